@@ -1,0 +1,242 @@
+/*
+ * lease.c
+ *	  The lease state machine; lease.h states its contract.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease.h"
+
+#include <string.h>
+
+bool
+lease_same(lease_bytes a, lease_bytes b)
+{
+	return a.length == b.length &&
+		(a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
+}
+
+size_t
+lease_find(const lease_request *request, const lease_holder *holders,
+		   size_t count, int64_t now_us)
+{
+	size_t		best = count;
+
+	for (size_t i = 0; i < count; i++)
+	{
+		const lease_holder *h = &holders[i];
+
+		if (h->standing == LEASE_STRANGER || lease_is_over(h, now_us) ||
+			!lease_same(h->owner, request->owner))
+			continue;
+		if (request->op != LEASE_ACQUIRE && request->token != 0 &&
+			h->token != request->token)
+			continue;
+		if (best == count ||
+			h->standing > holders[best].standing ||
+			(h->standing == holders[best].standing &&
+			 h->token < holders[best].token))
+			best = i;
+	}
+	return best;
+}
+
+/* Say whether any holder is live. */
+static bool
+is_held(const lease_holder *holders, size_t count, int64_t now_us)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!lease_is_over(&holders[i], now_us))
+			return true;
+	return false;
+}
+
+/* Say whether live holders leave room for one more hold in this mode. */
+static bool
+is_compatible(const lease_request *request, const lease_holder *holders,
+			  size_t count, int64_t now_us)
+{
+	uint64_t	permits = 0;	/* cannot overflow: versions are 31 bits */
+
+	for (size_t i = 0; i < count; i++)
+	{
+		const lease_holder *h = &holders[i];
+
+		if (lease_is_over(h, now_us))
+			continue;
+		if (h->mode != request->mode || h->mode == LEASE_EXCLUSIVE)
+			return false;
+		if (h->mode == LEASE_PERMIT)
+			permits += h->version;
+	}
+	return request->mode != LEASE_PERMIT || permits < request->limit;
+}
+
+/* Give an existing holder one more hold, or replay the one it has. */
+static lease_outcome
+reenter(const lease_request *request, lease_holder *holders, size_t count,
+		lease_holder *mine, int64_t now_us)
+{
+	int64_t		deadline_us = now_us + request->ttl_us;
+	bool		replay = request->request.length > 0 &&
+		lease_same(request->request, mine->request);
+
+	if (mine->mode == LEASE_SHARED && request->mode == LEASE_EXCLUSIVE)
+		return LEASE_UPGRADE;
+	if ((mine->mode == LEASE_PERMIT) != (request->mode == LEASE_PERMIT))
+		return LEASE_MIXED;
+	if (!replay)
+	{
+		if (mine->mode == LEASE_PERMIT &&
+			!is_compatible(request, holders, count, now_us))
+			return LEASE_BUSY;
+		if (mine->version >= LEASE_VERSION_MAX)
+			return LEASE_TOO_MANY_HOLDS;
+		mine->version++;
+		mine->request = request->request;
+		mine->change = LEASE_UPDATED;
+	}
+	if (deadline_us > mine->deadline_us)
+	{
+		mine->deadline_us = deadline_us;
+		mine->change = LEASE_UPDATED;
+	}
+	return replay ? LEASE_REPLAYED : LEASE_REENTERED;
+}
+
+/* Mark all that is over for removal. */
+static void
+expire(lease_holder *holders, size_t count, int64_t now_us)
+{
+	for (size_t i = 0; i < count; i++)
+		if (lease_is_over(&holders[i], now_us))
+			holders[i].change = LEASE_EXPIRED;
+}
+
+static void
+acquire(const lease_request *request, lease_holder *holders, size_t count,
+		int64_t now_us, lease_result *result)
+{
+	size_t		mine = lease_find(request, holders, count, now_us);
+
+	if (mine < count)
+	{
+		result->outcome = reenter(request, holders, count, &holders[mine],
+								  now_us);
+		if (result->outcome == LEASE_REENTERED ||
+			result->outcome == LEASE_REPLAYED)
+			result->token = holders[mine].token;
+		return;
+	}
+	if (!is_compatible(request, holders, count, now_us))
+	{
+		result->outcome = LEASE_BUSY;
+		return;
+	}
+	if (request->next_token == 0 || request->next_token > LEASE_TOKEN_MAX)
+	{
+		result->outcome = LEASE_NO_TOKENS;
+		return;
+	}
+
+	expire(holders, count, now_us);
+	holders[count] = (lease_holder) {
+		.owner = request->owner,
+		.request = request->request,
+		.mode = request->mode,
+		.standing = LEASE_SELF,
+		.version = 1,
+		.token = request->next_token,
+		.deadline_us = now_us + request->ttl_us,
+		.change = LEASE_ADDED,
+	};
+	result->count = count + 1;
+	result->token = request->next_token;
+	result->outcome = LEASE_GRANTED;
+}
+
+/* Renew, release or drop the requester's holder. */
+static void
+change_mine(const lease_request *request, lease_holder *holders, size_t count,
+			int64_t now_us, lease_result *result)
+{
+	size_t		mine = lease_find(request, holders, count, now_us);
+	lease_holder *h = &holders[mine];
+
+	if (mine == count)
+	{
+		result->outcome = is_held(holders, count, now_us) ?
+			LEASE_NOT_YOURS : LEASE_NOT_HELD;
+		return;
+	}
+
+	result->token = h->token;
+	h->change = LEASE_UPDATED;
+	if (request->op == LEASE_RENEW)
+	{
+		h->deadline_us = now_us + request->ttl_us;
+		result->outcome = LEASE_RENEWED;
+		return;
+	}
+	if (request->op == LEASE_DROP || h->version == 1)
+		h->change = LEASE_ENDED;
+	else
+		h->version--;
+	result->outcome = LEASE_RELEASED;
+}
+
+/* End live holders whoever they are, all or those of one owner. */
+static void
+evict(const lease_request *request, lease_holder *holders, size_t count,
+	  int64_t now_us, lease_result *result)
+{
+	result->outcome = LEASE_NOT_HELD;
+	for (size_t i = 0; i < count; i++)
+	{
+		if (lease_is_over(&holders[i], now_us))
+			continue;
+		if (request->owner.length > 0 &&
+			!lease_same(holders[i].owner, request->owner))
+		{
+			if (result->outcome == LEASE_NOT_HELD)
+				result->outcome = LEASE_NOT_YOURS;
+			continue;
+		}
+		holders[i].change = LEASE_EVICTED;
+		result->outcome = LEASE_RELEASED;
+	}
+}
+
+lease_result
+lease_apply(const lease_request *request, lease_holder *holders, size_t count,
+			int64_t now_us)
+{
+	lease_result result = {.outcome = LEASE_NOT_HELD, .count = count};
+
+	for (size_t i = 0; i < count; i++)
+		holders[i].change = LEASE_UNCHANGED;
+
+	switch (request->op)
+	{
+		case LEASE_ACQUIRE:
+			acquire(request, holders, count, now_us, &result);
+			break;
+		case LEASE_RENEW:
+		case LEASE_RELEASE:
+		case LEASE_DROP:
+			change_mine(request, holders, count, now_us, &result);
+			break;
+		case LEASE_EVICT:
+			evict(request, holders, count, now_us, &result);
+			break;
+		case LEASE_REAP:
+			expire(holders, count, now_us);
+			break;
+	}
+
+	for (size_t i = 0; i < result.count; i++)
+		if (holders[i].change != LEASE_UNCHANGED)
+			result.changed++;
+	if (request->op == LEASE_REAP && result.changed > 0)
+		result.outcome = LEASE_RELEASED;
+	return result;
+}
