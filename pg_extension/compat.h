@@ -1,0 +1,134 @@
+/*
+ * compat.h
+ *	  All differences between PostgreSQL 15 and 18 that dlock meets.
+ *
+ * The wrappers carry the newest version's names; each says what changed.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_COMPAT_H
+#define DLOCK_COMPAT_H
+
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM < 150000
+#error "dlock needs PostgreSQL 15 or later"
+#endif
+
+/* 16 took the macros for varlena values out of postgres.h */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* 16 renamed relation file nodes to locators */
+#if PG_VERSION_NUM < 160000
+#include "storage/relfilenode.h"
+typedef Oid RelFileNumber;
+typedef RelFileNode RelFileLocator;
+#define InvalidRelFileNumber InvalidOid
+#define relation_set_new_filelocator relation_set_new_filenode
+#endif
+
+/* The number of the file that a relation is stored in. */
+static inline RelFileNumber
+compat_relation_file(Relation rel)
+{
+#if PG_VERSION_NUM < 160000
+	return rel->rd_node.relNode;
+#else
+	return rel->rd_locator.relNumber;
+#endif
+}
+
+/*
+ * Say whether the current transaction created the relation or gave it a new
+ * file, so that a rollback would discard what is written to it now.
+ */
+static inline bool
+compat_relation_file_is_new(Relation rel)
+{
+#if PG_VERSION_NUM < 160000
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#else
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+#endif
+}
+
+/*
+ * Add a page to a relation and return it locked exclusively.  The extension
+ * lock is held until the page is locked, so that whoever learns the relation's
+ * length under that lock never sees a page between its birth and its locking.
+ * 16 added ExtendBufferedRel.
+ */
+static inline Buffer
+compat_extend_locked(Relation rel)
+{
+#if PG_VERSION_NUM < 160000
+	Buffer		buffer;
+
+	LockRelationForExtension(rel, ExclusiveLock);
+	buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_NORMAL, NULL);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return buffer;
+#else
+	return ExtendBufferedRel(BMR_REL(rel), MAIN_FORKNUM, NULL, EB_LOCK_FIRST);
+#endif
+}
+
+/* 16 made "update_indexes" of tuple_update an enum */
+#if PG_VERSION_NUM < 160000
+typedef bool TU_UpdateIndexes;
+#endif
+
+/* The parameters of scan_analyze_next_block; 17 gave it a stream of blocks. */
+#if PG_VERSION_NUM < 170000
+#define COMPAT_ANALYZE_BLOCK_PARAMETERS \
+	TableScanDesc scan, BlockNumber block, BufferAccessStrategy strategy
+#else
+#define COMPAT_ANALYZE_BLOCK_PARAMETERS \
+	TableScanDesc scan, ReadStream *stream
+#endif
+
+/* 18 replaced phs_relid by phs_locator. */
+static inline void
+compat_parallel_set_relation(ParallelTableScanDesc pscan, Relation rel)
+{
+#if PG_VERSION_NUM < 180000
+	pscan->phs_relid = RelationGetRelid(rel);
+#else
+	pscan->phs_locator = rel->rd_locator;
+#endif
+}
+
+/*
+ * Say whether the server waits for synchronous standbys at all, as the
+ * checkpointer last saw the settings.  The flag became two bits in 15.13,
+ * 16.9 and 17.5.
+ */
+static inline bool
+compat_sync_standbys_defined(void)
+{
+#if PG_VERSION_NUM >= 170005 || \
+	(PG_VERSION_NUM >= 160009 && PG_VERSION_NUM < 170000) || \
+	(PG_VERSION_NUM >= 150013 && PG_VERSION_NUM < 160000)
+	return (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0;
+#else
+	return WalSndCtl->sync_standbys_defined;
+#endif
+}
+
+/* 18 put pg_noreturn before the declaration */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
+#endif							/* DLOCK_COMPAT_H */

@@ -1,0 +1,149 @@
+/*
+ * dlock.c
+ *	  Load the library: settings, shared memory, hooks, the launcher.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "commands/extension.h"
+#include "fmgr.h"
+#include "lease_state.h"
+#include "lease_store.h"
+#include "lease_summary.h"
+#include "lease_wal.h"
+#include "lease_worker.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+PG_MODULE_MAGIC;
+
+extern PGDLLEXPORT void _PG_init(void);
+
+static shmem_request_hook_type previous_shmem_request = NULL;
+static shmem_startup_hook_type previous_shmem_startup = NULL;
+static object_access_hook_type previous_object_access = NULL;
+
+static void
+define_settings(void)
+{
+	DefineCustomIntVariable("dlock.reap_interval",
+							"How often a worker removes dead leases.",
+							"Leases end at their deadlines whatever this is.",
+							&lease_reap_interval, 1000, 10, 3600 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.log_expired",
+							 "Logs each lease whose holder let it expire.",
+							 NULL,
+							 &lease_log_expired, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.generic_wal",
+							 "Logs all changes through GenericXLog.",
+							 "Slower; a fallback that does not build WAL records by hand.",
+							 &lease_wal_generic, false,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.tracked_pages",
+							"How many pages of lock tables shared memory keeps summaries of.",
+							"128 bytes each; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched.",
+							&lease_summary_pages, -1, -1, INT_MAX / 2,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.max_databases",
+							"How many databases can use dlock.",
+							NULL,
+							&lease_max_databases, 64, 1, 10000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("dlock.boot_id",
+							   "What tells this boot of the machine from others.",
+							   "Empty means the system's own. For tests, and for containers that hide it.",
+							   &lease_boot_id, "",
+							   PGC_POSTMASTER, GUC_NOT_IN_SAMPLE,
+							   NULL, NULL, NULL);
+	MarkGUCPrefixReserved("dlock");
+}
+
+/* Ask for shared memory and locks. */
+static void
+request_shmem(void)
+{
+	if (previous_shmem_request)
+		previous_shmem_request();
+	RequestAddinShmemSpace(lease_state_shmem_size());
+	RequestAddinShmemSpace(lease_summary_shmem_size());
+
+	/* summaries, databases, and the activation lock of each database */
+	RequestNamedLWLockTranche("dlock", 2 + lease_max_databases);
+}
+
+static void
+start_shmem(void)
+{
+	if (previous_shmem_startup)
+		previous_shmem_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	lease_state_shmem_init();
+	lease_summary_shmem_init();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Say whether a relation is dlock.lease_table. */
+static bool
+is_lock_table(Oid relid)
+{
+	Oid			namespace = get_namespace_oid("dlock", true);
+
+	return OidIsValid(namespace) &&
+		get_relname_relid("lease_table", namespace) == relid;
+}
+
+/*
+ * Keep the columns of the lock table as they are, since C code relies on them,
+ * and tell the worker when the table is dropped.
+ */
+static void
+watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
+					int subId, void *arg)
+{
+	if (previous_object_access)
+		previous_object_access(access, classId, objectId, subId, arg);
+	if (classId != RelationRelationId || creating_extension ||
+		(access != OAT_POST_CREATE && access != OAT_POST_ALTER &&
+		 access != OAT_DROP) ||
+		!is_lock_table(objectId))
+		return;
+	if (subId != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot change the columns of table \"lease_table\"")));
+	if (access == OAT_DROP)
+		lease_worker_look_at_commit();
+}
+
+/* Called when the library is loaded, by the postmaster or by a backend. */
+void
+_PG_init(void)
+{
+	/*
+	 * A backend may load the library without shared memory, for pg_upgrade's
+	 * check or the validation of a function.  The functions then say what is
+	 * missing (lease_store_open).
+	 */
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	define_settings();
+	previous_shmem_request = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = start_shmem;
+	previous_object_access = object_access_hook;
+	object_access_hook = watch_object_access;
+	if (!IsBinaryUpgrade)
+		lease_worker_register_launcher();
+}

@@ -1,0 +1,841 @@
+/*
+ * lease_am.c
+ *	  The table access method "dlock": SELECT on the lock table.
+ *
+ * dlock.lease_table is a relation so that the server stores, checkpoints,
+ * replicates, backs up, moves and shows it like any other.  Only the functions
+ * change it, in place, without transaction ids: for the access method it has
+ * no row versions, and a scan sees what is there.
+ *
+ * A scan walks over the hashes in the order of their reversed bits, in which a
+ * bucket is one contiguous range and a split cuts a range in two.  The cursor
+ * is a reversed hash; a bucket is copied under its lock, and entries behind the
+ * cursor are dropped.  So a split meanwhile neither hides a row that was there
+ * all the time nor shows one twice.  A parallel scan gives each participant
+ * one slice of the hashes after another.
+ *
+ * Everything else either has an obvious answer or raises an error.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/multixact.h"
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "catalog/catalog.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "catalog/storage.h"
+#include "catalog/storage_xlog.h"
+#include "commands/extension.h"
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+#include "lease_am.h"
+#include "lease_state.h"
+#include "lease_store.h"
+#include "lease_trie.h"
+#include "lease_worker.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "replication/logicalworker.h"
+#include "storage/smgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Slices of a parallel scan: enough to even out the participants' load. */
+#define SLICE_BITS		6
+#define SLICES			(1 << SLICE_BITS)
+
+/* What the planner is told of a page's rows: it is half full, more or less. */
+#define ROWS_PER_PAGE	40
+
+typedef struct LeaseParallelScan
+{
+	ParallelTableScanDescData base;
+	pg_atomic_uint32 next_slice;
+} LeaseParallelScan;
+
+typedef struct LeaseScanRow
+{
+	ItemPointerData tid;
+	LeaseEntry *entry;
+} LeaseScanRow;
+
+typedef struct LeaseScan
+{
+	TableScanDescData base;
+	bool		started;
+	bool		readable;		/* else there are no rows */
+	int64		now_us;			/* to show deadlines by */
+	uint64		cursor;			/* next reversed hash to look at */
+	uint64		end;			/* of the slice, exclusive */
+
+	/* copies of a bucket's entries, in memory of their own */
+	MemoryContext memory;
+	LeaseScanRow *rows;
+	int			nrows;
+	int			maxrows;
+	int			next_row;
+} LeaseScan;
+
+static const TableAmRoutine lease_am_methods;
+
+PG_FUNCTION_INFO_V1(dlock_table_handler);
+PG_FUNCTION_INFO_V1(dlock_refuse_change);
+
+const char *
+lease_mode_name(lease_mode mode)
+{
+	switch (mode)
+	{
+		case LEASE_EXCLUSIVE:
+			return "exclusive";
+		case LEASE_SHARED:
+			return "shared";
+		case LEASE_PERMIT:
+			return "permit";
+	}
+	return "?";					/* keep the compiler quiet */
+}
+
+/* ----------------------------------------------------------------
+ * What the lock table must look like
+ * ----------------------------------------------------------------
+ */
+
+static const Oid column_types[] = {
+	[LEASE_COLUMN_NAME] = TEXTOID,
+	[LEASE_COLUMN_OWNER] = TEXTOID,
+	[LEASE_COLUMN_MODE] = TEXTOID,
+	[LEASE_COLUMN_VERSION] = INT4OID,
+	[LEASE_COLUMN_TOKEN] = INT8OID,
+	[LEASE_COLUMN_ACQUIRED_AT] = TIMESTAMPTZOID,
+	[LEASE_COLUMN_EXPIRES_AT] = TIMESTAMPTZOID,
+	[LEASE_COLUMN_ROLE] = OIDOID,
+	[LEASE_COLUMN_PID] = INT4OID,
+	[LEASE_COLUMN_APPLICATION_NAME] = TEXTOID,
+	[LEASE_COLUMN_CLIENT_ADDR] = TEXTOID,
+	[LEASE_COLUMN_REQUEST] = TEXTOID,
+};
+
+StaticAssertDecl(lengthof(column_types) == LEASE_COLUMNS,
+				 "every column of the lock table has a type");
+
+static bool
+has_our_columns(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (desc->natts != LEASE_COLUMNS)
+		return false;
+	for (int i = 0; i < LEASE_COLUMNS; i++)
+		if (TupleDescAttr(desc, i)->atttypid != column_types[i] ||
+			TupleDescAttr(desc, i)->attisdropped)
+			return false;
+	return true;
+}
+
+/* Say whether a relation has the storage and the columns of the lock table. */
+bool
+lease_am_is_intact(Relation rel)
+{
+	return rel->rd_tableam == &lease_am_methods &&
+		rel->rd_rel->relkind == RELKIND_RELATION &&
+		rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT &&
+		has_our_columns(rel);
+}
+
+static Datum
+text_datum(lease_bytes bytes)
+{
+	return PointerGetDatum(cstring_to_text_with_len(bytes.data,
+													(int) bytes.length));
+}
+
+/* Fill in a row of the lock table, as the lease clock stands at now_us. */
+void
+lease_am_form_row(const LeaseEntry *entry, int64 now_us,
+				  Datum *values, bool *nulls)
+{
+	lease_bytes request = lease_entry_request(entry);
+	lease_bytes address = lease_entry_address(entry);
+
+	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
+	values[LEASE_COLUMN_NAME] = text_datum(lease_entry_name(entry));
+	values[LEASE_COLUMN_OWNER] = text_datum(lease_entry_owner(entry));
+	values[LEASE_COLUMN_MODE] = CStringGetTextDatum(lease_mode_name(entry->mode));
+	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) entry->version);
+	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) entry->token);
+	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(entry->acquired_at);
+	values[LEASE_COLUMN_EXPIRES_AT] =
+		TimestampTzGetDatum(GetCurrentTimestamp() +
+							(entry->deadline_us - now_us));
+	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(entry->role);
+	values[LEASE_COLUMN_PID] = Int32GetDatum(entry->pid);
+	values[LEASE_COLUMN_APPLICATION_NAME] =
+		text_datum(lease_entry_application(entry));
+	values[LEASE_COLUMN_CLIENT_ADDR] = text_datum(address);
+	nulls[LEASE_COLUMN_CLIENT_ADDR] = address.length == 0;
+	values[LEASE_COLUMN_REQUEST] = text_datum(request);
+	nulls[LEASE_COLUMN_REQUEST] = request.length == 0;
+}
+
+/* ----------------------------------------------------------------
+ * Scans
+ * ----------------------------------------------------------------
+ */
+
+static uint32
+reverse_bits(uint32 x)
+{
+	x = (x & 0x55555555) << 1 | (x >> 1 & 0x55555555);
+	x = (x & 0x33333333) << 2 | (x >> 2 & 0x33333333);
+	x = (x & 0x0f0f0f0f) << 4 | (x >> 4 & 0x0f0f0f0f);
+	return pg_bswap32(x);
+}
+
+static const TupleTableSlotOps *
+lease_slot_callbacks(Relation rel)
+{
+	return &TTSOpsVirtual;
+}
+
+static void
+start_scan(LeaseScan *scan)
+{
+	scan->started = true;
+	scan->readable = lease_store_is_readable(scan->base.rs_rd);
+	scan->cursor = scan->end = 0;
+	scan->nrows = scan->next_row = 0;
+	if (scan->readable)
+		scan->now_us = lease_clock_read(scan->base.rs_rd);
+	if (scan->base.rs_parallel == NULL)
+		scan->end = UINT64CONST(1) << 32;
+}
+
+static TableScanDesc
+lease_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
+				 struct ScanKeyData *key, ParallelTableScanDesc pscan,
+				 uint32 flags)
+{
+	LeaseScan  *scan = palloc0(sizeof(LeaseScan));
+
+	if (!lease_am_is_intact(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not as the extension created it",
+						RelationGetRelationName(rel)),
+				 errhint("Drop the extension and create it again.")));
+	RelationIncrementReferenceCount(rel);
+	scan->base.rs_rd = rel;
+	scan->base.rs_snapshot = snapshot;
+	scan->base.rs_nkeys = nkeys;
+	scan->base.rs_flags = flags;
+	scan->base.rs_parallel = pscan;
+	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "dlock scan",
+										 ALLOCSET_DEFAULT_SIZES);
+	pgstat_count_heap_scan(rel);
+	return &scan->base;
+}
+
+static void
+lease_scan_end(TableScanDesc sscan)
+{
+	LeaseScan  *scan = (LeaseScan *) sscan;
+
+	MemoryContextDelete(scan->memory);
+	RelationDecrementReferenceCount(sscan->rs_rd);
+	if (sscan->rs_flags & SO_TEMP_SNAPSHOT)
+		UnregisterSnapshot(sscan->rs_snapshot);
+	pfree(scan);
+}
+
+static void
+lease_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key,
+				  bool set_params, bool allow_strat, bool allow_sync,
+				  bool allow_pagemode)
+{
+	((LeaseScan *) sscan)->started = false;
+}
+
+/* Keep a copy of an entry that is not behind the cursor. */
+static void
+copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
+{
+	LeaseScan  *scan = context;
+	uint32		position = reverse_bits(entry->hash);
+	Size		size = lease_entry_size(entry);
+	LeaseScanRow *row;
+
+	if (position < scan->cursor || position >= scan->end)
+		return;
+	if (scan->nrows == scan->maxrows)
+	{
+		scan->maxrows = Max(128, scan->maxrows * 2);
+		scan->rows = scan->rows == NULL ?
+			palloc(scan->maxrows * sizeof(LeaseScanRow)) :
+			repalloc_huge(scan->rows, scan->maxrows * sizeof(LeaseScanRow));
+	}
+	row = &scan->rows[scan->nrows++];
+	ItemPointerSet(&row->tid, BufferGetBlockNumber(buffer), offset);
+	row->entry = palloc(size);
+	memcpy(row->entry, entry, size);
+}
+
+/* Read the bucket at the cursor and move the cursor behind it. */
+static void
+read_bucket(LeaseScan *scan)
+{
+	Relation	rel = scan->base.rs_rd;
+	MemoryContext old = MemoryContextSwitchTo(scan->memory);
+	uint32		hash = reverse_bits((uint32) scan->cursor);
+	uint64		width;
+	Buffer		bucket;
+
+	MemoryContextReset(scan->memory);
+	scan->rows = NULL;
+	scan->nrows = scan->maxrows = scan->next_row = 0;
+
+	bucket = lease_trie_lock(rel, hash, BUFFER_LOCK_SHARE);
+	width = UINT64CONST(1) <<
+		(32 - lease_page_special(BufferGetPage(bucket))->depth);
+	lease_trie_visit(rel, bucket, copy_row, scan);
+	UnlockReleaseBuffer(bucket);
+	scan->cursor = (scan->cursor / width + 1) * width;
+	MemoryContextSwitchTo(old);
+}
+
+/* Move on to a slice that no participant has taken; false: none is left. */
+static bool
+next_slice(LeaseScan *scan)
+{
+	LeaseParallelScan *parallel =
+		(LeaseParallelScan *) scan->base.rs_parallel;
+	uint32		slice;
+
+	if (parallel == NULL)
+		return false;
+	slice = pg_atomic_fetch_add_u32(&parallel->next_slice, 1);
+	if (slice >= SLICES)
+	{
+		/* keep the counter from wrapping around */
+		pg_atomic_write_u32(&parallel->next_slice, SLICES);
+		return false;
+	}
+	scan->cursor = (uint64) slice << (32 - SLICE_BITS);
+	scan->end = (uint64) (slice + 1) << (32 - SLICE_BITS);
+	return true;
+}
+
+static bool
+lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
+					   TupleTableSlot *slot)
+{
+	LeaseScan  *scan = (LeaseScan *) sscan;
+	LeaseScanRow *row;
+	MemoryContext old;
+
+	if (ScanDirectionIsBackward(direction))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot scan the lock table backward"),
+				 errhint("Add ORDER BY to the cursor's query.")));
+	ExecClearTuple(slot);
+	if (!scan->started)
+		start_scan(scan);
+	if (!scan->readable)
+		return false;
+
+	while (scan->next_row >= scan->nrows)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (scan->cursor >= scan->end && !next_slice(scan))
+			return false;
+		read_bucket(scan);
+	}
+
+	row = &scan->rows[scan->next_row++];
+	old = MemoryContextSwitchTo(scan->memory);
+	lease_am_form_row(row->entry, scan->now_us, slot->tts_values,
+					  slot->tts_isnull);
+	MemoryContextSwitchTo(old);
+	ExecStoreVirtualTuple(slot);
+	slot->tts_tid = row->tid;
+	slot->tts_tableOid = RelationGetRelid(sscan->rs_rd);
+	pgstat_count_heap_getnext(sscan->rs_rd);
+	return true;
+}
+
+static Size
+lease_parallelscan_estimate(Relation rel)
+{
+	return sizeof(LeaseParallelScan);
+}
+
+static Size
+lease_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan)
+{
+	LeaseParallelScan *parallel = (LeaseParallelScan *) pscan;
+
+	compat_parallel_set_relation(pscan, rel);
+	pscan->phs_syncscan = false;
+	pg_atomic_init_u32(&parallel->next_slice, 0);
+	return sizeof(LeaseParallelScan);
+}
+
+static void
+lease_parallelscan_reinitialize(Relation rel, ParallelTableScanDesc pscan)
+{
+	pg_atomic_write_u32(&((LeaseParallelScan *) pscan)->next_slice, 0);
+}
+
+/* ----------------------------------------------------------------
+ * Storage
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Say whether a relation about to be created is the lock table: made by CREATE
+ * EXTENSION or pg_upgrade, or the transient copy that VACUUM FULL makes.
+ */
+static bool
+is_lock_table(Relation rel)
+{
+	const char *name = RelationGetRelationName(rel);
+	Oid			original;
+
+	if (creating_extension || IsBinaryUpgrade)
+		return strcmp(name, "lease_table") == 0 && has_our_columns(rel);
+	if (sscanf(name, "pg_temp_%u", &original) == 1)
+	{
+		char	   *original_name = get_rel_name(original);
+
+		return original_name != NULL &&
+			strcmp(original_name, "lease_table") == 0 && has_our_columns(rel);
+	}
+	return false;
+}
+
+static void
+lease_relation_set_new_filelocator(Relation rel,
+								   const RelFileLocator *locator,
+								   char persistence,
+								   TransactionId *freezeXid,
+								   MultiXactId *minmulti)
+{
+	SMgrRelation srel;
+
+	if (!lease_state_is_loaded())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
+	if (!is_lock_table(rel) || persistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("access method \"dlock\" is only for dlock.lease_table")));
+
+	/* There are no transaction ids to freeze. */
+	*freezeXid = InvalidTransactionId;
+	*minmulti = InvalidMultiXactId;
+	srel = RelationCreateStorage(*locator, persistence, true);
+	smgrclose(srel);
+	lease_worker_want_at_commit();
+}
+
+static void
+lease_relation_nontransactional_truncate(Relation rel)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot truncate table \"%s\"",
+					RelationGetRelationName(rel))));
+}
+
+/* SET TABLESPACE: copy the file as it is. */
+static void
+lease_relation_copy_data(Relation rel, const RelFileLocator *locator)
+{
+	SMgrRelation destination;
+
+	FlushRelationBuffers(rel);
+	destination = RelationCreateStorage(*locator, rel->rd_rel->relpersistence,
+										true);
+	RelationCopyStorage(RelationGetSmgr(rel), destination, MAIN_FORKNUM,
+						rel->rd_rel->relpersistence);
+	RelationDropStorage(rel);
+	smgrclose(destination);
+}
+
+typedef struct CopyContext
+{
+	Relation	destination;
+	double		copied;
+	List	   *entries;
+} CopyContext;
+
+static void
+copy_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+		   void *context)
+{
+	LeaseEntry *copy = palloc(lease_entry_size(entry));
+
+	memcpy(copy, entry, lease_entry_size(entry));
+	((CopyContext *) context)->entries =
+		lappend(((CopyContext *) context)->entries, copy);
+}
+
+/*
+ * VACUUM FULL and CLUSTER: write all entries to a new file, compactly.  The
+ * caller holds AccessExclusiveLock on both.  The new table's floor is the
+ * maximum of the old one's floor and its buckets' marks, so tokens grow.
+ */
+static void
+lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
+								Relation OldIndex, bool use_sort,
+								TransactionId OldestXmin,
+								TransactionId *xid_cutoff,
+								MultiXactId *multi_cutoff,
+								double *num_tuples, double *tups_vacuumed,
+								double *tups_recently_dead)
+{
+	CopyContext copy = {.destination = NewTable};
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext,
+												 "dlock copy",
+												 ALLOCSET_DEFAULT_SIZES);
+	BlockNumber blocks;
+	LeaseMeta	meta;
+
+	*xid_cutoff = InvalidTransactionId;
+	*multi_cutoff = InvalidMultiXactId;
+	*num_tuples = *tups_vacuumed = *tups_recently_dead = 0;
+	if (!lease_am_is_intact(OldTable))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is not as the extension created it",
+						RelationGetRelationName(OldTable)),
+				 errhint("Drop the extension and create it again.")));
+	if (!lease_store_is_readable(OldTable))
+		return;					/* never used, or another database's leases */
+
+	lease_trie_read_meta(OldTable, &meta);
+	lease_trie_create(NewTable);
+	blocks = lease_trie_blocks(OldTable);
+	for (BlockNumber block = 0; block < blocks; block++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(memory);
+		Buffer		bucket = lease_trie_lock_block(OldTable, block);
+		ListCell   *cell;
+
+		CHECK_FOR_INTERRUPTS();
+		if (BufferIsValid(bucket))
+		{
+			LeasePageSpecial *special =
+				lease_page_special(BufferGetPage(bucket));
+
+			meta.floor = Max(meta.floor, special->mark);
+			copy.entries = NIL;
+			lease_trie_visit(OldTable, bucket, copy_entry, &copy);
+			UnlockReleaseBuffer(bucket);
+			foreach(cell, copy.entries)
+				lease_trie_insert(NewTable, lfirst(cell));
+			*num_tuples += list_length(copy.entries);
+		}
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(memory);
+	}
+	lease_trie_adopt_meta(NewTable, &meta);
+	MemoryContextDelete(memory);
+}
+
+static uint64
+lease_relation_size(Relation rel, ForkNumber fork)
+{
+	return table_block_relation_size(rel, fork);
+}
+
+static bool
+lease_relation_needs_toast_table(Relation rel)
+{
+	return false;
+}
+
+/* reltuples is no help: ANALYZE samples nothing and sets it to 0. */
+static void
+lease_relation_estimate_size(Relation rel, int32 *attr_widths,
+							 BlockNumber *pages, double *tuples,
+							 double *allvisfrac)
+{
+	*pages = RelationGetNumberOfBlocks(rel);
+	*tuples = (double) *pages * ROWS_PER_PAGE;
+	*allvisfrac = 0;
+}
+
+static void
+lease_relation_vacuum(Relation rel, struct VacuumParams *params,
+					  BufferAccessStrategy strategy)
+{
+	/* There is nothing that a release or the reaper left behind. */
+}
+
+/* ----------------------------------------------------------------
+ * What does not go
+ * ----------------------------------------------------------------
+ */
+
+pg_noreturn static void refuse(const char *message);
+
+static void
+refuse(const char *message)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg_internal("%s", message),
+			 errhint("Use the dlock functions.")));
+}
+
+#define REFUSE_CHANGE	"cannot change table \"lease_table\" directly"
+#define REFUSE_ROW		"cannot lock or fetch single rows of table \"lease_table\""
+#define REFUSE_INDEX	"cannot create an index on table \"lease_table\""
+#define REFUSE_SAMPLE	"cannot sample table \"lease_table\""
+
+/*
+ * The trigger on the lock table: refuses a statement even if it would change
+ * no row.  Logical replication may pass, since a subscriber to FOR ALL TABLES
+ * would otherwise retry its copy for ever; its rows are discarded below.
+ */
+Datum
+dlock_refuse_change(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function was not called by a trigger")));
+	if (!IsLogicalWorker())
+		refuse(REFUSE_CHANGE);
+	PG_RETURN_NULL();
+}
+
+static void
+lease_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
+				   int options, struct BulkInsertStateData *bistate)
+{
+	/* another server's leases are none here */
+	if (!IsLogicalWorker())
+		refuse(REFUSE_CHANGE);
+}
+
+static void
+lease_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
+				   CommandId cid, int options,
+				   struct BulkInsertStateData *bistate)
+{
+	if (!IsLogicalWorker())
+		refuse(REFUSE_CHANGE);
+}
+
+static void
+lease_tuple_insert_speculative(Relation rel, TupleTableSlot *slot,
+							   CommandId cid, int options,
+							   struct BulkInsertStateData *bistate,
+							   uint32 specToken)
+{
+	refuse(REFUSE_CHANGE);
+}
+
+static void
+lease_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
+								 uint32 specToken, bool succeeded)
+{
+	refuse(REFUSE_CHANGE);
+}
+
+static TM_Result
+lease_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
+				   Snapshot snapshot, Snapshot crosscheck, bool wait,
+				   TM_FailureData *tmfd, bool changingPart)
+{
+	refuse(REFUSE_CHANGE);
+}
+
+static TM_Result
+lease_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
+				   CommandId cid, Snapshot snapshot, Snapshot crosscheck,
+				   bool wait, TM_FailureData *tmfd, LockTupleMode *lockmode,
+				   TU_UpdateIndexes *update_indexes)
+{
+	refuse(REFUSE_CHANGE);
+}
+
+static TM_Result
+lease_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
+				 TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
+				 LockWaitPolicy wait_policy, uint8 flags,
+				 TM_FailureData *tmfd)
+{
+	refuse(REFUSE_ROW);
+}
+
+static bool
+lease_tuple_fetch_row_version(Relation rel, ItemPointer tid,
+							  Snapshot snapshot, TupleTableSlot *slot)
+{
+	refuse(REFUSE_ROW);
+}
+
+static bool
+lease_tuple_tid_valid(TableScanDesc scan, ItemPointer tid)
+{
+	refuse(REFUSE_ROW);
+}
+
+static void
+lease_tuple_get_latest_tid(TableScanDesc scan, ItemPointer tid)
+{
+	refuse(REFUSE_ROW);
+}
+
+static bool
+lease_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot,
+							   Snapshot snapshot)
+{
+	refuse(REFUSE_ROW);
+}
+
+static struct IndexFetchTableData *
+lease_index_fetch_begin(Relation rel)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static void
+lease_index_fetch_reset(struct IndexFetchTableData *data)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static void
+lease_index_fetch_end(struct IndexFetchTableData *data)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static bool
+lease_index_fetch_tuple(struct IndexFetchTableData *scan, ItemPointer tid,
+						Snapshot snapshot, TupleTableSlot *slot,
+						bool *call_again, bool *all_dead)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static TransactionId
+lease_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static double
+lease_index_build_range_scan(Relation table_rel, Relation index_rel,
+							 struct IndexInfo *index_info, bool allow_sync,
+							 bool anyvisible, bool progress,
+							 BlockNumber start_blockno, BlockNumber numblocks,
+							 IndexBuildCallback callback, void *callback_state,
+							 TableScanDesc scan)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static void
+lease_index_validate_scan(Relation table_rel, Relation index_rel,
+						  struct IndexInfo *index_info, Snapshot snapshot,
+						  struct ValidateIndexState *state)
+{
+	refuse(REFUSE_INDEX);
+}
+
+static bool
+lease_scan_sample_next_block(TableScanDesc scan,
+							 struct SampleScanState *scanstate)
+{
+	refuse(REFUSE_SAMPLE);
+}
+
+static bool
+lease_scan_sample_next_tuple(TableScanDesc scan,
+							 struct SampleScanState *scanstate,
+							 TupleTableSlot *slot)
+{
+	refuse(REFUSE_SAMPLE);
+}
+
+/* ANALYZE finds nothing to sample; statistics of leases are no use. */
+static bool
+lease_scan_analyze_next_block(COMPAT_ANALYZE_BLOCK_PARAMETERS)
+{
+	return false;
+}
+
+static bool
+lease_scan_analyze_next_tuple(TableScanDesc scan, TransactionId OldestXmin,
+							  double *liverows, double *deadrows,
+							  TupleTableSlot *slot)
+{
+	return false;
+}
+
+static const TableAmRoutine lease_am_methods = {
+	.type = T_TableAmRoutine,
+	.slot_callbacks = lease_slot_callbacks,
+	.scan_begin = lease_scan_begin,
+	.scan_end = lease_scan_end,
+	.scan_rescan = lease_scan_rescan,
+	.scan_getnextslot = lease_scan_getnextslot,
+	.parallelscan_estimate = lease_parallelscan_estimate,
+	.parallelscan_initialize = lease_parallelscan_initialize,
+	.parallelscan_reinitialize = lease_parallelscan_reinitialize,
+	.index_fetch_begin = lease_index_fetch_begin,
+	.index_fetch_reset = lease_index_fetch_reset,
+	.index_fetch_end = lease_index_fetch_end,
+	.index_fetch_tuple = lease_index_fetch_tuple,
+	.tuple_fetch_row_version = lease_tuple_fetch_row_version,
+	.tuple_tid_valid = lease_tuple_tid_valid,
+	.tuple_get_latest_tid = lease_tuple_get_latest_tid,
+	.tuple_satisfies_snapshot = lease_tuple_satisfies_snapshot,
+	.index_delete_tuples = lease_index_delete_tuples,
+	.tuple_insert = lease_tuple_insert,
+	.tuple_insert_speculative = lease_tuple_insert_speculative,
+	.tuple_complete_speculative = lease_tuple_complete_speculative,
+	.multi_insert = lease_multi_insert,
+	.tuple_delete = lease_tuple_delete,
+	.tuple_update = lease_tuple_update,
+	.tuple_lock = lease_tuple_lock,
+	.relation_set_new_filelocator = lease_relation_set_new_filelocator,
+	.relation_nontransactional_truncate =
+		lease_relation_nontransactional_truncate,
+	.relation_copy_data = lease_relation_copy_data,
+	.relation_copy_for_cluster = lease_relation_copy_for_cluster,
+	.relation_vacuum = lease_relation_vacuum,
+	.scan_analyze_next_block = lease_scan_analyze_next_block,
+	.scan_analyze_next_tuple = lease_scan_analyze_next_tuple,
+	.index_build_range_scan = lease_index_build_range_scan,
+	.index_validate_scan = lease_index_validate_scan,
+	.relation_size = lease_relation_size,
+	.relation_needs_toast_table = lease_relation_needs_toast_table,
+	.relation_estimate_size = lease_relation_estimate_size,
+	.scan_sample_next_block = lease_scan_sample_next_block,
+	.scan_sample_next_tuple = lease_scan_sample_next_tuple,
+};
+
+/* The handler of access method "dlock". */
+Datum
+dlock_table_handler(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(&lease_am_methods);
+}

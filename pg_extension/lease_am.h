@@ -1,0 +1,38 @@
+/*
+ * lease_am.h
+ *	  The table access method of the lock table.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_AM_H
+#define DLOCK_LEASE_AM_H
+
+#include "compat.h"
+#include "lease.h"
+#include "lease_page.h"
+
+/* The columns of dlock.lease_table. */
+enum
+{
+	LEASE_COLUMN_NAME,
+	LEASE_COLUMN_OWNER,
+	LEASE_COLUMN_MODE,
+	LEASE_COLUMN_VERSION,
+	LEASE_COLUMN_TOKEN,
+	LEASE_COLUMN_ACQUIRED_AT,
+	LEASE_COLUMN_EXPIRES_AT,
+	LEASE_COLUMN_ROLE,
+	LEASE_COLUMN_PID,
+	LEASE_COLUMN_APPLICATION_NAME,
+	LEASE_COLUMN_CLIENT_ADDR,
+	LEASE_COLUMN_REQUEST,
+	LEASE_COLUMNS
+};
+
+/* lease_am.c */
+extern bool lease_am_is_intact(Relation rel);
+extern void lease_am_form_row(const LeaseEntry *entry, int64 now_us,
+							  Datum *values, bool *nulls);
+extern const char *lease_mode_name(lease_mode mode);
+
+#endif							/* DLOCK_LEASE_AM_H */

@@ -1,0 +1,230 @@
+/*
+ * lease_page.h
+ *	  The pages of the lock table and the entries on them.
+ *
+ * Every page is a standard page whose special area says what it is:
+ *
+ *	meta		block 0: what holds for the whole table
+ *	directory	block numbers of buckets, see lease_trie.c
+ *	bucket		entries of the names whose hash ends in the bucket's number
+ *	overflow	more entries of a bucket that splitting cannot relieve
+ *	free		nothing; in the metapage's free list
+ *
+ * An entry stands for one holder.  Entries have line pointers; releasing a
+ * lease marks its line pointer unused, and the space is compacted when needed.
+ * Between pd_lower and pd_upper a page is always zero, because that is what
+ * the redo of a generic WAL record makes of it.
+ *
+ * The on-disk format is version LEASE_FORMAT.  It is in the server's byte
+ * order, like all of PostgreSQL's pages.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_PAGE_H
+#define DLOCK_LEASE_PAGE_H
+
+#include "compat.h"
+#include "datatype/timestamp.h"
+#include "lease.h"
+#include "lease_wal.h"
+#include "storage/bufpage.h"
+#include "storage/itemid.h"
+
+#define LEASE_FORMAT		1
+#define LEASE_META_MAGIC	0x646c6f63	/* "dloc" */
+#define LEASE_PAGE_MAGIC	0xd10c
+
+#define LEASE_META_BLOCK	0
+#define LEASE_ROOT_BLOCK	1	/* bucket 0, where the trie starts */
+
+/* A bucket at this depth is not split; more directory would not fit. */
+#define LEASE_MAX_DEPTH		21
+
+typedef enum LeasePageKind
+{
+	LEASE_PAGE_META = 1,
+	LEASE_PAGE_DIRECTORY,
+	LEASE_PAGE_BUCKET,
+	LEASE_PAGE_OVERFLOW,
+	LEASE_PAGE_FREE
+} LeasePageKind;
+
+typedef struct LeasePageSpecial
+{
+	uint64		mark;			/* bucket: the largest token ever granted here
+								 * or on a page this one was split from */
+	uint32		bucket;			/* bucket, overflow: its number; directory: its
+								 * index */
+	BlockNumber next;			/* bucket, overflow: the next overflow page;
+								 * free: the next free page */
+	uint8		depth;			/* bucket: bits of the hash it is chosen by */
+	uint8		kind;			/* a LeasePageKind */
+	uint16		magic;			/* LEASE_PAGE_MAGIC */
+	uint32		unused;			/* zero */
+} LeasePageSpecial;
+
+/* Who runs on this machine since when: boot id and time namespace, hashed. */
+typedef struct LeaseBoot
+{
+	uint64		id[2];
+} LeaseBoot;
+
+#define LEASE_DIRECTORY_ENTRIES		2000
+#define LEASE_META_DIRECTORIES \
+	((1 << LEASE_MAX_DEPTH) / LEASE_DIRECTORY_ENTRIES + 1)
+
+typedef struct LeaseMeta
+{
+	uint32		magic;			/* LEASE_META_MAGIC */
+	uint32		format;			/* LEASE_FORMAT */
+	Oid			database;		/* another one: copied by CREATE DATABASE */
+	uint32		depth;			/* of the deepest bucket */
+	uint64		seed;			/* of the hash of names; never changes */
+	uint64		floor;			/* every new token is larger */
+	LeaseBoot	boot;			/* the boot that clock_offset_us is for */
+	int64		clock_offset_us;	/* lease clock less the boot's clock */
+	int64		clock_mark_us;	/* the lease clock was here once */
+	BlockNumber free_head;		/* first free page, or InvalidBlockNumber */
+	/* block numbers of the directory pages, 0 for not there yet */
+	BlockNumber directory[LEASE_META_DIRECTORIES];
+} LeaseMeta;
+
+StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) + sizeof(LeaseMeta) +
+				 MAXALIGN(sizeof(LeasePageSpecial)) <= BLCKSZ,
+				 "the metapage must fit a page");
+StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) +
+				 LEASE_DIRECTORY_ENTRIES * sizeof(BlockNumber) +
+				 MAXALIGN(sizeof(LeasePageSpecial)) <= BLCKSZ,
+				 "a directory must fit a page");
+
+/* One holder.  The strings follow each other in data, without terminators. */
+typedef struct LeaseEntry
+{
+	uint32		hash;			/* of the name */
+	uint32		version;		/* holds, or permits */
+	uint64		token;
+	int64		deadline_us;	/* lease clock */
+	TimestampTz acquired_at;	/* wall clock, for show */
+	Oid			role;			/* who acquired */
+	int32		pid;			/* the backend that acquired, for show */
+	uint8		mode;			/* a lease_mode */
+	uint8		name_length;
+	uint8		owner_length;
+	uint8		request_length;
+	uint8		application_length;
+	uint8		address_length;
+	char		data[FLEXIBLE_ARRAY_MEMBER];
+} LeaseEntry;
+
+#define LEASE_ADDRESS_MAX	64	/* an IPv6 address with its zone */
+
+/* The largest entry there can be. */
+#define LEASE_ENTRY_MAX \
+	MAXALIGN(offsetof(LeaseEntry, data) + 3 * LEASE_STRING_MAX + \
+			 NAMEDATALEN + LEASE_ADDRESS_MAX)
+
+typedef union LeaseEntryBuffer
+{
+	LeaseEntry	entry;
+	char		bytes[LEASE_ENTRY_MAX];
+	double		force_align;
+} LeaseEntryBuffer;
+
+static inline LeasePageSpecial *
+lease_page_special(Page page)
+{
+	return (LeasePageSpecial *) PageGetSpecialPointer(page);
+}
+
+static inline LeaseMeta *
+lease_page_meta(Page page)
+{
+	return (LeaseMeta *) PageGetContents(page);
+}
+
+static inline BlockNumber *
+lease_page_directory(Page page)
+{
+	return (BlockNumber *) PageGetContents(page);
+}
+
+/* The bits of a hash that choose a bucket of this depth. */
+static inline uint32
+lease_depth_mask(uint32 depth)
+{
+	return (UINT32_C(1) << depth) - 1;
+}
+
+/* Bytes of an entry as it lies on a page. */
+static inline Size
+lease_entry_size(const LeaseEntry *entry)
+{
+	return MAXALIGN(offsetof(LeaseEntry, data) + entry->name_length +
+					entry->owner_length + entry->request_length +
+					entry->application_length + entry->address_length);
+}
+
+static inline lease_bytes
+lease_entry_name(const LeaseEntry *entry)
+{
+	return (lease_bytes) {entry->data, entry->name_length};
+}
+
+static inline lease_bytes
+lease_entry_owner(const LeaseEntry *entry)
+{
+	return (lease_bytes) {
+		entry->data + entry->name_length, entry->owner_length
+	};
+}
+
+static inline lease_bytes
+lease_entry_request(const LeaseEntry *entry)
+{
+	return (lease_bytes) {
+		entry->data + entry->name_length + entry->owner_length,
+			entry->request_length
+	};
+}
+
+static inline lease_bytes
+lease_entry_application(const LeaseEntry *entry)
+{
+	return (lease_bytes) {
+		entry->data + entry->name_length + entry->owner_length +
+			entry->request_length,
+			entry->application_length
+	};
+}
+
+static inline lease_bytes
+lease_entry_address(const LeaseEntry *entry)
+{
+	return (lease_bytes) {
+		entry->data + entry->name_length + entry->owner_length +
+			entry->request_length + entry->application_length,
+			entry->address_length
+	};
+}
+
+/* lease_page.c */
+extern void lease_page_init(Page page, LeasePageKind kind, uint32 bucket,
+							uint32 depth);
+pg_noreturn extern void lease_page_damaged(Relation rel, BlockNumber block);
+extern LeasePageSpecial *lease_page_check(Relation rel, Buffer buffer);
+extern LeasePageSpecial *lease_page_check_kind(Relation rel, Buffer buffer,
+											   LeasePageKind kind);
+extern LeaseEntry *lease_page_entry(Relation rel, Buffer buffer,
+									OffsetNumber offset);
+extern Size lease_page_room(Page page);
+extern bool lease_page_fits(Page page, Size size);
+extern void lease_page_insert(LeaseChange *change, Page page,
+							  const LeaseEntry *entry);
+extern void lease_page_delete(LeaseChange *change, Page page,
+							  OffsetNumber offset);
+extern void lease_page_overwrite(LeaseChange *change, Page page,
+								 OffsetNumber offset,
+								 const LeaseEntry *entry);
+extern void lease_page_compact(LeaseChange *change, Page page);
+
+#endif							/* DLOCK_LEASE_PAGE_H */

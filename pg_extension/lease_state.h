@@ -1,0 +1,99 @@
+/*
+ * lease_state.h
+ *	  What shared memory holds for each database: floor, clock, counters.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_STATE_H
+#define DLOCK_LEASE_STATE_H
+
+#include "compat.h"
+#include "datatype/timestamp.h"
+#include "lease_page.h"
+#include "nodes/pg_list.h"
+#include "port/atomics.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+/* The counters of dlock.stats, in the order of its columns. */
+typedef enum LeaseCounter
+{
+	LEASE_COUNT_ACQUIRED,
+	LEASE_COUNT_REENTERED,
+	LEASE_COUNT_REFUSED,
+	LEASE_COUNT_TIMED_OUT,
+	LEASE_COUNT_DEADLOCKS,
+	LEASE_COUNT_RELEASED,
+	LEASE_COUNT_RENEWED,
+	LEASE_COUNT_EXPIRED,
+	LEASE_COUNT_REAPED,
+	LEASE_COUNT_FORCED
+} LeaseCounter;
+
+#define LEASE_COUNTERS	(LEASE_COUNT_FORCED + 1)
+
+/*
+ * One database.  "activation" is held while a table's state is read from its
+ * metapage, brought up to date and published by setting "file"; it is taken
+ * before any content lock.
+ */
+typedef struct LeaseDatabase
+{
+	/* under the lock of lease_state.c */
+	Oid			database;		/* InvalidOid: unused */
+	int			worker_pid;		/* 0: none */
+	bool		worker_wanted;
+	Latch	   *worker_latch;
+
+	/* the table's file that the fields below are for; under activation */
+	LWLock	   *activation;
+	volatile RelFileNumber file;
+	pg_atomic_uint64 floor;		/* every new token is larger */
+	pg_atomic_uint64 clock_offset_us;	/* int64: lease clock less boot clock */
+	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
+
+	/* where a server that cannot activate believes the lease clock to be */
+	slock_t		estimate_mutex; /* protects the next three */
+	int64		estimate_mark_us;	/* the last mark seen */
+	int64		estimate_seen_us;	/* when, on the boot's clock */
+	int64		estimate_last_us;	/* the last answer */
+
+	pg_atomic_uint64 stats_reset;	/* TimestampTz */
+	pg_atomic_uint64 counters[LEASE_COUNTERS];
+} LeaseDatabase;
+
+extern int	lease_max_databases;	/* dlock.max_databases */
+extern char *lease_boot_id;		/* dlock.boot_id */
+
+/* lease_state.c */
+extern Size lease_state_shmem_size(void);
+extern void lease_state_shmem_init(void);
+extern bool lease_state_is_loaded(void);
+extern LeaseDatabase *lease_state_database(void);
+extern LeaseDatabase *lease_state_activate(Relation rel);
+extern void lease_state_forget(Oid database);
+extern int64 lease_clock_now(LeaseDatabase *db);
+extern int64 lease_clock_estimate(const LeaseMeta *meta);
+extern int64 lease_clock_read(Relation rel);
+extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
+extern void lease_state_stats_reset(LeaseDatabase *db);
+
+/* workers */
+extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
+extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
+extern void lease_state_enter_launcher(Latch *latch);
+extern void lease_state_want_worker(Oid database);
+extern void lease_state_wake_worker(Oid database);
+extern List *lease_state_wanted_workers(bool *rescan);
+extern int	lease_state_worker_pid(Oid database);
+extern List *lease_state_databases(void);
+
+static inline void
+lease_count(LeaseDatabase *db, LeaseCounter counter, uint64 n)
+{
+	if (n > 0)
+		pg_atomic_fetch_add_u64(&db->counters[counter], n);
+}
+
+#endif							/* DLOCK_LEASE_STATE_H */

@@ -1,0 +1,832 @@
+/*
+ * lease_trie.c
+ *	  The lock table's structure: a hash trie with a lazily filled directory.
+ *
+ * A bucket of depth d and number b holds the names whose hash ends in the d
+ * bits of b.  There is bucket 0 of depth 0 at first.  When a bucket is full it
+ * is split by the next bit: it keeps its number and gets depth d + 1, and the
+ * entries with that bit set move to a new bucket b + 2^d.  Only the full bucket
+ * splits, so a call costs the same with ten leases and ten million.
+ *
+ * The directory is an array of block numbers by bucket number, on pages of
+ * LEASE_DIRECTORY_ENTRIES, which the metapage lists; 0 stands for a bucket
+ * that its parent has not split off yet.  To find a name, start with as many
+ * bits as the deepest bucket has, and drop the top one until there is a block.
+ *
+ * Entries of the directory are set once and never change, and buckets never
+ * merge.  A bucket page says which hashes it is for, so whoever comes with an
+ * outdated idea of the directory lands on the parent and notices.  Each
+ * backend keeps a small cache on that ground; a call that hits it reads
+ * nothing but the bucket.
+ *
+ * When splitting cannot help, because all hashes are the same (one name with
+ * many holders) or the directory is full, the bucket gets overflow pages.  A
+ * bucket with overflow pages is not split.  Overflow pages are protected by
+ * the content lock of their bucket: whoever changes one holds both locks
+ * exclusively, whoever holds the bucket's lock may follow the chain.
+ *
+ * Pages are added at the end of the relation.  Emptied overflow pages go to a
+ * free list, which serves overflow and directory pages only: a bucket always
+ * gets a page from the end, because walks over the blocks in order rely on
+ * entries moving towards the end (lease_summary.c).
+ *
+ * Lock order: bucket, its overflow pages in order, a new page, metapage, a page
+ * from the free list, directory page.  Nobody waits for a lock on a page of the
+ * free list while holding one that precedes it, except its user, who holds the
+ * metapage.  Readers that look up the directory hold nothing else meanwhile.
+ *
+ * Crashes: every step is one WAL record, so a split, an overflow page, a freed
+ * page exists whole or not at all.  A page that was added and not used before
+ * a crash is all zero; the reaper puts it in the free list.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "common/pg_prng.h"
+#include "lease_summary.h"
+#include "lease_trie.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+
+#define CACHE_SLOTS		4096
+
+/* What this backend knows of the table it used last. */
+static struct
+{
+	RelFileNumber file;			/* InvalidRelFileNumber: nothing */
+	uint64		seed;
+	uint32		depth;			/* of the metapage, when last looked at */
+	struct
+	{
+		uint32		bucket;
+		uint32		depth;
+		BlockNumber block;		/* 0: empty */
+	}			slots[CACHE_SLOTS];
+}			cache;
+
+/* Length of the relation; every page below it has been locked by its maker. */
+BlockNumber
+lease_trie_blocks(Relation rel)
+{
+	BlockNumber blocks;
+
+	/* see compat_extend_locked() */
+	LockRelationForExtension(rel, ExclusiveLock);
+	blocks = RelationGetNumberOfBlocks(rel);
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return blocks;
+}
+
+/* Say whether the table has been used at all. */
+bool
+lease_trie_exists(Relation rel)
+{
+	Buffer		buffer;
+	bool		exists;
+
+	if (cache.file == compat_relation_file(rel))
+		return true;
+	if (RelationGetNumberOfBlocks(rel) <= LEASE_ROOT_BLOCK)
+		return false;
+	buffer = ReadBuffer(rel, LEASE_META_BLOCK);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	exists = !PageIsNew(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	return exists;
+}
+
+/* Lock the metapage, which exists, and check it. */
+Buffer
+lease_trie_lock_meta(Relation rel, int mode)
+{
+	Buffer		buffer = ReadBuffer(rel, LEASE_META_BLOCK);
+	LeaseMeta  *meta;
+
+	LockBuffer(buffer, mode);
+	lease_page_check_kind(rel, buffer, LEASE_PAGE_META);
+	meta = lease_page_meta(BufferGetPage(buffer));
+	if (meta->magic != LEASE_META_MAGIC || meta->depth > LEASE_MAX_DEPTH)
+		lease_page_damaged(rel, LEASE_META_BLOCK);
+	if (meta->format != LEASE_FORMAT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("lock table \"%s\" has format %u, and this library knows format %u",
+						RelationGetRelationName(rel), meta->format,
+						LEASE_FORMAT)));
+	return buffer;
+}
+
+/* Copy the metapage of a table that exists. */
+void
+lease_trie_read_meta(Relation rel, LeaseMeta *meta)
+{
+	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+
+	*meta = *lease_page_meta(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Make the metapage and the root bucket, if they are not there.  The caller
+ * sees to it that nobody else does so at the same time.
+ */
+void
+lease_trie_create(Relation rel)
+{
+	Buffer		buffers[2];
+	LeaseChange change;
+	LeaseMeta  *meta;
+
+	/* After a crash there may be pages, all zero. */
+	for (BlockNumber block = 0; block < lengthof(buffers); block++)
+	{
+		if (block < RelationGetNumberOfBlocks(rel))
+		{
+			buffers[block] = ReadBuffer(rel, block);
+			LockBuffer(buffers[block], BUFFER_LOCK_EXCLUSIVE);
+		}
+		else
+			buffers[block] = compat_extend_locked(rel);
+		if (BufferGetBlockNumber(buffers[block]) != block ||
+			!PageIsNew(BufferGetPage(buffers[block])))
+			lease_page_damaged(rel, block);
+	}
+
+	lease_change_begin(&change, rel, true);
+	for (BlockNumber block = 0; block < lengthof(buffers); block++)
+		lease_change_page(&change, buffers[block], true);
+	lease_change_start(&change);
+	lease_page_init(change.pages[0].page, LEASE_PAGE_META, 0, 0);
+	lease_page_init(change.pages[1].page, LEASE_PAGE_BUCKET, 0, 0);
+	meta = lease_page_meta(change.pages[0].page);
+	meta->magic = LEASE_META_MAGIC;
+	meta->format = LEASE_FORMAT;
+	meta->database = MyDatabaseId;
+	meta->seed = pg_prng_uint64(&pg_global_prng_state);
+	meta->free_head = InvalidBlockNumber;
+	lease_change_finish(&change);
+	for (int i = 0; i < lengthof(buffers); i++)
+		UnlockReleaseBuffer(buffers[i]);
+}
+
+/* Give a table that nobody else can see yet the floor and clock of another. */
+void
+lease_trie_adopt_meta(Relation rel, const LeaseMeta *from)
+{
+	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	LeaseChange change;
+	LeaseMeta  *meta;
+
+	lease_change_begin(&change, rel, true);
+	meta = lease_page_meta(lease_change_page(&change, buffer, false));
+	lease_change_start(&change);
+	meta->database = from->database;
+	meta->floor = from->floor;
+	meta->boot = from->boot;
+	meta->clock_offset_us = from->clock_offset_us;
+	meta->clock_mark_us = from->clock_mark_us;
+	lease_change_finish(&change);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Make the cache be about this table, which exists. */
+static void
+attach(Relation rel)
+{
+	LeaseMeta	meta;
+
+	if (cache.file == compat_relation_file(rel))
+		return;
+	lease_trie_read_meta(rel, &meta);
+	memset(&cache, 0, sizeof(cache));
+	cache.seed = meta.seed;
+	cache.depth = meta.depth;
+	cache.file = compat_relation_file(rel);
+}
+
+/* The hash of a name; seeded, so that nobody can aim at a bucket. */
+uint32
+lease_trie_hash(Relation rel, lease_bytes name)
+{
+	attach(rel);
+	return (uint32) hash_bytes_extended((const unsigned char *) name.data,
+										(int) name.length, cache.seed);
+}
+
+/* Look a hash up in the directory: a bucket's block, at worst an ancestor's. */
+static BlockNumber
+search_directory(Relation rel, uint32 hash)
+{
+	BlockNumber pages[LEASE_MAX_DEPTH + 1];
+	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	LeaseMeta  *meta = lease_page_meta(BufferGetPage(buffer));
+	uint32		depth = meta->depth;
+
+	for (uint32 d = 1; d <= depth; d++)
+		pages[d] = meta->directory[(hash & lease_depth_mask(d)) /
+								   LEASE_DIRECTORY_ENTRIES];
+	UnlockReleaseBuffer(buffer);
+	cache.depth = depth;
+
+	for (uint32 d = depth; d >= 1; d--)
+	{
+		uint32		bucket = hash & lease_depth_mask(d);
+		BlockNumber block;
+
+		if (bucket == 0)
+			break;
+		/* the same number as with one bit more: already looked at */
+		if (pages[d] == 0 ||
+			(d < depth && bucket == (hash & lease_depth_mask(d + 1))))
+			continue;
+		buffer = ReadBuffer(rel, pages[d]);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		lease_page_check_kind(rel, buffer, LEASE_PAGE_DIRECTORY);
+		block = lease_page_directory(BufferGetPage(buffer))
+			[bucket % LEASE_DIRECTORY_ENTRIES];
+		UnlockReleaseBuffer(buffer);
+		if (block != 0)
+			return block;
+	}
+	return LEASE_ROOT_BLOCK;
+}
+
+/* Say whether a page is the bucket for a hash. */
+static bool
+is_bucket_for(const LeasePageSpecial *special, uint32 hash)
+{
+	return special->kind == LEASE_PAGE_BUCKET &&
+		(hash & lease_depth_mask(special->depth)) == special->bucket;
+}
+
+/*
+ * Lock the bucket for a hash: its page, pinned and locked in the given mode.
+ *
+ * The cache may send us to an ancestor of the bucket, and so may the directory
+ * if the bucket was split since we looked.  A bucket can be split at most
+ * LEASE_MAX_DEPTH times, so more attempts than that mean damage.
+ */
+Buffer
+lease_trie_lock(Relation rel, uint32 hash, int mode)
+{
+	BlockNumber block = 0;
+	int			slot = hash % CACHE_SLOTS;
+
+	attach(rel);
+	if (cache.slots[slot].block != 0 &&
+		cache.slots[slot].bucket ==
+		(hash & lease_depth_mask(cache.slots[slot].depth)))
+		block = cache.slots[slot].block;
+
+	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 1; attempt++)
+	{
+		Buffer		buffer;
+		LeasePageSpecial *special;
+
+		if (block == 0)
+		{
+			block = search_directory(rel, hash);
+			if (block >= RelationGetNumberOfBlocks(rel))
+				lease_page_damaged(rel, block);
+		}
+		buffer = ReadBuffer(rel, block);
+		LockBuffer(buffer, mode);
+		special = lease_page_check(rel, buffer);
+		if (is_bucket_for(special, hash))
+		{
+			cache.slots[slot].bucket = special->bucket;
+			cache.slots[slot].depth = special->depth;
+			cache.slots[slot].block = block;
+			return buffer;
+		}
+		UnlockReleaseBuffer(buffer);
+		block = 0;
+	}
+	lease_page_damaged(rel, search_directory(rel, hash));
+}
+
+/*
+ * Lock the overflow page after a page of a bucket's chain, or return
+ * InvalidBuffer at its end.  "*steps" guards against a loop.
+ */
+static Buffer
+lock_next(Relation rel, Buffer buffer, uint32 bucket, int mode,
+		  BlockNumber *steps)
+{
+	BlockNumber block = lease_page_special(BufferGetPage(buffer))->next;
+	BlockNumber blocks;
+
+	if (block == InvalidBlockNumber)
+		return InvalidBuffer;
+	blocks = RelationGetNumberOfBlocks(rel);
+	if (block >= blocks || ++*steps >= blocks)
+		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
+	buffer = ReadBuffer(rel, block);
+	LockBuffer(buffer, mode);
+	if (lease_page_check_kind(rel, buffer, LEASE_PAGE_OVERFLOW)->bucket !=
+		bucket)
+		lease_page_damaged(rel, block);
+	return buffer;
+}
+
+/*
+ * Show every entry of a bucket to a visitor.  The bucket is locked; overflow
+ * pages are locked one at a time, so the visitor must copy what it keeps of
+ * entries on a buffer that is not the bucket's.
+ */
+void
+lease_trie_visit(Relation rel, Buffer bucket, LeaseEntryVisitor visitor,
+				 void *context)
+{
+	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
+	BlockNumber steps = 0;
+	Buffer		buffer = bucket;
+
+	while (BufferIsValid(buffer))
+	{
+		OffsetNumber last = PageGetMaxOffsetNumber(BufferGetPage(buffer));
+		Buffer		next;
+
+		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+		{
+			LeaseEntry *entry = lease_page_entry(rel, buffer, offset);
+
+			if (entry != NULL)
+				visitor(buffer, offset, entry, context);
+		}
+		next = lock_next(rel, buffer, number, BUFFER_LOCK_SHARE, &steps);
+		if (buffer != bucket)
+			UnlockReleaseBuffer(buffer);
+		buffer = next;
+	}
+}
+
+/*
+ * Put a page in the free list, taking it out of the chain of an overflow page
+ * or bucket "previous" if that is valid.  Both are locked exclusively.
+ */
+static void
+free_page(Relation rel, Buffer buffer, Buffer previous)
+{
+	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	LeaseChange change;
+	Page		page;
+	LeaseMeta  *meta;
+	BlockNumber next = InvalidBlockNumber;
+
+	if (BufferIsValid(previous))
+		next = lease_page_special(BufferGetPage(buffer))->next;
+
+	lease_change_begin(&change, rel, true);
+	page = lease_change_page(&change, buffer, true);
+	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
+	if (BufferIsValid(previous))
+		lease_change_page(&change, previous, false);
+	lease_change_start(&change);
+	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
+	lease_page_special(page)->next = meta->free_head;
+	meta->free_head = BufferGetBlockNumber(buffer);
+	if (BufferIsValid(previous))
+		lease_page_special(change.pages[2].page)->next = next;
+	lease_change_finish(&change);
+	UnlockReleaseBuffer(meta_buffer);
+}
+
+/*
+ * Get a page for anything but a bucket, locked exclusively: the head of the
+ * free list, or a new one.  Returns the metapage locked exclusively; a page
+ * that is not new must be taken off the list by the caller's change.
+ */
+static Buffer
+allocate_page(Relation rel, Buffer *meta_buffer)
+{
+	Buffer		buffer = InvalidBuffer;
+	LeaseMeta  *meta;
+
+	/* A new page comes before the metapage in the lock order. */
+	*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	meta = lease_page_meta(BufferGetPage(*meta_buffer));
+	if (meta->free_head == InvalidBlockNumber)
+	{
+		UnlockReleaseBuffer(*meta_buffer);
+		buffer = compat_extend_locked(rel);
+		*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+		return buffer;
+	}
+	UnlockReleaseBuffer(*meta_buffer);
+
+	*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	meta = lease_page_meta(BufferGetPage(*meta_buffer));
+	if (meta->free_head == InvalidBlockNumber)
+	{
+		/* Somebody was faster. */
+		UnlockReleaseBuffer(*meta_buffer);
+		return allocate_page(rel, meta_buffer);
+	}
+	if (meta->free_head >= RelationGetNumberOfBlocks(rel))
+		lease_page_damaged(rel, LEASE_META_BLOCK);
+	buffer = ReadBuffer(rel, meta->free_head);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	lease_page_check_kind(rel, buffer, LEASE_PAGE_FREE);
+	return buffer;
+}
+
+/* The new head of the free list once a page from allocate_page() is used. */
+static BlockNumber
+free_head_after(const LeaseMeta *meta, Buffer buffer)
+{
+	return PageIsNew(BufferGetPage(buffer)) ? meta->free_head :
+		lease_page_special(BufferGetPage(buffer))->next;
+}
+
+/*
+ * Lock a block exclusively for the reaper or a walk, if it is a bucket; else
+ * give it an empty summary and return InvalidBuffer.
+ */
+Buffer
+lease_trie_lock_block(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	LeaseSummary nothing;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!PageIsNew(BufferGetPage(buffer)) &&
+		lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
+		return buffer;
+	if (PageIsNew(BufferGetPage(buffer)))
+		free_page(rel, buffer, InvalidBuffer);
+	lease_summary_begin(&nothing);
+	lease_summary_replace(rel, block, &nothing);
+	UnlockReleaseBuffer(buffer);
+	return InvalidBuffer;
+}
+
+/*
+ * The block of a directory page, which is made if it is not there.  The caller
+ * holds a bucket to be split.
+ */
+static BlockNumber
+get_directory(Relation rel, uint32 index)
+{
+	LeaseMeta  *meta;
+	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	BlockNumber block;
+	BlockNumber free_head;
+	Buffer		buffer;
+	LeaseChange change;
+
+	block = lease_page_meta(BufferGetPage(meta_buffer))->directory[index];
+	UnlockReleaseBuffer(meta_buffer);
+	if (block != 0)
+		return block;
+
+	buffer = allocate_page(rel, &meta_buffer);
+	meta = lease_page_meta(BufferGetPage(meta_buffer));
+	block = meta->directory[index];
+	if (block == 0)
+	{
+		Page		page;
+
+		block = BufferGetBlockNumber(buffer);
+		free_head = free_head_after(meta, buffer);
+		lease_change_begin(&change, rel, true);
+		page = lease_change_page(&change, buffer, true);
+		meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
+		lease_change_start(&change);
+		lease_page_init(page, LEASE_PAGE_DIRECTORY, index, 0);
+		meta->directory[index] = block;
+		meta->free_head = free_head;
+		lease_change_finish(&change);
+	}
+	/* else somebody was faster; a page we added waits for the reaper */
+	UnlockReleaseBuffer(buffer);
+	UnlockReleaseBuffer(meta_buffer);
+	return block;
+}
+
+/* Split a full bucket, which is locked exclusively, and unlock it. */
+static void
+split_bucket(Relation rel, Buffer bucket)
+{
+	LeasePageSpecial special = *lease_page_special(BufferGetPage(bucket));
+	uint32		number = special.bucket | (UINT32_C(1) << special.depth);
+	BlockNumber directory_block = get_directory(rel, number /
+												LEASE_DIRECTORY_ENTRIES);
+	OffsetNumber last = PageGetMaxOffsetNumber(BufferGetPage(bucket));
+	Buffer		new_buffer;
+	Buffer		meta_buffer;
+	Buffer		directory;
+	LeaseChange change;
+	Page		old_page;
+	Page		new_page;
+	bool		deeper;
+
+	/* Check every entry before the first change. */
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+		(void) lease_page_entry(rel, bucket, offset);
+
+	new_buffer = compat_extend_locked(rel);
+	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	deeper = lease_page_meta(BufferGetPage(meta_buffer))->depth <=
+		special.depth;
+	if (directory_block >= RelationGetNumberOfBlocks(rel))
+		lease_page_damaged(rel, LEASE_META_BLOCK);
+	directory = ReadBuffer(rel, directory_block);
+	LockBuffer(directory, BUFFER_LOCK_EXCLUSIVE);
+	lease_page_check_kind(rel, directory, LEASE_PAGE_DIRECTORY);
+
+	lease_change_begin(&change, rel, true);
+	old_page = lease_change_page(&change, bucket, false);
+	new_page = lease_change_page(&change, new_buffer, true);
+	lease_change_page(&change, directory, false);
+	if (deeper)
+		lease_change_page(&change, meta_buffer, false);
+	lease_change_start(&change);
+	lease_page_init(new_page, LEASE_PAGE_BUCKET, number, special.depth + 1);
+	lease_page_special(new_page)->mark = special.mark;
+	lease_page_special(old_page)->depth = special.depth + 1;
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+	{
+		ItemId		id = PageGetItemId(old_page, offset);
+		LeaseEntry *entry;
+
+		if (!ItemIdIsUsed(id))
+			continue;
+		entry = (LeaseEntry *) PageGetItem(old_page, id);
+		if ((entry->hash >> special.depth & 1) == 0)
+			continue;
+		lease_page_insert(NULL, new_page, entry);
+		ItemIdSetUnused(id);
+	}
+	lease_page_compact(NULL, old_page);
+	lease_page_directory(change.pages[2].page)
+		[number % LEASE_DIRECTORY_ENTRIES] = BufferGetBlockNumber(new_buffer);
+	if (deeper)
+		lease_page_meta(change.pages[3].page)->depth = special.depth + 1;
+	lease_change_finish(&change);
+
+	UnlockReleaseBuffer(directory);
+	UnlockReleaseBuffer(meta_buffer);
+	/* in this order: see lease_summary.c */
+	lease_trie_summarize(rel, new_buffer);
+	lease_trie_summarize(rel, bucket);
+	UnlockReleaseBuffer(new_buffer);
+	UnlockReleaseBuffer(bucket);
+}
+
+/* Give a bucket one more overflow page, its first, and unlock it. */
+static void
+add_overflow(Relation rel, Buffer bucket)
+{
+	Buffer		meta_buffer;
+	Buffer		buffer = allocate_page(rel, &meta_buffer);
+	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
+	BlockNumber free_head;
+	LeaseChange change;
+	Page		bucket_page;
+	Page		page;
+	LeaseMeta  *meta;
+
+	free_head = free_head_after(lease_page_meta(BufferGetPage(meta_buffer)),
+								buffer);
+	lease_change_begin(&change, rel, true);
+	bucket_page = lease_change_page(&change, bucket, false);
+	page = lease_change_page(&change, buffer, true);
+	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
+	lease_change_start(&change);
+	lease_page_init(page, LEASE_PAGE_OVERFLOW, special->bucket, 0);
+	lease_page_special(page)->next = special->next;
+	lease_page_special(bucket_page)->next = BufferGetBlockNumber(buffer);
+	meta->free_head = free_head;
+	lease_change_finish(&change);
+	UnlockReleaseBuffer(meta_buffer);
+	UnlockReleaseBuffer(buffer);
+	UnlockReleaseBuffer(bucket);
+}
+
+/* Compact one page in a record of its own. */
+static void
+compact_page(Relation rel, Buffer buffer)
+{
+	LeaseChange change;
+	Page		page;
+
+	for (OffsetNumber offset = FirstOffsetNumber;
+		 offset <= PageGetMaxOffsetNumber(BufferGetPage(buffer)); offset++)
+		(void) lease_page_entry(rel, buffer, offset);
+	lease_change_begin(&change, rel, false);
+	page = lease_change_page(&change, buffer, false);
+	lease_change_start(&change);
+	lease_page_compact(&change, page);
+	lease_change_finish(&change);
+}
+
+/* Say whether splitting can part the entries of a page and a new hash. */
+static bool
+can_separate(Relation rel, Buffer bucket, uint32 hash)
+{
+	Page		page = BufferGetPage(bucket);
+	uint32		depth = lease_page_special(page)->depth;
+	uint32		differ = 0;
+
+	for (OffsetNumber offset = FirstOffsetNumber;
+		 offset <= PageGetMaxOffsetNumber(page); offset++)
+	{
+		LeaseEntry *entry = lease_page_entry(rel, bucket, offset);
+
+		if (entry != NULL)
+			differ |= entry->hash ^ hash;
+	}
+	return (differ & lease_depth_mask(LEASE_MAX_DEPTH)) >> depth != 0;
+}
+
+/*
+ * Find a page of a bucket that an entry fits as it is, locked exclusively like
+ * the bucket; it may be the bucket itself.  InvalidBuffer if there is none.
+ */
+Buffer
+lease_trie_find_room(Relation rel, Buffer bucket, Size size)
+{
+	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
+	BlockNumber steps = 0;
+	Buffer		buffer = bucket;
+
+	while (BufferIsValid(buffer) &&
+		   !lease_page_fits(BufferGetPage(buffer), size))
+	{
+		Buffer		next = lock_next(rel, buffer, number,
+									 BUFFER_LOCK_EXCLUSIVE, &steps);
+
+		if (buffer != bucket)
+			UnlockReleaseBuffer(buffer);
+		buffer = next;
+	}
+	return buffer;
+}
+
+/*
+ * Make room for an entry of this hash and size in a bucket, which is locked
+ * exclusively, and unlock it.  The caller starts over; the room may be found
+ * only after several rounds, or be taken by somebody else.
+ */
+void
+lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
+{
+	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
+	BlockNumber steps = 0;
+	Buffer		buffer = bucket;
+
+	while (BufferIsValid(buffer))
+	{
+		Buffer		next;
+		bool		enough = lease_page_room(BufferGetPage(buffer)) >=
+			size + sizeof(ItemIdData);
+
+		if (enough)
+			compact_page(rel, buffer);
+		next = enough ? InvalidBuffer :
+			lock_next(rel, buffer, special->bucket, BUFFER_LOCK_EXCLUSIVE,
+					  &steps);
+		if (buffer != bucket)
+			UnlockReleaseBuffer(buffer);
+		if (enough)
+		{
+			UnlockReleaseBuffer(bucket);
+			return;
+		}
+		buffer = next;
+	}
+
+	if (special->next == InvalidBlockNumber &&
+		special->depth < LEASE_MAX_DEPTH && can_separate(rel, bucket, hash))
+		split_bucket(rel, bucket);
+	else
+		add_overflow(rel, bucket);
+}
+
+/* Free the overflow pages of a bucket, locked exclusively, that are empty. */
+void
+lease_trie_free_overflow(Relation rel, Buffer bucket)
+{
+	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
+	BlockNumber steps = 0;
+	Buffer		previous = bucket;
+
+	for (;;)
+	{
+		Buffer		buffer = lock_next(rel, previous, number,
+									   BUFFER_LOCK_EXCLUSIVE, &steps);
+
+		if (!BufferIsValid(buffer))
+			break;
+		/* trailing line pointers go with the last entry */
+		if (PageGetMaxOffsetNumber(BufferGetPage(buffer)) == 0)
+		{
+			free_page(rel, buffer, previous);
+			UnlockReleaseBuffer(buffer);
+			continue;
+		}
+		if (previous != bucket)
+			UnlockReleaseBuffer(previous);
+		previous = buffer;
+	}
+	if (previous != bucket)
+		UnlockReleaseBuffer(previous);
+}
+
+/* Remove all entries of one page. */
+static void
+clear_page(Relation rel, Buffer buffer)
+{
+	LeaseChange change;
+	Page		page;
+
+	lease_change_begin(&change, rel, true);
+	page = lease_change_page(&change, buffer, false);
+	lease_change_start(&change);
+	for (OffsetNumber offset = PageGetMaxOffsetNumber(page);
+		 offset >= FirstOffsetNumber; offset--)
+		ItemIdSetUnused(PageGetItemId(page, offset));
+	lease_page_compact(NULL, page);
+	lease_change_finish(&change);
+}
+
+/* Remove all entries of a bucket, which is locked exclusively. */
+void
+lease_trie_clear(Relation rel, Buffer bucket)
+{
+	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
+	BlockNumber steps = 0;
+	Buffer		buffer = bucket;
+
+	while (BufferIsValid(buffer))
+	{
+		Buffer		next;
+
+		clear_page(rel, buffer);
+		next = lock_next(rel, buffer, number, BUFFER_LOCK_EXCLUSIVE, &steps);
+		if (buffer != bucket)
+			UnlockReleaseBuffer(buffer);
+		buffer = next;
+	}
+	lease_trie_free_overflow(rel, bucket);
+	lease_trie_summarize(rel, bucket);
+}
+
+static void
+add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+			   void *context)
+{
+	lease_summary_add(context, entry->deadline_us, lease_entry_owner(entry));
+}
+
+/* Make the summary of a bucket, locked exclusively, anew. */
+void
+lease_trie_summarize(Relation rel, Buffer bucket)
+{
+	LeaseSummary summary;
+
+	lease_summary_begin(&summary);
+	lease_trie_visit(rel, bucket, add_to_summary, &summary);
+	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &summary);
+}
+
+/*
+ * Put an entry, as it is, into a table that nobody else can see yet.  Its hash
+ * is made for this table.
+ */
+void
+lease_trie_insert(Relation rel, const LeaseEntry *entry)
+{
+	LeaseEntryBuffer copy;
+	Size		size = lease_entry_size(entry);
+
+	memcpy(copy.bytes, entry, size);
+	copy.entry.hash = lease_trie_hash(rel, lease_entry_name(entry));
+	for (;;)
+	{
+		Buffer		bucket = lease_trie_lock(rel, copy.entry.hash,
+											 BUFFER_LOCK_EXCLUSIVE);
+		Buffer		buffer = lease_trie_find_room(rel, bucket, size);
+		LeaseChange change;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!BufferIsValid(buffer))
+		{
+			lease_trie_make_room(rel, bucket, copy.entry.hash, size);
+			continue;
+		}
+		lease_change_begin(&change, rel, false);
+		page = lease_change_page(&change, buffer, false);
+		lease_change_start(&change);
+		lease_page_insert(&change, page, &copy.entry);
+		lease_change_finish(&change);
+		if (buffer != bucket)
+			UnlockReleaseBuffer(buffer);
+		UnlockReleaseBuffer(bucket);
+		return;
+	}
+}

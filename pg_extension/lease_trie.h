@@ -1,0 +1,38 @@
+/*
+ * lease_trie.h
+ *	  Find the bucket of a name, and let the lock table grow.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_TRIE_H
+#define DLOCK_LEASE_TRIE_H
+
+#include "compat.h"
+#include "lease_page.h"
+#include "storage/buf.h"
+
+/* A function that is shown every entry of a bucket, overflow included. */
+typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
+								   LeaseEntry *entry, void *context);
+
+/* lease_trie.c */
+extern bool lease_trie_exists(Relation rel);
+extern void lease_trie_create(Relation rel);
+extern void lease_trie_adopt_meta(Relation rel, const LeaseMeta *from);
+extern void lease_trie_read_meta(Relation rel, LeaseMeta *meta);
+extern Buffer lease_trie_lock_meta(Relation rel, int mode);
+extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
+extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
+extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
+extern void lease_trie_visit(Relation rel, Buffer bucket,
+							 LeaseEntryVisitor visitor, void *context);
+extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, Size size);
+extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
+								 Size size);
+extern void lease_trie_clear(Relation rel, Buffer bucket);
+extern void lease_trie_free_overflow(Relation rel, Buffer bucket);
+extern void lease_trie_summarize(Relation rel, Buffer bucket);
+extern void lease_trie_insert(Relation rel, const LeaseEntry *entry);
+extern BlockNumber lease_trie_blocks(Relation rel);
+
+#endif							/* DLOCK_LEASE_TRIE_H */

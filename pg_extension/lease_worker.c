@@ -1,0 +1,471 @@
+/*
+ * lease_worker.c
+ *	  Reap dead leases: one launcher, and one worker for each database.
+ *
+ * Leases end at their deadlines whether or not anybody reaps; the workers
+ * remove the rows, count them and tell the log that a holder died.
+ *
+ * The launcher is started with the server, after recovery or promotion.  It
+ * starts a worker in every database to see whether the extension is there, and
+ * later in those that ask for one: a first call, or CREATE EXTENSION.
+ *
+ * A worker must not be in the way of DROP DATABASE and its like, which give
+ * other sessions five seconds to leave.  It holds no locks while idle, and
+ * twice a second it tries whether it could lock its database; if somebody else
+ * has a lock against that, it leaves, and the launcher tries again later.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_database.h"
+#include "lease_state.h"
+#include "lease_store.h"
+#include "lease_summary.h"
+#include "lease_trie.h"
+#include "lease_worker.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+/* How often a worker looks whether it is in somebody's way, milliseconds. */
+#define GIVE_WAY_INTERVAL	500
+
+/* How often a worker looks whether the extension is still there. */
+#define CHECK_INTERVAL		10000
+
+/* How long the launcher waits before it tries a database again. */
+#define RETRY_INTERVAL		5000
+
+/* Pages that are reaped in one transaction. */
+#define REAP_BATCH			1000
+
+/* How old the clock's mark may become while leases are held. */
+#define IDLE_MARK_AGE_US	(10 * USECS_PER_SEC)
+
+int			lease_reap_interval = 1000;
+
+/* What the end of this transaction is to tell the workers. */
+static bool want_at_commit = false;
+static bool look_at_commit = false;
+
+/* The database whose worker this process is. */
+static LeaseDatabase *worked_database = NULL;
+static bool worker_wanted_again = true;
+
+/* ----------------------------------------------------------------
+ * Requests from other backends
+ * ----------------------------------------------------------------
+ */
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT)
+	{
+		if (want_at_commit)
+			lease_state_want_worker(MyDatabaseId);
+		if (look_at_commit)
+			lease_state_wake_worker(MyDatabaseId);
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+		want_at_commit = look_at_commit = false;
+}
+
+static void
+register_callback(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(at_transaction_end, NULL);
+	registered = true;
+}
+
+/* Ask for a worker in this database once this transaction has committed. */
+void
+lease_worker_want_at_commit(void)
+{
+	register_callback();
+	want_at_commit = true;
+}
+
+/* Let this database's worker look around once this transaction has committed. */
+void
+lease_worker_look_at_commit(void)
+{
+	register_callback();
+	look_at_commit = true;
+}
+
+/* ----------------------------------------------------------------
+ * The launcher
+ * ----------------------------------------------------------------
+ */
+
+/* Register the launcher; called while the library is preloaded. */
+void
+lease_worker_register_launcher(void)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = RETRY_INTERVAL / 1000,
+		.bgw_name = "dlock launcher",
+		.bgw_type = "dlock launcher",
+		.bgw_library_name = "dlock",
+		.bgw_function_name = "dlock_launcher_main",
+	};
+
+	RegisterBackgroundWorker(&worker);
+}
+
+/* Start a worker in a database; false when there is no place for it. */
+static bool
+start_worker(Oid database, BackgroundWorkerHandle **handle)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_type = "dlock worker",
+		.bgw_library_name = "dlock",
+		.bgw_function_name = "dlock_worker_main",
+		.bgw_main_arg = ObjectIdGetDatum(database),
+		.bgw_notify_pid = MyProcPid,
+	};
+
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
+			 database);
+	return RegisterDynamicBackgroundWorker(&worker, handle);
+}
+
+/* Wait until a worker has settled in its database or is gone. */
+static void
+wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	pid_t		pid;
+
+	while (!TimestampDifferenceExceeds(start, GetCurrentTimestamp(),
+									   RETRY_INTERVAL))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (lease_state_worker_pid(database) != 0 ||
+			GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED)
+			return;
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 100, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+/* The databases that can be connected to, as a list of OIDs. */
+static List *
+list_databases(void)
+{
+	MemoryContext memory = CurrentMemoryContext;
+	List	   *result = NIL;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		if (form->datallowconn)
+		{
+			MemoryContext old = MemoryContextSwitchTo(memory);
+
+			result = lappend_oid(result, form->oid);
+			MemoryContextSwitchTo(old);
+		}
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	return result;
+}
+
+/* Free the shared state of databases that are gone. */
+static void
+forget_dropped(List *existing)
+{
+	List	   *databases = lease_state_databases();
+	ListCell   *cell;
+
+	foreach(cell, databases)
+	{
+		Oid			database = lfirst_oid(cell);
+
+		if (!list_member_oid(existing, database) &&
+			lease_state_worker_pid(database) == 0)
+			lease_state_forget(database);
+	}
+}
+
+/*
+ * Start workers where they are wanted, one after another, so that a look into
+ * many databases takes one place among the background workers.
+ */
+static void
+start_wanted(bool everywhere)
+{
+	static bool warned = false;
+	bool		rescan;
+	List	   *wanted = lease_state_wanted_workers(&rescan);
+	List	   *existing;
+	ListCell   *cell;
+
+	if (wanted == NIL && !everywhere && !rescan)
+		return;
+	existing = list_databases();
+	forget_dropped(existing);
+	foreach(cell, existing)
+	{
+		Oid			database = lfirst_oid(cell);
+		BackgroundWorkerHandle *handle;
+
+		if (!everywhere && !rescan && !list_member_oid(wanted, database))
+			continue;
+		if (lease_state_worker_pid(database) != 0)
+			continue;
+		if (start_worker(database, &handle))
+		{
+			wait_for_worker(database, handle);
+			warned = false;
+			continue;
+		}
+		if (!warned)
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("could not start a dlock worker"),
+					 errdetail("Leases still end at their deadlines, but their rows are not removed."),
+					 errhint("Increase \"max_worker_processes\".")));
+		warned = true;
+		lease_state_want_worker(database);
+	}
+}
+
+static void
+leave_launcher(int code, Datum arg)
+{
+	lease_state_enter_launcher(NULL);
+}
+
+/* The launcher's entry point. */
+void
+dlock_launcher_main(Datum arg)
+{
+	bool		everywhere = true;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	before_shmem_exit(leave_launcher, (Datum) 0);
+	lease_state_enter_launcher(MyLatch);
+
+	for (;;)
+	{
+		MemoryContext memory = AllocSetContextCreate(TopMemoryContext,
+													 "dlock launcher",
+													 ALLOCSET_DEFAULT_SIZES);
+		MemoryContext old = MemoryContextSwitchTo(memory);
+
+		start_wanted(everywhere);
+		everywhere = false;
+		MemoryContextSwitchTo(old);
+		MemoryContextDelete(memory);
+
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 RETRY_INTERVAL, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+	}
+}
+
+/* ----------------------------------------------------------------
+ * The worker of one database
+ * ----------------------------------------------------------------
+ */
+
+static void
+leave_worker(int code, Datum arg)
+{
+	lease_state_leave_worker(worked_database, worker_wanted_again);
+}
+
+/* Say whether somebody wants this database for itself. */
+static bool
+is_in_the_way(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, true, true) ==
+		LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, RowExclusiveLock, true);
+	return false;
+}
+
+/* Say whether the extension is in this database; in a transaction. */
+static bool
+extension_exists(void)
+{
+	Oid			namespace = get_namespace_oid("dlock", true);
+
+	return OidIsValid(namespace) &&
+		OidIsValid(get_relname_relid("lease_table", namespace));
+}
+
+/*
+ * Look whether the extension is still there and reap what is due, up to a
+ * batch of pages.  Returns whether there is nothing left to do for now; if not,
+ * "*next" is where to go on.
+ */
+static bool
+work(BlockNumber *next, bool *exists)
+{
+	bool		done = true;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	*exists = extension_exists();
+	if (*exists)
+	{
+		Oid			oid = get_relname_relid("lease_table",
+											get_namespace_oid("dlock", true));
+
+		/* Never queue behind a LOCK TABLE or a VACUUM FULL. */
+		if (ConditionalLockRelationOid(oid, RowExclusiveLock))
+		{
+			Relation	rel = lease_store_open(RowExclusiveLock);
+			LeaseDatabase *db = lease_state_activate(rel);
+
+			done = lease_store_reap(rel, db, next, REAP_BATCH);
+			lease_clock_mark(rel, db, IDLE_MARK_AGE_US);
+			relation_close(rel, RowExclusiveLock);
+			UnlockRelationOid(oid, RowExclusiveLock);
+		}
+	}
+	CommitTransactionCommand();
+	pgstat_report_stat(true);
+	return done;
+}
+
+/* Say whether a look into the shared memory finds a reason to work. */
+static bool
+is_work_due(void)
+{
+	LeaseDatabase *db = worked_database;
+	bool		held;
+
+	if (db->file == InvalidRelFileNumber)
+		return true;
+	if (lease_summary_is_due(MyDatabaseId, db->file, lease_clock_now(db),
+							 &held))
+		return true;
+	return held && lease_clock_now(db) -
+		(int64) pg_atomic_read_u64(&db->clock_mark_us) > IDLE_MARK_AGE_US;
+}
+
+/* A worker's entry point; "arg" is its database. */
+void
+dlock_worker_main(Datum arg)
+{
+	TimestampTz last_tick = 0;
+	TimestampTz last_check = 0;
+	bool		exists;
+	BlockNumber next = 0;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg),
+											  InvalidOid, 0);
+
+	StartTransactionCommand();
+	exists = extension_exists();
+	CommitTransactionCommand();
+	if (!exists)
+		proc_exit(0);
+	worked_database = lease_state_database();
+	if (!lease_state_enter_worker(worked_database, MyLatch))
+		proc_exit(0);
+	before_shmem_exit(leave_worker, (Datum) 0);
+
+	for (;;)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		bool		look;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		if (is_in_the_way())
+			proc_exit(0);
+
+		look = TimestampDifferenceExceeds(last_check, now, CHECK_INTERVAL);
+		if (next > 0 || look ||
+			(TimestampDifferenceExceeds(last_tick, now, lease_reap_interval) &&
+			 is_work_due()))
+		{
+			if (work(&next, &exists))
+				next = 0;
+			last_tick = now;
+			last_check = now;
+			if (!exists)
+			{
+				worker_wanted_again = false;
+				proc_exit(0);
+			}
+			if (next > 0)
+				continue;
+		}
+
+		if (WaitLatch(MyLatch,
+					  WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					  Min(GIVE_WAY_INTERVAL, lease_reap_interval),
+					  PG_WAIT_EXTENSION) & WL_LATCH_SET)
+		{
+			ResetLatch(MyLatch);
+			last_check = 0;		/* somebody dropped the extension */
+		}
+	}
+}
