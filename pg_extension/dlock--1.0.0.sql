@@ -77,12 +77,29 @@ CREATE CAST (varchar AS dlock_duration) WITH INOUT AS IMPLICIT;
 CREATE CAST (dlock_duration AS interval)
 	WITH FUNCTION dlock_duration_interval(dlock_duration);
 
+COMMENT ON FUNCTION dlock_duration_in(cstring) IS 'I/O';
+COMMENT ON FUNCTION dlock_duration_out(dlock_duration) IS 'I/O';
+COMMENT ON FUNCTION dlock_duration_recv(internal) IS 'I/O';
+COMMENT ON FUNCTION dlock_duration_send(dlock_duration) IS 'I/O';
+COMMENT ON FUNCTION dlock_duration(smallint) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(integer) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(bigint) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(numeric) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(real) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(double precision) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_duration(interval) IS
+'convert an interval; a month is 30 days, a day 24 hours';
+COMMENT ON FUNCTION dlock_duration_interval(dlock_duration) IS
+'convert to an interval of hours, minutes and seconds';
+
 ----------------------------------------------------------------------
 -- The lock table
 ----------------------------------------------------------------------
 
 CREATE FUNCTION dlock.table_handler(internal) RETURNS table_am_handler
 AS 'MODULE_PATHNAME', 'dlock_table_handler' LANGUAGE C STRICT;
+COMMENT ON FUNCTION dlock.table_handler(internal) IS
+'handler of access method dlock';
 CREATE ACCESS METHOD dlock TYPE TABLE HANDLER dlock.table_handler;
 COMMENT ON ACCESS METHOD dlock IS
 'storage of dlock.lease_table; only dlock''s functions change it';
@@ -106,6 +123,8 @@ COMMENT ON TABLE dlock.lease_table IS
 
 CREATE FUNCTION dlock.refuse_change() RETURNS trigger
 AS 'MODULE_PATHNAME', 'dlock_refuse_change' LANGUAGE C;
+COMMENT ON FUNCTION dlock.refuse_change() IS
+'trigger: only dlock''s functions change the lock table';
 CREATE TRIGGER refuse_change
 	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON dlock.lease_table
 	FOR EACH STATEMENT EXECUTE FUNCTION dlock.refuse_change();
@@ -150,6 +169,7 @@ CREATE FUNCTION dlock.read_stats(
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'dlock_read_stats' LANGUAGE C STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION dlock.read_stats() IS 'the row of dlock.stats';
 CREATE VIEW dlock.stats AS SELECT * FROM dlock.read_stats();
 COMMENT ON VIEW dlock.stats IS
 'counters of this database since the server started or dlock_stats_reset()';

@@ -76,6 +76,19 @@ from_float(double seconds)
 	return (int64) rint(seconds * USECS_PER_SEC);
 }
 
+/* Read a number of seconds; one beyond a double's range is out of ours. */
+static int64
+from_text(const char *text, char **end)
+{
+	double		seconds;
+
+	errno = 0;
+	seconds = strtod(text, end);
+	if (errno == ERANGE && isinf(seconds))
+		raise_range();
+	return from_float(seconds);
+}
+
 static int64
 from_interval(const Interval *interval)
 {
@@ -102,7 +115,6 @@ dlock_duration_in(PG_FUNCTION_ARGS)
 	const char *text = PG_GETARG_CSTRING(0);
 	const char *start = text;
 	char	   *end;
-	double		seconds;
 	Interval   *interval;
 
 	while (isspace((unsigned char) *start))
@@ -114,11 +126,10 @@ dlock_duration_in(PG_FUNCTION_ARGS)
 		pg_strcasecmp(start, "infinity") == 0 ||
 		pg_strcasecmp(start, "-infinity") == 0)
 	{
-		seconds = strtod(start, &end);
-		while (isspace((unsigned char) *end))
-			end++;
-		if (end > start && *end == '\0' && *start != '\0')
-			PG_RETURN_INT64(from_float(seconds));
+		int64		duration_us = from_text(start, &end);
+
+		if (end > start && strspn(end, " \t\r\n\f\v") == strlen(end))
+			PG_RETURN_INT64(duration_us);
 	}
 
 	/* The core's message would speak of an interval. */
@@ -218,7 +229,7 @@ dlock_duration_from_numeric(PG_FUNCTION_ARGS)
 	char	   *text = DatumGetCString(DirectFunctionCall1(numeric_out,
 														   PG_GETARG_DATUM(0)));
 
-	PG_RETURN_INT64(from_float(strtod(text, NULL)));
+	PG_RETURN_INT64(from_text(text, NULL));
 }
 
 Datum

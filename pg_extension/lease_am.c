@@ -306,7 +306,7 @@ read_bucket(LeaseScan *scan)
 	bucket = lease_trie_lock(rel, hash, BUFFER_LOCK_SHARE);
 	width = UINT64CONST(1) <<
 		(32 - lease_page_special(BufferGetPage(bucket))->depth);
-	lease_trie_visit(rel, bucket, copy_row, scan);
+	lease_trie_visit(rel, bucket, NULL, copy_row, scan);
 	UnlockReleaseBuffer(bucket);
 	scan->cursor = (scan->cursor / width + 1) * width;
 	MemoryContextSwitchTo(old);
@@ -542,7 +542,7 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 
 			meta.floor = Max(meta.floor, special->mark);
 			copy.entries = NIL;
-			lease_trie_visit(OldTable, bucket, copy_entry, &copy);
+			lease_trie_visit(OldTable, bucket, NULL, copy_entry, &copy);
 			UnlockReleaseBuffer(bucket);
 			foreach(cell, copy.entries)
 				lease_trie_insert(NewTable, lfirst(cell));

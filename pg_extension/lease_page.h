@@ -207,6 +207,21 @@ lease_entry_address(const LeaseEntry *entry)
 	};
 }
 
+/*
+ * Say whether the entry at a line pointer may have a hash.  Most entries that a
+ * search passes do not, so this looks at one word and checks nothing but that
+ * it lies on the page; lease_page_entry() checks the rest.
+ */
+static inline bool
+lease_page_may_match(Page page, OffsetNumber offset, uint32 hash)
+{
+	ItemId		id = PageGetItemId(page, offset);
+
+	return ItemIdGetOffset(id) > BLCKSZ - sizeof(LeaseEntry) ||
+		(ItemIdIsUsed(id) &&
+		 ((LeaseEntry *) (page + ItemIdGetOffset(id)))->hash == hash);
+}
+
 /* lease_page.c */
 extern void lease_page_init(Page page, LeasePageKind kind, uint32 bucket,
 							uint32 depth);

@@ -89,8 +89,8 @@ typedef struct LeaseCall
 	BlockNumber bucket_block;
 	lease_holder *holders;
 	RowPlace   *places;
-	int			count;
-	int			capacity;
+	size_t		count;
+	size_t		capacity;
 
 	List	   *expired;		/* of ExpiredLease */
 	uint64		nexpired;
@@ -284,7 +284,7 @@ add_row(LeaseCall *call, Buffer buffer, OffsetNumber offset,
 
 	if (call->count + 1 >= call->capacity)
 	{
-		int			capacity = call->capacity * 2;
+		size_t		capacity = call->capacity * 2;
 		lease_holder *holders = palloc(capacity * sizeof(lease_holder));
 		RowPlace   *places = palloc(capacity * sizeof(RowPlace));
 
@@ -323,8 +323,7 @@ gather_name(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 {
 	LeaseCall  *call = context;
 
-	if (entry->hash == call->hash &&
-		lease_same(lease_entry_name(entry), call->name))
+	if (lease_same(lease_entry_name(entry), call->name))
 		add_row(call, buffer, offset, entry);
 }
 
@@ -492,14 +491,14 @@ entry_at(Buffer buffer, const RowPlace *place)
  * removed, and overwrite those updated, whose size must be the same.  Returns
  * the index after them.
  */
-static int
-write_page(LeaseCall *call, Buffer bucket, int from)
+static size_t
+write_page(LeaseCall *call, Buffer bucket, size_t from)
 {
 	const RowPlace *first = &call->places[from];
 	Buffer		buffer = lock_place(call, bucket, first);
 	LeaseChange change;
 	Page		page;
-	int			end;
+	size_t		end;
 
 	for (end = from; end < call->count; end++)
 	{
@@ -512,7 +511,7 @@ write_page(LeaseCall *call, Buffer bucket, int from)
 	lease_change_begin(&change, call->rel, false);
 	page = lease_change_page(&change, buffer, false);
 	lease_change_start(&change);
-	for (int i = from; i < end; i++)
+	for (size_t i = from; i < end; i++)
 	{
 		const lease_holder *holder = &call->holders[i];
 		const RowPlace *place = &call->places[i];
@@ -538,7 +537,7 @@ static void
 write_rows(LeaseCall *call, Buffer bucket)
 {
 	bool		removed = false;
-	int			i = 0;
+	size_t		i = 0;
 
 	while (i < call->count)
 	{
@@ -554,16 +553,6 @@ write_rows(LeaseCall *call, Buffer bucket)
 			call->places[i].block != call->bucket_block;
 	if (removed)
 		lease_trie_free_overflow(call->rel, bucket);
-}
-
-/* Keep the bucket's summary true after a holder was added or renewed. */
-static void
-note_summary(LeaseCall *call, Buffer bucket, int64 deadline_us,
-			 lease_bytes owner)
-{
-	if (lease_summary_note(call->rel, call->bucket_block, deadline_us,
-						   owner) == LEASE_SUMMARY_STALE)
-		lease_trie_summarize(call->rel, bucket);
 }
 
 /*
@@ -630,10 +619,10 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
  */
 
 /*
- * The row that the core added, or updated to another size; -1 when every
- * change can be written in place.  There is at most one.
+ * The row that the core added, or updated to another size; result->count when
+ * every change can be written in place.  There is at most one.
  */
-static int
+static size_t
 find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 			LeaseEntry *entry)
 {
@@ -642,7 +631,7 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 		make_entry(call, &call->holders[call->count], entry);
 		return call->count;
 	}
-	for (int i = 0; i < call->count; i++)
+	for (size_t i = 0; i < call->count; i++)
 	{
 		Buffer		buffer;
 		bool		same;
@@ -656,9 +645,9 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 			lease_entry_size(entry_at(buffer, &call->places[i]));
 		if (buffer != bucket)
 			UnlockReleaseBuffer(buffer);
-		return same ? -1 : i;
+		return same ? result->count : i;
 	}
-	return -1;
+	return result->count;
 }
 
 /* Write what the core decided; false when the call must start over. */
@@ -666,13 +655,13 @@ static bool
 store_result(LeaseCall *call, Buffer bucket, const lease_result *result)
 {
 	LeaseEntryBuffer new;
-	int			insert = find_insert(call, bucket, result, &new.entry);
+	size_t		insert = find_insert(call, bucket, result, &new.entry);
 	bool		stored = true;
 
-	if (insert >= 0 && insert < call->count)
+	if (insert < call->count)
 		call->holders[insert].change = LEASE_UNCHANGED;
 	write_rows(call, bucket);
-	if (insert >= 0)
+	if (insert < result->count)
 		stored = insert_entry(call, bucket, &new.entry,
 							  insert < call->count ?
 							  &call->places[insert] : NULL);
@@ -698,7 +687,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer)
 
 	call->bucket_block = BufferGetBlockNumber(bucket);
 	call->count = 0;
-	lease_trie_visit(call->rel, bucket, gather_name, call);
+	lease_trie_visit(call->rel, bucket, &call->hash, gather_name, call);
 	if (OidIsValid(call->unknown_role))
 	{
 		UnlockReleaseBuffer(bucket);
@@ -715,7 +704,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer)
 	answer->outcome = result.outcome;
 	answer->token = result.token;
 	answer->ended = 0;
-	for (int i = 0; i < call->count; i++)
+	for (size_t i = 0; i < call->count; i++)
 		if (call->holders[i].change == LEASE_EVICTED)
 			answer->ended++;
 
@@ -726,8 +715,9 @@ try_apply(LeaseCall *call, LeaseAnswer *answer)
 		if (result.count > call->count)
 			mine = call->count;
 		if (mine < result.count && !is_removed(&call->holders[mine]))
-			note_summary(call, bucket, call->holders[mine].deadline_us,
-						 call->request.owner);
+			lease_trie_note(call->rel, bucket,
+							call->holders[mine].deadline_us,
+							call->request.owner);
 	}
 	else if (result.outcome == LEASE_REPLAYED)
 		call->lsn = call->places[mine].lsn;
@@ -871,7 +861,7 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 	walk->now_us = lease_clock_now(call->db);
 	if (call->request.op == LEASE_RENEW)
 		call->request.ttl_us = Max(walk->target_us - walk->now_us, 1);
-	lease_trie_visit(call->rel, bucket, gather, walk);
+	lease_trie_visit(call->rel, bucket, NULL, gather, walk);
 	if (OidIsValid(call->unknown_role))
 	{
 		UnlockReleaseBuffer(bucket);
@@ -977,8 +967,7 @@ copy_named(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	ReadContext *read = context;
 	LeaseEntry *copy;
 
-	if (entry->hash != read->hash ||
-		!lease_same(lease_entry_name(entry), read->name))
+	if (!lease_same(lease_entry_name(entry), read->name))
 		return;
 	copy = palloc(lease_entry_size(entry));
 	memcpy(copy, entry, lease_entry_size(entry));
@@ -1002,7 +991,7 @@ lease_store_read(lease_bytes name, int64 *now_us)
 
 		read.hash = lease_trie_hash(rel, name);
 		bucket = lease_trie_lock(rel, read.hash, BUFFER_LOCK_SHARE);
-		lease_trie_visit(rel, bucket, copy_named, &read);
+		lease_trie_visit(rel, bucket, &read.hash, copy_named, &read);
 		*now_us = lease_clock_read(rel);
 		UnlockReleaseBuffer(bucket);
 	}

@@ -93,7 +93,7 @@ static SummaryShared *summary_shared = NULL;
 static struct
 {
 	RelFileNumber file;
-	int			size;
+	BlockNumber size;
 	int		   *chunks;
 	bool		missing;		/* there was no chunk left... */
 	uint32		freed;			/* ...when summary_shared->freed was this */
@@ -188,12 +188,12 @@ allocate_chunk(RelFileNumber file, BlockNumber number)
 static bool
 remember_chunks(RelFileNumber file, BlockNumber number)
 {
-	int			size = Max(known_chunks.size, 16);
+	BlockNumber size = Max(known_chunks.size, 16);
 	int		   *chunks;
 
 	if (known_chunks.file != file)
 	{
-		for (int i = 0; i < known_chunks.size; i++)
+		for (BlockNumber i = 0; i < known_chunks.size; i++)
 			known_chunks.chunks[i] = -1;
 		known_chunks.file = file;
 		known_chunks.missing = false;
@@ -206,7 +206,7 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 										size * sizeof(int), MCXT_ALLOC_NO_OOM);
 	if (chunks == NULL)
 		return false;
-	for (int i = 0; i < size; i++)
+	for (BlockNumber i = 0; i < size; i++)
 		chunks[i] = i < known_chunks.size ? known_chunks.chunks[i] : -1;
 	if (known_chunks.chunks)
 		pfree(known_chunks.chunks);

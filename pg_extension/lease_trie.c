@@ -167,8 +167,8 @@ lease_trie_create(Relation rel)
 	meta->seed = pg_prng_uint64(&pg_global_prng_state);
 	meta->free_head = InvalidBlockNumber;
 	lease_change_finish(&change);
-	for (int i = 0; i < lengthof(buffers); i++)
-		UnlockReleaseBuffer(buffers[i]);
+	UnlockReleaseBuffer(buffers[0]);
+	UnlockReleaseBuffer(buffers[1]);
 }
 
 /* Give a table that nobody else can see yet the floor and clock of another. */
@@ -332,13 +332,14 @@ lock_next(Relation rel, Buffer buffer, uint32 bucket, int mode,
 }
 
 /*
- * Show every entry of a bucket to a visitor.  The bucket is locked; overflow
- * pages are locked one at a time, so the visitor must copy what it keeps of
- * entries on a buffer that is not the bucket's.
+ * Show the entries of a bucket to a visitor: all, or with "hash" those of one
+ * hash.  The bucket is locked; overflow pages are locked one at a time, so the
+ * visitor must copy what it keeps of entries on a buffer that is not the
+ * bucket's.
  */
 void
-lease_trie_visit(Relation rel, Buffer bucket, LeaseEntryVisitor visitor,
-				 void *context)
+lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
+				 LeaseEntryVisitor visitor, void *context)
 {
 	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
 	BlockNumber steps = 0;
@@ -351,8 +352,12 @@ lease_trie_visit(Relation rel, Buffer bucket, LeaseEntryVisitor visitor,
 
 		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		{
-			LeaseEntry *entry = lease_page_entry(rel, buffer, offset);
+			LeaseEntry *entry;
 
+			if (hash != NULL &&
+				!lease_page_may_match(BufferGetPage(buffer), offset, *hash))
+				continue;
+			entry = lease_page_entry(rel, buffer, offset);
 			if (entry != NULL)
 				visitor(buffer, offset, entry, context);
 		}
@@ -789,8 +794,21 @@ lease_trie_summarize(Relation rel, Buffer bucket)
 	LeaseSummary summary;
 
 	lease_summary_begin(&summary);
-	lease_trie_visit(rel, bucket, add_to_summary, &summary);
+	lease_trie_visit(rel, bucket, NULL, add_to_summary, &summary);
 	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &summary);
+}
+
+/*
+ * Tell the summary of a bucket, locked exclusively, of an entry that was added
+ * or whose deadline was brought forward.
+ */
+void
+lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
+				lease_bytes owner)
+{
+	if (lease_summary_note(rel, BufferGetBlockNumber(bucket), deadline_us,
+						   owner) == LEASE_SUMMARY_STALE)
+		lease_trie_summarize(rel, bucket);
 }
 
 /*
@@ -826,6 +844,8 @@ lease_trie_insert(Relation rel, const LeaseEntry *entry)
 		lease_change_finish(&change);
 		if (buffer != bucket)
 			UnlockReleaseBuffer(buffer);
+		lease_trie_note(rel, bucket, entry->deadline_us,
+						lease_entry_owner(entry));
 		UnlockReleaseBuffer(bucket);
 		return;
 	}

@@ -24,7 +24,7 @@ extern Buffer lease_trie_lock_meta(Relation rel, int mode);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
-extern void lease_trie_visit(Relation rel, Buffer bucket,
+extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, Size size);
 extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
@@ -32,6 +32,8 @@ extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 extern void lease_trie_clear(Relation rel, Buffer bucket);
 extern void lease_trie_free_overflow(Relation rel, Buffer bucket);
 extern void lease_trie_summarize(Relation rel, Buffer bucket);
+extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
+							lease_bytes owner);
 extern void lease_trie_insert(Relation rel, const LeaseEntry *entry);
 extern BlockNumber lease_trie_blocks(Relation rel);
 

@@ -1,0 +1,68 @@
+# dlock for PostgreSQL: an ordinary PGXS extension, and a few commands that
+# need nothing installed beforehand ("make help").
+
+MODULE_big = dlock
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c))) core/lease.o
+EXTENSION = pg_extension/dlock
+DATA = $(wildcard pg_extension/dlock--*.sql)
+DOCS := $(wildcard doc/*.md)
+PG_CPPFLAGS = -I$(srcdir)/core
+
+# For "make installcheck", on a running server that preloads dlock.  The first
+# test leaves the extension behind for the others.
+REGRESS = install $(filter-out install,$(basename $(notdir $(sort $(wildcard sql/*.sql)))))
+ISOLATION = $(basename $(notdir $(sort $(wildcard specs/*.spec))))
+ISOLATION_OPTS = --load-extension=$(MODULE_big)
+TAP_TESTS = 1
+
+# Compilers differ in what they warn of, so only our own tests insist: WERROR=1.
+# Not of parameters that a callback has no use for, and not where PostgreSQL's
+# interfaces mix int and unsigned.
+ifdef WERROR
+PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter
+endif
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+
+ifneq ($(wildcard $(PGXS)),)
+include $(PGXS)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard core/*.h pg_extension/*.h)
+else
+all install installcheck clean uninstall:
+	@echo 'PostgreSQL'"'"'s server development files were not found by way of "$(PG_CONFIG)".' >&2
+	@echo 'Install them (on Debian 12: postgresql-server-dev-15), or say where they are:' >&2
+	@echo '  make $@ PG_CONFIG=/path/to/pg_config' >&2
+	@exit 1
+endif
+
+# META.json is the one place that states the version.
+VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
+
+.PHONY: help demo shell test bench dist
+
+help:
+	@echo 'make demo       play a narrated session on a throw-away server'
+	@echo 'make shell      open psql on such a server'
+	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|tap'
+	@echo '                picks groups, TESTS="t/003*.pl" picks files'
+	@echo 'make bench      measure'
+	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
+	@echo 'make installcheck   test an installed dlock on a running server'
+	@echo 'make dist       pack the sources for PGXN'
+	@echo 'The first four install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
+
+demo:
+	@dev/server dev/demo
+
+shell:
+	@dev/server psql
+
+test:
+	@dev/test
+
+bench:
+	@bench/run
+
+dist:
+	git archive --format zip --prefix dlock-$(VERSION)/ -o dlock-$(VERSION).zip HEAD

@@ -1,0 +1,60 @@
+#!/usr/bin/perl
+# dev/version.t : META.json is valid for PGXN and the one source of the version.
+
+use strict;
+use warnings;
+use JSON::PP;
+use Test::More;
+
+sub slurp
+{
+	my ($path) = @_;
+	open(my $file, '<:raw', $path) or return '';
+	local $/;
+	return scalar <$file>;
+}
+
+my $meta = eval { JSON::PP->new->decode(slurp('META.json')) } || {};
+is($@, '', 'META.json is JSON');
+
+# what the PGXN Meta Spec 1.0.0 requires
+my $semver = qr/^(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)$/a;
+my @missing = grep { !defined $meta->{$_} }
+  qw(name abstract maintainer license version provides meta-spec);
+is("@missing", '', 'META.json has what PGXN requires');
+is($meta->{name}, 'dlock', 'name');
+is($meta->{license}, 'postgresql', 'license');
+is($meta->{'meta-spec'}{version}, '1.0.0', 'version of the Meta Spec');
+my $version = $meta->{version} // '';
+like($version, $semver, 'version is a semantic version');
+like($meta->{prereqs}{runtime}{requires}{PostgreSQL},
+	$semver, 'required PostgreSQL is a semantic version');
+
+my $provides = $meta->{provides}{dlock};
+is($provides->{version}, $version, 'version provided');
+is($provides->{file}, "pg_extension/dlock--$version.sql",
+	'install script of that version');
+for my $file (@$provides{qw(file docfile)})
+{
+	ok(-s $file, "$file is there");
+}
+
+my ($default) =
+  slurp('pg_extension/dlock.control') =~ /^default_version\s*=\s*'(.*?)'/m;
+is($default, $version, 'default_version of the control file');
+my ($line) =
+  grep { !/\\echo/ } split(/\n/, slurp($provides->{file}));
+like($line, qr/dlock--\Q$version\E\.sql/, 'the install script names itself');
+
+for my $file ('README.md', $provides->{docfile})
+{
+	my @named = slurp($file) =~ /\bdlock (\d+\.\d+\.\d+)/g;
+	ok(scalar(@named), "$file says which version it is of");
+	is_deeply([ grep { $_ ne $version } @named ], [], "$file names no other");
+}
+my ($newest, $date) =
+  slurp('Changes') =~ /^(\d+\.\d+\.\d+)\s+(\d\d\d\d-\d\d-\d\d)$/m;
+is($newest, $version, 'the newest entry of Changes is of that version');
+ok($date, 'and has a date');
+
+done_testing();
