@@ -11,8 +11,6 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
-#include "replication/walsender.h"
-#include "replication/walsender_private.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -106,23 +104,6 @@ compat_parallel_set_relation(ParallelTableScanDesc pscan, Relation rel)
 	pscan->phs_relid = RelationGetRelid(rel);
 #else
 	pscan->phs_locator = rel->rd_locator;
-#endif
-}
-
-/*
- * Say whether the server waits for synchronous standbys at all, as the
- * checkpointer last saw the settings.  The flag became two bits in 15.13,
- * 16.9 and 17.5.
- */
-static inline bool
-compat_sync_standbys_defined(void)
-{
-#if PG_VERSION_NUM >= 170005 || \
-	(PG_VERSION_NUM >= 160009 && PG_VERSION_NUM < 170000) || \
-	(PG_VERSION_NUM >= 150013 && PG_VERSION_NUM < 160000)
-	return (WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0;
-#else
-	return WalSndCtl->sync_standbys_defined;
 #endif
 }
 

@@ -12,8 +12,9 @@ GRANT USAGE ON SCHEMA dlock TO PUBLIC;
 
 CREATE TYPE dlock_duration;
 
+-- stable, because the input of interval is
 CREATE FUNCTION dlock_duration_in(cstring) RETURNS dlock_duration
-AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+AS 'MODULE_PATHNAME' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION dlock_duration_out(dlock_duration) RETURNS cstring
 AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION dlock_duration_recv(internal) RETURNS dlock_duration
@@ -26,9 +27,7 @@ CREATE TYPE dlock_duration (
 	OUTPUT = dlock_duration_out,
 	RECEIVE = dlock_duration_recv,
 	SEND = dlock_duration_send,
-	INTERNALLENGTH = 8,
-	PASSEDBYVALUE,
-	ALIGNMENT = double
+	LIKE = bigint
 );
 COMMENT ON TYPE dlock_duration IS
 'a span of time: a number of seconds, an interval, or text that is either';
@@ -245,8 +244,15 @@ ROWS 1 PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_holders(text) IS
 'the rows of dlock.locks with this name, without scanning the table';
 
-CREATE FUNCTION dlock_force_release(name text, owner text DEFAULT NULL)
+-- Two functions, so that an owner that happens to be NULL evicts nobody.
+CREATE FUNCTION dlock_force_release(name text)
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+REVOKE EXECUTE ON FUNCTION dlock_force_release(text) FROM PUBLIC;
+COMMENT ON FUNCTION dlock_force_release(text) IS
+'evict all holders of a name: how many';
+
+CREATE FUNCTION dlock_force_release(name text, owner text)
 RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 REVOKE EXECUTE ON FUNCTION dlock_force_release(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release(text, text) IS
-'evict the holders of a name, all or those of one owner: how many';
+'evict the holders of a name that one owner is: how many';

@@ -9,6 +9,7 @@
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "lease_state.h"
@@ -104,7 +105,7 @@ is_lock_table(Oid relid)
 
 /*
  * Keep the columns of the lock table as they are, since C code relies on them,
- * and tell the worker when the table is dropped.
+ * and tell the workers when the table or a database is dropped.
  */
 static void
 watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
@@ -112,6 +113,8 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (previous_object_access)
 		previous_object_access(access, classId, objectId, subId, arg);
+	if (classId == DatabaseRelationId && access == OAT_DROP)
+		lease_worker_forget_at_commit(objectId);
 	if (classId != RelationRelationId || creating_extension ||
 		(access != OAT_POST_CREATE && access != OAT_POST_ALTER &&
 		 access != OAT_DROP) ||

@@ -21,17 +21,13 @@
 #include "postgres.h"
 
 #include "access/multixact.h"
+#include "access/relation.h"
 #include "access/relscan.h"
 #include "access/tableam.h"
-#include "access/xlog.h"
-#include "catalog/catalog.h"
-#include "catalog/dependency.h"
 #include "catalog/namespace.h"
-#include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "catalog/storage.h"
-#include "catalog/storage_xlog.h"
 #include "commands/extension.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
@@ -42,7 +38,9 @@
 #include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bswap.h"
 #include "replication/logicalworker.h"
+#include "storage/lmgr.h"
 #include "storage/smgr.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -142,14 +140,18 @@ has_our_columns(Relation rel)
 	return true;
 }
 
-/* Say whether a relation has the storage and the columns of the lock table. */
-bool
-lease_am_is_intact(Relation rel)
+/* Check that a relation has the storage and the columns of the lock table. */
+void
+lease_am_check_intact(Relation rel)
 {
-	return rel->rd_tableam == &lease_am_methods &&
-		rel->rd_rel->relkind == RELKIND_RELATION &&
-		rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT &&
-		has_our_columns(rel);
+	if (rel->rd_tableam != &lease_am_methods ||
+		rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
+		!has_our_columns(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
+				 errhint("Drop the extension and create it again.")));
 }
 
 static Datum
@@ -227,12 +229,7 @@ lease_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 {
 	LeaseScan  *scan = palloc0(sizeof(LeaseScan));
 
-	if (!lease_am_is_intact(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" is not as the extension created it",
-						RelationGetRelationName(rel)),
-				 errhint("Drop the extension and create it again.")));
+	lease_am_check_intact(rel);
 	RelationIncrementReferenceCount(rel);
 	scan->base.rs_rd = rel;
 	scan->base.rs_snapshot = snapshot;
@@ -403,24 +400,30 @@ lease_parallelscan_reinitialize(Relation rel, ParallelTableScanDesc pscan)
 
 /*
  * Say whether a relation about to be created is the lock table: made by CREATE
- * EXTENSION or pg_upgrade, or the transient copy that VACUUM FULL makes.
+ * EXTENSION or pg_upgrade, or the transient copy that VACUUM FULL makes, which
+ * has the lock table locked.
  */
 static bool
 is_lock_table(Relation rel)
 {
 	const char *name = RelationGetRelationName(rel);
 	Oid			original;
+	Relation	table;
+	bool		result;
 
+	if (!has_our_columns(rel))
+		return false;
 	if (creating_extension || IsBinaryUpgrade)
-		return strcmp(name, "lease_table") == 0 && has_our_columns(rel);
-	if (sscanf(name, "pg_temp_%u", &original) == 1)
-	{
-		char	   *original_name = get_rel_name(original);
-
-		return original_name != NULL &&
-			strcmp(original_name, "lease_table") == 0 && has_our_columns(rel);
-	}
-	return false;
+		return strcmp(name, "lease_table") == 0;
+	if (sscanf(name, "pg_temp_%u", &original) != 1 ||
+		original != get_relname_relid("lease_table",
+									  get_namespace_oid("dlock", true)))
+		return false;
+	table = relation_open(original, NoLock);
+	result = table->rd_tableam == &lease_am_methods &&
+		CheckRelationLockedByMe(table, AccessExclusiveLock, true);
+	relation_close(table, NoLock);
+	return result;
 }
 
 static void
@@ -432,11 +435,7 @@ lease_relation_set_new_filelocator(Relation rel,
 {
 	SMgrRelation srel;
 
-	if (!lease_state_is_loaded())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
+	lease_state_check_loaded();
 	if (!is_lock_table(rel) || persistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -516,12 +515,7 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 	*xid_cutoff = InvalidTransactionId;
 	*multi_cutoff = InvalidMultiXactId;
 	*num_tuples = *tups_vacuumed = *tups_recently_dead = 0;
-	if (!lease_am_is_intact(OldTable))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" is not as the extension created it",
-						RelationGetRelationName(OldTable)),
-				 errhint("Drop the extension and create it again.")));
+	lease_am_check_intact(OldTable);
 	if (!lease_store_is_readable(OldTable))
 		return;					/* never used, or another database's leases */
 

@@ -30,7 +30,7 @@ enum
 };
 
 /* lease_am.c */
-extern bool lease_am_is_intact(Relation rel);
+extern void lease_am_check_intact(Relation rel);
 extern void lease_am_form_row(const LeaseEntry *entry, int64 now_us,
 							  Datum *values, bool *nulls);
 extern const char *lease_mode_name(lease_mode mode);

@@ -113,7 +113,29 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 	return entry;
 }
 
-/* Bytes that a page would have free after compaction, line pointers included. */
+/*
+ * Check every entry of a page, and that they do not overlap: together they are
+ * no longer than the page.  Needed before entries are moved.
+ */
+void
+lease_page_check_entries(Relation rel, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	PageHeader	header = (PageHeader) page;
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+	Size		used = header->pd_lower;
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+		if (lease_page_entry(rel, buffer, offset) != NULL)
+			used += ItemIdGetLength(PageGetItemId(page, offset));
+	if (used > header->pd_special)
+		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
+}
+
+/*
+ * Bytes that a page would have free after compaction, line pointers included.
+ * The page has passed lease_page_check_entries().
+ */
 Size
 lease_page_room(Page page)
 {

@@ -7,7 +7,7 @@
  *	meta		block 0: what holds for the whole table
  *	directory	block numbers of buckets, see lease_trie.c
  *	bucket		entries of the names whose hash ends in the bucket's number
- *	overflow	more entries of a bucket that splitting cannot relieve
+ *	overflow	more entries of a bucket, of names that no split can part
  *	free		nothing; in the metapage's free list
  *
  * An entry stands for one holder.  Entries have line pointers; releasing a
@@ -53,14 +53,15 @@ typedef struct LeasePageSpecial
 {
 	uint64		mark;			/* bucket: the largest token ever granted here
 								 * or on a page this one was split from */
-	uint32		bucket;			/* bucket, overflow: its number; directory: its
-								 * index */
+	uint32		bucket;			/* bucket: its number; directory: its index */
 	BlockNumber next;			/* bucket, overflow: the next overflow page;
 								 * free: the next free page */
+	uint32		chain;			/* bucket that has a next page, overflow: the
+								 * LEASE_MAX_DEPTH last bits of the hash of
+								 * every entry on the overflow pages */
 	uint8		depth;			/* bucket: bits of the hash it is chosen by */
 	uint8		kind;			/* a LeasePageKind */
 	uint16		magic;			/* LEASE_PAGE_MAGIC */
-	uint32		unused;			/* zero */
 } LeasePageSpecial;
 
 /* Who runs on this machine since when: boot id and time namespace, hashed. */
@@ -155,6 +156,13 @@ lease_depth_mask(uint32 depth)
 	return (UINT32_C(1) << depth) - 1;
 }
 
+/* What names must agree in to share the overflow pages of a bucket. */
+static inline uint32
+lease_hash_chain(uint32 hash)
+{
+	return hash & lease_depth_mask(LEASE_MAX_DEPTH);
+}
+
 /* Bytes of an entry as it lies on a page. */
 static inline Size
 lease_entry_size(const LeaseEntry *entry)
@@ -231,6 +239,7 @@ extern LeasePageSpecial *lease_page_check_kind(Relation rel, Buffer buffer,
 											   LeasePageKind kind);
 extern LeaseEntry *lease_page_entry(Relation rel, Buffer buffer,
 									OffsetNumber offset);
+extern void lease_page_check_entries(Relation rel, Buffer buffer);
 extern Size lease_page_room(Page page);
 extern bool lease_page_fits(Page page, Size size);
 extern void lease_page_insert(LeaseChange *change, Page page,

@@ -303,7 +303,8 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	lease_bytes name = get_string(fcinfo, 0, "name");
 	lease_request request = {.op = LEASE_EVICT};
 
-	request.owner = get_optional_string(fcinfo, 1, "owner");
+	if (PG_NARGS() > 1)
+		request.owner = get_string(fcinfo, 1, "owner");
 	check_may_change("dlock_force_release()");
 	PG_RETURN_INT64((int64) lease_store_apply(name, &request).ended);
 }

@@ -46,8 +46,8 @@
 /* Tokens that may have been granted since the floor was last durable. */
 #define FLOOR_STEP		(UINT64CONST(1) << 20)
 
-/* 2020-01-01 00:00 UTC, in seconds since the Unix epoch. */
-#define FLOOR_EPOCH		INT64CONST(1577836800)
+/* 2020-01-01 00:00 UTC, as a TimestampTz: 7305 days after 2000-01-01. */
+#define FLOOR_EPOCH		(INT64CONST(7305) * USECS_PER_DAY)
 
 /* A wall clock past this part of the tokens (year 2156) is not believed. */
 #define FLOOR_SANE		(LEASE_TOKEN_MAX / 2)
@@ -113,11 +113,15 @@ lease_state_shmem_init(void)
 	}
 }
 
-/* Say whether the library was preloaded, so that there is shared memory. */
-bool
-lease_state_is_loaded(void)
+/* Check that the library was preloaded, so that there is shared memory. */
+void
+lease_state_check_loaded(void)
 {
-	return state_shared != NULL;
+	if (state_shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
 }
 
 /* The entry of a database, or NULL.  The lock is held. */
@@ -142,9 +146,10 @@ allocate(Oid database)
 	db->worker_pid = 0;
 	db->worker_wanted = false;
 	db->worker_latch = NULL;
+	db->reaped_block = 0;
 	db->estimate_mark_us = PG_INT64_MIN;
 	db->estimate_seen_us = 0;
-	db->estimate_last_us = PG_INT64_MIN;
+	pg_atomic_write_u64(&db->floor, 0);
 	lease_state_stats_reset(db);
 	db->database = database;
 	return db;
@@ -237,9 +242,12 @@ lease_state_stats_reset(LeaseDatabase *db)
  * ----------------------------------------------------------------
  */
 
-/* The boot's own clock: goes on during suspend where the system has that. */
-static int64
-boot_clock(void)
+/*
+ * The boot's own clock in microseconds: never steps, and goes on during suspend
+ * where the system has that.
+ */
+int64
+lease_clock_boot(void)
 {
 	struct timespec now;
 
@@ -296,22 +304,23 @@ boot_identity(void)
 int64
 lease_clock_now(LeaseDatabase *db)
 {
-	return boot_clock() + (int64) pg_atomic_read_u64(&db->clock_offset_us);
+	return lease_clock_boot() + (int64) pg_atomic_read_u64(&db->clock_offset_us);
 }
 
 /*
- * The lease clock as far as a server can know that has not activated: exact in
- * the boot that the metapage names, else the last mark plus the time since it
- * was seen, which is never ahead of the true clock.
+ * The lease clock as far as a server can know that has not activated.  It is
+ * never ahead of the true clock: in the boot that the metapage names it is
+ * exact, and else the last mark plus the time since this server saw it arrive.
+ * While leases are held a mark arrives every LEASE_MARK_AGE_US or sooner; when
+ * none does, nothing is known of the primary, and the estimate stops.
  */
-int64
-lease_clock_estimate(const LeaseMeta *meta)
+static int64
+estimate_clock(LeaseDatabase *db, const LeaseMeta *meta)
 {
 	static LeaseBoot boot;
 	static bool boot_known = false;
-	LeaseDatabase *db = lease_state_database();
-	int64		now_us = boot_clock();
-	int64		estimate_us;
+	int64		now_us = lease_clock_boot();
+	int64		since_us;
 
 	if (!boot_known)
 	{
@@ -327,11 +336,9 @@ lease_clock_estimate(const LeaseMeta *meta)
 		db->estimate_mark_us = meta->clock_mark_us;
 		db->estimate_seen_us = now_us;
 	}
-	estimate_us = db->estimate_mark_us + (now_us - db->estimate_seen_us);
-	estimate_us = Max(estimate_us, db->estimate_last_us);
-	db->estimate_last_us = estimate_us;
+	since_us = now_us - db->estimate_seen_us;
 	SpinLockRelease(&db->estimate_mutex);
-	return estimate_us;
+	return meta->clock_mark_us + Min(since_us, LEASE_MARK_AGE_US);
 }
 
 /* The lease clock for somebody who only reads a table that exists. */
@@ -347,7 +354,7 @@ lease_clock_read(Relation rel)
 		return lease_clock_now(db);
 	}
 	lease_trie_read_meta(rel, &meta);
-	return lease_clock_estimate(&meta);
+	return estimate_clock(db, &meta);
 }
 
 /*
@@ -388,19 +395,36 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
  * ----------------------------------------------------------------
  */
 
-/* The floor to start with after a floor that was durable. */
+/*
+ * The floor to start with, larger than a floor that was in force.  The seconds
+ * are taken with their fraction, so that a table that is dropped and created
+ * within one of them starts higher.
+ */
 static uint64
 next_floor(uint64 floor)
 {
-	int64		seconds = (int64) time(NULL) - FLOOR_EPOCH;
+	int64		since_us = GetCurrentTimestamp() - FLOOR_EPOCH;
 	uint64		by_clock = 0;
 
-	if (seconds > 0 && (uint64) seconds <= FLOOR_SANE / FLOOR_STEP)
-		by_clock = (uint64) seconds * FLOOR_STEP;
+	if (since_us > 0 &&
+		(uint64) since_us / USECS_PER_SEC <= FLOOR_SANE / FLOOR_STEP)
+		by_clock = (uint64) since_us / USECS_PER_SEC * FLOOR_STEP +
+			(uint64) since_us % USECS_PER_SEC * FLOOR_STEP / USECS_PER_SEC;
 	else
 		ereport(LOG,
 				(errmsg("dlock does not derive tokens from the system clock, which is set to before 2020 or after 2156")));
 	return Max(floor + FLOOR_STEP, by_clock);
+}
+
+/*
+ * Say whether a metapage's clock is for the boot we are in.  Where a copied
+ * machine shows the same boot id, the mark may tell that it is not.
+ */
+static bool
+is_same_boot(const LeaseMeta *meta, const LeaseBoot *boot, int64 boot_us)
+{
+	return memcmp(&meta->boot, boot, sizeof(LeaseBoot)) == 0 &&
+		meta->clock_mark_us <= boot_us + meta->clock_offset_us;
 }
 
 /* Remove every entry, all copied from another database with the files. */
@@ -427,6 +451,8 @@ activate(Relation rel, LeaseDatabase *db)
 	RelFileNumber file = compat_relation_file(rel);
 	LeaseMeta	meta;
 	LeaseMeta  *new_meta;
+	LeaseBoot	boot;
+	int64		boot_us;
 	LeaseChange change;
 	Buffer		buffer;
 
@@ -437,24 +463,21 @@ activate(Relation rel, LeaseDatabase *db)
 	if (meta.database != MyDatabaseId)
 		purge_copy(rel);
 
+	/* A new table must not start below one that was dropped just now. */
+	meta.floor = next_floor(Max(meta.floor, pg_atomic_read_u64(&db->floor)));
 	meta.database = MyDatabaseId;
-	meta.floor = next_floor(meta.floor);
-	if (meta.clock_mark_us == 0)
-	{
-		/* A new table: start well above 0, which no deadline should be. */
-		meta.clock_mark_us = USECS_PER_DAY;
-	}
-	{
-		LeaseBoot	boot = boot_identity();
 
-		if (memcmp(&meta.boot, &boot, sizeof(boot)) != 0)
-		{
-			meta.boot = boot;
-			meta.clock_offset_us = meta.clock_mark_us - boot_clock();
-		}
+	/* A new table starts well above 0, which no deadline should be. */
+	if (meta.clock_mark_us == 0)
+		meta.clock_mark_us = USECS_PER_DAY;
+	boot = boot_identity();
+	boot_us = lease_clock_boot();
+	if (!is_same_boot(&meta, &boot, boot_us))
+	{
+		meta.boot = boot;
+		meta.clock_offset_us = meta.clock_mark_us - boot_us;
 	}
-	meta.clock_mark_us = Max(meta.clock_mark_us,
-							 boot_clock() + meta.clock_offset_us);
+	meta.clock_mark_us = boot_us + meta.clock_offset_us;
 
 	buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 	lease_change_begin(&change, rel, true);

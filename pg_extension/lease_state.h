@@ -33,6 +33,9 @@ typedef enum LeaseCounter
 
 #define LEASE_COUNTERS	(LEASE_COUNT_FORCED + 1)
 
+/* How old the worker lets the clock's mark become while leases are held. */
+#define LEASE_MARK_AGE_US	(10 * USECS_PER_SEC)
+
 /*
  * One database.  "activation" is held while a table's state is read from its
  * metapage, brought up to date and published by setting "file"; it is taken
@@ -46,6 +49,9 @@ typedef struct LeaseDatabase
 	bool		worker_wanted;
 	Latch	   *worker_latch;
 
+	/* the bucket that the worker is at, 0 for none; only the worker writes */
+	volatile BlockNumber reaped_block;
+
 	/* the table's file that the fields below are for; under activation */
 	LWLock	   *activation;
 	volatile RelFileNumber file;
@@ -54,10 +60,9 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
 	/* where a server that cannot activate believes the lease clock to be */
-	slock_t		estimate_mutex; /* protects the next three */
+	slock_t		estimate_mutex; /* protects the next two */
 	int64		estimate_mark_us;	/* the last mark seen */
-	int64		estimate_seen_us;	/* when, on the boot's clock */
-	int64		estimate_last_us;	/* the last answer */
+	int64		estimate_seen_us;	/* when, on this server's boot clock */
 
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
@@ -69,12 +74,12 @@ extern char *lease_boot_id;		/* dlock.boot_id */
 /* lease_state.c */
 extern Size lease_state_shmem_size(void);
 extern void lease_state_shmem_init(void);
-extern bool lease_state_is_loaded(void);
+extern void lease_state_check_loaded(void);
 extern LeaseDatabase *lease_state_database(void);
 extern LeaseDatabase *lease_state_activate(Relation rel);
 extern void lease_state_forget(Oid database);
 extern int64 lease_clock_now(LeaseDatabase *db);
-extern int64 lease_clock_estimate(const LeaseMeta *meta);
+extern int64 lease_clock_boot(void);
 extern int64 lease_clock_read(Relation rel);
 extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
 extern void lease_state_stats_reset(LeaseDatabase *db);

@@ -132,11 +132,7 @@ lease_store_open(LOCKMODE mode)
 	static bool callback_registered = false;
 	Relation	rel = NULL;
 
-	if (!lease_state_is_loaded())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
+	lease_state_check_loaded();
 	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(forget_table_oid, (Datum) 0);
@@ -164,11 +160,7 @@ lease_store_open(LOCKMODE mode)
 					 errhint("Create the extension: CREATE EXTENSION dlock.")));
 	}
 
-	if (!lease_am_is_intact(rel))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
-				 errhint("Drop the extension and create it again.")));
+	lease_am_check_intact(rel);
 	if (mode > AccessShareLock && compat_relation_file_is_new(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -561,35 +553,39 @@ write_rows(LeaseCall *call, Buffer bucket)
  * no room.
  *
  * Two overflow pages may be locked here out of their order.  That is safe:
- * whoever waits for one while holding another has the bucket, as we do.
+ * whoever waits for one while holding another has the bucket, as we do; and so
+ * has redo, because the bucket is the first page of the change (lease_wal.h).
  */
 static bool
 insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
 			 const RowPlace *old)
 {
-	Buffer		room = lease_trie_find_room(call->rel, bucket,
+	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash,
 											lease_entry_size(entry));
 	Buffer		old_buffer = InvalidBuffer;
 	LeaseChange change;
+	Page		bucket_page;
 	Page		room_page;
 	Page		old_page = NULL;
-	Page		bucket_page = NULL;
 
 	if (!BufferIsValid(room))
 		return false;
 
 	lease_change_begin(&change, call->rel, false);
-	room_page = lease_change_page(&change, room, false);
-	if (room == bucket)
-		bucket_page = room_page;
-	else if (old == NULL)
-		bucket_page = lease_change_page(&change, bucket, false);
-	if (old != NULL && old->block == BufferGetBlockNumber(room))
-		old_page = room_page;
-	else if (old != NULL)
+	bucket_page = room_page = lease_change_page(&change, bucket, false);
+	if (room != bucket)
+		room_page = lease_change_page(&change, room, false);
+	if (old != NULL)
 	{
-		old_buffer = lock_place(call, bucket, old);
-		old_page = lease_change_page(&change, old_buffer, false);
+		if (old->block == call->bucket_block)
+			old_page = bucket_page;
+		else if (old->block == BufferGetBlockNumber(room))
+			old_page = room_page;
+		else
+		{
+			old_buffer = lock_place(call, bucket, old);
+			old_page = lease_change_page(&change, old_buffer, false);
+		}
 	}
 
 	lease_change_start(&change);
@@ -606,7 +602,7 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
 	lease_page_insert(&change, room_page, entry);
 	call->lsn = lease_change_finish(&change);
 
-	if (BufferIsValid(old_buffer) && old_buffer != bucket)
+	if (BufferIsValid(old_buffer))
 		UnlockReleaseBuffer(old_buffer);
 	if (room != bucket)
 		UnlockReleaseBuffer(room);
@@ -699,7 +695,8 @@ try_apply(LeaseCall *call, LeaseAnswer *answer)
 	call->request.next_token =
 		Max(special->mark, pg_atomic_read_u64(&call->db->floor)) + 1;
 	mine = lease_find(&call->request, call->holders, call->count, now_us);
-	answer->held_mode = mine < call->count ? call->holders[mine].mode : 0;
+	if (mine < call->count)
+		answer->held_mode = call->holders[mine].mode;
 	result = lease_apply(&call->request, call->holders, call->count, now_us);
 	answer->outcome = result.outcome;
 	answer->token = result.token;
@@ -782,13 +779,16 @@ LeaseAnswer
 lease_store_apply(lease_bytes name, const lease_request *request)
 {
 	LeaseCall	call;
-	LeaseAnswer answer;
+	LeaseAnswer answer = {.held_mode = LEASE_MODE_FIRST};
 
 	begin_call(&call, request);
 	call.name = name;
 	call.hash = lease_trie_hash(call.rel, name);
 	while (!try_apply(&call, &answer))
+	{
+		report_expired(&call);
 		CHECK_FOR_INTERRUPTS();
+	}
 	relation_close(call.rel, RowExclusiveLock);
 
 	count_outcome(call.db, &answer);
@@ -926,7 +926,6 @@ lease_store_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 {
 	LeaseCall	call;
 	lease_request request = {.op = LEASE_REAP};
-	WalkContext walk = {.call = &call};
 	BlockNumber blocks = lease_trie_blocks(rel);
 
 	init_call(&call, &request);
@@ -934,16 +933,21 @@ lease_store_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 	call.db = db;
 	for (int pages = 0; pages < max_pages; pages++)
 	{
+		WalkContext walk;
+
 		*next = lease_summary_next_due(rel, *next, blocks,
 									   lease_clock_now(db));
 		if (*next >= blocks)
 			break;
+		walk = (WalkContext) {.call = &call};
+		db->reaped_block = *next;
 		(void) try_apply_block(&walk, *next, gather_over);
+		db->reaped_block = 0;
 		(*next)++;
+		lease_count(db, LEASE_COUNT_REAPED, walk.affected);
+		report_expired(&call);
 		CHECK_FOR_INTERRUPTS();
 	}
-	lease_count(db, LEASE_COUNT_REAPED, walk.affected);
-	report_expired(&call);
 	lease_wal_flush_later(call.lsn);
 	return *next >= blocks;
 }

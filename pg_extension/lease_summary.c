@@ -81,7 +81,7 @@ typedef struct SummaryShared
 	int			nchunks;
 	Chunk	   *chunks;
 	Slot	   *slots;			/* CHUNK_BLOCKS for each chunk */
-	pg_atomic_uint32 missing;	/* a chunk was wanted and none was left */
+	pg_atomic_uint32 missing;	/* a chunk was wanted once and none was left */
 	pg_atomic_uint32 freed;		/* grows with every chunk taken back */
 } SummaryShared;
 
@@ -215,25 +215,17 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 	return true;
 }
 
-/*
- * The chunk that a block belongs to, or NULL when there is none and none is
- * left.  Never fails, since its callers hold content locks over changed pages.
- */
-static Chunk *
-find_chunk(Relation rel, BlockNumber block)
+/* Find a chunk in shared memory, or hand one out; -1 when none is left. */
+static int
+search_or_allocate(RelFileNumber file, BlockNumber number)
 {
-	RelFileNumber file = compat_relation_file(rel);
-	BlockNumber number = block / CHUNK_BLOCKS;
 	int			index;
 
-	if (!remember_chunks(file, number))
-		return NULL;
-	index = known_chunks.chunks[number];
+	LWLockAcquire(summary_shared->lock, LW_SHARED);
+	index = search_chunk(MyDatabaseId, file, number);
+	LWLockRelease(summary_shared->lock);
 	if (index >= 0)
-		return &summary_shared->chunks[index];
-	if (known_chunks.missing &&
-		known_chunks.freed == pg_atomic_read_u32(&summary_shared->freed))
-		return NULL;
+		return index;
 
 	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
 	index = search_chunk(MyDatabaseId, file, number);
@@ -241,8 +233,43 @@ find_chunk(Relation rel, BlockNumber block)
 		index = allocate_chunk(file, number);
 	known_chunks.freed = pg_atomic_read_u32(&summary_shared->freed);
 	LWLockRelease(summary_shared->lock);
+	return index;
+}
 
-	known_chunks.chunks[number] = index;
+/*
+ * The chunk that a block belongs to, or NULL when there is none and none is
+ * left, or for a table that this transaction is making (VACUUM FULL).  Never
+ * fails, since its callers hold content locks over changed pages.
+ */
+static Chunk *
+find_chunk(Relation rel, BlockNumber block)
+{
+	RelFileNumber file = compat_relation_file(rel);
+	BlockNumber number = block / CHUNK_BLOCKS;
+	bool		remembered;
+	int			index = -1;
+
+	if (compat_relation_file_is_new(rel))
+		return NULL;
+	remembered = remember_chunks(file, number);
+	if (remembered)
+		index = known_chunks.chunks[number];
+	if (index >= 0)
+	{
+		Chunk	   *chunk = &summary_shared->chunks[index];
+
+		if (chunk->file == file && chunk->number == number &&
+			chunk->database == MyDatabaseId)
+			return chunk;
+		index = -1;
+	}
+	if (known_chunks.missing &&
+		known_chunks.freed == pg_atomic_read_u32(&summary_shared->freed))
+		return NULL;
+
+	index = search_or_allocate(file, number);
+	if (remembered)
+		known_chunks.chunks[number] = index;
 	known_chunks.missing = index < 0;
 	if (index < 0)
 	{
@@ -274,7 +301,6 @@ lease_summary_forget(Oid database, RelFileNumber keep)
 		chunk->file = InvalidRelFileNumber;
 		chunk->number = 0;
 		pg_atomic_fetch_add_u32(&summary_shared->freed, 1);
-		pg_atomic_write_u32(&summary_shared->missing, 0);
 	}
 	LWLockRelease(summary_shared->lock);
 }
@@ -427,16 +453,22 @@ lease_summary_may_own(Relation rel, BlockNumber block, lease_bytes owner)
 	return result;
 }
 
-/* Say whether a slot's block may hold something that is over, or is unknown. */
 static bool
-slot_is_due(Slot *slot, int64 now_us)
+slot_is_known(Slot *slot)
 {
 	bool		known;
 
 	SpinLockAcquire(&slot->mutex);
 	known = slot->known;
 	SpinLockRelease(&slot->mutex);
-	return !known || read_deadline(&slot->deadline_us) <= now_us;
+	return known;
+}
+
+/* Say whether a slot's block may hold something that is over, or is unknown. */
+static bool
+slot_is_due(Slot *slot, int64 now_us)
+{
+	return !slot_is_known(slot) || read_deadline(&slot->deadline_us) <= now_us;
 }
 
 /* Raise a chunk's bound to the earliest of its slots; "end" as below. */
@@ -448,15 +480,18 @@ refresh_chunk(Chunk *chunk, BlockNumber end)
 
 	pg_atomic_write_u64(&chunk->deadline_us, (uint64) PG_INT64_MAX);
 	pg_memory_barrier();
-	for (BlockNumber block = first;
-		 block < first + CHUNK_BLOCKS && block < end; block++)
+	for (BlockNumber block = first; block < first + CHUNK_BLOCKS; block++)
 	{
 		Slot	   *slot = chunk_slot(chunk, block);
 
-		if (slot_is_due(slot, PG_INT64_MIN))
-			earliest = PG_INT64_MIN;
-		else
+		/*
+		 * Blocks that were added since "end" was read count once they are
+		 * known; until then whoever added them has yet to lower the bound.
+		 */
+		if (slot_is_known(slot))
 			earliest = Min(earliest, read_deadline(&slot->deadline_us));
+		else if (block < end)
+			earliest = PG_INT64_MIN;
 	}
 	lower_chunk(chunk, earliest);
 }

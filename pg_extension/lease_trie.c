@@ -19,11 +19,14 @@
  * backend keeps a small cache on that ground; a call that hits it reads
  * nothing but the bucket.
  *
- * When splitting cannot help, because all hashes are the same (one name with
- * many holders) or the directory is full, the bucket gets overflow pages.  A
- * bucket with overflow pages is not split.  Overflow pages are protected by
- * the content lock of their bucket: whoever changes one holds both locks
- * exclusively, whoever holds the bucket's lock may follow the chain.
+ * When splitting cannot help, because the names on a full bucket and the new
+ * one agree in LEASE_MAX_DEPTH bits (one name with many holders, as a rule),
+ * the bucket gets overflow pages for names with these bits, its chain.  Other
+ * names stay off the chain, so that it costs them nothing, and when they fill
+ * the bucket it is split like any other: the chain goes as a whole to the side
+ * that its bits say.  Overflow pages are protected by the content lock of
+ * their bucket: whoever changes one holds both locks exclusively, whoever holds
+ * the bucket's lock may follow the chain.
  *
  * Pages are added at the end of the relation.  Emptied overflow pages go to a
  * free list, which serves overflow and directory pages only: a bucket always
@@ -34,6 +37,10 @@
  * from the free list, directory page.  Nobody waits for a lock on a page of the
  * free list while holding one that precedes it, except its user, who holds the
  * metapage.  Readers that look up the directory hold nothing else meanwhile.
+ * Redo takes its locks in the order that lease_wal.h asks for.  No block number
+ * that was read from a page is locked before it is known to be none that we
+ * hold, so that a damaged page leads to an error and not to a wait for
+ * ourselves.
  *
  * Crashes: every step is one WAL record, so a split, an overflow page, a freed
  * page exists whole or not at all.  A page that was added and not used before
@@ -44,26 +51,28 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "common/pg_prng.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
-#include "port/pg_bitutils.h"
 
 #define CACHE_SLOTS		4096
 
-/* What this backend knows of the table it used last. */
+/* Buckets are looked for in the cache down to this much above the deepest. */
+#define CACHE_LEVELS	4
+
+/* What this backend knows of the table it used last; parts may be outdated. */
 static struct
 {
 	RelFileNumber file;			/* InvalidRelFileNumber: nothing */
 	uint64		seed;
-	uint32		depth;			/* of the metapage, when last looked at */
+	uint32		depth;			/* from the metapage */
+	BlockNumber directory[LEASE_META_DIRECTORIES];	/* the same */
 	struct
 	{
 		uint32		bucket;
 		uint32		depth;
 		BlockNumber block;		/* 0: empty */
-	}			slots[CACHE_SLOTS];
+	}			slots[CACHE_SLOTS]; /* by bucket number */
 }			cache;
 
 /* Length of the relation; every page below it has been locked by its maker. */
@@ -138,6 +147,12 @@ lease_trie_create(Relation rel)
 	Buffer		buffers[2];
 	LeaseChange change;
 	LeaseMeta  *meta;
+	uint64		seed;
+
+	if (!pg_strong_random(&seed, sizeof(seed)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
 
 	/* After a crash there may be pages, all zero. */
 	for (BlockNumber block = 0; block < lengthof(buffers); block++)
@@ -164,7 +179,7 @@ lease_trie_create(Relation rel)
 	meta->magic = LEASE_META_MAGIC;
 	meta->format = LEASE_FORMAT;
 	meta->database = MyDatabaseId;
-	meta->seed = pg_prng_uint64(&pg_global_prng_state);
+	meta->seed = seed;
 	meta->free_head = InvalidBlockNumber;
 	lease_change_finish(&change);
 	UnlockReleaseBuffer(buffers[0]);
@@ -203,7 +218,20 @@ attach(Relation rel)
 	memset(&cache, 0, sizeof(cache));
 	cache.seed = meta.seed;
 	cache.depth = meta.depth;
+	memcpy(cache.directory, meta.directory, sizeof(cache.directory));
 	cache.file = compat_relation_file(rel);
+}
+
+/* Look again at what the metapage says of the directory. */
+static void
+refresh(Relation rel)
+{
+	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	LeaseMeta  *meta = lease_page_meta(BufferGetPage(buffer));
+
+	cache.depth = meta->depth;
+	memcpy(cache.directory, meta->directory, sizeof(cache.directory));
+	UnlockReleaseBuffer(buffer);
 }
 
 /* The hash of a name; seeded, so that nobody can aim at a bucket. */
@@ -215,42 +243,59 @@ lease_trie_hash(Relation rel, lease_bytes name)
 										(int) name.length, cache.seed);
 }
 
-/* Look a hash up in the directory: a bucket's block, at worst an ancestor's. */
+/*
+ * Look a hash up in the directory as the cache knows it: a bucket's block, at
+ * worst an ancestor's.
+ */
 static BlockNumber
 search_directory(Relation rel, uint32 hash)
 {
-	BlockNumber pages[LEASE_MAX_DEPTH + 1];
-	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
-	LeaseMeta  *meta = lease_page_meta(BufferGetPage(buffer));
-	uint32		depth = meta->depth;
-
-	for (uint32 d = 1; d <= depth; d++)
-		pages[d] = meta->directory[(hash & lease_depth_mask(d)) /
-								   LEASE_DIRECTORY_ENTRIES];
-	UnlockReleaseBuffer(buffer);
-	cache.depth = depth;
-
-	for (uint32 d = depth; d >= 1; d--)
+	for (uint32 d = cache.depth; d >= 1; d--)
 	{
 		uint32		bucket = hash & lease_depth_mask(d);
+		BlockNumber page = cache.directory[bucket / LEASE_DIRECTORY_ENTRIES];
 		BlockNumber block;
+		Buffer		buffer;
 
 		if (bucket == 0)
 			break;
 		/* the same number as with one bit more: already looked at */
-		if (pages[d] == 0 ||
-			(d < depth && bucket == (hash & lease_depth_mask(d + 1))))
+		if (page == 0 || (d < cache.depth &&
+						  bucket == (hash & lease_depth_mask(d + 1))))
 			continue;
-		buffer = ReadBuffer(rel, pages[d]);
+		if (page >= RelationGetNumberOfBlocks(rel))
+			lease_page_damaged(rel, LEASE_META_BLOCK);
+		buffer = ReadBuffer(rel, page);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		lease_page_check_kind(rel, buffer, LEASE_PAGE_DIRECTORY);
 		block = lease_page_directory(BufferGetPage(buffer))
 			[bucket % LEASE_DIRECTORY_ENTRIES];
 		UnlockReleaseBuffer(buffer);
 		if (block != 0)
+		{
+			if (block >= RelationGetNumberOfBlocks(rel))
+				lease_page_damaged(rel, page);
 			return block;
+		}
 	}
 	return LEASE_ROOT_BLOCK;
+}
+
+/* Look a hash up among the buckets this backend has met; 0: not there. */
+static BlockNumber
+search_cache(uint32 hash)
+{
+	for (uint32 up = 0; up < CACHE_LEVELS && up <= cache.depth; up++)
+	{
+		uint32		depth = cache.depth - up;
+		uint32		bucket = hash & lease_depth_mask(depth);
+
+		if (cache.slots[bucket % CACHE_SLOTS].block != 0 &&
+			cache.slots[bucket % CACHE_SLOTS].bucket == bucket &&
+			cache.slots[bucket % CACHE_SLOTS].depth == depth)
+			return cache.slots[bucket % CACHE_SLOTS].block;
+	}
+	return 0;
 }
 
 /* Say whether a page is the bucket for a hash. */
@@ -271,31 +316,27 @@ is_bucket_for(const LeasePageSpecial *special, uint32 hash)
 Buffer
 lease_trie_lock(Relation rel, uint32 hash, int mode)
 {
-	BlockNumber block = 0;
-	int			slot = hash % CACHE_SLOTS;
+	BlockNumber block;
 
 	attach(rel);
-	if (cache.slots[slot].block != 0 &&
-		cache.slots[slot].bucket ==
-		(hash & lease_depth_mask(cache.slots[slot].depth)))
-		block = cache.slots[slot].block;
-
-	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 1; attempt++)
+	block = search_cache(hash);
+	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 2; attempt++)
 	{
 		Buffer		buffer;
 		LeasePageSpecial *special;
 
+		/* the first lookup may do with what the cache says, others not */
+		if (attempt > 0)
+			refresh(rel);
 		if (block == 0)
-		{
 			block = search_directory(rel, hash);
-			if (block >= RelationGetNumberOfBlocks(rel))
-				lease_page_damaged(rel, block);
-		}
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, mode);
 		special = lease_page_check(rel, buffer);
 		if (is_bucket_for(special, hash))
 		{
+			int			slot = special->bucket % CACHE_SLOTS;
+
 			cache.slots[slot].bucket = special->bucket;
 			cache.slots[slot].depth = special->depth;
 			cache.slots[slot].block = block;
@@ -307,28 +348,82 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 	lease_page_damaged(rel, search_directory(rel, hash));
 }
 
+/* A walk along a bucket's overflow pages. */
+typedef struct ChainWalk
+{
+	Relation	rel;
+	Buffer		bucket;			/* locked by the caller throughout */
+	Buffer		buffer;			/* where the walk is; locked */
+	int			mode;			/* to lock overflow pages in */
+	BlockNumber steps;			/* guards against a loop */
+} ChainWalk;
+
+static ChainWalk
+begin_chain(Relation rel, Buffer bucket, int mode)
+{
+	return (ChainWalk) {
+		.rel = rel, .bucket = bucket, .buffer = bucket, .mode = mode
+	};
+}
+
+/* Unlock the page that a walk is at, unless it is the bucket. */
+static void
+leave_chain(ChainWalk *walk)
+{
+	if (walk->buffer != walk->bucket)
+		UnlockReleaseBuffer(walk->buffer);
+}
+
 /*
- * Lock the overflow page after a page of a bucket's chain, or return
- * InvalidBuffer at its end.  "*steps" guards against a loop.
+ * Lock the overflow page after "buffer", which is the bucket or on its chain
+ * and locked; InvalidBuffer at the end.
  */
 static Buffer
-lock_next(Relation rel, Buffer buffer, uint32 bucket, int mode,
-		  BlockNumber *steps)
+lock_next(ChainWalk *walk, Buffer buffer)
 {
+	LeasePageSpecial *special =
+		lease_page_special(BufferGetPage(walk->bucket));
 	BlockNumber block = lease_page_special(BufferGetPage(buffer))->next;
 	BlockNumber blocks;
+	Buffer		next;
 
 	if (block == InvalidBlockNumber)
 		return InvalidBuffer;
-	blocks = RelationGetNumberOfBlocks(rel);
-	if (block >= blocks || ++*steps >= blocks)
-		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
-	buffer = ReadBuffer(rel, block);
-	LockBuffer(buffer, mode);
-	if (lease_page_check_kind(rel, buffer, LEASE_PAGE_OVERFLOW)->bucket !=
-		bucket)
-		lease_page_damaged(rel, block);
-	return buffer;
+	blocks = RelationGetNumberOfBlocks(walk->rel);
+	if (block >= blocks || ++walk->steps >= blocks ||
+		block == BufferGetBlockNumber(walk->bucket) ||
+		block == BufferGetBlockNumber(buffer))
+		lease_page_damaged(walk->rel, BufferGetBlockNumber(buffer));
+	next = ReadBuffer(walk->rel, block);
+	LockBuffer(next, walk->mode);
+	if (lease_page_check_kind(walk->rel, next, LEASE_PAGE_OVERFLOW)->chain !=
+		special->chain)
+		lease_page_damaged(walk->rel, block);
+	return next;
+}
+
+/*
+ * Move a walk on to the next page, unlocking the one it was at.  False at the
+ * end, where nothing but the bucket is locked.
+ */
+static bool
+next_in_chain(ChainWalk *walk)
+{
+	Buffer		next = lock_next(walk, walk->buffer);
+
+	leave_chain(walk);
+	walk->buffer = BufferIsValid(next) ? next : walk->bucket;
+	return BufferIsValid(next);
+}
+
+/* Say whether a bucket has a chain, and it is for names of this hash. */
+static bool
+has_chain_for(Page bucket_page, uint32 hash)
+{
+	LeasePageSpecial *special = lease_page_special(bucket_page);
+
+	return special->next != InvalidBlockNumber &&
+		special->chain == lease_hash_chain(hash);
 }
 
 /*
@@ -341,60 +436,78 @@ void
 lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 				 LeaseEntryVisitor visitor, void *context)
 {
-	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
-	BlockNumber steps = 0;
-	Buffer		buffer = bucket;
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_SHARE);
 
-	while (BufferIsValid(buffer))
+	do
 	{
-		OffsetNumber last = PageGetMaxOffsetNumber(BufferGetPage(buffer));
-		Buffer		next;
+		Page		page = BufferGetPage(walk.buffer);
+		OffsetNumber last = PageGetMaxOffsetNumber(page);
 
 		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		{
 			LeaseEntry *entry;
 
-			if (hash != NULL &&
-				!lease_page_may_match(BufferGetPage(buffer), offset, *hash))
+			if (hash != NULL && !lease_page_may_match(page, offset, *hash))
 				continue;
-			entry = lease_page_entry(rel, buffer, offset);
+			entry = lease_page_entry(rel, walk.buffer, offset);
 			if (entry != NULL)
-				visitor(buffer, offset, entry, context);
+				visitor(walk.buffer, offset, entry, context);
 		}
-		next = lock_next(rel, buffer, number, BUFFER_LOCK_SHARE, &steps);
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		buffer = next;
-	}
+		if (hash != NULL && !has_chain_for(BufferGetPage(bucket), *hash))
+			break;
+	} while (next_in_chain(&walk));
 }
 
-/*
- * Put a page in the free list, taking it out of the chain of an overflow page
- * or bucket "previous" if that is valid.  Both are locked exclusively.
- */
+/* Put a page that was never used in the free list; it is locked exclusively. */
 static void
-free_page(Relation rel, Buffer buffer, Buffer previous)
+free_unused_page(Relation rel, Buffer buffer)
 {
-	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	Buffer		meta_buffer;
 	LeaseChange change;
 	Page		page;
 	LeaseMeta  *meta;
-	BlockNumber next = InvalidBlockNumber;
 
-	if (BufferIsValid(previous))
-		next = lease_page_special(BufferGetPage(buffer))->next;
-
+	/* These two were written in one record: they cannot be zero. */
+	if (BufferGetBlockNumber(buffer) <= LEASE_ROOT_BLOCK)
+		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
+	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 	lease_change_begin(&change, rel, true);
 	page = lease_change_page(&change, buffer, true);
 	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
-	if (BufferIsValid(previous))
-		lease_change_page(&change, previous, false);
 	lease_change_start(&change);
 	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
 	lease_page_special(page)->next = meta->free_head;
 	meta->free_head = BufferGetBlockNumber(buffer);
-	if (BufferIsValid(previous))
-		lease_page_special(change.pages[2].page)->next = next;
+	lease_change_finish(&change);
+	UnlockReleaseBuffer(meta_buffer);
+}
+
+/*
+ * Move an empty overflow page from the chain of a bucket to the free list.
+ * "previous" precedes it, and may be the bucket.  All are locked exclusively.
+ */
+static void
+free_overflow_page(Relation rel, Buffer bucket, Buffer previous,
+				   Buffer buffer)
+{
+	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	BlockNumber next = lease_page_special(BufferGetPage(buffer))->next;
+	LeaseChange change;
+	Page		previous_page;
+	Page		page;
+	LeaseMeta  *meta;
+
+	lease_change_begin(&change, rel, true);
+	previous_page = lease_change_page(&change, bucket, false);
+	if (previous != bucket)
+		previous_page = lease_change_page(&change, previous, false);
+	page = lease_change_page(&change, buffer, true);
+	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
+	lease_change_start(&change);
+	lease_page_special(previous_page)->next = next;
+	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
+	lease_page_special(page)->next = meta->free_head;
+	meta->free_head = BufferGetBlockNumber(buffer);
 	lease_change_finish(&change);
 	UnlockReleaseBuffer(meta_buffer);
 }
@@ -402,10 +515,11 @@ free_page(Relation rel, Buffer buffer, Buffer previous)
 /*
  * Get a page for anything but a bucket, locked exclusively: the head of the
  * free list, or a new one.  Returns the metapage locked exclusively; a page
- * that is not new must be taken off the list by the caller's change.
+ * that is not new must be taken off the list by the caller's change.  The
+ * caller holds "bucket" and no other page.
  */
 static Buffer
-allocate_page(Relation rel, Buffer *meta_buffer)
+allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 {
 	Buffer		buffer = InvalidBuffer;
 	LeaseMeta  *meta;
@@ -428,9 +542,11 @@ allocate_page(Relation rel, Buffer *meta_buffer)
 	{
 		/* Somebody was faster. */
 		UnlockReleaseBuffer(*meta_buffer);
-		return allocate_page(rel, meta_buffer);
+		return allocate_page(rel, bucket, meta_buffer);
 	}
-	if (meta->free_head >= RelationGetNumberOfBlocks(rel))
+	if (meta->free_head <= LEASE_ROOT_BLOCK ||
+		meta->free_head >= RelationGetNumberOfBlocks(rel) ||
+		meta->free_head == BufferGetBlockNumber(bucket))
 		lease_page_damaged(rel, LEASE_META_BLOCK);
 	buffer = ReadBuffer(rel, meta->free_head);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
@@ -461,7 +577,7 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 		lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
 		return buffer;
 	if (PageIsNew(BufferGetPage(buffer)))
-		free_page(rel, buffer, InvalidBuffer);
+		free_unused_page(rel, buffer);
 	lease_summary_begin(&nothing);
 	lease_summary_replace(rel, block, &nothing);
 	UnlockReleaseBuffer(buffer);
@@ -469,11 +585,11 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 }
 
 /*
- * The block of a directory page, which is made if it is not there.  The caller
- * holds a bucket to be split.
+ * The block of a directory page, which is made if it is not there.  "bucket" is
+ * to be split, and locked exclusively.
  */
 static BlockNumber
-get_directory(Relation rel, uint32 index)
+get_directory(Relation rel, Buffer bucket, uint32 index)
 {
 	LeaseMeta  *meta;
 	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
@@ -487,7 +603,7 @@ get_directory(Relation rel, uint32 index)
 	if (block != 0)
 		return block;
 
-	buffer = allocate_page(rel, &meta_buffer);
+	buffer = allocate_page(rel, bucket, &meta_buffer);
 	meta = lease_page_meta(BufferGetPage(meta_buffer));
 	block = meta->directory[index];
 	if (block == 0)
@@ -517,8 +633,8 @@ split_bucket(Relation rel, Buffer bucket)
 {
 	LeasePageSpecial special = *lease_page_special(BufferGetPage(bucket));
 	uint32		number = special.bucket | (UINT32_C(1) << special.depth);
-	BlockNumber directory_block = get_directory(rel, number /
-												LEASE_DIRECTORY_ENTRIES);
+	BlockNumber directory_block =
+		get_directory(rel, bucket, number / LEASE_DIRECTORY_ENTRIES);
 	OffsetNumber last = PageGetMaxOffsetNumber(BufferGetPage(bucket));
 	Buffer		new_buffer;
 	Buffer		meta_buffer;
@@ -528,15 +644,14 @@ split_bucket(Relation rel, Buffer bucket)
 	Page		new_page;
 	bool		deeper;
 
-	/* Check every entry before the first change. */
-	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
-		(void) lease_page_entry(rel, bucket, offset);
-
+	lease_page_check_entries(rel, bucket);
 	new_buffer = compat_extend_locked(rel);
 	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 	deeper = lease_page_meta(BufferGetPage(meta_buffer))->depth <=
 		special.depth;
-	if (directory_block >= RelationGetNumberOfBlocks(rel))
+	if (directory_block <= LEASE_ROOT_BLOCK ||
+		directory_block >= BufferGetBlockNumber(new_buffer) ||
+		directory_block == BufferGetBlockNumber(bucket))
 		lease_page_damaged(rel, LEASE_META_BLOCK);
 	directory = ReadBuffer(rel, directory_block);
 	LockBuffer(directory, BUFFER_LOCK_EXCLUSIVE);
@@ -552,6 +667,14 @@ split_bucket(Relation rel, Buffer bucket)
 	lease_page_init(new_page, LEASE_PAGE_BUCKET, number, special.depth + 1);
 	lease_page_special(new_page)->mark = special.mark;
 	lease_page_special(old_page)->depth = special.depth + 1;
+	if (special.next != InvalidBlockNumber &&
+		(special.chain >> special.depth & 1) != 0)
+	{
+		lease_page_special(new_page)->next = special.next;
+		lease_page_special(new_page)->chain = special.chain;
+		lease_page_special(old_page)->next = InvalidBlockNumber;
+		lease_page_special(old_page)->chain = 0;
+	}
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 	{
 		ItemId		id = PageGetItemId(old_page, offset);
@@ -581,12 +704,15 @@ split_bucket(Relation rel, Buffer bucket)
 	UnlockReleaseBuffer(bucket);
 }
 
-/* Give a bucket one more overflow page, its first, and unlock it. */
+/*
+ * Give a bucket one more overflow page for names of this hash, its first, and
+ * unlock it.
+ */
 static void
-add_overflow(Relation rel, Buffer bucket)
+add_overflow(Relation rel, Buffer bucket, uint32 hash)
 {
 	Buffer		meta_buffer;
-	Buffer		buffer = allocate_page(rel, &meta_buffer);
+	Buffer		buffer = allocate_page(rel, bucket, &meta_buffer);
 	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
 	BlockNumber free_head;
 	LeaseChange change;
@@ -601,9 +727,11 @@ add_overflow(Relation rel, Buffer bucket)
 	page = lease_change_page(&change, buffer, true);
 	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
 	lease_change_start(&change);
-	lease_page_init(page, LEASE_PAGE_OVERFLOW, special->bucket, 0);
+	lease_page_init(page, LEASE_PAGE_OVERFLOW, 0, 0);
 	lease_page_special(page)->next = special->next;
+	lease_page_special(page)->chain = lease_hash_chain(hash);
 	lease_page_special(bucket_page)->next = BufferGetBlockNumber(buffer);
+	lease_page_special(bucket_page)->chain = lease_hash_chain(hash);
 	meta->free_head = free_head;
 	lease_change_finish(&change);
 	UnlockReleaseBuffer(meta_buffer);
@@ -611,31 +739,37 @@ add_overflow(Relation rel, Buffer bucket)
 	UnlockReleaseBuffer(bucket);
 }
 
-/* Compact one page in a record of its own. */
-static void
-compact_page(Relation rel, Buffer buffer)
+/* Compact one page in a record of its own, if that makes room enough. */
+static bool
+compact_page(Relation rel, Buffer buffer, Size size)
 {
 	LeaseChange change;
 	Page		page;
 
-	for (OffsetNumber offset = FirstOffsetNumber;
-		 offset <= PageGetMaxOffsetNumber(BufferGetPage(buffer)); offset++)
-		(void) lease_page_entry(rel, buffer, offset);
+	lease_page_check_entries(rel, buffer);
+	if (lease_page_room(BufferGetPage(buffer)) < size + sizeof(ItemIdData))
+		return false;
 	lease_change_begin(&change, rel, false);
 	page = lease_change_page(&change, buffer, false);
 	lease_change_start(&change);
 	lease_page_compact(&change, page);
 	lease_change_finish(&change);
+	return true;
 }
 
-/* Say whether splitting can part the entries of a page and a new hash. */
+/*
+ * Say whether splitting can part the names on a full bucket, its chain and a
+ * new hash.
+ */
 static bool
 can_separate(Relation rel, Buffer bucket, uint32 hash)
 {
 	Page		page = BufferGetPage(bucket);
-	uint32		depth = lease_page_special(page)->depth;
+	LeasePageSpecial *special = lease_page_special(page);
 	uint32		differ = 0;
 
+	if (special->next != InvalidBlockNumber)
+		differ = special->chain ^ hash;
 	for (OffsetNumber offset = FirstOffsetNumber;
 		 offset <= PageGetMaxOffsetNumber(page); offset++)
 	{
@@ -644,31 +778,26 @@ can_separate(Relation rel, Buffer bucket, uint32 hash)
 		if (entry != NULL)
 			differ |= entry->hash ^ hash;
 	}
-	return (differ & lease_depth_mask(LEASE_MAX_DEPTH)) >> depth != 0;
+	return lease_hash_chain(differ) >> special->depth != 0;
 }
 
 /*
- * Find a page of a bucket that an entry fits as it is, locked exclusively like
- * the bucket; it may be the bucket itself.  InvalidBuffer if there is none.
+ * Find a page of a bucket that an entry of this hash fits as it is, locked
+ * exclusively like the bucket; it may be the bucket itself.  InvalidBuffer if
+ * there is none.
  */
 Buffer
-lease_trie_find_room(Relation rel, Buffer bucket, Size size)
+lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 {
-	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
-	BlockNumber steps = 0;
-	Buffer		buffer = bucket;
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
 
-	while (BufferIsValid(buffer) &&
-		   !lease_page_fits(BufferGetPage(buffer), size))
+	do
 	{
-		Buffer		next = lock_next(rel, buffer, number,
-									 BUFFER_LOCK_EXCLUSIVE, &steps);
-
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		buffer = next;
-	}
-	return buffer;
+		if (lease_page_fits(BufferGetPage(walk.buffer), size))
+			return walk.buffer;
+	} while (has_chain_for(BufferGetPage(bucket), hash) &&
+			 next_in_chain(&walk));
+	return InvalidBuffer;
 }
 
 /*
@@ -679,66 +808,48 @@ lease_trie_find_room(Relation rel, Buffer bucket, Size size)
 void
 lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 {
-	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
-	BlockNumber steps = 0;
-	Buffer		buffer = bucket;
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
 
-	while (BufferIsValid(buffer))
+	do
 	{
-		Buffer		next;
-		bool		enough = lease_page_room(BufferGetPage(buffer)) >=
-			size + sizeof(ItemIdData);
-
-		if (enough)
-			compact_page(rel, buffer);
-		next = enough ? InvalidBuffer :
-			lock_next(rel, buffer, special->bucket, BUFFER_LOCK_EXCLUSIVE,
-					  &steps);
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		if (enough)
+		if (compact_page(rel, walk.buffer, size))
 		{
+			leave_chain(&walk);
 			UnlockReleaseBuffer(bucket);
 			return;
 		}
-		buffer = next;
-	}
+	} while (has_chain_for(BufferGetPage(bucket), hash) &&
+			 next_in_chain(&walk));
 
-	if (special->next == InvalidBlockNumber &&
-		special->depth < LEASE_MAX_DEPTH && can_separate(rel, bucket, hash))
+	if (can_separate(rel, bucket, hash))
 		split_bucket(rel, bucket);
 	else
-		add_overflow(rel, bucket);
+		add_overflow(rel, bucket, hash);
 }
 
 /* Free the overflow pages of a bucket, locked exclusively, that are empty. */
 void
 lease_trie_free_overflow(Relation rel, Buffer bucket)
 {
-	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
-	BlockNumber steps = 0;
-	Buffer		previous = bucket;
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
 
 	for (;;)
 	{
-		Buffer		buffer = lock_next(rel, previous, number,
-									   BUFFER_LOCK_EXCLUSIVE, &steps);
+		Buffer		buffer = lock_next(&walk, walk.buffer);
 
 		if (!BufferIsValid(buffer))
 			break;
 		/* trailing line pointers go with the last entry */
 		if (PageGetMaxOffsetNumber(BufferGetPage(buffer)) == 0)
 		{
-			free_page(rel, buffer, previous);
+			free_overflow_page(rel, bucket, walk.buffer, buffer);
 			UnlockReleaseBuffer(buffer);
 			continue;
 		}
-		if (previous != bucket)
-			UnlockReleaseBuffer(previous);
-		previous = buffer;
+		leave_chain(&walk);
+		walk.buffer = buffer;
 	}
-	if (previous != bucket)
-		UnlockReleaseBuffer(previous);
+	leave_chain(&walk);
 }
 
 /* Remove all entries of one page. */
@@ -762,20 +873,12 @@ clear_page(Relation rel, Buffer buffer)
 void
 lease_trie_clear(Relation rel, Buffer bucket)
 {
-	uint32		number = lease_page_special(BufferGetPage(bucket))->bucket;
-	BlockNumber steps = 0;
-	Buffer		buffer = bucket;
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
 
-	while (BufferIsValid(buffer))
+	do
 	{
-		Buffer		next;
-
-		clear_page(rel, buffer);
-		next = lock_next(rel, buffer, number, BUFFER_LOCK_EXCLUSIVE, &steps);
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		buffer = next;
-	}
+		clear_page(rel, walk.buffer);
+	} while (next_in_chain(&walk));
 	lease_trie_free_overflow(rel, bucket);
 	lease_trie_summarize(rel, bucket);
 }
@@ -827,7 +930,8 @@ lease_trie_insert(Relation rel, const LeaseEntry *entry)
 	{
 		Buffer		bucket = lease_trie_lock(rel, copy.entry.hash,
 											 BUFFER_LOCK_EXCLUSIVE);
-		Buffer		buffer = lease_trie_find_room(rel, bucket, size);
+		Buffer		buffer = lease_trie_find_room(rel, bucket,
+												  copy.entry.hash, size);
 		LeaseChange change;
 		Page		page;
 

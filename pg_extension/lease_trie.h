@@ -26,7 +26,8 @@ extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
-extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, Size size);
+extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
+								   Size size);
 extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 								 Size size);
 extern void lease_trie_clear(Relation rel, Buffer bucket);

@@ -28,6 +28,8 @@
 #include "lease_wal.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
 
 /* Ranges closer than this are logged as one: a header costs as much. */
 #define RANGE_GAP	8
@@ -141,10 +143,7 @@ lease_change_note_whole(LeaseChange *change, Page page)
 static XLogRecPtr
 log_small_record(LeaseChange *change)
 {
-	/*
-	 * The fragments of one page, headers included, fit twice a page: ranges
-	 * are disjoint and there are few of them.
-	 */
+	/* ranges are disjoint, and each has a header of four bytes */
 	static char fragments[MAX_GENERIC_XLOG_PAGES][BLCKSZ +
 												  LEASE_CHANGE_RANGES * 4];
 	XLogRecPtr	lsn;
@@ -229,17 +228,19 @@ lease_wal_flush(XLogRecPtr lsn)
 	}
 	XLogFlush(lsn);
 
-	if (!SyncRepRequested() || !compat_sync_standbys_defined())
+	if (!SyncRepRequested())
 		return;
 	HOLD_INTERRUPTS();
 	SyncRepWaitForLSN(lsn, false);
 	RESUME_INTERRUPTS();
+	if (SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
+		return;
 
 	/* For what is no commit the core caps the level at a remote flush. */
 	mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
 		SYNC_REP_WAIT_WRITE : SYNC_REP_WAIT_FLUSH;
 	LWLockAcquire(SyncRepLock, LW_SHARED);
-	reached = WalSndCtl->lsn[mode] >= lsn || !compat_sync_standbys_defined();
+	reached = WalSndCtl->lsn[mode] >= lsn;
 	LWLockRelease(SyncRepLock);
 	if (!reached)
 		ereport(ERROR,

@@ -24,6 +24,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_database.h"
+#include "commands/extension.h"
 #include "lease_state.h"
 #include "lease_store.h"
 #include "lease_summary.h"
@@ -56,18 +57,23 @@
 /* Pages that are reaped in one transaction. */
 #define REAP_BATCH			1000
 
-/* How old the clock's mark may become while leases are held. */
-#define IDLE_MARK_AGE_US	(10 * USECS_PER_SEC)
-
 int			lease_reap_interval = 1000;
 
 /* What the end of this transaction is to tell the workers. */
 static bool want_at_commit = false;
 static bool look_at_commit = false;
+static Oid	dropped_database = InvalidOid;
 
 /* The database whose worker this process is. */
 static LeaseDatabase *worked_database = NULL;
 static bool worker_wanted_again = true;
+
+/* Say whether so many milliseconds have passed, whatever the wall clock does. */
+static bool
+is_past(int64 start_us, int milliseconds)
+{
+	return lease_clock_boot() - start_us >= (int64) milliseconds * 1000;
+}
 
 /* ----------------------------------------------------------------
  * Requests from other backends
@@ -83,10 +89,15 @@ at_transaction_end(XactEvent event, void *arg)
 			lease_state_want_worker(MyDatabaseId);
 		if (look_at_commit)
 			lease_state_wake_worker(MyDatabaseId);
+		if (OidIsValid(dropped_database))
+			lease_state_forget(dropped_database);
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 		event == XACT_EVENT_PREPARE)
+	{
 		want_at_commit = look_at_commit = false;
+		dropped_database = InvalidOid;
+	}
 }
 
 static void
@@ -113,6 +124,17 @@ lease_worker_look_at_commit(void)
 {
 	register_callback();
 	look_at_commit = true;
+}
+
+/*
+ * Forget a database once its DROP has committed: another may be created with
+ * the same OID.  DROP DATABASE has a transaction of its own.
+ */
+void
+lease_worker_forget_at_commit(Oid database)
+{
+	register_callback();
+	dropped_database = database;
 }
 
 /* ----------------------------------------------------------------
@@ -163,11 +185,10 @@ start_worker(Oid database, BackgroundWorkerHandle **handle)
 static void
 wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	int64		start_us = lease_clock_boot();
 	pid_t		pid;
 
-	while (!TimestampDifferenceExceeds(start, GetCurrentTimestamp(),
-									   RETRY_INTERVAL))
+	while (!is_past(start_us, RETRY_INTERVAL))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (lease_state_worker_pid(database) != 0 ||
@@ -180,12 +201,11 @@ wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 	}
 }
 
-/* The databases that can be connected to, as a list of OIDs. */
-static List *
-list_databases(void)
+/* The databases there are, and those that can be connected to, as OIDs. */
+static void
+list_databases(List **all, List **connectable)
 {
 	MemoryContext memory = CurrentMemoryContext;
-	List	   *result = NIL;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -197,36 +217,16 @@ list_databases(void)
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+		MemoryContext old = MemoryContextSwitchTo(memory);
 
+		*all = lappend_oid(*all, form->oid);
 		if (form->datallowconn)
-		{
-			MemoryContext old = MemoryContextSwitchTo(memory);
-
-			result = lappend_oid(result, form->oid);
-			MemoryContextSwitchTo(old);
-		}
+			*connectable = lappend_oid(*connectable, form->oid);
+		MemoryContextSwitchTo(old);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
-	return result;
-}
-
-/* Free the shared state of databases that are gone. */
-static void
-forget_dropped(List *existing)
-{
-	List	   *databases = lease_state_databases();
-	ListCell   *cell;
-
-	foreach(cell, databases)
-	{
-		Oid			database = lfirst_oid(cell);
-
-		if (!list_member_oid(existing, database) &&
-			lease_state_worker_pid(database) == 0)
-			lease_state_forget(database);
-	}
 }
 
 /*
@@ -239,14 +239,21 @@ start_wanted(bool everywhere)
 	static bool warned = false;
 	bool		rescan;
 	List	   *wanted = lease_state_wanted_workers(&rescan);
-	List	   *existing;
+	List	   *known;
+	List	   *all = NIL;
+	List	   *connectable = NIL;
 	ListCell   *cell;
 
 	if (wanted == NIL && !everywhere && !rescan)
 		return;
-	existing = list_databases();
-	forget_dropped(existing);
-	foreach(cell, existing)
+
+	/* In this order: what is known now and does not exist then is gone. */
+	known = lease_state_databases();
+	list_databases(&all, &connectable);
+	foreach(cell, list_difference_oid(known, all))
+		lease_state_forget(lfirst_oid(cell));
+
+	foreach(cell, connectable)
 	{
 		Oid			database = lfirst_oid(cell);
 		BackgroundWorkerHandle *handle;
@@ -341,14 +348,19 @@ is_in_the_way(void)
 	return false;
 }
 
-/* Say whether the extension is in this database; in a transaction. */
-static bool
-extension_exists(void)
+/*
+ * The lock table of this database, or InvalidOid if the extension is not there;
+ * in a transaction.  Anybody may make a table of that name where it is not.
+ */
+static Oid
+find_lock_table(void)
 {
 	Oid			namespace = get_namespace_oid("dlock", true);
 
-	return OidIsValid(namespace) &&
-		OidIsValid(get_relname_relid("lease_table", namespace));
+	if (!OidIsValid(namespace) ||
+		!OidIsValid(get_extension_oid("dlock", true)))
+		return InvalidOid;
+	return get_relname_relid("lease_table", namespace);
 }
 
 /*
@@ -360,26 +372,23 @@ static bool
 work(BlockNumber *next, bool *exists)
 {
 	bool		done = true;
+	Oid			table;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
-	*exists = extension_exists();
-	if (*exists)
+	table = find_lock_table();
+	*exists = OidIsValid(table);
+
+	/* Never queue behind a LOCK TABLE or a VACUUM FULL. */
+	if (*exists && ConditionalLockRelationOid(table, RowExclusiveLock))
 	{
-		Oid			oid = get_relname_relid("lease_table",
-											get_namespace_oid("dlock", true));
+		Relation	rel = lease_store_open(RowExclusiveLock);
+		LeaseDatabase *db = lease_state_activate(rel);
 
-		/* Never queue behind a LOCK TABLE or a VACUUM FULL. */
-		if (ConditionalLockRelationOid(oid, RowExclusiveLock))
-		{
-			Relation	rel = lease_store_open(RowExclusiveLock);
-			LeaseDatabase *db = lease_state_activate(rel);
-
-			done = lease_store_reap(rel, db, next, REAP_BATCH);
-			lease_clock_mark(rel, db, IDLE_MARK_AGE_US);
-			relation_close(rel, RowExclusiveLock);
-			UnlockRelationOid(oid, RowExclusiveLock);
-		}
+		done = lease_store_reap(rel, db, next, REAP_BATCH);
+		lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
+		relation_close(rel, RowExclusiveLock);
+		UnlockRelationOid(table, RowExclusiveLock);
 	}
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
@@ -399,17 +408,17 @@ is_work_due(void)
 							 &held))
 		return true;
 	return held && lease_clock_now(db) -
-		(int64) pg_atomic_read_u64(&db->clock_mark_us) > IDLE_MARK_AGE_US;
+		(int64) pg_atomic_read_u64(&db->clock_mark_us) > LEASE_MARK_AGE_US;
 }
 
 /* A worker's entry point; "arg" is its database. */
 void
 dlock_worker_main(Datum arg)
 {
-	TimestampTz last_tick = 0;
-	TimestampTz last_check = 0;
+	int64		last_tick_us = 0;
+	int64		last_check_us = 0;
 	bool		exists;
-	BlockNumber next = 0;
+	BlockNumber next;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -418,7 +427,7 @@ dlock_worker_main(Datum arg)
 											  InvalidOid, 0);
 
 	StartTransactionCommand();
-	exists = extension_exists();
+	exists = OidIsValid(find_lock_table());
 	CommitTransactionCommand();
 	if (!exists)
 		proc_exit(0);
@@ -427,10 +436,16 @@ dlock_worker_main(Datum arg)
 		proc_exit(0);
 	before_shmem_exit(leave_worker, (Datum) 0);
 
+	/*
+	 * A worker before us that died at a damaged bucket has left its number:
+	 * go on behind it, so that the rest of the table is looked after.
+	 */
+	next = worked_database->reaped_block == 0 ? 0 :
+		worked_database->reaped_block + 1;
+	worked_database->reaped_block = 0;
+
 	for (;;)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		bool		look;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -441,15 +456,12 @@ dlock_worker_main(Datum arg)
 		if (is_in_the_way())
 			proc_exit(0);
 
-		look = TimestampDifferenceExceeds(last_check, now, CHECK_INTERVAL);
-		if (next > 0 || look ||
-			(TimestampDifferenceExceeds(last_tick, now, lease_reap_interval) &&
-			 is_work_due()))
+		if (next > 0 || is_past(last_check_us, CHECK_INTERVAL) ||
+			(is_past(last_tick_us, lease_reap_interval) && is_work_due()))
 		{
 			if (work(&next, &exists))
 				next = 0;
-			last_tick = now;
-			last_check = now;
+			last_tick_us = last_check_us = lease_clock_boot();
 			if (!exists)
 			{
 				worker_wanted_again = false;
@@ -465,7 +477,7 @@ dlock_worker_main(Datum arg)
 					  PG_WAIT_EXTENSION) & WL_LATCH_SET)
 		{
 			ResetLatch(MyLatch);
-			last_check = 0;		/* somebody dropped the extension */
+			last_check_us = 0;	/* somebody dropped the extension */
 		}
 	}
 }
