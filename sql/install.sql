@@ -1,0 +1,81 @@
+-- Installing: what CREATE EXTENSION makes and where, that DROP EXTENSION
+-- leaves nothing behind, and that both follow their transaction.
+\pset null '<NULL>'
+SET client_min_messages = warning;
+DROP EXTENSION IF EXISTS dlock;
+RESET client_min_messages;
+
+-- the functions go to the target schema, the relations to schema dlock
+CREATE SCHEMA regress_locks;
+CREATE EXTENSION dlock SCHEMA regress_locks;
+SELECT extnamespace::regnamespace, extrelocatable
+FROM pg_extension WHERE extname = 'dlock';
+SELECT DISTINCT n.nspname, p.proname
+FROM pg_depend d
+JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'dlock'
+JOIN pg_proc p ON p.oid = d.objid
+JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+	AND d.refclassid = 'pg_extension'::regclass
+	AND p.proname !~ '^dlock_duration'
+ORDER BY 1, 2;
+SELECT c.relname, c.relkind, a.amname, c.relfrozenxid, c.relminmxid,
+	c.reltoastrelid
+FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam
+WHERE c.relnamespace = 'dlock'::regnamespace
+ORDER BY 1;
+
+-- they work from there, with and without the schema on the path
+SELECT regress_locks.dlock_acquire('job', 'worker-1', 30) IS NOT NULL AS taken;
+SET search_path = regress_locks;
+SELECT dlock_owner('job'), dlock_renew('job', 'worker-1', '1 minute');
+RESET search_path;
+SELECT name, owner, mode, version FROM dlock.locks;
+
+-- it cannot be moved or taken apart
+\set VERBOSITY sqlstate
+ALTER EXTENSION dlock SET SCHEMA public;
+DROP SCHEMA regress_locks;
+DROP SCHEMA dlock;
+DROP TABLE dlock.lease_table;
+DROP ACCESS METHOD dlock;
+DROP FUNCTION regress_locks.dlock_owner(text);
+
+-- a rolled back DROP keeps the leases
+BEGIN;
+DROP EXTENSION dlock;
+SELECT count(*) FROM pg_proc WHERE proname LIKE 'dlock%';
+ROLLBACK;
+SELECT regress_locks.dlock_owner('job');
+
+-- nothing is left
+DROP EXTENSION dlock;
+DROP SCHEMA regress_locks;
+SELECT count(*) FROM pg_proc WHERE proname LIKE 'dlock%';
+SELECT to_regnamespace('dlock') AS schema, to_regtype('dlock_duration') AS type,
+	(SELECT count(*) FROM pg_am WHERE amname = 'dlock') AS access_methods;
+
+-- a rolled back CREATE leaves nothing either, and the transaction that
+-- creates the table cannot use it yet: a lease must not be rolled back
+BEGIN;
+CREATE EXTENSION dlock;
+SELECT count(*) FROM dlock.locks;
+SELECT dlock_acquire('job', 'worker-1', 30);
+ROLLBACK;
+SELECT to_regnamespace('dlock') AS schema;
+
+-- a schema of that name is not taken over
+CREATE SCHEMA dlock;
+CREATE EXTENSION dlock;
+DROP SCHEMA dlock;
+
+-- not everybody may install it
+CREATE ROLE regress_dlock_nobody;
+SET ROLE regress_dlock_nobody;
+CREATE EXTENSION dlock;
+RESET ROLE;
+DROP ROLE regress_dlock_nobody;
+
+-- the leases of before are gone with the table; the tests that follow use this
+CREATE EXTENSION dlock;
+SELECT dlock_is_free('job'), (SELECT count(*) FROM dlock.locks) AS leases;

@@ -1,0 +1,57 @@
+-- dlock.stats counts what happened since dlock_stats_reset().
+\pset null '<NULL>'
+SELECT dlock_stats_reset();
+SELECT acquired, reentered, refused, timed_out, deadlocks, released, renewed, expired, reaped, forced, waiters
+FROM dlock.stats;
+SELECT stats_reset BETWEEN clock_timestamp() - interval '1 min' AND clock_timestamp() AS just_now,
+	coalesce((SELECT sum(n) FROM unnest(wait_histogram) n), 0) AS waits
+FROM dlock.stats;
+
+-- each call is counted once, as what it was
+SELECT dlock_acquire('job', 'a', 60) IS NOT NULL AS acquired;
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_acquire('job', 'a', 60) IS NOT NULL AS reentered;
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_acquire('job', 'b', 60) IS NULL AS refused, dlock_acquire_shared('job', 'b', 60) IS NULL AS refused;
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_renew('job', 'a', 60), dlock_renew('job', 'b', 60), dlock_renew('none', 'a', 60);
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_release('job', 'a'), dlock_release('job', 'b'), dlock_release('none', 'a'), dlock_release('job', 'a');
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+
+-- readers and permits too; many at once count each; evictions have their own
+SELECT count(dlock_acquire_shared('doc', o, 60)) FROM unnest('{a, b, c}'::text[]) o;
+SELECT dlock_acquire_permit('pool', 'a', 60, 1) IS NOT NULL AS acquired, dlock_acquire_permit('pool', 'b', 60, 1) IS NULL AS refused;
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_renew_all('a', 60), dlock_release_all('a');
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+SELECT dlock_force_release('doc');
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+
+-- looking and failing count nothing
+SELECT dlock_owner('job'), dlock_is_free('job'), (SELECT count(*) FROM dlock_holders('job')) AS holders;
+SELECT dlock_acquire('', 'a', 60);
+SELECT acquired, reentered, refused, released, renewed, forced FROM dlock.stats;
+
+-- counters are no part of a transaction
+BEGIN;
+SELECT dlock_acquire('job', 'a', 60) IS NOT NULL AS acquired;
+ROLLBACK;
+SELECT dlock_release('job', 'a');
+SELECT acquired, released FROM dlock.stats;
+
+-- a lease that ran out is counted, by whoever removes it
+SELECT expired + reaped AS over FROM dlock.stats \gset
+SELECT dlock_acquire('job', 'a', 0.05) IS NOT NULL AS acquired;
+DO $$
+BEGIN
+	FOR i IN 1..3000 LOOP
+		EXIT WHEN dlock_acquire('job', 'b', 60) IS NOT NULL;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$;
+SELECT expired + reaped - :over >= 1 AS counted, dlock_release('job', 'b') FROM dlock.stats;
+
+SELECT dlock_stats_reset();
+SELECT acquired, reentered, refused, released, renewed, expired, reaped, forced FROM dlock.stats;
+SELECT count(*) FROM dlock.locks;

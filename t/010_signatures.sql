@@ -1,0 +1,96 @@
+-- Every function of the extension, as it is declared; none that is not listed
+-- here, and none without a comment.  A function that is added to the extension
+-- fails this test until it is added here.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+BEGIN;
+SELECT plan(4);
+
+-- what CREATE EXTENSION made, apart from the types of arrays and rows
+CREATE TEMP VIEW members AS
+SELECT classid, objid, pg_describe_object(classid, objid, 0) AS what
+FROM pg_depend
+WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+	AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+	AND NOT (classid = 'pg_type'::regclass AND objid IN
+		(SELECT oid FROM pg_type WHERE typcategory = 'A' OR typrelid <> 0));
+
+SELECT bag_eq('SELECT what FROM members WHERE classid <> ''pg_proc''::regclass', ARRAY[
+	'schema dlock',
+	'type dlock_duration',
+	'cast from smallint to dlock_duration',
+	'cast from integer to dlock_duration',
+	'cast from bigint to dlock_duration',
+	'cast from numeric to dlock_duration',
+	'cast from real to dlock_duration',
+	'cast from double precision to dlock_duration',
+	'cast from interval to dlock_duration',
+	'cast from text to dlock_duration',
+	'cast from character varying to dlock_duration',
+	'cast from dlock_duration to interval',
+	'access method dlock',
+	'table dlock.lease_table',
+	'view dlock.locks',
+	'view dlock.stats'
+], 'types, casts and relations');
+
+SELECT bag_eq($$
+	SELECT concat_ws(' ',
+		CASE pronamespace WHEN 'dlock'::regnamespace THEN 'dlock.' ELSE '' END || proname
+			|| '(' || pg_get_function_arguments(p.oid) || ')',
+		pg_get_function_result(p.oid), l.lanname,
+		CASE provolatile WHEN 'v' THEN 'volatile' WHEN 's' THEN 'stable' ELSE 'immutable' END,
+		CASE proparallel WHEN 'u' THEN 'unsafe' WHEN 'r' THEN 'restricted' ELSE 'safe' END,
+		CASE WHEN proisstrict THEN 'strict' END,
+		CASE WHEN prosecdef THEN 'definer' END,
+		CASE WHEN proleakproof THEN 'leakproof' END)
+	FROM members JOIN pg_proc p ON p.oid = objid JOIN pg_language l ON l.oid = prolang
+	WHERE classid = 'pg_proc'::regclass
+$$, ARRAY[
+	-- leases: called on NULL, so that it is an error
+	'dlock_acquire(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
+	'dlock_acquire_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
+	'dlock_acquire_permit(name text, owner text, ttl dlock_duration, "limit" integer, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
+	'dlock_renew(name text, owner text, ttl dlock_duration, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
+	'dlock_renew_all(owner text, ttl dlock_duration) bigint c volatile unsafe',
+	'dlock_release(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
+	'dlock_release_all(owner text) bigint c volatile unsafe',
+	'dlock_owner(name text) text c volatile safe',
+	'dlock_is_free(name text) boolean c volatile safe',
+	'dlock_holders(name text) SETOF dlock.locks c volatile safe',
+	'dlock_force_release(name text) bigint c volatile unsafe',
+	'dlock_force_release(name text, owner text) bigint c volatile unsafe',
+	'dlock_stats_reset() void c volatile unsafe strict',
+	-- durations; reading one is stable, as reading an interval is
+	'dlock_duration_in(cstring) dlock_duration c stable safe strict',
+	'dlock_duration_out(dlock_duration) cstring c immutable safe strict',
+	'dlock_duration_recv(internal) dlock_duration c immutable safe strict',
+	'dlock_duration_send(dlock_duration) bytea c immutable safe strict',
+	'dlock_duration(smallint) dlock_duration c immutable safe strict',
+	'dlock_duration(integer) dlock_duration c immutable safe strict',
+	'dlock_duration(bigint) dlock_duration c immutable safe strict',
+	'dlock_duration(numeric) dlock_duration c immutable safe strict',
+	'dlock_duration(real) dlock_duration c immutable safe strict',
+	'dlock_duration(double precision) dlock_duration c immutable safe strict',
+	'dlock_duration(interval) dlock_duration c immutable safe strict',
+	'dlock_duration_interval(dlock_duration) interval c immutable safe strict',
+	-- behind the relations
+	'dlock.table_handler(internal) table_am_handler c volatile unsafe strict',
+	'dlock.refuse_change() trigger c volatile unsafe',
+	'dlock.may_see(role oid) boolean c stable safe strict',
+	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
+], 'functions');
+
+SELECT is_empty($$
+	SELECT what FROM members
+	WHERE classid = 'pg_proc'::regclass AND obj_description(objid, 'pg_proc') IS NULL
+$$, 'every function has a comment');
+SELECT is_empty($$
+	SELECT what FROM members
+	WHERE classid IN ('pg_class'::regclass, 'pg_type'::regclass, 'pg_am'::regclass)
+		AND obj_description(objid, classid::regclass::name) IS NULL
+$$, 'every relation, type and access method has a comment');
+
+SELECT * FROM finish();
+ROLLBACK;

@@ -1,0 +1,40 @@
+-- What everybody may do, and what only those may who were granted it.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+BEGIN;
+SELECT plan(11);
+CREATE ROLE regress_dlock_anyone;
+
+SELECT schema_privs_are('dlock', 'regress_dlock_anyone', ARRAY['USAGE'], 'schema dlock: to look up, not to create');
+SELECT table_privs_are('dlock', 'locks', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.locks: to read');
+SELECT table_privs_are('dlock', 'stats', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.stats: to read');
+SELECT table_privs_are('dlock', 'lease_table', 'regress_dlock_anyone', ARRAY[]::text[], 'dlock.lease_table: nothing');
+SELECT is_empty($$
+	SELECT attname FROM pg_attribute
+	WHERE attrelid IN ('dlock.lease_table'::regclass, 'dlock.locks'::regclass, 'dlock.stats'::regclass) AND attacl IS NOT NULL
+$$, 'no column has privileges of its own');
+
+-- every function but these two is everybody's
+SELECT bag_eq($$
+	SELECT p.proname::text FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+	WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+		AND NOT has_function_privilege('regress_dlock_anyone', p.oid, 'EXECUTE')
+$$, ARRAY['dlock_force_release', 'dlock_force_release', 'dlock_stats_reset'], 'functions that must be granted');
+SELECT is_empty($$
+	SELECT p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+	WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+		AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock') AND p.prosecdef
+$$, 'none runs with its owner''s privileges');
+SELECT type_owner_is('dlock_duration', (SELECT rolname FROM pg_extension e JOIN pg_roles r ON r.oid = extowner WHERE extname = 'dlock'),
+	'dlock_duration belongs to the extension''s owner');
+SELECT is(has_type_privilege('regress_dlock_anyone', 'dlock_duration', 'USAGE'), true, 'dlock_duration: to use');
+
+SET ROLE regress_dlock_anyone;
+SELECT throws_ok('SELECT public.dlock_force_release(''x'')', '42501', NULL, 'force-release is refused');
+SELECT throws_ok('SELECT name FROM dlock.lease_table', '42501', NULL, 'reading the table is refused');
+RESET ROLE;
+
+SELECT * FROM finish();
+ROLLBACK;

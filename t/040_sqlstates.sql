@@ -1,0 +1,96 @@
+-- The SQLSTATE of every misuse, in every function that can meet it, and that
+-- contention is an answer and no error.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+BEGIN;
+SELECT no_plan();
+
+-- one wrong argument at a time
+CREATE TEMP TABLE calls (call text);
+INSERT INTO calls VALUES
+	('SELECT dlock_acquire({name}, {owner}, {ttl}, {wait}, {request})'),
+	('SELECT dlock_acquire_shared({name}, {owner}, {ttl}, {wait}, {request})'),
+	('SELECT dlock_acquire_permit({name}, {owner}, {ttl}, {limit}, {wait}, {request})'),
+	('SELECT dlock_renew({name}, {owner}, {ttl})'),
+	('SELECT dlock_renew_all({owner}, {ttl})'),
+	('SELECT dlock_release({name}, {owner})'),
+	('SELECT dlock_release_all({owner})'),
+	('SELECT dlock_owner({name})'),
+	('SELECT dlock_is_free({name})'),
+	('SELECT dlock_holders({name})'),
+	('SELECT dlock_force_release({name})'),
+	('SELECT dlock_force_release({name}, {owner})');
+CREATE TEMP TABLE wrong (argument text, value text, state text);
+INSERT INTO wrong VALUES
+	('{name}', 'NULL', '22004'),
+	('{name}', '''''', '22023'),
+	('{name}', 'repeat(''x'', 256)', '22023'),
+	('{owner}', 'NULL', '22004'),
+	('{owner}', '''''', '22023'),
+	('{owner}', 'repeat(''x'', 256)', '22023'),
+	('{request}', '''''', '22023'),
+	('{request}', 'repeat(''x'', 256)', '22023'),
+	('{ttl}', 'NULL', '22004'),
+	('{ttl}', '0', '22023'),
+	('{ttl}', '-1', '22023'),
+	('{ttl}', '1000000001', '22023'),
+	('{ttl}', '''NaN''::float8', '22023'),
+	('{ttl}', '''infinity''', '22023'),
+	('{ttl}', '1e300::float8', '22023'),
+	('{ttl}', '''1 parsec''', '22007'),
+	('{ttl}', '''178956971 years''', '22008'),
+	('{ttl}', 'interval ''170000000 years'' * 1000', '22008'),
+	('{wait}', 'NULL', '22004'),
+	('{wait}', '1', '0A000'),
+	('{wait}', '-1', '0A000'),
+	('{wait}', '''NaN''', '22023'),
+	('{limit}', 'NULL', '22004'),
+	('{limit}', '0', '22023'),
+	('{limit}', '-2147483648', '22023');
+CREATE FUNCTION pg_temp.filled(call text) RETURNS text LANGUAGE sql AS $$
+	SELECT replace(replace(replace(replace(replace(replace(call, '{name}', '''n'''), '{owner}', '''o'''),
+		'{ttl}', '60'), '{wait}', '0'), '{request}', 'NULL'), '{limit}', '1'))
+$$;
+SELECT throws_ok(pg_temp.filled(replace(call, argument, value)), state, NULL,
+	pg_temp.filled(replace(call, argument, value)) || ' is ' || state)
+FROM calls JOIN wrong ON strpos(call, argument) > 0;
+SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 125::bigint, 'all were tried');
+SELECT is_empty('SELECT name FROM dlock.locks WHERE name = ''n''', 'and none took a lease');
+
+-- misuse by a holder
+SELECT isnt(dlock_acquire_shared('doc', 'o', 60), NULL, 'a reader');
+SELECT throws_ok('SELECT dlock_acquire(''doc'', ''o'', 60)', '55000', NULL, 'cannot become the writer');
+SELECT throws_ok('SELECT dlock_acquire_permit(''doc'', ''o'', 60, 5)', '55000', NULL, 'nor take a permit');
+SELECT isnt(dlock_acquire_permit('pool', 'o', 60, 5), NULL, 'a permit holder');
+SELECT throws_ok('SELECT dlock_acquire(''pool'', ''o'', 60)', '55000', NULL, 'cannot take the lock');
+SELECT throws_ok('SELECT dlock_acquire_shared(''pool'', ''o'', 60)', '55000', NULL, 'nor read');
+SELECT is(dlock_release_all('o'), 2::bigint, 'both still held once');
+
+-- contention is an answer
+SELECT isnt(dlock_acquire('job', 'o', 60), NULL, 'held');
+SELECT lives_ok('SELECT dlock_acquire(''job'', ''other'', 60)', 'a refused acquire is no error');
+SELECT is(dlock_acquire('job', 'other', 60), NULL, 'but NULL');
+SELECT is(dlock_acquire_shared('job', 'other', 60), NULL, 'so is a shared one');
+SELECT is(dlock_acquire_permit('job', 'other', 60, 9), NULL, 'and a permit');
+SELECT is(dlock_renew('job', 'other', 60), false, 'a renewal by another is false');
+SELECT is(dlock_release('job', 'other'), false, 'so is a release');
+SELECT is(dlock_release('job', 'o'), true, 'by the holder it is true');
+SELECT is(dlock_release('job', 'o'), NULL, 'and by nobody NULL');
+SELECT is(dlock_renew('job', 'o', 60), NULL, 'a renewal too');
+
+-- the lock table
+SELECT throws_ok('INSERT INTO dlock.lease_table (name) VALUES (''x'')', '0A000', NULL, 'no INSERT');
+SELECT throws_ok('UPDATE dlock.lease_table SET name = ''x''', '0A000', NULL, 'no UPDATE');
+SELECT throws_ok('DELETE FROM dlock.lease_table', '0A000', NULL, 'no DELETE');
+SELECT throws_ok('TRUNCATE dlock.lease_table', '0A000', NULL, 'no TRUNCATE');
+SELECT throws_ok('CREATE INDEX ON dlock.lease_table (name)', '0A000', NULL, 'no index');
+SELECT throws_ok('ALTER TABLE dlock.lease_table ADD COLUMN x text', '0A000', NULL, 'no other column');
+SELECT throws_ok('ALTER TABLE dlock.lease_table DROP COLUMN request', '0A000', NULL, 'no column less');
+SELECT throws_ok('CREATE TABLE x (y text) USING dlock', '0A000', NULL, 'no other table of its kind');
+-- last: the end of this transaction undoes it
+ALTER TABLE dlock.lease_table SET ACCESS METHOD heap;
+SELECT throws_ok('SELECT dlock_acquire(''job'', ''o'', 60)', '55000', NULL, 'no lease in a table that is not as it was created');
+
+SELECT * FROM finish();
+ROLLBACK;
