@@ -44,7 +44,7 @@ VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
 	@echo 'make shell      open psql on such a server'
-	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|tap'
+	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap'
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'

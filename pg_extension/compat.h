@@ -11,6 +11,7 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "datatype/timestamp.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -104,6 +105,17 @@ compat_parallel_set_relation(ParallelTableScanDesc pscan, Relation rel)
 	pscan->phs_relid = RelationGetRelid(rel);
 #else
 	pscan->phs_locator = rel->rd_locator;
+#endif
+}
+
+/* 17 brought infinite intervals. */
+static inline bool
+compat_interval_is_finite(const Interval *interval)
+{
+#if PG_VERSION_NUM < 170000
+	return true;
+#else
+	return !INTERVAL_NOT_FINITE(interval);
 #endif
 }
 

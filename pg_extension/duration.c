@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "common/string.h"
+#include "compat.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
 #include "pgtime.h"
@@ -45,6 +46,14 @@ raise_range(void)
 			 errmsg("duration is out of range")));
 }
 
+static void
+raise_not_finite(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("duration must be a finite number of seconds")));
+}
+
 /* Check the range of a duration. */
 static int64
 check_range(int64 duration_us)
@@ -68,9 +77,7 @@ static int64
 from_float(double seconds)
 {
 	if (isnan(seconds) || isinf(seconds))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("duration must be a finite number of seconds")));
+		raise_not_finite();
 	if (fabs(seconds) > (double) (DURATION_MAX_US / USECS_PER_SEC))
 		raise_range();
 	return (int64) rint(seconds * USECS_PER_SEC);
@@ -95,6 +102,8 @@ from_interval(const Interval *interval)
 	int64		days = (int64) interval->month * DAYS_PER_MONTH +
 		interval->day;
 
+	if (!compat_interval_is_finite(interval))
+		raise_not_finite();
 	/* at most 7 * 10^10 days, so nothing here overflows before it is checked */
 	if (days > DURATION_MAX_US / USECS_PER_DAY ||
 		days < -DURATION_MAX_US / USECS_PER_DAY)

@@ -71,7 +71,8 @@ typedef struct LeaseScan
 	TableScanDescData base;
 	bool		started;
 	bool		readable;		/* else there are no rows */
-	int64		now_us;			/* to show deadlines by */
+	int64		now_us;			/* the lease clock and the wall clock at the */
+	TimestampTz wall_us;		/* same moment, to show deadlines by */
 	uint64		cursor;			/* next reversed hash to look at */
 	uint64		end;			/* of the slice, exclusive */
 
@@ -161,9 +162,12 @@ text_datum(lease_bytes bytes)
 													(int) bytes.length));
 }
 
-/* Fill in a row of the lock table, as the lease clock stands at now_us. */
+/*
+ * Fill in a row of the lock table, for a moment when the lease clock stood at
+ * now_us and the wall clock at wall_us.
+ */
 void
-lease_am_form_row(const LeaseEntry *entry, int64 now_us,
+lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
 				  Datum *values, bool *nulls)
 {
 	lease_bytes request = lease_entry_request(entry);
@@ -177,8 +181,7 @@ lease_am_form_row(const LeaseEntry *entry, int64 now_us,
 	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) entry->token);
 	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(entry->acquired_at);
 	values[LEASE_COLUMN_EXPIRES_AT] =
-		TimestampTzGetDatum(GetCurrentTimestamp() +
-							(entry->deadline_us - now_us));
+		TimestampTzGetDatum(wall_us + (entry->deadline_us - now_us));
 	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(entry->role);
 	values[LEASE_COLUMN_PID] = Int32GetDatum(entry->pid);
 	values[LEASE_COLUMN_APPLICATION_NAME] =
@@ -212,7 +215,9 @@ lease_slot_callbacks(Relation rel)
 static void
 start_scan(LeaseScan *scan)
 {
+	lease_state_check_loaded();
 	scan->started = true;
+	scan->wall_us = GetCurrentTimestamp();
 	scan->readable = lease_store_is_readable(scan->base.rs_rd);
 	scan->cursor = scan->end = 0;
 	scan->nrows = scan->next_row = 0;
@@ -360,8 +365,8 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 
 	row = &scan->rows[scan->next_row++];
 	old = MemoryContextSwitchTo(scan->memory);
-	lease_am_form_row(row->entry, scan->now_us, slot->tts_values,
-					  slot->tts_isnull);
+	lease_am_form_row(row->entry, scan->now_us, scan->wall_us,
+					  slot->tts_values, slot->tts_isnull);
 	MemoryContextSwitchTo(old);
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tid = row->tid;
@@ -614,7 +619,7 @@ dlock_refuse_change(PG_FUNCTION_ARGS)
 				 errmsg("function was not called by a trigger")));
 	if (!IsLogicalWorker())
 		refuse(REFUSE_CHANGE);
-	PG_RETURN_NULL();
+	return PointerGetDatum(NULL);
 }
 
 static void

@@ -32,7 +32,8 @@ enum
 /* lease_am.c */
 extern void lease_am_check_intact(Relation rel);
 extern void lease_am_form_row(const LeaseEntry *entry, int64 now_us,
-							  Datum *values, bool *nulls);
+							  TimestampTz wall_us, Datum *values,
+							  bool *nulls);
 extern const char *lease_mode_name(lease_mode mode);
 
 #endif							/* DLOCK_LEASE_AM_H */

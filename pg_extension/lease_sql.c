@@ -385,6 +385,7 @@ dlock_holders(PG_FUNCTION_ARGS)
 	int64		now_us;
 	List	   *entries = lease_store_read(get_string(fcinfo, 0, "name"),
 										   &now_us);
+	TimestampTz wall_us = GetCurrentTimestamp();
 	ListCell   *cell;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -395,7 +396,7 @@ dlock_holders(PG_FUNCTION_ARGS)
 		bool		nulls[LEASE_COLUMNS];
 		char	   *role = GetUserNameFromId(entry->role, true);
 
-		lease_am_form_row(entry, now_us, values, nulls);
+		lease_am_form_row(entry, now_us, wall_us, values, nulls);
 		values[LEASE_COLUMN_ROLE] =
 			DirectFunctionCall1(namein, CStringGetDatum(role ? role :
 														psprintf("unknown (OID=%u)",

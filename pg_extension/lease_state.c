@@ -145,6 +145,7 @@ allocate(Oid database)
 	db->file = InvalidRelFileNumber;
 	db->worker_pid = 0;
 	db->worker_wanted = false;
+	db->worker_requested = false;
 	db->worker_latch = NULL;
 	db->reaped_block = 0;
 	db->estimate_mark_us = PG_INT64_MIN;
@@ -171,7 +172,10 @@ forget_dropped(void)
 	list_free(databases);
 }
 
-/* The entry of the database we are connected to; it is made if need be. */
+/*
+ * The entry of the database we are connected to; it is made if need be.  In a
+ * transaction, unless it has been asked for before.
+ */
 LeaseDatabase *
 lease_state_database(void)
 {
@@ -396,9 +400,8 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
  */
 
 /*
- * The floor to start with, larger than a floor that was in force.  The seconds
- * are taken with their fraction, so that a table that is dropped and created
- * within one of them starts higher.
+ * The floor to start with, at least "floor".  The seconds are taken with their
+ * fraction, so that two servers that start within one of them differ.
  */
 static uint64
 next_floor(uint64 floor)
@@ -413,7 +416,7 @@ next_floor(uint64 floor)
 	else
 		ereport(LOG,
 				(errmsg("dlock does not derive tokens from the system clock, which is set to before 2020 or after 2156")));
-	return Max(floor + FLOOR_STEP, by_clock);
+	return Max(floor, by_clock);
 }
 
 /*
@@ -453,6 +456,7 @@ activate(Relation rel, LeaseDatabase *db)
 	LeaseMeta  *new_meta;
 	LeaseBoot	boot;
 	int64		boot_us;
+	uint64		known_floor;
 	LeaseChange change;
 	Buffer		buffer;
 
@@ -463,8 +467,15 @@ activate(Relation rel, LeaseDatabase *db)
 	if (meta.database != MyDatabaseId)
 		purge_copy(rel);
 
-	/* A new table must not start below one that was dropped just now. */
-	meta.floor = next_floor(Max(meta.floor, pg_atomic_read_u64(&db->floor)));
+	/*
+	 * When this server has activated the table before, in another file, it has
+	 * all grants since.  Otherwise step over those that it may not have: a new
+	 * table, over those of one that was dropped just now.
+	 */
+	known_floor = pg_atomic_read_u64(&db->floor);
+	if (known_floor == 0 || meta.floor < known_floor)
+		meta.floor = Max(meta.floor, known_floor) + FLOOR_STEP;
+	meta.floor = next_floor(meta.floor);
 	meta.database = MyDatabaseId;
 
 	/* A new table starts well above 0, which no deadline should be. */
@@ -538,6 +549,7 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 		db->worker_pid = MyProcPid;
 		db->worker_latch = latch;
 		db->worker_wanted = true;
+		db->worker_requested = false;
 	}
 	LWLockRelease(state_shared->lock);
 	return entered;
@@ -575,7 +587,7 @@ lease_state_want_worker(Oid database)
 	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
 	db = search(database);
 	if (db != NULL)
-		db->worker_wanted = true;
+		db->worker_wanted = db->worker_requested = true;
 	else if (state_shared->nwanted < WANTED_MAX)
 		state_shared->wanted[state_shared->nwanted++] = database;
 	else
@@ -612,19 +624,43 @@ lease_state_worker_pid(Oid database)
 	return pid;
 }
 
+/* The entries that want a worker, or have requested one, and have none. */
+static List *
+list_wanted(bool requested)
+{
+	List	   *result = NIL;
+	Oid		   *oids = palloc(lease_max_databases * sizeof(Oid));
+	int			noids = 0;
+
+	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < lease_max_databases; i++)
+	{
+		LeaseDatabase *db = &state_shared->databases[i];
+
+		if (!OidIsValid(db->database) || db->worker_pid != 0 ||
+			!(requested ? db->worker_requested : db->worker_wanted))
+			continue;
+		oids[noids++] = db->database;
+		db->worker_requested = false;
+	}
+	LWLockRelease(state_shared->lock);
+	for (int i = 0; i < noids; i++)
+		result = lappend_oid(result, oids[i]);
+	pfree(oids);
+	return result;
+}
+
 /*
- * The databases that want a worker and have none, as a list of OIDs; each
- * request is told once, an entry's wish as long as it lasts.  "*rescan" is set
- * if requests were lost and all databases must be looked at.
+ * The databases that have asked for a worker since the last call and have none,
+ * as a list of OIDs.  "*rescan" is set if requests were lost and all databases
+ * must be looked at.
  */
 List *
-lease_state_wanted_workers(bool *rescan)
+lease_state_requested_workers(bool *rescan)
 {
 	List	   *result = NIL;
 	Oid			wanted[WANTED_MAX];
-	Oid		   *oids = palloc(lease_max_databases * sizeof(Oid));
 	int			nwanted;
-	int			noids = 0;
 
 	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
 	nwanted = state_shared->nwanted;
@@ -632,20 +668,16 @@ lease_state_wanted_workers(bool *rescan)
 	state_shared->nwanted = 0;
 	*rescan = state_shared->rescan;
 	state_shared->rescan = false;
-	for (int i = 0; i < lease_max_databases; i++)
-	{
-		LeaseDatabase *db = &state_shared->databases[i];
-
-		if (OidIsValid(db->database) && db->worker_wanted &&
-			db->worker_pid == 0)
-			oids[noids++] = db->database;
-	}
 	LWLockRelease(state_shared->lock);
 
 	for (int i = 0; i < nwanted; i++)
 		result = list_append_unique_oid(result, wanted[i]);
-	for (int i = 0; i < noids; i++)
-		result = list_append_unique_oid(result, oids[i]);
-	pfree(oids);
-	return result;
+	return list_concat_unique_oid(result, list_wanted(true));
+}
+
+/* The databases that should have a worker and have none, as a list of OIDs. */
+List *
+lease_state_wanted_workers(void)
+{
+	return list_wanted(false);
 }

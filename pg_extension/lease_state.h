@@ -46,7 +46,8 @@ typedef struct LeaseDatabase
 	/* under the lock of lease_state.c */
 	Oid			database;		/* InvalidOid: unused */
 	int			worker_pid;		/* 0: none */
-	bool		worker_wanted;
+	bool		worker_wanted;	/* start one, if not right after another died */
+	bool		worker_requested;	/* start one now */
 	Latch	   *worker_latch;
 
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
@@ -90,7 +91,8 @@ extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern void lease_state_enter_launcher(Latch *latch);
 extern void lease_state_want_worker(Oid database);
 extern void lease_state_wake_worker(Oid database);
-extern List *lease_state_wanted_workers(bool *rescan);
+extern List *lease_state_requested_workers(bool *rescan);
+extern List *lease_state_wanted_workers(void);
 extern int	lease_state_worker_pid(Oid database);
 extern List *lease_state_databases(void);
 

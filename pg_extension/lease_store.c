@@ -25,6 +25,7 @@
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
+#include "commands/extension.h"
 #include "common/ip.h"
 #include "lease_am.h"
 #include "lease_store.h"
@@ -157,6 +158,8 @@ lease_store_open(LOCKMODE mode)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
 					 errmsg("table \"dlock.lease_table\" does not exist"),
+					 OidIsValid(get_extension_oid("dlock", true)) ?
+					 errhint("If it was renamed, rename it back; else drop the extension and create it again.") :
 					 errhint("Create the extension: CREATE EXTENSION dlock.")));
 	}
 

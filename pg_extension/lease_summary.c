@@ -89,14 +89,20 @@ int			lease_summary_pages = -1;
 
 static SummaryShared *summary_shared = NULL;
 
-/* What this backend remembers: chunk indexes by number, -1 for unknown. */
+/* A chunk's index that is not known, or that there was none and none left. */
+#define CHUNK_UNKNOWN	(-1)
+#define CHUNK_MISSING	(-2)
+
+/*
+ * What this backend remembers: the indexes of a table's chunks, by number.  As
+ * long as none is taken back, what was missing stays so for everybody.
+ */
 static struct
 {
 	RelFileNumber file;
 	BlockNumber size;
 	int		   *chunks;
-	bool		missing;		/* there was no chunk left... */
-	uint32		freed;			/* ...when summary_shared->freed was this */
+	uint32		freed;			/* summary_shared->freed, as of CHUNK_MISSING */
 }			known_chunks;
 
 /* How many chunks there are: dlock.tracked_pages, or as shared_buffers. */
@@ -150,7 +156,7 @@ lease_summary_shmem_init(void)
 	}
 }
 
-/* Find a table's chunk by its key, or -1.  The lock is held. */
+/* Find a table's chunk by its key, or CHUNK_MISSING.  The lock is held. */
 static int
 search_chunk(Oid database, RelFileNumber file, BlockNumber number)
 {
@@ -162,10 +168,10 @@ search_chunk(Oid database, RelFileNumber file, BlockNumber number)
 			chunk->database == database)
 			return i;
 	}
-	return -1;
+	return CHUNK_MISSING;
 }
 
-/* Hand out a chunk whose slots are all unknown, or -1 when none is left. */
+/* Hand out a chunk whose slots are all unknown, or CHUNK_MISSING. */
 static int
 allocate_chunk(RelFileNumber file, BlockNumber number)
 {
@@ -173,7 +179,7 @@ allocate_chunk(RelFileNumber file, BlockNumber number)
 	Chunk	   *chunk;
 
 	if (index < 0)
-		return -1;
+		return CHUNK_MISSING;
 	chunk = &summary_shared->chunks[index];
 	for (int i = 0; i < CHUNK_BLOCKS; i++)
 		summary_shared->slots[index * CHUNK_BLOCKS + i].known = false;
@@ -184,6 +190,16 @@ allocate_chunk(RelFileNumber file, BlockNumber number)
 	return index;
 }
 
+/* Forget what this backend remembers. */
+static void
+reset_known_chunks(RelFileNumber file)
+{
+	for (BlockNumber i = 0; i < known_chunks.size; i++)
+		known_chunks.chunks[i] = CHUNK_UNKNOWN;
+	known_chunks.file = file;
+	known_chunks.freed = pg_atomic_read_u32(&summary_shared->freed);
+}
+
 /* Make room to remember chunk "number" of a table; false: no memory. */
 static bool
 remember_chunks(RelFileNumber file, BlockNumber number)
@@ -191,13 +207,9 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 	BlockNumber size = Max(known_chunks.size, 16);
 	int		   *chunks;
 
-	if (known_chunks.file != file)
-	{
-		for (BlockNumber i = 0; i < known_chunks.size; i++)
-			known_chunks.chunks[i] = -1;
-		known_chunks.file = file;
-		known_chunks.missing = false;
-	}
+	if (known_chunks.file != file ||
+		known_chunks.freed != pg_atomic_read_u32(&summary_shared->freed))
+		reset_known_chunks(file);
 	if (number < known_chunks.size)
 		return true;
 	while (size <= number)
@@ -207,7 +219,8 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 	if (chunks == NULL)
 		return false;
 	for (BlockNumber i = 0; i < size; i++)
-		chunks[i] = i < known_chunks.size ? known_chunks.chunks[i] : -1;
+		chunks[i] = i < known_chunks.size ? known_chunks.chunks[i] :
+			CHUNK_UNKNOWN;
 	if (known_chunks.chunks)
 		pfree(known_chunks.chunks);
 	known_chunks.chunks = chunks;
@@ -215,7 +228,7 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 	return true;
 }
 
-/* Find a chunk in shared memory, or hand one out; -1 when none is left. */
+/* Find a chunk in shared memory, or hand one out, or CHUNK_MISSING. */
 static int
 search_or_allocate(RelFileNumber file, BlockNumber number)
 {
@@ -231,7 +244,6 @@ search_or_allocate(RelFileNumber file, BlockNumber number)
 	index = search_chunk(MyDatabaseId, file, number);
 	if (index < 0)
 		index = allocate_chunk(file, number);
-	known_chunks.freed = pg_atomic_read_u32(&summary_shared->freed);
 	LWLockRelease(summary_shared->lock);
 	return index;
 }
@@ -247,7 +259,7 @@ find_chunk(Relation rel, BlockNumber block)
 	RelFileNumber file = compat_relation_file(rel);
 	BlockNumber number = block / CHUNK_BLOCKS;
 	bool		remembered;
-	int			index = -1;
+	int			index = CHUNK_UNKNOWN;
 
 	if (compat_relation_file_is_new(rel))
 		return NULL;
@@ -261,17 +273,15 @@ find_chunk(Relation rel, BlockNumber block)
 		if (chunk->file == file && chunk->number == number &&
 			chunk->database == MyDatabaseId)
 			return chunk;
-		index = -1;
+		index = CHUNK_UNKNOWN;
 	}
-	if (known_chunks.missing &&
-		known_chunks.freed == pg_atomic_read_u32(&summary_shared->freed))
-		return NULL;
-
-	index = search_or_allocate(file, number);
-	if (remembered)
-		known_chunks.chunks[number] = index;
-	known_chunks.missing = index < 0;
-	if (index < 0)
+	if (index == CHUNK_UNKNOWN)
+	{
+		index = search_or_allocate(file, number);
+		if (remembered)
+			known_chunks.chunks[number] = index;
+	}
+	if (index == CHUNK_MISSING)
 	{
 		pg_atomic_write_u32(&summary_shared->missing, 1);
 		return NULL;

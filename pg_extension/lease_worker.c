@@ -229,23 +229,78 @@ list_databases(List **all, List **connectable)
 	CommitTransactionCommand();
 }
 
+/* A worker that the launcher has started; in TopMemoryContext. */
+typedef struct StartedWorker
+{
+	Oid			database;
+	BackgroundWorkerHandle *handle;
+} StartedWorker;
+
+static List *started_workers = NIL;
+
+/* Say whether a worker is in a database or on its way there. */
+static bool
+has_worker(Oid database)
+{
+	ListCell   *cell;
+
+	if (lease_state_worker_pid(database) != 0)
+		return true;
+	foreach(cell, started_workers)
+	{
+		StartedWorker *started = lfirst(cell);
+		pid_t		pid;
+
+		if (started->database == database &&
+			GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
+			return true;
+	}
+	return false;
+}
+
+/* Forget the workers that have ended. */
+static void
+forget_ended_workers(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, started_workers)
+	{
+		StartedWorker *started = lfirst(cell);
+		pid_t		pid;
+
+		if (GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
+			continue;
+		started_workers = foreach_delete_current(started_workers, cell);
+		pfree(started->handle);
+		pfree(started);
+	}
+}
+
 /*
  * Start workers where they are wanted, one after another, so that a look into
- * many databases takes one place among the background workers.
+ * many databases takes one place among the background workers.  "everywhere"
+ * looks into all databases; "again" also starts workers for those that died,
+ * which must not be right after they did.  Returns whether there were places
+ * for all.
  */
-static void
-start_wanted(bool everywhere)
+static bool
+start_wanted(bool everywhere, bool again)
 {
 	static bool warned = false;
 	bool		rescan;
-	List	   *wanted = lease_state_wanted_workers(&rescan);
+	bool		complete = true;
+	List	   *wanted = lease_state_requested_workers(&rescan);
 	List	   *known;
 	List	   *all = NIL;
 	List	   *connectable = NIL;
 	ListCell   *cell;
 
+	if (again)
+		wanted = list_concat_unique_oid(wanted, lease_state_wanted_workers());
+	forget_ended_workers();
 	if (wanted == NIL && !everywhere && !rescan)
-		return;
+		return true;
 
 	/* In this order: what is known now and does not exist then is gone. */
 	known = lease_state_databases();
@@ -256,18 +311,32 @@ start_wanted(bool everywhere)
 	foreach(cell, connectable)
 	{
 		Oid			database = lfirst_oid(cell);
-		BackgroundWorkerHandle *handle;
+		StartedWorker *started;
+		MemoryContext old;
 
 		if (!everywhere && !rescan && !list_member_oid(wanted, database))
 			continue;
-		if (lease_state_worker_pid(database) != 0)
+		if (has_worker(database))
 			continue;
-		if (start_worker(database, &handle))
+
+		old = MemoryContextSwitchTo(TopMemoryContext);
+		started = palloc(sizeof(StartedWorker));
+		started->database = database;
+		if (start_worker(database, &started->handle))
+			started_workers = lappend(started_workers, started);
+		else
 		{
-			wait_for_worker(database, handle);
-			warned = false;
+			pfree(started);
+			started = NULL;
+		}
+		MemoryContextSwitchTo(old);
+		if (started != NULL)
+		{
+			wait_for_worker(database, started->handle);
 			continue;
 		}
+
+		complete = false;
 		if (!warned)
 			ereport(WARNING,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -275,8 +344,11 @@ start_wanted(bool everywhere)
 					 errdetail("Leases still end at their deadlines, but their rows are not removed."),
 					 errhint("Increase \"max_worker_processes\".")));
 		warned = true;
-		lease_state_want_worker(database);
+		break;
 	}
+	if (complete)
+		warned = false;
+	return complete;
 }
 
 static void
@@ -289,7 +361,8 @@ leave_launcher(int code, Datum arg)
 void
 dlock_launcher_main(Datum arg)
 {
-	bool		everywhere = true;
+	bool		complete = false;
+	int64		last_us = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -304,9 +377,14 @@ dlock_launcher_main(Datum arg)
 													 "dlock launcher",
 													 ALLOCSET_DEFAULT_SIZES);
 		MemoryContext old = MemoryContextSwitchTo(memory);
+		bool		again = is_past(last_us, RETRY_INTERVAL);
 
-		start_wanted(everywhere);
-		everywhere = false;
+		if (again)
+			last_us = lease_clock_boot();
+		if (!start_wanted(again && !complete, again))
+			complete = false;
+		else if (again)
+			complete = true;
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(memory);
 
@@ -428,10 +506,11 @@ dlock_worker_main(Datum arg)
 
 	StartTransactionCommand();
 	exists = OidIsValid(find_lock_table());
+	if (exists)
+		worked_database = lease_state_database();
 	CommitTransactionCommand();
 	if (!exists)
 		proc_exit(0);
-	worked_database = lease_state_database();
 	if (!lease_state_enter_worker(worked_database, MyLatch))
 		proc_exit(0);
 	before_shmem_exit(leave_worker, (Datum) 0);

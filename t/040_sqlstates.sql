@@ -50,7 +50,7 @@ INSERT INTO wrong VALUES
 	('{limit}', '-2147483648', '22023');
 CREATE FUNCTION pg_temp.filled(call text) RETURNS text LANGUAGE sql AS $$
 	SELECT replace(replace(replace(replace(replace(replace(call, '{name}', '''n'''), '{owner}', '''o'''),
-		'{ttl}', '60'), '{wait}', '0'), '{request}', 'NULL'), '{limit}', '1'))
+		'{ttl}', '60'), '{wait}', '0'), '{request}', 'NULL'), '{limit}', '1')
 $$;
 SELECT throws_ok(pg_temp.filled(replace(call, argument, value)), state, NULL,
 	pg_temp.filled(replace(call, argument, value)) || ' is ' || state)

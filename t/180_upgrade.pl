@@ -1,0 +1,170 @@
+# pg_upgrade keeps leases, by copying and by linking, and tokens grow.
+#
+# From a cluster of the same version always; also from an older PostgreSQL, if
+# OLD_PG_CONFIG names its pg_config, or the one that Debian 12 has is older
+# than the one under test.
+
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $tree = "$FindBin::RealBin/..";
+
+# The version of a PostgreSQL, like 15.
+sub major
+{
+	my ($pg_config) = @_;
+	my ($version) = `'$pg_config' --version` =~ /(\d+)/;
+	return $version // 0;
+}
+
+# Two new clusters, of the PostgreSQL installed there and of the one under test.
+sub clusters
+{
+	my ($title, $install_path) = @_;
+	my $name = $title =~ s/\W+/_/gr;
+	my @nodes = (
+		PostgreSQL::Test::Cluster->new("old_$name",
+			$install_path ? (install_path => $install_path) : ()),
+		PostgreSQL::Test::Cluster->new("new_$name"));
+
+	# 18 turned data checksums on; both must be alike
+	for my $node (@nodes)
+	{
+		$node->init($node->pg_version >= 18
+			? (extra => ['--no-data-checksums'])
+			: ());
+	}
+	return @nodes;
+}
+
+# Run pg_upgrade; true if it succeeds.
+sub run_upgrade
+{
+	my ($old, $new, $mode) = @_;
+
+	# pg_upgrade writes to the current folder
+	chdir PostgreSQL::Test::Utils::tempdir()
+	  or die "cannot change to a temporary folder: $!";
+	return run_log(
+		[
+			'pg_upgrade', '--no-sync', $mode eq 'link' ? '--link' : (),
+			'-d', $old->data_dir, '-D', $new->data_dir,
+			'-b', $old->config_data('--bindir'),
+			'-B', $new->config_data('--bindir'),
+			'-s', $new->host, '-p', $old->port, '-P', $new->port
+		]);
+}
+
+sub upgrade
+{
+	my ($title, $mode, $install_path) = @_;
+	my ($old, $new) = clusters($title, $install_path);
+	my $rows = q{SELECT count(*), md5(string_agg(concat_ws('|', name, owner,
+			mode, version, token, acquired_at, role, application_name),
+			' ' ORDER BY name, token))
+		FROM dlock.locks};
+	my $deadline = q{SELECT extract(epoch FROM expires_at)
+		FROM dlock_holders('held')};
+
+	$_->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'")
+	  for ($old, $new);
+	$old->start;
+	$old->safe_psql('postgres', 'CREATE DATABASE other');
+	$old->safe_psql('other', 'CREATE EXTENSION dlock');
+	$old->safe_psql(
+		'postgres', q{
+		CREATE SCHEMA functions;
+		CREATE EXTENSION dlock SCHEMA functions;
+		SELECT count(functions.dlock_acquire('name ' || i, 'me', 3600))
+		FROM generate_series(1, 3000) AS i;
+		SELECT count(functions.dlock_acquire_shared('crowd', 'reader ' || i,
+			3600))
+		FROM generate_series(1, 300) AS i;
+		SELECT count(functions.dlock_release('name ' || i, 'me'))
+		FROM generate_series(1, 2000) AS i});
+	my ($free) = $old->safe_psql(
+		'other', q{
+		SELECT dlock_acquire('free', 'me', 3600);
+		SELECT dlock_release('free', 'me');}) =~ /(\d+)/;
+	my $held =
+	  $old->safe_psql('other', q{SELECT dlock_acquire('held', 'me', 3600)});
+	my %rows = map { $_ => $old->safe_psql($_, $rows) } ('postgres', 'other');
+	my $old_deadline = $old->safe_psql('other', $deadline);
+	$old->stop;
+
+	ok(run_upgrade($old, $new, $mode), "$title: pg_upgrade");
+
+	$new->start;
+	is($new->safe_psql($_, $rows),
+		$rows{$_}, "$title: the leases of database $_ are kept")
+	  for ('postgres', 'other');
+	cmp_ok($new->safe_psql('other', $deadline),
+		'>', $old_deadline - 1, "$title: no deadline is earlier");
+	is( $new->safe_psql(
+			'other', qq{
+			SELECT dlock_owner('held'), dlock_acquire('held', 'you', 60),
+				dlock_renew('held', 'me', 3600, $held)}),
+		'me||t',
+		"$title: they are held");
+	cmp_ok(
+		$new->safe_psql('other', q{SELECT dlock_acquire('free', 'me', 60)}),
+		'>', $free, "$title: the token of a free name grows");
+	$new->safe_psql('other', q{SELECT dlock_force_release('held')});
+	cmp_ok(
+		$new->safe_psql('other', q{SELECT dlock_acquire('held', 'me', 60)}),
+		'>', $held, "$title: the token of a released lease grows");
+	is( $new->safe_psql(
+			'postgres', q{
+			SELECT count(functions.dlock_acquire('name ' || i, 'me', 3600))
+			FROM generate_series(1, 3000) AS i;
+			SELECT functions.dlock_release_all('me')}),
+		"3000\n3000",
+		"$title: the table is used like any other");
+	ok( $new->poll_query_until(
+			'postgres',
+			q{SELECT count(*) = 2 FROM pg_stat_activity
+				WHERE backend_type = 'dlock worker'}),
+		"$title: workers are there");
+	$new->stop;
+	return;
+}
+
+upgrade('same version, copy', 'copy');
+upgrade('same version, link', 'link');
+
+SKIP:
+{
+	my $old_pg_config =
+	  $ENV{OLD_PG_CONFIG} // '/usr/lib/postgresql/15/bin/pg_config';
+	my $old = -x $old_pg_config ? major($old_pg_config) : 0;
+	my $new = major('pg_config');
+
+	skip "no PostgreSQL older than $new is at hand (OLD_PG_CONFIG)", 1
+	  unless $old > 0 && $old < $new;
+
+	# a private copy of it, with dlock
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my ($bin, $log) =
+	  run_command([ "$tree/dev/overlay", $old_pg_config, $dir ]);
+	die "cannot build dlock for PostgreSQL $old: $log" unless $bin;
+	my $install_path = $bin =~ s{/bin$}{}r;
+
+	# There are releases between which nothing can be upgraded at all.
+	my ($plain, $upgraded) =
+	  clusters("from $old, an ordinary table", $install_path);
+	$plain->start;
+	$plain->safe_psql('postgres', 'CREATE TABLE ordinary (a int)');
+	$plain->stop;
+	skip "pg_upgrade from $old fails for an ordinary table too", 1
+	  unless run_upgrade($plain, $upgraded, 'copy');
+
+	upgrade("from $old, copy", 'copy', $install_path);
+	upgrade("from $old, link", 'link', $install_path);
+}
+
+done_testing();

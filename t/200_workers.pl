@@ -1,0 +1,338 @@
+# The launcher keeps one worker in each database that has the extension, out of
+# the way of everybody else; workers reap, count and log, and no lease needs them.
+
+use strict;
+use warnings;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('workers');
+$node->init;
+$node->append_conf(
+	'postgresql.conf', q{
+autovacuum = off
+shared_preload_libraries = 'dlock'
+max_worker_processes = 16
+max_logical_replication_workers = 0
+restart_after_crash = on
+allow_in_place_tablespaces = on
+dlock.reap_interval = '50ms'
+});
+$node->start;
+
+# Wait until exactly these databases have a worker, one each.
+sub workers_are
+{
+	my ($databases, $claim) = @_;
+
+	ok( $node->poll_query_until(
+			'postgres', q{SELECT coalesce(string_agg(datname, ' ' ORDER BY datname), '')
+			FROM pg_stat_activity WHERE backend_type = 'dlock worker'}, $databases),
+		$claim);
+}
+
+sub worker_pid
+{
+	my ($database) = @_;
+	my $query = "FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = '$database'";
+
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 $query")
+	  or die "no worker in $database";
+	return $node->safe_psql('postgres', "SELECT pid $query");
+}
+
+sub wait_until
+{
+	my ($database, $query, $claim) = @_;
+
+	ok($node->poll_query_until($database, $query), $claim);
+}
+
+# How often a lease is in the log as expired.
+sub logged
+{
+	my ($name) = @_;
+	my @lines = grep { /lease on "\Q$name\E" expired while owner/ }
+	  split /\n/, slurp_file($node->logfile);
+
+	return scalar @lines;
+}
+
+# The largest answer to a query over a number of tries, so many seconds apart.
+sub most
+{
+	my ($query, $times, $pause) = @_;
+
+	return $node->safe_psql('postgres', "SELECT most(\$\$$query\$\$, $times, $pause)");
+}
+
+sub set
+{
+	my (@settings) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET $_") for @settings;
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+}
+
+$node->safe_psql(
+	'postgres', q{CREATE FUNCTION most(query text, times integer, pause float) RETURNS bigint
+	LANGUAGE plpgsql AS $$
+	DECLARE
+		answer bigint;
+		largest bigint := 0;
+	BEGIN
+		FOR i IN 1..times LOOP
+			PERFORM pg_stat_clear_snapshot(), pg_sleep(pause);
+			EXECUTE query INTO answer;
+			largest := greatest(largest, answer);
+		END LOOP;
+		RETURN largest;
+	END $$});
+
+# Where there are workers.
+wait_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock launcher'},
+	'there is one launcher');
+$node->safe_psql('postgres', "CREATE DATABASE $_") for qw(a b c);
+$node->safe_psql('a', 'CREATE EXTENSION dlock');
+workers_are('a', 'CREATE EXTENSION starts a worker, without any call');
+$node->safe_psql('b', 'BEGIN; CREATE EXTENSION dlock; ROLLBACK');
+$node->safe_psql('c', 'CREATE EXTENSION dlock');
+workers_are('a c', 'CREATE EXTENSION that was rolled back starts none');
+$node->safe_psql('c', 'DROP EXTENSION dlock');
+workers_are('a', 'DROP EXTENSION ends the worker');
+$node->safe_psql('c', 'BEGIN; CREATE EXTENSION dlock; COMMIT');
+workers_are('a c', 'the extension can come back');
+my $pid = worker_pid('c');
+$node->safe_psql('c', 'BEGIN; DROP EXTENSION dlock; ROLLBACK');
+$node->safe_psql('b', 'CREATE EXTENSION dlock');
+workers_are('a b c', 'DROP EXTENSION that was rolled back');
+is(worker_pid('c'), $pid, '... leaves the worker as it was');
+$node->safe_psql('c', 'DROP EXTENSION dlock');
+$node->restart;
+workers_are('a b', 'a restart starts the workers where the extension is');
+
+# Commands that want a database for themselves.
+my $token = $node->safe_psql('a', q{SELECT dlock_acquire('job', 'worker', 3600)});
+worker_pid('b');
+is($node->psql('postgres', 'DROP DATABASE b'), 0, 'DROP DATABASE succeeds with a worker in it');
+worker_pid('a');
+is($node->psql('postgres', 'CREATE DATABASE copied TEMPLATE a'),
+	0, 'CREATE DATABASE succeeds with a worker in the template');
+workers_are('a', 'the worker comes back to the template');
+is($node->safe_psql('copied', q{SELECT dlock_is_free('job'), count(*) FROM dlock.locks}),
+	't|0', 'the copy has no leases');
+cmp_ok($node->safe_psql('copied', q{SELECT dlock_acquire('job', 'other', 3600)}),
+	'>', 0, '... and takes its own');
+workers_are('a copied', 'the first call in the copy starts a worker');
+is($node->psql('postgres', 'ALTER DATABASE copied RENAME TO renamed'),
+	0, 'ALTER DATABASE RENAME succeeds with a worker in it');
+workers_are('a renamed', 'the worker comes back under the new name');
+$node->safe_psql('postgres', q{CREATE TABLESPACE elsewhere LOCATION ''});
+is($node->psql('postgres', 'ALTER DATABASE renamed SET TABLESPACE elsewhere'),
+	0, 'ALTER DATABASE SET TABLESPACE succeeds with a worker in it');
+workers_are('a renamed', 'the worker comes back to the moved database');
+is($node->safe_psql('renamed', q{SELECT dlock_owner('job')}), 'other', '... which has its leases');
+
+# While somebody has locked a database, one worker may wait for it, not more
+# and more.
+my $holder = $node->background_psql('postgres');
+worker_pid('renamed');
+$holder->query_safe('BEGIN; ALTER DATABASE renamed RENAME TO moving');
+my $waiting = q{FROM pg_locks WHERE locktype = 'object' AND NOT granted
+	AND classid = 'pg_database'::regclass
+	AND objid = (SELECT oid FROM pg_database WHERE datname = 'renamed')};
+wait_until('postgres', "SELECT count(*) = 1 $waiting", 'a worker waits for a locked database');
+# the launcher looks again every five seconds, after at most five of waiting
+is(most("SELECT count(*) $waiting", 24, 0.5), 1, '... and no second one joins it');
+$holder->query_safe('ROLLBACK');
+$holder->quit;
+workers_are('a renamed', 'the worker is back when the lock is gone');
+
+# Workers that die.
+$pid = worker_pid('a');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+wait_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity
+	WHERE backend_type = 'dlock worker' AND datname = 'a' AND pid <> $pid",
+	'a terminated worker is replaced');
+$pid = worker_pid('a');
+kill 'KILL', $pid;
+wait_until('a', "SELECT count(*) = 1 FROM pg_stat_activity
+	WHERE backend_type = 'dlock worker' AND datname = 'a' AND pid <> $pid",
+	'a killed worker comes back with the server');
+$node->_update_pid(1);
+is($node->safe_psql('a', q{SELECT token FROM dlock.locks WHERE name = 'job'}),
+	$token, 'the leases are still there');
+cmp_ok($node->safe_psql('a', q{SELECT dlock_acquire('next', 'worker', 3600)}),
+	'>', $token, 'and tokens grow');
+
+# What a worker does, and its counters.
+$node->safe_psql('a', q{SELECT dlock_stats_reset();
+	SELECT dlock_acquire('short' || i, 'mayfly', 0.01) FROM generate_series(1, 5) i});
+wait_until('a', 'SELECT expired = 5 AND reaped = 5 FROM dlock.stats',
+	'reaped leases are counted as expired and as reaped');
+is($node->safe_psql('a', q{SELECT count(*) FROM dlock.locks WHERE owner = 'mayfly'}),
+	0, '... and are gone');
+$node->wait_for_log(qr/lease on "short5" expired while owner "mayfly" held it/);
+is(logged("short$_"), 1, "lease $_ is logged once") for 1 .. 5;
+like(slurp_file($node->logfile),
+	qr/DETAIL:  Token \d+, role "[^"]+", process \d+, application "[^"]+"\./,
+	'... with who held it');
+
+# Take a lease that ends by itself, and wait until the worker has removed it.
+my $round = 0;
+sub lose_a_lease
+{
+	my $name = 'lost' . ++$round;
+
+	$node->safe_psql('a', "SELECT dlock_acquire('$name', 'loser', 0.01)");
+	$node->poll_query_until('a', "SELECT count(*) = 0 FROM dlock.locks WHERE name = '$name'")
+	  or die "$name was not reaped";
+	return $name;
+}
+
+# A worker reads a changed setting a moment after the reload.
+set('dlock.log_expired = off');
+my $silent = 0;
+for (1 .. 100)
+{
+	my $name = lose_a_lease();
+
+	# the counter comes before the line in the log, the next round after both
+	lose_a_lease();
+	$silent = !logged($name);
+	last if $silent;
+}
+ok($silent, 'dlock.log_expired = off silences the worker');
+my @quiet = map { lose_a_lease() } 1 .. 3;
+set('dlock.log_expired = on');
+my $loud = 0;
+for (1 .. 100)
+{
+	my $name = lose_a_lease();
+
+	lose_a_lease();
+	$loud = logged($name);
+	last if $loud;
+}
+is($loud, 1, 'dlock.log_expired = on makes it speak again');
+is(logged($_), 0, "lease $_ was lost without a word") for @quiet;
+
+# A long interval leaves dead rows where they are.  (Rarely a worker works
+# without being due, to see whether the extension is still there.)
+set(q{dlock.reap_interval = '1h'});
+my $stays = 0;
+for (1 .. 100)
+{
+	my $name = 'corpse' . $_;
+
+	$node->safe_psql('a', "SELECT dlock_acquire('$name', 'loser', 0.01)");
+	$node->poll_query_until('a', "SELECT dlock_is_free('$name')") or die;
+	$stays = $node->safe_psql('a', "SELECT count(*) FROM dlock_holders('$name')");
+	last if $stays;
+}
+is($stays, 1, 'dlock.reap_interval can be changed by a reload');
+
+# Now a newcomer is the first to find a lease over.
+for my $log ('on', 'off')
+{
+	my $taken = 0;
+
+	for (1 .. 100)
+	{
+		my $name = "takeover $log $_";
+		my $before = $node->safe_psql('a', 'SELECT reaped FROM dlock.stats');
+
+		$node->safe_psql('a', "SELECT dlock_acquire('$name', 'first', 0.01)");
+		$node->poll_query_until('a', "SELECT dlock_is_free('$name')") or die;
+		my $second = $node->safe_psql('a', qq{SET dlock.log_expired = $log;
+			SELECT dlock_acquire('$name', 'second', 3600) > 0});
+		my $after = $node->safe_psql('a', 'SELECT reaped FROM dlock.stats');
+		next if $after != $before;
+		$taken = 1;
+		is($second, 't', "takeover, log_expired $log: a newcomer gets the lease");
+		is(logged($name), $log eq 'on' ? 1 : 0, '... and logs accordingly');
+		last;
+	}
+	ok($taken, 'a newcomer was faster than the worker');
+}
+$node->safe_psql('a', 'SELECT dlock_stats_reset()');
+set(q{dlock.reap_interval = '50ms'});
+wait_until('a', q{SELECT count(*) = 0 FROM dlock.locks WHERE expires_at < now()},
+	'a short interval clears them away');
+
+# LOCK TABLE.
+$holder = $node->background_psql('a');
+$node->safe_psql('a', q{SELECT dlock_acquire('behind a lock', 'loser', 0.01)});
+$holder->query_safe(q{SET lock_timeout = '60s'; BEGIN;
+	LOCK TABLE dlock.lease_table IN ACCESS EXCLUSIVE MODE});
+pass('the worker does not keep LOCK TABLE waiting');
+$holder->query_safe(q{SELECT count(dlock_acquire('under the lock ' || i, 'loser', 0.01))
+	FROM generate_series(1, 5) i});
+is( most(q{SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+		WHERE NOT granted AND backend_type = 'dlock worker'}, 20, 0.05),
+	0, 'the worker does not queue for the table');
+$holder->query_safe('COMMIT');
+$holder->quit;
+wait_until('a', q{SELECT count(*) = 0 FROM dlock.locks WHERE owner = 'loser'},
+	'... and reaps once the lock is gone');
+
+# No place for workers.
+$node->adjust_conf('postgresql.conf', 'max_worker_processes', '1');
+my $offset = -s $node->logfile;
+$node->restart;
+$node->wait_for_log(qr/WARNING:  could not start a dlock worker/, $offset);
+pass('too few worker processes are a warning');
+my $first = $node->safe_psql('a', q{SELECT dlock_acquire('unattended', 'first', 0.2)});
+is($node->safe_psql('a', q{SELECT dlock_acquire('unattended', 'second', 60) IS NULL
+	OR dlock_owner('unattended') = 'second'}), 't', 'without workers a lease excludes');
+wait_until('a', q{SELECT dlock_acquire('unattended', 'second', 60) IS NOT NULL},
+	'... and ends at its deadline');
+cmp_ok($node->safe_psql('a', q{SELECT token FROM dlock_holders('unattended')}),
+	'>', $first, '... with a larger token for the next');
+SKIP:
+{
+	my $launcher = $node->safe_psql('postgres',
+		q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock launcher'});
+	skip 'no /proc', 1 unless -r "/proc/$launcher/stat";
+	my $cpu = sub {
+		my @fields = split / /, slurp_file("/proc/$launcher/stat") =~ s/.*\) //sr;
+		return ($fields[11] + $fields[12]) / POSIX::sysconf(POSIX::_SC_CLK_TCK);
+	};
+	my $before = $cpu->();
+	$node->safe_psql('postgres', 'SELECT pg_sleep(1)');
+	cmp_ok($cpu->() - $before, '<', 0.3, 'the launcher does not spin meanwhile');
+}
+my @warnings = slurp_file($node->logfile, $offset) =~ /could not start a dlock worker/g;
+is(@warnings, 1, 'the warning is not repeated');
+
+# More databases than there is room for.
+$node->adjust_conf('postgresql.conf', 'max_worker_processes', '16');
+$node->append_conf('postgresql.conf', 'dlock.max_databases = 2');
+$node->restart;
+workers_are('a renamed', 'two databases fit dlock.max_databases = 2');
+$node->safe_psql('c', 'CREATE EXTENSION dlock');
+my ($status, $out, $error) = $node->psql('c', q{SELECT dlock_acquire('x', 'y', 1)},
+	extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+like($error, qr/ERROR:  53400: too many databases use dlock.*HINT:  Increase "dlock\.max_databases"/s,
+	'a third is refused, with a hint');
+is($node->psql('postgres', 'DROP DATABASE renamed'), 0, 'one goes');
+wait_until('c', q{SELECT dlock_acquire('x', 'y', 3600) > 0}, 'and there is room for the third');
+workers_are('a c', '... and its worker');
+
+# A database that takes no new connections is still there.
+my $inside = $node->background_psql('c');
+$inside->query_safe('SELECT dlock_stats_reset()');
+$node->safe_psql('postgres', 'ALTER DATABASE c ALLOW_CONNECTIONS false');
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . worker_pid('c') . ')');
+workers_are('a', 'no worker can come back to a closed database');
+$node->safe_psql('postgres', 'CREATE DATABASE d');
+$node->safe_psql('d', 'CREATE EXTENSION dlock');
+$node->psql('d', q{SELECT count(dlock_acquire('x' || i, 'y', 60)) FROM generate_series(1, 5) i});
+is($inside->query_safe(q{SELECT acquired, dlock_owner('x') FROM dlock.stats}), '0|y',
+	'... and no other database takes its place while somebody is in it');
+$inside->quit;
+
+$node->stop;
+done_testing();

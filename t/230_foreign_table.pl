@@ -1,0 +1,171 @@
+# A lock table that is not as the extension made it is refused with the repair,
+# dropping and creating the extension repairs it, and no other table can use the
+# access method.
+
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $settings = q{
+shared_preload_libraries = 'dlock'
+max_worker_processes = 16
+dlock.reap_interval = '50ms'
+};
+my $node = PostgreSQL::Test::Cluster->new('publisher');
+$node->init(allows_streaming => 'logical');
+$node->append_conf('postgresql.conf', $settings);
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+
+# Check that a statement raises an error.
+sub raises
+{
+	my ($statement, $error, $claim) = @_;
+	my ($status, $out, $errors) = $node->psql('postgres', $statement,
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+
+	like($errors, $error, $claim // $statement);
+	return;
+}
+
+my @calls = (
+	q{SELECT dlock_acquire('a', 'o', 60)},
+	q{SELECT dlock_acquire_shared('b', 'o', 60)},
+	q{SELECT dlock_acquire_permit('c', 'o', 60, 3)},
+	q{SELECT dlock_renew('a', 'o', 60)},
+	q{SELECT dlock_renew_all('o', 60)},
+	q{SELECT dlock_release('a', 'o')},
+	q{SELECT dlock_release_all('o')},
+	q{SELECT dlock_force_release('a')},
+	q{SELECT dlock_owner('a')},
+	q{SELECT dlock_is_free('a')},
+	q{SELECT * FROM dlock_holders('a')});
+my $repair = qr/ERROR:  55000: table "dlock\.lease_table" is not as the extension created it.*HINT:  Drop the extension and create it again\./s;
+
+# Look whether a worker meets the table as it is and the server stays up.
+sub server_stays
+{
+	my ($claim) = @_;
+	my $offset = -s $node->logfile;
+
+	# a worker looks at the table when it starts
+	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE backend_type = 'dlock worker'});
+	$node->wait_for_log(qr/is not as the extension created it/, $offset);
+	unlike(slurp_file($node->logfile, $offset), qr/terminated by signal|PANIC|TRAP/, $claim);
+}
+
+sub new_extension_works
+{
+	my ($token) = @_;
+
+	$node->safe_psql('postgres', 'DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	my $new = $node->safe_psql('postgres', q{SELECT dlock_acquire('a', 'o', 3600)});
+	cmp_ok($new, '>', $token, 'a new extension repairs it, and tokens grow');
+	ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity
+		WHERE backend_type = 'dlock worker'}), '... and it has a worker');
+	return $new;
+}
+
+# Columns.
+my $token = $node->safe_psql('postgres', q{SELECT dlock_acquire('a', 'o', 3600)});
+raises($_, qr/ERROR:  0A000: cannot (?:change the columns of table "lease_table"|alter type of a column)/)
+  for 'ALTER TABLE dlock.lease_table ADD COLUMN extra text',
+  'ALTER TABLE dlock.lease_table DROP COLUMN request CASCADE',
+  'ALTER TABLE dlock.lease_table ALTER COLUMN request SET NOT NULL',
+  'ALTER TABLE dlock.lease_table ALTER COLUMN version TYPE bigint',
+  'ALTER TABLE dlock.lease_table RENAME COLUMN request TO name2',
+  'ALTER TABLE dlock.lease_table RENAME COLUMN owner TO name2';
+is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', 'leases are untouched');
+
+# Another access method, with leases and without.
+$node->safe_psql('postgres', 'BEGIN; ALTER TABLE dlock.lease_table SET ACCESS METHOD heap; ROLLBACK');
+is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', 'SET ACCESS METHOD rolled back leaves all as it was');
+my ($status) = $node->psql('postgres', 'ALTER TABLE dlock.lease_table SET ACCESS METHOD heap');
+SKIP:
+{
+	skip 'SET ACCESS METHOD is refused', 1 + @calls if $status != 0;
+	raises($_, $repair) for @calls;
+	server_stays('a worker survives a heap');
+	raises('ALTER TABLE dlock.lease_table SET ACCESS METHOD dlock', qr/ERROR: /, 'there is no way back');
+}
+$token = new_extension_works($token);
+
+# Persistence.
+($status) = $node->psql('postgres', 'ALTER TABLE dlock.lease_table SET UNLOGGED');
+if ($status == 0)
+{
+	raises($_, $repair) for @calls;
+	server_stays('a worker survives an unlogged table');
+	$token = new_extension_works($token);
+}
+else
+{
+	raises('ALTER TABLE dlock.lease_table SET UNLOGGED', qr/ERROR:  0A000/, 'SET UNLOGGED is refused');
+	is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', '... and leases are untouched');
+}
+
+# Renamed, moved, inherited from: either it goes on or it says why.
+for (
+	[ 'ALTER TABLE dlock.lease_table RENAME TO other', 'ALTER TABLE dlock.other RENAME TO lease_table' ],
+	[ 'ALTER TABLE dlock.lease_table SET SCHEMA public', 'ALTER TABLE public.lease_table SET SCHEMA dlock' ],
+	[ 'ALTER SCHEMA dlock RENAME TO other', 'ALTER SCHEMA other RENAME TO dlock' ],
+	[ 'ALTER TABLE dlock.lease_table ALTER COLUMN owner SET DEFAULT 1', 'ALTER TABLE dlock.lease_table ALTER COLUMN owner DROP DEFAULT' ],
+	[ 'CREATE TABLE child () INHERITS (dlock.lease_table)', 'DROP TABLE child' ])
+{
+	my ($change, $undo) = @$_;
+
+	next if $node->psql('postgres', $change) != 0;
+	raises(q{SELECT dlock_acquire('moved', 'o', 1)}, qr/\A\z|ERROR:  (?:42P01|55000)/, $change);
+	$node->safe_psql('postgres', $undo);
+}
+is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', 'put back, it works as before');
+raises('DROP TABLE dlock.lease_table', qr/ERROR:  2BP01/, 'DROP TABLE is refused: the extension needs it');
+
+# Tables of users.
+my $refused = qr/ERROR:  0A000: access method "dlock" is only for dlock\.lease_table/;
+raises($_, $refused)
+  for 'CREATE TABLE mine (i int) USING dlock',
+  'CREATE TABLE lease_table (LIKE dlock.lease_table) USING dlock',
+  'CREATE TABLE pg_temp_1 (LIKE dlock.lease_table) USING dlock',
+  'CREATE TEMP TABLE lease_table (LIKE dlock.lease_table) USING dlock',
+  'CREATE UNLOGGED TABLE mine (LIKE dlock.lease_table) USING dlock',
+  'CREATE TABLE mine USING dlock AS SELECT 1 AS i',
+  'CREATE MATERIALIZED VIEW mine USING dlock AS SELECT * FROM dlock.locks',
+  'SET default_table_access_method = dlock; CREATE TABLE mine (i int)',
+  'BEGIN; CREATE TABLE mine (LIKE dlock.lease_table); ALTER TABLE mine SET ACCESS METHOD dlock';
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+is( $node->safe_psql('other', q{CREATE EXTENSION dlock; SET default_table_access_method = dlock;
+	SELECT dlock_acquire('a', 'o', 3600) > 0; VACUUM FULL dlock.lease_table; SELECT dlock_owner('a')}),
+	"t\no", 'default_table_access_method = dlock does not disturb dlock');
+$node->safe_psql('other', q{SET default_table_access_method = dlock; DROP EXTENSION dlock;
+	CREATE EXTENSION dlock});
+is($node->safe_psql('other', q{SELECT dlock_acquire('a', 'o', 3600) > 0}), 't', '... nor CREATE EXTENSION');
+
+# Logical replication of all tables.
+my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
+$subscriber->init(allows_streaming => 'logical');
+$subscriber->append_conf('postgresql.conf', $settings);
+$subscriber->start;
+$node->safe_psql('postgres', q{CREATE TABLE rows (i int PRIMARY KEY);
+	INSERT INTO rows VALUES (1); CREATE PUBLICATION everything FOR ALL TABLES});
+$subscriber->safe_psql('postgres', q{CREATE EXTENSION dlock; CREATE TABLE rows (i int PRIMARY KEY);
+	SELECT dlock_acquire('own', 'subscriber', 3600)});
+$node->safe_psql('postgres', q{SELECT dlock_acquire('theirs', 'publisher', 3600)});
+$subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION sub CONNECTION '"
+	  . $node->connstr . " dbname=postgres' PUBLICATION everything");
+$subscriber->wait_for_subscription_sync($node, 'sub');
+pass('the copy of all tables ends');
+$node->safe_psql('postgres', q{INSERT INTO rows VALUES (2);
+	SELECT dlock_acquire('later', 'publisher', 3600), dlock_release('theirs', 'publisher')});
+$node->wait_for_catchup('sub');
+is($subscriber->safe_psql('postgres', 'SELECT count(*) FROM rows'), 2, 'other tables are replicated');
+is($subscriber->safe_psql('postgres', q{SELECT string_agg(name, ' ') FROM dlock.locks}),
+	'own', "the subscriber has its own leases and none of the publisher's");
+is($subscriber->safe_psql('postgres', q{SELECT dlock_release('own', 'subscriber')}), 't', '... which go on working');
+
+$subscriber->stop;
+$node->stop;
+done_testing();

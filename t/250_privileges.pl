@@ -1,0 +1,114 @@
+# Who may do what over connections of their own: a pooler's role that becomes
+# others, roles that are renamed or dropped while they hold leases.
+
+use strict;
+use warnings;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = PostgreSQL::Test::Cluster->new('privileges');
+$node->init;
+$node->append_conf(
+	'postgresql.conf', q{
+shared_preload_libraries = 'dlock'
+dlock.reap_interval = '50ms'
+});
+$node->start;
+$node->safe_psql(
+	'postgres', q{
+	CREATE EXTENSION dlock;
+	CREATE ROLE alice LOGIN;
+	CREATE ROLE bob LOGIN;
+	CREATE ROLE pooler LOGIN NOINHERIT;
+	GRANT alice, bob TO pooler;
+	CREATE ROLE watcher LOGIN;
+	GRANT pg_read_all_stats TO watcher;
+});
+
+sub as
+{
+	my ($role, $query) = @_;
+
+	return $node->safe_psql('postgres', $query, extra_params => [ '-U', $role ]);
+}
+
+my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
+my $mask = '<insufficient privilege>';
+
+# Connections of their own.
+my $token = as('alice', q{SELECT dlock_acquire('job', 'w', 3600)});
+cmp_ok($token, '>', 0, 'alice holds a lease');
+is(as('bob', q{SELECT dlock_acquire('job', 'w', 3600) IS NULL, dlock_renew('job', 'w', 3600),
+	dlock_release('job', 'w', $token), dlock_renew_all('w', 3600), dlock_release_all('w')} =~ s/\$token/$token/r),
+	't|f|f|0|0', 'bob with the same owner and her token is another holder');
+is(as('bob', q{SELECT dlock_owner('job'), owner, role, pid IS NULL, application_name, client_addr FROM dlock.locks}),
+	"$mask|$mask|alice|t|$mask|$mask", '... and is told nothing');
+is(as('bob', q{SELECT owner, role, pid IS NULL FROM dlock_holders('job')}),
+	"$mask|alice|t", '... neither by name');
+is(as('watcher', q{SELECT dlock_owner('job'), owner, pid IS NULL FROM dlock.locks}),
+	'w|w|f', 'a role with pg_read_all_stats sees it');
+is(as('watcher', q{SELECT dlock_release('job', 'w')}), 'f', '... and may not touch it');
+is(as('alice', q{SELECT dlock_renew('job', 'w', 3600)}), 't', 'alice on another connection may');
+my ($status, $out, $error) = $node->psql('postgres', q{SELECT dlock_force_release('job')},
+	extra_params => [ '-U', 'bob', '-v', 'VERBOSITY=verbose' ]);
+like($error, qr/ERROR:  42501/, 'bob may not evict');
+($status, $out, $error) = $node->psql('postgres', q{SELECT * FROM dlock.lease_table},
+	extra_params => [ '-U', 'bob', '-v', 'VERBOSITY=verbose' ]);
+like($error, qr/ERROR:  42501/, '... nor read the table below the view');
+
+# One connection that becomes one role after another, as poolers do.
+my $session = $node->background_psql('postgres', extra_params => [ '-U', 'pooler' ]);
+is($session->query_safe(q{SET ROLE alice; SELECT dlock_release('job', 'w')}), 't',
+	'a pooled connection gives back as alice what she took elsewhere');
+cmp_ok($session->query_safe(q{SELECT dlock_acquire('job', 'w', 3600)}), '>', $token,
+	'... and takes it again');
+is($session->query_safe(q{RESET ROLE; SET ROLE bob; SELECT dlock_release('job', 'w'), dlock_owner('job')}),
+	"f|$mask", 'the same connection as bob is another holder');
+is($session->query_safe(q{SELECT dlock_acquire('job', 'w', 3600) IS NULL}), 't', '... and is refused');
+is($session->query_safe(q{SET SESSION ROLE none; SELECT dlock_release('job', 'w')}), 'f',
+	'... and so is the pooler, which does not inherit');
+is($session->query_safe(q{SET ROLE bob; SELECT dlock_acquire('job 2', 'w', 3600) > 0}), 't', 'bob takes one');
+is($session->query_safe(q{SET ROLE alice; SELECT role FROM dlock_holders('job')}), 'alice', 'alice holds the other');
+is($session->query_safe(q{SELECT dlock_release_all('w')}), '1', 'dropping all as alice drops hers');
+is($session->query_safe(q{BEGIN; SET LOCAL ROLE bob; SELECT dlock_renew('job 2', 'w', 3600)}), 't', 'within a transaction');
+is($session->query_safe(q{ROLLBACK; SELECT dlock_renew('job 2', 'w', 3600)}), 'f', '... only');
+
+# What a role may do for another follows the grant, at once.
+is(as('watcher', q{SELECT dlock_release('job 2', 'w')}), 'f', 'a stranger is refused');
+my $watcher = $node->background_psql('postgres', extra_params => [ '-U', 'watcher' ]);
+is($watcher->query_safe(q{SELECT dlock_renew('job 2', 'w', 3600)}), 'f', '... also in a session that stays');
+$node->safe_psql('postgres', 'GRANT bob TO watcher');
+is($watcher->query_safe(q{SELECT dlock_renew('job 2', 'w', 3600)}), 't', '... and acts for bob once it is a member');
+is($watcher->query_safe(q{SELECT dlock_renew_all('w', 3600)}), '1', '... for all his leases');
+$node->safe_psql('postgres', 'REVOKE bob FROM watcher');
+is($watcher->query_safe(q{SELECT dlock_renew('job 2', 'w', 3600)}), 'f', '... and no longer when it is none');
+$watcher->quit;
+
+# Renamed.
+$session->quit;
+$node->safe_psql('postgres', 'ALTER ROLE bob RENAME TO robert');
+is(as('robert', q{SELECT role, dlock_renew('job 2', 'w', 3600) FROM dlock.locks}),
+	'robert|t', 'a renamed role keeps its leases');
+
+# Dropped while holding leases.
+as('robert', q{SELECT dlock_acquire('short', 'w', 1), dlock_acquire('evicted', 'w', 3600)});
+my $oid = $node->safe_psql('postgres', q{SELECT 'robert'::regrole::oid});
+$node->safe_psql('postgres', 'DROP ROLE robert');
+is($node->safe_psql('postgres', q{SELECT name, owner, role FROM dlock.locks WHERE name <> 'short' ORDER BY name}),
+	"evicted|w|unknown (OID=$oid)\njob 2|w|unknown (OID=$oid)", 'a dropped role is shown as unknown');
+is($node->safe_psql('postgres', q{SELECT owner, role FROM dlock_holders('evicted')}),
+	"w|unknown (OID=$oid)", '... also by name');
+is(as('alice', q{SELECT owner, role, dlock_owner('evicted') FROM dlock_holders('evicted')}),
+	"$mask|unknown (OID=$oid)|$mask", 'others still see no more than before');
+is(as('alice', q{SELECT dlock_acquire('evicted', 'w', 1) IS NULL, dlock_release('evicted', 'w'),
+	dlock_renew_all('w', 60)}), 't|f|0', 'its leases still exclude others with the same owner');
+is($node->safe_psql('postgres', q{SELECT dlock_force_release('evicted')}), '1', 'they can be evicted');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM dlock.locks WHERE name = 'short'}),
+	'... and are reaped');
+$node->wait_for_log(qr/lease on "short" expired while owner "w" held it/);
+is($node->safe_psql('postgres', q{SELECT dlock_release('job 2', 'w')}), 't', 'a superuser acts for a role that is gone');
+is(as('alice', q{SELECT dlock_acquire('evicted', 'w', 1) > 0}), 't', 'and the names are free');
+
+$node->stop;
+done_testing();
