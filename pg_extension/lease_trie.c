@@ -3,8 +3,9 @@
  *	  The lock table's structure: a hash trie with a lazily filled directory.
  *
  * A bucket of depth d and number b holds the names whose hash ends in the d
- * bits of b.  There is bucket 0 of depth 0 at first.  When a bucket is full it
- * is split by the next bit: it keeps its number and gets depth d + 1, and the
+ * bits of b.  There is bucket 0 of depth 0 at first, which is split into
+ * 2^START_DEPTH at once so that the first leases do not all queue for one
+ * content lock.  When a bucket is full it is split by the next bit: it keeps its number and gets depth d + 1, and the
  * entries with that bit set move to a new bucket b + 2^d.  Only the full bucket
  * splits, so a call costs the same with ten leases and ten million.
  *
@@ -54,6 +55,9 @@
 #include "lease_summary.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
+
+/* A new table has this many bits worth of buckets: 64 pages, half a megabyte. */
+#define START_DEPTH		6
 
 #define CACHE_SLOTS		4096
 
@@ -137,12 +141,9 @@ lease_trie_read_meta(Relation rel, LeaseMeta *meta)
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Make the metapage and the root bucket, if they are not there.  The caller
- * sees to it that nobody else does so at the same time.
- */
-void
-lease_trie_create(Relation rel)
+/* Make the metapage and the root bucket. */
+static void
+create_root(Relation rel)
 {
 	Buffer		buffers[2];
 	LeaseChange change;
@@ -899,6 +900,20 @@ lease_trie_summarize(Relation rel, Buffer bucket)
 	lease_summary_begin(&summary);
 	lease_trie_visit(rel, bucket, NULL, add_to_summary, &summary);
 	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &summary);
+}
+
+/*
+ * Make a table that is not there.  The caller sees to it that nobody else does
+ * so at the same time.
+ */
+void
+lease_trie_create(Relation rel)
+{
+	create_root(rel);
+	for (uint32 depth = 0; depth < START_DEPTH; depth++)
+		for (uint32 bucket = 0; bucket <= lease_depth_mask(depth); bucket++)
+			split_bucket(rel, lease_trie_lock(rel, bucket,
+											  BUFFER_LOCK_EXCLUSIVE));
 }
 
 /*

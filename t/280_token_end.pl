@@ -12,9 +12,11 @@ my $token_max = 2**53 - 1;
 # of the floor in the metapage: behind the page header, four 32-bit fields and
 # the seed
 my $floor_offset = 24 + 4 * 4 + 8;
-# of the mark on the root bucket's page: the special area is the page's last 24
-# bytes
-my $mark_offset = 2 * 8192 - 24;
+# of the mark on a bucket's page: the special area is the page's last 24 bytes,
+# and says 3 for a bucket in its 22nd
+my $page_size = 8192;
+my $mark_offset = $page_size - 24;
+my $kind_offset = $page_size - 24 + 21;
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 my @no_checksums =
@@ -38,44 +40,64 @@ sub poke
 	close($handle) or die "could not write $file: $!";
 }
 
-# Two tokens are left to the root bucket.
+# Give every bucket this mark.
+sub poke_marks
+{
+	my ($value) = @_;
+	for (my $page = 0; $page < (-s $file); $page += $page_size)
+	{
+		open(my $handle, '<:raw', $file) or die "could not open $file: $!";
+		seek($handle, $page + $kind_offset, 0) or die "could not seek: $!";
+		read($handle, my $kind, 1) or die "could not read $file: $!";
+		close($handle);
+		poke($page + $mark_offset, $value) if ord($kind) == 3;
+	}
+}
+
+# Two tokens are left to each bucket.
 $node->stop;
-poke($mark_offset, $token_max - 2);
+poke_marks($token_max - 2);
 $node->start;
-is( $node->safe_psql('postgres', "SELECT dlock_acquire('one', 'a', 3600)"),
-	$token_max - 1,
-	'the last token but one is granted');
-is( $node->safe_psql('postgres', "SELECT dlock_acquire('two', 'a', 3600)"),
-	$token_max,
-	'the last token is granted');
+
+sub acquire
+{
+	my ($owner) = @_;
+	return "SELECT dlock_acquire_shared('doc', '$owner', 3600)";
+}
+is($node->safe_psql('postgres', acquire('a')),
+	$token_max - 1, 'the last token but one is granted');
+is($node->safe_psql('postgres', acquire('b')),
+	$token_max, 'the last token is granted');
 
 sub refused
 {
 	my ($title) = @_;
-	my ($status, $out, $err) =
-	  $node->psql('postgres', "SELECT dlock_acquire('three', 'a', 3600)",
+	my ($status, $out, $err) = $node->psql('postgres', acquire('c'),
 		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
 	is($status, 3, "$title: a grant fails");
-	like($err, qr/2200H: no tokens are left for "three"/, "$title: with an error");
+	like($err, qr/2200H: no tokens are left for "doc"/,
+		"$title: with an error");
 	is($out, '', "$title: without an answer");
-	is( $node->safe_psql('postgres', "SELECT dlock_is_free('three')"),
-		't', "$title: and takes nothing");
+	is( $node->safe_psql('postgres',
+			"SELECT string_agg(owner, ' ' ORDER BY owner) FROM dlock_holders('doc')"),
+		'a b', "$title: and takes nothing");
 }
 refused('mark at the end');
-is( $node->safe_psql('postgres', "SELECT dlock_acquire('two', 'a', 3600)"),
+is($node->safe_psql('postgres', acquire('b')),
 	$token_max, 're-entry goes on');
-is( $node->safe_psql('postgres', "SELECT dlock_renew('two', 'a', 60)"),
+is( $node->safe_psql('postgres', "SELECT dlock_renew('doc', 'b', 60)"),
 	't', 'renewal goes on');
 is( $node->safe_psql('postgres', "SELECT dlock_release('kept', 'a')"),
 	't', 'release goes on');
 
 # The floor passes the end at the next start.
 $node->stop;
-poke($mark_offset, 0);
+poke_marks(0);
 poke($floor_offset, $token_max);
 $node->start;
 refused('floor past the end');
-is( $node->safe_psql('postgres', "SELECT version FROM dlock_holders('two')"),
+is( $node->safe_psql('postgres',
+		"SELECT version FROM dlock_holders('doc') WHERE owner = 'b'"),
 	2, 'what was held is still held');
 
 $node->stop;
