@@ -47,6 +47,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+/* Where a cursor over all reversed hashes ends. */
+#define HASH_END		(UINT64CONST(1) << 32)
+
 /* Slices of a parallel scan: enough to even out the participants' load. */
 #define SLICE_BITS		6
 #define SLICES			(1 << SLICE_BITS)
@@ -224,7 +227,7 @@ start_scan(LeaseScan *scan)
 	if (scan->readable)
 		scan->now_us = lease_clock_read(scan->base.rs_rd);
 	if (scan->base.rs_parallel == NULL)
-		scan->end = UINT64CONST(1) << 32;
+		scan->end = HASH_END;
 }
 
 static TableScanDesc
@@ -291,26 +294,39 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 	memcpy(row->entry, entry, size);
 }
 
+/*
+ * Lock the bucket that a cursor over the reversed hashes is in, for reading,
+ * and move the cursor behind it.
+ */
+static Buffer
+lock_bucket_at(Relation rel, uint64 *cursor)
+{
+	Buffer		bucket = lease_trie_lock(rel, reverse_bits((uint32) *cursor),
+										 BUFFER_LOCK_SHARE);
+	uint64		width = HASH_END >>
+		lease_page_special(BufferGetPage(bucket))->depth;
+
+	*cursor = (*cursor / width + 1) * width;
+	return bucket;
+}
+
 /* Read the bucket at the cursor and move the cursor behind it. */
 static void
 read_bucket(LeaseScan *scan)
 {
 	Relation	rel = scan->base.rs_rd;
 	MemoryContext old = MemoryContextSwitchTo(scan->memory);
-	uint32		hash = reverse_bits((uint32) scan->cursor);
-	uint64		width;
+	uint64		next = scan->cursor;
 	Buffer		bucket;
 
 	MemoryContextReset(scan->memory);
 	scan->rows = NULL;
 	scan->nrows = scan->maxrows = scan->next_row = 0;
 
-	bucket = lease_trie_lock(rel, hash, BUFFER_LOCK_SHARE);
-	width = UINT64CONST(1) <<
-		(32 - lease_page_special(BufferGetPage(bucket))->depth);
+	bucket = lock_bucket_at(rel, &next);
 	lease_trie_visit(rel, bucket, NULL, copy_row, scan);
 	UnlockReleaseBuffer(bucket);
-	scan->cursor = (scan->cursor / width + 1) * width;
+	scan->cursor = next;
 	MemoryContextSwitchTo(old);
 }
 
@@ -478,22 +494,16 @@ lease_relation_copy_data(Relation rel, const RelFileLocator *locator)
 	smgrclose(destination);
 }
 
-typedef struct CopyContext
-{
-	Relation	destination;
-	double		copied;
-	List	   *entries;
-} CopyContext;
-
+/* Keep a copy of an entry in a list. */
 static void
 copy_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		   void *context)
 {
+	List	  **entries = context;
 	LeaseEntry *copy = palloc(lease_entry_size(entry));
 
 	memcpy(copy, entry, lease_entry_size(entry));
-	((CopyContext *) context)->entries =
-		lappend(((CopyContext *) context)->entries, copy);
+	*entries = lappend(*entries, copy);
 }
 
 /*
@@ -510,12 +520,11 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 								double *num_tuples, double *tups_vacuumed,
 								double *tups_recently_dead)
 {
-	CopyContext copy = {.destination = NewTable};
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext,
 												 "dlock copy",
 												 ALLOCSET_DEFAULT_SIZES);
-	BlockNumber blocks;
 	LeaseMeta	meta;
+	uint64		cursor = 0;
 
 	*xid_cutoff = InvalidTransactionId;
 	*multi_cutoff = InvalidMultiXactId;
@@ -526,29 +535,25 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 
 	lease_trie_read_meta(OldTable, &meta);
 	lease_trie_create(NewTable);
-	blocks = lease_trie_blocks(OldTable);
-	for (BlockNumber block = 0; block < blocks; block++)
+
+	/* By hash, not by block: a bucket that is damaged must not be skipped. */
+	while (cursor < HASH_END)
 	{
 		MemoryContext old = MemoryContextSwitchTo(memory);
-		Buffer		bucket = lease_trie_lock_block(OldTable, block);
+		Buffer		bucket = lock_bucket_at(OldTable, &cursor);
+		uint64		mark = lease_page_special(BufferGetPage(bucket))->mark;
+		List	   *entries = NIL;
 		ListCell   *cell;
 
-		CHECK_FOR_INTERRUPTS();
-		if (BufferIsValid(bucket))
-		{
-			LeasePageSpecial *special =
-				lease_page_special(BufferGetPage(bucket));
-
-			meta.floor = Max(meta.floor, special->mark);
-			copy.entries = NIL;
-			lease_trie_visit(OldTable, bucket, NULL, copy_entry, &copy);
-			UnlockReleaseBuffer(bucket);
-			foreach(cell, copy.entries)
-				lease_trie_insert(NewTable, lfirst(cell));
-			*num_tuples += list_length(copy.entries);
-		}
+		meta.floor = Max(meta.floor, mark);
+		lease_trie_visit(OldTable, bucket, NULL, copy_entry, &entries);
+		UnlockReleaseBuffer(bucket);
+		foreach(cell, entries)
+			lease_trie_insert(NewTable, lfirst(cell));
+		*num_tuples += list_length(entries);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(memory);
+		CHECK_FOR_INTERRUPTS();
 	}
 	lease_trie_adopt_meta(NewTable, &meta);
 	MemoryContextDelete(memory);

@@ -108,7 +108,9 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 		entry->name_length == 0 || entry->owner_length == 0 ||
 		entry->mode < LEASE_MODE_FIRST || entry->mode > LEASE_MODE_LAST ||
 		entry->version == 0 || entry->version > LEASE_VERSION_MAX ||
-		entry->token == 0 || entry->token > LEASE_TOKEN_MAX)
+		entry->token == 0 || entry->token > LEASE_TOKEN_MAX ||
+		entry->deadline_us <= 0 || entry->deadline_us > LEASE_DEADLINE_MAX ||
+		!IS_VALID_TIMESTAMP(entry->acquired_at))
 		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
 	return entry;
 }

@@ -117,6 +117,9 @@ typedef struct LeaseEntry
 	char		data[FLEXIBLE_ARRAY_MEMBER];
 } LeaseEntry;
 
+/* No lease clock gets near this, and it can still be shown as a timestamp. */
+#define LEASE_DEADLINE_MAX	(INT64CONST(1) << 61)
+
 #define LEASE_ADDRESS_MAX	64	/* an IPv6 address with its zone */
 
 /* The largest entry there can be. */

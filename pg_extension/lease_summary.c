@@ -25,7 +25,7 @@
  *
  * Why walking the blocks in order finds every lease that was there when the
  * walk began: a split moves entries only to a page added at the end of the
- * relation.  Its summary is in place before the old bucket's is replaced.
+ * relation, whose summary is unknown at first.
  *
  * A lower bound may be too low, after a release or a renewal.  The reaper then
  * reads the bucket once and finds out.  Owners that have left stay in a filter

@@ -92,22 +92,36 @@ lease_trie_blocks(Relation rel)
 	return blocks;
 }
 
-/* Say whether the table has been used at all. */
+/* Say whether a page has been written; the block exists. */
+static bool
+is_written(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	bool		written;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	written = !PageIsNew(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+	return written;
+}
+
+/*
+ * Say whether the table has been used at all.  A crash may have left it with
+ * any number of pages that are all zero, but not the metapage alone, which is
+ * made in one record with the root bucket.
+ */
 bool
 lease_trie_exists(Relation rel)
 {
-	Buffer		buffer;
-	bool		exists;
-
 	if (cache.file == compat_relation_file(rel))
 		return true;
 	if (RelationGetNumberOfBlocks(rel) <= LEASE_ROOT_BLOCK)
 		return false;
-	buffer = ReadBuffer(rel, LEASE_META_BLOCK);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	exists = !PageIsNew(BufferGetPage(buffer));
-	UnlockReleaseBuffer(buffer);
-	return exists;
+	if (is_written(rel, LEASE_META_BLOCK))
+		return true;
+	if (is_written(rel, LEASE_ROOT_BLOCK))
+		lease_page_damaged(rel, LEASE_META_BLOCK);
+	return false;
 }
 
 /* Lock the metapage, which exists, and check it. */
@@ -628,6 +642,18 @@ get_directory(Relation rel, Buffer bucket, uint32 index)
 	return block;
 }
 
+/* Make the summary of a block anew. */
+static void
+summarize_block(Relation rel, BlockNumber block)
+{
+	Buffer		bucket = lease_trie_lock_block(rel, block);
+
+	if (!BufferIsValid(bucket))
+		return;
+	lease_trie_summarize(rel, bucket);
+	UnlockReleaseBuffer(bucket);
+}
+
 /* Split a full bucket, which is locked exclusively, and unlock it. */
 static void
 split_bucket(Relation rel, Buffer bucket)
@@ -643,16 +669,18 @@ split_bucket(Relation rel, Buffer bucket)
 	LeaseChange change;
 	Page		old_page;
 	Page		new_page;
+	BlockNumber old_block = BufferGetBlockNumber(bucket);
+	BlockNumber new_block;
 	bool		deeper;
 
 	lease_page_check_entries(rel, bucket);
 	new_buffer = compat_extend_locked(rel);
+	new_block = BufferGetBlockNumber(new_buffer);
 	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 	deeper = lease_page_meta(BufferGetPage(meta_buffer))->depth <=
 		special.depth;
 	if (directory_block <= LEASE_ROOT_BLOCK ||
-		directory_block >= BufferGetBlockNumber(new_buffer) ||
-		directory_block == BufferGetBlockNumber(bucket))
+		directory_block >= new_block || directory_block == old_block)
 		lease_page_damaged(rel, LEASE_META_BLOCK);
 	directory = ReadBuffer(rel, directory_block);
 	LockBuffer(directory, BUFFER_LOCK_EXCLUSIVE);
@@ -691,18 +719,23 @@ split_bucket(Relation rel, Buffer bucket)
 	}
 	lease_page_compact(NULL, old_page);
 	lease_page_directory(change.pages[2].page)
-		[number % LEASE_DIRECTORY_ENTRIES] = BufferGetBlockNumber(new_buffer);
+		[number % LEASE_DIRECTORY_ENTRIES] = new_block;
 	if (deeper)
 		lease_page_meta(change.pages[3].page)->depth = special.depth + 1;
 	lease_change_finish(&change);
 
 	UnlockReleaseBuffer(directory);
 	UnlockReleaseBuffer(meta_buffer);
-	/* in this order: see lease_summary.c */
-	lease_trie_summarize(rel, new_buffer);
-	lease_trie_summarize(rel, bucket);
 	UnlockReleaseBuffer(new_buffer);
 	UnlockReleaseBuffer(bucket);
+
+	/*
+	 * Until then the new page's summary is unknown, and the old one's covers
+	 * more than is there.  One page at a time: a damaged chain may lead to any
+	 * other.
+	 */
+	summarize_block(rel, new_block);
+	summarize_block(rel, old_block);
 }
 
 /*

@@ -27,9 +27,10 @@ my %at = (
 	mark => [ $special, 'Q<' ],
 	bucket => [ $special + 8, 'L<' ],
 	next => [ $special + 12, 'L<' ],
-	depth => [ $special + 16, 'C' ],
-	kind => [ $special + 17, 'C' ],
-	page_magic => [ $special + 18, 'S<' ],
+	chain => [ $special + 16, 'L<' ],
+	depth => [ $special + 20, 'C' ],
+	kind => [ $special + 21, 'C' ],
+	page_magic => [ $special + 22, 'S<' ],
 	lower => [ $lower, 'S<' ],
 	upper => [ $upper, 'S<' ],
 	special => [ 16, 'S<' ],
@@ -58,7 +59,7 @@ $node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION dlock;
-	SELECT count(dlock_acquire('x' || i, 'o' || i, 100000)) FROM generate_series(1, 600) i;
+	SELECT count(dlock_acquire('x' || i, 'o' || i, 100000)) FROM generate_series(1, 4200) i;
 	SELECT count(dlock_acquire_shared('many', 's' || i, 100000)) FROM generate_series(1, 400) i;
 	SELECT count(dlock_acquire_shared('gone', 's' || i, 100000)) FROM generate_series(1, 300) i;
 	SELECT dlock_force_release('gone');
@@ -111,7 +112,7 @@ sub blocks_of
 # Every function and every way to read, each in a statement of its own.
 my @calls = (
 	q{SELECT count(*), count(expires_at::text), count(acquired_at::text) FROM dlock.locks},
-	q{SELECT count(dlock_owner('x' || i)) FROM generate_series(1, 600) i},
+	q{SELECT count(dlock_owner('x' || i)) FROM generate_series(1, 4200) i},
 	q{SELECT count(*) FROM dlock_holders('many')},
 	q{SELECT dlock_is_free('x1')},
 	q{SELECT dlock_renew('x2', 'o2', 100000)},
@@ -120,7 +121,7 @@ my @calls = (
 	q{SELECT dlock_release_all('s5')},
 	q{SELECT dlock_release('x6', 'o6')},
 	q{SELECT dlock_acquire('x7', 'o7', 100000, request => 'again')},
-	q{SELECT count(dlock_acquire('new' || i, 'o', 100000)) FROM generate_series(1, 200) i},
+	q{SELECT count(dlock_acquire('new' || i, 'o', 100000)) FROM generate_series(1, 1500) i},
 	q{SELECT count(dlock_acquire('short' || i, 'o', 0.001)) FROM generate_series(1, 20) i},
 	q{SELECT count(dlock_acquire_shared('many', 't' || i, 100000)) FROM generate_series(1, 120) i},
 	q{SELECT count(dlock_acquire_permit('permits', 'p' || i, 100000, 500)) FROM generate_series(1, 250) i},
@@ -148,6 +149,7 @@ sub spread
 	my ($image) = @_;
 	my $now = -s $path ? slurp($path) : return ();
 
+	# an error may have left a page that is not used yet, all zero
 	return map { "block $_ is damaged too" }
 	  grep {
 		substr($image, $_ * $page_size, $page_size) eq substr($clean, $_ * $page_size, $page_size)
@@ -274,7 +276,7 @@ ok($head && $plain && @overflow > 1 && $directory && $free,
 	'the table has every kind of page');
 my $nothing = qr/\A\z/;
 
-damage('no damage', sub { }, 0 => qr/^1000\|/, 18 => qr/^\d+$/);
+damage('no damage', sub { }, 0 => qr/^4600\|/, 18 => qr/^\d+$/);
 
 # Whole pages.
 for my $block (1, $plain, $head, $overflow[0], $directory)
@@ -303,8 +305,9 @@ for my $kind (0, $META, $DIRECTORY, $OVERFLOW, $FREE, 255)
 damage('overflow page with kind bucket', sub { field($_[0], $overflow[0], 'kind', 0, $BUCKET) },
 	0 => $nothing);
 damage('bucket with another number', sub { field($_[0], $plain, 'bucket', 0, 99) }, 0 => $nothing);
-damage('overflow page with another number', sub { field($_[0], $overflow[0], 'bucket', 0, 99) },
+damage('overflow page of another chain', sub { field($_[0], $overflow[0], 'chain', 0, 99) },
 	0 => $nothing);
+damage('bucket with another chain', sub { field($_[0], $head, 'chain', 0, 99) }, 0 => $nothing);
 damage("bucket with depth $_->[0]", sub { field($_[0], $plain, 'depth', 0, $_->[0]) }, 0 => $nothing)
   for [255], [22], [21];
 damage('wrong magic', sub { field($_[0], $plain, 'page_magic', 0, 1) }, 0 => $nothing);
@@ -316,6 +319,10 @@ for my $next ($head, 0, 1, $plain, $directory, $free, $blocks, $none - 1, 0x7fff
 	damage("bucket followed by block $next", sub { field($_[0], $head, 'next', 0, $next) },
 		0 => $nothing, 2 => $nothing, 12 => $nothing);
 }
+damage('every bucket followed by the page that the next split adds', sub {
+		my ($image) = @_;
+		field($image, $_, 'next', 0, $blocks) for @buckets;
+	}, 0 => $nothing);
 damage('overflow page that follows itself', sub {
 		field($_[0], $overflow[0], 'next', 0, $overflow[0]) },
 	0 => $nothing, 2 => $nothing, 12 => $nothing);
@@ -374,7 +381,7 @@ damage('metapage with another magic', sub { field($_[0], 0, 'magic', 0, 1) }, 0 
 damage('metapage of another format', sub { field($_[0], 0, 'format', 0, 77) }, 0 => $nothing, 9 => $nothing);
 damage("metapage with depth $_->[0]", sub { field($_[0], 0, 'meta_depth', 0, $_->[0]) }, 0 => $nothing)
   for [0], [1], [22], [$none];
-damage('metapage with depth 21', sub { field($_[0], 0, 'meta_depth', 0, 21) }, 0 => qr/^1000\|/);
+damage('metapage with depth 21', sub { field($_[0], 0, 'meta_depth', 0, 21) }, 0 => qr/^4600\|/);
 for my $block (1, $plain, $overflow[0], $blocks, 0x7fffffff, $none)
 {
 	damage("directory page at block $block", sub { field($_[0], 0, 'directory', 0, $block) },
@@ -384,25 +391,12 @@ for my $block (1, $plain, $overflow[0], $blocks, 0x7fffffff, $none)
 for my $block (0, 1, $plain, $head, $overflow[0], $directory, $blocks, 0x7fffffff)
 {
 	damage("free list at block $block", sub { field($_[0], 0, 'free_head', 0, $block) },
-		0 => qr/^1000\|/, 12 => $nothing);
+		0 => qr/^4600\|/, 12 => $nothing);
 }
 damage('free page that follows itself', sub { field($_[0], $free, 'next', 0, $free);
-	field($_[0], 0, 'free_head', 0, $free) }, 0 => qr/^1000\|/);
+	field($_[0], 0, 'free_head', 0, $free) }, 0 => qr/^4600\|/);
 damage('free page followed by the metapage', sub { field($_[0], $free, 'next', 0, 0);
-	field($_[0], 0, 'free_head', 0, $free) }, 0 => qr/^1000\|/);
-
-# A table that has not grown: its first bucket is found without the directory.
-{
-	my @answers;
-	my $small = substr($clean, 0, 2 * $page_size);
-
-	rewind_server();
-	field(\$small, 0, 'meta_depth', 0, 0);
-	field(\$small, 0, 'free_head', 0, $none);
-	field(\$small, 1, 'depth', 0, 0);
-	field(\$small, 0, 'directory', 0, 1);
-	is(join("\n", survive($small, \@answers)), '', 'a first bucket that the metapage takes for a directory');
-}
+	field($_[0], 0, 'free_head', 0, $free) }, 0 => qr/^4600\|/);
 
 # Random damage to one page: bytes, words, runs of bytes, a shifted page.
 my $seed = $ENV{DAMAGE_SEED} // int rand 2**31;
