@@ -26,7 +26,8 @@ is( $node->safe_psql('postgres', q{
 	FROM generate_series(1, 20000) i}),
 	20000, 'then come many names');
 
-# The most pages that a call for any of a hundred names reads.
+# The most pages that a call for any of a hundred names reads, once the session
+# has the catalogs in its caches.
 my $most = $node->safe_psql('postgres', q{
 	CREATE FUNCTION pages(call text) RETURNS bigint LANGUAGE plpgsql AS $$
 	DECLARE
@@ -36,6 +37,7 @@ my $most = $node->safe_psql('postgres', q{
 		RETURN (plan->0->'Plan'->>'Shared Hit Blocks')::bigint +
 			(plan->0->'Plan'->>'Shared Read Blocks')::bigint;
 	END $$;
+	DO $$ BEGIN PERFORM pages('SELECT dlock_renew(''job-1'', ''me'', 3600)'); END $$;
 	SELECT max(pages(format('SELECT dlock_renew(%L, ''me'', 3600)', 'job-' || i)))
 	FROM generate_series(1, 20000, 200) i});
 cmp_ok($most, '<=', 10, "a call for another name reads at most 10 pages ($most)");
