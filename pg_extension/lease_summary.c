@@ -315,12 +315,19 @@ lease_summary_forget(Oid database, RelFileNumber keep)
 	LWLockRelease(summary_shared->lock);
 }
 
+/* The hash of an owner: 16 bits for each of the filter's. */
+static uint64
+owner_hash(lease_bytes owner)
+{
+	StaticAssertStmt(FILTER_HASHES * 16 <= 64, "a hash has too few bits");
+	return hash_bytes_extended((const unsigned char *) owner.data,
+							   (int) owner.length, 0);
+}
+
 /* Put an owner in a filter; return whether it was not there already. */
 static bool
-filter_add(uint64 *filter, lease_bytes owner)
+filter_add(uint64 *filter, uint64 hash)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) owner.data,
-										   (int) owner.length, 0);
 	bool		added = false;
 
 	for (int i = 0; i < FILTER_HASHES; i++, hash >>= 16)
@@ -335,11 +342,8 @@ filter_add(uint64 *filter, lease_bytes owner)
 }
 
 static bool
-filter_has(const uint64 *filter, lease_bytes owner)
+filter_has(const uint64 *filter, uint64 hash)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) owner.data,
-										   (int) owner.length, 0);
-
 	for (int i = 0; i < FILTER_HASHES; i++, hash >>= 16)
 	{
 		uint32		bit = ((hash & 0xffff) * FILTER_BITS) >> 16;
@@ -387,7 +391,7 @@ lease_summary_add(LeaseSummary *summary, int64 deadline_us, lease_bytes owner)
 {
 	summary->deadline_us = Min(summary->deadline_us, deadline_us);
 	summary->entries++;
-	(void) filter_add(summary->owners, owner);
+	(void) filter_add(summary->owners, owner_hash(owner));
 }
 
 /*
@@ -399,6 +403,7 @@ lease_summary_note(Relation rel, BlockNumber block, int64 deadline_us,
 				   lease_bytes owner)
 {
 	Chunk	   *chunk = find_chunk(rel, block);
+	uint64		hash = owner_hash(owner);
 	Slot	   *slot;
 	bool		stale;
 
@@ -410,7 +415,7 @@ lease_summary_note(Relation rel, BlockNumber block, int64 deadline_us,
 	{
 		if (read_deadline(&slot->deadline_us) > deadline_us)
 			pg_atomic_write_u64(&slot->deadline_us, (uint64) deadline_us);
-		if (filter_add(slot->owners, owner))
+		if (filter_add(slot->owners, hash))
 			slot->added++;
 		stale = slot->added > slot->entries + STALE_SLACK;
 	}
@@ -451,6 +456,7 @@ bool
 lease_summary_may_own(Relation rel, BlockNumber block, lease_bytes owner)
 {
 	Chunk	   *chunk = find_chunk(rel, block);
+	uint64		hash = owner_hash(owner);
 	Slot	   *slot;
 	bool		result;
 
@@ -458,7 +464,7 @@ lease_summary_may_own(Relation rel, BlockNumber block, lease_bytes owner)
 		return true;
 	slot = chunk_slot(chunk, block);
 	SpinLockAcquire(&slot->mutex);
-	result = !slot->known || filter_has(slot->owners, owner);
+	result = !slot->known || filter_has(slot->owners, hash);
 	SpinLockRelease(&slot->mutex);
 	return result;
 }
