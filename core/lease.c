@@ -50,7 +50,34 @@ is_held(const lease_holder *holders, size_t count, int64_t now_us)
 	return false;
 }
 
-/* Say whether live holders leave room for one more hold in this mode. */
+/* Say whether a holder is the requester, or one that it may act for. */
+static bool
+is_own(const lease_request *request, const lease_holder *holder)
+{
+	return holder->standing != LEASE_STRANGER &&
+		lease_same(holder->owner, request->owner);
+}
+
+/*
+ * How many permits a holder takes up, of a request to come.  The requester's
+ * own guard takes up none: it would wait for its own transaction.
+ */
+static uint64_t
+permits_of(const lease_request *request, const lease_holder *holder,
+		   int64_t now_us)
+{
+	uint64_t	held = lease_is_over(holder, now_us) &&
+		!lease_is_delayed(holder, request->delay_us, now_us) ?
+		0 : holder->version;
+
+	return holder->guarded > held && !is_own(request, holder) ?
+		holder->guarded : held;
+}
+
+/*
+ * Say whether the holders that are in the way leave room for one more hold in
+ * this mode.  What is over and was the requester's own is not in its way.
+ */
 static bool
 is_compatible(const lease_request *request, const lease_holder *holders,
 			  size_t count, int64_t now_us)
@@ -61,14 +88,44 @@ is_compatible(const lease_request *request, const lease_holder *holders,
 	{
 		const lease_holder *h = &holders[i];
 
-		if (lease_is_over(h, now_us))
+		if (!lease_is_in_the_way(h, request->delay_us, now_us) ||
+			(lease_is_over(h, now_us) && is_own(request, h)))
 			continue;
 		if (h->mode != request->mode || h->mode == LEASE_EXCLUSIVE)
 			return false;
 		if (h->mode == LEASE_PERMIT)
-			permits += h->version;
+			permits += permits_of(request, h, now_us);
 	}
 	return request->mode != LEASE_PERMIT || permits < request->limit;
+}
+
+/*
+ * When time next changes what is in a request's way.  Holders that are bound to
+ * something, and guards, end by an event instead.
+ */
+static int64_t
+next_change(const lease_request *request, const lease_holder *holders,
+			size_t count, int64_t now_us)
+{
+	int64_t		next_us = INT64_MAX;
+
+	for (size_t i = 0; i < count; i++)
+	{
+		const lease_holder *h = &holders[i];
+		int64_t		end_us;
+
+		if (h->life != LEASE_TIMED ||
+			(lease_is_over(h, now_us) &&
+			 !lease_is_delayed(h, request->delay_us, now_us)))
+			continue;
+		end_us = h->deadline_us;
+		if (!is_own(request, h))
+			end_us = end_us > INT64_MAX - request->delay_us ?
+				INT64_MAX : end_us + request->delay_us;
+		if (end_us > now_us && end_us < next_us)
+			next_us = end_us;
+	}
+	return next_us;
 }
 
 /* Give an existing holder one more hold, or replay the one it has. */
@@ -84,10 +141,13 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
 		return LEASE_UPGRADE;
 	if ((mine->mode == LEASE_PERMIT) != (request->mode == LEASE_PERMIT))
 		return LEASE_MIXED;
+	if (mine->kind != request->kind)
+		return LEASE_MIXED_KINDS;
 	if (!replay)
 	{
 		if (mine->mode == LEASE_PERMIT &&
-			!is_compatible(request, holders, count, now_us))
+			(request->behind ||
+			 !is_compatible(request, holders, count, now_us)))
 			return LEASE_BUSY;
 		if (mine->version >= LEASE_VERSION_MAX)
 			return LEASE_TOO_MANY_HOLDS;
@@ -103,13 +163,22 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
 	return replay ? LEASE_REPLAYED : LEASE_REENTERED;
 }
 
-/* Mark all that is over for removal. */
+/* Mark all that is over for removal, but what the lock delay keeps. */
 static void
-expire(lease_holder *holders, size_t count, int64_t now_us)
+expire(const lease_request *request, lease_holder *holders, size_t count,
+	   int64_t now_us)
 {
 	for (size_t i = 0; i < count; i++)
-		if (lease_is_over(&holders[i], now_us))
-			holders[i].change = LEASE_EXPIRED;
+	{
+		lease_holder *h = &holders[i];
+
+		if (h->life == LEASE_LEFT)
+			h->change = LEASE_ENDED;
+		else if (h->life == LEASE_TIMED && lease_is_over(h, now_us) &&
+				 (!lease_is_delayed(h, request->delay_us, now_us) ||
+				  (request->op == LEASE_ACQUIRE && is_own(request, h))))
+			h->change = LEASE_EXPIRED;
+	}
 }
 
 static void
@@ -127,7 +196,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 			result->token = holders[mine].token;
 		return;
 	}
-	if (!is_compatible(request, holders, count, now_us))
+	if (request->behind || !is_compatible(request, holders, count, now_us))
 	{
 		result->outcome = LEASE_BUSY;
 		return;
@@ -138,11 +207,13 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 		return;
 	}
 
-	expire(holders, count, now_us);
+	expire(request, holders, count, now_us);
 	holders[count] = (lease_holder) {
 		.owner = request->owner,
 		.request = request->request,
 		.mode = request->mode,
+		.kind = request->kind,
+		.life = request->kind == LEASE_PLAIN ? LEASE_TIMED : LEASE_BOUND,
 		.standing = LEASE_SELF,
 		.version = 1,
 		.token = request->next_token,
@@ -184,7 +255,10 @@ change_mine(const lease_request *request, lease_holder *holders, size_t count,
 	result->outcome = LEASE_RELEASED;
 }
 
-/* End live holders whoever they are, all or those of one owner. */
+/*
+ * End live holders whoever they are, all or those of one owner; and what the
+ * lock delay keeps, which is how an operator cuts that short.
+ */
 static void
 evict(const lease_request *request, lease_holder *holders, size_t count,
 	  int64_t now_us, lease_result *result)
@@ -192,7 +266,8 @@ evict(const lease_request *request, lease_holder *holders, size_t count,
 	result->outcome = LEASE_NOT_HELD;
 	for (size_t i = 0; i < count; i++)
 	{
-		if (lease_is_over(&holders[i], now_us))
+		if (lease_is_over(&holders[i], now_us) &&
+			!lease_is_delayed(&holders[i], request->delay_us, now_us))
 			continue;
 		if (request->owner.length > 0 &&
 			!lease_same(holders[i].owner, request->owner))
@@ -210,7 +285,9 @@ lease_result
 lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 			int64_t now_us)
 {
-	lease_result result = {.outcome = LEASE_NOT_HELD, .count = count};
+	lease_result result = {
+		.outcome = LEASE_NOT_HELD, .count = count, .retry_us = INT64_MAX
+	};
 
 	for (size_t i = 0; i < count; i++)
 		holders[i].change = LEASE_UNCHANGED;
@@ -229,10 +306,12 @@ lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 			evict(request, holders, count, now_us, &result);
 			break;
 		case LEASE_REAP:
-			expire(holders, count, now_us);
+			expire(request, holders, count, now_us);
 			break;
 	}
 
+	if (result.outcome == LEASE_BUSY)
+		result.retry_us = next_change(request, holders, count, now_us);
 	for (size_t i = 0; i < result.count; i++)
 		if (holders[i].change != LEASE_UNCHANGED)
 			result.changed++;

@@ -14,6 +14,7 @@
 #include "datatype/timestamp.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM < 150000
@@ -118,6 +119,34 @@ compat_interval_is_finite(const Interval *interval)
 	return !INTERVAL_NOT_FINITE(interval);
 #endif
 }
+
+/*
+ * libpq/libpq.h declares this, but cannot be included without the headers of
+ * the Kerberos library that the server was built with.
+ */
+extern bool pq_check_connection(void);
+
+/* This backend's number among all processes; 17 made it a global variable. */
+static inline int
+compat_my_proc_number(void)
+{
+#if PG_VERSION_NUM < 170000
+	return MyProc->pgprocno;
+#else
+	return MyProcNumber;
+#endif
+}
+
+/*
+ * What pg_stat_activity shows of a process that waits for a lease.  17 lets
+ * extensions name their wait events; before that, only the names of their
+ * lock tranches show.
+ */
+#if PG_VERSION_NUM < 170000
+#define COMPAT_WAIT_EVENT(tranche, name)	(PG_WAIT_LWLOCK | (tranche))
+#else
+#define COMPAT_WAIT_EVENT(tranche, name)	WaitEventExtensionNew(name)
+#endif
 
 /* 18 put pg_noreturn before the declaration */
 #if PG_VERSION_NUM < 180000

@@ -160,11 +160,25 @@ COMMENT ON VIEW dlock.locks IS
 'one row per holder of a lease; expired rows show until reaped';
 GRANT SELECT ON dlock.locks TO PUBLIC;
 
+CREATE FUNCTION dlock.read_waiters(
+	OUT name text, OUT owner text, OUT mode text, OUT "position" integer,
+	OUT waiting_since timestamptz, OUT role name, OUT pid integer,
+	OUT application_name text, OUT client_addr text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'dlock_read_waiters' LANGUAGE C STRICT PARALLEL SAFE
+ROWS 10;
+COMMENT ON FUNCTION dlock.read_waiters() IS 'the rows of dlock.waiters';
+CREATE VIEW dlock.waiters AS SELECT * FROM dlock.read_waiters();
+COMMENT ON VIEW dlock.waiters IS
+'one row per connection that waits for a lease; position 1 is served next';
+GRANT SELECT ON dlock.waiters TO PUBLIC;
+
 CREATE FUNCTION dlock.read_stats(
 	OUT acquired bigint, OUT reentered bigint, OUT refused bigint,
 	OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint,
 	OUT renewed bigint, OUT expired bigint, OUT reaped bigint,
-	OUT forced bigint, OUT waiters integer, OUT wait_histogram bigint[],
+	OUT forced bigint, OUT woken bigint, OUT waiters integer,
+	OUT wait_histogram bigint[],
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'dlock_read_stats' LANGUAGE C STRICT PARALLEL SAFE;
@@ -206,6 +220,35 @@ RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_acquire_permit(text, text, dlock_duration, integer, dlock_duration, text) IS
 'take one of "limit" permits: its fencing token, or NULL when none is free';
 
+CREATE FUNCTION dlock_acquire_all(names text[], owner text,
+	ttl dlock_duration, wait dlock_duration DEFAULT '0',
+	request text DEFAULT NULL)
+RETURNS bigint[] AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_all(text[], text, dlock_duration, dlock_duration, text) IS
+'take all of up to 100 exclusive leases or none: their tokens, or NULL';
+
+CREATE FUNCTION dlock_acquire_session(name text, owner text,
+	ttl dlock_duration, wait dlock_duration DEFAULT '0')
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_session(text, text, dlock_duration, dlock_duration) IS
+'take an exclusive lease that lives as long as this connection';
+
+CREATE FUNCTION dlock_acquire_xact(name text, owner text, ttl dlock_duration,
+	wait dlock_duration DEFAULT '0')
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_xact(text, text, dlock_duration, dlock_duration) IS
+'take an exclusive lease, guarded, that lives as long as this transaction';
+
+CREATE FUNCTION dlock_guard(name text, owner text, token bigint)
+RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_guard(text, text, bigint) IS
+'raise an error unless the lease is held; pin it until the transaction ends';
+
+CREATE FUNCTION dlock_wait(name text, wait dlock_duration DEFAULT '0')
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_wait(text, dlock_duration) IS
+'wait until every hold on a name that is there now has ended; take nothing';
+
 CREATE FUNCTION dlock_renew(name text, owner text, ttl dlock_duration,
 	token bigint DEFAULT NULL)
 RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
@@ -243,6 +286,11 @@ RETURNS SETOF dlock.locks AS 'MODULE_PATHNAME' LANGUAGE C
 ROWS 1 PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_holders(text) IS
 'the rows of dlock.locks with this name, without scanning the table';
+
+CREATE FUNCTION dlock_blocking_pids(pid integer)
+RETURNS integer[] AS 'MODULE_PATHNAME' LANGUAGE C STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION dlock_blocking_pids(integer) IS
+'the processes that a process waits for in dlock; 0 for those that have ended';
 
 -- Two functions, so that an owner that happens to be NULL evicts nobody.
 CREATE FUNCTION dlock_force_release(name text)

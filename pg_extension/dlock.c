@@ -12,6 +12,11 @@
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "fmgr.h"
+#include "lease_bond.h"
+#include "lease_event.h"
+#include "lease_queue.h"
+#include "lease_rows.h"
+#include "lease_session.h"
 #include "lease_state.h"
 #include "lease_store.h"
 #include "lease_summary.h"
@@ -21,6 +26,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "tcop/utility.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 
@@ -31,6 +37,7 @@ extern PGDLLEXPORT void _PG_init(void);
 static shmem_request_hook_type previous_shmem_request = NULL;
 static shmem_startup_hook_type previous_shmem_startup = NULL;
 static object_access_hook_type previous_object_access = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
 
 static void
 define_settings(void)
@@ -60,6 +67,26 @@ define_settings(void)
 							NULL,
 							&lease_max_databases, 64, 1, 10000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.lock_delay",
+							"How long nobody else is granted a lease that expired or lost its session.",
+							"For holders that may still be writing; not after a release.",
+							&lease_lock_delay, 0, 0, 24 * 3600 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.max_waiters",
+							"How many sessions can wait for leases at a time.",
+							"-1 means as many as can be connected.",
+							&lease_max_waiters, -1, -1, 1000000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.max_guards",
+							"How many leases transactions can guard at a time.",
+							NULL,
+							&lease_max_guards, 1024, 1, 1000000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.notify",
+							 "Sends a notification when a lease expired or was force-released.",
+							 "On channel \"dlock\", with a JSON payload.",
+							 &lease_notify, false,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("dlock.boot_id",
 							   "What tells this boot of the machine from others.",
 							   "Empty means the system's own. For tests, and for containers that hide it.",
@@ -78,8 +105,13 @@ request_shmem(void)
 	RequestAddinShmemSpace(lease_state_shmem_size());
 	RequestAddinShmemSpace(lease_summary_shmem_size());
 
-	/* summaries, databases, and the activation lock of each database */
-	RequestNamedLWLockTranche("dlock", 2 + lease_max_databases);
+	RequestAddinShmemSpace(lease_bond_shmem_size());
+	RequestAddinShmemSpace(lease_queue_shmem_size());
+	RequestAddinShmemSpace(lease_event_shmem_size());
+
+	/* summaries, databases, the activation lock of each database, events */
+	RequestNamedLWLockTranche("dlock", 3 + lease_max_databases);
+	RequestNamedLWLockTranche("DlockLease", lease_queue_lwlocks());
 }
 
 static void
@@ -90,6 +122,9 @@ start_shmem(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	lease_state_shmem_init();
 	lease_summary_shmem_init();
+	lease_bond_shmem_init();
+	lease_queue_shmem_init();
+	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2 + lease_max_databases].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -128,6 +163,22 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		lease_worker_look_at_commit();
 }
 
+/* End the session's leases with DISCARD ALL. */
+static void
+watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			  ProcessUtilityContext context, ParamListInfo params,
+			  QueryEnvironment *queryEnv, DestReceiver *dest,
+			  QueryCompletion *qc)
+{
+	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
+		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
+
+	(previous_utility ? previous_utility : standard_ProcessUtility)
+		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (discard)
+		lease_session_discard();
+}
+
 /* Called when the library is loaded, by the postmaster or by a backend. */
 void
 _PG_init(void)
@@ -147,6 +198,8 @@ _PG_init(void)
 	shmem_startup_hook = start_shmem;
 	previous_object_access = object_access_hook;
 	object_access_hook = watch_object_access;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = watch_utility;
 	if (!IsBinaryUpgrade)
 		lease_worker_register_launcher();
 }

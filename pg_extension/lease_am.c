@@ -32,13 +32,13 @@
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
 #include "lease_am.h"
+#include "lease_bond.h"
 #include "lease_state.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "port/pg_bswap.h"
 #include "replication/logicalworker.h"
 #include "storage/lmgr.h"
 #include "storage/smgr.h"
@@ -167,7 +167,8 @@ text_datum(lease_bytes bytes)
 
 /*
  * Fill in a row of the lock table, for a moment when the lease clock stood at
- * now_us and the wall clock at wall_us.
+ * now_us and the wall clock at wall_us.  What lives as long as its session or
+ * transaction has no time at which it expires.
  */
 void
 lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
@@ -175,6 +176,8 @@ lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
 {
 	lease_bytes request = lease_entry_request(entry);
 	lease_bytes address = lease_entry_address(entry);
+	int64		deadline_us;
+	lease_life	life;
 
 	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
 	values[LEASE_COLUMN_NAME] = text_datum(lease_entry_name(entry));
@@ -183,8 +186,11 @@ lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
 	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) entry->version);
 	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) entry->token);
 	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(entry->acquired_at);
+	life = lease_bond_judge(lease_state_database(), entry, now_us,
+							&deadline_us);
 	values[LEASE_COLUMN_EXPIRES_AT] =
-		TimestampTzGetDatum(wall_us + (entry->deadline_us - now_us));
+		TimestampTzGetDatum(wall_us + (deadline_us - now_us));
+	nulls[LEASE_COLUMN_EXPIRES_AT] = life == LEASE_BOUND;
 	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(entry->role);
 	values[LEASE_COLUMN_PID] = Int32GetDatum(entry->pid);
 	values[LEASE_COLUMN_APPLICATION_NAME] =
@@ -199,15 +205,6 @@ lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
  * Scans
  * ----------------------------------------------------------------
  */
-
-static uint32
-reverse_bits(uint32 x)
-{
-	x = (x & 0x55555555) << 1 | (x >> 1 & 0x55555555);
-	x = (x & 0x33333333) << 2 | (x >> 2 & 0x33333333);
-	x = (x & 0x0f0f0f0f) << 4 | (x >> 4 & 0x0f0f0f0f);
-	return pg_bswap32(x);
-}
 
 static const TupleTableSlotOps *
 lease_slot_callbacks(Relation rel)
@@ -275,7 +272,7 @@ static void
 copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 {
 	LeaseScan  *scan = context;
-	uint32		position = reverse_bits(entry->hash);
+	uint32		position = lease_hash_position(entry->hash);
 	Size		size = lease_entry_size(entry);
 	LeaseScanRow *row;
 
@@ -301,7 +298,7 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 static Buffer
 lock_bucket_at(Relation rel, uint64 *cursor)
 {
-	Buffer		bucket = lease_trie_lock(rel, reverse_bits((uint32) *cursor),
+	Buffer		bucket = lease_trie_lock(rel, lease_hash_position((uint32) *cursor),
 										 BUFFER_LOCK_SHARE);
 	uint64		width = HASH_END >>
 		lease_page_special(BufferGetPage(bucket))->depth;
@@ -534,7 +531,9 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 		return;					/* never used, or another database's leases */
 
 	lease_trie_read_meta(OldTable, &meta);
-	lease_trie_create(NewTable);
+
+	/* queues and guards know names by their hashes: keep those */
+	lease_trie_create(NewTable, meta.seed);
 
 	/* By hash, not by block: a bucket that is damaged must not be skipped. */
 	while (cursor < HASH_END)

@@ -27,10 +27,11 @@
 #include "datatype/timestamp.h"
 #include "lease.h"
 #include "lease_wal.h"
+#include "port/pg_bswap.h"
 #include "storage/bufpage.h"
 #include "storage/itemid.h"
 
-#define LEASE_FORMAT		1
+#define LEASE_FORMAT		2
 #define LEASE_META_MAGIC	0x646c6f63	/* "dloc" */
 #define LEASE_PAGE_MAGIC	0xd10c
 
@@ -98,13 +99,28 @@ StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) +
 				 MAXALIGN(sizeof(LeasePageSpecial)) <= BLCKSZ,
 				 "a directory must fit a page");
 
-/* One holder.  The strings follow each other in data, without terminators. */
+/*
+ * What a lease is bound to that ends with a session or a transaction.  It says
+ * something only while the server runs that the lease was taken in; see
+ * lease_bond.c.
+ */
+typedef struct LeaseStamp
+{
+	uint32		slot;			/* of the backend, in shared memory */
+	uint32		serial;			/* of its session or transaction */
+} LeaseStamp;
+
+/*
+ * One holder.  The strings follow each other in data, without terminators;
+ * after them, where the kind is not LEASE_PLAIN, a LeaseStamp, unaligned.
+ */
 typedef struct LeaseEntry
 {
 	uint32		hash;			/* of the name */
 	uint32		version;		/* holds, or permits */
 	uint64		token;
-	int64		deadline_us;	/* lease clock */
+	int64		deadline_us;	/* lease clock; LEASE_SESSION and
+								 * LEASE_TRANSACTION: the time to live */
 	TimestampTz acquired_at;	/* wall clock, for show */
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
@@ -114,6 +130,7 @@ typedef struct LeaseEntry
 	uint8		request_length;
 	uint8		application_length;
 	uint8		address_length;
+	uint8		kind;			/* a lease_kind */
 	char		data[FLEXIBLE_ARRAY_MEMBER];
 } LeaseEntry;
 
@@ -125,7 +142,7 @@ typedef struct LeaseEntry
 /* The largest entry there can be. */
 #define LEASE_ENTRY_MAX \
 	MAXALIGN(offsetof(LeaseEntry, data) + 3 * LEASE_STRING_MAX + \
-			 NAMEDATALEN + LEASE_ADDRESS_MAX)
+			 NAMEDATALEN + LEASE_ADDRESS_MAX + sizeof(LeaseStamp))
 
 typedef union LeaseEntryBuffer
 {
@@ -166,13 +183,52 @@ lease_hash_chain(uint32 hash)
 	return hash & lease_depth_mask(LEASE_MAX_DEPTH);
 }
 
+/*
+ * A hash with its bits reversed.  In this order the hashes of a bucket are one
+ * contiguous range, and a split cuts a range in two.
+ */
+static inline uint32
+lease_hash_position(uint32 hash)
+{
+	hash = (hash & 0x55555555) << 1 | (hash >> 1 & 0x55555555);
+	hash = (hash & 0x33333333) << 2 | (hash >> 2 & 0x33333333);
+	hash = (hash & 0x0f0f0f0f) << 4 | (hash >> 4 & 0x0f0f0f0f);
+	return pg_bswap32(hash);
+}
+
+/* Say whether a bucket is the one for a hash. */
+static inline bool
+lease_page_is_bucket_for(const LeasePageSpecial *special, uint32 hash)
+{
+	return special->kind == LEASE_PAGE_BUCKET &&
+		(hash & lease_depth_mask(special->depth)) == special->bucket;
+}
+
+/* Bytes of an entry's strings. */
+static inline Size
+lease_entry_strings(const LeaseEntry *entry)
+{
+	return (Size) entry->name_length + entry->owner_length +
+		entry->request_length + entry->application_length +
+		entry->address_length;
+}
+
 /* Bytes of an entry as it lies on a page. */
 static inline Size
 lease_entry_size(const LeaseEntry *entry)
 {
-	return MAXALIGN(offsetof(LeaseEntry, data) + entry->name_length +
-					entry->owner_length + entry->request_length +
-					entry->application_length + entry->address_length);
+	return MAXALIGN(offsetof(LeaseEntry, data) + lease_entry_strings(entry) +
+					(entry->kind == LEASE_PLAIN ? 0 : sizeof(LeaseStamp)));
+}
+
+/* What an entry that is not plain is bound to. */
+static inline LeaseStamp
+lease_entry_stamp(const LeaseEntry *entry)
+{
+	LeaseStamp	stamp;
+
+	memcpy(&stamp, entry->data + lease_entry_strings(entry), sizeof(stamp));
+	return stamp;
 }
 
 static inline lease_bytes

@@ -11,37 +11,33 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
+#include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "funcapi.h"
+#include "lease_all.h"
 #include "lease_am.h"
+#include "lease_session.h"
+#include "lease_sql.h"
 #include "lease_store.h"
+#include "lease_wait.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
-#include "utils/tuplestore.h"
-
-#define WAIT_HISTOGRAM_BUCKETS	24
 
 PG_FUNCTION_INFO_V1(dlock_acquire);
 PG_FUNCTION_INFO_V1(dlock_acquire_shared);
 PG_FUNCTION_INFO_V1(dlock_acquire_permit);
+PG_FUNCTION_INFO_V1(dlock_acquire_all);
+PG_FUNCTION_INFO_V1(dlock_acquire_session);
+PG_FUNCTION_INFO_V1(dlock_acquire_xact);
+PG_FUNCTION_INFO_V1(dlock_guard);
+PG_FUNCTION_INFO_V1(dlock_wait);
 PG_FUNCTION_INFO_V1(dlock_renew);
 PG_FUNCTION_INFO_V1(dlock_renew_all);
 PG_FUNCTION_INFO_V1(dlock_release);
 PG_FUNCTION_INFO_V1(dlock_release_all);
-PG_FUNCTION_INFO_V1(dlock_owner);
-PG_FUNCTION_INFO_V1(dlock_is_free);
-PG_FUNCTION_INFO_V1(dlock_holders);
 PG_FUNCTION_INFO_V1(dlock_force_release);
-PG_FUNCTION_INFO_V1(dlock_may_see);
-PG_FUNCTION_INFO_V1(dlock_read_stats);
-PG_FUNCTION_INFO_V1(dlock_stats_reset);
 
 /* ----------------------------------------------------------------
  * Arguments
@@ -58,23 +54,30 @@ check_not_null(FunctionCallInfo fcinfo, int argument, const char *what)
 				 errmsg("%s must not be null", what)));
 }
 
-/* A name, owner or request id that is not NULL. */
+/* Check the length of a name, owner or request id. */
 static lease_bytes
-get_string(FunctionCallInfo fcinfo, int argument, const char *what)
+check_string(lease_bytes string, const char *what)
 {
-	text	   *value;
-	lease_bytes result;
-
-	check_not_null(fcinfo, argument, what);
-	value = PG_GETARG_TEXT_PP(argument);
-	result = (lease_bytes) {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
-	if (!lease_check_string(result.length))
+	if (!lease_check_string(string.length))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be 1 to %d bytes long", what,
 						LEASE_STRING_MAX),
-				 errdetail("It is %zu bytes long.", result.length)));
-	return result;
+				 errdetail("It is %zu bytes long.", string.length)));
+	return string;
+}
+
+/* A name, owner or request id that is not NULL. */
+lease_bytes
+lease_sql_string(FunctionCallInfo fcinfo, int argument, const char *what)
+{
+	text	   *value;
+
+	check_not_null(fcinfo, argument, what);
+	value = PG_GETARG_TEXT_PP(argument);
+	return check_string((lease_bytes) {
+		VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)
+	}, what);
 }
 
 /* The same, where NULL stands for "not given". */
@@ -83,7 +86,7 @@ get_optional_string(FunctionCallInfo fcinfo, int argument, const char *what)
 {
 	if (PG_ARGISNULL(argument))
 		return (lease_bytes) {NULL, 0};
-	return get_string(fcinfo, argument, what);
+	return lease_sql_string(fcinfo, argument, what);
 }
 
 static int64
@@ -129,15 +132,12 @@ get_limit(FunctionCallInfo fcinfo, int argument)
 	return limit;
 }
 
-static void
-check_wait(FunctionCallInfo fcinfo, int argument)
+/* How long to wait, in microseconds; negative: without limit. */
+static int64
+get_wait(FunctionCallInfo fcinfo, int argument)
 {
 	check_not_null(fcinfo, argument, "wait");
-	if (PG_GETARG_INT64(argument) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("waiting for a lease is not supported yet"),
-				 errhint("Leave out \"wait\" and try again later.")));
+	return PG_GETARG_INT64(argument);
 }
 
 /* Check that this server and this process may change leases. */
@@ -152,6 +152,21 @@ check_may_change(const char *function)
  * Answers
  * ----------------------------------------------------------------
  */
+
+static const char *
+lease_kind_name(lease_kind kind)
+{
+	switch (kind)
+	{
+		case LEASE_PLAIN:
+			return "plain";
+		case LEASE_SESSION:
+			return "session";
+		case LEASE_TRANSACTION:
+			return "transaction";
+	}
+	return "?";					/* keep the compiler quiet */
+}
 
 /* Raise an error if a request was misuse. */
 static void
@@ -176,6 +191,14 @@ check_misuse(lease_bytes name, const lease_request *request,
 						lease_mode_name(answer->held_mode),
 						lease_mode_name(request->mode)),
 				 errhint("Release it first.")));
+	if (answer->outcome == LEASE_MIXED_KINDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease",
+						owner_text, name_text,
+						lease_kind_name(answer->held_kind),
+						lease_kind_name(request->kind)),
+				 errhint("Release it first.")));
 	if (answer->outcome == LEASE_TOO_MANY_HOLDS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -189,32 +212,50 @@ check_misuse(lease_bytes name, const lease_request *request,
 	pfree(owner_text);
 }
 
-/* Take a lease: its token, or NULL when it is not free. */
+/* Say whether an acquire has given a hold. */
+static bool
+is_granted(lease_outcome outcome)
+{
+	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
+		outcome == LEASE_REPLAYED;
+}
+
+/* Take a lease: its token, or 0 when it is not free within wait_us. */
+static uint64
+take(lease_bytes name, lease_request *request, int64 wait_us)
+{
+	LeaseAnswer answer;
+
+	request->op = LEASE_ACQUIRE;
+	answer = lease_store_apply(name, request, wait_us);
+	if (is_granted(answer.outcome))
+		return answer.token;
+	if (answer.outcome != LEASE_BUSY)
+		check_misuse(name, request, &answer);
+	return 0;
+}
+
 static Datum
 acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode)
 {
-	lease_bytes name = get_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_ACQUIRE, .mode = mode};
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	lease_request request = {.mode = mode, .kind = LEASE_PLAIN};
 	int			wait_argument = mode == LEASE_PERMIT ? 4 : 3;
-	LeaseAnswer answer;
+	int64		wait_us;
+	uint64		token;
 
-	request.owner = get_string(fcinfo, 1, "owner");
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
 	if (mode == LEASE_PERMIT)
 		request.limit = get_limit(fcinfo, 3);
-	check_wait(fcinfo, wait_argument);
+	wait_us = get_wait(fcinfo, wait_argument);
 	request.request = get_optional_string(fcinfo, wait_argument + 1,
 										  "request id");
 	check_may_change(function);
-
-	answer = lease_store_apply(name, &request);
-	if (answer.outcome == LEASE_GRANTED ||
-		answer.outcome == LEASE_REENTERED ||
-		answer.outcome == LEASE_REPLAYED)
-		PG_RETURN_INT64((int64) answer.token);
-	if (answer.outcome != LEASE_BUSY)
-		check_misuse(name, &request, &answer);
-	PG_RETURN_NULL();
+	token = take(name, &request, wait_us);
+	if (token == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64((int64) token);
 }
 
 Datum
@@ -235,12 +276,188 @@ dlock_acquire_permit(PG_FUNCTION_ARGS)
 	return acquire(fcinfo, "dlock_acquire_permit()", LEASE_PERMIT);
 }
 
+/*
+ * Pin a lease that the caller holds until the transaction's end, or raise an
+ * error that says who holds it now, if the caller may know.
+ */
+static void
+guard(lease_bytes name, lease_bytes owner, uint64 token)
+{
+	LeaseEntry *holder;
+	lease_bytes holding_owner;
+
+	if (lease_store_guard(name, owner, token, &holder))
+		return;
+	if (holder != NULL)
+		holding_owner = lease_entry_owner(holder);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("owner \"%s\" no longer holds the lease on \"%s\" with this token",
+					pnstrdup(owner.data, owner.length),
+					pnstrdup(name.data, name.length)),
+			 holder == NULL ? errdetail("Nobody holds it.") :
+			 !lease_wait_may_see(holder->role) ?
+			 errdetail("Somebody else holds it.") :
+			 errdetail("Owner \"%s\" holds it with token %llu.",
+					   pnstrdup(holding_owner.data, holding_owner.length),
+					   (unsigned long long) holder->token),
+			 errhint("Roll back, and acquire the lease again.")));
+}
+
+/* Take a lease that ends with the session or the transaction. */
+static Datum
+acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_kind kind)
+{
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	lease_request request = {.mode = LEASE_EXCLUSIVE, .kind = kind};
+	int64		wait_us;
+	uint64		token;
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.ttl_us = get_ttl(fcinfo, 2);
+	wait_us = get_wait(fcinfo, 3);
+	check_may_change(function);
+	lease_session_watch();
+	lease_session_use(kind);
+	token = take(name, &request, wait_us);
+	if (token == 0)
+		PG_RETURN_NULL();
+	lease_session_took(name, request.owner, kind, token);
+	if (kind == LEASE_TRANSACTION)
+		guard(name, request.owner, token);
+	PG_RETURN_INT64((int64) token);
+}
+
+Datum
+dlock_acquire_session(PG_FUNCTION_ARGS)
+{
+	return acquire_bound(fcinfo, "dlock_acquire_session()", LEASE_SESSION);
+}
+
+Datum
+dlock_acquire_xact(PG_FUNCTION_ARGS)
+{
+	return acquire_bound(fcinfo, "dlock_acquire_xact()", LEASE_TRANSACTION);
+}
+
+Datum
+dlock_guard(PG_FUNCTION_ARGS)
+{
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	lease_bytes owner = lease_sql_string(fcinfo, 1, "owner");
+	uint64		token;
+
+	check_not_null(fcinfo, 2, "token");
+	token = get_token(fcinfo, 2);
+	check_may_change("dlock_guard()");
+	if (!IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
+				 errmsg("dlock_guard() can only be used in transaction blocks"),
+				 errdetail("The guard would end at once.")));
+	lease_session_watch();
+	guard(name, owner, token);
+	PG_RETURN_VOID();
+}
+
+/* The names of dlock_acquire_all(), checked. */
+static lease_bytes *
+get_names(FunctionCallInfo fcinfo, int argument, int *count)
+{
+	ArrayType  *array;
+	Datum	   *elements;
+	bool	   *nulls;
+	lease_bytes *names;
+
+	check_not_null(fcinfo, argument, "names");
+	array = PG_GETARG_ARRAYTYPE_P(argument);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("names must be a one-dimensional array")));
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elements,
+					  &nulls, count);
+	if (*count < 1 || *count > LEASE_ALL_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("names must be 1 to %d names", LEASE_ALL_MAX),
+				 errdetail("There are %d.", *count)));
+	names = palloc(*count * sizeof(lease_bytes));
+	for (int i = 0; i < *count; i++)
+	{
+		text	   *value;
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("names must not contain nulls")));
+		value = DatumGetTextPP(elements[i]);
+		names[i] = check_string((lease_bytes) {
+			VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)
+		}, "name");
+		for (int j = 0; j < i; j++)
+			if (lease_same(names[i], names[j]))
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						 errmsg("names must not contain \"%s\" twice",
+								pnstrdup(names[i].data, names[i].length))));
+	}
+	return names;
+}
+
+Datum
+dlock_acquire_all(PG_FUNCTION_ARGS)
+{
+	int			count;
+	lease_bytes *names = get_names(fcinfo, 0, &count);
+	lease_request request = {
+		.op = LEASE_ACQUIRE, .mode = LEASE_EXCLUSIVE, .kind = LEASE_PLAIN
+	};
+	uint64	   *tokens = palloc(count * sizeof(uint64));
+	Datum	   *elements = palloc(count * sizeof(Datum));
+	int64		wait_us;
+	LeaseAnswer answer;
+	int			failed;
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.ttl_us = get_ttl(fcinfo, 2);
+	wait_us = get_wait(fcinfo, 3);
+	request.request = get_optional_string(fcinfo, 4, "request id");
+	check_may_change("dlock_acquire_all()");
+
+	answer = lease_all_acquire(names, count, &request, wait_us, tokens,
+							   &failed);
+	if (answer.outcome == LEASE_BUSY)
+		PG_RETURN_NULL();
+	if (!is_granted(answer.outcome))
+		check_misuse(names[failed], &request, &answer);
+	for (int i = 0; i < count; i++)
+		elements[i] = Int64GetDatum((int64) tokens[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(elements, count, INT8OID,
+										  sizeof(int64), FLOAT8PASSBYVAL,
+										  TYPALIGN_DOUBLE));
+}
+
+Datum
+dlock_wait(PG_FUNCTION_ARGS)
+{
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	int64		wait_us = get_wait(fcinfo, 1);
+
+	check_may_change("dlock_wait()");
+	PG_RETURN_BOOL(lease_store_wait(name, wait_us));
+}
+
 /* true: done; false: held, but not by this holder and token; NULL: not held */
 static Datum
 change_held(FunctionCallInfo fcinfo, lease_bytes name,
 			const lease_request *request)
 {
-	switch (lease_store_apply(name, request).outcome)
+	LeaseAnswer answer = lease_store_apply(name, request, 0);
+
+	if (answer.gone)
+		lease_session_gave(name, answer.token);
+	switch (answer.outcome)
 	{
 		case LEASE_NOT_HELD:
 			PG_RETURN_NULL();
@@ -254,10 +471,10 @@ change_held(FunctionCallInfo fcinfo, lease_bytes name,
 Datum
 dlock_renew(PG_FUNCTION_ARGS)
 {
-	lease_bytes name = get_string(fcinfo, 0, "name");
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	lease_request request = {.op = LEASE_RENEW};
 
-	request.owner = get_string(fcinfo, 1, "owner");
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
 	request.token = get_token(fcinfo, 3);
 	check_may_change("dlock_renew()");
@@ -267,10 +484,10 @@ dlock_renew(PG_FUNCTION_ARGS)
 Datum
 dlock_release(PG_FUNCTION_ARGS)
 {
-	lease_bytes name = get_string(fcinfo, 0, "name");
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	lease_request request = {.op = LEASE_RELEASE};
 
-	request.owner = get_string(fcinfo, 1, "owner");
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.token = get_token(fcinfo, 2);
 	check_may_change("dlock_release()");
 	return change_held(fcinfo, name, &request);
@@ -281,7 +498,7 @@ dlock_renew_all(PG_FUNCTION_ARGS)
 {
 	lease_request request = {.op = LEASE_RENEW};
 
-	request.owner = get_string(fcinfo, 0, "owner");
+	request.owner = lease_sql_string(fcinfo, 0, "owner");
 	request.ttl_us = get_ttl(fcinfo, 1);
 	check_may_change("dlock_renew_all()");
 	PG_RETURN_INT64((int64) lease_store_apply_all(&request));
@@ -291,176 +508,23 @@ Datum
 dlock_release_all(PG_FUNCTION_ARGS)
 {
 	lease_request request = {.op = LEASE_DROP};
+	uint64		dropped;
 
-	request.owner = get_string(fcinfo, 0, "owner");
+	request.owner = lease_sql_string(fcinfo, 0, "owner");
 	check_may_change("dlock_release_all()");
-	PG_RETURN_INT64((int64) lease_store_apply_all(&request));
+	dropped = lease_store_apply_all(&request);
+	lease_session_gave_all(request.owner);
+	PG_RETURN_INT64((int64) dropped);
 }
 
 Datum
 dlock_force_release(PG_FUNCTION_ARGS)
 {
-	lease_bytes name = get_string(fcinfo, 0, "name");
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	lease_request request = {.op = LEASE_EVICT};
 
 	if (PG_NARGS() > 1)
-		request.owner = get_string(fcinfo, 1, "owner");
+		request.owner = lease_sql_string(fcinfo, 1, "owner");
 	check_may_change("dlock_force_release()");
-	PG_RETURN_INT64((int64) lease_store_apply(name, &request).ended);
-}
-
-/* ----------------------------------------------------------------
- * Inspection
- * ----------------------------------------------------------------
- */
-
-/* Say whether the caller may see the owners and clients of a role's leases. */
-static bool
-may_see(Oid role)
-{
-	return has_privs_of_role(GetUserId(), role) ||
-		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
-
-Datum
-dlock_may_see(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(may_see(PG_GETARG_OID(0)));
-}
-
-#define MASK	"<insufficient privilege>"
-
-static bool
-entry_is_over(const LeaseEntry *entry, int64 now_us)
-{
-	lease_holder holder = {.deadline_us = entry->deadline_us};
-
-	return lease_is_over(&holder, now_us);
-}
-
-Datum
-dlock_owner(PG_FUNCTION_ARGS)
-{
-	int64		now_us;
-	List	   *entries = lease_store_read(get_string(fcinfo, 0, "name"),
-										   &now_us);
-	ListCell   *cell;
-
-	foreach(cell, entries)
-	{
-		const LeaseEntry *entry = lfirst(cell);
-		lease_bytes owner = lease_entry_owner(entry);
-
-		if (entry->mode != LEASE_EXCLUSIVE || entry_is_over(entry, now_us))
-			continue;
-		if (!may_see(entry->role))
-			PG_RETURN_TEXT_P(cstring_to_text(MASK));
-		PG_RETURN_TEXT_P(cstring_to_text_with_len(owner.data,
-												  (int) owner.length));
-	}
-	PG_RETURN_NULL();
-}
-
-Datum
-dlock_is_free(PG_FUNCTION_ARGS)
-{
-	int64		now_us;
-	List	   *entries = lease_store_read(get_string(fcinfo, 0, "name"),
-										   &now_us);
-	ListCell   *cell;
-
-	foreach(cell, entries)
-	{
-		if (!entry_is_over(lfirst(cell), now_us))
-			PG_RETURN_BOOL(false);
-	}
-	PG_RETURN_BOOL(true);
-}
-
-/* The rows of dlock.locks with one name; the view's query says the same. */
-Datum
-dlock_holders(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	int64		now_us;
-	List	   *entries = lease_store_read(get_string(fcinfo, 0, "name"),
-										   &now_us);
-	TimestampTz wall_us = GetCurrentTimestamp();
-	ListCell   *cell;
-
-	InitMaterializedSRF(fcinfo, 0);
-	foreach(cell, entries)
-	{
-		const LeaseEntry *entry = lfirst(cell);
-		Datum		values[LEASE_COLUMNS];
-		bool		nulls[LEASE_COLUMNS];
-		char	   *role = GetUserNameFromId(entry->role, true);
-
-		lease_am_form_row(entry, now_us, wall_us, values, nulls);
-		values[LEASE_COLUMN_ROLE] =
-			DirectFunctionCall1(namein, CStringGetDatum(role ? role :
-														psprintf("unknown (OID=%u)",
-																 entry->role)));
-		if (!may_see(entry->role))
-		{
-			values[LEASE_COLUMN_OWNER] = CStringGetTextDatum(MASK);
-			values[LEASE_COLUMN_APPLICATION_NAME] = CStringGetTextDatum(MASK);
-			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(MASK);
-			nulls[LEASE_COLUMN_CLIENT_ADDR] = false;
-			nulls[LEASE_COLUMN_PID] = true;
-		}
-
-		/* the view has all columns but the last, the request id */
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	return (Datum) 0;
-}
-
-/* ----------------------------------------------------------------
- * Counters
- * ----------------------------------------------------------------
- */
-
-static LeaseDatabase *
-counted_database(void)
-{
-	/* raises an error unless the library and the table are there */
-	relation_close(lease_store_open(AccessShareLock), AccessShareLock);
-	return lease_state_database();
-}
-
-Datum
-dlock_read_stats(PG_FUNCTION_ARGS)
-{
-	LeaseDatabase *db = counted_database();
-	TupleDesc	desc;
-	Datum		values[LEASE_COUNTERS + 3];
-	bool		nulls[LEASE_COUNTERS + 3] = {0};
-	Datum		histogram[WAIT_HISTOGRAM_BUCKETS];
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	for (int i = 0; i < LEASE_COUNTERS; i++)
-		values[i] =
-			Int64GetDatum((int64) pg_atomic_read_u64(&db->counters[i]));
-
-	/* nobody can wait yet */
-	for (int i = 0; i < WAIT_HISTOGRAM_BUCKETS; i++)
-		histogram[i] = Int64GetDatum(0);
-	values[LEASE_COUNTERS] = Int32GetDatum(0);
-	values[LEASE_COUNTERS + 1] =
-		PointerGetDatum(construct_array(histogram, WAIT_HISTOGRAM_BUCKETS,
-										INT8OID, sizeof(int64),
-										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[LEASE_COUNTERS + 2] =
-		TimestampTzGetDatum((int64) pg_atomic_read_u64(&db->stats_reset));
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
-}
-
-Datum
-dlock_stats_reset(PG_FUNCTION_ARGS)
-{
-	lease_state_stats_reset(counted_database());
-	PG_RETURN_VOID();
+	PG_RETURN_INT64((int64) lease_store_apply(name, &request, 0).ended);
 }

@@ -110,6 +110,9 @@ lease_state_shmem_init(void)
 		pg_atomic_init_u64(&db->stats_reset, 0);
 		for (int c = 0; c < LEASE_COUNTERS; c++)
 			pg_atomic_init_u64(&db->counters[c], 0);
+		pg_atomic_init_u64(&db->woken, 0);
+		for (int b = 0; b < LEASE_WAIT_BUCKETS; b++)
+			pg_atomic_init_u64(&db->waits[b], 0);
 	}
 }
 
@@ -238,7 +241,22 @@ lease_state_stats_reset(LeaseDatabase *db)
 {
 	for (int i = 0; i < LEASE_COUNTERS; i++)
 		pg_atomic_write_u64(&db->counters[i], 0);
+	pg_atomic_write_u64(&db->woken, 0);
+	for (int i = 0; i < LEASE_WAIT_BUCKETS; i++)
+		pg_atomic_write_u64(&db->waits[i], 0);
 	pg_atomic_write_u64(&db->stats_reset, (uint64) GetCurrentTimestamp());
+}
+
+/* Put the length of a wait in the histogram. */
+void
+lease_count_wait(LeaseDatabase *db, int64 waited_us)
+{
+	int			bucket = 0;
+
+	while (bucket < LEASE_WAIT_BUCKETS - 1 &&
+		   waited_us >= (INT64CONST(1) << bucket) * LEASE_WAIT_UNIT_US)
+		bucket++;
+	pg_atomic_fetch_add_u64(&db->waits[bucket], 1);
 }
 
 /* ----------------------------------------------------------------
@@ -461,7 +479,7 @@ activate(Relation rel, LeaseDatabase *db)
 	Buffer		buffer;
 
 	if (!lease_trie_exists(rel))
-		lease_trie_create(rel);
+		lease_trie_create(rel, 0);
 	lease_trie_read_meta(rel, &meta);
 	lease_summary_forget(MyDatabaseId, file);
 	if (meta.database != MyDatabaseId)
@@ -505,6 +523,11 @@ activate(Relation rel, LeaseDatabase *db)
 	pg_atomic_write_u64(&db->floor, meta.floor);
 	pg_atomic_write_u64(&db->clock_offset_us, (uint64) meta.clock_offset_us);
 	pg_atomic_write_u64(&db->clock_mark_us, (uint64) meta.clock_mark_us);
+	if (known_floor == 0)
+	{
+		db->start_floor = meta.floor;
+		db->start_us = meta.clock_mark_us;
+	}
 	pg_write_barrier();
 	db->file = file;
 }

@@ -33,6 +33,13 @@ typedef enum LeaseCounter
 
 #define LEASE_COUNTERS	(LEASE_COUNT_FORCED + 1)
 
+/*
+ * The histogram of waits: element i counts those that took less than 2^i times
+ * 100 microseconds and not less than the one before; the last, all others.
+ */
+#define LEASE_WAIT_BUCKETS	24
+#define LEASE_WAIT_UNIT_US	100
+
 /* How old the worker lets the clock's mark become while leases are held. */
 #define LEASE_MARK_AGE_US	(10 * USECS_PER_SEC)
 
@@ -60,6 +67,13 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 clock_offset_us;	/* int64: lease clock less boot clock */
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
+	/*
+	 * What was true when this server first activated a table here: larger
+	 * tokens are its own grants.  Set once, before "file".
+	 */
+	uint64		start_floor;
+	int64		start_us;		/* lease clock */
+
 	/* where a server that cannot activate believes the lease clock to be */
 	slock_t		estimate_mutex; /* protects the next two */
 	int64		estimate_mark_us;	/* the last mark seen */
@@ -67,6 +81,8 @@ typedef struct LeaseDatabase
 
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
+	pg_atomic_uint64 woken;		/* waiters woken by somebody else */
+	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 
 extern int	lease_max_databases;	/* dlock.max_databases */
@@ -84,6 +100,7 @@ extern int64 lease_clock_boot(void);
 extern int64 lease_clock_read(Relation rel);
 extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
 extern void lease_state_stats_reset(LeaseDatabase *db);
+extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 
 /* workers */
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);

@@ -3,107 +3,39 @@
  *	  Apply requests to the lock table.
  *
  * A request on one name: lock the name's bucket, gather the name's holders,
- * read the clock, let the core decide, write the changed rows back, log, unlock,
- * flush.  Everything happens under the bucket's exclusive content lock, which
- * is what makes concurrent requests on a name take turns.  Nothing waits while
- * it is held but for pages further down the lock order (lease_trie.c).
+ * read the clock, let the core decide, write the changed rows back, log, serve
+ * those who wait for the name, unlock, flush.  Everything up to the unlocking
+ * happens under the bucket's exclusive content lock, which is what makes
+ * concurrent requests on a name take turns.  Nothing waits while it is held but
+ * for the partition of the name's queue (lease_queue.c) and for pages further
+ * down the lock order (lease_trie.c).
  *
- * Catalogs cannot be read under a content lock.  When a row has the request's
- * owner but another role, and it is not known yet whether the caller may act
- * for that role, the bucket is unlocked, the catalogs are asked, and the
- * request starts over.  The same goes for making room: split or overflow are
- * separate steps with WAL records of their own, then the request starts over.
- *
- * What a crash does: the grant of a lease, its token and the bucket's mark are
- * one WAL record.  Rows that a grant finds expired are removed by records of
- * their own before it, which changes nothing for anybody.
+ * Whoever makes or finds a name free grants it to the head of the queue, in the
+ * waiter's name: its role, its owner, its time to live running from then.  The
+ * waiter makes the grant durable for itself when it wakes.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
-#include "common/ip.h"
 #include "lease_am.h"
+#include "lease_queue.h"
+#include "lease_rows.h"
+#include "lease_session.h"
 #include "lease_store.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
+#include "lease_wait.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
-#include "utils/backend_status.h"
-#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/timestamp.h"
 
 /* How old the clock's mark may be before a call writes a new one. */
 #define MARK_AGE_US		USECS_PER_SEC
-
-/* Holders of a name that need no memory of their own. */
-#define ROWS_INLINE		16
-
-/* Where a row is. */
-typedef struct RowPlace
-{
-	BlockNumber block;
-	OffsetNumber offset;
-	XLogRecPtr	lsn;			/* of its page */
-} RowPlace;
-
-/* A role that the caller may or may not act for. */
-typedef struct RoleVerdict
-{
-	Oid			role;
-	bool		acts_for;
-} RoleVerdict;
-
-/* A lease that was found over and removed, for the log. */
-typedef struct ExpiredLease
-{
-	uint64		token;
-	Oid			role;
-	int			pid;
-	char	   *name;
-	char	   *owner;
-	char	   *application;
-} ExpiredLease;
-
-/* One call of a function, over all its attempts. */
-typedef struct LeaseCall
-{
-	Relation	rel;
-	LeaseDatabase *db;
-	lease_request request;
-	lease_bytes name;
-	uint32		hash;			/* of the name */
-	Oid			role;			/* who calls */
-
-	RoleVerdict *verdicts;
-	int			nverdicts;
-	Oid			unknown_role;	/* met by this attempt; InvalidOid: none */
-
-	/* the rows this attempt has gathered; holders[count] is spare */
-	BlockNumber bucket_block;
-	lease_holder *holders;
-	RowPlace   *places;
-	size_t		count;
-	size_t		capacity;
-
-	List	   *expired;		/* of ExpiredLease */
-	uint64		nexpired;
-	XLogRecPtr	lsn;			/* the last record of this call, or the one it
-								 * depends on */
-
-	/* room for the rows of most calls; not zeroed */
-	lease_holder inline_holders[ROWS_INLINE];
-	RowPlace	inline_places[ROWS_INLINE];
-} LeaseCall;
-
-bool		lease_log_expired = true;
 
 /* The lock table's OID, until a relcache invalidation. */
 static Oid	table_oid = InvalidOid;
@@ -172,6 +104,34 @@ lease_store_open(LOCKMODE mode)
 	return rel;
 }
 
+/*
+ * Open the table to give back what a session or transaction that ends has taken,
+ * or return NULL if it is not there, or in use so that we would have to wait,
+ * or new in this transaction.
+ */
+Relation
+lease_store_open_at_exit(void)
+{
+	Oid			namespace = get_namespace_oid("dlock", true);
+	Oid			relid = OidIsValid(namespace) ?
+		get_relname_relid("lease_table", namespace) : InvalidOid;
+	Relation	rel;
+
+	if (!OidIsValid(relid) ||
+		!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return NULL;
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL || compat_relation_file_is_new(rel))
+	{
+		if (rel != NULL)
+			relation_close(rel, NoLock);
+		UnlockRelationOid(relid, RowExclusiveLock);
+		return NULL;
+	}
+	lease_am_check_intact(rel);
+	return rel;
+}
+
 /* Say whether the table has been used, and by this database. */
 bool
 lease_store_is_readable(Relation rel)
@@ -188,545 +148,48 @@ lease_store_is_readable(Relation rel)
 }
 
 /* ----------------------------------------------------------------
- * Calls and the rows they gather
+ * Calls
  * ----------------------------------------------------------------
  */
 
+/* Begin a call on a table that is open: activate it. */
 static void
-init_call(LeaseCall *call, const lease_request *request)
+begin_open_call(LeaseCall *call, Relation rel, const lease_request *request)
 {
-	memset(call, 0, offsetof(LeaseCall, inline_holders));
-	call->request = *request;
-	call->holders = call->inline_holders;
-	call->places = call->inline_places;
-	call->capacity = ROWS_INLINE;
+	LeaseDatabase *db = lease_state_activate(rel);
+
+	lease_clock_mark(rel, db, MARK_AGE_US);
+	lease_rows_init(call, rel, db, request);
 }
 
 /* Open and activate the table for a call by the current role. */
 static void
 begin_call(LeaseCall *call, const lease_request *request)
 {
-	init_call(call, request);
-	call->role = GetUserId();
-	call->rel = lease_store_open(RowExclusiveLock);
-	call->db = lease_state_activate(call->rel);
-	lease_clock_mark(call->rel, call->db, MARK_AGE_US);
+	begin_open_call(call, lease_store_open(RowExclusiveLock), request);
 }
 
-/* Ask the catalogs about the role that stopped an attempt. */
-static void
-resolve_role(LeaseCall *call)
+/* The same for a request on one name. */
+void
+lease_store_begin(LeaseCall *call, lease_bytes name,
+				  const lease_request *request)
 {
-	RoleVerdict verdict = {
-		call->unknown_role, has_privs_of_role(call->role, call->unknown_role)
-	};
-
-	call->verdicts = call->verdicts == NULL ?
-		palloc(sizeof(RoleVerdict)) :
-		repalloc(call->verdicts, (call->nverdicts + 1) * sizeof(RoleVerdict));
-	call->verdicts[call->nverdicts++] = verdict;
-	call->unknown_role = InvalidOid;
+	begin_call(call, request);
+	call->name = name;
+	call->hash = lease_trie_hash(call->rel, name);
 }
 
-/* How the caller stands to a row's role, if that matters to the request. */
-static lease_standing
-find_standing(LeaseCall *call, const LeaseEntry *entry)
+/* Close the table, and log what was found dead. */
+void
+lease_store_end(LeaseCall *call)
 {
-	if (entry->role == call->role)
-		return LEASE_SELF;
-	if (!lease_same(lease_entry_owner(entry), call->request.owner))
-		return LEASE_STRANGER;
-	for (int i = 0; i < call->nverdicts; i++)
-		if (call->verdicts[i].role == entry->role)
-			return call->verdicts[i].acts_for ? LEASE_ACTS_FOR : LEASE_STRANGER;
-	call->unknown_role = entry->role;
-	return LEASE_STRANGER;
+	relation_close(call->rel, RowExclusiveLock);
+	lease_rows_report_expired(call);
 }
 
-static lease_bytes
-copy_bytes(lease_bytes bytes)
-{
-	char	   *copy = palloc(bytes.length + 1);
-
-	memcpy(copy, bytes.data, bytes.length);
-	copy[bytes.length] = '\0';
-	return (lease_bytes) {copy, bytes.length};
-}
-
-/* Show the core an entry.  Its strings stay on the page. */
-static lease_holder
-holder_of(LeaseCall *call, const LeaseEntry *entry)
-{
-	return (lease_holder) {
-		.owner = lease_entry_owner(entry),
-		.request = lease_entry_request(entry),
-		.mode = entry->mode,
-		.standing = find_standing(call, entry),
-		.version = entry->version,
-		.token = entry->token,
-		.deadline_us = entry->deadline_us,
-		.change = LEASE_UNCHANGED,
-	};
-}
-
-/* Keep an entry among the rows of this attempt. */
-static lease_holder *
-add_row(LeaseCall *call, Buffer buffer, OffsetNumber offset,
-		const LeaseEntry *entry)
-{
-	lease_holder *holder;
-	RowPlace   *place;
-
-	if (call->count + 1 >= call->capacity)
-	{
-		size_t		capacity = call->capacity * 2;
-		lease_holder *holders = palloc(capacity * sizeof(lease_holder));
-		RowPlace   *places = palloc(capacity * sizeof(RowPlace));
-
-		memcpy(holders, call->holders, call->count * sizeof(lease_holder));
-		memcpy(places, call->places, call->count * sizeof(RowPlace));
-		if (call->holders != call->inline_holders)
-		{
-			pfree(call->holders);
-			pfree(call->places);
-		}
-		call->holders = holders;
-		call->places = places;
-		call->capacity = capacity;
-	}
-	holder = &call->holders[call->count];
-	place = &call->places[call->count];
-	call->count++;
-
-	*holder = holder_of(call, entry);
-	place->block = BufferGetBlockNumber(buffer);
-	place->offset = offset;
-	place->lsn = PageGetLSN(BufferGetPage(buffer));
-	if (place->block != call->bucket_block)
-	{
-		/* its page will not stay locked */
-		holder->owner = copy_bytes(holder->owner);
-		holder->request = copy_bytes(holder->request);
-	}
-	return holder;
-}
-
-/* Gather the holders of the call's name. */
-static void
-gather_name(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
-			void *context)
-{
-	LeaseCall  *call = context;
-
-	if (lease_same(lease_entry_name(entry), call->name))
-		add_row(call, buffer, offset, entry);
-}
-
-/* Remember a lease that is about to be removed because it is over. */
-static void
-remember_expired(LeaseCall *call, const LeaseEntry *entry)
-{
-	ExpiredLease *expired;
-
-	call->nexpired++;
-	if (!lease_log_expired)
-		return;
-	expired = palloc(sizeof(ExpiredLease));
-	expired->token = entry->token;
-	expired->role = entry->role;
-	expired->pid = entry->pid;
-	expired->name = (char *) copy_bytes(lease_entry_name(entry)).data;
-	expired->owner = (char *) copy_bytes(lease_entry_owner(entry)).data;
-	expired->application =
-		(char *) copy_bytes(lease_entry_application(entry)).data;
-	call->expired = lappend(call->expired, expired);
-}
-
-/* Log the holders that died, and count them.  No locks are held. */
-static void
-report_expired(LeaseCall *call)
-{
-	ListCell   *cell;
-
-	lease_count(call->db, LEASE_COUNT_EXPIRED, call->nexpired);
-	foreach(cell, call->expired)
-	{
-		ExpiredLease *expired = lfirst(cell);
-		char	   *role = GetUserNameFromId(expired->role, true);
-
-		ereport(LOG_SERVER_ONLY,
-				(errmsg("lease on \"%s\" expired while owner \"%s\" held it",
-						expired->name, expired->owner),
-				 errdetail("Token %llu, role \"%s\", process %d, application \"%s\".",
-						   (unsigned long long) expired->token,
-						   role ? role : "?", expired->pid,
-						   expired->application)));
-	}
-	call->expired = NIL;
-	call->nexpired = 0;
-}
-
-/* ----------------------------------------------------------------
- * Writing rows
- * ----------------------------------------------------------------
- */
-
-/* The client's address as text, or nothing for a local one. */
-static lease_bytes
-client_address(void)
-{
-	static char address[NI_MAXHOST];
-	static bool known = false;
-
-	if (!known && MyBEEntry != NULL)
-	{
-		const SockAddr *client = &MyBEEntry->st_clientaddr;
-
-		if ((client->addr.ss_family == AF_INET ||
-			 client->addr.ss_family == AF_INET6) &&
-			pg_getnameinfo_all(&client->addr, client->salen,
-							   address, sizeof(address), NULL, 0,
-							   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-			address[0] = '\0';
-		known = true;
-	}
-	return (lease_bytes) {address, Min(strlen(address), LEASE_ADDRESS_MAX)};
-}
-
-static char *
-put_bytes(char *ptr, lease_bytes bytes)
-{
-	memcpy(ptr, bytes.data, bytes.length);
-	return ptr + bytes.length;
-}
-
-/* Fill in an entry's strings, and its padding. */
-static void
-put_strings(LeaseEntry *entry, lease_bytes name, lease_bytes owner,
-			lease_bytes request, lease_bytes application, lease_bytes address)
-{
-	char	   *ptr = entry->data;
-
-	entry->name_length = name.length;
-	entry->owner_length = owner.length;
-	entry->request_length = request.length;
-	entry->application_length = application.length;
-	entry->address_length = address.length;
-	ptr = put_bytes(ptr, name);
-	ptr = put_bytes(ptr, owner);
-	ptr = put_bytes(ptr, request);
-	ptr = put_bytes(ptr, application);
-	ptr = put_bytes(ptr, address);
-	memset(ptr, 0, (char *) entry + lease_entry_size(entry) - ptr);
-}
-
-/* Make the entry of a holder that the core has added. */
-static void
-make_entry(LeaseCall *call, const lease_holder *holder, LeaseEntry *entry)
-{
-	lease_bytes application = {
-		application_name, application_name ? strlen(application_name) : 0
-	};
-
-	entry->hash = call->hash;
-	entry->version = holder->version;
-	entry->token = holder->token;
-	entry->deadline_us = holder->deadline_us;
-	entry->acquired_at = GetCurrentTimestamp();
-	entry->role = call->role;
-	entry->pid = MyProcPid;
-	entry->mode = holder->mode;
-	put_strings(entry, call->name, holder->owner, holder->request,
-				application, client_address());
-}
-
-/* Make the new entry of a holder that the core has updated. */
-static void
-update_entry(const LeaseEntry *old, const lease_holder *holder,
-			 LeaseEntry *entry)
-{
-	memcpy(entry, old, offsetof(LeaseEntry, data));
-	entry->version = holder->version;
-	entry->deadline_us = holder->deadline_us;
-	put_strings(entry, lease_entry_name(old), lease_entry_owner(old),
-				holder->request, lease_entry_application(old),
-				lease_entry_address(old));
-}
-
-static bool
-is_removed(const lease_holder *holder)
-{
-	return holder->change == LEASE_ENDED || holder->change == LEASE_EXPIRED ||
-		holder->change == LEASE_EVICTED;
-}
-
-/* Lock the page of a row, which may be the bucket. */
-static Buffer
-lock_place(LeaseCall *call, Buffer bucket, const RowPlace *place)
-{
-	Buffer		buffer;
-
-	if (place->block == call->bucket_block)
-		return bucket;
-	buffer = ReadBuffer(call->rel, place->block);
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	return buffer;
-}
-
-static LeaseEntry *
-entry_at(Buffer buffer, const RowPlace *place)
-{
-	Page		page = BufferGetPage(buffer);
-
-	return (LeaseEntry *) PageGetItem(page, PageGetItemId(page, place->offset));
-}
-
-/*
- * Write the rows from index "from" on that lie on one page: take away those
- * removed, and overwrite those updated, whose size must be the same.  Returns
- * the index after them.
- */
-static size_t
-write_page(LeaseCall *call, Buffer bucket, size_t from)
-{
-	const RowPlace *first = &call->places[from];
-	Buffer		buffer = lock_place(call, bucket, first);
-	LeaseChange change;
-	Page		page;
-	size_t		end;
-
-	for (end = from; end < call->count; end++)
-	{
-		if (call->places[end].block != first->block)
-			break;
-		if (call->holders[end].change == LEASE_EXPIRED)
-			remember_expired(call, entry_at(buffer, &call->places[end]));
-	}
-
-	lease_change_begin(&change, call->rel, false);
-	page = lease_change_page(&change, buffer, false);
-	lease_change_start(&change);
-	for (size_t i = from; i < end; i++)
-	{
-		const lease_holder *holder = &call->holders[i];
-		const RowPlace *place = &call->places[i];
-
-		if (is_removed(holder))
-			lease_page_delete(&change, page, place->offset);
-		else if (holder->change == LEASE_UPDATED)
-		{
-			LeaseEntryBuffer new;
-
-			update_entry(entry_at(buffer, place), holder, &new.entry);
-			lease_page_overwrite(&change, page, place->offset, &new.entry);
-		}
-	}
-	call->lsn = lease_change_finish(&change);
-	if (buffer != bucket)
-		UnlockReleaseBuffer(buffer);
-	return end;
-}
-
-/* Write all changed rows but the added; free overflow pages left empty. */
-static void
-write_rows(LeaseCall *call, Buffer bucket)
-{
-	bool		removed = false;
-	size_t		i = 0;
-
-	while (i < call->count)
-	{
-		if (call->holders[i].change == LEASE_UNCHANGED)
-		{
-			i++;
-			continue;
-		}
-		i = write_page(call, bucket, i);
-	}
-	for (i = 0; i < call->count; i++)
-		removed |= is_removed(&call->holders[i]) &&
-			call->places[i].block != call->bucket_block;
-	if (removed)
-		lease_trie_free_overflow(call->rel, bucket);
-}
-
-/*
- * Insert an entry: a new one, whose token becomes the bucket's mark, or one
- * that replaces the row at "old", being of another size.  False when there is
- * no room.
- *
- * Two overflow pages may be locked here out of their order.  That is safe:
- * whoever waits for one while holding another has the bucket, as we do; and so
- * has redo, because the bucket is the first page of the change (lease_wal.h).
- */
-static bool
-insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
-			 const RowPlace *old)
-{
-	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash,
-											lease_entry_size(entry));
-	Buffer		old_buffer = InvalidBuffer;
-	LeaseChange change;
-	Page		bucket_page;
-	Page		room_page;
-	Page		old_page = NULL;
-
-	if (!BufferIsValid(room))
-		return false;
-
-	lease_change_begin(&change, call->rel, false);
-	bucket_page = room_page = lease_change_page(&change, bucket, false);
-	if (room != bucket)
-		room_page = lease_change_page(&change, room, false);
-	if (old != NULL)
-	{
-		if (old->block == call->bucket_block)
-			old_page = bucket_page;
-		else if (old->block == BufferGetBlockNumber(room))
-			old_page = room_page;
-		else
-		{
-			old_buffer = lock_place(call, bucket, old);
-			old_page = lease_change_page(&change, old_buffer, false);
-		}
-	}
-
-	lease_change_start(&change);
-	if (old != NULL)
-		lease_page_delete(&change, old_page, old->offset);
-	else
-	{
-		LeasePageSpecial *special = lease_page_special(bucket_page);
-
-		special->mark = entry->token;
-		lease_change_note(&change, bucket_page, &special->mark,
-						  sizeof(special->mark));
-	}
-	lease_page_insert(&change, room_page, entry);
-	call->lsn = lease_change_finish(&change);
-
-	if (BufferIsValid(old_buffer))
-		UnlockReleaseBuffer(old_buffer);
-	if (room != bucket)
-		UnlockReleaseBuffer(room);
-	return true;
-}
-
-/* ----------------------------------------------------------------
- * Requests on one name
- * ----------------------------------------------------------------
- */
-
-/*
- * The row that the core added, or updated to another size; result->count when
- * every change can be written in place.  There is at most one.
- */
-static size_t
-find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
-			LeaseEntry *entry)
-{
-	if (result->count > call->count)
-	{
-		make_entry(call, &call->holders[call->count], entry);
-		return call->count;
-	}
-	for (size_t i = 0; i < call->count; i++)
-	{
-		Buffer		buffer;
-		bool		same;
-
-		if (call->holders[i].change != LEASE_UPDATED)
-			continue;
-		buffer = lock_place(call, bucket, &call->places[i]);
-		update_entry(entry_at(buffer, &call->places[i]), &call->holders[i],
-					 entry);
-		same = lease_entry_size(entry) ==
-			lease_entry_size(entry_at(buffer, &call->places[i]));
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		return same ? result->count : i;
-	}
-	return result->count;
-}
-
-/* Write what the core decided; false when the call must start over. */
-static bool
-store_result(LeaseCall *call, Buffer bucket, const lease_result *result)
-{
-	LeaseEntryBuffer new;
-	size_t		insert = find_insert(call, bucket, result, &new.entry);
-	bool		stored = true;
-
-	if (insert < call->count)
-		call->holders[insert].change = LEASE_UNCHANGED;
-	write_rows(call, bucket);
-	if (insert < result->count)
-		stored = insert_entry(call, bucket, &new.entry,
-							  insert < call->count ?
-							  &call->places[insert] : NULL);
-	if (!stored)
-	{
-		lease_trie_make_room(call->rel, bucket, call->hash,
-							 lease_entry_size(&new.entry));
-		return false;
-	}
-	return true;
-}
-
-/* One attempt at a request on one name; false: start over. */
-static bool
-try_apply(LeaseCall *call, LeaseAnswer *answer)
-{
-	Buffer		bucket = lease_trie_lock(call->rel, call->hash,
-										 BUFFER_LOCK_EXCLUSIVE);
-	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
-	lease_result result;
-	int64		now_us;
-	size_t		mine;
-
-	call->bucket_block = BufferGetBlockNumber(bucket);
-	call->count = 0;
-	lease_trie_visit(call->rel, bucket, &call->hash, gather_name, call);
-	if (OidIsValid(call->unknown_role))
-	{
-		UnlockReleaseBuffer(bucket);
-		resolve_role(call);
-		return false;
-	}
-
-	now_us = lease_clock_now(call->db);
-	call->request.next_token =
-		Max(special->mark, pg_atomic_read_u64(&call->db->floor)) + 1;
-	mine = lease_find(&call->request, call->holders, call->count, now_us);
-	if (mine < call->count)
-		answer->held_mode = call->holders[mine].mode;
-	result = lease_apply(&call->request, call->holders, call->count, now_us);
-	answer->outcome = result.outcome;
-	answer->token = result.token;
-	answer->ended = 0;
-	for (size_t i = 0; i < call->count; i++)
-		if (call->holders[i].change == LEASE_EVICTED)
-			answer->ended++;
-
-	if (result.changed > 0)
-	{
-		if (!store_result(call, bucket, &result))
-			return false;
-		if (result.count > call->count)
-			mine = call->count;
-		if (mine < result.count && !is_removed(&call->holders[mine]))
-			lease_trie_note(call->rel, bucket,
-							call->holders[mine].deadline_us,
-							call->request.owner);
-	}
-	else if (result.outcome == LEASE_REPLAYED)
-		call->lsn = call->places[mine].lsn;
-	UnlockReleaseBuffer(bucket);
-	return true;
-}
-
-static void
-count_outcome(LeaseDatabase *db, const LeaseAnswer *answer)
+/* Count what a request came to. */
+void
+lease_store_count(LeaseDatabase *db, const LeaseAnswer *answer)
 {
 	switch (answer->outcome)
 	{
@@ -752,6 +215,7 @@ count_outcome(LeaseDatabase *db, const LeaseAnswer *answer)
 		case LEASE_NOT_HELD:
 		case LEASE_UPGRADE:
 		case LEASE_MIXED:
+		case LEASE_MIXED_KINDS:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			break;
@@ -766,38 +230,513 @@ must_be_durable(lease_op op)
 }
 
 static void
-make_durable(const LeaseCall *call)
+make_durable(lease_op op, XLogRecPtr lsn)
 {
-	if (must_be_durable(call->request.op))
-		lease_wal_flush(call->lsn);
+	if (must_be_durable(op))
+		lease_wal_flush(lsn);
 	else
-		lease_wal_flush_later(call->lsn);
+		lease_wal_flush_later(lsn);
+}
+
+/* ----------------------------------------------------------------
+ * Requests on one name
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Let the core decide on the rows gathered from a bucket, which is locked
+ * exclusively.
+ */
+lease_result
+lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
+{
+	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
+	lease_result result;
+	size_t		mine;
+
+	memset(answer, 0, sizeof(*answer));
+	call->request.next_token =
+		Max(special->mark, pg_atomic_read_u64(&call->db->floor)) + 1;
+	mine = lease_find(&call->request, call->holders, call->count,
+					  call->now_us);
+	if (mine < call->count)
+	{
+		answer->held_mode = call->holders[mine].mode;
+		answer->held_kind = call->holders[mine].kind;
+	}
+	result = lease_apply(&call->request, call->holders, call->count,
+						 call->now_us);
+	answer->outcome = result.outcome;
+	answer->token = result.token;
+	answer->gone = mine < call->count &&
+		lease_rows_is_removed(&call->holders[mine]);
+	answer->retry_us = result.retry_us;
+	for (size_t i = 0; i < call->count; i++)
+	{
+		if (call->holders[i].change == LEASE_EVICTED)
+			answer->ended++;
+
+		/* its session may end without being able to tell anybody */
+		if (call->holders[i].life == LEASE_BOUND)
+			answer->retry_us = Min(answer->retry_us,
+								   call->now_us + LEASE_LOOK_INTERVAL_US);
+	}
+	if (result.outcome == LEASE_REPLAYED)
+		call->lsn = Max(call->lsn, call->places[mine].lsn);
+	return result;
+}
+
+/*
+ * Write what the core decided, and tell the bucket's summary.  False when there
+ * is no room: see lease_rows_store().
+ */
+bool
+lease_store_write(LeaseCall *call, Buffer bucket, const lease_result *result)
+{
+	if (result->changed == 0)
+		return true;
+	if (!lease_rows_store(call, bucket, result))
+		return false;
+	for (size_t i = 0; i < result->count; i++)
+		if (call->holders[i].token == result->token &&
+			!lease_rows_is_removed(&call->holders[i]) &&
+			call->holders[i].life != LEASE_PINNED)
+			lease_trie_note(call->rel, bucket, call->holders[i].deadline_us,
+							call->request.owner);
+	return true;
+}
+
+/*
+ * When to look at the waiter behind the head, which has been answered: 0, at
+ * once, unless the head now keeps everybody else out until its deadline.
+ */
+static int64
+due_after(const LeaseCall *turn, LeaseQueue *queue, const LeaseAnswer *answer)
+{
+	LeaseWaiter *next = lease_queue_second(queue);
+
+	if (next == NULL)
+		return PG_INT64_MAX;
+	if (answer->outcome != LEASE_GRANTED ||
+		turn->request.mode != LEASE_EXCLUSIVE ||
+		lease_same(turn->request.owner, (lease_bytes) {
+			next->owner, next->owner_length
+		}))
+		return 0;
+	return turn->now_us + (turn->request.kind == LEASE_PLAIN ?
+						   turn->request.ttl_us + turn->request.delay_us :
+						   LEASE_LOOK_INTERVAL_US);
+}
+
+/*
+ * Answer the waiters of the call's name that can be answered: the head, and
+ * those behind it that go with it.  The bucket is locked exclusively.  "only if
+ * due" looks whether that is possible at all.
+ *
+ * False if room is missing: then the caller unlocks all other buckets, calls
+ * lease_rows_make_room() and starts over.
+ */
+bool
+lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
+{
+	Oid			database = call->db->database;
+
+	for (bool first = true;; first = false)
+	{
+		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,
+											 LW_EXCLUSIVE);
+		LeaseCall	turn;
+		LeaseWaiter *head;
+		LeaseAnswer answer;
+		lease_result result;
+		int64		due_us;
+		Latch	   *latch;
+
+		if (queue == NULL ||
+			(first && only_if_due &&
+			 queue->due_us > lease_clock_now(call->db)))
+			break;
+		if (first && !only_if_due)
+			lease_queue_wake_watchers(queue);
+		head = lease_queue_head(queue);
+		if (head == NULL)
+		{
+			queue->due_us = PG_INT64_MAX;
+			break;
+		}
+
+		lease_rows_init_waiter(&turn, call, head);
+		lease_rows_gather(&turn, bucket, queue);
+		result = lease_store_decide(&turn, bucket, &answer);
+		if (answer.outcome == LEASE_BUSY)
+		{
+			lease_queue_set_due(queue, answer.retry_us,
+								turn.now_us + LEASE_LOOK_INTERVAL_US);
+			break;
+		}
+		if (!lease_store_write(&turn, bucket, &result))
+		{
+			queue->due_us = 0;
+			lease_queue_unlock(database, call->hash);
+			call->missing_room = turn.missing_room;
+			call->expired = list_concat(call->expired, turn.expired);
+			call->nexpired += turn.nexpired;
+			return false;
+		}
+
+		/* at once: after an error in between it would be granted again */
+		due_us = due_after(&turn, queue, &answer);
+		latch = lease_queue_answer(queue, head, &answer, turn.lsn, due_us,
+								   due_us == 0 ? 0 :
+								   turn.now_us + LEASE_LOOK_INTERVAL_US);
+		lease_queue_unlock(database, call->hash);
+		if (latch != NULL)
+			SetLatch(latch);
+		lease_store_count(call->db, &answer);
+		call->expired = list_concat(call->expired, turn.expired);
+		call->nexpired += turn.nexpired;
+		if (due_us > 0)
+			return true;
+	}
+	lease_queue_unlock(database, call->hash);
+	return true;
+}
+
+/* Serve the queue of the call's name, whose bucket is not locked. */
+static void
+serve_name(LeaseCall *call)
+{
+	for (;;)
+	{
+		Buffer		bucket = lease_trie_lock(call->rel, call->hash,
+											 BUFFER_LOCK_EXCLUSIVE);
+
+		if (!lease_queue_is_used(call->db->database, call->hash) ||
+			lease_store_serve(call, bucket, false))
+		{
+			UnlockReleaseBuffer(bucket);
+			return;
+		}
+		lease_rows_make_room(call, bucket);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* Serve the queue of a name that has a waiter, if its table is still there. */
+void
+lease_store_serve_name(lease_bytes name, uint32 hash)
+{
+	lease_request request = {.op = LEASE_REAP};
+	LeaseCall	call;
+
+	lease_store_begin(&call, name, &request);
+	if (call.hash != hash)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the lock table was replaced while waiting for a lease")));
+	serve_name(&call);
+	lease_store_end(&call);
+}
+
+/*
+ * Gather the rows of the call's name, whose bucket is locked.  False if the
+ * catalogs had to be asked: then the bucket is unlocked, and the caller starts
+ * over.
+ */
+bool
+lease_store_gather(LeaseCall *call, Buffer bucket)
+{
+	Oid			database = call->db->database;
+
+	if (lease_queue_is_used(database, call->hash))
+	{
+		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,
+											 LW_SHARED);
+
+		call->request.behind = queue != NULL && lease_queue_head(queue) != NULL;
+		lease_rows_gather(call, bucket, queue);
+		lease_queue_unlock(database, call->hash);
+	}
+	else
+	{
+		call->request.behind = false;
+		lease_rows_gather(call, bucket, NULL);
+	}
+	if (!OidIsValid(call->unknown_role))
+		return true;
+	UnlockReleaseBuffer(bucket);
+	lease_rows_resolve_role(call);
+	return false;
+}
+
+/* What an attempt at a request came to. */
+typedef enum Attempt
+{
+	ATTEMPT_AGAIN,				/* start over */
+	ATTEMPT_ANSWERED,
+	ATTEMPT_SERVE,				/* answered; serve the queue */
+	ATTEMPT_JOINED				/* the waiter stands in line */
+} Attempt;
+
+/* The role of a row that a request stands for without being its role. */
+static Oid
+find_acts_for(LeaseCall *call)
+{
+	for (int i = 0; i < call->nverdicts; i++)
+		if (call->verdicts[i].acts_for)
+			return call->verdicts[i].role;
+	return InvalidOid;
+}
+
+/*
+ * One attempt at a request on one name.  An acquire that may wait and finds the
+ * name taken joins the queue.
+ */
+static Attempt
+try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
+{
+	Oid			database = call->db->database;
+	bool		acquire = call->request.op == LEASE_ACQUIRE;
+	Buffer		bucket = lease_trie_lock(call->rel, call->hash,
+										 BUFFER_LOCK_EXCLUSIVE);
+	bool		used = lease_queue_is_used(database, call->hash);
+	Attempt		attempt = ATTEMPT_ANSWERED;
+	lease_result result;
+
+	if (used && acquire && !lease_store_serve(call, bucket, true))
+	{
+		lease_rows_make_room(call, bucket);
+		return ATTEMPT_AGAIN;
+	}
+	if (!lease_store_gather(call, bucket))
+		return ATTEMPT_AGAIN;
+	result = lease_store_decide(call, bucket, answer);
+
+	/* If we fail between here and serving, the queue is due. */
+	if (used && !acquire && result.changed > 0)
+	{
+		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,
+											 LW_EXCLUSIVE);
+
+		if (queue != NULL)
+			queue->due_us = 0;
+		lease_queue_unlock(database, call->hash);
+		attempt = ATTEMPT_SERVE;
+	}
+	if (!lease_store_write(call, bucket, &result))
+	{
+		lease_rows_make_room(call, bucket);
+		return ATTEMPT_AGAIN;
+	}
+	if (may_wait && answer->outcome == LEASE_BUSY)
+	{
+		LeaseWaiter *waiter = lease_wait_begin(call, LEASE_WAIT_IN_LINE);
+
+		waiter->acts_for = find_acts_for(call);
+		lease_queue_join(waiter, database, call->hash, call->name,
+						 answer->retry_us);
+		attempt = ATTEMPT_JOINED;
+	}
+	if (attempt == ATTEMPT_SERVE)
+	{
+		if (!lease_store_serve(call, bucket, false))
+		{
+			lease_rows_make_room(call, bucket);
+			return ATTEMPT_SERVE;
+		}
+		attempt = ATTEMPT_ANSWERED;
+	}
+	UnlockReleaseBuffer(bucket);
+	return attempt;
+}
+
+/* Attempt until there is an answer, or we have joined the queue: true. */
+static bool
+apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
+{
+	Attempt		attempt;
+
+	while ((attempt = try_apply(call, answer, may_wait)) == ATTEMPT_AGAIN)
+	{
+		lease_rows_report_expired(call);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (attempt == ATTEMPT_SERVE)
+		serve_name(call);
+	return attempt == ATTEMPT_JOINED;
 }
 
 /*
  * Apply a request to the holders of one name: what came of it.  The request's
  * strings and times have been checked; its next_token is filled in here.
+ *
+ * An acquire waits for wait_us microseconds if need be, without limit if that
+ * is negative.
  */
 LeaseAnswer
-lease_store_apply(lease_bytes name, const lease_request *request)
+lease_store_apply(lease_bytes name, const lease_request *request,
+				  int64 wait_us)
 {
 	LeaseCall	call;
-	LeaseAnswer answer = {.held_mode = LEASE_MODE_FIRST};
+	LeaseAnswer answer;
+	bool		joined;
+	XLogRecPtr	lsn;
 
-	begin_call(&call, request);
-	call.name = name;
-	call.hash = lease_trie_hash(call.rel, name);
-	while (!try_apply(&call, &answer))
-	{
-		report_expired(&call);
-		CHECK_FOR_INTERRUPTS();
-	}
+	if (wait_us != 0)
+		lease_session_watch();
+	lease_store_begin(&call, name, request);
+	joined = apply(&call, &answer, wait_us != 0);
+	lsn = call.lsn;
 	relation_close(call.rel, RowExclusiveLock);
 
-	count_outcome(call.db, &answer);
-	report_expired(&call);
-	make_durable(&call);
+	/*
+	 * Nothing that may fail comes between joining and waiting, which gives back
+	 * what was granted meanwhile.  Whoever serves a waiter counts its grant.
+	 */
+	if (joined)
+		lease_wait_in_line(&call, wait_us, &answer, &lsn);
+	else
+	{
+		lease_rows_report_expired(&call);
+		lease_store_count(call.db, &answer);
+	}
+	make_durable(request->op, lsn);
 	return answer;
+}
+
+/*
+ * Give back what a waiter was granted but cannot use, or what a session or
+ * transaction that ends has taken.  "role" is whose lease it is.  With "lost"
+ * the lease is not released but expires at once, so that a lock delay applies.
+ * The table is open; the answer need not be durable.
+ */
+void
+lease_store_give_back(Relation rel, lease_bytes name, Oid role,
+					  const lease_request *request, bool lost)
+{
+	LeaseCall	call;
+	LeaseAnswer answer;
+
+	begin_open_call(&call, rel, request);
+	call.requester.role = role;
+	call.unbind = lost;
+	call.name = name;
+	call.hash = lease_trie_hash(rel, name);
+	(void) apply(&call, &answer, false);
+	if (!lost)
+		lease_store_count(call.db, &answer);
+	lease_rows_report_expired(&call);
+	lease_wal_flush_later(call.lsn);
+}
+
+/*
+ * Pin a lease until the end of this transaction.  Returns whether the caller
+ * holds it with this token; if not, *holder is a copy of the entry of a live
+ * holder, or NULL.
+ */
+bool
+lease_store_guard(lease_bytes name, lease_bytes owner, uint64 token,
+				  LeaseEntry **holder)
+{
+	lease_request request = {
+		.op = LEASE_RENEW, .owner = owner, .token = token
+	};
+	LeaseCall	call;
+	Buffer		bucket;
+	size_t		mine;
+	LeaseGuard	guard = {.token = token};
+
+	lease_store_begin(&call, name, &request);
+	do
+	{
+		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
+	} while (!lease_store_gather(&call, bucket));
+	mine = lease_find(&call.request, call.holders, call.count, call.now_us);
+	if (mine < call.count)
+	{
+		LeaseEntry *entry = lease_rows_entry(&call, bucket, mine);
+
+		guard.role = entry->role;
+		pfree(entry);
+		guard.mode = call.holders[mine].mode;
+		guard.version = call.holders[mine].version;
+		guard.owner_length = (uint8) owner.length;
+		memcpy(guard.owner, owner.data, owner.length);
+		lease_queue_guard(call.db->database, call.hash, name, &guard);
+	}
+	else
+	{
+		*holder = NULL;
+		for (size_t i = 0; i < call.count; i++)
+			if (!lease_is_over(&call.holders[i], call.now_us) &&
+				*holder == NULL)
+				*holder = lease_rows_entry(&call, bucket, i);
+	}
+	UnlockReleaseBuffer(bucket);
+	lease_store_end(&call);
+	return mine < call.count;
+}
+
+/*
+ * Wait until every hold on a name that is there now has ended: true; false if
+ * wait_us runs out before.
+ */
+bool
+lease_store_wait(lease_bytes name, int64 wait_us)
+{
+	lease_request request = {.op = LEASE_REAP};
+	LeaseWaitTime time;
+	uint64	   *tokens = NULL;
+	int			ntokens = 0;
+	bool		ended = false;
+
+	lease_wait_start(&time, wait_us);
+	for (bool first = true; !ended; first = false)
+	{
+		LeaseCall	call;
+		LeaseWaiter *waiter;
+		Buffer		bucket;
+		int			left = 0;
+		int64		next_us = PG_INT64_MAX;
+
+		lease_store_begin(&call, name, &request);
+		/* who need not wait needs no place to wait in */
+		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
+			lease_wait_begin_watch(&call, LEASE_WAIT_WATCH, &time);
+		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
+		lease_rows_gather(&call, bucket, NULL);
+		call.unknown_role = InvalidOid;
+		if (first)
+			tokens = palloc((call.count + 1) * sizeof(uint64));
+		for (size_t i = 0; i < call.count; i++)
+		{
+			const lease_holder *h = &call.holders[i];
+			bool		seen = first;
+
+			if (lease_is_over(h, call.now_us))
+				continue;
+			for (int t = 0; t < ntokens && !first; t++)
+				seen |= tokens[t] == h->token;
+			if (!seen)
+				continue;
+			if (first)
+				tokens[ntokens++] = h->token;
+			left++;
+			next_us = Min(next_us, h->deadline_us);
+		}
+		ended = left == 0;
+		if (!ended && waiter != NULL)
+			lease_queue_join(waiter, call.db->database, call.hash, name, 0);
+		UnlockReleaseBuffer(bucket);
+		lease_store_end(&call);
+		if (!ended && waiter != NULL)
+			lease_wait_watch(&call, &time, next_us);
+		lease_wait_finish();
+		if (waiter == NULL && (!first || wait_us == 0))
+			break;
+	}
+	lease_wait_stop(&time);
+	return ended;
 }
 
 /* ----------------------------------------------------------------
@@ -809,10 +748,30 @@ lease_store_apply(lease_bytes name, const lease_request *request)
 typedef struct WalkContext
 {
 	LeaseCall  *call;
-	int64		now_us;
 	int64		target_us;		/* LEASE_RENEW: the new deadline */
+	BlockNumber first_new_block;	/* where splits during the walk put rows */
+	List	   *renewed;		/* tokens of session leases, as uint64 * */
+	List	   *unserved;		/* names whose queues are to be served */
 	uint64		affected;
 } WalkContext;
+
+/*
+ * Say whether a walk has renewed an entry that is bound to a session, whose row
+ * does not tell.  Only splits after the start can have moved it here.
+ */
+static bool
+is_renewed(WalkContext *walk, Buffer buffer, const LeaseEntry *entry)
+{
+	ListCell   *cell;
+
+	if (BufferGetBlockNumber(buffer) >= walk->first_new_block)
+		foreach(cell, walk->renewed)
+		{
+			if (*(uint64 *) lfirst(cell) == entry->token)
+				return true;
+		}
+	return false;
+}
 
 /* Gather the rows of the walk's owner that its request changes. */
 static void
@@ -826,13 +785,16 @@ gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	if (!lease_same(lease_entry_owner(entry), call->request.owner))
 		return;
 
-	/* A split brought a row we have renewed under our eyes again. */
-	if (call->request.op == LEASE_RENEW &&
+	/* A split may bring a row that we have renewed under our eyes again. */
+	if (call->request.op == LEASE_RENEW && entry->kind == LEASE_PLAIN &&
 		entry->deadline_us == walk->target_us)
 		return;
+	if (call->request.op == LEASE_RENEW && entry->kind != LEASE_PLAIN &&
+		is_renewed(walk, buffer, entry))
+		return;
 
-	holder = add_row(call, buffer, offset, entry);
-	if (lease_apply(&call->request, holder, 1, walk->now_us).changed == 0)
+	holder = lease_rows_add(call, buffer, offset, entry);
+	if (lease_apply(&call->request, holder, 1, walk->call->now_us).changed == 0)
 		call->count--;
 }
 
@@ -842,11 +804,69 @@ gather_over(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			void *context)
 {
 	WalkContext *walk = context;
-	lease_holder *holder = add_row(walk->call, buffer, offset, entry);
+	lease_holder *holder = lease_rows_add(walk->call, buffer, offset, entry);
 
 	if (lease_apply(&walk->call->request, holder, 1,
-					walk->now_us).changed == 0)
+					walk->call->now_us).changed == 0)
 		walk->call->count--;
+}
+
+/*
+ * Before the rows of a bucket are written, remember what is needed after: the
+ * names that somebody waits for, and the session leases renewed.  The queues
+ * are set due, should we fail before we serve them.
+ */
+static void
+note_walked(WalkContext *walk, Buffer bucket)
+{
+	LeaseCall  *call = walk->call;
+
+	for (size_t i = 0; i < call->count; i++)
+	{
+		LeaseEntry *entry = lease_rows_entry(call, bucket, i);
+
+		if (lease_queue_is_used(call->db->database, entry->hash))
+		{
+			LeaseQueue *queue;
+
+			walk->unserved = lappend(walk->unserved, entry);
+			queue = lease_queue_lock(call->db->database, entry->hash,
+									 lease_entry_name(entry), LW_EXCLUSIVE);
+			if (queue != NULL)
+				queue->due_us = 0;
+			lease_queue_unlock(call->db->database, entry->hash);
+		}
+		else if (call->request.op != LEASE_RENEW ||
+				 entry->kind == LEASE_PLAIN)
+			pfree(entry);
+		if (call->request.op == LEASE_RENEW && entry->kind != LEASE_PLAIN)
+			walk->renewed = lappend(walk->renewed, &entry->token);
+	}
+}
+
+/* Serve the names whose holds a walk has ended or moved. */
+static void
+serve_walked(WalkContext *walk)
+{
+	ListCell   *cell;
+
+	foreach(cell, walk->unserved)
+	{
+		LeaseEntry *entry = lfirst(cell);
+
+		walk->call->name = lease_entry_name(entry);
+		walk->call->hash = entry->hash;
+		serve_name(walk->call);
+	}
+	walk->unserved = NIL;
+}
+
+/* What counts the rows that a walk changes: at once, as it may be interrupted. */
+static LeaseCounter
+counter_of_walk(lease_op op)
+{
+	return op == LEASE_RENEW ? LEASE_COUNT_RENEWED :
+		op == LEASE_REAP ? LEASE_COUNT_REAPED : LEASE_COUNT_RELEASED;
 }
 
 /* Apply the walk's request to one bucket; false: try it again. */
@@ -859,23 +879,26 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 
 	if (!BufferIsValid(bucket))
 		return true;
-	call->bucket_block = block;
-	call->count = 0;
-	walk->now_us = lease_clock_now(call->db);
+	lease_rows_start(call, bucket);
 	if (call->request.op == LEASE_RENEW)
-		call->request.ttl_us = Max(walk->target_us - walk->now_us, 1);
+		call->request.ttl_us = Max(walk->target_us - call->now_us, 1);
 	lease_trie_visit(call->rel, bucket, NULL, gather, walk);
 	if (OidIsValid(call->unknown_role))
 	{
 		UnlockReleaseBuffer(bucket);
-		resolve_role(call);
+		lease_rows_resolve_role(call);
 		return false;
 	}
 	if (call->count > 0)
-		write_rows(call, bucket);
+	{
+		note_walked(walk, bucket);
+		lease_rows_write(call, bucket);
+	}
 	lease_trie_summarize(call->rel, bucket);
 	walk->affected += call->count;
+	lease_count(call->db, counter_of_walk(call->request.op), call->count);
 	UnlockReleaseBuffer(bucket);
+	serve_walked(walk);
 	return true;
 }
 
@@ -898,6 +921,7 @@ lease_store_apply_all(const lease_request *request)
 	walk = (WalkContext) {
 		.call = &call,
 		.target_us = lease_clock_now(call.db) + request->ttl_us,
+		.first_new_block = lease_trie_blocks(call.rel),
 	};
 	while (block < (blocks = lease_trie_blocks(call.rel)))
 	{
@@ -910,11 +934,8 @@ lease_store_apply_all(const lease_request *request)
 				CHECK_FOR_INTERRUPTS();
 		}
 	}
-	relation_close(call.rel, RowExclusiveLock);
-
-	lease_count(call.db, request->op == LEASE_RENEW ?
-				LEASE_COUNT_RENEWED : LEASE_COUNT_RELEASED, walk.affected);
-	make_durable(&call);
+	lease_store_end(&call);
+	make_durable(request->op, call.lsn);
 	return walk.affected;
 }
 
@@ -931,9 +952,7 @@ lease_store_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 	lease_request request = {.op = LEASE_REAP};
 	BlockNumber blocks = lease_trie_blocks(rel);
 
-	init_call(&call, &request);
-	call.rel = rel;
-	call.db = db;
+	lease_rows_init(&call, rel, db, &request);
 	for (int pages = 0; pages < max_pages; pages++)
 	{
 		WalkContext walk;
@@ -947,8 +966,7 @@ lease_store_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 		(void) try_apply_block(&walk, *next, gather_over);
 		db->reaped_block = 0;
 		(*next)++;
-		lease_count(db, LEASE_COUNT_REAPED, walk.affected);
-		report_expired(&call);
+		lease_rows_report_expired(&call);
 		CHECK_FOR_INTERRUPTS();
 	}
 	lease_wal_flush_later(call.lsn);
@@ -983,15 +1001,18 @@ copy_named(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 
 /*
  * The holders of a name, as a list of LeaseEntry, over or not, and the time to
- * judge them by.  Works on a standby.
+ * judge them by.  "guarded", unless NULL, is set to whether the name is guarded.
+ * Works on a standby.
  */
 List *
-lease_store_read(lease_bytes name, int64 *now_us)
+lease_store_read(lease_bytes name, int64 *now_us, bool *guarded)
 {
 	Relation	rel = lease_store_open(AccessShareLock);
 	ReadContext read = {.name = name, .entries = NIL};
 
 	*now_us = 0;
+	if (guarded != NULL)
+		*guarded = false;
 	if (lease_store_is_readable(rel))
 	{
 		Buffer		bucket;
@@ -1000,6 +1021,9 @@ lease_store_read(lease_bytes name, int64 *now_us)
 		bucket = lease_trie_lock(rel, read.hash, BUFFER_LOCK_SHARE);
 		lease_trie_visit(rel, bucket, &read.hash, copy_named, &read);
 		*now_us = lease_clock_read(rel);
+		if (guarded != NULL && lease_queue_is_used(MyDatabaseId, read.hash))
+			*guarded = lease_queue_guard_pids(MyDatabaseId, read.hash,
+											  name) != NIL;
 		UnlockReleaseBuffer(bucket);
 	}
 	relation_close(rel, AccessShareLock);

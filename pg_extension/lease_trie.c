@@ -52,6 +52,9 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "lease_bond.h"
+#include "lease_rows.h"
+#include "lease_state.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
@@ -155,16 +158,15 @@ lease_trie_read_meta(Relation rel, LeaseMeta *meta)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Make the metapage and the root bucket. */
+/* Make the metapage and the root bucket; "seed" 0: with a seed of its own. */
 static void
-create_root(Relation rel)
+create_root(Relation rel, uint64 seed)
 {
 	Buffer		buffers[2];
 	LeaseChange change;
 	LeaseMeta  *meta;
-	uint64		seed;
 
-	if (!pg_strong_random(&seed, sizeof(seed)))
+	if (seed == 0 && !pg_strong_random(&seed, sizeof(seed)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random number")));
@@ -313,12 +315,15 @@ search_cache(uint32 hash)
 	return 0;
 }
 
-/* Say whether a page is the bucket for a hash. */
-static bool
-is_bucket_for(const LeasePageSpecial *special, uint32 hash)
+/* Put a bucket in the cache. */
+static void
+remember_bucket(const LeasePageSpecial *special, BlockNumber block)
 {
-	return special->kind == LEASE_PAGE_BUCKET &&
-		(hash & lease_depth_mask(special->depth)) == special->bucket;
+	int			slot = special->bucket % CACHE_SLOTS;
+
+	cache.slots[slot].bucket = special->bucket;
+	cache.slots[slot].depth = special->depth;
+	cache.slots[slot].block = block;
 }
 
 /*
@@ -348,13 +353,58 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, mode);
 		special = lease_page_check(rel, buffer);
-		if (is_bucket_for(special, hash))
+		if (lease_page_is_bucket_for(special, hash))
 		{
-			int			slot = special->bucket % CACHE_SLOTS;
+			remember_bucket(special, block);
+			return buffer;
+		}
+		UnlockReleaseBuffer(buffer);
+		block = 0;
+	}
+	lease_page_damaged(rel, search_directory(rel, hash));
+}
 
-			cache.slots[slot].bucket = special->bucket;
-			cache.slots[slot].depth = special->depth;
-			cache.slots[slot].block = block;
+/*
+ * Lock one more bucket exclusively, while holding others that come before it in
+ * the order of lease_hash_position() and are not for this hash.
+ *
+ * Nothing may be waited for here that is held already or comes before what is
+ * held, as an ancestor of the bucket may.  So what the cache says is only
+ * tried.  The directory as it is now, that is with all splits of the buckets
+ * held, leads to the bucket or to one that was split since, and that one has
+ * nothing before the bucket but what comes after those held.
+ */
+Buffer
+lease_trie_lock_more(Relation rel, uint32 hash)
+{
+	BlockNumber block;
+
+	attach(rel);
+	block = search_cache(hash);
+	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 2; attempt++)
+	{
+		bool		cached = block != 0;
+		Buffer		buffer;
+		LeasePageSpecial *special;
+
+		if (!cached)
+		{
+			refresh(rel);
+			block = search_directory(rel, hash);
+		}
+		buffer = ReadBuffer(rel, block);
+		if (!cached)
+			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		else if (!ConditionalLockBuffer(buffer))
+		{
+			ReleaseBuffer(buffer);
+			block = 0;
+			continue;
+		}
+		special = lease_page_check(rel, buffer);
+		if (lease_page_is_bucket_for(special, hash))
+		{
+			remember_bucket(special, block);
 			return buffer;
 		}
 		UnlockReleaseBuffer(buffer);
@@ -917,11 +967,19 @@ lease_trie_clear(Relation rel, Buffer bucket)
 	lease_trie_summarize(rel, bucket);
 }
 
+/* Note an entry, and when it is to be looked at. */
 static void
 add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
 {
-	lease_summary_add(context, entry->deadline_us, lease_entry_owner(entry));
+	LeaseDatabase *db = lease_state_database();
+	int64		deadline_us;
+	lease_life	life = lease_bond_judge(db, entry, lease_clock_now(db),
+										&deadline_us);
+
+	if (life == LEASE_TIMED)
+		deadline_us += lease_lock_delay * INT64CONST(1000);
+	lease_summary_add(context, deadline_us, lease_entry_owner(entry));
 }
 
 /* Make the summary of a bucket, locked exclusively, anew. */
@@ -940,9 +998,9 @@ lease_trie_summarize(Relation rel, Buffer bucket)
  * so at the same time.
  */
 void
-lease_trie_create(Relation rel)
+lease_trie_create(Relation rel, uint64 seed)
 {
-	create_root(rel);
+	create_root(rel, seed);
 	for (uint32 depth = 0; depth < START_DEPTH; depth++)
 		for (uint32 bucket = 0; bucket <= lease_depth_mask(depth); bucket++)
 			split_bucket(rel, lease_trie_lock(rel, bucket,

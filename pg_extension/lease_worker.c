@@ -25,6 +25,8 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
+#include "lease_event.h"
+#include "lease_queue.h"
 #include "lease_state.h"
 #include "lease_store.h"
 #include "lease_summary.h"
@@ -86,7 +88,10 @@ at_transaction_end(XactEvent event, void *arg)
 		if (want_at_commit)
 			lease_state_want_worker(MyDatabaseId);
 		if (look_at_commit)
+		{
 			lease_state_wake_worker(MyDatabaseId);
+			lease_queue_poke_database(MyDatabaseId);
+		}
 		if (OidIsValid(dropped_database))
 			lease_state_forget(dropped_database);
 	}
@@ -466,6 +471,7 @@ work(BlockNumber *next, bool *exists)
 		relation_close(rel, RowExclusiveLock);
 		UnlockRelationOid(table, RowExclusiveLock);
 	}
+	lease_event_send();
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
 	return done;
@@ -478,7 +484,7 @@ is_work_due(void)
 	LeaseDatabase *db = worked_database;
 	bool		held;
 
-	if (db->file == InvalidRelFileNumber)
+	if (db->file == InvalidRelFileNumber || lease_event_is_due())
 		return true;
 	if (lease_summary_is_due(MyDatabaseId, db->file, lease_clock_now(db),
 							 &held))

@@ -30,6 +30,34 @@ SELECT dlock_acquire_permit('n', 'a', 60, NULL);
 \echo :SQLSTATE
 SELECT dlock_acquire_permit('n', 'a', 60, 1, NULL);
 \echo :SQLSTATE
+SELECT dlock_acquire_all(NULL, 'a', 60);
+\echo :SQLSTATE
+SELECT dlock_acquire_all('{n,NULL}', 'a', 60);
+\echo :SQLSTATE
+SELECT dlock_acquire_all('{n}', NULL, 60);
+\echo :SQLSTATE
+SELECT dlock_acquire_all('{n}', 'a', NULL);
+\echo :SQLSTATE
+SELECT dlock_acquire_all('{n}', 'a', 60, NULL);
+\echo :SQLSTATE
+SELECT dlock_acquire_session(NULL, 'a', 60);
+\echo :SQLSTATE
+SELECT dlock_acquire_session('n', 'a', 60, NULL);
+\echo :SQLSTATE
+SELECT dlock_acquire_xact('n', NULL, 60);
+\echo :SQLSTATE
+SELECT dlock_acquire_xact('n', 'a', NULL);
+\echo :SQLSTATE
+SELECT dlock_guard(NULL, 'a', 1);
+\echo :SQLSTATE
+SELECT dlock_guard('held', NULL, 1);
+\echo :SQLSTATE
+SELECT dlock_guard('held', 'a', NULL);
+\echo :SQLSTATE
+SELECT dlock_wait(NULL);
+\echo :SQLSTATE
+SELECT dlock_wait('held', NULL);
+\echo :SQLSTATE
 SELECT dlock_renew(NULL, 'a', 60);
 \echo :SQLSTATE
 SELECT dlock_renew('held', NULL, 60);
@@ -77,6 +105,11 @@ SELECT dlock_acquire_shared('n', 'a', 60, request => '');
 SELECT dlock_acquire_permit('', 'a', 60, 1);
 SELECT dlock_acquire_permit('n', '', 60, 1);
 SELECT dlock_acquire_permit('n', 'a', 60, 1, request => '');
+SELECT dlock_acquire_session('', 'a', 60);
+SELECT dlock_acquire_xact('n', '', 60);
+SELECT dlock_guard('', 'a', 1);
+SELECT dlock_guard('held', repeat('x', 256), 1);
+SELECT dlock_wait('');
 SELECT dlock_renew('', 'a', 60);
 SELECT dlock_renew('held', '', 60);
 SELECT dlock_renew_all('', 60);
@@ -113,6 +146,9 @@ SELECT dlock_acquire('n', 'a', 'infinity'::float8);
 \echo :SQLSTATE
 SELECT dlock_acquire_shared('n', 'a', 0);
 SELECT dlock_acquire_permit('n', 'a', 0, 1);
+SELECT dlock_acquire_all('{n}', 'a', 0);
+SELECT dlock_acquire_session('n', 'a', -1);
+SELECT dlock_acquire_xact('n', 'a', 1000000001);
 SELECT dlock_renew('held', 'a', 0);
 SELECT dlock_renew('held', 'a', 1000000001);
 SELECT dlock_renew_all('a', 0);
@@ -131,14 +167,21 @@ SELECT dlock_acquire_permit('n', 'a', 60, -2147483648);
 \echo :SQLSTATE
 SELECT dlock_acquire_permit('big', 'b', 60, 2147483647) IS NOT NULL AS taken, dlock_release('big', 'b');
 
--- waiting comes later: 0A000
-SELECT dlock_acquire('n', 'a', 60, 1);
+-- wait: any span, but not NaN and not beyond range, 22023
+SELECT dlock_acquire('n', 'a', 60, 'NaN'::float8);
 \echo :SQLSTATE
-SELECT dlock_acquire('n', 'a', 60, -1);
+SELECT dlock_acquire('n', 'a', 60, 'infinity');
 \echo :SQLSTATE
-SELECT dlock_acquire('held', 'b', 60, '10 s');
-SELECT dlock_acquire_shared('n', 'a', 60, wait => 0.001);
-SELECT dlock_acquire_permit('n', 'a', 60, 1, wait => '1 min');
+SELECT dlock_acquire('held', 'b', 60, 1e300::float8);
+\echo :SQLSTATE
+SELECT dlock_acquire_shared('n', 'a', 60, wait => '-infinity'::float8);
+\echo :SQLSTATE
+SELECT dlock_acquire_permit('n', 'a', 60, 1, wait => 'NaN'::numeric);
+\echo :SQLSTATE
+SELECT dlock_wait('held', 'NaN');
+\echo :SQLSTATE
+SELECT dlock_wait('held', 'soon');
+\echo :SQLSTATE
 
 -- scenario 13: a reader asks to write: told to release first, 55000
 SELECT dlock_acquire_shared('doc', 'a', 60) IS NOT NULL AS reading;

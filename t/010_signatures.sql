@@ -32,6 +32,7 @@ SELECT bag_eq('SELECT what FROM members WHERE classid <> ''pg_proc''::regclass',
 	'access method dlock',
 	'table dlock.lease_table',
 	'view dlock.locks',
+	'view dlock.waiters',
 	'view dlock.stats'
 ], 'types, casts and relations');
 
@@ -52,6 +53,11 @@ $$, ARRAY[
 	'dlock_acquire(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
 	'dlock_acquire_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
 	'dlock_acquire_permit(name text, owner text, ttl dlock_duration, "limit" integer, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
+	'dlock_acquire_all(names text[], owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint[] c volatile unsafe',
+	'dlock_acquire_session(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
+	'dlock_acquire_xact(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
+	'dlock_guard(name text, owner text, token bigint) void c volatile unsafe',
+	'dlock_wait(name text, wait dlock_duration DEFAULT ''0''::dlock_duration) boolean c volatile unsafe',
 	'dlock_renew(name text, owner text, ttl dlock_duration, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_renew_all(owner text, ttl dlock_duration) bigint c volatile unsafe',
 	'dlock_release(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
@@ -59,6 +65,7 @@ $$, ARRAY[
 	'dlock_owner(name text) text c volatile safe',
 	'dlock_is_free(name text) boolean c volatile safe',
 	'dlock_holders(name text) SETOF dlock.locks c volatile safe',
+	'dlock_blocking_pids(pid integer) integer[] c volatile safe strict',
 	'dlock_force_release(name text) bigint c volatile unsafe',
 	'dlock_force_release(name text, owner text) bigint c volatile unsafe',
 	'dlock_stats_reset() void c volatile unsafe strict',
@@ -79,7 +86,8 @@ $$, ARRAY[
 	'dlock.table_handler(internal) table_am_handler c volatile unsafe strict',
 	'dlock.refuse_change() trigger c volatile unsafe',
 	'dlock.may_see(role oid) boolean c stable safe strict',
-	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
+	'dlock.read_waiters(OUT name text, OUT owner text, OUT mode text, OUT "position" integer, OUT waiting_since timestamp with time zone, OUT role name, OUT pid integer, OUT application_name text, OUT client_addr text) SETOF record c volatile safe strict',
+	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
 ], 'functions');
 
 SELECT is_empty($$

@@ -3,7 +3,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 BEGIN;
-SELECT plan(13);
+SELECT plan(14);
 
 CREATE TEMP VIEW columns AS
 SELECT attrelid::regclass::text AS relation, attname::text COLLATE "default" || ' ' || format_type(atttypid, atttypmod) AS description, attnum
@@ -16,10 +16,15 @@ SELECT results_eq(
 	'role name', 'pid integer', 'application_name text', 'client_addr text'
 ], 'columns of dlock.locks');
 SELECT results_eq(
+	$$ SELECT description FROM columns WHERE relation = 'dlock.waiters' ORDER BY attnum $$, ARRAY[
+	'name text', 'owner text', 'mode text', 'position integer', 'waiting_since timestamp with time zone',
+	'role name', 'pid integer', 'application_name text', 'client_addr text'
+], 'columns of dlock.waiters');
+SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.stats' ORDER BY attnum $$, ARRAY[
 	'acquired bigint', 'reentered bigint', 'refused bigint', 'timed_out bigint', 'deadlocks bigint',
 	'released bigint', 'renewed bigint', 'expired bigint', 'reaped bigint', 'forced bigint',
-	'waiters integer', 'wait_histogram bigint[]', 'stats_reset timestamp with time zone'
+	'woken bigint', 'waiters integer', 'wait_histogram bigint[]', 'stats_reset timestamp with time zone'
 ], 'columns of dlock.stats');
 SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.lease_table' ORDER BY attnum $$, ARRAY[
@@ -28,7 +33,7 @@ SELECT results_eq(
 	'role oid', 'pid integer', 'application_name text', 'client_addr text', 'request text'
 ], 'columns of dlock.lease_table');
 
-SELECT views_are('dlock', ARRAY['locks', 'stats'], 'views');
+SELECT views_are('dlock', ARRAY['locks', 'stats', 'waiters'], 'views');
 SELECT tables_are('dlock', ARRAY['lease_table'], 'tables');
 SELECT is(array_to_string(reloptions, ','), 'security_barrier=true', 'dlock.locks is a security barrier')
 FROM pg_class WHERE oid = 'dlock.locks'::regclass;

@@ -3,16 +3,17 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 BEGIN;
-SELECT plan(11);
+SELECT plan(12);
 CREATE ROLE regress_dlock_anyone;
 
 SELECT schema_privs_are('dlock', 'regress_dlock_anyone', ARRAY['USAGE'], 'schema dlock: to look up, not to create');
 SELECT table_privs_are('dlock', 'locks', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.locks: to read');
+SELECT table_privs_are('dlock', 'waiters', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.waiters: to read');
 SELECT table_privs_are('dlock', 'stats', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.stats: to read');
 SELECT table_privs_are('dlock', 'lease_table', 'regress_dlock_anyone', ARRAY[]::text[], 'dlock.lease_table: nothing');
 SELECT is_empty($$
 	SELECT attname FROM pg_attribute
-	WHERE attrelid IN ('dlock.lease_table'::regclass, 'dlock.locks'::regclass, 'dlock.stats'::regclass) AND attacl IS NOT NULL
+	WHERE attrelid IN ('dlock.lease_table'::regclass, 'dlock.locks'::regclass, 'dlock.waiters'::regclass, 'dlock.stats'::regclass) AND attacl IS NOT NULL
 $$, 'no column has privileges of its own');
 
 -- every function but these two is everybody's

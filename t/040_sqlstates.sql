@@ -12,6 +12,13 @@ INSERT INTO calls VALUES
 	('SELECT dlock_acquire({name}, {owner}, {ttl}, {wait}, {request})'),
 	('SELECT dlock_acquire_shared({name}, {owner}, {ttl}, {wait}, {request})'),
 	('SELECT dlock_acquire_permit({name}, {owner}, {ttl}, {limit}, {wait}, {request})'),
+	('SELECT dlock_acquire_all(ARRAY[{name}], {owner}, {ttl}, {wait}, {request})'),
+	('SELECT dlock_acquire_all(ARRAY[''m'', {name}], {owner}, {ttl}, {wait}, {request})'),
+	('SELECT dlock_acquire_all({names}, {owner}, {ttl})'),
+	('SELECT dlock_acquire_session({name}, {owner}, {ttl}, {wait})'),
+	('SELECT dlock_acquire_xact({name}, {owner}, {ttl}, {wait})'),
+	('SELECT dlock_guard({name}, {owner}, {token})'),
+	('SELECT dlock_wait({name}, {wait})'),
 	('SELECT dlock_renew({name}, {owner}, {ttl})'),
 	('SELECT dlock_renew_all({owner}, {ttl})'),
 	('SELECT dlock_release({name}, {owner})'),
@@ -42,21 +49,37 @@ INSERT INTO wrong VALUES
 	('{ttl}', '''178956971 years''', '22008'),
 	('{ttl}', 'interval ''170000000 years'' * 1000', '22008'),
 	('{wait}', 'NULL', '22004'),
-	('{wait}', '1', '0A000'),
-	('{wait}', '-1', '0A000'),
 	('{wait}', '''NaN''', '22023'),
+	('{wait}', '''NaN''::float8', '22023'),
+	('{wait}', '''NaN''::numeric', '22023'),
+	('{wait}', '''infinity''', '22023'),
+	('{wait}', '1e300::float8', '22023'),
+	('{wait}', '-1e300::float8', '22023'),
+	('{wait}', '''1 parsec''', '22007'),
+	('{wait}', '''178956971 years''', '22008'),
+	('{token}', 'NULL', '22004'),
+	('{token}', '0', '55000'),
+	('{token}', '-1', '55000'),
+	('{token}', '9223372036854775807', '55000'),
+	('{names}', 'NULL', '22004'),
+	('{names}', '''{}''', '22023'),
+	('{names}', '''{{n,m}}''', '22023'),
+	('{names}', '''{m,NULL}''', '22004'),
+	('{names}', '''{m,n,m}''', '22023'),
+	('{names}', '(SELECT array_agg(i::text) FROM generate_series(1, 101) i)', '22023'),
 	('{limit}', 'NULL', '22004'),
 	('{limit}', '0', '22023'),
 	('{limit}', '-2147483648', '22023');
 CREATE FUNCTION pg_temp.filled(call text) RETURNS text LANGUAGE sql AS $$
-	SELECT replace(replace(replace(replace(replace(replace(call, '{name}', '''n'''), '{owner}', '''o'''),
+	SELECT replace(replace(replace(replace(replace(replace(replace(replace(call, '{name}', '''n'''), '{names}', '''{m,n}'''), '{token}', '1'), '{owner}', '''o'''),
 		'{ttl}', '60'), '{wait}', '0'), '{request}', 'NULL'), '{limit}', '1')
 $$;
 SELECT throws_ok(pg_temp.filled(replace(call, argument, value)), state, NULL,
 	pg_temp.filled(replace(call, argument, value)) || ' is ' || state)
 FROM calls JOIN wrong ON strpos(call, argument) > 0;
-SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 125::bigint, 'all were tried');
-SELECT is_empty('SELECT name FROM dlock.locks WHERE name = ''n''', 'and none took a lease');
+SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 285::bigint, 'all were tried');
+SELECT is_empty('SELECT name FROM dlock.locks WHERE name IN (''m'', ''n'')', 'and none took a lease');
+SELECT is_empty('SELECT name FROM dlock.waiters', 'nor waits');
 
 -- misuse by a holder
 SELECT isnt(dlock_acquire_shared('doc', 'o', 60), NULL, 'a reader');
@@ -67,12 +90,33 @@ SELECT throws_ok('SELECT dlock_acquire(''pool'', ''o'', 60)', '55000', NULL, 'ca
 SELECT throws_ok('SELECT dlock_acquire_shared(''pool'', ''o'', 60)', '55000', NULL, 'nor read');
 SELECT is(dlock_release_all('o'), 2::bigint, 'both still held once');
 
+SELECT isnt(dlock_acquire_permit('pool', 'o', 60, 1), NULL, 'the only permit');
+SELECT throws_ok('SELECT dlock_acquire_permit(''pool'', ''o'', 60, 1, -1)', '40P01', NULL, 'a wait for oneself is a deadlock');
+SELECT is(dlock_release_all('o'), 1::bigint, 'and takes nothing');
+
+-- leases of different kinds
+SELECT isnt(dlock_acquire_session('s', 'o', 60), NULL, 'a session lease');
+SELECT isnt(dlock_acquire_xact('x', 'o', 60), NULL, 'a transaction lease');
+SELECT isnt(dlock_acquire('p', 'o', 60), NULL, 'a plain lease');
+SELECT throws_ok(format('SELECT %s(%L, ''o'', 60)', f, n), '55000', NULL, f || ' does not mix with ' || n)
+FROM (VALUES ('dlock_acquire', 's'), ('dlock_acquire', 'x'), ('dlock_acquire_shared', 's'),
+	('dlock_acquire_session', 'x'), ('dlock_acquire_session', 'p'),
+	('dlock_acquire_xact', 's'), ('dlock_acquire_xact', 'p')) v (f, n);
+SELECT throws_ok('SELECT dlock_acquire_all(''{free,s}'', ''o'', 60)', '55000', NULL, 'nor does dlock_acquire_all');
+SELECT is(dlock_is_free('free'), true, 'which takes nothing then');
+SELECT is(dlock_release_all('o'), 3::bigint, 'all are released alike');
+
 -- contention is an answer
 SELECT isnt(dlock_acquire('job', 'o', 60), NULL, 'held');
 SELECT lives_ok('SELECT dlock_acquire(''job'', ''other'', 60)', 'a refused acquire is no error');
 SELECT is(dlock_acquire('job', 'other', 60), NULL, 'but NULL');
 SELECT is(dlock_acquire_shared('job', 'other', 60), NULL, 'so is a shared one');
 SELECT is(dlock_acquire_permit('job', 'other', 60, 9), NULL, 'and a permit');
+SELECT is(dlock_acquire_all('{free,job}', 'other', 60), NULL, 'and many at once');
+SELECT is(dlock_acquire_session('job', 'other', 60), NULL, 'a session''s');
+SELECT is(dlock_acquire_xact('job', 'other', 60), NULL, 'a transaction''s');
+SELECT is(dlock_acquire('job', 'other', 60, 0.01), NULL, 'also after a wait');
+SELECT is(dlock_wait('job', 0.01), false, 'a wait that runs out is false');
 SELECT is(dlock_renew('job', 'other', 60), false, 'a renewal by another is false');
 SELECT is(dlock_release('job', 'other'), false, 'so is a release');
 SELECT is(dlock_release('job', 'o'), true, 'by the holder it is true');

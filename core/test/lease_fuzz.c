@@ -36,7 +36,10 @@ static char *strings[STRINGS_MAX];
 static size_t string_length[STRINGS_MAX];
 static size_t string_count;
 
-/* The name, and which principal each holder belongs to. */
+/*
+ * The name, and which principal each holder belongs to.  A guarded holder that
+ * is removed stays as one that is pinned, until the guard ends.
+ */
 static lease_holder name[HOLDERS_MAX + 1];
 static unsigned principal_of[HOLDERS_MAX + 1];
 static size_t count;
@@ -116,10 +119,78 @@ pass_time(void)
 
 	if (choice < 0x80)
 		then += choice % 8;
-	else if (count > 0 && name[choice % count].deadline_us < latest)
+	else if (count > 0 && name[choice % count].deadline_us < latest &&
+			 name[choice % count].deadline_us > INT64_MIN)
 		then = name[choice % count].deadline_us - 1 + choice / 32 % 3;
 	if (then > now_us && then <= latest)
 		now_us = then;
+	/* What is bound to something that is there is never over. */
+	for (size_t i = 0; i < count; i++)
+		if (name[i].life == LEASE_BOUND && name[i].deadline_us <= now_us)
+			name[i].deadline_us = now_us + 1;
+}
+
+/* Take a lock delay. */
+static int64_t
+delay(void)
+{
+	uint8_t		choice = byte();
+
+	if (choice < 0x80)
+		return 0;
+	return choice < 0xf8 ? 1 + choice % 32 : LEASE_TTL_MAX_US;
+}
+
+/* Take entry i out of the name. */
+static void
+take_out(size_t i)
+{
+	count--;
+	memmove(&name[i], &name[i + 1], (count - i) * sizeof(name[0]));
+	memmove(&principal_of[i], &principal_of[i + 1],
+			(count - i) * sizeof(principal_of[0]));
+}
+
+/*
+ * Let something happen to a holder that no request does: a guard begins or
+ * ends, what it is bound to ends, it has acquired for years.
+ */
+static void
+event(void)
+{
+	uint8_t		choice = byte();
+	size_t		i;
+	lease_holder *h;
+
+	if (count == 0)
+		return;
+	i = (choice >> 2) % count;
+	h = &name[i];
+	switch (choice & 3)
+	{
+		case 0:
+			/* Only what is live can be guarded. */
+			if (h->guarded == 0 && h->deadline_us > now_us)
+				h->guarded = h->version;
+			else
+				h->guarded = 0;
+			if (h->life == LEASE_PINNED)
+				take_out(i);
+			break;
+		case 1:
+		case 2:
+			/* The server has restarted, or the connection is lost. */
+			if (h->life != LEASE_BOUND)
+				break;
+			h->life = h->kind == LEASE_TRANSACTION ? LEASE_LEFT : LEASE_TIMED;
+			if ((choice & 3) == 1 || h->life == LEASE_LEFT)
+				h->deadline_us = now_us;
+			break;
+		case 3:
+			if (h->life != LEASE_PINNED)
+				h->version = LEASE_VERSION_MAX - (choice >> 2 & 1);
+			break;
+	}
 }
 
 /* Take a token to mention: none, one of the holders', or a wrong one. */
@@ -180,7 +251,8 @@ check_order(const lease_request *request, const lease_holder *before,
 		mirror[i] = before[count - 1 - i];
 	again = lease_apply(request, mirror, count, now_us);
 	if (again.outcome != result->outcome || again.token != result->token ||
-		again.count != result->count || again.changed != result->changed)
+		again.count != result->count || again.changed != result->changed ||
+		again.retry_us != result->retry_us)
 		must("the order of the holders decides the result");
 	for (size_t i = 0; i < count; i++)
 	{
@@ -284,11 +356,21 @@ step(const lease_request *request, unsigned principal)
 		principal_of[count] = principal;
 	}
 	for (size_t i = 0; i < result.count; i++)
-		if (change_keeps(holders[i].change))
+	{
+		bool		pinned = holders[i].guarded > 0 &&
+			!change_keeps(holders[i].change);
+
+		if (pinned)
+		{
+			holders[i].life = LEASE_PINNED;
+			holders[i].deadline_us = now_us;
+		}
+		if (pinned || change_keeps(holders[i].change))
 		{
 			principal_of[kept] = principal_of[i];
 			name[kept++] = holders[i];
 		}
+	}
 	count = kept;
 	free(holders);
 	check_name();
@@ -324,6 +406,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				request.owner = string();
 				if (choice & 0x80)
 					request.request = string();
+				request.kind = (lease_kind) (LEASE_KIND_FIRST + byte() % 3);
+				request.behind = byte() >= 0xe0;
+				request.delay_us = delay();
 				request.limit = 1 + byte() % 8;
 				if (request.limit == 8)
 					request.limit = LEASE_VERSION_MAX;
@@ -343,21 +428,30 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			case LEASE_EVICT:
 				if (choice & 0x80)
 					request.owner = string();
+				request.delay_us = delay();
 				break;
 			case LEASE_REAP:
+				request.delay_us = delay();
 				break;
 		}
 
 		/* An engine has room for any number; this one makes room. */
 		if (count == HOLDERS_MAX)
+		{
+			for (size_t i = count; i-- > 0;)
+			{
+				name[i].guarded = 0;
+				if (name[i].life == LEASE_PINNED)
+					take_out(i);
+			}
 			request = (lease_request) {.op = LEASE_EVICT};
+		}
 		step(&request, choice >> 3 & 3);
 		if (count == HOLDERS_MAX)
 			step(&(lease_request) {.op = LEASE_REAP}, 0);
 
-		/* As if a holder had acquired for years: nearly too many holds. */
-		if ((choice & 7) == 7 && count > 0)
-			name[0].version = LEASE_VERSION_MAX - (choice >> 3 & 1);
+		if ((choice & 7) == 7)
+			event();
 		/* As if a privilege had been granted or revoked. */
 		if ((choice & 7) == 6)
 			acts_for ^= 1u << (byte() & 15);

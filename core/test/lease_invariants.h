@@ -14,6 +14,7 @@
 
 #include "lease.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Compare without lease_same(), which is itself under test. */
@@ -45,6 +46,7 @@ outcome_is_refusal(lease_outcome outcome)
 		case LEASE_NOT_HELD:
 		case LEASE_UPGRADE:
 		case LEASE_MIXED:
+		case LEASE_MIXED_KINDS:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			return true;
@@ -82,6 +84,28 @@ change_keeps(lease_change change)
 		change == LEASE_UPDATED;
 }
 
+/* Say whether a holder is the requester, or one that it may act for. */
+static inline bool
+holder_is_own(const lease_request *request, const lease_holder *h)
+{
+	return h->standing != LEASE_STRANGER &&
+		bytes_equal(h->owner, request->owner);
+}
+
+/*
+ * Say whether the lock delay holds for a holder: it expired less than that
+ * ago.  The difference is taken without a sign because it may be as large as
+ * the clock's whole range.
+ */
+static inline bool
+holder_is_delayed(const lease_request *request, const lease_holder *h,
+				  int64_t now_us)
+{
+	return h->life == LEASE_TIMED && h->deadline_us <= now_us &&
+		(uint64_t) now_us - (uint64_t) h->deadline_us <
+		(uint64_t) request->delay_us;
+}
+
 /* Check one holder that was there before the call. */
 static inline const char *
 old_holder_fault(const lease_request *request, const lease_holder *was,
@@ -89,21 +113,36 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 				 int64_t now_us)
 {
 	bool		over = was->deadline_us <= now_us;
+	bool		delayed = holder_is_delayed(request, was, now_us);
+	bool		own = holder_is_own(request, was);
+	bool		clears = result->outcome == LEASE_GRANTED ||
+		request->op == LEASE_REAP;
 	bool		differs = was->version != is->version ||
 		was->deadline_us != is->deadline_us ||
 		!bytes_equal(was->request, is->request);
 
 	if (!bytes_equal(was->owner, is->owner) || was->mode != is->mode ||
-		was->standing != is->standing || was->token != is->token)
-		return "owner, mode, standing and token of a holder never change";
+		was->kind != is->kind || was->standing != is->standing ||
+		was->token != is->token)
+		return "owner, mode, kind, standing and token of a holder never change";
+	if (was->life != is->life || was->guarded != is->guarded)
+		return "life and guard of a holder are the engine's to change";
+	if (was->life == LEASE_PINNED && is->change != LEASE_UNCHANGED)
+		return "a guard of which nothing else is left has changed";
 
 	switch (is->change)
 	{
 		case LEASE_UNCHANGED:
 			if (differs)
 				return "an unchanged holder differs";
-			if (result->outcome == LEASE_GRANTED && over)
-				return "a grant left behind a holder that was over";
+			if (clears && over && was->life != LEASE_PINNED && !delayed)
+				return "a grant or the reaper left a holder that was over";
+			if (result->outcome == LEASE_GRANTED && delayed && own)
+				return "a grant left a holder of the requester's own";
+			if (request->op == LEASE_EVICT && (!over || delayed) &&
+				(request->owner.length == 0 ||
+				 bytes_equal(request->owner, was->owner)))
+				return "an eviction left a holder behind";
 			break;
 		case LEASE_ADDED:
 			return "a holder that was there before is marked as added";
@@ -121,19 +160,27 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 				return "a deadline shrank without a renewal";
 			break;
 		case LEASE_ENDED:
+			if (was->life == LEASE_LEFT)
+			{
+				if (!clears)
+					return "only a grant and the reaper clear away";
+				break;
+			}
 			if (over)
 				return "a holder that was over has been given back";
 			if (request->op != LEASE_RELEASE && request->op != LEASE_DROP)
 				return "only release and drop give back";
 			break;
 		case LEASE_EXPIRED:
-			if (!over)
-				return "a live holder is marked as expired";
-			if (request->op != LEASE_ACQUIRE && request->op != LEASE_REAP)
+			if (!over || was->life != LEASE_TIMED)
+				return "a holder has expired that has not met its deadline";
+			if (!clears)
 				return "only a grant and the reaper clear away";
+			if (delayed && (request->op == LEASE_REAP || !own))
+				return "a holder was cleared away before the lock delay";
 			break;
 		case LEASE_EVICTED:
-			if (over)
+			if (over && !delayed)
 				return "a holder that was over has been evicted";
 			if (request->op != LEASE_EVICT)
 				return "only an eviction evicts";
@@ -154,6 +201,10 @@ new_holder_fault(const lease_request *request, const lease_holder *added,
 		added->request.data != request->request.data ||
 		added->request.length != request->request.length)
 		return "the strings of the new holder are not the request's own";
+	if (added->kind != request->kind || added->guarded != 0 ||
+		added->life != (request->kind == LEASE_PLAIN ?
+						LEASE_TIMED : LEASE_BOUND))
+		return "the new holder has not the kind it was to get";
 	if (added->mode != request->mode || added->standing != LEASE_SELF ||
 		added->version != 1)
 		return "the new holder is not what the request asked for";
@@ -164,78 +215,191 @@ new_holder_fault(const lease_request *request, const lease_holder *added,
 	return NULL;
 }
 
-/* Check the holders of a name by themselves: invariants 1, 2 and 3. */
+/*
+ * Check the holders of a name by themselves: invariants 1, 2 and 3.  A guard
+ * outlives the removal of its holder.
+ */
 static inline const char *
 live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 {
-	const lease_holder *first = NULL;
-
 	for (size_t i = 0; i < count; i++)
 	{
 		const lease_holder *h = &holders[i];
+		bool		live = change_keeps(h->change) && h->deadline_us > now_us;
 
-		if (!change_keeps(h->change) || h->deadline_us <= now_us)
+		if (!live && h->guarded == 0)
 			continue;
-		if (h->version < 1 || h->version > LEASE_VERSION_MAX)
+		if (live && (h->version < 1 || h->version > LEASE_VERSION_MAX))
 			return "invariant 2: version out of range";
-		if (h->token < 1 || h->token > LEASE_TOKEN_MAX)
+		if (live && (h->token < 1 || h->token > LEASE_TOKEN_MAX))
 			return "invariant 2: token out of range";
-		if (first == NULL)
-			first = h;
-		else if (h->mode != first->mode)
-			return "invariant 1: live holders in different modes";
-		else if (h->mode == LEASE_EXCLUSIVE)
-			return "invariant 1: two live exclusive holders";
 		for (size_t j = 0; j < i; j++)
-			if (change_keeps(holders[j].change) &&
-				holders[j].deadline_us > now_us &&
-				holders[j].token == h->token)
+		{
+			const lease_holder *other = &holders[j];
+			bool		other_live = change_keeps(other->change) &&
+				other->deadline_us > now_us;
+
+			if (!other_live && other->guarded == 0)
+				continue;
+			if (live && other_live && other->token == h->token)
 				return "invariant 3: two live holders with one token";
+			if (!(live && other_live) && bytes_equal(h->owner, other->owner))
+				continue;
+			if (h->mode != other->mode)
+				return "invariant 1: live or guarded holders in two modes";
+			if (h->mode == LEASE_EXCLUSIVE)
+				return "invariant 1: two live or guarded exclusive holders";
+		}
 	}
 	return NULL;
 }
 
-/* Add up the permits, or holds, of the live holders. */
-static inline uint64_t
-live_holds(const lease_holder *holders, size_t count, int64_t now_us)
+/*
+ * Say whether holders keep a request for one more hold out, were nobody
+ * waiting for the name.
+ */
+static inline bool
+holders_keep_out(const lease_request *request, const lease_holder *holders,
+				 size_t count, int64_t now_us)
 {
-	uint64_t	sum = 0;
+	uint64_t	permits = 0;
 
 	for (size_t i = 0; i < count; i++)
-		if (change_keeps(holders[i].change) &&
-			holders[i].deadline_us > now_us)
-			sum += holders[i].version;
-	return sum;
+	{
+		const lease_holder *h = &holders[i];
+		bool		own = holder_is_own(request, h);
+		uint64_t	holds = 0;
+
+		if (h->deadline_us > now_us ||
+			(!own && holder_is_delayed(request, h, now_us)))
+			holds = h->version;
+		if (!own && h->guarded > holds)
+			holds = h->guarded;
+		if (holds > 0 && (request->mode == LEASE_EXCLUSIVE ||
+						  request->mode != h->mode))
+			return true;
+		permits += holds;
+	}
+	return request->mode == LEASE_PERMIT && permits >= request->limit;
 }
 
-/* Check that whoever was turned away had somebody in the way. */
+/* Check that whoever was turned away had reason to be, and nobody else. */
 static inline const char *
 refusal_fault(const lease_request *request, const lease_holder *holders,
 			  size_t count, const lease_result *result, int64_t now_us)
 {
 	bool		held = false;
-	bool		in_the_way = false;
+	bool		keeps_out = holders_keep_out(request, holders, count, now_us);
+	bool		other_kind = false;
+	bool		same_kind = false;	/* as the holder that answered */
 
 	for (size_t i = 0; i < count; i++)
-		if (holders[i].deadline_us > now_us)
-		{
-			held = true;
-			if (request->mode == LEASE_EXCLUSIVE ||
-				request->mode != holders[i].mode)
-				in_the_way = true;
-		}
-	if (request->mode == LEASE_PERMIT &&
-		live_holds(holders, count, now_us) >= request->limit)
-		in_the_way = true;
+	{
+		const lease_holder *h = &holders[i];
 
-	if (result->outcome == LEASE_BUSY && !in_the_way)
-		return "busy, with nobody in the way";
-	if (result->outcome == LEASE_NOT_YOURS && !held)
-		return "not yours, but held by nobody";
-	if (result->outcome == LEASE_NOT_HELD && held &&
-		request->op != LEASE_REAP)
-		return "not held, but somebody holds it";
+		if (h->deadline_us > now_us || (request->op == LEASE_EVICT &&
+										holder_is_delayed(request, h, now_us)))
+			held = true;
+		if (h->deadline_us > now_us && holder_is_own(request, h) &&
+			h->kind != request->kind)
+			other_kind = true;
+		if (h->deadline_us > now_us && h->token == result->token &&
+			h->kind == request->kind)
+			same_kind = true;
+	}
+
+	switch (result->outcome)
+	{
+		case LEASE_GRANTED:
+			if (keeps_out)
+				return "a grant with somebody in the way";
+			if (request->behind)
+				return "a newcomer overtook the queue";
+			break;
+		case LEASE_REENTERED:
+			if (request->mode == LEASE_PERMIT && keeps_out)
+				return "one more permit with somebody in the way";
+			if (request->mode == LEASE_PERMIT && request->behind)
+				return "one more permit overtook the queue";
+			if (!same_kind)
+				return "a re-entry by another kind";
+			break;
+		case LEASE_REPLAYED:
+			if (!same_kind)
+				return "a repetition by another kind";
+			break;
+		case LEASE_BUSY:
+			if (!keeps_out && !request->behind)
+				return "busy, with nobody in the way";
+			break;
+		case LEASE_NOT_YOURS:
+			if (!held)
+				return "not yours, but held by nobody";
+			break;
+		case LEASE_NOT_HELD:
+			if (held && request->op != LEASE_REAP)
+				return "not held, but somebody holds it";
+			break;
+		case LEASE_MIXED_KINDS:
+			if (!other_kind)
+				return "mixed kinds, with no holder of another";
+			break;
+		case LEASE_RENEWED:
+		case LEASE_RELEASED:
+		case LEASE_UPGRADE:
+		case LEASE_MIXED:
+		case LEASE_TOO_MANY_HOLDS:
+		case LEASE_NO_TOKENS:
+			break;
+	}
 	return NULL;
+}
+
+/*
+ * Check when a refused request is told to come back: at some deadline, with or
+ * without the lock delay, and not a moment too late.  For the latter the same
+ * request is made again one microsecond before.
+ */
+static inline const char *
+retry_fault(const lease_request *request, const lease_holder *before,
+			size_t count, const lease_result *result, int64_t now_us)
+{
+	const int64_t latest_us = INT64_MAX - LEASE_TTL_MAX_US;
+	int64_t		probe_us = result->retry_us - 1;
+	bool		known = result->retry_us == INT64_MAX;
+	lease_holder *then;
+	lease_outcome outcome;
+
+	if (result->outcome != LEASE_BUSY)
+		return known ? NULL : "only who is refused is told to come back";
+	if (result->retry_us <= now_us)
+		return "told to come back at once";
+	for (size_t i = 0; i < count; i++)
+		if (before[i].life == LEASE_TIMED &&
+			(uint64_t) result->retry_us - (uint64_t) before[i].deadline_us ==
+			(uint64_t) (holder_is_own(request, &before[i]) ?
+						0 : request->delay_us))
+			known = true;
+	if (!known)
+		return "told to come back when nothing happens";
+
+	if (probe_us > latest_us)
+		probe_us = latest_us;
+	if (probe_us <= now_us)
+		return NULL;
+	then = malloc(sizeof(lease_holder) * (count + 1));
+	if (then == NULL)
+		abort();
+	for (size_t i = 0; i < count; i++)
+	{
+		then[i] = before[i];
+		/* as the engine would say of it then */
+		if (then[i].life == LEASE_BOUND)
+			then[i].deadline_us = INT64_MAX;
+	}
+	outcome = lease_apply(request, then, count, probe_us).outcome;
+	free(then);
+	return outcome == LEASE_BUSY ? NULL : "told to come back too late";
 }
 
 /*
@@ -272,8 +436,8 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 			return fault;
 		if (is->change != LEASE_UNCHANGED)
 			changed++;
-		if (is->change == LEASE_UPDATED || is->change == LEASE_ENDED ||
-			is->change == LEASE_ADDED)
+		if (is->change == LEASE_UPDATED || is->change == LEASE_ADDED ||
+			(is->change == LEASE_ENDED && is->life != LEASE_LEFT))
 			touched++;
 		if (granted && i < count && is->token >= result->token)
 			return "invariant 4: a grant's token is not the largest";
@@ -288,12 +452,10 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 		result->outcome != LEASE_REPLAYED)
 		return "a success changed nothing";
 
-	if (request->mode == LEASE_PERMIT && request->op == LEASE_ACQUIRE &&
-		(granted || result->outcome == LEASE_REENTERED) &&
-		live_holds(after, result->count, now_us) > request->limit)
-		return "more permits than the limit of the caller";
-
-	fault = refusal_fault(request, after, count, result, now_us);
+	fault = refusal_fault(request, before, count, result, now_us);
+	if (fault != NULL)
+		return fault;
+	fault = retry_fault(request, before, count, result, now_us);
 	if (fault != NULL)
 		return fault;
 	return live_set_fault(after, result->count, now_us);

@@ -7,7 +7,9 @@
  * order in which they were acquired.  A "lease" is the set of holds with one
  * token; whatever is asked of it is found by walking over the list.  It knows
  * which holds are over because it moves them out of the way as soon as the
- * clock moves, whereas lease.c looks at deadlines only when it is asked.
+ * clock moves, whereas lease.c looks at deadlines only when it is asked.  A
+ * guard is a thing of its own, like the engine's heavyweight lock, and stays
+ * when the holds it was taken for are gone.
  *
  * The other side, the "table", does what an engine does: it keeps the holders
  * that lease_apply() returned.  After every step the outcome, the token and
@@ -37,9 +39,10 @@
 #define IDS			5			/* 0 stands for no id */
 #define HOLDS_MAX	200			/* of one name; more are given back first */
 #define HOLDERS_MAX	64			/* of one name */
+#define GUARDS_MAX	8			/* of one name */
 
 /* Fewer steps than this need not have met every outcome. */
-#define COVERAGE_OPS 200000
+#define COVERAGE_OPS 500000
 
 /*
  * Owners and ids that a careless comparison would take for one another.  There
@@ -58,10 +61,13 @@ static const char *const op_name[] = {
 	"acquire", "renew", "release", "drop", "evict", "reap"
 };
 static const char *const mode_name[] = {"-", "exclusive", "shared", "permit"};
+static const char *const kind_name[] = {
+	"-", "plain", "session", "transaction"
+};
 static const char *const outcome_name[] = {
 	"granted", "re-entered", "replayed", "busy", "renewed", "released",
-	"not yours", "not held", "upgrade", "mixed", "too many holds",
-	"no tokens"
+	"not yours", "not held", "upgrade", "mixed", "mixed kinds",
+	"too many holds", "no tokens"
 };
 
 #define OPS			(sizeof(op_name) / sizeof(op_name[0]))
@@ -75,8 +81,11 @@ typedef struct question
 	int			owner;			/* -1, for an eviction: all */
 	int			principal;
 	lease_mode	mode;
+	lease_kind	kind;
+	bool		behind;
 	uint32_t	limit;
 	int			id;
+	int64_t		delay_us;
 	int64_t		ttl_us;
 	uint64_t	token;
 	uint64_t	next_token;
@@ -87,12 +96,14 @@ typedef struct reply
 	lease_outcome outcome;
 	uint64_t	token;
 	int			changed;		/* leases that began, changed or ended */
+	int64_t		retry_us;		/* busy: when to come back, or INT64_MAX */
 } reply;
 
 /* The state of the world that is not a holder. */
 static uint64_t seed;
 static uint64_t step;
 static int64_t now_us;
+static int64_t delay_us;		/* as an operator has set it */
 static uint64_t last_token;
 static bool acts_for[PRINCIPALS][PRINCIPALS];
 
@@ -108,6 +119,23 @@ static uint64_t seen_replay_at_limit;
 static uint64_t seen_renewed_sooner;
 static uint64_t seen_limits_differ;
 static uint64_t seen_everywhere;
+static uint64_t seen_queue_alone;
+static uint64_t seen_queue_passed;
+static uint64_t seen_kept_by_guard;
+static uint64_t seen_kept_by_pin;
+static uint64_t seen_own_guard;
+static uint64_t seen_guarded_permits;
+static uint64_t seen_shared_guard;
+static uint64_t seen_own_guarded_permits;
+static uint64_t seen_kept_by_delay;
+static uint64_t seen_own_delay;
+static uint64_t seen_shared_delay;
+static uint64_t seen_delay_evicted;
+static uint64_t seen_left_cleared;
+static uint64_t seen_left_taken;
+static uint64_t seen_retry_never;
+static uint64_t seen_retry_delayed;
+static uint64_t seen_retry_deadline;
 
 /*
  * Chance
@@ -149,6 +177,9 @@ typedef struct hold
 	int			owner;
 	int			principal;
 	lease_mode	mode;
+	lease_kind	kind;
+	bool		bound;			/* what it is bound to is there */
+	bool		left;			/* ended with its transaction, so given back */
 	int			id;				/* of the acquire that gave this hold */
 	uint64_t	token;
 	int64_t		until_us;
@@ -163,6 +194,21 @@ typedef struct hold_list
 
 static hold_list live[NAMES];
 static hold_list dead[NAMES];	/* over, and not yet cleared away */
+
+/* A transaction under way that must be the only one to commit. */
+typedef struct guard
+{
+	int			owner;
+	int			principal;
+	lease_mode	mode;
+	lease_kind	kind;
+	uint64_t	token;
+	uint32_t	holds;			/* that it may count on */
+} guard;
+
+/* Both sides read this: it is the engine that knows of guards. */
+static guard guards[NAMES][GUARDS_MAX];
+static int	guard_count[NAMES];
 
 /* Take entry i out of a list, keeping the order of the others. */
 static void
@@ -182,11 +228,10 @@ take_out_lease(hold_list *list, uint64_t token)
 			take_out(list, i);
 }
 
-/* Let time pass: a hold is over when its deadline has come. */
+/* Move the holds that are over out of the way. */
 static void
-model_clock(int64_t us)
+model_sort(void)
 {
-	now_us += us;
 	for (int name = 0; name < NAMES; name++)
 	{
 		hold_list  *list = &live[name];
@@ -202,6 +247,36 @@ model_clock(int64_t us)
 			take_out(list, i);
 		}
 	}
+}
+
+/*
+ * Let time pass: a hold is over when its deadline has come.  What is bound to
+ * something that is there has no deadline, and shows the next moment for one.
+ */
+static void
+model_clock(int64_t us)
+{
+	now_us += us;
+	for (int name = 0; name < NAMES; name++)
+		for (int i = 0; i < live[name].length; i++)
+			if (live[name].at[i].bound && live[name].at[i].until_us <= now_us)
+				live[name].at[i].until_us = now_us + 1;
+	model_sort();
+}
+
+/* Say whether a hold is one that a question may speak for, were it live. */
+static bool
+is_asker(const question *q, int owner, int principal)
+{
+	return owner == q->owner &&
+		(principal == q->principal || acts_for[q->principal][principal]);
+}
+
+/* Say whether the operator's pause goes on for a hold that is over. */
+static bool
+is_paused(const question *q, const hold *h)
+{
+	return !h->left && h->until_us + q->delay_us > now_us;
 }
 
 /* Count the leases of a list. */
@@ -279,6 +354,142 @@ lease_meant(const question *q)
 	return own != 0 ? own : other;
 }
 
+/*
+ * Rules 1, 11 and 12: say whether there is room on a name for one hold more.
+ *
+ * Three things take up room: holds, holds that are over but paused, and guards.
+ * The latter two leave room to whom they belong.  A guard and the lease that it
+ * was taken for are one thing and take up the room of the larger.
+ */
+static bool
+model_room(const question *q)
+{
+	const hold_list *lists[2] = {&live[q->name], &dead[q->name]};
+	uint64_t	taken = 0;
+	uint64_t	taken_by_holds;
+	bool		room = true;
+	bool		room_but_paused = true;
+	bool		room_but_guarded;
+	bool		passed_own_pause = false;
+	bool		passed_own_guard = false;
+	bool		pinned = false;
+
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < lists[k]->length; i++)
+		{
+			const hold *h = &lists[k]->at[i];
+
+			if (k == 1 && !is_paused(q, h))
+				continue;
+			if (k == 1 && is_asker(q, h->owner, h->principal))
+			{
+				passed_own_pause = true;
+				continue;
+			}
+			taken += h->times;
+			if (q->mode == LEASE_EXCLUSIVE || h->mode != q->mode)
+			{
+				room = false;
+				if (k == 0)
+					room_but_paused = false;
+			}
+		}
+	room_but_guarded = room;
+	taken_by_holds = taken;
+	for (int g = 0; g < guard_count[q->name]; g++)
+	{
+		const guard *it = &guards[q->name][g];
+		uint64_t	holds = 0;
+
+		if (is_asker(q, it->owner, it->principal))
+		{
+			passed_own_guard = true;
+			continue;
+		}
+		for (int k = 0; k < 2; k++)
+			for (int i = 0; i < lists[k]->length; i++)
+				if (lists[k]->at[i].token == it->token &&
+					(k == 0 || is_paused(q, &lists[k]->at[i])))
+					holds += lists[k]->at[i].times;
+		if (it->holds > holds)
+			taken += it->holds - holds;
+		if (q->mode == LEASE_EXCLUSIVE || it->mode != q->mode)
+		{
+			room = false;
+			if (holds == 0 && room_but_guarded)
+				pinned = holds_of(&dead[q->name], it->token) == 0;
+		}
+	}
+	if (q->mode == LEASE_PERMIT && taken >= q->limit)
+	{
+		if (room && taken_by_holds < q->limit)
+			seen_guarded_permits++;
+		room = false;
+	}
+
+	if (!room && room_but_guarded && q->mode != LEASE_PERMIT)
+	{
+		seen_kept_by_guard++;
+		if (pinned)
+			seen_kept_by_pin++;
+	}
+	if (!room_but_guarded && room_but_paused)
+		seen_kept_by_delay++;
+	if (room && passed_own_pause)
+		seen_own_delay++;
+	if (room && passed_own_guard)
+		seen_own_guard++;
+	if (room && q->mode == LEASE_SHARED && guard_count[q->name] > 0 &&
+		!passed_own_guard)
+		seen_shared_guard++;
+	return room;
+}
+
+/*
+ * Answer that a name is busy, and when that may change with time: at a
+ * deadline of the asker's own, or when the pause after another's has gone by.
+ */
+static reply
+model_busy(const question *q)
+{
+	const hold_list *lists[2] = {&live[q->name], &dead[q->name]};
+	int64_t		soonest_us = -1;	/* from now */
+	bool		paused = false;
+
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < lists[k]->length; i++)
+		{
+			const hold *h = &lists[k]->at[i];
+			bool		own = is_asker(q, h->owner, h->principal);
+			int64_t		wait_us = h->until_us - now_us;
+
+			if (h->bound || (k == 1 && (own || !is_paused(q, h))))
+				continue;
+			if (!own)
+				wait_us += q->delay_us;
+			if (soonest_us >= 0 && soonest_us <= wait_us)
+				continue;
+			soonest_us = wait_us;
+			paused = k == 1;
+		}
+	if (soonest_us < 0)
+		seen_retry_never++;
+	else if (paused)
+		seen_retry_delayed++;
+	else
+		seen_retry_deadline++;
+	if (soonest_us < 0 || (now_us > 0 && soonest_us > INT64_MAX - now_us))
+		return (reply) {LEASE_BUSY, 0, 0, INT64_MAX};
+	return (reply) {LEASE_BUSY, 0, 0, now_us + soonest_us};
+}
+
+/* Answer with something else than busy. */
+static reply
+answer(lease_outcome outcome, uint64_t token, int changed)
+{
+	return (reply) {outcome, token, changed, INT64_MAX};
+}
+
 /* Acquire once more for the lease that is there already. */
 static reply
 model_acquire_again(const question *q, uint64_t token)
@@ -290,19 +501,29 @@ model_acquire_again(const question *q, uint64_t token)
 	bool		later = false;
 
 	if (mode == LEASE_SHARED && q->mode == LEASE_EXCLUSIVE)
-		return (reply) {LEASE_UPGRADE, 0, 0};
+		return answer(LEASE_UPGRADE, 0, 0);
 	if (mode != q->mode && (mode == LEASE_PERMIT || q->mode == LEASE_PERMIT))
-		return (reply) {LEASE_MIXED, 0, 0};
-	if (mode == LEASE_PERMIT && holds_of(list, 0) >= q->limit)
+		return answer(LEASE_MIXED, 0, 0);
+	if (last->kind != q->kind)
+		return answer(LEASE_MIXED_KINDS, 0, 0);
+	if (mode == LEASE_PERMIT && !repeated)
 	{
-		if (!repeated)
-			return (reply) {LEASE_BUSY, 0, 0};
-		seen_replay_at_limit++;
+		/* One more permit is one more customer. */
+		if (q->behind || !model_room(q))
+			return model_busy(q);
+		for (int g = 0; g < guard_count[q->name]; g++)
+			if (guards[q->name][g].token == token &&
+				guards[q->name][g].holds >= q->limit)
+				seen_own_guarded_permits++;
 	}
+	if (mode == LEASE_PERMIT && repeated && holds_of(list, 0) >= q->limit)
+		seen_replay_at_limit++;
 	if (!repeated && holds_of(list, token) == LEASE_VERSION_MAX)
-		return (reply) {LEASE_TOO_MANY_HOLDS, 0, 0};
+		return answer(LEASE_TOO_MANY_HOLDS, 0, 0);
 	if (mode != q->mode)
 		seen_shared_by_exclusive++;
+	if (q->behind)
+		seen_queue_passed++;
 
 	/* All holds of a lease end at the same time: the latest promised. */
 	for (int i = 0; i < list->length; i++)
@@ -313,12 +534,37 @@ model_acquire_again(const question *q, uint64_t token)
 			later = true;
 		}
 	if (repeated)
-		return (reply) {LEASE_REPLAYED, token, later ? 1 : 0};
+		return answer(LEASE_REPLAYED, token, later ? 1 : 0);
 	list->at[list->length] = *newest_of(list, token);
 	list->at[list->length].id = q->id;
 	list->at[list->length].times = 1;
 	list->length++;
-	return (reply) {LEASE_REENTERED, token, 1};
+	return answer(LEASE_REENTERED, token, 1);
+}
+
+/*
+ * Clear away what is over and not paused; if the asker gets the name, also what
+ * is paused and its own.  Returns how many leases that was.
+ */
+static int
+model_clear(const question *q)
+{
+	hold_list  *list = &dead[q->name];
+	int			before = leases_of(list);
+
+	for (int i = list->length - 1; i >= 0; i--)
+	{
+		const hold *h = &list->at[i];
+
+		if (h->left)
+			seen_left_cleared++;
+		if (!is_paused(q, h) || (q->op == LEASE_ACQUIRE &&
+								 is_asker(q, h->owner, h->principal)))
+			take_out(list, i);
+	}
+	if (list->length > 0 && q->op == LEASE_ACQUIRE)
+		seen_shared_delay++;
+	return before - leases_of(list);
 }
 
 static reply
@@ -326,45 +572,41 @@ model_acquire(const question *q)
 {
 	hold_list  *list = &live[q->name];
 	uint64_t	token = lease_meant(q);
+	bool		room;
 	int			cleared;
 
 	if (token != 0)
 		return model_acquire_again(q, token);
 
-	/* Nobody's but others' are left: look for one that is in the way. */
-	for (int i = 0; i < list->length; i++)
-		switch (q->mode)
-		{
-			case LEASE_EXCLUSIVE:
-				return (reply) {LEASE_BUSY, 0, 0};
-			case LEASE_SHARED:
-				if (list->at[i].mode != LEASE_SHARED)
-					return (reply) {LEASE_BUSY, 0, 0};
-				break;
-			case LEASE_PERMIT:
-				if (list->at[i].mode != LEASE_PERMIT)
-					return (reply) {LEASE_BUSY, 0, 0};
-				break;
-		}
-	if (q->mode == LEASE_PERMIT && holds_of(list, 0) >= q->limit)
-		return (reply) {LEASE_BUSY, 0, 0};
+	room = model_room(q);
+	if (room && q->behind)
+		seen_queue_alone++;
+	if (!room || q->behind)
+		return model_busy(q);
 	if (q->next_token < 1 || q->next_token > LEASE_TOKEN_MAX)
-		return (reply) {LEASE_NO_TOKENS, 0, 0};
+		return answer(LEASE_NO_TOKENS, 0, 0);
 
-	cleared = leases_of(&dead[q->name]);
+	for (int i = 0; i < dead[q->name].length; i++)
+		if (dead[q->name].at[i].left && delay_us > 0 &&
+			dead[q->name].at[i].until_us + delay_us > now_us &&
+			!is_asker(q, dead[q->name].at[i].owner,
+					  dead[q->name].at[i].principal))
+			seen_left_taken++;
+	cleared = model_clear(q);
 	if (cleared > 0)
 		seen_over_cleared++;
-	dead[q->name].length = 0;
 	list->at[list->length++] = (hold) {
 		.owner = q->owner,
 		.principal = q->principal,
 		.mode = q->mode,
+		.kind = q->kind,
+		.bound = q->kind != LEASE_PLAIN,
 		.id = q->id,
 		.token = q->next_token,
 		.until_us = now_us + q->ttl_us,
 		.times = 1,
 	};
-	return (reply) {LEASE_GRANTED, q->next_token, cleared + 1};
+	return answer(LEASE_GRANTED, q->next_token, cleared + 1);
 }
 
 /* Say that nothing was done, and whether somebody holds the name. */
@@ -372,10 +614,10 @@ static reply
 model_nothing_done(const question *q)
 {
 	if (live[q->name].length > 0)
-		return (reply) {LEASE_NOT_YOURS, 0, 0};
+		return answer(LEASE_NOT_YOURS, 0, 0);
 	if (dead[q->name].length > 0)
 		seen_over_kept++;
-	return (reply) {LEASE_NOT_HELD, 0, 0};
+	return answer(LEASE_NOT_HELD, 0, 0);
 }
 
 static reply
@@ -393,7 +635,7 @@ model_renew(const question *q)
 				seen_renewed_sooner++;
 			list->at[i].until_us = now_us + q->ttl_us;
 		}
-	return (reply) {LEASE_RENEWED, token, 1};
+	return answer(LEASE_RENEWED, token, 1);
 }
 
 /*
@@ -418,34 +660,47 @@ model_release(const question *q)
 					take_out(list, i);
 				break;
 			}
-	return (reply) {LEASE_RELEASED, token, 1};
+	return answer(LEASE_RELEASED, token, 1);
 }
 
+/* Evict what is live, and what is paused: that cuts the pause short. */
 static reply
 model_evict(const question *q)
 {
-	hold_list  *list = &live[q->name];
-	int			before = leases_of(list);
-	int			evicted;
+	hold_list  *lists[2] = {&live[q->name], &dead[q->name]};
+	bool		paused = false;
+	int			evicted = 0;
 
-	for (int i = list->length - 1; i >= 0; i--)
-		if (q->owner < 0 || list->at[i].owner == q->owner)
-			take_out(list, i);
-	evicted = before - leases_of(list);
-	if (evicted == 0)
-		return model_nothing_done(q);
-	return (reply) {LEASE_RELEASED, 0, evicted};
+	for (int k = 0; k < 2; k++)
+	{
+		int			before = leases_of(lists[k]);
+
+		for (int i = lists[k]->length - 1; i >= 0; i--)
+		{
+			const hold *h = &lists[k]->at[i];
+
+			if (k == 1 && !is_paused(q, h))
+				continue;
+			if (q->owner < 0 || h->owner == q->owner)
+				take_out(lists[k], i);
+			else if (k == 1)
+				paused = true;
+		}
+		evicted += before - leases_of(lists[k]);
+		if (k == 1 && before > leases_of(lists[k]))
+			seen_delay_evicted++;
+	}
+	if (evicted > 0)
+		return answer(LEASE_RELEASED, 0, evicted);
+	return paused ? answer(LEASE_NOT_YOURS, 0, 0) : model_nothing_done(q);
 }
 
 static reply
 model_reap(const question *q)
 {
-	int			reaped = leases_of(&dead[q->name]);
+	int			reaped = model_clear(q);
 
-	dead[q->name].length = 0;
-	if (reaped == 0)
-		return (reply) {LEASE_NOT_HELD, 0, 0};
-	return (reply) {LEASE_RELEASED, 0, reaped};
+	return answer(reaped == 0 ? LEASE_NOT_HELD : LEASE_RELEASED, 0, reaped);
 }
 
 static reply
@@ -488,23 +743,26 @@ fail(const question *q, const char *what)
 	printf("FAILED at step %" PRIu64 ": %s\n"
 		   "  replay with: lease_model -s %" PRIu64 " -n %" PRIu64 "\n",
 		   step, what, seed, step);
-	printf("  %s name %d owner %d principal %d mode %s limit %" PRIu32
-		   " id %d ttl %" PRId64 " token %" PRIu64 " next %" PRIu64
-		   " at %" PRId64 "\n",
+	printf("  %s name %d owner %d principal %d mode %s kind %s%s limit %" PRIu32
+		   " id %d ttl %" PRId64 " delay %" PRId64 " token %" PRIu64
+		   " next %" PRIu64 " at %" PRId64 "\n",
 		   op_name[q->op], q->name, q->owner, q->principal,
-		   mode_name[q->mode], q->limit, q->id, q->ttl_us, q->token,
-		   q->next_token, now_us);
+		   mode_name[q->mode], kind_name[q->kind], q->behind ? " behind" : "",
+		   q->limit, q->id, q->ttl_us, q->delay_us, q->token, q->next_token,
+		   now_us);
 	for (int i = 0; i < rows[q->name]; i++)
 	{
 		const row  *r = &table[q->name][i];
 
 		printf("  table: owner '%.*s' (%zu) principal %d %s version %" PRIu32
-			   " token %" PRIu64 " until %" PRId64 " id length %zu\n",
+			   " token %" PRIu64 " until %" PRId64
+			   " id length %zu %s life %d\n",
 			   (int) r->holder.owner.length, r->holder.owner.data,
 			   r->holder.owner.length, r->principal,
 			   mode_name[r->holder.mode], r->holder.version,
 			   r->holder.token, r->holder.deadline_us,
-			   r->holder.request.length);
+			   r->holder.request.length, kind_name[r->holder.kind],
+			   (int) r->holder.life);
 	}
 	for (int pass = 0; pass < 2; pass++)
 	{
@@ -512,12 +770,21 @@ fail(const question *q, const char *what)
 
 		for (int i = 0; i < list->length; i++)
 			printf("  model, %s: owner %d principal %d %s times %" PRIu32
-				   " token %" PRIu64 " until %" PRId64 " id %d\n",
+				   " token %" PRIu64 " until %" PRId64 " id %d %s%s%s\n",
 				   pass == 0 ? "live" : "over", list->at[i].owner,
 				   list->at[i].principal, mode_name[list->at[i].mode],
 				   list->at[i].times, list->at[i].token,
-				   list->at[i].until_us, list->at[i].id);
+				   list->at[i].until_us, list->at[i].id,
+				   kind_name[list->at[i].kind],
+				   list->at[i].bound ? " bound" : "",
+				   list->at[i].left ? " left" : "");
 	}
+	for (int g = 0; g < guard_count[q->name]; g++)
+		printf("  guard: owner %d principal %d %s token %" PRIu64
+			   " holds %" PRIu32 "\n", guards[q->name][g].owner,
+			   guards[q->name][g].principal,
+			   mode_name[guards[q->name][g].mode],
+			   guards[q->name][g].token, guards[q->name][g].holds);
 	exit(1);
 }
 
@@ -537,7 +804,10 @@ request_of(const question *q)
 	lease_request request = {
 		.op = q->op,
 		.mode = q->mode,
+		.kind = q->kind,
+		.behind = q->behind,
 		.limit = q->limit,
+		.delay_us = q->delay_us,
 		.ttl_us = q->ttl_us,
 		.token = q->token,
 		.next_token = q->next_token,
@@ -569,29 +839,83 @@ stir(int name)
 	}
 }
 
-/* Apply a request to some rows, check the call, and drop what has ended. */
-static lease_result
-table_apply(const question *q, const lease_request *request, int from, int n)
+/* Find the row with a token; NULL if there is none. */
+static row *
+row_of(int name, uint64_t token)
 {
-	lease_holder before[HOLDERS_MAX + 1];
+	for (int i = 0; i < rows[name]; i++)
+		if (table[name][i].holder.token == token)
+			return &table[name][i];
+	return NULL;
+}
+
+/* Make the holder that stands for a guard whose row is gone. */
+static lease_holder
+pinned_holder(const question *q, const guard *it)
+{
+	return (lease_holder) {
+		.owner = {owner_bytes[0][it->owner], owner_length[it->owner]},
+		.mode = it->mode,
+		.kind = it->kind,
+		.life = LEASE_PINNED,
+		.standing = standing_of(q->principal, it->principal),
+		/* of no account, whatever an engine fills in */
+		.version = (uint32_t) below(4),
+		.guarded = it->holds,
+		.token = it->token,
+		.deadline_us = one_in(2) ? now_us : INT64_MIN,
+	};
+}
+
+/*
+ * Apply a request to some rows, check the call, and drop what has ended.
+ * Guards without a row go with it when the request is about the whole name,
+ * somewhere among the rows.
+ */
+static lease_result
+table_apply(const question *q, const lease_request *request, int from, int n,
+			bool whole)
+{
+	lease_holder before[HOLDERS_MAX + GUARDS_MAX + 1];
+	int			row_at[HOLDERS_MAX + GUARDS_MAX + 1];	/* -1: none */
 	lease_holder *holders;
 	lease_result result;
 	const char *fault;
 	row		   *r = &table[q->name][from];
 	int			kept = 0;
+	int			count = 0;
 
-	/* Of exactly the promised size, so that the sanitizer sees its end. */
-	holders = malloc(sizeof(lease_holder) * (size_t) (n + 1));
-	if (holders == NULL)
-		abort();
 	for (int i = 0; i < n; i++)
 	{
-		holders[i] = r[i].holder;
-		holders[i].standing = standing_of(q->principal, r[i].principal);
-		before[i] = holders[i];
+		before[count] = r[i].holder;
+		before[count].standing = standing_of(q->principal, r[i].principal);
+		before[count].guarded = 0;
+		for (int g = 0; g < guard_count[q->name]; g++)
+			if (guards[q->name][g].token == r[i].holder.token)
+				before[count].guarded = guards[q->name][g].holds;
+		row_at[count++] = i;
 	}
-	result = lease_apply(request, holders, (size_t) n, now_us);
-	fault = lease_step_fault(request, before, (size_t) n, holders, &result,
+	for (int g = 0; whole && g < guard_count[q->name]; g++)
+		if (row_of(q->name, guards[q->name][g].token) == NULL)
+		{
+			int			at = below(count + 1);
+
+			memmove(&before[at + 1], &before[at],
+					sizeof(lease_holder) * (size_t) (count - at));
+			memmove(&row_at[at + 1], &row_at[at],
+					sizeof(int) * (size_t) (count - at));
+			before[at] = pinned_holder(q, &guards[q->name][g]);
+			row_at[at] = -1;
+			count++;
+		}
+
+	/* Of exactly the promised size, so that the sanitizer sees its end. */
+	holders = malloc(sizeof(lease_holder) * (size_t) (count + 1));
+	if (holders == NULL)
+		abort();
+	memcpy(holders, before, sizeof(lease_holder) * (size_t) count);
+	result = lease_apply(request, holders, (size_t) count, now_us);
+	fault = lease_step_fault(request, before, (size_t) count, holders, &result,
 							 now_us);
 	if (fault != NULL)
 		fail(q, fault);
@@ -601,19 +925,20 @@ table_apply(const question *q, const lease_request *request, int from, int n)
 		if (rows[q->name] >= HOLDERS_MAX)
 			fail(q, "more holders than there can be");
 		r[n].principal = q->principal;
+		row_at[count] = n;
 		rows[q->name]++;
+		n++;
 	}
 	for (int i = 0; i < (int) result.count; i++)
-		if (change_keeps(holders[i].change))
+		if (row_at[i] >= 0 && change_keeps(holders[i].change))
 		{
 			r[kept].holder = holders[i];
-			r[kept].principal = r[i].principal;
+			r[kept].principal = r[row_at[i]].principal;
 			kept++;
 		}
-	memmove(&r[kept], &r[result.count],
-			sizeof(row) * (size_t) (rows[q->name] - from -
-									(int) result.count));
-	rows[q->name] -= (int) result.count - kept;
+	memmove(&r[kept], &r[n],
+			sizeof(row) * (size_t) (rows[q->name] - from - n));
+	rows[q->name] -= n - kept;
 	free(holders);
 	return result;
 }
@@ -639,6 +964,11 @@ row_fault(const row *r, hold_list *list)
 		return "the request id differs";
 	if (r->holder.mode != last->mode)
 		return "the mode differs";
+	if (r->holder.kind != last->kind)
+		return "the kind differs";
+	if (r->holder.life != (last->bound ? LEASE_BOUND :
+						   last->left ? LEASE_LEFT : LEASE_TIMED))
+		return "the life differs";
 	if (r->holder.deadline_us != last->until_us)
 		return "the deadline differs";
 	if (r->holder.version != holds_of(list, last->token))
@@ -684,12 +1014,102 @@ begin_world(void)
 	};
 
 	for (int name = 0; name < NAMES; name++)
-		rows[name] = live[name].length = dead[name].length = 0;
+		rows[name] = live[name].length = dead[name].length =
+			guard_count[name] = 0;
 	for (int a = 0; a < PRINCIPALS; a++)
 		for (int b = 0; b < PRINCIPALS; b++)
 			acts_for[a][b] = one_in(2);
 	last_token = tokens[below(3)];
 	now_us = times[below(5)];
+	delay_us = 0;
+}
+
+/* Set the lock delay, as an operator may at any time. */
+static void
+change_delay(void)
+{
+	static const int64_t delays[] = {0, 0, 3, 10, 30};
+
+	delay_us = one_in(20) ? LEASE_TTL_MAX_US - below(2) : delays[below(5)];
+}
+
+/* Let the clock go on for both sides. */
+static void
+pass_time(int64_t us)
+{
+	model_clock(us);
+	for (int name = 0; name < NAMES; name++)
+		for (int i = 0; i < rows[name]; i++)
+		{
+			lease_holder *h = &table[name][i].holder;
+
+			if (h->life == LEASE_BOUND && h->deadline_us <= now_us)
+				h->deadline_us = now_us + 1;
+		}
+}
+
+/*
+ * End what a lease is bound to.  A transaction takes its lease with it; the
+ * lease of a session that is lost is over now or, after a restart, in a while.
+ */
+static void
+unbind(int name)
+{
+	hold_list  *list = &live[name];
+	uint64_t	token;
+	row		   *r;
+	int64_t		until_us = now_us + (one_in(2) ? 0 : 1 + below(5));
+	bool		left;
+
+	if (list->length == 0 || !list->at[0].bound)
+		return;
+	token = list->at[0].token;
+	left = list->at[0].kind == LEASE_TRANSACTION;
+	if (left)
+		until_us = now_us;
+	for (int i = 0; i < list->length; i++)
+		if (list->at[i].token == token)
+		{
+			list->at[i].bound = false;
+			list->at[i].left = left;
+			list->at[i].until_us = until_us;
+		}
+	model_sort();
+	r = row_of(name, token);
+	r->holder.life = left ? LEASE_LEFT : LEASE_TIMED;
+	r->holder.deadline_us = until_us;
+}
+
+/* Guard a lease with all its holds, as its holder may; or let a guard go. */
+static void
+change_guards(int name)
+{
+	int			n = guard_count[name];
+	const hold *h;
+
+	if (n > 0 && one_in(2))
+	{
+		guards[name][below(n)] = guards[name][n - 1];
+		guard_count[name]--;
+		return;
+	}
+	if (live[name].length == 0)
+		return;
+	h = &live[name].at[below(live[name].length)];
+	/* A guard of a bundle would keep a semaphore full for as long as it is. */
+	if (n == GUARDS_MAX || holds_of(&live[name], h->token) > HOLDS_MAX)
+		return;
+	for (int g = 0; g < n; g++)
+		if (guards[name][g].token == h->token)
+			return;
+	guards[name][guard_count[name]++] = (guard) {
+		.owner = h->owner,
+		.principal = h->principal,
+		.mode = h->mode,
+		.kind = h->kind,
+		.token = h->token,
+		.holds = (uint32_t) holds_of(&live[name], h->token),
+	};
 }
 
 /* Give a free name to somebody who has almost too many holds already. */
@@ -702,11 +1122,14 @@ place_bundle(int name)
 	h.owner = below(OWNERS);
 	h.principal = below(PRINCIPALS);
 	h.mode = (lease_mode) (LEASE_MODE_FIRST + below(3));
+	h.kind = (lease_kind) (LEASE_KIND_FIRST + below(3));
+	h.bound = h.kind != LEASE_PLAIN;
 	h.id = below(IDS);
 	h.token = last_token + 1;
 	h.until_us = now_us + 1 + below(200);
 	h.times = LEASE_VERSION_MAX - (uint32_t) below(3);
-	if (live[name].length > 0 || dead[name].length >= HOLDS_MAX / 2 ||
+	if (live[name].length > 0 || guard_count[name] > 0 ||
+		dead[name].length >= HOLDS_MAX / 2 ||
 		rows[name] >= HOLDERS_MAX / 2 || h.token > LEASE_TOKEN_MAX)
 		return;
 	last_token = h.token;
@@ -717,6 +1140,8 @@ place_bundle(int name)
 		.owner = {owner_bytes[0][h.owner], owner_length[h.owner]},
 		.request = {id_bytes[0][h.id], id_length[h.id]},
 		.mode = h.mode,
+		.kind = h.kind,
+		.life = h.bound ? LEASE_BOUND : LEASE_TIMED,
 		.version = h.times,
 		.token = h.token,
 		.deadline_us = h.until_us,
@@ -790,6 +1215,10 @@ choose_question(void)
 	q.owner = below(OWNERS);
 	q.principal = below(PRINCIPALS);
 	q.mode = (lease_mode) (LEASE_MODE_FIRST + below(3));
+	q.kind = one_in(2) ? LEASE_PLAIN :
+		(lease_kind) (LEASE_KIND_FIRST + below(3));
+	q.behind = one_in(10);
+	q.delay_us = delay_us;
 	q.limit = one_in(8) ? LEASE_VERSION_MAX : 1 + (uint32_t) below(5);
 	q.id = one_in(2) ? 0 : below(IDS);
 	q.ttl_us = one_in(500) ? LEASE_TTL_MAX_US : 1 + below(20);
@@ -805,12 +1234,34 @@ choose_question(void)
 
 		if (!one_in(4))
 			q.mode = h->mode;
+		if (!one_in(6))
+			q.kind = h->kind;
 		if (one_in(2))
 			q.owner = h->owner;
 		if (one_in(2))
 			q.principal = h->principal;
 		if (one_in(3))
 			q.id = newest_of(&live[q.name], h->token)->id;
+	}
+	/* Or somebody who was there, to whom guards and delays are no hindrance. */
+	else if (guard_count[q.name] > 0 && one_in(2))
+	{
+		const guard *it = &guards[q.name][below(guard_count[q.name])];
+
+		if (one_in(2))
+			q.mode = it->mode;
+		q.owner = it->owner;
+		q.principal = it->principal;
+	}
+	else if (dead[q.name].length > 0 && one_in(2))
+	{
+		const hold *h = &dead[q.name].at[below(dead[q.name].length)];
+
+		q.mode = h->mode;
+		if (one_in(2))
+			q.owner = h->owner;
+		if (one_in(2))
+			q.principal = h->principal;
 	}
 	if (live[q.name].length >= HOLDS_MAX - 1 ||
 		dead[q.name].length + live[q.name].length >= HOLDS_MAX - 1)
@@ -834,7 +1285,7 @@ ask(const question *q)
 	reply		expected;
 
 	stir(q->name);
-	result = table_apply(q, &request, 0, rows[q->name]);
+	result = table_apply(q, &request, 0, rows[q->name], true);
 	expected = model_apply(q);
 	if (result.outcome != expected.outcome)
 	{
@@ -844,6 +1295,12 @@ ask(const question *q)
 	}
 	if (result.token != expected.token)
 		fail(q, "the token differs");
+	if (result.retry_us != expected.retry_us)
+	{
+		printf("retry: %" PRId64 ", by the model: %" PRId64 "\n",
+			   result.retry_us, expected.retry_us);
+		fail(q, "the time to come back differs");
+	}
 	if ((int) result.changed != expected.changed)
 		fail(q, "the number of changes differs");
 	compare(q);
@@ -883,7 +1340,8 @@ ask_everywhere(question q)
 		{
 			int			before = rows[q.name];
 
-			changed += (int) table_apply(&q, &request, i, 1).changed;
+			changed += (int) table_apply(&q, &request, i, 1,
+											false).changed;
 			if (rows[q.name] == before)
 				i++;
 		}
@@ -933,6 +1391,24 @@ report_coverage(void)
 		{"renewals to a sooner deadline", seen_renewed_sooner},
 		{"permits refused below what others had taken", seen_limits_differ},
 		{"walks that changed several leases, one by one", seen_everywhere},
+		{"refusals for the queue alone", seen_queue_alone},
+		{"re-entries and repetitions that passed a queue", seen_queue_passed},
+		{"refusals for a guard alone", seen_kept_by_guard},
+		{"refusals for a guard without a row", seen_kept_by_pin},
+		{"permits refused for guarded ones", seen_guarded_permits},
+		{"grants past the requester's own guard", seen_own_guard},
+		{"more permits below the own guard's number", seen_own_guarded_permits},
+		{"shared grants past another's guard", seen_shared_guard},
+		{"refusals for the lock delay alone", seen_kept_by_delay},
+		{"grants past the requester's own lock delay", seen_own_delay},
+		{"grants that left others' rows to the lock delay", seen_shared_delay},
+		{"evictions that cut the lock delay short", seen_delay_evicted},
+		{"rows of ended transactions cleared away", seen_left_cleared},
+		{"grants over another's ended transaction, with a delay",
+		seen_left_taken},
+		{"refusals that only an event can end", seen_retry_never},
+		{"refusals that a lock delay ends", seen_retry_delayed},
+		{"refusals that a deadline ends", seen_retry_deadline},
 	};
 	bool		complete = true;
 
@@ -1001,7 +1477,13 @@ main(int argc, char **argv)
 		if (one_in(last_token >= LEASE_TOKEN_MAX ? 50 : 5000))
 			begin_world();
 		if (one_in(4))
-			model_clock(one_in(20) ? below(60) : below(5));
+			pass_time(one_in(20) ? below(60) : below(5));
+		if (one_in(100))
+			change_delay();
+		if (one_in(15))
+			unbind(below(NAMES));
+		if (one_in(10))
+			change_guards(below(NAMES));
 		if (one_in(200))
 			place_bundle(below(NAMES));
 		if (one_in(100))

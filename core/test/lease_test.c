@@ -4,8 +4,9 @@
  *
  * Every test plays with the holders of one name, kept in the array "name".
  * apply() stands in for an engine: it calls lease_apply() on the array, checks
- * what must be true of any call, then removes what has ended.  Tests that look
- * at the marks themselves call lease_apply() directly.
+ * what must be true of any call, then removes what has ended, but for a guard
+ * that it leaves behind.  Tests that look at the marks themselves call
+ * lease_apply() directly.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -30,6 +31,9 @@ static size_t count;
 static int64_t now_us;
 static uint64_t last_token;
 
+/* The lock delay that the engine passes with its requests. */
+static int64_t delay_us;
+
 /* What the latest apply() answered. */
 static lease_result answer;
 
@@ -41,6 +45,7 @@ set_up(void **state)
 	count = 0;
 	now_us = 1000;
 	last_token = 100;
+	delay_us = 0;
 	return 0;
 }
 
@@ -53,7 +58,10 @@ assert_same_holders(const lease_holder *a, const lease_holder *b, size_t n)
 		assert_true(bytes_equal(a[i].owner, b[i].owner));
 		assert_true(bytes_equal(a[i].request, b[i].request));
 		assert_int_equal(a[i].mode, b[i].mode);
+		assert_int_equal(a[i].kind, b[i].kind);
+		assert_int_equal(a[i].life, b[i].life);
 		assert_int_equal(a[i].standing, b[i].standing);
+		assert_int_equal(a[i].guarded, b[i].guarded);
 		assert_int_equal(a[i].version, b[i].version);
 		assert_int_equal(a[i].token, b[i].token);
 		assert_int_equal(a[i].deadline_us, b[i].deadline_us);
@@ -78,8 +86,16 @@ apply(lease_request request)
 		assert_same_holders(before, name, count);
 
 	for (size_t i = 0; i < answer.count; i++)
-		if (change_keeps(name[i].change))
-			name[kept++] = name[i];
+	{
+		if (!change_keeps(name[i].change))
+		{
+			if (name[i].guarded == 0)
+				continue;
+			name[i].life = LEASE_PINNED;
+			name[i].deadline_us = now_us;
+		}
+		name[kept++] = name[i];
+	}
 	count = kept;
 	if (answer.outcome == LEASE_GRANTED)
 		last_token = answer.token;
@@ -95,7 +111,9 @@ acquire_request(lease_bytes owner, lease_mode mode, uint32_t limit,
 		.op = LEASE_ACQUIRE,
 		.owner = owner,
 		.mode = mode,
+		.kind = LEASE_PLAIN,
 		.limit = limit,
+		.delay_us = delay_us,
 		.ttl_us = ttl_us,
 		.request = id,
 		.next_token = last_token + 1,
@@ -139,6 +157,30 @@ permit_id(const char *owner, uint32_t limit, int64_t ttl_us, lease_bytes id)
 								 LEASE_PERMIT, limit, ttl_us, id));
 }
 
+/* Acquire as a session or a transaction does, or as neither. */
+static lease_outcome
+acquire_kind(const char *owner, lease_mode mode, lease_kind kind,
+			 lease_bytes id)
+{
+	lease_bytes bytes = {owner, strlen(owner)};
+	lease_request request = acquire_request(bytes, mode, 5, 10, id);
+
+	request.kind = kind;
+	return apply(request);
+}
+
+/* Acquire while somebody else waits for the name. */
+static lease_outcome
+acquire_behind(const char *owner, lease_mode mode, uint32_t limit,
+			   lease_bytes id)
+{
+	lease_bytes bytes = {owner, strlen(owner)};
+	lease_request request = acquire_request(bytes, mode, limit, 10, id);
+
+	request.behind = true;
+	return apply(request);
+}
+
 static lease_outcome
 renew(const char *owner, int64_t ttl_us, uint64_t token)
 {
@@ -177,13 +219,14 @@ evict(const char *owner)
 	return apply((lease_request) {
 		.op = LEASE_EVICT,
 		.owner = {owner, strlen(owner)},
+		.delay_us = delay_us,
 	});
 }
 
 static lease_outcome
 reap(void)
 {
-	return apply((lease_request) {.op = LEASE_REAP});
+	return apply((lease_request) {.op = LEASE_REAP, .delay_us = delay_us});
 }
 
 /* Put a holder on the name that no request of the test has made. */
@@ -197,12 +240,46 @@ place(const char *owner, lease_mode mode, lease_standing standing,
 	*h = (lease_holder) {
 		.owner = {owner, strlen(owner)},
 		.mode = mode,
+		.kind = LEASE_PLAIN,
 		.standing = standing,
 		.version = 1,
 		.token = ++last_token,
 		.deadline_us = deadline_us,
 	};
 	return h;
+}
+
+/* Put a holder on the name that lives as long as something else does. */
+static lease_holder *
+place_bound(const char *owner, lease_mode mode, lease_kind kind)
+{
+	lease_holder *h = place(owner, mode, LEASE_SELF, INT64_MAX);
+
+	h->kind = kind;
+	h->life = LEASE_BOUND;
+	return h;
+}
+
+/* Put on the name what is left of a guarded holder: some guarded holds. */
+static lease_holder *
+place_pinned(const char *owner, lease_mode mode, lease_standing standing,
+			 uint32_t guarded)
+{
+	lease_holder *h = place(owner, mode, standing, now_us);
+
+	h->life = LEASE_PINNED;
+	h->guarded = guarded;
+	return h;
+}
+
+/* The holder of an owner; NULL if there is none. */
+static lease_holder *
+holder_of(const char *owner)
+{
+	for (size_t i = 0; i < count; i++)
+		if (bytes_equal(name[i].owner, (lease_bytes) {owner, strlen(owner)}))
+			return &name[i];
+	return NULL;
 }
 
 /*
@@ -1362,6 +1439,848 @@ the_reaper_says_when_there_is_nothing_to_reap(void **state)
 }
 
 /*
+ * Rule 3: kinds
+ */
+
+static void
+a_lease_is_of_the_kind_that_was_asked_for(void **state)
+{
+	for (int kind = LEASE_KIND_FIRST; kind <= LEASE_KIND_LAST; kind++)
+	{
+		set_up(state);
+		assert_int_equal(acquire_kind("a", LEASE_SHARED, (lease_kind) kind,
+									  NO_BYTES), LEASE_GRANTED);
+		assert_int_equal(name[0].kind, kind);
+		assert_int_equal(name[0].life, kind == LEASE_PLAIN ?
+						 LEASE_TIMED : LEASE_BOUND);
+		assert_int_equal(name[0].guarded, 0);
+		assert_int_equal(name[0].deadline_us, now_us + 10);
+		assert_int_equal(acquire_kind("a", LEASE_SHARED, (lease_kind) kind,
+									  NO_BYTES), LEASE_REENTERED);
+		assert_int_equal(name[0].version, 2);
+	}
+}
+
+static void
+kinds_do_not_mix_in_one_holder(void **state)
+{
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		for (int has = LEASE_KIND_FIRST; has <= LEASE_KIND_LAST; has++)
+			for (int asks = LEASE_KIND_FIRST; asks <= LEASE_KIND_LAST; asks++)
+			{
+				set_up(state);
+				acquire_kind("a", (lease_mode) mode, (lease_kind) has,
+							 NO_BYTES);
+				/* apply() sees to it that a refusal changes nothing. */
+				assert_int_equal(acquire_kind("a", (lease_mode) mode,
+											  (lease_kind) asks, NO_BYTES),
+								 has == asks ?
+								 LEASE_REENTERED : LEASE_MIXED_KINDS);
+				if (has != asks)
+				{
+					assert_int_equal(answer.token, 0);
+					assert_int_equal(answer.changed, 0);
+				}
+			}
+}
+
+static void
+a_request_id_does_not_excuse_mixing_kinds(void **state)
+{
+	(void) state;
+	acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION, BYTES("id"));
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_PLAIN,
+								  BYTES("id")), LEASE_MIXED_KINDS);
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION,
+								  BYTES("id")), LEASE_REPLAYED);
+}
+
+static void
+mixing_kinds_is_misuse_whoever_waits_and_however_full(void **state)
+{
+	lease_request request;
+
+	(void) state;
+	acquire_kind("a", LEASE_PERMIT, LEASE_SESSION, NO_BYTES);
+	assert_int_equal(acquire_behind("a", LEASE_PERMIT, 1, NO_BYTES),
+					 LEASE_MIXED_KINDS);
+	request = acquire_request(BYTES("a"), LEASE_PERMIT, 1, 10, NO_BYTES);
+	assert_int_equal(apply(request), LEASE_MIXED_KINDS);
+}
+
+static void
+kinds_mix_among_holders(void **state)
+{
+	(void) state;
+	assert_int_equal(acquire_kind("a", LEASE_SHARED, LEASE_PLAIN, NO_BYTES),
+					 LEASE_GRANTED);
+	assert_int_equal(acquire_kind("b", LEASE_SHARED, LEASE_SESSION, NO_BYTES),
+					 LEASE_GRANTED);
+	assert_int_equal(acquire_kind("c", LEASE_SHARED, LEASE_TRANSACTION,
+								  NO_BYTES), LEASE_GRANTED);
+	/* A stranger's holder is another one, whatever its owner. */
+	name[0].standing = LEASE_STRANGER;
+	assert_int_equal(acquire_kind("a", LEASE_SHARED, LEASE_SESSION, NO_BYTES),
+					 LEASE_GRANTED);
+}
+
+static void
+kinds_are_judged_by_the_holder_acted_for(void **state)
+{
+	(void) state;
+	place_bound("a", LEASE_SHARED, LEASE_SESSION)->standing = LEASE_ACTS_FOR;
+	assert_int_equal(shared("a", 10), LEASE_MIXED_KINDS);
+}
+
+static void
+a_lease_that_is_over_has_no_kind_to_mix_with(void **state)
+{
+	(void) state;
+	exclusive("a", 10);
+	now_us += 10;
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION,
+								  NO_BYTES), LEASE_GRANTED);
+	assert_int_equal(count, 1);
+	name[0].life = LEASE_TIMED;
+	name[0].deadline_us = now_us;
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_TRANSACTION,
+								  NO_BYTES), LEASE_GRANTED);
+	assert_int_equal(count, 1);
+	name[0].life = LEASE_LEFT;
+	name[0].deadline_us = now_us;
+	assert_int_equal(exclusive("a", 10), LEASE_GRANTED);
+	assert_int_equal(count, 1);
+}
+
+/*
+ * Lives
+ */
+
+static void
+a_bound_holder_is_renewed_released_and_evicted_as_any(void **state)
+{
+	(void) state;
+	acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION, NO_BYTES);
+	acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION, NO_BYTES);
+	assert_int_equal(reap(), LEASE_NOT_HELD);
+	assert_int_equal(renew("a", 3, 0), LEASE_RENEWED);
+	assert_int_equal(name[0].deadline_us, now_us + 3);
+	assert_int_equal(name[0].life, LEASE_BOUND);
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(name[0].version, 1);
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(count, 0);
+	acquire_kind("a", LEASE_EXCLUSIVE, LEASE_TRANSACTION, NO_BYTES);
+	assert_int_equal(evict(""), LEASE_RELEASED);
+	assert_int_equal(count, 0);
+}
+
+static void
+a_bound_holder_outlives_any_ttl(void **state)
+{
+	(void) state;
+	place_bound("a", LEASE_EXCLUSIVE, LEASE_SESSION);
+	now_us = INT64_MAX - LEASE_TTL_MAX_US;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(reap(), LEASE_NOT_HELD);
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION,
+								  NO_BYTES), LEASE_REENTERED);
+	assert_int_equal(name[0].deadline_us, INT64_MAX);
+}
+
+/* Put the holder of a transaction that has ended on the name. */
+static lease_holder *
+place_left(const char *owner, lease_mode mode, lease_standing standing)
+{
+	lease_holder *h = place(owner, mode, standing, now_us);
+
+	h->kind = LEASE_TRANSACTION;
+	h->life = LEASE_LEFT;
+	return h;
+}
+
+static void
+the_end_of_a_transaction_counts_as_a_release(void **state)
+{
+	lease_request request;
+	lease_result result;
+
+	(void) state;
+	delay_us = 100;
+	place_left("a", LEASE_EXCLUSIVE, LEASE_STRANGER);
+	request = acquire_request(BYTES("b"), LEASE_EXCLUSIVE, 0, 10, NO_BYTES);
+	result = lease_apply(&request, name, count, now_us);
+	assert_int_equal(result.outcome, LEASE_GRANTED);
+	assert_int_equal(result.changed, 2);
+	assert_int_equal(name[0].change, LEASE_ENDED);
+
+	request = (lease_request) {.op = LEASE_REAP, .delay_us = delay_us};
+	result = lease_apply(&request, name, count, now_us);
+	assert_int_equal(result.outcome, LEASE_RELEASED);
+	assert_int_equal(result.changed, 1);
+	assert_int_equal(name[0].change, LEASE_ENDED);
+}
+
+static void
+nothing_speaks_for_a_transaction_that_has_ended(void **state)
+{
+	uint64_t	token = place_left("a", LEASE_EXCLUSIVE, LEASE_SELF)->token;
+
+	(void) state;
+	delay_us = 100;
+	assert_int_equal(renew("a", 10, token), LEASE_NOT_HELD);
+	assert_int_equal(release("a", token), LEASE_NOT_HELD);
+	assert_int_equal(drop("a", 0), LEASE_NOT_HELD);
+	assert_int_equal(evict("a"), LEASE_NOT_HELD);
+	assert_int_equal(count, 1);
+	assert_int_equal(acquire_kind("a", LEASE_EXCLUSIVE, LEASE_TRANSACTION,
+								  NO_BYTES), LEASE_GRANTED);
+	assert_true(answer.token > token);
+	assert_int_equal(count, 1);
+}
+
+static void
+a_guard_outlives_the_transaction_that_took_the_lease(void **state)
+{
+	(void) state;
+	place_left("a", LEASE_EXCLUSIVE, LEASE_SELF)->guarded = 1;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+	assert_int_equal(reap(), LEASE_RELEASED);
+	assert_int_equal(name[0].life, LEASE_PINNED);
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+}
+
+/*
+ * Rule 8: queue
+ */
+
+static void
+a_newcomer_does_not_overtake_the_queue(void **state)
+{
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+	{
+		set_up(state);
+		assert_int_equal(acquire_behind("a", (lease_mode) mode, 5, NO_BYTES),
+						 LEASE_BUSY);
+		assert_int_equal(answer.retry_us, INT64_MAX);
+		assert_int_equal(count, 0);
+	}
+	shared("a", 10);
+	assert_int_equal(acquire_behind("b", LEASE_SHARED, 0, NO_BYTES),
+					 LEASE_BUSY);
+	assert_int_equal(shared("b", 10), LEASE_GRANTED);
+}
+
+static void
+who_was_a_holder_queues_like_a_newcomer(void **state)
+{
+	(void) state;
+	exclusive_id("a", 10, BYTES("id"));
+	now_us += 10;
+	assert_int_equal(acquire_behind("a", LEASE_EXCLUSIVE, 0, BYTES("id")),
+					 LEASE_BUSY);
+	assert_int_equal(count, 1);
+}
+
+static void
+re_entry_never_queues(void **state)
+{
+	(void) state;
+	exclusive("a", 10);
+	assert_int_equal(acquire_behind("a", LEASE_EXCLUSIVE, 0, NO_BYTES),
+					 LEASE_REENTERED);
+	assert_int_equal(acquire_behind("a", LEASE_SHARED, 0, NO_BYTES),
+					 LEASE_REENTERED);
+	set_up(state);
+	shared("a", 10);
+	shared("b", 10);
+	assert_int_equal(acquire_behind("a", LEASE_SHARED, 0, NO_BYTES),
+					 LEASE_REENTERED);
+}
+
+static void
+one_more_permit_queues(void **state)
+{
+	(void) state;
+	permit_id("a", 5, 10, BYTES("id"));
+	assert_int_equal(acquire_behind("a", LEASE_PERMIT, 5, NO_BYTES),
+					 LEASE_BUSY);
+	assert_int_equal(acquire_behind("a", LEASE_PERMIT, 5, BYTES("other")),
+					 LEASE_BUSY);
+	assert_int_equal(name[0].version, 1);
+	assert_int_equal(permit("a", 5, 10), LEASE_REENTERED);
+}
+
+static void
+a_repetition_never_queues(void **state)
+{
+	(void) state;
+	permit_id("a", 5, 10, BYTES("id"));
+	assert_int_equal(acquire_behind("a", LEASE_PERMIT, 1, BYTES("id")),
+					 LEASE_REPLAYED);
+	set_up(state);
+	exclusive_id("a", 10, BYTES("id"));
+	assert_int_equal(acquire_behind("a", LEASE_EXCLUSIVE, 0, BYTES("id")),
+					 LEASE_REPLAYED);
+}
+
+static void
+misuse_does_not_queue(void **state)
+{
+	(void) state;
+	shared("a", 10);
+	assert_int_equal(acquire_behind("a", LEASE_EXCLUSIVE, 0, NO_BYTES),
+					 LEASE_UPGRADE);
+	assert_int_equal(acquire_behind("a", LEASE_PERMIT, 5, NO_BYTES),
+					 LEASE_MIXED);
+}
+
+static void
+the_queue_is_nothing_to_renewal_and_release(void **state)
+{
+	lease_request request = {
+		.owner = BYTES("a"), .behind = true, .ttl_us = 20
+	};
+
+	(void) state;
+	exclusive("a", 10);
+	request.op = LEASE_RENEW;
+	assert_int_equal(apply(request), LEASE_RENEWED);
+	request.op = LEASE_RELEASE;
+	assert_int_equal(apply(request), LEASE_RELEASED);
+}
+
+/*
+ * Rule 11: guard
+ */
+
+static void
+a_guard_keeps_strangers_out_after_the_deadline(void **state)
+{
+	(void) state;
+	exclusive("a", 10);
+	name[0].guarded = 1;
+	now_us += 1000;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(shared("b", 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 9, 10), LEASE_BUSY);
+	name[0].guarded = 0;
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+}
+
+static void
+a_guard_does_not_make_a_lease_live(void **state)
+{
+	uint64_t	token;
+
+	(void) state;
+	exclusive("a", 10);
+	token = answer.token;
+	name[0].guarded = 1;
+	now_us += 10;
+	assert_int_equal(renew("a", 10, token), LEASE_NOT_HELD);
+	assert_int_equal(release("a", token), LEASE_NOT_HELD);
+	assert_int_equal(evict(""), LEASE_NOT_HELD);
+	assert_int_equal(renew("b", 10, 0), LEASE_NOT_HELD);
+}
+
+static void
+a_guard_keeps_strangers_out_after_release_eviction_and_reaping(void **state)
+{
+	for (int end = 0; end < 4; end++)
+	{
+		set_up(state);
+		delay_us = end == 3 ? 100 : 0;
+		exclusive("a", 10);
+		name[0].guarded = 1;
+		if (end == 0)
+			assert_int_equal(release("a", 0), LEASE_RELEASED);
+		else if (end == 1)
+			assert_int_equal(evict(""), LEASE_RELEASED);
+		else
+		{
+			now_us += 10 + delay_us;
+			assert_int_equal(reap(), LEASE_RELEASED);
+		}
+		assert_int_equal(count, 1);
+		assert_int_equal(name[0].life, LEASE_PINNED);
+		assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+		assert_int_equal(shared("b", 10), LEASE_BUSY);
+		assert_int_equal(permit("b", 9, 10), LEASE_BUSY);
+		/* Nothing is held, though. */
+		assert_int_equal(renew("a", 10, 0), LEASE_NOT_HELD);
+	}
+}
+
+static void
+a_guard_does_not_keep_its_own_holder_out(void **state)
+{
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		for (int acts = 0; acts < 2; acts++)
+		{
+			lease_standing standing = acts ? LEASE_ACTS_FOR : LEASE_SELF;
+
+			set_up(state);
+			place("a", LEASE_EXCLUSIVE, standing, now_us)->guarded = 1;
+			assert_int_equal(apply(acquire_request(BYTES("a"),
+												   (lease_mode) mode, 1, 10,
+												   NO_BYTES)), LEASE_GRANTED);
+			/* The guard is still there for the others. */
+			assert_int_equal(count, 2);
+			assert_int_equal(name[0].life, LEASE_PINNED);
+			assert_int_equal(shared("b", 10), LEASE_BUSY);
+			assert_int_equal(drop("a", 0), LEASE_RELEASED);
+			assert_int_equal(shared("b", 10), LEASE_BUSY);
+
+			set_up(state);
+			place_pinned("a", LEASE_EXCLUSIVE, standing, 1);
+			assert_int_equal(apply(acquire_request(BYTES("a"),
+												   (lease_mode) mode, 1, 10,
+												   NO_BYTES)), LEASE_GRANTED);
+			assert_int_equal(shared("b", 10), LEASE_BUSY);
+		}
+}
+
+static void
+the_guard_of_a_stranger_with_the_same_owner_keeps_out(void **state)
+{
+	(void) state;
+	place("a", LEASE_EXCLUSIVE, LEASE_STRANGER, now_us)->guarded = 1;
+	assert_int_equal(shared("a", 10), LEASE_BUSY);
+	set_up(state);
+	place_pinned("a", LEASE_EXCLUSIVE, LEASE_STRANGER, 1);
+	assert_int_equal(shared("a", 10), LEASE_BUSY);
+}
+
+static void
+a_shared_guard_does_not_keep_shared_newcomers_out(void **state)
+{
+	for (int pinned = 0; pinned < 2; pinned++)
+	{
+		set_up(state);
+		place("a", LEASE_SHARED, LEASE_STRANGER, now_us)->guarded = 1;
+		if (pinned)
+			name[0].life = LEASE_PINNED;
+		assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+		assert_int_equal(permit("b", 9, 10), LEASE_BUSY);
+		assert_int_equal(shared("b", 10), LEASE_GRANTED);
+		assert_int_equal(count, 2);
+		/* Its row is cleared away, if there was one; the guard stays. */
+		assert_int_equal(name[0].change, pinned ?
+						 LEASE_UNCHANGED : LEASE_EXPIRED);
+		assert_int_equal(name[0].life, LEASE_PINNED);
+		assert_int_equal(release("b", 0), LEASE_RELEASED);
+		assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	}
+}
+
+static void
+guarded_permits_count_though_they_are_over(void **state)
+{
+	for (int pinned = 0; pinned < 2; pinned++)
+	{
+		set_up(state);
+		place("a", LEASE_PERMIT, LEASE_STRANGER, now_us)->guarded = 2;
+		name[0].version = 7;
+		if (pinned)
+			name[0].life = LEASE_PINNED;
+		assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+		assert_int_equal(shared("b", 10), LEASE_BUSY);
+		assert_int_equal(permit("b", 2, 10), LEASE_BUSY);
+		assert_int_equal(permit("b", 3, 10), LEASE_GRANTED);
+		assert_int_equal(permit("b", 3, 10), LEASE_BUSY);
+		assert_int_equal(permit("b", 4, 10), LEASE_REENTERED);
+		assert_int_equal(permit("c", 4, 10), LEASE_BUSY);
+	}
+}
+
+static void
+a_permit_holder_counts_by_its_holds_or_its_guard(void **state)
+{
+	(void) state;
+	permit("a", 9, 10);
+	permit("a", 9, 10);
+	permit("a", 9, 10);
+	name[0].guarded = 3;
+	/* Released permits that are guarded are not free yet. */
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(name[0].version, 1);
+	assert_int_equal(permit("b", 3, 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 4, 10), LEASE_GRANTED);
+	/* Nor are those taken after the guard. */
+	set_up(state);
+	permit("a", 9, 10);
+	name[0].guarded = 1;
+	permit("a", 9, 10);
+	permit("a", 9, 10);
+	assert_int_equal(permit("b", 3, 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 4, 10), LEASE_GRANTED);
+}
+
+static void
+its_own_guard_takes_no_permit_from_a_holder(void **state)
+{
+	(void) state;
+	permit("a", 2, 10);
+	permit("a", 2, 10);
+	name[0].guarded = 2;
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	/* To wait here would be to wait for one's own transaction. */
+	assert_int_equal(permit("a", 2, 10), LEASE_REENTERED);
+	assert_int_equal(permit("a", 2, 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 2, 10), LEASE_BUSY);
+	/* The same when nothing but the guard is left. */
+	assert_int_equal(drop("a", 0), LEASE_RELEASED);
+	assert_int_equal(name[0].life, LEASE_PINNED);
+	assert_int_equal(permit("b", 2, 10), LEASE_BUSY);
+	assert_int_equal(permit("a", 2, 10), LEASE_GRANTED);
+	assert_int_equal(permit("a", 2, 10), LEASE_REENTERED);
+	assert_int_equal(permit("a", 2, 10), LEASE_BUSY);
+}
+
+static void
+sums_with_guarded_permits_do_not_wrap(void **state)
+{
+	(void) state;
+	for (int i = 0; i < 3; i++)
+		place_pinned("a", LEASE_PERMIT, LEASE_STRANGER, LEASE_VERSION_MAX);
+	assert_int_equal(permit("b", LEASE_VERSION_MAX, 10), LEASE_BUSY);
+}
+
+static void
+a_pinned_holder_never_changes(void **state)
+{
+	uint64_t	token = place_pinned("a", LEASE_SHARED, LEASE_SELF, 1)->token;
+	lease_holder was = name[0];
+
+	(void) state;
+	delay_us = 100;
+	assert_int_equal(renew("a", 10, token), LEASE_NOT_HELD);
+	assert_int_equal(release("a", token), LEASE_NOT_HELD);
+	assert_int_equal(drop("a", 0), LEASE_NOT_HELD);
+	assert_int_equal(evict("a"), LEASE_NOT_HELD);
+	assert_int_equal(evict(""), LEASE_NOT_HELD);
+	assert_int_equal(reap(), LEASE_NOT_HELD);
+	assert_int_equal(shared("b", 10), LEASE_GRANTED);
+	assert_int_equal(name[0].change, LEASE_UNCHANGED);
+	assert_int_equal(shared("a", 10), LEASE_GRANTED);
+	assert_int_equal(name[0].change, LEASE_UNCHANGED);
+	assert_int_equal(count, 3);
+	assert_int_equal(evict(""), LEASE_RELEASED);
+	assert_int_equal(answer.changed, 2);
+	assert_int_equal(count, 1);
+	assert_same_holders(&was, name, 1);
+}
+
+static void
+a_live_holder_is_guarded_without_a_difference(void **state)
+{
+	(void) state;
+	exclusive("a", 10);
+	name[0].guarded = 1;
+	assert_int_equal(exclusive("a", 20), LEASE_REENTERED);
+	assert_int_equal(renew("a", 30, 0), LEASE_RENEWED);
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(name[0].guarded, 1);
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+}
+
+/*
+ * Rule 12: lock delay
+ */
+
+static void
+the_lock_delay_keeps_strangers_out_to_its_last_microsecond(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	exclusive("a", 10);
+	now_us += 10;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(shared("b", 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 9, 10), LEASE_BUSY);
+	now_us += 4;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	now_us += 1;
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+	assert_int_equal(count, 1);
+}
+
+static void
+the_lock_delay_does_not_make_a_lease_live(void **state)
+{
+	uint64_t	token;
+
+	(void) state;
+	delay_us = 100;
+	exclusive("a", 10);
+	token = answer.token;
+	now_us += 10;
+	assert_int_equal(renew("a", 10, token), LEASE_NOT_HELD);
+	assert_int_equal(release("a", token), LEASE_NOT_HELD);
+	assert_int_equal(drop("a", 0), LEASE_NOT_HELD);
+	assert_int_equal(release("b", 0), LEASE_NOT_HELD);
+	assert_int_equal(count, 1);
+}
+
+static void
+the_lock_delay_is_nothing_to_its_own_holder(void **state)
+{
+	for (int acts = 0; acts < 2; acts++)
+		for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		{
+			set_up(state);
+			delay_us = 100;
+			place("a", LEASE_EXCLUSIVE, acts ? LEASE_ACTS_FOR : LEASE_SELF,
+				  now_us - 1);
+			assert_int_equal(apply(acquire_request(BYTES("a"),
+												   (lease_mode) mode, 1, 10,
+												   NO_BYTES)), LEASE_GRANTED);
+			assert_int_equal(answer.token, 102);
+			assert_int_equal(answer.changed, 2);
+			assert_int_equal(count, 1);
+		}
+	set_up(state);
+	delay_us = 100;
+	place("a", LEASE_EXCLUSIVE, LEASE_STRANGER, now_us - 1);
+	assert_int_equal(exclusive("a", 10), LEASE_BUSY);
+}
+
+static void
+others_rows_stay_for_the_lock_delay_when_a_name_is_granted(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	shared("a", 10);
+	shared("b", 12);
+	now_us += 14;
+	/* That of "a" is 4 over, that of "b" 2. */
+	assert_int_equal(shared("c", 10), LEASE_GRANTED);
+	assert_int_equal(count, 3);
+	now_us += 1;
+	assert_int_equal(shared("d", 10), LEASE_GRANTED);
+	assert_null(holder_of("a"));
+	assert_non_null(holder_of("b"));
+	/* The own goes at once. */
+	assert_int_equal(shared("b", 10), LEASE_GRANTED);
+	assert_int_equal(answer.changed, 2);
+	assert_int_equal(count, 3);
+}
+
+static void
+permits_count_for_the_lock_delay(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	permit("a", 9, 10);
+	permit("a", 9, 10);
+	name[0].guarded = 1;
+	now_us += 10;
+	assert_int_equal(permit("b", 2, 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 5);
+	assert_int_equal(permit("a", 1, 10), LEASE_GRANTED);
+	set_up(state);
+	delay_us = 5;
+	permit("a", 9, 10);
+	permit("a", 9, 10);
+	name[0].guarded = 1;
+	now_us += 15;
+	/* From then on the guard alone counts. */
+	assert_int_equal(permit("b", 1, 10), LEASE_BUSY);
+	assert_int_equal(permit("b", 2, 10), LEASE_GRANTED);
+}
+
+static void
+the_reaper_leaves_rows_for_the_lock_delay(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	exclusive("a", 10);
+	now_us += 14;
+	assert_int_equal(reap(), LEASE_NOT_HELD);
+	assert_int_equal(count, 1);
+	now_us += 1;
+	assert_int_equal(reap(), LEASE_RELEASED);
+	assert_int_equal(count, 0);
+	/* Not even the rows of the owner that a request happens to name. */
+	exclusive("a", 10);
+	now_us += 10;
+	assert_int_equal(apply((lease_request) {
+		.op = LEASE_REAP, .owner = BYTES("a"), .delay_us = delay_us,
+	}), LEASE_NOT_HELD);
+}
+
+static void
+eviction_cuts_the_lock_delay_short(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	shared("a", 10);
+	shared("b", 10);
+	now_us += 14;
+	assert_int_equal(evict("c"), LEASE_NOT_YOURS);
+	assert_int_equal(evict("b"), LEASE_RELEASED);
+	assert_int_equal(answer.changed, 1);
+	assert_int_equal(exclusive("c", 10), LEASE_BUSY);
+	assert_int_equal(evict(""), LEASE_RELEASED);
+	assert_int_equal(count, 0);
+	assert_int_equal(exclusive("c", 10), LEASE_GRANTED);
+	/* What is over and not delayed is the reaper's. */
+	now_us += 15;
+	assert_int_equal(evict(""), LEASE_NOT_HELD);
+	assert_int_equal(count, 1);
+}
+
+static void
+release_and_eviction_leave_no_delay(void **state)
+{
+	(void) state;
+	delay_us = 100;
+	exclusive("a", 10);
+	assert_int_equal(release("a", 0), LEASE_RELEASED);
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+	assert_int_equal(drop("b", 0), LEASE_RELEASED);
+	assert_int_equal(exclusive("a", 10), LEASE_GRANTED);
+	assert_int_equal(evict("a"), LEASE_RELEASED);
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+}
+
+static void
+the_loss_of_a_session_is_followed_by_the_delay(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	acquire_kind("a", LEASE_EXCLUSIVE, LEASE_SESSION, NO_BYTES);
+	name[0].life = LEASE_TIMED;
+	name[0].deadline_us = now_us;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 5);
+	now_us += 5;
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+}
+
+static void
+the_lock_delay_may_be_changed_at_any_time(void **state)
+{
+	(void) state;
+	exclusive("a", 10);
+	now_us += 20;
+	delay_us = 11;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	delay_us = 10;
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+}
+
+static void
+the_longest_lock_delay_fits_any_time(void **state)
+{
+	(void) state;
+	delay_us = LEASE_TTL_MAX_US;
+	now_us = INT64_MIN;
+	place("a", LEASE_EXCLUSIVE, LEASE_STRANGER, INT64_MIN);
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, INT64_MIN + LEASE_TTL_MAX_US);
+	now_us = answer.retry_us;
+	assert_int_equal(exclusive("b", 10), LEASE_GRANTED);
+	set_up(state);
+	delay_us = LEASE_TTL_MAX_US;
+	now_us = INT64_MAX - LEASE_TTL_MAX_US;
+	assert_int_equal(exclusive("a", LEASE_TTL_MAX_US), LEASE_GRANTED);
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+}
+
+/*
+ * When to come back
+ */
+
+static void
+busy_says_when_the_first_deadline_changes_something(void **state)
+{
+	(void) state;
+	shared("a", 30);
+	shared("b", 10);
+	shared("c", 20);
+	assert_int_equal(exclusive("d", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 10);
+	now_us += 10;
+	assert_int_equal(exclusive("d", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 10);
+}
+
+static void
+busy_says_when_the_lock_delay_has_gone_by(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	exclusive("a", 10);
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 15);
+	now_us += 12;
+	assert_int_equal(exclusive("b", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 3);
+}
+
+static void
+no_delay_is_waited_for_after_an_own_deadline(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	permit("a", 2, 10);
+	permit("b", 2, 100);
+	assert_int_equal(permit("a", 2, 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 10);
+	assert_int_equal(permit("c", 2, 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 15);
+	assert_int_equal(permit("b", 2, 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 15);
+}
+
+static void
+an_own_delay_is_no_time_to_come_back_at(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	shared("a", 10);
+	shared("b", 100);
+	now_us += 12;
+	assert_int_equal(exclusive("a", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 93);
+	assert_int_equal(exclusive("c", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 3);
+}
+
+static void
+who_waits_for_an_event_is_told_no_time(void **state)
+{
+	(void) state;
+	delay_us = 5;
+	place_bound("a", LEASE_SHARED, LEASE_SESSION);
+	place_bound("b", LEASE_SHARED, LEASE_TRANSACTION)->deadline_us = now_us + 1;
+	place("c", LEASE_SHARED, LEASE_STRANGER, now_us - 10)->guarded = 1;
+	place_pinned("d", LEASE_SHARED, LEASE_STRANGER, 1);
+	assert_int_equal(exclusive("e", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+	place("f", LEASE_SHARED, LEASE_STRANGER, now_us + 7);
+	assert_int_equal(exclusive("e", 10), LEASE_BUSY);
+	assert_int_equal(answer.retry_us, now_us + 12);
+}
+
+static void
+only_busy_says_when_to_come_back(void **state)
+{
+	(void) state;
+	assert_int_equal(shared("a", 10), LEASE_GRANTED);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+	assert_int_equal(exclusive("a", 10), LEASE_UPGRADE);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+	assert_int_equal(release("b", 0), LEASE_NOT_YOURS);
+	assert_int_equal(answer.retry_us, INT64_MAX);
+}
+
+/*
  * The array
  */
 
@@ -1534,6 +2453,60 @@ main(void)
 		TEST(an_evicted_holder_has_nothing_left),
 		TEST(the_reaper_ends_exactly_what_is_over),
 		TEST(the_reaper_says_when_there_is_nothing_to_reap),
+		/* rule 3: kinds */
+		TEST(a_lease_is_of_the_kind_that_was_asked_for),
+		TEST(kinds_do_not_mix_in_one_holder),
+		TEST(a_request_id_does_not_excuse_mixing_kinds),
+		TEST(mixing_kinds_is_misuse_whoever_waits_and_however_full),
+		TEST(kinds_mix_among_holders),
+		TEST(kinds_are_judged_by_the_holder_acted_for),
+		TEST(a_lease_that_is_over_has_no_kind_to_mix_with),
+		/* lives */
+		TEST(a_bound_holder_is_renewed_released_and_evicted_as_any),
+		TEST(a_bound_holder_outlives_any_ttl),
+		TEST(the_end_of_a_transaction_counts_as_a_release),
+		TEST(nothing_speaks_for_a_transaction_that_has_ended),
+		TEST(a_guard_outlives_the_transaction_that_took_the_lease),
+		/* rule 8: queue */
+		TEST(a_newcomer_does_not_overtake_the_queue),
+		TEST(who_was_a_holder_queues_like_a_newcomer),
+		TEST(re_entry_never_queues),
+		TEST(one_more_permit_queues),
+		TEST(a_repetition_never_queues),
+		TEST(misuse_does_not_queue),
+		TEST(the_queue_is_nothing_to_renewal_and_release),
+		/* rule 11: guard */
+		TEST(a_guard_keeps_strangers_out_after_the_deadline),
+		TEST(a_guard_does_not_make_a_lease_live),
+		TEST(a_guard_keeps_strangers_out_after_release_eviction_and_reaping),
+		TEST(a_guard_does_not_keep_its_own_holder_out),
+		TEST(the_guard_of_a_stranger_with_the_same_owner_keeps_out),
+		TEST(a_shared_guard_does_not_keep_shared_newcomers_out),
+		TEST(guarded_permits_count_though_they_are_over),
+		TEST(a_permit_holder_counts_by_its_holds_or_its_guard),
+		TEST(its_own_guard_takes_no_permit_from_a_holder),
+		TEST(sums_with_guarded_permits_do_not_wrap),
+		TEST(a_pinned_holder_never_changes),
+		TEST(a_live_holder_is_guarded_without_a_difference),
+		/* rule 12: lock delay */
+		TEST(the_lock_delay_keeps_strangers_out_to_its_last_microsecond),
+		TEST(the_lock_delay_does_not_make_a_lease_live),
+		TEST(the_lock_delay_is_nothing_to_its_own_holder),
+		TEST(others_rows_stay_for_the_lock_delay_when_a_name_is_granted),
+		TEST(permits_count_for_the_lock_delay),
+		TEST(the_reaper_leaves_rows_for_the_lock_delay),
+		TEST(eviction_cuts_the_lock_delay_short),
+		TEST(release_and_eviction_leave_no_delay),
+		TEST(the_loss_of_a_session_is_followed_by_the_delay),
+		TEST(the_lock_delay_may_be_changed_at_any_time),
+		TEST(the_longest_lock_delay_fits_any_time),
+		/* when to come back */
+		TEST(busy_says_when_the_first_deadline_changes_something),
+		TEST(busy_says_when_the_lock_delay_has_gone_by),
+		TEST(no_delay_is_waited_for_after_an_own_deadline),
+		TEST(an_own_delay_is_no_time_to_come_back_at),
+		TEST(who_waits_for_an_event_is_told_no_time),
+		TEST(only_busy_says_when_to_come_back),
 		/* the array */
 		TEST(holders_may_come_in_any_order),
 		TEST(holders_may_be_passed_one_at_a_time),

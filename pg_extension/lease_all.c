@@ -1,0 +1,430 @@
+/*
+ * lease_all.c
+ *	  Acquire many leases at once, all or none.
+ *
+ * All buckets concerned are locked together, in the order of the reversed
+ * hashes of their names.  In that order each bucket is one contiguous range,
+ * and a split cuts a range in two, so the order is the same for everybody
+ * whatever splits happen meanwhile: calls cannot deadlock, in whatever order
+ * they name the names.  Nobody else locks a bucket while holding another.
+ *
+ * When every name turns out to be free, all are taken before any bucket is
+ * unlocked: nobody sees a part of them.  When one is busy nothing has changed;
+ * to wait, the call watches that one name, holding nothing, and then looks at
+ * all of them again.
+ *
+ * Room is made beforehand, since that unlocks buckets.  If it does not suffice
+ * after all, the rest is tried again, and others may see a part meanwhile; if
+ * that fails, or an error strikes (a page cannot be read), what has been taken
+ * so far is given back.  A crash between two of the WAL records leaves part of
+ * the leases behind, unanswered: like any call that ended in an error.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "lease_all.h"
+#include "lease_session.h"
+#include "lease_store.h"
+#include "lease_trie.h"
+#include "lease_wait.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "utils/acl.h"
+#include "utils/memutils.h"
+
+/* How often to make room before anything is taken. */
+#define ROOM_ATTEMPTS	32
+
+/* Most bytes for which room is made in one bucket. */
+#define ROOM_MAX		4000
+
+/* One of the names. */
+typedef struct AllName
+{
+	int			index;			/* in the caller's order */
+	LeaseCall  *call;
+	Buffer		bucket;			/* InvalidBuffer: the one before has it */
+	LeaseAnswer answer;
+	bool		taken;
+} AllName;
+
+typedef struct AllCall
+{
+	AllName    *names;			/* in the order of locking */
+	int			count;
+	int			room_attempts;
+} AllCall;
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const LeaseCall *x = ((const AllName *) a)->call;
+	const LeaseCall *y = ((const AllName *) b)->call;
+	uint32		position_x = lease_hash_position(x->hash);
+	uint32		position_y = lease_hash_position(y->hash);
+
+	return position_x < position_y ? -1 : position_x > position_y;
+}
+
+/* The locked bucket of a name. */
+static Buffer
+bucket_of(const AllCall *all, int i)
+{
+	while (!BufferIsValid(all->names[i].bucket))
+		i--;
+	return all->names[i].bucket;
+}
+
+/* Lock the buckets of all names. */
+static void
+lock_all(AllCall *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		LeaseCall  *call = all->names[i].call;
+
+		all->names[i].bucket = InvalidBuffer;
+		if (i > 0 && lease_page_is_bucket_for(lease_page_special(BufferGetPage(bucket_of(all, i - 1))),
+											  call->hash))
+			continue;
+		all->names[i].bucket = i == 0 ?
+			lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_EXCLUSIVE) :
+			lease_trie_lock_more(call->rel, call->hash);
+	}
+}
+
+/* Unlock them, but one that is unlocked already or is to stay locked. */
+static void
+unlock_all(AllCall *all, Buffer except)
+{
+	for (int i = all->count - 1; i >= 0; i--)
+	{
+		Buffer		bucket = all->names[i].bucket;
+
+		if (BufferIsValid(bucket) && bucket != except)
+			UnlockReleaseBuffer(bucket);
+		all->names[i].bucket = InvalidBuffer;
+	}
+}
+
+/* Say whether an outcome gives a hold. */
+static bool
+is_granted(lease_outcome outcome)
+{
+	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
+		outcome == LEASE_REPLAYED;
+}
+
+/*
+ * Serve the queues of the names that are due, so that nobody waits for a name
+ * that is free.  False if room had to be made: all is unlocked.
+ */
+static bool
+serve_due(AllCall *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		LeaseCall  *call = all->names[i].call;
+		Buffer		bucket = bucket_of(all, i);
+
+		if (!lease_queue_is_used(call->db->database, call->hash) ||
+			lease_store_serve(call, bucket, true))
+			continue;
+		unlock_all(all, bucket);
+		lease_rows_make_room(call, bucket);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Look whether all names can be taken, changing nothing.  Returns the first
+ * that cannot, or count.  -1: the catalogs had to be asked, all is unlocked.
+ */
+static int
+find_busy(AllCall *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		AllName    *name = &all->names[i];
+		Buffer		bucket = bucket_of(all, i);
+
+		if (name->taken)
+			continue;
+		if (!lease_store_gather(name->call, bucket))
+		{
+			unlock_all(all, bucket);
+			return -1;
+		}
+		(void) lease_store_decide(name->call, bucket, &name->answer);
+		if (!is_granted(name->answer.outcome))
+			return i;
+	}
+	return all->count;
+}
+
+/* The size of the row that a call will insert, at most. */
+static Size
+row_size(const LeaseCall *call)
+{
+	return MAXALIGN(offsetof(LeaseEntry, data) + call->name.length +
+					call->request.owner.length +
+					call->request.request.length + NAMEDATALEN +
+					LEASE_ADDRESS_MAX) + sizeof(ItemIdData);
+}
+
+/*
+ * Make room in the buckets for all rows to come, as far as that is easily done.
+ * False if there was need: then all is unlocked.
+ */
+static bool
+have_room(AllCall *all)
+{
+	Size		needed = 0;
+
+	if (all->room_attempts >= ROOM_ATTEMPTS)
+		return true;
+	for (int i = 0; i < all->count; i++)
+	{
+		LeaseCall  *call = all->names[i].call;
+		Buffer		bucket = bucket_of(all, i);
+		Buffer		room;
+
+		if (BufferIsValid(all->names[i].bucket))
+			needed = 0;
+		needed += row_size(call);
+		if (needed > ROOM_MAX)
+			continue;
+		room = lease_trie_find_room(call->rel, bucket, call->hash, needed);
+		if (BufferIsValid(room))
+		{
+			if (room != bucket)
+				UnlockReleaseBuffer(room);
+			continue;
+		}
+		all->room_attempts++;
+		unlock_all(all, bucket);
+		lease_trie_make_room(call->rel, bucket, call->hash, needed);
+		return false;
+	}
+	return true;
+}
+
+/* Take all names.  False if room was missing after all: all is unlocked. */
+static bool
+take_all(AllCall *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		AllName    *name = &all->names[i];
+		Buffer		bucket = bucket_of(all, i);
+		lease_result result;
+
+		if (name->taken)
+			continue;
+
+		/* again: a name before it may have changed the bucket */
+		lease_rows_gather(name->call, bucket, NULL);
+		result = lease_store_decide(name->call, bucket, &name->answer);
+		Assert(is_granted(result.outcome));
+		if (!lease_store_write(name->call, bucket, &result))
+		{
+			unlock_all(all, bucket);
+			lease_rows_make_room(name->call, bucket);
+			return false;
+		}
+		name->taken = true;
+	}
+	return true;
+}
+
+/* Give back what this call has taken, with no lock held. */
+static void
+give_back(AllCall *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		AllName    *name = &all->names[i];
+		lease_request request = {
+			.op = LEASE_RELEASE,
+			.owner = name->call->request.owner,
+			.token = name->answer.token,
+		};
+		Relation	rel;
+
+		if (!name->taken || name->answer.outcome == LEASE_REPLAYED)
+			continue;
+		rel = lease_store_open(RowExclusiveLock);
+		lease_store_give_back(rel, name->call->name,
+							  name->call->requester.role, &request, false);
+		relation_close(rel, RowExclusiveLock);
+		name->taken = false;
+	}
+}
+
+/*
+ * Attempt until all names are taken, or one cannot be: its place, or count.
+ * With the time of a wait, joins those who watch the name that is busy.  No bucket is
+ * locked afterwards.
+ */
+static int
+attempt(AllCall *all, const LeaseWaitTime *watch)
+{
+	for (;;)
+	{
+		int			busy;
+
+		CHECK_FOR_INTERRUPTS();
+		lock_all(all);
+		if (!serve_due(all))
+			continue;
+		busy = find_busy(all);
+		if (busy < 0)
+			continue;
+		if (busy < all->count)
+		{
+			LeaseCall  *call = all->names[busy].call;
+
+			if (watch != NULL &&
+				all->names[busy].answer.outcome == LEASE_BUSY)
+				lease_queue_join(lease_wait_begin_watch(call, LEASE_WAIT_ALL,
+														watch),
+								 call->db->database, call->hash, call->name, 0);
+			unlock_all(all, InvalidBuffer);
+			return busy;
+		}
+		if (!have_room(all) || !take_all(all))
+			continue;
+		unlock_all(all, InvalidBuffer);
+		return busy;
+	}
+}
+
+/* The same, giving back what was taken if not all could be. */
+static int
+attempt_or_give_back(AllCall *all, const LeaseWaitTime *watch)
+{
+	MemoryContext memory = CurrentMemoryContext;
+	int			busy;
+
+	PG_TRY();
+	{
+		busy = attempt(all, watch);
+		if (busy < all->count)
+			give_back(all);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		LWLockReleaseAll();
+		MemoryContextSwitchTo(memory);
+		error = CopyErrorData();
+		FlushErrorState();
+		lease_wait_finish();
+		HOLD_INTERRUPTS();
+		give_back(all);
+		RESUME_INTERRUPTS();
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	return busy;
+}
+
+/* Open the table and begin a call for each name, in the order of locking. */
+static void
+begin_all(AllCall *all, const lease_bytes *names, const lease_request *request)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		AllName    *name = &all->names[i];
+
+		memset(name, 0, sizeof(*name));
+		name->index = i;
+		name->call = palloc(sizeof(LeaseCall));
+		lease_store_begin(name->call, names[i], request);
+	}
+	qsort(all->names, all->count, sizeof(AllName), compare_names);
+}
+
+/* Close the table, log what was found dead, count the leases taken. */
+static XLogRecPtr
+end_all(AllCall *all)
+{
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+
+	for (int i = 0; i < all->count; i++)
+	{
+		AllName    *name = &all->names[i];
+
+		if (name->taken)
+			lease_store_count(name->call->db, &name->answer);
+		lsn = Max(lsn, name->call->lsn);
+		lease_store_end(name->call);
+	}
+	return lsn;
+}
+
+/*
+ * Acquire all names for one owner, or none: the answer of the last, with the
+ * tokens in the caller's order; or that of one that could not be taken, whose
+ * place among the names is *failed.  Waits like lease_store_apply().
+ */
+LeaseAnswer
+lease_all_acquire(const lease_bytes *names, int count,
+				  const lease_request *request, int64 wait_us,
+				  uint64 *tokens, int *failed)
+{
+	AllCall		all = {.count = count};
+	LeaseWaitTime time;
+	LeaseAnswer answer;
+	XLogRecPtr	lsn;
+
+	all.names = palloc(count * sizeof(AllName));
+	lease_wait_start(&time, wait_us);
+	if (wait_us != 0)
+		lease_session_watch();
+	for (bool first = true;; first = false)
+	{
+		LeaseDatabase *db;
+		LeaseCall	watched;
+		bool		watch = wait_us != 0 && !lease_wait_is_over(&time);
+		int			busy;
+
+		begin_all(&all, names, request);
+		db = all.names[0].call->db;
+		busy = attempt_or_give_back(&all, watch ? &time : NULL);
+		if (busy == count)
+		{
+			for (int i = 0; i < count; i++)
+				tokens[all.names[i].index] = all.names[i].answer.token;
+			answer = all.names[0].answer;
+			lsn = end_all(&all);
+			if (!first)
+				lease_count_wait(db, lease_clock_boot() - time.start_us);
+			lease_wait_stop(&time);
+			lease_wal_flush(lsn);
+			return answer;
+		}
+
+		*failed = all.names[busy].index;
+		answer = all.names[busy].answer;
+		watched = *all.names[busy].call;
+		(void) end_all(&all);
+		if (answer.outcome != LEASE_BUSY || !watch)
+		{
+			if (answer.outcome == LEASE_BUSY)
+				lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
+							LEASE_COUNT_TIMED_OUT, 1);
+			if (!first)
+				lease_count_wait(db, lease_clock_boot() - time.start_us);
+			lease_wait_stop(&time);
+			return answer;
+		}
+		lease_wait_watch(&watched, &time, answer.retry_us);
+		lease_wait_finish();
+	}
+}

@@ -1,0 +1,24 @@
+/*
+ * lease_bond.h
+ *	  What the leases of sessions and transactions are bound to.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_BOND_H
+#define DLOCK_LEASE_BOND_H
+
+#include "compat.h"
+#include "lease.h"
+#include "lease_page.h"
+#include "lease_state.h"
+
+/* lease_bond.c */
+extern Size lease_bond_shmem_size(void);
+extern void lease_bond_shmem_init(void);
+extern LeaseStamp lease_bond_mine(lease_kind kind);
+extern void lease_bond_end(lease_kind kind, bool lost);
+extern bool lease_bond_is_alive(lease_kind kind, LeaseStamp stamp);
+extern lease_life lease_bond_judge(LeaseDatabase *db, const LeaseEntry *entry,
+								   int64 now_us, int64 *deadline_us);
+
+#endif							/* DLOCK_LEASE_BOND_H */

@@ -1,0 +1,31 @@
+/*
+ * lease_deadlock.h
+ *	  Find out whether a waiter closes a cycle of owners.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_DEADLOCK_H
+#define DLOCK_LEASE_DEADLOCK_H
+
+#include "compat.h"
+#include "lease_queue.h"
+#include "nodes/pg_list.h"
+
+/* One owner of a cycle, waiting for the next. */
+typedef struct LeaseCycleStep
+{
+	char	   *name;			/* what it waits for */
+	char	   *owner;			/* who waits */
+	Oid			role;
+	uint64		serial;			/* of the wait */
+	bool		in_queue;		/* the next one waits ahead; else it holds */
+	char	   *blocker;		/* owner of the next */
+	Oid			blocker_role;
+	uint64		blocker_id;		/* token of its lease, or serial of its wait */
+} LeaseCycleStep;
+
+/* lease_deadlock.c */
+extern List *lease_deadlock_find(LeaseDatabase *db, Relation rel,
+								 const LeaseWaiter *waiter);
+
+#endif							/* DLOCK_LEASE_DEADLOCK_H */

@@ -1,0 +1,181 @@
+/*
+ * lease_event.c
+ *	  Tell listeners that a lease has expired or was force-released.
+ *
+ * Leases change outside of transactions, and NOTIFY belongs to one.  So whoever
+ * ends a lease leaves a note in shared memory, and the worker of the database
+ * sends it, within dlock.reap_interval.  There is room for a number of notes;
+ * when more come before the worker has sent them the oldest are lost, and a
+ * payload says how many.
+ *
+ * Channels are open to every role, so a payload says no more than dlock.locks
+ * says to everybody: the name and the token, by which a holder knows itself.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "commands/async.h"
+#include "lease_event.h"
+#include "miscadmin.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/json.h"
+
+#define CHANNEL			"dlock"
+
+/* How many notes there is room for, in all databases together. */
+#define EVENTS_MAX		1024
+
+typedef struct LeaseEvent
+{
+	Oid			database;		/* InvalidOid: sent */
+	LeaseEventKind kind;
+	uint64		token;
+	uint8		length;
+	char		name[LEASE_STRING_MAX];
+} LeaseEvent;
+
+/* A ring: events first to first + count - 1, modulo EVENTS_MAX. */
+typedef struct EventShared
+{
+	LWLock	   *lock;			/* protects all of it */
+	uint32		first;
+	uint32		count;
+	uint64		lost;			/* since the last payload that said so */
+	LeaseEvent	events[EVENTS_MAX];
+} EventShared;
+
+bool		lease_notify = false;
+
+static EventShared *shared = NULL;
+
+Size
+lease_event_shmem_size(void)
+{
+	return sizeof(EventShared);
+}
+
+/* Set up the shared memory; called under AddinShmemInitLock. */
+void
+lease_event_shmem_init(LWLock *lock)
+{
+	bool		found;
+
+	shared = ShmemInitStruct("dlock events", sizeof(EventShared), &found);
+	if (found)
+		return;
+	memset(shared, 0, sizeof(EventShared));
+	shared->lock = lock;
+}
+
+/* Drop events that have been sent from the front of the ring. */
+static void
+trim(void)
+{
+	while (shared->count > 0 &&
+		   !OidIsValid(shared->events[shared->first].database))
+	{
+		shared->first = (shared->first + 1) % EVENTS_MAX;
+		shared->count--;
+	}
+}
+
+/* Leave a note for this database's worker, if events are asked for. */
+void
+lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
+{
+	LeaseEvent *event;
+
+	if (!lease_notify)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	trim();
+	if (shared->count == EVENTS_MAX)
+	{
+		shared->lost++;
+		shared->first = (shared->first + 1) % EVENTS_MAX;
+		shared->count--;
+	}
+	event = &shared->events[(shared->first + shared->count) % EVENTS_MAX];
+	event->database = MyDatabaseId;
+	event->kind = kind;
+	event->token = token;
+	event->length = (uint8) name.length;
+	memcpy(event->name, name.data, name.length);
+	shared->count++;
+	LWLockRelease(shared->lock);
+}
+
+/* Say whether this database has events to send. */
+bool
+lease_event_is_due(void)
+{
+	bool		due = false;
+
+	if (*(volatile uint32 *) &shared->count == 0)
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (uint32 i = 0; i < shared->count && !due; i++)
+		due = shared->events[(shared->first + i) % EVENTS_MAX].database ==
+			MyDatabaseId;
+	LWLockRelease(shared->lock);
+	return due;
+}
+
+/* Take the oldest event of this database, and the count of those lost. */
+static bool
+take(LeaseEvent *event, uint64 *lost)
+{
+	bool		found = false;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	*lost = shared->lost;
+	shared->lost = 0;
+	for (uint32 i = 0; i < shared->count && !found; i++)
+	{
+		LeaseEvent *next = &shared->events[(shared->first + i) % EVENTS_MAX];
+
+		if (next->database != MyDatabaseId)
+			continue;
+		*event = *next;
+		next->database = InvalidOid;
+		found = true;
+	}
+	trim();
+	LWLockRelease(shared->lock);
+	return found;
+}
+
+/* Send the events of this database with the current transaction. */
+void
+lease_event_send(void)
+{
+	LeaseEvent	event;
+	uint64		lost;
+	bool		found;
+
+	do
+	{
+		StringInfoData payload;
+
+		found = take(&event, &lost);
+		initStringInfo(&payload);
+		if (lost > 0)
+		{
+			appendStringInfo(&payload, "{\"event\": \"lost\", \"count\": %llu}",
+							 (unsigned long long) lost);
+			Async_Notify(CHANNEL, payload.data);
+			resetStringInfo(&payload);
+		}
+		if (!found)
+			break;
+		appendStringInfo(&payload, "{\"event\": \"%s\", \"name\": ",
+						 event.kind == LEASE_EVENT_EXPIRED ? "expired" :
+						 "force-released");
+		escape_json(&payload, pnstrdup(event.name, event.length));
+		appendStringInfo(&payload, ", \"token\": %llu}",
+						 (unsigned long long) event.token);
+		Async_Notify(CHANNEL, payload.data);
+	} while (found);
+}

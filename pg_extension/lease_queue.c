@@ -1,0 +1,807 @@
+/*
+ * lease_queue.c
+ *	  Who waits for a name, and who guards it.
+ *
+ * Shared memory holds a LeaseQueue for each name that somebody waits for or
+ * guards right now, in a hash table with partitions, each under a lock of its
+ * own.  Lock order: the name's bucket, then its partition; then pages further
+ * down, the WAL.  Of two partitions the one with the smaller number comes
+ * first.
+ *
+ * The rules that keep waiters from being forgotten:
+ *
+ * - A waiter joins while it holds the name's bucket exclusively, having found
+ *   the name taken.  So whoever frees the name afterwards finds it.
+ * - Whoever ends a hold under the bucket's lock serves the queue before it
+ *   unlocks the bucket, or sets the queue due and serves it after.
+ * - Whoever leaves from the head, or ends a guard, cannot serve: it may be in
+ *   a transaction that failed.  It sets the queue due and wakes the head,
+ *   which serves for itself.
+ * - All waiters look at their queue once a second, and serve one that has been
+ *   due for longer than its head should need.  So a head that is stopped, or
+ *   that lost its race with a crash, holds up nobody for long.
+ *
+ * A queue is served (lease_store.c) with the partition locked exclusively, from
+ * the look at the head to its answer.  So a waiter that leaves was either
+ * granted the lease, and gives it back, or will never be.
+ *
+ * Partitions count their waiters and guards.  The count is read without the
+ * partition's lock, but under the bucket's: that is exact for the names of the
+ * bucket, since joining and guarding need the bucket too.  It is all that a
+ * call on a name pays that nobody waits for.
+ *
+ * Guards: why not a lock of the lock manager.  A permit's guard keeps others
+ * from some of the permits and its holder from none, which no lock mode says.
+ * Guards end in the transaction's callbacks, which come after the transaction's
+ * outcome is visible to others (CommitTransaction(): ProcArrayEndTransaction()
+ * goes before XACT_EVENT_COMMIT, likewise on abort) and cannot fail.
+ *
+ * A crash loses all of this, and with it all waiting backends.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "lease_queue.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+typedef struct QueuePartition
+{
+	pg_atomic_uint32 used;		/* waiters and guards */
+	char		pad[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint32)];
+} QueuePartition;
+
+typedef struct QueueShared
+{
+	slock_t		mutex;			/* protects the free lists and the serial */
+	dlist_head	free_waiters;
+	dlist_head	free_guards;
+	uint64		last_serial;
+	pg_atomic_uint32 nwaiters;	/* in queues */
+	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
+} QueueShared;
+
+int			lease_max_waiters = -1;
+int			lease_max_guards = 1024;
+
+static QueueShared *shared = NULL;
+static HTAB *queues = NULL;
+static LWLockPadded *locks = NULL;	/* of the partitions, then for deadlocks */
+
+/* The guards of this backend's transaction, in TopMemoryContext. */
+static LeaseGuard **my_guards = NULL;
+static int	nmy_guards = 0;
+static int	max_my_guards = 0;
+
+/* ----------------------------------------------------------------
+ * Shared memory
+ * ----------------------------------------------------------------
+ */
+
+static int
+max_waiters(void)
+{
+	return lease_max_waiters < 0 ? MaxBackends : lease_max_waiters;
+}
+
+static long
+max_queues(void)
+{
+	return (long) max_waiters() + lease_max_guards;
+}
+
+static Size
+waiters_size(void)
+{
+	return mul_size(max_waiters(), sizeof(LeaseWaiter));
+}
+
+static Size
+guards_size(void)
+{
+	return mul_size(lease_max_guards, sizeof(LeaseGuard));
+}
+
+Size
+lease_queue_shmem_size(void)
+{
+	Size		size = MAXALIGN(sizeof(QueueShared));
+
+	size = add_size(size, MAXALIGN(waiters_size()));
+	size = add_size(size, MAXALIGN(guards_size()));
+	return add_size(size, hash_estimate_size(max_queues(),
+											 sizeof(LeaseQueue)));
+}
+
+/* How many locks to ask for in the tranche "DlockLease". */
+int
+lease_queue_lwlocks(void)
+{
+	return LEASE_QUEUE_PARTITIONS + 1;
+}
+
+/* Set up the shared memory; called under AddinShmemInitLock. */
+void
+lease_queue_shmem_init(void)
+{
+	bool		found;
+	HASHCTL		info = {
+		.keysize = sizeof(LeaseQueueKey),
+		.entrysize = sizeof(LeaseQueue),
+		.num_partitions = LEASE_QUEUE_PARTITIONS,
+	};
+	LeaseWaiter *waiters;
+	LeaseGuard *guards;
+
+	locks = GetNamedLWLockTranche("DlockLease");
+	shared = ShmemInitStruct("dlock queue state", sizeof(QueueShared), &found);
+	if (!found)
+	{
+		SpinLockInit(&shared->mutex);
+		dlist_init(&shared->free_waiters);
+		dlist_init(&shared->free_guards);
+		shared->last_serial = 0;
+		pg_atomic_init_u32(&shared->nwaiters, 0);
+		for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+			pg_atomic_init_u32(&shared->partitions[i].used, 0);
+	}
+	waiters = ShmemInitStruct("dlock waiters", waiters_size(), &found);
+	if (!found)
+		for (int i = 0; i < max_waiters(); i++)
+		{
+			waiters[i].queue = NULL;
+			dlist_push_tail(&shared->free_waiters, &waiters[i].link);
+		}
+	guards = ShmemInitStruct("dlock guards", guards_size(), &found);
+	if (!found)
+		for (int i = 0; i < lease_max_guards; i++)
+			dlist_push_tail(&shared->free_guards, &guards[i].link);
+	queues = ShmemInitHash("dlock queues", max_queues(), max_queues(), &info,
+						   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
+}
+
+/* Whoever looks for deadlocks holds this, before any bucket. */
+LWLock *
+lease_queue_deadlock_lock(void)
+{
+	return &locks[LEASE_QUEUE_PARTITIONS].lock;
+}
+
+/* What pg_stat_activity shows of a waiter. */
+uint32
+lease_queue_wait_event(void)
+{
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = COMPAT_WAIT_EVENT(locks[0].lock.tranche, "DlockLease");
+	return event;
+}
+
+/* ----------------------------------------------------------------
+ * Names
+ * ----------------------------------------------------------------
+ */
+
+/* The hash of a queue's key; its last bits choose the partition. */
+static uint32
+queue_hash(Oid database, uint32 hash)
+{
+	return murmurhash32(hash ^ database);
+}
+
+static uint32
+partition_of(Oid database, uint32 hash)
+{
+	return queue_hash(database, hash) % LEASE_QUEUE_PARTITIONS;
+}
+
+static LWLock *
+lock_of(Oid database, uint32 hash)
+{
+	return &locks[partition_of(database, hash)].lock;
+}
+
+static LWLock *
+lock_of_queue(const LeaseQueue *queue)
+{
+	return lock_of(queue->key.database, queue->key.hash);
+}
+
+/* The lock of the partition that a waiter has joined. */
+static LWLock *
+lock_of_waiter(const LeaseWaiter *waiter)
+{
+	return &locks[waiter->partition].lock;
+}
+
+static pg_atomic_uint32 *
+used_of(const LeaseQueue *queue)
+{
+	return &shared->partitions[partition_of(queue->key.database,
+											queue->key.hash)].used;
+}
+
+/*
+ * Say whether a name may have a queue.  The caller holds the name's bucket, so
+ * that "no" is certain.
+ */
+bool
+lease_queue_is_used(Oid database, uint32 hash)
+{
+	return pg_atomic_read_u32(&shared->partitions[partition_of(database,
+															   hash)].used) > 0;
+}
+
+static void
+make_key(LeaseQueueKey *key, Oid database, uint32 hash, lease_bytes name)
+{
+	memset(key, 0, sizeof(*key));
+	key->database = database;
+	key->hash = hash;
+	key->length = (uint32) name.length;
+	memcpy(key->name, name.data, name.length);
+}
+
+/* Lock the partition of a name, and find the name's queue, or NULL. */
+LeaseQueue *
+lease_queue_lock(Oid database, uint32 hash, lease_bytes name, LWLockMode mode)
+{
+	LeaseQueueKey key;
+
+	make_key(&key, database, hash, name);
+	LWLockAcquire(lock_of(database, hash), mode);
+	return hash_search_with_hash_value(queues, &key,
+									   queue_hash(database, hash),
+									   HASH_FIND, NULL);
+}
+
+void
+lease_queue_unlock(Oid database, uint32 hash)
+{
+	LWLockRelease(lock_of(database, hash));
+}
+
+/* The queue of a name, made if need be; the partition is locked. */
+static LeaseQueue *
+get_queue(Oid database, uint32 hash, lease_bytes name)
+{
+	LeaseQueueKey key;
+	LeaseQueue *queue;
+	bool		found;
+
+	make_key(&key, database, hash, name);
+	queue = hash_search_with_hash_value(queues, &key,
+										queue_hash(database, hash),
+										HASH_ENTER_NULL, &found);
+	if (queue == NULL)			/* there is one for each waiter and guard */
+		elog(ERROR, "no place for a queue");
+	if (!found)
+	{
+		dlist_init(&queue->waiters);
+		dlist_init(&queue->watchers);
+		dlist_init(&queue->guards);
+		queue->nwaiters = 0;
+		queue->due_us = PG_INT64_MAX;
+	}
+	return queue;
+}
+
+/* Remove a queue that nobody needs; the partition is locked exclusively. */
+static void
+drop_if_unused(LeaseQueue *queue)
+{
+	if (dlist_is_empty(&queue->waiters) && dlist_is_empty(&queue->watchers) &&
+		dlist_is_empty(&queue->guards))
+		(void) hash_search_with_hash_value(queues, &queue->key,
+										   queue_hash(queue->key.database,
+													  queue->key.hash),
+										   HASH_REMOVE, NULL);
+}
+
+/* The first waiter, or NULL. */
+LeaseWaiter *
+lease_queue_head(LeaseQueue *queue)
+{
+	if (dlist_is_empty(&queue->waiters))
+		return NULL;
+	return dlist_head_element(LeaseWaiter, link, &queue->waiters);
+}
+
+/* Wake a waiter, unless it is us; the partition is locked. */
+static void
+wake(LeaseWaiter *waiter)
+{
+	if (waiter->latch == MyLatch)
+		return;
+	pg_atomic_fetch_add_u64(waiter->woken, 1);
+	SetLatch(waiter->latch);
+}
+
+/*
+ * Say when the head must look again.  It is woken when that is before soon_us,
+ * when its next look, which comes once a second, may be too late.
+ */
+void
+lease_queue_set_due(LeaseQueue *queue, int64 due_us, int64 soon_us)
+{
+	LeaseWaiter *head = lease_queue_head(queue);
+
+	if (head != NULL && due_us < soon_us)
+		wake(head);
+	queue->due_us = due_us;
+}
+
+/* Let those look who wait for a hold to end. */
+void
+lease_queue_wake_watchers(LeaseQueue *queue)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queue->watchers)
+	{
+		wake(dlist_container(LeaseWaiter, link, iter.cur));
+	}
+}
+
+/* Make the head, and those who watch, look at once. */
+static void
+poke(LeaseQueue *queue)
+{
+	LeaseWaiter *head = lease_queue_head(queue);
+
+	queue->due_us = 0;
+	if (head != NULL)
+		wake(head);
+	lease_queue_wake_watchers(queue);
+}
+
+/* Lock all partitions, to look at all queues. */
+static void
+lock_all(LWLockMode mode)
+{
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+		LWLockAcquire(&locks[i].lock, mode);
+}
+
+static void
+unlock_all(void)
+{
+	for (int i = LEASE_QUEUE_PARTITIONS - 1; i >= 0; i--)
+		LWLockRelease(&locks[i].lock);
+}
+
+/* Make everybody look who waits in a database: its table may be gone. */
+void
+lease_queue_poke_database(Oid database)
+{
+	HASH_SEQ_STATUS status;
+	LeaseQueue *queue;
+
+	if (pg_atomic_read_u32(&shared->nwaiters) == 0)
+		return;
+	lock_all(LW_EXCLUSIVE);
+	hash_seq_init(&status, queues);
+	while ((queue = hash_seq_search(&status)) != NULL)
+	{
+		dlist_iter	iter;
+
+		if (queue->key.database != database)
+			continue;
+		queue->due_us = 0;
+		dlist_foreach(iter, &queue->waiters)
+		{
+			wake(dlist_container(LeaseWaiter, link, iter.cur));
+		}
+		lease_queue_wake_watchers(queue);
+	}
+	unlock_all();
+}
+
+/* ----------------------------------------------------------------
+ * Waiters
+ * ----------------------------------------------------------------
+ */
+
+/* A place to wait in, with a serial and nothing else filled in. */
+LeaseWaiter *
+lease_queue_allocate_waiter(void)
+{
+	LeaseWaiter *waiter = NULL;
+
+	SpinLockAcquire(&shared->mutex);
+	if (!dlist_is_empty(&shared->free_waiters))
+	{
+		waiter = dlist_container(LeaseWaiter, link,
+								 dlist_pop_head_node(&shared->free_waiters));
+		waiter->serial = ++shared->last_serial;
+	}
+	SpinLockRelease(&shared->mutex);
+	if (waiter == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many sessions wait for leases"),
+				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
+				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
+	waiter->queue = NULL;
+	waiter->answered = false;
+	return waiter;
+}
+
+/* Give a place back; its waiter is in no queue. */
+void
+lease_queue_free_waiter(LeaseWaiter *waiter)
+{
+	Assert(waiter->queue == NULL);
+	SpinLockAcquire(&shared->mutex);
+	dlist_push_head(&shared->free_waiters, &waiter->link);
+	SpinLockRelease(&shared->mutex);
+}
+
+/*
+ * Join the queue of a name, or its watchers.  The caller holds the name's
+ * bucket; exclusively to join the queue.  "due_us" is when to look again, if
+ * this becomes the head.
+ */
+void
+lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
+				 lease_bytes name, int64 due_us)
+{
+	LeaseQueue *queue;
+
+	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
+	queue = get_queue(database, hash, name);
+	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
+	{
+		if (dlist_is_empty(&queue->waiters))
+			queue->due_us = due_us;
+		dlist_push_tail(&queue->waiters, &waiter->link);
+		queue->nwaiters++;
+	}
+	else
+		dlist_push_tail(&queue->watchers, &waiter->link);
+	waiter->queue = queue;
+	waiter->partition = partition_of(database, hash);
+	pg_atomic_fetch_add_u32(used_of(queue), 1);
+	pg_atomic_fetch_add_u32(&shared->nwaiters, 1);
+	LWLockRelease(lock_of(database, hash));
+}
+
+/* Take a waiter out of its queue; the partition is locked exclusively. */
+static void
+unlink_waiter(LeaseWaiter *waiter)
+{
+	LeaseQueue *queue = waiter->queue;
+
+	dlist_delete(&waiter->link);
+	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
+		queue->nwaiters--;
+	waiter->queue = NULL;
+	pg_atomic_fetch_sub_u32(used_of(queue), 1);
+	pg_atomic_fetch_sub_u32(&shared->nwaiters, 1);
+}
+
+/*
+ * Leave, whatever the reason.  True if the waiter has been answered, in which
+ * case it may have a lease to give back or to keep.  Only the waiter itself
+ * calls this.
+ */
+bool
+lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
+{
+	LeaseQueue *queue;
+
+	LWLockAcquire(lock_of_waiter(waiter), LW_EXCLUSIVE);
+	queue = waiter->queue;
+	if (queue != NULL)
+	{
+		bool		was_head = lease_queue_head(queue) == waiter;
+
+		unlink_waiter(waiter);
+		if (was_head)
+			poke(queue);
+		drop_if_unused(queue);
+	}
+	LWLockRelease(lock_of_waiter(waiter));
+	if (waiter->answered)
+	{
+		*answer = waiter->answer;
+		*lsn = waiter->lsn;
+	}
+	return waiter->answered;
+}
+
+/*
+ * Answer the head and take it out of its queue, which may be gone after that.
+ * The partition is locked exclusively.  "due_us" is when to look at the next
+ * one, see lease_queue_set_due().
+ *
+ * Returns the latch to set once the partition is unlocked, so that the waiter
+ * does not wake only to wait for that; NULL if it is our own.
+ */
+Latch *
+lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
+				   const LeaseAnswer *answer, XLogRecPtr lsn, int64 due_us,
+				   int64 soon_us)
+{
+	Latch	   *latch = waiter->latch == MyLatch ? NULL : waiter->latch;
+
+	if (latch != NULL)
+		pg_atomic_fetch_add_u64(waiter->woken, 1);
+	waiter->answer = *answer;
+	waiter->lsn = lsn;
+	waiter->answered = true;
+	unlink_waiter(waiter);
+	queue->due_us = PG_INT64_MAX;
+	lease_queue_set_due(queue, due_us, soon_us);
+	drop_if_unused(queue);
+	return latch;
+}
+
+/* The one behind the head, or NULL. */
+LeaseWaiter *
+lease_queue_second(LeaseQueue *queue)
+{
+	LeaseWaiter *head = lease_queue_head(queue);
+
+	if (head == NULL || !dlist_has_next(&queue->waiters, &head->link))
+		return NULL;
+	return dlist_container(LeaseWaiter, link,
+						   dlist_next_node(&queue->waiters, &head->link));
+}
+
+/* Look how things stand for a waiter that has joined. */
+void
+lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
+{
+	LeaseQueue *queue;
+
+	memset(view, 0, sizeof(*view));
+	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
+	queue = waiter->queue;
+	if (queue != NULL)
+	{
+		view->is_head = lease_queue_head(queue) == waiter;
+		view->due_us = queue->due_us;
+	}
+	view->answered = waiter->answered;
+	LWLockRelease(lock_of_waiter(waiter));
+}
+
+/*
+ * Say whether a waiter that has just joined can possibly close a cycle: not if
+ * all others wait for the same name and none of them is of its owner.  The
+ * caller knows that its owner does not hold the name.
+ */
+bool
+lease_queue_may_deadlock(const LeaseWaiter *waiter)
+{
+	LeaseQueue *queue;
+	bool		may = false;
+	dlist_iter	iter;
+
+	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
+		return false;
+	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
+	queue = waiter->queue;
+	if (queue != NULL)
+	{
+		may = (uint32) queue->nwaiters <
+			pg_atomic_read_u32(&shared->nwaiters);
+		if (!may)
+			dlist_foreach(iter, &queue->waiters)
+			{
+				LeaseWaiter *other = dlist_container(LeaseWaiter, link,
+													 iter.cur);
+
+				may |= other != waiter &&
+					other->owner_length == waiter->owner_length &&
+					memcmp(other->owner, waiter->owner,
+						   waiter->owner_length) == 0;
+			}
+	}
+	LWLockRelease(lock_of_waiter(waiter));
+	return may;
+}
+
+/* Copy a list of waiters. */
+static int
+copy_list(LeaseQueue *queue, dlist_head *list, LeaseWaiterCopy *copies,
+		  bool positions)
+{
+	int			n = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+	{
+		copies[n].waiter = *dlist_container(LeaseWaiter, link, iter.cur);
+		copies[n].key = queue->key;
+		copies[n].position = positions ? n + 1 : 0;
+		n++;
+	}
+	return n;
+}
+
+/*
+ * Copy all that wait in a database, as they are at one moment; those of a name
+ * come one after the other in the order of the queue, then its watchers.
+ */
+LeaseWaiterCopy *
+lease_queue_copy(Oid database, int *count)
+{
+	HASH_SEQ_STATUS status;
+	LeaseQueue *queue;
+	LeaseWaiterCopy *copies;
+	uint32		room = pg_atomic_read_u32(&shared->nwaiters);
+
+	/* allocate before locking; more may have come by then */
+	for (;;)
+	{
+		uint32		needed;
+
+		copies = palloc_extended((Size) (room + 1) * sizeof(LeaseWaiterCopy),
+								 MCXT_ALLOC_HUGE);
+		lock_all(LW_SHARED);
+		needed = pg_atomic_read_u32(&shared->nwaiters);
+		if (needed <= room)
+			break;
+		unlock_all();
+		pfree(copies);
+		room = needed;
+	}
+	*count = 0;
+	hash_seq_init(&status, queues);
+	while ((queue = hash_seq_search(&status)) != NULL)
+	{
+		if (queue->key.database != database)
+			continue;
+		*count += copy_list(queue, &queue->waiters, &copies[*count], true);
+		*count += copy_list(queue, &queue->watchers, &copies[*count], false);
+	}
+	unlock_all();
+	return copies;
+}
+
+/* How many wait in a database. */
+int
+lease_queue_count(Oid database)
+{
+	int			count;
+	LeaseWaiterCopy *copies;
+
+	if (pg_atomic_read_u32(&shared->nwaiters) == 0)
+		return 0;
+	copies = lease_queue_copy(database, &count);
+	pfree(copies);
+	return count;
+}
+
+/* ----------------------------------------------------------------
+ * Guards
+ * ----------------------------------------------------------------
+ */
+
+/* This transaction's guard of a lease, or NULL. */
+static LeaseGuard *
+find_my_guard(Oid database, lease_bytes name, uint64 token)
+{
+	for (int i = 0; i < nmy_guards; i++)
+	{
+		LeaseGuard *guard = my_guards[i];
+		const LeaseQueueKey *key = &guard->queue->key;
+
+		if (guard->token == token && key->database == database &&
+			lease_same(name, (lease_bytes) {key->name, key->length}))
+			return guard;
+	}
+	return NULL;
+}
+
+/*
+ * Pin a lease until this transaction's end.  The caller holds the name's
+ * bucket, and has found the lease live.  "guard" is a template.
+ */
+void
+lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
+				  const LeaseGuard *template)
+{
+	LeaseGuard *guard = find_my_guard(database, name, template->token);
+	LeaseQueue *queue;
+
+	if (guard != NULL)
+	{
+		LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
+		guard->version = Max(guard->version, template->version);
+		LWLockRelease(lock_of(database, hash));
+		return;
+	}
+	if (nmy_guards == max_my_guards)
+	{
+		int			room = Max(8, max_my_guards * 2);
+
+		my_guards = my_guards == NULL ?
+			MemoryContextAlloc(TopMemoryContext, room * sizeof(LeaseGuard *)) :
+			repalloc(my_guards, room * sizeof(LeaseGuard *));
+		max_my_guards = room;
+	}
+	SpinLockAcquire(&shared->mutex);
+	if (!dlist_is_empty(&shared->free_guards))
+		guard = dlist_container(LeaseGuard, link,
+								dlist_pop_head_node(&shared->free_guards));
+	SpinLockRelease(&shared->mutex);
+	if (guard == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many leases are guarded"),
+				 errdetail("\"dlock.max_guards\" allows %d.",
+						   lease_max_guards),
+				 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
+
+	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
+	queue = get_queue(database, hash, name);
+	*guard = *template;
+	guard->pid = MyProcPid;
+	guard->queue = queue;
+	dlist_push_tail(&queue->guards, &guard->link);
+	pg_atomic_fetch_add_u32(used_of(queue), 1);
+	my_guards[nmy_guards++] = guard;
+	LWLockRelease(lock_of(database, hash));
+}
+
+/* The processes that guard a name, as a list of integers. */
+List *
+lease_queue_guard_pids(Oid database, uint32 hash, lease_bytes name)
+{
+	List	   *pids = NIL;
+	LeaseQueue *queue = lease_queue_lock(database, hash, name, LW_SHARED);
+	dlist_iter	iter;
+
+	if (queue != NULL)
+		dlist_foreach(iter, &queue->guards)
+		{
+			pids = lappend_int(pids, dlist_container(LeaseGuard, link,
+													 iter.cur)->pid);
+		}
+	lease_queue_unlock(database, hash);
+	return pids;
+}
+
+/* Say whether this transaction has guards. */
+bool
+lease_queue_has_guards(void)
+{
+	return nmy_guards > 0;
+}
+
+/*
+ * End this transaction's guards; its outcome is visible.  Cannot fail.
+ */
+void
+lease_queue_end_guards(void)
+{
+	while (nmy_guards > 0)
+	{
+		LeaseGuard *guard = my_guards[--nmy_guards];
+		LeaseQueue *queue = guard->queue;
+		LWLock	   *lock = lock_of_queue(queue);
+
+		LWLockAcquire(lock, LW_EXCLUSIVE);
+		dlist_delete(&guard->link);
+		pg_atomic_fetch_sub_u32(used_of(queue), 1);
+		poke(queue);
+		drop_if_unused(queue);
+		LWLockRelease(lock);
+
+		SpinLockAcquire(&shared->mutex);
+		dlist_push_head(&shared->free_guards, &guard->link);
+		SpinLockRelease(&shared->mutex);
+	}
+}

@@ -1,0 +1,179 @@
+/*
+ * lease_queue.h
+ *	  Who waits for a name, and who guards it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_QUEUE_H
+#define DLOCK_LEASE_QUEUE_H
+
+#include "compat.h"
+#include "lease.h"
+#include "lease_page.h"
+#include "lease_state.h"
+#include "lib/ilist.h"
+#include "nodes/pg_list.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#define LEASE_QUEUE_PARTITIONS	32
+
+extern int	lease_max_waiters;	/* dlock.max_waiters */
+extern int	lease_max_guards;	/* dlock.max_guards */
+
+/* What a request on one name came to. */
+typedef struct LeaseAnswer
+{
+	lease_outcome outcome;
+	uint64		token;
+	bool		gone;			/* the requester's holder was removed */
+	uint64		ended;			/* holders removed by an eviction */
+	lease_mode	held_mode;		/* LEASE_UPGRADE, LEASE_MIXED, ... */
+	lease_kind	held_kind;		/* LEASE_MIXED_KINDS, ...: as it is held */
+	int64		retry_us;		/* LEASE_BUSY: see lease_result */
+} LeaseAnswer;
+
+/* The key of a queue; the unused end of the name is zero. */
+typedef struct LeaseQueueKey
+{
+	Oid			database;
+	uint32		hash;			/* of the name, as the lock table has it */
+	uint32		length;
+	char		name[LEASE_STRING_MAX];
+} LeaseQueueKey;
+
+/* A name that somebody waits for or guards.  Under its partition's lock. */
+typedef struct LeaseQueue
+{
+	LeaseQueueKey key;
+	dlist_head	waiters;		/* first come, first served */
+	dlist_head	watchers;		/* woken whenever a hold ends */
+	dlist_head	guards;
+	int			nwaiters;
+
+	/*
+	 * Lease clock: when the head is to be looked at again, if nothing happens
+	 * before.  0: now.
+	 */
+	int64		due_us;
+} LeaseQueue;
+
+/* How a backend waits. */
+typedef enum LeaseWaitRole
+{
+	LEASE_WAIT_IN_LINE,			/* in the queue, to be granted a lease */
+	LEASE_WAIT_ALL,				/* dlock_acquire_all(): watching one name */
+	LEASE_WAIT_WATCH			/* dlock_wait(): watching, takes nothing */
+} LeaseWaitRole;
+
+/*
+ * A waiting backend.  All but "link", "queue" and the answer is written by
+ * that backend before it joins a queue, and does not change until it has left.
+ */
+typedef struct LeaseWaiter
+{
+	dlist_node	link;			/* in the queue, or in the free list */
+	LeaseQueue *queue;			/* NULL: in none; under the partition's lock */
+
+	uint32		partition;		/* that its queue is in */
+	LeaseWaitRole role_in_queue;
+	Latch	   *latch;
+	pg_atomic_uint64 *woken;	/* counts its wake-ups, in LeaseDatabase */
+	uint64		serial;			/* tells this wait from all others */
+	TimestampTz since;
+	int			pid;
+	Oid			role;
+	Oid			acts_for;		/* a role whose row of its owner it stands for */
+	LeaseStamp	stamp;
+	lease_mode	mode;
+	lease_kind	kind;
+	uint32		limit;
+	int64		ttl_us;
+	uint8		owner_length;	/* 0: LEASE_WAIT_WATCH */
+	uint8		request_length;
+	uint8		application_length;
+	uint8		address_length;
+	char		owner[LEASE_STRING_MAX];
+	char		request[LEASE_STRING_MAX];
+	char		application[NAMEDATALEN];
+	char		address[LEASE_ADDRESS_MAX];
+
+	/* under the partition's lock */
+	volatile bool answered;
+	LeaseAnswer answer;
+	XLogRecPtr	lsn;			/* what the answer depends on */
+} LeaseWaiter;
+
+/* A lease that a transaction has pinned. */
+typedef struct LeaseGuard
+{
+	dlist_node	link;			/* in the queue, or in the free list */
+	LeaseQueue *queue;
+	int			pid;
+	Oid			role;			/* of the holder */
+	lease_mode	mode;
+	uint32		version;		/* holds it pins */
+	uint64		token;
+	uint8		owner_length;
+	char		owner[LEASE_STRING_MAX];
+} LeaseGuard;
+
+/* A waiter as it was at some moment. */
+typedef struct LeaseWaiterCopy
+{
+	LeaseWaiter waiter;
+	LeaseQueueKey key;
+	int			position;		/* 1 is the head; 0: watches */
+} LeaseWaiterCopy;
+
+/* What a waiter sees when it looks around. */
+typedef struct LeaseQueueView
+{
+	bool		answered;
+	bool		is_head;
+	int64		due_us;
+} LeaseQueueView;
+
+/* lease_queue.c */
+extern Size lease_queue_shmem_size(void);
+extern void lease_queue_shmem_init(void);
+extern int	lease_queue_lwlocks(void);
+extern LWLock *lease_queue_deadlock_lock(void);
+extern uint32 lease_queue_wait_event(void);
+
+/* names */
+extern bool lease_queue_is_used(Oid database, uint32 hash);
+extern LeaseQueue *lease_queue_lock(Oid database, uint32 hash,
+									lease_bytes name, LWLockMode mode);
+extern void lease_queue_unlock(Oid database, uint32 hash);
+extern LeaseWaiter *lease_queue_head(LeaseQueue *queue);
+extern LeaseWaiter *lease_queue_second(LeaseQueue *queue);
+extern void lease_queue_set_due(LeaseQueue *queue, int64 due_us,
+								int64 soon_us);
+extern void lease_queue_wake_watchers(LeaseQueue *queue);
+extern void lease_queue_poke_database(Oid database);
+
+/* waiters */
+extern LeaseWaiter *lease_queue_allocate_waiter(void);
+extern void lease_queue_free_waiter(LeaseWaiter *waiter);
+extern void lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
+							 lease_bytes name, int64 due_us);
+extern bool lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer,
+							  XLogRecPtr *lsn);
+extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
+								 const LeaseAnswer *answer, XLogRecPtr lsn,
+								 int64 due_us, int64 soon_us);
+extern void lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view);
+extern bool lease_queue_may_deadlock(const LeaseWaiter *waiter);
+extern LeaseWaiterCopy *lease_queue_copy(Oid database, int *count);
+extern int	lease_queue_count(Oid database);
+
+/* guards */
+extern void lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
+							  const LeaseGuard *guard);
+extern List *lease_queue_guard_pids(Oid database, uint32 hash,
+									lease_bytes name);
+extern bool lease_queue_has_guards(void);
+extern void lease_queue_end_guards(void);
+
+#endif							/* DLOCK_LEASE_QUEUE_H */

@@ -1,0 +1,113 @@
+/*
+ * lease_rows.h
+ *	  The holders of a name: gather them from a bucket, write them back.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_ROWS_H
+#define DLOCK_LEASE_ROWS_H
+
+#include "compat.h"
+#include "lease.h"
+#include "lease_page.h"
+#include "lease_queue.h"
+#include "lease_state.h"
+#include "nodes/pg_list.h"
+
+/* Holders of a name that need no memory of their own. */
+#define LEASE_ROWS_INLINE	16
+
+extern bool lease_log_expired;	/* dlock.log_expired */
+extern int	lease_lock_delay;	/* dlock.lock_delay, milliseconds */
+
+/* Where a row is; an invalid block: a guard, and no row. */
+typedef struct RowPlace
+{
+	BlockNumber block;
+	OffsetNumber offset;
+	XLogRecPtr	lsn;			/* of its page */
+} RowPlace;
+
+/* A role that the caller may or may not act for. */
+typedef struct RoleVerdict
+{
+	Oid			role;
+	bool		acts_for;
+} RoleVerdict;
+
+/* Who asks: the calling backend, or a waiter on whose behalf it acts. */
+typedef struct LeaseRequester
+{
+	Oid			role;
+	int			pid;
+	lease_bytes application;
+	lease_bytes address;
+	LeaseStamp	stamp;			/* for a request that is not plain */
+	const LeaseWaiter *waiter;	/* NULL: the calling backend */
+} LeaseRequester;
+
+/* One call of a function, over all its attempts. */
+typedef struct LeaseCall
+{
+	Relation	rel;
+	LeaseDatabase *db;
+	lease_request request;
+	LeaseRequester requester;
+	lease_bytes name;
+	uint32		hash;			/* of the name */
+	bool		unbind;			/* LEASE_RENEW: make the lease a plain one */
+
+	RoleVerdict *verdicts;
+	int			nverdicts;
+	Oid			unknown_role;	/* met by this attempt; InvalidOid: none */
+
+	/* the rows this attempt has gathered; holders[count] is spare */
+	BlockNumber bucket_block;
+	int64		now_us;			/* lease clock, read under the bucket's lock */
+	lease_holder *holders;
+	RowPlace   *places;
+	size_t		count;
+	size_t		capacity;
+
+	Size		missing_room;	/* what there was no room for */
+	List	   *expired;		/* of ExpiredLease */
+	uint64		nexpired;
+	XLogRecPtr	lsn;			/* the last record of this call, or the one it
+								 * depends on */
+
+	/* room for the rows of most calls; not zeroed */
+	lease_holder inline_holders[LEASE_ROWS_INLINE];
+	RowPlace	inline_places[LEASE_ROWS_INLINE];
+} LeaseCall;
+
+/* Say whether the core took a holder away. */
+static inline bool
+lease_rows_is_removed(const lease_holder *holder)
+{
+	return holder->change == LEASE_ENDED || holder->change == LEASE_EXPIRED ||
+		holder->change == LEASE_EVICTED;
+}
+
+/* lease_rows.c */
+extern void lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
+							const lease_request *request);
+extern void lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
+								   const LeaseWaiter *waiter);
+extern void lease_rows_resolve_role(LeaseCall *call);
+extern void lease_rows_start(LeaseCall *call, Buffer bucket);
+extern lease_holder *lease_rows_add(LeaseCall *call, Buffer buffer,
+									OffsetNumber offset,
+									const LeaseEntry *entry);
+extern void lease_rows_gather(LeaseCall *call, Buffer bucket,
+							  LeaseQueue *queue);
+extern LeaseEntry *lease_rows_entry(LeaseCall *call, Buffer bucket,
+									size_t row);
+extern void lease_rows_write(LeaseCall *call, Buffer bucket);
+extern bool lease_rows_store(LeaseCall *call, Buffer bucket,
+							 const lease_result *result);
+extern void lease_rows_make_room(LeaseCall *call, Buffer bucket);
+extern void lease_rows_report_expired(LeaseCall *call);
+extern lease_bytes lease_rows_copy_bytes(lease_bytes bytes);
+extern lease_bytes lease_rows_client_address(void);
+
+#endif							/* DLOCK_LEASE_ROWS_H */

@@ -1,0 +1,355 @@
+/*
+ * lease_session.c
+ *	  End the leases of a session or transaction with it.
+ *
+ * What ends such a lease is one step in shared memory (lease_bond.c), which
+ * cannot fail.  This file takes that step at the right moment, and then removes
+ * the rows, which anybody else could do as well, only later.  For that a
+ * backend remembers the leases it has taken.
+ *
+ * Session: at the backend's exit, and at DISCARD ALL, which poolers send
+ * between clients.  With a lock delay, a lease that its session's exit ends
+ * expires instead: its holder may still be writing.  DISCARD ALL is a release.
+ *
+ * Transaction: rows are removed just before commit, while the guard still keeps
+ * others out; after an abort nothing can be written, and the rows are left for
+ * whoever meets them.  The lease ends, and then its guard, once the outcome is
+ * visible.  Savepoints play no part: what is acquired or guarded after one
+ * stays until the whole transaction ends.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "lease_bond.h"
+#include "lease_queue.h"
+#include "lease_rows.h"
+#include "lease_session.h"
+#include "lease_store.h"
+#include "lease_wait.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+/* The key of a lease taken: its name, with zeros behind. */
+typedef struct BoundName
+{
+	uint32		length;
+	char		data[LEASE_STRING_MAX];
+} BoundName;
+
+/* A lease that this backend has taken; it may be gone since. */
+typedef struct BoundLease
+{
+	BoundName	name;
+	lease_kind	kind;
+	Oid			role;
+	uint64		token;
+	uint32		owner_length;
+	char		owner[LEASE_STRING_MAX];
+} BoundLease;
+
+static HTAB *bound = NULL;
+static int	nsession = 0;		/* of them for the session */
+static int	ntransaction = 0;	/* of them for the transaction */
+static bool session_used = false;	/* may have taken one, gone or not */
+static bool transaction_used = false;	/* the same */
+
+static int *
+count_of(lease_kind kind)
+{
+	return kind == LEASE_SESSION ? &nsession : &ntransaction;
+}
+
+static void
+make_name(BoundName *key, lease_bytes name)
+{
+	memset(key, 0, sizeof(*key));
+	key->length = (uint32) name.length;
+	memcpy(key->data, name.data, name.length);
+}
+
+/* Forget a lease. */
+static void
+forget(BoundLease *lease)
+{
+	(*count_of(lease->kind))--;
+	(void) hash_search(bound, &lease->name, HASH_REMOVE, NULL);
+}
+
+/*
+ * This session is about to take a lease that ends with it or its transaction.
+ * Said before, so that whatever goes wrong after the grant ends the lease too.
+ */
+void
+lease_session_use(lease_kind kind)
+{
+	if (kind == LEASE_TRANSACTION)
+		transaction_used = true;
+	else
+		session_used = true;
+}
+
+/* Remember a lease that ends with this session or transaction. */
+void
+lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
+				   uint64 token)
+{
+	BoundName	key;
+	BoundLease *lease;
+	bool		found;
+
+	lease_session_watch();
+	make_name(&key, name);
+	lease = hash_search(bound, &key, HASH_ENTER, &found);
+	if (found)
+		(*count_of(lease->kind))--;
+	lease->kind = kind;
+	lease->role = GetUserId();
+	lease->token = token;
+	lease->owner_length = (uint32) owner.length;
+	memcpy(lease->owner, owner.data, owner.length);
+	(*count_of(kind))++;
+}
+
+/* A lease was given back altogether; it may have been one of ours. */
+void
+lease_session_gave(lease_bytes name, uint64 token)
+{
+	BoundName	key;
+	BoundLease *lease;
+
+	if (nsession + ntransaction == 0)
+		return;
+	make_name(&key, name);
+	lease = hash_search(bound, &key, HASH_FIND, NULL);
+	if (lease != NULL && lease->token == token)
+		forget(lease);
+}
+
+/* All leases of an owner were given back. */
+void
+lease_session_gave_all(lease_bytes owner)
+{
+	HASH_SEQ_STATUS status;
+	BoundLease *lease;
+
+	if (nsession + ntransaction == 0)
+		return;
+	hash_seq_init(&status, bound);
+	while ((lease = hash_seq_search(&status)) != NULL)
+		if (lease->role == GetUserId() &&
+			lease_same(owner, (lease_bytes) {
+				lease->owner, lease->owner_length
+			}))
+			forget(lease);
+}
+
+/*
+ * Remove the rows of a kind's leases, where the table can be opened, and forget
+ * them.  "lost" lets the lock delay apply.
+ */
+static void
+give_back(Relation rel, lease_kind kind, bool lost)
+{
+	HASH_SEQ_STATUS status;
+	BoundLease *lease;
+
+	if (*count_of(kind) == 0)
+		return;
+	hash_seq_init(&status, bound);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		lease_request request = {
+			.op = lost ? LEASE_RENEW : LEASE_DROP,
+			.owner = {lease->owner, lease->owner_length},
+			.ttl_us = 1,
+			.token = lease->token,
+		};
+
+		if (lease->kind != kind)
+			continue;
+		if (rel != NULL)
+			lease_store_give_back(rel, (lease_bytes) {
+				lease->name.data, lease->name.length
+			}, lease->role, &request, lost);
+		forget(lease);
+	}
+}
+
+/* Forget a kind's leases without touching their rows. */
+static void
+forget_all(lease_kind kind)
+{
+	give_back(NULL, kind, false);
+}
+
+/* ----------------------------------------------------------------
+ * The ends
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The session's leases end, and rows are removed if that is possible without
+ * waiting.  In a transaction.
+ *
+ * The rows go first: a session that lives may drop its own leases.
+ */
+static void
+end_session(bool lost)
+{
+	Relation	rel;
+
+	if (!session_used)
+		return;
+	rel = lease_store_open_at_exit();
+	if (rel != NULL)
+	{
+		give_back(rel, LEASE_SESSION, lost);
+		relation_close(rel, RowExclusiveLock);
+	}
+	else
+		forget_all(LEASE_SESSION);
+	lease_bond_end(LEASE_SESSION, lost);
+	session_used = false;
+}
+
+/* At DISCARD ALL: the session's leases end. */
+void
+lease_session_discard(void)
+{
+	end_session(false);
+}
+
+/* Give back what was granted to us while we were leaving. */
+static void
+give_back_unclaimed(const LeaseUnclaimed *unclaimed)
+{
+	lease_request request = {
+		.op = LEASE_RELEASE, .owner = unclaimed->owner,
+		.token = unclaimed->token
+	};
+	Relation	rel = lease_store_open_at_exit();
+
+	if (rel == NULL)
+		return;
+	lease_store_give_back(rel, unclaimed->name, unclaimed->role, &request,
+						  false);
+	relation_close(rel, RowExclusiveLock);
+}
+
+/*
+ * Before this process leaves shared memory: leave the queue, end the session's
+ * leases.  Whatever happens here, they are over: should the first steps raise an
+ * error, the second call finds nothing left to do but that.
+ */
+static void
+at_exit(int code, Datum arg)
+{
+	LeaseUnclaimed unclaimed;
+	bool		granted;
+
+	LWLockReleaseAll();
+	granted = lease_wait_abandon(&unclaimed);
+	if (!granted && nsession == 0)
+		return;
+	AbortOutOfAnyTransaction();
+	StartTransactionCommand();
+	if (granted)
+		give_back_unclaimed(&unclaimed);
+	end_session(lease_lock_delay > 0);
+	CommitTransactionCommand();
+}
+
+/* After that: the bond ends even if the rows could not be removed. */
+static void
+at_last(int code, Datum arg)
+{
+	if (session_used)
+		lease_bond_end(LEASE_SESSION, true);
+}
+
+/* Before commit: remove the rows of the transaction's leases. */
+static void
+before_commit(void)
+{
+	Relation	rel;
+
+	if (ntransaction == 0)
+		return;
+	rel = lease_store_open_at_exit();
+	if (rel == NULL)
+		return;
+	give_back(rel, LEASE_TRANSACTION, false);
+	relation_close(rel, RowExclusiveLock);
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			before_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (lease_queue_has_guards() || transaction_used)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has guarded a lease")));
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			/* the lease first: whoever the guard's end wakes finds it over */
+			forget_all(LEASE_TRANSACTION);
+			if (transaction_used)
+				lease_bond_end(LEASE_TRANSACTION, false);
+			transaction_used = false;
+			lease_queue_end_guards();
+			if (event == XACT_EVENT_ABORT)
+				lease_wait_finish();
+			break;
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			break;
+	}
+}
+
+/* A savepoint's rollback ends a wait that an error has ended. */
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId my_subid,
+					  SubTransactionId parent_subid, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		lease_wait_finish();
+}
+
+/*
+ * See to it that this backend's ends are noticed.  Called before anything is
+ * taken that must be given back.
+ */
+void
+lease_session_watch(void)
+{
+	HASHCTL		info = {
+		.keysize = sizeof(BoundName),
+		.entrysize = sizeof(BoundLease),
+	};
+
+	if (bound != NULL)
+		return;
+	info.hcxt = TopMemoryContext;
+	bound = hash_create("dlock leases of this session", 16, &info,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	before_shmem_exit(at_last, (Datum) 0);
+	before_shmem_exit(at_exit, (Datum) 0);	/* runs before at_last */
+}

@@ -1,0 +1,154 @@
+# Sessions.pm: several psql sessions on one server, for tests in which some wait
+# for leases while others go on.
+#
+# pg_isolation_regress notices sessions that wait for locks of PostgreSQL's own;
+# a wait for a lease is none of these, so interleavings with waits are written
+# with this module.  The order of events is made certain by polling
+# dlock.waiters, never by time.
+#
+#   my $sessions = Sessions->new($node);
+#   my ($a, $b) = $sessions->open('a', 'b');   the owners' names, by convention
+#   $a->query($sql)          its answer, or the SQLSTATE of its error
+#   $b->send($sql)           start it
+#   $sessions->waiting('b')  until exactly these wait, in this order
+#   $b->answer               as query(), once it is there; "gone" if psql ended
+#   $b->error                what the last statement wrote to stderr
+
+package Sessions;
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(usleep);
+
+sub new
+{
+	my ($class, $node, $database) = @_;
+	my $self = bless { node => $node, database => $database // 'postgres' }, $class;
+	($self->{watcher}) = $self->open('watcher');
+	return $self;
+}
+
+sub open
+{
+	my ($self, @names) = @_;
+	return map { Sessions::Session->new($self->{node}->connstr($self->{database}), $_) } @names;
+}
+
+# Poll until a statement answers what is wanted; say what it answered in the end.
+sub until
+{
+	my ($self, $sql, $wanted) = @_;
+	my $answer;
+	for (1 .. $PostgreSQL::Test::Utils::timeout_default * 200)
+	{
+		$answer = $self->{watcher}->query($sql);
+		return $answer if $answer eq $wanted;
+		usleep(5000);
+	}
+	return $answer;
+}
+
+# Wait until just these sessions wait, in that order on any one name.
+sub waiting
+{
+	my ($self, @names) = @_;
+	my $wanted = join(' ', @names);
+	my $answer = $self->until(q{SELECT coalesce(string_agg(application_name, ' '
+		ORDER BY waiting_since, "position"), '') FROM dlock.waiters}, $wanted);
+	die "waiting: \"$answer\", not \"$wanted\"" if $answer ne $wanted;
+	return 1;
+}
+
+package Sessions::Session;
+
+use strict;
+use warnings;
+
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(usleep);
+
+sub new
+{
+	my ($class, $connstr, $name) = @_;
+	my $self = bless { name => $name, in => '', out => '', err => '' }, $class;
+	$self->{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', "$connstr application_name=$name", '-f', '-' ],
+		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err},
+		$self->{timeout} = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	$self->{pid} = $self->query('SELECT pg_backend_pid()');
+	return $self;
+}
+
+sub send
+{
+	my ($self, $sql) = @_;
+	$self->{err} = '';
+	$self->{in} .= "$sql;\n\\echo =:SQLSTATE=\n";
+	# not pump(), which waits for an answer
+	while (length $self->{in} && $self->_pump) { usleep(500) }
+	return;
+}
+
+sub answer
+{
+	my ($self) = @_;
+	$self->{timeout}->start($PostgreSQL::Test::Utils::timeout_default);
+	until ($self->answered)
+	{
+		return 'gone' unless $self->_pump;
+		usleep(500);
+	}
+	my ($answer, $state) = $self->{out} =~ /\A(.*?)=(\w{5})=\n/s;
+	substr($self->{out}, 0, $+[0]) = '';
+	chomp $answer;
+	return $state eq '00000' ? $answer : $state;
+}
+
+sub query
+{
+	my ($self, $sql) = @_;
+	$self->send($sql);
+	return $self->answer;
+}
+
+sub error
+{
+	my ($self) = @_;
+	return $self->{err};
+}
+
+# Move bytes to and from psql; false if it has ended.
+sub _pump
+{
+	my ($self) = @_;
+	return $self->{run}->pumpable && eval { $self->{run}->pump_nb; 1 };
+}
+
+# Has the answer of what was sent come?
+sub answered
+{
+	my ($self) = @_;
+	$self->_pump;
+	return $self->{out} =~ /=\w{5}=\n/ ? 1 : 0;
+}
+
+sub quit
+{
+	my ($self) = @_;
+	$self->{in} .= "\\q\n";
+	eval { $self->{run}->finish };
+	return;
+}
+
+# End psql, as when a client dies.
+sub kill
+{
+	my ($self) = @_;
+	$self->{run}->kill_kill(grace => 0);
+	return;
+}
+
+1;
