@@ -306,6 +306,20 @@ sub test_with_lease
 	kill 'TERM', @two;
 	is(finish($_), 143, 'stopped') for @two;
 
+	# two at a time and one in line, which runs when a place comes free
+	@two = map { start($errors, $program, '-n', 2, 'n', 6, 'sleep', 60) } 1 .. 2;
+	poll("SELECT count(*) FROM dlock_holders('n')", 2);
+	$pid = start($errors, $program, '-n', 2, '-w', 60, 'n', 6, 'touch',
+		"$work/waited");
+	poll("SELECT count(*) FROM dlock.waiters WHERE name = 'n'", 1);
+	ok(!-e "$work/waited", '-w 60: the third waits');
+	kill 'TERM', $two[0];
+	is(finish($pid), 0, 'and is served');
+	ok(-e "$work/waited", 'its command ran');
+	kill 'TERM', $two[1];
+	is(finish($_), 143, 'stopped') for @two;
+	is(finish(start($errors, $program, 'n', 6, 'true')), 0, 'all is free again');
+
 	local $ENV{PGHOST} = "$work";
 	is(finish(start($errors, $program, 'a', 6, 'true')), 69, 'no server');
 	is(finish(start($errors, $program, 'a')), 64, 'no command');
@@ -358,6 +372,33 @@ sub test_leader
 	return;
 }
 
+sub test_cached
+{
+	my $program = "$examples/cached";
+	my $errors = "$work/cached.err";
+	my $file = "$work/page";
+
+	# slow enough that all of them want it before it is there
+	my @command = ('sh', '-c',
+		"echo made >>$work/made; until [ -e $work/go ]; do sleep 0.05; done; echo content");
+	my @all = map { start("$errors.$_", $program, $file, 60, @command) } 1 .. 5;
+	poll("SELECT count(*) FROM dlock.waiters", 4);
+	open(my $go, '>', "$work/go") or die "go: $!";
+	close($go);
+	is(finish($_), 0, 'cached: answers') for @all;
+	is(slurp("$work/made"), "made\n", 'one of five makes it');
+	is(slurp("$errors.$_"), "content\n", 'and all have it') for 1 .. 5;
+	is(finish(start("$errors.6", $program, $file, 60, @command)), 0, 'later');
+	is(slurp("$errors.6") . slurp("$work/made"), "content\nmade\n",
+		'it is there');
+	is(finish(start($errors, $program, "$work/no", 60, 'sh', '-c', 'exit 9')),
+		9, 'a command that fails');
+	ok(!-e "$work/no", 'leaves nothing behind');
+	is(value("SELECT count(*) FROM dlock.locks WHERE name LIKE 'cached %'"),
+		0, 'and no lease');
+	return;
+}
+
 setup($ENV{PGDATABASE} // 'postgres', "CREATE DATABASE $database");
 my $server_database = $ENV{PGDATABASE} // 'postgres';
 $ENV{PGDATABASE} = $database;
@@ -372,6 +413,7 @@ for my $file (sort glob("$examples/*.sql"))
 }
 test_with_lease();
 test_leader();
+test_cached();
 
 END
 {
