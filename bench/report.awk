@@ -154,16 +154,62 @@ function snapshots() {
 function cycles_fast(    text) {
 	section("Cycles that are not durable", "Cycles per second as above; `synchronous_commit = off`. An advisory lock is in\nmemory only, has no deadline and no token, and ends with its connection.\n")
 	pair("fast", "1 8 32", "dlock", "advisory", "dlock", "advisory lock")
+	body = body "\nThe same acquire with a `wait` that it does not need, against one without:\n\n"
+	pair("fast", "1 8 32", "dlock_wait", "dlock", "dlock, ready to wait", "dlock")
 	text = ratio("fast", 8, "dlock", 8, "advisory", "rate")
 	goal_ratio("not durable, against an advisory lock, 8 clients", 0.5, text)
 	text = ratio("fast", 32, "dlock", 32, "advisory", "rate")
 	goal_ratio("not durable, against an advisory lock, 32 clients", 0.6, text)
 }
 
+# A row of hand-overs at one number of clients.
+function handover_row(at) {
+	row(at " | " figure("handover", at, "dlock", "rate") " | " \
+		figure("handover", at, "dlock", "median") " | " \
+		figure("handover", at, "advisory", "median") " | " \
+		ratio("handover", at, "dlock", at, "advisory", "median") " | " \
+		figure("handover", at, "dlock", "p99") " | " \
+		figure("handover", at, "advisory", "p99") " | " \
+		ratio("handover", at, "dlock", at, "advisory", "p99"))
+}
+
+function goal_at_most(what, most, text) {
+	goal(what, "at most " most, text, median <= most)
+}
+
+function handovers(    i, n, at, text) {
+	section("Hand-over", "Microseconds from the moment before a release is sent to the moment when the\nnext in line has its lock; `synchronous_commit = off`. All clients want one name,\nso all but one wait. Median and 99th percentile, dlock, advisory lock, ratio.\n")
+	row("clients | dlock, a second | median, dlock | advisory | ratio | 99 %, dlock | advisory | ratio")
+	row("--- | --- | --- | --- | --- | --- | --- | ---")
+	n = split("2 8 32 500", at, " ")
+	for (i = 1; i <= n; i++)
+		handover_row(at[i])
+	for (i = 1; i <= 3; i++) {
+		text = ratio("handover", at[i], "dlock", at[i], "advisory", "median")
+		goal_at_most("hand-over, not durable, against an advisory lock, " at[i] " clients, median", 1.5, text)
+		text = ratio("handover", at[i], "dlock", at[i], "advisory", "p99")
+		goal_at_most("the same, 99th percentile", 1.5, text)
+	}
+	n = rounds["handover", 500, "dlock", "woken"]
+	if (n) {
+		text = value["handover", 500, "dlock", "woken", n]
+		body = body "\nWith 500 clients each grant woke " text " waiters.\n"
+		goal("500 waiters: wake-ups for each grant", "1", text, text > 0.99 && text < 1.01)
+		text = ratio("handover", 500, "dlock", 32, "dlock", "rate")
+		body = body "The rate with 500 clients is " text " of that with 32; an advisory lock's, " \
+			ratio("handover", 500, "advisory", 32, "advisory", "rate") ".\n"
+	}
+}
+
 function many(    text) {
 	section("100 names at once", "Names acquired and released per second, 100 to a statement. Redis does the\nsame in pipelines of 100: `SET NX PX`, then the script that deletes a lock if\nits owner is unchanged, without persistence and without a token.\n")
 	pair("many", "1 8", "dlock", "redis", "dlock, not durable", \
 		"Redis, no persistence")
+	if (rounds["many", 8, "dlock_all", "rate"]) {
+		body = body "\n`dlock_acquire_all()` takes all or none, which Redis has no pipeline for:\n\n"
+		pair("many", "1 8", "dlock_all", "redis", "dlock_acquire_all", \
+			"Redis, no persistence")
+	}
 	text = ratio("many", 1, "dlock", 1, "redis", "rate")
 	goal_ratio("100 names in one statement, not durable, against Redis pipelined by 100, 1 client", 2, text)
 	text = ratio("many", 8, "dlock", 8, "redis", "rate")
@@ -229,6 +275,8 @@ END {
 		snapshots()
 	if (present["fast"])
 		cycles_fast()
+	if (present["handover"])
+		handovers()
 	if (present["many"])
 		many()
 	if (present["wal"])
@@ -263,7 +311,7 @@ END {
 	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING token`, then `DELETE`, each a statement that commits by\n  itself; tokens from a sequence; autovacuum on. It starts each turn empty, and\n  is always found by its index."
 	print "- Each client has names of its own, so that every acquire must succeed. Every\n  answer was checked, and none was wrong:\n"
 	print "| workload | names acquired and released |\n|---|---|"
-	n = split("durable snapshot_durable snapshot fast many many_durable wal growth", order, " ")
+	n = split("durable snapshot_durable snapshot fast handover many many_durable wal growth", order, " ")
 	for (i = 1; i <= n; i++)
 		if (checked[order[i]])
 			print "| " title_of(order[i]) " | " \
@@ -278,6 +326,8 @@ function title_of(workload) {
 		return "an old snapshot, not durable"
 	if (workload == "fast")
 		return "not durable"
+	if (workload == "handover")
+		return "hand-over"
 	if (workload == "many")
 		return "100 names at once, not durable"
 	if (workload == "many_durable")
