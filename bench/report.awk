@@ -193,7 +193,7 @@ function handovers(    i, n, at, text) {
 	n = rounds["handover", 500, "dlock", "woken"]
 	if (n) {
 		text = value["handover", 500, "dlock", "woken", n]
-		body = body "\nWith 500 clients each grant woke " text " waiters.\n"
+		body = body "\nWith 500 clients each grant woke " text " waiter(s).\n"
 		goal("500 waiters: wake-ups for each grant", "1", text, text > 0.99 && text < 1.01)
 		text = ratio("handover", 500, "dlock", 32, "dlock", "rate")
 		body = body "The rate with 500 clients is " text " of that with 32; an advisory lock's, " \
