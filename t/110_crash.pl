@@ -1,4 +1,4 @@
-# What was acknowledged survives kill -9 of the server under load, nothing is
+# Scenario 20: what was acknowledged survives kill -9 of the server under load, nothing is
 # held twice, and tokens grow, also where leases may be lost.
 
 use strict;

@@ -1,4 +1,4 @@
-# PRIOR_ART 7 to 16, 19 and 22 at once: a storm.  Hundreds of sessions wait for few
+# Scenarios 7 to 16, 19 and 22 at once: a storm.  Hundreds of sessions wait for few
 # names in every way there is; waiters are cancelled, terminated, lose their
 # clients, run out of time, deadlock and are evicted.  Every answer is noted
 # with the time before and after the call, and judged afterwards: no two
@@ -245,7 +245,7 @@ is(slurp_file("$dir/weather.err"), '', 'the weather was fine');
 ok( $node->poll_query_until(
 		'postgres',
 		q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'storm'}),
-	'PRIOR_ART 8: no server process outlives its client');
+	'scenario 8: no server process outlives its client');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.waiters'),
 	0, 'nobody waits any more');
 
@@ -377,7 +377,7 @@ for my $name (sort keys %grants)
 	note "$name: " . @by_token . ' grants, of which ' . @held . ' can be judged';
 }
 is("@wrong[0 .. ($#wrong < 5 ? $#wrong : 5)]", '',
-	'PRIOR_ART 5, 12, 14, 22: tokens grow, and nobody holds what another holds');
+	'scenarios 5, 12, 14, 22: tokens grow, and nobody holds what another holds');
 cmp_ok($count{grants}, '>', $clients, 'there were enough grants to tell');
 cmp_ok($errors{'57014'} // 0, '>', 20, 'and cancels');
 
@@ -412,7 +412,7 @@ cmp_ok($stats{forced}, '>', 0, 'there were evictions');
 cmp_ok($stats{deadlocks}, '>=', $count{deadlocks}, 'no deadlock is uncounted');
 cmp_ok($stats{deadlocks}, '<=', $count{deadlocks} + $clients,
 	'nor made up');
-cmp_ok($count{deadlocks}, '>', 0, 'PRIOR_ART 16: there were deadlocks');
+cmp_ok($count{deadlocks}, '>', 0, 'scenario 16: there were deadlocks');
 is($stats{waiters}, 0, 'no waiter is counted');
 is( $node->safe_psql('postgres', q{
 		SELECT count(*) FROM generate_series(0, 9) AS i,
@@ -443,7 +443,7 @@ is($node->safe_psql('postgres', q{SELECT dlock_release('gate', 'me')}),
 	't', 'the gate opens');
 my $ok = 0;
 $ok += $_->finish for @waiters;
-is($ok, $places, 'PRIOR_ART 10: all are served');
+is($ok, $places, 'scenario 10: all are served');
 
 is( $node->safe_psql('postgres', qq{
 		BEGIN;

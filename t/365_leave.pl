@@ -1,4 +1,4 @@
-# PRIOR_ART 7, 8 and 9: every way to leave the queue.  Whoever waits leaves at
+# Scenarios 7, 8 and 9: every way to leave the queue.  Whoever waits leaves at
 # once when it is cancelled, terminated, out of time, when its client, its lock
 # table or its server goes away; and whoever is next is served.
 
@@ -131,7 +131,7 @@ for my $call ("dlock_acquire('l', 'b', 3600, -1)",
 		"lock_timeout, $call");
 }
 session_with('SELECT', "dlock_acquire('l', 'b', 3600, 0.01)", undef,
-	'PRIOR_ART 7: time is up');
+	'scenario 7: time is up');
 is(sql(q{SELECT dlock_owner('l'), dlock_is_free('k')}),
 	'a|t', 'nothing was taken');
 
@@ -150,10 +150,10 @@ for my $call ("dlock_acquire_all(ARRAY['k', 'l'], 'b', 3600, -1)",
 }
 is(sql(q{SELECT dlock_release('l', 'a')}), 't', 'released');
 
-# PRIOR_ART 9: several in the middle of the queue go at once.
+# Scenario 9: several in the middle of the queue go at once.
 my $token = sql(q{SELECT dlock_acquire('l', 'a', 3600)});
 my %waiting = map { $_ => [ waiter("dlock_acquire('l', '$_', 3600, -1)") ] } 'b' .. 'g';
-is(queue(), 'b c d e f g', 'PRIOR_ART 9: six wait');
+is(queue(), 'b c d e f g', 'scenario 9: six wait');
 sql("SELECT pg_cancel_backend($waiting{c}[1]), pg_terminate_backend($waiting{e}[1])");
 $waiting{b}[0]{run}->kill_kill;
 becomes(q{string_agg(owner, ' ' ORDER BY position) = 'd f g'
@@ -163,7 +163,7 @@ sql(q{SELECT dlock_release('l', 'a')});
 for my $owner ('d', 'f', 'g')
 {
 	my $next = answer($waiting{$owner}[0]);
-	cmp_ok($next, '>', $token, "PRIOR_ART 9: \"$owner\" is served in its turn");
+	cmp_ok($next, '>', $token, "scenario 9: \"$owner\" is served in its turn");
 	$token = $next;
 	sql("SELECT dlock_release('l', '$owner', $token)");
 }
@@ -207,7 +207,7 @@ is(sql(q{SELECT dlock_release('l', 'a'), dlock_owner('l')}),
 	't|b', 'the stopped head has been granted it');
 sql("SELECT pg_terminate_backend($b_pid)");
 kill 'CONT', $b_pid;
-cmp_ok(answer($c), '>', $token, 'PRIOR_ART 8: it gives back what it was granted');
+cmp_ok(answer($c), '>', $token, 'scenario 8: it gives back what it was granted');
 sql(q{SELECT dlock_release('l', 'c')});
 quit($b, $c);
 

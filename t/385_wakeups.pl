@@ -1,4 +1,4 @@
-# PRIOR_ART 10 and 11: waiters are served in the order of their arrival, and
+# Scenarios 10 and 11: waiters are served in the order of their arrival, and
 # each release wakes exactly one of them, however many wait.
 
 use strict;
@@ -60,7 +60,7 @@ for my $count (50, $many)
 
 	is(sql(q{SELECT dlock_release('l', 'a')}), 't', 'one release');
 	wait_for_waiters($count - 1);
-	is(woken(), 1, "PRIOR_ART 11: of $count waiters one is woken");
+	is(woken(), 1, "scenario 11: of $count waiters one is woken");
 	is(sql(q{SELECT dlock_owner('l')}), $order[0], 'the one that came first');
 
 	# the rest, one after another: each is the owner at once
@@ -78,7 +78,7 @@ for my $count (50, $many)
 			END LOOP;
 		END \$\$;
 		SELECT string_agg(owner, ' ' ORDER BY n) FROM served});
-	is($served, $expected, "PRIOR_ART 10: all $count in their order");
+	is($served, $expected, "scenario 10: all $count in their order");
 	$_->finish for @waiters;
 	is(woken(), $count, 'one wake-up for each');
 	is( sql('SELECT acquired, released, waiters FROM dlock.stats'),
@@ -99,7 +99,7 @@ for my $who ('r1', 'r2', 'r3', 'w4', 'r5')
 }
 sql(q{SELECT dlock_release('l', 'a')});
 is(sql(q{SELECT string_agg(owner, ' ' ORDER BY owner) FROM dlock_holders('l')}),
-	'r1 r2 r3', 'PRIOR_ART 12: the readers at the head go together');
+	'r1 r2 r3', 'scenario 12: the readers at the head go together');
 is(woken(), 3, 'and nobody else is woken');
 sql("SELECT dlock_release('l', '$_')") for 'r1', 'r2';
 is(woken(), 3, 'nor before the last reader has released');
@@ -111,7 +111,7 @@ is(woken(), 5, 'and the reader behind it');
 $_->finish for @waiters;
 sql(q{SELECT dlock_release('l', 'r5')});
 
-# PRIOR_ART 10: nobody releases and nothing reaps.
+# Scenario 10: nobody releases and nothing reaps.
 sql(q{SELECT dlock_acquire('l', 'a', 0.2)});
 @waiters = ();
 for my $n (1 .. 8)
@@ -124,7 +124,7 @@ for my $n (1 .. 8)
 $_->finish for @waiters;
 my @tokens = map { slurp_file("$dir/s$_.out") + 0 } 1 .. 8;
 is("@tokens", join(' ', sort { $a <=> $b } @tokens),
-	'PRIOR_ART 10: eight are served in the order of their arrival');
+	'scenario 10: eight are served in the order of their arrival');
 cmp_ok($tokens[0], '>', 0, 'all of them');
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'no assertion failed');

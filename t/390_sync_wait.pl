@@ -1,4 +1,4 @@
-# PRIOR_ART 21: a waiter's grant is as durable as its own session asks.  With a
+# Scenario 21: a waiter's grant is as durable as its own session asks.  With a
 # synchronous standby that is away it waits for that too; when that wait is
 # interrupted there is an error instead of an answer, and the lease is there to
 # be replayed or released.
@@ -163,6 +163,6 @@ $primary->stop('immediate');
 eval { $b->quit };
 $standby->promote;
 is($standby->safe_psql('postgres', q{SELECT owner, token FROM dlock_holders('l')}),
-	"b|$token", 'PRIOR_ART 21: on the promoted standby it is held');
+	"b|$token", 'scenario 21: on the promoted standby it is held');
 
 done_testing();
