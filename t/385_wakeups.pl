@@ -111,16 +111,16 @@ is(woken(), 5, 'and the reader behind it');
 $_->finish for @waiters;
 sql(q{SELECT dlock_release('l', 'r5')});
 
-# Scenario 10: nobody releases and nothing reaps.
-sql(q{SELECT dlock_acquire('l', 'a', 0.2)});
+# Scenario 10: nobody releases and nothing reaps.  The holder lets its lease
+# run out once all stand in line.
+sql(q{SELECT dlock_acquire('l', 'a', 3600)});
 @waiters = ();
 for my $n (1 .. 8)
 {
 	push @waiters, join_queue("s$n", "dlock_acquire('l', 's$n', 0.2, -1)");
-	$node->poll_query_until('postgres', qq{
-		SELECT EXISTS (SELECT FROM dlock.waiters WHERE owner = 's$n')
-			OR dlock_owner('l') >= 's$n'}) if $n > 1;
+	wait_for_waiters($n);
 }
+is(sql(q{SELECT dlock_renew('l', 'a', 0.2)}), 't', 'the holder has 0.2 s left');
 $_->finish for @waiters;
 my @tokens = map { slurp_file("$dir/s$_.out") + 0 } 1 .. 8;
 is("@tokens", join(' ', sort { $a <=> $b } @tokens),
