@@ -191,8 +191,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 	{
 		result->outcome = reenter(request, holders, count, &holders[mine],
 								  now_us);
-		if (result->outcome == LEASE_REENTERED ||
-			result->outcome == LEASE_REPLAYED)
+		if (lease_is_granted(result->outcome))
 			result->token = holders[mine].token;
 		return;
 	}

@@ -225,6 +225,14 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 		lease_is_delayed(holder, delay_us, now_us);
 }
 
+/* Say whether an acquire that ended so has given, or found, a hold. */
+static inline bool
+lease_is_granted(lease_outcome outcome)
+{
+	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
+		outcome == LEASE_REPLAYED;
+}
+
 /* Say whether two strings are the same bytes. */
 extern bool lease_same(lease_bytes a, lease_bytes b);
 

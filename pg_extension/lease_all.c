@@ -110,14 +110,6 @@ unlock_all(AllCall *all, Buffer except)
 	}
 }
 
-/* Say whether an outcome gives a hold. */
-static bool
-is_granted(lease_outcome outcome)
-{
-	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
-		outcome == LEASE_REPLAYED;
-}
-
 /*
  * Serve the queues of the names that are due, so that nobody waits for a name
  * that is free.  False if room had to be made: all is unlocked.
@@ -160,7 +152,7 @@ find_busy(AllCall *all)
 			return -1;
 		}
 		(void) lease_store_decide(name->call, bucket, &name->answer);
-		if (!is_granted(name->answer.outcome))
+		if (!lease_is_granted(name->answer.outcome))
 			return i;
 	}
 	return all->count;
@@ -229,7 +221,7 @@ take_all(AllCall *all)
 		/* again: a name before it may have changed the bucket */
 		lease_rows_gather(name->call, bucket, NULL);
 		result = lease_store_decide(name->call, bucket, &name->answer);
-		Assert(is_granted(result.outcome));
+		Assert(lease_is_granted(result.outcome));
 		if (!lease_store_write(name->call, bucket, &result))
 		{
 			unlock_all(all, bucket);
@@ -368,6 +360,15 @@ end_all(AllCall *all)
 	return lsn;
 }
 
+/* Count a wait, unless the first attempt was the last, and tell the log. */
+static void
+end_wait(LeaseDatabase *db, const LeaseWaitTime *time, bool first)
+{
+	if (!first)
+		lease_count_wait(db, lease_clock_boot() - time->start_us);
+	lease_wait_stop(time);
+}
+
 /*
  * Acquire all names for one owner, or none: the answer of the last, with the
  * tokens in the caller's order; or that of one that could not be taken, whose
@@ -390,7 +391,6 @@ lease_all_acquire(const lease_bytes *names, int count,
 	for (bool first = true;; first = false)
 	{
 		LeaseDatabase *db;
-		LeaseCall	watched;
 		bool		watch = wait_us != 0 && !lease_wait_is_over(&time);
 		int			busy;
 
@@ -403,28 +403,23 @@ lease_all_acquire(const lease_bytes *names, int count,
 				tokens[all.names[i].index] = all.names[i].answer.token;
 			answer = all.names[0].answer;
 			lsn = end_all(&all);
-			if (!first)
-				lease_count_wait(db, lease_clock_boot() - time.start_us);
-			lease_wait_stop(&time);
+			end_wait(db, &time, first);
 			lease_wal_flush(lsn);
 			return answer;
 		}
 
 		*failed = all.names[busy].index;
 		answer = all.names[busy].answer;
-		watched = *all.names[busy].call;
 		(void) end_all(&all);
 		if (answer.outcome != LEASE_BUSY || !watch)
 		{
 			if (answer.outcome == LEASE_BUSY)
 				lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
 							LEASE_COUNT_TIMED_OUT, 1);
-			if (!first)
-				lease_count_wait(db, lease_clock_boot() - time.start_us);
-			lease_wait_stop(&time);
+			end_wait(db, &time, first);
 			return answer;
 		}
-		lease_wait_watch(&watched, &time, answer.retry_us);
+		lease_wait_watch(db, &time, answer.retry_us);
 		lease_wait_finish();
 	}
 }

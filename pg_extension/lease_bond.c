@@ -102,8 +102,8 @@ lease_bond_end(lease_kind kind, bool lost)
 }
 
 /* Say whether what a stamp of this server stands for is there. */
-bool
-lease_bond_is_alive(lease_kind kind, LeaseStamp stamp)
+static bool
+is_alive(lease_kind kind, LeaseStamp stamp)
 {
 	return stamp.slot < (uint32) MaxBackends &&
 		pg_atomic_read_u32(serial_of(kind, stamp.slot)) == stamp.serial;
@@ -133,7 +133,7 @@ lease_bond_judge(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us,
 		return LEASE_TIMED;
 	}
 	stamp = lease_entry_stamp(entry);
-	if (lease_bond_is_alive(entry->kind, stamp))
+	if (is_alive(entry->kind, stamp))
 		return LEASE_BOUND;
 	pg_read_barrier();
 	*deadline_us = now_us;

@@ -71,8 +71,6 @@ dlock_may_see(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(lease_wait_may_see(PG_GETARG_OID(0)));
 }
 
-#define MASK	"<insufficient privilege>"
-
 /* Show the core what it needs to judge an entry. */
 static lease_holder
 holder_of(const LeaseEntry *entry, int64 now_us)
@@ -100,7 +98,7 @@ dlock_owner(PG_FUNCTION_ARGS)
 		if (entry->mode != LEASE_EXCLUSIVE || lease_is_over(&holder, now_us))
 			continue;
 		if (!lease_wait_may_see(entry->role))
-			PG_RETURN_TEXT_P(cstring_to_text(MASK));
+			PG_RETURN_TEXT_P(cstring_to_text(LEASE_MASK));
 		PG_RETURN_TEXT_P(cstring_to_text_with_len(owner.data,
 												  (int) owner.length));
 	}
@@ -120,8 +118,7 @@ dlock_is_free(PG_FUNCTION_ARGS)
 	{
 		lease_holder holder = holder_of(lfirst(cell), now_us);
 
-		if (lease_is_in_the_way(&holder, lease_lock_delay * INT64CONST(1000),
-								now_us))
+		if (lease_is_in_the_way(&holder, lease_lock_delay_us(), now_us))
 			PG_RETURN_BOOL(false);
 	}
 	PG_RETURN_BOOL(!guarded);
@@ -147,9 +144,9 @@ dlock_holders(PG_FUNCTION_ARGS)
 		values[LEASE_COLUMN_ROLE] = role_name(entry->role);
 		if (!lease_wait_may_see(entry->role))
 		{
-			values[LEASE_COLUMN_OWNER] = CStringGetTextDatum(MASK);
-			values[LEASE_COLUMN_APPLICATION_NAME] = CStringGetTextDatum(MASK);
-			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(MASK);
+			values[LEASE_COLUMN_OWNER] = CStringGetTextDatum(LEASE_MASK);
+			values[LEASE_COLUMN_APPLICATION_NAME] = CStringGetTextDatum(LEASE_MASK);
+			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(LEASE_MASK);
 			nulls[LEASE_COLUMN_CLIENT_ADDR] = false;
 			nulls[LEASE_COLUMN_PID] = true;
 		}
@@ -184,7 +181,7 @@ static Datum
 masked(bool visible, const char *data, size_t length)
 {
 	if (!visible)
-		return CStringGetTextDatum(MASK);
+		return CStringGetTextDatum(LEASE_MASK);
 	return PointerGetDatum(cstring_to_text_with_len(data, (int) length));
 }
 
@@ -283,8 +280,7 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 		const LeaseEntry *entry = lfirst(cell);
 		lease_holder holder = holder_of(entry, now_us);
 
-		if (!lease_is_in_the_way(&holder,
-								 lease_lock_delay * INT64CONST(1000), now_us) ||
+		if (!lease_is_in_the_way(&holder, lease_lock_delay_us(), now_us) ||
 			(entry->mode == LEASE_SHARED &&
 			 waiter->waiter.mode == LEASE_SHARED))
 			continue;

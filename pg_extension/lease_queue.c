@@ -316,6 +316,20 @@ lease_queue_head(LeaseQueue *queue)
 	return dlist_head_element(LeaseWaiter, link, &queue->waiters);
 }
 
+/*
+ * See to it that a name's queue, if it has one, is served soon, should we fail
+ * before we have done so.
+ */
+void
+lease_queue_make_due(Oid database, uint32 hash, lease_bytes name)
+{
+	LeaseQueue *queue = lease_queue_lock(database, hash, name, LW_EXCLUSIVE);
+
+	if (queue != NULL)
+		queue->due_us = 0;
+	lease_queue_unlock(database, hash);
+}
+
 /* Wake a waiter, unless it is us; the partition is locked. */
 static void
 wake(LeaseWaiter *waiter)
@@ -432,6 +446,7 @@ lease_queue_allocate_waiter(void)
 				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = NULL;
+	waiter->joined = false;
 	waiter->answered = false;
 	return waiter;
 }
@@ -469,6 +484,7 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	else
 		dlist_push_tail(&queue->watchers, &waiter->link);
 	waiter->queue = queue;
+	waiter->joined = true;
 	waiter->partition = partition_of(database, hash);
 	pg_atomic_fetch_add_u32(used_of(queue), 1);
 	pg_atomic_fetch_add_u32(&shared->nwaiters, 1);

@@ -75,7 +75,8 @@ typedef struct LeaseWaiter
 	dlist_node	link;			/* in the queue, or in the free list */
 	LeaseQueue *queue;			/* NULL: in none; under the partition's lock */
 
-	uint32		partition;		/* that its queue is in */
+	bool		joined;			/* has been in a queue, in this partition: */
+	uint32		partition;
 	LeaseWaitRole role_in_queue;
 	Latch	   *latch;
 	pg_atomic_uint64 *woken;	/* counts its wake-ups, in LeaseDatabase */
@@ -150,6 +151,8 @@ extern LeaseWaiter *lease_queue_head(LeaseQueue *queue);
 extern LeaseWaiter *lease_queue_second(LeaseQueue *queue);
 extern void lease_queue_set_due(LeaseQueue *queue, int64 due_us,
 								int64 soon_us);
+extern void lease_queue_make_due(Oid database, uint32 hash,
+								 lease_bytes name);
 extern void lease_queue_wake_watchers(LeaseQueue *queue);
 extern void lease_queue_poke_database(Oid database);
 

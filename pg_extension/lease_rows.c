@@ -59,7 +59,7 @@ lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
 	call->rel = rel;
 	call->db = db;
 	call->request = *request;
-	call->request.delay_us = lease_lock_delay * INT64CONST(1000);
+	call->request.delay_us = lease_lock_delay_us();
 	if (call->request.kind == 0)
 		call->request.kind = LEASE_PLAIN;
 	call->requester.role = GetUserId();

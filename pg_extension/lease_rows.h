@@ -20,6 +20,13 @@
 extern bool lease_log_expired;	/* dlock.log_expired */
 extern int	lease_lock_delay;	/* dlock.lock_delay, milliseconds */
 
+/* The lock delay in microseconds. */
+static inline int64
+lease_lock_delay_us(void)
+{
+	return lease_lock_delay * INT64CONST(1000);
+}
+
 /* Where a row is; an invalid block: a guard, and no row. */
 typedef struct RowPlace
 {

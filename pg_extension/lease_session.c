@@ -151,11 +151,11 @@ lease_session_gave_all(lease_bytes owner)
 }
 
 /*
- * Remove the rows of a kind's leases, where the table can be opened, and forget
- * them.  "lost" lets the lock delay apply.
+ * Forget a kind's leases, having removed their rows, unless "rel" is NULL.
+ * "lost" lets the lock delay apply.
  */
 static void
-give_back(Relation rel, lease_kind kind, bool lost)
+forget_all(Relation rel, lease_kind kind, bool lost)
 {
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
@@ -182,11 +182,18 @@ give_back(Relation rel, lease_kind kind, bool lost)
 	}
 }
 
-/* Forget a kind's leases without touching their rows. */
+/* The same, removing the rows where the table can be opened without waiting. */
 static void
-forget_all(lease_kind kind)
+give_back_all(lease_kind kind, bool lost)
 {
-	give_back(NULL, kind, false);
+	Relation	rel;
+
+	if (*count_of(kind) == 0)
+		return;
+	rel = lease_store_open_at_exit();
+	forget_all(rel, kind, lost);
+	if (rel != NULL)
+		relation_close(rel, RowExclusiveLock);
 }
 
 /* ----------------------------------------------------------------
@@ -203,18 +210,9 @@ forget_all(lease_kind kind)
 static void
 end_session(bool lost)
 {
-	Relation	rel;
-
 	if (!session_used)
 		return;
-	rel = lease_store_open_at_exit();
-	if (rel != NULL)
-	{
-		give_back(rel, LEASE_SESSION, lost);
-		relation_close(rel, RowExclusiveLock);
-	}
-	else
-		forget_all(LEASE_SESSION);
+	give_back_all(LEASE_SESSION, lost);
 	lease_bond_end(LEASE_SESSION, lost);
 	session_used = false;
 }
@@ -224,23 +222,6 @@ void
 lease_session_discard(void)
 {
 	end_session(false);
-}
-
-/* Give back what was granted to us while we were leaving. */
-static void
-give_back_unclaimed(const LeaseUnclaimed *unclaimed)
-{
-	lease_request request = {
-		.op = LEASE_RELEASE, .owner = unclaimed->owner,
-		.token = unclaimed->token
-	};
-	Relation	rel = lease_store_open_at_exit();
-
-	if (rel == NULL)
-		return;
-	lease_store_give_back(rel, unclaimed->name, unclaimed->role, &request,
-						  false);
-	relation_close(rel, RowExclusiveLock);
 }
 
 /*
@@ -261,7 +242,7 @@ at_exit(int code, Datum arg)
 	AbortOutOfAnyTransaction();
 	StartTransactionCommand();
 	if (granted)
-		give_back_unclaimed(&unclaimed);
+		lease_wait_give_back(&unclaimed);
 	end_session(lease_lock_delay > 0);
 	CommitTransactionCommand();
 }
@@ -274,28 +255,14 @@ at_last(int code, Datum arg)
 		lease_bond_end(LEASE_SESSION, true);
 }
 
-/* Before commit: remove the rows of the transaction's leases. */
-static void
-before_commit(void)
-{
-	Relation	rel;
-
-	if (ntransaction == 0)
-		return;
-	rel = lease_store_open_at_exit();
-	if (rel == NULL)
-		return;
-	give_back(rel, LEASE_TRANSACTION, false);
-	relation_close(rel, RowExclusiveLock);
-}
-
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			before_commit();
+			/* nobody else gets the names: the guards are still there */
+			give_back_all(LEASE_TRANSACTION, false);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (lease_queue_has_guards() || transaction_used)
@@ -306,7 +273,7 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			/* the lease first: whoever the guard's end wakes finds it over */
-			forget_all(LEASE_TRANSACTION);
+			forget_all(NULL, LEASE_TRANSACTION, false);
 			if (transaction_used)
 				lease_bond_end(LEASE_TRANSACTION, false);
 			transaction_used = false;

@@ -212,14 +212,6 @@ check_misuse(lease_bytes name, const lease_request *request,
 	pfree(owner_text);
 }
 
-/* Say whether an acquire has given a hold. */
-static bool
-is_granted(lease_outcome outcome)
-{
-	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
-		outcome == LEASE_REPLAYED;
-}
-
 /* Take a lease: its token, or 0 when it is not free within wait_us. */
 static uint64
 take(lease_bytes name, lease_request *request, int64 wait_us)
@@ -228,7 +220,7 @@ take(lease_bytes name, lease_request *request, int64 wait_us)
 
 	request->op = LEASE_ACQUIRE;
 	answer = lease_store_apply(name, request, wait_us);
-	if (is_granted(answer.outcome))
+	if (lease_is_granted(answer.outcome))
 		return answer.token;
 	if (answer.outcome != LEASE_BUSY)
 		check_misuse(name, request, &answer);
@@ -429,7 +421,7 @@ dlock_acquire_all(PG_FUNCTION_ARGS)
 							   &failed);
 	if (answer.outcome == LEASE_BUSY)
 		PG_RETURN_NULL();
-	if (!is_granted(answer.outcome))
+	if (!lease_is_granted(answer.outcome))
 		check_misuse(names[failed], &request, &answer);
 	for (int i = 0; i < count; i++)
 		elements[i] = Int64GetDatum((int64) tokens[i]);

@@ -515,12 +515,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	/* If we fail between here and serving, the queue is due. */
 	if (used && !acquire && result.changed > 0)
 	{
-		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,
-											 LW_EXCLUSIVE);
-
-		if (queue != NULL)
-			queue->due_us = 0;
-		lease_queue_unlock(database, call->hash);
+		lease_queue_make_due(database, call->hash, call->name);
 		attempt = ATTEMPT_SERVE;
 	}
 	if (!lease_store_write(call, bucket, &result))
@@ -730,7 +725,7 @@ lease_store_wait(lease_bytes name, int64 wait_us)
 		UnlockReleaseBuffer(bucket);
 		lease_store_end(&call);
 		if (!ended && waiter != NULL)
-			lease_wait_watch(&call, &time, next_us);
+			lease_wait_watch(call.db, &time, next_us);
 		lease_wait_finish();
 		if (waiter == NULL && (!first || wait_us == 0))
 			break;
@@ -827,14 +822,9 @@ note_walked(WalkContext *walk, Buffer bucket)
 
 		if (lease_queue_is_used(call->db->database, entry->hash))
 		{
-			LeaseQueue *queue;
-
 			walk->unserved = lappend(walk->unserved, entry);
-			queue = lease_queue_lock(call->db->database, entry->hash,
-									 lease_entry_name(entry), LW_EXCLUSIVE);
-			if (queue != NULL)
-				queue->due_us = 0;
-			lease_queue_unlock(call->db->database, entry->hash);
+			lease_queue_make_due(call->db->database, entry->hash,
+								 lease_entry_name(entry));
 		}
 		else if (call->request.op != LEASE_RENEW ||
 				 entry->kind == LEASE_PLAIN)

@@ -967,30 +967,40 @@ lease_trie_clear(Relation rel, Buffer bucket)
 	lease_trie_summarize(rel, bucket);
 }
 
+/* What a summary in the making needs to judge entries by. */
+typedef struct SummaryContext
+{
+	LeaseDatabase *db;
+	int64		now_us;
+	LeaseSummary summary;
+} SummaryContext;
+
 /* Note an entry, and when it is to be looked at. */
 static void
 add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
 {
-	LeaseDatabase *db = lease_state_database();
+	SummaryContext *making = context;
 	int64		deadline_us;
-	lease_life	life = lease_bond_judge(db, entry, lease_clock_now(db),
+	lease_life	life = lease_bond_judge(making->db, entry, making->now_us,
 										&deadline_us);
 
 	if (life == LEASE_TIMED)
-		deadline_us += lease_lock_delay * INT64CONST(1000);
-	lease_summary_add(context, deadline_us, lease_entry_owner(entry));
+		deadline_us += lease_lock_delay_us();
+	lease_summary_add(&making->summary, deadline_us,
+					  lease_entry_owner(entry));
 }
 
 /* Make the summary of a bucket, locked exclusively, anew. */
 void
 lease_trie_summarize(Relation rel, Buffer bucket)
 {
-	LeaseSummary summary;
+	SummaryContext making = {.db = lease_state_database()};
 
-	lease_summary_begin(&summary);
-	lease_trie_visit(rel, bucket, NULL, add_to_summary, &summary);
-	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &summary);
+	making.now_us = lease_clock_now(making.db);
+	lease_summary_begin(&making.summary);
+	lease_trie_visit(rel, bucket, NULL, add_to_summary, &making);
+	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &making.summary);
 }
 
 /*

@@ -35,9 +35,8 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-/* This backend's place to wait in, and whether it has joined a queue. */
+/* This backend's place to wait in, or NULL. */
 static LeaseWaiter *my_waiter = NULL;
-static bool joined = false;
 
 /* The name it waits for. */
 static char my_name[LEASE_STRING_MAX + 1];
@@ -89,7 +88,6 @@ lease_wait_begin(const LeaseCall *call, LeaseWaitRole role_in_queue)
 	lease_session_watch();
 	waiter = lease_queue_allocate_waiter();
 	my_waiter = waiter;
-	joined = false;
 	my_name_length = put_string(my_name, call->name);
 
 	waiter->role_in_queue = role_in_queue;
@@ -149,8 +147,7 @@ lease_wait_abandon(LeaseUnclaimed *unclaimed)
 	if (waiter == NULL)
 		return false;
 	my_waiter = NULL;
-	if ((joined || waiter->queue != NULL) &&
-		lease_queue_leave(waiter, &answer, &lsn))
+	if (waiter->joined && lease_queue_leave(waiter, &answer, &lsn))
 		granted = answer.outcome == LEASE_GRANTED ||
 			answer.outcome == LEASE_REENTERED;
 	if (granted)
@@ -168,9 +165,29 @@ lease_wait_abandon(LeaseUnclaimed *unclaimed)
 }
 
 /*
+ * Give back what was granted to a waiter that has left.  If somebody has locked
+ * the table, for which whoever leaves cannot wait, the lease is left to its time
+ * to live.
+ */
+void
+lease_wait_give_back(const LeaseUnclaimed *unclaimed)
+{
+	lease_request request = {
+		.op = LEASE_RELEASE, .owner = unclaimed->owner,
+		.token = unclaimed->token
+	};
+	Relation	rel = lease_store_open_at_exit();
+
+	if (rel == NULL)
+		return;
+	lease_store_give_back(rel, unclaimed->name, unclaimed->role, &request,
+						  false);
+	relation_close(rel, RowExclusiveLock);
+}
+
+/*
  * After an error in a wait: leave the queue, and give back what was granted.
- * The transaction is still good for that.  If somebody has locked the table,
- * for which we cannot wait here, the lease is left to its time to live.
+ * The transaction is still good for that.
  */
 static void
 give_up(void)
@@ -180,20 +197,7 @@ give_up(void)
 	if (!lease_wait_abandon(&unclaimed))
 		return;
 	HOLD_INTERRUPTS();
-	{
-		lease_request request = {
-			.op = LEASE_RELEASE, .owner = unclaimed.owner,
-			.token = unclaimed.token
-		};
-		Relation	rel = lease_store_open_at_exit();
-
-		if (rel != NULL)
-		{
-			lease_store_give_back(rel, unclaimed.name, unclaimed.role,
-								  &request, false);
-			relation_close(rel, RowExclusiveLock);
-		}
-	}
+	lease_wait_give_back(&unclaimed);
 	RESUME_INTERRUPTS();
 }
 
@@ -213,7 +217,7 @@ lease_wait_may_see(Oid role)
 static const char *
 visible(const char *owner, Oid role)
 {
-	return lease_wait_may_see(role) ? owner : "<insufficient privilege>";
+	return lease_wait_may_see(role) ? owner : LEASE_MASK;
 }
 
 /* Raise the error of a waiter that closes a cycle, having left the queue. */
@@ -252,7 +256,7 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
  * that waits for more permits may wait for its own.
  */
 static void
-check_deadlock(const LeaseCall *call)
+check_deadlock(LeaseDatabase *db)
 {
 	Relation	rel;
 	List	   *cycle;
@@ -265,13 +269,13 @@ check_deadlock(const LeaseCall *call)
 		return;
 	rel = lease_store_open(AccessShareLock);
 	LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
-	cycle = lease_deadlock_find(call->db, rel, my_waiter);
+	cycle = lease_deadlock_find(db, rel, my_waiter);
 	if (cycle != NIL && lease_queue_leave(my_waiter, &answer, &lsn))
 		cycle = NIL;			/* granted after all */
 	LWLockRelease(lease_queue_deadlock_lock());
 	relation_close(rel, AccessShareLock);
 	if (cycle != NIL)
-		raise_deadlock(call->db, cycle);
+		raise_deadlock(db, cycle);
 }
 
 /* ----------------------------------------------------------------
@@ -429,12 +433,11 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	LeaseWaitTime time;
 	volatile bool answered = false;
 
-	joined = true;
 	lease_wait_start(&time, wait_us);
 	PG_TRY();
 	{
 		lease_rows_report_expired(call);
-		check_deadlock(call);
+		check_deadlock(call->db);
 		answered = sleep_in_line(call, &time);
 	}
 	PG_CATCH();
@@ -475,20 +478,18 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
  * clock reaches due_us, time is up, or a second has passed.
  */
 void
-lease_wait_watch(const LeaseCall *call, LeaseWaitTime *time,
-				 int64 due_us)
+lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 {
 	Sleeper		sleeper = {
 		.time = time,
 		.look_us = lease_clock_boot() + LEASE_LOOK_INTERVAL_US,
 	};
 
-	joined = true;
 	PG_TRY();
 	{
 		if (my_waiter->owner_length > 0)
-			check_deadlock(call);
-		(void) sleep_once(&sleeper, boot_time(call->db, due_us));
+			check_deadlock(db);
+		(void) sleep_once(&sleeper, boot_time(db, due_us));
 	}
 	PG_CATCH();
 	{

@@ -14,6 +14,9 @@
 /* How often each waiter looks around, whatever happens. */
 #define LEASE_LOOK_INTERVAL_US	USECS_PER_SEC
 
+/* What those see of owners and clients who may not see them (rule 13). */
+#define LEASE_MASK	"<insufficient privilege>"
+
 /* When a wait began and when it is to end, on the boot clock. */
 typedef struct LeaseWaitTime
 {
@@ -42,11 +45,12 @@ extern void lease_wait_in_line(LeaseCall *call, int64 wait_us,
 extern LeaseWaiter *lease_wait_begin_watch(const LeaseCall *call,
 										   LeaseWaitRole role_in_queue,
 										   const LeaseWaitTime *time);
-extern void lease_wait_watch(const LeaseCall *call, LeaseWaitTime *time,
+extern void lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time,
 							 int64 due_us);
 extern void lease_wait_stop(const LeaseWaitTime *time);
 extern void lease_wait_finish(void);
 extern bool lease_wait_abandon(LeaseUnclaimed *unclaimed);
+extern void lease_wait_give_back(const LeaseUnclaimed *unclaimed);
 extern bool lease_wait_may_see(Oid role);
 
 #endif							/* DLOCK_LEASE_WAIT_H */
