@@ -47,6 +47,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "port/atomics.h"
+#include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/hsearch.h"
@@ -66,6 +67,8 @@ typedef struct QueueShared
 	dlist_head	free_guards;
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
+	pg_atomic_uint32 *owners;	/* waiters in line, by a hash of their owner */
+	uint32		owners_mask;	/* that array has one entry more */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
 } QueueShared;
 
@@ -104,6 +107,22 @@ waiters_size(void)
 	return mul_size(max_waiters(), sizeof(LeaseWaiter));
 }
 
+/*
+ * The size of the array that counts waiters by their owner's hash: large enough
+ * that two owners seldom meet in one counter.
+ */
+static uint32
+owner_counters(void)
+{
+	return pg_nextpower2_32(8 * Max(max_waiters(), 1));
+}
+
+static Size
+owners_size(void)
+{
+	return mul_size(owner_counters(), sizeof(pg_atomic_uint32));
+}
+
 static Size
 guards_size(void)
 {
@@ -117,6 +136,7 @@ lease_queue_shmem_size(void)
 
 	size = add_size(size, MAXALIGN(waiters_size()));
 	size = add_size(size, MAXALIGN(guards_size()));
+	size = add_size(size, MAXALIGN(owners_size()));
 	return add_size(size, hash_estimate_size(max_queues(),
 											 sizeof(LeaseQueue)));
 }
@@ -138,6 +158,7 @@ lease_queue_shmem_init(void)
 		.entrysize = sizeof(LeaseQueue),
 		.num_partitions = LEASE_QUEUE_PARTITIONS,
 	};
+	pg_atomic_uint32 *owners;
 	LeaseWaiter *waiters;
 	LeaseGuard *guards;
 
@@ -152,6 +173,14 @@ lease_queue_shmem_init(void)
 		pg_atomic_init_u32(&shared->nwaiters, 0);
 		for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 			pg_atomic_init_u32(&shared->partitions[i].used, 0);
+	}
+	owners = ShmemInitStruct("dlock waiting owners", owners_size(), &found);
+	if (!found)
+	{
+		for (uint32 i = 0; i < owner_counters(); i++)
+			pg_atomic_init_u32(&owners[i], 0);
+		shared->owners = owners;
+		shared->owners_mask = owner_counters() - 1;
 	}
 	waiters = ShmemInitStruct("dlock waiters", waiters_size(), &found);
 	if (!found)
@@ -461,6 +490,16 @@ lease_queue_free_waiter(LeaseWaiter *waiter)
 	SpinLockRelease(&shared->mutex);
 }
 
+/* How many stand in line whose owners have the hash of this waiter's. */
+static pg_atomic_uint32 *
+waiters_like(const LeaseWaiter *waiter)
+{
+	uint32		hash = hash_bytes((const unsigned char *) waiter->owner,
+								  waiter->owner_length);
+
+	return &shared->owners[hash & shared->owners_mask];
+}
+
 /*
  * Join the queue of a name, or its watchers.  The caller holds the name's
  * bucket; exclusively to join the queue.  "due_us" is when to look again, if
@@ -480,6 +519,7 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 			queue->due_us = due_us;
 		dlist_push_tail(&queue->waiters, &waiter->link);
 		queue->nwaiters++;
+		pg_atomic_fetch_add_u32(waiters_like(waiter), 1);
 	}
 	else
 		dlist_push_tail(&queue->watchers, &waiter->link);
@@ -499,7 +539,10 @@ unlink_waiter(LeaseWaiter *waiter)
 
 	dlist_delete(&waiter->link);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
+	{
 		queue->nwaiters--;
+		pg_atomic_fetch_sub_u32(waiters_like(waiter), 1);
+	}
 	waiter->queue = NULL;
 	pg_atomic_fetch_sub_u32(used_of(queue), 1);
 	pg_atomic_fetch_sub_u32(&shared->nwaiters, 1);
@@ -592,38 +635,47 @@ lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
 	LWLockRelease(lock_of_waiter(waiter));
 }
 
+/* Say whether another waiter of a queue is of a waiter's owner. */
+static bool
+has_another_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queue->waiters)
+	{
+		LeaseWaiter *other = dlist_container(LeaseWaiter, link, iter.cur);
+
+		if (other != waiter &&
+			lease_same((lease_bytes) {other->owner, other->owner_length},
+					   (lease_bytes) {waiter->owner, waiter->owner_length}))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Say whether a waiter that has just joined can possibly close a cycle: not if
  * all others wait for the same name and none of them is of its owner.  The
  * caller knows that its owner does not hold the name.
+ *
+ * The queue is only searched for the owner when its counter says that it may be
+ * there, so that joining costs the same whatever the queue's length.
  */
 bool
 lease_queue_may_deadlock(const LeaseWaiter *waiter)
 {
 	LeaseQueue *queue;
 	bool		may = false;
-	dlist_iter	iter;
 
 	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
 		return false;
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
 	queue = waiter->queue;
 	if (queue != NULL)
-	{
 		may = (uint32) queue->nwaiters <
-			pg_atomic_read_u32(&shared->nwaiters);
-		if (!may)
-			dlist_foreach(iter, &queue->waiters)
-			{
-				LeaseWaiter *other = dlist_container(LeaseWaiter, link,
-													 iter.cur);
-
-				may |= other != waiter &&
-					other->owner_length == waiter->owner_length &&
-					memcmp(other->owner, waiter->owner,
-						   waiter->owner_length) == 0;
-			}
-	}
+			pg_atomic_read_u32(&shared->nwaiters) ||
+			(pg_atomic_read_u32(waiters_like(waiter)) > 1 &&
+			 has_another_of_owner(queue, waiter));
 	LWLockRelease(lock_of_waiter(waiter));
 	return may;
 }
