@@ -13,10 +13,15 @@
  * SYSTEM is "dlock" or "advisory".  The times are kept exactly, not in a
  * histogram.  A client that finds the lock held by another ends the program.
  *
+ * SYSTEM "turns" is the same with dlock, but the clients take turns among
+ * themselves, so that the name is free whenever one comes and nobody stands in
+ * line: what so many connections cost that are used in turn, without a queue.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +33,9 @@
 #include <libpq-fe.h>
 
 static bool is_dlock;
+static bool takes_turns;
+static int	clients;
+static sem_t *turns;			/* of each client; only if they take turns */
 static double warm_up;
 static double seconds;
 static double start;			/* of the whole */
@@ -80,8 +88,8 @@ connect_client(int client)
 	if (is_dlock)
 	{
 		snprintf(acquire, sizeof(acquire),
-				 "SELECT dlock_acquire('hot', 'client-%d', 600, -1) > 0",
-				 client);
+				 "SELECT dlock_acquire('hot', 'client-%d', 600, %d) > 0",
+				 client, takes_turns ? 0 : -1);
 		prepare(connection, "acquire", acquire);
 		snprintf(acquire, sizeof(acquire),
 				 "SELECT dlock_release('hot', 'client-%d')", client);
@@ -122,6 +130,8 @@ run_client(void *arg)
 	{
 		double		got_at;
 
+		if (takes_turns)
+			sem_wait(&turns[me]);
 		execute(connection, "acquire");
 		got_at = now();
 		if (atomic_exchange(&holder, me) != -1)
@@ -142,6 +152,8 @@ run_client(void *arg)
 		atomic_store(&holder, -1);
 		released_at = now();
 		execute(connection, "release");
+		if (takes_turns)
+			sem_post(&turns[(me + 1) % clients]);
 	}
 	PQfinish(connection);
 	return NULL;
@@ -175,17 +187,20 @@ wakeups(void)
 int
 main(int argc, char **argv)
 {
-	int			clients;
 	pthread_t  *threads;
 	pthread_attr_t attributes;
 
 	if (argc != 5)
 		fail("usage", "handover SYSTEM CLIENTS WARM_UP SECONDS");
-	is_dlock = strcmp(argv[1], "dlock") == 0;
+	takes_turns = strcmp(argv[1], "turns") == 0;
+	is_dlock = takes_turns || strcmp(argv[1], "dlock") == 0;
 	clients = atoi(argv[2]);
 	warm_up = atof(argv[3]);
 	seconds = atof(argv[4]);
 	threads = calloc((size_t) clients, sizeof(pthread_t));
+	turns = calloc((size_t) clients, sizeof(sem_t));
+	for (int i = 0; i < clients; i++)
+		sem_init(&turns[i], 0, i == 0);
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, 256 * 1024);
 	for (int i = 0; i < clients; i++)
