@@ -1,0 +1,285 @@
+/*
+ * mysql_compat.c
+ *	  MySQL and MariaDB under one name: who calls, and how to raise an error.
+ *
+ * The two servers have the same facts behind different doors: what they offer
+ * to plugins, and where that does not suffice other symbols that they export.
+ * See server_abi.h.
+ *
+ * Nothing here takes a lock of ours or waits.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "mysql_compat.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server_abi.h"
+
+/* The servers cut longer messages. */
+#define MESSAGE_SIZE	512
+
+/*
+ * The error number for an SQLSTATE.
+ *
+ * On MySQL an error carries the SQLSTATE we want.  On MariaDB it carries the
+ * one that the server's own table gives the number, the last column; there the
+ * number is chosen for that.  A number must not make clients believe something
+ * that did not happen: 1213, for one, says that the transaction is gone.
+ */
+static const struct
+{
+	const char *sqlstate;
+	unsigned int number;
+}			error_numbers[] =
+{
+	{"22004", 1138},			/* ER_INVALID_USE_OF_NULL; 22004 */
+	{"22007", 1292},			/* ER_TRUNCATED_WRONG_VALUE; 22007 */
+	{"22023", 3037},			/* ER_GIS_INVALID_DATA; 22023 */
+	{"25006", 1792},			/* ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION;
+								 * 25006 */
+	{"40P01", 3058},			/* ER_USER_LOCK_DEADLOCK; HY000 */
+	{"42501", 1227},			/* ER_SPECIFIC_ACCESS_DENIED_ERROR; 42000 */
+	{"53400", 1637},			/* ER_TOO_MANY_CONCURRENT_TRXS; HY000 */
+	{"55000", 1644},			/* ER_SIGNAL_EXCEPTION; HY000 */
+	{"70100", 1317},			/* ER_QUERY_INTERRUPTED; 70100 */
+};
+
+#define OTHER_ERROR		1105	/* ER_UNKNOWN_ERROR; HY000 */
+
+/* Say which server has loaded the library. */
+dlock_server
+dlock_server_kind(void)
+{
+	if (mysql_current_thd != NULL)
+		return DLOCK_SERVER_MYSQL;
+	if (mariadb_current_thd != NULL)
+		return DLOCK_SERVER_MARIADB;
+	return DLOCK_SERVER_UNKNOWN;
+}
+
+/* Get the calling session; NULL in a thread of our own. */
+static THD *
+current_thd(void)
+{
+	switch (dlock_server_kind())
+	{
+		case DLOCK_SERVER_MYSQL:
+			return mysql_current_thd();
+		case DLOCK_SERVER_MARIADB:
+			return mariadb_current_thd();
+		case DLOCK_SERVER_UNKNOWN:
+			break;
+	}
+	return NULL;
+}
+
+/* Get MySQL's security context of a session, or NULL. */
+static void *
+security_context(THD *thd)
+{
+	void	   *context;
+
+	if (mysql_security_context == NULL || mysql_security_option == NULL ||
+		mysql_security_context(thd, &context))
+		return NULL;
+	return context;
+}
+
+/* Does MySQL's security context have a dynamic privilege? */
+static bool
+has_global_grant(void *context, const char *privilege)
+{
+	mysql_registry *registry;
+	void	   *service;
+	bool		result = false;
+
+	if (mysql_registry_acquire == NULL || mysql_registry_release == NULL)
+		return false;
+	registry = mysql_registry_acquire();
+	if (registry == NULL)
+		return false;
+	if (!registry->acquire("global_grants_check", &service))
+	{
+		const mysql_global_grants_check_service *check = service;
+
+		result = check->has_global_grant(context, privilege, strlen(privilege));
+		registry->release(service);
+	}
+	mysql_registry_release(registry);
+	return result;
+}
+
+/* Copy a string of the server's; false if it is missing or does not fit. */
+static bool
+copy_string(char *to, size_t size, const char *from, size_t length)
+{
+	if (from == NULL || length >= size || memchr(from, '\0', length) != NULL)
+		return false;
+	memcpy(to, from, length);
+	to[length] = '\0';
+	return true;
+}
+
+/* Copy a string property of MySQL's security context. */
+static bool
+copy_option(char *to, size_t size, void *context, const char *name)
+{
+	MYSQL_LEX_CSTRING value = {NULL, 0};
+
+	return !mysql_security_option(context, name, &value) &&
+		copy_string(to, size, value.str, value.length);
+}
+
+/*
+ * Get the account of the caller, in UTF-8.  False if it cannot be told, as in a
+ * MariaDB routine whose definer is a role: the caller has to be refused then.
+ */
+bool
+dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
+{
+	THD		   *thd = current_thd();
+
+	if (thd == NULL)
+		return false;
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+	{
+		void	   *context = security_context(thd);
+
+		return context != NULL &&
+			copy_option(user, user_size, context, "priv_user") &&
+			copy_option(host, host_size, context, "priv_host");
+	}
+	else
+	{
+		const char *value;
+		size_t		length;
+
+		if (mariadb_priv_user == NULL || mariadb_priv_host == NULL)
+			return false;
+		value = mariadb_priv_user(thd, &length);
+		if (!copy_string(user, user_size, value, length))
+			return false;
+		value = mariadb_priv_host(thd, &length);
+		if (!copy_string(host, host_size, value, length))
+			return false;
+
+		/* in a routine whose definer is a role nobody is named at all */
+		return host[0] != '\0';
+	}
+}
+
+/* Get the id of the calling connection, as in CONNECTION_ID(); 0 if none. */
+uint64_t
+dlock_caller_connection_id(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd == NULL || server_thread_id == NULL)
+		return 0;
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+		return (uint32_t) server_thread_id(thd);
+	return server_thread_id(thd);
+}
+
+/* Has the caller's statement been killed, or has it run out of time? */
+bool
+dlock_caller_killed(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd == NULL)
+		return false;
+	if (mariadb_kill_level != NULL)
+		return mariadb_kill_level(thd) != 0;
+	return server_thd_killed != NULL && server_thd_killed(thd) != 0;
+}
+
+/* Is the caller's client still there? */
+bool
+dlock_caller_connected(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd != NULL && mysql_is_connected != NULL)
+		return mysql_is_connected(thd, false);
+	if (thd != NULL && mariadb_is_connected != NULL)
+		return mariadb_is_connected(thd) != 0;
+	return true;
+}
+
+/*
+ * May the caller end other people's leases?  Those may who may end other
+ * people's connections: CONNECTION_ADMIN or SUPER, also by an active role.
+ */
+bool
+dlock_caller_is_operator(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd == NULL)
+		return false;
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+	{
+		void	   *context = security_context(thd);
+		bool		super = false;
+
+		if (context == NULL)
+			return false;
+		return (!mysql_security_option(context, "privilege_super", &super) &&
+				super) ||
+			has_global_grant(context, "CONNECTION_ADMIN");
+	}
+	return mariadb_lacks_privilege != NULL &&
+		(!mariadb_lacks_privilege(thd, MARIADB_CONNECTION_ADMIN, true) ||
+		 !mariadb_lacks_privilege(thd, MARIADB_SUPER, true));
+}
+
+/* Is this a replica that repeats a statement of its source's? */
+bool
+dlock_caller_is_applier(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd != NULL && mysql_is_applier != NULL)
+		return mysql_is_applier(thd);
+	return thd != NULL && mariadb_is_applier != NULL &&
+		mariadb_is_applier(thd);
+}
+
+/* Find the error number for an SQLSTATE. */
+static unsigned int
+error_number(const char *sqlstate)
+{
+	for (size_t i = 0; i < sizeof(error_numbers) / sizeof(error_numbers[0]); i++)
+		if (strcmp(error_numbers[i].sqlstate, sqlstate) == 0)
+			return error_numbers[i].number;
+	return OTHER_ERROR;
+}
+
+/*
+ * Make the caller's statement fail.  Returns; the function has to set its
+ * *error and return then.  An error that is pending already stays.
+ */
+void
+dlock_raise(const char *sqlstate, const char *format,...)
+{
+	unsigned int number = error_number(sqlstate);
+	THD		   *thd = current_thd();
+	char		message[MESSAGE_SIZE];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+
+	if (thd != NULL && mysql_raise_condition != NULL)
+		mysql_raise_condition(thd, number, sqlstate, MYSQL_LEVEL_ERROR,
+							  message, false);
+	else if (mysql_printf_error != NULL)
+		mysql_printf_error(number, "%s", 0, message);
+	else if (mariadb_printf_error != NULL)
+		mariadb_printf_error(number, "%s", 0, message);
+}

@@ -1,0 +1,52 @@
+/*
+ * mysql_compat.h
+ *	  MySQL and MariaDB under one name: who calls, and how to raise an error.
+ *
+ * All of this is for the thread that executes the statement, from a UDF's
+ * _init function, the function itself, or its _deinit function.
+ *
+ * Who calls.  The caller is the account whose privileges count at this place,
+ * as CURRENT_USER() says it: the login's account, or the definer's inside a
+ * stored procedure, function, trigger or event with SQL SECURITY DEFINER and in
+ * whatever those call.  In a view it is not CURRENT_USER() but the one outside:
+ * a view's definer does not become the caller.  COM_CHANGE_USER changes it, SET
+ * ROLE does not.  It is never the name that the client gave: with an anonymous
+ * account, all who match it are one caller, whose user name is empty.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_MYSQL_COMPAT_H
+#define DLOCK_MYSQL_COMPAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum dlock_server
+{
+	DLOCK_SERVER_UNKNOWN,
+	DLOCK_SERVER_MYSQL,
+	DLOCK_SERVER_MARIADB
+} dlock_server;
+
+/*
+ * Room for the two halves of any account: MariaDB's user names have up to 128
+ * characters of 4 bytes at most, host names on both 255.
+ */
+#define DLOCK_USER_SIZE		513
+#define DLOCK_HOST_SIZE		256
+
+extern dlock_server dlock_server_kind(void);
+
+extern bool dlock_caller_account(char *user, size_t user_size,
+								 char *host, size_t host_size);
+extern uint64_t dlock_caller_connection_id(void);
+extern bool dlock_caller_killed(void);
+extern bool dlock_caller_connected(void);
+extern bool dlock_caller_is_operator(void);
+extern bool dlock_caller_is_applier(void);
+
+extern void dlock_raise(const char *sqlstate, const char *format,...)
+			__attribute__((format(printf, 2, 3)));
+
+#endif							/* DLOCK_MYSQL_COMPAT_H */

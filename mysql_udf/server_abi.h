@@ -1,0 +1,298 @@
+/*
+ * server_abi.h
+ *	  What the library takes from the server that loads it.
+ *
+ * One library serves MySQL 9.7 and MariaDB 10.11.  Their headers disagree on
+ * the same names, and MariaDB's lack some fields that MySQL passes, so neither
+ * is used: everything is declared here, once, by its name in the server's
+ * dynamic symbol table.  All is weak, and is NULL in the server that lacks it.
+ * The comment at each says who exports it; mysql_compat.c is where the two are
+ * told apart, and the only file that should have to include this for anything
+ * but the UDF structures.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_SERVER_ABI_H
+#define DLOCK_SERVER_ABI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ----------------------------------------------------------------
+ * User-defined functions: the same on both
+ *
+ * MariaDB leaves UDF_ARGS.extension and UDF_INIT.extension alone.
+ * ----------------------------------------------------------------
+ */
+
+enum Item_result
+{
+	STRING_RESULT,
+	REAL_RESULT,
+	INT_RESULT,
+	ROW_RESULT,
+	DECIMAL_RESULT
+};
+
+typedef struct UDF_INIT
+{
+	bool		maybe_null;		/* can the function return NULL? */
+	unsigned int decimals;		/* of a real result */
+	unsigned long max_length;	/* of a string result */
+	char	   *ptr;			/* the function's own */
+	bool		const_item;		/* may the server call it only once? */
+	void	   *extension;		/* MySQL: for the service mysql_udf_metadata */
+} UDF_INIT;
+
+typedef struct UDF_ARGS
+{
+	unsigned int arg_count;
+	enum Item_result *arg_type; /* may be set in _init, to have it converted */
+	char	  **args;			/* NULL where the argument is NULL */
+	unsigned long *lengths;		/* of strings, which have no end mark */
+	char	   *maybe_null;
+	char	  **attributes;		/* the text of the argument's expression */
+	unsigned long *attribute_lengths;
+	void	   *extension;		/* MySQL: for the service mysql_udf_metadata */
+} UDF_ARGS;
+
+/* What a string function may return without memory of its own. */
+#define UDF_RESULT_SIZE		255
+
+/* ----------------------------------------------------------------
+ * Symbols
+ * ----------------------------------------------------------------
+ */
+
+#define SERVER_SYMBOL(name)		__asm__(name) __attribute__((weak))
+
+typedef struct THD THD;			/* a session; opaque */
+
+/* MySQL: the calling session */
+extern THD *mysql_current_thd(void)
+			SERVER_SYMBOL("_Z19thd_get_current_thdv");
+
+/* MariaDB: the calling session */
+extern THD *mariadb_current_thd(void)
+			SERVER_SYMBOL("_current_thd");
+
+/* both: the connection id; 32 bits on MySQL, the rest of the word is noise */
+extern unsigned long server_thread_id(THD *thd)
+			SERVER_SYMBOL("thd_get_thread_id");
+
+/* both: KILL and MySQL's MAX_EXECUTION_TIME, not MariaDB's max_statement_time */
+extern int	server_thd_killed(const THD *thd)
+			SERVER_SYMBOL("thd_killed");
+
+/* MariaDB: the same and max_statement_time; 0 is not killed */
+extern int	mariadb_kill_level(const THD *thd)
+			SERVER_SYMBOL("thd_kill_level");
+
+/* MySQL: is the client still there? "cached" allows an old answer */
+extern bool mysql_is_connected(THD *thd, bool cached)
+			SERVER_SYMBOL("_ZN3THD12is_connectedEb");
+
+/* MariaDB: is the client still there? */
+extern int	mariadb_is_connected(THD *thd)
+			SERVER_SYMBOL("thd_is_connected");
+
+/* MySQL: does the replication applier call? */
+extern bool mysql_is_applier(THD *thd)
+			SERVER_SYMBOL("_Z31thd_is_replication_slave_threadP3THD");
+
+/* MariaDB: does the replication applier call? */
+extern bool mariadb_is_applier(const THD *thd)
+			SERVER_SYMBOL("thd_is_slave");
+
+/*
+ * MariaDB: the account whose privileges count here, see mysql_compat.h.  The
+ * strings are the server's and may go with the statement: copy them.
+ */
+extern const char *mariadb_priv_user(THD *thd, size_t *length)
+			SERVER_SYMBOL("thd_priv_user");
+extern const char *mariadb_priv_host(THD *thd, size_t *length)
+			SERVER_SYMBOL("thd_priv_host");
+
+/*
+ * MySQL: the same by way of the session's security context.  The properties
+ * "priv_user" and "priv_host" are a MYSQL_LEX_CSTRING, "privilege_super" is a
+ * bool.  Both functions return false for success.  The services
+ * "mysql_thd_security_context" and "mysql_security_context_options" are the
+ * same functions, but cost a trip to the registry.
+ */
+typedef struct MYSQL_LEX_CSTRING
+{
+	const char *str;
+	size_t		length;
+} MYSQL_LEX_CSTRING;
+
+extern bool mysql_security_context(THD *thd, void **context)
+			SERVER_SYMBOL("_Z24thd_get_security_contextP3THDPP16Security_context");
+extern bool mysql_security_option(void *context, const char *name, void *value)
+			SERVER_SYMBOL("_Z27security_context_get_optionP16Security_contextPKcPv");
+
+/* MariaDB: true if that account, with its role, lacks a global privilege */
+extern bool mariadb_lacks_privilege(THD *thd, unsigned long long privilege,
+									bool no_error)
+			SERVER_SYMBOL("_Z19check_global_accessP3THD11privilege_tb");
+
+#define MARIADB_SUPER				(1ULL << 15)
+#define MARIADB_CONNECTION_ADMIN	(1ULL << 32)
+
+/*
+ * MariaDB: a pointer per session.  0, or NULL, in a new session and after
+ * COM_CHANGE_USER or COM_RESET_CONNECTION; nobody is told when it is lost.
+ */
+extern int	mariadb_key_create(unsigned int *key)
+			SERVER_SYMBOL("thd_key_create");
+extern void *mariadb_getspecific(THD *thd, unsigned int key)
+			SERVER_SYMBOL("thd_getspecific");
+extern int	mariadb_setspecific(THD *thd, unsigned int key, void *value)
+			SERVER_SYMBOL("thd_setspecific");
+
+/* MySQL: raise an error with any number and SQLSTATE; "level" 2 is an error */
+extern void *mysql_raise_condition(THD *thd, unsigned int number,
+								   const char *sqlstate, int level,
+								   const char *message, bool fatal)
+			SERVER_SYMBOL("_ZN3THD15raise_conditionEjPKcN13Sql_condition19enum_severity_levelES1_b");
+
+#define MYSQL_LEVEL_ERROR	2
+
+/* MySQL: raise an error with the SQLSTATE that belongs to the number */
+extern void mysql_printf_error(unsigned int number, const char *format,
+							   int flags,...)
+			SERVER_SYMBOL("_Z15my_printf_errorjPKciz");
+
+/* MariaDB: the same */
+extern void mariadb_printf_error(unsigned int number, const char *format,
+								 unsigned long flags,...)
+			SERVER_SYMBOL("my_printf_error");
+
+/* both: the socket that the server listens on */
+extern char *server_unix_port
+			SERVER_SYMBOL("mysqld_unix_port");
+
+/* ----------------------------------------------------------------
+ * MySQL: services.  MariaDB has no registry.
+ *
+ * A service is a structure of functions, found by its name.  Each function
+ * returns false for success, unless said otherwise.  Release what you acquire,
+ * soon: one that is held when the server stops makes it log an error.
+ * ----------------------------------------------------------------
+ */
+
+typedef struct mysql_registry
+{
+	bool		(*acquire) (const char *name, void **service);
+	bool		(*acquire_related) (const char *name, void *service,
+									void **other);
+	bool		(*release) (void *service);
+} mysql_registry;
+
+/* MySQL: the registry; a reference, to be given back */
+extern mysql_registry *mysql_registry_acquire(void)
+			SERVER_SYMBOL("_Z29mysql_plugin_registry_acquirev");
+extern int	mysql_registry_release(mysql_registry *registry)
+			SERVER_SYMBOL("_Z29mysql_plugin_registry_releasePK16s_mysql_registry");
+
+/* "global_grants_check": true if it has a dynamic privilege */
+typedef struct mysql_global_grants_check_service
+{
+	bool		(*has_global_grant) (void *context, const char *privilege,
+									 size_t length);
+} mysql_global_grants_check_service;
+
+/*
+ * "mysql_thd_store": a pointer per session.  When the session ends, and only
+ * then, "at_end" is called with it, in the session's thread; not for a NULL.
+ * COM_CHANGE_USER and COM_RESET_CONNECTION leave it as it is.
+ */
+typedef struct mysql_thd_store_service
+{
+	bool		(*register_slot) (const char *name, int (*at_end) (void *value),
+								  void **slot);
+	bool		(*unregister_slot) (void *slot);
+	bool		(*set) (THD *thd, void *slot, void *value);
+	void	   *(*get) (THD *thd, void *slot);
+} mysql_thd_store_service;
+
+/*
+ * "mysql_udf_metadata": the character set of arguments and result.  For the
+ * attribute "charset" a value is a name such as "utf8mb4".  Setting it in
+ * _init has the server convert the argument.
+ */
+typedef struct mysql_udf_metadata_service
+{
+	bool		(*argument_get) (UDF_ARGS *args, const char *attribute,
+								 unsigned int index, void **value);
+	bool		(*result_get) (UDF_INIT *init, const char *attribute,
+							   void **value);
+	bool		(*argument_set) (UDF_ARGS *args, const char *attribute,
+								 unsigned int index, void *value);
+	bool		(*result_set) (UDF_INIT *init, const char *attribute,
+							   void *value);
+} mysql_udf_metadata_service;
+
+/* ----------------------------------------------------------------
+ * MariaDB: an audit plugin, to be told when connections end.  It may live in
+ * the same library as the functions; INSTALL SONAME activates it.
+ * ----------------------------------------------------------------
+ */
+
+#define MARIADB_PLUGIN_INTERFACE_VERSION	0x010e
+#define MARIADB_AUDIT_PLUGIN				5
+#define MARIADB_AUDIT_INTERFACE_VERSION		0x0302
+#define MARIADB_AUDIT_CONNECTION_CLASS		1
+#define MARIADB_AUDIT_CONNECT				0
+#define MARIADB_AUDIT_DISCONNECT			1
+#define MARIADB_AUDIT_CHANGE_USER			2
+
+/*
+ * The start of what comes with MARIADB_AUDIT_CONNECTION_CLASS; at a disconnect
+ * the session's pointers (mariadb_getspecific) are still there, at a change of
+ * user they are gone.
+ */
+typedef struct mariadb_connection_event
+{
+	unsigned int subclass;
+	int			status;			/* error number, for a refused change of user */
+	unsigned long thread_id;
+	const char *user;
+	unsigned int user_length;
+	const char *priv_user;
+	unsigned int priv_user_length;
+} mariadb_connection_event;
+
+typedef struct mariadb_audit
+{
+	int			interface_version;
+	void		(*release_thd) (THD *thd);
+	void		(*event_notify) (THD *thd, unsigned int event_class,
+								 const void *event);
+	unsigned long class_mask[1];	/* bit n for class n */
+} mariadb_audit;
+
+/*
+ * What a library exports as _maria_plugin_declarations_[], with a last element
+ * of zeros, next to int _maria_plugin_interface_version_ and
+ * int _maria_sizeof_struct_st_plugin_.
+ */
+typedef struct mariadb_plugin
+{
+	int			type;
+	void	   *info;			/* a mariadb_audit */
+	const char *name;
+	const char *author;
+	const char *description;
+	int			license;		/* 1 is GPL, 0 proprietary, 2 BSD */
+	int			(*init) (void *plugin);
+	int			(*deinit) (void *plugin);
+	unsigned int version;
+	void	   *status_variables;
+	void	   *system_variables;
+	const char *version_text;
+	unsigned int maturity;		/* 4 is stable */
+} mariadb_plugin;
+
+#endif							/* DLOCK_SERVER_ABI_H */
