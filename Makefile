@@ -39,7 +39,7 @@ endif
 # META.json is the one place that states the version.
 VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 
-.PHONY: help demo shell test bench dist
+.PHONY: help demo shell test bench mysql dist
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
@@ -48,6 +48,7 @@ help:
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
+	@echo 'make mysql      build mysql_udf/dlock.so for MySQL and MariaDB; see mysql_udf/install.sql'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
 	@echo 'The first four install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
@@ -63,6 +64,9 @@ test:
 
 bench:
 	@bench/run
+
+mysql:
+	@$(MAKE) --no-print-directory -C mysql_udf
 
 dist:
 	git archive --format zip --prefix dlock-$(VERSION)/ -o dlock-$(VERSION).zip HEAD

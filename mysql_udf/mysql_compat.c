@@ -60,6 +60,13 @@ dlock_server_kind(void)
 	return DLOCK_SERVER_UNKNOWN;
 }
 
+/* The path of the socket that the server listens on. */
+const char *
+dlock_server_socket(void)
+{
+	return &server_unix_port != NULL ? server_unix_port : NULL;
+}
+
 /* Get the calling session; NULL in a thread of our own. */
 static THD *
 current_thd(void)

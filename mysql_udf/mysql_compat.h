@@ -37,6 +37,7 @@ typedef enum dlock_server
 #define DLOCK_HOST_SIZE		256
 
 extern dlock_server dlock_server_kind(void);
+extern const char *dlock_server_socket(void);
 
 extern bool dlock_caller_account(char *user, size_t user_size,
 								 char *host, size_t host_size);

@@ -292,7 +292,7 @@ typedef struct mariadb_plugin
 	void	   *status_variables;
 	void	   *system_variables;
 	const char *version_text;
-	unsigned int maturity;		/* 4 is stable */
+	unsigned int maturity;		/* 5 is stable */
 } mariadb_plugin;
 
 #endif							/* DLOCK_SERVER_ABI_H */

@@ -1,0 +1,407 @@
+-- install.sql: everything that dlock has in a MySQL or MariaDB server.
+--
+-- Put dlock.so (make mysql) where SELECT @@plugin_dir says, readable by the
+-- server; then, as an administrator,
+--
+--	mysql < mysql_udf/install.sql			(or mariadb)
+--
+-- Running it again is harmless: leases and settings stay.  uninstall.sql undoes
+-- it.
+--
+-- In a cluster, or with replicas: first put the library on every server.  What
+-- this file does is replicated, except for plugins; so on every other server,
+-- MariaDB needs INSTALL SONAME 'dlock', afterwards, and MySQL needs
+-- plugin-load-add=auth_socket.so among its options, beforehand.
+--
+-- There come into being
+--
+-- - the functions dlock_...(), which every account may call;
+-- - database dlock: the lock table and what belongs to it, the views locks,
+--	waiters and stats, and the procedure guard;
+-- - the account that the library uses, see "Accounts" below; where it is
+--	missing, the plugin that lets it in; and on MariaDB a plugin of dlock's
+--	own, which notices that connections end.
+--
+-- Nobody but administrators can see the views or use dlock.guard() before they
+-- are let.  What an application needs, and what somebody who only watches:
+--
+--	GRANT EXECUTE ON dlock.* TO 'app'@'%';
+--	GRANT SELECT ON dlock.locks TO 'watcher'@'%';
+--	GRANT SELECT ON dlock.waiters TO 'watcher'@'%';
+--	GRANT SELECT ON dlock.stats TO 'watcher'@'%';
+--
+-- MariaDB can grant to PUBLIC instead.  Nobody should be let at the tables, so
+-- grant no SELECT ON dlock.*.
+--
+-- On MariaDB the statement DO hides the errors of functions; use SELECT, SET or
+-- CALL.
+--
+-- SPDX-License-Identifier: PostgreSQL
+
+SET @dlock_old_sql_mode = @@SESSION.sql_mode;
+SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
+SET NAMES utf8mb4;
+SET SESSION autocommit = 1;
+SET @dlock_mariadb = @@version LIKE '%MariaDB%';
+
+-- ---------------------------------------------------------------------
+-- Functions.  If there is an error here, nothing has been done:
+--
+--	1126, 1127	the library is not in the server's plugin directory, or cannot
+--				be read by the server, or is not this version
+--	1026, or 1305 further down
+--				the server was started when dlock had been installed but the
+--				library was not there: put it there and restart the server
+-- ---------------------------------------------------------------------
+
+CREATE FUNCTION IF NOT EXISTS dlock_acquire RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_acquire_shared RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_acquire_permit RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_acquire_all RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_acquire_session RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_renew RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_renew_all RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_release RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_release_all RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_wait RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_owner RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_is_free RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_holders RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_force_release RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_stats_reset RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_version RETURNS STRING
+	SONAME 'dlock.so';
+
+-- for the views and procedures below only
+CREATE FUNCTION IF NOT EXISTS dlock_os_user RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_settle RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_may_see RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_waiters_json RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_stats_json RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_guard_begin RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_guard_ticket RETURNS INTEGER
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_guard_check RETURNS INTEGER
+	SONAME 'dlock.so';
+
+-- MariaDB's plugin.  If the server was started without the library, an entry is
+-- in the way.
+SET @dlock_statement = IF(@dlock_mariadb AND NOT EXISTS (
+		SELECT * FROM information_schema.PLUGINS
+		WHERE PLUGIN_LIBRARY = 'dlock.so' AND PLUGIN_STATUS = 'ACTIVE'),
+	'DELETE FROM mysql.plugin WHERE dl = ''dlock.so''', 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb AND NOT EXISTS (
+		SELECT * FROM information_schema.PLUGINS
+		WHERE PLUGIN_LIBRARY = 'dlock.so' AND PLUGIN_STATUS = 'ACTIVE'),
+	'INSTALL SONAME ''dlock''', 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+-- ---------------------------------------------------------------------
+-- Tables.  Only the library writes them, but for the settings.
+-- ---------------------------------------------------------------------
+
+CREATE DATABASE IF NOT EXISTS dlock DEFAULT CHARACTER SET utf8mb4;
+
+CREATE TABLE IF NOT EXISTS dlock.lease_mark (
+	bucket SMALLINT UNSIGNED NOT NULL PRIMARY KEY
+		COMMENT 'of names; 65535: the floor of all tokens',
+	mark BIGINT UNSIGNED NOT NULL
+		COMMENT 'no token of the bucket was higher'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='what keeps tokens growing';
+
+-- Only if they are not there: the library may be at work on them.  New ones come
+-- from the system clock, so that the tokens of a new table are above those of a
+-- table that was there before: seconds since 2020, times 2^20.
+SELECT COUNT(*) INTO @dlock_marks FROM dlock.lease_mark;
+SET @dlock_statement = IF(@dlock_marks >= 257, 'DO 0', '
+INSERT IGNORE INTO dlock.lease_mark (bucket, mark)
+WITH RECURSIVE buckets (bucket) AS (
+	SELECT 0 UNION ALL SELECT bucket + 1 FROM buckets WHERE bucket < 255
+)
+SELECT bucket,
+	TIMESTAMPDIFF(SECOND, ''2020-01-01'', UTC_TIMESTAMP()) * 1048576
+FROM (SELECT bucket FROM buckets UNION ALL SELECT 65535) AS b');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+CREATE TABLE IF NOT EXISTS dlock.settings (
+	name VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+	value VARCHAR(255) CHARACTER SET ascii NOT NULL,
+	description VARCHAR(255) CHARACTER SET ascii NOT NULL DEFAULT ''
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='settings of dlock; times are in seconds';
+
+INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
+	('lock_delay', '0', 'pause between the expiry of a lease, or the loss of its session, and its grant to another holder'),
+	('max_waiters', '1000', 'how many connections of one server can wait for leases at a time'),
+	('reap_interval', '1', 'how often expired leases are removed'),
+	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
+
+-- A row is a holder.  Names and the like are bytes.  This table comes last, for
+-- without it the library grants nothing.
+CREATE TABLE IF NOT EXISTS dlock.lease_table (
+	name VARBINARY(255) NOT NULL,
+	slot INT UNSIGNED NOT NULL
+		COMMENT 'tells the holders of one name apart',
+	owner VARBINARY(255) NOT NULL,
+	account_user VARBINARY(512) NOT NULL,
+	account_host VARBINARY(255) NOT NULL,
+	mode TINYINT UNSIGNED NOT NULL
+		COMMENT '1 exclusive, 2 shared, 3 permit',
+	kind TINYINT UNSIGNED NOT NULL
+		COMMENT '1 plain, 2 session',
+	version INT UNSIGNED NOT NULL
+		COMMENT 'holds or permits',
+	token BIGINT UNSIGNED NOT NULL,
+	request VARBINARY(255) NOT NULL
+		COMMENT 'id of the last acquire; empty: none',
+	ttl_us BIGINT NOT NULL
+		COMMENT 'time to live when it was written, in microseconds',
+	writes BIGINT UNSIGNED NOT NULL
+		COMMENT 'grows with every change',
+	writer BIGINT UNSIGNED NOT NULL
+		COMMENT 'the run of a server that wrote it',
+	deadline_us BIGINT NOT NULL
+		COMMENT 'on the clock of the run of a server named by writer',
+	guards BIGINT UNSIGNED NOT NULL DEFAULT 0
+		COMMENT 'changed by dlock.guard()',
+	connection_id BIGINT UNSIGNED NOT NULL
+		COMMENT 'the connection that took it',
+	acquired_us BIGINT NOT NULL
+		COMMENT 'microseconds since 1970 UTC',
+	expires_us BIGINT NOT NULL
+		COMMENT 'the same, as the wall clock will show it; to be shown only',
+	PRIMARY KEY (name, slot),
+	KEY owner (owner),
+	KEY deadline (writer, deadline_us)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='the leases; read them through dlock.locks';
+
+-- ---------------------------------------------------------------------
+-- Accounts
+--
+-- The library logs in to its own server by the Unix socket, as the account that
+-- is called like the server's user in the operating system, usually
+-- 'mysql'@'localhost'.  The plugin auth_socket (MySQL) or unix_socket (MariaDB)
+-- lets in that user and no other.  An account of that name that is there stays
+-- as it is; if it cannot log in by the socket, dlock's functions say so.
+--
+-- 'dlock'@'localhost' is for nobody to log in: the views and dlock.guard_row()
+-- have its rights.
+-- ---------------------------------------------------------------------
+
+SET @dlock_plugin = IF(@dlock_mariadb, 'unix_socket', 'auth_socket');
+SET @dlock_statement = IF(EXISTS (
+		SELECT * FROM information_schema.PLUGINS
+		WHERE PLUGIN_NAME = @dlock_plugin AND PLUGIN_STATUS = 'ACTIVE'),
+	'DO 0',
+	IF(@dlock_mariadb, 'INSTALL SONAME ''auth_socket''',
+		'INSTALL PLUGIN auth_socket SONAME ''auth_socket.so'''));
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
+SET @dlock_statement = CONCAT('CREATE USER IF NOT EXISTS ', @dlock_account,
+	' IDENTIFIED WITH ', @dlock_plugin);
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = CONCAT(
+	'GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO ', @dlock_account);
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+-- on MariaDB, to see which connections have ended while dlock's plugin is
+-- not active, as after a reinstallation
+SET @dlock_statement = IF(@dlock_mariadb,
+	CONCAT('GRANT PROCESS ON *.* TO ', @dlock_account), 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+SET @dlock_statement = CONCAT('CREATE USER IF NOT EXISTS ''dlock''@''localhost''',
+	' IDENTIFIED WITH ', @dlock_plugin, ' ACCOUNT LOCK');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+DEALLOCATE PREPARE dlock_statement;
+GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
+
+-- ---------------------------------------------------------------------
+-- Views
+--
+-- Names and owners are shown as text that compares byte for byte; one that is
+-- not UTF-8 as its bytes, 0x....  dlock_may_see() is asked for the account that
+-- reads the view.  Times are in the session's zone.
+-- ---------------------------------------------------------------------
+
+-- One row per holder; expired rows show until reaped.  What was answered before
+-- is written to the table before it is read.  MariaDB's FROM_UNIXTIME() ends in
+-- 2038; later times are converted as if it were 28 or 56 years earlier, when
+-- the calendar is the same.
+CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
+VIEW dlock.locks AS
+SELECT
+	COALESCE(
+		CASE WHEN CAST(CONVERT(l.name USING utf8mb4) AS BINARY) = l.name
+			THEN CONVERT(l.name USING utf8mb4) END,
+		CONCAT('0x', HEX(l.name)))
+		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS name,
+	IF(dlock_may_see(l.account_user, l.account_host), COALESCE(
+			CASE WHEN CAST(CONVERT(l.owner USING utf8mb4) AS BINARY) = l.owner
+				THEN CONVERT(l.owner USING utf8mb4) END,
+			CONCAT('0x', HEX(l.owner))),
+		'<insufficient privilege>')
+		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
+	ELT(l.mode, 'exclusive', 'shared', 'permit') AS mode,
+	l.version,
+	CAST(l.token AS SIGNED) AS token,
+	FROM_UNIXTIME(l.acquired_us * 0.000001) AS acquired_at,
+	CASE
+		WHEN l.expires_us < 2147483647000000 THEN FROM_UNIXTIME(l.expires_us * 0.000001)
+		WHEN l.expires_us < 3031096447000000 THEN
+			FROM_UNIXTIME((l.expires_us - 883612800000000) * 0.000001)
+				+ INTERVAL 10227 DAY
+		ELSE
+			FROM_UNIXTIME((l.expires_us - 1767225600000000) * 0.000001)
+				+ INTERVAL 20454 DAY
+	END AS expires_at,
+	CONVERT(CONCAT(l.account_user, '@', l.account_host) USING utf8mb4)
+		AS account,
+	IF(dlock_may_see(l.account_user, l.account_host), l.connection_id, NULL)
+		AS connection_id
+FROM (SELECT dlock_settle() AS settled) AS s
+	STRAIGHT_JOIN dlock.lease_table AS l
+WHERE s.settled = 1;
+
+-- One row per connection that waits for a lease in this server; position 1 is
+-- served next.  NULL: owner, mode and position of dlock_wait(), position of
+-- dlock_acquire_all().
+CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
+VIEW dlock.waiters AS
+SELECT
+	COALESCE(
+		CASE WHEN CAST(CONVERT(UNHEX(w.name_hex) USING utf8mb4) AS BINARY) = UNHEX(w.name_hex)
+			THEN CONVERT(UNHEX(w.name_hex) USING utf8mb4) END,
+		CONCAT('0x', HEX(UNHEX(w.name_hex))))
+		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS name,
+	COALESCE(
+		CASE WHEN CAST(CONVERT(UNHEX(w.owner_hex) USING utf8mb4) AS BINARY) = UNHEX(w.owner_hex)
+			THEN CONVERT(UNHEX(w.owner_hex) USING utf8mb4) END,
+		CONCAT('0x', HEX(UNHEX(w.owner_hex))))
+		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
+	w.mode,
+	w.position,
+	FROM_UNIXTIME(w.waiting_since_us * 0.000001) AS waiting_since,
+	w.account,
+	w.connection_id
+FROM JSON_TABLE(dlock_waiters_json(), '$[*]' COLUMNS (
+	name_hex VARCHAR(510) PATH '$.name_hex',
+	owner_hex VARCHAR(510) PATH '$.owner_hex',
+	mode VARCHAR(9) PATH '$.mode',
+	position INT UNSIGNED PATH '$.position',
+	waiting_since_us BIGINT PATH '$.waiting_since_us',
+	account VARCHAR(400) PATH '$.account',
+	connection_id BIGINT UNSIGNED PATH '$.connection_id'
+)) AS w;
+
+-- One row: counters of this server since stats_reset.
+CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
+VIEW dlock.stats AS
+SELECT
+	c.acquired, c.reentered, c.refused, c.timed_out, c.deadlocks, c.released,
+	c.renewed, c.expired, c.reaped, c.forced, c.woken, c.waiters,
+	c.wait_histogram,
+	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset
+FROM JSON_TABLE(dlock_stats_json(), '$' COLUMNS (
+	acquired BIGINT PATH '$.acquired',
+	reentered BIGINT PATH '$.reentered',
+	refused BIGINT PATH '$.refused',
+	timed_out BIGINT PATH '$.timed_out',
+	deadlocks BIGINT PATH '$.deadlocks',
+	released BIGINT PATH '$.released',
+	renewed BIGINT PATH '$.renewed',
+	expired BIGINT PATH '$.expired',
+	reaped BIGINT PATH '$.reaped',
+	forced BIGINT PATH '$.forced',
+	woken BIGINT PATH '$.woken',
+	waiters INT PATH '$.waiters',
+	wait_histogram JSON PATH '$.wait_histogram',
+	stats_reset_us BIGINT PATH '$.stats_reset_us'
+)) AS c;
+
+-- ---------------------------------------------------------------------
+-- The guard: CALL dlock.guard(name, owner, token)
+--
+-- Raise an error unless the caller holds the lease with this token; from then
+-- on until the caller's transaction has ended nobody else is granted it.  Names
+-- and owners are bytes here: a client whose character set is not utf8mb4 has to
+-- convert what is not ASCII.  udf_guard.c says why there are three steps.
+-- Errors: 55000 if the lease is not held, 25P01 outside a transaction, 22004,
+-- 22023.
+-- ---------------------------------------------------------------------
+
+DROP PROCEDURE IF EXISTS dlock.guard;
+DROP PROCEDURE IF EXISTS dlock.guard_row;
+
+DELIMITER //
+
+CREATE DEFINER = 'dlock'@'localhost' PROCEDURE dlock.guard_row(
+	IN lease_name VARBINARY(1024), IN lease_token BIGINT, OUT changed INT)
+	MODIFIES SQL DATA
+	SQL SECURITY DEFINER
+	COMMENT 'a part of dlock.guard(), and of no use without it'
+BEGIN
+	DECLARE lease_slot INT UNSIGNED;
+	SET lease_slot = dlock_guard_ticket(lease_name, lease_token);
+	SET changed = 0;
+	IF lease_slot IS NOT NULL THEN
+		UPDATE dlock.lease_table SET guards = guards + 1
+		WHERE name = lease_name AND slot = lease_slot AND token = lease_token;
+		SET changed = ROW_COUNT();
+		IF changed = 0 THEN
+			UPDATE dlock.lease_table SET guards = guards + 1
+			WHERE name = lease_name AND token = lease_token;
+			SET changed = ROW_COUNT();
+		END IF;
+	END IF;
+END//
+
+CREATE DEFINER = 'dlock'@'localhost' PROCEDURE dlock.guard(
+	IN lease_name VARBINARY(1024), IN lease_owner VARBINARY(1024),
+	IN lease_token BIGINT)
+	MODIFIES SQL DATA
+	SQL SECURITY INVOKER
+	COMMENT 'pin a lease until the transaction ends, or raise an error'
+BEGIN
+	DECLARE done INT;
+	DECLARE changed INT;
+	SET done = dlock_guard_begin(lease_name, lease_owner, lease_token);
+	CALL dlock.guard_row(lease_name, lease_token, changed);
+	SET done = dlock_guard_check(lease_name, lease_owner, lease_token, changed);
+END//
+
+DELIMITER ;
+
+SET SESSION sql_mode = @dlock_old_sql_mode;

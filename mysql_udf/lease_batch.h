@@ -1,0 +1,75 @@
+/*
+ * lease_batch.h
+ *	  Between the callers' side of the engine and the batcher.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_BATCH_H
+#define DLOCK_LEASE_BATCH_H
+
+#include <pthread.h>
+
+#include "lease_waiters.h"
+
+/* What the engine asks of itself. */
+typedef enum lease_internal
+{
+	LEASE_INTERNAL_NONE,
+	LEASE_INTERNAL_GIVE_BACK,	/* a grant that nobody has learnt of */
+	LEASE_INTERNAL_END_SESSION, /* the lease of a connection that is gone */
+	LEASE_INTERNAL_KEEP,		/* write that a session lease lives */
+	LEASE_INTERNAL_REAP,		/* remove what is over */
+	LEASE_INTERNAL_SETTLE		/* write what was answered */
+} lease_internal;
+
+/* What DBAs can set, see install.sql. */
+typedef struct lease_settings
+{
+	int64_t		lock_delay_us;
+	int64_t		reap_interval_us;
+	int64_t		lock_timeout_us;
+	size_t		max_waiters;
+} lease_settings;
+
+/* The engine; all under its mutex, unless said otherwise. */
+typedef struct lease_engine
+{
+	pthread_mutex_t mutex;
+	pthread_cond_t work;		/* there is something for the batcher */
+	uint64_t	writer;			/* this run; never changes */
+	lease_settings settings;
+	lease_calls incoming;		/* to be made, in their order */
+	lease_calls deferred;		/* releases that were answered, to be written */
+	lease_calls stalled;		/* somebody's transaction is in the way */
+	size_t		unwritten;		/* answered releases that nothing keeps from
+								 * being written */
+} lease_engine;
+
+extern lease_engine engine;
+
+/* lease_engine.c */
+extern int64_t lease_now(void);
+extern int64_t lease_wall(void);
+extern lease_call *lease_call_create(size_t nnames);
+extern void lease_call_unref(lease_call *call);
+extern void lease_call_answer(lease_call *call);
+extern void lease_call_fail(lease_call *call, const char *sqlstate,
+							const char *format,...)
+			__attribute__((format(printf, 3, 4)));
+extern void lease_engine_submit(lease_call *call);
+
+/* lease_batch.c */
+extern void *lease_batch_main(void *arg);
+extern bool lease_batch_release(const dlock_call *request,
+								dlock_answer *answer);
+
+/* lease_session.c */
+extern void lease_session_add(uint64_t connection_id, const lease_call *call);
+extern void lease_session_remove(uint64_t token, lease_bytes name);
+extern void lease_session_end(uint64_t connection_id);
+extern void lease_session_keep(int64_t now_us);
+extern bool lease_session_begin_list(void);
+extern void lease_session_list(uint64_t connection_id);
+extern void lease_session_end_list(bool could);
+
+#endif							/* DLOCK_LEASE_BATCH_H */

@@ -1,0 +1,158 @@
+/*
+ * lease_cache.c
+ *	  What the table is believed to hold, to be checked when it is written.
+ *
+ * The table is the authority; this saves reading it.  The cache has rows that
+ * this run has written, each the only one of its name, which names have others,
+ * and marks that were read or written.  A release may be answered from it, for what this run
+ * granted it also sees end.  A grant is written in a way that fails if the
+ * cache was wrong: the row is inserted, which it cannot be if there is one, and
+ * the mark is changed from what was believed.  Then everything concerned is
+ * forgotten, and the next attempt reads.
+ *
+ * A name that is guarded is kept out, because its row may be locked.
+ *
+ * Protected by the engine's mutex.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_SLOTS		4096
+
+/* Enough for what is taken and given back often. */
+#define CACHE_MAX		8192
+
+static lease_cached *slots[CACHE_SLOTS];
+static size_t nrows = 0;
+
+static struct
+{
+	bool		known;
+	uint64_t	mark;
+	uint64_t	highest;		/* that there was; never forgotten */
+}			marks[LEASE_BUCKETS];
+
+static lease_cached **
+place_of(lease_bytes name)
+{
+	uint64_t	h = 14695981039346656037u;
+	lease_cached **place;
+
+	for (size_t i = 0; i < name.length; i++)
+		h = (h ^ (unsigned char) name.data[i]) * 1099511628211u;
+	place = &slots[(h ^ (h >> 32)) % CACHE_SLOTS];
+	while (*place != NULL &&
+		   !lease_same(name, (lease_bytes) {(*place)->name,
+					   (*place)->name_length}))
+		place = &(*place)->next;
+	return place;
+}
+
+/* What is known of a name, or NULL. */
+lease_cached *
+lease_cache_find(lease_bytes name)
+{
+	return *place_of(name);
+}
+
+/* The entry of a name, made if there is room for one. */
+static lease_cached *
+get(lease_bytes name)
+{
+	lease_cached **place = place_of(name);
+	lease_cached *cached = *place;
+
+	if (cached == NULL)
+	{
+		if (nrows >= CACHE_MAX)
+			return NULL;
+		cached = malloc(sizeof(lease_cached));
+		if (cached == NULL)
+			abort();
+		cached->next = NULL;
+		cached->name_length = name.length;
+		memcpy(cached->name, name.data, name.length);
+		*place = cached;
+		nrows++;
+	}
+	cached->has_row = false;
+	cached->released = false;
+	return cached;
+}
+
+/* Remember the only row of a name. */
+void
+lease_cache_put(lease_bytes name, const lease_row *row)
+{
+	lease_cached *cached = get(name);
+
+	if (cached == NULL)
+		return;
+	cached->has_row = true;
+	cached->row = *row;
+}
+
+/* Remember that a name has rows other than one of this run. */
+void
+lease_cache_put_other(lease_bytes name)
+{
+	(void) get(name);
+}
+
+/* Forget what is known of a name. */
+void
+lease_cache_forget(lease_bytes name)
+{
+	lease_cached **place = place_of(name);
+	lease_cached *cached = *place;
+
+	if (cached == NULL)
+		return;
+	*place = cached->next;
+	free(cached);
+	nrows--;
+}
+
+/* The mark of a name, if it is known. */
+bool
+lease_cache_mark(lease_bytes name, uint64_t *mark)
+{
+	uint32_t	bucket = lease_table_bucket(name);
+
+	*mark = marks[bucket].mark;
+	return marks[bucket].known;
+}
+
+void
+lease_cache_set_mark(lease_bytes name, uint64_t mark)
+{
+	uint32_t	bucket = lease_table_bucket(name);
+
+	marks[bucket].known = true;
+	marks[bucket].mark = mark;
+	if (marks[bucket].highest < mark)
+		marks[bucket].highest = mark;
+}
+
+void
+lease_cache_forget_marks(void)
+{
+	for (size_t i = 0; i < LEASE_BUCKETS; i++)
+		marks[i].known = false;
+}
+
+/*
+ * The mark of a name that was read, or what this run has seen if that is
+ * larger: the table may have been made anew since.
+ */
+uint64_t
+lease_cache_highest(lease_bytes name, uint64_t mark)
+{
+	uint64_t	highest = marks[lease_table_bucket(name)].highest;
+
+	return highest > mark ? highest : mark;
+}

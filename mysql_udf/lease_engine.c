@@ -1,0 +1,540 @@
+/*
+ * lease_engine.c
+ *	  The callers' side of the engine: hand a call to the batcher, and wait.
+ *
+ * One thread, the batcher (lease_batch.c), changes the lock table for all
+ * connections of the server.  A caller puts its call into a list, and sleeps
+ * until it is answered, its statement is killed, its client is gone or its time
+ * is up; it looks for these 20 times a second.  One mutex protects all that is
+ * shared; it is never held while somebody waits for the server or the disk.
+ *
+ * Who has a call.  The caller and the engine each have a reference.  A caller
+ * that gives up takes the call out of the list or queue that it is in.  If the
+ * batcher is just working on it, it is abandoned: the batcher gives back what
+ * it is granted.  An answered release stays with the engine until it has been
+ * written.
+ *
+ * The threads live until the server ends.  The library stays loaded although
+ * its functions are dropped, so that they can.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "lease_session.h"
+#include "lease_stats.h"
+
+/* How often a caller looks whether it is still wanted. */
+#define LOOK_INTERVAL_US	50000
+
+lease_engine engine = {
+	.mutex = PTHREAD_MUTEX_INITIALIZER,
+};
+
+static bool started = false;
+
+/* ----------------------------------------------------------------
+ * Time
+ * ----------------------------------------------------------------
+ */
+
+static int64_t
+read_clock(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* The clock that deadlines are on: goes on during suspend, never steps. */
+int64_t
+lease_now(void)
+{
+	return read_clock(CLOCK_BOOTTIME);
+}
+
+/* Microseconds since 1970, to be shown. */
+int64_t
+lease_wall(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
+/* ----------------------------------------------------------------
+ * Calls
+ * ----------------------------------------------------------------
+ */
+
+/* A call with room for names, and one reference. */
+lease_call *
+lease_call_create(size_t nnames)
+{
+	lease_call *call = calloc(1, sizeof(lease_call));
+	pthread_condattr_t attributes;
+
+	if (call == NULL)
+		abort();
+	call->names = calloc(1, nnames * (sizeof(lease_bytes) + LEASE_STRING_MAX) +
+						 1);
+	if (call->names == NULL)
+		abort();
+	call->nnames = nnames;
+	for (size_t i = 0; i < nnames; i++)
+		call->names[i].data = (char *) &call->names[nnames] +
+			i * LEASE_STRING_MAX;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&call->done, &attributes);
+	pthread_condattr_destroy(&attributes);
+	call->references = 1;
+	call->request.owner.data = call->owner;
+	call->request.request.data = call->request_id;
+	call->start_us = lease_now();
+	call->end_us = INT64_MAX;
+	return call;
+}
+
+/* Give a reference back; the mutex is held. */
+void
+lease_call_unref(lease_call *call)
+{
+	if (--call->references > 0)
+		return;
+	free(call->answer.holders);
+	free(call->tokens);
+	free(call->names);
+	pthread_cond_destroy(&call->done);
+	free(call);
+}
+
+/* Answer a call; what the answer is has been filled in. */
+void
+lease_call_answer(lease_call *call)
+{
+	if (call->answered)
+		return;
+	call->answered = true;
+	pthread_cond_signal(&call->done);
+}
+
+/* Answer a call with an error. */
+void
+lease_call_fail(lease_call *call, const char *sqlstate, const char *format,...)
+{
+	va_list		arguments;
+
+	if (call->answered)
+		return;
+	snprintf(call->answer.sqlstate, sizeof(call->answer.sqlstate), "%s",
+			 sqlstate);
+	va_start(arguments, format);
+	vsnprintf(call->answer.message, sizeof(call->answer.message), format,
+			  arguments);
+	va_end(arguments);
+	lease_call_answer(call);
+}
+
+/* Hand a call to the batcher, which gets the caller's reference. */
+void
+lease_engine_submit(lease_call *call)
+{
+	call->place = LEASE_PLACE_LIST;
+	lease_calls_append(&engine.incoming, call);
+	pthread_cond_signal(&engine.work);
+}
+
+/* ----------------------------------------------------------------
+ * Starting
+ * ----------------------------------------------------------------
+ */
+
+/* Start the batcher, if it does not run; the mutex is held. */
+static bool
+start(dlock_answer *answer)
+{
+	pthread_condattr_t attributes;
+	pthread_attr_t thread_attributes;
+	pthread_t	thread;
+	sigset_t	all;
+	sigset_t	old;
+	int			error;
+
+	if (started)
+		return true;
+	while (engine.writer == 0)
+		if (getrandom(&engine.writer, sizeof(engine.writer), 0) !=
+			sizeof(engine.writer))
+			engine.writer = 0;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&engine.work, &attributes);
+	pthread_condattr_destroy(&attributes);
+	lease_stats_reset(lease_wall());
+
+	/* signals are the server's business */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	pthread_attr_init(&thread_attributes);
+	pthread_attr_setdetachstate(&thread_attributes, PTHREAD_CREATE_DETACHED);
+	error = pthread_create(&thread, &thread_attributes, lease_batch_main, NULL);
+	pthread_attr_destroy(&thread_attributes);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (error != 0)
+	{
+		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");
+		snprintf(answer->message, sizeof(answer->message),
+				 "could not start a thread: %s", strerror(error));
+		return false;
+	}
+	started = true;
+	return true;
+}
+
+/* ----------------------------------------------------------------
+ * Waiting for an answer
+ * ----------------------------------------------------------------
+ */
+
+static void
+sleep_until(lease_call *call, int64_t until_us)
+{
+	int64_t		left_us = until_us - lease_now();
+	struct timespec t;
+
+	if (left_us <= 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += left_us / 1000000;
+	t.tv_nsec += left_us % 1000000 * 1000;
+	if (t.tv_nsec >= 1000000000)
+	{
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	pthread_cond_timedwait(&call->done, &engine.mutex, &t);
+}
+
+/*
+ * Take a call back from wherever it is, before it is answered.  False if the
+ * batcher is at it.
+ */
+static bool
+withdraw(lease_call *call)
+{
+	switch (call->place)
+	{
+		case LEASE_PLACE_LIST:
+			lease_calls_remove(call);
+			break;
+		case LEASE_PLACE_LINE:
+			lease_waiter_leave(call);
+			pthread_cond_signal(&engine.work);
+			break;
+		case LEASE_PLACE_BATCH:
+			return false;
+		case LEASE_PLACE_NONE:
+			return true;
+	}
+	call->place = LEASE_PLACE_NONE;
+	lease_call_unref(call);		/* the engine's */
+	return true;
+}
+
+/* Answer that time is up. */
+static void
+time_out(lease_call *call)
+{
+	call->answer.outcome = LEASE_BUSY;
+	call->answer.yes = false;
+	if (call->kind != DLOCK_CALL_WAIT)
+		lease_count(LEASE_COUNT_timed_out, 1);
+	call->answered = true;
+}
+
+/* Sleep until a call has been answered, or withdraw it. */
+static void
+wait_for_answer(lease_call *call)
+{
+	int64_t		look_us = call->start_us + LOOK_INTERVAL_US;
+
+	while (!call->answered)
+	{
+		int64_t		now_us = lease_now();
+
+		if (now_us >= call->end_us && call->place == LEASE_PLACE_LINE)
+		{
+			(void) withdraw(call);
+			time_out(call);
+			break;
+		}
+		if (now_us >= look_us)
+		{
+			bool		killed;
+			bool		gone;
+
+			/* the server may take its locks for that */
+			pthread_mutex_unlock(&engine.mutex);
+			killed = dlock_caller_killed();
+			gone = !killed && !dlock_caller_connected();
+			pthread_mutex_lock(&engine.mutex);
+			if (call->answered)
+				break;
+			if (killed || gone)
+			{
+				if (!withdraw(call))
+					call->abandoned = true;
+				lease_call_fail(call, "70100", gone ?
+								"canceled because the client is gone" :
+								"canceled while waiting for a lease");
+				break;
+			}
+			look_us = now_us + LOOK_INTERVAL_US;
+		}
+		sleep_until(call, call->place == LEASE_PLACE_LINE &&
+					call->end_us < look_us ? call->end_us : look_us);
+	}
+	if (call->wait_us != 0 && call->waiting_since_us != 0 &&
+		call->kind != DLOCK_CALL_WAIT)
+		lease_count_wait(lease_now() - call->start_us);
+}
+
+static void
+copy_bytes(lease_bytes *to, char *room, lease_bytes from)
+{
+	memcpy(room, from.data, from.length);
+	*to = (lease_bytes) {room, from.length};
+}
+
+bool
+dlock_engine_call(const dlock_call *request, dlock_answer *answer)
+{
+	lease_call *call;
+
+	memset(answer, 0, sizeof(*answer));
+	if (request->request.op == LEASE_ACQUIRE &&
+		request->request.kind == LEASE_SESSION &&
+		request->kind == DLOCK_CALL_APPLY && !lease_session_watch())
+	{
+		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "55000");
+		snprintf(answer->message, sizeof(answer->message),
+				 "cannot be told when this connection ends; run install.sql again");
+		return false;
+	}
+	pthread_mutex_lock(&engine.mutex);
+	if (lease_batch_release(request, answer))
+	{
+		pthread_mutex_unlock(&engine.mutex);
+		return true;
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	call = lease_call_create(request->nnames);
+	call->kind = request->kind;
+	call->request = request->request;
+	copy_bytes(&call->request.owner, call->owner, request->request.owner);
+	copy_bytes(&call->request.request, call->request_id,
+			   request->request.request);
+	for (size_t i = 0; i < request->nnames; i++)
+		copy_bytes(&call->names[i], (char *) call->names[i].data,
+				   request->names[i]);
+	call->caller = *request->caller;
+	call->wait_us = request->wait_us;
+	if (request->wait_us > 0)
+		call->end_us = call->start_us + request->wait_us;
+	call->watches = request->kind == DLOCK_CALL_WAIT ||
+		request->kind == DLOCK_CALL_ACQUIRE_ALL;
+
+	pthread_mutex_lock(&engine.mutex);
+	if (!start(answer))
+	{
+		lease_call_unref(call);
+		pthread_mutex_unlock(&engine.mutex);
+		return false;
+	}
+	call->references++;
+	lease_engine_submit(call);
+	wait_for_answer(call);
+	*answer = call->answer;
+	call->answer.holders = NULL;	/* the caller's from now on */
+	lease_call_unref(call);
+	pthread_mutex_unlock(&engine.mutex);
+	return answer->sqlstate[0] == '\0';
+}
+
+void
+dlock_engine_end_connection(uint64_t connection_id)
+{
+	pthread_mutex_lock(&engine.mutex);
+	if (started)
+		lease_session_end(connection_id);
+	pthread_mutex_unlock(&engine.mutex);
+}
+
+bool
+dlock_engine_settle(dlock_answer *answer)
+{
+	lease_call *call = NULL;
+
+	memset(answer, 0, sizeof(*answer));
+	pthread_mutex_lock(&engine.mutex);
+	if (started && engine.unwritten > 0)
+	{
+		call = lease_call_create(0);
+		call->internal = LEASE_INTERNAL_SETTLE;
+		call->references++;
+		lease_engine_submit(call);
+		wait_for_answer(call);
+		*answer = call->answer;
+		lease_call_unref(call);
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	return answer->sqlstate[0] == '\0';
+}
+
+/* ----------------------------------------------------------------
+ * Looking
+ * ----------------------------------------------------------------
+ */
+
+typedef struct waiters_text
+{
+	const dlock_caller *caller;
+	char	   *data;
+	size_t		length;
+	size_t		room;
+} waiters_text;
+
+static void
+add_text(waiters_text *text, const char *format,...)
+{
+	va_list		arguments;
+	int			length;
+
+	for (;;)
+	{
+		size_t		left = text->room - text->length;
+
+		va_start(arguments, format);
+		length = vsnprintf(text->data + text->length, left, format, arguments);
+		va_end(arguments);
+		if ((size_t) length < left)
+			break;
+		text->room = text->room * 2 + (size_t) length;
+		text->data = realloc(text->data, text->room);
+		if (text->data == NULL)
+			abort();
+	}
+	text->length += (size_t) length;
+}
+
+static void
+add_hex(waiters_text *text, lease_bytes bytes)
+{
+	for (size_t i = 0; i < bytes.length; i++)
+		add_text(text, "%02x", (unsigned char) bytes.data[i]);
+}
+
+/* Add text, which is UTF-8, to a JSON string. */
+static void
+add_escaped(waiters_text *text, const char *value)
+{
+	for (; *value != '\0'; value++)
+		if (*value == '"' || *value == '\\')
+			add_text(text, "\\%c", *value);
+		else if ((unsigned char) *value < ' ')
+			add_text(text, "\\u%04x", (unsigned char) *value);
+		else
+			add_text(text, "%c", *value);
+}
+
+static void
+add_waiter(const lease_call *call, size_t position, void *context)
+{
+	static const char *const modes[] = {"", "exclusive", "shared", "permit"};
+	static const char mask[] = "<insufficient privilege>";
+	waiters_text *text = context;
+	bool		visible = text->caller->is_operator ||
+		(strcmp(text->caller->user, call->caller.user) == 0 &&
+		 strcmp(text->caller->host, call->caller.host) == 0);
+
+	add_text(text, "%s{\"name_hex\": \"", text->length > 1 ? ", " : "");
+	add_hex(text, call->queue->name);
+	add_text(text, "\", \"owner_hex\": ");
+	if (call->kind == DLOCK_CALL_WAIT)
+		add_text(text, "null, \"mode\": null");
+	else
+	{
+		add_text(text, "\"");
+		add_hex(text, visible ? call->request.owner :
+				(lease_bytes) {mask, sizeof(mask) - 1});
+		add_text(text, "\", \"mode\": \"%s\"", modes[call->request.mode]);
+	}
+	if (position > 0)
+		add_text(text, ", \"position\": %zu", position);
+	else
+		add_text(text, ", \"position\": null");
+	add_text(text, ", \"waiting_since_us\": %" PRId64 ", \"account\": \"",
+			 call->waiting_since_us);
+	add_escaped(text, call->caller.user);
+	add_text(text, "@");
+	add_escaped(text, call->caller.host);
+	if (visible)
+		add_text(text, "\", \"connection_id\": %" PRIu64 "}",
+				 call->caller.connection_id);
+	else
+		add_text(text, "\", \"connection_id\": null}");
+}
+
+char *
+dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
+{
+	waiters_text text = {.caller = caller, .room = 4096};
+
+	memset(answer, 0, sizeof(*answer));
+	text.data = malloc(text.room);
+	if (text.data == NULL)
+		abort();
+	add_text(&text, "[");
+	pthread_mutex_lock(&engine.mutex);
+	lease_waiters_visit(add_waiter, &text);
+	pthread_mutex_unlock(&engine.mutex);
+	add_text(&text, "]");
+	return text.data;
+}
+
+char *
+dlock_engine_stats(dlock_answer *answer)
+{
+	char	   *json;
+
+	memset(answer, 0, sizeof(*answer));
+	pthread_mutex_lock(&engine.mutex);
+	if (!start(answer))
+	{
+		pthread_mutex_unlock(&engine.mutex);
+		return NULL;
+	}
+	json = lease_stats_json(lease_waiters_count());
+	pthread_mutex_unlock(&engine.mutex);
+	return json;
+}
+
+bool
+dlock_engine_reset_stats(dlock_answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	pthread_mutex_lock(&engine.mutex);
+	lease_stats_reset(lease_wall());
+	pthread_mutex_unlock(&engine.mutex);
+	return true;
+}

@@ -1,0 +1,126 @@
+/*
+ * lease_engine.h
+ *	  What the SQL functions ask of the engine.
+ *
+ * The functions (udf.c) check their arguments and find out who calls; the
+ * engine (lease_engine.c) does the rest: it has the queue of calls, the waiters
+ * and the thread that changes the lock table.  All of these may be called by
+ * any number of the server's threads at once.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_ENGINE_H
+#define DLOCK_LEASE_ENGINE_H
+
+#include "lease.h"
+#include "mysql_compat.h"
+
+/* Most names that one dlock_acquire_all() takes. */
+#define DLOCK_MAX_NAMES		100
+
+/* A client's address, as text. */
+#define DLOCK_ADDRESS_SIZE	256
+
+/* Longest message of an error, with its end mark. */
+#define DLOCK_MESSAGE_SIZE	512
+
+/* Who calls: an account, by way of a connection. */
+typedef struct dlock_caller
+{
+	char		user[DLOCK_USER_SIZE];
+	char		host[DLOCK_HOST_SIZE];
+	uint64_t	connection_id;
+	bool		is_operator;	/* may end other people's leases */
+} dlock_caller;
+
+typedef enum dlock_call_kind
+{
+	DLOCK_CALL_APPLY,			/* the request, to one name */
+	DLOCK_CALL_ACQUIRE_ALL,		/* the request, to all names or none */
+	DLOCK_CALL_APPLY_ALL,		/* LEASE_RENEW or LEASE_DROP, to all leases of
+								 * the request's owner; no name */
+	DLOCK_CALL_WAIT,			/* until the holds there are have ended; only
+								 * the name and wait_us count */
+	DLOCK_CALL_READ,			/* the holders of the name, and whether it is
+								 * free */
+	DLOCK_CALL_CHECK_GUARD		/* say whether the request's owner and token
+								 * hold the name, whose row is locked */
+} dlock_call_kind;
+
+typedef struct dlock_call
+{
+	dlock_call_kind kind;
+	lease_request request;		/* op, owner, request, mode, kind, limit,
+								 * ttl_us, token; the rest is the engine's */
+	const lease_bytes *names;
+	size_t		nnames;
+	int64_t		wait_us;		/* negative: without limit */
+	const dlock_caller *caller;
+} dlock_call;
+
+/* A holder, as DLOCK_CALL_READ answers it. */
+typedef struct dlock_holder_info
+{
+	char		owner[LEASE_STRING_MAX];
+	size_t		owner_length;
+	lease_mode	mode;
+	lease_kind	kind;
+	uint32_t	version;
+	uint64_t	token;
+	int64_t		acquired_at_us; /* since 1970, UTC */
+	int64_t		expires_at_us;	/* the same; 0: as long as its session lives */
+	char		user[DLOCK_USER_SIZE];
+	char		host[DLOCK_HOST_SIZE];
+	uint64_t	connection_id;
+	bool		live;			/* false: over, and not removed yet */
+} dlock_holder_info;
+
+typedef struct dlock_answer
+{
+	/* An error, whatever else is here, unless sqlstate is empty. */
+	char		sqlstate[6];
+	char		message[DLOCK_MESSAGE_SIZE];
+
+	lease_outcome outcome;		/* DLOCK_CALL_APPLY, _ACQUIRE_ALL */
+	size_t		failed_name;	/* DLOCK_CALL_ACQUIRE_ALL: index of the name
+								 * that a misuse concerns */
+	lease_mode	held_mode;		/* of a misuse: as the caller holds it */
+	lease_kind	held_kind;
+	uint64_t	token;			/* LEASE_GRANTED and the like */
+	uint64_t	tokens[DLOCK_MAX_NAMES];	/* DLOCK_CALL_ACQUIRE_ALL */
+	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders */
+	bool		yes;			/* DLOCK_CALL_WAIT: all have ended;
+								 * DLOCK_CALL_READ: nobody's, not guarded, and
+								 * under no lock delay;
+								 * DLOCK_CALL_CHECK_GUARD: it is held */
+	dlock_holder_info *holders; /* DLOCK_CALL_READ: free() it */
+	size_t		nholders;
+} dlock_answer;
+
+/*
+ * Make a call and wait for its answer: true, or false with an error in the
+ * answer.  Gives up, with an error, soon after the caller's statement is killed
+ * or its client is gone.
+ */
+extern bool dlock_engine_call(const dlock_call *call, dlock_answer *answer);
+
+/* The caller's connection has ended, or changed hands; see lease_session.c. */
+extern void dlock_engine_end_connection(uint64_t connection_id);
+
+/*
+ * What waits, and the counters, as JSON: an array of objects with the columns
+ * of dlock.waiters, and an object with those of dlock.stats.  To be freed.
+ * NULL with an error in the answer.
+ */
+extern char *dlock_engine_waiters(const dlock_caller *caller,
+								  dlock_answer *answer);
+extern char *dlock_engine_stats(dlock_answer *answer);
+extern bool dlock_engine_reset_stats(dlock_answer *answer);
+
+/*
+ * Wait until what was answered before has been written to the lock table.
+ * False with an error in the answer.
+ */
+extern bool dlock_engine_settle(dlock_answer *answer);
+
+#endif							/* DLOCK_LEASE_ENGINE_H */

@@ -1,0 +1,589 @@
+/*
+ * lease_name.c
+ *	  One name in a transaction: its holders, and what becomes of them.
+ *
+ * The batcher reads the rows of a name, applies requests to them one after
+ * the other, and writes what has changed.  The core decides; this file turns
+ * rows into holders and back, and gives rows their slots.
+ *
+ * A row that is locked by somebody's transaction is taken for guarded: it is in
+ * the way of whoever else wants the name, whatever its deadline, and cannot be
+ * changed now.  A change that needs it is either undone, and tried again later,
+ * or kept here and not written.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_name.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_foreign.h"
+#include "lease_session.h"
+
+void
+lease_name_init(lease_name *name, lease_bytes bytes)
+{
+	memset(name, 0, sizeof(*name));
+	memcpy(name->data, bytes.data, bytes.length);
+	name->name = (lease_bytes) {name->data, bytes.length};
+}
+
+void
+lease_name_free(lease_name *name)
+{
+	free(name->members);
+	free(name->saved);
+}
+
+static lease_member *
+add_member(lease_name *name)
+{
+	if (name->count == name->room)
+	{
+		name->room = name->room ? name->room * 2 : 2;
+		name->members = realloc(name->members,
+								name->room * sizeof(lease_member));
+		if (name->members == NULL)
+			abort();
+	}
+	return memset(&name->members[name->count++], 0, sizeof(lease_member));
+}
+
+/* Say how it is told whether a row is over, and when that is. */
+static void
+judge(lease_member *member, lease_bytes name, const lease_moment *moment)
+{
+	const lease_row *row = &member->row;
+
+	member->life = LEASE_TIMED;
+	if (row->writer != moment->writer)
+		member->deadline_us = lease_foreign_deadline(name, row,
+													 moment->now_us);
+	else if (row->kind != LEASE_SESSION)
+		member->deadline_us = row->deadline_us;
+	else if (lease_session_is_alive(row->connection_id))
+	{
+		member->life = LEASE_BOUND;
+		member->deadline_us = moment->now_us + row->ttl_us;
+	}
+	else if (row->deadline_us > moment->now_us)
+		member->deadline_us = moment->now_us;
+	else
+		member->deadline_us = row->deadline_us;
+}
+
+/* Take over the rows that have been read. */
+void
+lease_name_load(lease_name *name, const lease_rows *rows, uint64_t mark,
+				const lease_moment *moment)
+{
+	name->count = 0;
+	name->mark = mark;
+	name->mark_changed = false;
+	name->has_locked = false;
+	name->anchor_locked = false;
+	name->guarding = false;
+	for (size_t i = 0; i < rows->count; i++)
+	{
+		lease_member *member = add_member(name);
+
+		member->row = rows->rows[i];
+		member->stored = true;
+		member->stored_slot = member->row.slot;
+		judge(member, name->name, moment);
+		name->has_locked |= member->row.locked;
+		name->anchor_locked |= member->row.locked && member->row.slot == 0;
+
+		/* the mark of a table that was restored from elsewhere may be old */
+		if (member->row.token > name->mark)
+			name->mark = member->row.token;
+	}
+}
+
+/* Keep the holders as they are, for lease_name_restore(). */
+void
+lease_name_save(lease_name *name)
+{
+	if (name->count > name->saved_room)
+	{
+		name->saved_room = name->room;
+		name->saved = realloc(name->saved,
+							  name->saved_room * sizeof(lease_member));
+		if (name->saved == NULL)
+			abort();
+	}
+	if (name->count > 0)
+		memcpy(name->saved, name->members, name->count * sizeof(lease_member));
+	name->nsaved = name->count;
+	name->saved_mark = name->mark;
+	name->saved_mark_changed = name->mark_changed;
+}
+
+/* Undo what was applied since lease_name_save(). */
+void
+lease_name_restore(lease_name *name)
+{
+	if (name->nsaved > 0)
+		memcpy(name->members, name->saved, name->nsaved * sizeof(lease_member));
+	name->count = name->nsaved;
+	name->mark = name->saved_mark;
+	name->mark_changed = name->saved_mark_changed;
+}
+
+/* ----------------------------------------------------------------
+ * Applying a request
+ * ----------------------------------------------------------------
+ */
+
+static bool
+is_account(const lease_row *row, const dlock_caller *caller)
+{
+	return strcmp(row->user, caller->user) == 0 &&
+		strcmp(row->host, caller->host) == 0;
+}
+
+/* Say whether a member is of an owner and an account. */
+bool
+lease_member_is_of(const lease_member *member, lease_bytes owner,
+				   const dlock_caller *caller)
+{
+	return is_account(&member->row, caller) &&
+		lease_same((lease_bytes) {member->row.owner, member->row.owner_length},
+				   owner);
+}
+
+/* Say whether a member's lease is neither given up nor over. */
+bool
+lease_member_is_live(const lease_member *member, const lease_moment *moment)
+{
+	return !member->gone && member->deadline_us > moment->now_us;
+}
+
+/* Say whether anybody could have the name. */
+bool
+lease_name_is_free(const lease_name *name, const lease_moment *moment)
+{
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (lease_member_is_live(member, moment) || member->row.locked ||
+			(!member->gone &&
+			 member->deadline_us + moment->delay_us > moment->now_us))
+			return false;
+	}
+	return true;
+}
+
+/* The lease with a token, or NULL. */
+lease_member *
+lease_name_find(lease_name *name, uint64_t token)
+{
+	for (size_t i = 0; i < name->count; i++)
+		if (!name->members[i].gone && name->members[i].row.token == token)
+			return &name->members[i];
+	return NULL;
+}
+
+/*
+ * A session lease and an acquire of its owner's for a session: whoever wants a
+ * lease for his own session cannot share that of another.  One that was left
+ * behind by a session of another run, the owner's next session takes anew.
+ */
+static void
+bind_to_session(lease_holder *holder, const lease_member *member,
+				const lease_request *request, const dlock_caller *caller,
+				const lease_moment *moment)
+{
+	if (request->op != LEASE_ACQUIRE || request->kind != LEASE_SESSION ||
+		holder->kind != LEASE_SESSION || holder->standing == LEASE_STRANGER ||
+		!lease_same(holder->owner, request->owner))
+		return;
+	if (holder->life == LEASE_BOUND)
+	{
+		if (member->row.connection_id != caller->connection_id)
+			holder->standing = LEASE_STRANGER;
+	}
+	else if (member->row.writer != moment->writer)
+	{
+		holder->life = LEASE_LEFT;
+		holder->deadline_us = 0;
+	}
+}
+
+static void
+fill_holder(lease_holder *holder, const lease_member *member,
+			const lease_request *request, const dlock_caller *caller,
+			const lease_moment *moment)
+{
+	const lease_row *row = &member->row;
+
+	*holder = (lease_holder) {
+		.owner = {row->owner, row->owner_length},
+		.request = {row->request, row->request_length},
+		.mode = row->mode,
+		.kind = row->kind,
+		.life = member->life,
+		.standing = is_account(row, caller) ? LEASE_SELF : LEASE_STRANGER,
+		.version = row->version,
+		.guarded = row->locked ? row->version : 0,
+		.token = row->token,
+		.deadline_us = member->deadline_us,
+	};
+	if (member->gone)
+	{
+		/* of a locked row: it is in the way until its guard ends */
+		holder->life = LEASE_PINNED;
+		holder->deadline_us = 0;
+	}
+	else
+		bind_to_session(holder, member, request, caller, moment);
+}
+
+/* Write a member's state of now into its row. */
+static void
+stamp(lease_member *member, const lease_moment *moment)
+{
+	lease_row  *row = &member->row;
+
+	row->ttl_us = member->deadline_us - moment->now_us;
+	row->deadline_us = member->deadline_us;
+	row->expires_us = moment->wall_us + row->ttl_us;
+	row->writer = moment->writer;
+	row->writes++;
+	member->changed = true;
+}
+
+/*
+ * Write that a session's lease lives: its time to live, as other servers see
+ * it, begins anew.
+ */
+void
+lease_member_extend(lease_member *member, const lease_moment *moment)
+{
+	member->deadline_us = moment->now_us + member->row.ttl_us;
+	stamp(member, moment);
+}
+
+/* Let a session's lease be over, for the lock delay to count from now. */
+void
+lease_member_lose(lease_member *member, const lease_moment *moment)
+{
+	member->row.kind = LEASE_PLAIN;
+	member->life = LEASE_TIMED;
+	member->deadline_us = moment->now_us;
+	stamp(member, moment);
+}
+
+static void
+update_member(lease_member *member, const lease_holder *holder,
+			  const dlock_caller *caller, const lease_moment *moment)
+{
+	lease_row  *row = &member->row;
+
+	row->version = holder->version;
+	if (holder->request.data != row->request)
+	{
+		row->request_length = (uint8_t) holder->request.length;
+		memcpy(row->request, holder->request.data, holder->request.length);
+	}
+	/* a session of another server: it is this connection's from now on */
+	if (row->kind == LEASE_SESSION && row->writer != moment->writer)
+		row->connection_id = caller->connection_id;
+	member->deadline_us = holder->deadline_us;
+	stamp(member, moment);
+}
+
+static void
+fill_member(lease_member *member, const lease_holder *holder,
+			const dlock_caller *caller, const lease_moment *moment)
+{
+	lease_row  *row = &member->row;
+
+	row->owner_length = (uint8_t) holder->owner.length;
+	memcpy(row->owner, holder->owner.data, holder->owner.length);
+	row->request_length = (uint8_t) holder->request.length;
+	memcpy(row->request, holder->request.data, holder->request.length);
+	strcpy(row->user, caller->user);
+	strcpy(row->host, caller->host);
+	row->mode = holder->mode;
+	row->kind = holder->kind;
+	row->version = holder->version;
+	row->token = holder->token;
+	row->connection_id = caller->connection_id;
+	row->acquired_us = moment->wall_us;
+	member->life = row->kind == LEASE_SESSION ? LEASE_BOUND : LEASE_TIMED;
+	member->deadline_us = holder->deadline_us;
+	stamp(member, moment);
+}
+
+/*
+ * Say whether slot 0 would be left empty although the name has rows, because
+ * they are locked and cannot be moved there.
+ */
+static bool
+would_lose_anchor(const lease_name *name)
+{
+	bool		any_locked = false;
+
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (member->row.locked)
+		{
+			any_locked = true;
+			if (member->row.slot == 0)
+				return false;
+		}
+		else if (!member->gone)
+			return false;
+	}
+	return any_locked;
+}
+
+/*
+ * Apply a request of a caller's to the holders of a name.  Fills in what the
+ * request needs of the engine: next token and lock delay.
+ */
+lease_name_answer
+lease_name_apply(lease_name *name, lease_request *request,
+				 const dlock_caller *caller, const lease_moment *moment)
+{
+	static lease_holder *holders = NULL;	/* of the batcher */
+	static size_t room = 0;
+	lease_name_answer answer = {0};
+	lease_result result;
+	size_t		count = name->count;
+	size_t		mine;
+
+	if (room < count + 1)
+	{
+		room = (count + 1) * 2;
+		holders = realloc(holders, room * sizeof(lease_holder));
+		if (holders == NULL)
+			abort();
+	}
+
+	/* what has ended here and is not locked, is not there any more */
+	for (size_t i = 0; i < count;)
+		if (name->members[i].gone && !name->members[i].row.locked &&
+			!name->members[i].stored)
+			name->members[i] = name->members[--count];
+		else
+			i++;
+	name->count = count;
+	if (request->op == LEASE_ACQUIRE)
+		request->next_token = name->mark + 1;
+	request->delay_us = moment->delay_us;
+
+	/* holders[n] is of the member that position[n] says */
+	{
+		size_t		n = 0;
+		size_t		position[count + 1];
+
+		for (size_t i = 0; i < count; i++)
+		{
+			if (name->members[i].gone && !name->members[i].row.locked)
+				continue;
+			fill_holder(&holders[n], &name->members[i], request, caller,
+						moment);
+			position[n++] = i;
+		}
+		mine = lease_find(request, holders, n, moment->now_us);
+		if (mine < n)
+		{
+			answer.held_mode = holders[mine].mode;
+			answer.held_kind = holders[mine].kind;
+		}
+		result = lease_apply(request, holders, n, moment->now_us);
+		answer.outcome = result.outcome;
+		answer.token = result.token;
+		answer.retry_us = result.retry_us;
+		for (size_t h = 0; h < result.count; h++)
+		{
+			lease_member *member;
+
+			switch (holders[h].change)
+			{
+				case LEASE_UNCHANGED:
+					continue;
+				case LEASE_ADDED:
+					member = add_member(name);
+					fill_member(member, &holders[h], caller, moment);
+					name->mark = result.token;
+					name->mark_changed = true;
+					break;
+				case LEASE_UPDATED:
+					member = &name->members[position[h]];
+					update_member(member, &holders[h], caller, moment);
+					break;
+				case LEASE_ENDED:
+				case LEASE_EXPIRED:
+				case LEASE_EVICTED:
+				default:
+					member = &name->members[position[h]];
+					member->gone = true;
+					member->changed = true;
+					member->expired = holders[h].change == LEASE_EXPIRED;
+					answer.expired += holders[h].change == LEASE_EXPIRED;
+					answer.ended += holders[h].change == LEASE_EVICTED;
+					break;
+			}
+			answer.changed = true;
+			answer.cannot_write |= member->row.locked;
+		}
+	}
+	answer.cannot_write |= answer.changed &&
+		(name->anchor_locked || would_lose_anchor(name));
+	answer.mine = name->count;
+	for (size_t i = 0; i < name->count; i++)
+		if (name->members[i].row.token == answer.token &&
+			!name->members[i].gone)
+			answer.mine = i;
+	return answer;
+}
+
+/* ----------------------------------------------------------------
+ * Writing
+ * ----------------------------------------------------------------
+ */
+
+/* Say whether a member has a row when all is written. */
+static bool
+will_be_stored(const lease_member *member)
+{
+	return !member->gone || (member->row.locked && member->stored);
+}
+
+/* Say whether a slot will be in use. */
+static bool
+is_slot_used(const lease_name *name, uint32_t slot, size_t but)
+{
+	for (size_t i = 0; i < name->count; i++)
+		if (i != but && will_be_stored(&name->members[i]) &&
+			name->members[i].row.slot == slot)
+			return true;
+	return false;
+}
+
+/* Give slots to new rows, and see to it that slot 0 is in use. */
+static void
+assign_slots(lease_name *name)
+{
+	lease_member *movable = NULL;
+	bool		anchored = false;
+
+	for (size_t i = 0; i < name->count; i++)
+		if (!name->members[i].stored && !name->members[i].gone)
+			name->members[i].row.slot = UINT32_MAX;
+	for (size_t i = 0; i < name->count; i++)
+	{
+		lease_member *member = &name->members[i];
+		uint32_t	slot = 0;
+
+		if (member->gone || member->row.slot != UINT32_MAX)
+			continue;
+		while (is_slot_used(name, slot, i))
+			slot++;
+		member->row.slot = slot;
+	}
+	for (size_t i = 0; i < name->count; i++)
+	{
+		lease_member *member = &name->members[i];
+
+		if (!will_be_stored(member))
+			continue;
+		anchored |= member->row.slot == 0;
+		if (!member->row.locked && movable == NULL)
+			movable = member;
+	}
+	if (!anchored && movable != NULL)
+	{
+		movable->row.slot = 0;
+		movable->changed = true;
+	}
+}
+
+/* Say whether anything can and must be written. */
+static bool
+has_changes(const lease_name *name)
+{
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (member->changed && !member->row.locked &&
+			(member->stored || !member->gone))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Hand what has changed to the table: true if anything has.  "believed" says
+ * that the rows were not read but are believed to be so: then all there is are
+ * rows to delete and to insert.  The mark is the caller's to write.
+ */
+bool
+lease_name_write(lease_name *name, lease_table *table, bool believed)
+{
+	if (!has_changes(name))
+		return name->mark_changed;
+	assign_slots(name);
+	for (size_t i = 0; i < name->count; i++)
+	{
+		lease_member *member = &name->members[i];
+		lease_row	old = member->row;
+		bool		moved = member->stored &&
+			(member->gone || member->row.slot != member->stored_slot);
+
+		if (member->row.locked)
+			continue;
+		old.slot = member->stored_slot;
+		if (moved && believed)
+			lease_table_write(table, LEASE_WRITE_DELETE_OWN, name->name, &old);
+		else if (moved && !is_slot_used(name, member->stored_slot, i))
+			lease_table_write(table, LEASE_WRITE_DELETE, name->name, &old);
+		if (!member->gone && member->changed)
+			lease_table_write(table, believed ? LEASE_WRITE_INSERT :
+							  LEASE_WRITE_PUT, name->name, &member->row);
+		else if (!member->gone && member->row.slot == 0)
+			lease_table_write(table, LEASE_WRITE_TOUCH, name->name,
+							  &member->row);
+	}
+	return true;
+}
+
+/* Say whether a name has rows, when all is written. */
+bool
+lease_name_has_rows(const lease_name *name)
+{
+	for (size_t i = 0; i < name->count; i++)
+		if (will_be_stored(&name->members[i]))
+			return true;
+	return false;
+}
+
+/*
+ * The row of a name that has just one, when all is written; NULL if there are
+ * none or more, or somebody has locked it.
+ */
+const lease_row *
+lease_name_only_row(const lease_name *name)
+{
+	const lease_row *row = NULL;
+
+	if (name->has_locked || name->guarding)
+		return NULL;
+	for (size_t i = 0; i < name->count; i++)
+	{
+		if (name->members[i].gone)
+			continue;
+		if (row != NULL)
+			return NULL;
+		row = &name->members[i].row;
+	}
+	return row != NULL && row->slot == 0 ? row : NULL;
+}

@@ -1,0 +1,376 @@
+/*
+ * lease_session.c
+ *	  Connections that have session leases, and their ends.
+ *
+ * A session lease lives as long as the connection that took it.  The servers
+ * tell us when a connection ends, each in its own way: MySQL by the destructor
+ * of a value that is kept with the session, MariaDB by an event for audit
+ * plugins, which this library also is (install.sql activates it).  Both come in
+ * the connection's own thread, for a client that quits, is lost or is killed.
+ *
+ * Where the plugin is not active, which is so after a reinstallation until all
+ * connections from before have ended, the batcher looks at the list of
+ * connections instead, as often as it reaps.
+ *
+ * A connection's id is never used again while the server runs.
+ *
+ * Other servers of a cluster only see the row and its time to live.  So rows of
+ * living sessions are written anew before that is over.
+ *
+ * All under the engine's mutex, but for lease_session_watch() and what the
+ * servers call.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_batch.h"
+#include "server_abi.h"
+
+/* A lease of a session. */
+typedef struct session_lease
+{
+	struct session_lease *next;
+	uint64_t	token;
+	int64_t		ttl_us;
+	int64_t		keep_us;		/* when to write that it lives */
+	dlock_caller caller;
+	size_t		name_length;
+	size_t		owner_length;
+	char		name[LEASE_STRING_MAX];
+	char		owner[LEASE_STRING_MAX];
+} session_lease;
+
+/* A connection that is watched. */
+typedef struct session
+{
+	struct session *next;
+	uint64_t	connection_id;
+	bool		seen;			/* in the list of connections */
+	session_lease *leases;
+} session;
+
+#define SESSION_SLOTS	1024
+
+static session *sessions[SESSION_SLOTS];
+
+static session **
+find_session(uint64_t connection_id)
+{
+	session   **place = &sessions[connection_id % SESSION_SLOTS];
+
+	while (*place != NULL && (*place)->connection_id != connection_id)
+		place = &(*place)->next;
+	return place;
+}
+
+bool
+lease_session_is_alive(uint64_t connection_id)
+{
+	return *find_session(connection_id) != NULL;
+}
+
+/* Ask the engine for something about a lease. */
+static void
+submit(lease_internal what, const session_lease *lease)
+{
+	lease_call *call = lease_call_create(1);
+
+	call->internal = what;
+	call->kind = DLOCK_CALL_APPLY;
+	call->request.op = LEASE_DROP;
+	call->request.token = lease->token;
+	memcpy(call->owner, lease->owner, lease->owner_length);
+	call->request.owner.length = lease->owner_length;
+	memcpy((char *) call->names[0].data, lease->name, lease->name_length);
+	call->names[0].length = lease->name_length;
+	call->caller = lease->caller;
+	call->answered = true;		/* nobody asks */
+	lease_engine_submit(call);
+}
+
+/* A connection has been granted a session lease: a call that was answered. */
+void
+lease_session_add(uint64_t connection_id, const lease_call *call)
+{
+	session    *s = *find_session(connection_id);
+	session_lease *lease = calloc(1, sizeof(session_lease));
+
+	if (lease == NULL)
+		abort();
+	lease->token = call->answer.token;
+	lease->ttl_us = call->request.ttl_us;
+	lease->keep_us = lease_now() + lease->ttl_us / 3;
+	lease->caller = call->caller;
+	lease->name_length = call->names[0].length;
+	memcpy(lease->name, call->names[0].data, lease->name_length);
+	lease->owner_length = call->request.owner.length;
+	memcpy(lease->owner, call->request.owner.data, lease->owner_length);
+	if (s == NULL)
+	{
+		/* it has ended while the grant was on its way */
+		submit(LEASE_INTERNAL_END_SESSION, lease);
+		free(lease);
+		return;
+	}
+	for (session_lease *l = s->leases; l != NULL; l = l->next)
+		if (l->token == lease->token)
+		{
+			free(lease);		/* re-entered */
+			return;
+		}
+	lease->next = s->leases;
+	s->leases = lease;
+}
+
+/* A session lease has ended. */
+void
+lease_session_remove(uint64_t token, lease_bytes name)
+{
+	for (size_t i = 0; i < SESSION_SLOTS; i++)
+		for (session *s = sessions[i]; s != NULL; s = s->next)
+			for (session_lease **place = &s->leases; *place != NULL;
+				 place = &(*place)->next)
+			{
+				session_lease *lease = *place;
+
+				if (lease->token != token ||
+					!lease_same(name, (lease_bytes) {
+						lease->name, lease->name_length
+					}))
+					continue;
+				*place = lease->next;
+				free(lease);
+				return;
+			}
+}
+
+/* A connection has ended, and with it what it has. */
+void
+lease_session_end(uint64_t connection_id)
+{
+	session   **place = find_session(connection_id);
+	session    *s = *place;
+
+	if (s == NULL)
+		return;
+	*place = s->next;
+	while (s->leases != NULL)
+	{
+		session_lease *lease = s->leases;
+
+		s->leases = lease->next;
+		submit(LEASE_INTERNAL_END_SESSION, lease);
+		free(lease);
+	}
+	free(s);
+}
+
+/* Have the rows of living sessions written in time. */
+void
+lease_session_keep(int64_t now_us)
+{
+	for (size_t i = 0; i < SESSION_SLOTS; i++)
+		for (session *s = sessions[i]; s != NULL; s = s->next)
+			for (session_lease *lease = s->leases; lease != NULL;
+				 lease = lease->next)
+			{
+				if (lease->keep_us > now_us)
+					continue;
+				lease->keep_us = now_us + lease->ttl_us / 3;
+				submit(LEASE_INTERNAL_KEEP, lease);
+			}
+}
+
+/* ----------------------------------------------------------------
+ * Being told
+ * ----------------------------------------------------------------
+ */
+
+static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
+static bool audit_active = false;	/* MariaDB: the plugin is installed */
+static bool can_list = false;	/* the list of connections can be read */
+
+/*
+ * Say whether the list of connections has to be read, and note those that are
+ * to be found there.
+ */
+bool
+lease_session_begin_list(void)
+{
+	bool		any = !can_list;
+
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL || audit_active)
+		return false;
+	for (size_t i = 0; i < SESSION_SLOTS; i++)
+		for (session *s = sessions[i]; s != NULL; s = s->next)
+		{
+			s->seen = false;
+			any = true;
+		}
+	return any;
+}
+
+/* A connection is in the list. */
+void
+lease_session_list(uint64_t connection_id)
+{
+	session    *s = *find_session(connection_id);
+
+	if (s != NULL)
+		s->seen = true;
+}
+
+/* The list has been read, if it can be: end the sessions that are not in it. */
+void
+lease_session_end_list(bool could)
+{
+	can_list = could;
+	for (size_t i = 0; could && i < SESSION_SLOTS; i++)
+	{
+		session    *next;
+
+		for (session *s = sessions[i]; s != NULL; s = next)
+		{
+			next = s->next;
+			if (!s->seen)
+				lease_session_end(s->connection_id);
+		}
+	}
+}
+
+/* MySQL: a session with a value in our slot has ended. */
+static int
+mysql_session_ended(void *value)
+{
+	dlock_engine_end_connection((uint64_t) (uintptr_t) value);
+	return 0;
+}
+
+/* MySQL: keep the session's id with it. */
+static bool
+watch_on_mysql(uint64_t connection_id)
+{
+	mysql_registry *registry;
+	void	   *service;
+	bool		done = false;
+	THD		   *thd = mysql_current_thd();
+
+	if (thd == NULL || mysql_registry_acquire == NULL ||
+		mysql_registry_release == NULL)
+		return false;
+	registry = mysql_registry_acquire();
+	if (registry == NULL)
+		return false;
+	if (!registry->acquire("mysql_thd_store", &service))
+	{
+		const mysql_thd_store_service *store = service;
+
+		/* the engine's mutex is held, so that one of us registers */
+		if (mysql_slot != NULL ||
+			!store->register_slot("dlock", mysql_session_ended, &mysql_slot))
+			done = !store->set(thd, mysql_slot,
+							   (void *) (uintptr_t) connection_id);
+		registry->release(service);
+	}
+	mysql_registry_release(registry);
+	return done;
+}
+
+bool
+lease_session_watch(void)
+{
+	uint64_t	connection_id = dlock_caller_connection_id();
+	session   **place;
+	bool		watched = false;
+
+	pthread_mutex_lock(&engine.mutex);
+	place = find_session(connection_id);
+	if (*place != NULL)
+		watched = true;
+	else if (connection_id != 0)
+	{
+		if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+			watched = watch_on_mysql(connection_id);
+		else
+			watched = audit_active || can_list;
+		if (watched)
+		{
+			session    *s = calloc(1, sizeof(session));
+
+			if (s == NULL)
+				abort();
+			s->connection_id = connection_id;
+			s->seen = true;		/* of a list that is being read */
+			*place = s;
+		}
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	return watched;
+}
+
+/* MariaDB: something happened to a connection. */
+static void
+mariadb_connection_changed(THD *thd, unsigned int event_class,
+						   const void *event)
+{
+	const mariadb_connection_event *change = event;
+
+	(void) thd;
+	if (event_class != MARIADB_AUDIT_CONNECTION_CLASS)
+		return;
+	if (change->subclass == MARIADB_AUDIT_DISCONNECT ||
+		(change->subclass == MARIADB_AUDIT_CHANGE_USER &&
+		 change->status == 0))
+		dlock_engine_end_connection(change->thread_id);
+}
+
+static int
+mariadb_init(void *plugin)
+{
+	(void) plugin;
+	audit_active = true;
+	return 0;
+}
+
+static int
+mariadb_deinit(void *plugin)
+{
+	(void) plugin;
+	audit_active = false;
+	return 0;
+}
+
+static mariadb_audit audit = {
+	.interface_version = MARIADB_AUDIT_INTERFACE_VERSION,
+	.event_notify = mariadb_connection_changed,
+	.class_mask = {1UL << MARIADB_AUDIT_CONNECTION_CLASS},
+};
+
+#define EXPORTED	__attribute__((visibility("default")))
+
+extern EXPORTED int _maria_plugin_interface_version_;
+extern EXPORTED int _maria_sizeof_struct_st_plugin_;
+extern EXPORTED mariadb_plugin _maria_plugin_declarations_[];
+
+int			_maria_plugin_interface_version_ = MARIADB_PLUGIN_INTERFACE_VERSION;
+int			_maria_sizeof_struct_st_plugin_ = sizeof(mariadb_plugin);
+mariadb_plugin _maria_plugin_declarations_[] = {
+	{
+		.type = MARIADB_AUDIT_PLUGIN,
+		.info = &audit,
+		.name = "dlock",
+		.author = "dlock",
+		.description = "Ends the session leases of connections that end",
+		.license = 2,
+		.init = mariadb_init,
+		.deinit = mariadb_deinit,
+		.version = 0x0100,
+		.version_text = "1.0",
+		.maturity = 5,
+	},
+	{0}
+};

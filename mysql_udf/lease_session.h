@@ -1,0 +1,22 @@
+/*
+ * lease_session.h
+ *	  Connections that have session leases, and their ends.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_SESSION_H
+#define DLOCK_LEASE_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * See to it that dlock_engine_end_connection() is called when the calling
+ * connection ends.  False if the server cannot tell us.
+ */
+extern bool lease_session_watch(void);
+
+/* Say whether a watched connection is there. */
+extern bool lease_session_is_alive(uint64_t connection_id);
+
+#endif							/* DLOCK_LEASE_SESSION_H */

@@ -1,0 +1,891 @@
+/*
+ * lease_table.c
+ *	  The InnoDB lock table, over a loopback connection.
+ *
+ * A function must not change anything in its caller's transaction: the lease
+ * would go with a rollback, and its row's lock would stay until the end.  So
+ * the library is a client of its own server.  It logs in over the Unix socket,
+ * as an account that only the server's own operating system user can use.
+ *
+ * One row is one holder.  (name, slot) is the key; the rows of a name use the
+ * smallest slots there are, and slot 0 exists whenever any does.  Every change
+ * to a name changes the row of slot 0, or touches it.  That makes slot 0 the
+ * point where concurrent changes of a name on two servers of a cluster meet, so
+ * that one of them is refused when it commits.
+ *
+ * Rows are read twice in a statement each: locked, passing over those that
+ * another transaction has locked, then as committed.  What only the second
+ * finds is locked by somebody, most likely by a guard.
+ *
+ * All values are written as numbers, as binary strings of harmless ASCII, or as
+ * hexadecimal literals, which mean the same in every character set and SQL mode.
+ *
+ * The isolation is READ COMMITTED: nothing but the rows themselves is locked,
+ * no gaps, so that names do not get into each other's way.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_table.h"
+
+#include <inttypes.h>
+#include <mysql.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Seconds until an unresponsive server counts as gone. */
+#define IO_TIMEOUT		30
+
+/* Errors of the server that mean "try again". */
+#define ERROR_LOCK_WAIT_TIMEOUT			1205
+#define ERROR_DEADLOCK					1213
+#define ERROR_DUPLICATE					1062
+#define ERROR_CONFLICT_AT_COMMIT		3101	/* Group Replication */
+#define ERROR_RECORD_CHANGED			1020	/* MariaDB */
+#define ERROR_NULL						1048	/* see advances */
+#define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
+
+typedef struct text
+{
+	char	   *data;
+	size_t		length;
+	size_t		room;
+} text;
+
+struct lease_table
+{
+	uint64_t	writer;
+	MYSQL	   *connection;
+	bool		in_transaction;
+	bool		marks_differ;	/* why the last commit was a conflict */
+	char		sqlstate[6];
+	char		error[512];
+	text		query;
+	text		puts;			/* rows of an INSERT that replaces */
+	text		inserts;		/* rows of one that does not */
+	text		deletes;		/* conditions of a DELETE */
+	text		owns;			/* names of another, of rows of this run */
+	size_t		nowns;
+	text		touches;		/* conditions of an UPDATE */
+	text		marks;			/* rows of an INSERT */
+	text		advances;		/* cases of an UPDATE, which sets NULL and so
+								 * fails where a mark is another than was
+								 * believed */
+	text		advanced;		/* the buckets concerned */
+};
+
+/* ----------------------------------------------------------------
+ * Text
+ * ----------------------------------------------------------------
+ */
+
+static void
+text_reserve(text *t, size_t more)
+{
+	if (t->length + more + 1 <= t->room)
+		return;
+	t->room = (t->length + more + 1) * 2;
+	t->data = realloc(t->data, t->room);
+	if (t->data == NULL)
+		abort();				/* the server does the same */
+}
+
+static void
+text_clear(text *t)
+{
+	t->length = 0;
+	text_reserve(t, 0);
+	t->data[0] = '\0';
+}
+
+static void text_add(text *t, const char *format,...)
+			__attribute__((format(printf, 2, 3)));
+
+static void
+text_add(text *t, const char *format,...)
+{
+	va_list		arguments;
+	int			length;
+
+	text_reserve(t, 200);
+	va_start(arguments, format);
+	length = vsnprintf(t->data + t->length, t->room - t->length, format,
+					   arguments);
+	va_end(arguments);
+	if ((size_t) length >= t->room - t->length)
+	{
+		text_reserve(t, (size_t) length);
+		va_start(arguments, format);
+		vsnprintf(t->data + t->length, t->room - t->length, format, arguments);
+		va_end(arguments);
+	}
+	t->length += (size_t) length;
+}
+
+/* Say whether bytes mean the same in quotes, whatever the server's settings. */
+static bool
+is_plain(const char *data, size_t length)
+{
+	static const char others[] = "-_./:@# ";
+
+	for (size_t i = 0; i < length; i++)
+		if (!((data[i] >= 'a' && data[i] <= 'z') ||
+			  (data[i] >= 'A' && data[i] <= 'Z') ||
+			  (data[i] >= '0' && data[i] <= '9') ||
+			  (data[i] != '\0' && strchr(others, data[i]) != NULL)))
+			return false;
+	return true;
+}
+
+/* Add bytes as a literal, in hexadecimal unless that is needless. */
+static void
+text_add_bytes(text *t, const char *data, size_t length)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	text_reserve(t, length * 2 + 10);
+	if (is_plain(data, length))
+	{
+		t->length += (size_t) sprintf(t->data + t->length, "_binary'%.*s'",
+									  (int) length, data);
+		return;
+	}
+	t->data[t->length++] = 'x';
+	t->data[t->length++] = '\'';
+	for (size_t i = 0; i < length; i++)
+	{
+		t->data[t->length++] = digits[(unsigned char) data[i] >> 4];
+		t->data[t->length++] = digits[(unsigned char) data[i] & 15];
+	}
+	t->data[t->length++] = '\'';
+	t->data[t->length] = '\0';
+}
+
+/* ----------------------------------------------------------------
+ * The connection
+ * ----------------------------------------------------------------
+ */
+
+lease_table *
+lease_table_create(uint64_t writer)
+{
+	lease_table *table = calloc(1, sizeof(lease_table));
+
+	if (table != NULL)
+		table->writer = writer;
+	return table;
+}
+
+bool
+lease_table_is_connected(const lease_table *table)
+{
+	return table->connection != NULL;
+}
+
+/* What the last LEASE_STATUS_FAILED, or failed connect, was about. */
+const char *
+lease_table_error(const lease_table *table, const char **sqlstate)
+{
+	*sqlstate = table->sqlstate;
+	return table->error;
+}
+
+/* Say whether the last conflict was about lease_table_advance_mark(). */
+bool
+lease_table_marks_differ(const lease_table *table)
+{
+	return table->marks_differ;
+}
+
+void
+lease_table_disconnect(lease_table *table)
+{
+	if (table->connection != NULL)
+		mysql_close(table->connection);
+	table->connection = NULL;
+	table->in_transaction = false;
+}
+
+static void
+remember_error(lease_table *table, const char *what)
+{
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "%s",
+			 mysql_sqlstate(table->connection));
+	snprintf(table->error, sizeof(table->error), "%s: %s", what,
+			 mysql_error(table->connection));
+}
+
+/* What the error of the last statement means; the transaction is over. */
+static lease_status
+failed(lease_table *table)
+{
+	unsigned int number = mysql_errno(table->connection);
+
+	remember_error(table, "could not use the lock table");
+	table->marks_differ = number == ERROR_NULL;
+	if (number >= 2000 && number < 3000)
+	{
+		/* the client library's own: the connection is of no use any more */
+		lease_table_disconnect(table);
+		return LEASE_STATUS_LOST;
+	}
+	lease_table_rollback(table);
+	switch (number)
+	{
+		case ERROR_LOCK_WAIT_TIMEOUT:
+		case ERROR_DEADLOCK:
+		case ERROR_DUPLICATE:
+		case ERROR_CONFLICT_AT_COMMIT:
+		case ERROR_RECORD_CHANGED:
+		case ERROR_NULL:
+		case ERROR_LOCKED:
+			return LEASE_STATUS_CONFLICT;
+		default:
+			return LEASE_STATUS_FAILED;
+	}
+}
+
+/*
+ * Execute statements without an answer.  "affected", unless NULL, is set to how
+ * many rows the first one has changed.
+ */
+static lease_status
+execute(lease_table *table, const char *query, size_t length,
+		uint64_t *affected)
+{
+	int			more;
+
+	if (mysql_real_query(table->connection, query, length) != 0)
+		return failed(table);
+	if (affected != NULL)
+		*affected = mysql_affected_rows(table->connection);
+	while ((more = mysql_next_result(table->connection)) == 0)
+		;
+	return more > 0 ? failed(table) : LEASE_STATUS_OK;
+}
+
+/* The name of the server's user in the operating system; "" if it has none. */
+static void
+get_os_user(char *name, size_t size)
+{
+	char		room[4096];
+	struct passwd entry;
+	struct passwd *found;
+
+	name[0] = '\0';
+	if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 &&
+		found != NULL)
+		snprintf(name, size, "%s", found->pw_name);
+}
+
+/*
+ * Log in, as the account of the server's own user, see install.sql.  What a
+ * server does not know of the session's settings is left out.
+ */
+lease_status
+lease_table_connect(lease_table *table)
+{
+	static const char *const needed[] = {
+		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
+		"SET SESSION autocommit = 0",
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		/* somebody may have locked the table or a row; we try again */
+		"SET SESSION innodb_lock_wait_timeout = 1",
+		"SET SESSION lock_wait_timeout = 1",
+	};
+	static const char *const optional[] = {
+		/* MariaDB with Galera: see what the other nodes have committed */
+		"SET SESSION wsrep_sync_wait = 15",
+		/* MySQL with Group Replication: the same */
+		"SET SESSION group_replication_consistency = 'BEFORE'",
+		"SET SESSION binlog_format = 'ROW'",
+	};
+	unsigned int timeout = IO_TIMEOUT;
+	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
+	char		user[256];
+
+	lease_table_disconnect(table);
+	table->connection = mysql_init(NULL);
+	if (table->connection == NULL)
+	{
+		snprintf(table->sqlstate, sizeof(table->sqlstate), "HY001");
+		snprintf(table->error, sizeof(table->error), "out of memory");
+		return LEASE_STATUS_FAILED;
+	}
+	mysql_options(table->connection, MYSQL_OPT_PROTOCOL, &protocol);
+	mysql_options(table->connection, MYSQL_OPT_CONNECT_TIMEOUT, &timeout);
+	mysql_options(table->connection, MYSQL_OPT_READ_TIMEOUT, &timeout);
+	mysql_options(table->connection, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
+	get_os_user(user, sizeof(user));
+	if (mysql_real_connect(table->connection, NULL, user, NULL, NULL, 0,
+						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
+	{
+		remember_error(table, "could not connect to the server by its socket");
+		lease_table_disconnect(table);
+		return LEASE_STATUS_FAILED;
+	}
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+	{
+		lease_status status = execute(table, needed[i], strlen(needed[i]),
+									  NULL);
+
+		if (status != LEASE_STATUS_OK)
+		{
+			lease_table_disconnect(table);
+			return LEASE_STATUS_FAILED;
+		}
+	}
+	for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
+		if (mysql_query(table->connection, optional[i]) == 0)
+			while (mysql_next_result(table->connection) == 0)
+				;
+	table->in_transaction = false;
+	return LEASE_STATUS_OK;
+}
+
+void
+lease_table_rollback(lease_table *table)
+{
+	if (table->connection != NULL && table->in_transaction &&
+		mysql_query(table->connection, "ROLLBACK") != 0)
+		lease_table_disconnect(table);
+	table->in_transaction = false;
+	text_clear(&table->puts);
+	text_clear(&table->inserts);
+	text_clear(&table->deletes);
+	text_clear(&table->owns);
+	table->nowns = 0;
+	text_clear(&table->touches);
+	text_clear(&table->marks);
+	text_clear(&table->advances);
+	text_clear(&table->advanced);
+}
+
+/* ----------------------------------------------------------------
+ * Reading
+ * ----------------------------------------------------------------
+ */
+
+#define ROW_COLUMNS "name, slot, owner, account_user, account_host, mode, kind, " \
+	"version, token, request, ttl_us, writes, writer, deadline_us, " \
+	"connection_id, acquired_us, expires_us"
+
+static uint64_t
+number(const char *value)
+{
+	return value != NULL ? strtoull(value, NULL, 10) : 0;
+}
+
+static int64_t
+signed_number(const char *value)
+{
+	return value != NULL ? strtoll(value, NULL, 10) : 0;
+}
+
+/* Copy a column of bytes; what does not fit is not ours. */
+static size_t
+copy_bytes(char *to, size_t size, const char *value, unsigned long length)
+{
+	if (value == NULL || length > size)
+		return 0;
+	memcpy(to, value, length);
+	return length;
+}
+
+static void
+copy_text(char *to, size_t size, const char *value, unsigned long length)
+{
+	to[copy_bytes(to, size - 1, value, length)] = '\0';
+}
+
+/* Make a row of the columns in ROW_COLUMNS. */
+static void
+read_row(lease_row *row, MYSQL_ROW columns, const unsigned long *lengths)
+{
+	row->slot = (uint32_t) number(columns[1]);
+	row->owner_length = (uint8_t) copy_bytes(row->owner, sizeof(row->owner),
+											 columns[2], lengths[2]);
+	copy_text(row->user, sizeof(row->user), columns[3], lengths[3]);
+	copy_text(row->host, sizeof(row->host), columns[4], lengths[4]);
+	row->mode = (lease_mode) number(columns[5]);
+	row->kind = (lease_kind) number(columns[6]);
+	row->version = (uint32_t) number(columns[7]);
+	row->token = number(columns[8]);
+	row->request_length = (uint8_t) copy_bytes(row->request,
+											   sizeof(row->request),
+											   columns[9], lengths[9]);
+	row->ttl_us = signed_number(columns[10]);
+	row->writes = number(columns[11]);
+	row->writer = number(columns[12]);
+	row->deadline_us = signed_number(columns[13]);
+	row->connection_id = number(columns[14]);
+	row->acquired_us = signed_number(columns[15]);
+	row->expires_us = signed_number(columns[16]);
+	row->locked = false;
+}
+
+/* Which mark counts for a name: FNV-1a, folded. */
+uint32_t
+lease_table_bucket(lease_bytes name)
+{
+	uint32_t	hash = 2166136261u;
+
+	for (size_t i = 0; i < name.length; i++)
+		hash = (hash ^ (unsigned char) name.data[i]) * 16777619u;
+	return (hash ^ (hash >> 16)) % LEASE_BUCKETS;
+}
+
+static lease_row *
+add_row(lease_rows *rows)
+{
+	if (rows->count == rows->room)
+	{
+		rows->room = rows->room ? rows->room * 2 : 4;
+		rows->rows = realloc(rows->rows, rows->room * sizeof(lease_row));
+		if (rows->rows == NULL)
+			abort();
+	}
+	return &rows->rows[rows->count++];
+}
+
+void
+lease_rows_add(lease_rows *rows, const lease_row *row)
+{
+	*add_row(rows) = *row;
+}
+
+static size_t
+find_name(const lease_bytes *names, size_t n, const char *data, size_t length)
+{
+	for (size_t i = 0; i < n; i++)
+		if (names[i].length == length &&
+			memcmp(names[i].data, data, length) == 0)
+			return i;
+	return n;
+}
+
+/* Fetch rows; in the second round only those that the first did not find. */
+static lease_status
+fetch_rows(lease_table *table, const lease_bytes *names, size_t n,
+		   lease_rows *rows, bool second)
+{
+	MYSQL_RES  *result = mysql_store_result(table->connection);
+	MYSQL_ROW	columns;
+
+	if (result == NULL)
+		return failed(table);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		const unsigned long *lengths = mysql_fetch_lengths(result);
+		size_t		i = find_name(names, n, columns[0], lengths[0]);
+		uint32_t	slot = (uint32_t) number(columns[1]);
+		bool		known = false;
+		lease_row  *row;
+
+		if (i == n)
+			continue;
+		for (size_t r = 0; second && r < rows[i].count; r++)
+			known |= rows[i].rows[r].slot == slot;
+		if (known)
+			continue;
+		row = add_row(&rows[i]);
+		read_row(row, columns, lengths);
+		row->locked = second;
+	}
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/* Fetch marks.  Without one there can be no tokens that grow. */
+static lease_status
+fetch_marks(lease_table *table, const lease_bytes *names, size_t n,
+			uint64_t *marks)
+{
+	MYSQL_RES  *result = mysql_store_result(table->connection);
+	MYSQL_ROW	columns;
+
+	if (result == NULL)
+		return failed(table);
+	for (size_t i = 0; i < n; i++)
+		marks[i] = UINT64_MAX;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		uint32_t	bucket = (uint32_t) number(columns[0]);
+		uint64_t	mark = number(columns[1]);
+
+		for (size_t i = 0; i < n; i++)
+			if (bucket == lease_table_bucket(names[i]))
+				marks[i] = mark;
+	}
+	mysql_free_result(result);
+	for (size_t i = 0; i < n; i++)
+		if (marks[i] == UINT64_MAX)
+		{
+			lease_table_rollback(table);
+			snprintf(table->sqlstate, sizeof(table->sqlstate), "XX001");
+			snprintf(table->error, sizeof(table->error),
+					 "table dlock.lease_mark lacks rows; run install.sql again");
+			return LEASE_STATUS_FAILED;
+		}
+	return LEASE_STATUS_OK;
+}
+
+/* Go on to the next of several answers. */
+static lease_status
+next_result(lease_table *table)
+{
+	return mysql_next_result(table->connection) == 0 ? LEASE_STATUS_OK :
+		failed(table);
+}
+
+/* Add the query for the rows of names. */
+static void
+add_select(text *query, const lease_bytes *names, size_t n)
+{
+	text_add(query, "SELECT " ROW_COLUMNS
+			 " FROM dlock.lease_table WHERE name IN (");
+	for (size_t i = 0; i < n; i++)
+	{
+		if (i > 0)
+			text_add(query, ",");
+		text_add_bytes(query, names[i].data, names[i].length);
+	}
+	text_add(query, ") ORDER BY name, slot");
+}
+
+lease_status
+lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
+				 lease_rows *rows, uint64_t *marks, bool lock)
+{
+	text	   *query = &table->query;
+	lease_status status;
+
+	lease_table_rollback(table);
+	for (size_t i = 0; i < n; i++)
+		rows[i].count = 0;
+
+	text_clear(query);
+	if (lock)
+	{
+		add_select(query, names, n);
+		text_add(query, " FOR UPDATE SKIP LOCKED;");
+	}
+	add_select(query, names, n);
+	text_add(query, ";SELECT bucket, mark FROM dlock.lease_mark"
+			 " WHERE bucket IN (");
+	for (size_t i = 0; i < n; i++)
+		text_add(query, "%s%" PRIu32, i > 0 ? "," : "",
+				 lease_table_bucket(names[i]));
+	text_add(query, ")");
+
+	table->in_transaction = true;
+	if (mysql_real_query(table->connection, query->data, query->length) != 0)
+		return failed(table);
+	if (lock &&
+		((status = fetch_rows(table, names, n, rows, false)) != LEASE_STATUS_OK ||
+		 (status = next_result(table)) != LEASE_STATUS_OK))
+		return status;
+	if ((status = fetch_rows(table, names, n, rows, lock)) != LEASE_STATUS_OK ||
+		(status = next_result(table)) != LEASE_STATUS_OK)
+		return status;
+	return fetch_marks(table, names, n, marks);
+}
+
+/* Read rows for a visitor, outside of any transaction. */
+static lease_status
+visit(lease_table *table, lease_row_visitor visitor, void *context)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+
+	table->in_transaction = true;
+	if (mysql_real_query(table->connection, table->query.data,
+						 table->query.length) != 0)
+		return failed(table);
+	result = mysql_store_result(table->connection);
+	if (result == NULL)
+		return failed(table);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		const unsigned long *lengths = mysql_fetch_lengths(result);
+		lease_row	row;
+
+		read_row(&row, columns, lengths);
+		visitor((lease_bytes) {columns[0], lengths[0]}, &row, context);
+	}
+	mysql_free_result(result);
+	lease_table_rollback(table);
+	return table->connection != NULL ? LEASE_STATUS_OK : LEASE_STATUS_LOST;
+}
+
+/* Visit the rows of an owner, whoever took them. */
+lease_status
+lease_table_visit_owner(lease_table *table, lease_bytes owner,
+						lease_row_visitor visitor, void *context)
+{
+	text_clear(&table->query);
+	text_add(&table->query, "SELECT " ROW_COLUMNS
+			 " FROM dlock.lease_table WHERE owner = ");
+	text_add_bytes(&table->query, owner.data, owner.length);
+	return visit(table, visitor, context);
+}
+
+/* Visit rows that this run has written and whose deadline has come. */
+lease_status
+lease_table_visit_due(lease_table *table, int64_t due_us, size_t limit,
+					  lease_row_visitor visitor, void *context)
+{
+	text_clear(&table->query);
+	text_add(&table->query, "SELECT " ROW_COLUMNS
+			 " FROM dlock.lease_table WHERE writer = %" PRIu64
+			 " AND deadline_us <= %" PRId64
+			 " ORDER BY writer, deadline_us LIMIT %zu",
+			 table->writer, due_us, limit);
+	return visit(table, visitor, context);
+}
+
+/*
+ * Visit rows, in the order of their keys and after a given one, that another
+ * run has written.  The rows of a name that lies between are read too.
+ */
+lease_status
+lease_table_visit_foreign(lease_table *table, lease_bytes after_name,
+						  uint32_t after_slot, size_t limit,
+						  lease_row_visitor visitor, void *context)
+{
+	text_clear(&table->query);
+	text_add(&table->query, "SELECT " ROW_COLUMNS
+			 " FROM dlock.lease_table WHERE writer <> %" PRIu64
+			 " AND (name > ", table->writer);
+	text_add_bytes(&table->query, after_name.data, after_name.length);
+	text_add(&table->query, " OR name = ");
+	text_add_bytes(&table->query, after_name.data, after_name.length);
+	text_add(&table->query, " AND slot > %" PRIu32
+			 ") ORDER BY name, slot LIMIT %zu", after_slot, limit);
+	return visit(table, visitor, context);
+}
+
+/* Say whether the account has the privilege to see all connections. */
+static bool
+may_see_connections(lease_table *table)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		may = false;
+
+	if (mysql_query(table->connection, "SHOW GRANTS") != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+		return false;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		const char *on = strstr(columns[0], " ON *.* ");
+
+		if (on == NULL)
+			continue;
+		*(char *) on = '\0';
+		may |= strstr(columns[0], "PROCESS") != NULL ||
+			strstr(columns[0], "ALL PRIVILEGES") != NULL;
+	}
+	mysql_free_result(result);
+	return may;
+}
+
+/* Without the privilege the server would show us our own, and no error. */
+lease_status
+lease_table_visit_connections(lease_table *table,
+							  lease_connection_visitor visit, void *context)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+
+	if (!may_see_connections(table))
+		return LEASE_STATUS_FAILED;
+	table->in_transaction = true;
+	if (mysql_query(table->connection,
+					"SELECT ID FROM information_schema.PROCESSLIST") != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+		return failed(table);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		visit(number(columns[0]), context);
+	mysql_free_result(result);
+	lease_table_rollback(table);
+	return LEASE_STATUS_OK;
+}
+
+/* The value of a setting, to be freed; NULL if there is none. */
+char *
+lease_table_setting(lease_table *table, const char *name)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	char	   *value = NULL;
+
+	text_clear(&table->query);
+	text_add(&table->query, "SELECT value FROM dlock.settings WHERE name = '%s'",
+			 name);
+	table->in_transaction = true;
+	if (mysql_real_query(table->connection, table->query.data,
+						 table->query.length) != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+	{
+		(void) failed(table);
+		return NULL;
+	}
+	columns = mysql_fetch_row(result);
+	if (columns != NULL && columns[0] != NULL)
+		value = strdup(columns[0]);
+	mysql_free_result(result);
+	lease_table_rollback(table);
+	return value;
+}
+
+/* ----------------------------------------------------------------
+ * Writing
+ * ----------------------------------------------------------------
+ */
+
+/* Add "(name = ... AND slot = ...)". */
+static void
+add_condition(text *t, lease_bytes name, uint32_t slot)
+{
+	text_add(t, "%s(name = ", t->length > 0 ? " OR " : "");
+	text_add_bytes(t, name.data, name.length);
+	text_add(t, " AND slot = %" PRIu32 ")", slot);
+}
+
+void
+lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
+				  const lease_row *row)
+{
+	text	   *t = &table->puts;
+
+	switch (kind)
+	{
+		case LEASE_WRITE_DELETE:
+			add_condition(&table->deletes, name, row->slot);
+			return;
+		case LEASE_WRITE_DELETE_OWN:
+			if (table->nowns++ > 0)
+				text_add(&table->owns, ",");
+			text_add_bytes(&table->owns, name.data, name.length);
+			return;
+		case LEASE_WRITE_TOUCH:
+			add_condition(&table->touches, name, row->slot);
+			return;
+		case LEASE_WRITE_INSERT:
+			t = &table->inserts;
+			break;
+		case LEASE_WRITE_PUT:
+			break;
+	}
+	text_add(t, t->length > 0 ? ",(" : "(");
+	text_add_bytes(t, name.data, name.length);
+	text_add(t, ",%" PRIu32 ",", row->slot);
+	text_add_bytes(t, row->owner, row->owner_length);
+	text_add(t, ",");
+	text_add_bytes(t, row->user, strlen(row->user));
+	text_add(t, ",");
+	text_add_bytes(t, row->host, strlen(row->host));
+	text_add(t, ",%d,%d,%" PRIu32 ",%" PRIu64 ",", (int) row->mode,
+			 (int) row->kind, row->version, row->token);
+	text_add_bytes(t, row->request, row->request_length);
+	text_add(t, ",%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64
+			 ",%" PRId64 ",%" PRId64 ")", row->ttl_us, row->writes,
+			 row->writer, row->deadline_us, row->connection_id,
+			 row->acquired_us, row->expires_us);
+}
+
+void
+lease_table_write_mark(lease_table *table, uint32_t bucket, uint64_t mark)
+{
+	text_add(&table->marks, "%s(%" PRIu32 ",%" PRIu64 ")",
+			 table->marks.length > 0 ? "," : "", bucket, mark);
+}
+
+/* Set a mark that is believed to be "from": a conflict if it is not. */
+void
+lease_table_advance_mark(lease_table *table, uint32_t bucket, uint64_t from,
+						 uint64_t mark)
+{
+	text_add(&table->advances, " WHEN bucket = %" PRIu32 " AND mark = %" PRIu64
+			 " THEN %" PRIu64, bucket, from, mark);
+	text_add(&table->advanced, "%s%" PRIu32,
+			 table->advanced.length > 0 ? "," : "", bucket);
+}
+
+/*
+ * Write what was collected, and commit.  "missed" is set to whether a row was
+ * not found that LEASE_WRITE_DELETE_OWN was to delete.
+ */
+lease_status
+lease_table_commit(lease_table *table, bool *missed)
+{
+	text	   *query = &table->query;
+	size_t		nowns = table->nowns;
+	uint64_t	deleted;
+	lease_status status;
+
+	text_clear(query);
+
+	/* "0 +" keeps the server from looking for all rows of the writer */
+	if (nowns > 0)
+		text_add(query, "DELETE FROM dlock.lease_table WHERE name IN (%s)"
+				 " AND slot = 0 AND 0 + writer = %" PRIu64 ";",
+				 table->owns.data, table->writer);
+	if (table->deletes.length > 0)
+		text_add(query, "DELETE FROM dlock.lease_table WHERE %s;",
+				 table->deletes.data);
+	if (table->puts.length > 0)
+		text_add(query, "INSERT INTO dlock.lease_table (" ROW_COLUMNS
+				 ") VALUES %s ON DUPLICATE KEY UPDATE owner = VALUES(owner),"
+				 "account_user = VALUES(account_user),"
+				 "account_host = VALUES(account_host),"
+				 "mode = VALUES(mode), kind = VALUES(kind),"
+				 "version = VALUES(version), token = VALUES(token),"
+				 "request = VALUES(request), ttl_us = VALUES(ttl_us),"
+				 "writes = VALUES(writes), writer = VALUES(writer),"
+				 "deadline_us = VALUES(deadline_us),"
+				 "connection_id = VALUES(connection_id),"
+				 "acquired_us = VALUES(acquired_us),"
+				 "expires_us = VALUES(expires_us);", table->puts.data);
+	if (table->inserts.length > 0)
+		text_add(query, "INSERT INTO dlock.lease_table (" ROW_COLUMNS
+				 ") VALUES %s;", table->inserts.data);
+	if (table->touches.length > 0)
+		text_add(query, "UPDATE dlock.lease_table SET guards = guards + 1"
+				 " WHERE %s;", table->touches.data);
+	if (table->marks.length > 0)
+		text_add(query, "INSERT INTO dlock.lease_mark (bucket, mark) VALUES %s"
+				 " ON DUPLICATE KEY UPDATE"
+				 " mark = GREATEST(mark, VALUES(mark));", table->marks.data);
+	if (table->advances.length > 0)
+		text_add(query, "UPDATE dlock.lease_mark SET mark = CASE%s END"
+				 " WHERE bucket IN (%s);", table->advances.data,
+				 table->advanced.data);
+	text_add(query, "COMMIT");
+	table->in_transaction = true;
+	status = execute(table, query->data, query->length, &deleted);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	*missed = nowns > 0 && deleted < nowns;
+	table->in_transaction = false;
+	lease_table_rollback(table);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Raise all marks, for all tokens to be larger than what may have been granted
+ * and lost: to "least", and by "step" at least.
+ */
+lease_status
+lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
+{
+	text_clear(&table->query);
+	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
+			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 ");COMMIT", step, least);
+	table->in_transaction = true;
+	return execute(table, table->query.data, table->query.length, NULL);
+}

@@ -1,0 +1,139 @@
+/*
+ * lease_table.h
+ *	  The InnoDB lock table, over a loopback connection.
+ *
+ * Everything here belongs to one thread, the batcher's.  A transaction reads
+ * the rows of some names, then writes and commits, or gives up.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_TABLE_H
+#define DLOCK_LEASE_TABLE_H
+
+#include "lease.h"
+#include "mysql_compat.h"
+
+/* How many marks there are; which counts for a name: lease_table_bucket(). */
+#define LEASE_BUCKETS		256
+
+/* One row: a holder of a name. */
+typedef struct lease_row
+{
+	uint32_t	slot;			/* 0 changes, or is touched, with any other */
+	uint8_t		owner_length;
+	uint8_t		request_length;
+	char		owner[LEASE_STRING_MAX];
+	char		request[LEASE_STRING_MAX];
+	char		user[DLOCK_USER_SIZE];
+	char		host[DLOCK_HOST_SIZE];
+	lease_mode	mode;
+	lease_kind	kind;
+	uint32_t	version;
+	uint64_t	token;
+	int64_t		ttl_us;			/* left when it was written */
+	uint64_t	writes;			/* grows with every change of the above */
+	uint64_t	writer;			/* the run of a server that wrote it */
+	int64_t		deadline_us;	/* on that run's clock */
+	uint64_t	connection_id;
+	int64_t		acquired_us;	/* since 1970, to be shown */
+	int64_t		expires_us;
+	bool		locked;			/* some other transaction has locked it */
+} lease_row;
+
+typedef struct lease_rows
+{
+	lease_row  *rows;
+	size_t		count;
+	size_t		room;
+} lease_rows;
+
+/* How an attempt ended. */
+typedef enum lease_status
+{
+	LEASE_STATUS_OK,
+	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
+								 * holds a lock; try again */
+	LEASE_STATUS_LOST,			/* the connection is gone, and nobody knows
+								 * whether a commit succeeded */
+	LEASE_STATUS_FAILED			/* rolled back: the table's error says why */
+} lease_status;
+
+typedef struct lease_table lease_table;
+
+/* What to do to the rows of one name. */
+typedef enum lease_write_kind
+{
+	LEASE_WRITE_PUT,			/* insert or replace the row of this slot */
+	LEASE_WRITE_INSERT,			/* insert it: a conflict if there is one */
+	LEASE_WRITE_DELETE,			/* delete it */
+	LEASE_WRITE_DELETE_OWN,		/* delete the one of slot 0, if it is still one
+								 * that this run has written */
+	LEASE_WRITE_TOUCH			/* change nothing that counts, so that a
+								 * concurrent change of the name conflicts */
+} lease_write_kind;
+
+/* lease_table.c */
+extern lease_table *lease_table_create(uint64_t writer);
+extern lease_status lease_table_connect(lease_table *table);
+extern void lease_table_disconnect(lease_table *table);
+extern bool lease_table_is_connected(const lease_table *table);
+extern const char *lease_table_error(const lease_table *table,
+									 const char **sqlstate);
+extern bool lease_table_marks_differ(const lease_table *table);
+extern char *lease_table_setting(lease_table *table, const char *name);
+
+extern void lease_rows_add(lease_rows *rows, const lease_row *row);
+extern uint32_t lease_table_bucket(lease_bytes name);
+
+/*
+ * Read the rows of names, which become rows[0..n-1] in the order of the slots,
+ * in a transaction that goes on, and with "marks" the marks of their buckets.
+ * Without "lock" they can only be looked at.
+ */
+extern lease_status lease_table_read(lease_table *table,
+									 const lease_bytes *names, size_t n,
+									 lease_rows *rows, uint64_t *marks,
+									 bool lock);
+
+/* Collect what to write, then write it and commit. */
+extern void lease_table_write(lease_table *table, lease_write_kind kind,
+							  lease_bytes name, const lease_row *row);
+extern void lease_table_write_mark(lease_table *table, uint32_t bucket,
+								   uint64_t mark);
+extern void lease_table_advance_mark(lease_table *table, uint32_t bucket,
+									 uint64_t from, uint64_t mark);
+extern lease_status lease_table_commit(lease_table *table, bool *missed);
+extern void lease_table_rollback(lease_table *table);
+
+/* Called with the name of a row, and the row; which columns are set is said
+ * where it is used. */
+typedef void (*lease_row_visitor) (lease_bytes name, const lease_row *row,
+								   void *context);
+
+extern lease_status lease_table_visit_owner(lease_table *table,
+											lease_bytes owner,
+											lease_row_visitor visit,
+											void *context);
+extern lease_status lease_table_visit_due(lease_table *table, int64_t due_us,
+										  size_t limit,
+										  lease_row_visitor visit,
+										  void *context);
+extern lease_status lease_table_visit_foreign(lease_table *table,
+											  lease_bytes after_name,
+											  uint32_t after_slot,
+											  size_t limit,
+											  lease_row_visitor visit,
+											  void *context);
+/*
+ * Visit the ids of all connections.  Fails if the account may not see them.
+ */
+typedef void (*lease_connection_visitor) (uint64_t connection_id,
+										  void *context);
+
+extern lease_status lease_table_visit_connections(lease_table *table,
+												  lease_connection_visitor visit,
+												  void *context);
+extern lease_status lease_table_raise_marks(lease_table *table,
+											uint64_t least, uint64_t step);
+
+#endif							/* DLOCK_LEASE_TABLE_H */

@@ -1,0 +1,443 @@
+/*
+ * lease_waiters.c
+ *	  Calls, and who of them stands in line for which name.
+ *
+ * A call is in one list at a time, and all lists are protected by the engine's
+ * mutex.  A queue exists as long as somebody waits for its name.
+ *
+ * Deadlocks.  An owner (with its account) is stuck if a call of its waits that
+ * nobody can serve but somebody who is stuck too.  The search assumes at first
+ * that all who wait are stuck, and then strikes out those that can go on,
+ * until nothing changes.  Whoever remains is in a deadlock or behind one.
+ * Holds that are over do not count.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_waiters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_SLOTS		LEASE_BUCKETS
+
+static lease_queue *queues[QUEUE_SLOTS];
+static size_t nwaiters = 0;
+
+/* ----------------------------------------------------------------
+ * Lists
+ * ----------------------------------------------------------------
+ */
+
+/* Put a call at the end of a list. */
+void
+lease_calls_append(lease_calls *list, lease_call *call)
+{
+	call->list = list;
+	call->next = NULL;
+	call->prev = list->tail;
+	if (list->tail != NULL)
+		list->tail->next = call;
+	else
+		list->head = call;
+	list->tail = call;
+	list->count++;
+}
+
+/* Put a call at the beginning of a list. */
+void
+lease_calls_push(lease_calls *list, lease_call *call)
+{
+	call->list = list;
+	call->prev = NULL;
+	call->next = list->head;
+	if (list->head != NULL)
+		list->head->prev = call;
+	else
+		list->tail = call;
+	list->head = call;
+	list->count++;
+}
+
+/* Take a call out of its list. */
+void
+lease_calls_remove(lease_call *call)
+{
+	lease_calls *list = call->list;
+
+	if (list == NULL)
+		return;
+	if (call->prev != NULL)
+		call->prev->next = call->next;
+	else
+		list->head = call->next;
+	if (call->next != NULL)
+		call->next->prev = call->prev;
+	else
+		list->tail = call->prev;
+	list->count--;
+	call->list = NULL;
+	call->next = call->prev = NULL;
+}
+
+/* ----------------------------------------------------------------
+ * Queues
+ * ----------------------------------------------------------------
+ */
+
+/* The queue of a name, or NULL. */
+lease_queue *
+lease_queue_find(lease_bytes name)
+{
+	lease_queue *queue = queues[lease_table_bucket(name)];
+
+	while (queue != NULL && !lease_same(queue->name, name))
+		queue = queue->next;
+	return queue;
+}
+
+/* The queue of a name, made if need be. */
+lease_queue *
+lease_queue_get(lease_bytes name)
+{
+	lease_queue *queue = lease_queue_find(name);
+	uint32_t	slot = lease_table_bucket(name);
+
+	if (queue != NULL)
+		return queue;
+	queue = calloc(1, sizeof(lease_queue));
+	if (queue == NULL)
+		abort();
+	memcpy(queue->data, name.data, name.length);
+	queue->name = (lease_bytes) {queue->data, name.length};
+	queue->due_us = INT64_MAX;
+	queue->next = queues[slot];
+	queues[slot] = queue;
+	return queue;
+}
+
+void
+lease_queue_drop_if_unused(lease_queue *queue)
+{
+	lease_queue **place = &queues[lease_table_bucket(queue->name)];
+
+	if (queue->line.count > 0 || queue->watchers.count > 0)
+		return;
+	while (*place != queue)
+		place = &(*place)->next;
+	*place = queue->next;
+	free(queue->blockers);
+	free(queue);
+}
+
+/* Note who is in the way of those who wait, as it is now. */
+void
+lease_queue_look(lease_queue *queue, const lease_name *name,
+				 const lease_moment *moment)
+{
+	queue->nblockers = 0;
+	if (queue->blockers_room < name->count)
+	{
+		queue->blockers_room = name->count * 2;
+		queue->blockers = realloc(queue->blockers, queue->blockers_room *
+								  sizeof(lease_blocker));
+		if (queue->blockers == NULL)
+			abort();
+	}
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+		lease_blocker *blocker = &queue->blockers[queue->nblockers];
+
+		if (member->gone && !member->row.locked)
+			continue;
+		blocker->owner_length = member->row.owner_length;
+		memcpy(blocker->owner, member->row.owner, member->row.owner_length);
+		strcpy(blocker->user, member->row.user);
+		strcpy(blocker->host, member->row.host);
+		blocker->mode = member->row.mode;
+		blocker->end_us = member->row.locked ||
+			member->life == LEASE_BOUND ? INT64_MAX :
+			member->deadline_us + moment->delay_us;
+		if (blocker->end_us > moment->now_us)
+			queue->nblockers++;
+	}
+}
+
+/*
+ * Collect the queues to look at now, and say when the next one is due, be it
+ * now for want of room.
+ */
+size_t
+lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
+				int64_t *next_us)
+{
+	size_t		n = 0;
+
+	*next_us = INT64_MAX;
+	if (nwaiters == 0)
+		return 0;
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *queue = queues[i]; queue != NULL;
+			 queue = queue->next)
+			if (queue->due_us <= now_us && n < room)
+				due[n++] = queue;
+			else if (queue->due_us < *next_us)
+				*next_us = queue->due_us;
+	return n;
+}
+
+/* ----------------------------------------------------------------
+ * Waiters
+ * ----------------------------------------------------------------
+ */
+
+void
+lease_waiter_join(lease_call *call, lease_queue *queue)
+{
+	call->queue = queue;
+	call->place = LEASE_PLACE_LINE;
+	lease_calls_append(call->watches ? &queue->watchers : &queue->line, call);
+	nwaiters++;
+}
+
+/*
+ * Take a waiter out of its queue, which may be gone after that.  Whoever was
+ * behind it is looked at.
+ */
+void
+lease_waiter_leave(lease_call *call)
+{
+	lease_queue *queue = call->queue;
+
+	if (call->list == &queue->line && queue->line.head == call)
+		queue->due_us = 0;
+	lease_calls_remove(call);
+	call->queue = NULL;
+	nwaiters--;
+	lease_queue_drop_if_unused(queue);
+}
+
+size_t
+lease_waiters_count(void)
+{
+	return nwaiters;
+}
+
+void
+lease_waiters_visit(void (*visit) (const lease_call *call, size_t position,
+								   void *context),
+					void *context)
+{
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *queue = queues[i]; queue != NULL;
+			 queue = queue->next)
+		{
+			size_t		position = 0;
+
+			for (lease_call *c = queue->line.head; c != NULL; c = c->next)
+				visit(c, ++position, context);
+			for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
+				visit(c, 0, context);
+		}
+}
+
+/* ----------------------------------------------------------------
+ * Deadlocks
+ * ----------------------------------------------------------------
+ */
+
+static bool
+same_party(const char *owner, size_t length, const char *user,
+		   const char *host, const lease_call *call)
+{
+	return lease_same((lease_bytes) {owner, length}, call->request.owner) &&
+		strcmp(user, call->caller.user) == 0 &&
+		strcmp(host, call->caller.host) == 0;
+}
+
+/* Somebody who keeps a waiter from being served. */
+typedef struct obstacle
+{
+	const char *owner;
+	size_t		owner_length;
+	const char *user;
+	const char *host;
+	bool		in_queue;
+} obstacle;
+
+/* The waiter of an obstacle that is stuck, or NULL. */
+static lease_call *
+stuck_call(const obstacle *what)
+{
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *queue = queues[i]; queue != NULL;
+			 queue = queue->next)
+			for (int l = 0; l < 2; l++)
+				for (lease_call *c = l == 0 ? queue->line.head :
+					 queue->watchers.head; c != NULL; c = c->next)
+					if (c->stuck &&
+						same_party(what->owner, what->owner_length, what->user,
+								   what->host, c))
+						return c;
+	return NULL;
+}
+
+/* Say whether a hold of a mode keeps out a request of another. */
+static bool
+conflicts(lease_mode held, lease_mode wanted)
+{
+	return held != wanted || held == LEASE_EXCLUSIVE;
+}
+
+/*
+ * Say whether a waiter can be served if only those who are not stuck go on, and
+ * if not, what is in its way.  One that wants a permit needs one of the holders
+ * to go on, all others need all.
+ */
+static bool
+can_go_on(const lease_call *call, int64_t now_us, obstacle *what)
+{
+	const lease_queue *queue = call->queue;
+	bool		permit = call->request.mode == LEASE_PERMIT && !call->watches;
+	bool		any_permit = false;
+	bool		any_stuck = false;
+	obstacle	first = {0};
+
+	for (size_t i = 0; i < queue->nblockers; i++)
+	{
+		const lease_blocker *b = &queue->blockers[i];
+		obstacle	o = {b->owner, b->owner_length, b->user, b->host, false};
+
+		if (b->end_us <= now_us)
+			continue;
+		if (permit && b->mode == LEASE_PERMIT)
+		{
+			if (stuck_call(&o) == NULL)
+				any_permit = true;
+			else if (!any_stuck)
+			{
+				any_stuck = true;
+				first = o;
+			}
+			continue;
+		}
+		if (!conflicts(b->mode, call->request.mode))
+			continue;
+		/* a holder that asks for all names re-enters its own */
+		if (call->watches && same_party(b->owner, b->owner_length, b->user,
+										b->host, call))
+			continue;
+		if (stuck_call(&o) != NULL)
+		{
+			*what = o;
+			return false;
+		}
+	}
+	if (any_stuck && !any_permit)
+	{
+		*what = first;
+		return false;
+	}
+	for (const lease_call *c = queue->line.head; c != NULL && c != call;
+		 c = c->next)
+	{
+		if (!c->stuck)
+			continue;
+		*what = (obstacle) {
+			c->request.owner.data, c->request.owner.length,
+			c->caller.user, c->caller.host, true
+		};
+		return false;
+	}
+	return true;
+}
+
+/* An owner, if whoever is told may know it. */
+static void
+add_owner(char *text, size_t size, const obstacle *what,
+		  const lease_call *victim)
+{
+	size_t		length = strlen(text);
+	bool		known = victim->caller.is_operator ||
+		(strcmp(what->user, victim->caller.user) == 0 &&
+		 strcmp(what->host, victim->caller.host) == 0);
+
+	snprintf(text + length, size - length, "owner \"%.*s\"",
+			 known ? (int) what->owner_length : 24,
+			 known ? what->owner : "<insufficient privilege>");
+}
+
+/*
+ * Say whether a call that has joined a queue closes a cycle; the message tells
+ * of it.
+ */
+bool
+lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
+					  size_t size)
+{
+	obstacle	what = {0};
+	lease_call *at = call;
+	bool		changed = true;
+
+	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT)
+		return false;
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
+		{
+			for (lease_call *c = q->line.head; c != NULL; c = c->next)
+				c->stuck = true;
+			for (lease_call *c = q->watchers.head; c != NULL; c = c->next)
+				c->stuck = c->request.owner.length > 0;
+		}
+	while (changed)
+	{
+		changed = false;
+		for (size_t i = 0; i < QUEUE_SLOTS; i++)
+			for (lease_queue *q = queues[i]; q != NULL; q = q->next)
+				for (int l = 0; l < 2; l++)
+					for (lease_call *c = l == 0 ? q->line.head :
+						 q->watchers.head; c != NULL; c = c->next)
+						if (c->stuck && can_go_on(c, now_us, &what))
+						{
+							c->stuck = false;
+							changed = true;
+						}
+	}
+	if (!call->stuck)
+		return false;
+
+	/* follow what is in the way until we come back, or have seen enough */
+	snprintf(message, size, "deadlock detected: ");
+	for (size_t step = 0; step <= nwaiters; step++)
+	{
+		obstacle	self = {
+			at->request.owner.data, at->request.owner.length,
+			at->caller.user, at->caller.host, false
+		};
+		size_t		length;
+
+		if (can_go_on(at, now_us, &what))
+			break;
+		if (step > 0)
+			strncat(message, "; ", size - strlen(message) - 1);
+		add_owner(message, size, &self, call);
+		length = strlen(message);
+		snprintf(message + length, size - length, " waits for \"%.*s\", %s ",
+				 (int) at->queue->name.length, at->queue->name.data,
+				 what.in_queue ? "queued behind" : "held by");
+		add_owner(message, size, &what, call);
+		if (same_party(what.owner, what.owner_length, what.user, what.host,
+					   call))
+			return true;
+		at = stuck_call(&what);
+		if (at == NULL)
+			break;
+	}
+
+	/*
+	 * Some way leads back, if not the one that was followed: nobody was stuck
+	 * before this call, so all who are depend on it.
+	 */
+	return true;
+}

@@ -1,0 +1,128 @@
+/*
+ * lease_waiters.h
+ *	  Calls, and who of them stands in line for which name.
+ *
+ * Everything here is protected by the engine's mutex.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_WAITERS_H
+#define DLOCK_LEASE_WAITERS_H
+
+#include <pthread.h>
+
+#include "lease_engine.h"
+#include "lease_name.h"
+
+/* Where a call is. */
+typedef enum lease_place
+{
+	LEASE_PLACE_LIST,			/* in a list of the engine's, to be made */
+	LEASE_PLACE_BATCH,			/* the batcher is at it */
+	LEASE_PLACE_LINE,			/* in a queue */
+	LEASE_PLACE_NONE			/* done */
+} lease_place;
+
+/* A call while the engine has it. */
+typedef struct lease_call
+{
+	struct lease_call *next;	/* in the list or queue that it is in */
+	struct lease_call *prev;
+	struct lease_calls *list;
+	lease_place place;
+	int			references;		/* the caller, and the engine */
+	pthread_cond_t done;
+
+	dlock_call_kind kind;
+	lease_request request;		/* its strings are in the next two */
+	char		owner[LEASE_STRING_MAX];
+	char		request_id[LEASE_STRING_MAX];
+	lease_bytes *names;			/* of the call, and its bytes */
+	size_t		nnames;
+	dlock_caller caller;
+	int			internal;		/* 0, or an enum lease_internal */
+
+	int64_t		wait_us;
+	int64_t		start_us;
+	int64_t		end_us;			/* when it has waited for long enough */
+	int64_t		retry_us;		/* when to try again what is in the way */
+
+	bool		answered;
+	bool		abandoned;		/* nobody waits for the answer any more */
+	bool		unwritten;		/* answered, and not yet in the table */
+	bool		from_line;		/* granted to it as a waiter */
+	dlock_answer answer;
+
+	/* of an answered release: what it gives back, and how often that was
+	 * written, should nobody know whether its commit succeeded */
+	uint64_t	seen_writes;
+	bool		may_be_written;
+
+	/* of a waiter */
+	struct lease_queue *queue;
+	bool		watches;		/* DLOCK_CALL_WAIT, DLOCK_CALL_ACQUIRE_ALL */
+	size_t		waits_for;		/* which of its names */
+	int64_t		waiting_since_us;	/* since 1970 */
+	uint64_t   *tokens;			/* DLOCK_CALL_WAIT: the holds it saw */
+	size_t		ntokens;
+	bool		stuck;			/* for the search for deadlocks */
+} lease_call;
+
+typedef struct lease_calls
+{
+	lease_call *head;
+	lease_call *tail;
+	size_t		count;
+} lease_calls;
+
+/* Somebody in the way of those who wait. */
+typedef struct lease_blocker
+{
+	char		owner[LEASE_STRING_MAX];
+	size_t		owner_length;
+	char		user[DLOCK_USER_SIZE];
+	char		host[DLOCK_HOST_SIZE];
+	lease_mode	mode;
+	int64_t		end_us;			/* in the way no longer */
+} lease_blocker;
+
+/* A name that somebody waits for. */
+typedef struct lease_queue
+{
+	struct lease_queue *next;	/* of the same hash */
+	lease_bytes name;
+	char		data[LEASE_STRING_MAX];
+	lease_calls line;
+	lease_calls watchers;
+	int64_t		due_us;			/* when to look at the name again */
+	lease_blocker *blockers;	/* as of the last look */
+	size_t		nblockers;
+	size_t		blockers_room;
+} lease_queue;
+
+/* lease_waiters.c */
+extern void lease_calls_append(lease_calls *list, lease_call *call);
+extern void lease_calls_push(lease_calls *list, lease_call *call);
+extern void lease_calls_remove(lease_call *call);
+
+extern lease_queue *lease_queue_find(lease_bytes name);
+extern lease_queue *lease_queue_get(lease_bytes name);
+extern void lease_queue_drop_if_unused(lease_queue *queue);
+extern void lease_queue_look(lease_queue *queue, const lease_name *name,
+							 const lease_moment *moment);
+extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,
+							  size_t room, int64_t *next_us);
+extern void lease_waiter_join(lease_call *call, lease_queue *queue);
+extern void lease_waiter_leave(lease_call *call);
+extern size_t lease_waiters_count(void);
+
+/* Call a function for everybody who waits, queue by queue in its order. */
+extern void lease_waiters_visit(void (*visit) (const lease_call *call,
+											   size_t position,
+											   void *context),
+								void *context);
+
+extern bool lease_waiter_deadlock(lease_call *call, int64_t now_us,
+								  char *message, size_t size);
+
+#endif							/* DLOCK_LEASE_WAITERS_H */

@@ -1,0 +1,337 @@
+/*
+ * udf.c
+ *	  The SQL functions on MySQL and MariaDB: what is asked of the engine.
+ *
+ * They have the names, the order of arguments, the answers and the errors of
+ * the PostgreSQL extension; doc/dlock.md describes them.  The comment at each
+ * says what is particular.  What they have in common:
+ *
+ *	name, owner, request	1 to 255 bytes; text counts in UTF-8, see
+ *							udf_arguments.c for what MariaDB does not convert
+ *	ttl, wait				seconds, or text as in udf_duration.c; wait may be
+ *							left out, 0 tries once, a negative one has no limit
+ *	token					an integer, as an acquire answered it
+ *
+ * Booleans are 1 and 0, lists are JSON arrays.  A NULL where there must be none
+ * is error 22004, an argument out of range 22023, a ttl or wait that cannot be
+ * read 22007.  All act at once and for good, whatever becomes of the caller's
+ * transaction.  The wrong number of arguments is the server's error 1123.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_engine.h"
+#include "udf_function.h"
+#include "udf_messages.h"
+
+/* ----------------------------------------------------------------
+ * Calls
+ * ----------------------------------------------------------------
+ */
+
+/* Start a call that concerns one name. */
+static dlock_call
+call_for(dlock_call_kind kind, lease_op op)
+{
+	return (dlock_call) {.kind = kind, .request.op = op};
+}
+
+/*
+ * Make a call on the caller's behalf: false if an error was raised.  The
+ * caller's rights are found out if the call is going to depend on them: for a
+ * forced release, and for what a deadlock's error may tell.
+ */
+static bool
+make_call(const char *function, dlock_call *call, dlock_answer *answer)
+{
+	bool		with_rights = call->wait_us != 0 ||
+		call->request.op == LEASE_EVICT;
+	dlock_caller caller;
+
+	if (!dlock_get_caller(function, with_rights, &caller))
+		return false;
+	call->caller = &caller;
+	memset(answer, 0, sizeof(*answer));
+	if (!dlock_engine_call(call, answer))
+	{
+		dlock_raise_answer(answer);
+		return false;
+	}
+	return dlock_check_answer(call, answer);
+}
+
+/* ----------------------------------------------------------------
+ * Acquire
+ * ----------------------------------------------------------------
+ */
+
+/* Take a lease on one name. */
+static dlock_value
+acquire(const UDF_ARGS *args, const char *function, lease_mode mode,
+		lease_kind kind)
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_ACQUIRE);
+	unsigned int wait_argument = mode == LEASE_PERMIT ? 4 : 3;
+	dlock_answer answer;
+	lease_bytes name;
+
+	call.request.mode = mode;
+	call.request.kind = kind;
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
+		(mode == LEASE_PERMIT &&
+		 !dlock_get_limit(args, 3, &call.request.limit)) ||
+		!dlock_get_wait(args, wait_argument, &call.wait_us) ||
+		!dlock_get_request(args, wait_argument + 1, &call.request.request) ||
+		!make_call(function, &call, &answer))
+		return dlock_error();
+	if (!lease_is_granted(answer.outcome))
+		return dlock_null();
+	return dlock_integer((long long) answer.token);
+}
+
+/*
+ * dlock_acquire(name, owner, ttl [, wait [, request]]) returns integer
+ *
+ * Take an exclusive lease: its token, or NULL when it was not free within
+ * "wait".  Errors: 40P01, 53400, 55000.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire, 3, 5,
+					   "name, owner, ttl [, wait [, request]]")
+{
+	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_PLAIN);
+}
+
+/*
+ * dlock_acquire_shared(name, owner, ttl [, wait [, request]]) returns integer
+ *
+ * Take a shared lease: as dlock_acquire().
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, 3, 5,
+					   "name, owner, ttl [, wait [, request]]")
+{
+	return acquire(args, function, LEASE_SHARED, LEASE_PLAIN);
+}
+
+/*
+ * dlock_acquire_permit(name, owner, ttl, limit [, wait [, request]]) returns
+ * integer
+ *
+ * Take one of "limit" permits, 1 to 2^31 - 1: as dlock_acquire().
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, 4, 6,
+					   "name, owner, ttl, limit [, wait [, request]]")
+{
+	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN);
+}
+
+/*
+ * dlock_acquire_session(name, owner, ttl [, wait]) returns integer
+ *
+ * Take an exclusive lease that lives as long as this connection: as
+ * dlock_acquire().  The ttl counts when the server has gone.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire_session, 3, 4,
+					   "name, owner, ttl [, wait]")
+{
+	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_SESSION);
+}
+
+/* Take exclusive leases on all names, or on none. */
+static dlock_value
+acquire_all(const UDF_ARGS *args, const char *function,
+			const dlock_names *names, dlock_text *text)
+{
+	dlock_call	call = call_for(DLOCK_CALL_ACQUIRE_ALL, LEASE_ACQUIRE);
+	dlock_answer answer;
+
+	call.request.mode = LEASE_EXCLUSIVE;
+	call.request.kind = LEASE_PLAIN;
+	call.names = names->names;
+	call.nnames = names->count;
+	if (!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
+		!dlock_get_wait(args, 3, &call.wait_us) ||
+		!dlock_get_request(args, 4, &call.request.request) ||
+		!make_call(function, &call, &answer))
+		return dlock_error();
+	if (!lease_is_granted(answer.outcome))
+		return dlock_null();
+	for (size_t i = 0; i < names->count; i++)
+		dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
+						  (unsigned long long) answer.tokens[i]);
+	dlock_text_add(text, "]", 1);
+	return dlock_integer(0);
+}
+
+/*
+ * dlock_acquire_all(names, owner, ttl [, wait [, request]]) returns text
+ *
+ * Take exclusive leases on 1 to 100 different names, given as a JSON array of
+ * strings, all or none: a JSON array of their tokens in the same order, or NULL
+ * when not all were free at one moment within "wait".  Errors: 22023 if it is
+ * no such array, 22004 if an element is null, and those of dlock_acquire().
+ */
+DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, 3, 5,
+					"names, owner, ttl [, wait [, request]]")
+{
+	dlock_names names;
+	dlock_value value = dlock_error();
+
+	if (dlock_get_names(args, 0, &names))
+		value = acquire_all(args, function, &names, text);
+	free(names.memory);
+	return value;
+}
+
+/*
+ * dlock_wait(name [, wait]) returns integer
+ *
+ * Wait until every hold that is there now has ended: 1, or 0 when "wait" ran
+ * out.  Takes nothing.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_wait, 1, 2, "name [, wait]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_WAIT, LEASE_ACQUIRE);
+	dlock_answer answer;
+	lease_bytes name;
+
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_wait(args, 1, &call.wait_us) ||
+		!make_call(function, &call, &answer))
+		return dlock_error();
+	return dlock_integer(answer.yes);
+}
+
+/* ----------------------------------------------------------------
+ * Renew and release
+ * ----------------------------------------------------------------
+ */
+
+/* 1: done; 0: held, but not by this holder and token; NULL: not held */
+static dlock_value
+change_held(const char *function, dlock_call *call)
+{
+	dlock_answer answer;
+
+	if (!make_call(function, call, &answer))
+		return dlock_error();
+	switch (answer.outcome)
+	{
+		case LEASE_NOT_HELD:
+			return dlock_null();
+		case LEASE_NOT_YOURS:
+			return dlock_integer(0);
+		default:
+			return dlock_integer(1);
+	}
+}
+
+/*
+ * dlock_renew(name, owner, ttl [, token]) returns integer
+ *
+ * Set the deadline to "ttl" from now: 1; 0 if the name is held, but not by this
+ * holder and token; NULL if it is held by nobody.  A NULL token is any token.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_renew, 3, 4, "name, owner, ttl [, token]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_RENEW);
+	lease_bytes name;
+
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
+		!dlock_get_token(args, 3, &call.request.token))
+		return dlock_error();
+	return change_held(function, &call);
+}
+
+/*
+ * dlock_release(name, owner [, token]) returns integer
+ *
+ * Give one hold back: 1, 0 and NULL as dlock_renew().
+ */
+DLOCK_INTEGER_FUNCTION(dlock_release, 2, 3, "name, owner [, token]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_RELEASE);
+	lease_bytes name;
+
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_token(args, 2, &call.request.token))
+		return dlock_error();
+	return change_held(function, &call);
+}
+
+/* Make a call that concerns all leases of its owner: how many. */
+static dlock_value
+change_all(const char *function, dlock_call *call)
+{
+	dlock_answer answer;
+
+	if (!make_call(function, call, &answer))
+		return dlock_error();
+	return dlock_integer((long long) answer.count);
+}
+
+/*
+ * dlock_renew_all(owner, ttl) returns integer
+ *
+ * Set the deadlines of all leases of an owner to "ttl" from now: how many.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_renew_all, 2, 2, "owner, ttl")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY_ALL, LEASE_RENEW);
+
+	if (!dlock_get_string(args, 0, "owner", &call.request.owner) ||
+		!dlock_get_ttl(args, 1, &call.request.ttl_us))
+		return dlock_error();
+	return change_all(function, &call);
+}
+
+/*
+ * dlock_release_all(owner) returns integer
+ *
+ * Drop all leases of an owner, whatever their hold counts: how many.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_release_all, 1, 1, "owner")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY_ALL, LEASE_DROP);
+
+	if (!dlock_get_string(args, 0, "owner", &call.request.owner))
+		return dlock_error();
+	return change_all(function, &call);
+}
+
+/*
+ * dlock_force_release(name [, owner]) returns integer
+ *
+ * Evict all holders of a name, or those that one owner is: how many.  For those
+ * who have CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; for others
+ * it is error 42501.  A NULL owner is an error and not everybody.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_force_release, 1, 2, "name [, owner]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_EVICT);
+	lease_bytes name;
+
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_check_operator(function) ||
+		!dlock_get_string(args, 0, "name", &name) ||
+		(args->arg_count > 1 &&
+		 !dlock_get_string(args, 1, "owner", &call.request.owner)))
+		return dlock_error();
+	return change_all(function, &call);
+}

@@ -1,0 +1,60 @@
+/*
+ * udf_arguments.h
+ *	  What the SQL functions are called with, checked.
+ *
+ * Every argument is taken as a string, whatever its type is in SQL, and read
+ * here: the server's own conversions turn nonsense into 0 without a word.
+ *
+ * The functions that return false have raised an error.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_UDF_ARGUMENTS_H
+#define DLOCK_UDF_ARGUMENTS_H
+
+#include "lease_engine.h"
+#include "server_abi.h"
+
+/* What a function is called, and with what. */
+typedef struct dlock_signature
+{
+	const char *function;
+	const char *parameters;		/* as a user would write them */
+	unsigned int least;			/* how many */
+	unsigned int most;
+} dlock_signature;
+
+/* The names of dlock_acquire_all(). */
+typedef struct dlock_names
+{
+	lease_bytes names[DLOCK_MAX_NAMES];
+	size_t		count;
+	char	   *memory;			/* where they are; to be freed */
+} dlock_names;
+
+extern bool dlock_prepare_arguments(UDF_ARGS *args, char *message,
+									const dlock_signature *signature);
+extern bool dlock_prepare_result(UDF_INIT *init);
+
+extern bool dlock_get_string(const UDF_ARGS *args, unsigned int argument,
+							 const char *what, lease_bytes *string);
+extern bool dlock_get_request(const UDF_ARGS *args, unsigned int argument,
+							  lease_bytes *request);
+extern bool dlock_get_ttl(const UDF_ARGS *args, unsigned int argument,
+						  int64_t *ttl_us);
+extern bool dlock_get_wait(const UDF_ARGS *args, unsigned int argument,
+						   int64_t *wait_us);
+extern bool dlock_get_limit(const UDF_ARGS *args, unsigned int argument,
+							uint32_t *limit);
+extern bool dlock_get_token(const UDF_ARGS *args, unsigned int argument,
+							uint64_t *token);
+extern bool dlock_get_given_token(const UDF_ARGS *args, unsigned int argument,
+								  uint64_t *token);
+extern bool dlock_get_names(const UDF_ARGS *args, unsigned int argument,
+							dlock_names *names);
+
+extern bool dlock_get_caller(const char *function, bool with_rights,
+							 dlock_caller *caller);
+extern bool dlock_check_operator(const char *function);
+
+#endif							/* DLOCK_UDF_ARGUMENTS_H */

@@ -1,0 +1,315 @@
+/*
+ * udf_inspect.c
+ *	  The SQL functions that look: who holds, who waits, counters.
+ *
+ * They take nothing and change nothing.  Owners and connections of other
+ * accounts are masked, except for those who may end other people's connections
+ * (rule 13).
+ *
+ * Below them are functions that install.sql and its views use; they are for
+ * nobody else, and may change.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lease_engine.h"
+#include "udf_function.h"
+#include "udf_messages.h"
+
+/* Most bytes that a user of the operating system takes in its data base. */
+#define PASSWD_SIZE	16384
+
+/* Raise the engine's error, for a call that ends with it. */
+static dlock_value
+fail(const dlock_answer *answer)
+{
+	dlock_raise_answer(answer);
+	return dlock_error();
+}
+
+/* Is this account the caller's? */
+static bool
+is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return lease_same(user, (lease_bytes) {caller->user, strlen(caller->user)}) &&
+		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
+}
+
+/* May the caller see the owners and connections of this holder's account? */
+static bool
+may_see(const dlock_caller *caller, const dlock_holder_info *holder)
+{
+	return caller->is_operator ||
+		is_caller(caller,
+				  (lease_bytes) {holder->user, strlen(holder->user)},
+				  (lease_bytes) {holder->host, strlen(holder->host)});
+}
+
+/*
+ * Get the holders of the name that is asked about, some of which may be over:
+ * false if an error was raised, else free answer->holders.
+ */
+static bool
+read_holders(const UDF_ARGS *args, const char *function, dlock_caller *caller,
+			 dlock_answer *answer)
+{
+	dlock_call	call = {.kind = DLOCK_CALL_READ};
+	lease_bytes name;
+
+	memset(answer, 0, sizeof(*answer));
+	call.names = &name;
+	call.nnames = 1;
+	call.caller = caller;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_caller(function, true, caller))
+		return false;
+	if (dlock_engine_call(&call, answer))
+		return true;
+	dlock_raise_answer(answer);
+	return false;
+}
+
+/*
+ * dlock_owner(name) returns text
+ *
+ * The owner of the exclusive lease, or NULL.
+ */
+DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, 1, 1, "name")
+{
+	dlock_value value = dlock_null();
+	dlock_caller caller;
+	dlock_answer answer;
+
+	if (!read_holders(args, function, &caller, &answer))
+		return dlock_error();
+	for (size_t i = 0; i < answer.nholders; i++)
+	{
+		const dlock_holder_info *holder = &answer.holders[i];
+
+		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
+			continue;
+		if (may_see(&caller, holder))
+			dlock_text_add(text, holder->owner, holder->owner_length);
+		else
+			dlock_text_add(text, DLOCK_MASK, strlen(DLOCK_MASK));
+		value = dlock_integer(0);
+		break;
+	}
+	free(answer.holders);
+	return value;
+}
+
+/*
+ * dlock_is_free(name) returns integer
+ *
+ * Is the name held by nobody, in any mode, nor guarded, nor under a lock delay:
+ * 1 or 0.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_is_free, 1, 1, "name")
+{
+	dlock_caller caller;
+	dlock_answer answer;
+
+	if (!read_holders(args, function, &caller, &answer))
+		return dlock_error();
+	free(answer.holders);
+	return dlock_integer(answer.yes);
+}
+
+/* Append a holder as a JSON object, with the columns of dlock.locks. */
+static void
+add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
+		   const dlock_holder_info *holder)
+{
+	lease_bytes owner = {holder->owner, holder->owner_length};
+	lease_bytes mask = {DLOCK_MASK, strlen(DLOCK_MASK)};
+	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
+	bool		visible = may_see(caller, holder);
+	int			length = snprintf(account, sizeof(account), "%s@%s",
+								  holder->user, holder->host);
+
+	dlock_text_printf(text, "{\"name\": ");
+	dlock_text_add_json(text, name);
+	dlock_text_printf(text, ", \"owner\": ");
+	dlock_text_add_json(text, visible ? owner : mask);
+	dlock_text_printf(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
+					  dlock_mode_name(holder->mode),
+					  (unsigned long) holder->version,
+					  (unsigned long long) holder->token);
+	dlock_text_printf(text, ", \"acquired_at\": ");
+	dlock_text_add_json_time(text, holder->acquired_at_us);
+	dlock_text_printf(text, ", \"expires_at\": ");
+	if (holder->expires_at_us == 0)
+		dlock_text_printf(text, "null");
+	else
+		dlock_text_add_json_time(text, holder->expires_at_us);
+	dlock_text_printf(text, ", \"account\": ");
+	dlock_text_add_json(text, (lease_bytes) {account, (size_t) length});
+	dlock_text_printf(text, ", \"connection_id\": ");
+	if (visible)
+		dlock_text_printf(text, "%llu}",
+						  (unsigned long long) holder->connection_id);
+	else
+		dlock_text_printf(text, "null}");
+}
+
+/*
+ * dlock_holders(name) returns text
+ *
+ * A JSON array with an object for each holder, its keys being the columns of
+ * dlock.locks; as there, one whose lease is over shows until it is removed.
+ * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00"; expires_at is null
+ * for a lease that lives as long as its connection.  A byte that is not part of
+ * a UTF-8 character reads U+FFFD.
+ */
+DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, 1, 1, "name")
+{
+	dlock_caller caller;
+	dlock_answer answer;
+
+	if (!read_holders(args, function, &caller, &answer))
+		return dlock_error();
+	dlock_text_add(text, "[", 1);
+	for (size_t i = 0; i < answer.nholders; i++)
+	{
+		if (i > 0)
+			dlock_text_add(text, ", ", 2);
+		add_holder(text, &caller,
+				   (lease_bytes) {args->args[0], args->lengths[0]},
+				   &answer.holders[i]);
+	}
+	dlock_text_add(text, "]", 1);
+	free(answer.holders);
+	return dlock_integer(0);
+}
+
+/*
+ * dlock_stats_reset() returns integer
+ *
+ * Set the counters of dlock.stats to zero; answers NULL.  For those who may
+ * force a release.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_stats_reset, 0, 0, "")
+{
+	dlock_answer answer = {0};
+
+	if (!dlock_check_operator(function))
+		return dlock_error();
+	if (!dlock_engine_reset_stats(&answer))
+		return fail(&answer);
+	return dlock_null();
+}
+
+/*
+ * dlock_version() returns text
+ *
+ * The library's version.
+ */
+DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, 0, 0, "")
+{
+	dlock_text_printf(text, "%s", DLOCK_VERSION);
+	return dlock_integer(0);
+}
+
+/* ----------------------------------------------------------------
+ * For install.sql
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * dlock_os_user() returns text
+ *
+ * The operating system's user that the server runs as.
+ */
+DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, 0, 0, "")
+{
+	struct passwd entry;
+	struct passwd *found = NULL;
+	char		memory[PASSWD_SIZE];
+
+	if (getpwuid_r(geteuid(), &entry, memory, sizeof(memory), &found) != 0 ||
+		found == NULL)
+	{
+		dlock_raise("HY000", "the server's operating system user, %lu, has no name",
+					(unsigned long) geteuid());
+		return dlock_error();
+	}
+	dlock_text_add(text, found->pw_name, strlen(found->pw_name));
+	return dlock_integer(0);
+}
+
+/*
+ * dlock_settle() returns integer
+ *
+ * Wait until what was answered has been written to the lock table; 1.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_settle, 0, 0, "")
+{
+	dlock_answer answer = {0};
+
+	if (!dlock_engine_settle(&answer))
+		return fail(&answer);
+	return dlock_integer(1);
+}
+
+/*
+ * dlock_may_see(user, host) returns integer
+ *
+ * May the caller see the owners and connections of this account: 1 or 0.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_may_see, 2, 2, "user, host")
+{
+	dlock_caller caller;
+
+	if (args->args[0] == NULL || args->args[1] == NULL)
+		return dlock_integer(0);
+	if (!dlock_get_caller(function, false, &caller))
+		return dlock_error();
+	return dlock_integer(is_caller(&caller,
+								   (lease_bytes) {args->args[0], args->lengths[0]},
+								   (lease_bytes) {args->args[1], args->lengths[1]}) ||
+						 dlock_caller_is_operator());
+}
+
+/* Let a text be a string from the engine, which may be none. */
+static dlock_value
+take_string(dlock_text *text, char *string, const dlock_answer *answer)
+{
+	if (string == NULL)
+		return fail(answer);
+	text->data = string;
+	text->length = strlen(string);
+	return dlock_integer(0);
+}
+
+/*
+ * dlock_waiters_json() returns text
+ *
+ * The rows of dlock.waiters, for that view: a JSON array.
+ */
+DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, 0, 0, "")
+{
+	dlock_caller caller;
+	dlock_answer answer = {0};
+
+	if (!dlock_get_caller(function, true, &caller))
+		return dlock_error();
+	return take_string(text, dlock_engine_waiters(&caller, &answer), &answer);
+}
+
+/*
+ * dlock_stats_json() returns text
+ *
+ * The row of dlock.stats, for that view: a JSON object.
+ */
+DLOCK_TEXT_FUNCTION(dlock_stats_json, DLOCK_TEXT_LONG, 0, 0, "")
+{
+	dlock_answer answer = {0};
+
+	return take_string(text, dlock_engine_stats(&answer), &answer);
+}

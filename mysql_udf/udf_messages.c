@@ -1,0 +1,107 @@
+/*
+ * udf_messages.c
+ *	  What the SQL functions say when a request has failed.
+ *
+ * All messages that the core's outcomes can lead to are in this file, in the
+ * words of pg_extension/lease_sql.c.  An error has one text here: what is a
+ * hint there follows after a semicolon.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "udf_messages.h"
+
+#include "udf_text.h"
+
+/* The mode as users know it. */
+const char *
+dlock_mode_name(lease_mode mode)
+{
+	switch (mode)
+	{
+		case LEASE_EXCLUSIVE:
+			return "exclusive";
+		case LEASE_SHARED:
+			return "shared";
+		case LEASE_PERMIT:
+			return "permit";
+	}
+	return "?";					/* keep the compiler quiet */
+}
+
+static const char *
+kind_name(lease_kind kind)
+{
+	switch (kind)
+	{
+		case LEASE_PLAIN:
+			return "plain";
+		case LEASE_SESSION:
+			return "session";
+		case LEASE_TRANSACTION:
+			return "transaction";
+	}
+	return "?";					/* keep the compiler quiet */
+}
+
+/* Raise the engine's error. */
+void
+dlock_raise_answer(const dlock_answer *answer)
+{
+	dlock_raise(answer->sqlstate, "%s", answer->message);
+}
+
+/* Check that a request was no misuse; else raise an error and return false. */
+bool
+dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
+{
+	const lease_request *request = &call->request;
+	char		shown_name[DLOCK_SHOWN_SIZE];
+	char		shown_owner[DLOCK_SHOWN_SIZE];
+	const char *name = "";
+	const char *owner = dlock_show(shown_owner, request->owner);
+
+	if (answer->failed_name < call->nnames)
+		name = dlock_show(shown_name, call->names[answer->failed_name]);
+	switch (answer->outcome)
+	{
+		case LEASE_UPGRADE:
+			dlock_raise("55000",
+						"owner \"%s\" holds a shared lease on \"%s\" and cannot make it exclusive; release the shared lease first",
+						owner, name);
+			return false;
+		case LEASE_MIXED:
+			dlock_raise("55000",
+						"owner \"%s\" holds \"%s\" in mode %s and cannot also take it in mode %s; release it first",
+						owner, name, dlock_mode_name(answer->held_mode),
+						dlock_mode_name(request->mode));
+			return false;
+		case LEASE_MIXED_KINDS:
+			dlock_raise("55000",
+						"owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease; release it first",
+						owner, name, kind_name(answer->held_kind),
+						kind_name(request->kind));
+			return false;
+		case LEASE_TOO_MANY_HOLDS:
+			dlock_raise("54000",
+						"owner \"%s\" cannot hold \"%s\" more than %d times",
+						owner, name, LEASE_VERSION_MAX);
+			return false;
+		case LEASE_NO_TOKENS:
+			dlock_raise("2200H", "no tokens are left for \"%s\"", name);
+			return false;
+		default:
+			return true;
+	}
+}
+
+/* Raise the error of a guard that comes too late. */
+void
+dlock_raise_lost(lease_bytes name, lease_bytes owner)
+{
+	char		shown_name[DLOCK_SHOWN_SIZE];
+	char		shown_owner[DLOCK_SHOWN_SIZE];
+
+	dlock_raise("55000",
+				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again",
+				dlock_show(shown_owner, owner), dlock_show(shown_name, name));
+}

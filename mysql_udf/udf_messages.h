@@ -1,0 +1,18 @@
+/*
+ * udf_messages.h
+ *	  What the SQL functions say when a request has failed.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_UDF_MESSAGES_H
+#define DLOCK_UDF_MESSAGES_H
+
+#include "lease_engine.h"
+
+extern const char *dlock_mode_name(lease_mode mode);
+extern void dlock_raise_answer(const dlock_answer *answer);
+extern bool dlock_check_answer(const dlock_call *call,
+							   const dlock_answer *answer);
+extern void dlock_raise_lost(lease_bytes name, lease_bytes owner);
+
+#endif							/* DLOCK_UDF_MESSAGES_H */
