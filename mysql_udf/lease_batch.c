@@ -64,6 +64,12 @@
 #define CONFLICT_PAUSE_US	2000
 #define ERROR_PAUSE_US	100000
 
+/*
+ * How often to look at a name that somebody waits for, whatever is known of it:
+ * another server may have changed it, or the table may be gone.
+ */
+#define LOOK_US			1000000
+
 /* How often to see to it that the rows of living sessions stay alive. */
 #define SESSIONS_INTERVAL_US	1000000
 
@@ -414,7 +420,11 @@ attend(lease_name *name, bool changed)
 	if (queue == NULL)
 		return;
 	lease_queue_look(queue, name, &b.moment);
-	queue->due_us = line_us < watch_us ? line_us : watch_us;
+	queue->due_us = b.moment.now_us + LOOK_US;
+	if (line_us < queue->due_us)
+		queue->due_us = line_us;
+	if (watch_us < queue->due_us)
+		queue->due_us = watch_us;
 }
 
 /*
@@ -442,6 +452,8 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 	if (name->has_locked &&
 		retry_us > b.moment.now_us + LOCKED_RETRY_US)
 		retry_us = b.moment.now_us + LOCKED_RETRY_US;
+	if (retry_us > b.moment.now_us + LOOK_US)
+		retry_us = b.moment.now_us + LOOK_US;
 	lease_calls_remove(call);
 	queue = lease_queue_get(name->name);
 	call->retry_us = retry_us;
@@ -1238,9 +1250,10 @@ fail_batch(lease_status status, bool in_commit)
 		{
 			lease_queue *queue = lease_queue_find(b.names[i]->name);
 
-			while (queue != NULL && queue->line.head != NULL)
+			while (queue != NULL)
 			{
-				lease_call *call = queue->line.head;
+				lease_call *call = queue->line.head != NULL ?
+					queue->line.head : queue->watchers.head;
 
 				lease_waiter_leave(call);
 				fail_with_table_error(call);
@@ -1799,7 +1812,7 @@ read_batch(void)
 		return status;
 	for (const lease_call *call = b.calls.head; call != NULL;
 		 call = call->next)
-		if (call->kind != DLOCK_CALL_READ)
+		if (call->kind != DLOCK_CALL_READ && !call->answered)
 			return status;
 	return lease_table_read(table, b.bytes, b.nnames, b.rows, b.marks, false);
 }

@@ -30,6 +30,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lease_session.h"
 #include "lease_stats.h"
@@ -42,6 +43,10 @@ lease_engine engine = {
 };
 
 static bool started = false;
+static size_t ncallers = 0;		/* in dlock_engine_call() */
+
+/* How long dlock_engine_drain() waits. */
+#define DRAIN_US		10000000
 
 /* ----------------------------------------------------------------
  * Time
@@ -362,8 +367,10 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		return false;
 	}
 	call->references++;
+	ncallers++;
 	lease_engine_submit(call);
 	wait_for_answer(call);
+	ncallers--;
 	*answer = call->answer;
 	call->answer.holders = NULL;	/* the caller's from now on */
 	lease_call_unref(call);
@@ -378,6 +385,28 @@ dlock_engine_end_connection(uint64_t connection_id)
 	if (started)
 		lease_session_end(connection_id);
 	pthread_mutex_unlock(&engine.mutex);
+}
+
+bool
+dlock_engine_drain(void)
+{
+	int64_t		end_us = lease_now() + DRAIN_US;
+	bool		drained;
+
+	pthread_mutex_lock(&engine.mutex);
+	while (!(drained = ncallers == 0) && lease_now() < end_us)
+	{
+		bool		killed;
+
+		pthread_mutex_unlock(&engine.mutex);
+		usleep(LOOK_INTERVAL_US);
+		killed = dlock_caller_killed();
+		pthread_mutex_lock(&engine.mutex);
+		if (killed)
+			break;
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	return drained;
 }
 
 bool

@@ -123,4 +123,10 @@ extern bool dlock_engine_reset_stats(dlock_answer *answer);
  */
 extern bool dlock_engine_settle(dlock_answer *answer);
 
+/*
+ * Wait until no call is being made, for some seconds at most: for uninstalling.
+ * False if there still is one.
+ */
+extern bool dlock_engine_drain(void);
+
 #endif							/* DLOCK_LEASE_ENGINE_H */

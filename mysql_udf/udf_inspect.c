@@ -258,6 +258,18 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, 0, 0, "")
 }
 
 /*
+ * dlock_drain() returns integer
+ *
+ * Wait until no other call is being made, for 10 seconds at most: 1, or 0 if
+ * there still is one.  MySQL forgets a function that is created while an old
+ * one of its name still runs.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_drain, 0, 0, "")
+{
+	return dlock_integer(dlock_engine_drain());
+}
+
+/*
  * dlock_may_see(user, host) returns integer
  *
  * May the caller see the owners and connections of this account: 1 or 0.

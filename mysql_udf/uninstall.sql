@@ -18,14 +18,24 @@ SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 SET @dlock_account = NULL;
 CREATE DATABASE IF NOT EXISTS dlock;
 DROP PROCEDURE IF EXISTS dlock.find_account;
+DROP PROCEDURE IF EXISTS dlock.end_calls;
 DELIMITER //
 CREATE PROCEDURE dlock.find_account()
 BEGIN
 	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
 	SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
 END//
+CREATE PROCEDURE dlock.end_calls()
+BEGIN
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
+	SET @dlock_drained = dlock_drain();
+END//
 DELIMITER ;
 CALL dlock.find_account();
+
+-- Whoever waits is told that the table is gone.
+DROP TABLE IF EXISTS dlock.lease_table;
+CALL dlock.end_calls();
 
 DROP FUNCTION IF EXISTS dlock_acquire;
 DROP FUNCTION IF EXISTS dlock_acquire_shared;
@@ -45,6 +55,7 @@ DROP FUNCTION IF EXISTS dlock_stats_reset;
 DROP FUNCTION IF EXISTS dlock_version;
 DROP FUNCTION IF EXISTS dlock_os_user;
 DROP FUNCTION IF EXISTS dlock_settle;
+DROP FUNCTION IF EXISTS dlock_drain;
 DROP FUNCTION IF EXISTS dlock_may_see;
 DROP FUNCTION IF EXISTS dlock_waiters_json;
 DROP FUNCTION IF EXISTS dlock_stats_json;
