@@ -60,8 +60,9 @@
 /* How often to look again at a row that a transaction has locked. */
 #define LOCKED_RETRY_US 20000
 
-/* After a conflict, and after an error. */
+/* After a conflict, after one that a call had all alone, and after an error. */
 #define CONFLICT_PAUSE_US	2000
+#define CULPRIT_PAUSE_US	200000
 #define ERROR_PAUSE_US	100000
 
 /*
@@ -95,6 +96,8 @@ typedef struct batch
 	size_t		rows_room;		/* rows[] that have been initialized */
 	lease_moment moment;
 	bool		needs_commit;	/* somebody waits for it */
+	bool		read_only;		/* the rows were read without locks */
+	size_t		nunanswered;	/* calls that were not answered when taken */
 	bool		believed;		/* the rows were not read, see lease_cache.c */
 	uint64_t	reaped;
 } batch;
@@ -103,6 +106,10 @@ static lease_table *table = NULL;
 static batch b;
 static bool has_marks = false;	/* all marks were raised */
 static bool must_read = true;	/* what was believed was wrong */
+static bool read_only = false;	/* nothing can be written */
+static bool clustered = true;	/* others may write the table at the same time */
+static size_t careful = 0;		/* batches to come that have one call each,
+								 * after one that had a conflict */
 static bool has_settings = false;
 static int64_t sleeps_until_us = 0;	/* the batcher */
 static int64_t pause_until_us = 0;	/* after a conflict or an error */
@@ -115,6 +122,7 @@ static size_t foreign_name_length = 0;
 static uint32_t foreign_slot = 0;
 
 static void remember(bool committed);
+static void fail_with_table_error(lease_call *call);
 
 /* ----------------------------------------------------------------
  * The batch's names
@@ -226,9 +234,9 @@ give_up_us(const lease_call *call)
 
 /* Try a call again later, when somebody's transaction may have ended. */
 static void
-stall(lease_call *call)
+stall(lease_call *call, int64_t pause_us)
 {
-	int64_t		now_us = b.moment.now_us;
+	int64_t		now_us = lease_now();
 
 	if (call->abandoned)
 	{
@@ -245,7 +253,7 @@ stall(lease_call *call)
 		return;
 	}
 	lease_calls_remove(call);
-	call->retry_us = now_us + LOCKED_RETRY_US;
+	call->retry_us = now_us + pause_us;
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.stalled, call);
 }
@@ -379,7 +387,7 @@ tell_watchers(lease_name *name, lease_queue *queue)
 			call->answer.yes = true;
 			lease_waiter_leave(call);
 			call->place = LEASE_PLACE_BATCH;
-			answer_now(call);
+			answer_at_commit(call);
 		}
 		else if (call->retry_us <= b.moment.now_us)
 		{
@@ -511,8 +519,14 @@ make_acquire(lease_call *call, lease_name *name)
 	if (answer.changed && answer.cannot_write)
 	{
 		lease_name_restore(name);
-		stall(call);
-		return;
+		if (answer.outcome != LEASE_GRANTED)
+		{
+			stall(call, LOCKED_RETRY_US);
+			return;
+		}
+		/* it could be granted, but for somebody's transaction: it is busy */
+		answer.outcome = LEASE_BUSY;
+		answer.retry_us = b.moment.now_us + LOCKED_RETRY_US;
 	}
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
@@ -540,11 +554,12 @@ make_release(lease_call *call, lease_name *name)
 	lease_member *member = lease_name_find(name, call->request.token);
 
 	if (call->may_be_written &&
-		(member == NULL || member->row.writes != call->seen_writes))
+		(member == NULL || member->row.writes > call->seen_writes))
 	{
 		finish(call);
 		return;
 	}
+	call->may_be_written = false;
 	if (!call->answered)
 	{
 		size_t		mine = name->count;
@@ -616,7 +631,7 @@ make_change(lease_call *call, lease_name *name)
 	if (answer.changed && answer.cannot_write)
 	{
 		lease_name_restore(name);
-		stall(call);
+		stall(call, LOCKED_RETRY_US);
 		return;
 	}
 	note_outcome(call, &answer);
@@ -743,21 +758,22 @@ make_wait(lease_call *call, lease_name *name)
 {
 	int64_t		next_us = INT64_MAX;
 
-	free(call->tokens);
-	call->tokens = malloc((name->count + 1) * sizeof(uint64_t));
 	if (call->tokens == NULL)
-		abort();
-	call->ntokens = 0;
-	for (size_t i = 0; i < name->count; i++)
-		if (lease_member_is_live(&name->members[i], &b.moment))
-			call->tokens[call->ntokens++] = name->members[i].row.token;
-	if (count_seen(call, name, &next_us) == 0 || call->wait_us == 0)
 	{
-		call->answer.yes = call->ntokens == 0;
-		answer_now(call);
-		return;
+		call->tokens = malloc((name->count + 1) * sizeof(uint64_t));
+		if (call->tokens == NULL)
+			abort();
+		for (size_t i = 0; i < name->count; i++)
+			if (lease_member_is_live(&name->members[i], &b.moment))
+				call->tokens[call->ntokens++] = name->members[i].row.token;
 	}
-	wait_in_line(call, name, next_us);
+	call->answer.yes = count_seen(call, name, &next_us) == 0;
+	if (call->answer.yes)
+		answer_at_commit(call); /* of what has ended them */
+	else if (call->wait_us == 0)
+		answer_now(call);
+	else
+		wait_in_line(call, name, next_us);
 }
 
 /* ----------------------------------------------------------------
@@ -788,6 +804,7 @@ make_acquire_all(lease_call *call)
 		answer = lease_name_apply(name, &call->request, &call->caller,
 								  &b.moment);
 		call->answer.tokens[n] = answer.token;
+		call->outcomes[n] = (uint8_t) answer.outcome;
 		if (!lease_is_granted(answer.outcome) || answer.cannot_write)
 			break;
 	}
@@ -804,9 +821,15 @@ make_acquire_all(lease_call *call)
 		lease_name_restore(find_name(call->names[i]));
 	call->waits_for = n;
 	call->answer.failed_name = n;
+	if (answer.outcome == LEASE_GRANTED)
+	{
+		/* but for somebody's transaction */
+		answer.outcome = LEASE_BUSY;
+		answer.retry_us = b.moment.now_us + LOCKED_RETRY_US;
+	}
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
-		stall(call);
+		stall(call, LOCKED_RETRY_US);
 	else if (answer.outcome != LEASE_BUSY)
 		answer_now(call);
 	else if (call->wait_us == 0 || b.moment.now_us >= call->end_us)
@@ -849,7 +872,7 @@ make_apply_all(lease_call *call)
 		{
 			for (size_t r = call->waits_for; r <= i; r++)
 				lease_name_restore(find_name(call->names[r]));
-			stall(call);
+			stall(call, LOCKED_RETRY_US);
 			return;
 		}
 		count += answer.changed;
@@ -894,6 +917,11 @@ make(lease_call *call)
 {
 	lease_name *name = call->nnames == 1 ? find_name(call->names[0]) : NULL;
 
+	if (b.read_only && !call->answered && call->kind != DLOCK_CALL_READ)
+	{
+		fail_with_table_error(call);
+		return;
+	}
 	switch ((lease_internal) call->internal)
 	{
 		case LEASE_INTERNAL_NONE:
@@ -959,8 +987,35 @@ take(lease_call *call)
 		add_name(call->names[i]);
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_BATCH;
+	b.nunanswered += !call->answered;
 	lease_calls_append(&b.calls, call);
 	return true;
+}
+
+/* Say whether a list has a call for a name. */
+static bool
+concerns(const lease_calls *list, lease_bytes name)
+{
+	for (const lease_call *call = list->head; call != NULL; call = call->next)
+		for (size_t i = 0; i < call->nnames; i++)
+			if (lease_same(call->names[i], name))
+				return true;
+	return false;
+}
+
+/*
+ * Say whether a release that was put off has to be in the next batch.  One that
+ * can be written has.  One whose row is locked only has when it is time to look
+ * again, or somebody else wants the name: there may be many of them.
+ */
+static bool
+must_take(const lease_call *call, int64_t now_us)
+{
+	return call->unwritten ||
+		(call->retry_us <= now_us && b.nnames < BATCH_NAMES / 4) ||
+		concerns(&engine.incoming, call->names[0]) ||
+		concerns(&engine.stalled, call->names[0]) ||
+		lease_queue_find(call->names[0]) != NULL;
 }
 
 /* Collect the calls and names of a batch.  The mutex is held. */
@@ -970,10 +1025,18 @@ collect(int64_t now_us)
 	lease_queue *due[BATCH_NAMES / 4];
 	size_t		ndue;
 	int64_t		next_us;
+	size_t		most = BATCH_CALLS;
 	lease_call *next;
 
 	b.needs_commit = false;
+	b.read_only = false;
 	b.reaped = 0;
+	b.nunanswered = 0;
+	if (careful > 0)
+	{
+		most = 1;
+		careful--;
+	}
 	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
 	{
 		next = call->next;
@@ -982,6 +1045,8 @@ collect(int64_t now_us)
 		 * All come before what was not answered yet, and those that are due
 		 * have to be written.
 		 */
+		if (!must_take(call, now_us))
+			continue;
 		if (call->retry_us <= now_us && call->unwritten)
 			b.needs_commit = true;
 		if (!take(call))
@@ -997,11 +1062,13 @@ collect(int64_t now_us)
 	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
-		if (call->retry_us <= now_us && !take(call))
+		if (call->retry_us <= now_us &&
+			(b.nunanswered >= most || !take(call)))
 			break;
 	}
 	for (lease_call *call = engine.incoming.head;
-		 call != NULL && b.calls.count < BATCH_CALLS; call = next)
+		 call != NULL && b.nunanswered < most &&
+		 b.calls.count < BATCH_CALLS; call = next)
 	{
 		next = call->next;
 
@@ -1069,21 +1136,30 @@ put_back(lease_call *call)
 static void
 note_grant(lease_call *call)
 {
-	lease_count(call->answer.outcome == LEASE_GRANTED ?
-				LEASE_COUNT_acquired : LEASE_COUNT_reentered, call->nnames);
+	for (size_t i = 0; i < call->nnames; i++)
+		lease_count((call->kind == DLOCK_CALL_ACQUIRE_ALL ?
+					 (lease_outcome) call->outcomes[i] :
+					 call->answer.outcome) == LEASE_GRANTED ?
+					LEASE_COUNT_acquired : LEASE_COUNT_reentered, 1);
 	if (call->abandoned)
 	{
+		bool		all = call->kind == DLOCK_CALL_ACQUIRE_ALL;
+
 		/*
 		 * With a request id a hold that was added stays: a retry finds it, and
-		 * would not add another.
+		 * would not add another.  What was found stays anyway.
 		 */
-		if (call->answer.outcome != LEASE_GRANTED &&
-			call->request.request.length > 0)
-			return;
-		for (size_t i = 0; i < call->nnames; i++)
-			give_back(call, call->names[i],
-					  call->kind == DLOCK_CALL_ACQUIRE_ALL ?
-					  call->answer.tokens[i] : call->answer.token);
+		for (size_t i = 0; i < call->nnames && !call->keeps; i++)
+		{
+			lease_outcome outcome = all ? (lease_outcome) call->outcomes[i] :
+				call->answer.outcome;
+
+			if (outcome == LEASE_GRANTED ||
+				(outcome == LEASE_REENTERED &&
+				 call->request.request.length == 0))
+				give_back(call, call->names[i], all ?
+						  call->answer.tokens[i] : call->answer.token);
+		}
 		return;
 	}
 	if (call->request.kind == LEASE_SESSION)
@@ -1166,7 +1242,7 @@ pause_of(lease_status status)
 
 /* Say whether the server's error is that it may only be read. */
 static bool
-is_read_only(const char *message)
+is_read_only_error(const char *message)
 {
 	return strstr(message, "read-only") != NULL ||
 		strstr(message, "read only") != NULL;
@@ -1176,7 +1252,7 @@ is_read_only(const char *message)
 static const char *
 translate(const char *sqlstate, const char *message)
 {
-	return is_read_only(message) ? "25006" : sqlstate;
+	return is_read_only_error(message) ? "25006" : sqlstate;
 }
 
 /* Tell a call that the table failed. */
@@ -1196,17 +1272,22 @@ after_failure(lease_call *call, lease_status status, bool in_commit)
 {
 	int64_t		now_us = lease_now();
 
-	if (call->answered)
+	if (call->abandoned)
+		finish(call);
+	else if (call->answered)
 	{
 		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
 		if (call->internal == LEASE_INTERNAL_KEEP ||
 			call->internal == LEASE_INTERNAL_REAP)
 			finish(call);
 		else
-			defer(call, now_us + pause_of(status));
+		{
+			/* before what was answered since */
+			lease_calls_remove(call);
+			call->retry_us = now_us + pause_of(status);
+			lease_calls_push(&engine.deferred, call);
+		}
 	}
-	else if (call->abandoned)
-		finish(call);
 	else if (status == LEASE_STATUS_LOST && in_commit)
 	{
 		lease_call_fail(call, "08007",
@@ -1215,6 +1296,8 @@ after_failure(lease_call *call, lease_status status, bool in_commit)
 	}
 	else if (status == LEASE_STATUS_FAILED || now_us >= give_up_us(call))
 		fail_with_table_error(call);
+	else if (b.nunanswered == 1 && !b.believed && !call->from_line)
+		stall(call, CULPRIT_PAUSE_US);
 	else
 		put_back(call);
 }
@@ -1223,8 +1306,12 @@ after_failure(lease_call *call, lease_status status, bool in_commit)
 static void
 fail_batch(lease_status status, bool in_commit)
 {
-	lease_calls *lists[] = {&b.early, &b.at_commit, &b.calls};
+	/* from the last to the first, since each is put before the others */
+	lease_calls *lists[] = {&b.calls, &b.at_commit, &b.early};
 
+	/* one of them may be in the way of all others */
+	if (status == LEASE_STATUS_CONFLICT && !b.believed && b.nunanswered > 1)
+		careful = b.nunanswered;
 	pause_until_us = lease_now() + (b.believed ? 0 : pause_of(status));
 	must_read = true;
 	if (!b.believed || lease_table_marks_differ(table))
@@ -1241,7 +1328,8 @@ fail_batch(lease_status status, bool in_commit)
 		lease_queue *queue = lease_queue_find(b.names[i]->name);
 
 		if (queue != NULL)
-			queue->due_us = pause_until_us;
+			queue->due_us = status == LEASE_STATUS_CONFLICT && !b.believed ?
+				lease_now() + CULPRIT_PAUSE_US : pause_until_us;
 	}
 
 	/* nobody can be granted anything while the table fails */
@@ -1262,6 +1350,23 @@ fail_batch(lease_status status, bool in_commit)
 		}
 }
 
+/* Say whether a grant has also been found by a call that is not abandoned. */
+static bool
+is_granted_to_another(const lease_call *call)
+{
+	for (const lease_call *other = b.at_commit.head; other != NULL;
+		 other = other->next)
+		if (other != call && !other->abandoned &&
+			other->kind == DLOCK_CALL_APPLY &&
+			call->kind == DLOCK_CALL_APPLY &&
+			other->request.op == LEASE_ACQUIRE &&
+			call->request.op == LEASE_ACQUIRE &&
+			other->answer.token == call->answer.token &&
+			lease_same(other->names[0], call->names[0]))
+			return true;
+	return false;
+}
+
 /* End a batch that was committed, or had nothing to commit. */
 static void
 end_batch(bool committed, bool missed)
@@ -1269,6 +1374,8 @@ end_batch(bool committed, bool missed)
 	if (committed)
 		note_ended();
 	remember(committed);
+	for (lease_call *call = b.at_commit.head; call != NULL; call = call->next)
+		call->keeps = call->abandoned && is_granted_to_another(call);
 	while (b.early.head != NULL)
 		if (missed)
 		{
@@ -1405,16 +1512,10 @@ typedef struct name_list
 } name_list;
 
 static void
-list_name(name_list *list, lease_bytes name)
+append_name(name_list *list, lease_bytes name)
 {
 	char	   *copy = malloc(name.length + 1);
 
-	for (size_t i = list->count; i-- > 0;)
-		if (lease_same(list->names[i], name))
-		{
-			free(copy);
-			return;
-		}
 	if (list->count == list->room)
 	{
 		list->room = list->room ? list->room * 2 : 16;
@@ -1424,6 +1525,16 @@ list_name(name_list *list, lease_bytes name)
 		abort();
 	memcpy(copy, name.data, name.length);
 	list->names[list->count++] = (lease_bytes) {copy, name.length};
+}
+
+/* The same, unless it is there. */
+static void
+list_name(name_list *list, lease_bytes name)
+{
+	for (size_t i = list->count; i-- > 0;)
+		if (lease_same(list->names[i], name))
+			return;
+	append_name(list, name);
 }
 
 static void
@@ -1438,8 +1549,12 @@ free_list(name_list *list)
 static void
 visit_owned(lease_bytes name, const lease_row *row, void *context)
 {
+	name_list  *list = context;
+
 	(void) row;
-	list_name(context, name);
+	if (list->count == 0 ||
+		!lease_same(list->names[list->count - 1], name))
+		append_name(list, name);
 }
 
 static void
@@ -1464,25 +1579,26 @@ visit_foreign(lease_bytes name, const lease_row *row, void *context)
 		list_name(list, name);
 }
 
-/* Give a call the names of a list. */
+/* Give a call the names of a list, or the first of them. */
 static void
-set_names(lease_call *call, const name_list *list)
+set_names(lease_call *call, const name_list *list, size_t most)
 {
+	size_t		count = list->count < most ? list->count : most;
 	char	   *data;
 
 	free(call->names);
-	call->names = calloc(1, list->count * (sizeof(lease_bytes) +
-										   LEASE_STRING_MAX) + 1);
+	call->names = calloc(1, count * (sizeof(lease_bytes) +
+									 LEASE_STRING_MAX) + 1);
 	if (call->names == NULL)
 		abort();
-	data = (char *) &call->names[list->count];
-	for (size_t i = 0; i < list->count; i++)
+	data = (char *) &call->names[count];
+	for (size_t i = 0; i < count; i++)
 	{
 		memcpy(data, list->names[i].data, list->names[i].length);
 		call->names[i] = (lease_bytes) {data, list->names[i].length};
 		data += LEASE_STRING_MAX;
 	}
-	call->nnames = list->count;
+	call->nnames = count;
 }
 
 /*
@@ -1501,7 +1617,7 @@ look_up_names(lease_call *call)
 	status = prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_owner(table, call->request.owner,
-										 visit_owned, &list);
+										 &call->caller, visit_owned, &list);
 	pthread_mutex_lock(&engine.mutex);
 	if (status != LEASE_STATUS_OK)
 		after_failure(call, status, false);
@@ -1509,7 +1625,7 @@ look_up_names(lease_call *call)
 		answer_now(call);
 	else
 	{
-		set_names(call, &list);
+		set_names(call, &list, list.count);
 		put_back(call);
 	}
 	free_list(&list);
@@ -1558,11 +1674,40 @@ look_for_connections(void)
 	free(list.ids);
 }
 
+/*
+ * Look whether this server may be written, and is a member of a cluster.  The
+ * mutex is held, and released meanwhile.
+ *
+ * While it could not be written, another one may have been: what was believed
+ * is forgotten, and marks are raised again before the next grant.
+ */
+static void
+look_at_server(void)
+{
+	lease_status status;
+	bool		is_read_only = true;
+	bool		is_clustered = true;
+
+	pthread_mutex_unlock(&engine.mutex);
+	status = prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_look(table, &is_read_only, &is_clustered);
+	pthread_mutex_lock(&engine.mutex);
+	clustered = is_clustered;
+	read_only = is_read_only;
+	if (read_only)
+	{
+		has_marks = false;
+		lease_cache_forget_all();
+	}
+}
+
 /* Look after sessions.  The mutex is held, and released meanwhile. */
 static void
 look_after_sessions(int64_t now_us)
 {
 	sessions_us = now_us + SESSIONS_INTERVAL_US;
+	look_at_server();
 	look_for_connections();
 	lease_session_keep(now_us);
 }
@@ -1600,10 +1745,8 @@ look_for_dead(int64_t now_us)
 	{
 		lease_call *call;
 
-		if (list.count > BATCH_NAMES)
-			list.count = BATCH_NAMES;
 		call = lease_call_create(0);
-		set_names(call, &list);
+		set_names(call, &list, BATCH_NAMES / 2);
 		call->internal = LEASE_INTERNAL_REAP;
 		call->request.op = LEASE_REAP;
 		call->answered = true;
@@ -1648,7 +1791,7 @@ can_believe(void)
 		must_read = false;
 		return false;
 	}
-	if (!has_marks || !lease_table_is_connected(table))
+	if (clustered || !has_marks || !lease_table_is_connected(table))
 		return false;
 	for (size_t i = 0; i < b.nnames; i++)
 		if (lease_queue_find(b.bytes[i]) != NULL)
@@ -1696,13 +1839,9 @@ write_batch(void)
 		}
 	}
 	for (uint32_t bucket = 0; bucket < LEASE_BUCKETS; bucket++)
-		if (mark[bucket] == 0)
-			continue;
-		else if (b.believed)
+		if (mark[bucket] > 0)
 			lease_table_advance_mark(table, bucket, from[bucket],
 									 mark[bucket]);
-		else
-			lease_table_write_mark(table, bucket, mark[bucket]);
 	return changed;
 }
 
@@ -1747,7 +1886,7 @@ lease_batch_release(const dlock_call *request, dlock_answer *answer)
 	lease_cached *cached;
 	lease_call *call;
 
-	if (request->kind != DLOCK_CALL_APPLY ||
+	if (clustered || read_only || request->kind != DLOCK_CALL_APPLY ||
 		request->request.op != LEASE_RELEASE)
 		return false;
 	cached = lease_cache_find(request->names[0]);
@@ -1798,23 +1937,18 @@ lease_batch_release(const dlock_call *request, dlock_answer *answer)
  * those who only look are answered all the same.
  */
 static lease_status
-read_batch(void)
+read_batch(bool grants)
 {
-	lease_status status = lease_table_read(table, b.bytes, b.nnames, b.rows,
-										   b.marks, true);
+	lease_status status = grants ? raise_marks() : LEASE_STATUS_OK;
 	const char *sqlstate;
-	const char *message;
 
-	if (status != LEASE_STATUS_FAILED)
-		return status;
-	message = lease_table_error(table, &sqlstate);
-	if (!is_read_only(message))
-		return status;
-	for (const lease_call *call = b.calls.head; call != NULL;
-		 call = call->next)
-		if (call->kind != DLOCK_CALL_READ && !call->answered)
-			return status;
-	return lease_table_read(table, b.bytes, b.nnames, b.rows, b.marks, false);
+	if (status == LEASE_STATUS_OK && b.nnames > 0)
+		status = lease_table_read(table, b.bytes, b.nnames, b.rows, b.marks,
+								  true);
+	b.read_only = status == LEASE_STATUS_FAILED &&
+		is_read_only_error(lease_table_error(table, &sqlstate));
+	return b.read_only ? lease_table_read(table, b.bytes, b.nnames, b.rows,
+										  b.marks, false) : status;
 }
 
 /* Read, make, write, commit.  The mutex is held, and released meanwhile. */
@@ -1842,10 +1976,8 @@ run_batch(int64_t now_us)
 		load_believed();
 	pthread_mutex_unlock(&engine.mutex);
 	status = prepare();
-	if (status == LEASE_STATUS_OK && grants)
-		status = raise_marks();
-	if (status == LEASE_STATUS_OK && b.nnames > 0 && !b.believed)
-		status = read_batch();
+	if (status == LEASE_STATUS_OK && !b.believed)
+		status = read_batch(grants);
 	pthread_mutex_lock(&engine.mutex);
 
 	if (status == LEASE_STATUS_OK)
@@ -1853,7 +1985,8 @@ run_batch(int64_t now_us)
 		make_batch();
 		if (!b.needs_commit)
 			while (b.early.head != NULL)
-				defer(b.early.head, lease_now() + DEFER_US);
+				defer(b.early.head, b.early.head->retry_us > now_us ?
+					  b.early.head->retry_us : lease_now() + DEFER_US);
 		else
 			changed = write_batch();
 		pthread_mutex_unlock(&engine.mutex);

@@ -117,6 +117,22 @@ lease_cache_forget(lease_bytes name)
 	nrows--;
 }
 
+/* Forget all names and marks. */
+void
+lease_cache_forget_all(void)
+{
+	for (size_t i = 0; i < CACHE_SLOTS; i++)
+		while (slots[i] != NULL)
+		{
+			lease_cached *cached = slots[i];
+
+			slots[i] = cached->next;
+			free(cached);
+		}
+	nrows = 0;
+	lease_cache_forget_marks();
+}
+
 /* The mark of a name, if it is known. */
 bool
 lease_cache_mark(lease_bytes name, uint64_t *mark)

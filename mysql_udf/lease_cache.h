@@ -26,6 +26,7 @@ extern lease_cached *lease_cache_find(lease_bytes name);
 extern void lease_cache_put(lease_bytes name, const lease_row *row);
 extern void lease_cache_put_other(lease_bytes name);
 extern void lease_cache_forget(lease_bytes name);
+extern void lease_cache_forget_all(void);
 
 extern bool lease_cache_mark(lease_bytes name, uint64_t *mark);
 extern void lease_cache_set_mark(lease_bytes name, uint64_t mark);

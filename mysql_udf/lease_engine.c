@@ -317,7 +317,8 @@ wait_for_answer(lease_call *call)
 static void
 copy_bytes(lease_bytes *to, char *room, lease_bytes from)
 {
-	memcpy(room, from.data, from.length);
+	if (from.length > 0)
+		memcpy(room, from.data, from.length);
 	*to = (lease_bytes) {room, from.length};
 }
 

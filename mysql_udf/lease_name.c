@@ -278,7 +278,7 @@ lease_member_lose(lease_member *member, const lease_moment *moment)
 
 static void
 update_member(lease_member *member, const lease_holder *holder,
-			  const dlock_caller *caller, const lease_moment *moment)
+			  const lease_moment *moment)
 {
 	lease_row  *row = &member->row;
 
@@ -288,10 +288,17 @@ update_member(lease_member *member, const lease_holder *holder,
 		row->request_length = (uint8_t) holder->request.length;
 		memcpy(row->request, holder->request.data, holder->request.length);
 	}
-	/* a session of another server: it is this connection's from now on */
-	if (row->kind == LEASE_SESSION && row->writer != moment->writer)
-		row->connection_id = caller->connection_id;
 	member->deadline_us = holder->deadline_us;
+
+	/* of another run, and so of no session here: its time to live counts */
+	if (row->kind == LEASE_SESSION && row->writer != moment->writer)
+	{
+		row->ttl_us = member->deadline_us - moment->now_us;
+		row->expires_us = moment->wall_us + row->ttl_us;
+		row->writes++;
+		member->changed = true;
+		return;
+	}
 	stamp(member, moment);
 }
 
@@ -417,7 +424,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 					break;
 				case LEASE_UPDATED:
 					member = &name->members[position[h]];
-					update_member(member, &holders[h], caller, moment);
+					update_member(member, &holders[h], moment);
 					break;
 				case LEASE_ENDED:
 				case LEASE_EXPIRED:
@@ -464,6 +471,16 @@ is_slot_used(const lease_name *name, uint32_t slot, size_t but)
 	for (size_t i = 0; i < name->count; i++)
 		if (i != but && will_be_stored(&name->members[i]) &&
 			name->members[i].row.slot == slot)
+			return true;
+	return false;
+}
+
+/* Say whether the table has a row in a slot, as far as was read. */
+static bool
+is_slot_stored(const lease_name *name, uint32_t slot)
+{
+	for (size_t i = 0; i < name->count; i++)
+		if (name->members[i].stored && name->members[i].stored_slot == slot)
 			return true;
 	return false;
 }
@@ -529,7 +546,8 @@ has_changes(const lease_name *name)
 bool
 lease_name_write(lease_name *name, lease_table *table, bool believed)
 {
-	if (!has_changes(name))
+	/* what cannot be written is a release that was put off */
+	if (!has_changes(name) || name->anchor_locked || would_lose_anchor(name))
 		return name->mark_changed;
 	assign_slots(name);
 	for (size_t i = 0; i < name->count; i++)
@@ -547,8 +565,10 @@ lease_name_write(lease_name *name, lease_table *table, bool believed)
 		else if (moved && !is_slot_used(name, member->stored_slot, i))
 			lease_table_write(table, LEASE_WRITE_DELETE, name->name, &old);
 		if (!member->gone && member->changed)
-			lease_table_write(table, believed ? LEASE_WRITE_INSERT :
-							  LEASE_WRITE_PUT, name->name, &member->row);
+			lease_table_write(table,
+							  believed || !is_slot_stored(name, member->row.slot) ?
+							  LEASE_WRITE_INSERT : LEASE_WRITE_PUT,
+							  name->name, &member->row);
 		else if (!member->gone && member->row.slot == 0)
 			lease_table_write(table, LEASE_WRITE_TOUCH, name->name,
 							  &member->row);

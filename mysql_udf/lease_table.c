@@ -46,6 +46,11 @@
 #define ERROR_CONFLICT_AT_COMMIT		3101	/* Group Replication */
 #define ERROR_RECORD_CHANGED			1020	/* MariaDB */
 #define ERROR_NULL						1048	/* see advances */
+#define ERROR_INTERRUPTED				1317	/* KILL QUERY */
+
+/* Errors that mean that the connection is gone. */
+#define ERROR_SHUTDOWN					1053
+#define ERROR_KILLED					1927	/* MariaDB */
 #define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
 
 typedef struct text
@@ -70,7 +75,6 @@ struct lease_table
 	text		owns;			/* names of another, of rows of this run */
 	size_t		nowns;
 	text		touches;		/* conditions of an UPDATE */
-	text		marks;			/* rows of an INSERT */
 	text		advances;		/* cases of an UPDATE, which sets NULL and so
 								 * fails where a mark is another than was
 								 * believed */
@@ -226,9 +230,9 @@ failed(lease_table *table)
 
 	remember_error(table, "could not use the lock table");
 	table->marks_differ = number == ERROR_NULL;
-	if (number >= 2000 && number < 3000)
+	if ((number >= 2000 && number < 3000) || number == ERROR_SHUTDOWN ||
+		number == ERROR_KILLED)
 	{
-		/* the client library's own: the connection is of no use any more */
 		lease_table_disconnect(table);
 		return LEASE_STATUS_LOST;
 	}
@@ -241,6 +245,7 @@ failed(lease_table *table)
 		case ERROR_CONFLICT_AT_COMMIT:
 		case ERROR_RECORD_CHANGED:
 		case ERROR_NULL:
+		case ERROR_INTERRUPTED:
 		case ERROR_LOCKED:
 			return LEASE_STATUS_CONFLICT;
 		default:
@@ -291,6 +296,11 @@ lease_table_connect(lease_table *table)
 	static const char *const needed[] = {
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
 		"SET SESSION autocommit = 0",
+		"SET SESSION completion_type = 0",
+		"SET SESSION sql_select_limit = 18446744073709551615",
+		"SET SESSION sql_safe_updates = 0",
+		"SET SESSION unique_checks = 1",
+		"SET SESSION TRANSACTION READ WRITE",
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		/* somebody may have locked the table or a row; we try again */
 		"SET SESSION innodb_lock_wait_timeout = 1",
@@ -302,6 +312,9 @@ lease_table_connect(lease_table *table)
 		/* MySQL with Group Replication: the same */
 		"SET SESSION group_replication_consistency = 'BEFORE'",
 		"SET SESSION binlog_format = 'ROW'",
+		/* MariaDB, MySQL: a limit that is meant for others */
+		"SET SESSION max_statement_time = 0",
+		"SET SESSION max_execution_time = 0",
 	};
 	unsigned int timeout = IO_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
@@ -359,7 +372,6 @@ lease_table_rollback(lease_table *table)
 	text_clear(&table->owns);
 	table->nowns = 0;
 	text_clear(&table->touches);
-	text_clear(&table->marks);
 	text_clear(&table->advances);
 	text_clear(&table->advanced);
 }
@@ -621,15 +633,21 @@ visit(lease_table *table, lease_row_visitor visitor, void *context)
 	return table->connection != NULL ? LEASE_STATUS_OK : LEASE_STATUS_LOST;
 }
 
-/* Visit the rows of an owner, whoever took them. */
+/* Visit the rows of an owner, of the caller's account, in the order of names. */
 lease_status
 lease_table_visit_owner(lease_table *table, lease_bytes owner,
-						lease_row_visitor visitor, void *context)
+						const dlock_caller *caller, lease_row_visitor visitor,
+						void *context)
 {
 	text_clear(&table->query);
 	text_add(&table->query, "SELECT " ROW_COLUMNS
 			 " FROM dlock.lease_table WHERE owner = ");
 	text_add_bytes(&table->query, owner.data, owner.length);
+	text_add(&table->query, " AND account_user = ");
+	text_add_bytes(&table->query, caller->user, strlen(caller->user));
+	text_add(&table->query, " AND account_host = ");
+	text_add_bytes(&table->query, caller->host, strlen(caller->host));
+	text_add(&table->query, " ORDER BY name");
 	return visit(table, visitor, context);
 }
 
@@ -710,6 +728,36 @@ lease_table_visit_connections(lease_table *table,
 		return failed(table);
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		visit(number(columns[0]), context);
+	mysql_free_result(result);
+	lease_table_rollback(table);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Look whether the server may be written, and whether others may write the same
+ * table at the same time.
+ */
+lease_status
+lease_table_look(lease_table *table, bool *read_only, bool *clustered)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+
+	*read_only = *clustered = false;
+	table->in_transaction = true;
+	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
+					" Variable_name IN ('read_only', 'wsrep_on',"
+					" 'group_replication_group_name')") != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+		return failed(table);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		if (strcmp(columns[0], "read_only") == 0)
+			*read_only = strcmp(columns[1], "OFF") != 0 &&
+				strcmp(columns[1], "0") != 0;
+		else if (strcmp(columns[0], "wsrep_on") == 0)
+			*clustered |= strcmp(columns[1], "OFF") != 0;
+		else
+			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);
 	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
@@ -798,13 +846,6 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 			 row->acquired_us, row->expires_us);
 }
 
-void
-lease_table_write_mark(lease_table *table, uint32_t bucket, uint64_t mark)
-{
-	text_add(&table->marks, "%s(%" PRIu32 ",%" PRIu64 ")",
-			 table->marks.length > 0 ? "," : "", bucket, mark);
-}
-
 /* Set a mark that is believed to be "from": a conflict if it is not. */
 void
 lease_table_advance_mark(lease_table *table, uint32_t bucket, uint64_t from,
@@ -857,10 +898,6 @@ lease_table_commit(lease_table *table, bool *missed)
 	if (table->touches.length > 0)
 		text_add(query, "UPDATE dlock.lease_table SET guards = guards + 1"
 				 " WHERE %s;", table->touches.data);
-	if (table->marks.length > 0)
-		text_add(query, "INSERT INTO dlock.lease_mark (bucket, mark) VALUES %s"
-				 " ON DUPLICATE KEY UPDATE"
-				 " mark = GREATEST(mark, VALUES(mark));", table->marks.data);
 	if (table->advances.length > 0)
 		text_add(query, "UPDATE dlock.lease_mark SET mark = CASE%s END"
 				 " WHERE bucket IN (%s);", table->advances.data,

@@ -11,7 +11,7 @@
 #define DLOCK_LEASE_TABLE_H
 
 #include "lease.h"
-#include "mysql_compat.h"
+#include "lease_engine.h"
 
 /* How many marks there are; which counts for a name: lease_table_bucket(). */
 #define LEASE_BUCKETS		256
@@ -79,6 +79,8 @@ extern void lease_table_disconnect(lease_table *table);
 extern bool lease_table_is_connected(const lease_table *table);
 extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
+extern lease_status lease_table_look(lease_table *table, bool *read_only,
+									 bool *clustered);
 extern bool lease_table_marks_differ(const lease_table *table);
 extern char *lease_table_setting(lease_table *table, const char *name);
 
@@ -98,8 +100,6 @@ extern lease_status lease_table_read(lease_table *table,
 /* Collect what to write, then write it and commit. */
 extern void lease_table_write(lease_table *table, lease_write_kind kind,
 							  lease_bytes name, const lease_row *row);
-extern void lease_table_write_mark(lease_table *table, uint32_t bucket,
-								   uint64_t mark);
 extern void lease_table_advance_mark(lease_table *table, uint32_t bucket,
 									 uint64_t from, uint64_t mark);
 extern lease_status lease_table_commit(lease_table *table, bool *missed);
@@ -112,6 +112,7 @@ typedef void (*lease_row_visitor) (lease_bytes name, const lease_row *row,
 
 extern lease_status lease_table_visit_owner(lease_table *table,
 											lease_bytes owner,
+											const dlock_caller *caller,
 											lease_row_visitor visit,
 											void *context);
 extern lease_status lease_table_visit_due(lease_table *table, int64_t due_us,

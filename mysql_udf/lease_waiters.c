@@ -266,21 +266,57 @@ typedef struct obstacle
 	bool		in_queue;
 } obstacle;
 
+/* Who waits, by a hash of the owner; only while deadlocks are looked for. */
+static lease_call **parties = NULL;
+static size_t nparties = 0;
+
+static size_t
+hash_party(const char *owner, size_t length)
+{
+	uint64_t	h = 14695981039346656037u;
+
+	for (size_t i = 0; i < length; i++)
+		h = (h ^ (unsigned char) owner[i]) * 1099511628211u;
+	return (size_t) ((h ^ (h >> 32)) % nparties);
+}
+
 /* The waiter of an obstacle that is stuck, or NULL. */
 static lease_call *
 stuck_call(const obstacle *what)
 {
-	for (size_t i = 0; i < QUEUE_SLOTS; i++)
-		for (lease_queue *queue = queues[i]; queue != NULL;
-			 queue = queue->next)
-			for (int l = 0; l < 2; l++)
-				for (lease_call *c = l == 0 ? queue->line.head :
-					 queue->watchers.head; c != NULL; c = c->next)
-					if (c->stuck &&
-						same_party(what->owner, what->owner_length, what->user,
+	for (lease_call *c = parties[hash_party(what->owner, what->owner_length)];
+		 c != NULL; c = c->same)
+		if (c->stuck && same_party(what->owner, what->owner_length, what->user,
 								   what->host, c))
-						return c;
+			return c;
 	return NULL;
+}
+
+/* Begin with everybody stuck who has an owner. */
+static void
+assume_stuck(void)
+{
+	if (nparties < 2 * nwaiters)
+	{
+		nparties = 4 * nwaiters;
+		parties = realloc(parties, nparties * sizeof(*parties));
+		if (parties == NULL)
+			abort();
+	}
+	memset(parties, 0, nparties * sizeof(*parties));
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
+			for (int l = 0; l < 2; l++)
+				for (lease_call *c = l == 0 ? q->line.head : q->watchers.head;
+					 c != NULL; c = c->next)
+				{
+					size_t		h = hash_party(c->request.owner.data,
+											   c->request.owner.length);
+
+					c->stuck = c->request.owner.length > 0;
+					c->same = parties[h];
+					parties[h] = c;
+				}
 }
 
 /* Say whether a hold of a mode keeps out a request of another. */
@@ -293,10 +329,12 @@ conflicts(lease_mode held, lease_mode wanted)
 /*
  * Say whether a waiter can be served if only those who are not stuck go on, and
  * if not, what is in its way.  One that wants a permit needs one of the holders
- * to go on, all others need all.
+ * to go on, all others need all.  "ahead" is the first before it in its line
+ * that is stuck, or NULL.
  */
 static bool
-can_go_on(const lease_call *call, int64_t now_us, obstacle *what)
+can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
+		  obstacle *what)
 {
 	const lease_queue *queue = call->queue;
 	bool		permit = call->request.mode == LEASE_PERMIT && !call->watches;
@@ -313,6 +351,8 @@ can_go_on(const lease_call *call, int64_t now_us, obstacle *what)
 			continue;
 		if (permit && b->mode == LEASE_PERMIT)
 		{
+			if (any_permit)
+				continue;
 			if (stuck_call(&o) == NULL)
 				any_permit = true;
 			else if (!any_stuck)
@@ -324,9 +364,8 @@ can_go_on(const lease_call *call, int64_t now_us, obstacle *what)
 		}
 		if (!conflicts(b->mode, call->request.mode))
 			continue;
-		/* a holder that asks for all names re-enters its own */
-		if (call->watches && same_party(b->owner, b->owner_length, b->user,
-										b->host, call))
+		/* what it has itself it enters again, or gives back elsewhere */
+		if (same_party(b->owner, b->owner_length, b->user, b->host, call))
 			continue;
 		if (stuck_call(&o) != NULL)
 		{
@@ -339,18 +378,51 @@ can_go_on(const lease_call *call, int64_t now_us, obstacle *what)
 		*what = first;
 		return false;
 	}
-	for (const lease_call *c = queue->line.head; c != NULL && c != call;
-		 c = c->next)
+	if (ahead == NULL)
+		return true;
+	*what = (obstacle) {
+		ahead->request.owner.data, ahead->request.owner.length,
+		ahead->caller.user, ahead->caller.host, true
+	};
+	return false;
+}
+
+/* Strike out who can go on: true if there was anybody. */
+static bool
+strike_out(lease_queue *queue, int64_t now_us)
+{
+	const lease_call *ahead = NULL;
+	bool		any = false;
+	obstacle	what;
+
+	for (lease_call *c = queue->line.head; c != NULL; c = c->next)
 	{
-		if (!c->stuck)
-			continue;
-		*what = (obstacle) {
-			c->request.owner.data, c->request.owner.length,
-			c->caller.user, c->caller.host, true
-		};
-		return false;
+		if (c->stuck && can_go_on(c, ahead, now_us, &what))
+		{
+			c->stuck = false;
+			any = true;
+		}
+		if (c->stuck && ahead == NULL)
+			ahead = c;
 	}
-	return true;
+	for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
+		if (c->stuck && can_go_on(c, ahead, now_us, &what))
+		{
+			c->stuck = false;
+			any = true;
+		}
+	return any;
+}
+
+/* The first in a call's line that is stuck and before it, or NULL. */
+static const lease_call *
+first_ahead(const lease_call *call)
+{
+	const lease_call *c = call->queue->line.head;
+
+	while (c != NULL && c != call && !c->stuck)
+		c = c->next;
+	return c != call ? c : NULL;
 }
 
 /* An owner, if whoever is told may know it. */
@@ -382,27 +454,13 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 
 	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT)
 		return false;
-	for (size_t i = 0; i < QUEUE_SLOTS; i++)
-		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
-		{
-			for (lease_call *c = q->line.head; c != NULL; c = c->next)
-				c->stuck = true;
-			for (lease_call *c = q->watchers.head; c != NULL; c = c->next)
-				c->stuck = c->request.owner.length > 0;
-		}
+	assume_stuck();
 	while (changed)
 	{
 		changed = false;
 		for (size_t i = 0; i < QUEUE_SLOTS; i++)
 			for (lease_queue *q = queues[i]; q != NULL; q = q->next)
-				for (int l = 0; l < 2; l++)
-					for (lease_call *c = l == 0 ? q->line.head :
-						 q->watchers.head; c != NULL; c = c->next)
-						if (c->stuck && can_go_on(c, now_us, &what))
-						{
-							c->stuck = false;
-							changed = true;
-						}
+				changed |= strike_out(q, now_us);
 	}
 	if (!call->stuck)
 		return false;
@@ -417,7 +475,7 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 		};
 		size_t		length;
 
-		if (can_go_on(at, now_us, &what))
+		if (can_go_on(at, first_ahead(at), now_us, &what))
 			break;
 		if (step > 0)
 			strncat(message, "; ", size - strlen(message) - 1);

@@ -65,7 +65,14 @@ typedef struct lease_call
 	int64_t		waiting_since_us;	/* since 1970 */
 	uint64_t   *tokens;			/* DLOCK_CALL_WAIT: the holds it saw */
 	size_t		ntokens;
-	bool		stuck;			/* for the search for deadlocks */
+
+	/* for the search for deadlocks */
+	bool		stuck;
+	struct lease_call *same;	/* the next whose owner has the same hash */
+
+	/* DLOCK_CALL_ACQUIRE_ALL: what became of each name, as a lease_outcome */
+	uint8_t		outcomes[DLOCK_MAX_NAMES];
+	bool		keeps;			/* abandoned, and somebody else has its grant */
 } lease_call;
 
 typedef struct lease_calls
