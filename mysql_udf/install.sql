@@ -162,6 +162,7 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('lock_delay', '0', 'pause between the expiry of a lease, or the loss of its session, and its grant to another holder'),
 	('max_waiters', '1000', 'how many connections of one server can wait for leases at a time'),
 	('reap_interval', '1', 'how often expired leases are removed'),
+	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
 	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
 
 -- A row is a holder.  Names and the like are bytes.  This table comes last, for

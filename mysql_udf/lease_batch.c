@@ -1222,6 +1222,8 @@ note_ended(void)
 			if (!member->expired)
 				continue;
 			expired++;
+			if (!engine.settings.log_expired)
+				continue;
 			fprintf(stderr, "dlock: lease on \"%.*s\" expired while owner "
 					"\"%.*s\" held it; token %" PRIu64 ", account '%s'@'%s', "
 					"connection %" PRIu64 "\n",
@@ -1423,6 +1425,7 @@ read_settings(void)
 	double		interval = 1;
 	double		timeout = 5;
 	double		waiters = 1000;
+	double		log = 1;
 	double		value;
 
 	value = delay;
@@ -1437,6 +1440,9 @@ read_settings(void)
 	value = waiters;
 	if (read_setting("max_waiters", 0, 1000000, &value))
 		waiters = value;
+	value = log;
+	if (read_setting("log_expired", 0, 1, &value))
+		log = value;
 	if (!lease_table_is_connected(table))
 		return false;
 	pthread_mutex_lock(&engine.mutex);
@@ -1445,6 +1451,7 @@ read_settings(void)
 		.reap_interval_us = (int64_t) (interval * 1e6),
 		.lock_timeout_us = (int64_t) (timeout * 1e6),
 		.max_waiters = (size_t) waiters,
+		.log_expired = log != 0,
 	};
 	pthread_mutex_unlock(&engine.mutex);
 	return true;
@@ -1706,10 +1713,12 @@ look_at_server(void)
 static void
 look_after_sessions(int64_t now_us)
 {
-	sessions_us = now_us + SESSIONS_INTERVAL_US;
 	look_at_server();
 	look_for_connections();
 	lease_session_keep(now_us);
+
+	/* from now on: the server may have taken its time, and others wait */
+	sessions_us = lease_now() + SESSIONS_INTERVAL_US;
 }
 
 /* Look for what is over.  The mutex is held, and released meanwhile. */
@@ -1720,7 +1729,6 @@ look_for_dead(int64_t now_us)
 	engine.settings.lock_delay_us};
 	lease_status status;
 
-	reap_us = now_us + engine.settings.reap_interval_us;
 	pthread_mutex_unlock(&engine.mutex);
 	status = prepare();
 	if (status == LEASE_STATUS_OK)
@@ -1739,8 +1747,7 @@ look_for_dead(int64_t now_us)
 		}
 	}
 	pthread_mutex_lock(&engine.mutex);
-	if (reap_us > now_us + engine.settings.reap_interval_us)
-		reap_us = now_us + engine.settings.reap_interval_us;
+	reap_us = lease_now() + engine.settings.reap_interval_us;
 	if (list.count > 0)
 	{
 		lease_call *call;
@@ -2056,7 +2063,7 @@ lease_batch_main(void *arg)
 	pthread_mutex_lock(&engine.mutex);
 	engine.settings = (lease_settings) {
 		.reap_interval_us = 1000000, .lock_timeout_us = 5000000,
-		.max_waiters = 1000
+		.max_waiters = 1000, .log_expired = true
 	};
 	for (;;)
 	{

@@ -29,6 +29,7 @@ typedef struct lease_settings
 	int64_t		reap_interval_us;
 	int64_t		lock_timeout_us;
 	size_t		max_waiters;
+	bool		log_expired;
 } lease_settings;
 
 /* The engine; all under its mutex, unless said otherwise. */

@@ -87,7 +87,9 @@ PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 SET @dlock_statement = IF(@dlock_account IS NULL OR EXISTS (
 		SELECT * FROM information_schema.USER_PRIVILEGES
-		WHERE GRANTEE = @dlock_account AND PRIVILEGE_TYPE <> 'USAGE'
+		WHERE GRANTEE = @dlock_account
+			-- the second is from install.sql
+			AND PRIVILEGE_TYPE NOT IN ('USAGE', 'PROCESS')
 	) OR EXISTS (
 		SELECT * FROM information_schema.SCHEMA_PRIVILEGES
 		WHERE GRANTEE = @dlock_account
