@@ -271,6 +271,27 @@ function growth(    text, bytes) {
 		"at most 1.1 (not slower, within the noise)", text, median <= 1.1)
 }
 
+# Durable cycles on a server of MySQL's kind, with the goals for 1, 8 and 32.
+function cycles_on(workload, title, goal_of_1, goal_of_8, goal_of_32,    text) {
+	if (!present[workload])
+		return
+	body = body "\n" title ":\n\n"
+	pair(workload, "1 8 32", "dlock", "table", "dlock", "lock table")
+	text = ratio(workload, 1, "dlock", 1, "table", "rate")
+	goal_ratio(title ", against a lock table, 1 connection", goal_of_1, text)
+	text = ratio(workload, 8, "dlock", 8, "table", "rate")
+	goal_ratio("the same, 8 connections", goal_of_8, text)
+	text = ratio(workload, 32, "dlock", 32, "table", "rate")
+	goal_ratio("the same, 32 connections", goal_of_32, text)
+}
+
+function mysql_cycles() {
+	section("MySQL and MariaDB", "Cycles per second, one acquire and one release each, over 1,000 names of each\nconnection. The lock table has the name as its key, an owner and a deadline; a\ncycle is an INSERT and a DELETE, each a transaction. The servers as they come,\nwhich is durable, but for a buffer pool and a log of 512 MB.")
+	cycles_on("mariadb", "MariaDB, no binary log", 1.2, 1.3, 1.5)
+	cycles_on("mariadb_binlog", "MariaDB, `log_bin`, `sync_binlog = 1`", 1.2, 1.3, 1.5)
+	cycles_on("mysql", "MySQL, with its binary log", 1.3, 1.5, 2)
+}
+
 END {
 	if (present["durable"])
 		cycles_durable()
@@ -286,6 +307,8 @@ END {
 		wal()
 	if (present["growth"])
 		growth()
+	if (present["mariadb"] || present["mysql"])
+		mysql_cycles()
 
 	print "# What dlock costs\n"
 	print "Written by `make bench`, which measures all of it in one run. The systems of a"
@@ -300,7 +323,9 @@ END {
 	print "| system | " machine["system"] ", " machine["kernel"] " |"
 	print "| versions | dlock " machine["dlock"] \
 		(machine["PostgreSQL"] ? ", PostgreSQL " machine["PostgreSQL"] : "") \
-		(machine["Redis"] ? ", Redis " machine["Redis"] : "") " |"
+		(machine["Redis"] ? ", Redis " machine["Redis"] : "") \
+		(machine["mariadb"] ? ", MariaDB " machine["mariadb"] : "") \
+		(machine["mysql"] ? ", MySQL " machine["mysql"] : "") " |"
 	print "| date | " machine["date"] " |"
 
 	print "\n## Goals\n"
@@ -314,7 +339,7 @@ END {
 	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING token`, then `DELETE`, each a statement that commits by\n  itself; tokens from a sequence; autovacuum on. It starts each turn empty, and\n  is always found by its index."
 	print "- Each client has names of its own, so that every acquire must succeed. Every\n  answer was checked, and none was wrong:\n"
 	print "| workload | names acquired and released |\n|---|---|"
-	n = split("durable snapshot_durable snapshot fast handover many many_durable wal growth", order, " ")
+	n = split("durable snapshot_durable snapshot fast handover many many_durable wal growth mariadb mariadb_binlog mysql", order, " ")
 	for (i = 1; i <= n; i++)
 		if (checked[order[i]])
 			print "| " title_of(order[i]) " | " \
@@ -337,6 +362,12 @@ function title_of(workload) {
 		return "100 names at once, durable"
 	if (workload == "wal")
 		return "WAL"
+	if (workload == "mariadb")
+		return "MariaDB"
+	if (workload == "mariadb_binlog")
+		return "MariaDB, binary log"
+	if (workload == "mysql")
+		return "MySQL"
 	if (workload == "growth")
 		return "many live leases"
 	return workload
