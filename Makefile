@@ -39,10 +39,11 @@ endif
 # META.json is the one place that states the version.
 VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 
-.PHONY: help demo shell test bench mysql dist
+.PHONY: help demo demo-mysql shell test bench mysql dist
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
+	@echo 'make demo-mysql the same on MariaDB, or with KIND=mysql on MySQL'
 	@echo 'make shell      open psql on such a server'
 	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap'
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
@@ -51,10 +52,13 @@ help:
 	@echo 'make mysql      build mysql_udf/dlock.so for MySQL and MariaDB; see mysql_udf/install.sql'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
-	@echo 'The first four install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
+	@echo 'The first five install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
 
 demo:
 	@dev/server dev/demo
+
+demo-mysql:
+	@dev/demo-mysql $(or $(KIND),mariadb)
 
 shell:
 	@dev/server psql
