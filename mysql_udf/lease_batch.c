@@ -11,9 +11,9 @@
  *
  * - what changes nothing (a refusal, a look): as soon as it is known;
  * - a release: as soon as it is known, before it is written.  Should nobody
- *   else need a commit, it is put off for a moment, so that it may go into the
- *   same commit as the next acquire.  Until it has been written it comes first
- *   in each batch, so that all who come after it find the name free;
+ *   else need a commit, it is put off for a moment, so that several of them go
+ *   into one commit.  Until it has been written it comes first in each batch
+ *   that concerns its name, so that all who come after it find the name free;
  * - all else: when it has been committed.
  *
  * Waiters.  Whoever finds the name taken joins its queue (lease_waiters.c).
@@ -54,8 +54,9 @@
 #define BATCH_CALLS		128
 #define BATCH_NAMES		256
 
-/* How long an answered release may wait for company. */
-#define DEFER_US		2000
+/* How long an answered release may wait for company, and for how much. */
+#define DEFER_US		5000
+#define DEFER_MAX		64
 
 /* How often to look again at a row that a transaction has locked. */
 #define LOCKED_RETRY_US 20000
@@ -1004,15 +1005,35 @@ concerns(const lease_calls *list, lease_bytes name)
 }
 
 /*
- * Say whether a release that was put off has to be in the next batch.  One that
- * can be written has.  One whose row is locked only has when it is time to look
- * again, or somebody else wants the name: there may be many of them.
+ * Say whether releases that were put off are to be written now: because it is
+ * time for one of them, or there are many, or somebody waits for that.
  */
 static bool
-must_take(const lease_call *call, int64_t now_us)
+must_write(int64_t now_us)
 {
-	return call->unwritten ||
-		(call->retry_us <= now_us && b.nnames < BATCH_NAMES / 4) ||
+	if (engine.unwritten > DEFER_MAX)
+		return true;
+	for (const lease_call *call = engine.deferred.head; call != NULL;
+		 call = call->next)
+		if (call->unwritten && call->retry_us <= now_us)
+			return true;
+	for (const lease_call *call = engine.incoming.head; call != NULL;
+		 call = call->next)
+		if (call->internal == LEASE_INTERNAL_SETTLE)
+			return true;
+	return false;
+}
+
+/*
+ * Say whether a release that was put off has to be in the next batch: because
+ * such are to be written, or somebody wants its name.  One whose row is locked
+ * is looked at again when it is time, but not all of them at once.
+ */
+static bool
+must_take(const lease_call *call, bool write, int64_t now_us)
+{
+	return (call->unwritten ? write : call->retry_us <= now_us &&
+			b.nnames < BATCH_NAMES / 4) ||
 		concerns(&engine.incoming, call->names[0]) ||
 		concerns(&engine.stalled, call->names[0]) ||
 		lease_queue_find(call->names[0]) != NULL;
@@ -1026,6 +1047,7 @@ collect(int64_t now_us)
 	size_t		ndue;
 	int64_t		next_us;
 	size_t		most = BATCH_CALLS;
+	bool		write = must_write(now_us);
 	lease_call *next;
 
 	b.needs_commit = false;
@@ -1041,14 +1063,10 @@ collect(int64_t now_us)
 	{
 		next = call->next;
 
-		/*
-		 * All come before what was not answered yet, and those that are due
-		 * have to be written.
-		 */
-		if (!must_take(call, now_us))
+		/* they come before what was not answered yet */
+		if (!must_take(call, write, now_us))
 			continue;
-		if (call->retry_us <= now_us && call->unwritten)
-			b.needs_commit = true;
+		b.needs_commit |= write && call->unwritten;
 		if (!take(call))
 		{
 			b.needs_commit = true;
