@@ -45,7 +45,7 @@ help:
 	@echo 'make demo       play a narrated session on a throw-away server'
 	@echo 'make demo-mysql the same on MariaDB, or with KIND=mysql on MySQL'
 	@echo 'make shell      open psql on such a server'
-	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap'
+	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql'
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'

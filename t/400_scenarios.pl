@@ -1,0 +1,27 @@
+# The scenarios that every engine has to pass, on PostgreSQL.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use Engines;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Scenarios;
+use Test::More;
+
+# what is no scenario is an error, and not left out
+for my $text ("== x\nsessions a\na SELECT 1\n", "sessions a\n", "== x\n   row\n", "== x\nsessions a\na: SELECT 1 => 1\n   2\n",
+	"== x\nsessions a\na: SELECT 1\nset lock_delay 1\n", "== x\nonly oracle: it is not there\n", "== x\nonly postgres:\n", "== x\nsessions a\n", '')
+{
+	ok(!eval { Scenarios::read_file(\$text) }, $text =~ s/\n/ \/ /gr);
+}
+
+my $engine = Engines::start('postgres');
+Scenarios::test($engine, glob("$FindBin::RealBin/scenarios/selftest/*.scn"));
+my $numbers = Scenarios::test($engine, glob("$FindBin::RealBin/scenarios/*.scn"));
+# 21, a failover, is each engine's own: 140_sync_standby.pl
+is(join(' ', grep { !$numbers->{$_} } 1 .. 24), '21', 'no scenario of the list is missing');
+$engine->stop;
+done_testing();

@@ -1,0 +1,596 @@
+# Engines.pm: what differs between the engines that the scenarios run on; see
+# Scenarios.pm.  An engine starts a server of its own and stops it in the end.
+
+package Engines;
+
+use strict;
+use warnings;
+
+use Scenarios;
+
+my %classes = (postgres => 'Engines::Postgres', mariadb => 'Engines::MySQL', mysql => 'Engines::MySQL');
+
+sub is_kind
+{
+	my ($kind) = @_;
+	return exists $classes{$kind};
+}
+
+sub start
+{
+	my ($kind) = @_;
+	my $self = bless { kind => $kind }, $classes{$kind};
+	$self->start_server;
+	return $self;
+}
+
+package Engines::Any;
+
+use strict;
+use warnings;
+
+sub kind
+{
+	my ($self) = @_;
+	return $self->{kind};
+}
+
+# A session: of an administrator if it is called so, else of the role, or
+# account, "tester" or another.
+sub client
+{
+	my ($self, $name, $role) = @_;
+	return Scenarios::Client->new($self, $name, $role // ($name eq 'admin' ? undef : 'tester'));
+}
+
+# The runner's own, which is an administrator's.
+sub control
+{
+	my ($self) = @_;
+	return $self->{control} //= Scenarios::Client->new($self, 'control');
+}
+
+sub end_control
+{
+	my ($self) = @_;
+	$self->{control}->kill if $self->{control};
+	delete $self->{control};
+	return;
+}
+
+# Expand what is written the same for all engines:
+#
+#   LIST('a', 'b')       a list of names; LIST_OF(3): LIST('n1', 'n2', 'n3')
+#   GUARD('n', 'o', 1)   a statement that guards
+#   HOLDERS('n')         a table: what dlock_holders() answers
+#   LIVE                 a condition on dlock.locks: not over
+#   SECONDS_LEFT         of a row of dlock.locks, to the deadline
+#   BEGIN REPEATABLE READ, BEGIN READ ONLY
+sub translate
+{
+	my ($self, $sql) = @_;
+	$sql =~ s/\bLIST_OF\((\d+)\)/'LIST(' . join(', ', map { "'n$_'" } 1 .. $1) . ')'/ge;
+	return $self->translate_macros($sql);
+}
+
+# The connections that wait, by name and position.
+sub waiting
+{
+	my ($self) = @_;
+	my $answer = $self->control->query($self->waiters);
+	die $answer->{message} if defined $answer->{error};
+	return map { $_->[0] }
+	  sort { $a->[1] cmp $b->[1] || $a->[2] <=> $b->[2] }
+	  # those without a position come last
+	  map { $_->[2] = 'inf' if $_->[2] eq 'NULL'; $_ }
+	  @{ $answer->{rows} };
+}
+
+sub is_waiting
+{
+	my ($self, $session) = @_;
+	return scalar grep { $_ eq $session->{id} } $self->waiting;
+}
+
+# Before a scenario: see to it that the server has just these settings besides
+# those that all have.
+sub settings
+{
+	my ($self, $settings) = @_;
+	my $text = Scenarios::settings_text($settings);
+	return if $text eq ($self->{settings} // '');
+	$self->set(%$settings);
+	$self->{settings} = $text;
+	return;
+}
+
+# After a scenario: end its sessions, and all leases.
+sub clean_up
+{
+	my ($self, @sessions) = @_;
+	my $control = $self->control;
+	my $left;
+
+	for my $session (@sessions)
+	{
+		if ($session->is_busy && !$session->is_answered)
+		{
+			# a client that is gone would be noticed only after a while
+			$self->kill_connection($session);
+			$session->kill;
+		}
+		$session->quit;
+	}
+
+	# their transactions are over when nobody is connected any more
+	Scenarios::Run::until(sub { ($left = $self->connections) == 0 && !$self->waiting })
+	  or die "$left connections are left\n";
+	$control->value("DROP TABLE $_->[0]") for @{ $control->query($self->tables)->{rows} };
+	Scenarios::Run::until(sub {
+		$control = $self->control;
+		# a hold that is over is nobody's to evict: its row goes when the name is taken
+		for my $sql ('dlock_force_release(name)', q{dlock_acquire(name, '-', 1)})
+		{
+			$control->query("SELECT $sql FROM (SELECT DISTINCT name FROM dlock.locks) l");
+		}
+		$control->query(q{SELECT dlock_release_all('-')});
+		return ($left = $control->value('SELECT count(*) FROM dlock.locks')) == 0;
+	}) or die "$left leases are left\n";
+	return;
+}
+
+# After that has failed.
+sub recover
+{
+	my ($self) = @_;
+	eval { $self->end_control; $self->restart; 1 } or Test::More::BAIL_OUT("the server is lost: $@");
+	return;
+}
+
+package Engines::Postgres;
+
+use strict;
+use warnings;
+our @ISA = ('Engines::Any');
+
+use Time::HiRes qw(usleep);
+
+sub start_server
+{
+	my ($self) = @_;
+	my $node = $self->{node} = PostgreSQL::Test::Cluster->new('scenarios');
+	# tokens_left() writes into pages
+	$node->init(extra => $node->pg_version >= 18 ? ['--no-data-checksums'] : []);
+	$node->append_conf('postgresql.conf', q{
+shared_preload_libraries = 'dlock'
+dlock.log_expired = off
+dlock.reap_interval = '1h'
+});
+	$node->start;
+	$node->safe_psql('postgres', q{
+		CREATE EXTENSION dlock;
+		CREATE ROLE tester LOGIN;
+		CREATE ROLE other LOGIN;
+		ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC});
+	return;
+}
+
+sub stop
+{
+	my ($self) = @_;
+	$self->end_control;
+	$self->{node}->stop;
+	return;
+}
+
+sub client_command
+{
+	my ($self, $name, $role) = @_;
+	my $connection = $self->{node}->connstr('postgres') . " application_name=$name";
+	$connection .= " user=$role" if defined $role;
+	return [
+		'psql', '-XAtq', '-F', "\t", '-P', 'null=NULL', '-v', 'VERBOSITY=verbose',
+		'-d', $connection, '-f', '-' ];
+}
+
+sub connection_id { return 'SELECT pg_backend_pid()' }
+
+sub echo { return "\\echo $_[1]" }
+
+# psql ends with the connection.
+sub is_gone { return 0 }
+
+sub error
+{
+	my ($self, $text) = @_;
+	return $text =~ /(?:ERROR|FATAL):  (\w{5}): (.*)/s;
+}
+
+sub is_error
+{
+	my ($self, $wanted, $is) = @_;
+	return $is eq $wanted;
+}
+
+sub boolean { return $_[1] ? 't' : 'f' }
+
+sub list
+{
+	my ($self, $value) = @_;
+	return ('') unless $value =~ /^\{(.*)\}$/;
+	return split /,/, $1;
+}
+
+sub translate_macros
+{
+	my ($self, $sql) = @_;
+	$sql =~ s/\bLIST\(\)/'{}'::text[]/g;
+	$sql =~ s/\bLIST\(((?:[^()]|\([^()]*\))*)\)/ARRAY[$1]/g;
+	$sql =~ s/\bGUARD\(/SELECT dlock_guard(/g;
+	$sql =~ s/\bHOLDERS\(/dlock_holders(/g;
+	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > clock_timestamp())/g;
+	$sql =~ s/\bSECONDS_LEFT\b/extract(epoch FROM expires_at - clock_timestamp())/g;
+	$sql =~ s/\bBEGIN REPEATABLE READ\b/BEGIN ISOLATION LEVEL REPEATABLE READ/g;
+	return $sql;
+}
+
+sub tables { return q{SELECT tablename FROM pg_tables WHERE schemaname = 'public'} }
+
+sub waiters { return 'SELECT pid, name, "position" FROM dlock.waiters' }
+
+sub connections
+{
+	my ($self) = @_;
+	return $self->control->value(q{SELECT count(*) FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()});
+}
+
+sub kill_connection
+{
+	my ($self, $session) = @_;
+	$self->control->value("SELECT pg_terminate_backend($session->{id})");
+	return;
+}
+
+sub cancel
+{
+	my ($self, $session) = @_;
+	$self->control->value("SELECT pg_cancel_backend($session->{id})");
+	return;
+}
+
+sub set_timeout
+{
+	my ($self, $session, $seconds) = @_;
+	$session->value("SET statement_timeout = '$seconds s'");
+	return;
+}
+
+sub set
+{
+	my ($self, %settings) = @_;
+	my $control = $self->control;
+	$control->value('ALTER SYSTEM RESET ALL');
+	for my $name (keys %settings)
+	{
+		my $unit = $name eq 'max_waiters' ? '' : 's';
+		$control->value("ALTER SYSTEM SET dlock.$name = '$settings{$name}$unit'");
+	}
+	# some settings need it, and nobody has to be asked whether he knows the others
+	$self->restart;
+	return;
+}
+
+sub restart
+{
+	my ($self) = @_;
+	$self->end_control;
+	$self->{node}->restart('fast');
+	return;
+}
+
+# Kill the server and all its processes, and start it again.
+sub crash
+{
+	my ($self) = @_;
+	my $node = $self->{node};
+	my @pids = map { $_->[0] } @{ $self->control->query('SELECT pid FROM pg_stat_activity')->{rows} };
+	push @pids, PostgreSQL::Test::Utils::slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	$node->kill9;
+	kill 'KILL', @pids;
+	$self->end_control;
+	# until the last one is gone, and reaped, a new server refuses to start
+	Scenarios::Run::until(sub { !kill 0, @pids }) or die "processes outlive kill -9\n";
+	$node->start;
+	return;
+}
+
+# Write the mark into every bucket's page; 280_token_end.pl says where.
+sub tokens_left
+{
+	my ($self, $count) = @_;
+	my $node = $self->{node};
+	my $path = $node->data_dir . '/' . $self->control->value(q{SELECT pg_relation_filepath('dlock.lease_table')});
+	my $size = 8192;
+
+	$self->end_control;
+	$node->stop;
+	open(my $file, '+<:raw', $path) or die "could not open $path: $!";
+	for (my $page = 0; $page < -s $path; $page += $size)
+	{
+		seek($file, $page + $size - 3, 0) && read($file, my $kind, 1) or die "could not read $path: $!";
+		next if ord($kind) != 3;
+		seek($file, $page + $size - 24, 0) && print $file pack('Q', 2**53 - 1 - $count)
+		  or die "could not write $path: $!";
+	}
+	close($file) or die "could not write $path: $!";
+	$node->start;
+	return;
+}
+
+package Engines::MySQL;
+
+# MariaDB and MySQL.
+
+use strict;
+use warnings;
+our @ISA = ('Engines::Any');
+
+use File::Copy qw(copy);
+use File::Temp qw(tempdir);
+
+# Numbers and SQLSTATEs of errors.  MariaDB has the SQLSTATE follow from the
+# number.
+my %errors = (
+	'22004' => qr/^1138 22004$/,
+	'22007' => qr/^1292 22007$/,
+	'22023' => qr/^3037 22023$/,
+	'25006' => qr/^1792 25006$/,
+	'25P01' => { mysql => qr/^1105 25P01$/, mariadb => qr/^1105 HY000$/ },
+	'40P01' => { mysql => qr/^3058 40P01$/, mariadb => qr/^3058 HY000$/ },
+	# and 1142, if it is the server that says it of a table
+	'42501' => { mysql => qr/^(1227 42501|1142 42000)$/, mariadb => qr/^(1227|1142) 42000$/ },
+	# the server says it; it has no error of its own for that
+	'42883' => qr/^1123 HY000$/,
+	'53400' => { mysql => qr/^1637 53400$/, mariadb => qr/^1637 HY000$/ },
+	'55000' => { mysql => qr/^1644 55000$/, mariadb => qr/^1644 HY000$/ },
+	# cancelled by somebody, or by a timeout
+	'57014' => { mysql => qr/^(1317 70100|3024 HY000)$/, mariadb => qr/^(1317|1969) 70100$/ },
+	'2200H' => { mysql => qr/^1105 2200H$/, mariadb => qr/^1105 HY000$/ });
+
+# Stop what a test that has died has left, and keep the logs.
+my @started;
+
+END
+{
+	my $status = $?;
+	for my $self (grep { $_->{owner} == $$ } @started)
+	{
+		$self->stop;
+		copy("$self->{dir}/log.err", "$ENV{TESTLOGDIR}/$self->{kind}-$$.log") if $ENV{TESTLOGDIR};
+	}
+	$? = $status;
+}
+
+sub start_server
+{
+	my ($self) = @_;
+	# a socket's name may be 107 bytes long
+	$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+	$self->{owner} = $$;
+	push @started, $self;
+	$self->boot;
+	my @install = ('install', '-m', '755', 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so");
+	system(@install) == 0 or die "could not install the library\n";
+	$self->control->value(q{
+		CREATE DATABASE scenarios;
+		CREATE USER tester@localhost, other@localhost;
+		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
+	$self->feed('mysql_udf/install.sql');
+	$self->control->value(q{
+		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
+		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
+		GRANT SELECT ON dlock.waiters TO tester@localhost, other@localhost;
+		GRANT SELECT ON dlock.stats TO tester@localhost, other@localhost});
+	$self->write_settings;
+	$self->end_control;
+	$self->{ready} = 1;
+	return;
+}
+
+sub boot
+{
+	my ($self) = @_;
+	system('dev/mysql-server', $self->{kind}, $self->{dir}) == 0 or die "could not start $self->{kind}\n";
+	return;
+}
+
+sub halt
+{
+	my ($self) = @_;
+	my $pid = $self->pid;
+	system('dev/mysql-server', 'stop', $self->{dir}) == 0 or die "could not stop $self->{kind}\n";
+	await_end($pid);
+	return;
+}
+
+# The server's process id, or undef if it does not run.
+sub pid
+{
+	my ($self) = @_;
+	open(my $file, '<', "$self->{dir}/pid") or return;
+	return <$file> =~ /(\d+)/ ? $1 : undef;
+}
+
+# Until a process has ended: it says so before, and has its files to the end of
+# its last thread.
+sub await_end
+{
+	my ($pid) = @_;
+	Scenarios::Run::until(sub { !defined $pid || !kill 0, $pid })
+	  or die "the server outlives its end\n";
+	return;
+}
+
+# Feed a script to the server as its administrator.
+sub feed
+{
+	my ($self, $file) = @_;
+	my $command = "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
+	system($command) == 0 or die "could not run $file\n";
+	return;
+}
+
+sub stop
+{
+	my ($self) = @_;
+	$self->end_control;
+	$self->halt;
+	return;
+}
+
+sub client_command
+{
+	my ($self, $name, $role) = @_;
+	my $user = $role // 'root';
+	my @database = $self->{ready} ? ('scenarios') : ();
+	return [
+		"$self->{dir}/mysql", "--defaults-file=$self->{dir}/client.cnf", "--user=$user",
+		'--default-character-set=utf8mb4', '--batch', '--skip-column-names', '--unbuffered',
+		'--force', '--skip-reconnect', @database ];
+}
+
+sub connection_id { return 'SELECT connection_id()' }
+
+sub echo { return "SELECT '$_[1]';" }
+
+sub is_gone
+{
+	my ($self, $text) = @_;
+	return $text =~ /^ERROR (2006|2013|4031) /m;
+}
+
+sub error
+{
+	my ($self, $text) = @_;
+	return unless $text =~ /^ERROR (\d+) \((\w{5})\)(?: at line \d+)?: (.*)/ms;
+	return ("$1 $2", $3);
+}
+
+sub is_error
+{
+	my ($self, $wanted, $is) = @_;
+	my $regex = $errors{$wanted} // die "Engines.pm does not say what error $wanted is\n";
+	$regex = $regex->{ $self->{kind} } if ref $regex eq 'HASH';
+	return $is =~ $regex;
+}
+
+sub boolean { return $_[1] ? '1' : '0' }
+
+sub list
+{
+	my ($self, $value) = @_;
+	return ('') unless $value =~ /^\[(.*)\]$/;
+	return split /,\s*/, $1;
+}
+
+sub translate_macros
+{
+	my ($self, $sql) = @_;
+	$sql =~ s/\bLIST\(/JSON_ARRAY(/g;
+	$sql =~ s/\bGUARD\(/CALL dlock.guard(/g;
+	$sql =~ s/\bHOLDERS\(([^()]*)\)/JSON_TABLE(dlock_holders($1), '\$[*]' COLUMNS (
+		name VARCHAR(255) PATH '\$.name', owner VARCHAR(255) PATH '\$.owner',
+		mode VARCHAR(9) PATH '\$.mode', version INT PATH '\$.version', token BIGINT PATH '\$.token',
+		acquired_at DATETIME(6) PATH '\$.acquired_at', expires_at DATETIME(6) PATH '\$.expires_at')) AS h/g;
+	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > sysdate(6))/g;
+	$sql =~ s/\bSECONDS_LEFT\b/timestampdiff(MICROSECOND, sysdate(6), expires_at) \/ 1000000/g;
+	$sql =~ s/\bBEGIN REPEATABLE READ\b/SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN/g;
+	$sql =~ s/\bBEGIN READ ONLY\b/START TRANSACTION READ ONLY/g;
+	return $sql;
+}
+
+sub tables { return q{SELECT table_name FROM information_schema.tables WHERE table_schema = 'scenarios'} }
+
+sub waiters { return 'SELECT connection_id, name, position FROM dlock.waiters' }
+
+# Of the scenarios' accounts: the library has connections too.
+sub connections
+{
+	my ($self) = @_;
+	return $self->control->value(q{SELECT count(*) FROM information_schema.processlist
+		WHERE user IN ('tester', 'other', 'root') AND id <> connection_id()});
+}
+
+sub kill_connection
+{
+	my ($self, $session) = @_;
+	$self->control->value("KILL CONNECTION $session->{id}");
+	return;
+}
+
+sub cancel
+{
+	my ($self, $session) = @_;
+	$self->control->value("KILL QUERY $session->{id}");
+	return;
+}
+
+sub set_timeout
+{
+	my ($self, $session, $seconds) = @_;
+	$session->value($self->{kind} eq 'mariadb'
+		? "SET max_statement_time = $seconds"
+		: 'SET max_execution_time = ' . 1000 * $seconds);
+	return;
+}
+
+sub write_settings
+{
+	my ($self, %settings) = @_;
+	my %all = (lock_delay => 0, reap_interval => 3600, max_waiters => 1000, %settings);
+	$self->control->value("UPDATE dlock.settings SET value = '$all{$_}' WHERE name = '$_'") for keys %all;
+	return;
+}
+
+# The library reads them when it is first used.  A crash is quicker than a
+# restart.
+sub set
+{
+	my ($self, %settings) = @_;
+	$self->write_settings(%settings);
+	$self->crash;
+	return;
+}
+
+sub restart
+{
+	my ($self) = @_;
+	$self->end_control;
+	$self->halt;
+	$self->boot;
+	return;
+}
+
+sub crash
+{
+	my ($self) = @_;
+	my $pid = $self->pid;
+	kill 'KILL', $pid;
+	$self->end_control;
+	await_end($pid);
+	$self->boot;
+	return;
+}
+
+# Raise the marks of all names.  After a start they are raised by far more, at
+# the first grant: not before that.
+sub tokens_left
+{
+	my ($self, $count) = @_;
+	$self->control->value(q{SELECT dlock_acquire('-', '-', 1)});
+	$self->control->value('UPDATE dlock.lease_mark SET mark = ' . (2**53 - 1 - $count) . ' WHERE bucket < 65535');
+	return;
+}
+
+1;

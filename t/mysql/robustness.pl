@@ -1,0 +1,155 @@
+# What can go wrong around the library: each is a clear error within bounded
+# time, or goes unnoticed, and the next call works.  The kind of server is the
+# argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $admin = $engine->control;
+
+sub sql { return $admin->value($_[0]) }
+
+# What a statement answers: its first value, or its error.
+sub answer_of
+{
+	my ($answer) = @_;
+	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
+	return $answer->{rows}[0][0];
+}
+
+sub attempt { return answer_of($admin->query($_[0])) }
+
+# The statement is answered with a token.
+sub works
+{
+	my ($what) = @_;
+	like(attempt(q{SELECT dlock_acquire('next', 'a', 30)}), qr/^\d+$/, "$what: the next call works");
+	is(attempt(q{SELECT dlock_release('next', 'a')}), 1, "$what: and the one after it");
+	return;
+}
+
+sub session
+{
+	my ($name, $role) = @_;
+	return Scenarios::Client->new($engine, $name, $role);
+}
+
+# The first calls of all come at the same moment.
+my @first = map { session("first$_", 'tester') } 1 .. 8;
+$_->send("SELECT dlock_acquire('one', '$_->{name}', 30, 20)") for @first;
+my $served = 0;
+while (my @answered = grep { $_->is_busy && $_->is_answered } @first or $served < @first)
+{
+	for my $session (@answered)
+	{
+		like(answer_of($session->answer), qr/^\d+$/, 'one of eight first calls');
+		is(answer_of($session->query("SELECT dlock_release('one', '$session->{name}')")), 1, 'gives back');
+		$served++;
+	}
+}
+
+# The loopback connection is killed.
+sub loopback
+{
+	return sql(q{SELECT coalesce(max(id), 0) FROM information_schema.processlist
+		WHERE id NOT IN (SELECT id FROM information_schema.processlist
+			WHERE user IN ('root', 'tester', 'other', 'system user', 'event_scheduler'))});
+}
+sql(q{SELECT dlock_acquire('kept', 'a', 600)});
+my $id = loopback();
+cmp_ok($id, '>', 0, 'the library has a connection');
+sql("KILL $id");
+works('after its connection was killed');
+is(sql(q{SELECT dlock_owner('kept')}), 'a', 'what was held is held');
+isnt(loopback(), $id, 'it has another one');
+
+# Nothing can be written.
+sql('SET GLOBAL read_only = 1');
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^1792 25006: .*read.only/, 'read only: an error');
+is(attempt(q{SELECT dlock_owner('kept')}), 'a', 'read only: one can look');
+is(attempt(q{SELECT dlock_is_free('n')}), 1, 'read only: at a free name too');
+sql('SET GLOBAL read_only = 0');
+works('writable again');
+
+# The table is locked by somebody.
+my $other = session('other');
+$other->query('FLUSH TABLES WITH READ LOCK');
+my $answer = $admin->query(q{SELECT dlock_acquire('n', 'a', 30)});
+like(answer_of($answer), qr/^\d+ \w+: could not use the lock table: /, 'FLUSH TABLES WITH READ LOCK: an error');
+cmp_ok($answer->{seconds}, '<', 20, 'within bounded time');
+$other->query('UNLOCK TABLES');
+works('unlocked');
+$other->query('LOCK TABLES dlock.lease_table WRITE');
+$admin->send(q{SELECT dlock_acquire('n', 'a', 30, -1)});
+$other->query('UNLOCK TABLES');
+like(answer_of($admin->answer), qr/^\d+$/, 'LOCK TABLES: whoever waits without limit, waits for that too');
+is(attempt(q{SELECT dlock_release('n', 'a')}), 1, 'and gives back');
+
+# A row that the caller itself has locked.
+sql(q{SELECT dlock_acquire('own', 'a', 600)});
+sql('BEGIN');
+sql(q{SELECT name FROM dlock.lease_table WHERE name = 'own' AND slot = 0 FOR UPDATE});
+like(attempt(q{SELECT dlock_renew('own', 'a', 60)}),
+	qr/^1644 \w+: could not change the lease on "own": a transaction has locked it/,
+	'a row that the caller has locked cannot be renewed');
+is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'nor be had by others');
+is(attempt(q{SELECT dlock_release('own', 'a')}), 1, 'but released');
+is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'and is nobody else\'s while it is locked');
+works('with a locked row');
+sql('ROLLBACK');
+like(attempt(q{SELECT dlock_acquire('own', 'b', 60, 10)}), qr/^\d+$/, 'then it is');
+
+# The table is not there, or not ours.
+sql('RENAME TABLE dlock.lease_table TO dlock.elsewhere');
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/could not use the lock table: .*lease_table.*exist/, 'no table: an error');
+like(attempt(q{SELECT dlock_owner('kept')}), qr/could not use the lock table/, 'no table: for those who look too');
+sql('RENAME TABLE dlock.elsewhere TO dlock.lease_table');
+works('the table is back');
+is(sql(q{SELECT dlock_owner('kept')}), 'a', 'with what was held');
+sql('ALTER TABLE dlock.lease_table RENAME COLUMN request TO wish');
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/could not use the lock table: .*request/, 'another table: an error');
+sql('ALTER TABLE dlock.lease_table RENAME COLUMN wish TO request');
+works('the table is as it was');
+sql('CREATE TABLE dlock.marks AS SELECT * FROM dlock.lease_mark');
+sql('DELETE FROM dlock.lease_mark');
+like(attempt(q{SELECT dlock_acquire('unmarked', 'a', 30)}), qr/could not use the lock table|lacks rows/, 'no marks: no tokens');
+sql('INSERT INTO dlock.lease_mark SELECT * FROM dlock.marks');
+sql('DROP TABLE dlock.marks');
+works('marks are back');
+
+# EXPLAIN takes nothing, and neither does a condition that is never reached.
+$admin->query(q{EXPLAIN SELECT dlock_acquire('e', 'a', 30)});
+$admin->query(q{PREPARE s FROM 'SELECT dlock_acquire(''e'', ''a'', 30)'});
+$admin->query(q{SELECT 1 WHERE false AND dlock_acquire('e', 'a', 30) > 0});
+is(sql(q{SELECT dlock_is_free('e')}), 1, 'EXPLAIN takes nothing');
+
+# There is no connection left for the library.
+my $limit = sql('SELECT @@max_connections');
+sql('SET GLOBAL max_connections = 10');
+my @many;
+push @many, eval { session("many$_", 'tester') } // () for 1 .. 12;
+sql('KILL ' . loopback());
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^\d+( \w+: could not connect)?/, 'too many connections: an error, or an administrator\'s place');
+$_->quit for @many;
+sql("SET GLOBAL max_connections = $limit");
+works('there is room again');
+
+# Dropped and created again while somebody waits.
+sql(q{SELECT dlock_acquire('wanted', 'a', 600)});
+$other->send(q{SELECT dlock_acquire('wanted', 'b', 600, 30)});
+Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 });
+$engine->feed($_) for 'mysql_udf/uninstall.sql', 'mysql_udf/install.sql';
+like(answer_of($other->answer), qr/could not use the lock table/, 'uninstalled: whoever waits is told');
+works('reinstalled');
+like(attempt(q{SELECT dlock_acquire_session('s', 'a', 30)}), qr/^\d+$/, 'session leases work');
+$other->quit;
+$engine->stop;
+done_testing();
