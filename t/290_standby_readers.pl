@@ -53,7 +53,10 @@ SELECT dlock_is_free('hot');
 SELECT count(*) FROM dlock_holders('hot');
 }, 3, 300);
 ok($writer->finish, 'the primary is done');
-$primary->safe_psql('postgres', q{SELECT pg_logical_emit_message(true, '', '')});
+# what is not flushed is neither sent nor waited for
+$primary->safe_psql('postgres', q{
+	SET synchronous_commit = on;
+	SELECT pg_logical_emit_message(true, '', '')});
 $primary->wait_for_catchup($standby, 'replay');
 pass('the standby has caught up');
 ok($readers->finish, 'and so are its readers');
