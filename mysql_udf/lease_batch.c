@@ -437,6 +437,23 @@ attend(lease_name *name, bool changed)
 }
 
 /*
+ * After an answered call has changed a name: others that were answered may be
+ * yet to come in this batch, and its waiters must not be served before them.
+ */
+static void
+attend_later(const lease_name *name)
+{
+	lease_queue *queue = lease_queue_find(name->name);
+
+	if (queue == NULL)
+		return;
+	for (lease_call *call = queue->watchers.head; call != NULL;
+		 call = call->next)
+		call->retry_us = 0;
+	queue->due_us = 0;
+}
+
+/*
  * Let a call wait for a name; "retry_us" is when time alone may change
  * something.
  */
@@ -553,6 +570,7 @@ make_release(lease_call *call, lease_name *name)
 {
 	lease_name_answer answer;
 	lease_member *member = lease_name_find(name, call->request.token);
+	bool		was_answered = call->answered;
 
 	if (call->may_be_written &&
 		(member == NULL || member->row.writes > call->seen_writes))
@@ -617,7 +635,10 @@ make_release(lease_call *call, lease_name *name)
 		lease_calls_remove(call);
 		lease_calls_append(&b.early, call);
 	}
-	attend(name, true);
+	if (was_answered)
+		attend_later(name);
+	else
+		attend(name, true);
 }
 
 /* A renewal or an eviction. */
@@ -683,7 +704,7 @@ make_session_change(lease_call *call, lease_name *name)
 		lease_calls_remove(call);
 		lease_calls_append(&b.early, call);
 		b.needs_commit = true;
-		attend(name, true);
+		attend_later(name);
 	}
 }
 
@@ -901,7 +922,7 @@ make_reap(lease_call *call)
 		{
 			b.reaped += answer.expired;
 			b.needs_commit = true;
-			attend(name, true);
+			attend_later(name);
 		}
 	}
 	answer_now(call);

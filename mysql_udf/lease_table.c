@@ -65,6 +65,7 @@ struct lease_table
 	uint64_t	writer;
 	MYSQL	   *connection;
 	bool		in_transaction;
+	bool		in_galera;		/* the server is a node of a Galera cluster */
 	bool		marks_differ;	/* why the last commit was a conflict */
 	char		sqlstate[6];
 	char		error[512];
@@ -319,6 +320,8 @@ lease_table_connect(lease_table *table)
 	unsigned int timeout = IO_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
+	bool		read_only;
+	bool		clustered;
 
 	lease_table_disconnect(table);
 	table->connection = mysql_init(NULL);
@@ -356,7 +359,7 @@ lease_table_connect(lease_table *table)
 			while (mysql_next_result(table->connection) == 0)
 				;
 	table->in_transaction = false;
-	return LEASE_STATUS_OK;
+	return lease_table_look(table, &read_only, &clustered);
 }
 
 void
@@ -751,6 +754,7 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 	MYSQL_ROW	columns;
 
 	*read_only = *clustered = false;
+	table->in_galera = false;
 	table->in_transaction = true;
 	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
 					" Variable_name IN ('read_only', 'wsrep_on',"
@@ -762,7 +766,7 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 			*read_only = strcmp(columns[1], "OFF") != 0 &&
 				strcmp(columns[1], "0") != 0;
 		else if (strcmp(columns[0], "wsrep_on") == 0)
-			*clustered |= strcmp(columns[1], "OFF") != 0;
+			*clustered = table->in_galera = strcmp(columns[1], "OFF") != 0;
 		else
 			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);
@@ -911,9 +915,20 @@ lease_table_commit(lease_table *table, bool *missed)
 				 " SET mark = CASE%s END"
 				 " WHERE bucket IN (%s);", table->advances.data,
 				 table->advanced.data);
-	text_add(query, "COMMIT");
+
+	/*
+	 * A Galera node may have to replay a transaction that it was about to
+	 * commit.  If the COMMIT is one of several statements sent together, it
+	 * reports a deadlock although the replay has succeeded.
+	 */
+	if (!table->in_galera)
+		text_add(query, "COMMIT");
+	else
+		query->data[--query->length] = '\0';
 	table->in_transaction = true;
 	status = execute(table, query->data, query->length, &deleted);
+	if (status == LEASE_STATUS_OK && table->in_galera)
+		status = execute(table, "COMMIT", strlen("COMMIT"), NULL);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	*missed = nowns > 0 && deleted < nowns;
