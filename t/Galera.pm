@@ -1,0 +1,125 @@
+# Galera.pm: MariaDB servers of one Galera cluster, all on this machine.  A node
+# is an engine like those in Engines.pm.
+#
+#   my ($a, $b) = Galera::start(1, 2);
+#
+# starts as many nodes as there are numbers, which are their weights: who is left
+# when nodes die goes on if it weighs more than they did.
+
+package Galera;
+
+use strict;
+use warnings;
+our @ISA = ('Engines::MySQL');
+
+use Engines;
+use File::Copy qw(copy);
+use File::Temp qw(tempdir);
+use IO::Socket::INET;
+use Scenarios;
+
+my $provider = '/usr/lib/galera/libgalera_smm.so';
+my @nodes;
+
+# Why there can be no cluster on a kind of server; undef if there can.
+sub reason_not
+{
+	my ($kind) = @_;
+	return 'Galera is of MariaDB only' if $kind ne 'mariadb';
+	return 'no galera-4 and rsync: dev/install cannot get them'
+	  if system('dev/install galera-4 rsync >/dev/null') != 0;
+	return "there is no $provider" unless -e $provider;
+	return;
+}
+
+# So many ports that are free.
+sub free_ports
+{
+	my ($n) = @_;
+	my @sockets = map { IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') // die "no port: $!\n" } 1 .. $n;
+	return map { $_->sockport } @sockets;
+}
+
+sub start
+{
+	my (@weights) = @_;
+	my @ports = free_ports(3 * @weights);
+
+	for my $i (0 .. $#weights)
+	{
+		push @nodes, bless {
+			kind => 'mariadb', number => $i, weight => $weights[$i], owner => $$,
+			gcomm => $ports[ 3 * $i ], ist => $ports[ 3 * $i + 1 ], sst => $ports[ 3 * $i + 2 ] }, __PACKAGE__;
+	}
+	$_->start_node for @nodes;
+	return @nodes;
+}
+
+END
+{
+	my $status = $?;
+	for my $node (grep { $_->{owner} == $$ && $_->{dir} } @nodes)
+	{
+		eval { $node->stop; 1 } or warn $@;
+		copy("$node->{dir}/log.err", "$ENV{TESTLOGDIR}/galera$node->{number}-$$.log") if $ENV{TESTLOGDIR};
+	}
+	$? = $status;
+}
+
+# The library has to be there before the functions are: CREATE FUNCTION is done
+# on all nodes.
+sub start_node
+{
+	my ($self) = @_;
+	my $plugins;
+
+	$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+	$plugins = "$self->{dir}/plugins";
+	mkdir $plugins or die "could not make $plugins: $!\n";
+	system('install', '-m', '755', 'mysql_udf/dlock.so', "$plugins/dlock.so") == 0
+	  or die "could not install the library\n";
+	$self->boot;
+	return;
+}
+
+# With the first the cluster begins, unless another one is there.
+sub boot
+{
+	my ($self) = @_;
+	my $others = join(',', map { "127.0.0.1:$_->{gcomm}" } grep { $_ != $self && $_->{dir} && $_->pid } @nodes);
+	my $provider_options = join(';',
+		"gmcast.listen_addr=tcp://127.0.0.1:$self->{gcomm}", "ist.recv_addr=127.0.0.1:$self->{ist}",
+		"pc.weight=$self->{weight}", 'gcache.size=16M', 'evs.suspect_timeout=PT2S',
+		'evs.keepalive_period=PT0.5S', 'evs.inactive_timeout=PT6S', 'evs.inactive_check_period=PT0.5S');
+	system('dev/mysql-server', 'mariadb', $self->{dir},
+		'--wsrep-on=ON', "--wsrep-provider=$provider", '--wsrep-cluster-name=dlock',
+		"--wsrep-cluster-address=gcomm://$others", "--wsrep-provider-options=$provider_options",
+		"--wsrep-node-name=node$self->{number}", '--wsrep-node-address=127.0.0.1',
+		'--wsrep-sst-method=rsync', "--wsrep-sst-receive-address=127.0.0.1:$self->{sst}",
+		'--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', '--innodb-buffer-pool-size=32M',
+		'--innodb-log-file-size=16M') == 0 or die "could not start node $self->{number}\n";
+	Scenarios::Run::until(sub { $self->status('wsrep_ready') eq 'ON' && $self->status('wsrep_local_state') == 4 })
+	  or die "node $self->{number} does not come to join the others\n";
+	return;
+}
+
+sub status
+{
+	my ($self, $name) = @_;
+	my $answer = $self->control->query("SHOW STATUS LIKE '$name'");
+	return $answer->{rows}[0][1] // '';
+}
+
+# Kill the server.
+sub crash
+{
+	my ($self) = @_;
+	my $pid = $self->pid;
+	kill 'KILL', $pid;
+	$self->end_control;
+	Engines::MySQL::await_end($pid);
+	unlink "$self->{dir}/pid";
+	return;
+}
+
+1;
