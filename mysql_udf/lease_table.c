@@ -48,7 +48,8 @@
 #define ERROR_NULL						1048	/* see advances */
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 
-/* Errors that mean that the connection is gone. */
+/* Errors that mean that the connection is gone; GONE: before we sent anything. */
+#define ERROR_GONE						2006
 #define ERROR_SHUTDOWN					1053
 #define ERROR_KILLED					1927	/* MariaDB */
 #define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
@@ -72,7 +73,8 @@ struct lease_table
 	text		query;
 	text		puts;			/* rows of an INSERT that replaces */
 	text		inserts;		/* rows of one that does not */
-	text		deletes;		/* conditions of a DELETE */
+	text		deletes;		/* statements; a condition with OR would be
+								 * looked up in all rows */
 	text		owns;			/* names of another, of rows of this run */
 	size_t		nowns;
 	text		touches;		/* conditions of an UPDATE */
@@ -235,7 +237,8 @@ failed(lease_table *table)
 		number == ERROR_KILLED)
 	{
 		lease_table_disconnect(table);
-		return LEASE_STATUS_LOST;
+		return number == ERROR_GONE ? LEASE_STATUS_CONFLICT :
+			LEASE_STATUS_LOST;
 	}
 	lease_table_rollback(table);
 	switch (number)
@@ -385,12 +388,11 @@ lease_table_rollback(lease_table *table)
  */
 
 /*
- * Rows are always looked for by their key.  In a small table the server would
- * rather look at all, and wait for those that others have locked.
+ * These are the columns that are read.
+ *
+ * Rows to be changed are always looked for by their key.  In a small table the
+ * server would rather look at all, and wait for those that others have locked.
  */
-#define DELETE_ROWS "DELETE FROM dlock.lease_table USING dlock.lease_table" \
-	" FORCE INDEX (PRIMARY) WHERE "
-
 #define ROW_COLUMNS "name, slot, owner, account_user, account_host, mode, kind, " \
 	"version, token, request, ttl_us, writes, writer, deadline_us, " \
 	"connection_id, acquired_us, expires_us"
@@ -824,7 +826,10 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 	switch (kind)
 	{
 		case LEASE_WRITE_DELETE:
-			add_condition(&table->deletes, name, row->slot);
+			text_add(&table->deletes,
+					 "DELETE FROM dlock.lease_table WHERE name = ");
+			text_add_bytes(&table->deletes, name.data, name.length);
+			text_add(&table->deletes, " AND slot = %" PRIu32 ";", row->slot);
 			return;
 		case LEASE_WRITE_DELETE_OWN:
 			if (table->nowns++ > 0)
@@ -884,12 +889,12 @@ lease_table_commit(lease_table *table, bool *missed)
 
 	/* "0 +": this is no condition to look for rows by */
 	if (nowns > 0)
-		text_add(query, DELETE_ROWS "name IN (%s)"
+		text_add(query, "DELETE FROM dlock.lease_table USING dlock.lease_table"
+				 " FORCE INDEX (PRIMARY) WHERE name IN (%s)"
 				 " AND slot = 0 AND 0 + writer = %" PRIu64 ";",
 				 table->owns.data, table->writer);
 	if (table->deletes.length > 0)
-		text_add(query, DELETE_ROWS "%s;",
-				 table->deletes.data);
+		text_add(query, "%s", table->deletes.data);
 	if (table->puts.length > 0)
 		text_add(query, "INSERT INTO dlock.lease_table (" ROW_COLUMNS
 				 ") VALUES %s ON DUPLICATE KEY UPDATE owner = VALUES(owner),"

@@ -1,0 +1,362 @@
+# Races that were lost once, and what else a review has found: each is a case
+# that begins with no lease in the table.  The kind of server is the argument.
+#
+# To make a commit hang, root inserts the row of a name and does not commit:
+# whoever inserts that name waits for root, a second at most.  Another server is
+# played by root too, who writes rows as if they were of another writer.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+$Scenarios::patience = 15;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my @sessions;
+
+sub sql { return $engine->control->value($_[0]) }
+
+# What a statement answers: its first value, or its error.
+sub answer_of
+{
+	my ($answer) = @_;
+	return 'the connection is gone' if $answer->{gone};
+	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
+	return $answer->{rows}[0][0] // 'no row';
+}
+
+sub ask
+{
+	my ($session, $sql) = @_;
+	return answer_of($session->query($session->{engine}->translate($sql)));
+}
+
+# Sessions of one account, or of root.
+sub sessions
+{
+	my ($count, $role) = @_;
+	my @new = map { Scenarios::Client->new($engine, "session$_", $role) } 1 .. $count;
+	push @sessions, @new;
+	return wantarray ? @new : $new[0];
+}
+
+sub await
+{
+	my ($what, $check) = @_;
+	Scenarios::Run::until($check) or die "$what: this never happens\n";
+	return;
+}
+
+# Test something that works, and leave nothing behind.
+sub test_case
+{
+	my ($title, $code) = @_;
+	my $good = eval { $code->(); 1 };
+	is($good ? '' : $@, '', "$title: it ends");
+	return if eval { $engine->clean_up(splice @sessions); 1 };
+	fail("$title: cleaning up: $@");
+	$engine->recover;
+	return;
+}
+
+# The owners that hold a name, with how many holds.
+sub holders
+{
+	my ($name) = @_;
+	# the view has written first what was answered before
+	my $rows = $engine->control->query("SELECT owner, version FROM dlock.locks WHERE name = '$name' ORDER BY owner")->{rows};
+	return join(' ', map { "$_->[0]:$_->[1]" } @$rows);
+}
+
+# The row of a lease that another server has granted.
+sub foreign_row
+{
+	my ($name, $ttl_us, $from) = @_;
+	return "INSERT INTO dlock.lease_table (name, slot, owner, account_user, account_host, mode, kind,
+		version, token, request, ttl_us, writes, writer, deadline_us, connection_id, acquired_us, expires_us)
+		SELECT $name, 0, 'foreign', 'tester', 'elsewhere', 1, 1, 1, 1, '', $ttl_us, 1, 77, 1, 0, 1, 1 "
+	  . ($from // '');
+}
+
+# Until somebody waits for a row, or for a table.
+sub await_blocked
+{
+	await('a commit hangs', sub {
+		return $engine->control->query(q{SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'})->{rows}[0][1] > 0;
+	});
+	return;
+}
+
+# Start a statement, and see to it that the library has got it, as far as that
+# can be seen: it runs, and does so for the second time that we look.
+sub start
+{
+	my ($session, $sql) = @_;
+	my $count = 0;
+	$session->send($sql);
+	await("$sql: it runs", sub {
+		return $session->is_answered || ($count += sql("SELECT count(*) FROM information_schema.processlist
+			WHERE id = $session->{id} AND info LIKE 'SELECT dlock%'")) > 3;
+	});
+	return;
+}
+
+# Have calls, [session, statement], made in one commit that hangs, do something,
+# and let it go on.  They are sent while another commit hangs.
+my $ncommits = 0;
+
+sub in_commit
+{
+	my ($calls, $meanwhile) = @_;
+	$ncommits++;
+	my @root = sessions(2);
+	my @blocked = sessions(2, 'tester');
+	my @names = ("hangs$ncommits", "goes$ncommits");
+
+	$root[$_]->value('BEGIN; ' . foreign_row("'$names[$_]'", 60_000_000)) for 0, 1;
+	$blocked[0]->send("SELECT dlock_acquire('$names[0]', 'blocked', 30)");
+	await_blocked();
+	start(@$_) for @$calls;
+	start($blocked[1], "SELECT dlock_acquire('$names[1]', 'blocked', 30)");
+	$root[0]->query('ROLLBACK');
+	like(answer_of($blocked[0]->answer), qr/^\d+$/, 'one commit goes on');
+	await_blocked();
+	$meanwhile->();
+	$root[1]->query('ROLLBACK');
+	return answer_of($blocked[1]->answer);
+}
+
+sub loopback
+{
+	return sql(q{SELECT coalesce(max(id), 0) FROM information_schema.processlist
+		WHERE id NOT IN (SELECT id FROM information_schema.processlist
+			WHERE user IN ('root', 'tester', 'other', 'system user', 'event_scheduler'))});
+}
+
+# Have the library connect anew.
+sub reconnect
+{
+	my $id = loopback();
+	sql("KILL $id") if $id > 0;
+	# to look is no risk
+	sql(q{SELECT dlock_is_free('-')});
+	return;
+}
+
+test_case('a release behind a guard' => sub {
+	my ($one, $two, $other) = sessions(3, 'tester');
+	my $token = ask($one, q{SELECT dlock_acquire_shared('n', 'one', 60)});
+	ask($two, q{SELECT dlock_acquire_shared('n', 'two', 60)}) for 1, 2;
+	is(holders('n'), 'one:1 two:2', 'one of two holders has it twice');
+	ask($one, "BEGIN; CALL dlock.guard('n', 'one', $token)");
+	is(ask($two, q{SELECT dlock_release('n', 'two')}), 1, 'and gives it back once, while the first guards it');
+	ask($other, "SELECT dlock_acquire('n$_', 'other', 60)") for 1 .. 50;
+	ask($one, 'COMMIT');
+	is(ask($two, q{SELECT dlock_renew('n', 'two', 60)}), 1, 'it still holds it when the guard has ended');
+	is(holders('n'), 'one:1 two:1', 'once');
+});
+
+test_case('a row of another server that appears before the commit' => sub {
+	my ($session) = sessions(1, 'tester');
+	my ($root) = sessions(1);
+	$root->value('BEGIN; ' . foreign_row(q{'n'}, 60_000_000));
+	# a call on many names reads them first
+	$session->send(q{SELECT dlock_acquire_all(JSON_ARRAY('n', 'o'), 'own', 60)});
+	await_blocked();
+	$root->query('COMMIT');
+	is(answer_of($session->answer), 'NULL', 'whoever wanted the name does not get it');
+	is(holders('n'), 'foreign:1', 'the row is as it was');
+	is(ask($session, q{SELECT dlock_acquire('o', 'own', 60)} ) =~ /^\d+$/, 1, 'the other name is free');
+});
+
+test_case('two waiters with one request id' => sub {
+	my ($holder, $older, $younger) = sessions(3, 'tester');
+	my $token;
+	ask($holder, q{SELECT dlock_acquire('n', 'holder', 60)});
+	for my $waiter ($older, $younger)
+	{
+		$waiter->send(q{SELECT dlock_acquire('n', 'waiter', 60, 20, 'id')});
+		await('it waits', sub { $engine->is_waiting($waiter) });
+	}
+	in_commit([ [ $holder, q{SELECT dlock_release('n', 'holder')} ] ], sub {
+		is(answer_of($holder->answer), 1, 'the holder gives back');
+		$engine->cancel($older);
+		like(answer_of($older->answer), qr/cancel|interrupt/i, 'the older is killed in the commit');
+	});
+	like($token = answer_of($younger->answer), qr/^\d+$/, 'the younger gets it');
+	is(ask($younger, "SELECT dlock_renew('n', 'waiter', 60, $token)"), 1, 'and keeps it');
+	is(ask($holder, q{SELECT dlock_acquire('n', 'holder', 60)}), 'NULL', 'nobody else gets it');
+});
+
+test_case('a replay on many names that is killed' => sub {
+	my ($session, $other) = sessions(2, 'tester');
+	my $sql = q{SELECT dlock_acquire_all(JSON_ARRAY('n', 'o'), 'own', 60, 0, 'id')};
+	like(ask($session, $sql), qr/^\[\d+, ?\d+\]$/, 'two leases');
+	in_commit([ [ $session, $sql ] ], sub {
+		$engine->cancel($session);
+		like(answer_of($session->answer), qr/cancel|interrupt/i, 'a replay is killed in the commit');
+	});
+	is(ask($session, "SELECT dlock_renew('$_', 'own', 60)"), 1, "$_ is held") for 'n', 'o';
+	is(ask($other, "SELECT dlock_acquire('$_', 'other', 60)"), 'NULL', "$_ is nobody else's") for 'n', 'o';
+});
+
+test_case('releases whose commit is lost' => sub {
+	my @holders = sessions(3, 'tester');
+	ask($_, q{SELECT dlock_acquire('n', 'own', 60)}) for @holders;
+	is(holders('n'), 'own:3', 'three holds');
+	my $answer = in_commit([ map { [ $_, q{SELECT dlock_release('n', 'own')} ] } @holders ], sub {
+		is(answer_of($_->answer), 1, 'a release is answered') for @holders;
+		sql('KILL ' . loopback());
+	});
+	like($answer, qr/^(\d+$|.*connection to the lock table was lost)/, 'whoever waits for the commit is told');
+	is(holders('n'), '', 'all three are given back');
+	like(ask($holders[0], q{SELECT dlock_acquire('n', 'another', 60)}), qr/^\d+$/, 'somebody else gets it');
+});
+
+test_case('a session lease on another connection' => sub {
+	my ($old, $new, $holder, $waiter) = sessions(4, 'tester');
+	ask($holder, q{SELECT dlock_acquire('o', 'holder', 60)});
+	for my $others (0, 1)
+	{
+		like(ask($old, "SELECT dlock_acquire_session('n$others', 'own', 60)"), qr/^\d+$/, 'a session lease');
+		if ($others)
+		{
+			$waiter->send(q{SELECT dlock_acquire('o', 'waiter', 60, 20)});
+			await('it waits', sub { $engine->is_waiting($waiter) });
+		}
+		$new->send("SELECT dlock_acquire_session('n$others', 'own', 60, 20)");
+		await('it waits', sub { $new->is_answered || $engine->is_waiting($new) });
+		is($new->is_answered, 0, 'its owner waits for it elsewhere' . ($others ? ', while others wait' : ''));
+		is(ask($old, "SELECT dlock_release('n$others', 'own')"), 1, 'until it is given back');
+		like(answer_of($new->answer), qr/^\d+$/, 'and gets it');
+	}
+	is($waiter->is_answered, 0, 'the other waiter waits');
+	ask($holder, q{SELECT dlock_release('o', 'holder')});
+	like(answer_of($waiter->answer), qr/^\d+$/, 'and gets what it wants');
+});
+
+test_case('a guard among sharers' => sub {
+	my ($one, $two) = sessions(2, 'tester');
+	my $token = ask($one, q{SELECT dlock_acquire_shared('n', 'one', 60)});
+	ask($one, "BEGIN; CALL dlock.guard('n', 'one', $token)");
+	my $answer = $two->query(q{SELECT dlock_acquire_shared('n', 'two', 60)});
+	like(answer_of($answer), qr/^(NULL|\d+)$/, 'another is answered');
+	cmp_ok($answer->{seconds}, '<', 2, 'at once');
+	$two->send(q{SELECT dlock_acquire_shared('n', 'three', 60, 20)});
+	await('it waits', sub { $two->is_answered || $engine->is_waiting($two) });
+	ask($one, 'COMMIT');
+	like(answer_of($two->answer), qr/^\d+$/, 'whoever waits gets it when the guard has ended');
+});
+
+test_case('three hundred guarded names' => sub {
+	my ($guard, $other) = sessions(2, 'tester');
+	# else InnoDB makes locks of gaps from those of rows when it splits a page
+	ask($guard, 'SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED');
+	ask($guard, join(' ', 'BEGIN;', map { qq{SELECT dlock_acquire('n$_', 'own', 60) INTO \@t; CALL dlock.guard('n$_', 'own', \@t);} } 1 .. 300));
+	my $answer = $guard->query(join('; ', map { "SELECT dlock_release('n$_', 'own')" } 1 .. 300));
+	is(scalar(grep { $_->[0] eq '1' } @{ $answer->{rows} }), 300, 'are given back in the transaction that guards them');
+	cmp_ok($answer->{seconds}, '<', 10, 'promptly');
+	$answer = $other->query(q{SELECT dlock_acquire('other', 'other', 60)});
+	like(answer_of($answer), qr/^\d+$/, 'somebody else gets another name');
+	cmp_ok($answer->{seconds}, '<', 2, 'promptly');
+	is(ask($other, q{SELECT dlock_acquire('n300', 'other', 60)}), 'NULL', 'but none of these');
+	ask($guard, 'COMMIT');
+	like(ask($other, q{SELECT dlock_acquire('n300', 'other', 60, 10)}), qr/^\d+$/, 'until the transaction ends');
+	await('all are free', sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE owner = 'own'}) == 0 });
+});
+
+# What is set for all connections is not meant for the library's.
+for my $setting ('sql_select_limit = 1', 'sql_safe_updates = 1', "completion_type = 'CHAIN'", "completion_type = 'RELEASE'")
+{
+	my ($name) = $setting =~ /(\w+)/;
+	test_case($setting => sub {
+		my ($one, $two) = sessions(2, 'tester');
+		ask($one, q{SELECT dlock_acquire_shared('n', 'one', 60)});
+		ask($two, q{SELECT dlock_acquire_shared('n', 'two', 60)});
+		sql("SET GLOBAL $setting");
+		reconnect();
+		is(ask($two, q{SELECT dlock_renew('n', 'two', 60)}), 1, "$setting: a second holder renews");
+		is(holders('n'), 'one:1 two:1', "$setting: both are there");
+		is(ask($one, q{SELECT dlock_release('n', 'one')}), 1, "$setting: the first gives back");
+		is(ask($one, q{SELECT dlock_acquire('n', 'one', 60)}), 'NULL', "$setting: the second still has it");
+		like(ask($one, q{SELECT dlock_acquire('o', 'one', 60)}), qr/^\d+$/, "$setting: another name can be had");
+		is(ask($one, q{SELECT dlock_release('o', 'one')}), 1, "$setting: and given back");
+		is(holders('o'), '', "$setting: for good");
+	});
+	sql("SET GLOBAL $name = DEFAULT");
+	reconnect();
+}
+
+test_case('a server that was read-only' => sub {
+	my ($session, $other, $third) = sessions(3, 'tester');
+	my ($root) = sessions(1);
+	ask($session, q{SELECT dlock_acquire('kept', 'own', 60)});
+	my $before = ask($session, q{SELECT dlock_acquire('n', 'own', 60)});
+	is(ask($session, q{SELECT dlock_release('n', 'own')}), 1, 'a lease has been given back');
+	sql('SET GLOBAL sql_safe_updates = 1');
+	reconnect();
+	sql('SET GLOBAL read_only = 1');
+
+	# while the library waits for the table, two calls come together
+	$root->query('LOCK TABLES dlock.lease_table WRITE');
+	$session->send(q{SELECT dlock_owner('kept')});
+	await('the table is waited for', sub {
+		return sql(q{SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'}) > 0;
+	});
+	start($other, q{SELECT dlock_acquire('n', 'other', 60)});
+	start($third, q{SELECT dlock_owner('kept')});
+	$root->query('UNLOCK TABLES');
+	is(answer_of($session->answer), 'own', 'whoever looks is answered');
+	like(answer_of($other->answer), qr/^1792 25006: .*read.only/, 'whoever acquires is refused');
+	is(answer_of($third->answer), 'own', 'whoever looks in the same moment is answered');
+
+	# it has a look once a second
+	my $looks = sub { $engine->control->query(q{SHOW GLOBAL STATUS LIKE 'Com_show_variables'})->{rows}[0][1] };
+	my $looked = $looks->();
+	await('the library notices', sub { $looks->() > $looked });
+	is(ask($session, q{SELECT dlock_owner('kept')}), 'own', 'it is still so');
+	sql('SET GLOBAL read_only = 0');
+	my $after = ask($session, q{SELECT dlock_acquire('n', 'own', 60)});
+	cmp_ok($after, '>=', $before + 2**20, 'tokens are larger than what another server may have granted meanwhile');
+});
+sql("SET GLOBAL $_ = DEFAULT") for 'read_only', 'sql_safe_updates';
+reconnect();
+
+# The server is killed for these, and reaps often from now on.
+test_case('session leases of an earlier run' => sub {
+	my ($session) = sessions(1, 'tester');
+	ask($session, "SELECT dlock_acquire_session('$_', 'own', 60)") for 'n', 'n', 'o', 'o';
+	$engine->set(reap_interval => 0.1);
+	$session->kill;
+	my ($one, $two) = sessions(2, 'tester');
+	is(holders('n'), 'own:2', 'a session lease with two holds is there');
+	is(ask($one, q{SELECT dlock_renew('n', 'own', 60)}), 1, 'it is renewed');
+	is(ask($one, q{SELECT dlock_release('o', 'own')}), 1, 'of another, one of two holds is given back');
+	is(ask($two, "SELECT dlock_acquire('$_', 'other', 60)"), 'NULL', "$_ is nobody else's") for 'n', 'o';
+	is(holders('n') . ' ' . holders('o'), 'own:2 own:1', 'both are there');
+	is(ask($one, q{SELECT dlock_release('o', 'own')}), 1, 'the last hold is given back');
+	like(ask($two, q{SELECT dlock_acquire('o', 'other', 60)}), qr/^\d+$/, 'somebody else gets it');
+});
+
+test_case('hundreds of rows to reap' => sub {
+	my ($guard, $other) = sessions(2, 'tester');
+	my $token = ask($guard, q{SELECT dlock_acquire('n', 'own', 60)});
+	ask($guard, "BEGIN; CALL dlock.guard('n', 'own', $token)");
+	is(ask($guard, q{SELECT dlock_release('n', 'own')}), 1, 'a lease that is guarded has been given back');
+	sql(foreign_row(q{concat('f', i)}, 1, 'FROM (WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 300) SELECT i FROM r) AS r'));
+	await('they are reaped', sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE owner = 'foreign'}) == 0 });
+	my $answer = $other->query(q{SELECT dlock_acquire('o', 'other', 60)});
+	like(answer_of($answer), qr/^\d+$/, 'somebody gets another name');
+	cmp_ok($answer->{seconds}, '<', 2, 'promptly');
+	ask($guard, 'COMMIT');
+	like(ask($other, q{SELECT dlock_acquire('n', 'other', 60, 10)}), qr/^\d+$/, 'and this when the guard has ended');
+});
+
+$engine->stop;
+done_testing();
