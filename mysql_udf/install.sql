@@ -130,7 +130,7 @@ CREATE DATABASE IF NOT EXISTS dlock DEFAULT CHARACTER SET utf8mb4;
 
 CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 	bucket SMALLINT UNSIGNED NOT NULL PRIMARY KEY
-		COMMENT 'of names; 65535: the floor of all tokens',
+		COMMENT 'of names',
 	mark BIGINT UNSIGNED NOT NULL
 		COMMENT 'no token of the bucket was higher'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
@@ -140,14 +140,14 @@ CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 -- from the system clock, so that the tokens of a new table are above those of a
 -- table that was there before: seconds since 2020, times 2^20.
 SELECT COUNT(*) INTO @dlock_marks FROM dlock.lease_mark;
-SET @dlock_statement = IF(@dlock_marks >= 257, 'DO 0', '
+SET @dlock_statement = IF(@dlock_marks >= 256, 'DO 0', '
 INSERT IGNORE INTO dlock.lease_mark (bucket, mark)
 WITH RECURSIVE buckets (bucket) AS (
 	SELECT 0 UNION ALL SELECT bucket + 1 FROM buckets WHERE bucket < 255
 )
 SELECT bucket,
 	TIMESTAMPDIFF(SECOND, ''2020-01-01'', UTC_TIMESTAMP()) * 1048576
-FROM (SELECT bucket FROM buckets UNION ALL SELECT 65535) AS b');
+FROM buckets');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 
