@@ -107,7 +107,6 @@ static lease_table *table = NULL;
 static batch b;
 static bool has_marks = false;	/* all marks were raised */
 static bool must_read = true;	/* what was believed was wrong */
-static bool read_only = false;	/* nothing can be written */
 static bool clustered = true;	/* others may write the table at the same time */
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
@@ -1740,8 +1739,8 @@ look_at_server(void)
 		status = lease_table_look(table, &is_read_only, &is_clustered);
 	pthread_mutex_lock(&engine.mutex);
 	clustered = is_clustered;
-	read_only = is_read_only;
-	if (read_only)
+	engine.read_only = is_read_only;
+	if (is_read_only)
 	{
 		has_marks = false;
 		lease_cache_forget_all();
@@ -1932,7 +1931,7 @@ lease_batch_release(const dlock_call *request, dlock_answer *answer)
 	lease_cached *cached;
 	lease_call *call;
 
-	if (clustered || read_only || request->kind != DLOCK_CALL_APPLY ||
+	if (clustered || engine.read_only || request->kind != DLOCK_CALL_APPLY ||
 		request->request.op != LEASE_RELEASE)
 		return false;
 	cached = lease_cache_find(request->names[0]);

@@ -44,6 +44,7 @@ typedef struct lease_engine
 	lease_calls stalled;		/* somebody's transaction is in the way */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
+	bool		read_only;		/* but that the server may not be written */
 } lease_engine;
 
 extern lease_engine engine;

@@ -417,7 +417,8 @@ dlock_engine_settle(dlock_answer *answer)
 
 	memset(answer, 0, sizeof(*answer));
 	pthread_mutex_lock(&engine.mutex);
-	if (started && engine.unwritten > 0)
+	/* a server that has become a replica shows what it has */
+	if (started && engine.unwritten > 0 && !engine.read_only)
 	{
 		call = lease_call_create(0);
 		call->internal = LEASE_INTERNAL_SETTLE;
