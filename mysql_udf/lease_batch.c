@@ -522,6 +522,23 @@ has_line(const lease_name *name)
 	return queue != NULL && queue->line.count > 0;
 }
 
+/* An acquire that was not granted: let it wait for a name, if it may. */
+static void
+wait_or_refuse(lease_call *call, lease_name *name,
+			   const lease_name_answer *answer)
+{
+	if (answer->outcome != LEASE_BUSY)
+		answer_now(call);
+	else if (call->wait_us == 0 || b.moment.now_us >= call->end_us)
+	{
+		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
+					LEASE_COUNT_timed_out, 1);
+		answer_now(call);
+	}
+	else
+		wait_in_line(call, name, answer->retry_us);
+}
+
 static void
 make_acquire(lease_call *call, lease_name *name)
 {
@@ -551,16 +568,8 @@ make_acquire(lease_call *call, lease_name *name)
 		answer_at_commit(call);
 		attend(name, true);
 	}
-	else if (answer.outcome != LEASE_BUSY)
-		answer_now(call);
-	else if (call->wait_us == 0 || b.moment.now_us >= call->end_us)
-	{
-		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
-					LEASE_COUNT_timed_out, 1);
-		answer_now(call);
-	}
 	else
-		wait_in_line(call, name, answer.retry_us);
+		wait_or_refuse(call, name, &answer);
 }
 
 /* A release, answered before or now, that is to be written. */
@@ -578,26 +587,8 @@ make_release(lease_call *call, lease_name *name)
 		return;
 	}
 	call->may_be_written = false;
-	if (!call->answered)
-	{
-		size_t		mine = name->count;
-
-		for (size_t i = 0; i < name->count; i++)
-			if (lease_member_is_live(&name->members[i], &b.moment) &&
-				lease_member_is_of(&name->members[i], call->request.owner,
-								   &call->caller) &&
-				(call->request.token == 0 ||
-				 name->members[i].row.token == call->request.token) &&
-				(mine == name->count || name->members[i].row.token <
-				 name->members[mine].row.token))
-				mine = i;
-		if (mine < name->count)
-			call->seen_writes = name->members[mine].row.writes;
-	}
-	else if (member != NULL)
-		call->seen_writes = member->row.writes;
-
 	answer = lease_name_apply(name, &call->request, &call->caller, &b.moment);
+	call->seen_writes = answer.seen_writes;
 	if (!call->answered)
 	{
 		note_outcome(call, &answer);
@@ -851,25 +842,17 @@ make_acquire_all(lease_call *call)
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
 		stall(call, LOCKED_RETRY_US);
-	else if (answer.outcome != LEASE_BUSY)
-		answer_now(call);
-	else if (call->wait_us == 0 || b.moment.now_us >= call->end_us)
-	{
-		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
-					LEASE_COUNT_timed_out, 1);
-		answer_now(call);
-	}
 	else
-		wait_in_line(call, find_name(call->names[n]), answer.retry_us);
+		wait_or_refuse(call, find_name(call->names[n]), &answer);
 }
 
-/* How many names of a call on many go into one batch. */
+/* How many names of a call go into one batch. */
 static size_t
 slice_of(const lease_call *call)
 {
 	size_t		left = call->nnames - call->waits_for;
 
-	if (call->kind == DLOCK_CALL_ACQUIRE_ALL)
+	if (call->kind != DLOCK_CALL_APPLY_ALL)
 		return call->nnames;
 	return left < BATCH_NAMES / 2 ? left : BATCH_NAMES / 2;
 }
@@ -997,11 +980,6 @@ take(lease_call *call)
 	size_t		first = call->kind == DLOCK_CALL_APPLY_ALL ?
 		call->waits_for : 0;
 
-	if (call->kind != DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
-		call->kind != DLOCK_CALL_ACQUIRE_ALL)
-		slice = 1;
-	if (call->internal != 0)
-		slice = call->nnames;
 	if (b.nnames > 0 && b.nnames + slice > BATCH_NAMES)
 		return false;
 	for (size_t i = first; i < first + slice; i++)
@@ -2074,22 +2052,6 @@ next_work(int64_t now_us)
 	return next_us < pause_until_us ? pause_until_us : next_us;
 }
 
-static void
-sleep_until(int64_t now_us, int64_t until_us)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += (until_us - now_us) / 1000000;
-	t.tv_nsec += (until_us - now_us) % 1000000 * 1000;
-	if (t.tv_nsec >= 1000000000)
-	{
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
-}
-
 /* The batcher: runs until the server ends. */
 void *
 lease_batch_main(void *arg)
@@ -2111,7 +2073,7 @@ lease_batch_main(void *arg)
 		if (next_us > now_us)
 		{
 			sleeps_until_us = next_us;
-			sleep_until(now_us, next_us);
+			lease_sleep(&engine.work, next_us);
 			sleeps_until_us = 0;
 		}
 		else if (sessions_us <= now_us)

@@ -211,8 +211,12 @@ start(dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-static void
-sleep_until(lease_call *call, int64_t until_us)
+/*
+ * Sleep until a condition is signaled, or our clock has come to a time.  The
+ * mutex is held, and released meanwhile.
+ */
+void
+lease_sleep(pthread_cond_t *until, int64_t until_us)
 {
 	int64_t		left_us = until_us - lease_now();
 	struct timespec t;
@@ -227,7 +231,7 @@ sleep_until(lease_call *call, int64_t until_us)
 		t.tv_sec++;
 		t.tv_nsec -= 1000000000;
 	}
-	pthread_cond_timedwait(&call->done, &engine.mutex, &t);
+	pthread_cond_timedwait(until, &engine.mutex, &t);
 }
 
 /*
@@ -306,7 +310,7 @@ wait_for_answer(lease_call *call)
 			}
 			look_us = now_us + LOOK_INTERVAL_US;
 		}
-		sleep_until(call, call->place == LEASE_PLACE_LINE &&
+		lease_sleep(&call->done, call->place == LEASE_PLACE_LINE &&
 					call->end_us < look_us ? call->end_us : look_us);
 	}
 	if (call->wait_us != 0 && call->waiting_since_us != 0 &&

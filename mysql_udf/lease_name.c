@@ -424,6 +424,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 					break;
 				case LEASE_UPDATED:
 					member = &name->members[position[h]];
+					answer.seen_writes = member->row.writes;
 					update_member(member, &holders[h], moment);
 					break;
 				case LEASE_ENDED:
@@ -431,6 +432,8 @@ lease_name_apply(lease_name *name, lease_request *request,
 				case LEASE_EVICTED:
 				default:
 					member = &name->members[position[h]];
+					if (holders[h].change == LEASE_ENDED)
+						answer.seen_writes = member->row.writes;
 					member->gone = true;
 					member->changed = true;
 					member->expired = holders[h].change == LEASE_EXPIRED;
@@ -444,11 +447,6 @@ lease_name_apply(lease_name *name, lease_request *request,
 	}
 	answer.cannot_write |= answer.changed &&
 		(name->anchor_locked || would_lose_anchor(name));
-	answer.mine = name->count;
-	for (size_t i = 0; i < name->count; i++)
-		if (name->members[i].row.token == answer.token &&
-			!name->members[i].gone)
-			answer.mine = i;
 	return answer;
 }
 

@@ -53,7 +53,7 @@ typedef struct lease_name_answer
 	lease_mode	held_mode;		/* of the requester's holder, if it has one */
 	lease_kind	held_kind;
 	int64_t		retry_us;		/* LEASE_BUSY: see lease_result */
-	size_t		mine;			/* the holder that answered, or count */
+	uint64_t	seen_writes;	/* of the holder that was changed: before */
 	bool		changed;
 	bool		cannot_write;	/* the change needs a row that is locked */
 } lease_name_answer;
