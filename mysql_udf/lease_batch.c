@@ -47,6 +47,7 @@
 
 #include "lease_cache.h"
 #include "lease_foreign.h"
+#include "lease_marks.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 
@@ -1108,9 +1109,15 @@ make_batch(void)
 		.writer = engine.writer,
 	};
 	for (size_t i = 0; i < b.nnames; i++)
+	{
+		if (!b.believed)
+			lease_marks_read(b.bytes[i], b.marks[i], !clustered);
 		lease_name_load(b.names[i], &b.rows[i],
-						lease_cache_highest(b.bytes[i], b.marks[i]),
-						&b.moment);
+						lease_marks_granted(b.bytes[i]), &b.moment);
+
+		/* a row of a table that was restored may be above its mark */
+		lease_marks_grant(b.bytes[i], b.names[i]->mark);
+	}
 
 	/* what was answered comes before all that was not */
 	while ((call = b.calls.head) != NULL && call->answered)
@@ -1332,8 +1339,7 @@ fail_batch(lease_status status, bool in_commit)
 		careful = b.nunanswered;
 	pause_until_us = lease_now() + (b.believed ? 0 : pause_of(status));
 	must_read = true;
-	if (!b.believed || lease_table_marks_differ(table))
-		lease_cache_forget_marks();
+	lease_marks_forget();
 	for (size_t i = 0; i < b.nnames; i++)
 		lease_cache_forget(b.bytes[i]);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
@@ -1722,6 +1728,7 @@ look_at_server(void)
 	{
 		has_marks = false;
 		lease_cache_forget_all();
+		lease_marks_forget();
 	}
 }
 
@@ -1788,7 +1795,6 @@ static bool
 needs_no_read(const lease_call *call)
 {
 	const lease_cached *cached;
-	uint64_t	mark;
 
 	if (call->internal == LEASE_INTERNAL_SETTLE)
 		return true;
@@ -1802,7 +1808,7 @@ needs_no_read(const lease_call *call)
 			cached->has_row && cached->released && cached->row.token == call->request.token;
 	return call->request.op == LEASE_ACQUIRE &&
 		(cached == NULL || cached->released) &&
-		lease_cache_mark(call->names[0], &mark);
+		lease_marks_are_known(call->names[0]);
 }
 
 /* Say whether the whole batch can be made so.  The mutex is held. */
@@ -1835,7 +1841,6 @@ load_believed(void)
 		const lease_cached *cached = lease_cache_find(b.bytes[i]);
 
 		b.rows[i].count = 0;
-		(void) lease_cache_mark(b.bytes[i], &b.marks[i]);
 		if (cached != NULL && cached->has_row)
 			lease_rows_add(&b.rows[i], &cached->row);
 	}
@@ -1845,27 +1850,17 @@ load_believed(void)
 static bool
 write_batch(void)
 {
-	uint64_t	mark[LEASE_BUCKETS] = {0};
-	uint64_t	from[LEASE_BUCKETS];
 	bool		changed = false;
 
 	for (size_t i = 0; i < b.nnames; i++)
 	{
 		const lease_name *name = b.names[i];
-		uint32_t	bucket = lease_table_bucket(name->name);
 
 		changed |= lease_name_write(b.names[i], table, b.believed);
-		if (name->mark_changed && mark[bucket] < name->mark)
-		{
-			mark[bucket] = name->mark;
-			from[bucket] = b.marks[i];
-		}
+		if (name->mark_changed)
+			lease_marks_grant(name->name, name->mark);
 	}
-	for (uint32_t bucket = 0; bucket < LEASE_BUCKETS; bucket++)
-		if (mark[bucket] > 0)
-			lease_table_advance_mark(table, bucket, from[bucket],
-									 mark[bucket]);
-	return changed;
+	return lease_marks_write(table, !clustered) || changed;
 }
 
 /* After a batch: remember what the table holds now.  The mutex is held. */
@@ -1877,7 +1872,6 @@ remember(bool committed)
 		const lease_name *name = b.names[i];
 		const lease_row *row = committed ? lease_name_only_row(name) : NULL;
 		const lease_cached *cached = lease_cache_find(name->name);
-		uint64_t	mark;
 
 		if (row != NULL && row->writer == engine.writer)
 			lease_cache_put(name->name, row);
@@ -1892,10 +1886,6 @@ remember(bool committed)
 		}
 		else
 			lease_cache_forget(name->name);
-
-		if (!lease_cache_mark(name->name, &mark) || mark < name->mark)
-			lease_cache_set_mark(name->name, committed ? name->mark :
-								 b.marks[i]);
 	}
 }
 
@@ -2072,8 +2062,10 @@ lease_batch_main(void *arg)
 
 		if (next_us > now_us)
 		{
+			struct timespec t = lease_monotonic(next_us);
+
 			sleeps_until_us = next_us;
-			lease_sleep(&engine.work, next_us);
+			pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
 			sleeps_until_us = 0;
 		}
 		else if (sessions_us <= now_us)

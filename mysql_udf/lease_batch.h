@@ -52,7 +52,7 @@ extern lease_engine engine;
 /* lease_engine.c */
 extern int64_t lease_now(void);
 extern int64_t lease_wall(void);
-extern void lease_sleep(pthread_cond_t *until, int64_t until_us);
+extern struct timespec lease_monotonic(int64_t at_us);
 extern lease_call *lease_call_create(size_t nnames);
 extern void lease_call_unref(lease_call *call);
 extern void lease_call_answer(lease_call *call);

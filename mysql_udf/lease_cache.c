@@ -3,12 +3,11 @@
  *	  What the table is believed to hold, to be checked when it is written.
  *
  * The table is the authority; this saves reading it.  The cache has rows that
- * this run has written, each the only one of its name, which names have others,
- * and marks that were read or written.  A release may be answered from it, for what this run
- * granted it also sees end.  A grant is written in a way that fails if the
- * cache was wrong: the row is inserted, which it cannot be if there is one, and
- * the mark is changed from what was believed.  Then everything concerned is
- * forgotten, and the next attempt reads.
+ * this run has written, each the only one of its name, and which names have
+ * others.  A release may be answered from it, for what this run granted it also
+ * sees end.  A grant is written in a way that fails if the cache was wrong: the
+ * row is inserted, which it cannot be if there is one.  Then everything
+ * concerned is forgotten, and the next attempt reads.
  *
  * A name that is guarded is kept out, because its row may be locked.
  *
@@ -28,13 +27,6 @@
 
 static lease_cached *slots[CACHE_SLOTS];
 static size_t nrows = 0;
-
-static struct
-{
-	bool		known;
-	uint64_t	mark;
-	uint64_t	highest;		/* that there was; never forgotten */
-}			marks[LEASE_BUCKETS];
 
 static lease_cached **
 place_of(lease_bytes name)
@@ -117,7 +109,7 @@ lease_cache_forget(lease_bytes name)
 	nrows--;
 }
 
-/* Forget all names and marks. */
+/* Forget all names. */
 void
 lease_cache_forget_all(void)
 {
@@ -130,45 +122,4 @@ lease_cache_forget_all(void)
 			free(cached);
 		}
 	nrows = 0;
-	lease_cache_forget_marks();
-}
-
-/* The mark of a name, if it is known. */
-bool
-lease_cache_mark(lease_bytes name, uint64_t *mark)
-{
-	uint32_t	bucket = lease_table_bucket(name);
-
-	*mark = marks[bucket].mark;
-	return marks[bucket].known;
-}
-
-void
-lease_cache_set_mark(lease_bytes name, uint64_t mark)
-{
-	uint32_t	bucket = lease_table_bucket(name);
-
-	marks[bucket].known = true;
-	marks[bucket].mark = mark;
-	if (marks[bucket].highest < mark)
-		marks[bucket].highest = mark;
-}
-
-void
-lease_cache_forget_marks(void)
-{
-	for (size_t i = 0; i < LEASE_BUCKETS; i++)
-		marks[i].known = false;
-}
-
-/*
- * The mark of a name that was read, or what this run has seen if that is
- * larger: the table may have been made anew since.
- */
-uint64_t
-lease_cache_highest(lease_bytes name, uint64_t mark)
-{
-	uint64_t	highest = marks[lease_table_bucket(name)].highest;
-
-	return highest > mark ? highest : mark;
 }

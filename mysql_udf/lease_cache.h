@@ -28,9 +28,4 @@ extern void lease_cache_put_other(lease_bytes name);
 extern void lease_cache_forget(lease_bytes name);
 extern void lease_cache_forget_all(void);
 
-extern bool lease_cache_mark(lease_bytes name, uint64_t *mark);
-extern void lease_cache_set_mark(lease_bytes name, uint64_t mark);
-extern void lease_cache_forget_marks(void);
-extern uint64_t lease_cache_highest(lease_bytes name, uint64_t mark);
-
 #endif							/* DLOCK_LEASE_CACHE_H */

@@ -6,7 +6,9 @@
  * connections of the server.  A caller puts its call into a list, and sleeps
  * until it is answered, its statement is killed, its client is gone or its time
  * is up; it looks for these 20 times a second.  One mutex protects all that is
- * shared; it is never held while somebody waits for the server or the disk.
+ * shared; it is never held while somebody waits for the server or the disk.  Who
+ * has been answered does not need it any more, so that all who are answered by
+ * one commit can go on at once.
  *
  * Who has a call.  The caller and the engine each have a reference.  A caller
  * that gives up takes the call out of the list or queue that it is in.  If the
@@ -19,6 +21,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#define _GNU_SOURCE				/* sem_clockwait() */
 #include "lease_batch.h"
 
 #include <errno.h>
@@ -43,7 +46,7 @@ lease_engine engine = {
 };
 
 static bool started = false;
-static size_t ncallers = 0;		/* in dlock_engine_call() */
+static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
@@ -86,7 +89,6 @@ lease_call *
 lease_call_create(size_t nnames)
 {
 	lease_call *call = calloc(1, sizeof(lease_call));
-	pthread_condattr_t attributes;
 
 	if (call == NULL)
 		abort();
@@ -98,11 +100,8 @@ lease_call_create(size_t nnames)
 	for (size_t i = 0; i < nnames; i++)
 		call->names[i].data = (char *) &call->names[nnames] +
 			i * LEASE_STRING_MAX;
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&call->done, &attributes);
-	pthread_condattr_destroy(&attributes);
-	call->references = 1;
+	sem_init(&call->done, 0, 0);
+	atomic_init(&call->references, 1);
 	call->request.owner.data = call->owner;
 	call->request.request.data = call->request_id;
 	call->start_us = lease_now();
@@ -110,27 +109,30 @@ lease_call_create(size_t nnames)
 	return call;
 }
 
-/* Give a reference back; the mutex is held. */
+/* Give a reference back. */
 void
 lease_call_unref(lease_call *call)
 {
-	if (--call->references > 0)
+	if (atomic_fetch_sub(&call->references, 1) > 1)
 		return;
 	free(call->answer.holders);
 	free(call->tokens);
 	free(call->names);
-	pthread_cond_destroy(&call->done);
+	sem_destroy(&call->done);
 	free(call);
 }
 
-/* Answer a call; what the answer is has been filled in. */
+/*
+ * Answer a call; what the answer is has been filled in, and is the caller's from
+ * now on.  The mutex is held.
+ */
 void
 lease_call_answer(lease_call *call)
 {
 	if (call->answered)
 		return;
 	call->answered = true;
-	pthread_cond_signal(&call->done);
+	sem_post(&call->done);
 }
 
 /* Answer a call with an error. */
@@ -211,19 +213,16 @@ start(dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-/*
- * Sleep until a condition is signaled, or our clock has come to a time.  The
- * mutex is held, and released meanwhile.
- */
-void
-lease_sleep(pthread_cond_t *until, int64_t until_us)
+/* A time on our clock, as a time on the clock that threads can sleep by. */
+struct timespec
+lease_monotonic(int64_t at_us)
 {
-	int64_t		left_us = until_us - lease_now();
+	int64_t		left_us = at_us - lease_now();
 	struct timespec t;
 
-	if (left_us <= 0)
-		return;
 	clock_gettime(CLOCK_MONOTONIC, &t);
+	if (left_us <= 0)
+		return t;
 	t.tv_sec += left_us / 1000000;
 	t.tv_nsec += left_us % 1000000 * 1000;
 	if (t.tv_nsec >= 1000000000)
@@ -231,7 +230,19 @@ lease_sleep(pthread_cond_t *until, int64_t until_us)
 		t.tv_sec++;
 		t.tv_nsec -= 1000000000;
 	}
-	pthread_cond_timedwait(until, &engine.mutex, &t);
+	return t;
+}
+
+/* Sleep until a call has been answered, or a time has come. */
+static bool
+sleep_until(lease_call *call, int64_t until_us)
+{
+	struct timespec t = lease_monotonic(until_us);
+
+	while (sem_clockwait(&call->done, CLOCK_MONOTONIC, &t) != 0)
+		if (errno != EINTR)
+			return false;
+	return true;
 }
 
 /*
@@ -271,51 +282,81 @@ time_out(lease_call *call)
 	call->answered = true;
 }
 
+/*
+ * It is time to look whether a call is still wanted: true when it has been
+ * answered or withdrawn.
+ */
+static bool
+look(lease_call *call)
+{
+	/* the server may take its locks for that */
+	bool		killed = dlock_caller_killed();
+	bool		gone = !killed && !dlock_caller_connected();
+	bool		over;
+
+	pthread_mutex_lock(&engine.mutex);
+	if (!call->answered && (killed || gone))
+	{
+		if (!withdraw(call))
+			call->abandoned = true;
+		lease_call_fail(call, "70100", gone ?
+						"canceled because the client is gone" :
+						"canceled while waiting for a lease");
+	}
+	over = call->answered;
+	pthread_mutex_unlock(&engine.mutex);
+	return over;
+}
+
+/* The time that a call may wait is over: true when it has been answered. */
+static bool
+end_wait(lease_call *call)
+{
+	bool		over;
+
+	pthread_mutex_lock(&engine.mutex);
+	if (!call->answered && call->place == LEASE_PLACE_LINE)
+	{
+		(void) withdraw(call);
+		time_out(call);
+	}
+	over = call->answered;
+	pthread_mutex_unlock(&engine.mutex);
+	return over;
+}
+
 /* Sleep until a call has been answered, or withdraw it. */
 static void
 wait_for_answer(lease_call *call)
 {
 	int64_t		look_us = call->start_us + LOOK_INTERVAL_US;
+	int64_t		end_us = call->end_us;
 
-	while (!call->answered)
+	while (!sleep_until(call, end_us < look_us ? end_us : look_us))
 	{
 		int64_t		now_us = lease_now();
 
-		if (now_us >= call->end_us && call->place == LEASE_PLACE_LINE)
+		if (now_us >= end_us)
 		{
-			(void) withdraw(call);
-			time_out(call);
-			break;
+			if (end_wait(call))
+				break;
+			end_us = look_us;	/* the batcher is at it */
 		}
 		if (now_us >= look_us)
 		{
-			bool		killed;
-			bool		gone;
-
-			/* the server may take its locks for that */
-			pthread_mutex_unlock(&engine.mutex);
-			killed = dlock_caller_killed();
-			gone = !killed && !dlock_caller_connected();
-			pthread_mutex_lock(&engine.mutex);
-			if (call->answered)
+			if (look(call))
 				break;
-			if (killed || gone)
-			{
-				if (!withdraw(call))
-					call->abandoned = true;
-				lease_call_fail(call, "70100", gone ?
-								"canceled because the client is gone" :
-								"canceled while waiting for a lease");
-				break;
-			}
 			look_us = now_us + LOOK_INTERVAL_US;
+			end_us = call->end_us;
 		}
-		lease_sleep(&call->done, call->place == LEASE_PLACE_LINE &&
-					call->end_us < look_us ? call->end_us : look_us);
 	}
 	if (call->wait_us != 0 && call->waiting_since_us != 0 &&
 		call->kind != DLOCK_CALL_WAIT)
+	{
+		pthread_mutex_lock(&engine.mutex);
 		lease_count_wait(lease_now() - call->start_us);
+		pthread_mutex_unlock(&engine.mutex);
+	}
 }
 
 static void
@@ -341,13 +382,16 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 				 "cannot be told when this connection ends; run install.sql again");
 		return false;
 	}
-	pthread_mutex_lock(&engine.mutex);
-	if (lease_batch_release(request, answer))
+	if (request->request.op == LEASE_RELEASE)
 	{
+		bool		released;
+
+		pthread_mutex_lock(&engine.mutex);
+		released = lease_batch_release(request, answer);
 		pthread_mutex_unlock(&engine.mutex);
-		return true;
+		if (released)
+			return true;
 	}
-	pthread_mutex_unlock(&engine.mutex);
 	call = lease_call_create(request->nnames);
 	call->kind = request->kind;
 	call->request = request->request;
@@ -364,22 +408,21 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	call->watches = request->kind == DLOCK_CALL_WAIT ||
 		request->kind == DLOCK_CALL_ACQUIRE_ALL;
 
-	pthread_mutex_lock(&engine.mutex);
-	if (!start(answer))
-	{
-		lease_call_unref(call);
-		pthread_mutex_unlock(&engine.mutex);
-		return false;
-	}
-	call->references++;
 	ncallers++;
-	lease_engine_submit(call);
-	wait_for_answer(call);
-	ncallers--;
-	*answer = call->answer;
-	call->answer.holders = NULL;	/* the caller's from now on */
+	pthread_mutex_lock(&engine.mutex);
+	if (start(answer))
+	{
+		call->references++;
+		lease_engine_submit(call);
+		pthread_mutex_unlock(&engine.mutex);
+		wait_for_answer(call);
+		*answer = call->answer;
+		call->answer.holders = NULL;	/* the caller's from now on */
+	}
+	else
+		pthread_mutex_unlock(&engine.mutex);
 	lease_call_unref(call);
-	pthread_mutex_unlock(&engine.mutex);
+	ncallers--;
 	return answer->sqlstate[0] == '\0';
 }
 
@@ -398,19 +441,9 @@ dlock_engine_drain(void)
 	int64_t		end_us = lease_now() + DRAIN_US;
 	bool		drained;
 
-	pthread_mutex_lock(&engine.mutex);
-	while (!(drained = ncallers == 0) && lease_now() < end_us)
-	{
-		bool		killed;
-
-		pthread_mutex_unlock(&engine.mutex);
+	while (!(drained = ncallers == 0) && lease_now() < end_us &&
+		   !dlock_caller_killed())
 		usleep(LOOK_INTERVAL_US);
-		killed = dlock_caller_killed();
-		pthread_mutex_lock(&engine.mutex);
-		if (killed)
-			break;
-	}
-	pthread_mutex_unlock(&engine.mutex);
 	return drained;
 }
 
@@ -428,11 +461,14 @@ dlock_engine_settle(dlock_answer *answer)
 		call->internal = LEASE_INTERNAL_SETTLE;
 		call->references++;
 		lease_engine_submit(call);
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	if (call != NULL)
+	{
 		wait_for_answer(call);
 		*answer = call->answer;
 		lease_call_unref(call);
 	}
-	pthread_mutex_unlock(&engine.mutex);
 	return answer->sqlstate[0] == '\0';
 }
 

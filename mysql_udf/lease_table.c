@@ -67,7 +67,6 @@ struct lease_table
 	MYSQL	   *connection;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
-	bool		marks_differ;	/* why the last commit was a conflict */
 	char		sqlstate[6];
 	char		error[512];
 	text		query;
@@ -200,13 +199,6 @@ lease_table_error(const lease_table *table, const char **sqlstate)
 	return table->error;
 }
 
-/* Say whether the last conflict was about lease_table_advance_mark(). */
-bool
-lease_table_marks_differ(const lease_table *table)
-{
-	return table->marks_differ;
-}
-
 void
 lease_table_disconnect(lease_table *table)
 {
@@ -232,7 +224,6 @@ failed(lease_table *table)
 	unsigned int number = mysql_errno(table->connection);
 
 	remember_error(table, "could not use the lock table");
-	table->marks_differ = number == ERROR_NULL;
 	if ((number >= 2000 && number < 3000) || number == ERROR_SHUTDOWN ||
 		number == ERROR_KILLED)
 	{
@@ -759,7 +750,7 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 	table->in_galera = false;
 	table->in_transaction = true;
 	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
-					" Variable_name IN ('read_only', 'wsrep_on',"
+					" Variable_name IN ('read_only', 'wsrep_provider',"
 					" 'group_replication_group_name')") != 0 ||
 		(result = mysql_store_result(table->connection)) == NULL)
 		return failed(table);
@@ -767,8 +758,9 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 		if (strcmp(columns[0], "read_only") == 0)
 			*read_only = strcmp(columns[1], "OFF") != 0 &&
 				strcmp(columns[1], "0") != 0;
-		else if (strcmp(columns[0], "wsrep_on") == 0)
-			*clustered = table->in_galera = strcmp(columns[1], "OFF") != 0;
+		else if (strcmp(columns[0], "wsrep_provider") == 0)
+			*clustered = table->in_galera = columns[1][0] != '\0' &&
+				strcmp(columns[1], "none") != 0;
 		else
 			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);

@@ -81,7 +81,6 @@ extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
 extern lease_status lease_table_look(lease_table *table, bool *read_only,
 									 bool *clustered);
-extern bool lease_table_marks_differ(const lease_table *table);
 extern char *lease_table_setting(lease_table *table, const char *name);
 
 extern void lease_rows_add(lease_rows *rows, const lease_row *row);

@@ -10,6 +10,8 @@
 #define DLOCK_LEASE_WAITERS_H
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 
 #include "lease_engine.h"
 #include "lease_name.h"
@@ -30,8 +32,8 @@ typedef struct lease_call
 	struct lease_call *prev;
 	struct lease_calls *list;
 	lease_place place;
-	int			references;		/* the caller, and the engine */
-	pthread_cond_t done;
+	atomic_int	references;		/* the caller, and the engine */
+	sem_t		done;			/* posted when it is answered */
 
 	dlock_call_kind kind;
 	lease_request request;		/* its strings are in the next two */
