@@ -17,18 +17,18 @@
  * another transaction has locked, then as committed.  What only the second
  * finds is locked by somebody, most likely by a guard.
  *
- * All values are written as numbers, as binary strings of harmless ASCII, or as
- * hexadecimal literals, which mean the same in every character set and SQL mode.
+ * All values are bound, or written as numbers, as binary strings of harmless
+ * ASCII, or as hexadecimal literals, which mean the same in every character set
+ * and SQL mode.
  *
  * The isolation is READ COMMITTED: nothing but the rows themselves is locked,
  * no gaps, so that names do not get into each other's way.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_table.h"
+#include "lease_statements.h"
 
 #include <inttypes.h>
-#include <mysql.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -65,17 +65,21 @@ struct lease_table
 {
 	uint64_t	writer;
 	MYSQL	   *connection;
+	lease_statements *statements;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
 	char		sqlstate[6];
 	char		error[512];
 	text		query;
 	text		puts;			/* rows of an INSERT that replaces */
-	text		inserts;		/* rows of one that does not */
+	lease_new_row *inserts;		/* for one that does not */
+	size_t		ninserts;
+	size_t		inserts_room;
 	text		deletes;		/* statements; a condition with OR would be
 								 * looked up in all rows */
-	text		owns;			/* names of another, of rows of this run */
+	lease_bytes *owns;			/* names of another, of rows of this run */
 	size_t		nowns;
+	size_t		owns_room;
 	text		touches;		/* conditions of an UPDATE */
 	text		advances;		/* cases of an UPDATE, which sets NULL and so
 								 * fails where a mark is another than was
@@ -202,6 +206,8 @@ lease_table_error(const lease_table *table, const char **sqlstate)
 void
 lease_table_disconnect(lease_table *table)
 {
+	lease_statements_free(table->statements);
+	table->statements = NULL;
 	if (table->connection != NULL)
 		mysql_close(table->connection);
 	table->connection = NULL;
@@ -248,20 +254,14 @@ failed(lease_table *table)
 	}
 }
 
-/*
- * Execute statements without an answer.  "affected", unless NULL, is set to how
- * many rows the first one has changed.
- */
+/* Execute statements without an answer. */
 static lease_status
-execute(lease_table *table, const char *query, size_t length,
-		uint64_t *affected)
+execute(lease_table *table, const char *query, size_t length)
 {
 	int			more;
 
 	if (mysql_real_query(table->connection, query, length) != 0)
 		return failed(table);
-	if (affected != NULL)
-		*affected = mysql_affected_rows(table->connection);
 	while ((more = mysql_next_result(table->connection)) == 0)
 		;
 	return more > 0 ? failed(table) : LEASE_STATUS_OK;
@@ -339,8 +339,7 @@ lease_table_connect(lease_table *table)
 	}
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
-		lease_status status = execute(table, needed[i], strlen(needed[i]),
-									  NULL);
+		lease_status status = execute(table, needed[i], strlen(needed[i]));
 
 		if (status != LEASE_STATUS_OK)
 		{
@@ -353,6 +352,8 @@ lease_table_connect(lease_table *table)
 			while (mysql_next_result(table->connection) == 0)
 				;
 	table->in_transaction = false;
+	table->statements = lease_statements_create(table->connection,
+												table->writer);
 	return lease_table_look(table, &read_only, &clustered);
 }
 
@@ -364,9 +365,8 @@ lease_table_rollback(lease_table *table)
 		lease_table_disconnect(table);
 	table->in_transaction = false;
 	text_clear(&table->puts);
-	text_clear(&table->inserts);
+	table->ninserts = 0;
 	text_clear(&table->deletes);
-	text_clear(&table->owns);
 	table->nowns = 0;
 	text_clear(&table->touches);
 	text_clear(&table->advances);
@@ -384,10 +384,6 @@ lease_table_rollback(lease_table *table)
  * Rows to be changed are always looked for by their key.  In a small table the
  * server would rather look at all, and wait for those that others have locked.
  */
-#define ROW_COLUMNS "name, slot, owner, account_user, account_host, mode, kind, " \
-	"version, token, request, ttl_us, writes, writer, deadline_us, " \
-	"connection_id, acquired_us, expires_us"
-
 static uint64_t
 number(const char *value)
 {
@@ -416,7 +412,7 @@ copy_text(char *to, size_t size, const char *value, unsigned long length)
 	to[copy_bytes(to, size - 1, value, length)] = '\0';
 }
 
-/* Make a row of the columns in ROW_COLUMNS. */
+/* Make a row of the columns in LEASE_ROW_COLUMNS. */
 static void
 read_row(lease_row *row, MYSQL_ROW columns, const unsigned long *lengths)
 {
@@ -560,7 +556,7 @@ next_result(lease_table *table)
 static void
 add_select(text *query, const lease_bytes *names, size_t n)
 {
-	text_add(query, "SELECT " ROW_COLUMNS
+	text_add(query, "SELECT " LEASE_ROW_COLUMNS
 			 " FROM dlock.lease_table FORCE INDEX (PRIMARY) WHERE name IN (");
 	for (size_t i = 0; i < n; i++)
 	{
@@ -643,7 +639,7 @@ lease_table_visit_owner(lease_table *table, lease_bytes owner,
 						void *context)
 {
 	text_clear(&table->query);
-	text_add(&table->query, "SELECT " ROW_COLUMNS
+	text_add(&table->query, "SELECT " LEASE_ROW_COLUMNS
 			 " FROM dlock.lease_table WHERE owner = ");
 	text_add_bytes(&table->query, owner.data, owner.length);
 	text_add(&table->query, " AND account_user = ");
@@ -660,7 +656,7 @@ lease_table_visit_due(lease_table *table, int64_t due_us, size_t limit,
 					  lease_row_visitor visitor, void *context)
 {
 	text_clear(&table->query);
-	text_add(&table->query, "SELECT " ROW_COLUMNS
+	text_add(&table->query, "SELECT " LEASE_ROW_COLUMNS
 			 " FROM dlock.lease_table WHERE writer = %" PRIu64
 			 " AND deadline_us <= %" PRId64
 			 " ORDER BY writer, deadline_us LIMIT %zu",
@@ -678,7 +674,7 @@ lease_table_visit_foreign(lease_table *table, lease_bytes after_name,
 						  lease_row_visitor visitor, void *context)
 {
 	text_clear(&table->query);
-	text_add(&table->query, "SELECT " ROW_COLUMNS
+	text_add(&table->query, "SELECT " LEASE_ROW_COLUMNS
 			 " FROM dlock.lease_table WHERE writer <> %" PRIu64
 			 " AND (name > ", table->writer);
 	text_add_bytes(&table->query, after_name.data, after_name.length);
@@ -809,6 +805,16 @@ add_condition(text *t, lease_bytes name, uint32_t slot)
 	text_add(t, " AND slot = %" PRIu32 ")", slot);
 }
 
+static void *
+double_room(void *array, size_t *room, size_t size)
+{
+	*room = *room > 0 ? *room * 2 : 16;
+	array = realloc(array, *room * size);
+	if (array == NULL)
+		abort();
+	return array;
+}
+
 void
 lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 				  const lease_row *row)
@@ -824,16 +830,21 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 			text_add(&table->deletes, " AND slot = %" PRIu32 ";", row->slot);
 			return;
 		case LEASE_WRITE_DELETE_OWN:
-			if (table->nowns++ > 0)
-				text_add(&table->owns, ",");
-			text_add_bytes(&table->owns, name.data, name.length);
+			if (table->nowns == table->owns_room)
+				table->owns = double_room(table->owns, &table->owns_room,
+										  sizeof(lease_bytes));
+			table->owns[table->nowns++] = name;
 			return;
 		case LEASE_WRITE_TOUCH:
 			add_condition(&table->touches, name, row->slot);
 			return;
 		case LEASE_WRITE_INSERT:
-			t = &table->inserts;
-			break;
+			if (table->ninserts == table->inserts_room)
+				table->inserts = double_room(table->inserts,
+											 &table->inserts_room,
+											 sizeof(lease_new_row));
+			table->inserts[table->ninserts++] = (lease_new_row) {name, row};
+			return;
 		case LEASE_WRITE_PUT:
 			break;
 	}
@@ -865,30 +876,18 @@ lease_table_advance_mark(lease_table *table, uint32_t bucket, uint64_t from,
 			 table->advanced.length > 0 ? "," : "", bucket);
 }
 
-/*
- * Write what was collected, and commit.  "missed" is set to whether a row was
- * not found that LEASE_WRITE_DELETE_OWN was to delete.
- */
-lease_status
-lease_table_commit(lease_table *table, bool *missed)
+/* Write what was collected of rows that were read. */
+static lease_status
+write_changes(lease_table *table)
 {
 	text	   *query = &table->query;
-	size_t		nowns = table->nowns;
-	uint64_t	deleted;
-	lease_status status;
 
+	if (table->deletes.length == 0 && table->puts.length == 0)
+		return LEASE_STATUS_OK;
 	text_clear(query);
-
-	/* "0 +": this is no condition to look for rows by */
-	if (nowns > 0)
-		text_add(query, "DELETE FROM dlock.lease_table USING dlock.lease_table"
-				 " FORCE INDEX (PRIMARY) WHERE name IN (%s)"
-				 " AND slot = 0 AND 0 + writer = %" PRIu64 ";",
-				 table->owns.data, table->writer);
-	if (table->deletes.length > 0)
-		text_add(query, "%s", table->deletes.data);
+	text_add(query, "%s", table->deletes.data);
 	if (table->puts.length > 0)
-		text_add(query, "INSERT INTO dlock.lease_table (" ROW_COLUMNS
+		text_add(query, "INSERT INTO dlock.lease_table (" LEASE_ROW_COLUMNS
 				 ") VALUES %s ON DUPLICATE KEY UPDATE owner = VALUES(owner),"
 				 "account_user = VALUES(account_user),"
 				 "account_host = VALUES(account_host),"
@@ -900,9 +899,23 @@ lease_table_commit(lease_table *table, bool *missed)
 				 "connection_id = VALUES(connection_id),"
 				 "acquired_us = VALUES(acquired_us),"
 				 "expires_us = VALUES(expires_us);", table->puts.data);
-	if (table->inserts.length > 0)
-		text_add(query, "INSERT INTO dlock.lease_table (" ROW_COLUMNS
-				 ") VALUES %s;", table->inserts.data);
+	return execute(table, query->data, query->length);
+}
+
+/*
+ * Write what was collected of other rows, and commit.
+ *
+ * A Galera node may have to replay a transaction that it was about to commit.
+ * If the COMMIT is one of several statements sent together, it reports a
+ * deadlock although the replay has succeeded.
+ */
+static lease_status
+write_rest(lease_table *table)
+{
+	text	   *query = &table->query;
+	lease_status status = LEASE_STATUS_OK;
+
+	text_clear(query);
 	if (table->touches.length > 0)
 		text_add(query, "UPDATE dlock.lease_table FORCE INDEX (PRIMARY)"
 				 " SET guards = guards + 1"
@@ -912,23 +925,38 @@ lease_table_commit(lease_table *table, bool *missed)
 				 " SET mark = CASE%s END"
 				 " WHERE bucket IN (%s);", table->advances.data,
 				 table->advanced.data);
+	if (table->in_galera && query->length > 0)
+	{
+		status = execute(table, query->data, query->length);
+		text_clear(query);
+	}
+	text_add(query, "COMMIT");
+	return status == LEASE_STATUS_OK ?
+		execute(table, query->data, query->length) : status;
+}
 
-	/*
-	 * A Galera node may have to replay a transaction that it was about to
-	 * commit.  If the COMMIT is one of several statements sent together, it
-	 * reports a deadlock although the replay has succeeded.
-	 */
-	if (!table->in_galera)
-		text_add(query, "COMMIT");
-	else
-		query->data[--query->length] = '\0';
+/*
+ * Write what was collected, and commit.  "missed" is set to whether a row was
+ * not found that LEASE_WRITE_DELETE_OWN was to delete.
+ */
+lease_status
+lease_table_commit(lease_table *table, bool *missed)
+{
+	uint64_t	deleted;
+	lease_status status;
+
 	table->in_transaction = true;
-	status = execute(table, query->data, query->length, &deleted);
-	if (status == LEASE_STATUS_OK && table->in_galera)
-		status = execute(table, "COMMIT", strlen("COMMIT"), NULL);
-	if (status != LEASE_STATUS_OK)
+	if (!lease_statements_delete(table->statements, table->owns, table->nowns,
+								 &deleted))
+		return failed(table);
+	*missed = deleted < table->nowns;
+	if ((status = write_changes(table)) != LEASE_STATUS_OK)
 		return status;
-	*missed = nowns > 0 && deleted < nowns;
+	if (!lease_statements_insert(table->statements, table->inserts,
+								 table->ninserts))
+		return failed(table);
+	if ((status = write_rest(table)) != LEASE_STATUS_OK)
+		return status;
 	table->in_transaction = false;
 	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
@@ -945,5 +973,5 @@ lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
 	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
 			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 ");COMMIT", step, least);
 	table->in_transaction = true;
-	return execute(table, table->query.data, table->query.length, NULL);
+	return execute(table, table->query.data, table->query.length);
 }

@@ -16,6 +16,12 @@
 /* How many marks there are; which counts for a name: lease_table_bucket(). */
 #define LEASE_BUCKETS		256
 
+/* The columns of a row, in the order in which they are read and written. */
+#define LEASE_ROW_COLUMNS \
+	"name, slot, owner, account_user, account_host, mode, kind, version, " \
+	"token, request, ttl_us, writes, writer, deadline_us, connection_id, " \
+	"acquired_us, expires_us"
+
 /* One row: a holder of a name. */
 typedef struct lease_row
 {
@@ -96,7 +102,10 @@ extern lease_status lease_table_read(lease_table *table,
 									 lease_rows *rows, uint64_t *marks,
 									 bool lock);
 
-/* Collect what to write, then write it and commit. */
+/*
+ * Collect what to write, then write it and commit.  Names and rows must stay
+ * until then.
+ */
 extern void lease_table_write(lease_table *table, lease_write_kind kind,
 							  lease_bytes name, const lease_row *row);
 extern void lease_table_advance_mark(lease_table *table, uint32_t bucket,

@@ -1,0 +1,242 @@
+/*
+ * lease_statements.c
+ *	  The statements that most calls need, prepared once for a connection.
+ *
+ * A grant inserts a row, and a release deletes it.  To parse and plan them costs
+ * the server more than to execute them, so it does that once.  A statement has
+ * room for a fixed number of rows; each is prepared when it is first needed.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_statements.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Most rows of an INSERT, of which there is one for each number. */
+#define INSERT_ROWS		16
+
+/* Names of a DELETE: one, or up to so many; it may name one several times. */
+#define DELETE_NAMES	32
+
+#define COLUMNS			17
+
+struct lease_statements
+{
+	MYSQL	   *connection;
+	uint64_t	writer;
+	MYSQL_STMT *insert[INSERT_ROWS + 1];	/* by their number of rows */
+	MYSQL_STMT *delete_one;
+	MYSQL_STMT *delete_some;
+};
+
+lease_statements *
+lease_statements_create(MYSQL *connection, uint64_t writer)
+{
+	lease_statements *statements = calloc(1, sizeof(lease_statements));
+
+	if (statements == NULL)
+		abort();
+	statements->connection = connection;
+	statements->writer = writer;
+	return statements;
+}
+
+static void
+close_statement(MYSQL_STMT *statement)
+{
+	if (statement != NULL)
+		mysql_stmt_close(statement);
+}
+
+/* Before the connection is closed. */
+void
+lease_statements_free(lease_statements *statements)
+{
+	if (statements == NULL)
+		return;
+	for (size_t i = 0; i <= INSERT_ROWS; i++)
+		close_statement(statements->insert[i]);
+	close_statement(statements->delete_one);
+	close_statement(statements->delete_some);
+	free(statements);
+}
+
+/* A prepared statement, or NULL; the connection has the error. */
+static MYSQL_STMT *
+prepare(MYSQL *connection, const char *query, size_t length)
+{
+	MYSQL_STMT *statement = mysql_stmt_init(connection);
+
+	if (statement == NULL)
+		abort();
+	if (mysql_stmt_prepare(statement, query, length) == 0)
+		return statement;
+	mysql_stmt_close(statement);
+	return NULL;
+}
+
+static void
+bind_number(MYSQL_BIND *bind, const void *value)
+{
+	bind->buffer_type = MYSQL_TYPE_LONGLONG;
+	bind->buffer = (void *) value;
+}
+
+static void
+bind_bytes(MYSQL_BIND *bind, const char *data, size_t length)
+{
+	bind->buffer_type = MYSQL_TYPE_BLOB;
+	bind->buffer = (void *) data;
+	bind->buffer_length = length;
+}
+
+static bool
+execute(MYSQL_STMT *statement, MYSQL_BIND *binds)
+{
+	return mysql_stmt_bind_param(statement, binds) == 0 &&
+		mysql_stmt_execute(statement) == 0;
+}
+
+/* The INSERT for some rows. */
+static MYSQL_STMT *
+get_insert(lease_statements *statements, size_t n)
+{
+	static const char row[] = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+	static const char start[] = "INSERT INTO dlock.lease_table ("
+		LEASE_ROW_COLUMNS ") VALUES ";
+	char		query[sizeof(start) + INSERT_ROWS * sizeof(row)];
+	size_t		length;
+
+	if (statements->insert[n] == NULL)
+	{
+		length = (size_t) sprintf(query, "%s%s", start, row);
+		for (size_t i = 1; i < n; i++)
+			length += (size_t) sprintf(query + length, ",%s", row);
+		statements->insert[n] = prepare(statements->connection, query, length);
+	}
+	return statements->insert[n];
+}
+
+/* Insert rows: false if that fails, and the connection has the error. */
+bool
+lease_statements_insert(lease_statements *statements,
+						const lease_new_row *rows, size_t n)
+{
+	MYSQL_BIND	binds[INSERT_ROWS * COLUMNS];
+	int64_t		small[INSERT_ROWS][4];
+
+	while (n > 0)
+	{
+		size_t		some = n < INSERT_ROWS ? n : INSERT_ROWS;
+		MYSQL_STMT *statement = get_insert(statements, some);
+
+		if (statement == NULL)
+			return false;
+		memset(binds, 0, sizeof(binds));
+		for (size_t i = 0; i < some; i++)
+		{
+			/* in the order of LEASE_ROW_COLUMNS */
+			const lease_row *row = rows[i].row;
+			MYSQL_BIND *bind = &binds[i * COLUMNS];
+
+			small[i][0] = row->slot;
+			small[i][1] = (int64_t) row->mode;
+			small[i][2] = (int64_t) row->kind;
+			small[i][3] = row->version;
+			bind_bytes(bind++, rows[i].name.data, rows[i].name.length);
+			bind_number(bind++, &small[i][0]);
+			bind_bytes(bind++, row->owner, row->owner_length);
+			bind_bytes(bind++, row->user, strlen(row->user));
+			bind_bytes(bind++, row->host, strlen(row->host));
+			bind_number(bind++, &small[i][1]);
+			bind_number(bind++, &small[i][2]);
+			bind_number(bind++, &small[i][3]);
+			bind_number(bind++, &row->token);
+			bind_bytes(bind++, row->request, row->request_length);
+			bind_number(bind++, &row->ttl_us);
+			bind_number(bind++, &row->writes);
+			bind->is_unsigned = 1;	/* may be above 2^63 */
+			bind_number(bind++, &row->writer);
+			bind_number(bind++, &row->deadline_us);
+			bind_number(bind++, &row->connection_id);
+			bind_number(bind++, &row->acquired_us);
+			bind_number(bind++, &row->expires_us);
+		}
+		if (!execute(statement, binds))
+			return false;
+		rows += some;
+		n -= some;
+	}
+	return true;
+}
+
+/*
+ * The DELETE for one name, or for several.  "0 +": this is no condition to look
+ * for rows by.
+ */
+static MYSQL_STMT *
+get_delete(lease_statements *statements, bool one)
+{
+	char		query[400];
+	size_t		length;
+
+	if (one && statements->delete_one == NULL)
+	{
+		length = (size_t) sprintf(query, "DELETE FROM dlock.lease_table"
+								  " WHERE name = ? AND slot = 0"
+								  " AND 0 + writer = ?");
+		statements->delete_one = prepare(statements->connection, query, length);
+	}
+	if (!one && statements->delete_some == NULL)
+	{
+		length = (size_t) sprintf(query, "DELETE FROM dlock.lease_table"
+								  " USING dlock.lease_table"
+								  " FORCE INDEX (PRIMARY) WHERE name IN (?");
+		for (size_t i = 1; i < DELETE_NAMES; i++)
+			length += (size_t) sprintf(query + length, ",?");
+		length += (size_t) sprintf(query + length,
+								   ") AND slot = 0 AND 0 + writer = ?");
+		statements->delete_some = prepare(statements->connection, query,
+										  length);
+	}
+	return one ? statements->delete_one : statements->delete_some;
+}
+
+/*
+ * Delete the rows of names in slot 0 that this run has written; "deleted" is how
+ * many there were.  False if that fails, and the connection has the error.
+ */
+bool
+lease_statements_delete(lease_statements *statements, const lease_bytes *names,
+						size_t n, uint64_t *deleted)
+{
+	MYSQL_BIND	binds[DELETE_NAMES + 1];
+
+	*deleted = 0;
+	while (n > 0)
+	{
+		size_t		some = n < DELETE_NAMES ? n : DELETE_NAMES;
+		size_t		room = n == 1 ? 1 : DELETE_NAMES;
+		MYSQL_STMT *statement = get_delete(statements, n == 1);
+
+		if (statement == NULL)
+			return false;
+		memset(binds, 0, sizeof(binds));
+		for (size_t i = 0; i < room; i++)
+		{
+			const lease_bytes *name = &names[i < some ? i : some - 1];
+
+			bind_bytes(&binds[i], name->data, name->length);
+		}
+		binds[room].is_unsigned = 1;
+		bind_number(&binds[room], &statements->writer);
+		if (!execute(statement, binds))
+			return false;
+		*deleted += mysql_stmt_affected_rows(statement);
+		names += some;
+		n -= some;
+	}
+	return true;
+}
