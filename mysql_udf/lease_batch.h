@@ -63,8 +63,10 @@ extern void lease_engine_submit(lease_call *call);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
-extern bool lease_batch_release(const dlock_call *request,
-								dlock_answer *answer);
+
+/* lease_belief.c */
+extern bool lease_belief_release(const dlock_call *request,
+								 dlock_answer *answer);
 
 /* lease_session.c */
 extern void lease_session_add(uint64_t connection_id, const lease_call *call);

@@ -6,9 +6,9 @@
  * connections of the server.  A caller puts its call into a list, and sleeps
  * until it is answered, its statement is killed, its client is gone or its time
  * is up; it looks for these 20 times a second.  One mutex protects all that is
- * shared; it is never held while somebody waits for the server or the disk.  Who
- * has been answered does not need it any more, so that all who are answered by
- * one commit can go on at once.
+ * shared; it is never held while somebody waits for the server or the disk.
+ * Who has been answered does not need it any more, so that all who are answered
+ * by one commit can go on at once.
  *
  * Who has a call.  The caller and the engine each have a reference.  A caller
  * that gives up takes the call out of the list or queue that it is in.  If the
@@ -123,8 +123,8 @@ lease_call_unref(lease_call *call)
 }
 
 /*
- * Answer a call; what the answer is has been filled in, and is the caller's from
- * now on.  The mutex is held.
+ * Answer a call; what the answer is has been filled in, and is the caller's
+ * from now on.  The mutex is held.
  */
 void
 lease_call_answer(lease_call *call)
@@ -387,7 +387,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		bool		released;
 
 		pthread_mutex_lock(&engine.mutex);
-		released = lease_batch_release(request, answer);
+		released = lease_belief_release(request, answer);
 		pthread_mutex_unlock(&engine.mutex);
 		if (released)
 			return true;
@@ -416,8 +416,17 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		lease_engine_submit(call);
 		pthread_mutex_unlock(&engine.mutex);
 		wait_for_answer(call);
-		*answer = call->answer;
-		call->answer.holders = NULL;	/* the caller's from now on */
+		if (call->abandoned)
+		{
+			/* the batcher may still be filling in the rest */
+			strcpy(answer->sqlstate, call->answer.sqlstate);
+			strcpy(answer->message, call->answer.message);
+		}
+		else
+		{
+			*answer = call->answer;
+			call->answer.holders = NULL;	/* the caller's from now on */
+		}
 	}
 	else
 		pthread_mutex_unlock(&engine.mutex);
@@ -466,7 +475,8 @@ dlock_engine_settle(dlock_answer *answer)
 	if (call != NULL)
 	{
 		wait_for_answer(call);
-		*answer = call->answer;
+		strcpy(answer->sqlstate, call->answer.sqlstate);
+		strcpy(answer->message, call->answer.message);
 		lease_call_unref(call);
 	}
 	return answer->sqlstate[0] == '\0';

@@ -2,9 +2,9 @@
  * lease_statements.c
  *	  The statements that most calls need, prepared once for a connection.
  *
- * A grant inserts a row, and a release deletes it.  To parse and plan them costs
- * the server more than to execute them, so it does that once.  A statement has
- * room for a fixed number of rows; each is prepared when it is first needed.
+ * A grant inserts a row, and a release deletes it.  Parsing and planning that
+ * costs the server about as much as doing it, so it does it once.  A statement
+ * has room for a fixed number of rows; each is prepared when it is first needed.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Most rows of an INSERT, of which there is one for each number. */
-#define INSERT_ROWS		16
 
 /* Names of a DELETE: one, or up to so many; it may name one several times. */
 #define DELETE_NAMES	32
@@ -26,7 +23,7 @@ struct lease_statements
 {
 	MYSQL	   *connection;
 	uint64_t	writer;
-	MYSQL_STMT *insert[INSERT_ROWS + 1];	/* by their number of rows */
+	MYSQL_STMT *insert[LEASE_INSERT_ROWS + 1];	/* by their number of rows */
 	MYSQL_STMT *delete_one;
 	MYSQL_STMT *delete_some;
 };
@@ -56,7 +53,7 @@ lease_statements_free(lease_statements *statements)
 {
 	if (statements == NULL)
 		return;
-	for (size_t i = 0; i <= INSERT_ROWS; i++)
+	for (size_t i = 0; i <= LEASE_INSERT_ROWS; i++)
 		close_statement(statements->insert[i]);
 	close_statement(statements->delete_one);
 	close_statement(statements->delete_some);
@@ -106,7 +103,7 @@ get_insert(lease_statements *statements, size_t n)
 	static const char row[] = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 	static const char start[] = "INSERT INTO dlock.lease_table ("
 		LEASE_ROW_COLUMNS ") VALUES ";
-	char		query[sizeof(start) + INSERT_ROWS * sizeof(row)];
+	char		query[sizeof(start) + LEASE_INSERT_ROWS * sizeof(row)];
 	size_t		length;
 
 	if (statements->insert[n] == NULL)
@@ -124,12 +121,12 @@ bool
 lease_statements_insert(lease_statements *statements,
 						const lease_new_row *rows, size_t n)
 {
-	MYSQL_BIND	binds[INSERT_ROWS * COLUMNS];
-	int64_t		small[INSERT_ROWS][4];
+	MYSQL_BIND	binds[LEASE_INSERT_ROWS * COLUMNS];
+	int64_t		small[LEASE_INSERT_ROWS][4];
 
 	while (n > 0)
 	{
-		size_t		some = n < INSERT_ROWS ? n : INSERT_ROWS;
+		size_t		some = n < LEASE_INSERT_ROWS ? n : LEASE_INSERT_ROWS;
 		MYSQL_STMT *statement = get_insert(statements, some);
 
 		if (statement == NULL)
@@ -205,8 +202,8 @@ get_delete(lease_statements *statements, bool one)
 }
 
 /*
- * Delete the rows of names in slot 0 that this run has written; "deleted" is how
- * many there were.  False if that fails, and the connection has the error.
+ * Delete the rows of names in slot 0 that this run has written; "deleted" is
+ * how many there were.  False if that fails, and the connection has the error.
  */
 bool
 lease_statements_delete(lease_statements *statements, const lease_bytes *names,

@@ -11,6 +11,9 @@
 
 #include "lease_table.h"
 
+/* Most rows of an INSERT, of which there is one for each number. */
+#define LEASE_INSERT_ROWS	16
+
 /* A row to be inserted.  What it points to must stay until it is. */
 typedef struct lease_new_row
 {

@@ -290,7 +290,7 @@ lease_table_connect(lease_table *table)
 {
 	static const char *const needed[] = {
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
-		"SET SESSION autocommit = 0",
+		"SET SESSION autocommit = 1",
 		"SET SESSION completion_type = 0",
 		"SET SESSION sql_select_limit = 18446744073709551615",
 		"SET SESSION sql_safe_updates = 0",
@@ -579,6 +579,7 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 		rows[i].count = 0;
 
 	text_clear(query);
+	text_add(query, "START TRANSACTION;");
 	if (lock)
 	{
 		add_select(query, names, n);
@@ -595,6 +596,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	table->in_transaction = true;
 	if (mysql_real_query(table->connection, query->data, query->length) != 0)
 		return failed(table);
+	if ((status = next_result(table)) != LEASE_STATUS_OK)
+		return status;
 	if (lock &&
 		((status = fetch_rows(table, names, n, rows, false)) != LEASE_STATUS_OK ||
 		 (status = next_result(table)) != LEASE_STATUS_OK))
@@ -612,7 +615,6 @@ visit(lease_table *table, lease_row_visitor visitor, void *context)
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 
-	table->in_transaction = true;
 	if (mysql_real_query(table->connection, table->query.data,
 						 table->query.length) != 0)
 		return failed(table);
@@ -628,8 +630,7 @@ visit(lease_table *table, lease_row_visitor visitor, void *context)
 		visitor((lease_bytes) {columns[0], lengths[0]}, &row, context);
 	}
 	mysql_free_result(result);
-	lease_table_rollback(table);
-	return table->connection != NULL ? LEASE_STATUS_OK : LEASE_STATUS_LOST;
+	return LEASE_STATUS_OK;
 }
 
 /* Visit the rows of an owner, of the caller's account, in the order of names. */
@@ -720,7 +721,6 @@ lease_table_visit_connections(lease_table *table,
 
 	if (!may_see_connections(table))
 		return LEASE_STATUS_FAILED;
-	table->in_transaction = true;
 	if (mysql_query(table->connection,
 					"SELECT ID FROM information_schema.PROCESSLIST") != 0 ||
 		(result = mysql_store_result(table->connection)) == NULL)
@@ -728,7 +728,6 @@ lease_table_visit_connections(lease_table *table,
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		visit(number(columns[0]), context);
 	mysql_free_result(result);
-	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
 }
 
@@ -744,7 +743,6 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 
 	*read_only = *clustered = false;
 	table->in_galera = false;
-	table->in_transaction = true;
 	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
 					" Variable_name IN ('read_only', 'wsrep_provider',"
 					" 'group_replication_group_name')") != 0 ||
@@ -760,35 +758,26 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 		else
 			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);
-	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
 }
 
-/* The value of a setting, to be freed; NULL if there is none. */
-char *
-lease_table_setting(lease_table *table, const char *name)
+/* Visit the settings that have a value. */
+lease_status
+lease_table_visit_settings(lease_table *table, lease_setting_visitor visitor,
+						   void *context)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
-	char	   *value = NULL;
 
-	text_clear(&table->query);
-	text_add(&table->query, "SELECT value FROM dlock.settings WHERE name = '%s'",
-			 name);
-	table->in_transaction = true;
-	if (mysql_real_query(table->connection, table->query.data,
-						 table->query.length) != 0 ||
+	if (mysql_query(table->connection,
+					"SELECT name, value FROM dlock.settings") != 0 ||
 		(result = mysql_store_result(table->connection)) == NULL)
-	{
-		(void) failed(table);
-		return NULL;
-	}
-	columns = mysql_fetch_row(result);
-	if (columns != NULL && columns[0] != NULL)
-		value = strdup(columns[0]);
+		return failed(table);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		if (columns[0] != NULL && columns[1] != NULL)
+			visitor(columns[0], columns[1], context);
 	mysql_free_result(result);
-	lease_table_rollback(table);
-	return value;
+	return LEASE_STATUS_OK;
 }
 
 /* ----------------------------------------------------------------
@@ -935,6 +924,15 @@ write_rest(lease_table *table)
 		execute(table, query->data, query->length) : status;
 }
 
+/* Say whether all that was collected goes into one INSERT. */
+static bool
+is_one_statement(const lease_table *table)
+{
+	return table->ninserts <= LEASE_INSERT_ROWS && table->nowns == 0 &&
+		table->deletes.length == 0 && table->puts.length == 0 &&
+		table->touches.length == 0 && table->advances.length == 0;
+}
+
 /*
  * Write what was collected, and commit.  "missed" is set to whether a row was
  * not found that LEASE_WRITE_DELETE_OWN was to delete.
@@ -945,7 +943,14 @@ lease_table_commit(lease_table *table, bool *missed)
 	uint64_t	deleted;
 	lease_status status;
 
-	table->in_transaction = true;
+	if (!table->in_transaction && !is_one_statement(table))
+	{
+		table->in_transaction = true;
+		status = execute(table, "START TRANSACTION",
+						 strlen("START TRANSACTION"));
+		if (status != LEASE_STATUS_OK)
+			return status;
+	}
 	if (!lease_statements_delete(table->statements, table->owns, table->nowns,
 								 &deleted))
 		return failed(table);
@@ -955,7 +960,8 @@ lease_table_commit(lease_table *table, bool *missed)
 	if (!lease_statements_insert(table->statements, table->inserts,
 								 table->ninserts))
 		return failed(table);
-	if ((status = write_rest(table)) != LEASE_STATUS_OK)
+	if (table->in_transaction &&
+		(status = write_rest(table)) != LEASE_STATUS_OK)
 		return status;
 	table->in_transaction = false;
 	lease_table_rollback(table);
@@ -971,7 +977,6 @@ lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
 {
 	text_clear(&table->query);
 	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
-			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 ");COMMIT", step, least);
-	table->in_transaction = true;
+			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 ")", step, least);
 	return execute(table, table->query.data, table->query.length);
 }

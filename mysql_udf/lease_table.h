@@ -87,7 +87,6 @@ extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
 extern lease_status lease_table_look(lease_table *table, bool *read_only,
 									 bool *clustered);
-extern char *lease_table_setting(lease_table *table, const char *name);
 
 extern void lease_rows_add(lease_rows *rows, const lease_row *row);
 extern uint32_t lease_table_bucket(lease_bytes name);
@@ -142,6 +141,14 @@ typedef void (*lease_connection_visitor) (uint64_t connection_id,
 extern lease_status lease_table_visit_connections(lease_table *table,
 												  lease_connection_visitor visit,
 												  void *context);
+
+/* Called with the name and the value of a setting. */
+typedef void (*lease_setting_visitor) (const char *name, const char *value,
+									   void *context);
+
+extern lease_status lease_table_visit_settings(lease_table *table,
+											   lease_setting_visitor visitor,
+											   void *context);
 extern lease_status lease_table_raise_marks(lease_table *table,
 											uint64_t least, uint64_t step);
 

@@ -1,0 +1,102 @@
+/*
+ * lease_batcher.h
+ *	  What the parts of the batcher share.
+ *
+ * The batcher is one thread.  lease_batch.c collects calls and makes them come
+ * true, lease_make.c decides what becomes of each, lease_belief.c saves reading
+ * the table, lease_upkeep.c does what nobody has asked for.  Only the batcher
+ * touches what is here, except where said, and the calls and queues themselves
+ * only with the engine's mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_BATCHER_H
+#define DLOCK_LEASE_BATCHER_H
+
+#include "lease_batch.h"
+
+/* Most names in a batch; more wait for the next. */
+#define LEASE_BATCH_NAMES	256
+
+/* How long an answered release may wait for company. */
+#define LEASE_DEFER_US		5000
+
+/* How often to look again at a row that a transaction has locked. */
+#define LEASE_LOCKED_RETRY_US	20000
+
+/* After a conflict, after one that a call had all alone, and after an error. */
+#define LEASE_CONFLICT_PAUSE_US	2000
+#define LEASE_CULPRIT_PAUSE_US	200000
+#define LEASE_ERROR_PAUSE_US	100000
+
+/* The calls that go into one commit, and the names that they concern. */
+typedef struct lease_batch
+{
+	lease_calls calls;			/* to be made, in their order */
+	lease_calls at_commit;		/* made; to be answered when committed */
+	lease_calls early;			/* releases, answered or not, to be written */
+	lease_name **names;
+	lease_bytes *bytes;			/* of the names */
+	lease_rows *rows;			/* of the names */
+	uint64_t   *marks;			/* of the names */
+	size_t		nnames;
+	size_t		room;			/* names[] and so on */
+	size_t		rows_room;		/* rows[] that have been initialized */
+	lease_moment moment;
+	bool		needs_commit;	/* somebody waits for it */
+	bool		read_only;		/* the rows were read without locks */
+	size_t		nunanswered;	/* calls that were not answered when taken */
+	bool		believed;		/* the rows were not read, see lease_belief.c */
+	uint64_t	reaped;
+} lease_batch;
+
+typedef struct lease_batcher
+{
+	lease_table *table;
+	bool		has_marks;		/* all marks were raised */
+	bool		must_read;		/* what was believed was wrong */
+	bool		clustered;		/* others may write the table at the same time;
+								 * for all, with the mutex */
+	int64_t		sleeps_until_us;	/* 0: it does not; for all, with the mutex */
+	int64_t		reap_us;		/* when to reap next */
+	int64_t		sessions_us;	/* when to look after sessions next */
+} lease_batcher;
+
+extern lease_batch batch;
+extern lease_batcher batcher;
+
+/* lease_batch.c */
+extern void *lease_resize(void *array, size_t n, size_t size);
+extern lease_name *lease_batch_find(lease_bytes name);
+
+/* lease_calls.c */
+extern size_t lease_call_slice(const lease_call *call);
+extern void lease_call_finish(lease_call *call);
+extern void lease_call_answer_now(lease_call *call);
+extern void lease_call_answer_at_commit(lease_call *call);
+extern void lease_call_answer_committed(lease_call *call);
+extern void lease_call_stall(lease_call *call, int64_t pause_us);
+extern void lease_call_defer(lease_call *call, int64_t until_us);
+extern void lease_call_put_back(lease_call *call);
+extern void lease_call_fail_by_table(lease_call *call);
+extern void lease_call_after_failure(lease_call *call, lease_status status,
+									 bool in_commit);
+extern int64_t lease_pause_of(lease_status status);
+extern bool lease_is_read_only_error(const char *message);
+
+/* lease_make.c */
+extern void lease_make_batch(void);
+
+/* lease_belief.c */
+extern bool lease_belief_holds(void);
+extern void lease_belief_load(void);
+extern void lease_belief_remember(bool committed);
+
+/* lease_upkeep.c */
+extern lease_status lease_upkeep_prepare(void);
+extern lease_status lease_upkeep_raise_marks(void);
+extern void lease_upkeep_find_leases(lease_call *call);
+extern void lease_upkeep_sessions(int64_t now_us);
+extern void lease_upkeep_reap(int64_t now_us);
+
+#endif							/* DLOCK_LEASE_BATCHER_H */

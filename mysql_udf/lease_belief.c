@@ -1,0 +1,156 @@
+/*
+ * lease_belief.c
+ *	  Make calls without reading the table, where that is safe.
+ *
+ * What this run has written, it knows (lease_cache.c).  While no other server
+ * can write the table, an acquire of a name that is believed free only inserts
+ * its row, and a release of a lease that is known is answered in the caller's
+ * own thread, and written with what comes next.  Should the belief be wrong,
+ * the INSERT fails, and the next attempt reads.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batcher.h"
+
+#include <string.h>
+
+#include "lease_cache.h"
+#include "lease_marks.h"
+#include "lease_stats.h"
+
+/* Say whether a call can be made without reading its name. */
+static bool
+needs_no_read(const lease_call *call)
+{
+	const lease_cached *cached;
+
+	if (call->internal == LEASE_INTERNAL_SETTLE)
+		return true;
+	if (call->internal != LEASE_INTERNAL_NONE ||
+		call->kind != DLOCK_CALL_APPLY ||
+		lease_queue_find(call->names[0]) != NULL)
+		return false;
+	cached = lease_cache_find(call->names[0]);
+	if (call->request.op == LEASE_RELEASE)
+		return call->answered && !call->may_be_written && cached != NULL &&
+			cached->has_row && cached->released &&
+			cached->row.token == call->request.token;
+	return call->request.op == LEASE_ACQUIRE &&
+		(cached == NULL || cached->released) &&
+		lease_marks_are_known(call->names[0]);
+}
+
+/* Say whether the whole batch can be made so.  The mutex is held. */
+bool
+lease_belief_holds(void)
+{
+	if (batcher.must_read)
+	{
+		batcher.must_read = false;
+		return false;
+	}
+	if (batcher.clustered || !batcher.has_marks ||
+		!lease_table_is_connected(batcher.table))
+		return false;
+	for (size_t i = 0; i < batch.nnames; i++)
+		if (lease_queue_find(batch.bytes[i]) != NULL)
+			return false;
+	for (const lease_call *call = batch.calls.head; call != NULL;
+		 call = call->next)
+		if (!needs_no_read(call))
+			return false;
+	return true;
+}
+
+/* Take what is believed for what was read. */
+void
+lease_belief_load(void)
+{
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		const lease_cached *cached = lease_cache_find(batch.bytes[i]);
+
+		batch.rows[i].count = 0;
+		if (cached != NULL && cached->has_row)
+			lease_rows_add(&batch.rows[i], &cached->row);
+	}
+}
+
+/* After a batch: remember what the table holds now.  The mutex is held. */
+void
+lease_belief_remember(bool committed)
+{
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		const lease_name *name = batch.names[i];
+		const lease_row *row = committed ? lease_name_only_row(name) : NULL;
+		const lease_cached *cached = lease_cache_find(name->name);
+
+		if (row != NULL && row->writer == engine.writer)
+			lease_cache_put(name->name, row);
+		else if (committed ? lease_name_has_rows(name) :
+				 batch.rows[i].count > 0)
+		{
+			/* what is cached may be the very row that was read */
+			if (committed || cached == NULL || name->guarding ||
+				batch.rows[i].count != 1 || batch.rows[i].rows[0].locked ||
+				batch.rows[i].rows[0].token != cached->row.token ||
+				batch.rows[i].rows[0].writes != cached->row.writes)
+				lease_cache_put_other(name->name);
+		}
+		else
+			lease_cache_forget(name->name);
+	}
+}
+
+/*
+ * Answer a release at once if the cache knows the lease: true.  The batcher
+ * writes it with what comes next.  The mutex is held.
+ */
+bool
+lease_belief_release(const dlock_call *request, dlock_answer *answer)
+{
+	lease_cached *cached;
+	lease_call *call;
+
+	if (batcher.clustered || engine.read_only ||
+		request->kind != DLOCK_CALL_APPLY ||
+		request->request.op != LEASE_RELEASE)
+		return false;
+	cached = lease_cache_find(request->names[0]);
+	if (cached == NULL || !cached->has_row || cached->released ||
+		cached->row.version != 1 || cached->row.kind != LEASE_PLAIN ||
+		cached->row.deadline_us <= lease_now() ||
+		!lease_same(request->request.owner, (lease_bytes) {
+			cached->row.owner, cached->row.owner_length
+		}) ||
+		strcmp(cached->row.user, request->caller->user) != 0 ||
+		strcmp(cached->row.host, request->caller->host) != 0 ||
+		(request->request.token != 0 &&
+		 request->request.token != cached->row.token) ||
+		lease_queue_find(request->names[0]) != NULL ||
+		lease_batch_find(request->names[0]) != NULL)
+		return false;
+
+	cached->released = true;
+	call = lease_call_create(1);
+	call->kind = DLOCK_CALL_APPLY;
+	call->request.op = LEASE_RELEASE;
+	call->request.token = cached->row.token;
+	memcpy(call->owner, cached->row.owner, cached->row.owner_length);
+	call->request.owner.length = cached->row.owner_length;
+	memcpy((char *) call->names[0].data, cached->name, cached->name_length);
+	call->names[0].length = cached->name_length;
+	call->caller = *request->caller;
+	call->seen_writes = cached->row.writes;
+	call->answered = true;
+	call->unwritten = true;
+	engine.unwritten++;
+	lease_call_defer(call, lease_now() + LEASE_DEFER_US);
+	if (batcher.sleeps_until_us > call->retry_us)
+		pthread_cond_signal(&engine.work);
+	lease_count(LEASE_COUNT_released, 1);
+	answer->outcome = LEASE_RELEASED;
+	answer->token = call->request.token;
+	return true;
+}

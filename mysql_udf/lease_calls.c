@@ -1,0 +1,288 @@
+/*
+ * lease_calls.c
+ *	  Where a call goes: answered, put off, put back, or failed.
+ *
+ * All of this is the batcher's, with the mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batcher.h"
+
+#include <string.h>
+
+#include "lease_session.h"
+#include "lease_stats.h"
+
+/* How many names of a call go into one batch. */
+size_t
+lease_call_slice(const lease_call *call)
+{
+	size_t		left = call->nnames - call->waits_for;
+
+	if (call->kind != DLOCK_CALL_APPLY_ALL)
+		return call->nnames;
+	return left < LEASE_BATCH_NAMES / 2 ? left : LEASE_BATCH_NAMES / 2;
+}
+
+/* Say whether the server's error is that it may only be read. */
+bool
+lease_is_read_only_error(const char *message)
+{
+	return strstr(message, "read-only") != NULL ||
+		strstr(message, "read only") != NULL;
+}
+
+/* Which SQLSTATE to give an error of the server's. */
+static const char *
+translate(const char *sqlstate, const char *message)
+{
+	return lease_is_read_only_error(message) ? "25006" : sqlstate;
+}
+
+/* Tell a call that the table failed. */
+void
+lease_call_fail_by_table(lease_call *call)
+{
+	const char *sqlstate;
+	const char *message = lease_table_error(batcher.table, &sqlstate);
+
+	lease_call_fail(call, translate(sqlstate, message), "%s", message);
+	lease_call_finish(call);
+}
+
+/* The engine is done with a call. */
+void
+lease_call_finish(lease_call *call)
+{
+	lease_calls_remove(call);
+	call->place = LEASE_PLACE_NONE;
+	if (call->unwritten)
+	{
+		call->unwritten = false;
+		engine.unwritten--;
+	}
+	lease_call_unref(call);
+}
+
+/* Answer a call that needs no commit. */
+void
+lease_call_answer_now(lease_call *call)
+{
+	lease_call_answer(call);
+	lease_call_finish(call);
+}
+
+/* Answer a call when what it did has been committed. */
+void
+lease_call_answer_at_commit(lease_call *call)
+{
+	lease_calls_remove(call);
+	lease_calls_append(&batch.at_commit, call);
+	batch.needs_commit = true;
+}
+
+/* When a call that cannot be made is given up. */
+static int64_t
+give_up_us(const lease_call *call)
+{
+	int64_t		us = call->start_us + engine.settings.lock_timeout_us;
+
+	if (call->wait_us < 0)
+		return INT64_MAX;
+	return call->wait_us > 0 && call->end_us > us ? call->end_us : us;
+}
+
+/* Try a call again later, when somebody's transaction may have ended. */
+void
+lease_call_stall(lease_call *call, int64_t pause_us)
+{
+	int64_t		now_us = lease_now();
+
+	if (call->abandoned)
+	{
+		lease_call_finish(call);
+		return;
+	}
+	if (now_us >= give_up_us(call))
+	{
+		lease_call_fail(call, "55000",
+						"could not change the lease on \"%.*s\": a transaction has locked it",
+						(int) call->names[call->waits_for].length,
+						call->names[call->waits_for].data);
+		lease_call_finish(call);
+		return;
+	}
+	lease_calls_remove(call);
+	call->retry_us = now_us + pause_us;
+	call->place = LEASE_PLACE_LIST;
+	lease_calls_append(&engine.stalled, call);
+}
+
+/* Put off a release that was answered. */
+void
+lease_call_defer(lease_call *call, int64_t until_us)
+{
+	lease_calls_remove(call);
+	call->retry_us = until_us;
+	call->place = LEASE_PLACE_BATCH;	/* nobody can take it back */
+	lease_calls_append(&engine.deferred, call);
+}
+
+/* Put a call back where it came from, to be made again. */
+void
+lease_call_put_back(lease_call *call)
+{
+	lease_calls_remove(call);
+	if (call->from_line)
+	{
+		lease_queue *queue = lease_queue_get(call->names[0]);
+
+		call->from_line = false;
+		lease_waiter_join(call, queue);
+		lease_calls_remove(call);
+		lease_calls_push(&queue->line, call);
+		queue->due_us = 0;
+	}
+	else
+	{
+		call->place = LEASE_PLACE_LIST;
+		lease_calls_push(&engine.incoming, call);
+	}
+}
+
+int64_t
+lease_pause_of(lease_status status)
+{
+	return status == LEASE_STATUS_FAILED ? LEASE_ERROR_PAUSE_US :
+		LEASE_CONFLICT_PAUSE_US;
+}
+
+/* The table could not be read or written: what becomes of a call. */
+void
+lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
+{
+	int64_t		now_us = lease_now();
+
+	if (call->abandoned)
+		lease_call_finish(call);
+	else if (call->answered)
+	{
+		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
+		if (call->internal == LEASE_INTERNAL_KEEP ||
+			call->internal == LEASE_INTERNAL_REAP)
+			lease_call_finish(call);
+		else
+		{
+			/* before what was answered since */
+			lease_calls_remove(call);
+			call->retry_us = now_us + lease_pause_of(status);
+			lease_calls_push(&engine.deferred, call);
+		}
+	}
+	else if (status == LEASE_STATUS_LOST && in_commit)
+	{
+		lease_call_fail(call, "08007",
+						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
+		lease_call_finish(call);
+	}
+	else if (status == LEASE_STATUS_FAILED || now_us >= give_up_us(call))
+		lease_call_fail_by_table(call);
+	else if (batch.nunanswered == 1 && !batch.believed && !call->from_line)
+		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
+	else
+		lease_call_put_back(call);
+}
+
+/* Undo that a call was granted something that nobody will learn of. */
+static void
+give_back(const lease_call *call, lease_bytes name, uint64_t token)
+{
+	lease_call *undo = lease_call_create(1);
+
+	undo->internal = LEASE_INTERNAL_GIVE_BACK;
+	undo->kind = DLOCK_CALL_APPLY;
+	undo->request.op = LEASE_RELEASE;
+	undo->request.token = token;
+	memcpy(undo->owner, call->request.owner.data, call->request.owner.length);
+	undo->request.owner.length = call->request.owner.length;
+	memcpy((char *) undo->names[0].data, name.data, name.length);
+	undo->names[0].length = name.length;
+	undo->caller = call->caller;
+	undo->answered = true;
+
+	/* before what its caller may have asked for since */
+	undo->place = LEASE_PLACE_LIST;
+	lease_calls_push(&engine.incoming, undo);
+}
+
+/* A call that was granted something: count it, and see to sessions. */
+static void
+note_grant(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+		lease_count((call->kind == DLOCK_CALL_ACQUIRE_ALL ?
+					 (lease_outcome) call->outcomes[i] :
+					 call->answer.outcome) == LEASE_GRANTED ?
+					LEASE_COUNT_acquired : LEASE_COUNT_reentered, 1);
+	if (call->abandoned)
+	{
+		bool		all = call->kind == DLOCK_CALL_ACQUIRE_ALL;
+
+		/*
+		 * With a request id a hold that was added stays: a retry finds it, and
+		 * would not add another.  What was found stays anyway.
+		 */
+		for (size_t i = 0; i < call->nnames && !call->keeps; i++)
+		{
+			lease_outcome outcome = all ? (lease_outcome) call->outcomes[i] :
+				call->answer.outcome;
+
+			if (outcome == LEASE_GRANTED ||
+				(outcome == LEASE_REENTERED &&
+				 call->request.request.length == 0))
+				give_back(call, call->names[i], all ?
+						  call->answer.tokens[i] : call->answer.token);
+		}
+		return;
+	}
+	if (call->request.kind == LEASE_SESSION)
+		lease_session_add(call->caller.connection_id, call);
+}
+
+/* Answer a call whose change has been committed. */
+void
+lease_call_answer_committed(lease_call *call)
+{
+	if (call->internal == LEASE_INTERNAL_NONE)
+		switch (call->kind)
+		{
+			case DLOCK_CALL_APPLY:
+				if (call->request.op == LEASE_ACQUIRE)
+					note_grant(call);
+				else if (call->request.op == LEASE_RENEW)
+					lease_count(LEASE_COUNT_renewed, 1);
+				else
+					lease_count(LEASE_COUNT_forced, call->answer.count);
+				break;
+			case DLOCK_CALL_ACQUIRE_ALL:
+				note_grant(call);
+				break;
+			case DLOCK_CALL_APPLY_ALL:
+				call->answer.count += call->answer.token;
+				lease_count(call->request.op == LEASE_RENEW ?
+							LEASE_COUNT_renewed : LEASE_COUNT_released,
+							call->answer.token);
+				call->waits_for += lease_call_slice(call);
+				if (call->waits_for < call->nnames && !call->abandoned)
+				{
+					lease_call_put_back(call);
+					return;
+				}
+				break;
+			case DLOCK_CALL_WAIT:
+			case DLOCK_CALL_READ:
+			case DLOCK_CALL_CHECK_GUARD:
+				break;
+		}
+	lease_call_answer_now(call);
+}

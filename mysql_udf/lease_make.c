@@ -1,0 +1,723 @@
+/*
+ * lease_make.c
+ *	  Make calls: what becomes of each, and of those who wait.
+ *
+ * The rows of the batch's names have been read, or are believed.  The calls are
+ * made in their order, the answered ones first; the core decides, and names are
+ * changed in memory only.
+ *
+ * Waiters.  Whoever finds the name taken joins its queue (lease_waiters.c).
+ * Each time a name has changed or its queue is due, its waiters are served from
+ * the head on, in the same batch.
+ *
+ * Rows that a transaction has locked, by a guard say, cannot be changed.  A
+ * release of such a row is answered and put off until the row is free.  Other
+ * calls that would change it are put off unanswered, until lock_timeout.  Calls
+ * for other names take no notice.
+ *
+ * All of this is the batcher's, with the mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_cache.h"
+#include "lease_marks.h"
+#include "lease_session.h"
+#include "lease_stats.h"
+
+/*
+ * How often to look at a name that somebody waits for, whatever is known of it:
+ * another server may have changed it, or the table may be gone.
+ */
+#define LOOK_US			1000000
+
+static void
+note_outcome(lease_call *call, const lease_name_answer *answer)
+{
+	call->answer.outcome = answer->outcome;
+	call->answer.token = answer->token;
+	call->answer.count = answer->ended;
+	call->answer.held_mode = answer->held_mode;
+	call->answer.held_kind = answer->held_kind;
+}
+
+static bool
+has_line(const lease_name *name)
+{
+	const lease_queue *queue = lease_queue_find(name->name);
+
+	return queue != NULL && queue->line.count > 0;
+}
+
+/*
+ * Serve those who stand in line for a name, from the head on, as far as that is
+ * possible now.  Returns when to look again.
+ */
+static int64_t
+serve(lease_name *name, lease_queue *queue)
+{
+	lease_call *head;
+
+	while ((head = queue->line.head) != NULL)
+	{
+		lease_name_answer answer;
+
+		if (name->has_locked)
+			lease_name_save(name);
+		head->request.behind = false;
+		answer = lease_name_apply(name, &head->request, &head->caller,
+								  &batch.moment);
+		if (answer.outcome == LEASE_BUSY)
+			return name->has_locked &&
+				answer.retry_us > batch.moment.now_us + LEASE_LOCKED_RETRY_US ?
+				batch.moment.now_us + LEASE_LOCKED_RETRY_US : answer.retry_us;
+		if (answer.changed && answer.cannot_write)
+		{
+			lease_name_restore(name);
+			return batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+		}
+		lease_count(LEASE_COUNT_woken, 1);
+		note_outcome(head, &answer);
+		lease_waiter_leave(head);
+		head->place = LEASE_PLACE_BATCH;
+		if (lease_is_granted(answer.outcome))
+		{
+			head->from_line = true;
+			lease_call_answer_at_commit(head);
+		}
+		else
+			lease_call_answer_now(head);
+		queue = lease_queue_find(name->name);
+		if (queue == NULL)
+			return INT64_MAX;
+	}
+	return INT64_MAX;
+}
+
+/* Count the holds that a watcher saw and that are still there. */
+static size_t
+count_seen(const lease_call *call, const lease_name *name, int64_t *next_us)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (!lease_member_is_live(member, &batch.moment))
+			continue;
+		for (size_t t = 0; t < call->ntokens; t++)
+			if (call->tokens[t] == member->row.token)
+			{
+				n++;
+				if (member->life == LEASE_TIMED &&
+					member->deadline_us < *next_us)
+					*next_us = member->deadline_us;
+			}
+	}
+	return n;
+}
+
+/*
+ * Let those look who watch a name: those who wait for its holds to end, and
+ * those who want it together with others.  Returns when to look again.
+ */
+static int64_t
+tell_watchers(lease_name *name, lease_queue *queue)
+{
+	int64_t		next_us = INT64_MAX;
+	lease_call *next;
+
+	for (lease_call *call = queue->watchers.head; call != NULL; call = next)
+	{
+		next = call->next;
+		if (call->kind == DLOCK_CALL_WAIT)
+		{
+			if (count_seen(call, name, &next_us) > 0)
+				continue;
+			lease_count(LEASE_COUNT_woken, 1);
+			call->answer.yes = true;
+			lease_waiter_leave(call);
+			call->place = LEASE_PLACE_BATCH;
+			lease_call_answer_at_commit(call);
+		}
+		else if (call->retry_us <= batch.moment.now_us)
+		{
+			/* from the beginning, in a batch of its own */
+			lease_waiter_leave(call);
+			call->place = LEASE_PLACE_LIST;
+			lease_calls_append(&engine.incoming, call);
+		}
+		else if (call->retry_us < next_us)
+			next_us = call->retry_us;
+		if (lease_queue_find(name->name) == NULL)
+			break;
+	}
+	return next_us;
+}
+
+/* After a name has changed, or when its queue is due. */
+static void
+attend(lease_name *name, bool changed)
+{
+	lease_queue *queue = lease_queue_find(name->name);
+	int64_t		line_us;
+	int64_t		watch_us;
+
+	if (queue == NULL)
+		return;
+	if (changed)
+		for (lease_call *call = queue->watchers.head; call != NULL;
+			 call = call->next)
+			call->retry_us = 0;
+	queue->due_us = INT64_MAX;
+	line_us = serve(name, queue);
+	queue = lease_queue_find(name->name);
+	if (queue == NULL)
+		return;
+	watch_us = tell_watchers(name, queue);
+	queue = lease_queue_find(name->name);
+	if (queue == NULL)
+		return;
+	lease_queue_look(queue, name, &batch.moment);
+	queue->due_us = batch.moment.now_us + LOOK_US;
+	if (line_us < queue->due_us)
+		queue->due_us = line_us;
+	if (watch_us < queue->due_us)
+		queue->due_us = watch_us;
+}
+
+/*
+ * After an answered call has changed a name: others that were answered may be
+ * yet to come in this batch, and its waiters must not be served before them.
+ */
+static void
+attend_later(const lease_name *name)
+{
+	lease_queue *queue = lease_queue_find(name->name);
+
+	if (queue == NULL)
+		return;
+	for (lease_call *call = queue->watchers.head; call != NULL;
+		 call = call->next)
+		call->retry_us = 0;
+	queue->due_us = 0;
+}
+
+/*
+ * Let a call wait for a name; "retry_us" is when time alone may change
+ * something.
+ */
+static void
+wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
+{
+	lease_queue *queue;
+	char		message[DLOCK_MESSAGE_SIZE];
+
+	if (call->abandoned)
+	{
+		lease_call_finish(call);
+		return;
+	}
+	if (lease_waiters_count() >= engine.settings.max_waiters)
+	{
+		lease_call_fail(call, "53400",
+						"too many connections wait for leases; increase \"max_waiters\" in dlock.settings, or try again later");
+		lease_call_finish(call);
+		return;
+	}
+	if (name->has_locked &&
+		retry_us > batch.moment.now_us + LEASE_LOCKED_RETRY_US)
+		retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+	if (retry_us > batch.moment.now_us + LOOK_US)
+		retry_us = batch.moment.now_us + LOOK_US;
+	lease_calls_remove(call);
+	queue = lease_queue_get(name->name);
+	call->retry_us = retry_us;
+	if (call->waiting_since_us == 0)
+		call->waiting_since_us = batch.moment.wall_us;
+	lease_waiter_join(call, queue);
+	lease_queue_look(queue, name, &batch.moment);
+	if (retry_us < queue->due_us)
+		queue->due_us = retry_us;
+	if (call->kind != DLOCK_CALL_WAIT &&
+		lease_waiter_deadlock(call, batch.moment.now_us, message,
+							  sizeof(message)))
+	{
+		lease_count(LEASE_COUNT_deadlocks, 1);
+		lease_waiter_leave(call);
+		lease_call_fail(call, "40P01", "%s", message);
+		lease_call_finish(call);
+	}
+}
+
+/* An acquire that was not granted: let it wait for a name, if it may. */
+static void
+wait_or_refuse(lease_call *call, lease_name *name,
+			   const lease_name_answer *answer)
+{
+	if (answer->outcome != LEASE_BUSY)
+		lease_call_answer_now(call);
+	else if (call->wait_us == 0 || batch.moment.now_us >= call->end_us)
+	{
+		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
+					LEASE_COUNT_timed_out, 1);
+		lease_call_answer_now(call);
+	}
+	else
+		wait_in_line(call, name, answer->retry_us);
+}
+
+static void
+make_acquire(lease_call *call, lease_name *name)
+{
+	lease_name_answer answer;
+
+	if (has_line(name))
+		attend(name, false);
+	if (name->has_locked)
+		lease_name_save(name);
+	call->request.behind = has_line(name);
+	answer = lease_name_apply(name, &call->request, &call->caller,
+							  &batch.moment);
+	if (answer.changed && answer.cannot_write)
+	{
+		lease_name_restore(name);
+		if (answer.outcome != LEASE_GRANTED)
+		{
+			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+			return;
+		}
+		/* it could be granted, but for somebody's transaction: it is busy */
+		answer.outcome = LEASE_BUSY;
+		answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+	}
+	note_outcome(call, &answer);
+	if (lease_is_granted(answer.outcome))
+	{
+		lease_call_answer_at_commit(call);
+		attend(name, true);
+	}
+	else
+		wait_or_refuse(call, name, &answer);
+}
+
+/* A release, answered before or now, that is to be written. */
+static void
+make_release(lease_call *call, lease_name *name)
+{
+	lease_name_answer answer;
+	lease_member *member = lease_name_find(name, call->request.token);
+	bool		was_answered = call->answered;
+
+	if (call->may_be_written &&
+		(member == NULL || member->row.writes > call->seen_writes))
+	{
+		lease_call_finish(call);
+		return;
+	}
+	call->may_be_written = false;
+	answer = lease_name_apply(name, &call->request, &call->caller,
+							  &batch.moment);
+	call->seen_writes = answer.seen_writes;
+	if (!call->answered)
+	{
+		note_outcome(call, &answer);
+		if (answer.outcome != LEASE_RELEASED)
+		{
+			lease_call_answer_now(call);
+			return;
+		}
+		lease_count(LEASE_COUNT_released, 1);
+		call->request.token = answer.token;
+		lease_call_answer(call);
+	}
+	else if (!answer.changed)
+	{
+		lease_call_finish(call);			/* somebody else has ended it */
+		return;
+	}
+	if (!batch.believed)
+		lease_cache_forget(name->name);
+	if (!call->unwritten)
+	{
+		call->unwritten = true;
+		engine.unwritten++;
+	}
+	if (answer.cannot_write)
+	{
+		/* it is not ours to say when that can be written */
+		call->unwritten = false;
+		engine.unwritten--;
+		lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+	}
+	else
+	{
+		lease_calls_remove(call);
+		lease_calls_append(&batch.early, call);
+	}
+	if (was_answered)
+		attend_later(name);
+	else
+		attend(name, true);
+}
+
+/* A renewal or an eviction. */
+static void
+make_change(lease_call *call, lease_name *name)
+{
+	lease_name_answer answer;
+
+	if (name->has_locked)
+		lease_name_save(name);
+	answer = lease_name_apply(name, &call->request, &call->caller,
+							  &batch.moment);
+	if (answer.changed && answer.cannot_write)
+	{
+		lease_name_restore(name);
+		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+		return;
+	}
+	note_outcome(call, &answer);
+	if (!answer.changed)
+	{
+		lease_call_answer_now(call);
+		return;
+	}
+	lease_call_answer_at_commit(call);
+	attend(name, true);
+}
+
+/* The end of a session's lease, or a sign that it lives. */
+static void
+make_session_change(lease_call *call, lease_name *name)
+{
+	lease_member *member = lease_name_find(name, call->request.token);
+	bool		keep = call->internal == LEASE_INTERNAL_KEEP;
+
+	if (member == NULL || member->row.kind != LEASE_SESSION ||
+		member->row.writer != batch.moment.writer)
+		lease_call_finish(call);
+	else if (member->row.locked)
+	{
+		if (keep)
+			lease_call_finish(call);		/* next time */
+		else
+			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+	}
+	else if (keep)
+	{
+		if (member->life == LEASE_BOUND)
+			lease_member_extend(member, &batch.moment);
+		lease_calls_remove(call);
+		lease_calls_append(&batch.early, call);
+		batch.needs_commit = true;
+	}
+	else
+	{
+		/* with a lock delay it expires, else it is given back */
+		if (batch.moment.delay_us > 0)
+			lease_member_lose(member, &batch.moment);
+		else
+		{
+			member->gone = true;
+			member->changed = true;
+		}
+		lease_calls_remove(call);
+		lease_calls_append(&batch.early, call);
+		batch.needs_commit = true;
+		attend_later(name);
+	}
+}
+
+static int
+compare_holders(const void *a, const void *c)
+{
+	const dlock_holder_info *x = a;
+	const dlock_holder_info *y = c;
+
+	return x->token < y->token ? -1 : x->token > y->token;
+}
+
+static void
+make_read(lease_call *call, lease_name *name)
+{
+	dlock_holder_info *holders = calloc(name->count + 1,
+										sizeof(dlock_holder_info));
+	size_t		n = 0;
+
+	if (holders == NULL)
+		abort();
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+		const lease_row *row = &member->row;
+		dlock_holder_info *h = &holders[n];
+
+		if (member->gone)
+			continue;
+		h->owner_length = row->owner_length;
+		memcpy(h->owner, row->owner, row->owner_length);
+		h->mode = row->mode;
+		h->kind = row->kind;
+		h->version = row->version;
+		h->token = row->token;
+		h->acquired_at_us = row->acquired_us;
+		h->expires_at_us = member->life == LEASE_BOUND ? 0 :
+			batch.moment.wall_us + member->deadline_us - batch.moment.now_us;
+		strcpy(h->user, row->user);
+		strcpy(h->host, row->host);
+		h->connection_id = row->connection_id;
+		h->live = lease_member_is_live(member, &batch.moment);
+		n++;
+	}
+	qsort(holders, n, sizeof(dlock_holder_info), compare_holders);
+	call->answer.holders = holders;
+	call->answer.nholders = n;
+	call->answer.yes = lease_name_is_free(name, &batch.moment);
+	lease_call_answer_now(call);
+}
+
+static void
+make_check_guard(lease_call *call, lease_name *name)
+{
+	const lease_member *member = lease_name_find(name, call->request.token);
+
+	name->guarding = true;
+	call->answer.count = member != NULL ? member->row.slot : 0;
+	call->answer.yes = member != NULL &&
+		lease_member_is_live(member, &batch.moment) &&
+		lease_member_is_of(member, call->request.owner, &call->caller);
+	lease_call_answer_now(call);
+}
+
+/* Remember the holds that are there, and wait for them to end. */
+static void
+make_wait(lease_call *call, lease_name *name)
+{
+	int64_t		next_us = INT64_MAX;
+
+	if (call->tokens == NULL)
+	{
+		call->tokens = malloc((name->count + 1) * sizeof(uint64_t));
+		if (call->tokens == NULL)
+			abort();
+		for (size_t i = 0; i < name->count; i++)
+			if (lease_member_is_live(&name->members[i], &batch.moment))
+				call->tokens[call->ntokens++] = name->members[i].row.token;
+	}
+	call->answer.yes = count_seen(call, name, &next_us) == 0;
+	if (call->answer.yes)
+		lease_call_answer_at_commit(call); /* of what has ended them */
+	else if (call->wait_us == 0)
+		lease_call_answer_now(call);
+	else
+		wait_in_line(call, name, next_us);
+}
+
+/* All names or none. */
+static void
+make_acquire_all(lease_call *call)
+{
+	lease_name_answer answer = {.outcome = LEASE_GRANTED};
+	size_t		n = 0;
+
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+
+		if (has_line(name))
+			attend(name, false);
+	}
+	for (; n < call->nnames; n++)
+	{
+		lease_name *name = lease_batch_find(call->names[n]);
+
+		lease_name_save(name);
+		call->request.behind = has_line(name);
+		answer = lease_name_apply(name, &call->request, &call->caller,
+								  &batch.moment);
+		call->answer.tokens[n] = answer.token;
+		call->outcomes[n] = (uint8_t) answer.outcome;
+		if (!lease_is_granted(answer.outcome) || answer.cannot_write)
+			break;
+	}
+	if (n == call->nnames)
+	{
+		note_outcome(call, &answer);
+		call->answer.outcome = LEASE_GRANTED;
+		lease_call_answer_at_commit(call);
+		for (size_t i = 0; i < call->nnames; i++)
+			attend(lease_batch_find(call->names[i]), true);
+		return;
+	}
+	for (size_t i = 0; i <= n; i++)
+		lease_name_restore(lease_batch_find(call->names[i]));
+	call->waits_for = n;
+	call->answer.failed_name = n;
+	if (answer.outcome == LEASE_GRANTED)
+	{
+		/* but for somebody's transaction */
+		answer.outcome = LEASE_BUSY;
+		answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+	}
+	note_outcome(call, &answer);
+	if (lease_is_granted(answer.outcome))
+		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+	else
+		wait_or_refuse(call, lease_batch_find(call->names[n]), &answer);
+}
+
+/* Renew or drop what an owner has; the names have been looked up. */
+static void
+make_apply_all(lease_call *call)
+{
+	size_t		end = call->waits_for + lease_call_slice(call);
+	uint64_t	count = 0;
+
+	for (size_t i = call->waits_for; i < end; i++)
+		lease_name_save(lease_batch_find(call->names[i]));
+	for (size_t i = call->waits_for; i < end; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name_answer answer = lease_name_apply(name, &call->request,
+													&call->caller,
+													&batch.moment);
+
+		if (answer.changed && answer.cannot_write)
+		{
+			for (size_t r = call->waits_for; r <= i; r++)
+				lease_name_restore(lease_batch_find(call->names[r]));
+			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+			return;
+		}
+		count += answer.changed;
+	}
+	call->answer.token = count; /* of this slice, until it is committed */
+	lease_call_answer_at_commit(call);
+	for (size_t i = call->waits_for; i < end; i++)
+		attend(lease_batch_find(call->names[i]), true);
+}
+
+static void
+make_reap(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name_answer answer;
+
+		lease_name_save(name);
+		answer = lease_name_apply(name, &call->request, &call->caller,
+								  &batch.moment);
+		if (answer.changed && answer.cannot_write)
+			lease_name_restore(name);
+		else if (answer.changed)
+		{
+			batch.reaped += answer.expired;
+			batch.needs_commit = true;
+			attend_later(name);
+		}
+	}
+	lease_call_answer_now(call);
+}
+
+/* Make one call. */
+static void
+make(lease_call *call)
+{
+	lease_name *name = call->nnames == 1 ?
+		lease_batch_find(call->names[0]) : NULL;
+
+	if (batch.read_only && !call->answered && call->kind != DLOCK_CALL_READ)
+	{
+		lease_call_fail_by_table(call);
+		return;
+	}
+	switch ((lease_internal) call->internal)
+	{
+		case LEASE_INTERNAL_NONE:
+			break;
+		case LEASE_INTERNAL_GIVE_BACK:
+			make_release(call, name);
+			return;
+		case LEASE_INTERNAL_END_SESSION:
+		case LEASE_INTERNAL_KEEP:
+			make_session_change(call, name);
+			return;
+		case LEASE_INTERNAL_REAP:
+			make_reap(call);
+			return;
+		case LEASE_INTERNAL_SETTLE:
+			lease_call_answer_at_commit(call);
+			return;
+	}
+	switch (call->kind)
+	{
+		case DLOCK_CALL_APPLY:
+			if (call->request.op == LEASE_ACQUIRE)
+				make_acquire(call, name);
+			else if (call->request.op == LEASE_RELEASE)
+				make_release(call, name);
+			else
+				make_change(call, name);
+			break;
+		case DLOCK_CALL_ACQUIRE_ALL:
+			make_acquire_all(call);
+			break;
+		case DLOCK_CALL_APPLY_ALL:
+			make_apply_all(call);
+			break;
+		case DLOCK_CALL_WAIT:
+			make_wait(call, name);
+			break;
+		case DLOCK_CALL_READ:
+			make_read(call, name);
+			break;
+		case DLOCK_CALL_CHECK_GUARD:
+			make_check_guard(call, name);
+			break;
+	}
+}
+
+/* Make the calls of the batch, whose rows have been read. */
+void
+lease_make_batch(void)
+{
+	lease_call *call;
+
+	batch.moment = (lease_moment) {
+		.now_us = lease_now(),
+		.wall_us = lease_wall(),
+		.delay_us = engine.settings.lock_delay_us,
+		.writer = engine.writer,
+	};
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		if (!batch.believed)
+			lease_marks_read(batch.bytes[i], batch.marks[i],
+							 !batcher.clustered);
+		lease_name_load(batch.names[i], &batch.rows[i],
+						lease_marks_granted(batch.bytes[i]), &batch.moment);
+
+		/* a row of a table that was restored may be above its mark */
+		lease_marks_grant(batch.bytes[i], batch.names[i]->mark);
+	}
+
+	/* what was answered comes before all that was not */
+	while ((call = batch.calls.head) != NULL && call->answered)
+		make(call);
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		lease_queue *queue = lease_queue_find(batch.names[i]->name);
+
+		if (queue != NULL && queue->due_us <= batch.moment.now_us)
+			attend(batch.names[i], false);
+	}
+	while ((call = batch.calls.head) != NULL)
+		make(call);
+}

@@ -1,0 +1,405 @@
+/*
+ * lease_upkeep.c
+ *	  What the batcher does unasked: connect, read settings, look after sessions
+ *	  and reap; and what takes a look through the table.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batcher.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_cache.h"
+#include "lease_foreign.h"
+#include "lease_marks.h"
+#include "lease_session.h"
+
+/* How often to look at the server, the settings and the sessions. */
+#define SESSIONS_INTERVAL_US	1000000
+
+/* Rows to look at in one round of the reaper. */
+#define REAP_ROWS		200
+#define FOREIGN_ROWS	1000
+
+/* Tokens: how far marks are raised at a start, and from when they count. */
+#define MARK_STEP		(UINT64_C(1) << 20)
+#define MARK_EPOCH_S	INT64_C(1577836800) /* 2020-01-01 */
+
+/* What DBAs can set in dlock.settings, see install.sql. */
+enum
+{
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_WAITERS, LOG_EXPIRED
+};
+static struct
+{
+	const char *name;
+	double		least;
+	double		most;
+	double		standard;		/* if the table has none, or a wrong one */
+	double		value;
+	char		wrong[40];		/* the value that was last complained of */
+}			settings[] = {
+	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
+	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
+	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
+	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000},
+	{.name = "log_expired",.least = 0,.most = 1,.standard = 1},
+};
+#define SETTINGS		(sizeof(settings) / sizeof(settings[0]))
+
+static bool has_settings = false;
+
+/* Names that were found in the table. */
+typedef struct name_list
+{
+	lease_bytes *names;
+	size_t		count;
+	size_t		room;
+	int64_t		now_us;
+	int64_t		delay_us;
+	size_t		visited;
+} name_list;
+
+/* Connections that are there. */
+typedef struct id_list
+{
+	uint64_t   *ids;
+	size_t		count;
+	size_t		room;
+} id_list;
+
+/* Where the reaper's walk over foreign rows is. */
+static char foreign_name[LEASE_STRING_MAX];
+static size_t foreign_name_length = 0;
+static uint32_t foreign_slot = 0;
+
+/* A setting was read: a number from least to most. */
+static void
+take_setting(const char *name, const char *text, void *context)
+{
+	for (size_t i = 0; i < SETTINGS; i++)
+	{
+		char	   *end;
+		double		value;
+
+		if (strcmp(name, settings[i].name) != 0)
+			continue;
+		value = strtod(text, &end);
+		if (end != text && *end == '\0' && value >= settings[i].least &&
+			value <= settings[i].most)
+			settings[i].value = value;
+		else if (strncmp(settings[i].wrong, text,
+						 sizeof(settings[i].wrong) - 1) != 0)
+		{
+			snprintf(settings[i].wrong, sizeof(settings[i].wrong), "%s", text);
+			fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
+					"number from %g to %g, and is \"%s\"; using the default\n",
+					name, settings[i].least, settings[i].most, text);
+		}
+	}
+}
+
+/*
+ * Read the settings; those that are missing or wrong have their defaults.  The
+ * mutex is not held.  If they cannot be read, they stay as they are.
+ */
+static void
+read_settings(void)
+{
+	for (size_t i = 0; i < SETTINGS; i++)
+		settings[i].value = settings[i].standard;
+	if (lease_table_visit_settings(batcher.table, take_setting, NULL) !=
+		LEASE_STATUS_OK)
+		return;
+	has_settings = true;
+	pthread_mutex_lock(&engine.mutex);
+	engine.settings = (lease_settings) {
+		.lock_delay_us = (int64_t) (settings[LOCK_DELAY].value * 1e6),
+		.reap_interval_us = (int64_t) (settings[REAP_INTERVAL].value * 1e6),
+		.lock_timeout_us = (int64_t) (settings[LOCK_TIMEOUT].value * 1e6),
+		.max_waiters = (size_t) settings[MAX_WAITERS].value,
+		.log_expired = settings[LOG_EXPIRED].value != 0,
+	};
+	pthread_mutex_unlock(&engine.mutex);
+}
+
+/* See to it that there is a connection, with all that is done once. */
+lease_status
+lease_upkeep_prepare(void)
+{
+	if (!lease_table_is_connected(batcher.table))
+	{
+		lease_status status = lease_table_connect(batcher.table);
+
+		if (status != LEASE_STATUS_OK)
+			return status;
+	}
+	if (!has_settings)
+		read_settings();
+	return lease_table_is_connected(batcher.table) ? LEASE_STATUS_OK :
+		LEASE_STATUS_LOST;
+}
+
+/* Raise all marks, once, before the first grant of this run. */
+lease_status
+lease_upkeep_raise_marks(void)
+{
+	lease_status status;
+	int64_t		seconds = lease_wall() / 1000000 - MARK_EPOCH_S;
+
+	if (batcher.has_marks)
+		return LEASE_STATUS_OK;
+	status = lease_table_raise_marks(batcher.table, seconds > 0 ?
+									 (uint64_t) seconds * MARK_STEP : 0,
+									 MARK_STEP);
+	batcher.has_marks = status == LEASE_STATUS_OK;
+	return status;
+}
+
+static void
+append_name(name_list *list, lease_bytes name)
+{
+	char	   *copy = malloc(name.length + 1);
+
+	if (list->count == list->room)
+	{
+		list->room = list->room ? list->room * 2 : 16;
+		list->names = lease_resize(list->names, list->room,
+								   sizeof(lease_bytes));
+	}
+	if (copy == NULL)
+		abort();
+	memcpy(copy, name.data, name.length);
+	list->names[list->count++] = (lease_bytes) {copy, name.length};
+}
+
+/* The same, unless it is there. */
+static void
+list_name(name_list *list, lease_bytes name)
+{
+	for (size_t i = list->count; i-- > 0;)
+		if (lease_same(list->names[i], name))
+			return;
+	append_name(list, name);
+}
+
+static void
+free_list(name_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		free((char *) list->names[i].data);
+	free(list->names);
+	memset(list, 0, sizeof(*list));
+}
+
+static void
+visit_owned(lease_bytes name, const lease_row *row, void *context)
+{
+	name_list  *list = context;
+
+	(void) row;
+	if (list->count == 0 ||
+		!lease_same(list->names[list->count - 1], name))
+		append_name(list, name);
+}
+
+static void
+visit_due(lease_bytes name, const lease_row *row, void *context)
+{
+	(void) row;
+	list_name(context, name);
+}
+
+/* A row of another run: note when we first saw it, and whether it is over. */
+static void
+visit_foreign(lease_bytes name, const lease_row *row, void *context)
+{
+	name_list  *list = context;
+
+	list->visited++;
+	memcpy(foreign_name, name.data, name.length);
+	foreign_name_length = name.length;
+	foreign_slot = row->slot;
+	if (lease_foreign_deadline(name, row, list->now_us) + list->delay_us <=
+		list->now_us)
+		list_name(list, name);
+}
+
+/* Give a call the names of a list, or the first of them. */
+static void
+set_names(lease_call *call, const name_list *list, size_t most)
+{
+	size_t		count = list->count < most ? list->count : most;
+	char	   *data;
+
+	free(call->names);
+	call->names = calloc(1, count * (sizeof(lease_bytes) +
+									 LEASE_STRING_MAX) + 1);
+	if (call->names == NULL)
+		abort();
+	data = (char *) &call->names[count];
+	for (size_t i = 0; i < count; i++)
+	{
+		memcpy(data, list->names[i].data, list->names[i].length);
+		call->names[i] = (lease_bytes) {data, list->names[i].length};
+		data += LEASE_STRING_MAX;
+	}
+	call->nnames = count;
+}
+
+/*
+ * Look up the names of an owner for a call that concerns all of them, which is
+ * the first of the list.  The mutex is held, and released meanwhile.
+ */
+void
+lease_upkeep_find_leases(lease_call *call)
+{
+	name_list	list = {0};
+	lease_status status;
+
+	lease_calls_remove(call);
+	call->place = LEASE_PLACE_BATCH;
+	pthread_mutex_unlock(&engine.mutex);
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_visit_owner(batcher.table, call->request.owner,
+										 &call->caller, visit_owned, &list);
+	pthread_mutex_lock(&engine.mutex);
+	if (status != LEASE_STATUS_OK)
+		lease_call_after_failure(call, status, false);
+	else if (list.count == 0)
+		lease_call_answer_now(call);
+	else
+	{
+		set_names(call, &list, list.count);
+		lease_call_put_back(call);
+	}
+	free_list(&list);
+}
+
+static void
+list_connection(uint64_t connection_id, void *context)
+{
+	id_list    *list = context;
+
+	if (list->count == list->room)
+	{
+		list->room = list->room ? list->room * 2 : 64;
+		list->ids = lease_resize(list->ids, list->room, sizeof(uint64_t));
+	}
+	list->ids[list->count++] = connection_id;
+}
+
+/*
+ * Look which connections have ended, if the server cannot tell us.  The mutex is
+ * held, and released meanwhile.
+ */
+static void
+look_for_connections(void)
+{
+	id_list		list = {0};
+	lease_status status;
+
+	if (!lease_session_begin_list())
+		return;
+	pthread_mutex_unlock(&engine.mutex);
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_visit_connections(batcher.table, list_connection,
+											   &list);
+	pthread_mutex_lock(&engine.mutex);
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
+		lease_session_list(list.ids[i]);
+	lease_session_end_list(status == LEASE_STATUS_OK);
+	free(list.ids);
+}
+
+/*
+ * Look whether this server may be written, and is a member of a cluster.  The
+ * mutex is held, and released meanwhile.
+ *
+ * While it could not be written, another one may have been: what was believed
+ * is forgotten, and marks are raised again before the next grant.
+ */
+static void
+look_at_server(void)
+{
+	lease_status status;
+	bool		is_read_only = true;
+	bool		is_clustered = true;
+
+	pthread_mutex_unlock(&engine.mutex);
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+	{
+		read_settings();
+		status = lease_table_is_connected(batcher.table) ?
+			LEASE_STATUS_OK : LEASE_STATUS_LOST;
+	}
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
+	pthread_mutex_lock(&engine.mutex);
+	batcher.clustered = is_clustered;
+	engine.read_only = is_read_only;
+	if (is_read_only)
+	{
+		batcher.has_marks = false;
+		lease_cache_forget_all();
+		lease_marks_forget();
+	}
+}
+
+/* Look after sessions.  The mutex is held, and released meanwhile. */
+void
+lease_upkeep_sessions(int64_t now_us)
+{
+	look_at_server();
+	look_for_connections();
+	lease_session_keep(now_us);
+
+	/* from now on: the server may have taken its time, and others wait */
+	batcher.sessions_us = lease_now() + SESSIONS_INTERVAL_US;
+}
+
+/* Look for what is over.  The mutex is held, and released meanwhile. */
+void
+lease_upkeep_reap(int64_t now_us)
+{
+	name_list	list = {.now_us = now_us,.delay_us =
+	engine.settings.lock_delay_us};
+	lease_status status;
+
+	pthread_mutex_unlock(&engine.mutex);
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_visit_due(batcher.table, now_us - list.delay_us,
+									   REAP_ROWS, visit_due, &list);
+	if (status == LEASE_STATUS_OK)
+	{
+		status = lease_table_visit_foreign(batcher.table, (lease_bytes) {
+			foreign_name, foreign_name_length
+		}, foreign_slot, FOREIGN_ROWS, visit_foreign, &list);
+		if (list.visited < FOREIGN_ROWS)
+		{
+			foreign_name_length = 0;
+			foreign_slot = 0;
+			lease_foreign_forget(now_us - INT64_C(3600) * 1000000);
+		}
+	}
+	pthread_mutex_lock(&engine.mutex);
+	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
+	if (list.count > 0)
+	{
+		lease_call *call;
+
+		call = lease_call_create(0);
+		set_names(call, &list, LEASE_BATCH_NAMES / 2);
+		call->internal = LEASE_INTERNAL_REAP;
+		call->request.op = LEASE_REAP;
+		call->answered = true;
+		lease_engine_submit(call);
+	}
+	free_list(&list);
+}
