@@ -16,10 +16,11 @@ sub is_kind
 	return exists $classes{$kind};
 }
 
+# Options are given to the server (MySQL and MariaDB only).
 sub start
 {
-	my ($kind) = @_;
-	my $self = bless { kind => $kind }, $classes{$kind};
+	my ($kind, @options) = @_;
+	my $self = bless { kind => $kind, options => \@options }, $classes{$kind};
 	$self->start_server;
 	return $self;
 }
@@ -401,7 +402,8 @@ sub start_server
 sub boot
 {
 	my ($self) = @_;
-	system('dev/mysql-server', $self->{kind}, $self->{dir}) == 0 or die "could not start $self->{kind}\n";
+	system('dev/mysql-server', $self->{kind}, $self->{dir}, @{ $self->{options} }) == 0
+	  or die "could not start $self->{kind}\n";
 	return;
 }
 

@@ -89,6 +89,15 @@ ok(Scenarios::Run::until(sub { attempt('SELECT count(*) FROM dlock.locks') eq '0
 	'writable again: the release has been written');
 sql(q{SELECT dlock_acquire('kept', 'a', 600)});
 
+# A setting that is changed comes into force by itself, and a wrong one does not.
+sub may_wait { return attempt(q{SELECT dlock_wait('kept', 0.01)}) !~ /max_waiters/ }
+ok(may_wait(), 'one may wait');
+sql(q{UPDATE dlock.settings SET value = '0' WHERE name = 'max_waiters'});
+ok(Scenarios::Run::until(sub { !may_wait() }), 'max_waiters is 0: nobody may, soon');
+sql(q{UPDATE dlock.settings SET value = 'many' WHERE name = 'max_waiters'});
+ok(Scenarios::Run::until(sub { may_wait() }), 'it is no number: the default counts');
+sql(q{UPDATE dlock.settings SET value = '1000' WHERE name = 'max_waiters'});
+
 # The table is locked by somebody.
 my $other = session('other');
 $other->query('FLUSH TABLES WITH READ LOCK');
