@@ -39,7 +39,7 @@ endif
 # META.json is the one place that states the version.
 VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 
-.PHONY: help demo demo-mysql shell test bench mysql dist
+.PHONY: help demo demo-mysql shell test matrix bench mysql dist
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
@@ -47,12 +47,13 @@ help:
 	@echo 'make shell      open psql on such a server'
 	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql'
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
+	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB and MySQL'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
 	@echo 'make mysql      build mysql_udf/dlock.so for MySQL and MariaDB; see mysql_udf/install.sql'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
-	@echo 'The first five install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
+	@echo 'The first six install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
 
 demo:
 	@dev/server dev/demo
@@ -65,6 +66,9 @@ shell:
 
 test:
 	@dev/test
+
+matrix:
+	@dev/matrix
 
 bench:
 	@bench/run
