@@ -185,8 +185,9 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_FAILED || now_us >= give_up_us(call))
-		lease_call_fail_by_table(call);
+	else if (status == LEASE_STATUS_FAILED ||
+			 (now_us >= give_up_us(call) && !call->from_line))
+		lease_call_fail_by_table(call); /* who stands in line, times out */
 	else if (batch.nunanswered == 1 && !batch.believed && !call->from_line)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
