@@ -293,8 +293,9 @@ sub test_with_lease
 	is(finish($pid), 70, 'and the command is stopped');
 	like(slurp($errors), qr/lost the lease on "a"/, 'with a message');
 
-	$pid = start($errors, $program, 'a', 6, 'sleep', 60);
-	poll("SELECT dlock_is_free('a')", 'f');
+	$pid = start($errors, $program, 'a', 6, 'sh', '-c', "echo >$work/runs; sleep 60");
+	my $end = time + 60;
+	sleep 0.02 while !-e "$work/runs" && time < $end;
 	kill 'TERM', $pid;
 	is(finish($pid), 143, 'a signal stops it');
 	is(value("SELECT dlock_is_free('a')"), 't', 'and frees the lease');

@@ -286,7 +286,9 @@ sub restart
 {
 	my ($self) = @_;
 	$self->end_control;
-	$self->{node}->restart('fast');
+	# the arguments of restart() differ by version
+	$self->{node}->stop('fast');
+	$self->{node}->start;
 	return;
 }
 
