@@ -333,7 +333,8 @@ sub tokens_left
 
 package Engines::MySQL;
 
-# MariaDB and MySQL.
+# MariaDB and MySQL.  DLOCK_LIBRARY in the environment is another library to be
+# tested than the one in mysql_udf.
 
 use strict;
 use warnings;
@@ -383,7 +384,8 @@ sub start_server
 	$self->{owner} = $$;
 	push @started, $self;
 	$self->boot;
-	my @install = ('install', '-m', '755', 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so");
+	my $library = $ENV{DLOCK_LIBRARY} // 'mysql_udf/dlock.so';
+	my @install = ('install', '-m', '755', $library, "$self->{dir}/plugins/dlock.so");
 	system(@install) == 0 or die "could not install the library\n";
 	$self->control->value(q{
 		CREATE DATABASE scenarios;

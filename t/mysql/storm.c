@@ -2,11 +2,12 @@
  * storm.c
  *	  Many clients at once do what they like with a few leases.
  *
- * storm SOCKET CLIENTS SECONDS SEED: each client is a thread with a connection
- * of its own.  It acquires one of a few names, in any way there is, with or
- * without waiting, holds it for a moment, renews it or enters again, and gives
- * it back, or ends its connection without a word.  Meanwhile somebody kills
- * statements of those who wait.
+ * storm SOCKET CLIENTS SECONDS|COUNTx SEED: for some seconds, or until each
+ * client has tried COUNT times.  Each is a thread with a connection of its own.
+ * It acquires one of a few names, in any way there is, with or without waiting,
+ * holds it for a moment, renews it or enters again, and gives it back, or ends
+ * its connection without a word.  Meanwhile somebody kills statements of those
+ * who wait.
  *
  * Checked all the time: nobody else has a name that is held exclusively, shared
  * and permit holders are what they may be, and the tokens of a name grow.
@@ -29,7 +30,9 @@
 #define LIMIT	3				/* permits of a name */
 
 static const char *server_socket;
-static double end;
+static double end;				/* unless attempts is set */
+static long attempts;			/* of each client, or 0 */
+static atomic_bool is_over;		/* no client is left */
 static unsigned int seed;
 
 /* Who has a name, as the clients see it. */
@@ -178,7 +181,7 @@ run_client(void *arg)
 	unsigned int random = seed + (unsigned int) me * 7919;
 	MYSQL	   *connection = connect_client();
 
-	while (now() < end)
+	for (long done = 0; attempts > 0 ? done < attempts : now() < end; done++)
 	{
 		char		statement[300];
 		char		release[200];
@@ -254,7 +257,7 @@ run_killer(void *arg)
 	unsigned int random = seed;
 	MYSQL	   *connection = connect_client();
 
-	while (now() < end)
+	while (!is_over)
 	{
 		char		statement[100];
 		int64_t		id;
@@ -281,9 +284,11 @@ main(int argc, char **argv)
 	pthread_t	killer;
 
 	if (argc != 5)
-		fail("usage", "storm SOCKET CLIENTS SECONDS SEED");
+		fail("usage", "storm SOCKET CLIENTS SECONDS|COUNTx SEED");
 	server_socket = argv[1];
 	clients = atoi(argv[2]);
+	if (argv[3][strlen(argv[3]) - 1] == 'x')
+		attempts = atol(argv[3]);
 	end = now() + atof(argv[3]);
 	seed = (unsigned int) strtoul(argv[4], NULL, 10);
 	if (clients < 1 || mysql_library_init(0, NULL, NULL) != 0)
@@ -298,6 +303,7 @@ main(int argc, char **argv)
 	pthread_create(&killer, NULL, run_killer, NULL);
 	for (int i = 0; i < clients; i++)
 		pthread_join(threads[i], NULL);
+	is_over = true;
 	pthread_join(killer, NULL);
 	printf("grants %ld refusals %ld errors %ld deadlocks %ld kills %ld ends %ld\n",
 		   (long) grants, (long) refusals, (long) errors, (long) deadlocks,
