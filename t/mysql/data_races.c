@@ -1,0 +1,368 @@
+/*
+ * data_races.c
+ *	  The engine without the server around it: called by many threads at once.
+ *
+ * data_races SOCKET THREADS COUNT SEED: each thread is a connection that makes
+ * COUNT calls, of all kinds, to the engine that is linked to this program.  The
+ * lock table is that of the server behind SOCKET, which must not be asked for
+ * leases meanwhile.  Calls are cancelled, clients are gone, connections end, and
+ * somebody looks at all that.
+ *
+ * This is to be built with ThreadSanitizer, which the servers themselves do not
+ * start with.  It sees what the program's threads do, whatever the order they
+ * happen to do it in.
+ *
+ * data_races: two threads make a mistake on purpose.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sanitizer/tsan_interface.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lease_engine.h"
+#include "server_abi.h"
+
+#define HOT		3				/* names that everybody wants */
+#define NAMES	40				/* those, and others */
+#define OWNERS	12				/* fewer than there are threads */
+
+static const char *server_socket;
+static long count;
+static unsigned int seed;
+
+static atomic_long grants;
+static atomic_long refusals;
+static atomic_long deadlocks;
+static atomic_long cancels;
+
+/* Of a thread: who it is, and how often it is still left alone. */
+static _Thread_local uint64_t connection_id;
+static _Thread_local int looks;
+static _Thread_local bool loses_client;
+
+static void
+fail(const char *what, const char *why)
+{
+	fprintf(stderr, "data_races: %s: %s\n", what, why);
+	_Exit(1);
+}
+
+/* ----------------------------------------------------------------
+ * What the engine asks of the server, see mysql_compat.h
+ * ----------------------------------------------------------------
+ */
+
+/* MariaDB's way to hear of connections that end needs no server. */
+dlock_server
+dlock_server_kind(void)
+{
+	return DLOCK_SERVER_MARIADB;
+}
+
+const char *
+dlock_server_socket(void)
+{
+	return server_socket;
+}
+
+uint64_t
+dlock_caller_connection_id(void)
+{
+	return connection_id;
+}
+
+bool
+dlock_caller_killed(void)
+{
+	return !loses_client && looks-- <= 0;
+}
+
+bool
+dlock_caller_connected(void)
+{
+	return !(loses_client && looks-- <= 0);
+}
+
+/*
+ * ThreadSanitizer does not know this way to wait for a semaphore: tell it that
+ * what came before a post has come before this.
+ */
+static int	(*real_sem_clockwait) (sem_t *, clockid_t, const struct timespec *);
+
+int
+sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *until)
+{
+	int			result = real_sem_clockwait(sem, clock, until);
+
+	if (result == 0)
+		__tsan_acquire(sem);
+	return result;
+}
+
+/* ----------------------------------------------------------------
+ * Calls
+ * ----------------------------------------------------------------
+ */
+
+static char names[NAMES][16];
+static char owners[OWNERS][16];
+
+static lease_bytes
+bytes_of(const char *text)
+{
+	return (lease_bytes) {text, strlen(text)};
+}
+
+static lease_bytes
+any_name(unsigned int *random)
+{
+	return bytes_of(names[rand_r(random) % (rand_r(random) % 2 ? HOT : NAMES)]);
+}
+
+/* Make a call: what it is answered is an answer, or an error that may be. */
+static bool
+make(dlock_call *call, dlock_answer *answer, unsigned int *random)
+{
+	dlock_caller caller = {.user = "tester", .host = "localhost"};
+
+	caller.connection_id = connection_id;
+	caller.is_operator = true;
+	call->caller = &caller;
+	looks = rand_r(random) % 8;
+	loses_client = rand_r(random) % 2;
+	memset(answer, 0, sizeof(*answer));
+	if (dlock_engine_call(call, answer))
+		return true;
+	if (strcmp(answer->sqlstate, "70100") == 0)
+		cancels++;
+	else if (strcmp(answer->sqlstate, "40P01") == 0)
+		deadlocks++;
+	else
+		fail(answer->sqlstate, answer->message);
+	return false;
+}
+
+static void
+acquire(dlock_call *call, unsigned int *random)
+{
+	static const int64_t waits_us[] = {0, 2000, 100000, -1};
+	int			what = rand_r(random) % 8;
+
+	call->request.op = LEASE_ACQUIRE;
+	call->request.mode = LEASE_EXCLUSIVE;
+	call->request.kind = LEASE_PLAIN;
+	/* so short that nobody has to give anything back */
+	call->request.ttl_us = 1000 + rand_r(random) % 100000;
+	call->wait_us = waits_us[rand_r(random) % 4];
+	if (rand_r(random) % 4 == 0)
+		call->request.request = bytes_of("again");
+	if (what == 0)
+		call->request.kind = LEASE_SESSION;
+	else if (what < 3)
+		call->request.mode = LEASE_SHARED;
+	else if (what < 5)
+	{
+		call->request.mode = LEASE_PERMIT;
+		call->request.limit = 2;
+	}
+}
+
+/* Do anything that a connection can do. */
+static void
+do_anything(unsigned int *random)
+{
+	lease_bytes some[3];
+	dlock_call	call = {.names = some, .nnames = 1};
+	dlock_answer answer;
+	char	   *text;
+	int			what = rand_r(random) % 100;
+
+	some[0] = any_name(random);
+	call.request.owner = bytes_of(owners[rand_r(random) % OWNERS]);
+	if (what < 40)
+	{
+		uint64_t	token;
+
+		acquire(&call, random);
+		if (!make(&call, &answer, random))
+			return;
+		if (!lease_is_granted(answer.outcome))
+		{
+			refusals++;
+			return;
+		}
+		grants++;
+		token = answer.token;
+		if (rand_r(random) % 4 > 0)
+		{
+			call.request = (lease_request) {
+				.op = LEASE_RELEASE, .owner = call.request.owner,
+				.token = rand_r(random) % 2 ? token : 0
+			};
+			call.wait_us = 0;
+			(void) make(&call, &answer, random);
+		}
+	}
+	else if (what < 48)
+	{
+		call.kind = DLOCK_CALL_ACQUIRE_ALL;
+		acquire(&call, random);
+		call.request.mode = LEASE_EXCLUSIVE;
+		call.request.kind = LEASE_PLAIN;
+		call.request.limit = 0;
+		for (int i = 0; i < 3; i++)
+			some[i] = bytes_of(names[(unsigned int) (what + i * 2) % NAMES]);
+		call.nnames = 3;
+		if (make(&call, &answer, random) && lease_is_granted(answer.outcome))
+			grants += 3;
+	}
+	else if (what < 68)
+	{
+		static const lease_op ops[] = {
+			LEASE_RENEW, LEASE_RELEASE, LEASE_DROP, LEASE_EVICT
+		};
+
+		call.request.op = ops[rand_r(random) % 4];
+		call.request.ttl_us = 50000;
+		(void) make(&call, &answer, random);
+	}
+	else if (what < 74)
+	{
+		call.kind = DLOCK_CALL_APPLY_ALL;
+		call.nnames = 0;
+		call.request.op = rand_r(random) % 2 ? LEASE_RENEW : LEASE_DROP;
+		call.request.ttl_us = 50000;
+		(void) make(&call, &answer, random);
+	}
+	else if (what < 80)
+	{
+		call.kind = DLOCK_CALL_WAIT;
+		call.wait_us = rand_r(random) % 50000;
+		(void) make(&call, &answer, random);
+	}
+	else if (what < 86)
+	{
+		call.kind = DLOCK_CALL_READ;
+		if (make(&call, &answer, random))
+			free(answer.holders);
+	}
+	else if (what < 90)
+	{
+		call.kind = DLOCK_CALL_CHECK_GUARD;
+		call.request.token = 1;
+		(void) make(&call, &answer, random);
+	}
+	else if (what < 94)
+	{
+		dlock_engine_end_connection(connection_id);
+		connection_id += 1000;
+	}
+	else if (what < 96)
+	{
+		looks = 100;
+		if (!dlock_engine_settle(&answer) &&
+			strcmp(answer.sqlstate, "70100") != 0)
+			fail("settle", answer.message);
+	}
+	else
+	{
+		dlock_caller nobody = {.user = "other", .host = "localhost"};
+
+		text = what < 98 ? dlock_engine_waiters(&nobody, &answer) :
+			dlock_engine_stats(&answer);
+		if (text == NULL)
+			fail("waiters or stats", answer.message);
+		free(text);
+		if (what == 99 && !dlock_engine_reset_stats(&answer))
+			fail("reset", answer.message);
+	}
+}
+
+static void *
+run_connection(void *arg)
+{
+	unsigned int random = seed + (unsigned int) (uintptr_t) arg * 7919;
+
+	connection_id = (uintptr_t) arg;
+	for (long i = 0; i < count; i++)
+		do_anything(&random);
+	dlock_engine_end_connection(connection_id);
+	return NULL;
+}
+
+/* ----------------------------------------------------------------
+ * A mistake on purpose
+ * ----------------------------------------------------------------
+ */
+
+static int	mistake;
+
+static void *
+make_mistake(void *arg)
+{
+	mistake++;
+	return arg;
+}
+
+static void
+run_mistake(void)
+{
+	pthread_t	threads[2];
+
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&threads[i], NULL, make_mistake, NULL) != 0)
+			fail("pthread_create", "no more threads");
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+}
+
+int
+main(int argc, char **argv)
+{
+	int			nthreads;
+	pthread_t  *threads;
+	dlock_answer answer;
+	extern mariadb_plugin _maria_plugin_declarations_[];
+
+	if (argc == 1)
+	{
+		run_mistake();
+		return 0;
+	}
+	if (argc != 5)
+		fail("usage", "data_races [SOCKET THREADS COUNT SEED]");
+	server_socket = argv[1];
+	nthreads = atoi(argv[2]);
+	count = atol(argv[3]);
+	seed = (unsigned int) strtoul(argv[4], NULL, 10);
+	for (int i = 0; i < NAMES; i++)
+		snprintf(names[i], sizeof(names[i]), "race-%d", i);
+	for (int i = 0; i < OWNERS; i++)
+		snprintf(owners[i], sizeof(owners[i]), "owner-%d", i);
+	*(void **) &real_sem_clockwait = dlsym(RTLD_NEXT, "sem_clockwait");
+	if (real_sem_clockwait == NULL)
+		fail("dlsym", dlerror());
+	_maria_plugin_declarations_[0].init(NULL);
+
+	threads = calloc((size_t) nthreads, sizeof(pthread_t));
+	for (int i = 0; i < nthreads; i++)
+		if (pthread_create(&threads[i], NULL, run_connection,
+						   (void *) (intptr_t) (i + 1)) != 0)
+			fail("pthread_create", "no more threads");
+	for (int i = 0; i < nthreads; i++)
+		pthread_join(threads[i], NULL);
+	looks = 1000;
+	if (!dlock_engine_drain() || !dlock_engine_settle(&answer))
+		fail("the end", "there are calls left");
+	printf("grants %ld refusals %ld deadlocks %ld cancels %ld\n",
+		   (long) grants, (long) refusals, (long) deadlocks, (long) cancels);
+	return 0;
+}
