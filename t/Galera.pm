@@ -15,7 +15,7 @@ our @ISA = ('Engines::MySQL');
 use Engines;
 use File::Copy qw(copy);
 use File::Temp qw(tempdir);
-use IO::Socket::INET;
+use FreePorts;
 use Scenarios;
 
 my $provider = '/usr/lib/galera/libgalera_smm.so';
@@ -32,18 +32,10 @@ sub reason_not
 	return;
 }
 
-# So many ports that are free.
-sub free_ports
-{
-	my ($n) = @_;
-	my @sockets = map { IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') // die "no port: $!\n" } 1 .. $n;
-	return map { $_->sockport } @sockets;
-}
-
 sub start
 {
 	my (@weights) = @_;
-	my @ports = free_ports(3 * @weights);
+	my @ports = FreePorts::reserve(3 * @weights);
 
 	for my $i (0 .. $#weights)
 	{

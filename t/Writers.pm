@@ -1,0 +1,483 @@
+# Writers.pm: servers of a cluster that all write the same lock table, and leases
+# that go back and forth between them.  What is known on one has to be so on the
+# others; of those who want the same at the same time, one has it.
+#
+#   my $writers = Writers->new(nodes => [ $one, $two ], sync => $sql,
+#       conflict => qr/^1213 /);
+#   $writers->test_all;
+#
+# "sync" has a session see what the other servers have committed, "conflict" is
+# what a commit may fail with because of them.  make_tables() makes the table that
+# the tests write, CLUSTER_SECONDS says how long the load in the end takes.
+
+package Writers;
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+our @EXPORT = qw(answer_of ask session acquire_soon together $is_token);
+our $is_token = qr/^\d+$/;
+my %seen;		# errors that clients were told
+
+# A session's answer: a value or an error.
+sub answer_of
+{
+	my ($session) = @_;
+	my $answer = $session->answer;
+	return 'gone' if $answer->{gone};
+	return $answer->{rows}[0][0] unless defined $answer->{error};
+	my $error = "$answer->{error}: " . ($answer->{message} =~ s/\n.*//sr);
+	$seen{$error}++;
+	return $error;
+}
+
+sub ask
+{
+	my ($session, $sql) = @_;
+	$session->send($sql);
+	return answer_of($session);
+}
+
+sub session
+{
+	my ($node, $name) = @_;
+	return Scenarios::Client->new($node, $name, 'tester');
+}
+
+# Acquire until it is granted: a release on another server may have been
+# answered a moment before it is there.
+sub acquire_soon
+{
+	my ($session, $name, $owner, $ttl, $refusals) = @_;
+	my ($token, $began) = (undef, time);
+	Scenarios::Run::until(sub {
+		$token = ask($session, "SELECT dlock_acquire('$name', '$owner', $ttl)");
+		$$refusals++ if $token eq 'NULL';
+		return $token ne 'NULL';
+	});
+	return wantarray ? ($token, time - $began) : $token;
+}
+
+# Let sessions run statements at the same moment.
+sub together
+{
+	my ($sessions, @sql) = @_;
+	my $when = sprintf('%.6f', time + 0.03);
+	$sessions->[$_]->send("DO sleep(greatest(0, $when - unix_timestamp(sysdate(6)))); $sql[$_]")
+	  for 0 .. $#$sessions;
+	return map { answer_of($_) } @$sessions;
+}
+
+# The errors that clients were told.
+sub note_errors
+{
+	note('errors that clients were told:');
+	note("$seen{$_} times $_") for sort keys %seen;
+	return;
+}
+
+sub make_tables
+{
+	my ($node) = @_;
+	$node->control->value(q{
+		CREATE TABLE scenarios.counter (
+			name VARCHAR(20) PRIMARY KEY, n INT NOT NULL, token BIGINT NOT NULL) ENGINE = InnoDB;
+		INSERT INTO scenarios.counter VALUES ('guarded', 0, 0), ('load0', 0, 0), ('load1', 0, 0),
+			('load2', 0, 0), ('load3', 0, 0)});
+	return;
+}
+
+sub new
+{
+	my ($class, %self) = @_;
+	my $self = bless \%self, $class;
+	$self->{sessions} = [ map { session($_, "s$_->{number}") } @{ $self->{nodes} } ];
+	return $self;
+}
+
+sub test_all
+{
+	my ($self) = @_;
+	$self->test_back_and_forth;
+	$self->test_stale_tokens;
+	$self->test_ended_elsewhere;
+	$self->test_expiry;
+	$self->test_races;
+	$self->test_waiters;
+	$self->test_guards;
+	$self->test_load;
+	$_->quit for @{ $self->{sessions} };
+	return;
+}
+
+# One session after the other, and the one that comes next.
+sub pair
+{
+	my ($self, $i) = @_;
+	my @sessions = @{ $self->{sessions} };
+	return @sessions[ $i % @sessions, ($i + 1) % @sessions ];
+}
+
+# Until all servers see a name free.
+sub until_free
+{
+	my ($self, $name) = @_;
+	return Scenarios::Run::until(sub {
+		!grep { ask($_, "SELECT dlock_is_free('$name')") ne '1' } @{ $self->{sessions} } });
+}
+
+# Taken here is taken there, given back here is free there; tokens grow.
+sub test_back_and_forth
+{
+	my ($self) = @_;
+	my ($refusals, $longest, $last, @wrong) = (0, 0, 0);
+
+	for my $i (1 .. 40)
+	{
+		my ($here, $there) = $self->pair($i);
+		my ($token, $took) = acquire_soon($here, 'n', "owner$i", 30, \$refusals);
+		push @wrong, "$i: token $token after $last" unless $token =~ $is_token && $token > $last;
+		$longest = $took if $took > $longest;
+		$last = $token;
+		my @answers = map { ask($there, $_) } "SELECT dlock_owner('n')", q{SELECT dlock_is_free('n')},
+		  q{SELECT dlock_acquire('n', 'stranger', 30)}, q{SELECT dlock_release('n', 'stranger')},
+		  # an owner is no connection: it can go on elsewhere
+		  $i % 3 ? "SELECT dlock_renew('n', 'owner$i', 60, $token)" : 'SELECT 1';
+		push @wrong, "$i: @answers" if "@answers" ne "owner$i 0 NULL 0 1";
+		my $session = $i % 5 ? $here : $there;
+		my $answer = ask($session, "SELECT dlock_release('n', 'owner$i', $token)");
+		push @wrong, "$i: release $answer" if $answer ne '1';
+	}
+	is("@wrong", '', 'a lease goes back and forth');
+	note(sprintf('%d refusals after a release on another server, for %.1f ms at most', $refusals, 1000 * $longest));
+	return;
+}
+
+sub test_stale_tokens
+{
+	my ($self) = @_;
+	my @sessions = @{ $self->{sessions} };
+	my ($x, $y) = @sessions[ 0, -1 ];
+
+	for my $case ([ $x, $y, $y ], [ $x, $x, $y ], [ $x, $y, $x ], [ $y, $x, $x ])
+	{
+		my ($took, $gave, $next) = @$case;
+		my $names = join(', ', map { $_->{name} } @$case);
+		my $old = acquire_soon($took, 'stale', 'a', 30);
+		is(ask($gave, "SELECT dlock_release('stale', 'a', $old)"), 1, "$names: given back");
+		my $new = acquire_soon($next, 'stale', 'b', 30);
+		cmp_ok($new, '>', $old, "$names: the token has grown");
+		for my $session (@sessions)
+		{
+			my $where = $session->{name};
+			is(ask($session, "SELECT dlock_renew('stale', 'a', 600, $old)"), 0, "$names: stale renewal on $where");
+			is(ask($session, "SELECT dlock_release('stale', 'a', $old)"), 0, "$names: stale release on $where");
+			is(ask($session, q{SELECT dlock_owner('stale')}), 'b', "$names: the lease is untouched on $where");
+		}
+		is(ask($next, q{SELECT dlock_release('stale', 'b')}), 1, "$names: the new holder gives back");
+		ok($self->until_free('stale'), "$names: it is free everywhere");
+		is(ask($_, "SELECT dlock_release('stale', 'b', $new)"), 'NULL', "$names: now nobody holds it") for @sessions;
+	}
+	return;
+}
+
+# A server answers releases from memory if it can: not what has ended elsewhere.
+sub test_ended_elsewhere
+{
+	my ($self) = @_;
+	my ($x, $y) = $self->pair(0);
+
+	my $token = acquire_soon($x, 'ended', 'a', 30);
+	is(ask($y->{engine}->control, q{SELECT dlock_force_release('ended')}), 1, 'evicted on another server');
+	is(ask($x, "SELECT dlock_release('ended', 'a', $token)"), 'NULL', 'it cannot be given back any more');
+	$token = acquire_soon($x, 'again', 'a', 30);
+	is(ask($y, q{SELECT dlock_acquire('again', 'a', 30)}), $token, 're-entered on another server');
+	is(ask($x, "SELECT dlock_release('again', 'a', $token)"), 1, 'one hold is given back');
+	is(ask($y, q{SELECT dlock_owner('again')}), 'a', 'there is another');
+	is(ask($x, "SELECT dlock_release('again', 'a', $token)"), 1, 'it is given back too');
+	ok($self->until_free('again'), 'then it is free');
+	return;
+}
+
+# Each server counts for itself, and never less.
+sub test_expiry
+{
+	my ($self) = @_;
+
+	for my $i (1 .. 3)
+	{
+		my ($here, $there) = $self->pair($i);
+		my $began = time;
+		my $old = ask($here, q{SELECT dlock_acquire('short', 'a', 1)});
+		my $new = ask($there, q{SELECT dlock_acquire('short', 'b', 30, 30)});
+		my $took = time - $began;
+		cmp_ok($new, '>', $old, 'an expired lease is taken over on another server');
+		cmp_ok($took, '>=', 1, 'not early');
+		note(sprintf('taken over after %.2f s, of 1 s', $took));
+		is(ask($here, "SELECT dlock_renew('short', 'a', 30, $old)"), 0, 'the old holder cannot renew it');
+		is(ask($here, "SELECT dlock_release('short', 'a', $old)"), 0, 'nor release it');
+		is(ask($there, q{SELECT dlock_release('short', 'b')}), 1, 'the new one can');
+		ok($self->until_free('short'), 'then it is free everywhere');
+	}
+
+	# renewed again and again on one server, it does not end on another
+	my ($x, $y) = $self->pair(0);
+	my @wrong;
+	acquire_soon($x, 'kept', 'a', 1);
+	$y->send(q{SELECT dlock_acquire('kept', 'b', 30, 3)});
+	for (1 .. 16)
+	{
+		usleep(200_000);
+		my $answer = ask($x, q{SELECT dlock_renew('kept', 'a', 1)});
+		push @wrong, $answer if $answer ne '1';
+	}
+	is("@wrong", '', 'a lease is renewed again and again');
+	is(answer_of($y), 'NULL', 'what is renewed on one server is not over on another');
+	return;
+}
+
+sub test_races
+{
+	my ($self) = @_;
+	my @sessions = @{ $self->{sessions} };
+	my (%winners, @wrong);
+
+	for my $i (1 .. 60)
+	{
+		my @answers = together(\@sessions, map { "SELECT dlock_acquire('race$i', '$_->{name}', 30)" } @sessions);
+		my @won = grep { $answers[$_] =~ $is_token } 0 .. $#sessions;
+		my @refused = grep { $_ eq 'NULL' } @answers;
+		my $winner = @won == 1 ? $sessions[ $won[0] ]->{name} : 'nobody';
+		$winners{$winner}++;
+		push @wrong, "race $i: @answers" unless @won == 1 && @refused == $#sessions;
+		my @owners = map { ask($_, "SELECT dlock_owner('race$i')") } @sessions;
+		push @wrong, "race $i: $winner has it, and they say @owners" if grep { $_ ne $winner } @owners;
+	}
+	is("@wrong", '', 'races for a free name: one winner each');
+	note('winners: ' . join(', ', map { "$_ $winners{$_}" } sort keys %winners));
+
+	# those who wait for it to expire or to be released
+	@wrong = ();
+	for my $i (1 .. 4)
+	{
+		my $old = acquire_soon($sessions[0], 'wanted', 'a', $i % 2 ? 1 : 30);
+		my @waiters = map { session($_, "w$_->{number}") } @{ $self->{nodes} };
+		$_->send("SELECT dlock_acquire('wanted', '$_->{name}', 30, 3)") for @waiters;
+		usleep(300_000);
+		ask($sessions[0], q{SELECT dlock_release('wanted', 'a')}) if $i % 2 == 0;
+		my @answers = map { answer_of($_) } @waiters;
+		my @won = grep { $answers[$_] =~ $is_token } 0 .. $#waiters;
+		my @refused = grep { $_ eq 'NULL' } @answers;
+		push @wrong, "race $i: @answers" unless @won == 1 && @refused == $#waiters && $answers[ $won[0] ] > $old;
+		ask($waiters[ $won[0] ], "SELECT dlock_release_all('$waiters[ $won[0] ]->{name}')") if @won;
+		$_->quit for @waiters;
+	}
+	is("@wrong", '', 'waiters on all servers: one winner each');
+	return;
+}
+
+# Somebody waits on another server.
+sub test_waiters
+{
+	my ($self) = @_;
+	my @took;
+
+	for my $i (1 .. 4)
+	{
+		my ($here, $there) = $self->pair($i);
+		acquire_soon($here, 'queue', 'a', 600);
+		$there->send(q{SELECT dlock_acquire('queue', 'b', 600, -1)});
+		usleep(200_000 * $i);
+		my $began = time;
+		is(ask($here, q{SELECT dlock_release('queue', 'a')}), 1, 'released');
+		like(answer_of($there), $is_token, 'a waiter on another server gets it');
+		push @took, time - $began;
+		is(ask($there, q{SELECT dlock_release('queue', 'b')}), 1, 'and gives it back');
+	}
+	note('handed over to another server after ' . join(', ', map { sprintf('%.2f', $_) } @took) . ' s');
+	return;
+}
+
+sub counter { return ask($_[0], q{SELECT n FROM scenarios.counter WHERE name = 'guarded'}) }
+
+sub guard
+{
+	my ($session, $token) = @_;
+	ask($session, 'BEGIN');
+	my $error = ask($session, "CALL dlock.guard('guarded', 'a', $token)");
+	return $error if defined $error && $error ne '';
+	ask($session, q{UPDATE scenarios.counter SET n = n + 1 WHERE name = 'guarded'});
+	return;
+}
+
+sub test_guards
+{
+	my ($self) = @_;
+	my ($x, $y) = $self->pair(0);
+	my $conflict = $self->{conflict};
+	# they read what the guard's transaction has written elsewhere
+	my %readers = map { $_->{name} => session($_->{engine}, 'reader') } @{ $self->{sessions} };
+	my (@wrong, %outcomes);
+
+	ask($_, $self->{sync}) for values %readers;
+
+	# an owner that goes on elsewhere guards there
+	my $token = acquire_soon($x, 'guarded', 'a', 30);
+	is(guard($y, $token), undef, 'guarded on another server');
+	is(ask($y, 'COMMIT'), undef, 'and committed');
+	is(ask($x, "SELECT dlock_release('guarded', 'a', $token)"), 1, 'released');
+	acquire_soon($y, 'guarded', 'b', 30);
+	like(guard($x, $token), qr/^1644 .*guarded/, 'a stale token guards nothing');
+	ask($x, 'ROLLBACK');
+	is(ask($y, q{SELECT dlock_release('guarded', 'b')}), 1, 'released');
+
+	# a lease that expires, is released or evicted under a guard: either is the
+	# other server refused until the guard has ended, or the guard's commit fails
+	for my $i (1 .. 9)
+	{
+		my ($here, $there) = $self->pair($i);
+		my $how = ('expired', 'released', 'evicted')[ $i / 3 % 3 ];
+		my $old = acquire_soon($here, 'guarded', 'a', $how eq 'expired' ? 1 : 30);
+		my $before = counter($here);
+		my $error = guard($here, $old);
+		push @wrong, "$how: guard: $error" if defined $error;
+		ask($there, q{SELECT dlock_release('guarded', 'a')}) if $how eq 'released';
+		ask($there->{engine}->control, q{SELECT dlock_force_release('guarded')}) if $how eq 'evicted';
+		my $new = ask($there, q{SELECT dlock_acquire('guarded', 'b', 30, 4)});
+		my $commit = ask($here, 'COMMIT') // 'committed';
+		push @wrong, "$how: $new while guarded, and $commit" if $new =~ $is_token && $commit eq 'committed';
+		push @wrong, "$how: $commit" unless $commit eq 'committed' || $commit =~ $conflict;
+		push @wrong, "$how: $new" unless $new =~ /^(\d+|NULL)$/;
+		$outcomes{"$how: " . ($new =~ $is_token ? 'granted' : 'refused') . ', ' . $commit}++;
+		my $after = counter($readers{ $there->{name} });
+		push @wrong, "$how: counter $before, then $after, $commit" if $after != $before + ($commit eq 'committed');
+		ask($here, 'ROLLBACK');
+		acquire_soon($there, 'guarded', 'b', 30);
+		ask($there, q{SELECT dlock_release_all('b')});
+	}
+	is("@wrong", '', 'a guard and a grant on another server are never both');
+	note("$_: $outcomes{$_}") for sort keys %outcomes;
+
+	# the guard's commit and the other's acquire come at the same time: who is
+	# granted the lease sees what was committed under the guard
+	@wrong = ();
+	%outcomes = ();
+	for my $i (1 .. 12)
+	{
+		my ($here, $there) = $self->pair($i);
+		my $old = acquire_soon($here, 'guarded', 'a', 0.4);
+		my $before = counter($here);
+		ask($there, q{SELECT dlock_owner('guarded')});
+		my $error = guard($here, $old);
+		if (defined $error)
+		{
+			ask($here, 'ROLLBACK');
+			next;
+		}
+		usleep(400_000);
+		my ($commit, $after) = together([ $here, $there ], 'COMMIT',
+			q{SELECT dlock_acquire('guarded', 'b', 30) INTO @got;
+			SELECT if(@got IS NULL, 'refused', (SELECT n FROM scenarios.counter WHERE name = 'guarded'))});
+		$commit //= 'committed';
+		push @wrong, "$i: $before, then $after, $commit"
+		  if $after ne 'refused' && ($after !~ /^\d+$/ || $after != $before + ($commit eq 'committed'));
+		push @wrong, "$i: $commit" unless $commit eq 'committed' || $commit =~ $conflict;
+		$outcomes{ ($after eq 'refused' ? 'refused' : 'granted') . ', ' . $commit }++;
+		ask($here, 'ROLLBACK');
+		acquire_soon($there, 'guarded', 'b', 30);
+		ask($there, q{SELECT dlock_release_all('b')});
+	}
+	is("@wrong", '', 'a grant on another server sees what was committed under the guard');
+	note("$_: $outcomes{$_}") for sort keys %outcomes;
+	$_->quit for values %readers;
+	return;
+}
+
+# Load on all servers.  An unprotected counter is read, and written a moment
+# later; it and the tokens tell whether anybody else was there.
+sub test_load
+{
+	my ($self) = @_;
+	my @nodes = @{ $self->{nodes} };
+	my $seconds = $ENV{CLUSTER_SECONDS} // 8;
+
+	$nodes[0]->control->value(q{
+DELIMITER //
+CREATE PROCEDURE scenarios.work(me VARCHAR(20), seconds INT)
+BEGIN
+	DECLARE key_name VARCHAR(20);
+	DECLARE granted, last_token BIGINT;
+	DECLARE value INT;
+	DECLARE ended DATETIME(6) DEFAULT sysdate(6) + INTERVAL seconds SECOND;
+	DECLARE number INT;
+	DECLARE message TEXT;
+	DECLARE step VARCHAR(20);
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION
+	BEGIN
+		GET DIAGNOSTICS CONDITION 1 number = MYSQL_ERRNO, message = MESSAGE_TEXT;
+		SET @errors = concat(@errors, step, ' ', number, ' ', message, '; ');
+	END;
+	SET @errors = '', @done = 0, @refused = 0, @wrong = '';
+	WHILE sysdate(6) < ended DO
+		SET key_name = concat('load', floor(rand() * 4)), granted = NULL;
+		SET step = 'acquire';
+		IF rand() < 0.7 THEN
+			SET granted = dlock_acquire(key_name, me, 60, 5);
+		ELSE
+			SET granted = dlock_acquire(key_name, me, 60);
+		END IF;
+		IF granted IS NULL THEN
+			SET @refused = @refused + 1;
+			DO sleep(0.001);
+		ELSE
+			SET step = 'read';
+			SELECT n, token INTO value, last_token FROM scenarios.counter WHERE name = key_name;
+			IF granted <= last_token THEN
+				SET @wrong = concat(@wrong, key_name, ' token ', granted, ' after ', last_token, '; ');
+			END IF;
+			IF rand() < 0.3 THEN
+				DO sleep(rand() * 0.004);
+			END IF;
+			SET step = 'write';
+			UPDATE scenarios.counter SET n = value + 1, token = granted WHERE name = key_name;
+			SET @done = @done + 1, step = 'release';
+			IF dlock_release(key_name, me, granted) <=> 1 THEN
+				DO 0;
+			ELSE
+				SET @wrong = concat(@wrong, key_name, ' not released; ');
+			END IF;
+		END IF;
+	END WHILE;
+END//
+DELIMITER ;
+});
+usleep(200_000);
+	my ($done, $refused) = (0, 0);
+	usleep(200_000);
+	my @workers = map { session($nodes[ $_ % @nodes ], "w$_") } 1 .. 4 * @nodes;
+	$_->send("CALL scenarios.work('$_->{name}', $seconds)") for @workers;
+	for my $worker (@workers)
+	{
+		is(answer_of($worker), undef, "$worker->{name} comes to an end");
+		is(ask($worker, q{SELECT concat('errors: ', @errors)}), 'errors: ', "$worker->{name} met no errors");
+		is(ask($worker, q{SELECT concat('wrong: ', @wrong)}), 'wrong: ', "$worker->{name} found nothing wrong");
+		my $count = ask($worker, 'SELECT @done');
+		note("$worker->{name}: $count done, " . ask($worker, 'SELECT @refused') . ' refused');
+		$done += $count;
+		$worker->quit;
+	}
+	is(ask($_, q{SELECT sum(n) FROM scenarios.counter WHERE name LIKE 'load%'}), $done, 'every increment is there')
+	  for @{ $self->{sessions} };
+	cmp_ok($done, '>', 50, 'there were some');
+	ok(Scenarios::Run::until(sub { !grep { ask($_->control, q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'load%'}) } @nodes }),
+		'and what was released is not held')
+	  or diag(join("\n", map { "@$_" } @{ $nodes[0]->control->query('SELECT * FROM dlock.locks')->{rows} }));
+	return;
+}
+
+1;
