@@ -1,0 +1,250 @@
+# GroupReplication.pm: MySQL servers of one group, all on this machine.  A node is
+# an engine like those in Engines.pm.
+#
+#   my @nodes = GroupReplication::start(3, single_primary => 1);
+#
+# They are told to give up early: who is not heard of is expelled at once, and
+# who is without a majority fails after "majority_timeout" seconds.  With "apart"
+# they are servers that have nothing to do with each other yet, and lack the
+# plugin.
+
+package GroupReplication;
+
+use strict;
+use warnings;
+our @ISA = ('Engines::MySQL');
+
+use Engines;
+use File::Copy qw(copy);
+use File::Temp qw(tempdir);
+use FreePorts;
+use Scenarios;
+
+my $group_name = 'd10c4d10-c4d1-4c4d-8c4d-d10c4d10c4d1';
+my @nodes;
+
+# Why there can be no group on a kind of server; undef if there can.
+sub reason_not
+{
+	my ($kind) = @_;
+	return $kind eq 'mysql' ? undef : 'Group Replication is of MySQL only';
+}
+
+sub start
+{
+	my ($count, %options) = @_;
+	my @ports = FreePorts::reserve(2 * $count);
+	my $first;
+
+	for my $i (0 .. $count - 1)
+	{
+		push @nodes, bless {
+			kind => 'mysql', number => $i, owner => $$, options => \%options,
+			port => $ports[ 2 * $i ], group_port => $ports[ 2 * $i + 1 ] }, __PACKAGE__;
+	}
+	$_->make_directory for @nodes;
+	$first = $nodes[0];
+	$first->make_data;
+	$first->copy_data($_) for @nodes[ 1 .. $#nodes ];
+	$_->boot for @nodes;
+	return @nodes if $options{apart};
+	$first->join_group(bootstrap => 1);
+	$_->join_group for @nodes[ 1 .. $#nodes ];
+	return @nodes;
+}
+
+END
+{
+	my $status = $?;
+	for my $node (grep { $_->{owner} == $$ && $_->{dir} } @nodes)
+	{
+		# leaving the group one after the other would take its time
+		eval { $node->crash if $node->pid; 1 } or warn $@;
+		copy("$node->{dir}/log.err", "$ENV{TESTLOGDIR}/group$node->{number}-$$.log") if $ENV{TESTLOGDIR};
+	}
+	$? = $status;
+}
+
+# The library has to be there before the functions are: CREATE FUNCTION is done
+# on all nodes.
+sub make_directory
+{
+	my ($self) = @_;
+	my $dir = $self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+	mkdir "$dir/plugins" or die "could not make $dir/plugins: $!\n";
+	system('install', '-m', '755', 'mysql_udf/dlock.so', "$dir/plugins/dlock.so") == 0
+	  or die "could not install the library\n";
+	system("cc -O2 -fPIC -shared -pthread -o $dir/cut_off.so t/mysql/cut_off.c") == 0
+	  or die "could not build cut_off.c\n";
+	return;
+}
+
+# A node's data, with the account that others recover with.
+sub make_data
+{
+	my ($self) = @_;
+	system('dev/mysql-server', 'mysql', $self->{dir}, '--skip-log-bin') == 0
+	  or die "could not make a server\n";
+	$self->control->value(q{
+		CREATE USER recovery@'127.0.0.1' IDENTIFIED BY 'recovery';
+		GRANT REPLICATION SLAVE, CONNECTION_ADMIN, BACKUP_ADMIN, GROUP_REPLICATION_STREAM
+			ON *.* TO recovery@'127.0.0.1'});
+	$self->stop;
+	# a server that finds none makes an identity of its own
+	unlink "$self->{dir}/data/auto.cnf" or die "could not remove auto.cnf: $!\n";
+	return;
+}
+
+sub copy_data
+{
+	my ($self, $to) = @_;
+	system('cp', '-a', "$self->{dir}/data", "$to->{dir}/data") == 0 or die "could not copy data\n";
+	return;
+}
+
+# Start the server, which is in no group yet.
+sub boot
+{
+	my ($self) = @_;
+	my $single = $self->{options}{single_primary} ? 'ON' : 'OFF';
+	my $everywhere = $self->{options}{single_primary} ? 'OFF' : 'ON';
+	my @plugin = $self->{options}{apart} ? () : '--plugin-load-add=group_replication.so';
+	local $ENV{LD_PRELOAD} = "$self->{dir}/cut_off.so";
+	local $ENV{DLOCK_CUT_OFF} = "$self->{dir}/cut_off";
+	system('dev/mysql-server', 'mysql', $self->{dir},
+		'--skip-networking=OFF', '--bind-address=127.0.0.1', "--port=$self->{port}",
+		'--report-host=127.0.0.1', '--server-id=' . (1 + $self->{number}),
+		'--gtid-mode=ON', '--enforce-gtid-consistency=ON', '--log-bin=binlog',
+		'--innodb-buffer-pool-size=64M', '--innodb-redo-log-capacity=32M',
+		'--plugin-load-add=auth_socket.so', @plugin,
+		'--loose-group-replication-start-on-boot=OFF', "--loose-group-replication-group-name=$group_name",
+		"--loose-group-replication-local-address=127.0.0.1:$self->{group_port}",
+		'--loose-group-replication-group-seeds=' . join(',', map { "127.0.0.1:$_->{group_port}" } @nodes),
+		'--loose-group-replication-ip-allowlist=127.0.0.1', '--loose-group-replication-recovery-get-public-key=ON',
+		"--loose-group-replication-single-primary-mode=$single",
+		"--loose-group-replication-enforce-update-everywhere-checks=$everywhere",
+		'--loose-group-replication-member-expel-timeout=0', '--loose-group-replication-autorejoin-tries=0',
+		"--loose-group-replication-unreachable-majority-timeout=" . ($self->{options}{majority_timeout} // 0),
+		'--loose-group-replication-message-cache-size=134217728') == 0 or die "could not start node $self->{number}\n";
+	return;
+}
+
+# Load the plugin into a server that lacks it.
+sub load_plugin
+{
+	my ($self) = @_;
+	$self->control->value(q{INSTALL PLUGIN group_replication SONAME 'group_replication.so'});
+	return;
+}
+
+# Enter the group, or begin it, and wait until the node has all that it has.
+sub join_group
+{
+	my ($self, %options) = @_;
+	my $control = $self->control;
+	$control->value('SET GLOBAL group_replication_bootstrap_group = ON') if $options{bootstrap};
+	$control->value(q{START GROUP_REPLICATION USER = 'recovery', PASSWORD = 'recovery'});
+	$control->value('SET GLOBAL group_replication_bootstrap_group = OFF') if $options{bootstrap};
+	Scenarios::Run::until(sub { $self->state eq 'ONLINE' })
+	  or die "node $self->{number} does not come to join the others\n";
+	return;
+}
+
+# What the node says of itself, or of another.
+sub state
+{
+	my ($self, $of) = @_;
+	my $port = ($of // $self)->{port};
+	my $answer = $self->control->query("SELECT member_state FROM performance_schema.replication_group_members
+		WHERE member_port = $port");
+	return $answer->{rows}[0][0] // '';
+}
+
+# Of how many nodes it says so.
+sub online
+{
+	my ($self) = @_;
+	return $self->control->value(q{SELECT count(*) FROM performance_schema.replication_group_members
+		WHERE member_state = 'ONLINE'});
+}
+
+# Who is the primary, as far as the node knows; undef if nobody is.
+sub primary
+{
+	my ($self) = @_;
+	my $answer = $self->control->query(q{SELECT member_port FROM performance_schema.replication_group_members
+		WHERE member_role = 'PRIMARY' AND member_state = 'ONLINE'});
+	my ($node) = grep { $_->{port} == ($answer->{rows}[0][0] // 0) } @nodes;
+	return $node;
+}
+
+# Start a server that was killed; before it has been expelled it could not join.
+sub come_back
+{
+	my ($self) = @_;
+	Scenarios::Run::until(sub { !grep { $_->state($self) ne '' } grep { $_ != $self } @nodes })
+	  or die "node $self->{number} is not expelled\n";
+	$self->boot;
+	gather();
+	return;
+}
+
+# Have all nodes in the group that are not.  Members that fail go offline.
+sub gather
+{
+	Scenarios::Run::until(sub {
+		for my $node (grep { $_->state !~ /^(ONLINE|RECOVERING)$/ } @nodes)
+		{
+			$node->control->value('STOP GROUP_REPLICATION');
+			$node->join_group;
+			$node->control->value('SET GLOBAL offline_mode = OFF');
+		}
+		return !grep { $_->online != @nodes } @nodes;
+	}) or die join(', ', map { "node $_->{number} is " . $_->state . ', and sees ' . $_->online } @nodes) . "\n";
+	return;
+}
+
+# Kill the server.
+sub crash
+{
+	my ($self) = @_;
+	my $pid = $self->pid;
+	kill 'KILL', $pid;
+	$self->end_control;
+	Engines::MySQL::await_end($pid);
+	unlink "$self->{dir}/pid";
+	return;
+}
+
+# Cut the server off from the others, and connect it again.
+sub cut_off
+{
+	my ($self) = @_;
+	open(my $file, '>', "$self->{dir}/cut_off") or die "could not make $self->{dir}/cut_off: $!\n";
+	return;
+}
+
+sub connect_again
+{
+	my ($self) = @_;
+	unlink "$self->{dir}/cut_off";
+	return;
+}
+
+# Stop the process, and let it go on.
+sub pause
+{
+	my ($self) = @_;
+	kill 'STOP', $self->pid;
+	return;
+}
+
+sub resume
+{
+	my ($self) = @_;
+	my $pid = $self->pid;
+	kill 'CONT', $pid if $pid;
+	return;
+}
+
+1;

@@ -1,0 +1,286 @@
+# Three members of a Group Replication group: first one of them writes, then all.
+# Whoever is killed, stopped or cut off, of those who want the same lease one has
+# it, tokens grow, and what is held stays held.  MySQL only.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use GroupReplication;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time usleep);
+use Writers;
+
+my $reason = GroupReplication::reason_not(@ARGV);
+plan skip_all => $reason if defined $reason;
+
+my $started = time;
+my @nodes = GroupReplication::start(3, single_primary => 1, majority_timeout => 4);
+my $read_only = qr/^1792 25006: /;
+my (%sessions, %tokens);
+
+# The session on a node, which is opened again if it has ended.
+sub at
+{
+	my ($node) = @_;
+	return $sessions{ $node->{number} } //= session($node, "s$node->{number}");
+}
+
+sub forget_session
+{
+	my ($node) = @_;
+	my $session = delete $sessions{ $node->{number} };
+	$session->kill if $session;
+	$node->end_control;
+	return;
+}
+
+# All but one.
+sub others
+{
+	my ($node) = @_;
+	return grep { $_ != $node } @nodes;
+}
+
+# A grant: the name's tokens grow, wherever they are given.
+sub granted
+{
+	my ($token, $name, $what) = @_;
+	cmp_ok($token =~ $is_token ? $token : 0, '>', $tokens{$name} // 1, $what) or diag($token);
+	$tokens{$name} = $token;
+	return;
+}
+
+# Ask one of the nodes for a lease until it is granted, by whoever is the primary
+# then.  What others may be told until then are errors and refusals.
+sub take_over
+{
+	my ($nodes, $name, $owner, $what) = @_;
+	my ($began, $token, $by) = (time);
+	Scenarios::Run::until(sub {
+		for my $node (@$nodes)
+		{
+			$by = $node;
+			$token = ask(at($node), "SELECT dlock_acquire('$name', '$owner', 600)");
+			return 1 if $token =~ $is_token;
+		}
+		return 0;
+	}) or diag("the last answer: $token");
+	granted($token, $name, $what);
+	note(sprintf('%s: after %.1f s; at %.0f s', $what, time - $began, time - $started));
+	return $by;
+}
+
+# What a node without the others is asked: no answer may be a grant.
+sub send_acquires
+{
+	my ($node, @names) = @_;
+	my @sessions = map { session($node, $_) } @names;
+	$_->send("SELECT dlock_acquire('$_->{name}', 'cut off', 600)") for @sessions;
+	return @sessions;
+}
+
+sub is_no_grant
+{
+	my ($sessions, $what) = @_;
+	for my $session (@$sessions)
+	{
+		my $answer = answer_of($session);
+		like($answer, qr/^(gone|\d+ \w{5}: .*)$/, "$what is told so");
+		note("$what: $answer");
+		$session->kill;
+	}
+	return;
+}
+
+# ---------------------------------------------------------------------
+# Installing: on the primary, and it is everywhere.
+# ---------------------------------------------------------------------
+
+my $primary = $nodes[0];
+$primary->control->value(q{
+	CREATE DATABASE scenarios;
+	CREATE USER tester@localhost;
+	GRANT ALL ON scenarios.* TO tester@localhost});
+$primary->feed('mysql_udf/install.sql');
+$primary->control->value(q{
+	GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost});
+Writers::make_tables($primary);
+for my $node (@nodes)
+{
+	$node->end_control;
+	$node->{ready} = 1;
+}
+
+# ---------------------------------------------------------------------
+# One primary.  The others answer questions.
+# ---------------------------------------------------------------------
+
+granted(ask(at($primary), q{SELECT dlock_acquire('kept', 'a', 600)}), 'kept', 'the primary grants');
+for my $node (others($primary))
+{
+	my $session = at($node);
+	is(ask($session, q{SELECT dlock_owner('kept')}), 'a', 'a secondary knows the owner');
+	is(ask($session, q{SELECT dlock_is_free('kept')}), 0, 'that the name is taken');
+	is(ask($session, q{SELECT dlock_is_free('other')}), 1, 'and another is not');
+	is(ask($session, q{SELECT JSON_VALUE(dlock_holders('kept'), '$[0].token')}), $tokens{kept}, 'and the token');
+	is(ask($session, q{SELECT group_concat(name, ' ', owner, ' ', mode) FROM dlock.locks}), 'kept a exclusive', 'dlock.locks has it');
+	is(ask($session, q{SELECT count(*) FROM dlock.waiters}), 0, 'dlock.waiters can be read');
+	is(ask($session, q{SELECT acquired FROM dlock.stats}), 0, 'and dlock.stats');
+	like(ask($session, "SELECT $_"), $read_only, "$_ needs the primary")
+	  for q{dlock_acquire('new', 'b', 30)}, q{dlock_acquire('new', 'b', 30, 5)}, q{dlock_acquire_shared('new', 'b', 30)},
+	  q{dlock_acquire_permit('new', 'b', 30, 2)}, q{dlock_acquire_all('["new", "more"]', 'b', 30)},
+	  q{dlock_acquire_session('new', 'b', 30)}, q{dlock_acquire('kept', 'a', 30)}, q{dlock_renew('kept', 'a', 30)},
+	  q{dlock_renew_all('a', 30)}, q{dlock_release('kept', 'a')}, q{dlock_release('kept', 'b')},
+	  q{dlock_release_all('a')}, q{dlock_release_all('nobody')}, q{dlock_wait('kept')};
+	like(ask($node->control, q{SELECT dlock_force_release('kept')}), $read_only, 'and so does an eviction');
+	ask($session, 'BEGIN');
+	like(ask($session, "CALL dlock.guard('kept', 'a', $tokens{kept})"), qr/^(1290|1792) .*read.only/, 'and a guard');
+	ask($session, 'ROLLBACK');
+}
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'all that has changed nothing');
+
+# ---------------------------------------------------------------------
+# Another one becomes the primary, because somebody said so.
+# ---------------------------------------------------------------------
+
+my $next = $nodes[1];
+granted(ask(at($primary), q{SELECT dlock_acquire('moved', 'a', 600)}), 'moved', 'a lease of the first primary');
+my $waiter = session($primary, 'waiter');
+$waiter->send(q{SELECT dlock_acquire('moved', 'waiter', 600, -1)});
+Scenarios::Run::until(sub { ask($primary->control, 'SELECT count(*) FROM dlock.waiters') == 1 });
+my $uuid = $next->control->value('SELECT @@server_uuid');
+my $began = time;
+$primary->control->value("DO group_replication_set_as_primary('$uuid')");
+note(sprintf('moving the primary took %.1f s', time - $began));
+is($_->primary, $next, 'another one is the primary') for @nodes;
+is(ask(at($next), q{SELECT dlock_owner('moved')}), 'a', 'what was held is held');
+is(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 600)}), 'NULL', 'and not granted');
+is(ask(at($next), "SELECT dlock_release('moved', 'a', $tokens{moved})"), 1, 'it is given back to the new primary');
+granted(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 600)}), 'moved', 'which grants it');
+like(ask(at($primary), q{SELECT dlock_release('moved', 'b')}), $read_only, 'the old one does not any more');
+like(answer_of($waiter), $read_only, 'who waited there is told');
+$waiter->quit;
+is(ask(at($_), q{SELECT dlock_owner('moved')}), 'b', 'all know the owner') for @nodes;
+($primary, $next) = ($next, $primary);
+
+# ---------------------------------------------------------------------
+# The primary is killed.
+# ---------------------------------------------------------------------
+
+my $held = time;
+granted(ask(at($primary), q{SELECT dlock_acquire('orphan', 'a', 3)}), 'orphan', 'a short lease');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a long one is renewed');
+granted(ask(at($primary), q{SELECT dlock_acquire('last', 'a', 600)}), 'last', 'and another granted');
+$primary->crash;
+forget_session($primary);
+my $killed = $primary;
+$primary = take_over([ others($killed) ], 'free', 'b', 'a free name after the primary was killed');
+is(ask(at($_), q{SELECT dlock_owner('last')}), 'a', 'the last grant is there') for others($killed);
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
+is(ask(at($primary), q{SELECT dlock_acquire('kept', 'b', 600)}), 'NULL', 'and is not granted to another');
+take_over([$primary], 'orphan', 'b', 'the short lease of a primary that was killed');
+cmp_ok(time - $held, '>=', 3, 'not before its time');
+is(ask(at($primary), q{SELECT dlock_renew('orphan', 'a', 30)}), 0, 'who had it does not any more');
+
+# it comes back
+$killed->come_back;
+is($killed->primary, $primary, 'back, as a secondary');
+is(ask(at($killed), q{SELECT dlock_owner('orphan')}), 'b', 'which knows what has happened');
+like(ask(at($killed), q{SELECT dlock_acquire('more', 'a', 600)}), $read_only, 'and grants nothing');
+
+# and is gone again: a secondary that dies is not missed
+$killed->crash;
+forget_session($killed);
+take_over([$primary], 'free2', 'b', 'a free name after a secondary was killed');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
+$killed->come_back;
+
+# ---------------------------------------------------------------------
+# The primary is stopped, and goes on when others have taken over.
+# ---------------------------------------------------------------------
+
+granted(ask(at($primary), q{SELECT dlock_acquire('paused', 'a', 2)}), 'paused', 'a short lease');
+my $paused = $primary;
+my @sessions = map { session($paused, $_) } 'paused', 'new', 'kept';
+$paused->pause;
+# it will find these when it wakes up, believing that it is the primary
+$_->send("SELECT dlock_acquire('$_->{name}', 'sleeper', 600)") for @sessions;
+$primary = take_over([ others($paused) ], 'new', 'b', 'a free name after the primary was stopped');
+take_over([$primary], 'paused', 'b', 'the lease of a primary that was stopped');
+$paused->resume;
+is_no_grant(\@sessions, 'who asks a primary that was stopped');
+forget_session($paused);
+GroupReplication::gather();
+is(ask(at($paused), "SELECT dlock_owner('$_')"), 'b', "$_ is held as it was") for 'new', 'paused';
+
+# ---------------------------------------------------------------------
+# The primary is cut off from the others.
+# ---------------------------------------------------------------------
+
+granted(ask(at($primary), q{SELECT dlock_acquire('cut', 'a', 2)}), 'cut', 'a short lease');
+granted(ask(at($primary), q{SELECT dlock_acquire('mine', 'a', 600)}), 'mine', 'and a long one');
+my $cut = $primary;
+@sessions = map { session($cut, $_) } 'fresh', 'cut';
+my $releaser = session($cut, 'releaser');
+$cut->cut_off;
+$_->send("SELECT dlock_acquire('$_->{name}', 'cut off', 600)") for @sessions;
+$releaser->send(q{SELECT dlock_release('mine', 'a')});
+$primary = take_over([ others($cut) ], 'fresh', 'b', 'a free name after the primary was cut off');
+take_over([$primary], 'cut', 'b', 'the lease of a primary that was cut off');
+is_no_grant([ @sessions, $releaser ], 'who asks a primary that was cut off');
+is(ask(at($primary), q{SELECT dlock_owner('mine')}), 'a', 'what it could not release is held');
+# now it knows: it answers at once
+my $answer = ask($cut->control, q{SELECT dlock_acquire('again', 'a', 30)});
+like($answer, qr/^\d+ \w{5}: /, 'it grants nothing to administrators either');
+note($answer);
+$cut->connect_again;
+forget_session($cut);
+GroupReplication::gather();
+is(ask(at($cut), "SELECT dlock_owner('$_')"), 'b', "$_ is held as it was") for 'fresh', 'cut';
+is(ask(at($primary), "SELECT dlock_release('mine', 'a', $tokens{mine})"), 1, 'what was held is given back');
+
+# ---------------------------------------------------------------------
+# The primary loses the majority, and regains it before it gives up; then not.
+# ---------------------------------------------------------------------
+
+granted(ask(at($primary), q{SELECT dlock_acquire('short', 'a', 600)}), 'short', 'a lease');
+@sessions = map { session($primary, $_) } 'during', 'short';
+$_->pause for others($primary);
+$_->send("SELECT dlock_acquire('$_->{name}', '$_->{name}', 600)") for @sessions;
+usleep(500_000);
+$_->resume for others($primary);
+my ($during, $refused) = map { answer_of($_) } @sessions;
+like($during, qr/^(\d+|\d+ \w{5}: .*)$/, "who asks meanwhile is answered: $during");
+is($refused, 'NULL', 'what is held is refused');
+$_->quit for @sessions;
+ok(Scenarios::Run::until(sub { ($primary = $nodes[0]->primary) && $primary->online == 3 }), 'nobody has left');
+take_over([$primary], 'after', 'b', 'a free name after the majority came back');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
+
+$_->pause for others($primary);
+@sessions = send_acquires($primary, 'alone', 'short');
+is_no_grant(\@sessions, 'who asks a primary without a majority');
+my $alone = $primary;
+$_->resume for others($alone);
+forget_session($alone);
+$primary = take_over([ others($alone) ], 'alone', 'b', 'a free name after the others came back');
+is(ask(at($primary), q{SELECT dlock_owner('short')}), 'a', 'what was held is held');
+GroupReplication::gather();
+
+# ---------------------------------------------------------------------
+# A member that is stopped leaves the group, and who waits for the group is not in
+# its way: the server would wait for a minute before it kills them.
+# ---------------------------------------------------------------------
+
+my ($last) = others($primary);
+open(my $log, '<', "$last->{dir}/log.err") or die "could not open the log: $!\n";
+() = <$log>;
+$last->stop;
+seek($log, 0, 1);
+unlike(join('', <$log>), qr/Error on transaction from session .* while waiting for sync/, 'a member stops, and waits for nobody');
+
+Writers::note_errors();
+done_testing();

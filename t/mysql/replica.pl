@@ -1,0 +1,349 @@
+# A server and its asynchronous replica: the replica answers questions, and grants
+# once it has been promoted, also if it lacks what was granted last.  Then the
+# formats of the binary log.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use FreePorts;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time);
+use Writers;
+
+my ($kind) = @ARGV;
+my $mariadb = $kind eq 'mariadb';
+my $read_only = qr/^1792 25006: /;
+
+# Servers of a kind, which have a binary log and can follow one another.
+package Replica
+{
+	use File::Copy qw(copy);
+	use File::Temp qw(tempdir);
+	our @ISA = ('Engines::MySQL');
+	my @started;
+
+	END
+	{
+		my $status = $?;
+		for my $self (grep { $_->{owner} == $$ } @started)
+		{
+			$self->stop;
+			copy("$self->{dir}/log.err", "$ENV{TESTLOGDIR}/$kind-replica$self->{number}-$$.log") if $ENV{TESTLOGDIR};
+		}
+		$? = $status;
+	}
+
+	# A server without dlock, but for the library.
+	sub start
+	{
+		my ($class, @options) = @_;
+		my $self = bless { kind => $kind, options => \@options, number => 1 + @started, owner => $$ }, $class;
+		($self->{port}) = FreePorts::reserve(1);
+		$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+		mkdir "$self->{dir}/plugins" or die "could not make $self->{dir}/plugins: $!\n";
+		system('install', '-m', '755', 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so") == 0
+		  or die "could not install the library\n";
+		push @started, $self;
+		$self->boot;
+		return $self;
+	}
+
+	sub boot
+	{
+		my ($self) = @_;
+		my @options = ('--skip-networking=OFF', '--bind-address=127.0.0.1', "--port=$self->{port}",
+			"--server-id=$self->{number}", '--log-bin=binlog');
+		# the plugin is not installed by way of the binary log
+		push @options, $mariadb ? ('--gtid-strict-mode=ON', '--log-slave-updates=ON')
+		  : ('--gtid-mode=ON', '--enforce-gtid-consistency=ON', '--plugin-load-add=auth_socket.so');
+		system('dev/mysql-server', $kind, $self->{dir}, @options, @{ $self->{options} }) == 0
+		  or die "could not start $kind\n";
+		return;
+	}
+
+	sub follow
+	{
+		my ($self, $source, %options) = @_;
+		my $control = $self->control;
+		my $demoted = $options{demoted} ? ', MASTER_DEMOTE_TO_SLAVE = 1' : '';
+		$control->value($mariadb
+			? "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = $source->{port}, MASTER_USER = 'follower',
+				MASTER_PASSWORD = 'follower', MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos$demoted"
+			: "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = $source->{port}, SOURCE_USER = 'follower',
+				SOURCE_PASSWORD = 'follower', SOURCE_CONNECT_RETRY = 1, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1");
+		$control->value('START ' . ($mariadb ? 'SLAVE' : 'REPLICA'));
+		return;
+	}
+
+	sub stop_following
+	{
+		my ($self) = @_;
+		$self->control->value('STOP ' . ($mariadb ? 'SLAVE' : 'REPLICA'));
+		return;
+	}
+
+	# Its plugin is no part of the binary log.
+	sub complete
+	{
+		my ($self) = @_;
+		$self->control->value(q{INSTALL SONAME 'dlock'}) if $mariadb;
+		$self->end_control;
+		$self->{ready} = 1;
+		return;
+	}
+
+	# Until it has all that another one has now.
+	sub catch_up
+	{
+		my ($self, $source) = @_;
+		my $position = $source->control->value('SELECT ' . ($mariadb ? '@@gtid_binlog_pos' : '@@gtid_executed'));
+		$position =~ s/\s|\\n//g;
+		my $got = $self->control->value($mariadb ? "SELECT MASTER_GTID_WAIT('$position', 60)"
+			: "SELECT WAIT_FOR_EXECUTED_GTID_SET('$position', 60)");
+		die "the replica does not follow: $got\n" . $self->complaint unless $got eq '0';
+		return;
+	}
+
+	# Kill the server.
+	sub crash
+	{
+		my ($self) = @_;
+		my $pid = $self->pid;
+		kill 'KILL', $pid;
+		$self->end_control;
+		Engines::MySQL::await_end($pid);
+		unlink "$self->{dir}/pid";
+		return;
+	}
+
+	# Why it does not follow.
+	sub complaint
+	{
+		my ($self) = @_;
+		my $answer = $self->control->query($mariadb ? 'SHOW SLAVE STATUS'
+			: 'SELECT last_error_message FROM performance_schema.replication_applier_status_by_worker');
+		return join("\n", map { join(' ', grep { $_ ne '' } @$_) } @{ $answer->{rows} }) . "\n";
+	}
+}
+
+my $source = Replica->start;
+$source->control->value(q{
+	CREATE USER follower@'127.0.0.1' IDENTIFIED BY 'follower';
+	GRANT REPLICATION SLAVE ON *.* TO follower@'127.0.0.1';
+	CREATE DATABASE scenarios;
+	CREATE USER tester@localhost;
+	GRANT ALL ON scenarios.* TO tester@localhost});
+$source->feed('mysql_udf/install.sql');
+$source->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+$source->end_control;
+$source->{ready} = 1;
+my $replica = Replica->start('--read-only=ON');
+$replica->follow($source);
+$replica->catch_up($source);
+$replica->complete;
+my $x = session($source, 'x');
+my $y = session($replica, 'y');
+
+# ---------------------------------------------------------------------
+# A replica answers questions.
+# ---------------------------------------------------------------------
+
+my %tokens = map { $_ => ask($x, "SELECT dlock_acquire('$_', 'a', 600)") } 'kept', 'released', 'renewed';
+like($tokens{$_}, $is_token, "the primary grants $_") for sort keys %tokens;
+my $began = time;
+$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 3)});
+is(ask($x, "SELECT dlock_release('released', 'a', $tokens{released})"), 1, 'and is given one back');
+is(ask($x, "SELECT dlock_renew('renewed', 'a', 900, $tokens{renewed})"), 1, 'and renews one');
+# what was answered before its commit is written before this is answered
+is(ask($x, q{SELECT count(*) FROM dlock.locks}), 3, 'three are held');
+$replica->catch_up($source);
+is(ask($y, q{SELECT dlock_owner('kept')}), 'a', 'a replica knows the owner');
+is(ask($y, q{SELECT dlock_is_free('kept')}), 0, 'that the name is taken');
+is(ask($y, q{SELECT dlock_is_free('released')}), 1, 'and another is not');
+is(ask($y, q{SELECT JSON_VALUE(dlock_holders('kept'), '$[0].token')}), $tokens{kept}, 'and the token');
+is(ask($y, q{SELECT group_concat(name ORDER BY name) FROM dlock.locks}), 'kept,renewed,short', 'dlock.locks has it');
+is(ask($y, q{SELECT count(*) FROM dlock.waiters}), 0, 'dlock.waiters can be read');
+is(ask($y, q{SELECT acquired FROM dlock.stats}), 0, 'and dlock.stats');
+like(ask($y, "SELECT $_"), $read_only, "$_ needs the primary")
+  for q{dlock_acquire('new', 'b', 30)}, q{dlock_acquire('kept', 'b', 30, 5)}, q{dlock_acquire('kept', 'a', 30)},
+  q{dlock_acquire_shared('new', 'b', 30)}, q{dlock_acquire_permit('new', 'b', 30, 2)},
+  q{dlock_acquire_all('["new", "more"]', 'b', 30)}, q{dlock_acquire_session('new', 'b', 30)},
+  q{dlock_renew('kept', 'a', 30)}, q{dlock_renew_all('a', 30)}, q{dlock_release('kept', 'a')},
+  q{dlock_release_all('a')}, q{dlock_release_all('nobody')}, q{dlock_wait('kept')};
+like(ask($replica->control, q{SELECT dlock_force_release('kept')}), $read_only, 'an administrator too');
+$y->send(q{SELECT dlock_is_free('short')});
+answer_of($y);
+ok(Scenarios::Run::until(sub { ask($x, q{SELECT dlock_is_free('short')}) eq '1' }), 'a lease expires on the primary');
+ok(Scenarios::Run::until(sub { ask($x, q{SELECT count(*) FROM dlock.locks}) == 2 }), 'and is reaped');
+$replica->catch_up($source);
+is(ask($y, q{SELECT dlock_is_free('short')}), 1, 'the replica follows');
+
+# ---------------------------------------------------------------------
+# What is granted last does not reach the replica, which is promoted.
+# ---------------------------------------------------------------------
+
+is(ask($x, "SELECT dlock_renew('renewed', 'a', 5, $tokens{renewed})"), 1, 'a lease is shortened');
+my $session_token = ask($x, q{SELECT dlock_acquire_session('session', 'a', 2)});
+like($session_token, $is_token, 'and one of a session taken');
+$replica->catch_up($source);
+$replica->stop_following;
+my $lost;
+for my $i (1 .. 20)
+{
+	$lost = ask($x, q{SELECT dlock_acquire('lost', 'a', 600)});
+	is(ask($x, "SELECT dlock_release('lost', 'a', $lost)"), 1, 'released') if $i < 20;
+}
+like($lost, $is_token, 'a lease that the replica does not know');
+is(ask($x, q{SELECT dlock_release('kept', 'a')}), 1, 'and a release');
+is(ask($x, q{SELECT count(*) FROM dlock.locks WHERE name = 'kept'}), 0, 'which has been written');
+$source->crash;
+$x->kill;
+my $killed = time;
+$replica->control->value('SET GLOBAL read_only = OFF');
+my $new;
+Scenarios::Run::until(sub { ($new = ask($y, q{SELECT dlock_acquire('lost', 'b', 600)})) =~ $is_token })
+  or diag($new);
+note(sprintf('promoted: the first grant %.2f s after the command', time - $killed));
+cmp_ok($new, '>', $lost, 'a promoted replica grants larger tokens than were lost');
+is(ask($y, q{SELECT dlock_acquire('kept', 'b', 600)}), 'NULL', 'a lease that it knows is held');
+is(ask($y, q{SELECT dlock_owner('kept')}), 'a', 'by its owner');
+is(ask($y, "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'who goes on here');
+cmp_ok(ask($y, q{SELECT dlock_acquire('renewed', 'b', 600, 30)}), '>', $tokens{renewed}, 'one that ends is taken over');
+cmp_ok(ask($y, q{SELECT dlock_acquire('session', 'b', 600, 30)}), '>', $session_token, 'and the one of a session');
+is(ask($y, q{SELECT dlock_release('short', 'a')}), 'NULL', 'what has ended has ended');
+is(ask($y, q{SELECT dlock_release_all('b')}), 3, 'all is given back');
+
+# ---------------------------------------------------------------------
+# There and back again, without a loss: a server that grants, then follows, then
+# grants is not led astray by what it remembers.
+# ---------------------------------------------------------------------
+
+# the old primary has what nobody else has, and is made anew
+$replica->{options} = [];
+my $again = Replica->start;
+$again->follow($replica);
+$again->catch_up($replica);
+$again->complete;
+$again->control->value('SET GLOBAL read_only = ON');
+my $z = session($again, 'z');
+my %held = map { $_ => ask($y, "SELECT dlock_acquire('$_', 'a', 600)") } 'one', 'two', 'three';
+is(ask($y, "SELECT dlock_release('three', 'a', $held{three})"), 1, 'released');
+is(ask($y, q{SELECT count(*) FROM dlock.locks}), 3, 'written');
+
+sub switch
+{
+	my ($from, $to, $session) = @_;
+	$from->control->value('SET GLOBAL read_only = ON');
+	$to->catch_up($from);
+	$to->stop_following;
+	$from->follow($to, demoted => 1);
+	$to->control->value('SET GLOBAL read_only = OFF');
+	return Scenarios::Run::until(sub { ask($session, q{SELECT dlock_release('none', 'none')}) eq 'NULL' });
+}
+
+ok(switch($replica, $again, $z), 'switched over');
+is(ask($z, "SELECT dlock_release('one', 'a', $held{one})"), 1, 'a lease is given back there');
+my $taken = ask($z, q{SELECT dlock_acquire('one', 'b', 600)});
+cmp_ok($taken, '>', $held{one}, 'and taken by another');
+my $third = ask($z, q{SELECT dlock_acquire('three', 'b', 600)});
+cmp_ok($third, '>', $held{three}, 'a free one is taken');
+is(ask($again->control, q{SELECT dlock_force_release('two')}), 1, 'a third is evicted');
+like(ask($y, q{SELECT dlock_acquire('new', 'b', 30)}), $read_only, 'the old primary grants nothing');
+ok(switch($again, $replica, $y), 'switched back');
+is(ask($y, "SELECT dlock_release('one', 'a', $held{one})"), 0, 'what is not held any more is not given back');
+is(ask($y, "SELECT dlock_release('two', 'a', $held{two})"), 'NULL', 'nor what nobody holds');
+is(ask($y, q{SELECT dlock_owner('one')}), 'b', 'who took it has it');
+is(ask($y, "SELECT dlock_release('one', 'b', $taken)"), 1, 'and gives it back');
+cmp_ok(ask($y, q{SELECT dlock_acquire('one', 'a', 600)}), '>', $taken, 'tokens grow');
+is(ask($y, "SELECT dlock_release('three', 'b', $third)"), 1, 'and the other one');
+cmp_ok(ask($y, q{SELECT dlock_acquire('three', 'a', 600)}), '>', $third, 'tokens grow');
+is(ask($y, q{SELECT dlock_release_all('a')}), 3, 'all is given back');
+
+# ---------------------------------------------------------------------
+# Formats of the binary log.
+# ---------------------------------------------------------------------
+
+# what the replica has in the end is what the primary has
+sub is_same
+{
+	my ($what) = @_;
+	my $rows = 'SELECT name, slot, owner, version, token, writes, guards FROM dlock.lease_table ORDER BY name, slot';
+	is(ask($y, 'SELECT count(*) >= 0 FROM dlock.locks'), 1, "$what: all is written");
+	$again->catch_up($replica);
+	my ($here, $there) = map { join("\n", map { join(' ', @$_) } @{ $_->control->query($rows)->{rows} }) } $replica, $again;
+	is($there, $here, "$what: the replica has the same");
+	($here, $there) = map { join("\n", map { join(' ', @$_) }
+		  @{ $_->control->query('SELECT bucket, mark FROM dlock.lease_mark ORDER BY bucket')->{rows} }) } $replica, $again;
+	is($there, $here, "$what: and the same marks");
+	return;
+}
+
+# Connections have the format that was set when they began, the library's too.
+sub set_format
+{
+	my ($format) = @_;
+	my $control = $replica->control;
+	$control->value("SET GLOBAL binlog_format = '$format'");
+	$y->kill;
+	$control->query("KILL CONNECTION $_->[0]")
+	  for @{ $control->query(q{SELECT id FROM information_schema.processlist
+		WHERE user NOT IN ('root', 'follower', 'system user', 'event_scheduler')})->{rows} };
+	$y = session($replica, 'y');
+	return;
+}
+
+sub test_format
+{
+	my ($format) = @_;
+	my $token;
+
+	# the first call may find the connection gone
+	Scenarios::Run::until(sub { ($token = ask($y, q{SELECT dlock_acquire('f1', 'a', 600)})) =~ $is_token })
+	  or diag($token);
+	like($token, $is_token, "$format: granted");
+	like(ask($y, q{SELECT dlock_acquire('f2', 'a', 600)}), $is_token, "$format: and another");
+	is(ask($y, q{SELECT dlock_release('f2', 'a')}), 1, "$format: released");
+	is(ask($y, "SELECT dlock_renew('f1', 'a', 900, $token)"), 1, "$format: renewed");
+	ask($y, 'BEGIN');
+	is(ask($y, "CALL dlock.guard('f1', 'a', $token)"), undef, "$format: guarded");
+	is(ask($y, 'COMMIT'), undef, "$format: committed");
+	is_same($format);
+	is(ask($y, "CREATE TABLE scenarios.t_$format (token BIGINT)"), undef, "$format: a table");
+	is(ask($y, "INSERT INTO scenarios.t_$format SELECT dlock_acquire('f3', 'a', 600)"), undef, "$format: a call in a statement that changes it");
+	return;
+}
+
+for my $format ('ROW', 'MIXED')
+{
+	set_format($format);
+	test_format($format);
+	is_same("$format, with a call in a statement");
+	my ($here, $there) = map { $_->control->value("SELECT token FROM scenarios.t_$format") } $replica, $again;
+	is($there, $here, "$format: the same token in both");
+	is(ask($y, q{SELECT dlock_release_all('a')}), 2, "$format: given back");
+}
+
+# the library writes at READ COMMITTED, which has no statements to be logged
+set_format('STATEMENT');
+my $answer;
+Scenarios::Run::until(sub { ($answer = ask($y, q{SELECT dlock_acquire('f1', 'a', 600)})) !~ /gone|lost/ });
+like($answer, qr/^1105 .*BINLOG_FORMAT/i, 'STATEMENT: the lock table cannot be written, which is an error');
+note($answer);
+is($replica->control->value('SELECT count(*) FROM dlock.lease_table'), 0, 'and nothing is held');
+
+# its account may be allowed to choose for itself
+my $account = $replica->control->value(q{SELECT concat("'", dlock_os_user(), "'@localhost")});
+$replica->control->value('GRANT ' . ($mariadb ? 'BINLOG ADMIN' : 'SESSION_VARIABLES_ADMIN') . " ON *.* TO $account");
+set_format('STATEMENT');
+test_format('STATEMENT');
+# the statement is repeated on the replica, and fails there
+ok(Scenarios::Run::until(sub { $again->complaint =~ /replica/ && $again->complaint =~ /dlock_acquire/ }), 'which a replica does not repeat')
+  or diag($again->complaint);
+is(ask($z, q{SELECT dlock_owner('f3')}), 'a', 'it has what was granted');
+
+Writers::note_errors();
+done_testing();
