@@ -90,8 +90,22 @@ sub boot
 		'--wsrep-sst-method=rsync', "--wsrep-sst-receive-address=127.0.0.1:$self->{sst}",
 		'--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', '--innodb-buffer-pool-size=32M',
 		'--innodb-log-file-size=16M') == 0 or die "could not start node $self->{number}\n";
-	Scenarios::Run::until(sub { $self->status('wsrep_ready') eq 'ON' && $self->status('wsrep_local_state') == 4 })
-	  or die "node $self->{number} does not come to join the others\n";
+	$self->is_synced or die "node $self->{number} does not come to join the others\n";
+	return;
+}
+
+# Wait until the node is one of the cluster and has all that the others have.
+sub is_synced
+{
+	my ($self) = @_;
+	return Scenarios::Run::until(sub { $self->status('wsrep_ready') eq 'ON' && $self->status('wsrep_local_state') == 4 });
+}
+
+# Cut the node off from the others, or connect it again.
+sub isolate
+{
+	my ($self, $isolate) = @_;
+	$self->control->value("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=$isolate'");
 	return;
 }
 
