@@ -1,0 +1,231 @@
+# The checker of histories (History.pm) finds what breaks a rule, and finds
+# nothing wrong with what only looks like it: each rule has histories that must
+# fail, and beside them the same history with the one thing changed that makes
+# it possible.  Needs no server.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::Bin;
+use History;
+use Test::More;
+
+# A line for a call, in milliseconds: call(start, end, owner, op, answer, ...).
+# A TTL of 1000, of name "n", by the client whose number is in the owner's name,
+# unless told otherwise.
+sub call
+{
+	my ($start, $end, $owner, $op, $answer, %more) = @_;
+	my ($client) = $owner =~ /(\d+)/;
+	my %call = (
+		mode => 'x', limit => 0, ttl => 1000, wait => 0, request => '-', token => '-', name => 'n',
+		client => $client, %more);
+	$call{$_} *= 1000 for qw(ttl wait);
+	return join("\t", 'C', $start * 1000, $end * 1000, $call{client}, $op, $call{name}, $owner,
+		@call{qw(mode limit ttl wait request token)}, $answer);
+}
+
+sub event
+{
+	my ($kind, @fields) = @_;
+	$_ *= 1000 for @fields[ 0, $kind eq 'D' ? () : 1 ];
+	return join("\t", $kind, @fields);
+}
+
+sub seen { my ($kind, $start, $end, @entries) = @_; return event($kind, $start, $end, 99, @entries) }
+
+sub figures_of
+{
+	my ($server, @lines) = @_;
+	my $history = History->new($server ? ($server => 1) : (), owners => qr/^o\d/);
+	$history->add(@lines);
+	return (join('; ', $history->check), $history->figures);
+}
+
+sub good
+{
+	my ($title, @lines) = @_;
+	my ($wrong) = figures_of(0, @lines);
+	is($wrong, '', "possible: $title");
+	return;
+}
+
+sub bad
+{
+	my ($rule, $title, @lines) = @_;
+	my ($wrong) = figures_of(0, @lines);
+	like($wrong, qr/^$rule: /, "$rule: $title");
+	return;
+}
+
+# Exclusion
+my @first = (call(0, 10, 'o1', 'acquire', 1));
+bad('exclusion', 'two exclusive holders', @first, call(20, 30, 'o2', 'acquire', 2));
+good('after the deadline', @first, call(20, 1000, 'o2', 'acquire', 2));
+bad('exclusion', 'just before the deadline', @first, call(20, 999, 'o2', 'acquire', 2));
+good('given back', @first, call(15, 25, 'o1', 'release', 't'), call(20, 30, 'o2', 'acquire', 2));
+bad('exclusion', 'not yet given back', @first, call(31, 35, 'o1', 'release', 't'), call(20, 30, 'o2', 'acquire', 2));
+good('given back, as it may be', @first, call(15, 25, 'o1', 'release', '?57014'), call(20, 30, 'o2', 'acquire', 2));
+bad('exclusion', 'one of two holds given back', @first, call(11, 12, 'o1', 'acquire', 1), call(15, 16, 'o1', 'release', 't'),
+	call(20, 30, 'o2', 'acquire', 2));
+good('both given back', @first, call(11, 12, 'o1', 'acquire', 1),
+	(map { call(15 + $_, 16 + $_, 'o1', 'release', 't') } 0, 1), call(20, 30, 'o2', 'acquire', 2));
+good('the retry of an acquire is no second hold', @first, call(11, 12, 'o1', 'acquire', 1, request => 'r'),
+	call(13, 14, 'o1', 'acquire', 1, request => 'r'), (map { call(15 + $_, 16 + $_, 'o1', 'release', 't') } 0, 1),
+	call(20, 30, 'o2', 'acquire', 2));
+good('another name', @first, call(20, 30, 'o2', 'acquire', 2, name => 'm'));
+for my $modes ([ 'x', 's' ], [ 's', 'x' ], [ 'x', 'p' ], [ 'p', 'x' ], [ 's', 'p' ], [ 'p', 's' ])
+{
+	bad('exclusion', "@$modes", call(0, 10, 'o1', 'acquire', 1, mode => $modes->[0], limit => 9),
+		call(20, 30, 'o2', 'acquire', 2, mode => $modes->[1], limit => 9));
+}
+good('two readers', call(0, 10, 'o1', 'acquire', 1, mode => 's'), call(20, 30, 'o2', 'acquire', 2, mode => 's'));
+bad('exclusion', 'a writer while the first of two readers still reads',
+	call(0, 10, 'o1', 'acquire', 1, mode => 's'), call(20, 30, 'o2', 'acquire', 2, mode => 's', ttl => 100),
+	call(40, 500, 'o3', 'acquire', 3));
+bad('exclusion', 'renewed', @first, call(500, 510, 'o1', 'renew', 't'), call(1100, 1110, 'o2', 'acquire', 2));
+good('renewed, as it may be', @first, call(500, 510, 'o1', 'renew', '?lost'), call(1100, 1110, 'o2', 'acquire', 2));
+good('renewed to end sooner', @first, call(500, 510, 'o1', 'renew', 't', ttl => 10), call(511, 515, 'o2', 'acquire', 2));
+bad('exclusion', 'entered again, which prolongs', @first, call(500, 510, 'o1', 'acquire', 1), call(1100, 1110, 'o2', 'acquire', 2));
+bad('exclusion', 'while a transaction guards', @first, call(900, 1500, 'o1', 'guard', 't', ttl => 1490),
+	call(1300, 1400, 'o2', 'acquire', 2));
+good('the transaction may have ended', @first, call(900, 1500, 'o1', 'guard', 't', ttl => 1390),
+	call(1300, 1400, 'o2', 'acquire', 2));
+good('a transaction that was undone, or not', @first, call(900, 1500, 'o1', 'guard', '?lost', ttl => 1490),
+	call(1300, 1400, 'o2', 'acquire', 2));
+bad('exclusion', 'the grant cannot have been before the hold before it ended',
+	call(0, 10, 'o1', 'acquire', 1), call(500, 520, 'o1', 'release', 't'),
+	call(20, 530, 'o2', 'acquire', 2, wait => -1, ttl => 100), call(540, 590, 'o3', 'acquire', 3));
+good('the same, a little later', call(0, 10, 'o1', 'acquire', 1), call(500, 520, 'o1', 'release', 't'),
+	call(20, 530, 'o2', 'acquire', 2, wait => -1, ttl => 100), call(540, 600, 'o3', 'acquire', 3));
+
+# Sessions
+my @session = (call(0, 10, 'o1', 'session', 1));
+bad('exclusion', 'a session lease does not expire', @session, call(5000, 5010, 'o2', 'acquire', 2));
+good('its session has ended', @session, event('D', 4000, 1), call(5000, 5010, 'o2', 'acquire', 2));
+bad('exclusion', 'another session has ended', @session, event('D', 4000, 2), call(5000, 5010, 'o2', 'acquire', 2));
+good('its session may have been ended', @session, event('X', 4000, 4010, 'terminate'), call(5000, 5010, 'o2', 'acquire', 2));
+bad('exclusion', 'statements were cancelled only', @session, event('X', 4000, 4010, 'cancel'), call(5000, 5010, 'o2', 'acquire', 2));
+good('the server was killed', @session, event('K', 4000, 4100, 'server'), call(5000, 5010, 'o2', 'acquire', 2));
+
+# Permits
+my @permits = map { call(0, 10 * $_, "o$_", 'acquire', $_, mode => 'p', limit => 3) } 1 .. 3;
+good('three of three', @permits);
+bad('permits', 'four of three', @permits, call(40, 50, 'o4', 'acquire', 4, mode => 'p', limit => 3));
+good('one was given back', @permits, call(35, 45, 'o2', 'release', 't'), call(40, 50, 'o4', 'acquire', 4, mode => 'p', limit => 3));
+good('a larger limit', @permits, call(40, 50, 'o4', 'acquire', 4, mode => 'p', limit => 4));
+bad('permits', 'given back, but to the one before', @permits, call(35, 36, 'o2', 'release', 't'),
+	call(37, 38, 'o4', 'acquire', 4, mode => 'p', limit => 3), call(40, 50, 'o5', 'acquire', 5, mode => 'p', limit => 3));
+
+# Lost and late
+for my $op ('renew', 'release', 'guard')
+{
+	bad('lost', "$op of a live lease is answered $_", @first, call(20, 30, 'o1', $op, $_)) for 'f', '-';
+	good("$op after the deadline", @first, call(20, 1000, 'o1', $op, 'f'));
+	good("$op that may have failed", @first, call(20, 30, 'o1', $op, '?57014'));
+}
+bad('lost', 'entering again is another lease', @first, call(20, 30, 'o1', 'acquire', 2));
+bad('lost', 'entering again is refused', @first, call(20, 30, 'o1', 'acquire', '-'));
+bad('lost', 'over a crash', @first, event('K', 20, 100, 'server'), call(120, 130, 'o1', 'renew', '-'));
+bad('lost', 'over a crash, to somebody else: that is exclusion too',
+	@first, event('K', 20, 100, 'server'), call(120, 130, 'o1', 'renew', 'f'));
+my $lossy = (figures_of('lossy', @first, event('K', 20, 100, 'server'), call(120, 130, 'o1', 'renew', '-')))[0];
+is($lossy, '', 'possible: over a crash, of a server that may lose leases');
+$lossy = (figures_of('lossy', @first, event('K', 200, 300, 'server'), call(120, 130, 'o1', 'renew', '-')))[0];
+like($lossy, qr/^lost: /, 'lost: before the crash of such a server');
+bad('lost', 'the table does not have it', @first, seen('L', 20, 30));
+good('the table has it', @first, seen('L', 20, 30, 'n o1 x 1'));
+good('the table has it no more', @first, seen('L', 20, 1000));
+bad('lost', 'dlock_owner names another', @first, call(0, 5, 'o2', 'acquire', '?57014'), call(20, 30, 'o3', 'owner', 'o2'));
+bad('lost', 'dlock_owner names nobody', @first, call(20, 30, 'o3', 'owner', '-'));
+good('dlock_owner names him', @first, call(20, 30, 'o3', 'owner', 'o1'));
+bad('late', 'renewed after the deadline', @first, call(1011, 1020, 'o1', 'renew', 't'));
+good('renewed at the deadline', @first, call(1010, 1020, 'o1', 'renew', 't'));
+bad('late', 'guarded after the deadline', @first, call(1011, 1020, 'o1', 'guard', 't', ttl => 1015));
+bad('late', 'released after the deadline', @first, call(1011, 1020, 'o1', 'release', 't'));
+good('a restart may have moved the deadline', @first, event('K', 500, 600, 'server'), call(1011, 1020, 'o1', 'renew', 't'));
+
+# Tokens
+bad('token', 'the same for two', @first, call(2000, 2010, 'o2', 'acquire', 1));
+bad('token', 'smaller', call(0, 10, 'o1', 'acquire', 2, ttl => 1), call(2000, 2010, 'o2', 'acquire', 1, ttl => 1));
+good('smaller, but asked for at the same time', call(0, 10, 'o1', 'acquire', 2, ttl => 1), call(5, 15, 'o2', 'acquire', 1, ttl => 1));
+bad('token', 'smaller than before this history', "F\tn\t7", call(0, 10, 'o1', 'acquire', 7));
+good('larger than before', "F\tn\t6", call(0, 10, 'o1', 'acquire', 7));
+for my $server ('', 'lossy')
+{
+	like((figures_of($server, call(0, 10, 'o1', 'acquire', 2), event('K', 20, 100, 'server'),
+				call(5000, 5010, 'o2', 'acquire', 1)))[0], qr/^token: /, 'token: over a crash, lossy or not');
+}
+bad('token', 'used again by its owner, after he gave it back: that is told him too',
+	@first, call(20, 30, 'o1', 'release', 't'), call(40, 50, 'o2', 'acquire', 2, ttl => 1), call(2000, 2001, 'o3', 'acquire', 2));
+
+# Order
+my @line = (call(0, 1, 'o1', 'acquire', 1), call(100, 101, 'o1', 'release', 't'));
+sub waits { my ($start, $owner, $answer, %more) = @_; return call($start, 300, $owner, 'acquire', $answer, wait => 1000, ttl => 20, %more) }
+bad('order', 'whoever came second is served first', @line, waits(10, 'o2', 3), seen('W', 20, 25, 'n o2 1'), waits(30, 'o3', 2));
+good('in order', @line, waits(10, 'o2', 2), seen('W', 20, 25, 'n o2 1'), waits(30, 'o3', 3));
+good('not seen early enough', @line, waits(10, 'o2', 3), seen('W', 20, 35, 'n o2 1'), waits(30, 'o3', 2));
+bad('order', 'behind him in one look', @line, waits(10, 'o2', 3), waits(10, 'o3', 2), seen('W', 20, 25, 'n o2 1', 'n o3 2'));
+bad('order', 'far behind him', @line, waits(10, 'o2', 5), waits(10, 'o3', '-', wait => 1), waits(10, 'o4', 2),
+	seen('W', 20, 25, 'n o2 1', 'n o3 2', 'n o4 3'));
+bad('order', 'served while he waits in vain', @line, call(10, 1100, 'o2', 'acquire', '-', wait => 1000),
+	seen('W', 20, 25, 'n o2 1'), call(30, 200, 'o3', 'acquire', 2, wait => 1000));
+good('served when his time may be up', @line, call(10, 1100, 'o2', 'acquire', '-', wait => 100),
+	seen('W', 20, 25, 'n o2 1'), call(30, 200, 'o3', 'acquire', 2, wait => 1000));
+bad('order', 'a newcomer overtakes, trying once', @line, waits(10, 'o2', 3), seen('W', 20, 25, 'n o2 1'),
+	call(101, 102, 'o3', 'acquire', 2, ttl => 20));
+good('who was cancelled does not count', @line, waits(10, 'o2', '?57014'), seen('W', 20, 25, 'n o2 1'), waits(30, 'o3', 2));
+good('nor who had asked before, and was not answered', @line, call(2, 3, 'o2', 'acquire', '?lost'), waits(10, 'o2', 3),
+	seen('W', 20, 25, 'n o2 1'), waits(30, 'o3', 2));
+
+# Told
+my @refused = (call(0, 10, 'o1', 'acquire', '-'));
+for my $op ('renew', 'release', 'guard')
+{
+	bad('told', "$op by one who was refused", @refused, call(20, 30, 'o1', $op, 't'));
+	good("$op by one who may have it", call(0, 10, 'o1', 'acquire', '?57014'), call(20, 30, 'o1', $op, 't'));
+}
+bad('told', 'the table has whoever was refused', @refused, seen('L', 20, 30, 'n o1 x 1'));
+good('the table has him while he asks', @refused, seen('L', 5, 30, 'n o1 x 1'));
+bad('told', 'dlock_owner names whoever was refused', @refused, call(20, 30, 'o3', 'owner', 'o1'));
+bad('told', 'the table has one who never asked', @refused, seen('L', 20, 30, 'n o2 x 1'));
+bad('told', 'or asked later', @refused, seen('L', 20, 30, 'n o2 x 1'), call(31, 32, 'o2', 'acquire', 1));
+good('or is of another history', @refused, seen('L', 20, 30, 'n other x 1'));
+bad('told', 'the table has another token', @first, seen('L', 20, 30, 'n o1 x 2'));
+good('the table has another token, which may be', call(0, 5, 'o1', 'acquire', '?lost'),
+	call(7, 10, 'o1', 'acquire', 1), seen('L', 8, 30, 'n o1 x 2'));
+my @again = (@first, call(2000, 2010, 'o1', 'acquire', 2));
+for my $op ('renew', 'release', 'guard')
+{
+	bad('told', "$op with the token of an earlier lease", @again, call(2020, 2030, 'o1', $op, 't', token => 1));
+	good("$op with such a token is refused", @again, call(2020, 2030, 'o1', $op, 'f', token => 1));
+	bad('lost', "$op with the token of this one is refused", @again, call(2020, 2030, 'o1', $op, 'f', token => 2));
+}
+my @back = (@first, call(20, 30, 'o1', 'release', 't'));
+bad('told', 'the table has what was given back', @back, seen('L', 40, 50, 'n o1 x 1'));
+good('while it is given back', @back, seen('L', 25, 50, 'n o1 x 1'));
+good('a crash may undo it', @back, event('K', 31, 35, 'server'), seen('L', 40, 50, 'n o1 x 1'));
+my @guarded = (@back, call(0, 35, 'o2', 'acquire', '?lost'), call(36, 45, 'o2', 'guard', 't', ttl => 44));
+bad('told', 'while another guards the name', @guarded, seen('L', 40, 50, 'n o1 x 1'));
+is((figures_of('deferred', @guarded, seen('L', 40, 50, 'n o1 x 1')))[0], '', 'possible: where the release is written later');
+like((figures_of('deferred', @back, seen('L', 40, 50, 'n o1 x 1')))[0], qr/^told: /, 'told: where nobody guards it');
+bad('told', 'given back twice', @back, call(40, 50, 'o1', 'release', 't'));
+bad('told', 'renewed after it was given back', @back, call(40, 50, 'o1', 'renew', 't'));
+bad('told', 'entered again after it was given back', @back, call(40, 50, 'o1', 'acquire', 1));
+good('renewed after it was given back, and the server killed', @back, event('K', 31, 35, 'server'), call(40, 50, 'o1', 'renew', 't'));
+good('given back twice, having been taken twice, as it may be', @first, call(11, 12, 'o1', 'acquire', '?57014'),
+	call(13, 14, 'o1', 'acquire', 1), call(20, 30, 'o1', 'release', 't'), call(40, 50, 'o1', 'release', 't'),
+	call(60, 70, 'o1', 'release', 't'));
+
+# What was there to be checked is counted.
+my (undef, $figures) = figures_of(0, @line, waits(10, 'o2', 2), waits(30, 'o3', '-', wait => 10), seen('W', 20, 25, 'n o2 1'),
+	waits(40, 'o4', 3), event('K', 900, 901, 'server'), call(950, 951, 'o5', 'acquire', '?lost'));
+is_deeply(
+	{ map { $_ => $figures->{$_} } qw(calls grants refused unknown kills compared ordered) },
+	{ calls => 6, grants => 3, refused => 1, unknown => 1, kills => 1, compared => 2, ordered => 1 },
+	'the figures');
+eval { History->new->add("C\t1\t2\n") };
+like($@, qr/^not a call/, 'half a line is an error');
+
+done_testing();

@@ -1,0 +1,681 @@
+# History.pm: what clients of leases were told, and whether it can be true.
+#
+# A history is what many clients have written down, each its own calls, with
+# times of one monotonic clock that all share.  A call took effect somewhere
+# between its start and its end.  What follows from that, and nothing else, is
+# held against the contract's rules:
+#
+#   exclusion  no two holds at once that exclude each other
+#   permits    never more permits than the limit
+#   lost       no acknowledged lease ends before its deadline by itself
+#   late       none is renewed after it
+#   token      tokens grow with every grant of a name
+#   order      first come, first served, among those of whom it is known who
+#              came first
+#   told       nobody holds what was refused to him, or what he has given back
+#
+# A check only speaks up if there is no way to order what happened that keeps
+# the rules.  So a call whose answer was lost, or was an error, proves nothing:
+# it may have done its work or not, and at any time after its start.
+#
+#   my $history = History->new(lossy => 0, owners => qr/^a/);
+#   $history->add_file($path);
+#   my @wrong = $history->check;       "rule: what is wrong", ...
+#   $history->figures;                 what was there to be checked
+#   $history->errors;                  error => how often it was answered
+#   $history->largest;                 name => largest token
+#
+# A line of a history has columns separated by tabs.  Times are microseconds.
+#
+#   C start end client op name owner mode limit ttl wait request token answer
+#       A call.  op: acquire, session (dlock_acquire_session), renew, release,
+#       guard, owner (dlock_owner).  mode: x, s, p.  wait: negative is for ever.
+#       answer: a token, an owner, t, f, - for NULL, ? and an error's code for
+#       one that is not known.  A guard is a whole transaction with dlock_guard;
+#       its ttl is the time when COMMIT was sent, and "f" says that the lease
+#       was not held.
+#   W start end client ENTRY...   those who wait; an entry is "name owner position"
+#   L start end client ENTRY...   the rows of leases: "name owner mode token"
+#   D time client                 the client ends its connection, or has lost it
+#   K start end what              the server was killed, until it was back
+#   X start end what              somebody's statement or connection was ended
+#   F name token                  such a token was granted before this history
+#
+# An owner is one thread of control: his calls on a name do not overlap.  All
+# calls of the owners that match "owners" are in the history; others may be seen
+# to wait or to hold, and nothing is known of them.
+#
+# "lossy" is for servers that may lose the newest leases when they are killed:
+# asynchronous commit or replication.  Tokens have to grow all the same.
+# "deferred" is for servers whose table shows a lease that was given back while
+# a transaction guards its name (MySQL and MariaDB).
+#
+# What is used beyond the calls' times: the tokens.  They grow with every grant,
+# so they tell the order of the grants of a name.  A grant was therefore not
+# before the certain end of any hold with a smaller token that excludes it.  If
+# that is after its own answer, something is wrong: with the exclusion, or with
+# the tokens.
+
+package History;
+
+use strict;
+use warnings;
+
+use List::Util qw(max min);
+
+use constant NEVER => 9e18;
+
+sub new
+{
+	my ($class, %params) = @_;
+	return bless {
+		lossy => $params{lossy},
+		deferred => $params{deferred},
+		owners => $params{owners} // qr/^/,
+		names => {},      # name => { owners => { owner => [ call ] }, asked => [ call ] }
+		waiting => [],    # snapshots
+		rows => [],
+		kills => [],
+		cuts => [],
+		closed => {},     # client => [ time ]
+		floor => {},
+		wrong => [],
+		largest => {},
+		errors => {},
+		figures => {
+			map { $_ => 0 }
+			  qw(calls unknown grants refused holds kills compared ordered rows renewed guards)
+		},
+	}, $class;
+}
+
+my @columns = qw(start end client op name owner mode limit ttl wait request token answer);
+
+# Add lines, or all lines of a file.
+sub add
+{
+	my ($self, @lines) = @_;
+
+	for my $line (@lines)
+	{
+		my ($kind, @fields) = split /\t/, $line =~ s/\n\z//r;
+		if ($kind eq 'C')
+		{
+			my %call;
+			@call{@columns} = @fields;
+			die "not a call: $line\n" if !defined $call{answer};
+			$self->{figures}{calls}++;
+			if ($call{answer} =~ /^\?(.*)/)
+			{
+				$self->{figures}{unknown}++;
+				$self->{errors}{$1}++;
+			}
+			my $name = $self->{names}{ $call{name} } //= { owners => {}, asked => [] };
+			if ($call{op} eq 'owner') { push @{ $name->{asked} }, \%call }
+			else { push @{ $name->{owners}{ $call{owner} } }, \%call }
+		}
+		elsif ($kind eq 'W' || $kind eq 'L')
+		{
+			my ($start, $end, undef, @entries) = @fields;
+			push @{ $self->{ $kind eq 'W' ? 'waiting' : 'rows' } },
+			  { start => $start, end => $end, entries => [ map { [ split / / ] } @entries ] };
+		}
+		elsif ($kind eq 'K') { push @{ $self->{kills} }, [ @fields[0, 1] ] }
+		elsif ($kind eq 'X') { push @{ $self->{cuts} }, $fields[0] if $fields[2] eq 'terminate' }
+		elsif ($kind eq 'D') { push @{ $self->{closed}{ $fields[1] } }, $fields[0] }
+		elsif ($kind eq 'F') { $self->{floor}{ $fields[0] } = $fields[1] }
+		else { die "not a line of a history: $line\n" }
+	}
+	return;
+}
+
+sub add_file
+{
+	my ($self, $path) = @_;
+	open(my $file, '<', $path) or die "could not open $path: $!\n";
+	while (my $line = <$file>)
+	{
+		$self->add($line);
+	}
+	return;
+}
+
+sub figures { return $_[0]{figures} }
+
+sub errors { return $_[0]{errors} }
+
+sub largest { return $_[0]{largest} }
+
+sub _wrong
+{
+	my ($self, $rule, $text) = @_;
+	push @{ $self->{wrong} }, "$rule: $text";
+	return;
+}
+
+# Everything that is wrong.
+sub check
+{
+	my ($self) = @_;
+
+	@{ $self->{kills} } = sort { $a->[0] <=> $b->[0] } @{ $self->{kills} };
+	$self->{figures}{kills} = @{ $self->{kills} };
+	@{ $self->{cuts} } = sort { $a <=> $b } @{ $self->{cuts} };
+	for my $name (sort keys %{ $self->{names} })
+	{
+		my $known = $self->{names}{$name};
+		my @holds;
+		for my $owner (sort keys %{ $known->{owners} })
+		{
+			my $calls = $known->{owners}{$owner};
+			@$calls = sort { $a->{start} <=> $b->{start} } @$calls;
+			push @holds, $self->_holds($name, $owner, $calls);
+		}
+		$self->_check_tokens($name, \@holds);
+		$self->_check_owners($name, $known, \@holds);
+		$known->{holds} = \@holds;
+	}
+	$self->_check_order;
+	$self->_check_rows;
+	return @{ $self->{wrong} };
+}
+
+# What the calls of an owner on a name say of his holds, each from its grant on.
+# A hold has the calls that were made with it; they are judged in _replay(),
+# when it is known at what time it was granted at the earliest.
+sub _holds
+{
+	my ($self, $name, $owner, $calls) = @_;
+	my ($hold, @holds);
+	my $unknown;      # start of an acquire whose answer was lost
+	my ($more, $fewer) = (0, 0);      # holds that such acquires, and releases, may have come to
+	my $last_request = '-';
+
+	for my $call (@$calls)
+	{
+		my $answer = $call->{answer};
+		if ($call->{op} eq 'acquire' || $call->{op} eq 'session')
+		{
+			$call->{repeats} = $call->{request} ne '-' && $call->{request} eq $last_request;
+			$last_request = $call->{request};
+			if ($answer =~ /^\?/)
+			{
+				$unknown //= $call->{start};
+				$more++;
+				push @{ $hold->{calls} }, $call if $hold;
+			}
+			elsif ($answer eq '-')
+			{
+				$self->{figures}{refused}++;
+				push @{ $hold->{calls} }, $call if $hold;
+			}
+			elsif ($hold && $hold->{token} == $answer)
+			{
+				push @{ $hold->{calls} }, $call;
+				($more, $fewer) = (0, 0);
+				undef $unknown;
+			}
+			else
+			{
+				# what was held before must have been over by then
+				push @{ $hold->{calls} }, $call if $hold;
+				$self->{figures}{grants}++;
+				$hold = {
+					name => $name,
+					owner => $owner,
+					client => $call->{client},
+					token => $answer,
+					mode => $call->{mode},
+					session => $call->{op} eq 'session',
+					limit => $call->{limit},
+					from => $unknown // $call->{start},
+					start => $call->{start},
+					end => $call->{end},
+					ttl => $call->{ttl},
+					most => 1 + $more,
+					least => 1 - $fewer,
+					calls => [],
+				};
+				push @holds, $hold;
+				($more, $fewer) = (0, 0);
+				undef $unknown;
+			}
+			next;
+		}
+		# a token that is not the hold's is that of an earlier one, which is over
+		if ($hold && $call->{token} ne '-' && $call->{token} != $hold->{token})
+		{
+			$self->_wrong('told', "$owner was told that $call->{op} of $name worked at $call->{start}, with token $call->{token}, but he has $hold->{token}")
+			  if $answer eq 't' && !defined $unknown;
+			next;
+		}
+
+		# without a hold there is nothing to be renewed or given back
+		if (!$hold && !defined $unknown)
+		{
+			$self->_wrong('told', "$owner, who was never granted $name, was told that $call->{op} worked at $call->{start}")
+			  if $answer eq 't';
+			next;
+		}
+		$fewer++ if $call->{op} eq 'release' && $answer =~ /^\?/;
+		push @{ $hold->{calls} }, $call if $hold;
+	}
+	return @holds;
+}
+
+# When a hold has certainly been in force until, and in the way of others until,
+# if it was granted at $granted or later.  Says what is wrong with the calls
+# that were made with it.
+sub _replay
+{
+	my ($self, $hold, $granted) = @_;
+	my ($lower, $upper) = (max($granted, $hold->{start}) + $hold->{ttl}, $hold->{end} + $hold->{ttl});
+	my $guarded = 0;
+	my ($least, $most) = @$hold{qw(least most)};
+	my $in_doubt = 0;     # he may have got another hold by now
+	my $end = NEVER;      # at the latest: given back
+	my $cut = NEVER;      # by something that took it
+	my $what = "$hold->{owner} on $hold->{name}, token $hold->{token}";
+
+	if ($hold->{session})
+	{
+		# until the client, or somebody, ends the connection
+		$lower = $upper = NEVER;
+		$cut = min(
+			$self->_next_kill($hold->{end}),
+			(grep { $_ >= $hold->{start} } @{ $self->{closed}{ $hold->{client} } // [] }, @{ $self->{cuts} }),
+			NEVER);
+	}
+	$cut = min($cut, $self->_next_kill($hold->{end})) if $self->{lossy};
+
+	for my $call (@{ $hold->{calls} })
+	{
+		my ($op, $answer) = @$call{qw(op answer)};
+		my $sure = min($lower, $end, $cut);
+
+		if ($op eq 'acquire' || $op eq 'session')
+		{
+			if ($answer eq $hold->{token})
+			{
+				$lower = max($lower, $call->{start} + $call->{ttl});
+				$upper = max($upper, $call->{end} + $call->{ttl});
+				# it has been in force all the time, or it would be another
+				$end = NEVER;
+				$in_doubt = 0;
+				$least++ unless $call->{repeats};
+				$most++;
+				$self->_wrong('told', "$what: has it again, having given it back, at $call->{start}")
+				  if defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
+				delete $hold->{given_back};
+			}
+			elsif ($answer =~ /^\?/)
+			{
+				$most++;
+				$in_doubt = 1;
+			}
+			elsif ($in_doubt) { }
+			elsif ($hold->{mode} ne 'p' && $sure > $call->{end})
+			{
+				$self->_wrong('lost', "$what: entering it again at $call->{start} was answered $answer before " . _when($sure));
+			}
+		}
+		elsif ($in_doubt)
+		{
+			$end = min($end, $call->{start}) if $op eq 'release';
+			$lower = min($lower, $call->{start} + $call->{ttl}) if $op eq 'renew' && !$hold->{session};
+		}
+		elsif ($answer =~ /^\?/)
+		{
+			# a renewal that may have shortened it, a release that may have been one
+			if ($op eq 'renew')
+			{
+				$lower = min($lower, $call->{start} + $call->{ttl}) unless $hold->{session};
+				$upper = NEVER;
+			}
+			elsif ($op eq 'release' && --$least <= 0)
+			{
+				$end = min($end, $call->{start});
+			}
+		}
+		elsif ($answer ne 't')
+		{
+			$self->_wrong('lost', "$what: $op at $call->{start} was answered $answer before " . _when($sure))
+			  if $sure > $call->{end};
+			$lower = min($lower, $call->{end});
+		}
+		elsif ($op eq 'renew' || $op eq 'guard')
+		{
+			if (defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end}))
+			{
+				$self->_wrong('told', "$what: $op at $call->{start} worked after it was given back");
+			}
+			if ($call->{start} > $upper && !$self->_killed($hold->{start}, $call->{end}))
+			{
+				$self->_wrong('late', "$what: $op at $call->{start} worked after " . _when($upper));
+			}
+			if ($op eq 'guard')
+			{
+				# nobody else until the transaction had ended
+				$self->{figures}{guards}++;
+				$guarded = $call->{ttl};
+				next;
+			}
+			$self->{figures}{renewed}++;
+			($lower, $upper) = ($call->{start} + $call->{ttl}, $call->{end} + $call->{ttl})
+			  unless $hold->{session};
+		}
+		elsif ($op eq 'release')
+		{
+			$self->_wrong('told', "$what: was given back more often than taken, at $call->{start}")
+			  if defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
+			$self->_wrong('late', "$what: released at $call->{start}, after " . _when($upper))
+			  if $call->{start} > $upper && !$self->_killed($hold->{start}, $call->{end});
+			$least--;
+			$most--;
+			$end = min($end, $call->{start}) if $least <= 0;
+			$hold->{given_back} = [ $call->{start}, $call->{end} ] if $most <= 0;
+		}
+	}
+	$hold->{sure} = min($lower, $end, $cut);
+	$hold->{alone} = max($hold->{sure}, min($guarded, $self->{lossy} ? $cut : NEVER));
+	return;
+}
+
+sub _when
+{
+	my ($time) = @_;
+	return $time >= NEVER ? 'it was ended' : "its deadline, $time";
+}
+
+# The start of the first kill that was not over at a time.
+sub _next_kill
+{
+	my ($self, $time) = @_;
+	for my $kill (@{ $self->{kills} })
+	{
+		return $kill->[0] if $kill->[1] > $time;
+	}
+	return NEVER;
+}
+
+# Whether the server was killed between two times: then a release may have been
+# undone, and a deadline may have moved.
+sub _killed
+{
+	my ($self, $from, $to) = @_;
+	return scalar grep { $_->[1] >= $from && $_->[0] <= $to } @{ $self->{kills} };
+}
+
+# The holds of a name in the order of their grants.
+sub _check_tokens
+{
+	my ($self, $name, $holds) = @_;
+	my $last = { token => $self->{floor}{$name} // 0, owner => 'somebody before' };
+	my ($from, $from_of) = (0);      # the latest start of all so far
+	my $granted = 0;                 # not before this
+	my %end = map { $_ => { alone => 0 } } qw(x s p);      # the hold that ends last
+	my @permits;
+
+	@$holds = sort { $a->{token} <=> $b->{token} || $a->{from} <=> $b->{from} } @$holds;
+	for my $hold (@$holds)
+	{
+		my $what = "$hold->{owner} on $name, token $hold->{token}, granted from $hold->{from} to $hold->{end}";
+
+		$self->{figures}{holds}++;
+		$self->_wrong('token', "$what: $last->{owner} has had $last->{token}")
+		  if $hold->{token} <= $last->{token};
+		$self->_wrong('token', "$what: $from_of->{owner} with token $from_of->{token} asked only at $from")
+		  if $from > $hold->{end};
+		$last = $hold;
+		($from, $from_of) = ($hold->{from}, $hold) if $hold->{from} > $from;
+		$granted = max($granted, $hold->{from});
+
+		# who was in the way: exclude oneself, for an owner's next hold is judged
+		# with the one before
+		my @modes = $hold->{mode} eq 'x' ? qw(x s p) : $hold->{mode} eq 's' ? qw(x p) : qw(x s);
+		for my $mode (@modes)
+		{
+			my $other = $end{$mode};
+			next if $other->{alone} <= 0 || $other->{owner} eq $hold->{owner};
+			$self->{figures}{compared}++;
+			$self->_wrong('exclusion', "$what, while $other->{owner} held it until $other->{alone} with token $other->{token}")
+			  if $other->{alone} > $hold->{end};
+			$granted = max($granted, min($other->{alone}, $hold->{end}));
+		}
+		if ($hold->{mode} eq 'p')
+		{
+			@permits = sort { $b->{alone} <=> $a->{alone} } grep { $_->{alone} > $hold->{from} } @permits;
+			$self->{figures}{compared}++ if @permits;
+			my $in_the_way = @permits >= $hold->{limit} ? $permits[ $hold->{limit} - 1 ] : undef;
+			$self->_wrong('permits', "$what, while $hold->{limit} permits were held until $in_the_way->{alone}")
+			  if $in_the_way && $in_the_way->{alone} > $hold->{end};
+			$granted = max($granted, min($in_the_way->{alone}, $hold->{end})) if $in_the_way;
+		}
+
+		$self->_replay($hold, min($granted, $hold->{end}));
+		$end{ $hold->{mode} } = $hold if $hold->{alone} > $end{ $hold->{mode} }{alone};
+		push @permits, $hold if $hold->{mode} eq 'p';
+	}
+	$self->{largest}{$name} = $last->{token};
+	return;
+}
+
+# What dlock_owner() has said.
+sub _check_owners
+{
+	my ($self, $name, $known, $holds) = @_;
+	my @exclusive = grep { $_->{mode} eq 'x' && $_->{sure} > $_->{end} } @$holds;
+
+	for my $call (@{ $known->{asked} })
+	{
+		my $answer = $call->{answer};
+		next if $answer =~ /^\?/;
+		$self->_check_seen($name, $answer, undef, $call) if $answer ne '-';
+
+		# the last one that was granted before
+		my ($low, $high) = (0, scalar @exclusive);
+		while ($low < $high)
+		{
+			my $middle = int(($low + $high) / 2);
+			if ($exclusive[$middle]{end} <= $call->{start}) { $low = $middle + 1 }
+			else { $high = $middle }
+		}
+		my $hold = $low > 0 ? $exclusive[ $low - 1 ] : undef;
+		$self->_wrong('lost', "$hold->{owner} holds $name until $hold->{sure}, but at $call->{start} its owner is $answer")
+		  if $hold && $hold->{sure} > $call->{end} && $hold->{owner} ne $answer;
+	}
+	return;
+}
+
+# Somebody was seen to hold a name, between two times: could he?
+sub _check_seen
+{
+	my ($self, $name, $owner, $token, $seen) = @_;
+	my $known = $self->{names}{$name};
+	my @calls = grep { $_->{start} < $seen->{end} && $_->{op} =~ /^(acquire|session)$/ }
+	  @{ $known->{owners}{$owner} // [] };
+	my $what = "$owner was seen with $name between $seen->{start} and $seen->{end}";
+
+	# those that may have been granted, or may be just now
+	my @granted = grep { $_->{answer} ne '-' || $_->{end} > $seen->{start} } @calls;
+	if (!@granted)
+	{
+		$self->_wrong('told', "$what, " . (@calls ? 'having been refused' : 'without having asked'))
+		  if $owner =~ $self->{owners};
+		return;
+	}
+	$self->_wrong('told', "$what with token $token, which nobody told him")
+	  if defined $token && !grep { $_->{answer} =~ /^\?/ || $_->{end} > $seen->{start} || $_->{answer} eq $token } @granted;
+	return;
+}
+
+# First come, first served: of those who were seen to wait.
+sub _check_order
+{
+	my ($self) = @_;
+	my %seen;      # name => owner => when he was first seen to wait
+
+	for my $snapshot (sort { $a->{end} <=> $b->{end} } @{ $self->{waiting} })
+	{
+		my ($line, $before) = ('', undef);
+		for my $entry (@{ $snapshot->{entries} })
+		{
+			my ($name, $owner) = @$entry;
+			my $call = $self->_waited($name, $owner, $snapshot);
+			$before = undef if $name ne $line;
+			$line = $name;
+			next if !$call;
+			if (!$call->{seen})
+			{
+				$call->{seen} = $snapshot->{end};
+				push @{ $seen{$name} }, $call;
+			}
+
+			# whoever stands before others in one look
+			$self->_check_pair($before, $call) if $before;
+			$before = $call
+			  if $call->{answer} =~ /^\d+$/ && (!$before || $before->{answer} < $call->{answer});
+		}
+	}
+
+	# whoever came after somebody had been seen
+	for my $name (keys %seen)
+	{
+		my @waiting = @{ $seen{$name} };      # by "seen"
+		my @newcomers = sort { $a->{start} <=> $b->{start} } $self->_grants($name);
+		my ($granted, $waits);      # ahead: the largest token; who waits longest in vain
+
+		for my $newcomer (@newcomers)
+		{
+			while (@waiting && $waiting[0]{seen} < $newcomer->{start})
+			{
+				my $call = shift @waiting;
+				if ($call->{answer} =~ /^\d+$/)
+				{
+					$granted = $call if !$granted || $call->{answer} > $granted->{answer};
+				}
+				elsif ($call->{answer} eq '-' && $call->{wait} >= 0)
+				{
+					$waits = $call if !$waits || $call->{start} + $call->{wait} > $waits->{start} + $waits->{wait};
+				}
+			}
+			$self->_check_pair($granted, $newcomer) if $granted;
+			$self->_check_pair($waits, $newcomer) if $waits;
+		}
+	}
+	return;
+}
+
+# An owner's acquires of a name, up to the first whose answer was lost: of what
+# came after nobody knows when it took its place.
+sub _certain
+{
+	my ($calls) = @_;
+	my @acquires;
+	for my $call (grep { $_->{op} =~ /^(acquire|session)$/ } @{ $calls // [] })
+	{
+		last if $call->{answer} =~ /^\?/;
+		push @acquires, $call;
+	}
+	return @acquires;
+}
+
+# The call with which an owner waited at the time of a look, if that is certain.
+sub _waited
+{
+	my ($self, $name, $owner, $snapshot) = @_;
+	my $known = $self->{names}{$name} or return;
+	my ($call) = grep { $_->{start} < $snapshot->{end} && $_->{end} > $snapshot->{start} }
+	  _certain($known->{owners}{$owner});
+	return $call;
+}
+
+# The calls that were granted new holds on a name.
+sub _grants
+{
+	my ($self, $name) = @_;
+	my %first;
+	for my $calls (values %{ $self->{names}{$name}{owners} })
+	{
+		$first{ $_->{answer} } //= $_ for grep { $_->{answer} ne '-' } _certain($calls);
+	}
+	return values %first;
+}
+
+# One stood before the other: he was granted before, or had left when the other
+# was, which is not before his time was up.
+sub _check_pair
+{
+	my ($self, $before, $after) = @_;
+
+	return if $before->{owner} eq $after->{owner} || $after->{answer} !~ /^\d+$/;
+	$self->{figures}{ordered}++;
+	if ($before->{answer} =~ /^\d+$/)
+	{
+		$self->_wrong('order', "$after->{owner} was granted $after->{name} with token $after->{answer} before $before->{owner}, who was seen to wait before him, with $before->{answer}")
+		  if $before->{answer} > $after->{answer};
+	}
+	elsif ($before->{start} + $before->{wait} > $after->{end})
+	{
+		$self->_wrong('order', "$after->{owner} was granted $after->{name} by $after->{end} while $before->{owner}, who was seen to wait before him, still waited");
+	}
+	return;
+}
+
+# Whether somebody may have guarded a name at some time between two.
+sub _is_guarded
+{
+	my ($self, $name, $from, $to) = @_;
+	my $guards = $self->{names}{$name}{guards} //=
+	  [ grep { $_->{op} eq 'guard' } map { @$_ } values %{ $self->{names}{$name}{owners} } ];
+	return scalar grep { $_->{end} >= $from && $_->{start} <= $to } @$guards;
+}
+
+# The rows of leases that were seen.
+sub _check_rows
+{
+	my ($self) = @_;
+	my @snapshots = sort { $a->{start} <=> $b->{start} } @{ $self->{rows} };
+	my %active;
+	my %next;
+
+	for my $snapshot (@snapshots)
+	{
+		my %row;
+		for my $entry (@{ $snapshot->{entries} })
+		{
+			my ($name, $owner, $mode, $token) = @$entry;
+			$row{$name}{$owner} = $token;
+			$self->{figures}{rows}++;
+			$self->_check_seen($name, $owner, $token, $snapshot);
+		}
+		for my $name (keys %{ $self->{names} })
+		{
+			# those that are held all the time of the look
+			my $holds = $self->{names}{$name}{by_end} //= [ sort { $a->{end} <=> $b->{end} } @{ $self->{names}{$name}{holds} } ];
+			my $list = $active{$name} //= [];
+			my $i = $next{$name} // 0;
+			push @$list, $holds->[ $i++ ] while $i < @$holds && $holds->[$i]{end} <= $snapshot->{start};
+			$next{$name} = $i;
+
+			for my $hold (@$list)
+			{
+				my $seen = $row{$name}{ $hold->{owner} };
+				$self->_wrong('lost', "$hold->{owner} holds $name until $hold->{sure}, but is not seen between $snapshot->{start} and $snapshot->{end}")
+				  if $hold->{sure} > $snapshot->{end} && !defined $seen;
+				$self->_wrong('told', "$hold->{owner} was seen with $name between $snapshot->{start} and $snapshot->{end}, having given back token $hold->{token} by $hold->{given_back}[1]")
+				  if defined $seen
+				  && $seen == $hold->{token}
+				  && $hold->{given_back}
+				  && $hold->{given_back}[1] < $snapshot->{start}
+				  && !$self->_killed($hold->{given_back}[0], $snapshot->{end})
+				  && !($self->{deferred} && $self->_is_guarded($name, $hold->{given_back}[0], $snapshot->{end}));
+			}
+			# a row that is given back may show up only as long as there are kills
+			@$list = grep { $_->{sure} > $snapshot->{start} || ($row{$name}{ $_->{owner} } // -1) == $_->{token} } @$list;
+		}
+	}
+	return;
+}
+
+1;
