@@ -135,7 +135,7 @@ is($lossy, '', 'possible: over a crash, of a server that may lose leases');
 $lossy = (figures_of('lossy', @first, event('K', 200, 300, 'server'), call(120, 130, 'o1', 'renew', '-')))[0];
 like($lossy, qr/^lost: /, 'lost: before the crash of such a server');
 bad('lost', 'the table does not have it', @first, seen('L', 20, 30));
-good('the table has it', @first, seen('L', 20, 30, 'n o1 x 1'));
+good('the table has it', @first, seen('L', 20, 30, 'n o1 x 1 live'));
 good('the table has it no more', @first, seen('L', 20, 1000));
 bad('lost', 'dlock_owner names another', @first, call(0, 5, 'o2', 'acquire', '?57014'), call(20, 30, 'o3', 'owner', 'o2'));
 bad('lost', 'dlock_owner names nobody', @first, call(20, 30, 'o3', 'owner', '-'));
@@ -186,15 +186,15 @@ for my $op ('renew', 'release', 'guard')
 	bad('told', "$op by one who was refused", @refused, call(20, 30, 'o1', $op, 't'));
 	good("$op by one who may have it", call(0, 10, 'o1', 'acquire', '?57014'), call(20, 30, 'o1', $op, 't'));
 }
-bad('told', 'the table has whoever was refused', @refused, seen('L', 20, 30, 'n o1 x 1'));
-good('the table has him while he asks', @refused, seen('L', 5, 30, 'n o1 x 1'));
+bad('told', 'the table has whoever was refused', @refused, seen('L', 20, 30, 'n o1 x 1 live'));
+good('the table has him while he asks', @refused, seen('L', 5, 30, 'n o1 x 1 live'));
 bad('told', 'dlock_owner names whoever was refused', @refused, call(20, 30, 'o3', 'owner', 'o1'));
-bad('told', 'the table has one who never asked', @refused, seen('L', 20, 30, 'n o2 x 1'));
-bad('told', 'or asked later', @refused, seen('L', 20, 30, 'n o2 x 1'), call(31, 32, 'o2', 'acquire', 1));
-good('or is of another history', @refused, seen('L', 20, 30, 'n other x 1'));
-bad('told', 'the table has another token', @first, seen('L', 20, 30, 'n o1 x 2'));
+bad('told', 'the table has one who never asked', @refused, seen('L', 20, 30, 'n o2 x 1 live'));
+bad('told', 'or asked later', @refused, seen('L', 20, 30, 'n o2 x 1 live'), call(31, 32, 'o2', 'acquire', 1));
+good('or is of another history', @refused, seen('L', 20, 30, 'n other x 1 live'));
+bad('told', 'the table has another token', @first, seen('L', 20, 30, 'n o1 x 2 live'));
 good('the table has another token, which may be', call(0, 5, 'o1', 'acquire', '?lost'),
-	call(7, 10, 'o1', 'acquire', 1), seen('L', 8, 30, 'n o1 x 2'));
+	call(7, 10, 'o1', 'acquire', 1), seen('L', 8, 30, 'n o1 x 2 live'));
 my @again = (@first, call(2000, 2010, 'o1', 'acquire', 2));
 for my $op ('renew', 'release', 'guard')
 {
@@ -203,13 +203,14 @@ for my $op ('renew', 'release', 'guard')
 	bad('lost', "$op with the token of this one is refused", @again, call(2020, 2030, 'o1', $op, 'f', token => 2));
 }
 my @back = (@first, call(20, 30, 'o1', 'release', 't'));
-bad('told', 'the table has what was given back', @back, seen('L', 40, 50, 'n o1 x 1'));
-good('while it is given back', @back, seen('L', 25, 50, 'n o1 x 1'));
-good('a crash may undo it', @back, event('K', 31, 35, 'server'), seen('L', 40, 50, 'n o1 x 1'));
+bad('told', 'the table has what was given back', @back, seen('L', 40, 50, 'n o1 x 1 live'));
+good('its row is over', @back, seen('L', 40, 50, 'n o1 x 1 over'));
+good('while it is given back', @back, seen('L', 25, 50, 'n o1 x 1 live'));
+good('a crash may undo it', @back, event('K', 31, 35, 'server'), seen('L', 40, 50, 'n o1 x 1 live'));
 my @guarded = (@back, call(0, 35, 'o2', 'acquire', '?lost'), call(36, 45, 'o2', 'guard', 't', ttl => 44));
-bad('told', 'while another guards the name', @guarded, seen('L', 40, 50, 'n o1 x 1'));
-is((figures_of('deferred', @guarded, seen('L', 40, 50, 'n o1 x 1')))[0], '', 'possible: where the release is written later');
-like((figures_of('deferred', @back, seen('L', 40, 50, 'n o1 x 1')))[0], qr/^told: /, 'told: where nobody guards it');
+bad('told', 'while another guards the name', @guarded, seen('L', 40, 50, 'n o1 x 1 live'));
+is((figures_of('deferred', @guarded, seen('L', 40, 50, 'n o1 x 1 live')))[0], '', 'possible: where the release is written later');
+like((figures_of('deferred', @back, seen('L', 40, 50, 'n o1 x 1 live')))[0], qr/^told: /, 'told: where nobody guards it');
 bad('told', 'given back twice', @back, call(40, 50, 'o1', 'release', 't'));
 bad('told', 'renewed after it was given back', @back, call(40, 50, 'o1', 'renew', 't'));
 bad('told', 'entered again after it was given back', @back, call(40, 50, 'o1', 'acquire', 1));
@@ -217,6 +218,13 @@ good('renewed after it was given back, and the server killed', @back, event('K',
 good('given back twice, having been taken twice, as it may be', @first, call(11, 12, 'o1', 'acquire', '?57014'),
 	call(13, 14, 'o1', 'acquire', 1), call(20, 30, 'o1', 'release', 't'), call(40, 50, 'o1', 'release', 't'),
 	call(60, 70, 'o1', 'release', 't'));
+
+# Deadlocks
+my $victim = call(20, 30, 'o2', 'acquire', '?40P01', wait => -1);
+bad('deadlock', 'of one who has nothing', @first, $victim);
+good('of one who has something else', @first, $victim, call(0, 1, 'o2', 'acquire', 1, name => 'm'));
+good('of one who may wait for something else', @first, $victim, call(0, 5, 'o2', 'acquire', '?lost', name => 'm'));
+bad('deadlock', 'of one who was refused something else', @first, $victim, call(0, 5, 'o2', 'acquire', '-', name => 'm'));
 
 # What was there to be checked is counted.
 my (undef, $figures) = figures_of(0, @line, waits(10, 'o2', 2), waits(30, 'o3', '-', wait => 10), seen('W', 20, 25, 'n o2 1'),

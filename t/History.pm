@@ -13,6 +13,7 @@
 #   order      first come, first served, among those of whom it is known who
 #              came first
 #   told       nobody holds what was refused to him, or what he has given back
+#   deadlock   only an owner who may hold something, or wait twice, is told of one
 #
 # A check only speaks up if there is no way to order what happened that keeps
 # the rules.  So a call whose answer was lost, or was an error, proves nothing:
@@ -35,7 +36,8 @@
 #       its ttl is the time when COMMIT was sent, and "f" says that the lease
 #       was not held.
 #   W start end client ENTRY...   those who wait; an entry is "name owner position"
-#   L start end client ENTRY...   the rows of leases: "name owner mode token"
+#   L start end client ENTRY...   the rows of leases: "name owner mode token live", or
+#       "over" for one whose deadline has passed and that is still there
 #   D time client                 the client ends its connection, or has lost it
 #   K start end what              the server was killed, until it was back
 #   X start end what              somebody's statement or connection was ended
@@ -177,6 +179,7 @@ sub check
 	}
 	$self->_check_order;
 	$self->_check_rows;
+	$self->_check_deadlocks;
 	return @{ $self->{wrong} };
 }
 
@@ -200,6 +203,7 @@ sub _holds
 			$last_request = $call->{request};
 			if ($answer =~ /^\?/)
 			{
+				push @{ $self->{deadlocks} }, $call if $answer =~ /^\?(40P01|3058)$/;
 				$unknown //= $call->{start};
 				$more++;
 				push @{ $hold->{calls} }, $call if $hold;
@@ -631,6 +635,21 @@ sub _is_guarded
 	return scalar grep { $_->{end} >= $from && $_->{start} <= $to } @$guards;
 }
 
+# Those who were told of a deadlock: each has to have something, or wait for it,
+# that others may wait for.
+sub _check_deadlocks
+{
+	my ($self) = @_;
+
+	for my $call (@{ $self->{deadlocks} // [] })
+	{
+		next if grep { $_ != $call && $_->{op} =~ /^(acquire|session)$/ && $_->{answer} ne '-' && $_->{start} < $call->{end} }
+		  map { @{ $_->{owners}{ $call->{owner} } // [] } } values %{ $self->{names} };
+		$self->_wrong('deadlock', "$call->{owner}, who has nothing, was told of one when he asked for $call->{name} at $call->{start}");
+	}
+	return;
+}
+
 # The rows of leases that were seen.
 sub _check_rows
 {
@@ -644,8 +663,8 @@ sub _check_rows
 		my %row;
 		for my $entry (@{ $snapshot->{entries} })
 		{
-			my ($name, $owner, $mode, $token) = @$entry;
-			$row{$name}{$owner} = $token;
+			my ($name, $owner, $mode, $token, $live) = @$entry;
+			$row{$name}{$owner} = { token => $token, live => $live eq 'live' };
 			$self->{figures}{rows}++;
 			$self->_check_seen($name, $owner, $token, $snapshot);
 		}
@@ -662,17 +681,18 @@ sub _check_rows
 			{
 				my $seen = $row{$name}{ $hold->{owner} };
 				$self->_wrong('lost', "$hold->{owner} holds $name until $hold->{sure}, but is not seen between $snapshot->{start} and $snapshot->{end}")
-				  if $hold->{sure} > $snapshot->{end} && !defined $seen;
+				  if $hold->{sure} > $snapshot->{end} && !$seen;
 				$self->_wrong('told', "$hold->{owner} was seen with $name between $snapshot->{start} and $snapshot->{end}, having given back token $hold->{token} by $hold->{given_back}[1]")
-				  if defined $seen
-				  && $seen == $hold->{token}
+				  if $seen
+				  && $seen->{live}
+				  && $seen->{token} == $hold->{token}
 				  && $hold->{given_back}
 				  && $hold->{given_back}[1] < $snapshot->{start}
 				  && !$self->_killed($hold->{given_back}[0], $snapshot->{end})
 				  && !($self->{deferred} && $self->_is_guarded($name, $hold->{given_back}[0], $snapshot->{end}));
 			}
 			# a row that is given back may show up only as long as there are kills
-			@$list = grep { $_->{sure} > $snapshot->{start} || ($row{$name}{ $_->{owner} } // -1) == $_->{token} } @$list;
+			@$list = grep { $_->{sure} > $snapshot->{start} || ($row{$name}{ $_->{owner} }{token} // -1) == $_->{token} } @$list;
 		}
 	}
 	return;

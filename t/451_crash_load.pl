@@ -1,0 +1,152 @@
+# Many clients while the server is killed, again and again: the whole of it, one
+# backend, or a background worker, any of which ends all sessions; and while
+# processes are stopped for a moment, which ends nothing.  The histories of the
+# clients keep to the rules.  "make torture" makes it long.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::Bin;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+use Torture;
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init;
+$node->append_conf(
+	'postgresql.conf', q{
+shared_preload_libraries = 'dlock'
+restart_after_crash = on
+shared_buffers = 4MB
+dlock.reap_interval = '200ms'
+dlock.log_expired = off
+log_statement = none
+});
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+
+# The server's process, and those it has started: pid => title.
+sub postmaster
+{
+	return (Torture::slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die 'the server does not run';
+}
+
+sub children
+{
+	my ($parent) = @_;
+	my %title;
+	for my $pid (map { m{/(\d+)/} } glob '/proc/[0-9]*/stat')
+	{
+		next if Torture::slurp("/proc/$pid/stat") !~ /^\d+ \(.*\) \S (\d+) /s || $1 != $parent;
+		$title{$pid} = Torture::slurp("/proc/$pid/cmdline") =~ s/\0/ /gr;
+	}
+	return %title;
+}
+
+# One of the server's processes whose title matches.
+sub one_of
+{
+	my ($pattern) = @_;
+	my %title = children(postmaster());
+	my @pids = grep { $title{$_} =~ $pattern } sort keys %title;
+	return @pids ? $pids[ rand @pids ] : undef;
+}
+
+sub until_it_answers
+{
+	my $attempts = 0;
+	while ($node->psql('postgres', q{SELECT dlock_is_free('-')}) != 0)
+	{
+		die 'the server does not come back' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
+		usleep(50_000);
+	}
+	return;
+}
+
+# Kill the postmaster and all its children, and start again.
+sub kill_server
+{
+	my $postmaster = postmaster();
+	my @pids = ($postmaster, keys %{ { children($postmaster) } });
+
+	$node->kill9;
+	kill 'KILL', @pids;
+	my $attempts = 0;
+	while (kill 0, @pids)
+	{
+		die 'processes outlive kill -9' if $attempts++ > 100 * $PostgreSQL::Test::Utils::timeout_default;
+		usleep(10_000);
+	}
+	$node->start;
+	return;
+}
+
+# Kill one process; the server ends the others and starts them anew.
+sub kill_one
+{
+	my ($pattern) = @_;
+	my $since = -s $node->logfile;
+	my $pid = one_of($pattern) // return;
+
+	kill 'KILL', $pid or return;
+	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
+	until_it_answers();
+	return;
+}
+
+# Stop processes, and let them go on.
+sub stop_for_a_moment
+{
+	my @pids = @_;
+	kill 'STOP', @pids;
+	usleep(int rand 700_000);
+	kill 'CONT', @pids;
+	return;
+}
+
+my $torture = Torture->new(
+	kind => 'postgres',
+	connection => $node->connstr('postgres'),
+	# cancelled; ended by an administrator, by a crash; shutting down, starting
+	allowed => qr/^(57014|57P01|57P02|57P03|lost)$/);
+my $client = qr/^postgres: .*\[local\]/;
+
+sub some_kills
+{
+	my ($count) = @_;
+	for my $number (1 .. $count)
+	{
+		$torture->let_work(1.5);
+		my $what = $number == 1 ? 'server' : $torture->pick(server => 2, backend => 3, worker => 1, pause => 2, 'pause of a backend' => 3);
+		if ($what eq 'server')
+		{
+			$torture->disturb($what, \&kill_server);
+		}
+		elsif ($what eq 'backend' || $what eq 'worker')
+		{
+			$torture->disturb($what, sub { kill_one($what eq 'worker' ? qr/^postgres: .*dlock/ : $client) });
+		}
+		else
+		{
+			my $postmaster = postmaster();
+			my @pids = $what eq 'pause' ? ($postmaster, keys %{ { children($postmaster) } }) : one_of($client) // ();
+			$torture->disturb($what, sub { stop_for_a_moment(@pids) }, kills => 0);
+		}
+	}
+	$torture->let_work(1.5);
+	return;
+}
+
+$torture->rounds(2, sub { some_kills($ENV{TORTURE_MINUTES} ? 30 : 6) });
+
+# Leases may be lost here, but nothing else may be.
+$torture->{lossy} = 1;
+$torture->{connection} .= " options='-c synchronous_commit=off'";
+$torture->rounds(1, sub { some_kills(4) }) if !$ENV{TORTURE_MINUTES};
+$torture->summary;
+
+$node->stop;
+done_testing();

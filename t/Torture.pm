@@ -1,0 +1,202 @@
+# Torture.pm: clients at work (torture/load.c) while something terrible happens
+# to the server, and a check of what they were told (History.pm).
+#
+#   my $torture = Torture->new(
+#       kind => 'postgres', connection => ..., clients => 16, names => 4,
+#       allowed => qr/^57014$/);              errors that clients may meet
+#   $torture->rounds(2, sub {                 or for TORTURE_MINUTES
+#       for (1 .. 4)
+#       {
+#           $torture->let_work(0.5);          for up to so many seconds
+#           $torture->disturb('server', sub { ...kill it, and start it again... });
+#       }
+#   });
+#   $torture->summary;
+#
+# A round is a run of the clients, and a test.  TORTURE_SEED repeats the choices
+# of a run, as far as scheduling allows, and TORTURE_MINUTES says how long it
+# takes.  The history of a round that fails is kept beside the logs.
+
+package Torture;
+
+use strict;
+use warnings;
+
+use File::Copy qw(copy);
+use File::Temp qw(tempdir);
+use History;
+use Test::More;
+use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
+
+my %all = (rounds => 0);
+my %disturbed;
+
+sub new
+{
+	my ($class, %params) = @_;
+	my $self = bless {
+		clients => 32,
+		names => 12,
+		lossy => 0,
+		dir => tempdir('toXXXXXX', TMPDIR => 1, CLEANUP => 1),
+		seed => $ENV{TORTURE_SEED} // 1 + int rand 2**30,
+		largest => {},
+		%params }, $class;
+
+	# any number will do for the clients, but each round needs another
+	$self->{until} = now() + 60e6 * $ENV{TORTURE_MINUTES} if $ENV{TORTURE_MINUTES};
+	note("TORTURE_SEED=$self->{seed}");
+	srand($self->{seed});
+
+	# any libpq does; the private copy of PostgreSQL that is tested has none
+	my $flags = $self->{kind} eq 'postgres'
+	  ? '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq'
+	  : '$(mariadb_config --include --libs)';
+	system("cc -O2 -Wall -Wextra -Werror -pthread -o $self->{dir}/load t/torture/load.c $flags") == 0
+	  or die "could not build load.c\n";
+	return $self;
+}
+
+sub slurp
+{
+	my ($path) = @_;
+	open(my $file, '<', $path) or return '';
+	local $/;
+	return scalar <$file> // '';
+}
+
+# Microseconds, as the clients have them.
+sub now
+{
+	return int(1e6 * clock_gettime(CLOCK_MONOTONIC));
+}
+
+# Rounds until the time is up, or so many.
+sub rounds
+{
+	my ($self, $count, $round) = @_;
+	my $done = 0;
+
+	while ($self->{until} ? now() < $self->{until} : $done < $count)
+	{
+		last if !$self->_round($round);
+		$done++;
+	}
+	return;
+}
+
+sub _round
+{
+	my ($self, $round) = @_;
+	my $dir = "$self->{dir}/" . $self->{seed};
+	my $seed = $self->{seed}++;
+
+	mkdir $dir or die "could not create $dir: $!\n";
+	$self->{lines} = [ map { "F\t$_\t$self->{largest}{$_}" } keys %{ $self->{largest} } ];
+	my $pid = fork // die "could not fork: $!\n";
+	if ($pid == 0)
+	{
+		open(STDOUT, '>', "$dir/load.out") && open(STDERR, '>&', \*STDOUT) or die;
+		exec "$self->{dir}/load", $self->{connection}, $self->{clients}, $self->{names}, $seed, $dir;
+		die;
+	}
+	my $died = eval { $round->($self); 1 } ? '' : $@;
+	kill 'TERM', $pid;
+
+	# they may have to wait for the last leases to expire
+	my $ended = 0;
+	for (1 .. 1800)
+	{
+		last if ($ended = waitpid($pid, 1) == $pid);
+		usleep(100_000);
+	}
+	my $status = $?;
+	if (!$ended)
+	{
+		kill 'KILL', $pid;
+		waitpid($pid, 0);
+		$died ||= 'the clients do not come to an end: somebody was forgotten';
+	}
+	die $died if $died;
+
+	my $history = History->new(lossy => $self->{lossy}, deferred => $self->{kind} ne 'postgres', owners => qr/^s$seed\./);
+	$history->add(@{ $self->{lines} });
+	$history->add_file($_) for glob "$dir/history.*";
+	my @wrong = $history->check;
+	my $output = slurp("$dir/load.out");
+	push @wrong, "the clients: $output" if $status != 0 || $output ne '';
+	push @wrong, "error $_" for grep { $_ !~ $self->{allowed} } sort keys %{ $history->errors };
+	my $figures = $history->figures;
+	my $ok = is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]),
+		'', "round $seed: $figures->{calls} calls, $figures->{grants} grants, $figures->{kills} kills: nothing is wrong");
+	# what proves nothing is no proof
+	cmp_ok($figures->{$_}, '>', 0, "round $seed: $_ were checked") for qw(grants compared rows kills);
+	$all{rounds}++;
+	$all{$_} += $figures->{$_} for keys %$figures;
+	$self->{errors}{$_} += $history->errors->{$_} for keys %{ $history->errors };
+	$self->{largest} = { %{ $self->{largest} }, %{ $history->largest } };
+	if (!$ok && $ENV{TESTLOGDIR})
+	{
+		open(my $kept, '>', "$ENV{TESTLOGDIR}/history-$self->{kind}-$seed") or die $!;
+		print {$kept} map { "$_\n" } @{ $self->{lines} };
+		for my $path (glob "$dir/history.*")
+		{
+			open(my $file, '<', $path) or die $!;
+			print {$kept} <$file>;
+		}
+		close($kept) or die $!;
+	}
+	unlink glob("$dir/history.*"), "$dir/load.out";
+	return $ok;
+}
+
+# Let the clients work for a while, at most so many seconds.
+sub let_work
+{
+	my ($self, $seconds) = @_;
+	usleep(int rand 1e6 * $seconds);
+	return;
+}
+
+# Do something to the server, and write down when.  A "kill" may undo releases,
+# and ends sessions; the others are nothing that a lease may notice.
+sub disturb
+{
+	my ($self, $what, $act, %params) = @_;
+	my $start = now();
+
+	$act->();
+	push @{ $self->{lines} }, join("\t", $params{kills} // 1 ? 'K' : 'X', $start, now(), $what);
+	$disturbed{$what}++;
+	return;
+}
+
+# One of some, each so likely: pick(a => 1, b => 3).
+sub pick
+{
+	my ($self, %chances) = @_;
+	my $sum = 0;
+	$sum += $_ for values %chances;
+	my $dice = rand $sum;
+	for my $what (sort keys %chances)
+	{
+		return $what if ($dice -= $chances{$what}) < 0;
+	}
+	return (sort keys %chances)[0];
+}
+
+# The figures of all rounds, and the errors that clients were answered with.
+sub summary
+{
+	my ($self) = @_;
+	my $errors = join(', ', map { "$_ $self->{errors}{$_} times" } sort keys %{ $self->{errors} });
+	my $text = join("\n",
+		"$self->{kind}: $all{rounds} rounds, $all{calls} calls, $all{unknown} of them without an answer ($errors)",
+		"done to the server: " . join(', ', map { "$_ $disturbed{$_} times" } sort keys %disturbed),
+		"$all{grants} grants, $all{refused} refusals, $all{renewed} renewals, $all{guards} guarded transactions",
+		"checked: $all{compared} grants against holds before them, $all{ordered} against the order of waiting, $all{rows} rows seen");
+	$ENV{TORTURE_MINUTES} ? diag($text) : note($text);
+	return;
+}
+
+1;

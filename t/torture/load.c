@@ -1,0 +1,697 @@
+/*
+ * load.c
+ *	  Many clients do what they like with a few leases, and write down every
+ *	  call and its answer, to be checked afterwards (History.pm).
+ *
+ * load CONNECTION CLIENTS NAMES SEED FOLDER: each client is a thread with a
+ * connection of its own, and a file of its own in the folder.  One thread more
+ * looks at the views of waiters and leases, and one cancels or ends those who
+ * wait.  All go on until they are told to stop by SIGTERM; a client that has
+ * lost its connection opens another one.  Each attempt at a lease has an owner
+ * of its own, named after the seed, the client and the attempt, so that its
+ * answers cannot be taken for another's.
+ *
+ * One source for PostgreSQL (-DPOSTGRES, libpq; CONNECTION is a connection
+ * string) and for MySQL and MariaDB (libmariadb; CONNECTION is a socket).
+ *
+ * Times are microseconds of CLOCK_MONOTONIC: that before the call was sent, and
+ * that after the answer was there.  History.pm says what the lines mean.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#define _GNU_SOURCE
+#ifdef POSTGRES
+#include <libpq-fe.h>
+#else
+#include <mysql.h>
+#endif
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PERMITS		3			/* the limit that all use */
+#define MAX_ROWS	1000
+#define MAX_COLUMNS	5
+
+static const char *connection_string;
+static const char *folder;
+static int	names;
+static unsigned int seed;
+static volatile sig_atomic_t stopping = 0;
+
+/* What a statement came to. */
+typedef enum Status
+{
+	ANSWERED,
+	FAILED,						/* with an error; the connection is good */
+	LOST						/* the connection is gone */
+} Status;
+
+typedef struct Reply
+{
+	Status		status;
+	char		code[16];		/* of the error */
+	int			rows;
+	int			columns;
+	char		value[MAX_ROWS][MAX_COLUMNS][32];	/* "-" is NULL */
+} Reply;
+
+static void
+fail(const char *what, const char *why)
+{
+	fprintf(stderr, "load: %s: %s\n", what, why);
+	exit(1);
+}
+
+static void
+nap(int64_t us)
+{
+	nanosleep(&(struct timespec) {.tv_sec = us / 1000000,
+			  .tv_nsec = us % 1000000 * 1000}, NULL);
+}
+
+/* ----------------------------------------------------------------
+ * What differs between the servers
+ * ----------------------------------------------------------------
+ */
+
+static void
+put_value(Reply *reply, int row, int column, const char *value)
+{
+	if (row >= MAX_ROWS || column >= MAX_COLUMNS)
+		fail("an answer", "is larger than expected");
+	if (snprintf(reply->value[row][column], sizeof(reply->value[0][0]), "%s",
+				 value == NULL ? "-" : value) >=
+		(int) sizeof(reply->value[0][0]))
+		fail("a value is longer than expected", value);
+}
+
+#ifdef POSTGRES
+
+typedef PGconn Connection;
+
+#define BEGIN		"BEGIN"
+#define GUARD		"SELECT dlock_guard('%s', '%s', %s)"
+#define NOT_HELD	"55000"
+#define YES			"t"
+#define LIVE		"expires_at IS NULL OR expires_at > clock_timestamp()"
+#define RANDOM_WAITER	"SELECT pid FROM dlock.waiters ORDER BY random() LIMIT 1"
+#define CANCEL		"SELECT pg_cancel_backend(%s)"
+#define TERMINATE	"SELECT pg_terminate_backend(%s)"
+
+/* What the server says to all when it crashes. */
+static void
+ignore_notice(void *arg, const char *message)
+{
+	(void) arg;
+	(void) message;
+}
+
+static Connection *
+open_connection(void)
+{
+	Connection *connection = PQconnectdb(connection_string);
+
+	PQsetNoticeProcessor(connection, ignore_notice, NULL);
+	if (PQstatus(connection) == CONNECTION_OK)
+		return connection;
+	PQfinish(connection);
+	return NULL;
+}
+
+static void
+close_connection(Connection *connection)
+{
+	PQfinish(connection);
+}
+
+static void
+ask(Connection *connection, const char *statement, Reply *reply)
+{
+	PGresult   *result = PQexec(connection, statement);
+	ExecStatusType status = PQresultStatus(result);
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	memset(reply, 0, offsetof(Reply, value));
+	if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
+	{
+		/* COMMIT of a transaction that has failed says ROLLBACK */
+		if (strcmp(statement, "COMMIT") == 0 &&
+			strcmp(PQcmdStatus(result), "COMMIT") != 0)
+			fail("COMMIT", PQcmdStatus(result));
+		reply->rows = PQntuples(result);
+		reply->columns = PQnfields(result);
+		for (int r = 0; r < reply->rows; r++)
+			for (int c = 0; c < reply->columns; c++)
+				put_value(reply, r, c, PQgetisnull(result, r, c) ? NULL :
+						  PQgetvalue(result, r, c));
+	}
+	else
+	{
+		reply->status = PQstatus(connection) == CONNECTION_OK ? FAILED : LOST;
+		snprintf(reply->code, sizeof(reply->code), "%s",
+				 code == NULL ? "lost" : code);
+	}
+	PQclear(result);
+}
+
+#else
+
+typedef MYSQL Connection;
+
+#define BEGIN		"BEGIN"
+#define GUARD		"CALL dlock.guard('%s', '%s', %s)"
+#define NOT_HELD	"1644"
+#define YES			"1"
+#define LIVE		"expires_at IS NULL OR expires_at > sysdate(6)"
+#define RANDOM_WAITER \
+	"SELECT connection_id FROM dlock.waiters ORDER BY rand() LIMIT 1"
+#define CANCEL		"KILL QUERY %s"
+#define TERMINATE	"KILL CONNECTION %s"
+
+static Connection *
+open_connection(void)
+{
+	Connection *connection = mysql_init(NULL);
+
+	if (connection == NULL)
+		fail("connect", "no memory");
+	if (mysql_real_connect(connection, NULL, "root", NULL, NULL, 0,
+						   connection_string, CLIENT_MULTI_STATEMENTS) != NULL)
+		return connection;
+	mysql_close(connection);
+	return NULL;
+}
+
+static void
+close_connection(Connection *connection)
+{
+	mysql_close(connection);
+}
+
+static void
+ask(Connection *connection, const char *statement, Reply *reply)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	row;
+	int			more = 0;
+	unsigned int error;
+
+	memset(reply, 0, offsetof(Reply, value));
+	if (mysql_query(connection, statement) == 0)
+		do
+		{
+			result = mysql_store_result(connection);
+			if (result == NULL)
+				continue;
+			reply->columns = (int) mysql_num_fields(result);
+			while ((row = mysql_fetch_row(result)) != NULL)
+			{
+				for (int c = 0; c < reply->columns; c++)
+					put_value(reply, reply->rows, c, row[c]);
+				reply->rows++;
+			}
+			mysql_free_result(result);
+		} while (mysql_errno(connection) == 0 &&
+				 (more = mysql_next_result(connection)) == 0);
+	error = mysql_errno(connection);
+	if (error == 0 && more <= 0)
+		return;
+	/* 1927 and 4031: killed, or left alone for too long */
+	reply->status = (error >= 2000 && error < 3000) || error == 1927 ||
+		error == 4031 || error == 1053 ? LOST : FAILED;
+	snprintf(reply->code, sizeof(reply->code), "%u", error);
+}
+
+#endif
+
+/* ----------------------------------------------------------------
+ * Clients
+ * ----------------------------------------------------------------
+ */
+
+typedef struct Client
+{
+	int			number;
+	unsigned int random;
+	FILE	   *file;
+	Connection *connection;
+	int64_t		attempts;
+	Reply		reply;
+} Client;
+
+/* What is asked of a lease. */
+typedef struct Lease
+{
+	char		name[16];
+	char		owner[32];
+	char		request[32];	/* "-": none */
+	char		token[32];
+	bool		session;
+	char		mode;			/* 'x', 's' or 'p' */
+	int64_t		ttl_us;
+	int64_t		wait_us;
+} Lease;
+
+static int64_t
+now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int
+dice(Client *client, int sides)
+{
+	return rand_r(&client->random) % sides;
+}
+
+/* Be connected; false when it is time to stop. */
+static bool
+connect_client(Client *client)
+{
+	while (client->connection == NULL && !stopping)
+	{
+		client->connection = open_connection();
+		if (client->connection == NULL)
+			nap(10000 + dice(client, 20000));
+	}
+	return client->connection != NULL;
+}
+
+static void
+disconnect(Client *client)
+{
+	if (client->connection == NULL)
+		return;
+	fprintf(client->file, "D\t%" PRId64 "\t%d\n", now_us(), client->number);
+	close_connection(client->connection);
+	client->connection = NULL;
+}
+
+/*
+ * Make one call and write it down.  Leaves the answer in client->reply, and gives up a connection that is lost.
+ */
+static void
+call(Client *client, const char *op, const Lease *lease, int64_t ttl_us,
+	 const char *token, const char *statement)
+{
+	Reply	   *reply = &client->reply;
+	int64_t		start_us = now_us();
+	int64_t		end_us;
+	char		answer[40];
+
+	if (client->connection == NULL)
+	{
+		reply->status = LOST;
+		return;
+	}
+	ask(client->connection, statement, reply);
+	end_us = now_us() + 1;
+	if (reply->status != ANSWERED)
+		snprintf(answer, sizeof(answer), "?%s", reply->code);
+	else if (reply->rows != 1 || reply->columns != 1)
+		fail(statement, "is not answered with one value");
+	else if (strcmp(op, "renew") == 0 || strcmp(op, "release") == 0)
+		strcpy(answer, strcmp(reply->value[0][0], "-") == 0 ? "-" :
+			   strcmp(reply->value[0][0], YES) == 0 ? "t" : "f");
+	else
+		strcpy(answer, reply->value[0][0]);
+	fprintf(client->file, "C\t%" PRId64 "\t%" PRId64 "\t%d\t%s\t%s\t%s\t%c\t%d\t%"
+			PRId64 "\t%" PRId64 "\t%s\t%s\t%s\n",
+			start_us, end_us, client->number, op, lease->name, lease->owner,
+			lease->mode, lease->mode == 'p' ? PERMITS : 0, ttl_us,
+			lease->wait_us, lease->request, token, answer);
+	if (reply->status == LOST)
+		disconnect(client);
+}
+
+static bool
+is_answer(const Client *client, const char *answer)
+{
+	return client->reply.status == ANSWERED &&
+		strcmp(client->reply.value[0][0], answer) == 0;
+}
+
+/* Acquire: true if granted. */
+static bool
+acquire(Client *client, Lease *lease)
+{
+	char		statement[400];
+	char		limit[16] = "";
+	char		request[40] = "";
+
+	if (lease->mode == 'p')
+		snprintf(limit, sizeof(limit), ", %d", PERMITS);
+	if (lease->request[0] != '-')
+		snprintf(request, sizeof(request), ", '%s'", lease->request);
+	snprintf(statement, sizeof(statement),
+			 "SELECT dlock_acquire%s('%s', '%s', %.6f%s, %.6f%s)",
+			 lease->session ? "_session" : lease->mode == 's' ? "_shared" :
+			 lease->mode == 'p' ? "_permit" : "", lease->name, lease->owner,
+			 (double) lease->ttl_us / 1e6, limit,
+			 (double) lease->wait_us / 1e6, request);
+	call(client, lease->session ? "session" : "acquire", lease, lease->ttl_us,
+		 "-", statement);
+	if (client->reply.status != ANSWERED || is_answer(client, "-"))
+		return false;
+	strcpy(lease->token, client->reply.value[0][0]);
+	return true;
+}
+
+static void
+renew_or_release(Client *client, const Lease *lease, int64_t ttl_us)
+{
+	char		statement[300];
+	char		ttl[32] = "";
+	bool		with_token = dice(client, 2) == 0 && lease->token[0] != 0;
+
+	if (ttl_us > 0)
+		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
+	snprintf(statement, sizeof(statement), "SELECT dlock_%s('%s', '%s'%s%s%s)",
+			 ttl_us > 0 ? "renew" : "release", lease->name, lease->owner, ttl,
+			 with_token ? ", " : "", with_token ? lease->token : "");
+	call(client, ttl_us > 0 ? "renew" : "release", lease, ttl_us,
+		 with_token ? lease->token : "-", statement);
+}
+
+/*
+ * Guard the lease in a transaction that lasts for a while.  One line stands for
+ * all of it; in place of the TTL it says when the COMMIT was sent.
+ */
+static void
+guard(Client *client, const Lease *lease, int64_t duration_us)
+{
+	Reply	   *reply = &client->reply;
+	char		statement[300];
+	int64_t		start_us = now_us();
+	int64_t		commit_us = 0;
+	bool		refused = false;
+
+	if (client->connection == NULL)
+		return;
+	ask(client->connection, BEGIN, reply);
+	if (reply->status == ANSWERED)
+	{
+		snprintf(statement, sizeof(statement), GUARD, lease->name, lease->owner,
+				 lease->token);
+		ask(client->connection, statement, reply);
+		refused = reply->status == FAILED && strcmp(reply->code, NOT_HELD) == 0;
+		if (reply->status == ANSWERED)
+		{
+			nap(duration_us);
+			commit_us = now_us();
+			ask(client->connection, "COMMIT", reply);
+		}
+	}
+	fprintf(client->file, "C\t%" PRId64 "\t%" PRId64 "\t%d\tguard\t%s\t%s\t%c\t%d\t%"
+			PRId64 "\t0\t-\t%s\t%s%s\n",
+			start_us, now_us() + 1, client->number, lease->name, lease->owner,
+			lease->mode, 0, commit_us, lease->token,
+			reply->status == ANSWERED ? "t" : refused ? "f" : "?",
+			reply->status == ANSWERED || refused ? "" : reply->code);
+	if (reply->status == FAILED)
+		ask(client->connection, "ROLLBACK", reply);
+	if (reply->status == LOST)
+		disconnect(client);
+}
+
+/*
+ * Be connected after a call whose answer was lost, and see to it that it does
+ * not wait any more: an owner that waits twice for a name may wait for itself.
+ */
+static bool
+recover(Client *client, const Lease *lease)
+{
+	char		statement[100];
+
+	snprintf(statement, sizeof(statement),
+			 "SELECT count(*) FROM dlock.waiters WHERE owner = '%s'",
+			 lease->owner);
+	while (connect_client(client))
+	{
+		ask(client->connection, statement, &client->reply);
+		if (is_answer(client, "0"))
+			return true;
+		if (client->reply.status == LOST)
+			disconnect(client);
+		nap(5000);
+	}
+	return false;
+}
+
+/* One attempt at a lease, and what is done with it. */
+static void
+live(Client *client)
+{
+	static const int64_t ttls_us[] = {200000, 500000, 2000000};
+	static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
+	Lease		lease = {.request = "-"};
+	int			kind = dice(client, 20);
+	int			holds = 1;
+	bool		granted;
+
+	client->attempts++;
+	snprintf(lease.name, sizeof(lease.name), "n%d", dice(client, names));
+	snprintf(lease.owner, sizeof(lease.owner), "s%u.%d.%" PRId64, seed,
+			 client->number, client->attempts);
+	lease.session = kind < 2;
+	lease.mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
+	lease.ttl_us = ttls_us[dice(client, 3)];
+	lease.wait_us = waits_us[dice(client, 5)];
+	if (dice(client, 2) == 0 && !lease.session)
+		snprintf(lease.request, sizeof(lease.request), "r%" PRId64,
+				 client->attempts);
+
+	granted = acquire(client, &lease);
+
+	/* an answer that was lost: the same call again finds out */
+	for (int i = 0; i < 3 && client->reply.status != ANSWERED &&
+		 lease.request[0] != '-' && recover(client, &lease); i++)
+		granted = acquire(client, &lease);
+	if (!granted)
+	{
+		/* who was refused has nothing to give back */
+		if (dice(client, 4) == 0 && connect_client(client))
+			renew_or_release(client, &lease, 0);
+		return;
+	}
+
+	for (int i = dice(client, 4); i > 0 && client->connection != NULL; i--)
+	{
+		Lease		again = lease;
+		char		statement[100];
+
+		switch (dice(client, 5))
+		{
+			case 0:
+				renew_or_release(client, &lease, ttls_us[dice(client, 3)]);
+				break;
+			case 1:
+				if (lease.mode == 'p')
+					break;
+				strcpy(again.request, "-");
+				again.wait_us = 0;
+				if (acquire(client, &again) &&
+					strcmp(again.token, lease.token) == 0)
+					holds++;
+				break;
+			case 2:
+				snprintf(statement, sizeof(statement),
+						 "SELECT dlock_owner('%s')", lease.name);
+				call(client, "owner", &lease, 0, "-", statement);
+				break;
+			case 3:
+				guard(client, &lease, dice(client, 20) == 0 ? 250000 :
+					  dice(client, 5000));
+				break;
+			case 4:
+				nap(dice(client, 20) == 0 ? 250000 : dice(client, 5000));
+				break;
+		}
+	}
+
+	/* leave it to its deadline, or to the end of the session, or give back */
+	if (dice(client, 16) == 0)
+	{
+		if (lease.session)
+			disconnect(client);
+		return;
+	}
+	while (holds-- > 0)
+		renew_or_release(client, &lease, 0);
+}
+
+static FILE *
+open_file(int number)
+{
+	char		path[1000];
+	FILE	   *file;
+
+	snprintf(path, sizeof(path), "%s/history.%d", folder, number);
+	file = fopen(path, "w");
+	if (file == NULL)
+		fail(path, "could not be created");
+	return file;
+}
+
+static Client *
+make_client(int number)
+{
+	Client	   *client = calloc(1, sizeof(Client));
+
+	if (client == NULL)
+		fail("client", "no memory");
+	client->number = number;
+	client->random = seed + (unsigned int) number * 7919;
+	client->file = open_file(number);
+	return client;
+}
+
+static void *
+end_client(Client *client)
+{
+	disconnect(client);
+	if (fclose(client->file) != 0)
+		fail("history", "could not be written");
+	free(client);
+	return NULL;
+}
+
+static void *
+run_client(void *arg)
+{
+	Client	   *client = make_client((int) (intptr_t) arg);
+
+	while (!stopping && connect_client(client))
+	{
+		live(client);
+		nap(dice(client, 10000));
+	}
+	return end_client(client);
+}
+
+/* ----------------------------------------------------------------
+ * Those who look on, and disturb
+ * ----------------------------------------------------------------
+ */
+
+/* Write down what a view shows: all of it in one line. */
+static void
+look(Client *client, char kind, const char *statement)
+{
+	Reply	   *reply = &client->reply;
+	int64_t		start_us = now_us();
+
+	if (!connect_client(client))
+		return;
+	ask(client->connection, statement, reply);
+	if (reply->status == ANSWERED)
+	{
+		fprintf(client->file, "%c\t%" PRId64 "\t%" PRId64 "\t%d", kind, start_us,
+				now_us() + 1, client->number);
+		for (int r = 0; r < reply->rows; r++)
+			for (int c = 0; c < reply->columns; c++)
+				fprintf(client->file, "%c%s", c == 0 ? '\t' : ' ',
+						reply->value[r][c]);
+		fputc('\n', client->file);
+	}
+	if (reply->status == LOST)
+		disconnect(client);
+}
+
+static void *
+run_observer(void *arg)
+{
+	Client	   *client = make_client((int) (intptr_t) arg);
+
+	while (!stopping)
+	{
+		look(client, 'W', "SELECT name, owner, position FROM dlock.waiters"
+			 " WHERE position > 0 ORDER BY name, position");
+		if (dice(client, 4) == 0)
+			look(client, 'L', "SELECT name, owner, mode, token,"
+				 " CASE WHEN " LIVE " THEN 'live' ELSE 'over' END FROM dlock.locks");
+		nap(dice(client, 20000));
+	}
+	return end_client(client);
+}
+
+static void *
+run_canceller(void *arg)
+{
+	Client	   *client = make_client((int) (intptr_t) arg);
+
+	while (!stopping && connect_client(client))
+	{
+		Reply	   *reply = &client->reply;
+		char		statement[100];
+		bool		terminate = dice(client, 20) == 0;
+		int64_t		start_us;
+
+		nap(dice(client, 200000));
+		ask(client->connection, RANDOM_WAITER, reply);
+		if (reply->status == ANSWERED && reply->rows == 1)
+		{
+			snprintf(statement, sizeof(statement), terminate ? TERMINATE : CANCEL,
+					 reply->value[0][0]);
+			start_us = now_us();
+			ask(client->connection, statement, reply);
+			fprintf(client->file, "X\t%" PRId64 "\t%" PRId64 "\t%s\n", start_us,
+					now_us() + 1, terminate ? "terminate" : "cancel");
+		}
+		if (reply->status == LOST)
+			disconnect(client);
+	}
+	return end_client(client);
+}
+
+static void
+stop(int signal_number)
+{
+	(void) signal_number;
+	stopping = 1;
+}
+
+int
+main(int argc, char **argv)
+{
+	int			clients;
+	pthread_t  *threads;
+
+	if (argc != 6)
+		fail("usage", "load CONNECTION CLIENTS NAMES SEED FOLDER");
+	connection_string = argv[1];
+	clients = atoi(argv[2]);
+	names = atoi(argv[3]);
+	seed = (unsigned int) strtoul(argv[4], NULL, 10);
+	folder = argv[5];
+	if (clients < 1 || names < 1)
+		fail("usage", "there must be clients and names");
+#ifndef POSTGRES
+	if (mysql_library_init(0, NULL, NULL) != 0)
+		fail("mysql_library_init", "failed");
+#endif
+	signal(SIGTERM, stop);
+	signal(SIGPIPE, SIG_IGN);
+	threads = calloc((size_t) clients + 2, sizeof(pthread_t));
+	for (int i = 0; i < clients + 2; i++)
+		if (pthread_create(&threads[i], NULL,
+						   i < clients ? run_client :
+						   i == clients ? run_observer : run_canceller,
+						   (void *) (intptr_t) (i + 1)) != 0)
+			fail("pthread_create", "no more threads");
+	for (int i = 0; i < clients + 2; i++)
+		pthread_join(threads[i], NULL);
+	return 0;
+}
