@@ -457,12 +457,16 @@ live(Client *client)
 	static const int64_t ttls_us[] = {200000, 500000, 2000000};
 	static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
 	Lease		lease = {.request = "-"};
+	int			name = dice(client, names);
 	int			kind = dice(client, 20);
 	int			holds = 1;
 	bool		granted;
 
+	/* some names are mostly semaphores, or there would never be enough permits */
+	if (name % 4 == 3 && dice(client, 10) > 0)
+		kind = 19;
 	client->attempts++;
-	snprintf(lease.name, sizeof(lease.name), "n%d", dice(client, names));
+	snprintf(lease.name, sizeof(lease.name), "n%d", name);
 	snprintf(lease.owner, sizeof(lease.owner), "s%u.%d.%" PRId64, seed,
 			 client->number, client->attempts);
 	lease.session = kind < 2;
