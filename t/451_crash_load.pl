@@ -28,30 +28,17 @@ log_statement = none
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 
-# The server's process, and those it has started: pid => title.
+# The server's first process, which starts the others.
 sub postmaster
 {
 	return (Torture::slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die 'the server does not run';
-}
-
-sub children
-{
-	my ($parent) = @_;
-	my %title;
-	for my $pid (map { m{/(\d+)/} } glob '/proc/[0-9]*/stat')
-	{
-		next if Torture::slurp("/proc/$pid/stat") !~ /^\d+ \(.*\) \S (\d+) /s || $1 != $parent;
-		$title{$pid} = Torture::slurp("/proc/$pid/cmdline") =~ s/\0/ /gr;
-	}
-	return %title;
 }
 
 # One of the server's processes whose title matches.
 sub one_of
 {
 	my ($pattern) = @_;
-	my %title = children(postmaster());
-	my @pids = grep { $title{$_} =~ $pattern } sort keys %title;
+	my @pids = grep { Torture::title($_) =~ $pattern } Torture::children(postmaster());
 	return @pids ? $pids[ rand @pids ] : undef;
 }
 
@@ -70,7 +57,7 @@ sub until_it_answers
 sub kill_server
 {
 	my $postmaster = postmaster();
-	my @pids = ($postmaster, keys %{ { children($postmaster) } });
+	my @pids = ($postmaster, Torture::children($postmaster));
 
 	$node->kill9;
 	kill 'KILL', @pids;
@@ -132,7 +119,7 @@ sub some_kills
 		else
 		{
 			my $postmaster = postmaster();
-			my @pids = $what eq 'pause' ? ($postmaster, keys %{ { children($postmaster) } }) : one_of($client) // ();
+			my @pids = $what eq 'pause' ? ($postmaster, Torture::children($postmaster)) : one_of($client) // ();
 			$torture->disturb($what, sub { stop_for_a_moment(@pids) }, kills => 0);
 		}
 	}

@@ -65,6 +65,20 @@ sub slurp
 	return scalar <$file> // '';
 }
 
+# The processes that one has started, and what a process calls itself.
+sub children
+{
+	my ($parent) = @_;
+	return grep { slurp("/proc/$_/stat") =~ /^\d+ \(.*\) \S (\d+) /s && $1 == $parent }
+	  map { m{/(\d+)/} } glob '/proc/[0-9]*/stat';
+}
+
+sub title
+{
+	my ($pid) = @_;
+	return slurp("/proc/$pid/cmdline") =~ s/\0/ /gr;
+}
+
 # Microseconds, as the clients have them.
 sub now
 {
