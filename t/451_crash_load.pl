@@ -53,20 +53,9 @@ sub until_it_answers
 	return;
 }
 
-# Kill the postmaster and all its children, and start again.
 sub kill_server
 {
-	my $postmaster = postmaster();
-	my @pids = ($postmaster, Torture::children($postmaster));
-
-	$node->kill9;
-	kill 'KILL', @pids;
-	my $attempts = 0;
-	while (kill 0, @pids)
-	{
-		die 'processes outlive kill -9' if $attempts++ > 100 * $PostgreSQL::Test::Utils::timeout_default;
-		usleep(10_000);
-	}
+	Torture::kill_postgres($node);
 	$node->start;
 	return;
 }
@@ -98,7 +87,7 @@ my $torture = Torture->new(
 	kind => 'postgres',
 	connection => $node->connstr('postgres'),
 	# cancelled; ended by an administrator, by a crash; shutting down, starting
-	allowed => qr/^(57014|57P01|57P02|57P03|lost)$/);
+	allowed => qr/^(guard )?(57014|57P01|57P02|57P03|lost)$/);
 my $client = qr/^postgres: .*\[local\]/;
 
 sub some_kills

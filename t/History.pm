@@ -23,7 +23,8 @@
 #   $history->add_file($path);
 #   my @wrong = $history->check;       "rule: what is wrong", ...
 #   $history->figures;                 what was there to be checked
-#   $history->errors;                  error => how often it was answered
+#   $history->errors;                  error => how often it was answered;
+#                                      "guard ..." if it was to a guard
 #   $history->largest;                 name => largest token
 #
 # A line of a history has columns separated by tabs.  Times are microseconds.
@@ -110,7 +111,7 @@ sub add
 			if ($call{answer} =~ /^\?(.*)/)
 			{
 				$self->{figures}{unknown}++;
-				$self->{errors}{$1}++;
+				$self->{errors}{ $call{op} eq 'guard' ? "guard $1" : $1 }++;
 			}
 			my $name = $self->{names}{ $call{name} } //= { owners => {}, asked => [] };
 			if ($call{op} eq 'owner') { push @{ $name->{asked} }, \%call }

@@ -107,20 +107,11 @@ typedef PGconn Connection;
 #define CANCEL		"SELECT pg_cancel_backend(%s)"
 #define TERMINATE	"SELECT pg_terminate_backend(%s)"
 
-/* What the server says to all when it crashes. */
-static void
-ignore_notice(void *arg, const char *message)
-{
-	(void) arg;
-	(void) message;
-}
-
 static Connection *
 open_connection(void)
 {
 	Connection *connection = PQconnectdb(connection_string);
 
-	PQsetNoticeProcessor(connection, ignore_notice, NULL);
 	if (PQstatus(connection) == CONNECTION_OK)
 		return connection;
 	PQfinish(connection);
