@@ -225,6 +225,8 @@ bad('deadlock', 'of one who has nothing', @first, $victim);
 good('of one who has something else', @first, $victim, call(0, 1, 'o2', 'acquire', 1, name => 'm'));
 good('of one who may wait for something else', @first, $victim, call(0, 5, 'o2', 'acquire', '?lost', name => 'm'));
 bad('deadlock', 'of one who was refused something else', @first, $victim, call(0, 5, 'o2', 'acquire', '-', name => 'm'));
+good('behind one who may wait for himself', @first, $victim, call(0, 5, 'o3', 'acquire', '?lost'), call(15, 900, 'o3', 'acquire', '-', wait => 800));
+bad('deadlock', 'before he does', @first, $victim, call(0, 5, 'o3', 'acquire', '?lost'), call(31, 900, 'o3', 'acquire', '-', wait => 800));
 
 # What was there to be checked is counted.
 my (undef, $figures) = figures_of(0, @line, waits(10, 'o2', 2), waits(30, 'o3', '-', wait => 10), seen('W', 20, 25, 'n o2 1'),

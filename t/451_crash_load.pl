@@ -87,7 +87,7 @@ my $torture = Torture->new(
 	kind => 'postgres',
 	connection => $node->connstr('postgres'),
 	# cancelled; ended by an administrator, by a crash; shutting down, starting
-	allowed => qr/^(guard )?(57014|57P01|57P02|57P03|lost)$/);
+	allowed => qr/^((guard )?(57014|57P01|57P02|57P03|lost)|40P01)$/);
 my $client = qr/^postgres: .*\[local\]/;
 
 sub some_kills

@@ -141,7 +141,7 @@ my $torture = Torture->new(
 	connection => join(' ', 'dbname=postgres target_session_attrs=read-write',
 		'host=' . join(',', map { $node{$_}->host } @names),
 		'port=' . join(',', map { $node{$_}->port } @names)),
-	allowed => qr/^(guard )?(57014|57P01|57P02|57P03|lost)$/);
+	allowed => qr/^((guard )?(57014|57P01|57P02|57P03|lost)|40P01)$/);
 
 sub some_failovers
 {

@@ -13,7 +13,7 @@
 #   order      first come, first served, among those of whom it is known who
 #              came first
 #   told       nobody holds what was refused to him, or what he has given back
-#   deadlock   only an owner who may hold something, or wait twice, is told of one
+#   deadlock   nobody is told of one unless somebody may hold something and wait
 #
 # A check only speaks up if there is no way to order what happened that keeps
 # the rules.  So a call whose answer was lost, or was an error, proves nothing:
@@ -636,17 +636,29 @@ sub _is_guarded
 	return scalar grep { $_->{end} >= $from && $_->{start} <= $to } @$guards;
 }
 
-# Those who were told of a deadlock: each has to have something, or wait for it,
-# that others may wait for.
+# Those who were told of a deadlock: it takes somebody who has something, or may
+# have it, and waits for something.
 sub _check_deadlocks
 {
 	my ($self) = @_;
+	return if !$self->{deadlocks};
+	my @calls = grep { $_->{op} =~ /^(acquire|session)$/ } map { @$_ } map { values %{ $_->{owners} } } values %{ $self->{names} };
+	my %first;      # owner => when he may first have got something
 
-	for my $call (@{ $self->{deadlocks} // [] })
+	for my $call (grep { $_->{answer} ne '-' && $_->{answer} !~ /^\?(40P01|3058)$/ } @calls)
 	{
-		next if grep { $_ != $call && $_->{op} =~ /^(acquire|session)$/ && $_->{answer} ne '-' && $_->{start} < $call->{end} }
-		  map { @{ $_->{owners}{ $call->{owner} } // [] } } values %{ $self->{names} };
-		$self->_wrong('deadlock', "$call->{owner}, who has nothing, was told of one when he asked for $call->{name} at $call->{start}");
+		my $time = $first{ $call->{owner} };
+		$first{ $call->{owner} } = $call->{start} if !defined $time || $call->{start} < $time;
+	}
+	for my $victim (@{ $self->{deadlocks} })
+	{
+		next if grep {
+			$_->{wait} != 0
+			  && $_->{start} < $victim->{end}
+			  && $_->{end} > $victim->{start}
+			  && ($first{ $_->{owner} } // NEVER) < $_->{start}
+		} @calls;
+		$self->_wrong('deadlock', "$victim->{owner} was told of one when he asked for $victim->{name} at $victim->{start}, but nobody who has something waits");
 	}
 	return;
 }
