@@ -523,7 +523,7 @@ sub _check_order
 	for my $snapshot (sort { $a->{end} <=> $b->{end} } @{ $self->{waiting} })
 	{
 		my ($line, $before) = ('', undef);
-		for my $entry (@{ $snapshot->{entries} })
+		for my $entry (sort { $a->[0] cmp $b->[0] || $a->[2] <=> $b->[2] } @{ $snapshot->{entries} })
 		{
 			my ($name, $owner) = @$entry;
 			my $call = $self->_waited($name, $owner, $snapshot);
