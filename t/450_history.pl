@@ -169,6 +169,7 @@ good('not seen early enough', @line, waits(10, 'o2', 3), seen('W', 20, 35, 'n o2
 bad('order', 'behind him in one look', @line, waits(10, 'o2', 3), waits(10, 'o3', 2), seen('W', 20, 25, 'n o2 1', 'n o3 2'));
 good('before him in one look, whatever comes first in it', @line, waits(10, 'o2', 3), waits(10, 'o3', 2),
 	seen('W', 20, 25, 'n o2 2', 'n o3 1'));
+good('without a place', @line, waits(10, 'o2', 3), waits(30, 'o3', 2), seen('W', 20, 25, 'n o2 -'));
 bad('order', 'far behind him', @line, waits(10, 'o2', 5), waits(10, 'o3', '-', wait => 1), waits(10, 'o4', 2),
 	seen('W', 20, 25, 'n o2 1', 'n o3 2', 'n o4 3'));
 bad('order', 'served while he waits in vain', @line, call(10, 1100, 'o2', 'acquire', '-', wait => 1000),

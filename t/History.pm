@@ -36,7 +36,8 @@
 #       one that is not known.  A guard is a whole transaction with dlock_guard;
 #       its ttl is the time when COMMIT was sent, and "f" says that the lease
 #       was not held.
-#   W start end client ENTRY...   those who wait; an entry is "name owner position"
+#   W start end client ENTRY...   those who wait; an entry is "name owner position",
+#       and "-" is the position of who has none
 #   L start end client ENTRY...   the rows of leases: "name owner mode token live", or
 #       "over" for one whose deadline has passed and that is still there
 #   D time client                 the client ends its connection, or has lost it
@@ -523,7 +524,7 @@ sub _check_order
 	for my $snapshot (sort { $a->{end} <=> $b->{end} } @{ $self->{waiting} })
 	{
 		my ($line, $before) = ('', undef);
-		for my $entry (sort { $a->[0] cmp $b->[0] || $a->[2] <=> $b->[2] } @{ $snapshot->{entries} })
+		for my $entry (sort { $a->[0] cmp $b->[0] || $a->[2] <=> $b->[2] } grep { $_->[2] ne '-' } @{ $snapshot->{entries} })
 		{
 			my ($name, $owner) = @$entry;
 			my $call = $self->_waited($name, $owner, $snapshot);

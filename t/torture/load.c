@@ -612,8 +612,7 @@ run_observer(void *arg)
 
 	while (!stopping)
 	{
-		look(client, 'W', "SELECT name, owner, position FROM dlock.waiters"
-			 " WHERE position > 0");
+		look(client, 'W', "SELECT name, owner, position FROM dlock.waiters");
 		if (dice(client, 4) == 0)
 			look(client, 'L', "SELECT name, owner, mode, token,"
 				 " CASE WHEN " LIVE " THEN 'live' ELSE 'over' END FROM dlock.locks");
