@@ -132,7 +132,9 @@ CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 	bucket SMALLINT UNSIGNED NOT NULL PRIMARY KEY
 		COMMENT 'of names',
 	mark BIGINT UNSIGNED NOT NULL
-		COMMENT 'no token of the bucket was higher'
+		COMMENT 'no token of the bucket was higher',
+	writer BIGINT UNSIGNED NOT NULL DEFAULT 0
+		COMMENT 'the run of a server that has raised all marks last'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='what keeps tokens growing';
 

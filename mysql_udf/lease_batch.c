@@ -336,6 +336,10 @@ fail_batch(lease_status status, bool in_commit)
 		(batch.believed ? 0 : lease_pause_of(status));
 	batcher.must_read = true;
 	lease_marks_forget();
+
+	/* alone, as it seemed: raise them again, to be above what others granted */
+	if (!batcher.clustered && lease_table_marks_differ(batcher.table))
+		batcher.has_marks = false;
 	for (size_t i = 0; i < batch.nnames; i++)
 		lease_cache_forget(batch.bytes[i]);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)

@@ -9,9 +9,11 @@
  *
  * In a cluster each grant goes on from the mark, and writes it.  Where nobody
  * else can write the table, the mark is raised a way ahead of the tokens, and
- * most grants leave it alone; which was granted last is known here.  Either
- * way it is only written if it is what was read: else the whole transaction is
- * a conflict, all marks are forgotten, and the next attempt reads.
+ * most grants leave it alone; which was granted last is known here.  Either way
+ * it is only written if it is what was read, and a token that it is ahead of is
+ * only granted if no other run has raised the marks, as each does before its
+ * first grant (lease_statements.c).  Else the whole transaction is a conflict,
+ * all marks are forgotten, and the next attempt reads.
  *
  * What was granted is never forgotten, also if its commit failed or the table
  * was made anew: tokens that nobody has got do no harm.

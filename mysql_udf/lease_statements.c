@@ -19,6 +19,9 @@
 
 #define COLUMNS			17
 
+/* Parameters of the first row that the others do not have. */
+#define EXTRA			2
+
 struct lease_statements
 {
 	MYSQL	   *connection;
@@ -96,19 +99,27 @@ execute(MYSQL_STMT *statement, MYSQL_BIND *binds)
 		mysql_stmt_execute(statement) == 0;
 }
 
-/* The INSERT for some rows. */
+/*
+ * The INSERT for some rows.  In the first, the token is NULL, which is an error,
+ * if it matters who has raised the marks and it was another run: that run may
+ * have granted higher ones.
+ */
 static MYSQL_STMT *
 get_insert(lease_statements *statements, size_t n)
 {
+	static const char first[] = "(?,?,?,?,?,?,?,?,IF(? OR (SELECT writer"
+		" FROM dlock.lease_mark WHERE bucket = 0) = ?,?,NULL),"
+		"?,?,?,?,?,?,?,?)";
 	static const char row[] = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 	static const char start[] = "INSERT INTO dlock.lease_table ("
 		LEASE_ROW_COLUMNS ") VALUES ";
-	char		query[sizeof(start) + LEASE_INSERT_ROWS * sizeof(row)];
+	char		query[sizeof(start) + sizeof(first) +
+					  LEASE_INSERT_ROWS * sizeof(row)];
 	size_t		length;
 
 	if (statements->insert[n] == NULL)
 	{
-		length = (size_t) sprintf(query, "%s%s", start, row);
+		length = (size_t) sprintf(query, "%s%s", start, first);
 		for (size_t i = 1; i < n; i++)
 			length += (size_t) sprintf(query + length, ",%s", row);
 		statements->insert[n] = prepare(statements->connection, query, length);
@@ -116,18 +127,23 @@ get_insert(lease_statements *statements, size_t n)
 	return statements->insert[n];
 }
 
-/* Insert rows: false if that fails, and the connection has the error. */
+/*
+ * Insert rows: false if that fails, and the connection has the error.  "alone"
+ * says that the marks were raised ahead of the tokens, and must still be ours.
+ */
 bool
 lease_statements_insert(lease_statements *statements,
-						const lease_new_row *rows, size_t n)
+						const lease_new_row *rows, size_t n, bool alone)
 {
-	MYSQL_BIND	binds[LEASE_INSERT_ROWS * COLUMNS];
+	MYSQL_BIND	binds[LEASE_INSERT_ROWS * COLUMNS + EXTRA];
+	int64_t		any_writer = !alone;
 	int64_t		small[LEASE_INSERT_ROWS][4];
 
 	while (n > 0)
 	{
 		size_t		some = n < LEASE_INSERT_ROWS ? n : LEASE_INSERT_ROWS;
 		MYSQL_STMT *statement = get_insert(statements, some);
+		MYSQL_BIND *bind = binds;
 
 		if (statement == NULL)
 			return false;
@@ -136,7 +152,6 @@ lease_statements_insert(lease_statements *statements,
 		{
 			/* in the order of LEASE_ROW_COLUMNS */
 			const lease_row *row = rows[i].row;
-			MYSQL_BIND *bind = &binds[i * COLUMNS];
 
 			small[i][0] = row->slot;
 			small[i][1] = (int64_t) row->mode;
@@ -150,11 +165,17 @@ lease_statements_insert(lease_statements *statements,
 			bind_number(bind++, &small[i][1]);
 			bind_number(bind++, &small[i][2]);
 			bind_number(bind++, &small[i][3]);
+			if (i == 0)
+			{
+				bind_number(bind++, &any_writer);
+				bind->is_unsigned = 1;	/* may be above 2^63 */
+				bind_number(bind++, &statements->writer);
+			}
 			bind_number(bind++, &row->token);
 			bind_bytes(bind++, row->request, row->request_length);
 			bind_number(bind++, &row->ttl_us);
 			bind_number(bind++, &row->writes);
-			bind->is_unsigned = 1;	/* may be above 2^63 */
+			bind->is_unsigned = 1;
 			bind_number(bind++, &row->writer);
 			bind_number(bind++, &row->deadline_us);
 			bind_number(bind++, &row->connection_id);

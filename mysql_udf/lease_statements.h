@@ -27,7 +27,8 @@ extern lease_statements *lease_statements_create(MYSQL *connection,
 												 uint64_t writer);
 extern void lease_statements_free(lease_statements *statements);
 extern bool lease_statements_insert(lease_statements *statements,
-									const lease_new_row *rows, size_t n);
+									const lease_new_row *rows, size_t n,
+									bool alone);
 extern bool lease_statements_delete(lease_statements *statements,
 									const lease_bytes *names, size_t n,
 									uint64_t *deleted);

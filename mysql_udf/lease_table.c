@@ -45,7 +45,7 @@
 #define ERROR_DUPLICATE					1062
 #define ERROR_CONFLICT_AT_COMMIT		3101	/* Group Replication */
 #define ERROR_RECORD_CHANGED			1020	/* MariaDB */
-#define ERROR_NULL						1048	/* see advances */
+#define ERROR_NULL						1048	/* marks are others than believed */
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 
 /* Errors that mean that the connection is gone; GONE: before we sent anything. */
@@ -68,6 +68,8 @@ struct lease_table
 	lease_statements *statements;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
+	bool		alone;			/* nobody else can write the table */
+	bool		marks_differ;	/* why the last statement failed */
 	char		sqlstate[6];
 	char		error[512];
 	text		query;
@@ -203,6 +205,13 @@ lease_table_error(const lease_table *table, const char **sqlstate)
 	return table->error;
 }
 
+/* Say whether the last conflict was that the marks are not what they were. */
+bool
+lease_table_marks_differ(const lease_table *table)
+{
+	return table->marks_differ;
+}
+
 void
 lease_table_disconnect(lease_table *table)
 {
@@ -230,6 +239,7 @@ failed(lease_table *table)
 	unsigned int number = mysql_errno(table->connection);
 
 	remember_error(table, "could not use the lock table");
+	table->marks_differ = number == ERROR_NULL;
 	if ((number >= 2000 && number < 3000) || number == ERROR_SHUTDOWN ||
 		number == ERROR_KILLED)
 	{
@@ -758,6 +768,7 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 		else
 			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);
+	table->alone = !*clustered;
 	return LEASE_STATUS_OK;
 }
 
@@ -958,7 +969,7 @@ lease_table_commit(lease_table *table, bool *missed)
 	if ((status = write_changes(table)) != LEASE_STATUS_OK)
 		return status;
 	if (!lease_statements_insert(table->statements, table->inserts,
-								 table->ninserts))
+								 table->ninserts, table->alone))
 		return failed(table);
 	if (table->in_transaction &&
 		(status = write_rest(table)) != LEASE_STATUS_OK)
@@ -970,13 +981,15 @@ lease_table_commit(lease_table *table, bool *missed)
 
 /*
  * Raise all marks, for all tokens to be larger than what may have been granted
- * and lost: to "least", and by "step" at least.
+ * and lost: to "least", and by "step" at least.  They are this run's then; that
+ * they still are, lease_statements_insert() checks.
  */
 lease_status
 lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
 {
 	text_clear(&table->query);
 	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
-			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 ")", step, least);
+			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64,
+			 step, least, table->writer);
 	return execute(table, table->query.data, table->query.length);
 }

@@ -85,6 +85,7 @@ extern void lease_table_disconnect(lease_table *table);
 extern bool lease_table_is_connected(const lease_table *table);
 extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
+extern bool lease_table_marks_differ(const lease_table *table);
 extern lease_status lease_table_look(lease_table *table, bool *read_only,
 									 bool *clustered);
 

@@ -358,5 +358,21 @@ test_case('hundreds of rows to reap' => sub {
 	like(ask($other, q{SELECT dlock_acquire('n', 'other', 60, 10)}), qr/^\d+$/, 'and this when the guard has ended');
 });
 
+# As when it was primary, then a replica, then primary, too soon to notice.
+test_case('another server was primary for a moment' => sub {
+	my ($session) = sessions(1, 'tester');
+	for my $round (1, 2)
+	{
+		like(ask($session, q{SELECT dlock_acquire('n', 'own', 60)}), qr/^\d+$/, 'a token');
+		is(ask($session, q{SELECT dlock_release('n', 'own')}), 1, 'given back');
+	}
+	sql('SELECT count(*) FROM dlock.locks');	# it is written
+	sql('UPDATE dlock.lease_mark SET mark = mark + 1000000, writer = 1');
+	my $mark = sql('SELECT max(mark) FROM dlock.lease_mark');
+	cmp_ok(ask($session, q{SELECT dlock_acquire('n', 'own', 60)}), '>', $mark, 'the next one is above those of the other server');
+	is(sql('SELECT count(*) FROM dlock.lease_mark WHERE writer = 1'), 0, 'and the marks are ours again');
+	is(ask($session, q{SELECT dlock_release('n', 'own')}), 1, 'given back');
+});
+
 $engine->stop;
 done_testing();
