@@ -313,6 +313,7 @@ make_release(lease_call *call, lease_name *name)
 	lease_name_answer answer;
 	lease_member *member = lease_name_find(name, call->request.token);
 	bool		was_answered = call->answered;
+	bool		writes = lease_name_will_write(name);
 
 	if (call->may_be_written &&
 		(member == NULL || member->row.writes > call->seen_writes))
@@ -321,8 +322,13 @@ make_release(lease_call *call, lease_name *name)
 		return;
 	}
 	call->may_be_written = false;
+	if (writes)
+		lease_name_save(name);
 	answer = lease_name_apply(name, &call->request, &call->caller,
 							  &batch.moment);
+	/* what others have changed must not be kept from being written */
+	if (writes && answer.cannot_write && !lease_name_will_write(name))
+		lease_name_restore(name);
 	call->seen_writes = answer.seen_writes;
 	if (!call->answered)
 	{
@@ -419,6 +425,7 @@ make_session_change(lease_call *call, lease_name *name)
 	}
 	else
 	{
+		lease_name_save(name);
 		/* with a lock delay it expires, else it is given back */
 		if (batch.moment.delay_us > 0)
 			lease_member_lose(member, &batch.moment);
@@ -426,6 +433,12 @@ make_session_change(lease_call *call, lease_name *name)
 		{
 			member->gone = true;
 			member->changed = true;
+		}
+		if (name->has_locked && !lease_name_will_write(name))
+		{
+			lease_name_restore(name);
+			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+			return;
 		}
 		lease_calls_remove(call);
 		lease_calls_append(&batch.early, call);

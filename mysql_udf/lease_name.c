@@ -536,6 +536,14 @@ has_changes(const lease_name *name)
 	return false;
 }
 
+/* Say whether there are changes, and they will be written as things are. */
+bool
+lease_name_will_write(const lease_name *name)
+{
+	return has_changes(name) && !name->anchor_locked &&
+		!would_lose_anchor(name);
+}
+
 /*
  * Hand what has changed to the table: true if anything has.  "believed" says
  * that the rows were not read but are believed to be so: then all there is are
@@ -545,7 +553,7 @@ bool
 lease_name_write(lease_name *name, lease_table *table, bool believed)
 {
 	/* what cannot be written is a release that was put off */
-	if (!has_changes(name) || name->anchor_locked || would_lose_anchor(name))
+	if (!lease_name_will_write(name))
 		return name->mark_changed;
 	assign_slots(name);
 	for (size_t i = 0; i < name->count; i++)

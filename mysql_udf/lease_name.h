@@ -89,6 +89,7 @@ extern bool lease_member_is_of(const lease_member *member, lease_bytes owner,
 							   const dlock_caller *caller);
 extern void lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
+extern bool lease_name_will_write(const lease_name *name);
 extern bool lease_name_write(lease_name *name, lease_table *table,
 							 bool believed);
 extern bool lease_name_has_rows(const lease_name *name);

@@ -254,6 +254,20 @@ test_case('a guard among sharers' => sub {
 	like(answer_of($two->answer), qr/^\d+$/, 'whoever waits gets it when the guard has ended');
 });
 
+test_case('releases around a guard, in one commit' => sub {
+	my ($one, $two, $three) = sessions(3, 'tester');
+	ask($one, q{SELECT dlock_acquire_shared('n', 'one', 60)});
+	my $token = ask($two, q{SELECT dlock_acquire_shared('n', 'two', 60)});
+	ask($three, q{SELECT dlock_acquire_shared('n', 'three', 60)});
+	ask($two, "BEGIN; CALL dlock.guard('n', 'two', $token)");
+	my @calls = ([ $three, q{SELECT dlock_release('n', 'three')} ], [ $one, q{SELECT dlock_release('n', 'one')} ]);
+	in_commit(\@calls, sub {
+		is(answer_of($_->[0]->answer), 1, 'who is not guarded gives back') for @calls;
+	});
+	ask($two, 'COMMIT');
+	await('only who guarded has it', sub { holders('n') eq 'two:1' });
+});
+
 test_case('three hundred guarded names' => sub {
 	my ($guard, $other) = sessions(2, 'tester');
 	# else InnoDB makes locks of gaps from those of rows when it splits a page
