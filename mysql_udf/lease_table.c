@@ -70,6 +70,7 @@ struct lease_table
 	bool		in_galera;		/* the server is a node of a Galera cluster */
 	bool		alone;			/* nobody else can write the table */
 	bool		marks_differ;	/* why the last statement failed */
+	bool		read_only;		/* the server is not to be written */
 	char		sqlstate[6];
 	char		error[512];
 	text		query;
@@ -577,6 +578,34 @@ add_select(text *query, const lease_bytes *names, size_t n)
 	text_add(query, ") ORDER BY name, slot");
 }
 
+static lease_status
+refuse(lease_table *table)
+{
+	lease_table_rollback(table);
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "25006");
+	snprintf(table->error, sizeof(table->error),
+			 "could not use the lock table: the server is read-only");
+	return LEASE_STATUS_FAILED;
+}
+
+/*
+ * A server that is read-only lets those write all the same who have the
+ * privilege, as the account that we log in as does by default on MariaDB.  So
+ * this is ours to refuse.
+ */
+static lease_status
+refuse_if_read_only(lease_table *table)
+{
+	bool		read_only;
+	bool		clustered;
+	lease_status status;
+
+	if (!table->read_only)
+		return LEASE_STATUS_OK;
+	status = lease_table_look(table, &read_only, &clustered);
+	return status == LEASE_STATUS_OK && read_only ? refuse(table) : status;
+}
+
 lease_status
 lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 				 lease_rows *rows, uint64_t *marks, bool lock)
@@ -587,6 +616,10 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	lease_table_rollback(table);
 	for (size_t i = 0; i < n; i++)
 		rows[i].count = 0;
+	if (table->connection == NULL)
+		return LEASE_STATUS_LOST;
+	if (lock && (status = refuse_if_read_only(table)) != LEASE_STATUS_OK)
+		return status;
 
 	text_clear(query);
 	text_add(query, "START TRANSACTION;");
@@ -752,12 +785,12 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 	MYSQL_ROW	columns;
 
 	*read_only = *clustered = false;
-	table->in_galera = false;
 	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
 					" Variable_name IN ('read_only', 'wsrep_provider',"
 					" 'group_replication_group_name')") != 0 ||
 		(result = mysql_store_result(table->connection)) == NULL)
 		return failed(table);
+	table->in_galera = false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		if (strcmp(columns[0], "read_only") == 0)
 			*read_only = strcmp(columns[1], "OFF") != 0 &&
@@ -769,6 +802,7 @@ lease_table_look(lease_table *table, bool *read_only, bool *clustered)
 			*clustered = true;	/* Group Replication is loaded */
 	mysql_free_result(result);
 	table->alone = !*clustered;
+	table->read_only = *read_only;
 	return LEASE_STATUS_OK;
 }
 
@@ -954,6 +988,8 @@ lease_table_commit(lease_table *table, bool *missed)
 	uint64_t	deleted;
 	lease_status status;
 
+	if (table->read_only)
+		return refuse(table);
 	if (!table->in_transaction && !is_one_statement(table))
 	{
 		table->in_transaction = true;
@@ -987,6 +1023,10 @@ lease_table_commit(lease_table *table, bool *missed)
 lease_status
 lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
 {
+	lease_status status = refuse_if_read_only(table);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
 	text_clear(&table->query);
 	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
 			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64,

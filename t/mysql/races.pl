@@ -339,6 +339,22 @@ test_case('a server that was read-only' => sub {
 	my $after = ask($session, q{SELECT dlock_acquire('n', 'own', 60)});
 	cmp_ok($after, '>=', $before + 2**20, 'tokens are larger than what another server may have granted meanwhile');
 });
+# MariaDB makes an account for the server's user that has all privileges.
+test_case('a read-only server that lets the library write' => sub {
+	my ($session) = sessions(1, 'tester');
+	my $privilege = $kind eq 'mariadb' ? 'READ_ONLY ADMIN' : 'CONNECTION_ADMIN';
+	my $user = sql('SELECT dlock_os_user()');
+	ask($session, q{SELECT dlock_acquire('kept', 'own', 60)});
+	sql("GRANT $privilege ON *.* TO `$user`\@localhost");
+	sql('SET GLOBAL read_only = 1');
+	reconnect();
+	like(ask($session, q{SELECT dlock_acquire('n', 'own', 60)}), qr/^1792 25006: .*read.only/, 'it does not acquire');
+	like(ask($session, q{SELECT dlock_renew('kept', 'own', 60)}), qr/^1792 25006: .*read.only/, 'nor renew');
+	is(ask($session, q{SELECT dlock_owner('kept')}), 'own', 'it looks');
+	sql('SET GLOBAL read_only = 0');
+	is(ask($session, q{SELECT dlock_renew('kept', 'own', 60)}), 1, 'until the server may be written');
+	sql("REVOKE $privilege ON *.* FROM `$user`\@localhost");
+});
 sql("SET GLOBAL $_ = DEFAULT") for 'read_only', 'sql_safe_updates';
 reconnect();
 
