@@ -320,8 +320,9 @@ look_for_connections(void)
  * Look whether this server may be written, and is a member of a cluster.  The
  * mutex is held, and released meanwhile.
  *
- * While it could not be written, another one may have been: what was believed
- * is forgotten, and marks are raised again before the next grant.
+ * While it could not be written, or was in a cluster, another one may have
+ * been: what was believed is forgotten.  In the first case marks are also raised
+ * again before the next grant.
  */
 static void
 look_at_server(void)
@@ -341,14 +342,15 @@ look_at_server(void)
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
 	pthread_mutex_lock(&engine.mutex);
-	batcher.clustered = is_clustered;
-	engine.read_only = is_read_only;
 	if (is_read_only)
-	{
 		batcher.has_marks = false;
+	if (is_read_only || is_clustered != batcher.clustered)
+	{
 		lease_cache_forget_all();
 		lease_marks_forget();
 	}
+	batcher.clustered = is_clustered;
+	engine.read_only = is_read_only;
 }
 
 /* Look after sessions.  The mutex is held, and released meanwhile. */

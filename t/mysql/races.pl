@@ -358,6 +358,28 @@ test_case('a read-only server that lets the library write' => sub {
 sql("SET GLOBAL $_ = DEFAULT") for 'read_only', 'sql_safe_updates';
 reconnect();
 
+# That is whether the plugin is loaded.
+test_case('a server that was in a cluster' => sub {
+	my ($session) = sessions(1, 'tester');
+	my $looks = sub { $engine->control->query(q{SHOW GLOBAL STATUS LIKE 'Com_show_variables'})->{rows}[0][1] };
+	my $noticed = sub {
+		my $looked = $looks->();
+		# one look may have begun before
+		await('the library notices', sub { $looks->() > $looked + 1 });
+	};
+	ask($session, q{SELECT dlock_acquire('n', 'own', 60)});
+	is(ask($session, q{SELECT dlock_release('n', 'own')}), 1, 'a lease has been given back');
+	is(holders('n'), '', 'for good');
+	sql(q{INSTALL PLUGIN group_replication SONAME 'group_replication.so'});
+	$noticed->();
+	# a member grants something
+	my $mark = sql('SELECT max(mark) + 1 FROM dlock.lease_mark');
+	sql("UPDATE dlock.lease_mark SET mark = $mark");
+	sql('UNINSTALL PLUGIN group_replication');
+	$noticed->();
+	cmp_ok(ask($session, q{SELECT dlock_acquire('n', 'own', 60)}), '>', $mark, 'tokens are larger than what others have granted');
+}) if $kind eq 'mysql';
+
 # The server is killed for these, and reaps often from now on.
 test_case('session leases of an earlier run' => sub {
 	my ($session) = sessions(1, 'tester');
