@@ -327,6 +327,7 @@ fail_batch(lease_status status, bool in_commit)
 {
 	/* from the last to the first, since each is put before the others */
 	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
+	const char *sqlstate;
 
 	/* one of them may be in the way of all others */
 	if (status == LEASE_STATUS_CONFLICT && !batch.believed &&
@@ -336,6 +337,9 @@ fail_batch(lease_status status, bool in_commit)
 		(batch.believed ? 0 : lease_pause_of(status));
 	batcher.must_read = true;
 	lease_marks_forget();
+	if (status == LEASE_STATUS_FAILED &&
+		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)))
+		lease_upkeep_note_read_only();
 
 	/* alone, as it seemed: raise them again, to be above what others granted */
 	if (!batcher.clustered && lease_table_marks_differ(batcher.table))
@@ -359,19 +363,7 @@ fail_batch(lease_status status, bool in_commit)
 	/* nobody can be granted anything while the table fails */
 	if (status == LEASE_STATUS_FAILED)
 		for (size_t i = 0; i < batch.nnames; i++)
-		{
-			lease_queue *queue = lease_queue_find(batch.names[i]->name);
-
-			while (queue != NULL)
-			{
-				lease_call *call = queue->line.head != NULL ?
-					queue->line.head : queue->watchers.head;
-
-				lease_waiter_leave(call);
-				lease_call_fail_by_table(call);
-				queue = lease_queue_find(batch.names[i]->name);
-			}
-		}
+			lease_call_fail_waiters(batch.names[i]->name);
 }
 
 /* Say whether a grant has also been found by a call that is not abandoned. */
@@ -444,6 +436,8 @@ run_batch(int64_t now_us)
 		status = read_batch(grants);
 	pthread_mutex_lock(&engine.mutex);
 
+	if (batch.read_only)
+		lease_upkeep_note_read_only();
 	if (status == LEASE_STATUS_OK)
 	{
 		lease_make_batch();
@@ -522,6 +516,9 @@ lease_batch_main(void *arg)
 			pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
 			batcher.sleeps_until_us = 0;
 		}
+		else if (dlock_server_is_ending() &&
+				 (batcher.sessions_us <= now_us || batcher.reap_us <= now_us))
+			lease_upkeep_put_off(now_us);
 		else if (batcher.sessions_us <= now_us)
 			lease_upkeep_sessions(now_us);
 		else if (batcher.reap_us <= now_us)

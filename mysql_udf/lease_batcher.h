@@ -79,6 +79,8 @@ extern void lease_call_stall(lease_call *call, int64_t pause_us);
 extern void lease_call_defer(lease_call *call, int64_t until_us);
 extern void lease_call_put_back(lease_call *call);
 extern void lease_call_fail_by_table(lease_call *call);
+extern void lease_call_fail_waiters(lease_bytes name);
+extern void lease_call_fail_late(void);
 extern void lease_call_after_failure(lease_call *call, lease_status status,
 									 bool in_commit);
 extern int64_t lease_pause_of(lease_status status);
@@ -98,5 +100,7 @@ extern lease_status lease_upkeep_raise_marks(void);
 extern void lease_upkeep_find_leases(lease_call *call);
 extern void lease_upkeep_sessions(int64_t now_us);
 extern void lease_upkeep_reap(int64_t now_us);
+extern void lease_upkeep_put_off(int64_t now_us);
+extern void lease_upkeep_note_read_only(void);
 
 #endif							/* DLOCK_LEASE_BATCHER_H */

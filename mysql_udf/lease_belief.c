@@ -96,7 +96,8 @@ lease_belief_remember(bool committed)
 				batch.rows[i].count != 1 || batch.rows[i].rows[0].locked ||
 				batch.rows[i].rows[0].token != cached->row.token ||
 				batch.rows[i].rows[0].writes != cached->row.writes)
-				lease_cache_put_other(name->name);
+				lease_cache_put_other(name->name,
+									  name->guarding || name->has_locked);
 		}
 		else
 			lease_cache_forget(name->name);

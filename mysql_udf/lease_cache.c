@@ -51,16 +51,16 @@ lease_cache_find(lease_bytes name)
 	return *place_of(name);
 }
 
-/* The entry of a name, made if there is room for one. */
+/* The entry of a name, made if there is room for one, or it must be. */
 static lease_cached *
-get(lease_bytes name)
+get(lease_bytes name, bool must)
 {
 	lease_cached **place = place_of(name);
 	lease_cached *cached = *place;
 
 	if (cached == NULL)
 	{
-		if (nrows >= CACHE_MAX)
+		if (nrows >= CACHE_MAX && !must)
 			return NULL;
 		cached = malloc(sizeof(lease_cached));
 		if (cached == NULL)
@@ -80,7 +80,7 @@ get(lease_bytes name)
 void
 lease_cache_put(lease_bytes name, const lease_row *row)
 {
-	lease_cached *cached = get(name);
+	lease_cached *cached = get(name, false);
 
 	if (cached == NULL)
 		return;
@@ -88,11 +88,14 @@ lease_cache_put(lease_bytes name, const lease_row *row)
 	cached->row = *row;
 }
 
-/* Remember that a name has rows other than one of this run. */
+/*
+ * Remember that a name has rows other than one of this run.  If one of them is
+ * locked, to believe it free would mean to wait for its lock.
+ */
 void
-lease_cache_put_other(lease_bytes name)
+lease_cache_put_other(lease_bytes name, bool locked)
 {
-	(void) get(name);
+	(void) get(name, locked);
 }
 
 /* Forget what is known of a name. */

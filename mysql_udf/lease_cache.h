@@ -24,7 +24,7 @@ typedef struct lease_cached
 /* lease_cache.c */
 extern lease_cached *lease_cache_find(lease_bytes name);
 extern void lease_cache_put(lease_bytes name, const lease_row *row);
-extern void lease_cache_put_other(lease_bytes name);
+extern void lease_cache_put_other(lease_bytes name, bool locked);
 extern void lease_cache_forget(lease_bytes name);
 extern void lease_cache_forget_all(void);
 

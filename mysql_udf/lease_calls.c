@@ -194,6 +194,42 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 		lease_call_put_back(call);
 }
 
+/* Tell those who wait for a name that the table failed. */
+void
+lease_call_fail_waiters(lease_bytes name)
+{
+	lease_queue *queue;
+
+	while ((queue = lease_queue_find(name)) != NULL)
+	{
+		lease_call *call = queue->line.head != NULL ?
+			queue->line.head : queue->watchers.head;
+
+		lease_waiter_leave(call);
+		lease_call_fail_by_table(call);
+	}
+}
+
+/*
+ * After a look that failed: tell those who have come to the end of their time
+ * meanwhile.  A member of a group that has lost the others can take its whole
+ * IO_TIMEOUT to fail, each time.  The mutex is held.
+ */
+void
+lease_call_fail_late(void)
+{
+	lease_calls *lists[] = {&engine.incoming, &engine.stalled};
+	lease_call *next;
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		for (lease_call *call = lists[i]->head; call != NULL; call = next)
+		{
+			next = call->next;
+			if (!call->answered && lease_now() >= give_up_us(call))
+				lease_call_fail_by_table(call);
+		}
+}
+
 /* Undo that a call was granted something that nobody will learn of. */
 static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token)

@@ -728,7 +728,10 @@ lease_make_batch(void)
 	{
 		lease_queue *queue = lease_queue_find(batch.names[i]->name);
 
-		if (queue != NULL && queue->due_us <= batch.moment.now_us)
+		/* a server that has become read-only grants nothing any more */
+		if (batch.read_only)
+			lease_call_fail_waiters(batch.names[i]->name);
+		else if (queue != NULL && queue->due_us <= batch.moment.now_us)
 			attend(batch.names[i], false);
 	}
 	while ((call = batch.calls.head) != NULL)

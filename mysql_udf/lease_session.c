@@ -191,7 +191,8 @@ lease_session_keep(int64_t now_us)
  */
 
 static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
-static bool audit_active = false;	/* MariaDB: the plugin is installed */
+static atomic_bool audit_active = false;	/* MariaDB: the plugin is installed;
+											 * set without the mutex */
 static bool can_list = false;	/* the list of connections can be read */
 
 /*

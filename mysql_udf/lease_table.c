@@ -47,6 +47,8 @@
 #define ERROR_RECORD_CHANGED			1020	/* MariaDB */
 #define ERROR_NULL						1048	/* marks are others than believed */
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
+#define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
+#define ERROR_REPREPARE					1615	/* the table has changed again */
 
 /* Errors that mean that the connection is gone; GONE: before we sent anything. */
 #define ERROR_GONE						2006
@@ -259,7 +261,12 @@ failed(lease_table *table)
 		case ERROR_NULL:
 		case ERROR_INTERRUPTED:
 		case ERROR_LOCKED:
+		case ERROR_REPREPARE:
 			return LEASE_STATUS_CONFLICT;
+		case ERROR_IN_COMMIT:
+			/* a change of another member's has rolled ours back */
+			return strstr(table->error, "error 149 ") != NULL ?
+				LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
 		default:
 			return LEASE_STATUS_FAILED;
 	}
@@ -305,6 +312,8 @@ lease_table_connect(lease_table *table)
 		"SET SESSION completion_type = 0",
 		"SET SESSION sql_select_limit = 18446744073709551615",
 		"SET SESSION sql_safe_updates = 0",
+		"SET SESSION sql_big_selects = 1",
+		"SET SESSION wait_timeout = 31536000",
 		"SET SESSION unique_checks = 1",
 		"SET SESSION TRANSACTION READ WRITE",
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

@@ -19,6 +19,9 @@
 /* How often to look at the server, the settings and the sessions. */
 #define SESSIONS_INTERVAL_US	1000000
 
+/* When to read the settings again, if they could not be read. */
+#define SETTINGS_PAUSE_US	10000000
+
 /* Rows to look at in one round of the reaper. */
 #define REAP_ROWS		200
 #define FOREIGN_ROWS	1000
@@ -50,6 +53,7 @@ static struct
 #define SETTINGS		(sizeof(settings) / sizeof(settings[0]))
 
 static bool has_settings = false;
+static int64_t settings_us = 0; /* not to be read before */
 
 /* Names that were found in the table. */
 typedef struct name_list
@@ -108,11 +112,17 @@ take_setting(const char *name, const char *text, void *context)
 static void
 read_settings(void)
 {
+	if (lease_now() < settings_us)
+		return;
 	for (size_t i = 0; i < SETTINGS; i++)
 		settings[i].value = settings[i].standard;
 	if (lease_table_visit_settings(batcher.table, take_setting, NULL) !=
 		LEASE_STATUS_OK)
+	{
+		/* somebody may have locked the table */
+		settings_us = lease_now() + SETTINGS_PAUSE_US;
 		return;
+	}
 	has_settings = true;
 	pthread_mutex_lock(&engine.mutex);
 	engine.settings = (lease_settings) {
@@ -269,6 +279,12 @@ lease_upkeep_find_leases(lease_call *call)
 	pthread_mutex_lock(&engine.mutex);
 	if (status != LEASE_STATUS_OK)
 		lease_call_after_failure(call, status, false);
+	else if (list.count == 0 && engine.read_only)
+	{
+		lease_call_fail(call, "25006",
+						"could not use the lock table: the server is read-only");
+		lease_call_finish(call);
+	}
 	else if (list.count == 0)
 		lease_call_answer_now(call);
 	else
@@ -317,19 +333,40 @@ look_for_connections(void)
 }
 
 /*
+ * Another server may have written the table, or may do so now: forget what was
+ * believed.
+ */
+static void
+forget_beliefs(void)
+{
+	lease_cache_forget_all();
+	lease_marks_forget();
+}
+
+/*
+ * The server could not be written, and another one may have been: what was
+ * believed is forgotten, and marks are raised again before the next grant.  The
+ * mutex is held.
+ */
+void
+lease_upkeep_note_read_only(void)
+{
+	engine.read_only = true;
+	batcher.has_marks = false;
+	forget_beliefs();
+}
+
+/*
  * Look whether this server may be written, and is a member of a cluster.  The
- * mutex is held, and released meanwhile.
- *
- * While it could not be written, or was in a cluster, another one may have
- * been: what was believed is forgotten.  In the first case marks are also raised
- * again before the next grant.
+ * mutex is held, and released meanwhile.  Should that fail, it counts as in a
+ * cluster, and may have been read-only.
  */
 static void
 look_at_server(void)
 {
 	lease_status status;
-	bool		is_read_only = true;
-	bool		is_clustered = true;
+	bool		is_read_only;
+	bool		is_clustered;
 
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
@@ -342,15 +379,34 @@ look_at_server(void)
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
 	pthread_mutex_lock(&engine.mutex);
-	if (is_read_only)
-		batcher.has_marks = false;
-	if (is_read_only || is_clustered != batcher.clustered)
+	if (batcher.reap_us > lease_now() + engine.settings.reap_interval_us)
+		batcher.reap_us = 0;	/* the interval has become shorter */
+	if (status != LEASE_STATUS_OK)
 	{
-		lease_cache_forget_all();
-		lease_marks_forget();
+		lease_call_fail_late();
+		batcher.has_marks = false;
+		batcher.clustered = true;
+		forget_beliefs();
+		return;
 	}
-	batcher.clustered = is_clustered;
 	engine.read_only = is_read_only;
+	if (is_read_only)
+		lease_upkeep_note_read_only();
+	if (is_clustered != batcher.clustered)
+		forget_beliefs();
+	batcher.clustered = is_clustered;
+}
+
+/*
+ * Put off what is done every second: the server is being shut down.  A member
+ * of a group leaves it first of all, and then waits for a minute for those who
+ * wait for the group.
+ */
+void
+lease_upkeep_put_off(int64_t now_us)
+{
+	batcher.sessions_us = now_us + SESSIONS_INTERVAL_US;
+	batcher.reap_us = now_us + SESSIONS_INTERVAL_US;
 }
 
 /* Look after sessions.  The mutex is held, and released meanwhile. */
@@ -391,6 +447,8 @@ lease_upkeep_reap(int64_t now_us)
 		}
 	}
 	pthread_mutex_lock(&engine.mutex);
+	if (status != LEASE_STATUS_OK)
+		lease_call_fail_late();
 	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
 	if (list.count > 0)
 	{

@@ -67,6 +67,13 @@ dlock_server_socket(void)
 	return &server_unix_port != NULL ? server_unix_port : NULL;
 }
 
+/* Say whether the server is being shut down; MariaDB does not need to. */
+bool
+dlock_server_is_ending(void)
+{
+	return &mysql_is_ending != NULL && mysql_is_ending != 0;
+}
+
 /* Get the calling session; NULL in a thread of our own. */
 static THD *
 current_thd(void)

@@ -173,6 +173,10 @@ extern void mariadb_printf_error(unsigned int number, const char *format,
 extern char *server_unix_port
 			SERVER_SYMBOL("mysqld_unix_port");
 
+/* MySQL: not 0 once the server is being shut down */
+extern volatile int32_t mysql_is_ending
+			SERVER_SYMBOL("connection_events_loop_aborted_flag");
+
 /* ----------------------------------------------------------------
  * MySQL: services.  MariaDB has no registry.
  *

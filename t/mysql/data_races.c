@@ -5,8 +5,8 @@
  * data_races SOCKET THREADS COUNT SEED: each thread is a connection that makes
  * COUNT calls, of all kinds, to the engine that is linked to this program.  The
  * lock table is that of the server behind SOCKET, which must not be asked for
- * leases meanwhile.  Calls are cancelled, clients are gone, connections end, and
- * somebody looks at all that.
+ * leases meanwhile.  Calls are cancelled, clients are gone, connections end,
+ * somebody looks at all that, and the plugin is uninstalled and installed again.
  *
  * This is to be built with ThreadSanitizer, which the servers themselves do not
  * start with.  It sees what the program's threads do, whatever the order they
@@ -145,6 +145,8 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 		cancels++;
 	else if (strcmp(answer->sqlstate, "40P01") == 0)
 		deadlocks++;
+	else if (strstr(answer->message, "cannot be told") != NULL)
+		refusals++;				/* the plugin is not installed now */
 	else
 		fail(answer->sqlstate, answer->message);
 	return false;
@@ -357,6 +359,12 @@ main(int argc, char **argv)
 		if (pthread_create(&threads[i], NULL, run_connection,
 						   (void *) (intptr_t) (i + 1)) != 0)
 			fail("pthread_create", "no more threads");
+	for (int i = 0; i < 300; i++)
+	{
+		nanosleep(&(struct timespec) {.tv_nsec = 10000000}, NULL);
+		_maria_plugin_declarations_[0].deinit(NULL);
+		_maria_plugin_declarations_[0].init(NULL);
+	}
 	for (int i = 0; i < nthreads; i++)
 		pthread_join(threads[i], NULL);
 	looks = 1000;
