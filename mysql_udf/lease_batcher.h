@@ -57,6 +57,8 @@ typedef struct lease_batcher
 	bool		must_read;		/* what was believed was wrong */
 	bool		clustered;		/* others may write the table at the same time;
 								 * for all, with the mutex */
+	int64_t		looked_us;		/* when that was seen, and engine.read_only;
+								 * for all, with the mutex */
 	int64_t		sleeps_until_us;	/* 0: it does not; for all, with the mutex */
 	int64_t		reap_us;		/* when to reap next */
 	int64_t		sessions_us;	/* when to look after sessions next */

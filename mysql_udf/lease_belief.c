@@ -18,6 +18,20 @@
 #include "lease_marks.h"
 #include "lease_stats.h"
 
+/* How old the last look at the server may be. */
+#define LOOK_MAX_AGE_US	2500000
+
+/*
+ * Say whether nobody else writes the table, as far as is known: a look that
+ * hangs tells nothing.
+ */
+static bool
+is_alone(void)
+{
+	return !batcher.clustered && !engine.read_only &&
+		lease_now() < batcher.looked_us + LOOK_MAX_AGE_US;
+}
+
 /* Say whether a call can be made without reading its name. */
 static bool
 needs_no_read(const lease_call *call)
@@ -49,7 +63,7 @@ lease_belief_holds(void)
 		batcher.must_read = false;
 		return false;
 	}
-	if (batcher.clustered || !batcher.has_marks ||
+	if (!is_alone() || !batcher.has_marks ||
 		!lease_table_is_connected(batcher.table))
 		return false;
 	for (size_t i = 0; i < batch.nnames; i++)
@@ -114,8 +128,7 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	lease_cached *cached;
 	lease_call *call;
 
-	if (batcher.clustered || engine.read_only ||
-		request->kind != DLOCK_CALL_APPLY ||
+	if (!is_alone() || request->kind != DLOCK_CALL_APPLY ||
 		request->request.op != LEASE_RELEASE)
 		return false;
 	cached = lease_cache_find(request->names[0]);

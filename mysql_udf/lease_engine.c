@@ -188,6 +188,7 @@ start(dlock_answer *answer)
 	pthread_cond_init(&engine.work, &attributes);
 	pthread_condattr_destroy(&attributes);
 	lease_stats_reset(lease_wall());
+	(void) dlock_server_socket();	/* while the server is there for sure */
 
 	/* signals are the server's business */
 	sigfillset(&all);

@@ -367,6 +367,7 @@ look_at_server(void)
 	lease_status status;
 	bool		is_read_only;
 	bool		is_clustered;
+	int64_t		began_us = lease_now();
 
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
@@ -390,6 +391,7 @@ look_at_server(void)
 		return;
 	}
 	engine.read_only = is_read_only;
+	batcher.looked_us = began_us;
 	if (is_read_only)
 		lease_upkeep_note_read_only();
 	if (is_clustered != batcher.clustered)

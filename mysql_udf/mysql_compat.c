@@ -12,8 +12,10 @@
  */
 #include "mysql_compat.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server_abi.h"
@@ -60,11 +62,29 @@ dlock_server_kind(void)
 	return DLOCK_SERVER_UNKNOWN;
 }
 
-/* The path of the socket that the server listens on. */
+static pthread_once_t socket_once = PTHREAD_ONCE_INIT;
+static char *socket_path = NULL;
+
+static void
+copy_socket_path(void)
+{
+	if (&server_unix_port == NULL || server_unix_port == NULL)
+		return;
+	socket_path = strdup(server_unix_port);
+	if (socket_path == NULL)
+		abort();
+}
+
+/*
+ * The path of the socket that the server listens on.  A server that stops frees
+ * its own while threads of ours may still connect: the first call makes a copy,
+ * and has to come from a statement.
+ */
 const char *
 dlock_server_socket(void)
 {
-	return &server_unix_port != NULL ? server_unix_port : NULL;
+	pthread_once(&socket_once, copy_socket_path);
+	return socket_path;
 }
 
 /* Say whether the server is being shut down; MariaDB does not need to. */
