@@ -108,6 +108,7 @@ request_shmem(void)
 	RequestAddinShmemSpace(lease_bond_shmem_size());
 	RequestAddinShmemSpace(lease_queue_shmem_size());
 	RequestAddinShmemSpace(lease_event_shmem_size());
+	RequestAddinShmemSpace(lease_wal_shmem_size());
 
 	/* summaries, databases, the activation lock of each database, events */
 	RequestNamedLWLockTranche("dlock", 3 + lease_max_databases);
@@ -125,6 +126,7 @@ start_shmem(void)
 	lease_bond_shmem_init();
 	lease_queue_shmem_init();
 	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2 + lease_max_databases].lock);
+	lease_wal_shmem_init();
 	LWLockRelease(AddinShmemInitLock);
 }
 

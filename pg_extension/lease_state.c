@@ -381,7 +381,8 @@ lease_clock_read(Relation rel)
 
 /*
  * Write the lease clock to the metapage if the last mark is older than age_us.
- * Not flushed here: a mark that is lost makes leases end later.
+ * Flushed later: a mark that is lost makes leases end later, and a standby that
+ * gets none stops its clock.
  */
 void
 lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
@@ -391,6 +392,7 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
 	LeaseChange change;
 	LeaseMeta  *meta;
 	Buffer		buffer;
+	XLogRecPtr	lsn;
 
 	/* One caller wins the right to write this mark. */
 	if (now_us - (int64) old <= age_us ||
@@ -408,8 +410,9 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
 		lease_change_note(&change, change.pages[0].page,
 						  &meta->clock_mark_us, sizeof(int64));
 	}
-	lease_change_finish(&change);
+	lsn = lease_change_finish(&change);
 	UnlockReleaseBuffer(buffer);
+	lease_wal_flush_later(lsn);
 }
 
 /* ----------------------------------------------------------------

@@ -18,6 +18,14 @@
  *
  * Both leave the space between pd_lower and pd_upper zero, as redo does.
  *
+ * What need not be durable at once, that is releases, and everything where
+ * synchronous_commit is off, is left to the launcher: it flushes what has been
+ * noted in shared memory every wal_writer_delay, and sleeps when nothing has.
+ * The core's way, XLogSetAsyncXactLSN(), signals the WAL writer at nearly every
+ * call on PostgreSQL 15: a process more to be scheduled, between a release and
+ * the waiter that it wakes.  It is used while there is no launcher to leave it
+ * to.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
@@ -27,14 +35,46 @@
 #include "access/xloginsert.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "port/atomics.h"
+#include "postmaster/walwriter.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
+#include "storage/latch.h"
+#include "storage/shmem.h"
+#include "utils/wait_event.h"
 
 /* Ranges closer than this are logged as one: a header costs as much. */
 #define RANGE_GAP	8
 
+/* With so many bytes to flush the flusher is not left to sleep on. */
+#define FLUSH_AFTER	(1024 * 1024)
+
+/* What the flusher, which is the launcher, does. */
+typedef enum FlusherState
+{
+	FLUSHER_ABSENT,				/* not there, or busy with something else */
+	FLUSHER_ASLEEP,				/* until it is woken */
+	FLUSHER_NAPPING				/* until wal_writer_delay has passed */
+} FlusherState;
+
+typedef struct WalShared
+{
+	pg_atomic_uint64 wanted;	/* XLogRecPtr: to be flushed soon */
+	pg_atomic_uint64 flushed;	/* the flusher has flushed up to here */
+	pg_atomic_uint32 flusher;	/* a FlusherState */
+	Latch	   *flusher_latch;	/* set before it is first not absent */
+} WalShared;
+
 bool		lease_wal_generic = false;
+
+static WalShared *wal_shared = NULL;
+
+/* ----------------------------------------------------------------
+ * Logging
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Begin a change.  With "generic" it is logged by GenericXLog whatever the
@@ -185,11 +225,16 @@ log_small_record(LeaseChange *change)
 /*
  * Log the change and end the critical section.  Returns the end of the record,
  * or InvalidXLogRecPtr where the relation needs no WAL.
+ *
+ * The record is no part of the caller's transaction, and the core is not to
+ * take it for one: at the transaction's end it would tell the WAL writer.
+ * Whoever wants it flushed says so, lease_wal_flush() or _flush_later().
  */
 XLogRecPtr
 lease_change_finish(LeaseChange *change)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	XLogRecPtr	transaction_end = XactLastRecEnd;
 
 	if (change->generic)
 		lsn = GenericXLogFinish(change->generic);
@@ -200,8 +245,35 @@ lease_change_finish(LeaseChange *change)
 		if (RelationNeedsWAL(change->rel))
 			lsn = log_small_record(change);
 	}
+	XactLastRecEnd = transaction_end;
 	END_CRIT_SECTION();
 	return lsn;
+}
+
+/* ----------------------------------------------------------------
+ * Durability
+ * ----------------------------------------------------------------
+ */
+
+Size
+lease_wal_shmem_size(void)
+{
+	return sizeof(WalShared);
+}
+
+/* Set up the shared memory; called under AddinShmemInitLock. */
+void
+lease_wal_shmem_init(void)
+{
+	bool		found;
+
+	wal_shared = ShmemInitStruct("dlock WAL", sizeof(WalShared), &found);
+	if (found)
+		return;
+	pg_atomic_init_u64(&wal_shared->wanted, 0);
+	pg_atomic_init_u64(&wal_shared->flushed, 0);
+	pg_atomic_init_u32(&wal_shared->flusher, FLUSHER_ABSENT);
+	wal_shared->flusher_latch = NULL;
 }
 
 /*
@@ -223,7 +295,7 @@ lease_wal_flush(XLogRecPtr lsn)
 		return;
 	if (synchronous_commit <= SYNCHRONOUS_COMMIT_OFF)
 	{
-		XLogSetAsyncXactLSN(lsn);
+		lease_wal_flush_later(lsn);
 		return;
 	}
 	XLogFlush(lsn);
@@ -250,10 +322,89 @@ lease_wal_flush(XLogRecPtr lsn)
 				 errhint("Retry with the same request id, or release.")));
 }
 
-/* Let the WAL writer make what was logged up to lsn durable soon. */
+static void
+wake_flusher(void)
+{
+	pg_read_barrier();			/* its state was read before */
+	SetLatch(wal_shared->flusher_latch);
+}
+
+/*
+ * Have what was logged up to lsn made durable soon: within wal_writer_delay,
+ * or if it is the WAL writer that does it, three times that.
+ *
+ * The atomic operations are full barriers.  So either the flusher's state is
+ * seen here as lease_wal_flusher_wait() has set it last, or that
+ * sees lsn when it looks afterwards.
+ */
 void
 lease_wal_flush_later(XLogRecPtr lsn)
 {
-	if (!XLogRecPtrIsInvalid(lsn))
-		XLogSetAsyncXactLSN(lsn);
+	uint64		wanted;
+
+	if (XLogRecPtrIsInvalid(lsn))
+		return;
+	wanted = pg_atomic_read_u64(&wal_shared->wanted);
+	while (!pg_atomic_compare_exchange_u64(&wal_shared->wanted, &wanted,
+										   Max(wanted, lsn)))
+		;
+	switch ((FlusherState) pg_atomic_read_u32(&wal_shared->flusher))
+	{
+		case FLUSHER_ABSENT:
+			XLogSetAsyncXactLSN(lsn);
+			break;
+		case FLUSHER_ASLEEP:
+			wake_flusher();
+			break;
+		case FLUSHER_NAPPING:
+			if (lsn > pg_atomic_read_u64(&wal_shared->flushed) + FLUSH_AFTER)
+				wake_flusher();
+			break;
+	}
+}
+
+/* Become the flusher: called once by the process that will wait as such. */
+void
+lease_wal_become_flusher(void)
+{
+	wal_shared->flusher_latch = MyLatch;
+}
+
+/* Change the flusher's state, with a full barrier. */
+static void
+set_flusher(FlusherState state)
+{
+	(void) pg_atomic_exchange_u32(&wal_shared->flusher, state);
+}
+
+/*
+ * The flusher's WaitLatch(): wait until the latch is set, which is reset, or so
+ * many milliseconds have passed, or less.  Meanwhile and afterwards flushes
+ * what others want; at any other time they do not count on it.
+ */
+void
+lease_wal_flusher_wait(long timeout_ms)
+{
+	static bool active = false; /* something was flushed the last time */
+	uint64		flushed = pg_atomic_read_u64(&wal_shared->flushed);
+	uint64		wanted;
+
+	set_flusher(active ? FLUSHER_NAPPING : FLUSHER_ASLEEP);
+	if (active)
+		timeout_ms = Min(timeout_ms, WalWriterDelay);
+	else if (pg_atomic_read_u64(&wal_shared->wanted) > flushed)
+		timeout_ms = 0;
+	(void) WaitLatch(MyLatch,
+					 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	set_flusher(FLUSHER_ABSENT);
+
+	wanted = pg_atomic_read_u64(&wal_shared->wanted);
+	active = wanted > flushed;
+	if (active)
+	{
+		XLogFlush(wanted);
+		pg_atomic_write_u64(&wal_shared->flushed, wanted);
+	}
 }

@@ -64,7 +64,13 @@ extern void lease_change_note(LeaseChange *change, Page page,
 							  const void *start, Size length);
 extern void lease_change_note_whole(LeaseChange *change, Page page);
 extern XLogRecPtr lease_change_finish(LeaseChange *change);
+
+/* durability */
+extern Size lease_wal_shmem_size(void);
+extern void lease_wal_shmem_init(void);
 extern void lease_wal_flush(XLogRecPtr lsn);
 extern void lease_wal_flush_later(XLogRecPtr lsn);
+extern void lease_wal_become_flusher(void);
+extern void lease_wal_flusher_wait(long timeout_ms);
 
 #endif							/* DLOCK_LEASE_WAL_H */

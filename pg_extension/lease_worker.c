@@ -31,6 +31,7 @@
 #include "lease_store.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
+#include "lease_wal.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -373,6 +374,7 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	before_shmem_exit(leave_launcher, (Datum) 0);
 	lease_state_enter_launcher(MyLatch);
+	lease_wal_become_flusher();
 
 	for (;;)
 	{
@@ -391,10 +393,7 @@ dlock_launcher_main(Datum arg)
 		MemoryContextSwitchTo(old);
 		MemoryContextDelete(memory);
 
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 RETRY_INTERVAL, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
+		lease_wal_flusher_wait(RETRY_INTERVAL);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{
