@@ -53,6 +53,7 @@ typedef struct AllName
 
 typedef struct AllCall
 {
+	LeaseCall  *calls;			/* in the caller's order */
 	AllName    *names;			/* in the order of locking */
 	int			count;
 	int			room_attempts;
@@ -218,8 +219,12 @@ take_all(AllCall *all)
 		if (name->taken)
 			continue;
 
-		/* again: a name before it may have changed the bucket */
-		lease_rows_gather(name->call, bucket, NULL);
+		/*
+		 * Again: a name before it may have changed the bucket.  Where nobody
+		 * holds this one there was nothing to move, but the mark may have.
+		 */
+		if (name->call->count > 0)
+			lease_rows_gather(name->call, bucket, NULL);
 		result = lease_store_decide(name->call, bucket, &name->answer);
 		Assert(lease_is_granted(result.outcome));
 		if (!lease_store_write(name->call, bucket, &result))
@@ -336,8 +341,11 @@ begin_all(AllCall *all, const lease_bytes *names, const lease_request *request)
 
 		memset(name, 0, sizeof(*name));
 		name->index = i;
-		name->call = palloc(sizeof(LeaseCall));
-		lease_store_begin(name->call, names[i], request);
+		name->call = &all->calls[i];
+		if (i == 0)
+			lease_store_begin(name->call, names[i], request);
+		else
+			lease_store_begin_more(name->call, names[i], &all->calls[0]);
 	}
 	qsort(all->names, all->count, sizeof(AllName), compare_names);
 }
@@ -348,6 +356,7 @@ end_all(AllCall *all)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
+	relation_close(all->calls[0].rel, RowExclusiveLock);
 	for (int i = 0; i < all->count; i++)
 	{
 		AllName    *name = &all->names[i];
@@ -355,7 +364,7 @@ end_all(AllCall *all)
 		if (name->taken)
 			lease_store_count(name->call->db, &name->answer);
 		lsn = Max(lsn, name->call->lsn);
-		lease_store_end(name->call);
+		lease_rows_report_expired(name->call);
 	}
 	return lsn;
 }
@@ -384,6 +393,7 @@ lease_all_acquire(const lease_bytes *names, int count,
 	LeaseAnswer answer;
 	XLogRecPtr	lsn;
 
+	all.calls = palloc(count * sizeof(LeaseCall));
 	all.names = palloc(count * sizeof(AllName));
 	lease_wait_start(&time, wait_us);
 	if (wait_us != 0)

@@ -15,7 +15,7 @@
 #include "nodes/pg_list.h"
 
 /* Holders of a name that need no memory of their own. */
-#define LEASE_ROWS_INLINE	16
+#define LEASE_ROWS_INLINE	4
 
 extern bool lease_log_expired;	/* dlock.log_expired */
 extern int	lease_lock_delay;	/* dlock.lock_delay, milliseconds */

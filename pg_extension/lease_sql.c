@@ -352,6 +352,33 @@ dlock_guard(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+static int
+compare_names(const void *a, const void *b)
+{
+	const lease_bytes *x = a;
+	const lease_bytes *y = b;
+
+	if (x->length != y->length)
+		return x->length < y->length ? -1 : 1;
+	return memcmp(x->data, y->data, x->length);
+}
+
+/* Check that no name is there twice. */
+static void
+check_distinct(const lease_bytes *names, int count)
+{
+	lease_bytes sorted[LEASE_ALL_MAX];
+
+	memcpy(sorted, names, count * sizeof(lease_bytes));
+	qsort(sorted, count, sizeof(lease_bytes), compare_names);
+	for (int i = 1; i < count; i++)
+		if (lease_same(sorted[i - 1], sorted[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("names must not contain \"%s\" twice",
+							pnstrdup(sorted[i].data, sorted[i].length))));
+}
+
 /* The names of dlock_acquire_all(), checked. */
 static lease_bytes *
 get_names(FunctionCallInfo fcinfo, int argument, int *count)
@@ -387,13 +414,8 @@ get_names(FunctionCallInfo fcinfo, int argument, int *count)
 		names[i] = check_string((lease_bytes) {
 			VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)
 		}, "name");
-		for (int j = 0; j < i; j++)
-			if (lease_same(names[i], names[j]))
-				ereport(ERROR,
-						(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						 errmsg("names must not contain \"%s\" twice",
-								pnstrdup(names[i].data, names[i].length))));
 	}
+	check_distinct(names, *count);
 	return names;
 }
 

@@ -179,6 +179,16 @@ lease_store_begin(LeaseCall *call, lease_bytes name,
 	call->hash = lease_trie_hash(call->rel, name);
 }
 
+/* Begin a call for one more name, on the table that another has opened. */
+void
+lease_store_begin_more(LeaseCall *call, lease_bytes name,
+					   const LeaseCall *first)
+{
+	lease_rows_init(call, first->rel, first->db, &first->request);
+	call->name = name;
+	call->hash = lease_trie_hash(call->rel, name);
+}
+
 /* Close the table, and log what was found dead. */
 void
 lease_store_end(LeaseCall *call)

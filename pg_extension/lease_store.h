@@ -36,6 +36,8 @@ extern void lease_store_serve_name(lease_bytes name, uint32 hash);
 /* lease_store.c, for requests on many names */
 extern void lease_store_begin(LeaseCall *call, lease_bytes name,
 							  const lease_request *request);
+extern void lease_store_begin_more(LeaseCall *call, lease_bytes name,
+								   const LeaseCall *first);
 extern void lease_store_end(LeaseCall *call);
 extern void lease_store_count(LeaseDatabase *db, const LeaseAnswer *answer);
 extern bool lease_store_gather(LeaseCall *call, Buffer bucket);
