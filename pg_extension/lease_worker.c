@@ -7,7 +7,8 @@
  *
  * The launcher is started with the server, after recovery or promotion.  It
  * starts a worker in every database to see whether the extension is there, and
- * later in those that ask for one: a first call, or CREATE EXTENSION.
+ * later in those that ask for one: a first call, or CREATE EXTENSION.  While it
+ * has nothing else to do it flushes what others leave to it (lease_wal.c).
  *
  * A worker must not be in the way of DROP DATABASE and its like, which give
  * other sessions five seconds to leave.  It holds no locks while idle, and
