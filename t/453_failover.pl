@@ -74,15 +74,16 @@ sub follow
 	return;
 }
 
-# How far a standby has come.  Its primary is dead: first it has to notice, and
-# to replay what it has.
+# How far a standby has come.  Its primary is dead: first it has to notice.  It
+# may have half a record, which it will never replay; and what it has received
+# is counted anew on a new timeline.
 sub position
 {
 	my ($name) = @_;
-	becomes($name, q{SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming')
-		AND pg_last_wal_replay_lsn() >= coalesce(pg_last_wal_receive_lsn(), '0/0')},
-		'it does not come to the end of what it has');
-	return $node{$name}->safe_psql('postgres', q{SELECT pg_last_wal_replay_lsn() - '0/0'});
+	becomes($name, q{SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE status = 'streaming')},
+		'it does not notice that its primary is gone');
+	return $node{$name}->safe_psql('postgres',
+		q{SELECT greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'});
 }
 
 # Kill the primary and promote the best of these standbys; the others follow.
