@@ -22,7 +22,6 @@ package Torture;
 use strict;
 use warnings;
 
-use File::Copy qw(copy);
 use File::Temp qw(tempdir);
 use History;
 use Test::More;

@@ -34,8 +34,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #define PERMITS		3			/* the limit that all use */
 #define MAX_ROWS	1000
@@ -677,6 +677,8 @@ main(int argc, char **argv)
 		fail("mysql_library_init", "failed");
 #endif
 	signal(SIGTERM, stop);
+	/* also when the test dies that has started us */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_IGN);
 	threads = calloc((size_t) clients + 2, sizeof(pthread_t));
 	for (int i = 0; i < clients + 2; i++)
