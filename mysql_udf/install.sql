@@ -321,7 +321,9 @@ SELECT
 	FROM_UNIXTIME(w.waiting_since_us * 0.000001) AS waiting_since,
 	w.account,
 	w.connection_id
-FROM JSON_TABLE(dlock_waiters_json(), '$[*]' COLUMNS (
+-- LIMIT: once for all rows, whatever conditions the view is read with
+FROM (SELECT dlock_waiters_json() AS json LIMIT 1) AS j,
+JSON_TABLE(j.json, '$[*]' COLUMNS (
 	name_hex VARCHAR(510) PATH '$.name_hex',
 	owner_hex VARCHAR(510) PATH '$.owner_hex',
 	mode VARCHAR(9) PATH '$.mode',
@@ -339,7 +341,8 @@ SELECT
 	c.renewed, c.expired, c.reaped, c.forced, c.woken, c.waiters,
 	c.wait_histogram,
 	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset
-FROM JSON_TABLE(dlock_stats_json(), '$' COLUMNS (
+FROM (SELECT dlock_stats_json() AS json LIMIT 1) AS j,
+JSON_TABLE(j.json, '$' COLUMNS (
 	acquired BIGINT PATH '$.acquired',
 	reentered BIGINT PATH '$.reentered',
 	refused BIGINT PATH '$.refused',

@@ -322,6 +322,11 @@ make_release(lease_call *call, lease_name *name)
 		return;
 	}
 	call->may_be_written = false;
+
+	/* it was given back in time, although it is written only now */
+	if (was_answered && member != NULL && member->life == LEASE_TIMED &&
+		member->deadline_us <= batch.moment.now_us)
+		member->deadline_us = batch.moment.now_us + 1;
 	if (writes)
 		lease_name_save(name);
 	answer = lease_name_apply(name, &call->request, &call->caller,

@@ -440,21 +440,12 @@ add_owner(char *text, size_t size, const obstacle *what,
 			 known ? what->owner : "<insufficient privilege>");
 }
 
-/*
- * Say whether a call that has joined a queue closes a cycle; the message tells
- * of it.
- */
-bool
-lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
-					  size_t size)
+/* Strike out until nobody is left who can go on. */
+static void
+settle(int64_t now_us)
 {
-	obstacle	what = {0};
-	lease_call *at = call;
 	bool		changed = true;
 
-	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT)
-		return false;
-	assume_stuck();
 	while (changed)
 	{
 		changed = false;
@@ -462,6 +453,47 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 			for (lease_queue *q = queues[i]; q != NULL; q = q->next)
 				changed |= strike_out(q, now_us);
 	}
+}
+
+/* Assume that those are stuck who were found not to be, and nobody else. */
+static void
+invert(void)
+{
+	for (size_t i = 0; i < QUEUE_SLOTS; i++)
+		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
+			for (int l = 0; l < 2; l++)
+				for (lease_call *c = l == 0 ? q->line.head : q->watchers.head;
+					 c != NULL; c = c->next)
+					c->stuck = c->request.owner.length > 0 && !c->stuck;
+}
+
+/*
+ * Say whether a call that has joined a queue closes a cycle; the message tells
+ * of it.
+ *
+ * Others may be in a cycle already: an owner who waits in two connections, and
+ * is granted the lease in one of them, waits for himself then.  Whoever comes
+ * later is not to be blamed for that.  So those who are stuck without this call
+ * are found first, and then whether it is stuck without them.
+ */
+bool
+lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
+					  size_t size)
+{
+	obstacle	what = {0};
+	lease_call *at = call;
+
+	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT)
+		return false;
+	assume_stuck();
+	settle(now_us);
+	if (!call->stuck)
+		return false;
+	assume_stuck();
+	call->stuck = false;
+	settle(now_us);
+	invert();
+	settle(now_us);
 	if (!call->stuck)
 		return false;
 
@@ -494,8 +526,8 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 	}
 
 	/*
-	 * Some way leads back, if not the one that was followed: nobody was stuck
-	 * before this call, so all who are depend on it.
+	 * Some way leads back, if not the one that was followed: nobody of these was
+	 * stuck before this call, so all who are depend on it.
 	 */
 	return true;
 }

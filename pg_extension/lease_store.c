@@ -538,8 +538,13 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		LeaseWaiter *waiter = lease_wait_begin(call, LEASE_WAIT_IN_LINE);
 
 		waiter->acts_for = find_acts_for(call);
+
+		/*
+		 * Those who stood before us may have left since we looked, and the name
+		 * may be free: then we are the head, and have to look again at once.
+		 */
 		lease_queue_join(waiter, database, call->hash, call->name,
-						 answer->retry_us);
+						 call->request.behind ? 0 : answer->retry_us);
 		attempt = ATTEMPT_JOINED;
 	}
 	if (attempt == ATTEMPT_SERVE)
