@@ -1,0 +1,327 @@
+/*
+ * workload.c
+ *	  What the clients of a run do.
+ *
+ * Each workload is a closed loop: a client sends its next request when it has
+ * the answer to the last.  All of them check that a lock has one holder.
+ * Clients keep to locks of their own, but every 16th attempt is for any lock;
+ * without these strays the check could never fail.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include <stddef.h>
+
+#include "workload.h"
+
+#define STRAY_EVERY		16
+
+/* Of the lock that all want; its holder's. */
+static _Atomic uint64_t handed_over_ns;
+static atomic_int last_holder = -1;
+
+/* A number from 0 to limit - 1. */
+static int
+random_below(Client *me, int limit)
+{
+	me->random ^= me->random << 13;
+	me->random ^= me->random >> 7;
+	me->random ^= me->random << 17;
+	return (int) ((me->random >> 11) % (uint64_t) limit);
+}
+
+/* The first of "span" locks to try: mostly among the client's own. */
+static int
+pick(Client *me, int span)
+{
+	int			spans = run.locks / span;
+	int			chosen;
+
+	if (random_below(me, STRAY_EVERY) == 0)
+		chosen = random_below(me, spans);
+	else
+		chosen = me->number +
+			run.clients * random_below(me, (spans - 1 - me->number) / run.clients + 1);
+	return run.first + chosen * span;
+}
+
+/* Note that the client has got a lock: nobody else may have it. */
+static void
+hold(Client *me, int lock)
+{
+	int			other = atomic_exchange(&run.holders[lock - run.first],
+										me->number + 1);
+
+	if (other != 0)
+		fail("lock %d was granted to client %d while client %d held it",
+			 lock, me->number, other - 1);
+	me->granted++;
+}
+
+/* Note that the client is about to give a lock back. */
+static void
+let_go(Client *me, int lock)
+{
+	int			other = atomic_exchange(&run.holders[lock - run.first], 0);
+
+	if (other != me->number + 1)
+		fail("lock %d was held by client %d, and client %d gives it back",
+			 lock, other - 1, me->number);
+}
+
+/* Count "n" that are done at this time, if it is in the window; true if so. */
+static bool
+count(Client *me, uint64_t end_ns, int n)
+{
+	if (end_ns < run.start_ns || end_ns >= run.end_ns)
+		return false;
+	me->done += (uint64_t) n;
+	me->by_second[(end_ns - run.start_ns) / 1000000000] += (uint64_t) n;
+	return true;
+}
+
+static bool
+always(const System *system)
+{
+	return true;
+}
+
+/* cycle: take a lock that is most likely free, and give it back. */
+static void
+cycle(Client *me)
+{
+	const System *system = run.system;
+	int			lock = pick(me, 1);
+	uint64_t	asked = now_ns();
+	uint64_t	got;
+	uint64_t	released;
+	uint64_t	end;
+
+	if (!system->acquire(me->connection, lock, false))
+	{
+		me->refused++;
+		return;
+	}
+	got = now_ns();
+	hold(me, lock);
+	let_go(me, lock);
+	released = now_ns();
+	system->release(me->connection, lock);
+	end = now_ns();
+	if (count(me, end, 1))
+	{
+		histogram_add(&me->times[0], got - asked);
+		histogram_add(&me->times[1], end - released);
+	}
+}
+
+/*
+ * hot: wait for the one lock that all want.  What is timed is how long it takes
+ * from one holder to another: from the moment before its release is sent to
+ * the moment when the next has it.  A holder that gets it again itself has been
+ * granted it, but nothing was handed over.
+ */
+static void
+hot(Client *me)
+{
+	const System *system = run.system;
+	uint64_t	got;
+
+	system->acquire(me->connection, run.first, true);
+	got = now_ns();
+	hold(me, run.first);
+	if (count(me, got, 1) && last_holder != me->number)
+		histogram_add(&me->times[0], got - handed_over_ns);
+	last_holder = me->number;
+	let_go(me, run.first);
+	handed_over_ns = now_ns();
+	system->release(me->connection, run.first);
+}
+
+static bool
+batch_offered(const System *system)
+{
+	return system->acquire_many != NULL;
+}
+
+/* batch: as cycle, but many locks at once. */
+static void
+batch(Client *me)
+{
+	const System *system = run.system;
+	int			first = pick(me, run.batch);
+	bool		got[MAX_BATCH];
+	int			had = 0;
+	int			given;
+	uint64_t	asked = now_ns();
+	uint64_t	granted;
+	uint64_t	released;
+	uint64_t	end;
+
+	system->acquire_many(me->connection, first, run.batch, got);
+	granted = now_ns();
+	for (int i = 0; i < run.batch; i++)
+		if (got[i])
+		{
+			hold(me, first + i);
+			had++;
+		}
+	me->refused += (uint64_t) (run.batch - had);
+	for (int i = 0; i < run.batch; i++)
+		if (got[i])
+			let_go(me, first + i);
+	if (had == 0)
+		return;
+	released = now_ns();
+	given = system->release_many(me->connection, first, run.batch);
+	end = now_ns();
+	if (given != had)
+		fail("%d locks were given back, of %d", given, had);
+	if (count(me, end, had))
+	{
+		histogram_add(&me->times[0], granted - asked);
+		histogram_add(&me->times[1], end - released);
+	}
+}
+
+static bool
+reentry_offered(const System *system)
+{
+	return system->reentrant;
+}
+
+/* reentry: take a lock that the client has already, and give that back. */
+static void
+reentry_begin(Client *me)
+{
+	if (!run.system->acquire(me->connection, run.first + me->number, false))
+		fail("lock %d is not free", run.first + me->number);
+	hold(me, run.first + me->number);
+}
+
+static void
+reentry(Client *me)
+{
+	const System *system = run.system;
+	int			lock = run.first + me->number;
+	uint64_t	asked;
+	uint64_t	got;
+	uint64_t	end;
+
+	/* all are held, so a stray must be refused */
+	if (run.clients > 1 && random_below(me, STRAY_EVERY) == 0)
+	{
+		int			other = (me->number + 1 + random_below(me, run.clients - 1))
+			% run.clients;
+
+		if (system->acquire(me->connection, run.first + other, false))
+			fail("lock %d was granted to client %d while client %d held it",
+				 run.first + other, me->number, other);
+		me->refused++;
+		return;
+	}
+	asked = now_ns();
+	if (!system->acquire(me->connection, lock, false))
+		fail("lock %d was refused to client %d, who has it", lock, me->number);
+	got = now_ns();
+	me->granted++;
+	system->release(me->connection, lock);
+	end = now_ns();
+	if (count(me, end, 1))
+	{
+		histogram_add(&me->times[0], got - asked);
+		histogram_add(&me->times[1], end - got);
+	}
+}
+
+static void
+reentry_end(Client *me)
+{
+	let_go(me, run.first + me->number);
+	run.system->release(me->connection, run.first + me->number);
+}
+
+static bool
+renew_offered(const System *system)
+{
+	return system->renew != NULL;
+}
+
+/* Where a client's share of the locks begins. */
+static int
+share(int number)
+{
+	return run.first + (int) ((int64_t) run.locks * number / run.clients);
+}
+
+/* Take all locks of the client's share, by the batch. */
+static void
+fill_range(Client *me)
+{
+	int			end = share(me->number + 1);
+	bool		got[MAX_BATCH];
+
+	for (int first = share(me->number); first < end; first += MAX_BATCH)
+	{
+		int			n = end - first < MAX_BATCH ? end - first : MAX_BATCH;
+
+		run.system->acquire_many(me->connection, first, n, got);
+		for (int i = 0; i < n; i++)
+		{
+			if (!got[i])
+				fail("lock %d is not free", first + i);
+			hold(me, first + i);
+		}
+	}
+}
+
+/* renew: keep all leases of the client's share alive, again and again. */
+static void
+renew(Client *me)
+{
+	int			leases = share(me->number + 1) - share(me->number);
+	uint64_t	asked = now_ns();
+	uint64_t	end;
+	int			renewed = run.system->renew(me->connection, share(me->number),
+											leases);
+
+	end = now_ns();
+	if (renewed != leases)
+		fail("%d leases were renewed, of %d", renewed, leases);
+	if (count(me, end, leases))
+		histogram_add(&me->times[0], end - asked);
+}
+
+static void
+renew_end(Client *me)
+{
+	int			end = share(me->number + 1);
+
+	for (int first = share(me->number); first < end; first += MAX_BATCH)
+	{
+		int			n = end - first < MAX_BATCH ? end - first : MAX_BATCH;
+
+		for (int i = 0; i < n; i++)
+			let_go(me, first + i);
+		if (run.system->release_many(me->connection, first, n) != n)
+			fail("locks from %d on were lost", first);
+	}
+}
+
+/* fill, which has no turns, takes all locks and keeps them. */
+const Workload workloads[] =
+{
+	{.name = "cycle", .times = {"acquire", "release"},
+		.offered = always, .turn = cycle},
+	{.name = "hot", .times = {"handover"},
+		.offered = always, .turn = hot},
+	{.name = "batch", .times = {"acquire", "release"},
+		.offered = batch_offered, .turn = batch},
+	{.name = "reentry", .times = {"acquire", "release"},
+		.offered = reentry_offered,
+		.begin = reentry_begin, .turn = reentry, .end = reentry_end},
+	{.name = "renew", .times = {"heartbeat"},
+		.offered = renew_offered,
+		.begin = fill_range, .turn = renew, .end = renew_end},
+	{.name = "fill", .offered = batch_offered, .begin = fill_range},
+	{.name = NULL}
+};
