@@ -85,11 +85,11 @@ lock_name(char *name, int lock)
 	snprintf(name, NAME_SIZE, "job-%d", lock);
 }
 
-/* What a client calls itself. */
+/* What a client calls itself: nobody else, not in another run either. */
 void
 owner_name(char *owner, int client)
 {
-	snprintf(owner, NAME_SIZE, "worker-%d", client);
+	snprintf(owner, NAME_SIZE, "worker-%d-%d", (int) getpid(), client);
 }
 
 /* For systems in which nobody is told that a lock is free. */

@@ -307,7 +307,26 @@ renew_end(Client *me)
 	}
 }
 
-/* fill, which has no turns, takes all locks and keeps them. */
+/* once: take the first lock and give it back. */
+static void
+once(Client *me)
+{
+	run.system->acquire(me->connection, run.first, true);
+	hold(me, run.first);
+	let_go(me, run.first);
+	run.system->release(me->connection, run.first);
+}
+
+/* held: try a thousand of the locks, which somebody must have. */
+static void
+held(Client *me)
+{
+	for (int i = 0; i < run.locks; i += run.locks / 1000 + 1)
+		if (run.system->acquire(me->connection, run.first + i, false))
+			fail("lock %d is not held any more", run.first + i);
+}
+
+/* fill: take all locks and keep them.  Like these two it has no turns. */
 const Workload workloads[] =
 {
 	{.name = "cycle", .times = {"acquire", "release"},
@@ -322,6 +341,8 @@ const Workload workloads[] =
 	{.name = "renew", .times = {"heartbeat"},
 		.offered = renew_offered,
 		.begin = fill_range, .turn = renew, .end = renew_end},
+	{.name = "once", .offered = always, .begin = once},
+	{.name = "held", .offered = always, .begin = held},
 	{.name = "fill", .offered = batch_offered, .begin = fill_range},
 	{.name = NULL}
 };
