@@ -1,7 +1,8 @@
 # report.awk MACHINE.csv DATA.csv : write the results as a page.
 #
 # -v why=FILE is what the page says of goals that are not met, -v summary=FILE
-# where to write the medians for bench/plot.
+# where to write the medians for plots.gnuplot, -v plots=FOLDER where the page
+# will find the plots.
 #
 # Figures are medians over the rounds, with the lowest and highest in brackets.
 # A ratio is the median of the ratios within each round, because the systems of
@@ -201,8 +202,14 @@ function table(workload, ats, measures, headings,    i, j, k, n, m, at, measure,
 	}
 }
 
+# A plot that plots.gnuplot makes.
+function plot(file, text) {
+	print "![" text "](" plots "/" file ".svg)\n"
+}
+
 function write_cycles() {
-	section("Cycles", "An acquire and a release of one of 100,000 names, nearly always free; cycles per\nsecond, at 1, 8 and 32 clients.")
+	section("Cycles", "An acquire and a release of one of " number(machine["names"]) " names, nearly always free; cycles per\nsecond, at 1, 8 and 32 clients.")
+	plot("cycles", "cycles per second")
 	table("cycle", "1 8 32", "rate", "1 | 8 | 32")
 	print "\nMicroseconds of an acquire and of a release with 8 clients, median and 99th\npercentile.\n"
 	table("cycle", "8", "acquire_p50 acquire_p99 release_p50 release_p99", \
@@ -215,7 +222,7 @@ function write_hot() {
 	print "\nHand-overs from one client to another, microseconds from the moment before the\nrelease is sent to the moment when the next client has the lock, median and 99th\npercentile. Grants to the client that had just released are not among them, which\nis how `SET NX` is fast: the spread, the standard deviation of the clients' grants\nover their mean, is 0 if all got the same.\n"
 	table("hot", "2 8 32", "handover_p50 handover_p99", \
 		"2 | 99 % | 8 | 99 % | 32 | 99 %")
-	print "\n"
+	plot("handover", "hand-over, microseconds")
 	table("hot", "2 8 32", "grants_cv", "spread, 2 | 8 | 32")
 }
 
@@ -226,7 +233,7 @@ function write_herd() {
 }
 
 function write_batch() {
-	section("100 names at once", "Names acquired and released per second at 1 and 8 clients, 100 to a statement. Redis\nhas pipelines of 100. With `dlock_acquire_all()`, dlock on MySQL and MariaDB and\ntheir lock table, it is all names or none.")
+	section("100 names at once", "Names acquired and released per second at 1 and 8 clients, 100 to a statement. Redis\nhas pipelines of 100. ZooKeeper requests that do not wait for each other's\nanswers, etcd a transaction. With `dlock_acquire_all()`, dlock on MySQL and MariaDB,\ntheir lock table, and etcd it is all names or none.")
 	table("batch", "1 8", "rate", "1 | 8")
 }
 
@@ -237,12 +244,13 @@ function write_reentry() {
 }
 
 function write_renew() {
-	section("Heartbeats", "8 clients keep 10,000 leases alive: leases renewed per second, and milliseconds for\na client's 1,250. dlock renews all leases of an owner in one call, the heap lock\ntable all names in one statement; Redis has pipelines of 100, the lock tables of\nMySQL and MariaDB statements of 100.")
+	section("Heartbeats", "8 clients keep 10,000 leases alive: leases renewed per second, and milliseconds for\na client's 1,250. dlock renews all leases of an owner in one call, the heap lock\ntable all names in one statement; Redis has pipelines of 100, the lock tables of\nMySQL and MariaDB statements of 100. In etcd one request per client keeps its lease\nalive and with it all keys; in ZooKeeper the session does.")
 	table("renew", "8", "rate heartbeat_ms", "a second | ms")
 }
 
 function write_snapshot(    at) {
 	section("An old snapshot", "Durable cycles per second over 100 names, 8 clients, in the last " tail " of\n" machine["snapshot seconds"] " s, while an idle transaction holds a snapshot, and without.")
+	plot("snapshot", "cycles per second while a snapshot is held")
 	table("snapshot", "without held", "last_rate", "without | held")
 }
 
@@ -252,24 +260,27 @@ function write_log() {
 }
 
 # Systems differ in how many leases they are given at most.
-function write_growth(    i, at) {
-	section("Many live leases", "Cycles per second over 100,000 other names, 8 clients, beside live leases; on\nPostgreSQL without a checkpoint in the window. The other PostgreSQL stays at 1,000\nleases and is measured in the same rounds.")
-	table("growth", "1000 100000 1000000 10000000", "rate", \
-		"1,000 | 100,000 | 1,000,000 | 10,000,000")
+function write_growth(    i, n, at, last, headings) {
+	n = split(machine["leases"], at, " ")
+	for (i = 1; i <= n; i++)
+		headings = headings (i > 1 ? " | " : "") number(at[i])
+	section("Many live leases", "Cycles per second over " number(machine["names"]) " other names, 8 clients, beside live leases; on\nPostgreSQL without a checkpoint in the window. The other PostgreSQL stays at 1,000\nleases and is measured in the same rounds.")
+	plot("growth", "cycles per second beside live leases")
+	table("growth", machine["leases"], "rate", headings)
 	print "\nWhat one more lease takes, in bytes, and how many were taken per second, by 8\nclients, 100 names at once, on the way to the most. In memory it is the pages of the\ntable, where there is one.\n"
 	print "| system | live leases | memory | disk | taken a second |\n|---|---|---|---|---|"
 	for (i = 1; i <= nsystems; i++) {
-		at = most["growth", systems[i]]
-		if (rounds["growth", at, systems[i], "memory"])
-			print "| " title[systems[i]] " | " number(at) " | " \
-				figure("growth", at, systems[i], "memory") " | " \
-				figure("growth", at, systems[i], "disk") " | " \
-				figure("growth", at, systems[i], "fill_rate") " |"
+		last = most["growth", systems[i]]
+		if (rounds["growth", last, systems[i], "memory"])
+			print "| " title[systems[i]] " | " number(last) " | " \
+				figure("growth", last, systems[i], "memory") " | " \
+				figure("growth", last, systems[i], "disk") " | " \
+				figure("growth", last, systems[i], "fill_rate") " |"
 	}
-	at = most["growth", "pg-async.dlock"]
-	print "\nAfter a clean stop, PostgreSQL with " number(at) " leases took " \
-		figure("growth", at, "pg-async.dlock", "first_acquire_ms") " ms\nfrom its start to the first acquire, with 1,000 leases " \
-		figure("growth", at, "few.dlock", "first_acquire_ms") " ms."
+	last = most["growth", "pg-async.dlock"]
+	print "\nAfter a clean stop, PostgreSQL with " number(last) " leases took " \
+		figure("growth", last, "pg-async.dlock", "first_acquire_ms") " ms\nfrom its start to the first acquire, with 1,000 leases " \
+		figure("growth", last, "few.dlock", "first_acquire_ms") " ms."
 }
 
 function write_restart(    i, at) {
@@ -335,7 +346,8 @@ function write_head(    line) {
 	print "| system | " machine["system"] ", " machine["kernel"] " |"
 	print "| versions | dlock " machine["dlock"] ", PostgreSQL " machine["pg"] \
 		", MySQL " machine["mysql"] ", MariaDB " machine["mariadb"] \
-		", Redis " machine["redis"] " |"
+		", Redis " machine["redis"] ", ZooKeeper " machine["zookeeper"] \
+		", etcd " machine["etcd"] " |"
 	print "| date | " machine["date"] " |"
 
 	print "\n## Goals\n"
@@ -351,9 +363,9 @@ function write_method(    i, n, order) {
 	print "- One load generator (`bench/load`) for all systems, each over its own client\n  library, a thread and a connection for each client. Closed loop: a client sends\n  its next request when it has the answer to the last."
 	print "- " machine["rounds"] " round(s), in which the systems take turns, in the other order in every other\n  round; a turn is " machine["warm-up"] " s of warm-up, which do not count, and " machine["window"] " s that do."
 	print "- Figures are medians over the rounds, with the lowest and highest in brackets.\n  Ratios are medians of the ratios within each round. Percentiles are from a\n  histogram, off by less than 0.4 %."
-	print "- All connections are over Unix sockets."
-	print "- PostgreSQL as it comes, but `shared_buffers = 3GB`, and checkpoints only between\n  rounds; `fsync` and `full_page_writes` are on, `synchronous_commit` as named.\n  MySQL and MariaDB as they come, with a binary log and `sync_binlog = 1`, a\n  buffer pool and a redo log of 1 GB. Redis with `appendfsync always`, or keeping\n  nothing on disk."
-	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe."
+	print "- Connections are over Unix sockets; those of ZooKeeper and etcd, which have none,\n  over the loopback address."
+	print "- PostgreSQL as it comes, but `shared_buffers = 3GB`, and checkpoints only between\n  rounds; `fsync` and `full_page_writes` are on, `synchronous_commit` as named.\n  MySQL and MariaDB as they come, with a binary log and `sync_binlog = 1`, a\n  buffer pool and a redo log of 1 GB. Redis with `appendfsync always`, or keeping\n  nothing on disk. ZooKeeper and etcd as they come, a server each, not a cluster:\n  both flush their logs."
+	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and who waits watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
 	print "- A client takes names of its own, and in one of 16 attempts any name. That no\n  two clients ever had a name at once was checked at each grant, and every answer\n  as far as it can be foreseen; none was wrong:\n"
 	print "| workload | turns | grants checked |\n|---|---|---|"
 	n = split("cycle hot herd batch reentry renew snapshot log growth", order, " ")

@@ -40,7 +40,8 @@
 #define RETRY_PAUSE_NS	1000000
 
 static const System *const drivers[] = {
-	libpq_systems, mysql_systems, redis_systems
+	libpq_systems, mysql_systems, redis_systems, zookeeper_systems,
+	etcd_systems
 };
 
 Run			run = {.clients = 1, .locks = 100000, .batch = 1};
@@ -125,7 +126,8 @@ run_client(void *arg)
 	pthread_barrier_wait(&finished);
 	if (workload->end)
 		workload->end(me);
-	run.system->close(me->connection);
+	if (!workload->keeps)
+		run.system->close(me->connection);
 	return NULL;
 }
 

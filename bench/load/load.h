@@ -66,6 +66,8 @@ struct System
 extern const System libpq_systems[];
 extern const System mysql_systems[];
 extern const System redis_systems[];
+extern const System zookeeper_systems[];
+extern const System etcd_systems[];
 
 /* load.c */
 extern void fail(const char *format,...)

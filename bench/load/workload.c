@@ -129,7 +129,7 @@ hot(Client *me)
 	system->acquire(me->connection, run.first, true);
 	got = now_ns();
 	hold(me, run.first);
-	if (count(me, got, 1) && last_holder != me->number)
+	if (count(me, got, 1) && last_holder != -1 && last_holder != me->number)
 		histogram_add(&me->times[0], got - handed_over_ns);
 	last_holder = me->number;
 	let_go(me, run.first);
@@ -343,6 +343,7 @@ const Workload workloads[] =
 		.begin = fill_range, .turn = renew, .end = renew_end},
 	{.name = "once", .offered = always, .begin = once},
 	{.name = "held", .offered = always, .begin = held},
-	{.name = "fill", .offered = batch_offered, .begin = fill_range},
+	{.name = "fill", .offered = batch_offered, .begin = fill_range,
+		.keeps = true},
 	{.name = NULL}
 };

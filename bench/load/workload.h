@@ -46,6 +46,9 @@ typedef struct Workload
 
 	/* When nobody takes turns any more, give back what begin() took; or NULL. */
 	void		(*end) (Client *me);
+
+	/* The clients go without goodbye, lest their locks go with them. */
+	bool		keeps;
 } Workload;
 
 /* A run, as the command line has it.  Constant once the clients have started. */
