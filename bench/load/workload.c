@@ -3,9 +3,12 @@
  *	  What the clients of a run do.
  *
  * Each workload is a closed loop: a client sends its next request when it has
- * the answer to the last.  All of them check that a lock has one holder.
- * Clients keep to locks of their own, but every 16th attempt is for any lock;
- * without these strays the check could never fail.
+ * the answer to the last.  All of them check that a lock has one holder: it is
+ * marked from the moment when a client learns of its grant until it asks for
+ * the release, and the release of every grant must succeed, which it does not
+ * when the system has meanwhile given the lock to another.  Clients keep to
+ * locks of their own, but one attempt in 16 is for any lock; without these
+ * strays the checks could hardly fail.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
