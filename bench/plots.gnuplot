@@ -90,5 +90,7 @@ if (has("snapshot")) {
 	set xlabel "seconds"
 	plot seconds("held", "pg.dlock") title "dlock" linewidth 2 linecolor "#084594", \
 		seconds("without", "pg.dlock") title "dlock, without" dashtype 2 linecolor "#084594", \
-		seconds("held", "pg.heap") title "heap table" linecolor "#cb181d"
+		seconds("held", "pg.heap") title "heap table" linecolor "#cb181d", \
+		seconds("held", "mysql.dlock") title "dlock MySQL" linewidth 2 linecolor "#238b45", \
+		seconds("held", "mysql.table") title "table MySQL" linecolor "#74c476"
 }
