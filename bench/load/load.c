@@ -257,6 +257,7 @@ main(int argc, char **argv)
 
 	parse(argc, argv);
 	clients = allocate((size_t) run.clients * sizeof(Client));
+	run.all = clients;
 	run.holders = allocate((size_t) run.locks * sizeof(atomic_int));
 	aside = run.system->open(run.system, run.where, run.clients);
 	if (run.system->prepare)
@@ -273,6 +274,10 @@ main(int argc, char **argv)
 	for (int i = 0; i < run.clients; i++)
 	{
 		clients[i].number = i;
+		atomic_store(&clients[i].current, -1);
+	}
+	for (int i = 0; i < run.clients; i++)
+	{
 		clients[i].random = UINT64_C(0x9E3779B97F4A7C15) * (unsigned) (i + 1);
 		if (pthread_create(&clients[i].thread, &attributes, run_client,
 						   &clients[i]) != 0)

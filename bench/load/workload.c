@@ -5,10 +5,10 @@
  * Each workload is a closed loop: a client sends its next request when it has
  * the answer to the last.  All of them check that a lock has one holder: it is
  * marked from the moment when a client learns of its grant until it asks for
- * the release, and the release of every grant must succeed, which it does not
- * when the system has meanwhile given the lock to another.  Clients keep to
- * locks of their own, but one attempt in 16 is for any lock; without these
- * strays the checks could hardly fail.
+ * the release, and the release of every grant must succeed.  So that the checks
+ * can fail, clients, who keep to locks of their own, go astray now and then:
+ * they try for locks that another is busy with, and if they get them, keep them
+ * a little longer than they need.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,7 +16,7 @@
 
 #include "workload.h"
 
-#define STRAY_EVERY		16
+#define STRAY_EVERY		64
 
 /* Of the lock that all want; its holder's. */
 static _Atomic uint64_t handed_over_ns;
@@ -32,19 +32,55 @@ random_below(Client *me, int limit)
 	return (int) ((me->random >> 11) % (uint64_t) limit);
 }
 
+/* Any other client. */
+static Client *
+another(Client *me)
+{
+	return &run.all[(me->number + 1 + random_below(me, run.clients - 1)) %
+					run.clients];
+}
+
+/* Whether it is time to go astray. */
+static bool
+astray(Client *me)
+{
+	return run.clients > 1 && random_below(me, STRAY_EVERY) == 0;
+}
+
 /* The first of "span" locks to try: mostly among the client's own. */
 static int
 pick(Client *me, int span)
 {
 	int			spans = run.locks / span;
-	int			chosen;
+	int			chosen = -1;
 
-	if (random_below(me, STRAY_EVERY) == 0)
-		chosen = random_below(me, spans);
-	else
-		chosen = me->number +
-			run.clients * random_below(me, (spans - 1 - me->number) / run.clients + 1);
-	return run.first + chosen * span;
+	me->astray = astray(me);
+	if (me->astray)
+		chosen = atomic_load(&another(me)->current);
+	if (chosen < 0)
+		chosen = run.first + span *
+			(me->number + run.clients *
+			 random_below(me, (spans - 1 - me->number) / run.clients + 1));
+	atomic_store(&me->current, chosen);
+	return chosen;
+}
+
+/* After going astray: keep what was got for a quarter of the time it took. */
+static void
+linger(Client *me, uint64_t asked_ns, uint64_t got_ns)
+{
+	while (me->astray && now_ns() < got_ns + (got_ns - asked_ns) / 4)
+		;
+}
+
+/* Try for a lock that another client has all the time. */
+static void
+try_in_vain(Client *me, int lock)
+{
+	if (run.system->acquire(me->connection, lock, false))
+		fail("lock %d, which another holds, was granted to client %d", lock,
+			 me->number);
+	me->refused++;
 }
 
 /* Note that the client has got a lock: nobody else may have it. */
@@ -106,6 +142,7 @@ cycle(Client *me)
 	}
 	got = now_ns();
 	hold(me, lock);
+	linger(me, asked, got);
 	let_go(me, lock);
 	released = now_ns();
 	system->release(me->connection, lock);
@@ -169,6 +206,7 @@ batch(Client *me)
 			had++;
 		}
 	me->refused += (uint64_t) (run.batch - had);
+	linger(me, asked, granted);
 	for (int i = 0; i < run.batch; i++)
 		if (got[i])
 			let_go(me, first + i);
@@ -210,16 +248,9 @@ reentry(Client *me)
 	uint64_t	got;
 	uint64_t	end;
 
-	/* all are held, so a stray must be refused */
-	if (run.clients > 1 && random_below(me, STRAY_EVERY) == 0)
+	if (astray(me))
 	{
-		int			other = (me->number + 1 + random_below(me, run.clients - 1))
-			% run.clients;
-
-		if (system->acquire(me->connection, run.first + other, false))
-			fail("lock %d was granted to client %d while client %d held it",
-				 run.first + other, me->number, other);
-		me->refused++;
+		try_in_vain(me, run.first + another(me)->number);
 		return;
 	}
 	asked = now_ns();
@@ -282,11 +313,14 @@ static void
 renew(Client *me)
 {
 	int			leases = share(me->number + 1) - share(me->number);
-	uint64_t	asked = now_ns();
+	uint64_t	asked;
 	uint64_t	end;
-	int			renewed = run.system->renew(me->connection, share(me->number),
-											leases);
+	int			renewed;
 
+	if (astray(me))
+		try_in_vain(me, share(another(me)->number));
+	asked = now_ns();
+	renewed = run.system->renew(me->connection, share(me->number), leases);
 	end = now_ns();
 	if (renewed != leases)
 		fail("%d leases were renewed, of %d", renewed, leases);

@@ -22,6 +22,9 @@ typedef struct Client
 	pthread_t	thread;
 	int			number;
 	uint64_t	random;
+	atomic_int	current;		/* first of the locks it is busy with; or -1, and
+								 * read by the others */
+	bool		astray;			/* these are another client's */
 	void	   *connection;
 	uint64_t	done;			/* in the window; what, the workload says */
 	uint64_t	granted;		/* in all: how often exclusion was checked */
@@ -63,6 +66,7 @@ typedef struct Run
 	int			batch;			/* how many at once, where that can be chosen */
 	uint64_t	start_ns;		/* of the window */
 	uint64_t	end_ns;
+	Client	   *all;			/* the clients */
 	atomic_int *holders;		/* of each lock: a client's number + 1, or 0 */
 } Run;
 
