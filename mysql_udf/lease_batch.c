@@ -388,7 +388,10 @@ static void
 end_batch(bool committed, bool missed)
 {
 	if (committed)
+	{
+		engine.read_only = false;	/* it is writable again */
 		note_ended();
+	}
 	lease_belief_remember(committed);
 	for (lease_call *call = batch.at_commit.head; call != NULL;
 		 call = call->next)
