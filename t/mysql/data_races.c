@@ -73,6 +73,12 @@ dlock_server_socket(void)
 	return server_socket;
 }
 
+bool
+dlock_server_is_ending(void)
+{
+	return false;
+}
+
 uint64_t
 dlock_caller_connection_id(void)
 {
