@@ -578,13 +578,22 @@ sub restart
 	return;
 }
 
-sub crash
+# Kill the server.
+sub kill_server
 {
 	my ($self) = @_;
 	my $pid = $self->pid;
 	kill 'KILL', $pid;
 	$self->end_control;
 	await_end($pid);
+	unlink "$self->{dir}/pid";
+	return;
+}
+
+sub crash
+{
+	my ($self) = @_;
+	$self->kill_server;
 	$self->boot;
 	return;
 }

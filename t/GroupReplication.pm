@@ -204,17 +204,8 @@ sub gather
 	return;
 }
 
-# Kill the server.
-sub crash
-{
-	my ($self) = @_;
-	my $pid = $self->pid;
-	kill 'KILL', $pid;
-	$self->end_control;
-	Engines::MySQL::await_end($pid);
-	unlink "$self->{dir}/pid";
-	return;
-}
+# Kill the server, which stays down.
+sub crash { return $_[0]->kill_server }
 
 # Cut the server off from the others, and connect it again.
 sub cut_off
