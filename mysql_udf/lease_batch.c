@@ -55,8 +55,8 @@ static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
 static int64_t pause_until_us = 0;	/* after a conflict or an error */
 
-void *
-lease_resize(void *array, size_t n, size_t size)
+static void *
+resize(void *array, size_t n, size_t size)
 {
 	array = realloc(array, n * size);
 	if (array == NULL)
@@ -82,17 +82,15 @@ add_name(lease_bytes bytes)
 		return;
 	if (batch.nnames == batch.room)
 	{
-		batch.room = batch.room ? batch.room * 2 : LEASE_BATCH_NAMES;
-		batch.names = lease_resize(batch.names, batch.room,
-								   sizeof(*batch.names));
-		batch.bytes = lease_resize(batch.bytes, batch.room,
-								   sizeof(*batch.bytes));
-		batch.rows = lease_resize(batch.rows, batch.room, sizeof(*batch.rows));
-		batch.marks = lease_resize(batch.marks, batch.room,
-								   sizeof(*batch.marks));
-		memset(&batch.rows[batch.rows_room], 0,
-			   (batch.room - batch.rows_room) * sizeof(*batch.rows));
-		batch.rows_room = batch.room;
+		size_t		old = batch.room;
+
+		batch.room = old ? old * 2 : LEASE_BATCH_NAMES;
+		batch.names = resize(batch.names, batch.room, sizeof(*batch.names));
+		batch.bytes = resize(batch.bytes, batch.room, sizeof(*batch.bytes));
+		batch.rows = resize(batch.rows, batch.room, sizeof(*batch.rows));
+		batch.marks = resize(batch.marks, batch.room, sizeof(*batch.marks));
+		memset(&batch.rows[old], 0,
+			   (batch.room - old) * sizeof(*batch.rows));
 	}
 	name = malloc(sizeof(lease_name));
 	if (name == NULL)

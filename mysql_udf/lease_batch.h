@@ -54,6 +54,9 @@ extern int64_t lease_now(void);
 extern int64_t lease_wall(void);
 extern struct timespec lease_monotonic(int64_t at_us);
 extern lease_call *lease_call_create(size_t nnames);
+extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
+										 lease_bytes owner, lease_bytes name,
+										 const dlock_caller *caller);
 extern void lease_call_unref(lease_call *call);
 extern void lease_call_answer(lease_call *call);
 extern void lease_call_fail(lease_call *call, const char *sqlstate,

@@ -41,7 +41,6 @@ typedef struct lease_batch
 	uint64_t   *marks;			/* of the names */
 	size_t		nnames;
 	size_t		room;			/* names[] and so on */
-	size_t		rows_room;		/* rows[] that have been initialized */
 	lease_moment moment;
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
@@ -68,7 +67,6 @@ extern lease_batch batch;
 extern lease_batcher batcher;
 
 /* lease_batch.c */
-extern void *lease_resize(void *array, size_t n, size_t size);
 extern lease_name *lease_batch_find(lease_bytes name);
 
 /* lease_calls.c */

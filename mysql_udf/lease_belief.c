@@ -147,17 +147,10 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 		return false;
 
 	cached->released = true;
-	call = lease_call_create(1);
-	call->kind = DLOCK_CALL_APPLY;
-	call->request.op = LEASE_RELEASE;
-	call->request.token = cached->row.token;
-	memcpy(call->owner, cached->row.owner, cached->row.owner_length);
-	call->request.owner.length = cached->row.owner_length;
-	memcpy((char *) call->names[0].data, cached->name, cached->name_length);
-	call->names[0].length = cached->name_length;
-	call->caller = *request->caller;
+	call = lease_call_create_own(LEASE_RELEASE, cached->row.token,
+								 request->request.owner, request->names[0],
+								 request->caller);
 	call->seen_writes = cached->row.writes;
-	call->answered = true;
 	call->unwritten = true;
 	engine.unwritten++;
 	lease_call_defer(call, lease_now() + LEASE_DEFER_US);

@@ -234,18 +234,11 @@ lease_call_fail_late(void)
 static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token)
 {
-	lease_call *undo = lease_call_create(1);
+	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
+											 call->request.owner, name,
+											 &call->caller);
 
 	undo->internal = LEASE_INTERNAL_GIVE_BACK;
-	undo->kind = DLOCK_CALL_APPLY;
-	undo->request.op = LEASE_RELEASE;
-	undo->request.token = token;
-	memcpy(undo->owner, call->request.owner.data, call->request.owner.length);
-	undo->request.owner.length = call->request.owner.length;
-	memcpy((char *) undo->names[0].data, name.data, name.length);
-	undo->names[0].length = name.length;
-	undo->caller = call->caller;
-	undo->answered = true;
 
 	/* before what its caller may have asked for since */
 	undo->place = LEASE_PLACE_LIST;

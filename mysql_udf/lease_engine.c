@@ -109,6 +109,25 @@ lease_call_create(size_t nnames)
 	return call;
 }
 
+/* A call that nobody asks for, about the lease with a token. */
+lease_call *
+lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
+					  lease_bytes name, const dlock_caller *caller)
+{
+	lease_call *call = lease_call_create(1);
+
+	call->kind = DLOCK_CALL_APPLY;
+	call->request.op = op;
+	call->request.token = token;
+	memcpy(call->owner, owner.data, owner.length);
+	call->request.owner.length = owner.length;
+	memcpy((char *) call->names[0].data, name.data, name.length);
+	call->names[0].length = name.length;
+	call->caller = *caller;
+	call->answered = true;
+	return call;
+}
+
 /* Give a reference back. */
 void
 lease_call_unref(lease_call *call)
@@ -368,6 +387,13 @@ copy_bytes(lease_bytes *to, char *room, lease_bytes from)
 	*to = (lease_bytes) {room, from.length};
 }
 
+static void
+copy_error(dlock_answer *to, const dlock_answer *from)
+{
+	strcpy(to->sqlstate, from->sqlstate);
+	strcpy(to->message, from->message);
+}
+
 bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
@@ -417,12 +443,8 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		lease_engine_submit(call);
 		pthread_mutex_unlock(&engine.mutex);
 		wait_for_answer(call);
-		if (call->abandoned)
-		{
-			/* the batcher may still be filling in the rest */
-			strcpy(answer->sqlstate, call->answer.sqlstate);
-			strcpy(answer->message, call->answer.message);
-		}
+		if (call->abandoned)	/* the batcher may be filling in the rest */
+			copy_error(answer, &call->answer);
 		else
 		{
 			*answer = call->answer;
@@ -476,8 +498,7 @@ dlock_engine_settle(dlock_answer *answer)
 	if (call != NULL)
 	{
 		wait_for_answer(call);
-		strcpy(answer->sqlstate, call->answer.sqlstate);
-		strcpy(answer->message, call->answer.message);
+		copy_error(answer, &call->answer);
 		lease_call_unref(call);
 	}
 	return answer->sqlstate[0] == '\0';

@@ -77,18 +77,14 @@ lease_session_is_alive(uint64_t connection_id)
 static void
 submit(lease_internal what, const session_lease *lease)
 {
-	lease_call *call = lease_call_create(1);
+	lease_call *call = lease_call_create_own(LEASE_DROP, lease->token,
+											 (lease_bytes) {
+		lease->owner, lease->owner_length
+	}, (lease_bytes) {
+		lease->name, lease->name_length
+	}, &lease->caller);
 
 	call->internal = what;
-	call->kind = DLOCK_CALL_APPLY;
-	call->request.op = LEASE_DROP;
-	call->request.token = lease->token;
-	memcpy(call->owner, lease->owner, lease->owner_length);
-	call->request.owner.length = lease->owner_length;
-	memcpy((char *) call->names[0].data, lease->name, lease->name_length);
-	call->names[0].length = lease->name_length;
-	call->caller = lease->caller;
-	call->answered = true;		/* nobody asks */
 	lease_engine_submit(call);
 }
 

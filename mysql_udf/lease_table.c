@@ -848,8 +848,9 @@ add_condition(text *t, lease_bytes name, uint32_t slot)
 	text_add(t, " AND slot = %" PRIu32 ")", slot);
 }
 
-static void *
-double_room(void *array, size_t *room, size_t size)
+/* Make room for more elements, of a size, in an array. */
+void *
+lease_grow(void *array, size_t *room, size_t size)
 {
 	*room = *room > 0 ? *room * 2 : 16;
 	array = realloc(array, *room * size);
@@ -874,8 +875,8 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 			return;
 		case LEASE_WRITE_DELETE_OWN:
 			if (table->nowns == table->owns_room)
-				table->owns = double_room(table->owns, &table->owns_room,
-										  sizeof(lease_bytes));
+				table->owns = lease_grow(table->owns, &table->owns_room,
+										 sizeof(lease_bytes));
 			table->owns[table->nowns++] = name;
 			return;
 		case LEASE_WRITE_TOUCH:
@@ -883,9 +884,9 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 			return;
 		case LEASE_WRITE_INSERT:
 			if (table->ninserts == table->inserts_room)
-				table->inserts = double_room(table->inserts,
-											 &table->inserts_room,
-											 sizeof(lease_new_row));
+				table->inserts = lease_grow(table->inserts,
+											&table->inserts_room,
+											sizeof(lease_new_row));
 			table->inserts[table->ninserts++] = (lease_new_row) {name, row};
 			return;
 		case LEASE_WRITE_PUT:

@@ -89,6 +89,7 @@ extern bool lease_table_marks_differ(const lease_table *table);
 extern lease_status lease_table_look(lease_table *table, bool *read_only,
 									 bool *clustered);
 
+extern void *lease_grow(void *array, size_t *room, size_t size);
 extern void lease_rows_add(lease_rows *rows, const lease_row *row);
 extern uint32_t lease_table_bucket(lease_bytes name);
 

@@ -135,9 +135,9 @@ read_settings(void)
 	pthread_mutex_unlock(&engine.mutex);
 }
 
-/* See to it that there is a connection, with all that is done once. */
-lease_status
-lease_upkeep_prepare(void)
+/* See to it that there is a connection; read the settings, if that is due. */
+static lease_status
+prepare(bool due)
 {
 	if (!lease_table_is_connected(batcher.table))
 	{
@@ -146,10 +146,17 @@ lease_upkeep_prepare(void)
 		if (status != LEASE_STATUS_OK)
 			return status;
 	}
-	if (!has_settings)
+	if (due)
 		read_settings();
 	return lease_table_is_connected(batcher.table) ? LEASE_STATUS_OK :
 		LEASE_STATUS_LOST;
+}
+
+/* See to it that there is a connection, with all that is done once. */
+lease_status
+lease_upkeep_prepare(void)
+{
+	return prepare(!has_settings);
 }
 
 /* Raise all marks, once, before the first grant of this run. */
@@ -174,11 +181,8 @@ append_name(name_list *list, lease_bytes name)
 	char	   *copy = malloc(name.length + 1);
 
 	if (list->count == list->room)
-	{
-		list->room = list->room ? list->room * 2 : 16;
-		list->names = lease_resize(list->names, list->room,
-								   sizeof(lease_bytes));
-	}
+		list->names = lease_grow(list->names, &list->room,
+								 sizeof(lease_bytes));
 	if (copy == NULL)
 		abort();
 	memcpy(copy, name.data, name.length);
@@ -301,10 +305,7 @@ list_connection(uint64_t connection_id, void *context)
 	id_list    *list = context;
 
 	if (list->count == list->room)
-	{
-		list->room = list->room ? list->room * 2 : 64;
-		list->ids = lease_resize(list->ids, list->room, sizeof(uint64_t));
-	}
+		list->ids = lease_grow(list->ids, &list->room, sizeof(uint64_t));
 	list->ids[list->count++] = connection_id;
 }
 
@@ -370,13 +371,7 @@ look_at_server(void)
 	int64_t		began_us = lease_now();
 
 	pthread_mutex_unlock(&engine.mutex);
-	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK)
-	{
-		read_settings();
-		status = lease_table_is_connected(batcher.table) ?
-			LEASE_STATUS_OK : LEASE_STATUS_LOST;
-	}
+	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
 	pthread_mutex_lock(&engine.mutex);
