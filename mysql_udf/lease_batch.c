@@ -42,14 +42,22 @@
 /* Most calls in a batch; more wait for the next. */
 #define BATCH_CALLS		128
 
-/* How many answered releases may wait for company. */
-#define DEFER_MAX		64
+/*
+ * How many answered releases may wait for company, and how long.  In a cluster
+ * others may be waiting for them.
+ */
+#define DEFER_MAX		96
+#define DEFER_US		20000
+#define DEFER_CLUSTERED_US	5000
 
 lease_batch batch;
 lease_batcher batcher = {
 	.must_read = true,
 	.clustered = true,
 };
+
+/* Buckets of the names of the calls that are yet to be made. */
+static bool wanted[LEASE_BUCKETS];
 
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
@@ -112,6 +120,13 @@ forget_names(void)
 	batch.nnames = 0;
 }
 
+/* How long an answered release may wait for company. */
+int64_t
+lease_defer_us(void)
+{
+	return batcher.clustered ? DEFER_CLUSTERED_US : DEFER_US;
+}
+
 /* Take a call into the batch; false if there is no room. */
 static bool
 take(lease_call *call)
@@ -140,6 +155,28 @@ concerns(const lease_calls *list, lease_bytes name)
 			if (lease_same(call->names[i], name))
 				return true;
 	return false;
+}
+
+/* Note which buckets the calls of a list want. */
+static void
+want(const lease_calls *list)
+{
+	for (const lease_call *call = list->head; call != NULL; call = call->next)
+		for (size_t i = 0; i < call->nnames; i++)
+			wanted[lease_table_bucket(call->names[i])] = true;
+}
+
+/*
+ * Say whether somebody wants a name.  Many are asked for, and few are wanted;
+ * collect() has noted their buckets.
+ */
+static bool
+is_wanted(lease_bytes name)
+{
+	return (wanted[lease_table_bucket(name)] &&
+			(concerns(&engine.incoming, name) ||
+			 concerns(&engine.stalled, name))) ||
+		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
 }
 
 /*
@@ -172,9 +209,7 @@ must_take(const lease_call *call, bool write, int64_t now_us)
 {
 	return (call->unwritten ? write : call->retry_us <= now_us &&
 			batch.nnames < LEASE_BATCH_NAMES / 4) ||
-		concerns(&engine.incoming, call->names[0]) ||
-		concerns(&engine.stalled, call->names[0]) ||
-		lease_queue_find(call->names[0]) != NULL;
+		is_wanted(call->names[0]);
 }
 
 /* Collect the calls and names of a batch.  The mutex is held. */
@@ -197,6 +232,9 @@ collect(int64_t now_us)
 		most = 1;
 		careful--;
 	}
+	memset(wanted, false, sizeof(wanted));
+	want(&engine.incoming);
+	want(&engine.stalled);
 	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
 	{
 		next = call->next;
@@ -447,7 +485,7 @@ run_batch(int64_t now_us)
 				lease_call_defer(batch.early.head,
 								 batch.early.head->retry_us > now_us ?
 								 batch.early.head->retry_us :
-								 lease_now() + LEASE_DEFER_US);
+								 lease_now() + lease_defer_us());
 		else
 			changed = write_batch();
 		pthread_mutex_unlock(&engine.mutex);

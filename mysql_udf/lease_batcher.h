@@ -18,9 +18,6 @@
 /* Most names in a batch; more wait for the next. */
 #define LEASE_BATCH_NAMES	256
 
-/* How long an answered release may wait for company. */
-#define LEASE_DEFER_US		5000
-
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
 
@@ -68,6 +65,7 @@ extern lease_batcher batcher;
 
 /* lease_batch.c */
 extern lease_name *lease_batch_find(lease_bytes name);
+extern int64_t lease_defer_us(void);
 
 /* lease_calls.c */
 extern size_t lease_call_slice(const lease_call *call);

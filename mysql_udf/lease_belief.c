@@ -153,7 +153,7 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	call->seen_writes = cached->row.writes;
 	call->unwritten = true;
 	engine.unwritten++;
-	lease_call_defer(call, lease_now() + LEASE_DEFER_US);
+	lease_call_defer(call, lease_now() + lease_defer_us());
 	if (batcher.sleeps_until_us > call->retry_us)
 		pthread_cond_signal(&engine.work);
 	lease_count(LEASE_COUNT_released, 1);

@@ -14,8 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names of a DELETE: one, or up to so many; it may name one several times. */
-#define DELETE_NAMES	32
+/* How many names a DELETE may have. */
+static const size_t delete_names[] = {1, 8, 32, LEASE_DELETE_NAMES};
+
+#define DELETES			(sizeof(delete_names) / sizeof(delete_names[0]))
 
 #define COLUMNS			17
 
@@ -27,8 +29,7 @@ struct lease_statements
 	MYSQL	   *connection;
 	uint64_t	writer;
 	MYSQL_STMT *insert[LEASE_INSERT_ROWS + 1];	/* by their number of rows */
-	MYSQL_STMT *delete_one;
-	MYSQL_STMT *delete_some;
+	MYSQL_STMT *delete[DELETES];	/* by delete_names[] */
 };
 
 lease_statements *
@@ -58,8 +59,8 @@ lease_statements_free(lease_statements *statements)
 		return;
 	for (size_t i = 0; i <= LEASE_INSERT_ROWS; i++)
 		close_statement(statements->insert[i]);
-	close_statement(statements->delete_one);
-	close_statement(statements->delete_some);
+	for (size_t i = 0; i < DELETES; i++)
+		close_statement(statements->delete[i]);
 	free(statements);
 }
 
@@ -191,35 +192,32 @@ lease_statements_insert(lease_statements *statements,
 }
 
 /*
- * The DELETE for one name, or for several.  "0 +": this is no condition to look
- * for rows by.
+ * The DELETE for so many names, or somewhat more, "room".  "0 +": this is no
+ * condition to look for rows by.
  */
 static MYSQL_STMT *
-get_delete(lease_statements *statements, bool one)
+get_delete(lease_statements *statements, size_t n, size_t *room)
 {
-	char		query[400];
+	char		query[200 + 2 * LEASE_DELETE_NAMES];
 	size_t		length;
+	size_t		size = 0;
 
-	if (one && statements->delete_one == NULL)
-	{
-		length = (size_t) sprintf(query, "DELETE FROM dlock.lease_table"
-								  " WHERE name = ? AND slot = 0"
-								  " AND 0 + writer = ?");
-		statements->delete_one = prepare(statements->connection, query, length);
-	}
-	if (!one && statements->delete_some == NULL)
+	while (delete_names[size] < n)
+		size++;
+	*room = delete_names[size];
+	if (statements->delete[size] == NULL)
 	{
 		length = (size_t) sprintf(query, "DELETE FROM dlock.lease_table"
 								  " USING dlock.lease_table"
 								  " FORCE INDEX (PRIMARY) WHERE name IN (?");
-		for (size_t i = 1; i < DELETE_NAMES; i++)
+		for (size_t i = 1; i < *room; i++)
 			length += (size_t) sprintf(query + length, ",?");
 		length += (size_t) sprintf(query + length,
 								   ") AND slot = 0 AND 0 + writer = ?");
-		statements->delete_some = prepare(statements->connection, query,
-										  length);
+		statements->delete[size] = prepare(statements->connection, query,
+										   length);
 	}
-	return one ? statements->delete_one : statements->delete_some;
+	return statements->delete[size];
 }
 
 /*
@@ -230,20 +228,21 @@ bool
 lease_statements_delete(lease_statements *statements, const lease_bytes *names,
 						size_t n, uint64_t *deleted)
 {
-	MYSQL_BIND	binds[DELETE_NAMES + 1];
+	MYSQL_BIND	binds[LEASE_DELETE_NAMES + 1];
 
 	*deleted = 0;
 	while (n > 0)
 	{
-		size_t		some = n < DELETE_NAMES ? n : DELETE_NAMES;
-		size_t		room = n == 1 ? 1 : DELETE_NAMES;
-		MYSQL_STMT *statement = get_delete(statements, n == 1);
+		size_t		some = n < LEASE_DELETE_NAMES ? n : LEASE_DELETE_NAMES;
+		size_t		room;
+		MYSQL_STMT *statement = get_delete(statements, some, &room);
 
 		if (statement == NULL)
 			return false;
 		memset(binds, 0, sizeof(binds));
 		for (size_t i = 0; i < room; i++)
 		{
+			/* the last one again and again */
 			const lease_bytes *name = &names[i < some ? i : some - 1];
 
 			bind_bytes(&binds[i], name->data, name->length);

@@ -14,6 +14,9 @@
 /* Most rows of an INSERT, of which there is one for each number. */
 #define LEASE_INSERT_ROWS	16
 
+/* Most names of a DELETE. */
+#define LEASE_DELETE_NAMES	128
+
 /* A row to be inserted.  What it points to must stay until it is. */
 typedef struct lease_new_row
 {

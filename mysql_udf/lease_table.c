@@ -979,11 +979,12 @@ write_rest(lease_table *table)
 		execute(table, query->data, query->length) : status;
 }
 
-/* Say whether all that was collected goes into one INSERT. */
+/* Say whether all that was collected goes into one INSERT, or one DELETE. */
 static bool
 is_one_statement(const lease_table *table)
 {
-	return table->ninserts <= LEASE_INSERT_ROWS && table->nowns == 0 &&
+	return (table->nowns == 0 ? table->ninserts <= LEASE_INSERT_ROWS :
+			table->nowns <= LEASE_DELETE_NAMES && table->ninserts == 0) &&
 		table->deletes.length == 0 && table->puts.length == 0 &&
 		table->touches.length == 0 && table->advances.length == 0;
 }
