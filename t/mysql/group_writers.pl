@@ -82,9 +82,9 @@ Writers->new(nodes => \@nodes, sync => q{SET SESSION group_replication_consisten
 # ---------------------------------------------------------------------
 
 ($x, $y) = (session($one, 'x'), session($two, 'y'));
-$token = ask($x, q{SELECT dlock_acquire_session('session', 'a', 1)});
+$token = ask($x, q{SELECT dlock_acquire_session('session', 'a', 5)});
 like($token, $is_token, 'a lease of a session');
-is(ask($y, q{SELECT dlock_acquire('session', 'b', 30, 4)}), 'NULL', 'outlives its time while the session lives');
+is(ask($y, q{SELECT dlock_acquire('session', 'b', 30, 8)}), 'NULL', 'outlives its time while the session lives');
 $y->send(q{SELECT dlock_acquire('session', 'b', 600, -1)});
 $x->quit;
 cmp_ok(answer_of($y), '>', $token, 'and ends with it');
