@@ -228,12 +228,12 @@ sub test_expiry
 	# renewed again and again on one server, it does not end on another
 	my ($x, $y) = $self->pair(0);
 	my @wrong;
-	acquire_soon($x, 'kept', 'a', 1);
-	$y->send(q{SELECT dlock_acquire('kept', 'b', 30, 3)});
-	for (1 .. 16)
+	acquire_soon($x, 'kept', 'a', 4);
+	$y->send(q{SELECT dlock_acquire('kept', 'b', 30, 6)});
+	for (1 .. 25)
 	{
-		usleep(200_000);
-		my $answer = ask($x, q{SELECT dlock_renew('kept', 'a', 1)});
+		usleep(250_000);
+		my $answer = ask($x, q{SELECT dlock_renew('kept', 'a', 4)});
 		push @wrong, $answer if $answer ne '1';
 	}
 	is("@wrong", '', 'a lease is renewed again and again');

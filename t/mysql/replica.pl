@@ -146,7 +146,7 @@ my $y = session($replica, 'y');
 my %tokens = map { $_ => ask($x, "SELECT dlock_acquire('$_', 'a', 600)") } 'kept', 'released', 'renewed';
 like($tokens{$_}, $is_token, "the primary grants $_") for sort keys %tokens;
 my $began = time;
-$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 3)});
+$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 6)});
 is(ask($x, "SELECT dlock_release('released', 'a', $tokens{released})"), 1, 'and is given one back');
 is(ask($x, "SELECT dlock_renew('renewed', 'a', 900, $tokens{renewed})"), 1, 'and renews one');
 # what was answered before its commit is written before this is answered
