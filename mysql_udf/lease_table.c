@@ -34,10 +34,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Seconds until an unresponsive server counts as gone. */
 #define IO_TIMEOUT		30
+
+/* How often to look whether a connection that was lost has ended, and when. */
+#define END_LOST_TRIES	200
+#define END_LOST_PAUSE_NS	5000000
 
 /* Errors of the server that mean "try again". */
 #define ERROR_LOCK_WAIT_TIMEOUT			1205
@@ -49,6 +54,9 @@
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 #define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
 #define ERROR_REPREPARE					1615	/* the table has changed again */
+
+/* KILL of a connection that has ended. */
+#define ERROR_NO_SUCH_THREAD			1094
 
 /* Errors that mean that the connection is gone; GONE: before we sent anything. */
 #define ERROR_GONE						2006
@@ -67,6 +75,8 @@ struct lease_table
 {
 	uint64_t	writer;
 	MYSQL	   *connection;
+	unsigned long lost_id;		/* a connection that was lost in a statement,
+								 * which may go on; 0: none */
 	lease_statements *statements;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
@@ -246,6 +256,8 @@ failed(lease_table *table)
 	if ((number >= 2000 && number < 3000) || number == ERROR_SHUTDOWN ||
 		number == ERROR_KILLED)
 	{
+		if (number != ERROR_GONE && table->lost_id == 0)
+			table->lost_id = mysql_thread_id(table->connection);
 		lease_table_disconnect(table);
 		return number == ERROR_GONE ? LEASE_STATUS_CONFLICT :
 			LEASE_STATUS_LOST;
@@ -300,6 +312,35 @@ get_os_user(char *name, size_t size)
 }
 
 /*
+ * See to it that what was lost does not go on.  A server that has not noticed
+ * that we are gone, or that was killed in a commit, would change rows when we
+ * have read them.
+ */
+static lease_status
+end_lost(lease_table *table)
+{
+	const struct timespec pause = {.tv_nsec = END_LOST_PAUSE_NS};
+	char		query[40];
+	size_t		length = (size_t) sprintf(query, "KILL %lu", table->lost_id);
+
+	for (int i = 0; table->lost_id != 0 && i < END_LOST_TRIES; i++)
+	{
+		if (mysql_real_query(table->connection, query, length) == 0)
+			nanosleep(&pause, NULL);	/* it was still there */
+		else if (mysql_errno(table->connection) == ERROR_NO_SUCH_THREAD)
+			table->lost_id = 0;
+		else
+			return failed(table);
+	}
+	if (table->lost_id == 0)
+		return LEASE_STATUS_OK;
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "55000");
+	snprintf(table->error, sizeof(table->error),
+			 "could not use the lock table: a statement of the connection that was lost goes on");
+	return LEASE_STATUS_CONFLICT;
+}
+
+/*
  * Log in, as the account of the server's own user, see install.sql.  What a
  * server does not know of the session's settings is left out.
  */
@@ -336,6 +377,7 @@ lease_table_connect(lease_table *table)
 	char		user[256];
 	bool		read_only;
 	bool		clustered;
+	lease_status status;
 
 	lease_table_disconnect(table);
 	table->connection = mysql_init(NULL);
@@ -357,11 +399,15 @@ lease_table_connect(lease_table *table)
 		lease_table_disconnect(table);
 		return LEASE_STATUS_FAILED;
 	}
+	status = end_lost(table);
+	if (status != LEASE_STATUS_OK)
+	{
+		lease_table_disconnect(table);
+		return status;
+	}
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
-		lease_status status = execute(table, needed[i], strlen(needed[i]));
-
-		if (status != LEASE_STATUS_OK)
+		if (execute(table, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
 		{
 			lease_table_disconnect(table);
 			return LEASE_STATUS_FAILED;

@@ -1,0 +1,41 @@
+/*
+ * hold_flush.c
+ *	  A server whose flushes can be held up; for the test of lost commits.
+ *
+ * Preloaded into a server.  While the file that the environment calls
+ * DLOCK_HOLD_FLUSH exists, what is written does not get to the disk: fsync() and
+ * fdatasync() wait.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PAUSE_US		2000
+
+typedef int (*flush_function) (int fd);
+
+static int
+flush(const char *name, int fd)
+{
+	const char *file = getenv("DLOCK_HOLD_FLUSH");
+	flush_function original = (flush_function) dlsym(RTLD_NEXT, name);
+
+	while (file != NULL && access(file, F_OK) == 0)
+		usleep(PAUSE_US);
+	return original(fd);
+}
+
+int
+fsync(int fd)
+{
+	return flush("fsync", fd);
+}
+
+int
+fdatasync(int fd)
+{
+	return flush("fdatasync", fd);
+}
