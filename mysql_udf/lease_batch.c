@@ -43,8 +43,8 @@
 #define BATCH_CALLS		128
 
 /*
- * How many answered releases may wait for company, and how long.  In a cluster
- * others may be waiting for them.
+ * How many answered releases wait for company before they come with the next
+ * batch, and how long.  In a cluster others may be waiting for them.
  */
 #define DEFER_MAX		96
 #define DEFER_US		20000
@@ -127,15 +127,18 @@ lease_defer_us(void)
 	return batcher.clustered ? DEFER_CLUSTERED_US : DEFER_US;
 }
 
-/* Take a call into the batch; false if there is no room. */
+/* Take a call into the batch: false if there is no room, unless it must be. */
 static bool
-take(lease_call *call)
+take(lease_call *call, bool must)
 {
 	size_t		slice = lease_call_slice(call);
 	size_t		first = call->kind == DLOCK_CALL_APPLY_ALL ?
 		call->waits_for : 0;
+	size_t		more = 0;
 
-	if (batch.nnames > 0 && batch.nnames + slice > LEASE_BATCH_NAMES)
+	for (size_t i = first; i < first + slice; i++)
+		more += lease_batch_find(call->names[i]) == NULL;
+	if (!must && batch.nnames + more > LEASE_BATCH_NAMES)
 		return false;
 	for (size_t i = first; i < first + slice; i++)
 		add_name(call->names[i]);
@@ -200,19 +203,23 @@ must_write(int64_t now_us)
 }
 
 /*
- * Say whether a release that was put off has to be in the next batch: because
- * such are to be written, or somebody wants its name.  One whose row is locked
- * is looked at again when it is time, but not all of them at once.
+ * Say whether it is time for a release that was put off, although nobody wants
+ * its name: because such are to be written.  One whose row is locked is looked
+ * at again when it is time, but not all of them at once.
  */
 static bool
-must_take(const lease_call *call, bool write, int64_t now_us)
+is_time(const lease_call *call, bool write, int64_t now_us)
 {
-	return (call->unwritten ? write : call->retry_us <= now_us &&
-			batch.nnames < LEASE_BATCH_NAMES / 4) ||
-		is_wanted(call->names[0]);
+	return call->unwritten ? write : call->retry_us <= now_us &&
+		batch.nnames < LEASE_BATCH_NAMES / 4;
 }
 
-/* Collect the calls and names of a batch.  The mutex is held. */
+/*
+ * Collect the calls and names of a batch.  The mutex is held.
+ *
+ * However many releases come first, the first call that was not answered comes
+ * with them, for else it might never.
+ */
 static void
 collect(int64_t now_us)
 {
@@ -237,17 +244,14 @@ collect(int64_t now_us)
 	want(&engine.stalled);
 	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
 	{
-		next = call->next;
+		bool		is_first = is_wanted(call->names[0]);
 
+		next = call->next;
 		/* they come before what was not answered yet */
-		if (!must_take(call, write, now_us))
+		if (!is_first && !is_time(call, write, now_us))
 			continue;
 		batch.needs_commit |= write && call->unwritten;
-		if (!take(call))
-		{
-			batch.needs_commit = true;
-			return;
-		}
+		(void) take(call, is_first);
 	}
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
@@ -257,20 +261,29 @@ collect(int64_t now_us)
 	{
 		next = call->next;
 		if (call->retry_us <= now_us &&
-			(batch.nunanswered >= most || !take(call)))
+			(batch.nunanswered >= most ||
+			 !take(call, batch.nunanswered == 0)))
 			break;
 	}
 	for (lease_call *call = engine.incoming.head;
-		 call != NULL && batch.nunanswered < most &&
-		 batch.calls.count < BATCH_CALLS; call = next)
+		 call != NULL && (batch.nunanswered == 0 ||
+						  (batch.nunanswered < most &&
+						   batch.calls.count < BATCH_CALLS)); call = next)
 	{
 		next = call->next;
 
 		/* of a call on all leases of an owner the names come first */
 		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
-			 call->nnames == 0) || !take(call))
+			 call->nnames == 0) || !take(call, batch.nunanswered == 0))
 			break;
 	}
+}
+
+static bool
+is_acquire(const lease_call *call)
+{
+	return call->internal == LEASE_INTERNAL_NONE &&
+		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
 }
 
 /* Say whether a batch may grant something. */
@@ -279,9 +292,7 @@ may_grant(void)
 {
 	for (const lease_call *call = batch.calls.head; call != NULL;
 		 call = call->next)
-		if (call->request.op == LEASE_ACQUIRE && call->internal == 0 &&
-			(call->kind == DLOCK_CALL_APPLY ||
-			 call->kind == DLOCK_CALL_ACQUIRE_ALL))
+		if (is_acquire(call) || call->kind == DLOCK_CALL_ACQUIRE_ALL)
 			return true;
 	return lease_waiters_count() > 0;
 }
@@ -409,10 +420,7 @@ is_granted_to_another(const lease_call *call)
 	for (const lease_call *other = batch.at_commit.head; other != NULL;
 		 other = other->next)
 		if (other != call && !other->abandoned &&
-			other->kind == DLOCK_CALL_APPLY &&
-			call->kind == DLOCK_CALL_APPLY &&
-			other->request.op == LEASE_ACQUIRE &&
-			call->request.op == LEASE_ACQUIRE &&
+			is_acquire(other) && is_acquire(call) &&
 			other->answer.token == call->answer.token &&
 			lease_same(other->names[0], call->names[0]))
 			return true;

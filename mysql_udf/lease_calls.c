@@ -105,10 +105,14 @@ lease_call_stall(lease_call *call, int64_t pause_us)
 	}
 	if (now_us >= give_up_us(call))
 	{
-		lease_call_fail(call, "55000",
-						"could not change the lease on \"%.*s\": a transaction has locked it",
-						(int) call->names[call->waits_for].length,
-						call->names[call->waits_for].data);
+		if (call->nnames == 0)
+			lease_call_fail(call, "55000",
+							"could not write what was given back: the lock table is locked");
+		else
+			lease_call_fail(call, "55000",
+							"could not change the lease on \"%.*s\": a transaction has locked it",
+							(int) call->names[call->waits_for].length,
+							call->names[call->waits_for].data);
 		lease_call_finish(call);
 		return;
 	}

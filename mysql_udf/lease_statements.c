@@ -30,6 +30,7 @@ struct lease_statements
 	uint64_t	writer;
 	MYSQL_STMT *insert[LEASE_INSERT_ROWS + 1];	/* by their number of rows */
 	MYSQL_STMT *delete[DELETES];	/* by delete_names[] */
+	MYSQL_STMT *failed;			/* could not be prepared */
 };
 
 lease_statements *
@@ -61,20 +62,26 @@ lease_statements_free(lease_statements *statements)
 		close_statement(statements->insert[i]);
 	for (size_t i = 0; i < DELETES; i++)
 		close_statement(statements->delete[i]);
+	close_statement(statements->failed);
 	free(statements);
 }
 
-/* A prepared statement, or NULL; the connection has the error. */
+/*
+ * A prepared statement, or NULL; the connection has the error.  It would lose
+ * it if the statement was closed at once.
+ */
 static MYSQL_STMT *
-prepare(MYSQL *connection, const char *query, size_t length)
+prepare(lease_statements *statements, const char *query, size_t length)
 {
-	MYSQL_STMT *statement = mysql_stmt_init(connection);
+	MYSQL_STMT *statement = mysql_stmt_init(statements->connection);
 
 	if (statement == NULL)
 		abort();
+	close_statement(statements->failed);
+	statements->failed = NULL;
 	if (mysql_stmt_prepare(statement, query, length) == 0)
 		return statement;
-	mysql_stmt_close(statement);
+	statements->failed = statement;
 	return NULL;
 }
 
@@ -123,7 +130,7 @@ get_insert(lease_statements *statements, size_t n)
 		length = (size_t) sprintf(query, "%s%s", start, first);
 		for (size_t i = 1; i < n; i++)
 			length += (size_t) sprintf(query + length, ",%s", row);
-		statements->insert[n] = prepare(statements->connection, query, length);
+		statements->insert[n] = prepare(statements, query, length);
 	}
 	return statements->insert[n];
 }
@@ -214,8 +221,7 @@ get_delete(lease_statements *statements, size_t n, size_t *room)
 			length += (size_t) sprintf(query + length, ",?");
 		length += (size_t) sprintf(query + length,
 								   ") AND slot = 0 AND 0 + writer = ?");
-		statements->delete[size] = prepare(statements->connection, query,
-										   length);
+		statements->delete[size] = prepare(statements, query, length);
 	}
 	return statements->delete[size];
 }

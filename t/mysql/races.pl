@@ -280,6 +280,8 @@ test_case('three hundred guarded names' => sub {
 	like(answer_of($answer), qr/^\d+$/, 'somebody else gets another name');
 	cmp_ok($answer->{seconds}, '<', 2, 'promptly');
 	is(ask($other, q{SELECT dlock_acquire('n300', 'other', 60)}), 'NULL', 'but none of these');
+	is(ask($other, q{SELECT dlock_renew_all('own', 60)}), 0, 'nor can they be renewed');
+	is(ask($other, q{SELECT dlock_release_all('own')}), 0, 'or given back again');
 	ask($guard, 'COMMIT');
 	like(ask($other, q{SELECT dlock_acquire('n300', 'other', 60, 10)}), qr/^\d+$/, 'until the transaction ends');
 	await('all are free', sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE owner = 'own'}) == 0 });
