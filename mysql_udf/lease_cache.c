@@ -22,8 +22,12 @@
 
 #define CACHE_SLOTS		4096
 
-/* Enough for what is taken and given back often. */
+/*
+ * Enough for what is taken and given back often.  What is held for long makes
+ * room for what comes: one entry is looked for among so many slots.
+ */
 #define CACHE_MAX		8192
+#define EVICT_SLOTS		64
 
 static lease_cached *slots[CACHE_SLOTS];
 static size_t nrows = 0;
@@ -51,16 +55,44 @@ lease_cache_find(lease_bytes name)
 	return *place_of(name);
 }
 
+/*
+ * Forget the row of some name that is held: false if none was found.  Whoever
+ * wants it is believed to find it free, which the table will deny.  What is to
+ * be deleted stays, and so do names that may be locked.
+ */
+static bool
+evict(void)
+{
+	static size_t hand = 0;
+
+	for (int i = 0; i < EVICT_SLOTS; i++)
+	{
+		lease_cached **place = &slots[hand++ % CACHE_SLOTS];
+
+		while (*place != NULL && (!(*place)->has_row || (*place)->released))
+			place = &(*place)->next;
+		if (*place != NULL)
+		{
+			lease_cached *cached = *place;
+
+			*place = cached->next;
+			free(cached);
+			nrows--;
+			return true;
+		}
+	}
+	return false;
+}
+
 /* The entry of a name, made if there is room for one, or it must be. */
 static lease_cached *
 get(lease_bytes name, bool must)
 {
-	lease_cached **place = place_of(name);
-	lease_cached *cached = *place;
+	lease_cached *cached = lease_cache_find(name);
 
 	if (cached == NULL)
 	{
-		if (nrows >= CACHE_MAX && !must)
+		if (nrows >= CACHE_MAX && !evict() && !must)
 			return NULL;
 		cached = malloc(sizeof(lease_cached));
 		if (cached == NULL)
@@ -68,7 +100,7 @@ get(lease_bytes name, bool must)
 		cached->next = NULL;
 		cached->name_length = name.length;
 		memcpy(cached->name, name.data, name.length);
-		*place = cached;
+		*place_of(name) = cached;
 		nrows++;
 	}
 	cached->has_row = false;
