@@ -44,11 +44,12 @@
 
 /*
  * How many answered releases wait for company before they come with the next
- * batch, and how long.  In a cluster others may be waiting for them.
+ * batch, and how long; and how long if nobody calls, or in a cluster, where
+ * others may be waiting for them.
  */
 #define DEFER_MAX		96
 #define DEFER_US		20000
-#define DEFER_CLUSTERED_US	5000
+#define DEFER_IDLE_US	5000
 
 lease_batch batch;
 lease_batcher batcher = {
@@ -124,7 +125,7 @@ forget_names(void)
 int64_t
 lease_defer_us(void)
 {
-	return batcher.clustered ? DEFER_CLUSTERED_US : DEFER_US;
+	return batcher.clustered ? DEFER_IDLE_US : DEFER_US;
 }
 
 /* Take a call into the batch: false if there is no room, unless it must be. */
@@ -182,6 +183,16 @@ is_wanted(lease_bytes name)
 		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
 }
 
+/* When a release that was put off is to be tried. */
+int64_t
+lease_due_us(const lease_call *call)
+{
+	int64_t		idle_us = engine.called_us + DEFER_IDLE_US;
+
+	return call->unwritten && idle_us < call->retry_us ? idle_us :
+		call->retry_us;
+}
+
 /*
  * Say whether releases that were put off are to be written now: because it is
  * time for one of them, or there are many, or somebody waits for that.
@@ -193,7 +204,7 @@ must_write(int64_t now_us)
 		return true;
 	for (const lease_call *call = engine.deferred.head; call != NULL;
 		 call = call->next)
-		if (call->unwritten && call->retry_us <= now_us)
+		if (call->unwritten && lease_due_us(call) <= now_us)
 			return true;
 	for (const lease_call *call = engine.incoming.head; call != NULL;
 		 call = call->next)
@@ -528,8 +539,8 @@ next_work(int64_t now_us)
 		next_us = queue_us;
 	for (const lease_call *call = engine.deferred.head; call != NULL;
 		 call = call->next)
-		if (call->retry_us < next_us)
-			next_us = call->retry_us;
+		if (lease_due_us(call) < next_us)
+			next_us = lease_due_us(call);
 	for (const lease_call *call = engine.stalled.head; call != NULL;
 		 call = call->next)
 		if (call->retry_us < next_us)

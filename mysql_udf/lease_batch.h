@@ -42,6 +42,7 @@ typedef struct lease_engine
 	lease_calls incoming;		/* to be made, in their order */
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */
+	int64_t		called_us;		/* when somebody called last */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
 	bool		read_only;		/* but that the server may not be written */

@@ -66,6 +66,7 @@ extern lease_batcher batcher;
 /* lease_batch.c */
 extern lease_name *lease_batch_find(lease_bytes name);
 extern int64_t lease_defer_us(void);
+extern int64_t lease_due_us(const lease_call *call);
 
 /* lease_calls.c */
 extern size_t lease_call_slice(const lease_call *call);

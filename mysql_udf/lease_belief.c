@@ -154,7 +154,7 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	call->unwritten = true;
 	engine.unwritten++;
 	lease_call_defer(call, lease_now() + lease_defer_us());
-	if (batcher.sleeps_until_us > call->retry_us)
+	if (batcher.sleeps_until_us > lease_due_us(call))
 		pthread_cond_signal(&engine.work);
 	lease_count(LEASE_COUNT_released, 1);
 	answer->outcome = LEASE_RELEASED;

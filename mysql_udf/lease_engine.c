@@ -414,6 +414,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		bool		released;
 
 		pthread_mutex_lock(&engine.mutex);
+		engine.called_us = lease_now();
 		released = lease_belief_release(request, answer);
 		pthread_mutex_unlock(&engine.mutex);
 		if (released)
@@ -440,6 +441,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	if (start(answer))
 	{
 		call->references++;
+		engine.called_us = call->start_us;
 		lease_engine_submit(call);
 		pthread_mutex_unlock(&engine.mutex);
 		wait_for_answer(call);
