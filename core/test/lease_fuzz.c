@@ -324,8 +324,8 @@ check_name(void)
 static void
 step(const lease_request *request, unsigned principal)
 {
-	lease_holder before[HOLDERS_MAX];
-	lease_holder *holders = malloc(sizeof(lease_holder) * (count + 1));
+	lease_holder before[HOLDERS_MAX] = {0};
+	lease_holder *holders = calloc(count + 1, sizeof(lease_holder));
 	lease_result result;
 	size_t		kept = 0;
 

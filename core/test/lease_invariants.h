@@ -225,13 +225,13 @@ live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 	for (size_t i = 0; i < count; i++)
 	{
 		const lease_holder *h = &holders[i];
-		bool		live = change_keeps(h->change) && h->deadline_us > now_us;
+		bool		is_live = change_keeps(h->change) && h->deadline_us > now_us;
 
-		if (!live && h->guarded == 0)
+		if (!is_live && h->guarded == 0)
 			continue;
-		if (live && (h->version < 1 || h->version > LEASE_VERSION_MAX))
+		if (is_live && (h->version < 1 || h->version > LEASE_VERSION_MAX))
 			return "invariant 2: version out of range";
-		if (live && (h->token < 1 || h->token > LEASE_TOKEN_MAX))
+		if (is_live && (h->token < 1 || h->token > LEASE_TOKEN_MAX))
 			return "invariant 2: token out of range";
 		for (size_t j = 0; j < i; j++)
 		{
@@ -241,9 +241,9 @@ live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 
 			if (!other_live && other->guarded == 0)
 				continue;
-			if (live && other_live && other->token == h->token)
+			if (is_live && other_live && other->token == h->token)
 				return "invariant 3: two live holders with one token";
-			if (!(live && other_live) && bytes_equal(h->owner, other->owner))
+			if (!(is_live && other_live) && bytes_equal(h->owner, other->owner))
 				continue;
 			if (h->mode != other->mode)
 				return "invariant 1: live or guarded holders in two modes";

@@ -910,7 +910,7 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 		}
 
 	/* Of exactly the promised size, so that the sanitizer sees its end. */
-	holders = malloc(sizeof(lease_holder) * (size_t) (count + 1));
+	holders = calloc((size_t) count + 1, sizeof(lease_holder));
 	if (holders == NULL)
 		abort();
 	memcpy(holders, before, sizeof(lease_holder) * (size_t) count);
@@ -1333,7 +1333,7 @@ ask_everywhere(question q)
 	for (q.name = 0; q.name < NAMES; q.name++)
 	{
 		lease_request request = request_of(&q);
-		uint64_t	tokens[HOLDS_MAX];
+		uint64_t	tokens[HOLDS_MAX] = {0};
 		int			n = 0;
 
 		for (int i = 0; i < rows[q.name];)
