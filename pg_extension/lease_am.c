@@ -425,6 +425,7 @@ static bool
 is_lock_table(Relation rel)
 {
 	const char *name = RelationGetRelationName(rel);
+	char		transient[NAMEDATALEN];
 	Oid			original;
 	Relation	table;
 	bool		result;
@@ -433,9 +434,10 @@ is_lock_table(Relation rel)
 		return false;
 	if (creating_extension || IsBinaryUpgrade)
 		return strcmp(name, "lease_table") == 0;
-	if (sscanf(name, "pg_temp_%u", &original) != 1 ||
-		original != get_relname_relid("lease_table",
-									  get_namespace_oid("dlock", true)))
+	original = get_relname_relid("lease_table",
+								 get_namespace_oid("dlock", true));
+	snprintf(transient, sizeof(transient), "pg_temp_%u", original);
+	if (!OidIsValid(original) || strcmp(name, transient) != 0)
 		return false;
 	table = relation_open(original, NoLock);
 	result = table->rd_tableam == &lease_am_methods &&

@@ -408,7 +408,8 @@ lease_rows_client_address(void)
 static char *
 put_bytes(char *ptr, lease_bytes bytes)
 {
-	memcpy(ptr, bytes.data, bytes.length);
+	if (bytes.length > 0)
+		memcpy(ptr, bytes.data, bytes.length);
 	return ptr + bytes.length;
 }
 

@@ -67,7 +67,8 @@ lease_wait_is_over(const LeaseWaitTime *time)
 static uint8
 put_string(char *to, lease_bytes from)
 {
-	memcpy(to, from.data, from.length);
+	if (from.length > 0)
+		memcpy(to, from.data, from.length);
 	return (uint8) from.length;
 }
 
