@@ -78,7 +78,7 @@ from_float(double seconds)
 {
 	if (isnan(seconds) || isinf(seconds))
 		raise_not_finite();
-	if (fabs(seconds) > (double) (DURATION_MAX_US / USECS_PER_SEC))
+	if (fabs(seconds) > (double) DURATION_MAX_US / USECS_PER_SEC)
 		raise_range();
 	return (int64) rint(seconds * USECS_PER_SEC);
 }

@@ -153,13 +153,12 @@ lease_event_send(void)
 {
 	LeaseEvent	event;
 	uint64		lost;
-	bool		found;
 
-	do
+	for (;;)
 	{
 		StringInfoData payload;
+		bool		found = take(&event, &lost);
 
-		found = take(&event, &lost);
 		initStringInfo(&payload);
 		if (lost > 0)
 		{
@@ -177,5 +176,5 @@ lease_event_send(void)
 		appendStringInfo(&payload, ", \"token\": %llu}",
 						 (unsigned long long) event.token);
 		Async_Notify(CHANNEL, payload.data);
-	} while (found);
+	}
 }

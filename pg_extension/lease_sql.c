@@ -173,21 +173,21 @@ static void
 check_misuse(lease_bytes name, const lease_request *request,
 			 const LeaseAnswer *answer)
 {
-	char	   *name_text = pnstrdup(name.data, name.length);
-	char	   *owner_text = pnstrdup(request->owner.data,
-									  request->owner.length);
+	char	   *shown_name = pnstrdup(name.data, name.length);
+	char	   *shown_owner = pnstrdup(request->owner.data,
+									   request->owner.length);
 
 	if (answer->outcome == LEASE_UPGRADE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("owner \"%s\" holds a shared lease on \"%s\" and cannot make it exclusive",
-						owner_text, name_text),
+						shown_owner, shown_name),
 				 errhint("Release the shared lease first.")));
 	if (answer->outcome == LEASE_MIXED)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("owner \"%s\" holds \"%s\" in mode %s and cannot also take it in mode %s",
-						owner_text, name_text,
+						shown_owner, shown_name,
 						lease_mode_name(answer->held_mode),
 						lease_mode_name(request->mode)),
 				 errhint("Release it first.")));
@@ -195,7 +195,7 @@ check_misuse(lease_bytes name, const lease_request *request,
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease",
-						owner_text, name_text,
+						shown_owner, shown_name,
 						lease_kind_name(answer->held_kind),
 						lease_kind_name(request->kind)),
 				 errhint("Release it first.")));
@@ -203,13 +203,13 @@ check_misuse(lease_bytes name, const lease_request *request,
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("owner \"%s\" cannot hold \"%s\" more than %d times",
-						owner_text, name_text, LEASE_VERSION_MAX)));
+						shown_owner, shown_name, LEASE_VERSION_MAX)));
 	if (answer->outcome == LEASE_NO_TOKENS)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("no tokens are left for \"%s\"", name_text)));
-	pfree(name_text);
-	pfree(owner_text);
+				 errmsg("no tokens are left for \"%s\"", shown_name)));
+	pfree(shown_name);
+	pfree(shown_owner);
 }
 
 /* Take a lease: its token, or 0 when it is not free within wait_us. */

@@ -290,7 +290,7 @@ find_chunk(Relation rel, BlockNumber block)
 }
 
 static Slot *
-chunk_slot(Chunk *chunk, BlockNumber block)
+chunk_slot(const Chunk *chunk, BlockNumber block)
 {
 	return &summary_shared->slots[(chunk - summary_shared->chunks) *
 								  CHUNK_BLOCKS + block % CHUNK_BLOCKS];

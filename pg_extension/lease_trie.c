@@ -850,12 +850,12 @@ can_separate(Relation rel, Buffer bucket, uint32 hash)
 {
 	Page		page = BufferGetPage(bucket);
 	LeasePageSpecial *special = lease_page_special(page);
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
 	uint32		differ = 0;
 
 	if (special->next != InvalidBlockNumber)
 		differ = special->chain ^ hash;
-	for (OffsetNumber offset = FirstOffsetNumber;
-		 offset <= PageGetMaxOffsetNumber(page); offset++)
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 	{
 		LeaseEntry *entry = lease_page_entry(rel, bucket, offset);
 
