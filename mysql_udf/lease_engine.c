@@ -21,7 +21,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* sem_clockwait() */
+#define _GNU_SOURCE				/* sem_clockwait(), strerror_r() */
 #include "lease_batch.h"
 
 #include <errno.h>
@@ -194,6 +194,7 @@ start(dlock_answer *answer)
 	pthread_t	thread;
 	sigset_t	all;
 	sigset_t	old;
+	char		reason[128];
 	int			error;
 
 	if (started)
@@ -221,7 +222,8 @@ start(dlock_answer *answer)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");
 		snprintf(answer->message, sizeof(answer->message),
-				 "could not start a thread: %s", strerror(error));
+				 "could not start a thread: %s",
+				 strerror_r(error, reason, sizeof(reason)));
 		return false;
 	}
 	started = true;
@@ -287,7 +289,8 @@ withdraw(lease_call *call)
 			return true;
 	}
 	call->place = LEASE_PLACE_NONE;
-	lease_call_unref(call);		/* the engine's */
+	/* the engine's reference, which is not the last */
+	atomic_fetch_sub(&call->references, 1);
 	return true;
 }
 
@@ -475,7 +478,7 @@ dlock_engine_drain(void)
 	int64_t		end_us = lease_now() + DRAIN_US;
 	bool		drained;
 
-	while (!(drained = ncallers == 0) && lease_now() < end_us &&
+	while (!(drained = (ncallers == 0)) && lease_now() < end_us &&
 		   !dlock_caller_killed())
 		usleep(LOOK_INTERVAL_US);
 	return drained;

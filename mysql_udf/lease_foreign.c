@@ -95,6 +95,7 @@ lease_foreign_deadline(lease_bytes name, const lease_row *row, int64_t now_us)
 		known->length = (uint8_t) name.length;
 		memcpy(known->name, name.data, name.length);
 		known->writes = row->writes + 1;	/* not this one */
+		known->writer = row->writer;
 		known->next = *place;
 		*place = known;
 		nrows++;
