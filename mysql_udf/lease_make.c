@@ -21,6 +21,7 @@
  */
 #include "lease_batcher.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -644,13 +645,22 @@ make_reap(lease_call *call)
 	lease_call_answer_now(call);
 }
 
+/* The name of a call that has one. */
+static lease_name *
+only_name(const lease_call *call)
+{
+	lease_name *name;
+
+	assert(call->nnames == 1);
+	name = lease_batch_find(call->names[0]);
+	assert(name != NULL);
+	return name;
+}
+
 /* Make one call. */
 static void
 make(lease_call *call)
 {
-	lease_name *name = call->nnames == 1 ?
-		lease_batch_find(call->names[0]) : NULL;
-
 	if (batch.read_only && !call->answered && call->kind != DLOCK_CALL_READ)
 	{
 		lease_call_fail_by_table(call);
@@ -661,11 +671,11 @@ make(lease_call *call)
 		case LEASE_INTERNAL_NONE:
 			break;
 		case LEASE_INTERNAL_GIVE_BACK:
-			make_release(call, name);
+			make_release(call, only_name(call));
 			return;
 		case LEASE_INTERNAL_END_SESSION:
 		case LEASE_INTERNAL_KEEP:
-			make_session_change(call, name);
+			make_session_change(call, only_name(call));
 			return;
 		case LEASE_INTERNAL_REAP:
 			make_reap(call);
@@ -678,11 +688,11 @@ make(lease_call *call)
 	{
 		case DLOCK_CALL_APPLY:
 			if (call->request.op == LEASE_ACQUIRE)
-				make_acquire(call, name);
+				make_acquire(call, only_name(call));
 			else if (call->request.op == LEASE_RELEASE)
-				make_release(call, name);
+				make_release(call, only_name(call));
 			else
-				make_change(call, name);
+				make_change(call, only_name(call));
 			break;
 		case DLOCK_CALL_ACQUIRE_ALL:
 			make_acquire_all(call);
@@ -691,13 +701,13 @@ make(lease_call *call)
 			make_apply_all(call);
 			break;
 		case DLOCK_CALL_WAIT:
-			make_wait(call, name);
+			make_wait(call, only_name(call));
 			break;
 		case DLOCK_CALL_READ:
-			make_read(call, name);
+			make_read(call, only_name(call));
 			break;
 		case DLOCK_CALL_CHECK_GUARD:
-			make_check_guard(call, name);
+			make_check_guard(call, only_name(call));
 			break;
 	}
 }

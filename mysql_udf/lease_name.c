@@ -15,6 +15,7 @@
  */
 #include "lease_name.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,14 +61,13 @@ judge(lease_member *member, lease_bytes name, const lease_moment *moment)
 	if (row->writer != moment->writer)
 		member->deadline_us = lease_foreign_deadline(name, row,
 													 moment->now_us);
-	else if (row->kind != LEASE_SESSION)
-		member->deadline_us = row->deadline_us;
-	else if (lease_session_is_alive(row->connection_id))
+	else if (row->kind == LEASE_SESSION &&
+			 lease_session_is_alive(row->connection_id))
 	{
 		member->life = LEASE_BOUND;
 		member->deadline_us = moment->now_us + row->ttl_us;
 	}
-	else if (row->deadline_us > moment->now_us)
+	else if (row->kind == LEASE_SESSION && row->deadline_us > moment->now_us)
 		member->deadline_us = moment->now_us;
 	else
 		member->deadline_us = row->deadline_us;
@@ -412,6 +412,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 		{
 			lease_member *member;
 
+			assert(h < n || holders[h].change == LEASE_ADDED);
 			switch (holders[h].change)
 			{
 				case LEASE_UNCHANGED:

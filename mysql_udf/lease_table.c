@@ -249,21 +249,21 @@ remember_error(lease_table *table, const char *what)
 static lease_status
 failed(lease_table *table)
 {
-	unsigned int number = mysql_errno(table->connection);
+	unsigned int code = mysql_errno(table->connection);
 
 	remember_error(table, "could not use the lock table");
-	table->marks_differ = number == ERROR_NULL;
-	if ((number >= 2000 && number < 3000) || number == ERROR_SHUTDOWN ||
-		number == ERROR_KILLED)
+	table->marks_differ = code == ERROR_NULL;
+	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
+		code == ERROR_KILLED)
 	{
-		if (number != ERROR_GONE && table->lost_id == 0)
+		if (code != ERROR_GONE && table->lost_id == 0)
 			table->lost_id = mysql_thread_id(table->connection);
 		lease_table_disconnect(table);
-		return number == ERROR_GONE ? LEASE_STATUS_CONFLICT :
+		return code == ERROR_GONE ? LEASE_STATUS_CONFLICT :
 			LEASE_STATUS_LOST;
 	}
 	lease_table_rollback(table);
-	switch (number)
+	switch (code)
 	{
 		case ERROR_LOCK_WAIT_TIMEOUT:
 		case ERROR_DEADLOCK:

@@ -49,12 +49,15 @@ make_call(const char *function, dlock_call *call, dlock_answer *answer)
 	bool		with_rights = call->wait_us != 0 ||
 		call->request.op == LEASE_EVICT;
 	dlock_caller caller;
+	bool		made;
 
 	if (!dlock_get_caller(function, with_rights, &caller))
 		return false;
 	call->caller = &caller;
 	memset(answer, 0, sizeof(*answer));
-	if (!dlock_engine_call(call, answer))
+	made = dlock_engine_call(call, answer);
+	call->caller = NULL;
+	if (!made)
 	{
 		dlock_raise_answer(answer);
 		return false;
