@@ -135,7 +135,8 @@ run_client(void *arg)
 static void
 report(Client *clients)
 {
-	Client	   *all = allocate(sizeof(Client));
+	static Client sum;
+	Client	   *all = &sum;
 	uint64_t	least = UINT64_MAX;
 	uint64_t	most = 0;
 	double		squares = 0;
@@ -185,17 +186,19 @@ report(Client *clients)
 static void
 find(const char *system, const char *workload)
 {
+	const Workload *found = workloads;
+
 	for (size_t d = 0; d < sizeof(drivers) / sizeof(drivers[0]); d++)
 		for (const System *s = drivers[d]; s->name; s++)
 			if (strcmp(s->name, system) == 0)
 				run.system = s;
 	if (run.system == NULL)
 		fail("no system \"%s\"", system);
-	for (const Workload *w = workloads; w->name; w++)
-		if (strcmp(w->name, workload) == 0)
-			run.workload = w;
-	if (run.workload == NULL)
+	while (found->name && strcmp(found->name, workload) != 0)
+		found++;
+	if (found->name == NULL)
 		fail("no workload \"%s\"", workload);
+	run.workload = found;
 	if (!run.workload->offered(run.system))
 		fail("does not offer the workload \"%s\"", workload);
 }
@@ -269,7 +272,7 @@ main(int argc, char **argv)
 	pthread_barrier_init(&started, NULL, (unsigned) run.clients + 1);
 	pthread_barrier_init(&finished, NULL, (unsigned) run.clients);
 	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, 512 * 1024);
+	pthread_attr_setstacksize(&attributes, (size_t) 512 * 1024);
 	begun = now_ns();
 	for (int i = 0; i < run.clients; i++)
 	{

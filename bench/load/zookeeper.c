@@ -23,7 +23,7 @@
 
 #include "load.h"
 
-#define PATH_SIZE		(2 * NAME_SIZE)
+#define PATH_SIZE		((size_t) 2 * NAME_SIZE)
 #define PIPELINE		1000	/* requests without an answer, at most */
 
 typedef struct Connection

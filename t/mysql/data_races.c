@@ -138,6 +138,7 @@ static bool
 make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 {
 	dlock_caller caller = {.user = "tester", .host = "localhost"};
+	bool		made;
 
 	caller.connection_id = connection_id;
 	caller.is_operator = true;
@@ -145,7 +146,9 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 	looks = rand_r(random) % 8;
 	loses_client = rand_r(random) % 2;
 	memset(answer, 0, sizeof(*answer));
-	if (dlock_engine_call(call, answer))
+	made = dlock_engine_call(call, answer);
+	call->caller = NULL;
+	if (made)
 		return true;
 	if (strcmp(answer->sqlstate, "70100") == 0)
 		cancels++;

@@ -689,5 +689,6 @@ main(int argc, char **argv)
 			fail("pthread_create", "no more threads");
 	for (int i = 0; i < clients + 2; i++)
 		pthread_join(threads[i], NULL);
+	free(threads);
 	return 0;
 }
