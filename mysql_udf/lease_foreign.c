@@ -79,6 +79,7 @@ lease_foreign_deadline(lease_bytes name, const lease_row *row, int64_t now_us)
 {
 	foreign_row **place;
 	foreign_row *known;
+	bool		is_new = false;
 
 	grow();
 	place = &slots[hash(name, row->token) % nslots];
@@ -94,13 +95,13 @@ lease_foreign_deadline(lease_bytes name, const lease_row *row, int64_t now_us)
 		known->token = row->token;
 		known->length = (uint8_t) name.length;
 		memcpy(known->name, name.data, name.length);
-		known->writes = row->writes + 1;	/* not this one */
-		known->writer = row->writer;
+		is_new = true;
 		known->next = *place;
 		*place = known;
 		nrows++;
 	}
-	if (known->writes != row->writes || known->writer != row->writer)
+	if (is_new || known->writes != row->writes ||
+		known->writer != row->writer)
 	{
 		known->writes = row->writes;
 		known->writer = row->writer;
