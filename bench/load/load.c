@@ -26,6 +26,7 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -239,6 +240,7 @@ parse(int argc, char **argv)
 		fail("load [OPTION]... SYSTEM WHERE WORKLOAD");
 	find(argv[optind], argv[optind + 2]);
 	run.where = argv[optind + 1];
+	assert(run.system != NULL && run.workload != NULL);
 	if (run.batch < 1 || run.batch > MAX_BATCH || run.clients < 1 ||
 		window_seconds <= 0 || window_seconds > MAX_WINDOW_SECONDS)
 		fail("a number is out of range");

@@ -877,7 +877,7 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 			bool whole)
 {
 	lease_holder before[HOLDERS_MAX + GUARDS_MAX + 1];
-	int			row_at[HOLDERS_MAX + GUARDS_MAX + 1];	/* -1: none */
+	int			row_at[HOLDERS_MAX + GUARDS_MAX + 1] = {0};	/* -1: none */
 	lease_holder *holders;
 	lease_result result;
 	const char *fault;
