@@ -39,7 +39,7 @@ endif
 # META.json is the one place that states the version.
 VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 
-.PHONY: help demo demo-mysql shell test matrix torture bench mysql dist
+.PHONY: help demo demo-mysql shell test matrix torture lint bench mysql dist
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
@@ -50,12 +50,13 @@ help:
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB and MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes each, or only'
 	@echo '                ENGINE=postgres|mariadb|mysql; see doc/reliability.md'
+	@echo 'make lint       read the code with clang-tidy, cppcheck, scan-build and shellcheck'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
 	@echo 'make mysql      build mysql_udf/dlock.so for MySQL and MariaDB; see mysql_udf/install.sql'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
-	@echo 'The first seven install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
+	@echo 'The first eight install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
 
 demo:
 	@dev/server dev/demo
@@ -74,6 +75,9 @@ matrix:
 
 torture:
 	@dev/torture $(or $(DURATION),60) $(ENGINE)
+
+lint:
+	@dev/lint
 
 bench:
 	@bench/run
