@@ -899,6 +899,9 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 		note_walked(walk, bucket);
 		lease_rows_write(call, bucket);
 	}
+
+	/* those that a crash has left empty, or a row that moved */
+	lease_trie_free_overflow(call->rel, bucket);
 	lease_trie_summarize(call->rel, bucket);
 	walk->affected += call->count;
 	lease_count(call->db, counter_of_walk(call->request.op), call->count);

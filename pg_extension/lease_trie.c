@@ -45,7 +45,9 @@
  *
  * Crashes: every step is one WAL record, so a split, an overflow page, a freed
  * page exists whole or not at all.  A page that was added and not used before
- * a crash is all zero; the reaper puts it in the free list.
+ * a crash is all zero; the reaper puts it in the free list.  So it does with
+ * overflow pages that were emptied, or added, and no more: after a crash it
+ * visits every bucket.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
