@@ -13,6 +13,7 @@
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "lease_bond.h"
+#include "lease_crash.h"
 #include "lease_event.h"
 #include "lease_queue.h"
 #include "lease_rows.h"
@@ -93,6 +94,7 @@ define_settings(void)
 							   &lease_boot_id, "",
 							   PGC_POSTMASTER, GUC_NOT_IN_SAMPLE,
 							   NULL, NULL, NULL);
+	DLOCK_CRASH_SETTINGS();
 	MarkGUCPrefixReserved("dlock");
 }
 

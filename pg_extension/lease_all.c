@@ -25,6 +25,7 @@
 
 #include "access/relation.h"
 #include "lease_all.h"
+#include "lease_crash.h"
 #include "lease_session.h"
 #include "lease_store.h"
 #include "lease_trie.h"
@@ -234,6 +235,7 @@ take_all(AllCall *all)
 			return false;
 		}
 		name->taken = true;
+		DLOCK_CRASH_POINT("all: name taken");
 	}
 	return true;
 }
@@ -414,6 +416,7 @@ lease_all_acquire(const lease_bytes *names, int count,
 			answer = all.names[0].answer;
 			lsn = end_all(&all);
 			end_wait(db, &time, first);
+			DLOCK_CRASH_POINT("all: not flushed");
 			lease_wal_flush(lsn);
 			return answer;
 		}

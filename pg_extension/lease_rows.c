@@ -18,6 +18,7 @@
 
 #include "common/ip.h"
 #include "lease_bond.h"
+#include "lease_crash.h"
 #include "lease_event.h"
 #include "lease_rows.h"
 #include "lease_trie.h"
@@ -590,7 +591,9 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 			lease_page_overwrite(&change, page, place->offset, &new.entry);
 		}
 	}
+	DLOCK_CRASH_POINT("rows: not logged");
 	call->lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("rows: logged");
 	if (buffer != bucket)
 		UnlockReleaseBuffer(buffer);
 	return end;
@@ -616,7 +619,10 @@ lease_rows_write(LeaseCall *call, Buffer bucket)
 		removed |= lease_rows_is_removed(&call->holders[i]) &&
 			call->places[i].block != call->bucket_block;
 	if (removed)
+	{
+		DLOCK_CRASH_POINT("rows: overflow left empty");
 		lease_trie_free_overflow(call->rel, bucket);
+	}
 }
 
 /*
@@ -672,7 +678,9 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
 						  sizeof(special->mark));
 	}
 	lease_page_insert(&change, room_page, entry);
+	DLOCK_CRASH_POINT("row: not logged");
 	call->lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("row: logged");
 
 	if (BufferIsValid(old_buffer))
 		UnlockReleaseBuffer(old_buffer);

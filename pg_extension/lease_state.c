@@ -33,6 +33,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_database.h"
 #include "common/hashfn.h"
+#include "lease_crash.h"
 #include "lease_state.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
@@ -410,7 +411,9 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
 		lease_change_note(&change, change.pages[0].page,
 						  &meta->clock_mark_us, sizeof(int64));
 	}
+	DLOCK_CRASH_POINT("mark: not logged");
 	lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("mark: logged");
 	UnlockReleaseBuffer(buffer);
 	lease_wal_flush_later(lsn);
 }
@@ -480,13 +483,17 @@ activate(Relation rel, LeaseDatabase *db)
 	uint64		known_floor;
 	LeaseChange change;
 	Buffer		buffer;
+	XLogRecPtr	lsn;
 
 	if (!lease_trie_exists(rel))
 		lease_trie_create(rel, 0);
 	lease_trie_read_meta(rel, &meta);
 	lease_summary_forget(MyDatabaseId, file);
 	if (meta.database != MyDatabaseId)
+	{
 		purge_copy(rel);
+		DLOCK_CRASH_POINT("activation: purged");
+	}
 
 	/*
 	 * When this server has activated the table before, in another file, it has
@@ -520,8 +527,12 @@ activate(Relation rel, LeaseDatabase *db)
 	new_meta->boot = meta.boot;
 	new_meta->clock_offset_us = meta.clock_offset_us;
 	new_meta->clock_mark_us = meta.clock_mark_us;
-	XLogFlush(lease_change_finish(&change));
+	DLOCK_CRASH_POINT("activation: not logged");
+	lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("activation: logged");
+	XLogFlush(lsn);
 	UnlockReleaseBuffer(buffer);
+	DLOCK_CRASH_POINT("activation: flushed");
 
 	pg_atomic_write_u64(&db->floor, meta.floor);
 	pg_atomic_write_u64(&db->clock_offset_us, (uint64) meta.clock_offset_us);

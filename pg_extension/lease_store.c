@@ -22,6 +22,7 @@
 #include "catalog/namespace.h"
 #include "commands/extension.h"
 #include "lease_am.h"
+#include "lease_crash.h"
 #include "lease_queue.h"
 #include "lease_rows.h"
 #include "lease_session.h"
@@ -242,10 +243,12 @@ must_be_durable(lease_op op)
 static void
 make_durable(lease_op op, XLogRecPtr lsn)
 {
+	DLOCK_CRASH_POINT("call: not flushed");
 	if (must_be_durable(op))
 		lease_wal_flush(lsn);
 	else
 		lease_wal_flush_later(lsn);
+	DLOCK_CRASH_POINT("call: not answered");
 }
 
 /* ----------------------------------------------------------------
@@ -393,6 +396,8 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 			call->nexpired += turn.nexpired;
 			return false;
 		}
+
+		DLOCK_CRASH_POINT("queue: granted, not answered");
 
 		/* at once: after an error in between it would be granted again */
 		due_us = due_after(&turn, queue, &answer);
@@ -940,6 +945,7 @@ lease_store_apply_all(const lease_request *request)
 				continue;
 			while (!try_apply_block(&walk, block, gather_owned))
 				CHECK_FOR_INTERRUPTS();
+			DLOCK_CRASH_POINT("walk: bucket done");
 		}
 	}
 	lease_store_end(&call);

@@ -55,6 +55,7 @@
 
 #include "common/hashfn.h"
 #include "lease_bond.h"
+#include "lease_crash.h"
 #include "lease_rows.h"
 #include "lease_state.h"
 #include "lease_summary.h"
@@ -183,6 +184,7 @@ create_root(Relation rel, uint64 seed)
 		}
 		else
 			buffers[block] = compat_extend_locked(rel);
+		DLOCK_CRASH_POINT("root: page added");
 		if (BufferGetBlockNumber(buffers[block]) != block ||
 			!PageIsNew(BufferGetPage(buffers[block])))
 			lease_page_damaged(rel, block);
@@ -200,7 +202,9 @@ create_root(Relation rel, uint64 seed)
 	meta->database = MyDatabaseId;
 	meta->seed = seed;
 	meta->free_head = InvalidBlockNumber;
+	DLOCK_CRASH_POINT("root: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("root: logged");
 	UnlockReleaseBuffer(buffers[0]);
 	UnlockReleaseBuffer(buffers[1]);
 }
@@ -221,7 +225,9 @@ lease_trie_adopt_meta(Relation rel, const LeaseMeta *from)
 	meta->boot = from->boot;
 	meta->clock_offset_us = from->clock_offset_us;
 	meta->clock_mark_us = from->clock_mark_us;
+	DLOCK_CRASH_POINT("rewrite: metapage not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("rewrite: metapage logged");
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -545,7 +551,9 @@ free_unused_page(Relation rel, Buffer buffer)
 	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
 	lease_page_special(page)->next = meta->free_head;
 	meta->free_head = BufferGetBlockNumber(buffer);
+	DLOCK_CRASH_POINT("unused page: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("unused page: logged");
 	UnlockReleaseBuffer(meta_buffer);
 }
 
@@ -575,7 +583,9 @@ free_overflow_page(Relation rel, Buffer bucket, Buffer previous,
 	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
 	lease_page_special(page)->next = meta->free_head;
 	meta->free_head = BufferGetBlockNumber(buffer);
+	DLOCK_CRASH_POINT("removal: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("removal: logged");
 	UnlockReleaseBuffer(meta_buffer);
 }
 
@@ -598,6 +608,7 @@ allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 	{
 		UnlockReleaseBuffer(*meta_buffer);
 		buffer = compat_extend_locked(rel);
+		DLOCK_CRASH_POINT("page: added");
 		*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 		return buffer;
 	}
@@ -618,6 +629,7 @@ allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 	buffer = ReadBuffer(rel, meta->free_head);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	lease_page_check_kind(rel, buffer, LEASE_PAGE_FREE);
+	DLOCK_CRASH_POINT("page: off the free list");
 	return buffer;
 }
 
@@ -686,7 +698,9 @@ get_directory(Relation rel, Buffer bucket, uint32 index)
 		lease_page_init(page, LEASE_PAGE_DIRECTORY, index, 0);
 		meta->directory[index] = block;
 		meta->free_head = free_head;
+		DLOCK_CRASH_POINT("directory: not logged");
 		lease_change_finish(&change);
+		DLOCK_CRASH_POINT("directory: logged");
 	}
 	/* else somebody was faster; a page we added waits for the reaper */
 	UnlockReleaseBuffer(buffer);
@@ -727,6 +741,7 @@ split_bucket(Relation rel, Buffer bucket)
 
 	lease_page_check_entries(rel, bucket);
 	new_buffer = compat_extend_locked(rel);
+	DLOCK_CRASH_POINT("split: page added");
 	new_block = BufferGetBlockNumber(new_buffer);
 	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
 	deeper = lease_page_meta(BufferGetPage(meta_buffer))->depth <=
@@ -774,7 +789,9 @@ split_bucket(Relation rel, Buffer bucket)
 		[number % LEASE_DIRECTORY_ENTRIES] = new_block;
 	if (deeper)
 		lease_page_meta(change.pages[3].page)->depth = special.depth + 1;
+	DLOCK_CRASH_POINT("split: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("split: logged");
 
 	UnlockReleaseBuffer(directory);
 	UnlockReleaseBuffer(meta_buffer);
@@ -787,6 +804,7 @@ split_bucket(Relation rel, Buffer bucket)
 	 * other.
 	 */
 	summarize_block(rel, new_block);
+	DLOCK_CRASH_POINT("split: half summarized");
 	summarize_block(rel, old_block);
 }
 
@@ -819,7 +837,9 @@ add_overflow(Relation rel, Buffer bucket, uint32 hash)
 	lease_page_special(bucket_page)->next = BufferGetBlockNumber(buffer);
 	lease_page_special(bucket_page)->chain = lease_hash_chain(hash);
 	meta->free_head = free_head;
+	DLOCK_CRASH_POINT("overflow: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("overflow: logged");
 	UnlockReleaseBuffer(meta_buffer);
 	UnlockReleaseBuffer(buffer);
 	UnlockReleaseBuffer(bucket);
@@ -839,7 +859,9 @@ compact_page(Relation rel, Buffer buffer, Size size)
 	page = lease_change_page(&change, buffer, false);
 	lease_change_start(&change);
 	lease_page_compact(&change, page);
+	DLOCK_CRASH_POINT("compaction: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("compaction: logged");
 	return true;
 }
 
@@ -952,7 +974,9 @@ clear_page(Relation rel, Buffer buffer)
 		 offset >= FirstOffsetNumber; offset--)
 		ItemIdSetUnused(PageGetItemId(page, offset));
 	lease_page_compact(NULL, page);
+	DLOCK_CRASH_POINT("purge: not logged");
 	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("purge: logged");
 }
 
 /* Remove all entries of a bucket, which is locked exclusively. */
@@ -1063,7 +1087,9 @@ lease_trie_insert(Relation rel, const LeaseEntry *entry)
 		page = lease_change_page(&change, buffer, false);
 		lease_change_start(&change);
 		lease_page_insert(&change, page, &copy.entry);
+		DLOCK_CRASH_POINT("rewrite: row not logged");
 		lease_change_finish(&change);
+		DLOCK_CRASH_POINT("rewrite: row logged");
 		if (buffer != bucket)
 			UnlockReleaseBuffer(buffer);
 		lease_trie_note(rel, bucket, entry->deadline_us,

@@ -1,0 +1,78 @@
+/*
+ * lease_crash.c
+ *	  Die at a point of the source, in a build for tests; see lease_crash.h.
+ *
+ * Each step of a change to several pages can so be the last one of a process
+ * or a server, which no signal from outside hits reliably.  SIGKILL leaves no
+ * time for anything: a process takes its page locks and what it has not logged
+ * with it, and the server throws away all shared memory.  May be called
+ * anywhere, also in a critical section.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "lease_crash.h"
+
+#ifdef DLOCK_CRASH_POINTS
+
+#include <limits.h>
+#include <signal.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+static char *crash_point = NULL;
+static int	crash_pass = 1;
+static bool crash_server = false;
+static bool crash_flush = false;
+
+/* Define the settings that name a point; for anybody, as this is for tests. */
+void
+lease_crash_define_settings(void)
+{
+	DefineCustomStringVariable("dlock.crash_point",
+							   "At which point of the source to die.",
+							   "Empty means not at all. For tests.",
+							   &crash_point, "",
+							   PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							   NULL, NULL, NULL);
+	DefineCustomIntVariable("dlock.crash_pass",
+							"At which pass of that point to die.",
+							NULL,
+							&crash_pass, 1, 1, INT_MAX,
+							PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.crash_server",
+							 "Takes the postmaster along.",
+							 NULL,
+							 &crash_server, false,
+							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.crash_flush",
+							 "Flushes what has been logged before.",
+							 NULL,
+							 &crash_flush, false,
+							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
+}
+
+/* Die if this is the point, and the pass. */
+void
+lease_crash_point(const char *name)
+{
+	static int	passes = 0;
+
+	if (crash_point == NULL || strcmp(name, crash_point) != 0 ||
+		++passes != crash_pass)
+		return;
+	write_stderr("dlock dies at \"%s\", pass %d\n", name, passes);
+	if (crash_flush)
+		XLogFlush(GetXLogInsertRecPtr());
+	if (crash_server)
+		kill(PostmasterPid, SIGKILL);
+	kill(MyProcPid, SIGKILL);
+}
+
+#endif							/* DLOCK_CRASH_POINTS */

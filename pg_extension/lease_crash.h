@@ -1,0 +1,82 @@
+/*
+ * lease_crash.h
+ *	  Points at which a process can be told to die, in a build for tests.
+ *
+ * Built with -DDLOCK_CRASH_POINTS, a process that comes by the point that
+ * dlock.crash_point names for the dlock.crash_pass-th time kills itself with
+ * SIGKILL; before that, if dlock.crash_flush is on, it flushes what has been
+ * logged, which would else be lost, and if dlock.crash_server is on, it kills
+ * the postmaster.  In any other build the points are nothing, and there are no
+ * such settings.
+ *
+ * At a point that ends in "not logged" the pages have been changed, or the
+ * copies that GenericXLog works on, in the critical section; at one that ends
+ * in "logged" it is over, but the pages are still locked and nobody has
+ * flushed.  These are all points; t/461_crash_points.pl reads them here, and
+ * holds them against the sources.
+ *
+ *	"root: page added"				the metapage or the root bucket, all zero
+ *	"root: not logged"				both in one record
+ *	"root: logged"
+ *	"page: added"					for overflow or a directory, all zero
+ *	"page: off the free list"		locked for the same purpose
+ *	"directory: not logged"			a directory page
+ *	"directory: logged"
+ *	"split: page added"				for the new bucket, all zero
+ *	"split: not logged"				both buckets, the directory, the metapage
+ *	"split: logged"
+ *	"split: half summarized"		all is unlocked; one side has its summary
+ *	"overflow: not logged"			a page more on the chain of a bucket
+ *	"overflow: logged"
+ *	"removal: not logged"			from the chain to the free list
+ *	"removal: logged"
+ *	"unused page: not logged"		a page all zero, to the free list
+ *	"unused page: logged"
+ *	"compaction: not logged"		of one page
+ *	"compaction: logged"
+ *	"row: not logged"				one that is new or moves, and the mark
+ *	"row: logged"
+ *	"rows: not logged"				those that change in place, of one page
+ *	"rows: logged"
+ *	"rows: overflow left empty"		before such pages leave the chain
+ *	"call: not flushed"				its records are written, its pages unlocked
+ *	"call: not answered"			but durable, if that was asked for
+ *	"all: name taken"				one of many
+ *	"all: not flushed"				all of them
+ *	"walk: bucket done"				one of those an owner may be in
+ *	"queue: granted, not answered"	on behalf of a waiter
+ *	"mark: not logged"				of the lease clock
+ *	"mark: logged"
+ *	"activation: purged"			of the leases of another database
+ *	"activation: not logged"		floor and clock
+ *	"activation: logged"
+ *	"activation: flushed"			before others are told
+ *	"purge: not logged"				one page of a copied database
+ *	"purge: logged"
+ *	"rewrite: row not logged"		by VACUUM FULL, in the new file
+ *	"rewrite: row logged"
+ *	"rewrite: metapage not logged"
+ *	"rewrite: metapage logged"
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_CRASH_H
+#define DLOCK_LEASE_CRASH_H
+
+#ifdef DLOCK_CRASH_POINTS
+
+#define DLOCK_CRASH_POINT(name)		lease_crash_point(name)
+#define DLOCK_CRASH_SETTINGS()		lease_crash_define_settings()
+
+/* lease_crash.c */
+extern void lease_crash_point(const char *name);
+extern void lease_crash_define_settings(void);
+
+#else
+
+#define DLOCK_CRASH_POINT(name)		((void) 0)
+#define DLOCK_CRASH_SETTINGS()		((void) 0)
+
+#endif
+
+#endif							/* DLOCK_LEASE_CRASH_H */
