@@ -5,6 +5,10 @@
 
 use strict;
 use warnings;
+
+use FindBin;
+use lib $FindBin::Bin;
+use Pooler;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -256,51 +260,26 @@ sql('CREATE EXTENSION dlock');
 is(sql(q{SELECT count(*) FROM dlock.locks}), 0, 'an end after the extension');
 
 # ----------------------------------------------------------------
-# PgBouncer's session mode
+# PgBouncer's session mode: its reset query is DISCARD ALL
 # ----------------------------------------------------------------
 
-SKIP:
-{
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } '/usr/sbin', '/usr/bin';
-	skip 'no pgbouncer', 4 unless $pgbouncer;
+my $pooler = Pooler->start($node,
+	user => sql('SELECT current_user'),
+	databases => { app => 'pool_mode=session pool_size=1' });
+my @psql = ('psql', '-XAtq', '-d', $pooler->connstr('app'));
+my ($out, $err);
 
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	append_to_file("$dir/users", qq{"$ENV{USER}" ""\n}) if $ENV{USER};
-	my $user = sql('SELECT current_user');
-	my ($host, $server_port) = ($node->host, $node->port);
-	append_to_file(
-		"$dir/ini", qq{
-[databases]
-postgres = host=$host port=$server_port dbname=postgres user=$user
-[pgbouncer]
-listen_addr =
-unix_socket_dir = $dir
-listen_port = $port
-auth_type = any
-pool_mode = session
-default_pool_size = 1
-server_reset_query = DISCARD ALL
-logfile = $dir/log
-pidfile = $dir/pid
-});
-	system_or_bail($pgbouncer, '-d', '-q', "$dir/ini");
-	my @psql = ('psql', '-XAtq', '-d', "host=$dir port=$port dbname=postgres");
-	my ($out, $err);
-
-	IPC::Run::run([ @psql, '-c',
-			q{SELECT pg_backend_pid() || ' ' || (dlock_acquire_session('pooled', 'me', 3600) > 0)}],
-		'<', '/dev/null', '>', \$out, '2>', \$err);
-	my ($pid, $taken) = $out =~ /^(\d+) (true)$/;
-	is($taken, 'true', "a session lease through PgBouncer$err");
-	becomes(q{dlock_is_free('pooled')}, 'it ends with the client');
-	IPC::Run::run([ @psql, '-c', q{SELECT pg_backend_pid(), dlock_owner('pooled')} ],
-		'<', '/dev/null', '>', \$out, '2>', \$err);
-	chomp $out;
-	is($out, "$pid|", 'though the server process lives on');
-	chomp(my $bouncer_pid = slurp_file("$dir/pid"));
-	is(kill('INT', $bouncer_pid), 1, 'PgBouncer stops');
-}
+IPC::Run::run([ @psql, '-c',
+		q{SELECT pg_backend_pid() || ' ' || (dlock_acquire_session('pooled', 'me', 3600) > 0)}],
+	'<', '/dev/null', '>', \$out, '2>', \$err);
+my ($pid, $taken) = $out =~ /^(\d+) (true)$/;
+is($taken, 'true', "a session lease through PgBouncer$err");
+becomes(q{dlock_is_free('pooled')}, 'it ends with the client');
+IPC::Run::run([ @psql, '-c', q{SELECT pg_backend_pid(), dlock_owner('pooled')} ],
+	'<', '/dev/null', '>', \$out, '2>', \$err);
+chomp $out;
+is($out, "$pid|", 'though the server process lives on');
+$pooler->stop;
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'no assertion failed');
 done_testing();
