@@ -61,7 +61,6 @@ typedef struct name_list
 	lease_bytes *names;
 	size_t		count;
 	size_t		room;
-	int64_t		now_us;
 	int64_t		delay_us;
 	size_t		visited;
 } name_list;
@@ -231,13 +230,13 @@ static void
 visit_foreign(lease_bytes name, const lease_row *row, void *context)
 {
 	name_list  *list = context;
+	int64_t		now_us = lease_now();	/* reading may have taken long */
 
 	list->visited++;
 	memcpy(foreign_name, name.data, name.length);
 	foreign_name_length = name.length;
 	foreign_slot = row->slot;
-	if (lease_foreign_deadline(name, row, list->now_us) + list->delay_us <=
-		list->now_us)
+	if (lease_foreign_deadline(name, row, now_us) + list->delay_us <= now_us)
 		list_name(list, name);
 }
 
@@ -422,8 +421,7 @@ lease_upkeep_sessions(int64_t now_us)
 void
 lease_upkeep_reap(int64_t now_us)
 {
-	name_list	list = {.now_us = now_us,.delay_us =
-	engine.settings.lock_delay_us};
+	name_list	list = {.delay_us = engine.settings.lock_delay_us};
 	lease_status status;
 
 	pthread_mutex_unlock(&engine.mutex);
