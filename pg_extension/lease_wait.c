@@ -410,6 +410,9 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 		regular = sleep_once(&sleeper, view.is_head ?
 							 boot_time(call->db, view.due_us) : PG_INT64_MAX);
 	}
+	/* who has gone since the last look gives back what he was granted */
+	if (view.answered)
+		check_client();
 	lease_wait_stop(time);
 	return view.answered;
 }

@@ -231,10 +231,10 @@ for my $end ('cancel', 'client')
 	}
 	else
 	{
-		# whether it had time to notice or not: its lease is plain
+		# it was gone when the waiter found that it had been granted the lease
 		becomes("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $b_pid)",
 			'the client is gone');
-		sql(q{SELECT dlock_release('l', 'b')});
+		becomes("coalesce(dlock_owner('l') = 'c', false)", 'and has given the lease back');
 	}
 	cmp_ok(answer($c), '>', $token, "$end: the next is served");
 	sql(q{SELECT dlock_release('l', 'c')});
