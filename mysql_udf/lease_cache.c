@@ -35,12 +35,8 @@ static size_t nrows = 0;
 static lease_cached **
 place_of(lease_bytes name)
 {
-	uint64_t	h = 14695981039346656037u;
-	lease_cached **place;
+	lease_cached **place = &slots[lease_hash(name, 0) % CACHE_SLOTS];
 
-	for (size_t i = 0; i < name.length; i++)
-		h = (h ^ (unsigned char) name.data[i]) * 1099511628211u;
-	place = &slots[(h ^ (h >> 32)) % CACHE_SLOTS];
 	while (*place != NULL &&
 		   !lease_same(name, (lease_bytes) {(*place)->name,
 					   (*place)->name_length}))
@@ -53,6 +49,16 @@ lease_cached *
 lease_cache_find(lease_bytes name)
 {
 	return *place_of(name);
+}
+
+static void
+drop(lease_cached **place)
+{
+	lease_cached *cached = *place;
+
+	*place = cached->next;
+	free(cached);
+	nrows--;
 }
 
 /*
@@ -73,11 +79,7 @@ evict(void)
 			place = &(*place)->next;
 		if (*place != NULL)
 		{
-			lease_cached *cached = *place;
-
-			*place = cached->next;
-			free(cached);
-			nrows--;
+			drop(place);
 			return true;
 		}
 	}
@@ -135,13 +137,9 @@ void
 lease_cache_forget(lease_bytes name)
 {
 	lease_cached **place = place_of(name);
-	lease_cached *cached = *place;
 
-	if (cached == NULL)
-		return;
-	*place = cached->next;
-	free(cached);
-	nrows--;
+	if (*place != NULL)
+		drop(place);
 }
 
 /* Forget all names. */
@@ -150,11 +148,5 @@ lease_cache_forget_all(void)
 {
 	for (size_t i = 0; i < CACHE_SLOTS; i++)
 		while (slots[i] != NULL)
-		{
-			lease_cached *cached = slots[i];
-
-			slots[i] = cached->next;
-			free(cached);
-		}
-	nrows = 0;
+			drop(&slots[i]);
 }

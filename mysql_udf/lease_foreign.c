@@ -35,16 +35,6 @@ static foreign_row **slots = NULL;
 static size_t nslots = 0;
 static size_t nrows = 0;
 
-static size_t
-hash(lease_bytes name, uint64_t token)
-{
-	uint64_t	h = 14695981039346656037u ^ token;
-
-	for (size_t i = 0; i < name.length; i++)
-		h = (h ^ (unsigned char) name.data[i]) * 1099511628211u;
-	return (size_t) (h ^ (h >> 32));
-}
-
 /* Make the table larger when it is full. */
 static void
 grow(void)
@@ -61,8 +51,9 @@ grow(void)
 		while (slots[i] != NULL)
 		{
 			foreign_row *row = slots[i];
-			size_t		to = hash((lease_bytes) {row->name, row->length},
-								  row->token) % n;
+			size_t		to = lease_hash((lease_bytes) {
+				row->name, row->length
+			}, row->token) % n;
 
 			slots[i] = row->next;
 			row->next = larger[to];
@@ -82,7 +73,7 @@ lease_foreign_deadline(lease_bytes name, const lease_row *row, int64_t now_us)
 	bool		is_new = false;
 
 	grow();
-	place = &slots[hash(name, row->token) % nslots];
+	place = &slots[lease_hash(name, row->token) % nslots];
 	for (known = *place; known != NULL; known = known->next)
 		if (known->token == row->token && known->length == name.length &&
 			memcmp(known->name, name.data, name.length) == 0)

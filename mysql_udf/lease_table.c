@@ -515,6 +515,21 @@ lease_table_bucket(lease_bytes name)
 	return (hash ^ (hash >> 16)) % LEASE_BUCKETS;
 }
 
+/*
+ * A hash of bytes and a number, for what is kept in memory: FNV-1a of 64 bits,
+ * folded.
+ */
+uint64_t
+lease_hash(lease_bytes bytes, uint64_t number)
+{
+	uint64_t	hash = UINT64_C(14695981039346656037) ^ number;
+
+	for (size_t i = 0; i < bytes.length; i++)
+		hash = (hash ^ (unsigned char) bytes.data[i]) *
+			UINT64_C(1099511628211);
+	return hash ^ (hash >> 32);
+}
+
 static lease_row *
 add_row(lease_rows *rows)
 {

@@ -92,6 +92,7 @@ extern lease_status lease_table_look(lease_table *table, bool *read_only,
 extern void *lease_grow(void *array, size_t *room, size_t size);
 extern void lease_rows_add(lease_rows *rows, const lease_row *row);
 extern uint32_t lease_table_bucket(lease_bytes name);
+extern uint64_t lease_hash(lease_bytes bytes, uint64_t number);
 
 /*
  * Read the rows of names, which become rows[0..n-1] in the order of the slots,

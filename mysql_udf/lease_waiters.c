@@ -273,11 +273,7 @@ static size_t nparties = 0;
 static size_t
 hash_party(const char *owner, size_t length)
 {
-	uint64_t	h = 14695981039346656037u;
-
-	for (size_t i = 0; i < length; i++)
-		h = (h ^ (unsigned char) owner[i]) * 1099511628211u;
-	return (size_t) ((h ^ (h >> 32)) % nparties);
+	return lease_hash((lease_bytes) {owner, length}, 0) % nparties;
 }
 
 /* The waiter of an obstacle that is stuck, or NULL. */
