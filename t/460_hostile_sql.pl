@@ -9,7 +9,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
-use Hostile qw(chance one_of shown);
+use Hostile qw(chance one_of shown value);
 use List::Util qw(shuffle);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -181,28 +181,17 @@ sub reading
 	my $answer = $control->query(q{SELECT name, owner, role, mode, version, token, request, pid,
 		extract(epoch FROM expires_at) FROM dlock.lease_table}) // die "the server has ended the session: $control->{lost}\n";
 	die "$answer->{error}: $answer->{message}\n" if defined $answer->{error};
-	my %rows;
-	for my $row (@{ $answer->{rows} })
-	{
-		my ($name, $owner, $account, $mode, undef, $token) = @$row;
-		my $expires = pop @$row;
-		my $rest = join('|', map { defined $_ ? unpack('H*', $_) : '-' } @$row);
-		$rows{"$account|" . unpack('H*', $name) . '|' . unpack('H*', $owner)} =
-		  { name => $name, owner => $owner, account => $account, mode => $mode, token => $token, expires => $expires, rest => $rest };
-	}
-	die 'a holder has two rows' if keys %rows != @{ $answer->{rows} };
-	return { rows => \%rows, time => time };
+	return Hostile::reading_of(map {
+		my ($name, $owner, $account, $mode, undef, $token) = @$_;
+		my $expires = pop @$_;
+		my $rest = join('|', map { defined $_ ? unpack('H*', $_) : '-' } @$_);
+		{ name => $name, owner => $owner, account => $account, mode => $mode, token => $token, expires => $expires, rest => $rest }
+	} @{ $answer->{rows} });
 }
 
 # ----------------------------------------------------------------------
 # Values
 # ----------------------------------------------------------------------
-
-sub value
-{
-	my ($sql, $states, %more) = @_;
-	return { sql => $sql, states => $states, %more };
-}
 
 # A text as a parameter whose type the server finds out, in either format.
 sub parameter
@@ -293,9 +282,7 @@ my %time_states = (
 sub time_value
 {
 	my ($sql, $kind, $is, %more) = @_;
-	return value($sql, undef, %more) if !defined $is;
-	my ($good, $why) = Hostile::judge_time($kind eq 'ttl' ? 'ttl' : 'wait', $is);
-	return value($sql, $good ? [] : $time_states{$why}, $is =~ /^[a-z]/ ? () : (seconds => $is), %more);
+	return Hostile::timed($sql, $kind, $is, \%time_states, %more);
 }
 
 sub time_argument
@@ -673,10 +660,7 @@ sub give_back
 		push @wrong, shown($owner) . " cannot release all: $count" if $count !~ /^\d+$/;
 	}
 	$other->close;
-	my $left = reading();
-	push @wrong, map { 'still held: ' . shown($_->{name}) . ' by ' . shown($_->{owner}) }
-	  grep { !defined $_->{expires} || $_->{expires} > $left->{time} + 1 } values %{ $left->{rows} };
-	return @wrong;
+	return @wrong, Hostile::still_held(reading());
 }
 
 $hostile->play(sub {

@@ -40,7 +40,7 @@ use JSON::PP;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(chance one_of shown);
+our @EXPORT_OK = qw(chance one_of shown value);
 
 # Largest token.
 use constant TOKEN_MAX => 2**53 - 1;
@@ -200,6 +200,43 @@ sub judge_time
 	my $us = sprintf('%.0f', $is * 1e6);
 	return (abs($us) <= 1e18, 'range') if $what ne 'ttl';
 	return ($us >= 1 && $us <= 1e15, 'range');
+}
+
+# A value, as the head of this file says.
+sub value
+{
+	my ($sql, $states, %more) = @_;
+	return { sql => $sql, states => $states, %more };
+}
+
+# One that is so many seconds, or is none; the errors are by why it is none.
+sub timed
+{
+	my ($sql, $what, $is, $states, %more) = @_;
+	return value($sql, undef, %more) if !defined $is;
+	my ($good, $why) = judge_time($what, $is);
+	return value($sql, $good ? [] : $states->{$why}, $is =~ /^[a-z]/ ? () : (seconds => $is), %more);
+}
+
+# ----------------------------------------------------------------------
+# The lock table
+# ----------------------------------------------------------------------
+
+# What has been read of it just now: its rows, by account, name and owner.
+sub reading_of
+{
+	my (@rows) = @_;
+	my %rows = map { (join('|', $_->{account}, unpack('H*', $_->{name}), unpack('H*', $_->{owner})) => $_) } @rows;
+	die 'a holder has two rows' if keys %rows != @rows;
+	return { rows => \%rows, time => time };
+}
+
+# What is wrong if everything has been given back: leases that have not expired.
+sub still_held
+{
+	my ($reading) = @_;
+	return map { 'still held: ' . shown($_->{name}) . ' by ' . shown($_->{owner}) }
+	  grep { !defined $_->{expires} || $_->{expires} > $reading->{time} + 1 } values %{ $reading->{rows} };
 }
 
 # ----------------------------------------------------------------------

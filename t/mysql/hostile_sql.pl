@@ -11,7 +11,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
-use Hostile qw(chance one_of shown);
+use Hostile qw(chance one_of shown value);
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time);
@@ -133,30 +133,19 @@ sub reading
 		FROM (SELECT dlock_settle() AS settled) AS s STRAIGHT_JOIN dlock.lease_table AS l WHERE s.settled = 1})
 	  // die "the server has ended the session: $control->{lost}\n";
 	die "$answer->{number} $answer->{error}: $answer->{message}\n" if defined $answer->{error};
-	my %rows;
-	for my $row (@{ $answer->{rows} })
-	{
-		my ($name, $owner, $account, $mode, undef, $token, undef, $life) = @$row;
-		my $expires = pop(@$row) / 1e6;
-		my $rest = join('|', map { unpack('H*', $_) } @$row);
+	return Hostile::reading_of(map {
+		my ($name, $owner, $account, $mode, undef, $token, undef, $life) = @$_;
+		my $expires = pop(@$_) / 1e6;
+		my $rest = join('|', map { unpack('H*', $_) } @$_);
 		# a session's lease is written anew again and again
-		$rows{"$account|" . unpack('H*', $name) . '|' . unpack('H*', $owner)} = {
-			name => $name, owner => $owner, account => $account, mode => $mode, token => $token, rest => $rest,
-			expires => $life == 2 ? undef : $expires };
-	}
-	die 'a holder has two rows' if keys %rows != @{ $answer->{rows} };
-	return { rows => \%rows, time => time };
+		{ name => $name, owner => $owner, account => $account, mode => $mode, token => $token, rest => $rest,
+			expires => $life == 2 ? undef : $expires }
+	} @{ $answer->{rows} });
 }
 
 # ----------------------------------------------------------------------
 # Values
 # ----------------------------------------------------------------------
-
-sub value
-{
-	my ($sql, $states, %more) = @_;
-	return { sql => $sql, states => $states, %more };
-}
 
 sub hex_of
 {
@@ -292,9 +281,7 @@ my %time_states = (syntax => ['22007'], infinite => ['22023'], range => ['22023'
 sub time_of
 {
 	my ($sql, $what, $is, %more) = @_;
-	return value($sql, undef, %more) if !defined $is;
-	my ($good, $why) = Hostile::judge_time($what, $is);
-	return value($sql, $good ? [] : $time_states{$why}, $is =~ /^[a-z]/ ? () : (seconds => $is), %more);
+	return Hostile::timed($sql, $what, $is, \%time_states, %more);
 }
 
 sub time_value
@@ -686,10 +673,7 @@ sub give_back
 		my $count = $client->value('SELECT dlock_release_all(' . hex_of($owner) . ')');
 		push @wrong, shown($owner) . " cannot release all: $count" if $count !~ /^\d+$/;
 	}
-	my $left = reading();
-	push @wrong, map { 'still held: ' . shown($_->{name}) . ' by ' . shown($_->{owner}) }
-	  grep { !defined $_->{expires} || $_->{expires} > $left->{time} + 1 } values %{ $left->{rows} };
-	return @wrong;
+	return @wrong, Hostile::still_held(reading());
 }
 
 $hostile->play(sub {
