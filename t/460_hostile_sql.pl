@@ -573,6 +573,8 @@ sub statement
 	return "SELECT * FROM $function($list)" if $way eq 'from' && $function !~ /refuse_change|table_handler/;
 	if ($way eq 'columns' && @values)
 	{
+		# a column of rows may be asked for a field of the function's name
+		push @{ $call->{always} }, '42809' if grep { $_->{sql} =~ /^ROW\(/ } @values;
 		# what has no type is text there, and no number or list
 		for my $value (@values)
 		{
