@@ -1,0 +1,256 @@
+# Three servers of a cluster that all write, Galera or Group Replication by the
+# kind of server, which is the argument; clients of each (torture/load.c) work
+# with the same few leases, and one server is killed and joins the others again.
+#
+# Each server's history has to keep all the rules, by itself: the line of waiters,
+# the deadlines and the rows are what its own clients were promised.  All together
+# have to keep those that need no line: that is what is promised of the cluster.
+#
+# A session lease is a lease for its time to live here, for the other servers know
+# no more of it.  TORTURE_MINUTES makes it long, TORTURE_SEED repeats a run's
+# choices.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use File::Temp qw(tempdir);
+use Galera;
+use GroupReplication;
+use History;
+use List::Util qw(max min);
+use POSIX;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time usleep);
+use Torture;
+
+my ($kind) = @ARGV;
+my $class = $kind eq 'mariadb' ? 'Galera' : 'GroupReplication';
+my $reason = $class->can('reason_not')->($kind);
+plan skip_all => $reason if defined $reason;
+
+my $clients = 8;      # of each server
+my $names = 8;
+# what clients may be told: those of t/mysql/crash.pl, and what the manual says of
+# a commit under a guard
+my $allowed = qr/^(1105|3058|(guard )?(1317|1927|2006|2013|4031)|guard (1180|1213|3101))$/;
+my $seed = $ENV{TORTURE_SEED} // 1 + int rand 2**20;
+note("TORTURE_SEED=$seed");
+srand($seed);
+
+my $dir = tempdir('clXXXXXX', TMPDIR => 1, CLEANUP => 1);
+system("cc -O2 -Wall -Wextra -Werror -pthread -o $dir/load t/torture/load.c \$(mariadb_config --include --libs)") == 0
+  or die "could not build load.c\n";
+
+my @nodes = $kind eq 'mariadb' ? Galera::start(1, 1, 1) : GroupReplication::start(3, majority_timeout => 4);
+$nodes[0]->control->value('CREATE DATABASE scenarios');
+$nodes[0]->feed('mysql_udf/install.sql');
+# MariaDB's plugin, which session leases need, is each server's own
+if ($kind eq 'mariadb') { $_->feed('mysql_udf/install.sql') for @nodes[ 1, 2 ] }
+$nodes[0]->write_settings(reap_interval => 1);
+
+# Clients find a server by a link that is there while it is one of the cluster:
+# who asks a member of a group before it has joined asks another server.
+sub may_be_asked
+{
+	my ($node, $yes) = @_;
+	my $link = "$dir/$node->{number}";
+	if ($yes) { symlink("$node->{dir}/socket", $link) or die "could not make $link: $!\n" }
+	else { unlink $link or die "could not remove $link: $!\n" }
+	return;
+}
+may_be_asked($_, 1) for @nodes;
+
+sub let_work
+{
+	my ($seconds) = @_;
+	usleep(int(5e5 + rand 1e6 * $seconds));
+	return;
+}
+
+# Kill a server, and have it back after a while, until it has granted something
+# again; from when to when it was away.
+sub kill_one
+{
+	my ($node) = @_;
+	my ($start, $end) = Torture::now();
+
+	may_be_asked($node, 0);
+	$node->crash;
+	let_work(2);
+	if ($kind eq 'mariadb') { $node->boot }
+	else { $node->come_back }
+	may_be_asked($node, 1);
+	$end = Torture::now();
+	Scenarios::Run::until(sub { $node->control->value('SELECT acquired FROM dlock.stats') > 0 })
+	  or die "node $node->{number} is back, but grants nothing\n";
+	return ($start, $end);
+}
+
+sub start_load
+{
+	my ($node, $folder) = @_;
+	mkdir $folder or die "could not create $folder: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	return $pid if $pid;
+	open(STDOUT, '>', "$folder/out") && open(STDERR, '>&', \*STDOUT)
+	  and exec "$dir/load", "$dir/$node->{number}", $clients, $names, $seed + $node->{number}, $folder;
+	POSIX::_exit(127);
+}
+
+# Wait for the clients of a server; what is wrong with their end, if anything.
+sub end_load
+{
+	my ($pid, $folder) = @_;
+	kill 'TERM', $pid;
+	my $ended = Scenarios::Run::until(sub { waitpid($pid, WNOHANG) == $pid });
+	my $status = $?;
+	return () if $ended && $status == 0;
+	kill 'KILL', $pid if !$ended;
+	waitpid($pid, 0) if !$ended;
+	return 'the clients ' . ($ended ? "end with status $status: " : 'do not come to an end: ')
+	  . join(' ', Torture::slurp("$folder/out") =~ /^load: .*/mg);
+}
+
+# The history of a server's clients, for the checker: session leases are leases for
+# their time to live, unless the session ended before.  And whose they were.
+sub lines_of
+{
+	my ($folder, @kills) = @_;
+	my @lines = map { split /\n/, Torture::slurp($_) } glob "$folder/history.*";
+	my (%of_session, %ends);
+
+	for (@lines)
+	{
+		my ($what, $time, $client, $how, $op, undef, $owner) = split /\t/;
+		push @{ $ends{$client} }, $time if $what eq 'D';
+		push @kills, $time if $what eq 'X' && $how eq 'terminate';
+		$of_session{$owner} = 1 if $what eq 'C' && $op eq 'session';
+	}
+	for (@lines)
+	{
+		my ($what, $start, $end, $client, $op, undef, $owner, undef, undef, $ttl) = my @columns = split /\t/;
+		next unless $what eq 'C' && $of_session{$owner} && $op =~ /^(session|renew)$/;
+		my $ended = min(grep { $_ >= $start } @{ $ends{$client} // [] }, @kills, 9e18);
+		# it may have been granted as late as it was answered
+		$columns[9] = max(1, min($ttl, $ended - $end));
+		$columns[4] = 'acquire' if $op eq 'session';
+		$_ = join("\t", @columns);
+	}
+	return (\@lines, \%of_session);
+}
+
+my %largest;
+my %errors;
+my %sums;
+
+# What is wrong with a history.  Not, that a session lease is renewed or given back
+# after its time to live: it may be as long as its session lives.  Nor that
+# dlock.locks shows what was given back: if another server's change of the name is
+# just being applied, the row is locked, and the release put off as it is by a guard.
+sub wrong_with
+{
+	my ($history, $of_session, @lines) = @_;
+	$history->add(@lines);
+	return grep {
+		!(/^late: (\S+) on / && $of_session->{$1}) && !/^told: \S+ was seen with .*, having given back /
+	} $history->check;
+}
+
+sub round_of
+{
+	my ($kills) = @_;
+	my %folders = map { $_->{number} => "$dir/$seed." . $_->{number} } @nodes;
+	my %pids = map { $_->{number} => start_load($_, $folders{ $_->{number} }) } @nodes;
+	my %kills = map { $_->{number} => [] } @nodes;
+
+	for (1 .. $kills)
+	{
+		let_work(2);
+		my $node = $nodes[ int rand @nodes ];
+		push @{ $kills{ $node->{number} } }, [ kill_one($node) ];
+		let_work(3);
+	}
+	my @wrong = map { end_load($pids{$_}, $folders{$_}) } sort keys %pids;
+
+	my @floor = map { "F\t$_\t$largest{$_}" } sort keys %largest;
+	my %figures = map { $_ => 0 } qw(rows ordered);
+	my (@calls, @all_kills, %checked, %of_session, %by, %granted, %back);
+	for my $number (sort keys %folders)
+	{
+		my ($lines, $sessions) = lines_of($folders{$number}, map { $_->[0] } @{ $kills{$number} });
+		my @kill_lines = map { "K\t$_->[0]\t$_->[1]\tserver" } @{ $kills{$number} };
+		my $prefix = 's' . ($seed + $number);
+		my $history = History->new(lossy => 0, owners => qr/^$prefix\./);
+
+		push @wrong, map { "server $number: $_" } wrong_with($history, $sessions, @floor, @kill_lines, @$lines);
+		$figures{$_} += $history->figures->{$_} for keys %figures;
+		push @all_kills, @kill_lines;
+		push @calls, grep { /^C/ } @$lines;
+		%of_session = (%of_session, %$sessions);
+		$checked{$number} = join("\n", @floor, @kill_lines, @$lines, '');
+
+		for my $line (grep { /^C/ } @$lines)
+		{
+			my (undef, $start, undef, undef, $op, $name, undef, undef, undef, undef, undef, undef, undef, $token) = split /\t/, $line;
+			next unless $op eq 'acquire' && $token =~ /^\d+$/;
+			$by{$name}{$token} = $number;
+			$granted{$number}++;
+			$back{$number}++ if @{ $kills{$number} } && $start > $kills{$number}[-1][1];
+		}
+	}
+	my $history = History->new(lossy => 0, owners => qr/^s/);
+	push @wrong, wrong_with($history, \%of_session, @floor, @all_kills, @calls);
+	push @wrong, map { "error $_" } grep { $_ !~ $allowed } sort keys %{ $history->errors };
+
+	%figures = (%{ $history->figures }, %figures);
+	my $ok = is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]), '',
+		"round $seed: $figures{calls} calls, $figures{grants} grants, $figures{kills} kills: nothing is wrong");
+	if (!$ok && $ENV{TESTLOGDIR})
+	{
+		for my $number (keys %checked)
+		{
+			open(my $file, '>', "$ENV{TESTLOGDIR}/cluster-$kind-$seed.$number") or die $!;
+			print {$file} $checked{$number};
+			close($file) or die $!;
+		}
+	}
+
+	# what proves nothing is no proof
+	my $passed = 0;      # from one server to another
+	for my $name (keys %by)
+	{
+		my @servers = map { $by{$name}{$_} } sort { $a <=> $b } keys %{ $by{$name} };
+		$passed += grep { $servers[$_] != $servers[ $_ - 1 ] } 1 .. $#servers;
+	}
+	cmp_ok($figures{$_}, '>', 0, "round $seed: $_ were checked") for qw(compared kills renewed guards rows ordered);
+	cmp_ok($granted{$_} // 0, '>', 0, "round $seed: server $_ has granted") for sort keys %folders;
+	cmp_ok($back{$_} // 0, '>', 0, "round $seed: server $_ again, after it was killed")
+	  for grep { @{ $kills{$_} } } sort keys %kills;
+	cmp_ok($passed, '>', 0, "round $seed: names went from server to server");
+
+	$sums{rounds}++;
+	$sums{'passed on'} += $passed;
+	$sums{$_} += $figures{$_} for keys %figures;
+	$errors{$_} += $history->errors->{$_} for keys %{ $history->errors };
+	%largest = (%largest, %{ $history->largest });
+	unlink glob("$dir/$seed.*/*");
+	$seed += @nodes;
+	return $ok;
+}
+
+if ($ENV{TORTURE_MINUTES})
+{
+	my $end = time + 60 * $ENV{TORTURE_MINUTES};
+	1 while round_of(3) && time < $end;
+}
+else { round_of(1) }
+
+ok(Scenarios::Run::until(sub { !grep { $_->control->value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'n%'}) } @nodes }),
+	'nothing is left on any server');
+my $text = "$class: " . join(', ', map { "$_ $sums{$_}" } sort keys %sums) . "\nerrors: "
+  . join(', ', map { "$_ $errors{$_}" } sort keys %errors);
+$ENV{TORTURE_MINUTES} ? diag($text) : note($text);
+done_testing();
