@@ -67,6 +67,18 @@ find_session(uint64_t connection_id)
 	return place;
 }
 
+/* The lease on a name, or where it would be.  Tokens of other names may be equal. */
+static session_lease **
+find_lease(session_lease **place, uint64_t token, lease_bytes name)
+{
+	while (*place != NULL &&
+		   ((*place)->token != token || !lease_same(name, (lease_bytes) {
+			   (*place)->name, (*place)->name_length
+		   })))
+		place = &(*place)->next;
+	return place;
+}
+
 bool
 lease_session_is_alive(uint64_t connection_id)
 {
@@ -112,12 +124,11 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 		free(lease);
 		return;
 	}
-	for (session_lease *l = s->leases; l != NULL; l = l->next)
-		if (l->token == lease->token)
-		{
-			free(lease);		/* re-entered */
-			return;
-		}
+	if (*find_lease(&s->leases, lease->token, call->names[0]) != NULL)
+	{
+		free(lease);			/* re-entered */
+		return;
+	}
 	lease->next = s->leases;
 	s->leases = lease;
 }
@@ -128,20 +139,16 @@ lease_session_remove(uint64_t token, lease_bytes name)
 {
 	for (size_t i = 0; i < SESSION_SLOTS; i++)
 		for (session *s = sessions[i]; s != NULL; s = s->next)
-			for (session_lease **place = &s->leases; *place != NULL;
-				 place = &(*place)->next)
-			{
-				session_lease *lease = *place;
+		{
+			session_lease **place = find_lease(&s->leases, token, name);
+			session_lease *lease = *place;
 
-				if (lease->token != token ||
-					!lease_same(name, (lease_bytes) {
-						lease->name, lease->name_length
-					}))
-					continue;
-				*place = lease->next;
-				free(lease);
-				return;
-			}
+			if (lease == NULL)
+				continue;
+			*place = lease->next;
+			free(lease);
+			return;
+		}
 }
 
 /* A connection has ended, and with it what it has. */
