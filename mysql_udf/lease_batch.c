@@ -346,7 +346,10 @@ write_batch(void)
 	return lease_marks_write(batcher.table, !batcher.clustered) || changed;
 }
 
-/* After a commit: what has expired, and which session leases are no more. */
+/*
+ * After a commit: what has expired, and which session leases are no more, or
+ * live and have been written.
+ */
 static void
 note_ended(void)
 {
@@ -357,6 +360,11 @@ note_ended(void)
 		{
 			const lease_member *member = &batch.names[i]->members[m];
 
+			if (!member->gone && member->changed && !member->row.locked &&
+				member->life == LEASE_BOUND)
+				lease_session_written(member->row.connection_id,
+									  member->row.token, batch.names[i]->name,
+									  member->row.ttl_us);
 			if (!member->gone || member->row.locked)
 				continue;
 			if (member->row.kind == LEASE_SESSION)
@@ -537,6 +545,8 @@ next_work(int64_t now_us)
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
 	if (queue_us < next_us)
 		next_us = queue_us;
+	if (lease_session_keep_us() < next_us)
+		next_us = lease_session_keep_us();
 	for (const lease_call *call = engine.deferred.head; call != NULL;
 		 call = call->next)
 		if (lease_due_us(call) < next_us)
@@ -581,6 +591,8 @@ lease_batch_main(void *arg)
 			lease_upkeep_sessions(now_us);
 		else if (batcher.reap_us <= now_us)
 			lease_upkeep_reap(now_us);
+		else if (lease_session_keep_us() <= now_us)
+			lease_session_keep(now_us);
 		else
 			run_batch(now_us);
 	}

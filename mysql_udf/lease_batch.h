@@ -76,6 +76,9 @@ extern bool lease_belief_release(const dlock_call *request,
 extern void lease_session_add(uint64_t connection_id, const lease_call *call);
 extern void lease_session_remove(uint64_t token, lease_bytes name);
 extern void lease_session_end(uint64_t connection_id);
+extern void lease_session_written(uint64_t connection_id, uint64_t token,
+								  lease_bytes name, int64_t ttl_us);
+extern int64_t lease_session_keep_us(void);
 extern void lease_session_keep(int64_t now_us);
 extern bool lease_session_begin_list(void);
 extern void lease_session_list(uint64_t connection_id);

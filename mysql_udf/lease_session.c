@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_batch.h"
+#include "lease_batcher.h"
 #include "server_abi.h"
 
 /* A lease of a session. */
@@ -55,7 +55,15 @@ typedef struct session
 
 #define SESSION_SLOTS	1024
 
+/*
+ * How often a row is written at most: in a cluster, and where no other server
+ * reads it.
+ */
+#define KEEP_LEAST_US		20000
+#define KEEP_ALONE_US		1000000
+
 static session *sessions[SESSION_SLOTS];
+static int64_t next_keep_us = INT64_MAX;	/* not later than any keep_us */
 
 static session **
 find_session(uint64_t connection_id)
@@ -100,6 +108,18 @@ submit(lease_internal what, const session_lease *lease)
 	lease_engine_submit(call);
 }
 
+/* A lease's row has just been written: say when that has to be done again. */
+static void
+keep_later(session_lease *lease, int64_t now_us)
+{
+	int64_t		least_us = batcher.clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
+	int64_t		pause_us = lease->ttl_us / 3;
+
+	lease->keep_us = now_us + (pause_us > least_us ? pause_us : least_us);
+	if (lease->keep_us < next_keep_us)
+		next_keep_us = lease->keep_us;
+}
+
 /* A connection has been granted a session lease: a call that was answered. */
 void
 lease_session_add(uint64_t connection_id, const lease_call *call)
@@ -111,7 +131,6 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 		abort();
 	lease->token = call->answer.token;
 	lease->ttl_us = call->request.ttl_us;
-	lease->keep_us = lease_now() + lease->ttl_us / 3;
 	lease->caller = call->caller;
 	lease->name_length = call->names[0].length;
 	memcpy(lease->name, call->names[0].data, lease->name_length);
@@ -131,6 +150,22 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 	}
 	lease->next = s->leases;
 	s->leases = lease;
+	keep_later(lease, lease_now());
+}
+
+/* The row of a session lease has been written, with a time to live. */
+void
+lease_session_written(uint64_t connection_id, uint64_t token, lease_bytes name,
+					  int64_t ttl_us)
+{
+	session    *s = *find_session(connection_id);
+	session_lease *lease = s != NULL ?
+		*find_lease(&s->leases, token, name) : NULL;
+
+	if (lease == NULL)
+		return;
+	lease->ttl_us = ttl_us;
+	keep_later(lease, lease_now());
 }
 
 /* A session lease has ended. */
@@ -172,19 +207,37 @@ lease_session_end(uint64_t connection_id)
 	free(s);
 }
 
-/* Have the rows of living sessions written in time. */
+/* When lease_session_keep() has something to do, at the earliest. */
+int64_t
+lease_session_keep_us(void)
+{
+	return next_keep_us;
+}
+
+/*
+ * Have the rows of living sessions written in time.  Not when the server is
+ * being shut down, which ends the sessions.
+ */
 void
 lease_session_keep(int64_t now_us)
 {
+	bool		is_ending = dlock_server_is_ending();
+
+	next_keep_us = INT64_MAX;
 	for (size_t i = 0; i < SESSION_SLOTS; i++)
 		for (session *s = sessions[i]; s != NULL; s = s->next)
 			for (session_lease *lease = s->leases; lease != NULL;
 				 lease = lease->next)
 			{
 				if (lease->keep_us > now_us)
+				{
+					if (lease->keep_us < next_keep_us)
+						next_keep_us = lease->keep_us;
 					continue;
-				lease->keep_us = now_us + lease->ttl_us / 3;
-				submit(LEASE_INTERNAL_KEEP, lease);
+				}
+				keep_later(lease, now_us);
+				if (!is_ending)
+					submit(LEASE_INTERNAL_KEEP, lease);
 			}
 }
 

@@ -411,7 +411,6 @@ lease_upkeep_sessions(int64_t now_us)
 {
 	look_at_server();
 	look_for_connections();
-	lease_session_keep(now_us);
 
 	/* from now on: the server may have taken its time, and others wait */
 	batcher.sessions_us = lease_now() + SESSIONS_INTERVAL_US;

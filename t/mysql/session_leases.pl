@@ -23,5 +23,16 @@ $session->quit;
 ok(Scenarios::Run::until(sub { $engine->control->value('SELECT count(*) FROM dlock.locks') == 0 }),
 	'all of them end with their connection');
 
+# The row of a living session is written anew by the time to live that it has now,
+# for others that may read it.
+$session = $engine->client('session');
+like($session->value(q{SELECT dlock_acquire_session('one', 'own', 600)}), qr/^\d+$/, 'a long one');
+is($session->value(q{SELECT dlock_renew('one', 'own', 1)}), 1, 'made short');
+my $writes = q{SELECT writes FROM dlock.lease_table WHERE name = 'one'};
+my $before = $engine->control->value($writes);
+ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'is written again and again');
+is($session->value(q{SELECT dlock_owner('one')}), 'own', 'and held');
+$session->quit;
+
 $engine->stop;
 done_testing();
