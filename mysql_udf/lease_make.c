@@ -315,6 +315,7 @@ make_release(lease_call *call, lease_name *name)
 	lease_member *member = lease_name_find(name, call->request.token);
 	bool		was_answered = call->answered;
 	bool		writes = lease_name_will_write(name);
+	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
 	if (call->may_be_written &&
 		(member == NULL || member->row.writes > call->seen_writes))
@@ -327,7 +328,10 @@ make_release(lease_call *call, lease_name *name)
 	/* it was given back in time, although it is written only now */
 	if (was_answered && member != NULL && member->life == LEASE_TIMED &&
 		member->deadline_us <= batch.moment.now_us)
+	{
+		over_us = member->deadline_us;
 		member->deadline_us = batch.moment.now_us + 1;
+	}
 	if (writes)
 		lease_name_save(name);
 	answer = lease_name_apply(name, &call->request, &call->caller,
@@ -335,6 +339,11 @@ make_release(lease_call *call, lease_name *name)
 	/* what others have changed must not be kept from being written */
 	if (writes && answer.cannot_write && !lease_name_will_write(name))
 		lease_name_restore(name);
+
+	/* the holds that are left are over all the same */
+	if (over_us != 0 &&
+		(member = lease_name_find(name, call->request.token)) != NULL)
+		member->deadline_us = over_us;
 	call->seen_writes = answer.seen_writes;
 	if (!call->answered)
 	{

@@ -1,0 +1,33 @@
+# A release that was answered and not written yet: the holds that are left end at
+# their deadline all the same.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $session = $engine->client('session');
+my $guard = $engine->client('guard');
+
+my $token = $session->value(q{SELECT dlock_acquire('n', 'own', 5)});
+is($session->value(q{SELECT dlock_acquire('n', 'own', 5)}), $token, 'two holds');
+$guard->send("BEGIN; CALL dlock.guard('n', 'own', $token)");
+ok(!defined $guard->answer->{error}, 'and a guard, whose row cannot be written');
+is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'one hold is given back');
+is($session->value(q{SELECT dlock_owner('n')}), 'own', 'one is left');
+ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_owner('n')}) eq 'NULL' }), 'until its deadline');
+is($session->value(q{SELECT dlock_release('n', 'own')}), 'NULL', 'after that it cannot be given back');
+is($session->value(q{SELECT dlock_renew('n', 'own', 600)}), 'NULL', 'or renewed');
+is($guard->value('COMMIT'), undef, 'the guard ends');
+is($session->value(q{SELECT dlock_renew('n', 'own', 600)}), 'NULL', 'and that is so');
+ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_is_free('n')}) == 1 }), 'it is free');
+
+$_->quit for $session, $guard;
+$engine->stop;
+done_testing();
