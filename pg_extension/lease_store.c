@@ -839,18 +839,21 @@ note_walked(WalkContext *walk, Buffer bucket)
 	for (size_t i = 0; i < call->count; i++)
 	{
 		LeaseEntry *entry = lease_rows_entry(call, bucket, i);
+		bool		renewed = call->request.op == LEASE_RENEW &&
+			entry->kind != LEASE_PLAIN;
+		bool		awaited = lease_queue_is_used(call->db->database,
+												  entry->hash);
 
-		if (lease_queue_is_used(call->db->database, entry->hash))
+		if (renewed)
+			walk->renewed = lappend(walk->renewed, &entry->token);
+		if (awaited)
 		{
 			walk->unserved = lappend(walk->unserved, entry);
 			lease_queue_make_due(call->db->database, entry->hash,
 								 lease_entry_name(entry));
 		}
-		else if (call->request.op != LEASE_RENEW ||
-				 entry->kind == LEASE_PLAIN)
+		if (!renewed && !awaited)
 			pfree(entry);
-		if (call->request.op == LEASE_RENEW && entry->kind != LEASE_PLAIN)
-			walk->renewed = lappend(walk->renewed, &entry->token);
 	}
 }
 
