@@ -277,16 +277,20 @@ lease_entry_address(const LeaseEntry *entry)
 /*
  * Say whether the entry at a line pointer may have a hash.  Most entries that a
  * search passes do not, so this looks at one word and checks nothing but that
- * it lies on the page; lease_page_entry() checks the rest.
+ * it lies on the page; lease_page_entry() checks the rest.  Until then the
+ * entry may lie anywhere, also where no LeaseEntry could.
  */
 static inline bool
 lease_page_may_match(Page page, OffsetNumber offset, uint32 hash)
 {
 	ItemId		id = PageGetItemId(page, offset);
+	uint32		its_hash;
 
-	return ItemIdGetOffset(id) > BLCKSZ - sizeof(LeaseEntry) ||
-		(ItemIdIsUsed(id) &&
-		 ((LeaseEntry *) (page + ItemIdGetOffset(id)))->hash == hash);
+	if (ItemIdGetOffset(id) > BLCKSZ - sizeof(LeaseEntry))
+		return true;
+	memcpy(&its_hash, page + ItemIdGetOffset(id) + offsetof(LeaseEntry, hash),
+		   sizeof(its_hash));
+	return ItemIdIsUsed(id) && its_hash == hash;
 }
 
 /* lease_page.c */
