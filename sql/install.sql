@@ -26,9 +26,9 @@ WHERE c.relnamespace = 'dlock'::regnamespace
 ORDER BY 1;
 
 -- they work from there, with and without the schema on the path
-SELECT regress_locks.dlock_acquire('job', 'worker-1', 30) IS NOT NULL AS taken;
+SELECT regress_locks.dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken;
 SET search_path = regress_locks;
-SELECT dlock_owner('job'), dlock_renew('job', 'worker-1', '1 minute');
+SELECT dlock_owner('job'), dlock_renew('job', 'worker-1', '1 hour');
 RESET search_path;
 SELECT name, owner, mode, version FROM dlock.locks;
 
@@ -60,7 +60,7 @@ SELECT to_regnamespace('dlock') AS schema, to_regtype('dlock_duration') AS type,
 BEGIN;
 CREATE EXTENSION dlock;
 SELECT count(*) FROM dlock.locks;
-SELECT dlock_acquire('job', 'worker-1', 30);
+SELECT dlock_acquire('job', 'worker-1', 3600);
 ROLLBACK;
 SELECT to_regnamespace('dlock') AS schema;
 
