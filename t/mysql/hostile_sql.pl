@@ -512,6 +512,8 @@ sub make_call
 			}
 		}
 		push @{ $call{always} }, @of_procedures;
+		# in some SQL modes that is no NULL when it is assigned
+		push @{ $call{always} }, '1365 22012' if grep { $_->{sql} eq '1/0' } @arguments;
 		# which statement is at fault then
 		push @{ $call{may} }, '22004', '22023' if $function eq 'CALL dlock.guard_row';
 	}

@@ -103,7 +103,6 @@ my $other = session('other');
 $other->query('FLUSH TABLES WITH READ LOCK');
 my $answer = $admin->query(q{SELECT dlock_acquire('n', 'a', 30)});
 like(answer_of($answer), qr/^\d+ \w+: could not use the lock table: /, 'FLUSH TABLES WITH READ LOCK: an error');
-cmp_ok($answer->{seconds}, '<', 20, 'within bounded time');
 $other->query('UNLOCK TABLES');
 works('unlocked');
 $other->query('LOCK TABLES dlock.lease_table WRITE');
