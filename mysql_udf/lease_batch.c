@@ -282,6 +282,8 @@ collect(int64_t now_us)
 						   batch.calls.count < BATCH_CALLS)); call = next)
 	{
 		next = call->next;
+		if (lease_belief_refuse_call(call))
+			continue;
 
 		/* of a call on all leases of an owner the names come first */
 		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
@@ -337,9 +339,12 @@ write_batch(void)
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		const lease_name *name = batch.names[i];
+		const lease_rows *rows = &batch.rows[i];
+		bool		own = rows->count == 1 && rows->rows[0].slot == 0 &&
+			rows->rows[0].writer == engine.writer;
 
 		changed |= lease_name_write(batch.names[i], batcher.table,
-									batch.believed);
+									batch.believed, own);
 		if (name->mark_changed)
 			lease_marks_grant(name->name, name->mark);
 	}

@@ -71,6 +71,8 @@ extern void *lease_batch_main(void *arg);
 /* lease_belief.c */
 extern bool lease_belief_release(const dlock_call *request,
 								 dlock_answer *answer);
+extern bool lease_belief_refuse(const dlock_call *request,
+								dlock_answer *answer);
 
 /* lease_session.c */
 extern void lease_session_add(uint64_t connection_id, const lease_call *call);

@@ -91,6 +91,7 @@ extern void lease_make_batch(void);
 /* lease_belief.c */
 extern bool lease_belief_holds(void);
 extern void lease_belief_load(void);
+extern bool lease_belief_refuse_call(lease_call *call);
 extern void lease_belief_remember(bool committed);
 
 /* lease_upkeep.c */

@@ -6,12 +6,14 @@
  * can write the table, an acquire of a name that is believed free only inserts
  * its row, and a release of a lease that is known is answered in the caller's
  * own thread, and written with what comes next.  Should the belief be wrong,
- * the INSERT fails, and the next attempt reads.
+ * the INSERT fails, and the next attempt reads.  Who only tries for a lease that
+ * is known to be held is refused in his own thread, too.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_batcher.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lease_cache.h"
@@ -159,5 +161,70 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	lease_count(LEASE_COUNT_released, 1);
 	answer->outcome = LEASE_RELEASED;
 	answer->token = call->request.token;
+	return true;
+}
+
+/*
+ * Say whether the cache knows a lease that is in the way of an acquire.  The
+ * mutex is held.
+ */
+static bool
+is_in_vain(lease_bytes bytes, lease_request request,
+		   const dlock_caller *caller)
+{
+	const lease_cached *cached = lease_cache_find(bytes);
+	lease_rows	rows = {0};
+	lease_name	name;
+	lease_outcome outcome;
+	lease_moment moment = {
+		.now_us = lease_now(),
+		.delay_us = engine.settings.lock_delay_us,
+		.writer = engine.writer,
+	};
+
+	if (!is_alone() || cached == NULL || !cached->has_row ||
+		cached->released || cached->row.kind != LEASE_PLAIN ||
+		lease_queue_find(bytes) != NULL || lease_batch_find(bytes) != NULL)
+		return false;
+	lease_rows_add(&rows, &cached->row);
+	lease_name_init(&name, bytes);
+	lease_name_load(&name, &rows, 0, &moment);
+	outcome = lease_name_apply(&name, &request, caller, &moment).outcome;
+	lease_name_free(&name);
+	free(rows.rows);
+	return outcome == LEASE_BUSY;
+}
+
+/*
+ * Refuse an acquire at once that does not wait, if the cache knows better: true.
+ * All else is the batcher's to make.  The mutex is held.
+ */
+bool
+lease_belief_refuse(const dlock_call *request, dlock_answer *answer)
+{
+	if (request->kind != DLOCK_CALL_APPLY ||
+		request->request.op != LEASE_ACQUIRE || request->wait_us != 0 ||
+		!is_in_vain(request->names[0], request->request, request->caller))
+		return false;
+	lease_count(LEASE_COUNT_refused, 1);
+	answer->outcome = LEASE_BUSY;
+	return true;
+}
+
+/*
+ * The same for a call that has come to the batcher: the lease may have been
+ * granted since the call began.
+ */
+bool
+lease_belief_refuse_call(lease_call *call)
+{
+	if (call->internal != LEASE_INTERNAL_NONE || call->answered ||
+		call->kind != DLOCK_CALL_APPLY || call->request.op != LEASE_ACQUIRE ||
+		call->wait_us != 0 ||
+		!is_in_vain(call->names[0], call->request, &call->caller))
+		return false;
+	lease_count(LEASE_COUNT_refused, 1);
+	call->answer.outcome = LEASE_BUSY;
+	lease_call_answer_now(call);
 	return true;
 }

@@ -358,7 +358,7 @@ lease_name_answer
 lease_name_apply(lease_name *name, lease_request *request,
 				 const dlock_caller *caller, const lease_moment *moment)
 {
-	static lease_holder *holders = NULL;	/* of the batcher */
+	static lease_holder *holders = NULL;	/* of whoever has the mutex */
 	static size_t room = 0;
 	lease_name_answer answer = {0};
 	lease_result result;
@@ -548,10 +548,12 @@ lease_name_will_write(const lease_name *name)
 /*
  * Hand what has changed to the table: true if anything has.  "believed" says
  * that the rows were not read but are believed to be so: then all there is are
- * rows to delete and to insert.  The mark is the caller's to write.
+ * rows to delete and to insert.  "own" says that there is one row in the table,
+ * in slot 0, which this run has written: many such are deleted at once.  The
+ * mark is the caller's to write.
  */
 bool
-lease_name_write(lease_name *name, lease_table *table, bool believed)
+lease_name_write(lease_name *name, lease_table *table, bool believed, bool own)
 {
 	/* what cannot be written is a release that was put off */
 	if (!lease_name_will_write(name))
@@ -570,7 +572,9 @@ lease_name_write(lease_name *name, lease_table *table, bool believed)
 		if (moved && believed)
 			lease_table_write(table, LEASE_WRITE_DELETE_OWN, name->name, &old);
 		else if (moved && !is_slot_used(name, member->stored_slot, i))
-			lease_table_write(table, LEASE_WRITE_DELETE, name->name, &old);
+			lease_table_write(table,
+							  own ? LEASE_WRITE_DELETE_OWN : LEASE_WRITE_DELETE,
+							  name->name, &old);
 		if (!member->gone && member->changed)
 			lease_table_write(table,
 							  believed || !is_slot_stored(name, member->row.slot) ?

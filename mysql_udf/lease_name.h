@@ -91,7 +91,7 @@ extern void lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
 extern bool lease_name_will_write(const lease_name *name);
 extern bool lease_name_write(lease_name *name, lease_table *table,
-							 bool believed);
+							 bool believed, bool own);
 extern bool lease_name_has_rows(const lease_name *name);
 extern const lease_row *lease_name_only_row(const lease_name *name);
 
