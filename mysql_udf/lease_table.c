@@ -54,6 +54,7 @@
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 #define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
 #define ERROR_REPREPARE					1615	/* the table has changed again */
+#define ERROR_NO_SAVEPOINT				1305	/* the transaction is another */
 
 /* KILL of a connection that has ended. */
 #define ERROR_NO_SUCH_THREAD			1094
@@ -80,6 +81,8 @@ struct lease_table
 	lease_statements *statements;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
+	bool		has_savepoint;	/* of the transaction, there: a node may roll it
+								 * back for another's, and not tell */
 	bool		alone;			/* nobody else can write the table */
 	bool		marks_differ;	/* why the last statement failed */
 	bool		read_only;		/* the server is not to be written */
@@ -274,6 +277,7 @@ failed(lease_table *table)
 		case ERROR_INTERRUPTED:
 		case ERROR_LOCKED:
 		case ERROR_REPREPARE:
+		case ERROR_NO_SAVEPOINT:
 			return LEASE_STATUS_CONFLICT;
 		case ERROR_IN_COMMIT:
 			/* a change of another member's has rolled ours back */
@@ -430,6 +434,7 @@ lease_table_rollback(lease_table *table)
 		mysql_query(table->connection, "ROLLBACK") != 0)
 		lease_table_disconnect(table);
 	table->in_transaction = false;
+	table->has_savepoint = false;
 	text_clear(&table->puts);
 	table->ninserts = 0;
 	text_clear(&table->deletes);
@@ -693,6 +698,9 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 
 	text_clear(query);
 	text_add(query, "START TRANSACTION;");
+	table->has_savepoint = lock && table->in_galera;
+	if (table->has_savepoint)
+		text_add(query, "SAVEPOINT dlock;");
 	if (lock)
 	{
 		add_select(query, names, n);
@@ -709,7 +717,9 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	table->in_transaction = true;
 	if (mysql_real_query(table->connection, query->data, query->length) != 0)
 		return failed(table);
-	if ((status = next_result(table)) != LEASE_STATUS_OK)
+	if ((status = next_result(table)) != LEASE_STATUS_OK ||
+		(table->has_savepoint &&
+		 (status = next_result(table)) != LEASE_STATUS_OK))
 		return status;
 	if (lock &&
 		((status = fetch_rows(table, names, n, rows, false)) != LEASE_STATUS_OK ||
@@ -1030,6 +1040,8 @@ write_rest(lease_table *table)
 				 " SET mark = CASE%s END"
 				 " WHERE bucket IN (%s);", table->advances.data,
 				 table->advanced.data);
+	if (table->has_savepoint)
+		text_add(query, "RELEASE SAVEPOINT dlock");
 	if (table->in_galera && query->length > 0)
 	{
 		status = execute(table, query->data, query->length);
@@ -1053,10 +1065,16 @@ is_one_statement(const lease_table *table)
 /*
  * Write what was collected, and commit.  "missed" is set to whether a row was
  * not found that LEASE_WRITE_DELETE_OWN was to delete.
+ *
+ * A Galera node may have rolled the transaction back for another node's while it
+ * answered what was read, and not have said so.  What is written would then take
+ * effect statement by statement, and be based on what is not so any more.  But
+ * then the savepoint is gone, too.
  */
 lease_status
 lease_table_commit(lease_table *table, bool *missed)
 {
+	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
 	uint64_t	deleted;
 	lease_status status;
 
@@ -1070,6 +1088,9 @@ lease_table_commit(lease_table *table, bool *missed)
 		if (status != LEASE_STATUS_OK)
 			return status;
 	}
+	if (table->has_savepoint &&
+		(status = execute(table, check, strlen(check))) != LEASE_STATUS_OK)
+		return status;
 	if (!lease_statements_delete(table->statements, table->owns, table->nowns,
 								 &deleted))
 		return failed(table);
