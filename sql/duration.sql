@@ -56,30 +56,30 @@ COPY spans FROM PROGRAM 'cat dlock_duration.tmp; rm dlock_duration.tmp' (FORMAT 
 SELECT d::text, count(*) FROM spans GROUP BY 1 ORDER BY 1;
 
 -- calls: positional, named, mixed, with and without the optional arguments
-SELECT dlock_acquire('d', 'me', 30) IS NOT NULL AS taken;
-SELECT dlock_acquire('d', 'me', '30s', 0) IS NOT NULL AS taken;
-SELECT dlock_acquire('d', 'me', 30.5, '0', 'id-1') IS NOT NULL AS taken;
-SELECT dlock_acquire(name => 'd', owner => 'me', ttl => interval '30 s') IS NOT NULL AS taken;
-SELECT dlock_acquire(owner => 'me', ttl => '1 minute', name => 'd', wait => 0.0) IS NOT NULL AS taken;
-SELECT dlock_acquire('d', 'me', ttl => 30, request => 'id-2') IS NOT NULL AS taken;
-SELECT dlock_acquire('d', owner := 'me', ttl := 30) IS NOT NULL AS taken;
-SELECT dlock_acquire_shared('s', 'me', '30', interval '0') IS NOT NULL AS taken;
-SELECT dlock_acquire_shared(name => 's', owner => 'me', ttl => 30::real, request => 'id') IS NOT NULL AS taken;
-SELECT dlock_acquire_permit('p', 'me', 30, 9) IS NOT NULL AS taken;
-SELECT dlock_acquire_permit('p', 'me', '30 s', 9, 0, 'id') IS NOT NULL AS taken;
-SELECT dlock_acquire_permit(name => 'p', owner => 'me', ttl => 30::bigint, "limit" => 9, wait => '0 s') IS NOT NULL AS taken;
-SELECT dlock_renew('d', 'me', interval '30 s'), dlock_renew(name => 'd', owner => 'me', ttl => 30.5);
-SELECT dlock_renew_all('me', '45 s'), dlock_renew_all(owner => 'me', ttl => 45);
+SELECT dlock_acquire('d', 'me', 300) IS NOT NULL AS taken;
+SELECT dlock_acquire('d', 'me', '300s', 0) IS NOT NULL AS taken;
+SELECT dlock_acquire('d', 'me', 300.5, '0', 'id-1') IS NOT NULL AS taken;
+SELECT dlock_acquire(name => 'd', owner => 'me', ttl => interval '300 s') IS NOT NULL AS taken;
+SELECT dlock_acquire(owner => 'me', ttl => '10 minutes', name => 'd', wait => 0.0) IS NOT NULL AS taken;
+SELECT dlock_acquire('d', 'me', ttl => 300, request => 'id-2') IS NOT NULL AS taken;
+SELECT dlock_acquire('d', owner := 'me', ttl := 300) IS NOT NULL AS taken;
+SELECT dlock_acquire_shared('s', 'me', '300', interval '0') IS NOT NULL AS taken;
+SELECT dlock_acquire_shared(name => 's', owner => 'me', ttl => 300::real, request => 'id') IS NOT NULL AS taken;
+SELECT dlock_acquire_permit('p', 'me', 300, 9) IS NOT NULL AS taken;
+SELECT dlock_acquire_permit('p', 'me', '300 s', 9, 0, 'id') IS NOT NULL AS taken;
+SELECT dlock_acquire_permit(name => 'p', owner => 'me', ttl => 300::bigint, "limit" => 9, wait => '0 s') IS NOT NULL AS taken;
+SELECT dlock_renew('d', 'me', interval '300 s'), dlock_renew(name => 'd', owner => 'me', ttl => 300.5);
+SELECT dlock_renew_all('me', '450 s'), dlock_renew_all(owner => 'me', ttl => 450);
 SELECT name, version FROM dlock.locks ORDER BY name;
 SELECT dlock_release_all('me');
 
 -- any type of ttl with any type of wait: 13 times 13 calls, one function each
 DO $$
 DECLARE
-	ttls text[] := ARRAY['30', '30::smallint', '30::bigint', '30.0',
-		'30::numeric', '30::real', '30::float8', '''30''', '''30 s''',
-		'interval ''30 s''', '''30''::text', '''0.5 min''::text',
-		'''30s''::varchar'];
+	ttls text[] := ARRAY['300', '300::smallint', '300::bigint', '300.0',
+		'300::numeric', '300::real', '300::float8', '''300''', '''300 s''',
+		'interval ''300 s''', '''300''::text', '''5 min''::text',
+		'''300s''::varchar'];
 	waits text[] := ARRAY['0', '0::smallint', '0::bigint', '0.0',
 		'0::numeric', '0::real', '0::float8', '''0''', '''0 s''',
 		'interval ''0 s''', '''0''::text', '''0 min''::text',
@@ -97,25 +97,25 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT count(*), bool_and(expires_at - acquired_at
-	BETWEEN interval '29.9 s' AND interval '30.1 s') AS half_a_minute
+	BETWEEN interval '299.9 s' AND interval '300.1 s') AS five_minutes
 FROM dlock.locks WHERE name LIKE 'mix%';
 SELECT dlock_release_all('me');
 
 -- parameters without a type, as drivers send them
 PREPARE untyped AS SELECT dlock_acquire($1, $2, $3, $4, $5) IS NOT NULL AS taken;
 SELECT parameter_types FROM pg_prepared_statements WHERE name = 'untyped';
-EXECUTE untyped('u', 'me', 30, 0, NULL);
-EXECUTE untyped('u', 'me', '30s', '0', 'id');
-EXECUTE untyped('u', 'me', interval '30 s', 0.0, NULL);
+EXECUTE untyped('u', 'me', 300, 0, NULL);
+EXECUTE untyped('u', 'me', '300s', '0', 'id');
+EXECUTE untyped('u', 'me', interval '300 s', 0.0, NULL);
 PREPARE untyped_renew AS SELECT dlock_renew($1, $2, $3, $4);
 SELECT parameter_types FROM pg_prepared_statements WHERE name = 'untyped_renew';
-EXECUTE untyped_renew('u', 'me', 30, NULL);
+EXECUTE untyped_renew('u', 'me', 300, NULL);
 PREPARE typed_text(text, text, text, text) AS SELECT dlock_acquire($1, $2, $3, $4) IS NOT NULL AS taken;
-EXECUTE typed_text('u', 'me', '30 s', '0');
+EXECUTE typed_text('u', 'me', '300 s', '0');
 PREPARE typed_int(varchar, varchar, int, int) AS SELECT dlock_acquire($1, $2, $3, $4) IS NOT NULL AS taken;
-EXECUTE typed_int('u', 'me', 30, 0);
+EXECUTE typed_int('u', 'me', 300, 0);
 PREPARE typed_mix(text, text, interval, float8) AS SELECT dlock_acquire($1, $2, $3, $4) IS NOT NULL AS taken;
-EXECUTE typed_mix('u', 'me', '30 s', 0);
+EXECUTE typed_mix('u', 'me', '300 s', 0);
 SELECT version, dlock_release_all('me') FROM dlock.locks;
 DEALLOCATE ALL;
 
