@@ -188,10 +188,11 @@ sql(q{SELECT dlock_release('l', 'c')});
 quit($b, $c);
 
 # The holder expires while the head is stopped: those behind must find out.
-sql(q{SELECT dlock_acquire('l', 'a', 0.3)});
+sql(q{SELECT dlock_acquire('l', 'a', 3600)});
 ($b, $b_pid) = waiter(q{dlock_acquire('l', 'b', 0.5, -1)});
 ($c, $c_pid) = waiter(q{dlock_acquire('l', 'c', 3600, -1)});
 kill 'STOP', $b_pid;
+is(sql(q{SELECT dlock_renew('l', 'a', 0.3)}), 't', 'a holder with little time left');
 cmp_ok(answer($c), '>', $token, 'a deadline while the head is stopped');
 kill 'CONT', $b_pid;
 sql("SELECT pg_terminate_backend($b_pid)");
