@@ -497,6 +497,8 @@ run_batch(int64_t now_us)
 		return;
 	}
 	collect(now_us);
+	if (batch.calls.head == NULL && batch.nnames == 0)
+		return;					/* all were refused */
 	grants = may_grant();
 	batch.believed = lease_belief_holds();
 	if (batch.believed)
@@ -593,7 +595,7 @@ lease_batch_main(void *arg)
 				 (batcher.sessions_us <= now_us || batcher.reap_us <= now_us))
 			lease_upkeep_put_off(now_us);
 		else if (batcher.sessions_us <= now_us)
-			lease_upkeep_sessions(now_us);
+			lease_upkeep_sessions();
 		else if (batcher.reap_us <= now_us)
 			lease_upkeep_reap(now_us);
 		else if (lease_session_keep_us() <= now_us)

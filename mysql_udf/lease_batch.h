@@ -80,6 +80,7 @@ extern void lease_session_remove(uint64_t token, lease_bytes name);
 extern void lease_session_end(uint64_t connection_id);
 extern void lease_session_written(uint64_t connection_id, uint64_t token,
 								  lease_bytes name, int64_t ttl_us);
+extern void lease_session_unwritten(const lease_call *call);
 extern int64_t lease_session_keep_us(void);
 extern void lease_session_keep(int64_t now_us);
 extern bool lease_session_begin_list(void);

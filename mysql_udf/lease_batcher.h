@@ -98,7 +98,7 @@ extern void lease_belief_remember(bool committed);
 extern lease_status lease_upkeep_prepare(void);
 extern lease_status lease_upkeep_raise_marks(void);
 extern void lease_upkeep_find_leases(lease_call *call);
-extern void lease_upkeep_sessions(int64_t now_us);
+extern void lease_upkeep_sessions(void);
 extern void lease_upkeep_reap(int64_t now_us);
 extern void lease_upkeep_put_off(int64_t now_us);
 extern void lease_upkeep_note_read_only(void);

@@ -24,6 +24,12 @@
 #define LOOK_MAX_AGE_US	2500000
 
 /*
+ * How old may be what a refusal goes by.  No INSERT will check it, and the table
+ * may have been replaced.
+ */
+#define REFUSE_MAX_AGE_US	1000000
+
+/*
  * Say whether nobody else writes the table, as far as is known: a look that
  * hangs tells nothing.
  */
@@ -100,7 +106,7 @@ lease_belief_remember(bool committed)
 	{
 		const lease_name *name = batch.names[i];
 		const lease_row *row = committed ? lease_name_only_row(name) : NULL;
-		const lease_cached *cached = lease_cache_find(name->name);
+		lease_cached *cached = lease_cache_find(name->name);
 
 		if (row != NULL && row->writer == engine.writer)
 			lease_cache_put(name->name, row);
@@ -114,6 +120,8 @@ lease_belief_remember(bool committed)
 				batch.rows[i].rows[0].writes != cached->row.writes)
 				lease_cache_put_other(name->name,
 									  name->guarding || name->has_locked);
+			else if (!batch.believed)
+				cached->seen_us = batch.moment.now_us;
 		}
 		else
 			lease_cache_forget(name->name);
@@ -184,8 +192,10 @@ is_in_vain(lease_bytes bytes, lease_request request,
 
 	if (!is_alone() || cached == NULL || !cached->has_row ||
 		cached->released || cached->row.kind != LEASE_PLAIN ||
+		cached->seen_us + REFUSE_MAX_AGE_US < moment.now_us ||
 		lease_queue_find(bytes) != NULL || lease_batch_find(bytes) != NULL)
 		return false;
+	request.behind = false;
 	lease_rows_add(&rows, &cached->row);
 	lease_name_init(&name, bytes);
 	lease_name_load(&name, &rows, 0, &moment);

@@ -7,7 +7,8 @@
  * others.  A release may be answered from it, for what this run granted it also
  * sees end.  A grant is written in a way that fails if the cache was wrong: the
  * row is inserted, which it cannot be if there is one.  Then everything
- * concerned is forgotten, and the next attempt reads.
+ * concerned is forgotten, and the next attempt reads.  A refusal is checked by
+ * nothing, and goes by what is a second old at most.
  *
  * A name that is guarded is kept out, because its row may be locked.
  *
@@ -19,6 +20,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "lease_batch.h"
 
 #define CACHE_SLOTS		4096
 
@@ -120,6 +123,7 @@ lease_cache_put(lease_bytes name, const lease_row *row)
 		return;
 	cached->has_row = true;
 	cached->row = *row;
+	cached->seen_us = lease_now();
 }
 
 /*

@@ -17,6 +17,7 @@ typedef struct lease_cached
 	lease_row	row;
 	bool		released;		/* its release has been answered, and is to be
 								 * written */
+	int64_t		seen_us;		/* when the table had the row */
 	size_t		name_length;
 	char		name[LEASE_STRING_MAX];
 } lease_cached;

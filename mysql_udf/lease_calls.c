@@ -172,6 +172,9 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 	else if (call->answered)
 	{
 		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
+		if (call->internal == LEASE_INTERNAL_KEEP &&
+			status == LEASE_STATUS_CONFLICT)
+			lease_session_unwritten(call);
 		if (call->internal == LEASE_INTERNAL_KEEP ||
 			call->internal == LEASE_INTERNAL_REAP)
 			lease_call_finish(call);

@@ -401,7 +401,6 @@ bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
-	bool		is_answered;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
@@ -413,13 +412,18 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 				 "cannot be told when this connection ends; run install.sql again");
 		return false;
 	}
-	pthread_mutex_lock(&engine.mutex);
-	engine.called_us = lease_now();
-	is_answered = lease_belief_release(request, answer) ||
-		lease_belief_refuse(request, answer);
-	pthread_mutex_unlock(&engine.mutex);
-	if (is_answered)
-		return true;
+	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
+	{
+		bool		answered;
+
+		pthread_mutex_lock(&engine.mutex);
+		engine.called_us = lease_now();
+		answered = lease_belief_release(request, answer) ||
+			lease_belief_refuse(request, answer);
+		pthread_mutex_unlock(&engine.mutex);
+		if (answered)
+			return true;
+	}
 	call = lease_call_create(request->nnames);
 	call->kind = request->kind;
 	call->request = request->request;

@@ -426,7 +426,10 @@ make_session_change(lease_call *call, lease_name *name)
 	else if (member->row.locked)
 	{
 		if (keep)
-			lease_call_finish(call);		/* next time */
+		{
+			lease_session_unwritten(call);
+			lease_call_finish(call);
+		}
 		else
 			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
 	}

@@ -108,16 +108,28 @@ submit(lease_internal what, const session_lease *lease)
 	lease_engine_submit(call);
 }
 
-/* A lease's row has just been written: say when that has to be done again. */
-static void
-keep_later(session_lease *lease, int64_t now_us)
+/* How often a row is written at most. */
+static int64_t
+least_pause_us(void)
 {
-	int64_t		least_us = batcher.clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
-	int64_t		pause_us = lease->ttl_us / 3;
+	return batcher.clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
+}
 
-	lease->keep_us = now_us + (pause_us > least_us ? pause_us : least_us);
-	if (lease->keep_us < next_keep_us)
-		next_keep_us = lease->keep_us;
+/* How often the row of a lease is written. */
+static int64_t
+pause_us(const session_lease *lease)
+{
+	int64_t		third_us = lease->ttl_us / 3;
+
+	return third_us > least_pause_us() ? third_us : least_pause_us();
+}
+
+static void
+keep_at(session_lease *lease, int64_t keep_us)
+{
+	lease->keep_us = keep_us;
+	if (keep_us < next_keep_us)
+		next_keep_us = keep_us;
 }
 
 /* A connection has been granted a session lease: a call that was answered. */
@@ -150,7 +162,16 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 	}
 	lease->next = s->leases;
 	s->leases = lease;
-	keep_later(lease, lease_now());
+	keep_at(lease, lease_now() + pause_us(lease));
+}
+
+/* The lease of a session on a name; NULL if it has ended. */
+static session_lease *
+get_lease(uint64_t connection_id, uint64_t token, lease_bytes name)
+{
+	session    *s = *find_session(connection_id);
+
+	return s != NULL ? *find_lease(&s->leases, token, name) : NULL;
 }
 
 /* The row of a session lease has been written, with a time to live. */
@@ -158,14 +179,23 @@ void
 lease_session_written(uint64_t connection_id, uint64_t token, lease_bytes name,
 					  int64_t ttl_us)
 {
-	session    *s = *find_session(connection_id);
-	session_lease *lease = s != NULL ?
-		*find_lease(&s->leases, token, name) : NULL;
+	session_lease *lease = get_lease(connection_id, token, name);
 
 	if (lease == NULL)
 		return;
 	lease->ttl_us = ttl_us;
-	keep_later(lease, lease_now());
+	keep_at(lease, lease_now() + pause_us(lease));
+}
+
+/* It could not be written just now: do not wait for the next time. */
+void
+lease_session_unwritten(const lease_call *call)
+{
+	session_lease *lease = get_lease(call->caller.connection_id,
+									 call->request.token, call->names[0]);
+
+	if (lease != NULL)
+		keep_at(lease, lease_now() + least_pause_us());
 }
 
 /* A session lease has ended. */
@@ -215,8 +245,9 @@ lease_session_keep_us(void)
 }
 
 /*
- * Have the rows of living sessions written in time.  Not when the server is
- * being shut down, which ends the sessions.
+ * Have the rows of living sessions written in time, with them those whose time
+ * is near: so they come together.  Not when the server is being shut down, which
+ * ends the sessions.
  */
 void
 lease_session_keep(int64_t now_us)
@@ -229,13 +260,12 @@ lease_session_keep(int64_t now_us)
 			for (session_lease *lease = s->leases; lease != NULL;
 				 lease = lease->next)
 			{
-				if (lease->keep_us > now_us)
+				if (lease->keep_us - pause_us(lease) / 2 > now_us)
 				{
-					if (lease->keep_us < next_keep_us)
-						next_keep_us = lease->keep_us;
+					keep_at(lease, lease->keep_us);
 					continue;
 				}
-				keep_later(lease, now_us);
+				keep_at(lease, now_us + pause_us(lease));
 				if (!is_ending)
 					submit(LEASE_INTERNAL_KEEP, lease);
 			}

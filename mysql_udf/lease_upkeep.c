@@ -407,7 +407,7 @@ lease_upkeep_put_off(int64_t now_us)
 
 /* Look after sessions.  The mutex is held, and released meanwhile. */
 void
-lease_upkeep_sessions(int64_t now_us)
+lease_upkeep_sessions(void)
 {
 	look_at_server();
 	look_for_connections();
