@@ -76,7 +76,7 @@
 # below its title.  The manual lists the reasons.
 #
 # The runner's own tests, in t/scenarios/selftest, say "must fail: /REGEX/" and
-# "patience 0.2", the time in seconds after which it gives up.
+# "patience 2", the time in seconds after which it gives up.
 
 package Scenarios;
 
