@@ -196,6 +196,8 @@ is_in_vain(lease_bytes bytes, lease_request request,
 		lease_queue_find(bytes) != NULL || lease_batch_find(bytes) != NULL)
 		return false;
 	request.behind = false;
+	if (request.request.length == 0)
+		request.request.data = "";	/* is copied, as a lease_call's is */
 	lease_rows_add(&rows, &cached->row);
 	lease_name_init(&name, bytes);
 	lease_name_load(&name, &rows, 0, &moment);
