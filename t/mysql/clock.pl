@@ -14,9 +14,34 @@ use Test::More;
 use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
 my ($kind) = @ARGV;
+
+# libfaketime, asked by many threads at once, was also seen to make an invalid time of
+# a valid one, at which InnoDB ends the server.  That says nothing of leases: then
+# all is done again, three times at most.
+my $not_ours = 'libfaketime has made an invalid time';
+if (!$ENV{CLOCK_STEPPED_AGAIN})
+{
+	local $ENV{CLOCK_STEPPED_AGAIN} = 1;
+	for my $attempt (1 .. 3)
+	{
+		my $output = qx($^X $0 $kind 2>&1);
+		my $status = $?;
+		next if $output =~ /^# $not_ours/m && $attempt < 3;
+		print $output;
+		exit($status >> 8 || $status);
+	}
+}
 my ($library) = grep { -e } glob '/usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1';
 die "libfaketime is not installed\n" if !$library;
 my $engine = Engines::start($kind);
+END
+{
+	local $?;
+	if ($engine && open(my $log, '<', "$engine->{dir}/log.err"))
+	{
+		diag($not_ours) if grep { /pthread_cond_timedwait\(\) returned: 22/ } <$log>;
+	}
+}
 $engine->write_settings(reap_interval => 1);
 my $clock = "$engine->{dir}/clock";
 

@@ -27,6 +27,8 @@ $one->control->value(q{
 	CREATE USER tester@localhost;
 	GRANT ALL ON scenarios.* TO tester@localhost});
 $one->feed('mysql_udf/install.sql');
+# the other node may be behind with it
+$two->control->value('SET SESSION wsrep_sync_wait = 1; SELECT count(*) FROM mysql.user; SET SESSION wsrep_sync_wait = DEFAULT');
 like(ask($two->control, q{SELECT dlock_acquire('first', 'a', 30)}), $is_token, 'installed on one node, it works on the other');
 is(ask($one->control, q{SELECT dlock_owner('first')}), 'a', 'for both');
 $two->feed('mysql_udf/install.sql');
