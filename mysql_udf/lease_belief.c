@@ -173,14 +173,14 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 }
 
 /*
- * Say whether the cache knows a lease that is in the way of an acquire.  The
- * mutex is held.
+ * Refuse an acquire that does not wait, if the cache knows a lease that is in its
+ * way: true.  All else is the batcher's to make.
  */
 static bool
-is_in_vain(lease_bytes bytes, lease_request request,
-		   const dlock_caller *caller)
+refuse(dlock_call_kind kind, const lease_bytes *names, lease_request request,
+	   int64_t wait_us, const dlock_caller *caller, dlock_answer *answer)
 {
-	const lease_cached *cached = lease_cache_find(bytes);
+	const lease_cached *cached;
 	lease_rows	rows = {0};
 	lease_name	name;
 	lease_outcome outcome;
@@ -190,37 +190,38 @@ is_in_vain(lease_bytes bytes, lease_request request,
 		.writer = engine.writer,
 	};
 
-	if (!is_alone() || cached == NULL || !cached->has_row ||
-		cached->released || cached->row.kind != LEASE_PLAIN ||
-		cached->seen_us + REFUSE_MAX_AGE_US < moment.now_us ||
-		lease_queue_find(bytes) != NULL || lease_batch_find(bytes) != NULL)
+	if (!is_alone() || kind != DLOCK_CALL_APPLY ||
+		request.op != LEASE_ACQUIRE || wait_us != 0)
 		return false;
+	cached = lease_cache_find(names[0]);
+	if (cached == NULL || !cached->has_row || cached->released ||
+		cached->row.kind != LEASE_PLAIN ||
+		cached->seen_us + REFUSE_MAX_AGE_US < moment.now_us ||
+		lease_queue_find(names[0]) != NULL || lease_batch_find(names[0]) != NULL)
+		return false;
+
 	request.behind = false;
 	if (request.request.length == 0)
 		request.request.data = "";	/* is copied, as a lease_call's is */
 	lease_rows_add(&rows, &cached->row);
-	lease_name_init(&name, bytes);
+	lease_name_init(&name, names[0]);
 	lease_name_load(&name, &rows, 0, &moment);
 	outcome = lease_name_apply(&name, &request, caller, &moment).outcome;
 	lease_name_free(&name);
 	free(rows.rows);
-	return outcome == LEASE_BUSY;
+	if (outcome != LEASE_BUSY)
+		return false;
+	lease_count(LEASE_COUNT_refused, 1);
+	answer->outcome = outcome;
+	return true;
 }
 
-/*
- * Refuse an acquire at once that does not wait, if the cache knows better: true.
- * All else is the batcher's to make.  The mutex is held.
- */
+/* Refuse a request at once, in the caller's thread: true.  The mutex is held. */
 bool
 lease_belief_refuse(const dlock_call *request, dlock_answer *answer)
 {
-	if (request->kind != DLOCK_CALL_APPLY ||
-		request->request.op != LEASE_ACQUIRE || request->wait_us != 0 ||
-		!is_in_vain(request->names[0], request->request, request->caller))
-		return false;
-	lease_count(LEASE_COUNT_refused, 1);
-	answer->outcome = LEASE_BUSY;
-	return true;
+	return refuse(request->kind, request->names, request->request,
+				  request->wait_us, request->caller, answer);
 }
 
 /*
@@ -231,12 +232,9 @@ bool
 lease_belief_refuse_call(lease_call *call)
 {
 	if (call->internal != LEASE_INTERNAL_NONE || call->answered ||
-		call->kind != DLOCK_CALL_APPLY || call->request.op != LEASE_ACQUIRE ||
-		call->wait_us != 0 ||
-		!is_in_vain(call->names[0], call->request, &call->caller))
+		!refuse(call->kind, call->names, call->request, call->wait_us,
+				&call->caller, &call->answer))
 		return false;
-	lease_count(LEASE_COUNT_refused, 1);
-	call->answer.outcome = LEASE_BUSY;
 	lease_call_answer_now(call);
 	return true;
 }

@@ -569,9 +569,8 @@ lease_name_write(lease_name *name, lease_table *table, bool believed, bool own)
 		if (member->row.locked)
 			continue;
 		old.slot = member->stored_slot;
-		if (moved && believed)
-			lease_table_write(table, LEASE_WRITE_DELETE_OWN, name->name, &old);
-		else if (moved && !is_slot_used(name, member->stored_slot, i))
+		if (moved &&
+			(believed || !is_slot_used(name, member->stored_slot, i)))
 			lease_table_write(table,
 							  own ? LEASE_WRITE_DELETE_OWN : LEASE_WRITE_DELETE,
 							  name->name, &old);

@@ -54,7 +54,6 @@ make_call(const char *function, dlock_call *call, dlock_answer *answer)
 	if (!dlock_get_caller(function, with_rights, &caller))
 		return false;
 	call->caller = &caller;
-	memset(answer, 0, sizeof(*answer));
 	made = dlock_engine_call(call, answer);
 	call->caller = NULL;
 	if (!made)
