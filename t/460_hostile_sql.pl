@@ -59,27 +59,13 @@ for my $encoding (sort keys %databases)
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 my $admin = (getpwuid $<)[0];
 
-# Function, its parameters, how many have to be given, what it answers; and what
-# it touches, if it acquires or changes anything.
+# Those of both kinds of server, and those of this one.
 my @functions = (
-	[ 'dlock_acquire', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_shared', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_permit', [qw(name owner ttl limit wait request)], 4, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_all', [qw(names owner ttl wait request)], 3, 'tokens', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_session', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	@Hostile::functions,
 	[ 'dlock_acquire_xact', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
 	[ 'dlock_guard', [qw(name owner given_token)], 3, 'null' ],
-	[ 'dlock_wait', [qw(name wait)], 1, 'boolean' ],
-	[ 'dlock_renew', [qw(name owner ttl token)], 3, 'boolean or null', touches => 'name' ],
-	[ 'dlock_renew_all', [qw(owner ttl)], 2, 'count', touches => 'owner' ],
-	[ 'dlock_release', [qw(name owner token)], 2, 'boolean or null', touches => 'name' ],
-	[ 'dlock_release_all', [qw(owner)], 1, 'count', touches => 'owner' ],
-	[ 'dlock_owner', [qw(name)], 1, 'text' ],
-	[ 'dlock_is_free', [qw(name)], 1, 'boolean' ],
 	[ 'dlock_holders', [qw(name)], 1, 'anything' ],
-	[ 'dlock_force_release', [qw(name owner)], 1, 'count', touches => 'name', operators => 1 ],
 	[ 'dlock_blocking_pids', [qw(number)], 1, 'text' ],
-	[ 'dlock_stats_reset', [], 0, 'null', operators => 1 ],
 	# not in the manual, but there
 	[ 'dlock.may_see', [qw(oid)], 1, 'boolean or null' ],
 	[ 'dlock.read_waiters', [], 0, 'anything' ],

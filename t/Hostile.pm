@@ -283,6 +283,24 @@ sub play
 # Calls
 # ----------------------------------------------------------------------
 
+# Function, its parameters, how many have to be given, what it answers; and what
+# it touches, if it acquires or changes anything.
+our @functions = (
+	[ 'dlock_acquire', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_shared', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_permit', [qw(name owner ttl limit wait request)], 4, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_all', [qw(names owner ttl wait request)], 3, 'tokens', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_session', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_wait', [qw(name wait)], 1, 'boolean' ],
+	[ 'dlock_renew', [qw(name owner ttl token)], 3, 'boolean or null', touches => 'name' ],
+	[ 'dlock_renew_all', [qw(owner ttl)], 2, 'count', touches => 'owner' ],
+	[ 'dlock_release', [qw(name owner token)], 2, 'boolean or null', touches => 'name' ],
+	[ 'dlock_release_all', [qw(owner)], 1, 'count', touches => 'owner' ],
+	[ 'dlock_owner', [qw(name)], 1, 'text' ],
+	[ 'dlock_is_free', [qw(name)], 1, 'boolean' ],
+	[ 'dlock_force_release', [qw(name owner)], 1, 'count', touches => 'name', operators => 1 ],
+	[ 'dlock_stats_reset', [], 0, 'null', operators => 1 ]);
+
 # What an answer has to look like.
 my %answers = (
 	token => sub { return !defined $_[0] || $_[0] =~ /^[1-9]\d*$/ && $_[0] <= TOKEN_MAX },

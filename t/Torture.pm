@@ -24,6 +24,7 @@ use warnings;
 
 use File::Temp qw(tempdir);
 use History;
+use POSIX qw(WNOHANG);
 use Test::More;
 use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
@@ -47,13 +48,62 @@ sub new
 	note("TORTURE_SEED=$self->{seed}");
 	srand($self->{seed});
 
+	$self->{load} = build_load($self->{dir}, $self->{kind});
+	return $self;
+}
+
+# Build the clients of a kind of server, in a folder; their program.
+sub build_load
+{
+	my ($dir, $kind) = @_;
 	# any libpq does; the private copy of PostgreSQL that is tested has none
-	my $flags = $self->{kind} eq 'postgres'
+	my $flags = $kind eq 'postgres'
 	  ? '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq'
 	  : '$(mariadb_config --include --libs)';
-	system("cc -O2 -Wall -Wextra -Werror -pthread -o $self->{dir}/load t/torture/load.c $flags") == 0
+	system("cc -O2 -Wall -Wextra -Werror -pthread -o $dir/load t/torture/load.c $flags") == 0
 	  or die "could not build load.c\n";
-	return $self;
+	return "$dir/load";
+}
+
+# Start clients, with the arguments that load.c tells of, the last a folder that is
+# made; the process.
+sub start_load
+{
+	my ($program, @arguments) = @_;
+	my $folder = $arguments[-1];
+
+	mkdir $folder or die "could not create $folder: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	return $pid if $pid;
+	open(STDOUT, '>', "$folder/load.out") && open(STDERR, '>&', \*STDOUT)
+	  and exec $program, @arguments;
+	POSIX::_exit(127);
+}
+
+# Tell clients to stop, and wait for so many seconds: they may have to wait for the
+# last leases to expire.  Whether they have ended, and what is wrong with that, if
+# anything.
+sub end_load
+{
+	my ($pid, $folder, $seconds) = @_;
+	my $ended = 0;
+
+	kill 'TERM', $pid;
+	for (1 .. 10 * $seconds)
+	{
+		last if ($ended = waitpid($pid, WNOHANG) == $pid);
+		usleep(100_000);
+	}
+	my $status = $?;
+	if (!$ended)
+	{
+		kill 'KILL', $pid;
+		waitpid($pid, 0);
+		return (0, 'the clients do not come to an end: somebody was forgotten');
+	}
+	return 1 if $status == 0;
+	# the server's notices are there too
+	return (1, 'the clients: ' . join(' ', slurp("$folder/load.out") =~ /^load: .*/mg, "ended with status $status"));
 }
 
 sub slurp
@@ -123,41 +173,18 @@ sub _round
 	my $dir = "$self->{dir}/" . $self->{seed};
 	my $seed = $self->{seed}++;
 
-	mkdir $dir or die "could not create $dir: $!\n";
 	$self->{lines} = [ map { "F\t$_\t$self->{largest}{$_}" } keys %{ $self->{largest} } ];
-	my $pid = fork // die "could not fork: $!\n";
-	if ($pid == 0)
-	{
-		open(STDOUT, '>', "$dir/load.out") && open(STDERR, '>&', \*STDOUT) or die;
-		exec "$self->{dir}/load", $self->{connection}, $self->{clients}, $self->{names}, $seed, $dir;
-		die;
-	}
+	my $pid = start_load(@$self{qw(load connection clients names)}, $seed, $dir);
 	my $died = eval { $round->($self); 1 } ? '' : $@;
-	kill 'TERM', $pid;
-
-	# they may have to wait for the last leases to expire
-	my $ended = 0;
-	for (1 .. 1800)
-	{
-		last if ($ended = waitpid($pid, 1) == $pid);
-		usleep(100_000);
-	}
-	my $status = $?;
-	if (!$ended)
-	{
-		kill 'KILL', $pid;
-		waitpid($pid, 0);
-		$died ||= 'the clients do not come to an end: somebody was forgotten';
-	}
+	my ($ended, $fault) = end_load($pid, $dir, 180);
+	$died ||= $fault if !$ended;
 	die $died if $died;
 
 	my $history = History->new(lossy => $self->{lossy}, deferred => $self->{kind} ne 'postgres', owners => qr/^s$seed\./);
 	$history->add(@{ $self->{lines} });
 	$history->add_file($_) for glob "$dir/history.*";
 	my @wrong = $history->check;
-	# the server's notices are there too
-	push @wrong, 'the clients: ' . join(' ', slurp("$dir/load.out") =~ /^load: .*/mg, "ended with status $status")
-	  if $status != 0;
+	push @wrong, $fault if defined $fault;
 	push @wrong, "error $_" for grep { $_ !~ $self->{allowed} } sort keys %{ $history->errors };
 	my $figures = $history->figures;
 	my $ok = is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]),

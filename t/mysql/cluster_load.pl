@@ -20,7 +20,6 @@ use Galera;
 use GroupReplication;
 use History;
 use List::Util qw(max min);
-use POSIX;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -41,8 +40,7 @@ note("TORTURE_SEED=$seed");
 srand($seed);
 
 my $dir = tempdir('clXXXXXX', TMPDIR => 1, CLEANUP => 1);
-system("cc -O2 -Wall -Wextra -Werror -pthread -o $dir/load t/torture/load.c \$(mariadb_config --include --libs)") == 0
-  or die "could not build load.c\n";
+my $load = Torture::build_load($dir, $kind);
 
 my @nodes = $kind eq 'mariadb' ? Galera::start(1, 1, 1) : GroupReplication::start(3, majority_timeout => 4);
 $nodes[0]->control->value('CREATE DATABASE scenarios');
@@ -87,31 +85,6 @@ sub kill_one
 	Scenarios::Run::until(sub { $node->control->value('SELECT acquired FROM dlock.stats') > 0 })
 	  or die "node $node->{number} is back, but grants nothing\n";
 	return ($start, $end);
-}
-
-sub start_load
-{
-	my ($node, $folder) = @_;
-	mkdir $folder or die "could not create $folder: $!\n";
-	my $pid = fork // die "could not fork: $!\n";
-	return $pid if $pid;
-	open(STDOUT, '>', "$folder/out") && open(STDERR, '>&', \*STDOUT)
-	  and exec "$dir/load", "$dir/$node->{number}", $clients, $names, $seed + $node->{number}, $folder;
-	POSIX::_exit(127);
-}
-
-# Wait for the clients of a server; what is wrong with their end, if anything.
-sub end_load
-{
-	my ($pid, $folder) = @_;
-	kill 'TERM', $pid;
-	my $ended = Scenarios::Run::until(sub { waitpid($pid, WNOHANG) == $pid });
-	my $status = $?;
-	return () if $ended && $status == 0;
-	kill 'KILL', $pid if !$ended;
-	waitpid($pid, 0) if !$ended;
-	return 'the clients ' . ($ended ? "end with status $status: " : 'do not come to an end: ')
-	  . join(' ', Torture::slurp("$folder/out") =~ /^load: .*/mg);
 }
 
 # The history of a server's clients, for the checker: session leases are leases for
@@ -163,7 +136,7 @@ sub round_of
 {
 	my ($kills) = @_;
 	my %folders = map { $_->{number} => "$dir/$seed." . $_->{number} } @nodes;
-	my %pids = map { $_->{number} => start_load($_, $folders{ $_->{number} }) } @nodes;
+	my %pids = map { $_->{number} => Torture::start_load($load, "$dir/$_->{number}", $clients, $names, $seed + $_->{number}, $folders{ $_->{number} }) } @nodes;
 	my %kills = map { $_->{number} => [] } @nodes;
 
 	for (1 .. $kills)
@@ -173,7 +146,7 @@ sub round_of
 		push @{ $kills{ $node->{number} } }, [ kill_one($node) ];
 		let_work(3);
 	}
-	my @wrong = map { end_load($pids{$_}, $folders{$_}) } sort keys %pids;
+	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 60))[1] // () } sort keys %pids;
 
 	my @floor = map { "F\t$_\t$largest{$_}" } sort keys %largest;
 	my %figures = map { $_ => 0 } qw(rows ordered);

@@ -39,25 +39,11 @@ $engine->control->value(q{
 	INSERT INTO scenarios.t VALUES ('abc ', 'abc', _latin1 x'636166e9', '60', REPEAT('x', 300000), x'00ff', 60, 60.5, 1e308, '2026-01-01',
 		'00:01:00', 2026, b'00110101', 'b', '["a", "b"]', NULL, ST_GeomFromText('POINT(1 1)'))});
 
-# Function, its parameters, how many have to be given, what it answers; and what
-# it touches, if it acquires or changes anything.
+# Those of both kinds of server, and those of this one.
 my @functions = (
-	[ 'dlock_acquire', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_shared', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_permit', [qw(name owner ttl limit wait request)], 4, 'token', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_all', [qw(names owner ttl wait request)], 3, 'tokens', touches => 'name', takes => 1 ],
-	[ 'dlock_acquire_session', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	@Hostile::functions,
 	[ 'CALL dlock.guard', [qw(name owner given_token)], 3, 'null', may => [qw(55000 25P01 25006)] ],
-	[ 'dlock_wait', [qw(name wait)], 1, 'boolean' ],
-	[ 'dlock_renew', [qw(name owner ttl token)], 3, 'boolean or null', touches => 'name' ],
-	[ 'dlock_renew_all', [qw(owner ttl)], 2, 'count', touches => 'owner' ],
-	[ 'dlock_release', [qw(name owner token)], 2, 'boolean or null', touches => 'name' ],
-	[ 'dlock_release_all', [qw(owner)], 1, 'count', touches => 'owner' ],
-	[ 'dlock_owner', [qw(name)], 1, 'text' ],
-	[ 'dlock_is_free', [qw(name)], 1, 'boolean' ],
 	[ 'dlock_holders', [qw(name)], 1, 'holders' ],
-	[ 'dlock_force_release', [qw(name owner)], 1, 'count', touches => 'name', operators => 1 ],
-	[ 'dlock_stats_reset', [], 0, 'null', operators => 1 ],
 	[ 'dlock_version', [], 0, 'text' ],
 	# for the views and procedures
 	[ 'dlock_os_user', [], 0, 'text' ],

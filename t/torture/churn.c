@@ -43,9 +43,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#define PERMITS		3			/* the limit that all use */
+#include "clients.h"
 
 /* Options, all of them numbers but three. */
 static const char *connection_string;
@@ -169,21 +168,6 @@ fail(const char *what, const char *why)
 	exit(1);
 }
 
-static int64_t
-now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-static int
-dice(Client *client, int sides)
-{
-	return rand_r(&client->random) % sides;
-}
-
 /* Do nothing for up to so long, or in the end not for long. */
 static void
 rest(Client *client, long at_most_us)
@@ -191,7 +175,7 @@ rest(Client *client, long at_most_us)
 	if (stopping && at_most_us > 50000)
 		at_most_us = 50000;
 	client->step = REST;
-	client->alarm_us = now_us() + 1 + dice(client, (int) at_most_us + 1);
+	client->alarm_us = now_us() + 1 + dice(&client->random, (int) at_most_us + 1);
 }
 
 /* ----------------------------------------------------------------
@@ -383,8 +367,8 @@ acquire(Client *client, Step step, bool with_request, int64_t wait_us)
 		lease->mode == 'p' ? "_permit" : "", lease->name, lease->owner,
 		(double) lease->ttl_us / 1e6, limit, (double) wait_us / 1e6, request);
 	if (step == ACQUIRE && client->step == ACQUIRE && leave > 0 &&
-		dice(client, (int) leave) == 0)
-		client->alarm_us = now_us() + dice(client, 500000);
+		dice(&client->random, (int) leave) == 0)
+		client->alarm_us = now_us() + dice(&client->random, 500000);
 }
 
 /* An attempt at another lease. */
@@ -394,26 +378,26 @@ attempt(Client *client)
 	static const int64_t ttls_us[] = {200000, 500000, 2000000, 2000000};
 	static const int64_t waits_us[] = {0, 0, 20000, 300000, 1000000, -1000000};
 	Lease	   *lease = &client->lease;
-	int			name = dice(client, (int) names);
-	int			kind = dice(client, 20);
+	int			name = dice(&client->random, (int) names);
+	int			kind = dice(&client->random, 20);
 
 	/* some names are mostly semaphores, or there would never be enough permits */
-	if (name % 4 == 3 && dice(client, 10) > 0)
+	if (name % 4 == 3 && dice(&client->random, 10) > 0)
 		kind = 19;
 	client->attempts++;
 	client->in_doubt = false;
 	client->tries = 0;
 	client->holds = 1;
-	client->plans = dice(client, 4);
+	client->plans = dice(&client->random, 4);
 	*lease = (Lease) {.request = "-"};
 	snprintf(lease->name, sizeof(lease->name), "n%d", name);
 	snprintf(lease->owner, sizeof(lease->owner), "s%ld.%d.%" PRId64, seed,
 			 client->number, client->attempts);
 	lease->session = sessions && kind < 4;
 	lease->mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
-	lease->ttl_us = ttls_us[dice(client, 4)];
-	lease->wait_us = waits_us[dice(client, 6)];
-	if (dice(client, 2) == 0 && !lease->session)
+	lease->ttl_us = ttls_us[dice(&client->random, 4)];
+	lease->wait_us = waits_us[dice(&client->random, 6)];
+	if (dice(&client->random, 2) == 0 && !lease->session)
 		snprintf(lease->request, sizeof(lease->request), "r%" PRId64,
 				 client->attempts);
 	acquire(client, ACQUIRE, lease->request[0] != '-', lease->wait_us);
@@ -425,7 +409,7 @@ renew_or_release(Client *client, int64_t ttl_us)
 {
 	Lease	   *lease = &client->lease;
 	char		ttl[32] = "";
-	bool		with_token = dice(client, 2) == 0;
+	bool		with_token = dice(&client->random, 2) == 0;
 
 	if (ttl_us > 0)
 		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
@@ -442,8 +426,8 @@ end_attempt(Client *client)
 {
 	client->lease.token[0] = 0;
 	client->in_doubt = false;
-	if (client->connection != NULL && dice(client, 2) == 0)
-		hang_up(client, dice(client, 2) == 0);
+	if (client->connection != NULL && dice(&client->random, 2) == 0)
+		hang_up(client, dice(&client->random, 2) == 0);
 	rest(client, rest_us);
 }
 
@@ -451,8 +435,8 @@ end_attempt(Client *client)
 static void
 keep(Client *client)
 {
-	if (client->connection != NULL && dice(client, 10) == 0)
-		hang_up(client, dice(client, 2) == 0);
+	if (client->connection != NULL && dice(&client->random, 10) == 0)
+		hang_up(client, dice(&client->random, 2) == 0);
 	/* a session lease went with its connection */
 	if (client->connection == NULL && client->lease.session)
 		end_attempt(client);
@@ -484,7 +468,7 @@ use(Client *client)
 	if (client->plans-- <= 0)
 	{
 		/* some are left to their deadlines, or to the end of the session */
-		if (!stopping && dice(client, 16) == 0)
+		if (!stopping && dice(&client->random, 16) == 0)
 		{
 			if (lease->session)
 				hang_up(client, true);
@@ -494,16 +478,16 @@ use(Client *client)
 			renew_or_release(client, 0);
 		return;
 	}
-	switch (dice(client, 5))
+	switch (dice(&client->random, 5))
 	{
 		case 0:
-			renew_or_release(client, 200000 + dice(client, 2000000));
+			renew_or_release(client, 200000 + dice(&client->random, 2000000));
 			break;
 		case 1:
 			if (!again || lease->mode == 'p')
 				rest(client, rest_us / 20);
 			else
-				acquire(client, ENTER, client->may_repeat && dice(client, 2) == 0, 0);
+				acquire(client, ENTER, client->may_repeat && dice(&client->random, 2) == 0, 0);
 			break;
 		case 2:
 			call(client, 0, 0, "-", "-");
@@ -519,7 +503,7 @@ use(Client *client)
 					lease->name, lease->owner, lease->token, lease->name);
 			break;
 		case 4:
-			rest(client, dice(client, 20) == 0 ? 250000 : 5000);
+			rest(client, dice(&client->random, 20) == 0 ? 250000 : 5000);
 			break;
 	}
 }
@@ -636,7 +620,7 @@ guarded(Client *client)
 		client->commit_us = client->start_us;	/* of the transaction */
 		client->step = WRITE;
 		client->alarm_us = now_us() + 1 +
-			dice(client, dice(client, 20) == 0 ? 250000 : 5000);
+			dice(&client->random, dice(&client->random, 20) == 0 ? 250000 : 5000);
 		return;
 	}
 	snprintf(answer, sizeof(answer), "?%s", reply->code);
@@ -860,7 +844,7 @@ go_on_watching(Client *client)
 {
 	if (client->kind == OBSERVER)
 	{
-		client->look = dice(client, 5) == 0 ? 'L' : 'W';
+		client->look = dice(&client->random, 5) == 0 ? 'L' : 'W';
 		ask(client, LOOK, client->look == 'W' ?
 			"SELECT name, owner, position FROM dlock.waiters" :
 			"SELECT name, owner, mode, token, CASE WHEN expires_at IS NULL"
@@ -869,7 +853,7 @@ go_on_watching(Client *client)
 	}
 	else
 	{
-		client->terminates = dice(client, 10) == 0;
+		client->terminates = dice(&client->random, 10) == 0;
 		ask(client, DISTURB, "SELECT pg_%s_backend(pid) FROM"
 			" (SELECT pid FROM dlock.waiters ORDER BY random() LIMIT 1) w",
 			client->terminates ? "terminate" : "cancel");
@@ -885,7 +869,7 @@ go_on(Client *client)
 	if (stopping && !may_hold)
 	{
 		if (client->connection != NULL)
-			hang_up(client, dice(client, 2) == 0);
+			hang_up(client, dice(&client->random, 2) == 0);
 		client->step = DONE;
 		client->alarm_us = 0;
 	}
@@ -916,7 +900,7 @@ ring(Client *client)
 	{
 		left++;
 		note_call(client, client->lease.session ? "session" : "acquire", "?left");
-		hang_up(client, dice(client, 2) == 0);
+		hang_up(client, dice(&client->random, 2) == 0);
 		doubt(client);
 	}
 }

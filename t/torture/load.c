@@ -37,7 +37,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define PERMITS		3			/* the limit that all use */
+#include "clients.h"
+
 #define MAX_ROWS	1000
 #define MAX_COLUMNS	5
 
@@ -252,21 +253,6 @@ typedef struct Lease
 	int64_t		wait_us;
 } Lease;
 
-static int64_t
-now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-static int
-dice(Client *client, int sides)
-{
-	return rand_r(&client->random) % sides;
-}
-
 /* Be connected; false when it is time to stop. */
 static bool
 connect_client(Client *client)
@@ -275,7 +261,7 @@ connect_client(Client *client)
 	{
 		client->connection = open_connection();
 		if (client->connection == NULL)
-			nap(10000 + dice(client, 20000));
+			nap(10000 + dice(&client->random, 20000));
 	}
 	return client->connection != NULL;
 }
@@ -365,7 +351,7 @@ renew_or_release(Client *client, const Lease *lease, int64_t ttl_us)
 {
 	char		statement[300];
 	char		ttl[32] = "";
-	bool		with_token = dice(client, 2) == 0 && lease->token[0] != 0;
+	bool		with_token = dice(&client->random, 2) == 0 && lease->token[0] != 0;
 
 	if (ttl_us > 0)
 		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
@@ -448,13 +434,13 @@ live(Client *client)
 	static const int64_t ttls_us[] = {200000, 500000, 2000000};
 	static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
 	Lease		lease = {.request = "-"};
-	int			name = dice(client, names);
-	int			kind = dice(client, 20);
+	int			name = dice(&client->random, names);
+	int			kind = dice(&client->random, 20);
 	int			holds = 1;
 	bool		granted;
 
 	/* some names are mostly semaphores, or there would never be enough permits */
-	if (name % 4 == 3 && dice(client, 10) > 0)
+	if (name % 4 == 3 && dice(&client->random, 10) > 0)
 		kind = 19;
 	client->attempts++;
 	snprintf(lease.name, sizeof(lease.name), "n%d", name);
@@ -462,9 +448,9 @@ live(Client *client)
 			 client->number, client->attempts);
 	lease.session = kind < 2;
 	lease.mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
-	lease.ttl_us = ttls_us[dice(client, 3)];
-	lease.wait_us = waits_us[dice(client, 5)];
-	if (dice(client, 2) == 0 && !lease.session)
+	lease.ttl_us = ttls_us[dice(&client->random, 3)];
+	lease.wait_us = waits_us[dice(&client->random, 5)];
+	if (dice(&client->random, 2) == 0 && !lease.session)
 		snprintf(lease.request, sizeof(lease.request), "r%" PRId64,
 				 client->attempts);
 
@@ -477,20 +463,20 @@ live(Client *client)
 	if (!granted)
 	{
 		/* who was refused has nothing to give back */
-		if (dice(client, 4) == 0 && connect_client(client))
+		if (dice(&client->random, 4) == 0 && connect_client(client))
 			renew_or_release(client, &lease, 0);
 		return;
 	}
 
-	for (int i = dice(client, 4); i > 0 && client->connection != NULL; i--)
+	for (int i = dice(&client->random, 4); i > 0 && client->connection != NULL; i--)
 	{
 		Lease		again = lease;
 		char		statement[100];
 
-		switch (dice(client, 5))
+		switch (dice(&client->random, 5))
 		{
 			case 0:
-				renew_or_release(client, &lease, ttls_us[dice(client, 3)]);
+				renew_or_release(client, &lease, ttls_us[dice(&client->random, 3)]);
 				break;
 			case 1:
 				if (lease.mode == 'p')
@@ -507,17 +493,17 @@ live(Client *client)
 				call(client, "owner", &lease, 0, "-", statement);
 				break;
 			case 3:
-				guard(client, &lease, dice(client, 20) == 0 ? 250000 :
-					  dice(client, 5000));
+				guard(client, &lease, dice(&client->random, 20) == 0 ? 250000 :
+					  dice(&client->random, 5000));
 				break;
 			case 4:
-				nap(dice(client, 20) == 0 ? 250000 : dice(client, 5000));
+				nap(dice(&client->random, 20) == 0 ? 250000 : dice(&client->random, 5000));
 				break;
 		}
 	}
 
 	/* leave it to its deadline, or to the end of the session, or give back */
-	if (dice(client, 16) == 0)
+	if (dice(&client->random, 16) == 0)
 	{
 		if (lease.session)
 			disconnect(client);
@@ -571,7 +557,7 @@ run_client(void *arg)
 	while (!stopping && connect_client(client))
 	{
 		live(client);
-		nap(dice(client, 10000));
+		nap(dice(&client->random, 10000));
 	}
 	return end_client(client);
 }
@@ -613,10 +599,10 @@ run_observer(void *arg)
 	while (!stopping)
 	{
 		look(client, 'W', "SELECT name, owner, position FROM dlock.waiters");
-		if (dice(client, 4) == 0)
+		if (dice(&client->random, 4) == 0)
 			look(client, 'L', "SELECT name, owner, mode, token,"
 				 " CASE WHEN " LIVE " THEN 'live' ELSE 'over' END FROM dlock.locks");
-		nap(dice(client, 20000));
+		nap(dice(&client->random, 20000));
 	}
 	return end_client(client);
 }
@@ -630,10 +616,10 @@ run_canceller(void *arg)
 	{
 		Reply	   *reply = &client->reply;
 		char		statement[100];
-		bool		terminate = dice(client, 20) == 0;
+		bool		terminate = dice(&client->random, 20) == 0;
 		int64_t		start_us;
 
-		nap(dice(client, 200000));
+		nap(dice(&client->random, 200000));
 		ask(client->connection, RANDOM_WAITER, reply);
 		if (reply->status == ANSWERED && reply->rows == 1)
 		{
