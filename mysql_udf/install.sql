@@ -167,6 +167,19 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
 	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
 
+-- One row; what it holds, lease_journal.c says.
+CREATE TABLE IF NOT EXISTS dlock.lease_journal (
+	place TINYINT UNSIGNED NOT NULL PRIMARY KEY,
+	changes BIGINT UNSIGNED NOT NULL
+		COMMENT 'grows with every change',
+	writer BIGINT UNSIGNED NOT NULL
+		COMMENT 'the run of a server that wrote it',
+	leases BLOB NOT NULL
+		COMMENT 'that have no rows in lease_table yet'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='the newest leases';
+INSERT IGNORE INTO dlock.lease_journal VALUES (0, 0, 0, '');
+
 -- A row is a holder.  Names and the like are bytes.  This table comes last, for
 -- without it the library grants nothing.
 CREATE TABLE IF NOT EXISTS dlock.lease_table (

@@ -243,6 +243,7 @@ collect(int64_t now_us)
 
 	batch.needs_commit = false;
 	batch.read_only = false;
+	batch.shows = false;
 	batch.reaped = 0;
 	batch.nunanswered = 0;
 	if (careful > 0)
@@ -284,6 +285,7 @@ collect(int64_t now_us)
 		next = call->next;
 		if (lease_belief_refuse_call(call))
 			continue;
+		batch.shows |= call->internal == LEASE_INTERNAL_SETTLE;
 
 		/* of a call on all leases of an owner the names come first */
 		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
@@ -299,15 +301,17 @@ is_acquire(const lease_call *call)
 		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
 }
 
-/* Say whether a batch may grant something. */
+/* Say whether a batch changes nothing. */
 static bool
-may_grant(void)
+only_looks(void)
 {
 	for (const lease_call *call = batch.calls.head; call != NULL;
 		 call = call->next)
-		if (is_acquire(call) || call->kind == DLOCK_CALL_ACQUIRE_ALL)
-			return true;
-	return lease_waiters_count() > 0;
+		if (call->internal != LEASE_INTERNAL_SETTLE &&
+			(call->internal != LEASE_INTERNAL_NONE ||
+			 call->kind != DLOCK_CALL_READ))
+			return false;
+	return lease_waiters_count() == 0;
 }
 
 /*
@@ -315,9 +319,10 @@ may_grant(void)
  * those who only look are answered all the same.
  */
 static lease_status
-read_batch(bool grants)
+read_batch(bool looks)
 {
-	lease_status status = grants ? lease_upkeep_raise_marks() : LEASE_STATUS_OK;
+	lease_status status = looks && !lease_table_knows_journal(batcher.table) ?
+		LEASE_STATUS_OK : lease_upkeep_settle();
 	const char *sqlstate;
 
 	if (status == LEASE_STATUS_OK && batch.nnames > 0)
@@ -392,20 +397,13 @@ note_ended(void)
 	lease_count(LEASE_COUNT_reaped, batch.reaped);
 }
 
-/* End a batch that failed.  The mutex is held. */
-static void
-fail_batch(lease_status status, bool in_commit)
+/* The table failed, or was not what was believed.  The mutex is held. */
+void
+lease_batch_note_failure(lease_status status)
 {
-	/* from the last to the first, since each is put before the others */
-	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
 	const char *sqlstate;
 
-	/* one of them may be in the way of all others */
-	if (status == LEASE_STATUS_CONFLICT && !batch.believed &&
-		batch.nunanswered > 1)
-		careful = batch.nunanswered;
-	pause_until_us = lease_now() +
-		(batch.believed ? 0 : lease_pause_of(status));
+	pause_until_us = lease_now() + lease_pause_of(status);
 	batcher.must_read = true;
 	lease_marks_forget();
 	if (status == LEASE_STATUS_FAILED &&
@@ -413,8 +411,27 @@ fail_batch(lease_status status, bool in_commit)
 		lease_upkeep_note_read_only();
 
 	/* alone, as it seemed: raise them again, to be above what others granted */
-	if (!batcher.clustered && lease_table_marks_differ(batcher.table))
-		batcher.has_marks = false;
+	if (lease_table_marks_differ(batcher.table))
+	{
+		batcher.has_marks = batcher.clustered && batcher.has_marks;
+		batcher.sessions_us = 0;	/* is it still alone? */
+	}
+}
+
+/* End a batch that failed.  The mutex is held. */
+static void
+fail_batch(lease_status status, bool in_commit)
+{
+	/* from the last to the first, since each is put before the others */
+	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
+
+	/* one of them may be in the way of all others */
+	if (status == LEASE_STATUS_CONFLICT && !batch.believed &&
+		batch.nunanswered > 1)
+		careful = batch.nunanswered;
+	lease_batch_note_failure(status);
+	if (batch.believed)
+		pause_until_us = 0;		/* that was but a belief */
 	for (size_t i = 0; i < batch.nnames; i++)
 		lease_cache_forget(batch.bytes[i]);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
@@ -483,7 +500,7 @@ static void
 run_batch(int64_t now_us)
 {
 	lease_status status;
-	bool		grants;
+	bool		looks;
 	bool		changed = false;
 	bool		missed = false;
 	bool		in_commit = false;
@@ -499,14 +516,16 @@ run_batch(int64_t now_us)
 	collect(now_us);
 	if (batch.calls.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
-	grants = may_grant();
+	looks = only_looks();
 	batch.believed = lease_belief_holds();
 	if (batch.believed)
 		lease_belief_load();
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK && batch.shows)
+		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK && !batch.believed)
-		status = read_batch(grants);
+		status = read_batch(looks);
 	pthread_mutex_lock(&engine.mutex);
 
 	if (batch.read_only)
@@ -554,6 +573,8 @@ next_work(int64_t now_us)
 		next_us = queue_us;
 	if (lease_session_keep_us() < next_us)
 		next_us = lease_session_keep_us();
+	if (lease_table_journal_due_us(batcher.table) < next_us)
+		next_us = lease_table_journal_due_us(batcher.table);
 	for (const lease_call *call = engine.deferred.head; call != NULL;
 		 call = call->next)
 		if (lease_due_us(call) < next_us)
@@ -583,6 +604,8 @@ lease_batch_main(void *arg)
 		int64_t		now_us = lease_now();
 		int64_t		next_us = next_work(now_us);
 
+		/* before anybody who was just answered can ask */
+		engine.settled = lease_table_is_settled(batcher.table);
 		if (next_us > now_us)
 		{
 			struct timespec t = lease_monotonic(next_us);
@@ -600,6 +623,8 @@ lease_batch_main(void *arg)
 			lease_upkeep_reap(now_us);
 		else if (lease_session_keep_us() <= now_us)
 			lease_session_keep(now_us);
+		else if (lease_table_journal_due_us(batcher.table) <= now_us)
+			lease_upkeep_move();
 		else
 			run_batch(now_us);
 	}

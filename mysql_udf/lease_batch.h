@@ -45,6 +45,7 @@ typedef struct lease_engine
 	int64_t		called_us;		/* when somebody called last */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
+	bool		settled;		/* nothing is in the journal */
 	bool		read_only;		/* but that the server may not be written */
 } lease_engine;
 

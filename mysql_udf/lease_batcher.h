@@ -42,6 +42,7 @@ typedef struct lease_batch
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
 	size_t		nunanswered;	/* calls that were not answered when taken */
+	bool		shows;			/* somebody is about to read the table */
 	bool		believed;		/* the rows were not read, see lease_belief.c */
 	uint64_t	reaped;
 } lease_batch;
@@ -67,6 +68,7 @@ extern lease_batcher batcher;
 extern lease_name *lease_batch_find(lease_bytes name);
 extern int64_t lease_defer_us(void);
 extern int64_t lease_due_us(const lease_call *call);
+extern void lease_batch_note_failure(lease_status status);
 
 /* lease_calls.c */
 extern size_t lease_call_slice(const lease_call *call);
@@ -96,7 +98,9 @@ extern void lease_belief_remember(bool committed);
 
 /* lease_upkeep.c */
 extern lease_status lease_upkeep_prepare(void);
-extern lease_status lease_upkeep_raise_marks(void);
+extern lease_status lease_upkeep_settle(void);
+extern lease_status lease_upkeep_show(void);
+extern void lease_upkeep_move(void);
 extern void lease_upkeep_find_leases(lease_call *call);
 extern void lease_upkeep_sessions(void);
 extern void lease_upkeep_reap(int64_t now_us);

@@ -3,10 +3,11 @@
  *	  Make calls without reading the table, where that is safe.
  *
  * What this run has written, it knows (lease_cache.c).  While no other server
- * can write the table, an acquire of a name that is believed free only inserts
- * its row, and a release of a lease that is known is answered in the caller's
- * own thread, and written with what comes next.  Should the belief be wrong,
- * the INSERT fails, and the next attempt reads.  Who only tries for a lease that
+ * can write the table, an acquire of a name that is believed free is only written
+ * to the journal (lease_journal.c) or inserted, and a release of a lease that is
+ * known is answered in the caller's own thread, and written with what comes
+ * next.  Should the belief be wrong, the write fails, and the next attempt
+ * reads.  Who only tries for a lease that
  * is known to be held is refused in his own thread, too.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -72,7 +73,8 @@ lease_belief_holds(void)
 		return false;
 	}
 	if (!is_alone() || !batcher.has_marks ||
-		!lease_table_is_connected(batcher.table))
+		!lease_table_is_connected(batcher.table) ||
+		!lease_table_knows_journal(batcher.table))
 		return false;
 	for (size_t i = 0; i < batch.nnames; i++)
 		if (lease_queue_find(batch.bytes[i]) != NULL)

@@ -493,7 +493,8 @@ dlock_engine_settle(dlock_answer *answer)
 	memset(answer, 0, sizeof(*answer));
 	pthread_mutex_lock(&engine.mutex);
 	/* a server that has become a replica shows what it has */
-	if (started && engine.unwritten > 0 && !engine.read_only)
+	if ((engine.unwritten > 0 || !engine.settled) && !engine.read_only &&
+		start(answer))
 	{
 		call = lease_call_create(0);
 		call->internal = LEASE_INTERNAL_SETTLE;

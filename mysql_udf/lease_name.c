@@ -575,9 +575,9 @@ lease_name_write(lease_name *name, lease_table *table, bool believed, bool own)
 							  own ? LEASE_WRITE_DELETE_OWN : LEASE_WRITE_DELETE,
 							  name->name, &old);
 		if (!member->gone && member->changed)
-			lease_table_write(table,
-							  believed || !is_slot_stored(name, member->row.slot) ?
-							  LEASE_WRITE_INSERT : LEASE_WRITE_PUT,
+			lease_table_write(table, believed ? LEASE_WRITE_GRANT :
+							  is_slot_stored(name, member->row.slot) ?
+							  LEASE_WRITE_PUT : LEASE_WRITE_INSERT,
 							  name->name, &member->row);
 		else if (!member->gone && member->row.slot == 0)
 			lease_table_write(table, LEASE_WRITE_TOUCH, name->name,

@@ -2,9 +2,10 @@
  * lease_statements.c
  *	  The statements that most calls need, prepared once for a connection.
  *
- * A grant inserts a row, and a release deletes it.  Parsing and planning that
- * costs the server about as much as doing it, so it does it once.  A statement
- * has room for a fixed number of rows; each is prepared when it is first needed.
+ * A grant writes the journal or inserts a row, and a release deletes it.  Parsing
+ * and planning that costs the server about as much as doing it, so it does it
+ * once.  A statement has room for a fixed number of rows; each is prepared when
+ * it is first needed.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -30,6 +31,7 @@ struct lease_statements
 	uint64_t	writer;
 	MYSQL_STMT *insert[LEASE_INSERT_ROWS + 1];	/* by their number of rows */
 	MYSQL_STMT *delete[DELETES];	/* by delete_names[] */
+	MYSQL_STMT *journal;
 	MYSQL_STMT *failed;			/* could not be prepared */
 };
 
@@ -62,6 +64,7 @@ lease_statements_free(lease_statements *statements)
 		close_statement(statements->insert[i]);
 	for (size_t i = 0; i < DELETES; i++)
 		close_statement(statements->delete[i]);
+	close_statement(statements->journal);
 	close_statement(statements->failed);
 	free(statements);
 }
@@ -261,5 +264,36 @@ lease_statements_delete(lease_statements *statements, const lease_bytes *names,
 		names += some;
 		n -= some;
 	}
+	return true;
+}
+
+/*
+ * Replace the journal, if it is what this run has written last, as its number
+ * "from"; "written" says whether it was.  False if that fails, and the
+ * connection has the error.
+ */
+bool
+lease_statements_journal(lease_statements *statements, uint64_t from,
+						 const char *leases, size_t length, bool *written)
+{
+	static const char query[] = "UPDATE dlock.lease_journal"
+		" SET changes = ?, leases = ?"
+		" WHERE place = 0 AND changes = ? AND writer = ?";
+	MYSQL_BIND	binds[4] = {0};
+	uint64_t	to = from + 1;
+
+	if (statements->journal == NULL)
+		statements->journal = prepare(statements, query, strlen(query));
+	if (statements->journal == NULL)
+		return false;
+	for (size_t i = 0; i < 4; i++)
+		binds[i].is_unsigned = 1;
+	bind_number(&binds[0], &to);
+	bind_bytes(&binds[1], leases, length);
+	bind_number(&binds[2], &from);
+	bind_number(&binds[3], &statements->writer);
+	if (!execute(statements->journal, binds))
+		return false;
+	*written = mysql_stmt_affected_rows(statements->journal) == 1;
 	return true;
 }

@@ -35,5 +35,8 @@ extern bool lease_statements_insert(lease_statements *statements,
 extern bool lease_statements_delete(lease_statements *statements,
 									const lease_bytes *names, size_t n,
 									uint64_t *deleted);
+extern bool lease_statements_journal(lease_statements *statements,
+									 uint64_t from, const char *leases,
+									 size_t length, bool *written);
 
 #endif							/* DLOCK_LEASE_STATEMENTS_H */

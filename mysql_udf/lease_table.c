@@ -13,6 +13,9 @@
  * point where concurrent changes of a name on two servers of a cluster meet, so
  * that one of them is refused when it commits.
  *
+ * Leases that this run has granted lately may be in the journal instead, see
+ * lease_journal.c.
+ *
  * Rows are read twice in a statement each: locked, passing over those that
  * another transaction has locked, then as committed.  What only the second
  * finds is locked by somebody, most likely by a guard.
@@ -28,6 +31,7 @@
  */
 #include "lease_statements.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdarg.h>
@@ -36,6 +40,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "lease_journal.h"
+#include "lease_present.h"
 
 /* Seconds until an unresponsive server counts as gone. */
 #define IO_TIMEOUT		30
@@ -64,6 +71,12 @@
 #define ERROR_SHUTDOWN					1053
 #define ERROR_KILLED					1927	/* MariaDB */
 #define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
+
+#define SELECT_JOURNAL \
+	"SELECT changes, writer, leases FROM dlock.lease_journal WHERE place = 0"
+
+/* So many rows can be counted when a run takes over. */
+#define COUNT_MAX		100000
 
 typedef struct text
 {
@@ -103,6 +116,14 @@ struct lease_table
 								 * fails where a mark is another than was
 								 * believed */
 	text		advanced;		/* the buckets concerned */
+	lease_bytes *removed;		/* names whose rows "deletes" has */
+	size_t		nremoved;
+	size_t		removed_room;
+	bool		duplicate;		/* an insert of what the journal has */
+	lease_journal *journal;
+	uint64_t	changes;		/* the number of what it has */
+	bool		knows_journal;	/* it is what this run has written last */
+	bool		sends_journal;	/* another was sent in this transaction */
 };
 
 /* ----------------------------------------------------------------
@@ -202,8 +223,12 @@ lease_table_create(uint64_t writer)
 {
 	lease_table *table = calloc(1, sizeof(lease_table));
 
-	if (table != NULL)
-		table->writer = writer;
+	if (table == NULL)
+		return NULL;
+	table->writer = writer;
+	table->journal = lease_journal_create();
+	if (table->journal == NULL)
+		abort();
 	return table;
 }
 
@@ -211,6 +236,13 @@ bool
 lease_table_is_connected(const lease_table *table)
 {
 	return table->connection != NULL;
+}
+
+/* Say whether the server was not to be written when it was looked at last. */
+bool
+lease_table_is_read_only(const lease_table *table)
+{
+	return table->read_only;
 }
 
 /* What the last LEASE_STATUS_FAILED, or failed connect, was about. */
@@ -248,6 +280,9 @@ remember_error(lease_table *table, const char *what)
 			 mysql_error(table->connection));
 }
 
+static void forget_changes(lease_table *table);
+static void move_journal(lease_table *table);
+
 /* What the error of the last statement means; the transaction is over. */
 static lease_status
 failed(lease_table *table)
@@ -256,12 +291,16 @@ failed(lease_table *table)
 
 	remember_error(table, "could not use the lock table");
 	table->marks_differ = code == ERROR_NULL;
+	if (table->sends_journal)
+		lease_table_forget_journal(table);	/* it may have been written */
 	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
 		code == ERROR_KILLED)
 	{
 		if (code != ERROR_GONE && table->lost_id == 0)
 			table->lost_id = mysql_thread_id(table->connection);
 		lease_table_disconnect(table);
+		forget_changes(table);
+		lease_table_forget_journal(table);
 		return code == ERROR_GONE ? LEASE_STATUS_CONFLICT :
 			LEASE_STATUS_LOST;
 	}
@@ -427,6 +466,23 @@ lease_table_connect(lease_table *table)
 	return lease_table_look(table, &read_only, &clustered);
 }
 
+/* Forget what was to be written. */
+static void
+forget_changes(lease_table *table)
+{
+	text_clear(&table->puts);
+	table->ninserts = 0;
+	text_clear(&table->deletes);
+	table->nowns = 0;
+	text_clear(&table->touches);
+	text_clear(&table->advances);
+	text_clear(&table->advanced);
+	table->nremoved = 0;
+	table->duplicate = false;
+	table->sends_journal = false;
+	lease_journal_undo(table->journal);
+}
+
 void
 lease_table_rollback(lease_table *table)
 {
@@ -435,13 +491,7 @@ lease_table_rollback(lease_table *table)
 		lease_table_disconnect(table);
 	table->in_transaction = false;
 	table->has_savepoint = false;
-	text_clear(&table->puts);
-	table->ninserts = 0;
-	text_clear(&table->deletes);
-	table->nowns = 0;
-	text_clear(&table->touches);
-	text_clear(&table->advances);
-	text_clear(&table->advanced);
+	forget_changes(table);
 }
 
 /* ----------------------------------------------------------------
@@ -596,6 +646,61 @@ fetch_rows(lease_table *table, const lease_bytes *names, size_t n,
 	return LEASE_STATUS_OK;
 }
 
+/* Names, and their rows. */
+typedef struct name_rows
+{
+	const lease_bytes *names;
+	size_t		n;
+	lease_rows *rows;
+} name_rows;
+
+static void
+add_journaled(lease_bytes name, const lease_row *row, void *context)
+{
+	name_rows  *to = context;
+	size_t		i = find_name(to->names, to->n, name.data, name.length);
+
+	if (i < to->n)
+		lease_rows_add(&to->rows[i], row);
+}
+
+static lease_status
+fail_for_journal(lease_table *table)
+{
+	lease_table_rollback(table);
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "XX001");
+	snprintf(table->error, sizeof(table->error),
+			 "table dlock.lease_journal is damaged");
+	return LEASE_STATUS_FAILED;
+}
+
+/*
+ * Fetch the journal: who has written it, and under which number; its leases are
+ * visited.
+ */
+static lease_status
+fetch_journal(lease_table *table, uint64_t *changes, uint64_t *writer,
+			  lease_journal_visitor visit, void *context)
+{
+	MYSQL_RES  *result = mysql_store_result(table->connection);
+	MYSQL_ROW	columns;
+	bool		whole = false;
+
+	if (result == NULL)
+		return failed(table);
+	columns = mysql_fetch_row(result);
+	if (columns != NULL)
+	{
+		*changes = number(columns[0]);
+		*writer = number(columns[1]);
+		whole = lease_journal_decode(columns[2],
+									 mysql_fetch_lengths(result)[2], *writer,
+									 visit, context);
+	}
+	mysql_free_result(result);
+	return whole ? LEASE_STATUS_OK : fail_for_journal(table);
+}
+
 /* Fetch marks.  Without one there can be no tokens that grow. */
 static lease_status
 fetch_marks(lease_table *table, const lease_bytes *names, size_t n,
@@ -686,6 +791,9 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 				 lease_rows *rows, uint64_t *marks, bool lock)
 {
 	text	   *query = &table->query;
+	name_rows	journaled = {names, n, rows};
+	uint64_t	changes;
+	uint64_t	writer;
 	lease_status status;
 
 	lease_table_rollback(table);
@@ -707,6 +815,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 		text_add(query, " FOR UPDATE SKIP LOCKED;");
 	}
 	add_select(query, names, n);
+	if (!table->knows_journal)
+		text_add(query, ";" SELECT_JOURNAL);
 	text_add(query, ";SELECT bucket, mark FROM dlock.lease_mark"
 			 " WHERE bucket IN (");
 	for (size_t i = 0; i < n; i++)
@@ -727,6 +837,11 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 		return status;
 	if ((status = fetch_rows(table, names, n, rows, lock)) != LEASE_STATUS_OK ||
 		(status = next_result(table)) != LEASE_STATUS_OK)
+		return status;
+	if (!table->knows_journal &&
+		((status = fetch_journal(table, &changes, &writer, add_journaled,
+								 &journaled)) != LEASE_STATUS_OK ||
+		 (status = next_result(table)) != LEASE_STATUS_OK))
 		return status;
 	return fetch_marks(table, names, n, marks);
 }
@@ -930,21 +1045,52 @@ lease_grow(void *array, size_t *room, size_t size)
 	return array;
 }
 
+static void
+add_insert(lease_bytes name, const lease_row *row, void *context)
+{
+	lease_table *table = context;
+
+	if (table->ninserts == table->inserts_room)
+		table->inserts = lease_grow(table->inserts, &table->inserts_room,
+									sizeof(lease_new_row));
+	table->inserts[table->ninserts++] = (lease_new_row) {name, row};
+}
+
+/*
+ * Say whether a new lease can go into the journal.  Session leases last for long,
+ * and of those other servers may have to know.
+ */
+static bool
+may_journal(const lease_table *table, lease_bytes name, const lease_row *row)
+{
+	return table->alone && table->knows_journal && row->kind == LEASE_PLAIN &&
+		lease_present_is_absent(name);
+}
+
 void
 lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 				  const lease_row *row)
 {
 	text	   *t = &table->puts;
 
+	assert(kind == LEASE_WRITE_GRANT || kind == LEASE_WRITE_INSERT ||
+		   kind == LEASE_WRITE_DELETE_OWN || !lease_journal_has(table->journal, name));
 	switch (kind)
 	{
 		case LEASE_WRITE_DELETE:
+			if (table->nremoved == table->removed_room)
+				table->removed = lease_grow(table->removed,
+											&table->removed_room,
+											sizeof(lease_bytes));
+			table->removed[table->nremoved++] = name;
 			text_add(&table->deletes,
 					 "DELETE FROM dlock.lease_table WHERE name = ");
 			text_add_bytes(&table->deletes, name.data, name.length);
 			text_add(&table->deletes, " AND slot = %" PRIu32 ";", row->slot);
 			return;
 		case LEASE_WRITE_DELETE_OWN:
+			if (lease_journal_remove(table->journal, name))
+				return;
 			if (table->nowns == table->owns_room)
 				table->owns = lease_grow(table->owns, &table->owns_room,
 										 sizeof(lease_bytes));
@@ -953,12 +1099,13 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 		case LEASE_WRITE_TOUCH:
 			add_condition(&table->touches, name, row->slot);
 			return;
+		case LEASE_WRITE_GRANT:
 		case LEASE_WRITE_INSERT:
-			if (table->ninserts == table->inserts_room)
-				table->inserts = lease_grow(table->inserts,
-											&table->inserts_room,
-											sizeof(lease_new_row));
-			table->inserts[table->ninserts++] = (lease_new_row) {name, row};
+			table->duplicate |= lease_journal_has(table->journal, name);
+			if (kind == LEASE_WRITE_GRANT && may_journal(table, name, row))
+				lease_journal_add(table->journal, name, row);
+			else
+				add_insert(name, row, table);
 			return;
 		case LEASE_WRITE_PUT:
 			break;
@@ -1052,44 +1199,117 @@ write_rest(lease_table *table)
 		execute(table, query->data, query->length) : status;
 }
 
-/* Say whether all that was collected goes into one INSERT, or one DELETE. */
+/* Say whether all that was collected goes into one statement. */
 static bool
 is_one_statement(const lease_table *table)
 {
-	return (table->nowns == 0 ? table->ninserts <= LEASE_INSERT_ROWS :
-			table->nowns <= LEASE_DELETE_NAMES && table->ninserts == 0) &&
+	int			statements = lease_journal_is_changed(table->journal);
+
+	statements += (int) ((table->ninserts + LEASE_INSERT_ROWS - 1) /
+						 LEASE_INSERT_ROWS);
+	statements += (int) ((table->nowns + LEASE_DELETE_NAMES - 1) /
+						 LEASE_DELETE_NAMES);
+	return statements <= 1 &&
 		table->deletes.length == 0 && table->puts.length == 0 &&
 		table->touches.length == 0 && table->advances.length == 0;
+}
+
+/* Begin a transaction, with what tells in Galera that it is still the same. */
+static lease_status
+begin(lease_table *table)
+{
+	static const char plain[] = "START TRANSACTION";
+	static const char marked[] = "START TRANSACTION;SAVEPOINT dlock";
+
+	table->in_transaction = true;
+	table->has_savepoint = table->in_galera;
+	return table->in_galera ? execute(table, marked, strlen(marked)) :
+		execute(table, plain, strlen(plain));
+}
+
+/*
+ * Say whether the transaction is still the one that began.
+ *
+ * A Galera node may have rolled it back for another node's while it answered what
+ * was read, and not have said so.  What is written would then take effect
+ * statement by statement, and be based on what is not so any more.  But then the
+ * savepoint is gone, too.
+ */
+static lease_status
+check_savepoint(lease_table *table)
+{
+	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
+
+	return table->has_savepoint ? execute(table, check, strlen(check)) :
+		LEASE_STATUS_OK;
+}
+
+/* Another run, or whoever has restored the table, has changed the journal. */
+static lease_status
+fail_for_change(lease_table *table)
+{
+	lease_table_forget_journal(table);
+	lease_table_rollback(table);
+	table->marks_differ = true;
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "40001");
+	snprintf(table->error, sizeof(table->error),
+			 "could not use the lock table: somebody else has changed it");
+	return LEASE_STATUS_CONFLICT;
+}
+
+/* Replace the journal by what it is to be. */
+static lease_status
+write_journal(lease_table *table)
+{
+	bool		written;
+	size_t		length;
+	const char *leases = lease_journal_encode(table->journal, &length);
+
+	table->sends_journal = true;
+	if (!lease_statements_journal(table->statements, table->changes, leases,
+								  length, &written))
+		return failed(table);
+	return written ? LEASE_STATUS_OK : fail_for_change(table);
+}
+
+/* After a commit: what the journal has, and which names have rows. */
+static void
+note_committed(lease_table *table, bool missed)
+{
+	for (size_t i = 0; i < table->ninserts; i++)
+		lease_present_added(table->inserts[i].name);
+	for (size_t i = 0; i < table->nremoved; i++)
+		lease_present_removed(table->removed[i]);
+	for (size_t i = 0; i < table->nowns && !missed; i++)
+		lease_present_removed(table->owns[i]);
+	table->changes += table->sends_journal;
+	lease_journal_keep(table->journal);
 }
 
 /*
  * Write what was collected, and commit.  "missed" is set to whether a row was
  * not found that LEASE_WRITE_DELETE_OWN was to delete.
- *
- * A Galera node may have rolled the transaction back for another node's while it
- * answered what was read, and not have said so.  What is written would then take
- * effect statement by statement, and be based on what is not so any more.  But
- * then the savepoint is gone, too.
  */
 lease_status
 lease_table_commit(lease_table *table, bool *missed)
 {
-	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
 	uint64_t	deleted;
 	lease_status status;
 
 	if (table->read_only)
 		return refuse(table);
-	if (!table->in_transaction && !is_one_statement(table))
+	if (table->duplicate)
 	{
-		table->in_transaction = true;
-		status = execute(table, "START TRANSACTION",
-						 strlen("START TRANSACTION"));
-		if (status != LEASE_STATUS_OK)
-			return status;
+		/* as if it was a row */
+		lease_table_rollback(table);
+		return LEASE_STATUS_CONFLICT;
 	}
-	if (table->has_savepoint &&
-		(status = execute(table, check, strlen(check))) != LEASE_STATUS_OK)
+	if (lease_journal_is_full(table->journal))
+		move_journal(table);
+	if (!table->in_transaction && !is_one_statement(table) &&
+		(status = begin(table)) != LEASE_STATUS_OK)
+		return status;
+	if ((status = check_savepoint(table)) != LEASE_STATUS_OK)
 		return status;
 	if (!lease_statements_delete(table->statements, table->owns, table->nowns,
 								 &deleted))
@@ -1100,29 +1320,190 @@ lease_table_commit(lease_table *table, bool *missed)
 	if (!lease_statements_insert(table->statements, table->inserts,
 								 table->ninserts, table->alone))
 		return failed(table);
+	if (lease_journal_is_changed(table->journal) &&
+		(status = write_journal(table)) != LEASE_STATUS_OK)
+		return status;
 	if (table->in_transaction &&
 		(status = write_rest(table)) != LEASE_STATUS_OK)
 		return status;
 	table->in_transaction = false;
+	note_committed(table, *missed);
 	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
 }
 
+/* ----------------------------------------------------------------
+ * The journal
+ * ----------------------------------------------------------------
+ */
+
+/* Say whether it is what this run has written last, as far as is known. */
+bool
+lease_table_knows_journal(const lease_table *table)
+{
+	return table->knows_journal;
+}
+
+/* Say whether it is known to have nothing. */
+bool
+lease_table_is_settled(const lease_table *table)
+{
+	return table->knows_journal &&
+		lease_journal_due_us(table->journal) == INT64_MAX;
+}
+
 /*
- * Raise all marks, for all tokens to be larger than what may have been granted
- * and lost: to "least", and by "step" at least.  They are this run's then; that
- * they still are, lease_statements_insert() checks.
+ * What is known of the journal, and of the names that have rows, may not be so:
+ * take over before anything else is written.
+ */
+void
+lease_table_forget_journal(lease_table *table)
+{
+	table->knows_journal = false;
+	lease_journal_clear(table->journal);
+	lease_present_forget();
+}
+
+/* When it is to be moved into the lock table. */
+int64_t
+lease_table_journal_due_us(const lease_table *table)
+{
+	return lease_journal_due_us(table->journal);
+}
+
+/* Let all that the journal has, and will have, become rows. */
+static void
+move_journal(lease_table *table)
+{
+	lease_journal_visit(table->journal, add_insert, table);
+	lease_journal_remove_all(table->journal);
+}
+
+/* Move what the journal has into the lock table, in a transaction of its own. */
+lease_status
+lease_table_settle(lease_table *table)
+{
+	bool		missed;
+
+	lease_table_rollback(table);
+	move_journal(table);
+	return lease_journal_is_changed(table->journal) ?
+		lease_table_commit(table, &missed) : LEASE_STATUS_OK;
+}
+
+static void
+put_journaled(lease_bytes name, const lease_row *row, void *context)
+{
+	/* should somebody have made a row for it, by hand: this is newer */
+	lease_table_write(context, LEASE_WRITE_PUT, name, row);
+}
+
+static void
+note_journaled(lease_bytes name, const lease_row *row, void *context)
+{
+	(void) name;
+	(void) row;
+	*(bool *) context = true;
+}
+
+/* Look whether there is anything in the journal, whoever wrote it. */
+lease_status
+lease_table_find_journal(lease_table *table, bool *any)
+{
+	uint64_t	changes;
+	uint64_t	writer;
+
+	*any = false;
+	if (mysql_query(table->connection, SELECT_JOURNAL) != 0)
+		return failed(table);
+	return fetch_journal(table, &changes, &writer, note_journaled, any);
+}
+
+/* Count the rows of all names, unless there are too many. */
+static lease_status
+count_rows(lease_table *table)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+
+	text_clear(&table->query);
+	text_add(&table->query, "SELECT name FROM dlock.lease_table LIMIT %d",
+			 COUNT_MAX + 1);
+	if (mysql_real_query(table->connection, table->query.data,
+						 table->query.length) != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+		return failed(table);
+	lease_present_begin();
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		lease_present_count((lease_bytes) {
+			columns[0], mysql_fetch_lengths(result)[0]
+		});
+	lease_present_end(mysql_num_rows(result) <= COUNT_MAX);
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Take over the lock table: what is in the journal becomes rows, and the journal
+ * is this run's from then on.
+ *
+ * "raise" says that another run may have granted leases.  Then all marks are
+ * raised, for all tokens to be larger than what may have been granted and lost:
+ * to "least", and by "step" at least.  They are this run's then; that they still
+ * are, lease_statements_insert() checks.  Without, and where nobody else can write
+ * the table, it is a conflict if the journal is another's.
  */
 lease_status
-lease_table_raise_marks(lease_table *table, uint64_t least, uint64_t step)
+lease_table_take_over(lease_table *table, bool raise, uint64_t least,
+					  uint64_t step)
 {
+	text	   *query = &table->query;
+	uint64_t	changes = 0;
+	uint64_t	writer = 0;
 	lease_status status = refuse_if_read_only(table);
 
 	if (status != LEASE_STATUS_OK)
 		return status;
-	text_clear(&table->query);
-	text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
-			 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64,
-			 step, least, table->writer);
-	return execute(table, table->query.data, table->query.length);
+	lease_table_forget_journal(table);
+	lease_table_rollback(table);
+	if ((status = begin(table)) != LEASE_STATUS_OK)
+		return status;
+	if (mysql_query(table->connection, SELECT_JOURNAL " FOR UPDATE") != 0)
+		return failed(table);
+	status = fetch_journal(table, &changes, &writer, put_journaled, table);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	if (!raise && table->alone && writer != table->writer)
+		return fail_for_change(table);
+	if (raise)
+	{
+		text_clear(query);
+		text_add(query, "UPDATE dlock.lease_mark SET mark ="
+				 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64,
+				 step, least, table->writer);
+		if ((status = execute(table, query->data,
+							  query->length)) != LEASE_STATUS_OK)
+			return status;
+	}
+	if ((status = check_savepoint(table)) != LEASE_STATUS_OK ||
+		(status = write_changes(table)) != LEASE_STATUS_OK ||
+		(table->alone && (status = count_rows(table)) != LEASE_STATUS_OK))
+		return status;
+	text_clear(query);
+	text_add(query, "UPDATE dlock.lease_journal SET changes = %" PRIu64
+			 ", writer = %" PRIu64 ", leases = '' WHERE place = 0",
+			 changes + 1, table->writer);
+	if ((status = execute(table, query->data,
+						  query->length)) != LEASE_STATUS_OK ||
+		(status = execute(table, "COMMIT",
+						  strlen("COMMIT"))) != LEASE_STATUS_OK)
+	{
+		lease_present_forget();
+		return status;
+	}
+	table->in_transaction = false;
+	table->changes = changes + 1;
+	table->knows_journal = true;
+	lease_table_rollback(table);
+	return LEASE_STATUS_OK;
 }

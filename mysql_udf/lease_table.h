@@ -70,10 +70,13 @@ typedef struct lease_table lease_table;
 typedef enum lease_write_kind
 {
 	LEASE_WRITE_PUT,			/* insert or replace the row of this slot */
+	LEASE_WRITE_GRANT,			/* insert it, or put it into the journal: a
+								 * conflict if there is one */
 	LEASE_WRITE_INSERT,			/* insert it: a conflict if there is one */
 	LEASE_WRITE_DELETE,			/* delete it */
 	LEASE_WRITE_DELETE_OWN,		/* delete the one of slot 0, if it is still one
-								 * that this run has written */
+								 * that this run has written, or remove it from
+								 * the journal */
 	LEASE_WRITE_TOUCH			/* change nothing that counts, so that a
 								 * concurrent change of the name conflicts */
 } lease_write_kind;
@@ -83,6 +86,7 @@ extern lease_table *lease_table_create(uint64_t writer);
 extern lease_status lease_table_connect(lease_table *table);
 extern void lease_table_disconnect(lease_table *table);
 extern bool lease_table_is_connected(const lease_table *table);
+extern bool lease_table_is_read_only(const lease_table *table);
 extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
 extern bool lease_table_marks_differ(const lease_table *table);
@@ -97,7 +101,8 @@ extern uint64_t lease_hash(lease_bytes bytes, uint64_t number);
 /*
  * Read the rows of names, which become rows[0..n-1] in the order of the slots,
  * in a transaction that goes on, and with "marks" the marks of their buckets.
- * Without "lock" they can only be looked at.
+ * Without "lock" they can only be looked at, and also if the journal is not
+ * known; what it has is read with them then.
  */
 extern lease_status lease_table_read(lease_table *table,
 									 const lease_bytes *names, size_t n,
@@ -152,7 +157,18 @@ typedef void (*lease_setting_visitor) (const char *name, const char *value,
 extern lease_status lease_table_visit_settings(lease_table *table,
 											   lease_setting_visitor visitor,
 											   void *context);
-extern lease_status lease_table_raise_marks(lease_table *table,
-											uint64_t least, uint64_t step);
+
+/*
+ * The journal (lease_journal.c).  Before the table is read, its leases have to be
+ * moved there.
+ */
+extern lease_status lease_table_take_over(lease_table *table, bool raise,
+										  uint64_t least, uint64_t step);
+extern bool lease_table_knows_journal(const lease_table *table);
+extern bool lease_table_is_settled(const lease_table *table);
+extern void lease_table_forget_journal(lease_table *table);
+extern int64_t lease_table_journal_due_us(const lease_table *table);
+extern lease_status lease_table_settle(lease_table *table);
+extern lease_status lease_table_find_journal(lease_table *table, bool *any);
 
 #endif							/* DLOCK_LEASE_TABLE_H */

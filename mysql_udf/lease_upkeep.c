@@ -158,20 +158,62 @@ lease_upkeep_prepare(void)
 	return prepare(!has_settings);
 }
 
-/* Raise all marks, once, before the first grant of this run. */
+/*
+ * See to it that all leases have rows and this run has the journal: before the
+ * table is read for more than a look.  Before the first grant of this run all
+ * marks are raised, too.  The mutex is not held.
+ */
 lease_status
-lease_upkeep_raise_marks(void)
+lease_upkeep_settle(void)
 {
 	lease_status status;
 	int64_t		seconds = lease_wall() / 1000000 - MARK_EPOCH_S;
 
-	if (batcher.has_marks)
-		return LEASE_STATUS_OK;
-	status = lease_table_raise_marks(batcher.table, seconds > 0 ?
-									 (uint64_t) seconds * MARK_STEP : 0,
-									 MARK_STEP);
-	batcher.has_marks = status == LEASE_STATUS_OK;
+	if (batcher.has_marks && lease_table_knows_journal(batcher.table))
+		return lease_table_settle(batcher.table);
+	status = lease_table_take_over(batcher.table, !batcher.has_marks,
+								   seconds > 0 ?
+								   (uint64_t) seconds * MARK_STEP : 0,
+								   MARK_STEP);
+	if (status == LEASE_STATUS_OK)
+		batcher.has_marks = true;
 	return status;
+}
+
+/*
+ * The same for who is about to look at the table, or to reap: if nothing is in
+ * the journal, it is left alone, and where nothing can be written, it stays.
+ * The mutex is not held.
+ */
+lease_status
+lease_upkeep_show(void)
+{
+	lease_status status = LEASE_STATUS_OK;
+	bool		any = true;
+
+	if (!lease_table_knows_journal(batcher.table))
+		status = lease_table_find_journal(batcher.table, &any);
+	return status == LEASE_STATUS_OK && any &&
+		!lease_table_is_read_only(batcher.table) ?
+		lease_upkeep_settle() : status;
+}
+
+/*
+ * The leases of the journal are to get rows.  The mutex is held, and released
+ * meanwhile.
+ */
+void
+lease_upkeep_move(void)
+{
+	lease_status status;
+
+	pthread_mutex_unlock(&engine.mutex);
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_table_settle(batcher.table);
+	pthread_mutex_lock(&engine.mutex);
+	if (status != LEASE_STATUS_OK)
+		lease_batch_note_failure(status);
 }
 
 static void
@@ -277,6 +319,8 @@ lease_upkeep_find_leases(lease_call *call)
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
+		status = lease_upkeep_show();
+	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_owner(batcher.table, call->request.owner,
 										 &call->caller, visit_owned, &list);
 	pthread_mutex_lock(&engine.mutex);
@@ -345,14 +389,15 @@ forget_beliefs(void)
 
 /*
  * The server could not be written, and another one may have been: what was
- * believed is forgotten, and marks are raised again before the next grant.  The
- * mutex is held.
+ * believed is forgotten, and this run takes over again before the next grant.
+ * The mutex is held.
  */
 void
 lease_upkeep_note_read_only(void)
 {
 	engine.read_only = true;
 	batcher.has_marks = false;
+	lease_table_forget_journal(batcher.table);
 	forget_beliefs();
 }
 
@@ -381,6 +426,7 @@ look_at_server(void)
 		lease_call_fail_late();
 		batcher.has_marks = false;
 		batcher.clustered = true;
+		lease_table_forget_journal(batcher.table);
 		forget_beliefs();
 		return;
 	}
@@ -389,7 +435,10 @@ look_at_server(void)
 	if (is_read_only)
 		lease_upkeep_note_read_only();
 	if (is_clustered != batcher.clustered)
+	{
+		lease_table_forget_journal(batcher.table);
 		forget_beliefs();
+	}
 	batcher.clustered = is_clustered;
 }
 
@@ -425,6 +474,8 @@ lease_upkeep_reap(int64_t now_us)
 
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK && !lease_table_knows_journal(batcher.table))
+		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_due(batcher.table, now_us - list.delay_us,
 									   REAP_ROWS, visit_due, &list);

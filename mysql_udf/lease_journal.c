@@ -1,0 +1,394 @@
+/*
+ * lease_journal.c
+ *	  Leases that have no row of their own yet.
+ *
+ * Most leases are given back soon.  To insert a row for each, and to delete it,
+ * costs the server several times what all the rest of a grant does.  So where
+ * nobody else can write the table, new leases are first written all together
+ * into one row of dlock.lease_journal, replaced with each commit.  What has been
+ * released until then is simply not written again; what is still held after
+ * LEASE_JOURNAL_US gets its row in dlock.lease_table.
+ *
+ * - A lease is either in the journal or in the lock table, never in both: it
+ *	  goes from one to the other in one transaction.
+ * - Whoever wants to read the lock table moves all leases there first.  So
+ *	  guards, views, the reaper, and every call that is not made by what is
+ *	  believed (lease_belief.c) find rows only.
+ * - The journal is replaced only if it is what this run has written last, which
+ *	  "changes" and "writer" tell.  Each run takes over before its first grant:
+ *	  it moves what it finds into the lock table, and so changes the journal.
+ *	  Hence no run goes on granting by what it remembers after another one has.
+ * - That a name is not in the lock table, the INSERT of a row would find out;
+ *	  the journal has to be told (lease_present.c).
+ *
+ * Here is what the journal has, as of the last commit, and what the transaction
+ * under way makes of it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_batch.h"
+
+/* How long a lease may be without a row. */
+#define LEASE_JOURNAL_US	100000
+
+/*
+ * About how many bytes it may have.  Beyond 8 kB InnoDB keeps them apart from
+ * the row, and the column can have 64.
+ */
+#define LEASE_JOURNAL_BYTES	32000
+
+/* The first byte: how the rest is written. */
+#define FORMAT			1
+
+typedef struct entry
+{
+	uint64_t	hash;			/* of the name */
+	size_t		name_length;
+	char		name[LEASE_STRING_MAX];
+	lease_row	row;
+	int64_t		since_us;
+	bool		added;			/* by the transaction under way */
+	bool		removed;		/* by it */
+} entry;
+
+struct lease_journal
+{
+	entry	  **entries;
+	size_t		count;
+	size_t		room;
+	bool		changed;
+	char	   *data;			/* as encoded last */
+	size_t		length;
+	size_t		data_room;
+};
+
+lease_journal *
+lease_journal_create(void)
+{
+	return calloc(1, sizeof(lease_journal));
+}
+
+static lease_bytes
+name_of(const entry *e)
+{
+	return (lease_bytes) {e->name, e->name_length};
+}
+
+/* A lease of a name that it has had, and will have, or NULL. */
+static entry *
+find(const lease_journal *journal, lease_bytes name)
+{
+	uint64_t	hash = lease_hash(name, 0);
+
+	for (size_t i = 0; i < journal->count; i++)
+	{
+		entry	   *e = journal->entries[i];
+
+		if (e->hash == hash && !e->added && !e->removed &&
+			lease_same(name_of(e), name))
+			return e;
+	}
+	return NULL;
+}
+
+/* Say whether there is such a lease. */
+bool
+lease_journal_has(const lease_journal *journal, lease_bytes name)
+{
+	return find(journal, name) != NULL;
+}
+
+void
+lease_journal_add(lease_journal *journal, lease_bytes name,
+				  const lease_row *row)
+{
+	entry	   *e = malloc(sizeof(entry));
+
+	if (e == NULL)
+		abort();
+	*e = (entry) {
+		.hash = lease_hash(name, 0),
+		.name_length = name.length,
+		.row = *row,
+		.since_us = lease_now(),
+		.added = true,
+	};
+	memcpy(e->name, name.data, name.length);
+	if (journal->count == journal->room)
+		journal->entries = lease_grow(journal->entries, &journal->room,
+									  sizeof(entry *));
+	journal->entries[journal->count++] = e;
+	journal->changed = true;
+}
+
+/* Remove the only lease of a name: false if there is none. */
+bool
+lease_journal_remove(lease_journal *journal, lease_bytes name)
+{
+	entry	   *e = find(journal, name);
+
+	if (e == NULL)
+		return false;
+	e->removed = true;
+	journal->changed = true;
+	return true;
+}
+
+void
+lease_journal_remove_all(lease_journal *journal)
+{
+	for (size_t i = 0; i < journal->count; i++)
+	{
+		journal->entries[i]->removed = true;
+		journal->changed = true;
+	}
+}
+
+/* Visit all leases that it will have. */
+void
+lease_journal_visit(const lease_journal *journal, lease_journal_visitor visit,
+					void *context)
+{
+	for (size_t i = 0; i < journal->count; i++)
+		if (!journal->entries[i]->removed)
+			visit(name_of(journal->entries[i]), &journal->entries[i]->row,
+				  context);
+}
+
+/* Say whether the transaction under way makes another of it. */
+bool
+lease_journal_is_changed(const lease_journal *journal)
+{
+	return journal->changed;
+}
+
+/* When its leases should be moved: the first was there first. */
+int64_t
+lease_journal_due_us(const lease_journal *journal)
+{
+	return journal->count > 0 ?
+		journal->entries[0]->since_us + LEASE_JOURNAL_US : INT64_MAX;
+}
+
+/* ----------------------------------------------------------------
+ * What is written
+ *
+ * A byte for the format; then for each lease its strings, each after its length
+ * in two bytes, and its numbers.  Least significant bytes come first.
+ * ----------------------------------------------------------------
+ */
+
+static void
+put_number(lease_journal *journal, uint64_t number, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		journal->data[journal->length++] = (char) (number >> (8 * i));
+}
+
+static void
+put_bytes(lease_journal *journal, const char *data, size_t length)
+{
+	put_number(journal, length, 2);
+	if (length > 0)
+		memcpy(journal->data + journal->length, data, length);
+	journal->length += length;
+}
+
+/* What it will be. */
+const char *
+lease_journal_encode(lease_journal *journal, size_t *length)
+{
+	size_t		most = 1 + journal->count * (sizeof(entry) + 100);
+
+	if (journal->data_room < most)
+	{
+		free(journal->data);
+		journal->data = malloc(most);
+		if (journal->data == NULL)
+			abort();
+		journal->data_room = most;
+	}
+	journal->length = 0;
+	put_number(journal, FORMAT, 1);
+	for (size_t i = 0; i < journal->count; i++)
+	{
+		const entry *e = journal->entries[i];
+		const lease_row *row = &e->row;
+
+		if (e->removed)
+			continue;
+		put_bytes(journal, e->name, e->name_length);
+		put_bytes(journal, row->owner, row->owner_length);
+		put_bytes(journal, row->request, row->request_length);
+		put_bytes(journal, row->user, strlen(row->user));
+		put_bytes(journal, row->host, strlen(row->host));
+		put_number(journal, row->slot, 4);
+		put_number(journal, row->mode, 1);
+		put_number(journal, row->kind, 1);
+		put_number(journal, row->version, 4);
+		put_number(journal, row->token, 8);
+		put_number(journal, (uint64_t) row->ttl_us, 8);
+		put_number(journal, row->writes, 8);
+		put_number(journal, (uint64_t) row->deadline_us, 8);
+		put_number(journal, row->connection_id, 8);
+		put_number(journal, (uint64_t) row->acquired_us, 8);
+		put_number(journal, (uint64_t) row->expires_us, 8);
+	}
+	*length = journal->length;
+	return journal->data;
+}
+
+/* Say whether it will be too long. */
+bool
+lease_journal_is_full(const lease_journal *journal)
+{
+	size_t		length = 0;
+
+	for (size_t i = 0; i < journal->count; i++)
+	{
+		const entry *e = journal->entries[i];
+
+		if (!e->removed)
+			length += e->name_length + e->row.owner_length +
+				e->row.request_length + strlen(e->row.user) +
+				strlen(e->row.host) + 80;
+	}
+	return length > LEASE_JOURNAL_BYTES;
+}
+
+/* What is left to be decoded. */
+typedef struct input
+{
+	const unsigned char *data;
+	size_t		length;
+	bool		damaged;
+} input;
+
+static uint64_t
+get_number(input *in, size_t bytes)
+{
+	uint64_t	number = 0;
+
+	if (in->length < bytes)
+	{
+		in->damaged = true;
+		return 0;
+	}
+	for (size_t i = 0; i < bytes; i++)
+		number |= (uint64_t) in->data[i] << (8 * i);
+	in->data += bytes;
+	in->length -= bytes;
+	return number;
+}
+
+/* Copy a string of at most "size" bytes; returns its length. */
+static size_t
+get_bytes(input *in, char *to, size_t size)
+{
+	size_t		length = (size_t) get_number(in, 2);
+
+	if (length > in->length || length > size)
+	{
+		in->damaged = true;
+		return 0;
+	}
+	memcpy(to, in->data, length);
+	in->data += length;
+	in->length -= length;
+	return length;
+}
+
+/* Visit what was encoded, by a writer: false if it is damaged. */
+bool
+lease_journal_decode(const char *data, size_t length, uint64_t writer,
+					 lease_journal_visitor visit, void *context)
+{
+	input		in = {(const unsigned char *) data, length, false};
+
+	if (length == 0)
+		return true;			/* nobody has written it yet */
+	if (get_number(&in, 1) != FORMAT)
+		return false;
+	while (in.length > 0)
+	{
+		char		name[LEASE_STRING_MAX];
+		size_t		name_length = get_bytes(&in, name, sizeof(name));
+		lease_row	row = {.writer = writer};
+
+		row.owner_length = (uint8_t) get_bytes(&in, row.owner,
+											   sizeof(row.owner));
+		row.request_length = (uint8_t) get_bytes(&in, row.request,
+												 sizeof(row.request));
+		get_bytes(&in, row.user, sizeof(row.user) - 1);
+		get_bytes(&in, row.host, sizeof(row.host) - 1);
+		row.slot = (uint32_t) get_number(&in, 4);
+		row.mode = (lease_mode) get_number(&in, 1);
+		row.kind = (lease_kind) get_number(&in, 1);
+		row.version = (uint32_t) get_number(&in, 4);
+		row.token = get_number(&in, 8);
+		row.ttl_us = (int64_t) get_number(&in, 8);
+		row.writes = get_number(&in, 8);
+		row.deadline_us = (int64_t) get_number(&in, 8);
+		row.connection_id = get_number(&in, 8);
+		row.acquired_us = (int64_t) get_number(&in, 8);
+		row.expires_us = (int64_t) get_number(&in, 8);
+		if (in.damaged)
+			return false;
+		visit((lease_bytes) {name, name_length}, &row, context);
+	}
+	return true;
+}
+
+/* ----------------------------------------------------------------
+ * The end of the transaction
+ * ----------------------------------------------------------------
+ */
+
+/* Drop the leases that the transaction has removed, or else has added. */
+static void
+drop(lease_journal *journal, bool removed)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < journal->count; i++)
+	{
+		entry	   *e = journal->entries[i];
+
+		if (removed ? e->removed : e->added)
+		{
+			free(e);
+			continue;
+		}
+		e->added = e->removed = false;
+		journal->entries[n++] = e;
+	}
+	journal->count = n;
+	journal->changed = false;
+}
+
+/* It was committed. */
+void
+lease_journal_keep(lease_journal *journal)
+{
+	drop(journal, true);
+}
+
+/* It was rolled back. */
+void
+lease_journal_undo(lease_journal *journal)
+{
+	drop(journal, false);
+}
+
+/* Nobody knows, or another run has the journal now. */
+void
+lease_journal_clear(lease_journal *journal)
+{
+	lease_journal_remove_all(journal);
+	drop(journal, true);
+}
