@@ -285,7 +285,8 @@ collect(int64_t now_us)
 		next = call->next;
 		if (lease_belief_refuse_call(call))
 			continue;
-		batch.shows |= call->internal == LEASE_INTERNAL_SETTLE;
+		batch.shows |= call->internal == LEASE_INTERNAL_SETTLE ||
+			call->kind == DLOCK_CALL_CHECK_GUARD;
 
 		/* of a call on all leases of an owner the names come first */
 		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
@@ -321,18 +322,17 @@ only_looks(void)
 static lease_status
 read_batch(bool looks)
 {
-	lease_status status = looks && !lease_table_knows_journal(batcher.table) ?
-		LEASE_STATUS_OK : lease_upkeep_settle();
+	lease_status status = looks ? LEASE_STATUS_OK : lease_upkeep_take_over();
 	const char *sqlstate;
 
 	if (status == LEASE_STATUS_OK && batch.nnames > 0)
 		status = lease_table_read(batcher.table, batch.bytes, batch.nnames,
-								  batch.rows, batch.marks, true);
+								  batch.rows, batch.marks, true, !looks);
 	batch.read_only = status == LEASE_STATUS_FAILED &&
 		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate));
 	return batch.read_only ?
 		lease_table_read(batcher.table, batch.bytes, batch.nnames, batch.rows,
-						 batch.marks, false) : status;
+						 batch.marks, false, false) : status;
 }
 
 /* Hand what the batch has changed to the table.  The mutex is held. */
@@ -542,7 +542,7 @@ run_batch(int64_t now_us)
 		else
 			changed = write_batch();
 		pthread_mutex_unlock(&engine.mutex);
-		if (changed)
+		if (changed || lease_table_has_moved(batcher.table))
 		{
 			in_commit = true;
 			status = lease_table_commit(batcher.table, &missed);

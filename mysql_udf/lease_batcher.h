@@ -42,7 +42,8 @@ typedef struct lease_batch
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
 	size_t		nunanswered;	/* calls that were not answered when taken */
-	bool		shows;			/* somebody is about to read the table */
+	bool		shows;			/* somebody is about to look at the table, or
+								 * to lock a row */
 	bool		believed;		/* the rows were not read, see lease_belief.c */
 	uint64_t	reaped;
 } lease_batch;
@@ -98,7 +99,7 @@ extern void lease_belief_remember(bool committed);
 
 /* lease_upkeep.c */
 extern lease_status lease_upkeep_prepare(void);
-extern lease_status lease_upkeep_settle(void);
+extern lease_status lease_upkeep_take_over(void);
 extern lease_status lease_upkeep_show(void);
 extern void lease_upkeep_move(void);
 extern void lease_upkeep_find_leases(lease_call *call);

@@ -74,6 +74,7 @@ lease_belief_holds(void)
 	}
 	if (!is_alone() || !batcher.has_marks ||
 		!lease_table_is_connected(batcher.table) ||
+		!lease_table_is_alone(batcher.table) ||
 		!lease_table_knows_journal(batcher.table))
 		return false;
 	for (size_t i = 0; i < batch.nnames; i++)

@@ -337,7 +337,9 @@ lease_journal_decode(const char *data, size_t length, uint64_t writer,
 		row.connection_id = get_number(&in, 8);
 		row.acquired_us = (int64_t) get_number(&in, 8);
 		row.expires_us = (int64_t) get_number(&in, 8);
-		if (in.damaged)
+		if (in.damaged || name_length == 0 || row.owner_length == 0 ||
+			row.mode < LEASE_EXCLUSIVE || row.mode > LEASE_PERMIT ||
+			row.kind != LEASE_PLAIN)
 			return false;
 		visit((lease_bytes) {name, name_length}, &row, context);
 	}

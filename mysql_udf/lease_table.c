@@ -106,6 +106,7 @@ struct lease_table
 	lease_new_row *inserts;		/* for one that does not */
 	size_t		ninserts;
 	size_t		inserts_room;
+	size_t		ninserted;		/* of these, in this transaction */
 	text		deletes;		/* statements; a condition with OR would be
 								 * looked up in all rows */
 	lease_bytes *owns;			/* names of another, of rows of this run */
@@ -123,6 +124,7 @@ struct lease_table
 	lease_journal *journal;
 	uint64_t	changes;		/* the number of what it has */
 	bool		knows_journal;	/* it is what this run has written last */
+	bool		moves_journal;	/* this transaction moves what it has */
 	bool		sends_journal;	/* another was sent in this transaction */
 };
 
@@ -238,6 +240,13 @@ lease_table_is_connected(const lease_table *table)
 	return table->connection != NULL;
 }
 
+/* Say whether nobody else could write the table when it was looked at last. */
+bool
+lease_table_is_alone(const lease_table *table)
+{
+	return table->alone;
+}
+
 /* Say whether the server was not to be written when it was looked at last. */
 bool
 lease_table_is_read_only(const lease_table *table)
@@ -281,7 +290,6 @@ remember_error(lease_table *table, const char *what)
 }
 
 static void forget_changes(lease_table *table);
-static void move_journal(lease_table *table);
 
 /* What the error of the last statement means; the transaction is over. */
 static lease_status
@@ -291,8 +299,11 @@ failed(lease_table *table)
 
 	remember_error(table, "could not use the lock table");
 	table->marks_differ = code == ERROR_NULL;
-	if (table->sends_journal)
-		lease_table_forget_journal(table);	/* it may have been written */
+
+	/* what was written may be, or what was to be moved is not what it was */
+	if (table->sends_journal || table->moves_journal ||
+		(table->alone && table->ninserts > 0 && code != ERROR_DUPLICATE))
+		lease_table_forget_journal(table);
 	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
 		code == ERROR_KILLED)
 	{
@@ -472,6 +483,7 @@ forget_changes(lease_table *table)
 {
 	text_clear(&table->puts);
 	table->ninserts = 0;
+	table->ninserted = 0;
 	text_clear(&table->deletes);
 	table->nowns = 0;
 	text_clear(&table->touches);
@@ -479,6 +491,7 @@ forget_changes(lease_table *table)
 	text_clear(&table->advanced);
 	table->nremoved = 0;
 	table->duplicate = false;
+	table->moves_journal = false;
 	table->sends_journal = false;
 	lease_journal_undo(table->journal);
 }
@@ -492,6 +505,106 @@ lease_table_rollback(lease_table *table)
 	table->in_transaction = false;
 	table->has_savepoint = false;
 	forget_changes(table);
+}
+
+/* ----------------------------------------------------------------
+ * Transactions
+ * ----------------------------------------------------------------
+ */
+
+/* Begin a transaction, with what tells in Galera that it is still the same. */
+static lease_status
+begin(lease_table *table)
+{
+	static const char plain[] = "START TRANSACTION";
+	static const char marked[] = "START TRANSACTION;SAVEPOINT dlock";
+
+	table->in_transaction = true;
+	table->has_savepoint = table->in_galera;
+	return table->in_galera ? execute(table, marked, strlen(marked)) :
+		execute(table, plain, strlen(plain));
+}
+
+/*
+ * Say whether the transaction is still the one that began.
+ *
+ * A Galera node may have rolled it back for another node's while it answered what
+ * was read, and not have said so.  What is written would then take effect
+ * statement by statement, and be based on what is not so any more.  But then the
+ * savepoint is gone, too.
+ */
+static lease_status
+check_savepoint(lease_table *table)
+{
+	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
+
+	return table->has_savepoint ? execute(table, check, strlen(check)) :
+		LEASE_STATUS_OK;
+}
+
+/* Another run, or whoever has restored the table, has changed the journal. */
+static lease_status
+fail_for_change(lease_table *table)
+{
+	lease_table_forget_journal(table);
+	lease_table_rollback(table);
+	table->marks_differ = true;
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "40001");
+	snprintf(table->error, sizeof(table->error),
+			 "could not use the lock table: somebody else has changed it");
+	return LEASE_STATUS_CONFLICT;
+}
+
+/* Replace the journal by what it is to be. */
+static lease_status
+write_journal(lease_table *table)
+{
+	bool		written;
+	size_t		length;
+	const char *leases = lease_journal_encode(table->journal, &length);
+
+	table->sends_journal = true;
+	if (!lease_statements_journal(table->statements, table->changes, leases,
+								  length, &written))
+		return failed(table);
+	return written ? LEASE_STATUS_OK : fail_for_change(table);
+}
+
+static void
+add_insert(lease_bytes name, const lease_row *row, void *context)
+{
+	lease_table *table = context;
+
+	if (table->ninserts == table->inserts_room)
+		table->inserts = lease_grow(table->inserts, &table->inserts_room,
+									sizeof(lease_new_row));
+	table->inserts[table->ninserts++] = (lease_new_row) {name, row};
+}
+
+/* Let all that the journal has, and will have, become rows. */
+static void
+move_journal(lease_table *table)
+{
+	lease_journal_visit(table->journal, add_insert, table);
+	lease_journal_remove_all(table->journal);
+	table->moves_journal = true;
+}
+
+/* Insert the rows that were collected, and replace the journal. */
+static lease_status
+write_new(lease_table *table)
+{
+	lease_status status = LEASE_STATUS_OK;
+
+	if (!lease_statements_insert(table->statements,
+								 table->inserts + table->ninserted,
+								 table->ninserts - table->ninserted,
+								 table->alone))
+		return failed(table);
+	table->ninserted = table->ninserts;
+	if (lease_journal_is_changed(table->journal) && !table->sends_journal)
+		status = write_journal(table);
+	return status;
 }
 
 /* ----------------------------------------------------------------
@@ -665,18 +778,18 @@ add_journaled(lease_bytes name, const lease_row *row, void *context)
 }
 
 static lease_status
-fail_for_journal(lease_table *table)
+fail_for_damage(lease_table *table, const char *what)
 {
 	lease_table_rollback(table);
+	table->marks_differ = false;
 	snprintf(table->sqlstate, sizeof(table->sqlstate), "XX001");
-	snprintf(table->error, sizeof(table->error),
-			 "table dlock.lease_journal is damaged");
+	snprintf(table->error, sizeof(table->error), "%s", what);
 	return LEASE_STATUS_FAILED;
 }
 
 /*
  * Fetch the journal: who has written it, and under which number; its leases are
- * visited.
+ * visited, if they are wanted.
  */
 static lease_status
 fetch_journal(lease_table *table, uint64_t *changes, uint64_t *writer,
@@ -684,21 +797,27 @@ fetch_journal(lease_table *table, uint64_t *changes, uint64_t *writer,
 {
 	MYSQL_RES  *result = mysql_store_result(table->connection);
 	MYSQL_ROW	columns;
+	bool		exists;
 	bool		whole = false;
 
 	if (result == NULL)
 		return failed(table);
 	columns = mysql_fetch_row(result);
-	if (columns != NULL)
+	exists = columns != NULL;
+	if (exists)
 	{
 		*changes = number(columns[0]);
 		*writer = number(columns[1]);
-		whole = lease_journal_decode(columns[2],
-									 mysql_fetch_lengths(result)[2], *writer,
-									 visit, context);
+		whole = visit == NULL ||
+			lease_journal_decode(columns[2], mysql_fetch_lengths(result)[2],
+								 *writer, visit, context);
 	}
 	mysql_free_result(result);
-	return whole ? LEASE_STATUS_OK : fail_for_journal(table);
+	if (whole)
+		return LEASE_STATUS_OK;
+	return fail_for_damage(table, exists ?
+						   "table dlock.lease_journal is damaged" :
+						   "table dlock.lease_journal lacks its row; run install.sql again");
 }
 
 /* Fetch marks.  Without one there can be no tokens that grow. */
@@ -725,13 +844,8 @@ fetch_marks(lease_table *table, const lease_bytes *names, size_t n,
 	mysql_free_result(result);
 	for (size_t i = 0; i < n; i++)
 		if (marks[i] == UINT64_MAX)
-		{
-			lease_table_rollback(table);
-			snprintf(table->sqlstate, sizeof(table->sqlstate), "XX001");
-			snprintf(table->error, sizeof(table->error),
-					 "table dlock.lease_mark lacks rows; run install.sql again");
-			return LEASE_STATUS_FAILED;
-		}
+			return fail_for_damage(table,
+								   "table dlock.lease_mark lacks rows; run install.sql again");
 	return LEASE_STATUS_OK;
 }
 
@@ -762,6 +876,7 @@ static lease_status
 refuse(lease_table *table)
 {
 	lease_table_rollback(table);
+	table->marks_differ = false;
 	snprintf(table->sqlstate, sizeof(table->sqlstate), "25006");
 	snprintf(table->error, sizeof(table->error),
 			 "could not use the lock table: the server is read-only");
@@ -788,13 +903,16 @@ refuse_if_read_only(lease_table *table)
 
 lease_status
 lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
-				 lease_rows *rows, uint64_t *marks, bool lock)
+				 lease_rows *rows, uint64_t *marks, bool lock, bool move)
 {
 	text	   *query = &table->query;
 	name_rows	journaled = {names, n, rows};
 	uint64_t	changes;
 	uint64_t	writer;
 	lease_status status;
+
+	/* in a cluster it is of no use, but to those who do not know it */
+	bool		looks = table->alone || !table->knows_journal;
 
 	lease_table_rollback(table);
 	for (size_t i = 0; i < n; i++)
@@ -804,18 +922,22 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	if (lock && (status = refuse_if_read_only(table)) != LEASE_STATUS_OK)
 		return status;
 
+	assert(table->knows_journal || !move);
+	if (move)
+		move_journal(table);
+	else
+		lease_journal_visit(table->journal, add_journaled, &journaled);
+	if ((status = begin(table)) != LEASE_STATUS_OK ||
+		(status = write_new(table)) != LEASE_STATUS_OK)
+		return status;
 	text_clear(query);
-	text_add(query, "START TRANSACTION;");
-	table->has_savepoint = lock && table->in_galera;
-	if (table->has_savepoint)
-		text_add(query, "SAVEPOINT dlock;");
 	if (lock)
 	{
 		add_select(query, names, n);
 		text_add(query, " FOR UPDATE SKIP LOCKED;");
 	}
 	add_select(query, names, n);
-	if (!table->knows_journal)
+	if (looks)
 		text_add(query, ";" SELECT_JOURNAL);
 	text_add(query, ";SELECT bucket, mark FROM dlock.lease_mark"
 			 " WHERE bucket IN (");
@@ -824,13 +946,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 				 lease_table_bucket(names[i]));
 	text_add(query, ")");
 
-	table->in_transaction = true;
 	if (mysql_real_query(table->connection, query->data, query->length) != 0)
 		return failed(table);
-	if ((status = next_result(table)) != LEASE_STATUS_OK ||
-		(table->has_savepoint &&
-		 (status = next_result(table)) != LEASE_STATUS_OK))
-		return status;
 	if (lock &&
 		((status = fetch_rows(table, names, n, rows, false)) != LEASE_STATUS_OK ||
 		 (status = next_result(table)) != LEASE_STATUS_OK))
@@ -838,11 +955,19 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	if ((status = fetch_rows(table, names, n, rows, lock)) != LEASE_STATUS_OK ||
 		(status = next_result(table)) != LEASE_STATUS_OK)
 		return status;
-	if (!table->knows_journal &&
-		((status = fetch_journal(table, &changes, &writer, add_journaled,
-								 &journaled)) != LEASE_STATUS_OK ||
-		 (status = next_result(table)) != LEASE_STATUS_OK))
-		return status;
+	if (looks)
+	{
+		status = fetch_journal(table, &changes, &writer,
+							   table->knows_journal ? NULL : add_journaled,
+							   &journaled);
+		if (status != LEASE_STATUS_OK ||
+			(status = next_result(table)) != LEASE_STATUS_OK)
+			return status;
+		if (table->knows_journal &&
+			(changes != table->changes + table->sends_journal ||
+			 writer != table->writer))
+			return fail_for_change(table);
+	}
 	return fetch_marks(table, names, n, marks);
 }
 
@@ -1045,17 +1170,6 @@ lease_grow(void *array, size_t *room, size_t size)
 	return array;
 }
 
-static void
-add_insert(lease_bytes name, const lease_row *row, void *context)
-{
-	lease_table *table = context;
-
-	if (table->ninserts == table->inserts_room)
-		table->inserts = lease_grow(table->inserts, &table->inserts_room,
-									sizeof(lease_new_row));
-	table->inserts[table->ninserts++] = (lease_new_row) {name, row};
-}
-
 /*
  * Say whether a new lease can go into the journal.  Session leases last for long,
  * and of those other servers may have to know.
@@ -1214,64 +1328,6 @@ is_one_statement(const lease_table *table)
 		table->touches.length == 0 && table->advances.length == 0;
 }
 
-/* Begin a transaction, with what tells in Galera that it is still the same. */
-static lease_status
-begin(lease_table *table)
-{
-	static const char plain[] = "START TRANSACTION";
-	static const char marked[] = "START TRANSACTION;SAVEPOINT dlock";
-
-	table->in_transaction = true;
-	table->has_savepoint = table->in_galera;
-	return table->in_galera ? execute(table, marked, strlen(marked)) :
-		execute(table, plain, strlen(plain));
-}
-
-/*
- * Say whether the transaction is still the one that began.
- *
- * A Galera node may have rolled it back for another node's while it answered what
- * was read, and not have said so.  What is written would then take effect
- * statement by statement, and be based on what is not so any more.  But then the
- * savepoint is gone, too.
- */
-static lease_status
-check_savepoint(lease_table *table)
-{
-	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
-
-	return table->has_savepoint ? execute(table, check, strlen(check)) :
-		LEASE_STATUS_OK;
-}
-
-/* Another run, or whoever has restored the table, has changed the journal. */
-static lease_status
-fail_for_change(lease_table *table)
-{
-	lease_table_forget_journal(table);
-	lease_table_rollback(table);
-	table->marks_differ = true;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "40001");
-	snprintf(table->error, sizeof(table->error),
-			 "could not use the lock table: somebody else has changed it");
-	return LEASE_STATUS_CONFLICT;
-}
-
-/* Replace the journal by what it is to be. */
-static lease_status
-write_journal(lease_table *table)
-{
-	bool		written;
-	size_t		length;
-	const char *leases = lease_journal_encode(table->journal, &length);
-
-	table->sends_journal = true;
-	if (!lease_statements_journal(table->statements, table->changes, leases,
-								  length, &written))
-		return failed(table);
-	return written ? LEASE_STATUS_OK : fail_for_change(table);
-}
-
 /* After a commit: what the journal has, and which names have rows. */
 static void
 note_committed(lease_table *table, bool missed)
@@ -1302,6 +1358,7 @@ lease_table_commit(lease_table *table, bool *missed)
 	{
 		/* as if it was a row */
 		lease_table_rollback(table);
+		table->marks_differ = false;
 		return LEASE_STATUS_CONFLICT;
 	}
 	if (lease_journal_is_full(table->journal))
@@ -1317,11 +1374,7 @@ lease_table_commit(lease_table *table, bool *missed)
 	*missed = deleted < table->nowns;
 	if ((status = write_changes(table)) != LEASE_STATUS_OK)
 		return status;
-	if (!lease_statements_insert(table->statements, table->inserts,
-								 table->ninserts, table->alone))
-		return failed(table);
-	if (lease_journal_is_changed(table->journal) &&
-		(status = write_journal(table)) != LEASE_STATUS_OK)
+	if ((status = write_new(table)) != LEASE_STATUS_OK)
 		return status;
 	if (table->in_transaction &&
 		(status = write_rest(table)) != LEASE_STATUS_OK)
@@ -1342,6 +1395,13 @@ bool
 lease_table_knows_journal(const lease_table *table)
 {
 	return table->knows_journal;
+}
+
+/* Say whether the transaction under way has moved something. */
+bool
+lease_table_has_moved(const lease_table *table)
+{
+	return table->sends_journal;
 }
 
 /* Say whether it is known to have nothing. */
@@ -1369,14 +1429,6 @@ int64_t
 lease_table_journal_due_us(const lease_table *table)
 {
 	return lease_journal_due_us(table->journal);
-}
-
-/* Let all that the journal has, and will have, become rows. */
-static void
-move_journal(lease_table *table)
-{
-	lease_journal_visit(table->journal, add_insert, table);
-	lease_journal_remove_all(table->journal);
 }
 
 /* Move what the journal has into the lock table, in a transaction of its own. */

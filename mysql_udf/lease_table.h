@@ -86,6 +86,7 @@ extern lease_table *lease_table_create(uint64_t writer);
 extern lease_status lease_table_connect(lease_table *table);
 extern void lease_table_disconnect(lease_table *table);
 extern bool lease_table_is_connected(const lease_table *table);
+extern bool lease_table_is_alone(const lease_table *table);
 extern bool lease_table_is_read_only(const lease_table *table);
 extern const char *lease_table_error(const lease_table *table,
 									 const char **sqlstate);
@@ -101,13 +102,15 @@ extern uint64_t lease_hash(lease_bytes bytes, uint64_t number);
 /*
  * Read the rows of names, which become rows[0..n-1] in the order of the slots,
  * in a transaction that goes on, and with "marks" the marks of their buckets.
- * Without "lock" they can only be looked at, and also if the journal is not
- * known; what it has is read with them then.
+ * With "move", all that the journal has is moved into the lock table first, and
+ * has been if the transaction is committed.  Without, or without "lock", the
+ * rows can only be looked at; those that are in the journal are among them.
  */
 extern lease_status lease_table_read(lease_table *table,
 									 const lease_bytes *names, size_t n,
 									 lease_rows *rows, uint64_t *marks,
-									 bool lock);
+									 bool lock, bool move);
+extern bool lease_table_has_moved(const lease_table *table);
 
 /*
  * Collect what to write, then write it and commit.  Names and rows must stay
@@ -158,10 +161,7 @@ extern lease_status lease_table_visit_settings(lease_table *table,
 											   lease_setting_visitor visitor,
 											   void *context);
 
-/*
- * The journal (lease_journal.c).  Before the table is read, its leases have to be
- * moved there.
- */
+/* The journal (lease_journal.c). */
 extern lease_status lease_table_take_over(lease_table *table, bool raise,
 										  uint64_t least, uint64_t step);
 extern bool lease_table_knows_journal(const lease_table *table);

@@ -159,18 +159,17 @@ lease_upkeep_prepare(void)
 }
 
 /*
- * See to it that all leases have rows and this run has the journal: before the
- * table is read for more than a look.  Before the first grant of this run all
- * marks are raised, too.  The mutex is not held.
+ * See to it that this run has taken over: before anything is written.  Before
+ * its first grant all marks are raised, too.  The mutex is not held.
  */
 lease_status
-lease_upkeep_settle(void)
+lease_upkeep_take_over(void)
 {
 	lease_status status;
 	int64_t		seconds = lease_wall() / 1000000 - MARK_EPOCH_S;
 
 	if (batcher.has_marks && lease_table_knows_journal(batcher.table))
-		return lease_table_settle(batcher.table);
+		return LEASE_STATUS_OK;
 	status = lease_table_take_over(batcher.table, !batcher.has_marks,
 								   seconds > 0 ?
 								   (uint64_t) seconds * MARK_STEP : 0,
@@ -181,21 +180,22 @@ lease_upkeep_settle(void)
 }
 
 /*
- * The same for who is about to look at the table, or to reap: if nothing is in
- * the journal, it is left alone, and where nothing can be written, it stays.
- * The mutex is not held.
+ * See to it that all leases have rows, for somebody to read them, or to lock
+ * them: only those in the lock table count then.  On a server that cannot be
+ * written they stay as they are.  The mutex is not held.
  */
 lease_status
 lease_upkeep_show(void)
 {
-	lease_status status = LEASE_STATUS_OK;
-	bool		any = true;
+	lease_status status;
+	bool		any;
 
-	if (!lease_table_knows_journal(batcher.table))
-		status = lease_table_find_journal(batcher.table, &any);
+	if (lease_table_knows_journal(batcher.table))
+		return lease_table_settle(batcher.table);
+	status = lease_table_find_journal(batcher.table, &any);
 	return status == LEASE_STATUS_OK && any &&
 		!lease_table_is_read_only(batcher.table) ?
-		lease_upkeep_settle() : status;
+		lease_upkeep_take_over() : status;
 }
 
 /*
