@@ -3,11 +3,12 @@
  *	  What the table is believed to hold, to be checked when it is written.
  *
  * The table is the authority; this saves reading it.  The cache has rows that
- * this run has written, each the only one of its name, and which names have
+ * this run has written, there or into the journal, each the only one of its name, and which names have
  * others.  A release may be answered from it, for what this run granted it also
- * sees end.  A grant is written in a way that fails if the cache was wrong: the
- * row is inserted, which it cannot be if there is one.  Then everything
- * concerned is forgotten, and the next attempt reads.  A refusal is checked by
+ * sees end.  A grant is written in a way that fails if the cache was wrong: a
+ * row is inserted, which it cannot be if there is one, or the journal knows that
+ * there is none.  Then everything concerned is forgotten, and the next attempt
+ * reads.  A refusal is checked by
  * nothing, and goes by what is a second old at most.
  *
  * A name that is guarded is kept out, because its row may be locked.
