@@ -61,7 +61,6 @@
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 #define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
 #define ERROR_REPREPARE					1615	/* the table has changed again */
-#define ERROR_NO_SAVEPOINT				1305	/* the transaction is another */
 
 /* KILL of a connection that has ended. */
 #define ERROR_NO_SUCH_THREAD			1094
@@ -94,8 +93,6 @@ struct lease_table
 	lease_statements *statements;
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
-	bool		has_savepoint;	/* of the transaction, there: a node may roll it
-								 * back for another's, and not tell */
 	bool		alone;			/* nobody else can write the table */
 	bool		marks_differ;	/* why the last statement failed */
 	bool		read_only;		/* the server is not to be written */
@@ -176,7 +173,10 @@ text_add(text *t, const char *format,...)
 	t->length += (size_t) length;
 }
 
-/* Say whether bytes mean the same in quotes, whatever the server's settings. */
+/*
+ * Say whether bytes mean the same in quotes, whatever the server's settings, and
+ * end no statement.
+ */
 static bool
 is_plain(const char *data, size_t length)
 {
@@ -327,7 +327,6 @@ failed(lease_table *table)
 		case ERROR_INTERRUPTED:
 		case ERROR_LOCKED:
 		case ERROR_REPREPARE:
-		case ERROR_NO_SAVEPOINT:
 			return LEASE_STATUS_CONFLICT;
 		case ERROR_IN_COMMIT:
 			/* a change of another member's has rolled ours back */
@@ -349,6 +348,46 @@ execute(lease_table *table, const char *query, size_t length)
 	while ((more = mysql_next_result(table->connection)) == 0)
 		;
 	return more > 0 ? failed(table) : LEASE_STATUS_OK;
+}
+
+/*
+ * Execute statements of a transaction, with a semicolon between them, which no
+ * literal has: is_plain().
+ *
+ * A Galera node gets them one by one.  It may have to roll a transaction back for
+ * another node's that was certified before.  If that happens at the end of one of
+ * several statements that were sent together, the node goes on with the next: for
+ * wsrep_mysql_parse(), in MariaDB's sql/sql_parse.cc, makes an error of it only if
+ * the statement was a transaction of its own.  Those that follow are, and take
+ * effect, some twice; and what is reported of all is a deadlock, or nothing.
+ *
+ * SELECTs are sent together all the same: they change nothing, and as they are not
+ * repeated, one of them ends in an error.
+ *
+ * Each answer tells whether there is still a transaction.  If there was none, nobody
+ * would know what has taken effect.
+ */
+static lease_status
+execute_all(lease_table *table, const text *query)
+{
+	const char *statement = query->data;
+	lease_status status = LEASE_STATUS_OK;
+
+	if (!table->in_galera)
+		return execute(table, query->data, query->length);
+	while (status == LEASE_STATUS_OK && *statement != '\0')
+	{
+		size_t		length = strcspn(statement, ";");
+
+		if (!(table->connection->server_status & SERVER_STATUS_IN_TRANS))
+		{
+			lease_table_rollback(table);
+			return LEASE_STATUS_LOST;
+		}
+		status = execute(table, statement, length);
+		statement += length + (statement[length] == ';');
+	}
+	return status;
 }
 
 /* The name of the server's user in the operating system; "" if it has none. */
@@ -503,7 +542,6 @@ lease_table_rollback(lease_table *table)
 		mysql_query(table->connection, "ROLLBACK") != 0)
 		lease_table_disconnect(table);
 	table->in_transaction = false;
-	table->has_savepoint = false;
 	forget_changes(table);
 }
 
@@ -512,34 +550,13 @@ lease_table_rollback(lease_table *table)
  * ----------------------------------------------------------------
  */
 
-/* Begin a transaction, with what tells in Galera that it is still the same. */
 static lease_status
 begin(lease_table *table)
 {
-	static const char plain[] = "START TRANSACTION";
-	static const char marked[] = "START TRANSACTION;SAVEPOINT dlock";
+	static const char query[] = "START TRANSACTION";
 
 	table->in_transaction = true;
-	table->has_savepoint = table->in_galera;
-	return table->in_galera ? execute(table, marked, strlen(marked)) :
-		execute(table, plain, strlen(plain));
-}
-
-/*
- * Say whether the transaction is still the one that began.
- *
- * A Galera node may have rolled it back for another node's while it answered what
- * was read, and not have said so.  What is written would then take effect
- * statement by statement, and be based on what is not so any more.  But then the
- * savepoint is gone, too.
- */
-static lease_status
-check_savepoint(lease_table *table)
-{
-	static const char check[] = "RELEASE SAVEPOINT dlock;SAVEPOINT dlock";
-
-	return table->has_savepoint ? execute(table, check, strlen(check)) :
-		LEASE_STATUS_OK;
+	return execute(table, query, strlen(query));
 }
 
 /* Another run, or whoever has restored the table, has changed the journal. */
@@ -911,6 +928,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	uint64_t	writer;
 	lease_status status;
 
+	bool		begins;
+
 	/* in a cluster it is of no use, but to those who do not know it */
 	bool		looks = table->alone || !table->knows_journal;
 
@@ -927,10 +946,13 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 		move_journal(table);
 	else
 		lease_journal_visit(table->journal, add_journaled, &journaled);
-	if ((status = begin(table)) != LEASE_STATUS_OK ||
-		(status = write_new(table)) != LEASE_STATUS_OK)
-		return status;
 	text_clear(query);
+	begins = !lease_journal_is_changed(table->journal);
+	if (begins)
+		text_add(query, "START TRANSACTION;");
+	else if ((status = begin(table)) != LEASE_STATUS_OK ||
+			 (status = write_new(table)) != LEASE_STATUS_OK)
+		return status;
 	if (lock)
 	{
 		add_select(query, names, n);
@@ -946,8 +968,11 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 				 lease_table_bucket(names[i]));
 	text_add(query, ")");
 
+	table->in_transaction = true;
 	if (mysql_real_query(table->connection, query->data, query->length) != 0)
 		return failed(table);
+	if (begins && (status = next_result(table)) != LEASE_STATUS_OK)
+		return status;
 	if (lock &&
 		((status = fetch_rows(table, names, n, rows, false)) != LEASE_STATUS_OK ||
 		 (status = next_result(table)) != LEASE_STATUS_OK))
@@ -1275,21 +1300,14 @@ write_changes(lease_table *table)
 				 "connection_id = VALUES(connection_id),"
 				 "acquired_us = VALUES(acquired_us),"
 				 "expires_us = VALUES(expires_us);", table->puts.data);
-	return execute(table, query->data, query->length);
+	return execute_all(table, query);
 }
 
-/*
- * Write what was collected of other rows, and commit.
- *
- * A Galera node may have to replay a transaction that it was about to commit.
- * If the COMMIT is one of several statements sent together, it reports a
- * deadlock although the replay has succeeded.
- */
+/* Write what was collected of other rows, and commit. */
 static lease_status
 write_rest(lease_table *table)
 {
 	text	   *query = &table->query;
-	lease_status status = LEASE_STATUS_OK;
 
 	text_clear(query);
 	if (table->touches.length > 0)
@@ -1301,16 +1319,8 @@ write_rest(lease_table *table)
 				 " SET mark = CASE%s END"
 				 " WHERE bucket IN (%s);", table->advances.data,
 				 table->advanced.data);
-	if (table->has_savepoint)
-		text_add(query, "RELEASE SAVEPOINT dlock");
-	if (table->in_galera && query->length > 0)
-	{
-		status = execute(table, query->data, query->length);
-		text_clear(query);
-	}
 	text_add(query, "COMMIT");
-	return status == LEASE_STATUS_OK ?
-		execute(table, query->data, query->length) : status;
+	return execute_all(table, query);
 }
 
 /* Say whether all that was collected goes into one statement. */
@@ -1365,8 +1375,6 @@ lease_table_commit(lease_table *table, bool *missed)
 		move_journal(table);
 	if (!table->in_transaction && !is_one_statement(table) &&
 		(status = begin(table)) != LEASE_STATUS_OK)
-		return status;
-	if ((status = check_savepoint(table)) != LEASE_STATUS_OK)
 		return status;
 	if (!lease_statements_delete(table->statements, table->owns, table->nowns,
 								 &deleted))
@@ -1527,28 +1535,18 @@ lease_table_take_over(lease_table *table, bool raise, uint64_t least,
 		return status;
 	if (!raise && table->alone && writer != table->writer)
 		return fail_for_change(table);
-	if (raise)
-	{
-		text_clear(query);
-		text_add(query, "UPDATE dlock.lease_mark SET mark ="
-				 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64,
-				 step, least, table->writer);
-		if ((status = execute(table, query->data,
-							  query->length)) != LEASE_STATUS_OK)
-			return status;
-	}
-	if ((status = check_savepoint(table)) != LEASE_STATUS_OK ||
-		(status = write_changes(table)) != LEASE_STATUS_OK ||
+	if ((status = write_changes(table)) != LEASE_STATUS_OK ||
 		(table->alone && (status = count_rows(table)) != LEASE_STATUS_OK))
 		return status;
 	text_clear(query);
+	if (raise)
+		text_add(query, "UPDATE dlock.lease_mark SET mark ="
+				 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64
+				 ";", step, least, table->writer);
 	text_add(query, "UPDATE dlock.lease_journal SET changes = %" PRIu64
-			 ", writer = %" PRIu64 ", leases = '' WHERE place = 0",
+			 ", writer = %" PRIu64 ", leases = '' WHERE place = 0;COMMIT",
 			 changes + 1, table->writer);
-	if ((status = execute(table, query->data,
-						  query->length)) != LEASE_STATUS_OK ||
-		(status = execute(table, "COMMIT",
-						  strlen("COMMIT"))) != LEASE_STATUS_OK)
+	if ((status = execute_all(table, query)) != LEASE_STATUS_OK)
 	{
 		lease_present_forget();
 		return status;

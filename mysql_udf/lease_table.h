@@ -59,8 +59,8 @@ typedef enum lease_status
 	LEASE_STATUS_OK,
 	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
 								 * holds a lock; try again */
-	LEASE_STATUS_LOST,			/* the connection is gone, and nobody knows
-								 * whether a commit succeeded */
+	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and
+								 * nobody knows whether it was committed */
 	LEASE_STATUS_FAILED			/* rolled back: the table's error says why */
 } lease_status;
 

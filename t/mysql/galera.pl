@@ -48,6 +48,63 @@ for my $node ($one, $two)
 Writers->new(nodes => [ $one, $two ], sync => 'SET SESSION wsrep_sync_wait = 1', conflict => qr/^1213 40001: /)->test_all;
 
 # ---------------------------------------------------------------------
+# What a node has to roll back for another node's change has not taken effect, and
+# is not told.  Clients of both take permits of one name, each time for a new owner,
+# and give them back: what was taken twice would be left.
+# ---------------------------------------------------------------------
+
+$one->control->value(q{
+DELIMITER //
+CREATE PROCEDURE scenarios.take_permits(me VARCHAR(20), seconds INT)
+BEGIN
+	DECLARE holder VARCHAR(40);
+	DECLARE granted BIGINT;
+	DECLARE message TEXT;
+	DECLARE ended DATETIME(6) DEFAULT sysdate(6) + INTERVAL seconds SECOND;
+	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION
+	BEGIN
+		GET DIAGNOSTICS CONDITION 1 message = MESSAGE_TEXT;
+		SET @wrong = concat(@wrong, holder, ': ', message, '; ');
+	END;
+	SET @wrong = '', @tokens = '', @done = 0;
+	WHILE sysdate(6) < ended DO
+		SET @done = @done + 1, holder = concat(me, '.', @done), granted = NULL;
+		SET granted = dlock_acquire_permit('permits', holder, 600, 1000, 30);
+		SET @tokens = concat(@tokens, ' ', ifnull(granted, 'NULL'));
+		IF NOT dlock_release('permits', holder, granted) <=> 1 THEN
+			SET @wrong = concat(@wrong, holder, ' was not held; ');
+		END IF;
+	END WHILE;
+END//
+DELIMITER ;
+});
+my @clients = map { my $node = $_; map { session($node, "c$node->{number}.$_") } 1 .. 12 } $one, $two;
+sub conflicts
+{
+	my $sum = 0;
+	$sum += $_->status('wsrep_local_bf_aborts') + $_->status('wsrep_local_cert_failures') for $one, $two;
+	return $sum;
+}
+my $conflicts = conflicts();
+$_->send("CALL scenarios.take_permits('$_->{name}', 10)") for @clients;
+my (%given, $calls);
+for my $client (@clients)
+{
+	is(answer_of($client), undef, "$client->{name} comes to an end");
+	is(ask($client, q{SELECT concat('wrong: ', @wrong)}), 'wrong: ', "$client->{name} found nothing wrong");
+	$calls += ask($client, 'SELECT @done');
+	$given{$_}++ for split ' ', ask($client, 'SELECT @tokens');
+	$client->quit;
+}
+$conflicts = conflicts() - $conflicts;
+cmp_ok($conflicts, '>', 0, 'nodes had to give way to each other');
+note("$conflicts times, at $calls permits");
+is(join(', ', grep { $given{$_} > 1 } sort keys %given), '', 'no token was given twice');
+# releases that were answered may be put off for a moment
+ok(Scenarios::Run::until(sub { !$one->control->value(q{SELECT count(*) FROM dlock.locks WHERE name = 'permits'}) }),
+	'no permit was taken twice');
+
+# ---------------------------------------------------------------------
 # A node is killed: the other one goes on, after the TTL.
 # ---------------------------------------------------------------------
 
