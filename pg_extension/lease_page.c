@@ -253,8 +253,15 @@ lease_page_delete(LeaseChange *change, Page page, OffsetNumber offset)
 			if (ItemIdIsUsed(other) && ItemIdGetOffset(other) < lowest)
 				lowest = ItemIdGetOffset(other);
 		}
-		header->pd_upper = lowest;
-		memset(page + upper, 0, lowest - upper);
+		/*
+		 * On a damaged page there may be others in the hole: only the entry
+		 * has been checked.
+		 */
+		if (lowest > upper)
+		{
+			header->pd_upper = lowest;
+			memset(page + upper, 0, lowest - upper);
+		}
 	}
 	if (header->pd_lower != lower || header->pd_upper != upper)
 		note_hole(change, page);

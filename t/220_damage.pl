@@ -356,6 +356,16 @@ damage('the line pointers twice over', sub {
 damage("$_->[0] of $_->[2]", sub { field($_[0], $plain, $_->[0], 0, $_->[1]) }, 0 => $nothing)
   for [ 'lower', 0, 0 ], [ 'lower', 9000, 9000 ], [ 'upper', 1, 1 ], [ 'upper', 20000, 20000 ],
   [ 'special', 0, 0 ], [ 'special', 8184, 8184 ];
+# The entry that call 8 takes off its page, and where the entries of a page are.
+my $x6 = index($clean, 'x6o6');
+my $its_block = int($x6 / $page_size);
+my @places = sort { $a <=> $b } map { $_ & 0x7fff }
+  map { field(\$clean, $its_block, 'entry', $_) }
+  0 .. (field(\$clean, $its_block, 'lower', 0) - $contents) / 4 - 1;
+my ($its_place) = grep { $_ < $x6 % $page_size } reverse @places;
+cmp_ok($places[0], '<', $its_place, 'other entries are below that of x6');
+damage('entries in the hole', sub { field($_[0], $its_block, 'upper', 0, $its_place) },
+	0 => $nothing, 8 => qr/^t$/);
 damage("entry with a name of length $_->[0]", sub {
 		substr(${ $_[0] }, $entry + 41, 1) = chr $_->[0] }, 0 => $nothing)
   for [0], [255];
