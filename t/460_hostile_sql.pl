@@ -526,6 +526,8 @@ sub statement
 	my $list = join(', ', @sql);
 	my $select = "SELECT $function($list)";
 
+	# what has no text is not taken as one, or, before 15.19, only when it is read
+	push @{ $call->{always} }, '0A000' if grep { $_->{kind} eq 'internal' } @values;
 	if ($way eq 'parameters')
 	{
 		my @parameters;
@@ -548,8 +550,6 @@ sub statement
 		$call->{parameters} = \@parameters;
 		# a string that nobody says the type of, without a parameter to put it in
 		push @{ $call->{always} }, '42P18' if $call->{wrong_number};
-		# what has no text is not taken as one
-		push @{ $call->{always} }, '0A000' if grep { $_->{kind} eq 'internal' } @values;
 		return "SELECT $function(" . join(', ', @sql) . ')';
 	}
 	if ($way eq 'named' && !$call->{wrong_number} && @values && $function =~ /^dlock_(acquire|renew|release|wait|owner|guard|is_free)/)
