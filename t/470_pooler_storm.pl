@@ -17,6 +17,7 @@ use Pooler;
 use POSIX;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Resources;
 use Sessions;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -276,36 +277,8 @@ sub direct_churn
 }
 
 # ----------------------------------------------------------------
-# What a process has: file descriptors, and memory of its own
+# The server's own processes
 # ----------------------------------------------------------------
-
-sub resources
-{
-	my %found;
-	for my $pid (@_)
-	{
-		my @files = glob "/proc/$pid/fd/*";
-		my ($kilobytes) = Torture::slurp("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m;
-		$found{$pid} = { files => scalar @files, kilobytes => $kilobytes // die("there is no process $pid\n") };
-	}
-	return \%found;
-}
-
-sub has_not_grown
-{
-	my ($early, $late, $title) = @_;
-	my @wrong;
-
-	for my $pid (sort keys %$early)
-	{
-		my ($files, $kilobytes) = map { "$early->{$pid}{$_} to $late->{$pid}{$_}" } qw(files kilobytes);
-		note("$title: " . Torture::title($pid) . ": files $files, kB $kilobytes");
-		push @wrong, "$pid: files $files" if $late->{$pid}{files} > $early->{$pid}{files} + 5;
-		push @wrong, "$pid: kB $kilobytes" if $late->{$pid}{kilobytes} > $early->{$pid}{kilobytes} + 1024;
-	}
-	is("@wrong", '', "$title: neither files nor memory grow");
-	return;
-}
 
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 sub lasting { return ($postmaster, sort grep { Torture::title($_) =~ /^postgres: .*dlock/ } Torture::children($postmaster)) }
@@ -313,7 +286,7 @@ sub lasting { return ($postmaster, sort grep { Torture::title($_) =~ /^postgres:
 direct_churn(300, 'connections');
 my @lasting = lasting();
 cmp_ok(scalar @lasting, '>=', 3, 'the server has a launcher and a worker of dlock');
-my $early = resources(@lasting);
+my $early = Resources::of(@lasting);
 
 # ----------------------------------------------------------------
 # Leases and server connections
@@ -581,11 +554,11 @@ sub one_process
 	cmp_ok($done->{begun}, '>=', $lives, "$title: so many clients");
 	nothing_is_left($run, $title);
 	counters_are_right($done, $title);
-	return resources($first);
+	return Resources::of($first);
 }
 
 my $young = one_process(150, 'one process');
-has_not_grown($young, one_process(1200, 'one process'), 'one process for many clients');
+Resources::have_not_grown($young, one_process(1200, 'one process'), 'one process for many clients');
 $pooler->stop;
 
 # ----------------------------------------------------------------
@@ -594,7 +567,7 @@ $pooler->stop;
 
 direct_churn(2000, 'many connections');
 is(join(' ', lasting()), "@lasting", 'the server\'s own processes are what they were');
-has_not_grown($early, resources(@lasting), 'the server');
+Resources::have_not_grown($early, Resources::of(@lasting), 'the server');
 becomes(q{count(*) FROM pg_stat_activity WHERE usename = 'app'}, 0, 'nobody is connected');
 
 $watcher->quit;

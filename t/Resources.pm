@@ -1,0 +1,49 @@
+# Resources.pm: what processes have, file descriptors and memory of their own, and
+# whether it grows.
+#
+#   my $early = Resources::of(@pids);
+#   ...
+#   Resources::have_not_grown($early, Resources::of(@pids), 'the server');
+
+package Resources;
+
+use strict;
+use warnings;
+
+use Test::More;
+use Torture;
+
+# By process: how many files, and how much memory that is its alone.
+sub of
+{
+	my %found;
+	for my $pid (@_)
+	{
+		my @files = glob "/proc/$pid/fd/*";
+		my ($kilobytes) = Torture::slurp("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m;
+		$found{$pid} = { files => scalar @files, kilobytes => $kilobytes // die("there is no process $pid\n") };
+	}
+	return \%found;
+}
+
+# A test for all processes; a few files and some memory may be more.
+sub have_not_grown
+{
+	my ($early, $late, $title, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $more = $params{kilobytes} // 1024;
+	my @wrong;
+
+	for my $pid (sort { $a <=> $b } keys %$early)
+	{
+		my ($files, $kilobytes) = map { "$early->{$pid}{$_} to $late->{$pid}{$_}" } qw(files kilobytes);
+		my $text = "$title: " . Torture::title($pid) . ": files $files, kB $kilobytes";
+		$ENV{TORTURE_MINUTES} ? diag($text) : note($text);
+		push @wrong, "$pid: files $files" if $late->{$pid}{files} > $early->{$pid}{files} + 5;
+		push @wrong, "$pid: kB $kilobytes" if $late->{$pid}{kilobytes} > $early->{$pid}{kilobytes} + $more;
+	}
+	is("@wrong", '', "$title: neither files nor memory grow");
+	return;
+}
+
+1;

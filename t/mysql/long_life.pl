@@ -1,0 +1,98 @@
+# A server that lives long.  The clients of a load wait, are cancelled and killed;
+# others come, make every kind of call, mistakes too, and go, some without a word.
+# The server gets neither more memory nor more files, and nothing is left in the
+# lock table.  The kind of server is the argument; TORTURE_MINUTES makes it long.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Resources;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(usleep);
+use Torture;
+
+my ($kind) = @ARGV;
+my $long = $ENV{TORTURE_MINUTES};
+my $engine = Engines::start($kind);
+$engine->write_settings(reap_interval => 1);
+$engine->crash;
+
+sub sql { return $engine->control->value($_[0]) }
+
+my $torture = Torture->new(
+	kind => $kind,
+	connection => "$engine->{dir}/socket",
+	clients => 8, names => 4, disturbed => 0,
+	allowed => qr/^(3058|(guard )?(1317|1927|2006|2013|4031)|guard 1213)$/);
+my $visitors = 0;
+
+# Somebody who comes and goes: each a new owner with a new name.
+sub visit
+{
+	my $number = ++$visitors;
+	my $client = $engine->client("visitor$number");
+	my ($name, $who) = ("visit-$number", "'visitor-$number'");
+	my $right = sub {
+		my ($call, $wanted) = @_;
+		my $answer = $client->query(($call =~ /^dlock/ ? 'SELECT ' : '') . $call);
+		my $is = $answer->{error} // $answer->{rows}[0][0] // '';
+		return $is if $is =~ $wanted;
+		fail("$call is answered $is");
+		return 0;
+	};
+
+	$right->("dlock_acquire_session('$name session', $who, 30)", qr/^\d+$/);
+	my $token = $right->("dlock_acquire('$name', $who, 30, 1, 'r')", qr/^\d+$/);
+	$right->("dlock_acquire('$name', $who, 30, 1, 'r')", qr/^$token$/);
+	$right->("dlock_renew('$name', $who, 30, $token)", qr/^1$/);
+	$right->('BEGIN', qr/^$/);
+	$right->("CALL dlock.guard('$name', $who, $token)", qr//);
+	$right->('COMMIT', qr/^$/);
+	$right->("dlock_acquire_shared('$name shared', $who, 30)", qr/^\d+$/);
+	$right->("dlock_acquire_permit('$name permit', $who, 30, 2)", qr/^\d+$/);
+	$right->("dlock_acquire_all('[\"$name a\", \"$name b\"]', $who, 30)", qr/^\[/);
+	$right->("dlock_holders('$name')", qr/^\[/);
+	$right->("dlock_owner('$name')", qr/visitor/);
+	$right->("dlock_wait('$name', 0)", qr/^0$/);
+	$right->("dlock_acquire('', $who, 30)", qr/^3037 /);
+	$right->("dlock_acquire('$name', 'another', 30, -1, repeat('r', 256))", qr/^3037 /);
+	$right->("dlock_acquire_all('[', $who, 30)", qr/^\d+ /);
+	my $many = $long ? 20 : 100;
+	$right->("WITH RECURSIVE many (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < $many)
+		SELECT sum(dlock_acquire(concat('$name ', n), $who, 30) > 0 AND dlock_release(concat('$name ', n), $who)) FROM many",
+		qr/^$many$/);
+	$right->("dlock_release('$name', $who, $token)", qr/^1$/);
+	$right->("dlock_release_all($who)", qr/^\d+$/) if $number % 2;
+	# left to their deadlines, but for that of the session
+	$right->("dlock_renew_all($who, 0.1)", qr/^\d+$/) if $number % 2 == 0;
+	$number % 3 ? $client->quit : $client->kill;
+	return;
+}
+
+# What is there after the first round is what a server needs; in a long run, after
+# some minutes.
+my ($early, $rounds) = (undef, 0);
+$torture->rounds(2, sub {
+	my $end = Torture::now() + 60e6;
+	for (my $visits = 0; $long ? Torture::now() < $end : $visits < 15; $visits++)
+	{
+		visit();
+		usleep($long ? 300_000 : 20_000);
+	}
+	$early = Resources::of($engine->pid) if $rounds++ <= ($long ? 2 : 0);
+});
+Resources::have_not_grown($early, Resources::of($engine->pid), 'a long life', kilobytes => 4096);
+$torture->summary;
+
+my $grants = sql('SELECT acquired FROM dlock.stats');
+cmp_ok($grants, '>', 20 * $visitors, 'there were many grants');
+$long ? diag("$grants grants, $visitors visitors") : note("$grants grants, $visitors visitors");
+ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.locks') == 0 }), 'nothing is held');
+is(sql('SELECT count(*) FROM dlock.waiters'), 0, 'nobody waits');
+
+$engine->stop;
+done_testing();
