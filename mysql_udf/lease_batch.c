@@ -295,6 +295,25 @@ collect(int64_t now_us)
 	}
 }
 
+/*
+ * Collect the releases that were put off and whose leases are in the journal: if
+ * it is written anyway, that costs less than to write them once more.  Nobody in
+ * the batch wants their names.
+ */
+static void
+collect_journaled(void)
+{
+	lease_call *next;
+
+	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
+	{
+		next = call->next;
+		if (call->unwritten && lease_belief_suffices(call) &&
+			lease_table_is_journaled(batcher.table, call->names[0]))
+			(void) take(call, true);
+	}
+}
+
 static bool
 is_acquire(const lease_call *call)
 {
@@ -519,7 +538,11 @@ run_batch(int64_t now_us)
 	looks = only_looks();
 	batch.believed = lease_belief_holds();
 	if (batch.believed)
+	{
+		if (batch.nunanswered > 0)
+			collect_journaled();
 		lease_belief_load();
+	}
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK && batch.shows)

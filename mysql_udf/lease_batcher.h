@@ -92,6 +92,7 @@ extern bool lease_is_read_only_error(const char *message);
 extern void lease_make_batch(void);
 
 /* lease_belief.c */
+extern bool lease_belief_suffices(const lease_call *call);
 extern bool lease_belief_holds(void);
 extern void lease_belief_load(void);
 extern bool lease_belief_refuse_call(lease_call *call);

@@ -41,9 +41,9 @@ is_alone(void)
 		lease_now() < batcher.looked_us + LOOK_MAX_AGE_US;
 }
 
-/* Say whether a call can be made without reading its name. */
-static bool
-needs_no_read(const lease_call *call)
+/* Say whether a call can be made without reading its name.  The mutex is held. */
+bool
+lease_belief_suffices(const lease_call *call)
 {
 	const lease_cached *cached;
 
@@ -82,7 +82,7 @@ lease_belief_holds(void)
 			return false;
 	for (const lease_call *call = batch.calls.head; call != NULL;
 		 call = call->next)
-		if (!needs_no_read(call))
+		if (!lease_belief_suffices(call))
 			return false;
 	return true;
 }

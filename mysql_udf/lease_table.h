@@ -165,6 +165,8 @@ extern lease_status lease_table_visit_settings(lease_table *table,
 extern lease_status lease_table_take_over(lease_table *table, bool raise,
 										  uint64_t least, uint64_t step);
 extern bool lease_table_knows_journal(const lease_table *table);
+extern bool lease_table_is_journaled(const lease_table *table,
+									 lease_bytes name);
 extern bool lease_table_is_settled(const lease_table *table);
 extern void lease_table_forget_journal(lease_table *table);
 extern int64_t lease_table_journal_due_us(const lease_table *table);

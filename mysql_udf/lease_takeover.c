@@ -30,6 +30,13 @@ lease_table_has_moved(const lease_table *table)
 	return table->sends_journal;
 }
 
+/* Say whether it has leases of a name. */
+bool
+lease_table_is_journaled(const lease_table *table, lease_bytes name)
+{
+	return lease_journal_has(table->journal, name);
+}
+
 /* Say whether it is known to have nothing. */
 bool
 lease_table_is_settled(const lease_table *table)
