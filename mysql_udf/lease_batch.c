@@ -598,6 +598,11 @@ next_work(int64_t now_us)
 		next_us = lease_session_keep_us();
 	if (lease_table_journal_due_us(batcher.table) < next_us)
 		next_us = lease_table_journal_due_us(batcher.table);
+
+	/* a caller's next release may come soon, and need not wake us then */
+	if (engine.called_us + DEFER_IDLE_US > now_us &&
+		engine.called_us + DEFER_IDLE_US < next_us)
+		next_us = engine.called_us + DEFER_IDLE_US;
 	for (const lease_call *call = engine.deferred.head; call != NULL;
 		 call = call->next)
 		if (lease_due_us(call) < next_us)
