@@ -226,6 +226,25 @@ is_time(const lease_call *call, bool write, int64_t now_us)
 }
 
 /*
+ * A call that was stalled before its names were looked up, or that has none, is
+ * made from the beginning, like a new one.
+ */
+static void
+unstall(int64_t now_us)
+{
+	lease_call *next;
+
+	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
+	{
+		next = call->next;
+		if (call->nnames > 0 || call->retry_us > now_us)
+			continue;
+		lease_calls_remove(call);
+		lease_calls_append(&engine.incoming, call);
+	}
+}
+
+/*
  * Collect the calls and names of a batch.  The mutex is held.
  *
  * However many releases come first, the first call that was not answered comes
@@ -243,7 +262,6 @@ collect(int64_t now_us)
 
 	batch.needs_commit = false;
 	batch.read_only = false;
-	batch.shows = false;
 	batch.reaped = 0;
 	batch.nunanswered = 0;
 	if (careful > 0)
@@ -285,8 +303,6 @@ collect(int64_t now_us)
 		next = call->next;
 		if (lease_belief_refuse_call(call))
 			continue;
-		batch.shows |= call->internal == LEASE_INTERNAL_SETTLE ||
-			call->kind == DLOCK_CALL_CHECK_GUARD;
 
 		/* of a call on all leases of an owner the names come first */
 		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
@@ -319,6 +335,22 @@ is_acquire(const lease_call *call)
 {
 	return call->internal == LEASE_INTERNAL_NONE &&
 		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
+}
+
+/*
+ * Say whether somebody is about to read the lock table himself, or to lock a row:
+ * when he is answered, what he looks for must have been committed there.
+ */
+static bool
+must_show(void)
+{
+	for (const lease_call *call = batch.calls.head; call != NULL;
+		 call = call->next)
+		if (call->internal == LEASE_INTERNAL_SETTLE ||
+			(call->internal == LEASE_INTERNAL_NONE &&
+			 call->kind == DLOCK_CALL_CHECK_GUARD))
+			return true;
+	return false;
 }
 
 /* Say whether a batch changes nothing. */
@@ -520,10 +552,12 @@ run_batch(int64_t now_us)
 {
 	lease_status status;
 	bool		looks;
+	bool		shows;
 	bool		changed = false;
 	bool		missed = false;
 	bool		in_commit = false;
 
+	unstall(now_us);
 	if (engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
@@ -536,6 +570,7 @@ run_batch(int64_t now_us)
 	if (batch.calls.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
 	looks = only_looks();
+	shows = must_show();
 	batch.believed = lease_belief_holds();
 	if (batch.believed)
 	{
@@ -545,7 +580,7 @@ run_batch(int64_t now_us)
 	}
 	pthread_mutex_unlock(&engine.mutex);
 	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK && batch.shows)
+	if (status == LEASE_STATUS_OK && shows)
 		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK && !batch.believed)
 		status = read_batch(looks);

@@ -42,8 +42,6 @@ typedef struct lease_batch
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
 	size_t		nunanswered;	/* calls that were not answered when taken */
-	bool		shows;			/* somebody is about to look at the table, or
-								 * to lock a row */
 	bool		believed;		/* the rows were not read, see lease_belief.c */
 	uint64_t	reaped;
 } lease_batch;

@@ -117,7 +117,8 @@ lease_belief_remember(bool committed)
 				 batch.rows[i].count > 0)
 		{
 			/* what is cached may be the very row that was read */
-			if (committed || cached == NULL || name->guarding ||
+			if (committed || cached == NULL || !cached->has_row ||
+				name->guarding ||
 				batch.rows[i].count != 1 || batch.rows[i].rows[0].locked ||
 				batch.rows[i].rows[0].token != cached->row.token ||
 				batch.rows[i].rows[0].writes != cached->row.writes)

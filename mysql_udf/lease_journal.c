@@ -11,9 +11,10 @@
  *
  * - A lease is either in the journal or in the lock table, never in both: it
  *	  goes from one to the other in one transaction.
- * - Whoever wants to read the lock table moves all leases there first.  So
- *	  guards, views, the reaper, and every call that is not made by what is
- *	  believed (lease_belief.c) find rows only.
+ * - Whoever reads the lock table in order to write moves all leases there
+ *	  first.  So guards, views, and every call that is not made by what is
+ *	  believed (lease_belief.c) find rows only.  Those who only look are shown
+ *	  both, and the reaper comes to what has rows.
  * - The journal is replaced only if it is what this run has written last, which
  *	  "changes" and "writer" tell.  Each run takes over before its first grant:
  *	  it moves what it finds into the lock table, and so changes the journal.
@@ -126,7 +127,10 @@ lease_journal_add(lease_journal *journal, lease_bytes name,
 	journal->changed = true;
 }
 
-/* Remove the only lease of a name: false if there is none. */
+/*
+ * Remove the lease of a name: false if there is none.  Who removes one has it from
+ * the cache, which has no names with several.
+ */
 bool
 lease_journal_remove(lease_journal *journal, lease_bytes name)
 {

@@ -6,6 +6,9 @@
  * another transaction has locked, then as committed.  What only the second
  * finds is locked by somebody, most likely by a guard.
  *
+ * Rows to be changed are always looked for by their key.  In a small table the
+ * server would rather look at all, and wait for those that others have locked.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_table_parts.h"
@@ -15,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * These are the columns that are read.
- *
- * Rows to be changed are always looked for by their key.  In a small table the
- * server would rather look at all, and wait for those that others have locked.
- */
 static uint64_t
 number(const char *value)
 {

@@ -94,7 +94,27 @@ extern bool lease_table_marks_differ(const lease_table *table);
 extern lease_status lease_table_look(lease_table *table, bool *read_only,
 									 bool *clustered);
 
-extern void *lease_grow(void *array, size_t *room, size_t size);
+extern void lease_table_rollback(lease_table *table);
+
+/*
+ * Visit the ids of all connections.  Fails if the account may not see them.
+ */
+typedef void (*lease_connection_visitor) (uint64_t connection_id,
+										  void *context);
+
+extern lease_status lease_table_visit_connections(lease_table *table,
+												  lease_connection_visitor visit,
+												  void *context);
+
+/* Called with the name and the value of a setting. */
+typedef void (*lease_setting_visitor) (const char *name, const char *value,
+									   void *context);
+
+extern lease_status lease_table_visit_settings(lease_table *table,
+											   lease_setting_visitor visitor,
+											   void *context);
+
+/* lease_rows.c */
 extern void lease_rows_add(lease_rows *rows, const lease_row *row);
 extern uint32_t lease_table_bucket(lease_bytes name);
 extern uint64_t lease_hash(lease_bytes bytes, uint64_t number);
@@ -110,18 +130,6 @@ extern lease_status lease_table_read(lease_table *table,
 									 const lease_bytes *names, size_t n,
 									 lease_rows *rows, uint64_t *marks,
 									 bool lock, bool move);
-extern bool lease_table_has_moved(const lease_table *table);
-
-/*
- * Collect what to write, then write it and commit.  Names and rows must stay
- * until then.
- */
-extern void lease_table_write(lease_table *table, lease_write_kind kind,
-							  lease_bytes name, const lease_row *row);
-extern void lease_table_advance_mark(lease_table *table, uint32_t bucket,
-									 uint64_t from, uint64_t mark);
-extern lease_status lease_table_commit(lease_table *table, bool *missed);
-extern void lease_table_rollback(lease_table *table);
 
 /* Called with the name of a row, and the row; which columns are set is said
  * where it is used. */
@@ -143,25 +151,21 @@ extern lease_status lease_table_visit_foreign(lease_table *table,
 											  size_t limit,
 											  lease_row_visitor visit,
 											  void *context);
+/* lease_write.c */
+extern void *lease_grow(void *array, size_t *room, size_t size);
+
 /*
- * Visit the ids of all connections.  Fails if the account may not see them.
+ * Collect what to write, then write it and commit.  Names and rows must stay
+ * until then.
  */
-typedef void (*lease_connection_visitor) (uint64_t connection_id,
-										  void *context);
+extern void lease_table_write(lease_table *table, lease_write_kind kind,
+							  lease_bytes name, const lease_row *row);
+extern void lease_table_advance_mark(lease_table *table, uint32_t bucket,
+									 uint64_t from, uint64_t mark);
+extern lease_status lease_table_commit(lease_table *table, bool *missed);
 
-extern lease_status lease_table_visit_connections(lease_table *table,
-												  lease_connection_visitor visit,
-												  void *context);
-
-/* Called with the name and the value of a setting. */
-typedef void (*lease_setting_visitor) (const char *name, const char *value,
-									   void *context);
-
-extern lease_status lease_table_visit_settings(lease_table *table,
-											   lease_setting_visitor visitor,
-											   void *context);
-
-/* The journal (lease_journal.c). */
+/* lease_takeover.c: the journal */
+extern bool lease_table_has_moved(const lease_table *table);
 extern lease_status lease_table_take_over(lease_table *table, bool raise,
 										  uint64_t least, uint64_t step);
 extern bool lease_table_knows_journal(const lease_table *table);

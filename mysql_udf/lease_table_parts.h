@@ -31,22 +31,22 @@ struct lease_table
 	bool		read_only;		/* the server is not to be written */
 	char		sqlstate[6];
 	char		error[512];
-	lease_text		query;
-	lease_text		puts;			/* rows of an INSERT that replaces */
+	lease_text	query;
+	lease_text	puts;			/* rows of an INSERT that replaces */
 	lease_new_row *inserts;		/* for one that does not */
 	size_t		ninserts;
 	size_t		inserts_room;
 	size_t		ninserted;		/* of these, in this transaction */
-	lease_text		deletes;		/* statements; a condition with OR would be
+	lease_text	deletes;		/* statements; a condition with OR would be
 								 * looked up in all rows */
 	lease_bytes *owns;			/* names of another, of rows of this run */
 	size_t		nowns;
 	size_t		owns_room;
-	lease_text		touches;		/* conditions of an UPDATE */
-	lease_text		advances;		/* cases of an UPDATE, which sets NULL and so
+	lease_text	touches;		/* conditions of an UPDATE */
+	lease_text	advances;		/* cases of an UPDATE, which sets NULL and so
 								 * fails where a mark is another than was
 								 * believed */
-	lease_text		advanced;		/* the buckets concerned */
+	lease_text	advanced;		/* the buckets concerned */
 	lease_bytes *removed;		/* names whose rows "deletes" has */
 	size_t		nremoved;
 	size_t		removed_room;

@@ -101,7 +101,8 @@ lease_table_find_journal(lease_table *table, bool *any)
 	*any = false;
 	if (mysql_query(table->connection, SELECT_JOURNAL) != 0)
 		return lease_table_failed(table);
-	return lease_table_fetch_journal(table, &changes, &writer, note_journaled, any);
+	return lease_table_fetch_journal(table, &changes, &writer, note_journaled,
+									 any);
 }
 
 /* Count the rows of all names, unless there are too many. */
@@ -155,7 +156,8 @@ lease_table_take_over(lease_table *table, bool raise, uint64_t least,
 		return status;
 	if (mysql_query(table->connection, SELECT_JOURNAL " FOR UPDATE") != 0)
 		return lease_table_failed(table);
-	status = lease_table_fetch_journal(table, &changes, &writer, put_journaled, table);
+	status = lease_table_fetch_journal(table, &changes, &writer, put_journaled,
+									   table);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	if (!raise && table->alone && writer != table->writer)

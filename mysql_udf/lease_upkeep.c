@@ -188,14 +188,21 @@ lease_status
 lease_upkeep_show(void)
 {
 	lease_status status;
+	const char *sqlstate;
 	bool		any;
 
 	if (lease_table_knows_journal(batcher.table))
-		return lease_table_settle(batcher.table);
-	status = lease_table_find_journal(batcher.table, &any);
-	return status == LEASE_STATUS_OK && any &&
-		!lease_table_is_read_only(batcher.table) ?
-		lease_upkeep_take_over() : status;
+		status = lease_table_settle(batcher.table);
+	else
+	{
+		status = lease_table_find_journal(batcher.table, &any);
+		if (status == LEASE_STATUS_OK && any &&
+			!lease_table_is_read_only(batcher.table))
+			status = lease_upkeep_take_over();
+	}
+	return status == LEASE_STATUS_FAILED &&
+		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)) ?
+		LEASE_STATUS_OK : status;
 }
 
 /*
@@ -325,7 +332,10 @@ lease_upkeep_find_leases(lease_call *call)
 										 &call->caller, visit_owned, &list);
 	pthread_mutex_lock(&engine.mutex);
 	if (status != LEASE_STATUS_OK)
+	{
+		lease_batch_note_failure(status);
 		lease_call_after_failure(call, status, false);
+	}
 	else if (list.count == 0 && engine.read_only)
 	{
 		lease_call_fail(call, "25006",
@@ -493,7 +503,10 @@ lease_upkeep_reap(int64_t now_us)
 	}
 	pthread_mutex_lock(&engine.mutex);
 	if (status != LEASE_STATUS_OK)
+	{
+		lease_batch_note_failure(status);
 		lease_call_fail_late();
+	}
 	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
 	if (list.count > 0)
 	{

@@ -122,7 +122,8 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 	lease_text *t = &table->puts;
 
 	assert(kind == LEASE_WRITE_GRANT || kind == LEASE_WRITE_INSERT ||
-		   kind == LEASE_WRITE_DELETE_OWN || !lease_journal_has(table->journal, name));
+		   kind == LEASE_WRITE_DELETE_OWN ||
+		   !lease_journal_has(table->journal, name));
 	switch (kind)
 	{
 		case LEASE_WRITE_DELETE:
@@ -180,10 +181,11 @@ void
 lease_table_advance_mark(lease_table *table, uint32_t bucket, uint64_t from,
 						 uint64_t mark)
 {
-	lease_text_add(&table->advances, " WHEN bucket = %" PRIu32 " AND mark = %" PRIu64
-			 " THEN %" PRIu64, bucket, from, mark);
+	lease_text_add(&table->advances, " WHEN bucket = %" PRIu32
+				   " AND mark = %" PRIu64 " THEN %" PRIu64, bucket, from,
+				   mark);
 	lease_text_add(&table->advanced, "%s%" PRIu32,
-			 table->advanced.length > 0 ? "," : "", bucket);
+				   table->advanced.length > 0 ? "," : "", bucket);
 }
 
 /* Write what was collected of rows that were read. */

@@ -185,6 +185,11 @@ for my $round (1 .. 3)
 	$is_held->('another server was primary');
 
 	$journaled->();
+	sql('UPDATE dlock.lease_journal SET changes = changes + 1, writer = 1');
+	is(ask(q{SELECT dlock_renew_all('a', 700)}), 1, 'another server was primary: all leases of an owner are found');
+	$is_held->('another server was primary, again');
+
+	$journaled->();
 	sql('FLUSH TABLES WITH READ LOCK');
 	like(ask("SELECT dlock_acquire('next$number', 'b', 600)"), qr/could not use the lock table/, 'nothing can be written: an error');
 	sql('UNLOCK TABLES');
@@ -193,6 +198,7 @@ for my $round (1 .. 3)
 	$journaled->();
 	sql('SET GLOBAL read_only = ON');
 	is(ask("SELECT dlock_owner('during$number')"), 'a', 'who looks is answered when the server has just become read-only');
+	like(ask('SELECT count(*) FROM dlock.locks'), qr/^\d+$/, 'and who reads a view');
 	sql('SET GLOBAL read_only = OFF');
 	$is_held->('the server was read-only');
 

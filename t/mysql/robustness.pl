@@ -70,6 +70,13 @@ sql("KILL $id");
 works('after its connection was killed');
 is(sql(q{SELECT dlock_owner('kept')}), 'a', 'what was held is held');
 isnt(loopback(), $id, 'it has another one');
+for my $call (q{dlock_renew_all('owner', 60)}, q{dlock_release_all('owner')})
+{
+	sql(q{SELECT dlock_acquire('theirs', 'owner', 600)});
+	sql(q{SELECT dlock_owner('theirs')});
+	sql('KILL ' . loopback());
+	is(attempt("SELECT $call"), 1, "$call finds what there is without it");
+}
 
 # Nothing can be written.
 sql('SET GLOBAL read_only = 1');
