@@ -268,8 +268,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 {
 	lease_text *query = &table->query;
 	name_rows	journaled = {names, n, rows};
-	uint64_t	changes;
-	uint64_t	writer;
+	uint64_t	changes = 0;
+	uint64_t	writer = 0;
 	lease_status status;
 
 	bool		begins;

@@ -95,8 +95,8 @@ note_journaled(lease_bytes name, const lease_row *row, void *context)
 lease_status
 lease_table_find_journal(lease_table *table, bool *any)
 {
-	uint64_t	changes;
-	uint64_t	writer;
+	uint64_t	changes = 0;
+	uint64_t	writer = 0;
 
 	*any = false;
 	if (mysql_query(table->connection, SELECT_JOURNAL) != 0)
