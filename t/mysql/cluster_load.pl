@@ -93,7 +93,8 @@ sub kill_one
 sub lines_of
 {
 	my ($folder, @kills) = @_;
-	my @lines = map { split /\n/, Torture::slurp($_) } glob "$folder/history.*";
+	# a client that had to be killed may have left a part of one
+	my @lines = map { Torture::slurp($_) =~ /^(.*)\n/mg } glob "$folder/history.*";
 	my (%of_session, %ends);
 
 	for (@lines)
