@@ -675,6 +675,16 @@ sub value
 	return $answer->{rows}[0][0];
 }
 
+# What a statement answers, or the one that was sent: its first value, or its error.
+sub outcome
+{
+	my ($self, $sql) = @_;
+	$self->send($sql) if defined $sql;
+	my $answer = $self->answer;
+	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
+	return $answer->{rows}[0][0];
+}
+
 # Move bytes to and from the client; false if it has ended.
 sub _pump
 {

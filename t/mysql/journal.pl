@@ -16,12 +16,7 @@ my $engine = Engines::start($kind);
 sub sql { return $engine->control->value($_[0]) }
 
 # What a statement answers: its first value, or its error.
-sub attempt
-{
-	my $answer = $engine->control->query($_[0]);
-	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
-	return $answer->{rows}[0][0];
-}
+sub attempt { return $engine->control->outcome($_[0]) }
 
 sub is_journaled { return sql('SELECT length(leases) > 1 FROM dlock.lease_journal') }
 
@@ -149,12 +144,7 @@ for my $damage (
 # administrator's has a lock.
 my $session = Scenarios::Client->new($engine, 'session', 'tester');
 
-sub ask
-{
-	my $answer = $session->query($_[0]);
-	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
-	return $answer->{rows}[0][0];
-}
+sub ask { return $session->outcome($_[0]) }
 
 for my $round (1 .. 3)
 {

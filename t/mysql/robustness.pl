@@ -18,14 +18,7 @@ my $admin = $engine->control;
 sub sql { return $admin->value($_[0]) }
 
 # What a statement answers: its first value, or its error.
-sub answer_of
-{
-	my ($answer) = @_;
-	return "$answer->{error}: $answer->{message}" if defined $answer->{error};
-	return $answer->{rows}[0][0];
-}
-
-sub attempt { return answer_of($admin->query($_[0])) }
+sub attempt { return $admin->outcome($_[0]) }
 
 # The statement is answered with a token.
 sub works
@@ -50,8 +43,8 @@ while (my @answered = grep { $_->is_busy && $_->is_answered } @first or $served 
 {
 	for my $session (@answered)
 	{
-		like(answer_of($session->answer), qr/^\d+$/, 'one of eight first calls');
-		is(answer_of($session->query("SELECT dlock_release('one', '$session->{name}')")), 1, 'gives back');
+		like($session->outcome, qr/^\d+$/, 'one of eight first calls');
+		is($session->outcome("SELECT dlock_release('one', '$session->{name}')"), 1, 'gives back');
 		$served++;
 	}
 }
@@ -116,14 +109,13 @@ sql(q{SELECT dlock_release('emptied', 'b')});
 # The table is locked by somebody.
 my $other = session('other');
 $other->query('FLUSH TABLES WITH READ LOCK');
-my $answer = $admin->query(q{SELECT dlock_acquire('n', 'a', 30)});
-like(answer_of($answer), qr/^\d+ \w+: could not use the lock table: /, 'FLUSH TABLES WITH READ LOCK: an error');
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^\d+ \w+: could not use the lock table: /, 'FLUSH TABLES WITH READ LOCK: an error');
 $other->query('UNLOCK TABLES');
 works('unlocked');
 $other->query('LOCK TABLES dlock.lease_table WRITE');
 $admin->send(q{SELECT dlock_acquire('n', 'a', 30, -1)});
 $other->query('UNLOCK TABLES');
-like(answer_of($admin->answer), qr/^\d+$/, 'LOCK TABLES: whoever waits without limit, waits for that too');
+like($admin->outcome, qr/^\d+$/, 'LOCK TABLES: whoever waits without limit, waits for that too');
 is(attempt(q{SELECT dlock_release('n', 'a')}), 1, 'and gives back');
 
 # A row that the caller itself has locked.
@@ -182,7 +174,7 @@ sql(q{SELECT dlock_acquire('wanted', 'a', 600)});
 $other->send(q{SELECT dlock_acquire('wanted', 'b', 600, 30)});
 Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 });
 $engine->feed($_) for 'mysql_udf/uninstall.sql', 'mysql_udf/install.sql';
-like(answer_of($other->answer), qr/could not use the lock table/, 'uninstalled: whoever waits is told');
+like($other->outcome, qr/could not use the lock table/, 'uninstalled: whoever waits is told');
 works('reinstalled');
 like(attempt(q{SELECT dlock_acquire_session('s', 'a', 30)}), qr/^\d+$/, 'session leases work');
 $other->quit;
