@@ -464,7 +464,7 @@ lease_batch_note_failure(lease_status status)
 	/* alone, as it seemed: raise them again, to be above what others granted */
 	if (lease_table_marks_differ(batcher.table))
 	{
-		batcher.has_marks = batcher.clustered && batcher.has_marks;
+		batcher.has_marks &= batcher.clustered;
 		batcher.sessions_us = 0;	/* is it still alone? */
 	}
 }

@@ -118,11 +118,10 @@ lease_rows_add(lease_rows *rows, const lease_row *row)
 }
 
 static size_t
-find_name(const lease_bytes *names, size_t n, const char *data, size_t length)
+find_name(const lease_bytes *names, size_t n, lease_bytes name)
 {
 	for (size_t i = 0; i < n; i++)
-		if (names[i].length == length &&
-			memcmp(names[i].data, data, length) == 0)
+		if (lease_same(names[i], name))
 			return i;
 	return n;
 }
@@ -140,7 +139,9 @@ fetch_rows(lease_table *table, const lease_bytes *names, size_t n,
 	while ((columns = mysql_fetch_row(result)) != NULL)
 	{
 		const unsigned long *lengths = mysql_fetch_lengths(result);
-		size_t		i = find_name(names, n, columns[0], lengths[0]);
+		size_t		i = find_name(names, n, (lease_bytes) {
+			columns[0], lengths[0]
+		});
 		uint32_t	slot = (uint32_t) number(columns[1]);
 		bool		known = false;
 		lease_row  *row;
@@ -171,7 +172,7 @@ static void
 add_journaled(lease_bytes name, const lease_row *row, void *context)
 {
 	name_rows  *to = context;
-	size_t		i = find_name(to->names, to->n, name.data, name.length);
+	size_t		i = find_name(to->names, to->n, name);
 
 	if (i < to->n)
 		lease_rows_add(&to->rows[i], row);
@@ -182,8 +183,9 @@ add_journaled(lease_bytes name, const lease_row *row, void *context)
  * visited, if they are wanted.
  */
 lease_status
-lease_table_fetch_journal(lease_table *table, uint64_t *changes, uint64_t *writer,
-			  lease_journal_visitor visit, void *context)
+lease_table_fetch_journal(lease_table *table, uint64_t *changes,
+						  uint64_t *writer, lease_journal_visitor visit,
+						  void *context)
 {
 	MYSQL_RES  *result = mysql_store_result(table->connection);
 	MYSQL_ROW	columns;
@@ -205,9 +207,9 @@ lease_table_fetch_journal(lease_table *table, uint64_t *changes, uint64_t *write
 	mysql_free_result(result);
 	if (whole)
 		return LEASE_STATUS_OK;
-	return lease_table_fail_for_damage(table, exists ?
-						   "table dlock.lease_journal is damaged" :
-						   "table dlock.lease_journal lacks its row; run install.sql again");
+	return lease_table_give_up(table, LEASE_STATUS_FAILED, "XX001", exists ?
+							   "table dlock.lease_journal is damaged" :
+							   "table dlock.lease_journal lacks its row; run install.sql again");
 }
 
 /* Fetch marks.  Without one there can be no tokens that grow. */
@@ -234,8 +236,8 @@ fetch_marks(lease_table *table, const lease_bytes *names, size_t n,
 	mysql_free_result(result);
 	for (size_t i = 0; i < n; i++)
 		if (marks[i] == UINT64_MAX)
-			return lease_table_fail_for_damage(table,
-								   "table dlock.lease_mark lacks rows; run install.sql again");
+			return lease_table_give_up(table, LEASE_STATUS_FAILED, "XX001",
+									   "table dlock.lease_mark lacks rows; run install.sql again");
 	return LEASE_STATUS_OK;
 }
 
@@ -270,9 +272,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	name_rows	journaled = {names, n, rows};
 	uint64_t	changes = 0;
 	uint64_t	writer = 0;
-	lease_status status;
-
 	bool		begins;
+	lease_status status;
 
 	/* in a cluster it is of no use, but to those who do not know it */
 	bool		looks = table->alone || !table->knows_journal;
@@ -327,8 +328,8 @@ lease_table_read(lease_table *table, const lease_bytes *names, size_t n,
 	if (looks)
 	{
 		status = lease_table_fetch_journal(table, &changes, &writer,
-							   table->knows_journal ? NULL : add_journaled,
-							   &journaled);
+										   table->knows_journal ? NULL :
+										   add_journaled, &journaled);
 		if (status != LEASE_STATUS_OK ||
 			(status = next_result(table)) != LEASE_STATUS_OK)
 			return status;

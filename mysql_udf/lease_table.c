@@ -235,27 +235,27 @@ lease_table_begin(lease_table *table)
 	return lease_table_execute(table, query, strlen(query));
 }
 
+/* Give up, with an error that is not the server's. */
+lease_status
+lease_table_give_up(lease_table *table, lease_status status,
+					const char *sqlstate, const char *message)
+{
+	lease_table_rollback(table);
+	table->marks_differ = false;
+	snprintf(table->sqlstate, sizeof(table->sqlstate), "%s", sqlstate);
+	snprintf(table->error, sizeof(table->error), "%s", message);
+	return status;
+}
+
 /* Another run, or whoever has restored the table, has changed the journal. */
 lease_status
 lease_table_fail_for_change(lease_table *table)
 {
 	lease_table_forget_journal(table);
-	lease_table_rollback(table);
+	lease_table_give_up(table, LEASE_STATUS_CONFLICT, "40001",
+						"could not use the lock table: somebody else has changed it");
 	table->marks_differ = true;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "40001");
-	snprintf(table->error, sizeof(table->error),
-			 "could not use the lock table: somebody else has changed it");
 	return LEASE_STATUS_CONFLICT;
-}
-
-lease_status
-lease_table_fail_for_damage(lease_table *table, const char *what)
-{
-	lease_table_rollback(table);
-	table->marks_differ = false;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "XX001");
-	snprintf(table->error, sizeof(table->error), "%s", what);
-	return LEASE_STATUS_FAILED;
 }
 
 /* The name of the server's user in the operating system; "" if it has none. */
@@ -445,15 +445,12 @@ lease_table_rollback(lease_table *table)
 	lease_table_forget_changes(table);
 }
 
+/* The server is not to be written. */
 lease_status
 lease_table_refuse(lease_table *table)
 {
-	lease_table_rollback(table);
-	table->marks_differ = false;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "25006");
-	snprintf(table->error, sizeof(table->error),
-			 "could not use the lock table: the server is read-only");
-	return LEASE_STATUS_FAILED;
+	return lease_table_give_up(table, LEASE_STATUS_FAILED, "25006",
+							   "could not use the lock table: the server is read-only");
 }
 
 /*
@@ -471,7 +468,8 @@ lease_table_refuse_if_read_only(lease_table *table)
 	if (!table->read_only)
 		return LEASE_STATUS_OK;
 	status = lease_table_look(table, &read_only, &clustered);
-	return status == LEASE_STATUS_OK && read_only ? lease_table_refuse(table) : status;
+	return status == LEASE_STATUS_OK && read_only ?
+		lease_table_refuse(table) : status;
 }
 
 /* Say whether the account has the privilege to see all connections. */

@@ -61,8 +61,10 @@ struct lease_table
 /* lease_table.c */
 extern lease_status lease_table_failed(lease_table *table);
 extern lease_status lease_table_fail_for_change(lease_table *table);
-extern lease_status lease_table_fail_for_damage(lease_table *table,
-												const char *what);
+extern lease_status lease_table_give_up(lease_table *table,
+										lease_status status,
+										const char *sqlstate,
+										const char *message);
 extern lease_status lease_table_refuse(lease_table *table);
 extern lease_status lease_table_refuse_if_read_only(lease_table *table);
 extern lease_status lease_table_execute(lease_table *table, const char *query,

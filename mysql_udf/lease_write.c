@@ -104,6 +104,15 @@ add_condition(lease_text *t, lease_bytes name, uint32_t slot)
 	lease_text_add(t, " AND slot = %" PRIu32 ")", slot);
 }
 
+/* Add a name to an array. */
+static void
+add_name(lease_bytes **names, size_t *n, size_t *room, lease_bytes name)
+{
+	if (*n == *room)
+		*names = lease_grow(*names, room, sizeof(lease_bytes));
+	(*names)[(*n)++] = name;
+}
+
 /*
  * Say whether a new lease can go into the journal.  Session leases last for long,
  * and of those other servers may have to know.
@@ -127,23 +136,16 @@ lease_table_write(lease_table *table, lease_write_kind kind, lease_bytes name,
 	switch (kind)
 	{
 		case LEASE_WRITE_DELETE:
-			if (table->nremoved == table->removed_room)
-				table->removed = lease_grow(table->removed,
-											&table->removed_room,
-											sizeof(lease_bytes));
-			table->removed[table->nremoved++] = name;
+			add_name(&table->removed, &table->nremoved, &table->removed_room,
+					 name);
 			lease_text_add(&table->deletes,
 					 "DELETE FROM dlock.lease_table WHERE name = ");
 			lease_text_add_bytes(&table->deletes, name.data, name.length);
 			lease_text_add(&table->deletes, " AND slot = %" PRIu32 ";", row->slot);
 			return;
 		case LEASE_WRITE_DELETE_OWN:
-			if (lease_journal_remove(table->journal, name))
-				return;
-			if (table->nowns == table->owns_room)
-				table->owns = lease_grow(table->owns, &table->owns_room,
-										 sizeof(lease_bytes));
-			table->owns[table->nowns++] = name;
+			if (!lease_journal_remove(table->journal, name))
+				add_name(&table->owns, &table->nowns, &table->owns_room, name);
 			return;
 		case LEASE_WRITE_TOUCH:
 			add_condition(&table->touches, name, row->slot);
