@@ -43,8 +43,12 @@
  */
 #define LEASE_JOURNAL_BYTES	32000
 
-/* The first byte: how the rest is written. */
-#define FORMAT			1
+/* The first line: how the rest is written. */
+#define FORMAT			"1\n"
+
+/* What the numbers of a lease need at most, with all the spaces, and usually. */
+#define MOST_NUMBERS	(11 * 21 + 6)
+#define USUAL_NUMBERS	110
 
 typedef struct entry
 {
@@ -182,33 +186,58 @@ lease_journal_due_us(const lease_journal *journal)
 /* ----------------------------------------------------------------
  * What is written
  *
- * A byte for the format; then for each lease its strings, each after its length
- * in two bytes, and its numbers.  Least significant bytes come first.
+ * A line for the format, then one for each lease: its strings in hexadecimal, and
+ * its numbers in decimal, each followed by a space.  It is text because the server
+ * shows it with the statement: where that is not text, a MySQL that is asked for
+ * all connections, by way of information_schema, answers with an error.
  * ----------------------------------------------------------------
  */
 
 static void
-put_number(lease_journal *journal, uint64_t number, size_t bytes)
+put_number(lease_journal *journal, uint64_t number)
 {
-	for (size_t i = 0; i < bytes; i++)
-		journal->data[journal->length++] = (char) (number >> (8 * i));
+	char		digits[20];
+	size_t		n = 0;
+
+	do
+		digits[n++] = (char) ('0' + number % 10);
+	while ((number /= 10) > 0);
+	while (n > 0)
+		journal->data[journal->length++] = digits[--n];
+	journal->data[journal->length++] = ' ';
 }
 
 static void
 put_bytes(lease_journal *journal, const char *data, size_t length)
 {
-	put_number(journal, length, 2);
-	if (length > 0)
-		memcpy(journal->data + journal->length, data, length);
-	journal->length += length;
+	static const char hex[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < length; i++)
+	{
+		unsigned char byte = (unsigned char) data[i];
+
+		journal->data[journal->length++] = hex[byte >> 4];
+		journal->data[journal->length++] = hex[byte & 15];
+	}
+	journal->data[journal->length++] = ' ';
+}
+
+/* How long the strings of a lease are. */
+static size_t
+string_bytes(const entry *e)
+{
+	return e->name_length + e->row.owner_length + e->row.request_length +
+		strlen(e->row.user) + strlen(e->row.host);
 }
 
 /* What it will be. */
 const char *
 lease_journal_encode(lease_journal *journal, size_t *length)
 {
-	size_t		most = 1 + journal->count * (sizeof(entry) + 100);
+	size_t		most = sizeof(FORMAT);
 
+	for (size_t i = 0; i < journal->count; i++)
+		most += 2 * string_bytes(journal->entries[i]) + MOST_NUMBERS;
 	if (journal->data_room < most)
 	{
 		free(journal->data);
@@ -217,8 +246,8 @@ lease_journal_encode(lease_journal *journal, size_t *length)
 			abort();
 		journal->data_room = most;
 	}
-	journal->length = 0;
-	put_number(journal, FORMAT, 1);
+	journal->length = strlen(FORMAT);
+	memcpy(journal->data, FORMAT, journal->length);
 	for (size_t i = 0; i < journal->count; i++)
 	{
 		const entry *e = journal->entries[i];
@@ -231,17 +260,18 @@ lease_journal_encode(lease_journal *journal, size_t *length)
 		put_bytes(journal, row->request, row->request_length);
 		put_bytes(journal, row->user, strlen(row->user));
 		put_bytes(journal, row->host, strlen(row->host));
-		put_number(journal, row->slot, 4);
-		put_number(journal, row->mode, 1);
-		put_number(journal, row->kind, 1);
-		put_number(journal, row->version, 4);
-		put_number(journal, row->token, 8);
-		put_number(journal, (uint64_t) row->ttl_us, 8);
-		put_number(journal, row->writes, 8);
-		put_number(journal, (uint64_t) row->deadline_us, 8);
-		put_number(journal, row->connection_id, 8);
-		put_number(journal, (uint64_t) row->acquired_us, 8);
-		put_number(journal, (uint64_t) row->expires_us, 8);
+		put_number(journal, row->slot);
+		put_number(journal, (uint64_t) row->mode);
+		put_number(journal, (uint64_t) row->kind);
+		put_number(journal, row->version);
+		put_number(journal, row->token);
+		put_number(journal, (uint64_t) row->ttl_us);
+		put_number(journal, row->writes);
+		put_number(journal, (uint64_t) row->deadline_us);
+		put_number(journal, row->connection_id);
+		put_number(journal, (uint64_t) row->acquired_us);
+		put_number(journal, (uint64_t) row->expires_us);
+		journal->data[journal->length++] = '\n';
 	}
 	*length = journal->length;
 	return journal->data;
@@ -254,56 +284,76 @@ lease_journal_is_full(const lease_journal *journal)
 	size_t		length = 0;
 
 	for (size_t i = 0; i < journal->count; i++)
-	{
-		const entry *e = journal->entries[i];
-
-		if (!e->removed)
-			length += e->name_length + e->row.owner_length +
-				e->row.request_length + strlen(e->row.user) +
-				strlen(e->row.host) + 80;
-	}
+		if (!journal->entries[i]->removed)
+			length += 2 * string_bytes(journal->entries[i]) + USUAL_NUMBERS;
 	return length > LEASE_JOURNAL_BYTES;
 }
 
 /* What is left to be decoded. */
 typedef struct input
 {
-	const unsigned char *data;
-	size_t		length;
+	const char *data;
+	const char *end;
 	bool		damaged;
 } input;
 
+/* Take a character, if it comes next. */
+static bool
+take(input *in, char c)
+{
+	if (in->data == in->end || *in->data != c)
+		return false;
+	in->data++;
+	return true;
+}
+
 static uint64_t
-get_number(input *in, size_t bytes)
+get_number(input *in)
 {
 	uint64_t	number = 0;
+	const char *start = in->data;
 
-	if (in->length < bytes)
+	while (in->data < in->end && *in->data >= '0' && *in->data <= '9')
 	{
-		in->damaged = true;
-		return 0;
+		in->damaged |= __builtin_mul_overflow(number, 10, &number) ||
+			__builtin_add_overflow(number, *in->data - '0', &number);
+		in->data++;
 	}
-	for (size_t i = 0; i < bytes; i++)
-		number |= (uint64_t) in->data[i] << (8 * i);
-	in->data += bytes;
-	in->length -= bytes;
+	in->damaged |= in->data == start || !take(in, ' ');
 	return number;
 }
 
-/* Copy a string of at most "size" bytes; returns its length. */
+/* The value of a hexadecimal digit, or -1. */
+static int
+digit_at(const input *in)
+{
+	char		c = in->data < in->end ? *in->data : ' ';
+
+	return c >= '0' && c <= '9' ? c - '0' :
+		c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Get a string of at most "size" bytes; returns its length. */
 static size_t
 get_bytes(input *in, char *to, size_t size)
 {
-	size_t		length = (size_t) get_number(in, 2);
+	size_t		length = 0;
+	int			high;
+	int			low;
 
-	if (length > in->length || length > size)
+	while ((high = digit_at(in)) >= 0)
 	{
-		in->damaged = true;
-		return 0;
+		in->data++;
+		low = digit_at(in);
+		if (low < 0 || length == size)
+		{
+			in->damaged = true;
+			return 0;
+		}
+		in->data++;
+		to[length++] = (char) (high << 4 | low);
 	}
-	memcpy(to, in->data, length);
-	in->data += length;
-	in->length -= length;
+	in->damaged |= !take(in, ' ');
 	return length;
 }
 
@@ -312,13 +362,14 @@ bool
 lease_journal_decode(const char *data, size_t length, uint64_t writer,
 					 lease_journal_visitor visit, void *context)
 {
-	input		in = {(const unsigned char *) data, length, false};
+	input		in = {data, data + length, false};
 
 	if (length == 0)
 		return true;			/* nobody has written it yet */
-	if (get_number(&in, 1) != FORMAT)
+	if (length < strlen(FORMAT) || memcmp(data, FORMAT, strlen(FORMAT)) != 0)
 		return false;
-	while (in.length > 0)
+	in.data += strlen(FORMAT);
+	while (in.data < in.end)
 	{
 		char		name[LEASE_STRING_MAX];
 		size_t		name_length = get_bytes(&in, name, sizeof(name));
@@ -330,18 +381,19 @@ lease_journal_decode(const char *data, size_t length, uint64_t writer,
 												 sizeof(row.request));
 		get_bytes(&in, row.user, sizeof(row.user) - 1);
 		get_bytes(&in, row.host, sizeof(row.host) - 1);
-		row.slot = (uint32_t) get_number(&in, 4);
-		row.mode = (lease_mode) get_number(&in, 1);
-		row.kind = (lease_kind) get_number(&in, 1);
-		row.version = (uint32_t) get_number(&in, 4);
-		row.token = get_number(&in, 8);
-		row.ttl_us = (int64_t) get_number(&in, 8);
-		row.writes = get_number(&in, 8);
-		row.deadline_us = (int64_t) get_number(&in, 8);
-		row.connection_id = get_number(&in, 8);
-		row.acquired_us = (int64_t) get_number(&in, 8);
-		row.expires_us = (int64_t) get_number(&in, 8);
-		if (in.damaged || name_length == 0 || row.owner_length == 0 ||
+		row.slot = (uint32_t) get_number(&in);
+		row.mode = (lease_mode) get_number(&in);
+		row.kind = (lease_kind) get_number(&in);
+		row.version = (uint32_t) get_number(&in);
+		row.token = get_number(&in);
+		row.ttl_us = (int64_t) get_number(&in);
+		row.writes = get_number(&in);
+		row.deadline_us = (int64_t) get_number(&in);
+		row.connection_id = get_number(&in);
+		row.acquired_us = (int64_t) get_number(&in);
+		row.expires_us = (int64_t) get_number(&in);
+		if (!take(&in, '\n') || in.damaged || name_length == 0 ||
+			row.owner_length == 0 ||
 			row.mode < LEASE_EXCLUSIVE || row.mode > LEASE_PERMIT ||
 			row.kind != LEASE_PLAIN)
 			return false;

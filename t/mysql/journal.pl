@@ -18,7 +18,7 @@ sub sql { return $engine->control->value($_[0]) }
 # What a statement answers: its first value, or its error.
 sub attempt { return $engine->control->outcome($_[0]) }
 
-sub is_journaled { return sql('SELECT length(leases) > 1 FROM dlock.lease_journal') }
+sub is_journaled { return sql('SELECT length(leases) > 2 FROM dlock.lease_journal') }
 
 sub rows { return sql("SELECT count(*) FROM dlock.lease_table WHERE name LIKE '$_[0]%'") }
 
@@ -111,9 +111,12 @@ is(sql('SELECT count(*) FROM dlock.locks WHERE name LIKE "nn%"'), 1000, 'are the
 is(sql(from_numbers(3, "count(dlock_acquire($long, 'another', 600))")), 0, 'and nobody else gets any');
 is(sql(q{SELECT dlock_release_all(repeat('o', 255))}), 1000, 'all of them are given back');
 
-# More leases than are remembered: that they have rows is known all the same.
-is(sql(from_numbers(4, q{count(dlock_acquire(concat('many', n), 'a', 600))})), 10000, 'ten thousand leases');
-is(sql(from_numbers(4, q{count(dlock_acquire(concat('many', n), 'b', 600))})), 0, 'none of which is granted twice');
+# More leases than are remembered, in parts for slow disks: that they have rows is known all the same.
+for my $part (0 .. 9)
+{
+	is(sql(from_numbers(3, "count(dlock_acquire(concat('many$part-', n), 'a', 600))")), 1000, 'a thousand leases');
+}
+is(sql(from_numbers(3, "count(dlock_acquire(concat('many$_-', n), 'b', 600))")), 0, 'none of which is granted twice') for 0 .. 9;
 is(sql(q{SELECT dlock_release_all('a')}), 10000, 'all of them are given back');
 
 # The journal is damaged, or missing: nothing is granted, and what is held stays.
@@ -121,9 +124,9 @@ sql(q{SELECT dlock_acquire('held', 'a', 600)});
 is(sql(q{SELECT count(*) FROM dlock.locks WHERE name = 'held'}), 1, 'a lease is held');
 my $install = sub { $engine->feed('mysql_udf/install.sql'); return };
 for my $damage (
-	[q{UPDATE dlock.lease_journal SET changes = changes + 1, leases = x'02'}, qr/lease_journal is damaged/,
+	[q{UPDATE dlock.lease_journal SET changes = changes + 1, leases = '2'}, qr/lease_journal is damaged/,
 		q{UPDATE dlock.lease_journal SET leases = ''}],
-	[q{UPDATE dlock.lease_journal SET changes = changes + 1, leases = x'01ff00'}, qr/lease_journal is damaged/,
+	[q{UPDATE dlock.lease_journal SET changes = changes + 1, leases = '1\\n6e 6'}, qr/lease_journal is damaged/,
 		q{UPDATE dlock.lease_journal SET leases = ''}],
 	['DELETE FROM dlock.lease_journal', qr/lease_journal lacks its row/, $install],
 	['DROP TABLE dlock.lease_journal', qr/lease_journal/, $install])
