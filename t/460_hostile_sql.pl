@@ -491,6 +491,9 @@ sub make_call
 	$call{waits} = $wait && !(defined $wait->{seconds} && abs($wait->{seconds}) < 0.0000005);
 	# the time may be up before the wait begins
 	push @{ $call{always} }, '57014' if $call{waits};
+	# or when the function has taken a lease, on its way back: a call that ended in
+	# an error may have taken the lease (rule 4)
+	$call{overtaken} = $call{waits};
 	push @{ $call{may} }, '40P01' if $call{waits};
 	$call{ends} = $function eq 'dlock_acquire_xact' && !$way->{begin};
 	$call{takes} = 0 if $way->{way} =~ /^(explain|analyze)$/;
