@@ -38,6 +38,7 @@
 #include "lease_marks.h"
 #include "lease_session.h"
 #include "lease_stats.h"
+#include "mysql_compat.h"
 
 /* Most calls in a batch; more wait for the next. */
 #define BATCH_CALLS		128
@@ -56,6 +57,9 @@ lease_batcher batcher = {
 	.must_read = true,
 	.clustered = true,
 };
+
+/* For how long no work is lent after a slow commit. */
+#define LEND_PAUSE_US	2000000
 
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
@@ -330,13 +334,6 @@ collect_journaled(void)
 	}
 }
 
-static bool
-is_acquire(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_NONE &&
-		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
-}
-
 /*
  * Say whether somebody is about to read the lock table himself, or to lock a row:
  * when he is answered, what he looks for must have been committed there.
@@ -512,7 +509,7 @@ is_granted_to_another(const lease_call *call)
 	for (const lease_call *other = batch.at_commit.head; other != NULL;
 		 other = other->next)
 		if (other != call && !other->abandoned &&
-			is_acquire(other) && is_acquire(call) &&
+			lease_call_is_acquire(other) && lease_call_is_acquire(call) &&
 			other->answer.token == call->answer.token &&
 			lease_same(other->names[0], call->names[0]))
 			return true;
@@ -602,8 +599,13 @@ run_batch(int64_t now_us)
 		pthread_mutex_unlock(&engine.mutex);
 		if (changed || lease_table_has_moved(batcher.table))
 		{
+			int64_t		start_us = lease_now();
+
 			in_commit = true;
 			status = lease_table_commit(batcher.table, &missed);
+			if (status == LEASE_STATUS_LOST ||
+				lease_now() > start_us + LEASE_LOOK_INTERVAL_US)
+				batcher.slow_us = lease_now();
 		}
 		else
 			lease_table_rollback(batcher.table);
@@ -613,6 +615,7 @@ run_batch(int64_t now_us)
 		end_batch(changed, missed);
 	else
 		fail_batch(status, in_commit);
+	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
 	forget_names();
 }
 
@@ -649,6 +652,96 @@ next_work(int64_t now_us)
 	return next_us < pause_until_us ? pause_until_us : next_us;
 }
 
+/* ----------------------------------------------------------------
+ * Lending
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Make a call in its caller's own thread: true.  The mutex is held, and released
+ * meanwhile.
+ *
+ * Where few call at a time, most find the batcher asleep.  To wake it, and to be
+ * woken by it, takes longer than all that it does for a call but to wait for the
+ * server.  So an acquire that needs only one commit, no reading, is made by whoever
+ * asks for it, with what was put off.  The batcher touches nothing until that is
+ * over, and looks whether the caller is still wanted (watch_borrower()), who cannot
+ * while he waits for the server.
+ *
+ * Whoever is given up in a slow commit costs the others the connection; so there is
+ * none of this for a while after a commit that was slow.
+ *
+ * All that runs here runs on the stack of a session of the server's, of which little
+ * may be left: nothing is printed, and nobody connects.  Only leases that were given
+ * back are there, none that note_ended() would have to tell of.
+ */
+bool
+lease_batch_lend(lease_call *call)
+{
+	int64_t		now_us = lease_now();
+
+	if (batcher.lent_to != NULL || batcher.sleeps_until_us == 0 ||
+		batch.had_company || engine.incoming.head != NULL ||
+		engine.stalled.head != NULL || lease_waiters_count() > 0 ||
+		careful > 0 || pause_until_us > now_us ||
+		next_work(now_us) <= now_us ||
+		(batcher.slow_us != 0 && now_us < batcher.slow_us + LEND_PAUSE_US) ||
+		!lease_belief_is_lendable(call))
+		return false;
+
+	/* for it to watch in time */
+	if (batcher.sleeps_until_us > now_us + 2 * LEASE_LOOK_INTERVAL_US)
+		pthread_cond_signal(&engine.work);
+	call->place = LEASE_PLACE_LIST;
+	lease_calls_append(&engine.incoming, call);
+	batcher.lent_to = call;
+	batcher.borrower = dlock_caller_thd();
+	batcher.cut = false;
+	batcher.watch_us = now_us + LEASE_LOOK_INTERVAL_US;
+	run_batch(now_us);
+	batcher.lent_to = NULL;
+	batcher.borrower = NULL;
+
+	/* before somebody else who was just answered can ask */
+	engine.settled = lease_table_is_settled(batcher.table);
+	if (next_work(lease_now()) < batcher.sleeps_until_us)
+		pthread_cond_signal(&engine.work);
+	return true;
+}
+
+/*
+ * While a caller makes a batch: look whether he is killed, or his client gone.  If
+ * so, answer the call, and cut the connection, for him to learn of it.  The mutex is
+ * held, and released meanwhile.
+ *
+ * It is held for the look, too, so that the session stays.  For that the servers
+ * take no lock: they look at a flag, and at the socket.
+ */
+static void
+watch_borrower(void)
+{
+	int64_t		now_us = lease_now();
+	struct timespec t;
+	bool		killed;
+
+	if (now_us < batcher.watch_us)
+	{
+		batcher.sleeps_until_us = batcher.watch_us;
+		t = lease_monotonic(batcher.watch_us);
+		pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
+		batcher.sleeps_until_us = 0;
+		return;
+	}
+	batcher.watch_us = now_us + LEASE_LOOK_INTERVAL_US;
+	killed = dlock_thd_killed(batcher.borrower);
+	if (!batcher.cut && (killed || !dlock_thd_connected(batcher.borrower)))
+	{
+		lease_call_give_up(batcher.lent_to, !killed);
+		lease_table_interrupt(batcher.table);
+		batcher.cut = true;
+	}
+}
+
 /* The batcher: runs until the server ends. */
 void *
 lease_batch_main(void *arg)
@@ -665,7 +758,14 @@ lease_batch_main(void *arg)
 	for (;;)
 	{
 		int64_t		now_us = lease_now();
-		int64_t		next_us = next_work(now_us);
+		int64_t		next_us;
+
+		if (batcher.lent_to != NULL)
+		{
+			watch_borrower();
+			continue;
+		}
+		next_us = next_work(now_us);
 
 		/* before anybody who was just answered can ask */
 		engine.settled = lease_table_is_settled(batcher.table);

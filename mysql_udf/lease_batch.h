@@ -32,6 +32,9 @@ typedef struct lease_settings
 	bool		log_expired;
 } lease_settings;
 
+/* How often to look whether a caller is still wanted. */
+#define LEASE_LOOK_INTERVAL_US	50000
+
 /* The engine; all under its mutex, unless said otherwise. */
 typedef struct lease_engine
 {
@@ -64,10 +67,12 @@ extern void lease_call_answer(lease_call *call);
 extern void lease_call_fail(lease_call *call, const char *sqlstate,
 							const char *format,...)
 			__attribute__((format(printf, 3, 4)));
+extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_engine_submit(lease_call *call);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
+extern bool lease_batch_lend(lease_call *call);
 
 /* lease_belief.c */
 extern bool lease_belief_release(const dlock_call *request,

@@ -2,11 +2,12 @@
  * lease_batcher.h
  *	  What the parts of the batcher share.
  *
- * The batcher is one thread.  lease_batch.c collects calls and makes them come
- * true, lease_make.c decides what becomes of each, lease_belief.c saves reading
- * the table, lease_upkeep.c does what nobody has asked for.  Only the batcher
- * touches what is here, except where said, and the calls and queues themselves
- * only with the engine's mutex held.
+ * The batcher is one thread, or the caller that it has lent its work to
+ * (lease_batch_lend()), wherever it is spoken of.  lease_batch.c collects calls and
+ * makes them come true, lease_make.c decides what becomes of each, lease_belief.c
+ * saves reading the table, lease_upkeep.c does what nobody has asked for.  Only the
+ * batcher touches what is here, except where said, and the calls and queues
+ * themselves only with the engine's mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -41,6 +42,8 @@ typedef struct lease_batch
 	lease_moment moment;
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
+	bool		had_company;	/* the last had more than one call, or others had
+								 * come when it ended */
 	size_t		nunanswered;	/* calls that were not answered when taken */
 	bool		believed;		/* the rows were not read, see lease_belief.c */
 	uint64_t	reaped;
@@ -56,6 +59,12 @@ typedef struct lease_batcher
 	int64_t		looked_us;		/* when that was seen, and engine.read_only;
 								 * for all, with the mutex */
 	int64_t		sleeps_until_us;	/* 0: it does not; for all, with the mutex */
+	lease_call *lent_to;		/* who makes a batch in his own thread, see
+								 * lease_batch_lend(); for all, with the mutex */
+	struct THD *borrower;		/* whose thread that is */
+	bool		cut;			/* the connection was, because of him */
+	int64_t		watch_us;		/* when to look at him next */
+	int64_t		slow_us;		/* when a commit last took long, or was lost */
 	int64_t		reap_us;		/* when to reap next */
 	int64_t		sessions_us;	/* when to look after sessions next */
 } lease_batcher;
@@ -70,6 +79,7 @@ extern int64_t lease_due_us(const lease_call *call);
 extern void lease_batch_note_failure(lease_status status);
 
 /* lease_calls.c */
+extern bool lease_call_is_acquire(const lease_call *call);
 extern size_t lease_call_slice(const lease_call *call);
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_answer_now(lease_call *call);
@@ -92,11 +102,13 @@ extern void lease_make_batch(void);
 /* lease_belief.c */
 extern bool lease_belief_suffices(const lease_call *call);
 extern bool lease_belief_holds(void);
+extern bool lease_belief_is_lendable(const lease_call *call);
 extern void lease_belief_load(void);
 extern bool lease_belief_refuse_call(lease_call *call);
 extern void lease_belief_remember(bool committed);
 
 /* lease_upkeep.c */
+extern bool lease_upkeep_is_prepared(void);
 extern lease_status lease_upkeep_prepare(void);
 extern lease_status lease_upkeep_take_over(void);
 extern lease_status lease_upkeep_show(void);

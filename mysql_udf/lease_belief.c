@@ -63,6 +63,34 @@ lease_belief_suffices(const lease_call *call)
 		lease_marks_are_known(call->names[0]);
 }
 
+/* Say whether anything is known without reading. */
+static bool
+knows(void)
+{
+	return is_alone() && batcher.has_marks &&
+		lease_table_is_connected(batcher.table) &&
+		lease_table_is_alone(batcher.table) &&
+		lease_table_knows_journal(batcher.table);
+}
+
+/*
+ * Say whether a call can be made, with all that was put off, in its caller's own
+ * thread.  The mutex is held, and the batcher sleeps.
+ */
+bool
+lease_belief_is_lendable(const lease_call *call)
+{
+	if (batcher.must_read || !knows() || !lease_upkeep_is_prepared() ||
+		!lease_table_can_be_interrupted(batcher.table) ||
+		!lease_call_is_acquire(call) || !lease_belief_suffices(call))
+		return false;
+	for (const lease_call *other = engine.deferred.head; other != NULL;
+		 other = other->next)
+		if (!lease_belief_suffices(other))
+			return false;
+	return true;
+}
+
 /* Say whether the whole batch can be made so.  The mutex is held. */
 bool
 lease_belief_holds(void)
@@ -72,10 +100,7 @@ lease_belief_holds(void)
 		batcher.must_read = false;
 		return false;
 	}
-	if (!is_alone() || !batcher.has_marks ||
-		!lease_table_is_connected(batcher.table) ||
-		!lease_table_is_alone(batcher.table) ||
-		!lease_table_knows_journal(batcher.table))
+	if (!knows())
 		return false;
 	for (size_t i = 0; i < batch.nnames; i++)
 		if (lease_queue_find(batch.bytes[i]) != NULL)

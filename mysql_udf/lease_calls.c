@@ -24,6 +24,14 @@ lease_call_slice(const lease_call *call)
 	return left < LEASE_BATCH_NAMES / 2 ? left : LEASE_BATCH_NAMES / 2;
 }
 
+/* Say whether somebody wants one lease. */
+bool
+lease_call_is_acquire(const lease_call *call)
+{
+	return call->internal == LEASE_INTERNAL_NONE &&
+		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
+}
+
 /* Say whether the server's error is that it may only be read. */
 bool
 lease_is_read_only_error(const char *message)
@@ -161,6 +169,51 @@ lease_pause_of(lease_status status)
 		LEASE_CONFLICT_PAUSE_US;
 }
 
+/* Undo that a call was granted something that nobody will learn of. */
+static void
+give_back(const lease_call *call, lease_bytes name, uint64_t token)
+{
+	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
+											 call->request.owner, name,
+											 &call->caller);
+
+	undo->internal = LEASE_INTERNAL_GIVE_BACK;
+
+	/* before what its caller may have asked for since */
+	undo->place = LEASE_PLACE_LIST;
+	lease_calls_push(&engine.incoming, undo);
+}
+
+/*
+ * The same for all that a call was granted.  If nobody knows whether it was
+ * committed, a hold that was added to others stays: should it not be there, one of
+ * these would be given back.
+ */
+static void
+give_back_grants(const lease_call *call, bool committed)
+{
+	bool		all = call->kind == DLOCK_CALL_ACQUIRE_ALL;
+
+	if (!all && !lease_call_is_acquire(call))
+		return;
+
+	/*
+	 * With a request id a hold that was added stays: a retry finds it, and would
+	 * not add another.  What was found stays anyway.
+	 */
+	for (size_t i = 0; i < call->nnames && !call->keeps; i++)
+	{
+		lease_outcome outcome = all ? (lease_outcome) call->outcomes[i] :
+			call->answer.outcome;
+
+		if (outcome == LEASE_GRANTED ||
+			(outcome == LEASE_REENTERED && committed &&
+			 call->request.request.length == 0))
+			give_back(call, call->names[i], all ?
+					  call->answer.tokens[i] : call->answer.token);
+	}
+}
+
 /* The table could not be read or written: what becomes of a call. */
 void
 lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
@@ -168,7 +221,12 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 	int64_t		now_us = lease_now();
 
 	if (call->abandoned)
+	{
+		/* it may have been granted something all the same */
+		if (in_commit && status == LEASE_STATUS_LOST)
+			give_back_grants(call, false);
 		lease_call_finish(call);
+	}
 	else if (call->answered)
 	{
 		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
@@ -237,21 +295,6 @@ lease_call_fail_late(void)
 		}
 }
 
-/* Undo that a call was granted something that nobody will learn of. */
-static void
-give_back(const lease_call *call, lease_bytes name, uint64_t token)
-{
-	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
-											 call->request.owner, name,
-											 &call->caller);
-
-	undo->internal = LEASE_INTERNAL_GIVE_BACK;
-
-	/* before what its caller may have asked for since */
-	undo->place = LEASE_PLACE_LIST;
-	lease_calls_push(&engine.incoming, undo);
-}
-
 /* A call that was granted something: count it, and see to sessions. */
 static void
 note_grant(lease_call *call)
@@ -263,23 +306,7 @@ note_grant(lease_call *call)
 					LEASE_COUNT_acquired : LEASE_COUNT_reentered, 1);
 	if (call->abandoned)
 	{
-		bool		all = call->kind == DLOCK_CALL_ACQUIRE_ALL;
-
-		/*
-		 * With a request id a hold that was added stays: a retry finds it, and
-		 * would not add another.  What was found stays anyway.
-		 */
-		for (size_t i = 0; i < call->nnames && !call->keeps; i++)
-		{
-			lease_outcome outcome = all ? (lease_outcome) call->outcomes[i] :
-				call->answer.outcome;
-
-			if (outcome == LEASE_GRANTED ||
-				(outcome == LEASE_REENTERED &&
-				 call->request.request.length == 0))
-				give_back(call, call->names[i], all ?
-						  call->answer.tokens[i] : call->answer.token);
-		}
+		give_back_grants(call, true);
 		return;
 	}
 	if (call->request.kind == LEASE_SESSION)

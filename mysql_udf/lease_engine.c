@@ -3,9 +3,10 @@
  *	  The callers' side of the engine: hand a call to the batcher, and wait.
  *
  * One thread, the batcher (lease_batch.c), changes the lock table for all
- * connections of the server.  A caller puts its call into a list, and sleeps
- * until it is answered, its statement is killed, its client is gone or its time
- * is up; it looks for these 20 times a second.  One mutex protects all that is
+ * connections of the server, or lends that to a caller who is alone.  A caller puts
+ * its call into a list, and sleeps until it is answered, its statement is killed,
+ * its client is gone or its time is up; it looks for these 20 times a second.  One
+ * mutex protects all that is
  * shared; it is never held while somebody waits for the server or the disk.
  * Who has been answered does not need it any more, so that all who are answered
  * by one commit can go on at once.
@@ -22,7 +23,7 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE				/* sem_clockwait(), strerror_r() */
-#include "lease_batch.h"
+#include "lease_batcher.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -37,9 +38,6 @@
 
 #include "lease_session.h"
 #include "lease_stats.h"
-
-/* How often a caller looks whether it is still wanted. */
-#define LOOK_INTERVAL_US	50000
 
 lease_engine engine = {
 	.mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -171,13 +169,17 @@ lease_call_fail(lease_call *call, const char *sqlstate, const char *format,...)
 	lease_call_answer(call);
 }
 
-/* Hand a call to the batcher, which gets the caller's reference. */
+/*
+ * Hand a call to the batcher, which gets the caller's reference.  Who has borrowed
+ * its work wakes it.
+ */
 void
 lease_engine_submit(lease_call *call)
 {
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.incoming, call);
-	pthread_cond_signal(&engine.work);
+	if (batcher.lent_to == NULL)
+		pthread_cond_signal(&engine.work);
 }
 
 /* ----------------------------------------------------------------
@@ -306,26 +308,36 @@ time_out(lease_call *call)
 }
 
 /*
+ * Nobody wants a call any more: its statement was killed, or its client is gone.
+ * The mutex is held.
+ */
+void
+lease_call_give_up(lease_call *call, bool gone)
+{
+	if (call->answered)
+		return;
+	if (!withdraw(call))
+		call->abandoned = true;
+	lease_call_fail(call, "70100", gone ?
+					"canceled because the client is gone" :
+					"canceled while waiting for a lease");
+}
+
+/*
  * It is time to look whether a call is still wanted: true when it has been
  * answered or withdrawn.
  */
 static bool
 look(lease_call *call)
 {
-	/* the server may take its locks for that */
-	bool		killed = dlock_caller_killed();
-	bool		gone = !killed && !dlock_caller_connected();
+	/* the server may take its time for that */
+	bool		killed = dlock_thd_killed(dlock_caller_thd());
+	bool		gone = !killed && !dlock_thd_connected(dlock_caller_thd());
 	bool		over;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (!call->answered && (killed || gone))
-	{
-		if (!withdraw(call))
-			call->abandoned = true;
-		lease_call_fail(call, "70100", gone ?
-						"canceled because the client is gone" :
-						"canceled while waiting for a lease");
-	}
+	if (killed || gone)
+		lease_call_give_up(call, gone);
 	over = call->answered;
 	pthread_mutex_unlock(&engine.mutex);
 	return over;
@@ -352,7 +364,7 @@ end_wait(lease_call *call)
 static void
 wait_for_answer(lease_call *call)
 {
-	int64_t		look_us = call->start_us + LOOK_INTERVAL_US;
+	int64_t		look_us = call->start_us + LEASE_LOOK_INTERVAL_US;
 	int64_t		end_us = call->end_us;
 
 	while (!sleep_until(call, end_us < look_us ? end_us : look_us))
@@ -369,7 +381,7 @@ wait_for_answer(lease_call *call)
 		{
 			if (look(call))
 				break;
-			look_us = now_us + LOOK_INTERVAL_US;
+			look_us = now_us + LEASE_LOOK_INTERVAL_US;
 			end_us = call->end_us;
 		}
 	}
@@ -446,7 +458,8 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	{
 		call->references++;
 		engine.called_us = call->start_us;
-		lease_engine_submit(call);
+		if (!lease_batch_lend(call))
+			lease_engine_submit(call);
 		pthread_mutex_unlock(&engine.mutex);
 		wait_for_answer(call);
 		if (call->abandoned)	/* the batcher may be filling in the rest */
@@ -480,8 +493,8 @@ dlock_engine_drain(void)
 	bool		drained;
 
 	while (!(drained = (ncallers == 0)) && lease_now() < end_us &&
-		   !dlock_caller_killed())
-		usleep(LOOK_INTERVAL_US);
+		   !dlock_thd_killed(dlock_caller_thd()))
+		usleep(LEASE_LOOK_INTERVAL_US);
 	return drained;
 }
 

@@ -11,6 +11,7 @@
  */
 #include "lease_statements.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,10 @@ struct lease_statements
 {
 	MYSQL	   *connection;
 	uint64_t	writer;
+
+	/* of one execution; too much for a caller's stack */
+	MYSQL_BIND	binds[LEASE_INSERT_ROWS * COLUMNS + EXTRA];
+	int64_t		small[LEASE_INSERT_ROWS][4];
 	MYSQL_STMT *insert[LEASE_INSERT_ROWS + 1];	/* by their number of rows */
 	MYSQL_STMT *delete[DELETES];	/* by delete_names[] */
 	MYSQL_STMT *journal;
@@ -146,36 +151,35 @@ bool
 lease_statements_insert(lease_statements *statements,
 						const lease_new_row *rows, size_t n, bool alone)
 {
-	MYSQL_BIND	binds[LEASE_INSERT_ROWS * COLUMNS + EXTRA];
 	int64_t		any_writer = !alone;
-	int64_t		small[LEASE_INSERT_ROWS][4];
 
 	while (n > 0)
 	{
 		size_t		some = n < LEASE_INSERT_ROWS ? n : LEASE_INSERT_ROWS;
 		MYSQL_STMT *statement = get_insert(statements, some);
-		MYSQL_BIND *bind = binds;
+		MYSQL_BIND *bind = statements->binds;
 
 		if (statement == NULL)
 			return false;
-		memset(binds, 0, sizeof(binds));
+		memset(statements->binds, 0, sizeof(statements->binds));
 		for (size_t i = 0; i < some; i++)
 		{
 			/* in the order of LEASE_ROW_COLUMNS */
 			const lease_row *row = rows[i].row;
+			int64_t    *small = statements->small[i];
 
-			small[i][0] = row->slot;
-			small[i][1] = (int64_t) row->mode;
-			small[i][2] = (int64_t) row->kind;
-			small[i][3] = row->version;
+			small[0] = row->slot;
+			small[1] = (int64_t) row->mode;
+			small[2] = (int64_t) row->kind;
+			small[3] = row->version;
 			bind_bytes(bind++, rows[i].name.data, rows[i].name.length);
-			bind_number(bind++, &small[i][0]);
+			bind_number(bind++, &small[0]);
 			bind_bytes(bind++, row->owner, row->owner_length);
 			bind_bytes(bind++, row->user, strlen(row->user));
 			bind_bytes(bind++, row->host, strlen(row->host));
-			bind_number(bind++, &small[i][1]);
-			bind_number(bind++, &small[i][2]);
-			bind_number(bind++, &small[i][3]);
+			bind_number(bind++, &small[1]);
+			bind_number(bind++, &small[2]);
+			bind_number(bind++, &small[3]);
 			if (i == 0)
 			{
 				bind_number(bind++, &any_writer);
@@ -193,7 +197,7 @@ lease_statements_insert(lease_statements *statements,
 			bind_number(bind++, &row->acquired_us);
 			bind_number(bind++, &row->expires_us);
 		}
-		if (!execute(statement, binds))
+		if (!execute(statement, statements->binds))
 			return false;
 		rows += some;
 		n -= some;
@@ -237,8 +241,10 @@ bool
 lease_statements_delete(lease_statements *statements, const lease_bytes *names,
 						size_t n, uint64_t *deleted)
 {
-	MYSQL_BIND	binds[LEASE_DELETE_NAMES + 1];
+	MYSQL_BIND *binds = statements->binds;
 
+	static_assert(LEASE_INSERT_ROWS * COLUMNS + EXTRA > LEASE_DELETE_NAMES,
+				  "there is room for all names, and the writer");
 	*deleted = 0;
 	while (n > 0)
 	{
@@ -248,7 +254,7 @@ lease_statements_delete(lease_statements *statements, const lease_bytes *names,
 
 		if (statement == NULL)
 			return false;
-		memset(binds, 0, sizeof(binds));
+		memset(binds, 0, (room + 1) * sizeof(MYSQL_BIND));
 		for (size_t i = 0; i < room; i++)
 		{
 			/* the last one again and again */

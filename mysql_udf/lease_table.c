@@ -23,10 +23,12 @@
  */
 #include "lease_table_parts.h"
 
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +67,7 @@ lease_table_create(uint64_t writer)
 	if (table == NULL)
 		return NULL;
 	table->writer = writer;
+	table->wire = -1;
 	table->journal = lease_journal_create();
 	if (table->journal == NULL)
 		abort();
@@ -112,9 +115,32 @@ lease_table_disconnect(lease_table *table)
 	lease_statements_free(table->statements);
 	table->statements = NULL;
 	if (table->connection != NULL)
+	{
 		mysql_close(table->connection);
+		lease_table_interrupt(table);	/* for the server to see the end */
+	}
 	table->connection = NULL;
 	table->in_transaction = false;
+}
+
+/* Say whether it has a connection that could be cut. */
+bool
+lease_table_can_be_interrupted(const lease_table *table)
+{
+	return table->connection != NULL && table->wire >= 0;
+}
+
+/*
+ * Cut the connection, so that a statement that another thread waits for fails
+ * there.  The descriptor is our own, which is only replaced when the batcher
+ * connects: that of the client library it may close at any time, and the number be
+ * somebody else's then.
+ */
+void
+lease_table_interrupt(const lease_table *table)
+{
+	if (table->wire >= 0)
+		shutdown(table->wire, SHUT_RDWR);
 }
 
 static void
@@ -360,6 +386,9 @@ lease_table_connect(lease_table *table)
 		lease_table_disconnect(table);
 		return LEASE_STATUS_FAILED;
 	}
+	if (table->wire >= 0)
+		close(table->wire);
+	table->wire = fcntl(table->connection->net.fd, F_DUPFD_CLOEXEC, 0);
 	status = end_lost(table);
 	if (status != LEASE_STATUS_OK)
 	{

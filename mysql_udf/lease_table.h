@@ -2,8 +2,9 @@
  * lease_table.h
  *	  The InnoDB lock table, over a loopback connection.
  *
- * Everything here belongs to one thread, the batcher's.  A transaction reads
- * the rows of some names, then writes and commits, or gives up.
+ * Everything here belongs to the batcher (lease_batcher.h), but for
+ * lease_table_interrupt().  A transaction reads the rows of some names, then writes
+ * and commits, or gives up.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -85,6 +86,8 @@ typedef enum lease_write_kind
 extern lease_table *lease_table_create(uint64_t writer);
 extern lease_status lease_table_connect(lease_table *table);
 extern void lease_table_disconnect(lease_table *table);
+extern bool lease_table_can_be_interrupted(const lease_table *table);
+extern void lease_table_interrupt(const lease_table *table);
 extern bool lease_table_is_connected(const lease_table *table);
 extern bool lease_table_is_alone(const lease_table *table);
 extern bool lease_table_is_read_only(const lease_table *table);

@@ -21,6 +21,8 @@ struct lease_table
 {
 	uint64_t	writer;
 	MYSQL	   *connection;
+	int			wire;			/* the socket of the last one, another
+								 * descriptor; -1: none */
 	unsigned long lost_id;		/* a connection that was lost in a statement,
 								 * which may go on; 0: none */
 	lease_statements *statements;

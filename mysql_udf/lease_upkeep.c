@@ -158,6 +158,13 @@ lease_upkeep_prepare(void)
 	return prepare(!has_settings);
 }
 
+/* Say whether that is so already. */
+bool
+lease_upkeep_is_prepared(void)
+{
+	return lease_table_is_connected(batcher.table) && has_settings;
+}
+
 /*
  * See to it that this run has taken over: before anything is written.  Before
  * its first grant all marks are raised, too.  The mutex is not held.

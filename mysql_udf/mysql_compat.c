@@ -218,12 +218,20 @@ dlock_caller_connection_id(void)
 	return server_thread_id(thd);
 }
 
-/* Has the caller's statement been killed, or has it run out of time? */
-bool
-dlock_caller_killed(void)
+/*
+ * The calling session; NULL in a thread of our own.  Other threads may ask about it
+ * as long as it is in a function of ours.
+ */
+THD *
+dlock_caller_thd(void)
 {
-	THD		   *thd = current_thd();
+	return current_thd();
+}
 
+/* Has a session's statement been killed, or has it run out of time? */
+bool
+dlock_thd_killed(const THD *thd)
+{
 	if (thd == NULL)
 		return false;
 	if (mariadb_kill_level != NULL)
@@ -231,12 +239,10 @@ dlock_caller_killed(void)
 	return server_thd_killed != NULL && server_thd_killed(thd) != 0;
 }
 
-/* Is the caller's client still there? */
+/* Is a session's client still there? */
 bool
-dlock_caller_connected(void)
+dlock_thd_connected(THD *thd)
 {
-	THD		   *thd = current_thd();
-
 	if (thd != NULL && mysql_is_connected != NULL)
 		return mysql_is_connected(thd, false);
 	if (thd != NULL && mariadb_is_connected != NULL)

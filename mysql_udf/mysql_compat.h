@@ -36,6 +36,9 @@ typedef enum dlock_server
 #define DLOCK_USER_SIZE		513
 #define DLOCK_HOST_SIZE		256
 
+/* A session of the server's; opaque. */
+struct THD;
+
 extern dlock_server dlock_server_kind(void);
 extern const char *dlock_server_socket(void);
 extern bool dlock_server_is_ending(void);
@@ -43,8 +46,9 @@ extern bool dlock_server_is_ending(void);
 extern bool dlock_caller_account(char *user, size_t user_size,
 								 char *host, size_t host_size);
 extern uint64_t dlock_caller_connection_id(void);
-extern bool dlock_caller_killed(void);
-extern bool dlock_caller_connected(void);
+extern struct THD *dlock_caller_thd(void);
+extern bool dlock_thd_killed(const struct THD *thd);
+extern bool dlock_thd_connected(struct THD *thd);
 extern bool dlock_caller_is_operator(void);
 extern bool dlock_caller_is_applier(void);
 

@@ -7,25 +7,15 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
-use Engines;
-use File::Temp;
+use HeldFlush;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(usleep);
 
 my ($kind) = @ARGV;
-my $dir = File::Temp::tempdir(CLEANUP => 1);
-chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-my $hold = "$dir/hold";
-system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
-  or die "could not build hold_flush.c\n";
-
 # with a binary log a transaction is prepared first, and keeps its locks
-my $engine = do
-{
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $hold);
-	Engines::start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
-};
+my $server = HeldFlush->start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
+my $engine = $server->engine;
 
 sub sql { return $engine->control->value($_[0]) }
 
@@ -42,8 +32,7 @@ is($session->value(q{SELECT dlock_acquire('n', 'own', 600)}), $token, 'more hold
 is(sql(q{SELECT version FROM dlock.locks WHERE name = 'n'}), 3, 'three');
 for my $left (2, 1)
 {
-	open(my $file, '>', $hold) or die "could not create $hold: $!\n";
-	close($file);
+	$server->hold;
 	is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'one is given back');
 	ok(Scenarios::Run::until(sub { others('count(*)', q{info = 'COMMIT'}) }), 'its commit begins');
 	my $id = others('id', q{info = 'COMMIT'});
@@ -52,7 +41,7 @@ for my $left (2, 1)
 	sql("KILL $id");
 	$waiter->send(q{SELECT dlock_renew('n', 'own', 600)});    # has it look at the row
 	usleep(500_000);
-	unlink($hold) or die "could not remove $hold: $!\n";
+	$server->let_go;
 	is($waiter->answer->{rows}[0][0], 1, 'it is still held');
 	is(sql(q{SELECT version FROM dlock.locks WHERE name = 'n'}), $left, 'by as many holds as were left');
 }

@@ -219,6 +219,20 @@ test_case('releases whose commit is lost' => sub {
 	like(ask($holders[0], q{SELECT dlock_acquire('n', 'another', 60)}), qr/^\d+$/, 'somebody else gets it');
 });
 
+test_case('a hold whose commit is lost, and that nobody wants any more' => sub {
+	my ($holder, $again, $other) = sessions(3, 'tester');
+	like(ask($holder, q{SELECT dlock_acquire('n', 'own', 60)}), qr/^\d+$/, 'a hold');
+	my $id = ask($again, 'SELECT connection_id()');
+	in_commit([ [ $again, q{SELECT dlock_acquire('n', 'own', 60)} ] ], sub {
+		sql("KILL QUERY $id");
+		like(answer_of($again->answer), qr/canceled/, 'another is canceled');
+		sql('KILL ' . loopback());
+	});
+	is(holders('n'), 'own:1', 'the first one is there');
+	is(ask($other, q{SELECT dlock_acquire('n', 'other', 60)}), 'NULL', 'and nobody else gets it');
+	is(ask($holder, q{SELECT dlock_release('n', 'own')}), 1, 'until it is given back');
+});
+
 test_case('a session lease on another connection' => sub {
 	my ($old, $new, $holder, $waiter) = sessions(4, 'tester');
 	ask($holder, q{SELECT dlock_acquire('o', 'holder', 60)});

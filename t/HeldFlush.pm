@@ -1,0 +1,55 @@
+# A MariaDB or MySQL whose flushes can be held up (mysql/hold_flush.c): a commit
+# does not come to its end then.
+
+package HeldFlush;
+
+use strict;
+use warnings;
+
+use Engines;
+use File::Temp;
+
+my %held;
+
+# or the server would not stop
+END { unlink keys %held }
+
+# Start a server of a kind, with options of its own.
+sub start
+{
+	my ($class, $kind, @options) = @_;
+	my $dir = File::Temp::tempdir(CLEANUP => 1);
+	my $self = bless { hold => "$dir/hold" }, $class;
+
+	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
+	system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
+	  or die "could not build hold_flush.c\n";
+	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $self->{hold});
+	$self->{engine} = Engines::start($kind, @options);
+	return $self;
+}
+
+sub engine
+{
+	my ($self) = @_;
+	return $self->{engine};
+}
+
+# From now on nothing gets to the disk.
+sub hold
+{
+	my ($self) = @_;
+	open(my $file, '>', $self->{hold}) or die "could not create $self->{hold}: $!\n";
+	close($file) or die "could not create $self->{hold}: $!\n";
+	$held{ $self->{hold} } = 1;
+	return;
+}
+
+sub let_go
+{
+	my ($self) = @_;
+	unlink($self->{hold}) or die "could not remove $self->{hold}: $!\n";
+	return;
+}
+
+1;

@@ -1,0 +1,95 @@
+# A commit takes long, because a flush does, and whoever waits for it is not wanted
+# any more: killed, out of time, or the client gone.  He is answered at once all the
+# same, and what he was granted is given back.  The kind of server is the argument.
+#
+# If nobody else calls, and no commit was slow lately, a caller makes his commit
+# himself, and waits for the server without looking whether he is wanted; the library
+# cuts its connection for him.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use HeldFlush;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my ($kind) = @ARGV;
+my $server = HeldFlush->start($kind);
+my $engine = $server->engine;
+my $control = $engine->control;
+my $number = 0;
+
+sub sql { return $control->value($_[0]) }
+
+# The library's connection: none of ours, and none of the server's own.
+sub loopback
+{
+	my ($command) = @_;
+	return sql("SELECT coalesce(max(id), 0) FROM information_schema.processlist
+		WHERE user NOT IN ('root', 'tester', 'other', 'system user', 'event_scheduler') AND command LIKE '$command'");
+}
+
+# It is busy, and stays so: what it reads is not held up.
+sub is_committing
+{
+	for (1 .. 5)
+	{
+		return 0 unless loopback('%') > 0 && loopback('Sleep') == 0;
+		usleep(20_000);
+	}
+	return 1;
+}
+
+# Have a session wait for its commit, end that, and look what has become of it.
+sub ended
+{
+	my ($what, $end, $error) = @_;
+	my $name = 'n' . ++$number;
+	my $session = $engine->client("session $number");
+
+	usleep(2_100_000) if $number > 1;    # the last one was slow
+	# what comes first reads
+	$session->value("SELECT dlock_acquire('$name', 'before', 600)");
+	$session->value("SELECT dlock_release('$name', 'before')");
+	my $id = $session->value('SELECT connection_id()');
+	my $connection = loopback('%');
+
+	$server->hold;
+	$session->send($end->{statement} // "SELECT dlock_acquire('$name', 'own', 600)");
+	ok(Scenarios::Run::until(\&is_committing), "$what: its commit begins");
+	$end->{end}->($session, $id) if $end->{end};
+	if ($error)
+	{
+		like($session->outcome, $error, "$what: it is answered");
+	}
+	else
+	{
+		ok(Scenarios::Run::until(sub { !sql("SELECT count(*) FROM information_schema.processlist WHERE id = $id") }),
+			"$what: it ends");
+	}
+	$server->let_go;
+	ok(Scenarios::Run::until(sub { sql("SELECT dlock_is_free('$name')") == 1 }), 'what it was granted is given back');
+	is(sql("SELECT dlock_acquire('$name', 'next', 600) IS NOT NULL"), 1, 'and granted to the next');
+	is(sql("SELECT dlock_release('$name', 'next')"), 1, 'who gives it back');
+	$session->quit if $error;
+	return loopback('%') != $connection;
+}
+
+my $cut = 0;
+my $timed = $kind eq 'mysql' ? 'SELECT /*+ MAX_EXECUTION_TIME(200) */ %s' : 'SET STATEMENT max_statement_time = 0.2 FOR SELECT %s';
+for my $attempt (1 .. 3)
+{
+	last if $cut > 0;
+	$cut += ended('KILL QUERY', { end => sub { sql("KILL QUERY $_[1]") } }, qr/1317/);
+	my $statement = sprintf($timed, "dlock_acquire('n" . ($number + 1) . q{', 'own', 600)});
+	$cut += ended('a limit of time', { statement => $statement }, qr/\d/);
+	$cut += ended('KILL', { end => sub { sql("KILL $_[1]") } });
+	$cut += ended('a client that is gone', { end => sub { $_[0]->kill } });
+}
+# now and then it is the batcher that makes it
+cmp_ok($cut, '>', 0, 'the connection was cut');
+$engine->stop;
+done_testing();
