@@ -44,9 +44,14 @@ static atomic_long deadlocks;
 static atomic_long cancels;
 
 /* Of a thread: who it is, and how often it is still left alone. */
-static _Thread_local uint64_t connection_id;
-static _Thread_local int looks;
-static _Thread_local bool loses_client;
+struct THD
+{
+	uint64_t	id;
+	atomic_int	looks;			/* others look, too */
+	atomic_bool loses_client;
+};
+
+static _Thread_local struct THD self;
 
 static void
 fail(const char *what, const char *why)
@@ -82,19 +87,27 @@ dlock_server_is_ending(void)
 uint64_t
 dlock_caller_connection_id(void)
 {
-	return connection_id;
+	return self.id;
+}
+
+struct THD *
+dlock_caller_thd(void)
+{
+	return &self;
+}
+
+/* The server's sessions are not for us to change; these are. */
+bool
+dlock_thd_killed(const struct THD *thd)
+{
+	return !thd->loses_client &&
+		atomic_fetch_sub(&((struct THD *) thd)->looks, 1) <= 0;
 }
 
 bool
-dlock_caller_killed(void)
+dlock_thd_connected(struct THD *thd)
 {
-	return !loses_client && looks-- <= 0;
-}
-
-bool
-dlock_caller_connected(void)
-{
-	return !(loses_client && looks-- <= 0);
+	return !(thd->loses_client && atomic_fetch_sub(&thd->looks, 1) <= 0);
 }
 
 /*
@@ -140,11 +153,11 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 	dlock_caller caller = {.user = "tester", .host = "localhost"};
 	bool		made;
 
-	caller.connection_id = connection_id;
+	caller.connection_id = self.id;
 	caller.is_operator = true;
 	call->caller = &caller;
-	looks = rand_r(random) % 8;
-	loses_client = rand_r(random) % 2;
+	self.looks = rand_r(random) % 8;
+	self.loses_client = rand_r(random) % 2;
 	memset(answer, 0, sizeof(*answer));
 	made = dlock_engine_call(call, answer);
 	call->caller = NULL;
@@ -273,12 +286,12 @@ do_anything(unsigned int *random)
 	}
 	else if (what < 94)
 	{
-		dlock_engine_end_connection(connection_id);
-		connection_id += 1000;
+		dlock_engine_end_connection(self.id);
+		self.id += 1000;
 	}
 	else if (what < 96)
 	{
-		looks = 100;
+		self.looks = 100;
 		if (!dlock_engine_settle(&answer) &&
 			strcmp(answer.sqlstate, "70100") != 0)
 			fail("settle", answer.message);
@@ -302,10 +315,10 @@ run_connection(void *arg)
 {
 	unsigned int random = seed + (unsigned int) (uintptr_t) arg * 7919;
 
-	connection_id = (uintptr_t) arg;
+	self.id = (uintptr_t) arg;
 	for (long i = 0; i < count; i++)
 		do_anything(&random);
-	dlock_engine_end_connection(connection_id);
+	dlock_engine_end_connection(self.id);
 	return NULL;
 }
 
@@ -376,7 +389,7 @@ main(int argc, char **argv)
 	}
 	for (int i = 0; i < nthreads; i++)
 		pthread_join(threads[i], NULL);
-	looks = 1000;
+	self.looks = 1000;
 	if (!dlock_engine_drain() || !dlock_engine_settle(&answer))
 		fail("the end", "there are calls left");
 	printf("grants %ld refusals %ld deadlocks %ld cancels %ld\n",

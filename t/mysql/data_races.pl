@@ -49,5 +49,9 @@ is($status, 0, '16 threads that call the engine') or diag($said);
 note("STORM_SEED=$seed $said");
 like($said, qr/grants [1-9]\d+ refusals [1-9]\d* deadlocks \d+ cancels [1-9]\d*/, 'have had grants, refusals and cancellations');
 is(join('', @reports), '', 'and no data race was reported');
+# so few that callers make their commits themselves
+($status, $said, @reports) = run('few', "$engine->{dir}/socket", 2, 1000, $seed);
+is($status, 0, 'two threads') or diag($said);
+is(join('', @reports), '', 'and no data race either');
 $engine->stop;
 done_testing();
