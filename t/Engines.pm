@@ -598,6 +598,32 @@ sub crash
 	return;
 }
 
+# Questions that tell how a server stands with its cluster.
+sub cluster_questions { return () }
+
+# Keep beside the logs how a server stands that does not do what it should, and
+# its log, which a restart would begin anew.  A question has seconds to be
+# answered: that it is not, tells something too.  With TORTURE_GDB in the
+# environment, also what each thread of the server is at.
+sub examine
+{
+	my ($self) = @_;
+	return unless $ENV{TESTLOGDIR};
+	my $name = join('-', $self->{kind}, $self->{number} // (), $$, ++$self->{examined});
+	my $base = "$ENV{TESTLOGDIR}/examined-$name";
+
+	copy("$self->{dir}/log.err", "$base.log");
+	for my $sql (
+		'SHOW FULL PROCESSLIST', $self->cluster_questions, 'SELECT * FROM information_schema.innodb_trx',
+		map { "SELECT * FROM dlock.$_" } qw(waiters stats locks lease_table))
+	{
+		system("timeout 5 $self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf -vvv -t -e \"$sql\" >>$base 2>&1");
+	}
+	my $pid = $self->pid;
+	system("timeout 60 gdb -batch -p $pid -ex 'thread apply all bt' >>$base 2>&1") if $ENV{TORTURE_GDB} && $pid;
+	return;
+}
+
 # Raise the marks of all names.  After a start they are raised by far more, at
 # the first grant: not before that.
 sub tokens_left

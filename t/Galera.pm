@@ -116,6 +116,13 @@ sub status
 	return $answer->{rows}[0][1] // '';
 }
 
+sub cluster_questions
+{
+	return "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_status', 'wsrep_cluster_size',
+		'wsrep_local_state_comment', 'wsrep_ready', 'wsrep_flow_control_paused', 'wsrep_flow_control_status',
+		'wsrep_local_recv_queue', 'wsrep_local_send_queue', 'wsrep_last_committed')";
+}
+
 # Kill the server, which stays down.
 sub crash { return $_[0]->kill_server }
 

@@ -160,6 +160,11 @@ sub state
 	return $answer->{rows}[0][0] // '';
 }
 
+sub cluster_questions
+{
+	return map { "SELECT * FROM performance_schema.replication_group_$_" } qw(members member_stats);
+}
+
 # Of how many nodes it says so.
 sub online
 {

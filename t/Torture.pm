@@ -13,7 +13,8 @@
 #   });
 #   $torture->summary;
 #
-# With disturbed => 0 nothing is done to the server.
+# With disturbed => 0 nothing is done to the server.  With examine => sub { ... } that
+# is done when clients do not come to an end, before they are killed.
 #
 # A round is a run of the clients, and a test.  TORTURE_SEED repeats the choices
 # of a run, as far as scheduling allows, and TORTURE_MINUTES says how long it
@@ -85,10 +86,11 @@ sub start_load
 
 # Tell clients to stop, and wait for so many seconds: they may have to wait for the
 # last leases to expire.  Whether they have ended, and what is wrong with that, if
-# anything.
+# anything.  Before those that have not are killed, "examine" is to find out what
+# they wait for.
 sub end_load
 {
-	my ($pid, $folder, $seconds) = @_;
+	my ($pid, $folder, $seconds, $examine) = @_;
 	my $ended = 0;
 
 	kill 'TERM', $pid;
@@ -100,6 +102,7 @@ sub end_load
 	my $status = $?;
 	if (!$ended)
 	{
+		$examine->() if $examine;
 		kill 'KILL', $pid;
 		waitpid($pid, 0);
 		return (0, 'the clients do not come to an end: somebody was forgotten');
@@ -179,7 +182,7 @@ sub _round
 	$self->{lines} = [ map { "F\t$_\t$self->{largest}{$_}" } keys %{ $self->{largest} } ];
 	my $pid = start_load(@$self{qw(load connection clients names)}, $seed, $dir);
 	my $died = eval { $round->($self); 1 } ? '' : $@;
-	my ($ended, $fault) = end_load($pid, $dir, 180);
+	my ($ended, $fault) = end_load($pid, $dir, 180, $self->{examine});
 	$died ||= $fault if !$ended;
 	die $died if $died;
 

@@ -62,6 +62,12 @@ sub may_be_asked
 }
 may_be_asked($_, 1) for @nodes;
 
+sub examine_all
+{
+	$_->examine for grep { $_->pid } @nodes;
+	return;
+}
+
 sub let_work
 {
 	my ($seconds) = @_;
@@ -84,7 +90,7 @@ sub kill_one
 	may_be_asked($node, 1);
 	$end = Torture::now();
 	Scenarios::Run::until(sub { $node->control->value('SELECT acquired FROM dlock.stats') > 0 })
-	  or die "node $node->{number} is back, but grants nothing\n";
+	  or examine_all(), die "node $node->{number} is back, but grants nothing\n";
 	return ($start, $end);
 }
 
@@ -148,7 +154,7 @@ sub round_of
 		push @{ $kills{ $node->{number} } }, [ kill_one($node) ];
 		let_work(3);
 	}
-	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 60))[1] // () } sort keys %pids;
+	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 60, \&examine_all))[1] // () } sort keys %pids;
 
 	my @floor = map { "F\t$_\t$largest{$_}" } sort keys %largest;
 	my %figures = map { $_ => 0 } qw(rows ordered);

@@ -44,6 +44,7 @@ sub stop_for_a_moment
 my $torture = Torture->new(
 	kind => $kind,
 	connection => "$engine->{dir}/socket",
+	examine => sub { $engine->examine },
 	# what the library says when its connection was lost in a commit; the
 	# deadlock of an owner who asks again while his first call has not ended;
 	# cancelled; a lost connection; and a guard is a transaction like others,
