@@ -154,6 +154,8 @@ sub round_of
 		push @{ $kills{ $node->{number} } }, [ kill_one($node) ];
 		let_work(3);
 	}
+	# all at once: those of one server could have to wait for those of the others
+	kill 'TERM', values %pids;
 	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 60, \&examine_all))[1] // () } sort keys %pids;
 
 	my @floor = map { "F\t$_\t$largest{$_}" } sort keys %largest;

@@ -346,7 +346,8 @@ acquire(Client *client, Lease *lease)
 	return true;
 }
 
-static void
+/* True if it was renewed, or given back. */
+static bool
 renew_or_release(Client *client, const Lease *lease, int64_t ttl_us)
 {
 	char		statement[300];
@@ -360,6 +361,7 @@ renew_or_release(Client *client, const Lease *lease, int64_t ttl_us)
 			 with_token ? ", " : "", with_token ? lease->token : "");
 	call(client, ttl_us > 0 ? "renew" : "release", lease, ttl_us,
 		 with_token ? lease->token : "-", statement);
+	return is_answer(client, YES);
 }
 
 /*
@@ -438,6 +440,7 @@ live(Client *client)
 	int			kind = dice(&client->random, 20);
 	int			holds = 1;
 	bool		granted;
+	bool		sure;			/* it is known how many holds there are */
 
 	/* some names are mostly semaphores, or there would never be enough permits */
 	if (name % 4 == 3 && dice(&client->random, 10) > 0)
@@ -460,11 +463,14 @@ live(Client *client)
 	for (int i = 0; i < 3 && client->reply.status != ANSWERED &&
 		 lease.request[0] != '-' && recover(client, &lease); i++)
 		granted = acquire(client, &lease);
+	sure = client->reply.status == ANSWERED;
 	if (!granted)
 	{
 		/* who was refused has nothing to give back */
 		if (dice(&client->random, 4) == 0 && connect_client(client))
 			renew_or_release(client, &lease, 0);
+		if (lease.session && !sure)
+			disconnect(client);
 		return;
 	}
 
@@ -486,6 +492,7 @@ live(Client *client)
 				if (acquire(client, &again) &&
 					strcmp(again.token, lease.token) == 0)
 					holds++;
+				sure &= client->reply.status == ANSWERED;
 				break;
 			case 2:
 				snprintf(statement, sizeof(statement),
@@ -510,7 +517,18 @@ live(Client *client)
 		return;
 	}
 	while (holds-- > 0)
-		renew_or_release(client, &lease, 0);
+		sure &= renew_or_release(client, &lease, 0);
+
+	/*
+	 * A session's lease that was not given back lasts as long as the session.
+	 * An error may leave one, and so may a cluster: if another server has taken
+	 * the lease, because its time to live was over, and gives it back, who enters
+	 * it again gets a new one, and cannot give that back with the old token.  The
+	 * next to wait for it without limit may be the session itself, and would wait
+	 * for ever when nobody is cancelled any more.
+	 */
+	if (lease.session && !sure)
+		disconnect(client);
 }
 
 static FILE *
