@@ -112,7 +112,9 @@ sub isolate
 sub status
 {
 	my ($self, $name) = @_;
-	my $answer = $self->control->query("SHOW STATUS LIKE '$name'");
+	# a node that is joining ends connections, old and new ones
+	my $answer = eval { $self->control->query("SHOW STATUS LIKE '$name'") } // { gone => 1 };
+	$self->end_control if $answer->{gone};
 	return $answer->{rows}[0][1] // '';
 }
 
