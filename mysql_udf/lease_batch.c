@@ -58,8 +58,11 @@ lease_batcher batcher = {
 	.clustered = true,
 };
 
-/* For how long no work is lent after a slow commit. */
+/* For how long no work is lent to callers after the server was slow. */
 #define LEND_PAUSE_US	2000000
+
+/* From when on a server that does not answer is not just busy. */
+#define STUCK_US		1000000
 
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
@@ -123,6 +126,38 @@ forget_names(void)
 		free(batch.names[i]);
 	}
 	batch.nnames = 0;
+}
+
+/* Release the mutex, to ask the server something. */
+void
+lease_batch_ask(void)
+{
+	batcher.asks_since_us = lease_now();
+	pthread_mutex_unlock(&engine.mutex);
+}
+
+/* The server has answered: take the mutex again. */
+void
+lease_batch_resume(void)
+{
+	int64_t		now_us = lease_now();
+
+	pthread_mutex_lock(&engine.mutex);
+	if (now_us > batcher.asks_since_us + LEASE_LOOK_INTERVAL_US)
+		batcher.slow_us = now_us;
+	batcher.asks_since_us = 0;
+}
+
+/*
+ * Say whether a call has not been made yet, and will not be soon: the server does
+ * not answer.  For all, with the mutex.
+ */
+bool
+lease_batch_keeps_waiting(const lease_call *call)
+{
+	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls) &&
+		batcher.asks_since_us != 0 &&
+		lease_now() - batcher.asks_since_us >= STUCK_US;
 }
 
 /* How long an answered release may wait for company. */
@@ -453,6 +488,8 @@ lease_batch_note_failure(lease_status status)
 
 	pause_until_us = lease_now() + lease_pause_of(status);
 	batcher.must_read = true;
+	if (status == LEASE_STATUS_LOST)
+		batcher.slow_us = lease_now();
 	lease_marks_forget();
 	if (status == LEASE_STATUS_FAILED &&
 		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)))
@@ -575,13 +612,13 @@ run_batch(int64_t now_us)
 			collect_journaled();
 		lease_belief_load();
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK && shows)
 		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK && !batch.believed)
 		status = read_batch(looks);
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 
 	if (batch.read_only)
 		lease_upkeep_note_read_only();
@@ -596,20 +633,15 @@ run_batch(int64_t now_us)
 								 lease_now() + lease_defer_us());
 		else
 			changed = write_batch();
-		pthread_mutex_unlock(&engine.mutex);
+		lease_batch_ask();
 		if (changed || lease_table_has_moved(batcher.table))
 		{
-			int64_t		start_us = lease_now();
-
 			in_commit = true;
 			status = lease_table_commit(batcher.table, &missed);
-			if (status == LEASE_STATUS_LOST ||
-				lease_now() > start_us + LEASE_LOOK_INTERVAL_US)
-				batcher.slow_us = lease_now();
 		}
 		else
 			lease_table_rollback(batcher.table);
-		pthread_mutex_lock(&engine.mutex);
+		lease_batch_resume();
 	}
 	if (status == LEASE_STATUS_OK)
 		end_batch(changed, missed);
@@ -669,7 +701,7 @@ next_work(int64_t now_us)
  * while he waits for the server.
  *
  * Whoever is given up in a slow commit costs the others the connection; so there is
- * none of this for a while after a commit that was slow.
+ * none of this for a while after the server was slow.
  *
  * All that runs here runs on the stack of a session of the server's, of which little
  * may be left: nothing is printed, and nobody connects.  Only leases that were given

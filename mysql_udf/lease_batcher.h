@@ -64,7 +64,9 @@ typedef struct lease_batcher
 	struct THD *borrower;		/* whose thread that is */
 	bool		cut;			/* the connection was, because of him */
 	int64_t		watch_us;		/* when to look at him next */
-	int64_t		slow_us;		/* when a commit last took long, or was lost */
+	int64_t		slow_us;		/* when the server last took long, or was lost */
+	int64_t		asks_since_us;	/* when it turned to the server; 0: it does not
+								 * wait for it; for all, with the mutex */
 	int64_t		reap_us;		/* when to reap next */
 	int64_t		sessions_us;	/* when to look after sessions next */
 } lease_batcher;
@@ -77,6 +79,8 @@ extern lease_name *lease_batch_find(lease_bytes name);
 extern int64_t lease_defer_us(void);
 extern int64_t lease_due_us(const lease_call *call);
 extern void lease_batch_note_failure(lease_status status);
+extern void lease_batch_ask(void);
+extern void lease_batch_resume(void);
 
 /* lease_calls.c */
 extern bool lease_call_is_acquire(const lease_call *call);

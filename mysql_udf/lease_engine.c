@@ -343,16 +343,22 @@ look(lease_call *call)
 	return over;
 }
 
-/* The time that a call may wait is over: true when it has been answered. */
+/*
+ * The time that a call may wait is over: true when it has been answered.  One that
+ * does not stand in line yet is left to the batcher, which may find the name free,
+ * unless the batcher itself has to wait: for IO_TIMEOUT, it may be, and again.
+ */
 static bool
 end_wait(lease_call *call)
 {
 	bool		over;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (!call->answered && call->place == LEASE_PLACE_LINE)
+	if (!call->answered && (call->place == LEASE_PLACE_LINE ||
+							lease_batch_keeps_waiting(call)))
 	{
-		(void) withdraw(call);
+		if (!withdraw(call))
+			call->abandoned = true;
 		time_out(call);
 	}
 	over = call->answered;
@@ -462,8 +468,12 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 			lease_engine_submit(call);
 		pthread_mutex_unlock(&engine.mutex);
 		wait_for_answer(call);
-		if (call->abandoned)	/* the batcher may be filling in the rest */
+		if (call->abandoned)
+		{
+			/* the batcher may be filling in the rest */
 			copy_error(answer, &call->answer);
+			answer->outcome = LEASE_BUSY;	/* if it is no error */
+		}
 		else
 		{
 			*answer = call->answer;

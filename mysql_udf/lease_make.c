@@ -673,6 +673,12 @@ only_name(const lease_call *call)
 static void
 make(lease_call *call)
 {
+	/* nobody waits for it any more, and its caller was told that it is not made */
+	if (call->abandoned)
+	{
+		lease_call_finish(call);
+		return;
+	}
 	if (batch.read_only && !call->answered && call->kind != DLOCK_CALL_READ)
 	{
 		lease_call_fail_by_table(call);

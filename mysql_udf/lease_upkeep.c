@@ -221,11 +221,11 @@ lease_upkeep_move(void)
 {
 	lease_status status;
 
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_settle(batcher.table);
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 		lease_batch_note_failure(status);
 }
@@ -330,14 +330,14 @@ lease_upkeep_find_leases(lease_call *call)
 
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_BATCH;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_owner(batcher.table, call->request.owner,
 										 &call->caller, visit_owned, &list);
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_batch_note_failure(status);
@@ -381,12 +381,12 @@ look_for_connections(void)
 
 	if (!lease_session_begin_list())
 		return;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_connections(batcher.table, list_connection,
 											   &list);
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
 		lease_session_list(list.ids[i]);
 	lease_session_end_list(status == LEASE_STATUS_OK);
@@ -431,11 +431,11 @@ look_at_server(void)
 	bool		is_clustered;
 	int64_t		began_us = lease_now();
 
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 	if (batcher.reap_us > lease_now() + engine.settings.reap_interval_us)
 		batcher.reap_us = 0;	/* the interval has become shorter */
 	if (status != LEASE_STATUS_OK)
@@ -489,7 +489,7 @@ lease_upkeep_reap(int64_t now_us)
 	name_list	list = {.delay_us = engine.settings.lock_delay_us};
 	lease_status status;
 
-	pthread_mutex_unlock(&engine.mutex);
+	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK && !lease_table_knows_journal(batcher.table))
 		status = lease_upkeep_show();
@@ -508,7 +508,7 @@ lease_upkeep_reap(int64_t now_us)
 			lease_foreign_forget(now_us - INT64_C(3600) * 1000000);
 		}
 	}
-	pthread_mutex_lock(&engine.mutex);
+	lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_batch_note_failure(status);

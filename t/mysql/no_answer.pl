@@ -1,0 +1,67 @@
+# A server that does not answer the library: a flush takes long, and with it a
+# commit of the library's connection.  Whoever waits, in line or not there yet, is
+# answered when his time is over, long before the library gives that connection up,
+# and who is killed, then.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use File::Temp;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $dir = File::Temp::tempdir(CLEANUP => 1);
+chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
+my $hold = "$dir/hold";
+system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
+  or die "could not build hold_flush.c\n";
+
+my $engine = do
+{
+	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $hold);
+	Engines::start($kind);
+};
+
+sub sql { return $engine->control->value($_[0]) }
+
+# The library's connection, if it is just changing something; it has another id
+# once it has been lost.
+sub changing
+{
+	return sql(q{SELECT coalesce(max(id), 0) FROM information_schema.processlist
+		WHERE id <> connection_id() AND (info LIKE 'UPDATE dlock.%' OR info = 'COMMIT')});
+}
+
+my ($held, $waits, $commits, $late, $all, $watches, $killed) =
+  map { $engine->client($_) } qw(held waits commits late all watches killed);
+like($held->value(q{SELECT dlock_acquire('held', 'a', 600)}), qr/^\d+$/, 'a lease');
+$waits->send(q{SELECT dlock_acquire('held', 'b', 600, 1)});
+ok(Scenarios::Run::until(sub { $engine->is_waiting($waits) }), 'somebody waits for it');
+# what the library does unasked is done
+ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_journal WHERE leases = ''}) == 1 }), 'it has a row');
+
+open(my $file, '>', $hold) or die "could not create $hold: $!\n";
+close($file);
+$commits->send(q{SELECT dlock_acquire('commits', 'a', 600)});
+ok(Scenarios::Run::until(sub { changing() > 0 }), 'a commit begins');
+my $id = changing();
+$late->send(q{SELECT dlock_acquire('late', 'a', 600, 0.1)});
+$all->send(q{SELECT dlock_acquire_all('["late", "later"]', 'c', 600, 0.1)});
+$watches->send(q{SELECT dlock_wait('held', 0.1)});
+$killed->send(q{SELECT dlock_acquire('killed', 'a', 600, 600)});
+is($_->outcome, 'NULL', "$_->{name}: is answered when the time is up") for $waits, $late, $all;
+is($watches->outcome, 0, 'so who waits for the end of a lease');
+$engine->cancel($killed);
+like($killed->outcome, qr/^1317 /, 'and who is killed, then');
+is(changing(), $id, 'and all the time the library waits for the server');
+
+unlink($hold) or die "could not remove $hold: $!\n";
+like($commits->outcome, qr/^\d+$/, 'who waited for the commit has the lease');
+is($held->value("SELECT dlock_is_free('$_')"), 1, "$_: nothing was taken") for qw(late later killed);
+$_->quit for $held, $waits, $commits, $late, $all, $watches, $killed;
+$engine->stop;
+done_testing();
