@@ -8,23 +8,13 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
-use Engines;
-use File::Temp;
+use HeldFlush;
 use Scenarios;
 use Test::More;
 
 my ($kind) = @ARGV;
-my $dir = File::Temp::tempdir(CLEANUP => 1);
-chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-my $hold = "$dir/hold";
-system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
-  or die "could not build hold_flush.c\n";
-
-my $engine = do
-{
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $hold);
-	Engines::start($kind);
-};
+my $server = HeldFlush->start($kind);
+my $engine = $server->engine;
 
 sub sql { return $engine->control->value($_[0]) }
 
@@ -44,8 +34,7 @@ ok(Scenarios::Run::until(sub { $engine->is_waiting($waits) }), 'somebody waits f
 # what the library does unasked is done
 ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_journal WHERE leases = ''}) == 1 }), 'it has a row');
 
-open(my $file, '>', $hold) or die "could not create $hold: $!\n";
-close($file);
+$server->hold;
 $commits->send(q{SELECT dlock_acquire('commits', 'a', 600)});
 ok(Scenarios::Run::until(sub { changing() > 0 }), 'a commit begins');
 my $id = changing();
@@ -59,7 +48,7 @@ $engine->cancel($killed);
 like($killed->outcome, qr/^1317 /, 'and who is killed, then');
 is(changing(), $id, 'and all the time the library waits for the server');
 
-unlink($hold) or die "could not remove $hold: $!\n";
+$server->let_go;
 like($commits->outcome, qr/^\d+$/, 'who waited for the commit has the lease');
 is($held->value("SELECT dlock_is_free('$_')"), 1, "$_: nothing was taken") for qw(late later killed);
 $_->quit for $held, $waits, $commits, $late, $all, $watches, $killed;
