@@ -722,7 +722,7 @@ lease_batch_lend(lease_call *call)
 		return false;
 
 	/* for it to watch in time */
-	if (batcher.sleeps_until_us > now_us + 2 * LEASE_LOOK_INTERVAL_US)
+	if (batcher.sleeps_until_us > now_us + LEASE_LOOK_INTERVAL_US)
 		pthread_cond_signal(&engine.work);
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.incoming, call);
