@@ -6,10 +6,9 @@
  * connections of the server, or lends that to a caller who is alone.  A caller puts
  * its call into a list, and sleeps until it is answered, its statement is killed,
  * its client is gone or its time is up; it looks for these 20 times a second.  One
- * mutex protects all that is
- * shared; it is never held while somebody waits for the server or the disk.
- * Who has been answered does not need it any more, so that all who are answered
- * by one commit can go on at once.
+ * mutex protects all that is shared; it is never held while somebody waits for the
+ * server or the disk.  Who has been answered does not need it any more, so that all
+ * who are answered by one commit can go on at once.
  *
  * Who has a call.  The caller and the engine each have a reference.  A caller
  * that gives up takes the call out of the list or queue that it is in.  If the
