@@ -447,7 +447,10 @@ sub judge
 		  : 0;
 		push @wrong, 'it has changed the lease of ' . shown($row->{owner}) . ' on ' . shown($row->{name}) if !$allowed;
 	}
-	push @wrong, scalar(@changes) . ' leases have changed' if $touches eq 'name' && !$known && !$is{names} && @changes > $call->{number};
+	# a name may have several holders
+	my %changed = map { $_->{name} => 1 } @changes;
+	push @wrong, 'the leases of ' . keys(%changed) . ' names have changed'
+	  if $touches eq 'name' && !$known && !$is{names} && keys(%changed) > $call->{number};
 	return @wrong if @wrong;
 
 	# what was taken is there
