@@ -58,6 +58,14 @@ lease_batcher batcher = {
 	.clustered = true,
 };
 
+/*
+ * How long those who were just answered are waited for at most, and for how many
+ * batches not, once they have not come; twice as many the next time, up to the most.
+ */
+#define GATHER_MAX_US	5000
+#define GATHER_REST		8
+#define GATHER_REST_MAX	512
+
 /* For how long no work is lent to callers after the server was slow. */
 #define LEND_PAUSE_US	2000000
 
@@ -66,6 +74,16 @@ lease_batcher batcher = {
 
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
+
+/* For whom the next batch waits, see gather(). */
+static struct
+{
+	size_t		expected;		/* calls; 0: it does not wait */
+	size_t		came;			/* so many of them had come at once */
+	int64_t		until_us;		/* but no longer than that */
+	unsigned	rest;			/* batches to come that do not wait */
+	unsigned	next_rest;		/* should they not come */
+}			gathering = {.next_rest = GATHER_REST};
 
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
@@ -580,6 +598,82 @@ end_batch(bool committed, bool missed)
 		lease_call_answer_committed(batch.at_commit.head);
 }
 
+/* ----------------------------------------------------------------
+ * Gathering
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * A batch has ended.  What has come meanwhile could go into the next one at once,
+ * but then two halves of the callers would take turns, each waiting for the other's
+ * commit, too.  Who was just answered may well call again soon; if that takes less
+ * than a commit, it is worth to wait for it.  So they are waited for as long as this
+ * commit took, and if not nearly all of them have come by then, the next batches do
+ * not wait: the processor is what is short, or they have something else to do.  Who
+ * waits in a queue is not kept waiting.
+ *
+ * The servers' binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the
+ * same, with a time that is set.
+ */
+static void
+gather(bool committed, int64_t began_us)
+{
+	int64_t		now_us = lease_now();
+	int64_t		wait_us = now_us - began_us;
+
+	gathering.expected = 0;
+	gathering.came = 0;
+	if (!committed || careful > 0)
+		return;
+	if (gathering.rest > 0)
+	{
+		gathering.rest--;
+		return;
+	}
+	gathering.came = engine.incoming.count;
+	gathering.expected = batch.nunanswered + gathering.came;
+	gathering.until_us = now_us +
+		(wait_us < GATHER_MAX_US ? wait_us : GATHER_MAX_US);
+}
+
+/* A batch begins: have they come? */
+static void
+note_gathered(int64_t now_us)
+{
+	size_t		missed = gathering.expected - gathering.came;
+
+	if (missed == 0)
+		return;
+	if (engine.incoming.count >= gathering.came + missed - missed / 8)
+	{
+		if (gathering.next_rest > GATHER_REST)
+			gathering.next_rest /= 2;
+	}
+	else if (now_us >= gathering.until_us)
+	{
+		gathering.rest = gathering.next_rest;
+		if (gathering.next_rest < GATHER_REST_MAX)
+			gathering.next_rest *= 2;
+	}
+}
+
+/* When the calls that have come are to be made. */
+static int64_t
+incoming_due_us(void)
+{
+	return engine.incoming.count < gathering.expected &&
+		engine.incoming.count < BATCH_CALLS && lease_waiters_count() == 0 ?
+		gathering.until_us : 0;
+}
+
+/* A call has come: wake the batcher, if it is to be made now. */
+void
+lease_batch_wake(void)
+{
+	if (batcher.sleeps_until_us > incoming_due_us())
+		pthread_cond_signal(&engine.work);
+}
+
 /* Read, make, write, commit.  The mutex is held, and released meanwhile. */
 static void
 run_batch(int64_t now_us)
@@ -591,6 +685,7 @@ run_batch(int64_t now_us)
 	bool		missed = false;
 	bool		in_commit = false;
 
+	note_gathered(now_us);
 	unstall(now_us);
 	if (engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
@@ -648,6 +743,7 @@ run_batch(int64_t now_us)
 	else
 		fail_batch(status, in_commit);
 	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
+	gather(status == LEASE_STATUS_OK && changed, now_us);
 	forget_names();
 }
 
@@ -659,8 +755,8 @@ next_work(int64_t now_us)
 		batcher.reap_us : batcher.sessions_us;
 	int64_t		queue_us;
 
-	if (engine.incoming.head != NULL)
-		next_us = 0;
+	if (engine.incoming.head != NULL && incoming_due_us() < next_us)
+		next_us = incoming_due_us();
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
 	if (queue_us < next_us)
 		next_us = queue_us;

@@ -72,6 +72,7 @@ extern void lease_engine_submit(lease_call *call);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
+extern void lease_batch_wake(void);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
 
