@@ -112,7 +112,7 @@ extern bool lease_belief_refuse_call(lease_call *call);
 extern void lease_belief_remember(bool committed);
 
 /* lease_upkeep.c */
-extern bool lease_upkeep_is_prepared(void);
+extern bool lease_upkeep_has_settings(void);
 extern lease_status lease_upkeep_prepare(void);
 extern lease_status lease_upkeep_take_over(void);
 extern lease_status lease_upkeep_show(void);

@@ -7,8 +7,8 @@
  * to the journal (lease_journal.c) or inserted, and a release of a lease that is
  * known is answered in the caller's own thread, and written with what comes
  * next.  Should the belief be wrong, the write fails, and the next attempt
- * reads.  Who only tries for a lease that
- * is known to be held is refused in his own thread, too.
+ * reads.  Who only tries for a lease that is known to be held is refused in his
+ * own thread, too.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -63,6 +63,16 @@ lease_belief_suffices(const lease_call *call)
 		lease_marks_are_known(call->names[0]);
 }
 
+/* Say whether all calls of a list can be made so. */
+static bool
+all_suffice(const lease_calls *list)
+{
+	for (const lease_call *call = list->head; call != NULL; call = call->next)
+		if (!lease_belief_suffices(call))
+			return false;
+	return true;
+}
+
 /* Say whether anything is known without reading. */
 static bool
 knows(void)
@@ -80,15 +90,10 @@ knows(void)
 bool
 lease_belief_is_lendable(const lease_call *call)
 {
-	if (batcher.must_read || !knows() || !lease_upkeep_is_prepared() ||
-		!lease_table_can_be_interrupted(batcher.table) ||
-		!lease_call_is_acquire(call) || !lease_belief_suffices(call))
-		return false;
-	for (const lease_call *other = engine.deferred.head; other != NULL;
-		 other = other->next)
-		if (!lease_belief_suffices(other))
-			return false;
-	return true;
+	return !batcher.must_read && knows() && lease_upkeep_has_settings() &&
+		lease_table_can_be_interrupted(batcher.table) &&
+		lease_call_is_acquire(call) && lease_belief_suffices(call) &&
+		all_suffice(&engine.deferred);
 }
 
 /* Say whether the whole batch can be made so.  The mutex is held. */
@@ -105,11 +110,7 @@ lease_belief_holds(void)
 	for (size_t i = 0; i < batch.nnames; i++)
 		if (lease_queue_find(batch.bytes[i]) != NULL)
 			return false;
-	for (const lease_call *call = batch.calls.head; call != NULL;
-		 call = call->next)
-		if (!lease_belief_suffices(call))
-			return false;
-	return true;
+	return all_suffice(&batch.calls);
 }
 
 /* Take what is believed for what was read. */

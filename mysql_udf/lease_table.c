@@ -123,11 +123,11 @@ lease_table_disconnect(lease_table *table)
 	table->in_transaction = false;
 }
 
-/* Say whether it has a connection that could be cut. */
+/* Say whether its connection, if it has one, could be cut. */
 bool
 lease_table_can_be_interrupted(const lease_table *table)
 {
-	return table->connection != NULL && table->wire >= 0;
+	return table->wire >= 0;
 }
 
 /*

@@ -158,11 +158,11 @@ lease_upkeep_prepare(void)
 	return prepare(!has_settings);
 }
 
-/* Say whether that is so already. */
+/* Say whether the settings have been read since the library was loaded. */
 bool
-lease_upkeep_is_prepared(void)
+lease_upkeep_has_settings(void)
 {
-	return lease_table_is_connected(batcher.table) && has_settings;
+	return has_settings;
 }
 
 /*
