@@ -75,11 +75,10 @@ lease_batcher batcher = {
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
 
-/* For whom the next batch waits, see gather(). */
+/* What the next batch waits for, see gather(). */
 static struct
 {
-	size_t		expected;		/* calls; 0: it does not wait */
-	size_t		came;			/* so many of them had come at once */
+	size_t		enough;			/* calls in the list; 0: it does not wait */
 	int64_t		until_us;		/* but no longer than that */
 	unsigned	rest;			/* batches to come that do not wait */
 	unsigned	next_rest;		/* should they not come */
@@ -604,73 +603,87 @@ end_batch(bool committed, bool missed)
  */
 
 /*
- * A batch has ended.  What has come meanwhile could go into the next one at once,
- * but then two halves of the callers would take turns, each waiting for the other's
- * commit, too.  Who was just answered may well call again soon; if that takes less
- * than a commit, it is worth to wait for it.  So they are waited for as long as this
- * commit took, and if not nearly all of them have come by then, the next batches do
- * not wait: the processor is what is short, or they have something else to do.  Who
- * waits in a queue is not kept waiting.
+ * Say whether a call may wait for others to come, so that they share a commit: it is
+ * new, and its answer needs one.
+ */
+static bool
+can_gather(const lease_call *call, int64_t until_us)
+{
+	return call->kind == DLOCK_CALL_APPLY &&
+		call->internal == LEASE_INTERNAL_NONE && !call->answered &&
+		(call->request.op == LEASE_ACQUIRE || call->request.op == LEASE_RENEW) &&
+		call->waiting_since_us == 0 && call->end_us > until_us;
+}
+
+/*
+ * A batch has been committed, which took a time, and so many callers were answered
+ * then.  What has come meanwhile could go into the next one at once, but then two
+ * halves of the callers would take turns, each waiting for the other's commit, too.
+ * Who was just answered may well call again soon; if that takes less than a commit,
+ * it is worth to wait for it.  So they are waited for as long as this commit took,
+ * and if not nearly all of them have come by then, the next batches do not wait: the
+ * processor is what is short, or they have something else to do.
  *
- * The servers' binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the
- * same, with a time that is set.
+ * MySQL's binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the same,
+ * with a time that is set.
  */
 static void
-gather(bool committed, int64_t began_us)
+gather(size_t answered, int64_t commit_us)
 {
-	int64_t		now_us = lease_now();
-	int64_t		wait_us = now_us - began_us;
-
-	gathering.expected = 0;
-	gathering.came = 0;
-	if (!committed || careful > 0)
-		return;
+	gathering.enough = 0;
 	if (gathering.rest > 0)
 	{
 		gathering.rest--;
 		return;
 	}
-	gathering.came = engine.incoming.count;
-	gathering.expected = batch.nunanswered + gathering.came;
-	gathering.until_us = now_us +
-		(wait_us < GATHER_MAX_US ? wait_us : GATHER_MAX_US);
+	gathering.until_us = lease_now() +
+		(commit_us < GATHER_MAX_US ? commit_us : GATHER_MAX_US);
+	for (const lease_call *call = engine.incoming.head; call != NULL;
+		 call = call->next)
+		if (!can_gather(call, gathering.until_us))
+			return;
+	gathering.enough = engine.incoming.count + answered - answered / 8;
 }
 
-/* A batch begins: have they come? */
+/* Calls are about to be made: have those come who were waited for? */
 static void
-note_gathered(int64_t now_us)
+end_gathering(int64_t now_us)
 {
-	size_t		missed = gathering.expected - gathering.came;
+	const lease_call *first = engine.incoming.head;
 
-	if (missed == 0)
+	if (first == NULL || gathering.enough == 0)
 		return;
-	if (engine.incoming.count >= gathering.came + missed - missed / 8)
+	if (engine.incoming.count >= gathering.enough)
 	{
 		if (gathering.next_rest > GATHER_REST)
 			gathering.next_rest /= 2;
 	}
-	else if (now_us >= gathering.until_us)
+	else if (now_us >= gathering.until_us &&
+			 first->start_us < gathering.until_us)
 	{
+		/* it has waited in vain */
 		gathering.rest = gathering.next_rest;
 		if (gathering.next_rest < GATHER_REST_MAX)
 			gathering.next_rest *= 2;
 	}
+	gathering.enough = 0;
 }
 
 /* When the calls that have come are to be made. */
 static int64_t
 incoming_due_us(void)
 {
-	return engine.incoming.count < gathering.expected &&
-		engine.incoming.count < BATCH_CALLS && lease_waiters_count() == 0 ?
-		gathering.until_us : 0;
+	return engine.incoming.count < gathering.enough &&
+		engine.incoming.count < BATCH_CALLS ? gathering.until_us : 0;
 }
 
-/* A call has come: wake the batcher, if it is to be made now. */
+/* A call has been put into the list: wake the batcher, if it sleeps too long. */
 void
-lease_batch_wake(void)
+lease_batch_wake(const lease_call *call)
 {
-	if (batcher.sleeps_until_us > incoming_due_us())
+	if (!can_gather(call, gathering.until_us))
+		gathering.enough = 0;
+	if (batcher.lent_to == NULL && batcher.sleeps_until_us > incoming_due_us())
 		pthread_cond_signal(&engine.work);
 }
 
@@ -684,8 +697,9 @@ run_batch(int64_t now_us)
 	bool		changed = false;
 	bool		missed = false;
 	bool		in_commit = false;
+	int64_t		commit_us = 0;
+	uint64_t	answered;
 
-	note_gathered(now_us);
 	unstall(now_us);
 	if (engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
@@ -695,6 +709,7 @@ run_batch(int64_t now_us)
 		lease_upkeep_find_leases(engine.incoming.head);
 		return;
 	}
+	end_gathering(now_us);
 	collect(now_us);
 	if (batch.calls.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
@@ -733,17 +748,22 @@ run_batch(int64_t now_us)
 		{
 			in_commit = true;
 			status = lease_table_commit(batcher.table, &missed);
+			commit_us = lease_now() - batcher.asks_since_us;
 		}
 		else
 			lease_table_rollback(batcher.table);
 		lease_batch_resume();
 	}
+	answered = engine.answered;
 	if (status == LEASE_STATUS_OK)
+	{
 		end_batch(changed, missed);
+		if (changed && careful == 0)
+			gather(engine.answered - answered, commit_us);
+	}
 	else
 		fail_batch(status, in_commit);
 	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
-	gather(status == LEASE_STATUS_OK && changed, now_us);
 	forget_names();
 }
 

@@ -46,6 +46,7 @@ typedef struct lease_engine
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */
 	int64_t		called_us;		/* when somebody called last */
+	uint64_t	answered;		/* calls, ever */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
 	bool		settled;		/* nothing is in the journal */
@@ -72,7 +73,7 @@ extern void lease_engine_submit(lease_call *call);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
-extern void lease_batch_wake(void);
+extern void lease_batch_wake(const lease_call *call);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
 

@@ -148,6 +148,7 @@ lease_call_answer(lease_call *call)
 	if (call->answered)
 		return;
 	call->answered = true;
+	engine.answered++;
 	sem_post(&call->done);
 }
 
@@ -177,8 +178,7 @@ lease_engine_submit(lease_call *call)
 {
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.incoming, call);
-	if (batcher.lent_to == NULL)
-		lease_batch_wake();
+	lease_batch_wake(call);
 }
 
 /* ----------------------------------------------------------------
