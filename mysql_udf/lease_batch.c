@@ -604,7 +604,7 @@ end_batch(bool committed, bool missed)
 
 /*
  * Say whether a call may wait for others to come, so that they share a commit: it is
- * new, and its answer needs one.
+ * new, and its answer most likely needs one.
  */
 static bool
 can_gather(const lease_call *call, int64_t until_us)
@@ -630,7 +630,9 @@ can_gather(const lease_call *call, int64_t until_us)
 static void
 gather(size_t answered, int64_t commit_us)
 {
-	gathering.enough = 0;
+	size_t		came = engine.incoming.count;
+	size_t		enough = came + answered - answered / 8;
+
 	if (gathering.rest > 0)
 	{
 		gathering.rest--;
@@ -642,24 +644,30 @@ gather(size_t answered, int64_t commit_us)
 		 call = call->next)
 		if (!can_gather(call, gathering.until_us))
 			return;
-	gathering.enough = engine.incoming.count + answered - answered / 8;
+	if (enough > BATCH_CALLS)
+		enough = BATCH_CALLS;
+	/* unless nobody is to come, or nobody else */
+	gathering.enough = enough > came && enough > 1 ? enough : 0;
 }
 
-/* Calls are about to be made: have those come who were waited for? */
+/*
+ * A batch begins: have those come who were waited for?  Until its end nobody is, so
+ * that whatever it puts into the list does not wait.
+ */
 static void
 end_gathering(int64_t now_us)
 {
 	const lease_call *first = engine.incoming.head;
 
-	if (first == NULL || gathering.enough == 0)
+	if (gathering.enough == 0)
 		return;
 	if (engine.incoming.count >= gathering.enough)
 	{
 		if (gathering.next_rest > GATHER_REST)
 			gathering.next_rest /= 2;
 	}
-	else if (now_us >= gathering.until_us &&
-			 first->start_us < gathering.until_us)
+	else if (first != NULL && first->start_us < gathering.until_us &&
+			 gathering.until_us <= now_us)
 	{
 		/* it has waited in vain */
 		gathering.rest = gathering.next_rest;
@@ -673,16 +681,19 @@ end_gathering(int64_t now_us)
 static int64_t
 incoming_due_us(void)
 {
-	return engine.incoming.count < gathering.enough &&
-		engine.incoming.count < BATCH_CALLS ? gathering.until_us : 0;
+	return engine.incoming.count < gathering.enough ? gathering.until_us : 0;
 }
 
-/* A call has been put into the list: wake the batcher, if it sleeps too long. */
+/*
+ * A call has been put into the list: wake the batcher, if it sleeps too long.  If the
+ * call is not to wait, nobody is.
+ */
 void
 lease_batch_wake(const lease_call *call)
 {
-	if (!can_gather(call, gathering.until_us))
-		gathering.enough = 0;
+	if (!can_gather(call, gathering.until_us) &&
+		call->start_us < gathering.until_us)
+		gathering.until_us = call->start_us;
 	if (batcher.lent_to == NULL && batcher.sleeps_until_us > incoming_due_us())
 		pthread_cond_signal(&engine.work);
 }
@@ -701,6 +712,7 @@ run_batch(int64_t now_us)
 	uint64_t	answered;
 
 	unstall(now_us);
+	end_gathering(now_us);
 	if (engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
@@ -709,7 +721,6 @@ run_batch(int64_t now_us)
 		lease_upkeep_find_leases(engine.incoming.head);
 		return;
 	}
-	end_gathering(now_us);
 	collect(now_us);
 	if (batch.calls.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */

@@ -46,7 +46,7 @@ typedef struct lease_engine
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */
 	int64_t		called_us;		/* when somebody called last */
-	uint64_t	answered;		/* calls, ever */
+	uint64_t	answered;		/* calls that waited for it, ever */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
 	bool		settled;		/* nothing is in the journal */
