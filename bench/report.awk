@@ -8,7 +8,11 @@
 # A ratio is the median of the ratios within each round, because the systems of
 # a round ran next to each other.
 
-BEGIN { FS = ","; name_systems() }
+BEGIN {
+	FS = ","
+	order = "cycle hot herd batch reentry renew snapshot log growth restart"
+	name_systems()
+}
 
 FNR == 1 { file++; next }
 
@@ -347,10 +351,11 @@ function write_summary(    i, part) {
 	close(summary)
 }
 
-function write_head(    line) {
+function write_head(    line, n, i, kinds) {
 	print "# What dlock costs\n"
-	print "Written by `make bench`, which measures all of it in one run. The systems of a"
-	print "table took turns on the same machine, so their ratios say more than their rates."
+	print "Written by `make bench`, which measures all of it in one run, or some workloads"
+	print "again. The systems of a table took turns on the same machine, so their ratios say"
+	print "more than their rates."
 	if (machine["trial"] == "yes")
 		print "\n**This was a trial run, shorter or smaller than the whole: a hint, no result.**"
 	print "\n| | |\n|---|---|"
@@ -363,6 +368,10 @@ function write_head(    line) {
 		", Redis " machine["redis"] ", ZooKeeper " machine["zookeeper"] \
 		", etcd " machine["etcd"] " |"
 	print "| date | " machine["date"] " |"
+	n = split(order, kinds, " ")
+	for (i = 1; i <= n; i++)
+		if (("again " kinds[i]) in machine)
+			print "| " kinds[i] ", measured again | " machine["again " kinds[i]] " |"
 
 	print "\n## Goals\n"
 	print "| ratio of dlock | goal | measured | |\n|---|---|---|---|"
@@ -372,7 +381,7 @@ function write_head(    line) {
 		print line
 }
 
-function write_method(    i, n, order) {
+function write_method(    i, n, kinds) {
 	print "\n## How it was measured\n"
 	print "- One load generator (`bench/load`) for all systems, each over its own client\n  library, a thread and a connection for each client. Closed loop: a client sends\n  its next request when it has the answer to the last."
 	print "- " machine["rounds"] " round(s), in which the systems take turns, in the other order in every other\n  round; a turn is " machine["warm-up"] " s of warm-up, which do not count, and " machine["window"] " s that do."
@@ -382,11 +391,11 @@ function write_method(    i, n, order) {
 	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and who waits watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
 	print "- A client takes names of its own, and in one of 64 attempts the name that\n  another is busy with. That no\n  two clients ever had a name at once was checked at each grant, and that each\n  could be given back by its holder; it never was otherwise:\n"
 	print "| workload | turns | grants checked |\n|---|---|---|"
-	n = split("cycle hot herd batch reentry renew snapshot log growth", order, " ")
+	n = split(order, kinds, " ")
 	for (i = 1; i <= n; i++)
-		if (turns[order[i]])
-			print "| " order[i] " | " number(turns[order[i]]) " | " \
-				number(checked[order[i]]) " |"
+		if (turns[kinds[i]])
+			print "| " kinds[i] " | " number(turns[kinds[i]]) " | " \
+				number(checked[kinds[i]]) " |"
 }
 
 END {
