@@ -40,9 +40,6 @@
 #include "lease_stats.h"
 #include "mysql_compat.h"
 
-/* Most calls in a batch; more wait for the next. */
-#define BATCH_CALLS		128
-
 /*
  * How many answered releases wait for company before they come with the next
  * batch, and how long; and how long if nobody calls, or in a cluster, where
@@ -58,14 +55,6 @@ lease_batcher batcher = {
 	.clustered = true,
 };
 
-/*
- * How long those who were just answered are waited for at most, and for how many
- * batches not, once they have not come; twice as many the next time, up to the most.
- */
-#define GATHER_MAX_US	5000
-#define GATHER_REST		8
-#define GATHER_REST_MAX	512
-
 /* For how long no work is lent to callers after the server was slow. */
 #define LEND_PAUSE_US	2000000
 
@@ -74,15 +63,6 @@ lease_batcher batcher = {
 
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
-
-/* What the next batch waits for, see gather(). */
-static struct
-{
-	size_t		enough;			/* calls in the list; 0: it does not wait */
-	int64_t		until_us;		/* but no longer than that */
-	unsigned	rest;			/* batches to come that do not wait */
-	unsigned	next_rest;		/* should they not come */
-}			gathering = {.next_rest = GATHER_REST};
 
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
@@ -312,7 +292,7 @@ collect(int64_t now_us)
 	lease_queue *due[LEASE_BATCH_NAMES / 4];
 	size_t		ndue;
 	int64_t		next_us;
-	size_t		most = BATCH_CALLS;
+	size_t		most = LEASE_BATCH_CALLS;
 	bool		write = must_write(now_us);
 	lease_call *next;
 
@@ -354,7 +334,7 @@ collect(int64_t now_us)
 	for (lease_call *call = engine.incoming.head;
 		 call != NULL && (batch.nunanswered == 0 ||
 						  (batch.nunanswered < most &&
-						   batch.calls.count < BATCH_CALLS)); call = next)
+						   batch.calls.count < LEASE_BATCH_CALLS)); call = next)
 	{
 		next = call->next;
 		if (lease_belief_refuse_call(call))
@@ -597,107 +577,6 @@ end_batch(bool committed, bool missed)
 		lease_call_answer_committed(batch.at_commit.head);
 }
 
-/* ----------------------------------------------------------------
- * Gathering
- * ----------------------------------------------------------------
- */
-
-/*
- * Say whether a call may wait for others to come, so that they share a commit: it is
- * new, and its answer most likely needs one.
- */
-static bool
-can_gather(const lease_call *call, int64_t until_us)
-{
-	return call->kind == DLOCK_CALL_APPLY &&
-		call->internal == LEASE_INTERNAL_NONE && !call->answered &&
-		(call->request.op == LEASE_ACQUIRE || call->request.op == LEASE_RENEW) &&
-		call->waiting_since_us == 0 && call->end_us > until_us;
-}
-
-/*
- * A batch has been committed, which took a time, and so many callers were answered
- * then.  What has come meanwhile could go into the next one at once, but then two
- * halves of the callers would take turns, each waiting for the other's commit, too.
- * Who was just answered may well call again soon; if that takes less than a commit,
- * it is worth to wait for it.  So they are waited for as long as this commit took,
- * and if not nearly all of them have come by then, the next batches do not wait: the
- * processor is what is short, or they have something else to do.
- *
- * MySQL's binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the same,
- * with a time that is set.
- */
-static void
-gather(size_t answered, int64_t commit_us)
-{
-	size_t		came = engine.incoming.count;
-	size_t		enough = came + answered - answered / 8;
-
-	if (gathering.rest > 0)
-	{
-		gathering.rest--;
-		return;
-	}
-	gathering.until_us = lease_now() +
-		(commit_us < GATHER_MAX_US ? commit_us : GATHER_MAX_US);
-	for (const lease_call *call = engine.incoming.head; call != NULL;
-		 call = call->next)
-		if (!can_gather(call, gathering.until_us))
-			return;
-	if (enough > BATCH_CALLS)
-		enough = BATCH_CALLS;
-	/* unless nobody is to come, or nobody else */
-	gathering.enough = enough > came && enough > 1 ? enough : 0;
-}
-
-/*
- * A batch begins: have those come who were waited for?  Until its end nobody is, so
- * that whatever it puts into the list does not wait.
- */
-static void
-end_gathering(int64_t now_us)
-{
-	const lease_call *first = engine.incoming.head;
-
-	if (gathering.enough == 0)
-		return;
-	if (engine.incoming.count >= gathering.enough)
-	{
-		if (gathering.next_rest > GATHER_REST)
-			gathering.next_rest /= 2;
-	}
-	else if (first != NULL && first->start_us < gathering.until_us &&
-			 gathering.until_us <= now_us)
-	{
-		/* it has waited in vain */
-		gathering.rest = gathering.next_rest;
-		if (gathering.next_rest < GATHER_REST_MAX)
-			gathering.next_rest *= 2;
-	}
-	gathering.enough = 0;
-}
-
-/* When the calls that have come are to be made. */
-static int64_t
-incoming_due_us(void)
-{
-	return engine.incoming.count < gathering.enough ? gathering.until_us : 0;
-}
-
-/*
- * A call has been put into the list: wake the batcher, if it sleeps too long.  If the
- * call is not to wait, nobody is.
- */
-void
-lease_batch_wake(const lease_call *call)
-{
-	if (!can_gather(call, gathering.until_us) &&
-		call->start_us < gathering.until_us)
-		gathering.until_us = call->start_us;
-	if (batcher.lent_to == NULL && batcher.sleeps_until_us > incoming_due_us())
-		pthread_cond_signal(&engine.work);
-}
-
 /* Read, make, write, commit.  The mutex is held, and released meanwhile. */
 static void
 run_batch(int64_t now_us)
@@ -712,7 +591,7 @@ run_batch(int64_t now_us)
 	uint64_t	answered;
 
 	unstall(now_us);
-	end_gathering(now_us);
+	lease_gather_end(now_us);
 	if (engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
@@ -770,7 +649,7 @@ run_batch(int64_t now_us)
 	{
 		end_batch(changed, missed);
 		if (changed && careful == 0)
-			gather(engine.answered - answered, commit_us);
+			lease_gather_begin(engine.answered - answered, commit_us);
 	}
 	else
 		fail_batch(status, in_commit);
@@ -786,8 +665,8 @@ next_work(int64_t now_us)
 		batcher.reap_us : batcher.sessions_us;
 	int64_t		queue_us;
 
-	if (engine.incoming.head != NULL && incoming_due_us() < next_us)
-		next_us = incoming_due_us();
+	if (engine.incoming.head != NULL && lease_gather_due_us() < next_us)
+		next_us = lease_gather_due_us();
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
 	if (queue_us < next_us)
 		next_us = queue_us;

@@ -73,9 +73,11 @@ extern void lease_engine_submit(lease_call *call);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
-extern void lease_batch_wake(const lease_call *call);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
+
+/* lease_gather.c */
+extern void lease_gather_wake(const lease_call *call);
 
 /* lease_belief.c */
 extern bool lease_belief_release(const dlock_call *request,

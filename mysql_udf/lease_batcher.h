@@ -4,10 +4,10 @@
  *
  * The batcher is one thread, or the caller that it has lent its work to
  * (lease_batch_lend()), wherever it is spoken of.  lease_batch.c collects calls and
- * makes them come true, lease_make.c decides what becomes of each, lease_belief.c
- * saves reading the table, lease_upkeep.c does what nobody has asked for.  Only the
- * batcher touches what is here, except where said, and the calls and queues
- * themselves only with the engine's mutex held.
+ * makes them come true, lease_gather.c waits for more of them, lease_make.c decides
+ * what becomes of each, lease_belief.c saves reading the table, lease_upkeep.c does
+ * what nobody has asked for.  Only the batcher touches what is here, except where
+ * said, and the calls and queues themselves only with the engine's mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,7 +16,8 @@
 
 #include "lease_batch.h"
 
-/* Most names in a batch; more wait for the next. */
+/* Most calls in a batch, and most names; more wait for the next. */
+#define LEASE_BATCH_CALLS	128
 #define LEASE_BATCH_NAMES	256
 
 /* How often to look again at a row that a transaction has locked. */
@@ -81,6 +82,11 @@ extern int64_t lease_due_us(const lease_call *call);
 extern void lease_batch_note_failure(lease_status status);
 extern void lease_batch_ask(void);
 extern void lease_batch_resume(void);
+
+/* lease_gather.c */
+extern void lease_gather_begin(size_t answered, int64_t commit_us);
+extern void lease_gather_end(int64_t now_us);
+extern int64_t lease_gather_due_us(void);
 
 /* lease_calls.c */
 extern bool lease_call_is_acquire(const lease_call *call);

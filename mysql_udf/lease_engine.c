@@ -178,7 +178,7 @@ lease_engine_submit(lease_call *call)
 {
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.incoming, call);
-	lease_batch_wake(call);
+	lease_gather_wake(call);
 }
 
 /* ----------------------------------------------------------------
