@@ -512,6 +512,8 @@ fail_batch(lease_status status, bool in_commit)
 		batch.nunanswered > 1)
 		careful = batch.nunanswered;
 	lease_batch_note_failure(status);
+	if (status == LEASE_STATUS_LOST)
+		batcher.lost_commit_us = in_commit ? lease_now() : 0;
 	if (batch.believed)
 		pause_until_us = 0;		/* that was but a belief */
 	for (size_t i = 0; i < batch.nnames; i++)
@@ -557,6 +559,7 @@ end_batch(bool committed, bool missed)
 	if (committed)
 	{
 		engine.read_only = false;	/* it is writable again */
+		batcher.lost_commit_us = 0;
 		note_ended();
 	}
 	lease_belief_remember(committed);

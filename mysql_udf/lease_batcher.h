@@ -20,6 +20,9 @@
 #define LEASE_BATCH_CALLS	128
 #define LEASE_BATCH_NAMES	256
 
+/* How long a commit that was lost may go on: as long as one is waited for. */
+#define LEASE_LOST_COMMIT_US	30000000
+
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
 
@@ -66,6 +69,8 @@ typedef struct lease_batcher
 	bool		cut;			/* the connection was, because of him */
 	int64_t		watch_us;		/* when to look at him next */
 	int64_t		slow_us;		/* when the server last took long, or was lost */
+	int64_t		lost_commit_us;	/* when a commit was lost that may still be under
+								 * way, and lock rows; 0: none is */
 	int64_t		asks_since_us;	/* when it turned to the server; 0: it does not
 								 * wait for it; for all, with the mutex */
 	int64_t		reap_us;		/* when to reap next */
