@@ -133,16 +133,18 @@ lease_batch_ask(void)
 	pthread_mutex_unlock(&engine.mutex);
 }
 
-/* The server has answered: take the mutex again. */
-void
+/* The server has answered: take the mutex again, and say how long that took. */
+int64_t
 lease_batch_resume(void)
 {
 	int64_t		now_us = lease_now();
+	int64_t		took_us = now_us - batcher.asks_since_us;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (now_us > batcher.asks_since_us + LEASE_LOOK_INTERVAL_US)
+	if (took_us > LEASE_LOOK_INTERVAL_US)
 		batcher.slow_us = now_us;
 	batcher.asks_since_us = 0;
+	return took_us;
 }
 
 /*
@@ -590,7 +592,7 @@ run_batch(int64_t now_us)
 	bool		changed = false;
 	bool		missed = false;
 	bool		in_commit = false;
-	int64_t		commit_us = 0;
+	int64_t		took_us = 0;	/* the commit */
 	uint64_t	answered;
 
 	unstall(now_us);
@@ -621,7 +623,7 @@ run_batch(int64_t now_us)
 		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK && !batch.believed)
 		status = read_batch(looks);
-	lease_batch_resume();
+	(void) lease_batch_resume();
 
 	if (batch.read_only)
 		lease_upkeep_note_read_only();
@@ -641,18 +643,17 @@ run_batch(int64_t now_us)
 		{
 			in_commit = true;
 			status = lease_table_commit(batcher.table, &missed);
-			commit_us = lease_now() - batcher.asks_since_us;
 		}
 		else
 			lease_table_rollback(batcher.table);
-		lease_batch_resume();
+		took_us = lease_batch_resume();
 	}
 	answered = engine.answered;
 	if (status == LEASE_STATUS_OK)
 	{
 		end_batch(changed, missed);
 		if (changed && careful == 0)
-			lease_gather_begin(engine.answered - answered, commit_us);
+			lease_gather_begin(engine.answered - answered, took_us);
 	}
 	else
 		fail_batch(status, in_commit);

@@ -21,7 +21,7 @@
 #define LEASE_BATCH_NAMES	256
 
 /* How long a commit that was lost may go on: as long as one is waited for. */
-#define LEASE_LOST_COMMIT_US	30000000
+#define LEASE_LOST_COMMIT_US	(LEASE_TABLE_TIMEOUT * INT64_C(1000000))
 
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
@@ -86,7 +86,7 @@ extern int64_t lease_defer_us(void);
 extern int64_t lease_due_us(const lease_call *call);
 extern void lease_batch_note_failure(lease_status status);
 extern void lease_batch_ask(void);
-extern void lease_batch_resume(void);
+extern int64_t lease_batch_resume(void);
 
 /* lease_gather.c */
 extern void lease_gather_begin(size_t answered, int64_t commit_us);

@@ -285,7 +285,7 @@ lease_call_fail_waiters(lease_bytes name)
 /*
  * After a look that failed: tell those who have come to the end of their time
  * meanwhile.  A member of a group that has lost the others can take its whole
- * IO_TIMEOUT to fail, each time.  The mutex is held.
+ * LEASE_TABLE_TIMEOUT to fail, each time.  The mutex is held.
  */
 void
 lease_call_fail_late(void)

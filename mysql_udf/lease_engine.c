@@ -345,7 +345,8 @@ look(lease_call *call)
 /*
  * The time that a call may wait is over: true when it has been answered.  One that
  * does not stand in line yet is left to the batcher, which may find the name free,
- * unless the batcher itself has to wait: for IO_TIMEOUT, it may be, and again.
+ * unless the batcher itself has to wait: for LEASE_TABLE_TIMEOUT, it may be, and
+ * again.
  */
 static bool
 end_wait(lease_call *call)

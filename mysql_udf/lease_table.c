@@ -32,9 +32,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds until an unresponsive server counts as gone. */
-#define IO_TIMEOUT		30
-
 /* How often to look whether a connection that was lost has ended, and when. */
 #define END_LOST_TRIES	200
 #define END_LOST_PAUSE_NS	5000000
@@ -359,7 +356,7 @@ lease_table_connect(lease_table *table)
 		"SET SESSION max_statement_time = 0",
 		"SET SESSION max_execution_time = 0",
 	};
-	unsigned int timeout = IO_TIMEOUT;
+	unsigned int timeout = LEASE_TABLE_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
 	bool		read_only;

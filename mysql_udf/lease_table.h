@@ -14,6 +14,9 @@
 #include "lease.h"
 #include "lease_engine.h"
 
+/* Seconds until a server that does not answer counts as gone. */
+#define LEASE_TABLE_TIMEOUT	30
+
 /* How many marks there are; which counts for a name: lease_table_bucket(). */
 #define LEASE_BUCKETS		256
 

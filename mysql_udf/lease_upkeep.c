@@ -225,7 +225,7 @@ lease_upkeep_move(void)
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_settle(batcher.table);
-	lease_batch_resume();
+	(void) lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 		lease_batch_note_failure(status);
 }
@@ -337,7 +337,7 @@ lease_upkeep_find_leases(lease_call *call)
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_owner(batcher.table, call->request.owner,
 										 &call->caller, visit_owned, &list);
-	lease_batch_resume();
+	(void) lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_batch_note_failure(status);
@@ -386,7 +386,7 @@ look_for_connections(void)
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_visit_connections(batcher.table, list_connection,
 											   &list);
-	lease_batch_resume();
+	(void) lease_batch_resume();
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
 		lease_session_list(list.ids[i]);
 	lease_session_end_list(status == LEASE_STATUS_OK);
@@ -435,7 +435,7 @@ look_at_server(void)
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
-	lease_batch_resume();
+	(void) lease_batch_resume();
 	if (batcher.reap_us > lease_now() + engine.settings.reap_interval_us)
 		batcher.reap_us = 0;	/* the interval has become shorter */
 	if (status != LEASE_STATUS_OK)
@@ -508,7 +508,7 @@ lease_upkeep_reap(int64_t now_us)
 			lease_foreign_forget(now_us - INT64_C(3600) * 1000000);
 		}
 	}
-	lease_batch_resume();
+	(void) lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_batch_note_failure(status);
