@@ -1,6 +1,6 @@
 /*
  * lease_crash.c
- *	  Die at a point of the source, in a build for tests; see lease_crash.h.
+ *	  Die, or stop, at a point of the source, in a build for tests; see lease_crash.h.
  *
  * Each step of a change to several pages can so be the last one of a process
  * or a server, which no signal from outside hits reliably.  SIGKILL leaves no
@@ -27,6 +27,7 @@ static char *crash_point = NULL;
 static int	crash_pass = 1;
 static bool crash_server = false;
 static bool crash_flush = false;
+static bool crash_stop = false;
 
 /* Define the settings that name a point; for anybody, as this is for tests. */
 void
@@ -56,9 +57,15 @@ lease_crash_define_settings(void)
 							 &crash_flush, false,
 							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("dlock.crash_stop",
+							 "Stops instead, until it is continued.",
+							 NULL,
+							 &crash_stop, false,
+							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
 }
 
-/* Die if this is the point, and the pass. */
+/* Die, or stop, if this is the point, and the pass. */
 void
 lease_crash_point(const char *name)
 {
@@ -67,6 +74,11 @@ lease_crash_point(const char *name)
 	if (crash_point == NULL || strcmp(name, crash_point) != 0 ||
 		++passes != crash_pass)
 		return;
+	if (crash_stop)
+	{
+		kill(MyProcPid, SIGSTOP);
+		return;
+	}
 	write_stderr("dlock dies at \"%s\", pass %d\n", name, passes);
 	if (crash_flush)
 		XLogFlush(GetXLogInsertRecPtr());

@@ -6,8 +6,9 @@
  * dlock.crash_point names for the dlock.crash_pass-th time kills itself with
  * SIGKILL; before that, if dlock.crash_flush is on, it flushes what has been
  * logged, which would else be lost, and if dlock.crash_server is on, it kills
- * the postmaster.  In any other build the points are nothing, and there are no
- * such settings.
+ * the postmaster.  If dlock.crash_stop is on, it does nothing of this, but stops
+ * until somebody continues it.  In any other build the points are nothing, and
+ * there are no such settings.
  *
  * At a point that ends in "not logged" the pages have been changed, or the
  * copies that GenericXLog works on, in the critical section; at one that ends
@@ -44,6 +45,7 @@
  *	"all: name taken"				one of many
  *	"all: not flushed"				all of them
  *	"walk: bucket done"				one of those an owner may be in
+ *	"queue: about to join"			because the name is taken, or others wait
  *	"queue: granted, not answered"	on behalf of a waiter
  *	"mark: not logged"				of the lease clock
  *	"mark: logged"

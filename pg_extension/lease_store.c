@@ -543,6 +543,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		LeaseWaiter *waiter = lease_wait_begin(call, LEASE_WAIT_IN_LINE);
 
 		waiter->acts_for = find_acts_for(call);
+		DLOCK_CRASH_POINT("queue: about to join");
 
 		/*
 		 * Those who stood before us may have left since we looked, and the name

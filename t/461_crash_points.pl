@@ -13,6 +13,8 @@ use warnings;
 
 use Cwd qw(abs_path);
 use FindBin;
+use lib $FindBin::RealBin;
+use CrashPoints;
 use IPC::Run;
 use List::Util qw(max);
 use POSIX ();
@@ -38,14 +40,7 @@ sub library
 	return slurp_file("$dir/dlock.so");
 }
 
-sub build
-{
-	local $ENV{COPT} = join ' ', grep { defined } $ENV{COPT}, '-DDLOCK_CRASH_POINTS';
-	my ($bin, $log) = run_command([ "$tree/dev/overlay", $ENV{PG_CONFIG} // 'pg_config',
-		PostgreSQL::Test::Utils::tempdir() ]);
-	return $bin || die "could not build dlock with crash points: $log\n";
-}
-my $bin = build();
+my $bin = CrashPoints::build();
 my $trace = qr/dlock\.crash_point|dlock dies/;
 like(library("$bin/pg_config"), $trace, 'the library built for this test has crash points');
 unlike(library('pg_config'), $trace, 'the one that is installed has none');
@@ -715,6 +710,12 @@ my %ways = (
 		settle($main);
 		return ($main, take('mark ' . ++$serial, 'me', after => ' FROM pg_sleep(1.1)'));
 	},
+	line => sub {
+		settle($main);
+		run($main, [ evict($main, 'wanted'), take('wanted', 'holder') ]);
+		return ($main, { kind => 'take', leases => [ [ 'wanted', 'waiter', 'exclusive' ] ],
+				sql => "dlock_acquire('wanted', 'waiter', 3600, -1)" });
+	},
 	queue => sub {
 		settle($main);
 		run($main, [ evict($main, 'wanted'), take('wanted', 'holder') ]);
@@ -767,6 +768,7 @@ my @trials = (
 	[ all => 'all: not flushed', 1, 1 ],
 	[ renew_all => 'walk: bucket done', 3, undef ],
 	[ release_all => 'walk: bucket done', undef, 3 ],
+	[ line => 'queue: about to join', 1, 1 ],
 	[ queue => 'queue: granted, not answered', 1, 1 ],
 	[ mark => 'mark: not logged', 1, 1 ],
 	[ mark => 'mark: logged', 1, 1 ],
