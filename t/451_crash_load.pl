@@ -57,10 +57,10 @@ sub kill_server
 {
 	Torture::kill_postgres($node);
 	$node->start;
-	return;
+	return 1;
 }
 
-# Kill one process; the server ends the others and starts them anew.
+# Kill one process, if there is one; the server ends the others and starts them anew.
 sub kill_one
 {
 	my ($pattern) = @_;
@@ -70,17 +70,17 @@ sub kill_one
 	kill 'KILL', $pid or return;
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
 	until_it_answers();
-	return;
+	return 1;
 }
 
 # Stop processes, and let them go on.
 sub stop_for_a_moment
 {
 	my @pids = @_;
-	kill 'STOP', @pids;
-	usleep(int rand 700_000);
+	my $stopped = kill 'STOP', @pids;
+	usleep(int rand 700_000) if $stopped;
 	kill 'CONT', @pids;
-	return;
+	return $stopped;
 }
 
 my $torture = Torture->new(

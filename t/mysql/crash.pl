@@ -28,17 +28,16 @@ sub kill_connection
 		(SELECT id FROM information_schema.processlist WHERE id <> connection_id() AND command <> 'Daemon'
 			AND user $not IN ('root', 'tester', 'other', 'system user', 'event_scheduler')
 			ORDER BY rand() LIMIT 1) p");
-	$engine->control->query("KILL $id") if $id > 0;
-	return;
+	return $id > 0 && !defined $engine->control->query("KILL $id")->{error};
 }
 
 sub stop_for_a_moment
 {
 	my $pid = $engine->pid;
-	kill 'STOP', $pid;
+	my $stopped = kill 'STOP', $pid;
 	usleep(int rand 700_000);
 	kill 'CONT', $pid;
-	return;
+	return $stopped;
 }
 
 my $torture = Torture->new(
@@ -60,7 +59,7 @@ sub some_kills
 		my $what = $number == 1 ? 'server' : $torture->pick(server => 4, library => 2, terminate => 2, pause => 2);
 		if ($what eq 'server')
 		{
-			$torture->disturb($what, sub { $engine->crash });
+			$torture->disturb($what, sub { $engine->crash; return 1 });
 		}
 		elsif ($what eq 'pause')
 		{
