@@ -132,11 +132,10 @@ for my $generic ('on', 'off')
 $node->stop;
 
 # The wall clock, under a library that pretends another one.
-SKIP:
 {
 	my ($library) = grep { -e } glob '/usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1';
 
-	skip 'libfaketime is not installed', 9 unless $library;
+	die "libfaketime is not installed\n" unless $library;
 	my $clock = $node->basedir . '/clock';
 	my $step = sub {
 		my ($offset) = @_;

@@ -26,9 +26,8 @@ sub reason_not
 {
 	my ($kind) = @_;
 	return 'Galera is of MariaDB only' if $kind ne 'mariadb';
-	return 'no galera-4 and rsync: dev/install cannot get them'
-	  if system('dev/install galera-4 rsync >/dev/null') != 0;
-	return "there is no $provider" unless -e $provider;
+	system('dev/install galera-4 rsync >/dev/null') == 0 && -e $provider
+	  or die "galera-4 and rsync are not installed\n";
 	return;
 }
 
