@@ -49,7 +49,7 @@ help:
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB and MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'
-	@echo '                on ENGINE=postgres|mariadb|mysql; see doc/reliability.md'
+	@echo '                on ENGINE=core|postgres|mariadb|mysql; see doc/reliability.md'
 	@echo 'make lint       read the code with clang-tidy, cppcheck, scan-build and shellcheck'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
