@@ -379,7 +379,7 @@ must_show(void)
 		 call = call->next)
 		if (call->internal == LEASE_INTERNAL_SETTLE ||
 			(call->internal == LEASE_INTERNAL_NONE &&
-			 call->kind == DLOCK_CALL_CHECK_GUARD))
+			 call->kind == DLOCK_CALL_BEGIN_GUARD))
 			return true;
 	return false;
 }

@@ -352,6 +352,7 @@ lease_call_answer_committed(lease_call *call)
 				break;
 			case DLOCK_CALL_WAIT:
 			case DLOCK_CALL_READ:
+			case DLOCK_CALL_BEGIN_GUARD:
 			case DLOCK_CALL_CHECK_GUARD:
 				break;
 		}

@@ -35,6 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lease_guards.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 
@@ -492,7 +493,10 @@ dlock_engine_end_connection(uint64_t connection_id)
 {
 	pthread_mutex_lock(&engine.mutex);
 	if (started)
+	{
 		lease_session_end(connection_id);
+		lease_guards_remove(connection_id);
+	}
 	pthread_mutex_unlock(&engine.mutex);
 }
 

@@ -43,8 +43,11 @@ typedef enum dlock_call_kind
 								 * the name and wait_us count */
 	DLOCK_CALL_READ,			/* the holders of the name, and whether it is
 								 * free */
-	DLOCK_CALL_CHECK_GUARD		/* say whether the request's owner and token
-								 * hold the name, whose row is locked */
+	DLOCK_CALL_BEGIN_GUARD,		/* say whether the request's owner and token
+								 * hold the name, and where its row is, which
+								 * the caller is about to lock */
+	DLOCK_CALL_CHECK_GUARD		/* say whether they still do, now that the row
+								 * is locked */
 } dlock_call_kind;
 
 typedef struct dlock_call
@@ -88,11 +91,13 @@ typedef struct dlock_answer
 	lease_kind	held_kind;
 	uint64_t	token;			/* LEASE_GRANTED and the like */
 	uint64_t	tokens[DLOCK_MAX_NAMES];	/* DLOCK_CALL_ACQUIRE_ALL */
-	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders */
+	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders;
+								 * DLOCK_CALL_BEGIN_GUARD: the row's slot */
 	bool		yes;			/* DLOCK_CALL_WAIT: all have ended;
 								 * DLOCK_CALL_READ: nobody's, not guarded, and
 								 * under no lock delay;
-								 * DLOCK_CALL_CHECK_GUARD: it is held */
+								 * DLOCK_CALL_BEGIN_GUARD, _CHECK_GUARD: it is
+								 * held */
 	dlock_holder_info *holders; /* DLOCK_CALL_READ: free() it */
 	size_t		nholders;
 } dlock_answer;

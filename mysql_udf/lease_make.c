@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "lease_cache.h"
+#include "lease_guards.h"
 #include "lease_marks.h"
 #include "lease_session.h"
 #include "lease_stats.h"
@@ -513,16 +514,33 @@ make_read(lease_call *call, lease_name *name)
 	lease_call_answer_now(call);
 }
 
+/*
+ * A guard, before and after it locks its row.  Before, it must hear of a row that
+ * stays where it is, so changes of the name are written first.
+ */
 static void
-make_check_guard(lease_call *call, lease_name *name)
+make_guard(lease_call *call, lease_name *name)
 {
-	const lease_member *member = lease_name_find(name, call->request.token);
+	lease_member *member = lease_name_find(name, call->request.token);
 
 	name->guarding = true;
-	call->answer.count = member != NULL ? member->row.slot : 0;
+	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
 		lease_member_is_live(member, &batch.moment) &&
 		lease_member_is_of(member, call->request.owner, &call->caller);
+	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
+	{
+		if (lease_name_will_write(name))
+		{
+			batch.needs_commit = true;
+			lease_call_stall(call, 0);
+			return;
+		}
+		lease_name_lock(name, member);
+		lease_guards_add(call->caller.connection_id, name->name,
+						 member->row.slot, batch.moment.now_us);
+		call->answer.count = member->row.slot;
+	}
 	lease_call_answer_now(call);
 }
 
@@ -724,8 +742,9 @@ make(lease_call *call)
 		case DLOCK_CALL_READ:
 			make_read(call, only_name(call));
 			break;
+		case DLOCK_CALL_BEGIN_GUARD:
 		case DLOCK_CALL_CHECK_GUARD:
-			make_check_guard(call, only_name(call));
+			make_guard(call, only_name(call));
 			break;
 	}
 }

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "lease_foreign.h"
+#include "lease_guards.h"
 #include "lease_session.h"
 
 void
@@ -73,6 +74,15 @@ judge(lease_member *member, lease_bytes name, const lease_moment *moment)
 		member->deadline_us = row->deadline_us;
 }
 
+/* The row of a member is locked, or about to be. */
+void
+lease_name_lock(lease_name *name, lease_member *member)
+{
+	member->row.locked = true;
+	name->has_locked = true;
+	name->anchor_locked |= member->row.slot == 0;
+}
+
 /* Take over the rows that have been read. */
 void
 lease_name_load(lease_name *name, const lease_rows *rows, uint64_t mark,
@@ -92,8 +102,9 @@ lease_name_load(lease_name *name, const lease_rows *rows, uint64_t mark,
 		member->stored = true;
 		member->stored_slot = member->row.slot;
 		judge(member, name->name, moment);
-		name->has_locked |= member->row.locked;
-		name->anchor_locked |= member->row.locked && member->row.slot == 0;
+		if (member->row.locked ||
+			lease_guards_have(name->name, member->row.slot, moment->now_us))
+			lease_name_lock(name, member);
 
 		/* the mark of a table that was restored from elsewhere may be old */
 		if (member->row.token > name->mark)

@@ -72,6 +72,7 @@ extern void lease_name_init(lease_name *name, lease_bytes bytes);
 extern void lease_name_free(lease_name *name);
 extern void lease_name_load(lease_name *name, const lease_rows *rows,
 							uint64_t mark, const lease_moment *moment);
+extern void lease_name_lock(lease_name *name, lease_member *member);
 extern lease_name_answer lease_name_apply(lease_name *name,
 										  lease_request *request,
 										  const dlock_caller *caller,

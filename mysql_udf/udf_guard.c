@@ -17,9 +17,10 @@
  *	  can be given to nobody else.
  *
  * The row is found by its full key, for which InnoDB locks that row alone; with
- * less, it locks the gaps around it and so delays other names.  Hence the ticket
- * names the slot.  Should the row have changed its slot meanwhile, that has to
- * be put up with.
+ * less, or without a row, it locks the gaps around it and so delays other names.
+ * Hence the ticket names the slot, and from the first step on the engine takes the
+ * row for locked (lease_guards.c).  Should it all the same have gone from its slot,
+ * because of another server of a cluster, that has to be put up with.
  *
  * A ticket that is left behind by an error is good for nothing but the guard of
  * a lease by the connection that held it.
@@ -80,13 +81,13 @@ in_transaction(void)
 }
 
 /*
- * Check that the caller holds the lease, and get the slot of its row; else
- * raise an error.
+ * Check that the caller holds the lease, and get the slot of its row, if it is yet
+ * to be locked; else raise an error.
  */
 static bool
-check_held(const Guard *guard, uint64_t *slot)
+check_held(dlock_call_kind kind, const Guard *guard, uint64_t *slot)
 {
-	dlock_call	call = {.kind = DLOCK_CALL_CHECK_GUARD};
+	dlock_call	call = {.kind = kind};
 	dlock_answer answer = {0};
 	dlock_caller caller;
 
@@ -126,7 +127,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, 3, 3, "name, owner, token")
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
 	}
-	if (!check_held(&guard, &ticket.slot))
+	if (!check_held(DLOCK_CALL_BEGIN_GUARD, &guard, &ticket.slot))
 		return dlock_error();
 	memcpy(ticket.name, guard.name.data, guard.name.length);
 	ticket.name_length = guard.name.length;
@@ -176,5 +177,6 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
 		dlock_raise_lost(guard.name, guard.owner);
 		return dlock_error();
 	}
-	return check_held(&guard, &slot) ? dlock_integer(1) : dlock_error();
+	return check_held(DLOCK_CALL_CHECK_GUARD, &guard, &slot) ? dlock_integer(1) :
+		dlock_error();
 }

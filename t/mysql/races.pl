@@ -393,6 +393,44 @@ test_case('a server that was in a cluster' => sub {
 	cmp_ok(ask($session, q{SELECT dlock_acquire('n', 'own', 60)}), '>', $mark, 'tokens are larger than what others have granted');
 }) if $kind eq 'mysql';
 
+# A guard is told where its row is, and locks it a moment later.  Did the row move to
+# the slot of a sharer who leaves, the guard would lock the gap where it was.  The
+# steps are made one by one here.
+test_case('a sharer leaves while another guards' => sub {
+	my ($first, $guarding, $other) = sessions(3, 'root');
+	like(ask($first, q{SELECT dlock_acquire_shared('n', 'first', 60)}), qr/^\d+$/, 'the first, in slot 0');
+	my $token = ask($guarding, q{SELECT dlock_acquire_shared('n', 'guarding', 60)});
+	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, 'another one, in slot 1');
+	ask($guarding, 'BEGIN');
+	is(ask($guarding, "SELECT dlock_guard_begin('n', 'guarding', $token)"), 1, 'it is about to be guarded');
+	is(ask($first, q{SELECT dlock_release('n', 'first')}), 1, 'the first leaves');
+	sql('SELECT count(*) FROM dlock.locks');	# it is written, if it can be
+	is(sql(q{SELECT slot FROM dlock.lease_table WHERE owner = 'guarding'}), 1, '... and the other one does not move up');
+	ask($guarding, "CALL dlock.guard_row('n', $token, \@changed)");
+	is(ask($guarding, 'SELECT @changed'), 1, 'now the row is guarded');
+	for my $name ('m', 'n0', 'o')
+	{
+		like(ask($other, "SELECT dlock_acquire('$name', 'other', 60)"), qr/^\d+$/, "a new lease on \"$name\" does not wait for that");
+	}
+	is(sql(q{SELECT count(*) FROM dlock.locks WHERE owner = 'other'}), 3, '... and neither do their rows');
+	is(ask($guarding, "SELECT dlock_guard_check('n', 'guarding', $token, 1)"), 1, 'the guard is done');
+	is(ask($guarding, 'COMMIT'), 'no row', '... and over');
+	is(ask($other, q{SELECT dlock_release_all('other')}), 3, 'given back');
+	is(ask($guarding, q{SELECT dlock_release('n', 'guarding')}), 1, 'and this');
+});
+
+# Somebody who is about to guard, and does not, is in nobody's way for long.
+test_case('a guard that does not come' => sub {
+	my ($guarding, $other) = sessions(2, 'root');
+	my $token = ask($guarding, q{SELECT dlock_acquire('n', 'guarding', 60)});
+	ask($guarding, 'BEGIN');
+	is(ask($guarding, "SELECT dlock_guard_begin('n', 'guarding', $token)"), 1, 'it is about to be guarded');
+	is(ask($guarding, q{SELECT dlock_release('n', 'guarding')}), 1, 'it is given back instead');
+	like(ask($other, q{SELECT dlock_acquire('n', 'other', 60, 60)}), qr/^\d+$/, 'somebody else is granted it');
+	ask($guarding, 'ROLLBACK');
+	is(ask($other, q{SELECT dlock_release('n', 'other')}), 1, 'given back');
+});
+
 # The server is killed for these, and reaps often from now on.
 test_case('session leases of an earlier run' => sub {
 	my ($session) = sessions(1, 'tester');

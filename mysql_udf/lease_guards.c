@@ -1,0 +1,97 @@
+/*
+ * lease_guards.c
+ *	  Rows that guards are about to lock.
+ *
+ * A guard learns from the engine where its row is, and then locks it.  Did the row
+ * go meanwhile, the guard's statement would find nothing, and under REPEATABLE READ
+ * InnoDB would lock the gap in which it was: then no new row gets in there, of other
+ * names neither, until the caller's transaction ends.  So from the moment that it is
+ * told, the row counts as locked already.  What other servers of a cluster do cannot
+ * be kept off like that.
+ *
+ * The engine's mutex is held for all that is here.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_guards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_table.h"
+
+/*
+ * How long a guard may take from being told to having locked its row.  If it fails
+ * in between, its name cannot be changed for so long.
+ */
+#define GUARD_US		2000000
+
+typedef struct pending_guard
+{
+	struct pending_guard *next;
+	uint64_t	connection_id;
+	int64_t		until_us;
+	uint32_t	slot;
+	size_t		name_length;
+	char		name[];
+} pending_guard;
+
+static pending_guard *guards = NULL;
+
+/* A connection is about to lock a row. */
+void
+lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
+				 int64_t now_us)
+{
+	pending_guard *guard = malloc(sizeof(pending_guard) + name.length);
+
+	if (guard == NULL)
+		abort();
+	guard->connection_id = connection_id;
+	guard->until_us = now_us + GUARD_US;
+	guard->slot = slot;
+	guard->name_length = name.length;
+	memcpy(guard->name, name.data, name.length);
+	guard->next = guards;
+	guards = guard;
+}
+
+/* A connection has locked its row, or does something else. */
+void
+lease_guards_remove(uint64_t connection_id)
+{
+	for (pending_guard **place = &guards; *place != NULL;)
+	{
+		pending_guard *guard = *place;
+
+		if (guard->connection_id == connection_id)
+		{
+			*place = guard->next;
+			free(guard);
+		}
+		else
+			place = &guard->next;
+	}
+}
+
+/* Say whether somebody is about to lock a row. */
+bool
+lease_guards_have(lease_bytes name, uint32_t slot, int64_t now_us)
+{
+	for (pending_guard **place = &guards; *place != NULL;)
+	{
+		pending_guard *guard = *place;
+
+		if (guard->until_us <= now_us)
+		{
+			*place = guard->next;
+			free(guard);
+			continue;
+		}
+		if (guard->slot == slot &&
+			lease_same((lease_bytes) {guard->name, guard->name_length}, name))
+			return true;
+		place = &guard->next;
+	}
+	return false;
+}
