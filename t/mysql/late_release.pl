@@ -1,5 +1,6 @@
-# A release that was answered and not written yet: the holds that are left end at
-# their deadline all the same.  The kind of server is the argument.
+# A release that was answered, and is written after the deadline: the holds that are
+# left end at their deadline all the same, and what was given back has not expired, so
+# no lock delay applies.  The kind of server is the argument.
 
 use strict;
 use warnings;
@@ -28,6 +29,22 @@ is($guard->value('COMMIT'), undef, 'the guard ends');
 is($session->value(q{SELECT dlock_renew('n', 'own', 600)}), 'NULL', 'and that is so');
 ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_is_free('n')}) == 1 }), 'it is free');
 
+$_->quit for $session, $guard;
+
+$engine->set(lock_delay => 600);    # longer than anybody waits here
+($session, $guard) = map { $engine->client($_) } 'session', 'guard';
+like($session->value(q{SELECT dlock_acquire('expired', 'own', 0.1)}), qr/^\d+$/, 'a lease');
+ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_owner('expired')}) eq 'NULL' }), 'expires');
+is($session->value(q{SELECT dlock_acquire('expired', 'other', 30)}), 'NULL', 'and is delayed');
+$token = $session->value(q{SELECT dlock_acquire('n', 'own', 3)});
+$guard->send("BEGIN; CALL dlock.guard('n', 'own', $token)");
+ok(!defined $guard->answer->{error}, 'another one, and a guard');
+is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'it is given back');
+ok(Scenarios::Run::until(sub {
+	$session->value(q{SELECT count(*) FROM dlock.locks WHERE name = 'n' AND expires_at < sysdate(6) - INTERVAL 100000 MICROSECOND}) == 1 }),
+	'which is not written at its deadline');
+is($guard->value('COMMIT'), undef, 'the guard ends');
+like($session->value(q{SELECT dlock_acquire('n', 'other', 30, 20)}), qr/^\d+$/, 'it is granted without a delay');
 $_->quit for $session, $guard;
 $engine->stop;
 done_testing();
