@@ -1,6 +1,7 @@
 # The library's connection is lost in a commit that goes on: a flush of the server
 # takes long, and its client is killed meanwhile.  What the commit does must not
-# be done once more.  The kind of server is the argument.
+# be done once more, and whoever asks again is told of it.  The kind of server is
+# the argument.
 
 use strict;
 use warnings;
@@ -13,6 +14,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my ($kind) = @ARGV;
+my $unknown = $kind eq 'mysql' ? qr/^1105 08007: / : qr/^1105 HY000: /;
 # with a binary log a transaction is prepared first, and keeps its locks
 my $server = HeldFlush->start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
 my $engine = $server->engine;
@@ -25,6 +27,18 @@ sub others
 	return sql("SELECT $what FROM information_schema.processlist WHERE id <> connection_id() AND $where");
 }
 
+# The connection is in a commit, soon, and killed there.
+sub lose_commit
+{
+	my $commits = q{(info = 'COMMIT' OR info LIKE 'UPDATE dlock.lease_journal%')};
+	ok(Scenarios::Run::until(sub { others('count(*)', $commits) }), 'a commit begins');
+	my $id = others('id', $commits);
+	usleep(50_000);    # and has got to the disk
+	is(others('count(*)', "id = $id AND $commits"), 1, 'and does not end');
+	sql("KILL $id");
+	return;
+}
+
 my $session = $engine->client('session');
 my $waiter = $engine->client('waiter');
 my $token = $session->value(q{SELECT dlock_acquire('n', 'own', 600)});
@@ -34,11 +48,7 @@ for my $left (2, 1)
 {
 	$server->hold;
 	is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'one is given back');
-	ok(Scenarios::Run::until(sub { others('count(*)', q{info = 'COMMIT'}) }), 'its commit begins');
-	my $id = others('id', q{info = 'COMMIT'});
-	usleep(50_000);    # and has got to the disk
-	is(others('count(*)', "id = $id AND info = 'COMMIT'"), 1, 'and does not end');
-	sql("KILL $id");
+	lose_commit();
 	$waiter->send(q{SELECT dlock_renew('n', 'own', 600)});    # has it look at the row
 	usleep(500_000);
 	$server->let_go;
@@ -47,6 +57,36 @@ for my $left (2, 1)
 }
 is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'the last one is given back');
 is($session->value(q{SELECT dlock_is_free('n')}), 1, 'and it is free');
+
+# A release, and with it the grant to who waits: that one is told that nobody knows,
+# and asks again with the same request id.
+like($session->value(q{SELECT dlock_acquire('handed', 'own', 600)}), qr/^\d+$/, 'another lease');
+ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE name = 'handed'}) }), 'it has a row');
+$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 60, 'request')});
+ok(Scenarios::Run::until(sub { $engine->is_waiting($waiter) }), 'somebody waits for it');
+$server->hold;
+is($session->value(q{SELECT dlock_release('handed', 'own')}), 1, 'it is given back');
+lose_commit();
+like($waiter->outcome, $unknown, 'who waited is told that nobody knows');
+$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 60, 'request')});
+usleep(500_000);
+is(sql('SELECT count(*) FROM dlock.waiters'), 0, 'asking again he is not put in line');
+$server->let_go;
+$token = $waiter->outcome;
+like($token, qr/^\d+$/, 'he has the lease');
+is(sql(q{SELECT count(*) FROM dlock.locks WHERE name = 'handed' AND owner = 'next' AND version = 1 AND token = } . $token), 1, 'once');
+
+# Nor is anybody shown what was before the commit.
+$server->hold;
+$session->send(q{SELECT dlock_acquire('taken', 'own', 600, 0, 'request')});
+lose_commit();
+like($session->outcome, $unknown, 'who has taken a lease is told that nobody knows');
+$waiter->send(q{SELECT dlock_owner('taken')});
+usleep(500_000);
+$server->let_go;
+is($waiter->outcome, 'own', 'who looks is told that it is taken');
+like($token = $session->value(q{SELECT dlock_acquire('taken', 'own', 600, 0, 'request')}), qr/^\d+$/, 'he has it');
+is(sql(q{SELECT version FROM dlock.locks WHERE name = 'taken' AND token = } . $token), 1, 'once');
 $_->quit for $session, $waiter;
 $engine->stop;
 done_testing();
