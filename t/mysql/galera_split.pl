@@ -1,5 +1,5 @@
-# Three nodes of a Galera cluster: one is cut off from the others, one is killed,
-# two are, and the last one goes on alone only when told to.  MariaDB only.
+# Three nodes of a Galera cluster: one is cut off from the others, all are, one is
+# killed, two are, and the last one goes on alone only when told to.  MariaDB only.
 
 use strict;
 use warnings;
@@ -95,6 +95,33 @@ is(ask($y, q{SELECT dlock_release('fresh', 'b')}), 1, 'given back');
 cmp_ok(acquire_soon($x, 'fresh', 'c', 600), '>', $fresh, 'and taken there');
 
 # ---------------------------------------------------------------------
+# Each node is cut off from the others, so that none has a majority.  That comes back
+# by itself when they are connected again.
+# ---------------------------------------------------------------------
+
+my %before = map { $_ => scalar acquire_soon($x, $_, 'a', 600) } 'through', 'given back';
+is(ask($_, q{SELECT dlock_owner('given back')}), 'a', 'leases that all know') for $x, $y, $z;
+$_->isolate(1) for @nodes;
+for my $node (@nodes)
+{
+	ok(Scenarios::Run::until(sub { $node->status('wsrep_cluster_status') eq 'non-Primary' }),
+		"node $node->{number} knows that there is no majority");
+}
+for my $session ($x, $y, $z)
+{
+	like(ask($session, "SELECT $_"), $refused, "$_ is an error without a majority")
+	  for q{dlock_acquire('nobody', 'a', 600)}, q{dlock_acquire('nobody', 'a', 600, 2)}, q{dlock_renew('through', 'a', 600)},
+	  q{dlock_release('given back', 'a')}, q{dlock_owner('through')};
+}
+$_->isolate(0) for @nodes;
+ok($_->is_synced, "node $_->{number} is connected again, without being told more") for @nodes;
+is(ask($_, q{SELECT dlock_acquire('through', 'b', 600)}), 'NULL', 'what was held is held') for $x, $y, $z;
+is(ask($y, "SELECT dlock_renew('through', 'a', 600, $before{through})"), 1, 'and goes on');
+is(ask($z, "SELECT dlock_release('given back', 'a', $before{'given back'})"), 1, 'or is given back');
+cmp_ok(take_over($x, 'given back', 'and granted again'), '>', $before{'given back'}, 'tokens grow');
+take_over($y, 'nobody', 'a free name');
+
+# ---------------------------------------------------------------------
 # A node is killed, any of them.
 # ---------------------------------------------------------------------
 
@@ -118,7 +145,7 @@ for my $node ($two, $three)
 
 # ---------------------------------------------------------------------
 # Two are killed at once: the third has no majority.  It goes on when it is told
-# to, or the others are back.
+# to.
 # ---------------------------------------------------------------------
 
 my $last = ask($z, q{SELECT dlock_acquire('last', 'a', 600)});
