@@ -289,6 +289,16 @@ dlock_caller_is_applier(void)
 		mariadb_is_applier(thd);
 }
 
+/* Is the caller in a transaction that goes on after this statement? */
+bool
+dlock_caller_in_transaction(void)
+{
+	THD		   *thd = current_thd();
+
+	return thd != NULL && server_test_options != NULL &&
+		server_test_options(thd, SERVER_NOT_AUTOCOMMIT | SERVER_BEGIN) != 0;
+}
+
 /* Find the error number for an SQLSTATE. */
 static unsigned int
 error_number(const char *sqlstate)

@@ -51,6 +51,7 @@ extern bool dlock_thd_killed(const struct THD *thd);
 extern bool dlock_thd_connected(struct THD *thd);
 extern bool dlock_caller_is_operator(void);
 extern bool dlock_caller_is_applier(void);
+extern bool dlock_caller_in_transaction(void);
 
 extern void dlock_raise(const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 2, 3)));

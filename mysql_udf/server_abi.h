@@ -7,8 +7,9 @@
  * is used: everything is declared here, once, by its name in the server's
  * dynamic symbol table.  All is weak, and is NULL in the server that lacks it.
  * The comment at each says who exports it; mysql_compat.c is where the two are
- * told apart, and the only file that should have to include this for anything
- * but the UDF structures.
+ * told apart, and but for lease_session.c, which is told when connections end,
+ * the only file that should have to include this for anything but the UDF
+ * structures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -81,6 +82,16 @@ extern THD *mariadb_current_thd(void)
 extern unsigned long server_thread_id(THD *thd)
 			SERVER_SYMBOL("thd_get_thread_id");
 
+/*
+ * both: which of these options a session has.  The bits have been the same for
+ * as long as there has been InnoDB.
+ */
+extern int	server_test_options(const THD *thd, long long options)
+			SERVER_SYMBOL("thd_test_options");
+
+#define SERVER_NOT_AUTOCOMMIT	(1LL << 19)
+#define SERVER_BEGIN			(1LL << 20)
+
 /* both: KILL and MySQL's MAX_EXECUTION_TIME, not MariaDB's max_statement_time */
 extern int	server_thd_killed(const THD *thd)
 			SERVER_SYMBOL("thd_killed");
@@ -139,17 +150,6 @@ extern bool mariadb_lacks_privilege(THD *thd, unsigned long long privilege,
 
 #define MARIADB_SUPER				(1ULL << 15)
 #define MARIADB_CONNECTION_ADMIN	(1ULL << 32)
-
-/*
- * MariaDB: a pointer per session.  0, or NULL, in a new session and after
- * COM_CHANGE_USER or COM_RESET_CONNECTION; nobody is told when it is lost.
- */
-extern int	mariadb_key_create(unsigned int *key)
-			SERVER_SYMBOL("thd_key_create");
-extern void *mariadb_getspecific(THD *thd, unsigned int key)
-			SERVER_SYMBOL("thd_getspecific");
-extern int	mariadb_setspecific(THD *thd, unsigned int key, void *value)
-			SERVER_SYMBOL("thd_setspecific");
 
 /* MySQL: raise an error with any number and SQLSTATE; "level" 2 is an error */
 extern void *mysql_raise_condition(THD *thd, unsigned int number,
@@ -252,11 +252,7 @@ typedef struct mysql_udf_metadata_service
 #define MARIADB_AUDIT_DISCONNECT			1
 #define MARIADB_AUDIT_CHANGE_USER			2
 
-/*
- * The start of what comes with MARIADB_AUDIT_CONNECTION_CLASS; at a disconnect
- * the session's pointers (mariadb_getspecific) are still there, at a change of
- * user they are gone.
- */
+/* The start of what comes with MARIADB_AUDIT_CONNECTION_CLASS. */
 typedef struct mariadb_connection_event
 {
 	unsigned int subclass;

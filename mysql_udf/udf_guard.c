@@ -33,16 +33,6 @@
 #include "udf_function.h"
 #include "udf_messages.h"
 
-/*
- * both: which of these options a session has.  The bits have been the same for
- * as long as there has been InnoDB.
- */
-extern int	server_test_options(const THD *thd, long long options)
-			SERVER_SYMBOL("thd_test_options");
-
-#define OPTION_NOT_AUTOCOMMIT	(1LL << 19)
-#define OPTION_BEGIN			(1LL << 20)
-
 /* What dlock_guard_begin() leaves for dlock_guard_ticket(). */
 static __thread struct
 {
@@ -67,17 +57,6 @@ get_guard(const UDF_ARGS *args, Guard *guard)
 	return dlock_get_string(args, 0, "name", &guard->name) &&
 		dlock_get_string(args, 1, "owner", &guard->owner) &&
 		dlock_get_given_token(args, 2, &guard->token);
-}
-
-/* Is the caller in a transaction that goes on after this statement? */
-static bool
-in_transaction(void)
-{
-	THD		   *thd = mysql_current_thd != NULL ? mysql_current_thd() :
-		mariadb_current_thd != NULL ? mariadb_current_thd() : NULL;
-
-	return thd != NULL && server_test_options != NULL &&
-		server_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) != 0;
 }
 
 /*
@@ -122,7 +101,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, 3, 3, "name, owner, token")
 	ticket.connection_id = 0;
 	if (!get_guard(args, &guard))
 		return dlock_error();
-	if (!in_transaction())
+	if (!dlock_caller_in_transaction())
 	{
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
