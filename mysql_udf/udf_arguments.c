@@ -398,3 +398,12 @@ dlock_check_operator(const char *function)
 				function);
 	return false;
 }
+
+/* May the caller see the owners and connections of this holder's account? */
+bool
+dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
+{
+	return caller->is_operator ||
+		(strcmp(holder->user, caller->user) == 0 &&
+		 strcmp(holder->host, caller->host) == 0);
+}

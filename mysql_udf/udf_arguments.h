@@ -56,5 +56,7 @@ extern bool dlock_get_names(const UDF_ARGS *args, unsigned int argument,
 extern bool dlock_get_caller(const char *function, bool with_rights,
 							 dlock_caller *caller);
 extern bool dlock_check_operator(const char *function);
+extern bool dlock_sees_holder(const dlock_caller *caller,
+							  const dlock_holder_info *holder);
 
 #endif							/* DLOCK_UDF_ARGUMENTS_H */

@@ -27,6 +27,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "lease_engine.h"
@@ -59,6 +60,22 @@ get_guard(const UDF_ARGS *args, Guard *guard)
 		dlock_get_given_token(args, 2, &guard->token);
 }
 
+/* Raise the error of a guard that comes too late, and say who has the lease. */
+static void
+raise_lost(const Guard *guard, dlock_caller *caller)
+{
+	dlock_call	call = {
+		.kind = DLOCK_CALL_READ, .names = &guard->name, .nnames = 1,
+		.caller = caller
+	};
+	dlock_answer now = {0};
+
+	caller->is_operator = dlock_caller_is_operator();
+	dlock_raise_lost(guard->name, guard->owner, caller,
+					 dlock_engine_call(&call, &now) ? &now : NULL);
+	free(now.holders);
+}
+
 /*
  * Check that the caller holds the lease, and get the slot of its row, if it is yet
  * to be locked; else raise an error.
@@ -83,7 +100,7 @@ check_held(dlock_call_kind kind, const Guard *guard, uint64_t *slot)
 		return false;
 	}
 	if (!answer.yes)
-		dlock_raise_lost(guard->name, guard->owner);
+		raise_lost(guard, &caller);
 	*slot = answer.count;
 	return answer.yes;
 }
@@ -153,7 +170,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
 		return dlock_error();
 	if (args->args[3] == NULL || args->lengths[3] != 1 || *args->args[3] == '0')
 	{
-		dlock_raise_lost(guard.name, guard.owner);
+		dlock_raise_lost(guard.name, guard.owner, NULL, NULL);
 		return dlock_error();
 	}
 	return check_held(DLOCK_CALL_CHECK_GUARD, &guard, &slot) ? dlock_integer(1) :

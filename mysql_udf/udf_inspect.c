@@ -40,16 +40,6 @@ is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
 		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
 }
 
-/* May the caller see the owners and connections of this holder's account? */
-static bool
-may_see(const dlock_caller *caller, const dlock_holder_info *holder)
-{
-	return caller->is_operator ||
-		is_caller(caller,
-				  (lease_bytes) {holder->user, strlen(holder->user)},
-				  (lease_bytes) {holder->host, strlen(holder->host)});
-}
-
 /*
  * Get the holders of the name that is asked about, some of which may be over:
  * false if an error was raised, else free answer->holders.
@@ -93,7 +83,7 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, 1, 1, "name")
 
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
-		if (may_see(&caller, holder))
+		if (dlock_sees_holder(&caller, holder))
 			dlock_text_add(text, holder->owner, holder->owner_length);
 		else
 			dlock_text_add(text, DLOCK_MASK, strlen(DLOCK_MASK));
@@ -129,7 +119,7 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
 	lease_bytes owner = {holder->owner, holder->owner_length};
 	lease_bytes mask = {DLOCK_MASK, strlen(DLOCK_MASK)};
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
-	bool		visible = may_see(caller, holder);
+	bool		visible = dlock_sees_holder(caller, holder);
 	int			length = snprintf(account, sizeof(account), "%s@%s",
 								  holder->user, holder->host);
 

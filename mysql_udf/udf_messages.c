@@ -4,12 +4,17 @@
  *
  * All messages that the core's outcomes can lead to are in this file, in the
  * words of pg_extension/lease_sql.c.  An error has one text here: what is a
- * hint there follows after a semicolon.
+ * detail or hint there follows after a semicolon.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "udf_messages.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "udf_arguments.h"
 #include "udf_text.h"
 
 /* The mode as users know it. */
@@ -94,14 +99,35 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 	}
 }
 
-/* Raise the error of a guard that comes too late. */
+/*
+ * Raise the error of a guard that comes too late.  It says who holds the lease
+ * now, as far as the caller may know; "now" has the holders, or is NULL if they
+ * are not known.
+ */
 void
-dlock_raise_lost(lease_bytes name, lease_bytes owner)
+dlock_raise_lost(lease_bytes name, lease_bytes owner,
+				 const dlock_caller *caller, const dlock_answer *now)
 {
 	char		shown_name[DLOCK_SHOWN_SIZE];
 	char		shown_owner[DLOCK_SHOWN_SIZE];
+	char		shown_holder[DLOCK_SHOWN_SIZE];
+	char		who[DLOCK_SHOWN_SIZE + 64] = "";
+	const dlock_holder_info *holder = NULL;
 
+	for (size_t i = 0; now != NULL && i < now->nholders && holder == NULL; i++)
+		if (now->holders[i].live)
+			holder = &now->holders[i];
+	if (holder != NULL && dlock_sees_holder(caller, holder))
+		snprintf(who, sizeof(who), "owner \"%s\" holds it with token %" PRIu64 "; ",
+				 dlock_show(shown_holder,
+							(lease_bytes) {holder->owner, holder->owner_length}),
+				 holder->token);
+	else if (holder != NULL)
+		strcpy(who, "somebody else holds it; ");
+	else if (now != NULL)
+		strcpy(who, "nobody holds it; ");
 	dlock_raise("55000",
-				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again",
-				dlock_show(shown_owner, owner), dlock_show(shown_name, name));
+				"owner \"%s\" no longer holds the lease on \"%s\" with this token; %sroll back, and acquire the lease again",
+				dlock_show(shown_owner, owner), dlock_show(shown_name, name),
+				who);
 }

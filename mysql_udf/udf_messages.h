@@ -13,6 +13,8 @@ extern const char *dlock_mode_name(lease_mode mode);
 extern void dlock_raise_answer(const dlock_answer *answer);
 extern bool dlock_check_answer(const dlock_call *call,
 							   const dlock_answer *answer);
-extern void dlock_raise_lost(lease_bytes name, lease_bytes owner);
+extern void dlock_raise_lost(lease_bytes name, lease_bytes owner,
+							 const dlock_caller *caller,
+							 const dlock_answer *now);
 
 #endif							/* DLOCK_UDF_MESSAGES_H */
