@@ -1,6 +1,7 @@
 # Three servers of a cluster that all write, Galera or Group Replication by the
 # kind of server, which is the argument; clients of each (torture/load.c) work
 # with the same few leases, and one server is killed and joins the others again.
+# This is scenario 21.
 #
 # Each server's history has to keep all the rules, by itself: the line of waiters,
 # the deadlines and the rows are what its own clients were promised.  All together
