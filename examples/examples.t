@@ -5,19 +5,15 @@
 # The server is a throw-away one, which this connects to as superuser: it makes
 # a database of its own, and roles that doc/dlock.md speaks of.
 #
-# An SQL example says behind each statement what it answers:
-#
-#   SELECT dlock_release('report', 'worker-1');   -- true: it is free now
-#
-# Up to the colon that is true, false, NULL, a number, a string, or ERROR and
-# an SQLSTATE.  A number of 12 digits or more stands for any token.  In the
-# manual a block without a language after one of SQL is the table that its last
-# statement prints, where also times may differ.
+# t/Manual.pm says how an SQL example says what it answers.
 
 use strict;
 use warnings;
 use File::Basename;
 use File::Temp;
+use FindBin;
+use lib "$FindBin::RealBin/../t";
+use Manual;
 use POSIX ':sys_wait_h';
 use Test::More;
 use Time::HiRes qw(time sleep);
@@ -75,44 +71,7 @@ sub slurp
 # SQL
 # ----------------------------------------------------------------
 
-# Split lines of SQL into statements: { line, sql, expected }.
-sub statements
-{
-	my ($number, @lines) = @_;
-	my @statements;
-	my $sql = '';
-	my $first = $number;
-	for my $line (@lines)
-	{
-		my $number_here = $number++;
-		next if $sql eq '' && $line =~ /^\s*(--.*)?$/;
-		$first = $number_here if $sql eq '';
-		my ($code, $comment) = $line =~ /^(.*?)(?:\s+--\s+(.*))?$/;
-		$sql .= "$code\n";
-		# a body in dollar quotes is not over yet
-		next if (() = $sql =~ /\$\$/g) % 2;
-		next unless $sql =~ /;\s*$|\\g(?:set)?\b[^\n]*\n$|^\\/;
-		$comment =~ s/^('[^']*'|[^:]*).*/$1/ if defined $comment;
-		push @statements,
-		  { line => $first, sql => $sql, expected => $comment };
-		$sql = '';
-	}
-	die "line $first: a statement without an end" if $sql ne '';
-	return @statements;
-}
-
-# A value as psql prints it and as a comment says it, made alike.
-sub alike
-{
-	my ($value) = @_;
-	return 'true' if $value eq 't';
-	return 'false' if $value eq 'f';
-	$value =~ s/^'(.*)'$/$1/;
-	$value =~ s/\b\d{12,}\b/TOKEN/g;
-	return $value;
-}
-
-# The same for a table.
+# A table, made alike as Manual::alike() does for a value.
 sub alike_table
 {
 	my ($table) = @_;
@@ -166,7 +125,7 @@ sub run_sql
 		}
 		else
 		{
-			is(alike($answer), alike($s->{expected}), $name);
+			is(Manual::alike($answer), Manual::alike($s->{expected}), $name);
 		}
 	}
 	my $expected =
@@ -175,33 +134,6 @@ sub run_sql
 	is(scalar(@raised), $expected, "$what: only the errors it speaks of")
 	  or diag(slurp($errors));
 	return;
-}
-
-# The SQL of the manual, in its order.
-sub manual_statements
-{
-	my @statements;
-	my @block;
-	my ($language, $first, $number) = (undef, 0, 0);
-	for my $line (split(/\n/, slurp($manual)))
-	{
-		$number++;
-		if ($line !~ /^```(\w*)/)
-		{
-			push @block, $line if defined $language;
-			next;
-		}
-		if (!defined $language)
-		{
-			($language, $first, @block) = ($1, $number + 1);
-			next;
-		}
-		push @statements, statements($first, @block) if $language eq 'sql';
-		$statements[-1]{table} = join("\n", @block)
-		  if $language eq '' && @statements;
-		$language = undef;
-	}
-	return @statements;
 }
 
 # ----------------------------------------------------------------
@@ -405,12 +337,12 @@ my $server_database = $ENV{PGDATABASE} // 'postgres';
 $ENV{PGDATABASE} = $database;
 setup($database, 'CREATE EXTENSION dlock');
 
-my @manual = manual_statements();
+my @manual = Manual::read_file($manual);
 ok(@manual > 20, 'the manual has examples');
 run_sql('doc/dlock.md', @manual);
 for my $file (sort glob("$examples/*.sql"))
 {
-	run_sql(basename($file), statements(1, split(/\n/, slurp($file))));
+	run_sql(basename($file), Manual::statements(1, split(/\n/, slurp($file))));
 }
 test_with_lease();
 test_leader();

@@ -1,0 +1,86 @@
+# Manual.pm: the SQL examples of the manuals, and of the examples.
+#
+# An SQL example says behind each statement what it answers:
+#
+#   SELECT dlock_release('report', 'worker-1');   -- true: it is free now
+#
+# Up to the colon that is true, false, NULL, a number, a string, or ERROR and
+# an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12 digits
+# or more stands for any token.  Without a comment no error is all that matters.
+#
+# In a manual the examples are the blocks in the language "sql"; what is indented
+# instead is not run.  A block without a language after one of SQL is the table
+# that its last statement prints, where also times may differ.
+
+package Manual;
+
+use strict;
+use warnings;
+
+# Split lines of SQL into statements: { line, sql, expected }.
+sub statements
+{
+	my ($number, @lines) = @_;
+	my @statements;
+	my $sql = '';
+	my $first = $number;
+	for my $line (@lines)
+	{
+		my $number_here = $number++;
+		next if $sql eq '' && $line =~ /^\s*(--.*)?$/;
+		$first = $number_here if $sql eq '';
+		my ($code, $comment) = $line =~ /^(.*?)(?:\s+--\s+(.*))?$/;
+		$sql .= "$code\n";
+		# a body in dollar quotes is not over yet
+		next if (() = $sql =~ /\$\$/g) % 2;
+		next unless $sql =~ /;\s*$|\\g(?:set)?\b[^\n]*\n$|^\\/;
+		$comment =~ s/^('[^']*'|[^:]*).*/$1/ if defined $comment;
+		push @statements,
+		  { line => $first, sql => $sql, expected => $comment };
+		$sql = '';
+	}
+	die "line $first: a statement without an end" if $sql ne '';
+	return @statements;
+}
+
+# A value as a client prints it and as a comment says it, made alike.
+sub alike
+{
+	my ($value) = @_;
+	return 'true' if $value eq 't';
+	return 'false' if $value eq 'f';
+	$value =~ s/^'(.*)'$/$1/;
+	$value =~ s/\b\d{12,}\b/TOKEN/g;
+	return $value;
+}
+
+# The SQL of a manual, in its order; with the tables as { table }.
+sub read_file
+{
+	my ($path) = @_;
+	my @statements;
+	my @block;
+	my ($language, $first) = (undef, 0);
+	open(my $file, '<', $path) or die "could not open $path: $!\n";
+	while (my $line = <$file>)
+	{
+		chomp $line;
+		if ($line !~ /^```(\w*)/)
+		{
+			push @block, $line if defined $language;
+			next;
+		}
+		if (!defined $language)
+		{
+			($language, $first, @block) = ($1, $. + 1);
+			next;
+		}
+		push @statements, statements($first, @block) if $language eq 'sql';
+		$statements[-1]{table} = join("\n", @block)
+		  if $language eq '' && @statements;
+		$language = undef;
+	}
+	return @statements;
+}
+
+1;
