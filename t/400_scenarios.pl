@@ -13,7 +13,8 @@ use Test::More;
 
 # what is no scenario is an error, and not left out
 for my $text ("== x\nsessions a\na SELECT 1\n", "sessions a\n", "== x\n   row\n", "== x\nsessions a\na: SELECT 1 => 1\n   2\n",
-	"== x\nsessions a\na: SELECT 1\nset lock_delay 1\n", "== x\nonly oracle: it is not there\n", "== x\nonly postgres:\n", "== x\nsessions a\n", '')
+	"== x\nsessions a\na: SELECT 1\nset lock_delay 1\n", "== x\nonly oracle: booleans are 1 and 0\nsessions a\na: SELECT 1 => 1\n", "== x\nonly postgres:\nsessions a\na: SELECT 1 => 1\n",
+	"== x\nonly postgres: nobody has listed this\nsessions a\na: SELECT 1 => 1\n", "== x\nsessions a\n", '')
 {
 	ok(!eval { Scenarios::read_file(\$text) }, $text =~ s/\n/ \/ /gr);
 }

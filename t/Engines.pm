@@ -66,6 +66,7 @@ sub end_control
 #   HOLDERS('n')         a table: what dlock_holders() answers
 #   LIVE                 a condition on dlock.locks: not over
 #   SECONDS_LEFT         of a row of dlock.locks, to the deadline
+#   TTL                  of such a row: seconds from the first grant to the deadline
 #   BEGIN REPEATABLE READ, BEGIN READ ONLY
 sub translate
 {
@@ -231,6 +232,7 @@ sub translate_macros
 	$sql =~ s/\bHOLDERS\(/dlock_holders(/g;
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > clock_timestamp())/g;
 	$sql =~ s/\bSECONDS_LEFT\b/extract(epoch FROM expires_at - clock_timestamp())/g;
+	$sql =~ s/\bTTL\b/extract(epoch FROM expires_at - acquired_at)/g;
 	$sql =~ s/\bBEGIN REPEATABLE READ\b/BEGIN ISOLATION LEVEL REPEATABLE READ/g;
 	return $sql;
 }
@@ -511,6 +513,7 @@ sub translate_macros
 		acquired_at DATETIME(6) PATH '\$.acquired_at', expires_at DATETIME(6) PATH '\$.expires_at')) AS h/g;
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > sysdate(6))/g;
 	$sql =~ s/\bSECONDS_LEFT\b/timestampdiff(MICROSECOND, sysdate(6), expires_at) \/ 1000000/g;
+	$sql =~ s/\bTTL\b/(timestampdiff(MICROSECOND, acquired_at, expires_at) \/ 1000000)/g;
 	$sql =~ s/\bBEGIN REPEATABLE READ\b/SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN/g;
 	$sql =~ s/\bBEGIN READ ONLY\b/START TRANSACTION READ ONLY/g;
 	return $sql;

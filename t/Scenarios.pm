@@ -77,7 +77,8 @@
 #
 # Differences.  "only postgres: REASON" has the other engines leave out the
 # steps that follow up to an empty line, or the scenario if it stands right
-# below its title.  The manual lists the reasons.
+# below its title.  The manual, doc/mysql.md, lists what differs and why: REASON
+# is how a row of that list begins, and it is an error if none does.
 #
 # The runner's own tests, in t/scenarios/selftest, say "must fail: /REGEX/" and
 # "patience 2", the time in seconds after which it gives up.
@@ -112,6 +113,20 @@ sub check_numbers
 	return;
 }
 
+# What differs, as the manual lists it, without its marks for code and links.
+my @differences;
+
+sub differences
+{
+	return @differences if @differences;
+	my $path = dirname(__FILE__) . '/../doc/mysql.md';
+	open(my $file, '<', $path) or die "could not open $path: $!\n";
+	local $/;
+	my ($list) = <$file> =~ /^## Differences from PostgreSQL\n(.*?)^## /ms or die "$path lists no differences\n";
+	$list =~ s/`|\[(.*?)\]\(.*?\)/$1 \/\/ ''/ge;
+	return @differences = $list =~ /^\| (.+?) \|/mg;
+}
+
 # Read a file into a list of scenarios.
 sub read_file
 {
@@ -138,10 +153,13 @@ sub read_file
 			next;
 		}
 		die "$where: no scenario has begun\n" unless $scenario;
-		if ($line =~ /^only (\w[\w ]*): .*\w/)
+		if ($line =~ /^only (\w[\w ]*): (.*\w)/)
 		{
+			my $reason = $2;
 			$only = { map { $_ => 1 } split ' ', $1 };
 			Engines::is_kind($_) || die "$where: there is no engine \"$_\"\n" for keys %$only;
+			die "$where: doc/mysql.md does not list this difference\n"
+			  unless grep { /^\Q$reason\E\b/ } differences();
 			$scenario->{only} = $only unless @{ $scenario->{steps} };
 			$step = undef;
 			next;
