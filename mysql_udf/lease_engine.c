@@ -420,15 +420,17 @@ bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
+	const char *unwatched = NULL;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
 		request->request.kind == LEASE_SESSION &&
-		request->kind == DLOCK_CALL_APPLY && !lease_session_watch())
+		request->kind == DLOCK_CALL_APPLY)
+		unwatched = lease_session_watch();
+	if (unwatched != NULL)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "55000");
-		snprintf(answer->message, sizeof(answer->message),
-				 "cannot be told when this connection ends; run install.sql again");
+		snprintf(answer->message, sizeof(answer->message), "%s", unwatched);
 		return false;
 	}
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)

@@ -7,6 +7,7 @@
  * of a value that is kept with the session, MariaDB by an event for audit
  * plugins, which this library also is (install.sql activates it).  Both come in
  * the connection's own thread, for a client that quits, is lost or is killed.
+ * What MariaDB's event scheduler runs ends unheard and can have no session lease.
  *
  * Where the plugin is not active, which is so after a reinstallation until all
  * connections from before have ended, the batcher looks at the list of
@@ -367,12 +368,16 @@ watch_on_mysql(uint64_t connection_id)
 	return done;
 }
 
-bool
+const char *
 lease_session_watch(void)
 {
 	uint64_t	connection_id = dlock_caller_connection_id();
 	session   **place;
 	bool		watched = false;
+
+	/* its thread ends without an event for audit plugins */
+	if (dlock_caller_is_event())
+		return "cannot be told when this connection ends; an event cannot take session leases";
 
 	pthread_mutex_lock(&engine.mutex);
 	place = find_session(connection_id);
@@ -396,7 +401,8 @@ lease_session_watch(void)
 		}
 	}
 	pthread_mutex_unlock(&engine.mutex);
-	return watched;
+	return watched ? NULL :
+		"cannot be told when this connection ends; run install.sql again";
 }
 
 /* MariaDB: something happened to a connection. */

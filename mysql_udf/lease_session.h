@@ -12,9 +12,9 @@
 
 /*
  * See to it that dlock_engine_end_connection() is called when the calling
- * connection ends.  False if the server cannot tell us.
+ * connection ends.  NULL, or a message if the server will not tell us.
  */
-extern bool lease_session_watch(void);
+extern const char *lease_session_watch(void);
 
 /* Say whether a watched connection is there. */
 extern bool lease_session_is_alive(uint64_t connection_id);

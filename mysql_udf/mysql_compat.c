@@ -251,6 +251,20 @@ dlock_thd_connected(THD *thd)
 }
 
 /*
+ * Does an event call, on MariaDB?  The server's own threads count as connected
+ * there and have no client.  MySQL's need not be told apart.
+ */
+bool
+dlock_caller_is_event(void)
+{
+	THD		   *thd = current_thd();
+
+	return thd != NULL && mariadb_is_connection_alive != NULL &&
+		mariadb_is_connected != NULL && !dlock_thd_killed(thd) &&
+		dlock_thd_connected(thd) && !mariadb_is_connection_alive(thd);
+}
+
+/*
  * May the caller end other people's leases?  Those may who may end other
  * people's connections: CONNECTION_ADMIN or SUPER, also by an active role.
  */

@@ -108,6 +108,10 @@ extern bool mysql_is_connected(THD *thd, bool cached)
 extern int	mariadb_is_connected(THD *thd)
 			SERVER_SYMBOL("thd_is_connected");
 
+/* MariaDB: has it a client, and is not killed? */
+extern bool mariadb_is_connection_alive(THD *thd)
+			SERVER_SYMBOL("_Z23thd_is_connection_aliveP3THD");
+
 /* MySQL: does the replication applier call? */
 extern bool mysql_is_applier(THD *thd)
 			SERVER_SYMBOL("_Z31thd_is_replication_slave_threadP3THD");

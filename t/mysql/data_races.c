@@ -110,6 +110,12 @@ dlock_thd_connected(struct THD *thd)
 	return !(thd->loses_client && atomic_fetch_sub(&thd->looks, 1) <= 0);
 }
 
+bool
+dlock_caller_is_event(void)
+{
+	return false;
+}
+
 /*
  * ThreadSanitizer does not know this way to wait for a semaphore: tell it that
  * what came before a post has come before this.
