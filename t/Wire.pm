@@ -6,6 +6,8 @@
 #   my $client = Wire::MySQL->new(path => $socket, user => ...);
 #   my $answer = $client->query($sql);              text, as it is
 #   $answer = $client->execute($sql, @parameters);  a prepared statement
+#   $answer = $client->change_user('other');        COM_CHANGE_USER (MySQL)
+#   $answer = $client->reset_connection;            COM_RESET_CONNECTION (MySQL)
 #
 # An answer has
 #
@@ -227,20 +229,28 @@ sub new
 		return _error($greeting) if $greeting =~ /^\xFF/;
 		my ($version, $id, $plugin) = $greeting =~ /^.([^\0]*)\0(.{4}).*?([a-z0-9_]+)\0?\z/s;
 		$self->{id} = unpack('V', $id);
+		$self->{plugin} = $plugin;
 		# 45 is utf8mb4; there is no password to be proved
 		$self->_send_packet(pack('V V C x23 Z* C Z* Z*', $capabilities, 2**30, 45, $self->{user}, 0,
 			$self->{database}, $plugin));
-		while (1)
-		{
-			my $packet = $self->_packet;
-			return _error($packet) if $packet =~ /^\xFF/;
-			return {} if $packet =~ /^\x00/;
-			# another plugin; what it is told of an empty password
-			$self->_send_packet($packet =~ /^\xFEcaching_sha2/ ? "\0" : '') if $packet =~ /^\xFE/;
-		}
+		return $self->_authenticate;
 	}) // die "could not log in: $self->{lost}\n";
 	die "could not log in: $answer->{message}\n" if defined $answer->{error};
 	return $self;
+}
+
+# Answer what the server asks before it lets a user in.
+sub _authenticate
+{
+	my ($self) = @_;
+	while (1)
+	{
+		my $packet = $self->_packet;
+		return _error($packet) if $packet =~ /^\xFF/;
+		return { rows => [] } if $packet =~ /^\x00/;
+		# another plugin; what it is told of an empty password
+		$self->_send_packet($packet =~ /^\xFEcaching_sha2/ ? "\0" : '') if $packet =~ /^\xFE/;
+	}
 }
 
 sub _packet
@@ -395,6 +405,25 @@ sub query
 	my ($self, $sql) = @_;
 	return $self->_attempt(sub {
 		$self->_command(0x03, $sql);
+		return $self->_answer;
+	});
+}
+
+# Log in as another user, on the same connection.
+sub change_user
+{
+	my ($self, $user) = @_;
+	return $self->_attempt(sub {
+		$self->_command(0x11, pack('Z* C Z* v Z*', $user, 0, $self->{database}, 45, $self->{plugin}));
+		return $self->_authenticate;
+	});
+}
+
+sub reset_connection
+{
+	my ($self) = @_;
+	return $self->_attempt(sub {
+		$self->_command(0x1F, '');
 		return $self->_answer;
 	});
 }
