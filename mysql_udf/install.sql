@@ -180,6 +180,17 @@ CREATE TABLE IF NOT EXISTS dlock.lease_journal (
 	COMMENT='the newest leases';
 INSERT IGNORE INTO dlock.lease_journal VALUES (0, 0, 0, '');
 
+-- What uninstall.sql has to undo of the library's account.
+CREATE TABLE IF NOT EXISTS dlock.library_account (
+	account VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY
+		COMMENT 'quoted',
+	created BOOLEAN NOT NULL
+		COMMENT 'by install.sql',
+	process BOOLEAN NOT NULL
+		COMMENT 'the privilege was granted by install.sql'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='the accounts that the library uses';
+
 -- A row is a holder.  Names and the like are bytes.  This table comes last, for
 -- without it the library grants nothing.
 CREATE TABLE IF NOT EXISTS dlock.lease_table (
@@ -230,7 +241,8 @@ CREATE TABLE IF NOT EXISTS dlock.lease_table (
 -- as it is; if it cannot log in by the socket, dlock's functions say so.
 --
 -- 'dlock'@'localhost' is for nobody to log in: the views and dlock.guard_row()
--- have its rights.
+-- have its rights.  If there is one that is not locked, it is somebody's, and must
+-- not get them: error 1396.
 -- ---------------------------------------------------------------------
 
 SET @dlock_plugin = IF(@dlock_mariadb, 'unix_socket', 'auth_socket');
@@ -243,7 +255,31 @@ SET @dlock_statement = IF(EXISTS (
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 
+SET @dlock_statement = CONCAT('SELECT COUNT(*) INTO @dlock_locked FROM ',
+	IF(@dlock_mariadb,
+		'mysql.global_priv WHERE JSON_CONTAINS(Priv, ''true'', ''$.account_locked'')',
+		'mysql.user WHERE account_locked = ''Y'''),
+	' AND User = ''dlock'' AND Host = ''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_locked > 0, 'DO 0',
+	CONCAT('CREATE USER ''dlock''@''localhost'' IDENTIFIED WITH ', @dlock_plugin,
+		' ACCOUNT LOCK'));
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
+
 SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
+SET @dlock_created = NOT EXISTS (
+	SELECT * FROM information_schema.USER_PRIVILEGES
+	WHERE GRANTEE = @dlock_account);
+SET @dlock_process = @dlock_mariadb AND NOT EXISTS (
+	SELECT * FROM information_schema.USER_PRIVILEGES
+	WHERE GRANTEE = @dlock_account AND PRIVILEGE_TYPE = 'PROCESS');
+INSERT INTO dlock.library_account VALUES
+	(@dlock_account, @dlock_created, @dlock_process)
+ON DUPLICATE KEY UPDATE
+	created = created OR @dlock_created, process = process OR @dlock_process;
 SET @dlock_statement = CONCAT('CREATE USER IF NOT EXISTS ', @dlock_account,
 	' IDENTIFIED WITH ', @dlock_plugin);
 PREPARE dlock_statement FROM @dlock_statement;
@@ -258,13 +294,7 @@ SET @dlock_statement = IF(@dlock_mariadb,
 	CONCAT('GRANT PROCESS ON *.* TO ', @dlock_account), 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
-
-SET @dlock_statement = CONCAT('CREATE USER IF NOT EXISTS ''dlock''@''localhost''',
-	' IDENTIFIED WITH ', @dlock_plugin, ' ACCOUNT LOCK');
-PREPARE dlock_statement FROM @dlock_statement;
-EXECUTE dlock_statement;
 DEALLOCATE PREPARE dlock_statement;
-GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
 
 -- ---------------------------------------------------------------------
 -- Views

@@ -6,32 +6,24 @@
 -- from the system clock, which is above the old ones as long as that is not set
 -- back.  Running it again is harmless.  The library stays in the server's
 -- memory until that stops, and its file where it is.  What stays as well: the
--- plugin auth_socket or unix_socket, which may be in use, and the account that
--- the library logged in with, if it has any other privileges, or if the library
--- is not there to say which it was.
+-- plugin auth_socket or unix_socket, which may be in use; the account that the
+-- library logged in with, if it was there before dlock or has got other
+-- privileges; and what was granted to other accounts on database dlock.
 --
 -- SPDX-License-Identifier: PostgreSQL
 
 SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 
--- The library's account, if the library is there to be asked.
-SET @dlock_account = NULL;
 CREATE DATABASE IF NOT EXISTS dlock;
-DROP PROCEDURE IF EXISTS dlock.find_account;
 DROP PROCEDURE IF EXISTS dlock.end_calls;
 DELIMITER //
-CREATE PROCEDURE dlock.find_account()
-BEGIN
-	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
-	SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
-END//
 CREATE PROCEDURE dlock.end_calls()
 BEGIN
+	-- the library is not there
 	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
 	SET @dlock_drained = dlock_drain();
 END//
 DELIMITER ;
-CALL dlock.find_account();
 
 -- Whoever waits is told that the table is gone.
 DROP TABLE IF EXISTS dlock.lease_table;
@@ -75,29 +67,50 @@ EXECUTE dlock_statement;
 DELETE FROM mysql.func WHERE dl = 'dlock.so';
 DELETE FROM mysql.plugin WHERE dl = 'dlock.so';
 
-DROP DATABASE IF EXISTS dlock;
-DROP USER IF EXISTS 'dlock'@'localhost';
-
-SET @dlock_statement = IF(EXISTS (
-		SELECT * FROM information_schema.SCHEMA_PRIVILEGES
-		WHERE GRANTEE = @dlock_account AND TABLE_SCHEMA = 'dlock'),
-	CONCAT('REVOKE SELECT, INSERT, UPDATE, DELETE ON dlock.* FROM ',
-		@dlock_account), 'DO 0');
+-- The library's account, or accounts, if the server's user has changed: as they
+-- were before, or gone if there was none.  The table is there if dlock is.
+CREATE TABLE IF NOT EXISTS dlock.library_account (
+	account VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+	created BOOLEAN, process BOOLEAN);
+SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
+WHERE account IN (
+	SELECT GRANTEE FROM information_schema.SCHEMA_PRIVILEGES
+	WHERE TABLE_SCHEMA = 'dlock');
+SET @dlock_statement = COALESCE(CONCAT(
+	'REVOKE SELECT, INSERT, UPDATE, DELETE ON dlock.* FROM ', @dlock_accounts), 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
-SET @dlock_statement = IF(@dlock_account IS NULL OR EXISTS (
-		SELECT * FROM information_schema.USER_PRIVILEGES
-		WHERE GRANTEE = @dlock_account
-			-- the second is from install.sql
-			AND PRIVILEGE_TYPE NOT IN ('USAGE', 'PROCESS')
-	) OR EXISTS (
-		SELECT * FROM information_schema.SCHEMA_PRIVILEGES
-		WHERE GRANTEE = @dlock_account
-	) OR EXISTS (
-		SELECT * FROM information_schema.TABLE_PRIVILEGES
-		WHERE GRANTEE = @dlock_account
-	),
-	'DO 0', CONCAT('DROP USER IF EXISTS ', @dlock_account));
+SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
+WHERE process AND account IN (
+	SELECT GRANTEE FROM information_schema.USER_PRIVILEGES
+	WHERE PRIVILEGE_TYPE = 'PROCESS');
+SET @dlock_statement = COALESCE(CONCAT(
+	'REVOKE PROCESS ON *.* FROM ', @dlock_accounts), 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
+WHERE created AND account NOT IN (
+	SELECT GRANTEE FROM information_schema.USER_PRIVILEGES
+	WHERE PRIVILEGE_TYPE <> 'USAGE'
+	UNION SELECT GRANTEE FROM information_schema.SCHEMA_PRIVILEGES
+	UNION SELECT GRANTEE FROM information_schema.TABLE_PRIVILEGES);
+SET @dlock_statement = COALESCE(CONCAT(
+	'DROP USER IF EXISTS ', @dlock_accounts), 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+DROP DATABASE IF EXISTS dlock;
+
+-- One that is not locked is not ours.
+SET @dlock_statement = CONCAT('SELECT COUNT(*) INTO @dlock_locked FROM ',
+	IF(@dlock_mariadb,
+		'mysql.global_priv WHERE JSON_CONTAINS(Priv, ''true'', ''$.account_locked'')',
+		'mysql.user WHERE account_locked = ''Y'''),
+	' AND User = ''dlock'' AND Host = ''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_locked > 0,
+	'DROP USER ''dlock''@''localhost''', 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 DEALLOCATE PREPARE dlock_statement;

@@ -385,6 +385,7 @@ sub start_server
 	$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 	$self->{owner} = $$;
 	push @started, $self;
+	$self->prepare;
 	$self->boot;
 	my $library = $ENV{DLOCK_LIBRARY} // 'mysql_udf/dlock.so';
 	my @install = ('install', '-m', '755', $library, "$self->{dir}/plugins/dlock.so");
@@ -404,6 +405,9 @@ sub start_server
 	$self->{ready} = 1;
 	return;
 }
+
+# Something to be done before the server is started, in its folder.
+sub prepare { return }
 
 sub boot
 {
