@@ -41,7 +41,7 @@ sub visit
 		my $answer = $client->query(($call =~ /^dlock/ ? 'SELECT ' : '') . $call);
 		my $is = $answer->{error} // $answer->{rows}[0][0] // '';
 		return $is if $is =~ $wanted;
-		fail("$call is answered $is");
+		fail("$call is answered $is" . (defined $answer->{error} ? ": $answer->{message}" : ''));
 		return 0;
 	};
 
