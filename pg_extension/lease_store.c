@@ -346,8 +346,11 @@ due_after(const LeaseCall *turn, LeaseQueue *queue, const LeaseAnswer *answer)
  * those behind it that go with it.  The bucket is locked exclusively.  "only if
  * due" looks whether that is possible at all.
  *
- * False if room is missing: then the caller unlocks all other buckets, calls
- * lease_rows_make_room() and starts over.
+ * False if room is missing for the head's row: it is awake then, and makes the
+ * room for itself.  A caller that wants the name unlocks all other buckets,
+ * calls lease_rows_make_room() and starts over.  One that has ended a hold
+ * leaves it at that: to make room may fail, on a full disk, and that is not its
+ * concern.
  */
 bool
 lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
@@ -389,7 +392,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 		}
 		if (!lease_store_write(&turn, bucket, &result))
 		{
-			queue->due_us = 0;
+			lease_queue_set_due(queue, 0, turn.now_us);
 			lease_queue_unlock(database, call->hash);
 			call->missing_room = turn.missing_room;
 			call->expired = list_concat(call->expired, turn.expired);
@@ -417,9 +420,12 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 	return true;
 }
 
-/* Serve the queue of the call's name, whose bucket is not locked. */
+/*
+ * Serve the queue of the call's name, whose bucket is not locked.  With "make
+ * room" whatever is missing is made, else it is left to the head.
+ */
 static void
-serve_name(LeaseCall *call)
+serve_name(LeaseCall *call, bool make_room)
 {
 	for (;;)
 	{
@@ -427,7 +433,7 @@ serve_name(LeaseCall *call)
 											 BUFFER_LOCK_EXCLUSIVE);
 
 		if (!lease_queue_is_used(call->db->database, call->hash) ||
-			lease_store_serve(call, bucket, false))
+			lease_store_serve(call, bucket, false) || !make_room)
 		{
 			UnlockReleaseBuffer(bucket);
 			return;
@@ -449,7 +455,7 @@ lease_store_serve_name(lease_bytes name, uint32 hash)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the lock table was replaced while waiting for a lease")));
-	serve_name(&call);
+	serve_name(&call, true);
 	lease_store_end(&call);
 }
 
@@ -489,7 +495,6 @@ typedef enum Attempt
 {
 	ATTEMPT_AGAIN,				/* start over */
 	ATTEMPT_ANSWERED,
-	ATTEMPT_SERVE,				/* answered; serve the queue */
 	ATTEMPT_JOINED				/* the waiter stands in line */
 } Attempt;
 
@@ -515,6 +520,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	Buffer		bucket = lease_trie_lock(call->rel, call->hash,
 										 BUFFER_LOCK_EXCLUSIVE);
 	bool		used = lease_queue_is_used(database, call->hash);
+	bool		serve = false;
 	Attempt		attempt = ATTEMPT_ANSWERED;
 	lease_result result;
 
@@ -531,7 +537,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	if (used && !acquire && result.changed > 0)
 	{
 		lease_queue_make_due(database, call->hash, call->name);
-		attempt = ATTEMPT_SERVE;
+		serve = true;
 	}
 	if (!lease_store_write(call, bucket, &result))
 	{
@@ -553,15 +559,8 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 						 call->request.behind ? 0 : answer->retry_us);
 		attempt = ATTEMPT_JOINED;
 	}
-	if (attempt == ATTEMPT_SERVE)
-	{
-		if (!lease_store_serve(call, bucket, false))
-		{
-			lease_rows_make_room(call, bucket);
-			return ATTEMPT_SERVE;
-		}
-		attempt = ATTEMPT_ANSWERED;
-	}
+	if (serve)
+		(void) lease_store_serve(call, bucket, false);
 	UnlockReleaseBuffer(bucket);
 	return attempt;
 }
@@ -577,8 +576,6 @@ apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		lease_rows_report_expired(call);
 		CHECK_FOR_INTERRUPTS();
 	}
-	if (attempt == ATTEMPT_SERVE)
-		serve_name(call);
 	return attempt == ATTEMPT_JOINED;
 }
 
@@ -870,7 +867,7 @@ serve_walked(WalkContext *walk)
 
 		walk->call->name = lease_entry_name(entry);
 		walk->call->hash = entry->hash;
-		serve_name(walk->call);
+		serve_name(walk->call, false);
 	}
 	walk->unserved = NIL;
 }
