@@ -15,6 +15,7 @@
 #include "lease_foreign.h"
 #include "lease_marks.h"
 #include "lease_session.h"
+#include "udf_text.h"
 
 /* How often to look at the server, the settings and the sessions. */
 #define SESSIONS_INTERVAL_US	1000000
@@ -42,13 +43,15 @@ static struct
 	double		most;
 	double		standard;		/* if the table has none, or a wrong one */
 	double		value;
-	char		wrong[40];		/* the value that was last complained of */
+	bool		is_whole;		/* no fractions */
+	bool		is_wrong;		/* as it was last read, */
+	char		wrong[40];		/* with this value: it was complained of */
 }			settings[] = {
 	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
 	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
 	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
-	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000},
-	{.name = "log_expired",.least = 0,.most = 1,.standard = 1},
+	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
+	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
 };
 #define SETTINGS		(sizeof(settings) / sizeof(settings[0]))
 
@@ -78,29 +81,49 @@ static char foreign_name[LEASE_STRING_MAX];
 static size_t foreign_name_length = 0;
 static uint32_t foreign_slot = 0;
 
-/* A setting was read: a number from least to most. */
+/* Read a setting's value: a number from least to most; false if it is none. */
+static bool
+read_value(size_t setting, const char *text, double *value)
+{
+	char	   *end;
+
+	*value = strtod(text, &end);
+	return end != text && *end == '\0' &&
+		*value >= settings[setting].least && *value <= settings[setting].most &&
+		(!settings[setting].is_whole || *value == (double) (int64_t) *value);
+}
+
+/*
+ * A setting was read.  A wrong one has its default, and the error log is told of
+ * it once.  Other names may be those of another version.
+ */
 static void
 take_setting(const char *name, const char *text, void *context)
 {
+	char		shown[DLOCK_SHOWN_SIZE];
+	double		value;
+
 	for (size_t i = 0; i < SETTINGS; i++)
 	{
-		char	   *end;
-		double		value;
-
 		if (strcmp(name, settings[i].name) != 0)
 			continue;
-		value = strtod(text, &end);
-		if (end != text && *end == '\0' && value >= settings[i].least &&
-			value <= settings[i].most)
-			settings[i].value = value;
-		else if (strncmp(settings[i].wrong, text,
-						 sizeof(settings[i].wrong) - 1) != 0)
+		if (read_value(i, text, &value))
 		{
-			snprintf(settings[i].wrong, sizeof(settings[i].wrong), "%s", text);
-			fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
-					"number from %g to %g, and is \"%s\"; using the default\n",
-					name, settings[i].least, settings[i].most, text);
+			settings[i].value = value;
+			settings[i].is_wrong = false;
+			continue;
 		}
+		if (settings[i].is_wrong &&
+			strncmp(settings[i].wrong, text, sizeof(settings[i].wrong) - 1) == 0)
+			continue;
+		settings[i].is_wrong = true;
+		snprintf(settings[i].wrong, sizeof(settings[i].wrong), "%s", text);
+		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
+				"%snumber from %.7g to %.7g, and is \"%s\"; using the default\n",
+				name, settings[i].is_whole ? "whole " : "", settings[i].least,
+				settings[i].most, dlock_show(shown, (lease_bytes) {
+					text, strlen(text)
+				}));
 	}
 }
 

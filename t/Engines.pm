@@ -434,6 +434,14 @@ sub pid
 	return <$file> =~ /(\d+)/ ? $1 : undef;
 }
 
+# What the server has written into its error log since its start.
+sub log
+{
+	my ($self) = @_;
+	open(my $file, '<:raw', "$self->{dir}/log.err") or die "could not read the log: $!\n";
+	return join('', <$file>);
+}
+
 # Until a process has ended: it says so before, and has its files to the end of
 # its last thread.
 sub await_end

@@ -1,0 +1,123 @@
+# The rows of dlock.settings: a right value comes into force by itself; one that is
+# wrong, and one that is missing, counts as the default, and of a wrong one the error
+# log tells.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $admin = $engine->control;
+my ($locker, $renewer) = map { $engine->client($_) } 'admin', 'renewer';
+
+my %range = (
+	lock_delay => 'number from 0 to 86400',
+	reap_interval => 'number from 0.1 to 3600',
+	lock_timeout => 'number from 0.1 to 3600',
+	max_waiters => 'whole number from 0 to 1000000',
+	log_expired => 'whole number from 0 to 1');
+my @names = sort keys %range;
+
+sub sql { return $admin->value($_[0]) }
+sub attempt { return $admin->outcome($_[0]) }
+
+# Give settings values, all at once.
+sub set
+{
+	my (%values) = @_;
+	sql('REPLACE INTO dlock.settings (name, value) VALUES ' . join(', ', map { "('$_', '$values{$_}')" } sort keys %values));
+	return;
+}
+
+# How often the log tells of a wrong value.
+sub complaints
+{
+	my ($name, $shown) = @_;
+	my $line = qq{dlock: setting "$name" in dlock.settings must be a $range{$name}, and is "$shown"; using the default};
+	return scalar(() = $engine->log =~ /^\Q$line\E$/mg);
+}
+
+# Until there are so many complaints of all of these.
+sub complained
+{
+	my ($shown, $count, @of) = @_;
+	ok(Scenarios::Run::until(sub { !grep { complaints($_, $shown) < $count } @of }),
+		"\"$shown\" is wrong, says the log: @of");
+	return;
+}
+
+sub may_wait { return attempt(q{SELECT dlock_wait('kept', 0.01)}) !~ /max_waiters/ }
+
+# Nothing of dlock runs before the first call.
+like(attempt(q{SELECT dlock_acquire('kept', 'a', 3600)}), qr/^\d+$/, 'a lease');
+
+# Wrong values.
+my %shown = ("many" => 'many', '' => '', '-1' => '-1', '1000001' => '1000001', '1 s' => '1 s',
+	"\n1\ndlock: forged" => '\x0A1\x0Adlock: forged');
+for my $value (sort keys %shown)
+{
+	set(map { $_ => $value } @names);
+	complained($shown{$value}, 1, @names);
+}
+set(max_waiters => 1.5, log_expired => 0.5);
+complained(1.5, 1, 'max_waiters');
+complained(0.5, 1, 'log_expired');
+set(max_waiters => '');
+complained('', 2, 'max_waiters');
+for my $value (sort keys %shown)
+{
+	is(complaints($_, $shown{$value}), $_ eq 'max_waiters' && $value eq '' ? 2 : 1,
+		"$_: of \"$shown{$value}\" it was told each time it was set") for @names;
+}
+
+# What counts.  At first values far from the defaults; then none that are right.
+for my $how ('wrong', 'missing')
+{
+	set(lock_delay => 86400, reap_interval => 3600, lock_timeout => 3600, max_waiters => 0, log_expired => 0);
+	ok(Scenarios::Run::until(sub { !may_wait() }), 'right values: nobody may wait');
+	like(attempt("SELECT dlock_acquire('delayed $how', 'a', 0.01)"), qr/^\d+$/, 'and a lease');
+	ok(Scenarios::Run::until(sub { attempt("SELECT dlock_owner('delayed $how')") eq 'NULL' }), 'that expires');
+	is(attempt("SELECT dlock_acquire('delayed $how', 'b', 3600)"), 'NULL', 'is not granted anew yet');
+	like(attempt("SELECT dlock_acquire('silent $how', 'a', 0.01)"), qr/^\d+$/, 'another one expires');
+
+	like($renewer->value("SELECT dlock_acquire('locked $how', 'a', 3600)"), qr/^\d+$/, 'and one is held');
+	is(sql("SELECT count(*) FROM dlock.locks WHERE name = 'locked $how'"), 1, 'and has a row');
+	$locker->query('BEGIN');
+	$locker->query("SELECT * FROM dlock.lease_table WHERE name = 'locked $how' AND slot = 0 FOR UPDATE");
+	$renewer->send("SELECT dlock_renew('locked $how', 'a', 3600)");
+
+	if ($how eq 'wrong')
+	{
+		set(map { $_ => 'many' } @names);
+		complained('many', 2, @names);
+	}
+	else
+	{
+		sql('DELETE FROM dlock.settings');
+	}
+	ok(Scenarios::Run::until(sub { may_wait() }), "$how, max_waiters: one may wait");
+	ok(Scenarios::Run::until(sub { attempt("SELECT dlock_acquire('delayed $how', 'b', 3600)") =~ /^\d+$/ }),
+		"$how, lock_delay: what has expired is granted anew");
+	like(attempt("SELECT dlock_acquire('reaped $how', 'a', 0.01)"), qr/^\d+$/, 'a lease that expires');
+	ok(Scenarios::Run::until(sub { $engine->log =~ /lease on "reaped $how" expired/ }),
+		"$how, reap_interval, log_expired: is removed, and the log told");
+	like($renewer->outcome, qr/^1644 \w+: could not change the lease on "locked $how": a transaction has locked it/,
+		"$how, lock_timeout: who waits for a row is told");
+	$locker->query('ROLLBACK');
+}
+
+# A name that means nothing.
+set(lock_dely => 'much', max_waiters => 'last');
+complained('last', 1, 'max_waiters');
+unlike($engine->log, qr/lock_dely|much/, 'other names mean nothing');
+like(attempt(q{SELECT dlock_acquire('after all', 'a', 60)}), qr/^\d+$/, 'and the library goes on');
+
+$_->quit for $locker, $renewer;
+$engine->stop;
+done_testing();
