@@ -39,6 +39,7 @@
 #include "lease_session.h"
 #include "lease_stats.h"
 #include "mysql_compat.h"
+#include "udf_text.h"
 
 /*
  * How many answered releases wait for company before they come with the next
@@ -438,6 +439,29 @@ write_batch(void)
 	return lease_marks_write(batcher.table, !batcher.clustered) || changed;
 }
 
+/* Tell the error log of a lease that has expired: in one line, whatever is in it. */
+static void
+log_expired(lease_bytes name, const lease_row *row)
+{
+	char		shown_name[DLOCK_SHOWN_SIZE];
+	char		shown_owner[DLOCK_SHOWN_SIZE];
+	char		shown_user[DLOCK_SHOWN_SIZE];
+	char		shown_host[DLOCK_SHOWN_SIZE];
+
+	fprintf(stderr, "dlock: lease on \"%s\" expired while owner \"%s\" held it; "
+			"token %" PRIu64 ", account '%s'@'%s', connection %" PRIu64 "\n",
+			dlock_show(shown_name, name),
+			dlock_show(shown_owner, (lease_bytes) {
+				row->owner, row->owner_length
+			}), row->token,
+			dlock_show(shown_user, (lease_bytes) {
+				row->user, strlen(row->user)
+			}),
+			dlock_show(shown_host, (lease_bytes) {
+				row->host, strlen(row->host)
+			}), row->connection_id);
+}
+
 /*
  * After a commit: what has expired, and which session leases are no more, or
  * live and have been written.
@@ -464,16 +488,8 @@ note_ended(void)
 			if (!member->expired)
 				continue;
 			expired++;
-			if (!engine.settings.log_expired)
-				continue;
-			fprintf(stderr, "dlock: lease on \"%.*s\" expired while owner "
-					"\"%.*s\" held it; token %" PRIu64 ", account '%s'@'%s', "
-					"connection %" PRIu64 "\n",
-					(int) batch.names[i]->name.length,
-					batch.names[i]->name.data,
-					(int) member->row.owner_length, member->row.owner,
-					member->row.token, member->row.user, member->row.host,
-					member->row.connection_id);
+			if (engine.settings.log_expired)
+				log_expired(batch.names[i]->name, &member->row);
 		}
 	lease_count(LEASE_COUNT_expired, expired);
 	lease_count(LEASE_COUNT_reaped, batch.reaped);

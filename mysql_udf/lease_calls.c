@@ -12,6 +12,7 @@
 
 #include "lease_session.h"
 #include "lease_stats.h"
+#include "udf_text.h"
 
 /* How many names of a call go into one batch. */
 size_t
@@ -112,6 +113,7 @@ void
 lease_call_stall(lease_call *call, int64_t pause_us)
 {
 	int64_t		now_us = lease_now();
+	char		shown[DLOCK_SHOWN_SIZE];
 
 	if (call->abandoned)
 	{
@@ -125,9 +127,8 @@ lease_call_stall(lease_call *call, int64_t pause_us)
 							"could not write what was given back: the lock table is locked");
 		else
 			lease_call_fail(call, "55000",
-							"could not change the lease on \"%.*s\": a transaction has locked it",
-							(int) call->names[call->waits_for].length,
-							call->names[call->waits_for].data);
+							"could not change the lease on \"%s\": a transaction has locked it",
+							dlock_show(shown, call->names[call->waits_for]));
 		lease_call_finish(call);
 		return;
 	}

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "udf_text.h"
+
 #define QUEUE_SLOTS		LEASE_BUCKETS
 
 static lease_queue *queues[QUEUE_SLOTS];
@@ -427,13 +429,15 @@ add_owner(char *text, size_t size, const obstacle *what,
 		  const lease_call *victim)
 {
 	size_t		length = strlen(text);
+	char		shown[DLOCK_SHOWN_SIZE];
 	bool		known = victim->caller.is_operator ||
 		(strcmp(what->user, victim->caller.user) == 0 &&
 		 strcmp(what->host, victim->caller.host) == 0);
 
-	snprintf(text + length, size - length, "owner \"%.*s\"",
-			 known ? (int) what->owner_length : 24,
-			 known ? what->owner : "<insufficient privilege>");
+	snprintf(text + length, size - length, "owner \"%s\"",
+			 known ? dlock_show(shown, (lease_bytes) {
+				 what->owner, what->owner_length
+			 }) : DLOCK_MASK);
 }
 
 /* Strike out until nobody is left who can go on. */
@@ -501,6 +505,7 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 			at->request.owner.data, at->request.owner.length,
 			at->caller.user, at->caller.host, false
 		};
+		char		shown[DLOCK_SHOWN_SIZE];
 		size_t		length;
 
 		if (can_go_on(at, first_ahead(at), now_us, &what))
@@ -509,8 +514,8 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 			strncat(message, "; ", size - strlen(message) - 1);
 		add_owner(message, size, &self, call);
 		length = strlen(message);
-		snprintf(message + length, size - length, " waits for \"%.*s\", %s ",
-				 (int) at->queue->name.length, at->queue->name.data,
+		snprintf(message + length, size - length, " waits for \"%s\", %s ",
+				 dlock_show(shown, at->queue->name),
 				 what.in_queue ? "queued behind" : "held by");
 		add_owner(message, size, &what, call);
 		if (same_party(what.owner, what.owner_length, what.user, what.host,

@@ -1,0 +1,121 @@
+# What the error log says of leases that expire, and how names that are no plain
+# text are shown there and in the errors that are the engine's own.  The kind of
+# server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $admin = $engine->control;
+my ($session, $other, $locker) = map { $engine->client($_) } 'session', 'other', 'admin';
+
+sub sql { return $admin->value($_[0]) }
+
+sub hex_of { return "x'" . unpack('H*', $_[0]) . "'" }
+
+# How often a lease is in the log, with what is known of it.
+sub lines
+{
+	my ($name, $owner, $token) = @_;
+	my $line = qq{dlock: lease on "$name" expired while owner "$owner" held it; token $token, }
+	  . qq{account 'tester'\@'localhost', connection $session->{id}};
+	return scalar(() = $engine->log =~ /^\Q$line\E$/mg);
+}
+
+# How many have expired: they have been logged, then.
+sub expired { return sql('SELECT expired FROM dlock.stats') }
+
+# Take a lease that expires, and wait until that has been noticed.
+sub die_holding
+{
+	my ($name, $owner) = @_;
+	my $before = expired();
+	my $token = $session->value('SELECT dlock_acquire(' . hex_of($name) . ', ' . hex_of($owner) . ', 0.01)');
+	ok(Scenarios::Run::until(sub { expired() > $before }), 'a lease expires');
+	return $token;
+}
+
+sql(q{UPDATE dlock.settings SET value = '0.1' WHERE name IN ('reap_interval', 'lock_timeout')});
+
+# Who dies is told of, once.
+my %shown = (
+	'dead' => 'dead',
+	"two\nlines" => 'two\x0Alines',
+	"two\r\nlines" => 'two\x0D\x0Alines',
+	"z\0ro" => 'z\x00ro',
+	"\0" => '\x00',
+	"esc\e[2K" => 'esc\x1B[2K',
+	"caf\xC3\xA9" => "caf\xC3\xA9",
+	"caf\xE9" => 'caf\xE9',
+	'50% %s %n' => '50% %s %n',
+	'x' x 255 => 'x' x 160 . '...',
+	"forged\ndlock: lease on \"forged\" expired" => 'forged\x0Adlock: lease on "forged" expired');
+my %tokens;
+for my $text (sort keys %shown)
+{
+	$tokens{$text} = die_holding($text, $text);
+	is(lines($shown{$text}, $shown{$text}, $tokens{$text}), 1, "is logged: $shown{$text}");
+}
+
+# Who gives up, or is evicted, or lives, is not.
+is($session->value(q{SELECT dlock_acquire('released', 'me', 60) > 0 AND dlock_release('released', 'me')}), 1, 'one is given back');
+like($session->value(q{SELECT dlock_acquire('evicted', 'me', 60)}), qr/^\d+$/, 'one is taken');
+is(sql(q{SELECT dlock_force_release('evicted')}), 1, 'and evicted');
+like($session->value(q{SELECT dlock_acquire_session('session', 'me', 0.01)}), qr/^\d+$/, 'one is a living session\'s');
+my $last = die_holding('last', 'me');
+is(lines('last', 'me', $last), 1, 'the last one is logged');
+unlike($engine->log, qr/lease on "(?:released|evicted|session)"/, 'but not those that were given up, or live');
+is(lines($shown{$_}, $shown{$_}, $tokens{$_}), 1, "only once: $shown{$_}") for sort keys %shown;
+unlike($engine->log, qr/^(?:lines|dlock: lease on "forged" )/m, 'no name makes a line of its own');
+
+# log_expired is off.
+sub set_log_expired
+{
+	my ($value) = @_;
+	# they are read together, and max_waiters is seen
+	sql("UPDATE dlock.settings SET value = if(name = 'log_expired', $value, 1000 * $value) WHERE name IN ('log_expired', 'max_waiters')");
+	Scenarios::Run::until(sub { ($session->outcome(q{SELECT dlock_wait('session', 0.01)}) =~ /max_waiters/) == !$value })
+	  or die "the settings do not come into force\n";
+	return;
+}
+set_log_expired(0);
+my $unsaid = die_holding('unsaid', 'me');
+is(lines('unsaid', 'me', $unsaid), 0, 'off: nothing is logged');
+set_log_expired(1);
+my $said = die_holding('said', 'me');
+is(lines('said', 'me', $said), 1, 'on: it is');
+unlike($engine->log, qr/lease on "unsaid"/, 'the other never');
+
+# Errors.
+for my $name ("two\nlines", "z\0ro", 'x' x 255)
+{
+	my $hex = hex_of($name);
+	like($session->value("SELECT dlock_acquire($hex, $hex, 60)"), qr/^\d+$/, "$shown{$name}: a lease");
+	is(sql("SELECT count(*) FROM dlock.locks WHERE mode = 'exclusive' AND name <> 'session'"), 1, 'with a row');
+	$locker->query('BEGIN');
+	$locker->query("SELECT * FROM dlock.lease_table WHERE name = $hex AND slot = 0 FOR UPDATE");
+	like($session->outcome("SELECT dlock_renew($hex, $hex, 60)"),
+		qr/^1644 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'a locked row: its name');
+	$locker->query('ROLLBACK');
+
+	like($other->value(q{SELECT dlock_acquire('plain', 'other', 60)}), qr/^\d+$/, 'another one');
+	$other->send("SELECT dlock_acquire($hex, 'other', 60, 60)");
+	ok(Scenarios::Run::until(sub { $engine->is_waiting($other) }), 'whose holder waits for the first');
+	like($session->outcome("SELECT dlock_acquire('plain', $hex, 60, 60)"),
+		qr/^3058 \w+: deadlock detected: owner "\Q$shown{$name}\E" waits for "plain", held by owner "other"; owner "other" waits for "\Q$shown{$name}\E", held by /,
+		'a deadlock: names and owners');
+	is($session->value("SELECT dlock_release($hex, $hex)"), 1, 'given back');
+	like($other->outcome, qr/^\d+$/, 'whoever waited has it');
+	is($other->value(q{SELECT dlock_release_all('other')}), 2, 'and gives both back');
+}
+
+$_->quit for $session, $other, $locker;
+$engine->stop;
+done_testing();
