@@ -8,13 +8,15 @@
 #   $answer = $client->execute($sql, @parameters);  a prepared statement
 #   $answer = $client->change_user('other');        COM_CHANGE_USER (MySQL)
 #   $answer = $client->reset_connection;            COM_RESET_CONNECTION (MySQL)
+#   $client->send($sql); $client->is_answered; $client->answer   as query(), in
+#                                                   steps (MySQL)
 #
 # An answer has
 #
 #   error, number, message   if it is an error: its SQLSTATE, its number (MySQL)
 #   rows                     else the rows of all results: lists of bytes or undef
 #
-# Both return undef if the connection has ended without an answer; "lost" then
+# All return undef if the connection has ended without an answer; "lost" then
 # says why.  They log in without a password, by a Unix socket.
 
 package Wire;
@@ -400,13 +402,32 @@ sub _answer
 	}
 }
 
+# Start a statement, whose answer is asked for later.
+sub send
+{
+	my ($self, $sql) = @_;
+	return $self->_attempt(sub { $self->_command(0x03, $sql); 1 });
+}
+
+# Has something come that was not read yet, or has the connection ended?
+sub is_answered
+{
+	my ($self) = @_;
+	return $self->{lost} || length $self->{buffer} > $self->{at} || IO::Select->new($self->{socket})->can_read(0) ? 1 : 0;
+}
+
+# The answer of what was started.
+sub answer
+{
+	my ($self) = @_;
+	return $self->_attempt(sub { $self->_answer });
+}
+
 sub query
 {
 	my ($self, $sql) = @_;
-	return $self->_attempt(sub {
-		$self->_command(0x03, $sql);
-		return $self->_answer;
-	});
+	$self->send($sql);
+	return $self->answer;
 }
 
 # Log in as another user, on the same connection.
