@@ -416,23 +416,39 @@ copy_error(dlock_answer *to, const dlock_answer *from)
 	strcpy(to->message, from->message);
 }
 
+/*
+ * See to it that we are told of the end of the calling connection: true, or false
+ * with an error in the answer.
+ */
+static bool
+watch_caller(dlock_answer *answer)
+{
+	const char *problem;
+	bool		runs;
+
+	pthread_mutex_lock(&engine.mutex);
+	runs = start(answer);
+	pthread_mutex_unlock(&engine.mutex);
+	if (!runs)
+		return false;
+	problem = lease_session_watch();
+	if (problem == NULL)
+		return true;
+	snprintf(answer->sqlstate, sizeof(answer->sqlstate), "55000");
+	snprintf(answer->message, sizeof(answer->message), "%s", problem);
+	return false;
+}
+
 bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
-	const char *unwatched = NULL;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
 		request->request.kind == LEASE_SESSION &&
-		request->kind == DLOCK_CALL_APPLY)
-		unwatched = lease_session_watch();
-	if (unwatched != NULL)
-	{
-		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "55000");
-		snprintf(answer->message, sizeof(answer->message), "%s", unwatched);
+		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
-	}
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
 		bool		answered;
@@ -511,6 +527,10 @@ dlock_engine_drain(void)
 	while (!(drained = (ncallers == 0)) && lease_now() < end_us &&
 		   !dlock_thd_killed(dlock_caller_thd()))
 		usleep(LEASE_LOOK_INTERVAL_US);
+
+	/* everybody can call this, but not uninstall a plugin */
+	if (dlock_caller_is_operator())
+		lease_session_unplug();
 	return drained;
 }
 

@@ -129,8 +129,8 @@ extern bool dlock_engine_reset_stats(dlock_answer *answer);
 extern bool dlock_engine_settle(dlock_answer *answer);
 
 /*
- * Wait until no call is being made, for some seconds at most: for uninstalling.
- * False if there still is one.
+ * Wait until no call is being made, for some seconds at most: for uninstalling,
+ * which is next.  False if there still is one.
  */
 extern bool dlock_engine_drain(void);
 

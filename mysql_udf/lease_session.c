@@ -9,9 +9,11 @@
  * the connection's own thread, for a client that quits, is lost or is killed.
  * What MariaDB's event scheduler runs ends unheard and can have no session lease.
  *
- * Where the plugin is not active, which is so after a reinstallation until all
- * connections from before have ended, the batcher looks at the list of
- * connections instead, as often as it reaps.
+ * Where the plugin is not active, which is so after a reinstallation while there
+ * are connections from before, the batcher looks at the list of connections
+ * instead, once a second.  MariaDB does not say when such a plugin goes silent: it
+ * ends it when the last of these connections has ended.  So uninstall.sql tells us
+ * beforehand (lease_session_unplug()).
  *
  * A connection's id is never used again while the server runs.
  *
@@ -27,6 +29,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lease_batcher.h"
 #include "server_abi.h"
@@ -282,6 +285,9 @@ static atomic_bool audit_active = false;	/* MariaDB: the plugin is installed;
 											 * set without the mutex */
 static bool can_list = false;	/* the list of connections can be read */
 
+/* How long a connection's first session lease waits for that list. */
+#define LIST_PATIENCE_US	3000000
+
 /*
  * Say whether the list of connections has to be read, and note those that are
  * to be found there.
@@ -368,16 +374,12 @@ watch_on_mysql(uint64_t connection_id)
 	return done;
 }
 
-const char *
-lease_session_watch(void)
+/* See to it that we are told of a connection's end, if we can be just now. */
+static bool
+watch(uint64_t connection_id)
 {
-	uint64_t	connection_id = dlock_caller_connection_id();
 	session   **place;
 	bool		watched = false;
-
-	/* its thread ends without an event for audit plugins */
-	if (dlock_caller_is_event())
-		return "cannot be told when this connection ends; an event cannot take session leases";
 
 	pthread_mutex_lock(&engine.mutex);
 	place = find_session(connection_id);
@@ -400,9 +402,40 @@ lease_session_watch(void)
 			*place = s;
 		}
 	}
+	if (!watched)
+	{
+		/* to read the list of connections, if it is needed */
+		batcher.sessions_us = 0;
+		pthread_cond_signal(&engine.work);
+	}
 	pthread_mutex_unlock(&engine.mutex);
-	return watched ? NULL :
-		"cannot be told when this connection ends; run install.sql again";
+	return watched;
+}
+
+const char *
+lease_session_watch(void)
+{
+	uint64_t	connection_id = dlock_caller_connection_id();
+	int64_t		end_us = lease_now() + LIST_PATIENCE_US;
+
+	/* its thread ends without an event for audit plugins */
+	if (dlock_caller_is_event())
+		return "cannot be told when this connection ends; an event cannot take session leases";
+	while (!watch(connection_id))
+	{
+		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
+			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
+			return "cannot be told when this connection ends; run install.sql again";
+		usleep(LEASE_LOOK_INTERVAL_US);
+	}
+	return NULL;
+}
+
+/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
+void
+lease_session_unplug(void)
+{
+	audit_active = false;
 }
 
 /* MariaDB: something happened to a connection. */

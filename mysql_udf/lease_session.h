@@ -12,9 +12,13 @@
 
 /*
  * See to it that dlock_engine_end_connection() is called when the calling
- * connection ends.  NULL, or a message if the server will not tell us.
+ * connection ends.  NULL, or a message if the server will not tell us.  The batcher
+ * runs.
  */
 extern const char *lease_session_watch(void);
+
+/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
+extern void lease_session_unplug(void);
 
 /* Say whether a watched connection is there. */
 extern bool lease_session_is_alive(uint64_t connection_id);

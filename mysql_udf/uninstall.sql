@@ -25,7 +25,8 @@ BEGIN
 END//
 DELIMITER ;
 
--- Whoever waits is told that the table is gone.
+-- Whoever waits is told that the table is gone, and the library that its plugin
+-- goes.
 DROP TABLE IF EXISTS dlock.lease_table;
 CALL dlock.end_calls();
 
