@@ -225,6 +225,7 @@ is($holder->query(q{SELECT dlock_release_all('short2')}), 1, 'one gives back all
 delete $held{'crowd short2'};
 is($waiters[0]->answer, $full, 'for whom there is no room: an error');
 is_held('release all');
+is($holder->query(q{SELECT dlock_renew('crowd', 'short3', 3600)}), 't', '... and what is durable after that makes it last');
 
 # ----------------------------------------------------------------
 # A crash while it is full
