@@ -46,8 +46,8 @@ sub visit
 	};
 
 	$right->("dlock_acquire_session('$name session', $who, 30)", qr/^\d+$/);
-	my $token = $right->("dlock_acquire('$name', $who, 30, 1, 'r')", qr/^\d+$/);
-	$right->("dlock_acquire('$name', $who, 30, 1, 'r')", qr/^$token$/);
+	my $token = $right->("dlock_acquire('$name', $who, 30, 30, 'r')", qr/^\d+$/);
+	$right->("dlock_acquire('$name', $who, 30, 30, 'r')", qr/^$token$/);
 	$right->("dlock_renew('$name', $who, 30, $token)", qr/^1$/);
 	$right->('BEGIN', qr/^$/);
 	$right->("CALL dlock.guard('$name', $who, $token)", qr//);
