@@ -56,6 +56,26 @@ DROP FUNCTION IF EXISTS dlock_guard_begin;
 DROP FUNCTION IF EXISTS dlock_guard_ticket;
 DROP FUNCTION IF EXISTS dlock_guard_check;
 
+-- MySQL keeps a function that is dropped until nobody calls it any more.  Was it
+-- created again by then, the end of such a call would take the new one away.
+DROP PROCEDURE IF EXISTS dlock.await_calls;
+DELIMITER //
+CREATE PROCEDURE dlock.await_calls()
+BEGIN
+	DECLARE tries INT DEFAULT 100;
+	-- MariaDB has no such table
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END;
+	WHILE tries > 0 AND EXISTS (
+		SELECT * FROM performance_schema.user_defined_functions
+		WHERE udf_library = 'dlock.so')
+	DO
+		DO SLEEP(0.05);
+		SET tries = tries - 1;
+	END WHILE;
+END//
+DELIMITER ;
+CALL dlock.await_calls();
+
 -- MariaDB's plugin; connections that know it keep it in the list as DELETED
 SET @dlock_statement = IF(EXISTS (
 		SELECT * FROM information_schema.PLUGINS

@@ -87,7 +87,8 @@ sub granted_more
 	my %before = map { $_ => scalar(grep { /^token/ } lines($_)) } 1 .. CLIENTS;
 	ok(Scenarios::Run::until(sub {
 		return !grep { my $n = $_; grep({ /^token/ } lines($n)) <= $before{$n} } 1 .. CLIENTS;
-	}), "$what: every client is granted leases");
+	}), "$what: every client is granted leases")
+	  or diag(map { "client $_: " . (lines($_))[-1] } 1 .. CLIENTS);
 	return;
 }
 
