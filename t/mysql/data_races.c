@@ -116,6 +116,12 @@ dlock_caller_is_event(void)
 	return false;
 }
 
+bool
+dlock_caller_is_operator(void)
+{
+	return false;
+}
+
 /*
  * ThreadSanitizer does not know this way to wait for a semaphore: tell it that
  * what came before a post has come before this.
