@@ -107,7 +107,7 @@ SELECT is(dlock_is_free('free'), true, 'which takes nothing then');
 SELECT is(dlock_release_all('o'), 3::bigint, 'all are released alike');
 
 -- contention is an answer
-SELECT isnt(dlock_acquire('job', 'o', 60), NULL, 'held');
+SELECT isnt(dlock_acquire('job', 'o', 3600), NULL, 'held');
 SELECT lives_ok('SELECT dlock_acquire(''job'', ''other'', 60)', 'a refused acquire is no error');
 SELECT is(dlock_acquire('job', 'other', 60), NULL, 'but NULL');
 SELECT is(dlock_acquire_shared('job', 'other', 60), NULL, 'so is a shared one');
