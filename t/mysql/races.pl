@@ -299,7 +299,9 @@ test_case('three hundred guarded names' => sub {
 });
 
 # What is set for all connections is not meant for the library's.
-for my $setting ('sql_select_limit = 1', 'sql_safe_updates = 1', "completion_type = 'CHAIN'", "completion_type = 'RELEASE'")
+for my $setting ('sql_select_limit = 1', 'sql_safe_updates = 1', "completion_type = 'CHAIN'", "completion_type = 'RELEASE'",
+	"sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH'", "character_set_server = 'sjis'",
+	"collation_server = 'utf8mb4_bin'", q{init_connect = "SET NAMES sjis, sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'"})
 {
 	my ($name) = $setting =~ /(\w+)/;
 	test_case($setting => sub {
@@ -315,6 +317,11 @@ for my $setting ('sql_select_limit = 1', 'sql_safe_updates = 1', "completion_typ
 		like(ask($one, q{SELECT dlock_acquire('o', 'one', 60)}), qr/^\d+$/, "$setting: another name can be had");
 		is(ask($one, q{SELECT dlock_release('o', 'one')}), 1, "$setting: and given back");
 		is(holders('o'), '', "$setting: for good");
+		# quotes, backslashes and a letter that is none in Shift JIS
+		my $binary = q{x'6F27225CC3A95C'};
+		like(ask($one, "SELECT dlock_acquire($binary, $binary, 60)"), qr/^\d+$/, "$setting: one with quotes");
+		is(sql("SELECT count(*) FROM dlock.locks WHERE hex(name) = hex($binary) AND hex(owner) = hex($binary)"), 1, "$setting: as it was asked for");
+		is(ask($one, "SELECT dlock_release($binary, $binary)"), 1, "$setting: and given back");
 	});
 	sql("SET GLOBAL $name = DEFAULT");
 	reconnect();
