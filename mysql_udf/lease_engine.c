@@ -455,6 +455,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 
 		pthread_mutex_lock(&engine.mutex);
 		engine.called_us = lease_now();
+		lease_guards_remove(request->caller->connection_id);
 		answered = lease_belief_release(request, answer) ||
 			lease_belief_refuse(request, answer);
 		pthread_mutex_unlock(&engine.mutex);
@@ -479,6 +480,9 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 
 	ncallers++;
 	pthread_mutex_lock(&engine.mutex);
+	/* who does something else has no guard under way, however it ended */
+	if (request->kind != DLOCK_CALL_CHECK_GUARD)
+		lease_guards_remove(request->caller->connection_id);
 	if (start(answer))
 	{
 		call->references++;

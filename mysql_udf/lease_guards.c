@@ -6,8 +6,8 @@
  * go meanwhile, the guard's statement would find nothing, and under REPEATABLE READ
  * InnoDB would lock the gap in which it was: then no new row gets in there, of other
  * names neither, until the caller's transaction ends.  So from the moment that it is
- * told, the row counts as locked already.  What other servers of a cluster do cannot
- * be kept off like that.
+ * told, the row counts as locked already.  What other servers of a cluster do, or a
+ * commit of our own that was lost and goes on, cannot be kept off like that.
  *
  * The engine's mutex is held for all that is here.
  *
@@ -21,10 +21,10 @@
 #include "lease_table.h"
 
 /*
- * How long a guard may take from being told to having locked its row.  If it fails
- * in between, its name cannot be changed for so long.
+ * How long a guard may take from being told to having locked its row.  If its
+ * connection ends in between, the name cannot be changed for so long.
  */
-#define GUARD_US		2000000
+#define GUARD_US		1000000
 
 typedef struct pending_guard
 {

@@ -20,7 +20,7 @@
  * less, or without a row, it locks the gaps around it and so delays other names.
  * Hence the ticket names the slot, and from the first step on the engine takes the
  * row for locked (lease_guards.c).  Should it all the same have gone from its slot,
- * because of another server of a cluster, that has to be put up with.
+ * because of another server of a cluster, say, that has to be put up with.
  *
  * A ticket that is left behind by an error is good for nothing but the guard of
  * a lease by the connection that held it.

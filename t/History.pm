@@ -628,13 +628,14 @@ sub _check_pair
 	return;
 }
 
-# Whether somebody may have guarded a name at some time between two.
+# Whether somebody may have guarded a name at some time between two.  Of a guard that
+# ended with its connection the server does not know that for a second.
 sub _is_guarded
 {
 	my ($self, $name, $from, $to) = @_;
 	my $guards = $self->{names}{$name}{guards} //=
 	  [ grep { $_->{op} eq 'guard' } map { @$_ } values %{ $self->{names}{$name}{owners} } ];
-	return scalar grep { $_->{end} >= $from && $_->{start} <= $to } @$guards;
+	return scalar grep { $_->{end} + ($_->{answer} =~ /^\?/ ? 1e6 : 0) >= $from && $_->{start} <= $to } @$guards;
 }
 
 # Those who were told of a deadlock: it takes somebody who has something, or may

@@ -436,6 +436,15 @@ test_case('a guard that does not come' => sub {
 	like(ask($other, q{SELECT dlock_acquire('n', 'other', 60, 60)}), qr/^\d+$/, 'somebody else is granted it');
 	ask($guarding, 'ROLLBACK');
 	is(ask($other, q{SELECT dlock_release('n', 'other')}), 1, 'given back');
+
+	# not even if its connection ends
+	$token = ask($other, q{SELECT dlock_acquire('n', 'guarding', 60)});
+	ask($guarding, 'BEGIN');
+	is(ask($guarding, "SELECT dlock_guard_begin('n', 'guarding', $token)"), 1, 'it is about to be guarded again');
+	sql('KILL ' . ask($guarding, 'SELECT connection_id()'));
+	is(ask($other, q{SELECT dlock_release('n', 'guarding')}), 1, 'it is given back');
+	like(ask($other, q{SELECT dlock_acquire('n', 'other', 60, 60)}), qr/^\d+$/, 'somebody else is granted it');
+	is(ask($other, q{SELECT dlock_release('n', 'other')}), 1, 'given back');
 });
 
 # The server is killed for these, and reaps often from now on.
