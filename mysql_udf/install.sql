@@ -263,8 +263,12 @@ SET @dlock_statement = CONCAT('SELECT COUNT(*) INTO @dlock_locked FROM ',
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 SET @dlock_statement = IF(@dlock_locked > 0, 'DO 0',
-	CONCAT('CREATE USER ''dlock''@''localhost'' IDENTIFIED WITH ', @dlock_plugin,
-		' ACCOUNT LOCK'));
+	CONCAT('CREATE USER ',
+		-- on another server of a cluster, somebody may be doing the same
+		IF(EXISTS (
+			SELECT * FROM information_schema.USER_PRIVILEGES
+			WHERE GRANTEE = '''dlock''@''localhost'''), '', 'IF NOT EXISTS '),
+		'''dlock''@''localhost'' IDENTIFIED WITH ', @dlock_plugin, ' ACCOUNT LOCK'));
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';

@@ -91,7 +91,7 @@ DELETE FROM mysql.plugin WHERE dl = 'dlock.so';
 -- The library's account, or accounts, if the server's user has changed: as they
 -- were before, or gone if there was none.  The table is there if dlock is.
 CREATE TABLE IF NOT EXISTS dlock.library_account (
-	account VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+	account VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
 	created BOOLEAN, process BOOLEAN);
 SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
 WHERE account IN (
@@ -110,7 +110,9 @@ SET @dlock_statement = COALESCE(CONCAT(
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
-WHERE created AND account NOT IN (
+WHERE created AND account IN (
+	SELECT GRANTEE FROM information_schema.USER_PRIVILEGES)
+AND account NOT IN (
 	SELECT GRANTEE FROM information_schema.USER_PRIVILEGES
 	WHERE PRIVILEGE_TYPE <> 'USAGE'
 	UNION SELECT GRANTEE FROM information_schema.SCHEMA_PRIVILEGES
