@@ -18,11 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lease_batch.h"
 #include "lease_table.h"
 
 /*
  * How long a guard may take from being told to having locked its row.  If its
- * connection ends in between, the name cannot be changed for so long.
+ * connection ends in between, the name cannot be changed for so long; nobody is to
+ * get an error for that, so it is half of lock_timeout if that is less.
  */
 #define GUARD_US		1000000
 
@@ -44,11 +46,12 @@ lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 				 int64_t now_us)
 {
 	pending_guard *guard = malloc(sizeof(pending_guard) + name.length);
+	int64_t		time_us = engine.settings.lock_timeout_us / 2;
 
 	if (guard == NULL)
 		abort();
 	guard->connection_id = connection_id;
-	guard->until_us = now_us + GUARD_US;
+	guard->until_us = now_us + (time_us < GUARD_US ? time_us : GUARD_US);
 	guard->slot = slot;
 	guard->name_length = name.length;
 	memcpy(guard->name, name.data, name.length);
