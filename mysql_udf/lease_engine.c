@@ -443,25 +443,26 @@ bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
+	bool		believed = false;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
 		request->request.kind == LEASE_SESSION &&
 		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
+	pthread_mutex_lock(&engine.mutex);
+	/* who does something else has no guard under way, however it ended */
+	if (request->kind != DLOCK_CALL_CHECK_GUARD)
+		lease_guards_remove(request->caller->connection_id);
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
-		bool		answered;
-
-		pthread_mutex_lock(&engine.mutex);
 		engine.called_us = lease_now();
-		lease_guards_remove(request->caller->connection_id);
-		answered = lease_belief_release(request, answer) ||
+		believed = lease_belief_release(request, answer) ||
 			lease_belief_refuse(request, answer);
-		pthread_mutex_unlock(&engine.mutex);
-		if (answered)
-			return true;
 	}
+	pthread_mutex_unlock(&engine.mutex);
+	if (believed)
+		return true;
 	call = lease_call_create(request->nnames);
 	call->kind = request->kind;
 	call->request = request->request;
@@ -480,9 +481,6 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 
 	ncallers++;
 	pthread_mutex_lock(&engine.mutex);
-	/* who does something else has no guard under way, however it ended */
-	if (request->kind != DLOCK_CALL_CHECK_GUARD)
-		lease_guards_remove(request->caller->connection_id);
 	if (start(answer))
 	{
 		call->references++;

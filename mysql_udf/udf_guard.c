@@ -170,7 +170,10 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
 		return dlock_error();
 	if (args->args[3] == NULL || args->lengths[3] != 1 || *args->args[3] == '0')
 	{
-		dlock_raise_lost(guard.name, guard.owner, NULL, NULL);
+		dlock_caller caller;
+
+		if (dlock_get_caller("dlock.guard", false, &caller))
+			raise_lost(&guard, &caller);
 		return dlock_error();
 	}
 	return check_held(DLOCK_CALL_CHECK_GUARD, &guard, &slot) ? dlock_integer(1) :

@@ -100,9 +100,9 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 }
 
 /*
- * Raise the error of a guard that comes too late.  It says who holds the lease
- * now, as far as the caller may know; "now" has the holders, or is NULL if they
- * are not known.
+ * Raise the error of a guard that comes too late.  At its end, where a message
+ * that is too long is cut, it says who holds the lease now, as far as the caller
+ * may know; "now" has the holders, or is NULL if they are not known.
  */
 void
 dlock_raise_lost(lease_bytes name, lease_bytes owner,
@@ -118,16 +118,16 @@ dlock_raise_lost(lease_bytes name, lease_bytes owner,
 		if (now->holders[i].live)
 			holder = &now->holders[i];
 	if (holder != NULL && dlock_sees_holder(caller, holder))
-		snprintf(who, sizeof(who), "owner \"%s\" holds it with token %" PRIu64 "; ",
+		snprintf(who, sizeof(who), "; owner \"%s\" holds it with token %" PRIu64,
 				 dlock_show(shown_holder,
 							(lease_bytes) {holder->owner, holder->owner_length}),
 				 holder->token);
 	else if (holder != NULL)
-		strcpy(who, "somebody else holds it; ");
+		strcpy(who, "; somebody else holds it");
 	else if (now != NULL)
-		strcpy(who, "nobody holds it; ");
+		strcpy(who, "; nobody holds it");
 	dlock_raise("55000",
-				"owner \"%s\" no longer holds the lease on \"%s\" with this token; %sroll back, and acquire the lease again",
+				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again%s",
 				dlock_show(shown_owner, owner), dlock_show(shown_name, name),
 				who);
 }
