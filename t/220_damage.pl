@@ -9,41 +9,15 @@ use strict;
 use warnings;
 use File::Copy;
 use File::Find;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeasePages;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(stat utime);
 
-my $page_size = 8192;
-my $none = 0xffffffff;
 my $largest = 9223372036854775807;
-
-# where fields are
-my $lower = 12;
-my $upper = 14;
-my $contents = 24;
-my $special = $page_size - 24;
-my %at = (
-	mark => [ $special, 'Q<' ],
-	bucket => [ $special + 8, 'L<' ],
-	next => [ $special + 12, 'L<' ],
-	chain => [ $special + 16, 'L<' ],
-	depth => [ $special + 20, 'C' ],
-	kind => [ $special + 21, 'C' ],
-	page_magic => [ $special + 22, 'S<' ],
-	lower => [ $lower, 'S<' ],
-	upper => [ $upper, 'S<' ],
-	special => [ 16, 'S<' ],
-	magic => [ $contents, 'L<' ],
-	format => [ $contents + 4, 'L<' ],
-	database => [ $contents + 8, 'L<' ],
-	meta_depth => [ $contents + 12, 'L<' ],
-	clock_offset => [ $contents + 48, 'q<' ],
-	clock_mark => [ $contents + 56, 'q<' ],
-	free_head => [ $contents + 64, 'L<' ],
-	directory => [ $contents + 68, 'L<' ],
-	entry => [ $contents, 'L<' ]);
-my ($META, $DIRECTORY, $BUCKET, $OVERFLOW, $FREE) = 1 .. 5;
 
 my $node = PostgreSQL::Test::Cluster->new('damage');
 $node->init(extra => $node->pg_version >= 18 ? ['--no-data-checksums'] : []);
@@ -64,50 +38,10 @@ $node->safe_psql(
 	SELECT count(dlock_acquire_shared('gone', 's' || i, 100000)) FROM generate_series(1, 300) i;
 	SELECT dlock_force_release('gone');
 });
-my $file = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('dlock.lease_table')});
-my $path = $node->data_dir . "/$file";
+my $path = table_file($node);
 $node->stop;
-my $clean = slurp($path);
-my $blocks = length($clean) / $page_size;
-
-sub slurp
-{
-	my ($name) = @_;
-
-	open my $handle, '<:raw', $name or die "$name: $!";
-	local $/ = undef;
-	return scalar <$handle>;
-}
-
-sub spill
-{
-	my ($name, $bytes) = @_;
-
-	open my $handle, '+<:raw', $name or die "$name: $!";
-	print $handle $bytes or die "$name: $!";
-	truncate $handle, length $bytes or die "$name: $!";
-	close $handle or die "$name: $!";
-}
-
-# Read or change a field of a block in an image of the file.
-sub field
-{
-	my ($image, $block, $name, $index, $value) = @_;
-	my ($offset, $form) = @{ $at{$name} };
-	my $size = length pack($form, 0);
-	my $place = $block * $page_size + $offset + $index * $size;
-
-	return unpack($form, substr($$image, $place, $size)) unless defined $value;
-	substr($$image, $place, $size) = pack($form, $value);
-}
-
-# Blocks of a kind.
-sub blocks_of
-{
-	my ($kind) = @_;
-
-	return grep { field(\$clean, $_, 'kind', 0) == $kind } 0 .. $blocks - 1;
-}
+my $clean = read_image($path);
+my $blocks = length($clean) / PAGE_SIZE;
 
 # Every function and every way to read, each in a statement of its own.
 my @calls = (
@@ -147,14 +81,14 @@ sub is_allowed
 sub spread
 {
 	my ($image) = @_;
-	my $now = -s $path ? slurp($path) : return ();
+	my $now = -s $path ? read_image($path) : return ();
 
 	# an error may have left a page that is not used yet, all zero
 	return map { "block $_ is damaged too" }
 	  grep {
-		substr($image, $_ * $page_size, $page_size) eq substr($clean, $_ * $page_size, $page_size)
+		substr($image, $_ * PAGE_SIZE, PAGE_SIZE) eq substr($clean, $_ * PAGE_SIZE, PAGE_SIZE)
 		  && field(\$now, $_, 'page_magic', 0) != field(\$clean, $_, 'page_magic', 0)
-	  } 0 .. (sort { $a <=> $b } length $now, length $image)[0] / $page_size - 1;
+	  } 0 .. (sort { $a <=> $b } length $now, length $image)[0] / PAGE_SIZE - 1;
 }
 
 # Start the server on a damaged file and call everything.  Returns what went
@@ -165,7 +99,7 @@ sub survive
 	my @wrong;
 	my $offset = -s $node->logfile;
 
-	spill($path, $image);
+	write_image($path, $image);
 	$node->start;
 	my $script = join '', map { "\\echo == $_\n$calls[$_];\n" } 0 .. $#calls;
 	my $timed_out = 0;
@@ -266,12 +200,12 @@ sub damage
 	}
 }
 
-my @buckets = blocks_of($BUCKET);
-my @overflow = blocks_of($OVERFLOW);
-my ($directory) = blocks_of($DIRECTORY);
-my ($head) = grep { field(\$clean, $_, 'next', 0) != $none } @buckets;
+my @buckets = blocks_of(\$clean, BUCKET);
+my @overflow = blocks_of(\$clean, OVERFLOW);
+my ($directory) = blocks_of(\$clean, DIRECTORY);
+my ($head) = grep { field(\$clean, $_, 'next', 0) != NO_BLOCK } @buckets;
 my ($plain) = grep { $_ != $head && $_ != 1 && field(\$clean, $_, 'lower', 0) > 60 } @buckets;
-my ($free) = blocks_of($FREE);
+my ($free) = blocks_of(\$clean, FREE);
 ok($head && $plain && @overflow > 1 && $directory && $free,
 	'the table has every kind of page');
 my $nothing = qr/\A\z/;
@@ -284,25 +218,25 @@ for my $block (1, $plain, $head, $overflow[0], $directory)
 	# VACUUM FULL must not write a new table without the leases of the page,
 	# but does not need the directory
 	damage("zeroed block $block",
-		sub { substr(${ $_[0] }, $block * $page_size, $page_size) = "\0" x $page_size },
+		sub { substr(${ $_[0] }, $block * PAGE_SIZE, PAGE_SIZE) = "\0" x PAGE_SIZE },
 		0 => $nothing, 16 => $nothing, 18 => $block == $directory ? qr/^\d*$/ : $nothing);
 }
-damage('zeroed metapage', sub { substr(${ $_[0] }, 0, $page_size) = "\0" x $page_size },
+damage('zeroed metapage', sub { substr(${ $_[0] }, 0, PAGE_SIZE) = "\0" x PAGE_SIZE },
 	0 => $nothing, 2 => $nothing, 3 => $nothing, 5 => $nothing, 9 => $nothing, 18 => $nothing);
-damage('a page of ones', sub { substr(${ $_[0] }, $plain * $page_size, $page_size) = "\xff" x $page_size },
+damage('a page of ones', sub { substr(${ $_[0] }, $plain * PAGE_SIZE, PAGE_SIZE) = "\xff" x PAGE_SIZE },
 	0 => $nothing);
 damage('a bucket copied over another', sub {
-		substr(${ $_[0] }, $plain * $page_size, $page_size) = substr($clean, $head * $page_size, $page_size);
+		substr(${ $_[0] }, $plain * PAGE_SIZE, PAGE_SIZE) = substr($clean, $head * PAGE_SIZE, PAGE_SIZE);
 	}, 0 => $nothing);
-damage('a file cut short', sub { ${ $_[0] } = substr(${ $_[0] }, 0, 8 * $page_size) }, 0 => $nothing);
+damage('a file cut short', sub { ${ $_[0] } = substr(${ $_[0] }, 0, 8 * PAGE_SIZE) }, 0 => $nothing);
 
 # The special area.
-for my $kind (0, $META, $DIRECTORY, $OVERFLOW, $FREE, 255)
+for my $kind (0, META, DIRECTORY, OVERFLOW, FREE, 255)
 {
 	damage("bucket with kind $kind", sub { field($_[0], $plain, 'kind', 0, $kind) },
 		0 => $nothing, 18 => $nothing);
 }
-damage('overflow page with kind bucket', sub { field($_[0], $overflow[0], 'kind', 0, $BUCKET) },
+damage('overflow page with kind bucket', sub { field($_[0], $overflow[0], 'kind', 0, BUCKET) },
 	0 => $nothing);
 damage('bucket with another number', sub { field($_[0], $plain, 'bucket', 0, 99) }, 0 => $nothing);
 damage('overflow page of another chain', sub { field($_[0], $overflow[0], 'chain', 0, 99) },
@@ -314,7 +248,7 @@ damage('wrong magic', sub { field($_[0], $plain, 'page_magic', 0, 1) }, 0 => $no
 damage('bucket with the largest mark', sub { field($_[0], $plain, 'mark', 0, ~0) });
 
 # Chains of overflow pages.
-for my $next ($head, 0, 1, $plain, $directory, $free, $blocks, $none - 1, 0x7fffffff)
+for my $next ($head, 0, 1, $plain, $directory, $free, $blocks, NO_BLOCK - 1, 0x7fffffff)
 {
 	damage("bucket followed by block $next", sub { field($_[0], $head, 'next', 0, $next) },
 		0 => $nothing, 2 => $nothing, 12 => $nothing);
@@ -336,33 +270,33 @@ damage('overflow pages that lead back to the bucket', sub {
 
 # Line pointers and entries.
 my $pointer = field(\$clean, $plain, 'entry', 0);
-my $entry = $plain * $page_size + ($pointer & 0x7fff);
+my $entry = $plain * PAGE_SIZE + ($pointer & 0x7fff);
 damage("line pointer $_->[0]", sub { field($_[0], $plain, 'entry', 0, $_->[1]) }, 0 => $nothing)
   for [ 'beyond the page', $pointer | 0x7fff ], [ 'into the header', $pointer & ~0x7fff ],
   [ 'not aligned', $pointer + 1 ], [ 'of length 0', $pointer & 0x1ffff ],
   [ 'of the largest length', $pointer | 0xfffe0000 ], [ 'redirected', ($pointer & ~0x18000) | 0x10000 ];
 damage('all line pointers to one entry', sub {
-		my $pointers = int((field($_[0], $plain, 'upper', 0) - $contents) / 4);
+		my $pointers = int((field($_[0], $plain, 'upper', 0) - CONTENTS) / 4);
 		field($_[0], $plain, 'entry', $_, $pointer) for 0 .. $pointers - 1;
-		field($_[0], $plain, 'lower', 0, $contents + 4 * $pointers);
+		field($_[0], $plain, 'lower', 0, CONTENTS + 4 * $pointers);
 	}, 10 => $nothing);
 damage('the line pointers twice over', sub {
-		my $pointers = int((field($_[0], $plain, 'upper', 0) - $contents) / 4);
-		my $real = (field($_[0], $plain, 'lower', 0) - $contents) / 4;
+		my $pointers = int((field($_[0], $plain, 'upper', 0) - CONTENTS) / 4);
+		my $real = (field($_[0], $plain, 'lower', 0) - CONTENTS) / 4;
 		field($_[0], $plain, 'entry', $_, field($_[0], $plain, 'entry', $_ % $real))
 		  for 0 .. $pointers - 1;
-		field($_[0], $plain, 'lower', 0, $contents + 4 * $pointers);
+		field($_[0], $plain, 'lower', 0, CONTENTS + 4 * $pointers);
 	}, 10 => $nothing);
 damage("$_->[0] of $_->[2]", sub { field($_[0], $plain, $_->[0], 0, $_->[1]) }, 0 => $nothing)
   for [ 'lower', 0, 0 ], [ 'lower', 9000, 9000 ], [ 'upper', 1, 1 ], [ 'upper', 20000, 20000 ],
   [ 'special', 0, 0 ], [ 'special', 8184, 8184 ];
 # The entry that call 8 takes off its page, and where the entries of a page are.
 my $x6 = index($clean, 'x6o6');
-my $its_block = int($x6 / $page_size);
+my $its_block = int($x6 / PAGE_SIZE);
 my @places = sort { $a <=> $b } map { $_ & 0x7fff }
   map { field(\$clean, $its_block, 'entry', $_) }
-  0 .. (field(\$clean, $its_block, 'lower', 0) - $contents) / 4 - 1;
-my ($its_place) = grep { $_ < $x6 % $page_size } reverse @places;
+  0 .. (field(\$clean, $its_block, 'lower', 0) - CONTENTS) / 4 - 1;
+my ($its_place) = grep { $_ < $x6 % PAGE_SIZE } reverse @places;
 cmp_ok($places[0], '<', $its_place, 'other entries are below that of x6');
 damage('entries in the hole', sub { field($_[0], $its_block, 'upper', 0, $its_place) },
 	0 => $nothing, 8 => qr/^t$/);
@@ -379,7 +313,7 @@ damage("entry acquired at $_", sub { substr(${ $_[0] }, $entry + 24, 8) = pack '
 
 # The directory.
 my @used = grep { field(\$clean, $directory, 'entry', $_) == $plain } 0 .. 1999;
-for my $block (0, $directory, $head, $overflow[0], $blocks, 0x7fffffff, $none)
+for my $block (0, $directory, $head, $overflow[0], $blocks, 0x7fffffff, NO_BLOCK)
 {
 	# 0 stands for a bucket that its parent has not split off
 	damage("directory entry of block $block", sub { field($_[0], $directory, 'entry', $used[0], $block) },
@@ -390,9 +324,9 @@ for my $block (0, $directory, $head, $overflow[0], $blocks, 0x7fffffff, $none)
 damage('metapage with another magic', sub { field($_[0], 0, 'magic', 0, 1) }, 0 => $nothing, 9 => $nothing);
 damage('metapage of another format', sub { field($_[0], 0, 'format', 0, 77) }, 0 => $nothing, 9 => $nothing);
 damage("metapage with depth $_->[0]", sub { field($_[0], 0, 'meta_depth', 0, $_->[0]) }, 0 => $nothing)
-  for [0], [1], [22], [$none];
+  for [0], [1], [22], [NO_BLOCK];
 damage('metapage with depth 21', sub { field($_[0], 0, 'meta_depth', 0, 21) }, 0 => qr/^4600\|/);
-for my $block (1, $plain, $overflow[0], $blocks, 0x7fffffff, $none)
+for my $block (1, $plain, $overflow[0], $blocks, 0x7fffffff, NO_BLOCK)
 {
 	damage("directory page at block $block", sub { field($_[0], 0, 'directory', 0, $block) },
 		0 => $nothing, 1 => $nothing);
@@ -418,29 +352,29 @@ for my $round (1 .. $rounds)
 {
 	my $image = $clean;
 	my $block = int rand $blocks;
-	my $page = $block * $page_size;
+	my $page = $block * PAGE_SIZE;
 	my $way = int rand 6;
 	my @answers;
 
 	if ($way == 0)
 	{
-		substr($image, $page + int rand $page_size, 1) = chr int rand 256 for 1 .. 1 + int rand 20;
+		substr($image, $page + int rand PAGE_SIZE, 1) = chr int rand 256 for 1 .. 1 + int rand 20;
 	}
 	elsif ($way == 1)
 	{
 		# a block number or a small number in the place of a word
-		my $word = (0, 1, $block, $blocks, $none, int rand $blocks, int rand 2**32)[ rand 7 ];
-		substr($image, $page + 4 * int rand $page_size / 4, 4) = pack 'L<', $word for 1 .. 1 + int rand 4;
+		my $word = (0, 1, $block, $blocks, NO_BLOCK, int rand $blocks, int rand 2**32)[ rand 7 ];
+		substr($image, $page + 4 * int rand PAGE_SIZE / 4, 4) = pack 'L<', $word for 1 .. 1 + int rand 4;
 	}
 	elsif ($way == 2)
 	{
-		my $start = int rand $page_size - 64;
+		my $start = int rand PAGE_SIZE - 64;
 		substr($image, $page + $start, 64) = join '', map { chr int rand 256 } 1 .. 64;
 	}
 	elsif ($way == 3)
 	{
 		# the header or the special area, one byte
-		my @places = (12 .. 19, $special .. $page_size - 1, $contents .. $contents + 80);
+		my @places = (12 .. 19, SPECIAL .. PAGE_SIZE - 1, CONTENTS .. CONTENTS + 80);
 		substr($image, $page + $places[ rand @places ], 1) = chr int rand 256;
 	}
 	elsif ($way == 4)
@@ -448,11 +382,11 @@ for my $round (1 .. $rounds)
 		# part of another page, as after a torn write
 		my $start = 512 * int rand 16;
 		my $from = int rand $blocks;
-		substr($image, $page + $start, 512) = substr($clean, $from * $page_size + $start, 512);
+		substr($image, $page + $start, 512) = substr($clean, $from * PAGE_SIZE + $start, 512);
 	}
 	else
 	{
-		substr($image, $page + $contents, 8) = pack 'L<2', int rand 2**32, int rand 2**32;
+		substr($image, $page + CONTENTS, 8) = pack 'L<2', int rand 2**32, int rand 2**32;
 	}
 	rewind_server();
 	my @wrong = survive($image, \@answers);

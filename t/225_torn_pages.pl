@@ -4,18 +4,14 @@
 
 use strict;
 use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
+use LeasePages;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $page_size = 8192;
-my $torn_at = 4096;
-
-# where fields are
-my $contents = 24;
-my $lower = 12;
-my $kind = $page_size - 24 + 21;
-my ($BUCKET, $OVERFLOW) = (3, 4);
+my $torn_at = PAGE_SIZE / 2;
 
 my $node = PostgreSQL::Test::Cluster->new('torn');
 $node->init(extra => ['--data-checksums']);
@@ -33,31 +29,13 @@ $node->safe_psql(
 	SELECT count(dlock_acquire('x' || i, 'me', 100000)) FROM generate_series(1, 3000) i;
 	SELECT count(dlock_acquire_shared('many', 'me' || i, 100000)) FROM generate_series(1, 400) i;
 });
-my $path = $node->data_dir . '/' . $node->safe_psql('postgres', q{SELECT pg_relation_filepath('dlock.lease_table')});
-
-sub pages
-{
-	open my $handle, '<:raw', $path or die "$path: $!";
-	local $/ = \$page_size;
-	my @pages = <$handle>;
-	return @pages;
-}
-
-sub write_pages
-{
-	my (@pages) = @_;
-	open my $handle, '+<:raw', $path or die "$path: $!";
-	print {$handle} @pages or die "$path: $!";
-	close $handle or die "$path: $!";
-	return;
-}
+my $path = table_file($node);
 
 # Whether a page has leases.
 sub has_leases
 {
 	my ($page) = @_;
-	my $what = unpack 'C', substr $page, $kind, 1;
-	return ($what == $BUCKET || $what == $OVERFLOW) && unpack('S<', substr $page, $lower, 2) > $contents;
+	return blocks_of(\$page, BUCKET, OVERFLOW) && field(\$page, 0, 'lower') > CONTENTS;
 }
 
 # The half of one page, and the other half of another.
@@ -79,17 +57,17 @@ sub ask
 
 # Checksums.
 $node->stop;
-my @before = pages();
+my @before = pages_of(read_image($path));
 $node->start;
 $node->safe_psql('postgres', q{SELECT dlock_renew_all('me', 200000)});
 $node->stop;
-my @after = pages();
+my @after = pages_of(read_image($path));
 my ($block) = grep {
 	my $torn = torn($after[$_], $before[$_]);
 	has_leases($after[$_]) && $torn ne $after[$_] && $torn ne $before[$_]
 } 1 .. $#after;
 ok($block, 'a page has changed in both halves');
-write_pages(@after[ 0 .. $block - 1 ], torn($after[$block], $before[$block]), @after[ $block + 1 .. $#after ]);
+write_image($path, join '', @after[ 0 .. $block - 1 ], torn($after[$block], $before[$block]), @after[ $block + 1 .. $#after ]);
 $node->start;
 my $error = "XX001 invalid page in block $block of relation";
 my @answers = ask('dlock_owner(name)');
@@ -102,7 +80,7 @@ is(scalar(grep { $_->[1] =~ /^\Q$error/ } ask(q{dlock_acquire(name, 'you', 60)})
 my (undef, undef, $stderr) = $node->psql('postgres', q{SELECT count(*) FROM dlock.locks});
 like($stderr, qr/invalid page in block $block /, 'a look at all leases is an error too');
 $node->stop;
-write_pages(@after);
+write_image($path, join '', @after);
 $node->start;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.locks'), 3400, 'with the page as it was all are there');
 
@@ -123,7 +101,7 @@ for my $generic ('on', 'off')
 	isnt($new, $old, "dlock.generic_wal = $generic: all leases have changed");
 	$node->stop('immediate');
 	my $count = 0;
-	write_pages(map { has_leases($_) && ++$count ? torn($_, "\xff" x $page_size) : $_ } pages());
+	write_image($path, join '', map { has_leases($_) && ++$count ? torn($_, "\xff" x PAGE_SIZE) : $_ } pages_of(read_image($path)));
 	cmp_ok($count, '>', 10, '... pages are torn in a crash');
 	$node->start;
 	is($node->safe_psql('postgres', $tokens), $new, '... and whole after recovery');

@@ -16,6 +16,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use CrashPoints;
 use IPC::Run;
+use LeasePages;
 use List::Util qw(max);
 use POSIX ();
 use PostgreSQL::Test::Cluster;
@@ -386,21 +387,16 @@ sub check_leases
 }
 
 use constant {
-	BLOCK_SIZE => 8192,
-	CONTENTS => 24,
-	SPECIAL => 8192 - 24,
 	ENTRIES => 2000,    # of a directory page
+	DIRECTORY_PAGES => 1049,
 	MAX_DEPTH => 21,
-	NONE => 0xffffffff,
 };
-my ($META, $DIRECTORY, $BUCKET, $OVERFLOW, $FREE) = 1 .. 5;
 
 sub image
 {
 	my ($db) = @_;
 	$node->safe_psql($db, 'CHECKPOINT');
-	return slurp_file($node->data_dir . '/'
-		  . $node->safe_psql($db, q{SELECT pg_relation_filepath('dlock.lease_table')}));
+	return read_image(table_file($node, $db));
 }
 
 # Read the pages of a table, and complain of all that does not fit.  Returns
@@ -408,9 +404,9 @@ sub image
 sub check_pages
 {
 	my ($image) = @_;
-	my $blocks = length($image) / BLOCK_SIZE;
+	my @pages = pages_of($image);
+	my $blocks = @pages;
 	my %count = (blocks => $blocks, map { $_ => 0 } qw(unused directory bucket overflow free empty entries));
-	my @pages = map { substr $image, $_ * BLOCK_SIZE, BLOCK_SIZE } 0 .. $blocks - 1;
 	my @kind = (0) x $blocks;
 	my @special;
 	my $complain = sub { push @wrong, "block $_[0]: $_[1]" };
@@ -422,19 +418,18 @@ sub check_pages
 			$count{unused}++;
 			next;
 		}
-		my ($lower, $upper) = unpack 'S<2', substr $pages[$block], 12, 4;
-		my %special;
-		@special{qw(mark bucket next chain depth kind)} = unpack 'Q<L<3C2', substr $pages[$block], SPECIAL;
+		my ($lower, $upper) = map { field(\$image, $block, $_) } qw(lower upper);
+		my %special = map { ($_ => field(\$image, $block, $_)) } qw(mark bucket next chain depth kind);
 		$special[$block] = \%special;
 		$kind[$block] = $special{kind};
 		$complain->($block, "kind $special{kind}")
-		  if $special{kind} < $META || $special{kind} > $FREE || ($special{kind} == $META) != ($block == 0);
+		  if $special{kind} < META || $special{kind} > FREE || ($special{kind} == META) != ($block == 0);
 		$complain->($block, 'the hole is not zero') if substr($pages[$block], $lower, $upper - $lower) =~ /[^\0]/;
 		my $name = (undef, undef, 'directory', 'bucket', 'overflow', 'free')[ $special{kind} ];
 		$count{$name}++ if $name;
 	}
 	return \%count if $count{unused} == $blocks;
-	if ($kind[0] != $META || ($kind[1] // 0) != $BUCKET)
+	if ($kind[0] != META || ($kind[1] // 0) != BUCKET)
 	{
 		$complain->(0, 'no metapage, or no root');
 		return \%count;
@@ -442,13 +437,14 @@ sub check_pages
 
 	# what refers to each page
 	my %use = (0 => 1, 1 => 1);
-	my ($depth, $floor, $free, @directory) = unpack 'x12L<x8Q<x32L<L<1049', substr $pages[0], CONTENTS;
+	my ($depth, $floor, $free) = map { field(\$image, 0, $_) } qw(meta_depth floor free_head);
+	my @directory = map { field(\$image, 0, 'directory', $_) } 0 .. DIRECTORY_PAGES - 1;
 	my %block_of = (0 => 1);
 	for my $index (grep { $directory[$_] } 0 .. $#directory)
 	{
 		my $block = $directory[$index];
 		$use{$block}++;
-		if (($kind[$block] // 0) != $DIRECTORY || $special[$block]{bucket} != $index)
+		if (($kind[$block] // 0) != DIRECTORY || $special[$block]{bucket} != $index)
 		{
 			$complain->($block, "is not directory page $index");
 			next;
@@ -467,7 +463,7 @@ sub check_pages
 	for my $number (sort { $a <=> $b } keys %block_of)
 	{
 		my $block = $block_of{$number};
-		if (($kind[$block] // 0) != $BUCKET || $special[$block]{bucket} != $number)
+		if (($kind[$block] // 0) != BUCKET || $special[$block]{bucket} != $number)
 		{
 			$complain->($block, "is not bucket $number");
 			next;
@@ -483,7 +479,7 @@ sub check_pages
 		{
 			my $above = $number & (1 << $less) - 1;
 			$complain->($block_of{$number}, "bucket $number is in bucket $above")
-			  if ($depth_of{$above} // NONE) == $less;
+			  if ($depth_of{$above} // NO_BLOCK) == $less;
 		}
 	}
 
@@ -493,13 +489,13 @@ sub check_pages
 		my $head = $special[ $block_of{$number} ];
 		my ($mask, $hash) = ((1 << $head->{depth}) - 1, $number);
 		my %seen;
-		for (my $block = $block_of{$number}; $block != NONE; $block = $special[$block]{next})
+		for (my $block = $block_of{$number}; $block != NO_BLOCK; $block = $special[$block]{next})
 		{
 			last if $seen{$block}++;
 			if ($block != $block_of{$number})
 			{
 				$use{$block}++;
-				if (($kind[$block] // 0) != $OVERFLOW || $special[$block]{chain} != $head->{chain})
+				if (($kind[$block] // 0) != OVERFLOW || $special[$block]{chain} != $head->{chain})
 				{
 					$complain->($block, "is not on the chain of bucket $number");
 					last;
@@ -508,9 +504,9 @@ sub check_pages
 				$complain->($block, 'chain of another bucket')
 				  if ($hash & (1 << $head->{depth}) - 1) != $number;
 			}
-			my $lower = unpack 'S<', substr $pages[$block], 12, 2;
+			my $lower = field(\$image, $block, 'lower');
 			my @used = grep { $_ >> 15 & 3 } unpack '(L<)*', substr $pages[$block], CONTENTS, $lower - CONTENTS;
-			$count{empty}++ if !@used && $kind[$block] == $OVERFLOW;
+			$count{empty}++ if !@used && $kind[$block] == OVERFLOW;
 			$count{entries} += @used;
 			for my $pointer (@used)
 			{
@@ -523,11 +519,11 @@ sub check_pages
 
 	# the free list
 	my %seen;
-	for (; $free != NONE; $free = $special[$free]{next})
+	for (; $free != NO_BLOCK; $free = $special[$free]{next})
 	{
 		$use{$free}++;
 		last if $seen{$free}++;
-		next if ($kind[$free] // 0) == $FREE;
+		next if ($kind[$free] // 0) == FREE;
 		$complain->($free, 'is in the free list');
 		last;
 	}
@@ -596,7 +592,8 @@ my @bits = (0, 7000, 3000, 5000);
 sub deep
 {
 	my ($bits) = @_;
-	my $seed = unpack 'q<', substr image('postgres'), CONTENTS + 16, 8;
+	my $image = image('postgres');
+	my $seed = field(\$image, 0, 'seed');
 	my @names = split /\n/, $node->safe_psql(
 		'postgres', qq{
 		SELECT 'deep ' || i FROM generate_series(1, 800000) i
@@ -841,7 +838,7 @@ is(join("\n", sort keys %reached), join("\n", sort @points), 'all points were re
 
 sub size
 {
-	return $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock.lease_table')}) / BLOCK_SIZE;
+	return $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock.lease_table')}) / PAGE_SIZE;
 }
 
 # The pages that crashes left are used like others.

@@ -155,6 +155,7 @@ use strict;
 use warnings;
 our @ISA = ('Engines::Any');
 
+use LeasePages;
 use Time::HiRes qw(usleep);
 
 sub start_server
@@ -310,25 +311,16 @@ sub crash
 	return;
 }
 
-# Write the mark into every bucket's page; 280_token_end.pl says where.
+# Write the mark into every bucket's page.
 sub tokens_left
 {
 	my ($self, $count) = @_;
 	my $node = $self->{node};
-	my $path = $node->data_dir . '/' . $self->control->value(q{SELECT pg_relation_filepath('dlock.lease_table')});
-	my $size = 8192;
+	my $path = table_file($node);
 
 	$self->end_control;
 	$node->stop;
-	open(my $file, '+<:raw', $path) or die "could not open $path: $!";
-	for (my $page = 0; $page < -s $path; $page += $size)
-	{
-		seek($file, $page + $size - 3, 0) && read($file, my $kind, 1) or die "could not read $path: $!";
-		next if ord($kind) != 3;
-		seek($file, $page + $size - 24, 0) && print $file pack('Q', 2**53 - 1 - $count)
-		  or die "could not write $path: $!";
-	}
-	close($file) or die "could not write $path: $!";
+	set_marks($path, 2**53 - 1 - $count);
 	$node->start;
 	return;
 }
