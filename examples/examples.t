@@ -19,6 +19,7 @@ use Test::More;
 use Time::HiRes qw(time sleep);
 
 my $examples = dirname(__FILE__);
+my $readme = "$examples/../README.md";
 my $manual = "$examples/../doc/dlock.md";
 my $database = "dlock_examples_$$";
 my $work = File::Temp->newdir;
@@ -335,7 +336,12 @@ sub test_cached
 setup($ENV{PGDATABASE} // 'postgres', "CREATE DATABASE $database");
 my $server_database = $ENV{PGDATABASE} // 'postgres';
 $ENV{PGDATABASE} = $database;
-setup($database, 'CREATE EXTENSION dlock');
+
+# What the readme says of PostgreSQL; it creates the extension, and ends with a lease.
+my @readme = grep { $_->{section} !~ /MySQL/ } Manual::read_file($readme);
+ok(@readme > 5, 'the readme has examples');
+run_sql('README.md', @readme);
+is(value(q{SELECT dlock_release('nightly-report', 'worker-3')}), 't', 'the last one is held');
 
 my @manual = Manual::read_file($manual);
 ok(@manual > 20, 'the manual has examples');

@@ -54,13 +54,15 @@ sub alike
 	return $value;
 }
 
-# The SQL of a manual, in its order; with the tables as { table }.
+# The SQL of a manual, in its order; with the tables as { table }, and the title of
+# its section as { section }.
 sub read_file
 {
 	my ($path) = @_;
 	my @statements;
 	my @block;
 	my ($language, $first) = (undef, 0);
+	my $section = '';
 	open(my $file, '<', $path) or die "could not open $path: $!\n";
 	while (my $line = <$file>)
 	{
@@ -68,6 +70,7 @@ sub read_file
 		if ($line !~ /^```(\w*)/)
 		{
 			push @block, $line if defined $language;
+			$section = $1 if !defined $language && $line =~ /^## (.*)/;
 			next;
 		}
 		if (!defined $language)
@@ -75,7 +78,8 @@ sub read_file
 			($language, $first, @block) = ($1, $. + 1);
 			next;
 		}
-		push @statements, statements($first, @block) if $language eq 'sql';
+		push @statements, map { { %$_, section => $section } } statements($first, @block)
+		  if $language eq 'sql';
 		$statements[-1]{table} = join("\n", @block)
 		  if $language eq '' && @statements;
 		$language = undef;
