@@ -91,7 +91,7 @@ is_compatible(const lease_request *request, const lease_holder *holders,
 		if (!lease_is_in_the_way(h, request->delay_us, now_us) ||
 			(lease_is_over(h, now_us) && is_own(request, h)))
 			continue;
-		if (h->mode != request->mode || h->mode == LEASE_EXCLUSIVE)
+		if (!lease_modes_are_compatible(h->mode, request->mode))
 			return false;
 		if (h->mode == LEASE_PERMIT)
 			permits += permits_of(request, h, now_us);

@@ -214,8 +214,18 @@ lease_is_delayed(const lease_holder *holder, int64_t delay_us, int64_t now_us)
 }
 
 /*
- * Say whether a holder keeps strangers from taking the name in a mode that does
- * not go with its own: it is live, guarded or delayed.
+ * Say whether holds of two modes can be beside each other; permits, as far as their
+ * limit goes.
+ */
+static inline bool
+lease_modes_are_compatible(lease_mode a, lease_mode b)
+{
+	return a == b && a != LEASE_EXCLUSIVE;
+}
+
+/*
+ * Say whether a holder keeps strangers from taking the name in a mode that is not
+ * compatible with its own: it is live, guarded or delayed.
  */
 static inline bool
 lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,

@@ -317,13 +317,6 @@ assume_stuck(void)
 				}
 }
 
-/* Say whether a hold of a mode keeps out a request of another. */
-static bool
-conflicts(lease_mode held, lease_mode wanted)
-{
-	return held != wanted || held == LEASE_EXCLUSIVE;
-}
-
 /*
  * Say whether a waiter can be served if only those who are not stuck go on, and
  * if not, what is in its way.  One that wants a permit needs one of the holders
@@ -360,7 +353,7 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 			}
 			continue;
 		}
-		if (!conflicts(b->mode, call->request.mode))
+		if (lease_modes_are_compatible(b->mode, call->request.mode))
 			continue;
 		/* what it has itself it enters again, or gives back elsewhere */
 		if (same_party(b->owner, b->owner_length, b->user, b->host, call))

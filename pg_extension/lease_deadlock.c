@@ -312,7 +312,7 @@ could_be_served(const Search *search, int w)
 
 		if (!is_hold_stuck(search, w, hold))
 			continue;
-		if (hold->mode != waiter->mode || hold->mode == LEASE_EXCLUSIVE)
+		if (!lease_modes_are_compatible(hold->mode, waiter->mode))
 			return false;
 		permits += hold->permits;
 	}
