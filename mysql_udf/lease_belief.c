@@ -158,32 +158,66 @@ lease_belief_remember(bool committed)
 	}
 }
 
+/* The only lease of a name, if it is known and nothing is under way; else NULL. */
+static lease_cached *
+known_lease(lease_bytes name)
+{
+	lease_cached *cached = is_alone() ? lease_cache_find(name) : NULL;
+
+	return cached != NULL && cached->has_row && !cached->released &&
+		cached->row.kind == LEASE_PLAIN && lease_queue_find(name) == NULL &&
+		lease_batch_find(name) == NULL ? cached : NULL;
+}
+
 /*
- * Answer a release at once if the cache knows the lease: true.  The batcher
- * writes it with what comes next.  The mutex is held.
+ * What a request would come to if the lease that is known had been read, and
+ * whether that would leave no row.
+ */
+static lease_outcome
+decide(const lease_cached *cached, lease_bytes bytes, lease_request request,
+	   const dlock_caller *caller, int64_t now_us, bool *empty)
+{
+	lease_rows	rows = {0};
+	lease_name	name;
+	lease_outcome outcome;
+	lease_moment moment = {
+		.now_us = now_us,
+		.delay_us = engine.settings.lock_delay_us,
+		.writer = engine.writer,
+	};
+
+	request.behind = false;
+	if (request.request.length == 0)
+		request.request.data = "";	/* is copied, as a lease_call's is */
+	lease_rows_add(&rows, &cached->row);
+	lease_name_init(&name, bytes);
+	lease_name_load(&name, &rows, 0, &moment);
+	outcome = lease_name_apply(&name, &request, caller, &moment).outcome;
+	*empty = !lease_name_has_rows(&name);
+	lease_name_free(&name);
+	free(rows.rows);
+	return outcome;
+}
+
+/*
+ * Answer a release at once if the cache knows the lease, and it ends: true.  The
+ * batcher writes it with what comes next.  The mutex is held.
  */
 bool
 lease_belief_release(const dlock_call *request, dlock_answer *answer)
 {
+	int64_t		now_us = lease_now();
 	lease_cached *cached;
 	lease_call *call;
+	bool		empty;
 
-	if (!is_alone() || request->kind != DLOCK_CALL_APPLY ||
+	if (request->kind != DLOCK_CALL_APPLY ||
 		request->request.op != LEASE_RELEASE)
 		return false;
-	cached = lease_cache_find(request->names[0]);
-	if (cached == NULL || !cached->has_row || cached->released ||
-		cached->row.version != 1 || cached->row.kind != LEASE_PLAIN ||
-		cached->row.deadline_us <= lease_now() ||
-		!lease_same(request->request.owner, (lease_bytes) {
-			cached->row.owner, cached->row.owner_length
-		}) ||
-		strcmp(cached->row.user, request->caller->user) != 0 ||
-		strcmp(cached->row.host, request->caller->host) != 0 ||
-		(request->request.token != 0 &&
-		 request->request.token != cached->row.token) ||
-		lease_queue_find(request->names[0]) != NULL ||
-		lease_batch_find(request->names[0]) != NULL)
+	cached = known_lease(request->names[0]);
+	if (cached == NULL ||
+		decide(cached, request->names[0], request->request, request->caller,
+			   now_us, &empty) != LEASE_RELEASED || !empty)
 		return false;
 
 	cached->released = true;
@@ -193,7 +227,7 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	call->seen_writes = cached->row.writes;
 	call->unwritten = true;
 	engine.unwritten++;
-	lease_call_defer(call, lease_now() + lease_defer_us());
+	lease_call_defer(call, now_us + lease_defer_us());
 	if (batcher.sleeps_until_us > lease_due_us(call))
 		pthread_cond_signal(&engine.work);
 	lease_count(LEASE_COUNT_released, 1);
@@ -210,39 +244,18 @@ static bool
 refuse(dlock_call_kind kind, const lease_bytes *names, lease_request request,
 	   int64_t wait_us, const dlock_caller *caller, dlock_answer *answer)
 {
+	int64_t		now_us = lease_now();
 	const lease_cached *cached;
-	lease_rows	rows = {0};
-	lease_name	name;
-	lease_outcome outcome;
-	lease_moment moment = {
-		.now_us = lease_now(),
-		.delay_us = engine.settings.lock_delay_us,
-		.writer = engine.writer,
-	};
+	bool		empty;
 
-	if (!is_alone() || kind != DLOCK_CALL_APPLY ||
-		request.op != LEASE_ACQUIRE || wait_us != 0)
+	if (kind != DLOCK_CALL_APPLY || request.op != LEASE_ACQUIRE || wait_us != 0)
 		return false;
-	cached = lease_cache_find(names[0]);
-	if (cached == NULL || !cached->has_row || cached->released ||
-		cached->row.kind != LEASE_PLAIN ||
-		cached->seen_us + REFUSE_MAX_AGE_US < moment.now_us ||
-		lease_queue_find(names[0]) != NULL || lease_batch_find(names[0]) != NULL)
-		return false;
-
-	request.behind = false;
-	if (request.request.length == 0)
-		request.request.data = "";	/* is copied, as a lease_call's is */
-	lease_rows_add(&rows, &cached->row);
-	lease_name_init(&name, names[0]);
-	lease_name_load(&name, &rows, 0, &moment);
-	outcome = lease_name_apply(&name, &request, caller, &moment).outcome;
-	lease_name_free(&name);
-	free(rows.rows);
-	if (outcome != LEASE_BUSY)
+	cached = known_lease(names[0]);
+	if (cached == NULL || cached->seen_us + REFUSE_MAX_AGE_US < now_us ||
+		decide(cached, names[0], request, caller, now_us, &empty) != LEASE_BUSY)
 		return false;
 	lease_count(LEASE_COUNT_refused, 1);
-	answer->outcome = outcome;
+	answer->outcome = LEASE_BUSY;
 	return true;
 }
 
