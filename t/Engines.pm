@@ -356,6 +356,16 @@ my %errors = (
 	'57014' => { mysql => qr/^(1317 70100|3024 HY000)$/, mariadb => qr/^(1317|1969) 70100$/ },
 	'2200H' => { mysql => qr/^1105 2200H$/, mariadb => qr/^1105 HY000$/ });
 
+# The server's log, that of earlier starts too, for whoever reads what a test has left.
+sub keep_log
+{
+	my ($self, $name) = @_;
+	return unless $ENV{TESTLOGDIR};
+	copy("$self->{dir}/log.err", "$ENV{TESTLOGDIR}/$name.log");
+	copy("$self->{dir}/log.before", "$ENV{TESTLOGDIR}/$name-before.log") if -e "$self->{dir}/log.before";
+	return;
+}
+
 # Stop what a test that has died has left, and keep the logs.
 my @started;
 
@@ -365,7 +375,7 @@ END
 	for my $self (grep { $_->{owner} == $$ } @started)
 	{
 		$self->stop;
-		copy("$self->{dir}/log.err", "$ENV{TESTLOGDIR}/$self->{kind}-$$.log") if $ENV{TESTLOGDIR};
+		$self->keep_log("$self->{kind}-$$");
 	}
 	$? = $status;
 }

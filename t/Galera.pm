@@ -13,7 +13,6 @@ use warnings;
 our @ISA = ('Engines::MySQL');
 
 use Engines;
-use File::Copy qw(copy);
 use File::Temp qw(tempdir);
 use FreePorts;
 use Scenarios;
@@ -52,7 +51,7 @@ END
 	for my $node (grep { $_->{owner} == $$ && $_->{dir} } @nodes)
 	{
 		eval { $node->stop; 1 } or warn $@;
-		copy("$node->{dir}/log.err", "$ENV{TESTLOGDIR}/galera$node->{number}-$$.log") if $ENV{TESTLOGDIR};
+		$node->keep_log("galera$node->{number}-$$");
 	}
 	$? = $status;
 }

@@ -15,7 +15,6 @@ use warnings;
 our @ISA = ('Engines::MySQL');
 
 use Engines;
-use File::Copy qw(copy);
 use File::Temp qw(tempdir);
 use FreePorts;
 use Scenarios;
@@ -60,7 +59,7 @@ END
 	{
 		# leaving the group one after the other would take its time
 		eval { $node->crash if $node->pid; 1 } or warn $@;
-		copy("$node->{dir}/log.err", "$ENV{TESTLOGDIR}/group$node->{number}-$$.log") if $ENV{TESTLOGDIR};
+		$node->keep_log("group$node->{number}-$$");
 	}
 	$? = $status;
 }

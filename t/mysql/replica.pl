@@ -21,7 +21,6 @@ my $read_only = qr/^1792 25006: /;
 # Servers of a kind, which have a binary log and can follow one another.
 package Replica
 {
-	use File::Copy qw(copy);
 	use File::Temp qw(tempdir);
 	our @ISA = ('Engines::MySQL');
 	my @started;
@@ -32,7 +31,7 @@ package Replica
 		for my $self (grep { $_->{owner} == $$ } @started)
 		{
 			$self->stop;
-			copy("$self->{dir}/log.err", "$ENV{TESTLOGDIR}/$kind-replica$self->{number}-$$.log") if $ENV{TESTLOGDIR};
+			$self->keep_log("$kind-replica$self->{number}-$$");
 		}
 		$? = $status;
 	}
