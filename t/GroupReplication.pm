@@ -211,11 +211,13 @@ sub gather
 # Kill the server, which stays down.
 sub crash { return $_[0]->kill_server }
 
-# Cut the server off from the others, and connect it again.
+# Cut the server off from the others, which is so when this comes back; and connect it
+# again.
 sub cut_off
 {
 	my ($self) = @_;
 	open(my $file, '>', "$self->{dir}/cut_off") or die "could not make $self->{dir}/cut_off: $!\n";
+	Scenarios::Run::until(sub { -e "$self->{dir}/cut_off.done" }) or die "a server does not cut itself off\n";
 	return;
 }
 
@@ -223,6 +225,7 @@ sub connect_again
 {
 	my ($self) = @_;
 	unlink "$self->{dir}/cut_off";
+	Scenarios::Run::until(sub { !-e "$self->{dir}/cut_off.done" }) or die "a server does not connect itself again\n";
 	return;
 }
 

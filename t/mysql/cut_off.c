@@ -6,7 +6,8 @@
  * DLOCK_CUT_OFF exists, the server's TCP connections are shut down, new ones
  * are refused, both ways, and nothing gets through; it goes on running, and can
  * be reached by its Unix socket.  Connections of the process to itself stay, as
- * they would if a cable were pulled.
+ * they would if a cable were pulled.  That this is so another file says, whose
+ * name has ".done" at its end.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -14,10 +15,13 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -117,15 +121,32 @@ static void *
 watch(void *arg)
 {
 	static bool ports[MOST_PORTS];
+	char		done[PATH_MAX];
+	bool		said = false;
 
+	snprintf(done, sizeof(done), "%s.done", file);
 	for (;; usleep(PAUSE_US))
 	{
 		if (!is_cut_off())
+		{
+			if (said)
+				unlink(done);
+			said = false;
 			continue;
+		}
 		for (int i = 0; i < MOST_PORTS; i++)
 			ports[i] = false;
 		visit_files(note_port, ports);
 		visit_files(cut, ports);
+		if (!said)
+		{
+			int			fd = open(done, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+			if (fd < 0)
+				abort();
+			close(fd);
+			said = true;
+		}
 	}
 	return arg;
 }
