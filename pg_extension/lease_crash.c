@@ -20,6 +20,7 @@
 #include <signal.h>
 
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 
@@ -65,6 +66,22 @@ lease_crash_define_settings(void)
 							 NULL, NULL, NULL);
 }
 
+/*
+ * Where the last record ends.  At the start of a page PostgreSQL says where the next one
+ * will begin, behind the header, which cannot be flushed yet.
+ */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr	next = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(next, wal_segment_size) == SizeOfXLogLongPHD)
+		return next - SizeOfXLogLongPHD;
+	if (next % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		return next - SizeOfXLogShortPHD;
+	return next;
+}
+
 /* Die, or stop, if this is the point, and the pass. */
 void
 lease_crash_point(const char *name)
@@ -81,7 +98,7 @@ lease_crash_point(const char *name)
 	}
 	write_stderr("dlock dies at \"%s\", pass %d\n", name, passes);
 	if (crash_flush)
-		XLogFlush(GetXLogInsertRecPtr());
+		XLogFlush(end_of_wal());
 	if (crash_server)
 		kill(PostmasterPid, SIGKILL);
 	kill(MyProcPid, SIGKILL);
