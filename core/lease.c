@@ -15,6 +15,139 @@ lease_same(lease_bytes a, lease_bytes b)
 		(a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
 }
 
+/* A wall clock past this part of the tokens (year 2156) is not believed. */
+#define TOKENS_BY_CLOCK_MAX		(LEASE_TOKEN_MAX / 2)
+
+#define US_PER_SECOND			INT64_C(1000000)
+
+/* The tokens that the wall clock has come to; 0 if it is not believed. */
+static uint64_t
+tokens_by_clock(int64_t wall_us)
+{
+	uint64_t	seconds;
+	uint64_t	fraction_us;
+
+	if (wall_us <= 0)
+		return 0;
+	seconds = (uint64_t) (wall_us / US_PER_SECOND);
+	fraction_us = (uint64_t) (wall_us % US_PER_SECOND);
+	if (seconds >= TOKENS_BY_CLOCK_MAX / LEASE_TOKENS_PER_SECOND)
+		return 0;
+	return seconds * LEASE_TOKENS_PER_SECOND +
+		fraction_us * LEASE_TOKENS_PER_SECOND / (uint64_t) US_PER_SECOND;
+}
+
+lease_takeover
+lease_take_over(uint64_t last, int64_t wall_us)
+{
+	uint64_t	by_clock = tokens_by_clock(wall_us);
+	uint64_t	least = last > LEASE_TOKEN_MAX - LEASE_TOKENS_PER_SECOND ?
+		LEASE_TOKEN_MAX : last + LEASE_TOKENS_PER_SECOND;
+	lease_takeover result = {.floor = by_clock};
+
+	if (by_clock >= least)
+		return result;
+	if (least - by_clock <= LEASE_TOKENS_PER_SECOND)
+	{
+		/* rounded up: the clock is there when the wait is over */
+		result.wait_us = (int64_t) ((least - by_clock) *
+									(uint64_t) US_PER_SECOND /
+									LEASE_TOKENS_PER_SECOND) + 1;
+		if (result.wait_us > LEASE_TAKEOVER_WAIT_US)
+			result.wait_us = LEASE_TAKEOVER_WAIT_US;
+	}
+	result.floor = least;
+	result.clock_is_behind = true;
+	return result;
+}
+
+void
+lease_judge(lease_holder *holder, lease_bond bond, int64_t ttl_us,
+			int64_t since_us, int64_t now_us)
+{
+	holder->life = LEASE_TIMED;
+	if (holder->kind == LEASE_PLAIN)
+		return;
+	switch (bond)
+	{
+		case LEASE_BOND_THERE:
+			holder->life = LEASE_BOUND;
+			holder->deadline_us = now_us + ttl_us;
+			break;
+		case LEASE_BOND_ENDED:
+			holder->life = LEASE_LEFT;
+			holder->deadline_us = now_us;
+			break;
+		case LEASE_BOND_LOST:
+			holder->life = LEASE_LOST;
+			holder->deadline_us = since_us < now_us ? since_us : now_us;
+			break;
+		case LEASE_BOND_BEFORE:
+			holder->life = LEASE_STRANDED;
+			holder->deadline_us = since_us + ttl_us;
+			break;
+	}
+}
+
+void
+lease_merge_guard(lease_holder *holder, lease_mode mode, uint32_t holds)
+{
+	if (holder->guarded == 0 || mode == LEASE_EXCLUSIVE)
+		holder->guard_mode = mode;
+	if (holds > holder->guarded)
+		holder->guarded = holds;
+}
+
+/*
+ * Say whether a holder is the requester, or one that it may act for.  Whoever wants
+ * a lease for its own session or transaction cannot share that of another one,
+ * even as the same owner.
+ */
+static bool
+is_own(const lease_request *request, const lease_holder *holder)
+{
+	return holder->standing != LEASE_STRANGER &&
+		!(request->op == LEASE_ACQUIRE && holder->elsewhere &&
+		  holder->life == LEASE_BOUND && holder->kind == request->kind) &&
+		lease_same(holder->owner, request->owner);
+}
+
+/* Say whether an acquire takes over what its owner had in a server before. */
+static bool
+takes_over(const lease_request *request, const lease_holder *holder)
+{
+	return request->op == LEASE_ACQUIRE && holder->life == LEASE_STRANDED &&
+		holder->kind == request->kind && is_own(request, holder);
+}
+
+/* Say whether a request that speaks for a holder can mean this one. */
+static bool
+may_mean(const lease_request *request, const lease_holder *holder,
+		 int64_t now_us)
+{
+	if (lease_is_over(holder, now_us) || !is_own(request, holder) ||
+		takes_over(request, holder))
+		return false;
+	if (request->op != LEASE_ACQUIRE && request->token != 0 &&
+		holder->token != request->token)
+		return false;
+	if (request->op == LEASE_RELEASE && request->unless_repeated &&
+		holder->repeated)
+		return false;
+	return request->op != LEASE_LEAVE || holder->kind != LEASE_PLAIN;
+}
+
+/* Say whether one of two holders comes first that a request may mean. */
+static bool
+comes_first(const lease_holder *a, const lease_holder *b)
+{
+	if (a->standing != b->standing)
+		return a->standing > b->standing;
+	if (a->elsewhere != b->elsewhere)
+		return b->elsewhere;
+	return a->token < b->token;
+}
+
 size_t
 lease_find(const lease_request *request, const lease_holder *holders,
 		   size_t count, int64_t now_us)
@@ -22,81 +155,154 @@ lease_find(const lease_request *request, const lease_holder *holders,
 	size_t		best = count;
 
 	for (size_t i = 0; i < count; i++)
-	{
-		const lease_holder *h = &holders[i];
-
-		if (h->standing == LEASE_STRANGER || lease_is_over(h, now_us) ||
-			!lease_same(h->owner, request->owner))
-			continue;
-		if (request->op != LEASE_ACQUIRE && request->token != 0 &&
-			h->token != request->token)
-			continue;
-		if (best == count ||
-			h->standing > holders[best].standing ||
-			(h->standing == holders[best].standing &&
-			 h->token < holders[best].token))
+		if (may_mean(request, &holders[i], now_us) &&
+			(best == count || comes_first(&holders[i], &holders[best])))
 			best = i;
-	}
 	return best;
+}
+
+size_t
+lease_find_exclusive(const lease_holder *holders, size_t count,
+					 int64_t now_us)
+{
+	size_t		i = 0;
+
+	while (i < count && (holders[i].mode != LEASE_EXCLUSIVE ||
+						 lease_is_over(&holders[i], now_us)))
+		i++;
+	return i;
+}
+
+bool
+lease_is_free(const lease_holder *holders, size_t count, int64_t delay_us,
+			  int64_t now_us)
+{
+	for (size_t i = 0; i < count; i++)
+		if (lease_is_in_the_way(&holders[i], delay_us, now_us))
+			return false;
+	return true;
+}
+
+uint64_t
+lease_youngest(const lease_holder *holders, size_t count, int64_t now_us)
+{
+	uint64_t	youngest = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (!lease_is_over(&holders[i], now_us))
+			youngest = lease_merge_marks(youngest, holders[i].token);
+	return youngest;
+}
+
+bool
+lease_have_ended(const lease_holder *holders, size_t count, uint64_t youngest,
+				 int64_t now_us, int64_t *next_us)
+{
+	bool		ended = true;
+
+	*next_us = INT64_MAX;
+	for (size_t i = 0; i < count; i++)
+	{
+		if (lease_is_over(&holders[i], now_us) || holders[i].token > youngest)
+			continue;
+		ended = false;
+		if (lease_end_us(&holders[i], 0) < *next_us)
+			*next_us = lease_end_us(&holders[i], 0);
+	}
+	return ended;
 }
 
 /* Say whether any holder is live. */
 static bool
 is_held(const lease_holder *holders, size_t count, int64_t now_us)
 {
-	for (size_t i = 0; i < count; i++)
-		if (!lease_is_over(&holders[i], now_us))
-			return true;
-	return false;
-}
-
-/* Say whether a holder is the requester, or one that it may act for. */
-static bool
-is_own(const lease_request *request, const lease_holder *holder)
-{
-	return holder->standing != LEASE_STRANGER &&
-		lease_same(holder->owner, request->owner);
+	return lease_youngest(holders, count, now_us) > 0;
 }
 
 /*
- * How many permits a holder takes up, of a request to come.  The requester's
- * own guard takes up none: it would wait for its own transaction.
+ * Say whether a holder's lease, leaving its guards aside, takes up room that a
+ * request asks for.  What is over and was the requester's own does not.
+ */
+static bool
+takes_room(const lease_request *request, const lease_holder *holder,
+		   int64_t now_us)
+{
+	if (lease_is_over(holder, now_us))
+		return lease_is_delayed(holder, request->delay_us, now_us) &&
+			!is_own(request, holder);
+	return !takes_over(request, holder);
+}
+
+/*
+ * Say whether a holder's guards do.  The requester's own do not: it would wait for
+ * its own transaction.
+ */
+static bool
+guards_take_room(const lease_request *request, const lease_holder *holder)
+{
+	return holder->guarded > 0 && !is_own(request, holder);
+}
+
+/* Say whether a holder keeps a request out by the modes alone. */
+static bool
+excludes(const lease_request *request, const lease_holder *holder,
+		 int64_t now_us)
+{
+	return (takes_room(request, holder, now_us) &&
+			!lease_modes_are_compatible(holder->mode, request->mode)) ||
+		(guards_take_room(request, holder) &&
+		 !lease_modes_are_compatible(holder->guard_mode, request->mode));
+}
+
+/*
+ * How many permits a holder takes up, of a request for some.  A guard and the lease
+ * it was taken for are one thing and take up the room of the larger.
  */
 static uint64_t
 permits_of(const lease_request *request, const lease_holder *holder,
 		   int64_t now_us)
 {
-	uint64_t	held = lease_is_over(holder, now_us) &&
-		!lease_is_delayed(holder, request->delay_us, now_us) ?
-		0 : holder->version;
+	uint32_t	permits = takes_room(request, holder, now_us) ?
+		holder->version : 0;
 
-	return holder->guarded > held && !is_own(request, holder) ?
-		holder->guarded : held;
+	if (guards_take_room(request, holder) && holder->guarded > permits)
+		permits = holder->guarded;
+	return permits;
 }
 
-/*
- * Say whether the holders that are in the way leave room for one more hold in
- * this mode.  What is over and was the requester's own is not in its way.
- */
-static bool
-is_compatible(const lease_request *request, const lease_holder *holders,
-			  size_t count, int64_t now_us)
+bool
+lease_blocks(const lease_request *request, const lease_holder *holder,
+			 int64_t now_us)
 {
-	uint64_t	permits = 0;	/* cannot overflow: versions are 31 bits */
+	return excludes(request, holder, now_us) ||
+		(request->mode == LEASE_PERMIT &&
+		 permits_of(request, holder, now_us) > 0);
+}
+
+/* Say whether the holders leave room for what a request asks for. */
+static bool
+have_room(const lease_request *request, const lease_holder *holders,
+		  size_t count, int64_t now_us)
+{
+	/* cannot overflow: versions are 31 bits */
+	uint64_t	permits = lease_holds_asked(request);
 
 	for (size_t i = 0; i < count; i++)
 	{
-		const lease_holder *h = &holders[i];
-
-		if (!lease_is_in_the_way(h, request->delay_us, now_us) ||
-			(lease_is_over(h, now_us) && is_own(request, h)))
-			continue;
-		if (!lease_modes_are_compatible(h->mode, request->mode))
+		if (excludes(request, &holders[i], now_us))
 			return false;
-		if (h->mode == LEASE_PERMIT)
-			permits += permits_of(request, h, now_us);
+		if (request->mode == LEASE_PERMIT)
+			permits += permits_of(request, &holders[i], now_us);
 	}
-	return request->mode != LEASE_PERMIT || permits < request->limit;
+	return request->mode != LEASE_PERMIT || permits <= request->limit;
+}
+
+bool
+lease_leaves_room(const lease_request *served, lease_outcome outcome,
+				  lease_bytes next_owner)
+{
+	return outcome != LEASE_GRANTED || served->mode != LEASE_EXCLUSIVE ||
+		lease_same(served->owner, next_owner);
 }
 
 /*
@@ -111,47 +317,72 @@ next_change(const lease_request *request, const lease_holder *holders,
 
 	for (size_t i = 0; i < count; i++)
 	{
-		const lease_holder *h = &holders[i];
-		int64_t		end_us;
+		int64_t		end_us = lease_end_us(&holders[i],
+										  is_own(request, &holders[i]) ?
+										  0 : request->delay_us);
 
-		if (h->life != LEASE_TIMED ||
-			(lease_is_over(h, now_us) &&
-			 !lease_is_delayed(h, request->delay_us, now_us)))
-			continue;
-		end_us = h->deadline_us;
-		if (!is_own(request, h))
-			end_us = end_us > INT64_MAX - request->delay_us ?
-				INT64_MAX : end_us + request->delay_us;
-		if (end_us > now_us && end_us < next_us)
+		if (end_us > now_us && end_us < next_us &&
+			!takes_over(request, &holders[i]))
 			next_us = end_us;
 	}
 	return next_us;
 }
 
-/* Give an existing holder one more hold, or replay the one it has. */
+/* Say whether an acquire repeats the last one of a holder. */
+static bool
+repeats(const lease_request *request, const lease_holder *mine)
+{
+	return request->request.length > 0 &&
+		lease_same(request->request, mine->request);
+}
+
+/*
+ * Answer an acquire with the hold that it repeats.  The call that took the hold may
+ * still be about to give it back, so it is noted that somebody has learnt of it.
+ * With several holds that was not the call that made the holder, which alone gives
+ * back with a request id; of permits that is not known.
+ */
+static lease_outcome
+replay(lease_holder *mine)
+{
+	if (!mine->repeated &&
+		(mine->version == 1 || mine->mode == LEASE_PERMIT))
+	{
+		mine->repeated = true;
+		mine->change = LEASE_UPDATED;
+	}
+	return LEASE_REPLAYED;
+}
+
+/* Give an existing holder more holds, or replay those it has. */
 static lease_outcome
 reenter(const lease_request *request, lease_holder *holders, size_t count,
 		lease_holder *mine, int64_t now_us)
 {
 	int64_t		deadline_us = now_us + request->ttl_us;
-	bool		replay = request->request.length > 0 &&
-		lease_same(request->request, mine->request);
+	uint32_t	asked = lease_holds_asked(request);
+	lease_outcome outcome = LEASE_REENTERED;
 
+	if ((request->claim || request->only_repeated) &&
+		!(repeats(request, mine) && mine->mode == request->mode &&
+		  mine->kind == request->kind))
+		return LEASE_BUSY;
 	if (mine->mode == LEASE_SHARED && request->mode == LEASE_EXCLUSIVE)
 		return LEASE_UPGRADE;
 	if ((mine->mode == LEASE_PERMIT) != (request->mode == LEASE_PERMIT))
 		return LEASE_MIXED;
 	if (mine->kind != request->kind)
 		return LEASE_MIXED_KINDS;
-	if (!replay)
+	if (repeats(request, mine))
+		outcome = replay(mine);
+	else
 	{
 		if (mine->mode == LEASE_PERMIT &&
-			(request->behind ||
-			 !is_compatible(request, holders, count, now_us)))
+			(request->behind || !have_room(request, holders, count, now_us)))
 			return LEASE_BUSY;
-		if (mine->version >= LEASE_VERSION_MAX)
+		if (mine->version > LEASE_VERSION_MAX - asked)
 			return LEASE_TOO_MANY_HOLDS;
-		mine->version++;
+		mine->version += asked;
 		mine->request = request->request;
 		mine->change = LEASE_UPDATED;
 	}
@@ -160,24 +391,34 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
 		mine->deadline_us = deadline_us;
 		mine->change = LEASE_UPDATED;
 	}
-	return replay ? LEASE_REPLAYED : LEASE_REENTERED;
+	return outcome;
 }
 
-/* Mark all that is over for removal, but what the lock delay keeps. */
+/*
+ * Mark all that is over for removal, but what the lock delay keeps, and what an
+ * acquire takes over.
+ */
 static void
-expire(const lease_request *request, lease_holder *holders, size_t count,
-	   int64_t now_us)
+clear(const lease_request *request, lease_holder *holders, size_t count,
+	  int64_t now_us)
 {
 	for (size_t i = 0; i < count; i++)
 	{
 		lease_holder *h = &holders[i];
 
-		if (h->life == LEASE_LEFT)
-			h->change = LEASE_ENDED;
-		else if (h->life == LEASE_TIMED && lease_is_over(h, now_us) &&
-				 (!lease_is_delayed(h, request->delay_us, now_us) ||
-				  (request->op == LEASE_ACQUIRE && is_own(request, h))))
-			h->change = LEASE_EXPIRED;
+		if (!lease_is_over(h, now_us))
+		{
+			if (takes_over(request, h))
+				h->change = LEASE_ENDED;
+			continue;
+		}
+		if (h->life == LEASE_PINNED ||
+			(lease_is_delayed(h, request->delay_us, now_us) &&
+			 !(request->op == LEASE_ACQUIRE && is_own(request, h))))
+			continue;
+		h->change = h->life == LEASE_LEFT ||
+			(h->life == LEASE_LOST && request->delay_us == 0) ?
+			LEASE_ENDED : LEASE_EXPIRED;
 	}
 }
 
@@ -195,7 +436,8 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 			result->token = holders[mine].token;
 		return;
 	}
-	if (request->behind || !is_compatible(request, holders, count, now_us))
+	if (request->only_repeated || request->behind ||
+		!have_room(request, holders, count, now_us))
 	{
 		result->outcome = LEASE_BUSY;
 		return;
@@ -206,7 +448,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 		return;
 	}
 
-	expire(request, holders, count, now_us);
+	clear(request, holders, count, now_us);
 	holders[count] = (lease_holder) {
 		.owner = request->owner,
 		.request = request->request,
@@ -214,7 +456,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 		.kind = request->kind,
 		.life = request->kind == LEASE_PLAIN ? LEASE_TIMED : LEASE_BOUND,
 		.standing = LEASE_SELF,
-		.version = 1,
+		.version = lease_holds_asked(request),
 		.token = request->next_token,
 		.deadline_us = now_us + request->ttl_us,
 		.change = LEASE_ADDED,
@@ -224,7 +466,67 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 	result->outcome = LEASE_GRANTED;
 }
 
-/* Renew, release or drop the requester's holder. */
+/* Give so many holds of a holder back. */
+static lease_outcome
+release(lease_holder *h, uint32_t holds)
+{
+	if (holds > h->version)
+		return LEASE_NOT_YOURS;
+	if (holds == h->version)
+		h->change = LEASE_ENDED;
+	else
+	{
+		h->version -= holds;
+		h->change = LEASE_UPDATED;
+	}
+	return LEASE_RELEASED;
+}
+
+/* End a holder with what it is bound to. */
+static lease_outcome
+leave(const lease_request *request, lease_holder *h, int64_t now_us)
+{
+	if (h->kind == LEASE_TRANSACTION || request->delay_us == 0)
+		return release(h, h->version);
+	h->kind = LEASE_PLAIN;
+	h->life = LEASE_TIMED;
+	h->deadline_us = now_us;
+	h->change = LEASE_UPDATED;
+	return LEASE_DELAYED;
+}
+
+/* Do what a request asks of the requester's holder. */
+static lease_outcome
+change_holder(const lease_request *request, lease_holder *h, int64_t now_us)
+{
+	switch (request->op)
+	{
+		case LEASE_RENEW:
+			h->deadline_us = now_us + request->ttl_us;
+			h->change = LEASE_UPDATED;
+			return LEASE_RENEWED;
+		case LEASE_RELEASE:
+			return release(h, request->holds > 0 ? request->holds : 1);
+		case LEASE_DROP:
+			return release(h, h->version);
+		case LEASE_DOWNGRADE:
+			if (h->mode == LEASE_PERMIT)
+				return LEASE_IS_PERMIT;
+			if (h->mode == LEASE_EXCLUSIVE)
+				h->change = LEASE_UPDATED;
+			h->mode = LEASE_SHARED;
+			return LEASE_DOWNGRADED;
+		case LEASE_LEAVE:
+			return leave(request, h, now_us);
+		case LEASE_ACQUIRE:
+		case LEASE_EVICT:
+		case LEASE_REAP:
+			break;
+	}
+	return LEASE_NOT_YOURS;		/* speaks for no holder; not called */
+}
+
+/* Find the requester's holder, and change it. */
 static void
 change_mine(const lease_request *request, lease_holder *holders, size_t count,
 			int64_t now_us, lease_result *result)
@@ -238,20 +540,15 @@ change_mine(const lease_request *request, lease_holder *holders, size_t count,
 			LEASE_NOT_YOURS : LEASE_NOT_HELD;
 		return;
 	}
-
-	result->token = h->token;
-	h->change = LEASE_UPDATED;
-	if (request->op == LEASE_RENEW)
+	result->outcome = change_holder(request, h, now_us);
+	if (result->outcome != LEASE_NOT_YOURS &&
+		result->outcome != LEASE_IS_PERMIT)
+		result->token = h->token;
+	if (h->change == LEASE_UPDATED && h->life == LEASE_STRANDED)
 	{
-		h->deadline_us = now_us + request->ttl_us;
-		result->outcome = LEASE_RENEWED;
-		return;
+		h->kind = LEASE_PLAIN;
+		h->life = LEASE_TIMED;
 	}
-	if (request->op == LEASE_DROP || h->version == 1)
-		h->change = LEASE_ENDED;
-	else
-		h->version--;
-	result->outcome = LEASE_RELEASED;
 }
 
 /*
@@ -299,13 +596,15 @@ lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 		case LEASE_RENEW:
 		case LEASE_RELEASE:
 		case LEASE_DROP:
+		case LEASE_DOWNGRADE:
+		case LEASE_LEAVE:
 			change_mine(request, holders, count, now_us, &result);
 			break;
 		case LEASE_EVICT:
 			evict(request, holders, count, now_us, &result);
 			break;
 		case LEASE_REAP:
-			expire(request, holders, count, now_us);
+			clear(request, holders, count, now_us);
 			break;
 	}
 

@@ -13,12 +13,14 @@
  * row of the lock table and has "version" holds.  A holder is "over" once its
  * deadline has come, whether or not anyone noticed; a holder that is not over
  * is "live".  A session's or a transaction's holder lives as long as that does:
- * the engine knows, and says so in the holder's "life".
+ * the engine knows what has become of it, and lease_judge() says what that makes
+ * of the holder, its "life".
  *
  * Two things make the grant of a name wait although a holder is over.  A
  * "guard" pins a lease until a transaction of its holder's ends.  A "lock
  * delay" gives a holder that let its lease expire time to notice.  Neither is
- * in the way of the holder itself.
+ * in the way of the holder itself.  A guard keeps the mode in which it was taken,
+ * though its lease may be downgraded meanwhile.
  *
  * What the caller must see to:
  * - all holders of the name are passed, live or over, in any order, under a
@@ -26,16 +28,17 @@
  * - now_us was read from the lease clock after that lock was taken;
  * - request->next_token is larger than every token ever granted on the name;
  * - strings and times to live have passed lease_check_string() and
- *   lease_check_ttl(), and the limit is 1 to LEASE_VERSION_MAX;
+ *   lease_check_ttl(), the limit is 1 to LEASE_VERSION_MAX, and permits and
+ *   holds are not larger than that;
  * - now_us is at most INT64_MAX - LEASE_TTL_MAX_US, and the lock delay at most
  *   LEASE_TTL_MAX_US;
  * - the deadline of a holder whose life is LEASE_BOUND is later than now_us;
- *   that of one that is LEASE_LEFT or LEASE_PINNED is not.
+ *   that of one that is LEASE_LEFT, LEASE_LOST or LEASE_PINNED is not.
  *
  * Invariants, true of the live holders before and after every call:
  * 1. All have the same mode, and if the mode is exclusive there is one.
- *    The same holds for live and guarded holders together, unless they are of
- *    one owner.
+ *    The same holds for live and guarded holders together, a guard having its
+ *    own mode, unless they are of one owner.
  * 2. version >= 1, and token lies between 1 and LEASE_TOKEN_MAX.
  * 3. No two have the same token.
  * 4. The tokens handed out by grants strictly grow.
@@ -62,6 +65,12 @@
  */
 #define LEASE_TOKEN_MAX		((UINT64_C(1) << 53) - 1)
 
+/*
+ * What tokens grow by in a second of the wall clock, for a server that takes a
+ * lock table over; no name is granted so many in one.
+ */
+#define LEASE_TOKENS_PER_SECOND	(UINT64_C(1) << 20)
+
 /* Most holds that one holder can have, and the largest permit limit. */
 #define LEASE_VERSION_MAX	INT32_MAX
 
@@ -74,6 +83,22 @@ typedef enum lease_mode
 
 #define LEASE_MODE_FIRST	LEASE_EXCLUSIVE
 #define LEASE_MODE_LAST		LEASE_PERMIT
+
+/* A mode as users know it. */
+static inline const char *
+lease_mode_name(lease_mode mode)
+{
+	switch (mode)
+	{
+		case LEASE_EXCLUSIVE:
+			return "exclusive";
+		case LEASE_SHARED:
+			return "shared";
+		case LEASE_PERMIT:
+			return "permit";
+	}
+	return "?";					/* keep the compiler quiet */
+}
 
 /* What else than its deadline and its releases ends a lease. */
 typedef enum lease_kind
@@ -91,10 +116,23 @@ typedef enum lease_life
 {
 	LEASE_TIMED,				/* by its deadline */
 	LEASE_BOUND,				/* it is live: what it is bound to is there */
-	LEASE_LEFT,					/* it is over: its transaction has ended, which
-								 * counts as a release */
+	LEASE_STRANDED,				/* by its deadline: what it was bound to was in a
+								 * server before this one */
+	LEASE_LEFT,					/* it is over: its transaction has ended, or its
+								 * session has ended it, which counts as a release */
+	LEASE_LOST,					/* it is over: its session is gone */
 	LEASE_PINNED				/* it is gone: a guard is all that is left */
 } lease_life;
+
+/* What an engine knows of the session or transaction that a lease is bound to. */
+typedef enum lease_bond
+{
+	LEASE_BOND_THERE,			/* it is there */
+	LEASE_BOND_ENDED,			/* it is a transaction that has ended, or a session
+								 * that has ended its leases */
+	LEASE_BOND_LOST,			/* it is a session that is gone */
+	LEASE_BOND_BEFORE			/* it was in a server before this one */
+} lease_bond;
 
 /* Bytes that somebody else owns; compared byte for byte, never as text. */
 typedef struct lease_bytes
@@ -116,8 +154,9 @@ typedef enum lease_change
 {
 	LEASE_UNCHANGED,
 	LEASE_ADDED,				/* the last of the array, new */
-	LEASE_UPDATED,				/* version, deadline or request may differ */
-	LEASE_ENDED,				/* remove it: its holder gave it up */
+	LEASE_UPDATED,				/* anything but owner and token may differ */
+	LEASE_ENDED,				/* remove it: its holder gave it up, or what it was
+								 * bound to has ended */
 	LEASE_EXPIRED,				/* remove it: its deadline has passed */
 	LEASE_EVICTED				/* remove it: an operator ended it */
 } lease_change;
@@ -130,8 +169,13 @@ typedef struct lease_holder
 	lease_kind	kind;
 	lease_life	life;
 	lease_standing standing;	/* of the request's principal to this one */
+	bool		elsewhere;		/* bound to another session or transaction than
+								 * the requester's */
+	bool		repeated;		/* a repeated request id was answered with it; true
+								 * also where nobody wants to know */
 	uint32_t	version;		/* holds, or permits */
-	uint32_t	guarded;		/* holds that a guard pins; 0: no guard */
+	uint32_t	guarded;		/* holds that guards pin; 0: no guard */
+	lease_mode	guard_mode;		/* in which they pin them: lease_merge_guard() */
 	uint64_t	token;
 	int64_t		deadline_us;	/* lease clock */
 	lease_change change;		/* set by lease_apply() */
@@ -141,8 +185,11 @@ typedef enum lease_op
 {
 	LEASE_ACQUIRE,
 	LEASE_RENEW,
-	LEASE_RELEASE,				/* give one hold back */
+	LEASE_RELEASE,				/* give holds back */
 	LEASE_DROP,					/* give all holds of the holder back */
+	LEASE_DOWNGRADE,			/* make an exclusive holder a shared one */
+	LEASE_LEAVE,				/* end a holder with its session, which is lost, or
+								 * its transaction */
 	LEASE_EVICT,				/* end holders, whoever they are */
 	LEASE_REAP					/* end what is over */
 } lease_op;
@@ -156,12 +203,20 @@ typedef struct lease_request
 	lease_kind	kind;			/* LEASE_ACQUIRE */
 	bool		behind;			/* LEASE_ACQUIRE: somebody else waits for the
 								 * name and comes first */
-	uint32_t	limit;			/* LEASE_ACQUIRE of a permit: at least 1 */
-	int64_t		delay_us;		/* LEASE_ACQUIRE, LEASE_EVICT, LEASE_REAP: the
-								 * lock delay, 0 for none */
+	bool		claim;			/* LEASE_ACQUIRE: what the holder itself has is
+								 * busy, unless the request id is repeated */
+	bool		only_repeated;	/* LEASE_ACQUIRE: all else is busy */
+	bool		unless_repeated;	/* LEASE_RELEASE: a holder that is "repeated" is
+									 * not the requester's */
+	uint32_t	limit;			/* LEASE_ACQUIRE of permits: at least 1 */
+	uint32_t	permits;		/* LEASE_ACQUIRE of permits: how many, all or none,
+								 * at most the limit; 0 stands for 1 */
+	uint32_t	holds;			/* LEASE_RELEASE: how many; 0 stands for 1 */
+	int64_t		delay_us;		/* LEASE_ACQUIRE, LEASE_EVICT, LEASE_REAP,
+								 * LEASE_LEAVE: the lock delay, 0 for none */
 	int64_t		ttl_us;			/* LEASE_ACQUIRE, LEASE_RENEW */
-	uint64_t	token;			/* LEASE_RENEW, LEASE_RELEASE, LEASE_DROP: 0
-								 * for whichever the holder has */
+	uint64_t	token;			/* all that speak for a holder but LEASE_ACQUIRE:
+								 * 0 for whichever it has */
 	uint64_t	next_token;		/* LEASE_ACQUIRE: given to a new holder */
 } lease_request;
 
@@ -169,20 +224,25 @@ typedef enum lease_outcome
 {
 	/* acquire; the token is in the result */
 	LEASE_GRANTED,				/* a new holder */
-	LEASE_REENTERED,			/* one more hold or permit for a holder */
+	LEASE_REENTERED,			/* one more hold, or more permits, for a holder */
 	LEASE_REPLAYED,				/* same request id: no hold added */
 	LEASE_BUSY,					/* not free */
 
 	/* the others */
 	LEASE_RENEWED,
-	LEASE_RELEASED,				/* given back, dropped, evicted or reaped */
-	LEASE_NOT_YOURS,			/* held, but not by this holder and token */
+	LEASE_RELEASED,				/* given back, dropped, ended, evicted or reaped */
+	LEASE_DOWNGRADED,			/* is shared now, or was already */
+	LEASE_DELAYED,				/* LEASE_LEAVE: is over, and the lock delay keeps
+								 * others out */
+	LEASE_NOT_YOURS,			/* held, but not by this holder and token, or
+								 * fewer times than are to be given back */
 	LEASE_NOT_HELD,				/* held by nobody; LEASE_REAP: nothing was over */
 
 	/* misuse */
 	LEASE_UPGRADE,				/* a shared holder asks for exclusive */
 	LEASE_MIXED,				/* a holder mixes permits with the rest */
 	LEASE_MIXED_KINDS,			/* a holder mixes plain, session, transaction */
+	LEASE_IS_PERMIT,			/* a permit cannot be downgraded */
 	LEASE_TOO_MANY_HOLDS,		/* version would pass LEASE_VERSION_MAX */
 	LEASE_NO_TOKENS				/* next_token is not 1 to LEASE_TOKEN_MAX */
 } lease_outcome;
@@ -209,7 +269,9 @@ lease_is_over(const lease_holder *holder, int64_t now_us)
 static inline bool
 lease_is_delayed(const lease_holder *holder, int64_t delay_us, int64_t now_us)
 {
-	return lease_is_over(holder, now_us) && holder->life == LEASE_TIMED &&
+	return lease_is_over(holder, now_us) &&
+		(holder->life == LEASE_TIMED || holder->life == LEASE_STRANDED ||
+		 holder->life == LEASE_LOST) &&
 		holder->deadline_us + delay_us > now_us;
 }
 
@@ -224,8 +286,8 @@ lease_modes_are_compatible(lease_mode a, lease_mode b)
 }
 
 /*
- * Say whether a holder keeps strangers from taking the name in a mode that is not
- * compatible with its own: it is live, guarded or delayed.
+ * Say whether a holder keeps strangers from taking the name in some mode: it is
+ * live, guarded or delayed.
  */
 static inline bool
 lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
@@ -235,6 +297,31 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 		lease_is_delayed(holder, delay_us, now_us);
 }
 
+/*
+ * When time alone ends what keeps strangers out of a holder's name, guards aside:
+ * INT64_MAX if an event does.
+ */
+static inline int64_t
+lease_end_us(const lease_holder *holder, int64_t delay_us)
+{
+	if (holder->life == LEASE_BOUND || holder->life == LEASE_PINNED)
+		return INT64_MAX;
+	if (holder->life == LEASE_LEFT)
+		return holder->deadline_us;
+	return holder->deadline_us > INT64_MAX - delay_us ?
+		INT64_MAX : holder->deadline_us + delay_us;
+}
+
+/*
+ * How much time a holder has left if nobody renews it; of one that is bound to
+ * something, its time to live.  0: it is over.
+ */
+static inline int64_t
+lease_remaining_us(const lease_holder *holder, int64_t now_us)
+{
+	return lease_is_over(holder, now_us) ? 0 : holder->deadline_us - now_us;
+}
+
 /* Say whether an acquire that ended so has given, or found, a hold. */
 static inline bool
 lease_is_granted(lease_outcome outcome)
@@ -242,6 +329,101 @@ lease_is_granted(lease_outcome outcome)
 	return outcome == LEASE_GRANTED || outcome == LEASE_REENTERED ||
 		outcome == LEASE_REPLAYED;
 }
+
+/* How many holds an acquire asks for at once. */
+static inline uint32_t
+lease_holds_asked(const lease_request *request)
+{
+	return request->mode == LEASE_PERMIT && request->permits > 0 ?
+		request->permits : 1;
+}
+
+/*
+ * How many holds are to be given back if the caller of an acquire that ended so is
+ * not to learn of it.  With a request id, what was added to others stays: a retry
+ * finds it, and would not add it again.
+ */
+static inline uint32_t
+lease_holds_added(const lease_request *request, lease_outcome outcome)
+{
+	return outcome == LEASE_GRANTED ||
+		(outcome == LEASE_REENTERED && request->request.length == 0) ?
+		lease_holds_asked(request) : 0;
+}
+
+/*
+ * Say whether an answer must be durable before it is given.  To lose anything
+ * else in a crash only keeps others out a little longer.
+ */
+static inline bool
+lease_must_be_durable(lease_op op)
+{
+	return op == LEASE_ACQUIRE || op == LEASE_RENEW || op == LEASE_EVICT;
+}
+
+/* Say whether a holder that changed so is no more. */
+static inline bool
+lease_is_removed(lease_change change)
+{
+	return change == LEASE_ENDED || change == LEASE_EXPIRED ||
+		change == LEASE_EVICTED;
+}
+
+/*
+ * Tokens.  A "mark" is a number that no token granted on a name is above; names
+ * may share one.  The "floor" is one for all the names of a server, raised by
+ * lease_take_over().  Whatever brings names together that had two marks merges
+ * these.
+ */
+static inline uint64_t
+lease_merge_marks(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The token of the next grant on a name with this mark; it is the new mark. */
+static inline uint64_t
+lease_next_token(uint64_t mark, uint64_t floor)
+{
+	return lease_merge_marks(mark, floor) + 1;
+}
+
+/* Say whether a token was granted before a server that started with this floor. */
+static inline bool
+lease_is_of_before(uint64_t token, uint64_t start_floor)
+{
+	return token <= start_floor;
+}
+
+/*
+ * Where the tokens of a server start that takes a lock table over.  Unless told
+ * to wait, the server makes "floor" durable before its first grant.
+ */
+typedef struct lease_takeover
+{
+	uint64_t	floor;			/* every token of the server is larger */
+	int64_t		wait_us;		/* not yet: call again after so long; 0: now */
+	bool		clock_is_behind;	/* the floor is above the clock: a server that
+									 * lost this raise may start below it */
+} lease_takeover;
+
+/* Longest wait_us: the clock passes a second's tokens in it. */
+#define LEASE_TAKEOVER_WAIT_US	INT64_C(1000000)
+
+/*
+ * Say where the tokens of a server start that takes over.
+ *
+ * "last" is the largest floor or mark in the lock table; larger tokens may have
+ * been granted and lost, by fewer than LEASE_TOKENS_PER_SECOND.  wall_us is the
+ * wall clock, microseconds since 2020-01-01 00:00 UTC.
+ *
+ * A server that lost the newest raises of another starts from its own clock, so
+ * no raise may go beyond the clock: a server that would have to waits for it.
+ * Where the clock is so far behind that a wait of LEASE_TAKEOVER_WAIT_US does
+ * not help (it was set back) the floor goes beyond it all the same, for tokens
+ * must never fall below what this table has seen.
+ */
+extern lease_takeover lease_take_over(uint64_t last, int64_t wall_us);
 
 /* Say whether two strings are the same bytes. */
 extern bool lease_same(lease_bytes a, lease_bytes b);
@@ -261,24 +443,92 @@ lease_check_ttl(int64_t ttl_us)
 }
 
 /*
+ * Say what becomes of a holder by what is known of its session or transaction: sets
+ * its life, and its deadline unless it is a plain one, which has that already.
+ *
+ * ttl_us is its time to live, which counts from since_us, when this server started,
+ * for LEASE_BOND_BEFORE.  For LEASE_BOND_LOST, since_us is when that was, or
+ * something later if it is not known; for LEASE_BOND_ENDED it does not matter.
+ */
+extern void lease_judge(lease_holder *holder, lease_bond bond, int64_t ttl_us,
+						int64_t since_us, int64_t now_us);
+
+/*
+ * Have a guard pin "holds" holds of a holder in a mode, besides those that guards
+ * pin already.  Of several guards the strictest counts.
+ */
+extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
+							  uint32_t holds);
+
+/*
  * Find the holder that a request speaks for.
  *
  * It is live, has the request's owner, a principal that the requester is or
  * may act for, and the request's token if one is asked for.  The requester's own
- * comes before others, then the one with the lowest token.  Returns its index,
- * or count when there is none.
+ * comes before others, then what is bound to its own session or transaction, then
+ * the one with the lowest token.  Returns its index, or count when there is none.
+ *
+ * An acquire for a session or transaction does not find what another one of the
+ * same owner has, which is in its way like a stranger's, nor what was stranded,
+ * which it takes over.
  */
 extern size_t lease_find(const lease_request *request,
 						 const lease_holder *holders, size_t count,
 						 int64_t now_us);
 
+/* Find the live exclusive holder: its index, or count when there is none. */
+extern size_t lease_find_exclusive(const lease_holder *holders, size_t count,
+								   int64_t now_us);
+
+/* Say whether anybody could have the name: nobody is in the way. */
+extern bool lease_is_free(const lease_holder *holders, size_t count,
+						  int64_t delay_us, int64_t now_us);
+
+/*
+ * Say whether a holder is, alone or with others, in the way of an acquire that is
+ * not a re-entry.
+ */
+extern bool lease_blocks(const lease_request *request,
+						 const lease_holder *holder, int64_t now_us);
+
+/*
+ * Say whether the next one in line, of an owner, may be served right after a
+ * request that ended so; if not, the new holder is in its way.
+ */
+extern bool lease_leaves_room(const lease_request *served,
+							  lease_outcome outcome, lease_bytes next_owner);
+
+/*
+ * To wait until the holds have ended that are there now, remember the youngest
+ * token of those that are live; 0: there are none.
+ */
+extern uint64_t lease_youngest(const lease_holder *holders, size_t count,
+							   int64_t now_us);
+
+/*
+ * Say whether all of them have ended: tokens grow, so what is held with one that
+ * is not larger was there.  If not, *next_us is when time next ends one of them,
+ * INT64_MAX if it does not.
+ */
+extern bool lease_have_ended(const lease_holder *holders, size_t count,
+							 uint64_t youngest, int64_t now_us,
+							 int64_t *next_us);
+
 /*
  * Apply a request to the holders of one name.
  *
  * "holders" must have room for count + 1 entries.  Sets the change of every
- * entry, the new version, deadline and request of those updated, and appends
- * the holder that a grant adds.  Strings that come from the request are its
- * own, not copies.  A holder whose life is LEASE_PINNED never changes.
+ * entry, and what is new of those updated, and appends the holder that a grant
+ * adds.  Strings that come from the request are its own, not copies.  A holder
+ * whose life is LEASE_PINNED never changes.
+ *
+ * How an end counts.  A lease whose time has run out has expired.  What a
+ * transaction ended has ended.  What the loss of a session ended has expired if
+ * there is a lock delay, for others are kept out as after a deadline, and else has
+ * ended; LEASE_LEAVE makes it a plain lease that is over in the former case, so
+ * that it is not forgotten with the session.  A session or transaction that takes
+ * over what its owner had in a server before this one ends that.  A stranded
+ * holder that is renewed, or changed otherwise, becomes a plain one.
  *
  * An engine that walks over many names may pass the holders one at a time to
  * LEASE_REAP, LEASE_RENEW and LEASE_DROP: that does what they ask to all that

@@ -52,9 +52,14 @@ for my $file ('README.md', $provides->{docfile})
 	ok(scalar(@named), "$file says which version it is of");
 	is_deeply([ grep { $_ ne $version } @named ], [], "$file names no other");
 }
-my ($newest, $date) =
-  slurp('Changes') =~ /^(\d+\.\d+\.\d+)\s+(\d\d\d\d-\d\d-\d\d)$/m;
-is($newest, $version, 'the newest entry of Changes is of that version');
-ok($date, 'and has a date');
+my @released =
+  slurp('Changes') =~ /^(\d+\.\d+\.\d+)\s+\d\d\d\d-\d\d-\d\d$/mg;
+is($released[0], $version,
+	'the newest entry of Changes is of that version, with a date');
+for my $i (1 .. $#released)
+{
+	my $script = "pg_extension/dlock--$released[$i]--$released[$i - 1].sql";
+	like(slurp($script), qr{^/\* \Q@{[ $script =~ s{.*/}{}r ]}\E}, "$script updates the extension");
+}
 
 done_testing();

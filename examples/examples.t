@@ -260,6 +260,50 @@ sub test_with_lease
 	return;
 }
 
+sub test_job_worker
+{
+	my $program = "$examples/job-worker";
+	my $errors = "$work/job-worker.err";
+	value('CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL, done_at timestamptz)');
+	value("INSERT INTO jobs (payload) SELECT 'thing ' || i FROM generate_series(1, 12) i");
+
+	# the first worker claims five and dies over the first of them
+	my $first = start($errors, $program, 3, 'sh', '-c', "echo \$1 >>$work/begun; sleep 1000", 'sh');
+	my $end = time + 60;
+	sleep 0.02 while !-e "$work/begun" && time < $end;
+	is(value("SELECT count(*) FROM dlock.locks WHERE name LIKE 'job/%'"), 5, 'job-worker: one claims five jobs');
+	kill 'KILL', $first;
+	is(finish($first), 'signal 9', 'and dies');
+
+	my @others = map { start("$errors.$_", $program, 3, 'sh', '-c', "echo \$1 >>$work/did; sleep 0.1", 'sh') } 1 .. 2;
+	is(finish($_), 0, 'the others end') for @others;
+	is(value('SELECT count(*) FROM jobs WHERE done_at IS NULL'), 0, 'when all jobs are done');
+	is(join(' ', sort { $a <=> $b } slurp("$work/did") =~ /thing (\d+)/g), join(' ', 1 .. 12), 'each once, those of the dead one too');
+	is(value("SELECT count(*) FROM dlock.locks WHERE name LIKE 'job/%' AND expires_at > clock_timestamp()"), 0, 'no job is held any more');
+	is(slurp("$errors.$_"), '', 'without a word') for 1 .. 2;
+
+	# one whose command fails is done later; one that is taken away is not noted as done
+	value("INSERT INTO jobs (payload) VALUES ('again')");
+	is(finish(start($errors, $program, 3, 'sh', '-c', "test -e $work/failed || { touch $work/failed; false; }")), 0, 'a job that fails');
+	like(slurp($errors), qr/job 13 failed/, 'is said');
+	is(value('SELECT count(*) FROM jobs WHERE done_at IS NULL'), 0, 'and done in the end');
+	value("INSERT INTO jobs (payload) VALUES ('lost')");
+	my $lost = start($errors, $program, 30, 'sh', '-c', "touch $work/works; until [ -e $work/taken ]; do sleep 0.05; done");
+	sleep 0.02 while !-e "$work/works" && time < $end;
+	is(value("SELECT dlock_force_release('job/14')"), 1, 'a job that is taken from its worker');
+	like(value("SELECT dlock_acquire('job/14', 'somebody else', 60)"), qr/^\d+$/, 'by somebody else');
+	open(my $taken, '>', "$work/taken") or die "taken: $!";
+	close($taken);
+	poll("SELECT count(*) FROM dlock.waiters", 1);
+	like(slurp($errors), qr/job 14 is another's/, 'is not noted as done');
+	is(value('SELECT count(*) FROM jobs WHERE done_at IS NULL'), 1, 'but left');
+	is(value("SELECT dlock_release('job/14', 'somebody else')"), 't', 'to who has it, and then');
+	is(finish($lost), 0, 'to who waits');
+	is(value('SELECT count(*) FROM jobs WHERE done_at IS NULL'), 0, 'who does it');
+	is(finish(start($errors, $program, 2, 'true')), 64, 'a time to live that is too short');
+	return;
+}
+
 sub test_leader
 {
 	my $program = "$examples/leader";
@@ -351,6 +395,7 @@ for my $file (sort glob("$examples/*.sql"))
 	run_sql(basename($file), Manual::statements(1, split(/\n/, slurp($file))));
 }
 test_with_lease();
+test_job_worker();
 test_leader();
 test_cached();
 

@@ -31,7 +31,7 @@ COMMIT;
 -- worker-1 wakes up and would write 9 too, as if worker-2 had taken nothing.
 -- Its guard says no, and the error keeps the transaction from committing.
 BEGIN;
-SELECT dlock_guard('stock/bolt', 'worker-1', :token1);          -- ERROR 55000
+SELECT dlock_guard('stock/bolt', 'worker-1', :token1);          -- ERROR 55L01
 ROLLBACK;
 SELECT left_over FROM stock WHERE item = 'bolt';                -- 9
 

@@ -54,6 +54,22 @@ SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 --				library was not there: put it there and restart the server
 -- ---------------------------------------------------------------------
 
+CREATE DATABASE IF NOT EXISTS dlock DEFAULT CHARACTER SET utf8mb4;
+
+-- What a restored dump says of functions that this server has not loaded is in the
+-- way of loading them.
+DROP PROCEDURE IF EXISTS dlock.look_for_functions;
+DELIMITER //
+CREATE PROCEDURE dlock.look_for_functions()
+BEGIN
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION SET @dlock_loaded = FALSE;
+	SET @dlock_loaded = dlock_version() IS NOT NULL;
+END//
+DELIMITER ;
+CALL dlock.look_for_functions();
+DROP PROCEDURE dlock.look_for_functions;
+DELETE FROM mysql.func WHERE dl = 'dlock.so' AND NOT @dlock_loaded;
+
 CREATE FUNCTION IF NOT EXISTS dlock_acquire RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_acquire_shared RETURNS INTEGER
@@ -94,11 +110,11 @@ CREATE FUNCTION IF NOT EXISTS dlock_settle RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_drain RETURNS INTEGER
 	SONAME 'dlock.so';
-CREATE FUNCTION IF NOT EXISTS dlock_may_see RETURNS INTEGER
+CREATE FUNCTION IF NOT EXISTS dlock_reader RETURNS STRING
 	SONAME 'dlock.so';
-CREATE FUNCTION IF NOT EXISTS dlock_waiters_json RETURNS STRING
+CREATE FUNCTION IF NOT EXISTS dlock_view_waiters RETURNS STRING
 	SONAME 'dlock.so';
-CREATE FUNCTION IF NOT EXISTS dlock_stats_json RETURNS STRING
+CREATE FUNCTION IF NOT EXISTS dlock_view_stats RETURNS STRING
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_guard_begin RETURNS INTEGER
 	SONAME 'dlock.so';
@@ -126,8 +142,6 @@ EXECUTE dlock_statement;
 -- Tables.  Only the library writes them, but for the settings.
 -- ---------------------------------------------------------------------
 
-CREATE DATABASE IF NOT EXISTS dlock DEFAULT CHARACTER SET utf8mb4;
-
 CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 	bucket SMALLINT UNSIGNED NOT NULL PRIMARY KEY
 		COMMENT 'of names',
@@ -139,8 +153,10 @@ CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 	COMMENT='what keeps tokens growing';
 
 -- Only if they are not there: the library may be at work on them.  New ones come
--- from the system clock, so that the tokens of a new table are above those of a
--- table that was there before: seconds since 2020, times 2^20.
+-- from the system clock, seconds since 2020, times 2^20, of a second ago: the
+-- library raises them to the clock before the first grant, and would else have to
+-- wait for it.  So the tokens of a new table are above those of a table that was
+-- there before.
 SELECT COUNT(*) INTO @dlock_marks FROM dlock.lease_mark;
 SET @dlock_statement = IF(@dlock_marks >= 256, 'DO 0', '
 INSERT IGNORE INTO dlock.lease_mark (bucket, mark)
@@ -148,7 +164,7 @@ WITH RECURSIVE buckets (bucket) AS (
 	SELECT 0 UNION ALL SELECT bucket + 1 FROM buckets WHERE bucket < 255
 )
 SELECT bucket,
-	TIMESTAMPDIFF(SECOND, ''2020-01-01'', UTC_TIMESTAMP()) * 1048576
+	(TIMESTAMPDIFF(SECOND, ''2020-01-01'', UTC_TIMESTAMP()) - 1) * 1048576
 FROM buckets');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
@@ -187,9 +203,20 @@ CREATE TABLE IF NOT EXISTS dlock.library_account (
 	created BOOLEAN NOT NULL
 		COMMENT 'by install.sql',
 	process BOOLEAN NOT NULL
-		COMMENT 'the privilege was granted by install.sql'
+		COMMENT 'the privilege was granted by install.sql',
+	connection_admin BOOLEAN NOT NULL DEFAULT FALSE
+		COMMENT 'the same'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='the accounts that the library uses';
+-- that of 1.0.0
+SET @dlock_statement = IF(EXISTS (
+		SELECT * FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = 'dlock' AND TABLE_NAME = 'library_account'
+			AND COLUMN_NAME = 'connection_admin'), 'DO 0',
+	'ALTER TABLE dlock.library_account ADD COLUMN
+		connection_admin BOOLEAN NOT NULL DEFAULT FALSE COMMENT ''the same''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
 
 -- A row is a holder.  Names and the like are bytes.  This table comes last, for
 -- without it the library grants nothing.
@@ -246,6 +273,10 @@ CREATE TABLE IF NOT EXISTS dlock.lease_table (
 -- ---------------------------------------------------------------------
 
 SET @dlock_plugin = IF(@dlock_mariadb, 'unix_socket', 'auth_socket');
+-- of a restored dump, too
+DELETE FROM mysql.plugin WHERE name = @dlock_plugin AND NOT EXISTS (
+	SELECT * FROM information_schema.PLUGINS
+	WHERE PLUGIN_NAME = @dlock_plugin AND PLUGIN_STATUS = 'ACTIVE');
 SET @dlock_statement = IF(EXISTS (
 		SELECT * FROM information_schema.PLUGINS
 		WHERE PLUGIN_NAME = @dlock_plugin AND PLUGIN_STATUS = 'ACTIVE'),
@@ -272,6 +303,11 @@ SET @dlock_statement = IF(@dlock_locked > 0, 'DO 0',
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
+-- everybody may read it, but a view's definer has to be told
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'GRANT SELECT ON performance_schema.session_status TO ''dlock''@''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
 
 SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
 SET @dlock_created = NOT EXISTS (
@@ -280,7 +316,7 @@ SET @dlock_created = NOT EXISTS (
 SET @dlock_process = @dlock_mariadb AND NOT EXISTS (
 	SELECT * FROM information_schema.USER_PRIVILEGES
 	WHERE GRANTEE = @dlock_account AND PRIVILEGE_TYPE = 'PROCESS');
-INSERT INTO dlock.library_account VALUES
+INSERT INTO dlock.library_account (account, created, process) VALUES
 	(@dlock_account, @dlock_created, @dlock_process)
 ON DUPLICATE KEY UPDATE
 	created = created OR @dlock_created, process = process OR @dlock_process;
@@ -298,15 +334,50 @@ SET @dlock_statement = IF(@dlock_mariadb,
 	CONCAT('GRANT PROCESS ON *.* TO ', @dlock_account), 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
-DEALLOCATE PREPARE dlock_statement;
 
 -- ---------------------------------------------------------------------
 -- Views
 --
--- Names and owners are shown as text that compares byte for byte; one that is
--- not UTF-8 as its bytes, 0x....  dlock_may_see() is asked for the account that
--- reads the view.  Times are in the session's zone.
+-- A logical dump should be restored where the library is missing.  So the views name
+-- no loadable functions, but stored ones, which call these.  On MariaDB a stored one
+-- cannot tell who reads, see below: there locks and waiters name dlock_reader().  As
+-- locks cannot do without the library then, it names dlock_settle() too, which is
+-- quicker than a stored one.  Neither has arguments.
+--
+-- Names and owners are shown as text that compares byte for byte; one that is not
+-- UTF-8 as its bytes, 0x..., whatever character set the session has HEX() answer in.
+-- Times are in the session's zone.
+--
+-- Who reads a view, and may see what, is told by a status variable, or on MariaDB a
+-- function; udf_reader.c says why, and how.  "LIMIT" stands where something is to be
+-- asked for once, not for every row.
 -- ---------------------------------------------------------------------
+
+-- With the rights of who calls: of the views' definer in these, and for all others
+-- of no use.
+/*!80000 DROP FUNCTION IF EXISTS dlock.settled */;
+DROP FUNCTION IF EXISTS dlock.all_waiters;
+DROP FUNCTION IF EXISTS dlock.all_stats;
+
+/*!80000 CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.settled() RETURNS INT
+	NO SQL
+	SQL SECURITY INVOKER
+	COMMENT 'for the view locks'
+	RETURN dlock_settle() */;
+
+CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_waiters()
+	RETURNS LONGTEXT CHARACTER SET utf8mb4
+	NO SQL
+	SQL SECURITY INVOKER
+	COMMENT 'for the view waiters'
+	RETURN dlock_view_waiters();
+
+CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_stats()
+	RETURNS LONGTEXT CHARACTER SET utf8mb4
+	NO SQL
+	SQL SECURITY INVOKER
+	COMMENT 'for the view stats'
+	RETURN dlock_view_stats();
 
 -- One row per holder; expired rows show until reaped.  What was answered before
 -- is written to the table before it is read.  MariaDB's FROM_UNIXTIME() ends in
@@ -318,12 +389,13 @@ SELECT
 	COALESCE(
 		CASE WHEN CAST(CONVERT(l.name USING utf8mb4) AS BINARY) = l.name
 			THEN CONVERT(l.name USING utf8mb4) END,
-		CONCAT('0x', HEX(l.name)))
+		CONCAT('0x', CONVERT(HEX(l.name) USING utf8mb4)))
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS name,
-	IF(dlock_may_see(l.account_user, l.account_host), COALESCE(
+	IF(r.everything OR (l.account_user = r.user AND l.account_host = r.host),
+		COALESCE(
 			CASE WHEN CAST(CONVERT(l.owner USING utf8mb4) AS BINARY) = l.owner
 				THEN CONVERT(l.owner USING utf8mb4) END,
-			CONCAT('0x', HEX(l.owner))),
+			CONCAT('0x', CONVERT(HEX(l.owner) USING utf8mb4))),
 		'<insufficient privilege>')
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
 	ELT(l.mode, 'exclusive', 'shared', 'permit') AS mode,
@@ -341,9 +413,20 @@ SELECT
 	END AS expires_at,
 	CONVERT(CONCAT(l.account_user, '@', l.account_host) USING utf8mb4)
 		AS account,
-	IF(dlock_may_see(l.account_user, l.account_host), l.connection_id, NULL)
-		AS connection_id
-FROM (SELECT dlock_settle() AS settled) AS s
+	IF(r.everything OR (l.account_user = r.user AND l.account_host = r.host),
+		l.connection_id, NULL) AS connection_id
+FROM (SELECT /*!80000 dlock.settled() *//*M! dlock_settle() */ AS settled) AS s
+	STRAIGHT_JOIN (
+		SELECT v.value LIKE '1 %' AS everything,
+			UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(v.value, ' ', 2), ' ', -1)) AS user,
+			UNHEX(SUBSTRING_INDEX(v.value, ' ', -1)) AS host
+		FROM (
+			SELECT
+				/*!80000 (SELECT VARIABLE_VALUE FROM performance_schema.session_status
+					WHERE VARIABLE_NAME = 'dlock_reader') */
+				/*M! dlock_reader() */ AS value
+			LIMIT 1) AS v
+		LIMIT 1) AS r
 	STRAIGHT_JOIN dlock.lease_table AS l
 WHERE s.settled = 1;
 
@@ -356,23 +439,40 @@ SELECT
 	COALESCE(
 		CASE WHEN CAST(CONVERT(UNHEX(w.name_hex) USING utf8mb4) AS BINARY) = UNHEX(w.name_hex)
 			THEN CONVERT(UNHEX(w.name_hex) USING utf8mb4) END,
-		CONCAT('0x', HEX(UNHEX(w.name_hex))))
+		CONCAT('0x', CONVERT(HEX(UNHEX(w.name_hex)) USING utf8mb4)))
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS name,
-	COALESCE(
-		CASE WHEN CAST(CONVERT(UNHEX(w.owner_hex) USING utf8mb4) AS BINARY) = UNHEX(w.owner_hex)
-			THEN CONVERT(UNHEX(w.owner_hex) USING utf8mb4) END,
-		CONCAT('0x', HEX(UNHEX(w.owner_hex))))
+	CASE
+		WHEN w.owner_hex IS NULL THEN NULL
+		WHEN r.everything OR (UNHEX(w.user_hex) = r.user AND UNHEX(w.host_hex) = r.host) THEN COALESCE(
+			CASE WHEN CAST(CONVERT(UNHEX(w.owner_hex) USING utf8mb4) AS BINARY) = UNHEX(w.owner_hex)
+				THEN CONVERT(UNHEX(w.owner_hex) USING utf8mb4) END,
+			CONCAT('0x', CONVERT(HEX(UNHEX(w.owner_hex)) USING utf8mb4)))
+		ELSE '<insufficient privilege>'
+	END
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
 	w.mode,
 	w.position,
 	FROM_UNIXTIME(w.waiting_since_us * 0.000001) AS waiting_since,
 	w.account,
-	w.connection_id
--- LIMIT: once for all rows, whatever conditions the view is read with
-FROM (SELECT dlock_waiters_json() AS json LIMIT 1) AS j,
+	IF(r.everything OR (UNHEX(w.user_hex) = r.user AND UNHEX(w.host_hex) = r.host),
+		w.connection_id, NULL) AS connection_id
+FROM (
+		SELECT v.value LIKE '1 %' AS everything,
+			UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(v.value, ' ', 2), ' ', -1)) AS user,
+			UNHEX(SUBSTRING_INDEX(v.value, ' ', -1)) AS host
+		FROM (
+			SELECT
+				/*!80000 (SELECT VARIABLE_VALUE FROM performance_schema.session_status
+					WHERE VARIABLE_NAME = 'dlock_reader') */
+				/*M! dlock_reader() */ AS value
+			LIMIT 1) AS v
+		LIMIT 1) AS r,
+(SELECT dlock.all_waiters() AS json LIMIT 1) AS j,
 JSON_TABLE(j.json, '$[*]' COLUMNS (
 	name_hex VARCHAR(510) PATH '$.name_hex',
 	owner_hex VARCHAR(510) PATH '$.owner_hex',
+	user_hex VARCHAR(1024) PATH '$.user_hex',
+	host_hex VARCHAR(510) PATH '$.host_hex',
 	mode VARCHAR(9) PATH '$.mode',
 	position INT UNSIGNED PATH '$.position',
 	waiting_since_us BIGINT PATH '$.waiting_since_us',
@@ -388,7 +488,7 @@ SELECT
 	c.renewed, c.expired, c.reaped, c.forced, c.woken, c.waiters,
 	c.wait_histogram,
 	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset
-FROM (SELECT dlock_stats_json() AS json LIMIT 1) AS j,
+FROM (SELECT dlock.all_stats() AS json LIMIT 1) AS j,
 JSON_TABLE(j.json, '$' COLUMNS (
 	acquired BIGINT PATH '$.acquired',
 	reentered BIGINT PATH '$.reentered',
@@ -405,6 +505,12 @@ JSON_TABLE(j.json, '$' COLUMNS (
 	wait_histogram JSON PATH '$.wait_histogram',
 	stats_reset_us BIGINT PATH '$.stats_reset_us'
 )) AS c;
+
+-- Those that the views of 1.0.0 had.  Everybody could call them, and see who waits
+-- for what.
+DROP FUNCTION IF EXISTS dlock_may_see;
+DROP FUNCTION IF EXISTS dlock_waiters_json;
+DROP FUNCTION IF EXISTS dlock_stats_json;
 
 -- ---------------------------------------------------------------------
 -- The guard: CALL dlock.guard(name, owner, token)
@@ -458,5 +564,64 @@ BEGIN
 END//
 
 DELIMITER ;
+
+-- ---------------------------------------------------------------------
+-- The library's account is let in whatever init_connect says, and on MySQL while
+-- the server is in offline_mode: that takes the privilege CONNECTION_ADMIN.  On
+-- MySQL that would also let it write while the server is read_only; so there a role
+-- has the privilege, by default, and the library lays it aside as soon as it is let
+-- in.
+--
+-- This comes last: it is an error if who installs may not grant that privilege, or
+-- if there is an account 'dlock_login'@'localhost' that is not locked, which is
+-- somebody's and must not get it: 1396.  Then all is there all the same, but
+-- init_connect and offline_mode are for the library as for others.
+-- ---------------------------------------------------------------------
+
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'SELECT COUNT(*) INTO @dlock_locked FROM mysql.user
+	WHERE account_locked = ''Y'' AND User = ''dlock_login'' AND Host = ''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb OR @dlock_locked > 0, 'DO 0',
+	CONCAT('CREATE USER ',
+		IF(EXISTS (
+			SELECT * FROM information_schema.USER_PRIVILEGES
+			WHERE GRANTEE = '''dlock_login''@''localhost'''), '', 'IF NOT EXISTS '),
+		'''dlock_login''@''localhost'' IDENTIFIED WITH auth_socket ACCOUNT LOCK'));
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'GRANT CONNECTION_ADMIN ON *.* TO ''dlock_login''@''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	CONCAT('GRANT ''dlock_login''@''localhost'' TO ', @dlock_account));
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+-- beside those that the account may have
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'SELECT GROUP_CONCAT(CONCAT(QUOTE(DEFAULT_ROLE_USER), ''@'', QUOTE(DEFAULT_ROLE_HOST)))
+	INTO @dlock_roles FROM mysql.default_roles
+	WHERE USER = dlock_os_user() AND HOST = ''localhost''
+		AND NOT (DEFAULT_ROLE_USER = ''dlock_login'' AND DEFAULT_ROLE_HOST = ''localhost'')');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	CONCAT('ALTER USER ', @dlock_account, ' DEFAULT ROLE ',
+		CONCAT_WS(',', '''dlock_login''@''localhost''', @dlock_roles)));
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+
+SET @dlock_connection_admin = @dlock_mariadb AND NOT EXISTS (
+	SELECT * FROM information_schema.USER_PRIVILEGES
+	WHERE GRANTEE = @dlock_account AND PRIVILEGE_TYPE = 'CONNECTION ADMIN');
+SET @dlock_statement = IF(@dlock_connection_admin,
+	CONCAT('GRANT CONNECTION ADMIN ON *.* TO ', @dlock_account), 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+UPDATE dlock.library_account SET connection_admin = TRUE
+WHERE account = @dlock_account AND @dlock_connection_admin;
+DEALLOCATE PREPARE dlock_statement;
 
 SET SESSION sql_mode = @dlock_old_sql_mode;

@@ -283,6 +283,49 @@ unstall(int64_t now_us)
 	}
 }
 
+/* Say whether a call changes nothing. */
+static bool
+is_look(const lease_call *call)
+{
+	return call->internal == LEASE_INTERNAL_SETTLE ||
+		(call->internal == LEASE_INTERNAL_NONE &&
+		 call->kind == DLOCK_CALL_READ);
+}
+
+/*
+ * Say whether a call can be made although this run has not raised the marks: it
+ * looks, and what it looks at was not given back by a release that is yet to be
+ * written.
+ */
+static bool
+can_be_early(const lease_call *call)
+{
+	return is_look(call) &&
+		(call->nnames > 0 ? !concerns(&engine.deferred, call->names[0]) :
+		 engine.unwritten == 0);
+}
+
+/* Say whether nothing can be granted yet, because the clock has to come on first. */
+static bool
+is_early(int64_t now_us)
+{
+	return now_us < batcher.early_until_us;
+}
+
+/* The same as collect(), for as long as that is so: who only looks is answered. */
+static void
+collect_looks(void)
+{
+	lease_call *next;
+
+	for (lease_call *call = engine.incoming.head; call != NULL; call = next)
+	{
+		next = call->next;
+		if (can_be_early(call))
+			(void) take(call, false);
+	}
+}
+
 /*
  * Collect the calls and names of a batch.  The mutex is held.
  *
@@ -301,8 +344,14 @@ collect(int64_t now_us)
 
 	batch.needs_commit = false;
 	batch.read_only = false;
+	batch.is_early = is_early(now_us);
 	batch.reaped = 0;
 	batch.nunanswered = 0;
+	if (batch.is_early)
+	{
+		collect_looks();
+		return;
+	}
 	if (careful > 0)
 	{
 		most = 1;
@@ -391,11 +440,9 @@ only_looks(void)
 {
 	for (const lease_call *call = batch.calls.head; call != NULL;
 		 call = call->next)
-		if (call->internal != LEASE_INTERNAL_SETTLE &&
-			(call->internal != LEASE_INTERNAL_NONE ||
-			 call->kind != DLOCK_CALL_READ))
+		if (!is_look(call))
 			return false;
-	return lease_waiters_count() == 0;
+	return batch.is_early || lease_waiters_count() == 0;
 }
 
 /*
@@ -436,7 +483,8 @@ write_batch(void)
 		if (name->mark_changed)
 			lease_marks_grant(name->name, name->mark);
 	}
-	return lease_marks_write(batcher.table, !batcher.clustered) || changed;
+	return lease_marks_write(batcher.table, !batcher.clustered,
+							 batch.moment.wall_us) || changed;
 }
 
 /* Tell the error log of a lease that has expired: in one line, whatever is in it. */
@@ -525,11 +573,15 @@ fail_batch(lease_status status, bool in_commit)
 	/* from the last to the first, since each is put before the others */
 	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
 
+	if (status == LEASE_STATUS_EARLY)
+		batcher.must_read = true;
+	else
+		lease_batch_note_failure(status);
+
 	/* one of them may be in the way of all others */
 	if (status == LEASE_STATUS_CONFLICT && !batch.believed &&
 		batch.nunanswered > 1)
 		careful = batch.nunanswered;
-	lease_batch_note_failure(status);
 	if (status == LEASE_STATUS_LOST)
 		batcher.lost_commit_us = in_commit ? lease_now() : 0;
 	if (batch.believed)
@@ -556,20 +608,6 @@ fail_batch(lease_status status, bool in_commit)
 			lease_call_fail_waiters(batch.names[i]->name);
 }
 
-/* Say whether a grant has also been found by a call that is not abandoned. */
-static bool
-is_granted_to_another(const lease_call *call)
-{
-	for (const lease_call *other = batch.at_commit.head; other != NULL;
-		 other = other->next)
-		if (other != call && !other->abandoned &&
-			lease_call_is_acquire(other) && lease_call_is_acquire(call) &&
-			other->answer.token == call->answer.token &&
-			lease_same(other->names[0], call->names[0]))
-			return true;
-	return false;
-}
-
 /* End a batch that was committed, or had nothing to commit. */
 static void
 end_batch(bool committed, bool missed)
@@ -583,7 +621,8 @@ end_batch(bool committed, bool missed)
 	lease_belief_remember(committed);
 	for (lease_call *call = batch.at_commit.head; call != NULL;
 		 call = call->next)
-		call->keeps = call->abandoned && is_granted_to_another(call);
+		if (call->abandoned)
+			lease_make_forget_replays(call);
 	while (batch.early.head != NULL)
 		if (missed)
 		{
@@ -613,7 +652,7 @@ run_batch(int64_t now_us)
 
 	unstall(now_us);
 	lease_gather_end(now_us);
-	if (engine.incoming.head != NULL &&
+	if (!is_early(now_us) && engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
 		engine.incoming.head->nnames == 0)
@@ -685,6 +724,15 @@ next_work(int64_t now_us)
 		batcher.reap_us : batcher.sessions_us;
 	int64_t		queue_us;
 
+	if (is_early(now_us))
+	{
+		for (const lease_call *call = engine.incoming.head; call != NULL;
+			 call = call->next)
+			if (can_be_early(call))
+				return now_us < pause_until_us ? pause_until_us : now_us;
+		return batcher.early_until_us < next_us ? batcher.early_until_us :
+			next_us;
+	}
 	if (engine.incoming.head != NULL && lease_gather_due_us() < next_us)
 		next_us = lease_gather_due_us();
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);

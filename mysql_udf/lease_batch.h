@@ -71,6 +71,10 @@ extern void lease_call_fail(lease_call *call, const char *sqlstate,
 extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_engine_submit(lease_call *call);
 
+/* lease_calls.c */
+extern bool lease_call_is_granted(const lease_call *call);
+extern void lease_call_return(lease_call *call);
+
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
 extern bool lease_batch_lend(lease_call *call);

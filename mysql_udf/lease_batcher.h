@@ -46,6 +46,7 @@ typedef struct lease_batch
 	lease_moment moment;
 	bool		needs_commit;	/* somebody waits for it */
 	bool		read_only;		/* the rows were read without locks */
+	bool		is_early;		/* nothing can be granted yet: it has looks */
 	bool		had_company;	/* the last had more than one call, or others had
 								 * come when it ended */
 	size_t		nunanswered;	/* calls that were not answered when taken */
@@ -57,6 +58,8 @@ typedef struct lease_batcher
 {
 	lease_table *table;
 	bool		has_marks;		/* all marks were raised */
+	int64_t		early_until_us; /* until then they must not be: the clock is not
+								 * there, see lease_take_over() */
 	bool		must_read;		/* what was believed was wrong */
 	bool		clustered;		/* others may write the table at the same time;
 								 * for all, with the mutex */
@@ -95,6 +98,7 @@ extern int64_t lease_gather_due_us(void);
 
 /* lease_calls.c */
 extern bool lease_call_is_acquire(const lease_call *call);
+extern lease_outcome lease_call_outcome(const lease_call *call, size_t i);
 extern size_t lease_call_slice(const lease_call *call);
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_answer_now(lease_call *call);
@@ -113,6 +117,9 @@ extern bool lease_is_read_only_error(const char *message);
 
 /* lease_make.c */
 extern void lease_make_batch(void);
+extern void lease_make_note_replays(lease_call *call);
+extern bool lease_make_is_replayed(const lease_call *call);
+extern void lease_make_forget_replays(lease_call *call);
 
 /* lease_belief.c */
 extern bool lease_belief_suffices(const lease_call *call);

@@ -2,7 +2,7 @@
  * lease_calls.c
  *	  Where a call goes: answered, put off, put back, or failed.
  *
- * All of this is the batcher's, with the mutex held.
+ * All of this is the batcher's, with the mutex held; lease_call_return() is a caller's.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -31,6 +31,24 @@ lease_call_is_acquire(const lease_call *call)
 {
 	return call->internal == LEASE_INTERNAL_NONE &&
 		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
+}
+
+/* What an acquire, of one name or of all, came to for one of its names. */
+lease_outcome
+lease_call_outcome(const lease_call *call, size_t i)
+{
+	return call->kind == DLOCK_CALL_ACQUIRE_ALL ?
+		(lease_outcome) call->outcomes[i] : call->answer.outcome;
+}
+
+/* Say whether a call was answered that it has what it wanted to acquire. */
+bool
+lease_call_is_granted(const lease_call *call)
+{
+	return (lease_call_is_acquire(call) ||
+			call->kind == DLOCK_CALL_ACQUIRE_ALL) &&
+		call->answer.sqlstate[0] == '\0' &&
+		lease_is_granted(call->answer.outcome);
 }
 
 /* Say whether the server's error is that it may only be read. */
@@ -181,15 +199,24 @@ lease_pause_of(lease_status status)
 static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token)
 {
+	lease_bytes id = call->request.request;
 	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
 											 call->request.owner, name,
 											 &call->caller);
 
 	undo->internal = LEASE_INTERNAL_GIVE_BACK;
+	if (id.length > 0)
+		memcpy(undo->request_id, id.data, id.length);
+	undo->request.request.length = id.length;
+	lease_make_note_replays(undo);
 
-	/* before what its caller may have asked for since */
+	/*
+	 * Before what its caller may have asked for since.  A retry that is being made
+	 * already finds the hold, though, and keeps it: see make().
+	 */
 	undo->place = LEASE_PLACE_LIST;
 	lease_calls_push(&engine.incoming, undo);
+	lease_gather_wake(undo);
 }
 
 /*
@@ -204,15 +231,16 @@ give_back_grants(const lease_call *call, bool committed)
 
 	if (!all && !lease_call_is_acquire(call))
 		return;
+	if (committed && lease_make_is_replayed(call))
+		return;					/* who has asked with its request id has it */
 
 	/*
 	 * With a request id a hold that was added stays: a retry finds it, and would
 	 * not add another.  What was found stays anyway.
 	 */
-	for (size_t i = 0; i < call->nnames && !call->keeps; i++)
+	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_outcome outcome = all ? (lease_outcome) call->outcomes[i] :
-			call->answer.outcome;
+		lease_outcome outcome = lease_call_outcome(call, i);
 
 		if (outcome == LEASE_GRANTED ||
 			(outcome == LEASE_REENTERED && committed &&
@@ -220,6 +248,17 @@ give_back_grants(const lease_call *call, bool committed)
 			give_back(call, call->names[i], all ?
 					  call->answer.tokens[i] : call->answer.token);
 	}
+}
+
+/*
+ * Give back what a call was granted that has been answered: its caller, who asks for
+ * this, finds that nobody will learn of it.  The mutex is held.
+ */
+void
+lease_call_return(lease_call *call)
+{
+	lease_make_forget_replays(call);
+	give_back_grants(call, true);
 }
 
 /* The table could not be read or written: what becomes of a call. */
@@ -239,7 +278,7 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 	{
 		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
 		if (call->internal == LEASE_INTERNAL_KEEP &&
-			status == LEASE_STATUS_CONFLICT)
+			(status == LEASE_STATUS_CONFLICT || status == LEASE_STATUS_EARLY))
 			lease_session_unwritten(call);
 		if (call->internal == LEASE_INTERNAL_KEEP ||
 			call->internal == LEASE_INTERNAL_REAP)
@@ -259,9 +298,11 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 		lease_call_finish(call);
 	}
 	else if (status == LEASE_STATUS_FAILED ||
-			 (now_us >= give_up_us(call) && !call->from_line))
+			 (status != LEASE_STATUS_EARLY &&
+			  now_us >= give_up_us(call) && !call->from_line))
 		lease_call_fail_by_table(call); /* who stands in line, times out */
-	else if (batch.nunanswered == 1 && !batch.believed && !call->from_line)
+	else if (status != LEASE_STATUS_EARLY && batch.nunanswered == 1 &&
+			 !batch.believed && !call->from_line)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);
@@ -308,9 +349,7 @@ static void
 note_grant(lease_call *call)
 {
 	for (size_t i = 0; i < call->nnames; i++)
-		lease_count((call->kind == DLOCK_CALL_ACQUIRE_ALL ?
-					 (lease_outcome) call->outcomes[i] :
-					 call->answer.outcome) == LEASE_GRANTED ?
+		lease_count(lease_call_outcome(call, i) == LEASE_GRANTED ?
 					LEASE_COUNT_acquired : LEASE_COUNT_reentered, 1);
 	if (call->abandoned)
 	{

@@ -13,15 +13,16 @@
  * Who has a call.  The caller and the engine each have a reference.  A caller
  * that gives up takes the call out of the list or queue that it is in.  If the
  * batcher is just working on it, it is abandoned: the batcher gives back what
- * it is granted.  An answered release stays with the engine until it has been
- * written.
+ * it is granted.  A caller that is granted something looks once more, and gives it
+ * back itself if it has been killed, or its client has gone, since its last look.  An
+ * answered release stays with the engine until it has been written.
  *
  * The threads live until the server ends.  The library stays loaded although
  * its functions are dropped, so that they can.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* sem_clockwait(), strerror_r() */
+#define _GNU_SOURCE				/* sem_clockwait(), strerror_r() and more */
 #include "lease_batcher.h"
 
 #include <errno.h>
@@ -194,7 +195,10 @@ start(dlock_answer *answer)
 	pthread_condattr_t attributes;
 	pthread_attr_t thread_attributes;
 	pthread_t	thread;
-	sigset_t	all;
+	static const int faults[] = {
+		SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS
+	};
+	sigset_t	blocked;
 	sigset_t	old;
 	char		reason[128];
 	int			error;
@@ -212,9 +216,14 @@ start(dlock_answer *answer)
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* while the server is there for sure */
 
-	/* signals are the server's business */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
+	/*
+	 * Signals are the server's business.  Those that a thread brings upon itself
+	 * stay: while they are blocked, a crash leaves no trace in the error log.
+	 */
+	sigfillset(&blocked);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		sigdelset(&blocked, faults[i]);
+	pthread_sigmask(SIG_BLOCK, &blocked, &old);
 	pthread_attr_init(&thread_attributes);
 	pthread_attr_setdetachstate(&thread_attributes, PTHREAD_CREATE_DETACHED);
 	error = pthread_create(&thread, &thread_attributes, lease_batch_main, NULL);
@@ -228,6 +237,7 @@ start(dlock_answer *answer)
 				 strerror_r(error, reason, sizeof(reason)));
 		return false;
 	}
+	pthread_setname_np(thread, "dlock");
 	started = true;
 	return true;
 }
@@ -307,6 +317,16 @@ time_out(lease_call *call)
 	call->answered = true;
 }
 
+/* The error of a call that nobody wants any more. */
+#define GIVEN_UP_SQLSTATE	"70100"
+
+static const char *
+given_up_message(bool gone)
+{
+	return gone ? "canceled because the client is gone" :
+		"canceled while waiting for a lease";
+}
+
 /*
  * Nobody wants a call any more: its statement was killed, or its client is gone.
  * The mutex is held.
@@ -318,9 +338,20 @@ lease_call_give_up(lease_call *call, bool gone)
 		return;
 	if (!withdraw(call))
 		call->abandoned = true;
-	lease_call_fail(call, "70100", gone ?
-					"canceled because the client is gone" :
-					"canceled while waiting for a lease");
+	lease_call_fail(call, GIVEN_UP_SQLSTATE, "%s", given_up_message(gone));
+}
+
+/*
+ * Look whether the calling statement was killed, or its client is gone.  The server
+ * may take its time for that: not with the mutex.
+ */
+static bool
+is_unwanted(bool *gone)
+{
+	bool		killed = dlock_thd_killed(dlock_caller_thd());
+
+	*gone = !killed && !dlock_thd_connected(dlock_caller_thd());
+	return killed || *gone;
 }
 
 /*
@@ -330,13 +361,12 @@ lease_call_give_up(lease_call *call, bool gone)
 static bool
 look(lease_call *call)
 {
-	/* the server may take its time for that */
-	bool		killed = dlock_thd_killed(dlock_caller_thd());
-	bool		gone = !killed && !dlock_thd_connected(dlock_caller_thd());
+	bool		gone;
+	bool		unwanted = is_unwanted(&gone);
 	bool		over;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (killed || gone)
+	if (unwanted)
 		lease_call_give_up(call, gone);
 	over = call->answered;
 	pthread_mutex_unlock(&engine.mutex);
@@ -399,6 +429,24 @@ wait_for_answer(lease_call *call)
 		lease_count_wait(lease_now() - call->start_us);
 		pthread_mutex_unlock(&engine.mutex);
 	}
+}
+
+/*
+ * A call has been granted something: look whether it is still wanted, and give that
+ * back if not.  The lease would keep everybody out, with nobody to know of it.
+ */
+static void
+look_at_grant(lease_call *call, dlock_answer *answer)
+{
+	bool		gone;
+
+	if (!is_unwanted(&gone))
+		return;
+	pthread_mutex_lock(&engine.mutex);
+	lease_call_return(call);
+	pthread_mutex_unlock(&engine.mutex);
+	strcpy(answer->sqlstate, GIVEN_UP_SQLSTATE);
+	strcpy(answer->message, given_up_message(gone));
 }
 
 static void
@@ -480,6 +528,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		request->kind == DLOCK_CALL_ACQUIRE_ALL;
 
 	ncallers++;
+	dlock_wait_begin();
 	pthread_mutex_lock(&engine.mutex);
 	if (start(answer))
 	{
@@ -499,10 +548,13 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		{
 			*answer = call->answer;
 			call->answer.holders = NULL;	/* the caller's from now on */
+			if (lease_call_is_granted(call))
+				look_at_grant(call, answer);
 		}
 	}
 	else
 		pthread_mutex_unlock(&engine.mutex);
+	dlock_wait_end();
 	lease_call_unref(call);
 	ncallers--;
 	return answer->sqlstate[0] == '\0';
@@ -526,9 +578,11 @@ dlock_engine_drain(void)
 	int64_t		end_us = lease_now() + DRAIN_US;
 	bool		drained;
 
+	dlock_wait_begin();
 	while (!(drained = (ncallers == 0)) && lease_now() < end_us &&
 		   !dlock_thd_killed(dlock_caller_thd()))
 		usleep(LEASE_LOOK_INTERVAL_US);
+	dlock_wait_end();
 
 	/* everybody can call this, but not uninstall a plugin */
 	if (dlock_caller_is_operator())
@@ -555,8 +609,12 @@ dlock_engine_settle(dlock_answer *answer)
 	pthread_mutex_unlock(&engine.mutex);
 	if (call != NULL)
 	{
+		dlock_wait_begin();
 		wait_for_answer(call);
-		copy_error(answer, &call->answer);
+		dlock_wait_end();
+		/* nor is it an error if it has become one just now */
+		if (strcmp(call->answer.sqlstate, "25006") != 0)
+			copy_error(answer, &call->answer);
 		lease_call_unref(call);
 	}
 	return answer->sqlstate[0] == '\0';
@@ -621,7 +679,6 @@ add_escaped(waiters_text *text, const char *value)
 static void
 add_waiter(const lease_call *call, size_t position, void *context)
 {
-	static const char *const modes[] = {"", "exclusive", "shared", "permit"};
 	static const char mask[] = "<insufficient privilege>";
 	waiters_text *text = context;
 	bool		visible = text->caller->is_operator ||
@@ -630,6 +687,14 @@ add_waiter(const lease_call *call, size_t position, void *context)
 
 	add_text(text, "%s{\"name_hex\": \"", text->length > 1 ? ", " : "");
 	add_hex(text, call->queue->name);
+	add_text(text, "\", \"user_hex\": \"");
+	add_hex(text, (lease_bytes) {
+		call->caller.user, strlen(call->caller.user)
+	});
+	add_text(text, "\", \"host_hex\": \"");
+	add_hex(text, (lease_bytes) {
+		call->caller.host, strlen(call->caller.host)
+	});
 	add_text(text, "\", \"owner_hex\": ");
 	if (call->kind == DLOCK_CALL_WAIT)
 		add_text(text, "null, \"mode\": null");
@@ -638,7 +703,8 @@ add_waiter(const lease_call *call, size_t position, void *context)
 		add_text(text, "\"");
 		add_hex(text, visible ? call->request.owner :
 				(lease_bytes) {mask, sizeof(mask) - 1});
-		add_text(text, "\", \"mode\": \"%s\"", modes[call->request.mode]);
+		add_text(text, "\", \"mode\": \"%s\"",
+				 lease_mode_name(call->request.mode));
 	}
 	if (position > 0)
 		add_text(text, ", \"position\": %zu", position);

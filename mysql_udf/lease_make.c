@@ -37,6 +37,71 @@
  */
 #define LOOK_US			1000000
 
+/*
+ * How often holds were found by their request ids, by a hash of name, owner and id; but
+ * not by calls that nobody waits for.  If that is what it was when a call was granted
+ * something, nobody else has been told of the grant.
+ */
+#define REPLAY_SLOTS	4096
+static uint64_t replays[REPLAY_SLOTS];
+
+static uint64_t *
+replays_of(const lease_call *call, size_t i)
+{
+	uint64_t	hash = lease_hash(call->names[i], 0);
+
+	hash = lease_hash(call->request.owner, hash);
+	hash = lease_hash(call->request.request, hash);
+	return &replays[hash % REPLAY_SLOTS];
+}
+
+/* The sum of them for a call's names. */
+static uint64_t
+count_replays(const lease_call *call)
+{
+	uint64_t	sum = 0;
+
+	for (size_t i = 0; i < call->nnames; i++)
+		sum += *replays_of(call, i);
+	return sum;
+}
+
+/* Count the holds that a call has found, or do not count them any more. */
+static void
+add_replays(const lease_call *call, int64_t what)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+		if (lease_call_outcome(call, i) == LEASE_REPLAYED)
+			*replays_of(call, i) += (uint64_t) what;
+}
+
+/* From now on, others find what this call was granted, or what it is to give back. */
+void
+lease_make_note_replays(lease_call *call)
+{
+	call->replays = count_replays(call);
+}
+
+/* Say whether another call may have found that since. */
+bool
+lease_make_is_replayed(const lease_call *call)
+{
+	return call->request.request.length > 0 &&
+		count_replays(call) != call->replays;
+}
+
+/* Nobody waits for a call that was granted something: what it found does not count. */
+void
+lease_make_forget_replays(lease_call *call)
+{
+	uint64_t	before = count_replays(call);
+
+	if (call->request.request.length == 0)
+		return;
+	add_replays(call, -1);
+	call->replays += count_replays(call) - before;
+}
+
 static void
 note_outcome(lease_call *call, const lease_name_answer *answer)
 {
@@ -45,6 +110,18 @@ note_outcome(lease_call *call, const lease_name_answer *answer)
 	call->answer.count = answer->ended;
 	call->answer.held_mode = answer->held_mode;
 	call->answer.held_kind = answer->held_kind;
+}
+
+/* An acquire has what it wants, and is answered when that is committed. */
+static void
+answer_grant(lease_call *call)
+{
+	if (call->request.request.length > 0)
+	{
+		add_replays(call, 1);
+		lease_make_note_replays(call);
+	}
+	lease_call_answer_at_commit(call);
 }
 
 static bool
@@ -89,7 +166,7 @@ serve(lease_name *name, lease_queue *queue)
 		if (lease_is_granted(answer.outcome))
 		{
 			head->from_line = true;
-			lease_call_answer_at_commit(head);
+			answer_grant(head);
 		}
 		else
 			lease_call_answer_now(head);
@@ -301,7 +378,7 @@ make_acquire(lease_call *call, lease_name *name)
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
 	{
-		lease_call_answer_at_commit(call);
+		answer_grant(call);
 		attend(name, true);
 	}
 	else
@@ -599,7 +676,7 @@ make_acquire_all(lease_call *call)
 	{
 		note_outcome(call, &answer);
 		call->answer.outcome = LEASE_GRANTED;
-		lease_call_answer_at_commit(call);
+		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
 			attend(lease_batch_find(call->names[i]), true);
 		return;
@@ -707,7 +784,11 @@ make(lease_call *call)
 		case LEASE_INTERNAL_NONE:
 			break;
 		case LEASE_INTERNAL_GIVE_BACK:
-			make_release(call, only_name(call));
+			/* a call that was already being made may have come before it */
+			if (lease_make_is_replayed(call))
+				lease_call_finish(call);
+			else
+				make_release(call, only_name(call));
 			return;
 		case LEASE_INTERNAL_END_SESSION:
 		case LEASE_INTERNAL_KEEP:
@@ -783,7 +864,8 @@ lease_make_batch(void)
 		/* a server that has become read-only grants nothing any more */
 		if (batch.read_only)
 			lease_call_fail_waiters(batch.names[i]->name);
-		else if (queue != NULL && queue->due_us <= batch.moment.now_us)
+		else if (queue != NULL && queue->due_us <= batch.moment.now_us &&
+				 !batch.is_early)
 			attend(batch.names[i], false);
 	}
 	while ((call = batch.calls.head) != NULL)

@@ -74,19 +74,38 @@ lease_marks_grant(lease_bytes name, uint64_t token)
 		marks[bucket].granted = token;
 }
 
-/* Write the marks that are below what was granted: true if there are any. */
+/*
+ * How far ahead of the tokens a mark is raised: not above the clock, for that is where
+ * a server starts that does not know of it.  Tokens that are beyond it anyway, because
+ * it was set back, have nothing to lose.
+ */
+static uint64_t
+mark_ahead(uint64_t granted, int64_t wall_us)
+{
+	uint64_t	clock = lease_take_over(0, wall_us - LEASE_MARKS_EPOCH_US).floor;
+
+	return granted < clock && clock - granted < MARK_AHEAD ?
+		clock - granted : MARK_AHEAD;
+}
+
+/*
+ * Write the marks that are below what was granted: true if there are any.  wall_us is
+ * since 1970.
+ */
 bool
-lease_marks_write(lease_table *table, bool alone)
+lease_marks_write(lease_table *table, bool alone, int64_t wall_us)
 {
 	bool		any = false;
 
 	for (uint32_t bucket = 0; bucket < LEASE_BUCKETS; bucket++)
 	{
-		uint64_t	mark = marks[bucket].granted + (alone ? MARK_AHEAD : 0);
+		uint64_t	mark = marks[bucket].granted;
 
 		if (!marks[bucket].known ||
 			marks[bucket].granted <= marks[bucket].stored)
 			continue;
+		if (alone)
+			mark += mark_ahead(mark, wall_us);
 		lease_table_advance_mark(table, bucket, marks[bucket].stored, mark);
 		marks[bucket].stored = mark;
 		any = true;

@@ -197,36 +197,9 @@ lease_name_find(lease_name *name, uint64_t token)
 	return NULL;
 }
 
-/*
- * A session lease and an acquire of its owner's for a session: whoever wants a
- * lease for his own session cannot share that of another.  One that was left
- * behind by a session of another run, the owner's next session takes anew.
- */
-static void
-bind_to_session(lease_holder *holder, const lease_member *member,
-				const lease_request *request, const dlock_caller *caller,
-				const lease_moment *moment)
-{
-	if (request->op != LEASE_ACQUIRE || request->kind != LEASE_SESSION ||
-		holder->kind != LEASE_SESSION || holder->standing == LEASE_STRANGER ||
-		!lease_same(holder->owner, request->owner))
-		return;
-	if (holder->life == LEASE_BOUND)
-	{
-		if (member->row.connection_id != caller->connection_id)
-			holder->standing = LEASE_STRANGER;
-	}
-	else if (member->row.writer != moment->writer)
-	{
-		holder->life = LEASE_LEFT;
-		holder->deadline_us = 0;
-	}
-}
-
 static void
 fill_holder(lease_holder *holder, const lease_member *member,
-			const lease_request *request, const dlock_caller *caller,
-			const lease_moment *moment)
+			const dlock_caller *caller, const lease_moment *moment)
 {
 	const lease_row *row = &member->row;
 
@@ -239,6 +212,8 @@ fill_holder(lease_holder *holder, const lease_member *member,
 		.standing = is_account(row, caller) ? LEASE_SELF : LEASE_STRANGER,
 		.version = row->version,
 		.guarded = row->locked ? row->version : 0,
+		.guard_mode = row->mode,
+		.repeated = true,		/* lease_make.c sees to that */
 		.token = row->token,
 		.deadline_us = member->deadline_us,
 	};
@@ -248,8 +223,10 @@ fill_holder(lease_holder *holder, const lease_member *member,
 		holder->life = LEASE_PINNED;
 		holder->deadline_us = 0;
 	}
-	else
-		bind_to_session(holder, member, request, caller, moment);
+	else if (row->kind == LEASE_SESSION && row->writer != moment->writer)
+		holder->life = LEASE_STRANDED;
+	holder->elsewhere = row->kind == LEASE_SESSION &&
+		row->connection_id != caller->connection_id;
 }
 
 /* Write a member's state of now into its row. */
@@ -294,6 +271,7 @@ update_member(lease_member *member, const lease_holder *holder,
 	lease_row  *row = &member->row;
 
 	row->version = holder->version;
+	row->mode = holder->mode;
 	if (holder->request.data != row->request)
 	{
 		row->request_length = (uint8_t) holder->request.length;
@@ -405,8 +383,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 		{
 			if (name->members[i].gone && !name->members[i].row.locked)
 				continue;
-			fill_holder(&holders[n], &name->members[i], request, caller,
-						moment);
+			fill_holder(&holders[n], &name->members[i], caller, moment);
 			position[n++] = i;
 		}
 		mine = lease_find(request, holders, n, moment->now_us);

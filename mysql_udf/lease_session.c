@@ -426,7 +426,9 @@ lease_session_watch(void)
 		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
 			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
 			return "cannot be told when this connection ends; run install.sql again";
+		dlock_wait_begin();
 		usleep(LEASE_LOOK_INTERVAL_US);
+		dlock_wait_end();
 	}
 	return NULL;
 }

@@ -355,6 +355,8 @@ lease_table_connect(lease_table *table)
 		/* MariaDB, MySQL: a limit that is meant for others */
 		"SET SESSION max_statement_time = 0",
 		"SET SESSION max_execution_time = 0",
+		/* MySQL: of a role that was needed to be let in; see install.sql */
+		"/*!80000 SET ROLE NONE */",
 	};
 	unsigned int timeout = LEASE_TABLE_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;

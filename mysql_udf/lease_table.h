@@ -63,6 +63,8 @@ typedef enum lease_status
 	LEASE_STATUS_OK,
 	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
 								 * holds a lock; try again */
+	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock has
+								 * come on, see lease_take_over() */
 	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and
 								 * nobody knows whether it was committed */
 	LEASE_STATUS_FAILED			/* rolled back: the table's error says why */
@@ -172,8 +174,11 @@ extern lease_status lease_table_commit(lease_table *table, bool *missed);
 
 /* lease_takeover.c: the journal */
 extern bool lease_table_has_moved(const lease_table *table);
-extern lease_status lease_table_take_over(lease_table *table, bool raise,
-										  uint64_t least, uint64_t step);
+extern lease_status lease_table_take_over(lease_table *table,
+										  bool others);
+extern lease_status lease_table_raise_marks(lease_table *table,
+											int64_t wall_us,
+											lease_takeover *takeover);
 extern bool lease_table_knows_journal(const lease_table *table);
 extern bool lease_table_is_journaled(const lease_table *table,
 									 lease_bytes name);

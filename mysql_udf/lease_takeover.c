@@ -9,6 +9,7 @@
 #include "lease_table_parts.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lease_present.h"
@@ -130,18 +131,12 @@ count_rows(lease_table *table)
 }
 
 /*
- * Take over the lock table: what is in the journal becomes rows, and the journal
- * is this run's from then on.
- *
- * "raise" says that another run may have granted leases.  Then all marks are
- * raised, for all tokens to be larger than what may have been granted and lost:
- * to "least", and by "step" at least.  They are this run's then; that they still
- * are, lease_statements_insert() checks.  Without, and where nobody else can write
- * the table, it is a conflict if the journal is another's.
+ * Take over the journal: what is in it becomes rows, and it is this run's from then
+ * on.  "others" says that it may be another run's; otherwise, and where nobody else
+ * can write the table, it is a conflict if it is.
  */
 lease_status
-lease_table_take_over(lease_table *table, bool raise, uint64_t least,
-					  uint64_t step)
+lease_table_take_over(lease_table *table, bool others)
 {
 	lease_text *query = &table->query;
 	uint64_t	changes = 0;
@@ -160,16 +155,12 @@ lease_table_take_over(lease_table *table, bool raise, uint64_t least,
 									   table);
 	if (status != LEASE_STATUS_OK)
 		return status;
-	if (!raise && table->alone && writer != table->writer)
+	if (!others && table->alone && writer != table->writer)
 		return lease_table_fail_for_change(table);
 	if ((status = lease_table_write_changes(table)) != LEASE_STATUS_OK ||
 		(table->alone && (status = count_rows(table)) != LEASE_STATUS_OK))
 		return status;
 	lease_text_clear(query);
-	if (raise)
-		lease_text_add(query, "UPDATE dlock.lease_mark SET mark ="
-				 " GREATEST(mark + %" PRIu64 ", %" PRIu64 "), writer = %" PRIu64
-				 ";", step, least, table->writer);
 	lease_text_add(query, "UPDATE dlock.lease_journal SET changes = %" PRIu64
 			 ", writer = %" PRIu64 ", leases = '' WHERE place = 0;COMMIT",
 			 changes + 1, table->writer);
@@ -181,6 +172,83 @@ lease_table_take_over(lease_table *table, bool raise, uint64_t least,
 	table->in_transaction = false;
 	table->changes = changes + 1;
 	table->knows_journal = true;
+	lease_table_rollback(table);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Read the largest mark, and whether this run has raised all marks last, in a
+ * transaction that keeps them as they are.
+ */
+static lease_status
+read_marks(lease_table *table, uint64_t *last, bool *own)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+
+	lease_text_clear(&table->query);
+	lease_text_add(&table->query, "SELECT COALESCE(MAX(mark), 0),"
+				   " COUNT(*) = SUM(writer = %" PRIu64 ")"
+				   " FROM dlock.lease_mark FOR UPDATE", table->writer);
+	if (mysql_real_query(table->connection, table->query.data,
+						 table->query.length) != 0 ||
+		(result = mysql_store_result(table->connection)) == NULL)
+		return lease_table_failed(table);
+	columns = mysql_fetch_row(result);
+	*last = columns != NULL ? strtoull(columns[0], NULL, 10) : 0;
+	*own = columns != NULL && columns[1] != NULL && columns[1][0] == '1';
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Raise all marks, for all tokens to be larger than any that may have been granted and
+ * lost, by another run or by a server that follows another history: to where the core
+ * says that the tokens start, unless that is to wait.  They are this run's then; that
+ * they still are, lease_statements_insert() checks.
+ *
+ * If this run has raised them last, and nobody else can write the table, then no token
+ * of this history is unknown, and there is nothing to wait for.  They are raised to the
+ * clock all the same: another server may have been promoted meanwhile, and lost, before
+ * this one had any of its history.
+ */
+lease_status
+lease_table_raise_marks(lease_table *table, int64_t wall_us,
+						lease_takeover *takeover)
+{
+	uint64_t	last = 0;
+	bool		own = false;
+	lease_status status = lease_table_refuse_if_read_only(table);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	lease_table_rollback(table);
+	if ((status = lease_table_begin(table)) != LEASE_STATUS_OK ||
+		(status = read_marks(table, &last, &own)) != LEASE_STATUS_OK)
+		return status;
+	if (own && table->alone)
+	{
+		/* the core adds what may be lost */
+		*takeover = lease_take_over(last > LEASE_TOKENS_PER_SECOND ?
+									last - LEASE_TOKENS_PER_SECOND : 0, wall_us);
+		if (takeover->clock_is_behind)
+			*takeover = (lease_takeover) {.floor = last};
+	}
+	else
+		*takeover = lease_take_over(last, wall_us);
+	if (takeover->wait_us > 0 || (own && takeover->floor == last))
+	{
+		lease_table_rollback(table);
+		return LEASE_STATUS_OK;
+	}
+	lease_text_clear(&table->query);
+	lease_text_add(&table->query, "UPDATE dlock.lease_mark SET mark ="
+				   " GREATEST(mark, %" PRIu64 "), writer = %" PRIu64 ";COMMIT",
+				   takeover->floor, table->writer);
+	status = lease_table_execute_all(table, &table->query);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	table->in_transaction = false;
 	lease_table_rollback(table);
 	return LEASE_STATUS_OK;
 }

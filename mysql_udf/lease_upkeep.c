@@ -27,10 +27,6 @@
 #define REAP_ROWS		200
 #define FOREIGN_ROWS	1000
 
-/* Tokens: how far marks are raised at a start, and from when they count. */
-#define MARK_STEP		(UINT64_C(1) << 20)
-#define MARK_EPOCH_S	INT64_C(1577836800) /* 2020-01-01 */
-
 /* What DBAs can set in dlock.settings, see install.sql. */
 enum
 {
@@ -188,25 +184,66 @@ lease_upkeep_has_settings(void)
 	return has_settings;
 }
 
+/* Tell the error log, once, that the clock is behind the tokens. */
+static void
+warn_of_clock(void)
+{
+	static bool warned = false;
+
+	if (warned)
+		return;
+	warned = true;
+	fprintf(stderr, "dlock: the system clock is behind the tokens that were granted; "
+			"tokens go on growing, but a server that lost the newest of them may grant "
+			"smaller ones; set the clock of whichever server is wrong\n");
+}
+
 /*
- * See to it that this run has taken over: before anything is written.  Before
- * its first grant all marks are raised, too.  The mutex is not held.
+ * Raise all marks: before the first grant of this run, and again when the table may have
+ * been written by others.  If the clock is not there yet, it says when it will be.
+ */
+static lease_status
+raise_marks(void)
+{
+	lease_takeover takeover;
+	lease_status status = lease_table_raise_marks(batcher.table, lease_wall() -
+												  LEASE_MARKS_EPOCH_US,
+												  &takeover);
+
+	batcher.early_until_us = 0;
+	if (status != LEASE_STATUS_OK)
+		return status;
+	if (takeover.wait_us > 0)
+	{
+		batcher.early_until_us = lease_now() + takeover.wait_us;
+		return LEASE_STATUS_EARLY;
+	}
+	if (takeover.clock_is_behind)
+		warn_of_clock();
+	batcher.has_marks = true;
+	return LEASE_STATUS_OK;
+}
+
+/* See to it that the journal is this run's.  The mutex is not held. */
+static lease_status
+take_journal(void)
+{
+	if (lease_table_knows_journal(batcher.table))
+		return LEASE_STATUS_OK;
+	return lease_table_take_over(batcher.table, !batcher.has_marks);
+}
+
+/*
+ * See to it that this run has taken over: before anything is written.  The mutex
+ * is not held.
  */
 lease_status
 lease_upkeep_take_over(void)
 {
-	lease_status status;
-	int64_t		seconds = lease_wall() / 1000000 - MARK_EPOCH_S;
+	lease_status status = take_journal();
 
-	if (batcher.has_marks && lease_table_knows_journal(batcher.table))
-		return LEASE_STATUS_OK;
-	status = lease_table_take_over(batcher.table, !batcher.has_marks,
-								   seconds > 0 ?
-								   (uint64_t) seconds * MARK_STEP : 0,
-								   MARK_STEP);
-	if (status == LEASE_STATUS_OK)
-		batcher.has_marks = true;
-	return status;
+	return status == LEASE_STATUS_OK && !batcher.has_marks ? raise_marks() :
+		status;
 }
 
 /*
@@ -228,7 +265,7 @@ lease_upkeep_show(void)
 		status = lease_table_find_journal(batcher.table, &any);
 		if (status == LEASE_STATUS_OK && any &&
 			!lease_table_is_read_only(batcher.table))
-			status = lease_upkeep_take_over();
+			status = take_journal();
 	}
 	return status == LEASE_STATUS_FAILED &&
 		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)) ?

@@ -6,9 +6,9 @@
  * mutex.  A queue exists as long as somebody waits for its name.
  *
  * Deadlocks.  An owner (with its account) is stuck if a call of its waits that
- * nobody can serve but somebody who is stuck too.  The search assumes at first
- * that all who wait are stuck, and then strikes out those that can go on,
- * until nothing changes.  Whoever remains is in a deadlock or behind one.
+ * nobody can serve but somebody who is stuck too; permits are counted.  The search
+ * assumes at first that all who wait are stuck, and then strikes out those that can
+ * go on, until nothing changes.  Whoever remains is in a deadlock or behind one.
  * Holds that are over do not count.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -132,7 +132,10 @@ lease_queue_drop_if_unused(lease_queue *queue)
 	free(queue);
 }
 
-/* Note who is in the way of those who wait, as it is now. */
+/*
+ * Note who is in the way of those who wait, as it is now.  Whose lease is over is not,
+ * although a lock delay may keep the name: that ends whatever its owner does.
+ */
 void
 lease_queue_look(lease_queue *queue, const lease_name *name,
 				 const lease_moment *moment)
@@ -158,9 +161,11 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		strcpy(blocker->user, member->row.user);
 		strcpy(blocker->host, member->row.host);
 		blocker->mode = member->row.mode;
+		blocker->permits = member->row.version;
+		blocker->over_us = member->gone ? 0 :
+			member->life == LEASE_BOUND ? INT64_MAX : member->deadline_us;
 		blocker->end_us = member->row.locked ||
-			member->life == LEASE_BOUND ? INT64_MAX :
-			member->deadline_us + moment->delay_us;
+			member->life == LEASE_BOUND ? INT64_MAX : member->deadline_us;
 		if (blocker->end_us > moment->now_us)
 			queue->nblockers++;
 	}
@@ -318,10 +323,10 @@ assume_stuck(void)
 }
 
 /*
- * Say whether a waiter can be served if only those who are not stuck go on, and
- * if not, what is in its way.  One that wants a permit needs one of the holders
- * to go on, all others need all.  "ahead" is the first before it in its line
- * that is stuck, or NULL.
+ * Say whether a waiter can be served if all who are not stuck give up what they hold,
+ * and if not, what is in its way.  One that wants a permit can be served beside fewer
+ * permits than its limit, all others need all holders to go on.  "ahead" is the first
+ * before it in its line that is stuck, or NULL.
  */
 static bool
 can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
@@ -329,9 +334,8 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 {
 	const lease_queue *queue = call->queue;
 	bool		permit = call->request.mode == LEASE_PERMIT && !call->watches;
-	bool		any_permit = false;
-	bool		any_stuck = false;
-	obstacle	first = {0};
+	uint64_t	permits = 0;	/* of those who are stuck */
+	obstacle	first = {0};	/* of them */
 
 	for (size_t i = 0; i < queue->nblockers; i++)
 	{
@@ -342,15 +346,14 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 			continue;
 		if (permit && b->mode == LEASE_PERMIT)
 		{
-			if (any_permit)
+			/* its own that is over, and guarded, is not in its way */
+			if (stuck_call(&o) == NULL ||
+				(b->over_us <= now_us &&
+				 same_party(b->owner, b->owner_length, b->user, b->host, call)))
 				continue;
-			if (stuck_call(&o) == NULL)
-				any_permit = true;
-			else if (!any_stuck)
-			{
-				any_stuck = true;
+			if (permits == 0)
 				first = o;
-			}
+			permits += b->permits;
 			continue;
 		}
 		if (lease_modes_are_compatible(b->mode, call->request.mode))
@@ -364,7 +367,7 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 			return false;
 		}
 	}
-	if (any_stuck && !any_permit)
+	if (permit && permits >= call->request.limit)
 	{
 		*what = first;
 		return false;

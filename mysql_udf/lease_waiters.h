@@ -74,7 +74,7 @@ typedef struct lease_call
 
 	/* DLOCK_CALL_ACQUIRE_ALL: what became of each name, as a lease_outcome */
 	uint8_t		outcomes[DLOCK_MAX_NAMES];
-	bool		keeps;			/* abandoned, and somebody else has its grant */
+	uint64_t	replays;		/* of its names, see lease_make.c */
 } lease_call;
 
 typedef struct lease_calls
@@ -92,6 +92,8 @@ typedef struct lease_blocker
 	char		user[DLOCK_USER_SIZE];
 	char		host[DLOCK_HOST_SIZE];
 	lease_mode	mode;
+	uint32_t	permits;
+	int64_t		over_us;		/* its deadline */
 	int64_t		end_us;			/* in the way no longer */
 } lease_blocker;
 

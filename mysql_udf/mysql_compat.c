@@ -10,8 +10,10 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#define _GNU_SOURCE				/* POLLRDHUP */
 #include "mysql_compat.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -239,15 +241,67 @@ dlock_thd_killed(const THD *thd)
 	return server_thd_killed != NULL && server_thd_killed(thd) != 0;
 }
 
+/*
+ * Has a session's client closed its end of the socket?  MySQL itself looks whether
+ * something is to be read, and if so takes the client to be there; but a client that
+ * closes its connection in the ordinary way sends a last command before.  MariaDB does
+ * the same and does not say which socket it is.
+ */
+static bool
+has_hung_up(THD *thd)
+{
+	struct pollfd end = {.events = POLLRDHUP};
+	int			type;
+
+	if (mysql_is_classic == NULL || mysql_vio_type == NULL ||
+		mysql_socket_of == NULL || !mysql_is_classic(thd))
+		return false;
+	type = mysql_vio_type(thd);
+	if (type != SERVER_VIO_TCP && type != SERVER_VIO_SOCKET &&
+		type != SERVER_VIO_SSL)
+		return false;
+	end.fd = mysql_socket_of(thd);
+	return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
 /* Is a session's client still there? */
 bool
 dlock_thd_connected(THD *thd)
 {
 	if (thd != NULL && mysql_is_connected != NULL)
-		return mysql_is_connected(thd, false);
+		return mysql_is_connected(thd, false) && !has_hung_up(thd);
 	if (thd != NULL && mariadb_is_connected != NULL)
 		return mariadb_is_connected(thd) != 0;
 	return true;
+}
+
+/*
+ * The caller is about to sleep, or to ask the server something on another
+ * connection, and has done so.  A server that has threads for some of its
+ * connections only, a pool, lets another one go on for it meanwhile: without that
+ * a few who wait stop the rest, and the library's own connection with them.  Every
+ * begin has its end, and they are not nested.
+ */
+void
+dlock_wait_begin(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd != NULL && mysql_wait_begin != NULL)
+		mysql_wait_begin(thd, SERVER_WAIT_USER_LOCK);
+	else if (thd != NULL && mariadb_wait_begin != NULL)
+		mariadb_wait_begin(thd, SERVER_WAIT_USER_LOCK);
+}
+
+void
+dlock_wait_end(void)
+{
+	THD		   *thd = current_thd();
+
+	if (thd != NULL && mysql_wait_end != NULL)
+		mysql_wait_end(thd);
+	else if (thd != NULL && mariadb_wait_end != NULL)
+		mariadb_wait_end(thd);
 }
 
 /*

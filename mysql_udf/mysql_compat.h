@@ -49,6 +49,8 @@ extern uint64_t dlock_caller_connection_id(void);
 extern struct THD *dlock_caller_thd(void);
 extern bool dlock_thd_killed(const struct THD *thd);
 extern bool dlock_thd_connected(struct THD *thd);
+extern void dlock_wait_begin(void);
+extern void dlock_wait_end(void);
 extern bool dlock_caller_is_event(void);
 extern bool dlock_caller_is_operator(void);
 extern bool dlock_caller_is_applier(void);

@@ -8,8 +8,8 @@
  * dynamic symbol table.  All is weak, and is NULL in the server that lacks it.
  * The comment at each says who exports it; mysql_compat.c is where the two are
  * told apart, and but for lease_session.c, which is told when connections end,
- * the only file that should have to include this for anything but the UDF
- * structures.
+ * and udf_reader.c, which adds a status variable, the only file that should have
+ * to include this for anything but the UDF structures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -100,9 +100,36 @@ extern int	server_thd_killed(const THD *thd)
 extern int	mariadb_kill_level(const THD *thd)
 			SERVER_SYMBOL("thd_kill_level");
 
+/*
+ * MariaDB, MySQL: the calling session begins to wait, and has waited; with a pool
+ * of threads another one takes over its work meanwhile.  Not to be nested.
+ */
+extern void mariadb_wait_begin(THD *thd, int what)
+			SERVER_SYMBOL("thd_wait_begin");
+extern void mariadb_wait_end(THD *thd)
+			SERVER_SYMBOL("thd_wait_end");
+extern void mysql_wait_begin(THD *thd, int what)
+			SERVER_SYMBOL("_Z14thd_wait_beginP3THDi");
+extern void mysql_wait_end(THD *thd)
+			SERVER_SYMBOL("_Z12thd_wait_endP3THD");
+
+#define SERVER_WAIT_USER_LOCK	7	/* on both, as GET_LOCK() does */
+
 /* MySQL: is the client still there? "cached" allows an old answer */
 extern bool mysql_is_connected(THD *thd, bool cached)
 			SERVER_SYMBOL("_ZN3THD12is_connectedEb");
+
+/* MySQL: the session's socket, if it has one */
+extern bool mysql_is_classic(const THD *thd)
+			SERVER_SYMBOL("_ZNK3THD19is_classic_protocolEv");
+extern int	mysql_vio_type(const THD *thd)
+			SERVER_SYMBOL("_ZNK3THD12get_vio_typeEv");
+extern int	mysql_socket_of(THD *thd)
+			SERVER_SYMBOL("_Z10thd_get_fdP3THD");
+
+#define SERVER_VIO_TCP		1
+#define SERVER_VIO_SOCKET	2
+#define SERVER_VIO_SSL		4
 
 /* MariaDB: is the client still there? */
 extern int	mariadb_is_connected(THD *thd)
@@ -172,6 +199,30 @@ extern void mysql_printf_error(unsigned int number, const char *format,
 extern void mariadb_printf_error(unsigned int number, const char *format,
 								 unsigned long flags,...)
 			SERVER_SYMBOL("my_printf_error");
+
+/*
+ * MySQL: add status variables, up to one without a name; the list is copied, the
+ * names are not.  There is no need to take them away: the library stays.  One of
+ * type SERVER_SHOW_FUNCTION has a function for its value, which is called whenever
+ * somebody reads it or all of them, with room for SERVER_SHOW_SIZE bytes, and says
+ * in "shown" what it is.  It may be called for the session of another thread, and
+ * with locks of the server's held.
+ */
+typedef struct server_status_variable
+{
+	const char *name;
+	void	   *value;
+	int			type;
+	int			scope;
+} server_status_variable;
+
+#define SERVER_SHOW_TEXT		5
+#define SERVER_SHOW_FUNCTION	8
+#define SERVER_SHOW_SIZE		2048
+#define SERVER_SCOPE_SESSION	2
+
+extern void mysql_add_status_variables(const server_status_variable *list)
+			SERVER_SYMBOL("_Z15add_status_varsPK8SHOW_VAR");
 
 /* both: the socket that the server listens on */
 extern char *server_unix_port

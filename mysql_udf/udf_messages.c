@@ -17,22 +17,6 @@
 #include "udf_arguments.h"
 #include "udf_text.h"
 
-/* The mode as users know it. */
-const char *
-dlock_mode_name(lease_mode mode)
-{
-	switch (mode)
-	{
-		case LEASE_EXCLUSIVE:
-			return "exclusive";
-		case LEASE_SHARED:
-			return "shared";
-		case LEASE_PERMIT:
-			return "permit";
-	}
-	return "?";					/* keep the compiler quiet */
-}
-
 static const char *
 kind_name(lease_kind kind)
 {
@@ -77,14 +61,19 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 		case LEASE_MIXED:
 			dlock_raise("55000",
 						"owner \"%s\" holds \"%s\" in mode %s and cannot also take it in mode %s; release it first",
-						owner, name, dlock_mode_name(answer->held_mode),
-						dlock_mode_name(request->mode));
+						owner, name, lease_mode_name(answer->held_mode),
+						lease_mode_name(request->mode));
 			return false;
 		case LEASE_MIXED_KINDS:
 			dlock_raise("55000",
 						"owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease; release it first",
 						owner, name, kind_name(answer->held_kind),
 						kind_name(request->kind));
+			return false;
+		case LEASE_IS_PERMIT:
+			dlock_raise("55000",
+						"owner \"%s\" holds permits of \"%s\", which cannot be downgraded; release permits instead",
+						owner, name);
 			return false;
 		case LEASE_TOO_MANY_HOLDS:
 			dlock_raise("54000",

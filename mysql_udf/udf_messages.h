@@ -9,7 +9,6 @@
 
 #include "lease_engine.h"
 
-extern const char *dlock_mode_name(lease_mode mode);
 extern void dlock_raise_answer(const dlock_answer *answer);
 extern bool dlock_check_answer(const dlock_call *call,
 							   const dlock_answer *answer);

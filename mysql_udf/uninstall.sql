@@ -49,6 +49,10 @@ DROP FUNCTION IF EXISTS dlock_version;
 DROP FUNCTION IF EXISTS dlock_os_user;
 DROP FUNCTION IF EXISTS dlock_settle;
 DROP FUNCTION IF EXISTS dlock_drain;
+DROP FUNCTION IF EXISTS dlock_reader;
+DROP FUNCTION IF EXISTS dlock_view_waiters;
+DROP FUNCTION IF EXISTS dlock_view_stats;
+-- of 1.0.0
 DROP FUNCTION IF EXISTS dlock_may_see;
 DROP FUNCTION IF EXISTS dlock_waiters_json;
 DROP FUNCTION IF EXISTS dlock_stats_json;
@@ -109,6 +113,22 @@ SET @dlock_statement = COALESCE(CONCAT(
 	'REVOKE PROCESS ON *.* FROM ', @dlock_accounts), 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
+-- 1.0.0 had no such column
+SET @dlock_accounts = NULL;
+SET @dlock_statement = IF(EXISTS (
+		SELECT * FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = 'dlock' AND TABLE_NAME = 'library_account'
+			AND COLUMN_NAME = 'connection_admin'),
+	'SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
+	WHERE connection_admin AND account IN (
+		SELECT GRANTEE FROM information_schema.USER_PRIVILEGES
+		WHERE PRIVILEGE_TYPE = ''CONNECTION ADMIN'')', 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = COALESCE(CONCAT(
+	'REVOKE CONNECTION ADMIN ON *.* FROM ', @dlock_accounts), 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
 SELECT GROUP_CONCAT(account) INTO @dlock_accounts FROM dlock.library_account
 WHERE created AND account IN (
 	SELECT GRANTEE FROM information_schema.USER_PRIVILEGES)
@@ -134,6 +154,16 @@ PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 SET @dlock_statement = IF(@dlock_locked > 0,
 	'DROP USER ''dlock''@''localhost''', 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_locked = 0;
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'SELECT COUNT(*) INTO @dlock_locked FROM mysql.user
+	WHERE account_locked = ''Y'' AND User = ''dlock_login'' AND Host = ''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_locked > 0,
+	'DROP USER ''dlock_login''@''localhost''', 'DO 0');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 DEALLOCATE PREPARE dlock_statement;

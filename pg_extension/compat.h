@@ -12,6 +12,7 @@
 #include "access/relscan.h"
 #include "access/tableam.h"
 #include "datatype/timestamp.h"
+#include "pgstat.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -82,6 +83,27 @@ compat_extend_locked(Relation rel)
 #else
 	return ExtendBufferedRel(BMR_REL(rel), MAIN_FORKNUM, NULL, EB_LOCK_FIRST);
 #endif
+}
+
+/*
+ * Pin a page in the buffer that it was in the last time; false if it is there no
+ * more.  Takes no lock of the table of buffers, but does not count as a use of the
+ * page either.  16 renamed the relation's file.
+ */
+static inline bool
+compat_read_recent(Relation rel, BlockNumber block, Buffer buffer)
+{
+#if PG_VERSION_NUM < 160000
+	RelFileLocator file = rel->rd_node;
+#else
+	RelFileLocator file = rel->rd_locator;
+#endif
+
+	if (!ReadRecentBuffer(file, MAIN_FORKNUM, block, buffer))
+		return false;
+	pgstat_count_buffer_read(rel);
+	pgstat_count_buffer_hit(rel);
+	return true;
 }
 
 /* 16 made "update_indexes" of tuple_update an enum */

@@ -6,21 +6,28 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_inherits.h"
+#include "commands/defrem.h"
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
+#include "lease_commit.h"
 #include "lease_crash.h"
 #include "lease_event.h"
 #include "lease_queue.h"
 #include "lease_rows.h"
 #include "lease_session.h"
+#include "lease_sql.h"
 #include "lease_state.h"
-#include "lease_store.h"
 #include "lease_summary.h"
+#include "lease_unclaimed.h"
 #include "lease_wal.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
@@ -29,7 +36,7 @@
 #include "storage/shmem.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 PG_MODULE_MAGIC;
 
@@ -59,8 +66,8 @@ define_settings(void)
 							 &lease_wal_generic, false,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.tracked_pages",
-							"How many pages of lock tables shared memory keeps summaries of.",
-							"128 bytes each; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched.",
+							"How many pages of lock tables can have summaries in memory.",
+							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched.",
 							&lease_summary_pages, -1, -1, INT_MAX / 2,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_databases",
@@ -72,7 +79,14 @@ define_settings(void)
 							"How long nobody else is granted a lease that expired or lost its session.",
 							"For holders that may still be writing; not after a release.",
 							&lease_lock_delay, 0, 0, 24 * 3600 * 1000,
-							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_UNIT_MS, NULL,
+							lease_state_assign_lock_delay, NULL);
+	DefineCustomIntVariable("dlock.max_ttl",
+							"The longest time to live, and to wait, that a call may ask for.",
+							"Leases that are held and calls that wait keep what they have.",
+							&lease_max_ttl, LEASE_MAX_TTL_DEFAULT, 1,
+							LEASE_MAX_TTL_LIMIT,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_waiters",
 							"How many sessions can wait for leases at a time.",
 							"-1 means as many as can be connected.",
@@ -105,15 +119,19 @@ request_shmem(void)
 	if (previous_shmem_request)
 		previous_shmem_request();
 	RequestAddinShmemSpace(lease_state_shmem_size());
+	RequestAddinShmemSpace(lease_clock_shmem_size());
 	RequestAddinShmemSpace(lease_summary_shmem_size());
-
 	RequestAddinShmemSpace(lease_bond_shmem_size());
 	RequestAddinShmemSpace(lease_queue_shmem_size());
 	RequestAddinShmemSpace(lease_event_shmem_size());
 	RequestAddinShmemSpace(lease_wal_shmem_size());
+	RequestAddinShmemSpace(lease_unclaimed_shmem_size());
 
-	/* summaries, databases, the activation lock of each database, events */
-	RequestNamedLWLockTranche("dlock", 3 + lease_max_databases);
+	/*
+	 * summaries, databases, the activation lock of each database, events,
+	 * unclaimed holds
+	 */
+	RequestNamedLWLockTranche("dlock", 4 + lease_max_databases);
 	RequestNamedLWLockTranche("DlockLease", lease_queue_lwlocks());
 }
 
@@ -124,22 +142,115 @@ start_shmem(void)
 		previous_shmem_startup();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	lease_state_shmem_init();
+	lease_clock_shmem_init();
 	lease_summary_shmem_init();
 	lease_bond_shmem_init();
 	lease_queue_shmem_init();
 	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2 + lease_max_databases].lock);
 	lease_wal_shmem_init();
+	lease_unclaimed_shmem_init(&GetNamedLWLockTranche("dlock")[3 + lease_max_databases].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* Say whether a relation is dlock.lease_table. */
+/*
+ * Say whether a relation is dlock.lease_table, whatever it is called now.  There
+ * is no other of this access method.
+ */
 static bool
 is_lock_table(Oid relid)
 {
-	Oid			namespace = get_namespace_oid("dlock", true);
+	Oid			access_method = get_am_oid("dlock", true);
+	HeapTuple	tuple = OidIsValid(access_method) ?
+		SearchSysCache1(RELOID, ObjectIdGetDatum(relid)) : NULL;
+	bool		result;
 
-	return OidIsValid(namespace) &&
-		get_relname_relid("lease_table", namespace) == relid;
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->relam == access_method;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * Say whether a subcommand of ALTER TABLE is harmless to the lock table.  Those
+ * of columns are none of these, see watch_object_access().
+ */
+static bool
+is_harmless(AlterTableType subtype)
+{
+	switch (subtype)
+	{
+		case AT_ChangeOwner:
+		case AT_SetTableSpace:
+		case AT_SetRelOptions:
+		case AT_ResetRelOptions:
+		case AT_ReplaceRelOptions:
+		case AT_ReplicaIdentity:
+		case AT_EnableTrig:
+		case AT_EnableAlwaysTrig:
+		case AT_EnableReplicaTrig:
+		case AT_EnableTrigAll:
+		case AT_EnableTrigUser:
+		case AT_DisableTrig:
+		case AT_DisableTrigAll:
+		case AT_DisableTrigUser:
+
+			/* what undoes changes that 1.0.0 let pass */
+		case AT_DropConstraint:
+		case AT_DropInherit:
+		case AT_DropOf:
+		case AT_DisableRowSecurity:
+		case AT_NoForceRowSecurity:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Refuse statements that would make something else of the lock table, before
+ * they leave anything behind.
+ */
+static void
+check_statement(Node *statement)
+{
+	RangeVar   *relation = NULL;
+	bool		harmless = false;
+	ListCell   *cell;
+
+	if (IsA(statement, IndexStmt))
+		relation = ((IndexStmt *) statement)->relation;
+	else if (IsA(statement, RuleStmt))
+		relation = ((RuleStmt *) statement)->relation;
+	else if (IsA(statement, AlterTableStmt))
+	{
+		relation = ((AlterTableStmt *) statement)->relation;
+		harmless = true;
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+			harmless &= is_harmless(((AlterTableCmd *) lfirst(cell))->subtype);
+	}
+	if (relation == NULL || harmless || creating_extension || IsBinaryUpgrade ||
+		!is_lock_table(RangeVarGetRelid(relation, NoLock, true)))
+		return;
+	if (IsA(statement, IndexStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot create an index on table \"lease_table\""),
+				 errhint("Use the dlock functions.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot make this change to table \"lease_table\""),
+			 errhint("Its owner, tablespace, storage parameters, replica identity and triggers can be changed.")));
+}
+
+/* Refuse a place in an inheritance tree, as parent or as child. */
+static void
+check_inheritance(Oid child, Oid parent)
+{
+	if (is_lock_table(child) || is_lock_table(parent))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"lease_table\" can neither inherit nor be inherited from")));
 }
 
 /*
@@ -153,7 +264,12 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (previous_object_access)
 		previous_object_access(access, classId, objectId, subId, arg);
 	if (classId == DatabaseRelationId && access == OAT_DROP)
-		lease_worker_forget_at_commit(objectId);
+		lease_commit_forget(objectId);
+	if (classId == ExtensionRelationId && access == OAT_DROP)
+		lease_commit_look_around();
+	if (classId == InheritsRelationId && access == OAT_POST_ALTER)
+		check_inheritance(objectId,
+						  ((ObjectAccessPostAlter *) arg)->auxiliary_id);
 	if (classId != RelationRelationId || creating_extension ||
 		(access != OAT_POST_CREATE && access != OAT_POST_ALTER &&
 		 access != OAT_DROP) ||
@@ -164,10 +280,10 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot change the columns of table \"lease_table\"")));
 	if (access == OAT_DROP)
-		lease_worker_look_at_commit();
+		lease_commit_look_around();
 }
 
-/* End the session's leases with DISCARD ALL. */
+/* Keep the lock table as it is; end the session's leases with DISCARD ALL. */
 static void
 watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			  ProcessUtilityContext context, ParamListInfo params,
@@ -177,6 +293,7 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
+	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard)
@@ -190,7 +307,7 @@ _PG_init(void)
 	/*
 	 * A backend may load the library without shared memory, for pg_upgrade's
 	 * check or the validation of a function.  The functions then say what is
-	 * missing (lease_store_open).
+	 * missing (lease_relation_open).
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 		return;

@@ -183,11 +183,15 @@ dlock_duration_out(PG_FUNCTION_ARGS)
 	PG_RETURN_CSTRING(text);
 }
 
-/* Binary form: microseconds, as a 64-bit integer. */
+/*
+ * Binary form: seconds, as a float8, which drivers send for a parameter whose
+ * type they guess from a number.  Beyond 2^53 microseconds, 285 years, it is not
+ * exact.
+ */
 Datum
 dlock_duration_recv(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(check_range(pq_getmsgint64((StringInfo)
+	PG_RETURN_INT64(from_float(pq_getmsgfloat8((StringInfo)
 											   PG_GETARG_POINTER(0))));
 }
 
@@ -197,7 +201,7 @@ dlock_duration_send(PG_FUNCTION_ARGS)
 	StringInfoData buf;
 
 	pq_begintypsend(&buf);
-	pq_sendint64(&buf, PG_GETARG_INT64(0));
+	pq_sendfloat8(&buf, PG_GETARG_INT64(0) / (double) USECS_PER_SEC);
 	PG_RETURN_BYTEA_P(pq_endtypsend(&buf));
 }
 

@@ -15,9 +15,10 @@
  *
  * Room is made beforehand, since that unlocks buckets.  If it does not suffice
  * after all, the rest is tried again, and others may see a part meanwhile; if
- * that fails, or an error strikes (a page cannot be read), what has been taken
- * so far is given back.  A crash between two of the WAL records leaves part of
- * the leases behind, unanswered: like any call that ended in an error.
+ * that fails, or an error strikes (a page cannot be read, the call is cancelled),
+ * what has been taken so far is given back (lease_protect.c).  A crash between
+ * two of the WAL records leaves part of the leases behind, unanswered: like any
+ * call that ended in an error.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,16 +26,17 @@
 
 #include "access/relation.h"
 #include "lease_all.h"
+#include "lease_clock.h"
 #include "lease_crash.h"
+#include "lease_protect.h"
 #include "lease_session.h"
 #include "lease_store.h"
 #include "lease_trie.h"
+#include "lease_unclaimed.h"
 #include "lease_wait.h"
+#include "lease_waiter.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
-#include "storage/lwlock.h"
-#include "utils/acl.h"
-#include "utils/memutils.h"
 
 /* How often to make room before anything is taken. */
 #define ROOM_ATTEMPTS	32
@@ -58,6 +60,9 @@ typedef struct AllCall
 	AllName    *names;			/* in the order of locking */
 	int			count;
 	int			room_attempts;
+	bool		waited;			/* this is not the first attempt */
+	const LeaseWaitTime *watch; /* NULL: do not wait */
+	int			busy;			/* what the attempt came to, see attempt() */
 } AllCall;
 
 static int
@@ -136,7 +141,9 @@ serve_due(AllCall *all)
 
 /*
  * Look whether all names can be taken, changing nothing.  Returns the first
- * that cannot, or count.  -1: the catalogs had to be asked, all is unlocked.
+ * that cannot, or count.  -1: the catalogs had to be asked, for which all was
+ * unlocked: somebody may have locked one, and not a bucket may stay locked
+ * meanwhile.
  */
 static int
 find_busy(AllCall *all)
@@ -150,7 +157,8 @@ find_busy(AllCall *all)
 			continue;
 		if (!lease_store_gather(name->call, bucket))
 		{
-			unlock_all(all, bucket);
+			unlock_all(all, InvalidBuffer);
+			lease_rows_resolve_role(name->call);
 			return -1;
 		}
 		(void) lease_store_decide(name->call, bucket, &name->answer);
@@ -160,14 +168,20 @@ find_busy(AllCall *all)
 	return all->count;
 }
 
-/* The size of the row that a call will insert, at most. */
+/*
+ * The size of the row that a call will insert, at most.  One that replaces a
+ * row keeps what that says of the client, which may be of any length.
+ */
 static Size
 row_size(const LeaseCall *call)
 {
-	return MAXALIGN(offsetof(LeaseEntry, data) + call->name.length +
-					call->request.owner.length +
-					call->request.request.length + NAMEDATALEN +
-					LEASE_ADDRESS_MAX) + sizeof(ItemIdData);
+	Size		client = call->count > 0 ? 2 * PG_UINT8_MAX :
+		LEASE_APPLICATION_MAX + LEASE_ADDRESS_MAX;
+
+	return LEASE_ENTRY_SIZE_MAX(call->name.length +
+								call->request.owner.length +
+								call->request.request.length + client) +
+		sizeof(ItemIdData);
 }
 
 /*
@@ -235,33 +249,10 @@ take_all(AllCall *all)
 			return false;
 		}
 		name->taken = true;
+		lease_store_note_grant(name->call, &name->answer);
 		DLOCK_CRASH_POINT("all: name taken");
 	}
 	return true;
-}
-
-/* Give back what this call has taken, with no lock held. */
-static void
-give_back(AllCall *all)
-{
-	for (int i = 0; i < all->count; i++)
-	{
-		AllName    *name = &all->names[i];
-		lease_request request = {
-			.op = LEASE_RELEASE,
-			.owner = name->call->request.owner,
-			.token = name->answer.token,
-		};
-		Relation	rel;
-
-		if (!name->taken || name->answer.outcome == LEASE_REPLAYED)
-			continue;
-		rel = lease_store_open(RowExclusiveLock);
-		lease_store_give_back(rel, name->call->name,
-							  name->call->requester.role, &request, false);
-		relation_close(rel, RowExclusiveLock);
-		name->taken = false;
-	}
 }
 
 /*
@@ -270,7 +261,7 @@ give_back(AllCall *all)
  * locked afterwards.
  */
 static int
-attempt(AllCall *all, const LeaseWaitTime *watch)
+attempt(AllCall *all)
 {
 	for (;;)
 	{
@@ -287,10 +278,10 @@ attempt(AllCall *all, const LeaseWaitTime *watch)
 		{
 			LeaseCall  *call = all->names[busy].call;
 
-			if (watch != NULL &&
+			if (all->watch != NULL &&
 				all->names[busy].answer.outcome == LEASE_BUSY)
 				lease_queue_join(lease_wait_begin_watch(call, LEASE_WAIT_ALL,
-														watch),
+														all->watch),
 								 call->db->database, call->hash, call->name, 0);
 			unlock_all(all, InvalidBuffer);
 			return busy;
@@ -302,35 +293,40 @@ attempt(AllCall *all, const LeaseWaitTime *watch)
 	}
 }
 
-/* The same, giving back what was taken if not all could be. */
-static int
-attempt_or_give_back(AllCall *all, const LeaseWaitTime *watch)
+/*
+ * Attempt, and make durable what was taken.  A caller that has waited may have
+ * died meanwhile, and is not to take anything.  An error that ends the wait for
+ * a synchronous standby leaves the leases: that standby may have them.
+ */
+static void
+attempt_and_flush(void *context)
 {
-	MemoryContext memory = CurrentMemoryContext;
-	int			busy;
+	AllCall    *all = context;
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	int			noted;
 
-	PG_TRY();
+	if (all->waited)
+		lease_wait_check_client();
+	all->busy = attempt(all);
+	if (all->busy < all->count)
 	{
-		busy = attempt(all, watch);
-		if (busy < all->count)
-			give_back(all);
+		/* a part that was taken while room was made for the rest */
+		lease_protect_give_back();
+		lease_unclaimed_hand_over();
+		return;
 	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
 
-		LWLockReleaseAll();
-		MemoryContextSwitchTo(memory);
-		error = CopyErrorData();
-		FlushErrorState();
-		lease_wait_finish();
-		HOLD_INTERRUPTS();
-		give_back(all);
-		RESUME_INTERRUPTS();
-		ReThrowError(error);
-	}
-	PG_END_TRY();
-	return busy;
+	DLOCK_CRASH_POINT("all: not flushed");
+	for (int i = 0; i < all->count; i++)
+		lsn = Max(lsn, all->names[i].call->lsn);
+	noted = lease_unclaimed_set_aside();
+	lease_wal_flush(lsn);
+	lease_unclaimed_restore(noted);
+	for (int i = 0; i < all->count; i++)
+		lease_rows_report_expired(all->names[i].call);
+	if (all->waited)
+		lease_wait_check_client();
+	CHECK_FOR_INTERRUPTS();
 }
 
 /* Open the table and begin a call for each name, in the order of locking. */
@@ -353,22 +349,21 @@ begin_all(AllCall *all, const lease_bytes *names, const lease_request *request)
 }
 
 /* Close the table, log what was found dead, count the leases taken. */
-static XLogRecPtr
+static void
 end_all(AllCall *all)
 {
-	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	bool		taken = all->busy == all->count;
 
 	relation_close(all->calls[0].rel, RowExclusiveLock);
 	for (int i = 0; i < all->count; i++)
 	{
 		AllName    *name = &all->names[i];
 
-		if (name->taken)
-			lease_store_count(name->call->db, &name->answer);
-		lsn = Max(lsn, name->call->lsn);
+		if (taken)
+			lease_store_count(name->call, &name->answer);
 		lease_rows_report_expired(name->call);
+		lease_rows_end(name->call);
 	}
-	return lsn;
 }
 
 /* Count a wait, unless the first attempt was the last, and tell the log. */
@@ -383,7 +378,7 @@ end_wait(LeaseDatabase *db, const LeaseWaitTime *time, bool first)
 /*
  * Acquire all names for one owner, or none: the answer of the last, with the
  * tokens in the caller's order; or that of one that could not be taken, whose
- * place among the names is *failed.  Waits like lease_store_apply().
+ * place among the names is *failed.  Waits like lease_request_apply().
  */
 LeaseAnswer
 lease_all_acquire(const lease_bytes *names, int count,
@@ -393,46 +388,43 @@ lease_all_acquire(const lease_bytes *names, int count,
 	AllCall		all = {.count = count};
 	LeaseWaitTime time;
 	LeaseAnswer answer;
-	XLogRecPtr	lsn;
 
 	all.calls = palloc(count * sizeof(LeaseCall));
 	all.names = palloc(count * sizeof(AllName));
 	lease_wait_start(&time, wait_us);
-	if (wait_us != 0)
-		lease_session_watch();
-	for (bool first = true;; first = false)
+	lease_session_watch();
+	lease_unclaimed_reserve(count + 1);
+	for (;; all.waited = true)
 	{
 		LeaseDatabase *db;
-		bool		watch = wait_us != 0 && !lease_wait_is_over(&time);
-		int			busy;
 
+		all.watch = wait_us != 0 && !lease_wait_is_over(&time) ? &time : NULL;
 		begin_all(&all, names, request);
 		db = all.names[0].call->db;
-		busy = attempt_or_give_back(&all, watch ? &time : NULL);
-		if (busy == count)
+		lease_protect(attempt_and_flush, &all);
+		lease_unclaimed_claim();
+		end_all(&all);
+		if (all.busy == count)
 		{
 			for (int i = 0; i < count; i++)
 				tokens[all.names[i].index] = all.names[i].answer.token;
 			answer = all.names[0].answer;
-			lsn = end_all(&all);
-			end_wait(db, &time, first);
-			DLOCK_CRASH_POINT("all: not flushed");
-			lease_wal_flush(lsn);
+			end_wait(db, &time, !all.waited);
 			return answer;
 		}
 
-		*failed = all.names[busy].index;
-		answer = all.names[busy].answer;
-		(void) end_all(&all);
-		if (answer.outcome != LEASE_BUSY || !watch)
+		*failed = all.names[all.busy].index;
+		answer = all.names[all.busy].answer;
+		if (answer.outcome != LEASE_BUSY || all.watch == NULL)
 		{
 			if (answer.outcome == LEASE_BUSY)
 				lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
 							LEASE_COUNT_TIMED_OUT, 1);
-			end_wait(db, &time, first);
+			end_wait(db, &time, !all.waited);
 			return answer;
 		}
+		lease_wait_check_deadlock(db);
 		lease_wait_watch(db, &time, answer.retry_us);
-		lease_wait_finish();
+		lease_waiter_finish();
 	}
 }

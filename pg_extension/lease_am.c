@@ -14,6 +14,9 @@
  * all the time nor shows one twice.  A parallel scan gives each participant
  * one slice of the hashes after another.
  *
+ * Rows are masked here, so that whoever reads the table, in whatever way, sees
+ * of other roles' leases what the views show and no more (rule 13).
+ *
  * Everything else either has an obvious answer or raises an error.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -31,12 +34,15 @@
 #include "commands/extension.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
+#include "lease_activate.h"
 #include "lease_am.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
+#include "lease_commit.h"
+#include "lease_meta.h"
+#include "lease_privilege.h"
 #include "lease_state.h"
-#include "lease_store.h"
 #include "lease_trie.h"
-#include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "replication/logicalworker.h"
@@ -46,9 +52,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-/* Where a cursor over all reversed hashes ends. */
-#define HASH_END		(UINT64CONST(1) << 32)
 
 /* Slices of a parallel scan: enough to even out the participants' load. */
 #define SLICE_BITS		6
@@ -66,8 +69,14 @@ typedef struct LeaseParallelScan
 typedef struct LeaseScanRow
 {
 	ItemPointerData tid;
-	LeaseEntry *entry;
+	LeaseEntry *entry;			/* NULL: a guard whose lease is gone */
+	bool		guarded;
+	const LeaseQueueKey *name;	/* of the guard */
+	const LeaseGuard *guard;
 } LeaseScanRow;
+
+/* How many roles a scan remembers; where more share a place, the last one. */
+#define SEEN_ROLES		64
 
 typedef struct LeaseScan
 {
@@ -78,6 +87,19 @@ typedef struct LeaseScan
 	TimestampTz wall_us;		/* same moment, to show deadlines by */
 	uint64		cursor;			/* next reversed hash to look at */
 	uint64		end;			/* of the slice, exclusive */
+
+	/* which roles' owners and clients the reader may see */
+	Oid			reader;
+	Oid			seen_roles[SEEN_ROLES];
+	bool		visible[SEEN_ROLES];
+
+	/*
+	 * The names that were guarded at the start, in the order of the scan, for
+	 * guards whose leases are gone.  NULL: none.
+	 */
+	LeaseQueueKey *guarded_names;
+	int			nguarded_names;
+	int			next_guarded_name;
 
 	/* copies of a bucket's entries, in memory of their own */
 	MemoryContext memory;
@@ -90,22 +112,9 @@ typedef struct LeaseScan
 static const TableAmRoutine lease_am_methods;
 
 PG_FUNCTION_INFO_V1(dlock_table_handler);
+PG_FUNCTION_INFO_V1(dlock_masking_table_handler);
+PG_FUNCTION_INFO_V1(dlock_table_handler_1_1);
 PG_FUNCTION_INFO_V1(dlock_refuse_change);
-
-const char *
-lease_mode_name(lease_mode mode)
-{
-	switch (mode)
-	{
-		case LEASE_EXCLUSIVE:
-			return "exclusive";
-		case LEASE_SHARED:
-			return "shared";
-		case LEASE_PERMIT:
-			return "permit";
-	}
-	return "?";					/* keep the compiler quiet */
-}
 
 /* ----------------------------------------------------------------
  * What the lock table must look like
@@ -125,6 +134,8 @@ static const Oid column_types[] = {
 	[LEASE_COLUMN_APPLICATION_NAME] = TEXTOID,
 	[LEASE_COLUMN_CLIENT_ADDR] = TEXTOID,
 	[LEASE_COLUMN_REQUEST] = TEXTOID,
+	[LEASE_COLUMN_REMAINING] = FLOAT8OID,
+	[LEASE_COLUMN_GUARDED] = BOOLOID,
 };
 
 StaticAssertDecl(lengthof(column_types) == LEASE_COLUMNS,
@@ -135,23 +146,30 @@ has_our_columns(Relation rel)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 
-	if (desc->natts != LEASE_COLUMNS)
+	if (desc->natts != LEASE_COLUMNS && desc->natts != LEASE_COLUMNS_1_0)
 		return false;
-	for (int i = 0; i < LEASE_COLUMNS; i++)
+	for (int i = 0; i < desc->natts; i++)
 		if (TupleDescAttr(desc, i)->atttypid != column_types[i] ||
 			TupleDescAttr(desc, i)->attisdropped)
 			return false;
 	return true;
 }
 
-/* Check that a relation has the storage and the columns of the lock table. */
+/* Say whether a relation has the storage and the columns of the lock table. */
+bool
+lease_am_is_intact(Relation rel)
+{
+	return rel->rd_tableam == &lease_am_methods &&
+		rel->rd_rel->relkind == RELKIND_RELATION &&
+		rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT &&
+		has_our_columns(rel);
+}
+
+/* Raise an error unless it has. */
 void
 lease_am_check_intact(Relation rel)
 {
-	if (rel->rd_tableam != &lease_am_methods ||
-		rel->rd_rel->relkind != RELKIND_RELATION ||
-		rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT ||
-		!has_our_columns(rel))
+	if (!lease_am_is_intact(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
@@ -167,38 +185,89 @@ text_datum(lease_bytes bytes)
 
 /*
  * Fill in a row of the lock table, for a moment when the lease clock stood at
- * now_us and the wall clock at wall_us.  What lives as long as its session or
+ * now_us and the wall clock at wall_us.  Without "visible" all that belongs to
+ * the holder's role and client is masked.  What lives as long as its session or
  * transaction has no time at which it expires.
  */
 void
-lease_am_form_row(const LeaseEntry *entry, int64 now_us, TimestampTz wall_us,
-				  Datum *values, bool *nulls)
+lease_am_form_row(const LeaseEntry *entry, bool visible, bool guarded,
+				  int64 now_us, TimestampTz wall_us, Datum *values,
+				  bool *nulls)
 {
 	lease_bytes request = lease_entry_request(entry);
 	lease_bytes address = lease_entry_address(entry);
-	int64		deadline_us;
-	lease_life	life;
+	lease_holder holder = lease_bond_holder(lease_state_find(), entry, now_us);
 
 	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
 	values[LEASE_COLUMN_NAME] = text_datum(lease_entry_name(entry));
-	values[LEASE_COLUMN_OWNER] = text_datum(lease_entry_owner(entry));
 	values[LEASE_COLUMN_MODE] = CStringGetTextDatum(lease_mode_name(entry->mode));
 	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) entry->version);
 	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) entry->token);
 	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(entry->acquired_at);
-	life = lease_bond_judge(lease_state_database(), entry, now_us,
-							&deadline_us);
 	values[LEASE_COLUMN_EXPIRES_AT] =
-		TimestampTzGetDatum(wall_us + (deadline_us - now_us));
-	nulls[LEASE_COLUMN_EXPIRES_AT] = life == LEASE_BOUND;
+		TimestampTzGetDatum(wall_us + (holder.deadline_us - now_us));
+	nulls[LEASE_COLUMN_EXPIRES_AT] = holder.life == LEASE_BOUND;
 	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(entry->role);
 	values[LEASE_COLUMN_PID] = Int32GetDatum(entry->pid);
+	nulls[LEASE_COLUMN_PID] = !visible;
+	values[LEASE_COLUMN_REMAINING] =
+		Float8GetDatum((double) lease_remaining_us(&holder, now_us) /
+					   USECS_PER_SEC);
+	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(guarded);
+	if (!visible)
+	{
+		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =
+			values[LEASE_COLUMN_CLIENT_ADDR] = values[LEASE_COLUMN_REQUEST] =
+			CStringGetTextDatum(LEASE_MASK);
+		return;
+	}
+	values[LEASE_COLUMN_OWNER] = text_datum(lease_entry_owner(entry));
 	values[LEASE_COLUMN_APPLICATION_NAME] =
 		text_datum(lease_entry_application(entry));
 	values[LEASE_COLUMN_CLIENT_ADDR] = text_datum(address);
 	nulls[LEASE_COLUMN_CLIENT_ADDR] = address.length == 0;
 	values[LEASE_COLUMN_REQUEST] = text_datum(request);
 	nulls[LEASE_COLUMN_REQUEST] = request.length == 0;
+}
+
+/*
+ * Fill in a row of the lock table for a guard whose lease is gone: role and
+ * client are those of the transaction that guards.  What is left of the lease is
+ * nothing, and nobody knows when the transaction will end.
+ */
+void
+lease_am_form_guard(lease_bytes name, const LeaseGuard *guard, bool visible,
+					Datum *values, bool *nulls)
+{
+	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
+	values[LEASE_COLUMN_NAME] = text_datum(name);
+	values[LEASE_COLUMN_MODE] = CStringGetTextDatum(lease_mode_name(guard->mode));
+	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) guard->version);
+	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) guard->token);
+	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(guard->acquired_at);
+	nulls[LEASE_COLUMN_EXPIRES_AT] = true;
+	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(guard->guarding_role);
+	values[LEASE_COLUMN_PID] = Int32GetDatum(guard->pid);
+	nulls[LEASE_COLUMN_PID] = !visible;
+	nulls[LEASE_COLUMN_REQUEST] = true;
+	values[LEASE_COLUMN_REMAINING] = Float8GetDatum(0);
+	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(true);
+	if (!visible)
+	{
+		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =
+			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(LEASE_MASK);
+		return;
+	}
+	values[LEASE_COLUMN_OWNER] = text_datum((lease_bytes) {
+		guard->owner, guard->owner_length
+	});
+	values[LEASE_COLUMN_APPLICATION_NAME] = text_datum((lease_bytes) {
+		guard->application, guard->application_length
+	});
+	values[LEASE_COLUMN_CLIENT_ADDR] = text_datum((lease_bytes) {
+		guard->address, guard->address_length
+	});
+	nulls[LEASE_COLUMN_CLIENT_ADDR] = guard->address_length == 0;
 }
 
 /* ----------------------------------------------------------------
@@ -212,19 +281,63 @@ lease_slot_callbacks(Relation rel)
 	return &TTSOpsVirtual;
 }
 
+static int
+compare_positions(const void *a, const void *b)
+{
+	uint32		x = lease_hash_position(((const LeaseQueueKey *) a)->hash);
+	uint32		y = lease_hash_position(((const LeaseQueueKey *) b)->hash);
+
+	return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/*
+ * Note which names are guarded.  Those with another hash are of a table that was
+ * dropped meanwhile.  The table of 1.0 has no rows for guards.
+ */
+static void
+find_guarded_names(LeaseScan *scan)
+{
+	Relation	rel = scan->base.rs_rd;
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+	int			count = 0;
+
+	if (scan->guarded_names != NULL)
+		pfree(scan->guarded_names);
+	scan->guarded_names = NULL;
+	scan->nguarded_names = scan->next_guarded_name = 0;
+	if (RelationGetNumberOfAttributes(rel) == LEASE_COLUMNS)
+		scan->guarded_names =
+			lease_queue_guarded_names(MyDatabaseId, &count);
+	for (int i = 0; i < count; i++)
+	{
+		LeaseQueueKey *key = &scan->guarded_names[i];
+
+		if (lease_trie_hash(rel, (lease_bytes) {
+				key->name, key->length
+			}) == key->hash)
+			scan->guarded_names[scan->nguarded_names++] = *key;
+	}
+	if (scan->nguarded_names > 1)
+		qsort(scan->guarded_names, scan->nguarded_names,
+			  sizeof(LeaseQueueKey), compare_positions);
+	MemoryContextSwitchTo(old);
+}
+
 static void
 start_scan(LeaseScan *scan)
 {
 	lease_state_check_loaded();
 	scan->started = true;
 	scan->wall_us = GetCurrentTimestamp();
-	scan->readable = lease_store_is_readable(scan->base.rs_rd);
+	scan->readable = lease_activate_was_done(scan->base.rs_rd);
 	scan->cursor = scan->end = 0;
 	scan->nrows = scan->next_row = 0;
-	if (scan->readable)
-		scan->now_us = lease_clock_read(scan->base.rs_rd);
+	if (!scan->readable)
+		return;
+	scan->now_us = lease_clock_read(scan->base.rs_rd);
 	if (scan->base.rs_parallel == NULL)
-		scan->end = HASH_END;
+		scan->end = LEASE_POSITION_END;
+	find_guarded_names(scan);
 }
 
 static TableScanDesc
@@ -267,6 +380,24 @@ lease_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key,
 	((LeaseScan *) sscan)->started = false;
 }
 
+/* One more row of a scan, all zero. */
+static LeaseScanRow *
+add_row(LeaseScan *scan)
+{
+	LeaseScanRow *row;
+
+	if (scan->nrows == scan->maxrows)
+	{
+		scan->maxrows = Max(128, scan->maxrows * 2);
+		scan->rows = scan->rows == NULL ?
+			palloc(scan->maxrows * sizeof(LeaseScanRow)) :
+			repalloc_huge(scan->rows, scan->maxrows * sizeof(LeaseScanRow));
+	}
+	row = &scan->rows[scan->nrows++];
+	memset(row, 0, sizeof(*row));
+	return row;
+}
+
 /* Keep a copy of an entry that is not behind the cursor. */
 static void
 copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
@@ -278,33 +409,60 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 
 	if (position < scan->cursor || position >= scan->end)
 		return;
-	if (scan->nrows == scan->maxrows)
-	{
-		scan->maxrows = Max(128, scan->maxrows * 2);
-		scan->rows = scan->rows == NULL ?
-			palloc(scan->maxrows * sizeof(LeaseScanRow)) :
-			repalloc_huge(scan->rows, scan->maxrows * sizeof(LeaseScanRow));
-	}
-	row = &scan->rows[scan->nrows++];
+	row = add_row(scan);
 	ItemPointerSet(&row->tid, BufferGetBlockNumber(buffer), offset);
 	row->entry = palloc(size);
 	memcpy(row->entry, entry, size);
 }
 
 /*
- * Lock the bucket that a cursor over the reversed hashes is in, for reading,
- * and move the cursor behind it.
+ * Say of the bucket's rows whether they are guarded, and add a row for each
+ * guard that has none, of the names that were guarded when the scan began.  The
+ * bucket is locked: a guard that has no row here had lost its lease before.
  */
-static Buffer
-lock_bucket_at(Relation rel, uint64 *cursor)
+static void
+add_guards(LeaseScan *scan, uint64 next)
 {
-	Buffer		bucket = lease_trie_lock(rel, lease_hash_position((uint32) *cursor),
-										 BUFFER_LOCK_SHARE);
-	uint64		width = HASH_END >>
-		lease_page_special(BufferGetPage(bucket))->depth;
+	int			nentries = scan->nrows;
 
-	*cursor = (*cursor / width + 1) * width;
-	return bucket;
+	while (scan->next_guarded_name < scan->nguarded_names)
+	{
+		const LeaseQueueKey *key =
+			&scan->guarded_names[scan->next_guarded_name];
+		uint32		position = lease_hash_position(key->hash);
+		lease_bytes name = {key->name, key->length};
+		List	   *guards;
+		ListCell   *cell;
+
+		if (position >= next)
+			break;
+		scan->next_guarded_name++;
+		if (position < scan->cursor)
+			continue;			/* in another participant's slice */
+		guards = lease_queue_copy_guards(MyDatabaseId, key->hash, name);
+		foreach(cell, guards)
+		{
+			const LeaseGuard *guard = lfirst(cell);
+			bool		has_row = false;
+
+			for (int i = 0; i < nentries; i++)
+			{
+				LeaseScanRow *row = &scan->rows[i];
+
+				if (row->entry->token == guard->token &&
+					lease_same(lease_entry_name(row->entry), name))
+					row->guarded = has_row = true;
+			}
+			if (!has_row)
+			{
+				LeaseScanRow *row = add_row(scan);
+
+				ItemPointerSetInvalid(&row->tid);
+				row->name = key;
+				row->guard = guard;
+			}
+		}
+	}
 }
 
 /* Read the bucket at the cursor and move the cursor behind it. */
@@ -320,11 +478,35 @@ read_bucket(LeaseScan *scan)
 	scan->rows = NULL;
 	scan->nrows = scan->maxrows = scan->next_row = 0;
 
-	bucket = lock_bucket_at(rel, &next);
+	bucket = lease_trie_lock_at(rel, &next);
 	lease_trie_visit(rel, bucket, NULL, copy_row, scan);
+	add_guards(scan, Min(next, scan->end));
 	UnlockReleaseBuffer(bucket);
 	scan->cursor = next;
 	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Say whether the reader may see the owners and clients of a role's leases.  No
+ * bucket is locked: this asks the catalogs.
+ */
+static bool
+may_see(LeaseScan *scan, Oid role)
+{
+	uint32		place = role % SEEN_ROLES;
+
+	/* a cursor may be read by one role after another */
+	if (scan->reader != GetUserId())
+	{
+		scan->reader = GetUserId();
+		memset(scan->seen_roles, 0, sizeof(scan->seen_roles));
+	}
+	if (scan->seen_roles[place] != role)
+	{
+		scan->visible[place] = lease_privilege_may_see(role);
+		scan->seen_roles[place] = role;
+	}
+	return scan->visible[place];
 }
 
 /* Move on to a slice that no participant has taken; false: none is left. */
@@ -355,6 +537,10 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 {
 	LeaseScan  *scan = (LeaseScan *) sscan;
 	LeaseScanRow *row;
+	Datum		values[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS];
+	int			natts = RelationGetNumberOfAttributes(sscan->rs_rd);
+	bool		visible;
 	MemoryContext old;
 
 	if (ScanDirectionIsBackward(direction))
@@ -377,10 +563,19 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 	}
 
 	row = &scan->rows[scan->next_row++];
+	visible = row->entry != NULL ? may_see(scan, row->entry->role) :
+		may_see(scan, row->guard->role) &&
+		may_see(scan, row->guard->guarding_role);
 	old = MemoryContextSwitchTo(scan->memory);
-	lease_am_form_row(row->entry, scan->now_us, scan->wall_us,
-					  slot->tts_values, slot->tts_isnull);
+	if (row->entry != NULL)
+		lease_am_form_row(row->entry, visible, row->guarded, scan->now_us,
+						  scan->wall_us, values, nulls);
+	else
+		lease_am_form_guard((lease_bytes) {row->name->name, row->name->length},
+							row->guard, visible, values, nulls);
 	MemoryContextSwitchTo(old);
+	memcpy(slot->tts_values, values, natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, nulls, natts * sizeof(bool));
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tid = row->tid;
 	slot->tts_tableOid = RelationGetRelid(sscan->rs_rd);
@@ -466,7 +661,7 @@ lease_relation_set_new_filelocator(Relation rel,
 	*minmulti = InvalidMultiXactId;
 	srel = RelationCreateStorage(*locator, persistence, true);
 	smgrclose(srel);
-	lease_worker_want_at_commit();
+	lease_commit_want_worker();
 }
 
 static void
@@ -529,19 +724,19 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 	*multi_cutoff = InvalidMultiXactId;
 	*num_tuples = *tups_vacuumed = *tups_recently_dead = 0;
 	lease_am_check_intact(OldTable);
-	if (!lease_store_is_readable(OldTable))
+	if (!lease_activate_was_done(OldTable))
 		return;					/* never used, or another database's leases */
 
-	lease_trie_read_meta(OldTable, &meta);
+	lease_meta_read(OldTable, &meta);
 
 	/* queues and guards know names by their hashes: keep those */
 	lease_trie_create(NewTable, meta.seed);
 
 	/* By hash, not by block: a bucket that is damaged must not be skipped. */
-	while (cursor < HASH_END)
+	while (cursor < LEASE_POSITION_END)
 	{
 		MemoryContext old = MemoryContextSwitchTo(memory);
-		Buffer		bucket = lock_bucket_at(OldTable, &cursor);
+		Buffer		bucket = lease_trie_lock_at(OldTable, &cursor);
 		uint64		mark = lease_page_special(BufferGetPage(bucket))->mark;
 		List	   *entries = NIL;
 		ListCell   *cell;
@@ -556,7 +751,7 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 		MemoryContextReset(memory);
 		CHECK_FOR_INTERRUPTS();
 	}
-	lease_trie_adopt_meta(NewTable, &meta);
+	lease_meta_adopt(NewTable, &meta);
 	MemoryContextDelete(memory);
 }
 
@@ -838,7 +1033,24 @@ static const TableAmRoutine lease_am_methods = {
 	.scan_sample_next_tuple = lease_scan_sample_next_tuple,
 };
 
-/* The handler of access method "dlock". */
+/*
+ * The handler of access method "dlock".  By this name a library does not find it
+ * that knows no columns "remaining" and "guarded".
+ */
+Datum
+dlock_table_handler_1_1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(&lease_am_methods);
+}
+
+/* The same, under its name in the objects of 1.0.1, which need the mask. */
+Datum
+dlock_masking_table_handler(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(&lease_am_methods);
+}
+
+/* The same, under its name in the objects of 1.0.0. */
 Datum
 dlock_table_handler(PG_FUNCTION_ARGS)
 {

@@ -10,6 +10,7 @@
 #include "compat.h"
 #include "lease.h"
 #include "lease_page.h"
+#include "lease_queue.h"
 
 /* The columns of dlock.lease_table. */
 enum
@@ -26,14 +27,22 @@ enum
 	LEASE_COLUMN_APPLICATION_NAME,
 	LEASE_COLUMN_CLIENT_ADDR,
 	LEASE_COLUMN_REQUEST,
+	LEASE_COLUMN_REMAINING,
+	LEASE_COLUMN_GUARDED,
 	LEASE_COLUMNS
 };
 
+/* The table of 1.0 has no columns after this one. */
+#define LEASE_COLUMNS_1_0	(LEASE_COLUMN_REQUEST + 1)
+
 /* lease_am.c */
+extern bool lease_am_is_intact(Relation rel);
 extern void lease_am_check_intact(Relation rel);
-extern void lease_am_form_row(const LeaseEntry *entry, int64 now_us,
+extern void lease_am_form_row(const LeaseEntry *entry, bool visible,
+							  bool guarded, int64 now_us,
 							  TimestampTz wall_us, Datum *values,
 							  bool *nulls);
-extern const char *lease_mode_name(lease_mode mode);
+extern void lease_am_form_guard(lease_bytes name, const LeaseGuard *guard,
+								bool visible, Datum *values, bool *nulls);
 
 #endif							/* DLOCK_LEASE_AM_H */

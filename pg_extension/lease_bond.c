@@ -9,9 +9,9 @@
  * once and without I/O.  Removing the rows is housekeeping (lease_session.c).
  *
  * Shared memory is lost with the server.  A row whose token is not above what
- * this server started with was bound to something in a server that is gone: its
- * time to live counts from this server's start.  A standby does not know what
- * lives on the primary, and takes all for alive.
+ * this server started with was bound to something in a server that is gone.  A
+ * standby does not know what lives on the primary, and takes all for alive.  What
+ * follows from that for a lease, lease_judge() in core/lease.c decides.
  *
  * Serials are 32 bits.  A stamp could be taken for a younger one's only after
  * 2^32 sessions or transactions with leases in the same slot, while its row
@@ -23,6 +23,7 @@
 
 #include "access/xlog.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/proc.h"
@@ -33,6 +34,8 @@ typedef struct LeaseBond
 {
 	pg_atomic_uint32 session;	/* serial of its session */
 	pg_atomic_uint32 transaction;	/* serial of its transaction */
+	pg_atomic_uint32 discarded; /* serial that the last session had which ended
+								 * its leases and lived on */
 	pg_atomic_uint64 lost_us;	/* boot clock: when the last session that had
 								 * leases was lost */
 } LeaseBond;
@@ -63,6 +66,7 @@ lease_bond_shmem_init(void)
 	{
 		pg_atomic_init_u32(&bonds[i].session, first);
 		pg_atomic_init_u32(&bonds[i].transaction, first);
+		pg_atomic_init_u32(&bonds[i].discarded, first - 1);
 		pg_atomic_init_u64(&bonds[i].lost_us, 0);
 	}
 }
@@ -87,17 +91,21 @@ lease_bond_mine(lease_kind kind)
 
 /*
  * End all leases that are bound to this backend's session or transaction.
- * "lost": not by a request, so that rows left behind are under the lock delay.
+ * "lost": the session is gone, so that rows left behind are under the lock delay;
+ * else it was asked to end its leases.
  */
 void
 lease_bond_end(lease_kind kind, bool lost)
 {
 	uint32		slot = (uint32) compat_my_proc_number();
 
-	/* first the time, which is read only once the serial has changed */
+	/* first how it ended, which is read only once the serial has changed */
 	if (lost)
 		pg_atomic_write_u64(&bonds[slot].lost_us,
 							(uint64) lease_clock_boot());
+	else if (kind == LEASE_SESSION)
+		pg_atomic_write_u32(&bonds[slot].discarded,
+							pg_atomic_read_u32(&bonds[slot].session));
 	(void) pg_atomic_fetch_add_u32(serial_of(kind, slot), 1);
 }
 
@@ -109,39 +117,70 @@ is_alive(lease_kind kind, LeaseStamp stamp)
 		pg_atomic_read_u32(serial_of(kind, stamp.slot)) == stamp.serial;
 }
 
-/*
- * How it is told whether an entry is over, and when it is: its deadline on the
- * lease clock.  For one that is bound to something alive that is its time to
- * live from now, which is also when to look at it again.
- */
-lease_life
-lease_bond_judge(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us,
-				 int64 *deadline_us)
+/* What is known of what an entry is bound to, and since when. */
+static lease_bond
+find_bond(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us,
+		  int64 *since_us)
 {
-	LeaseStamp	stamp;
+	LeaseStamp	stamp = lease_entry_stamp(entry);
 
-	*deadline_us = entry->deadline_us;
-	if (entry->kind == LEASE_PLAIN)
-		return LEASE_TIMED;
-
-	*deadline_us = now_us + entry->deadline_us;
-	if (db->file == InvalidRelFileNumber || RecoveryInProgress())
-		return LEASE_BOUND;
-	if (entry->token <= db->start_floor)
+	*since_us = now_us;
+	if (db == NULL || db->file == InvalidRelFileNumber || RecoveryInProgress())
+		return LEASE_BOND_THERE;
+	if (lease_is_of_before(entry->token, db->start_floor))
 	{
-		*deadline_us = db->start_us + entry->deadline_us;
-		return LEASE_TIMED;
+		*since_us = db->start_us;
+		return LEASE_BOND_BEFORE;
 	}
-	stamp = lease_entry_stamp(entry);
 	if (is_alive(entry->kind, stamp))
-		return LEASE_BOUND;
-	pg_read_barrier();
-	*deadline_us = now_us;
+		return LEASE_BOND_THERE;
 	if (entry->kind == LEASE_TRANSACTION)
-		return LEASE_LEFT;
-	if (stamp.slot < (uint32) MaxBackends)
-		*deadline_us = Min(now_us,
-						   (int64) pg_atomic_read_u64(&bonds[stamp.slot].lost_us) +
-						   (int64) pg_atomic_read_u64(&db->clock_offset_us));
-	return LEASE_TIMED;
+		return LEASE_BOND_ENDED;
+	if (stamp.slot >= (uint32) MaxBackends)
+		return LEASE_BOND_LOST;
+	pg_read_barrier();
+	if (pg_atomic_read_u32(&bonds[stamp.slot].discarded) == stamp.serial)
+		return LEASE_BOND_ENDED;
+	*since_us = (int64) pg_atomic_read_u64(&bonds[stamp.slot].lost_us) +
+		(int64) pg_atomic_read_u64(&db->clock_offset_us);
+	return LEASE_BOND_LOST;
+}
+
+/* Say whether a stamp is that of this backend's session or transaction. */
+static bool
+is_mine(lease_kind kind, LeaseStamp stamp)
+{
+	return stamp.slot == (uint32) compat_my_proc_number() &&
+		is_alive(kind, stamp);
+}
+
+/*
+ * Show the core an entry, as a stranger's; its strings stay where they are.  "db" is
+ * NULL for somebody who only looks, at a table that nobody has used in this server.
+ */
+lease_holder
+lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
+{
+	lease_bond	bond = LEASE_BOND_THERE;
+	int64		since_us = now_us;
+	lease_holder holder = {
+		.owner = lease_entry_owner(entry),
+		.request = lease_entry_request(entry),
+		.mode = entry->mode,
+		.kind = entry->kind,
+		.standing = LEASE_STRANGER,
+		.repeated = lease_entry_is_repeated(entry),
+		.version = entry->version,
+		.token = entry->token,
+		.deadline_us = entry->deadline_us,
+		.change = LEASE_UNCHANGED,
+	};
+
+	if (entry->kind != LEASE_PLAIN)
+	{
+		bond = find_bond(db, entry, now_us, &since_us);
+		holder.elsewhere = !is_mine(entry->kind, lease_entry_stamp(entry));
+	}
+	lease_judge(&holder, bond, entry->deadline_us, since_us, now_us);
+	return holder;
 }

@@ -17,7 +17,7 @@ extern Size lease_bond_shmem_size(void);
 extern void lease_bond_shmem_init(void);
 extern LeaseStamp lease_bond_mine(lease_kind kind);
 extern void lease_bond_end(lease_kind kind, bool lost);
-extern lease_life lease_bond_judge(LeaseDatabase *db, const LeaseEntry *entry,
-								   int64 now_us, int64 *deadline_us);
+extern lease_holder lease_bond_holder(LeaseDatabase *db,
+									  const LeaseEntry *entry, int64 now_us);
 
 #endif							/* DLOCK_LEASE_BOND_H */

@@ -2,26 +2,27 @@
  * lease_deadlock.c
  *	  Find out whether a waiter closes a cycle of owners.
  *
- * An owner stands for one thread of control.  It cannot go on while one of its
- * connections waits; it can give up a lease only while it can go on.  So we
- * look for waiters that are stuck: start by taking all for stuck, and strike
- * out, again and again, each that could be served if all owners who can go on
- * gave up what they hold.  That counts permits as they are: a waiter for one of
- * three is not stuck if one of three holders can go on.  What remains cannot be
- * resolved but by a deadline.  If the newcomer is among it, there is a way from
- * owner to owner back to it, which is the cycle that the error names.
+ * core/stuck.c decides; here the facts are gathered that it goes by: all who
+ * wait in the database, and who holds and guards the names that the newcomer's
+ * wait depends on, directly or by way of other owners.
  *
- * A cycle is closed by the last of its waiters to join, since a lease is only
- * granted to somebody who thereby stops waiting.  Each newcomer looks after it
- * has joined, and newcomers look one after another, under one lock; the one
- * that finds itself stuck leaves before the next looks.  So every cycle has
- * exactly one victim.
+ * A cycle is closed by the last of its waiters to join.  Each newcomer looks
+ * after it has joined, and newcomers look one after another, under one lock; the
+ * one that finds itself in a cycle leaves before the next looks.  So every cycle
+ * has exactly one victim.
  *
- * The queues are copied at one moment, but buckets are read one by one, each
- * under its own lock.  Something seen early may be gone by the end.  So
- * everything is done twice: a hold keeps its token and a wait its serial as long
- * as it lasts, so what was seen in both rounds was there between them, all at
- * the same moment.  Holds that are over count for nothing in either.
+ * When others have joined since the newcomer has, they are about to look too.
+ * So it looks at all names for them: if nobody is stuck, nobody who had joined
+ * before has to look any more.
+ *
+ * The queues are copied partition by partition, and buckets are read one by one,
+ * each under its own lock, so that calls go on meanwhile.  Something seen early
+ * may be gone by the end.  So when there seems to be a cycle all is looked at
+ * once more, and what is not there any longer is left out: a hold keeps its
+ * token, and a wait its serial, as long as it lasts.  What is left was there
+ * between the two looks, all at the same moment.  And a cycle that is there has
+ * been there since this waiter joined, so both looks see all of it.  Holds that
+ * are over count for nothing in either.
  *
  * Lock order: the deadlock lock, then a bucket, then a partition.
  *
@@ -31,460 +32,666 @@
 
 #include "common/hashfn.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
 #include "lease_deadlock.h"
 #include "lease_rows.h"
 #include "lease_trie.h"
-#include "miscadmin.h"
+#include "stuck.h"
 #include "utils/memutils.h"
 
-/* How often to look again when the two rounds disagree. */
-#define ROUNDS_MAX		10
-
-/* A holder that keeps others out. */
-typedef struct Hold
+/* An owner: the string and the role. */
+typedef struct Owner
 {
 	lease_bytes owner;
 	Oid			role;
-	lease_mode	mode;
-	uint64		permits;
-	uint64		token;
-	bool		bound;			/* to a session, which may end by itself */
-} Hold;
+} Owner;
+
+/* The number of an owner. */
+typedef struct OwnerEntry
+{
+	Owner		key;
+	uint32		number;
+	uint32		hash;
+	char		status;
+} OwnerEntry;
+
+static uint32
+hash_owner(Owner key)
+{
+	return hash_combine(hash_bytes((const unsigned char *) key.owner.data,
+								   (int) key.owner.length),
+						murmurhash32(key.role));
+}
+
+#define SH_PREFIX		owners
+#define SH_ELEMENT_TYPE	OwnerEntry
+#define SH_KEY_TYPE		Owner
+#define SH_KEY			key
+#define SH_HASH_KEY(table, key)	hash_owner(key)
+#define SH_EQUAL(table, a, b)	((a).role == (b).role && \
+								 lease_same((a).owner, (b).owner))
+#define SH_STORE_HASH
+#define SH_GET_HASH(table, entry)	(entry)->hash
+#define SH_SCOPE		static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
 
 /* A name that somebody waits for. */
 typedef struct WaitedName
 {
-	int			first;			/* of its waiters */
-	int			nwaiters;
-	bool		reached;
-	List	   *holds;			/* of Hold */
+	uint32		first;			/* of its waiters */
+	uint32		nwaiters;
+	bool		reached;		/* its holders count */
+	uint32		first_lease;	/* once they have been read */
+	uint32		nleases;
 } WaitedName;
 
+/* A waiting process, and a wait of its. */
+typedef struct Process
+{
+	int			pid;
+	uint32		wait;
+} Process;
+
+/*
+ * The facts.  A wait has the number of its copy.  A process that waits is one
+ * waiter, also if it waits for any of several names; waiters are numbered in the
+ * order of their pids, names and owners in the order of coming.  One more name is
+ * free.
+ */
 typedef struct Search
 {
 	LeaseDatabase *db;
 	Relation	rel;
-	LeaseWaiterCopy *waiters;
-	int			nwaiters;
-	WaitedName	   *names;
-	int			nnames;
-	int		   *name_of;		/* of each waiter */
-	uint32	   *owner_hash;		/* of each waiter */
-	bool	   *stuck;
-	int		   *came_from;		/* in the search for the cycle; -1: not yet */
+	LeaseWaiterCopy *copies;
+	int		   *pids;			/* of each waiter, in order */
+	WaitedName *names;
+	uint32	   *todo;			/* names reached and not read */
+	uint32		ntodo;
+
+	owners_hash *owner_numbers;
+	Owner	   *owners;
+	uint32	   *first_of_owner; /* wait of each owner, or STUCK_NONE */
+	uint32		owner_room;
+	uint32	   *next_of_owner;	/* wait after each wait */
+
+	stuck_facts facts;
+	stuck_waiter *waiters;
+	stuck_wait *waits;
+	stuck_lease *leases;
+	uint64	   *tokens;			/* of each lease */
+	uint32		lease_room;
+	stuck_guard *guards;
+	int		   *guard_pids;		/* of each guard */
+	uint32		guard_room;
+
+	/* the second look */
+	bool	   *wait_seen;
+	uint32	   *held_seen;		/* of each lease */
+	uint32	   *pinned_seen;	/* of each guard */
 } Search;
 
-static lease_bytes
-owner_of(const LeaseWaiter *waiter)
-{
-	return (lease_bytes) {waiter->owner, waiter->owner_length};
-}
+/* ----------------------------------------------------------------
+ * Owners
+ * ----------------------------------------------------------------
+ */
 
+/* The number of an owner, or STUCK_NONE if it has none. */
 static uint32
-hash_owner(lease_bytes owner, Oid role)
+find_owner(const Search *search, lease_bytes owner, Oid role)
 {
-	return hash_bytes((const unsigned char *) owner.data,
-					  (int) owner.length) ^ role;
+	OwnerEntry *entry = owners_lookup(search->owner_numbers,
+									  (Owner) {owner, role});
+
+	return entry == NULL ? STUCK_NONE : entry->number;
 }
 
-/* Say whether a waiter is of an owner and role. */
-static bool
-is_of(const Search *search, int w, lease_bytes owner, Oid role, uint32 hash)
+/* The number of an owner, given now if need be; its string is to stay. */
+static uint32
+number_owner(Search *search, lease_bytes owner, Oid role)
 {
-	const LeaseWaiter *waiter = &search->waiters[w].waiter;
+	bool		found;
+	OwnerEntry *entry = owners_insert(search->owner_numbers,
+									  (Owner) {owner, role}, &found);
 
-	return search->owner_hash[w] == hash && waiter->role == role &&
-		lease_same(owner_of(waiter), owner);
+	if (found)
+		return entry->number;
+	if (search->facts.nowners == search->owner_room)
+	{
+		search->owner_room *= 2;
+		search->owners = repalloc_huge(search->owners, search->owner_room *
+									   sizeof(Owner));
+		search->first_of_owner = repalloc_huge(search->first_of_owner,
+											   search->owner_room *
+											   sizeof(uint32));
+	}
+	entry->number = search->facts.nowners++;
+	search->owners[entry->number] = entry->key;
+	search->first_of_owner[entry->number] = STUCK_NONE;
+	return entry->number;
 }
 
-/* Say whether two waiters are of one owner. */
-static bool
-are_one(const Search *search, int a, int b)
+/* ----------------------------------------------------------------
+ * Who waits
+ * ----------------------------------------------------------------
+ */
+
+static int
+compare_processes(const void *a, const void *b)
 {
-	return is_of(search, a, owner_of(&search->waiters[b].waiter),
-				 search->waiters[b].waiter.role, search->owner_hash[b]);
+	int			x = ((const Process *) a)->pid;
+	int			y = ((const Process *) b)->pid;
+
+	return (x > y) - (x < y);
 }
 
-/* Copy the queues and find their names. */
+static int
+compare_pids(const void *a, const void *b)
+{
+	int			x = *(const int *) a;
+	int			y = *(const int *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* The waiter that a process is, or STUCK_NONE. */
+static uint32
+waiter_of(const Search *search, int pid)
+{
+	int		   *found = bsearch(&pid, search->pids, search->facts.nwaiters,
+								sizeof(int), compare_pids);
+
+	return found == NULL ? STUCK_NONE : (uint32) (found - search->pids);
+}
+
+/* Number the waiters, and say of each wait whose it is. */
+static void
+number_waiters(Search *search, uint32 nwaits)
+{
+	Process    *processes = palloc((nwaits + 1) * sizeof(Process));
+	uint32		n = 0;
+
+	for (uint32 w = 0; w < nwaits; w++)
+		processes[w] = (Process) {search->copies[w].waiter.pid, w};
+	qsort(processes, nwaits, sizeof(Process), compare_processes);
+	for (uint32 i = 0; i < nwaits; i++)
+	{
+		if (i == 0 || processes[i].pid != processes[i - 1].pid)
+			search->pids[n++] = processes[i].pid;
+		search->waits[processes[i].wait].waiter = n - 1;
+	}
+	search->facts.nwaiters = n;
+	search->facts.nwaits = nwaits;
+	pfree(processes);
+}
+
+/* Number a wait's name, which is that of the wait before it or a new one. */
+static uint32
+number_name(Search *search, uint32 w)
+{
+	if (w == 0 || memcmp(&search->copies[w].key, &search->copies[w - 1].key,
+						 sizeof(LeaseQueueKey)) != 0)
+		search->names[search->facts.nnames++] = (WaitedName) {.first = w};
+	search->names[search->facts.nnames - 1].nwaiters++;
+	return search->facts.nnames - 1;
+}
+
+/* Take the facts of a wait and its waiter. */
+static void
+add_wait(Search *search, uint32 w)
+{
+	const LeaseWaiterCopy *copy = &search->copies[w];
+	const LeaseWaiter *waiter = &copy->waiter;
+	lease_bytes owner = {waiter->owner, waiter->owner_length};
+	uint32		number = number_owner(search, owner, waiter->role);
+	uint32		whose = search->waits[w].waiter;
+
+	search->waiters[whose] = (stuck_waiter) {
+		number, OidIsValid(waiter->acts_for) ?
+			number_owner(search, owner, waiter->acts_for) : STUCK_NONE
+	};
+	search->waits[w] = (stuck_wait) {
+		.waiter = whose,
+		.name = number_name(search, w),
+		.mode = waiter->mode,
+		.limit = waiter->limit,
+		.permits = Max(waiter->permits, 1),
+		.in_line = copy->position > 0,
+	};
+	search->next_of_owner[w] = search->first_of_owner[number];
+	search->first_of_owner[number] = w;
+}
+
+/*
+ * A process that waits for any of several names joins their queues one after the
+ * other, and leaves them so.  As long as not all of its waits are there it is not
+ * stuck: they wait for the free name.
+ */
+static void
+excuse_partial(Search *search)
+{
+	stuck_facts *facts = &search->facts;
+	uint32	   *seen = palloc0((facts->nwaiters + 1) * sizeof(uint32));
+
+	search->names[facts->nnames] = (WaitedName) {.reached = true};
+	for (uint32 w = 0; w < facts->nwaits; w++)
+		seen[search->waits[w].waiter]++;
+	for (uint32 w = 0; w < facts->nwaits; w++)
+		if (seen[search->waits[w].waiter] < search->copies[w].waiter.places)
+		{
+			search->waits[w].name = facts->nnames;
+			search->waits[w].in_line = false;
+		}
+	pfree(seen);
+}
+
+/* Copy the queues; who waits for no owner does not count. */
 static void
 copy_queues(Search *search)
 {
-	search->waiters = lease_queue_copy(search->db->database,
-									   &search->nwaiters);
-	search->names = palloc0((search->nwaiters + 1) * sizeof(WaitedName));
-	search->name_of = palloc((search->nwaiters + 1) * sizeof(int));
-	search->owner_hash = palloc((search->nwaiters + 1) * sizeof(uint32));
-	search->stuck = palloc0((search->nwaiters + 1) * sizeof(bool));
-	search->came_from = palloc((search->nwaiters + 1) * sizeof(int));
-	search->nnames = 0;
-	for (int w = 0; w < search->nwaiters; w++)
-	{
-		const LeaseWaiter *waiter = &search->waiters[w].waiter;
+	int			copied;
+	uint32		count = 0;
+	Size		room;
 
-		if (w == 0 || memcmp(&search->waiters[w].key,
-							 &search->waiters[w - 1].key,
-							 sizeof(LeaseQueueKey)) != 0)
-			search->names[search->nnames++].first = w;
-		search->names[search->nnames - 1].nwaiters++;
-		search->name_of[w] = search->nnames - 1;
-		search->owner_hash[w] = hash_owner(owner_of(waiter), waiter->role);
-		search->came_from[w] = -1;
+	search->copies = lease_queue_copy(search->db->database, &copied);
+	for (int i = 0; i < copied; i++)
+		if (search->copies[i].waiter.owner_length > 0)
+		{
+			if (i != (int) count)
+				search->copies[count] = search->copies[i];
+			count++;
+		}
+
+	room = count + 1;
+	search->pids = palloc(room * sizeof(int));
+	search->names = palloc(room * sizeof(WaitedName));
+	search->todo = palloc(room * sizeof(uint32));
+	search->owner_numbers = owners_create(CurrentMemoryContext, room, NULL);
+	search->owner_room = room;
+	search->owners = palloc(room * sizeof(Owner));
+	search->first_of_owner = palloc(room * sizeof(uint32));
+	search->next_of_owner = palloc(room * sizeof(uint32));
+	search->waiters = palloc(room * sizeof(stuck_waiter));
+	search->waits = palloc(room * sizeof(stuck_wait));
+	search->lease_room = search->guard_room = room;
+	search->leases = palloc(room * sizeof(stuck_lease));
+	search->tokens = palloc(room * sizeof(uint64));
+	search->guards = palloc(room * sizeof(stuck_guard));
+	search->guard_pids = palloc(room * sizeof(int));
+	number_waiters(search, count);
+	for (uint32 w = 0; w < count; w++)
+		add_wait(search, w);
+	excuse_partial(search);
+}
+
+/* ----------------------------------------------------------------
+ * What is in their way
+ * ----------------------------------------------------------------
+ */
+
+/* What a visit to a bucket needs to know. */
+typedef struct VisitContext
+{
+	Search	   *search;
+	uint32		number;			/* of the name */
+	WaitedName *name;
+	lease_bytes text;
+	bool		again;			/* this is the second look */
+} VisitContext;
+
+/* Have the name of a wait read. */
+static void
+reach_wait(Search *search, uint32 w)
+{
+	uint32		number = search->waits[w].name;
+
+	if (search->names[number].reached)
+		return;
+	search->names[number].reached = true;
+	search->todo[search->ntodo++] = number;
+}
+
+/* Have all names read that an owner waits for. */
+static void
+reach_owner(Search *search, uint32 owner)
+{
+	for (uint32 w = search->first_of_owner[owner]; w != STUCK_NONE;
+		 w = search->next_of_owner[w])
+		reach_wait(search, w);
+}
+
+/* The lease of a name that has a token, or STUCK_NONE. */
+static uint32
+find_lease(const Search *search, const WaitedName *name, uint64 token)
+{
+	for (uint32 l = name->first_lease; l < name->first_lease + name->nleases;
+		 l++)
+		if (search->tokens[l] == token)
+			return l;
+	return STUCK_NONE;
+}
+
+/* Add a lease of the name that is read. */
+static uint32
+add_lease(const VisitContext *visit, stuck_lease lease, uint64 token)
+{
+	Search	   *search = visit->search;
+	uint32		l = search->facts.nleases++;
+
+	if (l == search->lease_room)
+	{
+		search->lease_room *= 2;
+		search->leases = repalloc_huge(search->leases, search->lease_room *
+									   sizeof(stuck_lease));
+		search->tokens = repalloc_huge(search->tokens, search->lease_room *
+									   sizeof(uint64));
+	}
+	search->leases[l] = lease;
+	search->tokens[l] = token;
+	visit->name->nleases++;
+	return l;
+}
+
+/* Look at a row: a lease counts if it is live and its owner waits. */
+static void
+visit_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+		  void *context)
+{
+	const VisitContext *visit = context;
+	Search	   *search = visit->search;
+	int64		now_us = lease_clock_now(search->db);
+	lease_holder holder;
+	uint32		owner;
+	uint32		waiter = STUCK_NONE;
+	uint32		l;
+
+	if (!lease_same(lease_entry_name(entry), visit->text))
+		return;
+	holder = lease_bond_holder(search->db, entry, now_us);
+	if (lease_is_over(&holder, now_us))
+		return;
+	if (visit->again)
+	{
+		l = find_lease(search, visit->name, entry->token);
+		if (l != STUCK_NONE)
+			search->held_seen[l] = entry->version;
+		return;
+	}
+	owner = find_owner(search, lease_entry_owner(entry), entry->role);
+	if (owner == STUCK_NONE)
+		return;
+	if (holder.life == LEASE_BOUND)
+		waiter = waiter_of(search, entry->pid);
+	(void) add_lease(visit, (stuck_lease) {
+		visit->number, owner, entry->mode, entry->version,
+		holder.life == LEASE_BOUND, waiter
+	}, entry->token);
+	reach_owner(search, owner);
+	if (waiter != STUCK_NONE)
+		reach_owner(search, search->waiters[waiter].owner);
+}
+
+/* Look at a guard: it counts if its owner or its process waits. */
+static void
+visit_guard(const VisitContext *visit, const LeaseGuard *guard)
+{
+	Search	   *search = visit->search;
+	lease_bytes text = {guard->owner, guard->owner_length};
+	uint32		waiter = waiter_of(search, guard->pid);
+	uint32		owner = find_owner(search, text, guard->role);
+	uint32		l = find_lease(search, visit->name, guard->token);
+	uint32		g = search->facts.nguards;
+
+	if (waiter == STUCK_NONE && owner == STUCK_NONE)
+		return;
+	if (owner == STUCK_NONE)
+		owner = number_owner(search, lease_rows_copy_bytes(text),
+							 guard->role);
+	if (l == STUCK_NONE)
+		l = add_lease(visit, (stuck_lease) {
+			visit->number, owner, guard->mode, 0, false, STUCK_NONE
+		}, guard->token);
+	if (g == search->guard_room)
+	{
+		search->guard_room *= 2;
+		search->guards = repalloc_huge(search->guards, search->guard_room *
+									   sizeof(stuck_guard));
+		search->guard_pids = repalloc_huge(search->guard_pids,
+										   search->guard_room * sizeof(int));
+	}
+	search->guards[g] = (stuck_guard) {
+		l, waiter, guard->mode, guard->version
+	};
+	search->guard_pids[g] = guard->pid;
+	search->facts.nguards++;
+	reach_owner(search, owner);
+	if (waiter != STUCK_NONE)
+		reach_owner(search, search->waiters[waiter].owner);
+}
+
+/* Note that a guard is there at the second look. */
+static void
+visit_guard_again(const VisitContext *visit, const LeaseGuard *guard)
+{
+	Search	   *search = visit->search;
+	uint32		l = find_lease(search, visit->name, guard->token);
+
+	for (uint32 g = 0; g < search->facts.nguards; g++)
+		if (search->guards[g].lease == l &&
+			search->guard_pids[g] == guard->pid)
+			search->pinned_seen[g] = guard->version;
+}
+
+/*
+ * Note which waiters of a list are there at the second look, from waiter *next
+ * on: they are in the same order still.
+ */
+static void
+visit_waiters_again(const VisitContext *visit, dlist_head *list, uint32 *next)
+{
+	Search	   *search = visit->search;
+	uint32		end = visit->name->first + visit->name->nwaiters;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+	{
+		LeaseWaiter *waiter = dlist_container(LeaseWaiter, link, iter.cur);
+		uint32		w = *next;
+
+		while (w < end && search->copies[w].waiter.serial != waiter->serial)
+			w++;
+		if (w == end)
+			continue;
+		search->wait_seen[w] = true;
+		*next = w + 1;
 	}
 }
 
-/* What a visit to a bucket needs to know. */
-typedef struct HoldContext
-{
-	Search	   *search;
-	WaitedName	   *name;
-	lease_bytes text;
-} HoldContext;
-
+/* Look who holds and guards a name; "again" also who waits for it. */
 static void
-add_hold(WaitedName *name, lease_bytes owner, Oid role, lease_mode mode,
-		 uint64 permits, uint64 token, bool bound)
+visit_name(Search *search, uint32 number, bool again)
 {
-	Hold	   *hold = palloc(sizeof(Hold));
-
-	*hold = (Hold) {
-		lease_rows_copy_bytes(owner), role, mode, permits, token, bound
+	WaitedName *name = &search->names[number];
+	const LeaseQueueKey *key = &search->copies[name->first].key;
+	VisitContext visit = {
+		search, number, name, {key->name, key->length}, again
 	};
-	name->holds = lappend(name->holds, hold);
-}
-
-static void
-visit_hold(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
-		   void *context)
-{
-	HoldContext *hold = context;
-	int64		now_us = lease_clock_now(hold->search->db);
-	int64		deadline_us;
-	lease_life	life;
-
-	if (!lease_same(lease_entry_name(entry), hold->text))
-		return;
-	life = lease_bond_judge(hold->search->db, entry, now_us, &deadline_us);
-	if (deadline_us > now_us)
-		add_hold(hold->name, lease_entry_owner(entry), entry->role,
-				 entry->mode, entry->version, entry->token,
-				 life == LEASE_BOUND && entry->kind == LEASE_SESSION);
-}
-
-/* Read who holds or guards a name. */
-static void
-read_holds(Search *search, WaitedName *name)
-{
-	const LeaseQueueKey *key = &search->waiters[name->first].key;
-	HoldContext context = {search, name, {key->name, key->length}};
 	uint32		hash = key->hash;
 	Buffer		bucket = lease_trie_lock(search->rel, hash,
 										 BUFFER_LOCK_SHARE);
 	LeaseQueue *queue;
 	dlist_iter	iter;
 
-	lease_trie_visit(search->rel, bucket, &hash, visit_hold, &context);
-	queue = lease_queue_lock(key->database, hash, context.text, LW_SHARED);
+	if (!again)
+		name->first_lease = search->facts.nleases;
+	lease_trie_visit(search->rel, bucket, &hash, visit_row, &visit);
+	queue = lease_queue_lock(key->database, hash, visit.text, LW_SHARED);
 	if (queue != NULL)
+	{
 		dlist_foreach(iter, &queue->guards)
 		{
 			LeaseGuard *guard = dlist_container(LeaseGuard, link, iter.cur);
-			bool		known = false;
-			ListCell   *cell;
 
-			foreach(cell, name->holds)
-				known |= ((Hold *) lfirst(cell))->token == guard->token;
-			if (!known)
-				add_hold(name, (lease_bytes) {
-					guard->owner, guard->owner_length
-				}, guard->role, guard->mode, guard->version, guard->token,
-						 false);
+			if (again)
+				visit_guard_again(&visit, guard);
+			else
+				visit_guard(&visit, guard);
 		}
+		if (again)
+		{
+			uint32		next = name->first;
+
+			visit_waiters_again(&visit, &queue->waiters, &next);
+			visit_waiters_again(&visit, &queue->watchers, &next);
+		}
+	}
 	lease_queue_unlock(key->database, hash);
 	UnlockReleaseBuffer(bucket);
-	name->reached = true;
 }
 
-/* Reach all names that an owner waits for. */
+/* Gather all that a newcomer's wait depends on, or that of all. */
 static void
-reach_owner(Search *search, lease_bytes owner, Oid role)
+gather(Search *search, uint32 newcomer, bool all)
 {
-	uint32		hash = hash_owner(owner, role);
-
-	for (int w = 0; w < search->nwaiters; w++)
+	reach_owner(search, search->waiters[newcomer].owner);
+	for (uint32 w = 0; all && w < search->facts.nwaits; w++)
+		reach_wait(search, w);
+	while (search->ntodo > 0)
 	{
-		WaitedName	   *name = &search->names[search->name_of[w]];
+		uint32		number = search->todo[--search->ntodo];
+		WaitedName *name = &search->names[number];
 
-		if (!name->reached && is_of(search, w, owner, role, hash))
-			read_holds(search, name);
+		visit_name(search, number, false);
+		for (uint32 w = name->first; w < name->first + name->nwaiters; w++)
+			reach_owner(search,
+						search->waiters[search->waits[w].waiter].owner);
 	}
 }
 
-/* Reach all names that the newcomer's wait depends on. */
+/* Look once more, and leave out what is not there any longer. */
 static void
-reach(Search *search, int newcomer)
+look_again(Search *search)
 {
-	bool	   *done = palloc0(search->nnames * sizeof(bool));
-	bool		more = true;
+	stuck_facts *facts = &search->facts;
+	uint32		nguards = 0;
 
-	read_holds(search, &search->names[search->name_of[newcomer]]);
-	while (more)
-	{
-		more = false;
-		for (int n = 0; n < search->nnames; n++)
+	search->wait_seen = palloc0((facts->nwaits + 1) * sizeof(bool));
+	search->held_seen = palloc0((facts->nleases + 1) * sizeof(uint32));
+	search->pinned_seen = palloc0((facts->nguards + 1) * sizeof(uint32));
+	for (uint32 number = 0; number < facts->nnames; number++)
+		if (search->names[number].reached)
+			visit_name(search, number, true);
+
+	/* who has gone waits for the free name, in nobody's way */
+	for (uint32 w = 0; w < facts->nwaits; w++)
+		if (!search->wait_seen[w])
 		{
-			WaitedName	   *name = &search->names[n];
-			ListCell   *cell;
-
-			if (!name->reached || done[n])
-				continue;
-			done[n] = more = true;
-			foreach(cell, name->holds)
-			{
-				Hold	   *hold = lfirst(cell);
-
-				reach_owner(search, hold->owner, hold->role);
-			}
-			for (int w = name->first; w < name->first + name->nwaiters; w++)
-			{
-				const LeaseWaiter *waiter = &search->waiters[w].waiter;
-
-				if (waiter->owner_length > 0)
-				{
-					search->stuck[w] = true;
-					reach_owner(search, owner_of(waiter), waiter->role);
-				}
-			}
+			search->waits[w].name = facts->nnames;
+			search->waits[w].in_line = false;
 		}
-	}
-	pfree(done);
+	for (uint32 l = 0; l < facts->nleases; l++)
+		search->leases[l].held = Min(search->leases[l].held,
+									 search->held_seen[l]);
+	for (uint32 g = 0; g < facts->nguards; g++)
+		if (search->pinned_seen[g] > 0)
+		{
+			search->guards[nguards] = search->guards[g];
+			search->guards[nguards++].pinned = Min(search->guards[g].pinned,
+												   search->pinned_seen[g]);
+		}
+	facts->nguards = nguards;
 }
 
-/* Say whether an owner has a connection that is stuck. */
-static bool
-is_owner_stuck(const Search *search, lease_bytes owner, Oid role)
-{
-	uint32		hash = hash_owner(owner, role);
-
-	for (int w = 0; w < search->nwaiters; w++)
-		if (search->stuck[w] && is_of(search, w, owner, role, hash))
-			return true;
-	return false;
-}
+/* ----------------------------------------------------------------
+ * The search
+ * ----------------------------------------------------------------
+ */
 
 /*
- * Say whether a hold will stay in a waiter's way.  One's own session's lease
- * in another connection ends with that, which nothing keeps from ending.
+ * Have the core decide; returns the number of steps.  *nstuck is set to how many
+ * are stuck.
  */
-static bool
-is_hold_stuck(const Search *search, int w, const Hold *hold)
+static uint32
+find_circle(Search *search, uint32 newcomer, stuck_step *steps,
+			uint32 *nstuck)
 {
-	if (hold->bound && is_of(search, w, hold->owner, hold->role,
-							 hash_owner(hold->owner, hold->role)))
-		return false;
-	return is_owner_stuck(search, hold->owner, hold->role);
+	stuck_facts facts = search->facts;
+	bool	   *stuck = palloc(facts.nwaiters * sizeof(bool));
+	uint32	   *work;
+
+	facts.nnames++;				/* the free one */
+	facts.waiters = search->waiters;
+	facts.waits = search->waits;
+	facts.leases = search->leases;
+	facts.guards = search->guards;
+	work = palloc_extended(stuck_work_size(&facts) * sizeof(uint32),
+						   MCXT_ALLOC_HUGE);
+	stuck_search(&facts, stuck, work);
+	*nstuck = 0;
+	for (uint32 w = 0; w < facts.nwaiters; w++)
+		*nstuck += stuck[w];
+	return stuck_find_circle(&facts, stuck, newcomer, work, steps);
 }
 
-/* Say whether a waiter that is ahead in the queue is in another's way. */
-static bool
-is_ahead(const Search *search, int other, int w)
-{
-	return other != w && search->waiters[other].position > 0 &&
-		(search->waiters[w].position == 0 || other < w) &&
-		!are_one(search, other, w);
-}
-
-/* Say whether a waiter would be served if all who can go on gave up. */
-static bool
-could_be_served(const Search *search, int w)
-{
-	const LeaseWaiter *waiter = &search->waiters[w].waiter;
-	const WaitedName *name = &search->names[search->name_of[w]];
-	uint64		permits = 0;
-	ListCell   *cell;
-
-	for (int other = name->first; other < name->first + name->nwaiters;
-		 other++)
-		if (search->stuck[other] && is_ahead(search, other, w))
-			return false;
-	foreach(cell, name->holds)
-	{
-		const Hold *hold = lfirst(cell);
-
-		if (!is_hold_stuck(search, w, hold))
-			continue;
-		if (!lease_modes_are_compatible(hold->mode, waiter->mode))
-			return false;
-		permits += hold->permits;
-	}
-	return waiter->mode != LEASE_PERMIT || permits < waiter->limit;
-}
-
-/* Strike out all that are not stuck. */
-static void
-reduce(Search *search)
-{
-	bool		more = true;
-
-	while (more)
-	{
-		more = false;
-		for (int w = 0; w < search->nwaiters; w++)
-			if (search->stuck[w] && could_be_served(search, w))
-			{
-				search->stuck[w] = false;
-				more = true;
-			}
-	}
-}
-
-/* Make the step of a cycle from a waiter to what blocks it. */
+/* Copy a step for the error. */
 static LeaseCycleStep *
-make_step(const Search *search, int w, bool in_queue, lease_bytes blocker,
-		  Oid blocker_role, uint64 blocker_id)
+make_step(const Search *search, const stuck_step *step)
 {
-	const LeaseWaiterCopy *copy = &search->waiters[w];
-	LeaseCycleStep *step = palloc(sizeof(LeaseCycleStep));
+	const LeaseWaiterCopy *copy = &search->copies[step->wait];
+	bool		in_queue = step->lease == STUCK_NONE;
+	const Owner *blocker = &search->owners[in_queue ?
+										   search->waiters[search->waits[step->ahead].waiter].owner :
+										   search->leases[step->lease].owner];
+	LeaseCycleStep *made = palloc(sizeof(LeaseCycleStep));
 
-	step->name = pnstrdup(copy->key.name, copy->key.length);
-	step->owner = pnstrdup(copy->waiter.owner, copy->waiter.owner_length);
-	step->role = copy->waiter.role;
-	step->serial = copy->waiter.serial;
-	step->in_queue = in_queue;
-	step->blocker = pnstrdup(blocker.data, blocker.length);
-	step->blocker_role = blocker_role;
-	step->blocker_id = blocker_id;
-	return step;
+	made->name = pnstrdup(copy->key.name, copy->key.length);
+	made->owner = pnstrdup(copy->waiter.owner, copy->waiter.owner_length);
+	made->role = copy->waiter.role;
+	made->in_queue = in_queue;
+	made->blocker = pnstrdup(blocker->owner.data, blocker->owner.length);
+	made->blocker_role = blocker->role;
+	return made;
 }
 
-/*
- * Find what keeps waiter w stuck that is of an owner: a step, or NULL.
- */
-static LeaseCycleStep *
-find_step(const Search *search, int w, lease_bytes owner, Oid role)
-{
-	const WaitedName *name = &search->names[search->name_of[w]];
-	uint32		hash = hash_owner(owner, role);
-	ListCell   *cell;
-
-	foreach(cell, name->holds)
-	{
-		const Hold *hold = lfirst(cell);
-
-		if (hold->role == role && lease_same(hold->owner, owner) &&
-			!(hold->mode == LEASE_SHARED &&
-			  search->waiters[w].waiter.mode == LEASE_SHARED) &&
-			is_hold_stuck(search, w, hold))
-			return make_step(search, w, false, owner, role, hold->token);
-	}
-	for (int other = name->first; other < name->first + name->nwaiters;
-		 other++)
-		if (search->stuck[other] && is_ahead(search, other, w) &&
-			is_of(search, other, owner, role, hash))
-			return make_step(search, w, true, owner, role,
-							 search->waiters[other].waiter.serial);
-	return NULL;
-}
-
-/*
- * The shortest cycle through the newcomer, which is stuck, as a list of
- * LeaseCycleStep that starts with it.  NIL if there is none: then it waits for
- * a cycle that is not its own.
- */
+/* The search, in a memory context of its own. */
 static List *
-find_cycle(Search *search, int newcomer)
-{
-	const LeaseWaiter *me = &search->waiters[newcomer].waiter;
-	int		   *todo = palloc((search->nwaiters + 1) * sizeof(int));
-	int			ntodo = 0;
-
-	todo[ntodo++] = newcomer;
-	search->came_from[newcomer] = newcomer;
-	for (int i = 0; i < ntodo; i++)
-	{
-		int			w = todo[i];
-		LeaseCycleStep *last = find_step(search, w, owner_of(me), me->role);
-
-		if (last != NULL)
-		{
-			List	   *cycle = list_make1(last);
-
-			while (w != newcomer)
-			{
-				int			next = w;
-				const LeaseWaiter *waiter = &search->waiters[next].waiter;
-
-				w = search->came_from[w];
-				cycle = lcons(find_step(search, w, owner_of(waiter),
-										waiter->role), cycle);
-			}
-			return cycle;
-		}
-		for (int next = 0; next < search->nwaiters; next++)
-		{
-			const LeaseWaiter *waiter = &search->waiters[next].waiter;
-
-			if (search->stuck[next] && search->came_from[next] < 0 &&
-				find_step(search, w, owner_of(waiter), waiter->role) != NULL)
-			{
-				search->came_from[next] = w;
-				todo[ntodo++] = next;
-			}
-		}
-	}
-	return NIL;
-}
-
-/* Fold all that is stuck into one number, to compare two rounds by. */
-static uint64
-sum_up(const Search *search)
-{
-	uint64		sum = 0;
-
-	for (int w = 0; w < search->nwaiters; w++)
-		if (search->stuck[w])
-			sum += hash_bytes_uint32_extended((uint32) search->waiters[w].waiter.serial, 1);
-	for (int n = 0; n < search->nnames; n++)
-	{
-		ListCell   *cell;
-
-		foreach(cell, search->names[n].holds)
-		{
-			const Hold *hold = lfirst(cell);
-
-			if (is_owner_stuck(search, hold->owner, hold->role))
-				sum += hash_bytes_extended((const unsigned char *) &hold->token,
-										   sizeof(hold->token),
-										   hold->permits);
-		}
-	}
-	return sum;
-}
-
-/* Look once. */
-static List *
-look(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter, uint64 *sum)
+search_cycle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 {
 	Search		search = {.db = db, .rel = rel};
+	List	   *cycle = NIL;
+	stuck_step *steps;
+	uint64		last_join = lease_queue_last_join();
+	bool		all = last_join > waiter->join_number;
+	uint32		length;
+	uint32		nstuck;
+	uint32		newcomer;
 
+	if (waiter->join_number <= db->last_unstuck)
+		return NIL;
 	copy_queues(&search);
-	for (int w = 0; w < search.nwaiters; w++)
-	{
-		if (search.waiters[w].waiter.serial != waiter->serial)
-			continue;
-		reach(&search, w);
-		reduce(&search);
-		if (!search.stuck[w])
-			return NIL;
-		*sum = sum_up(&search);
-		return find_cycle(&search, w);
-	}
-	return NIL;
+	newcomer = waiter_of(&search, waiter->pid);
+	if (newcomer == STUCK_NONE)
+		return NIL;				/* it has been served */
+	steps = palloc(search.facts.nwaiters * sizeof(stuck_step));
+	gather(&search, newcomer, all);
+	length = find_circle(&search, newcomer, steps, &nstuck);
+	if (all && nstuck == 0)
+		db->last_unstuck = last_join;
+	if (length == 0)
+		return NIL;
+	look_again(&search);
+	length = find_circle(&search, newcomer, steps, &nstuck);
+	for (uint32 i = 0; i < length; i++)
+		cycle = lappend(cycle, make_step(&search, &steps[i]));
+	return cycle;
 }
 
 /*
  * The cycle that a waiter, which has joined, closes: a list of LeaseCycleStep
- * that starts with it; NIL if there is none.  The caller holds the deadlock
- * lock and no other, and has opened the lock table.
+ * that starts with it; NIL if there is none.  Of several places, "waiter" is the
+ * one that joined last.  The caller holds the deadlock lock and no other, and has
+ * opened the lock table.
  */
 List *
 lease_deadlock_find(LeaseDatabase *db, Relation rel,
@@ -494,20 +701,8 @@ lease_deadlock_find(LeaseDatabase *db, Relation rel,
 												 "dlock deadlock search",
 												 ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
-	List	   *cycle = NIL;
-	uint64		last_sum = 0;
+	List	   *cycle = search_cycle(db, rel, waiter);
 
-	for (int round = 0; round < ROUNDS_MAX; round++)
-	{
-		uint64		sum = 0;
-
-		cycle = look(db, rel, waiter, &sum);
-		if (cycle == NIL || (round > 0 && sum == last_sum))
-			break;
-		last_sum = sum;
-		if (round == ROUNDS_MAX - 1)
-			cycle = NIL;
-	}
 	MemoryContextSwitchTo(old);
 	if (cycle == NIL)
 		MemoryContextDelete(memory);

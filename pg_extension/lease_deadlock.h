@@ -17,11 +17,9 @@ typedef struct LeaseCycleStep
 	char	   *name;			/* what it waits for */
 	char	   *owner;			/* who waits */
 	Oid			role;
-	uint64		serial;			/* of the wait */
 	bool		in_queue;		/* the next one waits ahead; else it holds */
-	char	   *blocker;		/* owner of the next */
+	char	   *blocker;		/* owner of what is in the way */
 	Oid			blocker_role;
-	uint64		blocker_id;		/* token of its lease, or serial of its wait */
 } LeaseCycleStep;
 
 /* lease_deadlock.c */

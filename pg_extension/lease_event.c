@@ -17,6 +17,7 @@
 
 #include "commands/async.h"
 #include "lease_event.h"
+#include "lease_page.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -101,8 +102,7 @@ lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
 	event->database = MyDatabaseId;
 	event->kind = kind;
 	event->token = token;
-	event->length = (uint8) name.length;
-	memcpy(event->name, name.data, name.length);
+	event->length = LEASE_PUT_STRING(event->name, name);
 	shared->count++;
 	LWLockRelease(shared->lock);
 }

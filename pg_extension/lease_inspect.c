@@ -5,28 +5,38 @@
  * All of them work on a standby.  Owners and clients of other roles are masked
  * (rule 13).
  *
+ * Functions behind a view are called with the privileges of whoever reads the
+ * view, so everybody may call them.  They answer what their view would: a role
+ * that may not read it, or a column of it, does not get that from them either.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lease_am.h"
 #include "lease_bond.h"
+#include "lease_order.h"
+#include "lease_privilege.h"
+#include "lease_relation.h"
 #include "lease_sql.h"
 #include "lease_store.h"
-#include "lease_wait.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(dlock_owner);
 PG_FUNCTION_INFO_V1(dlock_is_free);
+PG_FUNCTION_INFO_V1(dlock_remaining);
 PG_FUNCTION_INFO_V1(dlock_holders);
 PG_FUNCTION_INFO_V1(dlock_may_see);
 PG_FUNCTION_INFO_V1(dlock_read_stats);
@@ -49,110 +59,208 @@ get_name(FunctionCallInfo fcinfo)
 static Datum
 role_name(Oid role)
 {
-	char	   *name = GetUserNameFromId(role, true);
+	char	   *name;
 
+	Assert(lease_may_wait());
+	name = GetUserNameFromId(role, true);
 	return DirectFunctionCall1(namein,
 							   CStringGetDatum(name ? name :
 											   psprintf("unknown (OID=%u)",
 														role)));
 }
 
-static LeaseDatabase *
-counted_database(void)
+/* Raise an error unless the library and the table are there. */
+static void
+check_there(void)
 {
-	/* raises an error unless the library and the table are there */
-	relation_close(lease_store_open(AccessShareLock), AccessShareLock);
-	return lease_state_database();
+	relation_close(lease_relation_open(AccessShareLock), AccessShareLock);
 }
 
+/*
+ * Raise an error unless the caller may read a view of schema dlock, and say in
+ * "hidden" which of its columns it may not read, if those were granted one by
+ * one.
+ */
+static void
+check_may_read(const char *view, int ncolumns, bool *hidden)
+{
+	Oid			relid = get_relname_relid(view,
+										  get_namespace_oid("dlock", false));
+	bool		may_read = false;
+
+	Assert(lease_may_wait());
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("view \"dlock.%s\" does not exist", view)));
+	memset(hidden, false, ncolumns * sizeof(bool));
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
+		return;
+	for (int i = 0; i < ncolumns; i++)
+	{
+		hidden[i] = pg_attribute_aclcheck(relid, i + 1, GetUserId(),
+										  ACL_SELECT) != ACLCHECK_OK;
+		may_read |= !hidden[i];
+	}
+	if (!may_read)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, view);
+}
+
+/* Take away the columns that the caller may not read. */
+static void
+hide(const bool *hidden, int ncolumns, bool *nulls)
+{
+	for (int i = 0; i < ncolumns; i++)
+		nulls[i] |= hidden[i];
+}
+
+/* For the views of 1.0.0, which masked for themselves. */
 Datum
 dlock_may_see(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(lease_wait_may_see(PG_GETARG_OID(0)));
-}
-
-/* Show the core what it needs to judge an entry. */
-static lease_holder
-holder_of(const LeaseEntry *entry, int64 now_us)
-{
-	lease_holder holder = {.mode = entry->mode};
-
-	holder.life = lease_bond_judge(lease_state_database(), entry, now_us,
-								   &holder.deadline_us);
-	return holder;
+	PG_RETURN_BOOL(lease_privilege_may_see(PG_GETARG_OID(0)));
 }
 
 Datum
 dlock_owner(PG_FUNCTION_ARGS)
 {
-	int64		now_us;
-	List	   *entries = lease_store_read(get_name(fcinfo), &now_us, NULL);
-	ListCell   *cell;
+	LeaseView	view;
+	size_t		exclusive;
+	lease_bytes owner;
 
-	foreach(cell, entries)
-	{
-		const LeaseEntry *entry = lfirst(cell);
-		lease_bytes owner = lease_entry_owner(entry);
-		lease_holder holder = holder_of(entry, now_us);
-
-		if (entry->mode != LEASE_EXCLUSIVE || lease_is_over(&holder, now_us))
-			continue;
-		if (!lease_wait_may_see(entry->role))
-			PG_RETURN_TEXT_P(cstring_to_text(LEASE_MASK));
-		PG_RETURN_TEXT_P(cstring_to_text_with_len(owner.data,
-												  (int) owner.length));
-	}
-	PG_RETURN_NULL();
+	lease_store_read(get_name(fcinfo), &view);
+	exclusive = lease_find_exclusive(view.holders, view.count, view.now_us);
+	if (exclusive == view.count)
+		PG_RETURN_NULL();
+	if (!lease_privilege_may_see(view.entries[exclusive]->role))
+		PG_RETURN_TEXT_P(cstring_to_text(LEASE_MASK));
+	owner = view.holders[exclusive].owner;
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(owner.data, (int) owner.length));
 }
 
 Datum
 dlock_is_free(PG_FUNCTION_ARGS)
 {
-	bool		guarded;
-	int64		now_us;
-	List	   *entries = lease_store_read(get_name(fcinfo), &now_us,
-										   &guarded);
-	ListCell   *cell;
+	LeaseView	view;
 
-	foreach(cell, entries)
-	{
-		lease_holder holder = holder_of(lfirst(cell), now_us);
-
-		if (lease_is_in_the_way(&holder, lease_lock_delay_us(), now_us))
-			PG_RETURN_BOOL(false);
-	}
-	PG_RETURN_BOOL(!guarded);
+	lease_store_read(get_name(fcinfo), &view);
+	PG_RETURN_BOOL(lease_is_free(view.holders, view.count,
+								 lease_lock_delay_us(), view.now_us));
 }
 
-/* The rows of dlock.locks with one name; the view's query says the same. */
+/*
+ * How many seconds are left of the lease that the caller has as this owner; NULL
+ * if it has none.
+ */
+Datum
+dlock_remaining(PG_FUNCTION_ARGS)
+{
+	lease_bytes name = get_name(fcinfo);
+	lease_request request = {.op = LEASE_RENEW};
+	LeaseView	view;
+	size_t		mine;
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.token = lease_sql_token(fcinfo, 2);
+	lease_store_read(name, &view);
+	for (size_t i = 0; i < view.count; i++)
+	{
+		lease_holder *holder = &view.holders[i];
+		Oid			role;
+
+		if (view.entries[i] == NULL ||
+			!lease_same(holder->owner, request.owner))
+			continue;
+		role = view.entries[i]->role;
+		holder->standing = role == GetUserId() ? LEASE_SELF :
+			has_privs_of_role(GetUserId(), role) ? LEASE_ACTS_FOR :
+			LEASE_STRANGER;
+	}
+	mine = lease_find(&request, view.holders, view.count, view.now_us);
+	if (mine == view.count)
+		PG_RETURN_NULL();
+	PG_RETURN_FLOAT8((double) lease_remaining_us(&view.holders[mine],
+												 view.now_us) / USECS_PER_SEC);
+}
+
+/* The view has all columns of the table but the request id. */
+#define LOCKS_COLUMNS	(LEASE_COLUMNS - 1)
+
+/* Answer a row of dlock.locks, given one of the table. */
+static void
+put_locks_row(ReturnSetInfo *rsinfo, Oid role, const bool *hidden,
+			  Datum *values, bool *nulls)
+{
+	values[LEASE_COLUMN_ROLE] = role_name(role);
+	for (int i = LEASE_COLUMN_REQUEST; i < LOCKS_COLUMNS; i++)
+	{
+		values[i] = values[i + 1];
+		nulls[i] = nulls[i + 1];
+	}
+	hide(hidden, rsinfo->setDesc->natts, nulls);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* Say whether a look has found a guard of the lease with this token. */
+static bool
+is_guarded(const LeaseView *view, uint64 token)
+{
+	for (size_t i = 0; i < view->count; i++)
+		if (view->guards[i] != NULL && view->guards[i]->token == token)
+			return true;
+	return false;
+}
+
+/* Say whether a look has found the row of the lease with this token. */
+static bool
+has_row(const LeaseView *view, uint64 token)
+{
+	for (size_t i = 0; i < view->count; i++)
+		if (view->entries[i] != NULL && view->entries[i]->token == token)
+			return true;
+	return false;
+}
+
+/*
+ * The rows of dlock.locks with one name; the view's query says the same.  That
+ * of 1.0 has fewer columns, and no rows for guards.
+ */
 Datum
 dlock_holders(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	int64		now_us;
-	List	   *entries = lease_store_read(get_name(fcinfo), &now_us, NULL);
-	TimestampTz wall_us = GetCurrentTimestamp();
-	ListCell   *cell;
+	lease_bytes name = get_name(fcinfo);
+	LeaseView	view;
+	TimestampTz wall_us;
+	bool		hidden[LOCKS_COLUMNS];
+	Datum		values[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS];
 
+	lease_store_read(name, &view);
+	wall_us = GetCurrentTimestamp();
 	InitMaterializedSRF(fcinfo, 0);
-	foreach(cell, entries)
+	check_may_read("locks", rsinfo->setDesc->natts, hidden);
+	for (size_t i = 0; i < view.count; i++)
 	{
-		const LeaseEntry *entry = lfirst(cell);
-		Datum		values[LEASE_COLUMNS];
-		bool		nulls[LEASE_COLUMNS];
-		lease_am_form_row(entry, now_us, wall_us, values, nulls);
-		values[LEASE_COLUMN_ROLE] = role_name(entry->role);
-		if (!lease_wait_may_see(entry->role))
-		{
-			values[LEASE_COLUMN_OWNER] = CStringGetTextDatum(LEASE_MASK);
-			values[LEASE_COLUMN_APPLICATION_NAME] = CStringGetTextDatum(LEASE_MASK);
-			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(LEASE_MASK);
-			nulls[LEASE_COLUMN_CLIENT_ADDR] = false;
-			nulls[LEASE_COLUMN_PID] = true;
-		}
+		const LeaseEntry *entry = view.entries[i];
+		const LeaseGuard *guard = view.guards[i];
 
-		/* the view has all columns but the last, the request id */
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		if (entry != NULL)
+		{
+			lease_am_form_row(entry, lease_privilege_may_see(entry->role),
+							  is_guarded(&view, entry->token), view.now_us,
+							  wall_us, values, nulls);
+			put_locks_row(rsinfo, entry->role, hidden, values, nulls);
+		}
+		else if (rsinfo->setDesc->natts == LOCKS_COLUMNS &&
+				 !has_row(&view, guard->token))
+		{
+			lease_am_form_guard(name, guard,
+								lease_privilege_may_see(guard->role) &&
+								lease_privilege_may_see(guard->guarding_role),
+								values, nulls);
+			put_locks_row(rsinfo, guard->guarding_role, hidden, values, nulls);
+		}
 	}
 	return (Datum) 0;
 }
@@ -192,14 +300,16 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	LeaseWaiterCopy *waiters;
 	int			count;
+	bool		hidden[WAITER_COLUMNS];
 
-	(void) counted_database();
+	check_there();
+	check_may_read("waiters", WAITER_COLUMNS, hidden);
 	waiters = lease_queue_copy(MyDatabaseId, &count);
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < count; i++)
 	{
 		const LeaseWaiter *w = &waiters[i].waiter;
-		bool		visible = lease_wait_may_see(w->role);
+		bool		visible = lease_privilege_may_see(w->role);
 		Datum		values[WAITER_COLUMNS];
 		bool		nulls[WAITER_COLUMNS] = {0};
 
@@ -220,6 +330,7 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 		values[WAITER_CLIENT_ADDR] = masked(visible, w->address,
 											w->address_length);
 		nulls[WAITER_CLIENT_ADDR] = visible && w->address_length == 0;
+		hide(hidden, WAITER_COLUMNS, nulls);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 							 nulls);
 	}
@@ -233,9 +344,12 @@ typedef struct PidSet
 	int			count;
 } PidSet;
 
+/* Add a process that acts for a role; 0 in its place if it may not be seen. */
 static void
-add_pid(PidSet *set, int pid)
+add_pid(PidSet *set, int pid, Oid role)
 {
+	if (!lease_privilege_may_see(role))
+		pid = 0;
 	for (int i = 0; i < set->count; i++)
 		if (DatumGetInt32(set->pids[i]) == pid)
 			return;
@@ -243,58 +357,81 @@ add_pid(PidSet *set, int pid)
 }
 
 /*
- * The processes that a waiter waits for: those that took the leases in its way,
- * or guard them, or wait ahead of it.  0 stands for one whose connection has
- * ended while the lease goes on.
+ * Say whether a waiter waits for what a look at its name has found: until its end,
+ * or until it is not in the way any more.
  */
-Datum
-dlock_blocking_pids(PG_FUNCTION_ARGS)
+static bool
+is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 {
-	int			pid = PG_GETARG_INT32(0);
-	PidSet		set;
-	LeaseWaiterCopy *waiters;
-	const LeaseWaiterCopy *waiter = NULL;
-	int			count;
-	lease_bytes name;
-	List	   *guards;
-	List	   *entries;
-	ListCell   *cell;
-	int64		now_us;
+	lease_request request = lease_rows_request(waiter);
+	lease_holder *holder = &view->holders[i];
+	Oid			role = view->entries[i] != NULL ? view->entries[i]->role :
+		view->guards[i]->role;
 
-	(void) counted_database();
-	waiters = lease_queue_copy(MyDatabaseId, &count);
-	for (int i = 0; i < count; i++)
-		if (waiters[i].waiter.pid == pid)
-			waiter = &waiters[i];
-	if (waiter == NULL)
-		PG_RETURN_ARRAYTYPE_P(construct_empty_array(INT4OID));
+	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
+		return !lease_is_over(holder, view->now_us);
+	if (role == waiter->role || role == waiter->acts_for)
+		holder->standing = LEASE_SELF;
+	/* for its own connection it would not wait, but for another of its owner */
+	holder->elsewhere = true;
+	return lease_blocks(&request, holder, view->now_us);
+}
 
-	name = (lease_bytes) {waiter->key.name, waiter->key.length};
-	entries = lease_store_read(name, &now_us, NULL);
-	guards = lease_queue_guard_pids(MyDatabaseId, waiter->key.hash, name);
-	set.pids = palloc((list_length(entries) + list_length(guards) + count) *
-					  sizeof(Datum));
-	set.count = 0;
-	foreach(cell, entries)
+/* Add the processes that keep one of "waiters", which waits for a name, from it. */
+static void
+add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
+			 const LeaseWaiterCopy *waiter)
+{
+	LeaseView	view;
+
+	lease_store_read((lease_bytes) {
+		waiter->key.name, waiter->key.length
+	}, &view);
+	set->pids = repalloc(set->pids, (set->count + view.count + count) *
+						 sizeof(Datum));
+	for (size_t i = 0; i < view.count; i++)
 	{
-		const LeaseEntry *entry = lfirst(cell);
-		lease_holder holder = holder_of(entry, now_us);
+		const LeaseEntry *entry = view.entries[i];
+		const LeaseGuard *guard = view.guards[i];
 
-		if (!lease_is_in_the_way(&holder, lease_lock_delay_us(), now_us) ||
-			(entry->mode == LEASE_SHARED &&
-			 waiter->waiter.mode == LEASE_SHARED))
+		if (!is_waited_for(&waiter->waiter, &view, i))
 			continue;
-		add_pid(&set, BackendPidGetProc(entry->pid) != NULL ? entry->pid : 0);
+		if (guard != NULL)
+			add_pid(set, guard->pid, guard->guarding_role);
+		else
+			add_pid(set, BackendPidGetProc(entry->pid) != NULL ?
+					entry->pid : 0, entry->role);
 	}
-	foreach(cell, guards)
-		add_pid(&set, lfirst_int(cell));
 	for (int i = 0; i < count; i++)
 		if (waiters[i].position > 0 && &waiters[i] != waiter &&
 			memcmp(&waiters[i].key, &waiter->key, sizeof(LeaseQueueKey)) == 0 &&
 			waiter->waiter.role_in_queue != LEASE_WAIT_WATCH &&
 			(waiter->position == 0 ||
 			 waiters[i].position < waiter->position))
-			add_pid(&set, waiters[i].waiter.pid);
+			add_pid(set, waiters[i].waiter.pid, waiters[i].waiter.role);
+}
+
+/*
+ * The processes that a waiter waits for: those that took the leases in its way,
+ * or guard them, or wait ahead of it.  0 stands for one whose connection has
+ * ended while the lease goes on, and for those that the caller may not see.  A
+ * waiter that it may not see seems not to wait.  One that waits for any of several
+ * names waits for those of each.
+ */
+Datum
+dlock_blocking_pids(PG_FUNCTION_ARGS)
+{
+	int			pid = PG_GETARG_INT32(0);
+	PidSet		set = {.pids = palloc(sizeof(Datum))};
+	LeaseWaiterCopy *waiters;
+	int			count;
+
+	check_there();
+	waiters = lease_queue_copy(MyDatabaseId, &count);
+	for (int i = 0; i < count; i++)
+		if (waiters[i].waiter.pid == pid &&
+			lease_privilege_may_see(waiters[i].waiter.role))
+			add_blockers(&set, waiters, count, &waiters[i]);
 	PG_RETURN_ARRAYTYPE_P(construct_array(set.pids, set.count, INT4OID,
 										  sizeof(int32), true, TYPALIGN_INT));
 }
@@ -304,34 +441,54 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
  * ----------------------------------------------------------------
  */
 
+/* The columns of dlock.stats: those of 1.0 are its counters and four more. */
+#define STATS_COLUMNS_1_0	(LEASE_COUNTERS_1_0 + 4)
+#define STATS_COLUMNS		(STATS_COLUMNS_1_0 + 2)
+
+static Datum
+counter_datum(LeaseDatabase *db, LeaseCounter counter)
+{
+	return Int64GetDatum(db == NULL ? 0 :
+						 (int64) pg_atomic_read_u64(&db->counters[counter]));
+}
+
 Datum
 dlock_read_stats(PG_FUNCTION_ARGS)
 {
-	LeaseDatabase *db = counted_database();
+	LeaseDatabase *db;
 	TupleDesc	desc;
-	Datum		values[LEASE_COUNTERS + 4];
-	bool		nulls[LEASE_COUNTERS + 4] = {0};
+	Datum		values[STATS_COLUMNS];
+	bool		nulls[STATS_COLUMNS];
 	Datum		histogram[LEASE_WAIT_BUCKETS];
+	int			n = 0;
 
+	check_there();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	for (int i = 0; i < LEASE_COUNTERS; i++)
-		values[i] =
-			Int64GetDatum((int64) pg_atomic_read_u64(&db->counters[i]));
-
+	check_may_read("stats", desc->natts, nulls);
+	db = lease_state_find();
+	for (int i = 0; i < LEASE_COUNTERS_1_0; i++)
+		values[n++] = counter_datum(db, i);
+	values[n++] = Int64GetDatum(db == NULL ? 0 :
+								(int64) pg_atomic_read_u64(&db->woken));
+	values[n++] = Int32GetDatum(lease_queue_count(MyDatabaseId));
 	for (int i = 0; i < LEASE_WAIT_BUCKETS; i++)
 		histogram[i] =
-			Int64GetDatum((int64) pg_atomic_read_u64(&db->waits[i]));
-	values[LEASE_COUNTERS] =
-		Int64GetDatum((int64) pg_atomic_read_u64(&db->woken));
-	values[LEASE_COUNTERS + 1] =
-		Int32GetDatum(lease_queue_count(MyDatabaseId));
-	values[LEASE_COUNTERS + 2] =
+			Int64GetDatum(db == NULL ? 0 :
+						  (int64) pg_atomic_read_u64(&db->waits[i]));
+	values[n++] =
 		PointerGetDatum(construct_array(histogram, LEASE_WAIT_BUCKETS,
 										INT8OID, sizeof(int64),
 										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[LEASE_COUNTERS + 3] =
-		TimestampTzGetDatum((int64) pg_atomic_read_u64(&db->stats_reset));
+	values[n++] =
+		TimestampTzGetDatum(db == NULL ? PgStartTime :
+							(int64) pg_atomic_read_u64(&db->stats_reset));
+	Assert(n == STATS_COLUMNS_1_0);
+	if (desc->natts > STATS_COLUMNS_1_0)
+	{
+		values[n++] = counter_datum(db, LEASE_COUNT_RENEWALS_LOST);
+		values[n++] = Int64GetDatum((int64) lease_store_count_held());
+	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
 }
@@ -339,6 +496,7 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 Datum
 dlock_stats_reset(PG_FUNCTION_ARGS)
 {
-	lease_state_stats_reset(counted_database());
+	check_there();
+	lease_state_stats_reset(lease_state_database());
 	PG_RETURN_VOID();
 }

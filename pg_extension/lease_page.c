@@ -267,17 +267,26 @@ lease_page_delete(LeaseChange *change, Page page, OffsetNumber offset)
 		note_hole(change, page);
 }
 
-/* Replace an entry by one of the same size, noting what differs. */
+/*
+ * Replace an entry by one of the same size, noting what differs; or by a smaller
+ * one, when a lease that its session left behind loses its stamp.
+ */
 void
 lease_page_overwrite(LeaseChange *change, Page page, OffsetNumber offset,
 					 const LeaseEntry *entry)
 {
-	char	   *old = (char *) PageGetItem(page, PageGetItemId(page, offset));
+	ItemId		id = PageGetItemId(page, offset);
+	char	   *old = (char *) PageGetItem(page, id);
 	const char *new = (const char *) entry;
 	Size		first = 0;
 	Size		end = lease_entry_size(entry);
 
-	Assert(end == ItemIdGetLength(PageGetItemId(page, offset)));
+	Assert(end <= ItemIdGetLength(id));
+	if (end < ItemIdGetLength(id))
+	{
+		ItemIdSetNormal(id, ItemIdGetOffset(id), end);
+		lease_change_note(change, page, id, sizeof(ItemIdData));
+	}
 	while (end > 0 && old[end - 1] == new[end - 1])
 		end--;
 	while (first < end && old[first] == new[first])

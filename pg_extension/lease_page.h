@@ -121,7 +121,7 @@ typedef struct LeaseEntry
 	uint64		token;
 	int64		deadline_us;	/* lease clock; LEASE_SESSION and
 								 * LEASE_TRANSACTION: the time to live */
-	TimestampTz acquired_at;	/* wall clock, for show */
+	TimestampTz acquired_at;	/* wall clock, for show; odd: see below */
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
 	uint8		mode;			/* a lease_mode */
@@ -134,15 +134,46 @@ typedef struct LeaseEntry
 	char		data[FLEXIBLE_ARRAY_MEMBER];
 } LeaseEntry;
 
+/*
+ * Whether a repeated request id was answered with the row's only hold.  Whoever
+ * took that hold without learning of it must not give it back any more.  The
+ * last bit of the time of the grant says so: 0 in a new row.
+ */
+static inline TimestampTz
+lease_entry_time(TimestampTz now)
+{
+	return now & ~INT64CONST(1);
+}
+
+static inline bool
+lease_entry_is_repeated(const LeaseEntry *entry)
+{
+	return (entry->acquired_at & 1) != 0;
+}
+
+static inline void
+lease_entry_set_repeated(LeaseEntry *entry)
+{
+	entry->acquired_at |= 1;
+}
+
 /* No lease clock gets near this, and it can still be shown as a timestamp. */
 #define LEASE_DEADLINE_MAX	(INT64CONST(1) << 61)
 
 #define LEASE_ADDRESS_MAX	64	/* an IPv6 address with its zone */
+#define LEASE_APPLICATION_MAX	(NAMEDATALEN - 1)	/* what is left is cut off */
 
-/* The largest entry there can be. */
+/* The size of an entry whose strings have so many bytes, at most. */
+#define LEASE_ENTRY_SIZE_MAX(strings) \
+	MAXALIGN(offsetof(LeaseEntry, data) + (strings) + sizeof(LeaseStamp))
+
+/*
+ * The largest entry that a page can hold, whatever wrote it: the lengths of its
+ * strings are bytes.  1.0.0 did not cut application names.
+ */
+#define LEASE_ENTRY_STRINGS	5
 #define LEASE_ENTRY_MAX \
-	MAXALIGN(offsetof(LeaseEntry, data) + 3 * LEASE_STRING_MAX + \
-			 NAMEDATALEN + LEASE_ADDRESS_MAX + sizeof(LeaseStamp))
+	LEASE_ENTRY_SIZE_MAX(LEASE_ENTRY_STRINGS * PG_UINT8_MAX)
 
 typedef union LeaseEntryBuffer
 {
@@ -150,6 +181,25 @@ typedef union LeaseEntryBuffer
 	char		bytes[LEASE_ENTRY_MAX];
 	double		force_align;
 } LeaseEntryBuffer;
+
+/*
+ * Copy a string to where there is room for so many bytes, and return its length,
+ * which fits a byte.  Whatever its callers may have missed ends here, and not in
+ * the memory behind.
+ */
+static inline uint8
+lease_put_string(char *to, Size room, lease_bytes from)
+{
+	if (from.length > Min(room, PG_UINT8_MAX))
+		elog(ERROR, "string of %zu bytes is too long", from.length);
+	if (from.length > 0)
+		memcpy(to, from.data, from.length);
+	return (uint8) from.length;
+}
+
+/* The same for an array. */
+#define LEASE_PUT_STRING(array, from) \
+	lease_put_string((array), sizeof(array), (from))
 
 static inline LeasePageSpecial *
 lease_page_special(Page page)
@@ -195,6 +245,9 @@ lease_hash_position(uint32 hash)
 	hash = (hash & 0x0f0f0f0f) << 4 | (hash >> 4 & 0x0f0f0f0f);
 	return pg_bswap32(hash);
 }
+
+/* Where a cursor over all reversed hashes ends. */
+#define LEASE_POSITION_END	(UINT64CONST(1) << 32)
 
 /* Say whether a bucket is the one for a hash. */
 static inline bool

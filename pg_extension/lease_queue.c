@@ -5,8 +5,8 @@
  * Shared memory holds a LeaseQueue for each name that somebody waits for or
  * guards right now, in a hash table with partitions, each under a lock of its
  * own.  Lock order: the name's bucket, then its partition; then pages further
- * down, the WAL.  Of two partitions the one with the smaller number comes
- * first.
+ * down, the WAL.  Nobody locks a second partition: whoever looks at all queues
+ * does so partition by partition, so that calls for other names go on.
  *
  * The rules that keep waiters from being forgotten:
  *
@@ -57,16 +57,23 @@
 typedef struct QueuePartition
 {
 	pg_atomic_uint32 used;		/* waiters and guards */
-	char		pad[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint32)];
+	dlist_head	queues;			/* under the partition's lock */
+	char		pad[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint32) -
+				   sizeof(dlist_head)];
 } QueuePartition;
 
 typedef struct QueueShared
 {
-	slock_t		mutex;			/* protects the free lists and the serial */
+	slock_t		mutex;			/* protects the free lists, what is taken of
+								 * them, and the serial */
 	dlist_head	free_waiters;
+	int			nfirst;			/* places of calls that wait, the first of each */
+	int			nfurther;		/* and the others */
 	dlist_head	free_guards;
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
+	pg_atomic_uint32 nguards;	/* likewise */
+	pg_atomic_uint64 last_join; /* counts those who have joined one */
 	pg_atomic_uint32 *owners;	/* waiters in line, by a hash of their owner */
 	uint32		owners_mask;	/* that array has one entry more */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
@@ -95,16 +102,33 @@ max_waiters(void)
 	return lease_max_waiters < 0 ? MaxBackends : lease_max_waiters;
 }
 
+/*
+ * How many places more there are, for calls that wait for any of several names
+ * and need one for each.  They are counted apart: such calls take no place from
+ * those who wait for one name.
+ */
+static int
+max_further(void)
+{
+	return Max(max_waiters(), 1024);
+}
+
+static int
+max_places(void)
+{
+	return max_waiters() + max_further();
+}
+
 static long
 max_queues(void)
 {
-	return (long) max_waiters() + lease_max_guards;
+	return (long) max_places() + lease_max_guards;
 }
 
 static Size
 waiters_size(void)
 {
-	return mul_size(max_waiters(), sizeof(LeaseWaiter));
+	return mul_size(max_places(), sizeof(LeaseWaiter));
 }
 
 /*
@@ -169,10 +193,17 @@ lease_queue_shmem_init(void)
 		SpinLockInit(&shared->mutex);
 		dlist_init(&shared->free_waiters);
 		dlist_init(&shared->free_guards);
+		shared->nfirst = 0;
+		shared->nfurther = 0;
 		shared->last_serial = 0;
 		pg_atomic_init_u32(&shared->nwaiters, 0);
+		pg_atomic_init_u32(&shared->nguards, 0);
+		pg_atomic_init_u64(&shared->last_join, 0);
 		for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+		{
 			pg_atomic_init_u32(&shared->partitions[i].used, 0);
+			dlist_init(&shared->partitions[i].queues);
+		}
 	}
 	owners = ShmemInitStruct("dlock waiting owners", owners_size(), &found);
 	if (!found)
@@ -184,7 +215,7 @@ lease_queue_shmem_init(void)
 	}
 	waiters = ShmemInitStruct("dlock waiters", waiters_size(), &found);
 	if (!found)
-		for (int i = 0; i < max_waiters(); i++)
+		for (int i = 0; i < max_places(); i++)
 		{
 			waiters[i].queue = NULL;
 			dlist_push_tail(&shared->free_waiters, &waiters[i].link);
@@ -252,11 +283,17 @@ lock_of_waiter(const LeaseWaiter *waiter)
 	return &locks[waiter->partition].lock;
 }
 
+static QueuePartition *
+partition_of_queue(const LeaseQueue *queue)
+{
+	return &shared->partitions[partition_of(queue->key.database,
+											queue->key.hash)];
+}
+
 static pg_atomic_uint32 *
 used_of(const LeaseQueue *queue)
 {
-	return &shared->partitions[partition_of(queue->key.database,
-											queue->key.hash)].used;
+	return &partition_of_queue(queue)->used;
 }
 
 /*
@@ -276,8 +313,7 @@ make_key(LeaseQueueKey *key, Oid database, uint32 hash, lease_bytes name)
 	memset(key, 0, sizeof(*key));
 	key->database = database;
 	key->hash = hash;
-	key->length = (uint32) name.length;
-	memcpy(key->name, name.data, name.length);
+	key->length = LEASE_PUT_STRING(key->name, name);
 }
 
 /* Lock the partition of a name, and find the name's queue, or NULL. */
@@ -320,6 +356,7 @@ get_queue(Oid database, uint32 hash, lease_bytes name)
 		dlist_init(&queue->guards);
 		queue->nwaiters = 0;
 		queue->due_us = PG_INT64_MAX;
+		dlist_push_tail(&partition_of_queue(queue)->queues, &queue->link);
 	}
 	return queue;
 }
@@ -328,12 +365,14 @@ get_queue(Oid database, uint32 hash, lease_bytes name)
 static void
 drop_if_unused(LeaseQueue *queue)
 {
-	if (dlist_is_empty(&queue->waiters) && dlist_is_empty(&queue->watchers) &&
-		dlist_is_empty(&queue->guards))
-		(void) hash_search_with_hash_value(queues, &queue->key,
-										   queue_hash(queue->key.database,
-													  queue->key.hash),
-										   HASH_REMOVE, NULL);
+	if (!dlist_is_empty(&queue->waiters) || !dlist_is_empty(&queue->watchers) ||
+		!dlist_is_empty(&queue->guards))
+		return;
+	dlist_delete(&queue->link);
+	(void) hash_search_with_hash_value(queues, &queue->key,
+									   queue_hash(queue->key.database,
+												  queue->key.hash),
+									   HASH_REMOVE, NULL);
 }
 
 /* The first waiter, or NULL. */
@@ -407,46 +446,34 @@ poke(LeaseQueue *queue)
 	lease_queue_wake_watchers(queue);
 }
 
-/* Lock all partitions, to look at all queues. */
-static void
-lock_all(LWLockMode mode)
-{
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
-		LWLockAcquire(&locks[i].lock, mode);
-}
-
-static void
-unlock_all(void)
-{
-	for (int i = LEASE_QUEUE_PARTITIONS - 1; i >= 0; i--)
-		LWLockRelease(&locks[i].lock);
-}
-
 /* Make everybody look who waits in a database: its table may be gone. */
 void
 lease_queue_poke_database(Oid database)
 {
-	HASH_SEQ_STATUS status;
-	LeaseQueue *queue;
-
-	if (pg_atomic_read_u32(&shared->nwaiters) == 0)
-		return;
-	lock_all(LW_EXCLUSIVE);
-	hash_seq_init(&status, queues);
-	while ((queue = hash_seq_search(&status)) != NULL)
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		dlist_iter	iter;
+		dlist_iter	queue_iter;
 
-		if (queue->key.database != database)
+		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
-		queue->due_us = 0;
-		dlist_foreach(iter, &queue->waiters)
+		LWLockAcquire(&locks[i].lock, LW_EXCLUSIVE);
+		dlist_foreach(queue_iter, &shared->partitions[i].queues)
 		{
-			wake(dlist_container(LeaseWaiter, link, iter.cur));
+			LeaseQueue *queue = dlist_container(LeaseQueue, link,
+												queue_iter.cur);
+			dlist_iter	iter;
+
+			if (queue->key.database != database)
+				continue;
+			queue->due_us = 0;
+			dlist_foreach(iter, &queue->waiters)
+			{
+				wake(dlist_container(LeaseWaiter, link, iter.cur));
+			}
+			lease_queue_wake_watchers(queue);
 		}
-		lease_queue_wake_watchers(queue);
+		LWLockRelease(&locks[i].lock);
 	}
-	unlock_all();
 }
 
 /* ----------------------------------------------------------------
@@ -454,27 +481,41 @@ lease_queue_poke_database(Oid database)
  * ----------------------------------------------------------------
  */
 
-/* A place to wait in, with a serial and nothing else filled in. */
+/*
+ * A place to wait in, with a serial and nothing else filled in.  "further": the
+ * call has one already.
+ */
 LeaseWaiter *
-lease_queue_allocate_waiter(void)
+lease_queue_allocate_waiter(bool further)
 {
 	LeaseWaiter *waiter = NULL;
+	int		   *taken = further ? &shared->nfurther : &shared->nfirst;
+	int			most = further ? max_further() : max_waiters();
 
 	SpinLockAcquire(&shared->mutex);
-	if (!dlist_is_empty(&shared->free_waiters))
+	if (*taken < most)
 	{
+		(*taken)++;
 		waiter = dlist_container(LeaseWaiter, link,
 								 dlist_pop_head_node(&shared->free_waiters));
 		waiter->serial = ++shared->last_serial;
 	}
 	SpinLockRelease(&shared->mutex);
+	if (waiter == NULL && further)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many names are waited for"),
+				 errdetail("Calls that wait for any of several names can have %d beside the first of each.",
+						   most),
+				 errhint("Wait for fewer names, or try again later.")));
 	if (waiter == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
-				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
+				 errdetail("\"dlock.max_waiters\" allows %d.", most),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = NULL;
+	waiter->further = further;
 	waiter->joined = false;
 	waiter->answered = false;
 	return waiter;
@@ -484,8 +525,11 @@ lease_queue_allocate_waiter(void)
 void
 lease_queue_free_waiter(LeaseWaiter *waiter)
 {
+	int		   *taken = waiter->further ? &shared->nfurther : &shared->nfirst;
+
 	Assert(waiter->queue == NULL);
 	SpinLockAcquire(&shared->mutex);
+	(*taken)--;
 	dlist_push_head(&shared->free_waiters, &waiter->link);
 	SpinLockRelease(&shared->mutex);
 }
@@ -528,7 +572,15 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	waiter->partition = partition_of(database, hash);
 	pg_atomic_fetch_add_u32(used_of(queue), 1);
 	pg_atomic_fetch_add_u32(&shared->nwaiters, 1);
+	waiter->join_number = pg_atomic_add_fetch_u64(&shared->last_join, 1);
 	LWLockRelease(lock_of(database, hash));
+}
+
+/* The number of the last waiter to join: whoever looks now sees all up to it. */
+uint64
+lease_queue_last_join(void)
+{
+	return pg_atomic_read_u64(&shared->last_join);
 }
 
 /* Take a waiter out of its queue; the partition is locked exclusively. */
@@ -635,31 +687,46 @@ lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
 	LWLockRelease(lock_of_waiter(waiter));
 }
 
-/* Say whether another waiter of a queue is of a waiter's owner. */
+/* Say whether a queue has another waiter, or a guard, of a waiter's owner. */
 static bool
-has_another_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
+has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 {
+	lease_bytes owner = {waiter->owner, waiter->owner_length};
 	dlist_iter	iter;
 
+	dlist_foreach(iter, &queue->guards)
+	{
+		LeaseGuard *guard = dlist_container(LeaseGuard, link, iter.cur);
+
+		if (lease_same(owner, (lease_bytes) {
+				guard->owner, guard->owner_length
+			}))
+			return true;
+	}
+
+	/* not searched unless the owner's counter says that it may be there */
+	if (pg_atomic_read_u32(waiters_like(waiter)) <= 1)
+		return false;
 	dlist_foreach(iter, &queue->waiters)
 	{
 		LeaseWaiter *other = dlist_container(LeaseWaiter, link, iter.cur);
 
 		if (other != waiter &&
-			lease_same((lease_bytes) {other->owner, other->owner_length},
-					   (lease_bytes) {waiter->owner, waiter->owner_length}))
+			lease_same(owner, (lease_bytes) {
+				other->owner, other->owner_length
+			}))
 			return true;
 	}
 	return false;
 }
 
 /*
- * Say whether a waiter that has just joined can possibly close a cycle: not if
- * all others wait for the same name and none of them is of its owner.  The
- * caller knows that its owner does not hold the name.
+ * Say whether a waiter of this backend that has just joined can possibly close
+ * a cycle.  Not if the transaction guards nothing, all others wait for the same
+ * name, and none of its waiters and guards is of the waiter's owner.  The caller
+ * knows that its owner does not hold the name.
  *
- * The queue is only searched for the owner when its counter says that it may be
- * there, so that joining costs the same whatever the queue's length.
+ * So joining a line costs the same whatever its length.
  */
 bool
 lease_queue_may_deadlock(const LeaseWaiter *waiter)
@@ -667,6 +734,8 @@ lease_queue_may_deadlock(const LeaseWaiter *waiter)
 	LeaseQueue *queue;
 	bool		may = false;
 
+	if (lease_queue_has_guards())
+		return true;
 	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
 		return false;
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
@@ -674,8 +743,7 @@ lease_queue_may_deadlock(const LeaseWaiter *waiter)
 	if (queue != NULL)
 		may = (uint32) queue->nwaiters <
 			pg_atomic_read_u32(&shared->nwaiters) ||
-			(pg_atomic_read_u32(waiters_like(waiter)) > 1 &&
-			 has_another_of_owner(queue, waiter));
+			has_more_of_owner(queue, waiter);
 	LWLockRelease(lock_of_waiter(waiter));
 	return may;
 }
@@ -699,56 +767,96 @@ copy_list(LeaseQueue *queue, dlist_head *list, LeaseWaiterCopy *copies,
 }
 
 /*
- * Copy all that wait in a database, as they are at one moment; those of a name
- * come one after the other in the order of the queue, then its watchers.
+ * Lock a partition, with room for something of each of its waiters and guards
+ * behind the "count" that an array has already; "size" is that of one.  False if it
+ * has none.  No memory is allocated under the lock, so more may have come by then.
+ */
+static bool
+lock_with_room(int partition, void **array, Size size, Size *room, int count)
+{
+	pg_atomic_uint32 *used = &shared->partitions[partition].used;
+	Size		needed;
+
+	while ((needed = pg_atomic_read_u32(used)) > 0)
+	{
+		if (count + needed > *room)
+		{
+			*room = count + needed;
+			*array = repalloc_huge(*array, *room * size);
+		}
+		LWLockAcquire(&locks[partition].lock, LW_SHARED);
+		if (count + pg_atomic_read_u32(used) <= *room)
+			return true;
+		LWLockRelease(&locks[partition].lock);
+	}
+	return false;
+}
+
+/*
+ * Copy all that wait in a database; those of a name come one after the other in
+ * the order of the queue, then its watchers.  It is done partition by partition:
+ * who waits all the time is there, who comes or goes meanwhile may be.
  */
 LeaseWaiterCopy *
 lease_queue_copy(Oid database, int *count)
 {
-	HASH_SEQ_STATUS status;
-	LeaseQueue *queue;
-	LeaseWaiterCopy *copies;
-	uint32		room = pg_atomic_read_u32(&shared->nwaiters);
+	Size		room = pg_atomic_read_u32(&shared->nwaiters) + 1;
+	void	   *array = palloc_extended(room * sizeof(LeaseWaiterCopy),
+										MCXT_ALLOC_HUGE);
 
-	/* allocate before locking; more may have come by then */
-	for (;;)
-	{
-		uint32		needed;
-
-		copies = palloc_extended((Size) (room + 1) * sizeof(LeaseWaiterCopy),
-								 MCXT_ALLOC_HUGE);
-		lock_all(LW_SHARED);
-		needed = pg_atomic_read_u32(&shared->nwaiters);
-		if (needed <= room)
-			break;
-		unlock_all();
-		pfree(copies);
-		room = needed;
-	}
 	*count = 0;
-	hash_seq_init(&status, queues);
-	while ((queue = hash_seq_search(&status)) != NULL)
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		if (queue->key.database != database)
+		dlist_iter	iter;
+
+		if (!lock_with_room(i, &array, sizeof(LeaseWaiterCopy), &room, *count))
 			continue;
-		*count += copy_list(queue, &queue->waiters, &copies[*count], true);
-		*count += copy_list(queue, &queue->watchers, &copies[*count], false);
+		dlist_foreach(iter, &shared->partitions[i].queues)
+		{
+			LeaseWaiterCopy *copies = array;
+			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
+
+			if (queue->key.database != database)
+				continue;
+			*count += copy_list(queue, &queue->waiters, &copies[*count], true);
+			*count += copy_list(queue, &queue->watchers, &copies[*count],
+								false);
+		}
+		LWLockRelease(&locks[i].lock);
 	}
-	unlock_all();
-	return copies;
+	return array;
 }
 
-/* How many wait in a database. */
+/* How many calls wait in a database. */
 int
 lease_queue_count(Oid database)
 {
-	int			count;
-	LeaseWaiterCopy *copies;
+	int			count = 0;
 
-	if (pg_atomic_read_u32(&shared->nwaiters) == 0)
-		return 0;
-	copies = lease_queue_copy(database, &count);
-	pfree(copies);
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	{
+		dlist_iter	queue_iter;
+
+		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
+			continue;
+		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		dlist_foreach(queue_iter, &shared->partitions[i].queues)
+		{
+			LeaseQueue *queue = dlist_container(LeaseQueue, link,
+												queue_iter.cur);
+			dlist_iter	iter;
+
+			if (queue->key.database != database)
+				continue;
+			count += queue->nwaiters;
+			dlist_foreach(iter, &queue->watchers)
+			{
+				if (!dlist_container(LeaseWaiter, link, iter.cur)->further)
+					count++;
+			}
+		}
+		LWLockRelease(&locks[i].lock);
+	}
 	return count;
 }
 
@@ -820,26 +928,63 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 	guard->queue = queue;
 	dlist_push_tail(&queue->guards, &guard->link);
 	pg_atomic_fetch_add_u32(used_of(queue), 1);
+	pg_atomic_fetch_add_u32(&shared->nguards, 1);
 	my_guards[nmy_guards++] = guard;
 	LWLockRelease(lock_of(database, hash));
 }
 
-/* The processes that guard a name, as a list of integers. */
+/* The guards of a name, as a list of copies. */
 List *
-lease_queue_guard_pids(Oid database, uint32 hash, lease_bytes name)
+lease_queue_copy_guards(Oid database, uint32 hash, lease_bytes name)
 {
-	List	   *pids = NIL;
+	List	   *guards = NIL;
 	LeaseQueue *queue = lease_queue_lock(database, hash, name, LW_SHARED);
 	dlist_iter	iter;
 
 	if (queue != NULL)
 		dlist_foreach(iter, &queue->guards)
 		{
-			pids = lappend_int(pids, dlist_container(LeaseGuard, link,
-													 iter.cur)->pid);
+			LeaseGuard *copy = palloc(sizeof(LeaseGuard));
+
+			*copy = *dlist_container(LeaseGuard, link, iter.cur);
+			guards = lappend(guards, copy);
 		}
 	lease_queue_unlock(database, hash);
-	return pids;
+	return guards;
+}
+
+/*
+ * The names that are guarded in a database, each once; partition by partition, like
+ * lease_queue_copy().  NULL: none.
+ */
+LeaseQueueKey *
+lease_queue_guarded_names(Oid database, int *count)
+{
+	Size		room = pg_atomic_read_u32(&shared->nguards);
+	void	   *array;
+
+	*count = 0;
+	if (room == 0)
+		return NULL;
+	array = palloc_extended(room * sizeof(LeaseQueueKey), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	{
+		dlist_iter	iter;
+
+		if (!lock_with_room(i, &array, sizeof(LeaseQueueKey), &room, *count))
+			continue;
+		dlist_foreach(iter, &shared->partitions[i].queues)
+		{
+			LeaseQueueKey *names = array;
+			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
+
+			if (queue->key.database == database &&
+				!dlist_is_empty(&queue->guards))
+				names[(*count)++] = queue->key;
+		}
+		LWLockRelease(&locks[i].lock);
+	}
+	return array;
 }
 
 /* Say whether this transaction has guards. */
@@ -864,6 +1009,7 @@ lease_queue_end_guards(void)
 		LWLockAcquire(lock, LW_EXCLUSIVE);
 		dlist_delete(&guard->link);
 		pg_atomic_fetch_sub_u32(used_of(queue), 1);
+		pg_atomic_fetch_sub_u32(&shared->nguards, 1);
 		poke(queue);
 		drop_if_unused(queue);
 		LWLockRelease(lock);

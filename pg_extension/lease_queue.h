@@ -10,7 +10,6 @@
 #include "compat.h"
 #include "lease.h"
 #include "lease_page.h"
-#include "lease_state.h"
 #include "lib/ilist.h"
 #include "nodes/pg_list.h"
 #include "storage/latch.h"
@@ -27,6 +26,7 @@ typedef struct LeaseAnswer
 	lease_outcome outcome;
 	uint64		token;
 	bool		gone;			/* the requester's holder was removed */
+	Oid			role;			/* of the requester's holder: it may act for others */
 	uint64		ended;			/* holders removed by an eviction */
 	lease_mode	held_mode;		/* LEASE_UPGRADE, LEASE_MIXED, ... */
 	lease_kind	held_kind;		/* LEASE_MIXED_KINDS, ...: as it is held */
@@ -46,6 +46,7 @@ typedef struct LeaseQueueKey
 typedef struct LeaseQueue
 {
 	LeaseQueueKey key;
+	dlist_node	link;			/* among those of its partition */
 	dlist_head	waiters;		/* first come, first served */
 	dlist_head	watchers;		/* woken whenever a hold ends */
 	dlist_head	guards;
@@ -58,11 +59,15 @@ typedef struct LeaseQueue
 	int64		due_us;
 } LeaseQueue;
 
+/* How often each waiter looks around, whatever happens. */
+#define LEASE_LOOK_INTERVAL_US	USECS_PER_SEC
+
 /* How a backend waits. */
 typedef enum LeaseWaitRole
 {
 	LEASE_WAIT_IN_LINE,			/* in the queue, to be granted a lease */
 	LEASE_WAIT_ALL,				/* dlock_acquire_all(): watching one name */
+	LEASE_WAIT_ANY,				/* dlock_acquire_any(): watching each name */
 	LEASE_WAIT_WATCH			/* dlock_wait(): watching, takes nothing */
 } LeaseWaitRole;
 
@@ -77,7 +82,10 @@ typedef struct LeaseWaiter
 
 	bool		joined;			/* has been in a queue, in this partition: */
 	uint32		partition;
+	uint64		join_number;	/* grows with each that joins a queue */
 	LeaseWaitRole role_in_queue;
+	bool		further;		/* not the first place of its call */
+	uint32		places;			/* that its call has, LEASE_WAIT_ANY: several */
 	Latch	   *latch;
 	pg_atomic_uint64 *woken;	/* counts its wake-ups, in LeaseDatabase */
 	uint64		serial;			/* tells this wait from all others */
@@ -89,6 +97,7 @@ typedef struct LeaseWaiter
 	lease_mode	mode;
 	lease_kind	kind;
 	uint32		limit;
+	uint32		permits;		/* see lease_request */
 	int64		ttl_us;
 	uint8		owner_length;	/* 0: LEASE_WAIT_WATCH */
 	uint8		request_length;
@@ -96,7 +105,7 @@ typedef struct LeaseWaiter
 	uint8		address_length;
 	char		owner[LEASE_STRING_MAX];
 	char		request[LEASE_STRING_MAX];
-	char		application[NAMEDATALEN];
+	char		application[LEASE_APPLICATION_MAX];
 	char		address[LEASE_ADDRESS_MAX];
 
 	/* under the partition's lock */
@@ -110,13 +119,21 @@ typedef struct LeaseGuard
 {
 	dlist_node	link;			/* in the queue, or in the free list */
 	LeaseQueue *queue;
-	int			pid;
 	Oid			role;			/* of the holder */
 	lease_mode	mode;
 	uint32		version;		/* holds it pins */
 	uint64		token;
+	TimestampTz acquired_at;	/* when the lease was */
 	uint8		owner_length;
 	char		owner[LEASE_STRING_MAX];
+
+	/* who guards */
+	int			pid;
+	Oid			guarding_role;
+	uint8		application_length;
+	uint8		address_length;
+	char		application[LEASE_APPLICATION_MAX];
+	char		address[LEASE_ADDRESS_MAX];
 } LeaseGuard;
 
 /* A waiter as it was at some moment. */
@@ -157,10 +174,11 @@ extern void lease_queue_wake_watchers(LeaseQueue *queue);
 extern void lease_queue_poke_database(Oid database);
 
 /* waiters */
-extern LeaseWaiter *lease_queue_allocate_waiter(void);
+extern LeaseWaiter *lease_queue_allocate_waiter(bool further);
 extern void lease_queue_free_waiter(LeaseWaiter *waiter);
 extern void lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 							 lease_bytes name, int64 due_us);
+extern uint64 lease_queue_last_join(void);
 extern bool lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer,
 							  XLogRecPtr *lsn);
 extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
@@ -174,8 +192,9 @@ extern int	lease_queue_count(Oid database);
 /* guards */
 extern void lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 							  const LeaseGuard *guard);
-extern List *lease_queue_guard_pids(Oid database, uint32 hash,
-									lease_bytes name);
+extern List *lease_queue_copy_guards(Oid database, uint32 hash,
+									 lease_bytes name);
+extern LeaseQueueKey *lease_queue_guarded_names(Oid database, int *count);
 extern bool lease_queue_has_guards(void);
 extern void lease_queue_end_guards(void);
 

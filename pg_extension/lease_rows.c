@@ -8,6 +8,9 @@
  * the bucket is to be unlocked, the catalogs asked, and the attempt started
  * over.  The same goes for making room.
  *
+ * An attempt's rows are in memory that the next attempt takes again, so that a
+ * call needs no more of it however often it looks.
+ *
  * What a crash does: the grant of a lease, its token and the bucket's mark are
  * one WAL record.  Rows that a grant finds expired are removed by records of
  * their own before it, which changes nothing for anybody.
@@ -18,15 +21,19 @@
 
 #include "common/ip.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
 #include "lease_crash.h"
 #include "lease_event.h"
+#include "lease_order.h"
 #include "lease_rows.h"
 #include "lease_trie.h"
 #include "lease_wal.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/backend_status.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* A lease that was found over and removed, for the log. */
@@ -41,12 +48,47 @@ typedef struct ExpiredLease
 } ExpiredLease;
 
 bool		lease_log_expired = true;
-int			lease_lock_delay = 0;
 
 /* ----------------------------------------------------------------
  * Gathering
  * ----------------------------------------------------------------
  */
+
+/* The memory of this attempt's rows. */
+static MemoryContext
+rows_memory(LeaseCall *call)
+{
+	if (call->memory == NULL)
+		call->memory = AllocSetContextCreate(CurrentMemoryContext,
+											 "dlock rows",
+											 ALLOCSET_DEFAULT_SIZES);
+	return call->memory;
+}
+
+/* A copy of a string on a page that will not stay locked, or in a queue. */
+static lease_bytes
+keep_bytes(LeaseCall *call, lease_bytes bytes)
+{
+	char	   *copy;
+
+	if (bytes.length == 0)
+		return bytes;
+	copy = MemoryContextAlloc(rows_memory(call), bytes.length);
+	memcpy(copy, bytes.data, bytes.length);
+	return (lease_bytes) {copy, bytes.length};
+}
+
+/* Forget the rows of the attempt before. */
+static void
+forget_rows(LeaseCall *call)
+{
+	call->count = 0;
+	call->holders = call->inline_holders;
+	call->places = call->inline_places;
+	call->capacity = LEASE_ROWS_INLINE;
+	if (call->memory != NULL)
+		MemoryContextReset(call->memory);
+}
 
 /*
  * Begin a call by the current role on a table that is open and activated.  The
@@ -67,9 +109,24 @@ lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
 	call->requester.pid = MyProcPid;
 	if (call->request.kind != LEASE_PLAIN)
 		call->requester.stamp = lease_bond_mine(call->request.kind);
-	call->holders = call->inline_holders;
-	call->places = call->inline_places;
-	call->capacity = LEASE_ROWS_INLINE;
+	forget_rows(call);
+}
+
+/* What a waiter has asked for; its strings stay in its place. */
+lease_request
+lease_rows_request(const LeaseWaiter *waiter)
+{
+	return (lease_request) {
+		.op = LEASE_ACQUIRE,
+		.owner = {waiter->owner, waiter->owner_length},
+		.request = {waiter->request, waiter->request_length},
+		.mode = waiter->mode,
+		.kind = waiter->kind,
+		.limit = waiter->limit,
+		.permits = waiter->permits,
+		.delay_us = lease_lock_delay_us(),
+		.ttl_us = waiter->ttl_us,
+	};
 }
 
 /* Begin what a waiter asked for, on its behalf and on the server's name. */
@@ -77,16 +134,9 @@ void
 lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 					   const LeaseWaiter *waiter)
 {
-	lease_request request = {
-		.op = LEASE_ACQUIRE,
-		.owner = {waiter->owner, waiter->owner_length},
-		.request = {waiter->request, waiter->request_length},
-		.mode = waiter->mode,
-		.kind = LEASE_PLAIN,	/* not our own session's */
-		.limit = waiter->limit,
-		.ttl_us = waiter->ttl_us,
-	};
+	lease_request request = lease_rows_request(waiter);
 
+	request.kind = LEASE_PLAIN; /* not our own session's */
 	lease_rows_init(call, server->rel, server->db, &request);
 	call->request.kind = waiter->kind;
 	call->name = server->name;
@@ -102,15 +152,44 @@ lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 	};
 }
 
-/* Ask the catalogs about the role that stopped an attempt. */
+/*
+ * End what was done on a waiter's behalf: what it found expired is left to the
+ * server's call to report.
+ */
+void
+lease_rows_end_waiter(LeaseCall *turn, LeaseCall *call)
+{
+	call->expired = list_concat(call->expired, turn->expired);
+	call->nexpired += turn->nexpired;
+	list_free(turn->expired);
+	lease_rows_end(turn);
+}
+
+/* Free what a call needs for its rows and roles. */
+void
+lease_rows_end(LeaseCall *call)
+{
+	if (call->memory != NULL)
+		MemoryContextDelete(call->memory);
+	call->memory = NULL;
+	forget_rows(call);
+	if (call->verdicts != NULL)
+		pfree(call->verdicts);
+	call->verdicts = NULL;
+	call->nverdicts = 0;
+}
+
+/*
+ * Ask the catalogs about the role that stopped an attempt.  That may take long:
+ * somebody may have locked a catalog.
+ */
 void
 lease_rows_resolve_role(LeaseCall *call)
 {
-	RoleVerdict verdict = {
-		call->unknown_role,
-		has_privs_of_role(call->requester.role, call->unknown_role)
-	};
+	RoleVerdict verdict = {.role = call->unknown_role};
 
+	Assert(lease_may_wait());
+	verdict.acts_for = has_privs_of_role(call->requester.role, verdict.role);
 	call->verdicts = call->verdicts == NULL ?
 		palloc(sizeof(RoleVerdict)) :
 		repalloc(call->verdicts, (call->nverdicts + 1) * sizeof(RoleVerdict));
@@ -138,39 +217,14 @@ find_standing(LeaseCall *call, Oid role)
 	return LEASE_STRANGER;
 }
 
-/*
- * Say whether a row is bound to a session or transaction that lives and is not
- * the requester's.  Somebody who wants a lease for his own session cannot share
- * that one, even as the same owner.
- */
+/* Say whether a row is bound to what a waiter, too, wants a lease for. */
 static bool
-is_bound_elsewhere(const LeaseCall *call, const LeaseEntry *entry,
-				   lease_life life)
+is_bound_to(const LeaseEntry *entry, const LeaseWaiter *waiter)
 {
-	LeaseStamp	stamp;
+	LeaseStamp	stamp = lease_entry_stamp(entry);
 
-	if (call->request.op != LEASE_ACQUIRE || life != LEASE_BOUND ||
-		entry->kind != call->request.kind)
-		return false;
-	stamp = lease_entry_stamp(entry);
-	return stamp.slot != call->requester.stamp.slot ||
-		stamp.serial != call->requester.stamp.serial;
-}
-
-/*
- * Say whether a row is bound to something in a server before this one, and the
- * requester's own.  Its time to live keeps others out; the owner's next session
- * takes the lease anew, since what is bound to that must have a token of this
- * server (lease_bond.c).
- */
-static bool
-is_left_behind(const LeaseCall *call, const LeaseEntry *entry,
-			   const lease_holder *holder)
-{
-	return call->request.op == LEASE_ACQUIRE && entry->kind != LEASE_PLAIN &&
-		entry->kind == call->request.kind && holder->life == LEASE_TIMED &&
-		holder->standing != LEASE_STRANGER && holder->deadline_us > call->now_us &&
-		lease_same(holder->owner, call->request.owner);
+	return entry->kind == waiter->kind && stamp.slot == waiter->stamp.slot &&
+		stamp.serial == waiter->stamp.serial;
 }
 
 lease_bytes
@@ -183,30 +237,18 @@ lease_rows_copy_bytes(lease_bytes bytes)
 	return (lease_bytes) {copy, bytes.length};
 }
 
-/* Show the core an entry.  Its strings stay on the page. */
+/* Show the core an entry, as the requester sees it.  Its strings stay on the page. */
 static lease_holder
 holder_of(LeaseCall *call, const LeaseEntry *entry)
 {
-	lease_holder holder = {
-		.owner = lease_entry_owner(entry),
-		.request = lease_entry_request(entry),
-		.mode = entry->mode,
-		.kind = entry->kind,
-		.standing = LEASE_STRANGER,
-		.version = entry->version,
-		.token = entry->token,
-		.change = LEASE_UNCHANGED,
-	};
+	lease_holder holder = lease_bond_holder(call->db, entry, call->now_us);
+	const LeaseWaiter *waiter = call->requester.waiter;
 
-	holder.life = lease_bond_judge(call->db, entry, call->now_us,
-								   &holder.deadline_us);
 	if (entry->role == call->requester.role ||
 		lease_same(holder.owner, call->request.owner))
 		holder.standing = find_standing(call, entry->role);
-	if (is_bound_elsewhere(call, entry, holder.life))
-		holder.standing = LEASE_STRANGER;
-	else if (is_left_behind(call, entry, &holder))
-		holder.deadline_us = call->now_us;
+	if (waiter != NULL && entry->kind != LEASE_PLAIN)
+		holder.elsewhere = !is_bound_to(entry, waiter);
 	return holder;
 }
 
@@ -220,8 +262,10 @@ reserve_row(LeaseCall *call)
 
 	if (call->count + 1 < call->capacity)
 		return;
-	holders = palloc(capacity * sizeof(lease_holder));
-	places = palloc(capacity * sizeof(RowPlace));
+	holders = MemoryContextAllocHuge(rows_memory(call),
+									 capacity * sizeof(lease_holder));
+	places = MemoryContextAllocHuge(rows_memory(call),
+									capacity * sizeof(RowPlace));
 	memcpy(holders, call->holders, call->count * sizeof(lease_holder));
 	memcpy(places, call->places, call->count * sizeof(RowPlace));
 	if (call->holders != call->inline_holders)
@@ -251,11 +295,11 @@ lease_rows_add(LeaseCall *call, Buffer buffer, OffsetNumber offset,
 	place->block = BufferGetBlockNumber(buffer);
 	place->offset = offset;
 	place->lsn = PageGetLSN(BufferGetPage(buffer));
+	place->role = entry->role;
 	if (place->block != call->bucket_block)
 	{
-		/* its page will not stay locked */
-		holder->owner = lease_rows_copy_bytes(holder->owner);
-		holder->request = lease_rows_copy_bytes(holder->request);
+		holder->owner = keep_bytes(call, holder->owner);
+		holder->request = keep_bytes(call, holder->request);
 	}
 	return holder;
 }
@@ -271,6 +315,25 @@ gather_name(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		lease_rows_add(call, buffer, offset, entry);
 }
 
+/* Show the core a guard of which nothing else is left, as a stranger's. */
+lease_holder
+lease_rows_pinned(const LeaseGuard *guard)
+{
+	lease_holder holder = {
+		.owner = {guard->owner, guard->owner_length},
+		.mode = guard->mode,
+		.kind = LEASE_PLAIN,
+		.life = LEASE_PINNED,
+		.standing = LEASE_STRANGER,
+		.version = guard->version,
+		.token = guard->token,
+		.change = LEASE_UNCHANGED,
+	};
+
+	lease_merge_guard(&holder, guard->mode, guard->version);
+	return holder;
+}
+
 /* Add what a guard pins to the rows gathered. */
 static void
 gather_guard(LeaseCall *call, const LeaseGuard *guard)
@@ -280,26 +343,14 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 	for (size_t i = 0; i < call->count; i++)
 		if (call->holders[i].token == guard->token)
 		{
-			call->holders[i].guarded = Max(call->holders[i].guarded,
-										   guard->version);
+			lease_merge_guard(&call->holders[i], guard->mode, guard->version);
 			return;
 		}
 
 	reserve_row(call);
 	holder = &call->holders[call->count];
-	*holder = (lease_holder) {
-		.owner = lease_rows_copy_bytes((lease_bytes) {
-			guard->owner, guard->owner_length
-		}),
-		.mode = guard->mode,
-		.kind = LEASE_PLAIN,
-		.life = LEASE_PINNED,
-		.standing = LEASE_STRANGER,
-		.version = guard->version,
-		.guarded = guard->version,
-		.token = guard->token,
-		.change = LEASE_UNCHANGED,
-	};
+	*holder = lease_rows_pinned(guard);
+	holder->owner = keep_bytes(call, holder->owner);
 	if (lease_same(holder->owner, call->request.owner))
 		holder->standing = find_standing(call, guard->role);
 	call->places[call->count].block = InvalidBlockNumber;
@@ -310,8 +361,8 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 void
 lease_rows_start(LeaseCall *call, Buffer bucket)
 {
+	forget_rows(call);
 	call->bucket_block = BufferGetBlockNumber(bucket);
-	call->count = 0;
 	call->now_us = lease_clock_now(call->db);
 }
 
@@ -355,13 +406,19 @@ remember_expired(LeaseCall *call, const LeaseEntry *entry)
 	call->expired = lappend(call->expired, expired);
 }
 
-/* Log the holders that died, and count them.  No locks are held. */
+/*
+ * Log the holders that died, and count them.  No locks are held.  The statement
+ * is that of a session which happened to find them, and none of the log's
+ * business.
+ */
 void
 lease_rows_report_expired(LeaseCall *call)
 {
 	ListCell   *cell;
 
 	lease_count(call->db, LEASE_COUNT_EXPIRED, call->nexpired);
+	call->nexpired = 0;
+	Assert(call->expired == NIL || lease_may_wait());
 	foreach(cell, call->expired)
 	{
 		ExpiredLease *expired = lfirst(cell);
@@ -373,16 +430,38 @@ lease_rows_report_expired(LeaseCall *call)
 				 errdetail("Token %llu, role \"%s\", process %d, application \"%s\".",
 						   (unsigned long long) expired->token,
 						   role ? role : "?", expired->pid,
-						   expired->application)));
+						   expired->application),
+				 errhidestmt(true), errhidecontext(true)));
+		if (role != NULL)
+			pfree(role);
+		pfree(expired->name);
+		pfree(expired->owner);
+		pfree(expired->application);
+		pfree(expired);
 	}
+	list_free(call->expired);
 	call->expired = NIL;
-	call->nexpired = 0;
 }
 
 /* ----------------------------------------------------------------
  * Writing rows
  * ----------------------------------------------------------------
  */
+
+/*
+ * The name of this backend's application, cut to what is kept of it: 16 and
+ * later replace non-ASCII bytes after they have cut it, which makes it longer.
+ */
+lease_bytes
+lease_rows_application(void)
+{
+	size_t		length = application_name ? strlen(application_name) : 0;
+
+	if (length > LEASE_APPLICATION_MAX)
+		length = pg_mbcliplen(application_name, (int) length,
+							  LEASE_APPLICATION_MAX);
+	return (lease_bytes) {application_name, length};
+}
 
 /* The client's address as text, or nothing for a local one. */
 lease_bytes
@@ -406,34 +485,35 @@ lease_rows_client_address(void)
 	return (lease_bytes) {address, Min(strlen(address), LEASE_ADDRESS_MAX)};
 }
 
-static char *
-put_bytes(char *ptr, lease_bytes bytes)
+/* Put a string behind others in an entry, and return its length. */
+static uint8
+append_string(LeaseEntryBuffer *buffer, char **ptr, lease_bytes string)
 {
-	if (bytes.length > 0)
-		memcpy(ptr, bytes.data, bytes.length);
-	return ptr + bytes.length;
+	uint8		length = lease_put_string(*ptr, buffer->bytes + sizeof(*buffer) - *ptr,
+										  string);
+
+	*ptr += length;
+	return length;
 }
 
 /* Fill in an entry's strings, stamp and padding; its kind is set. */
 static void
-put_strings(LeaseEntry *entry, lease_bytes name, lease_bytes owner,
+put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 			lease_bytes request, lease_bytes application, lease_bytes address,
 			LeaseStamp stamp)
 {
+	LeaseEntry *entry = &buffer->entry;
 	char	   *ptr = entry->data;
 
-	entry->name_length = name.length;
-	entry->owner_length = owner.length;
-	entry->request_length = request.length;
-	entry->application_length = application.length;
-	entry->address_length = address.length;
-	ptr = put_bytes(ptr, name);
-	ptr = put_bytes(ptr, owner);
-	ptr = put_bytes(ptr, request);
-	ptr = put_bytes(ptr, application);
-	ptr = put_bytes(ptr, address);
+	entry->name_length = append_string(buffer, &ptr, name);
+	entry->owner_length = append_string(buffer, &ptr, owner);
+	entry->request_length = append_string(buffer, &ptr, request);
+	entry->application_length = append_string(buffer, &ptr, application);
+	entry->address_length = append_string(buffer, &ptr, address);
 	if (entry->kind != LEASE_PLAIN)
-		ptr = put_bytes(ptr, (lease_bytes) {(char *) &stamp, sizeof(stamp)});
+		(void) append_string(buffer, &ptr, (lease_bytes) {
+			(char *) &stamp, sizeof(stamp)
+		});
 	memset(ptr, 0, (char *) entry + lease_entry_size(entry) - ptr);
 }
 
@@ -442,62 +522,58 @@ put_strings(LeaseEntry *entry, lease_bytes name, lease_bytes owner,
  * lease, the time to live instead.
  */
 static int64
-entry_deadline(const LeaseCall *call, lease_kind kind,
-			   const lease_holder *holder)
+entry_deadline(const LeaseCall *call, const lease_holder *holder)
 {
-	return kind == LEASE_PLAIN ? holder->deadline_us :
+	return holder->kind == LEASE_PLAIN ? holder->deadline_us :
 		Max(holder->deadline_us - call->now_us, 1);
 }
 
 /* Make the entry of a holder that the core has added. */
 static void
-make_entry(LeaseCall *call, const lease_holder *holder, LeaseEntry *entry)
+make_entry(LeaseCall *call, const lease_holder *holder,
+		   LeaseEntryBuffer *buffer)
 {
+	LeaseEntry *entry = &buffer->entry;
 	const LeaseRequester *requester = &call->requester;
 	lease_bytes application = requester->application;
 	lease_bytes address = requester->address;
 
 	if (requester->waiter == NULL)
 	{
-		application = (lease_bytes) {
-			application_name, application_name ? strlen(application_name) : 0
-		};
+		application = lease_rows_application();
 		address = lease_rows_client_address();
 	}
 	entry->hash = call->hash;
 	entry->version = holder->version;
 	entry->token = holder->token;
 	entry->kind = holder->kind;
-	entry->deadline_us = entry_deadline(call, entry->kind, holder);
-	entry->acquired_at = GetCurrentTimestamp();
+	entry->deadline_us = entry_deadline(call, holder);
+	entry->acquired_at = lease_entry_time(GetCurrentTimestamp());
 	entry->role = requester->role;
 	entry->pid = requester->pid;
 	entry->mode = holder->mode;
-	put_strings(entry, call->name, holder->owner, holder->request,
+	put_strings(buffer, call->name, holder->owner, holder->request,
 				application, address, requester->stamp);
 }
 
-/*
- * Make the new entry of a holder that the core has updated.  A lease that its
- * session left behind, in a server before this one, becomes a plain one when it
- * is renewed.
- */
+/* Make the new entry of a holder that the core has updated. */
 static void
 update_entry(LeaseCall *call, const LeaseEntry *old,
-			 const lease_holder *holder, LeaseEntry *entry)
+			 const lease_holder *holder, LeaseEntryBuffer *buffer)
 {
+	LeaseEntry *entry = &buffer->entry;
 	LeaseStamp	stamp = {0, 0};
 
 	memcpy(entry, old, offsetof(LeaseEntry, data));
 	entry->version = holder->version;
-	if (entry->kind != LEASE_PLAIN)
-	{
+	entry->mode = holder->mode;
+	entry->kind = holder->kind;
+	if (old->kind != LEASE_PLAIN)
 		stamp = lease_entry_stamp(old);
-		if (call->unbind || holder->life == LEASE_TIMED)
-			entry->kind = LEASE_PLAIN;
-	}
-	entry->deadline_us = entry_deadline(call, entry->kind, holder);
-	put_strings(entry, lease_entry_name(old), lease_entry_owner(old),
+	entry->deadline_us = entry_deadline(call, holder);
+	if (holder->repeated)
+		lease_entry_set_repeated(entry);
+	put_strings(buffer, lease_entry_name(old), lease_entry_owner(old),
 				holder->request, lease_entry_application(old),
 				lease_entry_address(old), stamp);
 }
@@ -547,7 +623,7 @@ lease_rows_entry(LeaseCall *call, Buffer bucket, size_t row)
 
 /*
  * Write the rows from index "from" on that lie on one page: take away those
- * removed, and overwrite those updated, whose size must be the same.  Returns
+ * removed, and overwrite those updated, which must not have grown.  Returns
  * the index after them.
  */
 static size_t
@@ -558,6 +634,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 	LeaseChange change;
 	Page		page;
 	size_t		end;
+	int64		removed = 0;
 
 	for (end = from; end < call->count; end++)
 	{
@@ -566,7 +643,8 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 		if (call->holders[end].change == LEASE_EXPIRED)
 			remember_expired(call, entry_at(buffer, &call->places[end]));
 		else if (call->holders[end].change == LEASE_ENDED &&
-				 call->holders[end].life == LEASE_LEFT)
+				 (call->request.op == LEASE_ACQUIRE ||
+				  call->request.op == LEASE_REAP))
 			lease_count(call->db, LEASE_COUNT_RELEASED, 1);
 		else if (call->holders[end].change == LEASE_EVICTED)
 			lease_event_add(LEASE_EVENT_FORCED, call->name,
@@ -581,19 +659,25 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 		const lease_holder *holder = &call->holders[i];
 		const RowPlace *place = &call->places[i];
 
-		if (lease_rows_is_removed(holder))
+		if (lease_is_removed(holder->change))
+		{
 			lease_page_delete(&change, page, place->offset);
+			removed++;
+		}
 		else if (holder->change == LEASE_UPDATED)
 		{
 			LeaseEntryBuffer new;
 
-			update_entry(call, entry_at(buffer, place), holder, &new.entry);
+			update_entry(call, entry_at(buffer, place), holder, &new);
 			lease_page_overwrite(&change, page, place->offset, &new.entry);
 		}
 	}
 	DLOCK_CRASH_POINT("rows: not logged");
 	call->lsn = lease_change_finish(&change);
 	DLOCK_CRASH_POINT("rows: logged");
+	lease_count_rows(call->db,
+					 lease_page_special(BufferGetPage(bucket))->bucket,
+					 -removed);
 	if (buffer != bucket)
 		UnlockReleaseBuffer(buffer);
 	return end;
@@ -616,7 +700,7 @@ lease_rows_write(LeaseCall *call, Buffer bucket)
 		i = write_page(call, bucket, i);
 	}
 	for (i = 0; i < call->count; i++)
-		removed |= lease_rows_is_removed(&call->holders[i]) &&
+		removed |= lease_is_removed(call->holders[i].change) &&
 			call->places[i].block != call->bucket_block;
 	if (removed)
 	{
@@ -681,6 +765,9 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
 	DLOCK_CRASH_POINT("row: not logged");
 	call->lsn = lease_change_finish(&change);
 	DLOCK_CRASH_POINT("row: logged");
+	if (old == NULL)
+		lease_count_rows(call->db,
+						 lease_page_special(BufferGetPage(bucket))->bucket, 1);
 
 	if (BufferIsValid(old_buffer))
 		UnlockReleaseBuffer(old_buffer);
@@ -695,11 +782,11 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
  */
 static size_t
 find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
-			LeaseEntry *entry)
+			LeaseEntryBuffer *new)
 {
 	if (result->count > call->count)
 	{
-		make_entry(call, &call->holders[call->count], entry);
+		make_entry(call, &call->holders[call->count], new);
 		return call->count;
 	}
 	for (size_t i = 0; i < call->count; i++)
@@ -711,8 +798,8 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 			continue;
 		buffer = lock_place(call, bucket, &call->places[i]);
 		update_entry(call, entry_at(buffer, &call->places[i]), &call->holders[i],
-					 entry);
-		same = lease_entry_size(entry) ==
+					 new);
+		same = lease_entry_size(&new->entry) ==
 			lease_entry_size(entry_at(buffer, &call->places[i]));
 		if (buffer != bucket)
 			UnlockReleaseBuffer(buffer);
@@ -730,7 +817,7 @@ bool
 lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 {
 	LeaseEntryBuffer new;
-	size_t		insert = find_insert(call, bucket, result, &new.entry);
+	size_t		insert = find_insert(call, bucket, result, &new);
 
 	if (insert < call->count)
 		call->holders[insert].change = LEASE_UNCHANGED;

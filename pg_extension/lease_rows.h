@@ -18,14 +18,6 @@
 #define LEASE_ROWS_INLINE	4
 
 extern bool lease_log_expired;	/* dlock.log_expired */
-extern int	lease_lock_delay;	/* dlock.lock_delay, milliseconds */
-
-/* The lock delay in microseconds. */
-static inline int64
-lease_lock_delay_us(void)
-{
-	return lease_lock_delay * INT64CONST(1000);
-}
 
 /* Where a row is; an invalid block: a guard, and no row. */
 typedef struct RowPlace
@@ -33,6 +25,7 @@ typedef struct RowPlace
 	BlockNumber block;
 	OffsetNumber offset;
 	XLogRecPtr	lsn;			/* of its page */
+	Oid			role;			/* of the holder */
 } RowPlace;
 
 /* A role that the caller may or may not act for. */
@@ -62,7 +55,6 @@ typedef struct LeaseCall
 	LeaseRequester requester;
 	lease_bytes name;
 	uint32		hash;			/* of the name */
-	bool		unbind;			/* LEASE_RENEW: make the lease a plain one */
 
 	RoleVerdict *verdicts;
 	int			nverdicts;
@@ -71,6 +63,7 @@ typedef struct LeaseCall
 	/* the rows this attempt has gathered; holders[count] is spare */
 	BlockNumber bucket_block;
 	int64		now_us;			/* lease clock, read under the bucket's lock */
+	MemoryContext memory;		/* of this attempt's rows; NULL: none needed */
 	lease_holder *holders;
 	RowPlace   *places;
 	size_t		count;
@@ -87,17 +80,11 @@ typedef struct LeaseCall
 	RowPlace	inline_places[LEASE_ROWS_INLINE];
 } LeaseCall;
 
-/* Say whether the core took a holder away. */
-static inline bool
-lease_rows_is_removed(const lease_holder *holder)
-{
-	return holder->change == LEASE_ENDED || holder->change == LEASE_EXPIRED ||
-		holder->change == LEASE_EVICTED;
-}
-
 /* lease_rows.c */
 extern void lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
 							const lease_request *request);
+extern lease_request lease_rows_request(const LeaseWaiter *waiter);
+extern lease_holder lease_rows_pinned(const LeaseGuard *guard);
 extern void lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 								   const LeaseWaiter *waiter);
 extern void lease_rows_resolve_role(LeaseCall *call);
@@ -113,8 +100,11 @@ extern void lease_rows_write(LeaseCall *call, Buffer bucket);
 extern bool lease_rows_store(LeaseCall *call, Buffer bucket,
 							 const lease_result *result);
 extern void lease_rows_make_room(LeaseCall *call, Buffer bucket);
+extern void lease_rows_end_waiter(LeaseCall *turn, LeaseCall *call);
+extern void lease_rows_end(LeaseCall *call);
 extern void lease_rows_report_expired(LeaseCall *call);
 extern lease_bytes lease_rows_copy_bytes(lease_bytes bytes);
+extern lease_bytes lease_rows_application(void);
 extern lease_bytes lease_rows_client_address(void);
 
 #endif							/* DLOCK_LEASE_ROWS_H */

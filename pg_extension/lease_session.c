@@ -8,8 +8,8 @@
  * backend remembers the leases it has taken.
  *
  * Session: at the backend's exit, and at DISCARD ALL, which poolers send
- * between clients.  With a lock delay, a lease that its session's exit ends
- * expires instead: its holder may still be writing.  DISCARD ALL is a release.
+ * between clients.  The exit is the loss of a session, after which a lock delay
+ * applies: its holder may still be writing.  DISCARD ALL is a release.
  *
  * Transaction: rows are removed just before commit, while the guard still keeps
  * others out; after an abort nothing can be written, and the rows are left for
@@ -23,35 +23,39 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "lease_attempt.h"
 #include "lease_bond.h"
+#include "lease_protect.h"
 #include "lease_queue.h"
-#include "lease_rows.h"
+#include "lease_relation.h"
 #include "lease_session.h"
-#include "lease_store.h"
-#include "lease_wait.h"
-#include "lease_wal.h"
+#include "lease_unclaimed.h"
+#include "lease_waiter.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/* The key of a lease taken: its name, with zeros behind. */
-typedef struct BoundName
+/*
+ * The key of a lease taken, with zeros behind the strings.  A session may share a
+ * name with itself, as several owners or roles.
+ */
+typedef struct BoundKey
 {
-	uint32		length;
-	char		data[LEASE_STRING_MAX];
-} BoundName;
+	Oid			role;
+	uint16		name_length;
+	uint16		owner_length;
+	char		name[LEASE_STRING_MAX];
+	char		owner[LEASE_STRING_MAX];
+} BoundKey;
 
 /* A lease that this backend has taken; it may be gone since. */
 typedef struct BoundLease
 {
-	BoundName	name;
+	BoundKey	key;
 	lease_kind	kind;
-	Oid			role;
 	uint64		token;
-	uint32		owner_length;
-	char		owner[LEASE_STRING_MAX];
 } BoundLease;
 
 static HTAB *bound = NULL;
@@ -67,11 +71,12 @@ count_of(lease_kind kind)
 }
 
 static void
-make_name(BoundName *key, lease_bytes name)
+make_key(BoundKey *key, lease_bytes name, lease_bytes owner, Oid role)
 {
 	memset(key, 0, sizeof(*key));
-	key->length = (uint32) name.length;
-	memcpy(key->data, name.data, name.length);
+	key->role = role;
+	key->name_length = LEASE_PUT_STRING(key->name, name);
+	key->owner_length = LEASE_PUT_STRING(key->owner, owner);
 }
 
 /* Forget a lease. */
@@ -79,7 +84,7 @@ static void
 forget(BoundLease *lease)
 {
 	(*count_of(lease->kind))--;
-	(void) hash_search(bound, &lease->name, HASH_REMOVE, NULL);
+	(void) hash_search(bound, &lease->key, HASH_REMOVE, NULL);
 }
 
 /*
@@ -100,33 +105,30 @@ void
 lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
 				   uint64 token)
 {
-	BoundName	key;
+	BoundKey	key;
 	BoundLease *lease;
 	bool		found;
 
 	lease_session_watch();
-	make_name(&key, name);
+	make_key(&key, name, owner, GetUserId());
 	lease = hash_search(bound, &key, HASH_ENTER, &found);
 	if (found)
 		(*count_of(lease->kind))--;
 	lease->kind = kind;
-	lease->role = GetUserId();
 	lease->token = token;
-	lease->owner_length = (uint32) owner.length;
-	memcpy(lease->owner, owner.data, owner.length);
 	(*count_of(kind))++;
 }
 
-/* A lease was given back altogether; it may have been one of ours. */
+/* A role's lease was given back altogether; it may have been one of ours. */
 void
-lease_session_gave(lease_bytes name, uint64 token)
+lease_session_gave(lease_bytes name, lease_bytes owner, Oid role, uint64 token)
 {
-	BoundName	key;
+	BoundKey	key;
 	BoundLease *lease;
 
 	if (nsession + ntransaction == 0)
 		return;
-	make_name(&key, name);
+	make_key(&key, name, owner, role);
 	lease = hash_search(bound, &key, HASH_FIND, NULL);
 	if (lease != NULL && lease->token == token)
 		forget(lease);
@@ -143,19 +145,16 @@ lease_session_gave_all(lease_bytes owner)
 		return;
 	hash_seq_init(&status, bound);
 	while ((lease = hash_seq_search(&status)) != NULL)
-		if (lease->role == GetUserId() &&
+		if (lease->key.role == GetUserId() &&
 			lease_same(owner, (lease_bytes) {
-				lease->owner, lease->owner_length
+				lease->key.owner, lease->key.owner_length
 			}))
 			forget(lease);
 }
 
-/*
- * Forget a kind's leases, having removed their rows, unless "rel" is NULL.
- * "lost" lets the lock delay apply.
- */
+/* Forget a kind's leases, having ended their rows by "op" unless "rel" is NULL. */
 static void
-forget_all(Relation rel, lease_kind kind, bool lost)
+forget_all(Relation rel, lease_kind kind, lease_op op)
 {
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
@@ -166,32 +165,31 @@ forget_all(Relation rel, lease_kind kind, bool lost)
 	while ((lease = hash_seq_search(&status)) != NULL)
 	{
 		lease_request request = {
-			.op = lost ? LEASE_RENEW : LEASE_DROP,
-			.owner = {lease->owner, lease->owner_length},
-			.ttl_us = 1,
+			.op = op,
+			.owner = {lease->key.owner, lease->key.owner_length},
 			.token = lease->token,
 		};
 
 		if (lease->kind != kind)
 			continue;
 		if (rel != NULL)
-			lease_store_give_back(rel, (lease_bytes) {
-				lease->name.data, lease->name.length
-			}, lease->role, &request, lost);
+			lease_attempt_give_back(rel, (lease_bytes) {
+				lease->key.name, lease->key.name_length
+			}, lease->key.role, &request);
 		forget(lease);
 	}
 }
 
 /* The same, removing the rows where the table can be opened without waiting. */
 static void
-give_back_all(lease_kind kind, bool lost)
+give_back_all(lease_kind kind, lease_op op)
 {
 	Relation	rel;
 
 	if (*count_of(kind) == 0)
 		return;
-	rel = lease_store_open_at_exit();
-	forget_all(rel, kind, lost);
+	rel = lease_relation_open_at_exit();
+	forget_all(rel, kind, op);
 	if (rel != NULL)
 		relation_close(rel, RowExclusiveLock);
 }
@@ -202,8 +200,8 @@ give_back_all(lease_kind kind, bool lost)
  */
 
 /*
- * The session's leases end, and rows are removed if that is possible without
- * waiting.  In a transaction.
+ * The session's leases end, and their rows too if that is possible without waiting.
+ * In a transaction.  "lost": not by a request.
  *
  * The rows go first: a session that lives may drop its own leases.
  */
@@ -212,7 +210,7 @@ end_session(bool lost)
 {
 	if (!session_used)
 		return;
-	give_back_all(LEASE_SESSION, lost);
+	give_back_all(LEASE_SESSION, lost ? LEASE_LEAVE : LEASE_DROP);
 	lease_bond_end(LEASE_SESSION, lost);
 	session_used = false;
 }
@@ -232,18 +230,14 @@ lease_session_discard(void)
 static void
 at_exit(int code, Datum arg)
 {
-	LeaseUnclaimed unclaimed;
-	bool		granted;
-
 	LWLockReleaseAll();
-	granted = lease_wait_abandon(&unclaimed);
-	if (!granted && nsession == 0)
+	lease_waiter_finish();
+	if (!lease_protect_exit() && nsession == 0)
 		return;
 	AbortOutOfAnyTransaction();
 	StartTransactionCommand();
-	if (granted)
-		lease_wait_give_back(&unclaimed);
-	end_session(lease_lock_delay > 0);
+	lease_protect_give_back();
+	end_session(true);
 	CommitTransactionCommand();
 }
 
@@ -251,8 +245,17 @@ at_exit(int code, Datum arg)
 static void
 at_last(int code, Datum arg)
 {
+	lease_unclaimed_hand_over();
 	if (session_used)
 		lease_bond_end(LEASE_SESSION, true);
+}
+
+/* An error has ended whatever call was under way.  Cannot fail. */
+static void
+end_calls(bool whole)
+{
+	lease_waiter_finish();
+	lease_protect_abort(whole);
 }
 
 static void
@@ -262,7 +265,7 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* nobody else gets the names: the guards are still there */
-			give_back_all(LEASE_TRANSACTION, false);
+			give_back_all(LEASE_TRANSACTION, LEASE_LEAVE);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (lease_queue_has_guards() || transaction_used)
@@ -273,13 +276,13 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			/* the lease first: whoever the guard's end wakes finds it over */
-			forget_all(NULL, LEASE_TRANSACTION, false);
+			forget_all(NULL, LEASE_TRANSACTION, LEASE_LEAVE);
 			if (transaction_used)
 				lease_bond_end(LEASE_TRANSACTION, false);
 			transaction_used = false;
 			lease_queue_end_guards();
 			if (event == XACT_EVENT_ABORT)
-				lease_wait_finish();
+				end_calls(true);
 			break;
 		case XACT_EVENT_PREPARE:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -289,13 +292,13 @@ at_transaction_end(XactEvent event, void *arg)
 	}
 }
 
-/* A savepoint's rollback ends a wait that an error has ended. */
+/* A savepoint is rolled back, or a step of a call has failed. */
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId my_subid,
 					  SubTransactionId parent_subid, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		lease_wait_finish();
+		end_calls(false);
 }
 
 /*
@@ -306,7 +309,7 @@ void
 lease_session_watch(void)
 {
 	HASHCTL		info = {
-		.keysize = sizeof(BoundName),
+		.keysize = sizeof(BoundKey),
 		.entrysize = sizeof(BoundLease),
 	};
 

@@ -15,7 +15,8 @@ extern void lease_session_watch(void);
 extern void lease_session_use(lease_kind kind);
 extern void lease_session_took(lease_bytes name, lease_bytes owner,
 							   lease_kind kind, uint64 token);
-extern void lease_session_gave(lease_bytes name, uint64 token);
+extern void lease_session_gave(lease_bytes name, lease_bytes owner, Oid role,
+							   uint64 token);
 extern void lease_session_gave_all(lease_bytes owner);
 extern void lease_session_discard(void);
 

@@ -3,7 +3,7 @@
  *	  The SQL functions: check arguments, call the store, say what came of it.
  *
  * The SQL signatures, with the meaning of arguments and answers, are in
- * dlock--1.0.0.sql and doc/dlock.md.  Functions are called on NULL so that a
+ * install script and doc/dlock.md.  Functions are called on NULL so that a
  * NULL argument is an error.  All messages that a lease can lead to are in this
  * file.
  *
@@ -15,29 +15,46 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "lease_all.h"
-#include "lease_am.h"
+#include "lease_many.h"
+#include "lease_privilege.h"
+#include "lease_protect.h"
+#include "lease_request.h"
 #include "lease_session.h"
 #include "lease_sql.h"
-#include "lease_store.h"
-#include "lease_wait.h"
+#include "lease_unclaimed.h"
+#include "lease_walk.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(dlock_acquire);
 PG_FUNCTION_INFO_V1(dlock_acquire_shared);
 PG_FUNCTION_INFO_V1(dlock_acquire_permit);
+PG_FUNCTION_INFO_V1(dlock_acquire_permits);
 PG_FUNCTION_INFO_V1(dlock_acquire_all);
+PG_FUNCTION_INFO_V1(dlock_acquire_any);
 PG_FUNCTION_INFO_V1(dlock_acquire_session);
+PG_FUNCTION_INFO_V1(dlock_acquire_session_shared);
 PG_FUNCTION_INFO_V1(dlock_acquire_xact);
+PG_FUNCTION_INFO_V1(dlock_acquire_xact_shared);
 PG_FUNCTION_INFO_V1(dlock_guard);
 PG_FUNCTION_INFO_V1(dlock_wait);
 PG_FUNCTION_INFO_V1(dlock_renew);
 PG_FUNCTION_INFO_V1(dlock_renew_all);
+PG_FUNCTION_INFO_V1(dlock_renew_many);
 PG_FUNCTION_INFO_V1(dlock_release);
 PG_FUNCTION_INFO_V1(dlock_release_all);
+PG_FUNCTION_INFO_V1(dlock_release_many);
+PG_FUNCTION_INFO_V1(dlock_downgrade);
 PG_FUNCTION_INFO_V1(dlock_force_release);
+
+/* The guard of a lease that is lost; nothing else has this code. */
+#define ERRCODE_LEASE_LOST	MAKE_SQLSTATE('5', '5', 'L', '0', '1')
+
+int			lease_max_ttl = LEASE_MAX_TTL_DEFAULT;
 
 /* ----------------------------------------------------------------
  * Arguments
@@ -89,47 +106,62 @@ get_optional_string(FunctionCallInfo fcinfo, int argument, const char *what)
 	return lease_sql_string(fcinfo, argument, what);
 }
 
+/*
+ * Refuse a time that is longer than anybody means: a driver may send one in
+ * milliseconds or nanoseconds.
+ */
+static int64
+check_longest(int64 time_us, const char *what)
+{
+	if (time_us > lease_max_ttl * USECS_PER_SEC)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be at most %d seconds", what, lease_max_ttl),
+				 errhint("Times are in seconds. \"dlock.max_ttl\" says what the longest is.")));
+	return time_us;
+}
+
 static int64
 get_ttl(FunctionCallInfo fcinfo, int argument)
 {
 	int64		ttl_us;
 
 	check_not_null(fcinfo, argument, "ttl");
-	ttl_us = PG_GETARG_INT64(argument);
+	ttl_us = check_longest(PG_GETARG_INT64(argument), "ttl");
 	if (!lease_check_ttl(ttl_us))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ttl must be greater than 0 and at most %lld seconds",
-						(long long) (LEASE_TTL_MAX_US / USECS_PER_SEC))));
+				 errmsg("ttl must be greater than 0")));
 	return ttl_us;
 }
 
-/* The token to match, or 0 for any. */
+/* The token to match.  What never was one matches none, as UINT64_MAX does. */
 static uint64
-get_token(FunctionCallInfo fcinfo, int argument)
+token_of(int64 token)
 {
-	int64		token;
-
-	if (PG_ARGISNULL(argument))
-		return 0;
-
-	/* What was never a token matches none: UINT64_MAX is not one either. */
-	token = PG_GETARG_INT64(argument);
 	return token > 0 ? (uint64) token : PG_UINT64_MAX;
 }
 
-static uint32
-get_limit(FunctionCallInfo fcinfo, int argument)
+/* The same for an argument, 0 for any. */
+uint64
+lease_sql_token(FunctionCallInfo fcinfo, int argument)
 {
-	int32		limit;
+	return PG_ARGISNULL(argument) ? 0 : token_of(PG_GETARG_INT64(argument));
+}
 
-	check_not_null(fcinfo, argument, "limit");
-	limit = PG_GETARG_INT32(argument);
-	if (limit < 1)
+/* A number of something, which is at least 1. */
+static uint32
+get_number(FunctionCallInfo fcinfo, int argument, const char *what)
+{
+	int32		number;
+
+	check_not_null(fcinfo, argument, what);
+	number = PG_GETARG_INT32(argument);
+	if (number < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("limit must be at least 1")));
-	return limit;
+				 errmsg("%s must be at least 1", what)));
+	return number;
 }
 
 /* How long to wait, in microseconds; negative: without limit. */
@@ -137,7 +169,7 @@ static int64
 get_wait(FunctionCallInfo fcinfo, int argument)
 {
 	check_not_null(fcinfo, argument, "wait");
-	return PG_GETARG_INT64(argument);
+	return check_longest(PG_GETARG_INT64(argument), "wait");
 }
 
 /* Check that this server and this process may change leases. */
@@ -199,6 +231,12 @@ check_misuse(lease_bytes name, const lease_request *request,
 						lease_kind_name(answer->held_kind),
 						lease_kind_name(request->kind)),
 				 errhint("Release it first.")));
+	if (answer->outcome == LEASE_IS_PERMIT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("owner \"%s\" holds permits of \"%s\", which cannot be downgraded",
+						shown_owner, shown_name),
+				 errhint("Release permits instead.")));
 	if (answer->outcome == LEASE_TOO_MANY_HOLDS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -219,7 +257,7 @@ take(lease_bytes name, lease_request *request, int64 wait_us)
 	LeaseAnswer answer;
 
 	request->op = LEASE_ACQUIRE;
-	answer = lease_store_apply(name, request, wait_us);
+	answer = lease_request_apply(name, request, wait_us);
 	if (lease_is_granted(answer.outcome))
 		return answer.token;
 	if (answer.outcome != LEASE_BUSY)
@@ -227,19 +265,39 @@ take(lease_bytes name, lease_request *request, int64 wait_us)
 	return 0;
 }
 
+/* How many permits at once. */
+static uint32
+get_permits(FunctionCallInfo fcinfo, int argument, uint32 limit)
+{
+	uint32		permits = get_number(fcinfo, argument, "permits");
+
+	if (permits > limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("permits must not be greater than limit"),
+				 errdetail("%u permits were asked for, of %u.", permits, limit)));
+	return permits;
+}
+
+/*
+ * Take a lease in one of the modes.  What is before the argument "wait" depends
+ * on the function.
+ */
 static Datum
-acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode)
+acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
+		int wait_argument)
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.mode = mode, .kind = LEASE_PLAIN};
-	int			wait_argument = mode == LEASE_PERMIT ? 4 : 3;
+	lease_request request = {.mode = mode, .kind = LEASE_PLAIN, .permits = 1};
 	int64		wait_us;
 	uint64		token;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
 	if (mode == LEASE_PERMIT)
-		request.limit = get_limit(fcinfo, 3);
+		request.limit = get_number(fcinfo, 3, "limit");
+	if (wait_argument > 4)
+		request.permits = get_permits(fcinfo, 4, request.limit);
 	wait_us = get_wait(fcinfo, wait_argument);
 	request.request = get_optional_string(fcinfo, wait_argument + 1,
 										  "request id");
@@ -253,19 +311,25 @@ acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode)
 Datum
 dlock_acquire(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, "dlock_acquire()", LEASE_EXCLUSIVE);
+	return acquire(fcinfo, "dlock_acquire()", LEASE_EXCLUSIVE, 3);
 }
 
 Datum
 dlock_acquire_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, "dlock_acquire_shared()", LEASE_SHARED);
+	return acquire(fcinfo, "dlock_acquire_shared()", LEASE_SHARED, 3);
 }
 
 Datum
 dlock_acquire_permit(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, "dlock_acquire_permit()", LEASE_PERMIT);
+	return acquire(fcinfo, "dlock_acquire_permit()", LEASE_PERMIT, 4);
+}
+
+Datum
+dlock_acquire_permits(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, "dlock_acquire_permits()", LEASE_PERMIT, 5);
 }
 
 /*
@@ -278,17 +342,17 @@ guard(lease_bytes name, lease_bytes owner, uint64 token)
 	LeaseEntry *holder;
 	lease_bytes holding_owner;
 
-	if (lease_store_guard(name, owner, token, &holder))
+	if (lease_request_guard(name, owner, token, &holder))
 		return;
 	if (holder != NULL)
 		holding_owner = lease_entry_owner(holder);
 	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			(errcode(ERRCODE_LEASE_LOST),
 			 errmsg("owner \"%s\" no longer holds the lease on \"%s\" with this token",
 					pnstrdup(owner.data, owner.length),
 					pnstrdup(name.data, name.length)),
 			 holder == NULL ? errdetail("Nobody holds it.") :
-			 !lease_wait_may_see(holder->role) ?
+			 !lease_privilege_may_see(holder->role) ?
 			 errdetail("Somebody else holds it.") :
 			 errdetail("Owner \"%s\" holds it with token %llu.",
 					   pnstrdup(holding_owner.data, holding_owner.length),
@@ -296,40 +360,81 @@ guard(lease_bytes name, lease_bytes owner, uint64 token)
 			 errhint("Roll back, and acquire the lease again.")));
 }
 
+/* A lease that ends with its session or transaction, just taken. */
+typedef struct BoundTaken
+{
+	lease_bytes name;
+	lease_bytes owner;
+	lease_kind	kind;
+	uint64		token;
+} BoundTaken;
+
+/* Guard it, if it is the transaction's, and remember it. */
+static void
+bind_taken(void *context)
+{
+	BoundTaken *taken = context;
+
+	if (taken->kind == LEASE_TRANSACTION)
+		guard(taken->name, taken->owner, taken->token);
+	lease_session_took(taken->name, taken->owner, taken->kind, taken->token);
+}
+
 /* Take a lease that ends with the session or the transaction. */
 static Datum
-acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_kind kind)
+acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
+			  lease_kind kind)
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.mode = LEASE_EXCLUSIVE, .kind = kind};
+	lease_request request = {.mode = mode, .kind = kind};
+	BoundTaken	taken = {.name = name, .kind = kind};
 	int64		wait_us;
-	uint64		token;
 
-	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.owner = taken.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
 	wait_us = get_wait(fcinfo, 3);
 	check_may_change(function);
 	lease_session_watch();
 	lease_session_use(kind);
-	token = take(name, &request, wait_us);
-	if (token == 0)
+	lease_unclaimed_reserve(1);
+	taken.token = take(name, &request, wait_us);
+	if (taken.token == 0)
 		PG_RETURN_NULL();
-	lease_session_took(name, request.owner, kind, token);
-	if (kind == LEASE_TRANSACTION)
-		guard(name, request.owner, token);
-	PG_RETURN_INT64((int64) token);
+
+	/* a lease without its guard is not what was asked for: back with it */
+	lease_unclaimed_add(name, GetUserId(), &request, taken.token,
+						lease_holds_asked(&request));
+	lease_protect(bind_taken, &taken);
+	lease_unclaimed_claim();
+	PG_RETURN_INT64((int64) taken.token);
 }
 
 Datum
 dlock_acquire_session(PG_FUNCTION_ARGS)
 {
-	return acquire_bound(fcinfo, "dlock_acquire_session()", LEASE_SESSION);
+	return acquire_bound(fcinfo, "dlock_acquire_session()", LEASE_EXCLUSIVE,
+						 LEASE_SESSION);
+}
+
+Datum
+dlock_acquire_session_shared(PG_FUNCTION_ARGS)
+{
+	return acquire_bound(fcinfo, "dlock_acquire_session_shared()",
+						 LEASE_SHARED, LEASE_SESSION);
 }
 
 Datum
 dlock_acquire_xact(PG_FUNCTION_ARGS)
 {
-	return acquire_bound(fcinfo, "dlock_acquire_xact()", LEASE_TRANSACTION);
+	return acquire_bound(fcinfo, "dlock_acquire_xact()", LEASE_EXCLUSIVE,
+						 LEASE_TRANSACTION);
+}
+
+Datum
+dlock_acquire_xact_shared(PG_FUNCTION_ARGS)
+{
+	return acquire_bound(fcinfo, "dlock_acquire_xact_shared()", LEASE_SHARED,
+						 LEASE_TRANSACTION);
 }
 
 Datum
@@ -340,7 +445,7 @@ dlock_guard(PG_FUNCTION_ARGS)
 	uint64		token;
 
 	check_not_null(fcinfo, 2, "token");
-	token = get_token(fcinfo, 2);
+	token = lease_sql_token(fcinfo, 2);
 	check_may_change("dlock_guard()");
 	if (!IsTransactionBlock())
 		ereport(ERROR,
@@ -367,7 +472,7 @@ compare_names(const void *a, const void *b)
 static void
 check_distinct(const lease_bytes *names, int count)
 {
-	lease_bytes sorted[LEASE_ALL_MAX];
+	lease_bytes *sorted = palloc(count * sizeof(lease_bytes));
 
 	memcpy(sorted, names, count * sizeof(lease_bytes));
 	qsort(sorted, count, sizeof(lease_bytes), compare_names);
@@ -377,11 +482,13 @@ check_distinct(const lease_bytes *names, int count)
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("names must not contain \"%s\" twice",
 							pnstrdup(sorted[i].data, sorted[i].length))));
+	pfree(sorted);
 }
 
-/* The names of dlock_acquire_all(), checked. */
+/* The names of a call for many, checked: "least" to "most" of them. */
 static lease_bytes *
-get_names(FunctionCallInfo fcinfo, int argument, int *count)
+get_names(FunctionCallInfo fcinfo, int argument, int least, int most,
+		  int *count)
 {
 	ArrayType  *array;
 	Datum	   *elements;
@@ -396,12 +503,12 @@ get_names(FunctionCallInfo fcinfo, int argument, int *count)
 				 errmsg("names must be a one-dimensional array")));
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elements,
 					  &nulls, count);
-	if (*count < 1 || *count > LEASE_ALL_MAX)
+	if (*count < least || *count > most)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("names must be 1 to %d names", LEASE_ALL_MAX),
+				 errmsg("names must be %d to %d names", least, most),
 				 errdetail("There are %d.", *count)));
-	names = palloc(*count * sizeof(lease_bytes));
+	names = palloc((*count + 1) * sizeof(lease_bytes));
 	for (int i = 0; i < *count; i++)
 	{
 		text	   *value;
@@ -423,7 +530,7 @@ Datum
 dlock_acquire_all(PG_FUNCTION_ARGS)
 {
 	int			count;
-	lease_bytes *names = get_names(fcinfo, 0, &count);
+	lease_bytes *names = get_names(fcinfo, 0, 1, LEASE_ALL_MAX, &count);
 	lease_request request = {
 		.op = LEASE_ACQUIRE, .mode = LEASE_EXCLUSIVE, .kind = LEASE_PLAIN
 	};
@@ -452,6 +559,166 @@ dlock_acquire_all(PG_FUNCTION_ARGS)
 										  TYPALIGN_DOUBLE));
 }
 
+/*
+ * The tokens to match for so many names, 0 for any; NULL if none were given.
+ */
+static uint64 *
+get_tokens(FunctionCallInfo fcinfo, int argument, int count)
+{
+	ArrayType  *array;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			ntokens;
+	uint64	   *tokens;
+
+	if (PG_ARGISNULL(argument))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(argument);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tokens must be a one-dimensional array")));
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+					  TYPALIGN_DOUBLE, &elements, &nulls, &ntokens);
+	if (ntokens != count)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tokens must be as many as names"),
+				 errdetail("There are %d tokens for %d names.", ntokens,
+						   count)));
+	tokens = palloc((count + 1) * sizeof(uint64));
+	for (int i = 0; i < count; i++)
+		tokens[i] = nulls[i] ? 0 : token_of(DatumGetInt64(elements[i]));
+	return tokens;
+}
+
+/* The answer of dlock_acquire_any(). */
+typedef struct Claimed
+{
+	ReturnSetInfo *rsinfo;
+	const lease_bytes *names;
+	const uint64 *tokens;		/* 0: not taken */
+	int			count;
+} Claimed;
+
+/* Make the rows of the answer. */
+static void
+put_claimed(void *context)
+{
+	const Claimed *claimed = context;
+
+	for (int i = 0; i < claimed->count; i++)
+	{
+		const lease_bytes *name = &claimed->names[i];
+		Datum		values[2];
+		bool		nulls[2] = {0};
+
+		if (claimed->tokens[i] == 0)
+			continue;
+		values[0] = PointerGetDatum(cstring_to_text_with_len(name->data,
+															 (int) name->length));
+		values[1] = Int64GetDatum((int64) claimed->tokens[i]);
+		tuplestore_putvalues(claimed->rsinfo->setResult,
+							 claimed->rsinfo->setDesc, values, nulls);
+	}
+}
+
+Datum
+dlock_acquire_any(PG_FUNCTION_ARGS)
+{
+	int			count;
+	lease_bytes *names = get_names(fcinfo, 0, 0, LEASE_MANY_MAX, &count);
+	lease_request request = {
+		.op = LEASE_ACQUIRE, .mode = LEASE_EXCLUSIVE, .kind = LEASE_PLAIN,
+		.claim = true
+	};
+	uint64	   *tokens = palloc0((count + 1) * sizeof(uint64));
+	uint32		wanted;
+	int64		wait_us;
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.ttl_us = get_ttl(fcinfo, 2);
+	wanted = get_number(fcinfo, 3, "count");
+	wait_us = get_wait(fcinfo, 4);
+	request.request = get_optional_string(fcinfo, 5, "request id");
+	if (wait_us != 0 && count > LEASE_MANY_WAIT_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("cannot wait for more than %d names",
+						LEASE_MANY_WAIT_MAX),
+				 errdetail("There are %d.", count)));
+	check_may_change("dlock_acquire_any()");
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (count > 0)
+	{
+		int			failed;
+		LeaseAnswer answer = lease_many_claim(names, count, &request,
+											  (int) Min(wanted, INT_MAX),
+											  wait_us, tokens, &failed);
+
+		Claimed		claimed = {
+			(ReturnSetInfo *) fcinfo->resultinfo, names, tokens, count
+		};
+
+		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
+			check_misuse(names[failed], &request, &answer);
+
+		/* they may need a temporary file, for which there may be no room */
+		lease_protect(put_claimed, &claimed);
+		lease_unclaimed_claim();
+	}
+	return (Datum) 0;
+}
+
+/* Renew or release many leases: the names for which that was done. */
+static Datum
+change_many(FunctionCallInfo fcinfo, const char *function,
+			lease_request *request, int tokens_argument)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			count;
+	lease_bytes *names = get_names(fcinfo, 0, 0, LEASE_MANY_MAX, &count);
+	uint64	   *tokens = get_tokens(fcinfo, tokens_argument, count);
+	bool	   *done = palloc0((count + 1) * sizeof(bool));
+
+	check_may_change(function);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (count > 0)
+		lease_many_change(names, count, request, tokens, done);
+	for (int i = 0; i < count; i++)
+	{
+		Datum		value;
+		bool		null = false;
+
+		if (!done[i])
+			continue;
+		value = PointerGetDatum(cstring_to_text_with_len(names[i].data,
+														 (int) names[i].length));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+	}
+	return (Datum) 0;
+}
+
+Datum
+dlock_renew_many(PG_FUNCTION_ARGS)
+{
+	lease_request request = {.op = LEASE_RENEW};
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.ttl_us = get_ttl(fcinfo, 2);
+	return change_many(fcinfo, "dlock_renew_many()", &request, 3);
+}
+
+Datum
+dlock_release_many(PG_FUNCTION_ARGS)
+{
+	lease_request request = {.op = LEASE_RELEASE, .holds = 1};
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	return change_many(fcinfo, "dlock_release_many()", &request, 2);
+}
+
 Datum
 dlock_wait(PG_FUNCTION_ARGS)
 {
@@ -459,7 +726,7 @@ dlock_wait(PG_FUNCTION_ARGS)
 	int64		wait_us = get_wait(fcinfo, 1);
 
 	check_may_change("dlock_wait()");
-	PG_RETURN_BOOL(lease_store_wait(name, wait_us));
+	PG_RETURN_BOOL(lease_request_wait(name, wait_us));
 }
 
 /* true: done; false: held, but not by this holder and token; NULL: not held */
@@ -467,16 +734,19 @@ static Datum
 change_held(FunctionCallInfo fcinfo, lease_bytes name,
 			const lease_request *request)
 {
-	LeaseAnswer answer = lease_store_apply(name, request, 0);
+	LeaseAnswer answer = lease_request_apply(name, request, 0);
 
 	if (answer.gone)
-		lease_session_gave(name, answer.token);
+		lease_session_gave(name, request->owner, answer.role, answer.token);
 	switch (answer.outcome)
 	{
 		case LEASE_NOT_HELD:
 			PG_RETURN_NULL();
 		case LEASE_NOT_YOURS:
 			PG_RETURN_BOOL(false);
+		case LEASE_IS_PERMIT:
+			check_misuse(name, request, &answer);
+			pg_unreachable();
 		default:
 			PG_RETURN_BOOL(true);
 	}
@@ -490,7 +760,7 @@ dlock_renew(PG_FUNCTION_ARGS)
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
-	request.token = get_token(fcinfo, 3);
+	request.token = lease_sql_token(fcinfo, 3);
 	check_may_change("dlock_renew()");
 	return change_held(fcinfo, name, &request);
 }
@@ -499,11 +769,25 @@ Datum
 dlock_release(PG_FUNCTION_ARGS)
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_RELEASE};
+	lease_request request = {.op = LEASE_RELEASE, .holds = 1};
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.token = get_token(fcinfo, 2);
+	request.token = lease_sql_token(fcinfo, 2);
+	if (PG_NARGS() > 3)
+		request.holds = get_number(fcinfo, 3, "holds");
 	check_may_change("dlock_release()");
+	return change_held(fcinfo, name, &request);
+}
+
+Datum
+dlock_downgrade(PG_FUNCTION_ARGS)
+{
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	lease_request request = {.op = LEASE_DOWNGRADE};
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.token = lease_sql_token(fcinfo, 2);
+	check_may_change("dlock_downgrade()");
 	return change_held(fcinfo, name, &request);
 }
 
@@ -515,7 +799,7 @@ dlock_renew_all(PG_FUNCTION_ARGS)
 	request.owner = lease_sql_string(fcinfo, 0, "owner");
 	request.ttl_us = get_ttl(fcinfo, 1);
 	check_may_change("dlock_renew_all()");
-	PG_RETURN_INT64((int64) lease_store_apply_all(&request));
+	PG_RETURN_INT64((int64) lease_walk_owner(&request));
 }
 
 Datum
@@ -526,7 +810,7 @@ dlock_release_all(PG_FUNCTION_ARGS)
 
 	request.owner = lease_sql_string(fcinfo, 0, "owner");
 	check_may_change("dlock_release_all()");
-	dropped = lease_store_apply_all(&request);
+	dropped = lease_walk_owner(&request);
 	lease_session_gave_all(request.owner);
 	PG_RETURN_INT64((int64) dropped);
 }
@@ -540,5 +824,5 @@ dlock_force_release(PG_FUNCTION_ARGS)
 	if (PG_NARGS() > 1)
 		request.owner = lease_sql_string(fcinfo, 1, "owner");
 	check_may_change("dlock_force_release()");
-	PG_RETURN_INT64((int64) lease_store_apply(name, &request, 0).ended);
+	PG_RETURN_INT64((int64) lease_request_apply(name, &request, 0).ended);
 }

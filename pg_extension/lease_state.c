@@ -1,57 +1,34 @@
 /*
  * lease_state.c
- *	  Shared state of each database: token floor, lease clock, counters.
+ *	  What shared memory holds for each database that uses dlock.
  *
- * Activation.  Before the first grant after a server start, a promotion or a
- * new file of the lock table, somebody brings the metapage up to date, makes
- * that durable, and publishes the result in shared memory:
+ * An entry has what lease_activate.c publishes for the table (floor, clock), the
+ * database's summaries, its counters, and its worker.  It is made when somebody
+ * uses the database, and freed when the database is gone or others need the
+ * place.
  *
- * - The floor of tokens is raised above everything that may have been granted
- *   and not be on this disk: unflushed grants before a crash, grants on a
- *   primary that was lost, on a timeline that was abandoned.  It becomes
- *   max(floor + 2^20, seconds since 2020-01-01 * 2^20); grants at less than
- *   2^20 a second and name never catch up with it.
- * - The lease clock is anchored.  It is CLOCK_BOOTTIME plus an offset, so no
- *   step of the wall clock moves it.  In the boot that the metapage names,
- *   the offset stays: the clock went on while the server was down.  In another
- *   boot or on another machine it resumes from the mark, the last place that
- *   the clock is known to have been at; time down counts as none passed.
- * - Leases that CREATE DATABASE copied from a template are removed.
+ * Lock order: the lock of the entries comes after all content locks; only that
+ * of the summaries is taken under it.  Everything here is lost with shared
+ * memory, and made anew from the metapage.
  *
- * Activation happens under the database's activation lock, which precedes all
- * content locks; other calls wait for it.  A server in recovery does not
- * activate: it estimates the clock from the marks it sees arriving.
- *
- * Everything here is lost with shared memory, and made anew from the metapage.
+ * The lock delay is here too, because all must go by the same: a process reads
+ * changed settings when it gets to it, a waiter not before its call is over.
+ * The postmaster reads them before it tells the others, so it publishes.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
-#include <time.h>
-
-#include "access/xlog.h"
 #include "catalog/pg_database.h"
-#include "common/hashfn.h"
-#include "lease_crash.h"
+#include "lease_order.h"
+#include "lease_queue.h"
 #include "lease_state.h"
-#include "lease_summary.h"
-#include "lease_trie.h"
 #include "miscadmin.h"
-#include "storage/fd.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/shmem.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
-
-/* Tokens that may have been granted since the floor was last durable. */
-#define FLOOR_STEP		(UINT64CONST(1) << 20)
-
-/* 2020-01-01 00:00 UTC, as a TimestampTz: 7305 days after 2000-01-01. */
-#define FLOOR_EPOCH		(INT64CONST(7305) * USECS_PER_DAY)
-
-/* A wall clock past this part of the tokens (year 2156) is not believed. */
-#define FLOOR_SANE		(LEASE_TOKEN_MAX / 2)
 
 #define WANTED_MAX		64
 
@@ -64,16 +41,17 @@ typedef struct StateShared
 	Oid			wanted[WANTED_MAX]; /* databases that asked for a worker */
 	bool		rescan;			/* ...and there was no place left for it */
 
-	uint64		fallback_boot;	/* stands for the boot where it has no id */
+	pg_atomic_uint32 lock_delay;	/* milliseconds; the postmaster writes */
+
 	LeaseDatabase databases[FLEXIBLE_ARRAY_MEMBER];
 } StateShared;
 
 int			lease_max_databases = 64;
-char	   *lease_boot_id = NULL;
+int			lease_lock_delay = 0;
 
 static StateShared *state_shared = NULL;
 
-/* The entry of MyDatabaseId; it stays while anybody is connected there. */
+/* The entry of MyDatabaseId, unless it has become another's: see is_mine(). */
 static LeaseDatabase *my_database = NULL;
 
 Size
@@ -96,18 +74,18 @@ lease_state_shmem_init(void)
 		return;
 	memset(state_shared, 0, lease_state_shmem_size());
 	state_shared->lock = &locks[1].lock;
-	if (!pg_strong_random(&state_shared->fallback_boot,
-						  sizeof(state_shared->fallback_boot)))
-		state_shared->fallback_boot = (uint64) GetCurrentTimestamp();
+	pg_atomic_init_u32(&state_shared->lock_delay, (uint32) lease_lock_delay);
 	for (int i = 0; i < lease_max_databases; i++)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 
 		db->activation = &locks[2 + i].lock;
-		SpinLockInit(&db->estimate_mutex);
+		pg_atomic_init_u32(&db->summaries.untracked, 0);
 		pg_atomic_init_u64(&db->floor, 0);
 		pg_atomic_init_u64(&db->clock_offset_us, 0);
 		pg_atomic_init_u64(&db->clock_mark_us, 0);
+		pg_atomic_init_u64(&db->held, 0);
+		pg_atomic_init_u64(&db->held_cursor, 0);
 		pg_atomic_init_u64(&db->stats_reset, 0);
 		for (int c = 0; c < LEASE_COUNTERS; c++)
 			pg_atomic_init_u64(&db->counters[c], 0);
@@ -126,6 +104,21 @@ lease_state_check_loaded(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
 				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
+}
+
+/* Called in each process when dlock.lock_delay is set there. */
+void
+lease_state_assign_lock_delay(int milliseconds, void *extra)
+{
+	if (!IsUnderPostmaster && state_shared != NULL)
+		pg_atomic_write_u32(&state_shared->lock_delay, (uint32) milliseconds);
+}
+
+/* The lock delay in microseconds, for everybody from the same moment on. */
+int64
+lease_lock_delay_us(void)
+{
+	return pg_atomic_read_u32(&state_shared->lock_delay) * INT64CONST(1000);
 }
 
 /* The entry of a database, or NULL.  The lock is held. */
@@ -147,20 +140,31 @@ allocate(Oid database)
 	if (db == NULL)
 		return NULL;
 	db->file = InvalidRelFileNumber;
+	db->dropped = false;
 	db->worker_pid = 0;
 	db->worker_wanted = false;
 	db->worker_requested = false;
 	db->worker_latch = NULL;
 	db->reaped_block = 0;
-	db->estimate_mark_us = PG_INT64_MIN;
-	db->estimate_seen_us = 0;
 	pg_atomic_write_u64(&db->floor, 0);
+	lease_summary_begin_database(&db->summaries);
 	lease_state_stats_reset(db);
 	db->database = database;
 	return db;
 }
 
-/* Free the entries of databases that are gone. */
+/* Free an entry, and the database's summaries.  The lock is held. */
+static void
+free_entry(LeaseDatabase *db)
+{
+	lease_summary_forget(&db->summaries);
+	db->database = InvalidOid;
+}
+
+/*
+ * Free the entries of databases that are gone, or that have lost the extension
+ * and everybody who was still at it: waiters, and the worker.
+ */
 static void
 forget_dropped(void)
 {
@@ -169,24 +173,55 @@ forget_dropped(void)
 
 	foreach(cell, databases)
 	{
-		if (!SearchSysCacheExists1(DATABASEOID,
-								   ObjectIdGetDatum(lfirst_oid(cell))))
-			lease_state_forget(lfirst_oid(cell));
+		Oid			database = lfirst_oid(cell);
+
+		Assert(lease_may_wait());
+		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database)))
+			lease_state_forget(database);
+		else if (lease_queue_count(database) == 0)
+		{
+			LeaseDatabase *db;
+
+			LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+			db = search(database);
+			if (db != NULL && db->dropped && db->worker_pid == 0)
+				free_entry(db);
+			LWLockRelease(state_shared->lock);
+		}
 	}
 	list_free(databases);
 }
 
 /*
+ * Say whether an entry is that of our database.  Without the lock: nobody drops
+ * the extension while we have its table open.
+ */
+static bool
+is_mine(const LeaseDatabase *db)
+{
+	return db != NULL && db->database == MyDatabaseId && !db->dropped;
+}
+
+/* The entry of the database we are connected to, or NULL if it has none. */
+LeaseDatabase *
+lease_state_find(void)
+{
+	if (is_mine(my_database))
+		return my_database;
+	LWLockAcquire(state_shared->lock, LW_SHARED);
+	my_database = search(MyDatabaseId);
+	LWLockRelease(state_shared->lock);
+	return is_mine(my_database) ? my_database : NULL;
+}
+
+/*
  * The entry of the database we are connected to; it is made if need be.  In a
- * transaction, unless it has been asked for before.
+ * transaction, unless there is one.
  */
 LeaseDatabase *
 lease_state_database(void)
 {
-	if (my_database != NULL)
-		return my_database;
-
-	for (int attempt = 0; my_database == NULL; attempt++)
+	for (int attempt = 0; !is_mine(my_database); attempt++)
 	{
 		if (attempt == 1)
 			forget_dropped();
@@ -199,9 +234,31 @@ lease_state_database(void)
 		my_database = search(MyDatabaseId);
 		if (my_database == NULL)
 			my_database = allocate(MyDatabaseId);
+		else
+			my_database->dropped = false;
 		LWLockRelease(state_shared->lock);
 	}
 	return my_database;
+}
+
+/*
+ * The extension was dropped from the database we are connected to: others may
+ * have its entry.  Until somebody needs it, it keeps the floor for a table that
+ * may follow.
+ */
+void
+lease_state_drop(void)
+{
+	LeaseDatabase *db;
+
+	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	db = search(MyDatabaseId);
+	if (db != NULL)
+	{
+		db->dropped = true;
+		db->worker_wanted = db->worker_requested = false;
+	}
+	LWLockRelease(state_shared->lock);
 }
 
 /* Free the entry of a database that is gone, and its summaries. */
@@ -213,9 +270,8 @@ lease_state_forget(Oid database)
 	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
 	db = search(database);
 	if (db != NULL)
-		db->database = InvalidOid;
+		free_entry(db);
 	LWLockRelease(state_shared->lock);
-	lease_summary_forget(database, InvalidRelFileNumber);
 }
 
 /* The databases that have an entry, as a list of OIDs. */
@@ -261,314 +317,6 @@ lease_count_wait(LeaseDatabase *db, int64 waited_us)
 }
 
 /* ----------------------------------------------------------------
- * The lease clock
- * ----------------------------------------------------------------
- */
-
-/*
- * The boot's own clock in microseconds: never steps, and goes on during suspend
- * where the system has that.
- */
-int64
-lease_clock_boot(void)
-{
-	struct timespec now;
-
-#ifdef CLOCK_BOOTTIME
-	clock_gettime(CLOCK_BOOTTIME, &now);
-#else
-	clock_gettime(CLOCK_MONOTONIC, &now);
-#endif
-	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
-}
-
-/* Append the contents of a small file, if it is there. */
-static bool
-append_file(StringInfo buf, const char *path)
-{
-	FILE	   *file = AllocateFile(path, "r");
-	char		line[256];
-
-	if (file == NULL)
-		return false;
-	while (fgets(line, sizeof(line), file) != NULL)
-		appendStringInfoString(buf, line);
-	FreeFile(file);
-	return true;
-}
-
-/*
- * What the boot's clock counts from: two servers with the same identity read
- * the same clock.  A container may shift CLOCK_BOOTTIME by a time namespace, so
- * that belongs to it.  Without a boot id each start of the server is taken for
- * another boot.
- */
-static LeaseBoot
-boot_identity(void)
-{
-	StringInfoData buf;
-	LeaseBoot	boot;
-
-	initStringInfo(&buf);
-	if (lease_boot_id != NULL && lease_boot_id[0] != '\0')
-		appendStringInfoString(&buf, lease_boot_id);
-	else if (append_file(&buf, "/proc/sys/kernel/random/boot_id"))
-		(void) append_file(&buf, "/proc/self/timens_offsets");
-	else
-		appendBinaryStringInfo(&buf, (char *) &state_shared->fallback_boot,
-							   sizeof(state_shared->fallback_boot));
-	boot.id[0] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 0);
-	boot.id[1] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 1);
-	pfree(buf.data);
-	return boot;
-}
-
-/* The lease clock of a database that is activated. */
-int64
-lease_clock_now(LeaseDatabase *db)
-{
-	return lease_clock_boot() + (int64) pg_atomic_read_u64(&db->clock_offset_us);
-}
-
-/*
- * The lease clock as far as a server can know that has not activated.  It is
- * never ahead of the true clock: in the boot that the metapage names it is
- * exact, and else the last mark plus the time since this server saw it arrive.
- * While leases are held a mark arrives every LEASE_MARK_AGE_US or sooner; when
- * none does, nothing is known of the primary, and the estimate stops.
- */
-static int64
-estimate_clock(LeaseDatabase *db, const LeaseMeta *meta)
-{
-	static LeaseBoot boot;
-	static bool boot_known = false;
-	int64		now_us = lease_clock_boot();
-	int64		since_us;
-
-	if (!boot_known)
-	{
-		boot = boot_identity();
-		boot_known = true;
-	}
-	if (memcmp(&boot, &meta->boot, sizeof(boot)) == 0)
-		return now_us + meta->clock_offset_us;
-
-	SpinLockAcquire(&db->estimate_mutex);
-	if (meta->clock_mark_us != db->estimate_mark_us)
-	{
-		db->estimate_mark_us = meta->clock_mark_us;
-		db->estimate_seen_us = now_us;
-	}
-	since_us = now_us - db->estimate_seen_us;
-	SpinLockRelease(&db->estimate_mutex);
-	return meta->clock_mark_us + Min(since_us, LEASE_MARK_AGE_US);
-}
-
-/* The lease clock for somebody who only reads a table that exists. */
-int64
-lease_clock_read(Relation rel)
-{
-	LeaseDatabase *db = lease_state_database();
-	LeaseMeta	meta;
-
-	if (db->file == compat_relation_file(rel) && !RecoveryInProgress())
-	{
-		pg_read_barrier();
-		return lease_clock_now(db);
-	}
-	lease_trie_read_meta(rel, &meta);
-	return estimate_clock(db, &meta);
-}
-
-/*
- * Write the lease clock to the metapage if the last mark is older than age_us.
- * Flushed later: a mark that is lost makes leases end later, and a standby that
- * gets none stops its clock.
- */
-void
-lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
-{
-	int64		now_us = lease_clock_now(db);
-	uint64		old = pg_atomic_read_u64(&db->clock_mark_us);
-	LeaseChange change;
-	LeaseMeta  *meta;
-	Buffer		buffer;
-	XLogRecPtr	lsn;
-
-	/* One caller wins the right to write this mark. */
-	if (now_us - (int64) old <= age_us ||
-		!pg_atomic_compare_exchange_u64(&db->clock_mark_us, &old,
-										(uint64) now_us))
-		return;
-
-	buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
-	lease_change_begin(&change, rel, false);
-	meta = lease_page_meta(lease_change_page(&change, buffer, false));
-	lease_change_start(&change);
-	if (meta->clock_mark_us < now_us)
-	{
-		meta->clock_mark_us = now_us;
-		lease_change_note(&change, change.pages[0].page,
-						  &meta->clock_mark_us, sizeof(int64));
-	}
-	DLOCK_CRASH_POINT("mark: not logged");
-	lsn = lease_change_finish(&change);
-	DLOCK_CRASH_POINT("mark: logged");
-	UnlockReleaseBuffer(buffer);
-	lease_wal_flush_later(lsn);
-}
-
-/* ----------------------------------------------------------------
- * Activation
- * ----------------------------------------------------------------
- */
-
-/*
- * The floor to start with, at least "floor".  The seconds are taken with their
- * fraction, so that two servers that start within one of them differ.
- */
-static uint64
-next_floor(uint64 floor)
-{
-	int64		since_us = GetCurrentTimestamp() - FLOOR_EPOCH;
-	uint64		by_clock = 0;
-
-	if (since_us > 0 &&
-		(uint64) since_us / USECS_PER_SEC <= FLOOR_SANE / FLOOR_STEP)
-		by_clock = (uint64) since_us / USECS_PER_SEC * FLOOR_STEP +
-			(uint64) since_us % USECS_PER_SEC * FLOOR_STEP / USECS_PER_SEC;
-	else
-		ereport(LOG,
-				(errmsg("dlock does not derive tokens from the system clock, which is set to before 2020 or after 2156")));
-	return Max(floor, by_clock);
-}
-
-/*
- * Say whether a metapage's clock is for the boot we are in.  Where a copied
- * machine shows the same boot id, the mark may tell that it is not.
- */
-static bool
-is_same_boot(const LeaseMeta *meta, const LeaseBoot *boot, int64 boot_us)
-{
-	return memcmp(&meta->boot, boot, sizeof(LeaseBoot)) == 0 &&
-		meta->clock_mark_us <= boot_us + meta->clock_offset_us;
-}
-
-/* Remove every entry, all copied from another database with the files. */
-static void
-purge_copy(Relation rel)
-{
-	BlockNumber blocks = lease_trie_blocks(rel);
-
-	for (BlockNumber block = 0; block < blocks; block++)
-	{
-		Buffer		bucket = lease_trie_lock_block(rel, block);
-
-		if (!BufferIsValid(bucket))
-			continue;
-		lease_trie_clear(rel, bucket);
-		UnlockReleaseBuffer(bucket);
-	}
-}
-
-/* Bring the metapage up to date, durably, and publish what it says. */
-static void
-activate(Relation rel, LeaseDatabase *db)
-{
-	RelFileNumber file = compat_relation_file(rel);
-	LeaseMeta	meta;
-	LeaseMeta  *new_meta;
-	LeaseBoot	boot;
-	int64		boot_us;
-	uint64		known_floor;
-	LeaseChange change;
-	Buffer		buffer;
-	XLogRecPtr	lsn;
-
-	if (!lease_trie_exists(rel))
-		lease_trie_create(rel, 0);
-	lease_trie_read_meta(rel, &meta);
-	lease_summary_forget(MyDatabaseId, file);
-	if (meta.database != MyDatabaseId)
-	{
-		purge_copy(rel);
-		DLOCK_CRASH_POINT("activation: purged");
-	}
-
-	/*
-	 * When this server has activated the table before, in another file, it has
-	 * all grants since.  Otherwise step over those that it may not have: a new
-	 * table, over those of one that was dropped just now.
-	 */
-	known_floor = pg_atomic_read_u64(&db->floor);
-	if (known_floor == 0 || meta.floor < known_floor)
-		meta.floor = Max(meta.floor, known_floor) + FLOOR_STEP;
-	meta.floor = next_floor(meta.floor);
-	meta.database = MyDatabaseId;
-
-	/* A new table starts well above 0, which no deadline should be. */
-	if (meta.clock_mark_us == 0)
-		meta.clock_mark_us = USECS_PER_DAY;
-	boot = boot_identity();
-	boot_us = lease_clock_boot();
-	if (!is_same_boot(&meta, &boot, boot_us))
-	{
-		meta.boot = boot;
-		meta.clock_offset_us = meta.clock_mark_us - boot_us;
-	}
-	meta.clock_mark_us = boot_us + meta.clock_offset_us;
-
-	buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
-	lease_change_begin(&change, rel, true);
-	new_meta = lease_page_meta(lease_change_page(&change, buffer, false));
-	lease_change_start(&change);
-	new_meta->database = meta.database;
-	new_meta->floor = meta.floor;
-	new_meta->boot = meta.boot;
-	new_meta->clock_offset_us = meta.clock_offset_us;
-	new_meta->clock_mark_us = meta.clock_mark_us;
-	DLOCK_CRASH_POINT("activation: not logged");
-	lsn = lease_change_finish(&change);
-	DLOCK_CRASH_POINT("activation: logged");
-	XLogFlush(lsn);
-	UnlockReleaseBuffer(buffer);
-	DLOCK_CRASH_POINT("activation: flushed");
-
-	pg_atomic_write_u64(&db->floor, meta.floor);
-	pg_atomic_write_u64(&db->clock_offset_us, (uint64) meta.clock_offset_us);
-	pg_atomic_write_u64(&db->clock_mark_us, (uint64) meta.clock_mark_us);
-	if (known_floor == 0)
-	{
-		db->start_floor = meta.floor;
-		db->start_us = meta.clock_mark_us;
-	}
-	pg_write_barrier();
-	db->file = file;
-}
-
-/*
- * Make sure that the lock table is ready for grants, and return the entry of
- * its database.  The caller holds RowExclusiveLock on the table, in a server
- * that is not in recovery.
- */
-LeaseDatabase *
-lease_state_activate(Relation rel)
-{
-	LeaseDatabase *db = lease_state_database();
-
-	if (db->file != compat_relation_file(rel))
-	{
-		LWLockAcquire(db->activation, LW_EXCLUSIVE);
-		if (db->file != compat_relation_file(rel))
-			activate(rel, db);
-		LWLockRelease(db->activation);
-		lease_state_want_worker(MyDatabaseId);
-	}
-	pg_read_barrier();
-	return db;
-}
-
-/* ----------------------------------------------------------------
  * Workers
  * ----------------------------------------------------------------
  */
@@ -601,7 +349,7 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	{
 		db->worker_pid = 0;
 		db->worker_latch = NULL;
-		db->worker_wanted = wanted;
+		db->worker_wanted = wanted && !db->dropped;
 	}
 	LWLockRelease(state_shared->lock);
 }
@@ -624,7 +372,10 @@ lease_state_want_worker(Oid database)
 	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
 	db = search(database);
 	if (db != NULL)
+	{
 		db->worker_wanted = db->worker_requested = true;
+		db->dropped = false;
+	}
 	else if (state_shared->nwanted < WANTED_MAX)
 		state_shared->wanted[state_shared->nwanted++] = database;
 	else

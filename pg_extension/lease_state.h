@@ -1,6 +1,6 @@
 /*
  * lease_state.h
- *	  What shared memory holds for each database: floor, clock, counters.
+ *	  What shared memory holds for each database that uses dlock.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -10,13 +10,17 @@
 #include "compat.h"
 #include "datatype/timestamp.h"
 #include "lease_page.h"
+#include "lease_summary.h"
 #include "nodes/pg_list.h"
 #include "port/atomics.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
-/* The counters of dlock.stats, in the order of its columns. */
+/*
+ * The counters of dlock.stats, in the order of its columns; those that 1.0 did
+ * not have come last there.
+ */
 typedef enum LeaseCounter
 {
 	LEASE_COUNT_ACQUIRED,
@@ -28,10 +32,12 @@ typedef enum LeaseCounter
 	LEASE_COUNT_RENEWED,
 	LEASE_COUNT_EXPIRED,
 	LEASE_COUNT_REAPED,
-	LEASE_COUNT_FORCED
+	LEASE_COUNT_FORCED,
+	LEASE_COUNT_RENEWALS_LOST
 } LeaseCounter;
 
-#define LEASE_COUNTERS	(LEASE_COUNT_FORCED + 1)
+#define LEASE_COUNTERS		(LEASE_COUNT_RENEWALS_LOST + 1)
+#define LEASE_COUNTERS_1_0	(LEASE_COUNT_FORCED + 1)
 
 /*
  * The histogram of waits: element i counts those that took less than 2^i times
@@ -39,9 +45,6 @@ typedef enum LeaseCounter
  */
 #define LEASE_WAIT_BUCKETS	24
 #define LEASE_WAIT_UNIT_US	100
-
-/* How old the worker lets the clock's mark become while leases are held. */
-#define LEASE_MARK_AGE_US	(10 * USECS_PER_SEC)
 
 /*
  * One database.  "activation" is held while a table's state is read from its
@@ -52,6 +55,7 @@ typedef struct LeaseDatabase
 {
 	/* under the lock of lease_state.c */
 	Oid			database;		/* InvalidOid: unused */
+	bool		dropped;		/* its extension was: others may have the entry */
 	int			worker_pid;		/* 0: none */
 	bool		worker_wanted;	/* start one, if not right after another died */
 	bool		worker_requested;	/* start one now */
@@ -68,16 +72,27 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
 	/*
+	 * Under the deadlock lock: all waiters up to this join_number have been seen
+	 * together, and none was stuck.
+	 */
+	uint64		last_unstuck;
+
+	/*
 	 * What was true when this server first activated a table here: larger
 	 * tokens are its own grants.  Set once, before "file".
 	 */
 	uint64		start_floor;
 	int64		start_us;		/* lease clock */
 
-	/* where a server that cannot activate believes the lease clock to be */
-	slock_t		estimate_mutex; /* protects the next two */
-	int64		estimate_mark_us;	/* the last mark seen */
-	int64		estimate_seen_us;	/* when, on this server's boot clock */
+	/*
+	 * How many rows the table's file has in the buckets before held_cursor, in
+	 * the order of lease_hash_position(): see lease_store_count_held().  A bucket
+	 * that has been counted keeps the count right by itself.
+	 */
+	pg_atomic_uint64 held;
+	pg_atomic_uint64 held_cursor;
+
+	LeaseSummaries summaries;	/* of its table */
 
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
@@ -86,19 +101,19 @@ typedef struct LeaseDatabase
 } LeaseDatabase;
 
 extern int	lease_max_databases;	/* dlock.max_databases */
-extern char *lease_boot_id;		/* dlock.boot_id */
+extern int	lease_lock_delay;	/* dlock.lock_delay in milliseconds, as this
+								 * process knows it: see lease_lock_delay_us() */
 
 /* lease_state.c */
 extern Size lease_state_shmem_size(void);
 extern void lease_state_shmem_init(void);
 extern void lease_state_check_loaded(void);
+extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
-extern LeaseDatabase *lease_state_activate(Relation rel);
 extern void lease_state_forget(Oid database);
-extern int64 lease_clock_now(LeaseDatabase *db);
-extern int64 lease_clock_boot(void);
-extern int64 lease_clock_read(Relation rel);
-extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
+extern void lease_state_drop(void);
+extern void lease_state_assign_lock_delay(int milliseconds, void *extra);
+extern int64 lease_lock_delay_us(void);
 extern void lease_state_stats_reset(LeaseDatabase *db);
 extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 
@@ -118,6 +133,18 @@ lease_count(LeaseDatabase *db, LeaseCounter counter, uint64 n)
 {
 	if (n > 0)
 		pg_atomic_fetch_add_u64(&db->counters[counter], n);
+}
+
+/*
+ * Note that a bucket has got, or lost, so many rows.  The caller has it locked
+ * exclusively, so that nobody counts it meanwhile.
+ */
+static inline void
+lease_count_rows(LeaseDatabase *db, uint32 bucket, int64 n)
+{
+	if (n != 0 && lease_hash_position(bucket) <
+		pg_atomic_read_u64(&db->held_cursor))
+		pg_atomic_fetch_add_u64(&db->held, n);
 }
 
 #endif							/* DLOCK_LEASE_STATE_H */

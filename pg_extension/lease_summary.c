@@ -18,6 +18,16 @@
  * chunks of its table are.  A chunk is taken back when its table's file is no
  * longer in use; its key is checked with each use, under the lock below.
  *
+ * Memory.  The main shared memory has room for a few chunks, so that most
+ * servers get by with that, and the heads of all chunks there may ever be.  More
+ * room is dynamic shared memory, so that it follows the tables and not the
+ * settings: segments, each twice as large as the one before, which stay until
+ * the server stops.  The reaper adds one when blocks were met for which no chunk
+ * was left.  A backend maps all segments when it begins a call, while it holds
+ * no lock and may fail.  If it meets a chunk later whose segment it has not
+ * mapped, it cannot say what it has changed; then it has the whole chunk
+ * forgotten, which the head can be told.
+ *
  * Locking.  Summaries change only under the exclusive content lock of their
  * bucket, so that they agree with it; a spinlock in each keeps readers, who
  * hold no content lock, from seeing one half written.  Chunks are handed out
@@ -39,13 +49,26 @@
 #include "lease_summary.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "port/pg_bitutils.h"
+#include "storage/dsm.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #define CHUNK_BLOCKS	256
 #define MIN_CHUNKS		64
+
+/* The most pages with dlock.tracked_pages = -1: 256 GB of tables. */
+#define DEFAULT_PAGES	(1 << 25)
+
+/*
+ * Chunks of the first segment, which is in the main shared memory, and the most
+ * segments there can be.
+ */
+#define BASE_CHUNKS		16
+#define MAX_SEGMENTS	24
 #define FILTER_BITS		(lengthof(((LeaseSummary *) 0)->owners) * 64)
 #define FILTER_HASHES	4
 
@@ -64,38 +87,57 @@ typedef struct Slot
 
 StaticAssertDecl(sizeof(Slot) <= 128, "a slot should take two cache lines");
 
+/* The head of a chunk.  Under summary->lock, but for the atomics. */
 typedef struct Chunk
 {
 	/* whose it is; file is InvalidRelFileNumber for nobody's */
 	Oid			database;
 	RelFileNumber file;
 	BlockNumber number;			/* first block / CHUNK_BLOCKS */
+	int			next;			/* of this table, or of the free ones */
 
 	/* lower bound of the slots' deadlines; PG_INT64_MIN if any is unknown */
 	pg_atomic_uint64 deadline_us;
+
+	/*
+	 * How often all slots were to be forgotten, and how often that was done; as
+	 * long as these differ nothing is known.
+	 */
+	pg_atomic_uint32 forget_wanted;
+	pg_atomic_uint32 forget_done;
 } Chunk;
 
 typedef struct SummaryShared
 {
 	LWLock	   *lock;			/* protects whose a chunk is */
-	int			nchunks;
+	int			max_chunks;
+	int			first_free;		/* a list of chunks; CHUNK_NONE ends it */
+	pg_atomic_uint32 nfree;		/* its length */
+	pg_atomic_uint32 freed;		/* grows when it gets longer */
+	pg_atomic_uint32 nsegments; /* below are all of them, for good */
+	pg_atomic_uint32 growing;	/* somebody is adding one */
+	dsm_handle	segments[MAX_SEGMENTS]; /* but the first */
 	Chunk	   *chunks;
-	Slot	   *slots;			/* CHUNK_BLOCKS for each chunk */
-	pg_atomic_uint32 missing;	/* a chunk was wanted once and none was left */
-	pg_atomic_uint32 freed;		/* grows with every chunk taken back */
+	Slot	   *base;			/* the first segment's */
 } SummaryShared;
 
 int			lease_summary_pages = -1;
 
 static SummaryShared *summary_shared = NULL;
 
-/* A chunk's index that is not known, or that there was none and none left. */
-#define CHUNK_UNKNOWN	(-1)
+#define CHUNK_NONE		(-1)
+
+/* A chunk's index when there was none, and none left. */
 #define CHUNK_MISSING	(-2)
 
+/* The segments that this backend has mapped. */
+static Slot *mapped_segments[MAX_SEGMENTS];
+static uint32 nmapped = 0;
+
 /*
- * What this backend remembers: the indexes of a table's chunks, by number.  As
- * long as none is taken back, what was missing stays so for everybody.
+ * What this backend remembers: the indexes of a table's chunks, by number, or
+ * CHUNK_NONE.  As long as none becomes free, what was missing stays so for
+ * everybody.
  */
 static struct
 {
@@ -105,14 +147,38 @@ static struct
 	uint32		freed;			/* summary_shared->freed, as of CHUNK_MISSING */
 }			known_chunks;
 
-/* How many chunks there are: dlock.tracked_pages, or as shared_buffers. */
+/* How many chunks there may be: dlock.tracked_pages, or as shared_buffers. */
 static int
 chunk_count(void)
 {
-	int			pages = lease_summary_pages < 0 ? NBuffers :
-		lease_summary_pages;
+	int			pages = lease_summary_pages < 0 ?
+		Min(NBuffers, DEFAULT_PAGES) : lease_summary_pages;
 
 	return Max(MIN_CHUNKS, pages / CHUNK_BLOCKS);
+}
+
+/* The first chunk of a segment. */
+static int
+segment_start(uint32 segment)
+{
+	return BASE_CHUNKS * ((1 << segment) - 1);
+}
+
+/* How many chunks a segment has; 0: there is none such. */
+static int
+segment_length(uint32 segment)
+{
+	int			start = segment_start(segment);
+
+	return Max(0, Min(summary_shared->max_chunks - start,
+					  BASE_CHUNKS << segment));
+}
+
+/* The segment that a chunk is in. */
+static uint32
+segment_of(int index)
+{
+	return (uint32) pg_leftmost_one_pos32((uint32) (index / BASE_CHUNKS + 1));
 }
 
 Size
@@ -121,8 +187,39 @@ lease_summary_shmem_size(void)
 	Size		size = MAXALIGN(sizeof(SummaryShared));
 
 	size = add_size(size, MAXALIGN(mul_size(chunk_count(), sizeof(Chunk))));
-	return add_size(size, mul_size(mul_size(chunk_count(), CHUNK_BLOCKS),
-								   sizeof(Slot)));
+	return add_size(size, BASE_CHUNKS * CHUNK_BLOCKS * sizeof(Slot));
+}
+
+/* Make the slots of a segment. */
+static void
+init_slots(uint32 segment, Slot *slots)
+{
+	int			count = segment_length(segment) * CHUNK_BLOCKS;
+
+	for (int i = 0; i < count; i++)
+	{
+		SpinLockInit(&slots[i].mutex);
+		slots[i].known = false;
+		pg_atomic_init_u64(&slots[i].deadline_us, 0);
+	}
+}
+
+/* Hand the chunks of a new segment to the free ones; the lock is held. */
+static void
+add_segment(uint32 segment)
+{
+	int			start = segment_start(segment);
+	int			length = segment_length(segment);
+
+	for (int i = start + length - 1; i >= start; i--)
+	{
+		summary_shared->chunks[i].next = summary_shared->first_free;
+		summary_shared->first_free = i;
+	}
+	pg_atomic_fetch_add_u32(&summary_shared->nfree, length);
+	pg_atomic_fetch_add_u32(&summary_shared->freed, 1);
+	pg_write_barrier();
+	pg_atomic_write_u32(&summary_shared->nsegments, segment + 1);
 }
 
 /* Set up the shared memory; called under AddinShmemInitLock. */
@@ -135,69 +232,183 @@ lease_summary_shmem_init(void)
 	base = ShmemInitStruct("dlock summaries", lease_summary_shmem_size(),
 						   &found);
 	summary_shared = (SummaryShared *) base;
-	if (found)
+	if (!found)
+	{
+		memset(summary_shared, 0, sizeof(SummaryShared));
+		summary_shared->lock = &GetNamedLWLockTranche("dlock")[0].lock;
+		summary_shared->max_chunks = chunk_count();
+		summary_shared->first_free = CHUNK_NONE;
+		pg_atomic_init_u32(&summary_shared->nfree, 0);
+		pg_atomic_init_u32(&summary_shared->freed, 0);
+		pg_atomic_init_u32(&summary_shared->nsegments, 0);
+		pg_atomic_init_u32(&summary_shared->growing, 0);
+		base += MAXALIGN(sizeof(SummaryShared));
+		summary_shared->chunks = (Chunk *) base;
+		base += MAXALIGN(summary_shared->max_chunks * sizeof(Chunk));
+		summary_shared->base = (Slot *) base;
+		for (int i = 0; i < summary_shared->max_chunks; i++)
+		{
+			Chunk	   *chunk = &summary_shared->chunks[i];
+
+			chunk->database = InvalidOid;
+			chunk->file = InvalidRelFileNumber;
+			pg_atomic_init_u64(&chunk->deadline_us, 0);
+			pg_atomic_init_u32(&chunk->forget_wanted, 0);
+			pg_atomic_init_u32(&chunk->forget_done, 0);
+		}
+		init_slots(0, summary_shared->base);
+		add_segment(0);
+	}
+
+	/* the postmaster may do this again, after a crash */
+	memset(mapped_segments, 0, sizeof(mapped_segments));
+	mapped_segments[0] = summary_shared->base;
+	nmapped = 1;
+}
+
+/*
+ * Map the segments that there are.  Called at the beginning of a call, without
+ * locks, for this may fail.
+ */
+void
+lease_summary_map(void)
+{
+	uint32		nsegments = pg_atomic_read_u32(&summary_shared->nsegments);
+
+	if (nmapped == nsegments)
 		return;
-
-	memset(base, 0, lease_summary_shmem_size());
-	summary_shared->lock = &GetNamedLWLockTranche("dlock")[0].lock;
-	summary_shared->nchunks = chunk_count();
-	pg_atomic_init_u32(&summary_shared->missing, 0);
-	pg_atomic_init_u32(&summary_shared->freed, 0);
-	base += MAXALIGN(sizeof(SummaryShared));
-	summary_shared->chunks = (Chunk *) base;
-	base += MAXALIGN(summary_shared->nchunks * sizeof(Chunk));
-	summary_shared->slots = (Slot *) base;
-	for (int i = 0; i < summary_shared->nchunks; i++)
-		pg_atomic_init_u64(&summary_shared->chunks[i].deadline_us, 0);
-	for (int i = 0; i < summary_shared->nchunks * CHUNK_BLOCKS; i++)
+	pg_read_barrier();
+	while (nmapped < nsegments)
 	{
-		SpinLockInit(&summary_shared->slots[i].mutex);
-		pg_atomic_init_u64(&summary_shared->slots[i].deadline_us, 0);
+		dsm_segment *segment = dsm_attach(summary_shared->segments[nmapped]);
+
+		if (segment == NULL)
+			elog(ERROR, "could not map a segment of dlock summaries");
+		dsm_pin_mapping(segment);
+		mapped_segments[nmapped++] = dsm_segment_address(segment);
 	}
 }
 
-/* Find a table's chunk by its key, or CHUNK_MISSING.  The lock is held. */
-static int
-search_chunk(Oid database, RelFileNumber file, BlockNumber number)
+/*
+ * Create the memory of the next segment, or return NULL.  What there is no
+ * memory for is read instead, so that is no error; but the log is told.
+ */
+static dsm_segment *
+create_segment(uint32 segment)
 {
-	for (int i = 0; i < summary_shared->nchunks; i++)
+	static bool logged = false;
+	MemoryContext memory = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	dsm_segment *volatile created = NULL;
+	Size		size = segment_length(segment) * CHUNK_BLOCKS * sizeof(Slot);
+
+	CurrentResourceOwner = NULL;	/* it is not this transaction's */
+	PG_TRY();
 	{
-		Chunk	   *chunk = &summary_shared->chunks[i];
-
-		if (chunk->file == file && chunk->number == number &&
-			chunk->database == database)
-			return i;
+		HOLD_INTERRUPTS();
+		created = dsm_create(size, DSM_CREATE_NULL_IF_MAXSEGMENTS);
+		RESUME_INTERRUPTS();
 	}
-	return CHUNK_MISSING;
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(memory);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (!logged)
+			ereport(LOG,
+					(errmsg("could not get more memory for summaries of lock tables: %s",
+							error->message),
+					 errdetail("Pages without a summary are read whenever all are searched.")));
+		logged = true;
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+	if (created != NULL)
+		logged = false;
+	return created;
 }
 
-/* Hand out a chunk whose slots are all unknown, or CHUNK_MISSING. */
-static int
-allocate_chunk(RelFileNumber file, BlockNumber number)
-{
-	int			index = search_chunk(InvalidOid, InvalidRelFileNumber, 0);
-	Chunk	   *chunk;
-
-	if (index < 0)
-		return CHUNK_MISSING;
-	chunk = &summary_shared->chunks[index];
-	for (int i = 0; i < CHUNK_BLOCKS; i++)
-		summary_shared->slots[index * CHUNK_BLOCKS + i].known = false;
-	pg_atomic_write_u64(&chunk->deadline_us, (uint64) PG_INT64_MIN);
-	chunk->database = MyDatabaseId;
-	chunk->number = number;
-	chunk->file = file;
-	return index;
-}
-
-/* Forget what this backend remembers. */
+/* Add a segment, if no chunk is free and there may be one.  Without locks. */
 static void
-reset_known_chunks(RelFileNumber file)
+grow(void)
 {
-	for (BlockNumber i = 0; i < known_chunks.size; i++)
-		known_chunks.chunks[i] = CHUNK_UNKNOWN;
-	known_chunks.file = file;
-	known_chunks.freed = pg_atomic_read_u32(&summary_shared->freed);
+	uint32		idle = 0;
+	uint32		segment;
+	dsm_segment *created;
+
+	if (pg_atomic_read_u32(&summary_shared->nfree) > 0 || !IsUnderPostmaster ||
+		!pg_atomic_compare_exchange_u32(&summary_shared->growing, &idle, 1))
+		return;
+	segment = pg_atomic_read_u32(&summary_shared->nsegments);
+	if (segment == nmapped && segment < MAX_SEGMENTS &&
+		segment_length(segment) > 0 &&
+		(created = create_segment(segment)) != NULL)
+	{
+		dsm_pin_segment(created);
+		mapped_segments[nmapped++] = dsm_segment_address(created);
+		init_slots(segment, mapped_segments[segment]);
+		LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
+		summary_shared->segments[segment] = dsm_segment_handle(created);
+		add_segment(segment);
+		LWLockRelease(summary_shared->lock);
+	}
+	pg_atomic_write_u32(&summary_shared->growing, 0);
+}
+
+/* The slots of a chunk, or NULL where this backend has not mapped them. */
+static Slot *
+chunk_slots(const Chunk *chunk)
+{
+	int			index = (int) (chunk - summary_shared->chunks);
+	uint32		segment = segment_of(index);
+
+	if (segment >= nmapped)
+		return NULL;
+	return mapped_segments[segment] +
+		(index - segment_start(segment)) * CHUNK_BLOCKS;
+}
+
+/* Take back all chunks of a database.  The lock is held exclusively. */
+static void
+take_back(LeaseSummaries *summaries)
+{
+	while (summaries->first_chunk != CHUNK_NONE)
+	{
+		int			index = summaries->first_chunk;
+		Chunk	   *chunk = &summary_shared->chunks[index];
+
+		summaries->first_chunk = chunk->next;
+		chunk->database = InvalidOid;
+		chunk->file = InvalidRelFileNumber;
+		chunk->next = summary_shared->first_free;
+		summary_shared->first_free = index;
+		pg_atomic_fetch_add_u32(&summary_shared->nfree, 1);
+	}
+	summaries->file = InvalidRelFileNumber;
+	summaries->chunks = 0;
+	pg_atomic_fetch_add_u32(&summary_shared->freed, 1);
+}
+
+/* The entry of a database has come into use: it has no summaries. */
+void
+lease_summary_begin_database(LeaseSummaries *summaries)
+{
+	summaries->file = InvalidRelFileNumber;
+	summaries->chunks = 0;
+	summaries->first_chunk = CHUNK_NONE;
+	pg_atomic_write_u32(&summaries->untracked, 0);
+}
+
+/* A database is gone: take back its chunks. */
+void
+lease_summary_forget(LeaseSummaries *summaries)
+{
+	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
+	take_back(summaries);
+	LWLockRelease(summary_shared->lock);
 }
 
 /* Make room to remember chunk "number" of a table; false: no memory. */
@@ -209,7 +420,12 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 
 	if (known_chunks.file != file ||
 		known_chunks.freed != pg_atomic_read_u32(&summary_shared->freed))
-		reset_known_chunks(file);
+	{
+		for (BlockNumber i = 0; i < known_chunks.size; i++)
+			known_chunks.chunks[i] = CHUNK_NONE;
+		known_chunks.file = file;
+		known_chunks.freed = pg_atomic_read_u32(&summary_shared->freed);
+	}
 	if (number < known_chunks.size)
 		return true;
 	while (size <= number)
@@ -220,7 +436,7 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 		return false;
 	for (BlockNumber i = 0; i < size; i++)
 		chunks[i] = i < known_chunks.size ? known_chunks.chunks[i] :
-			CHUNK_UNKNOWN;
+			CHUNK_NONE;
 	if (known_chunks.chunks)
 		pfree(known_chunks.chunks);
 	known_chunks.chunks = chunks;
@@ -228,22 +444,88 @@ remember_chunks(RelFileNumber file, BlockNumber number)
 	return true;
 }
 
-/* Find a chunk in shared memory, or hand one out, or CHUNK_MISSING. */
+/*
+ * Find a chunk among those of its table, or CHUNK_NONE; remember those met on
+ * the way.  The lock is held.
+ */
 static int
-search_or_allocate(RelFileNumber file, BlockNumber number)
+search_chunk(const LeaseSummaries *summaries, RelFileNumber file,
+			 BlockNumber number)
+{
+	int			found = CHUNK_NONE;
+
+	/* mostly a new one is wanted, at the end of the table */
+	if (summaries->file != file || number >= summaries->chunks)
+		return CHUNK_NONE;
+	for (int i = summaries->first_chunk; i != CHUNK_NONE;
+		 i = summary_shared->chunks[i].next)
+	{
+		BlockNumber met = summary_shared->chunks[i].number;
+
+		if (met == number)
+			found = i;
+		if (known_chunks.file == file && met < known_chunks.size)
+			known_chunks.chunks[met] = i;
+	}
+	return found;
+}
+
+/*
+ * Hand out a chunk whose slots are all unknown; CHUNK_MISSING when none is left,
+ * and CHUNK_NONE when we cannot reach it.  The lock is held exclusively.
+ */
+static int
+allocate_chunk(LeaseSummaries *summaries, RelFileNumber file,
+			   BlockNumber number)
+{
+	int			index;
+	Chunk	   *chunk;
+	Slot	   *slots;
+
+	/* a new file: nobody uses the one before any more */
+	if (summaries->file != file)
+		take_back(summaries);
+	index = summary_shared->first_free;
+	if (index == CHUNK_NONE)
+		return CHUNK_MISSING;
+	chunk = &summary_shared->chunks[index];
+	slots = chunk_slots(chunk);
+	if (slots == NULL)
+		return CHUNK_NONE;
+	summary_shared->first_free = chunk->next;
+	pg_atomic_fetch_sub_u32(&summary_shared->nfree, 1);
+	for (int i = 0; i < CHUNK_BLOCKS; i++)
+		slots[i].known = false;
+	pg_atomic_write_u64(&chunk->deadline_us, (uint64) PG_INT64_MIN);
+	pg_atomic_write_u32(&chunk->forget_done,
+						pg_atomic_read_u32(&chunk->forget_wanted));
+	chunk->database = MyDatabaseId;
+	chunk->number = number;
+	chunk->file = file;
+	chunk->next = summaries->first_chunk;
+	summaries->first_chunk = index;
+	summaries->file = file;
+	summaries->chunks = Max(summaries->chunks, number + 1);
+	return index;
+}
+
+/* Find a chunk in shared memory, or hand one out; else as above. */
+static int
+search_or_allocate(LeaseSummaries *summaries, RelFileNumber file,
+				   BlockNumber number)
 {
 	int			index;
 
 	LWLockAcquire(summary_shared->lock, LW_SHARED);
-	index = search_chunk(MyDatabaseId, file, number);
+	index = search_chunk(summaries, file, number);
 	LWLockRelease(summary_shared->lock);
-	if (index >= 0)
+	if (index != CHUNK_NONE)
 		return index;
 
 	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
-	index = search_chunk(MyDatabaseId, file, number);
-	if (index < 0)
-		index = allocate_chunk(file, number);
+	index = search_chunk(summaries, file, number);
+	if (index == CHUNK_NONE)
+		index = allocate_chunk(summaries, file, number);
 	LWLockRelease(summary_shared->lock);
 	return index;
 }
@@ -254,12 +536,12 @@ search_or_allocate(RelFileNumber file, BlockNumber number)
  * fails, since its callers hold content locks over changed pages.
  */
 static Chunk *
-find_chunk(Relation rel, BlockNumber block)
+find_chunk(LeaseSummaries *summaries, Relation rel, BlockNumber block)
 {
 	RelFileNumber file = compat_relation_file(rel);
 	BlockNumber number = block / CHUNK_BLOCKS;
 	bool		remembered;
-	int			index = CHUNK_UNKNOWN;
+	int			index = CHUNK_NONE;
 
 	if (compat_relation_file_is_new(rel))
 		return NULL;
@@ -273,46 +555,35 @@ find_chunk(Relation rel, BlockNumber block)
 		if (chunk->file == file && chunk->number == number &&
 			chunk->database == MyDatabaseId)
 			return chunk;
-		index = CHUNK_UNKNOWN;
+		index = CHUNK_NONE;
 	}
-	if (index == CHUNK_UNKNOWN)
+	if (index == CHUNK_NONE)
+		index = search_or_allocate(summaries, file, number);
+	if (remembered)
+		known_chunks.chunks[number] = index;
+	if (index < 0)
 	{
-		index = search_or_allocate(file, number);
-		if (remembered)
-			known_chunks.chunks[number] = index;
-	}
-	if (index == CHUNK_MISSING)
-	{
-		pg_atomic_write_u32(&summary_shared->missing, 1);
+		pg_atomic_write_u32(&summaries->untracked, 1);
 		return NULL;
 	}
 	return &summary_shared->chunks[index];
 }
 
+/*
+ * The slot of a block, or NULL: there is none, or it cannot be reached, and
+ * "*chunk" is all that can be told.
+ */
 static Slot *
-chunk_slot(const Chunk *chunk, BlockNumber block)
+find_slot(LeaseSummaries *summaries, Relation rel, BlockNumber block,
+		  Chunk **chunk)
 {
-	return &summary_shared->slots[(chunk - summary_shared->chunks) *
-								  CHUNK_BLOCKS + block % CHUNK_BLOCKS];
-}
+	Slot	   *slots;
 
-/* Take back the chunks of a database's files other than "keep". */
-void
-lease_summary_forget(Oid database, RelFileNumber keep)
-{
-	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < summary_shared->nchunks; i++)
-	{
-		Chunk	   *chunk = &summary_shared->chunks[i];
-
-		if (chunk->database != database || chunk->file == keep)
-			continue;
-		chunk->database = InvalidOid;
-		chunk->file = InvalidRelFileNumber;
-		chunk->number = 0;
-		pg_atomic_fetch_add_u32(&summary_shared->freed, 1);
-	}
-	LWLockRelease(summary_shared->lock);
+	*chunk = find_chunk(summaries, rel, block);
+	if (*chunk == NULL)
+		return NULL;
+	slots = chunk_slots(*chunk);
+	return slots == NULL ? NULL : &slots[block % CHUNK_BLOCKS];
 }
 
 /* The hash of an owner: 16 bits for each of the filter's. */
@@ -377,6 +648,39 @@ lower_chunk(Chunk *chunk, int64 deadline_us)
 		;
 }
 
+/* Have all slots of a chunk forgotten, none of which we can reach. */
+static void
+want_forgotten(Chunk *chunk)
+{
+	pg_atomic_fetch_add_u32(&chunk->forget_wanted, 1);
+	lower_chunk(chunk, PG_INT64_MIN);
+}
+
+/* Say whether all slots of a chunk are still to be forgotten. */
+static bool
+is_to_be_forgotten(Chunk *chunk)
+{
+	return pg_atomic_read_u32(&chunk->forget_wanted) !=
+		pg_atomic_read_u32(&chunk->forget_done);
+}
+
+/* Forget them; only the reaper calls this. */
+static void
+forget_slots(Chunk *chunk, Slot *slots)
+{
+	uint32		wanted = pg_atomic_read_u32(&chunk->forget_wanted);
+
+	pg_memory_barrier();
+	for (int i = 0; i < CHUNK_BLOCKS; i++)
+	{
+		SpinLockAcquire(&slots[i].mutex);
+		slots[i].known = false;
+		SpinLockRelease(&slots[i].mutex);
+	}
+	pg_memory_barrier();
+	pg_atomic_write_u32(&chunk->forget_done, wanted);
+}
+
 /* Start an empty summary. */
 void
 lease_summary_begin(LeaseSummary *summary)
@@ -399,17 +703,20 @@ lease_summary_add(LeaseSummary *summary, int64 deadline_us, lease_bytes owner)
  * brought forward.  The caller holds the bucket's exclusive content lock.
  */
 LeaseSummaryNote
-lease_summary_note(Relation rel, BlockNumber block, int64 deadline_us,
-				   lease_bytes owner)
+lease_summary_note(LeaseSummaries *summaries, Relation rel, BlockNumber block,
+				   int64 deadline_us, lease_bytes owner)
 {
-	Chunk	   *chunk = find_chunk(rel, block);
+	Chunk	   *chunk;
+	Slot	   *slot = find_slot(summaries, rel, block, &chunk);
 	uint64		hash = owner_hash(owner);
-	Slot	   *slot;
 	bool		stale;
 
-	if (chunk == NULL)
+	if (slot == NULL)
+	{
+		if (chunk != NULL)
+			want_forgotten(chunk);
 		return LEASE_SUMMARY_NOTED;
-	slot = chunk_slot(chunk, block);
+	}
 	SpinLockAcquire(&slot->mutex);
 	if (slot->known)
 	{
@@ -432,15 +739,18 @@ lease_summary_note(Relation rel, BlockNumber block, int64 deadline_us,
  * it read the entries.
  */
 void
-lease_summary_replace(Relation rel, BlockNumber block,
-					  const LeaseSummary *summary)
+lease_summary_replace(LeaseSummaries *summaries, Relation rel,
+					  BlockNumber block, const LeaseSummary *summary)
 {
-	Chunk	   *chunk = find_chunk(rel, block);
-	Slot	   *slot;
+	Chunk	   *chunk;
+	Slot	   *slot = find_slot(summaries, rel, block, &chunk);
 
-	if (chunk == NULL)
+	if (slot == NULL)
+	{
+		if (chunk != NULL)
+			want_forgotten(chunk);
 		return;
-	slot = chunk_slot(chunk, block);
+	}
 	SpinLockAcquire(&slot->mutex);
 	slot->known = true;
 	slot->added = 0;
@@ -453,16 +763,16 @@ lease_summary_replace(Relation rel, BlockNumber block,
 
 /* Say whether a block may hold a lease of this owner. */
 bool
-lease_summary_may_own(Relation rel, BlockNumber block, lease_bytes owner)
+lease_summary_may_own(LeaseSummaries *summaries, Relation rel,
+					  BlockNumber block, lease_bytes owner)
 {
-	Chunk	   *chunk = find_chunk(rel, block);
+	Chunk	   *chunk;
+	Slot	   *slot = find_slot(summaries, rel, block, &chunk);
 	uint64		hash = owner_hash(owner);
-	Slot	   *slot;
 	bool		result;
 
-	if (chunk == NULL)
+	if (slot == NULL || is_to_be_forgotten(chunk))
 		return true;
-	slot = chunk_slot(chunk, block);
 	SpinLockAcquire(&slot->mutex);
 	result = !slot->known || filter_has(slot->owners, hash);
 	SpinLockRelease(&slot->mutex);
@@ -489,7 +799,7 @@ slot_is_due(Slot *slot, int64 now_us)
 
 /* Raise a chunk's bound to the earliest of its slots; "end" as below. */
 static void
-refresh_chunk(Chunk *chunk, BlockNumber end)
+refresh_chunk(Chunk *chunk, Slot *slots, BlockNumber end)
 {
 	BlockNumber first = chunk->number * CHUNK_BLOCKS;
 	int64		earliest = PG_INT64_MAX;
@@ -498,7 +808,7 @@ refresh_chunk(Chunk *chunk, BlockNumber end)
 	pg_memory_barrier();
 	for (BlockNumber block = first; block < first + CHUNK_BLOCKS; block++)
 	{
-		Slot	   *slot = chunk_slot(chunk, block);
+		Slot	   *slot = &slots[block % CHUNK_BLOCKS];
 
 		/*
 		 * Blocks that were added since "end" was read count once they are
@@ -513,23 +823,38 @@ refresh_chunk(Chunk *chunk, BlockNumber end)
 }
 
 /*
+ * The reaper begins a round over a table: make room for the blocks that had
+ * none.  Those that have none still are met again in this round.  Without locks,
+ * before the length of the relation is read; all segments are mapped.
+ */
+void
+lease_summary_begin_round(LeaseSummaries *summaries)
+{
+	if (pg_atomic_exchange_u32(&summaries->untracked, 0) != 0)
+		grow();
+}
+
+/*
  * The first block from "from" on, below "end", that may hold something that is
  * over, or whose summary is unknown; "end" if there is none.  "end" is the
  * length of the relation.  Only the reaper calls this, block by block; once it
  * is past a chunk, that chunk's bound is brought up to date.
  */
 BlockNumber
-lease_summary_next_due(Relation rel, BlockNumber from, BlockNumber end,
-					   int64 now_us)
+lease_summary_next_due(LeaseSummaries *summaries, Relation rel,
+					   BlockNumber from, BlockNumber end, int64 now_us)
 {
 	BlockNumber block = from;
 
 	while (block < end)
 	{
-		Chunk	   *chunk = find_chunk(rel, block);
+		Chunk	   *chunk = find_chunk(summaries, rel, block);
+		Slot	   *slots = chunk == NULL ? NULL : chunk_slots(chunk);
 
-		if (chunk == NULL)
+		if (slots == NULL)
 			return block;
+		if (is_to_be_forgotten(chunk))
+			forget_slots(chunk, slots);
 		if (read_deadline(&chunk->deadline_us) > now_us)
 		{
 			block = (block / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS;
@@ -537,34 +862,32 @@ lease_summary_next_due(Relation rel, BlockNumber from, BlockNumber end,
 		}
 		do
 		{
-			if (slot_is_due(chunk_slot(chunk, block), now_us))
+			if (slot_is_due(&slots[block % CHUNK_BLOCKS], now_us))
 				return block;
 			block++;
 		} while (block < end && block % CHUNK_BLOCKS != 0);
-		refresh_chunk(chunk, end);
+		refresh_chunk(chunk, slots, end);
 	}
 	return end;
 }
 
 /*
- * Say whether the reaper has anything to do in a table, and through "held"
+ * Say whether the reaper has anything to do in a database, and through "held"
  * whether it may hold any lease.
  */
 bool
-lease_summary_is_due(Oid database, RelFileNumber file, int64 now_us,
-					 bool *held)
+lease_summary_is_due(LeaseSummaries *summaries, int64 now_us, bool *held)
 {
-	bool		due = pg_atomic_read_u32(&summary_shared->missing) != 0;
+	bool		due = pg_atomic_read_u32(&summaries->untracked) != 0;
 
 	*held = due;
 	LWLockAcquire(summary_shared->lock, LW_SHARED);
-	for (int i = 0; i < summary_shared->nchunks; i++)
+	for (int i = summaries->first_chunk; i != CHUNK_NONE;
+		 i = summary_shared->chunks[i].next)
 	{
 		Chunk	   *chunk = &summary_shared->chunks[i];
 		int64		deadline_us = read_deadline(&chunk->deadline_us);
 
-		if (chunk->file != file || chunk->database != database)
-			continue;
 		due |= deadline_us <= now_us;
 		*held |= deadline_us != PG_INT64_MAX;
 	}

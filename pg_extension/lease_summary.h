@@ -9,6 +9,7 @@
 
 #include "compat.h"
 #include "lease.h"
+#include "port/atomics.h"
 #include "storage/block.h"
 
 extern int	lease_summary_pages;	/* dlock.tracked_pages */
@@ -27,23 +28,41 @@ typedef struct LeaseSummary
 	uint64		owners[13];		/* a Bloom filter of their owners */
 } LeaseSummary;
 
+/*
+ * Whose chunks are a database's, a part of its entry in lease_state.c.  Under
+ * the lock of lease_summary.c.
+ */
+typedef struct LeaseSummaries
+{
+	RelFileNumber file;			/* the table's that they are for */
+	BlockNumber chunks;			/* the number of every chunk is below */
+	int			first_chunk;
+	pg_atomic_uint32 untracked; /* a block was met that has none */
+} LeaseSummaries;
+
 /* lease_summary.c */
 extern Size lease_summary_shmem_size(void);
 extern void lease_summary_shmem_init(void);
+extern void lease_summary_map(void);
+extern void lease_summary_begin_database(LeaseSummaries *summaries);
 extern void lease_summary_begin(LeaseSummary *summary);
 extern void lease_summary_add(LeaseSummary *summary, int64 deadline_us,
 							  lease_bytes owner);
-extern LeaseSummaryNote lease_summary_note(Relation rel, BlockNumber block,
+extern LeaseSummaryNote lease_summary_note(LeaseSummaries *summaries,
+										   Relation rel, BlockNumber block,
 										   int64 deadline_us,
 										   lease_bytes owner);
-extern void lease_summary_replace(Relation rel, BlockNumber block,
+extern void lease_summary_replace(LeaseSummaries *summaries, Relation rel,
+								  BlockNumber block,
 								  const LeaseSummary *summary);
-extern bool lease_summary_may_own(Relation rel, BlockNumber block,
-								  lease_bytes owner);
-extern BlockNumber lease_summary_next_due(Relation rel, BlockNumber from,
+extern bool lease_summary_may_own(LeaseSummaries *summaries, Relation rel,
+								  BlockNumber block, lease_bytes owner);
+extern void lease_summary_begin_round(LeaseSummaries *summaries);
+extern BlockNumber lease_summary_next_due(LeaseSummaries *summaries,
+										  Relation rel, BlockNumber from,
 										  BlockNumber end, int64 now_us);
-extern void lease_summary_forget(Oid database, RelFileNumber keep);
-extern bool lease_summary_is_due(Oid database, RelFileNumber file,
-								 int64 now_us, bool *held);
+extern void lease_summary_forget(LeaseSummaries *summaries);
+extern bool lease_summary_is_due(LeaseSummaries *summaries, int64 now_us,
+								 bool *held);
 
 #endif							/* DLOCK_LEASE_SUMMARY_H */

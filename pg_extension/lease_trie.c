@@ -55,8 +55,10 @@
 
 #include "common/hashfn.h"
 #include "lease_bond.h"
+#include "lease_clock.h"
 #include "lease_crash.h"
-#include "lease_rows.h"
+#include "lease_meta.h"
+#include "lease_order.h"
 #include "lease_state.h"
 #include "lease_summary.h"
 #include "lease_trie.h"
@@ -70,6 +72,22 @@
 /* Buckets are looked for in the cache down to this much above the deepest. */
 #define CACHE_LEVELS	4
 
+/*
+ * One use of a bucket in so many looks for its buffer in the shared table of
+ * buffers, which tells those who evict pages that it is in use.
+ */
+#define BUFFER_USES		16
+
+/* A bucket that this backend has met, and where. */
+typedef struct KnownBucket
+{
+	uint32		bucket;
+	uint16		depth;
+	uint16		uses;			/* of the buffer, since it was looked for */
+	BlockNumber block;			/* 0: empty */
+	Buffer		buffer;			/* the page was in */
+} KnownBucket;
+
 /* What this backend knows of the table it used last; parts may be outdated. */
 static struct
 {
@@ -77,12 +95,7 @@ static struct
 	uint64		seed;
 	uint32		depth;			/* from the metapage */
 	BlockNumber directory[LEASE_META_DIRECTORIES];	/* the same */
-	struct
-	{
-		uint32		bucket;
-		uint32		depth;
-		BlockNumber block;		/* 0: empty */
-	}			slots[CACHE_SLOTS]; /* by bucket number */
+	KnownBucket slots[CACHE_SLOTS]; /* by bucket number */
 }			cache;
 
 /* Length of the relation; every page below it has been locked by its maker. */
@@ -92,6 +105,7 @@ lease_trie_blocks(Relation rel)
 	BlockNumber blocks;
 
 	/* see compat_extend_locked() */
+	Assert(lease_may_wait());
 	LockRelationForExtension(rel, ExclusiveLock);
 	blocks = RelationGetNumberOfBlocks(rel);
 	UnlockRelationForExtension(rel, ExclusiveLock);
@@ -128,37 +142,6 @@ lease_trie_exists(Relation rel)
 	if (is_written(rel, LEASE_ROOT_BLOCK))
 		lease_page_damaged(rel, LEASE_META_BLOCK);
 	return false;
-}
-
-/* Lock the metapage, which exists, and check it. */
-Buffer
-lease_trie_lock_meta(Relation rel, int mode)
-{
-	Buffer		buffer = ReadBuffer(rel, LEASE_META_BLOCK);
-	LeaseMeta  *meta;
-
-	LockBuffer(buffer, mode);
-	lease_page_check_kind(rel, buffer, LEASE_PAGE_META);
-	meta = lease_page_meta(BufferGetPage(buffer));
-	if (meta->magic != LEASE_META_MAGIC || meta->depth > LEASE_MAX_DEPTH)
-		lease_page_damaged(rel, LEASE_META_BLOCK);
-	if (meta->format != LEASE_FORMAT)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("lock table \"%s\" has format %u, and this library knows format %u",
-						RelationGetRelationName(rel), meta->format,
-						LEASE_FORMAT)));
-	return buffer;
-}
-
-/* Copy the metapage of a table that exists. */
-void
-lease_trie_read_meta(Relation rel, LeaseMeta *meta)
-{
-	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
-
-	*meta = *lease_page_meta(BufferGetPage(buffer));
-	UnlockReleaseBuffer(buffer);
 }
 
 /* Make the metapage and the root bucket; "seed" 0: with a seed of its own. */
@@ -209,28 +192,6 @@ create_root(Relation rel, uint64 seed)
 	UnlockReleaseBuffer(buffers[1]);
 }
 
-/* Give a table that nobody else can see yet the floor and clock of another. */
-void
-lease_trie_adopt_meta(Relation rel, const LeaseMeta *from)
-{
-	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
-	LeaseChange change;
-	LeaseMeta  *meta;
-
-	lease_change_begin(&change, rel, true);
-	meta = lease_page_meta(lease_change_page(&change, buffer, false));
-	lease_change_start(&change);
-	meta->database = from->database;
-	meta->floor = from->floor;
-	meta->boot = from->boot;
-	meta->clock_offset_us = from->clock_offset_us;
-	meta->clock_mark_us = from->clock_mark_us;
-	DLOCK_CRASH_POINT("rewrite: metapage not logged");
-	lease_change_finish(&change);
-	DLOCK_CRASH_POINT("rewrite: metapage logged");
-	UnlockReleaseBuffer(buffer);
-}
-
 /* Make the cache be about this table, which exists. */
 static void
 attach(Relation rel)
@@ -239,7 +200,7 @@ attach(Relation rel)
 
 	if (cache.file == compat_relation_file(rel))
 		return;
-	lease_trie_read_meta(rel, &meta);
+	lease_meta_read(rel, &meta);
 	memset(&cache, 0, sizeof(cache));
 	cache.seed = meta.seed;
 	cache.depth = meta.depth;
@@ -251,7 +212,7 @@ attach(Relation rel)
 static void
 refresh(Relation rel)
 {
-	Buffer		buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	Buffer		buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
 	LeaseMeta  *meta = lease_page_meta(BufferGetPage(buffer));
 
 	cache.depth = meta->depth;
@@ -306,32 +267,43 @@ search_directory(Relation rel, uint32 hash)
 	return LEASE_ROOT_BLOCK;
 }
 
-/* Look a hash up among the buckets this backend has met; 0: not there. */
-static BlockNumber
+/* Look a hash up among the buckets this backend has met; NULL: not there. */
+static KnownBucket *
 search_cache(uint32 hash)
 {
 	for (uint32 up = 0; up < CACHE_LEVELS && up <= cache.depth; up++)
 	{
 		uint32		depth = cache.depth - up;
 		uint32		bucket = hash & lease_depth_mask(depth);
+		KnownBucket *known = &cache.slots[bucket % CACHE_SLOTS];
 
-		if (cache.slots[bucket % CACHE_SLOTS].block != 0 &&
-			cache.slots[bucket % CACHE_SLOTS].bucket == bucket &&
-			cache.slots[bucket % CACHE_SLOTS].depth == depth)
-			return cache.slots[bucket % CACHE_SLOTS].block;
+		if (known->block != 0 && known->bucket == bucket &&
+			known->depth == depth)
+			return known;
 	}
-	return 0;
+	return NULL;
 }
 
 /* Put a bucket in the cache. */
 static void
-remember_bucket(const LeasePageSpecial *special, BlockNumber block)
+remember_bucket(const LeasePageSpecial *special, Buffer buffer)
 {
-	int			slot = special->bucket % CACHE_SLOTS;
+	KnownBucket *known = &cache.slots[special->bucket % CACHE_SLOTS];
 
-	cache.slots[slot].bucket = special->bucket;
-	cache.slots[slot].depth = special->depth;
-	cache.slots[slot].block = block;
+	known->bucket = special->bucket;
+	known->depth = special->depth;
+	known->block = BufferGetBlockNumber(buffer);
+	known->buffer = buffer;
+}
+
+/* Pin the page of a bucket that this backend has met. */
+static Buffer
+read_known(Relation rel, KnownBucket *known)
+{
+	if (++known->uses % BUFFER_USES != 0 &&
+		compat_read_recent(rel, known->block, known->buffer))
+		return known->buffer;
+	return ReadBuffer(rel, known->block);
 }
 
 /*
@@ -344,10 +316,10 @@ remember_bucket(const LeasePageSpecial *special, BlockNumber block)
 Buffer
 lease_trie_lock(Relation rel, uint32 hash, int mode)
 {
-	BlockNumber block;
+	KnownBucket *known;
 
 	attach(rel);
-	block = search_cache(hash);
+	known = search_cache(hash);
 	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 2; attempt++)
 	{
 		Buffer		buffer;
@@ -356,18 +328,17 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 		/* the first lookup may do with what the cache says, others not */
 		if (attempt > 0)
 			refresh(rel);
-		if (block == 0)
-			block = search_directory(rel, hash);
-		buffer = ReadBuffer(rel, block);
+		buffer = known != NULL ? read_known(rel, known) :
+			ReadBuffer(rel, search_directory(rel, hash));
 		LockBuffer(buffer, mode);
 		special = lease_page_check(rel, buffer);
 		if (lease_page_is_bucket_for(special, hash))
 		{
-			remember_bucket(special, block);
+			remember_bucket(special, buffer);
 			return buffer;
 		}
 		UnlockReleaseBuffer(buffer);
-		block = 0;
+		known = NULL;
 	}
 	lease_page_damaged(rel, search_directory(rel, hash));
 }
@@ -385,38 +356,38 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 Buffer
 lease_trie_lock_more(Relation rel, uint32 hash)
 {
-	BlockNumber block;
+	KnownBucket *known;
 
 	attach(rel);
-	block = search_cache(hash);
+	known = search_cache(hash);
 	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 2; attempt++)
 	{
-		bool		cached = block != 0;
 		Buffer		buffer;
 		LeasePageSpecial *special;
 
-		if (!cached)
+		if (known == NULL)
 		{
 			refresh(rel);
-			block = search_directory(rel, hash);
-		}
-		buffer = ReadBuffer(rel, block);
-		if (!cached)
+			buffer = ReadBuffer(rel, search_directory(rel, hash));
 			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		else if (!ConditionalLockBuffer(buffer))
+		}
+		else
 		{
-			ReleaseBuffer(buffer);
-			block = 0;
-			continue;
+			buffer = read_known(rel, known);
+			known = NULL;
+			if (!ConditionalLockBuffer(buffer))
+			{
+				ReleaseBuffer(buffer);
+				continue;
+			}
 		}
 		special = lease_page_check(rel, buffer);
 		if (lease_page_is_bucket_for(special, hash))
 		{
-			remember_bucket(special, block);
+			remember_bucket(special, buffer);
 			return buffer;
 		}
 		UnlockReleaseBuffer(buffer);
-		block = 0;
 	}
 	lease_page_damaged(rel, search_directory(rel, hash));
 }
@@ -543,7 +514,7 @@ free_unused_page(Relation rel, Buffer buffer)
 	/* These two were written in one record: they cannot be zero. */
 	if (BufferGetBlockNumber(buffer) <= LEASE_ROOT_BLOCK)
 		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
-	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	lease_change_begin(&change, rel, true);
 	page = lease_change_page(&change, buffer, true);
 	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
@@ -565,7 +536,7 @@ static void
 free_overflow_page(Relation rel, Buffer bucket, Buffer previous,
 				   Buffer buffer)
 {
-	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	Buffer		meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	BlockNumber next = lease_page_special(BufferGetPage(buffer))->next;
 	LeaseChange change;
 	Page		previous_page;
@@ -602,19 +573,19 @@ allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 	LeaseMeta  *meta;
 
 	/* A new page comes before the metapage in the lock order. */
-	*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
 	meta = lease_page_meta(BufferGetPage(*meta_buffer));
 	if (meta->free_head == InvalidBlockNumber)
 	{
 		UnlockReleaseBuffer(*meta_buffer);
 		buffer = compat_extend_locked(rel);
 		DLOCK_CRASH_POINT("page: added");
-		*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+		*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 		return buffer;
 	}
 	UnlockReleaseBuffer(*meta_buffer);
 
-	*meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	meta = lease_page_meta(BufferGetPage(*meta_buffer));
 	if (meta->free_head == InvalidBlockNumber)
 	{
@@ -642,6 +613,22 @@ free_head_after(const LeaseMeta *meta, Buffer buffer)
 }
 
 /*
+ * Lock the bucket that a cursor over the reversed hashes is in, for reading,
+ * and move the cursor behind it.
+ */
+Buffer
+lease_trie_lock_at(Relation rel, uint64 *cursor)
+{
+	Buffer		bucket = lease_trie_lock(rel, lease_hash_position((uint32) *cursor),
+										 BUFFER_LOCK_SHARE);
+	uint64		width = LEASE_POSITION_END >>
+		lease_page_special(BufferGetPage(bucket))->depth;
+
+	*cursor = (*cursor / width + 1) * width;
+	return bucket;
+}
+
+/*
  * Lock a block exclusively for the reaper or a walk, if it is a bucket; else
  * give it an empty summary and return InvalidBuffer.
  */
@@ -658,9 +645,31 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 	if (PageIsNew(BufferGetPage(buffer)))
 		free_unused_page(rel, buffer);
 	lease_summary_begin(&nothing);
-	lease_summary_replace(rel, block, &nothing);
+	lease_summary_replace(&lease_state_database()->summaries, rel, block,
+						  &nothing);
 	UnlockReleaseBuffer(buffer);
 	return InvalidBuffer;
+}
+
+/* The largest mark of all buckets: reads the whole table. */
+uint64
+lease_trie_largest_mark(Relation rel)
+{
+	BlockNumber blocks = lease_trie_blocks(rel);
+	uint64		mark = 0;
+
+	for (BlockNumber block = 0; block < blocks; block++)
+	{
+		Buffer		buffer = ReadBuffer(rel, block);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		if (!PageIsNew(BufferGetPage(buffer)) &&
+			lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
+			mark = lease_merge_marks(mark,
+									 lease_page_special(BufferGetPage(buffer))->mark);
+		UnlockReleaseBuffer(buffer);
+	}
+	return mark;
 }
 
 /*
@@ -671,7 +680,7 @@ static BlockNumber
 get_directory(Relation rel, Buffer bucket, uint32 index)
 {
 	LeaseMeta  *meta;
-	Buffer		meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_SHARE);
+	Buffer		meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
 	BlockNumber block;
 	BlockNumber free_head;
 	Buffer		buffer;
@@ -743,7 +752,7 @@ split_bucket(Relation rel, Buffer bucket)
 	new_buffer = compat_extend_locked(rel);
 	DLOCK_CRASH_POINT("split: page added");
 	new_block = BufferGetBlockNumber(new_buffer);
-	meta_buffer = lease_trie_lock_meta(rel, BUFFER_LOCK_EXCLUSIVE);
+	meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	deeper = lease_page_meta(BufferGetPage(meta_buffer))->depth <=
 		special.depth;
 	if (directory_block <= LEASE_ROOT_BLOCK ||
@@ -1007,14 +1016,13 @@ add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
 {
 	SummaryContext *making = context;
-	int64		deadline_us;
-	lease_life	life = lease_bond_judge(making->db, entry, making->now_us,
-										&deadline_us);
+	lease_holder holder = lease_bond_holder(making->db, entry, making->now_us);
 
-	if (life == LEASE_TIMED)
-		deadline_us += lease_lock_delay_us();
-	lease_summary_add(&making->summary, deadline_us,
-					  lease_entry_owner(entry));
+	/* what an event ends is looked at once in its time to live */
+	lease_summary_add(&making->summary, holder.life == LEASE_BOUND ?
+					  holder.deadline_us :
+					  lease_end_us(&holder, lease_lock_delay_us()),
+					  holder.owner);
 }
 
 /* Make the summary of a bucket, locked exclusively, anew. */
@@ -1026,7 +1034,8 @@ lease_trie_summarize(Relation rel, Buffer bucket)
 	making.now_us = lease_clock_now(making.db);
 	lease_summary_begin(&making.summary);
 	lease_trie_visit(rel, bucket, NULL, add_to_summary, &making);
-	lease_summary_replace(rel, BufferGetBlockNumber(bucket), &making.summary);
+	lease_summary_replace(&making.db->summaries, rel,
+						  BufferGetBlockNumber(bucket), &making.summary);
 }
 
 /*
@@ -1051,7 +1060,8 @@ void
 lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 				lease_bytes owner)
 {
-	if (lease_summary_note(rel, BufferGetBlockNumber(bucket), deadline_us,
+	if (lease_summary_note(&lease_state_database()->summaries, rel,
+						   BufferGetBlockNumber(bucket), deadline_us,
 						   owner) == LEASE_SUMMARY_STALE)
 		lease_trie_summarize(rel, bucket);
 }

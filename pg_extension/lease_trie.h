@@ -18,12 +18,10 @@ typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
 /* lease_trie.c */
 extern bool lease_trie_exists(Relation rel);
 extern void lease_trie_create(Relation rel, uint64 seed);
-extern void lease_trie_adopt_meta(Relation rel, const LeaseMeta *from);
-extern void lease_trie_read_meta(Relation rel, LeaseMeta *meta);
-extern Buffer lease_trie_lock_meta(Relation rel, int mode);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_more(Relation rel, uint32 hash);
+extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor);
 extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
@@ -38,5 +36,6 @@ extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 							lease_bytes owner);
 extern void lease_trie_insert(Relation rel, const LeaseEntry *entry);
 extern BlockNumber lease_trie_blocks(Relation rel);
+extern uint64 lease_trie_largest_mark(Relation rel);
 
 #endif							/* DLOCK_LEASE_TRIE_H */

@@ -13,37 +13,32 @@
  *
  * Whatever ends the wait otherwise (time is up, cancel, terminate, a lost
  * client, an error) leaves the queue first.  If the lease was granted at the
- * same moment it is kept when time was up, and else given back.
+ * same moment it is kept when time was up, and else given back
+ * (lease_protect.c).
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "catalog/pg_authid.h"
+#include "lease_clock.h"
 #include "lease_deadlock.h"
-#include "lease_session.h"
+#include "lease_order.h"
+#include "lease_privilege.h"
+#include "lease_relation.h"
 #include "lease_store.h"
 #include "lease_wait.h"
+#include "lease_waiter.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "utils/acl.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-/* This backend's place to wait in, or NULL. */
-static LeaseWaiter *my_waiter = NULL;
-
-/* The name it waits for. */
-static char my_name[LEASE_STRING_MAX + 1];
-static size_t my_name_length = 0;
-
 /* ----------------------------------------------------------------
- * Beginning and end
+ * The time of a wait
  * ----------------------------------------------------------------
  */
 
@@ -64,142 +59,18 @@ lease_wait_is_over(const LeaseWaitTime *time)
 	return lease_clock_boot() >= time->end_us;
 }
 
-static uint8
-put_string(char *to, lease_bytes from)
-{
-	if (from.length > 0)
-		memcpy(to, from.data, from.length);
-	return (uint8) from.length;
-}
-
 /*
- * A place to wait in for a call's request, to be given to lease_queue_join().
- * Raises an error if there is none.  lease_wait_in_line() gives it back, and
- * lease_wait_finish() if it has not come to that.
+ * A place to watch a call's name in, for a wait that may have begun long ago:
+ * see lease_waiter_begin().
  */
-LeaseWaiter *
-lease_wait_begin(const LeaseCall *call, LeaseWaitRole role_in_queue)
-{
-	lease_bytes application = {
-		application_name, application_name ? strlen(application_name) : 0
-	};
-	LeaseWaiter *waiter;
-
-	lease_wait_finish();
-	lease_session_watch();
-	waiter = lease_queue_allocate_waiter();
-	my_waiter = waiter;
-	my_name_length = put_string(my_name, call->name);
-
-	waiter->role_in_queue = role_in_queue;
-	waiter->latch = MyLatch;
-	waiter->woken = &call->db->woken;
-	waiter->since = GetCurrentTimestamp();
-	waiter->pid = MyProcPid;
-	waiter->role = call->requester.role;
-	waiter->acts_for = InvalidOid;
-	waiter->stamp = call->requester.stamp;
-	waiter->mode = call->request.mode;
-	waiter->kind = call->request.kind;
-	waiter->limit = call->request.limit;
-	waiter->ttl_us = call->request.ttl_us;
-	waiter->owner_length = put_string(waiter->owner, call->request.owner);
-	waiter->request_length = put_string(waiter->request,
-										call->request.request);
-	waiter->application_length = put_string(waiter->application, application);
-	waiter->address_length = put_string(waiter->address,
-										lease_rows_client_address());
-	return waiter;
-}
-
-/* The same to watch a name, for a wait that may have begun long ago. */
 LeaseWaiter *
 lease_wait_begin_watch(const LeaseCall *call, LeaseWaitRole role_in_queue,
 					   const LeaseWaitTime *time)
 {
-	LeaseWaiter *waiter = lease_wait_begin(call, role_in_queue);
+	LeaseWaiter *waiter = lease_waiter_begin(call, role_in_queue);
 
 	waiter->since = time->start_time;
 	return waiter;
-}
-
-/* Leave the queue, if there is one, and give the place back. */
-void
-lease_wait_finish(void)
-{
-	LeaseUnclaimed unclaimed;
-
-	(void) lease_wait_abandon(&unclaimed);
-}
-
-/*
- * The same; and if a hold was granted that nobody has learnt of, say which.
- * Its strings stay until the next wait.
- */
-bool
-lease_wait_abandon(LeaseUnclaimed *unclaimed)
-{
-	static char owner[LEASE_STRING_MAX];
-	LeaseWaiter *waiter = my_waiter;
-	LeaseAnswer answer;
-	XLogRecPtr	lsn;
-	bool		granted = false;
-
-	if (waiter == NULL)
-		return false;
-	my_waiter = NULL;
-	if (waiter->joined && lease_queue_leave(waiter, &answer, &lsn))
-		granted = answer.outcome == LEASE_GRANTED ||
-			answer.outcome == LEASE_REENTERED;
-	if (granted)
-	{
-		memcpy(owner, waiter->owner, waiter->owner_length);
-		*unclaimed = (LeaseUnclaimed) {
-			.name = {my_name, my_name_length},
-			.owner = {owner, waiter->owner_length},
-			.role = waiter->role,
-			.token = answer.token,
-		};
-	}
-	lease_queue_free_waiter(waiter);
-	return granted;
-}
-
-/*
- * Give back what was granted to a waiter that has left.  If somebody has locked
- * the table, for which whoever leaves cannot wait, the lease is left to its time
- * to live.
- */
-void
-lease_wait_give_back(const LeaseUnclaimed *unclaimed)
-{
-	lease_request request = {
-		.op = LEASE_RELEASE, .owner = unclaimed->owner,
-		.token = unclaimed->token
-	};
-	Relation	rel = lease_store_open_at_exit();
-
-	if (rel == NULL)
-		return;
-	lease_store_give_back(rel, unclaimed->name, unclaimed->role, &request,
-						  false);
-	relation_close(rel, RowExclusiveLock);
-}
-
-/*
- * After an error in a wait: leave the queue, and give back what was granted.
- * The transaction is still good for that.
- */
-static void
-give_up(void)
-{
-	LeaseUnclaimed unclaimed;
-
-	if (!lease_wait_abandon(&unclaimed))
-		return;
-	HOLD_INTERRUPTS();
-	lease_wait_give_back(&unclaimed);
-	RESUME_INTERRUPTS();
 }
 
 /* ----------------------------------------------------------------
@@ -207,26 +78,13 @@ give_up(void)
  * ----------------------------------------------------------------
  */
 
-/* Say whether the caller may see the owners and clients of a role's leases. */
-bool
-lease_wait_may_see(Oid role)
-{
-	return has_privs_of_role(GetUserId(), role) ||
-		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
-}
-
-static const char *
-visible(const char *owner, Oid role)
-{
-	return lease_wait_may_see(role) ? owner : LEASE_MASK;
-}
-
 /* Raise the error of a waiter that closes a cycle, having left the queue. */
 static void
 raise_deadlock(LeaseDatabase *db, List *cycle)
 {
 	StringInfoData detail;
-	bool		is_alone = list_length(cycle) == 1;
+	LeaseCycleStep *first = linitial(cycle);
+	const char *hint;
 	ListCell   *cell;
 
 	lease_count(db, LEASE_COUNT_DEADLOCKS, 1);
@@ -240,38 +98,43 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 		appendStringInfo(&detail, step->in_queue ?
 						 _("Owner \"%s\" waits for \"%s\"; queued behind owner \"%s\".") :
 						 _("Owner \"%s\" waits for \"%s\"; held by owner \"%s\"."),
-						 visible(step->owner, step->role), step->name,
-						 visible(step->blocker, step->blocker_role));
+						 lease_privilege_show(step->owner, step->role),
+						 step->name,
+						 lease_privilege_show(step->blocker, step->blocker_role));
 	}
+	if (list_length(cycle) > 1)
+		hint = _("Acquire leases in the same order everywhere, or together with dlock_acquire_all().");
+	else if (first->role == first->blocker_role &&
+			 strcmp(first->owner, first->blocker) == 0)
+		hint = _("The owner holds what it waits for. Release it first.");
+	else
+		hint = _("This transaction guards what it waits for. End it first.");
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 			 errmsg("deadlock detected"),
 			 errdetail_internal("%s", detail.data),
-			 is_alone ?
-			 errhint("The owner holds what it waits for. Release it first.") :
-			 errhint("Acquire leases in the same order everywhere, or together with dlock_acquire_all().")));
+			 errhint("%s", hint)));
 }
 
 /*
  * Raise an error if this waiter, which has joined, closes a cycle.  An owner
  * that waits for more permits may wait for its own.
  */
-static void
-check_deadlock(LeaseDatabase *db)
+void
+lease_wait_check_deadlock(LeaseDatabase *db)
 {
+	LeaseWaiter *waiter = lease_waiter_mine();
 	Relation	rel;
 	List	   *cycle;
-	LeaseAnswer answer;
-	XLogRecPtr	lsn;
 
-	if (my_waiter->mode != LEASE_PERMIT &&
-		my_waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
-		!lease_queue_may_deadlock(my_waiter))
+	if (waiter->mode != LEASE_PERMIT &&
+		waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
+		!lease_queue_may_deadlock(waiter))
 		return;
-	rel = lease_store_open(AccessShareLock);
+	rel = lease_relation_open(AccessShareLock);
 	LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
-	cycle = lease_deadlock_find(db, rel, my_waiter);
-	if (cycle != NIL && lease_queue_leave(my_waiter, &answer, &lsn))
+	cycle = lease_deadlock_find(db, rel, lease_waiter_last());
+	if (cycle != NIL && lease_waiter_leave())
 		cycle = NIL;			/* granted after all */
 	LWLockRelease(lease_queue_deadlock_lock());
 	relation_close(rel, AccessShareLock);
@@ -284,13 +147,13 @@ check_deadlock(LeaseDatabase *db)
  * ----------------------------------------------------------------
  */
 
-/* End this backend if its client has gone away. */
-static void
-check_client(void)
+/*
+ * End this backend if its client has gone away, or raise the error of a cancel.
+ */
+void
+lease_wait_check_client(void)
 {
-	if (MyProcPort == NULL)
-		return;
-	if (!pq_check_connection())
+	if (MyProcPort != NULL && !pq_check_connection())
 	{
 		ClientConnectionLost = true;
 		InterruptPending = true;
@@ -304,15 +167,17 @@ static void
 log_wait(const LeaseWaitTime *time, const char *what)
 {
 	int64		waited_us = lease_clock_boot() - time->start_us;
+	lease_bytes name = lease_waiter_name();
+	const LeaseWaiter *waiter = lease_waiter_mine();
 
 	ereport(LOG,
 			(errmsg("process %d %s lease on \"%s\" after %lld.%03d ms",
-					MyProcPid, what, pnstrdup(my_name, my_name_length),
+					MyProcPid, what, pnstrdup(name.data, name.length),
 					(long long) (waited_us / 1000),
 					(int) (waited_us % 1000)),
-			 my_waiter != NULL && my_waiter->owner_length > 0 ?
-			 errdetail("Owner \"%s\".", pnstrdup(my_waiter->owner,
-												 my_waiter->owner_length)) : 0));
+			 waiter != NULL && waiter->owner_length > 0 ?
+			 errdetail("Owner \"%s\".", pnstrdup(waiter->owner,
+												 waiter->owner_length)) : 0));
 }
 
 /* Tell the log that a wait is over that it was told of. */
@@ -342,6 +207,8 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	bool		logs = log_lock_waits && !sleeper->time->logged;
 	int64		now_us;
 
+	Assert(lease_may_wait());
+
 	/* what came before may have reset the latch that a signal set */
 	CHECK_FOR_INTERRUPTS();
 	until_us = Min(until_us, sleeper->look_us);
@@ -370,7 +237,7 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	if (now_us < sleeper->look_us)
 		return false;
 	sleeper->look_us = now_us + LEASE_LOOK_INTERVAL_US;
-	check_client();
+	lease_wait_check_client();
 	return true;
 }
 
@@ -391,18 +258,22 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 		.time = time, .look_us = time->start_us + LEASE_LOOK_INTERVAL_US
 	};
 	LeaseQueueView view;
+	int64		delay_us = call->request.delay_us;
 	bool		regular = false;
 
 	for (;;)
 	{
 		bool		due;
 
-		lease_queue_look(my_waiter, &view);
+		lease_queue_look(lease_waiter_mine(), &view);
 		if (view.answered || lease_wait_is_over(time))
 			break;
-		due = view.due_us <= lease_clock_now(call->db);
+		/* what is due depends on the lock delay; a reload sets our latch */
+		due = view.due_us <= lease_clock_now(call->db) ||
+			lease_lock_delay_us() != delay_us;
 		if (due && (view.is_head || regular || view.due_us == 0))
 		{
+			delay_us = lease_lock_delay_us();
 			lease_store_serve_name(call->name, call->hash);
 			regular = false;
 			continue;
@@ -410,75 +281,43 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 		regular = sleep_once(&sleeper, view.is_head ?
 							 boot_time(call->db, view.due_us) : PG_INT64_MAX);
 	}
-	/* who has gone since the last look gives back what he was granted */
-	if (view.answered)
-		check_client();
 	lease_wait_stop(time);
 	return view.answered;
 }
 
-/* End the timers of a wait; one that has just run out says so to the error. */
-static void
-stop_timers(void)
-{
-	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, true);
-}
-
 /*
  * Wait for the answer of a call that has joined the queue; LEASE_BUSY when the
- * time is up.  *lsn is what the answer depends on.
+ * time is up.  *lsn is what the answer depends on.  What is granted is noted as
+ * not claimed.
  */
 void
 lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 				   XLogRecPtr *lsn)
 {
-	MemoryContext memory = CurrentMemoryContext;
 	LeaseWaitTime time;
-	volatile bool answered = false;
 
 	lease_wait_start(&time, wait_us);
-	PG_TRY();
-	{
-		lease_rows_report_expired(call);
-		check_deadlock(call->db);
-		answered = sleep_in_line(call, &time);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		LWLockReleaseAll();
-		MemoryContextSwitchTo(memory);
-		error = CopyErrorData();
-		FlushErrorState();
-		stop_timers();
-		give_up();
-		ReThrowError(error);
-	}
-	PG_END_TRY();
-	stop_timers();
-
-	if (answered)
+	lease_rows_report_expired(call);
+	lease_wait_check_deadlock(call->db);
+	if (sleep_in_line(call, &time))
 	{
 		/* seen under the partition's lock, so nobody else is at it any more */
-		*answer = my_waiter->answer;
-		*lsn = my_waiter->lsn;
+		*answer = lease_waiter_mine()->answer;
+		*lsn = lease_waiter_mine()->lsn;
 	}
-	else if (!lease_queue_leave(my_waiter, answer, lsn))
+	else if (!lease_queue_leave(lease_waiter_mine(), answer, lsn))
 	{
 		memset(answer, 0, sizeof(*answer));
 		answer->outcome = LEASE_BUSY;
 		*lsn = InvalidXLogRecPtr;
 		lease_count(call->db, LEASE_COUNT_TIMED_OUT, 1);
 	}
-	lease_queue_free_waiter(my_waiter);
-	my_waiter = NULL;
+	lease_waiter_finish();
 	lease_count_wait(call->db, lease_clock_boot() - time.start_us);
 }
 
 /*
- * Sleep as a watcher that has joined until a hold on the name ends, the lease
+ * Sleep as a watcher that has joined until a hold on a name ends, the lease
  * clock reaches due_us, time is up, or a second has passed.
  */
 void
@@ -489,19 +328,6 @@ lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 		.look_us = lease_clock_boot() + LEASE_LOOK_INTERVAL_US,
 	};
 
-	PG_TRY();
-	{
-		if (my_waiter->owner_length > 0)
-			check_deadlock(db);
-		(void) sleep_once(&sleeper, boot_time(db, due_us));
-	}
-	PG_CATCH();
-	{
-		LWLockReleaseAll();
-		stop_timers();
-		lease_wait_finish();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	stop_timers();
+	(void) sleep_once(&sleeper, boot_time(db, due_us));
+	lease_waiter_stop_timers();
 }

@@ -11,12 +11,6 @@
 #include "lease_queue.h"
 #include "lease_rows.h"
 
-/* How often each waiter looks around, whatever happens. */
-#define LEASE_LOOK_INTERVAL_US	USECS_PER_SEC
-
-/* What those see of owners and clients who may not see them (rule 13). */
-#define LEASE_MASK	"<insufficient privilege>"
-
 /* When a wait began and when it is to end, on the boot clock. */
 typedef struct LeaseWaitTime
 {
@@ -26,31 +20,18 @@ typedef struct LeaseWaitTime
 	bool		logged;			/* the log has been told that it is long */
 } LeaseWaitTime;
 
-/* What a waiter that gives up was granted. */
-typedef struct LeaseUnclaimed
-{
-	lease_bytes name;
-	lease_bytes owner;
-	Oid			role;
-	uint64		token;
-} LeaseUnclaimed;
-
 /* lease_wait.c */
 extern void lease_wait_start(LeaseWaitTime *time, int64 wait_us);
 extern bool lease_wait_is_over(const LeaseWaitTime *time);
-extern LeaseWaiter *lease_wait_begin(const LeaseCall *call,
-									 LeaseWaitRole role_in_queue);
 extern void lease_wait_in_line(LeaseCall *call, int64 wait_us,
 							   LeaseAnswer *answer, XLogRecPtr *lsn);
 extern LeaseWaiter *lease_wait_begin_watch(const LeaseCall *call,
 										   LeaseWaitRole role_in_queue,
 										   const LeaseWaitTime *time);
+extern void lease_wait_check_deadlock(LeaseDatabase *db);
 extern void lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time,
 							 int64 due_us);
 extern void lease_wait_stop(const LeaseWaitTime *time);
-extern void lease_wait_finish(void);
-extern bool lease_wait_abandon(LeaseUnclaimed *unclaimed);
-extern void lease_wait_give_back(const LeaseUnclaimed *unclaimed);
-extern bool lease_wait_may_see(Oid role);
+extern void lease_wait_check_client(void);
 
 #endif							/* DLOCK_LEASE_WAIT_H */

@@ -33,6 +33,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "lease_order.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -42,6 +43,7 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
 
@@ -277,6 +279,57 @@ lease_wal_shmem_init(void)
 }
 
 /*
+ * Wait for the synchronous standbys as a commit would: false if an interrupt has
+ * ended that.
+ *
+ * The core returns in the same way when a standby has confirmed, when there is
+ * no standby to wait for (any more, or as far as the checkpointer has told), and
+ * when the wait was canceled.  Of a cancel it takes QueryCancelPending back, and
+ * leaves InterruptPending.  We do not look at the core's flag for the second
+ * case, whose form has changed within the minor releases of a version.  But
+ * whenever it has waited it has reset our waitLSN: where it has not, whatever is
+ * pending had nothing to end, and is handled by who can give back what was taken.
+ */
+static bool
+wait_for_standbys(XLogRecPtr lsn)
+{
+	bool		was_pending;
+	bool		was_canceled;
+	bool		waited;
+	bool		ended;
+	int			mode;
+	bool		reached;
+
+	Assert(lease_may_wait());
+	HOLD_INTERRUPTS();
+	/* in one step: a signal in between would set it in vain */
+	was_pending = __atomic_exchange_n(&InterruptPending, false, __ATOMIC_SEQ_CST);
+	was_canceled = QueryCancelPending;	/* a later cancel sets it again */
+	MyProc->waitLSN = lsn;
+	SyncRepWaitForLSN(lsn, false);
+	waited = XLogRecPtrIsInvalid(MyProc->waitLSN);
+	MyProc->waitLSN = InvalidXLogRecPtr;
+	ended = ProcDiePending ||
+		(!QueryCancelPending && (was_canceled || InterruptPending));
+	if (was_pending)
+		InterruptPending = true;	/* what came before is still to be handled */
+	RESUME_INTERRUPTS();
+	if (!waited || !ended)
+		return true;
+
+	/*
+	 * It may also have been an interrupt of another kind, or too late.  For what
+	 * is no commit the core caps the level at a remote flush.
+	 */
+	mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
+		SYNC_REP_WAIT_WRITE : SYNC_REP_WAIT_FLUSH;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	reached = WalSndCtl->lsn[mode] >= lsn;
+	LWLockRelease(SyncRepLock);
+	return reached;
+}
+
+/*
  * Make what was logged up to lsn as durable as the session's
  * synchronous_commit asks, like a commit does.
  *
@@ -288,9 +341,6 @@ lease_wal_shmem_init(void)
 void
 lease_wal_flush(XLogRecPtr lsn)
 {
-	int			mode;
-	bool		reached;
-
 	if (XLogRecPtrIsInvalid(lsn))
 		return;
 	if (synchronous_commit <= SYNCHRONOUS_COMMIT_OFF)
@@ -300,21 +350,7 @@ lease_wal_flush(XLogRecPtr lsn)
 	}
 	XLogFlush(lsn);
 
-	if (!SyncRepRequested())
-		return;
-	HOLD_INTERRUPTS();
-	SyncRepWaitForLSN(lsn, false);
-	RESUME_INTERRUPTS();
-	if (SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0')
-		return;
-
-	/* For what is no commit the core caps the level at a remote flush. */
-	mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
-		SYNC_REP_WAIT_WRITE : SYNC_REP_WAIT_FLUSH;
-	LWLockAcquire(SyncRepLock, LW_SHARED);
-	reached = WalSndCtl->lsn[mode] >= lsn;
-	LWLockRelease(SyncRepLock);
-	if (!reached)
+	if (SyncRepRequested() && !wait_for_standbys(lsn))
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("canceled while waiting for a lease to be replicated"),

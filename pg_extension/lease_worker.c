@@ -21,18 +21,22 @@
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
+#include "lease_activate.h"
+#include "lease_am.h"
+#include "lease_clock.h"
 #include "lease_event.h"
-#include "lease_queue.h"
+#include "lease_protect.h"
+#include "lease_relation.h"
 #include "lease_state.h"
-#include "lease_store.h"
-#include "lease_summary.h"
 #include "lease_trie.h"
+#include "lease_unclaimed.h"
 #include "lease_wal.h"
+#include "lease_walk.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -43,7 +47,6 @@
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -61,85 +64,21 @@
 
 int			lease_reap_interval = 1000;
 
-/* What the end of this transaction is to tell the workers. */
-static bool want_at_commit = false;
-static bool look_at_commit = false;
-static Oid	dropped_database = InvalidOid;
-
 /* The database whose worker this process is. */
 static LeaseDatabase *worked_database = NULL;
 static bool worker_wanted_again = true;
+
+/*
+ * Summaries say when rows can be removed, and so depend on the lock delay.  When
+ * it has become shorter than this, the worker looks at all of them once.
+ */
+static int64 worked_delay_us = 0;
 
 /* Say whether so many milliseconds have passed, whatever the wall clock does. */
 static bool
 is_past(int64 start_us, int milliseconds)
 {
 	return lease_clock_boot() - start_us >= (int64) milliseconds * 1000;
-}
-
-/* ----------------------------------------------------------------
- * Requests from other backends
- * ----------------------------------------------------------------
- */
-
-static void
-at_transaction_end(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_COMMIT)
-	{
-		if (want_at_commit)
-			lease_state_want_worker(MyDatabaseId);
-		if (look_at_commit)
-		{
-			lease_state_wake_worker(MyDatabaseId);
-			lease_queue_poke_database(MyDatabaseId);
-		}
-		if (OidIsValid(dropped_database))
-			lease_state_forget(dropped_database);
-	}
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
-		event == XACT_EVENT_PREPARE)
-	{
-		want_at_commit = look_at_commit = false;
-		dropped_database = InvalidOid;
-	}
-}
-
-static void
-register_callback(void)
-{
-	static bool registered = false;
-
-	if (!registered)
-		RegisterXactCallback(at_transaction_end, NULL);
-	registered = true;
-}
-
-/* Ask for a worker in this database once this transaction has committed. */
-void
-lease_worker_want_at_commit(void)
-{
-	register_callback();
-	want_at_commit = true;
-}
-
-/* Let this database's worker look around once this transaction has committed. */
-void
-lease_worker_look_at_commit(void)
-{
-	register_callback();
-	look_at_commit = true;
-}
-
-/*
- * Forget a database once its DROP has committed: another may be created with
- * the same OID.  DROP DATABASE has a transaction of its own.
- */
-void
-lease_worker_forget_at_commit(Oid database)
-{
-	register_callback();
-	dropped_database = database;
 }
 
 /* ----------------------------------------------------------------
@@ -429,19 +368,34 @@ is_in_the_way(void)
 	return false;
 }
 
-/*
- * The lock table of this database, or InvalidOid if the extension is not there;
- * in a transaction.  Anybody may make a table of that name where it is not.
- */
-static Oid
-find_lock_table(void)
+/* Say whether this database has the extension; in a transaction. */
+static bool
+has_extension(void)
 {
-	Oid			namespace = get_namespace_oid("dlock", true);
+	return OidIsValid(get_extension_oid("dlock", true));
+}
 
-	if (!OidIsValid(namespace) ||
-		!OidIsValid(get_extension_oid("dlock", true)))
-		return InvalidOid;
-	return get_relname_relid("lease_table", namespace);
+/*
+ * Say whether a table, locked, is the lock table as it should be.  If not, the
+ * log is told once, and the worker waits until somebody has mended that.
+ */
+static bool
+is_usable(Oid table)
+{
+	static bool told = false;
+	Relation	rel = OidIsValid(table) ? try_relation_open(table, NoLock) : NULL;
+	bool		usable = rel != NULL && lease_am_is_intact(rel);
+
+	if (!usable && !told)
+		ereport(LOG,
+				(rel == NULL ?
+				 errmsg("table \"dlock.lease_table\" does not exist") :
+				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
+				 errdetail("Expired leases are not removed.")));
+	told = !usable;
+	if (rel != NULL)
+		relation_close(rel, NoLock);
+	return usable;
 }
 
 /*
@@ -453,24 +407,38 @@ static bool
 work(BlockNumber *next, bool *exists)
 {
 	bool		done = true;
+	int64		delay_us = lease_lock_delay_us();
 	Oid			table;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
-	table = find_lock_table();
-	*exists = OidIsValid(table);
+	*exists = has_extension();
+	table = *exists ? lease_relation_find() : InvalidOid;
 
 	/* Never queue behind a LOCK TABLE or a VACUUM FULL. */
-	if (*exists && ConditionalLockRelationOid(table, RowExclusiveLock))
+	if (OidIsValid(table) &&
+		ConditionalLockRelationOid(table, RowExclusiveLock))
 	{
-		Relation	rel = lease_store_open(RowExclusiveLock);
-		LeaseDatabase *db = lease_state_activate(rel);
+		if (is_usable(table))
+		{
+			Relation	rel = lease_relation_open(RowExclusiveLock);
+			LeaseDatabase *db = lease_activate_at_once(rel);
 
-		done = lease_store_reap(rel, db, next, REAP_BATCH);
-		lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
-		relation_close(rel, RowExclusiveLock);
+			if (db != NULL)
+			{
+				lease_protect_take_over(rel);
+				done = lease_walk_reap(rel, db, next, REAP_BATCH,
+										delay_us < worked_delay_us);
+				if (done)
+					worked_delay_us = delay_us;
+				lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
+			}
+			relation_close(rel, RowExclusiveLock);
+		}
 		UnlockRelationOid(table, RowExclusiveLock);
 	}
+	else if (*exists && !OidIsValid(table))
+		(void) is_usable(InvalidOid);
 	lease_event_send();
 	CommitTransactionCommand();
 	pgstat_report_stat(true);
@@ -484,10 +452,10 @@ is_work_due(void)
 	LeaseDatabase *db = worked_database;
 	bool		held;
 
-	if (db->file == InvalidRelFileNumber || lease_event_is_due())
+	if (db->file == InvalidRelFileNumber || lease_event_is_due() ||
+		lease_unclaimed_is_due() || lease_lock_delay_us() < worked_delay_us)
 		return true;
-	if (lease_summary_is_due(MyDatabaseId, db->file, lease_clock_now(db),
-							 &held))
+	if (lease_summary_is_due(&db->summaries, lease_clock_now(db), &held))
 		return true;
 	return held && lease_clock_now(db) -
 		(int64) pg_atomic_read_u64(&db->clock_mark_us) > LEASE_MARK_AGE_US;
@@ -509,7 +477,7 @@ dlock_worker_main(Datum arg)
 											  InvalidOid, 0);
 
 	StartTransactionCommand();
-	exists = OidIsValid(find_lock_table());
+	exists = has_extension();
 	if (exists)
 		worked_database = lease_state_database();
 	CommitTransactionCommand();
@@ -523,6 +491,7 @@ dlock_worker_main(Datum arg)
 	 * A worker before us that died at a damaged bucket has left its number:
 	 * go on behind it, so that the rest of the table is looked after.
 	 */
+	worked_delay_us = lease_lock_delay_us();
 	next = worked_database->reaped_block == 0 ? 0 :
 		worked_database->reaped_block + 1;
 	worked_database->reaped_block = 0;

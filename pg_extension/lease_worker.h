@@ -11,9 +11,6 @@ extern int	lease_reap_interval;	/* dlock.reap_interval, milliseconds */
 
 /* lease_worker.c */
 extern void lease_worker_register_launcher(void);
-extern void lease_worker_want_at_commit(void);
-extern void lease_worker_look_at_commit(void);
-extern void lease_worker_forget_at_commit(Oid database);
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 extern PGDLLEXPORT void dlock_worker_main(Datum arg);
 

@@ -47,8 +47,9 @@ SELECT 0.0000004::dlock_duration AS zero, 0.0000006::dlock_duration AS one,
 	0.0000004::float8::dlock_duration AS zero,
 	(-0.0000006::float8)::dlock_duration AS minus_one;
 
--- binary form: an 8-byte count of microseconds, there and back
-SELECT dlock_duration_send('1.5') = int8send(1500000) AS same;
+-- binary form: that of a float8 of seconds, there and back
+SELECT bool_and(dlock_duration_send(s::dlock_duration) = float8send(s)) AS same
+FROM unnest('{0, 1.5, -2, 0.000001, 86400, 999999999.999999, 1e12, -1e12}'::float8[]) s;
 CREATE TEMP TABLE spans (d dlock_duration);
 INSERT INTO spans VALUES (1.5), ('-2 s'), (NULL), ('1000000000000');
 COPY spans TO PROGRAM 'cat > dlock_duration.tmp' (FORMAT binary);
@@ -174,7 +175,18 @@ SELECT '170000000 years'::dlock_duration;
 \echo :SQLSTATE
 SELECT interval '170000000 years'::dlock_duration;
 \echo :SQLSTATE
-COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\10\177\377\377\377\377\377\377\377\377\377"' (FORMAT binary);
+-- and in binary: 1.5, then what is too large, infinite, NaN, and not 8 bytes long
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\10\77\370\0\0\0\0\0\0\377\377"' (FORMAT binary);
+SELECT count(*) FROM spans WHERE d::text = '1.5';
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\10\177\340\0\0\0\0\0\0\377\377"' (FORMAT binary);
+\echo :SQLSTATE
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\10\377\360\0\0\0\0\0\0\377\377"' (FORMAT binary);
+\echo :SQLSTATE
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\10\177\370\0\0\0\0\0\0\377\377"' (FORMAT binary);
+\echo :SQLSTATE
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\4\0\0\0\36\377\377"' (FORMAT binary);
+\echo :SQLSTATE
+COPY spans FROM PROGRAM 'printf "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0\0\1\0\0\0\20\0\0\0\0\1\311\303\200\0\0\0\0\0\0\0\0\377\377"' (FORMAT binary);
 \echo :SQLSTATE
 
 -- neither an interval nor a number

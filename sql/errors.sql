@@ -125,7 +125,7 @@ SELECT dlock_force_release('');
 SELECT dlock_force_release('held', '');
 \echo :SQLSTATE
 
--- ttl: more than nothing, at most a thousand million seconds, 22023
+-- ttl: more than nothing, at most dlock.max_ttl, 22023
 SELECT dlock_acquire('n', 'a', 0);
 \echo :SQLSTATE
 SELECT dlock_acquire('n', 'a', -1);
@@ -134,9 +134,9 @@ SELECT dlock_acquire('n', 'a', '-1 day');
 \echo :SQLSTATE
 SELECT dlock_acquire('n', 'a', 0.0000001);
 \echo :SQLSTATE
-SELECT dlock_acquire('n', 'a', 1000000001);
+SELECT dlock_acquire('n', 'a', 86401);
 \echo :SQLSTATE
-SELECT dlock_acquire('n', 'a', 1000000000.000001);
+SELECT dlock_acquire('n', 'a', 86400.000001);
 \echo :SQLSTATE
 SELECT dlock_acquire('n', 'a', '40 years');
 \echo :SQLSTATE
@@ -148,15 +148,33 @@ SELECT dlock_acquire_shared('n', 'a', 0);
 SELECT dlock_acquire_permit('n', 'a', 0, 1);
 SELECT dlock_acquire_all('{n}', 'a', 0);
 SELECT dlock_acquire_session('n', 'a', -1);
-SELECT dlock_acquire_xact('n', 'a', 1000000001);
+SELECT dlock_acquire_xact('n', 'a', 86401);
 SELECT dlock_renew('held', 'a', 0);
-SELECT dlock_renew('held', 'a', 1000000001);
+SELECT dlock_renew('held', 'a', 86401);
 SELECT dlock_renew_all('a', 0);
 SELECT dlock_renew_all('a', -0.5);
+SELECT dlock_renew_all('a', '1 day 1 s');
 -- the bound itself is allowed
-SELECT dlock_acquire('long', 'b', 1000000000) IS NOT NULL AS taken;
-SELECT dlock_renew('long', 'b', 1000000000), expires_at > clock_timestamp() + '31 years' AS long FROM dlock_holders('long');
-SELECT dlock_release('long', 'b');
+SELECT dlock_acquire('long', 'b', '1 day') IS NOT NULL AS taken;
+SELECT dlock_renew('long', 'b', 86400), expires_at > clock_timestamp() + '23 h' AS long FROM dlock_holders('long');
+-- and is an operator's to set, up to a thousand million seconds; it counts at the call
+SET dlock.max_ttl = '10s';
+SELECT dlock_renew('long', 'b', 11);
+SELECT dlock_renew('long', 'b', 10), dlock_wait('no-name', 10);
+SET dlock.max_ttl = 1000000000;
+SELECT dlock_renew('long', 'b', 1000000001);
+SELECT dlock_renew('long', 'b', 1000000000);
+RESET dlock.max_ttl;
+SELECT expires_at > clock_timestamp() + '31 years' AS long, dlock_acquire('long', 'b', 1) = token AS again FROM dlock_holders('long');
+SELECT expires_at > clock_timestamp() + '31 years' AS long FROM dlock_holders('long');
+SELECT dlock_release_all('b');
+\set VERBOSITY sqlstate
+SET dlock.max_ttl = 0;
+SET dlock.max_ttl = 1000000001;
+SET ROLE pg_monitor;
+SET dlock.max_ttl = 60;
+RESET ROLE;
+\set VERBOSITY default
 
 -- limit: at least 1, 22023; up to the largest integer
 SELECT dlock_acquire_permit('n', 'a', 60, 0);
@@ -167,7 +185,7 @@ SELECT dlock_acquire_permit('n', 'a', 60, -2147483648);
 \echo :SQLSTATE
 SELECT dlock_acquire_permit('big', 'b', 60, 2147483647) IS NOT NULL AS taken, dlock_release('big', 'b');
 
--- wait: any span, but not NaN and not beyond range, 22023
+-- wait: any span, but not NaN, not beyond range, and not more than dlock.max_ttl, 22023
 SELECT dlock_acquire('n', 'a', 60, 'NaN'::float8);
 \echo :SQLSTATE
 SELECT dlock_acquire('n', 'a', 60, 'infinity');
@@ -178,6 +196,9 @@ SELECT dlock_acquire_shared('n', 'a', 60, wait => '-infinity'::float8);
 \echo :SQLSTATE
 SELECT dlock_acquire_permit('n', 'a', 60, 1, wait => 'NaN'::numeric);
 \echo :SQLSTATE
+SELECT dlock_wait('held', 86401);
+\echo :SQLSTATE
+SELECT dlock_acquire_all('{n}', 'a', 60, '2 days');
 SELECT dlock_wait('held', 'NaN');
 \echo :SQLSTATE
 SELECT dlock_wait('held', 'soon');

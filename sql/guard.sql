@@ -17,7 +17,7 @@ SELECT dlock_guard('job', 'a', :t1);
 DO $$ BEGIN PERFORM dlock_guard('job', 'a', 1); END $$;
 \echo :SQLSTATE
 
--- not held, never held, a stranger's: 55000; who holds it now is told to those
+-- not held, never held, a stranger's: 55L01; who holds it now is told to those
 -- who may know
 CREATE FUNCTION guarded(name text, owner text, token bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -25,7 +25,7 @@ DECLARE
 BEGIN
 	PERFORM dlock_guard(name, owner, token);
 	RETURN 'guarded';
-EXCEPTION WHEN object_not_in_prerequisite_state THEN
+EXCEPTION WHEN SQLSTATE '55L01' THEN
 	GET STACKED DIAGNOSTICS fact = PG_EXCEPTION_DETAIL;
 	RETURN format('%s: %s %s', SQLSTATE, SQLERRM, regexp_replace(fact, '\d{10,}', 'nnn'));
 END $$;
@@ -93,6 +93,45 @@ SELECT dlock_release('pool', 'a', :t6), dlock_guard('doc', 'a', :t5);
 SELECT dlock_owner('pool'), dlock_acquire('pool', 'a', 600) IS NOT NULL AS own;
 SELECT dlock_release('pool', 'a');
 COMMIT;
+
+-- what is guarded is shown so, and as long as only the guard is left by itself: with
+-- what it was, and who guards
+SET application_name = 'guarding';
+SELECT dlock_acquire('gone', 'a', 600) AS gone, dlock_acquire_permit('gone pool', 'b', 600, 9) AS pool \gset
+SELECT dlock_acquire_permit('gone pool', 'b', 600, 9) = :pool AS same, dlock_acquire_permit('gone pool', 'c', 600, 9) > :pool AS other;
+BEGIN;
+SELECT dlock_guard('gone', 'a', :gone), dlock_guard('gone pool', 'b', :pool);
+SELECT name, owner, guarded, remaining > 500 AS live FROM dlock.locks WHERE name ~ '^gone' ORDER BY name, owner;
+SELECT owner, guarded, remaining > 500 AS live FROM dlock_holders('gone pool') ORDER BY owner;
+SET application_name = 'something else';
+SELECT dlock_release('gone', 'a'), dlock_force_release('gone pool', 'b');
+SELECT name, owner, mode, version, token IN (:gone, :pool) AS same, acquired_at < clock_timestamp() AS acquired, expires_at, remaining, guarded,
+	role = current_user AS by_me, pid = pg_backend_pid() AS by_me, application_name
+FROM dlock.locks WHERE name ~ '^gone' AND remaining = 0 ORDER BY name;
+SELECT name, owner, guarded FROM dlock.locks WHERE name ~ '^gone' ORDER BY name, owner;
+SELECT count(*), bool_and(l = h) AS same FROM dlock.locks l LEFT JOIN dlock_holders(l.name) h USING (token) WHERE l.name ~ '^gone' AND l.remaining = 0;
+SELECT owner, guarded FROM dlock_holders('gone');
+SELECT request, name FROM dlock.lease_table WHERE name = 'gone';
+SELECT dlock_is_free('gone'), dlock_owner('gone'), dlock_remaining('gone', 'a');
+SELECT held = (SELECT count(*) FROM dlock.lease_table WHERE remaining > 0) AS not_held FROM dlock.stats;
+-- taken anew by its owner: two rows
+SELECT dlock_acquire('gone', 'a', 600) > :gone AS newer;
+SELECT owner, token = :gone AS old, remaining > 0 AS live, guarded FROM dlock_holders('gone') ORDER BY token;
+SELECT dlock_release('gone', 'a'), dlock_release('gone pool', 'c');
+-- a parallel scan shows each once
+SET LOCAL parallel_setup_cost = 0;
+SET LOCAL parallel_tuple_cost = 0;
+SET LOCAL min_parallel_table_scan_size = 0;
+SELECT count(*) FROM dlock.lease_table WHERE guarded;
+-- those who may not see a role's leases see neither the owner nor who guards
+CREATE ROLE regress_dlock_guard_stranger;
+SET LOCAL ROLE regress_dlock_guard_stranger;
+SELECT owner, mode, token = :gone AS same, guarded, remaining, pid, application_name, client_addr FROM dlock_holders('gone');
+SELECT owner, mode, token = :gone AS same, guarded, remaining, pid, application_name, client_addr FROM dlock.locks WHERE name = 'gone';
+RESET ROLE;
+ROLLBACK;
+SELECT count(*) FROM dlock.locks WHERE name ~ '^gone';
+RESET application_name;
 
 -- PREPARE TRANSACTION is refused: 0A000
 BEGIN;

@@ -64,13 +64,43 @@ SELECT dlock_acquire('job', 'worker-1', 3600);
 ROLLBACK;
 SELECT to_regnamespace('dlock') AS schema;
 
--- a schema of that name is not taken over
+-- an empty schema of that name is used, and goes with the extension
 CREATE SCHEMA dlock;
 CREATE EXTENSION dlock;
 DROP SCHEMA dlock;
+SELECT dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken, has_schema_privilege('public', 'dlock', 'USAGE');
+DROP EXTENSION dlock;
+SELECT to_regnamespace('dlock') AS schema;
+
+-- not one into which somebody has put something, or can
+\set VERBOSITY default
+\set SHOW_CONTEXT never
+CREATE SCHEMA dlock;
+CREATE FUNCTION dlock.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
+CREATE EXTENSION dlock;
+\echo :SQLSTATE
+DROP FUNCTION dlock.refuse_change();
+CREATE ROLE regress_dlock_nobody;
+GRANT CREATE ON SCHEMA dlock TO regress_dlock_nobody;
+CREATE EXTENSION dlock;
+REVOKE CREATE ON SCHEMA dlock FROM regress_dlock_nobody;
+GRANT CREATE ON SCHEMA dlock TO PUBLIC;
+CREATE EXTENSION dlock;
+REVOKE CREATE ON SCHEMA dlock FROM PUBLIC;
+ALTER SCHEMA dlock OWNER TO regress_dlock_nobody;
+CREATE EXTENSION dlock;
+ALTER SCHEMA dlock OWNER TO CURRENT_USER;
+ALTER DEFAULT PRIVILEGES IN SCHEMA dlock GRANT ALL ON TABLES TO regress_dlock_nobody;
+CREATE EXTENSION dlock;
+ALTER DEFAULT PRIVILEGES IN SCHEMA dlock REVOKE ALL ON TABLES FROM regress_dlock_nobody;
+CREATE EXTENSION dlock SCHEMA dlock;
+GRANT USAGE ON SCHEMA dlock TO regress_dlock_nobody;
+CREATE EXTENSION dlock;
+DROP EXTENSION dlock;
+\set VERBOSITY sqlstate
+\set SHOW_CONTEXT errors
 
 -- not everybody may install it
-CREATE ROLE regress_dlock_nobody;
 SET ROLE regress_dlock_nobody;
 CREATE EXTENSION dlock;
 RESET ROLE;

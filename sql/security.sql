@@ -99,6 +99,63 @@ SELECT dlock_owner('job'), h.owner, l.owner FROM dlock_holders('job') h, dlock.l
 RESET ROLE;
 SELECT dlock_owner('job'), h.owner, l.owner FROM dlock_holders('job') h, dlock.locks l;
 
+-- whoever may read the table itself, in whatever way, sees no more than that
+CREATE ROLE regress_reader;
+GRANT pg_read_all_data TO regress_reader;
+SET ROLE regress_app;
+SELECT dlock_acquire('retried', 'secret', 600, request => 'secret') IS NOT NULL AS taken;
+SET ROLE regress_reader;
+SELECT name, owner, pid, application_name, client_addr, request FROM dlock.lease_table ORDER BY name;
+COPY dlock.lease_table (owner, pid, application_name, client_addr, request) TO stdout;
+SELECT count(*) FROM dlock.lease_table WHERE owner = 'secret' OR request = 'secret';
+SELECT dlock_acquire('own', 'mine', 600, request => 'mine') IS NOT NULL AS taken;
+-- also one role after the other, by one cursor
+BEGIN;
+DECLARE crossed CURSOR FOR SELECT owner, request FROM dlock.lease_table WHERE name = 'own';
+RESET ROLE;
+DECLARE crossed_too CURSOR FOR SELECT owner, request FROM dlock.lease_table WHERE name = 'own';
+FETCH crossed;
+SET ROLE regress_other;
+FETCH crossed_too;
+COMMIT;
+RESET ROLE;
+SELECT name, owner, pid = pg_backend_pid() AS pid, application_name = current_setting('application_name') AS application, request
+FROM dlock.lease_table ORDER BY name;
+SELECT dlock_release_all('mine'), dlock_force_release('retried');
+DROP ROLE regress_reader;
+
+-- what is revoked is gone by every way: the functions answer what their view would
+REVOKE SELECT ON dlock.locks, dlock.waiters, dlock.stats FROM PUBLIC;
+GRANT SELECT ON dlock.locks, dlock.waiters, dlock.stats TO regress_monitor;
+SET ROLE regress_other;
+SELECT count(*) FROM dlock.locks;
+SELECT count(*) FROM dlock_holders('job');
+SELECT count(*) FROM dlock.waiters;
+SELECT count(*) FROM dlock.read_waiters();
+SELECT acquired > 0 AS readable FROM dlock.stats;
+SELECT acquired > 0 AS readable FROM dlock.read_stats();
+SET ROLE regress_monitor;
+SELECT count(*), (SELECT count(*) FROM dlock.waiters), (SELECT count(*) FROM dlock.stats) FROM dlock.locks;
+SELECT owner, (SELECT count(*) FROM dlock.read_waiters()), (SELECT count(*) FROM dlock.read_stats()) FROM dlock_holders('job');
+RESET ROLE;
+GRANT SELECT (name, mode) ON dlock.locks TO regress_other;
+GRANT SELECT (name, "position") ON dlock.waiters TO regress_other;
+GRANT SELECT (acquired, waiters) ON dlock.stats TO regress_other;
+SET ROLE regress_other;
+SELECT name, mode FROM dlock.locks;
+SELECT role FROM dlock.locks;
+SELECT * FROM dlock_holders('job');
+SELECT name, "position" FROM dlock.waiters;
+SELECT role FROM dlock.waiters;
+SELECT acquired > 0 AS acquired, waiters FROM dlock.stats;
+SELECT acquired > 0 AS acquired, released, waiters, wait_histogram, stats_reset FROM dlock.read_stats();
+RESET ROLE;
+REVOKE SELECT (name, mode) ON dlock.locks FROM regress_other;
+REVOKE SELECT (name, "position") ON dlock.waiters FROM regress_other;
+REVOKE SELECT (acquired, waiters) ON dlock.stats FROM regress_other;
+REVOKE SELECT ON dlock.locks, dlock.waiters, dlock.stats FROM regress_monitor;
+GRANT SELECT ON dlock.locks, dlock.waiters, dlock.stats TO PUBLIC;
+
 -- force-release, the counters' reset and the table are not for everyone
 SET ROLE regress_other;
 \set VERBOSITY sqlstate

@@ -49,7 +49,13 @@ SELECT dlock_release_all('a');
 BEGIN;
 SELECT dlock_acquire_xact('job', 'a', 0.01) IS NOT NULL AS taken;
 SELECT pg_sleep(0.05);
-SELECT dlock_owner('job'), dlock_acquire('job', 'b', 60), dlock_acquire('job', 'b', 60, 0.01);
+SELECT dlock_owner('job'), dlock_acquire('job', 'b', 60);
+-- another owner would wait for this very transaction
+SAVEPOINT s1;
+SELECT dlock_acquire('job', 'b', 60, 0.01);
+\echo :SQLSTATE
+ROLLBACK TO s1;
+SELECT dlock_owner('job');
 COMMIT;
 SELECT dlock_is_free('job');
 

@@ -54,16 +54,25 @@ $$, ARRAY[
 	'dlock_acquire_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
 	'dlock_acquire_permit(name text, owner text, ttl dlock_duration, "limit" integer, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
 	'dlock_acquire_all(names text[], owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint[] c volatile unsafe',
+	'dlock_acquire_permits(name text, owner text, ttl dlock_duration, "limit" integer, permits integer, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text) bigint c volatile unsafe',
+	'dlock_acquire_any(names text[], owner text, ttl dlock_duration, count integer, wait dlock_duration DEFAULT ''0''::dlock_duration, request text DEFAULT NULL::text, OUT name text, OUT token bigint) SETOF record c volatile unsafe',
+	'dlock_acquire_session_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
 	'dlock_acquire_session(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
 	'dlock_acquire_xact(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
+	'dlock_acquire_xact_shared(name text, owner text, ttl dlock_duration, wait dlock_duration DEFAULT ''0''::dlock_duration) bigint c volatile unsafe',
 	'dlock_guard(name text, owner text, token bigint) void c volatile unsafe',
 	'dlock_wait(name text, wait dlock_duration DEFAULT ''0''::dlock_duration) boolean c volatile unsafe',
 	'dlock_renew(name text, owner text, ttl dlock_duration, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_renew_all(owner text, ttl dlock_duration) bigint c volatile unsafe',
+	'dlock_renew_many(names text[], owner text, ttl dlock_duration, tokens bigint[] DEFAULT NULL::bigint[]) SETOF text c volatile unsafe',
+	'dlock_release_many(names text[], owner text, tokens bigint[] DEFAULT NULL::bigint[]) SETOF text c volatile unsafe',
+	'dlock_release(name text, owner text, token bigint, holds integer) boolean c volatile unsafe',
+	'dlock_downgrade(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_release(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_release_all(owner text) bigint c volatile unsafe',
 	'dlock_owner(name text) text c volatile safe',
 	'dlock_is_free(name text) boolean c volatile safe',
+	'dlock_remaining(name text, owner text, token bigint DEFAULT NULL::bigint) double precision c volatile safe',
 	'dlock_holders(name text) SETOF dlock.locks c volatile safe',
 	'dlock_blocking_pids(pid integer) integer[] c volatile safe strict',
 	'dlock_force_release(name text) bigint c volatile unsafe',
@@ -85,9 +94,8 @@ $$, ARRAY[
 	-- behind the relations
 	'dlock.table_handler(internal) table_am_handler c volatile unsafe strict',
 	'dlock.refuse_change() trigger c volatile unsafe',
-	'dlock.may_see(role oid) boolean c stable safe strict',
 	'dlock.read_waiters(OUT name text, OUT owner text, OUT mode text, OUT "position" integer, OUT waiting_since timestamp with time zone, OUT role name, OUT pid integer, OUT application_name text, OUT client_addr text) SETOF record c volatile safe strict',
-	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
+	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone, OUT renewals_lost bigint, OUT held bigint) record c volatile safe strict'
 ], 'functions');
 
 SELECT is_empty($$

@@ -15,16 +15,29 @@ INSERT INTO calls VALUES
 	('SELECT dlock_acquire_all(ARRAY[{name}], {owner}, {ttl}, {wait}, {request})'),
 	('SELECT dlock_acquire_all(ARRAY[''m'', {name}], {owner}, {ttl}, {wait}, {request})'),
 	('SELECT dlock_acquire_all({names}, {owner}, {ttl})'),
+	('SELECT dlock_acquire_permits({name}, {owner}, {ttl}, {limit}, {permits}, {wait}, {request})'),
+	('SELECT * FROM dlock_acquire_any(ARRAY[''m'', {name}], {owner}, {ttl}, {count}, {wait}, {request})'),
+	('SELECT * FROM dlock_acquire_any({any}, {owner}, {ttl}, 1)'),
 	('SELECT dlock_acquire_session({name}, {owner}, {ttl}, {wait})'),
+	('SELECT dlock_acquire_session_shared({name}, {owner}, {ttl}, {wait})'),
+	('SELECT dlock_acquire_xact_shared({name}, {owner}, {ttl}, {wait})'),
 	('SELECT dlock_acquire_xact({name}, {owner}, {ttl}, {wait})'),
 	('SELECT dlock_guard({name}, {owner}, {token})'),
 	('SELECT dlock_wait({name}, {wait})'),
 	('SELECT dlock_renew({name}, {owner}, {ttl})'),
 	('SELECT dlock_renew_all({owner}, {ttl})'),
+	('SELECT dlock_renew_many(ARRAY[{name}], {owner}, {ttl})'),
+	('SELECT dlock_renew_many({any}, {owner}, {ttl})'),
+	('SELECT dlock_renew_many({any}, {owner}, {ttl}, {tokens})'),
 	('SELECT dlock_release({name}, {owner})'),
+	('SELECT dlock_release({name}, {owner}, 1, {holds})'),
+	('SELECT dlock_release_many(ARRAY[{name}], {owner})'),
+	('SELECT dlock_release_many({any}, {owner}, {tokens})'),
+	('SELECT dlock_downgrade({name}, {owner})'),
 	('SELECT dlock_release_all({owner})'),
 	('SELECT dlock_owner({name})'),
 	('SELECT dlock_is_free({name})'),
+	('SELECT dlock_remaining({name}, {owner})'),
 	('SELECT dlock_holders({name})'),
 	('SELECT dlock_force_release({name})'),
 	('SELECT dlock_force_release({name}, {owner})');
@@ -41,7 +54,7 @@ INSERT INTO wrong VALUES
 	('{ttl}', 'NULL', '22004'),
 	('{ttl}', '0', '22023'),
 	('{ttl}', '-1', '22023'),
-	('{ttl}', '1000000001', '22023'),
+	('{ttl}', '86401', '22023'),
 	('{ttl}', '''NaN''::float8', '22023'),
 	('{ttl}', '''infinity''', '22023'),
 	('{ttl}', '1e300::float8', '22023'),
@@ -49,6 +62,7 @@ INSERT INTO wrong VALUES
 	('{ttl}', '''178956971 years''', '22008'),
 	('{ttl}', 'interval ''170000000 years'' * 1000', '22008'),
 	('{wait}', 'NULL', '22004'),
+	('{wait}', '86400.000001', '22023'),
 	('{wait}', '''NaN''', '22023'),
 	('{wait}', '''NaN''::float8', '22023'),
 	('{wait}', '''NaN''::numeric', '22023'),
@@ -58,26 +72,41 @@ INSERT INTO wrong VALUES
 	('{wait}', '''1 parsec''', '22007'),
 	('{wait}', '''178956971 years''', '22008'),
 	('{token}', 'NULL', '22004'),
-	('{token}', '0', '55000'),
-	('{token}', '-1', '55000'),
-	('{token}', '9223372036854775807', '55000'),
+	('{token}', '0', '55L01'),
+	('{token}', '-1', '55L01'),
+	('{token}', '9223372036854775807', '55L01'),
 	('{names}', 'NULL', '22004'),
 	('{names}', '''{}''', '22023'),
 	('{names}', '''{{n,m}}''', '22023'),
 	('{names}', '''{m,NULL}''', '22004'),
 	('{names}', '''{m,n,m}''', '22023'),
 	('{names}', '(SELECT array_agg(i::text) FROM generate_series(1, 101) i)', '22023'),
+	('{any}', 'NULL', '22004'),
+	('{any}', '''{{n,m}}''', '22023'),
+	('{any}', '''{m,NULL}''', '22004'),
+	('{any}', '''{m,n,m}''', '22023'),
+	('{any}', '(SELECT array_agg(i::text) FROM generate_series(1, 1001) i)', '22023'),
+	('{tokens}', '''{1}''', '22023'),
+	('{tokens}', '''{{1,2}}''', '22023'),
+	('{count}', 'NULL', '22004'),
+	('{count}', '0', '22023'),
+	('{permits}', 'NULL', '22004'),
+	('{permits}', '0', '22023'),
+	('{permits}', '2', '22023'),
+	('{holds}', 'NULL', '22004'),
+	('{holds}', '-1', '22023'),
 	('{limit}', 'NULL', '22004'),
 	('{limit}', '0', '22023'),
 	('{limit}', '-2147483648', '22023');
 CREATE FUNCTION pg_temp.filled(call text) RETURNS text LANGUAGE sql AS $$
-	SELECT replace(replace(replace(replace(replace(replace(replace(replace(call, '{name}', '''n'''), '{names}', '''{m,n}'''), '{token}', '1'), '{owner}', '''o'''),
-		'{ttl}', '60'), '{wait}', '0'), '{request}', 'NULL'), '{limit}', '1')
+	SELECT replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(call,
+		'{name}', '''n'''), '{names}', '''{m,n}'''), '{token}', '1'), '{owner}', '''o'''), '{ttl}', '60'), '{wait}', '0'),
+		'{request}', 'NULL'), '{limit}', '1'), '{any}', '''{m,n}'''), '{tokens}', 'NULL'), '{count}', '1'), '{permits}', '1'), '{holds}', '1')
 $$;
 SELECT throws_ok(pg_temp.filled(replace(call, argument, value)), state, NULL,
 	pg_temp.filled(replace(call, argument, value)) || ' is ' || state)
 FROM calls JOIN wrong ON strpos(call, argument) > 0;
-SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 285::bigint, 'all were tried');
+SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 517::bigint, 'all were tried');
 SELECT is_empty('SELECT name FROM dlock.locks WHERE name IN (''m'', ''n'')', 'and none took a lease');
 SELECT is_empty('SELECT name FROM dlock.waiters', 'nor waits');
 
@@ -104,7 +133,9 @@ FROM (VALUES ('dlock_acquire', 's'), ('dlock_acquire', 'x'), ('dlock_acquire_sha
 	('dlock_acquire_xact', 's'), ('dlock_acquire_xact', 'p')) v (f, n);
 SELECT throws_ok('SELECT dlock_acquire_all(''{free,s}'', ''o'', 60)', '55000', NULL, 'nor does dlock_acquire_all');
 SELECT is(dlock_is_free('free'), true, 'which takes nothing then');
-SELECT is(dlock_release_all('o'), 3::bigint, 'all are released alike');
+SELECT throws_ok('SELECT dlock_downgrade(''q'', ''o'')', '55000', NULL, 'a permit cannot be downgraded')
+FROM dlock_acquire_permit('q', 'o', 60, 2);
+SELECT is(dlock_release_all('o'), 4::bigint, 'all are released alike');
 
 -- contention is an answer
 SELECT isnt(dlock_acquire('job', 'o', 3600), NULL, 'held');
@@ -113,7 +144,11 @@ SELECT is(dlock_acquire('job', 'other', 60), NULL, 'but NULL');
 SELECT is(dlock_acquire_shared('job', 'other', 60), NULL, 'so is a shared one');
 SELECT is(dlock_acquire_permit('job', 'other', 60, 9), NULL, 'and a permit');
 SELECT is(dlock_acquire_all('{free,job}', 'other', 60), NULL, 'and many at once');
+SELECT is(dlock_acquire_permits('job', 'other', 60, 9, 2), NULL, 'and several permits');
+SELECT is_empty('SELECT * FROM dlock_acquire_any(''{job}'', ''other'', 60, 1)', 'any of many is no rows');
 SELECT is(dlock_acquire_session('job', 'other', 60), NULL, 'a session''s');
+SELECT is(dlock_acquire_session_shared('job', 'other', 60), NULL, 'shared or not');
+SELECT is(dlock_acquire_xact_shared('job', 'other', 60), NULL, 'as a transaction''s');
 SELECT is(dlock_acquire_xact('job', 'other', 60), NULL, 'a transaction''s');
 SELECT is(dlock_acquire('job', 'other', 60, 0.01), NULL, 'also after a wait');
 SELECT is(dlock_wait('job', 0.01), false, 'a wait that runs out is false');
@@ -132,8 +167,10 @@ SELECT throws_ok('CREATE INDEX ON dlock.lease_table (name)', '0A000', NULL, 'no 
 SELECT throws_ok('ALTER TABLE dlock.lease_table ADD COLUMN x text', '0A000', NULL, 'no other column');
 SELECT throws_ok('ALTER TABLE dlock.lease_table DROP COLUMN request', '0A000', NULL, 'no column less');
 SELECT throws_ok('CREATE TABLE x (y text) USING dlock', '0A000', NULL, 'no other table of its kind');
+SELECT throws_ok('ALTER TABLE dlock.lease_table SET ACCESS METHOD heap', '0A000', NULL, 'no other storage');
 -- last: the end of this transaction undoes it
-ALTER TABLE dlock.lease_table SET ACCESS METHOD heap;
+ALTER TABLE dlock.lease_table RENAME TO other;
+CREATE TABLE dlock.lease_table (x text);
 SELECT throws_ok('SELECT dlock_acquire(''job'', ''o'', 60)', '55000', NULL, 'no lease in a table that is not as it was created');
 
 SELECT * FROM finish();

@@ -170,18 +170,57 @@ my $token = row('new', 'token');
 my $version = row('new', 'version');
 is($version, 1, 'retries added no hold');
 
-# An acquire that nobody interrupts is answered once the standby is back.
-my $stdout = '';
-my $patient = IPC::Run::start(
-	[
-		'psql', '-XAtq', '-d', $primary->connstr('postgres'), '-c',
-		"SELECT dlock_acquire('patient', 'me', 3600)"
-	],
-	'>', \$stdout);
-wait_for_waiter('patient');
-$standby->start;
-$patient->finish;
-like($stdout, qr/^\d+$/, 'the standby is back: an answer');
+# An acquire that nobody interrupts is answered once there is no need to wait.
+sub patient
+{
+	my ($name, $need_ends, $title) = @_;
+	my ($stdout, $stderr) = ('', '');
+	my $run = IPC::Run::start(
+		[
+			'psql', '-XAtq', '-d', $primary->connstr('postgres'), '-c',
+			"SELECT dlock_acquire('$name', 'me', 3600)"
+		],
+		'>', \$stdout, '2>', \$stderr);
+	wait_for_waiter($name);
+	$need_ends->();
+	$run->finish;
+	is($stderr, '', "$title: no error");
+	like($stdout, qr/^\d+$/, "$title: an answer");
+	return;
+}
+
+# The standbys that new sessions are told to wait for.
+sub set_names
+{
+	my ($names) = @_;
+	$primary->append_conf('postgresql.conf', "synchronous_standby_names = '$names'");
+	$primary->reload;
+	$primary->poll_query_until('postgres',
+		"SELECT setting = '$names' FROM pg_settings WHERE name = 'synchronous_standby_names'")
+	  or die 'the server does not take its settings';
+	return;
+}
+
+# A commit goes on when no standby is asked for any more, and as long as the
+# checkpointer has not told that one is; and so does an acquire.
+patient('not asked for', sub { set_names('') }, 'no standby is asked for');
+my $checkpointer = $primary->safe_psql('postgres',
+	q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'});
+kill('STOP', $checkpointer) or die 'could not stop the checkpointer';
+set_names('standby');
+my ($untold, $untold_error) = ask(q{SELECT dlock_acquire('untold', 'me', 3600)});
+kill('CONT', $checkpointer) or die 'could not continue the checkpointer';
+is($untold_error, '', 'nobody has told of the standby: no error');
+like($untold, qr/^\d+$/, 'nobody has told of the standby: an answer');
+my $told = 0;
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	$told = (ask(q{SELECT dlock_renew('held', 'me', 7200)}, timeout => '100ms'))[1] =~ /57014/;
+	last if $told;
+}
+ok($told, 'the checkpointer goes on: a renewal waits again');
+
+patient('patient', sub { $standby->start }, 'the standby is back');
 
 answers(q{SELECT dlock_acquire('new', 'me', 3600, 0, 'request 2')},
 	$token, 'the retry gives the same token');

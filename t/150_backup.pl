@@ -36,7 +36,7 @@ my $rows = q{SELECT count(*), md5(string_agg(
 my $before = $node->safe_psql('postgres', $rows);
 
 my $load = ClientLoad->new($node, clients => 2, names => 2000);
-$load->start(operations => 50000);
+$load->start(endless => 1);
 $load->wait_for_answers(1000);
 $node->backup('backup');
 is( $node->safe_psql('postgres',

@@ -1,4 +1,5 @@
-# pg_upgrade keeps leases, by copying and by linking, and tokens grow.
+# pg_upgrade keeps leases, by copying and by linking, and tokens grow.  So it does
+# where the extension's objects are still those of an older version.
 #
 # From a cluster of the same version always; also from an older PostgreSQL, if
 # OLD_PG_CONFIG names its pg_config, or the one that Debian 12 has is older
@@ -75,7 +76,7 @@ sub upgrade
 	  for ($old, $new);
 	$old->start;
 	$old->safe_psql('postgres', 'CREATE DATABASE other');
-	$old->safe_psql('other', 'CREATE EXTENSION dlock');
+	$old->safe_psql('other', "CREATE EXTENSION dlock VERSION '1.0.0'");
 	$old->safe_psql(
 		'postgres', q{
 		CREATE SCHEMA functions;
@@ -111,6 +112,9 @@ sub upgrade
 				dlock_renew('held', 'me', 3600, $held)}),
 		'me||t',
 		"$title: they are held");
+	$new->safe_psql('other', 'ALTER EXTENSION dlock UPDATE');
+	is($new->safe_psql('other', q{SELECT dlock_owner('held')}),
+		'me', "$title: also after an update of the extension");
 	cmp_ok(
 		$new->safe_psql('other', q{SELECT dlock_acquire('free', 'me', 60)}),
 		'>', $free, "$title: the token of a free name grows");

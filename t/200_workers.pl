@@ -235,6 +235,8 @@ for (1 .. 100)
 is($stays, 1, 'dlock.reap_interval can be changed by a reload');
 
 # Now a newcomer is the first to find a lease over.
+$node->safe_psql('a', q{CREATE FUNCTION take(name text) RETURNS boolean LANGUAGE plpgsql
+	AS $$ BEGIN RETURN dlock_acquire(name, 'second', 3600) > 0; END $$});
 for my $log ('on', 'off')
 {
 	my $taken = 0;
@@ -247,12 +249,14 @@ for my $log ('on', 'off')
 		$node->safe_psql('a', "SELECT dlock_acquire('$name', 'first', 0.01)");
 		$node->poll_query_until('a', "SELECT dlock_is_free('$name')") or die;
 		my $second = $node->safe_psql('a', qq{SET dlock.log_expired = $log;
-			SELECT dlock_acquire('$name', 'second', 3600) > 0});
+			SELECT take('$name')});
 		my $after = $node->safe_psql('a', 'SELECT reaped FROM dlock.stats');
 		next if $after != $before;
 		$taken = 1;
 		is($second, 't', "takeover, log_expired $log: a newcomer gets the lease");
 		is(logged($name), $log eq 'on' ? 1 : 0, '... and logs accordingly');
+		unlike(slurp_file($node->logfile), qr/STATEMENT:.*take|CONTEXT:.*take/,
+			'... without what it happened to be doing');
 		last;
 	}
 	ok($taken, 'a newcomer was faster than the worker');
@@ -308,21 +312,66 @@ my @warnings = slurp_file($node->logfile, $offset) =~ /could not start a dlock w
 is(@warnings, 1, 'the warning is not repeated');
 
 # More databases than there is room for.
+sub is_refused
+{
+	my ($database, $claim) = @_;
+	my ($status, $out, $error) = $node->psql($database, q{SELECT dlock_acquire('x', 'y', 3600)},
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+
+	like($error, qr/ERROR:  53400: too many databases use dlock.*HINT:  Increase "dlock\.max_databases"/s, $claim);
+	return;
+}
+
+$node->safe_psql('c', 'CREATE EXTENSION dlock');
+my $old_token = $node->safe_psql('c', q{SELECT dlock_acquire('job', 'first', 3600)});
 $node->adjust_conf('postgresql.conf', 'max_worker_processes', '16');
 $node->append_conf('postgresql.conf', 'dlock.max_databases = 2');
 $node->restart;
-workers_are('a renamed', 'two databases fit dlock.max_databases = 2');
+workers_are('a c', 'two databases fit dlock.max_databases = 2');
+is_refused('renamed', 'a third is refused, with a hint');
+
+# Looking needs no place.
+is( $node->safe_psql('renamed', q{SELECT dlock_owner('job'), dlock_is_free('job'), (SELECT owner FROM dlock_holders('job')),
+		(SELECT count(*) FROM dlock.locks WHERE expires_at > clock_timestamp() AND expires_at < clock_timestamp() + interval '1 h 1 min'),
+		(SELECT count(*) FROM dlock.waiters), dlock_blocking_pids(1), (SELECT acquired FROM dlock.stats)}),
+	'other|f|other|1|0|{}|0', '... but may look at what it has');
+$node->safe_psql('postgres', 'CREATE DATABASE e');
+$node->safe_psql('e', 'CREATE EXTENSION dlock');
+is($node->safe_psql('e', q{SELECT dlock_owner('x'), dlock_is_free('x'), (SELECT count(*) FROM dlock.locks)}),
+	'|t|0', '... and so may one whose table was never used');
+
+# DROP EXTENSION frees the place, once nobody is at it any more.
+$node->safe_psql('a', 'BEGIN; SAVEPOINT s; DROP EXTENSION dlock; ROLLBACK TO s; COMMIT');
+is_refused('renamed', 'DROP EXTENSION that is rolled back frees no place');
+my $waiter = $node->background_psql('c', on_error_stop => 0);
+$waiter->query_until(qr/waiting/, "\\echo waiting\nSELECT dlock_acquire('job', 'waiter', 60, -1);\n");
+wait_until('c', 'SELECT count(*) = 1 FROM dlock.waiters', 'somebody waits');
+$node->safe_psql('c', 'DROP EXTENSION dlock');
+wait_until('renamed', q{SELECT dlock_acquire('x', 'y', 3600) > 0}, 'DROP EXTENSION frees the place');
+$waiter->query('SELECT 1');
+like($waiter->{stderr}, qr/table "dlock.lease_table" does not exist/, '... and the waiter is told');
+$waiter->quit;
 $node->safe_psql('c', 'CREATE EXTENSION dlock');
-my ($status, $out, $error) = $node->psql('c', q{SELECT dlock_acquire('x', 'y', 1)},
-	extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-like($error, qr/ERROR:  53400: too many databases use dlock.*HINT:  Increase "dlock\.max_databases"/s,
-	'a third is refused, with a hint');
+is_refused('c', '... which is gone when the extension comes back');
+my $inside = $node->background_psql('renamed');
+is($inside->query_safe(q{SELECT dlock_owner('x')}), 'y', 'DROP and CREATE in one transaction');
+$node->safe_psql('renamed', 'BEGIN; DROP EXTENSION dlock; CREATE EXTENSION dlock; COMMIT');
+is_refused('c', '... free no place');
+is($inside->query_safe(q{SELECT dlock_owner('x'), dlock_acquire('x', 'z', 3600) > 0}), '|t', '... also for who is connected');
+$node->safe_psql('renamed', 'DROP EXTENSION dlock');
+wait_until('c', q{SELECT dlock_acquire('job', 'other', 3600) > 0}, 'one after the other');
+cmp_ok($node->safe_psql('c', q{SELECT token FROM dlock.locks}), '>', $old_token, '... with a larger token');
+workers_are('a c', '... and a worker');
+$node->safe_psql('renamed', 'CREATE EXTENSION dlock');
+is($inside->query_safe(q{SELECT dlock_owner('x'), dlock_is_free('x')}), '|t', 'who was connected may look on');
+$inside->quit;
+is_refused('renamed', '... and take nothing');
 is($node->psql('postgres', 'DROP DATABASE renamed'), 0, 'one goes');
-wait_until('c', q{SELECT dlock_acquire('x', 'y', 3600) > 0}, 'and there is room for the third');
+wait_until('c', q{SELECT dlock_acquire('x', 'y', 3600) > 0}, 'and there is room for the rest');
 workers_are('a c', '... and its worker');
 
 # A database that takes no new connections is still there.
-my $inside = $node->background_psql('c');
+$inside = $node->background_psql('c');
 $inside->query_safe('SELECT dlock_stats_reset()');
 $node->safe_psql('postgres', 'ALTER DATABASE c ALLOW_CONNECTIONS false');
 $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . worker_pid('c') . ')');

@@ -33,9 +33,9 @@ $node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION dlock;
-	SELECT count(dlock_acquire('x' || i, 'o' || i, 100000)) FROM generate_series(1, 4200) i;
-	SELECT count(dlock_acquire_shared('many', 's' || i, 100000)) FROM generate_series(1, 400) i;
-	SELECT count(dlock_acquire_shared('gone', 's' || i, 100000)) FROM generate_series(1, 300) i;
+	SELECT count(dlock_acquire('x' || i, 'o' || i, 10000)) FROM generate_series(1, 4200) i;
+	SELECT count(dlock_acquire_shared('many', 's' || i, 10000)) FROM generate_series(1, 400) i;
+	SELECT count(dlock_acquire_shared('gone', 's' || i, 10000)) FROM generate_series(1, 300) i;
 	SELECT dlock_force_release('gone');
 });
 my $path = table_file($node);
@@ -49,22 +49,22 @@ my @calls = (
 	q{SELECT count(dlock_owner('x' || i)) FROM generate_series(1, 4200) i},
 	q{SELECT count(*) FROM dlock_holders('many')},
 	q{SELECT dlock_is_free('x1')},
-	q{SELECT dlock_renew('x2', 'o2', 100000)},
-	q{SELECT dlock_renew_all('o3', 100000)},
-	q{SELECT dlock_renew_all('s4', 100000)},
+	q{SELECT dlock_renew('x2', 'o2', 10000)},
+	q{SELECT dlock_renew_all('o3', 10000)},
+	q{SELECT dlock_renew_all('s4', 10000)},
 	q{SELECT dlock_release_all('s5')},
 	q{SELECT dlock_release('x6', 'o6')},
-	q{SELECT dlock_acquire('x7', 'o7', 100000, request => 'again')},
-	q{SELECT count(dlock_acquire('new' || i, 'o', 100000)) FROM generate_series(1, 1500) i},
+	q{SELECT dlock_acquire('x7', 'o7', 10000, request => 'again')},
+	q{SELECT count(dlock_acquire('new' || i, 'o', 10000)) FROM generate_series(1, 1500) i},
 	q{SELECT count(dlock_acquire('short' || i, 'o', 0.001)) FROM generate_series(1, 20) i},
-	q{SELECT count(dlock_acquire_shared('many', 't' || i, 100000)) FROM generate_series(1, 120) i},
-	q{SELECT count(dlock_acquire_permit('permits', 'p' || i, 100000, 500)) FROM generate_series(1, 250) i},
+	q{SELECT count(dlock_acquire_shared('many', 't' || i, 10000)) FROM generate_series(1, 120) i},
+	q{SELECT count(dlock_acquire_permit('permits', 'p' || i, 10000, 500)) FROM generate_series(1, 250) i},
 	q{SELECT dlock_force_release('many')},
 	q{SELECT count(*) FROM dlock.stats},
 	q{SELECT count(*) FROM dlock.lease_table},
 	q{VACUUM FULL dlock.lease_table},
 	q{SELECT count(*) FROM dlock.locks},
-	q{SELECT dlock_acquire('last', 'o', 100000)});
+	q{SELECT dlock_acquire('last', 'o', 10000)});
 
 # What may come of a call: an answer, damage with its block, another format.
 sub is_allowed

@@ -26,8 +26,8 @@ $node->start;
 $node->safe_psql(
 	'postgres', q{
 	CREATE EXTENSION dlock;
-	SELECT count(dlock_acquire('x' || i, 'me', 100000)) FROM generate_series(1, 3000) i;
-	SELECT count(dlock_acquire_shared('many', 'me' || i, 100000)) FROM generate_series(1, 400) i;
+	SELECT count(dlock_acquire('x' || i, 'me', 10000)) FROM generate_series(1, 3000) i;
+	SELECT count(dlock_acquire_shared('many', 'me' || i, 10000)) FROM generate_series(1, 400) i;
 });
 my $path = table_file($node);
 
@@ -59,7 +59,7 @@ sub ask
 $node->stop;
 my @before = pages_of(read_image($path));
 $node->start;
-$node->safe_psql('postgres', q{SELECT dlock_renew_all('me', 200000)});
+$node->safe_psql('postgres', q{SELECT dlock_renew_all('me', 20000)});
 $node->stop;
 my @after = pages_of(read_image($path));
 my ($block) = grep {
@@ -95,8 +95,8 @@ for my $generic ('on', 'off')
 	my $old = $node->safe_psql('postgres', $tokens);
 	$node->safe_psql(
 		'postgres', q{
-		SELECT count(dlock_acquire('x' || i, 'me', 300000)) FROM generate_series(1, 3000) i;
-		SELECT count(dlock_acquire_shared('many', 'me' || i, 300000)) FROM generate_series(1, 400) i});
+		SELECT count(dlock_acquire('x' || i, 'me', 30000)) FROM generate_series(1, 3000) i;
+		SELECT count(dlock_acquire_shared('many', 'me' || i, 30000)) FROM generate_series(1, 400) i});
 	my $new = $node->safe_psql('postgres', $tokens);
 	isnt($new, $old, "dlock.generic_wal = $generic: all leases have changed");
 	$node->stop('immediate');

@@ -29,8 +29,8 @@ sub remaining
 {
 	my ($name) = @_;
 	my ($left, $now) = split /\|/, query(qq{
-		SELECT extract(epoch FROM expires_at - clock_timestamp()), extract(epoch FROM clock_timestamp())
-		FROM dlock_holders('$name')});
+		SELECT extract(epoch FROM expires_at - now), extract(epoch FROM now)
+		FROM dlock_holders('$name'), (SELECT clock_timestamp() AS now OFFSET 0) AS clock});
 
 	return ($left, $now);
 }

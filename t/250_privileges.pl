@@ -3,6 +3,9 @@
 
 use strict;
 use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
+use Sessions;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -84,6 +87,34 @@ is($watcher->query_safe(q{SELECT dlock_renew_all('w', 3600)}), '1', '... for all
 $node->safe_psql('postgres', 'REVOKE bob FROM watcher');
 is($watcher->query_safe(q{SELECT dlock_renew('job 2', 'w', 3600)}), 'f', '... and no longer when it is none');
 $watcher->quit;
+
+# The processes in a waiter's way: those that the caller may see, 0 for others.
+my $sessions = Sessions->new($node);
+my ($holder, $first, $second) = $sessions->open('holder', 'first', 'second');
+$holder->query(q{SET ROLE alice; BEGIN; SELECT dlock_acquire_xact('pids', 'w', 3600)});
+$first->query('SET ROLE bob');
+$first->send(q{SELECT dlock_acquire('pids', 'w', 3600, -1) > 0});
+$sessions->waiting('first');
+$second->query('SET ROLE alice');
+$second->send(q{SELECT dlock_acquire('pids', 'second', 3600, -1) > 0});
+$sessions->waiting('first', 'second');
+my $blocking = qq{SELECT dlock_blocking_pids($first->{pid}), dlock_blocking_pids($second->{pid})};
+my %seen = (
+	$superuser => "{$holder->{pid}}|{$holder->{pid},$first->{pid}}",
+	watcher => "{$holder->{pid}}|{$holder->{pid},$first->{pid}}",
+	alice => "{}|{$holder->{pid},0}",
+	bob => '{0}|{}',
+	stranger => '{}|{}');
+$node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN');
+is(as($_, $blocking), $seen{$_}, "blocking pids as seen by $_") for sort keys %seen;
+is(as('stranger', q{SELECT count(*) FILTER (WHERE pid IS NULL) FROM dlock.waiters}), 2, '... as in the view');
+$holder->query('COMMIT');
+is($first->answer, 't', 'the next has the lease');
+is(as('alice', $blocking), '{}|{0}', '... and is not seen either');
+$first->query(q{SELECT dlock_release('pids', 'w')});
+is($second->answer, 't', 'the last has it too');
+$second->query(q{SELECT dlock_release('pids', 'second')});
+$_->quit for $holder, $first, $second;
 
 # Renamed.
 $session->quit;

@@ -3,6 +3,9 @@
 
 use strict;
 use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
+use Sessions;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -27,27 +30,63 @@ sub query
 	return $node->safe_psql('postgres', $query);
 }
 
-# Pages with room for few: 255 bytes each of name, owner, request.
-my $application = 'a' x 63;
-is( query(qq{SET application_name = '$application';
-	SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
-		request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 2000) i}),
-	2000, 'the longest entries');
-is( query(q{SELECT count(*), count(DISTINCT name), min(length(name)), min(length(owner)),
-	min(length(application_name)), max(version) FROM dlock.locks}),
-	'2000|2000|255|255|63|1', '... are all there');
-is( query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
-		request => 's')) FROM generate_series(1, 2000) i}),
-	2000, 'their request ids can shrink');
-is( query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
-		request => lpad('t', 255, 't'))) FROM generate_series(1, 2000) i}),
-	2000, '... and grow');
-is(query(q{SELECT count(*), min(version), max(version), count(DISTINCT request), min(length(request)) FROM dlock.lease_table}),
-	'2000|3|3|1|255', '... with every hold counted');
-is( query(q{SELECT count(*) FILTER (WHERE dlock_release(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o')))
-	FROM generate_series(1, 2000) i, generate_series(1, 3)}),
-	6000, 'every hold can be released');
-is(query('SELECT count(*) FROM dlock.locks'), 0, '... and nothing is left');
+# Pages with room for few: 255 bytes each of name, owner, request.  From 16 on
+# the longest application names are 252 bytes; 63 of them are kept.
+for my $application ('a' x 63, "\xc3\xa9" x 32)
+{
+	is( query(qq{SET application_name = '$application';
+		SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
+			request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 2000) i}),
+		2000, 'the longest entries');
+	is( query(qq{SET application_name = '$application';
+		SELECT count(*), count(DISTINCT name), min(length(name)), min(length(owner)),
+			bool_and(application_name = left(current_setting('application_name'), 63)),
+			max(version) FROM dlock.locks}),
+		'2000|2000|255|255|t|1', '... are all there');
+	is( query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
+			request => 's')) FROM generate_series(1, 2000) i}),
+		2000, 'their request ids can shrink');
+	is( query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
+			request => lpad('t', 255, 't'))) FROM generate_series(1, 2000) i}),
+		2000, '... and grow');
+	is(query(q{SELECT count(*), min(version), max(version), count(DISTINCT request), min(length(request)) FROM dlock.lease_table}),
+		'2000|3|3|1|255', '... with every hold counted');
+	is( query(q{SELECT count(*) FILTER (WHERE dlock_release(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o')))
+		FROM generate_series(1, 2000) i, generate_series(1, 3)}),
+		6000, 'every hold can be released');
+	is(query('SELECT count(*) FROM dlock.locks'), 0, '... and nothing is left');
+	is( query(qq{SET application_name = '$application';
+		SELECT cardinality(dlock_acquire_all(array_agg(lpad(i::text, 255, 'n')), lpad('', 255, 'o'), 3600,
+			request => lpad('', 255, 'r'))) FROM generate_series(1, 100) i}),
+		100, 'a hundred of them at once');
+
+	# In line, several of them: each waiter's place in shared memory is full.
+	my $sessions = Sessions->new($node);
+	my @waiters = $sessions->open(1 .. 4);
+	my $name = q{lpad('1', 255, 'n')};
+	for my $i (0 .. 3)
+	{
+		$waiters[$i]->query("SET application_name = '$application'");
+		$waiters[$i]->send(qq{SELECT dlock_acquire($name, lpad('$i', 255, 'w'), 3600, -1,
+			lpad('$i', 255, 'q')) > 0});
+		is($sessions->until('SELECT count(*) FROM dlock.waiters', $i + 1), $i + 1, 'a waiter more');
+	}
+	is( $waiters[0]->answered . query(qq{SET application_name = '$application';
+		SELECT string_agg(concat_ws(' ', name = $name, owner = lpad(position - 1 || '', 255, 'w'), position,
+			application_name = left(current_setting('application_name'), 63)), ' ' ORDER BY position)
+		FROM dlock.waiters}),
+		'0t t 1 t t t 2 t t t 3 t t t 4 t', '... all as they should be');
+	is(query(q{SELECT dlock_release_all(lpad('', 255, 'o'))}), 100, 'the name comes free');
+	for my $i (0 .. 3)
+	{
+		is($waiters[$i]->answer, 't', '... for one waiter after another');
+		is( query(qq{SET application_name = '$application';
+			SELECT application_name = left(current_setting('application_name'), 63), length(request),
+				dlock_release($name, lpad('$i', 255, 'w')) FROM dlock.lease_table}),
+			't|255|t', '... as it is, request and all');
+		$waiters[$i]->quit;
+	}
+}
 
 # One name with thousands of holders, which no split can part.
 is( query(q{SELECT count(dlock_acquire_permit('semaphore', lpad(i::text, 100, 'p'), 3600, 5000))
@@ -117,6 +156,29 @@ query('CREATE EXTENSION dlock');
 is(query(q{SELECT count(dlock_acquire('n' || i, 'o' || i % 10, 3600)) FROM generate_series(1, 1000) i}),
 	1000, 'a new table');
 is(query(q{SELECT dlock_renew_all('o1', 3600)}), 100, '... is tracked anew');
+
+# With all pages tracked again, the worker sleeps: a second has twenty of its
+# rounds, and few transactions then.
+my $quiet = 0;
+for (1 .. $PostgreSQL::Test::Utils::timeout_default)
+{
+	my $commits = q{SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'};
+	my $before = query($commits);
+	query('SELECT pg_sleep(1)');
+	$quiet = query($commits) - $before < 10;
+	last if $quiet;
+}
+ok($quiet, '... and when nothing is due the worker does nothing');
+
+# Memory follows the tables, and not the settings.
+query('SELECT dlock_force_release(name) FROM dlock.locks');
+is(query(q{SELECT count(dlock_acquire('n' || i, 'o', 3600)) FROM generate_series(1, 10) i}), 10, 'ten leases');
+$node->append_conf('postgresql.conf', "dlock.tracked_pages = -1\nshared_buffers = 2GB");
+$node->restart;
+my $shared = query(q{SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'dlock%'});
+note "$shared bytes";
+cmp_ok($shared, '<', 16 * 1024 * 1024, 'shared memory does not follow shared_buffers');
+is(query(q{SELECT dlock_renew_all('o', 3600)}), 10, '... and is enough for ten leases');
 
 $node->stop('immediate');
 done_testing();

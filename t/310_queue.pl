@@ -161,10 +161,9 @@ is($more[7]->query(q{SELECT dlock_release('job', 'w8')}), 't', 'the last one lea
 
 # scenario 10: nobody releases: served in the order of arrival, each at the
 # deadline of the one before
-holds($a, q{dlock_acquire('job', 'a', 0.2)});
-$_->send("SELECT dlock_acquire('job', '$_->{name}', 0.2, -1)"),
-	$all->until("SELECT EXISTS (SELECT FROM dlock.waiters WHERE owner = '$_->{name}') OR dlock_owner('job') = '$_->{name}'", 't')
-  for @more;
+holds($a, q{dlock_acquire('job', 'a', 600)});
+queue_up(q{dlock_acquire('job', ME, 0.2, -1)}, @more);
+is($a->query(q{SELECT dlock_renew('job', 'a', 0.2)}), 't', 'the first lease is to end');
 my @tokens = map { $_->answer } @more;
 is(scalar(grep { $_ =~ $token } @tokens), 8, 'eight are served without a release');
 is_deeply([ sort @tokens ], \@tokens, '... in the order in which they came');
@@ -198,6 +197,68 @@ is($a->query(q{SELECT dlock_release('job', 'a')}), 't', 'the other is released')
 like($b->answer, $token, 'its waiter is served');
 is($b->query(q{SELECT dlock_release('job', 'b')}), 't', 'b leaves');
 is($c->query(q{SELECT dlock_release('job 2', 'c')}), 't', 'c leaves');
+
+# A lock delay that is changed reaches those who wait already, both ways.
+sub set_delay
+{
+	my ($delay) = @_;
+
+	$node->append_conf('postgresql.conf', "dlock.lock_delay = $delay");
+	$node->reload;
+	$all->until('SHOW dlock.lock_delay', $delay eq '0' ? '0' : '1h');
+	return;
+}
+
+sub expire
+{
+	my ($session, $name) = @_;
+
+	is($session->query("SELECT dlock_renew('$name', '$session->{name}', 0.01)"), 't', "the lease on $name is to end");
+	is($all->until("SELECT expires_at < clock_timestamp() FROM dlock_holders('$name')", 't'), 't', '... and does');
+	return;
+}
+
+# The waiter knows when the lease will be over, and is told of the delay before.
+my $in_time = 0;
+for (my $ttl = 1; !$in_time; $ttl *= 2)
+{
+	set_delay('0');
+	holds($a, "dlock_acquire('job', 'a', $ttl)");
+	queue_up(q{dlock_acquire('job', ME, 600, -1)}, $b);
+	set_delay('1h');
+	$in_time = $watcher->query(q{SELECT expires_at > clock_timestamp() FROM dlock_holders('job')}) eq 't';
+	next if $in_time;
+	$a->query(q{SELECT dlock_release('job', 'a')});
+	$b->answer;
+	$b->query(q{SELECT dlock_release('job', 'b')});
+}
+is($all->until(q{SELECT expires_at < clock_timestamp() FROM dlock_holders('job')}, 't'), 't', 'the lease ends');
+is($c->query(q{SELECT dlock_acquire('job', 'c', 600)}), '', 'delayed: a newcomer is refused');
+# knows the longer delay from its beginning
+holds($c, q{dlock_acquire('job 2', 'c', 600)});
+is($d->query('SHOW dlock.lock_delay'), '1h', 'another knows the delay from the start');
+$d->send(q{SELECT dlock_acquire('job 2', 'd', 600, -1)});
+$all->waiting('b', 'd');
+expire($c, 'job 2');
+$all->waiting('b', 'd');
+# all leases that are delayed are over for the reaper too, once nothing delays
+holds($c, q{dlock_acquire('job 3', 'c', 0.01)});
+is($all->until(q{SELECT expires_at < clock_timestamp() FROM dlock_holders('job 3')}, 't'), 't', 'one more is over');
+my $reload = $watcher->query('SELECT clock_timestamp()');
+set_delay('0');
+for my $session ($b, $d)
+{
+	like($session->answer, $token, 'the end of the delay wakes a waiter');
+	is( $watcher->query("SELECT acquired_at > '$reload' FROM dlock.locks WHERE owner = '$session->{name}'"),
+		't', '... which was not served before');
+}
+$node->append_conf('postgresql.conf', 'dlock.reap_interval = 20ms');
+$node->reload;
+is($all->until(q{SELECT count(*) FROM dlock_holders('job 3')}, 0), 0, 'the reaper removes what is no longer delayed');
+is($b->query(q{SELECT dlock_release('job', 'b')}), 't', 'one gives it back');
+is($d->query(q{SELECT dlock_release('job 2', 'd')}), 't', 'the other too');
+$node->append_conf('postgresql.conf', 'dlock.reap_interval = 1h');
+$node->reload;
 
 # too many: 53400, and nobody loses a place
 holds($a, q{dlock_acquire('job', 'a', 600)});

@@ -1,6 +1,7 @@
 # Deadlocks among owners: a wait that would close a cycle is an error, through
 # exclusive, shared and permit holds and through places in a queue; one victim
-# for each cycle, and no false alarm.  Scenario 16.
+# for each cycle, and no false alarm; and guards, which go with a transaction.
+# Scenario 16.
 
 use strict;
 use warnings;
@@ -33,6 +34,14 @@ sub holds
 {
 	my ($session, @calls) = @_;
 	like($session->query("SELECT $_"), $token, "$session->{name} takes $_") for @calls;
+	return;
+}
+
+sub guards
+{
+	my ($session, $name, $owner) = @_;
+	is($session->query("BEGIN; SELECT dlock_guard('$name', '$owner', token) FROM dlock_holders('$name') WHERE owner = '$owner'"),
+		'', "$session->{name} guards $name");
 	return;
 }
 
@@ -225,11 +234,6 @@ nothing_left();
 $node->append_conf('postgresql.conf', "dlock.lock_delay = '1s'");
 $node->reload;
 $all->until('SHOW dlock.lock_delay', '1s');
-# a session takes notice between statements
-for my $session (@sessions)
-{
-	Time::HiRes::usleep(5000) until $session->query('SHOW dlock.lock_delay') eq '1s';
-}
 holds($two, q{dlock_acquire('y', 'b', 600)});
 holds($one, q{dlock_acquire('x', 'a', 0.01)});
 waits($one, q{dlock_acquire('y', 'a', 600, -1)}, 'a');
@@ -241,6 +245,157 @@ nothing_left();
 $node->append_conf('postgresql.conf', 'dlock.lock_delay = 0');
 $node->reload;
 $all->until('SHOW dlock.lock_delay', '0');
+
+# more permits are guarded than held
+holds($one, (q{dlock_acquire_permit('x', 'a', 600, 2)}) x 2);
+guards($one, 'x', 'a');
+is($one->query(q{SELECT dlock_release('x', 'a')}), 't', 'of two guarded permits one is given back');
+holds($two, q{dlock_acquire('y', 'b', 600)});
+waits($one, q{dlock_acquire('y', 'a', 600, -1)}, 'a');
+deadlocks($two, q{dlock_acquire_permit('x', 'b', 600, 2, 30)},
+	'Owner "b" waits for "x"; held by owner "a".', 'Owner "a" waits for "y"; held by owner "b".');
+release($two);
+served($one);
+is($one->query('COMMIT'), '', 'the guard ends');
+nothing_left();
+
+# a guarding transaction waits as another owner: it closes the cycle last, ...
+holds($one, q{dlock_acquire('x', 'a', 600)});
+holds($two, q{dlock_acquire('y', 'b', 600)});
+guards($one, 'x', 'a');
+waits($two, q{dlock_acquire('x', 'b', 600, -1)}, 'b');
+deadlocks($one, q{dlock_acquire('y', 'c', 600, 30)},
+	'Owner "c" waits for "y"; held by owner "b".', 'Owner "b" waits for "x"; held by owner "a".');
+is($one->query('ROLLBACK'), '', 'the guard ends');
+release($one);
+served($two);
+nothing_left();
+# ... or first; and the lease may be released
+for my $released (0, 1)
+{
+	holds($one, q{dlock_acquire('x', 'a', 600)});
+	holds($two, q{dlock_acquire('y', 'b', 600)});
+	guards($one, 'x', 'a');
+	release($one) if $released;
+	waits($one, q{dlock_acquire('y', 'c', 600, -1)}, 'a');
+	deadlocks($two, q{dlock_acquire('x', 'b', 600, 30)},
+		'Owner "b" waits for "x"; held by owner "a".', 'Owner "c" waits for "y"; held by owner "b".');
+	release($two);
+	served($one);
+	is($one->query(q{COMMIT; SELECT dlock_release_all('c')}), 1, 'the guard ends');
+	nothing_left();
+}
+# ... or waits for what it guards
+is($one->query(q{BEGIN; SELECT dlock_acquire_xact('x', 'a', 600) IS NULL}), 'f', 'a takes x for its transaction');
+deadlocks($one, q{dlock_acquire('x', 'b', 600, 30)}, 'Owner "b" waits for "x"; held by owner "a".');
+like($one->error, qr/HINT:  This transaction guards what it waits for\./, '... with a hint');
+is($one->query(q{ROLLBACK; SELECT dlock_is_free('x')}), 't', 'the guard ends, and the lease');
+
+# behind a line that waits for what this owner guarded and released, in the same
+# connection and in another
+for my $session ($one, $three)
+{
+	holds($one, q{dlock_acquire('x', 'a', 600)});
+	guards($one, 'x', 'a');
+	release($one);
+	waits($two, q{dlock_acquire('x', 'b', 600, -1)}, 'b');
+	deadlocks($session, q{dlock_acquire('x', 'a', 600, 30)},
+		'Owner "a" waits for "x"; queued behind owner "b".', 'Owner "b" waits for "x"; held by owner "a".');
+	is($one->query('ROLLBACK'), '', 'the guard ends');
+	served($two);
+	nothing_left();
+}
+
+# no false alarm: its own guard of a lease that it released is not in an owner's
+# way; somebody else's lease is.  Somebody waits for another name meanwhile, or
+# nobody would look.
+for my $how ([ q{dlock_acquire_shared('x', '%s', 600)}, q{dlock_acquire('x', 'a', 600, -1)} ],
+	[ q{dlock_acquire_permit('x', '%s', 600, 2)}, q{dlock_acquire_permit('x', 'a', 600, 1, -1)} ])
+{
+	my ($take, $wait) = @$how;
+	holds($four, q{dlock_acquire('z', 'd', 600)});
+	waits($three, q{dlock_acquire('z', 'c', 600, -1)}, 'c');
+	holds($one, sprintf $take, 'a');
+	guards($one, 'x', 'a');
+	release($one);
+	holds($two, sprintf $take, 'b');
+	waits($one, $wait, 'c', 'a');
+	release($two);
+	served($one);
+	is($one->query('COMMIT'), '', 'the guard ends');
+	release($four);
+	served($three);
+	nothing_left();
+}
+
+# A session's lease is not in the way of its owner in other connections, nor a
+# transaction's: it may end.  Unless it is their own, or in a circle of these.
+for my $kind ('session', 'xact')
+{
+	my $take = "dlock_acquire_$kind('x', 'a', 600)";
+	$one->query('BEGIN');
+	holds($one, $take);
+	deadlocks($one, q{dlock_acquire_any('{x}', 'a', 600, 1, 30)}, 'Owner "a" waits for "x"; held by owner "a".')
+	  if $kind eq 'session';
+	holds($four, q{dlock_acquire('z', 'd', 600)});
+	waits($three, q{dlock_acquire('z', 'c', 600, -1)}, 'c');
+	waits($two, "dlock_acquire_$kind('x', 'a', 600, -1)", 'c', 'b');
+	$one->query("ROLLBACK; SELECT dlock_release('x', 'a')");
+	served($two);
+	$two->query(q{SELECT dlock_release('x', 'a')});
+	release($four);
+	served($three);
+	nothing_left();
+}
+holds($one, q{dlock_acquire_session('x', 'a', 600)});
+holds($two, q{dlock_acquire_session('y', 'a', 600)});
+waits($one, q{dlock_acquire_session('y', 'a', 600, -1)}, 'a');
+deadlocks($two, q{dlock_acquire_session('x', 'a', 600, 30)},
+	'Owner "a" waits for "x"; held by owner "a".', 'Owner "a" waits for "y"; held by owner "a".');
+$two->query(q{SELECT dlock_release('y', 'a')});
+served($one);
+release($one);
+nothing_left();
+
+# No false alarm: a call that has taken one of several names, and goes on through
+# the others, waits for none of them any more.  It is held up by a lock on the
+# catalog that says for whom it may act.
+{
+	my ($claimer, $locker) = $all->open('claimer', 'locker');
+	my $holding = q{SELECT count(*) FROM dlock.locks, pg_stat_activity AS a
+		WHERE name = 'x' AND owner = 'p' AND a.pid = %d AND wait_event = 'relation'};
+	my $caught = 0;
+
+	$watcher->query('CREATE ROLE app1; CREATE ROLE app2; CREATE ROLE app3');
+	$claimer->query('SET ROLE app1');
+	holds($two, q{dlock_acquire_shared('y', 'b', 600)});
+	holds($four, q{dlock_acquire_shared('y', 'p', 600)});
+	for (1 .. 20)
+	{
+		holds($three, q{dlock_acquire('x', 'c', 600)});
+		$claimer->send(q{SELECT name FROM dlock_acquire_any('{x, y}', 'p', 600, 2, -1)});
+		$all->waiting('claimer', 'claimer');
+
+		# before it looks once more, which it does every second
+		$locker->query(q{GRANT app3 TO app2; REVOKE app3 FROM app2; BEGIN;
+			LOCK TABLE pg_auth_members; SELECT dlock_release('x', 'c')});
+		$caught = $all->until(sprintf($holding, $claimer->{pid}), 1) eq '1';
+		last if $caught;
+		$locker->query('COMMIT');
+		$claimer->answer;
+		$watcher->query(q{SELECT dlock_force_release('x')});
+	}
+	ok($caught, 'a claim has taken x, and is about to look at y');
+	waits($two, q{dlock_acquire('x', 'b', 600, -1)}, 'claimer', 'b');
+	$locker->query('COMMIT');
+	is($claimer->answer, 'x', '... and ends with x');
+	is($claimer->query(q{SELECT dlock_release('x', 'p')}), 't', '... which it gives back');
+	served($two);
+	$two->query(q{SELECT dlock_release('y', 'b'), dlock_release('x', 'b')});
+	$four->query(q{SELECT dlock_release('y', 'p')});
+	$_->quit for $claimer, $locker;
+	nothing_left();
+}
 
 # Both at the same moment: one victim, never two, never none.
 my @wrong;

@@ -72,6 +72,29 @@ my %end = (
 guarded("$_, then commit", $lose{$_}, @{ $end{commit} }) for sort keys %lose;
 guarded("released, then $_", $lose{released}, @{ $end{$_} }) for sort grep { $_ ne 'commit' } keys %end;
 
+# A reader does not wait for another reader's guard, but for the writer ahead of it.
+{
+	my ($reader) = $all->open('c');
+	my $t = $holder->query(q{SELECT dlock_acquire_shared('job', 'a', 600)});
+	is($holder->query("BEGIN; SELECT dlock_guard('job', 'a', $t)"), '', 'a reader guards');
+	for my $lost (0, 1)
+	{
+		$holder->query(q{SELECT dlock_release('job', 'a')}) if $lost;
+		$waiter->send(q{SELECT dlock_acquire('job', 'b', 600, -1)});
+		$all->waiting('b');
+		$reader->send(q{SELECT dlock_acquire_shared('job', 'c', 600, -1)});
+		$all->waiting('b', 'c');
+		is($watcher->query("SELECT dlock_blocking_pids($waiter->{pid})"), "{$holder->{pid}}", '... a writer waits for it');
+		is($watcher->query("SELECT dlock_blocking_pids($reader->{pid})"), "{$waiter->{pid}}", '... a reader for that writer only');
+		$watcher->query("SELECT pg_cancel_backend($waiter->{pid})");
+		$waiter->answer;
+		like($reader->answer, $token, '... and has it when the writer leaves');
+		is($reader->query(q{SELECT dlock_release('job', 'c')}), 't', '... and leaves');
+	}
+	$holder->query('COMMIT');
+	$reader->quit;
+}
+
 # dlock_acquire_xact(): served at the transaction's end, and sees the outcome
 for my $how ('COMMIT', 'ROLLBACK')
 {
@@ -151,6 +174,14 @@ is($holder->query(q{ROLLBACK TO s; SELECT dlock_owner('g1')}), 'a', 'nothing is 
 is($holder->query(q{COMMIT; BEGIN; SELECT count(dlock_guard(name, owner, token)::text) FROM dlock.locks WHERE name ~ '^g[1-5]'; COMMIT}),
 	'5', 'five are possible after the transaction\'s end');
 is($holder->query(q{SELECT dlock_release_all('a')}), 6, 'all are released');
+
+# a guard of a table that was dropped is none of the next
+$holder->query('BEGIN');
+is($holder->query(q{SELECT dlock_guard('old', 'a', dlock_acquire('old', 'a', 600))}), '', 'guarded');
+$watcher->query('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+is($watcher->query(q{SELECT dlock_is_free('old'), count(*), (SELECT count(*) FROM dlock_holders('old')) FROM dlock.locks}),
+	't|0|0', 'with a new table it is shown nowhere');
+is($holder->query(q{COMMIT; SELECT dlock_is_free('old')}), 't', '... and ends');
 
 $_->quit for $holder, $waiter, @workers, $watcher;
 $node->stop;

@@ -181,6 +181,8 @@ $node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM dlock.waiters})
 # Cancels, terminations and evictions, until all clients are gone.  Evictions
 # are noted: they end holds without their holders' knowing.
 PostgreSQL::Test::Utils::append_to_file("$dir/weather.sql", qq{
+	-- a victim may be gone before it is signalled, which is a warning
+	SET client_min_messages = error;
 	SELECT setseed(0.@{[ $seed % 1000 ]});
 	CREATE TABLE evicted (at float8, name text);
 	CREATE PROCEDURE weather() LANGUAGE plpgsql AS \$\$

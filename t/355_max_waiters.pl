@@ -80,6 +80,19 @@ sql(q{SELECT dlock_release_all('c')});
 cmp_ok($e->query('SELECT'), '>', 0, 'the last is served');
 $_->quit for $b, $c, $d, $e;
 
+# A call that waits for any of several names takes one place from the others.
+sql(q{SELECT dlock_acquire('n' || i, 'a', 3600) FROM generate_series(1, 100) AS i});
+my @any = map { waiter("dlock_acquire_any(ARRAY(SELECT 'n' || i FROM generate_series(1, 100) AS i), '$_', 3600, 1, -1)",
+		100 * $_) } 1, 2;
+is(sql('SELECT waiters FROM dlock.stats'), 2, 'two wait for any of 100 names');
+my $f = waiter(q{dlock_acquire('n1', 'f', 3600, -1)}, 201);
+too_many(q{dlock_acquire_any('{n1, n2}', 'e', 3600, 1, -1)}, 'one too many', 'max_waiters');
+sql(q{SELECT dlock_release('n1', 'a'), dlock_release_many('{n2, n3}', 'a')});
+cmp_ok($f->query('SELECT'), '>', 0, 'the one in line is served');
+like($_->query('SELECT'), qr/\(n[23],\d+\)/, 'and who waits for any') for @any;
+$_->quit for $f, @any;
+sql(q{SELECT dlock_release_all(o) FROM unnest(ARRAY['a', 'f', '1', '2']) AS o});
+
 # The same for guards; the error ends the transaction and its guards.
 sql(q{SELECT dlock_acquire('g' || i, 'a', 3600) FROM generate_series(1, 3) AS i});
 my $guards = q{SELECT dlock_guard(name, owner, token) FROM dlock.locks

@@ -121,6 +121,54 @@ becomes(q{dlock_is_free('s') AND dlock_is_free('t')}, 'terminated');
 is(sql(q{SELECT dlock_owner('plain')}), 'me', 'a plain lease stays');
 $two->quit;
 
+# Its row may be left to others: that counts as a release all the same, and as an
+# expiry only with a lock delay.
+my $counted = q{SELECT released, expired FROM dlock.stats};
+for my $delay (0, '20ms')
+{
+	$node->append_conf('postgresql.conf', "dlock.lock_delay = $delay");
+	$node->reload;
+	becomes("current_setting('dlock.lock_delay') = '$delay'", "a lock delay of $delay");
+	my ($ended, $ended_pid) = session();
+	my ($locker) = session();
+	$ended->query_safe(q{SELECT dlock_acquire_session('left', 'me', 0.05)});
+	my ($released, $expired) = split /\|/, sql($counted);
+	$locker->query_safe('BEGIN; LOCK TABLE dlock.lease_table IN SHARE MODE');
+	sql("SELECT pg_terminate_backend($ended_pid)");
+	becomes("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $ended_pid)",
+		'a session ends while somebody has locked the table');
+	is(sql(q{SELECT count(*) FROM dlock.locks WHERE name = 'left'}), 1, '... its row is left');
+	$locker->query_safe('COMMIT');
+	becomes(q{count(*) = 0 FROM dlock.locks WHERE name = 'left'}, '... and removed');
+	$delay eq '0' ? $released++ : $expired++;
+	is(sql($counted), "$released|$expired", '... and counted as '
+		  . ($delay eq '0' ? 'released' : 'expired'));
+	$_->quit for $ended, $locker;
+}
+
+# A session that lives on has ended its leases itself: that is a release whatever
+# the lock delay, although the session before it in its place was lost.
+$node->append_conf('postgresql.conf', q{dlock.lock_delay = '1h'});
+$node->reload;
+becomes(q{current_setting('dlock.lock_delay') = '1h'}, 'a lock delay of 1h');
+sql(q{SELECT dlock_acquire_session('lost', 'me', 3600)});
+my ($discards) = session();
+my ($blocker) = session();
+$discards->query_safe(q{SELECT dlock_acquire_session('left', 'me', 0.05)});
+my ($released_before, $expired_before) = split /\|/, sql($counted);
+$blocker->query_safe('BEGIN; LOCK TABLE dlock.lease_table IN SHARE MODE');
+$discards->query_safe('DISCARD ALL');
+is(sql(q{SELECT count(*), bool_or(dlock_is_free('left')) FROM dlock.locks WHERE name = 'left'}),
+	'1|t', 'DISCARD ALL while somebody has locked the table: its row is left, the name is free');
+$blocker->query_safe('COMMIT');
+becomes(q{count(*) = 0 FROM dlock.locks WHERE name = 'left'}, '... and it is removed');
+is(sql($counted), $released_before + 1 . "|$expired_before", '... and counted as released');
+is(sql(q{SELECT dlock_is_free('lost'), dlock_force_release('lost')}), 'f|1', '... while that of the lost session is kept');
+$_->quit for $discards, $blocker;
+$node->append_conf('postgresql.conf', 'dlock.lock_delay = 0');
+$node->reload;
+becomes(q{current_setting('dlock.lock_delay') = '0'}, 'no lock delay');
+
 # A reused slot in shared memory is another session.
 for my $n (1 .. 5)
 {
@@ -165,8 +213,11 @@ my ($heir, $heir_pid) = session();
 is($heir->query(q{SELECT dlock_acquire('long', 'me', 60)}),
 	'', 'kill -9: it stays a session lease');
 my $before = sql(q{SELECT token FROM dlock.locks WHERE name = 'long'});
+becomes(q{count(*) = 0 FROM dlock.locks WHERE name = 'short'}, 'kill -9: the short one is removed');
+my ($were_released, $have_expired) = split /\|/, sql($counted);
 cmp_ok($heir->query(q{SELECT dlock_acquire_session('long', 'me', 0.05)}) || 0,
 	'>', $before, 'kill -9: its owner takes it anew in a new session');
+is(sql($counted), $were_released + 1 . "|$have_expired", 'kill -9: which ends the old one, and does not let it expire');
 let_pass(0.1);
 is(sql(q{SELECT owner, version, pid FROM dlock.locks WHERE name = 'long'}),
 	"me|1|$heir_pid", 'kill -9: which keeps it beyond its time to live');
@@ -183,7 +234,14 @@ is(sql(q{SELECT dlock_is_free('long'), dlock_is_free('short'), dlock_is_free('lo
 restarted('immediate', sub { $node->stop('immediate'); $node->start; });
 is(sql(q{SELECT dlock_owner('long')}), 'me', 'immediate shutdown: a long one is held on');
 becomes(q{dlock_is_free('short')}, 'immediate shutdown: a short one ends');
-sql(q{SELECT dlock_release_all('me')});
+for my $round (1, 2)
+{
+	is(sql(q{SELECT dlock_renew_all('me', 3600)}), 3, 'immediate shutdown: their owner renews all that are left');
+	is(sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM dlock.locks WHERE expires_at > now() + interval '3500 s'}),
+		'lock long plain', '... and they are as they should be');
+}
+is(sql(q{SELECT dlock_acquire('long', 'me', 3600) = token FROM dlock_holders('long')}), 't', '... plain ones now');
+is(sql(q{SELECT dlock_release_all('me')}), 3, '... to be released');
 
 # ----------------------------------------------------------------
 # The lock delay

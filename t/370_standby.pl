@@ -48,7 +48,10 @@ sub same
 		sprintf($rows, q{(SELECT h.* FROM (SELECT DISTINCT name FROM dlock.locks) n,
 			LATERAL dlock_holders(n.name) h) AS h}),
 		q{SELECT n, dlock_owner(n), dlock_is_free(n)
-			FROM unnest(ARRAY['session', 'short', 'xact', 'plain', 'free']) AS n});
+			FROM unnest(ARRAY['session', 'short', 'xact', 'plain', 'free']) AS n},
+		q{SELECT held FROM dlock.stats},
+		q{SELECT name, remaining, dlock_remaining(name, 'me'), dlock_remaining(name, 'me', token), dlock_remaining(name, 'you')
+			FROM dlock.locks WHERE expires_at IS NULL ORDER BY name});
 
 	catch_up();
 	is(there($_), sql($_), "$title: the standby answers like the primary")
@@ -66,6 +69,12 @@ $session->query_safe(q{SELECT dlock_acquire_xact('xact', 'me', 3600)});
 same('held');
 is(there(q{SELECT dlock_owner('session'), dlock_is_free('short'), dlock_owner('xact')}),
 	'me|f|me', 'held on the standby');
+
+is(there(q{SELECT dlock_remaining('session', 'me'), dlock_remaining('short', 'me'), dlock_remaining('plain', 'me') BETWEEN 3000 AND 3601,
+		remaining BETWEEN 3000 AND 3601, dlock_remaining('free', 'me') FROM dlock_holders('plain')}),
+	'3600|0.2|t|t|', 'what is left of them');
+is(sql(q{SELECT name FROM dlock.locks WHERE guarded}), 'xact', 'one is guarded on the primary');
+is(there(q{SELECT count(*) FROM dlock.locks WHERE guarded}), 0, 'there are no guards on a standby');
 
 # beyond the time to live, by the standby's own clock
 $standby->poll_query_until('postgres', q{

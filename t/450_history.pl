@@ -20,10 +20,10 @@ sub call
 	my ($client) = $owner =~ /(\d+)/;
 	my %call = (
 		mode => 'x', limit => 0, ttl => 1000, wait => 0, request => '-', token => '-', name => 'n',
-		client => $client, %more);
+		client => $client, holds => 1, %more);
 	$call{$_} *= 1000 for qw(ttl wait);
 	return join("\t", 'C', $start * 1000, $end * 1000, $call{client}, $op, $call{name}, $owner,
-		@call{qw(mode limit ttl wait request token)}, $answer);
+		@call{qw(mode limit ttl wait request token)}, $answer, $call{holds});
 }
 
 sub event
@@ -118,6 +118,62 @@ good('a larger limit', @permits, call(40, 50, 'o4', 'acquire', 4, mode => 'p', l
 bad('permits', 'given back, but to the one before', @permits, call(35, 36, 'o2', 'release', 't'),
 	call(37, 38, 'o4', 'acquire', 4, mode => 'p', limit => 3), call(40, 50, 'o5', 'acquire', 5, mode => 'p', limit => 3));
 
+good('all of three at once', call(0, 10, 'o1', 'acquire', 1, mode => 'p', limit => 3, holds => 3));
+my @several = call(0, 10, 'o1', 'acquire', 1, mode => 'p', limit => 3, holds => 2);
+bad('permits', 'two and two of three', @several, call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 2));
+good('two and one of three', @several, call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3));
+good('two and two of four', @several, call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 4, holds => 2));
+bad('permits', 'two and one and one of three', @several, map { call(20 * $_, 20 * $_ + 10, "o$_", 'acquire', $_, mode => 'p', limit => 3) } 2, 3);
+good('one of the two was given back', @several, call(15, 25, 'o1', 'release', 't'),
+	call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 2));
+bad('permits', 'only one of the two was given back', @several, call(15, 16, 'o1', 'release', 't'),
+	call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 3));
+good('both were given back at once', @several, call(15, 16, 'o1', 'release', 't', holds => 2),
+	call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 3));
+good('both may have been', @several, call(15, 16, 'o1', 'release', '?57014', holds => 2),
+	call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 3));
+bad('permits', 'a guard keeps both', @several, call(12, 60, 'o1', 'guard', 't', ttl => 50), call(61, 62, 'o1', 'release', 't', holds => 2),
+	call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 2));
+bad('permits', 'a repeated acquire of others adds none',
+	call(0, 10, 'o1', 'acquire', 1, mode => 'p', limit => 3, holds => 2, request => 'r'),
+	call(11, 12, 'o1', 'acquire', 1, mode => 'p', limit => 3, holds => 2, request => 'r'),
+	call(15, 16, 'o1', 'release', 't'), call(20, 30, 'o2', 'acquire', 2, mode => 'p', limit => 3, holds => 3));
+
+# Several holds given back at once
+bad('told', 'more than there are', @first, call(20, 30, 'o1', 'release', 't', holds => 2));
+good('as many as there are', @first, call(11, 12, 'o1', 'acquire', 1), call(20, 30, 'o1', 'release', 't', holds => 2),
+	call(31, 32, 'o2', 'acquire', 2));
+bad('told', 'more than are left', @first, call(11, 12, 'o1', 'acquire', 1), call(13, 14, 'o1', 'release', 't'),
+	call(20, 30, 'o1', 'release', 't', holds => 2));
+good('more than are left, which is refused', @first, call(20, 30, 'o1', 'release', 'f', holds => 2), call(40, 50, 'o1', 'renew', 't'));
+bad('exclusion', 'and changes nothing', @first, call(20, 30, 'o1', 'release', 'f', holds => 2), call(40, 50, 'o2', 'acquire', 2));
+bad('lost', 'as many as there are, which is refused', @first, call(11, 12, 'o1', 'acquire', 1), call(20, 30, 'o1', 'release', 'f', holds => 2));
+
+# Downgrades
+sub downgrade { my ($start, $end, $answer) = @_; return call($start, $end, 'o1', 'downgrade', $answer) }
+sub reads { my ($start, $end) = @_; return call($start, $end, 'o2', 'acquire', 2, mode => 's') }
+good('a reader beside what was exclusive', @first, downgrade(15, 25, 't'), reads(20, 30));
+bad('exclusion', 'before it is shared', @first, downgrade(31, 40, 't'), reads(20, 30));
+good('it may be shared', @first, downgrade(15, 25, '?57014'), reads(20, 30));
+bad('exclusion', 'a writer beside it', @first, downgrade(15, 25, 't'), call(30, 40, 'o2', 'acquire', 2));
+bad('exclusion', 'a writer beside what may be shared', @first, downgrade(15, 25, '?57014'), call(30, 40, 'o2', 'acquire', 2));
+bad('exclusion', 'a permit beside it', @first, downgrade(15, 25, 't'), call(30, 40, 'o2', 'acquire', 2, mode => 'p', limit => 3));
+bad('exclusion', 'a guard keeps it exclusive', @first, call(12, 60, 'o1', 'guard', 't', ttl => 50), downgrade(15, 16, 't'), reads(20, 30));
+good('a guard of what is shared', @first, downgrade(15, 16, 't'), call(18, 60, 'o1', 'guard', 't', ttl => 50), reads(20, 30));
+bad('lost', 'of a live lease is answered f', @first, downgrade(20, 30, 'f'));
+bad('late', 'after the deadline', @first, downgrade(1011, 1020, 't'));
+bad('told', 'by one who was refused', call(0, 10, 'o1', 'acquire', '-'), downgrade(20, 30, 't'));
+bad('told', 'after it was given back', @first, call(20, 30, 'o1', 'release', 't'), downgrade(40, 50, 't'));
+bad('lost', 'dlock_owner names another before it', @first, downgrade(40, 50, 't'), call(20, 30, 'o3', 'owner', '-'));
+good('dlock_owner names nobody after it', @first, downgrade(15, 16, 't'), call(20, 30, 'o3', 'owner', '-'));
+bad('told', 'the table has it exclusive', @first, downgrade(15, 16, 't'), seen('L', 20, 30, 'n o1 exclusive 1 live'));
+good('the table has it shared', @first, downgrade(15, 16, 't'), seen('L', 20, 30, 'n o1 shared 1 live'));
+bad('told', 'the table has it shared before', @first, seen('L', 20, 30, 'n o1 shared 1 live'), downgrade(35, 36, 't'));
+good('the table has it as it was, while it changes', @first, downgrade(15, 25, 't'), seen('L', 20, 30, 'n o1 exclusive 1 live'));
+good('or after a crash', @first, downgrade(15, 16, 't'), event('K', 17, 18, 'server'), seen('L', 20, 30, 'n o1 exclusive 1 live'));
+bad('lost', 'the table does not have it', @first, downgrade(15, 16, 't'), seen('L', 20, 30));
+bad('told', 'the table has a reader as a writer', call(0, 10, 'o1', 'acquire', 1, mode => 's'), seen('L', 20, 30, 'n o1 exclusive 1 live'));
+
 # Lost and late
 for my $op ('renew', 'release', 'guard')
 {
@@ -135,7 +191,7 @@ is($lossy, '', 'possible: over a crash, of a server that may lose leases');
 $lossy = (figures_of('lossy', @first, event('K', 200, 300, 'server'), call(120, 130, 'o1', 'renew', '-')))[0];
 like($lossy, qr/^lost: /, 'lost: before the crash of such a server');
 bad('lost', 'the table does not have it', @first, seen('L', 20, 30));
-good('the table has it', @first, seen('L', 20, 30, 'n o1 x 1 live'));
+good('the table has it', @first, seen('L', 20, 30, 'n o1 exclusive 1 live'));
 good('the table has it no more', @first, seen('L', 20, 1000));
 bad('lost', 'dlock_owner names another', @first, call(0, 5, 'o2', 'acquire', '?57014'), call(20, 30, 'o3', 'owner', 'o2'));
 bad('lost', 'dlock_owner names nobody', @first, call(20, 30, 'o3', 'owner', '-'));
@@ -182,6 +238,49 @@ good('who was cancelled does not count', @line, waits(10, 'o2', '?57014'), seen(
 good('nor who had asked before, and was not answered', @line, call(2, 3, 'o2', 'acquire', '?lost'), waits(10, 'o2', 3),
 	seen('W', 20, 25, 'n o2 1'), waits(30, 'o3', 2));
 
+# Claims: for how many names, and what was answered to each.
+sub claim
+{
+	my ($start, $end, $owner, $count, $request, %answers) = @_;
+	return map { call($start, $end, $owner, 'any', $answers{$_}, name => $_, limit => $count, request => $request) } sort keys %answers;
+}
+my @claim = claim(0, 10, 'o1', 2, 'r', a => 1, b => '-', c => 2);
+good('two of three', @claim);
+bad('told', 'more than were wanted', claim(0, 10, 'o1', 2, 'r', a => 1, b => 3, c => 2));
+bad('exclusion', 'what somebody has', @claim, claim(20, 30, 'o2', 2, 'r', c => 3));
+good('what nobody has', @claim, claim(20, 30, 'o2', 2, 'r', b => 1, c => '-'));
+bad('exclusion', 'it is exclusive', @claim, call(20, 30, 'o2', 'acquire', 3, mode => 's', name => 'c'));
+good('again under the same request', @claim, claim(20, 30, 'o1', 2, 'r', a => 1, b => '-', c => 2));
+bad('told', 'again under another request', @claim, claim(20, 30, 'o1', 2, 's', a => 1));
+bad('told', 'again without a request', claim(0, 10, 'o1', 1, '-', a => 1), claim(20, 30, 'o1', 1, '-', a => 1));
+good('left alone under another request', @claim, claim(20, 30, 'o1', 2, 's', a => '-'));
+bad('lost', 'not answered again, though there is room', @claim, claim(20, 30, 'o1', 2, 'r', a => 1, c => '-'));
+good('not answered again, since another came free', @claim, claim(20, 30, 'o1', 2, 'r', a => 1, b => 3, c => '-'));
+bad('lost', 'again, as another lease', @claim, claim(20, 30, 'o1', 2, 'r', a => 7));
+bad('exclusion', 'again, which prolongs', @claim, claim(500, 510, 'o1', 2, 'r', a => 1, c => 2), call(1100, 1110, 'o2', 'acquire', 3, name => 'c'));
+bad('told', 'again is no second hold', @claim, claim(20, 30, 'o1', 2, 'r', a => 1, c => 2),
+	call(40, 50, 'o1', 'release', 't', name => 'c'), seen('L', 60, 70, 'a o1 exclusive 1 live', 'c o1 exclusive 2 live'));
+good('who may have it', claim(0, 10, 'o1', 2, 'r', map { $_ => '?lost' } qw(a b c)), call(20, 30, 'o1', 'renew', 't', name => 'b'));
+bad('told', 'the table has what was not claimed', @claim, seen('L', 20, 30, 'a o1 exclusive 1 live', 'b o1 exclusive 1 live', 'c o1 exclusive 2 live'));
+bad('order', 'a claim overtakes', @line, waits(10, 'o2', 3), seen('W', 20, 25, 'n o2 1'), claim(101, 102, 'o3', 1, '-', n => 2),
+	call(103, 104, 'o3', 'release', 't'));
+good('those who watch are overtaken', @line, claim(10, 300, 'o2', 1, '-', n => 3), seen('W', 20, 25, 'n o2 -'),
+	waits(101, 'o3', 2));
+bad('deadlock', 'of a claim, of one who has nothing', claim(20, 30, 'o1', 1, '-', a => '?40P01', b => '?40P01'));
+
+# Leases of transactions
+my @xact = call(0, 10, 'o1', 'xact', 1);
+bad('exclusion', 'before its transaction has ended', @xact, call(5000, 5010, 'o2', 'acquire', 2));
+good('its transaction may have ended', @xact, call(4000, 5020, 'o1', 'commit', 't', token => 1), call(5000, 5010, 'o2', 'acquire', 2));
+bad('exclusion', 'before it was told to', @xact, call(5011, 5020, 'o1', 'commit', 't', token => 1), call(5000, 5010, 'o2', 'acquire', 2));
+good('a commit that was lost', @xact, call(4000, 4020, 'o1', 'commit', '?lost', token => 1), call(5000, 5010, 'o2', 'acquire', 2));
+good('its connection has ended', @xact, event('D', 4000, 1), call(5000, 5010, 'o2', 'acquire', 2));
+bad('told', 'the table has it after the end', @xact, call(20, 30, 'o1', 'commit', 't', token => 1), seen('L', 40, 50, 'n o1 exclusive 1 live'));
+my @shared = call(0, 10, 'o1', 'xact', 1, mode => 's');
+good('two readers', @shared, call(20, 30, 'o2', 'xact', 2, mode => 's'));
+bad('exclusion', 'a writer before the transaction has ended', @shared, call(5000, 5010, 'o2', 'acquire', 2));
+bad('exclusion', 'a writer before the session has ended', call(0, 10, 'o1', 'session', 1, mode => 's'), call(5000, 5010, 'o2', 'acquire', 2));
+
 # Told
 my @refused = (call(0, 10, 'o1', 'acquire', '-'));
 for my $op ('renew', 'release', 'guard')
@@ -189,15 +288,15 @@ for my $op ('renew', 'release', 'guard')
 	bad('told', "$op by one who was refused", @refused, call(20, 30, 'o1', $op, 't'));
 	good("$op by one who may have it", call(0, 10, 'o1', 'acquire', '?57014'), call(20, 30, 'o1', $op, 't'));
 }
-bad('told', 'the table has whoever was refused', @refused, seen('L', 20, 30, 'n o1 x 1 live'));
-good('the table has him while he asks', @refused, seen('L', 5, 30, 'n o1 x 1 live'));
+bad('told', 'the table has whoever was refused', @refused, seen('L', 20, 30, 'n o1 exclusive 1 live'));
+good('the table has him while he asks', @refused, seen('L', 5, 30, 'n o1 exclusive 1 live'));
 bad('told', 'dlock_owner names whoever was refused', @refused, call(20, 30, 'o3', 'owner', 'o1'));
-bad('told', 'the table has one who never asked', @refused, seen('L', 20, 30, 'n o2 x 1 live'));
-bad('told', 'or asked later', @refused, seen('L', 20, 30, 'n o2 x 1 live'), call(31, 32, 'o2', 'acquire', 1));
-good('or is of another history', @refused, seen('L', 20, 30, 'n other x 1 live'));
-bad('told', 'the table has another token', @first, seen('L', 20, 30, 'n o1 x 2 live'));
+bad('told', 'the table has one who never asked', @refused, seen('L', 20, 30, 'n o2 exclusive 1 live'));
+bad('told', 'or asked later', @refused, seen('L', 20, 30, 'n o2 exclusive 1 live'), call(31, 32, 'o2', 'acquire', 1));
+good('or is of another history', @refused, seen('L', 20, 30, 'n other exclusive 1 live'));
+bad('told', 'the table has another token', @first, seen('L', 20, 30, 'n o1 exclusive 2 live'));
 good('the table has another token, which may be', call(0, 5, 'o1', 'acquire', '?lost'),
-	call(7, 10, 'o1', 'acquire', 1), seen('L', 8, 30, 'n o1 x 2 live'));
+	call(7, 10, 'o1', 'acquire', 1), seen('L', 8, 30, 'n o1 exclusive 2 live'));
 my @again = (@first, call(2000, 2010, 'o1', 'acquire', 2));
 for my $op ('renew', 'release', 'guard')
 {
@@ -206,14 +305,14 @@ for my $op ('renew', 'release', 'guard')
 	bad('lost', "$op with the token of this one is refused", @again, call(2020, 2030, 'o1', $op, 'f', token => 2));
 }
 my @back = (@first, call(20, 30, 'o1', 'release', 't'));
-bad('told', 'the table has what was given back', @back, seen('L', 40, 50, 'n o1 x 1 live'));
-good('its row is over', @back, seen('L', 40, 50, 'n o1 x 1 over'));
-good('while it is given back', @back, seen('L', 25, 50, 'n o1 x 1 live'));
-good('a crash may undo it', @back, event('K', 31, 35, 'server'), seen('L', 40, 50, 'n o1 x 1 live'));
+bad('told', 'the table has what was given back', @back, seen('L', 40, 50, 'n o1 exclusive 1 live'));
+good('its row is over', @back, seen('L', 40, 50, 'n o1 exclusive 1 over'));
+good('while it is given back', @back, seen('L', 25, 50, 'n o1 exclusive 1 live'));
+good('a crash may undo it', @back, event('K', 31, 35, 'server'), seen('L', 40, 50, 'n o1 exclusive 1 live'));
 my @guarded = (@back, call(0, 35, 'o2', 'acquire', '?lost'), call(36, 45, 'o2', 'guard', 't', ttl => 44));
-bad('told', 'while another guards the name', @guarded, seen('L', 40, 50, 'n o1 x 1 live'));
-is((figures_of('deferred', @guarded, seen('L', 40, 50, 'n o1 x 1 live')))[0], '', 'possible: where the release is written later');
-like((figures_of('deferred', @back, seen('L', 40, 50, 'n o1 x 1 live')))[0], qr/^told: /, 'told: where nobody guards it');
+bad('told', 'while another guards the name', @guarded, seen('L', 40, 50, 'n o1 exclusive 1 live'));
+is((figures_of('deferred', @guarded, seen('L', 40, 50, 'n o1 exclusive 1 live')))[0], '', 'possible: where the release is written later');
+like((figures_of('deferred', @back, seen('L', 40, 50, 'n o1 exclusive 1 live')))[0], qr/^told: /, 'told: where nobody guards it');
 bad('told', 'given back twice', @back, call(40, 50, 'o1', 'release', 't'));
 bad('told', 'renewed after it was given back', @back, call(40, 50, 'o1', 'renew', 't'));
 bad('told', 'entered again after it was given back', @back, call(40, 50, 'o1', 'acquire', 1));

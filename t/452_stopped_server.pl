@@ -54,7 +54,7 @@ like($s->query(q{SELECT dlock_acquire_session('session', 's', 0.1)}), $token, 'o
 $b->send(q{SELECT dlock_acquire('long', 'b', 600, -1)});
 $all->waiting('b');
 $c->send(q{SELECT dlock_acquire('long', 'c', 600, 0.3)});
-$all->until(q{SELECT count(*) FROM dlock.waiters}, 2);
+usleep(5000) until $c->answered || $watcher->query('SELECT count(*) FROM dlock.waiters') == 2;
 $d->send(q{SELECT dlock_acquire('long', 'd', 600, -1)});
 $all->until(q{SELECT count(*) FROM dlock.waiters WHERE owner IN ('b', 'd')}, 2);
 stop_server(0.5);
@@ -80,9 +80,10 @@ is($watcher->query(q{SELECT dlock_owner('waited')}), 'b', 'and has it');
 is($a->query(q{SELECT dlock_release('waited', 'a')}), 'f', 'who had it has it no more');
 
 # A guard lasts over it, beyond its lease.
-like($a->query(q{SELECT dlock_acquire('guarded', 'a', 0.4)}), $token, 'a brief lease');
+like($a->query(q{SELECT dlock_acquire('guarded', 'a', 600)}), $token, 'a lease');
 $a->query('BEGIN');
 is($a->query(q{SELECT dlock_guard('guarded', 'a', (SELECT token FROM dlock_holders('guarded')))}), '', 'guarded');
+is($a->query(q{SELECT dlock_renew('guarded', 'a', 0.4)}), 't', 'whose deadline is near now');
 stop_server(0.5);
 is($b->query(q{SELECT dlock_acquire('guarded', 'b', 60)}), '', 'while it is guarded nobody else gets it');
 is($a->query('COMMIT'), '', 'the transaction commits');

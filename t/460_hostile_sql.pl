@@ -61,13 +61,21 @@ my $admin = (getpwuid $<)[0];
 
 # Those of both kinds of server, and those of this one.
 my @functions = (
-	@Hostile::functions,
+	grep({ $_->[0] ne 'dlock_release' } @Hostile::functions),
+	[ 'dlock_release', [qw(name owner token holds)], 2, 'boolean or null', touches => 'name' ],
+	[ 'dlock_acquire_permits', [qw(name owner ttl limit permits wait request)], 5, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_any', [qw(any_names owner ttl count wait request)], 4, 'claimed', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_session_shared', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
 	[ 'dlock_acquire_xact', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_xact_shared', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_renew_many', [qw(any_names owner ttl tokens)], 3, 'names', touches => 'name' ],
+	[ 'dlock_release_many', [qw(any_names owner tokens)], 2, 'names', touches => 'name' ],
+	[ 'dlock_downgrade', [qw(name owner token)], 2, 'boolean or null', touches => 'name' ],
 	[ 'dlock_guard', [qw(name owner given_token)], 3, 'null' ],
 	[ 'dlock_holders', [qw(name)], 1, 'anything' ],
+	[ 'dlock_remaining', [qw(name owner token)], 2, 'anything' ],
 	[ 'dlock_blocking_pids', [qw(number)], 1, 'text' ],
 	# not in the manual, but there
-	[ 'dlock.may_see', [qw(oid)], 1, 'boolean or null' ],
 	[ 'dlock.read_waiters', [], 0, 'anything' ],
 	[ 'dlock.read_stats', [], 0, 'text' ],
 	[ 'dlock.refuse_change', [], 0, 'anything', states => ['39P01'] ],
@@ -245,6 +253,9 @@ sub string_value
 	return value($sql, [], bytes => $bytes, parameter => parameter($text, binary => chance(0.5)));
 }
 
+# dlock.max_ttl is left at one day
+%Hostile::longest_us = (ttl => 86400e6, wait => 86400e6);
+
 my @no_times = (
 	'true', q{DATE '2026-01-01'}, q{'60'::char(3)}, q{'60'::name}, q{'60'::json}, q{'\x3630'::bytea}, 'ROW(60)', 'ARRAY[60]', q{TIME '01:00'},
 	'60::money', 'now()', q{point '(1,1)'}, 'NULL::date', q{B'101'}, '60::oid');
@@ -284,13 +295,13 @@ sub time_argument
 		{
 			# in the type's own binary format
 			return value('60', undef, parameter => parameter(Hostile::bytes_from(int rand 20, 0, 255), binary => 1)) if chance(0.3);
-			my $us = one_of(0, 1, -1, 60_000_000, -60_000_000, 1_000_000_000_000_000, 1_000_000_000_000_001,
-				1_000_000_000_000_000_000, 1_000_000_000_000_000_001, -1_000_000_000_000_000_000, -1_000_000_000_000_000_001,
-				9223372036854775807, -9223372036854775807 - 1, 4294967296);
-			my $good = $us >= ($kind eq 'ttl' ? 1 : -1_000_000_000_000_000_000)
-			  && $us <= ($kind eq 'ttl' ? 1_000_000_000_000_000 : 1_000_000_000_000_000_000);
-			return value(quoted($us . ' us'), undef, binary_states => $good ? [] : ['22023'], seconds => $us / 1e6,
-				parameter => parameter(pack('q>', $us), binary => 1));
+			my $seconds = one_of(0, 1, -1, 0.25, 60, -60, 1e-6, 1e-7, 5e-324, 86400, 86400.5, 86401, 1e12, 2e12, -1e12, -2e12, 1e300, -1e300,
+				9**9**9, -9**9**9, -sin(9**9**9));
+			my $finite = abs($seconds) < 9**9**9;
+			my $is = !$finite ? 'infinite' : abs($seconds) > 1e12 ? 'range' : $seconds;
+			my ($good) = Hostile::judge_time($kind, $is);
+			return value(quoted($finite ? $seconds : 'NaN'), undef, binary_states => $good ? [] : ['22023'], $finite ? (seconds => $seconds) : (),
+				parameter => parameter(pack('d>', $seconds), binary => 1));
 		}
 	}
 	if (chance(0.3))
@@ -332,7 +343,7 @@ my %not_numbers = (
 sub number_value
 {
 	my ($kind, $want_good) = @_;
-	my $null = $kind =~ /^(limit|given_token)$/ ? ['22004'] : [];
+	my $null = $kind =~ /^(limit|permits|count|holds|given_token)$/ ? ['22004'] : [];
 
 	if (!$want_good && chance(0.6))
 	{
@@ -344,14 +355,15 @@ sub number_value
 		my ($text) = $sql =~ /^'(.*)'$/;
 		return value($sql, [$state], defined $text ? (parameter => parameter($text)) : ());
 	}
-	if ($kind eq 'limit')
+	if ($kind =~ /^(limit|permits|count|holds)$/)
 	{
-		my $number = $want_good ? one_of(1, 2, 3, 100, 2147483647) : one_of(0, -1, -2147483648);
+		my @good = $kind eq 'permits' ? (1, 1, 2, 3, 100) : $kind eq 'holds' ? (1, 1, 2, 3, 2147483647) : (1, 2, 3, 100, 2147483647);
+		my $number = $want_good ? one_of(@good) : one_of(0, -1, -2147483648);
 		return value('2147483648', ['42883'], parameter => undef) if !$want_good && chance(0.1);
 		return value(q{'2147483648'}, ['22003'], parameter => parameter('2147483648')) if !$want_good && chance(0.1);
 		# a minus binds less than a cast
 		my $sql = one_of(quoted($number), "($number)::integer", $number == -2147483648 ? quoted($number) : $number);
-		return value($sql, $number > 0 ? [] : ['22023'], parameter => chance(0.5) ? parameter($number) : parameter(pack('l>', $number), binary => 1));
+		return value($sql, $number > 0 ? [] : ['22023'], number => $number, parameter => chance(0.5) ? parameter($number) : parameter(pack('l>', $number), binary => 1));
 	}
 	if ($kind =~ /token$/)
 	{
@@ -365,17 +377,19 @@ sub number_value
 	return value(one_of(quoted($number), $number), [], parameter => parameter($number));
 }
 
-# A list of names.
+# A list of names: one or more, of so many; or of any number.
 sub names_value
 {
-	my ($want_good) = @_;
+	my ($kind, $want_good) = @_;
+	my $any = $kind eq 'any_names';
+	my $most = $any ? 1000 : 100;
 
 	if (!$want_good)
 	{
 		my $dice = rand;
 		return value(one_of('NULL', 'NULL::text[]'), ['22004'], parameter => parameter(undef)) if $dice < 0.1;
-		return value(one_of(q{'{}'}, 'ARRAY[]::text[]', q{'{{a,b},{c,d}}'}, q{ARRAY[['a'],['b']]}, q{'{a,b,a}'}, q{'{a,""}'}, q{ARRAY['a', '']},
-			q{ARRAY['a', repeat('x', 256)]}, '(SELECT array_agg(i::text) FROM generate_series(1, 101) i)', q{array_fill('a'::text, ARRAY[100000])},
+		return value(one_of(($any ? () : (q{'{}'}, 'ARRAY[]::text[]')), q{'{{a,b},{c,d}}'}, q{ARRAY[['a'],['b']]}, q{'{a,b,a}'}, q{'{a,""}'}, q{ARRAY['a', '']},
+			q{ARRAY['a', repeat('x', 256)]}, "(SELECT array_agg(i::text) FROM generate_series(0, $most) i)", q{array_fill('a'::text, ARRAY[100000])},
 			q{array_fill('a'::text, ARRAY[2, 2, 2, 2, 2, 2])}, q{'{{{{{{a}}}}}}'}), ['22023']) if $dice < 0.4;
 		return value(one_of(q{'{a,NULL}'}, q{ARRAY['a', NULL]}, q{'{NULL}'}, 'ARRAY[NULL]::text[]'), ['22004']) if $dice < 0.5;
 		return value(one_of(q('{a'), q('a'), q(''), q('{a}}'), q('{"a}'), q('{a,}'), q('{{a},{b,c}}'), q('[1:3]={a}')), ['22P02']) if $dice < 0.6;
@@ -387,7 +401,10 @@ sub names_value
 		return value(q{'{a}'}, undef, binary_states => undef, list => [undef],
 			parameter => parameter(chance(0.5) ? $array : Hostile::bytes_from(int rand 40, 0, 255), binary => 1));
 	}
-	my @list = chance(0.05) ? map { [ "n$_", "n$_" ] } 1 .. 100 : map { one_of(@names) } 1 .. 1 + rand 4;
+	return value(one_of(q{'{}'}, 'ARRAY[]::text[]'), [], list => [], parameter => parameter('{}')) if $any && chance(0.05);
+	# of so many a claim that waits is refused
+	my $many = $any ? one_of(100, 101, 1000) : 100;
+	my @list = chance(0.05) ? map { [ "n$_", "n$_" ] } 1 .. $many : map { one_of(@names) } 1 .. 1 + rand 4;
 	push @list, [ good_text(Hostile::good_length()) ] if @list < 100 && chance(0.3);
 	my %seen;
 	@list = grep { !$seen{ $_->[1] }++ } @list;
@@ -398,28 +415,52 @@ sub names_value
 	return value($sql, [], list => \@elements, parameter => parameter($text));
 }
 
+# The tokens to match for so many names.
+sub tokens_value
+{
+	my ($want_good, $count) = @_;
+
+	if (!$want_good)
+	{
+		my $dice = rand;
+		return value(one_of(q('{1'), q('{a}'), q('{1.5}'), q(''), q('{1,}'), q('[1:3]={1}'), q('1')), ['22P02']) if $dice < 0.25;
+		return value(one_of(q{'{99999999999999999999}'}, q{'{9223372036854775808}'}), ['22003']) if $dice < 0.35;
+		return value(one_of('1', q{ARRAY['1']}, 'ARRAY[1.5]', 'true', q{'{1}'::text}, 'ROW(1)'), ['42883']) if $dice < 0.5;
+		return value(one_of(q{'{{1,2},{3,4}}'}, 'ARRAY[[1]]', 'array_fill(1::bigint, ARRAY[100000])'), ['22023']) if $dice < 0.65;
+		return value(q{'{1}'}, undef, parameter => parameter(Hostile::bytes_from(int rand 40, 0, 255), binary => 1)) if $dice < 0.75;
+		$count = one_of(0, 1, 2, 1000);
+	}
+	return value(one_of('NULL', 'NULL::bigint[]'), [], parameter => parameter(undef)) if chance(0.2);
+	my @tokens = sort map { $_->{token} } values %{ $round{before}{rows} };
+	my @list = map { chance(0.2) ? 'NULL' : one_of(@tokens, 1, 0, -1, 9223372036854775807) } 1 .. $count;
+	my $text = '{' . join(',', @list) . '}';
+	return value(one_of(quoted($text), @list ? 'ARRAY[' . join(', ', @list) . ']::bigint[]' : quoted($text)), [], tokens => scalar @list, parameter => parameter($text));
+}
+
 # What the input function of the type is called with.
 sub cstring_value
 {
 	my ($want_good) = @_;
 	my ($text, $is) = Hostile::time_text('wait', $want_good);
 	my (undef, $state) = received($text);
-	return defined $state ? cstring_value($want_good) : time_value(quoted($text), 'wait', $is);
+	return defined $state ? cstring_value($want_good) : time_value(quoted($text), 'span', $is);
 }
 
 sub argument
 {
-	my ($kind, $want_good) = @_;
+	my ($kind, $want_good, @before) = @_;
+	my ($names) = grep { $_->{kind} eq 'names' } @before;
 	my $value =
 		$kind =~ /^(name|owner|request)$/ ? string_value($kind, $want_good)
 	  : $kind =~ /^(ttl|wait)$/ ? time_argument($kind, $want_good)
-	  : $kind eq 'names' ? names_value($want_good)
-	  : $kind =~ /^(limit|token|given_token|number)$/ ? number_value($kind, $want_good)
+	  : $kind =~ /names$/ ? names_value($kind, $want_good)
+	  : $kind eq 'tokens' ? tokens_value($want_good, scalar @{ $names->{list} // [1] })
+	  : $kind =~ /^(limit|permits|count|holds|token|given_token|number)$/ ? number_value($kind, $want_good)
 	  : $kind eq 'oid' ? ($want_good ? value(one_of('0', '10', '4294967295', q{'10'}, 'NULL', q{'pg_monitor'::regrole}, '1::bigint'), [])
 		: value(@{ one_of([ q{'abc'}, ['22P02'] ], [ '1.5', ['42883'] ], [ 'true', ['42883'] ], [ q{'4294967296'}, ['22003'] ], [ q{''}, ['22P02'] ]) }))
 	  : $kind eq 'internal' ? value(one_of('NULL', q{'x'}, '1', q{'x'::cstring}), ['42883'])
 	  : cstring_value($want_good);
-	$value->{kind} = $kind eq 'given_token' ? 'token' : $kind;
+	$value->{kind} = $kind eq 'given_token' ? 'token' : $kind eq 'any_names' ? 'names' : $kind;
 	return $value;
 }
 
@@ -452,17 +493,50 @@ sub aim
 {
 	my ($arguments) = @_;
 	my %is = map { $_->{kind} => $_ } @$arguments;
-	return if !$is{name} || !$is{owner} || !$is{token};
+	return if !($is{name} && $is{token}) && !($is{names} && $is{tokens}) || !$is{owner};
 	my @leases = sort { $a->{token} <=> $b->{token} } grep { $_->{account} eq $round{oid} } values %{ $round{before}{rows} };
 	return if !@leases;
 	my $lease = one_of(@leases);
-	for my $kind (qw(name owner))
+	my $text = sub { return q{convert_from('\x} . unpack('H*', $_[0]) . "'::bytea, '$round{encoding}')" };
+	for my $kind (grep { $is{$_} } qw(name owner))
 	{
-		my $sql = q{convert_from('\x} . unpack('H*', $lease->{$kind}) . "'::bytea, '$round{encoding}')";
-		%{ $is{$kind} } = (kind => $kind, %{ value($sql, [], bytes => $lease->{$kind}) });
+		%{ $is{$kind} } = (kind => $kind, %{ value($text->($lease->{$kind}), [], bytes => $lease->{$kind}) });
+	}
+	if ($is{names})
+	{
+		my @some = grep { $_->{owner} eq $lease->{owner} } @leases;
+		$#some = 9 if @some > 10;
+		%{ $is{names} } = (kind => 'names', %{ value('ARRAY[' . join(', ', map { $text->($_->{name}) } @some) . ']', [], list => [ map { $_->{name} } @some ]) });
+		my @tokens = map { chance(0.2) ? 'NULL' : $_->{token} } @some;
+		%{ $is{tokens} } = (kind => 'tokens', %{ value(quoted('{' . join(',', @tokens) . '}'), [], tokens => scalar @tokens) });
+		return;
 	}
 	%{ $is{token} } = (kind => 'token', %{ value(quoted($lease->{token}), []) }) if chance(0.8);
 	return;
+}
+
+# What is wrong with arguments of which each is good: a value to go with them, or none.
+sub together
+{
+	my ($function, @arguments) = @_;
+	my %is = map { $_->{kind} => $_ } @arguments;
+	my $names = $is{names} && $is{names}{list} && !grep({ !defined } @{ $is{names}{list} }) ? @{ $is{names}{list} } : undef;
+	my $what;
+
+	if ($is{permits} && defined $is{permits}{number} && defined $is{limit}{number})
+	{
+		$what = 'more permits than the limit' if $is{permits}{number} > $is{limit}{number};
+	}
+	if (defined $names && $is{tokens} && defined $is{tokens}{tokens})
+	{
+		$what = 'not as many tokens as names' if $is{tokens}{tokens} != $names;
+	}
+	if (defined $names && $function eq 'dlock_acquire_any' && $is{wait} && $names > 100)
+	{
+		return value('a wait that is not known', undef, kind => 'call') if !defined $is{wait}{seconds};
+		$what = 'too many names to wait' if abs($is{wait}{seconds}) >= 0.0000005;
+	}
+	return $what ? value($what, ['22023'], kind => 'call') : ();
 }
 
 # The same call with the arguments that it has as columns, parameters and so on.
@@ -472,8 +546,10 @@ sub make_call
 	$round{before} //= reading();
 	my $badness = one_of(0, 0, 0, 0.25, 0.25, 0.7);
 	my $count = $least + int rand(1 + @$parameters - $least);
-	my @arguments = map { argument($_, !chance($badness)) } @$parameters[ 0 .. $count - 1 ];
+	my @arguments;
+	push @arguments, argument($_, !chance($badness), @arguments) for @$parameters[ 0 .. $count - 1 ];
 	aim(\@arguments) if chance(0.5);
+	push @arguments, together($function, @arguments);
 	# a guard makes sense in a transaction only
 	my $way = one_of($function =~ /guard/ && chance(0.4) ? grep({ $_->{way} eq 'transaction' } @ways) : @weighed_ways);
 	my %call = (%more, function => $function, answer => $answer, arguments => \@arguments, number => $way->{number} // 1, way => $way,
@@ -485,7 +561,9 @@ sub make_call
 	push @arguments, value($function, $more{states}, kind => 'call') if $more{states} && $call{number} > 0;
 	push @{ $call{may} }, @{ $more{states} } if $more{states};
 	push @arguments, value($way->{way}, ['25P02'], kind => 'call') if $way->{way} eq 'aborted';
-	push @{ $call{may} }, '55000' if $more{takes} || $function eq 'dlock_guard';
+	# a claim leaves alone what its caller has in another way
+	push @{ $call{may} }, '55000' if $more{takes} && $function ne 'dlock_acquire_any' || $function eq 'dlock_downgrade';
+	push @{ $call{may} }, '55L01' if $function eq 'dlock_guard';
 	push @{ $call{may} }, '25P01' if $function eq 'dlock_guard' && !$way->{begin};
 	my ($wait) = grep { $_->{kind} eq 'wait' } @arguments;
 	$call{waits} = $wait && !(defined $wait->{seconds} && abs($wait->{seconds}) < 0.0000005);
@@ -495,7 +573,7 @@ sub make_call
 	# an error may have taken the lease (rule 4)
 	$call{overtaken} = $call{waits};
 	push @{ $call{may} }, '40P01' if $call{waits};
-	$call{ends} = $function eq 'dlock_acquire_xact' && !$way->{begin};
+	$call{ends} = $function =~ /^dlock_acquire_xact/ && !$way->{begin};
 	$call{takes} = 0 if $way->{way} =~ /^(explain|analyze)$/;
 	$call{answer} = 'anything' if $way->{way} =~ /^(explain|analyze)$/;
 	$call{account} = $round{oid};
@@ -570,8 +648,8 @@ sub statement
 		for my $value (@values)
 		{
 			next if $value->{sql} !~ /^(?:'.*'|NULL)$/s;
-			push @{ $call->{always} }, '42883' if $value->{kind} =~ /^(limit|token|number|names|oid|internal|cstring)$/;
-			$value->{states} = undef if $value->{kind} =~ /^(limit|token|number|names|oid|internal|cstring)$/;
+			push @{ $call->{always} }, '42883' if $value->{kind} =~ /^(limit|permits|count|holds|tokens?|number|names|oid|internal|cstring)$/;
+			$value->{states} = undef if $value->{kind} =~ /^(limit|permits|count|holds|tokens?|number|names|oid|internal|cstring)$/;
 		}
 		my @columns = map { "c$_" } 1 .. @values;
 		return "SELECT $function(" . join(', ', @columns) . ") FROM (VALUES ($list)) v (" . join(', ', @columns) . ')';
@@ -601,6 +679,13 @@ sub make_and_judge
 		? ' with ' . join(', ', map { ($_->{binary} ? 'binary ' : '') . shown($_->{value}) } @{ $call->{parameters} }) : '');
 	return "$what: $client->{lost}" if !$got;
 	$call->{got} = defined $got->{error} ? $got : { value => $got->{rows}[-1] && $got->{rows}[-1][0] };
+	$call->{got}{rows} = [ grep { defined } map { $_->[0] } @{ $got->{rows} } ] if $call->{answer} eq 'names';
+	if ($call->{answer} eq 'claimed' && !defined $got->{error})
+	{
+		# the token is a column of its own, or the last field of a row
+		my @tokens = map { ($_->[-1] // '') =~ /(\d+)\)?\z/ } @{ $got->{rows} };
+		$call->{got}{value} = @tokens ? '{' . join(',', @tokens) . '}' : undef;
+	}
 	# as PL/pgSQL makes text of it
 	$call->{got}{value} =~ s/^(t|f)(?:rue|alse)$/$1/ if $call->{answer} =~ /boolean/ && defined $call->{got}{value};
 	my $after = reading();
@@ -614,7 +699,12 @@ sub make_and_judge
 		undef $round{before};
 	}
 	undef $round{before} if $call->{ends};
-	$client->value('RESET statement_timeout') if $call->{waits};
+	# a brief one may end the statement that is to end it
+	if ($call->{waits})
+	{
+		my $reset;
+		do { $reset = $client->query('RESET statement_timeout') } while $reset && defined $reset->{error};
+	}
 	push @wrong, "the transaction status is $client->{transaction}" if $client->{transaction} ne 'I';
 	push @wrong, $client->{lost} if $client->{lost};
 	my $answer = defined $got->{error} ? "error $got->{error}: " . shown($got->{message}) : shown($call->{got}{value});
@@ -624,7 +714,7 @@ sub make_and_judge
 # What a text or number is as a duration, and comes out as.
 sub check_duration
 {
-	my $value = time_argument('wait', chance(0.5));
+	my $value = time_argument('span', chance(0.5));
 	return if $value->{states} && grep { /^(42883|22004)$/ } @{ $value->{states} };
 	my $got = $client->query("SELECT ($value->{sql})::dlock_duration, ($value->{sql})::dlock_duration::interval") // return $client->{lost};
 	my $what = "($value->{sql})::dlock_duration";
@@ -679,7 +769,7 @@ $hostile->finish(
 	functions => [ map { $_->[0] } @functions ],
 	never_answered => [ 'dlock.refuse_change', 'dlock.table_handler' ],
 	# what the manual has in its table, and the server itself
-	errors => [qw(22004 22007 22023 42501 55000 25P01 57014 22021 22P02 22003 42883 25P02)]);
+	errors => [qw(22004 22007 22023 42501 55000 55L01 25P01 57014 22021 22P02 22003 42883 25P02)]);
 
 # Nothing is left, unless something went wrong before; and nobody has died.
 for my $database ($hostile->{wrong} ? () : sort values %databases)

@@ -195,6 +195,20 @@ sub take_all
 		sql => "dlock_acquire_all(ARRAY['" . join(q{', '}, @names) . "'], '$owner', 3600)" };
 }
 
+sub take_any
+{
+	my ($owner, @names) = @_;
+	return { kind => 'take', leases => [ map { [ $_, $owner, 'exclusive' ] } @names ],
+		sql => "(SELECT array_agg(token) FROM dlock_acquire_any(ARRAY['" . join(q{', '}, @names) . "'], '$owner', 3600, 1000))" };
+}
+
+sub release_many
+{
+	my ($owner, @names) = @_;
+	return { kind => 'give', answer => scalar @names, leases => [ map { [ $_, $owner ] } @names ],
+		sql => "(SELECT count(*) FROM dlock_release_many(ARRAY['" . join(q{', '}, @names) . "'], '$owner'))" };
+}
+
 sub give
 {
 	my ($name, $owner, @also) = @_;
@@ -691,6 +705,17 @@ my %ways = (
 		$serial++;
 		return ($main, take_all('all', map { "all $serial $_" } 1 .. 8));
 	},
+	any => sub {
+		settle($main);
+		$serial++;
+		return ($main, take_any('any', map { "any $serial $_" } 1 .. 8));
+	},
+	release_many => sub {
+		settle($main);
+		$serial++;
+		run($main, [ map { take("many $serial $_", 'many') } 1 .. 8 ]);
+		return ($main, release_many('many', map { "many $serial $_" } 1 .. 8));
+	},
 	renew_all => sub {
 		settle($main);
 		$serial++;
@@ -763,6 +788,9 @@ my @trials = (
 	[ compaction => 'compaction: logged', 3, 1 ],
 	[ all => 'all: name taken', 1, 4 ],
 	[ all => 'all: not flushed', 1, 1 ],
+	[ any => 'many: name taken', 1, 4 ],
+	[ any => 'many: not flushed', 1, 1 ],
+	[ release_many => 'many: name done', 3, 5 ],
 	[ renew_all => 'walk: bucket done', 3, undef ],
 	[ release_all => 'walk: bucket done', undef, 3 ],
 	[ line => 'queue: about to join', 1, 1 ],

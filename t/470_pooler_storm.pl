@@ -176,22 +176,30 @@ sub counted
 	my %count = map { $_ => 0 } qw(acquired entered refused timed_out renewed released sessions);
 	my %unknown = map { $_ => 0 } qw(acquire renew release);
 	my %seen;
+	my %claims;      # by client and start: each has a line for each of its names
 
 	open(my $file, '<', "$run->{base}.history") or die "could not open the history: $!\n";
 	while (my $line = <$file>)
 	{
 		next if $line !~ /^C\t/;
 		chomp $line;
-		my (undef, undef, undef, undef, $op, $name, undef, undef, undef, undef, $wait, undef, undef, $answer) = split /\t/, $line;
-		next if $op !~ /^(acquire|session|renew|release)$/;
+		my (undef, $start, undef, $client, $op, $name, undef, undef, undef, undef, $wait, undef, undef, $answer) = split /\t/, $line;
+		next if $op !~ /^(acquire|session|any|renew|release)$/;
+		if ($op eq 'any')
+		{
+			my $claim = $claims{"$client $start"} //= { wait => $wait };
+			$claim->{granted} = 1 if $answer ne '-';
+			next if $answer eq '-';
+		}
 		$count{sessions}++ if $op eq 'session' && $answer =~ /^\d/;
-		$op = 'acquire' if $op eq 'session';
+		$op = 'acquire' if $op =~ /^(session|any)$/;
 		if ($answer =~ /^\?/) { $unknown{$op}++ }
 		elsif ($op eq 'renew') { $count{renewed}++ if $answer eq 't' }
 		elsif ($op eq 'release') { $count{released}++ if $answer eq 't' }
 		elsif ($answer eq '-') { $count{ $wait == 0 ? 'refused' : 'timed_out' }++ }
 		else { $count{ $seen{"$name $answer"}++ ? 'entered' : 'acquired' }++ }
 	}
+	$count{ $_->{wait} == 0 ? 'refused' : 'timed_out' }++ for grep { !$_->{granted} } values %claims;
 	return (\%count, \%unknown);
 }
 
@@ -456,7 +464,7 @@ sub storm
 	my ($done, $figures) = end_churn($run, $title);
 
 	# what proves nothing is no proof
-	cmp_ok($figures->{$_}, '>', 0, "$title: $_") for qw(compared ordered rows guards renewed);
+	cmp_ok($figures->{$_}, '>', 0, "$title: $_") for qw(compared ordered rows guards renewed claimed several downgraded);
 	cmp_ok($done->{$_}, '>', 0, "$title: $_") for qw(left moved written);
 	cmp_ok($done->{begun}, '>', $clients, "$title: clients come and go");
 	nothing_is_left($run, $title);

@@ -45,6 +45,7 @@ $node->safe_psql('postgres', q{
 		-- each time another owner, for leases are left
 		me text := 'client ' || random();
 		lock text := 'l' || floor(random() * 200);
+		names text[];
 		plain text := me || ' plain';
 		dice float8 := random();
 		token bigint;
@@ -56,18 +57,40 @@ $node->safe_psql('postgres', q{
 			token := dlock_acquire_shared(lock, plain, 30, 0.01);
 		ELSIF dice < 0.5 THEN
 			lock := 'permit' || floor(random() * 3);
-			token := dlock_acquire_permit(lock, plain, 30, 2, 0.05);
+			IF random() < 0.5 THEN
+				token := dlock_acquire_permit(lock, plain, 30, 2, 0.05);
+			ELSIF dlock_acquire_permits(lock, plain, 30, 3, 2, 0.05) IS NOT NULL THEN
+				PERFORM dlock_release(lock, plain, NULL, 3);
+				PERFORM dlock_release(lock, plain, NULL, 2);
+			END IF;
 		ELSIF dice < 0.6 THEN
-			PERFORM dlock_acquire_all(ARRAY[lock, lock || 'a', lock || 'b'], plain, 30, 0.01);
+			names := ARRAY[lock, lock || 'a', lock || 'b'];
+			IF random() < 0.5 THEN
+				PERFORM dlock_acquire_all(names, plain, 30, 0.01);
+			ELSE
+				PERFORM dlock_acquire_any(names, plain, 30, 2, 0.01, dice::text);
+				PERFORM dlock_acquire_any(names, plain, 30, 2, 0, dice::text);
+				PERFORM dlock_renew_many(names, plain, 20);
+				PERFORM dlock_downgrade(lock, plain);
+				PERFORM dlock_release_many(names, plain);
+			END IF;
 		ELSIF dice < 0.7 THEN
-			PERFORM dlock_acquire_session(lock, me || ' session', 30, 0.01);
+			IF random() < 0.5 THEN
+				PERFORM dlock_acquire_session(lock, me || ' session', 30, 0.01);
+			ELSE
+				PERFORM dlock_acquire_session_shared(lock, me || ' session', 30, 0.01);
+			END IF;
 			IF random() < 0.9 THEN
 				PERFORM dlock_release(lock, me || ' session');
 			END IF;
 		ELSIF dice < 0.8 AND may_guard THEN
-			PERFORM dlock_acquire_xact(lock, me || ' xact', 30, 0.01);
+			IF random() < 0.5 THEN
+				PERFORM dlock_acquire_xact(lock, me || ' xact', 30, 0.01);
+			ELSE
+				PERFORM dlock_acquire_xact_shared(lock, me || ' xact', 30, 0.01);
+			END IF;
 		ELSIF dice < 0.9 THEN
-			PERFORM dlock_owner(lock), dlock_is_free(lock), dlock_wait(lock, 0.001);
+			PERFORM dlock_owner(lock), dlock_is_free(lock), dlock_wait(lock, 0.001), dlock_remaining(lock, plain);
 			PERFORM count(*) FROM dlock_holders(lock);
 			PERFORM count(*) FROM dlock.locks;
 			PERFORM count(*) FROM dlock.waiters, dlock.stats;

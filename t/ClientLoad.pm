@@ -7,7 +7,7 @@
 # releases after a client's last durable answer may be undone by a crash.
 #
 #   my $load = ClientLoad->new($node, clients => 3);
-#   $load->start(durable => 1, operations => 10000);
+#   $load->start(durable => 1, operations => 10000);    or endless => 1
 #   $load->wait_for_answers(3000);
 #   ...kill the server, or let it be...
 #   $load->finish;                  answers are read, orders are checked
@@ -61,7 +61,8 @@ sub _random_name
 	return "own-$client-" . int(rand($self->{names} * $self->{round}));
 }
 
-# Start the clients; they go on until their scripts end or the server dies.
+# Start the clients; they go on until their scripts end, or begin them anew if they
+# are to be endless, or until the server dies.
 sub start
 {
 	my ($self, %params) = @_;
@@ -92,6 +93,7 @@ sub start
 			push @operations, [ $what, $name ];
 			$script .= "SELECT 'answer', dlock_$what($arguments);\n";
 		}
+		$script .= "\\i $base.sql\n" if $params{endless};
 		PostgreSQL::Test::Utils::append_to_file("$base.sql", $script);
 		my $run = IPC::Run::start(
 			[
@@ -106,7 +108,8 @@ sub start
 			owner => $owner,
 			base => $base,
 			run => $run,
-			operations => \@operations
+			operations => \@operations,
+			endless => $params{endless},
 		  };
 	}
 	return;
@@ -150,16 +153,22 @@ sub finish
 		my @answers = grep { /^answer\|/ } split /\n/,
 		  PostgreSQL::Test::Utils::slurp_file("$client->{base}.out");
 		my @operations = @{ $client->{operations} };
+		# that of the next answer, which comes first again in the end
+		my $next = sub {
+			my $operation = shift @operations;
+			push @operations, $operation if $client->{endless};
+			return $operation;
+		};
 
 		$client->{undoable} = {};
 		for my $line (@answers)
 		{
-			my ($what, $name) = @{ shift @operations };
+			my ($what, $name) = @{ $next->() };
 			my (undef, $answer) = split /\|/, $line, -1;
 			push @wrong,
 			  $self->_learn($client, $holds, \%before, $what, $name, $answer);
 		}
-		$client->{unanswered} = shift @operations;
+		$client->{unanswered} = $next->();
 		$answered += @answers;
 	}
 	is("@wrong[0 .. ($#wrong < 5 ? $#wrong : 5)]",

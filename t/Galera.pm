@@ -99,6 +99,16 @@ sub is_synced
 	return Scenarios::Run::until(sub { $self->status('wsrep_ready') eq 'ON' && $self->status('wsrep_local_state') == 4 });
 }
 
+# Wait until all nodes are so, and each has the others.
+sub gather
+{
+	Scenarios::Run::until(sub {
+		!grep { $_->status('wsrep_local_state') ne '4' || $_->status('wsrep_cluster_size') ne @nodes } @nodes;
+	}) or die join(', ', map { "node $_->{number} is " . $_->status('wsrep_local_state_comment')
+		. ', and sees ' . $_->status('wsrep_cluster_size') } @nodes) . "\n";
+	return;
+}
+
 # Cut the node off from the others, or connect it again.
 sub isolate
 {

@@ -48,7 +48,7 @@ sub start
 	$_->boot for @nodes;
 	return @nodes if $options{apart};
 	$first->join_group(bootstrap => 1);
-	$_->join_group for @nodes[ 1 .. $#nodes ];
+	gather();
 	return @nodes;
 }
 
@@ -136,16 +136,26 @@ sub load_plugin
 	return;
 }
 
-# Enter the group, or begin it, and wait until the node has all that it has.
+# Enter the group, or begin it, and wait until the node has all that it has.  A group
+# that is just changing refuses who asks to enter, and who enters may fail on the way:
+# then it asks again.
 sub join_group
 {
 	my ($self, %options) = @_;
 	my $control = $self->control;
+	my $refusal;
 	$control->value('SET GLOBAL group_replication_bootstrap_group = ON') if $options{bootstrap};
-	$control->value(q{START GROUP_REPLICATION USER = 'recovery', PASSWORD = 'recovery'});
+	Scenarios::Run::until(sub {
+		my $state = $self->state;
+		return 1 if $state eq 'ONLINE';
+		if ($state ne 'RECOVERING')
+		{
+			$control->query('STOP GROUP_REPLICATION');
+			$refusal = $control->query(q{START GROUP_REPLICATION USER = 'recovery', PASSWORD = 'recovery'})->{message};
+		}
+		return 0;
+	}) or die "node $self->{number} does not come to join the others: " . ($refusal // 'it is ' . $self->state) . "\n";
 	$control->value('SET GLOBAL group_replication_bootstrap_group = OFF') if $options{bootstrap};
-	Scenarios::Run::until(sub { $self->state eq 'ONLINE' })
-	  or die "node $self->{number} does not come to join the others\n";
 	return;
 }
 
@@ -193,13 +203,13 @@ sub come_back
 	return;
 }
 
-# Have all nodes in the group that are not.  Members that fail go offline.
+# Have all nodes in the group that are not, and known there to all.  Members that fail
+# go offline.
 sub gather
 {
 	Scenarios::Run::until(sub {
 		for my $node (grep { $_->state !~ /^(ONLINE|RECOVERING)$/ } @nodes)
 		{
-			$node->control->value('STOP GROUP_REPLICATION');
 			$node->join_group;
 			$node->control->value('SET GLOBAL offline_mode = OFF');
 		}

@@ -6,13 +6,15 @@
 # held against the contract's rules:
 #
 #   exclusion  no two holds at once that exclude each other
-#   permits    never more permits than the limit
+#   permits    never more permits than the limit, which may be taken several at once
 #   lost       no acknowledged lease ends before its deadline by itself
 #   late       none is renewed after it
 #   token      tokens grow with every grant of a name
 #   order      first come, first served, among those of whom it is known who
 #              came first
-#   told       nobody holds what was refused to him, or what he has given back
+#   told       nobody holds what was refused to him, or what he has given back, or
+#              is granted again what he has, or more than he wants; whoever gave up
+#              that a lease is exclusive does not have it so
 #   deadlock   nobody is told of one unless somebody may hold something and wait
 #
 # A check only speaks up if there is no way to order what happened that keeps
@@ -29,17 +31,24 @@
 #
 # A line of a history has columns separated by tabs.  Times are microseconds.
 #
-#   C start end client op name owner mode limit ttl wait request token answer
-#       A call.  op: acquire, session (dlock_acquire_session), renew, release,
-#       guard, owner (dlock_owner).  mode: x, s, p.  wait: negative is for ever.
-#       answer: a token, an owner, t, f, - for NULL, ? and an error's code for
-#       one that is not known.  A guard is a whole transaction with dlock_guard;
-#       its ttl is the time when COMMIT was sent, and "f" says that the lease
-#       was not held.
+#   C start end client op name owner mode limit ttl wait request token answer holds
+#       A call.  op: acquire, session (dlock_acquire_session, shared or not), xact
+#       (dlock_acquire_xact, the same), any (dlock_acquire_any), renew, release,
+#       downgrade, guard, owner (dlock_owner), commit.  mode: x, s, p.  wait:
+#       negative is for ever.  answer: a token, an owner, t, f, - for NULL, ? and an
+#       error's code for one that is not known.  holds: how many are asked for, or
+#       given back, at once.
+#       A call for many names has a line for each, with the same times; "-" says that
+#       a name was not claimed, "f" that it was not renewed or released.  The limit
+#       of a claim is how many names it wants.
+#       A guard is a whole transaction with dlock_guard; its ttl is the time when
+#       COMMIT was sent, and "f" says that the lease was not held.  A commit is the
+#       end of the transaction that a lease belongs to.
 #   W start end client ENTRY...   those who wait; an entry is "name owner position",
 #       and "-" is the position of who has none
 #   L start end client ENTRY...   the rows of leases: "name owner mode token live", or
-#       "over" for one whose deadline has passed and that is still there
+#       "over" for one whose deadline has passed and that is still there; the mode as
+#       the view has it
 #   D time client                 the client ends its connection, or has lost it
 #   K start end what              the server was killed, until it was back
 #   X start end what              somebody's statement or connection was ended
@@ -82,18 +91,24 @@ sub new
 		kills => [],
 		cuts => [],
 		closed => {},     # client => [ time ]
+		claims => {},     # "client start" => how many names a claim was answered
 		floor => {},
 		wrong => [],
 		largest => {},
 		errors => {},
 		figures => {
 			map { $_ => 0 }
-			  qw(calls unknown grants refused holds kills compared ordered rows renewed guards)
+			  qw(calls unknown grants refused holds kills compared ordered rows renewed guards
+			  claimed replayed several bound downgraded)
 		},
 	}, $class;
 }
 
-my @columns = qw(start end client op name owner mode limit ttl wait request token answer);
+my @columns = qw(start end client op name owner mode limit ttl wait request token answer holds);
+
+# Calls that may be granted a lease, and what the view calls their modes.
+my $acquires = qr/^(acquire|session|xact|any)$/;
+my %mode_shown = (x => 'exclusive', s => 'shared', p => 'permit');
 
 # Add lines, or all lines of a file.
 sub add
@@ -107,13 +122,14 @@ sub add
 		{
 			my %call;
 			@call{@columns} = @fields;
-			die "not a call: $line\n" if !defined $call{answer};
+			die "not a call: $line\n" if !defined $call{holds};
 			$self->{figures}{calls}++;
 			if ($call{answer} =~ /^\?(.*)/)
 			{
 				$self->{figures}{unknown}++;
 				$self->{errors}{ $call{op} eq 'guard' ? "guard $1" : $1 }++;
 			}
+			$self->_count_claimed(\%call) if $call{op} eq 'any' && $call{answer} =~ /^\d/;
 			my $name = $self->{names}{ $call{name} } //= { owners => {}, asked => [] };
 			if ($call{op} eq 'owner') { push @{ $name->{asked} }, \%call }
 			else { push @{ $name->{owners}{ $call{owner} } }, \%call }
@@ -131,6 +147,23 @@ sub add
 		else { die "not a line of a history: $line\n" }
 	}
 	return;
+}
+
+# A name that a claim has got.
+sub _count_claimed
+{
+	my ($self, $call) = @_;
+	my $count = ++$self->{claims}{"$call->{client} $call->{start}"};
+	$self->_wrong('told', "$call->{owner} wanted $call->{limit} names at $call->{start}, and got $count")
+	  if $count == $call->{limit} + 1;
+	return;
+}
+
+# Whether a claim has got fewer names than it wants: it has gone through all of them.
+sub _is_wanting
+{
+	my ($self, $call) = @_;
+	return ($self->{claims}{"$call->{client} $call->{start}"} // 0) < $call->{limit};
 }
 
 sub add_file
@@ -194,20 +227,22 @@ sub _holds
 	my ($hold, @holds);
 	my $unknown;      # start of an acquire whose answer was lost
 	my ($more, $fewer) = (0, 0);      # holds that such acquires, and releases, may have come to
-	my $last_request = '-';
+	my @last;         # the hold's last acquire, and those since whose answers were lost
 
 	for my $call (@$calls)
 	{
 		my $answer = $call->{answer};
-		if ($call->{op} eq 'acquire' || $call->{op} eq 'session')
+		if ($call->{op} =~ $acquires)
 		{
-			$call->{repeats} = $call->{request} ne '-' && $call->{request} eq $last_request;
-			$last_request = $call->{request};
+			$call->{may_repeat} = $call->{request} ne '-' && grep { $_->{request} eq $call->{request} } @last;
+			$call->{repeats} = $call->{may_repeat} && @last == 1 && $last[0]{answer} =~ /^\d/;
+			@last = () if $answer =~ /^\d/;
+			push @last, $call if $answer ne '-';
 			if ($answer =~ /^\?/)
 			{
 				push @{ $self->{deadlocks} }, $call if $answer =~ /^\?(40P01|3058)$/;
 				$unknown //= $call->{start};
-				$more++;
+				$more += $call->{holds};
 				push @{ $hold->{calls} }, $call if $hold;
 			}
 			elsif ($answer eq '-')
@@ -226,20 +261,24 @@ sub _holds
 				# what was held before must have been over by then
 				push @{ $hold->{calls} }, $call if $hold;
 				$self->{figures}{grants}++;
+				$self->{figures}{claimed}++ if $call->{op} eq 'any';
+				$self->{figures}{bound}++ if $call->{op} eq 'xact';
+				$self->{figures}{several}++ if $call->{holds} > 1;
 				$hold = {
 					name => $name,
 					owner => $owner,
 					client => $call->{client},
 					token => $answer,
 					mode => $call->{mode},
-					session => $call->{op} eq 'session',
+					session => scalar($call->{op} =~ /^(session|xact)$/),
 					limit => $call->{limit},
 					from => $unknown // $call->{start},
 					start => $call->{start},
 					end => $call->{end},
 					ttl => $call->{ttl},
-					most => 1 + $more,
-					least => 1 - $fewer,
+					asked => $call->{holds},
+					most => $call->{holds} + $more,
+					least => $call->{holds} - $fewer,
 					calls => [],
 				};
 				push @holds, $hold;
@@ -263,7 +302,7 @@ sub _holds
 			  if $answer eq 't';
 			next;
 		}
-		$fewer++ if $call->{op} eq 'release' && $answer =~ /^\?/;
+		$fewer += $call->{holds} if $call->{op} eq 'release' && $answer =~ /^\?/;
 		push @{ $hold->{calls} }, $call if $hold;
 	}
 	return @holds;
@@ -272,12 +311,20 @@ sub _holds
 # When a hold has certainly been in force until, and in the way of others until,
 # if it was granted at $granted or later.  Says what is wrong with the calls
 # that were made with it.
+#
+#   sure        held until then
+#   alone       in the way of others until then: guarded, perhaps
+#   exclusive   in the way of everybody until then
+#   permits     of each of its permits: in the way until then
 sub _replay
 {
 	my ($self, $hold, $granted) = @_;
 	my ($lower, $upper) = (max($granted, $hold->{start}) + $hold->{ttl}, $hold->{end} + $hold->{ttl});
-	my $guarded = 0;
+	my ($guarded, $guarded_exclusive, $guarded_permits) = (0, 0, 0);
 	my ($least, $most) = @$hold{qw(least most)};
+	my $permits = $least;     # of those granted first
+	my @given_back;           # when, of those
+	my $first_release;
 	my $in_doubt = 0;     # he may have got another hold by now
 	my $end = NEVER;      # at the latest: given back
 	my $cut = NEVER;      # by something that took it
@@ -285,7 +332,7 @@ sub _replay
 
 	if ($hold->{session})
 	{
-		# until the client, or somebody, ends the connection
+		# until the client, or somebody, ends the connection, or the transaction ends
 		$lower = $upper = NEVER;
 		$cut = min(
 			$self->_next_kill($hold->{end}),
@@ -299,36 +346,47 @@ sub _replay
 		my ($op, $answer) = @$call{qw(op answer)};
 		my $sure = min($lower, $end, $cut);
 
-		if ($op eq 'acquire' || $op eq 'session')
+		if ($op =~ $acquires)
 		{
 			if ($answer eq $hold->{token})
 			{
+				$self->_wrong('told', "$what: claimed again at $call->{start}")
+				  if $op eq 'any' && !$call->{may_repeat} && !$in_doubt && $sure > $call->{end};
+				$self->{figures}{replayed}++ if $op eq 'any' && $call->{repeats};
 				$lower = max($lower, $call->{start} + $call->{ttl});
 				$upper = max($upper, $call->{end} + $call->{ttl});
 				# it has been in force all the time, or it would be another
 				$end = NEVER;
 				$in_doubt = 0;
-				$least++ unless $call->{repeats};
-				$most++;
+				$least += $call->{holds} unless $call->{may_repeat};
+				$most += $call->{holds} unless $call->{repeats};
 				$self->_wrong('told', "$what: has it again, having given it back, at $call->{start}")
 				  if defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
 				delete $hold->{given_back};
 			}
 			elsif ($answer =~ /^\?/)
 			{
-				$most++;
+				$most += $call->{holds};
 				$in_doubt = 1;
 			}
 			elsif ($in_doubt) { }
+			# a claim leaves alone what he has, but for one that is repeated
+			elsif ($op eq 'any' && $answer eq '-' && !($call->{repeats} && $self->_is_wanting($call))) { }
 			elsif ($hold->{mode} ne 'p' && $sure > $call->{end})
 			{
 				$self->_wrong('lost', "$what: entering it again at $call->{start} was answered $answer before " . _when($sure));
 			}
 		}
+		elsif ($op eq 'commit')
+		{
+			$end = min($end, $call->{start});
+			$hold->{given_back} = [ $call->{start}, $call->{end} ] if $answer eq 't';
+		}
 		elsif ($in_doubt)
 		{
 			$end = min($end, $call->{start}) if $op eq 'release';
 			$lower = min($lower, $call->{start} + $call->{ttl}) if $op eq 'renew' && !$hold->{session};
+			$hold->{downgraded} //= [ $call->{start}, NEVER ] if $op eq 'downgrade';
 		}
 		elsif ($answer =~ /^\?/)
 		{
@@ -338,18 +396,27 @@ sub _replay
 				$lower = min($lower, $call->{start} + $call->{ttl}) unless $hold->{session};
 				$upper = NEVER;
 			}
-			elsif ($op eq 'release' && --$least <= 0)
+			elsif ($op eq 'release')
 			{
-				$end = min($end, $call->{start});
+				$first_release //= $call->{start};
+				$least -= $call->{holds};
+				push @given_back, ($call->{start}) x min($call->{holds}, max($permits - @given_back, 0));
+				$end = min($end, $call->{start}) if $least <= 0;
+			}
+			elsif ($op eq 'downgrade')
+			{
+				$hold->{downgraded} //= [ $call->{start}, NEVER ];
 			}
 		}
 		elsif ($answer ne 't')
 		{
+			# there may have been fewer holds: then nothing has changed
+			next if $op eq 'release' && $call->{holds} > $least;
 			$self->_wrong('lost', "$what: $op at $call->{start} was answered $answer before " . _when($sure))
 			  if $sure > $call->{end};
 			$lower = min($lower, $call->{end});
 		}
-		elsif ($op eq 'renew' || $op eq 'guard')
+		elsif ($op =~ /^(renew|guard|downgrade)$/)
 		{
 			if (defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end}))
 			{
@@ -364,26 +431,49 @@ sub _replay
 				# nobody else until the transaction had ended
 				$self->{figures}{guards}++;
 				$guarded = $call->{ttl};
-				next;
+				$guarded_exclusive = $guarded if !$hold->{downgraded};
+				$guarded_permits = $permits - @given_back;
 			}
-			$self->{figures}{renewed}++;
-			($lower, $upper) = ($call->{start} + $call->{ttl}, $call->{end} + $call->{ttl})
-			  unless $hold->{session};
+			elsif ($op eq 'downgrade')
+			{
+				$self->{figures}{downgraded}++;
+				$hold->{downgraded} = [ $hold->{downgraded} ? $hold->{downgraded}[0] : $call->{start}, $call->{end} ]
+				  if !$hold->{downgraded} || $hold->{downgraded}[1] == NEVER;
+			}
+			else
+			{
+				$self->{figures}{renewed}++;
+				($lower, $upper) = ($call->{start} + $call->{ttl}, $call->{end} + $call->{ttl})
+				  unless $hold->{session};
+			}
 		}
 		elsif ($op eq 'release')
 		{
+			# a kill may undo any release of it
+			$first_release //= $call->{start};
+			my $is_killed = $self->_killed($first_release, $call->{end});
 			$self->_wrong('told', "$what: was given back more often than taken, at $call->{start}")
-			  if defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
+			  if $call->{holds} > $most && !$is_killed;
 			$self->_wrong('late', "$what: released at $call->{start}, after " . _when($upper))
 			  if $call->{start} > $upper && !$self->_killed($hold->{start}, $call->{end});
-			$least--;
-			$most--;
+			$least -= $call->{holds};
+			$most -= $call->{holds};
+			push @given_back, ($call->{start}) x min($call->{holds}, max($permits - @given_back, 0));
 			$end = min($end, $call->{start}) if $least <= 0;
-			$hold->{given_back} = [ $call->{start}, $call->{end} ] if $most <= 0;
+			$hold->{given_back} = [ $first_release, $call->{end} ] if $most <= 0;
 		}
 	}
 	$hold->{sure} = min($lower, $end, $cut);
-	$hold->{alone} = max($hold->{sure}, min($guarded, $self->{lossy} ? $cut : NEVER));
+	my $pinned = $self->{lossy} ? $cut : NEVER;
+	$hold->{alone} = max($hold->{sure}, min($guarded, $pinned));
+	$hold->{exclusive} = $hold->{mode} ne 'x' ? 0
+	  : !$hold->{downgraded} ? $hold->{alone}
+	  : max(min($hold->{sure}, $hold->{downgraded}[0]), min($guarded_exclusive, $pinned));
+
+	# what is given back last is held longest
+	my @until = reverse map { min($hold->{sure}, $_) } @given_back, (NEVER) x ($permits - @given_back);
+	$until[$_] = max($until[$_], min($guarded, $pinned)) for 0 .. $guarded_permits - 1;
+	$hold->{permits} = \@until if $hold->{mode} eq 'p';
 	return;
 }
 
@@ -419,8 +509,8 @@ sub _check_tokens
 	my $last = { token => $self->{floor}{$name} // 0, owner => 'somebody before' };
 	my ($from, $from_of) = (0);      # the latest start of all so far
 	my $granted = 0;                 # not before this
-	my %end = map { $_ => { alone => 0 } } qw(x s p);      # the hold that ends last
-	my @permits;
+	my %end = map { $_ => [0] } qw(x s p);      # until when a hold of that mode is in the way at most, and which
+	my @permits;                     # of each permit: until when
 
 	@$holds = sort { $a->{token} <=> $b->{token} || $a->{from} <=> $b->{from} } @$holds;
 	for my $hold (@$holds)
@@ -441,26 +531,32 @@ sub _check_tokens
 		my @modes = $hold->{mode} eq 'x' ? qw(x s p) : $hold->{mode} eq 's' ? qw(x p) : qw(x s);
 		for my $mode (@modes)
 		{
-			my $other = $end{$mode};
-			next if $other->{alone} <= 0 || $other->{owner} eq $hold->{owner};
+			my ($until, $other) = @{ $end{$mode} };
+			next if $until <= 0 || $other->{owner} eq $hold->{owner};
 			$self->{figures}{compared}++;
-			$self->_wrong('exclusion', "$what, while $other->{owner} held it until $other->{alone} with token $other->{token}")
-			  if $other->{alone} > $hold->{end};
-			$granted = max($granted, min($other->{alone}, $hold->{end}));
+			$self->_wrong('exclusion', "$what, while $other->{owner} held it until $until with token $other->{token}")
+			  if $until > $hold->{end};
+			$granted = max($granted, min($until, $hold->{end}));
 		}
 		if ($hold->{mode} eq 'p')
 		{
-			@permits = sort { $b->{alone} <=> $a->{alone} } grep { $_->{alone} > $hold->{from} } @permits;
+			# the first of others' permits for which there is no room beside those asked for
+			@permits = sort { $b <=> $a } grep { $_ > $hold->{from} } @permits;
 			$self->{figures}{compared}++ if @permits;
-			my $in_the_way = @permits >= $hold->{limit} ? $permits[ $hold->{limit} - 1 ] : undef;
-			$self->_wrong('permits', "$what, while $hold->{limit} permits were held until $in_the_way->{alone}")
-			  if $in_the_way && $in_the_way->{alone} > $hold->{end};
-			$granted = max($granted, min($in_the_way->{alone}, $hold->{end})) if $in_the_way;
+			my $in_the_way = $permits[ max($hold->{limit} - $hold->{asked}, 0) ];
+			$self->_wrong('permits', "$what, $hold->{asked} of $hold->{limit} permits, while too many others were held until $in_the_way")
+			  if $in_the_way && $in_the_way > $hold->{end};
+			$granted = max($granted, min($in_the_way, $hold->{end})) if $in_the_way;
 		}
 
 		$self->_replay($hold, min($granted, $hold->{end}));
-		$end{ $hold->{mode} } = $hold if $hold->{alone} > $end{ $hold->{mode} }{alone};
-		push @permits, $hold if $hold->{mode} eq 'p';
+		my %until = $hold->{mode} ne 'x' ? ($hold->{mode} => $hold->{alone})
+		  : (x => $hold->{exclusive}, $hold->{downgraded} ? (s => $hold->{alone}) : ());
+		for my $mode (keys %until)
+		{
+			$end{$mode} = [ $until{$mode}, $hold ] if $until{$mode} > $end{$mode}[0];
+		}
+		push @permits, @{ $hold->{permits} // [] };
 	}
 	$self->{largest}{$name} = $last->{token};
 	return;
@@ -470,7 +566,7 @@ sub _check_tokens
 sub _check_owners
 {
 	my ($self, $name, $known, $holds) = @_;
-	my @exclusive = grep { $_->{mode} eq 'x' && $_->{sure} > $_->{end} } @$holds;
+	my @exclusive = grep { min($_->{sure}, $_->{exclusive}) > $_->{end} } @$holds;
 
 	for my $call (@{ $known->{asked} })
 	{
@@ -487,8 +583,9 @@ sub _check_owners
 			else { $high = $middle }
 		}
 		my $hold = $low > 0 ? $exclusive[ $low - 1 ] : undef;
-		$self->_wrong('lost', "$hold->{owner} holds $name until $hold->{sure}, but at $call->{start} its owner is $answer")
-		  if $hold && $hold->{sure} > $call->{end} && $hold->{owner} ne $answer;
+		my $until = $hold ? min($hold->{sure}, $hold->{exclusive}) : 0;
+		$self->_wrong('lost', "$hold->{owner} holds $name until $until, but at $call->{start} its owner is $answer")
+		  if $until > $call->{end} && $hold->{owner} ne $answer;
 	}
 	return;
 }
@@ -498,7 +595,7 @@ sub _check_seen
 {
 	my ($self, $name, $owner, $token, $seen) = @_;
 	my $known = $self->{names}{$name};
-	my @calls = grep { $_->{start} < $seen->{end} && $_->{op} =~ /^(acquire|session)$/ }
+	my @calls = grep { $_->{start} < $seen->{end} && $_->{op} =~ $acquires }
 	  @{ $known->{owners}{$owner} // [] };
 	my $what = "$owner was seen with $name between $seen->{start} and $seen->{end}";
 
@@ -578,7 +675,7 @@ sub _certain
 {
 	my ($calls) = @_;
 	my @acquires;
-	for my $call (grep { $_->{op} =~ /^(acquire|session)$/ } @{ $calls // [] })
+	for my $call (grep { $_->{op} =~ $acquires } @{ $calls // [] })
 	{
 		last if $call->{answer} =~ /^\?/;
 		push @acquires, $call;
@@ -644,7 +741,7 @@ sub _check_deadlocks
 {
 	my ($self) = @_;
 	return if !$self->{deadlocks};
-	my @calls = grep { $_->{op} =~ /^(acquire|session)$/ } map { @$_ } map { values %{ $_->{owners} } } values %{ $self->{names} };
+	my @calls = grep { $_->{op} =~ $acquires } map { @$_ } map { values %{ $_->{owners} } } values %{ $self->{names} };
 	my %first;      # owner => when he may first have got something
 
 	for my $call (grep { $_->{answer} ne '-' && $_->{answer} !~ /^\?(40P01|3058)$/ } @calls)
@@ -665,6 +762,24 @@ sub _check_deadlocks
 	return;
 }
 
+# A hold has been seen with this mode: a downgrade changes it, which a kill may undo.
+sub _check_mode
+{
+	my ($self, $hold, $shown, $seen) = @_;
+	my $downgraded = $hold->{downgraded};
+	my %may = ($mode_shown{ $hold->{mode} } => 1);
+
+	if ($downgraded)
+	{
+		$may{ $mode_shown{s} } = 1 if $seen->{end} > $downgraded->[0];
+		delete $may{ $mode_shown{x} }
+		  if $seen->{start} > $downgraded->[1] && !$self->_killed($downgraded->[0], $seen->{end});
+	}
+	$self->_wrong('told', "$hold->{owner} was seen with $hold->{name} in mode $shown between $seen->{start} and $seen->{end}, token $hold->{token}")
+	  if !$may{$shown};
+	return;
+}
+
 # The rows of leases that were seen.
 sub _check_rows
 {
@@ -679,7 +794,7 @@ sub _check_rows
 		for my $entry (@{ $snapshot->{entries} })
 		{
 			my ($name, $owner, $mode, $token, $live) = @$entry;
-			$row{$name}{$owner} = { token => $token, live => $live eq 'live' };
+			$row{$name}{$owner} = { token => $token, live => $live eq 'live', mode => $mode };
 			$self->{figures}{rows}++;
 			$self->_check_seen($name, $owner, $token, $snapshot);
 		}
@@ -697,6 +812,7 @@ sub _check_rows
 				my $seen = $row{$name}{ $hold->{owner} };
 				$self->_wrong('lost', "$hold->{owner} holds $name until $hold->{sure}, but is not seen between $snapshot->{start} and $snapshot->{end}")
 				  if $hold->{sure} > $snapshot->{end} && !$seen;
+				$self->_check_mode($hold, $seen->{mode}, $snapshot) if $seen && $seen->{token} == $hold->{token};
 				$self->_wrong('told', "$hold->{owner} was seen with $name between $snapshot->{start} and $snapshot->{end}, having given back token $hold->{token} by $hold->{given_back}[1]")
 				  if $seen
 				  && $seen->{live}

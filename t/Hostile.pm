@@ -191,6 +191,9 @@ sub time_text
 	}
 }
 
+# The longest time that may be asked for, in microseconds; as a value, 1e18.
+our %longest_us = (ttl => 1e15, wait => 1e18);
+
 # Is this number of seconds good?  Also, why not.
 sub judge_time
 {
@@ -198,8 +201,7 @@ sub judge_time
 	return (undef) if !defined $is;
 	return (0, $is) if $is =~ /^[a-z]/;
 	my $us = sprintf('%.0f', $is * 1e6);
-	return (abs($us) <= 1e18, 'range') if $what ne 'ttl';
-	return ($us >= 1 && $us <= 1e15, 'range');
+	return ($us >= ($what eq 'ttl' ? 1 : -1e18) && $us <= ($longest_us{$what} // 1e18), 'range');
 }
 
 # A value, as the head of this file says.
@@ -313,6 +315,12 @@ my %answers = (
 		my @tokens = tokens_of($value);
 		return (!defined $count || @tokens == $count) && @tokens > 0 && !grep { !/^[1-9]\d*$/ || $_ > TOKEN_MAX } @tokens;
 	},
+	claimed => sub {
+		my ($value, $count, $calls) = @_;
+		return 1 if !defined $value;
+		my @tokens = tokens_of($value);
+		return (!defined $count || @tokens <= $count * $calls) && !grep { !/^[1-9]\d*$/ || $_ > TOKEN_MAX } @tokens;
+	},
 	holders => sub {
 		my ($value) = @_;
 		my $list = eval { JSON::PP->new->utf8->decode($value) };
@@ -320,6 +328,7 @@ my %answers = (
 	},
 	json => sub { return defined $_[0] && ref eval { JSON::PP->new->utf8->decode($_[0]) } },
 	text => sub { return 1 },
+	names => sub { return 1 },
 	anything => sub { return 1 },
 	null => sub { return !defined $_[0] || $_[0] eq '' });
 
@@ -396,7 +405,9 @@ sub is_overtaken
 #   number       of calls in the statement (0: it is not carried out)
 #   overtaken    may its time be up when it has been answered already?
 #   ends         what it takes is over when it is looked at
-#   got          the answer: { error, message } or { value }
+#   raw          are its strings as the client has sent them?
+#   got          the answer: { error, message } or { value }; of an answer that is
+#                names, with these as "rows"; claims are their tokens, {1,2}
 #
 # Returns what is wrong with it, if anything.
 sub judge
@@ -434,8 +445,8 @@ sub judge
 	push @wrong, 'it was answered, though this is wrong: ' . shown($_->{sql}) for @bad;
 	my %is = map { $_->{kind} => $_ } @arguments;
 	my @names = $is{names} ? @{ $is{names}{list} // [] } : $is{name} ? ($is{name}{bytes}) : ();
-	my $known = @names && !grep { !defined } @names;
-	push @wrong, 'this is no answer' if !$answers{ $call->{answer} }->($value, $known && $is{names} ? scalar @names : undef);
+	my $known = (@names || $is{names} && $is{names}{list}) && !grep { !defined } @names;
+	push @wrong, 'this is no answer' if !$answers{ $call->{answer} }->($value, $known && $is{names} ? scalar @names : undef, $call->{number});
 
 	# what has changed is what was named
 	my $touches = $call->{touches} // '';
@@ -453,6 +464,19 @@ sub judge
 	  if $touches eq 'name' && !$known && !$is{names} && keys(%changed) > $call->{number};
 	return @wrong if @wrong;
 
+	# those for which something was done, each once and in the order of the list
+	if ($call->{answer} eq 'names' && $known && $call->{raw} && $call->{number} == 1)
+	{
+		my @left = @names;
+		for my $name (@{ $got->{rows} })
+		{
+			while (@left && $left[0] ne $name) { shift @left }
+			push @wrong, shown($name) . ' was not next in the list' if !@left;
+			shift @left;
+		}
+		$self->{told} += @{ $got->{rows} };
+	}
+
 	# what was taken is there
 	if ($call->{takes} && defined $value && !$call->{ends})
 	{
@@ -461,7 +485,8 @@ sub judge
 		my $lasts = ($is{ttl}{seconds} // 0) > 2 * SOON;
 		for my $i (0 .. $#tokens)
 		{
-			my @rows = grep { $_->{token} eq $tokens[$i] && (!$known || $_->{name} eq $names[$i]) } values %{ $after->{rows} };
+			my %may_be = !$known ? () : map { $_ => 1 } $call->{answer} eq 'claimed' ? @names : $names[$i];
+			my @rows = grep { $_->{token} eq $tokens[$i] && (!$known || $may_be{ $_->{name} }) } values %{ $after->{rows} };
 			push @wrong, "token $tokens[$i] is nowhere" if !@rows && $lasts;
 			push @wrong, "token $tokens[$i] is there for " . shown($rows[0]{owner})
 			  if @rows && defined $owner && !grep { $_->{owner} eq $owner } @rows;
@@ -479,7 +504,7 @@ sub judge
 		  if grep { $_->{owner} eq $is{owner}{bytes} && $_->{account} eq $call->{account} && is_held($after, $_) } values %{ $after->{rows} };
 	}
 	# and what is told is so, as far as nothing is about to expire
-	my @there = $known ? grep { $_->{name} eq $names[0] } values %{ $after->{rows} } : ();
+	my @there = $known && @names ? grep { $_->{name} eq $names[0] } values %{ $after->{rows} } : ();
 	if ($known && $call->{answer} ne 'anything' && !grep { !is_held($after, $_) } @there)
 	{
 		if ($call->{function} eq 'dlock_is_free')

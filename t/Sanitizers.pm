@@ -22,12 +22,13 @@ sub need
 	return;
 }
 
-# Build the library in a folder.
+# Build the library in a folder; flags of the compiler's, and of the linker's.
 sub build
 {
-	my ($dir, $flags) = @_;
+	my ($dir, $flags, $linked) = @_;
 	my $makefile = abs_path('mysql_udf/Makefile');
-	my $said = `make -s -C $dir -f $makefile CFLAGS='-O1 -g -fno-omit-frame-pointer $flags' 2>&1`;
+	my $ldflags = defined $linked ? "LDFLAGS='$linked'" : '';
+	my $said = `make -s -C $dir -f $makefile CFLAGS='-O1 -g -fno-omit-frame-pointer $flags' $ldflags 2>&1`;
 	die "could not build the library with $flags:\n$said" if $? != 0;
 	return;
 }

@@ -1,6 +1,7 @@
 /*
  * libpq.c
- *	  Locks in PostgreSQL: dlock, advisory locks, a lock table in the heap.
+ *	  Locks in PostgreSQL: dlock, advisory locks, a lock table in the heap; and
+ *	  what a durable cycle costs there at the least.
  *
  * "Where" is a connection string; it says what synchronous_commit is.  The
  * systems differ in their SQL only.  All statements are prepared.
@@ -18,15 +19,17 @@
 /*
  * Those for one lock are given its name (or its number, if "by_number") and the
  * owner, and answer true when they did it, false or nothing when not.  Those
- * for many are given the first and the last number, and the owner.
- * ACQUIRE_MANY answers the numbers of those it did not get, the other two how
- * many they did it to.
+ * for many are given the names and the owner, and answer a row that begins with
+ * the name for each that they did it to.  RENEW is given the first and the last
+ * number, and the owner, and answers how many it renewed.
  */
 typedef enum Statement
 {
 	ACQUIRE,
 	WAIT,						/* where there is none: ask again and again */
 	RELEASE,
+	WAIT_A_MOMENT,
+	RENEW_ONE,
 	ACQUIRE_MANY,
 	RELEASE_MANY,
 	RENEW,
@@ -34,7 +37,8 @@ typedef enum Statement
 } Statement;
 
 static const char *const statement_names[STATEMENTS] = {
-	"acquire", "wait", "release", "acquire_many", "release_many", "renew"
+	"acquire", "wait", "release", "wait_a_moment", "renew_one", "acquire_many",
+	"release_many", "renew"
 };
 
 /* A system's statements; NULL where it has none. */
@@ -55,22 +59,34 @@ static const Sql dlock = {
 	.text[ACQUIRE] = "SELECT dlock_acquire($1, $2, 3600) IS NOT NULL",
 	.text[WAIT] = "SELECT dlock_acquire($1, $2, 3600, -1) IS NOT NULL",
 	.text[RELEASE] = "SELECT dlock_release($1, $2)",
-	.text[ACQUIRE_MANY] = "SELECT i FROM generate_series($1, $2) i "
-	"WHERE dlock_acquire('job-' || i, $3, 3600) IS NULL",
-	.text[RELEASE_MANY] = "SELECT count(*) FROM generate_series($1, $2) i "
-	"WHERE dlock_release('job-' || i, $3)",
+	.text[WAIT_A_MOMENT] = "SELECT dlock_acquire($1, $2, 3600, 0.001) "
+	"IS NOT NULL",
+	.text[RENEW_ONE] = "SELECT dlock_renew($1, $2, 3600)",
+	.text[ACQUIRE_MANY] = "SELECT name, token "
+	"FROM dlock_acquire_any($1, $2, 3600, cardinality($1))",
+	.text[RELEASE_MANY] = "SELECT dlock_release_many($1, $2)",
 	.text[RENEW] = "SELECT dlock_renew_all($3, 3600)",
+};
+
+/* A call for each name. */
+static const Sql dlock_each = {
+	.text[ACQUIRE] = "SELECT dlock_acquire($1, $2, 3600) IS NOT NULL",
+	.text[RELEASE] = "SELECT dlock_release($1, $2)",
+	.text[ACQUIRE_MANY] = "SELECT name, token FROM (SELECT name, "
+	"dlock_acquire(name, $2, 3600) AS token FROM unnest($1) name "
+	"OFFSET 0) grants WHERE token IS NOT NULL",
+	.text[RELEASE_MANY] = "SELECT name FROM unnest($1) name "
+	"WHERE dlock_release(name, $2)",
 };
 
 /* All names of a call or none. */
 static const Sql dlock_all = {
 	.text[ACQUIRE] = "SELECT dlock_acquire($1, $2, 3600) IS NOT NULL",
 	.text[RELEASE] = "SELECT dlock_release($1, $2)",
-	.text[ACQUIRE_MANY] = "SELECT i FROM generate_series($1, $2) i WHERE ("
-	"SELECT dlock_acquire_all(array_agg('job-' || j), $3, 3600) "
-	"FROM generate_series($1, $2) j) IS NULL",
-	.text[RELEASE_MANY] = "SELECT count(*) FROM generate_series($1, $2) i "
-	"WHERE dlock_release('job-' || i, $3)",
+	.text[ACQUIRE_MANY] = "SELECT name, token "
+	"FROM unnest($1, dlock_acquire_all($1, $2, 3600)) grants (name, token) "
+	"WHERE token IS NOT NULL",
+	.text[RELEASE_MANY] = "SELECT dlock_release_many($1, $2)",
 };
 
 static const Sql advisory = {
@@ -78,6 +94,15 @@ static const Sql advisory = {
 	.text[ACQUIRE] = "SELECT pg_try_advisory_lock($1::bigint)",
 	.text[WAIT] = "SELECT true FROM pg_advisory_lock($1::bigint)",
 	.text[RELEASE] = "SELECT pg_advisory_unlock($1::bigint)",
+};
+
+/*
+ * No durable lock can do with less than one statement that commits a small
+ * record, and one that does next to nothing.
+ */
+static const Sql least = {
+	.text[ACQUIRE] = "SELECT pg_logical_emit_message(true, $1, $2) IS NOT NULL",
+	.text[RELEASE] = "SELECT $1 <> $2",
 };
 
 /*
@@ -97,14 +122,14 @@ static const Sql heap = {
 	HEAP_ROW("$1", "$2") ") " HEAP_IF_EXPIRED "RETURNING true",
 	.text[RELEASE] = "DELETE FROM heap_lock WHERE name = $1 AND owner = $2 "
 	"RETURNING true",
-	.text[ACQUIRE_MANY] = "WITH acquired AS (INSERT INTO heap_lock AS l "
-	"SELECT " HEAP_ROW("'job-' || i", "$3") "FROM generate_series($1, $2) i "
-	HEAP_IF_EXPIRED "RETURNING name) SELECT i FROM generate_series($1, $2) i "
-	"WHERE 'job-' || i NOT IN (SELECT name FROM acquired)",
-	.text[RELEASE_MANY] = "WITH released AS (DELETE FROM heap_lock "
-	"USING generate_series($1, $2) i "
-	"WHERE name = 'job-' || i AND owner = $3 RETURNING 1) "
-	"SELECT count(*) FROM released",
+	.text[RENEW_ONE] = "UPDATE heap_lock "
+	"SET expires_at = clock_timestamp() + interval '3600 s' "
+	"WHERE name = $1 AND owner = $2 RETURNING true",
+	.text[ACQUIRE_MANY] = "INSERT INTO heap_lock "
+	"SELECT " HEAP_ROW("name", "$2") "FROM unnest($1) name "
+	"ON CONFLICT DO NOTHING RETURNING name, token",
+	.text[RELEASE_MANY] = "DELETE FROM heap_lock "
+	"WHERE name = ANY ($1) AND owner = $2 RETURNING name",
 	.text[RENEW] = "WITH renewed AS (UPDATE heap_lock "
 	"SET expires_at = clock_timestamp() + interval '3600 s' "
 	"FROM generate_series($1, $2) i "
@@ -112,21 +137,51 @@ static const Sql heap = {
 	"SELECT count(*) FROM renewed",
 };
 
+/*
+ * One whose holders may acquire again.  Its rows stay, with their tokens; only
+ * a row whose holds are gone or whose time is up can change hands.
+ */
+#define HEAP_HELD	"l.owner = EXCLUDED.owner AND l.holds > 0 " \
+	"AND l.expires_at > clock_timestamp()"
+
+static const Sql heap_holds = {
+	.text[ACQUIRE] = "INSERT INTO heap_hold AS l VALUES ("
+	"$1, $2, 1, 1, clock_timestamp() + interval '3600 s') "
+	"ON CONFLICT (name) DO UPDATE SET owner = EXCLUDED.owner, "
+	"holds = CASE WHEN " HEAP_HELD " THEN l.holds + 1 ELSE 1 END, "
+	"token = CASE WHEN " HEAP_HELD " THEN l.token ELSE l.token + 1 END, "
+	"expires_at = EXCLUDED.expires_at "
+	"WHERE l.owner = EXCLUDED.owner OR l.holds = 0 "
+	"OR l.expires_at <= clock_timestamp() RETURNING true",
+	.text[RELEASE] = "UPDATE heap_hold SET holds = holds - 1 "
+	"WHERE name = $1 AND owner = $2 AND holds > 0 RETURNING true",
+};
+
 static void
 prepare_statements(Connection *c)
 {
 	static const Oid one[] = {25, 25};	/* text */
-	static const Oid many[] = {23, 23, 25}; /* integer */
+	static const Oid many[] = {1009, 25};	/* text[] */
+	static const Oid range[] = {23, 23, 25};	/* integer */
+	static const struct
+	{
+		int			n;
+		const Oid  *types;
+	}			parameters[STATEMENTS] = {
+		[ACQUIRE] = {2, one}, [WAIT] = {2, one}, [RELEASE] = {2, one},
+		[WAIT_A_MOMENT] = {2, one}, [RENEW_ONE] = {2, one},
+		[ACQUIRE_MANY] = {2, many}, [RELEASE_MANY] = {2, many},
+		[RENEW] = {3, range}
+	};
 
 	for (Statement s = 0; s < STATEMENTS; s++)
 	{
-		bool		is_many = s >= ACQUIRE_MANY;
 		PGresult   *result;
 
 		if (c->sql->text[s] == NULL)
 			continue;
 		result = PQprepare(c->server, statement_names[s], c->sql->text[s],
-						   is_many ? 3 : 2, is_many ? many : one);
+						   parameters[s].n, parameters[s].types);
 		if (PQresultStatus(result) != PGRES_COMMAND_OK)
 			fail("%s: %s", statement_names[s], PQerrorMessage(c->server));
 		PQclear(result);
@@ -156,31 +211,48 @@ close_connection(void *client)
 	free(c);
 }
 
+/* Whether a result is the error that a wait would last for ever. */
+static bool
+is_deadlock(const PGresult *result)
+{
+	const char *code = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return code != NULL && strcmp(code, "40P01") == 0;
+}
+
 static PGresult *
 execute(Connection *c, Statement s, int n, const char *const *values)
 {
 	PGresult   *result = PQexecPrepared(c->server, statement_names[s], n,
 										values, NULL, NULL, 0);
 
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	if (PQresultStatus(result) != PGRES_TUPLES_OK &&
+		!(s == WAIT_A_MOMENT && is_deadlock(result)))
 		fail("%s: %s", statement_names[s], PQerrorMessage(c->server));
 	return result;
 }
 
-/* Execute a statement for one lock; whether it did it. */
-static bool
-execute_one(Connection *c, Statement s, int lock)
+/* Execute a statement for one lock. */
+static PGresult *
+execute_for(Connection *c, Statement s, int lock)
 {
 	char		name[NAME_SIZE];
 	const char *values[] = {name, c->owner};
-	PGresult   *result;
-	bool		done;
 
 	if (c->sql->by_number)
 		snprintf(name, sizeof(name), "%d", lock);
 	else
 		lock_name(name, lock);
-	result = execute(c, s, 2, values);
+	return execute(c, s, 2, values);
+}
+
+/* The same; whether it did it. */
+static bool
+execute_one(Connection *c, Statement s, int lock)
+{
+	PGresult   *result = execute_for(c, s, lock);
+	bool		done;
+
 	done = PQntuples(result) == 1 && strcmp(PQgetvalue(result, 0, 0), "t") == 0;
 	PQclear(result);
 	return done;
@@ -190,23 +262,26 @@ execute_one(Connection *c, Statement s, int lock)
 static PGresult *
 execute_many(Connection *c, Statement s, int first, int count)
 {
-	char		from[NAME_SIZE];
-	char		to[NAME_SIZE];
-	const char *values[] = {from, to, c->owner};
+	char		names[MAX_BATCH * (NAME_SIZE + 1) + 2];
+	const char *values[] = {names, c->owner};
+	char	   *end = names;
 
-	snprintf(from, sizeof(from), "%d", first);
-	snprintf(to, sizeof(to), "%d", first + count - 1);
-	return execute(c, s, 3, values);
+	for (int i = 0; i < count; i++)
+	{
+		*end++ = i > 0 ? ',' : '{';
+		lock_name(end, first + i);
+		end += strlen(end);
+	}
+	*end++ = '}';
+	*end = '\0';
+	return execute(c, s, 2, values);
 }
 
+/* The number in a lock's name. */
 static int
-execute_count(Connection *c, Statement s, int first, int count)
+lock_number(const char *name)
 {
-	PGresult   *result = execute_many(c, s, first, count);
-	int			answer = atoi(PQgetvalue(result, 0, 0));
-
-	PQclear(result);
-	return answer;
+	return atoi(strchr(name, '-') + 1);
 }
 
 static bool
@@ -245,9 +320,9 @@ acquire_many(void *client, int first, int count, bool *got)
 	PGresult   *result = execute_many(c, ACQUIRE_MANY, first, count);
 
 	for (int i = 0; i < count; i++)
-		got[i] = true;
+		got[i] = false;
 	for (int i = 0; i < PQntuples(result); i++)
-		got[atoi(PQgetvalue(result, i, 0)) - first] = false;
+		got[lock_number(PQgetvalue(result, i, 0)) - first] = true;
 	PQclear(result);
 }
 
@@ -255,16 +330,51 @@ static int
 release_many(void *client, int first, int count)
 {
 	Connection *c = client;
+	PGresult   *result = execute_many(c, RELEASE_MANY, first, count);
+	int			given = PQntuples(result);
 
-	return execute_count(c, RELEASE_MANY, first, count);
+	PQclear(result);
+	return given;
 }
 
 static int
 renew(void *client, int first, int count)
 {
 	Connection *c = client;
+	char		from[NAME_SIZE];
+	char		to[NAME_SIZE];
+	const char *values[] = {from, to, c->owner};
+	PGresult   *result;
+	int			renewed;
 
-	return execute_count(c, RENEW, first, count);
+	snprintf(from, sizeof(from), "%d", first);
+	snprintf(to, sizeof(to), "%d", first + count - 1);
+	result = execute(c, RENEW, 3, values);
+	renewed = atoi(PQgetvalue(result, 0, 0));
+	PQclear(result);
+	return renewed;
+}
+
+static void
+renew_one(void *client, int lock)
+{
+	Connection *c = client;
+
+	if (!execute_one(c, RENEW_ONE, lock))
+		fail("could not renew lock %d", lock);
+}
+
+static bool
+closes_circle(void *client, int lock)
+{
+	Connection *c = client;
+	PGresult   *result = execute_for(c, WAIT_A_MOMENT, lock);
+	bool		answer = is_deadlock(result);
+
+	if (PQntuples(result) == 1 && strcmp(PQgetvalue(result, 0, 0), "t") == 0)
+		fail("lock %d, which another holds, was granted", lock);
+	PQclear(result);
+	return answer;
 }
 
 static void
@@ -286,12 +396,17 @@ const System libpq_systems[] =
 {
 	{.name = "pg-dlock", .details = &dlock, .reentrant = true, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many,
-		.renew = renew},
+		.renew = renew, .renew_one = renew_one,
+		.closes_circle = closes_circle},
+	{.name = "pg-dlock-each", .details = &dlock_each, COMMON,
+		.acquire_many = acquire_many, .release_many = release_many},
 	{.name = "pg-dlock-all", .details = &dlock_all, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many},
 	{.name = "pg-advisory", .details = &advisory, .reentrant = true, COMMON},
+	{.name = "pg-floor", .details = &least, .floor = true, COMMON},
 	{.name = "pg-heap", .details = &heap, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many,
-		.renew = renew},
+		.renew = renew, .renew_one = renew_one},
+	{.name = "pg-heap-holds", .details = &heap_holds, .reentrant = true, COMMON},
 	{.name = NULL}
 };

@@ -2,12 +2,12 @@
  * load.c
  *	  Keep the clients of one system busy with one workload, and measure them.
  *
- * load [-c CLIENTS] [-f FIRST] [-n LOCKS] [-b BATCH] [-w WARM_UP] [-t SECONDS]
- *		[-S] SYSTEM WHERE WORKLOAD
+ * load [-c CLIENTS] [-f FIRST] [-n LOCKS] [-b BATCH] [-j SECONDS] [-w WARM_UP]
+ *		[-t SECONDS] [-S] SYSTEM WHERE WORKLOAD
  *
  * prints lines "MEASURE,VALUE".  SYSTEM is one of a driver's, and WHERE what
  * that driver takes for an address.  WORKLOAD is explained in workload.c.  The
- * locks are numbers from FIRST on.  -S holds a snapshot open meanwhile, from a
+ * locks are numbers from FIRST on.  -j is what a job takes.  -S holds a snapshot open meanwhile, from a
  * connection that does nothing else.
  *
  *	rate			of what the workload counts, per second of the window
@@ -41,7 +41,7 @@
 #define RETRY_PAUSE_NS	1000000
 
 static const System *const drivers[] = {
-	libpq_systems, mysql_systems, redis_systems, zookeeper_systems,
+	libpq_systems, jobs_systems, mysql_systems, redis_systems, zookeeper_systems,
 	etcd_systems
 };
 
@@ -99,6 +99,17 @@ void
 pause_before_retry(void)
 {
 	nanosleep(&(struct timespec) {.tv_nsec = RETRY_PAUSE_NS}, NULL);
+}
+
+void
+sleep_seconds(double seconds)
+{
+	long		whole = (long) seconds;
+	struct timespec t = {.tv_sec = whole,
+		.tv_nsec = (long) ((seconds - (double) whole) * 1e9)
+	};
+
+	nanosleep(&t, NULL);
 }
 
 uint64_t
@@ -209,7 +220,7 @@ parse(int argc, char **argv)
 {
 	int			option;
 
-	while ((option = getopt(argc, argv, "c:f:n:b:w:t:S")) != -1)
+	while ((option = getopt(argc, argv, "c:f:n:b:j:w:t:S")) != -1)
 		switch (option)
 		{
 			case 'c':
@@ -223,6 +234,9 @@ parse(int argc, char **argv)
 				break;
 			case 'b':
 				run.batch = atoi(optarg);
+				break;
+			case 'j':
+				run.work_seconds = atof(optarg);
 				break;
 			case 'w':
 				warm_up_seconds = atof(optarg);

@@ -31,6 +31,8 @@ struct System
 {
 	const char *name;			/* of the command line */
 	bool		reentrant;		/* its holder may acquire a lock again */
+	bool		floor;			/* it keeps nobody out: acquire() and release() are
+								 * the least that any system has to do */
 	const void *details;		/* the driver's own */
 
 	/* Connect as client number "client" to the server that is at "where". */
@@ -56,6 +58,23 @@ struct System
 	/* Keep alive the locks of this range, which are all it holds; how many. */
 	int			(*renew) (void *client, int first, int count);
 
+	/* Keep alive one lock that it holds. */
+	void		(*renew_one) (void *client, int lock);
+
+	/*
+	 * Wait a moment for a lock; true if the answer is that this would last for
+	 * ever, because its holder waits for a lock of this client's.
+	 */
+	bool		(*closes_circle) (void *client, int lock);
+
+	/*
+	 * Locks as jobs of a table: find up to "count", at most MAX_BATCH, that are
+	 * to be done, and keep others from them; how many.  Then, the same jobs:
+	 * note that they are done, and keep nobody from them any more.
+	 */
+	int			(*take_jobs) (void *client, int count, int *jobs);
+	void		(*finish_jobs) (void *client, int count, const int *jobs);
+
 	/* From now on until it is closed, have a transaction with a snapshot open. */
 	void		(*snapshot) (void *client);
 };
@@ -64,6 +83,7 @@ struct System
 
 /* Each driver's systems; the last one's name is NULL. */
 extern const System libpq_systems[];
+extern const System jobs_systems[];
 extern const System mysql_systems[];
 extern const System redis_systems[];
 extern const System zookeeper_systems[];

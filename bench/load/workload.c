@@ -83,6 +83,27 @@ try_in_vain(Client *me, int lock)
 	me->refused++;
 }
 
+/*
+ * Try for a lock.  A floor keeps nobody out, so here its clients keep each other
+ * out: they meet as many refusals as those of the other systems.  Such a lock is
+ * marked before it is asked for, as it is in a server that writes before it
+ * flushes; a refusal costs the cheaper statement.
+ */
+static bool
+try_for(Client *me, int lock)
+{
+	int			nobody = 0;
+
+	if (run.system->floor &&
+		!atomic_compare_exchange_strong(&run.holders[lock - run.first],
+										&nobody, me->number + 1))
+	{
+		run.system->release(me->connection, lock);
+		return false;
+	}
+	return run.system->acquire(me->connection, lock, false);
+}
+
 /* Note that the client has got a lock: nobody else may have it. */
 static void
 hold(Client *me, int lock)
@@ -90,7 +111,7 @@ hold(Client *me, int lock)
 	int			other = atomic_exchange(&run.holders[lock - run.first],
 										me->number + 1);
 
-	if (other != 0)
+	if (other != 0 && !(run.system->floor && other == me->number + 1))
 		fail("lock %d was granted to client %d while client %d held it",
 			 lock, me->number, other - 1);
 	me->granted++;
@@ -119,9 +140,16 @@ count(Client *me, uint64_t end_ns, int n)
 }
 
 static bool
-always(const System *system)
+cycle_offered(const System *system)
 {
-	return true;
+	return system->acquire != NULL;
+}
+
+/* What takes more than cycles takes locks. */
+static bool
+lock_offered(const System *system)
+{
+	return cycle_offered(system) && !system->floor;
 }
 
 /* cycle: take a lock that is most likely free, and give it back. */
@@ -135,7 +163,7 @@ cycle(Client *me)
 	uint64_t	released;
 	uint64_t	end;
 
-	if (!system->acquire(me->connection, lock, false))
+	if (!try_for(me, lock))
 	{
 		me->refused++;
 		return;
@@ -328,6 +356,30 @@ renew(Client *me)
 		histogram_add(&me->times[0], end - asked);
 }
 
+static bool
+renewal_offered(const System *system)
+{
+	return system->renew_one != NULL;
+}
+
+/* renewal: keep one lease of the client's share alive, now this, now that. */
+static void
+renewal(Client *me)
+{
+	int			first = share(me->number);
+	int			lock = first + random_below(me, share(me->number + 1) - first);
+	uint64_t	asked;
+	uint64_t	end;
+
+	if (astray(me))
+		try_in_vain(me, share(another(me)->number));
+	asked = now_ns();
+	run.system->renew_one(me->connection, lock);
+	end = now_ns();
+	if (count(me, end, 1))
+		histogram_add(&me->times[0], end - asked);
+}
+
 static void
 renew_end(Client *me)
 {
@@ -341,6 +393,111 @@ renew_end(Client *me)
 			let_go(me, first + i);
 		if (run.system->release_many(me->connection, first, n) != n)
 			fail("locks from %d on were lost", first);
+	}
+}
+
+static bool
+deadlock_offered(const System *system)
+{
+	return system->closes_circle != NULL;
+}
+
+/*
+ * deadlock: each client holds a lock, and each but the first waits for the lock
+ * of the one before.  The first asks again and again for the lock of the last,
+ * and is told each time that this closes a circle of all of them: so the whole
+ * line has been gone through.
+ */
+static void
+deadlock_begin(Client *me)
+{
+	if (!run.system->acquire(me->connection, run.first + me->number, false))
+		fail("lock %d is not free", run.first + me->number);
+	hold(me, run.first + me->number);
+}
+
+/* While the window lasts, ask for the last client's lock. */
+static void
+search(Client *me)
+{
+	uint64_t	asked;
+	uint64_t	end;
+
+	/* asked for too early, it is the last to come who closes the circle */
+	while (now_ns() < run.start_ns)
+		pause_before_retry();
+	do
+	{
+		asked = now_ns();
+		if (!run.system->closes_circle(me->connection,
+									   run.first + run.clients - 1))
+			fail("the line has not formed during the warm-up");
+		end = now_ns();
+		if (count(me, end, 1))
+			histogram_add(&me->times[0], end - asked);
+	} while (end < run.end_ns);
+}
+
+/* Wait for the lock before the client's own; it comes when the window is over. */
+static void
+stand_in_line(Client *me)
+{
+	int			before = run.first + me->number - 1;
+
+	run.system->acquire(me->connection, before, true);
+	if (now_ns() < run.end_ns)
+		fail("lock %d, which another holds, was granted to client %d", before,
+			 me->number);
+	hold(me, before);
+	let_go(me, before);
+	run.system->release(me->connection, before);
+}
+
+/* Its only turn. */
+static void
+deadlock(Client *me)
+{
+	if (me->number == 0)
+		search(me);
+	else
+		stand_in_line(me);
+	let_go(me, run.first + me->number);
+	run.system->release(me->connection, run.first + me->number);
+}
+
+static bool
+queue_offered(const System *system)
+{
+	return system->take_jobs != NULL;
+}
+
+/*
+ * queue: take jobs that nobody has, do them, which is to sleep, and note that
+ * they are done.  Nobody ever lets go of a job here, for none may be done twice.
+ */
+static void
+queue(Client *me)
+{
+	int			jobs[MAX_BATCH];
+	uint64_t	asked = now_ns();
+	uint64_t	taken;
+	uint64_t	worked;
+	uint64_t	end;
+	int			n = run.system->take_jobs(me->connection, run.batch, jobs);
+
+	if (n == 0)
+		fail("there are no more jobs");
+	taken = now_ns();
+	for (int i = 0; i < n; i++)
+		hold(me, jobs[i]);
+	sleep_seconds(n * run.work_seconds);
+	worked = now_ns();
+	run.system->finish_jobs(me->connection, n, jobs);
+	end = now_ns();
+	if (count(me, end, n))
+	{
+		histogram_add(&me->times[0], taken - asked);
+		histogram_add(&me->times[1], end - worked);
 	}
 }
 
@@ -367,9 +524,9 @@ held(Client *me)
 const Workload workloads[] =
 {
 	{.name = "cycle", .times = {"acquire", "release"},
-		.offered = always, .turn = cycle},
+		.offered = cycle_offered, .turn = cycle},
 	{.name = "hot", .times = {"handover"},
-		.offered = always, .turn = hot},
+		.offered = lock_offered, .turn = hot},
 	{.name = "batch", .times = {"acquire", "release"},
 		.offered = batch_offered, .turn = batch},
 	{.name = "reentry", .times = {"acquire", "release"},
@@ -378,8 +535,16 @@ const Workload workloads[] =
 	{.name = "renew", .times = {"heartbeat"},
 		.offered = renew_offered,
 		.begin = fill_range, .turn = renew, .end = renew_end},
-	{.name = "once", .offered = always, .begin = once},
-	{.name = "held", .offered = always, .begin = held},
+	{.name = "renewal", .times = {"renewal"},
+		.offered = renewal_offered,
+		.begin = fill_range, .turn = renewal, .end = renew_end},
+	{.name = "deadlock", .times = {"search"},
+		.offered = deadlock_offered,
+		.begin = deadlock_begin, .turn = deadlock},
+	{.name = "queue", .times = {"take", "finish"},
+		.offered = queue_offered, .turn = queue},
+	{.name = "once", .offered = lock_offered, .begin = once},
+	{.name = "held", .offered = lock_offered, .begin = held},
 	{.name = "fill", .offered = batch_offered, .begin = fill_range,
 		.keeps = true},
 	{.name = NULL}

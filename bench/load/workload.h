@@ -64,6 +64,7 @@ typedef struct Run
 	int			first;			/* the locks are first .. first + locks - 1 */
 	int			locks;
 	int			batch;			/* how many at once, where that can be chosen */
+	double		work_seconds;	/* what a job takes */
 	uint64_t	start_ns;		/* of the window */
 	uint64_t	end_ns;
 	Client	   *all;			/* the clients */
@@ -74,5 +75,6 @@ extern Run	run;
 extern const Workload workloads[];	/* the last one's name is NULL */
 
 extern uint64_t now_ns(void);
+extern void sleep_seconds(double seconds);
 
 #endif

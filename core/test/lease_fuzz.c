@@ -24,6 +24,7 @@
 #define HOLDERS_MAX		24
 #define STRINGS_MAX		1024
 #define PRINCIPALS		4
+#define PLAIN			2
 
 extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,6 +43,7 @@ static size_t string_count;
  */
 static lease_holder name[HOLDERS_MAX + 1];
 static unsigned principal_of[HOLDERS_MAX + 1];
+static unsigned session_of[HOLDERS_MAX + 1];	/* PLAIN: of none from the start */
 static size_t count;
 static int64_t now_us;
 static uint64_t last_token;
@@ -130,6 +132,15 @@ pass_time(void)
 			name[i].deadline_us = now_us + 1;
 }
 
+/* Take a number of permits, or of holds. */
+static uint32_t
+number(void)
+{
+	uint8_t		choice = byte();
+
+	return choice < 0xf8 ? choice % 5 : LEASE_VERSION_MAX;
+}
+
 /* Take a lock delay. */
 static int64_t
 delay(void)
@@ -149,6 +160,8 @@ take_out(size_t i)
 	memmove(&name[i], &name[i + 1], (count - i) * sizeof(name[0]));
 	memmove(&principal_of[i], &principal_of[i + 1],
 			(count - i) * sizeof(principal_of[0]));
+	memmove(&session_of[i], &session_of[i + 1],
+			(count - i) * sizeof(session_of[0]));
 }
 
 /*
@@ -169,9 +182,9 @@ event(void)
 	switch (choice & 3)
 	{
 		case 0:
-			/* Only what is live can be guarded. */
-			if (h->guarded == 0 && h->deadline_us > now_us)
-				h->guarded = h->version;
+			/* Only what is live can be guarded, and by several. */
+			if (h->deadline_us > now_us && (h->guarded == 0 || choice & 0x80))
+				lease_merge_guard(h, h->mode, h->version);
 			else
 				h->guarded = 0;
 			if (h->life == LEASE_PINNED)
@@ -182,12 +195,15 @@ event(void)
 			/* The server has restarted, or the connection is lost. */
 			if (h->life != LEASE_BOUND)
 				break;
-			h->life = h->kind == LEASE_TRANSACTION ? LEASE_LEFT : LEASE_TIMED;
-			if ((choice & 3) == 1 || h->life == LEASE_LEFT)
-				h->deadline_us = now_us;
+			lease_judge(h, (choice & 3) != 1 ? LEASE_BOND_BEFORE :
+						h->kind == LEASE_SESSION && choice & 4 ?
+						LEASE_BOND_LOST : LEASE_BOND_ENDED, 1 + choice, now_us,
+						now_us);
 			break;
 		case 3:
-			if (h->life != LEASE_PINNED)
+			if (h->life == LEASE_BOUND && choice & 0x80)
+				session_of[i] = choice >> 5 & 1;
+			else if (h->life != LEASE_PINNED)
 				h->version = LEASE_VERSION_MAX - (choice >> 2 & 1);
 			break;
 	}
@@ -261,6 +277,8 @@ check_order(const lease_request *request, const lease_holder *before,
 
 		if (a->change != b->change || a->version != b->version ||
 			a->token != b->token || a->deadline_us != b->deadline_us ||
+			a->mode != b->mode || a->kind != b->kind || a->life != b->life ||
+			a->repeated != b->repeated ||
 			!bytes_equal(a->request, b->request))
 			must("the order of the holders decides what becomes of one");
 	}
@@ -280,26 +298,32 @@ check_find(const lease_request *request, const lease_holder *before,
 	{
 		const lease_holder *h = &before[mine];
 
-		if (h->deadline_us <= now_us || h->standing == LEASE_STRANGER ||
-			!bytes_equal(h->owner, request->owner) ||
+		if (h->deadline_us <= now_us || !holder_is_own(request, h) ||
+			holder_is_taken_over(request, h, now_us) ||
 			(request->token != 0 && request->token != h->token))
 			must("a holder has been found that is not meant");
 		if (result->token != 0 && result->token != h->token)
 			must("a holder answered that is not the one found");
 		if (result->outcome == LEASE_GRANTED)
 			must("a grant to somebody who is a holder already");
-		if (result->outcome == LEASE_NOT_YOURS ||
+		if ((result->outcome == LEASE_NOT_YOURS &&
+			 h->version >= holds_in_question(request)) ||
 			result->outcome == LEASE_NOT_HELD)
 			must("a holder has been found and then denied");
 		for (size_t i = 0; i < count; i++)
 		{
 			const lease_holder *other = &before[i];
 
-			if (other->deadline_us > now_us &&
-				bytes_equal(other->owner, request->owner) &&
+			if (other->deadline_us > now_us && holder_is_own(request, other) &&
+				!holder_is_taken_over(request, other, now_us) &&
 				(request->token == 0 || request->token == other->token) &&
+				!(request->unless_repeated && other->repeated) &&
+				!(request->op == LEASE_LEAVE && other->kind == LEASE_PLAIN) &&
 				(other->standing > h->standing ||
-				 (other->standing == h->standing && other->token < h->token)))
+				 (other->standing == h->standing &&
+				  (other->elsewhere < h->elsewhere ||
+				   (other->elsewhere == h->elsewhere &&
+					other->token < h->token)))))
 				must("a holder has been found though another comes first");
 		}
 	}
@@ -316,13 +340,41 @@ check_name(void)
 			if (!lease_is_over(&name[i], now_us) &&
 				!lease_is_over(&name[j], now_us) &&
 				principal_of[i] == principal_of[j] &&
+				session_of[i] == PLAIN && session_of[j] == PLAIN &&
 				bytes_equal(name[i].owner, name[j].owner))
 				must("one owner and principal are two live holders");
 }
 
+/* What a look at the name says must agree with what a stranger would get. */
+static void
+check_looks(const lease_holder *holders, int64_t delay_us)
+{
+	lease_request request = {
+		.op = LEASE_ACQUIRE, .mode = LEASE_EXCLUSIVE, .kind = LEASE_PLAIN,
+		.delay_us = delay_us,
+	};
+	size_t		exclusive = lease_find_exclusive(holders, count, now_us);
+	uint64_t	youngest = lease_youngest(holders, count, now_us);
+	int64_t		next_us;
+	bool		blocked = false;
+
+	for (size_t i = 0; i < count; i++)
+		blocked |= lease_blocks(&request, &holders[i], now_us);
+	if (lease_is_free(holders, count, delay_us, now_us) == blocked)
+		must("a name is free with somebody in the way, or the reverse");
+	if (blocked != holders_keep_out(&request, holders, count, now_us))
+		must("somebody is in the way of a stranger, or is not");
+	if (exclusive < count && (holders[exclusive].mode != LEASE_EXCLUSIVE ||
+							  holders[exclusive].deadline_us <= now_us))
+		must("an exclusive holder that is none");
+	if (lease_have_ended(holders, count, youngest, now_us, &next_us) !=
+		(youngest == 0) || next_us <= now_us)
+		must("the holds that are there have ended, or the reverse");
+}
+
 /* Apply one request, check it, and keep what an engine would keep. */
 static void
-step(const lease_request *request, unsigned principal)
+step(const lease_request *request, unsigned principal, unsigned session)
 {
 	lease_holder before[HOLDERS_MAX] = {0};
 	lease_holder *holders = calloc(count + 1, sizeof(lease_holder));
@@ -340,8 +392,11 @@ step(const lease_request *request, unsigned principal)
 		else
 			name[i].standing = acts_for >> bit & 1 ? LEASE_ACTS_FOR :
 				LEASE_STRANGER;
+		name[i].elsewhere = name[i].kind != LEASE_PLAIN &&
+			session_of[i] != session;
 		holders[i] = before[i] = name[i];
 	}
+	check_looks(before, request->delay_us);
 	result = lease_apply(request, holders, count, now_us);
 	must(lease_step_fault(request, before, count, holders, &result, now_us));
 	check_order(request, before, holders, &result);
@@ -354,6 +409,7 @@ step(const lease_request *request, unsigned principal)
 			must("tokens do not grow");
 		last_token = result.token;
 		principal_of[count] = principal;
+		session_of[count] = request->kind == LEASE_PLAIN ? PLAIN : session;
 	}
 	for (size_t i = 0; i < result.count; i++)
 	{
@@ -362,12 +418,14 @@ step(const lease_request *request, unsigned principal)
 
 		if (pinned)
 		{
+			holders[i].mode = holders[i].guard_mode;
 			holders[i].life = LEASE_PINNED;
 			holders[i].deadline_us = now_us;
 		}
 		if (pinned || change_keeps(holders[i].change))
 		{
 			principal_of[kept] = principal_of[i];
+			session_of[kept] = session_of[i];
 			name[kept++] = holders[i];
 		}
 	}
@@ -393,6 +451,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (input_left > 0)
 	{
 		uint8_t		choice = byte();
+		unsigned	session = byte() & 1;
 		lease_request request = {.op = LEASE_ACQUIRE};
 
 		/* Bits 0-2 the operation, 3-4 the principal, 5-6 the mode. */
@@ -408,6 +467,10 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					request.request = string();
 				request.kind = (lease_kind) (LEASE_KIND_FIRST + byte() % 3);
 				request.behind = byte() >= 0xe0;
+				choice = byte();
+				request.claim = choice >= 0xc0;
+				request.only_repeated = choice >= 0xe0;
+				request.permits = number();
 				request.delay_us = delay();
 				request.limit = 1 + byte() % 8;
 				if (request.limit == 8)
@@ -421,9 +484,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				request.token = token();
 				break;
 			case LEASE_RELEASE:
-			case LEASE_DROP:
+				request.holds = number();
+				request.unless_repeated = byte() >= 0xc0;
 				request.owner = string();
 				request.token = token();
+				break;
+			case LEASE_DROP:
+			case LEASE_DOWNGRADE:
+				request.owner = string();
+				request.token = token();
+				break;
+			case LEASE_LEAVE:
+				request.owner = string();
+				request.token = token();
+				request.delay_us = delay();
 				break;
 			case LEASE_EVICT:
 				if (choice & 0x80)
@@ -446,14 +520,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			}
 			request = (lease_request) {.op = LEASE_EVICT};
 		}
-		step(&request, choice >> 3 & 3);
+		step(&request, choice >> 3 & 3, session);
 		if (count == HOLDERS_MAX)
-			step(&(lease_request) {.op = LEASE_REAP}, 0);
+			step(&(lease_request) {.op = LEASE_REAP}, 0, 0);
 
-		if ((choice & 7) == 7)
+		if ((choice & 0xe0) == 0xe0)
 			event();
 		/* As if a privilege had been granted or revoked. */
-		if ((choice & 7) == 6)
+		if ((choice & 0xe7) == 0x60)
 			acts_for ^= 1u << (byte() & 15);
 	}
 

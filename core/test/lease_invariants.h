@@ -40,6 +40,8 @@ outcome_is_refusal(lease_outcome outcome)
 		case LEASE_REPLAYED:
 		case LEASE_RENEWED:
 		case LEASE_RELEASED:
+		case LEASE_DOWNGRADED:
+		case LEASE_DELAYED:
 			return false;
 		case LEASE_BUSY:
 		case LEASE_NOT_YOURS:
@@ -47,6 +49,7 @@ outcome_is_refusal(lease_outcome outcome)
 		case LEASE_UPGRADE:
 		case LEASE_MIXED:
 		case LEASE_MIXED_KINDS:
+		case LEASE_IS_PERMIT:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			return true;
@@ -61,10 +64,17 @@ outcome_fits_op(lease_op op, lease_outcome outcome)
 	switch (op)
 	{
 		case LEASE_ACQUIRE:
-			return outcome <= LEASE_BUSY || outcome >= LEASE_UPGRADE;
+			return outcome <= LEASE_BUSY || (outcome >= LEASE_UPGRADE &&
+											 outcome != LEASE_IS_PERMIT);
 		case LEASE_RENEW:
 			return outcome == LEASE_RENEWED || outcome == LEASE_NOT_YOURS ||
 				outcome == LEASE_NOT_HELD;
+		case LEASE_DOWNGRADE:
+			return outcome == LEASE_DOWNGRADED || outcome == LEASE_IS_PERMIT ||
+				outcome == LEASE_NOT_YOURS || outcome == LEASE_NOT_HELD;
+		case LEASE_LEAVE:
+			return outcome == LEASE_RELEASED || outcome == LEASE_DELAYED ||
+				outcome == LEASE_NOT_YOURS || outcome == LEASE_NOT_HELD;
 		case LEASE_RELEASE:
 		case LEASE_DROP:
 		case LEASE_EVICT:
@@ -84,12 +94,28 @@ change_keeps(lease_change change)
 		change == LEASE_UPDATED;
 }
 
-/* Say whether a holder is the requester, or one that it may act for. */
+/*
+ * Say whether a holder is the requester, or one that it may act for: not what
+ * another of its sessions or transactions has, when it asks for the like.
+ */
 static inline bool
 holder_is_own(const lease_request *request, const lease_holder *h)
 {
+	if (request->op == LEASE_ACQUIRE && h->life == LEASE_BOUND &&
+		h->kind == request->kind && h->elsewhere)
+		return false;
 	return h->standing != LEASE_STRANGER &&
 		bytes_equal(h->owner, request->owner);
+}
+
+/* Say whether an acquire ends a live holder to have the name anew. */
+static inline bool
+holder_is_taken_over(const lease_request *request, const lease_holder *h,
+					 int64_t now_us)
+{
+	return request->op == LEASE_ACQUIRE && h->deadline_us > now_us &&
+		h->life == LEASE_STRANDED && h->kind == request->kind &&
+		holder_is_own(request, h);
 }
 
 /*
@@ -101,9 +127,56 @@ static inline bool
 holder_is_delayed(const lease_request *request, const lease_holder *h,
 				  int64_t now_us)
 {
-	return h->life == LEASE_TIMED && h->deadline_us <= now_us &&
+	return h->life != LEASE_BOUND && h->life != LEASE_LEFT &&
+		h->life != LEASE_PINNED && h->deadline_us <= now_us &&
 		(uint64_t) now_us - (uint64_t) h->deadline_us <
 		(uint64_t) request->delay_us;
+}
+
+/* How many holds a request asks for or gives back. */
+static inline uint32_t
+holds_in_question(const lease_request *request)
+{
+	uint32_t	holds = request->op == LEASE_RELEASE ? request->holds :
+		request->mode == LEASE_PERMIT ? request->permits : 1;
+
+	return holds == 0 ? 1 : holds;
+}
+
+/* Check what a holder that was updated may differ in. */
+static inline const char *
+update_fault(const lease_request *request, const lease_holder *was,
+			 const lease_holder *is, const lease_result *result,
+			 int64_t now_us)
+{
+	bool		delayed = result->outcome == LEASE_DELAYED;
+	bool		loosened = was->life == LEASE_STRANDED || delayed;
+
+	if (was->deadline_us <= now_us)
+		return "a holder that was over has been updated";
+	if (is->token != result->token)
+		return "the updated holder is not the one that answered";
+	if (delayed != (is->deadline_us <= now_us))
+		return "an updated holder is over, or is not though its session is";
+	if (request->op != LEASE_RENEW && !delayed &&
+		is->deadline_us < was->deadline_us)
+		return "a deadline shrank without a renewal";
+	if (is->mode != was->mode &&
+		(request->op != LEASE_DOWNGRADE || was->mode != LEASE_EXCLUSIVE ||
+		 is->mode != LEASE_SHARED))
+		return "a mode changed, but not from exclusive to shared";
+	if (loosened ? is->kind != LEASE_PLAIN || is->life != LEASE_TIMED :
+		is->kind != was->kind || is->life != was->life)
+		return "kind and life are not as they are to be";
+	if (is->repeated != was->repeated && result->outcome != LEASE_REPLAYED)
+		return "noted as repeated, without a repetition";
+	if (result->outcome == LEASE_REENTERED ?
+		is->version - was->version != holds_in_question(request) :
+		request->op == LEASE_RELEASE ?
+		was->version - is->version != holds_in_question(request) :
+		is->version != was->version)
+		return "the number of holds is not as it is to be";
+	return NULL;
 }
 
 /* Check one holder that was there before the call. */
@@ -115,29 +188,35 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 	bool		over = was->deadline_us <= now_us;
 	bool		delayed = holder_is_delayed(request, was, now_us);
 	bool		own = holder_is_own(request, was);
+	bool		taken_over = holder_is_taken_over(request, was, now_us);
 	bool		clears = result->outcome == LEASE_GRANTED ||
 		request->op == LEASE_REAP;
+	bool		ends_as_released = was->life == LEASE_LEFT ||
+		(was->life == LEASE_LOST && request->delay_us == 0);
 	bool		differs = was->version != is->version ||
-		was->deadline_us != is->deadline_us ||
+		was->deadline_us != is->deadline_us || was->mode != is->mode ||
+		was->kind != is->kind || was->life != is->life ||
+		was->repeated != is->repeated ||
 		!bytes_equal(was->request, is->request);
 
-	if (!bytes_equal(was->owner, is->owner) || was->mode != is->mode ||
-		was->kind != is->kind || was->standing != is->standing ||
-		was->token != is->token)
-		return "owner, mode, kind, standing and token of a holder never change";
-	if (was->life != is->life || was->guarded != is->guarded)
-		return "life and guard of a holder are the engine's to change";
+	if (!bytes_equal(was->owner, is->owner) ||
+		was->standing != is->standing || was->token != is->token)
+		return "owner, standing and token of a holder never change";
+	if (was->guarded != is->guarded || was->guard_mode != is->guard_mode ||
+		was->elsewhere != is->elsewhere)
+		return "the guard of a holder is the engine's to change";
 	if (was->life == LEASE_PINNED && is->change != LEASE_UNCHANGED)
 		return "a guard of which nothing else is left has changed";
+	if (is->change != LEASE_UPDATED && differs)
+		return "a holder differs that was not updated";
 
 	switch (is->change)
 	{
 		case LEASE_UNCHANGED:
-			if (differs)
-				return "an unchanged holder differs";
 			if (clears && over && was->life != LEASE_PINNED && !delayed)
 				return "a grant or the reaper left a holder that was over";
-			if (result->outcome == LEASE_GRANTED && delayed && own)
+			if (result->outcome == LEASE_GRANTED &&
+				((delayed && own) || taken_over))
 				return "a grant left a holder of the requester's own";
 			if (request->op == LEASE_EVICT && (!over || delayed) &&
 				(request->owner.length == 0 ||
@@ -147,32 +226,31 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 		case LEASE_ADDED:
 			return "a holder that was there before is marked as added";
 		case LEASE_UPDATED:
-			if (over)
-				return "a holder that was over has been updated";
 			if (!differs && request->op != LEASE_RENEW)
 				return "an updated holder does not differ";
-			if (is->token != result->token)
-				return "the updated holder is not the one that answered";
-			if (is->deadline_us <= now_us)
-				return "the updated holder is over";
-			if (request->op != LEASE_RENEW &&
-				is->deadline_us < was->deadline_us)
-				return "a deadline shrank without a renewal";
-			break;
+			return update_fault(request, was, is, result, now_us);
 		case LEASE_ENDED:
-			if (was->life == LEASE_LEFT)
+			if (clears)
 			{
-				if (!clears)
-					return "only a grant and the reaper clear away";
+				if (!taken_over && !(over && ends_as_released))
+					return "an end that does not count as a release";
 				break;
 			}
 			if (over)
 				return "a holder that was over has been given back";
-			if (request->op != LEASE_RELEASE && request->op != LEASE_DROP)
-				return "only release and drop give back";
+			if (request->op != LEASE_RELEASE && request->op != LEASE_DROP &&
+				request->op != LEASE_LEAVE)
+				return "only release, drop and leave give back";
+			if (request->op == LEASE_RELEASE &&
+				was->version != holds_in_question(request))
+				return "a holder that has other holds has been given back";
+			if (request->op == LEASE_LEAVE &&
+				(was->kind == LEASE_PLAIN ||
+				 (was->kind == LEASE_SESSION && request->delay_us > 0)))
+				return "a holder left without the lock delay";
 			break;
 		case LEASE_EXPIRED:
-			if (!over || was->life != LEASE_TIMED)
+			if (!over || was->life == LEASE_BOUND || ends_as_released)
 				return "a holder has expired that has not met its deadline";
 			if (!clears)
 				return "only a grant and the reaper clear away";
@@ -202,17 +280,25 @@ new_holder_fault(const lease_request *request, const lease_holder *added,
 		added->request.length != request->request.length)
 		return "the strings of the new holder are not the request's own";
 	if (added->kind != request->kind || added->guarded != 0 ||
+		added->elsewhere || added->repeated ||
 		added->life != (request->kind == LEASE_PLAIN ?
 						LEASE_TIMED : LEASE_BOUND))
 		return "the new holder has not the kind it was to get";
 	if (added->mode != request->mode || added->standing != LEASE_SELF ||
-		added->version != 1)
+		added->version != holds_in_question(request))
 		return "the new holder is not what the request asked for";
 	if (added->token != request->next_token || added->token != result->token)
 		return "the new holder has not the token it was to get";
 	if (added->deadline_us != now_us + request->ttl_us)
 		return "the new holder has not the deadline it was to get";
 	return NULL;
+}
+
+/* Say whether holds in two modes cannot be beside each other. */
+static inline bool
+modes_clash(lease_mode a, lease_mode b)
+{
+	return a != b || a == LEASE_EXCLUSIVE;
 }
 
 /*
@@ -227,8 +313,6 @@ live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 		const lease_holder *h = &holders[i];
 		bool		is_live = change_keeps(h->change) && h->deadline_us > now_us;
 
-		if (!is_live && h->guarded == 0)
-			continue;
 		if (is_live && (h->version < 1 || h->version > LEASE_VERSION_MAX))
 			return "invariant 2: version out of range";
 		if (is_live && (h->token < 1 || h->token > LEASE_TOKEN_MAX))
@@ -239,30 +323,33 @@ live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 			bool		other_live = change_keeps(other->change) &&
 				other->deadline_us > now_us;
 
-			if (!other_live && other->guarded == 0)
-				continue;
 			if (is_live && other_live && other->token == h->token)
 				return "invariant 3: two live holders with one token";
-			if (!(is_live && other_live) && bytes_equal(h->owner, other->owner))
+			if (is_live && other_live && modes_clash(h->mode, other->mode))
+				return "invariant 1: live holders that exclude each other";
+			if (bytes_equal(h->owner, other->owner))
 				continue;
-			if (h->mode != other->mode)
-				return "invariant 1: live or guarded holders in two modes";
-			if (h->mode == LEASE_EXCLUSIVE)
-				return "invariant 1: two live or guarded exclusive holders";
+			if ((h->guarded > 0 && other_live &&
+				 modes_clash(h->guard_mode, other->mode)) ||
+				(other->guarded > 0 && is_live &&
+				 modes_clash(other->guard_mode, h->mode)) ||
+				(h->guarded > 0 && other->guarded > 0 &&
+				 modes_clash(h->guard_mode, other->guard_mode)))
+				return "invariant 1: a guard beside what it excludes";
 		}
 	}
 	return NULL;
 }
 
 /*
- * Say whether holders keep a request for one more hold out, were nobody
- * waiting for the name.
+ * Say whether holders keep out a request for more holds, were nobody waiting for
+ * the name.
  */
 static inline bool
 holders_keep_out(const lease_request *request, const lease_holder *holders,
 				 size_t count, int64_t now_us)
 {
-	uint64_t	permits = 0;
+	uint64_t	permits = holds_in_question(request);
 
 	for (size_t i = 0; i < count; i++)
 	{
@@ -270,17 +357,19 @@ holders_keep_out(const lease_request *request, const lease_holder *holders,
 		bool		own = holder_is_own(request, h);
 		uint64_t	holds = 0;
 
-		if (h->deadline_us > now_us ||
+		if ((h->deadline_us > now_us &&
+			 !holder_is_taken_over(request, h, now_us)) ||
 			(!own && holder_is_delayed(request, h, now_us)))
 			holds = h->version;
+		if (holds > 0 && modes_clash(request->mode, h->mode))
+			return true;
+		if (!own && h->guarded > 0 && modes_clash(request->mode, h->guard_mode))
+			return true;
 		if (!own && h->guarded > holds)
 			holds = h->guarded;
-		if (holds > 0 && (request->mode == LEASE_EXCLUSIVE ||
-						  request->mode != h->mode))
-			return true;
 		permits += holds;
 	}
-	return request->mode == LEASE_PERMIT && permits >= request->limit;
+	return request->mode == LEASE_PERMIT && permits > request->limit;
 }
 
 /* Check that whoever was turned away had reason to be, and nobody else. */
@@ -292,6 +381,7 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 	bool		keeps_out = holders_keep_out(request, holders, count, now_us);
 	bool		other_kind = false;
 	bool		same_kind = false;	/* as the holder that answered */
+	bool		mine = false;
 
 	for (size_t i = 0; i < count; i++)
 	{
@@ -300,9 +390,11 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 		if (h->deadline_us > now_us || (request->op == LEASE_EVICT &&
 										holder_is_delayed(request, h, now_us)))
 			held = true;
-		if (h->deadline_us > now_us && holder_is_own(request, h) &&
-			h->kind != request->kind)
-			other_kind = true;
+		if (h->deadline_us > now_us && holder_is_own(request, h))
+		{
+			mine = true;
+			other_kind |= h->kind != request->kind;
+		}
 		if (h->deadline_us > now_us && h->token == result->token &&
 			h->kind == request->kind)
 			same_kind = true;
@@ -321,15 +413,16 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 				return "one more permit with somebody in the way";
 			if (request->mode == LEASE_PERMIT && request->behind)
 				return "one more permit overtook the queue";
-			if (!same_kind)
-				return "a re-entry by another kind";
+			if (!same_kind || request->claim || request->only_repeated)
+				return "a re-entry by another kind, or a claim";
 			break;
 		case LEASE_REPLAYED:
 			if (!same_kind)
 				return "a repetition by another kind";
 			break;
 		case LEASE_BUSY:
-			if (!keeps_out && !request->behind)
+			if (!keeps_out && !request->behind && !request->only_repeated &&
+				!(request->claim && mine))
 				return "busy, with nobody in the way";
 			break;
 		case LEASE_NOT_YOURS:
@@ -344,10 +437,16 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 			if (!other_kind)
 				return "mixed kinds, with no holder of another";
 			break;
-		case LEASE_RENEWED:
-		case LEASE_RELEASED:
 		case LEASE_UPGRADE:
 		case LEASE_MIXED:
+			if (request->claim)
+				return "a claim is told of misuse";
+			break;
+		case LEASE_RENEWED:
+		case LEASE_RELEASED:
+		case LEASE_DOWNGRADED:
+		case LEASE_DELAYED:
+		case LEASE_IS_PERMIT:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			break;
@@ -375,7 +474,8 @@ retry_fault(const lease_request *request, const lease_holder *before,
 	if (result->retry_us <= now_us)
 		return "told to come back at once";
 	for (size_t i = 0; i < count; i++)
-		if (before[i].life == LEASE_TIMED &&
+		if (before[i].life != LEASE_BOUND && before[i].life != LEASE_LEFT &&
+			before[i].life != LEASE_PINNED &&
 			(uint64_t) result->retry_us - (uint64_t) before[i].deadline_us ==
 			(uint64_t) (holder_is_own(request, &before[i]) ?
 						0 : request->delay_us))
@@ -437,7 +537,7 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 		if (is->change != LEASE_UNCHANGED)
 			changed++;
 		if (is->change == LEASE_UPDATED || is->change == LEASE_ADDED ||
-			(is->change == LEASE_ENDED && is->life != LEASE_LEFT))
+			(is->change == LEASE_ENDED && !granted && request->op != LEASE_REAP))
 			touched++;
 		if (granted && i < count && is->token >= result->token)
 			return "invariant 4: a grant's token is not the largest";
@@ -449,7 +549,7 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 	if (outcome_is_refusal(result->outcome) && changed > 0)
 		return "a refusal or an error changed a holder";
 	if (!outcome_is_refusal(result->outcome) && changed == 0 &&
-		result->outcome != LEASE_REPLAYED)
+		result->outcome != LEASE_REPLAYED && result->outcome != LEASE_DOWNGRADED)
 		return "a success changed nothing";
 
 	fault = refusal_fault(request, before, count, result, now_us);

@@ -37,6 +37,7 @@
 #define OWNERS		4
 #define PRINCIPALS	3
 #define IDS			5			/* 0 stands for no id */
+#define SESSIONS	2
 #define HOLDS_MAX	200			/* of one name; more are given back first */
 #define HOLDERS_MAX	64			/* of one name */
 #define GUARDS_MAX	8			/* of one name */
@@ -58,7 +59,7 @@ static const char id_bytes[2][IDS][4] = {
 static const size_t id_length[IDS] = {0, 1, 2, 3, 3};
 
 static const char *const op_name[] = {
-	"acquire", "renew", "release", "drop", "evict", "reap"
+	"acquire", "renew", "release", "drop", "downgrade", "leave", "evict", "reap"
 };
 static const char *const mode_name[] = {"-", "exclusive", "shared", "permit"};
 static const char *const kind_name[] = {
@@ -66,8 +67,8 @@ static const char *const kind_name[] = {
 };
 static const char *const outcome_name[] = {
 	"granted", "re-entered", "replayed", "busy", "renewed", "released",
-	"not yours", "not held", "upgrade", "mixed", "mixed kinds",
-	"too many holds", "no tokens"
+	"downgraded", "delayed", "not yours", "not held", "upgrade", "mixed",
+	"mixed kinds", "is permit", "too many holds", "no tokens"
 };
 
 #define OPS			(sizeof(op_name) / sizeof(op_name[0]))
@@ -80,10 +81,16 @@ typedef struct question
 	int			name;
 	int			owner;			/* -1, for an eviction: all */
 	int			principal;
+	int			session;
 	lease_mode	mode;
 	lease_kind	kind;
 	bool		behind;
+	bool		claim;
+	bool		only_repeated;
+	bool		unless_repeated;
 	uint32_t	limit;
+	uint32_t	permits;
+	uint32_t	holds;
 	int			id;
 	int64_t		delay_us;
 	int64_t		ttl_us;
@@ -96,6 +103,7 @@ typedef struct reply
 	lease_outcome outcome;
 	uint64_t	token;
 	int			changed;		/* leases that began, changed or ended */
+	int			expired;		/* of them: expired */
 	int64_t		retry_us;		/* busy: when to come back, or INT64_MAX */
 } reply;
 
@@ -133,6 +141,19 @@ static uint64_t seen_shared_delay;
 static uint64_t seen_delay_evicted;
 static uint64_t seen_left_cleared;
 static uint64_t seen_left_taken;
+static uint64_t seen_lost_ended;
+static uint64_t seen_lost_expired;
+static uint64_t seen_taken_over;
+static uint64_t seen_beside_elsewhere;
+static uint64_t seen_loosened;
+static uint64_t seen_several_permits;
+static uint64_t seen_several_too_many;
+static uint64_t seen_several_holds;
+static uint64_t seen_holds_too_many;
+static uint64_t seen_claim_of_own;
+static uint64_t seen_claim_repeated;
+static uint64_t seen_repeated_kept;
+static uint64_t seen_stricter_guard;
 static uint64_t seen_retry_never;
 static uint64_t seen_retry_delayed;
 static uint64_t seen_retry_deadline;
@@ -178,8 +199,9 @@ typedef struct hold
 	int			principal;
 	lease_mode	mode;
 	lease_kind	kind;
-	bool		bound;			/* what it is bound to is there */
-	bool		left;			/* ended with its transaction, so given back */
+	lease_life	life;
+	int			session;		/* that took it */
+	bool		repeated;		/* a repetition was answered with its lease */
 	int			id;				/* of the acquire that gave this hold */
 	uint64_t	token;
 	int64_t		until_us;
@@ -259,12 +281,12 @@ model_clock(int64_t us)
 	now_us += us;
 	for (int name = 0; name < NAMES; name++)
 		for (int i = 0; i < live[name].length; i++)
-			if (live[name].at[i].bound && live[name].at[i].until_us <= now_us)
+			if (live[name].at[i].life == LEASE_BOUND && live[name].at[i].until_us <= now_us)
 				live[name].at[i].until_us = now_us + 1;
 	model_sort();
 }
 
-/* Say whether a hold is one that a question may speak for, were it live. */
+/* Say whether an owner and principal are the asker's. */
 static bool
 is_asker(const question *q, int owner, int principal)
 {
@@ -272,11 +294,32 @@ is_asker(const question *q, int owner, int principal)
 		(principal == q->principal || acts_for[q->principal][principal]);
 }
 
+/*
+ * Say whether a hold is one of the asker's.  Who asks for a session or transaction
+ * has nothing to do with what others of its own have.
+ */
+static bool
+is_askers(const question *q, const hold *h)
+{
+	if (q->op == LEASE_ACQUIRE && h->life == LEASE_BOUND &&
+		h->kind == q->kind && h->session != q->session)
+		return false;
+	return is_asker(q, h->owner, h->principal);
+}
+
+/* Say whether a session or transaction takes a hold of an earlier one over. */
+static bool
+is_taken_over(const question *q, const hold *h)
+{
+	return q->op == LEASE_ACQUIRE && h->life == LEASE_STRANDED &&
+		h->until_us > now_us && h->kind == q->kind && is_askers(q, h);
+}
+
 /* Say whether the operator's pause goes on for a hold that is over. */
 static bool
 is_paused(const question *q, const hold *h)
 {
-	return !h->left && h->until_us + q->delay_us > now_us;
+	return h->life != LEASE_LEFT && h->until_us + q->delay_us > now_us;
 }
 
 /* Count the leases of a list. */
@@ -310,6 +353,17 @@ holds_of(const hold_list *list, uint64_t token)
 	return holds;
 }
 
+/* Count the entries of a lease. */
+static int
+holds_left(const hold_list *list, uint64_t token)
+{
+	int			n = 0;
+
+	for (int i = 0; i < list->length; i++)
+		n += list->at[i].token == token;
+	return n;
+}
+
 /* Return the newest hold of a lease. */
 static hold *
 newest_of(hold_list *list, uint64_t token)
@@ -320,38 +374,68 @@ newest_of(hold_list *list, uint64_t token)
 	return NULL;
 }
 
+/* How many holds a question is about. */
+static uint32_t
+holds_asked(const question *q)
+{
+	uint32_t	n = q->op == LEASE_RELEASE ? q->holds :
+		q->op == LEASE_ACQUIRE && q->mode == LEASE_PERMIT ? q->permits : 1;
+
+	return n == 0 ? 1 : n;
+}
+
 /*
  * Return the token of the lease that a question speaks for, or 0.
  *
- * First the principal's own, then those it may act for; among several the one
- * with the lowest token.
+ * First the principal's own, then those it may act for; of these, what is the
+ * asker's session's; among several the one with the lowest token.
  */
 static uint64_t
 lease_meant(const question *q)
 {
-	uint64_t	own = 0;
-	uint64_t	other = 0;
+	uint64_t	best[4] = {0};
 
 	for (int i = 0; i < live[q->name].length; i++)
 	{
 		const hold *h = &live[q->name].at[i];
-		uint64_t   *slot = h->principal == q->principal ? &own : &other;
+		int			rank = h->principal == q->principal ? 0 : 2;
 
-		if (h->owner != q->owner)
-			continue;
-		if (h->principal != q->principal &&
-			!acts_for[q->principal][h->principal])
+		if (!is_askers(q, h) || is_taken_over(q, h))
 			continue;
 		if (q->op != LEASE_ACQUIRE && q->token != 0 && q->token != h->token)
 			continue;
-		if (*slot == 0 || h->token < *slot)
-			*slot = h->token;
+		if (q->op == LEASE_RELEASE && q->unless_repeated && h->repeated)
+		{
+			seen_repeated_kept++;
+			continue;
+		}
+		if (q->op == LEASE_LEAVE && h->kind == LEASE_PLAIN)
+			continue;
+		if (h->kind != LEASE_PLAIN && h->session != q->session)
+			rank++;
+		if (best[rank] == 0 || h->token < best[rank])
+			best[rank] = h->token;
 	}
-	if (own != 0 && other != 0)
+	if ((best[0] != 0 || best[1] != 0) && (best[2] != 0 || best[3] != 0))
 		seen_choice++;
-	if (own == 0 && other != 0)
-		seen_acted_for++;
-	return own != 0 ? own : other;
+	for (int rank = 0; rank < 4; rank++)
+		if (best[rank] != 0)
+		{
+			if (rank >= 2)
+				seen_acted_for++;
+			return best[rank];
+		}
+	return 0;
+}
+
+/* Say whether a guard is the asker's own, or of one that it may act for. */
+static bool
+is_askers_guard(const question *q, const guard *it)
+{
+	const hold *h = newest_of(&live[q->name], it->token);
+
+	return h != NULL ? is_askers(q, h) :
+		is_asker(q, it->owner, it->principal);
 }
 
 /*
@@ -359,7 +443,8 @@ lease_meant(const question *q)
  *
  * Three things take up room: holds, holds that are over but paused, and guards.
  * The latter two leave room to whom they belong.  A guard and the lease that it
- * was taken for are one thing and take up the room of the larger.
+ * was taken for are one thing and take up the room of the larger, but a guard
+ * keeps its own mode.
  */
 static bool
 model_room(const question *q)
@@ -379,9 +464,9 @@ model_room(const question *q)
 		{
 			const hold *h = &lists[k]->at[i];
 
-			if (k == 1 && !is_paused(q, h))
+			if (k == 1 ? !is_paused(q, h) : is_taken_over(q, h))
 				continue;
-			if (k == 1 && is_asker(q, h->owner, h->principal))
+			if (k == 1 && is_askers(q, h))
 			{
 				passed_own_pause = true;
 				continue;
@@ -400,30 +485,41 @@ model_room(const question *q)
 	{
 		const guard *it = &guards[q->name][g];
 		uint64_t	holds = 0;
+		bool		larger = false;
 
-		if (is_asker(q, it->owner, it->principal))
+		if (is_askers_guard(q, it))
 		{
 			passed_own_guard = true;
 			continue;
 		}
+		/* of several guards of a lease the largest counts */
+		for (int other = 0; other < guard_count[q->name]; other++)
+			if (guards[q->name][other].token == it->token &&
+				(guards[q->name][other].holds > it->holds ||
+				 (guards[q->name][other].holds == it->holds && other < g)))
+				larger = true;
 		for (int k = 0; k < 2; k++)
 			for (int i = 0; i < lists[k]->length; i++)
 				if (lists[k]->at[i].token == it->token &&
 					(k == 0 || is_paused(q, &lists[k]->at[i])))
 					holds += lists[k]->at[i].times;
-		if (it->holds > holds)
+		if (it->holds > holds && !larger)
 			taken += it->holds - holds;
 		if (q->mode == LEASE_EXCLUSIVE || it->mode != q->mode)
 		{
 			room = false;
+			if (holds > 0 && room_but_guarded)
+				seen_stricter_guard++;
 			if (holds == 0 && room_but_guarded)
 				pinned = holds_of(&dead[q->name], it->token) == 0;
 		}
 	}
-	if (q->mode == LEASE_PERMIT && taken >= q->limit)
+	if (q->mode == LEASE_PERMIT && taken + holds_asked(q) > q->limit)
 	{
-		if (room && taken_by_holds < q->limit)
+		if (room && taken_by_holds + holds_asked(q) <= q->limit)
 			seen_guarded_permits++;
+		if (room && taken < q->limit)
+			seen_several_too_many++;
 		room = false;
 	}
 
@@ -460,10 +556,10 @@ model_busy(const question *q)
 		for (int i = 0; i < lists[k]->length; i++)
 		{
 			const hold *h = &lists[k]->at[i];
-			bool		own = is_asker(q, h->owner, h->principal);
+			bool		own = is_askers(q, h);
 			int64_t		wait_us = h->until_us - now_us;
 
-			if (h->bound || (k == 1 && (own || !is_paused(q, h))))
+			if (h->life == LEASE_BOUND || is_taken_over(q, h) || (k == 1 && (own || !is_paused(q, h))))
 				continue;
 			if (!own)
 				wait_us += q->delay_us;
@@ -479,15 +575,15 @@ model_busy(const question *q)
 	else
 		seen_retry_deadline++;
 	if (soonest_us < 0 || (now_us > 0 && soonest_us > INT64_MAX - now_us))
-		return (reply) {LEASE_BUSY, 0, 0, INT64_MAX};
-	return (reply) {LEASE_BUSY, 0, 0, now_us + soonest_us};
+		return (reply) {LEASE_BUSY, 0, 0, 0, INT64_MAX};
+	return (reply) {LEASE_BUSY, 0, 0, 0, now_us + soonest_us};
 }
 
 /* Answer with something else than busy. */
 static reply
 answer(lease_outcome outcome, uint64_t token, int changed)
 {
-	return (reply) {outcome, token, changed, INT64_MAX};
+	return (reply) {outcome, token, changed, 0, INT64_MAX};
 }
 
 /* Acquire once more for the lease that is there already. */
@@ -498,8 +594,14 @@ model_acquire_again(const question *q, uint64_t token)
 	hold	   *last = newest_of(list, token);
 	lease_mode	mode = last->mode;
 	bool		repeated = q->id != 0 && last->id == q->id;
-	bool		later = false;
+	bool		changed = false;
+	uint32_t	n = holds_asked(q);
 
+	if ((q->claim || q->only_repeated) && (!repeated || mode != q->mode || last->kind != q->kind))
+	{
+		seen_claim_of_own++;
+		return model_busy(q);
+	}
 	if (mode == LEASE_SHARED && q->mode == LEASE_EXCLUSIVE)
 		return answer(LEASE_UPGRADE, 0, 0);
 	if (mode != q->mode && (mode == LEASE_PERMIT || q->mode == LEASE_PERMIT))
@@ -518,7 +620,7 @@ model_acquire_again(const question *q, uint64_t token)
 	}
 	if (mode == LEASE_PERMIT && repeated && holds_of(list, 0) >= q->limit)
 		seen_replay_at_limit++;
-	if (!repeated && holds_of(list, token) == LEASE_VERSION_MAX)
+	if (!repeated && holds_of(list, token) + n > LEASE_VERSION_MAX)
 		return answer(LEASE_TOO_MANY_HOLDS, 0, 0);
 	if (mode != q->mode)
 		seen_shared_by_exclusive++;
@@ -527,44 +629,81 @@ model_acquire_again(const question *q, uint64_t token)
 
 	/* All holds of a lease end at the same time: the latest promised. */
 	for (int i = 0; i < list->length; i++)
-		if (list->at[i].token == token &&
-			list->at[i].until_us < now_us + q->ttl_us)
+		if (list->at[i].token == token)
 		{
-			list->at[i].until_us = now_us + q->ttl_us;
-			later = true;
+			if (list->at[i].until_us < now_us + q->ttl_us)
+			{
+				list->at[i].until_us = now_us + q->ttl_us;
+				changed = true;
+			}
+			/* it was the only acquire, so far as that is known */
+			if (repeated && !list->at[i].repeated &&
+				(mode == LEASE_PERMIT || holds_of(list, token) == 1))
+				changed = list->at[i].repeated = true;
 		}
 	if (repeated)
-		return answer(LEASE_REPLAYED, token, later ? 1 : 0);
-	list->at[list->length] = *newest_of(list, token);
-	list->at[list->length].id = q->id;
-	list->at[list->length].times = 1;
-	list->length++;
+	{
+		if (q->claim)
+			seen_claim_repeated++;
+		return answer(LEASE_REPLAYED, token, changed ? 1 : 0);
+	}
+	if (n > 1)
+		seen_several_permits++;
+	for (hold more = *last; n > 0; n--)
+	{
+		more.id = q->id;
+		more.times = 1;
+		more.until_us = newest_of(list, token)->until_us;
+		list->at[list->length++] = more;
+	}
 	return answer(LEASE_REENTERED, token, 1);
 }
 
 /*
  * Clear away what is over and not paused; if the asker gets the name, also what
- * is paused and its own.  Returns how many leases that was.
+ * is paused and its own, and what it takes over.  Returns how many leases that was,
+ * and in *expired, how many of them had come to their end by time.
  */
 static int
-model_clear(const question *q)
+model_clear(const question *q, int *expired)
 {
 	hold_list  *list = &dead[q->name];
 	int			before = leases_of(list);
+	int			released = 0;
+	int			taken_over = 0;
+
+	for (int i = live[q->name].length - 1; i >= 0; i--)
+		if (i < live[q->name].length &&
+			is_taken_over(q, &live[q->name].at[i]))
+		{
+			take_out_lease(&live[q->name], live[q->name].at[i].token);
+			seen_taken_over++;
+			taken_over++;
+			i = live[q->name].length;
+		}
 
 	for (int i = list->length - 1; i >= 0; i--)
 	{
 		const hold *h = &list->at[i];
 
-		if (h->left)
+		bool		ended = h->life == LEASE_LEFT ||
+			(h->life == LEASE_LOST && q->delay_us == 0);
+
+		if (h->life == LEASE_LEFT)
 			seen_left_cleared++;
-		if (!is_paused(q, h) || (q->op == LEASE_ACQUIRE &&
-								 is_asker(q, h->owner, h->principal)))
-			take_out(list, i);
+		if (is_paused(q, h) && !(q->op == LEASE_ACQUIRE && is_askers(q, h)))
+			continue;
+		if (h->life == LEASE_LOST)
+			*(ended ? &seen_lost_ended : &seen_lost_expired) += 1;
+		/* once for each lease */
+		released += ended && newest_of(list, h->token) == h &&
+			holds_left(list, h->token) == 1;
+		take_out(list, i);
 	}
 	if (list->length > 0 && q->op == LEASE_ACQUIRE)
 		seen_shared_delay++;
-	return before - leases_of(list);
+	*expired = before - leases_of(list) - released;
+	return before - leases_of(list) + taken_over;
 }
 
 static reply
@@ -574,6 +713,7 @@ model_acquire(const question *q)
 	uint64_t	token = lease_meant(q);
 	bool		room;
 	int			cleared;
+	reply		granted;
 
 	if (token != 0)
 		return model_acquire_again(q, token);
@@ -581,32 +721,43 @@ model_acquire(const question *q)
 	room = model_room(q);
 	if (room && q->behind)
 		seen_queue_alone++;
-	if (!room || q->behind)
+	if (!room || q->behind || q->only_repeated)
 		return model_busy(q);
 	if (q->next_token < 1 || q->next_token > LEASE_TOKEN_MAX)
 		return answer(LEASE_NO_TOKENS, 0, 0);
 
+	for (int i = 0; i < list->length; i++)
+		if (list->at[i].life == LEASE_BOUND && list->at[i].kind == q->kind &&
+			list->at[i].owner == q->owner &&
+			list->at[i].principal == q->principal)
+			seen_beside_elsewhere++;
 	for (int i = 0; i < dead[q->name].length; i++)
-		if (dead[q->name].at[i].left && delay_us > 0 &&
+		if (dead[q->name].at[i].life == LEASE_LEFT && delay_us > 0 &&
 			dead[q->name].at[i].until_us + delay_us > now_us &&
 			!is_asker(q, dead[q->name].at[i].owner,
 					  dead[q->name].at[i].principal))
 			seen_left_taken++;
-	cleared = model_clear(q);
+	granted = answer(LEASE_GRANTED, q->next_token, 0);
+	cleared = model_clear(q, &granted.expired);
 	if (cleared > 0)
 		seen_over_cleared++;
-	list->at[list->length++] = (hold) {
-		.owner = q->owner,
-		.principal = q->principal,
-		.mode = q->mode,
-		.kind = q->kind,
-		.bound = q->kind != LEASE_PLAIN,
-		.id = q->id,
-		.token = q->next_token,
-		.until_us = now_us + q->ttl_us,
-		.times = 1,
-	};
-	return answer(LEASE_GRANTED, q->next_token, cleared + 1);
+	granted.changed = cleared + 1;
+	if (holds_asked(q) > 1)
+		seen_several_permits++;
+	for (uint32_t n = holds_asked(q); n > 0; n--)
+		list->at[list->length++] = (hold) {
+			.owner = q->owner,
+			.principal = q->principal,
+			.mode = q->mode,
+			.kind = q->kind,
+			.life = q->kind == LEASE_PLAIN ? LEASE_TIMED : LEASE_BOUND,
+			.session = q->session,
+			.id = q->id,
+			.token = q->next_token,
+			.until_us = now_us + q->ttl_us,
+			.times = 1,
+		};
+	return granted;
 }
 
 /* Say that nothing was done, and whether somebody holds the name. */
@@ -618,6 +769,20 @@ model_nothing_done(const question *q)
 	if (dead[q->name].length > 0)
 		seen_over_kept++;
 	return answer(LEASE_NOT_HELD, 0, 0);
+}
+
+/* What is changed after its session's server is gone is bound to nothing. */
+static void
+loosen(int name, uint64_t token)
+{
+	for (int i = 0; i < live[name].length; i++)
+		if (live[name].at[i].token == token &&
+			live[name].at[i].life == LEASE_STRANDED)
+		{
+			live[name].at[i].life = LEASE_TIMED;
+			live[name].at[i].kind = LEASE_PLAIN;
+			seen_loosened++;
+		}
 }
 
 static reply
@@ -635,11 +800,12 @@ model_renew(const question *q)
 				seen_renewed_sooner++;
 			list->at[i].until_us = now_us + q->ttl_us;
 		}
+	loosen(q->name, token);
 	return answer(LEASE_RENEWED, token, 1);
 }
 
 /*
- * Give back the oldest hold, or all.  The newest stays to the end because it
+ * Give back the oldest holds, or all.  The newest stays to the end because it
  * is the one that knows the id of the last acquire.
  */
 static reply
@@ -647,20 +813,86 @@ model_release(const question *q)
 {
 	hold_list  *list = &live[q->name];
 	uint64_t	token = lease_meant(q);
+	uint32_t	n = holds_asked(q);
 
 	if (token == 0)
 		return model_nothing_done(q);
 	if (q->op == LEASE_DROP)
+	{
 		take_out_lease(list, token);
-	else
-		for (int i = 0; i < list->length; i++)
-			if (list->at[i].token == token)
-			{
-				if (--list->at[i].times == 0)
-					take_out(list, i);
-				break;
-			}
+		return answer(LEASE_RELEASED, token, 1);
+	}
+	if (n > holds_of(list, token))
+	{
+		seen_holds_too_many++;
+		return answer(LEASE_NOT_YOURS, 0, 0);
+	}
+	if (n > 1)
+		seen_several_holds++;
+	for (int i = 0; i < list->length && n > 0;)
+	{
+		if (list->at[i].token != token)
+			i++;
+		else if (list->at[i].times > n)
+		{
+			list->at[i].times -= n;
+			n = 0;
+		}
+		else
+		{
+			n -= list->at[i].times;
+			take_out(list, i);
+		}
+	}
+	loosen(q->name, token);
 	return answer(LEASE_RELEASED, token, 1);
+}
+
+static reply
+model_downgrade(const question *q)
+{
+	hold_list  *list = &live[q->name];
+	uint64_t	token = lease_meant(q);
+	int			changed = 0;
+
+	if (token == 0)
+		return model_nothing_done(q);
+	if (newest_of(list, token)->mode == LEASE_PERMIT)
+		return answer(LEASE_IS_PERMIT, 0, 0);
+	for (int i = 0; i < list->length; i++)
+		if (list->at[i].token == token && list->at[i].mode == LEASE_EXCLUSIVE)
+		{
+			list->at[i].mode = LEASE_SHARED;
+			changed = 1;
+		}
+	if (changed)
+		loosen(q->name, token);
+	return answer(LEASE_DOWNGRADED, token, changed);
+}
+
+/* A session is lost or a transaction has ended, and with it a lease. */
+static reply
+model_leave(const question *q)
+{
+	hold_list  *list = &live[q->name];
+	uint64_t	token = lease_meant(q);
+
+	if (token == 0)
+		return model_nothing_done(q);
+	if (newest_of(list, token)->kind == LEASE_TRANSACTION || q->delay_us == 0)
+	{
+		take_out_lease(list, token);
+		return answer(LEASE_RELEASED, token, 1);
+	}
+	for (int i = 0; i < list->length; i++)
+		if (list->at[i].token == token)
+		{
+			list->at[i].kind = LEASE_PLAIN;
+			list->at[i].life = LEASE_TIMED;
+			list->at[i].until_us = now_us;
+		}
+	model_sort();
+	return answer(LEASE_DELAYED, token, 1);
 }
 
 /* Evict what is live, and what is paused: that cuts the pause short. */
@@ -698,9 +930,12 @@ model_evict(const question *q)
 static reply
 model_reap(const question *q)
 {
-	int			reaped = model_clear(q);
+	int			expired;
+	int			reaped = model_clear(q, &expired);
+	reply		r = answer(reaped == 0 ? LEASE_NOT_HELD : LEASE_RELEASED, 0, reaped);
 
-	return answer(reaped == 0 ? LEASE_NOT_HELD : LEASE_RELEASED, 0, reaped);
+	r.expired = expired;
+	return r;
 }
 
 static reply
@@ -715,6 +950,10 @@ model_apply(const question *q)
 		case LEASE_RELEASE:
 		case LEASE_DROP:
 			return model_release(q);
+		case LEASE_DOWNGRADE:
+			return model_downgrade(q);
+		case LEASE_LEAVE:
+			return model_leave(q);
 		case LEASE_EVICT:
 			return model_evict(q);
 		case LEASE_REAP:
@@ -731,10 +970,12 @@ typedef struct row
 {
 	lease_holder holder;
 	int			principal;
+	int			session;
 } row;
 
 static row	table[NAMES][HOLDERS_MAX + 1];
 static int	rows[NAMES];
+static int	table_expired;		/* by the last table_apply() */
 
 /* Print a question and both sides of its name, and give up. */
 static void
@@ -743,12 +984,14 @@ fail(const question *q, const char *what)
 	printf("FAILED at step %" PRIu64 ": %s\n"
 		   "  replay with: lease_model -s %" PRIu64 " -n %" PRIu64 "\n",
 		   step, what, seed, step);
-	printf("  %s name %d owner %d principal %d mode %s kind %s%s limit %" PRIu32
-		   " id %d ttl %" PRId64 " delay %" PRId64 " token %" PRIu64
+	printf("  %s name %d owner %d principal %d session %d mode %s kind %s%s%s%s"
+		   " limit %" PRIu32 " permits %" PRIu32 " holds %" PRIu32 " id %d ttl %" PRId64 " delay %" PRId64 " token %" PRIu64
 		   " next %" PRIu64 " at %" PRId64 "\n",
-		   op_name[q->op], q->name, q->owner, q->principal,
+		   op_name[q->op], q->name, q->owner, q->principal, q->session,
 		   mode_name[q->mode], kind_name[q->kind], q->behind ? " behind" : "",
-		   q->limit, q->id, q->ttl_us, q->delay_us, q->token, q->next_token,
+		   q->only_repeated ? " again" : q->claim ? " claim" : "",
+		   q->unless_repeated ? " unless repeated" : "",
+		   q->limit, q->permits, q->holds, q->id, q->ttl_us, q->delay_us, q->token, q->next_token,
 		   now_us);
 	for (int i = 0; i < rows[q->name]; i++)
 	{
@@ -770,14 +1013,14 @@ fail(const question *q, const char *what)
 
 		for (int i = 0; i < list->length; i++)
 			printf("  model, %s: owner %d principal %d %s times %" PRIu32
-				   " token %" PRIu64 " until %" PRId64 " id %d %s%s%s\n",
+				   " token %" PRIu64 " until %" PRId64 " id %d %s life %d session %d%s\n",
 				   pass == 0 ? "live" : "over", list->at[i].owner,
 				   list->at[i].principal, mode_name[list->at[i].mode],
 				   list->at[i].times, list->at[i].token,
 				   list->at[i].until_us, list->at[i].id,
 				   kind_name[list->at[i].kind],
-				   list->at[i].bound ? " bound" : "",
-				   list->at[i].left ? " left" : "");
+				   (int) list->at[i].life, list->at[i].session,
+				   list->at[i].repeated ? " repeated" : "");
 	}
 	for (int g = 0; g < guard_count[q->name]; g++)
 		printf("  guard: owner %d principal %d %s token %" PRIu64
@@ -806,7 +1049,12 @@ request_of(const question *q)
 		.mode = q->mode,
 		.kind = q->kind,
 		.behind = q->behind,
+		.claim = q->claim,
+		.only_repeated = q->only_repeated,
+		.unless_repeated = q->unless_repeated,
 		.limit = q->limit,
+		.permits = q->permits,
+		.holds = q->holds,
 		.delay_us = q->delay_us,
 		.ttl_us = q->ttl_us,
 		.token = q->token,
@@ -849,22 +1097,47 @@ row_of(int name, uint64_t token)
 	return NULL;
 }
 
-/* Make the holder that stands for a guard whose row is gone. */
+/* Tell a holder of the guards with its token. */
+static void
+add_guards(int name, lease_holder *holder)
+{
+	holder->guarded = 0;
+	holder->guard_mode = LEASE_EXCLUSIVE;	/* of no account */
+	for (int g = 0; g < guard_count[name]; g++)
+		if (guards[name][g].token == holder->token)
+			lease_merge_guard(holder, guards[name][g].mode,
+							  guards[name][g].holds);
+}
+
+/* Make the holder that stands for guards whose row is gone. */
 static lease_holder
 pinned_holder(const question *q, const guard *it)
 {
-	return (lease_holder) {
+	lease_holder holder = {
 		.owner = {owner_bytes[0][it->owner], owner_length[it->owner]},
 		.mode = it->mode,
 		.kind = it->kind,
 		.life = LEASE_PINNED,
 		.standing = standing_of(q->principal, it->principal),
 		/* of no account, whatever an engine fills in */
+		.elsewhere = one_in(2),
 		.version = (uint32_t) below(4),
-		.guarded = it->holds,
 		.token = it->token,
 		.deadline_us = one_in(2) ? now_us : INT64_MIN,
 	};
+
+	add_guards(q->name, &holder);
+	return holder;
+}
+
+/* Say whether an earlier guard has the token of another. */
+static bool
+is_second_guard(int name, int g)
+{
+	for (int i = 0; i < g; i++)
+		if (guards[name][i].token == guards[name][g].token)
+			return true;
+	return false;
 }
 
 /*
@@ -882,6 +1155,7 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 	lease_result result;
 	const char *fault;
 	row		   *r = &table[q->name][from];
+	row			moved[HOLDERS_MAX + 1];
 	int			kept = 0;
 	int			count = 0;
 
@@ -889,14 +1163,14 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 	{
 		before[count] = r[i].holder;
 		before[count].standing = standing_of(q->principal, r[i].principal);
-		before[count].guarded = 0;
-		for (int g = 0; g < guard_count[q->name]; g++)
-			if (guards[q->name][g].token == r[i].holder.token)
-				before[count].guarded = guards[q->name][g].holds;
+		before[count].elsewhere = r[i].holder.kind != LEASE_PLAIN &&
+			r[i].session != q->session;
+		add_guards(q->name, &before[count]);
 		row_at[count++] = i;
 	}
 	for (int g = 0; whole && g < guard_count[q->name]; g++)
-		if (row_of(q->name, guards[q->name][g].token) == NULL)
+		if (row_of(q->name, guards[q->name][g].token) == NULL &&
+			!is_second_guard(q->name, g))
 		{
 			int			at = below(count + 1);
 
@@ -925,17 +1199,21 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 		if (rows[q->name] >= HOLDERS_MAX)
 			fail(q, "more holders than there can be");
 		r[n].principal = q->principal;
+		r[n].session = q->session;
 		row_at[count] = n;
 		rows[q->name]++;
 		n++;
 	}
+	table_expired = 0;
+	for (int i = 0; i < (int) result.count; i++)
+		table_expired += holders[i].change == LEASE_EXPIRED;
 	for (int i = 0; i < (int) result.count; i++)
 		if (row_at[i] >= 0 && change_keeps(holders[i].change))
 		{
-			r[kept].holder = holders[i];
-			r[kept].principal = r[row_at[i]].principal;
-			kept++;
+			moved[kept] = r[row_at[i]];
+			moved[kept++].holder = holders[i];
 		}
+	memcpy(r, moved, sizeof(row) * (size_t) kept);
 	memmove(&r[kept], &r[n],
 			sizeof(row) * (size_t) (rows[q->name] - from - n));
 	rows[q->name] -= n - kept;
@@ -966,9 +1244,10 @@ row_fault(const row *r, hold_list *list)
 		return "the mode differs";
 	if (r->holder.kind != last->kind)
 		return "the kind differs";
-	if (r->holder.life != (last->bound ? LEASE_BOUND :
-						   last->left ? LEASE_LEFT : LEASE_TIMED))
+	if (r->holder.life != last->life)
 		return "the life differs";
+	if (r->holder.repeated != last->repeated)
+		return "that it was repeated differs";
 	if (r->holder.deadline_us != last->until_us)
 		return "the deadline differs";
 	if (r->holder.version != holds_of(list, last->token))
@@ -1049,35 +1328,35 @@ pass_time(int64_t us)
 }
 
 /*
- * End what a lease is bound to.  A transaction takes its lease with it; the
- * lease of a session that is lost is over now or, after a restart, in a while.
+ * End what a lease is bound to, or the server with it: then it is over in a while.
  */
 static void
 unbind(int name)
 {
 	hold_list  *list = &live[name];
+	lease_bond	bond = LEASE_BOND_BEFORE;
+	int64_t		ttl_us = 1 + below(8);
 	uint64_t	token;
-	row		   *r;
-	int64_t		until_us = now_us + (one_in(2) ? 0 : 1 + below(5));
-	bool		left;
+	lease_holder *holder;
 
-	if (list->length == 0 || !list->at[0].bound)
+	if (list->length == 0 || list->at[0].life != LEASE_BOUND)
 		return;
 	token = list->at[0].token;
-	left = list->at[0].kind == LEASE_TRANSACTION;
-	if (left)
-		until_us = now_us;
+	holder = &row_of(name, token)->holder;
+	if (one_in(2))
+		bond = holder->kind == LEASE_SESSION && !one_in(3) ? LEASE_BOND_LOST :
+			LEASE_BOND_ENDED;
+	lease_judge(holder, bond, ttl_us, now_us, now_us);
 	for (int i = 0; i < list->length; i++)
 		if (list->at[i].token == token)
 		{
-			list->at[i].bound = false;
-			list->at[i].left = left;
-			list->at[i].until_us = until_us;
+			hold	   *h = &list->at[i];
+
+			h->life = bond == LEASE_BOND_BEFORE ? LEASE_STRANDED :
+				bond == LEASE_BOND_ENDED ? LEASE_LEFT : LEASE_LOST;
+			h->until_us = now_us + (bond == LEASE_BOND_BEFORE ? ttl_us : 0);
 		}
 	model_sort();
-	r = row_of(name, token);
-	r->holder.life = left ? LEASE_LEFT : LEASE_TIMED;
-	r->holder.deadline_us = until_us;
 }
 
 /* Guard a lease with all its holds, as its holder may; or let a guard go. */
@@ -1099,9 +1378,6 @@ change_guards(int name)
 	/* A guard of a bundle would keep a semaphore full for as long as it is. */
 	if (n == GUARDS_MAX || holds_of(&live[name], h->token) > HOLDS_MAX)
 		return;
-	for (int g = 0; g < n; g++)
-		if (guards[name][g].token == h->token)
-			return;
 	guards[name][guard_count[name]++] = (guard) {
 		.owner = h->owner,
 		.principal = h->principal,
@@ -1123,7 +1399,9 @@ place_bundle(int name)
 	h.principal = below(PRINCIPALS);
 	h.mode = (lease_mode) (LEASE_MODE_FIRST + below(3));
 	h.kind = (lease_kind) (LEASE_KIND_FIRST + below(3));
-	h.bound = h.kind != LEASE_PLAIN;
+	h.life = h.kind == LEASE_PLAIN ? LEASE_TIMED : LEASE_BOUND;
+	h.session = below(SESSIONS);
+	h.repeated = one_in(2);
 	h.id = below(IDS);
 	h.token = last_token + 1;
 	h.until_us = now_us + 1 + below(200);
@@ -1136,12 +1414,14 @@ place_bundle(int name)
 	live[name].at[live[name].length++] = h;
 	rows[name]++;
 	r->principal = h.principal;
+	r->session = h.session;
 	r->holder = (lease_holder) {
 		.owner = {owner_bytes[0][h.owner], owner_length[h.owner]},
 		.request = {id_bytes[0][h.id], id_length[h.id]},
 		.mode = h.mode,
 		.kind = h.kind,
-		.life = h.bound ? LEASE_BOUND : LEASE_TIMED,
+		.life = h.life,
+		.repeated = h.repeated,
 		.version = h.times,
 		.token = h.token,
 		.deadline_us = h.until_us,
@@ -1186,15 +1466,19 @@ choose_op(void)
 {
 	int			n = below(100);
 
-	if (n < 58)
+	if (n < 56)
 		return LEASE_ACQUIRE;
-	if (n < 70)
+	if (n < 66)
 		return LEASE_RENEW;
-	if (n < 86)
+	if (n < 80)
 		return LEASE_RELEASE;
-	if (n < 91)
+	if (n < 85)
 		return LEASE_DROP;
-	if (n < 95)
+	if (n < 90)
+		return LEASE_DOWNGRADE;
+	if (n < 93)
+		return LEASE_LEAVE;
+	if (n < 96)
 		return LEASE_EVICT;
 	return LEASE_REAP;
 }
@@ -1217,7 +1501,13 @@ choose_question(void)
 	q.mode = (lease_mode) (LEASE_MODE_FIRST + below(3));
 	q.kind = one_in(2) ? LEASE_PLAIN :
 		(lease_kind) (LEASE_KIND_FIRST + below(3));
+	q.session = below(SESSIONS);
 	q.behind = one_in(10);
+	q.claim = one_in(10);
+	q.only_repeated = one_in(20);
+	q.unless_repeated = one_in(8);
+	q.permits = one_in(3) ? (uint32_t) below(5) : 0;
+	q.holds = one_in(3) ? (uint32_t) below(4) : 0;
 	q.delay_us = delay_us;
 	q.limit = one_in(8) ? LEASE_VERSION_MAX : 1 + (uint32_t) below(5);
 	q.id = one_in(2) ? 0 : below(IDS);
@@ -1263,8 +1553,8 @@ choose_question(void)
 		if (one_in(2))
 			q.principal = h->principal;
 	}
-	if (live[q.name].length >= HOLDS_MAX - 1 ||
-		dead[q.name].length + live[q.name].length >= HOLDS_MAX - 1)
+	if (dead[q.name].length + live[q.name].length >= HOLDS_MAX - 5 ||
+		rows[q.name] >= HOLDERS_MAX - 1)
 		q.op = one_in(2) ? LEASE_EVICT : LEASE_REAP;
 	if (q.op == LEASE_EVICT && one_in(3))
 		q.owner = -1;
@@ -1303,6 +1593,8 @@ ask(const question *q)
 	}
 	if ((int) result.changed != expected.changed)
 		fail(q, "the number of changes differs");
+	if (table_expired != expected.expired)
+		fail(q, "the number of leases that expired differs");
 	compare(q);
 
 	if (result.outcome == LEASE_GRANTED)
@@ -1404,6 +1696,21 @@ report_coverage(void)
 		{"grants that left others' rows to the lock delay", seen_shared_delay},
 		{"evictions that cut the lock delay short", seen_delay_evicted},
 		{"rows of ended transactions cleared away", seen_left_cleared},
+		{"rows of lost sessions that count as ended", seen_lost_ended},
+		{"rows of lost sessions that count as expired", seen_lost_expired},
+		{"grants that took over what a restart had stranded", seen_taken_over},
+		{"grants beside another session's of the same owner",
+		seen_beside_elsewhere},
+		{"stranded leases that became plain ones", seen_loosened},
+		{"several permits at once", seen_several_permits},
+		{"refusals of several permits where one would do",
+		seen_several_too_many},
+		{"several holds given back", seen_several_holds},
+		{"more holds to give back than there are", seen_holds_too_many},
+		{"claims of what the holder has", seen_claim_of_own},
+		{"claims that were repeated", seen_claim_repeated},
+		{"leases not given back because they were repeated", seen_repeated_kept},
+		{"guards stricter than their downgraded leases", seen_stricter_guard},
 		{"grants over another's ended transaction, with a delay",
 		seen_left_taken},
 		{"refusals that only an event can end", seen_retry_never},

@@ -114,6 +114,43 @@ ok(Scenarios::Run::until(sub { $engine->is_waiting($again) }), 'one waits');
 is(waiters($admin), "waits, tester\@localhost, $again->{id}", 'an administrator sees who');
 is(waiters($tester), "waits, tester\@localhost, $again->{id}", 'and so does its account');
 is(waiters($other), "$mask, tester\@localhost, NULL", 'for another account owner and connection are masked');
+
+# What the views show is shown by nothing else: not to an account without a grant on
+# them, nor if it may execute what is in the database, nor to an operator.
+sql("CREATE USER nosy\@localhost, executes\@localhost, operates\@localhost");
+sql("GRANT SELECT ON scenarios.* TO nosy\@localhost, executes\@localhost, operates\@localhost");
+sql("GRANT EXECUTE ON dlock.* TO executes\@localhost, operates\@localhost");
+sql("GRANT $privilege ON *.* TO operates\@localhost");
+my @inner = map { $_->[0] } @{ $admin->query(q{SELECT name FROM mysql.func WHERE dl = 'dlock.so'
+	AND name NOT IN ('dlock_version', 'dlock_os_user', 'dlock_drain', 'dlock_settle')})->{rows} };
+my @stored = map { "dlock.$_->[0]" } @{ $admin->query(q{SELECT routine_name FROM information_schema.routines
+	WHERE routine_schema = 'dlock' AND routine_type = 'FUNCTION'})->{rows} };
+cmp_ok(scalar(@stored), '>', 0, 'there are stored functions');
+for my $user (qw(nosy executes operates))
+{
+	my $nosy = wire($user);
+	for my $function (@inner, @stored)
+	{
+		my $answer = $nosy->query("SELECT $function()");
+		my $text = $answer->{message} // $answer->{rows}[0][0] // '';
+		my $is_told = !defined $answer->{error} && $text =~ /seen|7365656e|"acquired"|tester/i;
+		ok(!$is_told, "$user is told nothing by $function()") or diag($text);
+	}
+	like($nosy->query("SELECT * FROM dlock.$_")->{message}, qr/^SELECT command denied/, "nor has it $_") for qw(locks waiters stats);
+	$nosy->close;
+}
+# by a grant it is, and with that it goes
+sql('GRANT SELECT ON dlock.waiters TO nosy@localhost');
+my $nosy = $engine->client('n', 'nosy');
+is(waiters($nosy), "$mask, tester\@localhost, NULL", 'with a grant on the view one is');
+sql('REVOKE SELECT ON dlock.waiters FROM nosy@localhost');
+like(answer($nosy, 'SELECT * FROM dlock.waiters'), qr/^1142 /, 'without it no more');
+$nosy->quit;
+my $operates = $engine->client('o', 'operates');
+sql('GRANT SELECT ON dlock.waiters TO operates@localhost');
+is(waiters($operates), "waits, tester\@localhost, $again->{id}", 'an operator sees who waits');
+$operates->quit;
+
 $tester->value(q{SELECT dlock_release('seen', 'own')});
 is(answer($again), 'token', 'it has waited');
 
@@ -267,8 +304,9 @@ sql('SET GLOBAL event_scheduler = 1');
 sub event
 {
 	my ($name, $sql) = @_;
-	# the command line client would end it at the first semicolon
-	wire('root')->value("CREATE DEFINER = other\@localhost EVENT take ON SCHEDULE AT CURRENT_TIMESTAMP DO
+	# The command line client would end it at the first semicolon.  Each has a name of
+	# its own: the server drops it at its end, after what it does.
+	wire('root')->value("CREATE DEFINER = other\@localhost EVENT take_$name ON SCHEDULE AT CURRENT_TIMESTAMP DO
 		BEGIN
 			DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
 				GET DIAGNOSTICS CONDITION 1 \@message = MESSAGE_TEXT;

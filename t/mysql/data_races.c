@@ -110,6 +110,16 @@ dlock_thd_connected(struct THD *thd)
 	return !(thd->loses_client && atomic_fetch_sub(&thd->looks, 1) <= 0);
 }
 
+void
+dlock_wait_begin(void)
+{
+}
+
+void
+dlock_wait_end(void)
+{
+}
+
 bool
 dlock_caller_is_event(void)
 {

@@ -49,9 +49,9 @@ my @functions = (
 	[ 'dlock_os_user', [], 0, 'text' ],
 	[ 'dlock_settle', [], 0, 'boolean' ],
 	[ 'dlock_drain', [], 0, 'boolean' ],
-	[ 'dlock_may_see', [qw(string string)], 2, 'boolean' ],
-	[ 'dlock_waiters_json', [], 0, 'json' ],
-	[ 'dlock_stats_json', [], 0, 'json' ],
+	[ 'dlock_reader', [], 0, 'text' ],
+	[ 'dlock_view_waiters', [], 0, 'json', may => ['42501'] ],
+	[ 'dlock_view_stats', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_guard_begin', [qw(name owner given_token)], 3, 'boolean', may => [qw(55000 25P01)] ],
 	[ 'dlock_guard_ticket', [qw(name given_token)], 2, 'anything' ],
 	[ 'dlock_guard_check', [qw(name owner given_token rows)], 4, 'boolean', may => ['55000'] ],
@@ -688,8 +688,8 @@ $hostile->play(sub {
 
 $hostile->finish(
 	functions => [ map { $_->[0] } @functions ],
-	# hardly anything that it is called with is wrong
-	never_raised => ['dlock_may_see'],
+	# they are for the views only
+	never_answered => [qw(dlock_view_waiters dlock_view_stats)],
 	errors => [ qw(22004 22007 22023 42501 42883 55000 25P01 57014), $operand ]);
 
 # Nothing is left, unless something went wrong before; and nobody has died.

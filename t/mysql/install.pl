@@ -64,11 +64,17 @@ my $user = sql('SELECT dlock_os_user()');
 my $account = "'$user'\@'localhost'";
 my %granted = (
 	$account => [
-		$is_mariadb ? "GRANT PROCESS ON *.* TO $user\@localhost" : "GRANT USAGE ON *.* TO $user\@localhost",
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO $user\@localhost" ],
+		$is_mariadb ? "GRANT PROCESS, CONNECTION ADMIN ON *.* TO $user\@localhost" : "GRANT USAGE ON *.* TO $user\@localhost",
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO $user\@localhost",
+		$is_mariadb ? () : "GRANT dlock_login\@localhost TO $user\@localhost" ],
 	q{'dlock'@'localhost'} => [
 		'GRANT USAGE ON *.* TO dlock@localhost',
-		'GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO dlock@localhost' ]);
+		'GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO dlock@localhost',
+		$is_mariadb ? () : 'GRANT SELECT ON performance_schema.session_status TO dlock@localhost' ],
+	$is_mariadb ? () : (
+		q{'dlock_login'@'localhost'} => [
+			'GRANT USAGE ON *.* TO dlock_login@localhost',
+			'GRANT CONNECTION_ADMIN ON *.* TO dlock_login@localhost' ]));
 my ($one, $two, $three) = map { $engine->client($_, 'tester') } qw(one two three);
 my $token = $one->value(q{SELECT dlock_acquire('plain', 'own', 600)});
 my $session = $one->value(q{SELECT dlock_acquire_session('session', 'own', 600)});
@@ -101,6 +107,38 @@ SKIP:
 sql("CREATE USER stranger\@localhost IDENTIFIED WITH $plugin");
 like(login('stranger'), qr/ERROR (1045|1698) /, 'by the socket nobody logs in as another user');
 sql('DROP USER stranger@localhost');
+
+# Over 1.0.0, whose views called functions with arguments, and whose function for
+# those who wait answered everybody.
+for my $sql (
+	q{CREATE FUNCTION dlock_may_see RETURNS INTEGER SONAME 'dlock.so'},
+	q{CREATE FUNCTION dlock_waiters_json RETURNS STRING SONAME 'dlock.so'},
+	q{CREATE FUNCTION dlock_stats_json RETURNS STRING SONAME 'dlock.so'},
+	q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.locks AS SELECT CAST(l.name AS CHAR) AS name,
+		IF(dlock_may_see(l.account_user, l.account_host), CAST(l.owner AS CHAR), 'no') AS owner
+		FROM (SELECT dlock_settle() AS settled) AS s STRAIGHT_JOIN dlock.lease_table AS l WHERE s.settled = 1},
+	q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.waiters AS SELECT w.name_hex
+		FROM (SELECT dlock_waiters_json() AS json LIMIT 1) AS j,
+		JSON_TABLE(j.json, '$[*]' COLUMNS (name_hex VARCHAR(510) PATH '$.name_hex')) AS w},
+	q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.stats AS SELECT c.acquired
+		FROM (SELECT dlock_stats_json() AS json LIMIT 1) AS j,
+		JSON_TABLE(j.json, '$' COLUMNS (acquired BIGINT PATH '$.acquired')) AS c},
+	map({ "DROP FUNCTION IF EXISTS $_" } qw(dlock_reader dlock_view_waiters dlock_view_stats dlock.settled dlock.all_waiters dlock.all_stats)),
+	'ALTER TABLE dlock.library_account DROP COLUMN connection_admin',
+	$is_mariadb ? "REVOKE CONNECTION ADMIN ON *.* FROM $account" : q{DROP USER 'dlock_login'@'localhost'})
+{
+	sql($sql);
+}
+my $old_lease = $three->value(q{SELECT dlock_acquire('of 1.0.0', 'own', 600)});
+is($three->value(q{SELECT owner FROM dlock.locks WHERE name = 'of 1.0.0'}), 'own', 'the views of 1.0.0 go on with this library');
+is($three->value('SELECT count(*) FROM dlock.waiters'), 0, 'all of them');
+cmp_ok($three->value('SELECT acquired FROM dlock.stats'), '>', 0, 'until install.sql is run');
+install();
+is_deeply(state(), $before, 'it makes of 1.0.0 what it makes of nothing');
+is(sql(q{SELECT GROUP_CONCAT(table_name) FROM information_schema.views WHERE table_schema = 'dlock'
+	AND view_definition REGEXP 'dlock_(may_see|waiters_json|stats_json)'}) , 'NULL', 'no view calls what is gone');
+is($three->value(q{SELECT token FROM dlock.locks WHERE name = 'of 1.0.0' AND owner = 'own'}), $old_lease, 'the lease is kept');
+is($three->value(q{SELECT dlock_release('of 1.0.0', 'own')}), 1, 'and can be given back');
 
 # Removed.
 sub is_gone
@@ -154,15 +192,18 @@ is_gone('it leaves nothing without the library either');
 rename "$engine->{dir}/plugins/away", "$engine->{dir}/plugins/dlock.so" or die "could not rename the library: $!\n";
 
 # Somebody else's account is not used, nor dropped.
-sql(q{CREATE USER 'dlock'@'localhost'});
-$before = grants(q{'dlock'@'localhost'});
-my $said = `$engine->{dir}/mysql --defaults-file=$engine->{dir}/client.cnf <mysql_udf/install.sql 2>&1`;
-like($said, qr/ERROR 1396 .*'?dlock'?@/, 'an account called dlock that is not locked: an error');
-is_deeply(grants(q{'dlock'@'localhost'}), $before, 'it is given nothing');
-uninstall();
-is_deeply(grants(q{'dlock'@'localhost'}), $before, 'and stays');
-is(login('dlock'), 'dlock@localhost', 'as it was');
-sql(q{DROP USER 'dlock'@'localhost'});
+for my $name ('dlock', $is_mariadb ? () : 'dlock_login')
+{
+	sql("CREATE USER '$name'\@'localhost'");
+	$before = grants("'$name'\@'localhost'");
+	my $said = `$engine->{dir}/mysql --defaults-file=$engine->{dir}/client.cnf <mysql_udf/install.sql 2>&1`;
+	like($said, qr/ERROR 1396 .*'?$name'?@/, "an account called $name that is not locked: an error");
+	is_deeply(grants("'$name'\@'localhost'"), $before, 'it is given nothing');
+	uninstall();
+	is_deeply(grants("'$name'\@'localhost'"), $before, 'and stays');
+	is(login($name), "$name\@localhost", 'as it was');
+	sql("DROP USER '$name'\@'localhost'");
+}
 is_gone('nothing else does');
 $engine->stop;
 

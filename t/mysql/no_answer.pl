@@ -29,8 +29,12 @@ sub changing
 my ($held, $waits, $commits, $late, $all, $watches, $killed) =
   map { $engine->client($_) } qw(held waits commits late all watches killed);
 like($held->value(q{SELECT dlock_acquire('held', 'a', 600)}), qr/^\d+$/, 'a lease');
-$waits->send(q{SELECT dlock_acquire('held', 'b', 600, 1)});
-ok(Scenarios::Run::until(sub { $engine->is_waiting($waits) }), 'somebody waits for it');
+# again, if its time is up before that is seen
+ok(Scenarios::Run::until(sub {
+	$waits->answer if $waits->is_busy && $waits->is_answered;
+	$waits->send(q{SELECT dlock_acquire('held', 'b', 600, 1)}) unless $waits->is_busy;
+	return $engine->is_waiting($waits);
+}), 'somebody waits for it');
 # what the library does unasked is done
 ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_journal WHERE leases = ''}) == 1 }), 'it has a row');
 

@@ -144,8 +144,7 @@ my $y = session($replica, 'y');
 
 my %tokens = map { $_ => ask($x, "SELECT dlock_acquire('$_', 'a', 600)") } 'kept', 'released', 'renewed';
 like($tokens{$_}, $is_token, "the primary grants $_") for sort keys %tokens;
-my $began = time;
-$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 6)});
+$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 600)});
 is(ask($x, "SELECT dlock_release('released', 'a', $tokens{released})"), 1, 'and is given one back');
 is(ask($x, "SELECT dlock_renew('renewed', 'a', 900, $tokens{renewed})"), 1, 'and renews one');
 # what was answered before its commit is written before this is answered
@@ -165,8 +164,7 @@ like(ask($y, "SELECT $_"), $read_only, "$_ needs the primary")
   q{dlock_renew('kept', 'a', 30)}, q{dlock_renew_all('a', 30)}, q{dlock_release('kept', 'a')},
   q{dlock_release_all('a')}, q{dlock_release_all('nobody')}, q{dlock_wait('kept')};
 like(ask($replica->control, q{SELECT dlock_force_release('kept')}), $read_only, 'an administrator too');
-$y->send(q{SELECT dlock_is_free('short')});
-answer_of($y);
+is(ask($x, "SELECT dlock_renew('short', 'a', 1, $tokens{short})"), 1, 'a lease is shortened');
 ok(Scenarios::Run::until(sub { ask($x, q{SELECT dlock_is_free('short')}) eq '1' }), 'a lease expires on the primary');
 ok(Scenarios::Run::until(sub { ask($x, q{SELECT count(*) FROM dlock.locks}) == 2 }), 'and is reaped');
 $replica->catch_up($source);
@@ -188,6 +186,20 @@ for my $i (1 .. 20)
 	is(ask($x, "SELECT dlock_release('lost', 'a', $lost)"), 1, 'released') if $i < 20;
 }
 like($lost, $is_token, 'a lease that the replica does not know');
+
+# each of these is a take-over, and must not carry the tokens past the clock
+my $refused = 0;
+for my $i (1 .. 40)
+{
+	my $more;
+	$source->control->value('SET GLOBAL read_only = ON');
+	$refused++ if ask($x, q{SELECT dlock_acquire('lost', 'a', 600)}) =~ $read_only;
+	$source->control->value('SET GLOBAL read_only = OFF');
+	Scenarios::Run::until(sub { ($more = ask($x, q{SELECT dlock_acquire('toggled', 'a', 600)})) =~ $is_token }) or diag($more);
+	ask($x, "SELECT dlock_release('toggled', 'a')");
+	$tokens{toggled} = $more if $more > ($tokens{toggled} // 0);
+}
+is($refused, 40, 'it is read-only forty times');
 is(ask($x, q{SELECT dlock_release('kept', 'a')}), 1, 'and a release');
 is(ask($x, q{SELECT count(*) FROM dlock.locks WHERE name = 'kept'}), 0, 'which has been written');
 $source->crash;
@@ -199,13 +211,14 @@ Scenarios::Run::until(sub { ($new = ask($y, q{SELECT dlock_acquire('lost', 'b', 
   or diag($new);
 note(sprintf('promoted: the first grant %.2f s after the command', time - $killed));
 cmp_ok($new, '>', $lost, 'a promoted replica grants larger tokens than were lost');
+cmp_ok(ask($y, q{SELECT dlock_acquire('toggled', 'b', 600)}), '>', $tokens{toggled}, 'however often the other one took over');
 is(ask($y, q{SELECT dlock_acquire('kept', 'b', 600)}), 'NULL', 'a lease that it knows is held');
 is(ask($y, q{SELECT dlock_owner('kept')}), 'a', 'by its owner');
 is(ask($y, "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'who goes on here');
 cmp_ok(ask($y, q{SELECT dlock_acquire('renewed', 'b', 600, 30)}), '>', $tokens{renewed}, 'one that ends is taken over');
 cmp_ok(ask($y, q{SELECT dlock_acquire('session', 'b', 600, 30)}), '>', $session_token, 'and the one of a session');
 is(ask($y, q{SELECT dlock_release('short', 'a')}), 'NULL', 'what has ended has ended');
-is(ask($y, q{SELECT dlock_release_all('b')}), 3, 'all is given back');
+is(ask($y, q{SELECT dlock_release_all('b')}), 4, 'all is given back');
 
 # ---------------------------------------------------------------------
 # There and back again, without a loss: a server that grants, then follows, then
@@ -334,6 +347,24 @@ test_format('STATEMENT');
 ok(Scenarios::Run::until(sub { $again->complaint =~ /replica/ && $again->complaint =~ /dlock_acquire/ }), 'which a replica does not repeat')
   or diag($again->complaint);
 is(ask($z, q{SELECT dlock_owner('f3')}), 'a', 'it has what was granted');
+
+# ---------------------------------------------------------------------
+# A server that was replaced for a while, by one that is lost with all it has
+# granted, and goes on.
+# ---------------------------------------------------------------------
+
+$replica->control->value('SET GLOBAL read_only = ON');
+like(ask($y, q{SELECT dlock_acquire('forked', 'a', 600)}), $read_only, 'the primary is read-only');
+$again->stop_following;
+$again->control->value('SET GLOBAL read_only = OFF');
+my $forked;
+Scenarios::Run::until(sub { ($forked = ask($z, q{SELECT dlock_acquire('forked', 'a', 600)})) =~ $is_token }) or diag($forked);
+like($forked, $is_token, 'another one grants a lease');
+$again->crash;
+$z->kill;
+$replica->control->value('SET GLOBAL read_only = OFF');
+Scenarios::Run::until(sub { ($new = ask($y, q{SELECT dlock_acquire('forked', 'b', 600)})) =~ $is_token }) or diag($new);
+cmp_ok($new, '>', $forked, 'the first one, which does not know, grants a larger token');
 
 Writers::note_errors();
 done_testing();

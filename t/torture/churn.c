@@ -15,7 +15,8 @@
  *	 rest		how long clients rest between leases, at most, in microseconds
  *	 leave		of so many acquires one is left before its answer; 0: none
  *	 sessions	1: session leases too, which a pooler of transactions cannot have
- *	 again		1: holders enter again, so that leases have several holds
+ *	 again		1: holders enter again, so that leases have several holds; several
+ *				permits, which are given back together, are as one here
  *
  * A client that was cut off, or left, in the middle of something may come back
  * by another connection and go on with the lease that it had.  Each attempt at
@@ -73,6 +74,8 @@ static long moved = 0;			/* calls that another server process answered */
 static long written = 0;		/* guarded transactions that wrote */
 static long perhaps = 0;		/* those whose outcome nobody knows */
 
+#define CHOICES		3			/* names of a claim, which wants one of them */
+
 typedef enum Kind
 {
 	CLIENT,
@@ -88,6 +91,7 @@ typedef enum Step
 	ACQUIRE,
 	ENTER,
 	RENEW,
+	DOWNGRADE,
 	OWNER,
 	GUARD,
 	WRITE,
@@ -110,19 +114,22 @@ typedef struct Reply
 {
 	Status		status;
 	char		code[16];		/* of the error */
-	char		value[2][32];	/* of the last row; "-" is NULL */
+	char		value[3][32];	/* of the last row; "-" is NULL */
 	char		command[32];	/* the last command's tag */
 } Reply;
 
 typedef struct Lease
 {
 	char		name[16];
+	bool		claimed;		/* one of the choices, and it is open which */
+	char		choices[CHOICES][16];
 	char		owner[64];
 	char		request[32];	/* "-": none */
 	char		token[32];		/* empty: not granted */
 	char		pid[32];		/* of the server process that granted it */
 	bool		session;
 	char		mode;			/* 'x', 's' or 'p' */
+	int			permits;		/* taken and given back at once; 1 in other modes */
 	int64_t		ttl_us;
 	int64_t		wait_us;
 } Lease;
@@ -311,18 +318,34 @@ ask(Client *client, Step step, const char *format,...)
 		lost(client);
 }
 
+/* Write down a call, with what it says of a name. */
+static void
+note_name(Client *client, const char *op, const char *name, const char *answer)
+{
+	const Lease *lease = &client->lease;
+
+	fprintf(history, "C\t%" PRId64 "\t%" PRId64 "\t%d\t%s\t%s\t%s\t%c\t%d\t%"
+			PRId64 "\t%" PRId64 "\t%s\t%s\t%s\t%d\n",
+			client->start_us, now_us() + 1, client->number, op, name, lease->owner,
+			lease->mode, lease->claimed ? 1 : lease->mode == 'p' ? PERMITS : 0,
+			client->call_ttl_us, client->call_wait_us, client->call_request,
+			client->call_token, answer, lease->permits);
+}
+
 /* Write down a call, with its answer. */
 static void
 note_call(Client *client, const char *op, const char *answer)
 {
 	const Lease *lease = &client->lease;
 
-	fprintf(history, "C\t%" PRId64 "\t%" PRId64 "\t%d\t%s\t%s\t%s\t%c\t%d\t%"
-			PRId64 "\t%" PRId64 "\t%s\t%s\t%s\n",
-			client->start_us, now_us() + 1, client->number, op, lease->name,
-			lease->owner, lease->mode, lease->mode == 'p' ? PERMITS : 0,
-			client->call_ttl_us, client->call_wait_us, client->call_request,
-			client->call_token, answer);
+	if (!lease->claimed)
+		note_name(client, op, lease->name, answer);
+	else
+		for (int i = 0; i < CHOICES; i++)
+			note_name(client, "any", lease->choices[i],
+					  answer[0] == '?' ||
+					  strcmp(client->reply.value[2], lease->choices[i]) == 0 ?
+					  answer : "-");
 }
 
 /* Write down a call, as its reply says. */
@@ -353,19 +376,28 @@ static void
 acquire(Client *client, Step step, bool with_request, int64_t wait_us)
 {
 	Lease	   *lease = &client->lease;
-	char		limit[16] = "";
+	char		limit[32] = "";
 	char		request[48] = "";
 
-	if (lease->mode == 'p')
+	if (lease->permits > 1)
+		snprintf(limit, sizeof(limit), ", %d, %d", PERMITS, lease->permits);
+	else if (lease->mode == 'p')
 		snprintf(limit, sizeof(limit), ", %d", PERMITS);
 	if (with_request)
 		snprintf(request, sizeof(request), ", '%s'", lease->request);
 	call(client, lease->ttl_us, wait_us, with_request ? lease->request : "-", "-");
-	ask(client, step, "SELECT dlock_acquire%s('%s', '%s', %.6f%s, %.6f%s),"
-		" pg_backend_pid()",
-		lease->session ? "_session" : lease->mode == 's' ? "_shared" :
-		lease->mode == 'p' ? "_permit" : "", lease->name, lease->owner,
-		(double) lease->ttl_us / 1e6, limit, (double) wait_us / 1e6, request);
+	if (lease->claimed)
+		ask(client, step, "SELECT token, pg_backend_pid(), name FROM"
+			" dlock_acquire_any('{%s,%s,%s}', '%s', %.6f, 1, %.6f%s)",
+			lease->choices[0], lease->choices[1], lease->choices[2], lease->owner,
+			(double) lease->ttl_us / 1e6, (double) wait_us / 1e6, request);
+	else
+		ask(client, step, "SELECT dlock_acquire%s%s('%s', '%s', %.6f%s, %.6f%s),"
+			" pg_backend_pid()",
+			lease->session ? "_session" : "", lease->mode == 's' ? "_shared" :
+			lease->permits > 1 ? "_permits" : lease->mode == 'p' ? "_permit" : "",
+			lease->name, lease->owner, (double) lease->ttl_us / 1e6, limit,
+			(double) wait_us / 1e6, request);
 	if (step == ACQUIRE && client->step == ACQUIRE && leave > 0 &&
 		dice(&client->random, (int) leave) == 0)
 		client->alarm_us = now_us() + dice(&client->random, 500000);
@@ -394,7 +426,12 @@ attempt(Client *client)
 	snprintf(lease->owner, sizeof(lease->owner), "s%ld.%d.%" PRId64, seed,
 			 client->number, client->attempts);
 	lease->session = sessions && kind < 4;
-	lease->mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
+	lease->mode = kind == 0 || (kind >= 12 && kind < 15) ? 's' : kind < 12 ? 'x' : 'p';
+	lease->permits = lease->mode == 'p' ? 1 + dice(&client->random, PERMITS) : 1;
+	lease->claimed = !lease->session && kind >= 10 && kind < 12 && names >= CHOICES;
+	for (int i = 0; lease->claimed && i < CHOICES; i++)
+		snprintf(lease->choices[i], sizeof(lease->choices[i]), "n%ld",
+				 (name + i) % names);
 	lease->ttl_us = ttls_us[dice(&client->random, 4)];
 	lease->wait_us = waits_us[dice(&client->random, 6)];
 	if (dice(&client->random, 2) == 0 && !lease->session)
@@ -403,21 +440,24 @@ attempt(Client *client)
 	acquire(client, ACQUIRE, lease->request[0] != '-', lease->wait_us);
 }
 
-/* Renew, or with no TTL release. */
+/* Make a call that may name the token: the function, and what is before that. */
 static void
-renew_or_release(Client *client, int64_t ttl_us)
+change(Client *client, Step step, const char *function, int64_t ttl_us)
 {
 	Lease	   *lease = &client->lease;
 	char		ttl[32] = "";
+	char		holds[16] = "";
 	bool		with_token = dice(&client->random, 2) == 0;
 
 	if (ttl_us > 0)
 		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
+	if (step == RELEASE && lease->permits > 1)
+		snprintf(holds, sizeof(holds), ", %d", lease->permits);
 	call(client, ttl_us, 0, "-", with_token ? lease->token : "-");
-	ask(client, ttl_us > 0 ? RENEW : RELEASE,
-		"SELECT dlock_%s('%s', '%s'%s%s%s), pg_backend_pid()",
-		ttl_us > 0 ? "renew" : "release", lease->name, lease->owner, ttl,
-		with_token ? ", " : "", with_token ? lease->token : "");
+	ask(client, step, "SELECT dlock_%s('%s', '%s'%s%s%s%s), pg_backend_pid()",
+		function, lease->name, lease->owner, ttl,
+		with_token || holds[0] != 0 ? ", " : "",
+		with_token ? lease->token : holds[0] != 0 ? "NULL" : "", holds);
 }
 
 /* The attempt is over; another one may have another connection. */
@@ -475,13 +515,13 @@ use(Client *client)
 			end_attempt(client);
 		}
 		else
-			renew_or_release(client, 0);
+			change(client, RELEASE, "release", 0);
 		return;
 	}
-	switch (dice(&client->random, 5))
+	switch (dice(&client->random, 6))
 	{
 		case 0:
-			renew_or_release(client, 200000 + dice(&client->random, 2000000));
+			change(client, RENEW, "renew", 200000 + dice(&client->random, 2000000));
 			break;
 		case 1:
 			if (!again || lease->mode == 'p')
@@ -504,6 +544,12 @@ use(Client *client)
 			break;
 		case 4:
 			rest(client, dice(&client->random, 20) == 0 ? 250000 : 5000);
+			break;
+		case 5:
+			if (lease->mode != 'x')
+				rest(client, rest_us / 20);
+			else
+				change(client, DOWNGRADE, "downgrade", 0);
 			break;
 	}
 }
@@ -549,6 +595,9 @@ acquired(Client *client)
 	{
 		strcpy(lease->token, reply->value[0]);
 		strcpy(lease->pid, reply->value[1]);
+		if (lease->claimed)
+			strcpy(lease->name, reply->value[2]);
+		lease->claimed = false;
 		client->in_doubt = false;
 		client->may_repeat = lease->request[0] != '-';
 		keep(client);
@@ -594,6 +643,19 @@ renewed(Client *client)
 }
 
 static void
+downgraded(Client *client)
+{
+	note_reply(client, "downgrade");
+	note_process(client);
+	/* a shared hold more is as good if it is exclusive still */
+	client->lease.mode = 's';
+	if (client->reply.status == ANSWERED && client->reply.value[0][0] != 't')
+		end_attempt(client);
+	else
+		keep(client);
+}
+
+static void
 released(Client *client)
 {
 	note_reply(client, "release");
@@ -625,7 +687,7 @@ guarded(Client *client)
 	}
 	snprintf(answer, sizeof(answer), "?%s", reply->code);
 	note_guard(client, client->start_us,
-			   strcmp(reply->code, "55000") == 0 ? "f" : answer);
+			   strcmp(reply->code, "55L01") == 0 ? "f" : answer);
 	if (client->connection != NULL)
 		ask(client, ROLLBACK, "ROLLBACK");
 	else
@@ -709,6 +771,9 @@ answered(Client *client)
 		case RENEW:
 			renewed(client);
 			break;
+		case DOWNGRADE:
+			downgraded(client);
+			break;
 		case OWNER:
 			note_reply(client, "owner");
 			keep(client);
@@ -777,7 +842,7 @@ collect(Client *client, const PGresult *result)
 			if (client->step == LOOK)
 				note_look(client, result);
 			else
-				for (int c = 0; c < 2 && c < PQnfields(result); c++)
+				for (int c = 0; c < 3 && c < PQnfields(result); c++)
 					put_value(reply, c,
 							  PQntuples(result) == 0 || PQgetisnull(result, 0, c) ?
 							  "-" : PQgetvalue(result, 0, c));

@@ -40,6 +40,7 @@
 #include "clients.h"
 
 #define MAX_ROWS	1000
+#define MAX_NAMES	5			/* of a call for many */
 #define MAX_COLUMNS	5
 
 static const char *connection_string;
@@ -99,9 +100,14 @@ put_value(Reply *reply, int row, int column, const char *value)
 
 typedef PGconn Connection;
 
+/*
+ * Has it the functions for many names, several permits and holds, downgrade, and
+ * leases of transactions?
+ */
+#define HAS_MANY	true
 #define BEGIN		"BEGIN"
 #define GUARD		"SELECT dlock_guard('%s', '%s', %s)"
-#define NOT_HELD	"55000"
+#define NOT_HELD	"55L01"
 #define YES			"t"
 #define LIVE		"expires_at IS NULL OR expires_at > clock_timestamp()"
 #define RANDOM_WAITER	"SELECT pid FROM dlock.waiters ORDER BY random() LIMIT 1"
@@ -159,6 +165,7 @@ ask(Connection *connection, const char *statement, Reply *reply)
 
 typedef MYSQL Connection;
 
+#define HAS_MANY	false
 #define BEGIN		"BEGIN"
 #define GUARD		"CALL dlock.guard('%s', '%s', %s)"
 #define NOT_HELD	"1644"
@@ -240,6 +247,14 @@ typedef struct Client
 	Reply		reply;
 } Client;
 
+/* How a lease ends. */
+typedef enum Kind
+{
+	PLAIN,						/* at its deadline */
+	SESSION,
+	TRANSACTION
+} Kind;
+
 /* What is asked of a lease. */
 typedef struct Lease
 {
@@ -247,8 +262,9 @@ typedef struct Lease
 	char		owner[32];
 	char		request[32];	/* "-": none */
 	char		token[32];
-	bool		session;
+	Kind		kind;
 	char		mode;			/* 'x', 's' or 'p' */
+	int			permits;		/* at once; 1 in other modes */
 	int64_t		ttl_us;
 	int64_t		wait_us;
 } Lease;
@@ -276,12 +292,26 @@ disconnect(Client *client)
 	client->connection = NULL;
 }
 
+/* Write a call down. */
+static void
+note_call(Client *client, const char *op, const Lease *lease, int64_t start_us,
+		  int64_t end_us, int limit, int holds, int64_t ttl_us,
+		  const char *token, const char *answer)
+{
+	fprintf(client->file, "C\t%" PRId64 "\t%" PRId64 "\t%d\t%s\t%s\t%s\t%c\t%d\t%"
+			PRId64 "\t%" PRId64 "\t%s\t%s\t%s\t%d\n",
+			start_us, end_us, client->number, op, lease->name, lease->owner,
+			lease->mode, limit, ttl_us, lease->wait_us, lease->request, token,
+			answer, holds);
+}
+
 /*
- * Make one call and write it down.  Leaves the answer in client->reply, and gives up a connection that is lost.
+ * Make one call, for so many holds, and write it down.  Leaves the answer in
+ * client->reply, and gives up a connection that is lost.
  */
 static void
-call(Client *client, const char *op, const Lease *lease, int64_t ttl_us,
-	 const char *token, const char *statement)
+call(Client *client, const char *op, const Lease *lease, int holds,
+	 int64_t ttl_us, const char *token, const char *statement)
 {
 	Reply	   *reply = &client->reply;
 	int64_t		start_us = now_us();
@@ -297,18 +327,18 @@ call(Client *client, const char *op, const Lease *lease, int64_t ttl_us,
 	end_us = now_us() + 1;
 	if (reply->status != ANSWERED)
 		snprintf(answer, sizeof(answer), "?%s", reply->code);
+	else if (strcmp(op, "commit") == 0)
+		strcpy(answer, "t");
 	else if (reply->rows != 1 || reply->columns != 1)
 		fail(statement, "is not answered with one value");
-	else if (strcmp(op, "renew") == 0 || strcmp(op, "release") == 0)
+	else if (strcmp(op, "renew") == 0 || strcmp(op, "release") == 0 ||
+			 strcmp(op, "downgrade") == 0)
 		strcpy(answer, strcmp(reply->value[0][0], "-") == 0 ? "-" :
 			   strcmp(reply->value[0][0], YES) == 0 ? "t" : "f");
 	else
 		strcpy(answer, reply->value[0][0]);
-	fprintf(client->file, "C\t%" PRId64 "\t%" PRId64 "\t%d\t%s\t%s\t%s\t%c\t%d\t%"
-			PRId64 "\t%" PRId64 "\t%s\t%s\t%s\n",
-			start_us, end_us, client->number, op, lease->name, lease->owner,
-			lease->mode, lease->mode == 'p' ? PERMITS : 0, ttl_us,
-			lease->wait_us, lease->request, token, answer);
+	note_call(client, op, lease, start_us, end_us,
+			  lease->mode == 'p' ? PERMITS : 0, holds, ttl_us, token, answer);
 	if (reply->status == LOST)
 		disconnect(client);
 }
@@ -324,44 +354,77 @@ is_answer(const Client *client, const char *answer)
 static bool
 acquire(Client *client, Lease *lease)
 {
+	static const char *const functions[] = {
+		"acquire", "acquire_session", "acquire_xact"
+	};
+	static const char *const ops[] = {"acquire", "session", "xact"};
 	char		statement[400];
-	char		limit[16] = "";
+	char		limit[32] = "";
 	char		request[40] = "";
 
-	if (lease->mode == 'p')
+	if (lease->permits > 1)
+		snprintf(limit, sizeof(limit), ", %d, %d", PERMITS, lease->permits);
+	else if (lease->mode == 'p')
 		snprintf(limit, sizeof(limit), ", %d", PERMITS);
 	if (lease->request[0] != '-')
 		snprintf(request, sizeof(request), ", '%s'", lease->request);
 	snprintf(statement, sizeof(statement),
-			 "SELECT dlock_acquire%s('%s', '%s', %.6f%s, %.6f%s)",
-			 lease->session ? "_session" : lease->mode == 's' ? "_shared" :
-			 lease->mode == 'p' ? "_permit" : "", lease->name, lease->owner,
-			 (double) lease->ttl_us / 1e6, limit,
+			 "SELECT dlock_%s%s('%s', '%s', %.6f%s, %.6f%s)",
+			 functions[lease->kind], lease->mode == 's' ? "_shared" :
+			 lease->permits > 1 ? "_permits" : lease->mode == 'p' ? "_permit" : "",
+			 lease->name, lease->owner, (double) lease->ttl_us / 1e6, limit,
 			 (double) lease->wait_us / 1e6, request);
-	call(client, lease->session ? "session" : "acquire", lease, lease->ttl_us,
-		 "-", statement);
+	call(client, ops[lease->kind], lease, lease->permits, lease->ttl_us, "-",
+		 statement);
 	if (client->reply.status != ANSWERED || is_answer(client, "-"))
 		return false;
 	strcpy(lease->token, client->reply.value[0][0]);
 	return true;
 }
 
-/* True if it was renewed, or given back. */
+/* Renew; true if it was done. */
 static bool
-renew_or_release(Client *client, const Lease *lease, int64_t ttl_us)
+renew(Client *client, const Lease *lease, int64_t ttl_us)
 {
 	char		statement[300];
-	char		ttl[32] = "";
-	bool		with_token = dice(&client->random, 2) == 0 && lease->token[0] != 0;
+	const char *token = dice(&client->random, 2) == 0 ? lease->token : "";
 
-	if (ttl_us > 0)
-		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
-	snprintf(statement, sizeof(statement), "SELECT dlock_%s('%s', '%s'%s%s%s)",
-			 ttl_us > 0 ? "renew" : "release", lease->name, lease->owner, ttl,
-			 with_token ? ", " : "", with_token ? lease->token : "");
-	call(client, ttl_us > 0 ? "renew" : "release", lease, ttl_us,
-		 with_token ? lease->token : "-", statement);
+	snprintf(statement, sizeof(statement),
+			 "SELECT dlock_renew('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
+			 (double) ttl_us / 1e6, token[0] != 0 ? ", " : "", token);
+	call(client, "renew", lease, 1, ttl_us, token[0] != 0 ? token : "-", statement);
 	return is_answer(client, YES);
+}
+
+/* Give so many holds back; true if it was done. */
+static bool
+release(Client *client, const Lease *lease, int holds)
+{
+	char		statement[300];
+	char		several[16] = "";
+	const char *token = dice(&client->random, 2) == 0 ? lease->token : "";
+
+	if (holds > 1)
+		snprintf(several, sizeof(several), ", %d", holds);
+	snprintf(statement, sizeof(statement), "SELECT dlock_release('%s', '%s'%s%s%s)",
+			 lease->name, lease->owner, token[0] != 0 || holds > 1 ? ", " : "",
+			 token[0] == 0 && holds > 1 ? "NULL" : token, several);
+	call(client, "release", lease, holds, 0, token[0] != 0 ? token : "-", statement);
+	return is_answer(client, YES);
+}
+
+/* Make an exclusive lease a shared one. */
+static void
+downgrade(Client *client, Lease *lease)
+{
+	char		statement[300];
+	const char *token = dice(&client->random, 2) == 0 ? lease->token : "";
+
+	snprintf(statement, sizeof(statement), "SELECT dlock_downgrade('%s', '%s'%s%s)",
+			 lease->name, lease->owner, token[0] != 0 ? ", " : "", token);
+	call(client, "downgrade", lease, 1, 0, token[0] != 0 ? token : "-", statement);
+	/* a shared hold more is as good if it is exclusive still */
+	lease->mode = 's';
 }
 
 /*
@@ -376,6 +439,7 @@ guard(Client *client, const Lease *lease, int64_t duration_us)
 	int64_t		start_us = now_us();
 	int64_t		commit_us = 0;
 	bool		refused = false;
+	char		answer[24];
 
 	if (client->connection == NULL)
 		return;
@@ -393,12 +457,11 @@ guard(Client *client, const Lease *lease, int64_t duration_us)
 			ask(client->connection, "COMMIT", reply);
 		}
 	}
-	fprintf(client->file, "C\t%" PRId64 "\t%" PRId64 "\t%d\tguard\t%s\t%s\t%c\t%d\t%"
-			PRId64 "\t0\t-\t%s\t%s%s\n",
-			start_us, now_us() + 1, client->number, lease->name, lease->owner,
-			lease->mode, 0, commit_us, lease->token,
-			reply->status == ANSWERED ? "t" : refused ? "f" : "?",
-			reply->status == ANSWERED || refused ? "" : reply->code);
+	snprintf(answer, sizeof(answer), "%s%s",
+			 reply->status == ANSWERED ? "t" : refused ? "f" : "?",
+			 reply->status == ANSWERED || refused ? "" : reply->code);
+	note_call(client, "guard", lease, start_us, now_us() + 1, 0, 1, commit_us,
+			  lease->token, answer);
 	if (reply->status == FAILED)
 		ask(client->connection, "ROLLBACK", reply);
 	if (reply->status == LOST)
@@ -429,16 +492,235 @@ recover(Client *client, const Lease *lease)
 	return false;
 }
 
+static const int64_t ttls_us[] = {200000, 500000, 2000000};
+static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
+
+/* Most pauses are brief. */
+static int64_t
+pause_us(Client *client)
+{
+	return dice(&client->random, 20) == 0 ? 250000 : dice(&client->random, 5000);
+}
+
+/* A lease of a transaction, to its end. */
+static void
+live_in_transaction(Client *client, Lease *lease)
+{
+	Reply	   *reply = &client->reply;
+	bool		granted;
+
+	lease->kind = TRANSACTION;
+	ask(client->connection, BEGIN, reply);
+	granted = reply->status == ANSWERED && acquire(client, lease);
+	if (granted)
+	{
+		nap(pause_us(client));
+		call(client, "commit", lease, 1, 0, lease->token,
+			 dice(&client->random, 4) == 0 ? "ROLLBACK" : "COMMIT");
+	}
+	if (client->connection == NULL)
+		return;
+	if (reply->status == LOST)
+		disconnect(client);
+	else if (!granted || reply->status == FAILED)
+		ask(client->connection, "ROLLBACK", reply);
+}
+
+/* ----------------------------------------------------------------
+ * Many leases at once
+ * ----------------------------------------------------------------
+ */
+
+/* Those that one owner claims, and has. */
+typedef struct Leases
+{
+	int			count;
+	int			wanted;
+	Lease		each[MAX_NAMES];	/* without a token: he does not have it */
+} Leases;
+
+/* Write the names into a statement, as an array. */
+static void
+put_names(char *to, const Leases *leases)
+{
+	for (int i = 0; i < leases->count; i++)
+		to += sprintf(to, "%s%s", i == 0 ? "'{" : ",", leases->each[i].name);
+	strcpy(to, "}'");
+}
+
+/*
+ * Make a call for many names and write it down: a line for each.  The rows of the
+ * answer are names, in the order of the list, and what is in the second column.
+ */
+static void
+call_many(Client *client, const char *op, Leases *leases, int64_t ttl_us,
+		  bool with_tokens, const char *statement)
+{
+	Reply	   *reply = &client->reply;
+	bool		claims = strcmp(op, "any") == 0;
+	int			row = 0;
+	int64_t		start_us = now_us();
+	int64_t		end_us;
+
+	if (client->connection == NULL)
+	{
+		reply->status = LOST;
+		return;
+	}
+	ask(client->connection, statement, reply);
+	end_us = now_us() + 1;
+	for (int i = 0; i < leases->count; i++)
+	{
+		Lease	   *lease = &leases->each[i];
+		const char *token = with_tokens && lease->token[0] != 0 ? lease->token : "-";
+		const char *answer = claims ? "-" : "f";
+		char		unknown[24];
+
+		if (reply->status != ANSWERED)
+		{
+			snprintf(unknown, sizeof(unknown), "?%s", reply->code);
+			answer = unknown;
+		}
+		else if (row < reply->rows && strcmp(reply->value[row][0], lease->name) == 0)
+			answer = claims ? reply->value[row++][1] : (row++, "t");
+		note_call(client, op, lease, start_us, end_us, claims ? leases->wanted : 0,
+				  1, ttl_us, token, answer);
+		if (claims && answer[0] != '?' && answer[0] != '-')
+			strcpy(lease->token, answer);
+		else if (!claims && answer[0] == 'f')
+			lease->token[0] = 0;
+	}
+	if (reply->status == ANSWERED && row < reply->rows)
+		fail(statement, "is answered with a name that is not next in the list");
+	if (reply->status == LOST)
+		disconnect(client);
+}
+
+static void
+claim(Client *client, Leases *leases)
+{
+	const Lease *lease = &leases->each[0];
+	char		names_list[100];
+	char		statement[400];
+	char		request[40] = "";
+
+	put_names(names_list, leases);
+	if (lease->request[0] != '-')
+		snprintf(request, sizeof(request), ", '%s'", lease->request);
+	snprintf(statement, sizeof(statement), "SELECT name, token FROM"
+			 " dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)", names_list,
+			 lease->owner, (double) lease->ttl_us / 1e6, leases->wanted,
+			 (double) lease->wait_us / 1e6, request);
+	call_many(client, "any", leases, lease->ttl_us, false, statement);
+}
+
+/* Renew all, or with no TTL release them. */
+static void
+renew_or_release_many(Client *client, Leases *leases, int64_t ttl_us)
+{
+	bool		with_tokens = dice(&client->random, 2) == 0;
+	char		names_list[100];
+	char		tokens[200] = "";
+	char		ttl[32] = "";
+	char		statement[500];
+	char	   *to = tokens;
+
+	put_names(names_list, leases);
+	for (int i = 0; with_tokens && i < leases->count; i++)
+		to += sprintf(to, "%s%s%s", i == 0 ? ", '{" : ",",
+					  leases->each[i].token[0] != 0 ? leases->each[i].token : "NULL",
+					  i == leases->count - 1 ? "}'" : "");
+	if (ttl_us > 0)
+		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
+	snprintf(statement, sizeof(statement), "SELECT dlock_%s_many(%s, '%s'%s%s)",
+			 ttl_us > 0 ? "renew" : "release", names_list, leases->each[0].owner,
+			 ttl, tokens);
+	call_many(client, ttl_us > 0 ? "renew" : "release", leases, ttl_us,
+			  with_tokens, statement);
+}
+
+/* An attempt at some of many names, as in the lease, and what is done with them. */
+static void
+live_with_many(Client *client, const Lease *like)
+{
+	Leases		leases = {.count = 2 + dice(&client->random, MAX_NAMES - 1)};
+	int			first = dice(&client->random, names);
+	int			step = 1 + dice(&client->random, names - 1);
+
+	/* each name once, and in this order or in that */
+	if (leases.count > names)
+		leases.count = names;
+	leases.wanted = 1 + dice(&client->random, leases.count);
+	for (int i = 0; i < leases.count; i++)
+	{
+		bool		is_new = false;
+
+		leases.each[i] = *like;
+		while (!is_new)
+		{
+			snprintf(leases.each[i].name, sizeof(leases.each[i].name), "n%d", first);
+			is_new = true;
+			for (int j = 0; j < i; j++)
+				is_new &= strcmp(leases.each[i].name, leases.each[j].name) != 0;
+			first = (first + (is_new ? step : 1)) % names;
+		}
+	}
+
+	claim(client, &leases);
+	for (int i = 0; i < 3 && client->reply.status != ANSWERED &&
+		 like->request[0] != '-' && recover(client, like); i++)
+		claim(client, &leases);
+
+	for (int i = dice(&client->random, 4); i > 0 && client->connection != NULL; i--)
+	{
+		Lease	   *one = &leases.each[dice(&client->random, leases.count)];
+
+		switch (dice(&client->random, 5))
+		{
+			case 0:
+				renew_or_release_many(client, &leases, ttls_us[dice(&client->random, 3)]);
+				break;
+			case 1:
+				/* the same call again, or another one that leaves alone what he has */
+				for (int j = 0; j < leases.count; j++)
+				{
+					leases.each[j].wait_us = 0;
+					if (dice(&client->random, 2) == 0 && j == 0)
+						strcpy(leases.each[0].request, "-");
+					strcpy(leases.each[j].request, leases.each[0].request);
+				}
+				claim(client, &leases);
+				break;
+			case 2:
+				if (one->token[0] != 0)
+					guard(client, one, pause_us(client));
+				break;
+			case 3:
+				if (release(client, one, 1))
+					one->token[0] = 0;
+				break;
+			case 4:
+				nap(pause_us(client));
+				break;
+		}
+	}
+	if (dice(&client->random, 16) > 0)
+		renew_or_release_many(client, &leases, 0);
+}
+
+/* ----------------------------------------------------------------
+ * One lease
+ * ----------------------------------------------------------------
+ */
+
 /* One attempt at a lease, and what is done with it. */
 static void
 live(Client *client)
 {
-	static const int64_t ttls_us[] = {200000, 500000, 2000000};
-	static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
-	Lease		lease = {.request = "-"};
+	Lease		lease = {.request = "-", .permits = 1};
 	int			name = dice(&client->random, names);
 	int			kind = dice(&client->random, 20);
-	int			holds = 1;
+	int			holds;
 	bool		granted;
 	bool		sure;			/* it is known how many holds there are */
 
@@ -449,13 +731,32 @@ live(Client *client)
 	snprintf(lease.name, sizeof(lease.name), "n%d", name);
 	snprintf(lease.owner, sizeof(lease.owner), "s%u.%d.%" PRId64, seed,
 			 client->number, client->attempts);
-	lease.session = kind < 2;
+	lease.kind = kind < 2 ? SESSION : PLAIN;
 	lease.mode = kind < 12 ? 'x' : kind < 15 ? 's' : 'p';
 	lease.ttl_us = ttls_us[dice(&client->random, 3)];
 	lease.wait_us = waits_us[dice(&client->random, 5)];
-	if (dice(&client->random, 2) == 0 && !lease.session)
+	if (dice(&client->random, 2) == 0 && lease.kind == PLAIN)
 		snprintf(lease.request, sizeof(lease.request), "r%" PRId64,
 				 client->attempts);
+	if (HAS_MANY)
+	{
+		if (lease.mode == 'p')
+			lease.permits = 1 + dice(&client->random, PERMITS);
+		else if (lease.kind == SESSION && dice(&client->random, 2) == 0)
+			lease.mode = 's';
+		else if (lease.kind == PLAIN && dice(&client->random, 6) == 0)
+		{
+			if (lease.request[0] == '-' && dice(&client->random, 2) == 0)
+				live_in_transaction(client, &lease);
+			else if (names > 1)
+			{
+				lease.mode = 'x';
+				live_with_many(client, &lease);
+			}
+			return;
+		}
+	}
+	holds = lease.permits;
 
 	granted = acquire(client, &lease);
 
@@ -468,8 +769,8 @@ live(Client *client)
 	{
 		/* who was refused has nothing to give back */
 		if (dice(&client->random, 4) == 0 && connect_client(client))
-			renew_or_release(client, &lease, 0);
-		if (lease.session && !sure)
+			release(client, &lease, 1);
+		if (lease.kind == SESSION && !sure)
 			disconnect(client);
 		return;
 	}
@@ -479,10 +780,10 @@ live(Client *client)
 		Lease		again = lease;
 		char		statement[100];
 
-		switch (dice(&client->random, 5))
+		switch (dice(&client->random, HAS_MANY ? 7 : 5))
 		{
 			case 0:
-				renew_or_release(client, &lease, ttls_us[dice(&client->random, 3)]);
+				renew(client, &lease, ttls_us[dice(&client->random, 3)]);
 				break;
 			case 1:
 				if (lease.mode == 'p')
@@ -497,14 +798,21 @@ live(Client *client)
 			case 2:
 				snprintf(statement, sizeof(statement),
 						 "SELECT dlock_owner('%s')", lease.name);
-				call(client, "owner", &lease, 0, "-", statement);
+				call(client, "owner", &lease, 1, 0, "-", statement);
 				break;
 			case 3:
-				guard(client, &lease, dice(&client->random, 20) == 0 ? 250000 :
-					  dice(&client->random, 5000));
+				guard(client, &lease, pause_us(client));
 				break;
 			case 4:
-				nap(dice(&client->random, 20) == 0 ? 250000 : dice(&client->random, 5000));
+				nap(pause_us(client));
+				break;
+			case 5:
+				if (lease.mode == 'x')
+					downgrade(client, &lease);
+				break;
+			case 6:
+				/* more than there are: refused, or something is wrong */
+				(void) release(client, &lease, holds + 1);
 				break;
 		}
 	}
@@ -512,12 +820,17 @@ live(Client *client)
 	/* leave it to its deadline, or to the end of the session, or give back */
 	if (dice(&client->random, 16) == 0)
 	{
-		if (lease.session)
+		if (lease.kind == SESSION)
 			disconnect(client);
 		return;
 	}
-	while (holds-- > 0)
-		sure &= renew_or_release(client, &lease, 0);
+	while (holds > 0)
+	{
+		int			back = HAS_MANY ? 1 + dice(&client->random, holds) : 1;
+
+		sure &= release(client, &lease, back);
+		holds -= back;
+	}
 
 	/*
 	 * A session's lease that was not given back lasts as long as the session.
@@ -527,7 +840,7 @@ live(Client *client)
 	 * next to wait for it without limit may be the session itself, and would wait
 	 * for ever when nobody is cancelled any more.
 	 */
-	if (lease.session && !sure)
+	if (lease.kind == SESSION && !sure)
 		disconnect(client);
 }
 

@@ -1,0 +1,566 @@
+/*
+ * stuck.c
+ *	  The search for those who are stuck; stuck.h says what that means.
+ *
+ * The striking out goes by names.  A name is "swept": what is in the way on it
+ * is summed up, and its waiters are looked at in the order of the line.  When
+ * one is struck out and its owner can go on, or its transaction can, then the
+ * names are to be swept again on which these have leases.  A name is swept once
+ * and then at most once for each lease and wait on it, and a sweep takes as many
+ * steps as there are of both; hence quadratic at worst, and linear in a chain.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "stuck.h"
+
+/* Lists of things by what they belong to; both arrays end with STUCK_NONE. */
+typedef struct index_list
+{
+	uint32_t   *first;			/* of each thing that others belong to */
+	uint32_t   *next;			/* of each that belongs */
+} index_list;
+
+/* What the search works with, all of it in the caller's numbers. */
+typedef struct search
+{
+	const stuck_facts *facts;
+	index_list	waits_of_name;
+	index_list	waits_of_waiter;
+	index_list	leases_of_name;
+	index_list	leases_of_owner;
+	index_list	waiters_of_owner;
+	index_list	guards_of_lease;
+	index_list	guards_of_waiter;
+	index_list	bound_to_waiter;
+	index_list	own_leases;		/* of each owner, on the name being swept */
+	uint32_t   *nstuck;			/* waiters of each owner that are stuck */
+	uint32_t   *todo;			/* names to sweep; waiters, in a circle */
+	uint32_t   *is_due;			/* of each name: it is in todo */
+	uint32_t   *came_from;		/* of each waiter: the one before it */
+	uint32_t   *by_wait;		/* ... whose wait this is, */
+	uint32_t   *by_lease;		/* and what is in its way: see stuck_step */
+	uint32_t   *by_ahead;
+} search;
+
+/* What of a lease is in somebody's way. */
+typedef struct obstacle
+{
+	bool		modes[LEASE_MODE_LAST + 1];	/* in which modes it is held or
+											 * guarded */
+	uint32_t	permits;
+} obstacle;
+
+/* ----------------------------------------------------------------
+ * Lists
+ * ----------------------------------------------------------------
+ */
+
+/* Take numbers from the caller's; without any, only count them. */
+static uint32_t *
+take(uint32_t *work, size_t *used, size_t count)
+{
+	uint32_t   *taken = work == NULL ? NULL : work + *used;
+
+	*used += count;
+	return taken;
+}
+
+static index_list
+take_list(uint32_t *work, size_t *used, size_t owners, size_t members)
+{
+	index_list	list;
+
+	list.first = take(work, used, owners);
+	list.next = take(work, used, members);
+	return list;
+}
+
+/* Lay the search out in the caller's numbers; returns how many it takes. */
+static size_t
+lay_out(search *s, const stuck_facts *f, uint32_t *work)
+{
+	size_t		used = 0;
+
+	s->facts = f;
+	s->waits_of_name = take_list(work, &used, f->nnames, f->nwaits);
+	s->waits_of_waiter = take_list(work, &used, f->nwaiters, f->nwaits);
+	s->leases_of_name = take_list(work, &used, f->nnames, f->nleases);
+	s->leases_of_owner = take_list(work, &used, f->nowners, f->nleases);
+	s->waiters_of_owner = take_list(work, &used, f->nowners, f->nwaiters);
+	s->guards_of_lease = take_list(work, &used, f->nleases, f->nguards);
+	s->guards_of_waiter = take_list(work, &used, f->nwaiters, f->nguards);
+	s->bound_to_waiter = take_list(work, &used, f->nwaiters, f->nleases);
+	s->own_leases = take_list(work, &used, f->nowners, f->nleases);
+	s->nstuck = take(work, &used, f->nowners);
+	s->todo = take(work, &used,
+				   f->nnames > f->nwaiters ? f->nnames : f->nwaiters);
+	s->is_due = take(work, &used, f->nnames);
+	s->came_from = take(work, &used, f->nwaiters);
+	s->by_wait = take(work, &used, f->nwaiters);
+	s->by_lease = take(work, &used, f->nwaiters);
+	s->by_ahead = take(work, &used, f->nwaiters);
+	return used;
+}
+
+/* Empty the lists of "count" things. */
+static void
+clear(const index_list *list, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		list->first[i] = STUCK_NONE;
+}
+
+/* Put a member before the others. */
+static void
+push(const index_list *list, uint32_t of, uint32_t member)
+{
+	list->next[member] = list->first[of];
+	list->first[of] = member;
+}
+
+/* Fill all lists, in the order of the arrays. */
+static void
+fill_lists(const search *s)
+{
+	const stuck_facts *f = s->facts;
+
+	clear(&s->waits_of_name, f->nnames);
+	clear(&s->waits_of_waiter, f->nwaiters);
+	clear(&s->leases_of_name, f->nnames);
+	clear(&s->leases_of_owner, f->nowners);
+	clear(&s->waiters_of_owner, f->nowners);
+	clear(&s->guards_of_lease, f->nleases);
+	clear(&s->guards_of_waiter, f->nwaiters);
+	clear(&s->bound_to_waiter, f->nwaiters);
+	clear(&s->own_leases, f->nowners);
+	for (uint32_t i = f->nwaits; i-- > 0;)
+	{
+		push(&s->waits_of_name, f->waits[i].name, i);
+		push(&s->waits_of_waiter, f->waits[i].waiter, i);
+	}
+	for (uint32_t i = f->nleases; i-- > 0;)
+	{
+		push(&s->leases_of_name, f->leases[i].name, i);
+		push(&s->leases_of_owner, f->leases[i].owner, i);
+		if (f->leases[i].bound && f->leases[i].waiter != STUCK_NONE)
+			push(&s->bound_to_waiter, f->leases[i].waiter, i);
+	}
+	for (uint32_t i = f->nwaiters; i-- > 0;)
+		push(&s->waiters_of_owner, f->waiters[i].owner, i);
+	for (uint32_t i = f->nguards; i-- > 0;)
+	{
+		push(&s->guards_of_lease, f->guards[i].lease, i);
+		if (f->guards[i].waiter != STUCK_NONE)
+			push(&s->guards_of_waiter, f->guards[i].waiter, i);
+	}
+}
+
+/* ----------------------------------------------------------------
+ * What is in the way
+ * ----------------------------------------------------------------
+ */
+
+/* Say whether a waiter takes an owner's leases for its own. */
+static bool
+is_own(const stuck_waiter *waiter, const stuck_lease *lease)
+{
+	return lease->owner == waiter->owner || lease->owner == waiter->acts_for;
+}
+
+/* Say whether the hold of a lease stays, in the way of others or its own. */
+static bool
+hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
+		   bool own)
+{
+	if (lease->held == 0 || s->nstuck[lease->owner] == 0)
+		return false;
+	return !(own && lease->bound) ||
+		(lease->waiter != STUCK_NONE && stuck[lease->waiter]);
+}
+
+/* Say whether a guard stays, which is in the way of others only. */
+static bool
+guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
+{
+	return s->nstuck[s->facts->leases[guard->lease].owner] > 0 ||
+		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
+}
+
+/* What of a lease stays in the way of others, or of its own. */
+static obstacle
+what_stays(const search *s, const bool *stuck, uint32_t l, bool own)
+{
+	const stuck_lease *lease = &s->facts->leases[l];
+	obstacle	stays = {{false}, 0};
+
+	if (hold_stays(s, stuck, lease, own))
+	{
+		stays.modes[lease->mode] = true;
+		stays.permits = lease->held;
+	}
+	if (own)
+		return stays;
+	for (uint32_t g = s->guards_of_lease.first[l]; g != STUCK_NONE;
+		 g = s->guards_of_lease.next[g])
+	{
+		const stuck_guard *guard = &s->facts->guards[g];
+
+		if (!guard_stays(s, stuck, guard))
+			continue;
+		stays.modes[guard->mode] = true;
+		if (guard->pinned > stays.permits)
+			stays.permits = guard->pinned;
+	}
+	return stays;
+}
+
+/* All that stays in the way on a name. */
+typedef struct obstacles
+{
+	uint32_t	leases[LEASE_MODE_LAST + 1];	/* how many, of each mode */
+	uint64_t	permits;
+	uint32_t	ahead;			/* owner of the first in the line, or STUCK_NONE */
+	bool		ahead_others;	/* others stand there too */
+} obstacles;
+
+/* Add the obstacles of a lease, or take them out. */
+static void
+count_obstacle(obstacles *all, const obstacle *one, bool add)
+{
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		if (one->modes[mode])
+			all->leases[mode] += add ? 1 : UINT32_MAX;
+	if (add)
+		all->permits += one->permits;
+	else
+		all->permits -= one->permits;
+}
+
+/*
+ * Count the leases of an owner as its waiter meets them, and not as others do.
+ */
+static void
+make_own(const search *s, const bool *stuck, uint32_t owner, obstacles *all)
+{
+	for (uint32_t l = s->own_leases.first[owner]; l != STUCK_NONE;
+		 l = s->own_leases.next[l])
+	{
+		obstacle	for_others = what_stays(s, stuck, l, false);
+		obstacle	for_own = what_stays(s, stuck, l, true);
+
+		count_obstacle(all, &for_others, false);
+		count_obstacle(all, &for_own, true);
+	}
+}
+
+/* Say whether a wait could end if all who can go on gave up what they have. */
+static bool
+could_end(const search *s, const bool *stuck, const stuck_wait *wait,
+		  const obstacles *on_name)
+{
+	const stuck_waiter *waiter = &s->facts->waiters[wait->waiter];
+	obstacles	all = *on_name;
+
+	if (all.ahead != STUCK_NONE &&
+		(all.ahead != waiter->owner || all.ahead_others))
+		return false;
+	make_own(s, stuck, waiter->owner, &all);
+	if (waiter->acts_for != STUCK_NONE && waiter->acts_for != waiter->owner)
+		make_own(s, stuck, waiter->acts_for, &all);
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		if (all.leases[mode] > 0 &&
+			!lease_modes_are_compatible((lease_mode) mode, wait->mode))
+			return false;
+	return wait->mode != LEASE_PERMIT ||
+		all.permits + wait->permits <= wait->limit;
+}
+
+/* ----------------------------------------------------------------
+ * Striking out
+ * ----------------------------------------------------------------
+ */
+
+/* Have a name swept. */
+static void
+make_due(const search *s, uint32_t name, uint32_t *ntodo)
+{
+	if (s->is_due[name])
+		return;
+	s->is_due[name] = 1;
+	s->todo[(*ntodo)++] = name;
+}
+
+/* Strike a waiter out, and have the names swept on which that counts. */
+static void
+strike_out(const search *s, bool *stuck, uint32_t w, uint32_t *ntodo)
+{
+	const stuck_facts *f = s->facts;
+	uint32_t	owner = f->waiters[w].owner;
+
+	stuck[w] = false;
+	for (uint32_t g = s->guards_of_waiter.first[w]; g != STUCK_NONE;
+		 g = s->guards_of_waiter.next[g])
+		make_due(s, f->leases[f->guards[g].lease].name, ntodo);
+	for (uint32_t l = s->bound_to_waiter.first[w]; l != STUCK_NONE;
+		 l = s->bound_to_waiter.next[l])
+		make_due(s, f->leases[l].name, ntodo);
+	for (uint32_t v = s->waits_of_waiter.first[w]; v != STUCK_NONE;
+		 v = s->waits_of_waiter.next[v])
+		if (f->waits[v].in_line)
+			make_due(s, f->waits[v].name, ntodo);
+	if (--s->nstuck[owner] > 0)
+		return;
+	for (uint32_t l = s->leases_of_owner.first[owner]; l != STUCK_NONE;
+		 l = s->leases_of_owner.next[l])
+		make_due(s, f->leases[l].name, ntodo);
+}
+
+/* Look at all waits for a name. */
+static void
+sweep(const search *s, bool *stuck, uint32_t name, uint32_t *ntodo)
+{
+	const stuck_facts *f = s->facts;
+	obstacles	all = {{0}, 0, STUCK_NONE, false};
+
+	for (uint32_t l = s->leases_of_name.first[name]; l != STUCK_NONE;
+		 l = s->leases_of_name.next[l])
+	{
+		obstacle	one = what_stays(s, stuck, l, false);
+
+		count_obstacle(&all, &one, true);
+		push(&s->own_leases, f->leases[l].owner, l);
+	}
+
+	/*
+	 * The line, then those who watch.  What is summed up may have become less
+	 * meanwhile: then the name is due again.
+	 */
+	for (int watching = 0; watching < 2; watching++)
+		for (uint32_t v = s->waits_of_name.first[name]; v != STUCK_NONE;
+			 v = s->waits_of_name.next[v])
+		{
+			const stuck_wait *wait = &f->waits[v];
+			uint32_t	owner = f->waiters[wait->waiter].owner;
+
+			if (!stuck[wait->waiter] || wait->in_line == (watching == 1))
+				continue;
+			if (could_end(s, stuck, wait, &all))
+				strike_out(s, stuck, wait->waiter, ntodo);
+			else if (wait->in_line && all.ahead == STUCK_NONE)
+				all.ahead = owner;
+			else if (wait->in_line && all.ahead != owner)
+				all.ahead_others = true;
+		}
+
+	for (uint32_t l = s->leases_of_name.first[name]; l != STUCK_NONE;
+		 l = s->leases_of_name.next[l])
+		s->own_leases.first[f->leases[l].owner] = STUCK_NONE;
+}
+
+size_t
+stuck_work_size(const stuck_facts *facts)
+{
+	search		s;
+
+	return lay_out(&s, facts, NULL);
+}
+
+void
+stuck_search(const stuck_facts *facts, bool *stuck, uint32_t *work)
+{
+	search		s;
+	uint32_t	ntodo = 0;
+
+	(void) lay_out(&s, facts, work);
+	fill_lists(&s);
+	for (uint32_t i = 0; i < facts->nowners; i++)
+		s.nstuck[i] = 0;
+	for (uint32_t i = 0; i < facts->nwaiters; i++)
+	{
+		stuck[i] = true;
+		s.nstuck[facts->waiters[i].owner]++;
+	}
+	for (uint32_t i = 0; i < facts->nnames; i++)
+		s.is_due[i] = 0;
+	for (uint32_t i = facts->nnames; i-- > 0;)
+		make_due(&s, i, &ntodo);
+	while (ntodo > 0)
+	{
+		uint32_t	name = s.todo[--ntodo];
+
+		s.is_due[name] = 0;
+		sweep(&s, stuck, name, &ntodo);
+	}
+}
+
+/* ----------------------------------------------------------------
+ * The circle
+ * ----------------------------------------------------------------
+ */
+
+/* The search for a way back to the newcomer. */
+typedef struct path
+{
+	const search *s;
+	const bool *stuck;
+	uint32_t	newcomer;
+	uint32_t	at;				/* the waiter that we are at */
+	uint32_t	ntodo;			/* waiters found, in the order of finding */
+	stuck_step	step;			/* from it */
+	bool		closed;			/* the step leads to the newcomer */
+} path;
+
+/* Step to a waiter. */
+static void
+reach_waiter(path *way, uint32_t w)
+{
+	const search *s = way->s;
+
+	if (w == way->newcomer)
+		way->closed = true;
+	if (!way->stuck[w] || s->came_from[w] != STUCK_NONE)
+		return;
+	s->came_from[w] = way->at;
+	s->by_wait[w] = way->step.wait;
+	s->by_lease[w] = way->step.lease;
+	s->by_ahead[w] = way->step.ahead;
+	s->todo[way->ntodo++] = w;
+}
+
+/* Step to all waiters of an owner. */
+static void
+reach_owner(path *way, uint32_t owner)
+{
+	const search *s = way->s;
+
+	for (uint32_t w = s->waiters_of_owner.first[owner];
+		 w != STUCK_NONE && !way->closed; w = s->waiters_of_owner.next[w])
+		reach_waiter(way, w);
+}
+
+/* Say whether the permits that stay keep a wait from ending. */
+static bool
+too_few_permits(const path *way, const stuck_wait *wait)
+{
+	const search *s = way->s;
+	const stuck_waiter *waiter = &s->facts->waiters[wait->waiter];
+	uint64_t	permits = 0;
+
+	if (wait->mode != LEASE_PERMIT)
+		return false;
+	for (uint32_t l = s->leases_of_name.first[wait->name]; l != STUCK_NONE;
+		 l = s->leases_of_name.next[l])
+		permits += what_stays(s, way->stuck, l,
+							  is_own(waiter, &s->facts->leases[l])).permits;
+	return permits + wait->permits > wait->limit;
+}
+
+/* Say whether what stays in a mode is in the way of a wait. */
+static bool
+is_in_the_way(lease_mode mode, const stuck_wait *wait, bool few)
+{
+	return !lease_modes_are_compatible(mode, wait->mode) ||
+		(mode == LEASE_PERMIT && few);
+}
+
+/*
+ * Step to all who keep a lease that is in the way of a wait.  "few": permits
+ * are.
+ */
+static void
+reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
+{
+	const search *s = way->s;
+	const stuck_lease *lease = &s->facts->leases[l];
+	bool		own = is_own(&s->facts->waiters[wait->waiter], lease);
+
+	way->step.lease = l;
+	way->step.ahead = STUCK_NONE;
+	if (hold_stays(s, way->stuck, lease, own) &&
+		is_in_the_way(lease->mode, wait, few))
+	{
+		if (own && lease->bound)
+			reach_waiter(way, lease->waiter);
+		else
+			reach_owner(way, lease->owner);
+	}
+	if (own)
+		return;
+	for (uint32_t g = s->guards_of_lease.first[l];
+		 g != STUCK_NONE && !way->closed; g = s->guards_of_lease.next[g])
+	{
+		const stuck_guard *guard = &s->facts->guards[g];
+
+		if (!is_in_the_way(guard->mode, wait, few))
+			continue;
+		if (guard->waiter != STUCK_NONE)
+			reach_waiter(way, guard->waiter);
+		if (!way->closed)
+			reach_owner(way, lease->owner);
+	}
+}
+
+/* Step to all who are in the way of a wait, until the circle is closed. */
+static void
+reach_by_wait(path *way, uint32_t v)
+{
+	const search *s = way->s;
+	const stuck_facts *f = s->facts;
+	const stuck_wait *wait = &f->waits[v];
+	uint32_t	owner = f->waiters[wait->waiter].owner;
+	bool		few = too_few_permits(way, wait);
+
+	way->step.wait = v;
+	for (uint32_t l = s->leases_of_name.first[wait->name];
+		 l != STUCK_NONE && !way->closed; l = s->leases_of_name.next[l])
+		reach_by_lease(way, l, wait, few);
+	for (uint32_t u = s->waits_of_name.first[wait->name];
+		 u != STUCK_NONE && !way->closed; u = s->waits_of_name.next[u])
+	{
+		uint32_t	ahead = f->waits[u].waiter;
+
+		if (u == v && wait->in_line)
+			break;
+		if (!f->waits[u].in_line || !way->stuck[ahead] ||
+			f->waiters[ahead].owner == owner)
+			continue;
+		way->step.lease = STUCK_NONE;
+		way->step.ahead = u;
+		reach_owner(way, f->waiters[ahead].owner);
+	}
+}
+
+uint32_t
+stuck_find_circle(const stuck_facts *facts, const bool *stuck,
+				  uint32_t newcomer, uint32_t *work, stuck_step *steps)
+{
+	search		s;
+	path		way = {.s = &s, .stuck = stuck, .newcomer = newcomer};
+	uint32_t	length = 1;
+
+	(void) lay_out(&s, facts, work);
+	if (!stuck[newcomer])
+		return 0;
+	for (uint32_t i = 0; i < facts->nwaiters; i++)
+		s.came_from[i] = STUCK_NONE;
+	s.came_from[newcomer] = newcomer;
+	s.todo[way.ntodo++] = newcomer;
+	for (uint32_t i = 0; i < way.ntodo && !way.closed; i++)
+	{
+		way.at = s.todo[i];
+		for (uint32_t v = s.waits_of_waiter.first[way.at];
+			 v != STUCK_NONE && !way.closed; v = s.waits_of_waiter.next[v])
+			reach_by_wait(&way, v);
+	}
+	if (!way.closed)
+		return 0;
+
+	/* back from where the circle was closed, to know how long it is */
+	for (uint32_t w = way.at; w != newcomer; w = s.came_from[w])
+		length++;
+	steps[length - 1] = way.step;
+	for (uint32_t w = way.at, i = length - 1; w != newcomer;
+		 w = s.came_from[w])
+		steps[--i] = (stuck_step) {s.by_wait[w], s.by_lease[w], s.by_ahead[w]};
+	return length;
+}

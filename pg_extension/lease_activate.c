@@ -1,0 +1,267 @@
+/*
+ * lease_activate.c
+ *	  Make the lock table ready for grants, once in each server.
+ *
+ * Before the first grant after a server start, a promotion or a new file of the
+ * lock table, somebody brings the metapage up to date, makes that durable, and
+ * publishes the result in shared memory:
+ *
+ * - The floor of tokens is raised above everything that may have been granted
+ *   and not be on this disk: unflushed grants before a crash, grants on a
+ *   primary that was lost, on a timeline that was abandoned.  The core says how
+ *   far (lease_take_over()), which may be to wait a moment for the system clock:
+ *   no lock is held meanwhile, and who cannot wait does without the table.
+ * - The lease clock is anchored (lease_clock.c).
+ * - Leases that CREATE DATABASE copied from a template are removed.
+ *
+ * Activation happens under the database's activation lock, which precedes all
+ * content locks; other calls wait for it.  A server in recovery does not
+ * activate.  After a crash in the middle it begins anew.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "lease_activate.h"
+#include "lease_clock.h"
+#include "lease_crash.h"
+#include "lease_meta.h"
+#include "lease_order.h"
+#include "lease_trie.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* 2020-01-01 00:00 UTC, as a TimestampTz: 7305 days after 2000-01-01. */
+#define TOKEN_EPOCH		(INT64CONST(7305) * USECS_PER_DAY)
+
+/* The wall clock, as lease_take_over() wants it. */
+static int64
+wall_clock(void)
+{
+	return GetCurrentTimestamp() - TOKEN_EPOCH;
+}
+
+/*
+ * Raise the floor that a metapage says, if need be.  Returns 0, or how long to
+ * wait for the clock before the next attempt, in which case nothing has
+ * changed.  "waited" says that this has been done for long enough.
+ */
+static int64
+raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
+{
+	uint64		known_floor = pg_atomic_read_u64(&db->floor);
+	lease_takeover start;
+
+	/*
+	 * When this server has activated the table before, in another file, it has
+	 * all grants since.  Otherwise step over those that it may not have: with a
+	 * new table, over those of one that it has dropped.
+	 */
+	if (known_floor != 0 && *floor >= known_floor)
+		return 0;
+	*floor = Max(*floor, known_floor);
+	start = lease_take_over(*floor, wall_clock());
+	if (start.wait_us > 0 && !waited)
+		return start.wait_us;
+	if (start.clock_is_behind)
+	{
+		/* it says nothing of what was granted: the marks on disk must do */
+		start = lease_take_over(Max(*floor, lease_trie_largest_mark(rel)),
+								wall_clock());
+		ereport(LOG,
+				(errmsg("the system clock is behind the tokens of dlock"),
+				 errdetail("Tokens go on growing on this server. One that takes over without its newest changes may grant smaller ones."),
+				 errhint("Set the clock."),
+				 errhidestmt(true), errhidecontext(true)));
+	}
+	*floor = start.floor;
+	return 0;
+}
+
+/*
+ * Say whether a metapage's clock is for the boot we are in.  Where a copied
+ * machine shows the same boot id, the mark may tell that it is not.
+ */
+static bool
+is_same_boot(const LeaseMeta *meta, const LeaseBoot *boot, int64 boot_us)
+{
+	return memcmp(&meta->boot, boot, sizeof(LeaseBoot)) == 0 &&
+		meta->clock_mark_us <= boot_us + meta->clock_offset_us;
+}
+
+/* Remove every entry, all copied from another database with the files. */
+static void
+purge_copy(Relation rel)
+{
+	BlockNumber blocks = lease_trie_blocks(rel);
+
+	for (BlockNumber block = 0; block < blocks; block++)
+	{
+		Buffer		bucket = lease_trie_lock_block(rel, block);
+
+		if (!BufferIsValid(bucket))
+			continue;
+		lease_trie_clear(rel, bucket);
+		UnlockReleaseBuffer(bucket);
+	}
+}
+
+/*
+ * Bring the metapage up to date, durably, and publish what it says.  Returns 0,
+ * or how long to wait before that; "waited" as above.
+ */
+static int64
+activate(Relation rel, LeaseDatabase *db, bool waited)
+{
+	RelFileNumber file = compat_relation_file(rel);
+	LeaseMeta	meta;
+	LeaseMeta  *new_meta;
+	LeaseBoot	boot;
+	int64		boot_us;
+	int64		wait_us;
+	LeaseChange change;
+	Buffer		buffer;
+	XLogRecPtr	lsn;
+
+	if (!lease_trie_exists(rel))
+		lease_trie_create(rel, 0);
+	lease_meta_read(rel, &meta);
+	wait_us = raise_floor(rel, db, &meta.floor, waited);
+	if (wait_us > 0)
+		return wait_us;
+	if (meta.database != MyDatabaseId)
+	{
+		purge_copy(rel);
+		DLOCK_CRASH_POINT("activation: purged");
+	}
+
+	meta.database = MyDatabaseId;
+
+	/* A new table starts well above 0, which no deadline should be. */
+	if (meta.clock_mark_us == 0)
+		meta.clock_mark_us = USECS_PER_DAY;
+	boot = lease_clock_identity();
+	boot_us = lease_clock_boot();
+	if (!is_same_boot(&meta, &boot, boot_us))
+	{
+		meta.boot = boot;
+		meta.clock_offset_us = meta.clock_mark_us - boot_us;
+	}
+	meta.clock_mark_us = boot_us + meta.clock_offset_us;
+
+	buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
+	lease_change_begin(&change, rel, true);
+	new_meta = lease_page_meta(lease_change_page(&change, buffer, false));
+	lease_change_start(&change);
+	new_meta->database = meta.database;
+	new_meta->floor = meta.floor;
+	new_meta->boot = meta.boot;
+	new_meta->clock_offset_us = meta.clock_offset_us;
+	new_meta->clock_mark_us = meta.clock_mark_us;
+	DLOCK_CRASH_POINT("activation: not logged");
+	lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("activation: logged");
+	XLogFlush(lsn);
+	UnlockReleaseBuffer(buffer);
+	DLOCK_CRASH_POINT("activation: flushed");
+
+	if (pg_atomic_read_u64(&db->floor) == 0)
+	{
+		db->start_floor = meta.floor;
+		db->start_us = meta.clock_mark_us;
+	}
+	pg_atomic_write_u64(&db->floor, meta.floor);
+	pg_atomic_write_u64(&db->clock_offset_us, (uint64) meta.clock_offset_us);
+	pg_atomic_write_u64(&db->clock_mark_us, (uint64) meta.clock_mark_us);
+	pg_atomic_write_u64(&db->held, 0);
+	pg_atomic_write_u64(&db->held_cursor, 0);
+	pg_write_barrier();
+	db->file = file;
+	return 0;
+}
+
+/* Activate the table if that is still to be done; returns as above. */
+static int64
+activate_if_needed(Relation rel, LeaseDatabase *db, bool waited)
+{
+	int64		wait_us = 0;
+
+	if (db->file != compat_relation_file(rel))
+	{
+		LWLockAcquire(db->activation, LW_EXCLUSIVE);
+		if (db->file != compat_relation_file(rel))
+			wait_us = activate(rel, db, waited);
+		LWLockRelease(db->activation);
+		if (wait_us == 0)
+			lease_state_want_worker(MyDatabaseId);
+	}
+	pg_read_barrier();
+	return wait_us;
+}
+
+/* Activate the table once the clock has come so far. */
+static void
+activate_later(Relation rel, LeaseDatabase *db, int64 wait_us)
+{
+	int64		end_us = lease_clock_boot() + LEASE_TAKEOVER_WAIT_US;
+
+	while (wait_us > 0)
+	{
+		Assert(lease_may_wait());
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) ((wait_us + 999) / 1000), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		wait_us = activate_if_needed(rel, db, lease_clock_boot() >= end_us);
+	}
+}
+
+/*
+ * Make sure that the lock table is ready for grants, and return the entry of
+ * its database.  The caller holds RowExclusiveLock on the table and no LWLock,
+ * in a server that is not in recovery.  May wait, for a second at most.
+ */
+LeaseDatabase *
+lease_activate(Relation rel)
+{
+	LeaseDatabase *db = lease_state_database();
+	int64		wait_us = activate_if_needed(rel, db, false);
+
+	if (wait_us > 0)
+		activate_later(rel, db, wait_us);
+	return db;
+}
+
+/*
+ * The same for a caller that must not wait: NULL if it would have to.  Nobody
+ * has used the table then since the server started, or the table is new.
+ */
+LeaseDatabase *
+lease_activate_at_once(Relation rel)
+{
+	LeaseDatabase *db = lease_state_database();
+
+	return activate_if_needed(rel, db, false) == 0 ? db : NULL;
+}
+
+/*
+ * Say whether the table has been activated in this database, by this server or
+ * one before it.  If not, nothing in it is this database's.
+ */
+bool
+lease_activate_was_done(Relation rel)
+{
+	LeaseDatabase *db = lease_state_find();
+	LeaseMeta	meta;
+
+	if (db != NULL && db->file == compat_relation_file(rel))
+		return true;
+	if (!lease_trie_exists(rel))
+		return false;
+	lease_meta_read(rel, &meta);
+	return meta.database == MyDatabaseId;
+}

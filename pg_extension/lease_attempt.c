@@ -1,0 +1,148 @@
+/*
+ * lease_attempt.c
+ *	  Attempts at a request on one name.
+ *
+ * An attempt takes all steps of lease_store.c under the lock of the name's
+ * bucket.  It is made again when the lock had to be given up: to make room, or
+ * to ask the catalogs.  An acquire that may wait ends with a place in the queue,
+ * with which it sleeps (lease_wait.c) once the bucket is unlocked.
+ *
+ * Both lease_request.c and those who give back need this, and it needs neither.
+ * The bucket is the first lock, but for the activation lock before it.  A crash
+ * leaves the request carried out or not, as its one record was logged or not.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "lease_activate.h"
+#include "lease_attempt.h"
+#include "lease_crash.h"
+#include "lease_queue.h"
+#include "lease_store.h"
+#include "lease_trie.h"
+#include "lease_waiter.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+
+/* What an attempt at a request came to. */
+typedef enum Attempt
+{
+	ATTEMPT_AGAIN,				/* start over */
+	ATTEMPT_ANSWERED,
+	ATTEMPT_JOINED				/* the waiter stands in line */
+} Attempt;
+
+/* The role of a row that a request stands for without being its role. */
+static Oid
+find_acts_for(LeaseCall *call)
+{
+	for (int i = 0; i < call->nverdicts; i++)
+		if (call->verdicts[i].acts_for)
+			return call->verdicts[i].role;
+	return InvalidOid;
+}
+
+/*
+ * One attempt at a request on one name.  An acquire that may wait and finds the
+ * name taken joins the queue.
+ */
+static Attempt
+try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
+{
+	Oid			database = call->db->database;
+	bool		acquire = call->request.op == LEASE_ACQUIRE;
+	Buffer		bucket = lease_trie_lock(call->rel, call->hash,
+										 BUFFER_LOCK_EXCLUSIVE);
+	bool		used = lease_queue_is_used(database, call->hash);
+	bool		serve = false;
+	Attempt		attempt = ATTEMPT_ANSWERED;
+	lease_result result;
+
+	if (used && acquire && !lease_store_serve(call, bucket, true))
+	{
+		lease_rows_make_room(call, bucket);
+		return ATTEMPT_AGAIN;
+	}
+	if (!lease_store_gather(call, bucket))
+	{
+		UnlockReleaseBuffer(bucket);
+		lease_rows_resolve_role(call);
+		return ATTEMPT_AGAIN;
+	}
+	result = lease_store_decide(call, bucket, answer);
+
+	/* If we fail between here and serving, the queue is due. */
+	if (used && !acquire && result.changed > 0)
+	{
+		lease_queue_make_due(database, call->hash, call->name);
+		serve = true;
+	}
+	if (!lease_store_write(call, bucket, &result))
+	{
+		lease_rows_make_room(call, bucket);
+		return ATTEMPT_AGAIN;
+	}
+	if (acquire && lease_is_granted(answer->outcome))
+		lease_waiter_leave_name(call->hash, call->name);
+	if (may_wait && answer->outcome == LEASE_BUSY)
+	{
+		LeaseWaiter *waiter = lease_waiter_begin(call, LEASE_WAIT_IN_LINE);
+
+		waiter->acts_for = find_acts_for(call);
+		DLOCK_CRASH_POINT("queue: about to join");
+
+		/*
+		 * Those who stood before us may have left since we looked, and the name
+		 * may be free: then we are the head, and have to look again at once.
+		 */
+		lease_queue_join(waiter, database, call->hash, call->name,
+						 call->request.behind ? 0 : answer->retry_us);
+		attempt = ATTEMPT_JOINED;
+	}
+	if (serve)
+		(void) lease_store_serve(call, bucket, false);
+	UnlockReleaseBuffer(bucket);
+	return attempt;
+}
+
+/* Attempt until there is an answer, or we have joined the queue: true. */
+bool
+lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
+{
+	Attempt		attempt;
+
+	while ((attempt = try_apply(call, answer, may_wait)) == ATTEMPT_AGAIN)
+	{
+		lease_rows_report_expired(call);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return attempt == ATTEMPT_JOINED;
+}
+
+/*
+ * Give back what a waiter was granted but cannot use, or end what a session or
+ * transaction that ends has taken.  "role" is whose lease it is.  The table is
+ * open; the answer need not be durable.  Never waits.
+ */
+void
+lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
+						const lease_request *request)
+{
+	LeaseDatabase *db = lease_activate_at_once(rel);
+	LeaseCall	call;
+	LeaseAnswer answer;
+
+	/* a new table: the lease is gone with the one that it was taken in */
+	if (db == NULL)
+		return;
+	lease_store_begin_open(&call, rel, db, request);
+	call.requester.role = role;
+	call.name = name;
+	call.hash = lease_trie_hash(rel, name);
+	(void) lease_attempt(&call, &answer, false);
+	lease_store_count(&call, &answer);
+	lease_rows_report_expired(&call);
+	lease_rows_end(&call);
+	lease_wal_flush_later(call.lsn);
+}

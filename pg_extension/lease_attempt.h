@@ -1,0 +1,20 @@
+/*
+ * lease_attempt.h
+ *	  Attempts at a request on one name.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_ATTEMPT_H
+#define DLOCK_LEASE_ATTEMPT_H
+
+#include "compat.h"
+#include "lease.h"
+#include "lease_queue.h"
+#include "lease_rows.h"
+
+/* lease_attempt.c */
+extern bool lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait);
+extern void lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
+									const lease_request *request);
+
+#endif							/* DLOCK_LEASE_ATTEMPT_H */

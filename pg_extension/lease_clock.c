@@ -1,0 +1,243 @@
+/*
+ * lease_clock.c
+ *	  The clock that leases are measured by.
+ *
+ * It is CLOCK_BOOTTIME plus an offset, so no step of the wall clock moves it.
+ * Activation anchors it (lease_activate.c): in the boot that the metapage names,
+ * the offset stays, for the clock went on while the server was down.  In another
+ * boot or on another machine it resumes from the mark, the last place that the
+ * clock is known to have been at; time down counts as none passed.
+ *
+ * Calls and the worker bring the mark up to date.  A server in recovery does not
+ * activate: it estimates the clock from the marks that it sees arriving.
+ *
+ * Anybody may read the clock, under whatever locks; a mark is written under the
+ * metapage's.  What is in shared memory only tells which marks were seen, and
+ * when: a restart forgets that.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "lease_clock.h"
+#include "lease_crash.h"
+#include "lease_meta.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/timestamp.h"
+
+/*
+ * Where a server that cannot activate believes the lease clock of a table to be.
+ * Looking needs no entry of the database: these have no owner.  Tables that meet
+ * in one forget each other's, which makes their clocks late.
+ */
+typedef struct LeaseEstimate
+{
+	slock_t		mutex;			/* protects what follows */
+	Oid			database;
+	RelFileNumber file;
+	int64		mark_us;		/* the last mark seen */
+	int64		seen_us;		/* when, on this server's boot clock */
+} LeaseEstimate;
+
+#define ESTIMATES		256
+
+typedef struct ClockShared
+{
+	uint64		fallback_boot;	/* stands for the boot where it has no id */
+	LeaseEstimate estimates[ESTIMATES];
+} ClockShared;
+
+char	   *lease_boot_id = NULL;
+
+static ClockShared *clock_shared = NULL;
+
+Size
+lease_clock_shmem_size(void)
+{
+	return sizeof(ClockShared);
+}
+
+/* Set up the shared memory; called under AddinShmemInitLock. */
+void
+lease_clock_shmem_init(void)
+{
+	bool		found;
+
+	clock_shared = ShmemInitStruct("dlock clocks", sizeof(ClockShared), &found);
+	if (found)
+		return;
+	memset(clock_shared, 0, sizeof(ClockShared));
+	if (!pg_strong_random(&clock_shared->fallback_boot,
+						  sizeof(clock_shared->fallback_boot)))
+		clock_shared->fallback_boot = (uint64) GetCurrentTimestamp();
+	for (int i = 0; i < ESTIMATES; i++)
+		SpinLockInit(&clock_shared->estimates[i].mutex);
+}
+
+/*
+ * The boot's own clock in microseconds: never steps, and goes on during suspend
+ * where the system has that.
+ */
+int64
+lease_clock_boot(void)
+{
+	struct timespec now;
+
+#ifdef CLOCK_BOOTTIME
+	clock_gettime(CLOCK_BOOTTIME, &now);
+#else
+	clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
+
+/* Append the contents of a small file, if it is there. */
+static bool
+append_file(StringInfo buf, const char *path)
+{
+	FILE	   *file = AllocateFile(path, "r");
+	char		line[256];
+
+	if (file == NULL)
+		return false;
+	while (fgets(line, sizeof(line), file) != NULL)
+		appendStringInfoString(buf, line);
+	FreeFile(file);
+	return true;
+}
+
+/*
+ * What the boot's clock counts from: two servers with the same identity read
+ * the same clock.  A container may shift CLOCK_BOOTTIME by a time namespace, so
+ * that belongs to it.  Without a boot id each start of the server is taken for
+ * another boot.
+ */
+LeaseBoot
+lease_clock_identity(void)
+{
+	StringInfoData buf;
+	LeaseBoot	boot;
+
+	initStringInfo(&buf);
+	if (lease_boot_id != NULL && lease_boot_id[0] != '\0')
+		appendStringInfoString(&buf, lease_boot_id);
+	else if (append_file(&buf, "/proc/sys/kernel/random/boot_id"))
+		(void) append_file(&buf, "/proc/self/timens_offsets");
+	else
+		appendBinaryStringInfo(&buf, (char *) &clock_shared->fallback_boot,
+							   sizeof(clock_shared->fallback_boot));
+	boot.id[0] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 0);
+	boot.id[1] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 1);
+	pfree(buf.data);
+	return boot;
+}
+
+/* The lease clock of a database that is activated. */
+int64
+lease_clock_now(LeaseDatabase *db)
+{
+	return lease_clock_boot() + (int64) pg_atomic_read_u64(&db->clock_offset_us);
+}
+
+/*
+ * The lease clock as far as a server can know that has not activated.  It is
+ * never ahead of the true clock: in the boot that the metapage names it is
+ * exact, and else the last mark plus the time since this server saw it arrive.
+ * While leases are held a mark arrives every LEASE_MARK_AGE_US or sooner; when
+ * none does, nothing is known of the primary, and the estimate stops.
+ */
+static int64
+estimate_clock(Relation rel, const LeaseMeta *meta)
+{
+	static LeaseBoot boot;
+	static bool boot_known = false;
+	RelFileNumber file = compat_relation_file(rel);
+	LeaseEstimate *estimate =
+		&clock_shared->estimates[hash_uint32(MyDatabaseId ^ file) % ESTIMATES];
+	int64		now_us = lease_clock_boot();
+	int64		since_us;
+
+	if (!boot_known)
+	{
+		boot = lease_clock_identity();
+		boot_known = true;
+	}
+	if (memcmp(&boot, &meta->boot, sizeof(boot)) == 0)
+		return now_us + meta->clock_offset_us;
+
+	SpinLockAcquire(&estimate->mutex);
+	if (estimate->database != MyDatabaseId || estimate->file != file ||
+		estimate->mark_us != meta->clock_mark_us)
+	{
+		estimate->database = MyDatabaseId;
+		estimate->file = file;
+		estimate->mark_us = meta->clock_mark_us;
+		estimate->seen_us = now_us;
+	}
+	since_us = now_us - estimate->seen_us;
+	SpinLockRelease(&estimate->mutex);
+	return meta->clock_mark_us + Min(since_us, LEASE_MARK_AGE_US);
+}
+
+/* The lease clock for somebody who only reads a table that exists. */
+int64
+lease_clock_read(Relation rel)
+{
+	LeaseDatabase *db = lease_state_find();
+	LeaseMeta	meta;
+
+	if (db != NULL && db->file == compat_relation_file(rel) &&
+		!RecoveryInProgress())
+	{
+		pg_read_barrier();
+		return lease_clock_now(db);
+	}
+	lease_meta_read(rel, &meta);
+	return estimate_clock(rel, &meta);
+}
+
+/*
+ * Write the lease clock to the metapage if the last mark is older than age_us.
+ * Flushed later: a mark that is lost makes leases end later, and a standby that
+ * gets none stops its clock.
+ */
+void
+lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
+{
+	int64		now_us = lease_clock_now(db);
+	uint64		old = pg_atomic_read_u64(&db->clock_mark_us);
+	LeaseChange change;
+	LeaseMeta  *meta;
+	Buffer		buffer;
+	XLogRecPtr	lsn;
+
+	/* One caller wins the right to write this mark. */
+	if (now_us - (int64) old <= age_us ||
+		!pg_atomic_compare_exchange_u64(&db->clock_mark_us, &old,
+										(uint64) now_us))
+		return;
+
+	buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
+	lease_change_begin(&change, rel, false);
+	meta = lease_page_meta(lease_change_page(&change, buffer, false));
+	lease_change_start(&change);
+	if (meta->clock_mark_us < now_us)
+	{
+		meta->clock_mark_us = now_us;
+		lease_change_note(&change, change.pages[0].page,
+						  &meta->clock_mark_us, sizeof(int64));
+	}
+	DLOCK_CRASH_POINT("mark: not logged");
+	lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("mark: logged");
+	UnlockReleaseBuffer(buffer);
+	lease_wal_flush_later(lsn);
+}
+

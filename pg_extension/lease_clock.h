@@ -1,0 +1,28 @@
+/*
+ * lease_clock.h
+ *	  The lease clock of a database, and the boot's clock that carries it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_CLOCK_H
+#define DLOCK_LEASE_CLOCK_H
+
+#include "compat.h"
+#include "lease_page.h"
+#include "lease_state.h"
+
+/* How old the worker lets the clock's mark become while leases are held. */
+#define LEASE_MARK_AGE_US	(10 * USECS_PER_SEC)
+
+extern char *lease_boot_id;		/* dlock.boot_id */
+
+/* lease_clock.c */
+extern Size lease_clock_shmem_size(void);
+extern void lease_clock_shmem_init(void);
+extern int64 lease_clock_boot(void);
+extern LeaseBoot lease_clock_identity(void);
+extern int64 lease_clock_now(LeaseDatabase *db);
+extern int64 lease_clock_read(Relation rel);
+extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
+
+#endif							/* DLOCK_LEASE_CLOCK_H */

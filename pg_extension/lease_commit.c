@@ -1,0 +1,101 @@
+/*
+ * lease_commit.c
+ *	  What follows when a transaction has made or dropped the table.
+ *
+ * CREATE EXTENSION wants a worker, DROP EXTENSION and DROP DATABASE leave an
+ * entry in shared memory, holds to be given back and sessions that wait.  All of
+ * that is seen to once the transaction has committed, and not at all if it is
+ * rolled back.  The hooks and the access method say what is to be done.
+ *
+ * The end of a transaction may not fail: what is called there takes short locks
+ * of shared memory, one after another.  A crash in between is none to care about:
+ * with it goes the memory that was to be told.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/extension.h"
+#include "lease_commit.h"
+#include "lease_queue.h"
+#include "lease_state.h"
+#include "lease_unclaimed.h"
+#include "miscadmin.h"
+
+/* What the end of this transaction is to tell the workers. */
+static bool want_at_commit = false;
+static bool look_at_commit = false;
+static bool extension_dropped = false;
+static Oid	dropped_database = InvalidOid;
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	/* a DROP may have been rolled back to a savepoint, or followed by CREATE */
+	if (event == XACT_EVENT_PRE_COMMIT && look_at_commit)
+		extension_dropped = !OidIsValid(get_extension_oid("dlock", true));
+	if (event == XACT_EVENT_COMMIT)
+	{
+		if (extension_dropped)
+		{
+			lease_state_drop();
+			lease_unclaimed_forget(MyDatabaseId);
+		}
+		if (want_at_commit)
+			lease_state_want_worker(MyDatabaseId);
+		if (look_at_commit)
+		{
+			lease_state_wake_worker(MyDatabaseId);
+			lease_queue_poke_database(MyDatabaseId);
+		}
+		if (OidIsValid(dropped_database))
+		{
+			lease_state_forget(dropped_database);
+			lease_unclaimed_forget(dropped_database);
+		}
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
+		event == XACT_EVENT_PREPARE)
+	{
+		want_at_commit = look_at_commit = extension_dropped = false;
+		dropped_database = InvalidOid;
+	}
+}
+
+static void
+register_callback(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(at_transaction_end, NULL);
+	registered = true;
+}
+
+/* Ask for a worker in this database once this transaction has committed. */
+void
+lease_commit_want_worker(void)
+{
+	register_callback();
+	want_at_commit = true;
+}
+
+/* Let this database's worker look around once this transaction has committed. */
+void
+lease_commit_look_around(void)
+{
+	register_callback();
+	look_at_commit = true;
+}
+
+/*
+ * Forget a database once its DROP has committed: another may be created with
+ * the same OID.  DROP DATABASE has a transaction of its own.
+ */
+void
+lease_commit_forget(Oid database)
+{
+	register_callback();
+	dropped_database = database;
+}

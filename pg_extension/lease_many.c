@@ -1,0 +1,279 @@
+/*
+ * lease_many.c
+ *	  One request on many names, one after another: claim, renew, release.
+ *
+ * A worker that takes jobs from a list wants any of them, as many as it can
+ * have, and not all or none (lease_all.c).  So the names are gone through in the
+ * caller's order, one bucket locked at a time, each as in a call of its own.
+ * What the calls share is the table's opening and, at the end, one flush.
+ *
+ * A claim that may wait goes through the names once.  If all are taken it joins
+ * the watchers of every name, and goes through them again each time that a hold
+ * on one of them ends or a deadline comes, until it has got one.  It joins
+ * before it looks, so no end of a hold escapes it.  A watcher is in nobody's
+ * way: the call has no place in any line, and leaves alone what others stand in
+ * line for.
+ *
+ * An error gives back what a claim has taken (lease_protect.c).  What a renewal
+ * or a release has done before an error stays done.  After a crash each of the
+ * names is as after a call of its own that was not answered.
+ *
+ * Lock order: a bucket, then its partition, as for any request; the deadlock
+ * lock is taken while neither is held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "lease_attempt.h"
+#include "lease_clock.h"
+#include "lease_crash.h"
+#include "lease_many.h"
+#include "lease_protect.h"
+#include "lease_session.h"
+#include "lease_store.h"
+#include "lease_trie.h"
+#include "lease_unclaimed.h"
+#include "lease_wait.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+
+/* A claim, over all its rounds. */
+typedef struct Claim
+{
+	const lease_bytes *names;
+	int			count;
+	int			wanted;
+	LeaseCall	call;
+	LeaseAnswer *answers;		/* of each name, this round */
+	int			taken;
+	int			failed;			/* the name that misuse was met at; -1: none */
+	int64		retry_us;		/* when time next frees one */
+	bool		waited;			/* this is not the first round */
+} Claim;
+
+/* Go on with the next name of a call. */
+static void
+set_name(LeaseCall *call, lease_bytes name)
+{
+	call->name = name;
+	call->hash = lease_trie_hash(call->rel, name);
+}
+
+/*
+ * Take the names that are free, in their order, until there are enough; or only
+ * those that were taken under this request id before.
+ */
+static void
+claim_names(Claim *claim, bool only_repeated)
+{
+	LeaseCall  *call = &claim->call;
+
+	call->request.only_repeated = only_repeated;
+	for (int i = 0; i < claim->count && claim->taken < claim->wanted; i++)
+	{
+		LeaseAnswer *answer = &claim->answers[i];
+
+		if (lease_is_granted(answer->outcome))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		set_name(call, claim->names[i]);
+		(void) lease_attempt(call, answer, false);
+		if (lease_is_granted(answer->outcome))
+		{
+			claim->taken++;
+			lease_store_note_grant(call, answer);
+			lease_store_count(call, answer);
+			DLOCK_CRASH_POINT("many: name taken");
+		}
+		else if (answer->outcome == LEASE_BUSY)
+			claim->retry_us = Min(claim->retry_us, answer->retry_us);
+		else
+		{
+			claim->failed = i;
+			return;
+		}
+		lease_rows_report_expired(call);
+	}
+}
+
+/*
+ * One round: claim, and make that durable.  A caller that has waited may have
+ * died meanwhile, and is not to take anything.  An error that ends the wait for
+ * a synchronous standby leaves the leases: that standby may have them.
+ */
+static void
+claim_and_flush(void *context)
+{
+	Claim	   *claim = context;
+	int			noted;
+
+	if (claim->waited)
+		lease_wait_check_client();
+
+	/* a repeated call is to answer the same, whatever has come free meanwhile */
+	if (claim->call.request.request.length > 0)
+		claim_names(claim, true);
+	claim_names(claim, false);
+	if (claim->failed >= 0)
+	{
+		lease_protect_give_back();
+		lease_unclaimed_hand_over();
+		return;
+	}
+	if (claim->taken == 0)
+		return;
+	lease_waiter_finish();
+	noted = lease_unclaimed_set_aside();
+	DLOCK_CRASH_POINT("many: not flushed");
+	lease_wal_flush(claim->call.lsn);
+	lease_unclaimed_restore(noted);
+	if (claim->waited)
+		lease_wait_check_client();
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Join the watchers of all names; the table is open.  There are no more than
+ * LEASE_MANY_WAIT_MAX.
+ */
+static void
+watch_all(Claim *claim, const LeaseWaitTime *time)
+{
+	LeaseCall  *call = &claim->call;
+
+	for (int i = 0; i < claim->count; i++)
+	{
+		LeaseWaiter *waiter;
+		Buffer		bucket;
+
+		set_name(call, claim->names[i]);
+		waiter = i == 0 ?
+			lease_waiter_begin(call, LEASE_WAIT_ANY) :
+			lease_waiter_add(call, LEASE_WAIT_ANY);
+		waiter->since = time->start_time;
+		waiter->places = claim->count;
+		bucket = lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_SHARE);
+		lease_queue_join(waiter, call->db->database, call->hash, call->name, 0);
+		UnlockReleaseBuffer(bucket);
+	}
+}
+
+/* Take one round through the names; true: it was the last. */
+static bool
+take_round(Claim *claim)
+{
+	for (int i = 0; i < claim->count; i++)
+		claim->answers[i] = (LeaseAnswer) {.outcome = LEASE_BUSY};
+	claim->taken = 0;
+	claim->failed = -1;
+	claim->retry_us = PG_INT64_MAX;
+	lease_protect(claim_and_flush, claim);
+	return claim->failed >= 0 || claim->taken > 0;
+}
+
+/*
+ * Claim up to "wanted" of the names for one owner: their tokens in the caller's
+ * order, 0 for those not claimed.  The answer is LEASE_GRANTED; LEASE_BUSY if
+ * none was free; or that of a name that could not be asked for, whose place is
+ * *failed: then nothing is taken.  Waits like lease_request_apply(), until it has
+ * got one.
+ *
+ * What was taken is noted still: the caller calls lease_unclaimed_claim() when it
+ * has answered.
+ */
+LeaseAnswer
+lease_many_claim(const lease_bytes *names, int count,
+				 const lease_request *request, int wanted, int64 wait_us,
+				 uint64 *tokens, int *failed)
+{
+	Claim		claim = {.names = names, .count = count, .wanted = wanted};
+	LeaseAnswer answer = {.outcome = LEASE_BUSY};
+	LeaseWaitTime time;
+	LeaseDatabase *db;
+	uint32		hash = 0;
+	bool		watching = false;
+	bool		over;
+
+	claim.answers = palloc(count * sizeof(LeaseAnswer));
+	lease_wait_start(&time, wait_us);
+	lease_session_watch();
+	lease_unclaimed_reserve(count);
+	for (;; claim.waited = true)
+	{
+		bool		joins = claim.waited && !watching;
+
+		lease_store_begin(&claim.call, names[0], request);
+		db = claim.call.db;
+		if (joins)
+		{
+			hash = claim.call.hash;
+			watch_all(&claim, &time);
+			watching = true;
+		}
+		else if (watching)
+			lease_store_check_table(&claim.call, hash);
+		over = take_round(&claim);
+		lease_store_end(&claim.call);
+		if (over || wait_us == 0 || lease_wait_is_over(&time))
+			break;
+		if (!watching)
+			continue;
+		if (joins)
+			lease_wait_check_deadlock(db);
+		lease_wait_watch(db, &time, claim.retry_us);
+	}
+	lease_waiter_finish();
+	if (claim.waited)
+		lease_count_wait(db, lease_clock_boot() - time.start_us);
+	lease_wait_stop(&time);
+
+	if (claim.failed >= 0)
+	{
+		*failed = claim.failed;
+		return claim.answers[claim.failed];
+	}
+	if (claim.taken == 0)
+		lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
+					LEASE_COUNT_TIMED_OUT, 1);
+	else
+		answer.outcome = LEASE_GRANTED;
+	for (int i = 0; i < count; i++)
+		tokens[i] = lease_is_granted(claim.answers[i].outcome) ?
+			claim.answers[i].token : 0;
+	return answer;
+}
+
+/*
+ * Renew or release the leases of one owner on the names: "done" says for which
+ * that was done.  "tokens", unless NULL, are those to match, 0 for any.
+ */
+void
+lease_many_change(const lease_bytes *names, int count,
+				  const lease_request *request, const uint64 *tokens,
+				  bool *done)
+{
+	LeaseCall	call;
+
+	lease_store_begin(&call, names[0], request);
+	for (int i = 0; i < count; i++)
+	{
+		LeaseAnswer answer;
+
+		CHECK_FOR_INTERRUPTS();
+		set_name(&call, names[i]);
+		call.request.token = tokens == NULL ? 0 : tokens[i];
+		(void) lease_attempt(&call, &answer, false);
+		lease_store_count(&call, &answer);
+		if (answer.gone)
+			lease_session_gave(names[i], request->owner, answer.role,
+							   answer.token);
+		done[i] = answer.outcome == LEASE_RENEWED ||
+			answer.outcome == LEASE_RELEASED;
+		lease_rows_report_expired(&call);
+		DLOCK_CRASH_POINT("many: name done");
+	}
+	lease_store_make_durable(request->op, call.lsn);
+	lease_store_end(&call);
+}

@@ -1,0 +1,32 @@
+/*
+ * lease_order.h
+ *	  What may be waited for while a page of the lock table is locked.
+ *
+ * The partitions of the queues, pages further down the lock order
+ * (lease_trie.c), and the lock that adds a page, which nobody keeps.  Not what
+ * others hold for as long as they like: catalogs, heavyweight locks, standbys, a
+ * signal.  Such a wait could not be cancelled, nobody would notice a deadlock,
+ * and calls for other names of the page would wait too.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_ORDER_H
+#define DLOCK_LEASE_ORDER_H
+
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+#include "storage/lwlock.h"
+
+/*
+ * Say whether this backend may wait for anything: it has locked no page.  For
+ * assertions, at each function that asks a catalog, takes a heavyweight lock or
+ * sleeps.
+ */
+static inline bool
+lease_may_wait(void)
+{
+	return !LWLockAnyHeldByMe(BufferDescriptorGetContentLock(GetBufferDescriptor(0)),
+							  NBuffers, sizeof(BufferDescPadded));
+}
+
+#endif							/* DLOCK_LEASE_ORDER_H */

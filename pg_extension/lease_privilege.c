@@ -1,0 +1,34 @@
+/*
+ * lease_privilege.c
+ *	  Which roles may see whose leases.
+ *
+ * The table, the views' functions and the messages of errors ask here, so that
+ * all show the same of other roles' leases (rule 13).  The catalogs are asked,
+ * so no page and nothing else may be locked; nothing is kept, and a crash finds
+ * nothing to mend.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "lease_order.h"
+#include "lease_privilege.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+
+/* Say whether the caller may see the owners and clients of a role's leases. */
+bool
+lease_privilege_may_see(Oid role)
+{
+	Assert(lease_may_wait());
+	return has_privs_of_role(GetUserId(), role) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+/* A role's owner, as the caller may see it. */
+const char *
+lease_privilege_show(const char *owner, Oid role)
+{
+	return lease_privilege_may_see(role) ? owner : LEASE_MASK;
+}

@@ -1,0 +1,17 @@
+/*
+ * lease_privilege.h
+ *	  Which roles may see whose leases, and what the others see.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_PRIVILEGE_H
+#define DLOCK_LEASE_PRIVILEGE_H
+
+/* What those see of owners and clients who may not see them (rule 13). */
+#define LEASE_MASK	"<insufficient privilege>"
+
+/* lease_privilege.c */
+extern bool lease_privilege_may_see(Oid role);
+extern const char *lease_privilege_show(const char *owner, Oid role);
+
+#endif							/* DLOCK_LEASE_PRIVILEGE_H */

@@ -1,0 +1,226 @@
+/*
+ * lease_request.c
+ *	  One request on one name, from its SQL function to its answer.
+ *
+ * The attempts are lease_attempt.c's.  This file waits if need be, makes durable
+ * what the caller is to be told, gives back what it will not learn of
+ * (lease_protect.c), and answers.  A guard and a wait for the holders that are
+ * there now are requests too, which change no row.
+ *
+ * Called by the SQL functions, with nothing locked.  A crash before the answer
+ * leaves what was granted until its deadline.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "lease_attempt.h"
+#include "lease_protect.h"
+#include "lease_request.h"
+#include "lease_rows.h"
+#include "lease_session.h"
+#include "lease_store.h"
+#include "lease_trie.h"
+#include "lease_unclaimed.h"
+#include "lease_wait.h"
+#include "lease_waiter.h"
+#include "miscadmin.h"
+
+/* What a call that has joined the queue waits with. */
+typedef struct Waiting
+{
+	LeaseCall  *call;
+	int64		wait_us;
+	LeaseAnswer *answer;
+} Waiting;
+
+/*
+ * Wait for the answer, make it durable, and see that somebody is there for it.
+ * An error that ends the wait for a synchronous standby leaves the hold: that
+ * standby may have it.
+ */
+static void
+wait_for_answer(void *context)
+{
+	Waiting    *waiting = context;
+	XLogRecPtr	lsn;
+
+	lease_wait_in_line(waiting->call, waiting->wait_us, waiting->answer, &lsn);
+	if (!lease_is_granted(waiting->answer->outcome))
+		return;
+	lease_unclaimed_claim();
+	lease_store_make_durable(LEASE_ACQUIRE, lsn);
+	lease_store_note_grant(waiting->call, waiting->answer);
+	lease_wait_check_client();
+}
+
+/* Log what was found dead, and take a cancel or a timeout that has come. */
+static void
+look_once_more(void *context)
+{
+	lease_rows_report_expired(context);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * The end of an acquire that has got a hold without waiting in line: make that
+ * durable.  A cancel or a timeout that came meanwhile is taken here, where the
+ * hold can be given back, and not in the executor.
+ */
+static void
+finish_acquire(LeaseCall *call, const LeaseAnswer *answer)
+{
+	lease_store_make_durable(LEASE_ACQUIRE, call->lsn);
+	if (call->expired == NIL && !INTERRUPTS_PENDING_CONDITION())
+		return;
+	lease_session_watch();
+	lease_store_note_grant(call, answer);
+	lease_protect(look_once_more, call);
+	lease_unclaimed_claim();
+}
+
+/*
+ * Apply a request to the holders of one name: what came of it.  The request's
+ * strings and times have been checked; its next_token is filled in here.
+ *
+ * An acquire waits for wait_us microseconds if need be, without limit if that
+ * is negative.
+ */
+LeaseAnswer
+lease_request_apply(lease_bytes name, const lease_request *request,
+					int64 wait_us)
+{
+	LeaseCall	call;
+	LeaseAnswer answer;
+
+	if (wait_us != 0)
+		lease_session_watch();
+	lease_store_begin(&call, name, request);
+	if (lease_attempt(&call, &answer, wait_us != 0))
+	{
+		Waiting		waiting = {&call, wait_us, &answer};
+
+		/* whoever serves a waiter counts its grant */
+		relation_close(call.rel, RowExclusiveLock);
+		lease_protect(wait_for_answer, &waiting);
+		lease_unclaimed_claim();
+		lease_rows_end(&call);
+		return answer;
+	}
+	relation_close(call.rel, RowExclusiveLock);
+	lease_store_count(&call, &answer);
+	if (lease_is_granted(answer.outcome))
+		finish_acquire(&call, &answer);
+	else
+		lease_store_make_durable(request->op, call.lsn);
+	lease_rows_report_expired(&call);
+	lease_rows_end(&call);
+	return answer;
+}
+
+/*
+ * Pin a lease until the end of this transaction.  Returns whether the caller
+ * holds it with this token; if not, *holder is a copy of the entry of a live
+ * holder, or NULL.
+ */
+bool
+lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
+					LeaseEntry **holder)
+{
+	lease_request request = {
+		.op = LEASE_RENEW, .owner = owner, .token = token
+	};
+	LeaseCall	call;
+	Buffer		bucket;
+	size_t		mine;
+	bool		held;
+	LeaseGuard	guard = {.token = token};
+
+	lease_store_begin(&call, name, &request);
+	for (;;)
+	{
+		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
+		if (lease_store_gather(&call, bucket))
+			break;
+		UnlockReleaseBuffer(bucket);
+		lease_rows_resolve_role(&call);
+	}
+	mine = lease_find(&call.request, call.holders, call.count, call.now_us);
+	held = mine < call.count;
+	if (held)
+	{
+		LeaseEntry *entry = lease_rows_entry(&call, bucket, mine);
+
+		guard.role = entry->role;
+		guard.acquired_at = entry->acquired_at;
+		pfree(entry);
+		guard.guarding_role = call.requester.role;
+		guard.application_length =
+			LEASE_PUT_STRING(guard.application, lease_rows_application());
+		guard.address_length =
+			LEASE_PUT_STRING(guard.address, lease_rows_client_address());
+		guard.mode = call.holders[mine].mode;
+		guard.version = call.holders[mine].version;
+		guard.owner_length = LEASE_PUT_STRING(guard.owner, owner);
+		lease_queue_guard(call.db->database, call.hash, name, &guard);
+	}
+	else
+	{
+		*holder = NULL;
+		for (size_t i = 0; i < call.count; i++)
+			if (!lease_is_over(&call.holders[i], call.now_us) &&
+				*holder == NULL)
+				*holder = lease_rows_entry(&call, bucket, i);
+	}
+	UnlockReleaseBuffer(bucket);
+	lease_store_end(&call);
+	return held;
+}
+
+/*
+ * Wait until every hold on a name that is there now has ended: true; false if
+ * wait_us runs out before.
+ */
+bool
+lease_request_wait(lease_bytes name, int64 wait_us)
+{
+	lease_request request = {.op = LEASE_REAP};
+	LeaseWaitTime time;
+	uint64		youngest = 0;
+	bool		ended = false;
+
+	lease_wait_start(&time, wait_us);
+	if (wait_us != 0)
+		lease_session_watch();
+	for (bool first = true; !ended; first = false)
+	{
+		LeaseCall	call;
+		LeaseWaiter *waiter;
+		Buffer		bucket;
+		int64		next_us;
+
+		lease_store_begin(&call, name, &request);
+		/* who need not wait needs no place to wait in */
+		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
+			lease_wait_begin_watch(&call, LEASE_WAIT_WATCH, &time);
+		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
+		lease_rows_gather(&call, bucket, NULL);
+		call.unknown_role = InvalidOid;
+		if (first)
+			youngest = lease_youngest(call.holders, call.count, call.now_us);
+		ended = lease_have_ended(call.holders, call.count, youngest,
+								 call.now_us, &next_us);
+		if (!ended && waiter != NULL)
+			lease_queue_join(waiter, call.db->database, call.hash, name, 0);
+		UnlockReleaseBuffer(bucket);
+		lease_store_end(&call);
+		if (!ended && waiter != NULL)
+			lease_wait_watch(call.db, &time, next_us);
+		lease_waiter_finish();
+		if (waiter == NULL && (!first || wait_us == 0))
+			break;
+	}
+	lease_wait_stop(&time);
+	return ended;
+}

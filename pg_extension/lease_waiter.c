@@ -1,0 +1,192 @@
+/*
+ * lease_waiter.c
+ *	  This backend as a waiter: its places in queues.
+ *
+ * A call takes a place when it may have to wait, joins a queue with it under the
+ * lock of the name's bucket (lease_queue.c), sleeps (lease_wait.c), and gives the
+ * place back.  One that watches several names has a place for each.  An error may
+ * come in between, wherever it likes: the end of the transaction or of the backend
+ * gives the places back then (lease_session.c), which is why they are the
+ * backend's and not the call's.
+ *
+ * To leave a queue takes the lock of its partition and none before it.  A crash
+ * ends all waiting.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "lease_unclaimed.h"
+#include "lease_waiter.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+/* This backend's places to wait in. */
+static LeaseWaiter *my_waiters[LEASE_WAITER_PLACES_MAX];
+static int	nmy_waiters = 0;
+
+/* The name it waits for, or the first of several. */
+static char my_name[LEASE_STRING_MAX];
+static size_t my_name_length = 0;
+
+/* This backend's place, or the first of several, or NULL. */
+LeaseWaiter *
+lease_waiter_mine(void)
+{
+	return nmy_waiters > 0 ? my_waiters[0] : NULL;
+}
+
+/* The place that this backend has taken last, or NULL. */
+LeaseWaiter *
+lease_waiter_last(void)
+{
+	return nmy_waiters > 0 ? my_waiters[nmy_waiters - 1] : NULL;
+}
+
+/* The name that it waits for, or the first of several. */
+lease_bytes
+lease_waiter_name(void)
+{
+	return (lease_bytes) {my_name, my_name_length};
+}
+
+/* End the timers of a wait; one that has just run out says so to the error. */
+void
+lease_waiter_stop_timers(void)
+{
+	if (LockTimeout > 0)
+		disable_timeout(LOCK_TIMEOUT, true);
+}
+
+/* Note what this backend was granted. */
+static void
+note_grant(const LeaseWaiter *waiter, const LeaseAnswer *answer)
+{
+	lease_request request = lease_rows_request(waiter);
+	uint32		holds = lease_holds_added(&request, answer->outcome);
+
+	if (holds > 0)
+		lease_unclaimed_add((lease_bytes) {
+			my_name, my_name_length
+		}, waiter->role, &request, answer->token, holds);
+}
+
+/*
+ * One place more, for a call that watches several names and has begun with
+ * lease_waiter_begin(); at most LEASE_WAITER_PLACES_MAX in all.
+ */
+LeaseWaiter *
+lease_waiter_add(const LeaseCall *call, LeaseWaitRole role_in_queue)
+{
+	LeaseWaiter *waiter;
+
+	Assert(nmy_waiters < LEASE_WAITER_PLACES_MAX);
+	waiter = lease_queue_allocate_waiter(nmy_waiters > 0);
+	my_waiters[nmy_waiters++] = waiter;
+
+	waiter->role_in_queue = role_in_queue;
+	waiter->places = 1;
+	waiter->latch = MyLatch;
+	waiter->woken = &call->db->woken;
+	waiter->since = GetCurrentTimestamp();
+	waiter->pid = MyProcPid;
+	waiter->role = call->requester.role;
+	waiter->acts_for = InvalidOid;
+	waiter->stamp = call->requester.stamp;
+	waiter->mode = call->request.mode;
+	waiter->kind = call->request.kind;
+	waiter->limit = call->request.limit;
+	waiter->permits = call->request.permits;
+	waiter->ttl_us = call->request.ttl_us;
+	waiter->owner_length = LEASE_PUT_STRING(waiter->owner,
+											call->request.owner);
+	waiter->request_length = LEASE_PUT_STRING(waiter->request,
+											  call->request.request);
+	waiter->application_length = LEASE_PUT_STRING(waiter->application,
+												  lease_rows_application());
+	waiter->address_length = LEASE_PUT_STRING(waiter->address,
+											  lease_rows_client_address());
+	return waiter;
+}
+
+/*
+ * A place to wait in for a call's request, to be given to lease_queue_join().
+ * Raises an error if there is none.  lease_waiter_finish() gives it back, at the
+ * latest when an error has ended the transaction: for that, the caller has
+ * called lease_session_watch().
+ */
+LeaseWaiter *
+lease_waiter_begin(const LeaseCall *call, LeaseWaitRole role_in_queue)
+{
+	lease_waiter_finish();
+	lease_unclaimed_reserve(1);
+	my_name_length = LEASE_PUT_STRING(my_name, call->name);
+	return lease_waiter_add(call, role_in_queue);
+}
+
+/*
+ * Leave the queues that were joined, keeping the places.  True if a lease was
+ * granted before that.
+ */
+bool
+lease_waiter_leave(void)
+{
+	bool		answered = false;
+
+	for (int i = 0; i < nmy_waiters; i++)
+	{
+		LeaseAnswer answer;
+		XLogRecPtr	lsn;
+
+		answered |= lease_queue_leave(my_waiters[i], &answer, &lsn);
+	}
+	return answered;
+}
+
+/*
+ * Leave the watchers of a name that this backend has just taken, keeping the
+ * place.  The caller holds the name's bucket: whoever finds the hold there does
+ * not find the wait any more.
+ */
+void
+lease_waiter_leave_name(uint32 hash, lease_bytes name)
+{
+	for (int i = 0; i < nmy_waiters; i++)
+	{
+		LeaseQueue *queue = my_waiters[i]->queue;	/* ours to leave */
+		LeaseAnswer answer;
+		XLogRecPtr	lsn;
+
+		if (queue == NULL || queue->key.hash != hash ||
+			!lease_same(name, (lease_bytes) {
+				queue->key.name, queue->key.length
+			}))
+			continue;
+		(void) lease_queue_leave(my_waiters[i], &answer, &lsn);
+		return;
+	}
+}
+
+/*
+ * Leave the queues, if there are any, and give the places back.  A hold that was
+ * granted meanwhile is noted as not claimed.
+ */
+void
+lease_waiter_finish(void)
+{
+	if (nmy_waiters == 0)
+		return;
+	lease_waiter_stop_timers();
+	while (nmy_waiters > 0)
+	{
+		LeaseWaiter *waiter = my_waiters[--nmy_waiters];
+		LeaseAnswer answer;
+		XLogRecPtr	lsn;
+
+		if (waiter->joined && lease_queue_leave(waiter, &answer, &lsn))
+			note_grant(waiter, &answer);
+		lease_queue_free_waiter(waiter);
+	}
+}

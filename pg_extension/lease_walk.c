@@ -1,0 +1,275 @@
+/*
+ * lease_walk.c
+ *	  Walks over the buckets: all leases of an owner, and all that is over.
+ *
+ * A walk goes over the blocks in their order and reads those buckets of which
+ * the summaries say that they may matter (lease_summary.c).  A split moves
+ * entries towards the end, so what was there at the start is met.
+ *
+ * One bucket is locked at a time, exclusively.  The queues of the names whose
+ * holds have ended are due before that is unlocked, and served after.  A walk
+ * that is interrupted, or a crash, leaves the rest as it was: whoever walks again
+ * meets it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "lease_clock.h"
+#include "lease_crash.h"
+#include "lease_queue.h"
+#include "lease_rows.h"
+#include "lease_store.h"
+#include "lease_summary.h"
+#include "lease_trie.h"
+#include "lease_walk.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+
+/* What a walk does to the rows it meets. */
+typedef struct WalkContext
+{
+	LeaseCall  *call;
+	int64		target_us;		/* LEASE_RENEW: the new deadline */
+	BlockNumber first_new_block;	/* where splits during the walk put rows */
+	List	   *renewed;		/* session leases, as LeaseEntry * */
+	List	   *unserved;		/* names whose queues are to be served */
+	uint64		affected;
+} WalkContext;
+
+/*
+ * Say whether a walk has renewed an entry that is bound to a session, whose row
+ * does not tell.  Only splits after the start can have moved it here.
+ */
+static bool
+is_renewed(WalkContext *walk, Buffer buffer, const LeaseEntry *entry)
+{
+	ListCell   *cell;
+
+	if (BufferGetBlockNumber(buffer) >= walk->first_new_block)
+		foreach(cell, walk->renewed)
+		{
+			const LeaseEntry *renewed = lfirst(cell);
+
+			/* tokens are unique only among those of a name */
+			if (renewed->token == entry->token &&
+				lease_same(lease_entry_name(renewed),
+						   lease_entry_name(entry)))
+				return true;
+		}
+	return false;
+}
+
+/* Gather the rows of the walk's owner that its request changes. */
+static void
+gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+			 void *context)
+{
+	WalkContext *walk = context;
+	LeaseCall  *call = walk->call;
+	lease_holder *holder;
+
+	if (!lease_same(lease_entry_owner(entry), call->request.owner))
+		return;
+
+	/* A split may bring a row that we have renewed under our eyes again. */
+	if (call->request.op == LEASE_RENEW && entry->kind == LEASE_PLAIN &&
+		entry->deadline_us == walk->target_us)
+		return;
+	if (call->request.op == LEASE_RENEW && entry->kind != LEASE_PLAIN &&
+		is_renewed(walk, buffer, entry))
+		return;
+
+	holder = lease_rows_add(call, buffer, offset, entry);
+	if (lease_apply(&call->request, holder, 1, walk->call->now_us).changed == 0)
+		call->count--;
+}
+
+/* Gather the rows that are over. */
+static void
+gather_over(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+			void *context)
+{
+	WalkContext *walk = context;
+	lease_holder *holder = lease_rows_add(walk->call, buffer, offset, entry);
+
+	if (lease_apply(&walk->call->request, holder, 1,
+					walk->call->now_us).changed == 0)
+		walk->call->count--;
+}
+
+/*
+ * Before the rows of a bucket are written, remember what is needed after: the
+ * names that somebody waits for, and the session leases renewed.  The queues
+ * are set due, should we fail before we serve them.
+ */
+static void
+note_walked(WalkContext *walk, Buffer bucket)
+{
+	LeaseCall  *call = walk->call;
+
+	for (size_t i = 0; i < call->count; i++)
+	{
+		LeaseEntry *entry = lease_rows_entry(call, bucket, i);
+		bool		renewed = call->request.op == LEASE_RENEW &&
+			entry->kind != LEASE_PLAIN;
+		bool		awaited = lease_queue_is_used(call->db->database,
+												  entry->hash);
+
+		if (renewed)
+			walk->renewed = lappend(walk->renewed, entry);
+		if (awaited)
+		{
+			walk->unserved = lappend(walk->unserved, entry);
+			lease_queue_make_due(call->db->database, entry->hash,
+								 lease_entry_name(entry));
+		}
+		if (!renewed && !awaited)
+			pfree(entry);
+	}
+}
+
+/* Serve the names whose holds a walk has ended or moved. */
+static void
+serve_walked(WalkContext *walk)
+{
+	ListCell   *cell;
+
+	foreach(cell, walk->unserved)
+	{
+		LeaseEntry *entry = lfirst(cell);
+
+		walk->call->name = lease_entry_name(entry);
+		walk->call->hash = entry->hash;
+		lease_store_serve_queue(walk->call, false);
+	}
+	list_free(walk->unserved);
+	walk->unserved = NIL;
+}
+
+/* What counts the rows that a walk changes: at once, as it may be interrupted. */
+static LeaseCounter
+counter_of_walk(lease_op op)
+{
+	return op == LEASE_RENEW ? LEASE_COUNT_RENEWED :
+		op == LEASE_REAP ? LEASE_COUNT_REAPED : LEASE_COUNT_RELEASED;
+}
+
+/* Apply the walk's request to one bucket; false: try it again. */
+static bool
+try_apply_block(WalkContext *walk, BlockNumber block,
+				LeaseEntryVisitor gather)
+{
+	LeaseCall  *call = walk->call;
+	uint64		expired_before = call->nexpired;
+	Buffer		bucket = lease_trie_lock_block(call->rel, block);
+
+	if (!BufferIsValid(bucket))
+		return true;
+	lease_rows_start(call, bucket);
+	if (call->request.op == LEASE_RENEW)
+		call->request.ttl_us = Max(walk->target_us - call->now_us, 1);
+	lease_trie_visit(call->rel, bucket, NULL, gather, walk);
+	if (OidIsValid(call->unknown_role))
+	{
+		UnlockReleaseBuffer(bucket);
+		lease_rows_resolve_role(call);
+		return false;
+	}
+	if (call->count > 0)
+	{
+		note_walked(walk, bucket);
+		lease_rows_write(call, bucket);
+	}
+
+	/* those that a crash has left empty, or a row that moved */
+	lease_trie_free_overflow(call->rel, bucket);
+	lease_trie_summarize(call->rel, bucket);
+	walk->affected += call->count;
+	lease_count(call->db, counter_of_walk(call->request.op),
+				call->request.op == LEASE_REAP ?
+				call->nexpired - expired_before : call->count);
+	UnlockReleaseBuffer(bucket);
+	serve_walked(walk);
+	return true;
+}
+
+/*
+ * Renew or drop every lease of an owner: how many.
+ *
+ * Reads only the buckets whose summary says that the owner may be there.  A
+ * lease that was there at the call is met wherever splits move it meanwhile,
+ * since they move it towards the end.
+ */
+uint64
+lease_walk_owner(const lease_request *request)
+{
+	LeaseCall	call;
+	WalkContext walk;
+	BlockNumber block = 0;
+	BlockNumber blocks;
+
+	lease_store_begin_call(&call, request);
+	walk = (WalkContext) {
+		.call = &call,
+		.target_us = lease_clock_now(call.db) + request->ttl_us,
+		.first_new_block = lease_trie_blocks(call.rel),
+	};
+	while (block < (blocks = lease_trie_blocks(call.rel)))
+	{
+		for (; block < blocks; block++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!lease_summary_may_own(&call.db->summaries, call.rel, block,
+									   request->owner))
+				continue;
+			while (!try_apply_block(&walk, block, gather_owned))
+				CHECK_FOR_INTERRUPTS();
+			DLOCK_CRASH_POINT("walk: bucket done");
+		}
+	}
+	lease_store_end(&call);
+	lease_store_make_durable(request->op, call.lsn);
+	return walk.affected;
+}
+
+/*
+ * Remove what is over from at most max_pages buckets, from block *next on; with
+ * "all" also look where the summaries say that nothing can be over yet.  Returns
+ * whether the end of the table was reached; else *next says where to go on.  The
+ * caller holds RowExclusiveLock on the table, activated.
+ */
+bool
+lease_walk_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
+				int max_pages, bool all)
+{
+	LeaseCall	call;
+	lease_request request = {.op = LEASE_REAP};
+	BlockNumber blocks;
+
+	lease_summary_map();
+	if (*next == 0)
+		lease_summary_begin_round(&db->summaries);
+	blocks = lease_trie_blocks(rel);
+	lease_rows_init(&call, rel, db, &request);
+	for (int pages = 0; pages < max_pages; pages++)
+	{
+		WalkContext walk;
+
+		*next = lease_summary_next_due(&db->summaries, rel, *next, blocks,
+									   all ? PG_INT64_MAX - 1 :
+									   lease_clock_now(db));
+		if (*next >= blocks)
+			break;
+		walk = (WalkContext) {.call = &call};
+		db->reaped_block = *next;
+		(void) try_apply_block(&walk, *next, gather_over);
+		db->reaped_block = 0;
+		(*next)++;
+		lease_rows_report_expired(&call);
+		CHECK_FOR_INTERRUPTS();
+	}
+	lease_rows_end(&call);
+	lease_wal_flush_later(call.lsn);
+	return *next >= blocks;
+}

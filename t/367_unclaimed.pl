@@ -1,0 +1,280 @@
+# Whoever does not learn of its grant gives it back: a waiter that is dead at the
+# moment of a release, a call that fails after it has taken a lease or a part of
+# them.  All leases last for an hour here, so that nothing but that frees them.
+
+use strict;
+use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
+use Cwd qw(abs_path);
+use CrashPoints;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Sessions;
+use Test::More;
+use Time::HiRes qw(usleep);
+use Torture;
+
+my $is_token = qr/^\{?\d{10,}/;
+
+my $node = PostgreSQL::Test::Cluster->new('unclaimed', install_path => CrashPoints::build() =~ s{/bin$}{}r);
+$node->init;
+$node->append_conf(
+	'postgresql.conf', q{
+shared_preload_libraries = 'dlock'
+autovacuum = off
+client_connection_check_interval = 0
+dlock.max_guards = 1
+});
+
+# The disk is full as long as that file is there.
+my $library = PostgreSQL::Test::Utils::tempdir() . '/no_room.so';
+system_or_bail('cc', '-O2', '-Wall', '-Wextra', '-Werror', '-fPIC', '-shared',
+	'-o', $library, "$FindBin::RealBin/no_room.c", '-ldl');
+my $full = abs_path($node->data_dir) . '/base/full';
+{
+	local %ENV = (%ENV, LD_PRELOAD => $library, DLOCK_NO_ROOM => $full);
+	$node->start;
+}
+$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+
+my $sessions = Sessions->new($node);
+my $watcher = $sessions->{watcher};
+my ($a, $c) = $sessions->open('a', 'c');
+
+sub becomes_free
+{
+	my ($name, $claim) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($sessions->until("SELECT coalesce(string_agg(owner, ' '), 'free') FROM dlock.locks WHERE name ~ '$name' AND NOT dlock_is_free(name)", 'free'),
+		'free', $claim);
+}
+
+sub stop_process
+{
+	my ($pid) = @_;
+	kill 'STOP', $pid or die "could not stop $pid: $!";
+	until_stopped($pid);
+	return;
+}
+
+sub until_stopped
+{
+	my ($pid) = @_;
+	for (1 .. $PostgreSQL::Test::Utils::timeout_default * 100)
+	{
+		return if Torture::slurp("/proc/$pid/stat") =~ /\) T /;
+		usleep(10_000);
+	}
+	die "process $pid does not stop";
+}
+
+# ----------------------------------------------------------------
+# A client that dies right before the release
+# ----------------------------------------------------------------
+
+my %kinds = (
+	exclusive => [ q{dlock_acquire('l', 'a', 3600)}, q{dlock_acquire('l', 'b', 3600, -1)} ],
+	shared => [ q{dlock_acquire('l', 'a', 3600)}, q{dlock_acquire_shared('l', 'b', 3600, -1)} ],
+	permit => [ q{dlock_acquire_permit('l', 'a', 3600, 1)}, q{dlock_acquire_permit('l', 'b', 3600, 1, -1)} ],
+	all => [ q{dlock_acquire('l', 'a', 3600)}, q{dlock_acquire_all(ARRAY['k', 'l', 'm'], 'b', 3600, -1)} ],
+	session => [ q{dlock_acquire('l', 'a', 3600)}, q{dlock_acquire_session('l', 'b', 3600, -1)} ],
+	transaction => [ q{dlock_acquire('l', 'a', 3600)}, q{dlock_acquire_xact('l', 'b', 3600, -1)} ],
+);
+for my $kind (sort keys %kinds)
+{
+	my ($first, $second) = @{ $kinds{$kind} };
+	my %ways = (
+		'its client killed' => sub { $_[0]->kill; $a->query(q{SELECT dlock_release('l', 'a')}) },
+		'cancelled' => sub {
+			$a->query("SELECT pg_cancel_backend($_[0]{pid}), dlock_release('l', 'a')");
+		},
+		'terminated' => sub {
+			$a->query("SELECT pg_terminate_backend($_[0]{pid}), dlock_release('l', 'a')");
+		},
+		'released, then its client killed' => sub {
+			stop_process($_[0]{pid});
+			$a->query(q{SELECT dlock_release('l', 'a')});
+			$_[0]->kill;
+			kill 'CONT', $_[0]{pid};
+		},
+		'released, then cancelled' => sub {
+			stop_process($_[0]{pid});
+			$a->query("SELECT dlock_release('l', 'a'), pg_cancel_backend($_[0]{pid})");
+			kill 'CONT', $_[0]{pid};
+		});
+
+	for my $way (sort keys %ways)
+	{
+		my ($b) = $sessions->open('b');
+
+		like($a->query("SELECT $first"), $is_token, "$kind, $way: a holds");
+		$b->send("SELECT $second");
+		$sessions->waiting('b');
+		$ways{$way}->($b);
+		becomes_free('[klm]', "$kind, $way: nothing stays with the waiter");
+		like($c->query(q{SELECT dlock_acquire_all(ARRAY['k', 'l', 'm'], 'c', 3600)}), $is_token, '... and another takes all');
+		is($c->query(q{SELECT dlock_release_all('c')}), 3, '... and gives it back');
+		$b->quit;
+	}
+}
+
+# ----------------------------------------------------------------
+# Cancelled after the grant, while somebody has locked the table
+# ----------------------------------------------------------------
+
+{
+	my ($b, $locker) = $sessions->open('b', 'locker');
+
+	like($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), $is_token, 'locked table: a holds');
+	$b->send(q{SELECT dlock_acquire('l', 'b', 3600, -1)});
+	$sessions->waiting('b');
+	stop_process($b->{pid});
+	is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... gives it to b, which is stopped');
+	is($a->query(q{SELECT dlock_owner('l')}), 'b', '... and holds it');
+	is($locker->query('BEGIN; LOCK TABLE dlock.lease_table'), '', '... somebody locks the table');
+	$a->query("SELECT pg_cancel_backend($b->{pid})");
+	kill 'CONT', $b->{pid};
+	is($b->answer, '57014', '... b is cancelled, and does not wait for the lock');
+	is($locker->query('COMMIT'), '', '... the table is unlocked');
+	becomes_free('l', '... and what b was granted is given back');
+	$_->quit for $b, $locker;
+}
+
+# ----------------------------------------------------------------
+# Retried with its request id, before the first call knows how it ended
+# ----------------------------------------------------------------
+
+# What the retry was answered with is its caller's, whatever becomes of the first
+# call: cancelled, or its client gone, at once or by way of the worker.
+my %retries = (
+	exclusive => [ 'dlock_acquire', q{'l', 'b', 3600, -1, 'id'} ],
+	'exclusive, for a shorter time' => [ 'dlock_acquire', q{'l', 'b', 3600, -1, 'id'}, q{'l', 'b', 1800, -1, 'id'} ],
+	shared => [ 'dlock_acquire_shared', q{'l', 'b', 3600, -1, 'id'} ],
+	permit => [ 'dlock_acquire_permit', q{'l', 'b', 3600, 1, -1, 'id'} ]);
+for my $kind (sort keys %retries)
+{
+	my ($function, $first, $again) = @{ $retries{$kind} };
+
+	$again //= $first;
+	for my $way ('cancelled', 'its client killed', 'cancelled, the table locked')
+	{
+		my ($b, $retry, $locker) = $sessions->open('b', 'retry', 'locker');
+		my $locked = $way =~ /locked/;
+
+		like($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), $is_token, "$kind, $way: a holds");
+		$b->send("SELECT $function($first)");
+		$sessions->waiting('b');
+		stop_process($b->{pid});
+		is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... and gives it to b, which is stopped');
+		like($retry->query("SELECT $function($again)"), $is_token, '... whose retry gets it') unless $locked;
+		$locker->query('BEGIN; LOCK TABLE dlock.lease_table') if $locked;
+		if ($way =~ /killed/)
+		{
+			$b->kill;
+		}
+		else
+		{
+			$a->query("SELECT pg_cancel_backend($b->{pid})");
+		}
+		$retry->send("SELECT $function($again)") if $locked;
+		kill 'CONT', $b->{pid};
+		is($sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid} AND state = 'active'", 0), 0,
+			'... the first call ends');
+		$locker->query('COMMIT') if $locked;
+		like($retry->answer, $is_token, '... the retry is answered') if $locked;
+		# what was handed over to the worker it has done before it reaps this
+		$a->query(q{SELECT dlock_acquire('w', 'a', 0.001)});
+		is($sessions->until(q{SELECT count(*) FROM dlock.locks WHERE name = 'w'}, 0), 0, '... the worker has come by');
+		is($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), '', '... nobody else gets it');
+		is($retry->query(q{SELECT dlock_release('l', 'b')}), 't', '... and it is its to release');
+		$a->query(q{SELECT dlock_force_release('l')});
+		$_->quit for $b, $retry, $locker;
+	}
+}
+
+# What is added to a lease by a call that fails is given back, whether that lease
+# was repeated once or not.
+{
+	my ($b, $other) = $sessions->open('b', 'other');
+
+	$b->query(q{SELECT dlock_acquire_permit('l', 'b', 3600, 2, 0, 'id')}) for 1, 2;
+	like($a->query(q{SELECT dlock_acquire_permit('l', 'a', 3600, 2)}), $is_token, 'repeated, then more: a has the other permit');
+	$b->send(q{SELECT dlock_acquire_permit('l', 'b', 3600, 2, -1)});
+	$sessions->waiting('b');
+	stop_process($b->{pid});
+	$a->query("SELECT dlock_release('l', 'a'), pg_cancel_backend($b->{pid})");
+	kill 'CONT', $b->{pid};
+	is($b->answer, '57014', '... b is cancelled');
+	is($other->query(q{SELECT version FROM dlock.locks WHERE name = 'l'}), 1, '... and has what it had');
+	is($other->query(q{SELECT dlock_release('l', 'b')}), 't', '... which is released');
+	$_->quit for $b, $other;
+}
+
+# ----------------------------------------------------------------
+# A lease of a transaction for which there is no guard
+# ----------------------------------------------------------------
+
+{
+	my ($guard, $b) = $sessions->open('guard', 'b');
+
+	like($guard->query(q{BEGIN; SELECT dlock_acquire_xact('g', 'guard', 3600)}), $is_token, 'no guard left: one has it');
+	$b->query('BEGIN; SAVEPOINT s');
+	is($b->query(q{SELECT dlock_acquire_xact('l', 'b', 3600)}), '53400', '... another one gets an error');
+	is($a->query(q{SELECT dlock_is_free('l')}), 't', '... and has no lease');
+	$b->query('ROLLBACK TO s');
+	like($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), $is_token, '... which somebody else takes');
+	is($b->query(q{COMMIT; SELECT dlock_owner('l')}), 'a', '... and keeps');
+	is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... until it is released');
+
+	$guard->query('COMMIT');
+	$_->quit for $guard, $b;
+}
+
+# ----------------------------------------------------------------
+# Many at once: an error after a part was taken
+# ----------------------------------------------------------------
+
+# Names so long, and so many in one bucket, that to take them all splits it: the
+# room that a call makes beforehand does not suffice.
+is($a->query(q{SELECT count(dlock_acquire('n' || i, 'o', 3600)) FROM generate_series(1, 1500) i}), 1500, 'many names');
+my @groups = split /\n/, $a->query(q{SELECT string_agg(quote_literal(name), ', ') FROM
+	(SELECT *, row_number() OVER (PARTITION BY block) AS n FROM
+		(SELECT (ctid::text::point)[0] AS block, name FROM dlock.lease_table) AS places) AS rows
+	WHERE n <= 18 GROUP BY block HAVING count(*) = 18});
+cmp_ok(scalar @groups, '>=', 3, '... that lie together, for three calls');
+is($a->query(q{SELECT dlock_release_all('o')}), 1500, '... released');
+
+# The call for names that have not been asked for so far.
+sub many
+{
+	return sprintf 'dlock_acquire_all(ARRAY[%s], %s)', shift @groups,
+	  join ', ', "'" . 'o' x 250 . "'", 3600, "request => '" . 'r' x 250 . "'";
+}
+
+append_to_file($full, '');
+is($a->query('SELECT ' . many()), '53100', 'a full disk: an error');
+unlink $full or die "could not remove $full: $!";
+becomes_free('n', '... and none of the leases');
+
+for my $end (
+	[ 'cancelled', 'pg_cancel_backend', '57014' ],
+	[ 'terminated', 'pg_terminate_backend', 'gone' ])
+{
+	my ($what, $function, $answer) = @$end;
+	my ($b) = $sessions->open('b');
+
+	$b->query(q{SET dlock.crash_point = 'split: page added'; SET dlock.crash_stop = on});
+	$b->send('SELECT ' . many());
+	until_stopped($b->{pid});
+	# it has a part of them, and has locked a page that nobody can read meanwhile
+	is($a->query("SELECT $function($b->{pid})"), 't', "$what between two of its leases: the signal");
+	kill 'CONT', $b->{pid};
+	is($b->answer, $answer, '... it ends so');
+	becomes_free('n', '... and none of the leases is left');
+	$b->quit;
+}
+$_->quit for $a, $c, $watcher;
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC:|TRAP:|terminated by signal/, 'nothing has crashed');
+done_testing();

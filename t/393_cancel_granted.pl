@@ -1,0 +1,194 @@
+# A call that is canceled or terminated, or runs out of time, after it was granted
+# a lease and before it is answered gives back what it has added: error 57014 means
+# that nothing was taken.  The server's flushes are held up, so that this happens
+# where it is most likely.
+
+use strict;
+use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
+use File::Temp;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Sessions;
+use Test::More;
+
+my $dir = File::Temp::tempdir(CLEANUP => 1);
+my $hold = "$dir/hold";
+system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
+  or die "could not build hold_flush.c\n";
+
+my $node = PostgreSQL::Test::Cluster->new('main');
+$node->init;
+$node->append_conf(
+	'postgresql.conf', q{
+shared_preload_libraries = 'dlock'
+max_worker_processes = 16
+# as by default: a flush asks whether there is a synchronous standby
+max_wal_senders = 10
+wal_level = replica
+fsync = on
+dlock.log_expired = off
+});
+{
+	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $hold);
+	$node->start;
+}
+# or the server would not stop
+END { unlink $hold if defined $hold }
+$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+
+my $sessions = Sessions->new($node);
+my ($a, $b, $flusher) = $sessions->open('a', 'b', 'flusher');
+
+# See to it that nothing gets to the disk from now on: flushes that were under way
+# may be of later records too, so wait until one that has begun since is stuck.
+sub hold_flushes
+{
+	open(my $file, '>', $hold) or die "could not create $hold: $!\n";
+	close($file);
+	my $stuck = 0;
+	until ($stuck)
+	{
+		$flusher->send(q{DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'a', 'record'); END $$});
+		$stuck = $sessions->{watcher}->query(
+			"SELECT count(*) FROM pg_stat_activity WHERE pid = $flusher->{pid} AND lower(wait_event) = 'walsync'")
+		  until $stuck || $flusher->answered;
+		$flusher->answer if !$stuck;
+	}
+	return;
+}
+
+sub let_go
+{
+	unlink($hold) or die "could not remove $hold: $!\n";
+	$flusher->answer;
+	return;
+}
+
+# Call, once nothing gets to the disk; see that it has what it asked for; end it;
+# let go.  What it answers, and what b has then.
+sub interrupted
+{
+	my ($how, $call, %params) = @_;
+	my $what = $params{has} // 1;
+	my $seconds = 2;
+
+	$b->query("SET statement_timeout = '${seconds}s'") if $how eq 'a timeout';
+	if ($params{waits})
+	{
+		$b->send("SELECT $call");
+		$sessions->waiting('b');
+	}
+	hold_flushes();
+	if ($params{waits})
+	{
+		$a->query("SELECT dlock_release_all('a')");
+	}
+	else
+	{
+		$b->send("SELECT $call");
+	}
+	is( $sessions->until(q{SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b'}, $what),
+		$what, "$how, $call: it has got what it asked for");
+	if ($how eq 'a cancel')
+	{
+		$sessions->until("SELECT pg_cancel_backend($b->{pid})", 't');
+	}
+	elsif ($how eq 'a terminate')
+	{
+		$sessions->until("SELECT pg_terminate_backend($b->{pid})", 't');
+	}
+	else
+	{
+		# until the server's own timer is past that
+		$sessions->until(
+			"SELECT clock_timestamp() > query_start + interval '$seconds s 100 ms' FROM pg_stat_activity WHERE pid = $b->{pid}",
+			't');
+	}
+	let_go();
+	is($b->answer, $how eq 'a terminate' ? 'gone' : '57014', "$how, $call: an error");
+	if ($how eq 'a terminate')
+	{
+		$sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid}", 0);
+		$b->quit;
+		($b) = $sessions->open('b');
+	}
+	$b->query('RESET statement_timeout') if $how eq 'a timeout';
+	# the row of a transaction that is over may still be there
+	return $a->query(q{SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b' AND NOT dlock_is_free(name)});
+}
+
+sub takes_nothing
+{
+	my ($how, $call, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is(interrupted($how, $call, %params), $params{had} // 0, "$how, $call: nothing was taken");
+	$b->query('ROLLBACK') if $params{block} && $how ne 'a terminate';
+	# so that the next one finds nothing either way
+	$a->query(qq{SELECT dlock_force_release(name) FROM unnest('{l, m, n}'::text[]) AS name});
+	return;
+}
+
+for my $how ('a cancel', 'a timeout', 'a terminate')
+{
+	takes_nothing($how, $_)
+	  for (
+		q{dlock_acquire('l', 'b', 3600)},
+		q{dlock_acquire('l', 'b', 3600, 0, 'id')},
+		q{dlock_acquire_shared('l', 'b', 3600)},
+		q{dlock_acquire_permit('l', 'b', 3600, 2)},
+		q{dlock_acquire_session('l', 'b', 3600)});
+	takes_nothing($how, q{dlock_acquire_all('{l, m, n}', 'b', 3600)}, has => 3);
+	takes_nothing($how, q{dlock_acquire_any('{l, m, n}', 'b', 3600, 2)}, has => 2);
+
+	# in a line
+	for my $call (
+		q{dlock_acquire('l', 'b', 3600, -1)},
+		q{dlock_acquire_session('l', 'b', 3600, -1)},
+		q{dlock_acquire_all('{l, m}', 'b', 3600, -1)})
+	{
+		$a->query(q{SELECT dlock_acquire('l', 'a', 3600)});
+		takes_nothing($how, $call, waits => 1, has => $call =~ /all/ ? 2 : 1);
+	}
+
+	# a savepoint's rollback would not end it
+	$b->query('BEGIN; SAVEPOINT s');
+	takes_nothing($how, q{dlock_acquire_xact('l', 'b', 3600)}, block => 1);
+
+	# a hold more: that one is given back, and no other
+	for my $call (q{dlock_acquire('l', 'b', 3600)}, q{dlock_acquire_all('{l, m}', 'b', 3600)})
+	{
+		$b->query(q{SELECT dlock_acquire('l', 'b', 3600)});
+		takes_nothing($how, $call, had => 1, has => $call =~ /all/ ? 3 : 2);
+	}
+
+	# a claim leaves alone what its holder had of the names that it did not come to
+	$b->query(q{SELECT dlock_acquire('m', 'b', 3600)});
+	takes_nothing($how, q{dlock_acquire_any('{l, m}', 'b', 3600, 1)}, had => 1, has => 2);
+
+	$b->query(q{SELECT dlock_release_all('b')});
+	next if $how eq 'a terminate';
+
+	# with a request id it stays: the retry finds it, and adds none
+	my $call = q{dlock_acquire('l', 'b', 3600, 0, 'again')};
+	$b->query(q{SELECT dlock_acquire('l', 'b', 3600)});
+	is(interrupted($how, $call, has => 2), 2, "$how: a hold more, with a request id");
+	$b->query("SELECT $call");
+	is($a->query(q{SELECT version FROM dlock_holders('l')}), 2, "$how: its retry");
+	# what was found is not given back
+	is(interrupted($how, $call, has => 2), 2, "$how: a retry");
+	$b->query(q{SELECT dlock_release_all('b')});
+}
+
+# an answer for which there is no room on the disk
+$b->query(q{SET work_mem = '64kB'});
+$b->query(q{SET temp_file_limit = 0});
+is($b->query(q{SELECT count(*) FROM dlock_acquire_any(ARRAY(SELECT repeat('x', 240) || i
+	FROM generate_series(1, 1000) AS i), 'b', 3600, 1000)}), '53400', 'a claim whose answer needs a temporary file');
+is($a->query(q{SELECT count(*) FROM dlock.locks}), 0, '... takes nothing');
+
+$_->quit for $a, $b, $flusher;
+$node->stop;
+done_testing();

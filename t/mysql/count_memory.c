@@ -1,0 +1,107 @@
+/*
+ * count_memory.c
+ *	  How much memory the library has; for the test of a long life.
+ *
+ * Linked into the library, whose calls of malloc() and the like, and those of the
+ * client library inside, come here (ld --wrap).  How many pieces it has, and how many
+ * bytes, is in the file that the environment calls DLOCK_COUNT_MEMORY: two int64_t,
+ * which are there before.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern void *__real_malloc(size_t size);
+extern void *__real_calloc(size_t n, size_t size);
+extern void *__real_realloc(void *piece, size_t size);
+extern void __real_free(void *piece);
+
+extern void *__wrap_malloc(size_t size);
+extern void *__wrap_calloc(size_t n, size_t size);
+extern void *__wrap_realloc(void *piece, size_t size);
+extern void __wrap_free(void *piece);
+extern char *__wrap_strdup(const char *text);
+
+typedef struct memory
+{
+	_Atomic int64_t pieces;
+	_Atomic int64_t bytes;
+} memory;
+
+static memory *has;
+
+__attribute__((constructor)) static void
+open_file(void)
+{
+	const char *path = getenv("DLOCK_COUNT_MEMORY");
+	int			fd = path != NULL ? open(path, O_RDWR) : -1;
+
+	has = mmap(NULL, sizeof(*has), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (has == MAP_FAILED)
+		abort();
+	has->pieces = has->bytes = 0;
+	close(fd);
+}
+
+/* A piece of memory, or none, that is there from now on. */
+static void *
+add(void *piece)
+{
+	has->pieces += piece != NULL;
+	has->bytes += (int64_t) malloc_usable_size(piece);
+	return piece;
+}
+
+/* One that is not. */
+static void
+subtract(void *piece)
+{
+	has->pieces -= piece != NULL;
+	has->bytes -= (int64_t) malloc_usable_size(piece);
+}
+
+void *
+__wrap_malloc(size_t size)
+{
+	return add(__real_malloc(size));
+}
+
+void *
+__wrap_calloc(size_t n, size_t size)
+{
+	return add(__real_calloc(n, size));
+}
+
+void *
+__wrap_realloc(void *piece, size_t size)
+{
+	void	   *other;
+
+	subtract(piece);
+	other = __real_realloc(piece, size);
+	return add(other != NULL ? other : piece) == other ? other : NULL;
+}
+
+void
+__wrap_free(void *piece)
+{
+	subtract(piece);
+	__real_free(piece);
+}
+
+char *
+__wrap_strdup(const char *text)
+{
+	size_t		size = strlen(text) + 1;
+	char	   *copy = __wrap_malloc(size);
+
+	return copy != NULL ? memcpy(copy, text, size) : NULL;
+}

@@ -1,0 +1,183 @@
+# Global settings of the server's, which each new session begins with, the library's
+# own too: whatever they say, it goes on.  And it gets no right by the privilege that
+# exempts it from some of them: a server that is read-only is not written.  The kind
+# of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $admin = $engine->control;
+my $is_mariadb = $kind eq 'mariadb';
+
+sub sql { return $admin->value($_[0]) }
+sub attempt { return $admin->outcome($_[0]) }
+
+# The ids of the library's connections.
+sub loopback
+{
+	my $user = sql('SELECT dlock_os_user()');
+	return map { $_->[0] } @{ $admin->query("SELECT id FROM information_schema.processlist WHERE user = '$user'")->{rows} };
+}
+
+# End the library's connection, so that it logs in anew.
+sub log_in_again
+{
+	$admin->query("KILL $_") for loopback();
+	return;
+}
+
+# All kinds of what the library does in its session.
+my $count = 0;
+sub works
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $name = 'n' . ++$count;
+	# a call that was on its way when the connection went has an error of its own
+	my $token;
+	Scenarios::Run::until(sub { ($token = attempt("SELECT dlock_acquire('$name', 'a', 600)")) !~ /Lost connection/ });
+	my @answers = ($token =~ /^\d+$/ ? 'token' : $token);
+	push @answers, map { attempt("SELECT $_") } "dlock_renew('$name', 'a', 600)", "dlock_acquire('$name', 'b', 600)",
+	  "JSON_LENGTH(dlock_acquire_all('[\"x\", \"y\"]', 'all $name', 600))", "dlock_renew_all('all $name', 600)",
+	  "(SELECT count(*) FROM dlock.locks WHERE name = '$name' AND owner = 'a')", "dlock_owner('$name')",
+	  "dlock_release('$name', 'a')", "dlock_release_all('all $name')", "(SELECT count(*) FROM dlock.locks)",
+	  "(SELECT acquired > 0 FROM dlock.stats)", "(SELECT count(*) FROM dlock.waiters)";
+	is(join(' ', @answers), 'token 1 NULL 2 2 1 a 1 2 0 1 0', $what);
+	return;
+}
+
+# With values that another session could not do with, or not for long.
+my %hostile = (
+	init_connect => [ q{'SELECT nothing FROM nowhere'}, q{'SELECT dlock_acquire(''init'', ''connect'', 1, 5)'}, q{'DO SLEEP(1000)'} ],
+	sql_mode => [ q{'ANSI,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,IGNORE_SPACE,HIGH_NOT_PRECEDENCE'}, q{'TRADITIONAL,ANSI_QUOTES'}, q{''} ],
+	autocommit => [0],
+	completion_type => [ 1, 2 ],
+	sql_select_limit => [0],
+	sql_safe_updates => [1],
+	sql_big_selects => [0],
+	max_join_size => [1],
+	unique_checks => [0],
+	transaction_isolation => [ q{'SERIALIZABLE'}, q{'READ-UNCOMMITTED'} ],
+	transaction_read_only => [1],
+	lock_wait_timeout => [1],
+	innodb_lock_wait_timeout => [1],
+	wait_timeout => [1],
+	net_read_timeout => [1],
+	character_set_client => ['latin1'],
+	character_set_connection => ['ucs2'],
+	character_set_results => [ 'ucs2', 'NULL' ],
+	character_set_server => ['ucs2'],
+	collation_connection => ['utf8mb4_bin'],
+	time_zone => [q{'-11:30'}],
+	max_user_connections => [1],
+	group_concat_max_len => [4],
+	div_precision_increment => [0],
+	default_storage_engine => ['MyISAM'],
+	low_priority_updates => [1],
+	optimizer_switch => [q{'derived_merge=off'}],
+	max_error_count => [0],
+	$is_mariadb ? (
+		tx_isolation => [q{'SERIALIZABLE'}],
+		max_statement_time => [0.000001],
+		idle_transaction_timeout => [1],
+		sql_if_exists => [1],
+		secure_auth => [1],
+		alter_algorithm => [q{'INSTANT'}]) : (
+		offline_mode => [1],
+		max_execution_time => [1],
+		require_secure_transport => [1],
+		sql_require_primary_key => [1],
+		sql_generate_invisible_primary_key => [1],
+		session_track_gtids => [q{'ALL_GTIDS'}],
+		session_track_transaction_info => [q{'CHARACTERISTICS'}],
+		activate_all_roles_on_login => [1],
+		default_collation_for_utf8mb4 => ['utf8mb4_general_ci']));
+# some are not there, or not to be changed, in this server
+my ($done, %value) = (0);
+works('at first');
+for my $name (sort keys %hostile)
+{
+	my $row = $admin->query("SHOW GLOBAL VARIABLES LIKE '$name'")->{rows}[0];
+	next if !$row;
+	$value{$name} = $row->[1];
+	for my $hostile (@{ $hostile{$name} })
+	{
+		my $answer = $admin->query("SET GLOBAL $name = $hostile");
+		if (defined $answer->{error})
+		{
+			note("$name = $hostile: $answer->{message}");
+			next;
+		}
+		$done++;
+		log_in_again();
+		works("with $name = $hostile");
+		$admin->value("SET GLOBAL $name = " . ($value{$name} =~ /^-?[\d.]+$/ ? $value{$name} : "'$value{$name}'"));
+	}
+}
+cmp_ok($done, '>=', 30, 'many were tried');
+
+# Switched on while the library is logged in.
+if (!$is_mariadb)
+{
+	sql('SET GLOBAL offline_mode = 1');
+	works('the server goes offline');
+	sql('SET GLOBAL offline_mode = 0');
+}
+
+# The privilege is for logging in.  A server that is read-only is not to be written:
+# the library's session is refused by the server itself.
+log_in_again();
+works('before');
+my $user = sql('SELECT dlock_os_user()');
+like(attempt(q{SELECT dlock_acquire('held', 'a', 600)}), qr/^\d+$/, 'a lease');
+sql('SET GLOBAL read_only = 1');
+like(attempt("SELECT dlock_acquire('read only $_', 'a', 600)"), qr/^1792 25006: /, 'read_only: no grant') for 1 .. 20;
+like(attempt(q{SELECT dlock_renew('held', 'a', 600)}), qr/^1792 25006: /, 'nor a renewal');
+is(attempt(q{SELECT dlock_owner('held')}), 'a', 'but one can look');
+log_in_again();
+like(attempt(q{SELECT dlock_acquire('read only', 'a', 600)}), qr/^1792 25006: /, 'nor after the library has logged in anew');
+is(sql(q{SELECT count(*) FROM dlock.lease_table WHERE name LIKE 'read only%'}), 0, 'nothing was written');
+sql('SET GLOBAL read_only = 0');
+ok(Scenarios::Run::until(sub { attempt(q{SELECT dlock_renew('held', 'a', 600)}) eq '1' }), 'writable again');
+is(sql(q{SELECT dlock_release('held', 'a')}), 1, 'and on');
+
+# A session's setting: who looks may have any character set, also where what is no text
+# is shown as its bytes.
+like(sql(q{SELECT dlock_acquire(x'ff01', x'ff02', 600)}), qr/^\d+$/, 'a name and an owner that are no text');
+for my $charset (qw(utf8mb4 latin1 binary ucs2 utf16 utf16le utf32))
+{
+	sql("SET character_set_connection = $charset");
+	is(attempt('SELECT name FROM dlock.locks'), '0xFF01', "$charset: the name is shown");
+	is(attempt('SELECT owner FROM dlock.locks'), '0xFF02', "$charset: and the owner");
+	is(attempt('SELECT count(*) FROM dlock.waiters'), '0', "$charset: and who waits");
+}
+sql('SET NAMES utf8mb4');
+is(sql(q{SELECT dlock_release(x'ff01', x'ff02')}), 1, 'it is given back');
+
+# Without the privilege the rest works; what fails says why.
+if ($is_mariadb)
+{
+	sql("REVOKE CONNECTION ADMIN ON *.* FROM '$user'\@localhost");
+}
+else
+{
+	sql("REVOKE dlock_login\@localhost FROM '$user'\@localhost");
+}
+log_in_again();
+works('without the privilege');
+sql(q{SET GLOBAL init_connect = 'SELECT nothing FROM nowhere'});
+log_in_again();
+like(attempt(q{SELECT dlock_acquire('n', 'a', 600)}), qr/^1105 \w+: could not /, 'without the privilege init_connect is for the library too');
+$engine->feed('mysql_udf/install.sql');
+ok(Scenarios::Run::until(sub { attempt(q{SELECT dlock_acquire('n', 'a', 600)}) =~ /^\d+$/ }), 'install.sql gives it the privilege again');
+sql(q{SET GLOBAL init_connect = ''});
+$engine->stop;
+done_testing();
