@@ -163,19 +163,29 @@ sub now
 }
 
 # Rounds until the time is up, or so many; or, if no time is set, until what comes
-# after each, when its clients are gone, says that they are enough.
+# after each, when its clients are gone, says that they are enough.  Without a set
+# time some more are made if there was nothing yet to check of something: on a slow
+# machine a round is a few hundred calls, and some kinds of call are rare.
 sub rounds
 {
 	my ($self, $count, $round, $are_enough) = @_;
 	my $done = 0;
 
-	while ($self->{until} ? now() < $self->{until} : $done < $count)
+	while ($self->{until} ? now() < $self->{until} : $done < $count || ($self->_unproven && $done < $count + 10))
 	{
 		last if !$self->_round($round);
 		$done++;
-		last if $are_enough && $are_enough->() && !$self->{until};
+		last if $are_enough && $are_enough->() && !$self->{until} && !$self->_unproven;
 	}
 	return;
+}
+
+# What no round has had anything to check of: what proves nothing is no proof.
+sub _unproven
+{
+	my ($self) = @_;
+	return grep { !$self->{checked}{$_} }
+	  qw(grants renewed guards compared ordered rows), $self->{kind} eq 'postgres' ? @postgres_only : (), ('kills') x $self->{disturbed};
 }
 
 sub _round
@@ -200,9 +210,7 @@ sub _round
 	my $figures = $history->figures;
 	my $ok = is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]),
 		'', "round $seed: $figures->{calls} calls, $figures->{grants} grants, $figures->{kills} kills: nothing is wrong");
-	# what proves nothing is no proof
-	cmp_ok($figures->{$_}, '>', 0, "round $seed: $_ were checked")
-	  for qw(grants renewed guards compared ordered rows), $self->{kind} eq 'postgres' ? @postgres_only : (), ('kills') x $self->{disturbed};
+	$self->{checked}{$_} += $figures->{$_} for keys %$figures;
 	$all{rounds}++;
 	$all{$_} += $figures->{$_} for keys %$figures;
 	$self->{errors}{$_} += $history->errors->{$_} for keys %{ $history->errors };
@@ -262,6 +270,7 @@ sub pick
 sub summary
 {
 	my ($self) = @_;
+	is(join(' ', $self->_unproven), '', 'there was something to check of everything');
 	my $errors = join(', ', map { "$_ $self->{errors}{$_} times" } sort keys %{ $self->{errors} });
 	my $text = join("\n",
 		"$self->{kind}: $all{rounds} rounds, $all{calls} calls, $all{unknown} of them without an answer ($errors)",

@@ -163,6 +163,14 @@ sub wrongly_locked
 	} grep { $_->[4] ne 'guard' && $_->[13] eq '?1644' } @calls;
 }
 
+# What no round had anything to check of yet: what proves nothing is no proof.
+my %proof;
+
+sub unproven
+{
+	return grep { !$proof{$_} } sort keys %proof;
+}
+
 sub round_of
 {
 	my ($kills) = @_;
@@ -225,18 +233,16 @@ sub round_of
 		}
 	}
 
-	# what proves nothing is no proof
 	my $passed = 0;      # from one server to another
 	for my $name (keys %by)
 	{
 		my @servers = map { $by{$name}{$_} } sort { $a <=> $b } keys %{ $by{$name} };
 		$passed += grep { $servers[$_] != $servers[ $_ - 1 ] } 1 .. $#servers;
 	}
-	cmp_ok($figures{$_}, '>', 0, "round $seed: $_ were checked") for qw(compared kills renewed guards rows ordered);
-	cmp_ok($granted{$_} // 0, '>', 0, "round $seed: server $_ has granted") for sort keys %folders;
-	cmp_ok($back{$_} // 0, '>', 0, "round $seed: server $_ again, after it was killed")
-	  for grep { @{ $kills{$_} } } sort keys %kills;
-	cmp_ok($passed, '>', 0, "round $seed: names went from server to server");
+	$proof{"$_ were checked"} += $figures{$_} for qw(compared kills renewed guards rows ordered);
+	$proof{"server $_ has granted"} += $granted{$_} // 0 for sort keys %folders;
+	$proof{"server $_ again, after it was killed"} += $back{$_} // 0 for grep { @{ $kills{$_} } } sort keys %kills;
+	$proof{'names went from server to server'} += $passed;
 
 	$sums{rounds}++;
 	$sums{'passed on'} += $passed;
@@ -253,7 +259,15 @@ if ($ENV{TORTURE_MINUTES})
 	my $end = time + 60 * $ENV{TORTURE_MINUTES};
 	1 while round_of(3) && time < $end;
 }
-else { round_of(1) }
+else
+{
+	# a round on a slow machine can be a few calls, and a killed server may come back to its end
+	for (1 .. 5)
+	{
+		last if !round_of(1) || !unproven();
+	}
+}
+is(join('; ', unproven()), '', 'there was something to check of everything');
 
 ok(Scenarios::Run::until(sub { !grep { $_->control->value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'n%'}) } @nodes }),
 	'nothing is left on any server');
