@@ -24,6 +24,13 @@
  * been there since this waiter joined, so both looks see all of it.  Holds that
  * are over count for nothing in either.
  *
+ * Most need not search.  If nobody who holds or guards the name waits, they can go
+ * on and give it up to those in line, the newcomer at last.  That is seen without
+ * the deadlock lock, so that those who pass names on do not wait for somebody's
+ * search.  No cycle is missed by it.  Each waiter joins, counts itself among its
+ * owner's places, and then looks whether those who have the name wait.  In a cycle
+ * the last to join finds somebody who does, and searches.
+ *
  * Lock order: the deadlock lock, then a bucket, then a partition.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -601,6 +608,67 @@ look_again(Search *search)
 												   search->pinned_seen[g]);
 		}
 	facts->nguards = nguards;
+}
+
+/* ----------------------------------------------------------------
+ * Whether to search
+ * ----------------------------------------------------------------
+ */
+
+/* What a look at the holders of a name needs to know, and finds. */
+typedef struct HoldersContext
+{
+	LeaseDatabase *db;
+	lease_bytes name;
+	int64		now_us;
+	bool		wait;			/* one of them waits */
+} HoldersContext;
+
+/* Look at a row: does its owner wait, if it is live? */
+static void
+look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+			   void *context)
+{
+	HoldersContext *holders = context;
+	lease_holder holder;
+
+	if (holders->wait || !lease_same(lease_entry_name(entry), holders->name))
+		return;
+	holder = lease_bond_holder(holders->db, entry, holders->now_us);
+	holders->wait = !lease_is_over(&holder, holders->now_us) &&
+		lease_queue_owner_waits(holder.owner);
+}
+
+/*
+ * Say whether a waiter, which has joined, can possibly close a cycle, if its
+ * transaction guards nothing.  Of several places, "waiter" is the one that joined
+ * last: who is not stuck for that is not stuck.  The caller has opened the lock
+ * table.
+ *
+ * A guard may go with a connection that waits for another owner, so any will do.
+ */
+bool
+lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
+						   const LeaseWaiter *waiter)
+{
+	HoldersContext holders = {.db = db};
+	LeaseQueueKey key;
+	LeaseQueue *queue;
+	Buffer		bucket;
+	bool		guarded;
+
+	if (!lease_queue_key_of(waiter, &key))
+		return false;
+	holders.name = (lease_bytes) {key.name, key.length};
+	bucket = lease_trie_lock(rel, key.hash, BUFFER_LOCK_SHARE);
+	/* read after the bucket was locked */
+	holders.now_us = lease_clock_now(db);
+	lease_trie_visit(rel, bucket, &key.hash, look_at_holder, &holders);
+	queue = lease_queue_lock(key.database, key.hash, holders.name, LW_SHARED);
+	guarded = queue != NULL && !dlist_is_empty(&queue->guards);
+	lease_queue_unlock(key.database, key.hash);
+	UnlockReleaseBuffer(bucket);
+	return guarded || holders.wait;
 }
 
 /* ----------------------------------------------------------------

@@ -23,6 +23,8 @@ typedef struct LeaseCycleStep
 } LeaseCycleStep;
 
 /* lease_deadlock.c */
+extern bool lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
+									   const LeaseWaiter *waiter);
 extern List *lease_deadlock_find(LeaseDatabase *db, Relation rel,
 								 const LeaseWaiter *waiter);
 

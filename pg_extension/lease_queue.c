@@ -74,7 +74,7 @@ typedef struct QueueShared
 	pg_atomic_uint32 nwaiters;	/* in queues */
 	pg_atomic_uint32 nguards;	/* likewise */
 	pg_atomic_uint64 last_join; /* counts those who have joined one */
-	pg_atomic_uint32 *owners;	/* waiters in line, by a hash of their owner */
+	pg_atomic_uint32 *owners;	/* places of waiters, by a hash of their owner */
 	uint32		owners_mask;	/* that array has one entry more */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
 } QueueShared;
@@ -534,12 +534,11 @@ lease_queue_free_waiter(LeaseWaiter *waiter)
 	SpinLockRelease(&shared->mutex);
 }
 
-/* How many stand in line whose owners have the hash of this waiter's. */
+/* How many places those have whose owners' hash is that of this string. */
 static pg_atomic_uint32 *
-waiters_like(const LeaseWaiter *waiter)
+places_of(const char *owner, int length)
 {
-	uint32		hash = hash_bytes((const unsigned char *) waiter->owner,
-								  waiter->owner_length);
+	uint32		hash = hash_bytes((const unsigned char *) owner, length);
 
 	return &shared->owners[hash & shared->owners_mask];
 }
@@ -563,10 +562,12 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 			queue->due_us = due_us;
 		dlist_push_tail(&queue->waiters, &waiter->link);
 		queue->nwaiters++;
-		pg_atomic_fetch_add_u32(waiters_like(waiter), 1);
 	}
 	else
 		dlist_push_tail(&queue->watchers, &waiter->link);
+	if (waiter->owner_length > 0)
+		pg_atomic_fetch_add_u32(places_of(waiter->owner,
+										  waiter->owner_length), 1);
 	waiter->queue = queue;
 	waiter->joined = true;
 	waiter->partition = partition_of(database, hash);
@@ -591,10 +592,10 @@ unlink_waiter(LeaseWaiter *waiter)
 
 	dlist_delete(&waiter->link);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
-	{
 		queue->nwaiters--;
-		pg_atomic_fetch_sub_u32(waiters_like(waiter), 1);
-	}
+	if (waiter->owner_length > 0)
+		pg_atomic_fetch_sub_u32(places_of(waiter->owner,
+										  waiter->owner_length), 1);
 	waiter->queue = NULL;
 	pg_atomic_fetch_sub_u32(used_of(queue), 1);
 	pg_atomic_fetch_sub_u32(&shared->nwaiters, 1);
@@ -705,7 +706,7 @@ has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 	}
 
 	/* not searched unless the owner's counter says that it may be there */
-	if (pg_atomic_read_u32(waiters_like(waiter)) <= 1)
+	if (pg_atomic_read_u32(places_of(waiter->owner, waiter->owner_length)) <= 1)
 		return false;
 	dlist_foreach(iter, &queue->waiters)
 	{
@@ -721,31 +722,50 @@ has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 }
 
 /*
- * Say whether a waiter of this backend that has just joined can possibly close
- * a cycle.  Not if the transaction guards nothing, all others wait for the same
- * name, and none of its waiters and guards is of the waiter's owner.  The caller
- * knows that its owner does not hold the name.
- *
- * So joining a line costs the same whatever its length.
+ * Say whether all who wait stand in the line of the waiter that has just joined,
+ * and none of the line's waiters and guards is of its owner.  So joining a line
+ * costs the same whatever its length.
  */
 bool
-lease_queue_may_deadlock(const LeaseWaiter *waiter)
+lease_queue_is_only_line(const LeaseWaiter *waiter)
 {
 	LeaseQueue *queue;
-	bool		may = false;
+	bool		only = true;
 
-	if (lease_queue_has_guards())
-		return true;
 	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
-		return false;
+		return true;
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
 	queue = waiter->queue;
 	if (queue != NULL)
-		may = (uint32) queue->nwaiters <
-			pg_atomic_read_u32(&shared->nwaiters) ||
-			has_more_of_owner(queue, waiter);
+		only = (uint32) queue->nwaiters >=
+			pg_atomic_read_u32(&shared->nwaiters) &&
+			!has_more_of_owner(queue, waiter);
 	LWLockRelease(lock_of_waiter(waiter));
-	return may;
+	return only;
+}
+
+/*
+ * Say whether an owner waits, whatever its role.  False is exact, but for who
+ * joins just now; true is not.
+ */
+bool
+lease_queue_owner_waits(lease_bytes owner)
+{
+	return pg_atomic_read_u32(places_of(owner.data, (int) owner.length)) > 0;
+}
+
+/* The name that a waiter waits for; false if it has been served. */
+bool
+lease_queue_key_of(const LeaseWaiter *waiter, LeaseQueueKey *key)
+{
+	bool		waits;
+
+	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
+	waits = waiter->queue != NULL;
+	if (waits)
+		*key = waiter->queue->key;
+	LWLockRelease(lock_of_waiter(waiter));
+	return waits;
 }
 
 /* Copy a list of waiters. */

@@ -185,7 +185,9 @@ extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
 								 const LeaseAnswer *answer, XLogRecPtr lsn,
 								 int64 due_us, int64 soon_us);
 extern void lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view);
-extern bool lease_queue_may_deadlock(const LeaseWaiter *waiter);
+extern bool lease_queue_is_only_line(const LeaseWaiter *waiter);
+extern bool lease_queue_owner_waits(lease_bytes owner);
+extern bool lease_queue_key_of(const LeaseWaiter *waiter, LeaseQueueKey *key);
 extern LeaseWaiterCopy *lease_queue_copy(Oid database, int *count);
 extern int	lease_queue_count(Oid database);
 

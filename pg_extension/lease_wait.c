@@ -117,26 +117,32 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 }
 
 /*
- * Raise an error if this waiter, which has joined, closes a cycle.  An owner
- * that waits for more permits may wait for its own.
+ * Raise an error if this waiter, which has joined, closes a cycle.  It does not
+ * if its transaction guards nothing, everybody waits in the same line as it does,
+ * and nobody else of its owner: then the owner does not hold the name either, but
+ * for permits, or it would have been answered at once.
  */
 void
 lease_wait_check_deadlock(LeaseDatabase *db)
 {
 	LeaseWaiter *waiter = lease_waiter_mine();
+	bool		guards = lease_queue_has_guards();
 	Relation	rel;
-	List	   *cycle;
+	List	   *cycle = NIL;
 
-	if (waiter->mode != LEASE_PERMIT &&
+	if (!guards && waiter->mode != LEASE_PERMIT &&
 		waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
-		!lease_queue_may_deadlock(waiter))
+		lease_queue_is_only_line(waiter))
 		return;
 	rel = lease_relation_open(AccessShareLock);
-	LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
-	cycle = lease_deadlock_find(db, rel, lease_waiter_last());
-	if (cycle != NIL && lease_waiter_leave())
-		cycle = NIL;			/* granted after all */
-	LWLockRelease(lease_queue_deadlock_lock());
+	if (guards || lease_deadlock_is_possible(db, rel, lease_waiter_last()))
+	{
+		LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
+		cycle = lease_deadlock_find(db, rel, lease_waiter_last());
+		if (cycle != NIL && lease_waiter_leave())
+			cycle = NIL;		/* granted after all */
+		LWLockRelease(lease_queue_deadlock_lock());
+	}
 	relation_close(rel, AccessShareLock);
 	if (cycle != NIL)
 		raise_deadlock(db, cycle);
