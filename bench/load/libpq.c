@@ -1,7 +1,7 @@
 /*
  * libpq.c
  *	  Locks in PostgreSQL: dlock, advisory locks, a lock table in the heap; and
- *	  what a durable cycle costs there at the least.
+ *	  what a durable cycle, or finding a name, costs there at the least.
  *
  * "Where" is a connection string; it says what synchronous_commit is.  The
  * systems differ in their SQL only.  All statements are prepared.
@@ -155,6 +155,19 @@ static const Sql heap_holds = {
 	"OR l.expires_at <= clock_timestamp() RETURNING true",
 	.text[RELEASE] = "UPDATE heap_hold SET holds = holds - 1 "
 	"WHERE name = $1 AND owner = $2 AND holds > 0 RETURNING true",
+};
+
+/* No lock, but what it costs to find one name among few, and among many. */
+#define LOOK_UP(table) "SELECT owner <> '' FROM " table " WHERE name = $1 AND $2 <> ''"
+
+static const Sql look_up_few = {
+	.text[ACQUIRE] = LOOK_UP("look_up_few"),
+	.text[RELEASE] = LOOK_UP("look_up_few"),
+};
+
+static const Sql look_up_many = {
+	.text[ACQUIRE] = LOOK_UP("look_up_many"),
+	.text[RELEASE] = LOOK_UP("look_up_many"),
 };
 
 static void
@@ -404,6 +417,8 @@ const System libpq_systems[] =
 		.acquire_many = acquire_many, .release_many = release_many},
 	{.name = "pg-advisory", .details = &advisory, .reentrant = true, COMMON},
 	{.name = "pg-floor", .details = &least, .floor = true, COMMON},
+	{.name = "pg-look-up-few", .details = &look_up_few, .floor = true, COMMON},
+	{.name = "pg-look-up-many", .details = &look_up_many, .floor = true, COMMON},
 	{.name = "pg-heap", .details = &heap, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many,
 		.renew = renew, .renew_one = renew_one},
