@@ -172,7 +172,9 @@ becomes(q{current_setting('dlock.lock_delay') = '0'}, 'no lock delay');
 # A reused slot in shared memory is another session.
 for my $n (1 .. 5)
 {
-	sql(qq{SELECT dlock_acquire_session('slot $n', 'me', 3600)});
+	my ($token, $pid) = split /\|/, sql(qq{SELECT dlock_acquire_session('slot $n', 'me', 3600), pg_backend_pid()});
+	# a client does not wait for its server process to end
+	becomes("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)", "session $n of a row is gone");
 	is(sql(qq{SELECT dlock_is_free('slot $n'), dlock_is_free('slot @{[ $n - 1 ]}')}),
 		't|t', "session $n of a row has ended");
 }
