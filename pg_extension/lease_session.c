@@ -258,6 +258,15 @@ end_calls(bool whole)
 	lease_protect_abort(whole);
 }
 
+/* The leases of the transaction are over.  Cannot fail. */
+static void
+end_transaction_bond(void)
+{
+	if (transaction_used)
+		lease_bond_end(LEASE_TRANSACTION, false);
+	transaction_used = false;
+}
+
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
@@ -268,7 +277,8 @@ at_transaction_end(XactEvent event, void *arg)
 			give_back_all(LEASE_TRANSACTION, LEASE_LEAVE);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (lease_queue_has_guards() || transaction_used)
+			/* a lease of the transaction's has a guard, or was not granted */
+			if (lease_queue_has_guards())
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has guarded a lease")));
@@ -277,14 +287,15 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			/* the lease first: whoever the guard's end wakes finds it over */
 			forget_all(NULL, LEASE_TRANSACTION, LEASE_LEAVE);
-			if (transaction_used)
-				lease_bond_end(LEASE_TRANSACTION, false);
-			transaction_used = false;
+			end_transaction_bond();
 			lease_queue_end_guards();
 			if (event == XACT_EVENT_ABORT)
 				end_calls(true);
 			break;
 		case XACT_EVENT_PREPARE:
+			/* ends what a failed call has taken and nobody has given back yet */
+			end_transaction_bond();
+			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:

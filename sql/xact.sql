@@ -132,6 +132,13 @@ SELECT dlock_acquire('job', 'b', 60) IS NOT NULL AS taken;
 BEGIN;
 SELECT dlock_acquire_xact('job', 'a', 60), dlock_acquire_xact('job', 'a', 60, 0.01);
 COMMIT;
+BEGIN;
+SELECT dlock_acquire_xact('job', 'a', 60), dlock_acquire_xact_shared('job', 'a', 60, 0.01);
+SAVEPOINT s1;
+SELECT dlock_acquire_xact('job', 'b', 60);
+ROLLBACK TO s1;
+PREPARE TRANSACTION 'regress_dlock';
+ROLLBACK PREPARED 'regress_dlock';
 SELECT dlock_owner('job');
 -- mixing kinds: 55000, and the lease that was there stays
 SELECT dlock_acquire_xact('job', 'b', 60);
