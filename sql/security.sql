@@ -155,6 +155,13 @@ REVOKE SELECT (name, "position") ON dlock.waiters FROM regress_other;
 REVOKE SELECT (acquired, waiters) ON dlock.stats FROM regress_other;
 REVOKE SELECT ON dlock.locks, dlock.waiters, dlock.stats FROM regress_monitor;
 GRANT SELECT ON dlock.locks, dlock.waiters, dlock.stats TO PUBLIC;
+REVOKE USAGE ON SCHEMA dlock FROM PUBLIC;
+SET ROLE regress_other;
+SELECT count(*) FROM dlock.locks;
+SELECT count(*) FROM dlock_holders('job');
+SELECT dlock_is_free('job');
+RESET ROLE;
+GRANT USAGE ON SCHEMA dlock TO PUBLIC;
 
 -- force-release, the counters' reset and the table are not for everyone
 SET ROLE regress_other;
