@@ -277,14 +277,24 @@ attempt(AllCall *all)
 		if (busy < all->count)
 		{
 			LeaseCall  *call = all->names[busy].call;
+			bool		current = true;
 
 			if (all->watch != NULL &&
 				all->names[busy].answer.outcome == LEASE_BUSY)
-				lease_queue_join(lease_wait_begin_watch(call, LEASE_WAIT_ALL,
-														all->watch),
-								 call->db->database, call->hash, call->name, 0);
+			{
+				LeaseWaiter *waiter = lease_wait_begin_watch(call, LEASE_WAIT_ALL,
+															 all->watch);
+
+				DLOCK_CRASH_POINT("all: about to watch");
+				current = lease_queue_join(waiter, call->db->database,
+										   call->hash, call->name, 0,
+										   call->pokes);
+			}
 			unlock_all(all, InvalidBuffer);
-			return busy;
+			if (current)
+				return busy;
+			lease_waiter_finish();
+			continue;
 		}
 		if (!have_room(all) || !take_all(all))
 			continue;

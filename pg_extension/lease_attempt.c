@@ -92,12 +92,9 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		waiter->acts_for = find_acts_for(call);
 		DLOCK_CRASH_POINT("queue: about to join");
 
-		/*
-		 * Those who stood before us may have left since we looked, and the name
-		 * may be free: then we are the head, and have to look again at once.
-		 */
-		lease_queue_join(waiter, database, call->hash, call->name,
-						 call->request.behind ? 0 : answer->retry_us);
+		/* if what was in our way has gone since, we look again at once */
+		(void) lease_queue_join(waiter, database, call->hash, call->name,
+								answer->retry_us, call->pokes);
 		attempt = ATTEMPT_JOINED;
 	}
 	if (serve)

@@ -42,6 +42,7 @@
  *	"rows: overflow left empty"		before such pages leave the chain
  *	"call: not flushed"				its records are written, its pages unlocked
  *	"call: not answered"			but durable, if that was asked for
+ *	"all: about to watch"			one of many, which is taken
  *	"all: name taken"				one of many
  *	"all: not flushed"				all of them
  *	"many: name taken"				one of those that a claim gets

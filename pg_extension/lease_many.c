@@ -155,7 +155,9 @@ watch_all(Claim *claim, const LeaseWaitTime *time)
 		waiter->since = time->start_time;
 		waiter->places = claim->count;
 		bucket = lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_SHARE);
-		lease_queue_join(waiter, call->db->database, call->hash, call->name, 0);
+		/* it looks after it has joined */
+		(void) lease_queue_join(waiter, call->db->database, call->hash,
+								call->name, 0, 0);
 		UnlockReleaseBuffer(bucket);
 	}
 }

@@ -11,7 +11,10 @@
  * The rules that keep waiters from being forgotten:
  *
  * - A waiter joins while it holds the name's bucket exclusively, having found
- *   the name taken.  So whoever frees the name afterwards finds it.
+ *   the name taken.  So whoever frees the name afterwards finds it; but who
+ *   leaves from the head, or ends a guard, may do so between the look and the
+ *   joining.  They are counted, and a waiter that finds the count changed when
+ *   it joins looks again.
  * - Whoever ends a hold under the bucket's lock serves the queue before it
  *   unlocks the bucket, or sets the queue due and serves it after.
  * - Whoever leaves from the head, or ends a guard, cannot serve: it may be in
@@ -57,8 +60,9 @@
 typedef struct QueuePartition
 {
 	pg_atomic_uint32 used;		/* waiters and guards */
+	pg_atomic_uint32 pokes;		/* changed under the partition's lock */
 	dlist_head	queues;			/* under the partition's lock */
-	char		pad[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint32) -
+	char		pad[PG_CACHE_LINE_SIZE - 2 * sizeof(pg_atomic_uint32) -
 				   sizeof(dlist_head)];
 } QueuePartition;
 
@@ -202,6 +206,7 @@ lease_queue_shmem_init(void)
 		for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 		{
 			pg_atomic_init_u32(&shared->partitions[i].used, 0);
+			pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
 			dlist_init(&shared->partitions[i].queues);
 		}
 	}
@@ -305,6 +310,22 @@ lease_queue_is_used(Oid database, uint32 hash)
 {
 	return pg_atomic_read_u32(&shared->partitions[partition_of(database,
 															   hash)].used) > 0;
+}
+
+/*
+ * How often somebody has left from the head of a queue, or ended a guard, among
+ * the names of this one's partition.  That takes no bucket, so it may happen
+ * between a caller's look at the name and lease_queue_join(), which is told what
+ * this was before the look.
+ */
+uint32
+lease_queue_pokes(Oid database, uint32 hash)
+{
+	uint32		pokes = pg_atomic_read_u32(&shared->partitions[partition_of(database,
+																			hash)].pokes);
+
+	pg_read_barrier();
+	return pokes;
 }
 
 static void
@@ -434,12 +455,13 @@ lease_queue_wake_watchers(LeaseQueue *queue)
 	}
 }
 
-/* Make the head, and those who watch, look at once. */
+/* Make the head, and those who watch or are about to join, look at once. */
 static void
 poke(LeaseQueue *queue)
 {
 	LeaseWaiter *head = lease_queue_head(queue);
 
+	pg_atomic_fetch_add_u32(&partition_of_queue(queue)->pokes, 1);
 	queue->due_us = 0;
 	if (head != NULL)
 		wake(head);
@@ -545,21 +567,27 @@ places_of(const char *owner, int length)
 
 /*
  * Join the queue of a name, or its watchers.  The caller holds the name's
- * bucket; exclusively to join the queue.  "due_us" is when to look again, if
+ * bucket; exclusively to join the queue.  It has found the name taken, before
+ * which lease_queue_pokes() was "pokes".  "due_us" is when to look again, if
  * this becomes the head.
+ *
+ * False if what was found may be gone already, and whoever ended it could not
+ * wake us.  Then the queue is due; one that watches has to look again.
  */
-void
+bool
 lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
-				 lease_bytes name, int64 due_us)
+				 lease_bytes name, int64 due_us, uint32 pokes)
 {
 	LeaseQueue *queue;
+	bool		current;
 
 	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
+	current = lease_queue_pokes(database, hash) == pokes;
 	queue = get_queue(database, hash, name);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
 	{
 		if (dlist_is_empty(&queue->waiters))
-			queue->due_us = due_us;
+			queue->due_us = current ? due_us : 0;
 		dlist_push_tail(&queue->waiters, &waiter->link);
 		queue->nwaiters++;
 	}
@@ -575,6 +603,7 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	pg_atomic_fetch_add_u32(&shared->nwaiters, 1);
 	waiter->join_number = pg_atomic_add_fetch_u64(&shared->last_join, 1);
 	LWLockRelease(lock_of(database, hash));
+	return current;
 }
 
 /* The number of the last waiter to join: whoever looks now sees all up to it. */

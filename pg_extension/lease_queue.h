@@ -161,6 +161,7 @@ extern uint32 lease_queue_wait_event(void);
 
 /* names */
 extern bool lease_queue_is_used(Oid database, uint32 hash);
+extern uint32 lease_queue_pokes(Oid database, uint32 hash);
 extern LeaseQueue *lease_queue_lock(Oid database, uint32 hash,
 									lease_bytes name, LWLockMode mode);
 extern void lease_queue_unlock(Oid database, uint32 hash);
@@ -176,8 +177,8 @@ extern void lease_queue_poke_database(Oid database);
 /* waiters */
 extern LeaseWaiter *lease_queue_allocate_waiter(bool further);
 extern void lease_queue_free_waiter(LeaseWaiter *waiter);
-extern void lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
-							 lease_bytes name, int64 due_us);
+extern bool lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
+							 lease_bytes name, int64 due_us, uint32 pokes);
 extern uint64 lease_queue_last_join(void);
 extern bool lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer,
 							  XLogRecPtr *lsn);

@@ -212,7 +212,9 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 		ended = lease_have_ended(call.holders, call.count, youngest,
 								 call.now_us, &next_us);
 		if (!ended && waiter != NULL)
-			lease_queue_join(waiter, call.db->database, call.hash, name, 0);
+			/* it looks at rows alone, which change under the bucket's lock */
+			(void) lease_queue_join(waiter, call.db->database, call.hash, name,
+									0, 0);
 		UnlockReleaseBuffer(bucket);
 		lease_store_end(&call);
 		if (!ended && waiter != NULL)

@@ -63,6 +63,7 @@ typedef struct LeaseCall
 	/* the rows this attempt has gathered; holders[count] is spare */
 	BlockNumber bucket_block;
 	int64		now_us;			/* lease clock, read under the bucket's lock */
+	uint32		pokes;			/* lease_queue_pokes() before the look */
 	MemoryContext memory;		/* of this attempt's rows; NULL: none needed */
 	lease_holder *holders;
 	RowPlace   *places;

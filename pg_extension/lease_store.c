@@ -390,6 +390,7 @@ lease_store_gather(LeaseCall *call, Buffer bucket)
 {
 	Oid			database = call->db->database;
 
+	call->pokes = lease_queue_pokes(database, call->hash);
 	if (lease_queue_is_used(database, call->hash))
 	{
 		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,

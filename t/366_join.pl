@@ -1,5 +1,6 @@
-# Between the look at a name and joining its queue all who stood there may leave.
-# Whoever joins then must look again, for what he had to stand behind is gone.
+# Between the look at a name and joining its queue all who stood there may leave,
+# and a guard may end.  Whoever joins then must look again, for what was in the way
+# is gone, and nobody else will say so.
 
 use strict;
 use warnings;
@@ -10,6 +11,7 @@ use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time);
 use Torture;
 
 my $node = PostgreSQL::Test::Cluster->new('join', install_path => CrashPoints::build() =~ s{/bin$}{}r);
@@ -41,26 +43,84 @@ sub is_stopped
 	return Torture::slurp("/proc/$pid/stat") =~ /\) T /;
 }
 
+# A session with a call that stops before it joins, for the so-manieth time.
+sub stopped_session
+{
+	my ($call, $point, $pass) = @_;
+	my ($session, $pid) = session($call, "dlock.crash_point = '$point'", 'dlock.crash_pass = ' . ($pass // 1),
+		'dlock.crash_stop = on');
+	my $attempts = 0;
+
+	until (is_stopped($pid))
+	{
+		die 'the call does not come by the point' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
+		select undef, undef, undef, 0.1;
+	}
+	return ($session, $pid);
+}
+
+# Let it go on: what it says, and after how many seconds.
+sub go_on
+{
+	my ($session, $pid) = @_;
+	my $start = time;
+
+	kill 'CONT', $pid or die 'the call is gone';
+	my $said = $session->query('SELECT');
+	return ($said, time - $start);
+}
+
 # One shares the name for long, one waits for it alone, and one who would share it
 # stands behind him.
 $node->safe_psql('postgres', q{SELECT dlock_acquire_shared('n', 'holder', 3600)});
 my ($first, $first_pid) = session(q{dlock_acquire('n', 'first', 60, -1)});
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM dlock.waiters}) or die 'nobody waits';
-my ($second, $second_pid) = session(q{'token ' || dlock_acquire_shared('n', 'second', 60, 20)},
-	q{dlock.crash_point = 'queue: about to join'}, 'dlock.crash_stop = on');
-my $attempts = 0;
-until (is_stopped($second_pid))
-{
-	die 'the second does not come by the point' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
-	select undef, undef, undef, 0.1;
-}
+my ($second, $second_pid) = stopped_session(q{'token ' || dlock_acquire_shared('n', 'second', 60, 20)},
+	'queue: about to join');
 
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($first_pid)");
 $first->query('SELECT');
 like($first->{stderr}, qr/canceling statement/, 'the first has left');
-kill 'CONT', $second_pid or die 'the second is gone';
-like($second->query('SELECT'), qr/^token \d+$/m, 'the second finds nobody before him, and shares the lease');
-
+my ($answer) = go_on($second, $second_pid);
+like($answer, qr/^token \d+$/m, 'the second finds nobody before him, and shares the lease');
 $_->quit for $first, $second;
+
+# A transaction guards a name whose lease it has released, and ends.
+sub guarded
+{
+	my ($name) = @_;
+	my $guard = $node->background_psql('postgres');
+
+	$guard->query_safe('BEGIN');
+	$guard->query_safe("SELECT dlock_guard('$name', 'guard', dlock_acquire('$name', 'guard', 3600))");
+	$guard->query_safe("SELECT dlock_release('$name', 'guard')");
+	return $guard;
+}
+
+my $guard = guarded('g');
+my ($waiter, $waiter_pid) = stopped_session(q{'token ' || dlock_acquire('g', 'waiter', 60, 20)}, 'queue: about to join');
+$guard->query_safe('COMMIT');
+($answer) = go_on($waiter, $waiter_pid);
+like($answer, qr/^token \d+$/m, 'a guard ends before a waiter joins, which finds the name free');
+$_->quit for $guard, $waiter;
+
+# Whoever watches looks around once a second anyway, and is not to need that.  The
+# first sleep may be none, for something of before has set the latch.
+my ($quickest, $attempts) = (60, 0);
+while ($quickest > 0.8 && $attempts++ < 5)
+{
+	my $seconds;
+
+	$guard = guarded('h');
+	($waiter, $waiter_pid) = stopped_session(q{'tokens ' || dlock_acquire_all('{h}', 'all', 0.001, 20)::text},
+		'all: about to watch', 2);
+	$guard->query_safe('COMMIT');
+	($answer, $seconds) = go_on($waiter, $waiter_pid);
+	like($answer, qr/^tokens \{\d+\}$/m, 'a guard ends before a call for all watches, which takes the name');
+	$quickest = $seconds if $seconds < $quickest;
+	$_->quit for $guard, $waiter;
+}
+cmp_ok($quickest, '<=', 0.8, '... at once');
+
 $node->stop;
 done_testing();

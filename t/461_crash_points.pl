@@ -738,6 +738,12 @@ my %ways = (
 		return ($main, { kind => 'take', leases => [ [ 'wanted', 'waiter', 'exclusive' ] ],
 				sql => "dlock_acquire('wanted', 'waiter', 3600, -1)" });
 	},
+	watch => sub {
+		settle($main);
+		run($main, [ evict($main, 'wanted'), take('wanted', 'holder') ]);
+		return ($main, { kind => 'take', leases => [ map { [ $_, 'waiter', 'exclusive' ] } qw(wanted more) ],
+				sql => "dlock_acquire_all('{wanted,more}', 'waiter', 3600, -1)" });
+	},
 	queue => sub {
 		settle($main);
 		run($main, [ evict($main, 'wanted'), take('wanted', 'holder') ]);
@@ -794,6 +800,7 @@ my @trials = (
 	[ renew_all => 'walk: bucket done', 3, undef ],
 	[ release_all => 'walk: bucket done', undef, 3 ],
 	[ line => 'queue: about to join', 1, 1 ],
+	[ watch => 'all: about to watch', 1, 1 ],
 	[ queue => 'queue: granted, not answered', 1, 1 ],
 	[ mark => 'mark: not logged', 1, 1 ],
 	[ mark => 'mark: logged', 1, 1 ],

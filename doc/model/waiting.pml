@@ -7,7 +7,8 @@
  * (sleep_in_line) for one name and exclusive leases, with all ways in which a
  * wait, or a lease, can end.
  * What happens under the lock of the queue's partition is one atomic step; the
- * bucket's lock is a variable, since a waiter leaves the queue without it.
+ * bucket's lock is a variable, since a waiter leaves the queue without it, and a
+ * guard ends without it.
  *
  * Time: a lease is brief, when its deadline may come at any moment, or long,
  * when it comes only after everybody has looked around, which all do once a
@@ -36,8 +37,9 @@
  *   NO_LOOK           nobody looks around (with STOP)
  *   BARGING           a newcomer takes a free name, whoever waits
  *   LAST_FIRST        the queue is a stack
- *   JOIN_NOT_DUE      whoever joined because others waited, all of whom have
- *                     left meanwhile, sleeps without having looked at the name
+ *   JOIN_NOT_DUE      whoever joined because others waited, or because of a
+ *                     guard, all of which have gone meanwhile, sleeps without
+ *                     having looked at the name
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -56,9 +58,10 @@
 byte holder = NOBODY;
 bool over;						/* its deadline has passed */
 bool brief;						/* its deadline may come at any moment */
+bool guard;						/* of a lease that is gone */
 bool bucket;					/* the bucket's lock */
 
-#define FREE	(holder == NOBODY || over)
+#define FREE	((holder == NOBODY || over) && !guard)
 
 /* The queue. */
 mtype = { NOW, DEADLINE, NEVER };
@@ -75,6 +78,9 @@ bool timer[CLIENTS];			/* asleep until the deadline */
 bool look[CLIENTS];				/* a second has passed */
 bool stopped[CLIENTS];
 bool somebody_is_stopped;
+
+/* The head has left, or a guard ended, since this one looked at the name. */
+bool changed[CLIENTS];
 
 /* Who waits.  For the assertions only: how many came before, and still wait. */
 bool waits[CLIENTS];
@@ -220,6 +226,48 @@ inline renew()
 	bucket = false
 }
 
+/* poke(): of the count it matters only to whom it has changed */
+inline poke()
+{
+	i = 0;
+	do
+	:: i < CLIENTS -> changed[i] = true; i++
+	:: else -> break
+	od;
+	i = 0;
+	if
+	:: len(line) > 0 ->
+		due = NOW;
+		line?<head>;
+#ifndef NO_WAKE_LEAVER
+		latch[head] = true
+#endif
+	:: len(line) == 0 -> due = NEVER
+	fi
+}
+
+/*
+ * A transaction's lease goes with its row before the commit, and its guard after
+ * that.
+ */
+inline commit()
+{
+	lock_bucket();
+	if
+	:: atomic { holder == me && !over -> holder = NOBODY; brief = false; guard = true };
+		atomic {
+			if
+			:: len(line) > 0 -> due = NOW
+			:: else
+			fi
+		}
+		serve(false);
+		bucket = false;
+		atomic { guard = false; poke(); head = 0 }
+	:: else -> bucket = false
+	fi
+}
+
 /* lease_queue_leave() */
 inline leave()
 {
@@ -233,13 +281,7 @@ inline leave()
 			line??eval(me);
 			end_waiting(me);
 			if
-			:: head == me && len(line) > 0 ->
-				due = NOW;
-				line?<head>;
-#ifndef NO_WAKE_LEAVER
-				latch[head] = true
-#endif
-			:: len(line) == 0 -> due = NEVER
+			:: head == me -> poke()
 			:: else
 			fi;
 			assert(holder != me || over)
@@ -274,7 +316,7 @@ proctype Client(byte me)
 		/* try_apply(): the queue first, then ourselves */
 		lock_bucket();
 		serve(true);
-		atomic { behind = len(line) > 0; was_free = FREE };
+		atomic { behind = len(line) > 0; was_free = FREE; changed[me] = false };
 		if
 #ifdef BARGING
 		:: atomic { was_free -> behind = false }
@@ -288,17 +330,17 @@ proctype Client(byte me)
 			atomic { behind = false; was_free = false; bucket = false };
 			goto next
 		:: !(was_free && !behind) ->
-			/* others may have left since we saw them */
+			/* what was in the way may have gone since we saw it */
 			atomic {
 				if
 				:: len(line) > 0
-				:: len(line) == 0 && was_free ->
+				:: len(line) == 0 && changed[me] ->
 #ifdef JOIN_NOT_DUE
 					due = NEVER
 #else
 					due = NOW
 #endif
-				:: len(line) == 0 && !was_free -> due = DEADLINE
+				:: len(line) == 0 && !changed[me] -> due = DEADLINE
 				fi;
 #ifdef LAST_FIRST
 				i = len(line);
@@ -383,6 +425,7 @@ granted:
 		if
 		:: release()
 		:: renew(); release()
+		:: commit()
 		:: atomic {
 				if
 				:: holder == me -> holder = GONE
