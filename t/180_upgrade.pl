@@ -1,9 +1,15 @@
-# pg_upgrade keeps leases, by copying and by linking, and tokens grow.  So it does
-# where the extension's objects are still those of an older version.
+# pg_upgrade keeps leases, whichever way it transfers files, and tokens grow.  So it
+# does where the extension's objects are still those of an older version, and where
+# they were updated.
 #
 # From a cluster of the same version always; also from an older PostgreSQL, if
 # OLD_PG_CONFIG names its pg_config, or the one that Debian 12 has is older
 # than the one under test.
+#
+# PostgreSQL 15.20, of November 2026, marks each column of each table with a version:
+# pg_attver, among the column's options.  A newer PostgreSQL whose minor release is older
+# than that, 18.6 for example, dumps it like an option that somebody has set and then
+# cannot restore it.  It upgrades no table at all, so there is nothing to test.
 
 use strict;
 use warnings;
@@ -43,6 +49,13 @@ sub clusters
 	return @nodes;
 }
 
+# How the pg_upgrade under test can transfer files, on every file system.
+sub modes
+{
+	my ($help) = run_command([ 'pg_upgrade', '--help' ]);
+	return ('copy', 'link', $help =~ /--swap/ ? 'swap' : ());
+}
+
 # Run pg_upgrade; true if it succeeds.
 sub run_upgrade
 {
@@ -53,7 +66,7 @@ sub run_upgrade
 	  or die "cannot change to a temporary folder: $!";
 	return run_log(
 		[
-			'pg_upgrade', '--no-sync', $mode eq 'link' ? '--link' : (),
+			'pg_upgrade', '--no-sync', $mode eq 'copy' ? () : "--$mode",
 			'-d', $old->data_dir, '-D', $new->data_dir,
 			'-b', $old->config_data('--bindir'),
 			'-B', $new->config_data('--bindir'),
@@ -75,8 +88,14 @@ sub upgrade
 	$_->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'")
 	  for ($old, $new);
 	$old->start;
-	$old->safe_psql('postgres', 'CREATE DATABASE other');
+	$old->safe_psql('postgres', "CREATE DATABASE $_") for ('other', 'updated');
 	$old->safe_psql('other', "CREATE EXTENSION dlock VERSION '1.0.0'");
+	$old->safe_psql('updated', $_)
+	  for (
+		"CREATE EXTENSION dlock VERSION '1.0.0'",
+		q{SELECT dlock_acquire('held', 'me', 3600)},
+		'ALTER EXTENSION dlock UPDATE',
+		q{SELECT dlock_acquire('new', 'me', 3600)});
 	$old->safe_psql(
 		'postgres', q{
 		CREATE SCHEMA functions;
@@ -94,7 +113,8 @@ sub upgrade
 		SELECT dlock_release('free', 'me');}) =~ /(\d+)/;
 	my $held =
 	  $old->safe_psql('other', q{SELECT dlock_acquire('held', 'me', 3600)});
-	my %rows = map { $_ => $old->safe_psql($_, $rows) } ('postgres', 'other');
+	my @databases = ('postgres', 'other', 'updated');
+	my %rows = map { $_ => $old->safe_psql($_, $rows) } @databases;
 	my $old_deadline = $old->safe_psql('other', $deadline);
 	$old->stop;
 
@@ -103,7 +123,7 @@ sub upgrade
 	$new->start;
 	is($new->safe_psql($_, $rows),
 		$rows{$_}, "$title: the leases of database $_ are kept")
-	  for ('postgres', 'other');
+	  for @databases;
 	cmp_ok($new->safe_psql('other', $deadline),
 		'>', $old_deadline - 1, "$title: no deadline is earlier");
 	is( $new->safe_psql(
@@ -131,15 +151,14 @@ sub upgrade
 		"$title: the table is used like any other");
 	ok( $new->poll_query_until(
 			'postgres',
-			q{SELECT count(*) = 2 FROM pg_stat_activity
+			q{SELECT count(*) = 3 FROM pg_stat_activity
 				WHERE backend_type = 'dlock worker'}),
 		"$title: workers are there");
 	$new->stop;
 	return;
 }
 
-upgrade('same version, copy', 'copy');
-upgrade('same version, link', 'link');
+upgrade("same version, $_", $_) for modes();
 
 SKIP:
 {
@@ -163,11 +182,22 @@ SKIP:
 	  clusters("from $old, an ordinary table", $install_path);
 	$plain->start;
 	$plain->safe_psql('postgres', 'CREATE TABLE ordinary (a int)');
+	my ($dump) = run_command(
+		[
+			'pg_dump', '--schema-only', '--table=ordinary',
+			$plain->connstr('postgres')
+		]);
+	like($dump, qr/CREATE TABLE public\.ordinary/,
+		"from $old, an ordinary table: pg_dump");
 	$plain->stop;
-	ok(run_upgrade($plain, $upgraded, 'copy'), "from $old, an ordinary table: pg_upgrade") or last SKIP;
+	skip "this PostgreSQL $new is older than the PostgreSQL $old, whose "
+	  . 'tables it cannot read: name an older one by OLD_PG_CONFIG', 1
+	  if $dump =~ /SET \(pg_attver=/;
+	ok(run_upgrade($plain, $upgraded, 'copy'),
+		"from $old, an ordinary table: pg_upgrade")
+	  or last SKIP;
 
-	upgrade("from $old, copy", 'copy', $install_path);
-	upgrade("from $old, link", 'link', $install_path);
+	upgrade("from $old, $_", $_, $install_path) for modes();
 }
 
 done_testing();
