@@ -168,8 +168,9 @@ $node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM pg_stat_activity 
   or die "there are no workers\n";
 
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+# A process that has just come has still the postmaster's title, which has a path.
 my @lasting = ($postmaster,
-	(grep { Torture::title($_) =~ /dlock|checkpointer|writer|launcher/ } Torture::children($postmaster)),
+	(grep { Torture::title($_) =~ /^postgres: .*(dlock|checkpointer|writer|launcher)/ } Torture::children($postmaster)),
 	split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE application_name = 'stay'}));
 is(scalar(grep { Torture::title($_) =~ /: dlock/ } @lasting), 3, 'there are a launcher and two workers of dlock');
 
