@@ -43,6 +43,8 @@ my ($a, $b, $flusher) = $sessions->open('a', 'b', 'flusher');
 
 # See to it that nothing gets to the disk from now on: flushes that were under way
 # may be of later records too, so wait until one that has begun since is stuck.
+# It need not be the flusher's: another process may have come first, and have the
+# lock that it takes to flush.
 sub hold_flushes
 {
 	open(my $file, '>', $hold) or die "could not create $hold: $!\n";
@@ -51,9 +53,11 @@ sub hold_flushes
 	until ($stuck)
 	{
 		$flusher->send(q{DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'a', 'record'); END $$});
-		$stuck = $sessions->{watcher}->query(
-			"SELECT count(*) FROM pg_stat_activity WHERE pid = $flusher->{pid} AND lower(wait_event) = 'walsync'")
-		  until $stuck || $flusher->answered;
+		until ($stuck || $flusher->answered)
+		{
+			$stuck = grep { -e "$hold.$_" } split / /, $sessions->{watcher}->query(
+				q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE lower(wait_event) = 'walsync'});
+		}
 		$flusher->answer if !$stuck;
 	}
 	return;

@@ -4,12 +4,16 @@
  *
  * Preloaded into a server.  While the file that the environment calls
  * DLOCK_HOLD_FLUSH exists, what is written does not get to the disk: fsync() and
- * fdatasync() wait.
+ * fdatasync() wait.  Meanwhile there is another file, of that name, a dot, and the
+ * number of the process.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,8 +27,16 @@ flush(const char *name, int fd)
 	const char *file = getenv("DLOCK_HOLD_FLUSH");
 	flush_function original = (flush_function) dlsym(RTLD_NEXT, name);
 
-	while (file != NULL && access(file, F_OK) == 0)
-		usleep(PAUSE_US);
+	if (file != NULL && access(file, F_OK) == 0)
+	{
+		char		held[PATH_MAX];
+
+		snprintf(held, sizeof(held), "%s.%d", file, (int) getpid());
+		close(open(held, O_WRONLY | O_CREAT, 0600));
+		while (access(file, F_OK) == 0)
+			usleep(PAUSE_US);
+		unlink(held);
+	}
 	return original(fd);
 }
 
