@@ -164,8 +164,10 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	DLOCK_CRASH_POINT("activation: not logged");
 	lsn = lease_change_finish(&change);
 	DLOCK_CRASH_POINT("activation: logged");
-	XLogFlush(lsn);
 	UnlockReleaseBuffer(buffer);
+
+	/* who looks reads this page, and need not wait for the disk */
+	XLogFlush(lsn);
 	DLOCK_CRASH_POINT("activation: flushed");
 
 	if (pg_atomic_read_u64(&db->floor) == 0)

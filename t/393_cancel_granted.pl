@@ -1,7 +1,7 @@
 # A call that is canceled or terminated, or runs out of time, after it was granted
 # a lease and before it is answered gives back what it has added: error 57014 means
 # that nothing was taken.  The server's flushes are held up, so that this happens
-# where it is most likely.
+# where it is most likely.  And who looks waits for no flush.
 
 use strict;
 use warnings;
@@ -12,6 +12,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $dir = File::Temp::tempdir(CLEANUP => 1);
 my $hold = "$dir/hold";
@@ -134,6 +135,35 @@ sub takes_nothing
 	$a->query(qq{SELECT dlock_force_release(name) FROM unnest('{l, m, n}'::text[]) AS name});
 	return;
 }
+
+# A look does not even wait for what the first call of all makes durable.
+{
+	$node->safe_psql('postgres', 'CREATE DATABASE fresh');
+	my $fresh = Sessions->new($node, 'fresh');
+	my ($first, $looker) = $fresh->open('first', 'looker');
+
+	hold_flushes();
+	$first->query($_) for 'SET synchronous_commit = off', 'CREATE EXTENSION dlock';
+	$first->send(q{SELECT dlock_acquire('l', 'first', 3600) > 0});
+	# it, or the worker
+	is( $sessions->until(q{SELECT count(*) FROM pg_stat_activity
+			WHERE datname = 'fresh' AND lower(wait_event) IN ('walwrite', 'walsync')}, 1),
+		1, 'the first call of all waits for a flush');
+	$looker->send('SELECT count(*) FROM dlock.locks');
+	for (1 .. 2000)
+	{
+		last if $looker->answered;
+		usleep(5000);
+	}
+	ok($looker->answered, 'a look does not');
+	let_go();
+	is($looker->answer, 0, 'it finds nothing');
+	is($first->answer, 't', 'the first call goes on');
+	$_->quit for $first, $looker;
+}
+
+# that of the other database, too, must not be held up
+$a->query(q{SELECT dlock_acquire('l', 'a', 3600), dlock_release('l', 'a')});
 
 for my $how ('a cancel', 'a timeout', 'a terminate')
 {
