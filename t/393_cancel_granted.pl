@@ -96,6 +96,10 @@ sub interrupted
 	}
 	is( $sessions->until(q{SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b'}, $what),
 		$what, "$how, $call: it has got what it asked for");
+	# what a retry asks for was there before: see that the call has begun
+	$sessions->until(
+		"SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid} AND lower(wait_event) IN ('walwrite', 'walsync')", 1)
+	  unless $params{waits};
 	if ($how eq 'a cancel')
 	{
 		$sessions->until("SELECT pg_cancel_backend($b->{pid})", 't');
