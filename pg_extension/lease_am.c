@@ -478,7 +478,7 @@ read_bucket(LeaseScan *scan)
 	scan->rows = NULL;
 	scan->nrows = scan->maxrows = scan->next_row = 0;
 
-	bucket = lease_trie_lock_at(rel, &next);
+	bucket = lease_trie_lock_at(rel, &next, BUFFER_LOCK_SHARE);
 	lease_trie_visit(rel, bucket, NULL, copy_row, scan);
 	add_guards(scan, Min(next, scan->end));
 	UnlockReleaseBuffer(bucket);
@@ -736,7 +736,8 @@ lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
 	while (cursor < LEASE_POSITION_END)
 	{
 		MemoryContext old = MemoryContextSwitchTo(memory);
-		Buffer		bucket = lease_trie_lock_at(OldTable, &cursor);
+		Buffer		bucket = lease_trie_lock_at(OldTable, &cursor,
+												BUFFER_LOCK_SHARE);
 		uint64		mark = lease_page_special(BufferGetPage(bucket))->mark;
 		List	   *entries = NIL;
 		ListCell   *cell;

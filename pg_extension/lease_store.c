@@ -500,10 +500,10 @@ count_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * How many rows the table has.
  *
  * Whoever asks first reads the table, and leaves in shared memory how many rows
- * it has counted, and how far it has come.  What a call changes in a bucket that
- * has been counted, it adds there; the bucket's lock keeps both from happening at
- * once.  So the count is exact, and costs nothing from then on.  If several
- * count, one of them has each bucket; what one leaves unfinished the next goes
+ * it has counted, and how far it has come, in this order.  What a call changes in
+ * a bucket that has been counted, it adds there; the bucket's lock keeps both from
+ * happening at once, and two from counting the same bucket.  So the count is
+ * exact, and costs nothing from then on.  What one leaves unfinished the next goes
  * on with.
  *
  * Where nobody keeps a count, as on a standby, each call reads the table.
@@ -525,25 +525,32 @@ lease_store_count_held(void)
 	{
 		uint64		next = cursor;
 		uint64		n = 0;
-		Buffer		bucket = lease_trie_lock_at(rel, &next);
+		Buffer		bucket = lease_trie_lock_at(rel, &next, kept ?
+												BUFFER_LOCK_EXCLUSIVE :
+												BUFFER_LOCK_SHARE);
+		uint64		counted = kept ? pg_atomic_read_u64(&db->held_cursor) : cursor;
 
-		lease_trie_visit(rel, bucket, NULL, count_entry, &n);
-		if (!kept)
+		if (counted == cursor)
 		{
+			lease_trie_visit(rel, bucket, NULL, count_entry, &n);
+			if (kept)
+			{
+				pg_atomic_fetch_add_u64(&db->held, (int64) n);
+				pg_atomic_exchange_u64(&db->held_cursor, next);
+			}
 			count += n;
 			cursor = next;
 		}
-		else if (pg_atomic_compare_exchange_u64(&db->held_cursor, &cursor,
-												next))
-		{
-			pg_atomic_fetch_add_u64(&db->held, (int64) n);
-			cursor = next;
-		}
+		else
+			cursor = counted;	/* somebody else has counted this one */
 		UnlockReleaseBuffer(bucket);
 		CHECK_FOR_INTERRUPTS();
 	}
 	if (kept)
+	{
+		pg_read_barrier();		/* after the cursor */
 		count = pg_atomic_read_u64(&db->held);
+	}
 	relation_close(rel, AccessShareLock);
 	return count;
 }

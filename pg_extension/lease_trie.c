@@ -613,14 +613,14 @@ free_head_after(const LeaseMeta *meta, Buffer buffer)
 }
 
 /*
- * Lock the bucket that a cursor over the reversed hashes is in, for reading,
- * and move the cursor behind it.
+ * Lock the bucket that a cursor over the reversed hashes is in, and move the
+ * cursor behind it.
  */
 Buffer
-lease_trie_lock_at(Relation rel, uint64 *cursor)
+lease_trie_lock_at(Relation rel, uint64 *cursor, int mode)
 {
 	Buffer		bucket = lease_trie_lock(rel, lease_hash_position((uint32) *cursor),
-										 BUFFER_LOCK_SHARE);
+										 mode);
 	uint64		width = LEASE_POSITION_END >>
 		lease_page_special(BufferGetPage(bucket))->depth;
 

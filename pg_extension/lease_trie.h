@@ -21,7 +21,7 @@ extern void lease_trie_create(Relation rel, uint64 seed);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_more(Relation rel, uint32 hash);
-extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor);
+extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor, int mode);
 extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
