@@ -1,6 +1,6 @@
 /*
  * lease_privilege.c
- *	  Which roles may see whose leases.
+ *	  Which roles may see whose leases, and act for whom.
  *
  * The table, the views' functions and the messages of errors ask here, so that
  * all show the same of other roles' leases (rule 13).  The catalogs are asked,
@@ -16,6 +16,7 @@
 #include "lease_privilege.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/inval.h"
 
 /* Say whether the caller may see the owners and clients of a role's leases. */
 bool
@@ -24,6 +25,23 @@ lease_privilege_may_see(Oid role)
 	Assert(lease_may_wait());
 	return has_privs_of_role(GetUserId(), role) ||
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+/*
+ * Raise an error unless a role still may act for the one whose lease it was given
+ * a hold of: while it waited, that may have been revoked.
+ */
+void
+lease_privilege_check_acts(Oid requester, Oid role)
+{
+	Assert(lease_may_wait());
+	/* what has been revoked meanwhile, a sleeper has not heard of */
+	AcceptInvalidationMessages();
+	if (!has_privs_of_role(requester, role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to act for the holder of the lease"),
+				 errdetail("The privileges of the holder's role were revoked while the call waited.")));
 }
 
 /* A role's owner, as the caller may see it. */

@@ -1,6 +1,6 @@
 /*
  * lease_privilege.h
- *	  Which roles may see whose leases, and what the others see.
+ *	  Which roles may see whose leases, what the others see, and who acts for whom.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -12,6 +12,7 @@
 
 /* lease_privilege.c */
 extern bool lease_privilege_may_see(Oid role);
+extern void lease_privilege_check_acts(Oid requester, Oid role);
 extern const char *lease_privilege_show(const char *owner, Oid role);
 
 #endif							/* DLOCK_LEASE_PRIVILEGE_H */

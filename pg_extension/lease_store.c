@@ -162,7 +162,8 @@ lease_store_note_grant(const LeaseCall *call, const LeaseAnswer *answer)
 	if (holds == 0)
 		return;
 	lease_unclaimed_reserve(1);
-	lease_unclaimed_add(call->name, call->requester.role, &call->request,
+	lease_unclaimed_add(call->name, OidIsValid(answer->role) ?
+						answer->role : call->requester.role, &call->request,
 						answer->token, holds);
 }
 

@@ -79,8 +79,8 @@ lease_unclaimed_reserve(int count)
 }
 
 /*
- * Note the holds that a request for a role has taken; room has been reserved.
- * Cannot fail.
+ * Note the holds that a request has added to a role's lease; room has been
+ * reserved.  Cannot fail.
  */
 void
 lease_unclaimed_add(lease_bytes name, Oid role, const lease_request *request,

@@ -320,6 +320,8 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	}
 	lease_waiter_finish();
 	lease_count_wait(call->db, lease_clock_boot() - time.start_us);
+	if (OidIsValid(answer->role))
+		lease_privilege_check_acts(call->requester.role, answer->role);
 }
 
 /*

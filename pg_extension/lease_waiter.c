@@ -70,7 +70,8 @@ note_grant(const LeaseWaiter *waiter, const LeaseAnswer *answer)
 	if (holds > 0)
 		lease_unclaimed_add((lease_bytes) {
 			my_name, my_name_length
-		}, waiter->role, &request, answer->token, holds);
+		}, OidIsValid(answer->role) ? answer->role : waiter->role,
+			&request, answer->token, holds);
 }
 
 /*

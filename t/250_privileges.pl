@@ -88,6 +88,22 @@ $node->safe_psql('postgres', 'REVOKE bob FROM watcher');
 is($watcher->query_safe(q{SELECT dlock_renew('job 2', 'w', 3600)}), 'f', '... and no longer when it is none');
 $watcher->quit;
 
+# A member waits for one more permit of the role that it acts for, which is revoked
+# meanwhile: it takes nothing.
+$node->safe_psql('postgres', 'GRANT alice TO watcher');
+as('alice', q{SELECT dlock_acquire_permit('permits', 'w', 3600, 2), dlock_acquire_permit('permits', 'other', 3600, 2)});
+my $waits = Sessions->new($node);
+my ($member) = $waits->open('member');
+$member->query('SET ROLE watcher');
+$member->send(q{SELECT dlock_acquire_permit('permits', 'w', 3600, 2, -1)});
+$waits->waiting('member');
+$node->safe_psql('postgres', 'REVOKE alice FROM watcher');
+is(as('alice', q{SELECT dlock_release('permits', 'other')}), 't', 'a permit comes free');
+is($member->answer, '42501', '... whoever may no longer act for the holder does not get it');
+is(as('alice', q{SELECT version FROM dlock_holders('permits')}), 1, '... nor does the holder');
+is(as('alice', q{SELECT dlock_release('permits', 'w')}), 't', '... who has what was there before');
+$member->quit;
+
 # The processes in a waiter's way: those that the caller may see, 0 for others.
 my $sessions = Sessions->new($node);
 my ($holder, $first, $second) = $sessions->open('holder', 'first', 'second');
