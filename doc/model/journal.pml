@@ -81,7 +81,7 @@ bool writable[2];
 bool crashed[2];				/* the run is to find out */
 
 /* What the source has committed, and the other not yet applied. */
-mtype = { APPEND, TAKE_OVER, APPLY, DELETE };
+mtype = { APPEND, TAKE_OVER, CHECKPOINT, APPLY, DELETE };
 chan log = [LOG] of { mtype, byte, byte, byte };
 
 /* An append whose connection is lost.  It has the lock on the head. */
@@ -105,28 +105,30 @@ byte switches;
 byte held;
 bool unknown[GRANTS + 1];
 
-/* Apply a row to a lock table. */
-inline apply(c, released_, granted_)
+/* Apply a row to who holds the name. */
+inline apply(holder_, released_, granted_)
 {
 	if
-	:: released_ != 0 && copy[c].holder == released_ -> copy[c].holder = 0
+	:: released_ != 0 && holder_ == released_ -> holder_ = 0
 	:: else
 	fi;
 	if
-	:: granted_ != 0 -> copy[c].holder = granted_
+	:: granted_ != 0 -> holder_ = granted_
 	:: else
 	fi
 }
 
-inline apply_rows(c)
+/* The same with all rows of a copy. */
+inline apply_rows(holder_, c)
 {
 	i = 0;
 	do
 	:: i < copy[c].rows ->
-		apply(c, copy[c].row[i].released, copy[c].row[i].granted);
+		apply(holder_, copy[c].row[i].released, copy[c].row[i].granted);
 		i++
 	:: else -> break
-	od
+	od;
+	i = 0
 }
 
 inline delete_rows(c)
@@ -210,7 +212,7 @@ end_idle:
 				CAN_COMMIT(s) && HEAD_IS_FREE(s) && MAY_TAKE_OVER &&
 				(copy[s].head != me || FOREIGN(s, me)) ->
 #ifndef FORGET
-				apply_rows(s);
+				apply_rows(copy[s].holder, s);
 #endif
 				delete_rows(s);
 				copy[s].head = me;
@@ -226,22 +228,7 @@ end_idle:
 		:: atomic {
 				writable[s] && !known && MAY_LOAD(s) ->
 				image = copy[s].holder;
-				i = 0;
-				do
-				:: i < copy[s].rows ->
-					if
-					:: copy[s].row[i].released == image -> image = 0
-					:: else
-					fi;
-					if
-					:: copy[s].row[i].granted != 0 ->
-						image = copy[s].row[i].granted
-					:: else
-					fi;
-					i++
-				:: else -> break
-				od;
-				i = 0;
+				apply_rows(image, s);
 				/* a release that was answered stays one, if it was not written */
 				if
 				:: released != 0 && image == released -> image = 0
@@ -338,24 +325,23 @@ end_idle:
 #ifdef DELETE_FIRST
 		:: atomic {
 				CAN_COMMIT(s) && copy[s].rows == 1 && !flight[s].flies ->
-				i = copy[s].row[0].granted;
-				granted = i;
+				granted = copy[s].row[0].granted;
 				delete_rows(s);
 				log!DELETE, 0, 0, 0
 			}
 end_between:
 			atomic {
 				CAN_COMMIT(s) ->
-				apply(s, 0, granted);
+				apply(copy[s].holder, 0, granted);
 				log!APPLY, 0, 0, granted;
 				granted = 0
 			}
 #else
 		:: atomic {
 				CAN_COMMIT(s) && copy[s].rows > 0 && known ->
-				apply_rows(s);
+				apply_rows(copy[s].holder, s);
 				delete_rows(s);
-				log!DELETE, 1, 0, 0
+				log!CHECKPOINT, 0, 0, 0
 			}
 #endif
 		od
@@ -411,17 +397,15 @@ end:
 			:: what == APPEND -> append(s, w, released, granted)
 			:: what == TAKE_OVER ->
 #ifndef FORGET
-				apply_rows(s);
+				apply_rows(copy[s].holder, s);
 #endif
 				delete_rows(s);
 				copy[s].head = w
-			:: what == APPLY -> apply(s, released, granted)
-			:: what == DELETE ->
-				if
-				:: w == 1 -> apply_rows(s)
-				:: else
-				fi;
+			:: what == CHECKPOINT ->
+				apply_rows(copy[s].holder, s);
 				delete_rows(s)
+			:: what == APPLY -> apply(copy[s].holder, released, granted)
+			:: what == DELETE -> delete_rows(s)
 			fi;
 			w = 0;
 			released = 0;
