@@ -125,7 +125,7 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 void
 lease_wait_check_deadlock(LeaseDatabase *db)
 {
-	LeaseWaiter *waiter = lease_waiter_mine();
+	const LeaseWaiter *waiter = lease_waiter_last();
 	bool		guards = lease_queue_has_guards();
 	Relation	rel;
 	List	   *cycle = NIL;
@@ -135,10 +135,10 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 		lease_queue_is_only_line(waiter))
 		return;
 	rel = lease_relation_open(AccessShareLock);
-	if (guards || lease_deadlock_is_possible(db, rel, lease_waiter_last()))
+	if (guards || lease_deadlock_is_possible(db, rel, waiter))
 	{
 		LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
-		cycle = lease_deadlock_find(db, rel, lease_waiter_last());
+		cycle = lease_deadlock_find(db, rel, waiter);
 		if (cycle != NIL && lease_waiter_leave())
 			cycle = NIL;		/* granted after all */
 		LWLockRelease(lease_queue_deadlock_lock());
