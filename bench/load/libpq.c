@@ -157,17 +157,12 @@ static const Sql heap_holds = {
 	"WHERE name = $1 AND owner = $2 AND holds > 0 RETURNING true",
 };
 
-/* No lock, but what it costs to find one name among few, and among many. */
-#define LOOK_UP(table) "SELECT owner <> '' FROM " table " WHERE name = $1 AND $2 <> ''"
+/* No lock, but what it costs to find a name in a table. */
+#define LOOK_UP "SELECT owner <> '' FROM look_up WHERE name = $1 AND $2 <> ''"
 
-static const Sql look_up_few = {
-	.text[ACQUIRE] = LOOK_UP("look_up_few"),
-	.text[RELEASE] = LOOK_UP("look_up_few"),
-};
-
-static const Sql look_up_many = {
-	.text[ACQUIRE] = LOOK_UP("look_up_many"),
-	.text[RELEASE] = LOOK_UP("look_up_many"),
+static const Sql look_up = {
+	.text[ACQUIRE] = LOOK_UP,
+	.text[RELEASE] = LOOK_UP,
 };
 
 static void
@@ -417,8 +412,7 @@ const System libpq_systems[] =
 		.acquire_many = acquire_many, .release_many = release_many},
 	{.name = "pg-advisory", .details = &advisory, .reentrant = true, COMMON},
 	{.name = "pg-floor", .details = &least, .floor = true, COMMON},
-	{.name = "pg-look-up-few", .details = &look_up_few, .floor = true, COMMON},
-	{.name = "pg-look-up-many", .details = &look_up_many, .floor = true, COMMON},
+	{.name = "pg-look-up", .details = &look_up, .floor = true, COMMON},
 	{.name = "pg-heap", .details = &heap, COMMON,
 		.acquire_many = acquire_many, .release_many = release_many,
 		.renew = renew, .renew_one = renew_one},
