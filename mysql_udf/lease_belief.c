@@ -224,6 +224,7 @@ lease_belief_release(const dlock_call *request, dlock_answer *answer)
 	call = lease_call_create_own(LEASE_RELEASE, cached->row.token,
 								 request->request.owner, request->names[0],
 								 request->caller);
+	call->request.holds = request->request.holds;
 	call->seen_writes = cached->row.writes;
 	call->unwritten = true;
 	engine.unwritten++;

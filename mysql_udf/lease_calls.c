@@ -197,7 +197,8 @@ lease_pause_of(lease_status status)
 
 /* Undo that a call was granted something that nobody will learn of. */
 static void
-give_back(const lease_call *call, lease_bytes name, uint64_t token)
+give_back(const lease_call *call, lease_bytes name, uint64_t token,
+		  uint32_t holds)
 {
 	lease_bytes id = call->request.request;
 	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
@@ -205,6 +206,7 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token)
 											 &call->caller);
 
 	undo->internal = LEASE_INTERNAL_GIVE_BACK;
+	undo->request.holds = holds;
 	if (id.length > 0)
 		memcpy(undo->request_id, id.data, id.length);
 	undo->request.request.length = id.length;
@@ -234,19 +236,14 @@ give_back_grants(const lease_call *call, bool committed)
 	if (committed && lease_make_is_replayed(call))
 		return;					/* who has asked with its request id has it */
 
-	/*
-	 * With a request id a hold that was added stays: a retry finds it, and would
-	 * not add another.  What was found stays anyway.
-	 */
 	for (size_t i = 0; i < call->nnames; i++)
 	{
 		lease_outcome outcome = lease_call_outcome(call, i);
+		uint32_t	holds = lease_holds_added(&call->request, outcome);
 
-		if (outcome == LEASE_GRANTED ||
-			(outcome == LEASE_REENTERED && committed &&
-			 call->request.request.length == 0))
+		if (holds > 0 && (outcome == LEASE_GRANTED || committed))
 			give_back(call, call->names[i], all ?
-					  call->answer.tokens[i] : call->answer.token);
+					  call->answer.tokens[i] : call->answer.token, holds);
 	}
 }
 

@@ -53,8 +53,9 @@ typedef enum dlock_call_kind
 typedef struct dlock_call
 {
 	dlock_call_kind kind;
-	lease_request request;		/* op, owner, request, mode, kind, limit,
-								 * ttl_us, token; the rest is the engine's */
+	lease_request request;		/* op, owner, request, mode, kind, limit, permits,
+								 * holds, ttl_us, token; the rest is the
+								 * engine's */
 	const lease_bytes *names;
 	size_t		nnames;
 	int64_t		wait_us;		/* negative: without limit */

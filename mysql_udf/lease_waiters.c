@@ -324,8 +324,8 @@ assume_stuck(void)
 
 /*
  * Say whether a waiter can be served if all who are not stuck give up what they hold,
- * and if not, what is in its way.  One that wants a permit can be served beside fewer
- * permits than its limit, all others need all holders to go on.  "ahead" is the first
+ * and if not, what is in its way.  One that wants permits can be served beside so many
+ * that all are within its limit, all others need all holders to go on.  "ahead" is the first
  * before it in its line that is stuck, or NULL.
  */
 static bool
@@ -367,7 +367,8 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 			return false;
 		}
 	}
-	if (permit && permits >= call->request.limit)
+	if (permit &&
+		permits + lease_holds_asked(&call->request) > call->request.limit)
 	{
 		*what = first;
 		return false;

@@ -69,25 +69,31 @@ make_call(const char *function, dlock_call *call, dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-/* Take a lease on one name. */
+/*
+ * Take a lease on one name.  What is before the argument "wait" depends on the
+ * function.
+ */
 static dlock_value
 acquire(const UDF_ARGS *args, const char *function, lease_mode mode,
-		lease_kind kind)
+		lease_kind kind, unsigned int wait_argument)
 {
 	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_ACQUIRE);
-	unsigned int wait_argument = mode == LEASE_PERMIT ? 4 : 3;
 	dlock_answer answer;
 	lease_bytes name;
 
 	call.request.mode = mode;
 	call.request.kind = kind;
+	call.request.permits = 1;
 	call.names = &name;
 	call.nnames = 1;
 	if (!dlock_get_string(args, 0, "name", &name) ||
 		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
 		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
 		(mode == LEASE_PERMIT &&
-		 !dlock_get_limit(args, 3, &call.request.limit)) ||
+		 !dlock_get_number(args, 3, "limit", &call.request.limit)) ||
+		(wait_argument > 4 &&
+		 !dlock_get_permits(args, 4, call.request.limit,
+							&call.request.permits)) ||
 		!dlock_get_wait(args, wait_argument, &call.wait_us) ||
 		!dlock_get_request(args, wait_argument + 1, &call.request.request) ||
 		!make_call(function, &call, &answer))
@@ -106,7 +112,7 @@ acquire(const UDF_ARGS *args, const char *function, lease_mode mode,
 DLOCK_INTEGER_FUNCTION(dlock_acquire, 3, 5,
 					   "name, owner, ttl [, wait [, request]]")
 {
-	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_PLAIN);
+	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_PLAIN, 3);
 }
 
 /*
@@ -117,7 +123,7 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire, 3, 5,
 DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, 3, 5,
 					   "name, owner, ttl [, wait [, request]]")
 {
-	return acquire(args, function, LEASE_SHARED, LEASE_PLAIN);
+	return acquire(args, function, LEASE_SHARED, LEASE_PLAIN, 3);
 }
 
 /*
@@ -129,7 +135,19 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, 3, 5,
 DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, 4, 6,
 					   "name, owner, ttl, limit [, wait [, request]]")
 {
-	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN);
+	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN, 4);
+}
+
+/*
+ * dlock_acquire_permits(name, owner, ttl, limit, permits [, wait [, request]])
+ * returns integer
+ *
+ * Take "permits" of "limit" permits, all or none: as dlock_acquire().
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire_permits, 5, 7,
+					   "name, owner, ttl, limit, permits [, wait [, request]]")
+{
+	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN, 5);
 }
 
 /*
@@ -141,7 +159,18 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, 4, 6,
 DLOCK_INTEGER_FUNCTION(dlock_acquire_session, 3, 4,
 					   "name, owner, ttl [, wait]")
 {
-	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_SESSION);
+	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_SESSION, 3);
+}
+
+/*
+ * dlock_acquire_session_shared(name, owner, ttl [, wait]) returns integer
+ *
+ * Take a shared lease that lives as long as this connection.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_acquire_session_shared, 3, 4,
+					   "name, owner, ttl [, wait]")
+{
+	return acquire(args, function, LEASE_SHARED, LEASE_SESSION, 3);
 }
 
 /* Take exclusive leases on all names, or on none. */
@@ -258,13 +287,37 @@ DLOCK_INTEGER_FUNCTION(dlock_renew, 3, 4, "name, owner, ttl [, token]")
 }
 
 /*
- * dlock_release(name, owner [, token]) returns integer
+ * dlock_release(name, owner [, token [, holds]]) returns integer
  *
- * Give one hold back: 1, 0 and NULL as dlock_renew().
+ * Give one hold back, or "holds" of them: 1, 0 and NULL as dlock_renew(); 0 and
+ * nothing changes, too, if there are fewer.
  */
-DLOCK_INTEGER_FUNCTION(dlock_release, 2, 3, "name, owner [, token]")
+DLOCK_INTEGER_FUNCTION(dlock_release, 2, 4, "name, owner [, token [, holds]]")
 {
 	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_RELEASE);
+	lease_bytes name;
+
+	call.request.holds = 1;
+	call.names = &name;
+	call.nnames = 1;
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_token(args, 2, &call.request.token) ||
+		(args->arg_count > 3 &&
+		 !dlock_get_number(args, 3, "holds", &call.request.holds)))
+		return dlock_error();
+	return change_held(function, &call);
+}
+
+/*
+ * dlock_downgrade(name, owner [, token]) returns integer
+ *
+ * Make the exclusive lease a shared one, with the same token: 1, 0 and NULL as
+ * dlock_renew().
+ */
+DLOCK_INTEGER_FUNCTION(dlock_downgrade, 2, 3, "name, owner [, token]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_DOWNGRADE);
 	lease_bytes name;
 
 	call.names = &name;

@@ -250,26 +250,42 @@ get_integer(const UDF_ARGS *args, unsigned int argument, const char *what,
 	return false;
 }
 
+/* Get a number of something: 1 to 2^31 - 1. */
 bool
-dlock_get_limit(const UDF_ARGS *args, unsigned int argument, uint32_t *limit)
+dlock_get_number(const UDF_ARGS *args, unsigned int argument, const char *what,
+				 uint32_t *number)
 {
 	int64_t		value;
 
-	if (!check_not_null(args, argument, "limit") ||
-		!get_integer(args, argument, "limit", &value))
+	if (!check_not_null(args, argument, what) ||
+		!get_integer(args, argument, what, &value))
 		return false;
 	if (value < 1)
 	{
-		dlock_raise("22023", "limit must be at least 1");
+		dlock_raise("22023", "%s must be at least 1", what);
 		return false;
 	}
 	if (value > LEASE_VERSION_MAX)
 	{
-		dlock_raise("22023", "limit must be at most %d", LEASE_VERSION_MAX);
+		dlock_raise("22023", "%s must be at most %d", what, LEASE_VERSION_MAX);
 		return false;
 	}
-	*limit = (uint32_t) value;
+	*number = (uint32_t) value;
 	return true;
+}
+
+/* Get how many permits of a limit are wanted at once. */
+bool
+dlock_get_permits(const UDF_ARGS *args, unsigned int argument, uint32_t limit,
+				  uint32_t *permits)
+{
+	if (!dlock_get_number(args, argument, "permits", permits))
+		return false;
+	if (*permits <= limit)
+		return true;
+	dlock_raise("22023", "permits must not be greater than limit; %u permits were asked for, of %u",
+				*permits, limit);
+	return false;
 }
 
 /* The token to match, or 0 for any: not given, or NULL. */

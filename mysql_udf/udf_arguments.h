@@ -44,8 +44,10 @@ extern bool dlock_get_ttl(const UDF_ARGS *args, unsigned int argument,
 						  int64_t *ttl_us);
 extern bool dlock_get_wait(const UDF_ARGS *args, unsigned int argument,
 						   int64_t *wait_us);
-extern bool dlock_get_limit(const UDF_ARGS *args, unsigned int argument,
-							uint32_t *limit);
+extern bool dlock_get_number(const UDF_ARGS *args, unsigned int argument,
+							 const char *what, uint32_t *number);
+extern bool dlock_get_permits(const UDF_ARGS *args, unsigned int argument,
+							  uint32_t limit, uint32_t *permits);
 extern bool dlock_get_token(const UDF_ARGS *args, unsigned int argument,
 							uint64_t *token);
 extern bool dlock_get_given_token(const UDF_ARGS *args, unsigned int argument,
