@@ -128,6 +128,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_guard_ticket RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_guard_check RETURNS INTEGER
 	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_guard_lost RETURNS INTEGER
+	SONAME 'dlock.so';
 
 -- MariaDB's plugin.  If the server was started without the library, an entry is
 -- in the way.
@@ -524,8 +526,9 @@ DROP FUNCTION IF EXISTS dlock_stats_json;
 -- Raise an error unless the caller holds the lease with this token; from then
 -- on until the caller's transaction has ended nobody else is granted it.  Names
 -- and owners are bytes here: a client whose character set is not utf8mb4 has to
--- convert what is not ASCII.  udf_guard.c says why there are three steps.
--- Errors: 55000 if the lease is not held, 25P01 outside a transaction, 22004,
+-- convert what is not ASCII.  udf_guard.c says why there are three steps, and why
+-- the error of a lost lease is raised again.
+-- Errors: 55L01 if the lease is not held, 25P01 outside a transaction, 22004,
 -- 22023.
 -- ---------------------------------------------------------------------
 
@@ -564,6 +567,13 @@ CREATE DEFINER = 'dlock'@'localhost' PROCEDURE dlock.guard(
 BEGIN
 	DECLARE done INT;
 	DECLARE changed INT;
+	DECLARE EXIT HANDLER FOR SQLEXCEPTION
+	BEGIN
+		IF dlock_guard_lost() = 1 THEN
+			RESIGNAL SQLSTATE '55L01';
+		END IF;
+		RESIGNAL;
+	END;
 	SET done = dlock_guard_begin(lease_name, lease_owner, lease_token);
 	CALL dlock.guard_row(lease_name, lease_token, changed);
 	SET done = dlock_guard_check(lease_name, lease_owner, lease_token, changed);

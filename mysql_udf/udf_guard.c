@@ -22,6 +22,11 @@
  * row for locked (lease_guards.c).  Should it all the same have gone from its slot,
  * because of another server of a cluster, say, that has to be put up with.
  *
+ * Whoever guards is to tell a lost lease from all other errors, so it has an SQLSTATE
+ * of its own.  MariaDB gives an error of a function the SQLSTATE that goes with its
+ * number; so there, and on MySQL in the same way, dlock.guard says once more what has been
+ * said, with that SQLSTATE, if dlock_guard_lost() answers that this was it.
+ *
  * A ticket that is left behind by an error is good for nothing but the guard of
  * a lease by the connection that held it.
  *
@@ -43,6 +48,9 @@ static __thread struct
 	char		name[LEASE_STRING_MAX];
 	size_t		name_length;
 }			ticket;
+
+/* Whether the last step that this thread has made found the lease lost. */
+static __thread bool is_lost = false;
 
 /* What is guarded. */
 typedef struct Guard
@@ -70,6 +78,7 @@ raise_lost(const Guard *guard, dlock_caller *caller)
 	};
 	dlock_answer now = {0};
 
+	is_lost = true;
 	caller->is_operator = dlock_caller_is_operator();
 	dlock_raise_lost(guard->name, guard->owner, caller,
 					 dlock_engine_call(&call, &now) ? &now : NULL);
@@ -109,12 +118,13 @@ check_held(dlock_call_kind kind, const Guard *guard, uint64_t *slot)
  * dlock_guard_begin(name, owner, token) returns integer
  *
  * Check that a guard makes sense, and leave a ticket; 1.  Errors: 25P01 outside
- * a transaction, 55000 if the caller does not hold the lease with this token.
+ * a transaction, 55L01 if the caller does not hold the lease with this token.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_begin, 3, 3, "name, owner, token")
 {
 	Guard		guard;
 
+	is_lost = false;
 	ticket.connection_id = 0;
 	if (!get_guard(args, &guard))
 		return dlock_error();
@@ -158,7 +168,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, 2, 2, "name, token")
 /*
  * dlock_guard_check(name, owner, token, rows) returns integer
  *
- * Check that the guard is there, having changed so many rows; 1.  Error 55000
+ * Check that the guard is there, having changed so many rows; 1.  Error 55L01
  * if there was none, or the lease has ended meanwhile.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
@@ -178,4 +188,18 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
 	}
 	return check_held(DLOCK_CALL_CHECK_GUARD, &guard, &slot) ? dlock_integer(1) :
 		dlock_error();
+}
+
+/*
+ * dlock_guard_lost() returns integer
+ *
+ * Say whether the error that has just ended a guard is that its lease is lost: 1 or
+ * 0; once.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_guard_lost, 0, 0, "")
+{
+	bool		lost = is_lost;
+
+	is_lost = false;
+	return dlock_integer(lost);
 }

@@ -115,7 +115,7 @@ dlock_raise_lost(lease_bytes name, lease_bytes owner,
 		strcpy(who, "; somebody else holds it");
 	else if (now != NULL)
 		strcpy(who, "; nobody holds it");
-	dlock_raise("55000",
+	dlock_raise("55L01",
 				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again%s",
 				dlock_show(shown_owner, owner), dlock_show(shown_name, name),
 				who);

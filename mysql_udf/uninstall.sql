@@ -62,6 +62,7 @@ DROP FUNCTION IF EXISTS dlock_stats_json;
 DROP FUNCTION IF EXISTS dlock_guard_begin;
 DROP FUNCTION IF EXISTS dlock_guard_ticket;
 DROP FUNCTION IF EXISTS dlock_guard_check;
+DROP FUNCTION IF EXISTS dlock_guard_lost;
 
 -- MySQL keeps a function that is dropped until nobody calls it any more.  Was it
 -- created again by then, the end of such a call would take the new one away.

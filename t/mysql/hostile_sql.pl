@@ -42,7 +42,7 @@ $engine->control->value(q{
 # Those of both kinds of server, and those of this one.
 my @functions = (
 	@Hostile::functions,
-	[ 'CALL dlock.guard', [qw(name owner given_token)], 3, 'null', may => [qw(55000 25P01 25006)] ],
+	[ 'CALL dlock.guard', [qw(name owner given_token)], 3, 'null', may => [qw(55000 55L01 25P01 25006)] ],
 	[ 'dlock_holders', [qw(name)], 1, 'holders' ],
 	[ 'dlock_version', [], 0, 'text' ],
 	# for the views and procedures
@@ -52,9 +52,10 @@ my @functions = (
 	[ 'dlock_reader', [], 0, 'text' ],
 	[ 'dlock_view_waiters', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_view_stats', [], 0, 'json', may => ['42501'] ],
-	[ 'dlock_guard_begin', [qw(name owner given_token)], 3, 'boolean', may => [qw(55000 25P01)] ],
+	[ 'dlock_guard_begin', [qw(name owner given_token)], 3, 'boolean', may => [qw(55000 55L01 25P01)] ],
 	[ 'dlock_guard_ticket', [qw(name given_token)], 2, 'anything' ],
-	[ 'dlock_guard_check', [qw(name owner given_token rows)], 4, 'boolean', may => ['55000'] ],
+	[ 'dlock_guard_check', [qw(name owner given_token rows)], 4, 'boolean', may => [qw(55000 55L01)] ],
+	[ 'dlock_guard_lost', [], 0, 'boolean' ],
 	[ 'CALL dlock.guard_row', [qw(name given_token variable)], 3, 'null', may => ['25006'] ]);
 
 # Errors of the server's own, by number and SQLSTATE, which are the same on both
@@ -605,7 +606,7 @@ sub error_of
 {
 	my ($answer) = @_;
 	my $is = "$answer->{number} $answer->{error}";
-	for my $state (qw(22004 22007 22023 25006 25P01 40P01 42501 42883 53400 55000 57014))
+	for my $state (qw(22004 22007 22023 25006 25P01 40P01 42501 42883 53400 55000 55L01 57014))
 	{
 		next if !$engine->is_error($state, $is);
 		# a number that stands for several
