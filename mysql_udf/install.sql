@@ -100,6 +100,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_owner RETURNS STRING
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_is_free RETURNS INTEGER
 	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_remaining RETURNS REAL
+	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_holders RETURNS STRING
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_force_release RETURNS INTEGER
@@ -390,7 +392,8 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_stats()
 -- One row per holder; expired rows show until reaped.  What was answered before
 -- is written to the table before it is read.  MariaDB's FROM_UNIXTIME() ends in
 -- 2038; later times are converted as if it were 28 or 56 years earlier, when
--- the calendar is the same.
+-- the calendar is the same.  "remaining" of a session's lease is its time to live.
+-- Who has locked a row, a view cannot ask: dlock_holders() says whether it is guarded.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.locks AS
 SELECT
@@ -422,7 +425,10 @@ SELECT
 	CONVERT(CONCAT(l.account_user, '@', l.account_host) USING utf8mb4)
 		AS account,
 	IF(r.everything OR (l.account_user = r.user AND l.account_host = r.host),
-		l.connection_id, NULL) AS connection_id
+		l.connection_id, NULL) AS connection_id,
+	GREATEST(0, 0.000001e0 * IF(l.kind = 2, l.ttl_us, l.expires_us
+		- TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) AS remaining,
+	CAST(NULL AS SIGNED) AS guarded
 FROM (SELECT /*!80000 dlock.settled() *//*M! dlock_settle() */ AS settled) AS s
 	STRAIGHT_JOIN (
 		SELECT v.value LIKE '1 %' AS everything,

@@ -41,8 +41,9 @@ typedef enum dlock_call_kind
 								 * the request's owner; no name */
 	DLOCK_CALL_WAIT,			/* until the holds there are have ended; only
 								 * the name and wait_us count */
-	DLOCK_CALL_READ,			/* the holders of the name, and whether it is
-								 * free */
+	DLOCK_CALL_READ,			/* the holders of the name, whether it is free, and
+								 * what is left of the lease that the request's
+								 * owner and token speak for */
 	DLOCK_CALL_BEGIN_GUARD,		/* say whether the request's owner and token
 								 * hold the name, and where its row is, which
 								 * the caller is about to lock */
@@ -72,11 +73,20 @@ typedef struct dlock_holder_info
 	uint32_t	version;
 	uint64_t	token;
 	int64_t		acquired_at_us; /* since 1970, UTC */
-	int64_t		expires_at_us;	/* the same; 0: as long as its session lives */
+	int64_t		expires_at_us;	/* the same; 0: as long as its session lives, or
+								 * the guard that is left of it */
 	char		user[DLOCK_USER_SIZE];
 	char		host[DLOCK_HOST_SIZE];
 	uint64_t	connection_id;
 	bool		live;			/* false: over, and not removed yet */
+	bool		given_back;		/* a guard is all that is left of it */
+	int64_t		remaining_us;	/* 0: it is over */
+	enum
+	{
+		DLOCK_GUARD_UNKNOWN,	/* this server may only read */
+		DLOCK_NOT_GUARDED,
+		DLOCK_GUARDED			/* a transaction has locked the row */
+	}			guarded;
 } dlock_holder_info;
 
 typedef struct dlock_answer
@@ -99,6 +109,7 @@ typedef struct dlock_answer
 								 * under no lock delay;
 								 * DLOCK_CALL_BEGIN_GUARD, _CHECK_GUARD: it is
 								 * held */
+	int64_t		remaining_us;	/* DLOCK_CALL_READ: -1: there is no such lease */
 	dlock_holder_info *holders; /* DLOCK_CALL_READ: free() it */
 	size_t		nholders;
 } dlock_answer;

@@ -567,7 +567,7 @@ make_read(lease_call *call, lease_name *name)
 		const lease_row *row = &member->row;
 		dlock_holder_info *h = &holders[n];
 
-		if (member->gone)
+		if (member->gone && !member->row.locked)
 			continue;
 		h->owner_length = row->owner_length;
 		memcpy(h->owner, row->owner, row->owner_length);
@@ -576,18 +576,26 @@ make_read(lease_call *call, lease_name *name)
 		h->version = row->version;
 		h->token = row->token;
 		h->acquired_at_us = row->acquired_us;
-		h->expires_at_us = member->life == LEASE_BOUND ? 0 :
+		h->expires_at_us = member->gone || member->life == LEASE_BOUND ? 0 :
 			batch.moment.wall_us + member->deadline_us - batch.moment.now_us;
 		strcpy(h->user, row->user);
 		strcpy(h->host, row->host);
 		h->connection_id = row->connection_id;
 		h->live = lease_member_is_live(member, &batch.moment);
+		h->given_back = member->gone;
+		h->remaining_us = lease_member_remaining_us(member, &call->caller,
+													&batch.moment);
+		h->guarded = batch.read_only ? DLOCK_GUARD_UNKNOWN :
+			member->row.locked ? DLOCK_GUARDED : DLOCK_NOT_GUARDED;
 		n++;
 	}
 	qsort(holders, n, sizeof(dlock_holder_info), compare_holders);
 	call->answer.holders = holders;
 	call->answer.nholders = n;
 	call->answer.yes = lease_name_is_free(name, &batch.moment);
+	call->answer.remaining_us = lease_name_remaining_us(name, &call->request,
+														&call->caller,
+														&batch.moment);
 	lease_call_answer_now(call);
 }
 

@@ -339,6 +339,52 @@ would_lose_anchor(const lease_name *name)
 	return any_locked;
 }
 
+/* Room for holders, of whoever has the mutex. */
+static lease_holder *
+holders_for(size_t count)
+{
+	static lease_holder *holders = NULL;
+	static size_t room = 0;
+
+	if (room < count)
+	{
+		room = count * 2;
+		holders = realloc(holders, room * sizeof(lease_holder));
+		if (holders == NULL)
+			abort();
+	}
+	return holders;
+}
+
+/* How much is left of a member's lease if nobody renews it. */
+int64_t
+lease_member_remaining_us(const lease_member *member,
+						  const dlock_caller *caller,
+						  const lease_moment *moment)
+{
+	lease_holder holder;
+
+	fill_holder(&holder, member, caller, moment);
+	return lease_remaining_us(&holder, moment->now_us);
+}
+
+/*
+ * The same of the lease that a request of a caller's speaks for; -1: there is none.
+ */
+int64_t
+lease_name_remaining_us(const lease_name *name, const lease_request *request,
+						const dlock_caller *caller, const lease_moment *moment)
+{
+	lease_holder *holders = holders_for(name->count + 1);
+	size_t		mine;
+
+	for (size_t i = 0; i < name->count; i++)
+		fill_holder(&holders[i], &name->members[i], caller, moment);
+	mine = lease_find(request, holders, name->count, moment->now_us);
+	return mine == name->count ? -1 :
+		lease_remaining_us(&holders[mine], moment->now_us);
+}
+
 /*
  * Apply a request of a caller's to the holders of a name.  Fills in what the
  * request needs of the engine: next token and lock delay.
@@ -347,20 +393,11 @@ lease_name_answer
 lease_name_apply(lease_name *name, lease_request *request,
 				 const dlock_caller *caller, const lease_moment *moment)
 {
-	static lease_holder *holders = NULL;	/* of whoever has the mutex */
-	static size_t room = 0;
+	lease_holder *holders = holders_for(name->count + 1);
 	lease_name_answer answer = {0};
 	lease_result result;
 	size_t		count = name->count;
 	size_t		mine;
-
-	if (room < count + 1)
-	{
-		room = (count + 1) * 2;
-		holders = realloc(holders, room * sizeof(lease_holder));
-		if (holders == NULL)
-			abort();
-	}
 
 	/* what has ended here and is not locked, is not there any more */
 	for (size_t i = 0; i < count;)

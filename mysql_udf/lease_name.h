@@ -77,6 +77,13 @@ extern lease_name_answer lease_name_apply(lease_name *name,
 										  lease_request *request,
 										  const dlock_caller *caller,
 										  const lease_moment *moment);
+extern int64_t lease_name_remaining_us(const lease_name *name,
+									   const lease_request *request,
+									   const dlock_caller *caller,
+									   const lease_moment *moment);
+extern int64_t lease_member_remaining_us(const lease_member *member,
+										 const dlock_caller *caller,
+										 const lease_moment *moment);
 extern lease_member *lease_name_find(lease_name *name, uint64_t token);
 extern void lease_member_extend(lease_member *member,
 								const lease_moment *moment);

@@ -22,6 +22,22 @@ dlock_begin_integer(UDF_INIT *init, UDF_ARGS *args, char *message,
 	return dlock_prepare_arguments(args, message, signature);
 }
 
+/* As many decimals as there are: the servers' NOT_FIXED_DEC. */
+#define ANY_DECIMALS	31
+
+/* The same for a real function. */
+bool
+dlock_begin_real(UDF_INIT *init, UDF_ARGS *args, char *message,
+				 const dlock_signature *signature)
+{
+	init->ptr = NULL;
+	init->maybe_null = true;
+	init->const_item = false;
+	init->decimals = ANY_DECIMALS;
+	init->max_length = 23;
+	return dlock_prepare_arguments(args, message, signature);
+}
+
 /* The same for a text function. */
 bool
 dlock_begin_text(UDF_INIT *init, UDF_ARGS *args, char *message,
@@ -61,6 +77,15 @@ dlock_answer_integer(dlock_value value, unsigned char *is_null,
 {
 	set_flags(value, is_null, error);
 	return value.integer;
+}
+
+/* Hand a real function's answer to the server. */
+double
+dlock_answer_real(dlock_value value, unsigned char *is_null,
+				  unsigned char *error)
+{
+	set_flags(value, is_null, error);
+	return value.real;
 }
 
 /*

@@ -13,7 +13,7 @@
  *			return dlock_integer(2 * number);
  *		}
  *
- * DLOCK_TEXT_FUNCTION has a dlock_text in "text", empty, to put the answer in;
+ * DLOCK_REAL_FUNCTION answers dlock_real().  DLOCK_TEXT_FUNCTION has a dlock_text in "text", empty, to put the answer in;
  * its first number is the longest answer, in bytes, from which the server makes
  * the type of the column.  Both have their own name in "function".
  *
@@ -41,34 +41,45 @@ typedef struct dlock_value
 		DLOCK_IS_ERROR			/* which has been raised */
 	}			kind;
 	long long	integer;		/* of an integer function's value */
+	double		real;			/* of a real function's */
 } dlock_value;
 
 static inline dlock_value
 dlock_integer(long long integer)
 {
-	return (dlock_value) {DLOCK_IS_VALUE, integer};
+	return (dlock_value) {.kind = DLOCK_IS_VALUE, .integer = integer};
+}
+
+static inline dlock_value
+dlock_real(double real)
+{
+	return (dlock_value) {.kind = DLOCK_IS_VALUE, .real = real};
 }
 
 static inline dlock_value
 dlock_null(void)
 {
-	return (dlock_value) {DLOCK_IS_NULL, 0};
+	return (dlock_value) {.kind = DLOCK_IS_NULL};
 }
 
 static inline dlock_value
 dlock_error(void)
 {
-	return (dlock_value) {DLOCK_IS_ERROR, 0};
+	return (dlock_value) {.kind = DLOCK_IS_ERROR};
 }
 
 extern bool dlock_begin_integer(UDF_INIT *init, UDF_ARGS *args, char *message,
 								const dlock_signature *signature);
+extern bool dlock_begin_real(UDF_INIT *init, UDF_ARGS *args, char *message,
+							 const dlock_signature *signature);
 extern bool dlock_begin_text(UDF_INIT *init, UDF_ARGS *args, char *message,
 							 const dlock_signature *signature,
 							 unsigned long longest);
 extern void dlock_end(UDF_INIT *init);
 extern long long dlock_answer_integer(dlock_value value, unsigned char *is_null,
 									  unsigned char *error);
+extern double dlock_answer_real(dlock_value value, unsigned char *is_null,
+								unsigned char *error);
 extern char *dlock_answer_text(UDF_INIT *init, dlock_value value,
 							   dlock_text *text, unsigned long *length,
 							   unsigned char *is_null, unsigned char *error);
@@ -100,6 +111,28 @@ name(UDF_INIT *init, UDF_ARGS *args, unsigned char *is_null, \
 	 unsigned char *error) \
 { \
 	return dlock_answer_integer(name##_call(args, #name), is_null, error); \
+} \
+static dlock_value \
+name##_call(const UDF_ARGS *args, const char *function)
+
+#define DLOCK_REAL_FUNCTION(name, least, most, parameters) \
+static dlock_value name##_call(const UDF_ARGS *args, const char *function); \
+DLOCK_EXPORT bool \
+name##_init(UDF_INIT *init, UDF_ARGS *args, char *message) \
+{ \
+	static const dlock_signature signature = {#name, parameters, least, most}; \
+	return dlock_begin_real(init, args, message, &signature); \
+} \
+DLOCK_EXPORT void \
+name##_deinit(UDF_INIT *init) \
+{ \
+	dlock_end(init); \
+} \
+DLOCK_EXPORT double \
+name(UDF_INIT *init, UDF_ARGS *args, unsigned char *is_null, \
+	 unsigned char *error) \
+{ \
+	return dlock_answer_real(name##_call(args, #name), is_null, error); \
 } \
 static dlock_value \
 name##_call(const UDF_ARGS *args, const char *function)

@@ -40,6 +40,24 @@ is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
 		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
 }
 
+/* Look at a name: false if an error was raised, else free answer->holders. */
+static bool
+look(const char *function, lease_bytes name, const lease_request *request,
+	 dlock_caller *caller, dlock_answer *answer)
+{
+	dlock_call	call = {.kind = DLOCK_CALL_READ, .request = *request};
+
+	call.names = &name;
+	call.nnames = 1;
+	call.caller = caller;
+	if (!dlock_get_caller(function, true, caller))
+		return false;
+	if (dlock_engine_call(&call, answer))
+		return true;
+	dlock_raise_answer(answer);
+	return false;
+}
+
 /*
  * Get the holders of the name that is asked about, some of which may be over:
  * false if an error was raised, else free answer->holders.
@@ -48,20 +66,12 @@ static bool
 read_holders(const UDF_ARGS *args, const char *function, dlock_caller *caller,
 			 dlock_answer *answer)
 {
-	dlock_call	call = {.kind = DLOCK_CALL_READ};
+	static const lease_request nobody = {.op = LEASE_RENEW};
 	lease_bytes name;
 
 	memset(answer, 0, sizeof(*answer));
-	call.names = &name;
-	call.nnames = 1;
-	call.caller = caller;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_caller(function, true, caller))
-		return false;
-	if (dlock_engine_call(&call, answer))
-		return true;
-	dlock_raise_answer(answer);
-	return false;
+	return dlock_get_string(args, 0, "name", &name) &&
+		look(function, name, &nobody, caller, answer);
 }
 
 /*
@@ -111,6 +121,30 @@ DLOCK_INTEGER_FUNCTION(dlock_is_free, 1, 1, "name")
 	return dlock_integer(answer.yes);
 }
 
+/*
+ * dlock_remaining(name, owner [, token]) returns real
+ *
+ * How many seconds are left of the lease that the caller has as this owner; NULL
+ * if it has none.  Of a session's lease that lives: its ttl.
+ */
+DLOCK_REAL_FUNCTION(dlock_remaining, 2, 3, "name, owner [, token]")
+{
+	lease_request request = {.op = LEASE_RENEW};
+	lease_bytes name;
+	dlock_caller caller;
+	dlock_answer answer;
+
+	if (!dlock_get_string(args, 0, "name", &name) ||
+		!dlock_get_string(args, 1, "owner", &request.owner) ||
+		!dlock_get_token(args, 2, &request.token) ||
+		!look(function, name, &request, &caller, &answer))
+		return dlock_error();
+	free(answer.holders);
+	if (answer.remaining_us < 0)
+		return dlock_null();
+	return dlock_real((double) answer.remaining_us / 1e6);
+}
+
 /* Append a holder as a JSON object, with the columns of dlock.locks. */
 static void
 add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
@@ -142,10 +176,14 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
 	dlock_text_add_json(text, (lease_bytes) {account, (size_t) length});
 	dlock_text_printf(text, ", \"connection_id\": ");
 	if (visible)
-		dlock_text_printf(text, "%llu}",
+		dlock_text_printf(text, "%llu",
 						  (unsigned long long) holder->connection_id);
 	else
-		dlock_text_printf(text, "null}");
+		dlock_text_printf(text, "null");
+	dlock_text_printf(text, ", \"remaining\": %.6f, \"guarded\": %s}",
+					  (double) holder->remaining_us / 1e6,
+					  holder->guarded == DLOCK_GUARD_UNKNOWN ? "null" :
+					  holder->guarded == DLOCK_GUARDED ? "1" : "0");
 }
 
 /*
@@ -154,8 +192,10 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
  * A JSON array with an object for each holder, its keys being the columns of
  * dlock.locks; as there, one whose lease is over shows until it is removed.
  * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00"; expires_at is null
- * for a lease that lives as long as its connection.  A byte that is not part of
- * a UTF-8 character reads U+FFFD.
+ * for a lease that lives as long as its connection, and for one that was given back
+ * and is guarded still: as long as a transaction guards it.  "guarded" is 1, 0, or null
+ * on a server that may only be read.  A byte that is not part of a UTF-8 character reads
+ * U+FFFD.
  */
 DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, 1, 1, "name")
 {

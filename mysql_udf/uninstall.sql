@@ -45,6 +45,7 @@ DROP FUNCTION IF EXISTS dlock_release_all;
 DROP FUNCTION IF EXISTS dlock_wait;
 DROP FUNCTION IF EXISTS dlock_owner;
 DROP FUNCTION IF EXISTS dlock_is_free;
+DROP FUNCTION IF EXISTS dlock_remaining;
 DROP FUNCTION IF EXISTS dlock_holders;
 DROP FUNCTION IF EXISTS dlock_force_release;
 DROP FUNCTION IF EXISTS dlock_stats_reset;

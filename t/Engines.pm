@@ -529,7 +529,8 @@ sub translate_macros
 	$sql =~ s/\bHOLDERS\(([^()]*)\)/JSON_TABLE(dlock_holders($1), '\$[*]' COLUMNS (
 		name VARCHAR(255) PATH '\$.name', owner VARCHAR(255) PATH '\$.owner',
 		mode VARCHAR(9) PATH '\$.mode', version INT PATH '\$.version', token BIGINT PATH '\$.token',
-		acquired_at DATETIME(6) PATH '\$.acquired_at', expires_at DATETIME(6) PATH '\$.expires_at')) AS h/g;
+		acquired_at DATETIME(6) PATH '\$.acquired_at', expires_at DATETIME(6) PATH '\$.expires_at',
+		remaining DOUBLE PATH '\$.remaining', guarded INT PATH '\$.guarded')) AS h/g;
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > sysdate(6))/g;
 	$sql =~ s/\bSECONDS_LEFT\b/timestampdiff(MICROSECOND, sysdate(6), expires_at) \/ 1000000/g;
 	$sql =~ s/\bTTL\b/(timestampdiff(MICROSECOND, acquired_at, expires_at) \/ 1000000)/g;
