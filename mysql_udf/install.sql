@@ -188,6 +188,7 @@ CREATE TABLE IF NOT EXISTS dlock.settings (
 
 INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('lock_delay', '0', 'pause between the expiry of a lease, or the loss of its session, and its grant to another holder'),
+	('max_ttl', '86400', 'the longest time, to live or to wait, that a call may ask for'),
 	('max_waiters', '1000', 'how many connections of one server can wait for leases at a time'),
 	('reap_interval', '1', 'how often expired leases are removed'),
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
@@ -368,6 +369,7 @@ EXECUTE dlock_statement;
 /*!80000 DROP FUNCTION IF EXISTS dlock.settled */;
 DROP FUNCTION IF EXISTS dlock.all_waiters;
 DROP FUNCTION IF EXISTS dlock.all_stats;
+DROP FUNCTION IF EXISTS dlock.all_held;
 
 /*!80000 CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.settled() RETURNS INT
 	NO SQL
@@ -388,6 +390,18 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_stats()
 	SQL SECURITY INVOKER
 	COMMENT 'for the view stats'
 	RETURN dlock_view_stats();
+
+DELIMITER //
+CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_held() RETURNS BIGINT
+	READS SQL DATA
+	SQL SECURITY INVOKER
+	COMMENT 'for the view stats'
+BEGIN
+	DECLARE settled INT;
+	SET settled = dlock_settle();
+	RETURN (SELECT COUNT(*) FROM dlock.lease_table);
+END//
+DELIMITER ;
 
 -- One row per holder; expired rows show until reaped.  What was answered before
 -- is written to the table before it is read.  MariaDB's FROM_UNIXTIME() ends in
@@ -494,14 +508,17 @@ JSON_TABLE(j.json, '$[*]' COLUMNS (
 	connection_id BIGINT UNSIGNED PATH '$.connection_id'
 )) AS w;
 
--- One row: counters of this server since stats_reset.
+-- One row: counters of this server since stats_reset.  "held" is no counter: the
+-- rows of the table are counted each time that somebody asks for it.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.stats AS
 SELECT
 	c.acquired, c.reentered, c.refused, c.timed_out, c.deadlocks, c.released,
 	c.renewed, c.expired, c.reaped, c.forced, c.woken, c.waiters,
 	c.wait_histogram,
-	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset
+	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset,
+	c.renewals_lost,
+	dlock.all_held() AS held
 FROM (SELECT dlock.all_stats() AS json LIMIT 1) AS j,
 JSON_TABLE(j.json, '$' COLUMNS (
 	acquired BIGINT PATH '$.acquired',
@@ -515,6 +532,7 @@ JSON_TABLE(j.json, '$' COLUMNS (
 	reaped BIGINT PATH '$.reaped',
 	forced BIGINT PATH '$.forced',
 	woken BIGINT PATH '$.woken',
+	renewals_lost BIGINT PATH '$.renewals_lost',
 	waiters INT PATH '$.waiters',
 	wait_histogram JSON PATH '$.wait_histogram',
 	stats_reset_us BIGINT PATH '$.stats_reset_us'

@@ -288,6 +288,7 @@ static bool
 is_look(const lease_call *call)
 {
 	return call->internal == LEASE_INTERNAL_SETTLE ||
+		call->internal == LEASE_INTERNAL_SETTINGS ||
 		(call->internal == LEASE_INTERNAL_NONE &&
 		 call->kind == DLOCK_CALL_READ);
 }
@@ -300,9 +301,9 @@ is_look(const lease_call *call)
 static bool
 can_be_early(const lease_call *call)
 {
-	return is_look(call) &&
+	return call->internal == LEASE_INTERNAL_SETTINGS || (is_look(call) &&
 		(call->nnames > 0 ? !concerns(&engine.deferred, call->names[0]) :
-		 engine.unwritten == 0);
+		 engine.unwritten == 0));
 }
 
 /* Say whether nothing can be granted yet, because the clock has to come on first. */

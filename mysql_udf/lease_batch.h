@@ -19,7 +19,8 @@ typedef enum lease_internal
 	LEASE_INTERNAL_END_SESSION, /* the lease of a connection that is gone */
 	LEASE_INTERNAL_KEEP,		/* write that a session lease lives */
 	LEASE_INTERNAL_REAP,		/* remove what is over */
-	LEASE_INTERNAL_SETTLE		/* write what was answered */
+	LEASE_INTERNAL_SETTLE,		/* write what was answered */
+	LEASE_INTERNAL_SETTINGS		/* read the settings, if they never were */
 } lease_internal;
 
 /* What DBAs can set, see install.sql. */
@@ -32,6 +33,9 @@ typedef struct lease_settings
 	bool		log_expired;
 } lease_settings;
 
+/* The longest time that a call may ask for, in seconds, unless the DBA says. */
+#define LEASE_MAX_TTL_DEFAULT	86400
+
 /* How often to look whether a caller is still wanted. */
 #define LEASE_LOOK_INTERVAL_US	50000
 
@@ -42,6 +46,8 @@ typedef struct lease_engine
 	pthread_cond_t work;		/* there is something for the batcher */
 	uint64_t	writer;			/* this run; never changes */
 	lease_settings settings;
+	_Atomic int64_t max_ttl_us; /* one more of them, for which nobody needs the
+								 * mutex; 0: never read */
 	lease_calls incoming;		/* to be made, in their order */
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */

@@ -47,7 +47,8 @@ lease_belief_suffices(const lease_call *call)
 {
 	const lease_cached *cached;
 
-	if (call->internal == LEASE_INTERNAL_SETTLE)
+	if (call->internal == LEASE_INTERNAL_SETTLE ||
+		call->internal == LEASE_INTERNAL_SETTINGS)
 		return true;
 	if (call->internal != LEASE_INTERNAL_NONE ||
 		call->kind != DLOCK_CALL_APPLY ||

@@ -620,6 +620,37 @@ dlock_engine_settle(dlock_answer *answer)
 	return answer->sqlstate[0] == '\0';
 }
 
+int64_t
+dlock_engine_max_ttl_us(void)
+{
+	int64_t		max_us = atomic_load(&engine.max_ttl_us);
+	dlock_answer answer = {0};
+	lease_call *call = NULL;
+
+	if (max_us != 0)
+		return max_us;
+	ncallers++;
+	pthread_mutex_lock(&engine.mutex);
+	if (start(&answer))
+	{
+		call = lease_call_create(0);
+		call->internal = LEASE_INTERNAL_SETTINGS;
+		call->references++;
+		lease_engine_submit(call);
+	}
+	pthread_mutex_unlock(&engine.mutex);
+	if (call != NULL)
+	{
+		dlock_wait_begin();
+		wait_for_answer(call);
+		dlock_wait_end();
+		lease_call_unref(call);
+	}
+	ncallers--;
+	max_us = atomic_load(&engine.max_ttl_us);
+	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);
+}
+
 /* ----------------------------------------------------------------
  * Looking
  * ----------------------------------------------------------------

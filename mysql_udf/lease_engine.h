@@ -135,6 +135,13 @@ extern char *dlock_engine_stats(dlock_answer *answer);
 extern bool dlock_engine_reset_stats(dlock_answer *answer);
 
 /*
+ * The longest time, to live or to wait, that a call may ask for: the setting
+ * "max_ttl".  The first call of a run waits for the settings to be read; if they
+ * cannot be, the default counts.
+ */
+extern int64_t dlock_engine_max_ttl_us(void);
+
+/*
  * Wait until what was answered before has been written to the lock table.
  * False with an error in the answer.
  */

@@ -484,6 +484,8 @@ make_change(lease_call *call, lease_name *name)
 	note_outcome(call, &answer);
 	if (!answer.changed)
 	{
+		if (call->request.op == LEASE_RENEW)
+			lease_count(LEASE_COUNT_renewals_lost, 1);
 		lease_call_answer_now(call);
 		return;
 	}
@@ -807,6 +809,9 @@ make(lease_call *call)
 			return;
 		case LEASE_INTERNAL_SETTLE:
 			lease_call_answer_at_commit(call);
+			return;
+		case LEASE_INTERNAL_SETTINGS:
+			lease_call_answer_now(call);
 			return;
 	}
 	switch (call->kind)

@@ -12,7 +12,8 @@
 
 #define LEASE_COUNTERS(X) \
 	X(acquired) X(reentered) X(refused) X(timed_out) X(deadlocks) \
-	X(released) X(renewed) X(expired) X(reaped) X(forced) X(woken)
+	X(released) X(renewed) X(expired) X(reaped) X(forced) X(woken) \
+	X(renewals_lost)
 
 typedef enum lease_counter
 {

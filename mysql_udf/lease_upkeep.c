@@ -30,7 +30,7 @@
 /* What DBAs can set in dlock.settings, see install.sql. */
 enum
 {
-	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_WAITERS, LOG_EXPIRED
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED
 };
 static struct
 {
@@ -46,6 +46,7 @@ static struct
 	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
 	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
 	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
+	{.name = "max_ttl",.least = 1,.most = LEASE_TTL_MAX_US / 1e6,.standard = LEASE_MAX_TTL_DEFAULT,.is_whole = true},
 	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
 	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
 };
@@ -115,7 +116,7 @@ take_setting(const char *name, const char *text, void *context)
 		settings[i].is_wrong = true;
 		snprintf(settings[i].wrong, sizeof(settings[i].wrong), "%s", text);
 		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
-				"%snumber from %.7g to %.7g, and is \"%s\"; using the default\n",
+				"%snumber from %.10g to %.10g, and is \"%s\"; using the default\n",
 				name, settings[i].is_whole ? "whole " : "", settings[i].least,
 				settings[i].most, dlock_show(shown, (lease_bytes) {
 					text, strlen(text)
@@ -142,6 +143,7 @@ read_settings(void)
 		return;
 	}
 	has_settings = true;
+	atomic_store(&engine.max_ttl_us, (int64_t) (settings[MAX_TTL].value * 1e6));
 	pthread_mutex_lock(&engine.mutex);
 	engine.settings = (lease_settings) {
 		.lock_delay_us = (int64_t) (settings[LOCK_DELAY].value * 1e6),

@@ -192,16 +192,31 @@ get_duration(const UDF_ARGS *args, unsigned int argument, const char *what,
 	return false;
 }
 
+/*
+ * Refuse a time that is longer than anybody means: a driver may send one in
+ * milliseconds or nanoseconds.
+ */
+static bool
+check_longest(int64_t time_us, const char *what)
+{
+	int64_t		longest_us = dlock_engine_max_ttl_us();
+
+	if (time_us <= longest_us)
+		return true;
+	dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
+				what, (long long) (longest_us / 1000000));
+	return false;
+}
+
 bool
 dlock_get_ttl(const UDF_ARGS *args, unsigned int argument, int64_t *ttl_us)
 {
-	if (!get_duration(args, argument, "ttl", ttl_us))
+	if (!get_duration(args, argument, "ttl", ttl_us) ||
+		!check_longest(*ttl_us, "ttl"))
 		return false;
 	if (lease_check_ttl(*ttl_us))
 		return true;
-	dlock_raise("22023",
-				"ttl must be greater than 0 and at most %lld seconds",
-				(long long) (LEASE_TTL_MAX_US / 1000000));
+	dlock_raise("22023", "ttl must be greater than 0");
 	return false;
 }
 
@@ -211,7 +226,8 @@ dlock_get_wait(const UDF_ARGS *args, unsigned int argument, int64_t *wait_us)
 {
 	*wait_us = 0;
 	return argument >= args->arg_count ||
-		get_duration(args, argument, "wait", wait_us);
+		(get_duration(args, argument, "wait", wait_us) &&
+		 (*wait_us <= 0 || check_longest(*wait_us, "wait")));
 }
 
 /*

@@ -577,7 +577,7 @@ sub set_timeout
 sub write_settings
 {
 	my ($self, %settings) = @_;
-	my %all = (lock_delay => 0, reap_interval => 3600, max_waiters => 1000, %settings);
+	my %all = (lock_delay => 0, reap_interval => 3600, max_ttl => 86400, max_waiters => 1000, %settings);
 	$self->control->value("UPDATE dlock.settings SET value = '$all{$_}' WHERE name = '$_'") for keys %all;
 	return;
 }

@@ -20,6 +20,7 @@ my %range = (
 	lock_delay => 'number from 0 to 86400',
 	reap_interval => 'number from 0.1 to 3600',
 	lock_timeout => 'number from 0.1 to 3600',
+	max_ttl => 'whole number from 1 to 1000000000',
 	max_waiters => 'whole number from 0 to 1000000',
 	log_expired => 'whole number from 0 to 1');
 my @names = sort keys %range;
@@ -58,15 +59,15 @@ sub may_wait { return attempt(q{SELECT dlock_wait('kept', 0.01)}) !~ /max_waiter
 like(attempt(q{SELECT dlock_acquire('kept', 'a', 3600)}), qr/^\d+$/, 'a lease');
 
 # Wrong values.
-my %shown = ("many" => 'many', '' => '', '-1' => '-1', '1000001' => '1000001', '1 s' => '1 s',
+my %shown = ("many" => 'many', '' => '', '-1' => '-1', '1000000001' => '1000000001', '1 s' => '1 s',
 	"\n1\ndlock: forged" => '\x0A1\x0Adlock: forged');
 for my $value (sort keys %shown)
 {
 	set(map { $_ => $value } @names);
 	complained($shown{$value}, 1, @names);
 }
-set(max_waiters => 1.5, log_expired => 0.5);
-complained(1.5, 1, 'max_waiters');
+set(max_waiters => 1.5, max_ttl => 1.5, log_expired => 0.5);
+complained(1.5, 1, 'max_waiters', 'max_ttl');
 complained(0.5, 1, 'log_expired');
 set(max_waiters => '');
 complained('', 2, 'max_waiters');
@@ -79,8 +80,9 @@ for my $value (sort keys %shown)
 # What counts.  At first values far from the defaults; then none that are right.
 for my $how ('wrong', 'missing')
 {
-	set(lock_delay => 86400, reap_interval => 3600, lock_timeout => 3600, max_waiters => 0, log_expired => 0);
+	set(lock_delay => 86400, reap_interval => 3600, lock_timeout => 3600, max_ttl => 3600, max_waiters => 0, log_expired => 0);
 	ok(Scenarios::Run::until(sub { !may_wait() }), 'right values: nobody may wait');
+	like(attempt("SELECT dlock_acquire('long $how', 'a', 3601)"), qr/^3037 22023: ttl must be at most 3600 seconds/, 'nor hold for long');
 	like(attempt("SELECT dlock_acquire('delayed $how', 'a', 0.01)"), qr/^\d+$/, 'and a lease');
 	ok(Scenarios::Run::until(sub { attempt("SELECT dlock_owner('delayed $how')") eq 'NULL' }), 'that expires');
 	is(attempt("SELECT dlock_acquire('delayed $how', 'b', 3600)"), 'NULL', 'is not granted anew yet');
@@ -104,6 +106,8 @@ for my $how ('wrong', 'missing')
 	ok(Scenarios::Run::until(sub { may_wait() }), "$how, max_waiters: one may wait");
 	ok(Scenarios::Run::until(sub { attempt("SELECT dlock_acquire('delayed $how', 'b', 3600)") =~ /^\d+$/ }),
 		"$how, lock_delay: what has expired is granted anew");
+	like(attempt("SELECT dlock_acquire('long $how', 'a', 86400)"), qr/^\d+$/, "$how, max_ttl: one may hold for a day");
+	like(attempt("SELECT dlock_acquire('long $how', 'b', 86401)"), qr/^3037 22023: ttl must be at most 86400 seconds/, 'and not longer');
 	like(attempt("SELECT dlock_acquire('reaped $how', 'a', 0.01)"), qr/^\d+$/, 'a lease that expires');
 	ok(Scenarios::Run::until(sub { $engine->log =~ /lease on "reaped $how" expired/ }),
 		"$how, reap_interval, log_expired: is removed, and the log told");
