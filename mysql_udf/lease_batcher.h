@@ -104,6 +104,7 @@ extern void lease_call_finish(lease_call *call);
 extern void lease_call_answer_now(lease_call *call);
 extern void lease_call_answer_at_commit(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);
+extern void lease_count_renewals(const lease_call *call);
 extern void lease_call_stall(lease_call *call, int64_t pause_us);
 extern void lease_call_defer(lease_call *call, int64_t until_us);
 extern void lease_call_put_back(lease_call *call);

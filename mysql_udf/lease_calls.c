@@ -357,6 +357,18 @@ note_grant(lease_call *call)
 		lease_session_add(call->caller.connection_id, call);
 }
 
+/* Count for how many of its names a call has renewed a lease, and for how many not. */
+void
+lease_count_renewals(const lease_call *call)
+{
+	uint64_t	renewed = 0;
+
+	for (size_t i = 0; i < call->nnames; i++)
+		renewed += call->answer.done[i];
+	lease_count(LEASE_COUNT_renewed, renewed);
+	lease_count(LEASE_COUNT_renewals_lost, call->nnames - renewed);
+}
+
 /* Answer a call whose change has been committed. */
 void
 lease_call_answer_committed(lease_call *call)
@@ -374,6 +386,9 @@ lease_call_answer_committed(lease_call *call)
 				break;
 			case DLOCK_CALL_ACQUIRE_ALL:
 				note_grant(call);
+				break;
+			case DLOCK_CALL_APPLY_EACH:
+				lease_count_renewals(call);
 				break;
 			case DLOCK_CALL_APPLY_ALL:
 				call->answer.count += call->answer.token;

@@ -134,6 +134,8 @@ lease_call_unref(lease_call *call)
 	if (atomic_fetch_sub(&call->references, 1) > 1)
 		return;
 	free(call->answer.holders);
+	free(call->answer.done);
+	free(call->match);
 	free(call->tokens);
 	free(call->names);
 	sem_destroy(&call->done);
@@ -520,6 +522,20 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	for (size_t i = 0; i < request->nnames; i++)
 		copy_bytes(&call->names[i], (char *) call->names[i].data,
 				   request->names[i]);
+	if (request->kind == DLOCK_CALL_APPLY_EACH)
+	{
+		call->answer.done = calloc(request->nnames, sizeof(bool));
+		if (call->answer.done == NULL)
+			abort();
+	}
+	if (request->tokens != NULL)
+	{
+		call->match = malloc(request->nnames * sizeof(uint64_t));
+		if (call->match == NULL)
+			abort();
+		memcpy(call->match, request->tokens,
+			   request->nnames * sizeof(uint64_t));
+	}
 	call->caller = *request->caller;
 	call->wait_us = request->wait_us;
 	if (request->wait_us > 0)
@@ -547,9 +563,11 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		else
 		{
 			*answer = call->answer;
-			call->answer.holders = NULL;	/* the caller's from now on */
 			if (lease_call_is_granted(call))
 				look_at_grant(call, answer);
+			/* the caller's from now on */
+			call->answer.holders = NULL;
+			call->answer.done = NULL;
 		}
 	}
 	else

@@ -18,6 +18,9 @@
 /* Most names that one dlock_acquire_all() takes. */
 #define DLOCK_MAX_NAMES		100
 
+/* Most names that one call for many takes. */
+#define DLOCK_MAX_MANY		1000
+
 /* A client's address, as text. */
 #define DLOCK_ADDRESS_SIZE	256
 
@@ -37,6 +40,8 @@ typedef enum dlock_call_kind
 {
 	DLOCK_CALL_APPLY,			/* the request, to one name */
 	DLOCK_CALL_ACQUIRE_ALL,		/* the request, to all names or none */
+	DLOCK_CALL_APPLY_EACH,		/* LEASE_RENEW or LEASE_RELEASE, to each of the
+								 * names as in a call of its own */
 	DLOCK_CALL_APPLY_ALL,		/* LEASE_RENEW or LEASE_DROP, to all leases of
 								 * the request's owner; no name */
 	DLOCK_CALL_WAIT,			/* until the holds there are have ended; only
@@ -59,6 +64,8 @@ typedef struct dlock_call
 								 * engine's */
 	const lease_bytes *names;
 	size_t		nnames;
+	const uint64_t *tokens;		/* DLOCK_CALL_APPLY_EACH: of each name the token
+								 * to match, 0 for any; NULL: any */
 	int64_t		wait_us;		/* negative: without limit */
 	const dlock_caller *caller;
 } dlock_call;
@@ -102,6 +109,8 @@ typedef struct dlock_answer
 	lease_kind	held_kind;
 	uint64_t	token;			/* LEASE_GRANTED and the like */
 	uint64_t	tokens[DLOCK_MAX_NAMES];	/* DLOCK_CALL_ACQUIRE_ALL */
+	bool	   *done;			/* DLOCK_CALL_APPLY_EACH: of each name whether it
+								 * was done; free() it */
 	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders;
 								 * DLOCK_CALL_BEGIN_GUARD: the row's slot */
 	bool		yes;			/* DLOCK_CALL_WAIT: all have ended;

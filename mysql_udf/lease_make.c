@@ -708,6 +708,79 @@ make_acquire_all(lease_call *call)
 		wait_or_refuse(call, lease_batch_find(call->names[n]), &answer);
 }
 
+/* The token that a call for each of its names is to match there. */
+static uint64_t
+token_to_match(const lease_call *call, size_t i)
+{
+	return call->match == NULL ? 0 : call->match[i];
+}
+
+/*
+ * Release the leases on the names, each by a call of its own, which nobody waits for:
+ * whichever can be written goes with this batch, and the others are put off.
+ */
+static void
+make_release_each(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_call *one = lease_call_create_own(LEASE_RELEASE,
+												token_to_match(call, i),
+												call->request.owner,
+												call->names[i], &call->caller);
+
+		one->answered = false;
+		one->place = LEASE_PLACE_BATCH;
+		one->references++;
+		make_release(one, lease_batch_find(call->names[i]));
+		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
+		lease_call_unref(one);
+	}
+	lease_call_answer_now(call);
+}
+
+/*
+ * Renew the leases on the names.  If a transaction has locked one of them, none is
+ * renewed yet.
+ */
+static void
+make_renew_each(lease_call *call)
+{
+	bool		any = false;
+
+	for (size_t i = 0; i < call->nnames; i++)
+		lease_name_save(lease_batch_find(call->names[i]));
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name_answer answer;
+
+		call->request.token = token_to_match(call, i);
+		answer = lease_name_apply(name, &call->request, &call->caller,
+								  &batch.moment);
+		if (answer.changed && answer.cannot_write)
+		{
+			for (size_t r = 0; r <= i; r++)
+				lease_name_restore(lease_batch_find(call->names[r]));
+			call->waits_for = i;
+			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+			return;
+		}
+		call->answer.done[i] = answer.outcome == LEASE_RENEWED;
+		any |= call->answer.done[i];
+	}
+	if (!any)
+	{
+		lease_count_renewals(call);
+		lease_call_answer_now(call);
+		return;
+	}
+	lease_call_answer_at_commit(call);
+	for (size_t i = 0; i < call->nnames; i++)
+		if (call->answer.done[i])
+			attend(lease_batch_find(call->names[i]), true);
+}
+
 /* Renew or drop what an owner has; the names have been looked up. */
 static void
 make_apply_all(lease_call *call)
@@ -826,6 +899,12 @@ make(lease_call *call)
 			break;
 		case DLOCK_CALL_ACQUIRE_ALL:
 			make_acquire_all(call);
+			break;
+		case DLOCK_CALL_APPLY_EACH:
+			if (call->request.op == LEASE_RELEASE)
+				make_release_each(call);
+			else
+				make_renew_each(call);
 			break;
 		case DLOCK_CALL_APPLY_ALL:
 			make_apply_all(call);

@@ -41,6 +41,8 @@ typedef struct lease_call
 	char		request_id[LEASE_STRING_MAX];
 	lease_bytes *names;			/* of the call, and its bytes */
 	size_t		nnames;
+	uint64_t   *match;			/* DLOCK_CALL_APPLY_EACH: tokens to match, or
+								 * NULL */
 	dlock_caller caller;
 	int			internal;		/* 0, or an enum lease_internal */
 

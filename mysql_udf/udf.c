@@ -20,7 +20,6 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "lease_engine.h"
 #include "udf_function.h"
@@ -214,9 +213,9 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, 3, 5,
 	dlock_names names;
 	dlock_value value = dlock_error();
 
-	if (dlock_get_names(args, 0, &names))
+	if (dlock_get_names(args, 0, 1, DLOCK_MAX_NAMES, &names))
 		value = acquire_all(args, function, &names, text);
-	free(names.memory);
+	dlock_free_names(&names);
 	return value;
 }
 
@@ -327,6 +326,78 @@ DLOCK_INTEGER_FUNCTION(dlock_downgrade, 2, 3, "name, owner [, token]")
 		!dlock_get_token(args, 2, &call.request.token))
 		return dlock_error();
 	return change_held(function, &call);
+}
+
+/* Make a call for each of its names: those for which it was done. */
+static dlock_value
+change_each(const char *function, dlock_call *call, const dlock_names *names,
+			dlock_text *text)
+{
+	dlock_answer answer = {0};
+	size_t		count = 0;
+
+	call->names = names->names;
+	call->nnames = names->count;
+	call->tokens = names->tokens;
+	if (names->count > 0 && !make_call(function, call, &answer))
+	{
+		free(answer.done);
+		return dlock_error();
+	}
+	dlock_text_add(text, "[", 1);
+	for (size_t i = 0; i < names->count; i++)
+		if (answer.done[i])
+		{
+			if (count++ > 0)
+				dlock_text_add(text, ", ", 2);
+			dlock_text_add_json(text, names->names[i]);
+		}
+	dlock_text_add(text, "]", 1);
+	free(answer.done);
+	return dlock_integer(0);
+}
+
+/*
+ * dlock_renew_many(names, owner, ttl [, tokens]) returns text
+ *
+ * Set the deadlines of the leases on up to 1,000 different names, a JSON array of
+ * strings, to "ttl" from now: a JSON array of the names for which that was done.
+ * "tokens" is a JSON array with a token, or null for any, for each name.
+ */
+DLOCK_TEXT_FUNCTION(dlock_renew_many, DLOCK_TEXT_LONG, 3, 4,
+					"names, owner, ttl [, tokens]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY_EACH, LEASE_RENEW);
+	dlock_names names;
+	dlock_value value = dlock_error();
+
+	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names) &&
+		dlock_get_string(args, 1, "owner", &call.request.owner) &&
+		dlock_get_ttl(args, 2, &call.request.ttl_us) &&
+		dlock_get_tokens(args, 3, &names))
+		value = change_each(function, &call, &names, text);
+	dlock_free_names(&names);
+	return value;
+}
+
+/*
+ * dlock_release_many(names, owner [, tokens]) returns text
+ *
+ * Give one hold on each of the names back: as dlock_renew_many().
+ */
+DLOCK_TEXT_FUNCTION(dlock_release_many, DLOCK_TEXT_LONG, 2, 3,
+					"names, owner [, tokens]")
+{
+	dlock_call	call = call_for(DLOCK_CALL_APPLY_EACH, LEASE_RELEASE);
+	dlock_names names;
+	dlock_value value = dlock_error();
+
+	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names) &&
+		dlock_get_string(args, 1, "owner", &call.request.owner) &&
+		dlock_get_tokens(args, 2, &names))
+		value = change_each(function, &call, &names, text);
+	dlock_free_names(&names);
+	return value;
 }
 
 /* Make a call that concerns all leases of its owner: how many. */

@@ -231,37 +231,41 @@ dlock_get_wait(const UDF_ARGS *args, unsigned int argument, int64_t *wait_us)
 }
 
 /*
- * Read an integer that is not NULL.  Clients may send it as text, or as a
- * number with a fraction of zeros or an exponent.
+ * Read an integer.  Clients may send it as text, or as a number with a fraction of
+ * zeros or an exponent.
  */
 static bool
-get_integer(const UDF_ARGS *args, unsigned int argument, const char *what,
-			int64_t *value)
+read_integer(lease_bytes text, int64_t *value)
 {
-	lease_bytes text = text_of(args, argument);
 	char		copy[64];
 	char	   *end;
 	double		real;
 
-	if (text.length > 0 && text.length < sizeof(copy))
-	{
-		memcpy(copy, text.data, text.length);
-		copy[text.length] = '\0';
-		if (strspn(copy, "+-0123456789.eE") == text.length)
-		{
-			*value = strtoll(copy, &end, 10);
-			if (end != copy && *end == '.')
-				end += 1 + strspn(end + 1, "0");
-			if (end != copy && *end == '\0')
-				return true;
-			real = strtod(copy, &end);
-			if (*end == '\0' && fabs(real) <= 0x1p62 && real == rint(real))
-			{
-				*value = (int64_t) real;
-				return true;
-			}
-		}
-	}
+	if (text.length == 0 || text.length >= sizeof(copy))
+		return false;
+	memcpy(copy, text.data, text.length);
+	copy[text.length] = '\0';
+	if (strspn(copy, "+-0123456789.eE") != text.length)
+		return false;
+	*value = strtoll(copy, &end, 10);
+	if (end != copy && *end == '.')
+		end += 1 + strspn(end + 1, "0");
+	if (end != copy && *end == '\0')
+		return true;
+	real = strtod(copy, &end);
+	if (*end != '\0' || fabs(real) > 0x1p62 || real != rint(real))
+		return false;
+	*value = (int64_t) real;
+	return true;
+}
+
+/* The same for an argument that is not NULL. */
+static bool
+get_integer(const UDF_ARGS *args, unsigned int argument, const char *what,
+			int64_t *value)
+{
+	if (read_integer(text_of(args, argument), value))
+		return true;
 	dlock_raise("22023", "%s must be an integer", what);
 	return false;
 }
@@ -304,7 +308,14 @@ dlock_get_permits(const UDF_ARGS *args, unsigned int argument, uint32_t limit,
 	return false;
 }
 
-/* The token to match, or 0 for any: not given, or NULL. */
+/* The token to match.  What never was one matches none, as UINT64_MAX does. */
+static uint64_t
+token_of(int64_t value)
+{
+	return value > 0 ? (uint64_t) value : UINT64_MAX;
+}
+
+/* The same for an argument, 0 for any: not given, or NULL. */
 bool
 dlock_get_token(const UDF_ARGS *args, unsigned int argument, uint64_t *token)
 {
@@ -315,9 +326,7 @@ dlock_get_token(const UDF_ARGS *args, unsigned int argument, uint64_t *token)
 		return true;
 	if (!get_integer(args, argument, "token", &value))
 		return false;
-
-	/* What was never a token matches none: UINT64_MAX is not one either. */
-	*token = value > 0 ? (uint64_t) value : UINT64_MAX;
+	*token = token_of(value);
 	return true;
 }
 
@@ -330,55 +339,80 @@ dlock_get_given_token(const UDF_ARGS *args, unsigned int argument,
 		dlock_get_token(args, argument, token);
 }
 
-/* Check the names of dlock_acquire_all(), one by one. */
+static int
+compare_names(const void *a, const void *c)
+{
+	const lease_bytes *x = a;
+	const lease_bytes *y = c;
+
+	if (x->length != y->length)
+		return x->length < y->length ? -1 : 1;
+	return memcmp(x->data, y->data, x->length);
+}
+
+/* Check the names of a call, and that none is there twice. */
 static bool
 check_names(const dlock_names *names)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
+	lease_bytes *sorted;
+	bool		distinct = true;
 
 	for (size_t i = 0; i < names->count; i++)
-	{
 		if (!check_string(names->names[i], "name"))
 			return false;
-		for (size_t j = 0; j < i; j++)
-			if (lease_same(names->names[i], names->names[j]))
-			{
-				dlock_raise("22023", "names must not contain \"%s\" twice",
-							dlock_show(shown, names->names[i]));
-				return false;
-			}
+	if (names->count < 2)
+		return true;
+	sorted = malloc(names->count * sizeof(lease_bytes));
+	if (sorted == NULL)
+	{
+		dlock_raise("53200", "out of memory");
+		return false;
 	}
-	return true;
+	memcpy(sorted, names->names, names->count * sizeof(lease_bytes));
+	qsort(sorted, names->count, sizeof(lease_bytes), compare_names);
+	for (size_t i = 1; i < names->count && distinct; i++)
+		if (lease_same(sorted[i - 1], sorted[i]))
+		{
+			dlock_raise("22023", "names must not contain \"%s\" twice",
+						dlock_show(shown, sorted[i]));
+			distinct = false;
+		}
+	free(sorted);
+	return distinct;
 }
 
-/* Get the names of dlock_acquire_all(); free their memory in any case. */
+/*
+ * Get the names of a call, "least" to "most" of them; dlock_free_names() in any
+ * case.
+ */
 bool
-dlock_get_names(const UDF_ARGS *args, unsigned int argument,
-				dlock_names *names)
+dlock_get_names(const UDF_ARGS *args, unsigned int argument, size_t least,
+				size_t most, dlock_names *names)
 {
 	lease_bytes json;
 
-	names->memory = NULL;
-	names->count = 0;
+	*names = (dlock_names) {0};
 	if (!check_not_null(args, argument, "names"))
 		return false;
 	json = text_of(args, argument);
-	names->memory = malloc(json.length + 1);
+	names->memory = malloc(most * sizeof(lease_bytes) + json.length + 1);
 	if (names->memory == NULL)
 	{
 		dlock_raise("53200", "out of memory");
 		return false;
 	}
-	switch (dlock_read_json_array(json, names->memory, names->names,
-								  DLOCK_MAX_NAMES, &names->count))
+	names->names = names->memory;
+	switch (dlock_read_json_array(json, (char *) (names->names + most), false,
+								  names->names, most, &names->count))
 	{
 		case DLOCK_JSON_ARRAY:
-			if (names->count > 0)
+			if (names->count >= least)
 				return check_names(names);
 			/* FALLTHROUGH */
 		case DLOCK_JSON_TOO_LONG:
-			dlock_raise("22023", "names must be 1 to %d names; there are %zu",
-						DLOCK_MAX_NAMES, names->count);
+			dlock_raise("22023", "names must be %zu to %zu names; there are %zu",
+						least, most, names->count);
 			break;
 		case DLOCK_JSON_NULL_ELEMENT:
 			dlock_raise("22004", "names must not contain nulls");
@@ -388,6 +422,63 @@ dlock_get_names(const UDF_ARGS *args, unsigned int argument,
 			break;
 	}
 	return false;
+}
+
+/* Get the tokens to match for the names of a call; not given, or NULL: any. */
+bool
+dlock_get_tokens(const UDF_ARGS *args, unsigned int argument,
+				 dlock_names *names)
+{
+	lease_bytes *numbers;
+	size_t		count;
+	bool		valid = true;
+	dlock_json_array kind;
+
+	if (is_null(args, argument))
+		return true;
+	numbers = malloc((names->count + 1) * sizeof(lease_bytes));
+	names->tokens = malloc((names->count + 1) * sizeof(uint64_t));
+	if (numbers == NULL || names->tokens == NULL)
+	{
+		free(numbers);
+		dlock_raise("53200", "out of memory");
+		return false;
+	}
+	kind = dlock_read_json_array(text_of(args, argument), NULL, true, numbers,
+								 names->count, &count);
+	if (kind != DLOCK_JSON_INVALID && count != names->count)
+	{
+		dlock_raise("22023", "tokens must be as many as names; there are %zu tokens for %zu names",
+					count, names->count);
+		valid = false;
+	}
+	for (size_t i = 0; valid && kind == DLOCK_JSON_ARRAY && i < count; i++)
+	{
+		int64_t		value;
+
+		names->tokens[i] = 0;
+		if (numbers[i].data == NULL)
+			continue;
+		if (!read_integer(numbers[i], &value))
+			kind = DLOCK_JSON_INVALID;
+		else
+			names->tokens[i] = token_of(value);
+	}
+	free(numbers);
+	if (valid && kind != DLOCK_JSON_ARRAY)
+	{
+		dlock_raise("22023", "tokens must be a JSON array of integers and nulls");
+		valid = false;
+	}
+	return valid;
+}
+
+/* Free what the names of a call took. */
+void
+dlock_free_names(dlock_names *names)
+{
+	free(names->memory);
+	free(names->tokens);
 }
 
 /* ----------------------------------------------------------------

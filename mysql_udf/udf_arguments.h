@@ -24,12 +24,13 @@ typedef struct dlock_signature
 	unsigned int most;
 } dlock_signature;
 
-/* The names of dlock_acquire_all(). */
+/* The names of a call for several, and what else it has of each. */
 typedef struct dlock_names
 {
-	lease_bytes names[DLOCK_MAX_NAMES];
+	lease_bytes *names;
 	size_t		count;
-	char	   *memory;			/* where they are; to be freed */
+	void	   *memory;			/* where they are; to be freed */
+	uint64_t   *tokens;			/* to match, 0 for any; NULL: any; to be freed */
 } dlock_names;
 
 extern bool dlock_prepare_arguments(UDF_ARGS *args, char *message,
@@ -53,7 +54,10 @@ extern bool dlock_get_token(const UDF_ARGS *args, unsigned int argument,
 extern bool dlock_get_given_token(const UDF_ARGS *args, unsigned int argument,
 								  uint64_t *token);
 extern bool dlock_get_names(const UDF_ARGS *args, unsigned int argument,
-							dlock_names *names);
+							size_t least, size_t most, dlock_names *names);
+extern bool dlock_get_tokens(const UDF_ARGS *args, unsigned int argument,
+							 dlock_names *names);
+extern void dlock_free_names(dlock_names *names);
 
 extern bool dlock_get_caller(const char *function, bool with_rights,
 							 dlock_caller *caller);

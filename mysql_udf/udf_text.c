@@ -326,9 +326,23 @@ take_string(Reader *reader, char **to)
 	return false;
 }
 
+/* Read what may be a number, if there is something; whether it is, others say. */
+static bool
+take_number(Reader *reader, lease_bytes *number)
+{
+	static const char digits[] = "+-0123456789.eE";
+	const char *start = reader->at;
+
+	while (reader->at < reader->end && *reader->at != '\0' &&
+		   strchr(digits, *reader->at) != NULL)
+		reader->at++;
+	*number = (lease_bytes) {start, (size_t) (reader->at - start)};
+	return number->length > 0;
+}
+
 dlock_json_array
-dlock_read_json_array(lease_bytes json, char *memory, lease_bytes *strings,
-					  size_t most, size_t *count)
+dlock_read_json_array(lease_bytes json, char *memory, bool numbers,
+					  lease_bytes *strings, size_t most, size_t *count)
 {
 	Reader		reader = {json.data, json.data + json.length};
 	bool		has_null = false;
@@ -341,22 +355,29 @@ dlock_read_json_array(lease_bytes json, char *memory, lease_bytes *strings,
 		for (;;)
 		{
 			char	   *start = to;
+			lease_bytes element = {NULL, 0};
 
-			if (take(&reader, '"'))
+			skip_space(&reader);
+			if (!numbers && take(&reader, '"'))
 			{
 				if (!take_string(&reader, &to))
 					return DLOCK_JSON_INVALID;
+				element = (lease_bytes) {start, (size_t) (to - start)};
+			}
+			else if (numbers && take_number(&reader, &element))
+			{
+				/* its value does not matter here */
 			}
 			else if (reader.end - reader.at >= 4 &&
 					 memcmp(reader.at, "null", 4) == 0)
 			{
-				has_null = true;
+				has_null = !numbers;
 				reader.at += 4;
 			}
 			else
 				return DLOCK_JSON_INVALID;
 			if (*count < most)
-				strings[*count] = (lease_bytes) {start, (size_t) (to - start)};
+				strings[*count] = element;
 			++*count;
 			if (take(&reader, ']'))
 				break;

@@ -40,18 +40,20 @@ extern void dlock_text_add_json_time(dlock_text *text, int64_t time_us);
 extern const char *dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string);
 
 /*
- * Read a JSON array of strings.  The strings are put into "memory", which must
- * be as long as the text; "strings" has room for "most".
+ * Read a JSON array of strings, or of numbers and nulls.  The strings are put into
+ * "memory", which must be as long as the text; a number is as it is written, in its
+ * place; a null among numbers is a string of no data.  "strings" has room for "most".
  */
 typedef enum dlock_json_array
 {
 	DLOCK_JSON_ARRAY,			/* done */
-	DLOCK_JSON_NULL_ELEMENT,	/* an element is null */
+	DLOCK_JSON_NULL_ELEMENT,	/* an element is null, and must not be */
 	DLOCK_JSON_TOO_LONG,		/* there are more than "most" */
-	DLOCK_JSON_INVALID			/* this is not an array of strings */
+	DLOCK_JSON_INVALID			/* this is not such an array */
 } dlock_json_array;
 
 extern dlock_json_array dlock_read_json_array(lease_bytes json, char *memory,
+											  bool numbers,
 											  lease_bytes *strings,
 											  size_t most, size_t *count);
 

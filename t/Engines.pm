@@ -518,13 +518,19 @@ sub list
 {
 	my ($self, $value) = @_;
 	return ('') unless $value =~ /^\[(.*)\]$/;
-	return split /,\s*/, $1;
+	return map { s/^"(.*)"$/$1/r } split /,\s*/, $1;
 }
+
+# What is between a macro's parentheses.
+my $inside = qr/(?<arguments>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)/;
 
 sub translate_macros
 {
 	my ($self, $sql) = @_;
 	$sql =~ s/\bLIST\(/JSON_ARRAY(/g;
+	$sql =~ s/\bDONE\(/(/g;
+	$sql =~ s/\bCLAIM\($inside\)/JSON_TABLE(dlock_acquire_any($+{arguments}), '\$[*]' COLUMNS (
+		name VARCHAR(255) PATH '\$.name', token BIGINT PATH '\$.token')) AS c/g;
 	$sql =~ s/\bGUARD\(/CALL dlock.guard(/g;
 	$sql =~ s/\bHOLDERS\(([^()]*)\)/JSON_TABLE(dlock_holders($1), '\$[*]' COLUMNS (
 		name VARCHAR(255) PATH '\$.name', owner VARCHAR(255) PATH '\$.owner',
