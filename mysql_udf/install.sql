@@ -80,6 +80,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_acquire_permits RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_acquire_all RETURNS STRING
 	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_acquire_any RETURNS STRING
+	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_acquire_session RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_acquire_session_shared RETURNS INTEGER
@@ -464,7 +466,7 @@ WHERE s.settled = 1;
 
 -- One row per connection that waits for a lease in this server; position 1 is
 -- served next.  NULL: owner, mode and position of dlock_wait(), position of
--- dlock_acquire_all().
+-- dlock_acquire_all() and dlock_acquire_any(), which has a row for each of its names.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.waiters AS
 SELECT

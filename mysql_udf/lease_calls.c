@@ -33,11 +33,19 @@ lease_call_is_acquire(const lease_call *call)
 		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
 }
 
-/* What an acquire, of one name or of all, came to for one of its names. */
+/* Say whether somebody wants several leases, all or any. */
+bool
+lease_call_is_of_several(const lease_call *call)
+{
+	return call->kind == DLOCK_CALL_ACQUIRE_ALL ||
+		call->kind == DLOCK_CALL_ACQUIRE_ANY;
+}
+
+/* What an acquire, of one name or of several, came to for one of its names. */
 lease_outcome
 lease_call_outcome(const lease_call *call, size_t i)
 {
-	return call->kind == DLOCK_CALL_ACQUIRE_ALL ?
+	return lease_call_is_of_several(call) ?
 		(lease_outcome) call->outcomes[i] : call->answer.outcome;
 }
 
@@ -45,8 +53,7 @@ lease_call_outcome(const lease_call *call, size_t i)
 bool
 lease_call_is_granted(const lease_call *call)
 {
-	return (lease_call_is_acquire(call) ||
-			call->kind == DLOCK_CALL_ACQUIRE_ALL) &&
+	return (lease_call_is_acquire(call) || lease_call_is_of_several(call)) &&
 		call->answer.sqlstate[0] == '\0' &&
 		lease_is_granted(call->answer.outcome);
 }
@@ -229,9 +236,9 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 static void
 give_back_grants(const lease_call *call, bool committed)
 {
-	bool		all = call->kind == DLOCK_CALL_ACQUIRE_ALL;
+	bool		several = lease_call_is_of_several(call);
 
-	if (!all && !lease_call_is_acquire(call))
+	if (!several && !lease_call_is_acquire(call))
 		return;
 	if (committed && lease_make_is_replayed(call))
 		return;					/* who has asked with its request id has it */
@@ -242,7 +249,7 @@ give_back_grants(const lease_call *call, bool committed)
 		uint32_t	holds = lease_holds_added(&call->request, outcome);
 
 		if (holds > 0 && (outcome == LEASE_GRANTED || committed))
-			give_back(call, call->names[i], all ?
+			give_back(call, call->names[i], several ?
 					  call->answer.tokens[i] : call->answer.token, holds);
 	}
 }
@@ -316,6 +323,8 @@ lease_call_fail_waiters(lease_bytes name)
 		lease_call *call = queue->line.head != NULL ?
 			queue->line.head : queue->watchers.head;
 
+		if (call->stands_for != NULL)
+			call = call->stands_for;
 		lease_waiter_leave(call);
 		lease_call_fail_by_table(call);
 	}
@@ -346,8 +355,10 @@ static void
 note_grant(lease_call *call)
 {
 	for (size_t i = 0; i < call->nnames; i++)
-		lease_count(lease_call_outcome(call, i) == LEASE_GRANTED ?
-					LEASE_COUNT_acquired : LEASE_COUNT_reentered, 1);
+		if (lease_call_outcome(call, i) == LEASE_GRANTED)
+			lease_count(LEASE_COUNT_acquired, 1);
+		else if (lease_is_granted(lease_call_outcome(call, i)))
+			lease_count(LEASE_COUNT_reentered, 1);
 	if (call->abandoned)
 	{
 		give_back_grants(call, true);
@@ -385,6 +396,7 @@ lease_call_answer_committed(lease_call *call)
 					lease_count(LEASE_COUNT_forced, call->answer.count);
 				break;
 			case DLOCK_CALL_ACQUIRE_ALL:
+			case DLOCK_CALL_ACQUIRE_ANY:
 				note_grant(call);
 				break;
 			case DLOCK_CALL_APPLY_EACH:

@@ -134,7 +134,9 @@ lease_call_unref(lease_call *call)
 	if (atomic_fetch_sub(&call->references, 1) > 1)
 		return;
 	free(call->answer.holders);
+	free(call->answer.tokens);
 	free(call->answer.done);
+	free(call->outcomes);
 	free(call->match);
 	free(call->tokens);
 	free(call->names);
@@ -459,6 +461,17 @@ copy_bytes(lease_bytes *to, char *room, lease_bytes from)
 	*to = (lease_bytes) {room, from.length};
 }
 
+/* Room for what there is of each of a call's names. */
+static void *
+make_room(const lease_call *call, size_t size)
+{
+	void	   *room = calloc(call->nnames, size);
+
+	if (room == NULL)
+		abort();
+	return room;
+}
+
 static void
 copy_error(dlock_answer *to, const dlock_answer *from)
 {
@@ -522,17 +535,16 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	for (size_t i = 0; i < request->nnames; i++)
 		copy_bytes(&call->names[i], (char *) call->names[i].data,
 				   request->names[i]);
-	if (request->kind == DLOCK_CALL_APPLY_EACH)
+	if (lease_call_is_of_several(call))
 	{
-		call->answer.done = calloc(request->nnames, sizeof(bool));
-		if (call->answer.done == NULL)
-			abort();
+		call->answer.tokens = make_room(call, sizeof(uint64_t));
+		call->outcomes = make_room(call, sizeof(uint8_t));
 	}
+	if (request->kind == DLOCK_CALL_APPLY_EACH)
+		call->answer.done = make_room(call, sizeof(bool));
 	if (request->tokens != NULL)
 	{
-		call->match = malloc(request->nnames * sizeof(uint64_t));
-		if (call->match == NULL)
-			abort();
+		call->match = make_room(call, sizeof(uint64_t));
 		memcpy(call->match, request->tokens,
 			   request->nnames * sizeof(uint64_t));
 	}
@@ -540,8 +552,9 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	call->wait_us = request->wait_us;
 	if (request->wait_us > 0)
 		call->end_us = call->start_us + request->wait_us;
+	call->wanted = request->wanted;
 	call->watches = request->kind == DLOCK_CALL_WAIT ||
-		request->kind == DLOCK_CALL_ACQUIRE_ALL;
+		lease_call_is_of_several(call);
 
 	ncallers++;
 	dlock_wait_begin();
@@ -567,6 +580,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 				look_at_grant(call, answer);
 			/* the caller's from now on */
 			call->answer.holders = NULL;
+			call->answer.tokens = NULL;
 			call->answer.done = NULL;
 		}
 	}
@@ -800,7 +814,7 @@ dlock_engine_stats(dlock_answer *answer)
 		pthread_mutex_unlock(&engine.mutex);
 		return NULL;
 	}
-	json = lease_stats_json(lease_waiters_count());
+	json = lease_stats_json(lease_waiters_connections());
 	pthread_mutex_unlock(&engine.mutex);
 	return json;
 }

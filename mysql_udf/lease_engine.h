@@ -15,7 +15,7 @@
 #include "lease.h"
 #include "mysql_compat.h"
 
-/* Most names that one dlock_acquire_all() takes. */
+/* Most names that one dlock_acquire_all() takes, and that one can wait for any of. */
 #define DLOCK_MAX_NAMES		100
 
 /* Most names that one call for many takes. */
@@ -40,6 +40,8 @@ typedef enum dlock_call_kind
 {
 	DLOCK_CALL_APPLY,			/* the request, to one name */
 	DLOCK_CALL_ACQUIRE_ALL,		/* the request, to all names or none */
+	DLOCK_CALL_ACQUIRE_ANY,		/* the request, to the names in their order until
+								 * it has "wanted" of them */
 	DLOCK_CALL_APPLY_EACH,		/* LEASE_RENEW or LEASE_RELEASE, to each of the
 								 * names as in a call of its own */
 	DLOCK_CALL_APPLY_ALL,		/* LEASE_RENEW or LEASE_DROP, to all leases of
@@ -66,6 +68,7 @@ typedef struct dlock_call
 	size_t		nnames;
 	const uint64_t *tokens;		/* DLOCK_CALL_APPLY_EACH: of each name the token
 								 * to match, 0 for any; NULL: any */
+	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many */
 	int64_t		wait_us;		/* negative: without limit */
 	const dlock_caller *caller;
 } dlock_call;
@@ -102,13 +105,14 @@ typedef struct dlock_answer
 	char		sqlstate[6];
 	char		message[DLOCK_MESSAGE_SIZE];
 
-	lease_outcome outcome;		/* DLOCK_CALL_APPLY, _ACQUIRE_ALL */
-	size_t		failed_name;	/* DLOCK_CALL_ACQUIRE_ALL: index of the name
-								 * that a misuse concerns */
+	lease_outcome outcome;		/* DLOCK_CALL_APPLY, _ACQUIRE_ALL, _ACQUIRE_ANY */
+	size_t		failed_name;	/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: index of
+								 * the name that a misuse concerns */
 	lease_mode	held_mode;		/* of a misuse: as the caller holds it */
 	lease_kind	held_kind;
 	uint64_t	token;			/* LEASE_GRANTED and the like */
-	uint64_t	tokens[DLOCK_MAX_NAMES];	/* DLOCK_CALL_ACQUIRE_ALL */
+	uint64_t   *tokens;			/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: of each
+								 * name; 0: not taken; free() it */
 	bool	   *done;			/* DLOCK_CALL_APPLY_EACH: of each name whether it
 								 * was done; free() it */
 	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders;

@@ -227,6 +227,8 @@ tell_watchers(lease_name *name, lease_queue *queue)
 		else if (call->retry_us <= batch.moment.now_us)
 		{
 			/* from the beginning, in a batch of its own */
+			if (call->stands_for != NULL)
+				call = call->stands_for;
 			lease_waiter_leave(call);
 			call->place = LEASE_PLACE_LIST;
 			lease_calls_append(&engine.incoming, call);
@@ -287,6 +289,67 @@ attend_later(const lease_name *name)
 	queue->due_us = 0;
 }
 
+/* When a waiter looks at a name again at the latest, whatever is known of it. */
+static int64_t
+look_again_us(const lease_name *name, int64_t retry_us)
+{
+	int64_t		latest_us = batch.moment.now_us +
+		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
+
+	return retry_us < latest_us ? retry_us : latest_us;
+}
+
+/*
+ * A call is about to wait, in so many places: false if it may not, and has been
+ * told.
+ */
+static bool
+may_wait(lease_call *call, size_t places)
+{
+	if (call->abandoned)
+	{
+		lease_call_finish(call);
+		return false;
+	}
+	if (lease_waiters_count() + places > engine.settings.max_waiters)
+	{
+		lease_call_fail(call, "53400",
+						"too many connections wait for leases; increase \"max_waiters\" in dlock.settings, or try again later");
+		lease_call_finish(call);
+		return false;
+	}
+	lease_calls_remove(call);
+	if (call->waiting_since_us == 0)
+		call->waiting_since_us = batch.moment.wall_us;
+	return true;
+}
+
+/* A waiter has joined the queue of a name: note who is in its way. */
+static void
+note_waiter(const lease_name *name, int64_t retry_us)
+{
+	lease_queue *queue = lease_queue_find(name->name);
+
+	lease_queue_look(queue, name, &batch.moment);
+	if (retry_us < queue->due_us)
+		queue->due_us = retry_us;
+}
+
+/* A call has joined, in some place: does that close a circle? */
+static void
+check_deadlock(lease_call *call, lease_call *place)
+{
+	char		message[DLOCK_MESSAGE_SIZE];
+
+	if (!lease_waiter_deadlock(place, batch.moment.now_us, message,
+							   sizeof(message)))
+		return;
+	lease_count(LEASE_COUNT_deadlocks, 1);
+	lease_waiter_leave(call);
+	lease_call_fail(call, "40P01", "%s", message);
+	lease_call_finish(call);
+}
+
 /*
  * Let a call wait for a name; "retry_us" is when time alone may change
  * something.
@@ -294,44 +357,44 @@ attend_later(const lease_name *name)
 static void
 wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 {
-	lease_queue *queue;
-	char		message[DLOCK_MESSAGE_SIZE];
+	if (!may_wait(call, 1))
+		return;
+	call->retry_us = look_again_us(name, retry_us);
+	lease_waiter_join(call, lease_queue_get(name->name));
+	note_waiter(name, call->retry_us);
+	if (call->kind != DLOCK_CALL_WAIT)
+		check_deadlock(call, call);
+}
 
-	if (call->abandoned)
-	{
-		lease_call_finish(call);
+/* The same for any of its names. */
+static void
+wait_for_any(lease_call *call, int64_t retry_us)
+{
+	if (!may_wait(call, call->nnames))
 		return;
-	}
-	if (lease_waiters_count() >= engine.settings.max_waiters)
-	{
-		lease_call_fail(call, "53400",
-						"too many connections wait for leases; increase \"max_waiters\" in dlock.settings, or try again later");
-		lease_call_finish(call);
-		return;
-	}
-	if (name->has_locked &&
-		retry_us > batch.moment.now_us + LEASE_LOCKED_RETRY_US)
-		retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
-	if (retry_us > batch.moment.now_us + LOOK_US)
-		retry_us = batch.moment.now_us + LOOK_US;
-	lease_calls_remove(call);
-	queue = lease_queue_get(name->name);
+	for (size_t i = 0; i < call->nnames; i++)
+		retry_us = look_again_us(lease_batch_find(call->names[i]), retry_us);
 	call->retry_us = retry_us;
-	if (call->waiting_since_us == 0)
-		call->waiting_since_us = batch.moment.wall_us;
-	lease_waiter_join(call, queue);
-	lease_queue_look(queue, name, &batch.moment);
-	if (retry_us < queue->due_us)
-		queue->due_us = retry_us;
-	if (call->kind != DLOCK_CALL_WAIT &&
-		lease_waiter_deadlock(call, batch.moment.now_us, message,
-							  sizeof(message)))
-	{
-		lease_count(LEASE_COUNT_deadlocks, 1);
-		lease_waiter_leave(call);
-		lease_call_fail(call, "40P01", "%s", message);
-		lease_call_finish(call);
-	}
+	lease_waiter_join_all(call);
+	for (size_t i = 0; i < call->nnames; i++)
+		note_waiter(lease_batch_find(call->names[i]), retry_us);
+	check_deadlock(call, call->places[0]);
+}
+
+/* An acquire that does not wait, or not any longer, was not granted. */
+static void
+refuse(lease_call *call)
+{
+	lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
+				LEASE_COUNT_timed_out, 1);
+	lease_call_answer_now(call);
+}
+
+/* Say whether an acquire that is not granted may wait. */
+static bool
+has_time(const lease_call *call)
+{
+	return call->wait_us != 0 && batch.moment.now_us < call->end_us;
 }
 
 /* An acquire that was not granted: let it wait for a name, if it may. */
@@ -341,14 +404,10 @@ wait_or_refuse(lease_call *call, lease_name *name,
 {
 	if (answer->outcome != LEASE_BUSY)
 		lease_call_answer_now(call);
-	else if (call->wait_us == 0 || batch.moment.now_us >= call->end_us)
-	{
-		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
-					LEASE_COUNT_timed_out, 1);
-		lease_call_answer_now(call);
-	}
-	else
+	else if (has_time(call))
 		wait_in_line(call, name, answer->retry_us);
+	else
+		refuse(call);
 }
 
 static void
@@ -708,6 +767,122 @@ make_acquire_all(lease_call *call)
 		wait_or_refuse(call, lease_batch_find(call->names[n]), &answer);
 }
 
+/* Undo what was done to all names of a call; nothing has come of it. */
+static void
+restore_names(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name_restore(lease_batch_find(call->names[i]));
+		call->outcomes[i] = LEASE_BUSY;
+		call->answer.tokens[i] = 0;
+	}
+}
+
+/*
+ * Take the names that are free, in their order, until there are enough; or only those
+ * that were taken under this request id before.  *failed is the name that ended it
+ * before that: by misuse, or because a transaction has locked what is to be answered
+ * again.  *retry_us is brought forward to when time next frees one.
+ */
+static lease_name_answer
+claim_names(lease_call *call, bool only_repeated, size_t *taken,
+			size_t *failed, int64_t *retry_us)
+{
+	lease_name_answer answer = {.outcome = LEASE_BUSY};
+
+	call->request.only_repeated = only_repeated;
+	for (size_t i = 0; i < call->nnames && *taken < call->wanted; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+
+		if (lease_is_granted((lease_outcome) call->outcomes[i]))
+			continue;
+		call->request.behind = has_line(name);
+		answer = lease_name_apply(name, &call->request, &call->caller,
+								  &batch.moment);
+		if (answer.changed && answer.cannot_write)
+		{
+			lease_name_restore(name);
+			if (answer.outcome != LEASE_GRANTED)
+			{
+				*failed = i;
+				break;
+			}
+			/* it could be granted, but for somebody's transaction: it is busy */
+			answer.outcome = LEASE_BUSY;
+			answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+		}
+		if (lease_is_granted(answer.outcome))
+		{
+			call->outcomes[i] = (uint8_t) answer.outcome;
+			call->answer.tokens[i] = answer.token;
+			++*taken;
+		}
+		else if (answer.outcome != LEASE_BUSY)
+		{
+			*failed = i;
+			break;
+		}
+		else if (answer.retry_us < *retry_us)
+			*retry_us = answer.retry_us;
+	}
+	return answer;
+}
+
+/* Some of many names, those that are free. */
+static void
+make_acquire_any(lease_call *call)
+{
+	lease_name_answer answer = {.outcome = LEASE_BUSY};
+	size_t		taken = 0;
+	size_t		failed = SIZE_MAX;
+	int64_t		retry_us = INT64_MAX;
+
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name *name = lease_batch_find(call->names[i]);
+
+		if (has_line(name))
+			attend(name, false);
+		lease_name_save(name);
+	}
+	restore_names(call);
+
+	/* a repeated call is to answer the same, whatever has come free meanwhile */
+	if (call->request.request.length > 0)
+		answer = claim_names(call, true, &taken, &failed, &retry_us);
+	if (failed == SIZE_MAX)
+		answer = claim_names(call, false, &taken, &failed, &retry_us);
+	if (failed != SIZE_MAX)
+	{
+		restore_names(call);
+		note_outcome(call, &answer);
+		call->answer.failed_name = failed;
+		call->waits_for = failed;
+		if (lease_is_granted(answer.outcome))
+			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+		else
+			lease_call_answer_now(call);
+	}
+	else if (taken > 0)
+	{
+		call->answer.outcome = LEASE_GRANTED;
+		answer_grant(call);
+		for (size_t i = 0; i < call->nnames; i++)
+			if (lease_is_granted((lease_outcome) call->outcomes[i]))
+				attend(lease_batch_find(call->names[i]), true);
+	}
+	else
+	{
+		call->answer.outcome = LEASE_BUSY;
+		if (has_time(call))
+			wait_for_any(call, retry_us);
+		else
+			refuse(call);
+	}
+}
+
 /* The token that a call for each of its names is to match there. */
 static uint64_t
 token_to_match(const lease_call *call, size_t i)
@@ -899,6 +1074,9 @@ make(lease_call *call)
 			break;
 		case DLOCK_CALL_ACQUIRE_ALL:
 			make_acquire_all(call);
+			break;
+		case DLOCK_CALL_ACQUIRE_ANY:
+			make_acquire_any(call);
 			break;
 		case DLOCK_CALL_APPLY_EACH:
 			if (call->request.op == LEASE_RELEASE)

@@ -9,7 +9,8 @@
  * nobody can serve but somebody who is stuck too; permits are counted.  The search
  * assumes at first that all who wait are stuck, and then strikes out those that can
  * go on, until nothing changes.  Whoever remains is in a deadlock or behind one.
- * Holds that are over do not count.
+ * Holds that are over do not count.  One that waits for any of several names has a
+ * place for each, and can go on if it can at one of them.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -19,12 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lease_batch.h"
 #include "udf_text.h"
 
 #define QUEUE_SLOTS		LEASE_BUCKETS
 
 static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
+static size_t nothers = 0;		/* of these, places of one that has others too */
 
 /* ----------------------------------------------------------------
  * Lists
@@ -208,15 +211,36 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 	nwaiters++;
 }
 
+/* Give up all the places of a call that waits for any of several names. */
+static void
+leave_places(lease_call *call)
+{
+	lease_call **places = call->places;
+
+	call->places = NULL;
+	nothers -= call->nnames - 1;
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_waiter_leave(places[i]);
+		lease_call_unref(places[i]);
+	}
+	free(places);
+}
+
 /*
- * Take a waiter out of its queue, which may be gone after that.  Whoever was
- * behind it is looked at.
+ * Take a waiter out of its queue, or queues, which may be gone after that.  Whoever
+ * was behind it is looked at.
  */
 void
 lease_waiter_leave(lease_call *call)
 {
 	lease_queue *queue = call->queue;
 
+	if (call->places != NULL)
+	{
+		leave_places(call);
+		return;
+	}
 	if (call->list == &queue->line && queue->line.head == call)
 		queue->due_us = 0;
 	lease_calls_remove(call);
@@ -225,10 +249,46 @@ lease_waiter_leave(lease_call *call)
 	lease_queue_drop_if_unused(queue);
 }
 
+/* Let a call wait for any of its names, by a call that stands for it at each. */
+void
+lease_waiter_join_all(lease_call *call)
+{
+	call->places = malloc(call->nnames * sizeof(lease_call *));
+	if (call->places == NULL)
+		abort();
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_call *place = lease_call_create_own(LEASE_ACQUIRE, 0,
+												  call->request.owner,
+												  call->names[i],
+												  &call->caller);
+
+		place->kind = call->kind;
+		place->request.mode = call->request.mode;
+		place->request.claim = call->request.claim;
+		place->stands_for = call;
+		place->watches = true;
+		place->waiting_since_us = call->waiting_since_us;
+		place->retry_us = call->retry_us;
+		call->places[i] = place;
+		lease_waiter_join(place, lease_queue_get(call->names[i]));
+	}
+	call->place = LEASE_PLACE_LINE;
+	nothers += call->nnames - 1;
+}
+
+/* How many places there are in all queues. */
 size_t
 lease_waiters_count(void)
 {
 	return nwaiters;
+}
+
+/* How many wait. */
+size_t
+lease_waiters_connections(void)
+{
+	return nwaiters - nothers;
 }
 
 void
@@ -359,7 +419,8 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 		if (lease_modes_are_compatible(b->mode, call->request.mode))
 			continue;
 		/* what it has itself it enters again, or gives back elsewhere */
-		if (same_party(b->owner, b->owner_length, b->user, b->host, call))
+		if (!call->request.claim &&
+			same_party(b->owner, b->owner_length, b->user, b->host, call))
 			continue;
 		if (stuck_call(&o) != NULL)
 		{
@@ -380,6 +441,17 @@ can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
 		ahead->caller.user, ahead->caller.host, true
 	};
 	return false;
+}
+
+/* Say whether a call is stuck, with all its places. */
+static void
+set_stuck(lease_call *call, bool stuck)
+{
+	const lease_call *all = call->stands_for;
+
+	call->stuck = stuck;
+	for (size_t i = 0; all != NULL && i < all->nnames; i++)
+		all->places[i]->stuck = stuck;
 }
 
 /* Strike out who can go on: true if there was anybody. */
@@ -403,7 +475,7 @@ strike_out(lease_queue *queue, int64_t now_us)
 	for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
 		if (c->stuck && can_go_on(c, ahead, now_us, &what))
 		{
-			c->stuck = false;
+			set_stuck(c, false);
 			any = true;
 		}
 	return any;
@@ -480,14 +552,15 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 	obstacle	what = {0};
 	lease_call *at = call;
 
-	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT)
+	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT &&
+		!call->request.claim)
 		return false;
 	assume_stuck();
 	settle(now_us);
 	if (!call->stuck)
 		return false;
 	assume_stuck();
-	call->stuck = false;
+	set_stuck(call, false);
 	settle(now_us);
 	invert();
 	settle(now_us);

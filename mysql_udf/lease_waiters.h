@@ -64,18 +64,26 @@ typedef struct lease_call
 
 	/* of a waiter */
 	struct lease_queue *queue;
-	bool		watches;		/* DLOCK_CALL_WAIT, DLOCK_CALL_ACQUIRE_ALL */
+	bool		watches;		/* DLOCK_CALL_WAIT, DLOCK_CALL_ACQUIRE_ALL,
+								 * DLOCK_CALL_ACQUIRE_ANY */
 	size_t		waits_for;		/* which of its names */
 	int64_t		waiting_since_us;	/* since 1970 */
 	uint64_t   *tokens;			/* DLOCK_CALL_WAIT: the holds it saw */
 	size_t		ntokens;
 
-	/* for the search for deadlocks */
+	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
+	 * stands in that name's queue for it: */
+	struct lease_call **places; /* those calls; NULL: it does not wait */
+	struct lease_call *stands_for;	/* whom one of them stands for, else NULL */
+
+	/* for the search for deadlocks; the same for all who stand for one call */
 	bool		stuck;
 	struct lease_call *same;	/* the next whose owner has the same hash */
 
-	/* DLOCK_CALL_ACQUIRE_ALL: what became of each name, as a lease_outcome */
-	uint8_t		outcomes[DLOCK_MAX_NAMES];
+	/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: what became of each name, as a
+	 * lease_outcome */
+	uint8_t    *outcomes;
+	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many names */
 	uint64_t	replays;		/* of its names, see lease_make.c */
 } lease_call;
 
@@ -126,8 +134,10 @@ extern void lease_queue_look(lease_queue *queue, const lease_name *name,
 extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,
 							  size_t room, int64_t *next_us);
 extern void lease_waiter_join(lease_call *call, lease_queue *queue);
+extern void lease_waiter_join_all(lease_call *call);
 extern void lease_waiter_leave(lease_call *call);
 extern size_t lease_waiters_count(void);
+extern size_t lease_waiters_connections(void);
 
 /* Call a function for everybody who waits, queue by queue in its order. */
 extern void lease_waiters_visit(void (*visit) (const lease_call *call,

@@ -178,7 +178,8 @@ acquire_all(const UDF_ARGS *args, const char *function,
 			const dlock_names *names, dlock_text *text)
 {
 	dlock_call	call = call_for(DLOCK_CALL_ACQUIRE_ALL, LEASE_ACQUIRE);
-	dlock_answer answer;
+	dlock_answer answer = {0};
+	dlock_value value = dlock_error();
 
 	call.request.mode = LEASE_EXCLUSIVE;
 	call.request.kind = LEASE_PLAIN;
@@ -187,16 +188,22 @@ acquire_all(const UDF_ARGS *args, const char *function,
 	if (!dlock_get_string(args, 1, "owner", &call.request.owner) ||
 		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
 		!dlock_get_wait(args, 3, &call.wait_us) ||
-		!dlock_get_request(args, 4, &call.request.request) ||
-		!make_call(function, &call, &answer))
-		return dlock_error();
-	if (!lease_is_granted(answer.outcome))
-		return dlock_null();
-	for (size_t i = 0; i < names->count; i++)
-		dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
-						  (unsigned long long) answer.tokens[i]);
-	dlock_text_add(text, "]", 1);
-	return dlock_integer(0);
+		!dlock_get_request(args, 4, &call.request.request))
+		return value;
+	if (make_call(function, &call, &answer))
+	{
+		value = dlock_null();
+		if (lease_is_granted(answer.outcome))
+		{
+			for (size_t i = 0; i < names->count; i++)
+				dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
+								  (unsigned long long) answer.tokens[i]);
+			dlock_text_add(text, "]", 1);
+			value = dlock_integer(0);
+		}
+	}
+	free(answer.tokens);
+	return value;
 }
 
 /*
@@ -215,6 +222,71 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, 3, 5,
 
 	if (dlock_get_names(args, 0, 1, DLOCK_MAX_NAMES, &names))
 		value = acquire_all(args, function, &names, text);
+	dlock_free_names(&names);
+	return value;
+}
+
+/* Take exclusive leases on those of the names that are free. */
+static dlock_value
+acquire_any(const UDF_ARGS *args, const char *function,
+			const dlock_names *names, dlock_text *text)
+{
+	dlock_call	call = call_for(DLOCK_CALL_ACQUIRE_ANY, LEASE_ACQUIRE);
+	dlock_answer answer = {0};
+	dlock_value value = dlock_error();
+	size_t		count = 0;
+
+	call.request.mode = LEASE_EXCLUSIVE;
+	call.request.kind = LEASE_PLAIN;
+	call.request.claim = true;
+	call.names = names->names;
+	call.nnames = names->count;
+	if (!dlock_get_string(args, 1, "owner", &call.request.owner) ||
+		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
+		!dlock_get_number(args, 3, "count", &call.wanted) ||
+		!dlock_get_wait(args, 4, &call.wait_us) ||
+		!dlock_get_request(args, 5, &call.request.request))
+		return value;
+	if (call.wait_us != 0 && names->count > DLOCK_MAX_NAMES)
+	{
+		dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
+					DLOCK_MAX_NAMES, names->count);
+		return value;
+	}
+	if (names->count == 0 || make_call(function, &call, &answer))
+	{
+		dlock_text_add(text, "[", 1);
+		for (size_t i = 0; i < names->count; i++)
+			if (lease_is_granted(answer.outcome) && answer.tokens[i] != 0)
+			{
+				dlock_text_printf(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
+				dlock_text_add_json(text, names->names[i]);
+				dlock_text_printf(text, ", \"token\": %llu}",
+								  (unsigned long long) answer.tokens[i]);
+			}
+		dlock_text_add(text, "]", 1);
+		value = dlock_integer(0);
+	}
+	free(answer.tokens);
+	return value;
+}
+
+/*
+ * dlock_acquire_any(names, owner, ttl, count [, wait [, request]]) returns text
+ *
+ * Take exclusive leases on up to "count" of up to 1,000 different names, a JSON array
+ * of strings: those that are free, in their order.  A JSON array of objects, each with
+ * "name" and "token"; [] if none was free within "wait", which at most 100 names can
+ * have.  Errors: those of dlock_acquire_all() but 55000.
+ */
+DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, 4, 6,
+					"names, owner, ttl, count [, wait [, request]]")
+{
+	dlock_names names;
+	dlock_value value = dlock_error();
+
+	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names))
+		value = acquire_any(args, function, &names, text);
 	dlock_free_names(&names);
 	return value;
 }

@@ -35,6 +35,7 @@ DROP FUNCTION IF EXISTS dlock_acquire_shared;
 DROP FUNCTION IF EXISTS dlock_acquire_permit;
 DROP FUNCTION IF EXISTS dlock_acquire_permits;
 DROP FUNCTION IF EXISTS dlock_acquire_all;
+DROP FUNCTION IF EXISTS dlock_acquire_any;
 DROP FUNCTION IF EXISTS dlock_acquire_session;
 DROP FUNCTION IF EXISTS dlock_acquire_session_shared;
 DROP FUNCTION IF EXISTS dlock_renew;
