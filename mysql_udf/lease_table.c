@@ -352,6 +352,8 @@ lease_table_connect(lease_table *table)
 		/* MySQL with Group Replication: the same */
 		"SET SESSION group_replication_consistency = 'BEFORE'",
 		"SET SESSION binlog_format = 'ROW'",
+		/* MariaDB: a long list of names is to be looked up in the index, too */
+		"SET SESSION in_predicate_conversion_threshold = 0",
 		/* MariaDB, MySQL: a limit that is meant for others */
 		"SET SESSION max_statement_time = 0",
 		"SET SESSION max_execution_time = 0",

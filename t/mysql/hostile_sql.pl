@@ -12,6 +12,7 @@ use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
 use Hostile qw(chance one_of shown value);
+use JSON::PP;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time);
@@ -30,6 +31,9 @@ my $pid = $engine->pid;
 $engine->control->value(q{UPDATE dlock.settings SET value = '0.5' WHERE name = 'lock_timeout'});
 $engine->control->value(q{UPDATE dlock.settings SET value = '0' WHERE name = 'log_expired'});
 
+# max_ttl is left at one day
+%Hostile::longest_us = (ttl => 86400e6, wait => 86400e6);
+
 # Columns of all types, to be called with.
 $engine->control->value(q{
 	CREATE TABLE scenarios.t (c_text TEXT, c_char CHAR(10), c_latin1 VARCHAR(300) CHARACTER SET latin1,
@@ -41,7 +45,15 @@ $engine->control->value(q{
 
 # Those of both kinds of server, and those of this one.
 my @functions = (
-	@Hostile::functions,
+	grep({ $_->[0] ne 'dlock_release' } @Hostile::functions),
+	[ 'dlock_release', [qw(name owner token holds)], 2, 'boolean or null', touches => 'name' ],
+	[ 'dlock_acquire_permits', [qw(name owner ttl limit permits wait request)], 5, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_any', [qw(any_names owner ttl count wait request)], 4, 'claimed', touches => 'name', takes => 1 ],
+	[ 'dlock_acquire_session_shared', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
+	[ 'dlock_renew_many', [qw(any_names owner ttl tokens)], 3, 'names', touches => 'name' ],
+	[ 'dlock_release_many', [qw(any_names owner tokens)], 2, 'names', touches => 'name' ],
+	[ 'dlock_downgrade', [qw(name owner token)], 2, 'boolean or null', touches => 'name', may => ['55000'] ],
+	[ 'dlock_remaining', [qw(name owner token)], 2, 'anything' ],
 	[ 'CALL dlock.guard', [qw(name owner given_token)], 3, 'null', may => [qw(55000 55L01 25P01 25006)] ],
 	[ 'dlock_holders', [qw(name)], 1, 'holders' ],
 	[ 'dlock_version', [], 0, 'text' ],
@@ -310,6 +322,8 @@ sub time_value
 }
 
 my %integers = (
+	# never more than any limit
+	permits => [ '1', q{'1'}, '1.0', 'TRUE', q{x'31'} ],
 	limit => [ '1', '2', '100', '2147483647', q{'5'}, '5.0', q{'7.000'}, '1e2', q{'1e2'}, 'TRUE', q{'+7'}, 'CAST(7 AS UNSIGNED)', q{x'35'}, 't.c_int' ],
 	token => [ '0', '1', '-1', '9007199254740991', '9223372036854775807', '-9223372036854775808', '18446744073709551615', q{'9223372036854775808'}, q{'12.0'},
 		'1e3', 'FALSE', q{'-9223372036854775809'}, '99999999999999999999999999999999999999999999999999999999999', 't.c_int', q{x'35'} ]);
@@ -325,17 +339,18 @@ sub integer_value
 	if (!$want_good)
 	{
 		return value(one_of(@nulls), $what eq 'token' ? [] : ['22004'], parameter => parameter($of_null, undef)) if chance(0.2);
-		return value(one_of(@no_limits), ['22023']) if $what eq 'limit' && chance(0.5);
+		return value(one_of(@no_limits), ['22023']) if $what !~ /token$/ && chance(0.5);
+		return value('2147483647', undef) if $what eq 'permits' && chance(0.3);
 		return value(one_of(@no_integers), ['22023']);
 	}
 	return value('NULL', []) if $what eq 'token' && chance(0.3);
-	my @tokens = $what eq 'limit' ? () : map { $_->{token} } values %{ $round{before}{rows} };
+	my @tokens = $what !~ /token$/ ? () : map { $_->{token} } values %{ $round{before}{rows} };
 	if (@tokens && chance(0.7))
 	{
 		my $token = one_of(sort @tokens);
 		return value(one_of($token, quoted($token)), [], parameter => parameter(@{ one_of([ $of_bigint, $token ], [ $of_string, $token ], [ $of_decimal, $token ]) }));
 	}
-	my $sql = one_of(@{ $integers{ $what eq 'limit' ? 'limit' : 'token' } });
+	my $sql = one_of(@{ $integers{ $what eq 'permits' ? 'permits' : $what =~ /token$/ ? 'token' : 'limit' } });
 	return value($sql, [], $sql =~ /^-?\d{1,18}$/ ? (parameter => parameter($of_bigint, $sql)) : ());
 }
 
@@ -366,9 +381,13 @@ my @no_lists = (
 	'[' . join(',', map { qq{"n$_"} } 1 .. 101) . ']', '[' . join(',', map { qq{"n$_"} } 1 .. 20_000) . ']', '[' . 'null,' x 20_000,
 	'["' . '\\\\' x 256 . '"]', '{"a": ["b"]}', '["a" "b"]', '["a",,"b"]', '[-]', '["a"]]');
 
+# Those that are lists for a call that takes any number of names.
+my %any_lists = map { $_ => 1 } '[]', '[ ]', grep { /^\["n1","n2".*"n101"\]$/ } @no_lists;
+
+# A list of names: 1 to 100, or any up to 1,000.
 sub names_value
 {
-	my ($want_good) = @_;
+	my ($any, $want_good) = @_;
 
 	if (!$want_good)
 	{
@@ -377,14 +396,15 @@ sub names_value
 		return value('ROW(1, 2)', [ $operand, '4078 HY000' ]) if $dice < 0.13;
 		my $nulls = one_of('[null]', '["a",null]', '[null,"a"]', '["a", null, "a"]');
 		return value(hex_of($nulls), ['22004'], parameter => parameter($of_string, $nulls)) if $dice < 0.25;
-		my $text = chance(0.02) ? Hostile::bytes_from(1 + int rand 300, 0, 255) : one_of(@no_lists);
+		my $text = chance(0.02) ? Hostile::bytes_from(1 + int rand 300, 0, 255) : one_of(grep { !$any || !$any_lists{$_} } @no_lists);
 		return value(hex_of($text), ['22023'], parameter => parameter($of_blob, $text)) if $dice < 0.9;
 		return value(one_of('1', '1.5', q{DATE'2026-01-01'}, q{JSON_OBJECT(_utf8mb4'a', 1)}, q{ST_GeomFromText('POINT(1 1)')}, q{JSON_ARRAY(JSON_ARRAY(_utf8mb4'a'))}, 't.c_int', 't.c_blob',
 			q{_ucs2 x'005b'}), ['22023']);
 	}
 	return value(one_of(q{JSON_ARRAY(_utf8mb4'a', _utf8mb4'b')}, 't.c_json', q{'["a", "b"]'}), [], list => [ 'a', 'b' ])
 	  if chance(0.2);
-	my @list = chance(0.05) ? map { "n$_" } 1 .. 100 : map { one_of(@names) } 1 .. 1 + rand 4;
+	return value(q{'[]'}, [], list => []) if $any && chance(0.03);
+	my @list = chance(0.05) ? map { "n$_" } 1 .. ($any && chance(0.3) ? 1000 : 100) : map { one_of(@names) } 1 .. 1 + rand 4;
 	push @list, good_text(Hostile::good_length()) if @list < 100 && chance(0.3);
 	my %seen;
 	@list = grep { !$seen{$_}++ } @list;
@@ -395,19 +415,44 @@ sub names_value
 	return value($sql, [], list => \@list, parameter => parameter($as_text && chance(0.5) ? $of_string : $of_blob, $text));
 }
 
+# Tokens, or nulls, for so many names.
+sub tokens_value
+{
+	my ($want_good, $count) = @_;
+
+	return value('NULL', [], parameter => parameter($of_null, undef)) if chance(0.2);
+	my @tokens = map { $_->{token} } values %{ $round{before}{rows} };
+	my @list = map { @tokens && chance(0.6) ? one_of(@tokens) : one_of(qw(null null 1 0 -1 9007199254740991 12.0 1e3)) } 1 .. $count;
+	if (!$want_good)
+	{
+		return value('ROW(1, 2)', [ $operand, '4078 HY000' ]) if chance(0.05);
+		my $text = chance(0.5) ? one_of('', ' ', '{}', '1', 'null', '[1', '["1"]', '[[1]]', '[true]', '[1.5]', '[-]', '[1e]', '[1,]', '[nullx]', '[NULL]', '[1]x',
+			'[' x 100_000, '[' . '1' x 300_000 . ']', "[1\0]") : '[' . join(',', @list, 1) . ']';
+		return value(hex_of($text), ['22023'], parameter => parameter($of_blob, $text));
+	}
+	my $space = one_of('', '', ' ', "\n\t ");
+	my $text = "$space\[$space" . join("$space,$space", @list) . "$space]$space";
+	return value(one_of(hex_of($text), "_utf8mb4 " . hex_of($text)), [], parameter => parameter($of_string, $text));
+}
+
+# "before" are the arguments before it.
 sub argument
 {
-	my ($what, $want_good) = @_;
+	my ($what, $want_good, @before) = @_;
+	my ($list) = map { $_->{list} } grep { $_->{kind} eq 'names' } @before;
 	my $value =
 		$what =~ /^(name|owner|request)$/ ? string_value($what, $want_good)
 	  : $what =~ /^(ttl|wait)$/ ? time_value($what, $want_good)
-	  : $what eq 'names' ? names_value($want_good)
-	  : $what =~ /^(limit|token|given_token)$/ ? integer_value($what, $want_good)
+	  : $what =~ /^(any_)?names$/ ? names_value($what ne 'names', $want_good)
+	  : $what eq 'tokens' ? tokens_value($want_good, scalar @{ $list // [1] })
+	  : $what =~ /^(limit|permits|holds|count|token|given_token)$/ ? integer_value($what, $want_good)
 	  : $what eq 'variable' ? value('@changed', [])
 	  : string_value($what, $want_good);
 	# these two take any string
 	$value->{states} = [] if $what =~ /^(string|rows)$/ && $value->{states} && grep { /^220/ } @{ $value->{states} };
-	$value->{kind} = $what eq 'given_token' ? 'token' : $what;
+	# how many names there are, nobody can say
+	$value->{states} = undef if $what eq 'tokens' && !$list;
+	$value->{kind} = $what eq 'given_token' ? 'token' : $what =~ s/^any_//r;
 	return $value;
 }
 
@@ -449,13 +494,25 @@ sub aim
 	return;
 }
 
+# What is wrong with arguments of which each is good: a value to go with them, or none.
+sub together
+{
+	my ($function, @arguments) = @_;
+	my %is = map { $_->{kind} => $_ } @arguments;
+
+	return if $function ne 'dlock_acquire_any' || !$is{wait} || $is{names}{list} && @{ $is{names}{list} } <= 100;
+	return value('a wait for many names', undef, kind => 'call');
+}
+
 sub make_call
 {
 	my ($function, $parameters, $least, $answer, %more) = @{ one_of(@functions) };
 	$round{before} //= reading();
 	my $badness = one_of(0, 0, 0, 0.25, 0.25, 0.7);
 	my $count = $least + int rand(1 + @$parameters - $least);
-	my @arguments = map { argument($_, !chance($badness)) } @$parameters[ 0 .. $count - 1 ];
+	my @arguments;
+	push @arguments, argument($_, !chance($badness), @arguments) for @$parameters[ 0 .. $count - 1 ];
+	push @arguments, together($function, @arguments);
 	aim(\@arguments) if chance(0.5);
 	# a guard makes sense in a transaction only
 	my $way = one_of($function =~ /guard/ && chance(0.4) ? grep({ $_->{way} eq 'transaction' } @ways) : @weighed_ways);
@@ -466,7 +523,8 @@ sub make_call
 	my %call = (%more, function => $function, answer => $answer, arguments => \@arguments, number => $way->{number} // 1, way => $way,
 		always => [], may => [ @{ $more{may} // [] } ], waits => $waits, is_procedure => $is_procedure);
 	push @{ $call{always} }, '42501' if $more{operators} && $round{user} eq 'tester';
-	push @{ $call{may} }, '55000' if $more{takes};
+	# a claim leaves alone what its caller has in another way
+	push @{ $call{may} }, '55000' if $more{takes} && $function ne 'dlock_acquire_any';
 	# the time may be up before the wait begins
 	push @{ $call{always} }, '57014' if $waits;
 	push @{ $call{may} }, '40P01' if $waits;
@@ -478,7 +536,8 @@ sub make_call
 	# taken the lease (rule 4).
 	$call{overtaken} = 1;
 	$call{account} = $round{account};
-	$call{raw} = $round{charset} eq 'utf8mb4';
+	# bytes that are no characters are shown as if they were
+	$call{raw} = $round{charset} eq 'utf8mb4' && !grep { $_->{list} && grep { !Hostile::is_utf8($_) } @{ $_->{list} } } @arguments;
 	$call{sees} = sub { return $round{user} eq 'root' || $_[0]{account} eq $round{account} };
 
 	if ($is_procedure)
@@ -505,7 +564,7 @@ sub make_call
 		push @{ $call{may} }, '22004', '22023' if $function eq 'CALL dlock.guard_row';
 	}
 
-	my @values = @arguments;
+	my @values = grep { $_->{kind} ne 'call' } @arguments;
 	if (chance(@$parameters ? 0.02 : 0.3) && !$is_procedure)
 	{
 		my $wrong = chance(0.5) && $least > 0 ? int rand $least : @$parameters + 1 + int rand 8;
@@ -616,6 +675,19 @@ sub error_of
 	return $is;
 }
 
+# An answer that is a list: of claims the tokens, and of names these.
+sub read_list
+{
+	my ($call) = @_;
+	my $got = $call->{got};
+	my $list = eval { JSON::PP->new->utf8->decode($got->{value}) };
+
+	return if ref $list ne 'ARRAY';
+	$got->{value} = '[' . join(', ', map { ref eq 'HASH' ? $_->{token} // '?' : '?' } @$list) . ']' if $call->{answer} eq 'claimed';
+	$got->{rows} = [ map { my $name = $_; utf8::encode($name); $name } @$list ] if $call->{answer} eq 'names';
+	return;
+}
+
 sub make_and_judge
 {
 	my ($call) = @_;
@@ -638,6 +710,7 @@ sub make_and_judge
 	}
 	return "$what: $client->{lost}" if !$got;
 	$call->{got} = defined $got->{error} ? { %$got, error => error_of($got) } : { value => $got->{rows}[-1] && $got->{rows}[-1][0] };
+	read_list($call) if $call->{answer} =~ /^(claimed|names)$/ && defined $call->{got}{value};
 	my $after = reading();
 	my @wrong = $hostile->judge($call, $before, $after);
 	$round{before} = $after;
