@@ -386,7 +386,9 @@ if ($is_mariadb)
 	my $call = 0;
 	for my $sql (q{dlock_acquire_session('n', 'own', 600)}, q{dlock_acquire_all('["n"]', 'own', 600)},
 		q{dlock_renew('f_invoker', 'own', 600)}, q{dlock_release('f_invoker', 'own')}, q{dlock_renew_all('own', 600)},
-		q{dlock_release_all('own')}, q{dlock_owner('f_invoker')}, q{dlock_holders('f_invoker')}, q{dlock_wait('f_invoker')})
+		q{dlock_release_all('own')},
+		q{dlock_renew_many('["f_invoker"]', 'own', 600)}, q{dlock_release_many('["f_invoker"]', 'own')}, q{dlock_downgrade('f_invoker', 'own')},
+		q{dlock_acquire_any('["n"]', 'own', 600, 1)}, q{dlock_remaining('f_invoker', 'own')}, q{dlock_owner('f_invoker')}, q{dlock_holders('f_invoker')}, q{dlock_wait('f_invoker')})
 	{
 		routine('operator', 'p_role' . ++$call, 'DEFINER', "SELECT $sql");
 		like(answer($tester, "CALL p_role$call('')"), qr/${denied}cannot tell/, "nor does it call $sql");

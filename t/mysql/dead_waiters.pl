@@ -142,6 +142,14 @@ my %kinds = (
 		[q{dlock_acquire('n', 'holder', 3600)}, q{dlock_acquire('m', 'own', 3600)}],
 		q{dlock_acquire_all('["m", "n"]', 'own', 3600, -1)}, q{dlock_acquire('n', 'next', 3600, -1)},
 		'm own exclusive 1, n next exclusive 1' ],
+	'several permits' => [
+		[q{dlock_acquire_permits('n', 'holder', 3600, 3, 1)}],
+		q{dlock_acquire_permits('n', 'dead', 3600, 3, 3, -1)}, q{dlock_acquire_permits('n', 'next', 3600, 3, 3, -1)},
+		'n next permit 3' ],
+	'any' => [
+		[q{dlock_acquire('n', 'holder', 3600)}, q{dlock_acquire('o', 'holder', 3600)}],
+		q{dlock_acquire_any('["o", "n"]', 'dead', 3600, 2, -1)}, q{dlock_acquire_any('["n", "o"]', 'next', 3600, 2, -1)},
+		'n next exclusive 1, o holder exclusive 1' ],
 	'session' => [
 		[q{dlock_acquire('n', 'holder', 3600)}],
 		q{dlock_acquire_session('n', 'dead', 3600, -1)}, q{dlock_acquire('n', 'next', 3600, -1)},
@@ -173,9 +181,9 @@ for my $what (sort keys %kinds)
 				sql(qq{SELECT dlock_force_release('$_')}) for 'm', 'n', 'o';
 				return !is_busy($dead) && !is_busy($next) && held() eq '';
 			}) or die "$what, $way: something is left\n";
-			last if $got !~ /^\[?\d/;
+			last if $got !~ /^\[?[\d{]/;
 		}
-		is_deeply([ keys %next_said ], [ $what =~ /^all$/ ? '[N, N]' : 'N' ], "$what, $way: the next one has it")
+		is_deeply([ keys %next_said ], [ $what eq 'all' ? '[N, N]' : $what eq 'any' ? '[{"name": "n", "token": N}]' : 'N' ], "$what, $way: the next one has it")
 		  or diag(explain(\%next_said));
 		is(scalar(grep { $_ !~ $told } keys %said), 0, "$what, $way: the dead one is told so") or diag(explain(\%said));
 		is_deeply([ keys %held ], [$held], "$what, $way: and has nothing") or diag(explain(\%held));

@@ -154,13 +154,18 @@ is(ask($y, q{SELECT dlock_owner('kept')}), 'a', 'a replica knows the owner');
 is(ask($y, q{SELECT dlock_is_free('kept')}), 0, 'that the name is taken');
 is(ask($y, q{SELECT dlock_is_free('released')}), 1, 'and another is not');
 is(ask($y, q{SELECT JSON_VALUE(dlock_holders('kept'), '$[0].token')}), $tokens{kept}, 'and the token');
+cmp_ok(ask($y, q{SELECT dlock_remaining('kept', 'a')}), '>', 0, 'how much is left of it');
+is(ask($y, q{SELECT JSON_VALUE(dlock_holders('kept'), '$[0].guarded')}), 'NULL', 'but not whether it is guarded');
 is(ask($y, q{SELECT group_concat(name ORDER BY name) FROM dlock.locks}), 'kept,renewed,short', 'dlock.locks has it');
+is(ask($y, q{SELECT held FROM dlock.stats}), 3, 'and how many there are');
 is(ask($y, q{SELECT count(*) FROM dlock.waiters}), 0, 'dlock.waiters can be read');
 is(ask($y, q{SELECT acquired FROM dlock.stats}), 0, 'and dlock.stats');
 like(ask($y, "SELECT $_"), $read_only, "$_ needs the primary")
   for q{dlock_acquire('new', 'b', 30)}, q{dlock_acquire('kept', 'b', 30, 5)}, q{dlock_acquire('kept', 'a', 30)},
   q{dlock_acquire_shared('new', 'b', 30)}, q{dlock_acquire_permit('new', 'b', 30, 2)},
   q{dlock_acquire_all('["new", "more"]', 'b', 30)}, q{dlock_acquire_session('new', 'b', 30)},
+  q{dlock_acquire_permits('new', 'b', 30, 2, 2)}, q{dlock_acquire_any('["new", "more"]', 'b', 30, 1)},
+  q{dlock_renew_many('["kept"]', 'a', 30)}, q{dlock_release_many('["kept"]', 'a')}, q{dlock_downgrade('kept', 'a')},
   q{dlock_renew('kept', 'a', 30)}, q{dlock_renew_all('a', 30)}, q{dlock_release('kept', 'a')},
   q{dlock_release_all('a')}, q{dlock_release_all('nobody')}, q{dlock_wait('kept')};
 like(ask($replica->control, q{SELECT dlock_force_release('kept')}), $read_only, 'an administrator too');
