@@ -43,7 +43,7 @@ note("TORTURE_SEED=$seed");
 srand($seed);
 
 my $dir = tempdir('clXXXXXX', TMPDIR => 1, CLEANUP => 1);
-my $load = Torture::build_load($dir, $kind);
+my $load = Torture::build_load($dir, $kind, few => 1);
 
 my @nodes = $kind eq 'mariadb' ? Galera::start(1, 1, 1) : GroupReplication::start(3, majority_timeout => 4);
 $nodes[0]->control->value('CREATE DATABASE scenarios');

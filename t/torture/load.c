@@ -80,6 +80,14 @@ nap(int64_t us)
 			  .tv_nsec = us % 1000000 * 1000}, NULL);
 }
 
+/*
+ * Are the functions for many names called, several permits and holds, downgrade?
+ * Torture.pm may say that they are not.
+ */
+#ifndef HAS_MANY
+#define HAS_MANY	true
+#endif
+
 /* ----------------------------------------------------------------
  * What differs between the servers
  * ----------------------------------------------------------------
@@ -100,11 +108,12 @@ put_value(Reply *reply, int row, int column, const char *value)
 
 typedef PGconn Connection;
 
-/*
- * Has it the functions for many names, several permits and holds, downgrade, and
- * leases of transactions?
- */
-#define HAS_MANY	true
+#define HAS_TRANSACTIONS	true	/* their leases */
+#define NAME		"%s"
+#define NO_TOKEN	"NULL"
+#define LIST		"'{%s}'"
+#define CLAIM		"SELECT name, token FROM dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)"
+#define DONE		"SELECT dlock_%s_many(%s, '%s'%s%s)"
 #define BEGIN		"BEGIN"
 #define GUARD		"SELECT dlock_guard('%s', '%s', %s)"
 #define NOT_HELD	"55L01"
@@ -165,7 +174,16 @@ ask(Connection *connection, const char *statement, Reply *reply)
 
 typedef MYSQL Connection;
 
-#define HAS_MANY	false
+#define HAS_TRANSACTIONS	false
+#define NAME		"\"%s\""
+#define NO_TOKEN	"null"
+#define LIST		"'[%s]'"
+#define CLAIM \
+	"SELECT name, token FROM JSON_TABLE(dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)," \
+	" '$[*]' COLUMNS (name VARCHAR(9) PATH '$.name', token BIGINT PATH '$.token')) AS j"
+#define DONE \
+	"SELECT name FROM JSON_TABLE(dlock_%s_many(%s, '%s'%s%s)," \
+	" '$[*]' COLUMNS (name VARCHAR(9) PATH '$')) AS j"
 #define BEGIN		"BEGIN"
 #define GUARD		"CALL dlock.guard('%s', '%s', %s)"
 #define NOT_HELD	"1644"
@@ -539,13 +557,31 @@ typedef struct Leases
 	Lease		each[MAX_NAMES];	/* without a token: he does not have it */
 } Leases;
 
-/* Write the names into a statement, as an array. */
+#define LIST_SIZE	200
+
+/* Write the names into a statement, as a list. */
 static void
 put_names(char *to, const Leases *leases)
 {
+	char		text[LIST_SIZE - 8];
+	char	   *end = text;
+
 	for (int i = 0; i < leases->count; i++)
-		to += sprintf(to, "%s%s", i == 0 ? "'{" : ",", leases->each[i].name);
-	strcpy(to, "}'");
+		end += sprintf(end, "%s" NAME, i == 0 ? "" : ",", leases->each[i].name);
+	sprintf(to, LIST, text);
+}
+
+/* The same for their tokens. */
+static void
+put_tokens(char *to, const Leases *leases)
+{
+	char		text[LIST_SIZE - 8];
+	char	   *end = text;
+
+	for (int i = 0; i < leases->count; i++)
+		end += sprintf(end, "%s%s", i == 0 ? "" : ",", leases->each[i].token[0] != 0 ?
+					   leases->each[i].token : NO_TOKEN);
+	sprintf(to, ", " LIST, text);
 }
 
 /*
@@ -600,15 +636,14 @@ static void
 claim(Client *client, Leases *leases)
 {
 	const Lease *lease = &leases->each[0];
-	char		names_list[100];
-	char		statement[400];
+	char		names_list[LIST_SIZE];
+	char		statement[1000];
 	char		request[40] = "";
 
 	put_names(names_list, leases);
 	if (lease->request[0] != '-')
 		snprintf(request, sizeof(request), ", '%s'", lease->request);
-	snprintf(statement, sizeof(statement), "SELECT name, token FROM"
-			 " dlock_acquire_any(%s, '%s', %.6f, %d, %.6f%s)", names_list,
+	snprintf(statement, sizeof(statement), CLAIM, names_list,
 			 lease->owner, (double) lease->ttl_us / 1e6, leases->wanted,
 			 (double) lease->wait_us / 1e6, request);
 	call_many(client, "any", leases, lease->ttl_us, false, statement);
@@ -619,20 +654,17 @@ static void
 renew_or_release_many(Client *client, Leases *leases, int64_t ttl_us)
 {
 	bool		with_tokens = dice(&client->random, 2) == 0;
-	char		names_list[100];
-	char		tokens[200] = "";
+	char		names_list[LIST_SIZE];
+	char		tokens[LIST_SIZE] = "";
 	char		ttl[32] = "";
-	char		statement[500];
-	char	   *to = tokens;
+	char		statement[1000];
 
 	put_names(names_list, leases);
-	for (int i = 0; with_tokens && i < leases->count; i++)
-		to += sprintf(to, "%s%s%s", i == 0 ? ", '{" : ",",
-					  leases->each[i].token[0] != 0 ? leases->each[i].token : "NULL",
-					  i == leases->count - 1 ? "}'" : "");
+	if (with_tokens)
+		put_tokens(tokens, leases);
 	if (ttl_us > 0)
 		snprintf(ttl, sizeof(ttl), ", %.6f", (double) ttl_us / 1e6);
-	snprintf(statement, sizeof(statement), "SELECT dlock_%s_many(%s, '%s'%s%s)",
+	snprintf(statement, sizeof(statement), DONE,
 			 ttl_us > 0 ? "renew" : "release", names_list, leases->each[0].owner,
 			 ttl, tokens);
 	call_many(client, ttl_us > 0 ? "renew" : "release", leases, ttl_us,
@@ -746,7 +778,8 @@ live(Client *client)
 			lease.mode = 's';
 		else if (lease.kind == PLAIN && dice(&client->random, 6) == 0)
 		{
-			if (lease.request[0] == '-' && dice(&client->random, 2) == 0)
+			if (HAS_TRANSACTIONS && lease.request[0] == '-' &&
+				dice(&client->random, 2) == 0)
 				live_in_transaction(client, &lease);
 			else if (names > 1)
 			{
