@@ -908,6 +908,7 @@ make_release_each(lease_call *call)
 		one->place = LEASE_PLACE_BATCH;
 		one->references++;
 		make_release(one, lease_batch_find(call->names[i]));
+		engine.answered--;		/* nobody has waited for that */
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
 		lease_call_unref(one);
 	}
