@@ -61,9 +61,9 @@ typedef enum dlock_call_kind
 typedef struct dlock_call
 {
 	dlock_call_kind kind;
-	lease_request request;		/* op, owner, request, mode, kind, limit, permits,
-								 * holds, ttl_us, token; the rest is the
-								 * engine's */
+	lease_request request;		/* op, owner, request, mode, kind, claim, limit,
+								 * permits, holds, ttl_us, token; the rest is
+								 * the engine's */
 	const lease_bytes *names;
 	size_t		nnames;
 	const uint64_t *tokens;		/* DLOCK_CALL_APPLY_EACH: of each name the token
@@ -89,7 +89,6 @@ typedef struct dlock_holder_info
 	char		host[DLOCK_HOST_SIZE];
 	uint64_t	connection_id;
 	bool		live;			/* false: over, and not removed yet */
-	bool		given_back;		/* a guard is all that is left of it */
 	int64_t		remaining_us;	/* 0: it is over */
 	enum
 	{

@@ -643,7 +643,6 @@ make_read(lease_call *call, lease_name *name)
 		strcpy(h->host, row->host);
 		h->connection_id = row->connection_id;
 		h->live = lease_member_is_live(member, &batch.moment);
-		h->given_back = member->gone;
 		h->remaining_us = lease_member_remaining_us(member, &call->caller,
 													&batch.moment);
 		h->guarded = batch.read_only ? DLOCK_GUARD_UNKNOWN :

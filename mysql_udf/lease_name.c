@@ -381,8 +381,8 @@ lease_name_remaining_us(const lease_name *name, const lease_request *request,
 	for (size_t i = 0; i < name->count; i++)
 		fill_holder(&holders[i], &name->members[i], caller, moment);
 	mine = lease_find(request, holders, name->count, moment->now_us);
-	return mine == name->count ? -1 :
-		lease_remaining_us(&holders[mine], moment->now_us);
+	return mine < name->count ?
+		lease_remaining_us(&holders[mine], moment->now_us) : -1;
 }
 
 /*
