@@ -38,6 +38,12 @@
 #define LOOK_US			1000000
 
 /*
+ * Calls that wait for any of several names may have as many names, but for the first
+ * of each, as there may be waiters, and at least so many.
+ */
+#define OTHERS_MIN		1024
+
+/*
  * How often holds were found by their request ids, by a hash of name, owner and id; but
  * not by calls that nobody waits for.  If that is what it was when a call was granted
  * something, nobody else has been told of the grant.
@@ -299,22 +305,30 @@ look_again_us(const lease_name *name, int64_t retry_us)
 	return retry_us < latest_us ? retry_us : latest_us;
 }
 
-/*
- * A call is about to wait, in so many places: false if it may not, and has been
- * told.
- */
+/* A call is about to wait: false if it may not, and has been told. */
 static bool
-may_wait(lease_call *call, size_t places)
+may_wait(lease_call *call)
 {
+	size_t		connections = lease_waiters_connections();
+	size_t		others = lease_waiters_count() - connections;
+	size_t		most = engine.settings.max_waiters;
+	const char *what = NULL;
+
 	if (call->abandoned)
 	{
 		lease_call_finish(call);
 		return false;
 	}
-	if (lease_waiters_count() + places > engine.settings.max_waiters)
+	if (connections >= most)
+		what = "connections wait for leases";
+	else if (call->kind == DLOCK_CALL_ACQUIRE_ANY &&
+			 others + call->nnames - 1 > (most > OTHERS_MIN ? most : OTHERS_MIN))
+		what = "names are waited for";
+	if (what != NULL)
 	{
 		lease_call_fail(call, "53400",
-						"too many connections wait for leases; increase \"max_waiters\" in dlock.settings, or try again later");
+						"too many %s; increase \"max_waiters\" in dlock.settings, or try again later",
+						what);
 		lease_call_finish(call);
 		return false;
 	}
@@ -357,7 +371,7 @@ check_deadlock(lease_call *call, lease_call *place)
 static void
 wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 {
-	if (!may_wait(call, 1))
+	if (!may_wait(call))
 		return;
 	call->retry_us = look_again_us(name, retry_us);
 	lease_waiter_join(call, lease_queue_get(name->name));
@@ -370,7 +384,7 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 static void
 wait_for_any(lease_call *call, int64_t retry_us)
 {
-	if (!may_wait(call, call->nnames))
+	if (!may_wait(call))
 		return;
 	for (size_t i = 0; i < call->nnames; i++)
 		retry_us = look_again_us(lease_batch_find(call->names[i]), retry_us);
@@ -870,7 +884,7 @@ make_acquire_any(lease_call *call)
 		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
 			if (lease_is_granted((lease_outcome) call->outcomes[i]))
-				attend(lease_batch_find(call->names[i]), true);
+				attend(lease_batch_find(call->names[i]), false);
 	}
 	else
 	{

@@ -103,6 +103,24 @@ sql(q{UPDATE dlock.settings SET value = 'many' WHERE name = 'max_waiters'});
 ok(Scenarios::Run::until(sub { may_wait() }), 'it is no number: the default counts');
 sql(q{UPDATE dlock.settings SET value = '1000' WHERE name = 'max_waiters'});
 
+# Who waits for any of several names takes one of these places.  For the other names of
+# all such calls there are 1,024 more.
+sub list { return '[' . join(', ', map { qq{"any$_"} } 1 .. $_[0]) . ']' }
+my $list = list(100);
+is(scalar(() = attempt("SELECT dlock_acquire_any('$list', 'a', 600, 100)") =~ /token/g), 100, 'a hundred names are taken');
+my @any = map { session("any$_", 'tester') } 1 .. 10;
+$_->send("SELECT dlock_acquire_any('$list', '$_->{name}', 30, 1, 60)") for @any;
+ok(Scenarios::Run::until(sub { sql('SELECT waiters FROM dlock.stats') == @any }), 'ten wait for any of them');
+is(sql('SELECT count(*) FROM dlock.waiters WHERE position IS NULL'), 1000, 'each for all');
+like(attempt("SELECT dlock_acquire_any('$list', 'b', 30, 1, 0.01)"), qr/^1637 \w+: too many names are waited for/, 'there is no room for an eleventh');
+is(attempt(q{SELECT dlock_acquire_any('} . list(35) . q{', 'b', 30, 1, 0.01)}), '[]', 'but for one with fewer names');
+is(scalar(() = attempt("SELECT dlock_release_many('$list', 'a')") =~ /any/g), 100, 'they are given back');
+like($_->outcome, qr/^\[\{"name": "any\d+", "token": \d+\}\]$/, 'and each has one') for @any;
+is(sql('SELECT waiters FROM dlock.stats'), 0, 'nobody waits');
+is(sql("SELECT dlock_release_all('$_->{name}')"), 0, 'they are of another account') for $any[0];
+is($_->value("SELECT dlock_release_all('$_->{name}')"), 1, 'that one is given back') for @any;
+$_->quit for @any;
+
 # Somebody else has emptied the table, as one that restores it does.
 like(attempt(q{SELECT dlock_acquire('emptied', 'a', 86400)}), qr/^\d+$/, 'a lease that is held for long');
 is(attempt(q{SELECT dlock_acquire('emptied', 'b', 30)}), 'NULL', 'is refused to others');
