@@ -81,8 +81,10 @@ resize(void *array, size_t n, size_t size)
 lease_name *
 lease_batch_find(lease_bytes bytes)
 {
+	uint64_t	hash = lease_hash(bytes, 0);
+
 	for (size_t i = 0; i < batch.nnames; i++)
-		if (lease_same(batch.bytes[i], bytes))
+		if (batch.hashes[i] == hash && lease_same(batch.bytes[i], bytes))
 			return batch.names[i];
 	return NULL;
 }
@@ -101,6 +103,7 @@ add_name(lease_bytes bytes)
 		batch.room = old ? old * 2 : LEASE_BATCH_NAMES;
 		batch.names = resize(batch.names, batch.room, sizeof(*batch.names));
 		batch.bytes = resize(batch.bytes, batch.room, sizeof(*batch.bytes));
+		batch.hashes = resize(batch.hashes, batch.room, sizeof(*batch.hashes));
 		batch.rows = resize(batch.rows, batch.room, sizeof(*batch.rows));
 		batch.marks = resize(batch.marks, batch.room, sizeof(*batch.marks));
 		memset(&batch.rows[old], 0,
@@ -112,6 +115,7 @@ add_name(lease_bytes bytes)
 	lease_name_init(name, bytes);
 	batch.names[batch.nnames] = name;
 	batch.bytes[batch.nnames] = name->name;
+	batch.hashes[batch.nnames] = lease_hash(bytes, 0);
 	batch.nnames++;
 }
 

@@ -39,6 +39,7 @@ typedef struct lease_batch
 	lease_calls early;			/* releases, answered or not, to be written */
 	lease_name **names;
 	lease_bytes *bytes;			/* of the names */
+	uint64_t   *hashes;			/* of the names */
 	lease_rows *rows;			/* of the names */
 	uint64_t   *marks;			/* of the names */
 	size_t		nnames;
