@@ -481,10 +481,22 @@ sub aim
 {
 	my ($arguments) = @_;
 	my %is = map { $_->{kind} => $_ } @$arguments;
-	return if !$is{name} || !$is{token};
+	return if !($is{name} && $is{token}) && !($is{names} && $is{owner});
 	my @leases = sort { $a->{token} <=> $b->{token} } grep { $_->{account} eq $round{account} } values %{ $round{before}{rows} };
 	return if !@leases;
 	my $lease = one_of(@leases);
+	if ($is{names})
+	{
+		my %seen;
+		my @some = grep { $_->{owner} eq $lease->{owner} && !$seen{ $_->{name} }++ } @leases;
+		$#some = 9 if @some > 10;
+		my $names = '[' . join(', ', map { json_string($_->{name}) } @some) . ']';
+		%{ $is{names} } = (kind => 'names', %{ value(hex_of($names), [], list => [ map { $_->{name} } @some ]) });
+		%{ $is{owner} } = (kind => 'owner', %{ value(hex_of($lease->{owner}), [], bytes => $lease->{owner}) });
+		my $tokens = '[' . join(', ', map { chance(0.2) ? 'null' : $_->{token} } @some) . ']';
+		%{ $is{tokens} } = (kind => 'tokens', %{ value(hex_of($tokens), []) }) if $is{tokens};
+		return;
+	}
 	for my $what (grep { $is{$_} } qw(name owner))
 	{
 		%{ $is{$what} } = (kind => $what, %{ value(hex_of($lease->{$what}), [], bytes => $lease->{$what}) });
