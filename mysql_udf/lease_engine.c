@@ -133,6 +133,9 @@ lease_call_unref(lease_call *call)
 {
 	if (atomic_fetch_sub(&call->references, 1) > 1)
 		return;
+	for (size_t i = 0; call->places != NULL && i < call->nnames; i++)
+		lease_call_unref(call->places[i]);
+	free(call->places);
 	free(call->answer.holders);
 	free(call->answer.tokens);
 	free(call->answer.done);

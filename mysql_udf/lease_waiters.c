@@ -29,6 +29,10 @@ static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
 static size_t nothers = 0;		/* of these, places of one that has others too */
 
+/* The same by a hash of the owner. */
+#define OWNER_SLOTS		4096
+static size_t nwaiters_of[OWNER_SLOTS];
+
 /* ----------------------------------------------------------------
  * Lists
  * ----------------------------------------------------------------
@@ -202,12 +206,21 @@ lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
  * ----------------------------------------------------------------
  */
 
+/* How many wait as an owner, or as another one of the same hash. */
+static size_t *
+waiters_of(const char *owner, size_t length)
+{
+	return &nwaiters_of[lease_hash((lease_bytes) {owner, length}, 0) %
+						OWNER_SLOTS];
+}
+
 void
 lease_waiter_join(lease_call *call, lease_queue *queue)
 {
 	call->queue = queue;
 	call->place = LEASE_PLACE_LINE;
 	lease_calls_append(call->watches ? &queue->watchers : &queue->line, call);
+	++*waiters_of(call->request.owner.data, call->request.owner.length);
 	nwaiters++;
 }
 
@@ -215,16 +228,9 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 static void
 leave_places(lease_call *call)
 {
-	lease_call **places = call->places;
-
-	call->places = NULL;
 	nothers -= call->nnames - 1;
 	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_waiter_leave(places[i]);
-		lease_call_unref(places[i]);
-	}
-	free(places);
+		lease_waiter_leave(call->places[i]);
 }
 
 /*
@@ -245,13 +251,14 @@ lease_waiter_leave(lease_call *call)
 		queue->due_us = 0;
 	lease_calls_remove(call);
 	call->queue = NULL;
+	--*waiters_of(call->request.owner.data, call->request.owner.length);
 	nwaiters--;
 	lease_queue_drop_if_unused(queue);
 }
 
-/* Let a call wait for any of its names, by a call that stands for it at each. */
-void
-lease_waiter_join_all(lease_call *call)
+/* Make the calls that stand for a call which waits for any of its names. */
+static void
+make_places(lease_call *call)
 {
 	call->places = malloc(call->nnames * sizeof(lease_call *));
 	if (call->places == NULL)
@@ -269,9 +276,20 @@ lease_waiter_join_all(lease_call *call)
 		place->stands_for = call;
 		place->watches = true;
 		place->waiting_since_us = call->waiting_since_us;
-		place->retry_us = call->retry_us;
 		call->places[i] = place;
-		lease_waiter_join(place, lease_queue_get(call->names[i]));
+	}
+}
+
+/* Let a call wait for any of its names. */
+void
+lease_waiter_join_all(lease_call *call)
+{
+	if (call->places == NULL)
+		make_places(call);
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		call->places[i]->retry_us = call->retry_us;
+		lease_waiter_join(call->places[i], lease_queue_get(call->names[i]));
 	}
 	call->place = LEASE_PLACE_LINE;
 	nothers += call->nnames - 1;
@@ -537,6 +555,39 @@ invert(void)
 }
 
 /*
+ * Say whether a call, in one place, is certain to be served if those go on who do not
+ * wait for anything: nobody is before it, and whoever holds the name does not wait.
+ */
+static bool
+is_certain(const lease_call *call, int64_t now_us)
+{
+	const lease_queue *queue = call->queue;
+
+	if (queue->line.head != NULL && queue->line.head != call)
+		return false;
+	for (size_t i = 0; i < queue->nblockers; i++)
+		if (queue->blockers[i].end_us > now_us &&
+			*waiters_of(queue->blockers[i].owner,
+						queue->blockers[i].owner_length) > 0)
+			return false;
+	return true;
+}
+
+/* The same in any of its places. */
+static bool
+can_wait(const lease_call *call, int64_t now_us)
+{
+	const lease_call *all = call->stands_for;
+
+	if (all == NULL)
+		return is_certain(call, now_us);
+	for (size_t i = 0; i < all->nnames; i++)
+		if (is_certain(all->places[i], now_us))
+			return true;
+	return false;
+}
+
+/*
  * Say whether a call that has joined a queue closes a cycle; the message tells
  * of it.
  *
@@ -552,8 +603,8 @@ lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
 	obstacle	what = {0};
 	lease_call *at = call;
 
-	if (nwaiters == 1 && call->request.mode != LEASE_PERMIT &&
-		!call->request.claim)
+	if ((nwaiters == 1 && call->request.mode != LEASE_PERMIT &&
+		 !call->request.claim) || can_wait(call, now_us))
 		return false;
 	assume_stuck();
 	settle(now_us);

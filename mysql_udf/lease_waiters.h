@@ -73,7 +73,7 @@ typedef struct lease_call
 
 	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
 	 * stands in that name's queue for it: */
-	struct lease_call **places; /* those calls; NULL: it does not wait */
+	struct lease_call **places; /* those calls; NULL: it has not waited */
 	struct lease_call *stands_for;	/* whom one of them stands for, else NULL */
 
 	/* for the search for deadlocks; the same for all who stand for one call */
