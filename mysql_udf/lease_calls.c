@@ -148,10 +148,10 @@ lease_call_stall(lease_call *call, int64_t pause_us)
 	if (now_us >= give_up_us(call))
 	{
 		if (call->nnames == 0)
-			lease_call_fail(call, "55000",
+			lease_call_fail(call, "55P03",
 							"could not write what was given back: the lock table is locked");
 		else
-			lease_call_fail(call, "55000",
+			lease_call_fail(call, "55P03",
 							"could not change the lease on \"%s\": a transaction has locked it",
 							dlock_show(shown, call->names[call->waits_for]));
 		lease_call_finish(call);

@@ -48,7 +48,8 @@ static const struct
 	{"42501", 1227},			/* ER_SPECIFIC_ACCESS_DENIED_ERROR; 42000 */
 	{"53400", 1637},			/* ER_TOO_MANY_CONCURRENT_TRXS; HY000 */
 	{"55000", 1644},			/* ER_SIGNAL_EXCEPTION; HY000 */
-	{"55L01", 1644},			/* the same; dlock.guard() gives it its code */
+	{"55P03", 1644},			/* the same; 1205 rolls back, with some settings */
+	{"55L01", 1644},			/* the same; dlock.guard() gives it its SQLSTATE */
 	{"70100", 1317},			/* ER_QUERY_INTERRUPTED; 70100 */
 };
 

@@ -677,7 +677,7 @@ sub error_of
 {
 	my ($answer) = @_;
 	my $is = "$answer->{number} $answer->{error}";
-	for my $state (qw(22004 22007 22023 25006 25P01 40P01 42501 42883 53400 55000 55L01 57014))
+	for my $state (qw(22004 22007 22023 25006 25P01 40P01 42501 42883 53400 55000 55L01 55P03 57014))
 	{
 		next if !$engine->is_error($state, $is);
 		# a number that stands for several
