@@ -929,45 +929,51 @@ make_release_each(lease_call *call)
 }
 
 /*
- * Renew the leases on the names.  If a transaction has locked one of them, none is
- * renewed yet.
+ * Renew the leases on the names.  While a transaction has locked one of them the call
+ * is not answered, and the others are renewed again and again: who has them is not to
+ * lose them for that.
  */
 static void
 make_renew_each(lease_call *call)
 {
 	bool		any = false;
+	bool		any_locked = false;
 
-	for (size_t i = 0; i < call->nnames; i++)
-		lease_name_save(lease_batch_find(call->names[i]));
 	for (size_t i = 0; i < call->nnames; i++)
 	{
 		lease_name *name = lease_batch_find(call->names[i]);
 		lease_name_answer answer;
 
+		if (name->has_locked)
+			lease_name_save(name);
 		call->request.token = token_to_match(call, i);
 		answer = lease_name_apply(name, &call->request, &call->caller,
 								  &batch.moment);
+		call->answer.done[i] = answer.outcome == LEASE_RENEWED;
 		if (answer.changed && answer.cannot_write)
 		{
-			for (size_t r = 0; r <= i; r++)
-				lease_name_restore(lease_batch_find(call->names[r]));
+			lease_name_restore(name);
+			call->answer.done[i] = false;
 			call->waits_for = i;
-			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
-			return;
+			any_locked = true;
 		}
-		call->answer.done[i] = answer.outcome == LEASE_RENEWED;
 		any |= call->answer.done[i];
 	}
-	if (!any)
-	{
-		lease_count_renewals(call);
-		lease_call_answer_now(call);
-		return;
-	}
-	lease_call_answer_at_commit(call);
 	for (size_t i = 0; i < call->nnames; i++)
 		if (call->answer.done[i])
 			attend(lease_batch_find(call->names[i]), true);
+	if (any_locked)
+	{
+		batch.needs_commit |= any;
+		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
+	}
+	else if (any)
+		lease_call_answer_at_commit(call);
+	else
+	{
+		lease_count_renewals(call);
+		lease_call_answer_now(call);
+	}
 }
 
 /* Renew or drop what an owner has; the names have been looked up. */
