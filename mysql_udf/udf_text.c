@@ -326,17 +326,23 @@ take_string(Reader *reader, char **to)
 	return false;
 }
 
-/* Read what may be a number, if there is something; whether it is, others say. */
+/*
+ * Read what may be a number, if there is something; whether it is, others say.  As in
+ * SQL it may be between quotes.
+ */
 static bool
 take_number(Reader *reader, lease_bytes *number)
 {
 	static const char digits[] = "+-0123456789.eE";
+	bool		quoted = take(reader, '"');
 	const char *start = reader->at;
 
 	while (reader->at < reader->end && *reader->at != '\0' &&
 		   strchr(digits, *reader->at) != NULL)
 		reader->at++;
 	*number = (lease_bytes) {start, (size_t) (reader->at - start)};
+	if (quoted && (reader->at == reader->end || *reader->at++ != '"'))
+		return false;
 	return number->length > 0;
 }
 
@@ -355,7 +361,7 @@ dlock_read_json_array(lease_bytes json, char *memory, bool numbers,
 		for (;;)
 		{
 			char	   *start = to;
-			lease_bytes element = {NULL, 0};
+			lease_bytes element;
 
 			skip_space(&reader);
 			if (!numbers && take(&reader, '"'))
@@ -372,6 +378,7 @@ dlock_read_json_array(lease_bytes json, char *memory, bool numbers,
 					 memcmp(reader.at, "null", 4) == 0)
 			{
 				has_null = !numbers;
+				element = (lease_bytes) {NULL, 0};
 				reader.at += 4;
 			}
 			else

@@ -42,7 +42,7 @@ extern const char *dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string);
 /*
  * Read a JSON array of strings, or of numbers and nulls.  The strings are put into
  * "memory", which must be as long as the text; a number is as it is written, in its
- * place; a null among numbers is a string of no data.  "strings" has room for "most".
+ * place, maybe between quotes; a null among numbers is a string of no data.  "strings" has room for "most".
  */
 typedef enum dlock_json_array
 {

@@ -422,11 +422,11 @@ sub tokens_value
 
 	return value('NULL', [], parameter => parameter($of_null, undef)) if chance(0.2);
 	my @tokens = map { $_->{token} } values %{ $round{before}{rows} };
-	my @list = map { @tokens && chance(0.6) ? one_of(@tokens) : one_of(qw(null null 1 0 -1 9007199254740991 12.0 1e3)) } 1 .. $count;
+	my @list = map { @tokens && chance(0.6) ? one_of(@tokens) : one_of(qw(null null 1 0 -1 9007199254740991 12.0 1e3 "1" "12.0")) } 1 .. $count;
 	if (!$want_good)
 	{
 		return value('ROW(1, 2)', [ $operand, '4078 HY000' ]) if chance(0.05);
-		my $text = chance(0.5) ? one_of('', ' ', '{}', '1', 'null', '[1', '["1"]', '[[1]]', '[true]', '[1.5]', '[-]', '[1e]', '[1,]', '[nullx]', '[NULL]', '[1]x',
+		my $text = chance(0.5) ? one_of('', ' ', '{}', '1', 'null', '[1', '["1', '["1 "]', '[""]', '["1"2]', '["\u0031"]', '[[1]]', '[true]', '[1.5]', '[-]', '[1e]', '[1,]', '[nullx]', '[NULL]', '[1]x',
 			'[' x 100_000, '[' . '1' x 300_000 . ']', "[1\0]") : '[' . join(',', @list, 1) . ']';
 		return value(hex_of($text), ['22023'], parameter => parameter($of_blob, $text));
 	}
