@@ -88,6 +88,8 @@ lease_call_fail_by_table(lease_call *call)
 void
 lease_call_finish(lease_call *call)
 {
+	if (lease_waiter_has_places(call))
+		lease_waiter_leave(call);
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_NONE;
 	if (call->unwritten)

@@ -296,6 +296,8 @@ withdraw(lease_call *call)
 	switch (call->place)
 	{
 		case LEASE_PLACE_LIST:
+			if (lease_waiter_has_places(call))
+				lease_waiter_leave(call);
 			lease_calls_remove(call);
 			break;
 		case LEASE_PLACE_LINE:

@@ -233,9 +233,12 @@ tell_watchers(lease_name *name, lease_queue *queue)
 		else if (call->retry_us <= batch.moment.now_us)
 		{
 			/* from the beginning, in a batch of its own */
-			if (call->stands_for != NULL)
+			if (call->stands_for == NULL)
+				lease_waiter_leave(call);
+			else if (call->stands_for->place != LEASE_PLACE_LINE)
+				continue;		/* it is about to, and has its places still */
+			else
 				call = call->stands_for;
-			lease_waiter_leave(call);
 			call->place = LEASE_PLACE_LIST;
 			lease_calls_append(&engine.incoming, call);
 		}
@@ -380,11 +383,13 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 		check_deadlock(call, call);
 }
 
-/* The same for any of its names. */
+/* The same for any of its names; it may have places there already. */
 static void
 wait_for_any(lease_call *call, int64_t retry_us)
 {
-	if (!may_wait(call))
+	if (lease_waiter_has_places(call) && !call->abandoned)
+		lease_calls_remove(call);
+	else if (!may_wait(call))
 		return;
 	for (size_t i = 0; i < call->nnames; i++)
 		retry_us = look_again_us(lease_batch_find(call->names[i]), retry_us);
@@ -881,6 +886,8 @@ make_acquire_any(lease_call *call)
 	else if (taken > 0)
 	{
 		call->answer.outcome = LEASE_GRANTED;
+		if (lease_waiter_has_places(call))
+			lease_waiter_leave(call);
 		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
 			if (lease_is_granted((lease_outcome) call->outcomes[i]))

@@ -280,19 +280,31 @@ make_places(lease_call *call)
 	}
 }
 
-/* Let a call wait for any of its names. */
+/* Say whether a call waits for any of several names, or is about to look at them again. */
+bool
+lease_waiter_has_places(const lease_call *call)
+{
+	return call->places != NULL && call->places[0]->queue != NULL;
+}
+
+/* Let a call wait for any of its names; it stays where it waits already. */
 void
 lease_waiter_join_all(lease_call *call)
 {
+	bool		joins = !lease_waiter_has_places(call);
+
 	if (call->places == NULL)
 		make_places(call);
 	for (size_t i = 0; i < call->nnames; i++)
 	{
 		call->places[i]->retry_us = call->retry_us;
-		lease_waiter_join(call->places[i], lease_queue_get(call->names[i]));
+		if (joins)
+			lease_waiter_join(call->places[i],
+							  lease_queue_get(call->names[i]));
 	}
 	call->place = LEASE_PLACE_LINE;
-	nothers += call->nnames - 1;
+	if (joins)
+		nothers += call->nnames - 1;
 }
 
 /* How many places there are in all queues. */

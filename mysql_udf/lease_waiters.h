@@ -135,6 +135,7 @@ extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,
 							  size_t room, int64_t *next_us);
 extern void lease_waiter_join(lease_call *call, lease_queue *queue);
 extern void lease_waiter_join_all(lease_call *call);
+extern bool lease_waiter_has_places(const lease_call *call);
 extern void lease_waiter_leave(lease_call *call);
 extern size_t lease_waiters_count(void);
 extern size_t lease_waiters_connections(void);
