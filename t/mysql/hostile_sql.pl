@@ -450,8 +450,8 @@ sub argument
 	  : string_value($what, $want_good);
 	# these two take any string
 	$value->{states} = [] if $what =~ /^(string|rows)$/ && $value->{states} && grep { /^220/ } @{ $value->{states} };
-	# how many names there are, nobody can say
-	$value->{states} = undef if $what eq 'tokens' && !$list;
+	# how many names there are, nobody can say; a row is one all the same
+	$value->{states} = undef if $what eq 'tokens' && !$list && !grep { $_ eq $operand } @{ $value->{states} // [] };
 	$value->{kind} = $what eq 'given_token' ? 'token' : $what =~ s/^any_//r;
 	return $value;
 }
