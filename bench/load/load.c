@@ -2,13 +2,14 @@
  * load.c
  *	  Keep the clients of one system busy with one workload, and measure them.
  *
- * load [-c CLIENTS] [-f FIRST] [-n LOCKS] [-b BATCH] [-j SECONDS] [-w WARM_UP]
- *		[-t SECONDS] [-S] SYSTEM WHERE WORKLOAD
+ * load [-c CLIENTS] [-f FIRST] [-n LOCKS] [-b BATCH] [-j SECONDS] [-r RATE]
+ *		[-w WARM_UP] [-t SECONDS] [-S] SYSTEM WHERE WORKLOAD
  *
  * prints lines "MEASURE,VALUE".  SYSTEM is one of a driver's, and WHERE what
  * that driver takes for an address.  WORKLOAD is explained in workload.c.  The
- * locks are numbers from FIRST on.  -j is what a job takes.  -S holds a snapshot open meanwhile, from a
- * connection that does nothing else.
+ * locks are numbers from FIRST on.  -j is what a job takes.  -r is how many turns a second
+ * the clients make together, where a workload can do so; without it, as many as they
+ * can.  -S holds a snapshot open meanwhile, from a connection that does nothing else.
  *
  *	rate			of what the workload counts, per second of the window
  *	checked			grants, in all, that were checked for another holder
@@ -110,6 +111,17 @@ sleep_seconds(double seconds)
 	};
 
 	nanosleep(&t, NULL);
+}
+
+/* Sleep until now_ns() is so much. */
+void
+sleep_until(uint64_t time_ns)
+{
+	struct timespec t = {.tv_sec = (time_t) (time_ns / 1000000000),
+		.tv_nsec = (long) (time_ns % 1000000000)
+	};
+
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
 uint64_t
@@ -220,7 +232,7 @@ parse(int argc, char **argv)
 {
 	int			option;
 
-	while ((option = getopt(argc, argv, "c:f:n:b:j:w:t:S")) != -1)
+	while ((option = getopt(argc, argv, "c:f:n:b:j:r:w:t:S")) != -1)
 		switch (option)
 		{
 			case 'c':
@@ -237,6 +249,9 @@ parse(int argc, char **argv)
 				break;
 			case 'j':
 				run.work_seconds = atof(optarg);
+				break;
+			case 'r':
+				run.rate = atof(optarg);
 				break;
 			case 'w':
 				warm_up_seconds = atof(optarg);

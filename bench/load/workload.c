@@ -3,7 +3,7 @@
  *	  What the clients of a run do.
  *
  * Each workload is a closed loop: a client sends its next request when it has
- * the answer to the last.  All of them check that a lock has one holder: it is
+ * the answer to the last; some can be made at a given rate.  All of them check that a lock has one holder: it is
  * marked from the moment when a client learns of its grant until it asks for
  * the release, and the release of every grant must succeed.  So that the checks
  * can fail, clients, who keep to locks of their own, go astray now and then:
@@ -52,15 +52,22 @@ static int
 pick(Client *me, int span)
 {
 	int			spans = run.locks / span;
+	int			own = (spans - 1 - me->number) / run.clients + 1;
 	int			chosen = -1;
 
 	me->astray = astray(me);
 	if (me->astray)
 		chosen = atomic_load(&another(me)->current);
 	if (chosen < 0)
-		chosen = run.first + span *
-			(me->number + run.clients *
-			 random_below(me, (spans - 1 - me->number) / run.clients + 1));
+	{
+		int			nth = me->picked++;
+
+		if (!run.workload->fresh)
+			nth = random_below(me, own);
+		else if (nth >= own)
+			fail("client %d has had all its locks", me->number);
+		chosen = run.first + span * (me->number + run.clients * nth);
+	}
 	atomic_store(&me->current, chosen);
 	return chosen;
 }
@@ -152,13 +159,37 @@ lock_offered(const System *system)
 	return cycle_offered(system) && !system->floor;
 }
 
+/*
+ * Wait until the client's next request is due, if they are made at a rate; from
+ * when its time counts.  That is from when it was due if the client was busy then,
+ * lest a slow answer hide the requests that it kept from being made.
+ */
+static uint64_t
+ask(Client *me)
+{
+	double		interval_ns;
+
+	if (run.rate == 0)
+		return now_ns();
+	interval_ns = run.clients * 1e9 / run.rate;
+	if (me->due_ns == 0)
+		me->due_ns = now_ns() +
+			(uint64_t) (interval_ns * me->number / run.clients);
+	else
+		me->due_ns += (uint64_t) interval_ns;
+	if (me->due_ns < now_ns())
+		return me->due_ns;
+	sleep_until(me->due_ns);
+	return now_ns();
+}
+
 /* cycle: take a lock that is most likely free, and give it back. */
 static void
 cycle(Client *me)
 {
 	const System *system = run.system;
 	int			lock = pick(me, 1);
-	uint64_t	asked = now_ns();
+	uint64_t	asked = ask(me);
 	uint64_t	got;
 	uint64_t	released;
 	uint64_t	end;
@@ -179,6 +210,72 @@ cycle(Client *me)
 	{
 		histogram_add(&me->times[0], got - asked);
 		histogram_add(&me->times[1], end - released);
+	}
+}
+
+/* The nth of the client's own locks, round and round. */
+static int
+nth_kept(const Client *me, int n)
+{
+	return run.first + me->number + run.clients * (n % (run.locks / run.clients));
+}
+
+/* How many of them it has all the time. */
+static int
+kept(void)
+{
+	return run.locks / run.clients / 2;
+}
+
+/* Take the next of them. */
+static void
+keep_next(Client *me)
+{
+	int			lock = nth_kept(me, me->picked++);
+
+	if (!run.system->acquire(me->connection, lock, false))
+		fail("lock %d is not free", lock);
+	hold(me, lock);
+}
+
+static void
+keep_begin(Client *me)
+{
+	while (me->picked < kept())
+		keep_next(me);
+}
+
+/*
+ * keep: take the next of the client's own locks, and give back the one that was
+ * taken half a round before.  Nobody goes astray here.
+ */
+static void
+keep(Client *me)
+{
+	int			oldest = nth_kept(me, me->picked - kept());
+	uint64_t	asked = ask(me);
+	uint64_t	got;
+	uint64_t	end;
+
+	keep_next(me);
+	got = now_ns();
+	let_go(me, oldest);
+	run.system->release(me->connection, oldest);
+	end = now_ns();
+	if (count(me, end, 1))
+	{
+		histogram_add(&me->times[0], got - asked);
+		histogram_add(&me->times[1], end - got);
+	}
+}
+
+static void
+keep_end(Client *me)
+{
+	for (int n = me->picked - kept(); n < me->picked; n++)
+	{
+		let_go(me, nth_kept(me, n));
+		run.system->release(me->connection, nth_kept(me, n));
 	}
 }
 
@@ -347,7 +444,7 @@ renew(Client *me)
 
 	if (astray(me))
 		try_in_vain(me, share(another(me)->number));
-	asked = now_ns();
+	asked = ask(me);
 	renewed = run.system->renew(me->connection, share(me->number), leases);
 	end = now_ns();
 	if (renewed != leases)
@@ -525,6 +622,11 @@ const Workload workloads[] =
 {
 	{.name = "cycle", .times = {"acquire", "release"},
 		.offered = cycle_offered, .turn = cycle},
+	{.name = "fresh", .times = {"acquire", "release"},
+		.offered = cycle_offered, .turn = cycle, .fresh = true},
+	{.name = "keep", .times = {"acquire", "release"},
+		.offered = lock_offered,
+		.begin = keep_begin, .turn = keep, .end = keep_end},
 	{.name = "hot", .times = {"handover"},
 		.offered = lock_offered, .turn = hot},
 	{.name = "batch", .times = {"acquire", "release"},

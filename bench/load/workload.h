@@ -25,6 +25,8 @@ typedef struct Client
 	atomic_int	current;		/* first of the locks it is busy with; or -1, and
 								 * read by the others */
 	bool		astray;			/* these are another client's */
+	int			picked;			/* how often it has chosen one of its own */
+	uint64_t	due_ns;			/* its next request, if a rate is given */
 	void	   *connection;
 	uint64_t	done;			/* in the window; what, the workload says */
 	uint64_t	granted;		/* in all: how often exclusion was checked */
@@ -52,6 +54,9 @@ typedef struct Workload
 
 	/* The clients go without goodbye, lest their locks go with them. */
 	bool		keeps;
+
+	/* No lock is chosen twice. */
+	bool		fresh;
 } Workload;
 
 /* A run, as the command line has it.  Constant once the clients have started. */
@@ -65,6 +70,8 @@ typedef struct Run
 	int			locks;
 	int			batch;			/* how many at once, where that can be chosen */
 	double		work_seconds;	/* what a job takes */
+	double		rate;			/* of turns that all make in a second; 0: as many
+								 * as they can */
 	uint64_t	start_ns;		/* of the window */
 	uint64_t	end_ns;
 	Client	   *all;			/* the clients */
@@ -75,6 +82,7 @@ extern Run	run;
 extern const Workload workloads[];	/* the last one's name is NULL */
 
 extern uint64_t now_ns(void);
+extern void sleep_until(uint64_t time_ns);
 extern void sleep_seconds(double seconds);
 
 #endif
