@@ -22,6 +22,7 @@ typedef struct Sql
 	const char *acquire;
 	const char *wait;			/* NULL: nobody can, so ask again and again */
 	const char *release;
+	const char *renew;			/* NULL: there is nothing to renew */
 } Sql;
 
 typedef struct Connection
@@ -88,16 +89,12 @@ add_names(Connection *c, int first, int count, char quote)
 }
 
 /*
- * Send the statement, again if it was the victim of a deadlock; answers the
- * number in its only field, or how many rows it has changed, or -1 if there was
- * such a row.
+ * Send the statement, again if it was the victim of a deadlock; false if there
+ * was such a row.
  */
-static long
-execute(Connection *c)
+static bool
+send_statement(Connection *c)
 {
-	MYSQL_RES  *result;
-	MYSQL_ROW	row;
-	long		answer;
 	unsigned	error;
 
 	do
@@ -109,17 +106,67 @@ execute(Connection *c)
 	if (error != 0 && error != ER_DUP_ENTRY)
 		fail("%.200s: %s", c->text, mysql_error(c->server));
 	c->len = 0;
-	if (error == ER_DUP_ENTRY)
+	return error == 0;
+}
+
+/* The only field of a statement's answer. */
+static const char *
+only_field(Connection *c, MYSQL_RES *result)
+{
+	MYSQL_ROW	row = result ? mysql_fetch_row(result) : NULL;
+
+	if (row == NULL || row[0] == NULL)
+		fail("%.200s: no answer", c->text);
+	return row[0];
+}
+
+/*
+ * Execute the statement; the number in its only field, or how many rows it has
+ * changed, or -1 if there was such a row.
+ */
+static long
+execute(Connection *c)
+{
+	MYSQL_RES  *result;
+	long		answer;
+
+	if (!send_statement(c))
 		return -1;
 	result = mysql_store_result(c->server);
 	if (result == NULL)
 		return (long) mysql_affected_rows(c->server);
-	row = mysql_fetch_row(result);
-	if (row == NULL || row[0] == NULL)
-		fail("%.200s: no answer", c->text);
-	answer = atol(row[0]);
+	answer = atol(only_field(c, result));
 	mysql_free_result(result);
 	return answer;
+}
+
+/*
+ * Execute a statement whose only field is JSON with names of the locks first ..
+ * first + count - 1; mark these in "got", and answer how many they are.
+ */
+static int
+execute_names(Connection *c, int first, int count, bool *got)
+{
+	MYSQL_RES  *result;
+	const char *name;
+	int			n = 0;
+
+	send_statement(c);
+	memset(got, 0, (size_t) count * sizeof(bool));
+	result = mysql_store_result(c->server);
+	name = only_field(c, result);
+	for (; (name = strstr(name, "\"job-")) != NULL; n++)
+	{
+		int			lock;
+
+		name += strlen("\"job-");
+		lock = atoi(name);
+		if (lock < first || lock >= first + count || got[lock - first])
+			fail("lock %d was not asked for", lock);
+		got[lock - first] = true;
+	}
+	mysql_free_result(result);
+	return n;
 }
 
 /* Execute a statement for one lock; whether it did it. */
@@ -162,15 +209,48 @@ release(void *client, int lock)
 		fail("could not release lock %d", lock);
 }
 
+static void
+renew_one(void *client, int lock)
+{
+	Connection *c = client;
+
+	if (!execute_one(c, c->sql->renew, lock))
+		fail("could not renew lock %d", lock);
+}
+
 static const Sql dlock = {
 	.acquire = "SELECT dlock_acquire('%s', '%s', 3600) IS NOT NULL",
 	.wait = "SELECT dlock_acquire('%s', '%s', 3600, -1) IS NOT NULL",
 	.release = "SELECT dlock_release('%s', '%s')",
+	.renew = "SELECT dlock_renew('%s', '%s', 3600)",
 };
+
+static void
+dlock_acquire_any(void *client, int first, int count, bool *got)
+{
+	Connection *c = client;
+
+	add(c, "SELECT dlock_acquire_any('[");
+	add_names(c, first, count, '"');
+	add(c, "]', '%s', 3600, %d)", c->owner, count);
+	execute_names(c, first, count, got);
+}
+
+static int
+dlock_release_many(void *client, int first, int count)
+{
+	Connection *c = client;
+	bool		given[MAX_BATCH];
+
+	add(c, "SELECT dlock_release_many('[");
+	add_names(c, first, count, '"');
+	add(c, "]', '%s')", c->owner);
+	return execute_names(c, first, count, given);
+}
 
 /* All of them or none. */
 static void
-dlock_acquire_many(void *client, int first, int count, bool *got)
+dlock_acquire_all(void *client, int first, int count, bool *got)
 {
 	Connection *c = client;
 	bool		all;
@@ -183,15 +263,13 @@ dlock_acquire_many(void *client, int first, int count, bool *got)
 		got[i] = all;
 }
 
+/* All that the client holds, which is these. */
 static int
-dlock_release_many(void *client, int first, int count)
+dlock_release_all(void *client, int first, int count)
 {
 	Connection *c = client;
 
-	add(c, "SELECT coalesce(sum(dlock_release(name, '%s') = 1), 0) "
-		"FROM JSON_TABLE('[", c->owner);
-	add_names(c, first, count, '"');
-	add(c, "]', '$[*]' COLUMNS (name VARCHAR(255) PATH '$')) AS names");
+	add(c, "SELECT dlock_release_all('%s')", c->owner);
 	return (int) execute(c);
 }
 
@@ -219,6 +297,8 @@ static const Sql get_lock = {
 static const Sql table = {
 	.acquire = "INSERT INTO bench.locks VALUES ('%s', '%s', " TABLE_EXPIRES ")",
 	.release = "DELETE FROM bench.locks WHERE name = '%s' AND owner = '%s'",
+	.renew = "UPDATE bench.locks SET expires_at = " TABLE_EXPIRES
+	" WHERE name = '%s' AND owner = '%s'",
 };
 
 /* All of them or none. */
@@ -268,6 +348,34 @@ table_renew(void *client, int first, int count)
 	return renewed;
 }
 
+/*
+ * One whose holders may acquire again.  Its rows stay; only one whose holds are
+ * gone or whose time is up can change hands.
+ */
+static const Sql table_holds = {
+	.acquire = "UPDATE bench.holds SET "
+	"holds = IF(owner = '%2$s' AND expires_at > NOW(6), holds + 1, 1), "
+	"owner = '%2$s', expires_at = " TABLE_EXPIRES " WHERE name = '%1$s' "
+	"AND (owner = '%2$s' OR holds = 0 OR expires_at <= NOW(6))",
+	.release = "UPDATE bench.holds SET holds = holds - 1 "
+	"WHERE name = '%s' AND owner = '%s' AND holds > 0",
+};
+
+static void
+table_holds_prepare(void *client, int first, int count)
+{
+	Connection *c = client;
+	char		name[NAME_SIZE];
+
+	for (int i = 0; i < count; i++)
+	{
+		lock_name(name, first + i);
+		add(c, "INSERT IGNORE INTO bench.holds VALUES ('%s', '', 0, NOW(6))",
+			name);
+		execute(c);
+	}
+}
+
 static void
 snapshot(void *client)
 {
@@ -286,11 +394,15 @@ snapshot(void *client)
 const System mysql_systems[] =
 {
 	{.name = "my-dlock", .details = &dlock, .reentrant = true, COMMON,
-		.acquire_many = dlock_acquire_many, .release_many = dlock_release_many,
-		.renew = dlock_renew},
+		.acquire_many = dlock_acquire_any, .release_many = dlock_release_many,
+		.renew = dlock_renew, .renew_one = renew_one},
+	{.name = "my-dlock-all", .details = &dlock, COMMON,
+		.acquire_many = dlock_acquire_all, .release_many = dlock_release_all},
 	{.name = "my-get-lock", .details = &get_lock, .reentrant = true, COMMON},
 	{.name = "my-table", .details = &table, COMMON,
 		.acquire_many = table_acquire_many, .release_many = table_release_many,
-		.renew = table_renew},
+		.renew = table_renew, .renew_one = renew_one},
+	{.name = "my-table-holds", .details = &table_holds, .reentrant = true,
+		COMMON, .prepare = table_holds_prepare},
 	{.name = NULL}
 };
