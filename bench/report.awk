@@ -10,7 +10,8 @@
 
 BEGIN {
 	FS = ","
-	order = "cycle hot herd batch reentry renewal renew deadlock queue snapshot log growth restart"
+	order = "cycle fresh hot herd batch reentry renewal renew deadlock queue snapshot log steady growth restart"
+	name_mysql()
 	name_systems()
 }
 
@@ -35,8 +36,20 @@ file == 1 { machine[$1] = $2; next }
 	}
 }
 
+# The servers of MySQL and MariaDB.
+function name_mysql(    i) {
+	nmysql = split("mysql mysql-nolog mariadb mariadb-nolog", mysql, " ")
+	for (i = 1; i <= nmysql; i++)
+		mysql_title[i] = (mysql[i] ~ /^mysql/ ? "MySQL" : "MariaDB") \
+			(has_binary_log(i) ? ", durable" : ", no binary log")
+}
+
+function has_binary_log(i) {
+	return mysql[i] !~ /-nolog/
+}
+
 # What the systems are called, in the order in which they are shown.
-function name_systems() {
+function name_systems(    i) {
 	name("pg.dlock", "**dlock**, PostgreSQL, durable")
 	name("pg.dlock-each", "**dlock** `dlock_acquire()` for each name, PostgreSQL, durable")
 	name("pg.floor", "floor, PostgreSQL, durable")
@@ -46,12 +59,13 @@ function name_systems() {
 	name("pg.jobs-rows", "`FOR UPDATE SKIP LOCKED`")
 	name("redis-aof.redisson", "Redisson's scripts, Redis, `appendfsync always`")
 	name("redis-aof.set-nx", "`SET NX PX`, Redis, `appendfsync always`")
-	name("mysql.dlock", "**dlock**, MySQL, durable")
-	name("mysql.table", "lock table, MySQL, durable")
-	name("mariadb.dlock", "**dlock**, MariaDB, durable")
-	name("mariadb.table", "lock table, MariaDB, durable")
-	name("mariadb-nolog.dlock", "**dlock**, MariaDB, no binary log")
-	name("mariadb-nolog.table", "lock table, MariaDB, no binary log")
+	for (i = 1; i <= nmysql; i++) {
+		name(mysql[i] ".dlock", "**dlock**, " mysql_title[i])
+		name(mysql[i] "-few.dlock", "**dlock**, another " mysql_title[i])
+		name(mysql[i] ".dlock-all", "**dlock** `dlock_acquire_all()`, " mysql_title[i])
+		name(mysql[i] ".table", "lock table, " mysql_title[i])
+		name(mysql[i] ".table-holds", "lock table with a count of holds, " mysql_title[i])
+	}
 	name("zookeeper", "ZooKeeper, durable")
 	name("etcd", "etcd, durable")
 	name("pg-async.dlock", "**dlock**, PostgreSQL, `synchronous_commit = off`")
@@ -147,18 +161,24 @@ function at_most(what, bound, workload, at, who, at2, who2, measure,    text) {
 	goal(what, "at most " bound, text, median <= bound)
 }
 
-# A goal for two systems' rates of cycles at several numbers of clients.
-function cycles_at_least(what, bounds, who, who2,    i, n, bound, at) {
+# A goal for two systems' rates at several numbers of clients.
+function rates_at_least(workload, what, bounds, who, who2,    i, n, bound, at) {
 	n = split(bounds, bound, " ")
 	for (i = 1; i <= n; i++) {
 		split(bound[i], at, ":")
-		at_least(what ", clients: " at[1], at[2], "cycle", at[1], who, \
+		at_least(what ", clients: " at[1], at[2], workload, at[1], who, \
 			at[1], who2, "rate")
 	}
 }
 
+# A goal for a figure.
+function figure_at_most(what, bound, workload, at, who, measure,    text) {
+	text = figure(workload, at, who, measure)
+	goal(what, "at most " number(bound), text, median <= bound)
+}
+
 function write_goals(    i, n, at, text, bound) {
-	cycles_at_least("durable cycles, PostgreSQL, against the floor", \
+	rates_at_least("cycle", "durable cycles, PostgreSQL, against the floor", \
 		"1:0.95 8:0.95 32:0.95", "pg.dlock", "pg.floor")
 	at_least("durable cycles, PostgreSQL, with a snapshot held open for " \
 		machine["snapshot seconds"] " s, 100 names, 8 clients, against a heap lock table", 6, \
@@ -167,9 +187,9 @@ function write_goals(    i, n, at, text, bound) {
 		"pg-async.dlock", "held", "pg-async.heap", "last_rate")
 	at_least("with the snapshot against without it", 0.95, \
 		"snapshot", "held", "pg.dlock", "without", "pg.dlock", "last_rate")
-	cycles_at_least("durable cycles, PostgreSQL, against Redis with Redisson's scripts and `appendfsync always`", \
+	rates_at_least("cycle", "durable cycles, PostgreSQL, against Redis with Redisson's scripts and `appendfsync always`", \
 		"1:1 8:1 32:1", "pg.dlock", "redis-aof.redisson")
-	cycles_at_least("cycles that are not durable, PostgreSQL, against advisory locks", \
+	rates_at_least("cycle", "cycles that are not durable, PostgreSQL, against advisory locks", \
 		"8:0.9 32:0.9", "pg-async.dlock", "pg-async.advisory")
 	for (i = 1; i <= 8; i += 7)
 		at_least("claiming 100 names, durable, PostgreSQL, against a heap lock table, clients: " i, \
@@ -210,12 +230,41 @@ function write_goals(    i, n, at, text, bound) {
 	if (text != "-")
 		goal("shared memory of dlock with ten leases, `shared_buffers = 3GB`, `max_connections = 1100`, MB", \
 			"under 16", sprintf("%.1f", median / 1e6), median < 16e6)
-	cycles_at_least("durable cycles, MySQL, against a lock table", \
-		"1:1.5 8:2 32:2.5", "mysql.dlock", "mysql.table")
-	cycles_at_least("durable cycles, MariaDB, against a lock table", \
-		"1:1.5 8:2 32:2.5", "mariadb.dlock", "mariadb.table")
-	cycles_at_least("the same without a binary log", \
-		"1:1.2 8:1.5 32:1.5", "mariadb-nolog.dlock", "mariadb-nolog.table")
+	for (i = 1; i <= nmysql; i++)
+		write_mysql_goals(mysql[i], ", " mysql_title[i], has_binary_log(i))
+}
+
+# Those of one server, each against a lock table there if it does not say otherwise.
+function write_mysql_goals(server, on, binary,    who, naive, most_at, live) {
+	who = server ".dlock"
+	naive = server ".table"
+	rates_at_least("cycle", "cycles" on ", against a lock table", \
+		binary ? "1:1.5 8:2 32:2.5" : "1:1.2 8:1.5 32:1.5", who, naive)
+	rates_at_least("renewal", "one renewal" on ", against one `UPDATE`", \
+		"1:0.75 8:2 32:2", who, naive)
+	rates_at_least("reentry", "a re-entry and its release" on ", against two `UPDATE`s", \
+		"1:1.2 8:2 32:2", who, server ".table-holds")
+	rates_at_least("renew", "`dlock_renew_all()` of 1,250 leases" on ", against `UPDATE`s of 100", \
+		"1:5 8:5", who, naive)
+	rates_at_least("batch", "100 names by `dlock_acquire_any()`" on ", against one `INSERT` and one `DELETE`", \
+		"1:1.5 8:1.5", who, naive)
+	rates_at_least("batch", "100 names by `dlock_acquire_all()`" on ", against the same", \
+		"1:1.5 8:1.5", server ".dlock-all", naive)
+	at_most("bytes of binary log of a cycle" on ", against a lock table", 1, \
+		"log", "measured", who, "measured", naive, "binary")
+	at_least("cycles over names never used before" on ", against names used again and again", \
+		0.9, "fresh", "new", who, "again", who, "rate")
+	figure_at_most("99th percentile of an acquire while leases are written out" on ", against the median", \
+		2, "steady", "held", who, "acquire_spread")
+	figure_at_most("the same" on ", beside a client that renews 1,250 leases each second", \
+		2, "steady", "heartbeat", who, "acquire_spread")
+	most_at = most["growth", who]
+	live = number(most_at) " live leases" on
+	figure_at_most(live ": ms from a start of the server to the first acquire", 5000, \
+		"growth", most_at, who, "first_acquire_ms")
+	figure_at_most(live ": bytes of one", 150, "growth", most_at, who, "disk")
+	at_least(live ": cycles, against beside 1,000", 0.9, \
+		"growth", most_at, who, most_at, server "-few.dlock", "rate")
 }
 
 function section(heading, text) {
@@ -260,6 +309,16 @@ function write_cycles() {
 		"acquire | 99 % | release | 99 %")
 }
 
+function write_fresh(    i) {
+	section("New names", "Cycles per second, 8 clients, over names that nobody has ever used, and over 1,000\nthat are used again and again.")
+	table("fresh", "new again", "rate", "new | again")
+	print "\nThe ratio of the two:\n\n| system | new against again |\n|---|---|"
+	for (i = 1; i <= nsystems; i++)
+		if (has["fresh", systems[i]])
+			print "| " title[systems[i]] " | " \
+				ratio("fresh", "new", systems[i], "again", systems[i], "rate") " |"
+}
+
 function write_hot() {
 	section("One hot name", "All clients wait for the same name and release it at once; grants per second, at 2,\n8 and 32 clients. Where nobody can wait in line (the lock tables, `SET NX`), who is\nrefused asks again after a millisecond.")
 	table("hot", "2 8 32", "rate", "2 | 8 | 32")
@@ -277,12 +336,12 @@ function write_herd() {
 }
 
 function write_batch() {
-	section("100 names at once", "Names acquired and released per second at 1 and 8 clients, 100 to a statement. On\nPostgreSQL dlock claims them with `dlock_acquire_any()` and gives them back with\n`dlock_release_many()`, the heap lock table with one `INSERT ... ON CONFLICT DO\nNOTHING RETURNING` and one `DELETE`. Redis\nhas pipelines of 100. ZooKeeper requests that do not wait for each other's\nanswers, etcd a transaction. With `dlock_acquire_all()`, dlock on MySQL and MariaDB,\ntheir lock table, and etcd it is all names or none.")
+	section("100 names at once", "Names acquired and released per second at 1 and 8 clients, 100 to a statement. dlock\nclaims them with `dlock_acquire_any()` and gives them back with\n`dlock_release_many()`, on MySQL and MariaDB those of `dlock_acquire_all()` with\n`dlock_release_all()`. The heap lock table has one `INSERT ... ON CONFLICT DO\nNOTHING RETURNING` and one `DELETE`, the lock tables of MySQL and MariaDB one\n`INSERT` and one `DELETE`, Redis pipelines of 100, ZooKeeper requests that do not\nwait for each other's answers, etcd a transaction. With `dlock_acquire_all()`, the\nlock tables of MySQL and MariaDB, and etcd it is all names or none.")
 	table("batch", "1 8", "rate", "1 | 8")
 }
 
 function write_reentry() {
-	section("Re-entry", "An acquire by who has the lock already, and the release of that hold; with 8\nclients, and some systems with 1 and 32. The heap lock table that counts holds keeps\nits rows: an acquire is `INSERT ... ON CONFLICT (name) DO UPDATE`, a release an\n`UPDATE`.")
+	section("Re-entry", "An acquire by who has the lock already, and the release of that hold; with 8\nclients, and some systems with 1 and 32. The heap lock table that counts holds keeps\nits rows: an acquire is `INSERT ... ON CONFLICT (name) DO UPDATE`, a release an\n`UPDATE`; on MySQL and MariaDB both are an `UPDATE`.")
 	table("reentry", "1 8 32", "rate", "a second, 1 | 8 | 32")
 	print "\nMicroseconds of an acquire with 8 clients, median and 99th percentile.\n"
 	table("reentry", "8", "acquire_p50 acquire_p99", "acquire | 99 %")
@@ -291,7 +350,7 @@ function write_reentry() {
 }
 
 function write_renewal() {
-	section("One renewal", "Leases renewed per second, one in a statement, of 10,000 that the clients hold\ntogether; the heap lock table with an `UPDATE` of the row.")
+	section("One renewal", "Leases renewed per second, one in a statement, of 10,000 that the clients hold\ntogether; the lock tables with an `UPDATE` of the row.")
 	table("renewal", "1 8 32", "rate", "1 | 8 | 32")
 	print "\nAgainst the heap lock table, at 1, 8 and 32 clients: " \
 		ratios("renewal", "pg.dlock", "pg.heap") "."
@@ -305,8 +364,8 @@ function ratios(workload, who, who2) {
 }
 
 function write_renew() {
-	section("Heartbeats", "8 clients keep 10,000 leases alive: leases renewed per second, and milliseconds for\na client's 1,250. dlock renews all leases of an owner in one call, the heap lock\ntable all names in one statement; Redis has pipelines of 100, the lock tables of\nMySQL and MariaDB statements of 100. In etcd one request per client keeps its lease\nalive and with it all keys; in ZooKeeper the session does.")
-	table("renew", "8", "rate heartbeat_ms", "a second | ms")
+	section("Heartbeats", "1 and 8 clients keep 1,250 leases alive each: leases renewed per second, and\nmilliseconds for a client's; on MySQL and MariaDB for " machine["sustained"] " s, in which dlock has to write\nout what the renewals have changed. dlock renews all leases of an owner in one call,\nthe heap lock table all names in one statement; Redis has pipelines of 100, the lock\ntables of MySQL and MariaDB statements of 100. In etcd one request per client keeps its\nlease alive and with it all keys; in ZooKeeper the session does.")
+	table("renew", "1 8", "rate heartbeat_ms", "a second, 1 | ms | 8 | ms")
 }
 
 function write_deadlock(    i, n, at, who) {
@@ -344,8 +403,18 @@ function write_snapshot() {
 }
 
 function write_log() {
-	section("Log", "Bytes of log for an acquire and a release, of 1,000 names by one client, once the\npages concerned were changed since the last checkpoint: WAL, redo and binary log,\nRedis's file, ZooKeeper's and etcd's log.")
-	table("log", "measured", "bytes", "bytes")
+	section("Log", "Bytes of log for an acquire and a release, of 1,000 names by one client, once the\npages concerned were changed since the last checkpoint: WAL, redo and binary log,\nRedis's file, ZooKeeper's and etcd's log. MySQL and MariaDB go on for " machine["sustained"] " s, so that\nwhat is written after the answers is counted.")
+	table("log", "measured", "bytes binary", "bytes | of these, binary log")
+}
+
+function write_steady() {
+	section("Writing out", "Microseconds of an acquire, when 8 clients take 400 leases per second together, far\nfewer than they could, for " machine["sustained"] " s, and give each back two seconds later: so there are\nalways leases that dlock has to write out behind its answers. The same beside one more\nclient that renews 1,250 leases each second. A client that is answered late is late\nwith its next request, whose time counts from when it was due.")
+	print "Nothing else:\n"
+	table("steady", "held", "acquire_p50 acquire_p99 acquire_max acquire_spread", \
+		"acquire | 99 % | longest | 99 % against median")
+	print "\nWith the heartbeats:\n"
+	table("steady", "heartbeat", "acquire_p50 acquire_p99 acquire_max acquire_spread", \
+		"acquire | 99 % | longest | 99 % against median")
 }
 
 # Systems differ in how many leases they are given at most.
@@ -353,7 +422,7 @@ function write_growth(    i, n, at, last, headings) {
 	n = split(machine["leases"], at, " ")
 	for (i = 1; i <= n; i++)
 		headings = headings (i > 1 ? " | " : "") number(at[i])
-	section("Many live leases", "Cycles per second over " number(machine["names"]) " other names, 8 clients, beside live leases; on\nPostgreSQL without a checkpoint in the window. The other PostgreSQL stays at 1,000\nleases and is measured in the same rounds.")
+	section("Many live leases", "Cycles per second over " number(machine["names"]) " other names, 8 clients, beside live leases; on\nPostgreSQL without a checkpoint in the window. Another PostgreSQL, and another server\neach of MySQL and MariaDB, stay at 1,000 leases and are measured in the same rounds.")
 	plot("growth", "cycles per second beside live leases")
 	table("growth", machine["leases"], "rate", headings)
 	print "\nA look-up by a hash index, two to a cycle, finds one of " number(machine["names"]) " names among the most rows,\nor one of 1,000: the ratio of the two rates is " \
@@ -372,6 +441,16 @@ function write_growth(    i, n, at, last, headings) {
 	print "\nAfter a clean stop, PostgreSQL with " number(last) " leases took " \
 		figure("growth", last, "pg-async.dlock", "first_acquire_ms") " ms\nfrom its start to the first acquire, with 1,000 leases " \
 		figure("growth", last, "few.dlock", "first_acquire_ms") " ms."
+	print "\nMySQL and MariaDB beside the most leases: their cycles against those of the other\nserver, bytes of a lease against those of the lock table, and milliseconds from a start\nafter a clean stop until the server answers, and until the first acquire.\n"
+	print "| system | live leases | cycles against beside 1,000 | bytes | answers | first acquire |\n|---|---|---|---|---|---|"
+	for (i = 1; i <= nmysql; i++) {
+		last = most["growth", mysql[i] ".dlock"]
+		print "| " title[mysql[i] ".dlock"] " | " number(last) " | " \
+			ratio("growth", last, mysql[i] ".dlock", last, mysql[i] "-few.dlock", "rate") " | " \
+			ratio("growth", last, mysql[i] ".dlock", last, mysql[i] ".table", "disk") " | " \
+			figure("growth", last, mysql[i] ".dlock", "answers_ms") " | " \
+			figure("growth", last, mysql[i] ".dlock", "first_acquire_ms") " |"
+	}
 }
 
 function write_restart(    i, at) {
@@ -403,6 +482,9 @@ function derive(    i, j, s, part, base, n, last, sum) {
 				put(base, "first_rate", j, \
 					(value[base, "second_1", j] + value[base, "second_2", j]) / 2)
 			}
+			if (part[1] == "steady" && part[4] == "acquire_p99")
+				put(base, "acquire_spread", j, \
+					value[base, part[4], j] / value[base, "acquire_p50", j])
 			if (part[4] == "heartbeat_p50")
 				put(base, "heartbeat_ms", j, value[base, part[4], j] / 1000)
 		}
@@ -459,12 +541,12 @@ function write_head(    line, n, i, kinds) {
 
 function write_method(    i, n, kinds) {
 	print "\n## How it was measured\n"
-	print "- One load generator (`bench/load`) for all systems, each over its own client\n  library, a thread and a connection for each client. Closed loop: a client sends\n  its next request when it has the answer to the last."
+	print "- One load generator (`bench/load`) for all systems, each over its own client\n  library, a thread and a connection for each client. Closed loop: a client sends\n  its next request when it has the answer to the last, but where a rate is named."
 	print "- " machine["rounds"] " round(s), in which the systems take turns, in the other order in every other\n  round; a turn is " machine["warm-up"] " s of warm-up, which do not count, and " machine["window"] " s that do."
 	print "- Figures are medians over the rounds, with the lowest and highest in brackets.\n  Ratios are medians of the ratios within each round. Percentiles are from a\n  histogram, off by less than 0.4 %."
 	print "- Connections are over Unix sockets; those of ZooKeeper and etcd, which have none,\n  over the loopback address."
 	print "- PostgreSQL as it comes, but `shared_buffers = 3GB`, and checkpoints only between\n  rounds; `fsync` and `full_page_writes` are on, `synchronous_commit` as named.\n  MySQL and MariaDB as they come, with a binary log and `sync_binlog = 1` but\n  where it says that there is no binary log, which is how MariaDB comes; a buffer\n  pool and a redo log of 1 GB. Redis with `appendfsync always`, or keeping\n  nothing on disk. ZooKeeper and etcd as they come, a server each, not a cluster:\n  both flush their logs."
-	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and who waits watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
+	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry; the one that counts holds keeps its rows. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and who waits watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
 	print "- A client takes names of its own, and in one of 64 attempts the name that\n  another is busy with. That no\n  two clients ever had a name at once was checked at each grant, and that each\n  could be given back by its holder; it never was otherwise:\n"
 	print "| workload | turns | grants checked |\n|---|---|---|"
 	n = split(order, kinds, " ")
@@ -483,6 +565,8 @@ END {
 	write_method()
 	if (present["cycle"])
 		write_cycles()
+	if (present["fresh"])
+		write_fresh()
 	if (present["hot"])
 		write_hot()
 	if (present["herd"])
@@ -503,6 +587,8 @@ END {
 		write_snapshot()
 	if (present["log"])
 		write_log()
+	if (present["steady"])
+		write_steady()
 	if (present["growth"])
 		write_growth()
 	if (present["restart"])
