@@ -110,6 +110,7 @@ extern void lease_call_stall(lease_call *call, int64_t pause_us);
 extern void lease_call_defer(lease_call *call, int64_t until_us);
 extern void lease_call_put_back(lease_call *call);
 extern void lease_call_fail_by_table(lease_call *call);
+extern void lease_call_fail_by_memory(lease_call *call);
 extern void lease_call_fail_waiters(lease_bytes name);
 extern void lease_call_fail_late(void);
 extern void lease_call_after_failure(lease_call *call, lease_status status,

@@ -84,6 +84,14 @@ lease_call_fail_by_table(lease_call *call)
 	lease_call_finish(call);
 }
 
+/* Tell a call that there is no memory for it. */
+void
+lease_call_fail_by_memory(lease_call *call)
+{
+	lease_call_fail(call, "53200", "out of memory");
+	lease_call_finish(call);
+}
+
 /* The engine is done with a call. */
 void
 lease_call_finish(lease_call *call)
@@ -185,6 +193,11 @@ lease_call_put_back(lease_call *call)
 		lease_queue *queue = lease_queue_get(call->names[0]);
 
 		call->from_line = false;
+		if (queue == NULL)
+		{
+			lease_call_fail_by_memory(call);
+			return;
+		}
 		lease_waiter_join(call, queue);
 		lease_calls_remove(call);
 		lease_calls_push(&queue->line, call);

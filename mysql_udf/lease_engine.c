@@ -83,18 +83,21 @@ lease_wall(void)
  * ----------------------------------------------------------------
  */
 
-/* A call with room for names, and one reference. */
+/* A call with room for names, and one reference; NULL if there is no memory. */
 lease_call *
-lease_call_create(size_t nnames)
+lease_call_try_create(size_t nnames)
 {
 	lease_call *call = calloc(1, sizeof(lease_call));
 
 	if (call == NULL)
-		abort();
+		return NULL;
 	call->names = calloc(1, nnames * (sizeof(lease_bytes) + LEASE_STRING_MAX) +
 						 1);
 	if (call->names == NULL)
-		abort();
+	{
+		free(call);
+		return NULL;
+	}
 	call->nnames = nnames;
 	for (size_t i = 0; i < nnames; i++)
 		call->names[i].data = (char *) &call->names[nnames] +
@@ -108,13 +111,28 @@ lease_call_create(size_t nnames)
 	return call;
 }
 
-/* A call that nobody asks for, about the lease with a token. */
 lease_call *
-lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
-					  lease_bytes name, const dlock_caller *caller)
+lease_call_create(size_t nnames)
 {
-	lease_call *call = lease_call_create(1);
+	lease_call *call = lease_call_try_create(nnames);
 
+	if (call == NULL)
+		abort();
+	return call;
+}
+
+/*
+ * A call that nobody asks for, about the lease with a token; NULL if there is no
+ * memory.
+ */
+lease_call *
+lease_call_try_create_own(lease_op op, uint64_t token, lease_bytes owner,
+						  lease_bytes name, const dlock_caller *caller)
+{
+	lease_call *call = lease_call_try_create(1);
+
+	if (call == NULL)
+		return NULL;
 	call->kind = DLOCK_CALL_APPLY;
 	call->request.op = op;
 	call->request.token = token;
@@ -124,6 +142,18 @@ lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
 	call->names[0].length = name.length;
 	call->caller = *caller;
 	call->answered = true;
+	return call;
+}
+
+lease_call *
+lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
+					  lease_bytes name, const dlock_caller *caller)
+{
+	lease_call *call = lease_call_try_create_own(op, token, owner, name,
+												 caller);
+
+	if (call == NULL)
+		abort();
 	return call;
 }
 

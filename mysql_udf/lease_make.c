@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "lease_cache.h"
+#include "lease_deadlock.h"
 #include "lease_guards.h"
 #include "lease_marks.h"
 #include "lease_session.h"
@@ -273,7 +274,7 @@ attend(lease_name *name, bool changed)
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
 		return;
-	lease_queue_look(queue, name, &batch.moment);
+	(void) lease_queue_look(queue, name, &batch.moment);
 	queue->due_us = batch.moment.now_us + LOOK_US;
 	if (line_us < queue->due_us)
 		queue->due_us = line_us;
@@ -341,30 +342,48 @@ may_wait(lease_call *call)
 	return true;
 }
 
-/* A waiter has joined the queue of a name: note who is in its way. */
-static void
+/*
+ * A waiter has joined the queue of a name: note who is in its way.  False if there is
+ * no memory.
+ */
+static bool
 note_waiter(const lease_name *name, int64_t retry_us)
 {
 	lease_queue *queue = lease_queue_find(name->name);
 
-	lease_queue_look(queue, name, &batch.moment);
 	if (retry_us < queue->due_us)
 		queue->due_us = retry_us;
+	return lease_queue_look(queue, name, &batch.moment);
 }
 
-/* A call has joined, in some place: does that close a circle? */
+/* A call that waits must not. */
 static void
-check_deadlock(lease_call *call, lease_call *place)
+fail_waiter(lease_call *call, const char *sqlstate, const char *message)
+{
+	lease_waiter_leave(call);
+	lease_call_fail(call, sqlstate, "%s", message);
+	lease_call_finish(call);
+}
+
+/* A call waits now, and so does its owner: does that close a circle? */
+static void
+check_deadlock(lease_call *call)
 {
 	char		message[DLOCK_MESSAGE_SIZE];
 
-	if (!lease_waiter_deadlock(place, batch.moment.now_us, message,
-							   sizeof(message)))
-		return;
-	lease_count(LEASE_COUNT_deadlocks, 1);
-	lease_waiter_leave(call);
-	lease_call_fail(call, "40P01", "%s", message);
-	lease_call_finish(call);
+	switch (lease_deadlock_find(call, batch.moment.now_us, message,
+								sizeof(message)))
+	{
+		case LEASE_DEADLOCK_NONE:
+			break;
+		case LEASE_DEADLOCK_FOUND:
+			lease_count(LEASE_COUNT_deadlocks, 1);
+			fail_waiter(call, "40P01", message);
+			break;
+		case LEASE_DEADLOCK_UNKNOWN:
+			fail_waiter(call, "53200", "out of memory");
+			break;
+	}
 }
 
 /*
@@ -374,19 +393,30 @@ check_deadlock(lease_call *call, lease_call *place)
 static void
 wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 {
+	lease_queue *queue;
+
 	if (!may_wait(call))
 		return;
+	queue = lease_queue_get(name->name);
+	if (queue == NULL)
+	{
+		lease_call_fail_by_memory(call);
+		return;
+	}
 	call->retry_us = look_again_us(name, retry_us);
-	lease_waiter_join(call, lease_queue_get(name->name));
-	note_waiter(name, call->retry_us);
-	if (call->kind != DLOCK_CALL_WAIT)
-		check_deadlock(call, call);
+	lease_waiter_join(call, queue);
+	if (!note_waiter(name, call->retry_us))
+		fail_waiter(call, "53200", "out of memory");
+	else if (call->kind != DLOCK_CALL_WAIT)
+		check_deadlock(call);
 }
 
 /* The same for any of its names; it may have places there already. */
 static void
 wait_for_any(lease_call *call, int64_t retry_us)
 {
+	bool		known = true;
+
 	if (lease_waiter_has_places(call) && !call->abandoned)
 		lease_calls_remove(call);
 	else if (!may_wait(call))
@@ -394,10 +424,17 @@ wait_for_any(lease_call *call, int64_t retry_us)
 	for (size_t i = 0; i < call->nnames; i++)
 		retry_us = look_again_us(lease_batch_find(call->names[i]), retry_us);
 	call->retry_us = retry_us;
-	lease_waiter_join_all(call);
+	if (!lease_waiter_join_all(call))
+	{
+		lease_call_fail_by_memory(call);
+		return;
+	}
 	for (size_t i = 0; i < call->nnames; i++)
-		note_waiter(lease_batch_find(call->names[i]), retry_us);
-	check_deadlock(call, call->places[0]);
+		known &= note_waiter(lease_batch_find(call->names[i]), retry_us);
+	if (known)
+		check_deadlock(call);
+	else
+		fail_waiter(call, "53200", "out of memory");
 }
 
 /* An acquire that does not wait, or not any longer, was not granted. */

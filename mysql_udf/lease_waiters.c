@@ -5,23 +5,18 @@
  * A call is in one list at a time, and all lists are protected by the engine's
  * mutex.  A queue exists as long as somebody waits for its name.
  *
- * Deadlocks.  An owner (with its account) is stuck if a call of its waits that
- * nobody can serve but somebody who is stuck too; permits are counted.  The search
- * assumes at first that all who wait are stuck, and then strikes out those that can
- * go on, until nothing changes.  Whoever remains is in a deadlock or behind one.
- * Holds that are over do not count.  One that waits for any of several names has a
- * place for each, and can go on if it can at one of them.
+ * Who waits is also found by owner, and by connection: for the search for
+ * deadlocks (lease_deadlock.c), which has to know as well who is in the way of those
+ * who wait.  So that is remembered with each queue, as of the last look.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_waiters.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lease_batch.h"
-#include "udf_text.h"
 
 #define QUEUE_SLOTS		LEASE_BUCKETS
 
@@ -29,9 +24,9 @@ static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
 static size_t nothers = 0;		/* of these, places of one that has others too */
 
-/* The same by a hash of the owner. */
-#define OWNER_SLOTS		4096
-static size_t nwaiters_of[OWNER_SLOTS];
+/* Who waits for an owner, by hash. */
+#define INDEX_SLOTS		4096
+static lease_call *indexes[LEASE_WAITERS_NINDEXES][INDEX_SLOTS];
 
 /* ----------------------------------------------------------------
  * Lists
@@ -105,7 +100,7 @@ lease_queue_find(lease_bytes name)
 	return queue;
 }
 
-/* The queue of a name, made if need be. */
+/* The queue of a name, made if need be; NULL if there is no memory. */
 lease_queue *
 lease_queue_get(lease_bytes name)
 {
@@ -116,7 +111,7 @@ lease_queue_get(lease_bytes name)
 		return queue;
 	queue = calloc(1, sizeof(lease_queue));
 	if (queue == NULL)
-		abort();
+		return NULL;
 	memcpy(queue->data, name.data, name.length);
 	queue->name = (lease_bytes) {queue->data, name.length};
 	queue->due_us = INT64_MAX;
@@ -139,43 +134,57 @@ lease_queue_drop_if_unused(lease_queue *queue)
 	free(queue);
 }
 
+/* Make room for who is in the way. */
+static bool
+make_room(lease_queue *queue, size_t count)
+{
+	lease_blocker *larger;
+
+	if (count <= queue->blockers_room)
+		return true;
+	larger = realloc(queue->blockers, count * 2 * sizeof(lease_blocker));
+	if (larger == NULL)
+		return false;
+	queue->blockers = larger;
+	queue->blockers_room = count * 2;
+	return true;
+}
+
 /*
  * Note who is in the way of those who wait, as it is now.  Whose lease is over is not,
- * although a lock delay may keep the name: that ends whatever its owner does.
+ * although a lock delay may keep the name: that ends whatever its owner does.  False
+ * if there is no memory; then it is not known until the next look.
  */
-void
+bool
 lease_queue_look(lease_queue *queue, const lease_name *name,
 				 const lease_moment *moment)
 {
 	queue->nblockers = 0;
-	if (queue->blockers_room < name->count)
-	{
-		queue->blockers_room = name->count * 2;
-		queue->blockers = realloc(queue->blockers, queue->blockers_room *
-								  sizeof(lease_blocker));
-		if (queue->blockers == NULL)
-			abort();
-	}
-	for (size_t i = 0; i < name->count; i++)
+	queue->unknown = !make_room(queue, name->count);
+	for (size_t i = 0; i < name->count && !queue->unknown; i++)
 	{
 		const lease_member *member = &name->members[i];
 		lease_blocker *blocker = &queue->blockers[queue->nblockers];
+		bool		bound = !member->gone && member->life == LEASE_BOUND;
 
-		if (member->gone && !member->row.locked)
+		if (!lease_member_is_live(member, moment) && !member->row.locked)
 			continue;
 		blocker->owner_length = member->row.owner_length;
 		memcpy(blocker->owner, member->row.owner, member->row.owner_length);
 		strcpy(blocker->user, member->row.user);
 		strcpy(blocker->host, member->row.host);
 		blocker->mode = member->row.mode;
-		blocker->permits = member->row.version;
+		blocker->held = member->row.version;
 		blocker->over_us = member->gone ? 0 :
-			member->life == LEASE_BOUND ? INT64_MAX : member->deadline_us;
-		blocker->end_us = member->row.locked ||
-			member->life == LEASE_BOUND ? INT64_MAX : member->deadline_us;
-		if (blocker->end_us > moment->now_us)
-			queue->nblockers++;
+			bound ? INT64_MAX : member->deadline_us;
+		blocker->session = bound ? member->row.connection_id : 0;
+		blocker->guarded = member->row.locked;
+		/* nothing of the name can be written while its first row is locked */
+		blocker->guard_mode = name->anchor_locked ?
+			LEASE_EXCLUSIVE : member->row.mode;
+		queue->nblockers++;
 	}
+	return !queue->unknown;
 }
 
 /*
@@ -206,12 +215,77 @@ lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
  * ----------------------------------------------------------------
  */
 
-/* How many wait as an owner, or as another one of the same hash. */
-static size_t *
-waiters_of(const char *owner, size_t length)
+/* Where an index has those who wait as an owner, and others of the same hash. */
+static lease_call **
+slot_of_owner(lease_bytes owner)
 {
-	return &nwaiters_of[lease_hash((lease_bytes) {owner, length}, 0) %
-						OWNER_SLOTS];
+	return &indexes[LEASE_WAITERS_BY_OWNER][lease_hash(owner, 0) % INDEX_SLOTS];
+}
+
+/* The same of a connection. */
+static lease_call **
+slot_of_connection(uint64_t connection_id)
+{
+	return &indexes[LEASE_WAITERS_BY_CONNECTION][connection_id % INDEX_SLOTS];
+}
+
+/* Put a waiter into an index. */
+static void
+link_waiter(lease_call *call, lease_waiters_index index, lease_call **slot)
+{
+	lease_waiter_link *link = &call->links[index];
+
+	link->next = *slot;
+	link->here = slot;
+	if (link->next != NULL)
+		link->next->links[index].here = &link->next;
+	*slot = call;
+}
+
+/* Take a waiter out of the indexes, if it is there. */
+static void
+unlink_waiter(lease_call *call)
+{
+	for (int i = 0; i < LEASE_WAITERS_NINDEXES; i++)
+	{
+		lease_waiter_link *link = &call->links[i];
+
+		if (link->here == NULL)
+			continue;
+		*link->here = link->next;
+		if (link->next != NULL)
+			link->next->links[i].here = link->here;
+		*link = (lease_waiter_link) {0};
+	}
+}
+
+/*
+ * The first of those who wait as an owner, or the one after another of them; NULL:
+ * there is none.  Of who waits for several names these are its places.
+ */
+lease_call *
+lease_waiter_of(lease_party party, const lease_call *after)
+{
+	lease_call *call = after == NULL ? *slot_of_owner(party.owner) :
+		after->links[LEASE_WAITERS_BY_OWNER].next;
+
+	while (call != NULL &&
+		   !(lease_same(call->request.owner, party.owner) &&
+			 strcmp(call->caller.user, party.user) == 0 &&
+			 strcmp(call->caller.host, party.host) == 0))
+		call = call->links[LEASE_WAITERS_BY_OWNER].next;
+	return call;
+}
+
+/* Who waits in a connection, for an owner; NULL: nobody does. */
+lease_call *
+lease_waiter_of_connection(uint64_t connection_id)
+{
+	lease_call *call = *slot_of_connection(connection_id);
+
+	while (call != NULL && call->caller.connection_id != connection_id)
+		call = call->links[LEASE_WAITERS_BY_CONNECTION].next;
+	return call;
 }
 
 void
@@ -220,7 +294,13 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 	call->queue = queue;
 	call->place = LEASE_PLACE_LINE;
 	lease_calls_append(call->watches ? &queue->watchers : &queue->line, call);
-	++*waiters_of(call->request.owner.data, call->request.owner.length);
+	if (call->request.owner.length > 0)
+	{
+		link_waiter(call, LEASE_WAITERS_BY_OWNER,
+					slot_of_owner(call->request.owner));
+		link_waiter(call, LEASE_WAITERS_BY_CONNECTION,
+					slot_of_connection(call->caller.connection_id));
+	}
 	nwaiters++;
 }
 
@@ -251,33 +331,49 @@ lease_waiter_leave(lease_call *call)
 		queue->due_us = 0;
 	lease_calls_remove(call);
 	call->queue = NULL;
-	--*waiters_of(call->request.owner.data, call->request.owner.length);
+	unlink_waiter(call);
 	nwaiters--;
 	lease_queue_drop_if_unused(queue);
 }
 
-/* Make the calls that stand for a call which waits for any of its names. */
-static void
-make_places(lease_call *call)
+/* Make a call that stands for one which waits for any of its names. */
+static lease_call *
+make_place(lease_call *call, size_t i)
 {
-	call->places = malloc(call->nnames * sizeof(lease_call *));
-	if (call->places == NULL)
-		abort();
-	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_call *place = lease_call_create_own(LEASE_ACQUIRE, 0,
+	lease_call *place = lease_call_try_create_own(LEASE_ACQUIRE, 0,
 												  call->request.owner,
 												  call->names[i],
 												  &call->caller);
 
-		place->kind = call->kind;
-		place->request.mode = call->request.mode;
-		place->request.claim = call->request.claim;
-		place->stands_for = call;
-		place->watches = true;
-		place->waiting_since_us = call->waiting_since_us;
-		call->places[i] = place;
-	}
+	if (place == NULL)
+		return NULL;
+	place->kind = call->kind;
+	place->request.mode = call->request.mode;
+	place->request.claim = call->request.claim;
+	place->stands_for = call;
+	place->watches = true;
+	place->waiting_since_us = call->waiting_since_us;
+	return place;
+}
+
+/* Make all of them: false if there is no memory. */
+static bool
+make_places(lease_call *call)
+{
+	size_t		i = 0;
+
+	call->places = calloc(call->nnames, sizeof(lease_call *));
+	if (call->places == NULL)
+		return false;
+	while (i < call->nnames && (call->places[i] = make_place(call, i)) != NULL)
+		i++;
+	if (i == call->nnames)
+		return true;
+	while (i-- > 0)
+		lease_call_unref(call->places[i]);
+	free(call->places);
+	call->places = NULL;
+	return false;
 }
 
 /* Say whether a call waits for any of several names, or is about to look at them again. */
@@ -287,24 +383,41 @@ lease_waiter_has_places(const lease_call *call)
 	return call->places != NULL && call->places[0]->queue != NULL;
 }
 
-/* Let a call wait for any of its names; it stays where it waits already. */
-void
-lease_waiter_join_all(lease_call *call)
+/* Let a call join the queues of all its names: false if there is no memory. */
+static bool
+join_all(lease_call *call)
 {
-	bool		joins = !lease_waiter_has_places(call);
-
-	if (call->places == NULL)
-		make_places(call);
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		call->places[i]->retry_us = call->retry_us;
-		if (joins)
-			lease_waiter_join(call->places[i],
-							  lease_queue_get(call->names[i]));
+		lease_queue *queue = lease_queue_get(call->names[i]);
+
+		if (queue == NULL)
+		{
+			while (i-- > 0)
+				lease_waiter_leave(call->places[i]);
+			return false;
+		}
+		lease_waiter_join(call->places[i], queue);
 	}
+	nothers += call->nnames - 1;
+	return true;
+}
+
+/*
+ * Let a call wait for any of its names; it stays where it waits already.  False if
+ * there is no memory: it waits for none.
+ */
+bool
+lease_waiter_join_all(lease_call *call)
+{
+	if (call->places == NULL && !make_places(call))
+		return false;
+	if (!lease_waiter_has_places(call) && !join_all(call))
+		return false;
+	for (size_t i = 0; i < call->nnames; i++)
+		call->places[i]->retry_us = call->retry_us;
 	call->place = LEASE_PLACE_LINE;
-	if (joins)
-		nothers += call->nnames - 1;
+	return true;
 }
 
 /* How many places there are in all queues. */
@@ -337,331 +450,4 @@ lease_waiters_visit(void (*visit) (const lease_call *call, size_t position,
 			for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
 				visit(c, 0, context);
 		}
-}
-
-/* ----------------------------------------------------------------
- * Deadlocks
- * ----------------------------------------------------------------
- */
-
-static bool
-same_party(const char *owner, size_t length, const char *user,
-		   const char *host, const lease_call *call)
-{
-	return lease_same((lease_bytes) {owner, length}, call->request.owner) &&
-		strcmp(user, call->caller.user) == 0 &&
-		strcmp(host, call->caller.host) == 0;
-}
-
-/* Somebody who keeps a waiter from being served. */
-typedef struct obstacle
-{
-	const char *owner;
-	size_t		owner_length;
-	const char *user;
-	const char *host;
-	bool		in_queue;
-} obstacle;
-
-/* Who waits, by a hash of the owner; only while deadlocks are looked for. */
-static lease_call **parties = NULL;
-static size_t nparties = 0;
-
-static size_t
-hash_party(const char *owner, size_t length)
-{
-	return lease_hash((lease_bytes) {owner, length}, 0) % nparties;
-}
-
-/* The waiter of an obstacle that is stuck, or NULL. */
-static lease_call *
-stuck_call(const obstacle *what)
-{
-	for (lease_call *c = parties[hash_party(what->owner, what->owner_length)];
-		 c != NULL; c = c->same)
-		if (c->stuck && same_party(what->owner, what->owner_length, what->user,
-								   what->host, c))
-			return c;
-	return NULL;
-}
-
-/* Begin with everybody stuck who has an owner. */
-static void
-assume_stuck(void)
-{
-	if (nparties < 2 * nwaiters)
-	{
-		nparties = 4 * nwaiters;
-		parties = realloc(parties, nparties * sizeof(*parties));
-		if (parties == NULL)
-			abort();
-	}
-	memset(parties, 0, nparties * sizeof(*parties));
-	for (size_t i = 0; i < QUEUE_SLOTS; i++)
-		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
-			for (int l = 0; l < 2; l++)
-				for (lease_call *c = l == 0 ? q->line.head : q->watchers.head;
-					 c != NULL; c = c->next)
-				{
-					size_t		h = hash_party(c->request.owner.data,
-											   c->request.owner.length);
-
-					c->stuck = c->request.owner.length > 0;
-					c->same = parties[h];
-					parties[h] = c;
-				}
-}
-
-/*
- * Say whether a waiter can be served if all who are not stuck give up what they hold,
- * and if not, what is in its way.  One that wants permits can be served beside so many
- * that all are within its limit, all others need all holders to go on.  "ahead" is the first
- * before it in its line that is stuck, or NULL.
- */
-static bool
-can_go_on(const lease_call *call, const lease_call *ahead, int64_t now_us,
-		  obstacle *what)
-{
-	const lease_queue *queue = call->queue;
-	bool		permit = call->request.mode == LEASE_PERMIT && !call->watches;
-	uint64_t	permits = 0;	/* of those who are stuck */
-	obstacle	first = {0};	/* of them */
-
-	for (size_t i = 0; i < queue->nblockers; i++)
-	{
-		const lease_blocker *b = &queue->blockers[i];
-		obstacle	o = {b->owner, b->owner_length, b->user, b->host, false};
-
-		if (b->end_us <= now_us)
-			continue;
-		if (permit && b->mode == LEASE_PERMIT)
-		{
-			/* its own that is over, and guarded, is not in its way */
-			if (stuck_call(&o) == NULL ||
-				(b->over_us <= now_us &&
-				 same_party(b->owner, b->owner_length, b->user, b->host, call)))
-				continue;
-			if (permits == 0)
-				first = o;
-			permits += b->permits;
-			continue;
-		}
-		if (lease_modes_are_compatible(b->mode, call->request.mode))
-			continue;
-		/* what it has itself it enters again, or gives back elsewhere */
-		if (!call->request.claim &&
-			same_party(b->owner, b->owner_length, b->user, b->host, call))
-			continue;
-		if (stuck_call(&o) != NULL)
-		{
-			*what = o;
-			return false;
-		}
-	}
-	if (permit &&
-		permits + lease_holds_asked(&call->request) > call->request.limit)
-	{
-		*what = first;
-		return false;
-	}
-	if (ahead == NULL)
-		return true;
-	*what = (obstacle) {
-		ahead->request.owner.data, ahead->request.owner.length,
-		ahead->caller.user, ahead->caller.host, true
-	};
-	return false;
-}
-
-/* Say whether a call is stuck, with all its places. */
-static void
-set_stuck(lease_call *call, bool stuck)
-{
-	const lease_call *all = call->stands_for;
-
-	call->stuck = stuck;
-	for (size_t i = 0; all != NULL && i < all->nnames; i++)
-		all->places[i]->stuck = stuck;
-}
-
-/* Strike out who can go on: true if there was anybody. */
-static bool
-strike_out(lease_queue *queue, int64_t now_us)
-{
-	const lease_call *ahead = NULL;
-	bool		any = false;
-	obstacle	what;
-
-	for (lease_call *c = queue->line.head; c != NULL; c = c->next)
-	{
-		if (c->stuck && can_go_on(c, ahead, now_us, &what))
-		{
-			c->stuck = false;
-			any = true;
-		}
-		if (c->stuck && ahead == NULL)
-			ahead = c;
-	}
-	for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
-		if (c->stuck && can_go_on(c, ahead, now_us, &what))
-		{
-			set_stuck(c, false);
-			any = true;
-		}
-	return any;
-}
-
-/* The first in a call's line that is stuck and before it, or NULL. */
-static const lease_call *
-first_ahead(const lease_call *call)
-{
-	const lease_call *c = call->queue->line.head;
-
-	while (c != NULL && c != call && !c->stuck)
-		c = c->next;
-	return c != call ? c : NULL;
-}
-
-/* An owner, if whoever is told may know it. */
-static void
-add_owner(char *text, size_t size, const obstacle *what,
-		  const lease_call *victim)
-{
-	size_t		length = strlen(text);
-	char		shown[DLOCK_SHOWN_SIZE];
-	bool		known = victim->caller.is_operator ||
-		(strcmp(what->user, victim->caller.user) == 0 &&
-		 strcmp(what->host, victim->caller.host) == 0);
-
-	snprintf(text + length, size - length, "owner \"%s\"",
-			 known ? dlock_show(shown, (lease_bytes) {
-				 what->owner, what->owner_length
-			 }) : DLOCK_MASK);
-}
-
-/* Strike out until nobody is left who can go on. */
-static void
-settle(int64_t now_us)
-{
-	bool		changed = true;
-
-	while (changed)
-	{
-		changed = false;
-		for (size_t i = 0; i < QUEUE_SLOTS; i++)
-			for (lease_queue *q = queues[i]; q != NULL; q = q->next)
-				changed |= strike_out(q, now_us);
-	}
-}
-
-/* Assume that those are stuck who were found not to be, and nobody else. */
-static void
-invert(void)
-{
-	for (size_t i = 0; i < QUEUE_SLOTS; i++)
-		for (lease_queue *q = queues[i]; q != NULL; q = q->next)
-			for (int l = 0; l < 2; l++)
-				for (lease_call *c = l == 0 ? q->line.head : q->watchers.head;
-					 c != NULL; c = c->next)
-					c->stuck = c->request.owner.length > 0 && !c->stuck;
-}
-
-/*
- * Say whether a call, in one place, is certain to be served if those go on who do not
- * wait for anything: nobody is before it, and whoever holds the name does not wait.
- */
-static bool
-is_certain(const lease_call *call, int64_t now_us)
-{
-	const lease_queue *queue = call->queue;
-
-	if (queue->line.head != NULL && queue->line.head != call)
-		return false;
-	for (size_t i = 0; i < queue->nblockers; i++)
-		if (queue->blockers[i].end_us > now_us &&
-			*waiters_of(queue->blockers[i].owner,
-						queue->blockers[i].owner_length) > 0)
-			return false;
-	return true;
-}
-
-/* The same in any of its places. */
-static bool
-can_wait(const lease_call *call, int64_t now_us)
-{
-	const lease_call *all = call->stands_for;
-
-	if (all == NULL)
-		return is_certain(call, now_us);
-	for (size_t i = 0; i < all->nnames; i++)
-		if (is_certain(all->places[i], now_us))
-			return true;
-	return false;
-}
-
-/*
- * Say whether a call that has joined a queue closes a cycle; the message tells
- * of it.
- *
- * Others may be in a cycle already: an owner who waits in two connections, and
- * is granted the lease in one of them, waits for himself then.  Whoever comes
- * later is not to be blamed for that.  So those who are stuck without this call
- * are found first, and then whether it is stuck without them.
- */
-bool
-lease_waiter_deadlock(lease_call *call, int64_t now_us, char *message,
-					  size_t size)
-{
-	obstacle	what = {0};
-	lease_call *at = call;
-
-	if ((nwaiters == 1 && call->request.mode != LEASE_PERMIT &&
-		 !call->request.claim) || can_wait(call, now_us))
-		return false;
-	assume_stuck();
-	settle(now_us);
-	if (!call->stuck)
-		return false;
-	assume_stuck();
-	set_stuck(call, false);
-	settle(now_us);
-	invert();
-	settle(now_us);
-	if (!call->stuck)
-		return false;
-
-	/* follow what is in the way until we come back, or have seen enough */
-	snprintf(message, size, "deadlock detected: ");
-	for (size_t step = 0; step <= nwaiters; step++)
-	{
-		obstacle	self = {
-			at->request.owner.data, at->request.owner.length,
-			at->caller.user, at->caller.host, false
-		};
-		char		shown[DLOCK_SHOWN_SIZE];
-		size_t		length;
-
-		if (can_go_on(at, first_ahead(at), now_us, &what))
-			break;
-		if (step > 0)
-			strncat(message, "; ", size - strlen(message) - 1);
-		add_owner(message, size, &self, call);
-		length = strlen(message);
-		snprintf(message + length, size - length, " waits for \"%s\", %s ",
-				 dlock_show(shown, at->queue->name),
-				 what.in_queue ? "queued behind" : "held by");
-		add_owner(message, size, &what, call);
-		if (same_party(what.owner, what.owner_length, what.user, what.host,
-					   call))
-			return true;
-		at = stuck_call(&what);
-		if (at == NULL)
-			break;
-	}
-
-	/*
-	 * Some way leads back, if not the one that was followed: nobody of these was
-	 * stuck before this call, so all who are depend on it.
-	 */
-	return true;
 }

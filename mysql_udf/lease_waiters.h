@@ -25,6 +25,21 @@ typedef enum lease_place
 	LEASE_PLACE_NONE			/* done */
 } lease_place;
 
+/* By what those who wait are found. */
+typedef enum lease_waiters_index
+{
+	LEASE_WAITERS_BY_OWNER,
+	LEASE_WAITERS_BY_CONNECTION,
+	LEASE_WAITERS_NINDEXES
+} lease_waiters_index;
+
+/* A waiter's place in the list of those with the same hash. */
+typedef struct lease_waiter_link
+{
+	struct lease_call *next;
+	struct lease_call **here;	/* what points to it */
+} lease_waiter_link;
+
 /* A call while the engine has it. */
 typedef struct lease_call
 {
@@ -76,9 +91,12 @@ typedef struct lease_call
 	struct lease_call **places; /* those calls; NULL: it has not waited */
 	struct lease_call *stands_for;	/* whom one of them stands for, else NULL */
 
-	/* for the search for deadlocks; the same for all who stand for one call */
-	bool		stuck;
-	struct lease_call *same;	/* the next whose owner has the same hash */
+	/* while it is in a queue, and waits for an owner */
+	lease_waiter_link links[LEASE_WAITERS_NINDEXES];
+
+	/* of whoever waits, not of a call that stands for another */
+	uint64_t	search;			/* the last search for deadlocks that has met it */
+	uint32_t	number;			/* its number there */
 
 	/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: what became of each name, as a
 	 * lease_outcome */
@@ -94,6 +112,14 @@ typedef struct lease_calls
 	size_t		count;
 } lease_calls;
 
+/* An owner: the string and the account. */
+typedef struct lease_party
+{
+	lease_bytes owner;
+	const char *user;
+	const char *host;
+} lease_party;
+
 /* Somebody in the way of those who wait. */
 typedef struct lease_blocker
 {
@@ -102,9 +128,13 @@ typedef struct lease_blocker
 	char		user[DLOCK_USER_SIZE];
 	char		host[DLOCK_HOST_SIZE];
 	lease_mode	mode;
-	uint32_t	permits;
-	int64_t		over_us;		/* its deadline */
-	int64_t		end_us;			/* in the way no longer */
+	uint32_t	held;			/* holds, or permits */
+	int64_t		over_us;		/* when the lease is over; INT64_MAX: when its
+								 * session is */
+	uint64_t	session;		/* its connection; 0: it is of none */
+	bool		guarded;		/* a transaction has locked the row, whoever's
+								 * that is ... */
+	lease_mode	guard_mode;		/* ... and is in the way as if it held so */
 } lease_blocker;
 
 /* A name that somebody waits for. */
@@ -119,6 +149,9 @@ typedef struct lease_queue
 	lease_blocker *blockers;	/* as of the last look */
 	size_t		nblockers;
 	size_t		blockers_room;
+	bool		unknown;		/* there was no memory for them */
+	uint64_t	search;			/* as of a call */
+	uint32_t	number;
 } lease_queue;
 
 /* lease_waiters.c */
@@ -129,24 +162,23 @@ extern void lease_calls_remove(lease_call *call);
 extern lease_queue *lease_queue_find(lease_bytes name);
 extern lease_queue *lease_queue_get(lease_bytes name);
 extern void lease_queue_drop_if_unused(lease_queue *queue);
-extern void lease_queue_look(lease_queue *queue, const lease_name *name,
+extern bool lease_queue_look(lease_queue *queue, const lease_name *name,
 							 const lease_moment *moment);
 extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,
 							  size_t room, int64_t *next_us);
 extern void lease_waiter_join(lease_call *call, lease_queue *queue);
-extern void lease_waiter_join_all(lease_call *call);
+extern bool lease_waiter_join_all(lease_call *call);
 extern bool lease_waiter_has_places(const lease_call *call);
 extern void lease_waiter_leave(lease_call *call);
 extern size_t lease_waiters_count(void);
 extern size_t lease_waiters_connections(void);
+extern lease_call *lease_waiter_of(lease_party party, const lease_call *after);
+extern lease_call *lease_waiter_of_connection(uint64_t connection_id);
 
 /* Call a function for everybody who waits, queue by queue in its order. */
 extern void lease_waiters_visit(void (*visit) (const lease_call *call,
 											   size_t position,
 											   void *context),
 								void *context);
-
-extern bool lease_waiter_deadlock(lease_call *call, int64_t now_us,
-								  char *message, size_t size);
 
 #endif							/* DLOCK_LEASE_WAITERS_H */

@@ -1,0 +1,426 @@
+/*
+ * lease_deadlock.c
+ *	  Find out whether a waiter closes a circle of owners.
+ *
+ * core/stuck.c decides; here the facts are gathered that it goes by: who waits, and
+ * who holds and guards the names, of all that the newcomer's wait depends on,
+ * directly or by way of other owners.  Who waits elsewhere costs nothing.
+ *
+ * A circle is closed by the last of its waiters to join.  Each newcomer looks after it
+ * has joined, and leaves before the next comes if it is in one.  All of this is under
+ * the engine's mutex, so the facts are of one moment: but for who is in the way of those
+ * who wait, which is as of the last look at the name (lease_queue_look()).  That is made
+ * after each change that this server makes.
+ *
+ * Most need not search.  If nobody who holds or guards the name waits, they can go on
+ * and give it up to those in line, the newcomer at last.  No circle is missed by it: the
+ * newcomer has joined, so in a circle it finds somebody who waits.
+ *
+ * Whose transaction has locked a row is not known: it counts as one that goes on with
+ * the lease's owner, in a connection that does not wait.
+ *
+ * A name whose holders could not be noted, for want of memory, may be part of any
+ * circle.  So whoever meets it is told that, and not that there is none.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_deadlock.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_session.h"
+#include "stuck.h"
+#include "udf_text.h"
+
+/*
+ * The facts.  Names, owners and waiters have the numbers in whose order they were met;
+ * there are at most as many of each, and waits, as places in all queues.
+ */
+typedef struct search
+{
+	uint64_t	number;			/* of the search: who has it was met */
+	int64_t		now_us;
+	stuck_facts facts;
+	lease_queue **names;
+	const lease_call **owners;	/* somebody who waits as each */
+	stuck_waiter *waiters;
+	stuck_wait *waits;
+	const lease_call **places;	/* of each wait */
+	stuck_lease *leases;
+	stuck_guard *guards;		/* there is as much room as for leases */
+	size_t		lease_room;
+	bool		failed;			/* for want of memory */
+} search;
+
+/* ----------------------------------------------------------------
+ * Parties
+ * ----------------------------------------------------------------
+ */
+
+static lease_party
+party_of_call(const lease_call *call)
+{
+	return (lease_party) {
+		call->request.owner, call->caller.user, call->caller.host
+	};
+}
+
+static lease_party
+party_of_blocker(const lease_blocker *blocker)
+{
+	return (lease_party) {
+		{blocker->owner, blocker->owner_length}, blocker->user, blocker->host
+	};
+}
+
+/* Who waits in a place. */
+static lease_call *
+waiter_in(lease_call *place)
+{
+	return place->stands_for != NULL ? place->stands_for : place;
+}
+
+/* Say whether the lease of somebody in the way is live. */
+static bool
+is_live(const lease_blocker *blocker, int64_t now_us)
+{
+	return blocker->over_us > now_us &&
+		(blocker->session == 0 || lease_session_is_alive(blocker->session));
+}
+
+static bool
+is_in_the_way(const lease_blocker *blocker, int64_t now_us)
+{
+	return blocker->guarded || is_live(blocker, now_us);
+}
+
+/* ----------------------------------------------------------------
+ * The facts
+ * ----------------------------------------------------------------
+ */
+
+/* Meet a name. */
+static void
+reach_name(search *s, lease_queue *queue)
+{
+	if (queue->search == s->number)
+		return;
+	queue->search = s->number;
+	queue->number = s->facts.nnames;
+	s->names[s->facts.nnames++] = queue;
+}
+
+/* Add a wait of a waiter's that was met. */
+static void
+add_wait(search *s, lease_call *place)
+{
+	s->places[s->facts.nwaits] = place;
+	s->waits[s->facts.nwaits++] = (stuck_wait) {
+		.waiter = waiter_in(place)->number,
+		.name = place->queue->number,
+		.mode = place->request.mode,
+		.limit = place->request.limit,
+		.permits = lease_holds_asked(&place->request),
+		.in_line = !place->watches,
+	};
+}
+
+/*
+ * Meet a place of a waiter's.  Who watches is in nobody's way, so it counts if its
+ * owner does; who is in line counts when the line is gone through, which is its order.
+ */
+static void
+reach_place(search *s, lease_call *place, uint32_t owner)
+{
+	lease_call *waiter = waiter_in(place);
+
+	if (waiter->search != s->number)
+	{
+		waiter->search = s->number;
+		waiter->number = s->facts.nwaiters;
+		s->waiters[s->facts.nwaiters++] = (stuck_waiter) {owner, STUCK_NONE};
+	}
+	reach_name(s, place->queue);
+	if (place->watches)
+		add_wait(s, place);
+}
+
+/* Meet an owner, with all its waiters: its number, or STUCK_NONE if it has none. */
+static uint32_t
+reach_owner(search *s, lease_party party)
+{
+	lease_call *first = lease_waiter_of(party, NULL);
+	uint32_t	owner = s->facts.nowners;
+
+	if (first == NULL)
+		return STUCK_NONE;
+	if (waiter_in(first)->search == s->number)
+		return s->waiters[waiter_in(first)->number].owner;
+	s->owners[s->facts.nowners++] = first;
+	for (lease_call *place = first; place != NULL;
+		 place = lease_waiter_of(party, place))
+		reach_place(s, place, owner);
+	return owner;
+}
+
+/* Meet a connection: the number of its waiter, or STUCK_NONE if it does not wait. */
+static uint32_t
+reach_connection(search *s, uint64_t connection_id)
+{
+	lease_call *place = lease_waiter_of_connection(connection_id);
+
+	if (place == NULL)
+		return STUCK_NONE;
+	(void) reach_owner(s, party_of_call(place));
+	return waiter_in(place)->number;
+}
+
+/* Make room for one lease more, and a guard. */
+static bool
+make_room(search *s)
+{
+	size_t		room = s->lease_room == 0 ? 64 : s->lease_room * 2;
+	stuck_lease *leases;
+	stuck_guard *guards;
+
+	if (s->facts.nleases < s->lease_room)
+		return true;
+	leases = realloc(s->leases, room * sizeof(stuck_lease));
+	if (leases != NULL)
+		s->leases = leases;
+	guards = realloc(s->guards, room * sizeof(stuck_guard));
+	if (guards != NULL)
+		s->guards = guards;
+	if (leases == NULL || guards == NULL)
+		return false;
+	s->lease_room = room;
+	return true;
+}
+
+/* Add who is in the way on a name, if its owner waits. */
+static void
+add_blocker(search *s, uint32_t name, const lease_blocker *blocker)
+{
+	uint32_t	owner;
+	uint32_t	waiter = STUCK_NONE;
+	bool		live = is_live(blocker, s->now_us);
+
+	if (!is_in_the_way(blocker, s->now_us))
+		return;
+	owner = reach_owner(s, party_of_blocker(blocker));
+	if (owner == STUCK_NONE)
+		return;
+	if (!make_room(s))
+	{
+		s->failed = true;
+		return;
+	}
+	if (live && blocker->session != 0)
+		waiter = reach_connection(s, blocker->session);
+	if (blocker->guarded)
+		s->guards[s->facts.nguards++] = (stuck_guard) {
+			s->facts.nleases, STUCK_NONE, blocker->guard_mode, blocker->held
+		};
+	s->leases[s->facts.nleases++] = (stuck_lease) {
+		name, owner, blocker->mode, live ? blocker->held : 0,
+		blocker->session != 0, waiter
+	};
+}
+
+/* Go through those who wait for a name in line, and those who are in their way. */
+static void
+visit_name(search *s, uint32_t name)
+{
+	const lease_queue *queue = s->names[name];
+
+	for (lease_call *call = queue->line.head; call != NULL; call = call->next)
+	{
+		(void) reach_owner(s, party_of_call(call));
+		add_wait(s, call);
+	}
+	for (size_t i = 0; i < queue->nblockers && !s->failed; i++)
+		add_blocker(s, name, &queue->blockers[i]);
+	s->failed |= queue->unknown;
+}
+
+/* Gather all that a newcomer's wait depends on; false if there is no memory. */
+static bool
+gather(search *s, const lease_call *newcomer)
+{
+	size_t		places = lease_waiters_count();
+
+	s->names = malloc(places * sizeof(*s->names));
+	s->owners = malloc(places * sizeof(*s->owners));
+	s->waiters = calloc(places, sizeof(*s->waiters));
+	s->waits = malloc(places * sizeof(*s->waits));
+	s->places = malloc(places * sizeof(*s->places));
+	if (s->names == NULL || s->owners == NULL || s->waiters == NULL ||
+		s->waits == NULL || s->places == NULL)
+		return false;
+	(void) reach_owner(s, party_of_call(newcomer));
+	assert(s->facts.nwaiters > 0);	/* the newcomer */
+	for (uint32_t name = 0; name < s->facts.nnames && !s->failed; name++)
+		visit_name(s, name);
+	s->facts.waiters = s->waiters;
+	s->facts.waits = s->waits;
+	s->facts.leases = s->leases;
+	s->facts.guards = s->guards;
+	return !s->failed;
+}
+
+static void
+forget(search *s)
+{
+	free(s->names);
+	free(s->owners);
+	free(s->waiters);
+	free(s->waits);
+	free(s->places);
+	free(s->leases);
+	free(s->guards);
+}
+
+/* ----------------------------------------------------------------
+ * The message
+ * ----------------------------------------------------------------
+ */
+
+/* Add to a message what there is room for. */
+static void
+add_text(char *message, size_t size, const char *format,...)
+			__attribute__((format(printf, 3, 4)));
+
+static void
+add_text(char *message, size_t size, const char *format,...)
+{
+	size_t		length = strlen(message);
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message + length, size - length, format, arguments);
+	va_end(arguments);
+}
+
+/* Add an owner, if whoever is told may know it. */
+static void
+add_owner(char *message, size_t size, lease_party party,
+		  const dlock_caller *told)
+{
+	char		shown[DLOCK_SHOWN_SIZE];
+	bool		known = told->is_operator ||
+		(strcmp(party.user, told->user) == 0 &&
+		 strcmp(party.host, told->host) == 0);
+
+	add_text(message, size, "owner \"%s\"",
+			 known ? dlock_show(shown, party.owner) : DLOCK_MASK);
+}
+
+/* Add a step of the circle. */
+static void
+add_step(char *message, size_t size, const search *s, const stuck_step *step,
+		 const dlock_caller *told)
+{
+	const lease_call *place = s->places[step->wait];
+	const lease_call *blocker;
+	bool		in_queue = step->lease == STUCK_NONE;
+	char		shown[DLOCK_SHOWN_SIZE];
+
+	assert(in_queue || s->leases != NULL);
+	blocker = in_queue ? s->places[step->ahead] :
+		s->owners[s->leases[step->lease].owner];
+
+	add_owner(message, size, party_of_call(place), told);
+	add_text(message, size, " waits for \"%s\", %s ",
+			 dlock_show(shown, place->queue->name),
+			 in_queue ? "queued behind" : "held by");
+	add_owner(message, size, party_of_call(blocker), told);
+}
+
+/* ----------------------------------------------------------------
+ * The search
+ * ----------------------------------------------------------------
+ */
+
+/* Say whether somebody who is in the way on a name may wait. */
+static bool
+is_held_by_waiter(const lease_queue *queue, int64_t now_us)
+{
+	for (size_t i = 0; i < queue->nblockers; i++)
+		if (is_in_the_way(&queue->blockers[i], now_us) &&
+			lease_waiter_of(party_of_blocker(&queue->blockers[i]), NULL) != NULL)
+			return true;
+	return queue->unknown;
+}
+
+/*
+ * Say whether a waiter, which has joined, can possibly close a circle.  Who is not
+ * stuck for one of several names is not stuck.
+ */
+static bool
+is_possible(const lease_call *newcomer, int64_t now_us)
+{
+	if (newcomer->places == NULL)
+		return is_held_by_waiter(newcomer->queue, now_us);
+	for (size_t i = 0; i < newcomer->nnames; i++)
+		if (!is_held_by_waiter(newcomer->places[i]->queue, now_us))
+			return false;
+	return true;
+}
+
+/* Have the core decide, and tell of the circle. */
+static lease_deadlock
+find_circle(const search *s, const lease_call *newcomer, char *message,
+			size_t size)
+{
+	const stuck_facts *facts = &s->facts;
+	bool	   *stuck = malloc(facts->nwaiters * sizeof(bool));
+	uint32_t   *work = malloc(stuck_work_size(facts) * sizeof(uint32_t));
+	stuck_step *steps = malloc(facts->nwaiters * sizeof(stuck_step));
+	lease_deadlock found = LEASE_DEADLOCK_UNKNOWN;
+
+	if (stuck != NULL && work != NULL && steps != NULL)
+	{
+		uint32_t	length;
+
+		stuck_search(facts, stuck, work);
+		length = stuck_find_circle(facts, stuck, newcomer->number, work,
+								   steps);
+		found = length > 0 ? LEASE_DEADLOCK_FOUND : LEASE_DEADLOCK_NONE;
+		snprintf(message, size, "deadlock detected: ");
+		for (uint32_t i = 0; i < length; i++)
+		{
+			if (i > 0)
+				add_text(message, size, "; ");
+			add_step(message, size, s, &steps[i], &newcomer->caller);
+		}
+	}
+	free(stuck);
+	free(work);
+	free(steps);
+	return found;
+}
+
+/*
+ * Say whether a call that has joined a queue, or the queues of all its names, closes a
+ * circle; the message, for which there is room of "size" bytes, tells of it then.
+ */
+lease_deadlock
+lease_deadlock_find(const lease_call *newcomer, int64_t now_us, char *message,
+					size_t size)
+{
+	static uint64_t searches = 0;
+	search		s = {.now_us = now_us};
+	lease_deadlock found = LEASE_DEADLOCK_UNKNOWN;
+
+	if (!is_possible(newcomer, now_us))
+		return LEASE_DEADLOCK_NONE;
+	s.number = ++searches;
+	if (gather(&s, newcomer))
+		found = find_circle(&s, newcomer, message, size);
+	forget(&s);
+	return found;
+}
