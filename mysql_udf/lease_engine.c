@@ -39,6 +39,7 @@
 #include "lease_guards.h"
 #include "lease_session.h"
 #include "lease_stats.h"
+#include "udf_text.h"
 
 lease_engine engine = {
 	.mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -496,15 +497,64 @@ copy_bytes(lease_bytes *to, char *room, lease_bytes from)
 	*to = (lease_bytes) {room, from.length};
 }
 
-/* Room for what there is of each of a call's names. */
-static void *
-make_room(const lease_call *call, size_t size)
+/* There is no memory for a call. */
+static void
+out_of_memory(dlock_answer *answer)
 {
-	void	   *room = calloc(call->nnames, size);
+	strcpy(answer->sqlstate, "53200");
+	strcpy(answer->message, "out of memory");
+}
 
-	if (room == NULL)
-		abort();
-	return room;
+/* Make a call of a caller's; NULL if there is no memory. */
+static lease_call *
+make_call(const dlock_call *request)
+{
+	lease_call *call = lease_call_try_create(request->nnames);
+	size_t		room = request->nnames + 1; /* so that NULL is for want of memory */
+	bool		made = true;
+
+	if (call == NULL)
+		return NULL;
+	call->kind = request->kind;
+	call->request = request->request;
+	copy_bytes(&call->request.owner, call->owner, request->request.owner);
+	copy_bytes(&call->request.request, call->request_id,
+			   request->request.request);
+	for (size_t i = 0; i < request->nnames; i++)
+		copy_bytes(&call->names[i], (char *) call->names[i].data,
+				   request->names[i]);
+	if (lease_call_is_of_several(call))
+	{
+		call->answer.tokens = calloc(room, sizeof(uint64_t));
+		call->outcomes = calloc(room, sizeof(uint8_t));
+		made &= call->answer.tokens != NULL && call->outcomes != NULL;
+	}
+	if (request->kind == DLOCK_CALL_APPLY_EACH)
+	{
+		call->answer.done = calloc(room, sizeof(bool));
+		made &= call->answer.done != NULL;
+	}
+	if (request->tokens != NULL)
+	{
+		call->match = calloc(room, sizeof(uint64_t));
+		made &= call->match != NULL;
+		if (call->match != NULL)
+			memcpy(call->match, request->tokens,
+				   request->nnames * sizeof(uint64_t));
+	}
+	if (!made)
+	{
+		lease_call_unref(call);
+		return NULL;
+	}
+	call->caller = *request->caller;
+	call->wait_us = request->wait_us;
+	if (request->wait_us > 0)
+		call->end_us = call->start_us + request->wait_us;
+	call->wanted = request->wanted;
+	call->watches = request->kind == DLOCK_CALL_WAIT ||
+		lease_call_is_of_several(call);
+	return call;
 }
 
 static void
@@ -522,6 +572,7 @@ static bool
 watch_caller(dlock_answer *answer)
 {
 	const char *problem;
+	const char *sqlstate;
 	bool		runs;
 
 	pthread_mutex_lock(&engine.mutex);
@@ -529,10 +580,10 @@ watch_caller(dlock_answer *answer)
 	pthread_mutex_unlock(&engine.mutex);
 	if (!runs)
 		return false;
-	problem = lease_session_watch();
+	problem = lease_session_watch(&sqlstate);
 	if (problem == NULL)
 		return true;
-	snprintf(answer->sqlstate, sizeof(answer->sqlstate), "55000");
+	snprintf(answer->sqlstate, sizeof(answer->sqlstate), "%s", sqlstate);
 	snprintf(answer->message, sizeof(answer->message), "%s", problem);
 	return false;
 }
@@ -561,35 +612,12 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	pthread_mutex_unlock(&engine.mutex);
 	if (believed)
 		return true;
-	call = lease_call_create(request->nnames);
-	call->kind = request->kind;
-	call->request = request->request;
-	copy_bytes(&call->request.owner, call->owner, request->request.owner);
-	copy_bytes(&call->request.request, call->request_id,
-			   request->request.request);
-	for (size_t i = 0; i < request->nnames; i++)
-		copy_bytes(&call->names[i], (char *) call->names[i].data,
-				   request->names[i]);
-	if (lease_call_is_of_several(call))
+	call = make_call(request);
+	if (call == NULL)
 	{
-		call->answer.tokens = make_room(call, sizeof(uint64_t));
-		call->outcomes = make_room(call, sizeof(uint8_t));
+		out_of_memory(answer);
+		return false;
 	}
-	if (request->kind == DLOCK_CALL_APPLY_EACH)
-		call->answer.done = make_room(call, sizeof(bool));
-	if (request->tokens != NULL)
-	{
-		call->match = make_room(call, sizeof(uint64_t));
-		memcpy(call->match, request->tokens,
-			   request->nnames * sizeof(uint64_t));
-	}
-	call->caller = *request->caller;
-	call->wait_us = request->wait_us;
-	if (request->wait_us > 0)
-		call->end_us = call->start_us + request->wait_us;
-	call->wanted = request->wanted;
-	call->watches = request->kind == DLOCK_CALL_WAIT ||
-		lease_call_is_of_several(call);
 
 	ncallers++;
 	dlock_wait_begin();
@@ -668,10 +696,15 @@ dlock_engine_settle(dlock_answer *answer)
 	if ((engine.unwritten > 0 || !engine.settled) && !engine.read_only &&
 		start(answer))
 	{
-		call = lease_call_create(0);
-		call->internal = LEASE_INTERNAL_SETTLE;
-		call->references++;
-		lease_engine_submit(call);
+		call = lease_call_try_create(0);
+		if (call == NULL)
+			out_of_memory(answer);
+		else
+		{
+			call->internal = LEASE_INTERNAL_SETTLE;
+			call->references++;
+			lease_engine_submit(call);
+		}
 	}
 	pthread_mutex_unlock(&engine.mutex);
 	if (call != NULL)
@@ -698,9 +731,8 @@ dlock_engine_max_ttl_us(void)
 		return max_us;
 	ncallers++;
 	pthread_mutex_lock(&engine.mutex);
-	if (start(&answer))
+	if (start(&answer) && (call = lease_call_try_create(0)) != NULL)
 	{
-		call = lease_call_create(0);
 		call->internal = LEASE_INTERNAL_SETTINGS;
 		call->references++;
 		lease_engine_submit(call);
@@ -726,115 +758,102 @@ dlock_engine_max_ttl_us(void)
 typedef struct waiters_text
 {
 	const dlock_caller *caller;
-	char	   *data;
-	size_t		length;
-	size_t		room;
+	dlock_text	json;
 } waiters_text;
 
 static void
-add_text(waiters_text *text, const char *format,...)
+add_string(dlock_text *text, const char *string)
 {
-	va_list		arguments;
-	int			length;
-
-	for (;;)
-	{
-		size_t		left = text->room - text->length;
-
-		va_start(arguments, format);
-		length = vsnprintf(text->data + text->length, left, format, arguments);
-		va_end(arguments);
-		if ((size_t) length < left)
-			break;
-		text->room = text->room * 2 + (size_t) length;
-		text->data = realloc(text->data, text->room);
-		if (text->data == NULL)
-			abort();
-	}
-	text->length += (size_t) length;
+	dlock_text_add(text, string, strlen(string));
 }
 
 static void
-add_hex(waiters_text *text, lease_bytes bytes)
+add_hex(dlock_text *text, lease_bytes bytes)
 {
 	for (size_t i = 0; i < bytes.length; i++)
-		add_text(text, "%02x", (unsigned char) bytes.data[i]);
+		dlock_text_printf(text, "%02x", (unsigned char) bytes.data[i]);
+}
+
+static void
+add_string_hex(dlock_text *text, const char *string)
+{
+	add_hex(text, (lease_bytes) {string, strlen(string)});
 }
 
 /* Add text, which is UTF-8, to a JSON string. */
 static void
-add_escaped(waiters_text *text, const char *value)
+add_escaped(dlock_text *text, const char *value)
 {
 	for (; *value != '\0'; value++)
 		if (*value == '"' || *value == '\\')
-			add_text(text, "\\%c", *value);
+			dlock_text_printf(text, "\\%c", *value);
 		else if ((unsigned char) *value < ' ')
-			add_text(text, "\\u%04x", (unsigned char) *value);
+			dlock_text_printf(text, "\\u%04x", (unsigned char) *value);
 		else
-			add_text(text, "%c", *value);
+			dlock_text_add(text, value, 1);
 }
 
 static void
 add_waiter(const lease_call *call, size_t position, void *context)
 {
-	static const char mask[] = "<insufficient privilege>";
-	waiters_text *text = context;
-	bool		visible = text->caller->is_operator ||
-		(strcmp(text->caller->user, call->caller.user) == 0 &&
-		 strcmp(text->caller->host, call->caller.host) == 0);
+	waiters_text *waiters = context;
+	dlock_text *text = &waiters->json;
+	bool		visible = waiters->caller->is_operator ||
+		(strcmp(waiters->caller->user, call->caller.user) == 0 &&
+		 strcmp(waiters->caller->host, call->caller.host) == 0);
 
-	add_text(text, "%s{\"name_hex\": \"", text->length > 1 ? ", " : "");
+	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
+			   "{\"name_hex\": \"");
 	add_hex(text, call->queue->name);
-	add_text(text, "\", \"user_hex\": \"");
-	add_hex(text, (lease_bytes) {
-		call->caller.user, strlen(call->caller.user)
-	});
-	add_text(text, "\", \"host_hex\": \"");
-	add_hex(text, (lease_bytes) {
-		call->caller.host, strlen(call->caller.host)
-	});
-	add_text(text, "\", \"owner_hex\": ");
+	add_string(text, "\", \"user_hex\": \"");
+	add_string_hex(text, call->caller.user);
+	add_string(text, "\", \"host_hex\": \"");
+	add_string_hex(text, call->caller.host);
+	add_string(text, "\", \"owner_hex\": ");
 	if (call->kind == DLOCK_CALL_WAIT)
-		add_text(text, "null, \"mode\": null");
+		add_string(text, "null, \"mode\": null");
 	else
 	{
-		add_text(text, "\"");
-		add_hex(text, visible ? call->request.owner :
-				(lease_bytes) {mask, sizeof(mask) - 1});
-		add_text(text, "\", \"mode\": \"%s\"",
-				 lease_mode_name(call->request.mode));
+		add_string(text, "\"");
+		if (visible)
+			add_hex(text, call->request.owner);
+		else
+			add_string_hex(text, DLOCK_MASK);
+		dlock_text_printf(text, "\", \"mode\": \"%s\"",
+						  lease_mode_name(call->request.mode));
 	}
 	if (position > 0)
-		add_text(text, ", \"position\": %zu", position);
+		dlock_text_printf(text, ", \"position\": %zu", position);
 	else
-		add_text(text, ", \"position\": null");
-	add_text(text, ", \"waiting_since_us\": %" PRId64 ", \"account\": \"",
-			 call->waiting_since_us);
+		add_string(text, ", \"position\": null");
+	dlock_text_printf(text, ", \"waiting_since_us\": %" PRId64
+					  ", \"account\": \"", call->waiting_since_us);
 	add_escaped(text, call->caller.user);
-	add_text(text, "@");
+	add_string(text, "@");
 	add_escaped(text, call->caller.host);
 	if (visible)
-		add_text(text, "\", \"connection_id\": %" PRIu64 "}",
-				 call->caller.connection_id);
+		dlock_text_printf(text, "\", \"connection_id\": %" PRIu64 "}",
+						  call->caller.connection_id);
 	else
-		add_text(text, "\", \"connection_id\": null}");
+		add_string(text, "\", \"connection_id\": null}");
 }
 
 char *
 dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 {
-	waiters_text text = {.caller = caller, .room = 4096};
+	waiters_text waiters = {.caller = caller};
 
 	memset(answer, 0, sizeof(*answer));
-	text.data = malloc(text.room);
-	if (text.data == NULL)
-		abort();
-	add_text(&text, "[");
+	add_string(&waiters.json, "[");
 	pthread_mutex_lock(&engine.mutex);
-	lease_waiters_visit(add_waiter, &text);
+	lease_waiters_visit(add_waiter, &waiters);
 	pthread_mutex_unlock(&engine.mutex);
-	add_text(&text, "]");
-	return text.data;
+	add_string(&waiters.json, "]");
+	if (!waiters.json.failed)
+		return waiters.json.data;
+	free(waiters.json.data);
+	out_of_memory(answer);
+	return NULL;
 }
 
 char *
@@ -851,6 +870,8 @@ dlock_engine_stats(dlock_answer *answer)
 	}
 	json = lease_stats_json(lease_waiters_connections());
 	pthread_mutex_unlock(&engine.mutex);
+	if (json == NULL)
+		out_of_memory(answer);
 	return json;
 }
 

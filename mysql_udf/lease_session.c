@@ -374,9 +374,12 @@ watch_on_mysql(uint64_t connection_id)
 	return done;
 }
 
-/* See to it that we are told of a connection's end, if we can be just now. */
+/*
+ * See to it that we are told of a connection's end, if we can be just now.  *failed is
+ * set if there is no memory for it.
+ */
 static bool
-watch(uint64_t connection_id)
+watch(uint64_t connection_id, bool *failed)
 {
 	session   **place;
 	bool		watched = false;
@@ -396,10 +399,13 @@ watch(uint64_t connection_id)
 			session    *s = calloc(1, sizeof(session));
 
 			if (s == NULL)
-				abort();
-			s->connection_id = connection_id;
-			s->seen = true;		/* of a list that is being read */
-			*place = s;
+				*failed = true;
+			else
+			{
+				s->connection_id = connection_id;
+				s->seen = true; /* of a list that is being read */
+				*place = s;
+			}
 		}
 	}
 	if (!watched)
@@ -413,15 +419,17 @@ watch(uint64_t connection_id)
 }
 
 const char *
-lease_session_watch(void)
+lease_session_watch(const char **sqlstate)
 {
 	uint64_t	connection_id = dlock_caller_connection_id();
 	int64_t		end_us = lease_now() + LIST_PATIENCE_US;
+	bool		failed = false;
 
+	*sqlstate = "55000";
 	/* its thread ends without an event for audit plugins */
 	if (dlock_caller_is_event())
 		return "cannot be told when this connection ends; an event cannot take session leases";
-	while (!watch(connection_id))
+	while (!watch(connection_id, &failed))
 	{
 		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
 			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
@@ -430,7 +438,10 @@ lease_session_watch(void)
 		usleep(LEASE_LOOK_INTERVAL_US);
 		dlock_wait_end();
 	}
-	return NULL;
+	if (!failed)
+		return NULL;
+	*sqlstate = "53200";
+	return "out of memory";
 }
 
 /* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */

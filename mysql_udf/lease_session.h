@@ -12,10 +12,10 @@
 
 /*
  * See to it that dlock_engine_end_connection() is called when the calling
- * connection ends.  NULL, or a message if the server will not tell us.  The batcher
- * runs.
+ * connection ends.  NULL, or the message of an error, and its SQLSTATE: the server will
+ * not tell us, say.  The batcher runs.
  */
-extern const char *lease_session_watch(void);
+extern const char *lease_session_watch(const char **sqlstate);
 
 /* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
 extern void lease_session_unplug(void);

@@ -5,6 +5,10 @@
  * All values are written as numbers, as binary strings of harmless ASCII, or as
  * hexadecimal literals, which mean the same in every character set and SQL mode.
  *
+ * When there is no memory, the text becomes a statement that is an error, until it is
+ * made empty again: so the server raises it, and whoever sends it need not ask.  As a
+ * part of another statement it is no SQL at all.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_text.h"
@@ -15,24 +19,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void
+/* A statement that is an error. */
+static char no_memory[] =
+"SIGNAL SQLSTATE '53200' SET MESSAGE_TEXT = 'out of memory'";
+
+/* Make room for so many bytes more, and an end mark. */
+static bool
 reserve(lease_text *t, size_t more)
 {
+	size_t		room = (t->length + more + 1) * 2;
+	char	   *data;
+
+	if (t->data == no_memory)
+		return false;
 	if (t->length + more + 1 <= t->room)
-		return;
-	t->room = (t->length + more + 1) * 2;
-	t->data = realloc(t->data, t->room);
-	if (t->data == NULL)
-		abort();				/* the server does the same */
+		return true;
+	data = realloc(t->data, room);
+	if (data == NULL)
+	{
+		free(t->data);
+		*t = (lease_text) {no_memory, sizeof(no_memory) - 1, 0};
+		return false;
+	}
+	t->data = data;
+	t->room = room;
+	return true;
 }
 
 /* Make it empty. */
 void
 lease_text_clear(lease_text *t)
 {
+	if (t->data == no_memory)
+		*t = (lease_text) {0};
 	t->length = 0;
-	reserve(t, 0);
-	t->data[0] = '\0';
+	if (reserve(t, 0))
+		t->data[0] = '\0';
 }
 
 /* Add what printf() would print. */
@@ -42,14 +64,16 @@ lease_text_add(lease_text *t, const char *format,...)
 	va_list		arguments;
 	int			length;
 
-	reserve(t, 200);
+	if (!reserve(t, 200))
+		return;
 	va_start(arguments, format);
 	length = vsnprintf(t->data + t->length, t->room - t->length, format,
 					   arguments);
 	va_end(arguments);
 	if ((size_t) length >= t->room - t->length)
 	{
-		reserve(t, (size_t) length);
+		if (!reserve(t, (size_t) length))
+			return;
 		va_start(arguments, format);
 		vsnprintf(t->data + t->length, t->room - t->length, format, arguments);
 		va_end(arguments);
@@ -81,7 +105,8 @@ lease_text_add_bytes(lease_text *t, const char *data, size_t length)
 {
 	static const char digits[] = "0123456789abcdef";
 
-	reserve(t, length * 2 + 10);
+	if (!reserve(t, length * 2 + 10))
+		return;
 	if (is_plain(data, length))
 	{
 		t->length += (size_t) sprintf(t->data + t->length, "_binary'%.*s'",

@@ -17,8 +17,8 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "server_abi.h"
 
@@ -67,16 +67,15 @@ dlock_server_kind(void)
 }
 
 static pthread_once_t socket_once = PTHREAD_ONCE_INIT;
-static char *socket_path = NULL;
+static char socket_path[sizeof(((struct sockaddr_un *) NULL)->sun_path) + 1];
 
 static void
 copy_socket_path(void)
 {
 	if (&server_unix_port == NULL || server_unix_port == NULL)
 		return;
-	socket_path = strdup(server_unix_port);
-	if (socket_path == NULL)
-		abort();
+	/* a longer one could not be connected to */
+	snprintf(socket_path, sizeof(socket_path), "%s", server_unix_port);
 }
 
 /*
@@ -88,7 +87,7 @@ const char *
 dlock_server_socket(void)
 {
 	pthread_once(&socket_once, copy_socket_path);
-	return socket_path;
+	return socket_path[0] != '\0' ? socket_path : NULL;
 }
 
 /* Say whether the server is being shut down; MariaDB does not need to. */

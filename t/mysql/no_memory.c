@@ -1,0 +1,71 @@
+/*
+ * no_memory.c
+ *	  Calls of malloc() and the like that fail; for the test of what becomes of calls.
+ *
+ * Linked into the library, some of whose files come here by no_memory.h.  Which call
+ * fails is in the file that the environment calls DLOCK_NO_MEMORY: two int64_t, which
+ * are there before.  The first is counted down by each call, and the one that makes it
+ * 0 fails; the second counts those that failed.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern void *failing_malloc(size_t size);
+extern void *failing_calloc(size_t n, size_t size);
+extern void *failing_realloc(void *piece, size_t size);
+
+typedef struct plan
+{
+	_Atomic int64_t left;
+	_Atomic int64_t failed;
+} plan;
+
+static plan *the_plan;
+
+__attribute__((constructor)) static void
+open_file(void)
+{
+	const char *path = getenv("DLOCK_NO_MEMORY");
+	int			fd = path != NULL ? open(path, O_RDWR) : -1;
+
+	the_plan = mmap(NULL, sizeof(*the_plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+					0);
+	if (the_plan == MAP_FAILED)
+		abort();
+	close(fd);
+}
+
+/* Say whether it is this call's turn to fail. */
+static bool
+fails(void)
+{
+	if (atomic_fetch_sub(&the_plan->left, 1) != 1)
+		return false;
+	atomic_fetch_add(&the_plan->failed, 1);
+	return true;
+}
+
+void *
+failing_malloc(size_t size)
+{
+	return fails() ? NULL : malloc(size);
+}
+
+void *
+failing_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : calloc(n, size);
+}
+
+void *
+failing_realloc(void *piece, size_t size)
+{
+	return fails() ? NULL : realloc(piece, size);
+}

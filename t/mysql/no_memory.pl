@@ -1,0 +1,161 @@
+# Memory is short: that is an error of the call, 1105 (53200), and never the end of the
+# server (rule 16).  Of the files below each allocation that a call makes fails, one
+# after the other: the call is answered rightly, or so, and nothing is left of it that
+# keeps others out.  The kind of server is the argument.
+#
+# Files that are not here still end the server when memory is short.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use File::Temp qw(tempdir);
+use Sanitizers;
+use Scenarios;
+use Test::More;
+use Wire;
+
+# A call makes fewer allocations.
+use constant MOST => 100;
+
+my ($kind) = @ARGV;
+my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+# the server may be another user's
+chmod 0711, $dir;
+
+my @files = ('lease_waiters', 'lease_deadlock', 'lease_engine', 'lease_stats', 'lease_text',
+	map { m{/(\w+)\.c$} } glob('mysql_udf/udf*.c'));
+my $top = `pwd`;
+chomp $top;
+system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $dir/no_memory.o t/mysql/no_memory.c") == 0
+  or die "could not build no_memory.c\n";
+system("make -s -C $dir -f $top/mysql_udf/Makefile CPPFLAGS='-include $top/t/mysql/no_memory.h' "
+	. join(' ', map { "$_.o" } @files)) == 0
+  or die "could not build the files\n";
+Sanitizers::build($dir, '', "$dir/no_memory.o");
+$ENV{DLOCK_LIBRARY} = "$dir/dlock.so";
+$ENV{DLOCK_NO_MEMORY} = "$dir/plan";
+open(my $plan, '+>:raw', $ENV{DLOCK_NO_MEMORY}) or die "could not create $ENV{DLOCK_NO_MEMORY}: $!\n";
+chmod 0666, $ENV{DLOCK_NO_MEMORY};
+plan_failure(0);
+
+my $engine = Engines::start($kind);
+my $pid = $engine->pid;
+my %clients = map { $_ => Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'tester', database => 'scenarios') } qw(a b c);
+my $admin = Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'root', database => 'scenarios');
+
+# Let the nth allocation from now on fail; 0: none.
+sub plan_failure
+{
+	my ($n) = @_;
+	sysseek($plan, 0, 0);
+	syswrite($plan, pack('q2', $n, 0)) == 16 or die "could not write the plan: $!\n";
+	return;
+}
+
+sub has_failed
+{
+	sysseek($plan, 8, 0);
+	sysread($plan, my $failed, 8) == 8 or die "could not read the plan: $!\n";
+	return unpack('q', $failed);
+}
+
+# An answer, as text.
+sub outcome
+{
+	my ($answer) = @_;
+	return 'gone' if !defined $answer;
+	return "$answer->{number}: $answer->{message}" if defined $answer->{error};
+	return join(', ', map { join(' ', map { $_ // 'NULL' } @$_) } @{ $answer->{rows} });
+}
+
+my $token = qr/^\d{10,}$/;
+# the server says it of a statement that could not be made
+my $no_memory = qr/^1105: (could not use the lock table: .*)?out of memory/;
+
+# What is there before, who then calls, and what the answer is; "waits" are calls that
+# wait meanwhile.
+my @cases = (
+	{ call => q{SELECT dlock_acquire('n', 'a', 30)}, right => $token },
+	{ call => q{SELECT dlock_acquire('n', 'a', 30, 0, 'r')}, right => $token },
+	{ call => q{SELECT dlock_acquire_session('n', 'a', 30)}, right => $token },
+	{ call => q{SELECT dlock_acquire_all('["n", "m"]', 'a', 30)}, right => qr/^\[\d+, \d+\]$/ },
+	{ call => q{SELECT dlock_acquire_any('["n", "m"]', 'a', 30, 2)}, right => qr/"m"/ },
+	{ before => q{SELECT dlock_acquire('n', 'b', 30)}, call => q{SELECT dlock_acquire('n', 'a', 30, 0.02)}, right => qr/^NULL$/ },
+	{ before => q{SELECT dlock_acquire('n', 'b', 30)}, call => q{SELECT dlock_acquire_all('["n", "m"]', 'a', 30, 0.02)}, right => qr/^NULL$/ },
+	{ before => q{SELECT dlock_acquire_all('["n", "m"]', 'b', 30)}, call => q{SELECT dlock_acquire_any('["n", "m"]', 'a', 30, 1, 0.02)}, right => qr/^\[\]$/ },
+	{ before => q{SELECT dlock_acquire('n', 'b', 30)}, call => q{SELECT dlock_wait('n', 0.02)}, right => qr/^0$/ },
+	{ before => q{SELECT dlock_acquire('n', 'b', 30), dlock_acquire('m', 'c', 30)},
+		waits => q{SELECT dlock_acquire('m', 'b', 30, 60)},
+		call => q{SELECT dlock_acquire('n', 'c', 30, 60)}, right => qr/^3058: deadlock detected: owner "c" waits/ },
+	{ before => q{SELECT dlock_acquire_all('["n", "k"]', 'b', 30), dlock_acquire('m', 'c', 30)},
+		waits => q{SELECT dlock_acquire('m', 'b', 30, 60)},
+		call => q{SELECT dlock_acquire_any('["n", "k"]', 'c', 30, 1, 60)}, right => qr/^3058: deadlock detected: owner "c" waits/ },
+	{ before => q{SELECT dlock_acquire('n', 'a', 30)}, call => q{SELECT dlock_holders('n')}, right => qr/"a"/ },
+	{ before => q{SELECT dlock_acquire('n', 'a', 30)}, call => q{SELECT dlock_owner('n')}, right => qr/^a$/ },
+	{ before => q{SELECT dlock_acquire_all('["n", "m"]', 'a', 30)}, call => q{SELECT dlock_renew_many('["n", "m"]', 'a', 30, '[null, null]')}, right => qr/"m"/ },
+	{ before => q{SELECT dlock_acquire_all('["n", "m"]', 'a', 30)}, call => q{SELECT dlock_renew('n', 'a', 30)}, right => qr/^1$/ },
+	{ before => q{SELECT dlock_acquire('n', 'a', 30)}, call => q{SELECT count(*) FROM dlock.locks}, right => qr/^1$/ },
+	{ before => q{SELECT dlock_acquire('n', 'b', 30)}, waits => q{SELECT dlock_acquire('n', 'c', 30, 60)},
+		call => q{SELECT name FROM dlock.waiters}, right => qr/^n$/ },
+	{ call => q{SELECT acquired > 0 FROM dlock.stats}, right => qr/^1$/ },
+);
+
+# Nothing is held, and nobody waits.
+sub clean_up
+{
+	plan_failure(0);
+	$clients{b}->answer if delete $clients{b}{waits};
+	for my $name (qw(n m k))
+	{
+		my $answer = $admin->query("SELECT dlock_force_release('$name')");
+		die outcome($answer) if !defined $answer || defined $answer->{error};
+	}
+	return;
+}
+
+my $failures = 0;
+for my $case (@cases)
+{
+	my ($n, $failed, @wrong) = (0, 1);
+	my %outcomes;
+
+	while ($failed && $n++ < MOST && !@wrong)
+	{
+		$clients{c}->value($case->{before}) if $case->{before};
+		if ($case->{waits})
+		{
+			$clients{b}->send($case->{waits});
+			Scenarios::Run::until(sub { $admin->value('SELECT waiters FROM dlock.stats') == 1 })
+			  or die "does not come to wait: $case->{waits}\n";
+		}
+		plan_failure($n);
+		my $is = outcome($clients{a}->query($case->{call}));
+		$failed = has_failed();
+		$failures += $failed;
+		push @wrong, "allocation $n: $is" if $is !~ $case->{right} && !($failed && $is =~ $no_memory);
+		$outcomes{ $is =~ $no_memory ? 'out of memory' : 'right' }++;
+		last if $is eq 'gone';
+		if ($case->{waits})
+		{
+			plan_failure(0);
+			$admin->value("SELECT dlock_force_release('$_')") for qw(n m k);
+			my $answer = outcome($clients{b}->answer);
+			push @wrong, "allocation $n: who waits is answered $answer" if $answer !~ $token;
+		}
+		clean_up();
+	}
+	push @wrong, 'it fails again and again' if $failed && !@wrong;
+	is(join("\n", @wrong), '', "$case->{call}: " . join(', ', map { "$_ $outcomes{$_}" } sort keys %outcomes));
+	BAIL_OUT('the server is gone') if $wrong[0] && $wrong[0] =~ /gone$/;
+}
+cmp_ok($failures, '>', 2 * @cases, 'many allocations have failed');
+is($engine->pid, $pid, 'the server is the same');
+is($admin->value('SELECT waiters FROM dlock.stats'), 0, 'nobody waits');
+is($admin->value('SELECT count(*) FROM dlock.locks'), 0, 'nothing is held');
+
+$_->close for values %clients, $admin;
+$engine->stop;
+done_testing();
