@@ -10,6 +10,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use Encode ();
 use Engines;
 use Hostile qw(chance one_of shown value);
 use JSON::PP;
@@ -692,6 +693,8 @@ sub read_list
 {
 	my ($call) = @_;
 	my $got = $call->{got};
+	# MySQL sends it in the client's character set
+	Encode::from_to($got->{value}, 'cp1252', 'utf8') if $is_mysql && $round{charset} eq 'latin1';
 	my $list = eval { JSON::PP->new->utf8->decode($got->{value}) };
 
 	return if ref $list ne 'ARRAY';
