@@ -50,53 +50,24 @@ enum
 	GIVEN_TIME = GIVEN_SECOND | GIVEN_MINUTE | GIVEN_HOUR
 };
 
+#define WORDS_OF_UNIT	5
+
 static const struct
 {
-	const char *word;
 	int			given;
 	long double unit_us;
+	const char *words[WORDS_OF_UNIT];
 }			units[] =
 {
-	{"us", GIVEN_MICROSECOND, 1},
-	{"usec", GIVEN_MICROSECOND, 1},
-	{"usecs", GIVEN_MICROSECOND, 1},
-	{"microsecond", GIVEN_MICROSECOND, 1},
-	{"microseconds", GIVEN_MICROSECOND, 1},
-	{"ms", GIVEN_MILLISECOND, 1000},
-	{"msec", GIVEN_MILLISECOND, 1000},
-	{"msecs", GIVEN_MILLISECOND, 1000},
-	{"millisecond", GIVEN_MILLISECOND, 1000},
-	{"milliseconds", GIVEN_MILLISECOND, 1000},
-	{"s", GIVEN_SECOND, SECOND_US},
-	{"sec", GIVEN_SECOND, SECOND_US},
-	{"secs", GIVEN_SECOND, SECOND_US},
-	{"second", GIVEN_SECOND, SECOND_US},
-	{"seconds", GIVEN_SECOND, SECOND_US},
-	{"m", GIVEN_MINUTE, MINUTE_US},
-	{"min", GIVEN_MINUTE, MINUTE_US},
-	{"mins", GIVEN_MINUTE, MINUTE_US},
-	{"minute", GIVEN_MINUTE, MINUTE_US},
-	{"minutes", GIVEN_MINUTE, MINUTE_US},
-	{"h", GIVEN_HOUR, HOUR_US},
-	{"hr", GIVEN_HOUR, HOUR_US},
-	{"hrs", GIVEN_HOUR, HOUR_US},
-	{"hour", GIVEN_HOUR, HOUR_US},
-	{"hours", GIVEN_HOUR, HOUR_US},
-	{"d", GIVEN_DAY, DAY_US},
-	{"day", GIVEN_DAY, DAY_US},
-	{"days", GIVEN_DAY, DAY_US},
-	{"w", GIVEN_WEEK, 7 * DAY_US},
-	{"week", GIVEN_WEEK, 7 * DAY_US},
-	{"weeks", GIVEN_WEEK, 7 * DAY_US},
-	{"mon", GIVEN_MONTH, MONTH_US},
-	{"mons", GIVEN_MONTH, MONTH_US},
-	{"month", GIVEN_MONTH, MONTH_US},
-	{"months", GIVEN_MONTH, MONTH_US},
-	{"y", GIVEN_YEAR, YEAR_US},
-	{"yr", GIVEN_YEAR, YEAR_US},
-	{"yrs", GIVEN_YEAR, YEAR_US},
-	{"year", GIVEN_YEAR, YEAR_US},
-	{"years", GIVEN_YEAR, YEAR_US},
+	{GIVEN_MICROSECOND, 1, {"us", "usec", "usecs", "microsecond", "microseconds"}},
+	{GIVEN_MILLISECOND, 1000, {"ms", "msec", "msecs", "millisecond", "milliseconds"}},
+	{GIVEN_SECOND, SECOND_US, {"s", "sec", "secs", "second", "seconds"}},
+	{GIVEN_MINUTE, MINUTE_US, {"m", "min", "mins", "minute", "minutes"}},
+	{GIVEN_HOUR, HOUR_US, {"h", "hr", "hrs", "hour", "hours"}},
+	{GIVEN_DAY, DAY_US, {"d", "day", "days"}},
+	{GIVEN_WEEK, 7 * DAY_US, {"w", "week", "weeks"}},
+	{GIVEN_MONTH, MONTH_US, {"mon", "mons", "month", "months"}},
+	{GIVEN_YEAR, YEAR_US, {"y", "yr", "yrs", "year", "years"}},
 };
 
 typedef struct Reader
@@ -289,11 +260,12 @@ take_unit(Reader *reader, long double *value_us)
 	if (!take_word(reader, word))
 		return false;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (strcmp(units[i].word, word) == 0)
-		{
-			*value_us *= units[i].unit_us;
-			return give(reader, units[i].given);
-		}
+		for (int j = 0; j < WORDS_OF_UNIT && units[i].words[j] != NULL; j++)
+			if (strcmp(units[i].words[j], word) == 0)
+			{
+				*value_us *= units[i].unit_us;
+				return give(reader, units[i].given);
+			}
 	return false;
 }
 
