@@ -23,44 +23,25 @@
 
 #include "lease_engine.h"
 #include "udf_function.h"
-#include "udf_messages.h"
-
-/* ----------------------------------------------------------------
- * Calls
- * ----------------------------------------------------------------
- */
-
-/* Start a call that concerns one name. */
-static dlock_call
-call_for(dlock_call_kind kind, lease_op op)
-{
-	return (dlock_call) {.kind = kind, .request.op = op};
-}
 
 /*
- * Make a call on the caller's behalf: false if an error was raised.  The
- * caller's rights are found out if the call is going to depend on them: for a
- * forced release, and for what a deadlock's error may tell.
+ * Read the arguments, and make a call.  The caller's rights are found out if the
+ * call is going to depend on them: for a forced release, and for what a deadlock's
+ * error may tell.
  */
 static bool
-make_call(const char *function, dlock_call *call, dlock_answer *answer)
+make_call(dlock_use *use, dlock_call_kind kind, lease_op op,
+		  dlock_answer *answer)
 {
-	bool		with_rights = call->wait_us != 0 ||
-		call->request.op == LEASE_EVICT;
-	dlock_caller caller;
-	bool		made;
-
-	if (!dlock_get_caller(function, with_rights, &caller))
+	*answer = (dlock_answer) {0};
+	use->call.kind = kind;
+	use->call.request.op = op;
+	if (!dlock_read(use))
 		return false;
-	call->caller = &caller;
-	made = dlock_engine_call(call, answer);
-	call->caller = NULL;
-	if (!made)
-	{
-		dlock_raise_answer(answer);
-		return false;
-	}
-	return dlock_check_answer(call, answer);
+	if (use->arguments.names != NULL && use->call.nnames == 0)
+		return true;			/* there is nothing to do */
+	return dlock_ask_engine(use, use->call.wait_us != 0 || op == LEASE_EVICT,
+							answer);
 }
 
 /* ----------------------------------------------------------------
@@ -68,34 +49,15 @@ make_call(const char *function, dlock_call *call, dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-/*
- * Take a lease on one name.  What is before the argument "wait" depends on the
- * function.
- */
+/* Take a lease on one name: its token. */
 static dlock_value
-acquire(const UDF_ARGS *args, const char *function, lease_mode mode,
-		lease_kind kind, unsigned int wait_argument)
+acquire(dlock_use *use, lease_mode mode, lease_kind kind)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_ACQUIRE);
 	dlock_answer answer;
-	lease_bytes name;
 
-	call.request.mode = mode;
-	call.request.kind = kind;
-	call.request.permits = 1;
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
-		(mode == LEASE_PERMIT &&
-		 !dlock_get_number(args, 3, "limit", &call.request.limit)) ||
-		(wait_argument > 4 &&
-		 !dlock_get_permits(args, 4, call.request.limit,
-							&call.request.permits)) ||
-		!dlock_get_wait(args, wait_argument, &call.wait_us) ||
-		!dlock_get_request(args, wait_argument + 1, &call.request.request) ||
-		!make_call(function, &call, &answer))
+	use->call.request.mode = mode;
+	use->call.request.kind = kind;
+	if (!make_call(use, DLOCK_CALL_APPLY, LEASE_ACQUIRE, &answer))
 		return dlock_error();
 	if (!lease_is_granted(answer.outcome))
 		return dlock_null();
@@ -108,10 +70,11 @@ acquire(const UDF_ARGS *args, const char *function, lease_mode mode,
  * Take an exclusive lease: its token, or NULL when it was not free within
  * "wait".  Errors: 40P01, 53400, 55000.
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire, 3, 5,
-					   "name, owner, ttl [, wait [, request]]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire, DLOCK_ACTS, 3,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT,
+					   DLOCK_REQUEST)
 {
-	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_PLAIN, 3);
+	return acquire(use, LEASE_EXCLUSIVE, LEASE_PLAIN);
 }
 
 /*
@@ -119,10 +82,11 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire, 3, 5,
  *
  * Take a shared lease: as dlock_acquire().
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, 3, 5,
-					   "name, owner, ttl [, wait [, request]]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, DLOCK_ACTS, 3,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT,
+					   DLOCK_REQUEST)
 {
-	return acquire(args, function, LEASE_SHARED, LEASE_PLAIN, 3);
+	return acquire(use, LEASE_SHARED, LEASE_PLAIN);
 }
 
 /*
@@ -131,10 +95,11 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_shared, 3, 5,
  *
  * Take one of "limit" permits, 1 to 2^31 - 1: as dlock_acquire().
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, 4, 6,
-					   "name, owner, ttl, limit [, wait [, request]]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, DLOCK_ACTS, 4,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_LIMIT,
+					   DLOCK_WAIT, DLOCK_REQUEST)
 {
-	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN, 4);
+	return acquire(use, LEASE_PERMIT, LEASE_PLAIN);
 }
 
 /*
@@ -143,10 +108,11 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_permit, 4, 6,
  *
  * Take "permits" of "limit" permits, all or none: as dlock_acquire().
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire_permits, 5, 7,
-					   "name, owner, ttl, limit, permits [, wait [, request]]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire_permits, DLOCK_ACTS, 5,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_LIMIT,
+					   DLOCK_PERMITS, DLOCK_WAIT, DLOCK_REQUEST)
 {
-	return acquire(args, function, LEASE_PERMIT, LEASE_PLAIN, 5);
+	return acquire(use, LEASE_PERMIT, LEASE_PLAIN);
 }
 
 /*
@@ -155,10 +121,10 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_permits, 5, 7,
  * Take an exclusive lease that lives as long as this connection: as
  * dlock_acquire().  The ttl counts when the server has gone.
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire_session, 3, 4,
-					   "name, owner, ttl [, wait]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire_session, DLOCK_ACTS, 3,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT)
 {
-	return acquire(args, function, LEASE_EXCLUSIVE, LEASE_SESSION, 3);
+	return acquire(use, LEASE_EXCLUSIVE, LEASE_SESSION);
 }
 
 /*
@@ -166,44 +132,10 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_session, 3, 4,
  *
  * Take a shared lease that lives as long as this connection.
  */
-DLOCK_INTEGER_FUNCTION(dlock_acquire_session_shared, 3, 4,
-					   "name, owner, ttl [, wait]")
+DLOCK_INTEGER_FUNCTION(dlock_acquire_session_shared, DLOCK_ACTS, 3,
+					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT)
 {
-	return acquire(args, function, LEASE_SHARED, LEASE_SESSION, 3);
-}
-
-/* Take exclusive leases on all names, or on none. */
-static dlock_value
-acquire_all(const UDF_ARGS *args, const char *function,
-			const dlock_names *names, dlock_text *text)
-{
-	dlock_call	call = call_for(DLOCK_CALL_ACQUIRE_ALL, LEASE_ACQUIRE);
-	dlock_answer answer = {0};
-	dlock_value value = dlock_error();
-
-	call.request.mode = LEASE_EXCLUSIVE;
-	call.request.kind = LEASE_PLAIN;
-	call.names = names->names;
-	call.nnames = names->count;
-	if (!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
-		!dlock_get_wait(args, 3, &call.wait_us) ||
-		!dlock_get_request(args, 4, &call.request.request))
-		return value;
-	if (make_call(function, &call, &answer))
-	{
-		value = dlock_null();
-		if (lease_is_granted(answer.outcome))
-		{
-			for (size_t i = 0; i < names->count; i++)
-				dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
-								  (unsigned long long) answer.tokens[i]);
-			dlock_text_add(text, "]", 1);
-			value = dlock_integer(0);
-		}
-	}
-	free(answer.tokens);
-	return value;
+	return acquire(use, LEASE_SHARED, LEASE_SESSION);
 }
 
 /*
@@ -214,58 +146,24 @@ acquire_all(const UDF_ARGS *args, const char *function,
  * when not all were free at one moment within "wait".  Errors: 22023 if it is
  * no such array, 22004 if an element is null, and those of dlock_acquire().
  */
-DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, 3, 5,
-					"names, owner, ttl [, wait [, request]]")
+DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
+					DLOCK_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT,
+					DLOCK_REQUEST)
 {
-	dlock_names names;
+	dlock_text *text = &use->text;
+	dlock_answer answer;
 	dlock_value value = dlock_error();
 
-	if (dlock_get_names(args, 0, 1, DLOCK_MAX_NAMES, &names))
-		value = acquire_all(args, function, &names, text);
-	dlock_free_names(&names);
-	return value;
-}
-
-/* Take exclusive leases on those of the names that are free. */
-static dlock_value
-acquire_any(const UDF_ARGS *args, const char *function,
-			const dlock_names *names, dlock_text *text)
-{
-	dlock_call	call = call_for(DLOCK_CALL_ACQUIRE_ANY, LEASE_ACQUIRE);
-	dlock_answer answer = {0};
-	dlock_value value = dlock_error();
-	size_t		count = 0;
-
-	call.request.mode = LEASE_EXCLUSIVE;
-	call.request.kind = LEASE_PLAIN;
-	call.request.claim = true;
-	call.names = names->names;
-	call.nnames = names->count;
-	if (!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
-		!dlock_get_number(args, 3, "count", &call.wanted) ||
-		!dlock_get_wait(args, 4, &call.wait_us) ||
-		!dlock_get_request(args, 5, &call.request.request))
-		return value;
-	if (call.wait_us != 0 && names->count > DLOCK_MAX_NAMES)
+	use->call.request.mode = LEASE_EXCLUSIVE;
+	use->call.request.kind = LEASE_PLAIN;
+	if (make_call(use, DLOCK_CALL_ACQUIRE_ALL, LEASE_ACQUIRE, &answer))
+		value = lease_is_granted(answer.outcome) ? dlock_is_text() : dlock_null();
+	if (value.kind == DLOCK_IS_VALUE)
 	{
-		dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
-					DLOCK_MAX_NAMES, names->count);
-		return value;
-	}
-	if (names->count == 0 || make_call(function, &call, &answer))
-	{
-		dlock_text_add(text, "[", 1);
-		for (size_t i = 0; i < names->count; i++)
-			if (lease_is_granted(answer.outcome) && answer.tokens[i] != 0)
-			{
-				dlock_text_printf(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
-				dlock_text_add_json(text, names->names[i]);
-				dlock_text_printf(text, ", \"token\": %llu}",
-								  (unsigned long long) answer.tokens[i]);
-			}
+		for (size_t i = 0; i < use->call.nnames; i++)
+			dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
+							  (unsigned long long) answer.tokens[i]);
 		dlock_text_add(text, "]", 1);
-		value = dlock_integer(0);
 	}
 	free(answer.tokens);
 	return value;
@@ -279,16 +177,31 @@ acquire_any(const UDF_ARGS *args, const char *function,
  * "name" and "token"; [] if none was free within "wait", which at most 100 names can
  * have.  Errors: those of dlock_acquire_all() but 55000.
  */
-DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, 4, 6,
-					"names, owner, ttl, count [, wait [, request]]")
+DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
+					DLOCK_MANY_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_COUNT,
+					DLOCK_WAIT, DLOCK_REQUEST)
 {
-	dlock_names names;
-	dlock_value value = dlock_error();
+	dlock_text *text = &use->text;
+	dlock_answer answer;
+	bool		made;
+	size_t		count = 0;
 
-	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names))
-		value = acquire_any(args, function, &names, text);
-	dlock_free_names(&names);
-	return value;
+	use->call.request.mode = LEASE_EXCLUSIVE;
+	use->call.request.kind = LEASE_PLAIN;
+	use->call.request.claim = true;
+	made = make_call(use, DLOCK_CALL_ACQUIRE_ANY, LEASE_ACQUIRE, &answer);
+	dlock_text_add(text, "[", 1);
+	for (size_t i = 0; answer.tokens != NULL && i < use->call.nnames; i++)
+		if (lease_is_granted(answer.outcome) && answer.tokens[i] != 0)
+		{
+			dlock_text_printf(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
+			dlock_text_add_json(text, use->call.names[i]);
+			dlock_text_printf(text, ", \"token\": %llu}",
+							  (unsigned long long) answer.tokens[i]);
+		}
+	dlock_text_add(text, "]", 1);
+	free(answer.tokens);
+	return made ? dlock_is_text() : dlock_error();
 }
 
 /*
@@ -297,17 +210,11 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, 4, 6,
  * Wait until every hold that is there now has ended: 1, or 0 when "wait" ran
  * out.  Takes nothing.
  */
-DLOCK_INTEGER_FUNCTION(dlock_wait, 1, 2, "name [, wait]")
+DLOCK_INTEGER_FUNCTION(dlock_wait, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_WAIT)
 {
-	dlock_call	call = call_for(DLOCK_CALL_WAIT, LEASE_ACQUIRE);
 	dlock_answer answer;
-	lease_bytes name;
 
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_wait(args, 1, &call.wait_us) ||
-		!make_call(function, &call, &answer))
+	if (!make_call(use, DLOCK_CALL_WAIT, LEASE_ACQUIRE, &answer))
 		return dlock_error();
 	return dlock_integer(answer.yes);
 }
@@ -319,11 +226,11 @@ DLOCK_INTEGER_FUNCTION(dlock_wait, 1, 2, "name [, wait]")
 
 /* 1: done; 0: held, but not by this holder and token; NULL: not held */
 static dlock_value
-change_held(const char *function, dlock_call *call)
+change_held(dlock_use *use, lease_op op)
 {
 	dlock_answer answer;
 
-	if (!make_call(function, call, &answer))
+	if (!make_call(use, DLOCK_CALL_APPLY, op, &answer))
 		return dlock_error();
 	switch (answer.outcome)
 	{
@@ -342,19 +249,10 @@ change_held(const char *function, dlock_call *call)
  * Set the deadline to "ttl" from now: 1; 0 if the name is held, but not by this
  * holder and token; NULL if it is held by nobody.  A NULL token is any token.
  */
-DLOCK_INTEGER_FUNCTION(dlock_renew, 3, 4, "name, owner, ttl [, token]")
+DLOCK_INTEGER_FUNCTION(dlock_renew, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_TTL, DLOCK_TOKEN)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_RENEW);
-	lease_bytes name;
-
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_ttl(args, 2, &call.request.ttl_us) ||
-		!dlock_get_token(args, 3, &call.request.token))
-		return dlock_error();
-	return change_held(function, &call);
+	return change_held(use, LEASE_RENEW);
 }
 
 /*
@@ -363,21 +261,10 @@ DLOCK_INTEGER_FUNCTION(dlock_renew, 3, 4, "name, owner, ttl [, token]")
  * Give one hold back, or "holds" of them: 1, 0 and NULL as dlock_renew(); 0 and
  * nothing changes, too, if there are fewer.
  */
-DLOCK_INTEGER_FUNCTION(dlock_release, 2, 4, "name, owner [, token [, holds]]")
+DLOCK_INTEGER_FUNCTION(dlock_release, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_TOKEN, DLOCK_HOLDS)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_RELEASE);
-	lease_bytes name;
-
-	call.request.holds = 1;
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_token(args, 2, &call.request.token) ||
-		(args->arg_count > 3 &&
-		 !dlock_get_number(args, 3, "holds", &call.request.holds)))
-		return dlock_error();
-	return change_held(function, &call);
+	return change_held(use, LEASE_RELEASE);
 }
 
 /*
@@ -386,47 +273,32 @@ DLOCK_INTEGER_FUNCTION(dlock_release, 2, 4, "name, owner [, token [, holds]]")
  * Make the exclusive lease a shared one, with the same token: 1, 0 and NULL as
  * dlock_renew().
  */
-DLOCK_INTEGER_FUNCTION(dlock_downgrade, 2, 3, "name, owner [, token]")
+DLOCK_INTEGER_FUNCTION(dlock_downgrade, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_TOKEN)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_DOWNGRADE);
-	lease_bytes name;
-
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_string(args, 1, "owner", &call.request.owner) ||
-		!dlock_get_token(args, 2, &call.request.token))
-		return dlock_error();
-	return change_held(function, &call);
+	return change_held(use, LEASE_DOWNGRADE);
 }
 
 /* Make a call for each of its names: those for which it was done. */
 static dlock_value
-change_each(const char *function, dlock_call *call, const dlock_names *names,
-			dlock_text *text)
+change_each(dlock_use *use, lease_op op)
 {
-	dlock_answer answer = {0};
+	dlock_text *text = &use->text;
+	dlock_answer answer;
+	bool		made = make_call(use, DLOCK_CALL_APPLY_EACH, op, &answer);
 	size_t		count = 0;
 
-	call->names = names->names;
-	call->nnames = names->count;
-	call->tokens = names->tokens;
-	if (names->count > 0 && !make_call(function, call, &answer))
-	{
-		free(answer.done);
-		return dlock_error();
-	}
 	dlock_text_add(text, "[", 1);
-	for (size_t i = 0; i < names->count; i++)
+	for (size_t i = 0; answer.done != NULL && i < use->call.nnames; i++)
 		if (answer.done[i])
 		{
 			if (count++ > 0)
 				dlock_text_add(text, ", ", 2);
-			dlock_text_add_json(text, names->names[i]);
+			dlock_text_add_json(text, use->call.names[i]);
 		}
 	dlock_text_add(text, "]", 1);
 	free(answer.done);
-	return dlock_integer(0);
+	return made ? dlock_is_text() : dlock_error();
 }
 
 /*
@@ -436,20 +308,10 @@ change_each(const char *function, dlock_call *call, const dlock_names *names,
  * strings, to "ttl" from now: a JSON array of the names for which that was done.
  * "tokens" is a JSON array with a token, or null for any, for each name.
  */
-DLOCK_TEXT_FUNCTION(dlock_renew_many, DLOCK_TEXT_LONG, 3, 4,
-					"names, owner, ttl [, tokens]")
+DLOCK_TEXT_FUNCTION(dlock_renew_many, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
+					DLOCK_MANY_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_TOKENS)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY_EACH, LEASE_RENEW);
-	dlock_names names;
-	dlock_value value = dlock_error();
-
-	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names) &&
-		dlock_get_string(args, 1, "owner", &call.request.owner) &&
-		dlock_get_ttl(args, 2, &call.request.ttl_us) &&
-		dlock_get_tokens(args, 3, &names))
-		value = change_each(function, &call, &names, text);
-	dlock_free_names(&names);
-	return value;
+	return change_each(use, LEASE_RENEW);
 }
 
 /*
@@ -457,28 +319,19 @@ DLOCK_TEXT_FUNCTION(dlock_renew_many, DLOCK_TEXT_LONG, 3, 4,
  *
  * Give one hold on each of the names back: as dlock_renew_many().
  */
-DLOCK_TEXT_FUNCTION(dlock_release_many, DLOCK_TEXT_LONG, 2, 3,
-					"names, owner [, tokens]")
+DLOCK_TEXT_FUNCTION(dlock_release_many, DLOCK_TEXT_LONG, DLOCK_ACTS, 2,
+					DLOCK_MANY_NAMES, DLOCK_OWNER, DLOCK_TOKENS)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY_EACH, LEASE_RELEASE);
-	dlock_names names;
-	dlock_value value = dlock_error();
-
-	if (dlock_get_names(args, 0, 0, DLOCK_MAX_MANY, &names) &&
-		dlock_get_string(args, 1, "owner", &call.request.owner) &&
-		dlock_get_tokens(args, 2, &names))
-		value = change_each(function, &call, &names, text);
-	dlock_free_names(&names);
-	return value;
+	return change_each(use, LEASE_RELEASE);
 }
 
-/* Make a call that concerns all leases of its owner: how many. */
+/* Make a call that concerns several leases: how many. */
 static dlock_value
-change_all(const char *function, dlock_call *call)
+change_all(dlock_use *use, dlock_call_kind kind, lease_op op)
 {
 	dlock_answer answer;
 
-	if (!make_call(function, call, &answer))
+	if (!make_call(use, kind, op, &answer))
 		return dlock_error();
 	return dlock_integer((long long) answer.count);
 }
@@ -488,14 +341,9 @@ change_all(const char *function, dlock_call *call)
  *
  * Set the deadlines of all leases of an owner to "ttl" from now: how many.
  */
-DLOCK_INTEGER_FUNCTION(dlock_renew_all, 2, 2, "owner, ttl")
+DLOCK_INTEGER_FUNCTION(dlock_renew_all, DLOCK_ACTS, 2, DLOCK_OWNER, DLOCK_TTL)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY_ALL, LEASE_RENEW);
-
-	if (!dlock_get_string(args, 0, "owner", &call.request.owner) ||
-		!dlock_get_ttl(args, 1, &call.request.ttl_us))
-		return dlock_error();
-	return change_all(function, &call);
+	return change_all(use, DLOCK_CALL_APPLY_ALL, LEASE_RENEW);
 }
 
 /*
@@ -503,13 +351,9 @@ DLOCK_INTEGER_FUNCTION(dlock_renew_all, 2, 2, "owner, ttl")
  *
  * Drop all leases of an owner, whatever their hold counts: how many.
  */
-DLOCK_INTEGER_FUNCTION(dlock_release_all, 1, 1, "owner")
+DLOCK_INTEGER_FUNCTION(dlock_release_all, DLOCK_ACTS, 1, DLOCK_OWNER)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY_ALL, LEASE_DROP);
-
-	if (!dlock_get_string(args, 0, "owner", &call.request.owner))
-		return dlock_error();
-	return change_all(function, &call);
+	return change_all(use, DLOCK_CALL_APPLY_ALL, LEASE_DROP);
 }
 
 /*
@@ -519,17 +363,9 @@ DLOCK_INTEGER_FUNCTION(dlock_release_all, 1, 1, "owner")
  * who have CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; for others
  * it is error 42501.  A NULL owner is an error and not everybody.
  */
-DLOCK_INTEGER_FUNCTION(dlock_force_release, 1, 2, "name [, owner]")
+DLOCK_INTEGER_FUNCTION(dlock_force_release, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_OWNER)
 {
-	dlock_call	call = call_for(DLOCK_CALL_APPLY, LEASE_EVICT);
-	lease_bytes name;
-
-	call.names = &name;
-	call.nnames = 1;
-	if (!dlock_check_operator(function) ||
-		!dlock_get_string(args, 0, "name", &name) ||
-		(args->arg_count > 1 &&
-		 !dlock_get_string(args, 1, "owner", &call.request.owner)))
+	if (!dlock_check_operator(use))
 		return dlock_error();
-	return change_all(function, &call);
+	return change_all(use, DLOCK_CALL_APPLY, LEASE_EVICT);
 }

@@ -1,6 +1,6 @@
 /*
  * udf_arguments.c
- *	  What the SQL functions are called with, checked.
+ *	  What the SQL functions are called with: declared, read and checked.
  *
  * Character sets.  Names and owners are bytes, and the same text must be the
  * same bytes for every client.  MySQL is asked to convert text to utf8mb4;
@@ -24,11 +24,8 @@
 #define TEXT_CHARSET	"utf8mb4"
 #define BINARY_CHARSET	"binary"
 
-/* What the server has room for in _init's message. */
-#define INIT_MESSAGE_SIZE	512
-
 /* ----------------------------------------------------------------
- * Before the first call of a statement
+ * Character sets
  * ----------------------------------------------------------------
  */
 
@@ -59,78 +56,20 @@ find_metadata(void)
 	mysql_registry_release(registry);
 }
 
-/*
- * Check how many arguments there are, and say in which form they are wanted.
- * For _init: true, with a message, is failure.
- */
-bool
-dlock_prepare_arguments(UDF_ARGS *args, char *message,
-						const dlock_signature *signature)
-{
-	if (args->arg_count < signature->least ||
-		args->arg_count > signature->most)
-	{
-		snprintf(message, INIT_MESSAGE_SIZE, "call %s(%s)",
-				 signature->function, signature->parameters);
-		return true;
-	}
-	pthread_once(&metadata_once, find_metadata);
-	for (unsigned int i = 0; i < args->arg_count; i++)
-	{
-		void	   *charset = NULL;
-
-		if (metadata.argument_get != NULL &&
-			args->arg_type[i] == STRING_RESULT &&
-			!metadata.argument_get(args, "charset", i, &charset) &&
-			charset != NULL && strcmp(charset, BINARY_CHARSET) != 0 &&
-			strcmp(charset, TEXT_CHARSET) != 0 &&
-			metadata.argument_set(args, "charset", i, (void *) TEXT_CHARSET))
-		{
-			snprintf(message, INIT_MESSAGE_SIZE,
-					 "cannot convert an argument to %s", TEXT_CHARSET);
-			return true;
-		}
-		args->arg_type[i] = STRING_RESULT;
-	}
-	return false;
-}
-
-/* Say that the result is text.  For _init: true is failure. */
-bool
-dlock_prepare_result(UDF_INIT *init)
-{
-	pthread_once(&metadata_once, find_metadata);
-	return metadata.result_set != NULL &&
-		metadata.result_set(init, "charset", (void *) TEXT_CHARSET);
-}
-
 /* ----------------------------------------------------------------
- * Arguments
+ * Reading
+ *
+ * Each reader takes the text of an argument that is not NULL, and puts what it
+ * says into the call; false: an error was raised.
  * ----------------------------------------------------------------
  */
 
-static bool
-is_null(const UDF_ARGS *args, unsigned int argument)
+/* A call whose arguments are being read. */
+typedef struct Reading
 {
-	return argument >= args->arg_count || args->args[argument] == NULL;
-}
-
-/* Get the text of an argument that is not NULL. */
-static lease_bytes
-text_of(const UDF_ARGS *args, unsigned int argument)
-{
-	return (lease_bytes) {args->args[argument], args->lengths[argument]};
-}
-
-/* Check that an argument is not NULL. */
-static bool
-check_not_null(const UDF_ARGS *args, unsigned int argument, const char *what)
-{
-	if (!is_null(args, argument))
-		return true;
-	dlock_raise("22004", "%s must not be null", what);
-	return false;
-}
+	dlock_arguments *arguments;
+	dlock_call *call;
+} Reading;
 
 /* Check the length of a name, owner or request id. */
 static bool
@@ -143,43 +82,52 @@ check_string(lease_bytes string, const char *what)
 	return false;
 }
 
-/* Get a name, owner or request id that is not NULL. */
-bool
-dlock_get_string(const UDF_ARGS *args, unsigned int argument, const char *what,
-				 lease_bytes *string)
+static bool
+read_name(Reading to, lease_bytes text)
 {
-	if (!check_not_null(args, argument, what))
-		return false;
-	*string = text_of(args, argument);
-	return check_string(*string, what);
-}
-
-/* Get a request id, where NULL stands for "not given". */
-bool
-dlock_get_request(const UDF_ARGS *args, unsigned int argument,
-				  lease_bytes *request)
-{
-	*request = (lease_bytes) {NULL, 0};
-	return is_null(args, argument) ||
-		dlock_get_string(args, argument, "request id", request);
+	to.arguments->name = text;
+	to.call->names = &to.arguments->name;
+	to.call->nnames = 1;
+	return check_string(text, "name");
 }
 
 static bool
-get_duration(const UDF_ARGS *args, unsigned int argument, const char *what,
-			 int64_t *duration_us)
+read_owner(Reading to, lease_bytes text)
+{
+	to.call->request.owner = text;
+	return check_string(text, "owner");
+}
+
+static bool
+read_request(Reading to, lease_bytes text)
+{
+	to.call->request.request = text;
+	return check_string(text, "request id");
+}
+
+/*
+ * Read a time, which must not be longer than anybody means: a driver may send one
+ * in milliseconds or nanoseconds.
+ */
+static bool
+read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
+	int64_t		longest_us;
 
-	if (!check_not_null(args, argument, what))
-		return false;
-	switch (dlock_parse_duration(text_of(args, argument), duration_us))
+	switch (dlock_parse_duration(text, duration_us))
 	{
 		case DLOCK_DURATION_OK:
-			return true;
+			longest_us = dlock_engine_max_ttl_us();
+			if (*duration_us <= longest_us)
+				return true;
+			dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
+						what, (long long) (longest_us / 1000000));
+			break;
 		case DLOCK_DURATION_INVALID:
 			dlock_raise("22007",
 						"invalid input syntax for type dlock_duration: \"%s\"",
-						dlock_show(shown, text_of(args, argument)));
+						dlock_show(shown, text));
 			break;
 		case DLOCK_DURATION_NOT_FINITE:
 			dlock_raise("22023",
@@ -192,27 +140,12 @@ get_duration(const UDF_ARGS *args, unsigned int argument, const char *what,
 	return false;
 }
 
-/*
- * Refuse a time that is longer than anybody means: a driver may send one in
- * milliseconds or nanoseconds.
- */
 static bool
-check_longest(int64_t time_us, const char *what)
+read_ttl(Reading to, lease_bytes text)
 {
-	int64_t		longest_us = dlock_engine_max_ttl_us();
+	int64_t    *ttl_us = &to.call->request.ttl_us;
 
-	if (time_us <= longest_us)
-		return true;
-	dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
-				what, (long long) (longest_us / 1000000));
-	return false;
-}
-
-bool
-dlock_get_ttl(const UDF_ARGS *args, unsigned int argument, int64_t *ttl_us)
-{
-	if (!get_duration(args, argument, "ttl", ttl_us) ||
-		!check_longest(*ttl_us, "ttl"))
+	if (!read_duration(text, "ttl", ttl_us))
 		return false;
 	if (lease_check_ttl(*ttl_us))
 		return true;
@@ -220,14 +153,17 @@ dlock_get_ttl(const UDF_ARGS *args, unsigned int argument, int64_t *ttl_us)
 	return false;
 }
 
-/* How long to wait; negative: without limit.  Not given: not at all. */
-bool
-dlock_get_wait(const UDF_ARGS *args, unsigned int argument, int64_t *wait_us)
+/* How long to wait; negative: without limit. */
+static bool
+read_wait(Reading to, lease_bytes text)
 {
-	*wait_us = 0;
-	return argument >= args->arg_count ||
-		(get_duration(args, argument, "wait", wait_us) &&
-		 (*wait_us <= 0 || check_longest(*wait_us, "wait")));
+	if (!read_duration(text, "wait", &to.call->wait_us))
+		return false;
+	if (to.call->wait_us == 0 || to.call->nnames <= DLOCK_MAX_NAMES)
+		return true;
+	dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
+				DLOCK_MAX_NAMES, to.call->nnames);
+	return false;
 }
 
 /*
@@ -259,53 +195,64 @@ read_integer(lease_bytes text, int64_t *value)
 	return true;
 }
 
-/* The same for an argument that is not NULL. */
+/* Raise the error of what should be an integer. */
 static bool
-get_integer(const UDF_ARGS *args, unsigned int argument, const char *what,
-			int64_t *value)
+fail_integer(const char *what)
 {
-	if (read_integer(text_of(args, argument), value))
-		return true;
 	dlock_raise("22023", "%s must be an integer", what);
 	return false;
 }
 
-/* Get a number of something: 1 to 2^31 - 1. */
-bool
-dlock_get_number(const UDF_ARGS *args, unsigned int argument, const char *what,
-				 uint32_t *number)
+/* Read a number of something: 1 to 2^31 - 1. */
+static bool
+read_number(lease_bytes text, const char *what, uint32_t *number)
 {
 	int64_t		value;
 
-	if (!check_not_null(args, argument, what) ||
-		!get_integer(args, argument, what, &value))
-		return false;
+	if (!read_integer(text, &value))
+		return fail_integer(what);
 	if (value < 1)
-	{
 		dlock_raise("22023", "%s must be at least 1", what);
-		return false;
-	}
-	if (value > LEASE_VERSION_MAX)
-	{
+	else if (value > LEASE_VERSION_MAX)
 		dlock_raise("22023", "%s must be at most %d", what, LEASE_VERSION_MAX);
-		return false;
+	else
+	{
+		*number = (uint32_t) value;
+		return true;
 	}
-	*number = (uint32_t) value;
-	return true;
+	return false;
 }
 
-/* Get how many permits of a limit are wanted at once. */
-bool
-dlock_get_permits(const UDF_ARGS *args, unsigned int argument, uint32_t limit,
-				  uint32_t *permits)
+static bool
+read_limit(Reading to, lease_bytes text)
 {
-	if (!dlock_get_number(args, argument, "permits", permits))
+	return read_number(text, "limit", &to.call->request.limit);
+}
+
+static bool
+read_permits(Reading to, lease_bytes text)
+{
+	const lease_request *request = &to.call->request;
+
+	if (!read_number(text, "permits", &to.call->request.permits))
 		return false;
-	if (*permits <= limit)
+	if (request->permits <= request->limit)
 		return true;
 	dlock_raise("22023", "permits must not be greater than limit; %u permits were asked for, of %u",
-				*permits, limit);
+				request->permits, request->limit);
 	return false;
+}
+
+static bool
+read_count(Reading to, lease_bytes text)
+{
+	return read_number(text, "count", &to.call->wanted);
+}
+
+static bool
+read_holds(Reading to, lease_bytes text)
+{
+	return read_number(text, "holds", &to.call->request.holds);
 }
 
 /* The token to match.  What never was one matches none, as UINT64_MAX does. */
@@ -315,28 +262,15 @@ token_of(int64_t value)
 	return value > 0 ? (uint64_t) value : UINT64_MAX;
 }
 
-/* The same for an argument, 0 for any: not given, or NULL. */
-bool
-dlock_get_token(const UDF_ARGS *args, unsigned int argument, uint64_t *token)
+static bool
+read_token(Reading to, lease_bytes text)
 {
 	int64_t		value;
 
-	*token = 0;
-	if (is_null(args, argument))
-		return true;
-	if (!get_integer(args, argument, "token", &value))
-		return false;
-	*token = token_of(value);
+	if (!read_integer(text, &value))
+		return fail_integer("token");
+	to.call->request.token = token_of(value);
 	return true;
-}
-
-/* The token to match, which has to be given. */
-bool
-dlock_get_given_token(const UDF_ARGS *args, unsigned int argument,
-					  uint64_t *token)
-{
-	return check_not_null(args, argument, "token") &&
-		dlock_get_token(args, argument, token);
 }
 
 static int
@@ -352,26 +286,26 @@ compare_names(const void *a, const void *c)
 
 /* Check the names of a call, and that none is there twice. */
 static bool
-check_names(const dlock_names *names)
+check_names(const lease_bytes *names, size_t count)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
 	lease_bytes *sorted;
 	bool		distinct = true;
 
-	for (size_t i = 0; i < names->count; i++)
-		if (!check_string(names->names[i], "name"))
+	for (size_t i = 0; i < count; i++)
+		if (!check_string(names[i], "name"))
 			return false;
-	if (names->count < 2)
+	if (count < 2)
 		return true;
-	sorted = malloc(names->count * sizeof(lease_bytes));
+	sorted = malloc(count * sizeof(lease_bytes));
 	if (sorted == NULL)
 	{
 		dlock_raise("53200", "out of memory");
 		return false;
 	}
-	memcpy(sorted, names->names, names->count * sizeof(lease_bytes));
-	qsort(sorted, names->count, sizeof(lease_bytes), compare_names);
-	for (size_t i = 1; i < names->count && distinct; i++)
+	memcpy(sorted, names, count * sizeof(lease_bytes));
+	qsort(sorted, count, sizeof(lease_bytes), compare_names);
+	for (size_t i = 1; i < count && distinct; i++)
 		if (lease_same(sorted[i - 1], sorted[i]))
 		{
 			dlock_raise("22023", "names must not contain \"%s\" twice",
@@ -382,37 +316,30 @@ check_names(const dlock_names *names)
 	return distinct;
 }
 
-/*
- * Get the names of a call, "least" to "most" of them; dlock_free_names() in any
- * case.
- */
-bool
-dlock_get_names(const UDF_ARGS *args, unsigned int argument, size_t least,
-				size_t most, dlock_names *names)
+/* Read "least" to "most" names. */
+static bool
+read_list(Reading to, lease_bytes text, size_t least, size_t most)
 {
-	lease_bytes json;
+	dlock_call *call = to.call;
+	lease_bytes *names = malloc(most * sizeof(lease_bytes) + text.length + 1);
 
-	*names = (dlock_names) {0};
-	if (!check_not_null(args, argument, "names"))
-		return false;
-	json = text_of(args, argument);
-	names->memory = malloc(most * sizeof(lease_bytes) + json.length + 1);
-	if (names->memory == NULL)
+	to.arguments->names = names;
+	if (names == NULL)
 	{
 		dlock_raise("53200", "out of memory");
 		return false;
 	}
-	names->names = names->memory;
-	switch (dlock_read_json_array(json, (char *) (names->names + most), false,
-								  names->names, most, &names->count))
+	call->names = names;
+	switch (dlock_read_json_array(text, (char *) (names + most), false,
+								  names, most, &call->nnames))
 	{
 		case DLOCK_JSON_ARRAY:
-			if (names->count >= least)
-				return check_names(names);
+			if (call->nnames >= least)
+				return check_names(names, call->nnames);
 			/* FALLTHROUGH */
 		case DLOCK_JSON_TOO_LONG:
 			dlock_raise("22023", "names must be %zu to %zu names; there are %zu",
-						least, most, names->count);
+						least, most, call->nnames);
 			break;
 		case DLOCK_JSON_NULL_ELEMENT:
 			dlock_raise("22004", "names must not contain nulls");
@@ -424,109 +351,185 @@ dlock_get_names(const UDF_ARGS *args, unsigned int argument, size_t least,
 	return false;
 }
 
-/* Get the tokens to match for the names of a call; not given, or NULL: any. */
-bool
-dlock_get_tokens(const UDF_ARGS *args, unsigned int argument,
-				 dlock_names *names)
+static bool
+read_names(Reading to, lease_bytes text)
 {
-	lease_bytes *numbers;
-	size_t		count;
-	bool		valid = true;
-	dlock_json_array kind;
+	return read_list(to, text, 1, DLOCK_MAX_NAMES);
+}
 
-	if (is_null(args, argument))
-		return true;
-	numbers = malloc((names->count + 1) * sizeof(lease_bytes));
-	names->tokens = malloc((names->count + 1) * sizeof(uint64_t));
-	if (numbers == NULL || names->tokens == NULL)
+static bool
+read_many_names(Reading to, lease_bytes text)
+{
+	return read_list(to, text, 0, DLOCK_MAX_MANY);
+}
+
+/* Read the tokens to match, as many as there are names. */
+static bool
+read_tokens(Reading to, lease_bytes text)
+{
+	size_t		wanted = to.call->nnames;
+	size_t		count;
+	lease_bytes *numbers = malloc((wanted + 1) * sizeof(lease_bytes));
+	uint64_t   *tokens = malloc((wanted + 1) * sizeof(uint64_t));
+	dlock_json_array kind;
+	bool		valid;
+
+	to.arguments->tokens = tokens;
+	to.call->tokens = tokens;
+	if (numbers == NULL || tokens == NULL)
 	{
 		free(numbers);
 		dlock_raise("53200", "out of memory");
 		return false;
 	}
-	kind = dlock_read_json_array(text_of(args, argument), NULL, true, numbers,
-								 names->count, &count);
-	if (kind != DLOCK_JSON_INVALID && count != names->count)
+	kind = dlock_read_json_array(text, NULL, true, numbers, wanted, &count);
+	valid = kind == DLOCK_JSON_ARRAY && count == wanted;
+	for (size_t i = 0; valid && i < count; i++)
 	{
-		dlock_raise("22023", "tokens must be as many as names; there are %zu tokens for %zu names",
-					count, names->count);
-		valid = false;
-	}
-	for (size_t i = 0; valid && kind == DLOCK_JSON_ARRAY && i < count; i++)
-	{
-		int64_t		value;
+		int64_t		value = 0;
 
-		names->tokens[i] = 0;
-		if (numbers[i].data == NULL)
-			continue;
-		if (!read_integer(numbers[i], &value))
-			kind = DLOCK_JSON_INVALID;
-		else
-			names->tokens[i] = token_of(value);
+		valid = numbers[i].data == NULL || read_integer(numbers[i], &value);
+		tokens[i] = numbers[i].data == NULL ? 0 : token_of(value);
 	}
 	free(numbers);
-	if (valid && kind != DLOCK_JSON_ARRAY)
-	{
-		dlock_raise("22023", "tokens must be a JSON array of integers and nulls");
-		valid = false;
-	}
-	return valid;
-}
-
-/* Free what the names of a call took. */
-void
-dlock_free_names(dlock_names *names)
-{
-	free(names->memory);
-	free(names->tokens);
-}
-
-/* ----------------------------------------------------------------
- * The caller
- * ----------------------------------------------------------------
- */
-
-/*
- * Find out who calls.  What the caller may do beyond its own leases costs a
- * little to find out, so ask only where it matters.
- */
-bool
-dlock_get_caller(const char *function, bool with_rights, dlock_caller *caller)
-{
-	if (dlock_caller_is_applier())
-	{
-		dlock_raise("25006", "cannot execute %s() while replicating; use row-based replication",
-					function);
-		return false;
-	}
-	if (!dlock_caller_account(caller->user, sizeof(caller->user),
-							  caller->host, sizeof(caller->host)))
-	{
-		dlock_raise("42501", "cannot tell which account calls %s(); a routine whose definer is a role cannot call it",
-					function);
-		return false;
-	}
-	caller->connection_id = dlock_caller_connection_id();
-	caller->is_operator = with_rights && dlock_caller_is_operator();
-	return true;
-}
-
-/* Check that the caller may end other people's leases. */
-bool
-dlock_check_operator(const char *function)
-{
-	if (dlock_caller_is_operator())
+	if (valid)
 		return true;
-	dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
-				function);
+	if (kind != DLOCK_JSON_INVALID && count != wanted)
+		dlock_raise("22023", "tokens must be as many as names; there are %zu tokens for %zu names",
+					count, wanted);
+	else
+		dlock_raise("22023", "tokens must be a JSON array of integers and nulls");
 	return false;
 }
 
-/* May the caller see the owners and connections of this holder's account? */
-bool
-dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
+/* ----------------------------------------------------------------
+ * Parameters
+ * ----------------------------------------------------------------
+ */
+
+static const struct
 {
-	return caller->is_operator ||
-		(strcmp(holder->user, caller->user) == 0 &&
-		 strcmp(holder->host, caller->host) == 0);
+	const char *what;
+	bool		(*read) (Reading to, lease_bytes text);	/* NULL: the function does */
+	bool		nullable;		/* where it may be left out, NULL does so */
+}			parameters[] =
+{
+	[DLOCK_NAME] = {"name", read_name, false},
+	[DLOCK_NAMES] = {"names", read_names, false},
+	[DLOCK_MANY_NAMES] = {"names", read_many_names, false},
+	[DLOCK_OWNER] = {"owner", read_owner, false},
+	[DLOCK_TTL] = {"ttl", read_ttl, false},
+	[DLOCK_LIMIT] = {"limit", read_limit, false},
+	[DLOCK_PERMITS] = {"permits", read_permits, false},
+	[DLOCK_COUNT] = {"count", read_count, false},
+	[DLOCK_WAIT] = {"wait", read_wait, false},
+	[DLOCK_REQUEST] = {"request", read_request, true},
+	[DLOCK_TOKEN] = {"token", read_token, true},
+	[DLOCK_TOKENS] = {"tokens", read_tokens, true},
+	[DLOCK_HOLDS] = {"holds", read_holds, false},
+	[DLOCK_ROWS] = {"rows", NULL, false},
+	[DLOCK_USER] = {"user", NULL, false},
+	[DLOCK_HOST] = {"host", NULL, false},
+};
+
+/* Write how a function is called, such as "call f(name, owner [, token])". */
+static void
+write_signature(char *message, const dlock_signature *signature)
+{
+	const dlock_parameter *given = signature->parameters;
+	size_t		used = (size_t) sprintf(message, "call %s(", signature->function);
+	unsigned int i;
+
+	for (i = 0; given[i] != DLOCK_NO_MORE; i++)
+		used += (size_t) sprintf(message + used, "%s%s",
+								 i >= signature->least ? " [, " : i > 0 ? ", " : "",
+								 parameters[given[i]].what);
+	for (; i > signature->least; i--)
+		message[used++] = ']';
+	strcpy(message + used, ")");
+}
+
+/*
+ * Check how many arguments there are, and say in which form they are wanted.
+ * For _init: true, with a message, is failure.
+ */
+bool
+dlock_prepare_arguments(UDF_ARGS *args, char *message,
+						const dlock_signature *signature)
+{
+	unsigned int most = 0;
+
+	while (signature->parameters[most] != DLOCK_NO_MORE)
+		most++;
+	if (args->arg_count < signature->least || args->arg_count > most)
+	{
+		write_signature(message, signature);
+		return true;
+	}
+	pthread_once(&metadata_once, find_metadata);
+	for (unsigned int i = 0; i < args->arg_count; i++)
+	{
+		void	   *charset = NULL;
+
+		if (metadata.argument_get != NULL &&
+			args->arg_type[i] == STRING_RESULT &&
+			!metadata.argument_get(args, "charset", i, &charset) &&
+			charset != NULL && strcmp(charset, BINARY_CHARSET) != 0 &&
+			strcmp(charset, TEXT_CHARSET) != 0 &&
+			metadata.argument_set(args, "charset", i, (void *) TEXT_CHARSET))
+		{
+			strcpy(message, "cannot convert an argument to " TEXT_CHARSET);
+			return true;
+		}
+		args->arg_type[i] = STRING_RESULT;
+	}
+	return false;
+}
+
+/*
+ * Read the arguments in their order, and put what they say into the call; what is
+ * not given stays as it is.  False: an error was raised.
+ */
+bool
+dlock_read_arguments(const UDF_ARGS *args, const dlock_signature *signature,
+					 dlock_arguments *arguments, dlock_call *call)
+{
+	Reading		to = {arguments, call};
+
+	for (unsigned int i = 0; i < args->arg_count; i++)
+	{
+		dlock_parameter parameter = signature->parameters[i];
+		lease_bytes text = {args->args[i], args->lengths[i]};
+
+		if (parameters[parameter].read == NULL ||
+			(text.data == NULL && parameters[parameter].nullable &&
+			 i >= signature->least))
+			continue;
+		if (text.data == NULL)
+		{
+			dlock_raise("22004", "%s must not be null",
+						parameters[parameter].what);
+			return false;
+		}
+		if (!parameters[parameter].read(to, text))
+			return false;
+	}
+	return true;
+}
+
+/* Free what the arguments took. */
+void
+dlock_free_arguments(dlock_arguments *arguments)
+{
+	free(arguments->names);
+	free(arguments->tokens);
+}
+
+/* Say that the result is text.  For _init: true is failure. */
+bool
+dlock_prepare_result(UDF_INIT *init)
+{
+	pthread_once(&metadata_once, find_metadata);
+	return metadata.result_set != NULL &&
+		metadata.result_set(init, "charset", (void *) TEXT_CHARSET);
 }

@@ -9,104 +9,183 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Prepare a statement's calls of an integer function; true is failure. */
-bool
-dlock_begin_integer(UDF_INIT *init, UDF_ARGS *args, char *message,
-					const dlock_signature *signature)
+#include "udf_messages.h"
+
+/* ----------------------------------------------------------------
+ * Entry points
+ * ----------------------------------------------------------------
+ */
+
+/* What is kept from the first call of a statement to the last. */
+typedef struct Statement
 {
+	const dlock_function *function;
+	dlock_text	answer;			/* the last one; the server reads it until the
+								 * next call */
+} Statement;
+
+/* Prepare a statement's calls of a function; true, with a message, is failure. */
+bool
+dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
+			const dlock_function *function)
+{
+	Statement  *statement;
+
 	init->ptr = NULL;
 	init->maybe_null = true;
 	init->const_item = false;
-	init->decimals = 0;
-	init->max_length = 21;
-	return dlock_prepare_arguments(args, message, signature);
-}
-
-/* As many decimals as there are: the servers' NOT_FIXED_DEC. */
-#define ANY_DECIMALS	31
-
-/* The same for a real function. */
-bool
-dlock_begin_real(UDF_INIT *init, UDF_ARGS *args, char *message,
-				 const dlock_signature *signature)
-{
-	init->ptr = NULL;
-	init->maybe_null = true;
-	init->const_item = false;
-	init->decimals = ANY_DECIMALS;
-	init->max_length = 23;
-	return dlock_prepare_arguments(args, message, signature);
-}
-
-/* The same for a text function. */
-bool
-dlock_begin_text(UDF_INIT *init, UDF_ARGS *args, char *message,
-				 const dlock_signature *signature, unsigned long longest)
-{
-	init->ptr = NULL;
-	init->maybe_null = true;
-	init->const_item = false;
-	init->max_length = longest;
-	if (dlock_prepare_result(init))
+	init->max_length = function->longest;
+	init->decimals = function->decimals;
+	if (function->is_text && dlock_prepare_result(init))
 	{
 		strcpy(message, "cannot set the character set of the result");
 		return true;
 	}
-	return dlock_prepare_arguments(args, message, signature);
+	if (dlock_prepare_arguments(args, message, &function->signature))
+		return true;
+	statement = calloc(1, sizeof(*statement));
+	if (statement == NULL)
+	{
+		strcpy(message, "out of memory");
+		return true;
+	}
+	statement->function = function;
+	init->ptr = (char *) statement;
+	return false;
 }
 
 /* Free what a statement's calls have left. */
 void
 dlock_end(UDF_INIT *init)
 {
-	free(init->ptr);
+	Statement  *statement = (Statement *) init->ptr;
+
+	if (statement != NULL)
+		free(statement->answer.data);
+	free(statement);
 	init->ptr = NULL;
 }
 
-static void
-set_flags(dlock_value value, unsigned char *is_null, unsigned char *error)
+/* Call a function, and leave its text in the statement. */
+dlock_value
+dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
+		   unsigned char *error)
 {
-	*is_null = value.kind != DLOCK_IS_VALUE;
-	*error = value.kind == DLOCK_IS_ERROR;
-}
+	Statement  *statement = (Statement *) init->ptr;
+	const dlock_function *function = statement->function;
+	dlock_use	use = {
+		.function = function, .name = function->signature.function,
+		.args = args
+	};
+	dlock_value value = function->body(&use);
 
-/* Hand an integer function's answer to the server. */
-long long
-dlock_answer_integer(dlock_value value, unsigned char *is_null,
-					 unsigned char *error)
-{
-	set_flags(value, is_null, error);
-	return value.integer;
-}
-
-/* Hand a real function's answer to the server. */
-double
-dlock_answer_real(dlock_value value, unsigned char *is_null,
-				  unsigned char *error)
-{
-	set_flags(value, is_null, error);
-	return value.real;
-}
-
-/*
- * Hand a text function's answer to the server, which reads it until the next
- * call of the same statement.
- */
-char *
-dlock_answer_text(UDF_INIT *init, dlock_value value, dlock_text *text,
-				  unsigned long *length, unsigned char *is_null,
-				  unsigned char *error)
-{
-	free(init->ptr);
-	init->ptr = text->data;
-	if (value.kind == DLOCK_IS_VALUE && (text->failed || text->data == NULL))
+	dlock_free_arguments(&use.arguments);
+	free(statement->answer.data);
+	statement->answer = use.text;
+	if (value.kind == DLOCK_IS_VALUE && function->is_text &&
+		(use.text.failed || use.text.data == NULL))
 	{
 		dlock_raise("53200", "out of memory");
 		value = dlock_error();
 	}
-	set_flags(value, is_null, error);
-	if (value.kind != DLOCK_IS_VALUE)
-		return NULL;
-	*length = text->length;
-	return text->data;
+	*is_null = value.kind != DLOCK_IS_VALUE;
+	*error = value.kind == DLOCK_IS_ERROR;
+	return value;
+}
+
+/* The same for a text function. */
+char *
+dlock_make_text(UDF_INIT *init, const UDF_ARGS *args, unsigned long *length,
+				unsigned char *is_null, unsigned char *error)
+{
+	const dlock_text *answer = &((Statement *) init->ptr)->answer;
+
+	dlock_make(init, args, is_null, error);
+	*length = answer->length;
+	return *is_null ? NULL : answer->data;
+}
+
+/* ----------------------------------------------------------------
+ * For the bodies
+ * ----------------------------------------------------------------
+ */
+
+/* Read the arguments into the call. */
+bool
+dlock_read(dlock_use *use)
+{
+	return dlock_read_arguments(use->args, &use->function->signature,
+								&use->arguments, &use->call);
+}
+
+/*
+ * Find out who calls.  What the caller may do beyond its own leases costs a little
+ * to find out, so ask only where it matters.
+ */
+bool
+dlock_get_caller(dlock_use *use, bool with_rights)
+{
+	dlock_caller *caller = &use->caller;
+
+	if (dlock_caller_is_applier())
+	{
+		dlock_raise("25006", "cannot execute %s() while replicating; use row-based replication",
+					use->name);
+		return false;
+	}
+	if (!dlock_caller_account(caller->user, sizeof(caller->user),
+							  caller->host, sizeof(caller->host)))
+	{
+		dlock_raise("42501", "cannot tell which account calls %s(); a routine whose definer is a role cannot call it",
+					use->name);
+		return false;
+	}
+	caller->connection_id = dlock_caller_connection_id();
+	caller->is_operator = with_rights && dlock_caller_is_operator();
+	return true;
+}
+
+/* Check that the caller may end other people's leases. */
+bool
+dlock_check_operator(const dlock_use *use)
+{
+	if (dlock_caller_is_operator())
+		return true;
+	dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
+				use->name);
+	return false;
+}
+
+/* Is this account the caller's? */
+bool
+dlock_is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return lease_same(user, (lease_bytes) {caller->user, strlen(caller->user)}) &&
+		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
+}
+
+/* May the caller see the owners and connections of this holder's account? */
+bool
+dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
+{
+	return caller->is_operator ||
+		(strcmp(holder->user, caller->user) == 0 &&
+		 strcmp(holder->host, caller->host) == 0);
+}
+
+/*
+ * Make the call on the caller's behalf.  Its answer may have memory of its own,
+ * to be freed in any case.
+ */
+bool
+dlock_ask_engine(dlock_use *use, bool with_rights, dlock_answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	if (!dlock_get_caller(use, with_rights))
+		return false;
+	use->call.caller = &use->caller;
+	if (dlock_engine_call(&use->call, answer))
+		return dlock_check_answer(&use->call, answer);
+	dlock_raise_answer(answer);
+	return false;
 }

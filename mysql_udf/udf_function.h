@@ -4,21 +4,22 @@
  *
  * The server wants three entry points of each function: what is done before
  * the first call of a statement, the call, and what is done after the last.
- * These macros write them; what follows one is the body of the call, with the
- * checked number of arguments in "args":
+ * These macros write them, from what the function is called, whether it acts,
+ * how many arguments it needs, and its parameters; what follows is the body of
+ * the call:
  *
- *		DLOCK_INTEGER_FUNCTION(dlock_twice, 1, 1, "number")
+ *		DLOCK_INTEGER_FUNCTION(dlock_renew_all, DLOCK_ACTS, 2, DLOCK_OWNER, DLOCK_TTL)
  *		{
  *			...
- *			return dlock_integer(2 * number);
+ *			return dlock_integer(count);
  *		}
  *
- * DLOCK_REAL_FUNCTION answers dlock_real().  DLOCK_TEXT_FUNCTION has a dlock_text in "text", empty, to put the answer in;
- * its first number is the longest answer, in bytes, from which the server makes
- * the type of the column.  Both have their own name in "function".
+ * DLOCK_REAL_FUNCTION answers dlock_real().  DLOCK_TEXT_FUNCTION puts its answer
+ * into use->text and says so by dlock_is_text(); its second argument is the
+ * longest answer, in bytes, from which the server makes the type of the column.
  *
- * Nothing lasting happens before the call, so that EXPLAIN takes nothing; and
- * no answer is kept for the next row, so that every row is a call.
+ * Nothing lasting happens before the call, and no answer is kept for the next
+ * row, so that every row is a call.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -57,6 +58,12 @@ dlock_real(double real)
 }
 
 static inline dlock_value
+dlock_is_text(void)
+{
+	return (dlock_value) {.kind = DLOCK_IS_VALUE};
+}
+
+static inline dlock_value
 dlock_null(void)
 {
 	return (dlock_value) {.kind = DLOCK_IS_NULL};
@@ -68,21 +75,57 @@ dlock_error(void)
 	return (dlock_value) {.kind = DLOCK_IS_ERROR};
 }
 
-extern bool dlock_begin_integer(UDF_INIT *init, UDF_ARGS *args, char *message,
-								const dlock_signature *signature);
-extern bool dlock_begin_real(UDF_INIT *init, UDF_ARGS *args, char *message,
-							 const dlock_signature *signature);
-extern bool dlock_begin_text(UDF_INIT *init, UDF_ARGS *args, char *message,
-							 const dlock_signature *signature,
-							 unsigned long longest);
+struct dlock_function;
+
+/*
+ * A function at work: what it was called with, by whom, and what it answers.  All
+ * of it is zero at first.
+ */
+typedef struct dlock_use
+{
+	const struct dlock_function *function;
+	const char *name;			/* by which errors call it */
+	const UDF_ARGS *args;
+	dlock_arguments arguments;
+	dlock_call	call;			/* to the engine; dlock_read() begins it */
+	dlock_caller caller;		/* dlock_get_caller() finds it out */
+	dlock_text	text;
+} dlock_use;
+
+/* What the macros say of a function. */
+typedef struct dlock_function
+{
+	dlock_signature signature;
+	dlock_value (*body) (dlock_use *use);
+	enum
+	{
+		DLOCK_LOOKS,
+		DLOCK_ACTS				/* takes, changes or waits for something */
+	}			effect;
+	bool		is_text;
+	unsigned long longest;		/* answer */
+	unsigned int decimals;
+} dlock_function;
+
+extern bool dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
+						const dlock_function *function);
 extern void dlock_end(UDF_INIT *init);
-extern long long dlock_answer_integer(dlock_value value, unsigned char *is_null,
-									  unsigned char *error);
-extern double dlock_answer_real(dlock_value value, unsigned char *is_null,
-								unsigned char *error);
-extern char *dlock_answer_text(UDF_INIT *init, dlock_value value,
-							   dlock_text *text, unsigned long *length,
-							   unsigned char *is_null, unsigned char *error);
+extern dlock_value dlock_make(UDF_INIT *init, const UDF_ARGS *args,
+							  unsigned char *is_null, unsigned char *error);
+extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
+							 unsigned long *length, unsigned char *is_null,
+							 unsigned char *error);
+
+/* For the bodies.  Those that do something and return false have raised an error. */
+extern bool dlock_read(dlock_use *use);
+extern bool dlock_get_caller(dlock_use *use, bool with_rights);
+extern bool dlock_check_operator(const dlock_use *use);
+extern bool dlock_is_caller(const dlock_caller *caller, lease_bytes user,
+							lease_bytes host);
+extern bool dlock_sees_holder(const dlock_caller *caller,
+							  const dlock_holder_info *holder);
+extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
+							 dlock_answer *answer);
 
 /* For texts as long as they come: what fits into the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL
@@ -93,73 +136,57 @@ extern char *dlock_answer_text(UDF_INIT *init, dlock_value value,
  */
 #define DLOCK_TEXT_SHORT	(4UL * UDF_RESULT_SIZE)
 
-#define DLOCK_INTEGER_FUNCTION(name, least, most, parameters) \
-static dlock_value name##_call(const UDF_ARGS *args, const char *function); \
+/* As many decimals as there are: the servers' NOT_FIXED_DEC. */
+#define DLOCK_ANY_DECIMALS	31
+
+#define DLOCK_FUNCTION(name, acts, text, size, digits, fewest, ...) \
+static dlock_value name##_body(dlock_use *use); \
+static const dlock_function name##_function = { \
+	.signature = {#name, fewest, {__VA_ARGS__}}, .body = name##_body, \
+	.effect = acts, .is_text = text, .longest = size, .decimals = digits \
+}; \
 DLOCK_EXPORT bool \
 name##_init(UDF_INIT *init, UDF_ARGS *args, char *message) \
 { \
-	static const dlock_signature signature = {#name, parameters, least, most}; \
-	return dlock_begin_integer(init, args, message, &signature); \
+	return dlock_begin(init, args, message, &name##_function); \
 } \
 DLOCK_EXPORT void \
 name##_deinit(UDF_INIT *init) \
 { \
 	dlock_end(init); \
-} \
+}
+
+#define DLOCK_INTEGER_FUNCTION(name, acts, ...) \
+DLOCK_FUNCTION(name, acts, false, 21, 0, __VA_ARGS__) \
 DLOCK_EXPORT long long \
 name(UDF_INIT *init, UDF_ARGS *args, unsigned char *is_null, \
 	 unsigned char *error) \
 { \
-	return dlock_answer_integer(name##_call(args, #name), is_null, error); \
+	return dlock_make(init, args, is_null, error).integer; \
 } \
 static dlock_value \
-name##_call(const UDF_ARGS *args, const char *function)
+name##_body(dlock_use *use)
 
-#define DLOCK_REAL_FUNCTION(name, least, most, parameters) \
-static dlock_value name##_call(const UDF_ARGS *args, const char *function); \
-DLOCK_EXPORT bool \
-name##_init(UDF_INIT *init, UDF_ARGS *args, char *message) \
-{ \
-	static const dlock_signature signature = {#name, parameters, least, most}; \
-	return dlock_begin_real(init, args, message, &signature); \
-} \
-DLOCK_EXPORT void \
-name##_deinit(UDF_INIT *init) \
-{ \
-	dlock_end(init); \
-} \
+#define DLOCK_REAL_FUNCTION(name, acts, ...) \
+DLOCK_FUNCTION(name, acts, false, 23, DLOCK_ANY_DECIMALS, __VA_ARGS__) \
 DLOCK_EXPORT double \
 name(UDF_INIT *init, UDF_ARGS *args, unsigned char *is_null, \
 	 unsigned char *error) \
 { \
-	return dlock_answer_real(name##_call(args, #name), is_null, error); \
+	return dlock_make(init, args, is_null, error).real; \
 } \
 static dlock_value \
-name##_call(const UDF_ARGS *args, const char *function)
+name##_body(dlock_use *use)
 
-#define DLOCK_TEXT_FUNCTION(name, longest, least, most, parameters) \
-static dlock_value name##_call(const UDF_ARGS *args, const char *function, \
-							   dlock_text *text); \
-DLOCK_EXPORT bool \
-name##_init(UDF_INIT *init, UDF_ARGS *args, char *message) \
-{ \
-	static const dlock_signature signature = {#name, parameters, least, most}; \
-	return dlock_begin_text(init, args, message, &signature, longest); \
-} \
-DLOCK_EXPORT void \
-name##_deinit(UDF_INIT *init) \
-{ \
-	dlock_end(init); \
-} \
+#define DLOCK_TEXT_FUNCTION(name, longest, acts, ...) \
+DLOCK_FUNCTION(name, acts, true, longest, 0, __VA_ARGS__) \
 DLOCK_EXPORT char * \
 name(UDF_INIT *init, UDF_ARGS *args, char *result, unsigned long *length, \
 	 unsigned char *is_null, unsigned char *error) \
 { \
-	dlock_text text = {0}; \
-	dlock_value value = name##_call(args, #name, &text); \
-	return dlock_answer_text(init, value, &text, length, is_null, error); \
+	return dlock_make_text(init, args, length, is_null, error); \
 } \
 static dlock_value \
-name##_call(const UDF_ARGS *args, const char *function, dlock_text *text)
+name##_body(dlock_use *use)
 
 #endif							/* DLOCK_UDF_FUNCTION_H */

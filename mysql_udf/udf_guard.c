@@ -52,36 +52,20 @@ static __thread struct
 /* Whether the last step that this thread has made found the lease lost. */
 static __thread bool is_lost = false;
 
-/* What is guarded. */
-typedef struct Guard
-{
-	lease_bytes name;
-	lease_bytes owner;
-	uint64_t	token;
-} Guard;
-
-static bool
-get_guard(const UDF_ARGS *args, Guard *guard)
-{
-	return dlock_get_string(args, 0, "name", &guard->name) &&
-		dlock_get_string(args, 1, "owner", &guard->owner) &&
-		dlock_get_given_token(args, 2, &guard->token);
-}
-
 /* Raise the error of a guard that comes too late, and say who has the lease. */
 static void
-raise_lost(const Guard *guard, dlock_caller *caller)
+raise_lost(dlock_use *use)
 {
 	dlock_call	call = {
-		.kind = DLOCK_CALL_READ, .names = &guard->name, .nnames = 1,
-		.caller = caller
+		.kind = DLOCK_CALL_READ, .names = use->call.names, .nnames = 1,
+		.caller = &use->caller
 	};
 	dlock_answer now = {0};
 
 	is_lost = true;
-	caller->is_operator = dlock_caller_is_operator();
-	dlock_raise_lost(guard->name, guard->owner, caller,
-					 dlock_engine_call(&call, &now) ? &now : NULL);
+	use->caller.is_operator = dlock_caller_is_operator();
+	use->call.caller = &use->caller;
+	dlock_raise_lost(&use->call, dlock_engine_call(&call, &now) ? &now : NULL);
 	free(now.holders);
 }
 
@@ -90,26 +74,15 @@ raise_lost(const Guard *guard, dlock_caller *caller)
  * to be locked; else raise an error.
  */
 static bool
-check_held(dlock_call_kind kind, const Guard *guard, uint64_t *slot)
+check_held(dlock_use *use, dlock_call_kind kind, uint64_t *slot)
 {
-	dlock_call	call = {.kind = kind};
-	dlock_answer answer = {0};
-	dlock_caller caller;
+	dlock_answer answer;
 
-	if (!dlock_get_caller("dlock.guard", false, &caller))
+	use->call.kind = kind;
+	if (!dlock_ask_engine(use, false, &answer))
 		return false;
-	call.names = &guard->name;
-	call.nnames = 1;
-	call.request.owner = guard->owner;
-	call.request.token = guard->token;
-	call.caller = &caller;
-	if (!dlock_engine_call(&call, &answer))
-	{
-		dlock_raise_answer(&answer);
-		return false;
-	}
 	if (!answer.yes)
-		raise_lost(guard, &caller);
+		raise_lost(use);
 	*slot = answer.count;
 	return answer.yes;
 }
@@ -120,24 +93,26 @@ check_held(dlock_call_kind kind, const Guard *guard, uint64_t *slot)
  * Check that a guard makes sense, and leave a ticket; 1.  Errors: 25P01 outside
  * a transaction, 55L01 if the caller does not hold the lease with this token.
  */
-DLOCK_INTEGER_FUNCTION(dlock_guard_begin, 3, 3, "name, owner, token")
+DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_TOKEN)
 {
-	Guard		guard;
+	const lease_bytes *name = &use->arguments.name;
 
+	use->name = "dlock.guard";
 	is_lost = false;
 	ticket.connection_id = 0;
-	if (!get_guard(args, &guard))
+	if (!dlock_read(use))
 		return dlock_error();
 	if (!dlock_caller_in_transaction())
 	{
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
 	}
-	if (!check_held(DLOCK_CALL_BEGIN_GUARD, &guard, &ticket.slot))
+	if (!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
 		return dlock_error();
-	memcpy(ticket.name, guard.name.data, guard.name.length);
-	ticket.name_length = guard.name.length;
-	ticket.token = guard.token;
+	memcpy(ticket.name, name->data, name->length);
+	ticket.name_length = name->length;
+	ticket.token = use->call.request.token;
 	ticket.connection_id = dlock_caller_connection_id();
 	return dlock_integer(1);
 }
@@ -148,19 +123,17 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, 3, 3, "name, owner, token")
  * Take the ticket that this connection has left for a lease: the slot of its
  * row, or NULL if there is none.
  */
-DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, 2, 2, "name, token")
+DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKEN)
 {
-	lease_bytes name;
-	uint64_t	token;
 	bool		valid;
 
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_given_token(args, 1, &token))
+	if (!dlock_read(use))
 		return dlock_error();
 	valid = ticket.connection_id != 0 &&
 		ticket.connection_id == dlock_caller_connection_id() &&
-		ticket.token == token &&
-		lease_same(name, (lease_bytes) {ticket.name, ticket.name_length});
+		ticket.token == use->call.request.token &&
+		lease_same(use->arguments.name,
+				   (lease_bytes) {ticket.name, ticket.name_length});
 	ticket.connection_id = 0;
 	return valid ? dlock_integer((long long) ticket.slot) : dlock_null();
 }
@@ -171,22 +144,22 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, 2, 2, "name, token")
  * Check that the guard is there, having changed so many rows; 1.  Error 55L01
  * if there was none, or the lease has ended meanwhile.
  */
-DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
+DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER,
+					   DLOCK_TOKEN, DLOCK_ROWS)
 {
-	Guard		guard;
+	const char *rows = use->args->args[3];
 	uint64_t	slot;
 
-	if (!get_guard(args, &guard))
+	use->name = "dlock.guard";
+	if (!dlock_read(use))
 		return dlock_error();
-	if (args->args[3] == NULL || args->lengths[3] != 1 || *args->args[3] == '0')
+	if (rows == NULL || use->args->lengths[3] != 1 || *rows == '0')
 	{
-		dlock_caller caller;
-
-		if (dlock_get_caller("dlock.guard", false, &caller))
-			raise_lost(&guard, &caller);
+		if (dlock_get_caller(use, false))
+			raise_lost(use);
 		return dlock_error();
 	}
-	return check_held(DLOCK_CALL_CHECK_GUARD, &guard, &slot) ? dlock_integer(1) :
+	return check_held(use, DLOCK_CALL_CHECK_GUARD, &slot) ? dlock_integer(1) :
 		dlock_error();
 }
 
@@ -196,7 +169,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, 4, 4, "name, owner, token, rows")
  * Say whether the error that has just ended a guard is that its lease is lost: 1 or
  * 0; once.
  */
-DLOCK_INTEGER_FUNCTION(dlock_guard_lost, 0, 0, "")
+DLOCK_INTEGER_FUNCTION(dlock_guard_lost, DLOCK_LOOKS, 0)
 {
 	bool		lost = is_lost;
 

@@ -32,46 +32,17 @@ fail(const dlock_answer *answer)
 	return dlock_error();
 }
 
-/* Is this account the caller's? */
-static bool
-is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
-{
-	return lease_same(user, (lease_bytes) {caller->user, strlen(caller->user)}) &&
-		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
-}
-
-/* Look at a name: false if an error was raised, else free answer->holders. */
-static bool
-look(const char *function, lease_bytes name, const lease_request *request,
-	 dlock_caller *caller, dlock_answer *answer)
-{
-	dlock_call	call = {.kind = DLOCK_CALL_READ, .request = *request};
-
-	call.names = &name;
-	call.nnames = 1;
-	call.caller = caller;
-	if (!dlock_get_caller(function, true, caller))
-		return false;
-	if (dlock_engine_call(&call, answer))
-		return true;
-	dlock_raise_answer(answer);
-	return false;
-}
-
 /*
- * Get the holders of the name that is asked about, some of which may be over:
- * false if an error was raised, else free answer->holders.
+ * Look at the name that is asked about, some of whose holders may be over: false
+ * if an error was raised; free answer->holders in any case.
  */
 static bool
-read_holders(const UDF_ARGS *args, const char *function, dlock_caller *caller,
-			 dlock_answer *answer)
+look(dlock_use *use, dlock_answer *answer)
 {
-	static const lease_request nobody = {.op = LEASE_RENEW};
-	lease_bytes name;
-
-	memset(answer, 0, sizeof(*answer));
-	return dlock_get_string(args, 0, "name", &name) &&
-		look(function, name, &nobody, caller, answer);
+	*answer = (dlock_answer) {0};
+	use->call.kind = DLOCK_CALL_READ;
+	use->call.request.op = LEASE_RENEW;
+	return dlock_read(use) && dlock_ask_engine(use, true, answer);
 }
 
 /*
@@ -79,13 +50,12 @@ read_holders(const UDF_ARGS *args, const char *function, dlock_caller *caller,
  *
  * The owner of the exclusive lease, or NULL.
  */
-DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, 1, 1, "name")
+DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
 	dlock_value value = dlock_null();
-	dlock_caller caller;
 	dlock_answer answer;
 
-	if (!read_holders(args, function, &caller, &answer))
+	if (!look(use, &answer))
 		return dlock_error();
 	for (size_t i = 0; i < answer.nholders; i++)
 	{
@@ -93,11 +63,11 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, 1, 1, "name")
 
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
-		if (dlock_sees_holder(&caller, holder))
-			dlock_text_add(text, holder->owner, holder->owner_length);
+		if (dlock_sees_holder(&use->caller, holder))
+			dlock_text_add(&use->text, holder->owner, holder->owner_length);
 		else
-			dlock_text_add(text, DLOCK_MASK, strlen(DLOCK_MASK));
-		value = dlock_integer(0);
+			dlock_text_add(&use->text, DLOCK_MASK, strlen(DLOCK_MASK));
+		value = dlock_is_text();
 		break;
 	}
 	free(answer.holders);
@@ -110,12 +80,11 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, 1, 1, "name")
  * Is the name held by nobody, in any mode, nor guarded, nor under a lock delay:
  * 1 or 0.
  */
-DLOCK_INTEGER_FUNCTION(dlock_is_free, 1, 1, "name")
+DLOCK_INTEGER_FUNCTION(dlock_is_free, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
-	dlock_caller caller;
 	dlock_answer answer;
 
-	if (!read_holders(args, function, &caller, &answer))
+	if (!look(use, &answer))
 		return dlock_error();
 	free(answer.holders);
 	return dlock_integer(answer.yes);
@@ -127,17 +96,12 @@ DLOCK_INTEGER_FUNCTION(dlock_is_free, 1, 1, "name")
  * How many seconds are left of the lease that the caller has as this owner; NULL
  * if it has none.  Of a session's lease that lives: its ttl.
  */
-DLOCK_REAL_FUNCTION(dlock_remaining, 2, 3, "name, owner [, token]")
+DLOCK_REAL_FUNCTION(dlock_remaining, DLOCK_LOOKS, 2, DLOCK_NAME, DLOCK_OWNER,
+					DLOCK_TOKEN)
 {
-	lease_request request = {.op = LEASE_RENEW};
-	lease_bytes name;
-	dlock_caller caller;
 	dlock_answer answer;
 
-	if (!dlock_get_string(args, 0, "name", &name) ||
-		!dlock_get_string(args, 1, "owner", &request.owner) ||
-		!dlock_get_token(args, 2, &request.token) ||
-		!look(function, name, &request, &caller, &answer))
+	if (!look(use, &answer))
 		return dlock_error();
 	free(answer.holders);
 	if (answer.remaining_us < 0)
@@ -197,25 +161,23 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
  * on a server that may only be read.  A byte that is not part of a UTF-8 character reads
  * U+FFFD.
  */
-DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, 1, 1, "name")
+DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
-	dlock_caller caller;
+	dlock_text *text = &use->text;
 	dlock_answer answer;
 
-	if (!read_holders(args, function, &caller, &answer))
+	if (!look(use, &answer))
 		return dlock_error();
 	dlock_text_add(text, "[", 1);
 	for (size_t i = 0; i < answer.nholders; i++)
 	{
 		if (i > 0)
 			dlock_text_add(text, ", ", 2);
-		add_holder(text, &caller,
-				   (lease_bytes) {args->args[0], args->lengths[0]},
-				   &answer.holders[i]);
+		add_holder(text, &use->caller, use->arguments.name, &answer.holders[i]);
 	}
 	dlock_text_add(text, "]", 1);
 	free(answer.holders);
-	return dlock_integer(0);
+	return dlock_is_text();
 }
 
 /*
@@ -224,11 +186,11 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, 1, 1, "name")
  * Set the counters of dlock.stats to zero; answers NULL.  For those who may
  * force a release.
  */
-DLOCK_INTEGER_FUNCTION(dlock_stats_reset, 0, 0, "")
+DLOCK_INTEGER_FUNCTION(dlock_stats_reset, DLOCK_ACTS, 0)
 {
 	dlock_answer answer = {0};
 
-	if (!dlock_check_operator(function))
+	if (!dlock_check_operator(use))
 		return dlock_error();
 	if (!dlock_engine_reset_stats(&answer))
 		return fail(&answer);
@@ -240,10 +202,10 @@ DLOCK_INTEGER_FUNCTION(dlock_stats_reset, 0, 0, "")
  *
  * The library's version.
  */
-DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
 {
-	dlock_text_printf(text, "%s", DLOCK_VERSION);
-	return dlock_integer(0);
+	dlock_text_add(&use->text, DLOCK_VERSION, strlen(DLOCK_VERSION));
+	return dlock_is_text();
 }
 
 /* ----------------------------------------------------------------
@@ -256,7 +218,7 @@ DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, 0, 0, "")
  *
  * The operating system's user that the server runs as.
  */
-DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
 {
 	struct passwd entry;
 	struct passwd *found = NULL;
@@ -269,8 +231,8 @@ DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, 0, 0, "")
 					(unsigned long) geteuid());
 		return dlock_error();
 	}
-	dlock_text_add(text, found->pw_name, strlen(found->pw_name));
-	return dlock_integer(0);
+	dlock_text_add(&use->text, found->pw_name, strlen(found->pw_name));
+	return dlock_is_text();
 }
 
 /*
@@ -278,7 +240,7 @@ DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, 0, 0, "")
  *
  * Wait until what was answered has been written to the lock table; 1.
  */
-DLOCK_INTEGER_FUNCTION(dlock_settle, 0, 0, "")
+DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
 {
 	dlock_answer answer = {0};
 
@@ -294,20 +256,20 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, 0, 0, "")
  * there still is one.  MySQL forgets a function that is created while an old
  * one of its name still runs.
  */
-DLOCK_INTEGER_FUNCTION(dlock_drain, 0, 0, "")
+DLOCK_INTEGER_FUNCTION(dlock_drain, DLOCK_LOOKS, 0)
 {
 	return dlock_integer(dlock_engine_drain());
 }
 
-/* Let a text be a string from the engine, which may be none. */
+/* Answer a string of the engine's, which may be none. */
 static dlock_value
-take_string(dlock_text *text, char *string, const dlock_answer *answer)
+answer_string(dlock_use *use, char *string, const dlock_answer *answer)
 {
 	if (string == NULL)
 		return fail(answer);
-	text->data = string;
-	text->length = strlen(string);
-	return dlock_integer(0);
+	use->text.data = string;
+	use->text.length = strlen(string);
+	return dlock_is_text();
 }
 
 /*
@@ -316,17 +278,17 @@ take_string(dlock_text *text, char *string, const dlock_answer *answer)
  * a loadable function, but not everybody may read the view (rule 13).
  */
 static bool
-check_view(const char *function, const char *view)
+check_view(dlock_use *use, const char *view)
 {
-	dlock_caller caller;
+	static const lease_bytes user = {"dlock", 5};
+	static const lease_bytes host = {"localhost", 9};
 
-	if (!dlock_get_caller(function, false, &caller))
+	if (!dlock_get_caller(use, false))
 		return false;
-	if (strcmp(caller.user, "dlock") == 0 &&
-		strcmp(caller.host, "localhost") == 0)
+	if (dlock_is_caller(&use->caller, user, host))
 		return true;
 	dlock_raise("42501", "permission denied for function %s; read the view %s",
-				function, view);
+				use->name, view);
 	return false;
 }
 
@@ -336,14 +298,14 @@ check_view(const char *function, const char *view)
  * All that the rows of dlock.waiters are made of, for that view, which masks
  * what its reader may not see: a JSON array.
  */
-DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
 	static const dlock_caller view = {.is_operator = true};
 	dlock_answer answer = {0};
 
-	if (!check_view(function, "dlock.waiters"))
+	if (!check_view(use, "dlock.waiters"))
 		return dlock_error();
-	return take_string(text, dlock_engine_waiters(&view, &answer), &answer);
+	return answer_string(use, dlock_engine_waiters(&view, &answer), &answer);
 }
 
 /*
@@ -351,13 +313,13 @@ DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, 0, 0, "")
  *
  * The row of dlock.stats, for that view: a JSON object.
  */
-DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
 	dlock_answer answer = {0};
 
-	if (!check_view(function, "dlock.stats"))
+	if (!check_view(use, "dlock.stats"))
 		return dlock_error();
-	return take_string(text, dlock_engine_stats(&answer), &answer);
+	return answer_string(use, dlock_engine_stats(&answer), &answer);
 }
 
 /* ----------------------------------------------------------------
@@ -370,18 +332,17 @@ DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, 0, 0, "")
  *
  * May the caller see the owners and connections of this account: 1 or 0.
  */
-DLOCK_INTEGER_FUNCTION(dlock_may_see, 2, 2, "user, host")
+DLOCK_INTEGER_FUNCTION(dlock_may_see, DLOCK_LOOKS, 2, DLOCK_USER, DLOCK_HOST)
 {
-	dlock_caller caller;
+	lease_bytes user = {use->args->args[0], use->args->lengths[0]};
+	lease_bytes host = {use->args->args[1], use->args->lengths[1]};
 
-	if (args->args[0] == NULL || args->args[1] == NULL)
+	if (user.data == NULL || host.data == NULL)
 		return dlock_integer(0);
-	if (!dlock_get_caller(function, false, &caller))
+	if (!dlock_get_caller(use, true))
 		return dlock_error();
-	return dlock_integer(is_caller(&caller,
-								   (lease_bytes) {args->args[0], args->lengths[0]},
-								   (lease_bytes) {args->args[1], args->lengths[1]}) ||
-						 dlock_caller_is_operator());
+	return dlock_integer(use->caller.is_operator ||
+						 dlock_is_caller(&use->caller, user, host));
 }
 
 /*
@@ -389,14 +350,14 @@ DLOCK_INTEGER_FUNCTION(dlock_may_see, 2, 2, "user, host")
  *
  * The rows of dlock.waiters, for that view: a JSON array.
  */
-DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	dlock_caller caller;
 	dlock_answer answer = {0};
 
-	if (!dlock_get_caller(function, true, &caller))
+	if (!dlock_get_caller(use, true))
 		return dlock_error();
-	return take_string(text, dlock_engine_waiters(&caller, &answer), &answer);
+	return answer_string(use, dlock_engine_waiters(&use->caller, &answer),
+						 &answer);
 }
 
 /*
@@ -404,9 +365,9 @@ DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, 0, 0, "")
  *
  * The row of dlock.stats, for that view: a JSON object.
  */
-DLOCK_TEXT_FUNCTION(dlock_stats_json, DLOCK_TEXT_LONG, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_stats_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
 	dlock_answer answer = {0};
 
-	return take_string(text, dlock_engine_stats(&answer), &answer);
+	return answer_string(use, dlock_engine_stats(&answer), &answer);
 }

@@ -14,8 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "udf_arguments.h"
-#include "udf_text.h"
+#include "udf_function.h"
 
 static const char *
 kind_name(lease_kind kind)
@@ -94,8 +93,7 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
  * may know; "now" has the holders, or is NULL if they are not known.
  */
 void
-dlock_raise_lost(lease_bytes name, lease_bytes owner,
-				 const dlock_caller *caller, const dlock_answer *now)
+dlock_raise_lost(const dlock_call *call, const dlock_answer *now)
 {
 	char		shown_name[DLOCK_SHOWN_SIZE];
 	char		shown_owner[DLOCK_SHOWN_SIZE];
@@ -106,7 +104,7 @@ dlock_raise_lost(lease_bytes name, lease_bytes owner,
 	for (size_t i = 0; now != NULL && i < now->nholders && holder == NULL; i++)
 		if (now->holders[i].live)
 			holder = &now->holders[i];
-	if (holder != NULL && dlock_sees_holder(caller, holder))
+	if (holder != NULL && dlock_sees_holder(call->caller, holder))
 		snprintf(who, sizeof(who), "; owner \"%s\" holds it with token %" PRIu64,
 				 dlock_show(shown_holder,
 							(lease_bytes) {holder->owner, holder->owner_length}),
@@ -117,6 +115,6 @@ dlock_raise_lost(lease_bytes name, lease_bytes owner,
 		strcpy(who, "; nobody holds it");
 	dlock_raise("55L01",
 				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again%s",
-				dlock_show(shown_owner, owner), dlock_show(shown_name, name),
-				who);
+				dlock_show(shown_owner, call->request.owner),
+				dlock_show(shown_name, call->names[0]), who);
 }

@@ -12,8 +12,6 @@
 extern void dlock_raise_answer(const dlock_answer *answer);
 extern bool dlock_check_answer(const dlock_call *call,
 							   const dlock_answer *answer);
-extern void dlock_raise_lost(lease_bytes name, lease_bytes owner,
-							 const dlock_caller *caller,
-							 const dlock_answer *now);
+extern void dlock_raise_lost(const dlock_call *call, const dlock_answer *now);
 
 #endif							/* DLOCK_UDF_MESSAGES_H */

@@ -58,16 +58,16 @@ write_reader(char *to, const char *user, const char *host, bool is_operator)
  *
  * Who reads, for the views.
  */
-DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, 0, 0, "")
+DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 {
-	dlock_caller caller;
+	const dlock_caller *caller = &use->caller;
 	char		reader[READER_SIZE];
 
-	if (!dlock_get_caller(function, true, &caller))
+	if (!dlock_get_caller(use, true))
 		return dlock_error();
-	write_reader(reader, caller.user, caller.host, caller.is_operator);
-	dlock_text_add(text, reader, strlen(reader));
-	return dlock_integer(0);
+	write_reader(reader, caller->user, caller->host, caller->is_operator);
+	dlock_text_add(&use->text, reader, strlen(reader));
+	return dlock_is_text();
 }
 
 /*
