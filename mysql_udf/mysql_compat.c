@@ -10,15 +10,17 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* POLLRDHUP */
+#define _GNU_SOURCE				/* POLLRDHUP, memmem */
 #include "mysql_compat.h"
 
+#include <ctype.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
+#include <strings.h>
 
 #include "server_abi.h"
 
@@ -39,6 +41,7 @@ static const struct
 	unsigned int number;
 }			error_numbers[] =
 {
+	{"0A000", 1235},			/* ER_NOT_SUPPORTED_YET; 42000 */
 	{"22004", 1138},			/* ER_INVALID_USE_OF_NULL; 22004 */
 	{"22007", 1292},			/* ER_TRUNCATED_WRONG_VALUE; 22007 */
 	{"22023", 3037},			/* ER_GIS_INVALID_DATA; 22023 */
@@ -164,7 +167,7 @@ copy_string(char *to, size_t size, const char *from, size_t length)
 static bool
 copy_option(char *to, size_t size, void *context, const char *name)
 {
-	MYSQL_LEX_CSTRING value = {NULL, 0};
+	SERVER_STRING value = {NULL, 0};
 
 	return !mysql_security_option(context, name, &value) &&
 		copy_string(to, size, value.str, value.length);
@@ -366,6 +369,101 @@ dlock_caller_in_transaction(void)
 
 	return thd != NULL && server_test_options != NULL &&
 		server_test_options(thd, SERVER_NOT_AUTOCOMMIT | SERVER_BEGIN) != 0;
+}
+
+/* The number of what the calling session executes; only good to be compared. */
+int
+dlock_caller_command(void)
+{
+	THD		   *thd = current_thd();
+
+	return thd != NULL && server_sql_command != NULL ?
+		server_sql_command(thd) : 0;
+}
+
+/*
+ * Is the caller's statement written to the binary log as it stands, for replicas to
+ * repeat it?  Of a trigger or a stored function, whose caller's statement is
+ * logged in their place, the servers do not tell.
+ */
+bool
+dlock_caller_is_repeated(void)
+{
+	THD		   *thd = current_thd();
+	int			format = -1;
+
+	if (thd != NULL && mysql_binlog_format != NULL)
+		format = mysql_binlog_format(thd);
+	else if (thd != NULL && mariadb_binlog_format != NULL)
+		format = mariadb_binlog_format(thd);
+	return format == SERVER_BINLOG_STATEMENT &&
+		server_is_update != NULL && server_is_update(dlock_caller_command());
+}
+
+/* Skip white space and comments. */
+static SERVER_STRING
+skip_blank(SERVER_STRING text)
+{
+	const char *end = text.str + text.length;
+	const char *at = text.str;
+
+	while (at < end)
+	{
+		const char *after = NULL;
+
+		if (strchr(" \t\n\v\f\r", *at) != NULL && *at != '\0')
+			after = at + 1;
+		else if (*at == '#' || (end - at >= 3 && memcmp(at, "--", 2) == 0))
+			after = memchr(at, '\n', (size_t) (end - at));
+		else if (end - at >= 4 && memcmp(at, "/*", 2) == 0)
+		{
+			after = memmem(at + 2, (size_t) (end - at - 2), "*/", 2);
+			if (after != NULL)
+				after += 2;
+		}
+		if (after == NULL)
+			break;
+		at = after;
+	}
+	return (SERVER_STRING) {at, (size_t) (end - at)};
+}
+
+/* Does a text begin with this word, in capitals?  Then go on behind it. */
+static bool
+take_word(SERVER_STRING *text, const char *word)
+{
+	size_t		length = strlen(word);
+
+	if (text->length <= length || strncasecmp(text->str, word, length) != 0 ||
+		isalnum((unsigned char) text->str[length]) || text->str[length] == '_')
+		return false;
+	text->str += length;
+	text->length -= length;
+	*text = skip_blank(*text);
+	return true;
+}
+
+/*
+ * Is the caller's statement to be explained only?  To find its plan, the servers may
+ * execute a part of it, such as a derived table.  They do not tell plugins that
+ * they explain, but by the text of the statement.
+ */
+bool
+dlock_caller_explains(void)
+{
+	THD		   *thd = current_thd();
+	SERVER_STRING text = {NULL, 0};
+
+	if (thd != NULL && mysql_query != NULL)
+		text = mysql_query(thd);
+	else if (thd != NULL && mariadb_query != NULL)
+		text = *mariadb_query(thd);
+	if (text.str == NULL)
+		return false;
+	text = skip_blank(text);
+	return (take_word(&text, "EXPLAIN") || take_word(&text, "DESCRIBE") ||
+			take_word(&text, "DESC")) &&
+		!take_word(&text, "ANALYZE");
 }
 
 /* Find the error number for an SQLSTATE. */

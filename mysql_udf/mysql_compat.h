@@ -55,6 +55,9 @@ extern bool dlock_caller_is_event(void);
 extern bool dlock_caller_is_operator(void);
 extern bool dlock_caller_is_applier(void);
 extern bool dlock_caller_in_transaction(void);
+extern int	dlock_caller_command(void);
+extern bool dlock_caller_explains(void);
+extern bool dlock_caller_is_repeated(void);
 
 extern void dlock_raise(const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 2, 3)));

@@ -70,6 +70,13 @@ typedef struct UDF_ARGS
 
 typedef struct THD THD;			/* a session; opaque */
 
+/* A string of the server's, on both. */
+typedef struct SERVER_STRING
+{
+	const char *str;
+	size_t		length;
+} SERVER_STRING;
+
 /* MySQL: the calling session */
 extern THD *mysql_current_thd(void)
 			SERVER_SYMBOL("_Z19thd_get_current_thdv");
@@ -91,6 +98,32 @@ extern int	server_test_options(const THD *thd, long long options)
 
 #define SERVER_NOT_AUTOCOMMIT	(1LL << 19)
 #define SERVER_BEGIN			(1LL << 20)
+
+/*
+ * both: the number of what a session executes, SQLCOM_..., which differs between
+ * them; and whether a command of this number changes data
+ */
+extern int	server_sql_command(const THD *thd)
+			SERVER_SYMBOL("thd_sql_command");
+extern bool server_is_update(int sql_command)
+			SERVER_SYMBOL("_Z15is_update_query16enum_sql_command");
+
+/*
+ * MySQL, MariaDB: the text of the statement that the calling session executes.  An
+ * expression of a routine that is no statement has that of the caller's.
+ */
+extern SERVER_STRING mysql_query(THD *thd)
+			SERVER_SYMBOL("_Z16thd_query_unsafeP3THD");
+extern const SERVER_STRING *mariadb_query(const THD *thd)
+			SERVER_SYMBOL("thd_query_string");
+
+/* MySQL, MariaDB: the format in which the session's changes are logged, if they are */
+extern int	mysql_binlog_format(const THD *thd)
+			SERVER_SYMBOL("_Z17thd_binlog_formatPK3THD");
+extern int	mariadb_binlog_format(const THD *thd)
+			SERVER_SYMBOL("thd_binlog_format");
+
+#define SERVER_BINLOG_STATEMENT	1
 
 /* both: KILL and MySQL's MAX_EXECUTION_TIME, not MariaDB's max_statement_time */
 extern int	server_thd_killed(const THD *thd)
@@ -158,17 +191,11 @@ extern const char *mariadb_priv_host(THD *thd, size_t *length)
 
 /*
  * MySQL: the same by way of the session's security context.  The properties
- * "priv_user" and "priv_host" are a MYSQL_LEX_CSTRING, "privilege_super" is a
+ * "priv_user" and "priv_host" are a SERVER_STRING, "privilege_super" is a
  * bool.  Both functions return false for success.  The services
  * "mysql_thd_security_context" and "mysql_security_context_options" are the
  * same functions, but cost a trip to the registry.
  */
-typedef struct MYSQL_LEX_CSTRING
-{
-	const char *str;
-	size_t		length;
-} MYSQL_LEX_CSTRING;
-
 extern bool mysql_security_context(THD *thd, void **context)
 			SERVER_SYMBOL("_Z24thd_get_security_contextP3THDPP16Security_context");
 extern bool mysql_security_option(void *context, const char *name, void *value)

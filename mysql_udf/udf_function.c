@@ -20,6 +20,7 @@
 typedef struct Statement
 {
 	const dlock_function *function;
+	int			command;		/* of what it is, as the server counts */
 	dlock_text	answer;			/* the last one; the server reads it until the
 								 * next call */
 } Statement;
@@ -50,6 +51,7 @@ dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
 		return true;
 	}
 	statement->function = function;
+	statement->command = dlock_caller_command();
 	init->ptr = (char *) statement;
 	return false;
 }
@@ -66,6 +68,38 @@ dlock_end(UDF_INIT *init)
 	init->ptr = NULL;
 }
 
+/*
+ * Is it an expression of a table, such as a virtual column, that calls?  MariaDB lets
+ * loadable functions into those.  It prepares them when it opens the table, as the
+ * last of its commands, which stands for none, and evaluates them in the statement
+ * that reads the table.  All others are evaluated in the statement in which they
+ * were prepared.
+ */
+static bool
+is_in_table(const Statement *statement)
+{
+	return dlock_server_kind() == DLOCK_SERVER_MARIADB &&
+		statement->command > dlock_caller_command();
+}
+
+/* Make a call, if this is the place for one. */
+static dlock_value
+call(const Statement *statement, dlock_use *use)
+{
+	if (use->function->effect == DLOCK_ACTS)
+	{
+		if (dlock_caller_explains())
+			return dlock_null();
+		if (is_in_table(statement))
+		{
+			dlock_raise("0A000", "cannot execute %s() in an expression of a table",
+						use->name);
+			return dlock_error();
+		}
+	}
+	return use->function->body(use);
+}
+
 /* Call a function, and leave its text in the statement. */
 dlock_value
 dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
@@ -77,7 +111,7 @@ dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
 		.function = function, .name = function->signature.function,
 		.args = args
 	};
-	dlock_value value = function->body(&use);
+	dlock_value value = call(statement, &use);
 
 	dlock_free_arguments(&use.arguments);
 	free(statement->answer.data);
@@ -130,6 +164,12 @@ dlock_get_caller(dlock_use *use, bool with_rights)
 	if (dlock_caller_is_applier())
 	{
 		dlock_raise("25006", "cannot execute %s() while replicating; use row-based replication",
+					use->name);
+		return false;
+	}
+	if (dlock_caller_is_repeated())
+	{
+		dlock_raise("0A000", "cannot execute %s() in a statement that replicas repeat; set binlog_format to ROW or MIXED, or call it in a statement of its own",
 					use->name);
 		return false;
 	}

@@ -19,7 +19,8 @@
  * longest answer, in bytes, from which the server makes the type of the column.
  *
  * Nothing lasting happens before the call, and no answer is kept for the next
- * row, so that every row is a call.
+ * row, so that every row is a call.  A function that acts does not in EXPLAIN, where
+ * it answers NULL, nor in an expression of a table.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
