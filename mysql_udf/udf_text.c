@@ -154,8 +154,9 @@ dlock_text_add_json_time(dlock_text *text, int64_t time_us)
 }
 
 /*
- * Make a name or owner fit for a message: bytes that are no characters, and
- * control characters, are written as \xNN, and a long string is cut, which
+ * Make a name or owner fit for a message: bytes that are no characters, control
+ * characters, and characters of 4 bytes, which the servers' messages cannot have
+ * and MariaDB ends them at, are written as \xNN, and a long string is cut, which
  * three dots show.  Returns "shown".
  */
 const char *
@@ -167,7 +168,7 @@ dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string)
 	{
 		const char *at = string.data + i;
 		size_t		length = character_length(at, string.length - i);
-		bool		plain = length > 0 &&
+		bool		plain = length > 0 && length < 4 &&
 			(unsigned char) *at >= 0x20 && *at != 0x7F;
 
 		if (used + (plain ? length : 4) > SHOWN_WHOLE)
@@ -184,7 +185,7 @@ dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string)
 		else
 			used += (size_t) snprintf(shown + used, DLOCK_SHOWN_SIZE - used,
 									  "\\x%02X", (unsigned char) *at);
-		i += length == 0 ? 1 : length;
+		i += plain ? length : 1;
 	}
 	shown[used] = '\0';
 	return shown;
@@ -346,13 +347,36 @@ take_number(Reader *reader, lease_bytes *number)
 	return number->length > 0;
 }
 
+/*
+ * Read an element of an array: a string, put at *to, which becomes the place after
+ * it; or what may be a number; or a null, whose data is NULL.
+ */
+static bool
+take_element(Reader *reader, bool numbers, char **to, lease_bytes *element)
+{
+	char	   *start = *to;
+
+	skip_space(reader);
+	if (reader->end - reader->at >= 4 && memcmp(reader->at, "null", 4) == 0)
+	{
+		*element = (lease_bytes) {NULL, 0};
+		reader->at += 4;
+		return true;
+	}
+	if (numbers)
+		return take_number(reader, element);
+	if (!take(reader, '"') || !take_string(reader, to))
+		return false;
+	*element = (lease_bytes) {start, (size_t) (*to - start)};
+	return true;
+}
+
 dlock_json_array
 dlock_read_json_array(lease_bytes json, char *memory, bool numbers,
 					  lease_bytes *strings, size_t most, size_t *count)
 {
 	Reader		reader = {json.data, json.data + json.length};
 	bool		has_null = false;
-	char	   *to = memory;
 
 	*count = 0;
 	if (!take(&reader, '['))
@@ -360,29 +384,11 @@ dlock_read_json_array(lease_bytes json, char *memory, bool numbers,
 	if (!take(&reader, ']'))
 		for (;;)
 		{
-			char	   *start = to;
 			lease_bytes element;
 
-			skip_space(&reader);
-			if (!numbers && take(&reader, '"'))
-			{
-				if (!take_string(&reader, &to))
-					return DLOCK_JSON_INVALID;
-				element = (lease_bytes) {start, (size_t) (to - start)};
-			}
-			else if (numbers && take_number(&reader, &element))
-			{
-				/* its value does not matter here */
-			}
-			else if (reader.end - reader.at >= 4 &&
-					 memcmp(reader.at, "null", 4) == 0)
-			{
-				has_null = !numbers;
-				element = (lease_bytes) {NULL, 0};
-				reader.at += 4;
-			}
-			else
+			if (!take_element(&reader, numbers, &memory, &element))
 				return DLOCK_JSON_INVALID;
+			has_null |= element.data == NULL && !numbers;
 			if (*count < most)
 				strings[*count] = element;
 			++*count;

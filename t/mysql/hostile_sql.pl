@@ -427,7 +427,7 @@ sub tokens_value
 	if (!$want_good)
 	{
 		return value('ROW(1, 2)', [ $operand, '4078 HY000' ]) if chance(0.05);
-		my $text = chance(0.5) ? one_of('', ' ', '{}', '1', 'null', '[1', '["1', '["1 "]', '[""]', '["1"2]', '["\u0031"]', '[[1]]', '[true]', '[1.5]', '[-]', '[1e]', '[1,]', '[nullx]', '[NULL]', '[1]x',
+		my $text = chance(0.5) ? one_of('', ' ', '{}', '1', 'null', '[1', '["1', '["1 "]', '[""]', '["xnull]', '[""null]', '["1null]', '["1"2]', '["\u0031"]', '[[1]]', '[true]', '[1.5]', '[-]', '[1e]', '[1,]', '[nullx]', '[NULL]', '[1]x',
 			'[' x 100_000, '[' . '1' x 300_000 . ']', "[1\0]") : '[' . join(',', @list, 1) . ']';
 		return value(hex_of($text), ['22023'], parameter => parameter($of_blob, $text));
 	}
