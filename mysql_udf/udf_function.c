@@ -46,10 +46,7 @@ dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
 		return true;
 	statement = calloc(1, sizeof(*statement));
 	if (statement == NULL)
-	{
-		strcpy(message, "out of memory");
-		return true;
-	}
+		return false;			/* dlock_make() tells it, with an SQLSTATE of ours */
 	statement->function = function;
 	statement->command = dlock_caller_command();
 	init->ptr = (char *) statement;
@@ -106,13 +103,20 @@ dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
 		   unsigned char *error)
 {
 	Statement  *statement = (Statement *) init->ptr;
-	const dlock_function *function = statement->function;
-	dlock_use	use = {
-		.function = function, .name = function->signature.function,
-		.args = args
-	};
-	dlock_value value = call(statement, &use);
+	const dlock_function *function;
+	dlock_use	use = {.args = args};
+	dlock_value value;
 
+	if (statement == NULL)
+	{
+		dlock_raise("53200", "out of memory");
+		*is_null = *error = 1;
+		return dlock_error();
+	}
+	function = statement->function;
+	use.function = function;
+	use.name = function->signature.function;
+	value = call(statement, &use);
 	dlock_free_arguments(&use.arguments);
 	free(statement->answer.data);
 	statement->answer = use.text;
@@ -132,11 +136,11 @@ char *
 dlock_make_text(UDF_INIT *init, const UDF_ARGS *args, unsigned long *length,
 				unsigned char *is_null, unsigned char *error)
 {
-	const dlock_text *answer = &((Statement *) init->ptr)->answer;
+	const Statement *statement = (const Statement *) init->ptr;
 
 	dlock_make(init, args, is_null, error);
-	*length = answer->length;
-	return *is_null ? NULL : answer->data;
+	*length = *is_null ? 0 : statement->answer.length;
+	return *is_null ? NULL : statement->answer.data;
 }
 
 /* ----------------------------------------------------------------
