@@ -15,6 +15,17 @@ lease_same(lease_bytes a, lease_bytes b)
 		(a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
 }
 
+int
+lease_compare(const void *a, const void *b)
+{
+	const lease_bytes *x = a;
+	const lease_bytes *y = b;
+
+	if (x->length != y->length)
+		return x->length < y->length ? -1 : 1;
+	return memcmp(x->data, y->data, x->length);
+}
+
 /* A wall clock past this part of the tokens (year 2156) is not believed. */
 #define TOKENS_BY_CLOCK_MAX		(LEASE_TOKEN_MAX / 2)
 

@@ -428,6 +428,9 @@ extern lease_takeover lease_take_over(uint64_t last, int64_t wall_us);
 /* Say whether two strings are the same bytes. */
 extern bool lease_same(lease_bytes a, lease_bytes b);
 
+/* An order of lease_bytes, for qsort(): the shorter first, then byte by byte. */
+extern int	lease_compare(const void *a, const void *b);
+
 /* Say whether a name, owner or request id has an allowed length. */
 static inline bool
 lease_check_string(size_t length)

@@ -273,17 +273,6 @@ read_token(Reading to, lease_bytes text)
 	return true;
 }
 
-static int
-compare_names(const void *a, const void *c)
-{
-	const lease_bytes *x = a;
-	const lease_bytes *y = c;
-
-	if (x->length != y->length)
-		return x->length < y->length ? -1 : 1;
-	return memcmp(x->data, y->data, x->length);
-}
-
 /* Check the names of a call, and that none is there twice. */
 static bool
 check_names(const lease_bytes *names, size_t count)
@@ -304,7 +293,7 @@ check_names(const lease_bytes *names, size_t count)
 		return false;
 	}
 	memcpy(sorted, names, count * sizeof(lease_bytes));
-	qsort(sorted, count, sizeof(lease_bytes), compare_names);
+	qsort(sorted, count, sizeof(lease_bytes), lease_compare);
 	for (size_t i = 1; i < count && distinct; i++)
 		if (lease_same(sorted[i - 1], sorted[i]))
 		{

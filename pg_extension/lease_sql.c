@@ -457,17 +457,6 @@ dlock_guard(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-static int
-compare_names(const void *a, const void *b)
-{
-	const lease_bytes *x = a;
-	const lease_bytes *y = b;
-
-	if (x->length != y->length)
-		return x->length < y->length ? -1 : 1;
-	return memcmp(x->data, y->data, x->length);
-}
-
 /* Check that no name is there twice. */
 static void
 check_distinct(const lease_bytes *names, int count)
@@ -475,7 +464,7 @@ check_distinct(const lease_bytes *names, int count)
 	lease_bytes *sorted = palloc(count * sizeof(lease_bytes));
 
 	memcpy(sorted, names, count * sizeof(lease_bytes));
-	qsort(sorted, count, sizeof(lease_bytes), compare_names);
+	qsort(sorted, count, sizeof(lease_bytes), lease_compare);
 	for (int i = 1; i < count; i++)
 		if (lease_same(sorted[i - 1], sorted[i]))
 			ereport(ERROR,
