@@ -685,38 +685,50 @@ dlock_engine_drain(void)
 	return drained;
 }
 
-bool
-dlock_engine_settle(dlock_answer *answer)
+/*
+ * Have the engine do something that is of no lease, and wait for it; an error is in
+ * the answer.  The mutex is held, and released.
+ */
+static void
+ask_engine(lease_internal what, dlock_answer *answer)
 {
 	lease_call *call = NULL;
 
-	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
-	/* a server that has become a replica shows what it has */
-	if ((engine.unwritten > 0 || !engine.settled) && !engine.read_only &&
-		start(answer))
+	if (start(answer))
 	{
 		call = lease_call_try_create(0);
 		if (call == NULL)
 			out_of_memory(answer);
 		else
 		{
-			call->internal = LEASE_INTERNAL_SETTLE;
+			call->internal = (int) what;
 			call->references++;
 			lease_engine_submit(call);
 		}
 	}
 	pthread_mutex_unlock(&engine.mutex);
-	if (call != NULL)
-	{
-		dlock_wait_begin();
-		wait_for_answer(call);
-		dlock_wait_end();
-		/* nor is it an error if it has become one just now */
-		if (strcmp(call->answer.sqlstate, "25006") != 0)
-			copy_error(answer, &call->answer);
-		lease_call_unref(call);
-	}
+	if (call == NULL)
+		return;
+	dlock_wait_begin();
+	wait_for_answer(call);
+	dlock_wait_end();
+	copy_error(answer, &call->answer);
+	lease_call_unref(call);
+}
+
+bool
+dlock_engine_settle(dlock_answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	pthread_mutex_lock(&engine.mutex);
+	/* a server that has become a replica shows what it has */
+	if ((engine.unwritten > 0 || !engine.settled) && !engine.read_only)
+		ask_engine(LEASE_INTERNAL_SETTLE, answer);
+	else
+		pthread_mutex_unlock(&engine.mutex);
+	/* nor is it an error if it has become one just now */
+	if (strcmp(answer->sqlstate, "25006") == 0)
+		answer->sqlstate[0] = '\0';
 	return answer->sqlstate[0] == '\0';
 }
 
@@ -725,26 +737,12 @@ dlock_engine_max_ttl_us(void)
 {
 	int64_t		max_us = atomic_load(&engine.max_ttl_us);
 	dlock_answer answer = {0};
-	lease_call *call = NULL;
 
 	if (max_us != 0)
 		return max_us;
 	ncallers++;
 	pthread_mutex_lock(&engine.mutex);
-	if (start(&answer) && (call = lease_call_try_create(0)) != NULL)
-	{
-		call->internal = LEASE_INTERNAL_SETTINGS;
-		call->references++;
-		lease_engine_submit(call);
-	}
-	pthread_mutex_unlock(&engine.mutex);
-	if (call != NULL)
-	{
-		dlock_wait_begin();
-		wait_for_answer(call);
-		dlock_wait_end();
-		lease_call_unref(call);
-	}
+	ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
 	ncallers--;
 	max_us = atomic_load(&engine.max_ttl_us);
 	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);

@@ -466,6 +466,24 @@ wait_or_refuse(lease_call *call, lease_name *name,
 		refuse(call);
 }
 
+/*
+ * If what an acquire came to needs a row that is locked, undo it, since
+ * lease_name_save(): true if it is to be tried again.  What could be granted, but for
+ * somebody's transaction, is busy.
+ */
+static bool
+is_kept_from(lease_name *name, lease_name_answer *answer)
+{
+	if (!answer->changed || !answer->cannot_write)
+		return false;
+	lease_name_restore(name);
+	if (answer->outcome != LEASE_GRANTED)
+		return true;
+	answer->outcome = LEASE_BUSY;
+	answer->retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+	return false;
+}
+
 static void
 make_acquire(lease_call *call, lease_name *name)
 {
@@ -478,17 +496,10 @@ make_acquire(lease_call *call, lease_name *name)
 	call->request.behind = has_line(name);
 	answer = lease_name_apply(name, &call->request, &call->caller,
 							  &batch.moment);
-	if (answer.changed && answer.cannot_write)
+	if (is_kept_from(name, &answer))
 	{
-		lease_name_restore(name);
-		if (answer.outcome != LEASE_GRANTED)
-		{
-			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
-			return;
-		}
-		/* it could be granted, but for somebody's transaction: it is busy */
-		answer.outcome = LEASE_BUSY;
-		answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
+		return;
 	}
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
@@ -856,17 +867,10 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 		call->request.behind = has_line(name);
 		answer = lease_name_apply(name, &call->request, &call->caller,
 								  &batch.moment);
-		if (answer.changed && answer.cannot_write)
+		if (is_kept_from(name, &answer))
 		{
-			lease_name_restore(name);
-			if (answer.outcome != LEASE_GRANTED)
-			{
-				*failed = i;
-				break;
-			}
-			/* it could be granted, but for somebody's transaction: it is busy */
-			answer.outcome = LEASE_BUSY;
-			answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+			*failed = i;
+			break;
 		}
 		if (lease_is_granted(answer.outcome))
 		{

@@ -19,8 +19,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/un.h>
 #include <strings.h>
+#include <sys/un.h>
 
 #include "server_abi.h"
 
