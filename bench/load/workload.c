@@ -3,12 +3,12 @@
  *	  What the clients of a run do.
  *
  * Each workload is a closed loop: a client sends its next request when it has
- * the answer to the last; some can be made at a given rate.  All of them check that a lock has one holder: it is
- * marked from the moment when a client learns of its grant until it asks for
- * the release, and the release of every grant must succeed.  So that the checks
- * can fail, clients, who keep to locks of their own, go astray now and then:
- * they try for locks that another is busy with, and if they get them, keep them
- * a little longer than they need.
+ * the answer to the last; some can be made at a given rate.  All of them check
+ * that a lock has one holder: it is marked from the moment when a client learns
+ * of its grant until it asks for the release, and the release of every grant
+ * must succeed.  So that the checks can fail, clients, who keep to locks of
+ * their own, go astray now and then: they try for locks that another is busy
+ * with, and if they get them, keep them a little longer than they need.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -146,6 +146,17 @@ count(Client *me, uint64_t end_ns, int n)
 	return true;
 }
 
+/* The same, with the two times that it took. */
+static void
+count_times(Client *me, uint64_t end_ns, int n, uint64_t first_ns,
+			uint64_t second_ns)
+{
+	if (!count(me, end_ns, n))
+		return;
+	histogram_add(&me->times[0], first_ns);
+	histogram_add(&me->times[1], second_ns);
+}
+
 static bool
 cycle_offered(const System *system)
 {
@@ -206,11 +217,7 @@ cycle(Client *me)
 	released = now_ns();
 	system->release(me->connection, lock);
 	end = now_ns();
-	if (count(me, end, 1))
-	{
-		histogram_add(&me->times[0], got - asked);
-		histogram_add(&me->times[1], end - released);
-	}
+	count_times(me, end, 1, got - asked, end - released);
 }
 
 /* The nth of the client's own locks, round and round. */
@@ -262,11 +269,7 @@ keep(Client *me)
 	let_go(me, oldest);
 	run.system->release(me->connection, oldest);
 	end = now_ns();
-	if (count(me, end, 1))
-	{
-		histogram_add(&me->times[0], got - asked);
-		histogram_add(&me->times[1], end - got);
-	}
+	count_times(me, end, 1, got - asked, end - got);
 }
 
 static void
@@ -342,11 +345,7 @@ batch(Client *me)
 	end = now_ns();
 	if (given != had)
 		fail("%d locks were given back, of %d", given, had);
-	if (count(me, end, had))
-	{
-		histogram_add(&me->times[0], granted - asked);
-		histogram_add(&me->times[1], end - released);
-	}
+	count_times(me, end, had, granted - asked, end - released);
 }
 
 static bool
@@ -385,11 +384,7 @@ reentry(Client *me)
 	me->granted++;
 	system->release(me->connection, lock);
 	end = now_ns();
-	if (count(me, end, 1))
-	{
-		histogram_add(&me->times[0], got - asked);
-		histogram_add(&me->times[1], end - got);
-	}
+	count_times(me, end, 1, got - asked, end - got);
 }
 
 static void
@@ -591,11 +586,7 @@ queue(Client *me)
 	worked = now_ns();
 	run.system->finish_jobs(me->connection, n, jobs);
 	end = now_ns();
-	if (count(me, end, n))
-	{
-		histogram_add(&me->times[0], taken - asked);
-		histogram_add(&me->times[1], end - worked);
-	}
+	count_times(me, end, n, taken - asked, end - worked);
 }
 
 /* once: take the first lock and give it back. */
