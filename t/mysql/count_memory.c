@@ -10,14 +10,13 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <malloc.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "shared_numbers.h"
 
 extern void *__real_malloc(size_t size);
 extern void *__real_calloc(size_t n, size_t size);
@@ -41,14 +40,8 @@ static memory *has;
 __attribute__((constructor)) static void
 open_file(void)
 {
-	const char *path = getenv("DLOCK_COUNT_MEMORY");
-	int			fd = path != NULL ? open(path, O_RDWR) : -1;
-
-	has = mmap(NULL, sizeof(*has), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (has == MAP_FAILED)
-		abort();
+	has = map_numbers("DLOCK_COUNT_MEMORY", sizeof(*has));
 	has->pieces = has->bytes = 0;
-	close(fd);
 }
 
 /* A piece of memory, or none, that is there from now on. */

@@ -9,13 +9,12 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "shared_numbers.h"
 
 extern void *failing_malloc(size_t size);
 extern void *failing_calloc(size_t n, size_t size);
@@ -32,14 +31,7 @@ static plan *the_plan;
 __attribute__((constructor)) static void
 open_file(void)
 {
-	const char *path = getenv("DLOCK_NO_MEMORY");
-	int			fd = path != NULL ? open(path, O_RDWR) : -1;
-
-	the_plan = mmap(NULL, sizeof(*the_plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-					0);
-	if (the_plan == MAP_FAILED)
-		abort();
-	close(fd);
+	the_plan = map_numbers("DLOCK_NO_MEMORY", sizeof(*the_plan));
 }
 
 /* Say whether it is this call's turn to fail. */

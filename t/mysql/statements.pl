@@ -37,23 +37,19 @@ sub is_taken
 	return;
 }
 
-sub takes
+# Is no error, and takes the lease or does not.
+sub succeeds
 {
-	my ($statement) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($taken, $statement) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
 	unlike(attempt($statement), qr/^\d{4} \w{5}: /, $statement);
-	is_taken(1, $statement);
+	is_taken($taken, $statement);
 	return;
 }
 
-sub takes_nothing
-{
-	my ($statement) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	unlike(attempt($statement), qr/^\d{4} \w{5}: /, $statement);
-	is_taken(0, $statement);
-	return;
-}
+sub takes { return succeeds(1, @_) }
+
+sub takes_nothing { return succeeds(0, @_) }
 
 sub fails
 {
