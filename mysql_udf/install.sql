@@ -114,6 +114,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_force_release RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_stats_reset RETURNS INTEGER
 	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_reload RETURNS INTEGER
+	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_version RETURNS STRING
 	SONAME 'dlock.so';
 
@@ -125,6 +127,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_settle RETURNS INTEGER
 CREATE FUNCTION IF NOT EXISTS dlock_drain RETURNS INTEGER
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_reader RETURNS STRING
+	SONAME 'dlock.so';
+CREATE FUNCTION IF NOT EXISTS dlock_unwritten RETURNS STRING
 	SONAME 'dlock.so';
 CREATE FUNCTION IF NOT EXISTS dlock_view_waiters RETURNS STRING
 	SONAME 'dlock.so';
@@ -200,18 +204,40 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
 	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
 
--- One row; what it holds, lease_journal.c says.
-CREATE TABLE IF NOT EXISTS dlock.lease_journal (
+-- Changes that lease_table does not show yet.  dlock.lease_state, below, says what a
+-- row of the journal says.  (1.0 had another journal, lease_journal; the library
+-- empties it, and nothing else needs it.)  A library that is at work writes the journal
+-- as soon as it finds one of these: so both appear at once.
+CREATE TABLE IF NOT EXISTS dlock.new_journal_head (
 	place TINYINT UNSIGNED NOT NULL PRIMARY KEY,
-	changes BIGINT UNSIGNED NOT NULL
-		COMMENT 'grows with every change',
+	writer BIGINT UNSIGNED NOT NULL
+		COMMENT 'the run of a server that may append to the journal'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='who writes the journal';
+INSERT IGNORE INTO dlock.new_journal_head VALUES (0, 0);
+
+CREATE TABLE IF NOT EXISTS dlock.new_journal (
 	writer BIGINT UNSIGNED NOT NULL
 		COMMENT 'the run of a server that wrote it',
-	leases BLOB NOT NULL
-		COMMENT 'that have no rows in lease_table yet'
+	number BIGINT UNSIGNED NOT NULL
+		COMMENT 'says the order',
+	changes MEDIUMTEXT CHARACTER SET ascii NOT NULL
+		COMMENT 'JSON',
+	PRIMARY KEY (writer, number)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
-	COMMENT='the newest leases';
-INSERT IGNORE INTO dlock.lease_journal VALUES (0, 0, 0, '');
+	COMMENT='changes of leases that are not in lease_table yet';
+
+SET @dlock_statement = (
+	SELECT CONCAT('RENAME TABLE ', GROUP_CONCAT(CONCAT('dlock.new_', n.name, ' TO dlock.', n.name)))
+	FROM (SELECT 'journal_head' AS name UNION ALL SELECT 'journal') AS n
+	WHERE NOT EXISTS (
+		SELECT * FROM information_schema.TABLES AS t
+		WHERE t.TABLE_SCHEMA = 'dlock' AND t.TABLE_NAME = n.name));
+SET @dlock_statement = COALESCE(@dlock_statement, 'DO 0');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+DROP TABLE IF EXISTS dlock.new_journal_head, dlock.new_journal, dlock.closed_journal_head;
+INSERT IGNORE INTO dlock.journal_head VALUES (0, 0);
 
 -- What uninstall.sql has to undo of the library's account.
 CREATE TABLE IF NOT EXISTS dlock.library_account (
@@ -325,6 +351,18 @@ SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
 	'GRANT SELECT ON performance_schema.session_status TO ''dlock''@''localhost''');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
+-- the library asks whether the server follows another one: on MariaDB anybody may
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'GRANT SELECT ON performance_schema.replication_applier_status TO ''dlock''@''localhost''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
+	'CREATE OR REPLACE DEFINER = ''dlock''@''localhost'' SQL SECURITY DEFINER
+	VIEW dlock.appliers AS
+	SELECT ''appliers'' AS what, COUNT(*) AS appliers
+	FROM performance_schema.replication_applier_status WHERE SERVICE_STATE = ''ON''');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
 
 SET @dlock_account = CONCAT(QUOTE(dlock_os_user()), '@''localhost''');
 SET @dlock_created = NOT EXISTS (
@@ -355,11 +393,14 @@ EXECUTE dlock_statement;
 -- ---------------------------------------------------------------------
 -- Views
 --
+-- To look never writes: the views read what is committed, in the reader's own
+-- snapshot, and ask the library only for what is in its memory.
+--
 -- A logical dump should be restored where the library is missing.  So the views name
 -- no loadable functions, but stored ones, which call these.  On MariaDB a stored one
--- cannot tell who reads, see below: there locks and waiters name dlock_reader().  As
--- locks cannot do without the library then, it names dlock_settle() too, which is
--- quicker than a stored one.  Neither has arguments.
+-- cannot tell who reads, see below: there locks and waiters name dlock_reader().  It
+-- has no arguments, because a call with arguments is dumped in a way that cannot even
+-- be parsed without the function.
 --
 -- Names and owners are shown as text that compares byte for byte; one that is not
 -- UTF-8 as its bytes, 0x..., whatever character set the session has HEX() answer in.
@@ -371,17 +412,26 @@ EXECUTE dlock_statement;
 -- ---------------------------------------------------------------------
 
 -- With the rights of who calls: of the views' definer in these, and for all others
--- of no use.
+-- of no use.  The first was one of 1.0.
 /*!80000 DROP FUNCTION IF EXISTS dlock.settled */;
+DROP FUNCTION IF EXISTS dlock.all_unwritten;
 DROP FUNCTION IF EXISTS dlock.all_waiters;
 DROP FUNCTION IF EXISTS dlock.all_stats;
 DROP FUNCTION IF EXISTS dlock.all_held;
 
-/*!80000 CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.settled() RETURNS INT
+DELIMITER //
+CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_unwritten()
+	RETURNS LONGTEXT CHARACTER SET utf8mb4
 	NO SQL
 	SQL SECURITY INVOKER
-	COMMENT 'for the view locks'
-	RETURN dlock_settle() */;
+	COMMENT 'for the view lease_state'
+BEGIN
+	-- Without the library nothing is unwritten, and there is no such function: 1305, of
+	-- which MySQL makes 1356 while it opens a view.
+	DECLARE EXIT HANDLER FOR 1305, 1356 RETURN '[]';
+	RETURN dlock_unwritten();
+END//
+DELIMITER ;
 
 CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_waiters()
 	RETURNS LONGTEXT CHARACTER SET utf8mb4
@@ -397,25 +447,173 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_stats()
 	COMMENT 'for the view stats'
 	RETURN dlock_view_stats();
 
-DELIMITER //
 CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_held() RETURNS BIGINT
 	READS SQL DATA
 	SQL SECURITY INVOKER
 	COMMENT 'for the view stats'
-BEGIN
-	-- the counters are there although the table cannot be written just now
-	BEGIN
-		DECLARE settled INT;
-		DECLARE CONTINUE HANDLER FOR SQLEXCEPTION BEGIN END;
-		SET settled = dlock_settle();
-	END;
-	RETURN (SELECT COUNT(*) FROM dlock.lease_table);
-END//
-DELIMITER ;
+	RETURN (SELECT COUNT(*) FROM dlock.lease_state);
 
--- One row per holder; expired rows show until reaped.  What was answered before
--- is written to the table before it is read.  MariaDB's FROM_UNIXTIME() ends in
--- 2038; later times are converted as if it were 28 or 56 years earlier, when
+-- The leases as they are: the rows of lease_table with the journal applied, less those
+-- of which the library has answered a release that it has not written.  For the views
+-- here, which ask with their own rights; nobody else should be let at it, for it masks
+-- nothing.  (Had it the rights of its definer, the view locks could not be restored from
+-- a dump before FLUSH PRIVILEGES.)
+--
+-- A row of the journal is a JSON array of changes, each an array that begins with a
+-- number; strings are in hexadecimal digits.  They follow each other in the order of
+-- (writer, number) and of the array.  A lease is told by its name and token.
+--
+--	[1, name, slot, owner, account_user, account_host, mode, kind, version, token,
+--		request, ttl_us, writes, deadline_us, connection_id, acquired_us, expires_us]
+--				put this lease in place of what there is of it; its writer is that of
+--				the journal's row
+--	[2, name, token]
+--				remove this lease
+--	[3, owner, account_user, account_host, at_us, ttl_us, expires_us]
+--				renew all plain leases of this owner and account that the same writer
+--				has put and that end after at_us: at_us + ttl_us is their deadline
+--
+-- Renewals leave no gap: what one of an owner has renewed is not over when the next is
+-- made.  So a lease is renewed if it was not over at the first renewal after it was
+-- put, and then the last renewal counts.
+--
+-- How it is joined.  The table may be large, so no copy of it is made, as a UNION would:
+-- it is read once, each row looks up what the journal has of it, and a row of "part"
+-- more has the leases that the journal puts.  What is made of the journal is small and
+-- gets keys.  Both servers choose other plans where they may:
+--
+-- - The range of names is all of them for part 0 and none for part 1; as it depends on
+--	the row of "part", MySQL cannot make a hash of the table.
+-- - "put".part is a column and no condition, so that it is a key.
+-- - The account of a renewal is within IF(), for MariaDB makes no key that long.  The
+--	number of a renewal is compared with what depends on the lease, for a constant is
+--	not part of a key.
+-- - No window but from the first row on, and none with MIN(): they would take time that
+--	grows with the square of the rows, on either server.
+CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY INVOKER
+VIEW dlock.lease_state AS
+WITH entry AS (
+	SELECT
+		j.writer, j.number, e.place, e.what,
+		UNHEX(IF(e.what = 3, NULL, e.item1)) AS name,
+		CASE e.what WHEN 1 THEN e.item9 WHEN 2 THEN CAST(e.item2 AS UNSIGNED) END AS token,
+		UNHEX(CASE e.what WHEN 1 THEN e.item3 WHEN 3 THEN e.item1 END) AS owner,
+		UNHEX(CASE e.what WHEN 1 THEN e.item4 WHEN 3 THEN e.item2 END) AS account_user,
+		UNHEX(CASE e.what WHEN 1 THEN e.item5 WHEN 3 THEN e.item3 END) AS account_host,
+		e.item6 AS mode,
+		e.item7 AS kind,
+		e.item8 AS version,
+		e.item11 AS ttl_us,
+		e.item13 AS deadline_us,
+		e.item14 AS connection_id,
+		e.item15 AS acquired_us,
+		IF(e.what = 3, e.item6, e.item16) AS expires_us,
+		IF(e.what = 3, CAST(e.item4 AS SIGNED), NULL) AS at_us
+	FROM dlock.journal AS j,
+	JSON_TABLE(j.changes, '$[*]' COLUMNS (
+		place FOR ORDINALITY,
+		what INT PATH '$[0]',
+		item1 VARCHAR(510) CHARACTER SET ascii PATH '$[1]',
+		item2 VARCHAR(1024) CHARACTER SET ascii PATH '$[2]',
+		item3 VARCHAR(510) CHARACTER SET ascii PATH '$[3]',
+		item4 VARCHAR(1024) CHARACTER SET ascii PATH '$[4]',
+		item5 VARCHAR(510) CHARACTER SET ascii PATH '$[5]',
+		item6 BIGINT PATH '$[6]',
+		item7 INT PATH '$[7]',
+		item8 INT UNSIGNED PATH '$[8]',
+		item9 BIGINT UNSIGNED PATH '$[9]',
+		item11 BIGINT PATH '$[11]',
+		item13 BIGINT PATH '$[13]',
+		item14 BIGINT UNSIGNED PATH '$[14]',
+		item15 BIGINT PATH '$[15]',
+		item16 BIGINT PATH '$[16]'
+	)) AS e
+),
+-- leases of which holds were given back, and how many are left
+unwritten AS (
+	SELECT DISTINCT UNHEX(u.name_hex) AS name, u.token, COALESCE(u.version, 0) AS version
+	FROM JSON_TABLE(dlock.all_unwritten(), '$[*]' COLUMNS (
+		name_hex VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+		token BIGINT UNSIGNED PATH '$[1]',
+		version INT UNSIGNED PATH '$[2]'
+	)) AS u
+),
+-- the leases of which the row in lease_table does not count
+replaced AS (
+	SELECT name, token FROM entry WHERE what IN (1, 2)
+	UNION
+	SELECT name, token FROM unwritten WHERE version = 0
+),
+-- the renewals of each owner, numbered; expires_us is that of the last one
+renewal AS (
+	SELECT
+		writer, owner, account_user, account_host, at_us,
+		ROW_NUMBER() OVER (
+			PARTITION BY writer, owner, account_user, account_host
+			ORDER BY number, place) AS nth,
+		FIRST_VALUE(expires_us) OVER (
+			PARTITION BY writer, owner, account_user, account_host
+			ORDER BY number DESC, place DESC
+			ROWS UNBOUNDED PRECEDING) AS expires_us
+	FROM entry
+	WHERE what = 3
+),
+-- The leases that the journal puts: 1 as their part if nothing later says otherwise,
+-- and how many renewals of their owner are before them.
+put AS (
+	SELECT
+		writer, name, owner, account_user, account_host, mode, kind, version, token,
+		ttl_us, deadline_us, connection_id, acquired_us, expires_us,
+		COUNT(at_us) OVER (
+			PARTITION BY writer, owner, account_user, account_host
+			ORDER BY number, place
+			ROWS UNBOUNDED PRECEDING) AS renewals,
+		IF(what = 1 AND ROW_NUMBER() OVER (
+				PARTITION BY name, token
+				ORDER BY writer DESC, number DESC, place DESC) = 1,
+			1, NULL) AS part
+	FROM entry
+)
+SELECT
+	IF(s.part = 0, t.name, p.name) AS name,
+	IF(s.part = 0, t.owner, p.owner) AS owner,
+	IF(s.part = 0, t.account_user, p.account_user) AS account_user,
+	IF(s.part = 0, t.account_host, p.account_host) AS account_host,
+	IF(s.part = 0, t.mode, p.mode) AS mode,
+	IF(s.part = 0, t.kind, p.kind) AS kind,
+	COALESCE(w.version, u.version, IF(s.part = 0, t.version, p.version)) AS version,
+	IF(s.part = 0, t.token, p.token) AS token,
+	IF(s.part = 0, t.ttl_us, p.ttl_us) AS ttl_us,
+	IF(s.part = 0, t.connection_id, p.connection_id) AS connection_id,
+	IF(s.part = 0, t.acquired_us, p.acquired_us) AS acquired_us,
+	COALESCE(n.expires_us, m.expires_us, IF(s.part = 0, t.expires_us, p.expires_us))
+		AS expires_us
+FROM JSON_TABLE('[0, 1]', '$[*]' COLUMNS (part INT PATH '$')) AS s
+	LEFT JOIN dlock.lease_table AS t FORCE INDEX (PRIMARY)
+		ON t.name >= IF(s.part = 0, '', REPEAT(0xFF, 256))
+	LEFT JOIN replaced AS o
+		ON o.name = t.name AND o.token = t.token
+	LEFT JOIN renewal AS n
+		ON n.writer = t.writer AND n.owner = t.owner
+			AND n.nth = IF(t.kind = 1, 1, NULL)
+			AND IF(n.account_user = t.account_user AND n.account_host = t.account_host,
+				t.deadline_us > n.at_us, FALSE)
+	LEFT JOIN put AS p
+		ON p.part = s.part
+	LEFT JOIN renewal AS m
+		ON m.writer = p.writer AND m.owner = p.owner
+			AND m.nth = IF(p.kind = 1, p.renewals + 1, NULL)
+			AND IF(m.account_user = p.account_user AND m.account_host = p.account_host,
+				p.deadline_us > m.at_us, FALSE)
+	LEFT JOIN unwritten AS w
+		ON w.name = t.name AND w.token = t.token
+	LEFT JOIN unwritten AS u
+		ON u.name = p.name AND u.token = p.token
+WHERE (t.name IS NOT NULL AND o.name IS NULL)
+	OR (p.name IS NOT NULL AND COALESCE(u.version, 1) > 0);
+
+-- One row per holder; expired rows show until reaped.  MariaDB's FROM_UNIXTIME() ends
+-- in 2038; later times are converted as if it were 28 or 56 years earlier, when
 -- the calendar is the same.  "remaining" of a session's lease is its time to live.
 -- Who has locked a row, a view cannot ask: dlock_holders() says whether it is guarded.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
@@ -453,8 +651,7 @@ SELECT
 	GREATEST(0, 0.000001e0 * IF(l.kind = 2, l.ttl_us, l.expires_us
 		- TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) AS remaining,
 	CAST(NULL AS SIGNED) AS guarded
-FROM (SELECT /*!80000 dlock.settled() *//*M! dlock_settle() */ AS settled) AS s
-	STRAIGHT_JOIN (
+FROM (
 		SELECT v.value LIKE '1 %' AS everything,
 			UNHEX(SUBSTRING_INDEX(SUBSTRING_INDEX(v.value, ' ', 2), ' ', -1)) AS user,
 			UNHEX(SUBSTRING_INDEX(v.value, ' ', -1)) AS host
@@ -465,8 +662,7 @@ FROM (SELECT /*!80000 dlock.settled() *//*M! dlock_settle() */ AS settled) AS s
 				/*M! dlock_reader() */ AS value
 			LIMIT 1) AS v
 		LIMIT 1) AS r
-	STRAIGHT_JOIN dlock.lease_table AS l
-WHERE s.settled = 1;
+	STRAIGHT_JOIN dlock.lease_state AS l;
 
 -- One row per connection that waits for a lease in this server; position 1 is
 -- served next.  NULL: owner, mode and position of dlock_wait(), position of
@@ -519,7 +715,7 @@ JSON_TABLE(j.json, '$[*]' COLUMNS (
 )) AS w;
 
 -- One row: counters of this server since stats_reset.  "held" is no counter: the
--- rows of the table are counted each time that somebody asks for it.
+-- leases are counted each time that somebody asks for it.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.stats AS
 SELECT

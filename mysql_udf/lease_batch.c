@@ -34,8 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_cache.h"
-#include "lease_marks.h"
+#include "lease_guards.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 #include "mysql_compat.h"
@@ -52,7 +51,8 @@
 
 lease_batch batch;
 lease_batcher batcher = {
-	.must_read = true,
+	.connection = {.wire = -1},
+	.checkpoint_us = INT64_MAX,
 	.clustered = true,
 };
 
@@ -69,54 +69,50 @@ static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
 static int64_t pause_until_us = 0;	/* after a conflict or an error */
 
-static void *
-resize(void *array, size_t n, size_t size)
-{
-	array = realloc(array, n * size);
-	if (array == NULL)
-		abort();
-	return array;
-}
-
+/* The draft of a name that the batch has. */
 lease_name *
 lease_batch_find(lease_bytes bytes)
 {
-	uint64_t	hash = lease_hash(bytes, 0);
-
-	for (size_t i = 0; i < batch.nnames; i++)
-		if (batch.hashes[i] == hash && lease_same(batch.bytes[i], bytes))
-			return batch.names[i];
-	return NULL;
+	return image_find(bytes)->draft;
 }
 
-static void
+/* Say whether the batch has a name. */
+static bool
+has_name(lease_bytes bytes)
+{
+	const image_name *name = image_find(bytes);
+
+	return name != NULL && name->in_batch;
+}
+
+/* Add a name to the batch: false if memory is short. */
+static bool
 add_name(lease_bytes bytes)
 {
-	lease_name *name;
+	image_name *name = image_get(bytes);
 
-	if (lease_batch_find(bytes) != NULL)
-		return;
+	if (name == NULL)
+		return false;
+	if (name->in_batch)
+		return true;
 	if (batch.nnames == batch.room)
 	{
-		size_t		old = batch.room;
+		size_t		room = batch.room > 0 ? batch.room * 2 : LEASE_BATCH_NAMES;
+		image_name **names = realloc(batch.names, room * sizeof(*names));
+		lease_bytes *reads;
 
-		batch.room = old ? old * 2 : LEASE_BATCH_NAMES;
-		batch.names = resize(batch.names, batch.room, sizeof(*batch.names));
-		batch.bytes = resize(batch.bytes, batch.room, sizeof(*batch.bytes));
-		batch.hashes = resize(batch.hashes, batch.room, sizeof(*batch.hashes));
-		batch.rows = resize(batch.rows, batch.room, sizeof(*batch.rows));
-		batch.marks = resize(batch.marks, batch.room, sizeof(*batch.marks));
-		memset(&batch.rows[old], 0,
-			   (batch.room - old) * sizeof(*batch.rows));
+		if (names == NULL)
+			return false;
+		batch.names = names;
+		reads = realloc(batch.reads, room * sizeof(*reads));
+		if (reads == NULL)
+			return false;
+		batch.reads = reads;
+		batch.room = room;
 	}
-	name = malloc(sizeof(lease_name));
-	if (name == NULL)
-		abort();
-	lease_name_init(name, bytes);
-	batch.names[batch.nnames] = name;
-	batch.bytes[batch.nnames] = name->name;
-	batch.hashes[batch.nnames] = lease_hash(bytes, 0);
-	batch.nnames++;
+	image_pin(name);
+	batch.names[batch.nnames++] = name;
+	return true;
 }
 
 static void
@@ -124,10 +120,12 @@ forget_names(void)
 {
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
-		lease_name_free(batch.names[i]);
-		free(batch.names[i]);
+		lease_name_free(batch.names[i]->draft);
+		image_release(batch.names[i]);
 	}
 	batch.nnames = 0;
+	image_end_batch();
+	image_trim();
 }
 
 /* Release the mutex, to ask the server something. */
@@ -153,15 +151,31 @@ lease_batch_resume(void)
 }
 
 /*
- * Say whether a call has not been made yet, and will not be soon: the server does
- * not answer.  For all, with the mutex.
+ * Say whether a call has not been made yet, or not been written, and will not be soon:
+ * the server does not answer.  For all, with the mutex.
  */
 bool
 lease_batch_keeps_waiting(const lease_call *call)
 {
-	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls) &&
+	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls ||
+			call->list == &batch.at_commit) &&
 		batcher.asks_since_us != 0 &&
 		lease_now() - batcher.asks_since_us >= STUCK_US;
+}
+
+/* Say whether others may write the table at the same time.  For all, with the mutex. */
+bool
+lease_batch_is_clustered(void)
+{
+	return batcher.clustered;
+}
+
+/* Have the server and its connections looked at.  For all, with the mutex. */
+void
+lease_batch_look_soon(void)
+{
+	lease_upkeep_look_soon();
+	pthread_cond_signal(&engine.work);
 }
 
 /* How long an answered release may wait for company. */
@@ -171,7 +185,10 @@ lease_defer_us(void)
 	return batcher.clustered ? DEFER_IDLE_US : DEFER_US;
 }
 
-/* Take a call into the batch: false if there is no room, unless it must be. */
+/*
+ * Take a call into the batch: false if there is no room, unless it must be; or no
+ * memory, which it is told.
+ */
 static bool
 take(lease_call *call, bool must)
 {
@@ -181,11 +198,19 @@ take(lease_call *call, bool must)
 	size_t		more = 0;
 
 	for (size_t i = first; i < first + slice; i++)
-		more += lease_batch_find(call->names[i]) == NULL;
+		more += !has_name(call->names[i]);
 	if (!must && batch.nnames + more > LEASE_BATCH_NAMES)
 		return false;
 	for (size_t i = first; i < first + slice; i++)
-		add_name(call->names[i]);
+		if (!add_name(call->names[i]))
+		{
+			if (!call->answered)
+			{
+				lease_call_fail(call, "53200", "out of memory");
+				lease_call_finish(call);
+			}
+			return false;
+		}
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_BATCH;
 	batch.nunanswered += !call->answered;
@@ -210,7 +235,7 @@ want(const lease_calls *list)
 {
 	for (const lease_call *call = list->head; call != NULL; call = call->next)
 		for (size_t i = 0; i < call->nnames; i++)
-			wanted[lease_table_bucket(call->names[i])] = true;
+			wanted[lease_bucket(call->names[i])] = true;
 }
 
 /*
@@ -220,7 +245,7 @@ want(const lease_calls *list)
 static bool
 is_wanted(lease_bytes name)
 {
-	return (wanted[lease_table_bucket(name)] &&
+	return (wanted[lease_bucket(name)] &&
 			(concerns(&engine.incoming, name) ||
 			 concerns(&engine.stalled, name))) ||
 		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
@@ -291,8 +316,7 @@ unstall(int64_t now_us)
 static bool
 is_look(const lease_call *call)
 {
-	return call->internal == LEASE_INTERNAL_SETTLE ||
-		call->internal == LEASE_INTERNAL_SETTINGS ||
+	return call->internal == LEASE_INTERNAL_SETTINGS ||
 		(call->internal == LEASE_INTERNAL_NONE &&
 		 call->kind == DLOCK_CALL_READ);
 }
@@ -317,7 +341,10 @@ is_early(int64_t now_us)
 	return now_us < batcher.early_until_us;
 }
 
-/* The same as collect(), for as long as that is so: who only looks is answered. */
+/*
+ * The same as collect(), for as long as that is so, or when the server is locked against
+ * writing: who only looks is answered.
+ */
 static void
 collect_looks(void)
 {
@@ -349,13 +376,24 @@ collect(int64_t now_us)
 
 	batch.needs_commit = false;
 	batch.read_only = false;
+	batch.is_blind = false;
 	batch.is_early = is_early(now_us);
+	batch.is_apart = batcher.looks_wait && !batch.is_early;
+	batcher.looks_wait = false;
 	batch.reaped = 0;
+	batch.reaps_more = false;
 	batch.nunanswered = 0;
 	if (batch.is_early)
 	{
 		collect_looks();
 		return;
+	}
+	if (batch.is_apart)
+	{
+		collect_looks();
+		if (batch.calls.head != NULL)
+			return;
+		batch.is_apart = false;
 	}
 	if (careful > 0)
 	{
@@ -379,7 +417,7 @@ collect(int64_t now_us)
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
-		add_name(due[i]->name);
+		(void) add_name(due[i]->name);
 	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
@@ -394,7 +432,7 @@ collect(int64_t now_us)
 						   batch.calls.count < LEASE_BATCH_CALLS)); call = next)
 	{
 		next = call->next;
-		if (lease_belief_refuse_call(call))
+		if (lease_early_refuse_call(call))
 			continue;
 
 		/* of a call on all leases of an owner the names come first */
@@ -405,38 +443,20 @@ collect(int64_t now_us)
 }
 
 /*
- * Collect the releases that were put off and whose leases are in the journal: if
- * it is written anyway, that costs less than to write them once more.  Nobody in
- * the batch wants their names.
+ * Collect the other releases that were put off: if something is written anyway, they
+ * cost next to nothing.  Nobody in the batch wants their names.
  */
 static void
-collect_journaled(void)
+collect_deferred(void)
 {
 	lease_call *next;
 
 	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
 	{
 		next = call->next;
-		if (call->unwritten && lease_belief_suffices(call) &&
-			lease_table_is_journaled(batcher.table, call->names[0]))
-			(void) take(call, true);
+		if (call->unwritten && image_is_known(call->names[0]))
+			(void) take(call, false);
 	}
-}
-
-/*
- * Say whether somebody is about to read the lock table himself, or to lock a row:
- * when he is answered, what he looks for must have been committed there.
- */
-static bool
-must_show(void)
-{
-	for (const lease_call *call = batch.calls.head; call != NULL;
-		 call = call->next)
-		if (call->internal == LEASE_INTERNAL_SETTLE ||
-			(call->internal == LEASE_INTERNAL_NONE &&
-			 call->kind == DLOCK_CALL_BEGIN_GUARD))
-			return true;
-	return false;
 }
 
 /* Say whether a batch changes nothing. */
@@ -447,54 +467,283 @@ only_looks(void)
 		 call = call->next)
 		if (!is_look(call))
 			return false;
-	return batch.is_early || lease_waiters_count() == 0;
+	return batch.is_early || batch.is_apart || lease_waiters_count() == 0;
 }
 
 /*
- * Read the rows of the batch.  Where nothing can be written, as on a replica,
- * those who only look are answered all the same.
+ * Note which names have to be read: those that are not known, or whose rows somebody
+ * may have locked; and where changes go into the table at once, all.  The mutex is
+ * held.
  */
+static void
+find_reads(void)
+{
+	batch.nreads = 0;
+	batch.direct = batcher.has_taken_over && batcher.direct;
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		const image_name *name = batch.names[i];
+
+		if (batch.direct || !image_is_known(name->name) ||
+			(!name->unguarded && name->nrows > 0))
+			batch.reads[batch.nreads++] = name->name;
+	}
+}
+
+/* Read what was found to be needed; "looks" says that nothing is to be written. */
+static lease_status
+read_names(bool looks)
+{
+	connection *c = &batcher.connection;
+	lease_status status = LEASE_STATUS_OK;
+
+	/* the journal first: what is written in between, is in the table then */
+	if (!batcher.has_taken_over)
+		status = table_read_journals(c, &batch.changes);
+	if (status == LEASE_STATUS_OK && !batch.is_apart)
+		status = table_read(c, batch.reads, batch.nreads, true, &batch.rows);
+	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
+	batch.is_blind = batch.read_only || batch.is_apart ||
+		(looks && status == LEASE_STATUS_CONFLICT);
+	if (batch.is_blind)
+	{
+		/* nor may who looks be kept from it by who has locked the table */
+		table_free_rows(&batch.rows);
+		status = LEASE_STATUS_OK;
+		if (batch.direct && batcher.has_journal)
+			status = table_read_journals(c, &batch.changes);
+		if (status == LEASE_STATUS_OK)
+			status = table_read(c, batch.reads, batch.nreads, false,
+								&batch.rows);
+	}
+	else if (status == LEASE_STATUS_OK && batch.direct)
+		status = table_read_marks(c, batch.reads, batch.nreads,
+								  batcher.has_journal, &batch.marks);
+	if (status == LEASE_STATUS_OK && (!batch.direct || looks))
+		connection_rollback(c);
+	return status;
+}
+
+/* Learn what was read.  The mutex is held. */
+static lease_status
+know_names(void)
+{
+	int64_t		now_us = lease_now();
+
+	for (size_t i = 0; i < batch.nreads; i++)
+	{
+		image_name *name = image_find(batch.reads[i]);
+		size_t		count;
+		size_t		first = table_find_rows(&batch.rows, name->name, &count);
+		lease_row  *rows = batch.rows.rows + first;
+
+		/* a read without locks ends no guard */
+		if (batch.is_blind && image_is_known(name->name))
+			continue;
+		lease_guards_lock(rows, count, now_us);
+		if (image_is_known(name->name))
+		{
+			if (!image_probe(name, rows, count))
+				return connection_edited(&batcher.connection);
+		}
+		else if (!image_know(name, rows, count, !batch.is_blind, now_us))
+			return connection_no_memory(&batcher.connection);
+	}
+	for (size_t i = 0; i < batch.changes.count; i++)
+	{
+		const journal_change *change = &batch.changes.changes[i];
+		const lease_row *row = &change->row;
+
+		if (change->kind == JOURNAL_RENEW_ALL ?
+			!image_renew_all(row->owner, row->user, row->host, row->writer,
+							 change->at_us, row->ttl_us, now_us) :
+			change->kind == JOURNAL_PUT && has_name(row->name) &&
+			!image_put(row, now_us))
+			return connection_no_memory(&batcher.connection);
+		if (change->kind == JOURNAL_REMOVE && has_name(row->name))
+			image_remove(row->name, row->token);
+	}
+	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
+		if (batch.marks.known[b])
+			image_mark_read(b, batch.marks.marks[b]);
+	return LEASE_STATUS_OK;
+}
+
+/* Read what has to be read, and learn it.  The mutex is held, and released meanwhile. */
 static lease_status
 read_batch(bool looks)
 {
-	lease_status status = looks ? LEASE_STATUS_OK : lease_upkeep_take_over();
-	const char *sqlstate;
+	lease_status status = LEASE_STATUS_OK;
 
-	if (status == LEASE_STATUS_OK && batch.nnames > 0)
-		status = lease_table_read(batcher.table, batch.bytes, batch.nnames,
-								  batch.rows, batch.marks, true, !looks);
-	batch.read_only = status == LEASE_STATUS_FAILED &&
-		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate));
-	return batch.read_only ?
-		lease_table_read(batcher.table, batch.bytes, batch.nnames, batch.rows,
-						 batch.marks, false, false) : status;
+	if (batcher.connection.mysql == NULL || !lease_upkeep_has_settings() ||
+		(!looks && !batcher.has_taken_over))
+	{
+		lease_batch_ask();
+		status = lease_upkeep_prepare();
+		if (status == LEASE_STATUS_OK && !looks && !batcher.has_taken_over)
+			status = lease_take_tables();
+		(void) lease_batch_resume();
+		if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
+			status = LEASE_STATUS_OK;	/* who looks is answered all the same */
+	}
+	find_reads();
+	if (status != LEASE_STATUS_OK || batch.nreads == 0)
+		return status;
+	memset(&batch.marks, 0, sizeof(batch.marks));
+	lease_batch_ask();
+	status = read_names(looks);
+	(void) lease_batch_resume();
+	if (status == LEASE_STATUS_OK)
+		status = know_names();
+	table_free_rows(&batch.rows);
+	journal_free(&batch.changes);
+	return status;
 }
 
-/* Hand what the batch has changed to the table.  The mutex is held. */
-static bool
-write_batch(void)
+/* Collect what the drafts have changed, for the journal. */
+static void
+write_to_journal(void)
 {
-	bool		changed = false;
-
+	journal_begin(&batch.journal, engine.writer,
+				  batcher.connection.max_packet / 4);
+	for (const lease_call *call = batch.at_commit.head; call != NULL;
+		 call = call->next)
+		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
+			journal_renew_all(&batch.journal, &(lease_row) {
+				.owner = call->request.owner,
+				.user = {call->caller.user, strlen(call->caller.user)},
+				.host = {call->caller.host, strlen(call->caller.host)},
+				.ttl_us = call->request.ttl_us,
+				.expires_us = batch.moment.wall_us + call->request.ttl_us,
+			}, batch.moment.now_us);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
-		const lease_name *name = batch.names[i];
-		const lease_rows *rows = &batch.rows[i];
-		bool		own = rows->count == 1 && rows->rows[0].slot == 0 &&
-			rows->rows[0].writer == engine.writer;
+		lease_name *name = batch.names[i]->draft;
 
-		changed |= lease_name_write(batch.names[i], batcher.table,
-									batch.believed, own);
-		if (name->mark_changed)
-			lease_marks_grant(name->name, name->mark);
+		if (!lease_name_will_write(name, &batch.moment))
+			continue;
+		lease_name_assign_slots(name, &batch.moment);
+		for (size_t m = 0; m < name->count; m++)
+		{
+			const lease_member *member = &name->members[m];
+			lease_row	row;
+
+			if (!member->changed || (member->gone && m >= name->nknown))
+				continue;
+			row = image_row_of(name->entry, member, batch.moment.now_us,
+							   batch.moment.wall_us);
+			if (member->gone)
+				journal_remove(&batch.journal, row.name, row.token);
+			else
+				journal_put(&batch.journal, &row);
+		}
 	}
-	return lease_marks_write(batcher.table, !batcher.clustered,
-							 batch.moment.wall_us) || changed;
+	journal_end(&batch.journal);
+}
+
+/* Collect it for the table. */
+static void
+write_to_table(void)
+{
+	table_begin(&batch.table, batcher.connection.max_packet / 2);
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		lease_name *name = batch.names[i]->draft;
+		bool		writes_anchor = false;
+
+		/* what cannot be written is a release that was put off */
+		if (!lease_name_will_write(name, &batch.moment))
+			continue;
+		lease_name_assign_slots(name, &batch.moment);
+		for (size_t r = 0; r < name->entry->nrows; r++)
+			if (!lease_name_uses_slot(name, name->entry->rows[r].slot))
+				table_delete(&batch.table, name->name,
+							 name->entry->rows[r].slot);
+		for (size_t m = 0; m < name->count; m++)
+		{
+			const lease_member *member = &name->members[m];
+			lease_row	row;
+
+			if (member->gone || member->locked || !member->changed)
+				continue;
+			writes_anchor |= member->slot == 0;
+			row = image_row_of(name->entry, member, batch.moment.now_us,
+							   batch.moment.wall_us);
+			if (image_row_at(name->entry, row.slot) != NULL)
+				table_put(&batch.table, &row, true);
+			else
+				table_insert(&batch.table, &row);
+		}
+		if (!writes_anchor && lease_name_uses_slot(name, 0))
+			table_touch(&batch.table, name->name);
+	}
+	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
+		if (batch.marks.known[b] && image_mark(b) > batch.marks.marks[b])
+			table_set_mark(&batch.table, b, batch.marks.marks[b],
+						   image_mark(b));
+}
+
+/*
+ * Collect what the batch has changed; "changed" says whether that is anything.  The
+ * mutex is held.
+ */
+static lease_status
+write_batch(bool *changed)
+{
+	bool		failed;
+
+	for (size_t i = 0; i < batch.nnames; i++)
+		image_mark_granted(lease_bucket(batch.names[i]->name),
+						   batch.names[i]->draft->mark);
+	if (batch.direct)
+		write_to_table();
+	else
+		write_to_journal();
+	*changed = batch.direct ? !table_is_empty(&batch.table) :
+		!journal_is_empty(&batch.journal);
+	failed = batch.direct ? batch.table.failed : batch.journal.failed;
+	for (size_t i = 0; i < batch.nnames; i++)
+		failed |= batch.names[i]->draft->failed;
+	return failed ? connection_no_memory(&batcher.connection) :
+		LEASE_STATUS_OK;
+}
+
+/* Write it, and commit. */
+static lease_status
+commit_batch(void)
+{
+	connection *c = &batcher.connection;
+	lease_status status;
+	bool		as_expected;
+
+	if (c->is_read_only)
+		return connection_refuse(c);
+	if (!batch.direct)
+		return table_append(c, engine.writer, batcher.number + 1,
+							&batch.journal);
+	status = table_execute(c, &batch.table, &as_expected);
+	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
+}
+
+/* What has been committed is what there is.  The mutex is held. */
+static void
+note_committed(void)
+{
+	if (!batch.direct)
+		lease_note_appended(batch.journal.nrows, journal_bytes(&batch.journal));
+	for (size_t i = 0; i < batch.nnames; i++)
+	{
+		lease_name *name = batch.names[i]->draft;
+
+		if (lease_name_will_write(name, &batch.moment))
+			image_replace(name->entry, &name->members, &name->count,
+						  batch.direct);
+	}
 }
 
 /* Tell the error log of a lease that has expired: in one line, whatever is in it. */
 static void
-log_expired(lease_bytes name, const lease_row *row)
+log_expired(lease_bytes name, const image_holder *holder)
 {
 	char		shown_name[DLOCK_SHOWN_SIZE];
 	char		shown_owner[DLOCK_SHOWN_SIZE];
@@ -504,15 +753,10 @@ log_expired(lease_bytes name, const lease_row *row)
 	fprintf(stderr, "dlock: lease on \"%s\" expired while owner \"%s\" held it; "
 			"token %" PRIu64 ", account '%s'@'%s', connection %" PRIu64 "\n",
 			dlock_show(shown_name, name),
-			dlock_show(shown_owner, (lease_bytes) {
-				row->owner, row->owner_length
-			}), row->token,
-			dlock_show(shown_user, (lease_bytes) {
-				row->user, strlen(row->user)
-			}),
-			dlock_show(shown_host, (lease_bytes) {
-				row->host, strlen(row->host)
-			}), row->connection_id);
+			dlock_show(shown_owner, holder->owner), holder->token,
+			dlock_show(shown_user, holder->account->user),
+			dlock_show(shown_host, holder->account->host),
+			holder->connection_id);
 }
 
 /*
@@ -525,50 +769,50 @@ note_ended(void)
 	uint64_t	expired = 0;
 
 	for (size_t i = 0; i < batch.nnames; i++)
-		for (size_t m = 0; m < batch.names[i]->count; m++)
-		{
-			const lease_member *member = &batch.names[i]->members[m];
+	{
+		const lease_name *name = batch.names[i]->draft;
 
-			if (!member->gone && member->changed && !member->row.locked &&
+		if (!lease_name_will_write(name, &batch.moment))
+			continue;
+		for (size_t m = 0; m < name->count; m++)
+		{
+			const lease_member *member = &name->members[m];
+			bool		is_kept = member->locked && batch.direct;
+
+			if (!member->gone && member->changed && !is_kept &&
 				member->life == LEASE_BOUND)
-				lease_session_written(member->row.connection_id,
-									  member->row.token, batch.names[i]->name,
-									  member->row.ttl_us);
-			if (!member->gone || member->row.locked)
+				lease_session_written(member->holder->connection_id,
+									  member->holder->token, name->name,
+									  member->ttl_us);
+			if (!member->gone || !member->changed || is_kept)
 				continue;
-			if (member->row.kind == LEASE_SESSION)
-				lease_session_remove(member->row.token, batch.names[i]->name);
+			if (member->kind == LEASE_SESSION)
+				lease_session_remove(member->holder->token, name->name);
 			if (!member->expired)
 				continue;
 			expired++;
 			if (engine.settings.log_expired)
-				log_expired(batch.names[i]->name, &member->row);
+				log_expired(name->name, member->holder);
 		}
+	}
 	lease_count(LEASE_COUNT_expired, expired);
 	lease_count(LEASE_COUNT_reaped, batch.reaped);
 }
 
-/* The table failed, or was not what was believed.  The mutex is held. */
+/* The server has failed us.  The mutex is held. */
 void
 lease_batch_note_failure(lease_status status)
 {
-	const char *sqlstate;
-
-	pause_until_us = lease_now() + lease_pause_of(status);
-	batcher.must_read = true;
+	pause_until_us = status == LEASE_STATUS_FENCED ? 0 :
+		lease_now() + lease_pause_of(status);
 	if (status == LEASE_STATUS_LOST)
 		batcher.slow_us = lease_now();
-	lease_marks_forget();
-	if (status == LEASE_STATUS_FAILED &&
-		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)))
+	if (status == LEASE_STATUS_FENCED)
+		lease_forget();
+	if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
 		lease_upkeep_note_read_only();
-
-	/* alone, as it seemed: raise them again, to be above what others granted */
-	if (lease_table_marks_differ(batcher.table))
-	{
-		batcher.has_marks &= batcher.clustered;
-		batcher.sessions_us = 0;	/* is it still alone? */
-	}
+	if (status == LEASE_STATUS_FAILED && batcher.connection.is_missing)
+		lease_forget();
 }
 
 /* End a batch that failed.  The mutex is held. */
@@ -578,21 +822,27 @@ fail_batch(lease_status status, bool in_commit)
 	/* from the last to the first, since each is put before the others */
 	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
 
-	if (status == LEASE_STATUS_EARLY)
-		batcher.must_read = true;
-	else
+	if (status != LEASE_STATUS_EARLY)
 		lease_batch_note_failure(status);
 
+	/* who looks does not have to wait until rows can be locked */
+	if (status == LEASE_STATUS_CONFLICT && !in_commit &&
+		batcher.connection.is_locked)
+		for (lease_call *call = batch.calls.head, *next; call != NULL;
+			 call = next)
+		{
+			next = call->next;
+			if (is_look(call) && !lease_early_look_blind(call))
+				batcher.looks_wait = !batch.is_apart;
+		}
+
 	/* one of them may be in the way of all others */
-	if (status == LEASE_STATUS_CONFLICT && !batch.believed &&
-		batch.nunanswered > 1)
+	if (status == LEASE_STATUS_CONFLICT && batch.nunanswered > 1)
 		careful = batch.nunanswered;
 	if (status == LEASE_STATUS_LOST)
 		batcher.lost_commit_us = in_commit ? lease_now() : 0;
-	if (batch.believed)
-		pause_until_us = 0;		/* that was but a belief */
-	for (size_t i = 0; i < batch.nnames; i++)
-		lease_cache_forget(batch.bytes[i]);
+	if (status == LEASE_STATUS_LOST && in_commit)
+		lease_forget();
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		while (lists[i]->tail != NULL)
 			lease_call_after_failure(lists[i]->tail, status, in_commit);
@@ -603,7 +853,7 @@ fail_batch(lease_status status, bool in_commit)
 		lease_queue *queue = lease_queue_find(batch.names[i]->name);
 
 		if (queue != NULL)
-			queue->due_us = status == LEASE_STATUS_CONFLICT && !batch.believed ?
+			queue->due_us = status == LEASE_STATUS_CONFLICT ?
 				lease_now() + LEASE_CULPRIT_PAUSE_US : pause_until_us;
 	}
 
@@ -613,33 +863,51 @@ fail_batch(lease_status status, bool in_commit)
 			lease_call_fail_waiters(batch.names[i]->name);
 }
 
+/* Answer who wanted the journal to be in the table. */
+static void
+answer_settled(lease_status status)
+{
+	lease_call *next;
+
+	for (lease_call *call = batch.at_commit.head; call != NULL; call = next)
+	{
+		next = call->next;
+		if (call->internal != LEASE_INTERNAL_SETTLE)
+			continue;
+		if (status != LEASE_STATUS_OK)
+			lease_call_after_failure(call, status, false);
+		else
+			lease_call_answer_now(call);
+	}
+}
+
 /* End a batch that was committed, or had nothing to commit. */
 static void
-end_batch(bool committed, bool missed)
+end_batch(bool committed)
 {
 	if (committed)
 	{
-		engine.read_only = false;	/* it is writable again */
+		lease_upkeep_note_written();
 		batcher.lost_commit_us = 0;
 		note_ended();
+		note_committed();
+		if (batch.reaps_more)
+			lease_upkeep_reap_soon();
+		lease_early_note_written();
 	}
-	lease_belief_remember(committed);
 	for (lease_call *call = batch.at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->abandoned)
 			lease_make_forget_replays(call);
 	while (batch.early.head != NULL)
-		if (missed)
-		{
-			/* another server has changed the lease: look what is left of it */
-			lease_cache_forget(batch.early.head->names[0]);
-			batcher.must_read = true;
-			lease_call_defer(batch.early.head, 0);
-		}
-		else
-			lease_call_finish(batch.early.head);
-	while (batch.at_commit.head != NULL)
-		lease_call_answer_committed(batch.at_commit.head);
+		lease_call_finish(batch.early.head);
+	for (lease_call *call = batch.at_commit.head, *next; call != NULL;
+		 call = next)
+	{
+		next = call->next;
+		if (call->internal != LEASE_INTERNAL_SETTLE)
+			lease_call_answer_committed(call);
+	}
 }
 
 /* Read, make, write, commit.  The mutex is held, and released meanwhile. */
@@ -648,13 +916,13 @@ run_batch(int64_t now_us)
 {
 	lease_status status;
 	bool		looks;
-	bool		shows;
 	bool		changed = false;
-	bool		missed = false;
 	bool		in_commit = false;
 	int64_t		took_us = 0;	/* the commit */
 	uint64_t	answered;
 
+	if (engine.reload)
+		lease_reload();
 	unstall(now_us);
 	lease_gather_end(now_us);
 	if (!is_early(now_us) && engine.incoming.head != NULL &&
@@ -666,30 +934,18 @@ run_batch(int64_t now_us)
 		return;
 	}
 	collect(now_us);
+	if (batch.nunanswered > 0 && !batch.is_early && !batch.is_apart)
+		collect_deferred();
 	if (batch.calls.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
 	looks = only_looks();
-	shows = must_show();
-	batch.believed = lease_belief_holds();
-	if (batch.believed)
-	{
-		if (batch.nunanswered > 0)
-			collect_journaled();
-		lease_belief_load();
-	}
-	lease_batch_ask();
-	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK && shows)
-		status = lease_upkeep_show();
-	if (status == LEASE_STATUS_OK && !batch.believed)
-		status = read_batch(looks);
-	(void) lease_batch_resume();
-
+	status = read_batch(looks);
 	if (batch.read_only)
 		lease_upkeep_note_read_only();
+	if (status == LEASE_STATUS_OK && !lease_make_batch())
+		status = connection_no_memory(&batcher.connection);
 	if (status == LEASE_STATUS_OK)
 	{
-		lease_make_batch();
 		if (!batch.needs_commit)
 			while (batch.early.head != NULL)
 				lease_call_defer(batch.early.head,
@@ -697,21 +953,24 @@ run_batch(int64_t now_us)
 								 batch.early.head->retry_us :
 								 lease_now() + lease_defer_us());
 		else
-			changed = write_batch();
-		lease_batch_ask();
-		if (changed || lease_table_has_moved(batcher.table))
+			status = write_batch(&changed);
+		if (status != LEASE_STATUS_OK)
+			changed = false;
+		else if (changed || batcher.connection.in_transaction)
 		{
-			in_commit = true;
-			status = lease_table_commit(batcher.table, &missed);
+			lease_batch_ask();
+			in_commit = changed;
+			if (changed)
+				status = commit_batch();
+			else
+				connection_rollback(&batcher.connection);
+			took_us = lease_batch_resume();
 		}
-		else
-			lease_table_rollback(batcher.table);
-		took_us = lease_batch_resume();
 	}
 	answered = engine.answered;
 	if (status == LEASE_STATUS_OK)
 	{
-		end_batch(changed, missed);
+		end_batch(changed);
 		if (changed && careful == 0)
 			lease_gather_begin(engine.answered - answered, took_us);
 	}
@@ -719,6 +978,8 @@ run_batch(int64_t now_us)
 		fail_batch(status, in_commit);
 	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
 	forget_names();
+	if (batch.at_commit.head != NULL)
+		answer_settled(lease_checkpoint());
 }
 
 /* When the batcher has something to do. */
@@ -745,8 +1006,8 @@ next_work(int64_t now_us)
 		next_us = queue_us;
 	if (lease_session_keep_us() < next_us)
 		next_us = lease_session_keep_us();
-	if (lease_table_journal_due_us(batcher.table) < next_us)
-		next_us = lease_table_journal_due_us(batcher.table);
+	if (lease_checkpoint_due_us() < next_us)
+		next_us = lease_checkpoint_due_us();
 
 	/* a caller's next release may come soon, and need not wake us then */
 	if (engine.called_us + DEFER_IDLE_US > now_us &&
@@ -797,7 +1058,7 @@ lease_batch_lend(lease_call *call)
 		careful > 0 || pause_until_us > now_us ||
 		next_work(now_us) <= now_us ||
 		(batcher.slow_us != 0 && now_us < batcher.slow_us + LEND_PAUSE_US) ||
-		!lease_belief_is_lendable(call))
+		!lease_early_is_lendable(call))
 		return false;
 
 	/* for it to watch in time */
@@ -814,7 +1075,7 @@ lease_batch_lend(lease_call *call)
 	batcher.borrower = NULL;
 
 	/* before somebody else who was just answered can ask */
-	engine.settled = lease_table_is_settled(batcher.table);
+	engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
 	if (next_work(lease_now()) < batcher.sleeps_until_us)
 		pthread_cond_signal(&engine.work);
 	return true;
@@ -848,7 +1109,7 @@ watch_borrower(void)
 	if (!batcher.cut && (killed || !dlock_thd_connected(batcher.borrower)))
 	{
 		lease_call_give_up(batcher.lent_to, !killed);
-		lease_table_interrupt(batcher.table);
+		connection_interrupt(&batcher.connection);
 		batcher.cut = true;
 	}
 }
@@ -858,14 +1119,9 @@ void *
 lease_batch_main(void *arg)
 {
 	mysql_library_init(0, NULL, NULL);
-	batcher.table = lease_table_create(engine.writer);
-	if (batcher.table == NULL)
-		abort();
+	image_start(engine.writer);
 	pthread_mutex_lock(&engine.mutex);
-	engine.settings = (lease_settings) {
-		.reap_interval_us = 1000000, .lock_timeout_us = 5000000,
-		.max_waiters = 1000, .log_expired = true
-	};
+	lease_upkeep_begin();
 	for (;;)
 	{
 		int64_t		now_us = lease_now();
@@ -879,7 +1135,7 @@ lease_batch_main(void *arg)
 		next_us = next_work(now_us);
 
 		/* before anybody who was just answered can ask */
-		engine.settled = lease_table_is_settled(batcher.table);
+		engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
 		if (next_us > now_us)
 		{
 			struct timespec t = lease_monotonic(next_us);
@@ -897,8 +1153,13 @@ lease_batch_main(void *arg)
 			lease_upkeep_reap(now_us);
 		else if (lease_session_keep_us() <= now_us)
 			lease_session_keep(now_us);
-		else if (lease_table_journal_due_us(batcher.table) <= now_us)
-			lease_upkeep_move();
+		else if (lease_checkpoint_due_us() <= now_us)
+		{
+			lease_status status = lease_checkpoint();
+
+			if (status != LEASE_STATUS_OK)
+				lease_batch_note_failure(status);
+		}
 		else
 			run_batch(now_us);
 	}

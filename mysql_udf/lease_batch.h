@@ -56,6 +56,8 @@ typedef struct lease_engine
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
 	bool		settled;		/* nothing is in the journal */
+	bool		reload;			/* somebody has changed the tables: nothing that is
+								 * known counts */
 	bool		read_only;		/* but that the server may not be written */
 } lease_engine;
 
@@ -65,9 +67,9 @@ extern lease_engine engine;
 extern int64_t lease_now(void);
 extern int64_t lease_wall(void);
 extern struct timespec lease_monotonic(int64_t at_us);
-extern lease_call *lease_call_try_create(size_t nnames);
 extern lease_call *lease_call_create(size_t nnames);
-extern lease_call *lease_call_try_create_own(lease_op op, uint64_t token,
+extern lease_call *lease_call_create(size_t nnames);
+extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
 											 lease_bytes owner,
 											 lease_bytes name,
 											 const dlock_caller *caller);
@@ -91,18 +93,22 @@ extern void lease_call_return(lease_call *call);
 extern void *lease_batch_main(void *arg);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
+extern bool lease_batch_is_clustered(void);
+extern void lease_batch_look_soon(void);
 
 /* lease_gather.c */
 extern void lease_gather_wake(const lease_call *call);
 
-/* lease_belief.c */
-extern bool lease_belief_release(const dlock_call *request,
-								 dlock_answer *answer);
-extern bool lease_belief_refuse(const dlock_call *request,
+/* lease_early.c */
+extern bool lease_early_release(const dlock_call *request,
 								dlock_answer *answer);
+extern bool lease_early_refuse(const dlock_call *request,
+							   dlock_answer *answer);
+extern bool lease_early_look(const dlock_call *request,
+							 dlock_answer *answer);
 
 /* lease_session.c */
-extern void lease_session_add(uint64_t connection_id, const lease_call *call);
+extern bool lease_session_add(uint64_t connection_id, const lease_call *call);
 extern void lease_session_remove(uint64_t token, lease_bytes name);
 extern void lease_session_end(uint64_t connection_id);
 extern void lease_session_written(uint64_t connection_id, uint64_t token,

@@ -5,7 +5,8 @@
  * The batcher is one thread, or the caller that it has lent its work to
  * (lease_batch_lend()), wherever it is spoken of.  lease_batch.c collects calls and
  * makes them come true, lease_gather.c waits for more of them, lease_make.c decides
- * what becomes of each, lease_belief.c saves reading the table, lease_upkeep.c does
+ * what becomes of each, lease_early.c answers without it, lease_checkpoint.c takes
+ * the tables over and writes the journal into the lock table, lease_upkeep.c does
  * what nobody has asked for.  Only the batcher touches what is here, except where
  * said, and the calls and queues themselves only with the engine's mutex held.
  *
@@ -15,13 +16,17 @@
 #define DLOCK_LEASE_BATCHER_H
 
 #include "lease_batch.h"
+#include "table.h"
 
 /* Most calls in a batch, and most names; more wait for the next. */
 #define LEASE_BATCH_CALLS	128
 #define LEASE_BATCH_NAMES	256
 
+/* How many names are reaped at a time. */
+#define LEASE_REAP_NAMES	(LEASE_BATCH_NAMES / 2)
+
 /* How long a commit that was lost may go on: as long as one is waited for. */
-#define LEASE_LOST_COMMIT_US	(LEASE_TABLE_TIMEOUT * INT64_C(1000000))
+#define LEASE_LOST_COMMIT_US	(CONNECTION_TIMEOUT * INT64_C(1000000))
 
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
@@ -37,31 +42,50 @@ typedef struct lease_batch
 	lease_calls calls;			/* to be made, in their order */
 	lease_calls at_commit;		/* made; to be answered when committed */
 	lease_calls early;			/* releases, answered or not, to be written */
-	lease_name **names;
-	lease_bytes *bytes;			/* of the names */
-	uint64_t   *hashes;			/* of the names */
-	lease_rows *rows;			/* of the names */
-	uint64_t   *marks;			/* of the names */
+	image_name **names;
 	size_t		nnames;
-	size_t		room;			/* names[] and so on */
+	size_t		room;			/* names[] */
+	lease_bytes *reads;			/* names that have to be read */
+	size_t		nreads;
+	table_rows	rows;			/* of these */
+	table_marks marks;			/* of these */
+	journal_changes changes;	/* that may concern these */
+	journal_writer journal;		/* what is to be written, */
+	table_changes table;		/* or this */
 	lease_moment moment;
+	bool		direct;			/* changes go into the table at once */
 	bool		needs_commit;	/* somebody waits for it */
-	bool		read_only;		/* the rows were read without locks */
+	bool		read_only;		/* nothing can be written */
+	bool		is_blind;		/* the rows were read without locks: nobody knows
+								 * which are guarded */
 	bool		is_early;		/* nothing can be granted yet: it has looks */
+	bool		is_apart;		/* it has looks, since what others want could not be
+								 * read with locks */
 	bool		had_company;	/* the last had more than one call, or others had
 								 * come when it ended */
 	size_t		nunanswered;	/* calls that were not answered when taken */
-	bool		believed;		/* the rows were not read, see lease_belief.c */
 	uint64_t	reaped;
+	bool		reaps_more;		/* there may be more that is over */
 } lease_batch;
 
 typedef struct lease_batcher
 {
-	lease_table *table;
-	bool		has_marks;		/* all marks were raised */
-	int64_t		early_until_us; /* until then they must not be: the clock is not
-								 * there, see lease_take_over() */
-	bool		must_read;		/* what was believed was wrong */
+	connection	connection;
+	bool		has_taken_over; /* and nothing has happened since that would make
+								 * it necessary again */
+	bool		has_journal;	/* install.sql has made its tables */
+	bool		direct;			/* changes go into the lock table at once, as it
+								 * was when this run took over */
+	bool		is_kept;		/* since then only this run has written */
+	uint64_t	number;			/* of the newest row of the journal */
+	size_t		journal_rows;	/* that are not applied */
+	size_t		journal_bytes;
+	int64_t		checkpoint_us;	/* when to apply them */
+	bool		wants_checkpoint;	/* that is now: a guard needs a row */
+	int64_t		early_until_us; /* until then nothing can be granted: the clock is
+								 * not there, see lease_take_over() */
+	bool		looks_wait;		/* the last batch could not be read, and there are
+								 * looks */
 	bool		clustered;		/* others may write the table at the same time;
 								 * for all, with the mutex */
 	int64_t		looked_us;		/* when that was seen, and engine.read_only;
@@ -102,6 +126,7 @@ extern bool lease_call_is_acquire(const lease_call *call);
 extern lease_outcome lease_call_outcome(const lease_call *call, size_t i);
 extern size_t lease_call_slice(const lease_call *call);
 extern void lease_call_finish(lease_call *call);
+extern void lease_call_set_unwritten(lease_call *call, bool unwritten);
 extern void lease_call_answer_now(lease_call *call);
 extern void lease_call_answer_at_commit(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);
@@ -116,32 +141,46 @@ extern void lease_call_fail_late(void);
 extern void lease_call_after_failure(lease_call *call, lease_status status,
 									 bool in_commit);
 extern int64_t lease_pause_of(lease_status status);
-extern bool lease_is_read_only_error(const char *message);
 
 /* lease_make.c */
-extern void lease_make_batch(void);
+extern bool lease_make_batch(void);
 extern void lease_make_note_replays(lease_call *call);
 extern bool lease_make_is_replayed(const lease_call *call);
 extern void lease_make_forget_replays(lease_call *call);
 
-/* lease_belief.c */
-extern bool lease_belief_suffices(const lease_call *call);
-extern bool lease_belief_holds(void);
-extern bool lease_belief_is_lendable(const lease_call *call);
-extern void lease_belief_load(void);
-extern bool lease_belief_refuse_call(lease_call *call);
-extern void lease_belief_remember(bool committed);
+/* lease_early.c */
+extern bool lease_early_fill(lease_name *name, const lease_request *request,
+							 const dlock_caller *caller,
+							 const lease_moment *moment, bool is_blind,
+							 dlock_answer *answer);
+extern void lease_early_note_written(void);
+extern bool lease_early_is_lendable(const lease_call *call);
+extern bool lease_early_refuse_call(lease_call *call);
+extern bool lease_early_look_blind(lease_call *call);
+extern bool lease_early_have_ended(image_name *entry, uint64_t youngest,
+								   const lease_moment *moment);
+
+/* lease_checkpoint.c */
+extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
+extern void lease_forget(void);
+extern void lease_reload(void);
+extern lease_status lease_take_tables(void);
+extern lease_status lease_checkpoint(void);
+extern int64_t lease_checkpoint_due_us(void);
+extern void lease_checkpoint_want(void);
+extern void lease_note_appended(size_t rows, size_t bytes);
 
 /* lease_upkeep.c */
 extern bool lease_upkeep_has_settings(void);
 extern lease_status lease_upkeep_prepare(void);
-extern lease_status lease_upkeep_take_over(void);
-extern lease_status lease_upkeep_show(void);
-extern void lease_upkeep_move(void);
 extern void lease_upkeep_find_leases(lease_call *call);
 extern void lease_upkeep_sessions(void);
 extern void lease_upkeep_reap(int64_t now_us);
 extern void lease_upkeep_put_off(int64_t now_us);
 extern void lease_upkeep_note_read_only(void);
+extern void lease_upkeep_note_written(void);
+extern void lease_upkeep_reap_soon(void);
+extern void lease_upkeep_look_soon(void);
+extern void lease_upkeep_begin(void);
 
 #endif							/* DLOCK_LEASE_BATCHER_H */

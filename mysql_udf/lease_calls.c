@@ -14,15 +14,21 @@
 #include "lease_stats.h"
 #include "udf_text.h"
 
+/* Most names of a call for all leases of an owner that go into one commit. */
+#define SLICE			10000
+#define SLICE_DIRECT	1000
+
 /* How many names of a call go into one batch. */
 size_t
 lease_call_slice(const lease_call *call)
 {
 	size_t		left = call->nnames - call->waits_for;
 
+	size_t		most = batch.direct ? SLICE_DIRECT : SLICE;
+
 	if (call->kind != DLOCK_CALL_APPLY_ALL)
 		return call->nnames;
-	return left < LEASE_BATCH_NAMES / 2 ? left : LEASE_BATCH_NAMES / 2;
+	return left < most ? left : most;
 }
 
 /* Say whether somebody wants one lease. */
@@ -58,29 +64,12 @@ lease_call_is_granted(const lease_call *call)
 		lease_is_granted(call->answer.outcome);
 }
 
-/* Say whether the server's error is that it may only be read. */
-bool
-lease_is_read_only_error(const char *message)
-{
-	return strstr(message, "read-only") != NULL ||
-		strstr(message, "read only") != NULL;
-}
-
-/* Which SQLSTATE to give an error of the server's. */
-static const char *
-translate(const char *sqlstate, const char *message)
-{
-	return lease_is_read_only_error(message) ? "25006" : sqlstate;
-}
-
 /* Tell a call that the table failed. */
 void
 lease_call_fail_by_table(lease_call *call)
 {
-	const char *sqlstate;
-	const char *message = lease_table_error(batcher.table, &sqlstate);
-
-	lease_call_fail(call, translate(sqlstate, message), "%s", message);
+	lease_call_fail(call, batcher.connection.sqlstate, "%s",
+					batcher.connection.error);
 	lease_call_finish(call);
 }
 
@@ -100,12 +89,21 @@ lease_call_finish(lease_call *call)
 		lease_waiter_leave(call);
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_NONE;
-	if (call->unwritten)
-	{
-		call->unwritten = false;
-		engine.unwritten--;
-	}
+	lease_call_set_unwritten(call, false);
 	lease_call_unref(call);
+}
+
+/*
+ * Say whether a call is a release that was answered, is not written yet, and that
+ * nothing keeps from being written.
+ */
+void
+lease_call_set_unwritten(lease_call *call, bool unwritten)
+{
+	if (call->unwritten == unwritten)
+		return;
+	call->unwritten = unwritten;
+	engine.unwritten += unwritten ? 1 : -1;
 }
 
 /* Answer a call that needs no commit. */
@@ -227,6 +225,8 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 											 call->request.owner, name,
 											 &call->caller);
 
+	if (undo == NULL)
+		return;					/* the lease stays for its time to live */
 	undo->internal = LEASE_INTERNAL_GIVE_BACK;
 	undo->request.holds = holds;
 	if (id.length > 0)
@@ -297,7 +297,8 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 	{
 		call->may_be_written |= in_commit && status == LEASE_STATUS_LOST;
 		if (call->internal == LEASE_INTERNAL_KEEP &&
-			(status == LEASE_STATUS_CONFLICT || status == LEASE_STATUS_EARLY))
+			(status == LEASE_STATUS_CONFLICT ||
+			 status == LEASE_STATUS_FENCED || status == LEASE_STATUS_EARLY))
 			lease_session_unwritten(call);
 		if (call->internal == LEASE_INTERNAL_KEEP ||
 			call->internal == LEASE_INTERNAL_REAP)
@@ -316,12 +317,30 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
+	else if (status == LEASE_STATUS_CONFLICT && in_commit && !batch.direct &&
+			 batcher.connection.is_locked &&
+			 call->kind != DLOCK_CALL_APPLY_ALL &&
+			 call->kind != DLOCK_CALL_WAIT)
+	{
+		/*
+		 * Nobody's guard is in the way of the journal: somebody has locked the
+		 * whole server, a backup say, or is about to, and may be waiting for the
+		 * very statement that has called us.
+		 */
+		lease_call_fail(call, "55P03",
+						"could not write the lease: the server is locked against writing");
+		lease_call_finish(call);
+	}
+	else if (status == LEASE_STATUS_FAILED && batcher.connection.is_full &&
+			 call->kind == DLOCK_CALL_APPLY_ALL && now_us < give_up_us(call))
+		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);	/* rule 15 */
 	else if (status == LEASE_STATUS_FAILED ||
 			 (status != LEASE_STATUS_EARLY &&
-			  now_us >= give_up_us(call) && !call->from_line))
+			  status != LEASE_STATUS_FENCED && now_us >= give_up_us(call) &&
+		  !call->from_line))
 		lease_call_fail_by_table(call); /* who stands in line, times out */
-	else if (status != LEASE_STATUS_EARLY && batch.nunanswered == 1 &&
-			 !batch.believed && !call->from_line)
+	else if (status != LEASE_STATUS_EARLY && status != LEASE_STATUS_FENCED &&
+			 batch.nunanswered == 1 && !call->from_line && !batcher.looks_wait)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);
@@ -379,8 +398,12 @@ note_grant(lease_call *call)
 		give_back_grants(call, true);
 		return;
 	}
-	if (call->request.kind == LEASE_SESSION)
-		lease_session_add(call->caller.connection_id, call);
+	if (call->request.kind == LEASE_SESSION &&
+		!lease_session_add(call->caller.connection_id, call))
+	{
+		give_back_grants(call, true);
+		lease_call_fail(call, "53200", "out of memory");
+	}
 }
 
 /* Count for how many of its names a call has renewed a lease, and for how many not. */

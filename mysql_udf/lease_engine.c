@@ -86,7 +86,7 @@ lease_wall(void)
 
 /* A call with room for names, and one reference; NULL if there is no memory. */
 lease_call *
-lease_call_try_create(size_t nnames)
+lease_call_create(size_t nnames)
 {
 	lease_call *call = calloc(1, sizeof(lease_call));
 
@@ -112,25 +112,15 @@ lease_call_try_create(size_t nnames)
 	return call;
 }
 
-lease_call *
-lease_call_create(size_t nnames)
-{
-	lease_call *call = lease_call_try_create(nnames);
-
-	if (call == NULL)
-		abort();
-	return call;
-}
-
 /*
  * A call that nobody asks for, about the lease with a token; NULL if there is no
  * memory.
  */
 lease_call *
-lease_call_try_create_own(lease_op op, uint64_t token, lease_bytes owner,
-						  lease_bytes name, const dlock_caller *caller)
+lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
+					  lease_bytes name, const dlock_caller *caller)
 {
-	lease_call *call = lease_call_try_create(1);
+	lease_call *call = lease_call_create(1);
 
 	if (call == NULL)
 		return NULL;
@@ -143,18 +133,6 @@ lease_call_try_create_own(lease_op op, uint64_t token, lease_bytes owner,
 	call->names[0].length = name.length;
 	call->caller = *caller;
 	call->answered = true;
-	return call;
-}
-
-lease_call *
-lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
-					  lease_bytes name, const dlock_caller *caller)
-{
-	lease_call *call = lease_call_try_create_own(op, token, owner, name,
-												 caller);
-
-	if (call == NULL)
-		abort();
 	return call;
 }
 
@@ -172,7 +150,6 @@ lease_call_unref(lease_call *call)
 	free(call->answer.done);
 	free(call->outcomes);
 	free(call->match);
-	free(call->tokens);
 	free(call->names);
 	sem_destroy(&call->done);
 	free(call);
@@ -243,7 +220,7 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	while (engine.writer == 0)
+	while (engine.writer == 0 || !hash_start())
 		if (getrandom(&engine.writer, sizeof(engine.writer), 0) !=
 			sizeof(engine.writer))
 			engine.writer = 0;
@@ -415,9 +392,9 @@ look(lease_call *call)
 
 /*
  * The time that a call may wait is over: true when it has been answered.  One that
- * does not stand in line yet is left to the batcher, which may find the name free,
- * unless the batcher itself has to wait: for LEASE_TABLE_TIMEOUT, it may be, and
- * again.
+ * does not stand in line is left to the batcher, which may find the name free, unless the
+ * batcher itself has to wait for the server: then that is an error, for nobody knows
+ * whether the name is free, and what may be granted yet is given back.
  */
 static bool
 end_wait(lease_call *call)
@@ -425,12 +402,18 @@ end_wait(lease_call *call)
 	bool		over;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (!call->answered && (call->place == LEASE_PLACE_LINE ||
-							lease_batch_keeps_waiting(call)))
+	if (!call->answered && call->place == LEASE_PLACE_LINE)
 	{
+		(void) withdraw(call);
+		time_out(call);
+	}
+	else if (!call->answered && lease_batch_keeps_waiting(call))
+	{
+		/* nobody knows whether it could have been granted */
 		if (!withdraw(call))
 			call->abandoned = true;
-		time_out(call);
+		lease_call_fail(call, "55P03",
+						"could not decide on the lease in its time: the server does not answer");
 	}
 	over = call->answered;
 	pthread_mutex_unlock(&engine.mutex);
@@ -497,64 +480,20 @@ copy_bytes(lease_bytes *to, char *room, lease_bytes from)
 	*to = (lease_bytes) {room, from.length};
 }
 
-/* There is no memory for a call. */
-static void
-out_of_memory(dlock_answer *answer)
+/* Room for what there is of each of a call's names; NULL if memory is short. */
+static void *
+make_room(const lease_call *call, size_t size)
+{
+	return calloc(call->nnames + 1, size);
+}
+
+/* The error of a call for which there is no memory. */
+static bool
+no_memory(dlock_answer *answer)
 {
 	strcpy(answer->sqlstate, "53200");
 	strcpy(answer->message, "out of memory");
-}
-
-/* Make a call of a caller's; NULL if there is no memory. */
-static lease_call *
-make_call(const dlock_call *request)
-{
-	lease_call *call = lease_call_try_create(request->nnames);
-	size_t		room = request->nnames + 1; /* so that NULL is for want of memory */
-	bool		made = true;
-
-	if (call == NULL)
-		return NULL;
-	call->kind = request->kind;
-	call->request = request->request;
-	copy_bytes(&call->request.owner, call->owner, request->request.owner);
-	copy_bytes(&call->request.request, call->request_id,
-			   request->request.request);
-	for (size_t i = 0; i < request->nnames; i++)
-		copy_bytes(&call->names[i], (char *) call->names[i].data,
-				   request->names[i]);
-	if (lease_call_is_of_several(call))
-	{
-		call->answer.tokens = calloc(room, sizeof(uint64_t));
-		call->outcomes = calloc(room, sizeof(uint8_t));
-		made &= call->answer.tokens != NULL && call->outcomes != NULL;
-	}
-	if (request->kind == DLOCK_CALL_APPLY_EACH)
-	{
-		call->answer.done = calloc(room, sizeof(bool));
-		made &= call->answer.done != NULL;
-	}
-	if (request->tokens != NULL)
-	{
-		call->match = calloc(room, sizeof(uint64_t));
-		made &= call->match != NULL;
-		if (call->match != NULL)
-			memcpy(call->match, request->tokens,
-				   request->nnames * sizeof(uint64_t));
-	}
-	if (!made)
-	{
-		lease_call_unref(call);
-		return NULL;
-	}
-	call->caller = *request->caller;
-	call->wait_us = request->wait_us;
-	if (request->wait_us > 0)
-		call->end_us = call->start_us + request->wait_us;
-	call->wanted = request->wanted;
-	call->watches = request->kind == DLOCK_CALL_WAIT ||
-		lease_call_is_of_several(call);
-	return call;
+	return false;
 }
 
 static void
@@ -588,11 +527,50 @@ watch_caller(dlock_answer *answer)
 	return false;
 }
 
+/* The call of a request, but for its times; NULL if memory is short. */
+static lease_call *
+create_call(const dlock_call *request)
+{
+	lease_call *call = lease_call_create(request->nnames);
+	bool		done = true;
+
+	if (call == NULL)
+		return NULL;
+	call->kind = request->kind;
+	call->request = request->request;
+	copy_bytes(&call->request.owner, call->owner, request->request.owner);
+	copy_bytes(&call->request.request, call->request_id,
+			   request->request.request);
+	for (size_t i = 0; i < request->nnames; i++)
+		copy_bytes(&call->names[i], (char *) call->names[i].data,
+				   request->names[i]);
+	if (lease_call_is_of_several(call))
+	{
+		call->answer.tokens = make_room(call, sizeof(uint64_t));
+		call->outcomes = make_room(call, sizeof(uint8_t));
+		done = call->answer.tokens != NULL && call->outcomes != NULL;
+	}
+	if (request->kind == DLOCK_CALL_APPLY_EACH)
+		done &= (call->answer.done = make_room(call, sizeof(bool))) != NULL;
+	if (request->tokens != NULL)
+	{
+		call->match = make_room(call, sizeof(uint64_t));
+		done &= call->match != NULL;
+		if (call->match != NULL)
+			memcpy(call->match, request->tokens,
+				   request->nnames * sizeof(uint64_t));
+	}
+	if (done)
+		return call;
+	lease_call_unref(call);
+	return NULL;
+}
+
 bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
-	bool		believed = false;
+	bool		answered = false;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
@@ -606,18 +584,24 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
 		engine.called_us = lease_now();
-		believed = lease_belief_release(request, answer) ||
-			lease_belief_refuse(request, answer);
+		answered = lease_early_release(request, answer) ||
+			lease_early_refuse(request, answer);
 	}
+	else
+		answered = lease_early_look(request, answer);
 	pthread_mutex_unlock(&engine.mutex);
-	if (believed)
+	if (answered)
 		return true;
-	call = make_call(request);
+	call = create_call(request);
 	if (call == NULL)
-	{
-		out_of_memory(answer);
-		return false;
-	}
+		return no_memory(answer);
+	call->caller = *request->caller;
+	call->wait_us = request->wait_us;
+	if (request->wait_us > 0)
+		call->end_us = call->start_us + request->wait_us;
+	call->wanted = request->wanted;
+	call->watches = request->kind == DLOCK_CALL_WAIT ||
+		lease_call_is_of_several(call);
 
 	ncallers++;
 	dlock_wait_begin();
@@ -667,6 +651,14 @@ dlock_engine_end_connection(uint64_t connection_id)
 	pthread_mutex_unlock(&engine.mutex);
 }
 
+void
+dlock_engine_end_guard(uint64_t connection_id)
+{
+	pthread_mutex_lock(&engine.mutex);
+	lease_guards_remove(connection_id);
+	pthread_mutex_unlock(&engine.mutex);
+}
+
 bool
 dlock_engine_drain(void)
 {
@@ -685,20 +677,19 @@ dlock_engine_drain(void)
 	return drained;
 }
 
-/*
- * Have the engine do something that is of no lease, and wait for it; an error is in
- * the answer.  The mutex is held, and released.
- */
+/* Have the engine do something that is not about a lease, and wait for it. */
 static void
 ask_engine(lease_internal what, dlock_answer *answer)
 {
 	lease_call *call = NULL;
 
+	ncallers++;
+	pthread_mutex_lock(&engine.mutex);
 	if (start(answer))
 	{
-		call = lease_call_try_create(0);
+		call = lease_call_create(0);
 		if (call == NULL)
-			out_of_memory(answer);
+			(void) no_memory(answer);
 		else
 		{
 			call->internal = (int) what;
@@ -707,28 +698,43 @@ ask_engine(lease_internal what, dlock_answer *answer)
 		}
 	}
 	pthread_mutex_unlock(&engine.mutex);
-	if (call == NULL)
-		return;
-	dlock_wait_begin();
-	wait_for_answer(call);
-	dlock_wait_end();
-	copy_error(answer, &call->answer);
-	lease_call_unref(call);
+	if (call != NULL)
+	{
+		dlock_wait_begin();
+		wait_for_answer(call);
+		dlock_wait_end();
+		copy_error(answer, &call->answer);
+		lease_call_unref(call);
+	}
+	ncallers--;
 }
 
 bool
 dlock_engine_settle(dlock_answer *answer)
 {
+	bool		is_needed;
+
 	memset(answer, 0, sizeof(*answer));
 	pthread_mutex_lock(&engine.mutex);
-	/* a server that has become a replica shows what it has */
-	if ((engine.unwritten > 0 || !engine.settled) && !engine.read_only)
+	/* a server that has become a replica has what it has */
+	is_needed = (engine.unwritten > 0 || !engine.settled) && !engine.read_only;
+	pthread_mutex_unlock(&engine.mutex);
+	if (is_needed)
 		ask_engine(LEASE_INTERNAL_SETTLE, answer);
-	else
-		pthread_mutex_unlock(&engine.mutex);
 	/* nor is it an error if it has become one just now */
 	if (strcmp(answer->sqlstate, "25006") == 0)
 		answer->sqlstate[0] = '\0';
+	return answer->sqlstate[0] == '\0';
+}
+
+bool
+dlock_engine_reload(dlock_answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	pthread_mutex_lock(&engine.mutex);
+	engine.reload = true;
+	pthread_mutex_unlock(&engine.mutex);
+	ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	return answer->sqlstate[0] == '\0';
 }
 
@@ -740,10 +746,7 @@ dlock_engine_max_ttl_us(void)
 
 	if (max_us != 0)
 		return max_us;
-	ncallers++;
-	pthread_mutex_lock(&engine.mutex);
 	ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
-	ncallers--;
 	max_us = atomic_load(&engine.max_ttl_us);
 	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);
 }
@@ -850,7 +853,7 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 	if (!waiters.json.failed)
 		return waiters.json.data;
 	free(waiters.json.data);
-	out_of_memory(answer);
+	(void) no_memory(answer);
 	return NULL;
 }
 
@@ -869,7 +872,7 @@ dlock_engine_stats(dlock_answer *answer)
 	json = lease_stats_json(lease_waiters_connections());
 	pthread_mutex_unlock(&engine.mutex);
 	if (json == NULL)
-		out_of_memory(answer);
+		(void) no_memory(answer);
 	return json;
 }
 

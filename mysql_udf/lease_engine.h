@@ -58,9 +58,19 @@ typedef enum dlock_call_kind
 								 * is locked */
 } dlock_call_kind;
 
+/* What DLOCK_CALL_READ is to find out; more of it may be answered. */
+typedef enum dlock_read_what
+{
+	DLOCK_READ_HOLDERS,			/* all there is */
+	DLOCK_READ_OWNER,			/* the exclusive holder that is live */
+	DLOCK_READ_FREE,			/* whether the name is free */
+	DLOCK_READ_REMAINING		/* what is left of the lease */
+} dlock_read_what;
+
 typedef struct dlock_call
 {
 	dlock_call_kind kind;
+	dlock_read_what what;		/* DLOCK_CALL_READ */
 	lease_request request;		/* op, owner, request, mode, kind, claim, limit,
 								 * permits, holds, ttl_us, token; the rest is
 								 * the engine's */
@@ -122,7 +132,7 @@ typedef struct dlock_answer
 								 * DLOCK_CALL_BEGIN_GUARD, _CHECK_GUARD: it is
 								 * held */
 	int64_t		remaining_us;	/* DLOCK_CALL_READ: -1: there is no such lease */
-	dlock_holder_info *holders; /* DLOCK_CALL_READ: free() it */
+	dlock_holder_info *holders; /* DLOCK_CALL_READ, in no order: free() it */
 	size_t		nholders;
 } dlock_answer;
 
@@ -136,6 +146,9 @@ extern bool dlock_engine_call(const dlock_call *call, dlock_answer *answer);
 /* The caller's connection has ended, or changed hands; see lease_session.c. */
 extern void dlock_engine_end_connection(uint64_t connection_id);
 
+/* The caller's guard has ended in an error, and locks no row from now on. */
+extern void dlock_engine_end_guard(uint64_t connection_id);
+
 /*
  * What waits, and the counters, as JSON: an array of objects with the columns
  * of dlock.waiters, and an object with those of dlock.stats.  To be freed.
@@ -144,6 +157,13 @@ extern void dlock_engine_end_connection(uint64_t connection_id);
 extern char *dlock_engine_waiters(const dlock_caller *caller,
 								  dlock_answer *answer);
 extern char *dlock_engine_stats(dlock_answer *answer);
+
+/*
+ * The leases of which holds were given back, which may not be written yet, as JSON: an
+ * array of arrays of a name, in hexadecimal, a token, and how many holds are left.  To
+ * be freed; NULL with an error in the answer.
+ */
+extern char *dlock_engine_unwritten(dlock_answer *answer);
 extern bool dlock_engine_reset_stats(dlock_answer *answer);
 
 /*
@@ -158,6 +178,12 @@ extern int64_t dlock_engine_max_ttl_us(void);
  * False with an error in the answer.
  */
 extern bool dlock_engine_settle(dlock_answer *answer);
+
+/*
+ * Somebody else than the library has changed its tables: read them again, and wait
+ * until that has been done.  False with an error in the answer.
+ */
+extern bool dlock_engine_reload(dlock_answer *answer);
 
 /*
  * Wait until no call is being made, for some seconds at most: for uninstalling,

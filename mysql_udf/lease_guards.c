@@ -19,7 +19,6 @@
 #include <string.h>
 
 #include "lease_batch.h"
-#include "lease_table.h"
 
 /*
  * How long a guard may take from being told to having locked its row.  If its
@@ -40,8 +39,8 @@ typedef struct pending_guard
 
 static pending_guard *guards = NULL;
 
-/* A connection is about to lock a row. */
-void
+/* A connection is about to lock a row: false if memory is short. */
+bool
 lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 				 int64_t now_us)
 {
@@ -49,7 +48,7 @@ lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 	int64_t		time_us = engine.settings.lock_timeout_us / 2;
 
 	if (guard == NULL)
-		abort();
+		return false;
 	guard->connection_id = connection_id;
 	guard->until_us = now_us + (time_us < GUARD_US ? time_us : GUARD_US);
 	guard->slot = slot;
@@ -57,6 +56,7 @@ lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 	memcpy(guard->name, name.data, name.length);
 	guard->next = guards;
 	guards = guard;
+	return true;
 }
 
 /* A connection has locked its row, or does something else. */
@@ -75,6 +75,18 @@ lease_guards_remove(uint64_t connection_id)
 		else
 			place = &guard->next;
 	}
+}
+
+/*
+ * Rows were read: those that somebody is about to lock count as locked, or else they
+ * would be known not to be when they are.
+ */
+void
+lease_guards_lock(lease_row *rows, size_t n, int64_t now_us)
+{
+	for (size_t i = 0; guards != NULL && i < n; i++)
+		rows[i].locked |= lease_guards_have(rows[i].name, rows[i].slot,
+											now_us);
 }
 
 /* Say whether somebody is about to lock a row. */

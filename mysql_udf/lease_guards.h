@@ -8,10 +8,12 @@
 #define DLOCK_LEASE_GUARDS_H
 
 #include "lease_engine.h"
+#include "row.h"
 
-extern void lease_guards_add(uint64_t connection_id, lease_bytes name,
+extern bool lease_guards_add(uint64_t connection_id, lease_bytes name,
 							 uint32_t slot, int64_t now_us);
 extern void lease_guards_remove(uint64_t connection_id);
+extern void lease_guards_lock(lease_row *rows, size_t n, int64_t now_us);
 extern bool lease_guards_have(lease_bytes name, uint32_t slot, int64_t now_us);
 
 #endif							/* DLOCK_LEASE_GUARDS_H */

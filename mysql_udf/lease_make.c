@@ -2,18 +2,17 @@
  * lease_make.c
  *	  Make calls: what becomes of each, and of those who wait.
  *
- * The rows of the batch's names have been read, or are believed.  The calls are
- * made in their order, the answered ones first; the core decides, and names are
- * changed in memory only.
+ * The names of the batch are known.  The calls are made in their order, the answered
+ * ones first; the core decides, and drafts are changed, in memory only.
  *
  * Waiters.  Whoever finds the name taken joins its queue (lease_waiters.c).
  * Each time a name has changed or its queue is due, its waiters are served from
  * the head on, in the same batch.
  *
- * Rows that a transaction has locked, by a guard say, cannot be changed.  A
- * release of such a row is answered and put off until the row is free.  Other
- * calls that would change it are put off unanswered, until lock_timeout.  Calls
- * for other names take no notice.
+ * Where changes go into the table at once, rows that a transaction has locked, by a
+ * guard say, cannot be changed.  A release of such a row is answered and put off
+ * until the row is free.  Other calls that would change it are put off unanswered,
+ * until lock_timeout.  Calls for other names take no notice.
  *
  * All of this is the batcher's, with the mutex held.
  *
@@ -25,10 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_cache.h"
 #include "lease_deadlock.h"
 #include "lease_guards.h"
-#include "lease_marks.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 
@@ -55,10 +52,10 @@ static uint64_t replays[REPLAY_SLOTS];
 static uint64_t *
 replays_of(const lease_call *call, size_t i)
 {
-	uint64_t	hash = lease_hash(call->names[i], 0);
+	uint64_t	hash = hash_bytes(call->names[i], 0);
 
-	hash = lease_hash(call->request.owner, hash);
-	hash = lease_hash(call->request.request, hash);
+	hash = hash_bytes(call->request.owner, hash);
+	hash = hash_bytes(call->request.request, hash);
 	return &replays[hash % REPLAY_SLOTS];
 }
 
@@ -109,6 +106,25 @@ lease_make_forget_replays(lease_call *call)
 	call->replays += count_replays(call) - before;
 }
 
+/*
+ * Answer a call that needs no commit.  Where memory was short it is not known what
+ * would have become of it: the batch is about to fail.
+ */
+static void
+answer_now(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		const image_name *name = image_find(call->names[i]);
+
+		if (name == NULL || name->draft == NULL || !name->draft->failed)
+			continue;
+		lease_call_fail_by_memory(call);
+		return;
+	}
+	lease_call_answer_now(call);
+}
+
 static void
 note_outcome(lease_call *call, const lease_name_answer *answer)
 {
@@ -152,8 +168,8 @@ serve(lease_name *name, lease_queue *queue)
 	{
 		lease_name_answer answer;
 
-		if (name->has_locked)
-			lease_name_save(name);
+		if (name->has_locked && !lease_name_save(name))
+			return INT64_MAX;
 		head->request.behind = false;
 		answer = lease_name_apply(name, &head->request, &head->caller,
 								  &batch.moment);
@@ -184,28 +200,18 @@ serve(lease_name *name, lease_queue *queue)
 	return INT64_MAX;
 }
 
-/* Count the holds that a watcher saw and that are still there. */
-static size_t
-count_seen(const lease_call *call, const lease_name *name, int64_t *next_us)
+/*
+ * The holds that a call waits for have ended: answer it, unless what has ended them is yet
+ * to be committed.
+ */
+static void
+answer_ended(lease_call *call, const lease_name *name)
 {
-	size_t		n = 0;
-
-	for (size_t i = 0; i < name->count; i++)
-	{
-		const lease_member *member = &name->members[i];
-
-		if (!lease_member_is_live(member, &batch.moment))
-			continue;
-		for (size_t t = 0; t < call->ntokens; t++)
-			if (call->tokens[t] == member->row.token)
-			{
-				n++;
-				if (member->life == LEASE_TIMED &&
-					member->deadline_us < *next_us)
-					*next_us = member->deadline_us;
-			}
-	}
-	return n;
+	call->answer.yes = true;
+	if (lease_early_have_ended(name->entry, call->youngest, &batch.moment))
+		answer_now(call);
+	else
+		lease_call_answer_at_commit(call);
 }
 
 /*
@@ -223,13 +229,19 @@ tell_watchers(lease_name *name, lease_queue *queue)
 		next = call->next;
 		if (call->kind == DLOCK_CALL_WAIT)
 		{
-			if (count_seen(call, name, &next_us) > 0)
+			int64_t		end_us;
+
+			if (!lease_name_have_ended(name, call->youngest, &batch.moment,
+									   &end_us))
+			{
+				if (end_us < next_us)
+					next_us = end_us;
 				continue;
+			}
 			lease_count(LEASE_COUNT_woken, 1);
-			call->answer.yes = true;
 			lease_waiter_leave(call);
 			call->place = LEASE_PLACE_BATCH;
-			lease_call_answer_at_commit(call);
+			answer_ended(call, name);
 		}
 		else if (call->retry_us <= batch.moment.now_us)
 		{
@@ -443,7 +455,7 @@ refuse(lease_call *call)
 {
 	lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
 				LEASE_COUNT_timed_out, 1);
-	lease_call_answer_now(call);
+	answer_now(call);
 }
 
 /* Say whether an acquire that is not granted may wait. */
@@ -459,7 +471,7 @@ wait_or_refuse(lease_call *call, lease_name *name,
 			   const lease_name_answer *answer)
 {
 	if (answer->outcome != LEASE_BUSY)
-		lease_call_answer_now(call);
+		answer_now(call);
 	else if (has_time(call))
 		wait_in_line(call, name, answer->retry_us);
 	else
@@ -511,6 +523,15 @@ make_acquire(lease_call *call, lease_name *name)
 		wait_or_refuse(call, name, &answer);
 }
 
+/* A release has been answered: if it ends the lease, the image says so. */
+static void
+note_released(lease_name *name, uint64_t token)
+{
+	for (size_t i = 0; i < name->nknown; i++)
+		if (name->members[i].gone && name->members[i].holder->token == token)
+			name->entry->members[i].released = true;
+}
+
 /* A release, answered before or now, that is to be written. */
 static void
 make_release(lease_call *call, lease_name *name)
@@ -518,11 +539,11 @@ make_release(lease_call *call, lease_name *name)
 	lease_name_answer answer;
 	lease_member *member = lease_name_find(name, call->request.token);
 	bool		was_answered = call->answered;
-	bool		writes = lease_name_will_write(name);
+	bool		writes = lease_name_will_write(name, &batch.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
 	if (call->may_be_written &&
-		(member == NULL || member->row.writes > call->seen_writes))
+		(member == NULL || member->writes > call->seen_writes))
 	{
 		lease_call_finish(call);
 		return;
@@ -541,7 +562,7 @@ make_release(lease_call *call, lease_name *name)
 	answer = lease_name_apply(name, &call->request, &call->caller,
 							  &batch.moment);
 	/* what others have changed must not be kept from being written */
-	if (writes && answer.cannot_write && !lease_name_will_write(name))
+	if (writes && answer.cannot_write && !lease_name_will_write(name, &batch.moment))
 		lease_name_restore(name);
 
 	/* the holds that are left are over all the same */
@@ -554,30 +575,24 @@ make_release(lease_call *call, lease_name *name)
 		note_outcome(call, &answer);
 		if (answer.outcome != LEASE_RELEASED)
 		{
-			lease_call_answer_now(call);
+			answer_now(call);
 			return;
 		}
 		lease_count(LEASE_COUNT_released, 1);
 		call->request.token = answer.token;
 		lease_call_answer(call);
 	}
-	else if (!answer.changed)
+	else if (!answer.changed && !name->failed)
 	{
 		lease_call_finish(call);			/* somebody else has ended it */
 		return;
 	}
-	if (!batch.believed)
-		lease_cache_forget(name->name);
-	if (!call->unwritten)
-	{
-		call->unwritten = true;
-		engine.unwritten++;
-	}
+	lease_call_set_unwritten(call, true);
+	note_released(name, call->request.token);
 	if (answer.cannot_write)
 	{
 		/* it is not ours to say when that can be written */
-		call->unwritten = false;
-		engine.unwritten--;
+		lease_call_set_unwritten(call, false);
 		lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
 	}
 	else
@@ -612,7 +627,7 @@ make_change(lease_call *call, lease_name *name)
 	{
 		if (call->request.op == LEASE_RENEW)
 			lease_count(LEASE_COUNT_renewals_lost, 1);
-		lease_call_answer_now(call);
+		answer_now(call);
 		return;
 	}
 	lease_call_answer_at_commit(call);
@@ -626,10 +641,10 @@ make_session_change(lease_call *call, lease_name *name)
 	lease_member *member = lease_name_find(name, call->request.token);
 	bool		keep = call->internal == LEASE_INTERNAL_KEEP;
 
-	if (member == NULL || member->row.kind != LEASE_SESSION ||
-		member->row.writer != batch.moment.writer)
+	if (member == NULL || member->kind != LEASE_SESSION ||
+		member->writer != batch.moment.writer)
 		lease_call_finish(call);
-	else if (member->row.locked)
+	else if (member->locked && batch.moment.direct)
 	{
 		if (keep)
 		{
@@ -658,7 +673,8 @@ make_session_change(lease_call *call, lease_name *name)
 			member->gone = true;
 			member->changed = true;
 		}
-		if (name->has_locked && !lease_name_will_write(name))
+		if (name->has_locked && batch.moment.direct &&
+			!lease_name_will_write(name, &batch.moment))
 		{
 			lease_name_restore(name);
 			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
@@ -671,111 +687,83 @@ make_session_change(lease_call *call, lease_name *name)
 	}
 }
 
-static int
-compare_holders(const void *a, const void *c)
-{
-	const dlock_holder_info *x = a;
-	const dlock_holder_info *y = c;
-
-	return x->token < y->token ? -1 : x->token > y->token;
-}
-
 static void
 make_read(lease_call *call, lease_name *name)
 {
-	dlock_holder_info *holders = calloc(name->count + 1,
-										sizeof(dlock_holder_info));
-	size_t		n = 0;
+	if (!lease_early_fill(name, &call->request, &call->caller, &batch.moment,
+						  batch.is_blind, &call->answer))
+		name->failed = true;
+	answer_now(call);
+}
 
-	if (holders == NULL)
-		abort();
-	for (size_t i = 0; i < name->count; i++)
-	{
-		const lease_member *member = &name->members[i];
-		const lease_row *row = &member->row;
-		dlock_holder_info *h = &holders[n];
+/* A member's row may be locked, until it has been read with locks. */
+static void
+note_guard(lease_name *name, const lease_member *member)
+{
+	size_t		i = (size_t) (member - name->members);
 
-		if (member->gone && !member->row.locked)
-			continue;
-		h->owner_length = row->owner_length;
-		memcpy(h->owner, row->owner, row->owner_length);
-		h->mode = row->mode;
-		h->kind = row->kind;
-		h->version = row->version;
-		h->token = row->token;
-		h->acquired_at_us = row->acquired_us;
-		h->expires_at_us = member->gone || member->life == LEASE_BOUND ? 0 :
-			batch.moment.wall_us + member->deadline_us - batch.moment.now_us;
-		strcpy(h->user, row->user);
-		strcpy(h->host, row->host);
-		h->connection_id = row->connection_id;
-		h->live = lease_member_is_live(member, &batch.moment);
-		h->remaining_us = lease_member_remaining_us(member, &call->caller,
-													&batch.moment);
-		h->guarded = batch.read_only ? DLOCK_GUARD_UNKNOWN :
-			member->row.locked ? DLOCK_GUARDED : DLOCK_NOT_GUARDED;
-		n++;
-	}
-	qsort(holders, n, sizeof(dlock_holder_info), compare_holders);
-	call->answer.holders = holders;
-	call->answer.nholders = n;
-	call->answer.yes = lease_name_is_free(name, &batch.moment);
-	call->answer.remaining_us = lease_name_remaining_us(name, &call->request,
-														&call->caller,
-														&batch.moment);
-	lease_call_answer_now(call);
+	name->entry->unguarded = false;
+	if (i < name->nknown)
+		name->entry->members[i].locked = true;
 }
 
 /*
- * A guard, before and after it locks its row.  Before, it must hear of a row that
- * stays where it is, so changes of the name are written first.
+ * A guard, before and after it locks its row.  Before, it must hear of a row that is
+ * there, and stays where it is.
  */
 static void
 make_guard(lease_call *call, lease_name *name)
 {
 	lease_member *member = lease_name_find(name, call->request.token);
+	const image_row *row;
 
-	name->guarding = true;
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
 		lease_member_is_live(member, &batch.moment) &&
 		lease_member_is_of(member, call->request.owner, &call->caller);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
-		if (lease_name_will_write(name))
+		row = image_row_at(name->entry, member->slot);
+		if (row == NULL || row->token != member->holder->token ||
+			(batch.moment.direct &&
+			 lease_name_will_write(name, &batch.moment)))
 		{
 			batch.needs_commit = true;
-			lease_call_stall(call, 0);
+			lease_checkpoint_want();
+			lease_call_stall(call, call->retry_us == 0 ? 0 :
+							 LEASE_LOCKED_RETRY_US);
 			return;
 		}
 		lease_name_lock(name, member);
-		lease_guards_add(call->caller.connection_id, name->name,
-						 member->row.slot, batch.moment.now_us);
-		call->answer.count = member->row.slot;
+		lease_member_pin(member);
+		lease_member_pin(&name->entry->members[member - name->members]);
+		note_guard(name, member);
+		if (!lease_guards_add(call->caller.connection_id, name->name,
+							  member->slot, batch.moment.now_us))
+			name->failed = true;
+		call->answer.count = member->slot;
 	}
-	lease_call_answer_now(call);
+	/* it has locked its row by now, whatever was read since it was announced */
+	if (call->kind == DLOCK_CALL_CHECK_GUARD && call->answer.yes)
+		note_guard(name, member);
+	answer_now(call);
 }
 
 /* Remember the holds that are there, and wait for them to end. */
 static void
 make_wait(lease_call *call, lease_name *name)
 {
-	int64_t		next_us = INT64_MAX;
+	int64_t		next_us;
 
-	if (call->tokens == NULL)
-	{
-		call->tokens = malloc((name->count + 1) * sizeof(uint64_t));
-		if (call->tokens == NULL)
-			abort();
-		for (size_t i = 0; i < name->count; i++)
-			if (lease_member_is_live(&name->members[i], &batch.moment))
-				call->tokens[call->ntokens++] = name->members[i].row.token;
-	}
-	call->answer.yes = count_seen(call, name, &next_us) == 0;
+	if (!call->has_seen)
+		call->youngest = lease_name_youngest(name, &batch.moment);
+	call->has_seen = true;
+	call->answer.yes = lease_name_have_ended(name, call->youngest,
+											 &batch.moment, &next_us);
 	if (call->answer.yes)
-		lease_call_answer_at_commit(call); /* of what has ended them */
+		answer_ended(call, name);
 	else if (call->wait_us == 0)
-		lease_call_answer_now(call);
+		answer_now(call);
 	else
 		wait_in_line(call, name, next_us);
 }
@@ -922,7 +910,7 @@ make_acquire_any(lease_call *call)
 		if (lease_is_granted(answer.outcome))
 			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 		else
-			lease_call_answer_now(call);
+			answer_now(call);
 	}
 	else if (taken > 0)
 	{
@@ -965,6 +953,11 @@ make_release_each(lease_call *call)
 												call->request.owner,
 												call->names[i], &call->caller);
 
+		if (one == NULL)
+		{
+			lease_batch_find(call->names[i])->failed = true;
+			return;
+		}
 		one->answered = false;
 		one->place = LEASE_PLACE_BATCH;
 		one->references++;
@@ -973,7 +966,7 @@ make_release_each(lease_call *call)
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
 		lease_call_unref(one);
 	}
-	lease_call_answer_now(call);
+	answer_now(call);
 }
 
 /*
@@ -1020,17 +1013,56 @@ make_renew_each(lease_call *call)
 	else
 	{
 		lease_count_renewals(call);
-		lease_call_answer_now(call);
+		answer_now(call);
 	}
 }
 
-/* Renew or drop what an owner has; the names have been looked up. */
+/*
+ * Say whether a call for all leases of an owner has the names of all that are known: the
+ * owner may have come to have more since they were looked up.
+ */
+static bool
+has_all_names(const lease_call *call)
+{
+	const image_account *account = image_account_get((lease_bytes) {
+		call->caller.user, strlen(call->caller.user)
+	}, (lease_bytes) {
+		call->caller.host, strlen(call->caller.host)
+	});
+	size_t		count = 0;
+
+	if (account == NULL)
+		return false;
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		const image_name *name = image_find(call->names[i]);
+
+		for (size_t m = 0; m < name->count; m++)
+			count += lease_member_is_of(&name->members[m],
+										call->request.owner, &call->caller);
+	}
+	for (const image_holder *holder = NULL;
+		 (holder = image_owned(call->request.owner, account,
+							   holder)) != NULL;)
+		if (count-- == 0)
+			return false;
+	return true;
+}
+
+/*
+ * Renew or drop what an owner has; the names have been looked up.  To renew all at
+ * once the journal needs one entry, whatever there is: see journal.h.
+ */
 static void
 make_apply_all(lease_call *call)
 {
 	size_t		end = call->waits_for + lease_call_slice(call);
 	uint64_t	count = 0;
 
+	call->renews_all = call->request.op == LEASE_RENEW &&
+		!batch.moment.direct && end - call->waits_for == call->nnames &&
+		has_all_names(call) &&
+		lease_renewal_may_be_one(call, batch.moment.now_us);
 	for (size_t i = call->waits_for; i < end; i++)
 		lease_name_save(lease_batch_find(call->names[i]));
 	for (size_t i = call->waits_for; i < end; i++)
@@ -1047,6 +1079,16 @@ make_apply_all(lease_call *call)
 			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 			return;
 		}
+		if (call->renews_all && answer.changed && answer.was_ours)
+		{
+			lease_member *member = lease_name_find(name, answer.token);
+
+			if (member->kind == LEASE_PLAIN)
+			{
+				member->changed = false;
+				member->renewed = true;
+			}
+		}
 		count += answer.changed;
 	}
 	call->answer.token = count; /* of this slice, until it is committed */
@@ -1058,6 +1100,8 @@ make_apply_all(lease_call *call)
 static void
 make_reap(lease_call *call)
 {
+	bool		any = false;
+
 	for (size_t i = 0; i < call->nnames; i++)
 	{
 		lease_name *name = lease_batch_find(call->names[i]);
@@ -1070,12 +1114,15 @@ make_reap(lease_call *call)
 			lease_name_restore(name);
 		else if (answer.changed)
 		{
+			any = true;
 			batch.reaped += answer.expired;
 			batch.needs_commit = true;
 			attend_later(name);
 		}
 	}
-	lease_call_answer_now(call);
+	/* but not if all that is over is locked */
+	batch.reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
+	answer_now(call);
 }
 
 /* The name of a call that has one. */
@@ -1127,7 +1174,7 @@ make(lease_call *call)
 			lease_call_answer_at_commit(call);
 			return;
 		case LEASE_INTERNAL_SETTINGS:
-			lease_call_answer_now(call);
+			answer_now(call);
 			return;
 	}
 	switch (call->kind)
@@ -1168,8 +1215,8 @@ make(lease_call *call)
 	}
 }
 
-/* Make the calls of the batch, whose rows have been read. */
-void
+/* Make the calls of the batch, whose names are known: false if memory is short. */
+bool
 lease_make_batch(void)
 {
 	lease_call *call;
@@ -1179,17 +1226,14 @@ lease_make_batch(void)
 		.wall_us = lease_wall(),
 		.delay_us = engine.settings.lock_delay_us,
 		.writer = engine.writer,
+		.direct = batch.direct,
 	};
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
-		if (!batch.believed)
-			lease_marks_read(batch.bytes[i], batch.marks[i],
-							 !batcher.clustered);
-		lease_name_load(batch.names[i], &batch.rows[i],
-						lease_marks_granted(batch.bytes[i]), &batch.moment);
-
-		/* a row of a table that was restored may be above its mark */
-		lease_marks_grant(batch.bytes[i], batch.names[i]->mark);
+		batch.names[i]->draft = lease_name_create(batch.names[i],
+												  &batch.moment);
+		if (batch.names[i]->draft == NULL)
+			return false;
 	}
 
 	/* what was answered comes before all that was not */
@@ -1203,9 +1247,13 @@ lease_make_batch(void)
 		if (batch.read_only)
 			lease_call_fail_waiters(batch.names[i]->name);
 		else if (queue != NULL && queue->due_us <= batch.moment.now_us &&
-				 !batch.is_early)
-			attend(batch.names[i], false);
+				 !batch.is_early && !batch.is_apart)
+			attend(batch.names[i]->draft, false);
 	}
 	while ((call = batch.calls.head) != NULL)
 		make(call);
+	for (size_t i = 0; i < batch.nnames; i++)
+		if (batch.names[i]->draft->failed)
+			return false;
+	return true;
 }

@@ -1,46 +1,31 @@
 /*
  * lease_name.h
- *	  One name in a transaction: its holders, and what becomes of them.
+ *	  A draft: one name of a batch, its leases, and what becomes of them.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #ifndef DLOCK_LEASE_NAME_H
 #define DLOCK_LEASE_NAME_H
 
-#include "lease.h"
+#include "image.h"
 #include "lease_engine.h"
-#include "lease_table.h"
-
-/* A holder of a name. */
-typedef struct lease_member
-{
-	lease_row	row;
-	bool		stored;			/* the table has it, in stored_slot */
-	uint32_t	stored_slot;
-	bool		changed;		/* the table has it otherwise */
-	bool		gone;			/* its lease has ended */
-	bool		expired;		/* because its deadline had come */
-	lease_life	life;
-	int64_t		deadline_us;	/* on our clock */
-} lease_member;
 
 typedef struct lease_name
 {
-	lease_bytes name;			/* points to data */
-	char		data[LEASE_STRING_MAX];
-	lease_member *members;
+	image_name *entry;
+	lease_bytes name;			/* the entry's */
+	lease_member *members;		/* first those of the image, in their order */
 	size_t		count;
 	size_t		room;
+	size_t		nknown;			/* how many the image has */
 	uint64_t	mark;			/* no token of the name is larger */
-	bool		mark_changed;
 	bool		has_locked;		/* somebody's transaction has locked a row */
 	bool		anchor_locked;	/* that of slot 0 */
-	bool		guarding;		/* somebody is about to lock one */
+	bool		failed;			/* memory was short: to be dropped */
 	lease_member *saved;		/* see lease_name_save() */
 	size_t		nsaved;
 	size_t		saved_room;
 	uint64_t	saved_mark;
-	bool		saved_mark_changed;
 } lease_name;
 
 /* What a request came to. */
@@ -55,52 +40,74 @@ typedef struct lease_name_answer
 	int64_t		retry_us;		/* LEASE_BUSY: see lease_result */
 	uint64_t	seen_writes;	/* of the holder that was changed: before */
 	bool		changed;
+	bool		was_ours;		/* what was changed was this run's, and had not been
+								 * changed before in this batch */
 	bool		cannot_write;	/* the change needs a row that is locked */
 } lease_name_answer;
 
-/* What judges and stamps the rows. */
+/* What judges and stamps the leases. */
 typedef struct lease_moment
 {
 	int64_t		now_us;			/* our clock */
 	int64_t		wall_us;		/* since 1970 */
 	int64_t		delay_us;		/* the lock delay */
 	uint64_t	writer;			/* this run */
+	bool		direct;			/* changes go into the table at once, so that a
+								 * locked row cannot be changed */
 } lease_moment;
 
 /* lease_name.c */
-extern void lease_name_init(lease_name *name, lease_bytes bytes);
+extern lease_name *lease_name_create(image_name *entry,
+									 const lease_moment *moment);
 extern void lease_name_free(lease_name *name);
-extern void lease_name_load(lease_name *name, const lease_rows *rows,
-							uint64_t mark, const lease_moment *moment);
+extern void lease_member_pin(lease_member *member);
 extern void lease_name_lock(lease_name *name, lease_member *member);
 extern lease_name_answer lease_name_apply(lease_name *name,
 										  lease_request *request,
 										  const dlock_caller *caller,
 										  const lease_moment *moment);
-extern int64_t lease_name_remaining_us(const lease_name *name,
+extern int64_t lease_name_remaining_us(lease_name *name,
 									   const lease_request *request,
 									   const dlock_caller *caller,
 									   const lease_moment *moment);
 extern int64_t lease_member_remaining_us(const lease_member *member,
-										 const dlock_caller *caller,
 										 const lease_moment *moment);
+extern void lease_member_judge(lease_member *member,
+							   const lease_moment *moment);
+extern void lease_member_describe(const lease_member *member,
+								  const dlock_caller *caller,
+								  const lease_moment *moment,
+								  lease_holder *holder);
 extern lease_member *lease_name_find(lease_name *name, uint64_t token);
 extern void lease_member_extend(lease_member *member,
 								const lease_moment *moment);
 extern void lease_member_lose(lease_member *member,
 							  const lease_moment *moment);
+extern void lease_name_hide_released(lease_name *name);
+extern uint64_t lease_name_youngest(lease_name *name,
+									const lease_moment *moment);
+extern bool lease_name_have_ended(lease_name *name, uint64_t youngest,
+								  const lease_moment *moment,
+								  int64_t *next_us);
 extern bool lease_name_is_free(const lease_name *name,
 							   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,
 								 const lease_moment *moment);
 extern bool lease_member_is_of(const lease_member *member, lease_bytes owner,
 							   const dlock_caller *caller);
-extern void lease_name_save(lease_name *name);
+extern bool lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
-extern bool lease_name_will_write(const lease_name *name);
-extern bool lease_name_write(lease_name *name, lease_table *table,
-							 bool believed, bool own);
-extern bool lease_name_has_rows(const lease_name *name);
-extern const lease_row *lease_name_only_row(const lease_name *name);
+extern bool lease_name_will_write(const lease_name *name,
+								  const lease_moment *moment);
+extern bool lease_name_uses_slot(const lease_name *name, uint32_t slot);
+extern void lease_name_assign_slots(lease_name *name,
+									const lease_moment *moment);
+
+/* Say whether a member is not there any more, and nothing of it. */
+static inline bool
+lease_member_is_away(const lease_member *member)
+{
+	return member->gone && !member->locked;
+}
 
 #endif							/* DLOCK_LEASE_NAME_H */

@@ -31,7 +31,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lease_batcher.h"
+#include "lease_batch.h"
 #include "server_abi.h"
 
 /* A lease of a session. */
@@ -108,6 +108,8 @@ submit(lease_internal what, const session_lease *lease)
 		lease->name, lease->name_length
 	}, &lease->caller);
 
+	if (call == NULL)
+		return;					/* its time to live will end it */
 	call->internal = what;
 	lease_engine_submit(call);
 }
@@ -116,7 +118,7 @@ submit(lease_internal what, const session_lease *lease)
 static int64_t
 least_pause_us(void)
 {
-	return batcher.clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
+	return lease_batch_is_clustered() ? KEEP_LEAST_US : KEEP_ALONE_US;
 }
 
 /* How often the row of a lease is written. */
@@ -136,15 +138,18 @@ keep_at(session_lease *lease, int64_t keep_us)
 		next_keep_us = keep_us;
 }
 
-/* A connection has been granted a session lease: a call that was answered. */
-void
+/*
+ * A connection has been granted a session lease, by a call that is about to be
+ * answered: false if memory is short.
+ */
+bool
 lease_session_add(uint64_t connection_id, const lease_call *call)
 {
 	session    *s = *find_session(connection_id);
 	session_lease *lease = calloc(1, sizeof(session_lease));
 
 	if (lease == NULL)
-		abort();
+		return false;
 	lease->token = call->answer.token;
 	lease->ttl_us = call->request.ttl_us;
 	lease->caller = call->caller;
@@ -157,16 +162,17 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 		/* it has ended while the grant was on its way */
 		submit(LEASE_INTERNAL_END_SESSION, lease);
 		free(lease);
-		return;
+		return true;
 	}
 	if (*find_lease(&s->leases, lease->token, call->names[0]) != NULL)
 	{
 		free(lease);			/* re-entered */
-		return;
+		return true;
 	}
 	lease->next = s->leases;
 	s->leases = lease;
 	keep_at(lease, lease_now() + pause_us(lease));
+	return true;
 }
 
 /* The lease of a session on a name; NULL if it has ended. */
@@ -411,8 +417,7 @@ watch(uint64_t connection_id, bool *failed)
 	if (!watched)
 	{
 		/* to read the list of connections, if it is needed */
-		batcher.sessions_us = 0;
-		pthread_cond_signal(&engine.work);
+		lease_batch_look_soon();
 	}
 	pthread_mutex_unlock(&engine.mutex);
 	return watched;

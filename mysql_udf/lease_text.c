@@ -1,44 +1,35 @@
 /*
  * lease_text.c
- *	  Text of statements.
+ *	  Text that grows: of statements, of the journal, of answers.
  *
- * All values are written as numbers, as binary strings of harmless ASCII, or as
- * hexadecimal literals, which mean the same in every character set and SQL mode.
- *
- * When there is no memory, the text becomes a statement that is an error, until it is
- * made empty again: so the server raises it, and whoever sends it need not ask.  As a
- * part of another statement it is no SQL at all.
+ * In statements all values are written as numbers, as binary strings of harmless
+ * ASCII, or as hexadecimal literals, which mean the same in every character set and
+ * SQL mode.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_text.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A statement that is an error. */
-static char no_memory[] =
-"SIGNAL SQLSTATE '53200' SET MESSAGE_TEXT = 'out of memory'";
-
-/* Make room for so many bytes more, and an end mark. */
+/* Make room for more, and a zero byte: false if there is none. */
 static bool
 reserve(lease_text *t, size_t more)
 {
 	size_t		room = (t->length + more + 1) * 2;
 	char	   *data;
 
-	if (t->data == no_memory)
+	if (t->failed)
 		return false;
 	if (t->length + more + 1 <= t->room)
 		return true;
 	data = realloc(t->data, room);
 	if (data == NULL)
 	{
-		free(t->data);
-		*t = (lease_text) {no_memory, sizeof(no_memory) - 1, 0};
+		t->failed = true;
 		return false;
 	}
 	t->data = data;
@@ -50,11 +41,17 @@ reserve(lease_text *t, size_t more)
 void
 lease_text_clear(lease_text *t)
 {
-	if (t->data == no_memory)
-		*t = (lease_text) {0};
 	t->length = 0;
+	t->failed = false;
 	if (reserve(t, 0))
 		t->data[0] = '\0';
+}
+
+void
+lease_text_free(lease_text *t)
+{
+	free(t->data);
+	*t = (lease_text) {0};
 }
 
 /* Add what printf() would print. */
@@ -64,21 +61,73 @@ lease_text_add(lease_text *t, const char *format,...)
 	va_list		arguments;
 	int			length;
 
-	if (!reserve(t, 200))
+	va_start(arguments, format);
+	length = vsnprintf(NULL, 0, format, arguments);
+	va_end(arguments);
+	if (length < 0 || !reserve(t, (size_t) length))
 		return;
 	va_start(arguments, format);
-	length = vsnprintf(t->data + t->length, t->room - t->length, format,
-					   arguments);
+	vsnprintf(t->data + t->length, (size_t) length + 1, format, arguments);
 	va_end(arguments);
-	if ((size_t) length >= t->room - t->length)
-	{
-		if (!reserve(t, (size_t) length))
-			return;
-		va_start(arguments, format);
-		vsnprintf(t->data + t->length, t->room - t->length, format, arguments);
-		va_end(arguments);
-	}
 	t->length += (size_t) length;
+}
+
+/* Add bytes as they are. */
+void
+lease_text_put(lease_text *t, const char *data, size_t length)
+{
+	if (!reserve(t, length))
+		return;
+	if (length > 0)
+		memcpy(t->data + t->length, data, length);
+	t->length += length;
+	t->data[t->length] = '\0';
+}
+
+/* Add another text. */
+void
+lease_text_put_text(lease_text *t, const lease_text *more)
+{
+	t->failed |= more->failed;
+	if (more->length > 0)
+		lease_text_put(t, more->data, more->length);
+}
+
+void
+lease_text_put_unsigned(lease_text *t, uint64_t number)
+{
+	char		digits[20];
+	size_t		n = sizeof(digits);
+
+	do
+		digits[--n] = (char) ('0' + number % 10);
+	while ((number /= 10) > 0);
+	lease_text_put(t, digits + n, sizeof(digits) - n);
+}
+
+void
+lease_text_put_number(lease_text *t, int64_t number)
+{
+	if (number < 0)
+		lease_text_put(t, "-", 1);
+	lease_text_put_unsigned(t, number < 0 ? 0 - (uint64_t) number :
+							(uint64_t) number);
+}
+
+/* Add bytes in hexadecimal. */
+void
+lease_text_put_hex(lease_text *t, lease_bytes bytes)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	if (!reserve(t, bytes.length * 2))
+		return;
+	for (size_t i = 0; i < bytes.length; i++)
+	{
+		t->data[t->length++] = digits[(unsigned char) bytes.data[i] >> 4];
+		t->data[t->length++] = digits[(unsigned char) bytes.data[i] & 15];
+	}
+	t->data[t->length] = '\0';
 }
 
 /*
@@ -86,40 +135,35 @@ lease_text_add(lease_text *t, const char *format,...)
  * end no statement.
  */
 static bool
-is_plain(const char *data, size_t length)
+is_plain(lease_bytes bytes)
 {
 	static const char others[] = "-_./:@# ";
 
-	for (size_t i = 0; i < length; i++)
-		if (!((data[i] >= 'a' && data[i] <= 'z') ||
-			  (data[i] >= 'A' && data[i] <= 'Z') ||
-			  (data[i] >= '0' && data[i] <= '9') ||
-			  (data[i] != '\0' && strchr(others, data[i]) != NULL)))
+	for (size_t i = 0; i < bytes.length; i++)
+	{
+		char		c = bytes.data[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+			  (c >= '0' && c <= '9') ||
+			  (c != '\0' && strchr(others, c) != NULL)))
 			return false;
+	}
 	return true;
 }
 
-/* Add bytes as a literal, in hexadecimal unless that is needless. */
+/* Add bytes as a literal of a statement, in hexadecimal unless that is needless. */
 void
-lease_text_add_bytes(lease_text *t, const char *data, size_t length)
+lease_text_add_bytes(lease_text *t, lease_bytes bytes)
 {
-	static const char digits[] = "0123456789abcdef";
-
-	if (!reserve(t, length * 2 + 10))
-		return;
-	if (is_plain(data, length))
+	if (is_plain(bytes))
 	{
-		t->length += (size_t) sprintf(t->data + t->length, "_binary'%.*s'",
-									  (int) length, data);
-		return;
+		lease_text_put(t, "_binary'", 8);
+		lease_text_put(t, bytes.data, bytes.length);
 	}
-	t->data[t->length++] = 'x';
-	t->data[t->length++] = '\'';
-	for (size_t i = 0; i < length; i++)
+	else
 	{
-		t->data[t->length++] = digits[(unsigned char) data[i] >> 4];
-		t->data[t->length++] = digits[(unsigned char) data[i] & 15];
+		lease_text_put(t, "x'", 2);
+		lease_text_put_hex(t, bytes);
 	}
-	t->data[t->length++] = '\'';
-	t->data[t->length] = '\0';
+	lease_text_put(t, "'", 1);
 }

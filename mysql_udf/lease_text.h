@@ -1,27 +1,40 @@
 /*
  * lease_text.h
- *	  Text of statements.
+ *	  Text that grows: of statements, of the journal, of answers.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #ifndef DLOCK_LEASE_TEXT_H
 #define DLOCK_LEASE_TEXT_H
 
-#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-/* Grows as needed; a zero byte follows.  All zero is one that needs clearing. */
+#include "lease.h"
+
+/*
+ * All zero is an empty one; what is added grows it, and a zero byte follows.  If
+ * memory is short, it has "failed" until it is cleared, and what was to be added is
+ * not there.
+ */
 typedef struct lease_text
 {
-	char	   *data;
+	char	   *data;			/* NULL: nothing was ever added */
 	size_t		length;
 	size_t		room;
+	bool		failed;
 } lease_text;
 
 /* lease_text.c */
 extern void lease_text_clear(lease_text *t);
+extern void lease_text_free(lease_text *t);
 extern void lease_text_add(lease_text *t, const char *format,...)
 			__attribute__((format(printf, 2, 3)));
-extern void lease_text_add_bytes(lease_text *t, const char *data,
-								 size_t length);
+extern void lease_text_put(lease_text *t, const char *data, size_t length);
+extern void lease_text_put_text(lease_text *t, const lease_text *more);
+extern void lease_text_put_number(lease_text *t, int64_t number);
+extern void lease_text_put_unsigned(lease_text *t, uint64_t number);
+extern void lease_text_put_hex(lease_text *t, lease_bytes bytes);
+extern void lease_text_add_bytes(lease_text *t, lease_bytes bytes);
 
 #endif							/* DLOCK_LEASE_TEXT_H */

@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_cache.h"
-#include "lease_foreign.h"
-#include "lease_marks.h"
 #include "lease_session.h"
 #include "udf_text.h"
 
@@ -23,8 +20,7 @@
 /* When to read the settings again, if they could not be read. */
 #define SETTINGS_PAUSE_US	10000000
 
-/* Rows to look at in one round of the reaper. */
-#define REAP_ROWS		200
+/* Rows of other runs to look at in one round of the reaper. */
 #define FOREIGN_ROWS	1000
 
 /* What DBAs can set in dlock.settings, see install.sql. */
@@ -55,14 +51,13 @@ static struct
 static bool has_settings = false;
 static int64_t settings_us = 0; /* not to be read before */
 
-/* Names that were found in the table. */
+/* Names that were found. */
 typedef struct name_list
 {
-	lease_bytes *names;
+	lease_bytes *names;			/* copies */
 	size_t		count;
 	size_t		room;
-	int64_t		delay_us;
-	size_t		visited;
+	bool		failed;			/* memory was short */
 } name_list;
 
 /* Connections that are there. */
@@ -71,6 +66,7 @@ typedef struct id_list
 	uint64_t   *ids;
 	size_t		count;
 	size_t		room;
+	bool		failed;			/* memory was short */
 } id_list;
 
 /* Where the reaper's walk over foreign rows is. */
@@ -124,6 +120,19 @@ take_setting(const char *name, const char *text, void *context)
 	}
 }
 
+/* What was read counts from now on.  The mutex is held. */
+static void
+use_settings(void)
+{
+	engine.settings = (lease_settings) {
+		.lock_delay_us = (int64_t) (settings[LOCK_DELAY].value * 1e6),
+		.reap_interval_us = (int64_t) (settings[REAP_INTERVAL].value * 1e6),
+		.lock_timeout_us = (int64_t) (settings[LOCK_TIMEOUT].value * 1e6),
+		.max_waiters = (size_t) settings[MAX_WAITERS].value,
+		.log_expired = settings[LOG_EXPIRED].value != 0,
+	};
+}
+
 /*
  * Read the settings; those that are missing or wrong have their defaults.  The
  * mutex is not held.  If they cannot be read, they stay as they are.
@@ -135,7 +144,7 @@ read_settings(void)
 		return;
 	for (size_t i = 0; i < SETTINGS; i++)
 		settings[i].value = settings[i].standard;
-	if (lease_table_visit_settings(batcher.table, take_setting, NULL) !=
+	if (table_visit_settings(&batcher.connection, take_setting, NULL) !=
 		LEASE_STATUS_OK)
 	{
 		/* somebody may have locked the table */
@@ -145,30 +154,33 @@ read_settings(void)
 	has_settings = true;
 	atomic_store(&engine.max_ttl_us, (int64_t) (settings[MAX_TTL].value * 1e6));
 	pthread_mutex_lock(&engine.mutex);
-	engine.settings = (lease_settings) {
-		.lock_delay_us = (int64_t) (settings[LOCK_DELAY].value * 1e6),
-		.reap_interval_us = (int64_t) (settings[REAP_INTERVAL].value * 1e6),
-		.lock_timeout_us = (int64_t) (settings[LOCK_TIMEOUT].value * 1e6),
-		.max_waiters = (size_t) settings[MAX_WAITERS].value,
-		.log_expired = settings[LOG_EXPIRED].value != 0,
-	};
+	use_settings();
 	pthread_mutex_unlock(&engine.mutex);
+}
+
+/* The batcher begins: until the settings have been read, they have their defaults. */
+void
+lease_upkeep_begin(void)
+{
+	for (size_t i = 0; i < SETTINGS; i++)
+		settings[i].value = settings[i].standard;
+	use_settings();
 }
 
 /* See to it that there is a connection; read the settings, if that is due. */
 static lease_status
 prepare(bool due)
 {
-	if (!lease_table_is_connected(batcher.table))
+	if (batcher.connection.mysql == NULL)
 	{
-		lease_status status = lease_table_connect(batcher.table);
+		lease_status status = connection_open(&batcher.connection);
 
 		if (status != LEASE_STATUS_OK)
 			return status;
 	}
 	if (due)
 		read_settings();
-	return lease_table_is_connected(batcher.table) ? LEASE_STATUS_OK :
+	return batcher.connection.mysql != NULL ? LEASE_STATUS_OK :
 		LEASE_STATUS_LOST;
 }
 
@@ -186,110 +198,21 @@ lease_upkeep_has_settings(void)
 	return has_settings;
 }
 
-/* Tell the error log, once, that the clock is behind the tokens. */
-static void
-warn_of_clock(void)
+/* Make room for one more element, of a size, in an array: false if there is none. */
+static bool
+grow(void *array, size_t count, size_t *room, size_t size)
 {
-	static bool warned = false;
+	size_t		more = *room > 0 ? *room * 2 : 16;
+	void	   *larger;
 
-	if (warned)
-		return;
-	warned = true;
-	fprintf(stderr, "dlock: the system clock is behind the tokens that were granted; "
-			"tokens go on growing, but a server that lost the newest of them may grant "
-			"smaller ones; set the clock of whichever server is wrong\n");
-}
-
-/*
- * Raise all marks: before the first grant of this run, and again when the table may have
- * been written by others.  If the clock is not there yet, it says when it will be.
- */
-static lease_status
-raise_marks(void)
-{
-	lease_takeover takeover;
-	lease_status status = lease_table_raise_marks(batcher.table, lease_wall() -
-												  LEASE_MARKS_EPOCH_US,
-												  &takeover);
-
-	batcher.early_until_us = 0;
-	if (status != LEASE_STATUS_OK)
-		return status;
-	if (takeover.wait_us > 0)
-	{
-		batcher.early_until_us = lease_now() + takeover.wait_us;
-		return LEASE_STATUS_EARLY;
-	}
-	if (takeover.clock_is_behind)
-		warn_of_clock();
-	batcher.has_marks = true;
-	return LEASE_STATUS_OK;
-}
-
-/* See to it that the journal is this run's.  The mutex is not held. */
-static lease_status
-take_journal(void)
-{
-	if (lease_table_knows_journal(batcher.table))
-		return LEASE_STATUS_OK;
-	return lease_table_take_over(batcher.table, !batcher.has_marks);
-}
-
-/*
- * See to it that this run has taken over: before anything is written.  The mutex
- * is not held.
- */
-lease_status
-lease_upkeep_take_over(void)
-{
-	lease_status status = take_journal();
-
-	return status == LEASE_STATUS_OK && !batcher.has_marks ? raise_marks() :
-		status;
-}
-
-/*
- * See to it that all leases have rows, for somebody to read them, or to lock
- * them: only those in the lock table count then.  On a server that cannot be
- * written they stay as they are.  The mutex is not held.
- */
-lease_status
-lease_upkeep_show(void)
-{
-	lease_status status;
-	const char *sqlstate;
-	bool		any;
-
-	if (lease_table_knows_journal(batcher.table))
-		status = lease_table_settle(batcher.table);
-	else
-	{
-		status = lease_table_find_journal(batcher.table, &any);
-		if (status == LEASE_STATUS_OK && any &&
-			!lease_table_is_read_only(batcher.table))
-			status = take_journal();
-	}
-	return status == LEASE_STATUS_FAILED &&
-		lease_is_read_only_error(lease_table_error(batcher.table, &sqlstate)) ?
-		LEASE_STATUS_OK : status;
-}
-
-/*
- * The leases of the journal are to get rows.  The mutex is held, and released
- * meanwhile.
- */
-void
-lease_upkeep_move(void)
-{
-	lease_status status;
-
-	lease_batch_ask();
-	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK)
-		status = lease_table_settle(batcher.table);
-	(void) lease_batch_resume();
-	if (status != LEASE_STATUS_OK)
-		lease_batch_note_failure(status);
+	if (count < *room)
+		return true;
+	larger = realloc(*(void **) array, more * size);
+	if (larger == NULL)
+		return false;
+	*(void **) array = larger;
+	*room = more;
+	return true;
 }
 
 static void
@@ -297,23 +220,15 @@ append_name(name_list *list, lease_bytes name)
 {
 	char	   *copy = malloc(name.length + 1);
 
-	if (list->count == list->room)
-		list->names = lease_grow(list->names, &list->room,
-								 sizeof(lease_bytes));
-	if (copy == NULL)
-		abort();
+	if (copy == NULL ||
+		!grow(&list->names, list->count, &list->room, sizeof(lease_bytes)))
+	{
+		free(copy);
+		list->failed = true;
+		return;
+	}
 	memcpy(copy, name.data, name.length);
 	list->names[list->count++] = (lease_bytes) {copy, name.length};
-}
-
-/* The same, unless it is there. */
-static void
-list_name(name_list *list, lease_bytes name)
-{
-	for (size_t i = list->count; i-- > 0;)
-		if (lease_same(list->names[i], name))
-			return;
-	append_name(list, name);
 }
 
 static void
@@ -325,59 +240,100 @@ free_list(name_list *list)
 	memset(list, 0, sizeof(*list));
 }
 
+/* Put them in order, each once. */
 static void
-visit_owned(lease_bytes name, const lease_row *row, void *context)
+sort_list(name_list *list)
 {
-	name_list  *list = context;
+	size_t		n = 0;
 
-	(void) row;
-	if (list->count == 0 ||
-		!lease_same(list->names[list->count - 1], name))
-		append_name(list, name);
+	if (list->count == 0)
+		return;
+	qsort(list->names, list->count, sizeof(lease_bytes), lease_compare);
+	for (size_t i = 1; i < list->count; i++)
+		if (lease_same(list->names[n], list->names[i]))
+			free((char *) list->names[i].data);
+		else
+			list->names[++n] = list->names[i];
+	list->count = n + 1;
 }
 
-static void
-visit_due(lease_bytes name, const lease_row *row, void *context)
-{
-	(void) row;
-	list_name(context, name);
-}
-
-/* A row of another run: note when we first saw it, and whether it is over. */
-static void
-visit_foreign(lease_bytes name, const lease_row *row, void *context)
-{
-	name_list  *list = context;
-	int64_t		now_us = lease_now();	/* reading may have taken long */
-
-	list->visited++;
-	memcpy(foreign_name, name.data, name.length);
-	foreign_name_length = name.length;
-	foreign_slot = row->slot;
-	if (lease_foreign_deadline(name, row, now_us) + list->delay_us <= now_us)
-		list_name(list, name);
-}
-
-/* Give a call the names of a list, or the first of them. */
-static void
+/* Give a call the names of a list, or the first of them: false if memory is short. */
+static bool
 set_names(lease_call *call, const name_list *list, size_t most)
 {
 	size_t		count = list->count < most ? list->count : most;
+	size_t		bytes = 0;
+	lease_bytes *names;
 	char	   *data;
 
-	free(call->names);
-	call->names = calloc(1, count * (sizeof(lease_bytes) +
-									 LEASE_STRING_MAX) + 1);
-	if (call->names == NULL)
-		abort();
-	data = (char *) &call->names[count];
+	for (size_t i = 0; i < count; i++)
+		bytes += list->names[i].length;
+	names = malloc(count * sizeof(lease_bytes) + bytes + 1);
+	if (names == NULL || list->failed)
+	{
+		free(names);
+		return false;
+	}
+	data = (char *) &names[count];
 	for (size_t i = 0; i < count; i++)
 	{
 		memcpy(data, list->names[i].data, list->names[i].length);
-		call->names[i] = (lease_bytes) {data, list->names[i].length};
-		data += LEASE_STRING_MAX;
+		names[i] = (lease_bytes) {data, list->names[i].length};
+		data += list->names[i].length;
 	}
+	free(call->names);
+	call->names = names;
 	call->nnames = count;
+	return true;
+}
+
+/* Find the names of an owner's leases in the image. */
+static void
+find_in_image(const lease_call *call, name_list *list)
+{
+	const image_account *account = image_account_get((lease_bytes) {
+		call->caller.user, strlen(call->caller.user)
+	}, (lease_bytes) {
+		call->caller.host, strlen(call->caller.host)
+	});
+	image_holder *holder = NULL;
+
+	list->failed |= account == NULL;
+	while (account != NULL &&
+		   (holder = image_owned(call->request.owner, account,
+								 holder)) != NULL)
+		append_name(list, holder->name->name);
+}
+
+/* The same in the table.  The mutex is held, and released meanwhile. */
+static lease_status
+find_in_table(const lease_call *call, name_list *list)
+{
+	table_rows	rows = {0};
+	journal_changes changes = {0};
+	lease_status status;
+
+	lease_batch_ask();
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK && !batcher.has_taken_over)
+		status = table_read_journals(&batcher.connection, &changes);
+	if (status == LEASE_STATUS_OK)
+		status = table_read_owner(&batcher.connection, call->request.owner,
+								  (lease_bytes) {
+			call->caller.user, strlen(call->caller.user)
+		}, (lease_bytes) {
+			call->caller.host, strlen(call->caller.host)
+		}, &rows);
+	(void) lease_batch_resume();
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < rows.count; i++)
+		append_name(list, rows.rows[i].name);
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < changes.count; i++)
+		if (changes.changes[i].kind == JOURNAL_PUT &&
+			lease_same(changes.changes[i].row.owner, call->request.owner))
+			append_name(list, changes.changes[i].row.name);
+	journal_free(&changes);
+	table_free_rows(&rows);
+	return status;
 }
 
 /*
@@ -388,18 +344,15 @@ void
 lease_upkeep_find_leases(lease_call *call)
 {
 	name_list	list = {0};
-	lease_status status;
+	lease_status status = LEASE_STATUS_OK;
 
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_BATCH;
-	lease_batch_ask();
-	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK)
-		status = lease_upkeep_show();
-	if (status == LEASE_STATUS_OK)
-		status = lease_table_visit_owner(batcher.table, call->request.owner,
-										 &call->caller, visit_owned, &list);
-	(void) lease_batch_resume();
+	if (!image_is_complete())
+		status = find_in_table(call, &list);
+	if (image_is_valid())
+		find_in_image(call, &list);
+	sort_list(&list);
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_batch_note_failure(status);
@@ -411,13 +364,15 @@ lease_upkeep_find_leases(lease_call *call)
 						"could not use the lock table: the server is read-only");
 		lease_call_finish(call);
 	}
-	else if (list.count == 0)
+	else if (list.count == 0 && !list.failed)
 		lease_call_answer_now(call);
-	else
+	else if (!set_names(call, &list, list.count))
 	{
-		set_names(call, &list, list.count);
-		lease_call_put_back(call);
+		lease_call_fail(call, "53200", "out of memory");
+		lease_call_finish(call);
 	}
+	else
+		lease_call_put_back(call);
 	free_list(&list);
 }
 
@@ -426,9 +381,10 @@ list_connection(uint64_t connection_id, void *context)
 {
 	id_list    *list = context;
 
-	if (list->count == list->room)
-		list->ids = lease_grow(list->ids, &list->room, sizeof(uint64_t));
-	list->ids[list->count++] = connection_id;
+	if (grow(&list->ids, list->count, &list->room, sizeof(uint64_t)))
+		list->ids[list->count++] = connection_id;
+	else
+		list->failed = true;
 }
 
 /*
@@ -446,9 +402,11 @@ look_for_connections(void)
 	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
-		status = lease_table_visit_connections(batcher.table, list_connection,
-											   &list);
+		status = connection_visit_all(&batcher.connection, list_connection,
+									  &list);
 	(void) lease_batch_resume();
+	if (list.failed)
+		status = LEASE_STATUS_FAILED;
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
 		lease_session_list(list.ids[i]);
 	lease_session_end_list(status == LEASE_STATUS_OK);
@@ -456,69 +414,80 @@ look_for_connections(void)
 }
 
 /*
- * Another server may have written the table, or may do so now: forget what was
- * believed.
- */
-static void
-forget_beliefs(void)
-{
-	lease_cache_forget_all();
-	lease_marks_forget();
-}
-
-/*
- * The server could not be written, and another one may have been: what was
- * believed is forgotten, and this run takes over again before the next grant.
- * The mutex is held.
+ * The server could not be written, and another one may have been: nothing is known
+ * any more, and this run takes over again before the next grant.  The mutex is held.
  */
 void
 lease_upkeep_note_read_only(void)
 {
 	engine.read_only = true;
-	batcher.has_marks = false;
-	lease_table_forget_journal(batcher.table);
-	forget_beliefs();
+	if (batcher.has_taken_over || image_is_valid())
+		lease_forget();
+}
+
+/* It was written: it is writable again. */
+void
+lease_upkeep_note_written(void)
+{
+	engine.read_only = false;
+}
+
+/* There may be more that is over. */
+void
+lease_upkeep_reap_soon(void)
+{
+	batcher.reap_us = 0;
+}
+
+/* Have the server and its connections looked at. */
+void
+lease_upkeep_look_soon(void)
+{
+	batcher.sessions_us = 0;
 }
 
 /*
  * Look whether this server may be written, and is a member of a cluster.  The
  * mutex is held, and released meanwhile.  Should that fail, it counts as in a
- * cluster, and may have been read-only.
+ * cluster, and may have been read-only.  That another run has the journal is no
+ * failure: this one takes over again.
  */
 static void
 look_at_server(void)
 {
+	connection *c = &batcher.connection;
 	lease_status status;
-	bool		is_read_only;
-	bool		is_clustered;
 	int64_t		began_us = lease_now();
+	bool		has_journal = batcher.has_journal;
 
 	lease_batch_ask();
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
-		status = lease_table_look(batcher.table, &is_read_only, &is_clustered);
+		status = connection_look(c);
+	/* install.sql may have made it, or uninstall.sql taken it away */
+	if (status == LEASE_STATUS_OK && batcher.has_taken_over)
+		status = table_look(c, batcher.direct ? 0 : engine.writer,
+							&has_journal);
 	(void) lease_batch_resume();
 	if (batcher.reap_us > lease_now() + engine.settings.reap_interval_us)
 		batcher.reap_us = 0;	/* the interval has become shorter */
-	if (status != LEASE_STATUS_OK)
+	if (status == LEASE_STATUS_FENCED)
+		lease_forget();
+	else if (status != LEASE_STATUS_OK)
 	{
 		lease_call_fail_late();
-		batcher.has_marks = false;
 		batcher.clustered = true;
-		lease_table_forget_journal(batcher.table);
-		forget_beliefs();
+		lease_forget();
 		return;
 	}
-	engine.read_only = is_read_only;
+	engine.read_only = c->is_read_only;
 	batcher.looked_us = began_us;
-	if (is_read_only)
+	if (c->is_read_only)
 		lease_upkeep_note_read_only();
-	if (is_clustered != batcher.clustered)
-	{
-		lease_table_forget_journal(batcher.table);
-		forget_beliefs();
-	}
-	batcher.clustered = is_clustered;
+	if (c->is_clustered != batcher.clustered ||
+		has_journal != batcher.has_journal)
+		lease_forget();
+	batcher.clustered = c->is_clustered;
 }
 
 /*
@@ -544,49 +513,108 @@ lease_upkeep_sessions(void)
 	batcher.sessions_us = lease_now() + SESSIONS_INTERVAL_US;
 }
 
-/* Look for what is over.  The mutex is held, and released meanwhile. */
-void
-lease_upkeep_reap(int64_t now_us)
+/* The server could not be asked for what is over. */
+static void
+note_reap_failure(lease_status status)
 {
-	name_list	list = {.delay_us = engine.settings.lock_delay_us};
+	lease_batch_note_failure(status);
+	lease_call_fail_late();
+}
+
+/* Say whether the lease of a row is over: the journal may have it otherwise. */
+static bool
+is_due(const lease_row *row, int64_t due_us)
+{
+	const lease_member *member = image_lease(row->name, row->token);
+
+	return image_is_known(row->name) ?
+		member != NULL && member->deadline_us <= due_us : true;
+}
+
+/*
+ * Where the image does not have all leases: find some that are over in the table.  False
+ * if what the journal is yet to change is in the way of others.
+ */
+static bool
+find_due(int64_t due_us, name_list *list)
+{
+	bool		any_stale = false;
+	table_rows	own = {0};
+	table_rows	foreign = {0};
+	size_t		seen = 0;
 	lease_status status;
 
 	lease_batch_ask();
 	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK && !lease_table_knows_journal(batcher.table))
-		status = lease_upkeep_show();
 	if (status == LEASE_STATUS_OK)
-		status = lease_table_visit_due(batcher.table, now_us - list.delay_us,
-									   REAP_ROWS, visit_due, &list);
+		status = table_read_due(&batcher.connection, engine.writer, due_us,
+								LEASE_REAP_NAMES, &own);
 	if (status == LEASE_STATUS_OK)
-	{
-		status = lease_table_visit_foreign(batcher.table, (lease_bytes) {
+		status = table_read_foreign(&batcher.connection, engine.writer,
+									(lease_bytes) {
 			foreign_name, foreign_name_length
-		}, foreign_slot, FOREIGN_ROWS, visit_foreign, &list);
-		if (list.visited < FOREIGN_ROWS)
-		{
-			foreign_name_length = 0;
-			foreign_slot = 0;
-			lease_foreign_forget(now_us - INT64_C(3600) * 1000000);
-		}
-	}
+		}, foreign_slot, FOREIGN_ROWS, &foreign);
 	(void) lease_batch_resume();
 	if (status != LEASE_STATUS_OK)
+		note_reap_failure(status);
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < own.count; i++)
+		if (is_due(&own.rows[i], due_us))
+			append_name(list, own.rows[i].name);
+		else
+			any_stale = true;
+	any_stale &= own.count == LEASE_REAP_NAMES;
+	for (; status == LEASE_STATUS_OK && seen < foreign.count &&
+		 list->count < LEASE_REAP_NAMES; seen++)
 	{
-		lease_batch_note_failure(status);
-		lease_call_fail_late();
-	}
-	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
-	if (list.count > 0)
-	{
-		lease_call *call;
+		const lease_row *row = &foreign.rows[seen];
 
-		call = lease_call_create(0);
-		set_names(call, &list, LEASE_BATCH_NAMES / 2);
+		memcpy(foreign_name, row->name.data, row->name.length);
+		foreign_name_length = row->name.length;
+		foreign_slot = row->slot;
+		if (image_see(row, lease_now()) <= due_us)
+			append_name(list, row->name);
+	}
+	if (seen == foreign.count && foreign.count < FOREIGN_ROWS)
+		foreign_name_length = foreign_slot = 0;
+	table_free_rows(&own);
+	table_free_rows(&foreign);
+	return !any_stale;
+}
+
+/* Look for what is over.  The mutex is held, and released meanwhile. */
+void
+lease_upkeep_reap(int64_t now_us)
+{
+	name_list	list = {0};
+	int64_t		due_us = now_us - engine.settings.lock_delay_us;
+	int64_t		again_us = now_us + engine.settings.reap_interval_us;
+	image_name *name;
+	lease_call *call;
+
+	while (list.count < LEASE_REAP_NAMES &&
+		   (name = image_due(due_us, again_us)) != NULL)
+		append_name(&list, name->name);
+	if (!image_is_complete() && list.count < LEASE_REAP_NAMES &&
+		!find_due(due_us, &list))
+	{
+		lease_status status = lease_checkpoint();
+
+		if (status != LEASE_STATUS_OK)
+			note_reap_failure(status);
+		else if (!image_is_complete())
+			(void) find_due(due_us, &list);
+	}
+	sort_list(&list);
+	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
+	call = list.count > 0 ? lease_call_create(0) : NULL;
+	if (call != NULL && set_names(call, &list, LEASE_REAP_NAMES))
+	{
 		call->internal = LEASE_INTERNAL_REAP;
 		call->request.op = LEASE_REAP;
 		call->answered = true;
 		lease_engine_submit(call);
 	}
+	else if (call != NULL)
+		lease_call_unref(call);
 	free_list(&list);
 }

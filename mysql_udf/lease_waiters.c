@@ -93,7 +93,7 @@ lease_calls_remove(lease_call *call)
 lease_queue *
 lease_queue_find(lease_bytes name)
 {
-	lease_queue *queue = queues[lease_table_bucket(name)];
+	lease_queue *queue = queues[lease_bucket(name)];
 
 	while (queue != NULL && !lease_same(queue->name, name))
 		queue = queue->next;
@@ -105,7 +105,7 @@ lease_queue *
 lease_queue_get(lease_bytes name)
 {
 	lease_queue *queue = lease_queue_find(name);
-	uint32_t	slot = lease_table_bucket(name);
+	uint32_t	slot = lease_bucket(name);
 
 	if (queue != NULL)
 		return queue;
@@ -123,7 +123,7 @@ lease_queue_get(lease_bytes name)
 void
 lease_queue_drop_if_unused(lease_queue *queue)
 {
-	lease_queue **place = &queues[lease_table_bucket(queue->name)];
+	lease_queue **place = &queues[lease_bucket(queue->name)];
 
 	if (queue->line.count > 0 || queue->watchers.count > 0)
 		return;
@@ -132,6 +132,14 @@ lease_queue_drop_if_unused(lease_queue *queue)
 	*place = queue->next;
 	free(queue->blockers);
 	free(queue);
+}
+
+/* Copy bytes, for which there is room, as text. */
+static void
+copy_text(char *to, lease_bytes from)
+{
+	memcpy(to, from.data, from.length);
+	to[from.length] = '\0';
 }
 
 /* Make room for who is in the way. */
@@ -167,21 +175,26 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		lease_blocker *blocker = &queue->blockers[queue->nblockers];
 		bool		bound = !member->gone && member->life == LEASE_BOUND;
 
-		if (!lease_member_is_live(member, moment) && !member->row.locked)
+		if (!lease_member_is_live(member, moment) && !member->locked)
 			continue;
-		blocker->owner_length = member->row.owner_length;
-		memcpy(blocker->owner, member->row.owner, member->row.owner_length);
-		strcpy(blocker->user, member->row.user);
-		strcpy(blocker->host, member->row.host);
-		blocker->mode = member->row.mode;
-		blocker->held = member->row.version;
+		blocker->owner_length = member->holder->owner.length;
+		memcpy(blocker->owner, member->holder->owner.data,
+			   blocker->owner_length);
+		copy_text(blocker->user, member->holder->account->user);
+		copy_text(blocker->host, member->holder->account->host);
+		blocker->mode = member->mode;
+		blocker->held = member->version;
 		blocker->over_us = member->gone ? 0 :
 			bound ? INT64_MAX : member->deadline_us;
-		blocker->session = bound ? member->row.connection_id : 0;
-		blocker->guarded = member->row.locked;
-		/* nothing of the name can be written while its first row is locked */
-		blocker->guard_mode = name->anchor_locked ?
-			LEASE_EXCLUSIVE : member->row.mode;
+		blocker->session = bound ? member->holder->connection_id : 0;
+		blocker->guarded = member->locked;
+		blocker->pinned = member->guarded > 0 ? member->guarded :
+			member->version;
+		/* where changes go into the table at once, none of the name can be
+		 * written while its first row is locked */
+		blocker->guard_mode = name->anchor_locked && moment->direct ?
+			LEASE_EXCLUSIVE : member->guarded > 0 ? member->guard_mode :
+			member->mode;
 		queue->nblockers++;
 	}
 	return !queue->unknown;
@@ -219,7 +232,7 @@ lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
 static lease_call **
 slot_of_owner(lease_bytes owner)
 {
-	return &indexes[LEASE_WAITERS_BY_OWNER][lease_hash(owner, 0) % INDEX_SLOTS];
+	return &indexes[LEASE_WAITERS_BY_OWNER][hash_bytes(owner, 0) % INDEX_SLOTS];
 }
 
 /* The same of a connection. */
@@ -340,7 +353,7 @@ lease_waiter_leave(lease_call *call)
 static lease_call *
 make_place(lease_call *call, size_t i)
 {
-	lease_call *place = lease_call_try_create_own(LEASE_ACQUIRE, 0,
+	lease_call *place = lease_call_create_own(LEASE_ACQUIRE, 0,
 												  call->request.owner,
 												  call->names[i],
 												  &call->caller);

@@ -83,8 +83,8 @@ typedef struct lease_call
 								 * DLOCK_CALL_ACQUIRE_ANY */
 	size_t		waits_for;		/* which of its names */
 	int64_t		waiting_since_us;	/* since 1970 */
-	uint64_t   *tokens;			/* DLOCK_CALL_WAIT: the holds it saw */
-	size_t		ntokens;
+	bool		has_seen;		/* DLOCK_CALL_WAIT: it has seen ... */
+	uint64_t	youngest;		/* ... no token that was larger */
 
 	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
 	 * stands in that name's queue for it: */
@@ -102,6 +102,8 @@ typedef struct lease_call
 	 * lease_outcome */
 	uint8_t    *outcomes;
 	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many names */
+	bool		renews_all;		/* DLOCK_CALL_APPLY_ALL: by one entry of the
+								 * journal */
 	uint64_t	replays;		/* of its names, see lease_make.c */
 } lease_call;
 
@@ -134,6 +136,7 @@ typedef struct lease_blocker
 	uint64_t	session;		/* its connection; 0: it is of none */
 	bool		guarded;		/* a transaction has locked the row, whoever's
 								 * that is ... */
+	uint32_t	pinned;			/* ... pins so many holds */
 	lease_mode	guard_mode;		/* ... and is in the way as if it held so */
 } lease_blocker;
 

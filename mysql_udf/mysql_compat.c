@@ -100,6 +100,18 @@ dlock_server_is_ending(void)
 	return &mysql_is_ending != NULL && mysql_is_ending != 0;
 }
 
+/*
+ * What to ask the server for how many sources it follows: the second column.  On MySQL
+ * that takes a privilege, which the definer of a view has (install.sql).
+ */
+const char *
+dlock_appliers_query(void)
+{
+	return dlock_server_kind() == DLOCK_SERVER_MARIADB ?
+		"SHOW GLOBAL STATUS LIKE 'Slaves_running'" :
+		"SELECT what, appliers FROM dlock.appliers";
+}
+
 /* Get the calling session; NULL in a thread of our own. */
 static THD *
 current_thd(void)

@@ -42,6 +42,7 @@ struct THD;
 extern dlock_server dlock_server_kind(void);
 extern const char *dlock_server_socket(void);
 extern bool dlock_server_is_ending(void);
+extern const char *dlock_appliers_query(void);
 
 extern bool dlock_caller_account(char *user, size_t user_size,
 								 char *host, size_t host_size);

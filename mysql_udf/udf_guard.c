@@ -167,12 +167,13 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER
  * dlock_guard_lost() returns integer
  *
  * Say whether the error that has just ended a guard is that its lease is lost: 1 or
- * 0; once.
+ * 0; once.  It locks no row any more.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_lost, DLOCK_LOOKS, 0)
 {
 	bool		lost = is_lost;
 
 	is_lost = false;
+	dlock_engine_end_guard(dlock_caller_connection_id());
 	return dlock_integer(lost);
 }

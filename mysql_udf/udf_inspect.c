@@ -37,10 +37,11 @@ fail(const dlock_answer *answer)
  * if an error was raised; free answer->holders in any case.
  */
 static bool
-look(dlock_use *use, dlock_answer *answer)
+look(dlock_use *use, dlock_read_what what, dlock_answer *answer)
 {
 	*answer = (dlock_answer) {0};
 	use->call.kind = DLOCK_CALL_READ;
+	use->call.what = what;
 	use->call.request.op = LEASE_RENEW;
 	return dlock_read(use) && dlock_ask_engine(use, true, answer);
 }
@@ -55,7 +56,7 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 	dlock_value value = dlock_null();
 	dlock_answer answer;
 
-	if (!look(use, &answer))
+	if (!look(use, DLOCK_READ_OWNER, &answer))
 		return dlock_error();
 	for (size_t i = 0; i < answer.nholders; i++)
 	{
@@ -84,7 +85,7 @@ DLOCK_INTEGER_FUNCTION(dlock_is_free, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
 	dlock_answer answer;
 
-	if (!look(use, &answer))
+	if (!look(use, DLOCK_READ_FREE, &answer))
 		return dlock_error();
 	free(answer.holders);
 	return dlock_integer(answer.yes);
@@ -101,7 +102,7 @@ DLOCK_REAL_FUNCTION(dlock_remaining, DLOCK_LOOKS, 2, DLOCK_NAME, DLOCK_OWNER,
 {
 	dlock_answer answer;
 
-	if (!look(use, &answer))
+	if (!look(use, DLOCK_READ_REMAINING, &answer))
 		return dlock_error();
 	free(answer.holders);
 	if (answer.remaining_us < 0)
@@ -150,6 +151,16 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
 					  holder->guarded == DLOCK_GUARDED ? "1" : "0");
 }
 
+/* By token. */
+static int
+compare_holders(const void *a, const void *c)
+{
+	const dlock_holder_info *x = a;
+	const dlock_holder_info *y = c;
+
+	return x->token < y->token ? -1 : x->token > y->token;
+}
+
 /*
  * dlock_holders(name) returns text
  *
@@ -166,8 +177,11 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 	dlock_text *text = &use->text;
 	dlock_answer answer;
 
-	if (!look(use, &answer))
+	if (!look(use, DLOCK_READ_HOLDERS, &answer))
 		return dlock_error();
+	if (answer.nholders > 1)
+		qsort(answer.holders, answer.nholders, sizeof(dlock_holder_info),
+			  compare_holders);
 	dlock_text_add(text, "[", 1);
 	for (size_t i = 0; i < answer.nholders; i++)
 	{
@@ -250,6 +264,23 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
 }
 
 /*
+ * dlock_reload() returns integer
+ *
+ * After somebody else than dlock has changed the tables in database dlock, a dump
+ * that was restored for instance: go by what they hold now; 1.  For operators.
+ */
+DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
+{
+	dlock_answer answer = {0};
+
+	if (!dlock_check_operator(use))
+		return dlock_error();
+	if (!dlock_engine_reload(&answer))
+		return fail(&answer);
+	return dlock_integer(1);
+}
+
+/*
  * dlock_drain() returns integer
  *
  * Wait until no other call is being made, for 10 seconds at most: 1, or 0 if
@@ -320,6 +351,21 @@ DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 	if (!check_view(use, "dlock.stats"))
 		return dlock_error();
 	return answer_string(use, dlock_engine_stats(&answer), &answer);
+}
+
+/*
+ * dlock_unwritten() returns text
+ *
+ * The releases that have been answered and may not be written yet, for the views: a
+ * JSON array of arrays of name, in hexadecimal digits, token, and the holds left.
+ */
+DLOCK_TEXT_FUNCTION(dlock_unwritten, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
+{
+	dlock_answer answer = {0};
+
+	if (!check_view(use, "dlock.locks"))
+		return dlock_error();
+	return answer_string(use, dlock_engine_unwritten(&answer), &answer);
 }
 
 /* ----------------------------------------------------------------

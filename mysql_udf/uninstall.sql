@@ -52,11 +52,13 @@ DROP FUNCTION IF EXISTS dlock_remaining;
 DROP FUNCTION IF EXISTS dlock_holders;
 DROP FUNCTION IF EXISTS dlock_force_release;
 DROP FUNCTION IF EXISTS dlock_stats_reset;
+DROP FUNCTION IF EXISTS dlock_reload;
 DROP FUNCTION IF EXISTS dlock_version;
 DROP FUNCTION IF EXISTS dlock_os_user;
 DROP FUNCTION IF EXISTS dlock_settle;
 DROP FUNCTION IF EXISTS dlock_drain;
 DROP FUNCTION IF EXISTS dlock_reader;
+DROP FUNCTION IF EXISTS dlock_unwritten;
 DROP FUNCTION IF EXISTS dlock_view_waiters;
 DROP FUNCTION IF EXISTS dlock_view_stats;
 -- of 1.0.0

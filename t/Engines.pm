@@ -661,6 +661,7 @@ sub tokens_left
 	my ($self, $count) = @_;
 	$self->control->value(q{SELECT dlock_acquire('-', '-', 1)});
 	$self->control->value('UPDATE dlock.lease_mark SET mark = ' . (2**53 - 1 - $count));
+	$self->control->value('SELECT dlock_reload()');
 	return;
 }
 

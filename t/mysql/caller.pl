@@ -49,7 +49,7 @@ sub seen
 		my $answer = $client->query($_[0]);
 		return join('; ', map { join(', ', map { $_ // 'NULL' } @$_) } @{ $answer->{rows} }) . ($answer->{message} // '');
 	};
-	my $view = $query->("SELECT owner, account, connection_id FROM dlock.locks WHERE name = '$name'");
+	my $view = $query->("SELECT owner, account, connection_id FROM dlock.locks WHERE name = '$name' ORDER BY token");
 	my $holders = $query->("SELECT h.owner, h.account, h.connection_id FROM JSON_TABLE(dlock_holders('$name'), '\$[*]' COLUMNS (
 		owner VARCHAR(255) PATH '\$.owner', account VARCHAR(400) PATH '\$.account',
 		connection_id BIGINT UNSIGNED PATH '\$.connection_id')) AS h");

@@ -145,21 +145,24 @@ sub wrong_with
 	} $history->check;
 }
 
-# Errors 1644, "a transaction has locked it", of calls during which at least some of the
-# servers went on, or that came before lock_timeout.  A cluster may stand still for long,
-# as Galera does at times when a server has just joined; what the library has given up by
-# then, keeps its locks.
+# Errors 1644, "a transaction has locked it", that came before the time was up in which
+# the call was to be decided; if that was lock_timeout, also of calls during which at
+# least some of the servers went on.  A cluster may stand still for long, as Galera does
+# at times when a server has just joined; what the library has given up by then, keeps
+# its locks.
 sub wrongly_locked
 {
 	my (@calls) = map { [ split /\t/ ] } @_;
 	my @changes = sort { $a <=> $b } map { $_->[2] }
 	  grep { ($_->[4] =~ /^(acquire|session)$/ && $_->[13] =~ /^\d+$/) || $_->[13] eq 't' } @calls;
 	return grep {
-		my ($start, $end) = @{$_}[ 1, 2 ];
+		my ($start, $end, $op, $wait) = @{$_}[ 1, 2, 4, 10 ];
+		my $acquires = $op =~ /^(acquire|session)$/;
+		my $is_short = $acquires && $wait >= 0 && $wait < $lock_timeout;
 		my @times = ($start, (grep { $_ > $start && $_ < $end } @changes), $end);
 		# the longest time in which nothing was changed
 		my $quiet = max(map { $times[$_] - $times[ $_ - 1 ] } 1 .. $#times);
-		$end - $start < $lock_timeout || 2 * $quiet < $end - $start;
+		$is_short ? $end - $start < $wait : $end - $start < $lock_timeout || 2 * $quiet < $end - $start;
 	} grep { $_->[4] ne 'guard' && $_->[13] eq '?1644' } @calls;
 }
 

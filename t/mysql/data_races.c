@@ -84,6 +84,13 @@ dlock_server_is_ending(void)
 	return false;
 }
 
+/* The server of this test follows none. */
+const char *
+dlock_appliers_query(void)
+{
+	return "SELECT 'appliers', 0";
+}
+
 uint64_t
 dlock_caller_connection_id(void)
 {

@@ -217,9 +217,9 @@ for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of
 
 # Who asks again with the request id has what it is answered, also if its first call
 # finds out that its client is gone while the second is being made: the second stands
-# ready when the first one's commit ends.  With a look beside it, the server does not
-# wait for more calls before it makes them.
-my $looker = connected('tester');
+# ready when the first one's commit ends.  With a renewal of nothing beside it, the
+# server does not wait for more calls before it makes them.
+my $other = connected('tester');
 for my $way (sort keys %ways)
 {
 	my %kept;
@@ -233,12 +233,12 @@ for my $way (sort keys %ways)
 		$holder->value(q{SELECT dlock_release('n', 'holder')});
 		Scenarios::Run::until(sub { !is_waiting($dead) }) or die "is not granted: $acquire\n";
 		$again->send($acquire);
-		$looker->send(q{SELECT dlock_owner('n')});
-		Scenarios::Run::until(sub { is_busy($again) && is_busy($looker) }) or die "is not made: $acquire\n";
+		$other->send(q{SELECT dlock_renew('nothing', 'other', 60)});
+		Scenarios::Run::until(sub { is_busy($again) && is_busy($other) }) or die "is not made: $acquire\n";
 		$ways{$way}[0]->($dead);
 		$server->let_go;
 		my $got = soon($again) =~ s/\d+/N/r;
-		outcome($_) for $dead, $looker;
+		outcome($_) for $dead, $other;
 		Scenarios::Run::until(sub { !is_busy($dead) });
 		$kept{ "$got, " . ($again->value(q{SELECT dlock_release('n', 'own')}) // 'NULL') }++;
 		$_->close for $dead, $again;

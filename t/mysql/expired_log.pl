@@ -14,7 +14,7 @@ use Test::More;
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
 my $admin = $engine->control;
-my ($session, $other, $locker) = map { $engine->client($_) } 'session', 'other', 'admin';
+my ($session, $other, $guard) = map { $engine->client($_) } 'session', 'other', 'guard';
 
 sub sql { return $admin->value($_[0]) }
 
@@ -97,13 +97,13 @@ unlike($engine->log, qr/lease on "unsaid"/, 'the other never');
 for my $name ("two\nlines", "z\0ro", 'x' x 255)
 {
 	my $hex = hex_of($name);
-	like($session->value("SELECT dlock_acquire($hex, $hex, 60)"), qr/^\d+$/, "$shown{$name}: a lease");
-	is(sql("SELECT count(*) FROM dlock.locks WHERE mode = 'exclusive' AND name <> 'session'"), 1, 'with a row');
-	$locker->query('BEGIN');
-	$locker->query("SELECT * FROM dlock.lease_table WHERE name = $hex AND slot = 0 FOR UPDATE");
-	like($session->outcome("SELECT dlock_renew($hex, $hex, 60)"),
-		qr/^1644 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'a locked row: its name');
-	$locker->query('ROLLBACK');
+	my $token = $session->value("SELECT dlock_acquire($hex, $hex, 60)");
+	like($token, qr/^\d+$/, "$shown{$name}: a lease");
+	$guard->query('BEGIN');
+	ok(!defined $guard->query("CALL dlock.guard($hex, $hex, $token)")->{error}, 'that is guarded');
+	like($session->outcome("SELECT dlock_downgrade($hex, $hex)"),
+		qr/^1644 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'cannot be downgraded: its name');
+	$guard->query('ROLLBACK');
 
 	like($other->value(q{SELECT dlock_acquire('plain', 'other', 60)}), qr/^\d+$/, 'another one');
 	$other->send("SELECT dlock_acquire($hex, 'other', 60, 60)");
@@ -116,6 +116,6 @@ for my $name ("two\nlines", "z\0ro", 'x' x 255)
 	is($other->value(q{SELECT dlock_release_all('other')}), 2, 'and gives both back');
 }
 
-$_->quit for $session, $other, $locker;
+$_->quit for $session, $other, $guard;
 $engine->stop;
 done_testing();

@@ -61,8 +61,10 @@ my @functions = (
 	# for the views and procedures
 	[ 'dlock_os_user', [], 0, 'text' ],
 	[ 'dlock_settle', [], 0, 'boolean' ],
+	[ 'dlock_reload', [], 0, 'boolean', operators => 1 ],
 	[ 'dlock_drain', [], 0, 'boolean' ],
 	[ 'dlock_reader', [], 0, 'text' ],
+	[ 'dlock_unwritten', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_view_waiters', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_view_stats', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_guard_begin', [qw(name owner given_token)], 3, 'boolean', may => [qw(55000 55L01 25P01)] ],
@@ -778,7 +780,7 @@ $hostile->play(sub {
 $hostile->finish(
 	functions => [ map { $_->[0] } @functions ],
 	# they are for the views only
-	never_answered => [qw(dlock_view_waiters dlock_view_stats)],
+	never_answered => [qw(dlock_unwritten dlock_view_waiters dlock_view_stats)],
 	errors => [ qw(22004 22007 22023 42501 42883 55000 25P01 57014), $operand ]);
 
 # Nothing is left, unless something went wrong before; and nobody has died.

@@ -70,7 +70,7 @@ my %granted = (
 	q{'dlock'@'localhost'} => [
 		'GRANT USAGE ON *.* TO dlock@localhost',
 		'GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO dlock@localhost',
-		$is_mariadb ? () : 'GRANT SELECT ON performance_schema.session_status TO dlock@localhost' ],
+		$is_mariadb ? () : map { "GRANT SELECT ON performance_schema.$_ TO dlock\@localhost" } 'replication_applier_status', 'session_status' ],
 	$is_mariadb ? () : (
 		q{'dlock_login'@'localhost'} => [
 			'GRANT USAGE ON *.* TO dlock_login@localhost',
@@ -123,7 +123,8 @@ for my $sql (
 	q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.stats AS SELECT c.acquired
 		FROM (SELECT dlock_stats_json() AS json LIMIT 1) AS j,
 		JSON_TABLE(j.json, '$' COLUMNS (acquired BIGINT PATH '$.acquired')) AS c},
-	map({ "DROP FUNCTION IF EXISTS $_" } qw(dlock_reader dlock_view_waiters dlock_view_stats dlock.settled dlock.all_waiters dlock.all_stats dlock.all_held)),
+	map({ "DROP FUNCTION IF EXISTS $_" } qw(dlock_reader dlock_unwritten dlock_view_waiters dlock_view_stats dlock.all_unwritten dlock.all_waiters dlock.all_stats dlock.all_held)),
+	'DROP VIEW dlock.lease_state',
 	'ALTER TABLE dlock.library_account DROP COLUMN connection_admin',
 	$is_mariadb ? "REVOKE CONNECTION ADMIN ON *.* FROM $account" : q{DROP USER 'dlock_login'@'localhost'})
 {

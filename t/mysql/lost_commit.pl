@@ -30,7 +30,7 @@ sub others
 # The connection is in a commit, soon, and killed there.
 sub lose_commit
 {
-	my $commits = q{(info = 'COMMIT' OR info LIKE 'UPDATE dlock.lease_journal%')};
+	my $commits = q{(info = 'COMMIT' OR info LIKE 'INSERT INTO dlock.journal %')};
 	ok(Scenarios::Run::until(sub { others('count(*)', $commits) }), 'a commit begins');
 	my $id = others('id', $commits);
 	usleep(50_000);    # and has got to the disk
@@ -61,8 +61,9 @@ is($session->value(q{SELECT dlock_is_free('n')}), 1, 'and it is free');
 # A release, and with it the grant to who waits: that one is told that nobody knows,
 # and asks again with the same request id.
 like($session->value(q{SELECT dlock_acquire('handed', 'own', 600)}), qr/^\d+$/, 'another lease');
-# dlock.locks waits for all that was put off, which would else be in a commit when the
+# all that was put off is written first, which would else be in a commit when the
 # flushes are held up, and the release come after it
+is(sql('SELECT dlock_settle()'), 1, 'all is written');
 is(sql('SELECT group_concat(name) FROM dlock.locks'), 'handed', 'and nothing else is held');
 is(sql('SELECT group_concat(name) FROM dlock.lease_table'), 'handed', 'nor is there another row');
 $waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 60, 'request')});

@@ -121,18 +121,20 @@ is(sql("SELECT dlock_release_all('$_->{name}')"), 0, 'they are of another accoun
 is($_->value("SELECT dlock_release_all('$_->{name}')"), 1, 'that one is given back') for @any;
 $_->quit for @any;
 
-# Somebody else has emptied the table, as one that restores it does.
+# Somebody else has emptied the table, as one that restores it does, and says so.
 like(attempt(q{SELECT dlock_acquire('emptied', 'a', 86400)}), qr/^\d+$/, 'a lease that is held for long');
 is(attempt(q{SELECT dlock_acquire('emptied', 'b', 30)}), 'NULL', 'is refused to others');
+is(sql('SELECT dlock_settle()'), 1, 'it is in the table');
 sql(q{DELETE FROM dlock.lease_table WHERE name = 'emptied'});
-ok(Scenarios::Run::until(sub { attempt(q{SELECT dlock_acquire('emptied', 'b', 30)}) =~ /^\d+$/ }),
-	'and is granted soon after it is gone from the table');
+is(sql(q{SELECT dlock_owner('emptied')}), 'a', 'it is held as long as nobody says that it is gone from there');
+sql('SELECT dlock_reload()');
+like(attempt(q{SELECT dlock_acquire('emptied', 'b', 30)}), qr/^\d+$/, 'and is granted then');
 sql(q{SELECT dlock_release('emptied', 'b')});
 
 # The table is locked by somebody.
 my $other = session('other');
 $other->query('FLUSH TABLES WITH READ LOCK');
-like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^\d+ \w+: could not use the lock table: /, 'FLUSH TABLES WITH READ LOCK: an error');
+like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^\d+ \w+: could not (?:use the lock table|write the lease): /, 'FLUSH TABLES WITH READ LOCK: an error');
 $other->query('UNLOCK TABLES');
 works('unlocked');
 $other->query('LOCK TABLES dlock.lease_table WRITE');
@@ -141,13 +143,14 @@ $other->query('UNLOCK TABLES');
 like($admin->outcome, qr/^\d+$/, 'LOCK TABLES: whoever waits without limit, waits for that too');
 is(attempt(q{SELECT dlock_release('n', 'a')}), 1, 'and gives back');
 
-# A row that the caller itself has locked.
-sql(q{SELECT dlock_acquire('own', 'a', 600)});
+# A row that the caller itself has locked by a guard.
+my $token = sql(q{SELECT dlock_acquire('own', 'a', 600)});
 sql('BEGIN');
-sql(q{SELECT name FROM dlock.lease_table WHERE name = 'own' AND slot = 0 FOR UPDATE});
-like(attempt(q{SELECT dlock_renew('own', 'a', 60)}),
+$admin->query("CALL dlock.guard('own', 'a', $token)");
+like(attempt(q{SELECT dlock_downgrade('own', 'a')}),
 	qr/^1644 \w+: could not change the lease on "own": a transaction has locked it/,
-	'a row that the caller has locked cannot be renewed');
+	'a lease that the caller guards cannot be downgraded');
+is(attempt(q{SELECT dlock_renew('own', 'a', 600)}), 1, 'it can be renewed');
 is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'nor be had by others');
 is(attempt(q{SELECT dlock_release('own', 'a')}), 1, 'but released');
 is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'and is nobody else\'s while it is locked');
@@ -156,20 +159,26 @@ sql('ROLLBACK');
 like(attempt(q{SELECT dlock_acquire('own', 'b', 60, 10)}), qr/^\d+$/, 'then it is');
 
 # The table is not there, or not ours.  Who wants a lease may get it, into the
-# journal, as long as nobody has found out.
+# journal, as long as nobody has found out; so may who looks be told.
+sub fails
+{
+	my ($error, $what) = @_;
+	ok(Scenarios::Run::until(sub { attempt(q{SELECT dlock_acquire('n', 'a', 30)}) =~ $error }), "$what: an error for those who want a lease, soon");
+	like(attempt(q{SELECT dlock_owner('kept')}), $error, "$what: and for who looks");
+	return;
+}
 sql('RENAME TABLE dlock.lease_table TO dlock.elsewhere');
-like(attempt(q{SELECT dlock_owner('kept')}), qr/could not use the lock table: .*lease_table.*exist/, 'no table: an error');
-like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/could not use the lock table: .*lease_table.*exist/, 'no table: for those who want a lease too');
+fails(qr/could not use the lock table: .*lease_table.*exist/, 'no table');
 sql('RENAME TABLE dlock.elsewhere TO dlock.lease_table');
 works('the table is back');
 is(sql(q{SELECT dlock_owner('kept')}), 'a', 'with what was held');
 sql('ALTER TABLE dlock.lease_table RENAME COLUMN request TO wish');
-like(attempt(q{SELECT dlock_owner('kept')}), qr/could not use the lock table: .*request/, 'another table: an error');
-like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/could not use the lock table: .*request/, 'another table: for those who want a lease too');
+fails(qr/could not use the lock table: .*request/, 'another table');
 sql('ALTER TABLE dlock.lease_table RENAME COLUMN wish TO request');
 works('the table is as it was');
 sql('CREATE TABLE dlock.marks AS SELECT * FROM dlock.lease_mark');
 sql('DELETE FROM dlock.lease_mark');
+like(attempt('SELECT dlock_reload()'), qr/lacks rows/, 'no marks: who has the tables read is told');
 like(attempt(q{SELECT dlock_acquire('unmarked', 'a', 30)}), qr/could not use the lock table|lacks rows/, 'no marks: no tokens');
 sql('INSERT INTO dlock.lease_mark SELECT * FROM dlock.marks');
 sql('DROP TABLE dlock.marks');

@@ -17,8 +17,8 @@ my $session = $engine->client('session');
 # Tokens grow by name: of names that have none in common they may be equal, as the
 # first are in a new run of the server.
 my %token = map { $_ => $session->value("SELECT dlock_acquire_session('$_', 'own', 600)") } qw(one two three);
-my ($first, @others) = values %token;
-is(scalar(grep { $_ == $first } @others), 2, 'three session leases with equal tokens') or note(join(' ', %token));
+my ($one, @others) = values %token;
+is(scalar(grep { $_ == $one } @others), 2, 'three session leases with equal tokens') or note(join(' ', %token));
 $session->quit;
 ok(Scenarios::Run::until(sub { $engine->control->value('SELECT count(*) FROM dlock.locks') == 0 }),
 	'all of them end with their connection');
@@ -28,11 +28,30 @@ ok(Scenarios::Run::until(sub { $engine->control->value('SELECT count(*) FROM dlo
 $session = $engine->client('session');
 like($session->value(q{SELECT dlock_acquire_session('one', 'own', 600)}), qr/^\d+$/, 'a long one');
 is($session->value(q{SELECT dlock_renew('one', 'own', 1)}), 1, 'made short');
+is($engine->control->value('SELECT dlock_settle()'), 1, 'and in the table');
 my $writes = q{SELECT writes FROM dlock.lease_table WHERE name = 'one'};
 my $before = $engine->control->value($writes);
 ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'is written again and again');
 is($session->value(q{SELECT dlock_owner('one')}), 'own', 'and held');
 $session->quit;
+
+# After a restart a session's lease goes on for its ttl, whatever becomes of others on
+# the name: also when its row takes the place of theirs.
+my $first = $engine->client('first');
+$session = $engine->client('session');
+like($first->value(q{SELECT dlock_acquire_shared('shared', 'first', 600)}), qr/^\d+$/, 'a shared lease');
+like($session->value(q{SELECT dlock_acquire_session_shared('shared', 'own', 600)}), qr/^\d+$/, 'and one of a session');
+is($engine->control->value('SELECT dlock_settle()'), 1, 'are in the table');
+$engine->restart;
+$_->kill for $first, $session;
+$first = $engine->client('first');
+is($first->value(q{SELECT dlock_release('shared', 'first')}), 1, 'restarted: the first is given back');
+is($engine->control->value('SELECT dlock_settle()'), 1, 'and the other has its row');
+is($engine->control->value(q{SELECT group_concat(owner, slot) FROM dlock.lease_table WHERE name = 'shared'}), 'own0', 'as the only one');
+is($first->value(q{SELECT dlock_is_free('shared')}), 0, 'it goes on');
+is($first->value(q{SELECT dlock_acquire('shared', 'first', 600)}), 'NULL', 'nobody else can have it');
+cmp_ok($engine->control->value(q{SELECT remaining FROM dlock.locks WHERE name = 'shared'}), '>', 500, 'for long');
+$first->quit;
 
 $engine->stop;
 done_testing();

@@ -14,7 +14,7 @@ use Test::More;
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
 my $admin = $engine->control;
-my ($locker, $renewer) = map { $engine->client($_) } 'admin', 'renewer';
+my ($guard, $holder) = map { $engine->client($_) } 'guard', 'holder';
 
 my %range = (
 	lock_delay => 'number from 0 to 86400',
@@ -88,11 +88,11 @@ for my $how ('wrong', 'missing')
 	is(attempt("SELECT dlock_acquire('delayed $how', 'b', 3600)"), 'NULL', 'is not granted anew yet');
 	like(attempt("SELECT dlock_acquire('silent $how', 'a', 0.01)"), qr/^\d+$/, 'another one expires');
 
-	like($renewer->value("SELECT dlock_acquire('locked $how', 'a', 3600)"), qr/^\d+$/, 'and one is held');
-	is(sql("SELECT count(*) FROM dlock.locks WHERE name = 'locked $how'"), 1, 'and has a row');
-	$locker->query('BEGIN');
-	$locker->query("SELECT * FROM dlock.lease_table WHERE name = 'locked $how' AND slot = 0 FOR UPDATE");
-	$renewer->send("SELECT dlock_renew('locked $how', 'a', 3600)");
+	my $token = $holder->value("SELECT dlock_acquire('guarded $how', 'a', 3600)");
+	like($token, qr/^\d+$/, 'and one is held');
+	$guard->query('BEGIN');
+	ok(!defined $guard->query("CALL dlock.guard('guarded $how', 'a', $token)")->{error}, 'and guarded');
+	$holder->send("SELECT dlock_downgrade('guarded $how', 'a')");
 
 	if ($how eq 'wrong')
 	{
@@ -111,9 +111,9 @@ for my $how ('wrong', 'missing')
 	like(attempt("SELECT dlock_acquire('reaped $how', 'a', 0.01)"), qr/^\d+$/, 'a lease that expires');
 	ok(Scenarios::Run::until(sub { $engine->log =~ /lease on "reaped $how" expired/ }),
 		"$how, reap_interval, log_expired: is removed, and the log told");
-	like($renewer->outcome, qr/^1644 \w+: could not change the lease on "locked $how": a transaction has locked it/,
-		"$how, lock_timeout: who waits for a row is told");
-	$locker->query('ROLLBACK');
+	like($holder->outcome, qr/^1644 \w+: could not change the lease on "guarded $how": a transaction has locked it/,
+		"$how, lock_timeout: who waits for the end of a guard is told");
+	$guard->query('ROLLBACK');
 }
 
 # A name that means nothing.
@@ -122,6 +122,6 @@ complained('last', 1, 'max_waiters');
 unlike($engine->log, qr/lock_dely|much/, 'other names mean nothing');
 like(attempt(q{SELECT dlock_acquire('after all', 'a', 60)}), qr/^\d+$/, 'and the library goes on');
 
-$_->quit for $locker, $renewer;
+$_->quit for $guard, $holder;
 $engine->stop;
 done_testing();

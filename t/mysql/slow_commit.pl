@@ -87,7 +87,7 @@ sub ended
 }
 
 my $cut = 0;
-my $timed = $kind eq 'mysql' ? 'SELECT /*+ MAX_EXECUTION_TIME(200) */ %s' : 'SET STATEMENT max_statement_time = 0.2 FOR SELECT %s';
+my $timed = $kind eq 'mysql' ? 'SELECT /*+ MAX_EXECUTION_TIME(1000) */ %s' : 'SET STATEMENT max_statement_time = 1 FOR SELECT %s';
 for my $attempt (1 .. 3)
 {
 	last if $cut > 0;

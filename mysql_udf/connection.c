@@ -1,27 +1,18 @@
 /*
- * lease_table.c
- *	  The InnoDB lock table, over a loopback connection.
+ * connection.c
+ *	  The library's connection to its own server.
  *
  * A function must not change anything in its caller's transaction: the lease
  * would go with a rollback, and its row's lock would stay until the end.  So
  * the library is a client of its own server.  It logs in over the Unix socket,
  * as an account that only the server's own operating system user can use.
  *
- * One row is one holder.  (name, slot) is the key; the rows of a name use the
- * smallest slots there are, and slot 0 exists whenever any does.  Every change
- * to a name changes the row of slot 0, or touches it.  That makes slot 0 the
- * point where concurrent changes of a name on two servers of a cluster meet, so
- * that one of them is refused when it commits.
- *
- * Leases that this run has granted lately may be in the journal instead, see
- * lease_journal.c.
- *
  * The isolation is READ COMMITTED: nothing but the rows themselves is locked,
  * no gaps, so that names do not get into each other's way.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_table_parts.h"
+#include "connection.h"
 
 #include <fcntl.h>
 #include <pwd.h>
@@ -31,6 +22,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "mysql_compat.h"
 
 /* How often to look whether a connection that was lost has ended, and when. */
 #define END_LOST_TRIES	200
@@ -42,7 +35,7 @@
 #define ERROR_DUPLICATE					1062
 #define ERROR_CONFLICT_AT_COMMIT		3101	/* Group Replication */
 #define ERROR_RECORD_CHANGED			1020	/* MariaDB */
-#define ERROR_NULL						1048	/* marks are others than believed */
+#define ERROR_NULL						1048	/* marks are others than they were read */
 #define ERROR_INTERRUPTED				1317	/* KILL QUERY */
 #define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
 #define ERROR_REPREPARE					1615	/* the table has changed again */
@@ -56,75 +49,35 @@
 #define ERROR_KILLED					1927	/* MariaDB */
 #define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
 
-lease_table *
-lease_table_create(uint64_t writer)
-{
-	lease_table *table = calloc(1, sizeof(lease_table));
+/* There is no such table or database. */
+#define ERROR_NO_TABLE					1146
+#define ERROR_NO_COLUMN					1054
+#define ERROR_NO_DATABASE				1049
 
-	if (table == NULL)
-		return NULL;
-	table->writer = writer;
-	table->wire = -1;
-	table->journal = lease_journal_create();
-	if (table->journal == NULL)
-		abort();
-	return table;
-}
-
-bool
-lease_table_is_connected(const lease_table *table)
-{
-	return table->connection != NULL;
-}
-
-/* Say whether nobody else could write the table when it was looked at last. */
-bool
-lease_table_is_alone(const lease_table *table)
-{
-	return table->alone;
-}
-
-/* Say whether the server was not to be written when it was looked at last. */
-bool
-lease_table_is_read_only(const lease_table *table)
-{
-	return table->read_only;
-}
-
-/* What the last LEASE_STATUS_FAILED, or failed connect, was about. */
-const char *
-lease_table_error(const lease_table *table, const char **sqlstate)
-{
-	*sqlstate = table->sqlstate;
-	return table->error;
-}
-
-/* Say whether the last conflict was that the marks are not what they were. */
-bool
-lease_table_marks_differ(const lease_table *table)
-{
-	return table->marks_differ;
-}
+/* There is no room. */
+#define ERROR_TABLE_FULL				1114
+#define ERROR_DISK_FULL					1021
 
 void
-lease_table_disconnect(lease_table *table)
+connection_close(connection *c)
 {
-	lease_statements_free(table->statements);
-	table->statements = NULL;
-	if (table->connection != NULL)
+	if (c->append != NULL)
+		mysql_stmt_close(c->append);
+	c->append = NULL;
+	if (c->mysql != NULL)
 	{
-		mysql_close(table->connection);
-		lease_table_interrupt(table);	/* for the server to see the end */
+		mysql_close(c->mysql);
+		connection_interrupt(c);	/* for the server to see the end */
 	}
-	table->connection = NULL;
-	table->in_transaction = false;
+	c->mysql = NULL;
+	c->in_transaction = false;
 }
 
 /* Say whether its connection, if it has one, could be cut. */
 bool
-lease_table_can_be_interrupted(const lease_table *table)
+connection_can_be_interrupted(const connection *c)
 {
-	return table->wire >= 0;
+	return c->wire >= 0;
 }
 
 /*
@@ -134,78 +87,107 @@ lease_table_can_be_interrupted(const lease_table *table)
  * somebody else's then.
  */
 void
-lease_table_interrupt(const lease_table *table)
+connection_interrupt(const connection *c)
 {
-	if (table->wire >= 0)
-		shutdown(table->wire, SHUT_RDWR);
+	if (c->wire >= 0)
+		shutdown(c->wire, SHUT_RDWR);
 }
 
 static void
-remember_error(lease_table *table, const char *what)
+remember_error(connection *c, const char *what)
 {
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "%s",
-			 mysql_sqlstate(table->connection));
-	snprintf(table->error, sizeof(table->error), "%s: %s", what,
-			 mysql_error(table->connection));
+	snprintf(c->sqlstate, sizeof(c->sqlstate), "%s",
+			 mysql_sqlstate(c->mysql));
+	snprintf(c->error, sizeof(c->error), "%s: %s", what,
+			 mysql_error(c->mysql));
+}
+
+/* Errors that mean that the server may only be read. */
+static bool
+is_refusal(unsigned int code)
+{
+	static const unsigned int codes[] = {
+		1036,					/* of a table; MariaDB's innodb_read_only */
+		1290,					/* read_only, super_read_only */
+		1792,					/* of a transaction */
+		1836,					/* InnoDB is, since its version differs */
+		1874,					/* innodb_read_only */
+		4219					/* MariaDB: the same, of the whole server */
+	};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (code == codes[i])
+			return true;
+	return false;
 }
 
 /* What the error of the last statement means; the transaction is over. */
 lease_status
-lease_table_failed(lease_table *table)
+connection_failed(connection *c)
 {
-	unsigned int code = mysql_errno(table->connection);
+	unsigned int code = mysql_errno(c->mysql);
 
-	remember_error(table, "could not use the lock table");
-	table->marks_differ = code == ERROR_NULL;
-
-	/* what was written may be, or what was to be moved is not what it was */
-	if (table->sends_journal || table->moves_journal ||
-		(table->alone && table->ninserts > 0 && code != ERROR_DUPLICATE))
-		lease_table_forget_journal(table);
+	remember_error(c, "could not use the lock table");
+	c->is_refusal = is_refusal(code);
+	c->is_missing = code == ERROR_NO_TABLE || code == ERROR_NO_COLUMN ||
+		code == ERROR_NO_DATABASE;
+	c->is_full = code == ERROR_TABLE_FULL || code == ERROR_DISK_FULL;
+	c->is_locked = code == ERROR_LOCK_WAIT_TIMEOUT;
+	if (c->is_refusal)
+		strcpy(c->sqlstate, "25006");
 	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
 		code == ERROR_KILLED)
 	{
-		if (code != ERROR_GONE && table->lost_id == 0)
-			table->lost_id = mysql_thread_id(table->connection);
-		lease_table_disconnect(table);
-		lease_table_forget_changes(table);
-		lease_table_forget_journal(table);
+		if (code != ERROR_GONE && c->lost_id == 0)
+			c->lost_id = mysql_thread_id(c->mysql);
+		connection_close(c);
 		return code == ERROR_GONE ? LEASE_STATUS_CONFLICT :
 			LEASE_STATUS_LOST;
 	}
-	lease_table_rollback(table);
+	connection_rollback(c);
 	switch (code)
 	{
+		case ERROR_NULL:
+			return LEASE_STATUS_FENCED;
 		case ERROR_LOCK_WAIT_TIMEOUT:
 		case ERROR_DEADLOCK:
 		case ERROR_DUPLICATE:
 		case ERROR_CONFLICT_AT_COMMIT:
 		case ERROR_RECORD_CHANGED:
-		case ERROR_NULL:
 		case ERROR_INTERRUPTED:
 		case ERROR_LOCKED:
 		case ERROR_REPREPARE:
 			return LEASE_STATUS_CONFLICT;
 		case ERROR_IN_COMMIT:
 			/* a change of another member's has rolled ours back */
-			return strstr(table->error, "error 149 ") != NULL ?
+			return strstr(c->error, "error 149 ") != NULL ?
 				LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
 		default:
 			return LEASE_STATUS_FAILED;
 	}
 }
 
+/* Give up: the connection was closed, when a transaction was rolled back maybe. */
+lease_status
+connection_closed(connection *c)
+{
+	return connection_give_up(c, LEASE_STATUS_CONFLICT, "08003",
+							  "could not use the lock table: the connection to it was lost");
+}
+
 /* Execute statements without an answer. */
 lease_status
-lease_table_execute(lease_table *table, const char *query, size_t length)
+connection_execute(connection *c, const char *query, size_t length)
 {
 	int			more;
 
-	if (mysql_real_query(table->connection, query, length) != 0)
-		return lease_table_failed(table);
-	while ((more = mysql_next_result(table->connection)) == 0)
+	if (c->mysql == NULL)
+		return connection_closed(c);
+	if (mysql_real_query(c->mysql, query, length) != 0)
+		return connection_failed(c);
+	while ((more = mysql_next_result(c->mysql)) == 0)
 		;
-	return more > 0 ? lease_table_failed(table) : LEASE_STATUS_OK;
+	return more > 0 ? connection_failed(c) : LEASE_STATUS_OK;
 }
 
 /*
@@ -226,23 +208,25 @@ lease_table_execute(lease_table *table, const char *query, size_t length)
  * would know what has taken effect.
  */
 lease_status
-lease_table_execute_all(lease_table *table, const lease_text *query)
+connection_execute_text(connection *c, const lease_text *query)
 {
 	const char *statement = query->data;
 	lease_status status = LEASE_STATUS_OK;
 
-	if (!table->in_galera)
-		return lease_table_execute(table, query->data, query->length);
+	if (query->failed)
+		return connection_no_memory(c);
+	if (!c->in_galera)
+		return connection_execute(c, query->data, query->length);
 	while (status == LEASE_STATUS_OK && *statement != '\0')
 	{
 		size_t		length = strcspn(statement, ";");
 
-		if (!(table->connection->server_status & SERVER_STATUS_IN_TRANS))
+		if (!(c->mysql->server_status & SERVER_STATUS_IN_TRANS))
 		{
-			lease_table_rollback(table);
+			connection_rollback(c);
 			return LEASE_STATUS_LOST;
 		}
-		status = lease_table_execute(table, statement, length);
+		status = connection_execute(c, statement, length);
 		statement += length + (statement[length] == ';');
 	}
 	return status;
@@ -250,35 +234,67 @@ lease_table_execute_all(lease_table *table, const lease_text *query)
 
 /* Begin a transaction. */
 lease_status
-lease_table_begin(lease_table *table)
+connection_begin(connection *c)
 {
 	static const char query[] = "START TRANSACTION";
 
-	table->in_transaction = true;
-	return lease_table_execute(table, query, strlen(query));
+	c->in_transaction = true;
+	return connection_execute(c, query, strlen(query));
 }
 
 /* Give up, with an error that is not the server's. */
 lease_status
-lease_table_give_up(lease_table *table, lease_status status,
+connection_give_up(connection *c, lease_status status,
 					const char *sqlstate, const char *message)
 {
-	lease_table_rollback(table);
-	table->marks_differ = false;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "%s", sqlstate);
-	snprintf(table->error, sizeof(table->error), "%s", message);
+	connection_rollback(c);
+	c->is_refusal = strcmp(sqlstate, "25006") == 0;
+	c->is_missing = c->is_full = c->is_locked = false;
+	snprintf(c->sqlstate, sizeof(c->sqlstate), "%s", sqlstate);
+	snprintf(c->error, sizeof(c->error), "%s", message);
 	return status;
 }
 
-/* Another run, or whoever has restored the table, has changed the journal. */
+/* Give up: there is not enough memory for a statement, or an answer. */
 lease_status
-lease_table_fail_for_change(lease_table *table)
+connection_no_memory(connection *c)
 {
-	lease_table_forget_journal(table);
-	lease_table_give_up(table, LEASE_STATUS_CONFLICT, "40001",
-						"could not use the lock table: somebody else has changed it");
-	table->marks_differ = true;
-	return LEASE_STATUS_CONFLICT;
+	return connection_give_up(c, LEASE_STATUS_FAILED, "53200",
+							  "out of memory");
+}
+
+/* Give up: another run has written, or somebody has edited the tables. */
+lease_status
+connection_edited(connection *c)
+{
+	return connection_give_up(c, LEASE_STATUS_FENCED, "40001",
+							  "could not use the lock table: somebody else has changed it");
+}
+
+/* Send a query, and get its answer, or the first of its answers. */
+lease_status
+connection_query(connection *c, const lease_text *query, MYSQL_RES **result)
+{
+	*result = NULL;
+	if (query->failed)
+		return connection_no_memory(c);
+	if (c->mysql == NULL)
+		return connection_closed(c);
+	if (mysql_real_query(c->mysql, query->data, query->length) != 0 ||
+		(*result = mysql_store_result(c->mysql)) == NULL)
+		return connection_failed(c);
+	return LEASE_STATUS_OK;
+}
+
+/* Get the next answer. */
+lease_status
+connection_next(connection *c, MYSQL_RES **result)
+{
+	*result = NULL;
+	if (mysql_next_result(c->mysql) != 0 ||
+		(*result = mysql_store_result(c->mysql)) == NULL)
+		return connection_failed(c);
+	return LEASE_STATUS_OK;
 }
 
 /* The name of the server's user in the operating system; "" if it has none. */
@@ -301,25 +317,25 @@ get_os_user(char *name, size_t size)
  * have read them.
  */
 static lease_status
-end_lost(lease_table *table)
+end_lost(connection *c)
 {
 	const struct timespec pause = {.tv_nsec = END_LOST_PAUSE_NS};
 	char		query[40];
-	size_t		length = (size_t) sprintf(query, "KILL %lu", table->lost_id);
+	size_t		length = (size_t) sprintf(query, "KILL %lu", c->lost_id);
 
-	for (int i = 0; table->lost_id != 0 && i < END_LOST_TRIES; i++)
+	for (int i = 0; c->lost_id != 0 && i < END_LOST_TRIES; i++)
 	{
-		if (mysql_real_query(table->connection, query, length) == 0)
+		if (mysql_real_query(c->mysql, query, length) == 0)
 			nanosleep(&pause, NULL);	/* it was still there */
-		else if (mysql_errno(table->connection) == ERROR_NO_SUCH_THREAD)
-			table->lost_id = 0;
+		else if (mysql_errno(c->mysql) == ERROR_NO_SUCH_THREAD)
+			c->lost_id = 0;
 		else
-			return lease_table_failed(table);
+			return connection_failed(c);
 	}
-	if (table->lost_id == 0)
+	if (c->lost_id == 0)
 		return LEASE_STATUS_OK;
-	snprintf(table->sqlstate, sizeof(table->sqlstate), "55000");
-	snprintf(table->error, sizeof(table->error),
+	snprintf(c->sqlstate, sizeof(c->sqlstate), "55000");
+	snprintf(c->error, sizeof(c->error),
 			 "could not use the lock table: a statement of the connection that was lost goes on");
 	return LEASE_STATUS_CONFLICT;
 }
@@ -329,7 +345,7 @@ end_lost(lease_table *table)
  * server does not know of the session's settings is left out.
  */
 lease_status
-lease_table_connect(lease_table *table)
+connection_open(connection *c)
 {
 	static const char *const needed[] = {
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
@@ -360,126 +376,141 @@ lease_table_connect(lease_table *table)
 		/* MySQL: of a role that was needed to be let in; see install.sql */
 		"/*!80000 SET ROLE NONE */",
 	};
-	unsigned int timeout = LEASE_TABLE_TIMEOUT;
+	unsigned int timeout = CONNECTION_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
-	bool		read_only;
-	bool		clustered;
 	lease_status status;
 
-	lease_table_disconnect(table);
-	table->connection = mysql_init(NULL);
-	if (table->connection == NULL)
+	connection_close(c);
+	c->mysql = mysql_init(NULL);
+	if (c->mysql == NULL)
 	{
-		snprintf(table->sqlstate, sizeof(table->sqlstate), "HY001");
-		snprintf(table->error, sizeof(table->error), "out of memory");
+		snprintf(c->sqlstate, sizeof(c->sqlstate), "53200");
+		snprintf(c->error, sizeof(c->error), "out of memory");
 		return LEASE_STATUS_FAILED;
 	}
-	mysql_options(table->connection, MYSQL_OPT_PROTOCOL, &protocol);
-	mysql_options(table->connection, MYSQL_OPT_CONNECT_TIMEOUT, &timeout);
-	mysql_options(table->connection, MYSQL_OPT_READ_TIMEOUT, &timeout);
-	mysql_options(table->connection, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
+	mysql_options(c->mysql, MYSQL_OPT_PROTOCOL, &protocol);
+	mysql_options(c->mysql, MYSQL_OPT_CONNECT_TIMEOUT, &timeout);
+	mysql_options(c->mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
+	mysql_options(c->mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
 	get_os_user(user, sizeof(user));
-	if (mysql_real_connect(table->connection, NULL, user, NULL, NULL, 0,
+	if (mysql_real_connect(c->mysql, NULL, user, NULL, NULL, 0,
 						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
 	{
-		remember_error(table, "could not connect to the server by its socket");
-		lease_table_disconnect(table);
+		remember_error(c, "could not connect to the server by its socket");
+		connection_close(c);
 		return LEASE_STATUS_FAILED;
 	}
-	if (table->wire >= 0)
-		close(table->wire);
-	table->wire = fcntl(table->connection->net.fd, F_DUPFD_CLOEXEC, 0);
-	status = end_lost(table);
+	if (c->wire >= 0)
+		close(c->wire);
+	c->wire = fcntl(c->mysql->net.fd, F_DUPFD_CLOEXEC, 0);
+	status = end_lost(c);
 	if (status != LEASE_STATUS_OK)
 	{
-		lease_table_disconnect(table);
+		connection_close(c);
 		return status;
 	}
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
-		if (lease_table_execute(table, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
+		if (connection_execute(c, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
 		{
-			lease_table_disconnect(table);
+			connection_close(c);
 			return LEASE_STATUS_FAILED;
 		}
 	}
 	for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
-		if (mysql_query(table->connection, optional[i]) == 0)
-			while (mysql_next_result(table->connection) == 0)
+		if (mysql_query(c->mysql, optional[i]) == 0)
+			while (mysql_next_result(c->mysql) == 0)
 				;
-	table->in_transaction = false;
-	table->statements = lease_statements_create(table->connection,
-												table->writer);
-	return lease_table_look(table, &read_only, &clustered);
+	c->in_transaction = false;
+	c->max_packet = 0;
+	return connection_look(c);
+}
+
+/*
+ * Say whether the server applies the changes of a source, which may change the same
+ * tables at any time.  If it does not tell, it may.
+ */
+static bool
+is_following(connection *c)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		follows;
+
+	if (mysql_query(c->mysql, dlock_appliers_query()) != 0)
+		return mysql_errno(c->mysql) != ERROR_NO_TABLE; /* that of 1.0 */
+	result = mysql_store_result(c->mysql);
+	if (result == NULL)
+		return true;
+	columns = mysql_fetch_row(result);
+	follows = columns == NULL || columns[1] == NULL ||
+		strcmp(columns[1], "0") != 0;
+	mysql_free_result(result);
+	return follows;
 }
 
 /*
  * Look whether the server may be written, and whether others may write the same
- * table at the same time.
+ * tables at the same time.
  */
 lease_status
-lease_table_look(lease_table *table, bool *read_only, bool *clustered)
+connection_look(connection *c)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 
-	*read_only = *clustered = false;
-	if (mysql_query(table->connection, "SHOW GLOBAL VARIABLES WHERE"
-					" Variable_name IN ('read_only', 'wsrep_provider',"
+	if (mysql_query(c->mysql, "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
+					" ('read_only', 'wsrep_provider', 'max_allowed_packet',"
 					" 'group_replication_group_name')") != 0 ||
-		(result = mysql_store_result(table->connection)) == NULL)
-		return lease_table_failed(table);
-	table->in_galera = false;
+		(result = mysql_store_result(c->mysql)) == NULL)
+		return connection_failed(c);
+	c->in_galera = c->is_clustered = c->is_read_only = false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		if (strcmp(columns[0], "read_only") == 0)
-			*read_only = strcmp(columns[1], "OFF") != 0 &&
+			c->is_read_only = strcmp(columns[1], "OFF") != 0 &&
 				strcmp(columns[1], "0") != 0;
 		else if (strcmp(columns[0], "wsrep_provider") == 0)
-			*clustered = table->in_galera = columns[1][0] != '\0' &&
+			c->is_clustered = c->in_galera = columns[1][0] != '\0' &&
 				strcmp(columns[1], "none") != 0;
+		else if (strcmp(columns[0], "max_allowed_packet") == 0)
+		{
+			/* a change is of those who connect after it */
+			if (c->max_packet == 0)
+				c->max_packet = strtoull(columns[1], NULL, 10);
+		}
 		else
-			*clustered = true;	/* Group Replication is loaded */
+			c->is_clustered = true; /* Group Replication is loaded */
 	mysql_free_result(result);
-	table->alone = !*clustered;
-	table->read_only = *read_only;
+	if (!c->is_read_only && !c->is_clustered)
+		c->is_clustered = is_following(c);
 	return LEASE_STATUS_OK;
 }
 
-/* Visit the settings that have a value. */
+/* Commit. */
 lease_status
-lease_table_visit_settings(lease_table *table, lease_setting_visitor visitor,
-						   void *context)
+connection_commit(connection *c)
 {
-	MYSQL_RES  *result;
-	MYSQL_ROW	columns;
+	lease_status status = connection_execute(c, "COMMIT", strlen("COMMIT"));
 
-	if (mysql_query(table->connection,
-					"SELECT name, value FROM dlock.settings") != 0 ||
-		(result = mysql_store_result(table->connection)) == NULL)
-		return lease_table_failed(table);
-	while ((columns = mysql_fetch_row(result)) != NULL)
-		if (columns[0] != NULL && columns[1] != NULL)
-			visitor(columns[0], columns[1], context);
-	mysql_free_result(result);
-	return LEASE_STATUS_OK;
+	c->in_transaction = false;
+	return status;
 }
 
 void
-lease_table_rollback(lease_table *table)
+connection_rollback(connection *c)
 {
-	if (table->connection != NULL && table->in_transaction &&
-		mysql_query(table->connection, "ROLLBACK") != 0)
-		lease_table_disconnect(table);
-	table->in_transaction = false;
-	lease_table_forget_changes(table);
+	if (c->mysql != NULL && c->in_transaction &&
+		mysql_query(c->mysql, "ROLLBACK") != 0)
+		connection_close(c);
+	c->in_transaction = false;
 }
 
 /* The server is not to be written. */
 lease_status
-lease_table_refuse(lease_table *table)
+connection_refuse(connection *c)
 {
-	return lease_table_give_up(table, LEASE_STATUS_FAILED, "25006",
+	return connection_give_up(c, LEASE_STATUS_FAILED, "25006",
 							   "could not use the lock table: the server is read-only");
 }
 
@@ -489,29 +520,27 @@ lease_table_refuse(lease_table *table)
  * this is ours to refuse.
  */
 lease_status
-lease_table_refuse_if_read_only(lease_table *table)
+connection_refuse_if_read_only(connection *c)
 {
-	bool		read_only;
-	bool		clustered;
 	lease_status status;
 
-	if (!table->read_only)
+	if (!c->is_read_only)
 		return LEASE_STATUS_OK;
-	status = lease_table_look(table, &read_only, &clustered);
-	return status == LEASE_STATUS_OK && read_only ?
-		lease_table_refuse(table) : status;
+	status = connection_look(c);
+	return status == LEASE_STATUS_OK && c->is_read_only ?
+		connection_refuse(c) : status;
 }
 
 /* Say whether the account has the privilege to see all connections. */
 static bool
-may_see_connections(lease_table *table)
+may_see_connections(connection *c)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 	bool		may = false;
 
-	if (mysql_query(table->connection, "SHOW GRANTS") != 0 ||
-		(result = mysql_store_result(table->connection)) == NULL)
+	if (mysql_query(c->mysql, "SHOW GRANTS") != 0 ||
+		(result = mysql_store_result(c->mysql)) == NULL)
 		return false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 	{
@@ -529,18 +558,18 @@ may_see_connections(lease_table *table)
 
 /* Without the privilege the server would show us our own, and no error. */
 lease_status
-lease_table_visit_connections(lease_table *table,
-							  lease_connection_visitor visit, void *context)
+connection_visit_all(connection *c,
+							  connection_visitor visit, void *context)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 
-	if (!may_see_connections(table))
+	if (!may_see_connections(c))
 		return LEASE_STATUS_FAILED;
-	if (mysql_query(table->connection,
+	if (mysql_query(c->mysql,
 					"SELECT ID FROM information_schema.PROCESSLIST") != 0 ||
-		(result = mysql_store_result(table->connection)) == NULL)
-		return lease_table_failed(table);
+		(result = mysql_store_result(c->mysql)) == NULL)
+		return connection_failed(c);
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		visit(strtoull(columns[0], NULL, 10), context);
 	mysql_free_result(result);

@@ -1,0 +1,90 @@
+/*
+ * connection.h
+ *	  The library's connection to its own server.
+ *
+ * It belongs to the batcher (lease_batcher.h), but for connection_interrupt().
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_CONNECTION_H
+#define DLOCK_CONNECTION_H
+
+#include <mysql.h>
+
+#include "lease_text.h"
+
+/* Seconds until a server that does not answer counts as gone. */
+#define CONNECTION_TIMEOUT	30
+
+/* How an attempt ended. */
+typedef enum lease_status
+{
+	LEASE_STATUS_OK,
+	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
+								 * holds a lock; try again */
+	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or
+								 * somebody has edited the tables; nothing that was
+								 * known is known any more */
+	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock has
+								 * come on, see lease_take_over() */
+	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and
+								 * nobody knows whether it was committed */
+	LEASE_STATUS_FAILED			/* rolled back: the error says why */
+} lease_status;
+
+typedef struct connection
+{
+	MYSQL	   *mysql;			/* NULL: there is none */
+	MYSQL_STMT *append;			/* table_append()'s statement, once it is prepared */
+	int			wire;			/* the socket of the last one, another
+								 * descriptor; -1: none */
+	unsigned long lost_id;		/* a connection that was lost in a statement,
+								 * which may go on; 0: none */
+	bool		in_transaction;
+	bool		in_galera;		/* the server is a node of a Galera cluster */
+	bool		is_clustered;	/* others may write the same tables at a time */
+	bool		is_read_only;	/* the server is not to be written */
+	size_t		max_packet;		/* bytes of a statement */
+	bool		is_refusal;		/* the last error: the server may only be read */
+	bool		is_missing;		/* the last error: there is no such table, or
+								 * it is another */
+	bool		is_full;		/* the last error: a table or disk has no room */
+	bool		is_locked;		/* the last error: a lock was waited for in vain */
+	char		sqlstate[6];
+	char		error[512];
+} connection;
+
+/* connection.c */
+extern lease_status connection_open(connection *c);
+extern void connection_close(connection *c);
+extern bool connection_can_be_interrupted(const connection *c);
+extern void connection_interrupt(const connection *c);
+extern lease_status connection_failed(connection *c);
+extern lease_status connection_give_up(connection *c, lease_status status,
+									   const char *sqlstate,
+									   const char *message);
+extern lease_status connection_no_memory(connection *c);
+extern lease_status connection_edited(connection *c);
+extern lease_status connection_closed(connection *c);
+extern lease_status connection_refuse(connection *c);
+extern lease_status connection_refuse_if_read_only(connection *c);
+extern lease_status connection_execute(connection *c, const char *query,
+									   size_t length);
+extern lease_status connection_execute_text(connection *c,
+											const lease_text *query);
+extern lease_status connection_query(connection *c, const lease_text *query,
+									 MYSQL_RES **result);
+extern lease_status connection_next(connection *c, MYSQL_RES **result);
+extern lease_status connection_begin(connection *c);
+extern lease_status connection_commit(connection *c);
+extern void connection_rollback(connection *c);
+extern lease_status connection_look(connection *c);
+
+/* Visit the ids of all connections.  Fails if the account may not see them. */
+typedef void (*connection_visitor) (uint64_t connection_id, void *context);
+
+extern lease_status connection_visit_all(connection *c,
+										 connection_visitor visit,
+										 void *context);
+
+#endif							/* DLOCK_CONNECTION_H */

@@ -1,0 +1,240 @@
+/*
+ * image.h
+ *	  What the lock table holds, as this run of the server knows it.
+ *
+ * The image is in memory, the truth is in InnoDB: the lock table, and the journal
+ * of what has changed since.  Calls are decided on the image, so that most need
+ * nothing of the server but one commit.  All of it is under the engine's mutex.
+ *
+ * Invariants; each says who keeps it, and which test attacks it.
+ *
+ * 1. For a name that is known, the image is what table and journal hold, less the
+ *	  releases that were answered and are yet to be written.  image_know() makes a
+ *	  name known, by what was read; image_replace() follows what was committed.
+ *	  Whoever learns that it may not be so calls image_forget(), which makes all
+ *	  names unknown: a new "generation".  Nothing forgets a part.
+ *	  (t/mysql/journal.pl, take_over.pl, storm.pl)
+ * 2. No grant or renewal is answered before its commit: a batch works on drafts
+ *	  (lease_name.h), which become the image when they have been committed.
+ *	  (crash.pl, slow_commit.pl)
+ * 3. A release that was answered early is marked in the image, "released", until
+ *	  it has been written.  (late_release.pl, journal.pl)
+ * 4. A write that the server refused is undone by dropping its drafts.  One whose
+ *	  outcome is unknown begins a new generation, once it has ended.
+ *	  (lost_commit.pl, cut_off.c)
+ * 5. Those who only look, and early answers, see the image, never a draft; so they
+ *	  see what was committed.  (slow_commit.pl)
+ *
+ * What is known.  When the run takes over it reads the table.  If that has not more
+ * than IMAGE_LEASES_MAX rows, the image is "complete": a name that is not in it has
+ * no leases.  If it has more, or comes to have more, whole names are dropped, those
+ * that nobody has used for the longest time, and never one that differs from the
+ * table; and a filter counts the table's rows, so that most names without leases
+ * are known to have none.  Where others may write the table at the same time,
+ * nothing is known for longer than a batch.
+ *
+ * Time.  A lease's deadline is on the clock of the run that wrote it.  What another
+ * run has written counts its time to live from when this run first saw that
+ * version of it.  So what is forgotten keeps the leases of other runs, for their
+ * deadlines to be found again.
+ *
+ * Guards.  A transaction may have locked a lease's row.  A name is "unguarded" if
+ * its rows were read, and none was locked, since a guard was last announced
+ * (guards.h).  Only such a read ends a guard.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_IMAGE_H
+#define DLOCK_IMAGE_H
+
+#include "hash.h"
+#include "row.h"
+
+/* Most leases of a complete image; each takes some 300 bytes. */
+#ifndef IMAGE_LEASES_MAX
+#define IMAGE_LEASES_MAX	100000
+#endif
+
+/* An account; never freed, for there are few. */
+typedef struct image_account
+{
+	hash_link	link;
+	lease_bytes user;
+	lease_bytes host;
+} image_account;
+
+/* What is made for a draft, and stays if that is committed. */
+typedef struct image_object
+{
+	struct image_object *next;
+	bool		is_new;			/* made in this batch: in a list by "next" */
+	bool		is_kept;		/* it is in the image */
+} image_object;
+
+/* Bytes of a draft or of the image; they never change. */
+typedef struct image_text
+{
+	image_object object;
+	lease_bytes bytes;
+	char		data[];
+} image_text;
+
+/* What never changes of a lease. */
+typedef struct image_holder
+{
+	image_object object;
+	hash_link	by_owner;
+	struct image_name *name;
+	const image_account *account;
+	bool		stays;			/* for set_members() */
+	uint64_t	token;
+	uint64_t	connection_id;	/* that took it */
+	int64_t		acquired_us;	/* since 1970 */
+	lease_bytes owner;
+	char		data[];
+} image_holder;
+
+/* A lease: in the image as it is committed, or in a draft. */
+typedef struct lease_member
+{
+	image_holder *holder;
+	image_text *request;		/* id of the last acquire; NULL: none */
+	uint64_t	writes;
+	uint64_t	writer;			/* the run that wrote it last */
+	int64_t		ttl_us;
+	int64_t		written_us;		/* its deadline, on that run's clock */
+	int64_t		deadline_us;	/* on our clock */
+	uint32_t	version;
+	uint32_t	slot;
+	uint32_t	guarded;		/* while it is locked: holds that guards pin, 0 for
+								 * all that there are, */
+	lease_mode	guard_mode;		/* and in which mode */
+	lease_mode	mode;
+	lease_kind	kind;
+	lease_life	life;			/* of a draft */
+	bool		locked;			/* its row, by somebody's transaction */
+	bool		gone;			/* it has ended; in the image: but is locked */
+	bool		expired;		/* of a draft: because its deadline had come */
+	bool		changed;		/* of a draft: to be written */
+	bool		renewed;		/* of a draft: with all of its owner's */
+	bool		released;		/* answered, and to be written */
+} lease_member;
+
+/* A row of the table. */
+typedef struct image_row
+{
+	uint64_t	token;
+	uint64_t	writes;
+	uint32_t	slot;
+	bool		locked;			/* by somebody's transaction, when it was read */
+} image_row;
+
+/* A version of a lease that another run has written, and when that is over. */
+typedef struct image_seen
+{
+	uint64_t	token;
+	uint64_t	writes;
+	uint64_t	writer;
+	int64_t		deadline_us;	/* on our clock */
+} image_seen;
+
+typedef struct image_name
+{
+	hash_link	link;
+	struct image_name *newer;	/* all names, by when they were used last */
+	struct image_name *older;
+	uint64_t	generation;		/* in which it is known */
+	bool		in_batch;		/* that is under way: it stays */
+	struct lease_name *draft;	/* of that, or NULL */
+	lease_member *members;
+	size_t		count;
+	image_row  *rows;			/* what the table has */
+	size_t		nrows;
+	image_seen *seen;			/* what there was when it was last made known */
+	size_t		nseen;
+	bool		unguarded;		/* none of these is locked */
+	bool		is_dirty;		/* the journal has what the table has not */
+	size_t		dirty_place;
+	int64_t		due_us;			/* the first deadline */
+	size_t		due_place;
+	lease_bytes name;
+	char		data[];
+} image_name;
+
+/* Counts the rows of a table that is too large to be known. */
+typedef struct image_filter image_filter;
+
+/* image.c: what is known */
+extern void image_start(uint64_t writer);
+extern void image_forget(void);
+extern void image_forget_all(void);
+extern void image_begin(int64_t now_us, bool kept);
+extern void image_end(bool complete, image_filter *filter);
+extern bool image_is_valid(void);
+extern bool image_is_known(lease_bytes name);
+extern image_name *image_find(lease_bytes name);
+extern image_name *image_get(lease_bytes name);
+extern const lease_member *image_lease(lease_bytes name, uint64_t token);
+extern void image_use(image_name *name);
+extern void image_pin(image_name *name);
+extern void image_release(image_name *name);
+extern void image_trim(void);
+extern image_filter *image_filter_create(void);
+extern void image_filter_add(image_filter *filter, lease_bytes name);
+extern void image_filter_free(image_filter *filter);
+
+/* image.c: what was read */
+extern bool image_know(image_name *name, const lease_row *rows, size_t n,
+					   bool tells_locks, int64_t now_us);
+extern int64_t image_see(const lease_row *row, int64_t now_us);
+extern bool image_probe(image_name *name, const lease_row *rows, size_t n);
+extern bool image_keep_guarded(image_name *name, const lease_row *rows,
+							   size_t n, int64_t now_us);
+extern bool image_put(const lease_row *row, int64_t now_us);
+extern void image_remove(lease_bytes name, uint64_t token);
+extern bool image_renew_all(lease_bytes owner, lease_bytes user,
+							lease_bytes host, uint64_t writer, int64_t at_us,
+							int64_t ttl_us, int64_t now_us);
+
+/* image.c: what is to be */
+extern const image_account *image_account_get(lease_bytes user,
+											  lease_bytes host);
+extern image_holder *image_holder_create(image_name *name,
+										 const image_account *account,
+										 lease_bytes owner, uint64_t token,
+										 uint64_t connection_id,
+										 int64_t acquired_us);
+extern image_text *image_text_create(lease_bytes bytes);
+extern void image_replace(image_name *name, lease_member **members,
+						  size_t *count, bool in_table);
+extern void image_end_batch(void);
+
+/* image.c: what the table lacks */
+extern size_t image_ndirty(void);
+extern image_name *image_dirty(size_t i);
+extern const image_row *image_row_at(const image_name *name, uint32_t slot);
+extern bool image_is_in_table(const image_name *name,
+							  const lease_member *member);
+extern bool image_written(image_name *name);
+
+/* image.c: leases of an owner, and those that are over */
+extern image_holder *image_owned(lease_bytes owner,
+								 const image_account *account,
+								 const image_holder *after);
+extern image_name *image_due(int64_t before_us, int64_t again_us);
+extern int64_t image_due_us(void);
+extern bool image_is_complete(void);
+extern size_t image_nleases(void);
+
+/* image.c: tokens */
+extern uint64_t image_mark(uint32_t bucket);
+extern uint64_t image_mark_stored(uint32_t bucket);
+extern void image_mark_granted(uint32_t bucket, uint64_t token);
+extern void image_mark_read(uint32_t bucket, uint64_t mark);
+
+/* The row of a lease as it is now. */
+extern lease_row image_row_of(const image_name *name,
+							  const lease_member *member, int64_t now_us,
+							  int64_t wall_us);
+
+#endif							/* DLOCK_IMAGE_H */

@@ -1,0 +1,490 @@
+/*
+ * journal.c
+ *	  The text of the journal: what has changed since the table was written.
+ *
+ * It is text because the server shows it with the statement: where that is not
+ * text, a MySQL that is asked for all connections, by way of information_schema,
+ * answers with an error.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "journal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------
+ * Writing
+ * ----------------------------------------------------------------
+ */
+
+/* Begin what is to be appended, in rows of so many bytes and a little more. */
+void
+journal_begin(journal_writer *writer, uint64_t run, size_t most)
+{
+	writer->run = run;
+	writer->nrows = 0;
+	writer->most = most;
+	writer->failed = false;
+}
+
+bool
+journal_is_empty(const journal_writer *writer)
+{
+	return writer->nrows == 0;
+}
+
+/* How many bytes all rows have. */
+size_t
+journal_bytes(const journal_writer *writer)
+{
+	size_t		bytes = 0;
+
+	for (size_t i = 0; i < writer->nrows; i++)
+		bytes += writer->rows[i].length;
+	return bytes;
+}
+
+/* The row that takes the next change, which begins here; NULL if memory is short. */
+static lease_text *
+begin_change(journal_writer *writer, journal_kind kind)
+{
+	lease_text *row = writer->nrows > 0 ? &writer->rows[writer->nrows - 1] :
+		NULL;
+
+	if (writer->failed)
+		return NULL;
+	if (row != NULL && row->length < writer->most)
+		lease_text_put(row, ",[", 2);
+	else
+	{
+		if (row != NULL)
+			lease_text_put(row, "]", 1);
+		if (writer->nrows == writer->room)
+		{
+			size_t		room = writer->room > 0 ? writer->room * 2 : 1;
+			lease_text *rows = realloc(writer->rows,
+									   room * sizeof(lease_text));
+
+			if (rows == NULL)
+			{
+				writer->failed = true;
+				return NULL;
+			}
+			memset(&rows[writer->room], 0,
+				   (room - writer->room) * sizeof(lease_text));
+			writer->rows = rows;
+			writer->room = room;
+		}
+		row = &writer->rows[writer->nrows++];
+		lease_text_clear(row);
+		lease_text_put(row, "[[", 2);
+	}
+	lease_text_put_number(row, (int) kind);
+	return row;
+}
+
+static void
+put_string(lease_text *row, lease_bytes bytes)
+{
+	lease_text_put(row, ",\"", 2);
+	lease_text_put_hex(row, bytes);
+	lease_text_put(row, "\"", 1);
+}
+
+static void
+put_number(lease_text *row, int64_t number)
+{
+	lease_text_put(row, ",", 1);
+	lease_text_put_number(row, number);
+}
+
+static void
+put_unsigned(lease_text *row, uint64_t number)
+{
+	lease_text_put(row, ",", 1);
+	lease_text_put_unsigned(row, number);
+}
+
+/* A lease is so from now on. */
+void
+journal_put(journal_writer *writer, const lease_row *lease)
+{
+	lease_text *row = begin_change(writer, JOURNAL_PUT);
+
+	if (row == NULL)
+		return;
+	put_string(row, lease->name);
+	put_unsigned(row, lease->slot);
+	put_string(row, lease->owner);
+	put_string(row, lease->user);
+	put_string(row, lease->host);
+	put_unsigned(row, lease->mode);
+	put_unsigned(row, lease->kind);
+	put_unsigned(row, lease->version);
+	put_unsigned(row, lease->token);
+	put_string(row, lease->request);
+	put_number(row, lease->ttl_us);
+	put_unsigned(row, lease->writes);
+	put_number(row, lease->deadline_us);
+	put_unsigned(row, lease->connection_id);
+	put_number(row, lease->acquired_us);
+	put_number(row, lease->expires_us);
+	if (lease->writer != writer->run)
+		put_unsigned(row, lease->writer);
+	lease_text_put(row, "]", 1);
+}
+
+/* It has ended. */
+void
+journal_remove(journal_writer *writer, lease_bytes name, uint64_t token)
+{
+	lease_text *row = begin_change(writer, JOURNAL_REMOVE);
+
+	if (row == NULL)
+		return;
+	put_string(row, name);
+	put_unsigned(row, token);
+	lease_text_put(row, "]", 1);
+}
+
+/* All leases of an owner were renewed; of the row only what is said in the header. */
+void
+journal_renew_all(journal_writer *writer, const lease_row *lease,
+				  int64_t at_us)
+{
+	lease_text *row = begin_change(writer, JOURNAL_RENEW_ALL);
+
+	if (row == NULL)
+		return;
+	put_string(row, lease->owner);
+	put_string(row, lease->user);
+	put_string(row, lease->host);
+	put_number(row, at_us);
+	put_number(row, lease->ttl_us);
+	put_number(row, lease->expires_us);
+	lease_text_put(row, "]", 1);
+}
+
+/* That is all. */
+void
+journal_end(journal_writer *writer)
+{
+	if (writer->nrows == 0)
+		return;
+	lease_text_put(&writer->rows[writer->nrows - 1], "]", 1);
+	for (size_t i = 0; i < writer->nrows; i++)
+		writer->failed |= writer->rows[i].failed;
+}
+
+/* ----------------------------------------------------------------
+ * Reading
+ * ----------------------------------------------------------------
+ */
+
+/* What is left to be read. */
+typedef struct input
+{
+	const char *data;
+	const char *end;
+	char	   *strings;		/* where the next one goes */
+	bool		damaged;
+} input;
+
+/* Take a character, if it comes next. */
+static bool
+take(input *in, char c)
+{
+	if (in->data == in->end || *in->data != c)
+		return false;
+	in->data++;
+	return true;
+}
+
+static void
+expect(input *in, char c)
+{
+	in->damaged |= !take(in, c);
+}
+
+static uint64_t
+get_number(input *in)
+{
+	uint64_t	number = 0;
+	const char *start = in->data;
+
+	while (in->data < in->end && *in->data >= '0' && *in->data <= '9')
+	{
+		in->damaged |= __builtin_mul_overflow(number, 10, &number) ||
+			__builtin_add_overflow(number, *in->data - '0', &number);
+		in->data++;
+	}
+	in->damaged |= in->data == start;
+	return number;
+}
+
+static int64_t
+get_signed(input *in)
+{
+	bool		negative = take(in, '-');
+	uint64_t	number = get_number(in);
+
+	in->damaged |= number > INT64_MAX;
+	return negative ? -(int64_t) number : (int64_t) number;
+}
+
+/* The value of a hexadecimal digit, or -1. */
+static int
+digit_at(const input *in)
+{
+	char		c = in->data < in->end ? *in->data : ' ';
+
+	return c >= '0' && c <= '9' ? c - '0' :
+		c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Get bytes of at most a length, as far as there are digits. */
+static lease_bytes
+get_hex(input *in, size_t most)
+{
+	lease_bytes bytes = {in->strings, 0};
+	int			high;
+	int			low;
+
+	while ((high = digit_at(in)) >= 0)
+	{
+		in->data++;
+		low = digit_at(in);
+		if (low < 0 || bytes.length == most)
+		{
+			in->damaged = true;
+			break;
+		}
+		in->data++;
+		*in->strings++ = (char) (high << 4 | low);
+		bytes.length++;
+	}
+	return bytes;
+}
+
+static lease_bytes
+get_string(input *in, size_t most)
+{
+	lease_bytes bytes;
+
+	expect(in, ',');
+	expect(in, '"');
+	bytes = get_hex(in, most);
+	expect(in, '"');
+	return bytes;
+}
+
+static uint64_t
+next_number(input *in)
+{
+	expect(in, ',');
+	return get_number(in);
+}
+
+static int64_t
+next_signed(input *in)
+{
+	expect(in, ',');
+	return get_signed(in);
+}
+
+/* Longest half of an account. */
+#define ACCOUNT_MAX		512
+
+/* Read a change: what comes after its "[". */
+static void
+read_change(input *in, journal_change *change)
+{
+	lease_row  *row = &change->row;
+
+	change->kind = (journal_kind) get_number(in);
+	switch (change->kind)
+	{
+		case JOURNAL_PUT:
+			row->name = get_string(in, LEASE_STRING_MAX);
+			row->slot = (uint32_t) next_number(in);
+			row->owner = get_string(in, LEASE_STRING_MAX);
+			row->user = get_string(in, ACCOUNT_MAX);
+			row->host = get_string(in, ACCOUNT_MAX);
+			row->mode = (lease_mode) next_number(in);
+			row->kind = (lease_kind) next_number(in);
+			row->version = (uint32_t) next_number(in);
+			row->token = next_number(in);
+			row->request = get_string(in, LEASE_STRING_MAX);
+			row->ttl_us = next_signed(in);
+			row->writes = next_number(in);
+			row->deadline_us = next_signed(in);
+			row->connection_id = next_number(in);
+			row->acquired_us = next_signed(in);
+			row->expires_us = next_signed(in);
+			if (in->data < in->end && *in->data == ',')
+				row->writer = next_number(in);
+			in->damaged |= row->name.length == 0 || row->owner.length == 0 ||
+				row->mode < LEASE_MODE_FIRST || row->mode > LEASE_MODE_LAST ||
+				row->kind < LEASE_KIND_FIRST || row->kind > LEASE_SESSION;
+			break;
+		case JOURNAL_REMOVE:
+			row->name = get_string(in, LEASE_STRING_MAX);
+			row->token = next_number(in);
+			in->damaged |= row->name.length == 0;
+			break;
+		case JOURNAL_RENEW_ALL:
+			row->owner = get_string(in, LEASE_STRING_MAX);
+			row->user = get_string(in, ACCOUNT_MAX);
+			row->host = get_string(in, ACCOUNT_MAX);
+			change->at_us = next_signed(in);
+			row->ttl_us = next_signed(in);
+			row->expires_us = next_signed(in);
+			in->damaged |= row->owner.length == 0;
+			break;
+		default:
+			in->damaged = true;
+	}
+}
+
+/* A change to be filled in, with its writer; NULL if memory is short. */
+static journal_change *
+add_change(journal_changes *changes, uint64_t writer)
+{
+	journal_change *change;
+
+	if (changes->count == changes->room)
+	{
+		size_t		room = changes->room > 0 ? changes->room * 2 : 64;
+		journal_change *more = realloc(changes->changes,
+									   room * sizeof(journal_change));
+
+		if (more == NULL)
+			return NULL;
+		changes->changes = more;
+		changes->room = room;
+	}
+	change = &changes->changes[changes->count++];
+	*change = (journal_change) {.row.writer = writer};
+	return change;
+}
+
+/* Room for the strings of a text: NULL if memory is short. */
+static char *
+add_buffer(journal_changes *changes, size_t length)
+{
+	char	  **buffers = realloc(changes->buffers,
+								  (changes->nbuffers + 1) * sizeof(char *));
+
+	if (buffers == NULL)
+		return NULL;
+	changes->buffers = buffers;
+	buffers[changes->nbuffers] = malloc(length + 1);
+	return buffers[changes->nbuffers] == NULL ? NULL :
+		buffers[changes->nbuffers++];
+}
+
+/* Read a row of the journal that a run has written. */
+journal_result
+journal_read(journal_changes *changes, const char *data, size_t length,
+			 uint64_t writer)
+{
+	input		in = {.data = data,.end = data + length};
+
+	in.strings = add_buffer(changes, length / 2);
+	if (in.strings == NULL)
+		return JOURNAL_NO_MEMORY;
+	expect(&in, '[');
+	do
+	{
+		journal_change *change = add_change(changes, writer);
+
+		if (change == NULL)
+			return JOURNAL_NO_MEMORY;
+		expect(&in, '[');
+		read_change(&in, change);
+		expect(&in, ']');
+	} while (!in.damaged && take(&in, ','));
+	expect(&in, ']');
+	return in.damaged || in.data != in.end ? JOURNAL_DAMAGED : JOURNAL_READ;
+}
+
+/*
+ * The same of the journal of 1.0: one row with all leases that have none in the
+ * table, in lines, each string in hexadecimal and each number followed by a space.
+ */
+journal_result
+journal_read_old(journal_changes *changes, const char *data, size_t length,
+				 uint64_t writer)
+{
+	static const char format[] = "1\n";
+	input		in = {.data = data,.end = data + length};
+
+	if (length == 0)
+		return JOURNAL_READ;
+	in.strings = add_buffer(changes, length / 2);
+	if (in.strings == NULL)
+		return JOURNAL_NO_MEMORY;
+	for (const char *c = format; *c != '\0'; c++)
+		expect(&in, *c);
+	while (!in.damaged && in.data < in.end)
+	{
+		journal_change *change = add_change(changes, writer);
+		lease_row  *row = change != NULL ? &change->row : NULL;
+		lease_bytes *strings[] = {&row->name, &row->owner, &row->request,
+		&row->user, &row->host};
+		uint64_t	numbers[11];
+
+		if (change == NULL)
+			return JOURNAL_NO_MEMORY;
+		for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++)
+		{
+			*strings[i] = get_hex(&in, ACCOUNT_MAX);
+			expect(&in, ' ');
+		}
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		{
+			numbers[i] = get_number(&in);
+			expect(&in, ' ');
+		}
+		expect(&in, '\n');
+		change->kind = JOURNAL_PUT;
+		row->slot = (uint32_t) numbers[0];
+		row->mode = (lease_mode) numbers[1];
+		row->kind = (lease_kind) numbers[2];
+		row->version = (uint32_t) numbers[3];
+		row->token = numbers[4];
+		row->ttl_us = (int64_t) numbers[5];
+		row->writes = numbers[6];
+		row->deadline_us = (int64_t) numbers[7];
+		row->connection_id = numbers[8];
+		row->acquired_us = (int64_t) numbers[9];
+		row->expires_us = (int64_t) numbers[10];
+		in.damaged |= row->name.length == 0 || row->owner.length == 0 ||
+			row->name.length > LEASE_STRING_MAX ||
+			row->owner.length > LEASE_STRING_MAX ||
+			row->request.length > LEASE_STRING_MAX ||
+			row->mode < LEASE_MODE_FIRST || row->mode > LEASE_MODE_LAST ||
+			row->kind != LEASE_PLAIN;
+	}
+	return in.damaged ? JOURNAL_DAMAGED : JOURNAL_READ;
+}
+
+/* The first changes count no more. */
+void
+journal_skip(journal_changes *changes, size_t n)
+{
+	changes->count -= n;
+	memmove(changes->changes, changes->changes + n,
+			changes->count * sizeof(journal_change));
+}
+
+void
+journal_free(journal_changes *changes)
+{
+	for (size_t i = 0; i < changes->nbuffers; i++)
+		free(changes->buffers[i]);
+	free(changes->buffers);
+	free(changes->changes);
+	*changes = (journal_changes) {0};
+}

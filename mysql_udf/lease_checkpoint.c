@@ -1,0 +1,661 @@
+/*
+ * lease_checkpoint.c
+ *	  Take the tables over, and write what the journal has into the lock table.
+ *
+ * The journal is appended to by one run at a time.  Whoever finds that this is not
+ * itself, or that it does not know what the tables hold, takes over: it reads
+ * table and journal, writes into the table what the journal has, empties the
+ * journal, raises the marks of tokens, and puts its name into the head, all in one
+ * transaction.  From then on it knows all there is.
+ *
+ * A checkpoint does the same for what this run has appended since: when that is much,
+ * or old.  What was taken and given back since the last one never gets a row.  Rows
+ * that a transaction has locked stay as they are, and what is to become of them is
+ * carried forward: it is appended anew.
+ *
+ * In a cluster nothing is appended, and a run takes over but once, for what the
+ * journal may have had.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_batcher.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_guards.h"
+#include "udf_text.h"
+
+/* When the journal is much, or old. */
+#define JOURNAL_ROWS	2000
+#define JOURNAL_BYTES	1000000
+#define JOURNAL_US		1000000
+
+/* When to try again what somebody else kept from being done. */
+#define RETRY_US		1000000
+
+/* After how long the error log is told that it fails. */
+#define FAILING_US		10000000
+
+/* Tokens count from 2020-01-01 00:00 UTC, if they are taken from the clock. */
+#define TOKENS_EPOCH_US	INT64_C(1577836800000000)
+
+/* ----------------------------------------------------------------
+ * Owners whose leases were all renewed at once, since the last checkpoint
+ * ----------------------------------------------------------------
+ */
+
+/* Of so many owners; others have each lease written. */
+#define RENEWALS		256
+
+static struct
+{
+	uint64_t	hash;			/* of owner and account */
+	int64_t		end_us;			/* the deadline of those that were renewed */
+}			renewals[RENEWALS];
+static size_t nrenewals = 0;
+
+/*
+ * Say whether a renewal of all of an owner's leases may be one entry of the journal.
+ * The view of the leases (install.sql) goes by the first and the last such entry since
+ * a lease was written: so there must not be a time between two when what the first
+ * renewed was over.
+ */
+bool
+lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
+{
+	uint64_t	hash = hash_bytes((lease_bytes) {
+		call->caller.user, strlen(call->caller.user)
+	}, hash_bytes(call->request.owner, 0));
+	size_t		i = 0;
+
+	hash = hash_bytes((lease_bytes) {
+		call->caller.host, strlen(call->caller.host)
+	}, hash);
+	while (i < nrenewals && renewals[i].hash != hash)
+		i++;
+	if (i == RENEWALS)
+		return false;
+	if (i == nrenewals)
+	{
+		renewals[i].hash = hash;
+		nrenewals++;
+	}
+	else if (renewals[i].end_us <= now_us)
+	{
+		renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
+		return false;
+	}
+	renewals[i].end_us = now_us + call->request.ttl_us;
+	return true;
+}
+
+/* ----------------------------------------------------------------
+ * What is in the journal
+ * ----------------------------------------------------------------
+ */
+
+/* What is known may not be so: this run takes over before it does anything else. */
+void
+lease_forget(void)
+{
+	image_forget();
+	batcher.has_taken_over = false;
+	batcher.journal_rows = 0;
+	batcher.journal_bytes = 0;
+	batcher.checkpoint_us = INT64_MAX;
+}
+
+/* The same, also of what other runs wrote; and not even the releases that were answered
+ * are known to be of leases that there are. */
+void
+lease_reload(void)
+{
+	engine.reload = false;
+	lease_forget();
+	image_forget_all();
+	batcher.is_kept = false;
+}
+
+/* Rows have been appended. */
+void
+lease_note_appended(size_t rows, size_t bytes)
+{
+	if (batcher.journal_rows == 0)
+		batcher.checkpoint_us = lease_now() + JOURNAL_US;
+	batcher.number += rows;
+	batcher.journal_rows += rows;
+	batcher.journal_bytes += bytes;
+	if (batcher.journal_rows >= JOURNAL_ROWS ||
+		batcher.journal_bytes >= JOURNAL_BYTES)
+		batcher.checkpoint_us = 0;
+}
+
+/* A checkpoint is needed now: a guard needs a row. */
+void
+lease_checkpoint_want(void)
+{
+	batcher.wants_checkpoint = true;
+}
+
+/* When the next checkpoint is due. */
+int64_t
+lease_checkpoint_due_us(void)
+{
+	if (!batcher.has_taken_over || batcher.journal_rows == 0)
+		return INT64_MAX;
+	return batcher.wants_checkpoint ? 0 : batcher.checkpoint_us;
+}
+
+/* ----------------------------------------------------------------
+ * Writing names
+ * ----------------------------------------------------------------
+ */
+
+/* Say whether a lease is in a slot; a guess where it is. */
+static bool
+is_slot_used(const image_name *name, uint32_t slot, size_t likely)
+{
+	if (likely < name->count && name->members[likely].slot == slot &&
+		!name->members[likely].gone)
+		return true;
+	for (size_t i = 0; i < name->count; i++)
+		if (name->members[i].slot == slot && !name->members[i].gone)
+			return true;
+	return false;
+}
+
+/*
+ * Write a name as it is; what needs a row that is locked is carried forward, if that
+ * can be done.
+ */
+static void
+write_name(const image_name *name, table_changes *changes,
+		   journal_writer *carried, int64_t now_us, int64_t wall_us)
+{
+	for (size_t i = 0; i < name->nrows; i++)
+	{
+		const image_row *row = &name->rows[i];
+
+		if (is_slot_used(name, row->slot, i))
+			continue;
+		if (row->locked)
+			journal_remove(carried, name->name, row->token);
+		else
+			table_delete(changes, name->name, row->slot);
+	}
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+		const image_row *before = image_row_at(name, member->slot);
+		lease_row	row;
+
+		if (member->gone || image_is_in_table(name, member))
+			continue;
+		row = image_row_of(name, member, now_us, wall_us);
+		if (before == NULL || !before->locked)
+		{
+			table_put(changes, &row, before != NULL);
+			continue;
+		}
+		if (before->token != row.token)
+			journal_remove(carried, name->name, before->token);
+		journal_put(carried, &row);
+	}
+}
+
+/* Add all names that the table has otherwise. */
+static void
+write_dirty(table_changes *changes, journal_writer *carried)
+{
+	int64_t		now_us = lease_now();
+	int64_t		wall_us = lease_wall();
+
+	for (size_t i = 0; i < image_ndirty(); i++)
+		write_name(image_dirty(i), changes, carried, now_us, wall_us);
+}
+
+/* They were written: false if memory is short. */
+static bool
+note_written(void)
+{
+	for (size_t i = image_ndirty(); i-- > 0;)
+		if (!image_written(image_dirty(i)))
+			return false;
+	return true;
+}
+
+/* Something was carried forward, perhaps. */
+static void
+note_carried(const journal_writer *carried)
+{
+	if (journal_is_empty(carried))
+		return;
+	lease_note_appended(carried->nrows, journal_bytes(carried));
+	batcher.checkpoint_us = lease_now() + RETRY_US;
+}
+
+/* ----------------------------------------------------------------
+ * Which rows are locked
+ * ----------------------------------------------------------------
+ */
+
+/* The names that the table has otherwise, and not without rows; NULL: no memory. */
+static lease_bytes *
+dirty_names(size_t *n)
+{
+	lease_bytes *names = malloc((image_ndirty() + 1) * sizeof(lease_bytes));
+
+	*n = 0;
+	for (size_t i = 0; names != NULL && i < image_ndirty(); i++)
+		if (image_dirty(i)->nrows > 0)
+			names[(*n)++] = image_dirty(i)->name;
+	return names;
+}
+
+/*
+ * Their rows have been read: note which are locked.  At a take-over these may be
+ * guarded, although the journal says that their leases have ended.
+ */
+static lease_status
+note_locks(const lease_bytes *names, size_t n, const table_rows *rows,
+		   bool takes)
+{
+	connection *c = &batcher.connection;
+	int64_t		now_us = lease_now();
+
+	for (size_t i = 0; i < n; i++)
+	{
+		image_name *name = image_find(names[i]);
+		size_t		count;
+		size_t		first = table_find_rows(rows, names[i], &count);
+
+		lease_guards_lock(rows->rows + first, count, now_us);
+		if (!image_probe(name, rows->rows + first, count))
+			return connection_edited(c);
+		if (takes && !image_keep_guarded(name, rows->rows + first, count,
+										 now_us))
+			return connection_no_memory(c);
+	}
+	return LEASE_STATUS_OK;
+}
+
+/* ----------------------------------------------------------------
+ * Taking over
+ * ----------------------------------------------------------------
+ */
+
+/* Tell the error log, once, that the clock is behind the tokens. */
+static void
+warn_of_clock(void)
+{
+	static bool warned = false;
+
+	if (warned)
+		return;
+	warned = true;
+	fprintf(stderr, "dlock: the system clock is behind the tokens that were granted; "
+			"tokens go on growing, but a server that lost the newest of them may grant "
+			"smaller ones; set the clock of whichever server is wrong\n");
+}
+
+/*
+ * Where the tokens of this run start: above all that may have been granted and lost,
+ * by another run or by a server that follows another history.
+ *
+ * If this run has taken over last, and nobody else can write the tables, then no token
+ * of this history is unknown, and there is nothing to wait for.  They are raised to the
+ * clock all the same: another server may have been promoted meanwhile, and lost, before
+ * this one had any of its history.
+ */
+static lease_takeover
+get_floor(const table_state *state, bool alone)
+{
+	uint64_t	last = state->last_mark;
+	int64_t		wall_us = lease_wall() - TOKENS_EPOCH_US;
+	lease_takeover takeover;
+
+	for (size_t i = 0; i < state->changes.count; i++)
+		if (state->changes.changes[i].kind == JOURNAL_PUT)
+			last = lease_merge_marks(last, state->changes.changes[i].row.token);
+	if (!state->is_own || !alone)
+		return lease_take_over(last, wall_us);
+
+	/* the core adds what may be lost */
+	takeover = lease_take_over(last > LEASE_TOKENS_PER_SECOND ?
+							   last - LEASE_TOKENS_PER_SECOND : 0, wall_us);
+	if (takeover.clock_is_behind)
+		takeover = (lease_takeover) {.floor = last};
+	return takeover;
+}
+
+/* Read the rows that a journal's entries concern, where not all rows were read. */
+static lease_status
+read_concerned(table_state *state)
+{
+	connection *c = &batcher.connection;
+	const journal_changes *changes = &state->changes;
+	lease_status status = LEASE_STATUS_OK;
+	table_rows	owned = {0};
+	lease_bytes *names;
+	size_t		n = 0;
+
+	for (size_t i = 0; i < changes->count && status == LEASE_STATUS_OK; i++)
+		if (changes->changes[i].kind == JOURNAL_RENEW_ALL)
+			status = table_read_owner(c, changes->changes[i].row.owner,
+									  changes->changes[i].row.user,
+									  changes->changes[i].row.host, &owned);
+	names = malloc((changes->count + owned.count + 1) * sizeof(lease_bytes));
+	if (names == NULL)
+		status = connection_no_memory(c);
+	else if (status == LEASE_STATUS_OK)
+	{
+		for (size_t i = 0; i < changes->count; i++)
+			if (changes->changes[i].kind != JOURNAL_RENEW_ALL)
+				names[n++] = changes->changes[i].row.name;
+		for (size_t i = 0; i < owned.count; i++)
+			names[n++] = owned.rows[i].name;
+		status = table_read(c, names, n, false, &state->rows);
+	}
+	free(names);
+	table_free_rows(&owned);
+	return status;
+}
+
+static void
+count_name(lease_bytes name, void *context)
+{
+	image_filter_add(context, name);
+}
+
+/* Make the image of what was read: false if memory is short.  The mutex is held. */
+static bool
+make_image(const table_state *state, int64_t now_us)
+{
+	const table_rows *rows = &state->rows;
+	size_t		end;
+
+	for (size_t i = 0; i < rows->count; i = end)
+	{
+		image_name *name = image_get(rows->rows[i].name);
+
+		for (end = i + 1; end < rows->count &&
+			 lease_same(rows->rows[end].name, rows->rows[i].name); end++)
+			;
+		if (name == NULL ||
+			!image_know(name, rows->rows + i, end - i, false, now_us))
+			return false;
+	}
+	for (size_t i = 0; i < state->changes.count; i++)
+	{
+		const journal_change *change = &state->changes.changes[i];
+		const lease_row *row = &change->row;
+
+		if (change->kind == JOURNAL_PUT && !image_put(row, now_us))
+			return false;
+		if (change->kind == JOURNAL_REMOVE)
+			image_remove(row->name, row->token);
+		if (change->kind == JOURNAL_RENEW_ALL &&
+			!image_renew_all(row->owner, row->user, row->host, row->writer,
+							 change->at_us, row->ttl_us, now_us))
+			return false;
+	}
+	return true;
+}
+
+/* Take over by what was read.  The mutex is not held. */
+static lease_status
+take(table_state *state, image_filter **filter)
+{
+	static table_changes changes;
+	static journal_writer carried;
+	connection *c = &batcher.connection;
+	table_rows	rows = {0};
+	lease_bytes *names;
+	size_t		n;
+	bool		direct = c->is_clustered || !state->has_journal;
+	lease_takeover takeover = get_floor(state, !c->is_clustered);
+	bool		raises;
+	bool		as_expected;
+	bool		done;
+	lease_status status = LEASE_STATUS_OK;
+
+	if (takeover.wait_us > 0)
+	{
+		batcher.early_until_us = lease_now() + takeover.wait_us;
+		connection_rollback(c);
+		return LEASE_STATUS_EARLY;
+	}
+	raises = !state->is_own || takeover.floor > state->last_mark;
+	if (!state->is_complete)
+		status = read_concerned(state);
+	if (status == LEASE_STATUS_OK && !state->is_complete && !direct)
+	{
+		*filter = image_filter_create();
+		status = *filter == NULL ? connection_no_memory(c) :
+			table_visit_names(c, count_name, *filter);
+	}
+	if (status != LEASE_STATUS_OK)
+		return status;
+
+	pthread_mutex_lock(&engine.mutex);
+	image_forget();
+	image_begin(lease_now(), batcher.is_kept && state->is_own);
+	done = make_image(state, lease_now());
+	names = dirty_names(&n);
+	pthread_mutex_unlock(&engine.mutex);
+
+	if (!done || names == NULL)
+		status = connection_no_memory(c);
+	/* in a cluster nothing can be carried forward */
+	else if (!direct)
+		status = table_read_locks(c, names, n, &rows);
+
+	pthread_mutex_lock(&engine.mutex);
+	if (status == LEASE_STATUS_OK && !direct)
+		status = note_locks(names, n, &rows, true);
+	table_begin(&changes, c->max_packet / 2);
+	journal_begin(&carried, engine.writer, c->max_packet / 4);
+	write_dirty(&changes, &carried);
+	journal_end(&carried);
+	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+		if (image_mark(i) > state->marks.marks[i])
+			table_raise_mark(&changes, i, image_mark(i));
+	pthread_mutex_unlock(&engine.mutex);
+
+	free(names);
+	table_free_rows(&rows);
+	if (status == LEASE_STATUS_OK)
+		status = table_execute(c, &changes, &as_expected);
+	if (status == LEASE_STATUS_OK)
+		status = table_take(c, engine.writer, state, raises ?
+							takeover.floor : 0, batcher.number + 1, &carried);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	if (takeover.clock_is_behind)
+		warn_of_clock();
+
+	pthread_mutex_lock(&engine.mutex);
+	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+		image_mark_read(i, lease_merge_marks(lease_merge_marks(image_mark(i),
+															  state->marks.marks[i]),
+											 raises ? takeover.floor : 0));
+	batcher.has_journal = state->has_journal;
+	batcher.direct = direct;
+	batcher.is_kept = !direct;
+	nrenewals = 0;
+	if (direct)
+		lease_forget();
+	else
+	{
+		image_end(state->is_complete, *filter);
+		*filter = NULL;
+		if (!note_written())
+		{
+			pthread_mutex_unlock(&engine.mutex);
+			return connection_no_memory(c);
+		}
+		note_carried(&carried);
+	}
+	batcher.has_taken_over = true;
+	batcher.early_until_us = 0;
+	pthread_mutex_unlock(&engine.mutex);
+	return LEASE_STATUS_OK;
+}
+
+/* Take over, before anything else is written.  The mutex is not held. */
+lease_status
+lease_take_tables(void)
+{
+	table_state state = {0};
+	image_filter *filter = NULL;
+	lease_status status;
+
+	status = table_read_state(&batcher.connection, engine.writer,
+							  batcher.connection.is_clustered ? 0 :
+							  IMAGE_LEASES_MAX, &state);
+	if (status == LEASE_STATUS_OK)
+		status = take(&state, &filter);
+	if (status != LEASE_STATUS_OK)
+	{
+		pthread_mutex_lock(&engine.mutex);
+		lease_forget();
+		pthread_mutex_unlock(&engine.mutex);
+	}
+	image_filter_free(filter);
+	table_free_state(&state);
+	return status;
+}
+
+/* ----------------------------------------------------------------
+ * A checkpoint
+ * ----------------------------------------------------------------
+ */
+
+/* See to it that this run may append, and find out which rows are locked. */
+static lease_status
+probe(void)
+{
+	connection *c = &batcher.connection;
+	table_rows	rows = {0};
+	size_t		n;
+	lease_bytes *names = dirty_names(&n);
+	lease_status status;
+
+	if (names == NULL)
+		return connection_no_memory(c);
+	lease_batch_ask();
+	status = table_read(c, names, n, true, &rows);
+	if (status == LEASE_STATUS_OK)
+		status = table_check_head(c, engine.writer);
+	(void) lease_batch_resume();
+	if (status == LEASE_STATUS_OK)
+		status = note_locks(names, n, &rows, false);
+	free(names);
+	table_free_rows(&rows);
+	return status;
+}
+
+/* Write what the journal has into the table. */
+static lease_status
+write_journal(void)
+{
+	static table_changes changes;
+	static journal_writer carried;
+	connection *c = &batcher.connection;
+	bool		as_expected = true;
+	uint64_t	number = batcher.number;
+	lease_status status = probe();
+
+	if (status == LEASE_STATUS_OK)
+	{
+		table_begin(&changes, c->max_packet / 2);
+		journal_begin(&carried, engine.writer, c->max_packet / 4);
+		write_dirty(&changes, &carried);
+		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+			if (image_mark(i) > image_mark_stored(i))
+				table_raise_mark(&changes, i, image_mark(i));
+		journal_end(&carried);
+		lease_batch_ask();
+		status = table_execute(c, &changes, &as_expected);
+		if (status == LEASE_STATUS_OK)
+			status = table_delete_journal(c, engine.writer, number,
+										  batcher.journal_rows, &as_expected);
+		if (status == LEASE_STATUS_OK && !as_expected)
+			status = connection_edited(c);
+		if (status == LEASE_STATUS_OK)
+			status = table_append(c, engine.writer, number + 1, &carried);
+		if (status == LEASE_STATUS_OK)
+			status = connection_commit(c);
+		(void) lease_batch_resume();
+	}
+	if (status != LEASE_STATUS_OK)
+		return status;
+	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+		image_mark_read(i, image_mark(i));
+	batcher.journal_rows = 0;
+	batcher.journal_bytes = 0;
+	nrenewals = 0;
+	note_carried(&carried);
+	if (!note_written())
+		lease_forget();			/* it is done, but not known to be */
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * A checkpoint has ended: tell the error log, once, if none has succeeded for a while.
+ * The journal grows until one does, and somebody has to mend what is in the way.
+ */
+static void
+note_checkpoint(lease_status status)
+{
+	static int64_t failing_since_us = 0;
+	static bool warned = false;
+	int64_t		now_us = lease_now();
+	char		shown[DLOCK_SHOWN_SIZE];
+
+	if (status == LEASE_STATUS_OK)
+	{
+		if (warned)
+			fprintf(stderr, "dlock: dlock.lease_table can be written again\n");
+		failing_since_us = 0;
+		warned = false;
+		return;
+	}
+	if (failing_since_us == 0)
+		failing_since_us = now_us;
+	if (warned || now_us < failing_since_us + FAILING_US)
+		return;
+	warned = true;
+	fprintf(stderr, "dlock: dlock.lease_table cannot be written: %s; leases are kept in "
+			"dlock.journal, which grows\n",
+			dlock_show(shown, (lease_bytes) {
+		batcher.connection.error, strlen(batcher.connection.error)
+	}));
+}
+
+/*
+ * Write what the journal has into the table, if it has anything.  The mutex is held,
+ * and released meanwhile.
+ */
+lease_status
+lease_checkpoint(void)
+{
+	lease_status status;
+
+	if (!batcher.has_taken_over || batcher.journal_rows == 0)
+		return LEASE_STATUS_OK;
+	batcher.wants_checkpoint = false;
+	lease_batch_ask();
+	status = lease_upkeep_prepare();
+	(void) lease_batch_resume();
+	if (status == LEASE_STATUS_OK)
+		status = write_journal();
+	note_checkpoint(status);
+	if (status != LEASE_STATUS_OK)
+		batcher.checkpoint_us = lease_now() + RETRY_US;
+	if (status == LEASE_STATUS_FENCED || status == LEASE_STATUS_LOST)
+		lease_forget();
+	return status;
+}

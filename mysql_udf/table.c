@@ -1,0 +1,1260 @@
+/*
+ * table.c
+ *	  The SQL: the lock table, its marks, and the journal.
+ *
+ * Rows to be changed are always looked for by their key.  In a small table the
+ * server would rather look at all, and wait for those that others have locked.
+ *
+ * A statement is not longer than the server lets one be: what has many rows is made
+ * of several.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The columns of a row, in the order in which they are read and written. */
+#define COLUMNS \
+	"name, slot, owner, account_user, account_host, mode, kind, version, " \
+	"token, request, ttl_us, writes, writer, deadline_us, connection_id, " \
+	"acquired_us, expires_us"
+
+/* There is a row with that key already. */
+#define SQLSTATE_DUPLICATE	"23000"
+
+/* Bytes of a statement that all servers take, and those that none needs to exceed. */
+#define STATEMENT_LEAST	1024
+#define STATEMENT_MOST	(1 << 20)
+
+/* How long a statement may be, about: the last row comes on top. */
+static size_t
+statement_room(const connection *c)
+{
+	size_t		most = c->max_packet / 2;
+
+	return most < STATEMENT_LEAST ? STATEMENT_LEAST :
+		most > STATEMENT_MOST ? STATEMENT_MOST : most;
+}
+
+/* ----------------------------------------------------------------
+ * Reading
+ * ----------------------------------------------------------------
+ */
+
+static uint64_t
+number(const char *value)
+{
+	return value != NULL ? strtoull(value, NULL, 10) : 0;
+}
+
+static int64_t
+signed_number(const char *value)
+{
+	return value != NULL ? strtoll(value, NULL, 10) : 0;
+}
+
+/* A column of bytes; what is too long is not ours. */
+static lease_bytes
+bytes_of(const char *value, unsigned long length, size_t most)
+{
+	return value == NULL || length > most ? (lease_bytes) {"", 0} :
+		(lease_bytes) {value, length};
+}
+
+/* Longest halves of an account. */
+#define USER_MOST		(DLOCK_USER_SIZE - 1)
+#define HOST_MOST		(DLOCK_HOST_SIZE - 1)
+
+/* Make a row of COLUMNS. */
+static lease_row
+read_row(MYSQL_ROW columns, const unsigned long *lengths)
+{
+	return (lease_row) {
+		.name = bytes_of(columns[0], lengths[0], LEASE_STRING_MAX),
+		.slot = (uint32_t) number(columns[1]),
+		.owner = bytes_of(columns[2], lengths[2], LEASE_STRING_MAX),
+		.user = bytes_of(columns[3], lengths[3], USER_MOST),
+		.host = bytes_of(columns[4], lengths[4], HOST_MOST),
+		.mode = (lease_mode) number(columns[5]),
+		.kind = (lease_kind) number(columns[6]),
+		.version = (uint32_t) number(columns[7]),
+		.token = number(columns[8]),
+		.request = bytes_of(columns[9], lengths[9], LEASE_STRING_MAX),
+		.ttl_us = signed_number(columns[10]),
+		.writes = number(columns[11]),
+		.writer = number(columns[12]),
+		.deadline_us = signed_number(columns[13]),
+		.connection_id = number(columns[14]),
+		.acquired_us = signed_number(columns[15]),
+		.expires_us = signed_number(columns[16]),
+	};
+}
+
+void
+table_free_rows(table_rows *rows)
+{
+	for (size_t i = 0; i < rows->nresults; i++)
+		mysql_free_result(rows->results[i]);
+	free(rows->results);
+	free(rows->rows);
+	*rows = (table_rows) {0};
+}
+
+/* Make room for more rows, and for one more result: false if there is none. */
+static bool
+reserve_rows(table_rows *rows, size_t more)
+{
+	MYSQL_RES **results = realloc(rows->results,
+								  (rows->nresults + 1) * sizeof(MYSQL_RES *));
+	size_t		room = (rows->count + more) * 2 + 1;
+	lease_row  *all;
+
+	if (results == NULL)
+		return false;
+	rows->results = results;
+	if (rows->count + more <= rows->room)
+		return true;
+	all = realloc(rows->rows, room * sizeof(lease_row));
+	if (all == NULL)
+		return false;
+	rows->rows = all;
+	rows->room = room;
+	return true;
+}
+
+/* Add the rows of a result, which is kept with them. */
+static lease_status
+add_rows(connection *c, MYSQL_RES *result, table_rows *rows)
+{
+	MYSQL_ROW	columns;
+
+	if (!reserve_rows(rows, mysql_num_rows(result)))
+	{
+		mysql_free_result(result);
+		return connection_no_memory(c);
+	}
+	rows->results[rows->nresults++] = result;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		rows->rows[rows->count++] = read_row(columns,
+											 mysql_fetch_lengths(result));
+	return LEASE_STATUS_OK;
+}
+
+static int
+compare_rows(const void *first, const void *second)
+{
+	const lease_row *a = first;
+	const lease_row *b = second;
+	size_t		length = a->name.length < b->name.length ? a->name.length :
+		b->name.length;
+	int			difference = memcmp(a->name.data, b->name.data, length);
+
+	if (difference == 0)
+		difference = (a->name.length > b->name.length) -
+			(a->name.length < b->name.length);
+	if (difference == 0)
+		difference = (a->slot > b->slot) - (a->slot < b->slot);
+	return difference;
+}
+
+/* Add all rows that were read without locks; those that "free" lacks are locked. */
+static bool
+merge_rows(table_rows *rows, const table_rows *free, const table_rows *all)
+{
+	size_t		f = 0;
+	size_t		a = 0;
+
+	if (!reserve_rows(rows, free->count + all->count))
+		return false;
+	while (f < free->count || a < all->count)
+	{
+		int			order = f == free->count ? 1 : a == all->count ? -1 :
+			compare_rows(&free->rows[f], &all->rows[a]);
+
+		rows->rows[rows->count] = order > 0 ? all->rows[a] : free->rows[f];
+		rows->rows[rows->count++].locked = order > 0;
+		f += order <= 0;
+		a += order >= 0;
+	}
+	return true;
+}
+
+/* Hand results over: they live as long as the rows do. */
+static bool
+move_results(table_rows *to, table_rows *from)
+{
+	MYSQL_RES **results = realloc(to->results,
+								  (to->nresults + from->nresults + 1) *
+								  sizeof(MYSQL_RES *));
+
+	if (results == NULL)
+		return false;
+	to->results = results;
+	for (size_t i = 0; i < from->nresults; i++)
+		to->results[to->nresults++] = from->results[i];
+	from->nresults = 0;
+	return true;
+}
+
+/* Add the query for the rows of some names. */
+static void
+add_select(lease_text *query, const lease_bytes *names, size_t n)
+{
+	lease_text_add(query, "SELECT " COLUMNS
+				   " FROM dlock.lease_table FORCE INDEX (PRIMARY) WHERE name IN (");
+	for (size_t i = 0; i < n; i++)
+	{
+		if (i > 0)
+			lease_text_put(query, ",", 1);
+		lease_text_add_bytes(query, names[i]);
+	}
+	lease_text_add(query, ") ORDER BY name, slot");
+}
+
+/* Read the rows of as many names as go into a statement: how many these were. */
+static lease_status
+read_some(connection *c, const lease_bytes *names, size_t n, bool lock,
+		  table_rows *rows, size_t *read)
+{
+	lease_text	text = {0};
+	table_rows	unlocked = {0};
+	table_rows	all = {0};
+	MYSQL_RES  *result;
+	lease_status status;
+	size_t		bytes = 0;
+	size_t		some = 0;
+
+	while (some < n && (some == 0 || bytes < statement_room(c)))
+		bytes += 4 * names[some++].length + 20;
+	*read = some;
+	if (lock)
+	{
+		add_select(&text, names, some);
+		lease_text_add(&text, " FOR UPDATE SKIP LOCKED;");
+	}
+	add_select(&text, names, some);
+	status = connection_query(c, &text, &result);
+	if (status == LEASE_STATUS_OK && lock)
+	{
+		status = add_rows(c, result, &unlocked);
+		if (status == LEASE_STATUS_OK)
+			status = connection_next(c, &result);
+	}
+	if (status == LEASE_STATUS_OK)
+		status = add_rows(c, result, &all);
+	if (status == LEASE_STATUS_OK &&
+		!(lock ? merge_rows(rows, &unlocked, &all) :
+		  merge_rows(rows, &all, &unlocked)))
+		status = connection_no_memory(c);
+	if (status == LEASE_STATUS_OK &&
+		!(move_results(rows, &unlocked) && move_results(rows, &all)))
+		status = connection_no_memory(c);
+	table_free_rows(&unlocked);
+	table_free_rows(&all);
+	lease_text_free(&text);
+	return status;
+}
+
+/* Put rows in order that were read by several statements; each is there once. */
+static void
+sort_rows(table_rows *rows)
+{
+	size_t		n = 0;
+
+	qsort(rows->rows, rows->count, sizeof(lease_row), compare_rows);
+	for (size_t i = 0; i < rows->count; i++)
+		if (n == 0 || compare_rows(&rows->rows[n - 1], &rows->rows[i]) != 0)
+			rows->rows[n++] = rows->rows[i];
+	rows->count = n;
+}
+
+/* Read the rows of names, in the order of names and slots. */
+static lease_status
+read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
+		   table_rows *rows)
+{
+	lease_status status = LEASE_STATUS_OK;
+	size_t		some;
+
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < n; i += some)
+		status = read_some(c, names + i, n - i, lock, rows, &some);
+	if (rows->nresults > (lock ? 2 : 1))
+		sort_rows(rows);
+	return status;
+}
+
+/*
+ * The same.  With "lock" a transaction begins, in which those are locked that nobody
+ * else has locked.
+ */
+lease_status
+table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
+		   table_rows *rows)
+{
+	lease_status status = LEASE_STATUS_OK;
+
+	if (lock)
+	{
+		connection_rollback(c);
+		if ((status = connection_refuse_if_read_only(c)) == LEASE_STATUS_OK)
+			status = connection_begin(c);
+	}
+	return status == LEASE_STATUS_OK ? read_names(c, names, n, lock, rows) :
+		status;
+}
+
+/* The same, in the transaction that has begun. */
+lease_status
+table_read_locks(connection *c, const lease_bytes *names, size_t n,
+				 table_rows *rows)
+{
+	return read_names(c, names, n, true, rows);
+}
+
+/* Where a name's rows begin among those that were read, and how many there are. */
+size_t
+table_find_rows(const table_rows *rows, lease_bytes name, size_t *count)
+{
+	lease_row	first = {.name = name};
+	size_t		low = 0;
+	size_t		high = rows->count;
+
+	while (low < high)
+	{
+		size_t		middle = low + (high - low) / 2;
+
+		if (compare_rows(&rows->rows[middle], &first) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*count = 0;
+	while (low + *count < rows->count &&
+		   lease_same(rows->rows[low + *count].name, name))
+		++*count;
+	return low;
+}
+
+/*
+ * Read the marks of a result.  Without one there can be no tokens that grow.  True if
+ * there is a row more, of the journal.
+ */
+static bool
+fetch_marks(MYSQL_RES *result, table_marks *marks)
+{
+	MYSQL_ROW	columns;
+	bool		any_more = false;
+
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		uint64_t	bucket = number(columns[0]);
+
+		any_more |= bucket == LEASE_BUCKETS;
+		if (bucket >= LEASE_BUCKETS)
+			continue;
+		marks->known[bucket] = true;
+		marks->marks[bucket] = number(columns[1]);
+	}
+	mysql_free_result(result);
+	return any_more;
+}
+
+static lease_status
+lacks_marks(connection *c)
+{
+	return connection_give_up(c, LEASE_STATUS_FAILED, "XX001",
+							  "table dlock.lease_mark lacks rows; run install.sql again");
+}
+
+/*
+ * Read the marks of names' buckets, where all is written into the table at once.  With a
+ * journal, fenced off if there is anything in it: somebody else appends still.
+ */
+lease_status
+table_read_marks(connection *c, const lease_bytes *names, size_t n,
+				 bool has_journal, table_marks *marks)
+{
+	lease_text	text = {0};
+	MYSQL_RES  *result;
+	lease_status status;
+
+	lease_text_add(&text, "SELECT bucket, mark FROM dlock.lease_mark"
+				   " WHERE bucket IN (");
+	for (size_t i = 0; i < n; i++)
+		lease_text_add(&text, "%s%" PRIu32, i > 0 ? "," : "",
+					   lease_bucket(names[i]));
+	lease_text_add(&text, ")");
+	if (has_journal)
+		lease_text_add(&text, " UNION ALL (SELECT %d, writer FROM dlock.journal LIMIT 1)",
+					   LEASE_BUCKETS);
+	status = connection_query(c, &text, &result);
+	lease_text_free(&text);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	if (fetch_marks(result, marks))
+		return connection_edited(c);
+	for (size_t i = 0; i < n; i++)
+		if (!marks->known[lease_bucket(names[i])])
+			return lacks_marks(c);
+	return LEASE_STATUS_OK;
+}
+
+/* Send a query that is a constant. */
+static lease_status
+query(connection *c, const char *sql, MYSQL_RES **result)
+{
+	lease_text	text = {(char *) sql, strlen(sql), 0, false};
+
+	return connection_query(c, &text, result);
+}
+
+/* What went wrong in reading a journal. */
+static lease_status
+not_read(connection *c, journal_result result, const char *table)
+{
+	char		message[100] = "out of memory";
+
+	if (result == JOURNAL_NO_MEMORY)
+		return connection_no_memory(c);
+	snprintf(message, sizeof(message), "table %s is damaged", table);
+	return connection_give_up(c, LEASE_STATUS_FAILED, "XX001", message);
+}
+
+/* Read the journal. */
+static lease_status
+read_journal(connection *c, journal_changes *changes)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	journal_result read = JOURNAL_READ;
+	lease_status status = query(c, "SELECT writer, number, changes"
+								" FROM dlock.journal ORDER BY writer, number",
+								&result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	while (read == JOURNAL_READ &&
+		   (columns = mysql_fetch_row(result)) != NULL)
+		read = journal_read(changes, columns[2],
+							mysql_fetch_lengths(result)[2],
+							number(columns[0]));
+	mysql_free_result(result);
+	return read == JOURNAL_READ ? LEASE_STATUS_OK :
+		not_read(c, read, "dlock.journal");
+}
+
+/*
+ * Which of the tables there are.  install.sql makes those of the journal at once; if
+ * one of them is lost, that is an error of whoever reads it next.  But who wants to go
+ * back to 1.0 renames the head: nobody can append any more, and what is in the journal
+ * is written into the table, as all is from then on.
+ */
+static lease_status
+find_tables(connection *c, table_state *state)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		has_head = false;
+	bool		has_closed_head = false;
+	lease_status status = query(c, "SELECT TABLE_NAME FROM"
+								" information_schema.TABLES WHERE"
+								" TABLE_SCHEMA = 'dlock' AND TABLE_NAME IN"
+								" ('journal', 'journal_head',"
+								" 'closed_journal_head', 'lease_journal')",
+								&result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+	{
+		if (strcmp(columns[0], "lease_journal") == 0)
+			state->has_old_journal = true;
+		else if (strcmp(columns[0], "journal_head") == 0)
+			has_head = true;
+		else if (strcmp(columns[0], "closed_journal_head") == 0)
+			has_closed_head = true;
+		else
+			state->has_rows = true;
+	}
+	mysql_free_result(result);
+	state->has_journal = has_head || (state->has_rows && !has_closed_head);
+	state->has_rows |= state->has_journal;
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Look whether there is a journal, and if so, whether a run may append to it still, or 0
+ * for none: fenced off if it may not.
+ */
+lease_status
+table_look(connection *c, uint64_t writer, bool *has_journal)
+{
+	lease_text	text = {0};
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	table_state state = {0};
+	lease_status status = find_tables(c, &state);
+	bool		is_own;
+
+	*has_journal = state.has_journal;
+	if (status != LEASE_STATUS_OK || !*has_journal || writer == 0)
+		return status;
+	lease_text_add(&text, "SELECT COUNT(*) FROM dlock.journal_head"
+				   " WHERE writer = %" PRIu64, writer);
+	status = connection_query(c, &text, &result);
+	lease_text_free(&text);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	columns = mysql_fetch_row(result);
+	is_own = columns != NULL && number(columns[0]) == 1;
+	mysql_free_result(result);
+	return is_own ? LEASE_STATUS_OK : connection_edited(c);
+}
+
+/* Read the journal of 1.0, and with "lock" keep others from it. */
+static lease_status
+read_old_journal(connection *c, bool lock, table_state *state)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	journal_result read = JOURNAL_READ;
+	lease_status status = query(c, lock ?
+								"SELECT writer, leases FROM dlock.lease_journal"
+								" WHERE place = 0 FOR UPDATE" :
+								"SELECT writer, leases FROM dlock.lease_journal"
+								" WHERE place = 0", &result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	columns = mysql_fetch_row(result);
+	if (columns != NULL)
+	{
+		state->old_writer = number(columns[0]);
+		read = journal_read_old(&state->changes, columns[1],
+								mysql_fetch_lengths(result)[1],
+								state->old_writer);
+	}
+	mysql_free_result(result);
+	return read == JOURNAL_READ ? LEASE_STATUS_OK :
+		not_read(c, read, "dlock.lease_journal");
+}
+
+/* Read who may append; with "lock" keep others from it. */
+static lease_status
+read_head(connection *c, bool lock, table_state *state)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		exists;
+	lease_status status = query(c, lock ?
+								"SELECT writer FROM dlock.journal_head"
+								" WHERE place = 0 FOR UPDATE" :
+								"SELECT writer FROM dlock.journal_head"
+								" WHERE place = 0", &result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	columns = mysql_fetch_row(result);
+	exists = columns != NULL;
+	state->head = exists ? number(columns[0]) : 0;
+	mysql_free_result(result);
+	return exists ? LEASE_STATUS_OK :
+		connection_give_up(c, LEASE_STATUS_FAILED, "XX001",
+						   "table dlock.journal_head lacks its row; run install.sql again");
+}
+
+/* Read which runs have raised the marks: the first and the last of them. */
+static lease_status
+read_raisers(connection *c, uint64_t *first, uint64_t *last)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	lease_status status = query(c, "SELECT MIN(writer), MAX(writer)"
+								" FROM dlock.lease_mark", &result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	columns = mysql_fetch_row(result);
+	*first = columns != NULL ? number(columns[0]) : 0;
+	*last = columns != NULL ? number(columns[1]) : 0;
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Read the journals.  A library of 1.0 knows nothing of ours.  If one has taken over
+ * since, what is left in ours was not there for it: others may have been granted these
+ * names, so it counts no more.  The tokens do.
+ */
+static lease_status
+read_journals(connection *c, bool lock, table_state *state)
+{
+	lease_status status = LEASE_STATUS_OK;
+	uint64_t	first;
+	uint64_t	last;
+	uint64_t	writer;
+	size_t		nours;
+
+	if (state->has_journal)
+		status = read_head(c, lock, state);
+	if (status == LEASE_STATUS_OK && state->has_rows)
+		status = read_journal(c, &state->changes);
+	if (status != LEASE_STATUS_OK || !state->has_old_journal)
+		return status;
+	nours = state->changes.count;
+	status = read_old_journal(c, lock, state);
+	if (status != LEASE_STATUS_OK || nours == 0)
+		return status;
+	writer = state->has_journal ? state->head :
+		state->changes.changes[0].row.writer;
+	status = read_raisers(c, &first, &last);
+	if (status != LEASE_STATUS_OK || state->old_writer == writer ||
+		first != state->old_writer || last != state->old_writer)
+		return status;
+	for (size_t i = 0; i < nours; i++)
+		state->last_mark = lease_merge_marks(state->last_mark,
+											 state->changes.changes[i].row.token);
+	journal_skip(&state->changes, nours);
+	return LEASE_STATUS_OK;
+}
+
+/* Read what there is of both, for those who only look. */
+lease_status
+table_read_journals(connection *c, journal_changes *changes)
+{
+	table_state state = {0};
+	lease_status status = find_tables(c, &state);
+
+	if (status == LEASE_STATUS_OK)
+		status = read_journals(c, false, &state);
+	*changes = state.changes;
+	return status;
+}
+
+/* Read all rows, if there are not more than so many. */
+static lease_status
+read_all_rows(connection *c, size_t most, table_state *state)
+{
+	lease_text	text = {0};
+	MYSQL_RES  *result;
+	lease_status status;
+
+	lease_text_add(&text, "SELECT " COLUMNS " FROM dlock.lease_table"
+				   " FORCE INDEX (PRIMARY) ORDER BY name, slot LIMIT %zu",
+				   most + 1);
+	status = connection_query(c, &text, &result);
+	lease_text_free(&text);
+	if (status != LEASE_STATUS_OK)
+		return status;
+	state->is_complete = mysql_num_rows(result) <= most;
+	if (state->is_complete)
+		return add_rows(c, result, &state->rows);
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Begin a transaction that takes over, and read what there is; with "most_rows" all
+ * rows, if there are not more.
+ */
+lease_status
+table_read_state(connection *c, uint64_t writer, size_t most_rows,
+				 table_state *state)
+{
+	MYSQL_RES  *result;
+	lease_status status = connection_refuse_if_read_only(c);
+	uint64_t	first = 0;
+	uint64_t	last = 0;
+
+	connection_rollback(c);
+	if (status == LEASE_STATUS_OK)
+		status = find_tables(c, state);
+	if (status == LEASE_STATUS_OK)
+		status = connection_begin(c);
+	if (status == LEASE_STATUS_OK)
+		status = read_journals(c, true, state);
+	if (status == LEASE_STATUS_OK)
+		status = query(c, "SELECT bucket, mark FROM dlock.lease_mark"
+					   " FOR UPDATE", &result);
+	if (status == LEASE_STATUS_OK)
+	{
+		(void) fetch_marks(result, &state->marks);
+		for (size_t i = 0; i < LEASE_BUCKETS; i++)
+		{
+			if (!state->marks.known[i])
+				return lacks_marks(c);
+			state->last_mark = lease_merge_marks(state->last_mark,
+												 state->marks.marks[i]);
+		}
+		status = read_raisers(c, &first, &last);
+	}
+	state->is_own = first == writer && last == writer &&
+		(state->head == writer || !state->has_journal);
+	if (status == LEASE_STATUS_OK && most_rows > 0)
+		status = read_all_rows(c, most_rows, state);
+	return status;
+}
+
+void
+table_free_state(table_state *state)
+{
+	table_free_rows(&state->rows);
+	journal_free(&state->changes);
+}
+
+/* Visit the names of all rows, one at a time. */
+lease_status
+table_visit_names(connection *c, table_name_visitor visit, void *context)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		whole;
+
+	if (mysql_query(c->mysql, "SELECT name FROM dlock.lease_table") != 0 ||
+		(result = mysql_use_result(c->mysql)) == NULL)
+		return connection_failed(c);
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		visit((lease_bytes) {
+			columns[0], mysql_fetch_lengths(result)[0]
+		}, context);
+	whole = mysql_errno(c->mysql) == 0;
+	mysql_free_result(result);
+	return whole ? LEASE_STATUS_OK : connection_failed(c);
+}
+
+/* Read rows outside of any transaction. */
+static lease_status
+read_rows(connection *c, lease_text *text, table_rows *rows)
+{
+	MYSQL_RES  *result;
+	lease_status status = connection_query(c, text, &result);
+
+	lease_text_free(text);
+	return status == LEASE_STATUS_OK ? add_rows(c, result, rows) : status;
+}
+
+/* The rows of an owner, of an account, in the order of names. */
+lease_status
+table_read_owner(connection *c, lease_bytes owner, lease_bytes user,
+				 lease_bytes host, table_rows *rows)
+{
+	lease_text	text = {0};
+
+	lease_text_add(&text, "SELECT " COLUMNS
+				   " FROM dlock.lease_table WHERE owner = ");
+	lease_text_add_bytes(&text, owner);
+	lease_text_add(&text, " AND account_user = ");
+	lease_text_add_bytes(&text, user);
+	lease_text_add(&text, " AND account_host = ");
+	lease_text_add_bytes(&text, host);
+	lease_text_add(&text, " ORDER BY name");
+	return read_rows(c, &text, rows);
+}
+
+/* Rows that a run has written and whose deadline has come. */
+lease_status
+table_read_due(connection *c, uint64_t writer, int64_t due_us, size_t limit,
+			   table_rows *rows)
+{
+	lease_text	text = {0};
+
+	lease_text_add(&text, "SELECT " COLUMNS
+				   " FROM dlock.lease_table WHERE writer = %" PRIu64
+				   " AND deadline_us <= %" PRId64
+				   " ORDER BY writer, deadline_us LIMIT %zu",
+				   writer, due_us, limit);
+	return read_rows(c, &text, rows);
+}
+
+/*
+ * Rows, in the order of their keys and after a given one, that another run has
+ * written.  The rows of a name that lies between are read too.
+ */
+lease_status
+table_read_foreign(connection *c, uint64_t writer, lease_bytes after_name,
+				   uint32_t after_slot, size_t limit, table_rows *rows)
+{
+	lease_text	text = {0};
+
+	lease_text_add(&text, "SELECT " COLUMNS
+				   " FROM dlock.lease_table WHERE writer <> %" PRIu64
+				   " AND (name > ", writer);
+	lease_text_add_bytes(&text, after_name);
+	lease_text_add(&text, " OR name = ");
+	lease_text_add_bytes(&text, after_name);
+	lease_text_add(&text, " AND slot > %" PRIu32
+				   ") ORDER BY name, slot LIMIT %zu", after_slot, limit);
+	return read_rows(c, &text, rows);
+}
+
+/* Visit the settings that have a value. */
+lease_status
+table_visit_settings(connection *c, table_setting_visitor visit,
+					 void *context)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	lease_status status = query(c, "SELECT name, value FROM dlock.settings",
+								&result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		if (columns[0] != NULL && columns[1] != NULL)
+			visit(columns[0], columns[1], context);
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/* ----------------------------------------------------------------
+ * Writing: what the changes of each kind begin and end with
+ * ----------------------------------------------------------------
+ */
+
+static const struct
+{
+	const char *first;
+	const char *between;
+	const char *last;
+}			frames[TABLE_CHANGES] = {
+	[TABLE_DELETE] = {
+		"DELETE FROM dlock.lease_table USING dlock.lease_table"
+		" FORCE INDEX (PRIMARY) WHERE slot = 0 AND name IN (", ",", ")"
+	},
+	/* a condition with OR would be looked up in all rows */
+	[TABLE_DELETE_OTHER] = {"DELETE FROM dlock.lease_table WHERE ", NULL, ""},
+	[TABLE_PUT] = {
+		"INSERT INTO dlock.lease_table (" COLUMNS ") VALUES ", ",",
+		" ON DUPLICATE KEY UPDATE owner = VALUES(owner),"
+		"account_user = VALUES(account_user),"
+		"account_host = VALUES(account_host),"
+		"mode = VALUES(mode), kind = VALUES(kind),"
+		"version = VALUES(version), token = VALUES(token),"
+		"request = VALUES(request), ttl_us = VALUES(ttl_us),"
+		"writes = VALUES(writes), writer = VALUES(writer),"
+		"deadline_us = VALUES(deadline_us),"
+		"connection_id = VALUES(connection_id),"
+		"acquired_us = VALUES(acquired_us),"
+		"expires_us = VALUES(expires_us)"
+	},
+	[TABLE_INSERT] = {
+		"INSERT INTO dlock.lease_table (" COLUMNS ") VALUES ", ",", ""
+	},
+	[TABLE_TOUCH] = {
+		"UPDATE dlock.lease_table FORCE INDEX (PRIMARY) SET guards = guards + 1"
+		" WHERE slot = 0 AND name IN (", ",", ")"
+	},
+	/* NULL, which is an error, where the mark is not what was read */
+	[TABLE_MARK] = {
+		"UPDATE dlock.lease_mark FORCE INDEX (PRIMARY) SET mark = CASE", "",
+		" END WHERE bucket IN ("
+	},
+	[TABLE_RAISE] = {
+		"INSERT INTO dlock.lease_mark (bucket, mark) VALUES ", ",",
+		" ON DUPLICATE KEY UPDATE mark = GREATEST(mark, VALUES(mark))"
+	},
+};
+
+/* Begin to collect changes. */
+void
+table_begin(table_changes *changes, size_t most)
+{
+	for (size_t k = 0; k < TABLE_CHANGES; k++)
+	{
+		changes->kinds[k].count = 0;
+		changes->kinds[k].expected = 0;
+		lease_text_clear(&changes->kinds[k].more);
+	}
+	changes->most = most;
+	changes->failed = false;
+}
+
+bool
+table_is_empty(const table_changes *changes)
+{
+	for (size_t k = 0; k < TABLE_CHANGES; k++)
+		if (changes->kinds[k].count > 0)
+			return false;
+	return true;
+}
+
+/* The statement that takes one more change of a kind; NULL if memory is short. */
+static lease_text *
+begin_change(table_changes *changes, table_change kind)
+{
+	size_t		count = changes->kinds[kind].count;
+	lease_text *statements = changes->kinds[kind].statements;
+
+	if (count > 0 && frames[kind].between != NULL &&
+		statements[count - 1].length < changes->most)
+	{
+		lease_text_add(&statements[count - 1], "%s", frames[kind].between);
+		return &statements[count - 1];
+	}
+	if (count > 0)
+		lease_text_add(&statements[count - 1], "%s", frames[kind].last);
+	if (count == changes->kinds[kind].room)
+	{
+		size_t		room = count > 0 ? count * 2 : 1;
+		lease_text *larger = realloc(statements, room * sizeof(lease_text));
+
+		if (larger == NULL)
+		{
+			changes->failed = true;
+			return NULL;
+		}
+		statements = larger;
+		memset(&statements[count], 0, (room - count) * sizeof(lease_text));
+		changes->kinds[kind].statements = statements;
+		changes->kinds[kind].room = room;
+	}
+	changes->kinds[kind].count++;
+	lease_text_clear(&statements[count]);
+	lease_text_add(&statements[count], "%s", frames[kind].first);
+	return &statements[count];
+}
+
+/* Delete the row of a name in a slot. */
+void
+table_delete(table_changes *changes, lease_bytes name, uint32_t slot)
+{
+	table_change kind = slot == 0 ? TABLE_DELETE : TABLE_DELETE_OTHER;
+	lease_text *t = begin_change(changes, kind);
+
+	if (t == NULL)
+		return;
+	if (slot > 0)
+		lease_text_add(t, "slot = %" PRIu32 " AND name = ", slot);
+	lease_text_add_bytes(t, name);
+	changes->kinds[kind].expected++;
+}
+
+static void
+add_values(lease_text *t, const lease_row *row)
+{
+	const lease_bytes strings[] = {row->owner, row->user, row->host};
+
+	if (t == NULL)
+		return;
+	lease_text_put(t, "(", 1);
+	lease_text_add_bytes(t, row->name);
+	lease_text_add(t, ",%" PRIu32, row->slot);
+	for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++)
+	{
+		lease_text_put(t, ",", 1);
+		lease_text_add_bytes(t, strings[i]);
+	}
+	lease_text_add(t, ",%d,%d,%" PRIu32 ",%" PRIu64 ",", (int) row->mode,
+				   (int) row->kind, row->version, row->token);
+	lease_text_add_bytes(t, row->request);
+	lease_text_add(t, ",%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64
+				   ",%" PRIu64 ",%" PRId64 ",%" PRId64 ")", row->ttl_us,
+				   row->writes, row->writer, row->deadline_us,
+				   row->connection_id, row->acquired_us, row->expires_us);
+}
+
+/* Insert a row, or replace one; "replaces" says that there is one, as it seems. */
+void
+table_put(table_changes *changes, const lease_row *row, bool replaces)
+{
+	add_values(begin_change(changes, TABLE_PUT), row);
+	changes->kinds[TABLE_PUT].expected += 1 + replaces;
+}
+
+/* Insert a row: a conflict if there is one in its slot. */
+void
+table_insert(table_changes *changes, const lease_row *row)
+{
+	add_values(begin_change(changes, TABLE_INSERT), row);
+	changes->kinds[TABLE_INSERT].expected++;
+}
+
+/* Touch the row of a name in slot 0. */
+void
+table_touch(table_changes *changes, lease_bytes name)
+{
+	lease_text *t = begin_change(changes, TABLE_TOUCH);
+
+	if (t != NULL)
+		lease_text_add_bytes(t, name);
+	changes->kinds[TABLE_TOUCH].expected++;
+}
+
+/* Set a mark that was read to be "from". */
+void
+table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
+			   uint64_t to)
+{
+	lease_text *t = begin_change(changes, TABLE_MARK);
+	lease_text *more = &changes->kinds[TABLE_MARK].more;
+
+	if (t == NULL)
+		return;
+	lease_text_add(t, " WHEN bucket = %" PRIu32 " AND mark = %" PRIu64
+				   " THEN %" PRIu64, bucket, from, to);
+	lease_text_add(more, "%s%" PRIu32, more->length > 0 ? "," : "", bucket);
+	changes->kinds[TABLE_MARK].expected++;
+}
+
+/* Raise a mark, unless it is higher. */
+void
+table_raise_mark(table_changes *changes, uint32_t bucket, uint64_t to)
+{
+	lease_text *t = begin_change(changes, TABLE_RAISE);
+
+	if (t != NULL)
+		lease_text_add(t, "(%" PRIu32 ",%" PRIu64 ")", bucket, to);
+}
+
+/* Execute a statement, and count the rows that it changes. */
+static lease_status
+execute_counted(connection *c, const lease_text *t, uint64_t *affected)
+{
+	if (t->failed)
+		return connection_no_memory(c);
+	if (mysql_real_query(c->mysql, t->data, t->length) != 0)
+		return connection_failed(c);
+	*affected += mysql_affected_rows(c->mysql);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * Execute the changes, in the transaction under way.  "as_expected" says whether as
+ * many rows were deleted, inserted and replaced as there were to be.
+ */
+lease_status
+table_execute(connection *c, table_changes *changes, bool *as_expected)
+{
+	*as_expected = true;
+	if (changes->failed)
+		return connection_no_memory(c);
+	for (size_t k = 0; k < TABLE_CHANGES; k++)
+	{
+		size_t		count = changes->kinds[k].count;
+		uint64_t	affected = 0;
+
+		if (count == 0)
+			continue;
+		lease_text_add(&changes->kinds[k].statements[count - 1], "%s",
+					   frames[k].last);
+		if (k == TABLE_MARK)
+		{
+			lease_text_put_text(&changes->kinds[k].statements[count - 1],
+								&changes->kinds[k].more);
+			lease_text_put(&changes->kinds[k].statements[count - 1], ")", 1);
+		}
+		for (size_t i = 0; i < count; i++)
+		{
+			lease_status status = execute_counted(c,
+												  &changes->kinds[k].statements[i],
+												  &affected);
+
+			if (status != LEASE_STATUS_OK)
+				return status;
+		}
+		if (k != TABLE_RAISE)
+			*as_expected &= affected == changes->kinds[k].expected;
+	}
+	return LEASE_STATUS_OK;
+}
+
+/* ----------------------------------------------------------------
+ * The journal
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The statement that appends a row, prepared once: parsing and planning it costs the
+ * server about as much as doing it.  NULL if that fails; the connection has the error.
+ */
+static MYSQL_STMT *
+prepare_append(connection *c, uint64_t writer)
+{
+	lease_text	text = {0};
+
+	if (c->append != NULL)
+		return c->append;
+	c->append = mysql_stmt_init(c->mysql);
+	if (c->append == NULL)
+		return NULL;
+	lease_text_add(&text, "INSERT INTO dlock.journal (writer, number, changes)"
+				   " SELECT %" PRIu64 ", ?, ? FROM dlock.journal_head"
+				   " WHERE place = 0 AND writer = %" PRIu64
+				   " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
+				   " WHERE j.writer < %" PRIu64 ")"
+				   " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
+				   " WHERE j.writer > %" PRIu64 ") LOCK IN SHARE MODE",
+				   writer, writer, writer, writer);
+	if (text.failed ||
+		mysql_stmt_prepare(c->append, text.data, text.length) != 0)
+	{
+		lease_text_free(&text);
+		return NULL;
+	}
+	lease_text_free(&text);
+	return c->append;
+}
+
+/* A table is gone: who takes over finds out which there are. */
+static lease_status
+edited_if_missing(connection *c, lease_status status)
+{
+	return status == LEASE_STATUS_FAILED && c->is_missing ?
+		connection_edited(c) : status;
+}
+
+/* What the error of an append means. */
+static lease_status
+append_failed(connection *c, bool prepared)
+{
+	lease_status status = edited_if_missing(c, connection_failed(c));
+
+	/* only now: its end would take the error with it */
+	if (!prepared && c->append != NULL)
+	{
+		mysql_stmt_close(c->append);
+		c->append = NULL;
+	}
+
+	/* the number may be that of an append of ours that was taken for one that failed */
+	return status == LEASE_STATUS_CONFLICT &&
+		strcmp(c->sqlstate, SQLSTATE_DUPLICATE) == 0 ? connection_edited(c) :
+		status;
+}
+
+/* Append a row: fenced off if another run has written. */
+static lease_status
+append_row(connection *c, uint64_t writer, uint64_t row_number,
+		   const lease_text *changes)
+{
+	MYSQL_STMT *statement;
+	MYSQL_BIND	binds[2] = {0};
+
+	if (changes->failed)
+		return connection_no_memory(c);
+	if (c->mysql == NULL)
+		return connection_closed(c);
+	statement = prepare_append(c, writer);
+	if (statement == NULL)
+		return append_failed(c, false);
+	binds[0].buffer_type = MYSQL_TYPE_LONGLONG;
+	binds[0].buffer = &row_number;
+	binds[0].is_unsigned = 1;
+	binds[1].buffer_type = MYSQL_TYPE_STRING;
+	binds[1].buffer = changes->data;
+	binds[1].buffer_length = changes->length;
+	if (mysql_stmt_bind_param(statement, binds) != 0 ||
+		mysql_stmt_execute(statement) != 0)
+		return append_failed(c, true);
+	return mysql_stmt_affected_rows(statement) == 1 ? LEASE_STATUS_OK :
+		connection_edited(c);
+}
+
+/* See to it that this run may append until the transaction ends. */
+lease_status
+table_check_head(connection *c, uint64_t writer)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	bool		is_own;
+	lease_status status = query(c, "SELECT writer FROM dlock.journal_head"
+								" WHERE place = 0 LOCK IN SHARE MODE",
+								&result);
+
+	if (status != LEASE_STATUS_OK)
+		return edited_if_missing(c, status);
+	columns = mysql_fetch_row(result);
+	is_own = columns != NULL && number(columns[0]) == writer;
+	mysql_free_result(result);
+	return is_own ? LEASE_STATUS_OK : connection_edited(c);
+}
+
+/* Append rows to the journal, the first of which gets a number, and commit. */
+lease_status
+table_append(connection *c, uint64_t writer, uint64_t first_number,
+			 const journal_writer *journal)
+{
+	lease_status status = LEASE_STATUS_OK;
+	bool		begins = journal->nrows > 1 && !c->in_transaction;
+
+	if (journal->failed)
+		return connection_no_memory(c);
+	if (begins)
+		status = connection_begin(c);
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < journal->nrows; i++)
+		status = append_row(c, writer, first_number + i, &journal->rows[i]);
+	if (status == LEASE_STATUS_OK && begins)
+		status = connection_commit(c);
+	return status;
+}
+
+/*
+ * Delete the rows of a run up to a number, which have been applied; "as_expected" is
+ * cleared if they are not as many as that.
+ */
+lease_status
+table_delete_journal(connection *c, uint64_t writer, uint64_t up_to,
+					 uint64_t rows, bool *as_expected)
+{
+	lease_text	text = {0};
+	uint64_t	affected = 0;
+	lease_status status;
+
+	lease_text_add(&text, "DELETE FROM dlock.journal WHERE writer = %" PRIu64
+				   " AND number <= %" PRIu64, writer, up_to);
+	status = execute_counted(c, &text, &affected);
+	*as_expected &= affected == rows;
+	lease_text_free(&text);
+	return status;
+}
+
+/*
+ * Take over, in the transaction that table_read_state() has begun, and commit: the
+ * journal has been applied, and has only what is carried forward from now on; all
+ * marks are raised to a floor, 0 for those that stay; this run may append.
+ */
+lease_status
+table_take(connection *c, uint64_t writer, const table_state *state,
+		   uint64_t floor, uint64_t first_number, const journal_writer *carried)
+{
+	lease_text	text = {0};
+	lease_status status;
+
+	if (state->has_rows)
+		lease_text_add(&text, "DELETE FROM dlock.journal;");
+	if (state->has_journal)
+		lease_text_add(&text, "UPDATE dlock.journal_head SET writer = %" PRIu64
+					   " WHERE place = 0;", writer);
+	if (state->has_old_journal)
+		lease_text_add(&text, "UPDATE dlock.lease_journal SET leases = '',"
+					   " changes = changes + 1, writer = %" PRIu64
+					   " WHERE place = 0;", writer);
+	if (floor > 0)
+		lease_text_add(&text, "UPDATE dlock.lease_mark SET mark ="
+					   " GREATEST(mark, %" PRIu64 "), writer = %" PRIu64 ";",
+					   floor, writer);
+	if (!journal_is_empty(carried) && !carried->failed)
+	{
+		/* without the last semicolon */
+		text.length -= text.length > 0;
+		status = connection_execute_text(c, &text);
+		if (status == LEASE_STATUS_OK)
+			status = table_append(c, writer, first_number, carried);
+		lease_text_clear(&text);
+		if (status != LEASE_STATUS_OK)
+		{
+			lease_text_free(&text);
+			return status;
+		}
+	}
+	lease_text_add(&text, "COMMIT");
+	status = carried->failed ? connection_no_memory(c) :
+		connection_execute_text(c, &text);
+	c->in_transaction = false;
+	lease_text_free(&text);
+	return status;
+}

@@ -1,0 +1,136 @@
+# Replicas.pm: servers of a kind, MariaDB or MySQL, that have a binary log and can follow
+# one another.
+#
+#   my $source = Replicas->start($kind);
+#   $source->install;
+#   my $replica = Replicas->start($kind, '--read-only=ON');
+#   $replica->follow($source);
+#   $replica->catch_up($source);
+#   $replica->complete;
+
+package Replicas;
+
+use strict;
+use warnings;
+
+use Engines;
+use File::Temp qw(tempdir);
+use FreePorts;
+our @ISA = ('Engines::MySQL');
+my @started;
+
+END
+{
+	my $status = $?;
+	for my $self (grep { $_->{owner} == $$ } @started)
+	{
+		$self->stop;
+		$self->keep_log("$self->{kind}-replica$self->{number}-$$");
+	}
+	$? = $status;
+}
+
+# A server without dlock, but for the library.
+sub start
+{
+	my ($class, $kind, @options) = @_;
+	my $self = bless { kind => $kind, options => \@options, number => 1 + @started, owner => $$ }, $class;
+	($self->{port}) = FreePorts::reserve(1);
+	$self->{dir} = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+	mkdir "$self->{dir}/plugins" or die "could not make $self->{dir}/plugins: $!\n";
+	system('install', '-m', '755', 'mysql_udf/dlock.so', "$self->{dir}/plugins/dlock.so") == 0
+	  or die "could not install the library\n";
+	push @started, $self;
+	$self->boot;
+	return $self;
+}
+
+sub boot
+{
+	my ($self) = @_;
+	my @options = ('--skip-networking=OFF', '--bind-address=127.0.0.1', "--port=$self->{port}",
+		"--server-id=$self->{number}", '--log-bin=binlog');
+	# the plugin is not installed by way of the binary log
+	push @options, $self->is_mariadb ? ('--gtid-strict-mode=ON', '--log-slave-updates=ON')
+	  : ('--gtid-mode=ON', '--enforce-gtid-consistency=ON', '--plugin-load-add=auth_socket.so');
+	system('dev/mysql-server', $self->{kind}, $self->{dir}, @options, @{ $self->{options} }) == 0
+	  or die "could not start $self->{kind}\n";
+	return;
+}
+
+sub follow
+{
+	my ($self, $source, %options) = @_;
+	my $control = $self->control;
+	my $demoted = $options{demoted} ? ', MASTER_DEMOTE_TO_SLAVE = 1' : '';
+	$control->value($self->is_mariadb
+		? "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = $source->{port}, MASTER_USER = 'follower',
+			MASTER_PASSWORD = 'follower', MASTER_CONNECT_RETRY = 1, MASTER_USE_GTID = slave_pos$demoted"
+		: "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = $source->{port}, SOURCE_USER = 'follower',
+			SOURCE_PASSWORD = 'follower', SOURCE_CONNECT_RETRY = 1, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1");
+	$control->value('START ' . ($self->is_mariadb ? 'SLAVE' : 'REPLICA'));
+	return;
+}
+
+sub stop_following
+{
+	my ($self) = @_;
+	$self->control->value('STOP ' . ($self->is_mariadb ? 'SLAVE' : 'REPLICA'));
+	return;
+}
+
+# Its plugin is no part of the binary log.
+sub complete
+{
+	my ($self) = @_;
+	$self->control->value(q{INSTALL SONAME 'dlock'}) if $self->is_mariadb;
+	$self->end_control;
+	$self->{ready} = 1;
+	return;
+}
+
+# Until it has all that another one has now.
+sub catch_up
+{
+	my ($self, $source) = @_;
+	my $position = $source->control->value('SELECT ' . ($self->is_mariadb ? '@@gtid_binlog_pos' : '@@gtid_executed'));
+	$position =~ s/\s|\\n//g;
+	my $got = $self->control->value($self->is_mariadb ? "SELECT MASTER_GTID_WAIT('$position', 60)"
+		: "SELECT WAIT_FOR_EXECUTED_GTID_SET('$position', 60)");
+	die "the replica does not follow: $got\n" . $self->complaint unless $got eq '0';
+	return;
+}
+
+# Kill the server, which stays down.
+sub crash { return $_[0]->kill_server }
+
+# Why it does not follow.
+sub complaint
+{
+	my ($self) = @_;
+	my $answer = $self->control->query($self->is_mariadb ? 'SHOW SLAVE STATUS'
+		: 'SELECT last_error_message FROM performance_schema.replication_applier_status_by_worker');
+	return join("\n", map { join(' ', grep { $_ ne '' } @$_) } @{ $answer->{rows} }) . "\n";
+}
+
+sub is_mariadb { return $_[0]{kind} eq 'mariadb' }
+
+# Install dlock, and make the accounts that the tests use, and replicas.
+sub install
+{
+	my ($self) = @_;
+	my $control = $self->control;
+	$control->value(q{
+		CREATE USER follower@'127.0.0.1' IDENTIFIED BY 'follower';
+		GRANT REPLICATION SLAVE ON *.* TO follower@'127.0.0.1';
+		CREATE DATABASE scenarios;
+		CREATE USER tester@localhost;
+		GRANT ALL ON scenarios.* TO tester@localhost});
+	$self->feed('mysql_udf/install.sql');
+	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+	$self->end_control;
+	$self->{ready} = 1;
+	return;
+}
+
+1;

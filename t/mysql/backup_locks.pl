@@ -1,0 +1,200 @@
+# A backup, or anybody else, locks the whole server against writing (rule 15).  Who looks
+# and who gives a lease back is answered all the same, and that is written afterwards;
+# whoever wants a lease that cannot be written is told so within two seconds, because the
+# backup may be waiting for that very statement.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# "Two seconds", on a machine that is busy with other things; "at once" is less than it
+# takes to find that the server is locked.
+use constant {
+	TWO_SECONDS => 20,
+	AT_ONCE => 15,
+};
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+$engine->write_settings(reap_interval => 1);
+my $number = 0;
+
+my ($session, $other, $backup, $guard) = map { $engine->client($_) } qw(session other backup-session guard);
+$_->value('SET SESSION lock_wait_timeout = 60') for $session, $other, $guard;
+my $admin = $engine->client('admin');
+
+sub sql { return $admin->value($_[0]) }
+
+my $kept_from = qr/^1644 \w+: .*(?:locked against writing|lock table is locked|does not answer)/;
+
+# Answers, each within a time.
+sub answers
+{
+	my ($what, $seconds, @statements) = @_;
+	while (my ($sql, $wanted) = splice(@statements, 0, 2))
+	{
+		my $before = time;
+		my $got = $session->outcome("SELECT $sql") // '';
+		my $took = time - $before;
+		ref $wanted ? like($got, $wanted, "$what: $sql") : is($got, $wanted, "$what: $sql");
+		cmp_ok($took, '<', $seconds, "$what: $sql: in time");
+	}
+	return;
+}
+
+# Looks of all kinds, of what there is when nobody has given anything back.
+sub looks
+{
+	my ($what, $n) = @_;
+	answers("$what, looks", AT_ONCE,
+		"dlock_owner('kept$n')" => 'a',
+		"dlock_is_free('kept$n')" => 0,
+		"dlock_is_free('free$n')" => 1,
+		"dlock_remaining('kept$n', 'a') > 500" => 1,
+		"dlock_holders('kept$n')" => qr/"owner": "a"/,
+		"dlock_owner('guarded$n')" => 'g',
+		"dlock_owner('free$n')" => 'NULL',
+		"count(*) FROM dlock.locks WHERE name = 'kept$n'" => 1,
+		"count(*) FROM dlock.locks WHERE name LIKE 'many$n'" => 80,
+		"JSON_LENGTH(dlock_holders('many$n'))" => 80,
+		'count(*) > 0 FROM dlock.stats' => 1,
+		'count(*) >= 0 FROM dlock.waiters' => 1,
+		"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
+	return;
+}
+
+sub prepare
+{
+	my ($n, $guards) = @_;
+	sql("SELECT dlock_acquire_shared('many$n', 'm$_', 600)") for 1 .. 80;
+	$session->value("SELECT dlock_acquire('$_$n', 'a', 600)") for qw(kept gone twice twice wanted listed1 listed2 renewed all watched);
+	$session->value("SELECT dlock_acquire_shared('many$n', 'mine', 600)");
+	$session->value("SELECT dlock_release('many$n', 'mine')");
+	my $token = $guard->value("SELECT dlock_acquire('guarded$n', 'g', 600)");
+	return unless $guards;
+	$guard->value('BEGIN');
+	$guard->query("CALL dlock.guard('guarded$n', 'g', $token)");
+	return;
+}
+
+# What there has to be when the server is not locked any more.
+sub written
+{
+	my ($what, $n) = @_;
+	$guard->value('COMMIT');
+	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') }),
+		"$what: then all is written");
+	is(sql("SELECT GROUP_CONCAT(DISTINCT CONCAT(name, ' ', owner, version) ORDER BY name)
+		FROM dlock.lease_table WHERE name LIKE '%$n' AND name NOT LIKE 'many%'"),
+		join(',', "all$n a1", "guarded$n g1", "kept$n a1", "renewed$n a1", "twice$n a1"), "$what: as it was answered");
+	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'many$n'"), 79, "$what: of many, too");
+	like($session->outcome("SELECT dlock_acquire('free$n', 'a', 600)"), qr/^\d+$/, "$what: what was not granted is free");
+	is($session->outcome("SELECT dlock_release_all('a')"), 5, "$what: and all are given back") or diag(sql('select json_arrayagg(json_array(name,owner,version)) from dlock.locks where owner = "a"'));
+	sql("SELECT dlock_force_release('$_$n')") for qw(guarded many);
+	return;
+}
+
+# What is answered while the server is locked.
+sub while_locked
+{
+	my ($what, $n) = @_;
+	looks($what, $n);
+	answers("$what, releases", AT_ONCE,
+		"dlock_release('gone$n', 'a')" => 1,
+		"dlock_is_free('gone$n')" => 1);
+	answers("$what, no releases", TWO_SECONDS,
+		"dlock_release('gone$n', 'a')" => 'NULL',
+		"dlock_release('kept$n', 'b')" => 0);
+	answers("$what, one of two holds", AT_ONCE,
+		"dlock_release('twice$n', 'a')" => 1,
+		"dlock_owner('twice$n')" => 'a',
+		"dlock_is_free('twice$n')" => 0,
+		"dlock_holders('twice$n')" => qr/"version": 1\b/);
+	answers("$what, other releases", TWO_SECONDS,
+		"count(*) FROM dlock.locks WHERE name = 'twice$n' AND version = 1" => 1,
+		"dlock_release_many('[\"listed1$n\", \"listed2$n\"]', 'a')" => qr/^\["listed1$n", "listed2$n"\]$/);
+	is($admin->outcome("SELECT dlock_release('many$n', 'm1')"), 1, "$what: one of many");
+	is($admin->outcome("SELECT JSON_LENGTH(dlock_holders('many$n'))"), 79, "$what: is gone");
+	answers("$what, grants", TWO_SECONDS,
+		"dlock_acquire('free$n', 'a', 600)" => $kept_from,
+		"dlock_acquire('free$n', 'a', 600, 0.5)" => $kept_from,
+		"dlock_acquire('free$n', 'a', 600, 30)" => $kept_from,
+		"dlock_acquire('gone$n', 'b', 600)" => $kept_from,
+		"dlock_acquire('kept$n', 'a', 600)" => $kept_from,
+		"dlock_acquire_shared('free$n', 'a', 600)" => $kept_from,
+		"dlock_acquire_session('free$n', 'a', 600)" => $kept_from,
+		"dlock_acquire_permits('free$n', 'a', 600, 3, 2)" => $kept_from,
+		"dlock_acquire_all('[\"free$n\", \"free2$n\"]', 'a', 600)" => $kept_from,
+		"dlock_acquire_any('[\"free$n\", \"free2$n\"]', 'a', 600, 2)" => $kept_from,
+		"dlock_renew('renewed$n', 'a', 600)" => $kept_from,
+		"dlock_renew_many('[\"renewed$n\"]', 'a', 600)" => $kept_from,
+		"dlock_downgrade('renewed$n', 'a')" => $kept_from);
+	answers("$what, looks again", AT_ONCE,
+		"dlock_is_free('free$n')" => 1,
+		"dlock_owner('kept$n')" => 'a',
+		"dlock_owner('renewed$n')" => 'a',
+		"count(*) FROM dlock.locks WHERE name IN ('free$n', 'gone$n', 'listed1$n', 'listed2$n')" => 0,
+		"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
+	answers("$what, refused, or not decided", TWO_SECONDS, "dlock_acquire('kept$n', 'b', 600, 0.2)" => qr/^NULL$|in its time/);
+	return;
+}
+
+my %locks = (
+	'FLUSH TABLES WITH READ LOCK' => { unlock => 'UNLOCK TABLES', guards => 1 },
+	# who guards would keep it waiting
+	'LOCK TABLES of a dump' => {
+		lock => 'LOCK TABLES ' . join(', ', map { "dlock.$_ READ" } qw(journal journal_head lease_mark lease_table library_account settings)),
+		unlock => 'UNLOCK TABLES' },
+	$kind eq 'mariadb' ? ('BACKUP STAGE BLOCK_COMMIT' => {
+		lock => join('; ', map { "BACKUP STAGE $_" } qw(START FLUSH BLOCK_DDL BLOCK_COMMIT)),
+		unlock => 'BACKUP STAGE END', guards => 1 }) : ());
+# the connection that locks is an administrator's
+my $locker = Scenarios::Client->new($engine, 'admin');
+
+for my $what (sort keys %locks)
+{
+	my ($lock, $unlock) = ($locks{$what}{lock} // $what, $locks{$what}{unlock});
+	my $n = ++$number;
+
+	# with nobody waiting
+	prepare($n, $locks{$what}{guards});
+	ok(!defined $locker->query($lock)->{error}, "$what: locked");
+	while_locked($what, $n);
+	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
+	$session->value("SELECT dlock_release('$_$n', 'a')") for qw(wanted watched);
+	written($what, $n);
+
+	# while a statement that writes waits for a lease, and another for a hold to end
+	$n = ++$number;
+	prepare($n, $locks{$what}{guards});
+	sql('CREATE TABLE IF NOT EXISTS scenarios.t (token BIGINT UNSIGNED)');
+	$other->send("INSERT INTO scenarios.t SELECT dlock_acquire('wanted$n', 'next', 600, 60)");
+	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: a statement waits for a lease");
+	$backup->send("SELECT dlock_wait('watched$n', 60)");
+	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 2 }), "$what: another for the end of one");
+	my $before = time;
+	$locker->send($lock);
+	usleep(300_000);
+	while_locked("$what with a waiter", $n);
+	answers("$what with a waiter", TWO_SECONDS, "dlock_release('watched$n', 'a')" => 1);
+	is($backup->outcome, 1, "$what: who waits for an end is told of it");
+	my $released = time;
+	answers("$what with a waiter", TWO_SECONDS, "dlock_release('wanted$n', 'a')" => 1);
+	like($other->outcome, $kept_from, "$what: the waiter is told");
+	cmp_ok(time - $released, '<', TWO_SECONDS, "$what: within two seconds");
+	$released = time;
+	ok(!defined $locker->answer->{error}, "$what: then all is locked");
+	cmp_ok(time - $released, '<', TWO_SECONDS, "$what: at once");
+	answers("$what and locked", AT_ONCE, "dlock_is_free('wanted$n')" => 1, "dlock_owner('kept$n')" => 'a');
+	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
+	written("$what with a waiter", $n);
+}
+$_->quit for $session, $other, $guard, $backup, $admin, $locker;
+$engine->stop;
+done_testing();

@@ -1,0 +1,83 @@
+# Somebody has changed the library's tables: what it knows of them counts no more, and it
+# goes on by what they have.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $session = $engine->client('session');
+
+sub sql { return $engine->control->value($_[0]) }
+
+# The journal has a row with the number of the next, as if a commit that was taken for
+# one that failed had taken place.
+like($session->value(q{SELECT dlock_acquire('n', 'a', 60)}), qr/^\d+$/, 'a lease');
+Scenarios::Run::until(sub {
+	$session->value(q{SELECT dlock_renew('n', 'a', 60)});
+	return sql(q{INSERT INTO dlock.journal (writer, number, changes)
+		SELECT writer, MAX(number) + 1, '[[2,"6e",1]]' FROM dlock.journal GROUP BY writer;
+		SELECT COUNT(*) FROM dlock.journal}) > 1;
+}) or die "nothing is in the journal\n";
+like($session->outcome(q{SELECT dlock_acquire('m', 'a', 60)}), qr/^\d+$/, 'a number that is taken: the next call works');
+is($session->value(q{SELECT dlock_owner('n')}), 'a', 'and what was held is held');
+
+# Two rows with one token: the library does not mind, however often it reads them.
+for my $try (1 .. 3)
+{
+	is($session->value(q{SELECT dlock_acquire_shared('s', 'a', 600) > 0}), 1, 'a shared lease') if $try == 1;
+	is(sql('SELECT dlock_settle()'), 1, 'has a row');
+	sql(q{REPLACE INTO dlock.lease_table SELECT l.name, l.slot + 1 + } . (3 - $try) . q{, l.owner, l.account_user, l.account_host,
+		l.mode, l.kind, l.version, l.token, l.request, l.ttl_us, l.writes, l.writer + 1, l.deadline_us, l.connection_id,
+		l.acquired_us, l.expires_us, l.guards FROM dlock.lease_table AS l WHERE l.name = 's' AND l.slot = 0});
+	is(sql('SELECT dlock_reload()'), 1, "and another one with the same token, try $try");
+	like($session->outcome(q{SELECT dlock_holders('s')}), qr/"a"/, 'there are holders');
+	like($session->outcome(q{SELECT dlock_acquire_shared('s', 'b', 600)}), qr/^\d+$/, 'and can be others');
+}
+like($engine->control->value(q{SELECT dlock_force_release('s')}), qr/^[1-9]/, 'all end');
+
+# The lock table cannot be written: leases are kept in the journal, the error log is told
+# once, and told when it is over.
+sub told { return scalar(() = $engine->log =~ /^dlock: dlock\.lease_table $_[0]/mg) }
+sql(q{CREATE TRIGGER dlock.t BEFORE INSERT ON dlock.lease_table FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not\\nnow'});
+like($session->outcome(q{SELECT dlock_acquire('w', 'a', 600)}), qr/^\d+$/, 'a table that cannot be written: a lease');
+ok(Scenarios::Run::until(sub { told('cannot be written: .*not..0Anow;') > 0 }), 'the error log is told');
+select(undef, undef, undef, 3);
+is(told('cannot be written'), 1, 'once');
+is($session->value(q{SELECT dlock_owner('w')}), 'a', 'the lease is there');
+like($session->outcome(q{SELECT dlock_acquire('w', 'b', 600)}), qr/^NULL$/, 'and in the way of others');
+is(told('can be written'), 0, 'nothing is over');
+sql('DROP TRIGGER dlock.t');
+ok(Scenarios::Run::until(sub { told('can be written again') > 0 }), 'the table can be written again: the error log is told');
+is($session->value(q{SELECT dlock_release('w', 'a')}), 1, 'and the lease is still there');
+
+# A run that does not know when a lease was written that only the journal has: it is
+# over when its time to live has passed since somebody looked first, and not later.
+my $journaled = Scenarios::Run::until(sub {
+	$session->value(q{SELECT dlock_release_all('j')});
+	$session->value(q{SELECT dlock_acquire('j', 'j', 2)});
+	$session->kill;
+	$engine->crash;
+	$session = $engine->client('after');
+	return sql(q{SELECT COUNT(*) FROM dlock.journal WHERE changes LIKE '%"6a"%'}) > 0
+		&& sql(q{SELECT COUNT(*) FROM dlock.lease_table WHERE name = 'j'}) == 0;
+});
+ok($journaled, 'a lease is in the journal and not in the table, and the server is killed');
+is($session->value(q{SELECT dlock_owner('j')}), 'j', 'the next run knows of it');
+my $free;
+for (1 .. 60)
+{
+	select(undef, undef, undef, 0.1);
+	$free = $session->value(q{SELECT dlock_is_free('j')}) and last;
+}
+is($free, 1, 'and that it is over, however often somebody looks');
+
+$session->quit;
+$engine->stop;
+done_testing();

@@ -1,0 +1,125 @@
+# A guard pins its lease, whatever the library does meanwhile, and keeps nobody from
+# the leases on other names.  The kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my $guard = $engine->client('guard');
+my $other = $engine->client('other');
+
+sub sql { return $engine->control->value($_[0]) }
+
+# A lease that has a row, and its token.
+sub lease
+{
+	my ($name, $ttl) = @_;
+	my $token = $guard->value("SELECT dlock_acquire('$name', 'a', $ttl)");
+	Scenarios::Run::until(sub { sql("SELECT count(*) FROM dlock.lease_table WHERE name = '$name'") == 1 })
+	  or die "the lease never has a row\n";
+	return $token;
+}
+
+# Somebody asks for the name between the steps of a guard (udf_guard.c), so that its
+# row is read when it has been announced, and not yet locked.
+my $token = lease('n', 4);
+$guard->value('BEGIN');
+is($guard->value("SELECT dlock_guard_begin('n', 'a', $token)"), 1, 'a guard is announced');
+is($other->value(q{SELECT dlock_acquire('n', 'b', 30, 0.001)}), 'NULL', 'somebody else asks for the name');
+$guard->value("CALL dlock.guard_row('n', $token, \@rows)");
+is($guard->value("SELECT dlock_guard_check('n', 'a', $token, \@rows)"), 1, 'and the row is locked');
+ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.locks WHERE name = 'n' AND remaining > 0}) == 0 }), 'the lease is over');
+is($other->value(q{SELECT dlock_acquire('n', 'b', 30)}), 'NULL', 'and nobody else has the name');
+$guard->value('COMMIT');
+like($other->value(q{SELECT dlock_acquire('n', 'b', 30, 5)}), qr/^\d+$/, 'until the guard is gone');
+
+# What is to become of the row of a guarded lease stays in the journal, also when the
+# library takes over: by itself, and when the server has been killed while the
+# transaction was prepared.
+for my $how ('taken over', 'killed')
+{
+	my $name = $how =~ s/ //r;
+	$token = lease($name, 60);
+	$guard->value(q{XA START 'x'});
+	$guard->value("CALL dlock.guard('$name', 'a', $token)");
+	is($guard->value("SELECT dlock_renew('$name', 'a', 600)"), 1, "$how: a guarded lease is renewed");
+	if ($how eq 'killed')
+	{
+		my $gone = $guard->value("SELECT dlock_acquire('$name gone', 'a', 60)");
+		$guard->value("CALL dlock.guard('$name gone', 'a', $gone)");
+		is($guard->value("SELECT dlock_release('$name gone', 'a')"), 1, "$how: another one is released");
+		is(sql('SELECT dlock_settle()'), 1, "$how: and that is written");
+	}
+	$guard->value($_) for q{XA END 'x'}, q{XA PREPARE 'x'};
+	if ($how eq 'killed')
+	{
+		$_->kill for $guard, $other;
+		$engine->crash;
+		($guard, $other) = map { $engine->client($_) } qw(guard2 other2);
+	}
+	else
+	{
+		is(sql('SELECT dlock_reload()'), 1, "$how: the library begins anew");
+	}
+	# the first call may find the connection gone
+	my $got;
+	Scenarios::Run::until(sub { ($got = $other->outcome("SELECT dlock_acquire('$name else', 'b', 60)")) =~ /^\d+$/ });
+	like($got, qr/^\d+$/, "$how: others have their leases");
+	is($other->value("SELECT dlock_acquire('$name', 'b', 60)"), 'NULL', "$how: the guarded one is held");
+	cmp_ok($guard->value("SELECT dlock_remaining('$name', 'a')"), '>', 500, "$how: and renewed");
+	is($other->value("SELECT dlock_owner('$name gone')"), 'NULL', "$how: what was released is gone") if $how eq 'killed';
+	cmp_ok(sql("SELECT remaining FROM dlock.locks WHERE name = '$name'"), '>', 500, "$how: in the view as well");
+	is($guard->value("SELECT dlock_release('$name', 'a')"), 1, "$how: it is released");
+	is($other->value("SELECT dlock_acquire('$name', 'b', 60)"), 'NULL', "$how: and guarded");
+	# only who has prepared it can end it, as long as he is there
+	($how eq 'killed' ? $engine->control : $guard)->value(q{XA COMMIT 'x'});
+	like($other->value("SELECT dlock_acquire('$name', 'b', 60, 5)"), qr/^\d+$/, "$how: until the guard is gone");
+	ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.journal}) == 0 }), "$how: all is in the table");
+	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = '$name'"), 1, "$how: once");
+}
+
+# A guard pins as many permits as there were.
+$token = lease('p', 60);
+is($guard->value(q{SELECT dlock_release('p', 'a')}), 1, 'a name is free');
+$guard->value(q{SELECT dlock_acquire_permit('p', 'a', 60, 2)});
+$token = $guard->value(q{SELECT dlock_acquire_permit('p', 'a', 60, 2)});
+$guard->value('BEGIN');
+$guard->value("CALL dlock.guard('p', 'a', $token)");
+is($guard->value(q{SELECT dlock_release('p', 'a')}), 1, 'one of two guarded permits is released');
+is($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2)}), 'NULL', 'and is nobody else\'s');
+sleep(2);
+is($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2)}), 'NULL', 'nor after a checkpoint');
+$guard->value('COMMIT');
+like($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2, 5)}), qr/^\d+$/, 'until the guard is gone');
+
+# Nor does anybody end a guard who looks while the server is locked against writing, so
+# that nobody can find out which rows are locked.
+my $admin = $engine->client('admin');
+for my $how ('over', 'released')
+{
+	$token = lease("blind $how", $how eq 'over' ? 4 : 600);
+	$guard->value('BEGIN');
+	$guard->value("CALL dlock.guard('blind $how', 'a', $token)");
+	is($guard->value("SELECT dlock_release('blind $how', 'a')"), 1, "$how: a guarded lease") if $how eq 'released';
+	is($other->value("SELECT dlock_acquire('blind $how', 'b', 60)"), 'NULL', "$how: nobody else can have it");
+	ok(Scenarios::Run::until(sub { sql("SELECT dlock_owner('blind $how')") eq 'NULL' }), "$how: it has no owner");
+	ok(!defined $admin->query('FLUSH TABLES WITH READ LOCK')->{error}, "$how: the server is locked");
+	is($other->value("SELECT dlock_is_free('blind $how')"), 0, "$how: it is not free");
+	like($other->value("SELECT dlock_holders('blind $how')"), qr/"owner"/, "$how: somebody is in the way");
+	ok(!defined $admin->query('UNLOCK TABLES')->{error}, "$how: the server is unlocked");
+	is($other->value("SELECT dlock_is_free('blind $how')"), 0, "$how: and it is not free");
+	is($other->value("SELECT dlock_acquire('blind $how', 'b', 60)"), 'NULL', "$how: nor can anybody else have it");
+	$guard->value('COMMIT');
+	like($other->value("SELECT dlock_acquire('blind $how', 'b', 60, 5)"), qr/^\d+$/, "$how: until the guard is gone");
+}
+
+$_->quit for $guard, $other, $admin;
+$engine->stop;
+done_testing();

@@ -1,0 +1,122 @@
+# Commits do not come to their end for a while: a disk does not write, or semisynchronous
+# replication waits for a replica that is not there.  Who looks and who gives a lease back
+# is answered all the same; who wants a lease that is free is told that it could not be
+# decided in time, and is never refused; and what was answered is so afterwards.  The
+# kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use HeldFlush;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time);
+
+# On a machine that is busy with other things.
+use constant {
+	SOON => 10,
+	AT_ONCE => 15,
+};
+
+my ($kind) = @ARGV;
+my $server = HeldFlush->start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
+my $engine = $server->engine;
+my ($admin, $session, $hung, $waiter) = map { $engine->client($_) } qw(admin session hung waiter);
+
+sub sql { return $admin->value($_[0]) }
+
+# Each within a time.
+sub answers
+{
+	my ($what, $seconds, @statements) = @_;
+	while (my ($sql, $wanted) = splice(@statements, 0, 2))
+	{
+		my $before = time;
+		my $got = $session->outcome("SELECT $sql") // '';
+		my $took = time - $before;
+		ref $wanted ? like($got, $wanted, "$what: $sql") : is($got, $wanted, "$what: $sql");
+		cmp_ok($took, '<', $seconds, "$what: $sql: in time");
+	}
+	return;
+}
+
+# How commits are held up, and let go.
+my $source = $kind eq 'mysql' ? 'source' : 'master';
+my $semi = "rpl_semi_sync_$source";
+sql(q{INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'}) if $kind eq 'mysql';
+sql("SET GLOBAL ${semi}_wait_point = 'AFTER_SYNC'");
+sql("SET GLOBAL ${semi}_timeout = 60000");
+my %ways = (
+	'a disk' => { hold => sub { $server->hold }, let_go => sub { $server->let_go } },
+	'no replica' => {
+		hold => sub { sql("SET GLOBAL ${semi}_enabled = ON") },
+		let_go => sub { sql("SET GLOBAL ${semi}_enabled = OFF") } });
+
+my $undecided = qr/^1644 \w+: .*in its time/;
+for my $what (sort keys %ways)
+{
+	my $n = $what =~ s/ //gr;
+	$session->value("SELECT dlock_acquire('$_$n', 'a', 600)") for qw(kept gone other twice twice wanted);
+	$session->value("SELECT dlock_acquire_shared('shared$n', 'a$_', 600)") for 1 .. 3;
+	is(sql('SELECT dlock_settle()'), 1, "$what: all is written");
+	$waiter->send("SELECT dlock_acquire('wanted$n', 'next', 600, 120)");
+	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits");
+
+	$ways{$what}{hold}->();
+	$hung->send("SELECT dlock_acquire('hung$n', 'a', 600, 120)");
+	ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM information_schema.processlist
+		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 }), "$what: a commit hangs");
+	for my $time ('early', 'late')
+	{
+		answers("$what, looks, $time", AT_ONCE,
+			"dlock_owner('kept$n')" => 'a',
+			"dlock_is_free('kept$n')" => 0,
+			"dlock_is_free('free$n')" => 1,
+			"dlock_is_free('hung$n')" => 1,
+			"dlock_owner('hung$n')" => 'NULL',
+			"dlock_owner('wanted$n')" => 'a',
+			"dlock_remaining('kept$n', 'a') > 500" => 1,
+			"JSON_LENGTH(dlock_holders('shared$n'))" => $time eq 'early' ? 3 : 2,
+			"count(*) FROM dlock.locks WHERE name = 'kept$n'" => 1,
+			"count(*) FROM dlock.locks WHERE name = 'hung$n'" => 0,
+			'count(*) FROM dlock.waiters' => 1,
+			'waiters FROM dlock.stats' => 1,
+			"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
+		answers("$what, releases, $time", AT_ONCE, $time eq 'early' ? (
+			"dlock_release('gone$n', 'a')" => 1,
+			"dlock_release('gone$n', 'a')" => 'NULL',
+			"dlock_is_free('gone$n')" => 1,
+			"dlock_release('shared$n', 'a2')" => 1,
+			"JSON_LENGTH(dlock_holders('shared$n'))" => 2) : (
+			"dlock_release('other$n', 'a')" => 1,
+			"count(*) FROM dlock.locks WHERE name IN ('gone$n', 'other$n')" => 0));
+		answers("$what, grants, $time", SOON,
+			"dlock_acquire('free$n', 'a', 600, 0.3)" => $undecided,
+			"dlock_acquire('gone$n', 'b', 600, 0.3)" => $undecided,
+			"dlock_acquire_all('[\"free$n\", \"free2$n\"]', 'a', 600, 0.3)" => $undecided,
+			"dlock_acquire_any('[\"free$n\", \"free2$n\"]', 'a', 600, 2, 0.3)" => $undecided);
+	}
+	answers("$what, releases in part, and for waiters", AT_ONCE,
+		"dlock_release('twice$n', 'a')" => 1,
+		"dlock_holders('twice$n')" => qr/"version": 1\b/,
+		"dlock_owner('twice$n')" => 'a',
+		"dlock_release('wanted$n', 'a')" => 1,
+		"dlock_owner('wanted$n')" => 'NULL',
+		"dlock_release('twice$n', 'a')" => 1,
+		"dlock_is_free('twice$n')" => 1);
+	is(sql('SELECT count(*) FROM dlock.waiters'), 1, "$what: nobody can be granted anything");
+
+	$ways{$what}{let_go}->();
+	like($hung->outcome, qr/^\d+$/, "$what: the commit ends");
+	like($waiter->outcome, qr/^\d+$/, "$what: who has waited has the lease");
+	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') }),
+		"$what: all is written");
+	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name IN ('gone$n', 'other$n', 'twice$n', 'free$n', 'free2$n')"), 0, "$what: what was given back is gone");
+	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'shared$n'"), 2, "$what: of several, too");
+	like($session->outcome("SELECT dlock_acquire('free$n', 'c', 600)"), qr/^\d+$/, "$what: what was not granted is free");
+}
+$_->quit for $session, $hung, $waiter, $admin;
+$engine->stop;
+done_testing();

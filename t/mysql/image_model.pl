@@ -1,0 +1,29 @@
+# What the library knows of the lock table is what table and journal have: random changes
+# are made to image.c and to a naive model (image_model.c), under AddressSanitizer, with
+# few leases being too many to be known, and with none.  No server is started.
+# IMAGE_SEED repeats a run.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use File::Temp qw(tempdir);
+use Sanitizers;
+use Test::More;
+
+my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+my $flags = '-fsanitize=address,undefined -fno-sanitize-recover=all';
+Sanitizers::need($dir, $flags);
+my $seed = $ENV{IMAGE_SEED} // int rand 2**31;
+for my $most (20, 100000)
+{
+	system("cc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror $flags -DIMAGE_LEASES_MAX=$most"
+		  . " -Icore -Imysql_udf -o $dir/model$most t/mysql/image_model.c mysql_udf/hash.c core/lease.c") == 0
+	  or die "could not build image_model.c\n";
+	my $said = `$dir/model$most $seed 50000 2>&1`;
+	is($?, 0, "at most $most leases: all that is known is so") or diag("IMAGE_SEED=$seed $said");
+	like($said, qr/^known [1-9]\d+ of/, 'and much is known');
+	like($said, qr/by the filter [1-9]/, 'some of it by the filter') if $most == 20;
+}
+done_testing();

@@ -1,0 +1,117 @@
+# Rows of the lock table that a transaction has locked, by a guard or by hand, while
+# what the journal says of them is to be written: that is carried forward, and nobody
+# waits for it but who wants those names.  So it is when the library reads the tables
+# anew, and when the server is started again while a prepared transaction guards.  The
+# kind of server is the argument.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use Scenarios;
+use Test::More;
+use Time::HiRes qw(time);
+
+my ($kind) = @ARGV;
+my $engine = Engines::start($kind);
+my ($session, $guard) = map { $engine->client($_) } 'session', 'guard';
+
+sub sql { return $engine->control->value($_[0]) }
+
+# Calls for other names do not wait: lock_timeout is 5 s.
+sub others_work
+{
+	my ($what) = @_;
+	my $before = time;
+	for (1 .. 3)
+	{
+		like($session->outcome(q{SELECT dlock_acquire('other', 'a', 600)}), qr/^\d+$/, "$what: another name is had");
+		is($session->outcome(q{SELECT dlock_release('other', 'a')}), 1, "$what: and given back");
+		is(sql('SELECT dlock_settle()'), 1, "$what: what can be written is");
+	}
+	cmp_ok(time - $before, '<', 4, "$what: at once");
+	return;
+}
+
+sub begin_guard
+{
+	my ($name, $token, $begin) = @_;
+	$guard->query($begin // 'BEGIN');
+	my $answer = $guard->query("CALL dlock.guard('$name', 'own', $token)");
+	ok(!defined $answer->{error}, "$name: it is guarded") or diag($answer->{message});
+	return;
+}
+
+# What is shown of a name, and what its rows are.
+sub shown { return sql("SELECT coalesce(group_concat(owner ORDER BY owner), '') FROM dlock.locks WHERE name = '$_[0]'") // '' }
+
+sub rows_of { return sql("SELECT coalesce(group_concat(owner, slot ORDER BY slot), '') FROM dlock.lease_table WHERE name = '$_[0]'") // '' }
+
+# A guard, and a change of what it guards; then the library forgets.
+my %changes = (
+	renewed => { call => q{dlock_renew('%s', 'own', 600)}, shown => 'own' },
+	released => { call => q{dlock_release('%s', 'own')}, shown => '' });
+for my $what (sort keys %changes)
+{
+	my $change = $changes{$what};
+	for my $forgets (0, 1)
+	{
+		my $name = $what . $forgets;
+		my $token = $session->value("SELECT dlock_acquire('$name', 'own', 60)");
+		begin_guard($name, $token);
+		is($session->value('SELECT ' . sprintf($change->{call}, $name)), 1, "$name: so it is, while it is guarded");
+		is(sql('SELECT dlock_reload()'), 1, "$name: the tables are read anew") if $forgets;
+		others_work($name);
+		is($session->value("SELECT dlock_is_free('$name')"), 0, "$name: it is not free");
+		is($session->value("SELECT dlock_acquire('$name', 'next', 600)"), 'NULL', "$name: nobody else can have it");
+		is(shown($name), $change->{shown}, "$name: the view has what is so");
+		is(rows_of($name), 'own0', "$name: and the table the row");
+		$guard->query('COMMIT');
+		is($session->value("SELECT dlock_is_free('$name')"), $what eq 'released' ? 1 : 0, "$name: the guard ends");
+		is(sql('SELECT dlock_settle()'), 1, "$name: what is so can be written");
+		is(rows_of($name), $change->{shown} ? 'own0' : '', "$name: and is");
+		cmp_ok($session->value("SELECT dlock_remaining('$name', 'own')"), '>', 500, "$name: with the new deadline") if $change->{shown};
+		like($session->value("SELECT dlock_acquire('$name', 'next', 600)"), qr/^\d+$/, "$name: then it is somebody else's") if !$change->{shown};
+	}
+}
+
+# One that is locked by hand is no guard, and in nobody's way.
+like($session->value(q{SELECT dlock_acquire('hand', 'one', 600)}), qr/^\d+$/, 'hand: a lease');
+is(sql('SELECT dlock_settle()'), 1, 'hand: has a row');
+my $admin = $engine->client('admin');
+$admin->query('BEGIN');
+is($admin->value(q{SELECT owner FROM dlock.lease_table WHERE name = 'hand' AND slot = 0 FOR UPDATE}), 'one', 'hand: which is locked');
+is($session->value(q{SELECT dlock_renew('hand', 'one', 60)}), 1, 'hand: it can be renewed');
+is($session->value(q{SELECT dlock_release('hand', 'one')}), 1, 'hand: and released');
+like($session->value(q{SELECT dlock_acquire('hand', 'two', 600)}), qr/^\d+$/, 'hand: and had by others');
+others_work('hand');
+is(rows_of('hand'), 'one0', 'hand: its row stays');
+is(shown('hand'), 'two', 'hand: the view has what is so');
+like($session->value(q{SELECT dlock_release('hand', 'two') + dlock_acquire('hand', 'three', 600)}), qr/^\d+$/, 'hand: and it goes on');
+others_work('hand, later');
+$admin->query('ROLLBACK');
+is(sql('SELECT dlock_settle()'), 1, 'hand: what is so can be written');
+is(rows_of('hand'), 'three0', 'hand: and is');
+
+# A prepared transaction goes on guarding, whatever becomes of the server.
+my $token = $session->value(q{SELECT dlock_acquire('prepared', 'own', 600)});
+begin_guard('prepared', $token, q{XA START 'x'});
+$guard->query($_) for q{XA END 'x'}, q{XA PREPARE 'x'};
+is($session->value(q{SELECT dlock_release('prepared', 'own')}), 1, 'prepared: it is released');
+others_work('prepared');
+$engine->crash;
+$_->kill for $session, $guard, $admin;
+($session, $admin) = map { $engine->client($_) } 'session', 'admin';
+others_work('prepared, restarted');
+is($session->value(q{SELECT dlock_is_free('prepared')}), 0, 'prepared, restarted: it is not free');
+is($session->value(q{SELECT dlock_acquire('prepared', 'next', 600)}), 'NULL', 'prepared, restarted: nobody else can have it');
+ok(!defined $admin->query(q{XA COMMIT 'x'})->{error}, 'prepared, restarted: the transaction ends');
+like($session->value(q{SELECT dlock_acquire('prepared', 'next', 600)}), qr/^\d+$/, 'prepared, restarted: it is the next one\'s');
+is(sql('SELECT dlock_settle()'), 1, 'prepared, restarted: which can be written');
+is(rows_of('prepared'), 'next0', 'prepared, restarted: and is');
+
+$_->quit for $session, $admin;
+$engine->stop;
+done_testing();
