@@ -666,7 +666,8 @@ FROM (
 
 -- One row per connection that waits for a lease in this server; position 1 is
 -- served next.  NULL: owner, mode and position of dlock_wait(), position of
--- dlock_acquire_all() and dlock_acquire_any(), which has a row for each of its names.
+-- dlock_acquire_all() and dlock_acquire_any(), which has a row for each of its names,
+-- and of who has been granted a lease that is yet to be committed.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.waiters AS
 SELECT

@@ -88,6 +88,9 @@ extern void lease_engine_submit(lease_call *call);
 extern bool lease_call_is_of_several(const lease_call *call);
 extern bool lease_call_is_granted(const lease_call *call);
 extern void lease_call_return(lease_call *call);
+extern void lease_calls_visit_served(lease_waiters_visitor *visit,
+									 void *context);
+extern size_t lease_calls_count_served(void);
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);

@@ -384,6 +384,56 @@ lease_call_fail_late(void)
 		}
 }
 
+/*
+ * Who has waited, has left the queue because the name came free, and is not answered
+ * yet: what it is granted is to be committed, or it is to be made again from the
+ * beginning.  Until then it is one of those who wait.
+ */
+static bool
+is_served(const lease_call *call)
+{
+	return call->waiting_since_us != 0 && !call->answered &&
+		!call->abandoned && !lease_waiter_has_places(call);
+}
+
+/* Where those are. */
+static const lease_calls *const served_lists[] = {
+	&engine.incoming, &engine.stalled, &batch.calls, &batch.at_commit
+};
+
+#define NSERVED_LISTS (sizeof(served_lists) / sizeof(served_lists[0]))
+
+/* Call a function for each of them, and name: they have no position any more. */
+void
+lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
+{
+	for (size_t i = 0; i < NSERVED_LISTS; i++)
+		for (const lease_call *call = served_lists[i]->head; call != NULL;
+			 call = call->next)
+		{
+			bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
+
+			if (!is_served(call))
+				continue;
+			for (size_t n = any ? 0 : call->waits_for;
+				 n <= (any ? call->nnames - 1 : call->waits_for); n++)
+				visit(call, call->names[n], 0, context);
+		}
+}
+
+/* How many there are. */
+size_t
+lease_calls_count_served(void)
+{
+	size_t		count = 0;
+
+	for (size_t i = 0; i < NSERVED_LISTS; i++)
+		for (const lease_call *call = served_lists[i]->head; call != NULL;
+			 call = call->next)
+			count += is_served(call);
+	return count;
+}
+
 /* A call that was granted something: count it, and see to sessions. */
 static void
 note_grant(lease_call *call)

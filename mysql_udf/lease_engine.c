@@ -794,8 +794,10 @@ add_escaped(dlock_text *text, const char *value)
 			dlock_text_add(text, value, 1);
 }
 
+/* Add who waits for a name; position 0: NULL. */
 static void
-add_waiter(const lease_call *call, size_t position, void *context)
+add_waiter(const lease_call *call, lease_bytes name, size_t position,
+		   void *context)
 {
 	waiters_text *waiters = context;
 	dlock_text *text = &waiters->json;
@@ -805,7 +807,7 @@ add_waiter(const lease_call *call, size_t position, void *context)
 
 	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
 			   "{\"name_hex\": \"");
-	add_hex(text, call->queue->name);
+	add_hex(text, name);
 	add_string(text, "\", \"user_hex\": \"");
 	add_string_hex(text, call->caller.user);
 	add_string(text, "\", \"host_hex\": \"");
@@ -848,6 +850,7 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 	add_string(&waiters.json, "[");
 	pthread_mutex_lock(&engine.mutex);
 	lease_waiters_visit(add_waiter, &waiters);
+	lease_calls_visit_served(add_waiter, &waiters);
 	pthread_mutex_unlock(&engine.mutex);
 	add_string(&waiters.json, "]");
 	if (!waiters.json.failed)
@@ -869,7 +872,8 @@ dlock_engine_stats(dlock_answer *answer)
 		pthread_mutex_unlock(&engine.mutex);
 		return NULL;
 	}
-	json = lease_stats_json(lease_waiters_connections());
+	json = lease_stats_json(lease_waiters_connections() +
+							lease_calls_count_served());
 	pthread_mutex_unlock(&engine.mutex);
 	if (json == NULL)
 		(void) no_memory(answer);

@@ -448,9 +448,7 @@ lease_waiters_connections(void)
 }
 
 void
-lease_waiters_visit(void (*visit) (const lease_call *call, size_t position,
-								   void *context),
-					void *context)
+lease_waiters_visit(lease_waiters_visitor *visit, void *context)
 {
 	for (size_t i = 0; i < QUEUE_SLOTS; i++)
 		for (lease_queue *queue = queues[i]; queue != NULL;
@@ -459,8 +457,8 @@ lease_waiters_visit(void (*visit) (const lease_call *call, size_t position,
 			size_t		position = 0;
 
 			for (lease_call *c = queue->line.head; c != NULL; c = c->next)
-				visit(c, ++position, context);
+				visit(c, queue->name, ++position, context);
 			for (lease_call *c = queue->watchers.head; c != NULL; c = c->next)
-				visit(c, 0, context);
+				visit(c, queue->name, 0, context);
 		}
 }

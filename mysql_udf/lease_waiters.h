@@ -178,10 +178,11 @@ extern size_t lease_waiters_connections(void);
 extern lease_call *lease_waiter_of(lease_party party, const lease_call *after);
 extern lease_call *lease_waiter_of_connection(uint64_t connection_id);
 
-/* Call a function for everybody who waits, queue by queue in its order. */
-extern void lease_waiters_visit(void (*visit) (const lease_call *call,
-											   size_t position,
-											   void *context),
-								void *context);
+/* Told who waits for a name, and in which position; 0: in none. */
+typedef void lease_waiters_visitor(const lease_call *call, lease_bytes name,
+								   size_t position, void *context);
+
+/* Call a function for everybody who is in a queue, queue by queue in its order. */
+extern void lease_waiters_visit(lease_waiters_visitor *visit, void *context);
 
 #endif							/* DLOCK_LEASE_WAITERS_H */
