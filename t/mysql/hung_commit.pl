@@ -42,6 +42,13 @@ sub answers
 	return;
 }
 
+sub hangs
+{
+	my ($what) = @_;
+	return ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM information_schema.processlist
+		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 }), $what);
+}
+
 # How commits are held up, and let go.
 my $source = $kind eq 'mysql' ? 'source' : 'master';
 my $semi = "rpl_semi_sync_$source";
@@ -66,8 +73,7 @@ for my $what (sort keys %ways)
 
 	$ways{$what}{hold}->();
 	$hung->send("SELECT dlock_acquire('hung$n', 'a', 600, 120)");
-	ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM information_schema.processlist
-		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 }), "$what: a commit hangs");
+	hangs("$what: a commit hangs");
 	for my $time ('early', 'late')
 	{
 		answers("$what, looks, $time", AT_ONCE,
@@ -116,6 +122,20 @@ for my $what (sort keys %ways)
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name IN ('gone$n', 'other$n', 'twice$n', 'free$n', 'free2$n')"), 0, "$what: what was given back is gone");
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'shared$n'"), 2, "$what: of several, too");
 	like($session->outcome("SELECT dlock_acquire('free$n', 'c', 600)"), qr/^\d+$/, "$what: what was not granted is free");
+
+	$session->value("SELECT dlock_acquire('handed$n', 'a', 600)");
+	$waiter->send("SELECT dlock_acquire('handed$n', 'next', 600, 120)");
+	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits again");
+	$ways{$what}{hold}->();
+	answers($what, AT_ONCE, "dlock_release('handed$n', 'a')" => 1);
+	hangs("$what: the commit of what a waiter is granted hangs");
+	answers("$what, a waiter that is granted", AT_ONCE,
+		"dlock_owner('handed$n')" => 'NULL',
+		"count(*) FROM dlock.waiters WHERE name = 'handed$n' AND owner = 'next' AND position IS NULL" => 1,
+		'waiters FROM dlock.stats' => 1);
+	$ways{$what}{let_go}->();
+	like($waiter->outcome, qr/^\d+$/, "$what: it has the lease");
+	is(sql('SELECT count(*) FROM dlock.waiters'), 0, "$what: and waits no more");
 }
 $_->quit for $session, $hung, $waiter, $admin;
 $engine->stop;
