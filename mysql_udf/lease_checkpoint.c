@@ -541,12 +541,15 @@ probe(void)
 	table_rows	rows = {0};
 	size_t		n;
 	lease_bytes *names = dirty_names(&n);
+	size_t		nrows = 0;
 	lease_status status;
 
 	if (names == NULL)
 		return connection_no_memory(c);
+	for (size_t i = 0; i < image_ndirty(); i++)
+		nrows += image_dirty(i)->nrows;
 	lease_batch_ask();
-	status = table_read(c, names, n, true, &rows);
+	status = table_probe(c, names, n, nrows, &rows);
 	if (status == LEASE_STATUS_OK)
 		status = table_check_head(c, engine.writer);
 	(void) lease_batch_resume();

@@ -144,6 +144,28 @@ add_rows(connection *c, MYSQL_RES *result, table_rows *rows)
 	return LEASE_STATUS_OK;
 }
 
+/* Add rows of which the keys were read, and by what one change differs from the next. */
+static lease_status
+add_keys(connection *c, MYSQL_RES *result, table_rows *rows)
+{
+	MYSQL_ROW	columns;
+
+	if (!reserve_rows(rows, mysql_num_rows(result)))
+	{
+		mysql_free_result(result);
+		return connection_no_memory(c);
+	}
+	rows->results[rows->nresults++] = result;
+	while ((columns = mysql_fetch_row(result)) != NULL)
+		rows->rows[rows->count++] = (lease_row) {
+			.name = {columns[0], mysql_fetch_lengths(result)[0]},
+			.slot = (uint32_t) number(columns[1]),
+			.token = number(columns[2]),
+			.writes = number(columns[3]),
+		};
+	return LEASE_STATUS_OK;
+}
+
 static int
 compare_rows(const void *first, const void *second)
 {
@@ -200,12 +222,26 @@ move_results(table_rows *to, table_rows *from)
 	return true;
 }
 
-/* Add the query for the rows of some names. */
-static void
-add_select(lease_text *query, const lease_bytes *names, size_t n)
+/* How many of some names go into a statement. */
+static size_t
+count_some(const connection *c, const lease_bytes *names, size_t n)
 {
-	lease_text_add(query, "SELECT " COLUMNS
-				   " FROM dlock.lease_table FORCE INDEX (PRIMARY) WHERE name IN (");
+	size_t		bytes = 0;
+	size_t		some = 0;
+
+	while (some < n && (some == 0 || bytes < statement_room(c)))
+		bytes += 4 * names[some++].length + 20;
+	return some;
+}
+
+/* Add the query for columns of the rows of some names. */
+static void
+add_select(lease_text *query, const char *columns, const lease_bytes *names,
+		   size_t n)
+{
+	lease_text_add(query, "SELECT %s"
+				   " FROM dlock.lease_table FORCE INDEX (PRIMARY) WHERE name IN (",
+				   columns);
 	for (size_t i = 0; i < n; i++)
 	{
 		if (i > 0)
@@ -225,18 +261,15 @@ read_some(connection *c, const lease_bytes *names, size_t n, bool lock,
 	table_rows	all = {0};
 	MYSQL_RES  *result;
 	lease_status status;
-	size_t		bytes = 0;
-	size_t		some = 0;
+	size_t		some = count_some(c, names, n);
 
-	while (some < n && (some == 0 || bytes < statement_room(c)))
-		bytes += 4 * names[some++].length + 20;
 	*read = some;
 	if (lock)
 	{
-		add_select(&text, names, some);
+		add_select(&text, COLUMNS, names, some);
 		lease_text_add(&text, " FOR UPDATE SKIP LOCKED;");
 	}
-	add_select(&text, names, some);
+	add_select(&text, COLUMNS, names, some);
 	status = connection_query(c, &text, &result);
 	if (status == LEASE_STATUS_OK && lock)
 	{
@@ -287,6 +320,17 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 	return status;
 }
 
+/* Begin a transaction that locks rows. */
+static lease_status
+begin_locking(connection *c)
+{
+	lease_status status;
+
+	connection_rollback(c);
+	status = connection_refuse_if_read_only(c);
+	return status == LEASE_STATUS_OK ? connection_begin(c) : status;
+}
+
 /*
  * The same.  With "lock" a transaction begins, in which those are locked that nobody
  * else has locked.
@@ -295,16 +339,46 @@ lease_status
 table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
 		   table_rows *rows)
 {
-	lease_status status = LEASE_STATUS_OK;
+	lease_status status = lock ? begin_locking(c) : LEASE_STATUS_OK;
 
-	if (lock)
-	{
-		connection_rollback(c);
-		if ((status = connection_refuse_if_read_only(c)) == LEASE_STATUS_OK)
-			status = connection_begin(c);
-	}
 	return status == LEASE_STATUS_OK ? read_names(c, names, n, lock, rows) :
 		status;
+}
+
+/*
+ * Begin a transaction, lock the rows of names, of which there should be "expected", and
+ * find out which of them somebody else has locked.  Of the rows no more is read than
+ * name, slot, token and writes.
+ */
+lease_status
+table_probe(connection *c, const lease_bytes *names, size_t n,
+			size_t expected, table_rows *rows)
+{
+	lease_status status = begin_locking(c);
+	size_t		some;
+
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < n; i += some)
+	{
+		lease_text	text = {0};
+		MYSQL_RES  *result;
+
+		some = count_some(c, names + i, n - i);
+		add_select(&text, "name, slot, token, writes", names + i, some);
+		lease_text_add(&text, " FOR UPDATE SKIP LOCKED");
+		status = connection_query(c, &text, &result);
+		lease_text_free(&text);
+		if (status == LEASE_STATUS_OK)
+			status = add_keys(c, result, rows);
+	}
+	if (status == LEASE_STATUS_OK && rows->count != expected)
+	{
+		/* some are locked, or somebody has edited the table */
+		table_free_rows(rows);
+		return read_names(c, names, n, true, rows);
+	}
+	if (rows->nresults > 1)
+		sort_rows(rows);
+	return status;
 }
 
 /* The same, in the transaction that has begun. */

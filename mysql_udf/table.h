@@ -96,6 +96,8 @@ typedef struct table_state
 /* table.c: reading */
 extern lease_status table_read(connection *c, const lease_bytes *names,
 							   size_t n, bool lock, table_rows *rows);
+extern lease_status table_probe(connection *c, const lease_bytes *names,
+								size_t n, size_t expected, table_rows *rows);
 extern lease_status table_read_locks(connection *c, const lease_bytes *names,
 									 size_t n, table_rows *rows);
 extern lease_status table_read_marks(connection *c, const lease_bytes *names,
