@@ -355,9 +355,9 @@ my %errors = (
 	# the server says it; it has no error of its own for that
 	'42883' => qr/^1123 HY000$/,
 	'53400' => { mysql => qr/^1637 53400$/, mariadb => qr/^1637 HY000$/ },
-	'55000' => { mysql => qr/^1644 55000$/, mariadb => qr/^1644 HY000$/ },
+	'55000' => { mysql => qr/^1221 55000$/, mariadb => qr/^1221 HY000$/ },
 	'55L01' => qr/^1644 55L01$/,
-	'55P03' => { mysql => qr/^1644 55P03$/, mariadb => qr/^1644 HY000$/ },
+	'55P03' => { mysql => qr/^3572 55P03$/, mariadb => qr/^3572 HY000$/ },
 	# cancelled by somebody, or by a timeout
 	'57014' => { mysql => qr/^(1317 70100|3024 HY000)$/, mariadb => qr/^(1317|1969) 70100$/ },
 	'2200H' => { mysql => qr/^1105 2200H$/, mariadb => qr/^1105 HY000$/ });

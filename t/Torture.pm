@@ -13,7 +13,7 @@
 #   });
 #   $torture->summary;
 #
-# With undecided => 1644 that error is allowed too, of acquires whose time to wait was up.
+# With undecided => 3572 that error is allowed too, of acquires whose time to wait was up.
 # With disturbed => 0 nothing is done to the server.  With examine => sub { ... } that
 # is done when clients do not come to an end, before they are killed.
 #

@@ -31,7 +31,7 @@ my $admin = $engine->client('admin');
 
 sub sql { return $admin->value($_[0]) }
 
-my $kept_from = qr/^1644 \w+: .*(?:locked against writing|lock table is locked|does not answer)/;
+my $kept_from = qr/^3572 \w+: .*(?:locked against writing|lock table is locked|does not answer)/;
 
 # Answers, each within a time.
 sub answers

@@ -36,9 +36,9 @@ my $names = 8;
 my $lock_timeout = 5e6;    # microseconds, as it is if nobody sets it
 # what clients may be told: those of t/mysql/crash.pl, also by a guard, which asks
 # the library too; what the manual says of a commit under a guard; 1047, of a Galera
-# node that is not ready; 1644 from a cluster that stands still; and 1213, which is
+# node that is not ready; 3572 from a cluster that stands still; and 1213, which is
 # never the library's, as not_after_guard() says
-my $allowed = qr/^(1213|1644|3058|(guard )?(1105|1317|1927|2006|2013|4031)|guard (1047|1180|1213|3101))$/;
+my $allowed = qr/^(1213|3058|3572|(guard )?(1105|1317|1927|2006|2013|4031)|guard (1047|1180|1213|3101))$/;
 my $seed = $ENV{TORTURE_SEED} // 1 + int rand 2**20;
 note("TORTURE_SEED=$seed");
 srand($seed);
@@ -146,7 +146,7 @@ sub wrong_with
 	} $history->check;
 }
 
-# Errors 1644, "a transaction has locked it", that came before the time was up in which
+# Errors 3572, "a transaction has locked it", that came before the time was up in which
 # the call was to be decided; if that was lock_timeout, also of calls during which at
 # least some of the servers went on.  A cluster may stand still for long, as Galera does
 # at times when a server has just joined; what the library has given up by then, keeps
@@ -164,7 +164,7 @@ sub wrongly_locked
 		# the longest time in which nothing was changed
 		my $quiet = max(map { $times[$_] - $times[ $_ - 1 ] } 1 .. $#times);
 		$is_short ? $end - $start < $wait : $end - $start < $lock_timeout || 2 * $quiet < $end - $start;
-	} grep { $_->[4] ne 'guard' && $_->[13] eq '?1644' } @calls;
+	} grep { $_->[4] ne 'guard' && $_->[13] eq '?3572' } @calls;
 }
 
 # Errors 1213 of calls that do not come right after a guard of the same client.  A Galera
@@ -240,7 +240,7 @@ sub round_of
 	my $history = History->new(lossy => 0, owners => qr/^s/);
 	push @wrong, wrong_with($history, \%of_session, @floor, @all_kills, @calls);
 	push @wrong, map { "error $_" } grep { $_ !~ $allowed } sort keys %{ $history->errors };
-	push @wrong, map { 'error 1644 too early, or while others went on: ' . join(' ', @$_) } wrongly_locked(@calls);
+	push @wrong, map { 'error 3572 too early, or while others went on: ' . join(' ', @$_) } wrongly_locked(@calls);
 
 	%figures = (%{ $history->figures }, %figures);
 	my $ok = is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]), '',

@@ -50,7 +50,7 @@ my $torture = Torture->new(
 	# which may be the victim of a deadlock of rows; and what could not be decided
 	# while the server stood still
 	allowed => qr/^(1105|3058|(guard )?(1317|1927|2006|2013|4031)|guard 1213)$/,
-	undecided => 1644);
+	undecided => 3572);
 
 sub some_kills
 {

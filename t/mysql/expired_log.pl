@@ -102,7 +102,7 @@ for my $name ("two\nlines", "z\0ro", 'x' x 255)
 	$guard->query('BEGIN');
 	ok(!defined $guard->query("CALL dlock.guard($hex, $hex, $token)")->{error}, 'that is guarded');
 	like($session->outcome("SELECT dlock_downgrade($hex, $hex)"),
-		qr/^1644 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'cannot be downgraded: its name');
+		qr/^3572 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'cannot be downgraded: its name');
 	$guard->query('ROLLBACK');
 
 	like($other->value(q{SELECT dlock_acquire('plain', 'other', 60)}), qr/^\d+$/, 'another one');

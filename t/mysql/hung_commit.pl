@@ -61,7 +61,7 @@ my %ways = (
 		hold => sub { sql("SET GLOBAL ${semi}_enabled = ON") },
 		let_go => sub { sql("SET GLOBAL ${semi}_enabled = OFF") } });
 
-my $undecided = qr/^1644 \w+: .*in its time/;
+my $undecided = qr/^3572 \w+: .*in its time/;
 for my $what (sort keys %ways)
 {
 	my $n = $what =~ s/ //gr;

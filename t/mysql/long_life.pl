@@ -50,7 +50,7 @@ my $torture = Torture->new(
 	connection => "$engine->{dir}/socket",
 	clients => 8, names => 4, disturbed => 0,
 	allowed => qr/^(3058|(guard )?(1317|1927|2006|2013|4031)|guard 1213)$/,
-	undecided => 1644);
+	undecided => 3572);
 my $visitors = 0;
 
 # Somebody who comes and goes: each a new owner with a new name.

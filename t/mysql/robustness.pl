@@ -148,7 +148,7 @@ my $token = sql(q{SELECT dlock_acquire('own', 'a', 600)});
 sql('BEGIN');
 $admin->query("CALL dlock.guard('own', 'a', $token)");
 like(attempt(q{SELECT dlock_downgrade('own', 'a')}),
-	qr/^1644 \w+: could not change the lease on "own": a transaction has locked it/,
+	qr/^3572 \w+: could not change the lease on "own": a transaction has locked it/,
 	'a lease that the caller guards cannot be downgraded');
 is(attempt(q{SELECT dlock_renew('own', 'a', 600)}), 1, 'it can be renewed');
 is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'nor be had by others');
