@@ -7,6 +7,7 @@
  *		30  0.25  -1  1e3				seconds
  *		30s  500 ms  5 minutes  1h 30m  numbers with units, added up
  *		1 day 2:03  01:30:00  0:0:0.5	hours, minutes and seconds, also last
+ *		0 0:01:30						days before such a time, as mysqlclient has it
  *		PT1M30S  P1DT12H				ISO 8601
  *
  * and "ago" at the end turns the sign.  A day has 24 hours, a month 30 days, a
@@ -245,7 +246,17 @@ take_time(Reader *reader, long double hours, long double *value_us)
 	return minutes < 60 && seconds <= 60;
 }
 
-/* Read a number's unit; at the end, none means seconds. */
+/* Say whether a time of day comes next. */
+static bool
+is_before_time(Reader reader)
+{
+	long double hours;
+	long double unused;
+
+	return take_digits(&reader, &hours, &unused) && take(&reader, ':');
+}
+
+/* Read a number's unit; at the end, none means seconds, and before a time days. */
 static bool
 take_unit(Reader *reader, long double *value_us)
 {
@@ -256,6 +267,11 @@ take_unit(Reader *reader, long double *value_us)
 	{
 		*value_us *= SECOND_US;
 		return give(reader, GIVEN_SECOND);
+	}
+	if (is_before_time(*reader))
+	{
+		*value_us *= DAY_US;
+		return give(reader, GIVEN_DAY);
 	}
 	if (!take_word(reader, word))
 		return false;
