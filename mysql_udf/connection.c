@@ -58,8 +58,8 @@
 #define ERROR_TABLE_FULL				1114
 #define ERROR_DISK_FULL					1021
 
-void
-connection_close(connection *c)
+static void
+disconnect(connection *c)
 {
 	if (c->append != NULL)
 		mysql_stmt_close(c->append);
@@ -140,7 +140,7 @@ connection_failed(connection *c)
 	{
 		if (code != ERROR_GONE && c->lost_id == 0)
 			c->lost_id = mysql_thread_id(c->mysql);
-		connection_close(c);
+		disconnect(c);
 		return code == ERROR_GONE ? LEASE_STATUS_CONFLICT :
 			LEASE_STATUS_LOST;
 	}
@@ -176,8 +176,8 @@ connection_closed(connection *c)
 }
 
 /* Execute statements without an answer. */
-lease_status
-connection_execute(connection *c, const char *query, size_t length)
+static lease_status
+execute(connection *c, const char *query, size_t length)
 {
 	int			more;
 
@@ -216,7 +216,7 @@ connection_execute_text(connection *c, const lease_text *query)
 	if (query->failed)
 		return connection_no_memory(c);
 	if (!c->in_galera)
-		return connection_execute(c, query->data, query->length);
+		return execute(c, query->data, query->length);
 	while (status == LEASE_STATUS_OK && *statement != '\0')
 	{
 		size_t		length = strcspn(statement, ";");
@@ -226,7 +226,7 @@ connection_execute_text(connection *c, const lease_text *query)
 			connection_rollback(c);
 			return LEASE_STATUS_LOST;
 		}
-		status = connection_execute(c, statement, length);
+		status = execute(c, statement, length);
 		statement += length + (statement[length] == ';');
 	}
 	return status;
@@ -239,7 +239,7 @@ connection_begin(connection *c)
 	static const char query[] = "START TRANSACTION";
 
 	c->in_transaction = true;
-	return connection_execute(c, query, strlen(query));
+	return execute(c, query, strlen(query));
 }
 
 /* Give up, with an error that is not the server's. */
@@ -381,7 +381,7 @@ connection_open(connection *c)
 	char		user[256];
 	lease_status status;
 
-	connection_close(c);
+	disconnect(c);
 	c->mysql = mysql_init(NULL);
 	if (c->mysql == NULL)
 	{
@@ -398,7 +398,7 @@ connection_open(connection *c)
 						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
 	{
 		remember_error(c, "could not connect to the server by its socket");
-		connection_close(c);
+		disconnect(c);
 		return LEASE_STATUS_FAILED;
 	}
 	if (c->wire >= 0)
@@ -407,14 +407,14 @@ connection_open(connection *c)
 	status = end_lost(c);
 	if (status != LEASE_STATUS_OK)
 	{
-		connection_close(c);
+		disconnect(c);
 		return status;
 	}
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
-		if (connection_execute(c, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
+		if (execute(c, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
 		{
-			connection_close(c);
+			disconnect(c);
 			return LEASE_STATUS_FAILED;
 		}
 	}
@@ -491,7 +491,7 @@ connection_look(connection *c)
 lease_status
 connection_commit(connection *c)
 {
-	lease_status status = connection_execute(c, "COMMIT", strlen("COMMIT"));
+	lease_status status = execute(c, "COMMIT", strlen("COMMIT"));
 
 	c->in_transaction = false;
 	return status;
@@ -502,7 +502,7 @@ connection_rollback(connection *c)
 {
 	if (c->mysql != NULL && c->in_transaction &&
 		mysql_query(c->mysql, "ROLLBACK") != 0)
-		connection_close(c);
+		disconnect(c);
 	c->in_transaction = false;
 }
 

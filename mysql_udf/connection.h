@@ -56,7 +56,6 @@ typedef struct connection
 
 /* connection.c */
 extern lease_status connection_open(connection *c);
-extern void connection_close(connection *c);
 extern bool connection_can_be_interrupted(const connection *c);
 extern void connection_interrupt(const connection *c);
 extern lease_status connection_failed(connection *c);
@@ -68,8 +67,6 @@ extern lease_status connection_edited(connection *c);
 extern lease_status connection_closed(connection *c);
 extern lease_status connection_refuse(connection *c);
 extern lease_status connection_refuse_if_read_only(connection *c);
-extern lease_status connection_execute(connection *c, const char *query,
-									   size_t length);
 extern lease_status connection_execute_text(connection *c,
 											const lease_text *query);
 extern lease_status connection_query(connection *c, const lease_text *query,

@@ -190,13 +190,6 @@ image_due(int64_t before_us, int64_t again_us)
 	return name;
 }
 
-/* The first deadline of all. */
-int64_t
-image_due_us(void)
-{
-	return image.ndue == 0 ? INT64_MAX : image.due[0]->due_us;
-}
-
 /* ----------------------------------------------------------------
  * Names that differ from the table
  * ----------------------------------------------------------------
@@ -276,8 +269,8 @@ unlink_name(image_name *name)
 }
 
 /* A name is used now. */
-void
-image_use(image_name *name)
+static void
+use_name(image_name *name)
 {
 	if (image.newest == name)
 		return;
@@ -333,7 +326,7 @@ image_get(lease_bytes bytes)
 
 	if (name != NULL)
 	{
-		image_use(name);
+		use_name(name);
 		return name;
 	}
 	if (!hash_reserve(&image.names) || !reserve_places())
@@ -372,14 +365,18 @@ drop_holder(image_holder *holder)
 }
 
 static void
+drop_member(const lease_member *member)
+{
+	if (member->request != NULL)
+		drop_object(&member->request->object);
+	drop_holder(member->holder);
+}
+
+static void
 drop_members(lease_member *members, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-	{
-		drop_holder(members[i].holder);
-		if (members[i].request != NULL)
-			drop_object(&members[i].request->object);
-	}
+		drop_member(&members[i]);
 	free(members);
 }
 
@@ -413,7 +410,7 @@ void
 image_pin(image_name *name)
 {
 	name->in_batch = true;
-	image_use(name);
+	use_name(name);
 }
 
 /* It is done with it: an entry that says nothing goes. */
@@ -463,7 +460,7 @@ image_trim(void)
 		if (is_droppable(name))
 			drop_name(name);
 		else
-			image_use(name);
+			use_name(name);
 		name = next;
 	}
 }
@@ -553,12 +550,6 @@ bool
 image_is_complete(void)
 {
 	return image.is_valid && image.is_complete;
-}
-
-size_t
-image_nleases(void)
-{
-	return image.nleases;
 }
 
 /* ----------------------------------------------------------------
@@ -828,6 +819,27 @@ set_members(image_name *name, lease_member *members, size_t count)
 	note_due(name);
 }
 
+/*
+ * Put a member into the place of another one, or behind all if that is NULL: false if
+ * memory is short.
+ */
+static bool
+set_member(image_name *name, const lease_member *before,
+		   const lease_member *member)
+{
+	size_t		count = name->count + (before == NULL);
+	lease_member *members = malloc(count * sizeof(lease_member));
+
+	if (members == NULL)
+		return false;
+	if (name->count > 0)
+		memcpy(members, name->members, name->count * sizeof(lease_member));
+	members[before != NULL ? (size_t) (before - name->members) :
+			name->count] = *member;
+	set_members(name, members, count);
+	return true;
+}
+
 /* The lease with a token, or NULL. */
 const lease_member *
 image_lease(lease_bytes bytes, uint64_t token)
@@ -895,8 +907,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 static bool
 put(image_name *name, const lease_row *row, int64_t now_us)
 {
-	lease_member *before = find_member(name, row->token, 0);
-	lease_member *members;
+	const lease_member *before = find_member(name, row->token, 0);
 	lease_member member;
 
 	if (before != NULL && before->writes >= row->writes)
@@ -904,18 +915,9 @@ put(image_name *name, const lease_row *row, int64_t now_us)
 		set_dirty(name, true);	/* the table may have an older one */
 		return true;
 	}
-	if (!fill_member(&member, name, row, before, now_us))
+	if (!fill_member(&member, name, row, before, now_us) ||
+		!set_member(name, before, &member))
 		return false;
-	members = malloc((name->count + 1) * sizeof(lease_member));
-	if (members == NULL)
-		return false;
-	if (name->count > 0)
-		memcpy(members, name->members, name->count * sizeof(lease_member));
-	if (before != NULL)
-		members[before - name->members] = member;
-	else
-		members[name->count] = member;
-	set_members(name, members, name->count + (before == NULL));
 	set_dirty(name, true);
 	return true;
 }
@@ -983,14 +985,10 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 	{
 		lease_member *member = &name->members[i];
 
-		if (!member->gone || member->locked)
-		{
+		if (member->gone && !member->locked)
+			drop_member(member);
+		else
 			name->members[count++] = *member;
-			continue;
-		}
-		if (member->request != NULL)
-			drop_object(&member->request->object);
-		drop_holder(member->holder);
 	}
 	name->count = count;
 	return true;
@@ -1007,23 +1005,16 @@ image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
 {
 	for (size_t i = 0; i < n; i++)
 	{
-		lease_member *members;
+		lease_member member;
 
 		if (!rows[i].locked || find_member(name, rows[i].token, i) != NULL)
 			continue;
-		members = malloc((name->count + 1) * sizeof(lease_member));
-		if (members == NULL)
+		if (!fill_member(&member, name, &rows[i], NULL, now_us))
 			return false;
-		if (name->count > 0)
-			memcpy(members, name->members, name->count * sizeof(lease_member));
-		if (!fill_member(&members[name->count], name, &rows[i], NULL, now_us))
-		{
-			free(members);
+		member.gone = true;
+		member.locked = true;
+		if (!set_member(name, NULL, &member))
 			return false;
-		}
-		members[name->count].gone = true;
-		members[name->count].locked = true;
-		set_members(name, members, name->count + 1);
 	}
 	return true;
 }
@@ -1061,9 +1052,7 @@ image_remove(lease_bytes bytes, uint64_t token)
 
 	if (member == NULL)
 		return;
-	if (member->request != NULL)
-		drop_object(&member->request->object);
-	drop_holder(member->holder);
+	drop_member(member);
 	*member = name->members[--name->count];
 	note_due(name);
 	set_dirty(name, true);

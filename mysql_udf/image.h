@@ -175,7 +175,6 @@ extern bool image_is_known(lease_bytes name);
 extern image_name *image_find(lease_bytes name);
 extern image_name *image_get(lease_bytes name);
 extern const lease_member *image_lease(lease_bytes name, uint64_t token);
-extern void image_use(image_name *name);
 extern void image_pin(image_name *name);
 extern void image_release(image_name *name);
 extern void image_trim(void);
@@ -222,9 +221,7 @@ extern image_holder *image_owned(lease_bytes owner,
 								 const image_account *account,
 								 const image_holder *after);
 extern image_name *image_due(int64_t before_us, int64_t again_us);
-extern int64_t image_due_us(void);
 extern bool image_is_complete(void);
-extern size_t image_nleases(void);
 
 /* image.c: tokens */
 extern uint64_t image_mark(uint32_t bucket);

@@ -552,16 +552,11 @@ know_names(void)
 	for (size_t i = 0; i < batch.changes.count; i++)
 	{
 		const journal_change *change = &batch.changes.changes[i];
-		const lease_row *row = &change->row;
 
-		if (change->kind == JOURNAL_RENEW_ALL ?
-			!image_renew_all(row->owner, row->user, row->host, row->writer,
-							 change->at_us, row->ttl_us, now_us) :
-			change->kind == JOURNAL_PUT && has_name(row->name) &&
-			!image_put(row, now_us))
+		if ((change->kind == JOURNAL_RENEW_ALL ||
+			 has_name(change->row.name)) &&
+			!lease_apply_change(change, now_us))
 			return connection_no_memory(&batcher.connection);
-		if (change->kind == JOURNAL_REMOVE && has_name(row->name))
-			image_remove(row->name, row->token);
 	}
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
 		if (batch.marks.known[b])
@@ -611,8 +606,8 @@ write_to_journal(void)
 		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
 			journal_renew_all(&batch.journal, &(lease_row) {
 				.owner = call->request.owner,
-				.user = {call->caller.user, strlen(call->caller.user)},
-				.host = {call->caller.host, strlen(call->caller.host)},
+				.user = dlock_caller_user(&call->caller),
+				.host = dlock_caller_host(&call->caller),
 				.ttl_us = call->request.ttl_us,
 				.expires_us = batch.moment.wall_us + call->request.ttl_us,
 			}, batch.moment.now_us);

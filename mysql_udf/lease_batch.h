@@ -66,13 +66,9 @@ extern lease_engine engine;
 /* lease_engine.c */
 extern int64_t lease_now(void);
 extern int64_t lease_wall(void);
+extern lease_moment lease_moment_now(bool direct);
 extern struct timespec lease_monotonic(int64_t at_us);
 extern lease_call *lease_call_create(size_t nnames);
-extern lease_call *lease_call_create(size_t nnames);
-extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
-											 lease_bytes owner,
-											 lease_bytes name,
-											 const dlock_caller *caller);
 extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
 										 lease_bytes owner, lease_bytes name,
 										 const dlock_caller *caller);

@@ -162,6 +162,7 @@ extern bool lease_early_have_ended(image_name *entry, uint64_t youngest,
 
 /* lease_checkpoint.c */
 extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
+extern bool lease_apply_change(const journal_change *change, int64_t now_us);
 extern void lease_forget(void);
 extern void lease_reload(void);
 extern lease_status lease_take_tables(void);

@@ -280,6 +280,13 @@ lease_call_return(lease_call *call)
 	give_back_grants(call, true);
 }
 
+/* Say whether a call waits until there is room in the table again (rule 15). */
+static bool
+waits_for_room(const lease_call *call)
+{
+	return batcher.connection.is_full && call->kind == DLOCK_CALL_APPLY_ALL;
+}
+
 /* The table could not be read or written: what becomes of a call. */
 void
 lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
@@ -331,16 +338,14 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 						"could not write the lease: the server is locked against writing");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_FAILED && batcher.connection.is_full &&
-			 call->kind == DLOCK_CALL_APPLY_ALL && now_us < give_up_us(call))
-		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);	/* rule 15 */
+	else if (status == LEASE_STATUS_EARLY || status == LEASE_STATUS_FENCED ||
+			 (status != LEASE_STATUS_FAILED && call->from_line))
+		lease_call_put_back(call);	/* who stands in line, times out */
+	else if (now_us >= give_up_us(call) ||
+			 (status == LEASE_STATUS_FAILED && !waits_for_room(call)))
+		lease_call_fail_by_table(call);
 	else if (status == LEASE_STATUS_FAILED ||
-			 (status != LEASE_STATUS_EARLY &&
-			  status != LEASE_STATUS_FENCED && now_us >= give_up_us(call) &&
-		  !call->from_line))
-		lease_call_fail_by_table(call); /* who stands in line, times out */
-	else if (status != LEASE_STATUS_EARLY && status != LEASE_STATUS_FENCED &&
-			 batch.nunanswered == 1 && !call->from_line && !batcher.looks_wait)
+			 (batch.nunanswered == 1 && !batcher.looks_wait))
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);

@@ -22,7 +22,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lease_guards.h"
 #include "udf_text.h"
@@ -65,14 +64,11 @@ static size_t nrenewals = 0;
 bool
 lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
 {
-	uint64_t	hash = hash_bytes((lease_bytes) {
-		call->caller.user, strlen(call->caller.user)
-	}, hash_bytes(call->request.owner, 0));
+	uint64_t	hash = hash_bytes(call->request.owner, 0);
 	size_t		i = 0;
 
-	hash = hash_bytes((lease_bytes) {
-		call->caller.host, strlen(call->caller.host)
-	}, hash);
+	hash = hash_bytes(dlock_caller_user(&call->caller), hash);
+	hash = hash_bytes(dlock_caller_host(&call->caller), hash);
 	while (i < nrenewals && renewals[i].hash != hash)
 		i++;
 	if (i == RENEWALS)
@@ -369,6 +365,27 @@ count_name(lease_bytes name, void *context)
 	image_filter_add(context, name);
 }
 
+/* Apply a change of the journal to the image: false if memory is short. */
+bool
+lease_apply_change(const journal_change *change, int64_t now_us)
+{
+	const lease_row *row = &change->row;
+
+	switch (change->kind)
+	{
+		case JOURNAL_PUT:
+			return image_put(row, now_us);
+		case JOURNAL_REMOVE:
+			image_remove(row->name, row->token);
+			break;
+		case JOURNAL_RENEW_ALL:
+			return image_renew_all(row->owner, row->user, row->host,
+								   row->writer, change->at_us, row->ttl_us,
+								   now_us);
+	}
+	return true;
+}
+
 /* Make the image of what was read: false if memory is short.  The mutex is held. */
 static bool
 make_image(const table_state *state, int64_t now_us)
@@ -388,19 +405,8 @@ make_image(const table_state *state, int64_t now_us)
 			return false;
 	}
 	for (size_t i = 0; i < state->changes.count; i++)
-	{
-		const journal_change *change = &state->changes.changes[i];
-		const lease_row *row = &change->row;
-
-		if (change->kind == JOURNAL_PUT && !image_put(row, now_us))
+		if (!lease_apply_change(&state->changes.changes[i], now_us))
 			return false;
-		if (change->kind == JOURNAL_REMOVE)
-			image_remove(row->name, row->token);
-		if (change->kind == JOURNAL_RENEW_ALL &&
-			!image_renew_all(row->owner, row->user, row->host, row->writer,
-							 change->at_us, row->ttl_us, now_us))
-			return false;
-	}
 	return true;
 }
 
@@ -633,9 +639,7 @@ note_checkpoint(lease_status status)
 	warned = true;
 	fprintf(stderr, "dlock: dlock.lease_table cannot be written: %s; leases are kept in "
 			"dlock.journal, which grows\n",
-			dlock_show(shown, (lease_bytes) {
-		batcher.connection.error, strlen(batcher.connection.error)
-	}));
+			dlock_show(shown, dlock_bytes_of(batcher.connection.error)));
 }
 
 /*

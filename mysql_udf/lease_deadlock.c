@@ -65,7 +65,8 @@ static lease_party
 party_of_call(const lease_call *call)
 {
 	return (lease_party) {
-		call->request.owner, call->caller.user, call->caller.host
+		call->request.owner, dlock_caller_user(&call->caller),
+		dlock_caller_host(&call->caller)
 	};
 }
 
@@ -73,7 +74,8 @@ static lease_party
 party_of_blocker(const lease_blocker *blocker)
 {
 	return (lease_party) {
-		{blocker->owner, blocker->owner_length}, blocker->user, blocker->host
+		{blocker->owner, blocker->owner_length}, blocker->account->user,
+		blocker->account->host
 	};
 }
 
@@ -311,12 +313,10 @@ add_owner(char *message, size_t size, lease_party party,
 		  const dlock_caller *told)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
-	bool		known = told->is_operator ||
-		(strcmp(party.user, told->user) == 0 &&
-		 strcmp(party.host, told->host) == 0);
 
 	add_text(message, size, "owner \"%s\"",
-			 known ? dlock_show(shown, party.owner) : DLOCK_MASK);
+			 dlock_sees(told, party.user, party.host) ?
+			 dlock_show(shown, party.owner) : DLOCK_MASK);
 }
 
 /* Add a step of the circle. */

@@ -132,16 +132,18 @@ lease_early_is_lendable(const lease_call *call)
 	return true;
 }
 
-/* What a caller's request is judged by. */
-static lease_moment
-get_moment(void)
+/*
+ * The draft of a name as those see it who only look: what was given back, and is to be
+ * written, has ended.  NULL if memory is short.
+ */
+static lease_name *
+draft_of(image_name *entry, const lease_moment *moment)
 {
-	return (lease_moment) {
-		.now_us = lease_now(),
-		.wall_us = lease_wall(),
-		.delay_us = engine.settings.lock_delay_us,
-		.writer = engine.writer,
-	};
+	lease_name *name = lease_name_create(entry, moment);
+
+	for (size_t i = 0; name != NULL && i < name->count; i++)
+		name->members[i].gone |= name->members[i].released;
+	return name;
 }
 
 /*
@@ -158,10 +160,9 @@ decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
 
 	if (entry == NULL || entry->in_batch || entry->count > EARLY_LEASES)
 		return NULL;
-	name = lease_name_create(entry, moment);
+	name = draft_of(entry, moment);
 	if (name == NULL)
 		return NULL;
-	lease_name_hide_released(name);
 	if (find_given_back(bytes, name) != GIVEN_UNKNOWN)
 	{
 		request.behind = false;
@@ -188,7 +189,7 @@ is_nobodys(lease_bytes bytes)
 bool
 lease_early_release(const dlock_call *request, dlock_answer *answer)
 {
-	lease_moment moment = get_moment();
+	lease_moment moment = lease_moment_now(false);
 	lease_name_answer made;
 	lease_name *name;
 	lease_member *member = NULL;
@@ -251,7 +252,7 @@ static bool
 refuse(dlock_call_kind kind, const lease_bytes *names, lease_request request,
 	   int64_t wait_us, const dlock_caller *caller, dlock_answer *answer)
 {
-	lease_moment moment = get_moment();
+	lease_moment moment = lease_moment_now(false);
 	lease_name_answer made;
 	lease_name *name;
 
@@ -368,22 +369,19 @@ see(const lease_member *member, const lease_moment *moment, lease_member *seen)
 	return true;
 }
 
-/* Say whether anybody could have a name. */
+/* Say whether something is so of any lease of a name, as they see it. */
 static bool
-is_free(const image_name *name, const lease_moment *moment)
+has_any(const image_name *name, const lease_moment *moment,
+		bool (*is_so) (const lease_member *member, const lease_moment *moment))
 {
 	for (size_t i = 0; i < name->count; i++)
 	{
 		lease_member seen;
-		lease_holder holder;
 
-		if (!see(&name->members[i], moment, &seen))
-			continue;
-		lease_member_describe(&seen, NULL, moment, &holder);
-		if (lease_is_in_the_way(&holder, moment->delay_us, moment->now_us))
-			return false;
+		if (see(&name->members[i], moment, &seen) && is_so(&seen, moment))
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /*
@@ -419,31 +417,15 @@ find_all(image_name *entry, const lease_request *request,
 		 const dlock_caller *caller, const lease_moment *moment,
 		 bool is_blind, dlock_answer *answer)
 {
-	lease_name *name = lease_name_create(entry, moment);
+	lease_name *name = draft_of(entry, moment);
 	bool		done;
 
 	if (name == NULL)
 		return false;
-	lease_name_hide_released(name);
 	done = find_given_back(entry->name, name) != GIVEN_UNKNOWN &&
 		lease_early_fill(name, request, caller, moment, is_blind, answer);
 	lease_name_free(name);
 	return done;
-}
-
-/* Say whether somebody has a live lease on a name. */
-static bool
-has_live(const image_name *name, const lease_moment *moment)
-{
-	for (size_t i = 0; i < name->count; i++)
-	{
-		lease_member seen;
-
-		if (see(&name->members[i], moment, &seen) &&
-			lease_member_is_live(&seen, moment))
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -454,12 +436,11 @@ static bool
 find_remaining(image_name *entry, const dlock_call *request,
 			   const lease_moment *moment, dlock_answer *answer)
 {
-	lease_name *name = lease_name_create(entry, moment);
+	lease_name *name = draft_of(entry, moment);
 	bool		done;
 
 	if (name == NULL)
 		return false;
-	lease_name_hide_released(name);
 	answer->remaining_us = lease_name_remaining_us(name, &request->request,
 												   request->caller, moment);
 	done = !name->failed;
@@ -474,7 +455,7 @@ find_remaining(image_name *entry, const dlock_call *request,
 bool
 lease_early_look(const dlock_call *request, dlock_answer *answer)
 {
-	lease_moment moment = get_moment();
+	lease_moment moment = lease_moment_now(false);
 	image_name *name;
 	bool		plain;
 
@@ -493,14 +474,14 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 	switch (request->what)
 	{
 		case DLOCK_READ_FREE:
-			if (!plain && !has_live(name, &moment))
+			if (!plain && !has_any(name, &moment, lease_member_is_live))
 				return false;
-			answer->yes = is_free(name, &moment);
+			answer->yes = !has_any(name, &moment, lease_member_is_in_the_way);
 			return true;
 		case DLOCK_READ_OWNER:
 			return find_owner(name, &moment, answer);
 		case DLOCK_READ_REMAINING:
-			if (!plain && !has_live(name, &moment))
+			if (!plain && !has_any(name, &moment, lease_member_is_live))
 				return false;
 			return find_remaining(name, request, &moment, answer);
 		case DLOCK_READ_HOLDERS:
@@ -520,7 +501,7 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 bool
 lease_early_look_blind(lease_call *call)
 {
-	lease_moment moment = get_moment();
+	lease_moment moment = lease_moment_now(false);
 
 	if (call->internal != LEASE_INTERNAL_NONE || call->answered ||
 		call->kind != DLOCK_CALL_READ || !image_is_known(call->names[0]) ||
@@ -540,13 +521,12 @@ bool
 lease_early_have_ended(image_name *entry, uint64_t youngest,
 					   const lease_moment *moment)
 {
-	lease_name *name = lease_name_create(entry, moment);
+	lease_name *name = draft_of(entry, moment);
 	int64_t		next_us;
 	bool		ended;
 
 	if (name == NULL)
 		return false;
-	lease_name_hide_released(name);
 	ended = lease_name_have_ended(name, youngest, moment, &next_us);
 	lease_name_free(name);
 	return ended;

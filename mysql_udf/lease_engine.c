@@ -79,6 +79,19 @@ lease_wall(void)
 	return read_clock(CLOCK_REALTIME);
 }
 
+/* What leases and requests are judged by now. */
+lease_moment
+lease_moment_now(bool direct)
+{
+	return (lease_moment) {
+		.now_us = lease_now(),
+		.wall_us = lease_wall(),
+		.delay_us = engine.settings.lock_delay_us,
+		.writer = engine.writer,
+		.direct = direct,
+	};
+}
+
 /* ----------------------------------------------------------------
  * Calls
  * ----------------------------------------------------------------
@@ -775,12 +788,6 @@ add_hex(dlock_text *text, lease_bytes bytes)
 		dlock_text_printf(text, "%02x", (unsigned char) bytes.data[i]);
 }
 
-static void
-add_string_hex(dlock_text *text, const char *string)
-{
-	add_hex(text, (lease_bytes) {string, strlen(string)});
-}
-
 /* Add text, which is UTF-8, to a JSON string. */
 static void
 add_escaped(dlock_text *text, const char *value)
@@ -801,17 +808,17 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 {
 	waiters_text *waiters = context;
 	dlock_text *text = &waiters->json;
-	bool		visible = waiters->caller->is_operator ||
-		(strcmp(waiters->caller->user, call->caller.user) == 0 &&
-		 strcmp(waiters->caller->host, call->caller.host) == 0);
+	bool		visible = dlock_sees(waiters->caller,
+									 dlock_caller_user(&call->caller),
+									 dlock_caller_host(&call->caller));
 
 	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
 			   "{\"name_hex\": \"");
 	add_hex(text, name);
 	add_string(text, "\", \"user_hex\": \"");
-	add_string_hex(text, call->caller.user);
+	add_hex(text, dlock_caller_user(&call->caller));
 	add_string(text, "\", \"host_hex\": \"");
-	add_string_hex(text, call->caller.host);
+	add_hex(text, dlock_caller_host(&call->caller));
 	add_string(text, "\", \"owner_hex\": ");
 	if (call->kind == DLOCK_CALL_WAIT)
 		add_string(text, "null, \"mode\": null");
@@ -821,7 +828,7 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 		if (visible)
 			add_hex(text, call->request.owner);
 		else
-			add_string_hex(text, DLOCK_MASK);
+			add_hex(text, dlock_bytes_of(DLOCK_MASK));
 		dlock_text_printf(text, "\", \"mode\": \"%s\"",
 						  lease_mode_name(call->request.mode));
 	}

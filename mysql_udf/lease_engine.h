@@ -12,6 +12,8 @@
 #ifndef DLOCK_LEASE_ENGINE_H
 #define DLOCK_LEASE_ENGINE_H
 
+#include <string.h>
+
 #include "lease.h"
 #include "mysql_compat.h"
 
@@ -35,6 +37,41 @@ typedef struct dlock_caller
 	uint64_t	connection_id;
 	bool		is_operator;	/* may end other people's leases */
 } dlock_caller;
+
+/* The bytes of a text. */
+static inline lease_bytes
+dlock_bytes_of(const char *text)
+{
+	return (lease_bytes) {text, strlen(text)};
+}
+
+/* The halves of a caller's account. */
+static inline lease_bytes
+dlock_caller_user(const dlock_caller *caller)
+{
+	return dlock_bytes_of(caller->user);
+}
+
+static inline lease_bytes
+dlock_caller_host(const dlock_caller *caller)
+{
+	return dlock_bytes_of(caller->host);
+}
+
+/* Is this account the caller's? */
+static inline bool
+dlock_is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return lease_same(user, dlock_caller_user(caller)) &&
+		lease_same(host, dlock_caller_host(caller));
+}
+
+/* May the caller see the owners and connections of this account? */
+static inline bool
+dlock_sees(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return caller->is_operator || dlock_is_caller(caller, user, host);
+}
 
 typedef enum dlock_call_kind
 {

@@ -21,8 +21,6 @@
 #include "lease_batcher.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lease_deadlock.h"
 #include "lease_guards.h"
@@ -147,6 +145,14 @@ answer_grant(lease_call *call)
 	lease_call_answer_at_commit(call);
 }
 
+/* Apply what a call requests to a name. */
+static lease_name_answer
+apply(lease_call *call, lease_name *name)
+{
+	return lease_name_apply(name, &call->request, &call->caller,
+							&batch.moment);
+}
+
 static bool
 has_line(const lease_name *name)
 {
@@ -171,8 +177,7 @@ serve(lease_name *name, lease_queue *queue)
 		if (name->has_locked && !lease_name_save(name))
 			return INT64_MAX;
 		head->request.behind = false;
-		answer = lease_name_apply(name, &head->request, &head->caller,
-								  &batch.moment);
+		answer = apply(head, name);
 		if (answer.outcome == LEASE_BUSY)
 			return name->has_locked &&
 				answer.retry_us > batch.moment.now_us + LEASE_LOCKED_RETRY_US ?
@@ -506,8 +511,7 @@ make_acquire(lease_call *call, lease_name *name)
 	if (name->has_locked)
 		lease_name_save(name);
 	call->request.behind = has_line(name);
-	answer = lease_name_apply(name, &call->request, &call->caller,
-							  &batch.moment);
+	answer = apply(call, name);
 	if (is_kept_from(name, &answer))
 	{
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
@@ -559,8 +563,7 @@ make_release(lease_call *call, lease_name *name)
 	}
 	if (writes)
 		lease_name_save(name);
-	answer = lease_name_apply(name, &call->request, &call->caller,
-							  &batch.moment);
+	answer = apply(call, name);
 	/* what others have changed must not be kept from being written */
 	if (writes && answer.cannot_write && !lease_name_will_write(name, &batch.moment))
 		lease_name_restore(name);
@@ -614,8 +617,7 @@ make_change(lease_call *call, lease_name *name)
 
 	if (name->has_locked)
 		lease_name_save(name);
-	answer = lease_name_apply(name, &call->request, &call->caller,
-							  &batch.moment);
+	answer = apply(call, name);
 	if (answer.changed && answer.cannot_write)
 	{
 		lease_name_restore(name);
@@ -788,8 +790,7 @@ make_acquire_all(lease_call *call)
 
 		lease_name_save(name);
 		call->request.behind = has_line(name);
-		answer = lease_name_apply(name, &call->request, &call->caller,
-								  &batch.moment);
+		answer = apply(call, name);
 		call->answer.tokens[n] = answer.token;
 		call->outcomes[n] = (uint8_t) answer.outcome;
 		if (!lease_is_granted(answer.outcome) || answer.cannot_write)
@@ -853,8 +854,7 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 		if (lease_is_granted((lease_outcome) call->outcomes[i]))
 			continue;
 		call->request.behind = has_line(name);
-		answer = lease_name_apply(name, &call->request, &call->caller,
-								  &batch.moment);
+		answer = apply(call, name);
 		if (is_kept_from(name, &answer))
 		{
 			*failed = i;
@@ -988,8 +988,7 @@ make_renew_each(lease_call *call)
 		if (name->has_locked)
 			lease_name_save(name);
 		call->request.token = token_to_match(call, i);
-		answer = lease_name_apply(name, &call->request, &call->caller,
-								  &batch.moment);
+		answer = apply(call, name);
 		call->answer.done[i] = answer.outcome == LEASE_RENEWED;
 		if (answer.changed && answer.cannot_write)
 		{
@@ -1024,11 +1023,7 @@ make_renew_each(lease_call *call)
 static bool
 has_all_names(const lease_call *call)
 {
-	const image_account *account = image_account_get((lease_bytes) {
-		call->caller.user, strlen(call->caller.user)
-	}, (lease_bytes) {
-		call->caller.host, strlen(call->caller.host)
-	});
+	const image_account *account = lease_account_of(&call->caller);
 	size_t		count = 0;
 
 	if (account == NULL)
@@ -1068,9 +1063,7 @@ make_apply_all(lease_call *call)
 	for (size_t i = call->waits_for; i < end; i++)
 	{
 		lease_name *name = lease_batch_find(call->names[i]);
-		lease_name_answer answer = lease_name_apply(name, &call->request,
-													&call->caller,
-													&batch.moment);
+		lease_name_answer answer = apply(call, name);
 
 		if (answer.changed && answer.cannot_write)
 		{
@@ -1108,8 +1101,7 @@ make_reap(lease_call *call)
 		lease_name_answer answer;
 
 		lease_name_save(name);
-		answer = lease_name_apply(name, &call->request, &call->caller,
-								  &batch.moment);
+		answer = apply(call, name);
 		if (answer.changed && answer.cannot_write)
 			lease_name_restore(name);
 		else if (answer.changed)
@@ -1221,13 +1213,7 @@ lease_make_batch(void)
 {
 	lease_call *call;
 
-	batch.moment = (lease_moment) {
-		.now_us = lease_now(),
-		.wall_us = lease_wall(),
-		.delay_us = engine.settings.lock_delay_us,
-		.writer = engine.writer,
-		.direct = batch.direct,
-	};
+	batch.moment = lease_moment_now(batch.direct);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		batch.names[i]->draft = lease_name_create(batch.names[i],

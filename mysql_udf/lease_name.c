@@ -165,14 +165,18 @@ lease_name_restore(lease_name *name)
  * ----------------------------------------------------------------
  */
 
+/* The account of a caller; NULL if memory is short. */
+const image_account *
+lease_account_of(const dlock_caller *caller)
+{
+	return image_account_get(dlock_caller_user(caller),
+							 dlock_caller_host(caller));
+}
+
 static bool
 is_account(const image_account *account, const dlock_caller *caller)
 {
-	return lease_same(account->user, (lease_bytes) {
-		caller->user, strlen(caller->user)
-	}) && lease_same(account->host, (lease_bytes) {
-		caller->host, strlen(caller->host)
-	});
+	return dlock_is_caller(caller, account->user, account->host);
 }
 
 /* Say whether a member is of an owner and an account. */
@@ -202,9 +206,9 @@ lease_name_find(lease_name *name, uint64_t token)
 }
 
 /* What the core is to know of a member, if a caller asks, or nobody does. */
-void
-lease_member_describe(const lease_member *member, const dlock_caller *caller,
-					  const lease_moment *moment, lease_holder *holder)
+static void
+describe(const lease_member *member, const dlock_caller *caller,
+		 const lease_moment *moment, lease_holder *holder)
 {
 	*holder = (lease_holder) {
 		.owner = member->holder->owner,
@@ -300,11 +304,7 @@ static void
 add_member(lease_name *name, const lease_holder *holder,
 		   const dlock_caller *caller, const lease_moment *moment)
 {
-	const image_account *account = image_account_get((lease_bytes) {
-		caller->user, strlen(caller->user)
-	}, (lease_bytes) {
-		caller->host, strlen(caller->host)
-	});
+	const image_account *account = lease_account_of(caller);
 	lease_member member = {
 		.version = holder->version,
 		.mode = holder->mode,
@@ -388,11 +388,21 @@ fill_work(lease_name *name, const dlock_caller *caller,
 	{
 		if (lease_member_is_away(&name->members[i]))
 			continue;
-		lease_member_describe(&name->members[i], caller, moment,
-							  &work.holders[work.count]);
+		describe(&name->members[i], caller, moment, &work.holders[work.count]);
 		work.members[work.count++] = i;
 	}
 	return true;
+}
+
+/* Say whether a member, of which there is something, keeps anybody from the name. */
+bool
+lease_member_is_in_the_way(const lease_member *member,
+						   const lease_moment *moment)
+{
+	lease_holder holder;
+
+	describe(member, NULL, moment, &holder);
+	return lease_is_in_the_way(&holder, moment->delay_us, moment->now_us);
 }
 
 /* Say whether anybody could have the name. */
@@ -400,23 +410,10 @@ bool
 lease_name_is_free(const lease_name *name, const lease_moment *moment)
 {
 	for (size_t i = 0; i < name->count; i++)
-	{
-		lease_holder holder;
-
-		lease_member_describe(&name->members[i], NULL, moment, &holder);
 		if (!lease_member_is_away(&name->members[i]) &&
-			lease_is_in_the_way(&holder, moment->delay_us, moment->now_us))
+			lease_member_is_in_the_way(&name->members[i], moment))
 			return false;
-	}
 	return true;
-}
-
-/* What was given back, and is to be written, has ended for those who only look. */
-void
-lease_name_hide_released(lease_name *name)
-{
-	for (size_t i = 0; i < name->count; i++)
-		name->members[i].gone |= name->members[i].released;
 }
 
 /* See lease_youngest(). */
@@ -444,7 +441,7 @@ lease_member_remaining_us(const lease_member *member,
 {
 	lease_holder holder;
 
-	lease_member_describe(member, NULL, moment, &holder);
+	describe(member, NULL, moment, &holder);
 	return lease_remaining_us(&holder, moment->now_us);
 }
 

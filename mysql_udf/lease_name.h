@@ -57,6 +57,7 @@ typedef struct lease_moment
 } lease_moment;
 
 /* lease_name.c */
+extern const image_account *lease_account_of(const dlock_caller *caller);
 extern lease_name *lease_name_create(image_name *entry,
 									 const lease_moment *moment);
 extern void lease_name_free(lease_name *name);
@@ -74,21 +75,18 @@ extern int64_t lease_member_remaining_us(const lease_member *member,
 										 const lease_moment *moment);
 extern void lease_member_judge(lease_member *member,
 							   const lease_moment *moment);
-extern void lease_member_describe(const lease_member *member,
-								  const dlock_caller *caller,
-								  const lease_moment *moment,
-								  lease_holder *holder);
 extern lease_member *lease_name_find(lease_name *name, uint64_t token);
 extern void lease_member_extend(lease_member *member,
 								const lease_moment *moment);
 extern void lease_member_lose(lease_member *member,
 							  const lease_moment *moment);
-extern void lease_name_hide_released(lease_name *name);
 extern uint64_t lease_name_youngest(lease_name *name,
 									const lease_moment *moment);
 extern bool lease_name_have_ended(lease_name *name, uint64_t youngest,
 								  const lease_moment *moment,
 								  int64_t *next_us);
+extern bool lease_member_is_in_the_way(const lease_member *member,
+									   const lease_moment *moment);
 extern bool lease_name_is_free(const lease_name *name,
 							   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,

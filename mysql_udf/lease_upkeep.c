@@ -291,11 +291,7 @@ set_names(lease_call *call, const name_list *list, size_t most)
 static void
 find_in_image(const lease_call *call, name_list *list)
 {
-	const image_account *account = image_account_get((lease_bytes) {
-		call->caller.user, strlen(call->caller.user)
-	}, (lease_bytes) {
-		call->caller.host, strlen(call->caller.host)
-	});
+	const image_account *account = lease_account_of(&call->caller);
 	image_holder *holder = NULL;
 
 	list->failed |= account == NULL;
@@ -319,11 +315,8 @@ find_in_table(const lease_call *call, name_list *list)
 		status = table_read_journals(&batcher.connection, &changes);
 	if (status == LEASE_STATUS_OK)
 		status = table_read_owner(&batcher.connection, call->request.owner,
-								  (lease_bytes) {
-			call->caller.user, strlen(call->caller.user)
-		}, (lease_bytes) {
-			call->caller.host, strlen(call->caller.host)
-		}, &rows);
+								  dlock_caller_user(&call->caller),
+								  dlock_caller_host(&call->caller), &rows);
 	(void) lease_batch_resume();
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < rows.count; i++)
 		append_name(list, rows.rows[i].name);

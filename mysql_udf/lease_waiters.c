@@ -120,8 +120,8 @@ lease_queue_get(lease_bytes name)
 	return queue;
 }
 
-void
-lease_queue_drop_if_unused(lease_queue *queue)
+static void
+drop_if_unused(lease_queue *queue)
 {
 	lease_queue **place = &queues[lease_bucket(queue->name)];
 
@@ -132,14 +132,6 @@ lease_queue_drop_if_unused(lease_queue *queue)
 	*place = queue->next;
 	free(queue->blockers);
 	free(queue);
-}
-
-/* Copy bytes, for which there is room, as text. */
-static void
-copy_text(char *to, lease_bytes from)
-{
-	memcpy(to, from.data, from.length);
-	to[from.length] = '\0';
 }
 
 /* Make room for who is in the way. */
@@ -180,8 +172,7 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		blocker->owner_length = member->holder->owner.length;
 		memcpy(blocker->owner, member->holder->owner.data,
 			   blocker->owner_length);
-		copy_text(blocker->user, member->holder->account->user);
-		copy_text(blocker->host, member->holder->account->host);
+		blocker->account = member->holder->account;
 		blocker->mode = member->mode;
 		blocker->held = member->version;
 		blocker->over_us = member->gone ? 0 :
@@ -284,8 +275,7 @@ lease_waiter_of(lease_party party, const lease_call *after)
 
 	while (call != NULL &&
 		   !(lease_same(call->request.owner, party.owner) &&
-			 strcmp(call->caller.user, party.user) == 0 &&
-			 strcmp(call->caller.host, party.host) == 0))
+			 dlock_is_caller(&call->caller, party.user, party.host)))
 		call = call->links[LEASE_WAITERS_BY_OWNER].next;
 	return call;
 }
@@ -346,7 +336,7 @@ lease_waiter_leave(lease_call *call)
 	call->queue = NULL;
 	unlink_waiter(call);
 	nwaiters--;
-	lease_queue_drop_if_unused(queue);
+	drop_if_unused(queue);
 }
 
 /* Make a call that stands for one which waits for any of its names. */

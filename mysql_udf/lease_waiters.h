@@ -118,8 +118,8 @@ typedef struct lease_calls
 typedef struct lease_party
 {
 	lease_bytes owner;
-	const char *user;
-	const char *host;
+	lease_bytes user;
+	lease_bytes host;
 } lease_party;
 
 /* Somebody in the way of those who wait. */
@@ -127,8 +127,7 @@ typedef struct lease_blocker
 {
 	char		owner[LEASE_STRING_MAX];
 	size_t		owner_length;
-	char		user[DLOCK_USER_SIZE];
-	char		host[DLOCK_HOST_SIZE];
+	const image_account *account;
 	lease_mode	mode;
 	uint32_t	held;			/* holds, or permits */
 	int64_t		over_us;		/* when the lease is over; INT64_MAX: when its
@@ -164,7 +163,6 @@ extern void lease_calls_remove(lease_call *call);
 
 extern lease_queue *lease_queue_find(lease_bytes name);
 extern lease_queue *lease_queue_get(lease_bytes name);
-extern void lease_queue_drop_if_unused(lease_queue *queue);
 extern bool lease_queue_look(lease_queue *queue, const lease_name *name,
 							 const lease_moment *moment);
 extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,

@@ -200,21 +200,12 @@ dlock_check_operator(const dlock_use *use)
 	return false;
 }
 
-/* Is this account the caller's? */
-bool
-dlock_is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
-{
-	return lease_same(user, (lease_bytes) {caller->user, strlen(caller->user)}) &&
-		lease_same(host, (lease_bytes) {caller->host, strlen(caller->host)});
-}
-
 /* May the caller see the owners and connections of this holder's account? */
 bool
 dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
 {
-	return caller->is_operator ||
-		(strcmp(holder->user, caller->user) == 0 &&
-		 strcmp(holder->host, caller->host) == 0);
+	return dlock_sees(caller, dlock_bytes_of(holder->user),
+					  dlock_bytes_of(holder->host));
 }
 
 /*
