@@ -18,12 +18,14 @@
  * ----------------------------------------------------------------
  */
 
+static const lease_frame frame = {"[[", ",[", "]"};
+
 /* Begin what is to be appended, in rows of so many bytes and a little more. */
 void
 journal_begin(journal_writer *writer, uint64_t run, size_t most)
 {
 	writer->run = run;
-	writer->nrows = 0;
+	writer->rows.count = 0;
 	writer->most = most;
 	writer->failed = false;
 }
@@ -31,7 +33,7 @@ journal_begin(journal_writer *writer, uint64_t run, size_t most)
 bool
 journal_is_empty(const journal_writer *writer)
 {
-	return writer->nrows == 0;
+	return writer->rows.count == 0;
 }
 
 /* How many bytes all rows have. */
@@ -40,8 +42,8 @@ journal_bytes(const journal_writer *writer)
 {
 	size_t		bytes = 0;
 
-	for (size_t i = 0; i < writer->nrows; i++)
-		bytes += writer->rows[i].length;
+	for (size_t i = 0; i < writer->rows.count; i++)
+		bytes += writer->rows.texts[i].length;
 	return bytes;
 }
 
@@ -49,38 +51,12 @@ journal_bytes(const journal_writer *writer)
 static lease_text *
 begin_change(journal_writer *writer, journal_kind kind)
 {
-	lease_text *row = writer->nrows > 0 ? &writer->rows[writer->nrows - 1] :
-		NULL;
+	lease_text *row = writer->failed ? NULL :
+		lease_texts_next(&writer->rows, &frame, writer->most);
 
-	if (writer->failed)
-		return NULL;
-	if (row != NULL && row->length < writer->most)
-		lease_text_put(row, ",[", 2);
-	else
-	{
-		if (row != NULL)
-			lease_text_put(row, "]", 1);
-		if (writer->nrows == writer->room)
-		{
-			size_t		room = writer->room > 0 ? writer->room * 2 : 1;
-			lease_text *rows = realloc(writer->rows,
-									   room * sizeof(lease_text));
-
-			if (rows == NULL)
-			{
-				writer->failed = true;
-				return NULL;
-			}
-			memset(&rows[writer->room], 0,
-				   (room - writer->room) * sizeof(lease_text));
-			writer->rows = rows;
-			writer->room = room;
-		}
-		row = &writer->rows[writer->nrows++];
-		lease_text_clear(row);
-		lease_text_put(row, "[[", 2);
-	}
-	lease_text_put_number(row, (int) kind);
+	writer->failed = row == NULL;
+	if (row != NULL)
+		lease_text_put_number(row, (int) kind);
 	return row;
 }
 
@@ -170,11 +146,11 @@ journal_renew_all(journal_writer *writer, const lease_row *lease,
 void
 journal_end(journal_writer *writer)
 {
-	if (writer->nrows == 0)
+	if (journal_is_empty(writer))
 		return;
-	lease_text_put(&writer->rows[writer->nrows - 1], "]", 1);
-	for (size_t i = 0; i < writer->nrows; i++)
-		writer->failed |= writer->rows[i].failed;
+	lease_text_add(lease_texts_last(&writer->rows), "%s", frame.last);
+	for (size_t i = 0; i < writer->rows.count; i++)
+		writer->failed |= writer->rows.texts[i].failed;
 }
 
 /* ----------------------------------------------------------------

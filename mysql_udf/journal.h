@@ -42,9 +42,7 @@ typedef struct journal_change
 /* What is to be appended: as many rows as statements can take. */
 typedef struct journal_writer
 {
-	lease_text *rows;
-	size_t		nrows;			/* in use */
-	size_t		room;
+	lease_texts rows;
 	size_t		most;			/* bytes of a row, about */
 	uint64_t	run;			/* that writes it */
 	bool		failed;			/* memory was short */

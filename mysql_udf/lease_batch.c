@@ -725,7 +725,8 @@ static void
 note_committed(void)
 {
 	if (!batch.direct)
-		lease_note_appended(batch.journal.nrows, journal_bytes(&batch.journal));
+		lease_note_appended(batch.journal.rows.count,
+							journal_bytes(&batch.journal));
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;

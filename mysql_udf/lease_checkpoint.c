@@ -228,7 +228,7 @@ note_carried(const journal_writer *carried)
 {
 	if (journal_is_empty(carried))
 		return;
-	lease_note_appended(carried->nrows, journal_bytes(carried));
+	lease_note_appended(carried->rows.count, journal_bytes(carried));
 	batcher.checkpoint_us = lease_now() + RETRY_US;
 }
 

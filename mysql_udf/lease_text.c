@@ -167,3 +167,51 @@ lease_text_add_bytes(lease_text *t, lease_bytes bytes)
 	}
 	lease_text_put(t, "'", 1);
 }
+
+/* The last text of a list; NULL if there is none. */
+lease_text *
+lease_texts_last(const lease_texts *list)
+{
+	return list->count > 0 ? &list->texts[list->count - 1] : NULL;
+}
+
+static void
+put(lease_text *t, const char *part)
+{
+	lease_text_put(t, part, strlen(part));
+}
+
+/*
+ * The text that takes one more item: the last one of a list, or another if that has so
+ * many bytes.  NULL if memory is short.
+ */
+lease_text *
+lease_texts_next(lease_texts *list, const lease_frame *frame, size_t most)
+{
+	lease_text *text = lease_texts_last(list);
+
+	if (list->count > 0)
+	{
+		if (frame->between != NULL && text->length < most)
+		{
+			put(text, frame->between);
+			return text;
+		}
+		put(text, frame->last);
+	}
+	if (list->count == list->room)
+	{
+		size_t		room = list->room > 0 ? list->room * 2 : 1;
+
+		text = realloc(list->texts, room * sizeof(lease_text));
+		if (text == NULL)
+			return NULL;
+		memset(&text[list->room], 0, (room - list->room) * sizeof(lease_text));
+		list->texts = text;
+		list->room = room;
+	}
+	text = &list->texts[list->count++];
+	lease_text_clear(text);
+	put(text, frame->first);
+	return text;
+}

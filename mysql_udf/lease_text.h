@@ -25,6 +25,22 @@ typedef struct lease_text
 	bool		failed;
 } lease_text;
 
+/* A list of texts, each of several items; all zero is an empty one. */
+typedef struct lease_texts
+{
+	lease_text *texts;
+	size_t		count;			/* in use; the others keep their memory */
+	size_t		room;
+} lease_texts;
+
+/* What a text begins with, has between its items, and ends with. */
+typedef struct lease_frame
+{
+	const char *first;
+	const char *between;		/* NULL: a text has one item */
+	const char *last;
+} lease_frame;
+
 /* lease_text.c */
 extern void lease_text_clear(lease_text *t);
 extern void lease_text_free(lease_text *t);
@@ -36,5 +52,8 @@ extern void lease_text_put_number(lease_text *t, int64_t number);
 extern void lease_text_put_unsigned(lease_text *t, uint64_t number);
 extern void lease_text_put_hex(lease_text *t, lease_bytes bytes);
 extern void lease_text_add_bytes(lease_text *t, lease_bytes bytes);
+extern lease_text *lease_texts_last(const lease_texts *list);
+extern lease_text *lease_texts_next(lease_texts *list, const lease_frame *frame,
+									size_t most);
 
 #endif							/* DLOCK_LEASE_TEXT_H */

@@ -126,27 +126,23 @@ reserve_rows(table_rows *rows, size_t more)
 	return true;
 }
 
-/* Add the rows of a result, which is kept with them. */
-static lease_status
-add_rows(connection *c, MYSQL_RES *result, table_rows *rows)
+/* Make a row of its key, and of what tells one version of it from another. */
+static lease_row
+read_key(MYSQL_ROW columns, const unsigned long *lengths)
 {
-	MYSQL_ROW	columns;
-
-	if (!reserve_rows(rows, mysql_num_rows(result)))
-	{
-		mysql_free_result(result);
-		return connection_no_memory(c);
-	}
-	rows->results[rows->nresults++] = result;
-	while ((columns = mysql_fetch_row(result)) != NULL)
-		rows->rows[rows->count++] = read_row(columns,
-											 mysql_fetch_lengths(result));
-	return LEASE_STATUS_OK;
+	return (lease_row) {
+		.name = {columns[0], lengths[0]},
+		.slot = (uint32_t) number(columns[1]),
+		.token = number(columns[2]),
+		.writes = number(columns[3]),
+	};
 }
 
-/* Add rows of which the keys were read, and by what one change differs from the next. */
+/* Add the rows of a result, which is kept with them. */
 static lease_status
-add_keys(connection *c, MYSQL_RES *result, table_rows *rows)
+add_rows(connection *c, MYSQL_RES *result,
+		 lease_row (*read) (MYSQL_ROW, const unsigned long *),
+		 table_rows *rows)
 {
 	MYSQL_ROW	columns;
 
@@ -157,12 +153,7 @@ add_keys(connection *c, MYSQL_RES *result, table_rows *rows)
 	}
 	rows->results[rows->nresults++] = result;
 	while ((columns = mysql_fetch_row(result)) != NULL)
-		rows->rows[rows->count++] = (lease_row) {
-			.name = {columns[0], mysql_fetch_lengths(result)[0]},
-			.slot = (uint32_t) number(columns[1]),
-			.token = number(columns[2]),
-			.writes = number(columns[3]),
-		};
+		rows->rows[rows->count++] = read(columns, mysql_fetch_lengths(result));
 	return LEASE_STATUS_OK;
 }
 
@@ -273,12 +264,12 @@ read_some(connection *c, const lease_bytes *names, size_t n, bool lock,
 	status = connection_query(c, &text, &result);
 	if (status == LEASE_STATUS_OK && lock)
 	{
-		status = add_rows(c, result, &unlocked);
+		status = add_rows(c, result, read_row, &unlocked);
 		if (status == LEASE_STATUS_OK)
 			status = connection_next(c, &result);
 	}
 	if (status == LEASE_STATUS_OK)
-		status = add_rows(c, result, &all);
+		status = add_rows(c, result, read_row, &all);
 	if (status == LEASE_STATUS_OK &&
 		!(lock ? merge_rows(rows, &unlocked, &all) :
 		  merge_rows(rows, &all, &unlocked)))
@@ -368,7 +359,7 @@ table_probe(connection *c, const lease_bytes *names, size_t n,
 		status = connection_query(c, &text, &result);
 		lease_text_free(&text);
 		if (status == LEASE_STATUS_OK)
-			status = add_keys(c, result, rows);
+			status = add_rows(c, result, read_key, rows);
 	}
 	if (status == LEASE_STATUS_OK && rows->count != expected)
 	{
@@ -560,6 +551,40 @@ find_tables(connection *c, table_state *state)
 	return LEASE_STATUS_OK;
 }
 
+/* Read a row of numbers; "exists" says whether there is one. */
+static lease_status
+read_numbers(connection *c, const char *sql, size_t n, uint64_t *numbers,
+			 bool *exists)
+{
+	MYSQL_RES  *result;
+	MYSQL_ROW	columns;
+	lease_status status = query(c, sql, &result);
+
+	if (status != LEASE_STATUS_OK)
+		return status;
+	columns = mysql_fetch_row(result);
+	*exists = columns != NULL;
+	for (size_t i = 0; i < n; i++)
+		numbers[i] = *exists ? number(columns[i]) : 0;
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/* The query for the run that may append. */
+#define APPENDER "SELECT writer FROM dlock.journal_head WHERE place = 0"
+
+/* Ask which run that is: fenced off if it is another one. */
+static lease_status
+check_appender(connection *c, const char *sql, uint64_t writer)
+{
+	bool		exists;
+	uint64_t	appender;
+	lease_status status = read_numbers(c, sql, 1, &appender, &exists);
+
+	return status != LEASE_STATUS_OK || (exists && appender == writer) ?
+		status : connection_edited(c);
+}
+
 /*
  * Look whether there is a journal, and if so, whether a run may append to it still, or 0
  * for none: fenced off if it may not.
@@ -567,26 +592,13 @@ find_tables(connection *c, table_state *state)
 lease_status
 table_look(connection *c, uint64_t writer, bool *has_journal)
 {
-	lease_text	text = {0};
-	MYSQL_RES  *result;
-	MYSQL_ROW	columns;
 	table_state state = {0};
 	lease_status status = find_tables(c, &state);
-	bool		is_own;
 
 	*has_journal = state.has_journal;
 	if (status != LEASE_STATUS_OK || !*has_journal || writer == 0)
 		return status;
-	lease_text_add(&text, "SELECT COUNT(*) FROM dlock.journal_head"
-				   " WHERE writer = %" PRIu64, writer);
-	status = connection_query(c, &text, &result);
-	lease_text_free(&text);
-	if (status != LEASE_STATUS_OK)
-		return status;
-	columns = mysql_fetch_row(result);
-	is_own = columns != NULL && number(columns[0]) == 1;
-	mysql_free_result(result);
-	return is_own ? LEASE_STATUS_OK : connection_edited(c);
+	return check_appender(c, APPENDER, writer);
 }
 
 /* Read the journal of 1.0, and with "lock" keep others from it. */
@@ -621,42 +633,23 @@ read_old_journal(connection *c, bool lock, table_state *state)
 static lease_status
 read_head(connection *c, bool lock, table_state *state)
 {
-	MYSQL_RES  *result;
-	MYSQL_ROW	columns;
 	bool		exists;
-	lease_status status = query(c, lock ?
-								"SELECT writer FROM dlock.journal_head"
-								" WHERE place = 0 FOR UPDATE" :
-								"SELECT writer FROM dlock.journal_head"
-								" WHERE place = 0", &result);
+	lease_status status = read_numbers(c, lock ? APPENDER " FOR UPDATE" :
+									   APPENDER, 1, &state->head, &exists);
 
-	if (status != LEASE_STATUS_OK)
-		return status;
-	columns = mysql_fetch_row(result);
-	exists = columns != NULL;
-	state->head = exists ? number(columns[0]) : 0;
-	mysql_free_result(result);
-	return exists ? LEASE_STATUS_OK :
+	return status != LEASE_STATUS_OK || exists ? status :
 		connection_give_up(c, LEASE_STATUS_FAILED, "XX001",
 						   "table dlock.journal_head lacks its row; run install.sql again");
 }
 
 /* Read which runs have raised the marks: the first and the last of them. */
 static lease_status
-read_raisers(connection *c, uint64_t *first, uint64_t *last)
+read_raisers(connection *c, uint64_t raisers[2])
 {
-	MYSQL_RES  *result;
-	MYSQL_ROW	columns;
-	lease_status status = query(c, "SELECT MIN(writer), MAX(writer)"
-								" FROM dlock.lease_mark", &result);
+	bool		exists;
 
-	if (status != LEASE_STATUS_OK)
-		return status;
-	columns = mysql_fetch_row(result);
-	*first = columns != NULL ? number(columns[0]) : 0;
-	*last = columns != NULL ? number(columns[1]) : 0;
-	mysql_free_result(result);
-	return LEASE_STATUS_OK;
+	return read_numbers(c, "SELECT MIN(writer), MAX(writer)"
+						" FROM dlock.lease_mark", 2, raisers, &exists);
 }
 
 /*
@@ -668,8 +661,7 @@ static lease_status
 read_journals(connection *c, bool lock, table_state *state)
 {
 	lease_status status = LEASE_STATUS_OK;
-	uint64_t	first;
-	uint64_t	last;
+	uint64_t	raisers[2];
 	uint64_t	writer;
 	size_t		nours;
 
@@ -685,9 +677,9 @@ read_journals(connection *c, bool lock, table_state *state)
 		return status;
 	writer = state->has_journal ? state->head :
 		state->changes.changes[0].row.writer;
-	status = read_raisers(c, &first, &last);
+	status = read_raisers(c, raisers);
 	if (status != LEASE_STATUS_OK || state->old_writer == writer ||
-		first != state->old_writer || last != state->old_writer)
+		raisers[0] != state->old_writer || raisers[1] != state->old_writer)
 		return status;
 	for (size_t i = 0; i < nours; i++)
 		state->last_mark = lease_merge_marks(state->last_mark,
@@ -726,7 +718,7 @@ read_all_rows(connection *c, size_t most, table_state *state)
 		return status;
 	state->is_complete = mysql_num_rows(result) <= most;
 	if (state->is_complete)
-		return add_rows(c, result, &state->rows);
+		return add_rows(c, result, read_row, &state->rows);
 	mysql_free_result(result);
 	return LEASE_STATUS_OK;
 }
@@ -741,8 +733,7 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 {
 	MYSQL_RES  *result;
 	lease_status status = connection_refuse_if_read_only(c);
-	uint64_t	first = 0;
-	uint64_t	last = 0;
+	uint64_t	raisers[2] = {0};
 
 	connection_rollback(c);
 	if (status == LEASE_STATUS_OK)
@@ -764,9 +755,9 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 			state->last_mark = lease_merge_marks(state->last_mark,
 												 state->marks.marks[i]);
 		}
-		status = read_raisers(c, &first, &last);
+		status = read_raisers(c, raisers);
 	}
-	state->is_own = first == writer && last == writer &&
+	state->is_own = raisers[0] == writer && raisers[1] == writer &&
 		(state->head == writer || !state->has_journal);
 	if (status == LEASE_STATUS_OK && most_rows > 0)
 		status = read_all_rows(c, most_rows, state);
@@ -808,7 +799,8 @@ read_rows(connection *c, lease_text *text, table_rows *rows)
 	lease_status status = connection_query(c, text, &result);
 
 	lease_text_free(text);
-	return status == LEASE_STATUS_OK ? add_rows(c, result, rows) : status;
+	return status == LEASE_STATUS_OK ? add_rows(c, result, read_row, rows) :
+		status;
 }
 
 /* The rows of an owner, of an account, in the order of names. */
@@ -889,12 +881,7 @@ table_visit_settings(connection *c, table_setting_visitor visit,
  * ----------------------------------------------------------------
  */
 
-static const struct
-{
-	const char *first;
-	const char *between;
-	const char *last;
-}			frames[TABLE_CHANGES] = {
+static const lease_frame frames[TABLE_CHANGES] = {
 	[TABLE_DELETE] = {
 		"DELETE FROM dlock.lease_table USING dlock.lease_table"
 		" FORCE INDEX (PRIMARY) WHERE slot = 0 AND name IN (", ",", ")"
@@ -939,7 +926,7 @@ table_begin(table_changes *changes, size_t most)
 {
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
 	{
-		changes->kinds[k].count = 0;
+		changes->kinds[k].statements.count = 0;
 		changes->kinds[k].expected = 0;
 		lease_text_clear(&changes->kinds[k].more);
 	}
@@ -951,7 +938,7 @@ bool
 table_is_empty(const table_changes *changes)
 {
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
-		if (changes->kinds[k].count > 0)
+		if (changes->kinds[k].statements.count > 0)
 			return false;
 	return true;
 }
@@ -960,36 +947,11 @@ table_is_empty(const table_changes *changes)
 static lease_text *
 begin_change(table_changes *changes, table_change kind)
 {
-	size_t		count = changes->kinds[kind].count;
-	lease_text *statements = changes->kinds[kind].statements;
+	lease_text *t = lease_texts_next(&changes->kinds[kind].statements,
+									 &frames[kind], changes->most);
 
-	if (count > 0 && frames[kind].between != NULL &&
-		statements[count - 1].length < changes->most)
-	{
-		lease_text_add(&statements[count - 1], "%s", frames[kind].between);
-		return &statements[count - 1];
-	}
-	if (count > 0)
-		lease_text_add(&statements[count - 1], "%s", frames[kind].last);
-	if (count == changes->kinds[kind].room)
-	{
-		size_t		room = count > 0 ? count * 2 : 1;
-		lease_text *larger = realloc(statements, room * sizeof(lease_text));
-
-		if (larger == NULL)
-		{
-			changes->failed = true;
-			return NULL;
-		}
-		statements = larger;
-		memset(&statements[count], 0, (room - count) * sizeof(lease_text));
-		changes->kinds[kind].statements = statements;
-		changes->kinds[kind].room = room;
-	}
-	changes->kinds[kind].count++;
-	lease_text_clear(&statements[count]);
-	lease_text_add(&statements[count], "%s", frames[kind].first);
-	return &statements[count];
+	changes->failed |= t == NULL;
+	return t;
 }
 
 /* Delete the row of a name in a slot. */
@@ -1108,23 +1070,21 @@ table_execute(connection *c, table_changes *changes, bool *as_expected)
 		return connection_no_memory(c);
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
 	{
-		size_t		count = changes->kinds[k].count;
+		const lease_texts *statements = &changes->kinds[k].statements;
+		lease_text *last = lease_texts_last(statements);
 		uint64_t	affected = 0;
 
-		if (count == 0)
+		if (last == NULL)
 			continue;
-		lease_text_add(&changes->kinds[k].statements[count - 1], "%s",
-					   frames[k].last);
+		lease_text_add(last, "%s", frames[k].last);
 		if (k == TABLE_MARK)
 		{
-			lease_text_put_text(&changes->kinds[k].statements[count - 1],
-								&changes->kinds[k].more);
-			lease_text_put(&changes->kinds[k].statements[count - 1], ")", 1);
+			lease_text_put_text(last, &changes->kinds[k].more);
+			lease_text_put(last, ")", 1);
 		}
-		for (size_t i = 0; i < count; i++)
+		for (size_t i = 0; i < statements->count; i++)
 		{
-			lease_status status = execute_counted(c,
-												  &changes->kinds[k].statements[i],
+			lease_status status = execute_counted(c, &statements->texts[i],
 												  &affected);
 
 			if (status != LEASE_STATUS_OK)
@@ -1143,34 +1103,25 @@ table_execute(connection *c, table_changes *changes, bool *as_expected)
 
 /*
  * The statement that appends a row, prepared once: parsing and planning it costs the
- * server about as much as doing it.  NULL if that fails; the connection has the error.
+ * server about as much as doing it.  False if that fails; the connection has the error.
  */
-static MYSQL_STMT *
+static bool
 prepare_append(connection *c, uint64_t writer)
 {
-	lease_text	text = {0};
+	char		sql[512];
+	int			length = snprintf(sql, sizeof(sql),
+								  "INSERT INTO dlock.journal (writer, number, changes)"
+								  " SELECT %" PRIu64 ", ?, ? FROM dlock.journal_head"
+								  " WHERE place = 0 AND writer = %" PRIu64
+								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
+								  " WHERE j.writer < %" PRIu64 ")"
+								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
+								  " WHERE j.writer > %" PRIu64 ") LOCK IN SHARE MODE",
+								  writer, writer, writer, writer);
 
-	if (c->append != NULL)
-		return c->append;
 	c->append = mysql_stmt_init(c->mysql);
-	if (c->append == NULL)
-		return NULL;
-	lease_text_add(&text, "INSERT INTO dlock.journal (writer, number, changes)"
-				   " SELECT %" PRIu64 ", ?, ? FROM dlock.journal_head"
-				   " WHERE place = 0 AND writer = %" PRIu64
-				   " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
-				   " WHERE j.writer < %" PRIu64 ")"
-				   " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
-				   " WHERE j.writer > %" PRIu64 ") LOCK IN SHARE MODE",
-				   writer, writer, writer, writer);
-	if (text.failed ||
-		mysql_stmt_prepare(c->append, text.data, text.length) != 0)
-	{
-		lease_text_free(&text);
-		return NULL;
-	}
-	lease_text_free(&text);
-	return c->append;
+	return c->append != NULL &&
+		mysql_stmt_prepare(c->append, sql, (unsigned long) length) == 0;
 }
 
 /* A table is gone: who takes over finds out which there are. */
@@ -1205,15 +1156,13 @@ static lease_status
 append_row(connection *c, uint64_t writer, uint64_t row_number,
 		   const lease_text *changes)
 {
-	MYSQL_STMT *statement;
 	MYSQL_BIND	binds[2] = {0};
 
 	if (changes->failed)
 		return connection_no_memory(c);
 	if (c->mysql == NULL)
 		return connection_closed(c);
-	statement = prepare_append(c, writer);
-	if (statement == NULL)
+	if (c->append == NULL && !prepare_append(c, writer))
 		return append_failed(c, false);
 	binds[0].buffer_type = MYSQL_TYPE_LONGLONG;
 	binds[0].buffer = &row_number;
@@ -1221,10 +1170,10 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 	binds[1].buffer_type = MYSQL_TYPE_STRING;
 	binds[1].buffer = changes->data;
 	binds[1].buffer_length = changes->length;
-	if (mysql_stmt_bind_param(statement, binds) != 0 ||
-		mysql_stmt_execute(statement) != 0)
+	if (mysql_stmt_bind_param(c->append, binds) != 0 ||
+		mysql_stmt_execute(c->append) != 0)
 		return append_failed(c, true);
-	return mysql_stmt_affected_rows(statement) == 1 ? LEASE_STATUS_OK :
+	return mysql_stmt_affected_rows(c->append) == 1 ? LEASE_STATUS_OK :
 		connection_edited(c);
 }
 
@@ -1232,19 +1181,9 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 lease_status
 table_check_head(connection *c, uint64_t writer)
 {
-	MYSQL_RES  *result;
-	MYSQL_ROW	columns;
-	bool		is_own;
-	lease_status status = query(c, "SELECT writer FROM dlock.journal_head"
-								" WHERE place = 0 LOCK IN SHARE MODE",
-								&result);
-
-	if (status != LEASE_STATUS_OK)
-		return edited_if_missing(c, status);
-	columns = mysql_fetch_row(result);
-	is_own = columns != NULL && number(columns[0]) == writer;
-	mysql_free_result(result);
-	return is_own ? LEASE_STATUS_OK : connection_edited(c);
+	return edited_if_missing(c, check_appender(c,
+											   APPENDER " LOCK IN SHARE MODE",
+											   writer));
 }
 
 /* Append rows to the journal, the first of which gets a number, and commit. */
@@ -1253,14 +1192,15 @@ table_append(connection *c, uint64_t writer, uint64_t first_number,
 			 const journal_writer *journal)
 {
 	lease_status status = LEASE_STATUS_OK;
-	bool		begins = journal->nrows > 1 && !c->in_transaction;
+	bool		begins = journal->rows.count > 1 && !c->in_transaction;
 
 	if (journal->failed)
 		return connection_no_memory(c);
 	if (begins)
 		status = connection_begin(c);
-	for (size_t i = 0; status == LEASE_STATUS_OK && i < journal->nrows; i++)
-		status = append_row(c, writer, first_number + i, &journal->rows[i]);
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < journal->rows.count; i++)
+		status = append_row(c, writer, first_number + i,
+							&journal->rows.texts[i]);
 	if (status == LEASE_STATUS_OK && begins)
 		status = connection_commit(c);
 	return status;

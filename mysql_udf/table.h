@@ -68,9 +68,7 @@ typedef struct table_changes
 	size_t		most;			/* bytes of a statement, about */
 	struct
 	{
-		lease_text *statements;
-		size_t		count;
-		size_t		room;
+		lease_texts statements;
 		lease_text	more;		/* TABLE_MARK: the buckets */
 		uint64_t	expected;	/* affected rows */
 	}			kinds[TABLE_CHANGES];
