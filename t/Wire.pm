@@ -4,6 +4,7 @@
 #   my $client = Wire::Postgres->new(path => $socket, user => ..., database => ...,
 #       client_encoding => 'LATIN1');
 #   my $client = Wire::MySQL->new(path => $socket, user => ...);
+#   $client = Wire::MySQL->of($engine, $user);      one of Engines.pm's
 #   my $answer = $client->query($sql);              text, as it is
 #   $answer = $client->execute($sql, @parameters);  a prepared statement
 #   $answer = $client->change_user('other');        COM_CHANGE_USER (MySQL)
@@ -216,6 +217,13 @@ package Wire::MySQL;
 use strict;
 use warnings;
 our @ISA = ('Wire');
+
+# One of an engine's, in the database of the tests.
+sub of
+{
+	my ($class, $engine, $user) = @_;
+	return $class->new(path => "$engine->{dir}/socket", user => $user, database => 'scenarios');
+}
 
 # long password, long flag, database, protocol 4.1, transactions, 4.1
 # passwords, several results, also of prepared statements, plugins

@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use InTime;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -33,26 +34,11 @@ sub sql { return $admin->value($_[0]) }
 
 my $kept_from = qr/^3572 \w+: .*(?:locked against writing|lock table is locked|does not answer)/;
 
-# Answers, each within a time.
-sub answers
-{
-	my ($what, $seconds, @statements) = @_;
-	while (my ($sql, $wanted) = splice(@statements, 0, 2))
-	{
-		my $before = time;
-		my $got = $session->outcome("SELECT $sql") // '';
-		my $took = time - $before;
-		ref $wanted ? like($got, $wanted, "$what: $sql") : is($got, $wanted, "$what: $sql");
-		cmp_ok($took, '<', $seconds, "$what: $sql: in time");
-	}
-	return;
-}
-
 # Looks of all kinds, of what there is when nobody has given anything back.
 sub looks
 {
 	my ($what, $n) = @_;
-	answers("$what, looks", AT_ONCE,
+	answers($session, "$what, looks", AT_ONCE,
 		"dlock_owner('kept$n')" => 'a',
 		"dlock_is_free('kept$n')" => 0,
 		"dlock_is_free('free$n')" => 1,
@@ -105,23 +91,23 @@ sub while_locked
 {
 	my ($what, $n) = @_;
 	looks($what, $n);
-	answers("$what, releases", AT_ONCE,
+	answers($session, "$what, releases", AT_ONCE,
 		"dlock_release('gone$n', 'a')" => 1,
 		"dlock_is_free('gone$n')" => 1);
-	answers("$what, no releases", TWO_SECONDS,
+	answers($session, "$what, no releases", TWO_SECONDS,
 		"dlock_release('gone$n', 'a')" => 'NULL',
 		"dlock_release('kept$n', 'b')" => 0);
-	answers("$what, one of two holds", AT_ONCE,
+	answers($session, "$what, one of two holds", AT_ONCE,
 		"dlock_release('twice$n', 'a')" => 1,
 		"dlock_owner('twice$n')" => 'a',
 		"dlock_is_free('twice$n')" => 0,
 		"dlock_holders('twice$n')" => qr/"version": 1\b/);
-	answers("$what, other releases", TWO_SECONDS,
+	answers($session, "$what, other releases", TWO_SECONDS,
 		"count(*) FROM dlock.locks WHERE name = 'twice$n' AND version = 1" => 1,
 		"dlock_release_many('[\"listed1$n\", \"listed2$n\"]', 'a')" => qr/^\["listed1$n", "listed2$n"\]$/);
 	is($admin->outcome("SELECT dlock_release('many$n', 'm1')"), 1, "$what: one of many");
 	is($admin->outcome("SELECT JSON_LENGTH(dlock_holders('many$n'))"), 79, "$what: is gone");
-	answers("$what, grants", TWO_SECONDS,
+	answers($session, "$what, grants", TWO_SECONDS,
 		"dlock_acquire('free$n', 'a', 600)" => $kept_from,
 		"dlock_acquire('free$n', 'a', 600, 0.5)" => $kept_from,
 		"dlock_acquire('free$n', 'a', 600, 30)" => $kept_from,
@@ -135,13 +121,13 @@ sub while_locked
 		"dlock_renew('renewed$n', 'a', 600)" => $kept_from,
 		"dlock_renew_many('[\"renewed$n\"]', 'a', 600)" => $kept_from,
 		"dlock_downgrade('renewed$n', 'a')" => $kept_from);
-	answers("$what, looks again", AT_ONCE,
+	answers($session, "$what, looks again", AT_ONCE,
 		"dlock_is_free('free$n')" => 1,
 		"dlock_owner('kept$n')" => 'a',
 		"dlock_owner('renewed$n')" => 'a',
 		"count(*) FROM dlock.locks WHERE name IN ('free$n', 'gone$n', 'listed1$n', 'listed2$n')" => 0,
 		"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
-	answers("$what, refused, or not decided", TWO_SECONDS, "dlock_acquire('kept$n', 'b', 600, 0.2)" => qr/^NULL$|in its time/);
+	answers($session, "$what, refused, or not decided", TWO_SECONDS, "dlock_acquire('kept$n', 'b', 600, 0.2)" => qr/^NULL$|in its time/);
 	return;
 }
 
@@ -178,20 +164,19 @@ for my $what (sort keys %locks)
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: a statement waits for a lease");
 	$backup->send("SELECT dlock_wait('watched$n', 60)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 2 }), "$what: another for the end of one");
-	my $before = time;
 	$locker->send($lock);
 	usleep(300_000);
 	while_locked("$what with a waiter", $n);
-	answers("$what with a waiter", TWO_SECONDS, "dlock_release('watched$n', 'a')" => 1);
+	answers($session, "$what with a waiter", TWO_SECONDS, "dlock_release('watched$n', 'a')" => 1);
 	is($backup->outcome, 1, "$what: who waits for an end is told of it");
 	my $released = time;
-	answers("$what with a waiter", TWO_SECONDS, "dlock_release('wanted$n', 'a')" => 1);
+	answers($session, "$what with a waiter", TWO_SECONDS, "dlock_release('wanted$n', 'a')" => 1);
 	like($other->outcome, $kept_from, "$what: the waiter is told");
 	cmp_ok(time - $released, '<', TWO_SECONDS, "$what: within two seconds");
 	$released = time;
 	ok(!defined $locker->answer->{error}, "$what: then all is locked");
 	cmp_ok(time - $released, '<', TWO_SECONDS, "$what: at once");
-	answers("$what and locked", AT_ONCE, "dlock_is_free('wanted$n')" => 1, "dlock_owner('kept$n')" => 'a');
+	answers($session, "$what and locked", AT_ONCE, "dlock_is_free('wanted$n')" => 1, "dlock_owner('kept$n')" => 'a');
 	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
 	written("$what with a waiter", $n);
 }

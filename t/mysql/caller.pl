@@ -22,11 +22,7 @@ $admin->value('USE scenarios');
 
 sub sql { return $admin->value($_[0]) }
 
-sub wire
-{
-	my ($user) = @_;
-	return Wire::MySQL->new(path => "$engine->{dir}/socket", user => $user, database => 'scenarios');
-}
+sub wire { return Wire::MySQL->of($engine, $_[0]) }
 
 sub acquire { return "SELECT dlock_acquire('$_[0]', 'own', 600)" }
 

@@ -25,11 +25,7 @@ my $server = HeldFlush->start($kind);
 my $engine = $server->engine;
 my $killed = qr/^1317 70100: /;
 
-sub connected
-{
-	my ($user) = @_;
-	return Wire::MySQL->new(path => "$engine->{dir}/socket", user => $user, database => 'scenarios');
-}
+sub connected { return Wire::MySQL->of($engine, $_[0]) }
 
 my $admin = connected('root');
 my $holder = connected('tester');

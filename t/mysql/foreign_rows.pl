@@ -10,6 +10,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use OldTables;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -37,9 +38,7 @@ sub waits_to_read
 	Scenarios::Run::until(sub { ($round = reading()) ne '-' }) or die "the reaper does not read\n";
 	usleep(1e6 * ($ttl + 0.2));
 	$began = time;
-	$engine->control->value("INSERT INTO dlock.lease_table (name, slot, owner, account_user, account_host, mode, kind,
-		version, token, request, ttl_us, writes, writer, deadline_us, connection_id, acquired_us, expires_us)
-		VALUES ('n', 0, 'another', 'root', 'localhost', 1, 1, 1, 1, '', 1e6 * $ttl, 1, 1, 0, 1, 0, 0)");
+	$engine->control->value(OldTables::insert({ name => 'n', owner => 'another', token => 1, ttl => 1e6 * $ttl }));
 	return 1 if reading() eq $round;
 	$engine->control->value('DELETE FROM dlock.lease_table; UNLOCK TABLES');
 	return 0;

@@ -10,6 +10,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use OldTables;
 use Scenarios;
 use Test::More;
 
@@ -101,13 +102,7 @@ $engine->feed('mysql_udf/install.sql');
 # A journal that was not closed: 1.0.1 does not see what is in it
 # ---------------------------------------------------------------------
 
-sql(q{CREATE TABLE dlock.lease_journal (
-	place TINYINT UNSIGNED NOT NULL PRIMARY KEY,
-	changes BIGINT UNSIGNED NOT NULL,
-	writer BIGINT UNSIGNED NOT NULL,
-	leases BLOB NOT NULL
-) ENGINE=InnoDB ROW_FORMAT=DYNAMIC});
-sql(q{INSERT INTO dlock.lease_journal VALUES (0, 0, 0, '')});
+sql($_) for OldTables::journal(0, 0, '');
 
 # 1.0.1 was there, and has changed nothing
 my $left = leave('left');
@@ -120,11 +115,10 @@ sub grant_as_1_0_1
 	my ($name) = @_;
 	sql(q{UPDATE dlock.lease_journal SET changes = changes + 1, writer = 4711, leases = ''});
 	sql("UPDATE dlock.lease_mark SET mark = GREATEST(mark, $clock), writer = 4711");
-	sql(qq{INSERT INTO dlock.lease_table (name, slot, owner, token, account_user, account_host, mode, kind, version,
-		request, ttl_us, writes, writer, deadline_us, connection_id, acquired_us, expires_us)
-		SELECT '$name', 0, 'b', MAX(mark) + 1, 'root', 'localhost', 1, 1, 1, '', 600000000, 1, 4711, 77000000, 1, 0, 0 FROM dlock.lease_mark});
+	my $token = sql('SELECT MAX(mark) + 1 FROM dlock.lease_mark');
+	sql(OldTables::insert({ name => $name, owner => 'b', token => $token, writer => 4711 }));
 	sql('UPDATE dlock.lease_mark SET mark = mark + 1');
-	return sql("SELECT token FROM dlock.lease_table WHERE name = '$name'");
+	return $token;
 }
 
 for my $looks (0, 1)

@@ -10,9 +10,9 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use HeldFlush;
+use InTime;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(time);
 
 # On a machine that is busy with other things.
 use constant {
@@ -26,21 +26,6 @@ my $engine = $server->engine;
 my ($admin, $session, $hung, $waiter) = map { $engine->client($_) } qw(admin session hung waiter);
 
 sub sql { return $admin->value($_[0]) }
-
-# Each within a time.
-sub answers
-{
-	my ($what, $seconds, @statements) = @_;
-	while (my ($sql, $wanted) = splice(@statements, 0, 2))
-	{
-		my $before = time;
-		my $got = $session->outcome("SELECT $sql") // '';
-		my $took = time - $before;
-		ref $wanted ? like($got, $wanted, "$what: $sql") : is($got, $wanted, "$what: $sql");
-		cmp_ok($took, '<', $seconds, "$what: $sql: in time");
-	}
-	return;
-}
 
 sub hangs
 {
@@ -76,7 +61,7 @@ for my $what (sort keys %ways)
 	hangs("$what: a commit hangs");
 	for my $time ('early', 'late')
 	{
-		answers("$what, looks, $time", AT_ONCE,
+		answers($session, "$what, looks, $time", AT_ONCE,
 			"dlock_owner('kept$n')" => 'a',
 			"dlock_is_free('kept$n')" => 0,
 			"dlock_is_free('free$n')" => 1,
@@ -90,7 +75,7 @@ for my $what (sort keys %ways)
 			'count(*) FROM dlock.waiters' => 1,
 			'waiters FROM dlock.stats' => 1,
 			"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
-		answers("$what, releases, $time", AT_ONCE, $time eq 'early' ? (
+		answers($session, "$what, releases, $time", AT_ONCE, $time eq 'early' ? (
 			"dlock_release('gone$n', 'a')" => 1,
 			"dlock_release('gone$n', 'a')" => 'NULL',
 			"dlock_is_free('gone$n')" => 1,
@@ -98,13 +83,13 @@ for my $what (sort keys %ways)
 			"JSON_LENGTH(dlock_holders('shared$n'))" => 2) : (
 			"dlock_release('other$n', 'a')" => 1,
 			"count(*) FROM dlock.locks WHERE name IN ('gone$n', 'other$n')" => 0));
-		answers("$what, grants, $time", SOON,
+		answers($session, "$what, grants, $time", SOON,
 			"dlock_acquire('free$n', 'a', 600, 0.3)" => $undecided,
 			"dlock_acquire('gone$n', 'b', 600, 0.3)" => $undecided,
 			"dlock_acquire_all('[\"free$n\", \"free2$n\"]', 'a', 600, 0.3)" => $undecided,
 			"dlock_acquire_any('[\"free$n\", \"free2$n\"]', 'a', 600, 2, 0.3)" => $undecided);
 	}
-	answers("$what, releases in part, and for waiters", AT_ONCE,
+	answers($session, "$what, releases in part, and for waiters", AT_ONCE,
 		"dlock_release('twice$n', 'a')" => 1,
 		"dlock_holders('twice$n')" => qr/"version": 1\b/,
 		"dlock_owner('twice$n')" => 'a',
@@ -127,9 +112,9 @@ for my $what (sort keys %ways)
 	$waiter->send("SELECT dlock_acquire('handed$n', 'next', 600, 120)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits again");
 	$ways{$what}{hold}->();
-	answers($what, AT_ONCE, "dlock_release('handed$n', 'a')" => 1);
+	answers($session, $what, AT_ONCE, "dlock_release('handed$n', 'a')" => 1);
 	hangs("$what: the commit of what a waiter is granted hangs");
-	answers("$what, a waiter that is granted", AT_ONCE,
+	answers($session, "$what, a waiter that is granted", AT_ONCE,
 		"dlock_owner('handed$n')" => 'NULL',
 		"count(*) FROM dlock.waiters WHERE name = 'handed$n' AND owner = 'next' AND position IS NULL" => 1,
 		'waiters FROM dlock.stats' => 1);

@@ -23,11 +23,7 @@ use constant TRIES => 5;
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
 
-sub connected
-{
-	my ($user) = @_;
-	return Wire::MySQL->new(path => "$engine->{dir}/socket", user => $user, database => 'scenarios');
-}
+sub connected { return Wire::MySQL->of($engine, $_[0]) }
 
 my $admin = connected('root');
 my $holder = connected('tester');

@@ -8,6 +8,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use OldTables;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -304,15 +305,6 @@ my $session = Scenarios::Client->new($engine, 'session', 'tester');
 
 sub ask { return $session->outcome($_[0]) }
 
-# A row of the journal of another writer's: it has taken a lease.
-sub foreign_change
-{
-	my ($name, $token) = @_;
-	my ($hex, @hex) = map { '"' . unpack('H*', $_) . '"' } $name, 'z', 'root', 'localhost';
-	my $change = join(',', 1, $hex, 0, @hex, 1, 1, 1, $token, '""', 600_000_000, 1, 12_345_678, 1, 0, 0);
-	return "INSERT INTO dlock.journal (writer, number, changes) VALUES (1, 1, '[[$change]]')";
-}
-
 for my $round (1 .. 3)
 {
 	my $number = ++$attempt;
@@ -350,7 +342,7 @@ for my $round (1 .. 3)
 	{
 		$journaled->();
 		my $foreign = sql('SELECT max(mark) FROM dlock.lease_mark') + 2_000_000;
-		sql(foreign_change("foreign$number", $foreign));
+		sql(OldTables::append(1, { name => "foreign$number", owner => 'z', token => $foreign }));
 		sql('UPDATE dlock.journal_head SET writer = 1') if $head eq 'and still is';
 		like(ask("SELECT dlock_acquire('next$number', 'b', 600)"), qr/^\d+$/, "another one has written $head: grants go on");
 		is(ask("SELECT dlock_acquire('foreign$number', 'b', 600)"), 'NULL', 'its lease is held');
@@ -816,18 +808,9 @@ sub make_old
 	my ($leases) = @_;
 	settle();
 	sql("DROP TABLE IF EXISTS dlock.$_") for qw(journal_head journal lease_journal);
-	sql(q{CREATE TABLE dlock.lease_journal (
-		place TINYINT UNSIGNED NOT NULL PRIMARY KEY,
-		changes BIGINT UNSIGNED NOT NULL,
-		writer BIGINT UNSIGNED NOT NULL,
-		leases BLOB NOT NULL
-	) ENGINE=InnoDB ROW_FORMAT=DYNAMIC});
-	sql("INSERT INTO dlock.lease_journal VALUES (0, 42, 1, '$leases')");
-	sql(q{DELETE FROM dlock.lease_table});
-	sql(q{INSERT INTO dlock.lease_table (name, slot, owner, token, account_user, account_host, mode, kind, version,
-		request, ttl_us, writes, writer, deadline_us, connection_id, acquired_us, expires_us)
-		SELECT concat('old row', mode), 0, 'a', mark - mode, 'root', 'localhost', mode, 1, 1, '', 600000000, 1, 1, 77000000, 1, 0, 0
-		FROM (SELECT 1 AS mode UNION SELECT 2 UNION SELECT 3) AS modes, (SELECT max(mark) AS mark FROM dlock.lease_mark) AS m});
+	sql($_) for OldTables::journal(42, 1, $leases), 'DELETE FROM dlock.lease_table';
+	my $last = sql('SELECT max(mark) FROM dlock.lease_mark');
+	sql(OldTables::insert(map { +{ name => "old row$_", owner => 'a', token => $last - $_, mode => $_ } } 1 .. 3));
 	sql('UPDATE dlock.lease_mark SET writer = 1');
 	return;
 }

@@ -10,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
 use List::Util qw(shuffle);
+use OldTables qw(hex_of);
 use Scenarios;
 use Test::More;
 
@@ -27,11 +28,6 @@ note("SEED=$seed");
 sub sql { return $admin->value($_[0]) }
 
 sub pick { return $_[rand @_] }
-
-sub hex_of { return unpack('H*', $_[0]) }
-
-# A string literal that no character set and no SQL mode touches.
-sub literal { return $_[0] eq '' ? q{''} : '0x' . hex_of($_[0]) }
 
 # ---------------------------------------------------------------------
 # The model: leases by name and token, changed one after the other.
@@ -104,39 +100,20 @@ sub seen
 # From the model to the tables
 # ---------------------------------------------------------------------
 
-# A change as the journal has it.
-sub json
-{
-	my ($change) = @_;
-	my %hex = map { $_ => '"' . hex_of($change->{$_}) . '"' } grep { defined $change->{$_} } qw(name owner user host request);
-
-	return '[' . join(pick(',', ', '),
-		$change->{what} == 1 ? (1, $hex{name}, $change->{slot}, @hex{qw(owner user host)},
-			@$change{qw(mode kind version token)}, $hex{request},
-			@$change{qw(ttl writes deadline connection acquired expires)})
-		: $change->{what} == 2 ? (2, $hex{name}, $change->{token})
-		: (3, @hex{qw(owner user host)}, @$change{qw(at ttl expires)})) . ']';
-}
-
-my $columns = 'name, slot, owner, account_user, account_host, mode, kind, version, token, request, ttl_us, '
-  . 'writes, writer, deadline_us, connection_id, acquired_us, expires_us';
-
 # Fill the lock table with these leases, and the journal with rows of [writer, changes...].
 sub fill
 {
 	my ($leases, @journal) = @_;
 	my %slot;
 	my %number;
-	my @rows = map { my $lease = $_; '(' . join(',', literal($lease->{name}), $slot{ $lease->{name} }++,
-			map({ literal($lease->{$_}) } qw(owner user host)), @$lease{qw(mode kind version token)},
-			literal($lease->{request}), @$lease{qw(ttl writes writer deadline connection acquired expires)}) . ')' } @$leases;
+	my @rows = map { +{ %$_, slot => $slot{ $_->{name} }++ } } @$leases;
 	my @journal_rows = map { my ($writer, @changes) = @$_; 
 		$number{$writer} = ($number{$writer} // int(rand(50))) + 1 + int(rand(2));
-		"($writer, $number{$writer}, '[" . join(pick(',', ', '), map { json($_) } @changes) . "]')" } @journal;
+		"($writer, $number{$writer}, '[" . join(pick(',', ', '), map { OldTables::json($_, pick(',', ', ')) } @changes) . "]')" } @journal;
 
 	$admin->value($_) for 'DELETE FROM dlock.lease_table', 'DELETE FROM dlock.journal',
 	  # any order will do
-	  map({ "INSERT INTO dlock.lease_table ($columns) VALUES $_" } @rows ? join(',', @rows) : ()),
+	  @rows ? OldTables::insert(@rows) : (),
 	  map({ "INSERT INTO dlock.journal VALUES $_" } @journal_rows ? join(',', shuffle @journal_rows) : ());
 	return;
 }
@@ -390,9 +367,7 @@ $admin = $engine->control;
 is(sql($owners), 'o,q', 'with the library, all is seen');
 
 # Of 1.0 there may be another journal, which is the library's affair.
-sql('CREATE TABLE dlock.lease_journal (place TINYINT UNSIGNED NOT NULL PRIMARY KEY, changes BIGINT UNSIGNED NOT NULL,
-	writer BIGINT UNSIGNED NOT NULL, leases BLOB NOT NULL)');
-sql(q{INSERT INTO dlock.lease_journal VALUES (0, 1, 1, '1\\n')});
+sql($_) for OldTables::journal(1, 1, '1\n');
 $engine->feed('mysql_udf/install.sql') for 1, 2;
 is(sql('SELECT COUNT(*) FROM dlock.lease_journal WHERE changes = 1'), 1, 'install.sql leaves the journal of 1.0');
 is(sql($owners), 'o,q', 'and the new one');

@@ -16,7 +16,7 @@ use Wire;
 my ($kind) = @ARGV;
 my $is_mariadb = $kind eq 'mariadb';
 my $engine = Engines::start($kind, '--max-allowed-packet=64M');
-my $session = Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'root', database => 'scenarios');
+my $session = Wire::MySQL->of($engine, 'root');
 $session->value('SET SESSION group_concat_max_len = 1000000');
 
 sub attempt

@@ -40,8 +40,8 @@ plan_failure(0);
 
 my $engine = Engines::start($kind);
 my $pid = $engine->pid;
-my %clients = map { $_ => Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'tester', database => 'scenarios') } qw(a b c);
-my $admin = Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'root', database => 'scenarios');
+my %clients = map { $_ => Wire::MySQL->of($engine, 'tester') } qw(a b c);
+my $admin = Wire::MySQL->of($engine, 'root');
 
 # Let the nth allocation from now on fail; 0: none.
 sub plan_failure

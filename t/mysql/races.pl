@@ -11,6 +11,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use OldTables;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time);
@@ -171,7 +172,6 @@ test_case('a release behind a guard' => sub {
 test_case('another server takes a lease before the commit' => sub {
 	my ($session) = sessions(1, 'tester');
 	my ($root) = sessions(1);
-	my ($name, $owner, $user, $host) = map { '"' . unpack('H*', $_) . '"' } 'n', 'foreign', 'tester', 'elsewhere';
 	is(ask($session, q{SELECT dlock_acquire('o', 'own', 60)}) =~ /^\d+$/, 1, 'a name is taken');
 	is(ask($session, q{SELECT dlock_release('o', 'own')}), 1, 'and given back');
 	sql('SELECT dlock_settle()');
@@ -179,7 +179,7 @@ test_case('another server takes a lease before the commit' => sub {
 	$root->value("BEGIN; $lock_head");
 	$session->send(q{SELECT dlock_acquire_all(JSON_ARRAY('n', 'o'), 'own', 60)});
 	await_blocked();
-	$root->value("INSERT INTO dlock.journal VALUES (77, 1, '[[1,$name,0,$owner,$user,$host,1,1,1,$mark,\"\",60000000,1,1,1,0,0]]')");
+	$root->value(OldTables::append(77, { name => 'n', owner => 'foreign', token => $mark, ttl => 60_000_000 }));
 	$root->value('UPDATE dlock.journal_head SET writer = 77');
 	$root->query('COMMIT');
 	is(answer_of($session->answer), 'NULL', 'whoever wanted the name does not get it');

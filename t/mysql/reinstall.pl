@@ -28,7 +28,7 @@ my $server = $engine->pid;
 
 sub sql { return $engine->control->value($_[0]) }
 
-sub connected { return Wire::MySQL->new(path => "$dir/socket", user => 'tester', database => 'scenarios') }
+sub connected { return Wire::MySQL->of($engine, 'tester') }
 
 # What the manual has for calls while dlock is not there, or goes, by number.
 my %documented = (

@@ -15,7 +15,7 @@ use Wire;
 my ($kind) = @ARGV;
 my $is_mariadb = $kind eq 'mariadb';
 my $engine = Engines::start($kind, '--log-bin=binlog', '--server-id=1', '--log-bin-trust-function-creators=1');
-my $session = Wire::MySQL->new(path => "$engine->{dir}/socket", user => 'root', database => 'scenarios');
+my $session = Wire::MySQL->of($engine, 'root');
 my $not_here = qr/^1235 (?:0A000|42000): cannot execute dlock_\w+\(\) /;
 
 sub sql { return $session->value($_[0]) }
