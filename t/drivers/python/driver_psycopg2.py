@@ -4,6 +4,7 @@
 
 import psycopg2
 from psycopg2 import errors
+from psycopg2.pool import SimpleConnectionPool
 
 from cases import *
 
@@ -14,28 +15,37 @@ def connect():
     return connection
 
 
+@contextmanager
+def transaction(connection):
+    # since 2.9 also in autocommit mode; it commits or rolls back, and does not close
+    with connection:
+        yield connection
+
+
 def kind_of(error):
-    if isinstance(error, errors.DeadlockDetected):
-        return "deadlock"
+    if isinstance(error, psycopg2.InterfaceError) or error.pgcode in (None, "57P01"):
+        return "gone"
+    if error.pgcode == "55L01":
+        return "lost"
     if isinstance(error, errors.LockNotAvailable):
         return "kept"
-    if getattr(error, "pgcode", None) == "55L01":
-        return "lost"
-    if isinstance(error, (errors.AdminShutdown, psycopg2.InterfaceError)):
-        return "gone"
-    if isinstance(error, psycopg2.OperationalError) and error.pgcode is None:
-        return "gone"
-    return "misuse" if isinstance(error, psycopg2.DataError) else repr(error)
+    if isinstance(error, errors.DeadlockDetected):
+        return "deadlock"
+    if isinstance(error, (psycopg2.DataError, errors.ObjectNotInPrerequisiteState)):
+        return "misuse"
+    return repr(error)
 
 
-value = dbapi_cases(connect, psycopg2, kind_of)
+driver_cases(connect, transaction, kind_of)
 
-# lists
-tokens = value("dlock_acquire_all(%s, %s, %s)", ["l1", "l2"], "me", 30)
-ok(isinstance(tokens, list) and [type(t) for t in tokens] == [int, int], "a list goes in, tokens come out")
-cursor = connect().cursor()
-cursor.execute("SELECT name, token FROM dlock_acquire_any(%s, %s, %s, %s)", (["l1", "l3"], "me", 30, 2))
-same([name for name, token in cursor], ["l3"], "rows: the names that were free")
-cursor.execute("SELECT dlock_release_many(%s, %s, %s)", (["l1", "l2"], "me", tokens))
-same([name for name, in cursor], ["l1", "l2"], "names and tokens go in")
+# session leases and the pool
+pool = SimpleConnectionPool(1, 1, host=HOST, port=PORT, user=USER, dbname=DATABASE)
+watcher = connect()
+connection = pool.getconn()
+token = cursor_rows(connection, "SELECT dlock_acquire_session(%s, %s, %s)", "pooled", "me", 30)[0][0]
+pool.putconn(connection)
+same(cursor_rows(watcher, "SELECT dlock_owner(%s)", "pooled")[0][0], "me", "putconn() does not end a session lease")
+pool.putconn(pool.getconn(), close=True)
+ok(cursor_rows(watcher, "SELECT dlock_acquire(%s, %s, %s, %s)", "pooled", "other", 30, 60)[0][0] > token,
+   "putconn(close=True) does")
 done()
