@@ -522,11 +522,15 @@ connection_refuse(connection *c)
 lease_status
 connection_refuse_if_read_only(connection *c)
 {
-	lease_status status;
+	return c->is_read_only ? connection_look_refusing(c) : LEASE_STATUS_OK;
+}
 
-	if (!c->is_read_only)
-		return LEASE_STATUS_OK;
-	status = connection_look(c);
+/* The same, whatever was seen when it was looked at last. */
+lease_status
+connection_look_refusing(connection *c)
+{
+	lease_status status = connection_look(c);
+
 	return status == LEASE_STATUS_OK && c->is_read_only ?
 		connection_refuse(c) : status;
 }

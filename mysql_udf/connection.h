@@ -67,6 +67,7 @@ extern lease_status connection_edited(connection *c);
 extern lease_status connection_closed(connection *c);
 extern lease_status connection_refuse(connection *c);
 extern lease_status connection_refuse_if_read_only(connection *c);
+extern lease_status connection_look_refusing(connection *c);
 extern lease_status connection_execute_text(connection *c,
 											const lease_text *query);
 extern lease_status connection_query(connection *c, const lease_text *query,

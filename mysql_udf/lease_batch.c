@@ -502,6 +502,9 @@ read_names(bool looks)
 		status = table_read_journals(c, &batch.changes);
 	if (status == LEASE_STATUS_OK && !batch.is_apart)
 		status = table_read(c, batch.reads, batch.nreads, true, &batch.rows);
+	if (status == LEASE_STATUS_OK && !batch.is_apart && batch.direct)
+		status = table_read_marks(c, batch.reads, batch.nreads,
+								  batcher.has_journal, &batch.marks);
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
 	batch.is_blind = batch.read_only || batch.is_apart ||
 		(looks && status == LEASE_STATUS_CONFLICT);
@@ -516,9 +519,6 @@ read_names(bool looks)
 			status = table_read(c, batch.reads, batch.nreads, false,
 								&batch.rows);
 	}
-	else if (status == LEASE_STATUS_OK && batch.direct)
-		status = table_read_marks(c, batch.reads, batch.nreads,
-								  batcher.has_journal, &batch.marks);
 	if (status == LEASE_STATUS_OK && (!batch.direct || looks))
 		connection_rollback(c);
 	return status;

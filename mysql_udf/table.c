@@ -23,6 +23,13 @@
 	"token, request, ttl_us, writes, writer, deadline_us, connection_id, " \
 	"acquired_us, expires_us"
 
+/*
+ * A server that is read-only refuses to be written, but not by an account that may write
+ * all the same, as the library's may on a stock MariaDB.  So each statement by which a
+ * run learns whether it may write asks.  The value is a number or text.
+ */
+#define IS_WRITABLE		"CONCAT(@@GLOBAL.read_only) IN ('0', 'OFF')"
+
 /* There is a row with that key already. */
 #define SQLSTATE_DUPLICATE	"23000"
 
@@ -452,7 +459,7 @@ table_read_marks(connection *c, const lease_bytes *names, size_t n,
 	for (size_t i = 0; i < n; i++)
 		lease_text_add(&text, "%s%" PRIu32, i > 0 ? "," : "",
 					   lease_bucket(names[i]));
-	lease_text_add(&text, ")");
+	lease_text_add(&text, ") AND " IS_WRITABLE);
 	if (has_journal)
 		lease_text_add(&text, " UNION ALL (SELECT %d, writer FROM dlock.journal LIMIT 1)",
 					   LEASE_BUCKETS);
@@ -462,10 +469,14 @@ table_read_marks(connection *c, const lease_bytes *names, size_t n,
 		return status;
 	if (fetch_marks(result, marks))
 		return connection_edited(c);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; status == LEASE_STATUS_OK && i < n; i++)
 		if (!marks->known[lease_bucket(names[i])])
-			return lacks_marks(c);
-	return LEASE_STATUS_OK;
+		{
+			status = connection_look_refusing(c);
+			if (status == LEASE_STATUS_OK)
+				status = lacks_marks(c);
+		}
+	return status;
 }
 
 /* Send a query that is a constant. */
@@ -732,10 +743,11 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 				 table_state *state)
 {
 	MYSQL_RES  *result;
-	lease_status status = connection_refuse_if_read_only(c);
+	lease_status status;
 	uint64_t	raisers[2] = {0};
 
 	connection_rollback(c);
+	status = connection_look_refusing(c);
 	if (status == LEASE_STATUS_OK)
 		status = find_tables(c, state);
 	if (status == LEASE_STATUS_OK)
@@ -1108,11 +1120,12 @@ table_execute(connection *c, table_changes *changes, bool *as_expected)
 static bool
 prepare_append(connection *c, uint64_t writer)
 {
-	char		sql[512];
+	char		sql[640];
 	int			length = snprintf(sql, sizeof(sql),
 								  "INSERT INTO dlock.journal (writer, number, changes)"
 								  " SELECT %" PRIu64 ", ?, ? FROM dlock.journal_head"
 								  " WHERE place = 0 AND writer = %" PRIu64
+								  " AND " IS_WRITABLE
 								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
 								  " WHERE j.writer < %" PRIu64 ")"
 								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
@@ -1151,6 +1164,18 @@ append_failed(connection *c, bool prepared)
 		status;
 }
 
+/*
+ * Nothing was appended: the server has become read-only, or another run has written, or
+ * both.
+ */
+static lease_status
+may_not_append(connection *c)
+{
+	lease_status status = connection_look_refusing(c);
+
+	return status == LEASE_STATUS_OK ? connection_edited(c) : status;
+}
+
 /* Append a row: fenced off if another run has written. */
 static lease_status
 append_row(connection *c, uint64_t writer, uint64_t row_number,
@@ -1174,16 +1199,18 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 		mysql_stmt_execute(c->append) != 0)
 		return append_failed(c, true);
 	return mysql_stmt_affected_rows(c->append) == 1 ? LEASE_STATUS_OK :
-		connection_edited(c);
+		may_not_append(c);
 }
 
 /* See to it that this run may append until the transaction ends. */
 lease_status
 table_check_head(connection *c, uint64_t writer)
 {
-	return edited_if_missing(c, check_appender(c,
-											   APPENDER " LOCK IN SHARE MODE",
-											   writer));
+	lease_status status = check_appender(c, APPENDER " AND " IS_WRITABLE
+										 " LOCK IN SHARE MODE", writer);
+
+	return status == LEASE_STATUS_FENCED ? may_not_append(c) :
+		edited_if_missing(c, status);
 }
 
 /* Append rows to the journal, the first of which gets a number, and commit. */
