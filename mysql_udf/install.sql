@@ -758,7 +758,9 @@ DROP FUNCTION IF EXISTS dlock_stats_json;
 -- on until the caller's transaction has ended nobody else is granted it.  Names
 -- and owners are bytes here: a client whose character set is not utf8mb4 has to
 -- convert what is not ASCII.  udf_guard.c says why there are three steps, and why
--- the error of a lost lease is raised again.
+-- the error of a lost lease is raised again.  The row may have been written since the
+-- transaction looked first: MariaDB's innodb_snapshot_isolation must not make an error
+-- of that.
 -- Errors: 55L01 if the lease is not held, 25P01 outside a transaction, 22004,
 -- 22023.
 -- ---------------------------------------------------------------------
@@ -778,10 +780,12 @@ BEGIN
 	SET lease_slot = dlock_guard_ticket(lease_name, lease_token);
 	SET changed = 0;
 	IF lease_slot IS NOT NULL THEN
+		/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
 		UPDATE dlock.lease_table SET guards = guards + 1
 		WHERE name = lease_name AND slot = lease_slot AND token = lease_token;
 		SET changed = ROW_COUNT();
 		IF changed = 0 THEN
+			/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
 			UPDATE dlock.lease_table SET guards = guards + 1
 			WHERE name = lease_name AND token = lease_token;
 			SET changed = ROW_COUNT();

@@ -120,6 +120,31 @@ for my $how ('over', 'released')
 	like($other->value("SELECT dlock_acquire('blind $how', 'b', 60, 5)"), qr/^\d+$/, "$how: until the guard is gone");
 }
 
+# A transaction that has read before the lease's row was written guards all the same, also
+# where the server lets nobody change what is newer than what he has read.
+$admin->value('CREATE TABLE scenarios.s (a INT)');
+$guard->value('SET SESSION innodb_snapshot_isolation = ON') if $kind eq 'mariadb';
+for my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
+{
+	for my $change ('taken', 'renewed')
+	{
+		my $what = "$isolation, $change after the first look";
+		my $name = lc("snapshot $isolation $change") =~ s/ /_/gr;
+		$token = lease($name, 600) if $change eq 'renewed';
+		$guard->value("SET SESSION TRANSACTION ISOLATION LEVEL $isolation");
+		$guard->value('BEGIN');
+		is($guard->value('SELECT count(*) FROM scenarios.s'), 0, "$what: a transaction has looked");
+		$token = $guard->value("SELECT dlock_acquire('$name', 'a', 600)") if $change eq 'taken';
+		is($guard->value("SELECT dlock_renew('$name', 'a', 600)"), 1, "$what: renewed");
+		is(sql('SELECT dlock_settle()'), 1, "$what: and written");
+		is($guard->outcome("CALL dlock.guard('$name', 'a', $token)"), undef, "$what: guarded");
+		is($guard->value("SELECT dlock_release('$name', 'a')"), 1, "$what: released");
+		is($other->value("SELECT dlock_acquire('$name', 'b', 60)"), 'NULL', "$what: and nobody else can have it");
+		is($guard->outcome('COMMIT'), undef, "$what: committed");
+		like($other->value("SELECT dlock_acquire('$name', 'b', 60, 5)"), qr/^\d+$/, "$what: then one can");
+	}
+}
+
 $_->quit for $guard, $other, $admin;
 $engine->stop;
 done_testing();
