@@ -940,8 +940,8 @@ table_begin(table_changes *changes, size_t most)
 	{
 		changes->kinds[k].statements.count = 0;
 		changes->kinds[k].expected = 0;
-		lease_text_clear(&changes->kinds[k].more);
 	}
+	lease_text_clear(&changes->buckets);
 	changes->most = most;
 	changes->failed = false;
 }
@@ -1032,16 +1032,29 @@ table_touch(table_changes *changes, lease_bytes name)
 	changes->kinds[TABLE_TOUCH].expected++;
 }
 
+/* A statement that sets marks is complete, but for the list of their buckets. */
+static void
+add_buckets(table_changes *changes, lease_text *t)
+{
+	lease_text_put_text(t, &changes->buckets);
+	lease_text_put(t, ")", 1);
+	lease_text_clear(&changes->buckets);
+}
+
 /* Set a mark that was read to be "from". */
 void
 table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 			   uint64_t to)
 {
+	const lease_texts *statements = &changes->kinds[TABLE_MARK].statements;
+	size_t		before = statements->count;
 	lease_text *t = begin_change(changes, TABLE_MARK);
-	lease_text *more = &changes->kinds[TABLE_MARK].more;
+	lease_text *more = &changes->buckets;
 
 	if (t == NULL)
 		return;
+	if (before > 0 && statements->count > before)
+		add_buckets(changes, &statements->texts[before - 1]);
 	lease_text_add(t, " WHEN bucket = %" PRIu32 " AND mark = %" PRIu64
 				   " THEN %" PRIu64, bucket, from, to);
 	lease_text_add(more, "%s%" PRIu32, more->length > 0 ? "," : "", bucket);
@@ -1090,10 +1103,7 @@ table_execute(connection *c, table_changes *changes, bool *as_expected)
 			continue;
 		lease_text_add(last, "%s", frames[k].last);
 		if (k == TABLE_MARK)
-		{
-			lease_text_put_text(last, &changes->kinds[k].more);
-			lease_text_put(last, ")", 1);
-		}
+			add_buckets(changes, last);
 		for (size_t i = 0; i < statements->count; i++)
 		{
 			lease_status status = execute_counted(c, &statements->texts[i],

@@ -69,9 +69,9 @@ typedef struct table_changes
 	struct
 	{
 		lease_texts statements;
-		lease_text	more;		/* TABLE_MARK: the buckets */
 		uint64_t	expected;	/* affected rows */
 	}			kinds[TABLE_CHANGES];
+	lease_text	buckets;		/* of the last statement of TABLE_MARK */
 	bool		failed;			/* memory was short */
 } table_changes;
 
