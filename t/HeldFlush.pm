@@ -8,6 +8,7 @@ use warnings;
 
 use Engines;
 use File::Temp;
+use Scenarios;
 
 my %held;
 
@@ -43,6 +44,14 @@ sub hold
 	close($file) or die "could not create $self->{hold}: $!\n";
 	$held{ $self->{hold} } = 1;
 	return;
+}
+
+# Until a commit of the library's is held up, by whatever: false if none comes to be.
+sub hangs
+{
+	my ($self) = @_;
+	return Scenarios::Run::until(sub { $self->engine->control->value(q{SELECT count(*) FROM information_schema.processlist
+		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 });
 }
 
 sub let_go

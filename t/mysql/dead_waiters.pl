@@ -186,7 +186,7 @@ for my $what (sort keys %kinds)
 	}
 }
 
-# The same while the grant is being committed: the waiters stand in line no longer.
+# The same while the grant is being committed: the dead one stands in line no longer.
 for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of its owner', 'all, some held')
 {
 	my ($before, $dying, $next_sql, $held) = @{ $kinds{$what} };
@@ -198,7 +198,7 @@ for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of
 		queue_up($next, "SELECT $next_sql");
 		hold(scalar @$before);
 		$holder->value(q{SELECT dlock_release('n', 'holder')});
-		Scenarios::Run::until(sub { !is_waiting($dead) }) or die "is not granted: $dying\n";
+		$server->hangs or die "is not granted: $dying\n";
 		$ways{$way}[0]->($dead);
 		like(outcome($dead), $ways{$way}[1], "$what, $way in the commit: the dead one is told so");
 		Scenarios::Run::until(sub { !is_busy($dead) });
@@ -227,7 +227,7 @@ for my $way (sort keys %ways)
 		queue_up($dead, $acquire);
 		hold(1);
 		$holder->value(q{SELECT dlock_release('n', 'holder')});
-		Scenarios::Run::until(sub { !is_waiting($dead) }) or die "is not granted: $acquire\n";
+		$server->hangs or die "is not granted: $acquire\n";
 		$again->send($acquire);
 		$other->send(q{SELECT dlock_renew('nothing', 'other', 60)});
 		Scenarios::Run::until(sub { is_busy($again) && is_busy($other) }) or die "is not made: $acquire\n";

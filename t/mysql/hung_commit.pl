@@ -27,13 +27,6 @@ my ($admin, $session, $hung, $waiter) = map { $engine->client($_) } qw(admin ses
 
 sub sql { return $admin->value($_[0]) }
 
-sub hangs
-{
-	my ($what) = @_;
-	return ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM information_schema.processlist
-		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 }), $what);
-}
-
 # How commits are held up, and let go.
 my $source = $kind eq 'mysql' ? 'source' : 'master';
 my $semi = "rpl_semi_sync_$source";
@@ -58,7 +51,7 @@ for my $what (sort keys %ways)
 
 	$ways{$what}{hold}->();
 	$hung->send("SELECT dlock_acquire('hung$n', 'a', 600, 120)");
-	hangs("$what: a commit hangs");
+	ok($server->hangs, "$what: a commit hangs");
 	for my $time ('early', 'late')
 	{
 		answers($session, "$what, looks, $time", AT_ONCE,
@@ -113,7 +106,7 @@ for my $what (sort keys %ways)
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits again");
 	$ways{$what}{hold}->();
 	answers($session, $what, AT_ONCE, "dlock_release('handed$n', 'a')" => 1);
-	hangs("$what: the commit of what a waiter is granted hangs");
+	ok($server->hangs, "$what: the commit of what a waiter is granted hangs");
 	answers($session, "$what, a waiter that is granted", AT_ONCE,
 		"dlock_owner('handed$n')" => 'NULL',
 		"count(*) FROM dlock.waiters WHERE name = 'handed$n' AND owner = 'next' AND position IS NULL" => 1,
