@@ -79,7 +79,7 @@ sub reason_not
 	}
 	for my $module (@{ $head->{npm} // [] })
 	{
-		return "needs $module of npm" unless $ENV{DLOCK_NODE_MODULES} && -d "$ENV{DLOCK_NODE_MODULES}/$module";
+		return "needs $module of npm, in DLOCK_NODE_MODULES" unless $ENV{DLOCK_NODE_MODULES} && -d "$ENV{DLOCK_NODE_MODULES}/$module";
 	}
 	return;
 }
@@ -123,7 +123,9 @@ my %environment = (
 	DLOCK_HOST => '127.0.0.1',
 	DLOCK_PORT => $port,
 	DLOCK_USER => 'tester',
-	DLOCK_DATABASE => $kind eq 'postgres' ? 'postgres' : 'scenarios');
+	DLOCK_DATABASE => $kind eq 'postgres' ? 'postgres' : 'scenarios',
+	# where node's require() looks
+	NODE_PATH => $ENV{DLOCK_NODE_MODULES} // '');
 
 for my $path (sort keys %heads)
 {
