@@ -50,7 +50,8 @@ static const struct
 	{"40P01", 3058},			/* ER_USER_LOCK_DEADLOCK; HY000 */
 	{"42501", 1227},			/* ER_SPECIFIC_ACCESS_DENIED_ERROR; 42000 */
 	{"53400", 1637},			/* ER_TOO_MANY_CONCURRENT_TRXS; HY000 */
-	{"55000", 1221},			/* ER_WRONG_USAGE; HY000 */
+	{"55000", 1234},			/* ER_CANT_USE_OPTION_HERE; 42000, so that no driver
+								 * takes it for one to try again after */
 	{"55P03", 3572},			/* ER_LOCK_NOWAIT, which MariaDB does not know; HY000.
 								 * 1205 rolls back, with some settings */
 	{"55L01", 1644},			/* ER_SIGNAL_EXCEPTION: dlock.guard() signals it */

@@ -355,7 +355,7 @@ my %errors = (
 	# the server says it; it has no error of its own for that
 	'42883' => qr/^1123 HY000$/,
 	'53400' => { mysql => qr/^1637 53400$/, mariadb => qr/^1637 HY000$/ },
-	'55000' => { mysql => qr/^1221 55000$/, mariadb => qr/^1221 HY000$/ },
+	'55000' => { mysql => qr/^1234 55000$/, mariadb => qr/^1234 42000$/ },
 	'55L01' => qr/^1644 55L01$/,
 	'55P03' => { mysql => qr/^3572 55P03$/, mariadb => qr/^3572 HY000$/ },
 	# cancelled by somebody, or by a timeout

@@ -36,7 +36,7 @@ my %documented = (
 	# MariaDB: dropped after the statement was parsed
 	$kind eq 'mariadb' ? (1122 => qr/^Can't load function 'dlock_\w+'/) : (),
 	1305 => qr/^FUNCTION scenarios\.dlock_\w+ does not exist/i,
-	1221 => qr/^cannot be told when this connection ends/);
+	1234 => qr/^cannot be told when this connection ends/);
 
 # A client's life: lines of a name and a token, or of an error.
 sub live

@@ -26,7 +26,7 @@ func kindOf(err error) string {
 			return "kept"
 		case 3058:
 			return "deadlock"
-		case 1138, 1221, 1292, 3037:
+		case 1138, 1234, 1292, 3037:
 			return "misuse"
 		}
 		return ""

@@ -32,7 +32,7 @@ class MariaDb extends Cases {
             case 3572: return "kept";
             case 3058: return "deadlock";
             case 1317: return "timeout";
-            case 1138: case 1221: case 1292: case 3037: return "misuse";
+            case 1138: case 1234: case 1292: case 3037: return "misuse";
             default: return null;
         }
     }

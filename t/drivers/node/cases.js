@@ -88,7 +88,7 @@ function kindOf(error) {
 	case 1644: return 'lost';
 	case 3572: return 'kept';
 	case 3058: return 'deadlock';
-	case 1138: case 1221: case 1292: case 3037: return 'misuse';
+	case 1138: case 1234: case 1292: case 3037: return 'misuse';
 	// mariadb calls it fatal, though the connection goes on
 	case 1317: return 'canceled';
 	}
