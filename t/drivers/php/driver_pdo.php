@@ -51,7 +51,7 @@ function kind_of(Throwable $error): string
         : match ($number) {
             1644 => 'lost',
             3572 => 'kept',
-            1138, 1221, 1292, 3037 => 'misuse',
+            1138, 1234, 1292, 3037 => 'misuse',
             3058 => 'deadlock',
             1927, 2006, 2013 => 'gone',
             default => null,
