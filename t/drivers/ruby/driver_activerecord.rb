@@ -112,25 +112,31 @@ pooled.disconnect!
 ok(ask.('dlock_acquire(?, ?, ?, ?)', 'pooled', 'other', 30, 60), 'remove and disconnect! end it')
 pool.release_connection
 
-# schema.rb
+# schema.rb, with a table of an application
 def dump(connection)
   stream = StringIO.new
   ActiveRecord::SchemaDumper.dump(connection, stream)
-  stream.string.lines.grep(/^  (enable_extension|create_table)/).map(&:strip)
+  stream.string
 end
 
-if IS_POSTGRES
-  same(dump(connection).sort, ['enable_extension "dlock"', 'enable_extension "plpgsql"'], 'schema.rb has the extension, and nothing that is in it')
-  connection.enable_extension('dlock')
-  ok(true, 'which is no error where it is')
-  connection.schema_search_path = 'public, dlock'
-  ok(dump(connection).any?(/^create_table "lease_table"/), 'with dlock in schema_search_path it has the lock table')
-  ActiveRecord::SchemaDumper.ignore_tables = ['lease_table']
-  same(dump(connection).grep(/create_table/), [], 'ignore_tables leaves it out')
-else
-  connection.create_table(:jobs) { |table| table.string :name }
-  same(dump(connection).size, 1, "schema.rb has the application's tables")
-  same(dump(connection)[0][/^create_table "\w+"/], 'create_table "jobs"', 'and nothing of dlock')
-  connection.drop_table(:jobs)
+def what_is_in(dump)
+  dump.lines.grep(/^  (enable_extension|create_table)/).map { |line| line[/\w+ "\w+"/] }.sort
 end
+
+connection = ActiveRecord::Base.connection
+connection.create_table(:jobs) { |table| table.string :name }
+schema = dump(connection)
+same(what_is_in(schema), ['create_table "jobs"', *('enable_extension "dlock"' if IS_POSTGRES), *('enable_extension "plpgsql"' if IS_POSTGRES)],
+     'schema.rb has the extension, and nothing of what is in it')
+connection.drop_table(:jobs)
+ActiveRecord::Migration.suppress_messages { eval(schema) }
+same(connection.table_exists?(:jobs), true, 'it can be loaded where dlock is installed')
+same(driver.value(connection, 'dlock_is_free(?)', 'loaded'), driver.yes, 'which goes on')
+if IS_POSTGRES
+  connection.schema_search_path = 'public, dlock'
+  ok(what_is_in(dump(connection)).include?('create_table "lease_table"'), 'with dlock in schema_search_path it has the lock table')
+  ActiveRecord::SchemaDumper.ignore_tables = ['lease_table']
+  same(what_is_in(dump(connection)).grep(/create_table/), ['create_table "jobs"'], 'ignore_tables leaves that out')
+end
+%w[jobs schema_migrations ar_internal_metadata].each { |table| connection.drop_table(table) }
 done
