@@ -83,7 +83,7 @@ class MariaDb extends Cases {
             "class: misuse");
         token(connection, "dlock_acquire_shared(?, ?, ?)", "mixed", "me", 30);
         sameClass(() -> token(connection, "dlock_acquire(?, ?, ?)", "mixed", "me", 30),
-            SQLTransientConnectionException.class, "class: modes mixed");
+            IS_MYSQL ? SQLTransientConnectionException.class : SQLSyntaxErrorException.class, "class: modes mixed");
         token(connection, "dlock_acquire_permit(?, ?, ?, ?)", "itself-2", "me", 30, 1);
         sameClass(() -> token(connection, "dlock_acquire_permit(?, ?, ?, ?, ?)", "itself-2", "me", 30, 1, 10),
             IS_MYSQL ? SQLTransactionRollbackException.class : SQLTransientConnectionException.class, "class: deadlock");
