@@ -517,7 +517,7 @@ change_holder(const lease_request *request, lease_holder *h, int64_t now_us)
 			h->change = LEASE_UPDATED;
 			return LEASE_RENEWED;
 		case LEASE_RELEASE:
-			return release(h, request->holds > 0 ? request->holds : 1);
+			return release(h, lease_holds_returned(request));
 		case LEASE_DROP:
 			return release(h, h->version);
 		case LEASE_DOWNGRADE:

@@ -338,6 +338,13 @@ lease_holds_asked(const lease_request *request)
 		request->permits : 1;
 }
 
+/* How many holds a release gives back. */
+static inline uint32_t
+lease_holds_returned(const lease_request *request)
+{
+	return request->holds > 0 ? request->holds : 1;
+}
+
 /*
  * How many holds are to be given back if the caller of an acquire that ended so is
  * not to learn of it.  With a request id, what was added to others stays: a retry

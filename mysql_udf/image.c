@@ -28,6 +28,7 @@ static struct
 	uint64_t	writer;			/* this run */
 	hash_table	names;
 	hash_table	owners;			/* of leases */
+	hash_table	holders;		/* the same leases, by name and owner */
 	hash_table	accounts;
 	image_name *newest;
 	image_name *oldest;
@@ -360,6 +361,7 @@ static void
 drop_holder(image_holder *holder)
 {
 	hash_remove(&image.owners, &holder->by_owner);
+	hash_remove(&image.holders, &holder->by_name);
 	image.nleases--;
 	drop_object(&holder->object);
 }
@@ -574,16 +576,17 @@ image_account_get(lease_bytes user, lease_bytes host)
 	}
 	if (!hash_reserve(&image.accounts))
 		return NULL;
-	account = malloc(sizeof(image_account) + user.length + host.length + 1);
+	account = calloc(1, sizeof(image_account) + user.length + host.length + 2);
 	if (account == NULL)
 		return NULL;
 	data = (char *) (account + 1);
 	if (user.length > 0)
 		memcpy(data, user.data, user.length);
-	if (host.length > 0)
-		memcpy(data + user.length, host.data, host.length);
 	account->user = (lease_bytes) {data, user.length};
-	account->host = (lease_bytes) {data + user.length, host.length};
+	data += user.length + 1;
+	if (host.length > 0)
+		memcpy(data, host.data, host.length);
+	account->host = (lease_bytes) {data, host.length};
 	hash_add(&image.accounts, &account->link, hash);
 	return account;
 }
@@ -603,6 +606,14 @@ hash_owner(lease_bytes owner, const image_account *account)
 	return hash_bytes(owner, account->link.hash);
 }
 
+/* The same of those of one name. */
+static uint64_t
+hash_holder(const image_name *name, lease_bytes owner,
+			const image_account *account)
+{
+	return hash_bytes(owner, name->link.hash ^ account->link.hash);
+}
+
 /* A holder for a draft; NULL if memory is short.  It stays if image_replace() says so. */
 image_holder *
 image_holder_create(image_name *name, const image_account *account,
@@ -611,7 +622,7 @@ image_holder_create(image_name *name, const image_account *account,
 {
 	image_holder *holder;
 
-	if (!hash_reserve(&image.owners))
+	if (!hash_reserve(&image.owners) || !hash_reserve(&image.holders))
 		return NULL;
 	holder = malloc(sizeof(image_holder) + owner.length);
 	if (holder == NULL)
@@ -650,6 +661,9 @@ keep(const lease_member *member)
 		member->holder->object.is_kept = true;
 		hash_add(&image.owners, &member->holder->by_owner,
 				 hash_owner(member->holder->owner, member->holder->account));
+		hash_add(&image.holders, &member->holder->by_name,
+				 hash_holder(member->holder->name, member->holder->owner,
+							 member->holder->account));
 		image.nleases++;
 	}
 	if (member->request != NULL)
@@ -807,6 +821,7 @@ set_members(image_name *name, lease_member *members, size_t count)
 	{
 		keep(&members[i]);
 		members[i].holder->stays = true;
+		members[i].holder->place = i;
 	}
 	for (size_t i = 0; i < nbefore; i++)
 	{
@@ -849,6 +864,29 @@ image_lease(lease_bytes bytes, uint64_t token)
 		find_member(name, token, 0);
 
 	return member != NULL && !member->gone ? member : NULL;
+}
+
+/*
+ * The first lease that an owner has on a name, also one that has ended and is locked; or
+ * the next after one; or NULL.  There may be many of other owners.
+ */
+const lease_member *
+image_own(const image_name *name, lease_bytes owner,
+		  const image_account *account, const lease_member *after)
+{
+	hash_link  *link = after != NULL ? hash_next(&after->holder->by_name) :
+		hash_first(&image.holders, hash_holder(name, owner, account));
+
+	for (; link != NULL; link = hash_next(link))
+	{
+		const image_holder *holder = (image_holder *)
+			((char *) link - offsetof(image_holder, by_name));
+
+		if (holder->name == name && holder->account == account &&
+			lease_same(holder->owner, owner))
+			return &name->members[holder->place];
+	}
+	return NULL;
 }
 
 /*
@@ -986,9 +1024,12 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 		lease_member *member = &name->members[i];
 
 		if (member->gone && !member->locked)
+		{
 			drop_member(member);
-		else
-			name->members[count++] = *member;
+			continue;
+		}
+		member->holder->place = count;
+		name->members[count++] = *member;
 	}
 	name->count = count;
 	return true;
@@ -1053,7 +1094,11 @@ image_remove(lease_bytes bytes, uint64_t token)
 	if (member == NULL)
 		return;
 	drop_member(member);
-	*member = name->members[--name->count];
+	if (member != &name->members[--name->count])
+	{
+		*member = name->members[name->count];
+		member->holder->place = (size_t) (member - name->members);
+	}
 	note_due(name);
 	set_dirty(name, true);
 }

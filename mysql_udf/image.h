@@ -18,7 +18,8 @@
  *	  (lease_name.h), which become the image when they have been committed.
  *	  (crash.pl, slow_commit.pl)
  * 3. A release that was answered early is marked in the image, "released", until
- *	  it has been written.  (late_release.pl, journal.pl)
+ *	  it has been written.  One that leaves some holds is found by its lease
+ *	  (lease_calls_owed()).  (late_release.pl, journal.pl, many_holders.pl)
  * 4. A write that the server refused is undone by dropping its drafts.  One whose
  *	  outcome is unknown begins a new generation, once it has ended.
  *	  (lost_commit.pl, cut_off.c)
@@ -50,12 +51,12 @@
 #include "hash.h"
 #include "row.h"
 
-/* Most leases of a complete image; each takes some 300 bytes. */
+/* Most leases of a complete image; each takes some 350 bytes. */
 #ifndef IMAGE_LEASES_MAX
 #define IMAGE_LEASES_MAX	100000
 #endif
 
-/* An account; never freed, for there are few. */
+/* An account; never freed, for there are few.  Both halves have an end mark. */
 typedef struct image_account
 {
 	hash_link	link;
@@ -84,7 +85,9 @@ typedef struct image_holder
 {
 	image_object object;
 	hash_link	by_owner;
+	hash_link	by_name;		/* and owner */
 	struct image_name *name;
+	size_t		place;			/* among the name's members */
 	const image_account *account;
 	bool		stays;			/* for set_members() */
 	uint64_t	token;
@@ -118,6 +121,7 @@ typedef struct lease_member
 	bool		changed;		/* of a draft: to be written */
 	bool		renewed;		/* of a draft: with all of its owner's */
 	bool		released;		/* answered, and to be written */
+	bool		is_own;			/* of a draft: for add_others() */
 } lease_member;
 
 /* A row of the table. */
@@ -175,6 +179,9 @@ extern bool image_is_known(lease_bytes name);
 extern image_name *image_find(lease_bytes name);
 extern image_name *image_get(lease_bytes name);
 extern const lease_member *image_lease(lease_bytes name, uint64_t token);
+extern const lease_member *image_own(const image_name *name, lease_bytes owner,
+									 const image_account *account,
+									 const lease_member *after);
 extern void image_pin(image_name *name);
 extern void image_release(image_name *name);
 extern void image_trim(void);

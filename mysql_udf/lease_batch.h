@@ -81,6 +81,7 @@ extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_engine_submit(lease_call *call);
 
 /* lease_calls.c */
+extern bool lease_calls_start(void);
 extern bool lease_call_is_of_several(const lease_call *call);
 extern bool lease_call_is_granted(const lease_call *call);
 extern void lease_call_return(lease_call *call);

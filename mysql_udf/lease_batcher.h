@@ -127,6 +127,8 @@ extern lease_outcome lease_call_outcome(const lease_call *call, size_t i);
 extern size_t lease_call_slice(const lease_call *call);
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_set_unwritten(lease_call *call, bool unwritten);
+extern lease_call *lease_calls_owed(const image_name *name, uint64_t token,
+									const lease_call *after);
 extern void lease_call_answer_now(lease_call *call);
 extern void lease_call_answer_at_commit(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);

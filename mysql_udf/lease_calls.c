@@ -8,6 +8,7 @@
  */
 #include "lease_batcher.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "lease_session.h"
@@ -81,16 +82,60 @@ lease_call_fail_by_memory(lease_call *call)
 	lease_call_finish(call);
 }
 
-/* The engine is done with a call. */
-void
-lease_call_finish(lease_call *call)
+/* ----------------------------------------------------------------
+ * What the table is owed: answered calls that end a lease, or give some of its holds
+ * back, and are yet to be written.  They are found by the lease, for there may be many
+ * of other leases.
+ * ----------------------------------------------------------------
+ */
+
+static hash_table owed;
+
+/* Make room for the first of them: false if memory is short.  More can always be added. */
+bool
+lease_calls_start(void)
 {
-	if (lease_waiter_has_places(call))
-		lease_waiter_leave(call);
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_NONE;
-	lease_call_set_unwritten(call, false);
-	lease_call_unref(call);
+	return hash_reserve(&owed);
+}
+
+static uint64_t
+hash_lease(uint64_t name_hash, uint64_t token)
+{
+	return name_hash ^ token * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* An answered call is to be written from now on, until it is finished. */
+static void
+owe(lease_call *call)
+{
+	if (call->is_owed)
+		return;
+	assert(call->nnames == 1);
+	(void) hash_reserve(&owed);
+	hash_add(&owed, &call->by_lease,
+			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
+	call->is_owed = true;
+}
+
+/* The first of these that is for a lease, or the next after one; or NULL. */
+lease_call *
+lease_calls_owed(const image_name *name, uint64_t token,
+				 const lease_call *after)
+{
+	hash_link  *link = after != NULL ? hash_next(&after->by_lease) :
+		owed.count == 0 ? NULL :
+		hash_first(&owed, hash_lease(name->link.hash, token));
+
+	for (; link != NULL; link = hash_next(link))
+	{
+		lease_call *call = (lease_call *) ((char *) link -
+										   offsetof(lease_call, by_lease));
+
+		if (call->request.token == token &&
+			lease_same(call->names[0], name->name))
+			return call;
+	}
+	return NULL;
 }
 
 /*
@@ -100,10 +145,27 @@ lease_call_finish(lease_call *call)
 void
 lease_call_set_unwritten(lease_call *call, bool unwritten)
 {
+	if (unwritten)
+		owe(call);
 	if (call->unwritten == unwritten)
 		return;
 	call->unwritten = unwritten;
 	engine.unwritten += unwritten ? 1 : -1;
+}
+
+/* The engine is done with a call. */
+void
+lease_call_finish(lease_call *call)
+{
+	if (lease_waiter_has_places(call))
+		lease_waiter_leave(call);
+	lease_calls_remove(call);
+	call->place = LEASE_PLACE_NONE;
+	lease_call_set_unwritten(call, false);
+	if (call->is_owed)
+		hash_remove(&owed, &call->by_lease);
+	call->is_owed = false;
+	lease_call_unref(call);
 }
 
 /* Answer a call that needs no commit. */
@@ -178,6 +240,7 @@ lease_call_defer(lease_call *call, int64_t until_us)
 	lease_calls_remove(call);
 	call->retry_us = until_us;
 	call->place = LEASE_PLACE_BATCH;	/* nobody can take it back */
+	owe(call);
 	lease_calls_append(&engine.deferred, call);
 }
 
@@ -315,6 +378,7 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 			/* before what was answered since */
 			lease_calls_remove(call);
 			call->retry_us = now_us + lease_pause_of(status);
+			owe(call);
 			lease_calls_push(&engine.deferred, call);
 		}
 	}

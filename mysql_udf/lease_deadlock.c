@@ -74,8 +74,7 @@ static lease_party
 party_of_blocker(const lease_blocker *blocker)
 {
 	return (lease_party) {
-		{blocker->owner, blocker->owner_length}, blocker->account->user,
-		blocker->account->host
+		blocker->owner, blocker->account->user, blocker->account->host
 	};
 }
 

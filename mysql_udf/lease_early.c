@@ -27,9 +27,6 @@
 /* How old the last look at the server may be. */
 #define LOOK_MAX_AGE_US	2500000
 
-/* Most leases of a name that are gone through here, for a change; it takes a copy. */
-#define EARLY_LEASES	64
-
 /*
  * Say whether the image can be gone by: nobody else writes the tables, as far as is
  * known.  While the batcher waits for the server nobody looks; what was committed by
@@ -54,54 +51,136 @@ is_plain(lease_bytes bytes)
 		(name == NULL || name->unguarded || name->nrows == 0);
 }
 
-/* What was given back of a name, and is to be written. */
-typedef enum given_back
+/*
+ * Take off a lease, a copy of the image's, what was given back of it and is to be
+ * written: false if the image cannot say.
+ */
+static bool
+take_off_given(const image_name *name, lease_member *member)
 {
-	GIVEN_WHOLE,				/* nothing, or what is marked in the image */
-	GIVEN_PARTS,				/* also some holds of leases that stay */
-	GIVEN_UNKNOWN				/* the image cannot say */
-} given_back;
+	uint32_t	committed = member->version;
+
+	member->gone |= member->released;
+	for (const lease_call *call = NULL; !member->gone &&
+		 (call = lease_calls_owed(name, member->holder->token, call)) != NULL;)
+	{
+		bool		is_deferred = call->list == &engine.deferred;
+		uint32_t	holds = lease_holds_returned(&call->request);
+
+		if (!call->unwritten || call->may_be_written || holds >= committed)
+		{
+			if (is_deferred)
+				return false;
+			continue;			/* as it is committed */
+		}
+		if (holds >= member->version)
+			return false;
+		member->version -= holds;
+	}
+	return true;
+}
+
+/* What there is of a lease for those who only look. */
+typedef enum sight
+{
+	SIGHT_NONE,
+	SIGHT_LEASE,
+	SIGHT_UNKNOWN				/* the image cannot say */
+} sight;
+
+/* A member as they see it. */
+static sight
+see(const image_name *name, const lease_member *member,
+	const lease_moment *moment, lease_member *seen)
+{
+	*seen = *member;
+	if (!take_off_given(name, seen))
+		return SIGHT_UNKNOWN;
+	if (lease_member_is_away(seen))
+		return SIGHT_NONE;
+	lease_member_judge(seen, moment);
+	return SIGHT_LEASE;
+}
+
+/* Add one lease to others for which another one stands. */
+static void
+add_permits(lease_member *others, const lease_member *member)
+{
+	if (member->version < LEASE_VERSION_MAX - others->version)
+		others->version += member->version;
+	else
+		others->version = LEASE_VERSION_MAX;
+}
 
 /*
- * Find out what was given back of a name.  With a draft, count the holds down that it
- * has.
+ * Add to a part of a draft one lease that stands for all that are not a caller's and are
+ * in its way: a live one, if any is.  If permits are wanted it has those of all.  False if
+ * memory is short, or the image cannot say.
  */
-static given_back
-find_given_back(lease_bytes bytes, lease_name *draft)
+static bool
+add_others(lease_name *part, const lease_request *request,
+		   const image_account *account, const lease_moment *moment)
 {
-	const lease_calls *lists[] = {&engine.deferred, &batch.calls, &batch.early};
-	given_back	given = GIVEN_WHOLE;
+	const image_name *name = part->entry;
+	bool		adds_up = request->op == LEASE_ACQUIRE &&
+		request->mode == LEASE_PERMIT;
+	bool		known = true;
+	bool		any = false;
+	lease_member others;
 
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		for (const lease_call *c = lists[i]->head; c != NULL; c = c->next)
-		{
-			const lease_member *member;
-			lease_member *drafted;
-			uint32_t	holds = c->request.holds > 0 ? c->request.holds : 1;
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+		lease_member seen;
+		sight		what;
 
-			if (c->nnames != 1 || !lease_same(c->names[0], bytes) ||
-				(lists[i] != &engine.deferred && !c->unwritten))
-				continue;
-			member = image_lease(bytes, c->request.token);
-			if (member != NULL && member->released)
-				continue;
-			if (member == NULL || c->may_be_written || !c->unwritten ||
-				member->version <= holds)
-			{
-				if (lists[i] != &engine.deferred)
-					continue;	/* as it is committed */
-				return GIVEN_UNKNOWN;
-			}
-			given = GIVEN_PARTS;
-			drafted = draft == NULL ? NULL :
-				lease_name_find(draft, c->request.token);
-			if (drafted == NULL)
-				continue;
-			if (drafted->version <= holds)
-				return GIVEN_UNKNOWN;
-			drafted->version -= holds;
-		}
-	return given;
+		if (member->holder->account == account &&
+			lease_same(member->holder->owner, request->owner))
+			continue;
+		what = see(name, member, moment, &seen);
+		known &= what != SIGHT_UNKNOWN;
+		if (what != SIGHT_LEASE || !lease_member_is_in_the_way(&seen, moment))
+			continue;
+		if (any && adds_up && seen.mode == others.mode)
+			add_permits(&others, &seen);
+		else if (!any || lease_member_is_live(&seen, moment))
+			others = seen;
+		any = true;
+		if (lease_member_is_live(&seen, moment) &&
+			!(adds_up && seen.mode == LEASE_PERMIT))
+			return lease_name_add(part, &others);
+	}
+	return known && (!any || lease_name_add(part, &others));
+}
+
+/*
+ * The part of a draft that decides about a caller's lease, as those see it who only
+ * look; NULL if memory is short, or the image cannot say.  A name may have thousands of
+ * other leases.  By one of them alone a call is refused as it is by all; but what it is
+ * granted is for the batcher to say.
+ */
+static lease_name *
+create_part(image_name *entry, const lease_request *request,
+			const dlock_caller *caller, const lease_moment *moment)
+{
+	const image_account *account = lease_account_of(caller);
+	lease_name *part = account == NULL ? NULL : lease_name_create_part(entry);
+	const lease_member *own = NULL;
+	bool		done = part != NULL;
+
+	while (done &&
+		   (own = image_own(entry, request->owner, account, own)) != NULL)
+	{
+		lease_member seen;
+		sight		what = see(entry, own, moment, &seen);
+
+		done = what != SIGHT_UNKNOWN &&
+			(what == SIGHT_NONE || lease_name_add(part, &seen));
+	}
+	if (done && add_others(part, request, account, moment))
+		return part;
+	lease_name_free(part);
+	return NULL;
 }
 
 /* Say whether an acquire could be made by what is known. */
@@ -133,22 +212,8 @@ lease_early_is_lendable(const lease_call *call)
 }
 
 /*
- * The draft of a name as those see it who only look: what was given back, and is to be
- * written, has ended.  NULL if memory is short.
- */
-static lease_name *
-draft_of(image_name *entry, const lease_moment *moment)
-{
-	lease_name *name = lease_name_create(entry, moment);
-
-	for (size_t i = 0; name != NULL && i < name->count; i++)
-		name->members[i].gone |= name->members[i].released;
-	return name;
-}
-
-/*
- * What a request would come to; the draft is to be freed.  NULL if that is not ours
- * to say.
+ * What a request would come to; the part of a draft is to be freed.  NULL if that is not
+ * ours to say.
  */
 static lease_name *
 decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
@@ -158,18 +223,15 @@ decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
 		NULL;
 	lease_name *name;
 
-	if (entry == NULL || entry->in_batch || entry->count > EARLY_LEASES)
+	if (entry == NULL || entry->in_batch)
 		return NULL;
-	name = draft_of(entry, moment);
+	name = create_part(entry, &request, caller, moment);
 	if (name == NULL)
 		return NULL;
-	if (find_given_back(bytes, name) != GIVEN_UNKNOWN)
-	{
-		request.behind = false;
-		*answer = lease_name_apply(name, &request, caller, moment);
-		if (!name->failed)
-			return name;
-	}
+	request.behind = false;
+	*answer = lease_name_apply(name, &request, caller, moment);
+	if (!name->failed)
+		return name;
 	lease_name_free(name);
 	return NULL;
 }
@@ -178,8 +240,38 @@ decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
 static bool
 is_nobodys(lease_bytes bytes)
 {
-	return is_valid() && image_is_known(bytes) && image_find(bytes) == NULL &&
-		find_given_back(bytes, NULL) == GIVEN_WHOLE;
+	return is_valid() && image_is_known(bytes) && image_find(bytes) == NULL;
+}
+
+/*
+ * The release that is to give holds of a lease back; NULL if memory is short.  It is one
+ * for all that are given back until it is written, or else there could be as many as
+ * there are holds.
+ */
+static lease_call *
+get_release(const image_name *name, uint64_t token, const dlock_call *request,
+			int64_t until_us)
+{
+	lease_call *call = NULL;
+
+	while ((call = lease_calls_owed(name, token, call)) != NULL)
+		if (call->list == &engine.deferred &&
+			call->internal == LEASE_INTERNAL_NONE)
+		{
+			call->request.holds = lease_holds_returned(&call->request) +
+				lease_holds_returned(&request->request);
+			if (until_us < call->retry_us)
+				call->retry_us = until_us;
+			return call;
+		}
+	call = lease_call_create_own(LEASE_RELEASE, token, request->request.owner,
+								 request->names[0], request->caller);
+	if (call == NULL)
+		return NULL;
+	call->request.holds = request->request.holds;
+	lease_call_set_unwritten(call, true);
+	lease_call_defer(call, until_us);
+	return call;
 }
 
 /*
@@ -192,6 +284,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 	lease_moment moment = lease_moment_now(false);
 	lease_name_answer made;
 	lease_name *name;
+	image_name *entry;
 	lease_member *member = NULL;
 	bool		ends = false;
 	lease_call *call;
@@ -212,9 +305,10 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		if (name->members[i].holder->token == made.token &&
 			name->members[i].kind == LEASE_PLAIN)
 		{
-			member = &name->entry->members[i];
+			member = &name->entry->members[name->members[i].holder->place];
 			ends = name->members[i].gone;
 		}
+	entry = name->entry;
 	lease_name_free(name);
 	if (made.outcome != LEASE_RELEASED && !made.changed)
 	{
@@ -224,18 +318,13 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		return true;
 	}
 	call = member == NULL ? NULL :
-		lease_call_create_own(LEASE_RELEASE, made.token,
-							  request->request.owner, request->names[0],
-							  request->caller);
+		get_release(entry, made.token, request, moment.now_us +
+					(lease_queue_find(request->names[0]) == NULL ?
+					 lease_defer_us() : 0));
 	if (call == NULL)
 		return false;
 	member->released = ends;
-	call->request.holds = request->request.holds;
 	call->seen_writes = made.seen_writes;
-	lease_call_set_unwritten(call, true);
-	lease_call_defer(call, moment.now_us +
-					 (lease_queue_find(request->names[0]) == NULL ?
-					  lease_defer_us() : 0));
 	if (batcher.sleeps_until_us > lease_due_us(call))
 		pthread_cond_signal(&engine.work);
 	lease_count(LEASE_COUNT_released, 1);
@@ -299,22 +388,40 @@ lease_early_refuse_call(lease_call *call)
  * ----------------------------------------------------------------
  */
 
-/* Copy bytes, for which there is room, as text. */
-static void
-copy_text(char *to, lease_bytes from)
+/*
+ * Make room in an answer for leases and their owners' bytes, which come behind them:
+ * these are in *owners.  False if memory is short.
+ */
+static bool
+make_room(dlock_answer *answer, const lease_member *members, size_t count,
+		  char **owners)
 {
-	memcpy(to, from.data, from.length);
-	to[from.length] = '\0';
+	size_t		size = count * sizeof(dlock_holder_info);
+
+	for (size_t i = 0; i < count; i++)
+		size += members[i].holder->owner.length;
+	free(answer->holders);		/* the call may be made again */
+	answer->nholders = 0;
+	answer->holders = malloc(size + 1);
+	if (answer->holders == NULL)
+		return false;
+	*owners = (char *) &answer->holders[count];
+	return true;
 }
 
+/* Add a lease to an answer that has room. */
 static void
-fill_info(dlock_holder_info *h, const lease_member *member,
-		  const lease_moment *moment, bool is_blind)
+add_holder(dlock_answer *answer, char **owners, const lease_member *member,
+		   const lease_moment *moment, bool is_blind)
 {
 	const image_holder *holder = member->holder;
+	dlock_holder_info *h = &answer->holders[answer->nholders++];
 
-	h->owner_length = holder->owner.length;
-	memcpy(h->owner, holder->owner.data, holder->owner.length);
+	h->owner = (lease_bytes) {*owners, holder->owner.length};
+	memcpy(*owners, holder->owner.data, holder->owner.length);
+	*owners += holder->owner.length;
+	h->user = holder->account->user;
+	h->host = holder->account->host;
 	h->mode = member->mode;
 	h->kind = member->kind;
 	h->version = member->version;
@@ -322,8 +429,6 @@ fill_info(dlock_holder_info *h, const lease_member *member,
 	h->acquired_at_us = holder->acquired_us;
 	h->expires_at_us = member->gone || member->life == LEASE_BOUND ? 0 :
 		moment->wall_us + member->deadline_us - moment->now_us;
-	copy_text(h->user, holder->account->user);
-	copy_text(h->host, holder->account->host);
 	h->connection_id = holder->connection_id;
 	h->live = lease_member_is_live(member, moment);
 	h->remaining_us = lease_member_remaining_us(member, moment);
@@ -340,103 +445,154 @@ lease_early_fill(lease_name *name, const lease_request *request,
 				 const dlock_caller *caller, const lease_moment *moment,
 				 bool is_blind, dlock_answer *answer)
 {
-	dlock_holder_info *holders = malloc((name->count + 1) *
-										sizeof(dlock_holder_info));
+	char	   *owners;
 
-	if (holders == NULL)
+	if (!make_room(answer, name->members, name->count, &owners))
 		return false;
-	answer->nholders = 0;
 	for (size_t i = 0; i < name->count; i++)
 		if (!lease_member_is_away(&name->members[i]))
-			fill_info(&holders[answer->nholders++], &name->members[i], moment,
-					  is_blind);
-	answer->holders = holders;
+			add_holder(answer, &owners, &name->members[i], moment, is_blind);
 	answer->yes = lease_name_is_free(name, moment);
 	answer->remaining_us = lease_name_remaining_us(name, request, caller,
 												   moment);
 	return !name->failed;
 }
 
-/* A member as those see it who only look: false if there is nothing of it. */
+/* Find out whether anybody could have a name: false if the image cannot say. */
 static bool
-see(const lease_member *member, const lease_moment *moment, lease_member *seen)
+find_free(const image_name *name, const lease_moment *moment,
+		  dlock_answer *answer)
 {
-	*seen = *member;
-	seen->gone |= member->released;
-	if (lease_member_is_away(seen))
-		return false;
-	lease_member_judge(seen, moment);
-	return true;
-}
+	bool		known = true;
 
-/* Say whether something is so of any lease of a name, as they see it. */
-static bool
-has_any(const image_name *name, const lease_moment *moment,
-		bool (*is_so) (const lease_member *member, const lease_moment *moment))
-{
 	for (size_t i = 0; i < name->count; i++)
 	{
 		lease_member seen;
+		sight		what = see(name, &name->members[i], moment, &seen);
 
-		if (see(&name->members[i], moment, &seen) && is_so(&seen, moment))
+		known &= what != SIGHT_UNKNOWN;
+		if (what == SIGHT_LEASE && lease_member_is_in_the_way(&seen, moment))
 			return true;
 	}
-	return false;
+	answer->yes = known;
+	return known;
 }
 
 /*
- * Find the exclusive holder of a name: false if memory is short.  All that are live
- * have one mode, so the first of them tells.
+ * Find the exclusive holder of a name: false if memory is short, or the image cannot say.
+ * All that are live have one mode, so the first of them tells.
  */
 static bool
 find_owner(const image_name *name, const lease_moment *moment,
 		   dlock_answer *answer)
 {
+	bool		known = true;
+
 	for (size_t i = 0; i < name->count; i++)
 	{
 		lease_member seen;
+		sight		what = see(name, &name->members[i], moment, &seen);
+		char	   *owners;
 
-		if (!see(&name->members[i], moment, &seen) ||
-			!lease_member_is_live(&seen, moment))
+		known &= what != SIGHT_UNKNOWN;
+		if (what != SIGHT_LEASE || !lease_member_is_live(&seen, moment))
 			continue;
 		if (seen.mode != LEASE_EXCLUSIVE)
 			return true;
-		answer->holders = calloc(1, sizeof(dlock_holder_info));
-		if (answer->holders == NULL)
+		if (!make_room(answer, &seen, 1, &owners))
 			return false;
-		answer->nholders = 1;
-		fill_info(answer->holders, &seen, moment, false);
+		add_holder(answer, &owners, &seen, moment, false);
 		return true;
 	}
-	return true;
+	return known;
+}
+
+/* Find who holds a name: false if memory is short, or the image cannot say. */
+static bool
+find_holders(const image_name *name, const lease_moment *moment,
+			 dlock_answer *answer)
+{
+	bool		known = true;
+	char	   *owners;
+
+	if (!make_room(answer, name->members, name->count, &owners))
+		return false;
+	for (size_t i = 0; known && i < name->count; i++)
+	{
+		lease_member seen;
+		sight		what = see(name, &name->members[i], moment, &seen);
+
+		known = what != SIGHT_UNKNOWN;
+		if (what == SIGHT_LEASE)
+			add_holder(answer, &owners, &seen, moment, false);
+	}
+	if (known)
+		return true;
+	free(answer->holders);
+	answer->holders = NULL;
+	answer->nholders = 0;
+	return false;
+}
+
+/*
+ * The draft of a name as those see it who only look; NULL if memory is short, or the
+ * image cannot say.
+ */
+static lease_name *
+create_draft(image_name *entry, const lease_moment *moment)
+{
+	lease_name *name = lease_name_create(entry, moment);
+	bool		known = name != NULL;
+
+	for (size_t i = 0; known && i < name->count; i++)
+		known = take_off_given(entry, &name->members[i]);
+	if (known)
+		return name;
+	lease_name_free(name);
+	return NULL;
 }
 
 /* Find all that there is: false if memory is short, or the image cannot say. */
 static bool
 find_all(image_name *entry, const lease_request *request,
 		 const dlock_caller *caller, const lease_moment *moment,
-		 bool is_blind, dlock_answer *answer)
+		 dlock_answer *answer)
 {
-	lease_name *name = draft_of(entry, moment);
+	lease_name *name = create_draft(entry, moment);
 	bool		done;
 
 	if (name == NULL)
 		return false;
-	done = find_given_back(entry->name, name) != GIVEN_UNKNOWN &&
-		lease_early_fill(name, request, caller, moment, is_blind, answer);
+	done = lease_early_fill(name, request, caller, moment, true, answer);
 	lease_name_free(name);
 	return done;
 }
 
+/* Say whether somebody has a live lease on a name. */
+static bool
+has_live(const image_name *name, const lease_moment *moment)
+{
+	for (size_t i = 0; i < name->count; i++)
+	{
+		lease_member seen;
+
+		if (see(name, &name->members[i], moment, &seen) == SIGHT_LEASE &&
+			lease_member_is_live(&seen, moment))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Find what is left of the lease that a request speaks for: false if memory is short.
- * There may be very many others.
+ * Find what is left of the lease that a request speaks for: false if memory is short,
+ * or the image cannot say.  There may be very many others.
  */
 static bool
 find_remaining(image_name *entry, const dlock_call *request,
 			   const lease_moment *moment, dlock_answer *answer)
 {
-	lease_name *name = draft_of(entry, moment);
+	lease_name *name = create_part(entry, &request->request, request->caller,
+								   moment);
 	bool		done;
 
 	if (name == NULL)
@@ -460,8 +616,7 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 	bool		plain;
 
 	if (request->kind != DLOCK_CALL_READ || !is_valid() ||
-		!image_is_known(request->names[0]) ||
-		find_given_back(request->names[0], NULL) == GIVEN_UNKNOWN)
+		!image_is_known(request->names[0]))
 		return false;
 	plain = is_plain(request->names[0]);
 	name = image_find(request->names[0]);
@@ -474,23 +629,19 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 	switch (request->what)
 	{
 		case DLOCK_READ_FREE:
-			if (!plain && !has_any(name, &moment, lease_member_is_live))
+			if (!plain && !has_live(name, &moment))
 				return false;
-			answer->yes = !has_any(name, &moment, lease_member_is_in_the_way);
-			return true;
+			return find_free(name, &moment, answer);
 		case DLOCK_READ_OWNER:
 			return find_owner(name, &moment, answer);
 		case DLOCK_READ_REMAINING:
-			if (!plain && !has_any(name, &moment, lease_member_is_live))
+			if (!plain && !has_live(name, &moment))
 				return false;
 			return find_remaining(name, request, &moment, answer);
 		case DLOCK_READ_HOLDERS:
-			if (!plain)
-				return false;
-			break;
+			return plain && find_holders(name, &moment, answer);
 	}
-	return find_all(name, &request->request, request->caller, &moment, false,
-					answer);
+	return false;
 }
 
 /*
@@ -507,7 +658,7 @@ lease_early_look_blind(lease_call *call)
 		call->kind != DLOCK_CALL_READ || !image_is_known(call->names[0]) ||
 		image_find(call->names[0]) == NULL ||
 		!find_all(image_find(call->names[0]), &call->request, &call->caller,
-				  &moment, true, &call->answer))
+				  &moment, &call->answer))
 		return false;
 	lease_call_answer_now(call);
 	return true;
@@ -521,12 +672,14 @@ bool
 lease_early_have_ended(image_name *entry, uint64_t youngest,
 					   const lease_moment *moment)
 {
-	lease_name *name = draft_of(entry, moment);
+	lease_name *name = lease_name_create(entry, moment);
 	int64_t		next_us;
 	bool		ended;
 
 	if (name == NULL)
 		return false;
+	for (size_t i = 0; i < name->count; i++)
+		name->members[i].gone |= name->members[i].released;
 	ended = lease_name_have_ended(name, youngest, moment, &next_us);
 	lease_name_free(name);
 	return ended;
@@ -548,10 +701,27 @@ static struct
 {
 	int64_t		at_us;
 	uint64_t	token;
+	bool		ended;			/* nothing is left of the lease */
 	size_t		length;
 	char		name[LEASE_STRING_MAX];
 }			written[WRITTEN_ROOM];
 static size_t nwritten = 0;		/* ever */
+
+/* The lease of a release, or NULL. */
+static const lease_member *
+lease_of(const lease_call *call)
+{
+	const image_account *account = lease_account_of(&call->caller);
+	const image_name *name = image_find(call->names[0]);
+	const lease_member *own = NULL;
+
+	if (account == NULL || name == NULL)
+		return NULL;
+	do
+		own = image_own(name, call->request.owner, account, own);
+	while (own != NULL && own->holder->token != call->request.token);
+	return own != NULL && !own->gone ? own : NULL;
+}
 
 /* The releases of the batch have been committed. */
 void
@@ -564,6 +734,7 @@ lease_early_note_written(void)
 
 		written[place].at_us = batch.moment.now_us;
 		written[place].token = call->request.token;
+		written[place].ended = lease_of(call) == NULL;
 		written[place].length = call->names[0].length;
 		memcpy(written[place].name, call->names[0].data,
 			   call->names[0].length);
@@ -571,22 +742,22 @@ lease_early_note_written(void)
 	}
 }
 
-/* Add a lease of which something was given back: what is left of its holds. */
+/*
+ * Add a lease of which something was given back: what is left of its holds.  "member" is
+ * what the image has of it, or NULL.
+ */
 static void
-add_unwritten(lease_text *text, lease_bytes name, uint64_t token)
+add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
+			  const lease_member *member)
 {
-	const lease_member *member = image_lease(name, token);
 	int64_t		holds = member == NULL || member->released ? 0 :
 		member->version;
-	const lease_calls *lists[] = {&engine.deferred, &batch.calls, &batch.early};
 
 	/* those of its holds that are to be written go, too */
-	for (size_t i = 0; holds > 0 && i < sizeof(lists) / sizeof(lists[0]); i++)
-		for (const lease_call *call = lists[i]->head; call != NULL;
-			 call = call->next)
-			if (call->unwritten && call->request.token == token &&
-				lease_same(call->names[0], name))
-				holds -= call->request.holds > 0 ? call->request.holds : 1;
+	for (const lease_call *call = NULL; holds > 0 &&
+		 (call = lease_calls_owed(image_find(name), token, call)) != NULL;)
+		if (call->unwritten)
+			holds -= lease_holds_returned(&call->request);
 
 	lease_text_put(text, text->length > 1 ? ",[\"" : "[\"",
 				   text->length > 1 ? 3 : 2);
@@ -604,7 +775,8 @@ add_list(lease_text *text, const lease_calls *list)
 {
 	for (const lease_call *call = list->head; call != NULL; call = call->next)
 		if (call->unwritten)
-			add_unwritten(text, call->names[0], call->request.token);
+			add_unwritten(text, call->names[0], call->request.token,
+						  lease_of(call));
 }
 
 char *
@@ -623,12 +795,13 @@ dlock_engine_unwritten(dlock_answer *answer)
 	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
 	{
 		size_t		place = (i - 1) % WRITTEN_ROOM;
+		lease_bytes name = {written[place].name, written[place].length};
+		uint64_t	token = written[place].token;
 
 		if (written[place].at_us < since_us)
 			break;
-		add_unwritten(&text, (lease_bytes) {
-			written[place].name, written[place].length
-		}, written[place].token);
+		add_unwritten(&text, name, token, written[place].ended ? NULL :
+					  image_lease(name, token));
 	}
 	pthread_mutex_unlock(&engine.mutex);
 	lease_text_put(&text, "]", 1);

@@ -216,6 +216,15 @@ lease_engine_submit(lease_call *call)
  * ----------------------------------------------------------------
  */
 
+/* The error of a call for which there is no memory. */
+static bool
+no_memory(dlock_answer *answer)
+{
+	strcpy(answer->sqlstate, "53200");
+	strcpy(answer->message, "out of memory");
+	return false;
+}
+
 /* Start the batcher, if it does not run; the mutex is held. */
 static bool
 start(dlock_answer *answer)
@@ -233,6 +242,8 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
+	if (!lease_calls_start())
+		return no_memory(answer);
 	while (engine.writer == 0 || !hash_start())
 		if (getrandom(&engine.writer, sizeof(engine.writer), 0) !=
 			sizeof(engine.writer))
@@ -498,15 +509,6 @@ static void *
 make_room(const lease_call *call, size_t size)
 {
 	return calloc(call->nnames + 1, size);
-}
-
-/* The error of a call for which there is no memory. */
-static bool
-no_memory(dlock_answer *answer)
-{
-	strcpy(answer->sqlstate, "53200");
-	strcpy(answer->message, "out of memory");
-	return false;
 }
 
 static void

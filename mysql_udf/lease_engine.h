@@ -120,11 +120,15 @@ typedef struct dlock_call
 	const dlock_caller *caller;
 } dlock_call;
 
-/* A holder, as DLOCK_CALL_READ answers it. */
+/*
+ * A holder, as DLOCK_CALL_READ answers it.  There may be thousands, which are copied with
+ * the mutex held: what they have is as little as can be.
+ */
 typedef struct dlock_holder_info
 {
-	char		owner[LEASE_STRING_MAX];
-	size_t		owner_length;
+	lease_bytes owner;			/* in the memory of answer->holders */
+	lease_bytes user;			/* of the image's, which are never freed */
+	lease_bytes host;
 	lease_mode	mode;
 	lease_kind	kind;
 	uint32_t	version;
@@ -132,8 +136,6 @@ typedef struct dlock_holder_info
 	int64_t		acquired_at_us; /* since 1970, UTC */
 	int64_t		expires_at_us;	/* the same; 0: as long as its session lives, or
 								 * the guard that is left of it */
-	char		user[DLOCK_USER_SIZE];
-	char		host[DLOCK_HOST_SIZE];
 	uint64_t	connection_id;
 	bool		live;			/* false: over, and not removed yet */
 	int64_t		remaining_us;	/* 0: it is over */

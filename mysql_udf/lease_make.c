@@ -527,13 +527,29 @@ make_acquire(lease_call *call, lease_name *name)
 		wait_or_refuse(call, name, &answer);
 }
 
+/* The lease of a release, unless it has ended. */
+static lease_member *
+find_to_release(lease_name *name, const lease_call *call)
+{
+	lease_member *member = lease_name_find_own(name, call->request.owner,
+											   &call->caller,
+											   call->request.token);
+
+	return member != NULL && !member->gone ? member : NULL;
+}
+
 /* A release has been answered: if it ends the lease, the image says so. */
 static void
-note_released(lease_name *name, uint64_t token)
+note_released(lease_name *name, const lease_call *call)
 {
-	for (size_t i = 0; i < name->nknown; i++)
-		if (name->members[i].gone && name->members[i].holder->token == token)
-			name->entry->members[i].released = true;
+	const lease_member *member = lease_name_find_own(name,
+													 call->request.owner,
+													 &call->caller,
+													 call->request.token);
+
+	if (member != NULL && member->gone &&
+		member < &name->members[name->nknown])
+		name->entry->members[member - name->members].released = true;
 }
 
 /* A release, answered before or now, that is to be written. */
@@ -541,9 +557,10 @@ static void
 make_release(lease_call *call, lease_name *name)
 {
 	lease_name_answer answer;
-	lease_member *member = lease_name_find(name, call->request.token);
+	lease_member *member = find_to_release(name, call);
 	bool		was_answered = call->answered;
-	bool		writes = lease_name_will_write(name, &batch.moment);
+	bool		writes = batch.moment.direct &&
+		lease_name_will_write(name, &batch.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
 	if (call->may_be_written &&
@@ -570,7 +587,7 @@ make_release(lease_call *call, lease_name *name)
 
 	/* the holds that are left are over all the same */
 	if (over_us != 0 &&
-		(member = lease_name_find(name, call->request.token)) != NULL)
+		(member = find_to_release(name, call)) != NULL)
 		member->deadline_us = over_us;
 	call->seen_writes = answer.seen_writes;
 	if (!call->answered)
@@ -591,7 +608,7 @@ make_release(lease_call *call, lease_name *name)
 		return;
 	}
 	lease_call_set_unwritten(call, true);
-	note_released(name, call->request.token);
+	note_released(name, call);
 	if (answer.cannot_write)
 	{
 		/* it is not ours to say when that can be written */

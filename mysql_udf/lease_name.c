@@ -80,9 +80,9 @@ lease_name_lock(lease_name *name, lease_member *member)
 	name->anchor_locked |= member->slot == 0;
 }
 
-/* The draft of a name that is known; NULL if memory is short. */
-lease_name *
-lease_name_create(image_name *entry, const lease_moment *moment)
+/* A draft with room, and without leases; NULL if memory is short. */
+static lease_name *
+create(image_name *entry, size_t room)
 {
 	lease_name *name = calloc(1, sizeof(lease_name));
 
@@ -91,13 +91,22 @@ lease_name_create(image_name *entry, const lease_moment *moment)
 	name->entry = entry;
 	name->name = entry->name;
 	name->mark = image_mark(lease_bucket(entry->name));
-	name->room = entry->count + 1;
+	name->room = room;
 	name->members = malloc(name->room * sizeof(lease_member));
-	if (name->members == NULL)
-	{
-		free(name);
+	if (name->members != NULL)
+		return name;
+	free(name);
+	return NULL;
+}
+
+/* The draft of a name that is known; NULL if memory is short. */
+lease_name *
+lease_name_create(image_name *entry, const lease_moment *moment)
+{
+	lease_name *name = create(entry, entry->count + 1);
+
+	if (name == NULL)
 		return NULL;
-	}
 	if (entry->count > 0)
 		memcpy(name->members, entry->members,
 			   entry->count * sizeof(lease_member));
@@ -112,6 +121,26 @@ lease_name_create(image_name *entry, const lease_moment *moment)
 			lease_name_lock(name, member);
 	}
 	return name;
+}
+
+/*
+ * A draft that gets only some of the leases, by lease_name_add(), to try a request on;
+ * NULL if memory is short.
+ */
+lease_name *
+lease_name_create_part(image_name *entry)
+{
+	return create(entry, 4);
+}
+
+/* Add a lease to it, which has been judged: false if memory is short. */
+bool
+lease_name_add(lease_name *name, const lease_member *member)
+{
+	if (!reserve(name))
+		return false;
+	name->members[name->count++] = *member;
+	return true;
 }
 
 void
@@ -203,6 +232,53 @@ lease_name_find(lease_name *name, uint64_t token)
 		if (!name->members[i].gone && name->members[i].holder->token == token)
 			return &name->members[i];
 	return NULL;
+}
+
+static bool
+is_of(const lease_member *member, lease_bytes owner,
+	  const image_account *account)
+{
+	return member->holder->account == account &&
+		lease_same(member->holder->owner, owner);
+}
+
+/*
+ * The first member that is an owner's, also one that has ended, or the next after one;
+ * NULL: there is none.  There may be many of other owners.
+ */
+static lease_member *
+find_own(lease_name *name, lease_bytes owner, const image_account *account,
+		 const lease_member *after)
+{
+	const lease_member *known = NULL;
+	size_t		next = name->nknown;
+
+	if (after != NULL && after >= &name->members[next])
+		next = (size_t) (after - name->members) + 1;
+	else if (name->nknown > 0)
+		known = image_own(name->entry, owner, account, after);
+	if (known != NULL)
+		return &name->members[known->holder->place];
+	for (; next < name->count; next++)
+		if (is_of(&name->members[next], owner, account))
+			return &name->members[next];
+	return NULL;
+}
+
+/* The lease of an owner's with a token, also one that has ended, or NULL. */
+lease_member *
+lease_name_find_own(lease_name *name, lease_bytes owner,
+					const dlock_caller *caller, uint64_t token)
+{
+	const image_account *account = lease_account_of(caller);
+	lease_member *member = NULL;
+
+	name->failed |= account == NULL;
+	if (account != NULL)
+		do
+			member = find_own(name, owner, account, member);
+		while (member != NULL && member->holder->token != token);
+	return member;
 }
 
 /* What the core is to know of a member, if a caller asks, or nobody does. */
@@ -363,34 +439,130 @@ static struct
 	size_t		room;
 }			work;
 
-/* Fill it with those that are there: false if memory is short. */
+/* Empty it, and make room for all of a name's: false if memory is short. */
+static bool
+reserve_work(lease_name *name)
+{
+	size_t		room = (name->count + 1) * 2;
+
+	work.count = 0;
+	if (work.room >= name->count + 1)
+		return true;
+	free(work.holders);
+	free(work.members);
+	work.holders = malloc(room * sizeof(lease_holder));
+	work.members = malloc(room * sizeof(size_t));
+	work.room = work.holders != NULL && work.members != NULL ? room : 0;
+	name->failed |= work.room == 0;
+	return work.room > 0;
+}
+
+/* Add a member, if it is there. */
+static void
+add_work(const lease_name *name, const lease_member *member,
+		 const dlock_caller *caller, const lease_moment *moment)
+{
+	if (lease_member_is_away(member))
+		return;
+	describe(member, caller, moment, &work.holders[work.count]);
+	work.members[work.count++] = (size_t) (member - name->members);
+}
+
+/* Fill it with all that are there: false if memory is short. */
 static bool
 fill_work(lease_name *name, const dlock_caller *caller,
 		  const lease_moment *moment)
 {
-	if (work.room < name->count + 1)
-	{
-		size_t		room = (name->count + 1) * 2;
+	if (!reserve_work(name))
+		return false;
+	for (size_t i = 0; i < name->count; i++)
+		add_work(name, &name->members[i], caller, moment);
+	return true;
+}
 
-		free(work.holders);
-		free(work.members);
-		work.holders = malloc(room * sizeof(lease_holder));
-		work.members = malloc(room * sizeof(size_t));
-		work.room = work.holders != NULL && work.members != NULL ? room : 0;
-		if (work.room == 0)
-		{
-			name->failed = true;
-			return false;
-		}
-	}
-	work.count = 0;
+/* When time ends a live lease; INT64_MAX: it does not. */
+static int64_t
+end_of(const lease_member *member)
+{
+	return member->life == LEASE_BOUND ? INT64_MAX : member->deadline_us;
+}
+
+/*
+ * Add those who are not an owner's, as far as an acquire, or the reaper, depends on them:
+ * what is over, and of the live ones that of each mode which ends first.  It stands for
+ * all of these: permits are added up.
+ */
+static void
+add_others(lease_name *name, const image_account *account, lease_bytes owner,
+		   const dlock_caller *caller, const lease_moment *moment)
+{
+	const lease_member *first[LEASE_MODE_LAST + 1] = {NULL};
+	uint64_t	permits = 0;
+	lease_member *mine = NULL;
+
+	while ((mine = find_own(name, owner, account, mine)) != NULL)
+		mine->is_own = true;
 	for (size_t i = 0; i < name->count; i++)
 	{
-		if (lease_member_is_away(&name->members[i]))
+		const lease_member *member = &name->members[i];
+
+		if (member->is_own)
 			continue;
-		describe(&name->members[i], caller, moment, &work.holders[work.count]);
-		work.members[work.count++] = i;
+		/* who has edited the table may have made up a mode */
+		if (!lease_member_is_live(member, moment) ||
+			member->mode < LEASE_MODE_FIRST || member->mode > LEASE_MODE_LAST)
+		{
+			add_work(name, member, caller, moment);
+			continue;
+		}
+		if (member->mode == LEASE_PERMIT)
+			permits += member->version;
+		if (first[member->mode] == NULL ||
+			end_of(member) < end_of(first[member->mode]))
+			first[member->mode] = member;
 	}
+	while ((mine = find_own(name, owner, account, mine)) != NULL)
+		mine->is_own = false;
+	for (lease_mode mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		if (first[mode] != NULL)
+			add_work(name, first[mode], caller, moment);
+	if (first[LEASE_PERMIT] != NULL)
+		work.holders[work.count - 1].version = permits < LEASE_VERSION_MAX ?
+			(uint32_t) permits : LEASE_VERSION_MAX;
+}
+
+/*
+ * Fill it with what a request can depend on: false if memory is short.  That is the same
+ * to the core as all of them, of which there may be thousands.
+ */
+static bool
+fill_work_for(lease_name *name, const lease_request *request,
+			  const dlock_caller *caller, const lease_moment *moment)
+{
+	const image_account *account = lease_account_of(caller);
+	lease_member *mine = NULL;
+
+	/* guards are in the way each in its own way */
+	if (name->has_locked || request->op == LEASE_EVICT)
+		return fill_work(name, caller, moment);
+	name->failed |= account == NULL;
+	if (account == NULL || !reserve_work(name))
+		return false;
+	while ((mine = find_own(name, request->owner, account, mine)) != NULL)
+		add_work(name, mine, caller, moment);
+	if (request->op == LEASE_ACQUIRE || request->op == LEASE_REAP)
+	{
+		add_others(name, account, request->owner, caller, moment);
+		return true;
+	}
+	/* is it held at all? */
+	for (size_t i = 0; i < name->count; i++)
+		if (lease_member_is_live(&name->members[i], moment) &&
+			!is_of(&name->members[i], request->owner, account))
+		{
+			add_work(name, &name->members[i], caller, moment);
+			break;
+		}
 	return true;
 }
 
@@ -439,9 +611,10 @@ int64_t
 lease_member_remaining_us(const lease_member *member,
 						  const lease_moment *moment)
 {
-	lease_holder holder;
+	lease_holder holder = {
+		.deadline_us = member->gone ? 0 : member->deadline_us,
+	};
 
-	describe(member, NULL, moment, &holder);
 	return lease_remaining_us(&holder, moment->now_us);
 }
 
@@ -454,7 +627,7 @@ lease_name_remaining_us(lease_name *name, const lease_request *request,
 {
 	size_t		mine;
 
-	if (!fill_work(name, caller, moment))
+	if (!fill_work_for(name, request, caller, moment))
 		return -1;
 	mine = lease_find(request, work.holders, work.count, moment->now_us);
 	return mine < work.count ?
@@ -473,7 +646,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 	lease_result result;
 	size_t		mine;
 
-	if (!fill_work(name, caller, moment))
+	if (!fill_work_for(name, request, caller, moment))
 		return answer;
 	if (request->op == LEASE_ACQUIRE)
 		request->next_token = lease_next_token(name->mark, 0);

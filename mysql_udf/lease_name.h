@@ -60,6 +60,8 @@ typedef struct lease_moment
 extern const image_account *lease_account_of(const dlock_caller *caller);
 extern lease_name *lease_name_create(image_name *entry,
 									 const lease_moment *moment);
+extern lease_name *lease_name_create_part(image_name *entry);
+extern bool lease_name_add(lease_name *name, const lease_member *member);
 extern void lease_name_free(lease_name *name);
 extern void lease_member_pin(lease_member *member);
 extern void lease_name_lock(lease_name *name, lease_member *member);
@@ -76,6 +78,9 @@ extern int64_t lease_member_remaining_us(const lease_member *member,
 extern void lease_member_judge(lease_member *member,
 							   const lease_moment *moment);
 extern lease_member *lease_name_find(lease_name *name, uint64_t token);
+extern lease_member *lease_name_find_own(lease_name *name, lease_bytes owner,
+										 const dlock_caller *caller,
+										 uint64_t token);
 extern void lease_member_extend(lease_member *member,
 								const lease_moment *moment);
 extern void lease_member_lose(lease_member *member,

@@ -134,20 +134,25 @@ drop_if_unused(lease_queue *queue)
 	free(queue);
 }
 
-/* Make room for who is in the way. */
-static bool
-make_room(lease_queue *queue, size_t count)
+/*
+ * Make room for who is in the way, and say where their owners' bytes go; NULL if memory is
+ * short.
+ */
+static char *
+make_room(lease_queue *queue, const lease_name *name)
 {
-	lease_blocker *larger;
+	size_t		size = name->count * sizeof(lease_blocker) + 1;
 
-	if (count <= queue->blockers_room)
-		return true;
-	larger = realloc(queue->blockers, count * 2 * sizeof(lease_blocker));
-	if (larger == NULL)
-		return false;
-	queue->blockers = larger;
-	queue->blockers_room = count * 2;
-	return true;
+	for (size_t i = 0; i < name->count; i++)
+		size += name->members[i].holder->owner.length;
+	if (size > queue->blockers_size)
+	{
+		free(queue->blockers);
+		queue->blockers = malloc(size * 2);
+		queue->blockers_size = queue->blockers != NULL ? size * 2 : 0;
+	}
+	return queue->blockers == NULL ? NULL :
+		(char *) &queue->blockers[name->count];
 }
 
 /*
@@ -159,8 +164,10 @@ bool
 lease_queue_look(lease_queue *queue, const lease_name *name,
 				 const lease_moment *moment)
 {
+	char	   *owners = make_room(queue, name);
+
 	queue->nblockers = 0;
-	queue->unknown = !make_room(queue, name->count);
+	queue->unknown = owners == NULL;
 	for (size_t i = 0; i < name->count && !queue->unknown; i++)
 	{
 		const lease_member *member = &name->members[i];
@@ -169,9 +176,9 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 
 		if (!lease_member_is_live(member, moment) && !member->locked)
 			continue;
-		blocker->owner_length = member->holder->owner.length;
-		memcpy(blocker->owner, member->holder->owner.data,
-			   blocker->owner_length);
+		blocker->owner = (lease_bytes) {owners, member->holder->owner.length};
+		memcpy(owners, member->holder->owner.data, blocker->owner.length);
+		owners += blocker->owner.length;
 		blocker->account = member->holder->account;
 		blocker->mode = member->mode;
 		blocker->held = member->version;

@@ -76,6 +76,8 @@ typedef struct lease_call
 	 * written, should nobody know whether its commit succeeded */
 	uint64_t	seen_writes;
 	bool		may_be_written;
+	bool		is_owed;		/* found by its lease: lease_calls_owed() */
+	hash_link	by_lease;
 
 	/* of a waiter */
 	struct lease_queue *queue;
@@ -122,11 +124,10 @@ typedef struct lease_party
 	lease_bytes host;
 } lease_party;
 
-/* Somebody in the way of those who wait. */
+/* Somebody in the way of those who wait; of thousands, maybe. */
 typedef struct lease_blocker
 {
-	char		owner[LEASE_STRING_MAX];
-	size_t		owner_length;
+	lease_bytes owner;			/* behind all of the queue's */
 	const image_account *account;
 	lease_mode	mode;
 	uint32_t	held;			/* holds, or permits */
@@ -150,7 +151,7 @@ typedef struct lease_queue
 	int64_t		due_us;			/* when to look at the name again */
 	lease_blocker *blockers;	/* as of the last look */
 	size_t		nblockers;
-	size_t		blockers_room;
+	size_t		blockers_size;	/* of their memory */
 	bool		unknown;		/* there was no memory for them */
 	uint64_t	search;			/* as of a call */
 	uint32_t	number;

@@ -204,8 +204,7 @@ dlock_check_operator(const dlock_use *use)
 bool
 dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
 {
-	return dlock_sees(caller, dlock_bytes_of(holder->user),
-					  dlock_bytes_of(holder->host));
+	return dlock_sees(caller, holder->user, holder->host);
 }
 
 /*

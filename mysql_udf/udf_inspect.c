@@ -65,7 +65,7 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
 		if (dlock_sees_holder(&use->caller, holder))
-			dlock_text_add(&use->text, holder->owner, holder->owner_length);
+			dlock_text_add(&use->text, holder->owner.data, holder->owner.length);
 		else
 			dlock_text_add(&use->text, DLOCK_MASK, strlen(DLOCK_MASK));
 		value = dlock_is_text();
@@ -115,17 +115,17 @@ static void
 add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
 		   const dlock_holder_info *holder)
 {
-	lease_bytes owner = {holder->owner, holder->owner_length};
 	lease_bytes mask = {DLOCK_MASK, strlen(DLOCK_MASK)};
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 	bool		visible = dlock_sees_holder(caller, holder);
-	int			length = snprintf(account, sizeof(account), "%s@%s",
-								  holder->user, holder->host);
+	int			length = snprintf(account, sizeof(account), "%.*s@%.*s",
+								  (int) holder->user.length, holder->user.data,
+								  (int) holder->host.length, holder->host.data);
 
 	dlock_text_printf(text, "{\"name\": ");
 	dlock_text_add_json(text, name);
 	dlock_text_printf(text, ", \"owner\": ");
-	dlock_text_add_json(text, visible ? owner : mask);
+	dlock_text_add_json(text, visible ? holder->owner : mask);
 	dlock_text_printf(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
 					  lease_mode_name(holder->mode),
 					  (unsigned long) holder->version,

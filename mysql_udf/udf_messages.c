@@ -106,9 +106,7 @@ dlock_raise_lost(const dlock_call *call, const dlock_answer *now)
 			holder = &now->holders[i];
 	if (holder != NULL && dlock_sees_holder(call->caller, holder))
 		snprintf(who, sizeof(who), "; owner \"%s\" holds it with token %" PRIu64,
-				 dlock_show(shown_holder,
-							(lease_bytes) {holder->owner, holder->owner_length}),
-				 holder->token);
+				 dlock_show(shown_holder, holder->owner), holder->token);
 	else if (holder != NULL)
 		strcpy(who, "; somebody else holds it");
 	else if (now != NULL)

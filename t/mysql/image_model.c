@@ -323,6 +323,7 @@ check(bool between)
 		{
 			const lease_member *m = &name->members[i];
 			const image_holder *h = NULL;
+			const lease_member *own = NULL;
 
 			if (member_due_us(m) < due_us)
 				due_us = member_due_us(m);
@@ -333,6 +334,11 @@ check(bool between)
 			while (h != NULL && h != m->holder);
 			if (h == NULL)
 				fail("an owner does not have its lease", number_of(name->name));
+			do
+				own = image_own(name, m->holder->owner, m->holder->account, own);
+			while (own != NULL && own != m);
+			if (own == NULL)
+				fail("a name does not have its owner's lease", number_of(name->name));
 			if (!m->holder->object.is_kept || (between && m->holder->object.is_new) ||
 				(m->request != NULL && !m->request->object.is_kept))
 				fail("something is not kept", number_of(name->name));
@@ -346,7 +352,8 @@ check(bool between)
 			fail("the heap", -1);
 	if (count != image.ndue || count != image.names.count)
 		fail("the number of names", (int) count);
-	if (nleases != image.nleases || nleases != image.owners.count)
+	if (nleases != image.nleases || nleases != image.owners.count ||
+		nleases != image.holders.count)
 		fail("the number of leases", (int) nleases);
 	if (ndirty != image.ndirty)
 		fail("the number of those that are dirty", (int) ndirty);
