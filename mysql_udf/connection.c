@@ -370,6 +370,9 @@ connection_open(connection *c)
 		"SET SESSION binlog_format = 'ROW'",
 		/* MariaDB: a long list of names is to be looked up in the index, too */
 		"SET SESSION in_predicate_conversion_threshold = 0",
+		/* MySQL, MariaDB: the same, whatever that takes */
+		"SET SESSION range_optimizer_max_mem_size = 0",
+		"SET SESSION optimizer_max_sel_arg_weight = 0",
 		/* MariaDB, MySQL: a limit that is meant for others */
 		"SET SESSION max_statement_time = 0",
 		"SET SESSION max_execution_time = 0",

@@ -50,8 +50,7 @@ typedef struct table_marks
 /* What to do to rows. */
 typedef enum table_change
 {
-	TABLE_DELETE,				/* the row of a name in slot 0 */
-	TABLE_DELETE_OTHER,			/* that in another slot */
+	TABLE_DELETE,				/* the row of a name in a slot */
 	TABLE_PUT,					/* insert or replace it */
 	TABLE_INSERT,				/* insert it: a conflict if there is one */
 	TABLE_TOUCH,				/* change nothing that counts of that in slot 0, so
