@@ -780,14 +780,20 @@ BEGIN
 	SET lease_slot = dlock_guard_ticket(lease_name, lease_token);
 	SET changed = 0;
 	IF lease_slot IS NOT NULL THEN
+		-- A join looks the row up by its key.  How an UPDATE of one table finds its
+		-- rows, some settings of the session decide, and may have it lock all there are.
 		/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
-		UPDATE dlock.lease_table SET guards = guards + 1
-		WHERE name = lease_name AND slot = lease_slot AND token = lease_token;
+		UPDATE (SELECT 1 AS one) AS one
+			STRAIGHT_JOIN dlock.lease_table AS l FORCE INDEX (PRIMARY)
+		SET l.guards = l.guards + 1
+		WHERE l.name = lease_name AND l.slot = lease_slot AND l.token = lease_token;
 		SET changed = ROW_COUNT();
 		IF changed = 0 THEN
 			/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
-			UPDATE dlock.lease_table SET guards = guards + 1
-			WHERE name = lease_name AND token = lease_token;
+			UPDATE (SELECT 1 AS one) AS one
+				STRAIGHT_JOIN dlock.lease_table AS l FORCE INDEX (PRIMARY)
+			SET l.guards = l.guards + 1
+			WHERE l.name = lease_name AND l.token = lease_token;
 			SET changed = ROW_COUNT();
 		END IF;
 	END IF;

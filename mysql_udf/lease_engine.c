@@ -666,6 +666,17 @@ dlock_engine_end_connection(uint64_t connection_id)
 	pthread_mutex_unlock(&engine.mutex);
 }
 
+bool
+dlock_engine_extend_guard(uint64_t connection_id)
+{
+	bool		extended;
+
+	pthread_mutex_lock(&engine.mutex);
+	extended = lease_guards_extend(connection_id, lease_now());
+	pthread_mutex_unlock(&engine.mutex);
+	return extended;
+}
+
 void
 dlock_engine_end_guard(uint64_t connection_id)
 {

@@ -39,24 +39,48 @@ typedef struct pending_guard
 
 static pending_guard *guards = NULL;
 
+/* Until when a row counts as locked that somebody is about to lock from now on. */
+static int64_t
+until(int64_t now_us)
+{
+	int64_t		time_us = engine.settings.lock_timeout_us / 2;
+
+	return now_us + (time_us < GUARD_US ? time_us : GUARD_US);
+}
+
 /* A connection is about to lock a row: false if memory is short. */
 bool
 lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 				 int64_t now_us)
 {
 	pending_guard *guard = malloc(sizeof(pending_guard) + name.length);
-	int64_t		time_us = engine.settings.lock_timeout_us / 2;
 
 	if (guard == NULL)
 		return false;
 	guard->connection_id = connection_id;
-	guard->until_us = now_us + (time_us < GUARD_US ? time_us : GUARD_US);
+	guard->until_us = until(now_us);
 	guard->slot = slot;
 	guard->name_length = name.length;
 	memcpy(guard->name, name.data, name.length);
 	guard->next = guards;
 	guards = guard;
 	return true;
+}
+
+/*
+ * A connection locks its row with its very next statement: false if it has taken too
+ * long since it was told where that is, so that the row may be gone.
+ */
+bool
+lease_guards_extend(uint64_t connection_id, int64_t now_us)
+{
+	for (pending_guard *guard = guards; guard != NULL; guard = guard->next)
+		if (guard->connection_id == connection_id && guard->until_us > now_us)
+		{
+			guard->until_us = until(now_us);
+			return true;
+		}
+	return false;
 }
 
 /* A connection has locked its row, or does something else. */

@@ -12,6 +12,7 @@
 
 extern bool lease_guards_add(uint64_t connection_id, lease_bytes name,
 							 uint32_t slot, int64_t now_us);
+extern bool lease_guards_extend(uint64_t connection_id, int64_t now_us);
 extern void lease_guards_remove(uint64_t connection_id);
 extern void lease_guards_lock(lease_row *rows, size_t n, int64_t now_us);
 extern bool lease_guards_have(lease_bytes name, uint32_t slot, int64_t now_us);

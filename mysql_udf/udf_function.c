@@ -208,18 +208,25 @@ dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
 }
 
 /*
- * Make the call on the caller's behalf.  Its answer may have memory of its own,
- * to be freed in any case.
+ * Make the call on behalf of use->caller.  Its answer may have memory of its own, to be
+ * freed in any case.
  */
 bool
-dlock_ask_engine(dlock_use *use, bool with_rights, dlock_answer *answer)
+dlock_ask_engine_for(dlock_use *use, dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	if (!dlock_get_caller(use, with_rights))
-		return false;
 	use->call.caller = &use->caller;
 	if (dlock_engine_call(&use->call, answer))
 		return dlock_check_answer(&use->call, answer);
 	dlock_raise_answer(answer);
 	return false;
+}
+
+/* The same for whoever calls. */
+bool
+dlock_ask_engine(dlock_use *use, bool with_rights, dlock_answer *answer)
+{
+	memset(answer, 0, sizeof(*answer));
+	return dlock_get_caller(use, with_rights) &&
+		dlock_ask_engine_for(use, answer);
 }

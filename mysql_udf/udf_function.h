@@ -125,6 +125,7 @@ extern bool dlock_sees_holder(const dlock_caller *caller,
 							  const dlock_holder_info *holder);
 extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
 							 dlock_answer *answer);
+extern bool dlock_ask_engine_for(dlock_use *use, dlock_answer *answer);
 
 /* For texts as long as they come: what fits into the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL

@@ -19,8 +19,11 @@
  * The row is found by its full key, for which InnoDB locks that row alone; with
  * less, or without a row, it locks the gaps around it and so delays other names.
  * Hence the ticket names the slot, and from the first step on the engine takes the
- * row for locked (lease_guards.c).  Should it all the same have gone from its slot,
- * because of another server of a cluster, say, that has to be put up with.
+ * row for locked (lease_guards.c): for a moment only, so if it takes longer to the
+ * second step, whose caller may be anybody and may call it when he likes, the first is
+ * made anew there, for the caller that the ticket names.  Should the row all the same
+ * have gone from its slot, because of another server of a cluster, say, that has to be
+ * put up with.
  *
  * Whoever guards is to tell a lost lease from all other errors, so it has an SQLSTATE
  * of its own.  MariaDB gives an error of a function the SQLSTATE that goes with its
@@ -28,7 +31,7 @@
  * said, with that SQLSTATE, if dlock_guard_lost() answers that this was it.
  *
  * A ticket that is left behind by an error is good for nothing but the guard of
- * a lease by the connection that held it.
+ * a lease by the connection that held it, as long as it is held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -47,6 +50,9 @@ static __thread struct
 	uint64_t	slot;
 	char		name[LEASE_STRING_MAX];
 	size_t		name_length;
+	char		owner[LEASE_STRING_MAX];
+	size_t		owner_length;
+	dlock_caller caller;
 }			ticket;
 
 /* Whether the last step that this thread has made found the lease lost. */
@@ -70,8 +76,8 @@ raise_lost(dlock_use *use)
 }
 
 /*
- * Check that the caller holds the lease, and get the slot of its row, if it is yet
- * to be locked; else raise an error.
+ * Check that use->caller holds the lease, and get the slot of its row, if it is yet to
+ * be locked; else raise an error.
  */
 static bool
 check_held(dlock_use *use, dlock_call_kind kind, uint64_t *slot)
@@ -79,7 +85,7 @@ check_held(dlock_use *use, dlock_call_kind kind, uint64_t *slot)
 	dlock_answer answer;
 
 	use->call.kind = kind;
-	if (!dlock_ask_engine(use, false, &answer))
+	if (!dlock_ask_engine_for(use, &answer))
 		return false;
 	if (!answer.yes)
 		raise_lost(use);
@@ -97,6 +103,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER
 					   DLOCK_TOKEN)
 {
 	const lease_bytes *name = &use->arguments.name;
+	const lease_bytes *owner = &use->call.request.owner;
 
 	use->name = "dlock.guard";
 	is_lost = false;
@@ -108,10 +115,14 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
 	}
-	if (!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
+	if (!dlock_get_caller(use, false) ||
+		!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
 		return dlock_error();
 	memcpy(ticket.name, name->data, name->length);
 	ticket.name_length = name->length;
+	memcpy(ticket.owner, owner->data, owner->length);
+	ticket.owner_length = owner->length;
+	ticket.caller = use->caller;
 	ticket.token = use->call.request.token;
 	ticket.connection_id = dlock_caller_connection_id();
 	return dlock_integer(1);
@@ -121,7 +132,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER
  * dlock_guard_ticket(name, token) returns integer
  *
  * Take the ticket that this connection has left for a lease: the slot of its
- * row, or NULL if there is none.
+ * row, or NULL if there is none.  Error 55L01 if the lease has been lost since.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKEN)
 {
@@ -135,7 +146,19 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKE
 		lease_same(use->arguments.name,
 				   (lease_bytes) {ticket.name, ticket.name_length});
 	ticket.connection_id = 0;
-	return valid ? dlock_integer((long long) ticket.slot) : dlock_null();
+	if (!valid)
+		return dlock_null();
+	if (!dlock_engine_extend_guard(ticket.caller.connection_id))
+	{
+		use->name = "dlock.guard";
+		use->caller = ticket.caller;
+		use->call.request.owner = (lease_bytes) {
+			ticket.owner, ticket.owner_length
+		};
+		if (!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
+			return dlock_error();
+	}
+	return dlock_integer((long long) ticket.slot);
 }
 
 /*
@@ -159,7 +182,8 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER
 			raise_lost(use);
 		return dlock_error();
 	}
-	return check_held(use, DLOCK_CALL_CHECK_GUARD, &slot) ? dlock_integer(1) :
+	return dlock_get_caller(use, false) &&
+		check_held(use, DLOCK_CALL_CHECK_GUARD, &slot) ? dlock_integer(1) :
 		dlock_error();
 }
 

@@ -145,6 +145,59 @@ for my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
 	}
 }
 
+# What keeps nobody from other names, while a transaction goes on.
+sub others_guard
+{
+	my ($what, $guarded) = @_;
+	for my $name ('a', substr($guarded, 0, -1), "${guarded}0", 'z')
+	{
+		my $new = $other->value("SELECT dlock_acquire('$name', 'b', 60)");
+		is($other->outcome('SELECT dlock_settle()'), 1, "$what: a new lease gets its row");
+		$other->value('BEGIN');
+		ok(!defined $other->query("CALL dlock.guard('$name', 'b', $new)")->{error}, "$what: and is guarded");
+		$other->value('COMMIT');
+		is($other->value("SELECT dlock_release('$name', 'b')"), 1, "$what: and given back");
+		is($other->outcome('SELECT dlock_settle()'), 1, "$what: and that is written");
+	}
+	return;
+}
+
+# The steps of a guard can be called by anybody at any time: the second one is good for
+# a lease that is held.  Without its row it would lock the gap where that was.
+$token = lease('late', 60);
+$guard->value('BEGIN');
+is($guard->value("SELECT dlock_guard_begin('late', 'a', $token)"), 1, 'late: a guard is announced');
+sleep(2);
+$guard->value("CALL dlock.guard_row('late', $token, \@rows)");
+is($guard->value('SELECT @rows'), 1, 'late: and locks its row much later');
+is($guard->value("SELECT dlock_guard_check('late', 'a', $token, \@rows)"), 1, 'late: as the lease is still held');
+is($guard->value(q{SELECT dlock_release('late', 'a')}), 1, 'late: it is released');
+is($other->value(q{SELECT dlock_acquire('late', 'b', 60)}), 'NULL', 'late: and guarded');
+$guard->value('COMMIT');
+$token = lease('too late', 60);
+$guard->value('BEGIN');
+is($guard->value("SELECT dlock_guard_begin('too late', 'a', $token)"), 1, 'too late: a guard is announced');
+$guard->value('COMMIT');
+is($guard->value(q{SELECT dlock_release('too late', 'a')}), 1, 'too late: the lease is given back');
+ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE name = 'too late'}) == 0 }), 'too late: its row is gone');
+$guard->value('BEGIN');
+like($guard->outcome("CALL dlock.guard_row('too late', $token, \@rows)"), qr/no longer holds/, 'too late: no row is to be locked');
+others_guard('too late', 'too late');
+$guard->value('ROLLBACK');
+
+# However the server looks for rows in this session, the guard locks its own alone.
+my $setting = $kind eq 'mariadb' ? 'optimizer_max_sel_arg_weight' : 'range_optimizer_max_mem_size';
+lease("many $_", 600) for 1 .. 5;
+$token = lease('own plan', 600);
+my $default = $guard->value("SELECT \@\@$setting");
+$guard->value("SET SESSION $setting = 1");
+$guard->value('BEGIN');
+ok(!defined $guard->query("CALL dlock.guard('own plan', 'a', $token)")->{error}, "$setting: there is a guard");
+others_guard($setting, 'own plan');
+is($other->value(q{SELECT dlock_acquire('own plan', 'b', 600)}), 'NULL', "$setting: which guards");
+$guard->value('COMMIT');
+$guard->value("SET SESSION $setting = $default");
+
 $_->quit for $guard, $other, $admin;
 $engine->stop;
 done_testing();

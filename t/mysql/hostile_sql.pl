@@ -68,10 +68,10 @@ my @functions = (
 	[ 'dlock_view_waiters', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_view_stats', [], 0, 'json', may => ['42501'] ],
 	[ 'dlock_guard_begin', [qw(name owner given_token)], 3, 'boolean', may => [qw(55000 55L01 25P01)] ],
-	[ 'dlock_guard_ticket', [qw(name given_token)], 2, 'anything' ],
+	[ 'dlock_guard_ticket', [qw(name given_token)], 2, 'anything', may => ['55L01'] ],
 	[ 'dlock_guard_check', [qw(name owner given_token rows)], 4, 'boolean', may => [qw(55000 55L01)] ],
 	[ 'dlock_guard_lost', [], 0, 'boolean' ],
-	[ 'CALL dlock.guard_row', [qw(name given_token variable)], 3, 'null', may => ['25006'] ]);
+	[ 'CALL dlock.guard_row', [qw(name given_token variable)], 3, 'null', may => [qw(25006 55L01)] ]);
 
 # Errors of the server's own, by number and SQLSTATE, which are the same on both
 # unless it is said.
