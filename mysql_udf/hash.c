@@ -106,6 +106,9 @@ put(hash_table *table, hash_link *link)
 	hash_link **slot = slot_of(table, link->hash);
 
 	link->next = *slot;
+	link->place = slot;
+	if (link->next != NULL)
+		link->next->place = &link->next;
 	*slot = link;
 }
 
@@ -147,11 +150,9 @@ hash_add(hash_table *table, hash_link *link, uint64_t hash)
 void
 hash_remove(hash_table *table, hash_link *link)
 {
-	hash_link **place = slot_of(table, link->hash);
-
-	while (*place != link)
-		place = &(*place)->next;
-	*place = link->next;
+	*link->place = link->next;
+	if (link->next != NULL)
+		link->next->place = link->place;
 	table->count--;
 }
 

@@ -567,7 +567,10 @@ lease_call_answer_committed(lease_call *call)
 				call->waits_for += lease_call_slice(call);
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{
-					lease_call_put_back(call);
+					/* behind who has come meanwhile, and wants but one */
+					lease_calls_remove(call);
+					call->place = LEASE_PLACE_LIST;
+					lease_calls_append(&engine.incoming, call);
 					return;
 				}
 				break;
