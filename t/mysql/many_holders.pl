@@ -104,7 +104,7 @@ for my $n (@some)
 	is(call('0 < dlock_remaining', $n), 1, "holder $n has time left");
 	is(call('0 < dlock_remaining', $n, $tokens{$n}), 1, 'by its token');
 	is(call('dlock_remaining', $n, $tokens{$n} + 1), 'NULL', 'not by another');
-	is(call('dlock_acquire', $n, 600), 1644, 'it cannot have the name alone');
+	is(call('dlock_acquire', $n, 600), 1234, 'it cannot have the name alone');
 	is(call('dlock_release', $n, $tokens{$n} + 1), 0, 'or release with another token');
 	is(call('dlock_release', $n, $tokens{$n}, 2), 0, 'or more than it has');
 	is(call('dlock_acquire_shared', $n, 600), $tokens{$n}, 'it enters again');
