@@ -26,7 +26,7 @@
 #include "mysql_compat.h"
 
 /* How often to look whether a connection that was lost has ended, and when. */
-#define END_LOST_TRIES	200
+#define END_LOST_TRIES	10
 #define END_LOST_PAUSE_NS	5000000
 
 /* Errors of the server that mean "try again". */
@@ -312,12 +312,12 @@ get_os_user(char *name, size_t size)
 }
 
 /*
- * See to it that what was lost does not go on.  A server that has not noticed
- * that we are gone, or that was killed in a commit, would change rows when we
- * have read them.
+ * See to it that what was lost does not go on: LEASE_STATUS_CONFLICT if it still does.
+ * A server that has not noticed that we are gone, or that was killed in a commit,
+ * would change rows when we have read them.
  */
-static lease_status
-end_lost(connection *c)
+lease_status
+connection_end_lost(connection *c)
 {
 	const struct timespec pause = {.tv_nsec = END_LOST_PAUSE_NS};
 	char		query[40];
@@ -334,15 +334,14 @@ end_lost(connection *c)
 	}
 	if (c->lost_id == 0)
 		return LEASE_STATUS_OK;
-	snprintf(c->sqlstate, sizeof(c->sqlstate), "55000");
-	snprintf(c->error, sizeof(c->error),
-			 "could not use the lock table: a statement of the connection that was lost goes on");
-	return LEASE_STATUS_CONFLICT;
+	return connection_give_up(c, LEASE_STATUS_CONFLICT, "55000",
+							  "could not use the lock table: a statement of the connection that was lost goes on");
 }
 
 /*
  * Log in, as the account of the server's own user, see install.sql.  What a
- * server does not know of the session's settings is left out.
+ * server does not know of the session's settings is left out.  A statement of a
+ * connection that was lost may still go on: see connection_end_lost().
  */
 lease_status
 connection_open(connection *c)
@@ -382,7 +381,6 @@ connection_open(connection *c)
 	unsigned int timeout = CONNECTION_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
-	lease_status status;
 
 	disconnect(c);
 	c->mysql = mysql_init(NULL);
@@ -407,12 +405,6 @@ connection_open(connection *c)
 	if (c->wire >= 0)
 		close(c->wire);
 	c->wire = fcntl(c->mysql->net.fd, F_DUPFD_CLOEXEC, 0);
-	status = end_lost(c);
-	if (status != LEASE_STATUS_OK)
-	{
-		disconnect(c);
-		return status;
-	}
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
 		if (execute(c, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)

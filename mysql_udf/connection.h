@@ -56,6 +56,7 @@ typedef struct connection
 
 /* connection.c */
 extern lease_status connection_open(connection *c);
+extern lease_status connection_end_lost(connection *c);
 extern bool connection_can_be_interrupted(const connection *c);
 extern void connection_interrupt(const connection *c);
 extern lease_status connection_failed(connection *c);

@@ -21,8 +21,8 @@
  *	  it has been written.  One that leaves some holds is found by its lease
  *	  (lease_calls_owed()).  (late_release.pl, journal.pl, many_holders.pl)
  * 4. A write that the server refused is undone by dropping its drafts.  One whose
- *	  outcome is unknown begins a new generation, once it has ended.
- *	  (lost_commit.pl, cut_off.c)
+ *	  outcome is unknown leaves the image as it was until it has ended, and then begins
+ *	  a new generation: lease_doubt().  (lost_commit.pl, hung_commit.pl, cut_off.c)
  * 5. Those who only look, and early answers, see the image, never a draft; so they
  *	  see what was committed.  (slow_commit.pl)
  *

@@ -151,16 +151,37 @@ lease_batch_resume(void)
 }
 
 /*
- * Say whether a call has not been made yet, or not been written, and will not be soon:
- * the server does not answer.  For all, with the mutex.
+ * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
+ * image is still as it was before.
+ */
+static bool
+is_in_doubt(void)
+{
+	return batcher.doubt_us != 0 ||
+		(!batcher.has_taken_over && image_is_valid());
+}
+
+/* Say whether nothing can be decided or written: the server does not answer. */
+static bool
+is_stuck(void)
+{
+	int64_t		since_us = batcher.doubt_us != 0 ? batcher.doubt_us :
+		batcher.asks_since_us;
+
+	return since_us != 0 && lease_now() - since_us >= STUCK_US;
+}
+
+/*
+ * Say whether a call has not been made yet, or not been written, and will not be soon;
+ * or whether it stands in line for what it would be granted.  For all, with the mutex.
  */
 bool
 lease_batch_keeps_waiting(const lease_call *call)
 {
+	if (call->place == LEASE_PLACE_LINE)
+		return is_stuck() && lease_early_could_be_granted(call);
 	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls ||
-			call->list == &batch.at_commit) &&
-		batcher.asks_since_us != 0 &&
-		lease_now() - batcher.asks_since_us >= STUCK_US;
+			call->list == &batch.at_commit) && is_stuck();
 }
 
 /* Say whether others may write the table at the same time.  For all, with the mutex. */
@@ -378,12 +399,13 @@ collect(int64_t now_us)
 	batch.read_only = false;
 	batch.is_blind = false;
 	batch.is_early = is_early(now_us);
-	batch.is_apart = batcher.looks_wait && !batch.is_early;
+	batch.is_apart = is_in_doubt() ||
+		(batcher.looks_wait && !batch.is_early);
 	batcher.looks_wait = false;
 	batch.reaped = 0;
 	batch.reaps_more = false;
 	batch.nunanswered = 0;
-	if (batch.is_early)
+	if (batch.is_early || is_in_doubt())
 	{
 		collect_looks();
 		return;
@@ -574,7 +596,8 @@ read_batch(bool looks)
 		(!looks && !batcher.has_taken_over))
 	{
 		lease_batch_ask();
-		status = lease_upkeep_prepare();
+		status = is_in_doubt() ? lease_upkeep_prepare_to_look() :
+			lease_upkeep_prepare();
 		if (status == LEASE_STATUS_OK && !looks && !batcher.has_taken_over)
 			status = lease_take_tables();
 		(void) lease_batch_resume();
@@ -802,7 +825,10 @@ lease_batch_note_failure(lease_status status)
 	pause_until_us = status == LEASE_STATUS_FENCED ? 0 :
 		lease_now() + lease_pause_of(status);
 	if (status == LEASE_STATUS_LOST)
+	{
 		batcher.slow_us = lease_now();
+		lease_doubt();
+	}
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
@@ -835,10 +861,6 @@ fail_batch(lease_status status, bool in_commit)
 	/* one of them may be in the way of all others */
 	if (status == LEASE_STATUS_CONFLICT && batch.nunanswered > 1)
 		careful = batch.nunanswered;
-	if (status == LEASE_STATUS_LOST)
-		batcher.lost_commit_us = in_commit ? lease_now() : 0;
-	if (status == LEASE_STATUS_LOST && in_commit)
-		lease_forget();
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		while (lists[i]->tail != NULL)
 			lease_call_after_failure(lists[i]->tail, status, in_commit);
@@ -884,7 +906,6 @@ end_batch(bool committed)
 	if (committed)
 	{
 		lease_upkeep_note_written();
-		batcher.lost_commit_us = 0;
 		note_ended();
 		note_committed();
 		if (batch.reaps_more)
@@ -921,7 +942,8 @@ run_batch(int64_t now_us)
 		lease_reload();
 	unstall(now_us);
 	lease_gather_end(now_us);
-	if (!is_early(now_us) && engine.incoming.head != NULL &&
+	if (!is_early(now_us) && !is_in_doubt() &&
+		engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
 		engine.incoming.head->nnames == 0)
@@ -986,14 +1008,16 @@ next_work(int64_t now_us)
 		batcher.reap_us : batcher.sessions_us;
 	int64_t		queue_us;
 
-	if (is_early(now_us))
+	if (is_early(now_us) || is_in_doubt())
 	{
+		int64_t		end_us = is_in_doubt() ? batcher.ask_lost_us :
+			batcher.early_until_us;
+
 		for (const lease_call *call = engine.incoming.head; call != NULL;
 			 call = call->next)
 			if (can_be_early(call))
 				return now_us < pause_until_us ? pause_until_us : now_us;
-		return batcher.early_until_us < next_us ? batcher.early_until_us :
-			next_us;
+		return end_us < next_us ? end_us : next_us;
 	}
 	if (engine.incoming.head != NULL && lease_gather_due_us() < next_us)
 		next_us = lease_gather_due_us();
@@ -1145,9 +1169,11 @@ lease_batch_main(void *arg)
 			lease_upkeep_put_off(now_us);
 		else if (batcher.sessions_us <= now_us)
 			lease_upkeep_sessions();
+		else if (is_in_doubt() && batcher.ask_lost_us <= now_us)
+			lease_upkeep_ask_lost();
 		else if (batcher.reap_us <= now_us)
 			lease_upkeep_reap(now_us);
-		else if (lease_session_keep_us() <= now_us)
+		else if (!is_in_doubt() && lease_session_keep_us() <= now_us)
 			lease_session_keep(now_us);
 		else if (lease_checkpoint_due_us() <= now_us)
 		{

@@ -106,6 +106,7 @@ extern bool lease_early_refuse(const dlock_call *request,
 							   dlock_answer *answer);
 extern bool lease_early_look(const dlock_call *request,
 							 dlock_answer *answer);
+extern bool lease_early_look_blind(lease_call *call);
 
 /* lease_session.c */
 extern bool lease_session_add(uint64_t connection_id, const lease_call *call);

@@ -25,9 +25,6 @@
 /* How many names are reaped at a time. */
 #define LEASE_REAP_NAMES	(LEASE_BATCH_NAMES / 2)
 
-/* How long a commit that was lost may go on: as long as one is waited for. */
-#define LEASE_LOST_COMMIT_US	(CONNECTION_TIMEOUT * INT64_C(1000000))
-
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
 
@@ -97,8 +94,10 @@ typedef struct lease_batcher
 	bool		cut;			/* the connection was, because of him */
 	int64_t		watch_us;		/* when to look at him next */
 	int64_t		slow_us;		/* when the server last took long, or was lost */
-	int64_t		lost_commit_us;	/* when a commit was lost that may still be under
-								 * way, and lock rows; 0: none is */
+	int64_t		doubt_us;		/* when a statement was lost that may still be
+								 * committed, see lease_doubt(); 0: none is; for
+								 * all, with the mutex */
+	int64_t		ask_lost_us;	/* when to ask next whether it goes on */
 	int64_t		asks_since_us;	/* when it turned to the server; 0: it does not
 								 * wait for it; for all, with the mutex */
 	int64_t		reap_us;		/* when to reap next */
@@ -147,6 +146,8 @@ extern int64_t lease_pause_of(lease_status status);
 /* lease_make.c */
 extern bool lease_make_batch(void);
 extern void lease_make_note_replays(lease_call *call);
+extern bool lease_make_is_written(const lease_call *call,
+								  const lease_member *member);
 extern bool lease_make_is_replayed(const lease_call *call);
 extern void lease_make_forget_replays(lease_call *call);
 
@@ -158,14 +159,17 @@ extern bool lease_early_fill(lease_name *name, const lease_request *request,
 extern void lease_early_note_written(void);
 extern bool lease_early_is_lendable(const lease_call *call);
 extern bool lease_early_refuse_call(lease_call *call);
-extern bool lease_early_look_blind(lease_call *call);
+extern void lease_early_mark_released(void);
+extern bool lease_early_could_be_granted(const lease_call *call);
 extern bool lease_early_have_ended(image_name *entry, uint64_t youngest,
 								   const lease_moment *moment);
 
 /* lease_checkpoint.c */
 extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
 extern bool lease_apply_change(const journal_change *change, int64_t now_us);
+extern void lease_take_over_anew(void);
 extern void lease_forget(void);
+extern void lease_doubt(void);
 extern void lease_reload(void);
 extern lease_status lease_take_tables(void);
 extern lease_status lease_checkpoint(void);
@@ -176,6 +180,8 @@ extern void lease_note_appended(size_t rows, size_t bytes);
 /* lease_upkeep.c */
 extern bool lease_upkeep_has_settings(void);
 extern lease_status lease_upkeep_prepare(void);
+extern lease_status lease_upkeep_prepare_to_look(void);
+extern void lease_upkeep_ask_lost(void);
 extern void lease_upkeep_find_leases(lease_call *call);
 extern void lease_upkeep_sessions(void);
 extern void lease_upkeep_reap(int64_t now_us);

@@ -185,21 +185,14 @@ lease_call_answer_at_commit(lease_call *call)
 	batch.needs_commit = true;
 }
 
-/*
- * When a call that cannot be made is given up.  As long as a lost commit of the
- * library's own may be what is in its way, which the disk holds up, it is not given up
- * sooner than if the commit had not been lost.
- */
+/* When a call that cannot be made is given up. */
 static int64_t
 give_up_us(const lease_call *call)
 {
 	int64_t		us = call->start_us + engine.settings.lock_timeout_us;
-	int64_t		commit_us = batcher.lost_commit_us + LEASE_LOST_COMMIT_US;
 
 	if (call->wait_us < 0)
 		return INT64_MAX;
-	if (batcher.lost_commit_us != 0 && commit_us > us)
-		us = commit_us;
 	return call->wait_us > 0 && call->end_us > us ? call->end_us : us;
 }
 

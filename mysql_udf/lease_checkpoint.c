@@ -92,18 +92,41 @@ lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
  * ----------------------------------------------------------------
  */
 
-/* What is known may not be so: this run takes over before it does anything else. */
+/*
+ * This run takes over before it decides or writes anything.  Until then the image
+ * answers callers who look, try, or give a lease back: it is as it was before a commit of
+ * which nobody knows what has become, and of which nobody was told.
+ */
 void
-lease_forget(void)
+lease_take_over_anew(void)
 {
-	image_forget();
 	batcher.has_taken_over = false;
 	batcher.journal_rows = 0;
 	batcher.journal_bytes = 0;
 	batcher.checkpoint_us = INT64_MAX;
 }
 
-/* The same, also of what other runs wrote; and not even the releases that were answered
+/* The same, and what is known may not even have been so. */
+void
+lease_forget(void)
+{
+	image_forget();
+	lease_take_over_anew();
+}
+
+/*
+ * The connection was lost, and what was asked for by it may be committed at any time.
+ * Until that is over (lease_upkeep_ask_lost()), nothing is decided or written.  Then this
+ * run takes over anew.
+ */
+void
+lease_doubt(void)
+{
+	batcher.doubt_us = lease_now();
+	batcher.ask_lost_us = 0;
+}
+
+/* Forget also what other runs wrote; and not even the releases that were answered
  * are known to be of leases that there are. */
 void
 lease_reload(void)
@@ -139,7 +162,8 @@ lease_checkpoint_want(void)
 int64_t
 lease_checkpoint_due_us(void)
 {
-	if (!batcher.has_taken_over || batcher.journal_rows == 0)
+	if (!batcher.has_taken_over || batcher.journal_rows == 0 ||
+		batcher.doubt_us != 0)
 		return INT64_MAX;
 	return batcher.wants_checkpoint ? 0 : batcher.checkpoint_us;
 }
@@ -449,6 +473,7 @@ take(table_state *state, image_filter **filter)
 	image_forget();
 	image_begin(lease_now(), batcher.is_kept && state->is_own);
 	done = make_image(state, lease_now());
+	lease_early_mark_released();
 	names = dirty_names(&n);
 	pthread_mutex_unlock(&engine.mutex);
 
@@ -468,6 +493,12 @@ take(table_state *state, image_filter **filter)
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		if (image_mark(i) > state->marks.marks[i])
 			table_raise_mark(&changes, i, image_mark(i));
+	if (status == LEASE_STATUS_OK && !direct)
+	{
+		/* what was read is so, whenever our own changes are committed */
+		image_end(state->is_complete, *filter);
+		*filter = NULL;
+	}
 	pthread_mutex_unlock(&engine.mutex);
 
 	free(names);
@@ -495,8 +526,6 @@ take(table_state *state, image_filter **filter)
 		lease_forget();
 	else
 	{
-		image_end(state->is_complete, *filter);
-		*filter = NULL;
 		if (!note_written())
 		{
 			pthread_mutex_unlock(&engine.mutex);
@@ -526,7 +555,11 @@ lease_take_tables(void)
 	if (status != LEASE_STATUS_OK)
 	{
 		pthread_mutex_lock(&engine.mutex);
-		lease_forget();
+		lease_take_over_anew();
+		if (status == LEASE_STATUS_LOST)
+			lease_doubt();
+		else
+			image_forget();
 		pthread_mutex_unlock(&engine.mutex);
 	}
 	image_filter_free(filter);
@@ -657,12 +690,16 @@ lease_checkpoint(void)
 	lease_batch_ask();
 	status = lease_upkeep_prepare();
 	(void) lease_batch_resume();
+	if (!batcher.has_taken_over)
+		return status;			/* all has been forgotten meanwhile */
 	if (status == LEASE_STATUS_OK)
 		status = write_journal();
 	note_checkpoint(status);
 	if (status != LEASE_STATUS_OK)
 		batcher.checkpoint_us = lease_now() + RETRY_US;
-	if (status == LEASE_STATUS_FENCED || status == LEASE_STATUS_LOST)
+	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
+	if (status == LEASE_STATUS_LOST)
+		lease_doubt();
 	return status;
 }

@@ -67,7 +67,9 @@ take_off_given(const image_name *name, lease_member *member)
 		bool		is_deferred = call->list == &engine.deferred;
 		uint32_t	holds = lease_holds_returned(&call->request);
 
-		if (!call->unwritten || call->may_be_written || holds >= committed)
+		if (lease_make_is_written(call, member))
+			continue;
+		if (!call->unwritten || holds >= committed)
 		{
 			if (is_deferred)
 				return false;
@@ -88,12 +90,13 @@ typedef enum sight
 	SIGHT_UNKNOWN				/* the image cannot say */
 } sight;
 
-/* A member as they see it. */
+/* A member as they see it: without its guard, which may have ended. */
 static sight
 see(const image_name *name, const lease_member *member,
 	const lease_moment *moment, lease_member *seen)
 {
 	*seen = *member;
+	seen->locked = false;
 	if (!take_off_given(name, seen))
 		return SIGHT_UNKNOWN;
 	if (lease_member_is_away(seen))
@@ -200,6 +203,7 @@ bool
 lease_early_is_lendable(const lease_call *call)
 {
 	if (!is_valid() || !batcher.has_taken_over || batcher.direct ||
+		batcher.doubt_us != 0 ||
 		batcher.connection.mysql == NULL ||
 		!connection_can_be_interrupted(&batcher.connection) ||
 		!lease_upkeep_has_settings() ||
@@ -213,14 +217,15 @@ lease_early_is_lendable(const lease_call *call)
 
 /*
  * What a request would come to; the part of a draft is to be freed.  NULL if that is not
- * ours to say.
+ * ours to say.  Guards are left out: they may only be in the way besides, and change
+ * nothing of a release.
  */
 static lease_name *
 decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
 	   const lease_moment *moment, lease_name_answer *answer)
 {
-	image_name *entry = is_valid() && is_plain(bytes) ? image_find(bytes) :
-		NULL;
+	image_name *entry = is_valid() && image_is_known(bytes) ?
+		image_find(bytes) : NULL;
 	lease_name *name;
 
 	if (entry == NULL || entry->in_batch)
@@ -255,7 +260,7 @@ get_release(const image_name *name, uint64_t token, const dlock_call *request,
 	lease_call *call = NULL;
 
 	while ((call = lease_calls_owed(name, token, call)) != NULL)
-		if (call->list == &engine.deferred &&
+		if (call->list == &engine.deferred && !call->may_be_written &&
 			call->internal == LEASE_INTERNAL_NONE)
 		{
 			call->request.holds = lease_holds_returned(&call->request) +
@@ -645,7 +650,32 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 }
 
 /*
- * The same for a call that has come to the batcher, which could not find out which rows
+ * Say whether what a waiter stands in line for may be free: the image says so, or does
+ * not know.
+ */
+bool
+lease_early_could_be_granted(const lease_call *call)
+{
+	lease_moment moment = lease_moment_now(false);
+	bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
+
+	if (call->kind == DLOCK_CALL_WAIT)
+		return false;
+	for (size_t i = any ? 0 : call->waits_for;
+		 i <= (any ? call->nnames - 1 : call->waits_for); i++)
+	{
+		const image_name *name = image_find(call->names[i]);
+		dlock_answer answer = {0};
+
+		if (!is_valid() || !image_is_known(call->names[i]) || name == NULL ||
+			!find_free(name, &moment, &answer) || answer.yes)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Look for a call that has come to the batcher, which could not find out which rows
  * are locked, because somebody has locked the whole server: that is as it was last
  * known to be.
  */
@@ -653,12 +683,19 @@ bool
 lease_early_look_blind(lease_call *call)
 {
 	lease_moment moment = lease_moment_now(false);
+	image_name *name;
 
 	if (call->internal != LEASE_INTERNAL_NONE || call->answered ||
-		call->kind != DLOCK_CALL_READ || !image_is_known(call->names[0]) ||
-		image_find(call->names[0]) == NULL ||
-		!find_all(image_find(call->names[0]), &call->request, &call->caller,
-				  &moment, &call->answer))
+		call->kind != DLOCK_CALL_READ || !image_is_known(call->names[0]))
+		return false;
+	name = image_find(call->names[0]);
+	if (name == NULL)
+	{
+		call->answer.yes = true;
+		call->answer.remaining_us = -1;
+	}
+	else if (!find_all(name, &call->request, &call->caller, &moment,
+					   &call->answer))
 		return false;
 	lease_call_answer_now(call);
 	return true;
@@ -723,6 +760,29 @@ lease_of(const lease_call *call)
 	return own != NULL && !own->gone ? own : NULL;
 }
 
+/*
+ * The image was made anew, by what was read: mark the leases that were given back, which
+ * is yet to be written.
+ */
+void
+lease_early_mark_released(void)
+{
+	const lease_calls *lists[] = {&engine.deferred, &batch.calls, &batch.early};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		for (const lease_call *call = lists[i]->head; call != NULL;
+			 call = call->next)
+		{
+			const lease_member *member = call->unwritten ? lease_of(call) :
+				NULL;
+
+			if (member != NULL && !lease_make_is_written(call, member) &&
+				(call->request.op == LEASE_DROP ||
+				 lease_holds_returned(&call->request) == member->version))
+				image_find(call->names[0])->members[member->holder->place].released = true;
+		}
+}
+
 /* The releases of the batch have been committed. */
 void
 lease_early_note_written(void)
@@ -756,7 +816,7 @@ add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
 	/* those of its holds that are to be written go, too */
 	for (const lease_call *call = NULL; holds > 0 &&
 		 (call = lease_calls_owed(image_find(name), token, call)) != NULL;)
-		if (call->unwritten)
+		if (call->unwritten && !lease_make_is_written(call, member))
 			holds -= lease_holds_returned(&call->request);
 
 	lease_text_put(text, text->length > 1 ? ",[\"" : "[\"",

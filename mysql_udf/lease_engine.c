@@ -48,6 +48,12 @@ lease_engine engine = {
 static bool started = false;
 static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
+/*
+ * How long a call that set no time waits for a server that does not answer: as long as
+ * the batcher does.
+ */
+#define PATIENCE_US		(CONNECTION_TIMEOUT * INT64_C(1000000))
+
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
 
@@ -397,7 +403,8 @@ is_unwanted(bool *gone)
 
 /*
  * It is time to look whether a call is still wanted: true when it has been
- * answered or withdrawn.
+ * answered or withdrawn.  If the server does not answer the batcher, who looks is told
+ * what is known.
  */
 static bool
 look(lease_call *call)
@@ -409,16 +416,36 @@ look(lease_call *call)
 	pthread_mutex_lock(&engine.mutex);
 	if (unwanted)
 		lease_call_give_up(call, gone);
+	else if (call->place == LEASE_PLACE_LIST &&
+			 lease_batch_keeps_waiting(call))
+		(void) lease_early_look_blind(call);
 	over = call->answered;
 	pthread_mutex_unlock(&engine.mutex);
 	return over;
 }
 
 /*
+ * When a call has waited for long enough.  One that is not to wait for a lease is made at
+ * once; should the server not answer, it waits as the batcher does.
+ */
+static int64_t
+get_end_us(const dlock_call *request, int64_t start_us)
+{
+	if (request->wait_us > 0)
+		return start_us + request->wait_us;
+	if (request->wait_us < 0 || request->kind == DLOCK_CALL_APPLY_ALL)
+		return INT64_MAX;
+	return start_us + (engine.settings.lock_timeout_us > PATIENCE_US ?
+					   engine.settings.lock_timeout_us : PATIENCE_US);
+}
+
+/*
  * The time that a call may wait is over: true when it has been answered.  One that
  * does not stand in line is left to the batcher, which may find the name free, unless the
  * batcher itself has to wait for the server: then that is an error, for nobody knows
- * whether the name is free, and what may be granted yet is given back.
+ * whether the name is free, and what may be granted yet is given back.  So it is for a
+ * waiter whose name has come free, and who cannot be granted it.  What is being committed
+ * for a caller who set no time waits for its commit.
  */
 static bool
 end_wait(lease_call *call)
@@ -426,18 +453,19 @@ end_wait(lease_call *call)
 	bool		over;
 
 	pthread_mutex_lock(&engine.mutex);
-	if (!call->answered && call->place == LEASE_PLACE_LINE)
-	{
-		(void) withdraw(call);
-		time_out(call);
-	}
-	else if (!call->answered && lease_batch_keeps_waiting(call))
+	if (!call->answered && lease_batch_keeps_waiting(call) &&
+		(call->wait_us != 0 || call->place == LEASE_PLACE_LIST))
 	{
 		/* nobody knows whether it could have been granted */
 		if (!withdraw(call))
 			call->abandoned = true;
 		lease_call_fail(call, "55P03",
 						"could not decide on the lease in its time: the server does not answer");
+	}
+	else if (!call->answered && call->place == LEASE_PLACE_LINE)
+	{
+		(void) withdraw(call);
+		time_out(call);
 	}
 	over = call->answered;
 	pthread_mutex_unlock(&engine.mutex);
@@ -612,8 +640,6 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		return no_memory(answer);
 	call->caller = *request->caller;
 	call->wait_us = request->wait_us;
-	if (request->wait_us > 0)
-		call->end_us = call->start_us + request->wait_us;
 	call->wanted = request->wanted;
 	call->watches = request->kind == DLOCK_CALL_WAIT ||
 		lease_call_is_of_several(call);
@@ -624,6 +650,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	if (start(answer))
 	{
 		call->references++;
+		call->end_us = get_end_us(request, call->start_us);
 		engine.called_us = call->start_us;
 		if (!lease_batch_lend(call))
 			lease_engine_submit(call);

@@ -552,6 +552,17 @@ note_released(lease_name *name, const lease_call *call)
 		name->entry->members[member - name->members].released = true;
 }
 
+/*
+ * Say whether a release was written by a commit that was lost: its lease is gone, or was
+ * written since.
+ */
+bool
+lease_make_is_written(const lease_call *call, const lease_member *member)
+{
+	return call->may_be_written &&
+		(member == NULL || member->writes > call->seen_writes);
+}
+
 /* A release, answered before or now, that is to be written. */
 static void
 make_release(lease_call *call, lease_name *name)
@@ -563,8 +574,7 @@ make_release(lease_call *call, lease_name *name)
 		lease_name_will_write(name, &batch.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
-	if (call->may_be_written &&
-		(member == NULL || member->writes > call->seen_writes))
+	if (lease_make_is_written(call, member))
 	{
 		lease_call_finish(call);
 		return;

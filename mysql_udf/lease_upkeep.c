@@ -17,6 +17,9 @@
 /* How often to look at the server, the settings and the sessions. */
 #define SESSIONS_INTERVAL_US	1000000
 
+/* How often to ask whether a statement that was lost goes on. */
+#define ASK_LOST_US		50000
+
 /* When to read the settings again, if they could not be read. */
 #define SETTINGS_PAUSE_US	10000000
 
@@ -167,7 +170,10 @@ lease_upkeep_begin(void)
 	use_settings();
 }
 
-/* See to it that there is a connection; read the settings, if that is due. */
+/*
+ * See to it that there is a connection; read the settings, if that is due.  The mutex
+ * is not held.
+ */
 static lease_status
 prepare(bool due)
 {
@@ -184,11 +190,55 @@ prepare(bool due)
 		LEASE_STATUS_LOST;
 }
 
-/* See to it that there is a connection, with all that is done once. */
+/* The same, with what is done once: by it one can look, but not write. */
+lease_status
+lease_upkeep_prepare_to_look(void)
+{
+	return prepare(!has_settings);
+}
+
+/*
+ * The same, and see to it that nothing goes on of a connection that was lost: now the
+ * tables say what has become of that.
+ */
 lease_status
 lease_upkeep_prepare(void)
 {
-	return prepare(!has_settings);
+	lease_status status = lease_upkeep_prepare_to_look();
+
+	if (status == LEASE_STATUS_OK)
+		status = connection_end_lost(&batcher.connection);
+	if (status == LEASE_STATUS_OK && batcher.doubt_us != 0)
+	{
+		pthread_mutex_lock(&engine.mutex);
+		batcher.doubt_us = 0;
+		lease_take_over_anew();
+		pthread_mutex_unlock(&engine.mutex);
+	}
+	return status;
+}
+
+/*
+ * Ask whether a statement that was lost goes on; when it has ended, take over, for the
+ * image is still as it was before.  If the server cannot be asked, its error is what
+ * those are told who wait.  The mutex is held, and released meanwhile.
+ */
+void
+lease_upkeep_ask_lost(void)
+{
+	lease_status status;
+
+	lease_batch_ask();
+	status = lease_upkeep_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_take_tables();
+	(void) lease_batch_resume();
+	batcher.ask_lost_us = lease_now() + ASK_LOST_US;
+	if (status == LEASE_STATUS_FAILED)
+	{
+		batcher.doubt_us = 0;
+		lease_forget();
+	}
 }
 
 /* Say whether the settings have been read since the library was loaded. */
@@ -393,7 +443,7 @@ look_for_connections(void)
 	if (!lease_session_begin_list())
 		return;
 	lease_batch_ask();
-	status = lease_upkeep_prepare();
+	status = lease_upkeep_prepare_to_look();
 	if (status == LEASE_STATUS_OK)
 		status = connection_visit_all(&batcher.connection, list_connection,
 									  &list);
@@ -584,6 +634,11 @@ lease_upkeep_reap(int64_t now_us)
 	image_name *name;
 	lease_call *call;
 
+	if (batcher.doubt_us != 0)
+	{
+		batcher.reap_us = again_us; /* nothing can be written */
+		return;
+	}
 	while (list.count < LEASE_REAP_NAMES &&
 		   (name = image_due(due_us, again_us)) != NULL)
 		append_name(&list, name->name);

@@ -1,8 +1,9 @@
 # Commits do not come to their end for a while: a disk does not write, or semisynchronous
 # replication waits for a replica that is not there.  Who looks and who gives a lease back
 # is answered all the same; who wants a lease that is free is told that it could not be
-# decided in time, and is never refused; and what was answered is so afterwards.  The
-# kind of server is the argument.
+# decided in time, and is never refused; and what was answered is so afterwards.  So it is
+# also when the library has lost its connection in such a commit, which goes on.  The kind
+# of server is the argument.
 
 use strict;
 use warnings;
@@ -23,7 +24,7 @@ use constant {
 my ($kind) = @ARGV;
 my $server = HeldFlush->start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
 my $engine = $server->engine;
-my ($admin, $session, $hung, $waiter) = map { $engine->client($_) } qw(admin session hung waiter);
+my ($admin, $session, $hung, $waiter, $late) = map { $engine->client($_) } qw(admin session hung waiter late);
 
 sub sql { return $admin->value($_[0]) }
 
@@ -40,31 +41,52 @@ my %ways = (
 		let_go => sub { sql("SET GLOBAL ${semi}_enabled = OFF") } });
 
 my $undecided = qr/^3572 \w+: .*in its time/;
-for my $what (sort keys %ways)
+my $unknown = $kind eq 'mysql' ? qr/^1105 08007: / : qr/^1105 HY000: /;
+
+# Have the library lose its connection in a commit that hangs.
+sub lose_connection
 {
-	my $n = $what =~ s/ //gr;
-	$session->value("SELECT dlock_acquire('$_$n', 'a', 600)") for qw(kept gone other twice twice wanted);
+	my $id = sql(q{SELECT id FROM information_schema.processlist
+		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'});
+	sql("KILL $id");
+	return;
+}
+
+for my $way (map { ("$_, kept", "$_, lost") } sort keys %ways)
+{
+	my ($what, $fate) = split /, /, $way;
+	my $n = $way =~ s/\W//gr;
+	my %hold_up = %{ $ways{$what} };
+	$what = $way;
+	$session->value("SELECT dlock_acquire('$_$n', 'a', 600)") for qw(kept gone other twice twice part part part wanted);
 	$session->value("SELECT dlock_acquire_shared('shared$n', 'a$_', 600)") for 1 .. 3;
 	is(sql('SELECT dlock_settle()'), 1, "$what: all is written");
 	$waiter->send("SELECT dlock_acquire('wanted$n', 'next', 600, 120)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits");
 
-	$ways{$what}{hold}->();
-	$hung->send("SELECT dlock_acquire('hung$n', 'a', 600, 120)");
+	$hold_up{hold}->();
+	$hung->send("SELECT dlock_acquire('hung$n', 'a', 600, 120, 'request')");
 	ok($server->hangs, "$what: a commit hangs");
+	if ($fate eq 'lost')
+	{
+		$session->value("SELECT dlock_release('part$n', 'a')");
+		lose_connection();
+		like($hung->outcome, $unknown, "$what: nobody knows what becomes of it");
+	}
 	for my $time ('early', 'late')
 	{
 		answers($session, "$what, looks, $time", AT_ONCE,
 			"dlock_owner('kept$n')" => 'a',
 			"dlock_is_free('kept$n')" => 0,
 			"dlock_is_free('free$n')" => 1,
-			"dlock_is_free('hung$n')" => 1,
-			"dlock_owner('hung$n')" => 'NULL',
+			"dlock_is_free('hung$n')" => $fate eq "lost" ? qr{^[01]$} : 1,
+			"dlock_owner('hung$n')" => $fate eq "lost" ? qr{^(NULL|a)$} : "NULL",
 			"dlock_owner('wanted$n')" => 'a',
+			"dlock_holders('part$n')" => $fate eq 'lost' ? qr/"version": 2\b/ : qr/"version": 3\b/,
 			"dlock_remaining('kept$n', 'a') > 500" => 1,
 			"JSON_LENGTH(dlock_holders('shared$n'))" => $time eq 'early' ? 3 : 2,
 			"count(*) FROM dlock.locks WHERE name = 'kept$n'" => 1,
-			"count(*) FROM dlock.locks WHERE name = 'hung$n'" => 0,
+			"count(*) FROM dlock.locks WHERE name = 'hung$n'" => $fate eq 'lost' ? qr{^[01]$} : 0,
 			'count(*) FROM dlock.waiters' => 1,
 			'waiters FROM dlock.stats' => 1,
 			"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
@@ -92,8 +114,14 @@ for my $what (sort keys %ways)
 		"dlock_is_free('twice$n')" => 1);
 	is(sql('SELECT count(*) FROM dlock.waiters'), 1, "$what: nobody can be granted anything");
 
-	$ways{$what}{let_go}->();
-	like($hung->outcome, qr/^\d+$/, "$what: the commit ends");
+	# a waiter whose time is over was not refused, for nobody has what it waits for
+	$late->send("SELECT dlock_acquire('wanted$n', 'late', 600, 0.5)");
+	like($late->outcome, $undecided, "$what: who waits behind another one is told the same");
+
+	$hold_up{let_go}->();
+	like($hung->outcome($fate eq 'lost' ? "SELECT dlock_acquire('hung$n', 'a', 600, 0, 'request')" : ()),
+		qr/^\d+$/, "$what: the commit ends");
+	is(sql("SELECT version FROM dlock.locks WHERE name = 'hung$n'"), 1, "$what: once");
 	like($waiter->outcome, qr/^\d+$/, "$what: who has waited has the lease");
 	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') }),
 		"$what: all is written");
@@ -101,20 +129,23 @@ for my $what (sort keys %ways)
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'shared$n'"), 2, "$what: of several, too");
 	like($session->outcome("SELECT dlock_acquire('free$n', 'c', 600)"), qr/^\d+$/, "$what: what was not granted is free");
 
+	is(sql("SELECT version FROM dlock.locks WHERE name = 'part$n'"), $fate eq 'lost' ? 2 : 3, "$what: what was given back, once");
+	next if $fate eq 'lost';
+
 	$session->value("SELECT dlock_acquire('handed$n', 'a', 600)");
 	$waiter->send("SELECT dlock_acquire('handed$n', 'next', 600, 120)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: somebody waits again");
-	$ways{$what}{hold}->();
+	$hold_up{hold}->();
 	answers($session, $what, AT_ONCE, "dlock_release('handed$n', 'a')" => 1);
 	ok($server->hangs, "$what: the commit of what a waiter is granted hangs");
 	answers($session, "$what, a waiter that is granted", AT_ONCE,
 		"dlock_owner('handed$n')" => 'NULL',
 		"count(*) FROM dlock.waiters WHERE name = 'handed$n' AND owner = 'next' AND position IS NULL" => 1,
 		'waiters FROM dlock.stats' => 1);
-	$ways{$what}{let_go}->();
+	$hold_up{let_go}->();
 	like($waiter->outcome, qr/^\d+$/, "$what: it has the lease");
 	is(sql('SELECT count(*) FROM dlock.waiters'), 0, "$what: and waits no more");
 }
-$_->quit for $session, $hung, $waiter, $admin;
+$_->quit for $session, $hung, $waiter, $late, $admin;
 $engine->stop;
 done_testing();
