@@ -9,7 +9,8 @@
  * transaction.  From then on it knows all there is.
  *
  * A checkpoint does the same for what this run has appended since: when that is much,
- * or old.  What was taken and given back since the last one never gets a row.  Rows
+ * or old.  Nothing is granted meanwhile, so it is the less often, the longer the last one
+ * took: few calls are to meet one.  What was taken and given back since the last one never gets a row.  Rows
  * that a transaction has locked stay as they are, and what is to become of them is
  * carried forward: it is appended anew.
  *
@@ -26,10 +27,16 @@
 #include "lease_guards.h"
 #include "udf_text.h"
 
-/* When the journal is much, or old. */
+/* When the journal is much, or old: at the least, and at the most. */
 #define JOURNAL_ROWS	2000
 #define JOURNAL_BYTES	1000000
 #define JOURNAL_US		1000000
+#define JOURNAL_MAX_US	20000000
+
+/* Checkpoints of what is old take at most this part of the time. */
+#define CHECKPOINTS_PART	200
+
+static int64_t checkpoint_took_us = 0;	/* the last one */
 
 /* When to try again what somebody else kept from being done. */
 #define RETRY_US		1000000
@@ -137,12 +144,22 @@ lease_reload(void)
 	batcher.is_kept = false;
 }
 
+/* How old the journal may become. */
+static int64_t
+get_age_us(void)
+{
+	int64_t		age_us = checkpoint_took_us * CHECKPOINTS_PART;
+
+	return age_us < JOURNAL_US ? JOURNAL_US :
+		age_us > JOURNAL_MAX_US ? JOURNAL_MAX_US : age_us;
+}
+
 /* Rows have been appended. */
 void
 lease_note_appended(size_t rows, size_t bytes)
 {
 	if (batcher.journal_rows == 0)
-		batcher.checkpoint_us = lease_now() + JOURNAL_US;
+		batcher.checkpoint_us = lease_now() + get_age_us();
 	batcher.number += rows;
 	batcher.journal_rows += rows;
 	batcher.journal_bytes += bytes;
@@ -683,6 +700,7 @@ lease_status
 lease_checkpoint(void)
 {
 	lease_status status;
+	int64_t		began_us = lease_now();
 
 	if (!batcher.has_taken_over || batcher.journal_rows == 0)
 		return LEASE_STATUS_OK;
@@ -695,6 +713,7 @@ lease_checkpoint(void)
 	if (status == LEASE_STATUS_OK)
 		status = write_journal();
 	note_checkpoint(status);
+	checkpoint_took_us = lease_now() - began_us;
 	if (status != LEASE_STATUS_OK)
 		batcher.checkpoint_us = lease_now() + RETRY_US;
 	if (status == LEASE_STATUS_FENCED)
