@@ -1,0 +1,447 @@
+/*
+ * dlock.h
+ *	  The client library of dlock for C: leases that are kept alive, and calls.
+ *
+ * There are two things here.  A "lease" is what a program wants to hold: the
+ * library acquires it, renews it in time, says when it is lost, and releases it,
+ * as clients/CONTRACT.md says.  A "session" is one connection to a PostgreSQL,
+ * MySQL or MariaDB server, and calls on it; a lease has one of its own.
+ *
+ * Nothing here waits, but for the functions that say so.  The program drives a
+ * lease or a session in its own loop: it waits for the file descriptor, the events
+ * and the time that the library names, in any poll(), and then steps.
+ *
+ *		while (!dlock_lease_is_done(lease))
+ *		{
+ *			dlock_event event;
+ *
+ *			while (dlock_lease_step(lease, &event))
+ *				...				see "event" below
+ *			struct pollfd p = {dlock_lease_fd(lease), dlock_lease_events(lease), 0};
+ *			poll(&p, 1, dlock_timeout_ms(dlock_lease_until_us(lease)));
+ *		}
+ *
+ * Two exceptions.  The client libraries of the servers look up host names when a
+ * connection is begun, and may block for as long as the resolver does.  Name an
+ * address if that matters.  And they read certificates and option files.
+ *
+ * Times are microseconds, as int64_t.  A point in time, "..._us" of a deadline, is
+ * one of dlock_now_us(), which counts the time a machine was suspended, and which
+ * nobody can set.
+ *
+ * Strings end with a NUL.  Names, owners and request ids are bytes, 1 to 255 of
+ * them; they are sent as they are.
+ *
+ * Threads: an object is used by one thread at a time; different objects are
+ * independent.  Processes: after fork(), the child must not use an object of the
+ * parent, and must not free it; the sockets are closed on exec.  SIGPIPE: a
+ * program that links to MariaDB's Connector/C should ignore it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_H
+#define DLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DLOCK_API __attribute__((visibility("default")))
+
+/* No time at all: never. */
+#define DLOCK_NEVER		INT64_MAX
+
+/* The most names that one lease can have. */
+#define DLOCK_NAMES_MAX	100
+
+/* How long an attempt to reach a server may take, if the program says nothing. */
+#define DLOCK_CONNECT_TIMEOUT_US	INT64_C(10000000)
+
+/* ------------------------------------------------------------------- time */
+
+/* The time: microseconds of CLOCK_BOOTTIME. */
+DLOCK_API int64_t dlock_now_us(void);
+
+/*
+ * What poll() is to be told so that it ends at a point in time: milliseconds,
+ * rounded up, 0 if the time has come, -1 for DLOCK_NEVER.
+ */
+DLOCK_API int dlock_timeout_ms(int64_t until_us);
+
+/*
+ * Read a duration as the command and the URLs write it: "30", "0.25", "30s",
+ * "500ms", "5min" or "5m", "2h", "1d", with a sign before it.  Returns false if
+ * the text is none.
+ */
+DLOCK_API bool dlock_parse_duration(const char *text, int64_t *us);
+
+/* ------------------------------------------------------------------ errors */
+
+/* What the program is to do about an error; the classes of CONTRACT.md. */
+typedef enum dlock_error_class
+{
+	DLOCK_NO_ERROR = 0,
+	DLOCK_BUSY,					/* not free: later */
+	DLOCK_LOST,					/* the lease has ended: after acquiring again */
+	DLOCK_MISUSE,				/* never, until somebody mends what is wrong */
+	DLOCK_UNAVAILABLE,			/* no server: again */
+} dlock_error_class;
+
+typedef struct dlock_error
+{
+	dlock_error_class error_class;
+	/* Five characters, or "" if there is none. */
+	char		sqlstate[6];
+	/* MySQL's and MariaDB's number, also of their client library; else 0. */
+	unsigned int number;
+	/* Of a misuse: a privilege is missing, or the log-in was refused. */
+	bool		denied;
+	/* The connection is lost, or there never was one. */
+	bool		disconnected;
+	/* The server's, or the library's; in UTF-8, without a password. */
+	char		message[512];
+} dlock_error;
+
+/* The class in a word: "busy", "lost", "misuse", "unavailable"; else "none". */
+DLOCK_API const char *dlock_error_class_name(dlock_error_class error_class);
+
+/* ---------------------------------------------------------------- sessions */
+
+typedef struct dlock_session dlock_session;
+
+typedef enum dlock_engine
+{
+	DLOCK_POSTGRESQL = 1,
+	DLOCK_MYSQL,				/* MariaDB too */
+} dlock_engine;
+
+/*
+ * Make a session for the server that a URL names; it connects at its first call.
+ * Returns NULL, and an error of class misuse, if the URL is wrong; also if there
+ * is no memory.
+ *
+ *	postgresql://..., postgres://...	as libpq reads them
+ *	host=... dbname=..., service=...	the same as keywords
+ *	mysql://[user[:password]@][host][:port]/[database][?parameter=value&...]
+ *	mariadb://...						the same
+ *
+ * What has a special meaning in a URL is percent-encoded.  The parameters are
+ * socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0), default-file,
+ * connect-timeout (a duration, of one attempt), and group: one more group of the
+ * option file.  MySQL's option files are read, the groups client and dlock of
+ * them, those of default-file instead of the usual ones.
+ *
+ * NULL or "": the variable DLOCK_URL.  If that is not set, and one of PGHOST,
+ * PGHOSTADDR, PGSERVICE, PGDATABASE is, what libpq makes of its own variables.
+ * Else it is an error.
+ */
+DLOCK_API dlock_session *dlock_session_new(const char *url, dlock_error *error);
+
+/* Free a session and close its connection. */
+DLOCK_API void dlock_session_free(dlock_session *session);
+
+/* Which kind of server it is for. */
+DLOCK_API dlock_engine dlock_session_engine(const dlock_session *session);
+
+/*
+ * An argument of a call.  Make it by one of the macros; what it points to must
+ * live until the call has been started.
+ */
+typedef enum dlock_arg_type
+{
+	DLOCK_ARG_NULL = 0,
+	DLOCK_ARG_TEXT,
+	DLOCK_ARG_INTEGER,
+	DLOCK_ARG_DURATION,
+	DLOCK_ARG_TEXTS,
+	DLOCK_ARG_INTEGERS,
+} dlock_arg_type;
+
+typedef struct dlock_arg
+{
+	dlock_arg_type type;
+	const char *text;
+	int64_t		integer;		/* a duration: microseconds */
+	const char *const *texts;
+	const int64_t *integers;
+	size_t		count;			/* of a list */
+} dlock_arg;
+
+#define DLOCK_NULL \
+	((dlock_arg) {DLOCK_ARG_NULL, NULL, 0, NULL, NULL, 0})
+#define DLOCK_TEXT(s) /* NULL is NULL */ \
+	((dlock_arg) {DLOCK_ARG_TEXT, (s), 0, NULL, NULL, 0})
+#define DLOCK_INTEGER(n) \
+	((dlock_arg) {DLOCK_ARG_INTEGER, NULL, (n), NULL, NULL, 0})
+#define DLOCK_DURATION(us) \
+	((dlock_arg) {DLOCK_ARG_DURATION, NULL, (us), NULL, NULL, 0})
+#define DLOCK_TEXTS(list, n) \
+	((dlock_arg) {DLOCK_ARG_TEXTS, NULL, 0, (list), NULL, (n)})
+#define DLOCK_INTEGERS(list, n) \
+	((dlock_arg) {DLOCK_ARG_INTEGERS, NULL, 0, NULL, (list), (n)})
+
+/*
+ * Start a call of one of dlock's functions, by its name in the manual, for example
+ * "dlock_acquire"; "dlock_guard" is the procedure on MySQL.  It is given up at
+ * deadline_us, connecting included: then the connection is closed, since the call
+ * may still be under way in the server.
+ *
+ * On PostgreSQL the functions are found in the schema of the extension, whatever
+ * the search path is.
+ *
+ * Returns false if the call is wrong, or another is under way; see
+ * dlock_session_error().  That the server cannot be reached is told later.
+ */
+DLOCK_API bool dlock_session_call(dlock_session *session, const char *function,
+								  const dlock_arg *args, size_t nargs,
+								  int64_t deadline_us);
+
+/*
+ * Start an SQL statement, for example one on the views; its arguments are $1, $2
+ * and so on, on MySQL too, where $ followed by a digit must mean nothing else.  A
+ * statement outside a transaction is one of its own.
+ */
+DLOCK_API bool dlock_session_query(dlock_session *session, const char *sql,
+								   const dlock_arg *args, size_t nargs,
+								   int64_t deadline_us);
+
+/* Start to connect, if the session is not connected. */
+DLOCK_API bool dlock_session_connect(dlock_session *session, int64_t deadline_us);
+
+typedef enum dlock_step
+{
+	DLOCK_STEP_WAIT,			/* wait for fd, events and time, and step again */
+	DLOCK_STEP_DONE,			/* there is an answer, or nothing was started */
+	DLOCK_STEP_FAILED,			/* there is an error */
+} dlock_step;
+
+/* Go on with what was started, as far as it goes without waiting. */
+DLOCK_API dlock_step dlock_session_step(dlock_session *session);
+
+/*
+ * What to wait for between steps: the file descriptor, -1 for none, and the events
+ * of poll().  Both may differ after each step.
+ */
+DLOCK_API int dlock_session_fd(const dlock_session *session);
+DLOCK_API short dlock_session_events(const dlock_session *session);
+
+/* The time at which to step though nothing has come; DLOCK_NEVER if idle. */
+DLOCK_API int64_t dlock_session_until_us(const dlock_session *session);
+
+/*
+ * Wait until what was started is done or has failed.  Returns whether it is done.
+ * This function waits, until the deadline at most.
+ */
+DLOCK_API bool dlock_session_finish(dlock_session *session);
+
+/* Give up what is under way, and close the connection. */
+DLOCK_API void dlock_session_close(dlock_session *session);
+
+/* Say whether the session is connected, as far as it knows. */
+DLOCK_API bool dlock_session_is_connected(const dlock_session *session);
+
+/*
+ * The answer of the last call, until the next is started.
+ *
+ * Every answer is rows of text.  A function with a single answer: one row.  A
+ * function that answers a list (dlock_acquire_all, dlock_renew_many,
+ * dlock_release_many): a row for each element, and one row with NULL if the answer
+ * is NULL.  dlock_acquire_any and dlock_holders: their rows.  It is the same on
+ * all servers.  Booleans are "1" and "0", of a statement too if the server knows
+ * that it is one.
+ *
+ * A value is NULL for NULL, and for a row or column that is not there.
+ */
+DLOCK_API size_t dlock_session_rows(const dlock_session *session);
+DLOCK_API size_t dlock_session_columns(const dlock_session *session);
+DLOCK_API const char *dlock_session_column_name(const dlock_session *session,
+												size_t column);
+DLOCK_API const char *dlock_session_value(const dlock_session *session,
+										  size_t row, size_t column);
+
+/* The answer as true, false or NULL: 1, 0, -1. */
+DLOCK_API int dlock_session_truth(const dlock_session *session);
+
+/* The answer as a token or a count; 0 for NULL. */
+DLOCK_API int64_t dlock_session_integer(const dlock_session *session);
+
+/* The error of the last call; error_class is DLOCK_NO_ERROR if there is none. */
+DLOCK_API const dlock_error *dlock_session_error(const dlock_session *session);
+
+/* ------------------------------------------------------------------ leases */
+
+typedef struct dlock_lease dlock_lease;
+
+typedef enum dlock_mode
+{
+	DLOCK_EXCLUSIVE = 0,
+	DLOCK_SHARED,
+	DLOCK_PERMIT,
+} dlock_mode;
+
+/* What a lease is to be.  Fill it with zeros, then set what is wanted. */
+typedef struct dlock_lease_options
+{
+	/* One name; several, up to DLOCK_NAMES_MAX, are taken exclusive, all or none. */
+	const char *const *names;
+	size_t		nnames;
+	dlock_mode	mode;
+	/* Of a permit: out of how many, and how many of them; 0 permits is one. */
+	int32_t		limit;
+	int32_t		permits;
+	/* How long it lasts if it is not renewed. */
+	int64_t		ttl_us;
+	/* How long to wait for it; 0: try once; negative: without limit. */
+	int64_t		wait_us;
+	/* How long to go on if no server answers; 0: DLOCK_CONNECT_TIMEOUT_US. */
+	int64_t		connect_timeout_us;
+	/*
+	 * If the lease is released sooner than this after it was told to be held, it
+	 * is not given back then, but left to end at that time.
+	 */
+	int64_t		keep_at_least_us;
+	/*
+	 * NULL: one that nobody else has.  Leases with the same owner, and of the same
+	 * account, are one holder; they should have the same ttl then, since either's
+	 * renewal sets the deadline of both.
+	 */
+	const char *owner;
+	/* NULL: one that nobody else has. */
+	const char *request;
+} dlock_lease_options;
+
+typedef enum dlock_lease_state
+{
+	DLOCK_LEASE_NEW,
+	DLOCK_LEASE_WAITING,
+	DLOCK_LEASE_HELD,
+	DLOCK_LEASE_IS_LOST,
+	DLOCK_LEASE_ENDED,			/* released, refused or failed */
+} dlock_lease_state;
+
+typedef enum dlock_event_kind
+{
+	/* The lease is held, with the tokens, until the deadline. */
+	DLOCK_EVENT_HELD = 1,
+	/* It was renewed: deadline_us and lost_at_us have moved. */
+	DLOCK_EVENT_RENEWED,
+	/*
+	 * An attempt has failed, as "error" says; the library tries again.  For those
+	 * who want to tell of it.
+	 */
+	DLOCK_EVENT_TROUBLE,
+	/*
+	 * The lease is lost, or may be lost any moment.  Whatever it protects is to
+	 * stop now; then call dlock_lease_release().
+	 */
+	DLOCK_EVENT_LOST,
+	/* It was not free within the wait, or waiting for it would be a deadlock. */
+	DLOCK_EVENT_REFUSED,
+	/* It could not be acquired, as "error" says. */
+	DLOCK_EVENT_FAILED,
+	/*
+	 * What dlock_lease_release() began has come to its end.  given_back says
+	 * whether the server has confirmed that a hold was given back, or, with
+	 * keep_at_least_us, that it will be.  If not, the lease has ended before, or
+	 * it ends at its deadline; or nothing was held.
+	 */
+	DLOCK_EVENT_RELEASED,
+} dlock_event_kind;
+
+typedef struct dlock_event
+{
+	dlock_event_kind kind;
+	int64_t		deadline_us;
+	/* The time at which the lease counts as lost unless it is renewed. */
+	int64_t		lost_at_us;
+	bool		given_back;
+	/* error_class is DLOCK_NO_ERROR if there is none. */
+	dlock_error error;
+} dlock_event;
+
+/*
+ * Make a lease on a server; see dlock_session_new() for the URL.  It is copied,
+ * with the options.  Nothing is asked yet.  Returns NULL, and an error of class
+ * misuse, if something is wrong that can be seen without a server.
+ */
+DLOCK_API dlock_lease *dlock_lease_new(const char *url,
+									   const dlock_lease_options *options,
+									   dlock_error *error);
+
+/*
+ * Free a lease.  If it was not released before, it is not released now: it ends at
+ * its deadline.
+ */
+DLOCK_API void dlock_lease_free(dlock_lease *lease);
+
+/* Begin to acquire, once. */
+DLOCK_API void dlock_lease_start(dlock_lease *lease);
+
+/*
+ * Go on without waiting.  Returns true, and what has happened, if something has:
+ * then call again before waiting.  The clock is looked at first, so what a process
+ * finds that was stopped for too long is DLOCK_EVENT_LOST, before all else.
+ */
+DLOCK_API bool dlock_lease_step(dlock_lease *lease, dlock_event *event);
+
+/* What to wait for until the next step, as for a session. */
+DLOCK_API int dlock_lease_fd(const dlock_lease *lease);
+DLOCK_API short dlock_lease_events(const dlock_lease *lease);
+DLOCK_API int64_t dlock_lease_until_us(const dlock_lease *lease);
+
+/*
+ * End the lease: one that is held is given back, one that is waited for is
+ * cancelled, and what may have been granted meanwhile is given back, and one that
+ * is lost is given back if that goes without delay.  It takes steps until
+ * dlock_lease_is_done(), for 5 seconds at most, or as long as the lease lasts, if
+ * that is shorter.  DLOCK_EVENT_RELEASED is the last event.
+ *
+ * It is harmless in any state, and more than once.
+ */
+DLOCK_API void dlock_lease_release(dlock_lease *lease);
+
+/*
+ * Say whether nothing is left to be done: after a release, and after the lease was
+ * refused or has failed.  A failed one may have work for some steps: to give back
+ * what it may have been granted.  A program need not wait for that.
+ */
+DLOCK_API bool dlock_lease_is_done(const dlock_lease *lease);
+
+/*
+ * Say whether the lease is held, by the clock, now.  A true answer is good until
+ * dlock_lease_lost_at_us() as of the call.
+ */
+DLOCK_API bool dlock_lease_is_held(const dlock_lease *lease);
+
+DLOCK_API dlock_lease_state dlock_lease_state_now(const dlock_lease *lease);
+
+/* The token of a name, by its place in the options; 0 if it never was held. */
+DLOCK_API int64_t dlock_lease_token(const dlock_lease *lease, size_t name);
+
+/* The deadline, and the time at which lost is told; 0 if it never was held. */
+DLOCK_API int64_t dlock_lease_deadline_us(const dlock_lease *lease);
+DLOCK_API int64_t dlock_lease_lost_at_us(const dlock_lease *lease);
+
+DLOCK_API const char *dlock_lease_owner(const dlock_lease *lease);
+DLOCK_API const char *dlock_lease_request(const dlock_lease *lease);
+DLOCK_API dlock_engine dlock_lease_engine(const dlock_lease *lease);
+
+/*
+ * Drive the lease until it is held, has ended or is lost.  Returns whether it is
+ * held; if not, the error says why: of class busy if it was refused.  This
+ * function waits.
+ */
+DLOCK_API bool dlock_lease_acquire(dlock_lease *lease, dlock_error *error);
+
+/* Release, and drive the lease until it is done.  This function waits. */
+DLOCK_API void dlock_lease_end(dlock_lease *lease);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif							/* DLOCK_H */
