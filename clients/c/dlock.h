@@ -130,10 +130,9 @@ typedef enum dlock_engine
  *	mariadb://...						the same
  *
  * What has a special meaning in a URL is percent-encoded.  The parameters are
- * socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0), default-file,
- * connect-timeout (a duration, of one attempt), and group: one more group of the
- * option file.  MySQL's option files are read, the groups client and dlock of
- * them, those of default-file instead of the usual ones.
+ * socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0) and default-file; any of
+ * those for TLS means that TLS must be used.  MySQL's option files are read, the
+ * groups client and dlock of them, or default-file instead.
  *
  * NULL or "": the variable DLOCK_URL.  If that is not set, and one of PGHOST,
  * PGHOSTADDR, PGSERVICE, PGDATABASE is, what libpq makes of its own variables.

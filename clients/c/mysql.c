@@ -1,0 +1,494 @@
+/*
+ * mysql.c
+ *	  The transport to MySQL and MariaDB: MariaDB's Connector/C, without waiting.
+ *
+ * Each operation of the library is begun by its _start function and gone on with by
+ * its _cont function, which run on a stack of their own in between.  So what is
+ * under way cannot just be forgotten: to close, the socket is shut, and the
+ * operation is let run into its error.
+ *
+ * Text goes to the server as hexadecimal literals, which are bytes for it, whatever
+ * its sql_mode and the character set of the connection are.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#define _GNU_SOURCE				/* TCP_USER_TIMEOUT */
+#include "session.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <mysql.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "errors.h"
+
+typedef enum mysql_operation
+{
+	MYSQL_NOTHING,
+	MYSQL_CONNECT,
+	MYSQL_SET_NAMES,
+	MYSQL_QUERY,
+	MYSQL_STORE,
+	MYSQL_NEXT,
+} mysql_operation;
+
+typedef struct mysql_wire
+{
+	MYSQL	   *mysql;
+	mysql_operation operation;
+	bool		started;
+	int			waits;			/* what it waits for; 0: it has ended */
+	/* What operations have returned. */
+	MYSQL	   *connected;
+	MYSQL_RES  *result;
+	int			status;
+} mysql_wire;
+
+static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+
+static void
+init_library(void)
+{
+	mysql_library_init(0, NULL, NULL);
+}
+
+static bool
+mysql_check(dlock_session *s)
+{
+	(void) s;
+	pthread_once(&library_once, init_library);
+	return true;
+}
+
+static void
+mysql_free(dlock_session *s)
+{
+	(void) s;
+}
+
+/* Add a string as a literal of its bytes. */
+static void
+add_hex(dlock_text *sql, const char *bytes, size_t length)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	dlock_text_add(sql, "x'");
+	for (size_t i = 0; i < length; i++)
+	{
+		unsigned char byte = (unsigned char) bytes[i];
+		char		pair[2] = {digits[byte >> 4], digits[byte & 15]};
+
+		dlock_text_bytes(sql, pair, 2);
+	}
+	dlock_text_add(sql, "'");
+}
+
+/* Add an argument as a literal. */
+static void
+add_literal(dlock_text *sql, const dlock_arg *arg)
+{
+	dlock_text	list = {0};
+
+	switch (arg->type)
+	{
+		case DLOCK_ARG_TEXT:
+			if (arg->text != NULL)
+			{
+				add_hex(sql, arg->text, strlen(arg->text));
+				return;
+			}
+			break;
+		case DLOCK_ARG_INTEGER:
+			dlock_text_format(sql, "%" PRId64, arg->integer);
+			return;
+		case DLOCK_ARG_DURATION:
+			dlock_text_duration(sql, arg->integer);
+			return;
+		case DLOCK_ARG_TEXTS:
+		case DLOCK_ARG_INTEGERS:
+			dlock_text_list(&list, DLOCK_MYSQL, arg);
+			if (list.failed)
+				sql->failed = true;
+			else
+				add_hex(sql, list.data, list.length);
+			dlock_text_free(&list);
+			return;
+		case DLOCK_ARG_NULL:
+			break;
+	}
+	dlock_text_add(sql, "NULL");
+}
+
+/* Put the arguments into a statement of the program's, in place of $1 and so on. */
+static void
+fill_in(dlock_session *s, const dlock_arg *args, size_t nargs)
+{
+	dlock_text	sql = {0};
+	const char *c = s->sql.data;
+
+	while (c != NULL && *c != '\0')
+	{
+		size_t		length = strcspn(c, "$");
+		char	   *end;
+		unsigned long number;
+
+		dlock_text_bytes(&sql, c, length);
+		c += length;
+		if (*c == '\0')
+			break;
+		if (c[1] < '0' || c[1] > '9')
+		{
+			dlock_text_bytes(&sql, c++, 1);
+			continue;
+		}
+		number = strtoul(c + 1, &end, 10);
+		if (number < 1 || number > nargs)
+		{
+			dlock_error_set(&s->error, DLOCK_MISUSE,
+							"the statement names argument $%lu, and there are %zu",
+							number, nargs);
+			s->failed = true;
+			break;
+		}
+		add_literal(&sql, &args[number - 1]);
+		c = end;
+	}
+	dlock_text_free(&s->sql);
+	s->sql = sql;
+}
+
+static void
+mysql_prepare_call(dlock_session *s, const dlock_arg *args, size_t nargs)
+{
+	if (s->function == NULL)
+	{
+		fill_in(s, args, nargs);
+		return;
+	}
+	if (strcmp(s->function, "dlock_guard") == 0)
+		dlock_text_add(&s->sql, "CALL dlock.guard(");
+	else
+		dlock_text_format(&s->sql, "SELECT %s(", s->function);
+	for (size_t i = 0; i < nargs; i++)
+	{
+		if (i > 0)
+			dlock_text_add(&s->sql, ", ");
+		add_literal(&s->sql, &args[i]);
+	}
+	dlock_text_add(&s->sql, ")");
+}
+
+static void
+set_options(const dlock_url *url, MYSQL *mysql)
+{
+	static const enum mysql_option options[DLOCK_URL_PARAMETERS] = {
+		[DLOCK_URL_SSL_CA] = MYSQL_OPT_SSL_CA,
+		[DLOCK_URL_SSL_CERT] = MYSQL_OPT_SSL_CERT,
+		[DLOCK_URL_SSL_KEY] = MYSQL_OPT_SSL_KEY,
+		[DLOCK_URL_DEFAULT_FILE] = MYSQL_READ_DEFAULT_FILE,
+	};
+	const char *verify = url->parameters[DLOCK_URL_SSL_VERIFY];
+	unsigned int no_files = 0;
+	my_bool		on = 1;
+	my_bool		verified = verify != NULL ? verify[0] == '1' :
+		url->parameters[DLOCK_URL_SSL_CA] != NULL;
+	bool		tls = verify != NULL;
+
+	mysql_options(mysql, MYSQL_OPT_NONBLOCK, NULL);
+	mysql_options(mysql, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+	mysql_options(mysql, MYSQL_READ_DEFAULT_GROUP, "dlock");
+	/* a server must not be able to ask for files of ours */
+	mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_files);
+	mysql_options4(mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "dlock");
+	for (int i = 0; i < DLOCK_URL_PARAMETERS; i++)
+		if (url->parameters[i] != NULL && i != DLOCK_URL_SOCKET &&
+			i != DLOCK_URL_SSL_VERIFY)
+		{
+			mysql_options(mysql, options[i], url->parameters[i]);
+			tls |= i != DLOCK_URL_DEFAULT_FILE;
+		}
+	if (tls)
+	{
+		mysql_options(mysql, MYSQL_OPT_SSL_ENFORCE, &on);
+		mysql_options(mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verified);
+	}
+}
+
+/* Begin the operation, or go on with it, as "ready" says what has come. */
+static void
+run(dlock_session *s, mysql_wire *wire, int ready)
+{
+	static const char set_names[] = "SET NAMES utf8mb4";
+	const dlock_url *url = &s->url;
+	bool		start = !wire->started;
+
+	wire->started = true;
+	switch (wire->operation)
+	{
+		case MYSQL_CONNECT:
+			wire->waits = !start ?
+				mysql_real_connect_cont(&wire->connected, wire->mysql, ready) :
+				mysql_real_connect_start(&wire->connected, wire->mysql, url->host,
+										 url->user, url->password, url->database,
+										 url->port,
+										 url->parameters[DLOCK_URL_SOCKET],
+										 CLIENT_MULTI_RESULTS);
+			break;
+		case MYSQL_SET_NAMES:
+			wire->waits = !start ?
+				mysql_real_query_cont(&wire->status, wire->mysql, ready) :
+				mysql_real_query_start(&wire->status, wire->mysql, set_names,
+									   sizeof(set_names) - 1);
+			break;
+		case MYSQL_QUERY:
+			wire->waits = !start ?
+				mysql_real_query_cont(&wire->status, wire->mysql, ready) :
+				mysql_real_query_start(&wire->status, wire->mysql, s->sql.data,
+									   s->sql.length);
+			break;
+		case MYSQL_STORE:
+			wire->waits = !start ?
+				mysql_store_result_cont(&wire->result, wire->mysql, ready) :
+				mysql_store_result_start(&wire->result, wire->mysql);
+			break;
+		case MYSQL_NEXT:
+			wire->waits = !start ?
+				mysql_next_result_cont(&wire->status, wire->mysql, ready) :
+				mysql_next_result_start(&wire->status, wire->mysql);
+			break;
+		case MYSQL_NOTHING:
+			wire->waits = 0;
+			break;
+	}
+
+	s->fd = mysql_get_socket(wire->mysql);
+	s->events = (short) ((wire->waits & MYSQL_WAIT_READ ? POLLIN : 0) |
+						 (wire->waits & MYSQL_WAIT_WRITE ? POLLOUT : 0) |
+						 (wire->waits & MYSQL_WAIT_EXCEPT ? POLLPRI : 0));
+	if (wire->waits == 0)
+		s->wire_until_us = 0;	/* the next step has something to do */
+	else if (wire->waits & MYSQL_WAIT_TIMEOUT)
+		s->wire_until_us = dlock_now_us() +
+			(int64_t) mysql_get_timeout_value_ms(wire->mysql) * 1000;
+	else
+		s->wire_until_us = DLOCK_NEVER;
+}
+
+static void
+mysql_connect(dlock_session *s)
+{
+	mysql_wire *wire = calloc(1, sizeof(*wire));
+
+	if (wire != NULL)
+		wire->mysql = mysql_init(NULL);
+	if (wire == NULL || wire->mysql == NULL)
+	{
+		free(wire);
+		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+		return;
+	}
+	set_options(&s->url, wire->mysql);
+	wire->operation = MYSQL_CONNECT;
+	s->wire = wire;
+	run(s, wire, 0);
+}
+
+/* Run the operation as far as it goes; returns whether it has ended. */
+static bool
+run_on(dlock_session *s, mysql_wire *wire)
+{
+	if (!wire->started)
+		run(s, wire, 0);
+	while (wire->waits != 0)
+	{
+		struct pollfd p = {.fd = s->fd, .events = s->events};
+		int			ready = 0;
+
+		if (poll(&p, 1, 0) > 0)
+			ready = (p.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) |
+				(p.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0) |
+				/* the read, or the write, finds out what is wrong */
+				(p.revents & ~(POLLOUT | POLLPRI) ? wire->waits &
+				 (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE) : 0);
+		else if (dlock_now_us() >= s->wire_until_us)
+			ready = MYSQL_WAIT_TIMEOUT;
+		if (ready == 0)
+			return false;
+		run(s, wire, ready);
+	}
+	s->wire_until_us = DLOCK_NEVER;
+	return true;
+}
+
+static void
+turn_to(mysql_wire *wire, mysql_operation operation)
+{
+	wire->operation = operation;
+	wire->started = false;
+	wire->waits = 0;
+}
+
+static void
+mysql_close_wire(dlock_session *s)
+{
+	mysql_wire *wire = s->wire;
+
+	for (int i = 0; wire->waits != 0 && i < 100; i++)
+	{
+		int			fd = mysql_get_socket(wire->mysql);
+
+		if (fd >= 0)
+			shutdown(fd, SHUT_RDWR);
+		run(s, wire, MYSQL_WAIT_TIMEOUT);
+	}
+	mysql_free_result(wire->result);
+	mysql_close(wire->mysql);
+	free(wire);
+	s->wire = NULL;
+}
+
+/* Take the library's error. */
+static dlock_step
+failed(dlock_session *s, mysql_wire *wire)
+{
+	/* what means that the connection is lost, of the client's and the servers' */
+	static const unsigned int lost[] = {
+		1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2027, 2055,
+		3032, 4031,
+	};
+	unsigned int number = mysql_errno(wire->mysql);
+
+	dlock_error_from_server(&s->error, DLOCK_MYSQL, mysql_sqlstate(wire->mysql),
+							number, mysql_error(wire->mysql));
+	s->error.disconnected = wire->operation == MYSQL_CONNECT ||
+		wire->operation == MYSQL_SET_NAMES;
+	for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++)
+		if (lost[i] == number)
+			s->error.disconnected = true;
+	turn_to(wire, MYSQL_NOTHING);
+	return DLOCK_STEP_FAILED;
+}
+
+/* See to it that a network that is gone is noticed within a minute. */
+static void
+set_keep_alive(int fd)
+{
+	static const struct
+	{
+		int			name;
+		int			value;
+	}			options[] =
+	{
+		{TCP_KEEPIDLE, 20}, {TCP_KEEPINTVL, 10}, {TCP_KEEPCNT, 3},
+		{TCP_USER_TIMEOUT, 30000},
+	};
+	int			on = 1;
+
+	/* on a Unix socket they are errors, which do no harm */
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value,
+				   sizeof(options[i].value));
+}
+
+static void
+mysql_send(dlock_session *s)
+{
+	turn_to(s->wire, MYSQL_QUERY);
+	run(s, s->wire, 0);
+}
+
+/* Take the rows of the first result that has any. */
+static void
+take_rows(dlock_session *s, mysql_wire *wire)
+{
+	MYSQL_FIELD *fields = mysql_fetch_fields(wire->result);
+	unsigned int columns = mysql_num_fields(wire->result);
+	MYSQL_ROW	row;
+
+	if (s->answer.ncolumns == 0)
+	{
+		for (unsigned int i = 0; i < columns; i++)
+			dlock_table_column(&s->answer, fields[i].name);
+		while ((row = mysql_fetch_row(wire->result)) != NULL)
+		{
+			const unsigned long *lengths = mysql_fetch_lengths(wire->result);
+
+			for (unsigned int i = 0; i < columns; i++)
+				if (row[i] == NULL)
+					dlock_table_null(&s->answer);
+				else
+					dlock_table_value(&s->answer, row[i], lengths[i]);
+		}
+	}
+	mysql_free_result(wire->result);
+	wire->result = NULL;
+}
+
+static dlock_step
+mysql_step(dlock_session *s)
+{
+	mysql_wire *wire = s->wire;
+
+	while (run_on(s, wire))
+		switch (wire->operation)
+		{
+			case MYSQL_CONNECT:
+				if (wire->connected == NULL)
+					return failed(s, wire);
+				set_keep_alive(s->fd);
+				fcntl(s->fd, F_SETFD, FD_CLOEXEC);
+				/* an option file may have said something else */
+				if (strcmp(mysql_character_set_name(wire->mysql), "utf8mb4") == 0)
+				{
+					turn_to(wire, MYSQL_NOTHING);
+					return DLOCK_STEP_DONE;
+				}
+				turn_to(wire, MYSQL_SET_NAMES);
+				break;
+			case MYSQL_SET_NAMES:
+				if (wire->status != 0)
+					return failed(s, wire);
+				turn_to(wire, MYSQL_NOTHING);
+				return DLOCK_STEP_DONE;
+			case MYSQL_QUERY:
+				if (wire->status != 0)
+					return failed(s, wire);
+				turn_to(wire, MYSQL_STORE);
+				break;
+			case MYSQL_STORE:
+				if (wire->result != NULL)
+					take_rows(s, wire);
+				else if (mysql_errno(wire->mysql) != 0)
+					return failed(s, wire);
+				turn_to(wire, MYSQL_NEXT);
+				break;
+			case MYSQL_NEXT:
+				/* 0: there is one more; -1: there is none */
+				if (wire->status > 0)
+					return failed(s, wire);
+				turn_to(wire, wire->status == 0 ? MYSQL_STORE : MYSQL_NOTHING);
+				if (wire->operation == MYSQL_NOTHING)
+					return DLOCK_STEP_DONE;
+				break;
+			case MYSQL_NOTHING:
+				return DLOCK_STEP_DONE;
+		}
+	return DLOCK_STEP_WAIT;
+}
+
+const dlock_transport dlock_mysql_transport = {
+	.prepare = mysql_prepare_call,
+	.check = mysql_check,
+	.connect = mysql_connect,
+	.send = mysql_send,
+	.step = mysql_step,
+	.close = mysql_close_wire,
+	.free = mysql_free,
+};

@@ -1,0 +1,607 @@
+/*
+ * pg.c
+ *	  The transport to PostgreSQL: libpq, without waiting.
+ *
+ * A connection is made by PQconnectStartParams() and PQconnectPoll().  Then the
+ * schema of the extension is asked for, once in the life of a session, so that no
+ * search path decides whose function is called.  A call is one PQsendQueryParams(),
+ * a transaction of its own without a prepared statement, so a pooler may stand
+ * between.
+ *
+ * Hosts that are silent.  Without waiting, libpq goes on to the next of several
+ * hosts only if one refuses; how long one may be silent is the caller's affair.
+ * So the next connection begins with the host after the one at which the last was
+ * given up.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "session.h"
+
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "errors.h"
+
+/* pg_type.h has them, which a client has not. */
+#define BOOLEAN_TYPE	16
+#define VOID_TYPE		2278
+
+/* A network that is gone is noticed within a minute; seconds, and milliseconds. */
+static const char *const defaults[][2] = {
+	{"fallback_application_name", "dlock"},
+	{"keepalives_idle", "20"},
+	{"keepalives_interval", "10"},
+	{"keepalives_count", "3"},
+	{"tcp_user_timeout", "30000"},
+};
+
+#define DEFAULTS	(sizeof(defaults) / sizeof(defaults[0]))
+
+typedef enum pg_phase
+{
+	PG_CONNECTING,
+	PG_ASKING,					/* for the schema */
+	PG_READY,
+	PG_CALLING,
+} pg_phase;
+
+typedef struct pg_wire
+{
+	PGconn	   *connection;
+	pg_phase	phase;
+	bool		flushed;
+	PGresult   *result;			/* the last that has come */
+} pg_wire;
+
+/* What outlives a connection: where the functions are, quoted. */
+typedef struct pg_memory
+{
+	char	   *schema;
+	unsigned int first_host;
+} pg_memory;
+
+static const char schema_query[] =
+	"SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e "
+	"JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
+	"WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
+
+/* Copy a message of libpq's without what it quotes, which may be a password. */
+static void
+set_parse_error(dlock_error *error, const char *message)
+{
+	char		shown[256] = "";
+	size_t		length = 0;
+	bool		quoted = false;
+
+	for (const char *c = message; *c != '\0' && length < sizeof(shown) - 5; c++)
+	{
+		/* single characters are libpq's own */
+		if (*c == '"' && !quoted && c[1] != '\0' && c[2] == '"')
+		{
+			memcpy(shown + length, c, 3);
+			length += 3;
+			c += 2;
+			continue;
+		}
+		if (*c == '"')
+		{
+			if (!quoted)
+			{
+				memcpy(shown + length, "\"...", 4);
+				length += 4;
+			}
+			quoted = !quoted;
+		}
+		if (!quoted)
+			shown[length++] = *c;
+	}
+	shown[length] = '\0';
+	dlock_error_set(error, DLOCK_MISUSE,
+					"the server's URL cannot be understood: %s", shown);
+}
+
+static bool
+pg_check(dlock_session *s)
+{
+	char	   *message = NULL;
+	PQconninfoOption *options = PQconninfoParse(s->url.conninfo, &message);
+	bool		valid = options != NULL;
+
+	if (!valid && message != NULL)
+		set_parse_error(&s->error, message);
+	else if (!valid)
+		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+	for (PQconninfoOption *o = options; valid && o->keyword != NULL; o++)
+		if (o->val != NULL && strcmp(o->keyword, "host") == 0 &&
+			o->val[0] != '@' && o->val[0] != '/' && strchr(o->val, '@') != NULL)
+		{
+			dlock_error_set(&s->error, DLOCK_MISUSE,
+							"the host in the server's URL has an \"@\"; in a password it is written %%40");
+			valid = false;
+		}
+	PQfreemem(message);
+	PQconninfoFree(options);
+	if (valid)
+	{
+		s->memory = calloc(1, sizeof(pg_memory));
+		if (s->memory == NULL)
+			dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+	}
+	return s->memory != NULL;
+}
+
+static void
+pg_free(dlock_session *s)
+{
+	pg_memory  *memory = s->memory;
+
+	if (memory != NULL)
+		free(memory->schema);
+	free(memory);
+	s->memory = NULL;
+}
+
+static void
+pg_prepare(dlock_session *s, const dlock_arg *args, size_t nargs)
+{
+	dlock_text	value = {0};
+
+	dlock_table_column(&s->arguments, NULL);
+	for (size_t i = 0; i < nargs; i++)
+	{
+		dlock_text_clear(&value);
+		dlock_text_add(&value, "");
+		switch (args[i].type)
+		{
+			case DLOCK_ARG_NULL:
+				break;
+			case DLOCK_ARG_TEXT:
+				if (args[i].text != NULL)
+					dlock_text_add(&value, args[i].text);
+				break;
+			case DLOCK_ARG_INTEGER:
+				dlock_text_format(&value, "%" PRId64, args[i].integer);
+				break;
+			case DLOCK_ARG_DURATION:
+				dlock_text_duration(&value, args[i].integer);
+				break;
+			case DLOCK_ARG_TEXTS:
+			case DLOCK_ARG_INTEGERS:
+				dlock_text_list(&value, DLOCK_POSTGRESQL, &args[i]);
+				break;
+		}
+		if (value.failed)
+			s->arguments.failed = true;
+		else if (args[i].type == DLOCK_ARG_NULL ||
+				 (args[i].type == DLOCK_ARG_TEXT && args[i].text == NULL))
+			dlock_table_null(&s->arguments);
+		else
+			dlock_table_value(&s->arguments, value.data, value.length);
+	}
+	dlock_text_free(&value);
+}
+
+/* Notices are for those who read a terminal. */
+static void
+ignore_notice(void *argument, const PGresult *result)
+{
+	(void) argument;
+	(void) result;
+}
+
+/* How many elements a list with commas has. */
+static unsigned int
+count_elements(const char *list)
+{
+	unsigned int count = 1;
+
+	for (; *list != '\0'; list++)
+		count += *list == ',';
+	return count;
+}
+
+/* The same list, beginning with another element.  NULL if there is no memory. */
+static char *
+rotate(const char *list, unsigned int first)
+{
+	const char *from = list;
+	size_t		length = strlen(list);
+	char	   *result = malloc(length + 2);
+
+	if (result == NULL)
+		return NULL;
+	for (first %= count_elements(list); first > 0; first--)
+		from = strchr(from, ',') + 1;
+	if (from == list)
+		memcpy(result, list, length + 1);
+	else
+		snprintf(result, length + 2, "%s,%.*s", from,
+				 (int) (from - list - 1), list);
+	return result;
+}
+
+static void
+pg_connect(dlock_session *s)
+{
+	static const char *const lists[] = {"host", "hostaddr", "port"};
+	pg_memory  *memory = s->memory;
+	const char *keywords[DEFAULTS + 5] = {0};
+	const char *values[DEFAULTS + 5] = {0};
+	char	   *rotated[3] = {0};
+	PQconninfoOption *options;
+	pg_wire    *wire = calloc(1, sizeof(*wire));
+	size_t		n = 0;
+
+	if (wire == NULL)
+	{
+		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+		return;
+	}
+	for (size_t i = 0; i < DEFAULTS; i++)
+	{
+		keywords[n] = defaults[i][0];
+		values[n++] = defaults[i][1];
+	}
+	/* what is in there counts more than what is before, and less than what follows */
+	keywords[n] = "dbname";
+	values[n++] = s->url.conninfo;
+	options = memory->first_host == 0 ? NULL :
+		PQconninfoParse(s->url.conninfo, NULL);
+	for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
+		for (int i = 0; i < 3; i++)
+			if (o->val != NULL && strcmp(o->keyword, lists[i]) == 0 &&
+				(rotated[i] = rotate(o->val, memory->first_host)) != NULL)
+			{
+				keywords[n] = lists[i];
+				values[n++] = rotated[i];
+			}
+	PQconninfoFree(options);
+
+	wire->connection = PQconnectStartParams(keywords, values, 1);
+	for (int i = 0; i < 3; i++)
+		free(rotated[i]);
+	if (wire->connection == NULL)
+	{
+		free(wire);
+		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+		return;
+	}
+	s->wire = wire;
+	/* the only way to learn the SQLSTATE of a connection that is refused */
+	PQsetErrorVerbosity(wire->connection, PQERRORS_VERBOSE);
+	PQsetNoticeReceiver(wire->connection, ignore_notice, NULL);
+	s->fd = PQsocket(wire->connection);
+	s->events = POLLOUT;
+}
+
+static void
+pg_close(dlock_session *s)
+{
+	pg_wire    *wire = s->wire;
+	pg_memory  *memory = s->memory;
+
+	if (wire->phase == PG_CONNECTING &&
+		PQstatus(wire->connection) != CONNECTION_BAD)
+		memory->first_host++;
+	PQclear(wire->result);
+	/* without a word if the socket takes none: libpq does not block here */
+	PQfinish(wire->connection);
+	free(wire);
+	s->wire = NULL;
+}
+
+/* Say what is wrong with a connection that could not be made. */
+static dlock_step
+refused(dlock_session *s, pg_wire *wire)
+{
+	const char *message = PQerrorMessage(wire->connection);
+	char		sqlstate[6] = "";
+	dlock_text	shown = {0};
+
+	/* lines of "...FATAL:  SQLSTATE: ...", and of where in the source */
+	for (const char *line = message; *line != '\0';)
+	{
+		size_t		length = strcspn(line, "\n");
+		const char *end = line + length;
+		const char *c = line;
+
+		if (strncmp(line, "LOCATION:", 9) != 0)
+		{
+			while (c + 10 <= end &&
+				   !(memcmp(c, ":  ", 3) == 0 && c[8] == ':' && c[9] == ' ' &&
+					 strspn(c + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5))
+				c++;
+			if (c + 10 <= end)
+			{
+				memcpy(sqlstate, c + 3, 5);
+				dlock_text_bytes(&shown, line, (size_t) (c - line) + 2);
+				dlock_text_bytes(&shown, c + 10, (size_t) (end - c) - 10);
+			}
+			else
+				dlock_text_bytes(&shown, line, length);
+			dlock_text_add(&shown, "\n");
+		}
+		line = end + (*end != '\0');
+	}
+	if (PQconnectionNeedsPassword(wire->connection))
+		memcpy(sqlstate, "28P01", 5);
+	dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, sqlstate, 0,
+							shown.data);
+	s->error.disconnected = true;
+	dlock_text_free(&shown);
+	return DLOCK_STEP_FAILED;
+}
+
+/* The connection has broken. */
+static dlock_step
+broken(dlock_session *s, pg_wire *wire)
+{
+	dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, NULL, 0,
+							PQerrorMessage(wire->connection));
+	s->error.disconnected = true;
+	return DLOCK_STEP_FAILED;
+}
+
+static void
+send_query(dlock_session *s, pg_wire *wire, const char *sql,
+		   const char *const *values, size_t nvalues)
+{
+	int			sent = PQsendQueryParams(wire->connection, sql, (int) nvalues, NULL,
+										 values, NULL, NULL, 0);
+
+	wire->flushed = false;
+	s->fd = PQsocket(wire->connection);
+	s->events = POLLIN | POLLOUT;
+	/* that it could not be sent is found by the next step, which has no result */
+	s->wire_until_us = sent ? DLOCK_NEVER : 0;
+}
+
+static void
+pg_send(dlock_session *s)
+{
+	pg_wire    *wire = s->wire;
+	pg_memory  *memory = s->memory;
+
+	wire->phase = PG_CALLING;
+	if (s->function != NULL && memory->schema != NULL)
+	{
+		dlock_text_clear(&s->sql);
+		dlock_text_format(&s->sql, "SELECT %s%s.%s(",
+						  s->shape == DLOCK_SHAPE_ROWS ? "* FROM " : "",
+						  memory->schema, s->function);
+		for (size_t i = 1; i <= s->nargs; i++)
+			dlock_text_format(&s->sql, "%s$%zu", i > 1 ? ", " : "", i);
+		dlock_text_add(&s->sql, ")");
+	}
+	if (s->sql.failed || (s->function != NULL && memory->schema == NULL))
+	{
+		s->wire_until_us = 0;
+		return;
+	}
+	send_query(s, wire, s->sql.data, (const char *const *) s->arguments.values,
+			   s->nargs);
+}
+
+/* Go on with connecting. */
+static dlock_step
+step_connecting(dlock_session *s, pg_wire *wire)
+{
+	struct pollfd p = {.fd = s->fd, .events = s->events};
+	pg_memory  *memory = s->memory;
+
+	if (PQstatus(wire->connection) == CONNECTION_BAD)
+		return refused(s, wire);
+	/* libpq relies on its having been waited for */
+	if (poll(&p, 1, 0) <= 0)
+		return DLOCK_STEP_WAIT;
+	switch (PQconnectPoll(wire->connection))
+	{
+		case PGRES_POLLING_READING:
+			s->events = POLLIN;
+			break;
+		case PGRES_POLLING_WRITING:
+			s->events = POLLOUT;
+			break;
+		case PGRES_POLLING_OK:
+			s->fd = PQsocket(wire->connection);
+			if (PQsetnonblocking(wire->connection, 1) != 0)
+				return broken(s, wire);
+			if (memory->schema != NULL)
+			{
+				wire->phase = PG_READY;
+				return DLOCK_STEP_DONE;
+			}
+			wire->phase = PG_ASKING;
+			send_query(s, wire, schema_query, NULL, 0);
+			return DLOCK_STEP_DONE;
+		default:
+			return refused(s, wire);
+	}
+	s->fd = PQsocket(wire->connection);
+	return DLOCK_STEP_WAIT;
+}
+
+/* Read what has come; DLOCK_STEP_DONE if that is the whole answer. */
+static dlock_step
+step_result(dlock_session *s, pg_wire *wire)
+{
+	PGresult   *result;
+
+	if (PQconsumeInput(wire->connection) == 0)
+	{
+		/* the server may have said why, before it hung up */
+		result = PQisBusy(wire->connection) ? NULL : PQgetResult(wire->connection);
+		if (result == NULL)
+			return broken(s, wire);
+		PQclear(wire->result);
+		wire->result = result;
+		return DLOCK_STEP_DONE;
+	}
+	if (!wire->flushed)
+	{
+		int			left = PQflush(wire->connection);
+
+		if (left < 0)
+			return broken(s, wire);
+		wire->flushed = left == 0;
+	}
+	s->events = wire->flushed ? POLLIN : POLLIN | POLLOUT;
+	while (!PQisBusy(wire->connection))
+	{
+		result = PQgetResult(wire->connection);
+		if (result == NULL)
+			return wire->result == NULL ? broken(s, wire) : DLOCK_STEP_DONE;
+		PQclear(wire->result);
+		wire->result = result;
+		switch (PQresultStatus(result))
+		{
+			case PGRES_COPY_IN:
+			case PGRES_COPY_OUT:
+			case PGRES_COPY_BOTH:
+				dlock_error_set(&s->error, DLOCK_MISUSE,
+								"COPY cannot be used here");
+				s->error.disconnected = true;
+				return DLOCK_STEP_FAILED;
+			default:
+				break;
+		}
+	}
+	return DLOCK_STEP_WAIT;
+}
+
+/* Make the answer, or the error, of a result. */
+static dlock_step
+take_result(dlock_session *s, pg_wire *wire)
+{
+	PGresult   *result = wire->result;
+	ExecStatusType status = PQresultStatus(result);
+	bool		failed = status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK &&
+		status != PGRES_EMPTY_QUERY;
+
+	wire->result = NULL;
+	if (failed)
+	{
+		const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
+		const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+		const char *primary = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+		const char *severity =
+			PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+		dlock_text	message = {0};
+
+		dlock_text_format(&message, "%s%s%s%s%s", primary != NULL ? primary :
+						  PQresultErrorMessage(result),
+						  detail != NULL ? ": " : "", detail != NULL ? detail : "",
+						  hint != NULL ? "; " : "", hint != NULL ? hint : "");
+		dlock_error_from_server(&s->error, DLOCK_POSTGRESQL,
+								PQresultErrorField(result, PG_DIAG_SQLSTATE), 0,
+								message.data);
+		dlock_text_free(&message);
+		s->error.disconnected = PQstatus(wire->connection) == CONNECTION_BAD ||
+			(severity != NULL && strcmp(severity, "ERROR") != 0);
+		PQclear(result);
+		return DLOCK_STEP_FAILED;
+	}
+	for (int column = 0; column < PQnfields(result); column++)
+		dlock_table_column(&s->answer, PQfname(result, column));
+	for (int row = 0; row < PQntuples(result); row++)
+		for (int column = 0; column < PQnfields(result); column++)
+		{
+			const char *value = PQgetvalue(result, row, column);
+			size_t		length = (size_t) PQgetlength(result, row, column);
+
+			if (PQgetisnull(result, row, column) ||
+				PQftype(result, column) == VOID_TYPE)
+				dlock_table_null(&s->answer);
+			else if (PQftype(result, column) == BOOLEAN_TYPE)
+				dlock_table_value(&s->answer, value[0] == 't' ? "1" : "0", 1);
+			else
+				dlock_table_value(&s->answer, value, length);
+		}
+	PQclear(result);
+	return DLOCK_STEP_DONE;
+}
+
+/* Where the functions are, if they are there, is known now. */
+static dlock_step
+take_schema(dlock_session *s, pg_wire *wire)
+{
+	pg_memory  *memory = s->memory;
+	dlock_step	step = take_result(s, wire);
+	const char *schema = dlock_session_value(s, 0, 0);
+
+	if (step == DLOCK_STEP_FAILED)
+	{
+		s->error.disconnected = true;
+		return step;
+	}
+	if (schema != NULL)
+	{
+		memory->schema = strdup(schema);
+		if (memory->schema == NULL)
+			s->answer.failed = true;
+	}
+	dlock_table_free(&s->answer);
+	wire->phase = PG_READY;
+	return DLOCK_STEP_DONE;
+}
+
+static dlock_step
+pg_step(dlock_session *s)
+{
+	pg_wire    *wire = s->wire;
+	pg_memory  *memory = s->memory;
+	dlock_step	step;
+
+	if (wire->phase == PG_CONNECTING)
+	{
+		step = step_connecting(s, wire);
+		if (step != DLOCK_STEP_DONE || wire->phase == PG_READY)
+			return step;
+	}
+	if (wire->phase == PG_CALLING && s->sql.failed)
+	{
+		wire->phase = PG_READY;
+		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+		return DLOCK_STEP_FAILED;
+	}
+	if (wire->phase == PG_CALLING && s->function != NULL && memory->schema == NULL)
+	{
+		wire->phase = PG_READY;
+		dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, "42883", 0,
+								"the extension dlock is not in this database");
+		/* it may come to be there, and a new connection looks */
+		s->error.disconnected = true;
+		return DLOCK_STEP_FAILED;
+	}
+	step = step_result(s, wire);
+	if (step != DLOCK_STEP_DONE)
+		return step;
+	if (wire->phase == PG_ASKING)
+		return take_schema(s, wire);
+	wire->phase = PG_READY;
+	step = take_result(s, wire);
+	if (step == DLOCK_STEP_FAILED && s->function != NULL &&
+		(strcmp(s->error.sqlstate, "42883") == 0 ||
+		 strcmp(s->error.sqlstate, "3F000") == 0))
+	{
+		/* the extension may have moved: ask again */
+		free(memory->schema);
+		memory->schema = NULL;
+		s->error.disconnected = true;
+	}
+	return step;
+}
+
+const dlock_transport dlock_pg_transport = {
+	.prepare = pg_prepare,
+	.check = pg_check,
+	.connect = pg_connect,
+	.send = pg_send,
+	.step = pg_step,
+	.close = pg_close,
+	.free = pg_free,
+};
