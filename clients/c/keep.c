@@ -218,7 +218,15 @@ end_flight(keep *k)
 static void
 end_attempt(keep *k)
 {
-	end_flight(k);
+	/*
+	 * A release that was sent may have been done.  Done again, it would take
+	 * another hold of an owner that others have too.
+	 */
+	if (end_flight(k) == KEEP_RELEASE && !k->config.owner_is_ours)
+	{
+		finish(k);
+		return;
+	}
 	if (k->work == KEEP_WORK_RENEW && k->state == KEEP_ENDED)
 	{
 		/* it was only waited for */
@@ -502,6 +510,9 @@ attempt(keep *k, keep_action *action)
 	action->until_us = k->attempt_until_us;
 	action->wait_us = wait_left_us(k);
 	action->leave_us = k->held_us + k->config.keep_at_least_us - k->now_us;
+	/* others that have this owner rely on the deadlines that a renewal makes */
+	if (!k->config.owner_is_ours && action->leave_us < k->config.ttl_us)
+		action->leave_us = k->config.ttl_us;
 }
 
 keep_action

@@ -31,8 +31,8 @@
  *    or with true, for the hold that is held since.  So deadline_us <= g + ttl.
  *    Requests that were given up may be carried out later: a renewal or a repeated
  *    acquire only moves the server's deadline to a later time, since g grows and
- *    ttl is always the same.  Requests that end the hold or shorten it are made
- *    only in state KEEP_ENDED.
+ *    ttl is always the same, also that of others who have the same owner.  Requests
+ *    that end the hold or shorten it are made only in state KEEP_ENDED.
  * 2. In state KEEP_HELD, lost_at_us = deadline_us - margin, and the state is left
  *    at the first call with that time or a later one, before anything else is done: an answer
  *    that comes too late changes nothing.  keep_is_held() compares the time first.
@@ -81,8 +81,8 @@ typedef struct keep_config
 	int64_t		connect_timeout_us; /* 1 to KEEP_LONGEST_US */
 	int64_t		keep_at_least_us;	/* 0 to KEEP_LONGEST_US */
 	/*
-	 * Nobody else has this owner.  Then a release without a token ends what this
-	 * lease has and nothing else.
+	 * Nobody else has this owner.  Then a release without a token, or one that is
+	 * repeated, ends what this lease has and nothing else.
 	 */
 	bool		owner_is_ours;
 } keep_config;
