@@ -310,7 +310,8 @@ answered(dlock_lease *lease)
 			keep_failed(&lease->keep, KEEP_UNAVAILABLE, dlock_now_us());
 			return;
 		}
-		if (answer == KEEP_REFUSED)
+		/* to find out what a cancelled one was granted is no try to have it */
+		if (answer == KEEP_REFUSED && lease->keep.state == KEEP_WAITING)
 			dlock_error_set(&lease->error, DLOCK_BUSY,
 							lease->nnames > 1 ? "\"%s\" and the other names are not free together" :
 							"\"%s\" is not free", lease->names[0]);

@@ -1,0 +1,625 @@
+# The client library for C, on a server of the kind that is the argument: the cases of
+# clients/CONTRACT.md that concern a library, calls on a session, and URLs.
+#
+# t/clients/c/client.c is the program; it is built with what finds its mistakes and leaks.
+# Leases go on side by side, so most waits cost no time of their own.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use File::Temp qw(tempdir);
+use FreePorts;
+use IO::Handle;
+use IO::Select;
+use IO::Socket::INET;
+use POSIX ();
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# whose modules the tests for MySQL and MariaDB do without
+BEGIN
+{
+	require PostgreSQL::Test::Cluster if $ARGV[0] eq 'postgres';
+}
+
+# How long something may take that is to happen, in seconds.
+my $patience = $ENV{PATIENCE} // 60;
+
+my ($kind) = @ARGV;
+my $root = "$FindBin::RealBin/../..";
+
+# ---------------------------------------------------------------------
+# Build.
+
+my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+my $flags = '-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra -Werror';
+my $built = `make -s -C '$root/clients/c' BUILD='$dir' WERROR=1 CFLAGS='$flags' '$dir/libdlock-client.a' 2>&1 &&
+	cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$dir/client' '$root/t/clients/c/client.c' '$dir/libdlock-client.a' -lpq -lmariadb 2>&1`;
+is($?, 0, 'it is built without warnings') or BAIL_OUT($built);
+$ENV{ASAN_OPTIONS} = 'detect_leaks=1';
+delete $ENV{DLOCK_URL};
+
+# ---------------------------------------------------------------------
+# A network that goes wrong when it is told to.
+
+package Network;
+
+use strict;
+use warnings;
+
+sub new
+{
+	my ($class, $server) = @_;
+	my ($port) = FreePorts::reserve(1);
+	my $listener = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1)
+	  // die "the network cannot listen: $!\n";
+	pipe(my $orders, my $order) && pipe(my $acks, my $ack) or die "no pipe: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	if ($pid == 0)
+	{
+		close $_ for $order, $acks;
+		$ack->autoflush(1);
+		eval { _serve($listener, $server, $orders, $ack); 1 } or print STDERR "network: $@";
+		POSIX::_exit(0);
+	}
+	close $_ for $orders, $ack, $listener;
+	$order->autoflush(1);
+	return bless { port => $port, order => $order, acks => $acks, pid => $pid }, $class;
+}
+
+# pass: forward all.  deaf: nothing that servers say.  swallow: nothing at all, and take
+# new connections.  cut: end all connections, and go on as before.
+sub order
+{
+	my ($self, $what) = @_;
+	print { $self->{order} } "$what\n";
+	readline($self->{acks}) // die "the network is gone\n";
+	return;
+}
+
+sub stop
+{
+	my ($self) = @_;
+	close $self->{order};
+	waitpid $self->{pid}, 0;
+	return;
+}
+
+sub _serve
+{
+	my ($listener, $server, $orders, $ack) = @_;
+	my ($mode, %peer, %is_server) = ('pass');
+	local $SIG{PIPE} = 'IGNORE';
+	my $select = IO::Select->new($listener, $orders);
+	my $end = sub {
+		# a copy: what is deleted may be one of the arguments
+		for my $socket (my @sockets = @_)
+		{
+			$select->remove($socket);
+			delete $peer{$socket};
+			close $socket;
+		}
+	};
+	while (1)
+	{
+		my @ready = $select->can_read;
+		for my $ready (@ready)
+		{
+			if ($ready == $orders)
+			{
+				sysread($orders, my $said, 100) or return;
+				if ($said =~ /cut/) { $end->(grep { $_ != $listener && $_ != $orders } $select->handles) }
+				else { ($mode) = $said =~ /(\w+)/ }
+				syswrite($ack, "\n");
+			}
+			elsif ($ready == $listener)
+			{
+				my $client = $listener->accept // next;
+				$select->add($client);
+				next if $mode eq 'swallow';
+				my $to = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server);
+				if (!$to) { $end->($client); next }
+				@peer{ $client, $to } = ($to, $client);
+				$is_server{$to} = 1;
+				$select->add($to);
+			}
+			else
+			{
+				next unless defined fileno $ready;
+				my $read = sysread($ready, my $bytes, 65536);
+				if (!$read) { $end->(grep { defined } $ready, $peer{$ready}); next }
+				next if $mode eq 'swallow' || !$peer{$ready} || ($mode eq 'deaf' && $is_server{$ready});
+				while (length $bytes)
+				{
+					my $written = syswrite($peer{$ready}, $bytes) // last;
+					substr($bytes, 0, $written, '');
+				}
+			}
+		}
+	}
+}
+
+# ---------------------------------------------------------------------
+# The program.
+
+package Program;
+
+use strict;
+use warnings;
+
+sub start
+{
+	my ($class, %environment) = @_;
+	pipe(my $in, my $input) && pipe(my $output, my $out) or die "no pipe: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	if ($pid == 0)
+	{
+		close $_ for $input, $output;
+		%ENV = (%ENV, %environment);
+		open(STDIN, '<&', $in) && open(STDOUT, '>&', $out) && exec "$dir/client";
+		die "could not run the program: $!\n";
+	}
+	close $_ for $in, $out;
+	$input->autoflush(1);
+	return bless { pid => $pid, input => $input, output => $output, text => '', lines => [] }, $class;
+}
+
+sub say
+{
+	my ($self, @lines) = @_;
+	local $SIG{PIPE} = 'IGNORE';
+	print { $self->{input} } map { "$_\n" } @lines;
+	return;
+}
+
+# Read what it has said until there is a line that has not been asked for and matches;
+# returns the time that it says, and what the expression captures.
+sub hear
+{
+	my ($self, $regex) = @_;
+	my $end = time + $patience;
+	while (1)
+	{
+		for my $i (0 .. $#{ $self->{lines} })
+		{
+			my ($when, $what) = $self->{lines}[$i] =~ /^(\d+) (.*)$/;
+			next unless my @captured = $what =~ $regex;
+			splice @{ $self->{lines} }, $i, 1;
+			return ($when, @captured);
+		}
+		last unless IO::Select->new($self->{output})->can_read($end - time > 0 ? $end - time : 0);
+		sysread($self->{output}, $self->{text}, 65536, length $self->{text}) or last;
+		push @{ $self->{lines} }, $1 while $self->{text} =~ s/^(.*)\n//;
+	}
+	main::fail("the program says something like $regex");
+	main::diag(join("\n", 'but:', @{ $self->{lines} }));
+	return;
+}
+
+# What a lease says first, from now on: true if it is that.
+sub next_is
+{
+	my ($self, $id, $regex) = @_;
+	my (undef, $what) = $self->hear(qr/^\Q$id\E (.*)$/);
+	return Test::More::like($what // '', $regex, "$id: $regex");
+}
+
+# An answer as its rows, in one line each, or as the error.
+sub ask
+{
+	my ($self, $line) = @_;
+	$self->say($line);
+	my @rows;
+	while (1)
+	{
+		my (undef, $kind, $rest) = $self->hear(qr/^(row|answer|error|url)\b ?(.*)$/);
+		return 'nothing' unless defined $kind;
+		return "$kind $rest" if $kind eq 'error' || $kind eq 'url';
+		return join('|', @rows) if $kind eq 'answer';
+		push @rows, $rest;
+	}
+}
+
+sub end
+{
+	my ($self) = @_;
+	$self->say('end');
+	waitpid $self->{pid}, 0;
+	return $?;
+}
+
+package main;
+
+# ---------------------------------------------------------------------
+# The server.
+
+my $engine;
+my ($port) = FreePorts::reserve(1);
+my $is_postgres = $kind eq 'postgres';
+if ($is_postgres)
+{
+	$engine = Engines::start($kind);
+	my $node = $engine->{node};
+	$port = $node->port;
+	$node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
+	my $hba = $node->data_dir . '/pg_hba.conf';
+	my $rules = PostgreSQL::Test::Utils::slurp_file($hba);
+	open(my $file, '>', $hba) or die "could not write $hba: $!\n";
+	print $file "host all secret 127.0.0.1/32 scram-sha-256\n$rules";
+	close $file;
+	$engine->control->value(q{CREATE ROLE secret LOGIN PASSWORD 'p@ss:word'});
+	$engine->control->value('CREATE DATABASE empty');
+	$engine->restart;
+}
+else
+{
+	$engine = Engines::start($kind, '--skip-networking=0', '--bind-address=127.0.0.1', "--port=$port",
+		'--skip-name-resolve', $kind eq 'mysql' ? '--mysqlx=OFF' : ());
+	for my $account (q{'tester'@'127.0.0.1'}, q{'secret'@'127.0.0.1'})
+	{
+		$engine->control->value("CREATE USER $account" . ($account =~ /secret/ ? q{ IDENTIFIED BY 'p@ss:word'} : ''));
+		$engine->control->value("GRANT EXECUTE ON dlock.* TO $account");
+	}
+}
+
+sub url
+{
+	my ($to, $user) = @_;
+	$user //= 'tester';
+	return $is_postgres ? "postgresql://$user\@127.0.0.1:$to/postgres" : "mysql://$user\@127.0.0.1:$to/";
+}
+# as a word of the program's
+sub word { return $_[0] =~ s/%/%25/gr }
+
+sub value { return $engine->control->value(@_) }
+
+sub is_free { return value(qq{SELECT dlock_is_free('$_[0]')}) =~ /^[t1]$/ }
+
+sub is_waiting { return value(qq{SELECT count(*) FROM dlock.waiters WHERE name = '$_[0]'}) }
+
+sub holds
+{
+	my ($name) = @_;
+	return value("SELECT version FROM dlock.locks WHERE name = '$name' AND " . $engine->translate('LIVE'));
+}
+
+# Poll.
+sub until_true
+{
+	my ($is_so, $what) = @_;
+	my $end = time + $patience;
+	while (time < $end)
+	{
+		return ok(1, $what) if $is_so->();
+		usleep(50_000);
+	}
+	return ok(0, $what);
+}
+
+my $url = url($port);
+my $p = Program->start(DLOCK_URL => $url);
+
+# ---------------------------------------------------------------------
+# Calls.
+
+is($p->ask('connect'), 'url ' . ($is_postgres ? 'postgresql' : 'mysql'), 'the environment names the server');
+like($p->ask('call dlock_acquire t:n t:me d:60'), qr/^\d+$/, 'a token');
+is($p->ask('call dlock_acquire t:n t:you d:60 d:0 t:id'), 'NULL', 'NULL');
+is($p->ask('call dlock_is_free t:n'), '0', 'a boolean');
+is($p->ask('call dlock_release t:n t:me n'), '1', 'an argument that is NULL');
+is($p->ask('call dlock_renew t:n t:me d:60'), 'NULL', 'a boolean that is NULL');
+like($p->ask('call dlock_acquire_all T:a,b,c t:me d:60'), qr/^\d+\|\d+\|\d+$/, 'tokens');
+is($p->ask('call dlock_acquire_all T:c,d t:you d:60'), 'NULL', 'no tokens');
+is(join('|', sort split /\|/, $p->ask('call dlock_renew_many T:a,b,x t:me d:60')), 'a|b', 'names');
+is($p->ask('call dlock_release_many T:x,y t:me'), '', 'no names');
+like($p->ask('call dlock_acquire_any T:a,d,e t:you d:60 i:1'), qr/^d \d+$/, 'rows of names and tokens');
+is($p->ask('call dlock_acquire_any T:a,b t:you d:60 i:1'), '', 'no such rows');
+like($p->ask('call dlock_holders t:a'), qr/^a me exclusive 1 \d+ /, 'rows of holders');
+is($p->ask('call dlock_holders t:nobody'), '', 'no holders');
+is($p->ask('call dlock_release_all t:me'), '3', 'a count');
+is($p->ask('call dlock_release_all t:you'), '1', 'one more');
+is($p->ask("query SELECT 1, 'x', NULL"), '1 x NULL', 'a statement');
+is($p->ask(q{call dlock_wait t:n d:0}), '1', 'a function that waits');
+is($p->ask('call dlock_stats_reset') =~ /^error misuse \S+ (\d+) 1 0 permission denied/ ? $is_postgres ? $1 == 0 : $1 == 1227 : 0, 1, 'a privilege is missing');
+
+# names with everything in them, as themselves and in lists; %XX is a byte
+for my $name (q{%27a%22b%5c%5cc%27}, '%c3%a9%e2%82%ac', '%5c', '%24%31%3f', 'tab%09%0anewline', '%7b%7d%5b%5d%2c', 'NULL')
+{
+	my $in_list = "T:$name,other";
+	like($p->ask("call dlock_acquire_all $in_list t:$name d:60"), qr/^\d+\|\d+$/, "$name is taken");
+	is($p->ask("call dlock_is_free t:$name"), '0', "$name is taken by its name");
+	is($p->ask("call dlock_release t:$name t:$name"), '1', "$name is given back");
+	is($p->ask("call dlock_release_all t:$name"), '1', "$name, an owner, is the same");
+}
+if ($is_postgres)
+{
+	like($p->ask('call dlock_acquire t:%e9 t:me d:60'), qr/^error misuse 22021 /, 'bytes that are no text');
+	my $nowhere = word("$url?options=-csearch_path%3Dnowhere");
+	is($p->ask("connect $nowhere"), 'url postgresql', 'another search path');
+	is($p->ask('call dlock_is_free t:n'), '1', 'the functions are found all the same');
+	like($p->ask('query SELECT dlock_version()'), qr/^error misuse 42883 /, 'and by it they are not');
+	is($p->ask('connect ' . word($url =~ s/postgres$/empty/r)), 'url postgresql', 'a database without dlock');
+	like($p->ask('call dlock_is_free t:n'), qr/^error misuse 42883 0 0 1 the extension dlock is not in this database/, 'says so');
+	is($p->ask('connect ' . word($url =~ s/postgres$/nowhere/r)), 'url postgresql', 'a database that is not there');
+	like($p->ask('call dlock_is_free t:n'), qr/^error misuse 3D000 0 0 1 /, 'is misuse');
+	is($p->ask("connect host%3D127.0.0.1 port%3D$port"), 'url postgresql', 'keywords');
+	is($p->ask("connect host%3D127.0.0.1%20port%3D$port%20user%3Dtester%20dbname%3Dpostgres"), 'url postgresql', 'keywords');
+	is($p->ask('call dlock_is_free t:n'), '1', 'lead to the server');
+}
+else
+{
+	like($p->ask('call dlock_acquire t:%e9 t:me d:60'), qr/^\d+$/, 'bytes that are no text');
+	is(value(q{SELECT dlock_is_free(x'e9')}), '0', 'are kept');
+	like($p->ask('call dlock_holders t:%e9'), qr/^\xef\xbf\xbd me /, 'and shown in UTF-8');
+	is($p->ask('call dlock_release_all t:me'), '1', 'and given back');
+	open(my $file, '>', "$dir/options.cnf") or die "could not write: $!\n";
+	print $file "[client]\nuser=tester\nhost=127.0.0.1\n[dlock]\nport=$port\ndefault-character-set=latin1\n";
+	close $file;
+	is($p->ask("connect mysql:///?default-file=$dir/options.cnf"), 'url mysql', 'an option file');
+	is($p->ask('call dlock_is_free t:n'), '1', 'leads to the server');
+	is($p->ask(q{query SELECT CHARSET('x'), HEX('é')}), 'utf8mb4 C3A9', 'in UTF-8 whatever it says');
+	is($p->ask(q{query SELECT 1 FROM dual WHERE $1 = 1}), 'error misuse - 0 0 0 the statement names argument $1, and there are 0', 'too few arguments');
+}
+
+# log-ins, and no password in any message
+for my $password ('p%40ss%3aword', 'wr0ng', undef)
+{
+	my $to = word(url($port, defined $password ? "secret:$password" : 'secret'));
+	is($p->ask("connect $to") =~ /^url/, 1, 'an account with a password');
+	my $said = $p->ask('call dlock_is_free t:n');
+	if (($password // '') =~ /^p/) { is($said, '1', 'is let in with it') }
+	else
+	{
+		like($said, $is_postgres ? qr/^error misuse 28P01 0 1 1 / : qr/^error misuse 28000 1045 1 1 /, 'and without it is not');
+		unlike($said, qr/wr0ng|p.?ss:word/, 'nor is the password shown');
+	}
+}
+like($p->ask('connect ' . word('postgresql://u:wr0%zz@h/')), qr/^error misuse - 0 0 0 (?!.*wr0)/, 'a broken URL does not show it');
+like($p->ask('connect ' . word('postgresql://u:wr0@ng@h/')), qr/^error misuse - 0 0 0 (?!.*(?:wr0|ng\@))/, 'nor one with a bare @');
+like($p->ask('connect wr0ng'), qr/^error misuse - 0 0 0 (?!.*wr0)/, 'nor what is no URL');
+
+# ---------------------------------------------------------------------
+# Leases: from the grant to the release.
+
+$p->say('new one name=one ttl=1.5', 'start one');
+my (undef, $token) = $p->hear(qr/^one held (\d+)$/);
+is(value(q{SELECT token FROM dlock.locks WHERE name = 'one'}), $token, 'a lease is held with its token');
+$p->say('show one');
+my (undef, $owner, $lost_at, $deadline) = $p->hear(qr/^one is held held 1 owner (\S+) request [0-9a-f]{32} lost_at (\d+) deadline (\d+)$/);
+is(value(q{SELECT owner FROM dlock.locks WHERE name = 'one'}), $owner, 'by its owner');
+is($deadline - $lost_at, 150_000, 'the margin');
+my ($first) = (map { ($p->hear(qr/^one renewed lost_at (\d+)$/))[1] } 1 .. 3)[-1];
+cmp_ok($first, '>', $lost_at + 1_000_000, 'it is renewed, and renewed');
+ok(!is_free('one'), 'and held all the time');
+$p->say('new two name=one ttl=30', 'start two');
+$p->next_is('two', qr/^refused busy - 0 0 0 "one" is not free$/);
+$p->next_is('two', qr/^done$/);
+$p->say('release one');
+$p->next_is('one', qr/^(?:renewed .*|released 1 none .*)$/);
+$p->next_is('one', qr/^(?:released 1 none .*|done)$/);
+ok(is_free('one'), 'it is free when released is told');
+
+$p->say('new all name=a1 name=a2 name=a3 ttl=1.5', 'start all');
+$p->next_is('all', qr/^held \d+ \d+ \d+$/);
+$p->next_is('all', qr/^renewed /) for 1 .. 2;
+value(q{SELECT dlock_force_release('a2')});
+$p->hear(qr/^all lost lost - /);
+ok(!is_free('a1'), 'one name of several is gone: the lease is lost');
+$p->say('release all');
+$p->next_is('all', qr/^released 0 /);
+ok(is_free('a1') && is_free('a3'), 'and the others are given back');
+
+$p->say('new s1 name=s mode=shared ttl=30', 'new s2 name=s mode=shared ttl=30', 'start s1', 'start s2');
+$p->next_is($_, qr/^held /) for 's1', 's2';
+$p->say('new permits name=p mode=permit limit=3 permits=2 ttl=30', 'start permits');
+$p->next_is('permits', qr/^held /);
+is(holds('p'), 2, 'two permits');
+$p->say('new one_more name=p mode=permit limit=3 ttl=30', 'start one_more');
+$p->next_is('one_more', qr/^held /);
+$p->say(map { "release $_" } 's1', 's2', 'permits', 'one_more');
+$p->next_is($_, qr/^released 1 /) for 's1', 's2', 'permits', 'one_more';
+ok(is_free('p') && is_free('s'), 'all of them are given back');
+
+$p->say('new least name=least ttl=30 keep_at_least=3', 'start least');
+$p->next_is('least', qr/^held /);
+$p->say('release least');
+$p->next_is('least', qr/^released 1 /);
+my $left = value(q{SELECT remaining FROM dlock.locks WHERE name = 'least'});
+cmp_ok($left, '<=', 3, 'one that is kept at least for a time is left for no longer than that');
+ok(!is_free('least'), 'and not given back') if $left > 0.5;
+
+# ---------------------------------------------------------------------
+# Waiting.
+
+value(q{SELECT dlock_acquire('busy', 'admin', 600)});
+$p->say('new w1 name=busy ttl=30 wait=-1', 'start w1', 'new w2 name=busy owner=mine ttl=30 wait=-1', 'start w2',
+	'new w3 name=busy ttl=30 wait=0.3', 'start w3');
+until_true(sub { is_waiting('busy') >= 2 }, 'they wait');
+$p->next_is('w3', qr/^refused busy /);
+$p->say('release w1', 'release w2', 'show w1');
+$p->next_is('w1', qr/^is ended held 0 /);
+$p->next_is($_, qr/^released 0 none /) for 'w1', 'w2';
+until_true(sub { is_waiting('busy') == 0 }, 'cancelled: nobody waits');
+value(q{SELECT dlock_release_all('admin')});
+until_true(sub { is_free('busy') }, 'and nothing is held');
+
+# a circle: one of the two is told
+$p->say('new c1 name=c1 owner=o1 ttl=30', 'new c2 name=c2 owner=o2 ttl=30', 'start c1', 'start c2');
+$p->next_is($_, qr/^held /) for 'c1', 'c2';
+$p->say('new c3 name=c2 owner=o1 ttl=30 wait=600', 'start c3');
+until_true(sub { is_waiting('c2') == 1 }, 'one waits for the other');
+$p->say('new c4 name=c1 owner=o2 ttl=30 wait=600', 'start c4');
+$p->next_is('c4', $is_postgres ? qr/^refused busy 40P01 / : qr/^refused busy \S+ 3058 /);
+$p->say('release c3', 'release c1', 'release c2');
+# what it may have been granted by now is given back
+$p->next_is('c3', qr/^released [01] /);
+$p->next_is($_, qr/^released 1 /) for 'c1', 'c2';
+ok(is_free('c1') && is_free('c2'), 'both are free');
+
+# ---------------------------------------------------------------------
+# Errors.
+
+$p->say('new long name=long ttl=2d', 'start long');
+$p->next_is('long', $is_postgres ? qr/^failed misuse 22023 / : qr/^failed misuse 22023 3037 /);
+$p->say('new denied url=' . word(url($port, 'secret:wr0ng')) . ' name=x ttl=30 wait=-1', 'start denied');
+$p->next_is('denied', qr/^failed misuse 28\S+ \d+ 1 1 /);
+my ($nobody) = FreePorts::reserve(1);
+$p->say('new nobody url=' . word(url($nobody)) . ' name=x ttl=30 wait=-1 connect_timeout=0.3', 'start nobody');
+$p->next_is('nobody', qr/^trouble unavailable \S+ \d+ 0 1 /);
+$p->hear(qr/^nobody failed unavailable \S+ \d+ 0 1 /);
+for (['ttl=30', 'names'], ['name=x', 'ttl'], ['name=x ttl=30 owner=', 'owner'], ['name=x name=y ttl=30 mode=shared', 'exclusive'],
+	['name=x ttl=30 mode=permit', 'limit'], ['name=x ttl=30 mode=permit limit=2 permits=3', 'limit'], ['name=' . 'x' x 256 . ' ttl=30', 'name'])
+{
+	my ($options, $what) = @$_;
+	like($p->ask("new wrong $options"), qr/^error misuse - 0 0 0 .*$what/, "seen without a server: $what");
+}
+
+# the guard
+is($p->ask('connect ' . word($url)) =~ /^url/, 1, 'a session');
+$token = $p->ask('call dlock_acquire t:g t:me d:600');
+like($p->ask("call dlock_guard t:g t:me i:$token"), qr/^error misuse \S+ \d+ 0 0 /, 'no guard outside of a transaction');
+for my $good (1, 0)
+{
+	$p->ask('query BEGIN');
+	my $guarded = $p->ask("call dlock_guard t:g t:me i:" . ($good ? $token : $token + 1));
+	if ($good) { is($guarded, 'NULL', 'a guard') }
+	else { like($guarded, $is_postgres ? qr/^error lost 55L01 / : qr/^error lost 55L01 1644 /, 'a guard that comes too late') }
+	is($p->ask('query ' . ($good ? 'COMMIT' : 'ROLLBACK')), '', 'and the end of the transaction');
+}
+$p->ask('call dlock_release_all t:me');
+
+# ended by an operator
+$p->say('new forced name=forced ttl=2', 'start forced');
+$p->next_is('forced', qr/^held /);
+value(q{SELECT dlock_force_release('forced')});
+$p->hear(qr/^forced lost lost - 0 0 0 /);
+$p->say('show forced', 'release forced');
+$p->next_is('forced', qr/^is lost held 0 /);
+$p->next_is('forced', qr/^released 0 /);
+
+# ---------------------------------------------------------------------
+# Connections that are lost.
+
+my $network = Network->new($port);
+my $id = $is_postgres ? 'pid' : 'connection_id';
+my $through = word(url($network->{port}));
+
+# the connection is cut while the acquire waits
+value(q{SELECT dlock_acquire('cut', 'admin', 600)});
+$p->say("new cut url=$through name=cut ttl=60 wait=-1", 'start cut');
+until_true(sub { is_waiting('cut') == 1 }, 'an acquire waits');
+my $waiter = value("SELECT $id FROM dlock.waiters WHERE name = 'cut'");
+$network->order('cut');
+$p->next_is('cut', qr/^trouble unavailable \S+ \d+ 0 1 /);
+until_true(sub { is_waiting('cut') == 1 && value("SELECT $id FROM dlock.waiters WHERE name = 'cut'") ne $waiter },
+	'cut off, it waits again, on another connection, and nobody else does');
+value(q{SELECT dlock_release('cut', 'admin')});
+$p->next_is('cut', qr/^held /);
+is(holds('cut'), 1, 'one hold');
+$p->say('release cut');
+$p->next_is('cut', qr/^released 1 /);
+
+# the reply is lost
+value(q{SELECT dlock_acquire('reply', 'admin', 600)});
+$p->say("new reply url=$through name=reply ttl=60 wait=-1", 'start reply');
+until_true(sub { is_waiting('reply') == 1 }, 'an acquire waits');
+$network->order('deaf');
+value(q{SELECT dlock_release('reply', 'admin')});
+until_true(sub { holds('reply') eq '1' && !is_waiting('reply') }, 'it is granted, and the reply is lost');
+$token = value(q{SELECT token FROM dlock.locks WHERE name = 'reply'});
+$network->order('pass');
+$network->order('cut');
+$p->next_is('reply', qr/^trouble unavailable /);
+my (undef, $again) = $p->hear(qr/^reply held (\d+)$/);
+is($again, $token, 'the acquire is repeated, and answered with the same token');
+is(holds('reply'), 1, 'and there is one hold');
+
+# the network is gone: lost is told before somebody else can have it
+my $other = Program->start(DLOCK_URL => $url);
+$p->say("new gone url=$through name=gone ttl=8", 'start gone');
+$p->next_is('gone', qr/^held /);
+$other->say('new next name=gone ttl=30 wait=600', 'start next');
+until_true(sub { is_waiting('gone') == 1 }, 'somebody waits for a lease');
+$network->order('swallow');
+
+# meanwhile: who is stopped finds the lease lost when it goes on
+my $stopped = Program->start(DLOCK_URL => $url);
+$stopped->say('new stopped name=stopped ttl=1.5', 'start stopped');
+$stopped->next_is('stopped', qr/^held /);
+kill 'STOP', $stopped->{pid};
+until_true(sub { is_free('stopped') }, 'a process is stopped until its lease has ended');
+value(q{SELECT dlock_acquire('stopped', 'admin', 600)});
+$stopped->say('show stopped', 'release stopped');
+kill 'CONT', $stopped->{pid};
+my (undef, $what);
+do { (undef, $what) = $stopped->hear(qr/^stopped (.*)$/) } while defined $what && $what =~ /^renewed/;
+like($what, qr/^(?:lost lost|is lost held 0) /, 'it goes on, and knows');
+$stopped->hear(qr/^stopped released 0 /);
+is(holds('stopped'), 1, 'and takes nothing from the next holder');
+is($stopped->end, 0, 'that program leaks nothing');
+
+my ($lost_us, $error) = $p->hear(qr/^gone lost (.*)$/);
+like($error, qr/^lost - 0 0 0 .*could not be renewed in time/, 'without a network the lease is lost');
+my ($held_us) = $other->hear(qr/^next held /);
+$p->say('show gone');
+my (undef, $gone_at) = $p->hear(qr/^gone is lost .* lost_at (\d+) /);
+cmp_ok($gone_at, '<', $held_us, 'from a time before somebody else has it');
+SKIP:
+{
+	skip('this machine is late by more than the margin', 1) if $lost_us > $gone_at + 500_000;
+	cmp_ok($lost_us, '<', $held_us, 'and that is told before');
+}
+$p->say('release gone');
+$p->hear(qr/^gone released 0 /);
+$network->order('pass');
+$network->order('cut');
+is($other->end, 0, 'the other program leaks nothing, though it holds the lease');
+
+# silent hosts are not waited for for ever
+if ($is_postgres)
+{
+	$network->order('swallow');
+	my $hosts = word("postgresql://tester\@127.0.0.1:$network->{port},127.0.0.1:$port/postgres");
+	$p->say("new hosts url=$hosts name=hosts ttl=30 connect_timeout=6", 'start hosts');
+	$p->next_is('hosts', qr/^trouble unavailable - 0 0 1 could not connect to the server in time/);
+	$p->next_is('hosts', qr/^held /);
+	$p->say('release hosts');
+	$p->hear(qr/^hosts done/);
+}
+# nor is anything left of what is freed when it is under way
+$network->order('swallow');
+$p->say("new away$_ url=$through name=away ttl=30", "start away$_") for 1 .. 3;
+for my $turn (1, 2)
+{
+	# the second is read after the first step
+	$p->say('show away1');
+	$p->next_is('away1', qr/^is waiting /);
+}
+$p->say("free away$_") for 1 .. 3;
+$network->stop;
+
+# ---------------------------------------------------------------------
+# The server is restarted, and the lease goes on.
+
+$p->say('new restart name=restart ttl=45', 'start restart');
+(undef, $token) = $p->hear(qr/^restart held (\d+)$/);
+$engine->end_control;
+if ($is_postgres) { $engine->{node}->stop('fast') }
+else { $engine->halt }
+$p->next_is('restart', qr/^trouble unavailable /);
+if ($is_postgres) { $engine->{node}->start }
+else { $engine->boot }
+my (undef, $renewed) = $p->hear(qr/^restart (renewed|lost)/);
+is($renewed, 'renewed', 'a lease outlives a restart of the server');
+is(value(q{SELECT token FROM dlock.locks WHERE name = 'restart'}), $token, 'with the same token');
+$p->say('release restart');
+$p->hear(qr/^restart released 1 /);
+ok(is_free('restart'), 'and is given back');
+
+is($p->end, 0, 'the program leaks nothing, and ends as it should');
+$engine->end_control;
+$engine->stop;
+done_testing();
