@@ -77,6 +77,8 @@ check_options(const dlock_lease_options *o, const keep_config *config,
 		fault = "only permits have a limit and a number";
 	else if (!keep_check_config(config))
 		fault = "ttl, wait, connect_timeout or keep_at_least is out of range";
+	else if (o->names == NULL)
+		fault = "a lease has names";
 	if (fault != NULL)
 	{
 		dlock_error_set(error, DLOCK_MISUSE, "%s", fault);
@@ -158,10 +160,13 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 	lease->tokens = calloc(o->nnames, sizeof(*lease->tokens));
 	room = lease->owner != NULL && lease->request != NULL &&
 		lease->names != NULL && lease->tokens != NULL;
-	for (; room && lease->nnames < o->nnames; lease->nnames++)
+	while (room && lease->nnames < o->nnames)
 	{
-		lease->names[lease->nnames] = strdup(o->names[lease->nnames]);
-		room = lease->names[lease->nnames] != NULL;
+		char	   *name = strdup(o->names[lease->nnames]);
+
+		room = name != NULL;
+		if (room)
+			lease->names[lease->nnames++] = name;
 	}
 	if (!room)
 		dlock_error_set(error, DLOCK_UNAVAILABLE,

@@ -268,9 +268,16 @@ run(dlock_session *s, mysql_wire *wire, int ready)
 	}
 
 	s->fd = mysql_get_socket(wire->mysql);
-	s->events = (short) ((wire->waits & MYSQL_WAIT_READ ? POLLIN : 0) |
-						 (wire->waits & MYSQL_WAIT_WRITE ? POLLOUT : 0) |
-						 (wire->waits & MYSQL_WAIT_EXCEPT ? POLLPRI : 0));
+	/* it may be another one for each address that is tried */
+	if (wire->operation == MYSQL_CONNECT && s->fd >= 0)
+		fcntl(s->fd, F_SETFD, FD_CLOEXEC);
+	s->events = 0;
+	if ((wire->waits & MYSQL_WAIT_READ) != 0)
+		s->events |= POLLIN;
+	if ((wire->waits & MYSQL_WAIT_WRITE) != 0)
+		s->events |= POLLOUT;
+	if ((wire->waits & MYSQL_WAIT_EXCEPT) != 0)
+		s->events |= POLLPRI;
 	if (wire->waits == 0)
 		s->wire_until_us = 0;	/* the next step has something to do */
 	else if (wire->waits & MYSQL_WAIT_TIMEOUT)
@@ -311,11 +318,15 @@ run_on(dlock_session *s, mysql_wire *wire)
 		int			ready = 0;
 
 		if (poll(&p, 1, 0) > 0)
-			ready = (p.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) |
-				(p.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0) |
-				/* the read, or the write, finds out what is wrong */
-				(p.revents & ~(POLLOUT | POLLPRI) ? wire->waits &
-				 (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE) : 0);
+		{
+			if ((p.revents & POLLOUT) != 0)
+				ready |= MYSQL_WAIT_WRITE;
+			if ((p.revents & POLLPRI) != 0)
+				ready |= MYSQL_WAIT_EXCEPT;
+			/* the read, or the write, finds out what is wrong */
+			if ((p.revents & ~(POLLOUT | POLLPRI)) != 0)
+				ready |= wire->waits & (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE);
+		}
 		else if (dlock_now_us() >= s->wire_until_us)
 			ready = MYSQL_WAIT_TIMEOUT;
 		if (ready == 0)
@@ -443,7 +454,6 @@ mysql_step(dlock_session *s)
 				if (wire->connected == NULL)
 					return failed(s, wire);
 				set_keep_alive(s->fd);
-				fcntl(s->fd, F_SETFD, FD_CLOEXEC);
 				/* an option file may have said something else */
 				if (strcmp(mysql_character_set_name(wire->mysql), "utf8mb4") == 0)
 				{

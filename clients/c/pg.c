@@ -328,7 +328,7 @@ refused(dlock_session *s, pg_wire *wire)
 		line = end + (*end != '\0');
 	}
 	if (PQconnectionNeedsPassword(wire->connection))
-		memcpy(sqlstate, "28P01", 5);
+		strcpy(sqlstate, "28P01");
 	dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, sqlstate, 0,
 							shown.data);
 	s->error.disconnected = true;

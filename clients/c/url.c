@@ -216,6 +216,15 @@ has_keywords(const char *text)
 	return *text == '=';
 }
 
+/* A variable of the environment that says something, or NULL. */
+static const char *
+variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
 /* What the environment names, or NULL. */
 static const char *
 from_environment(void)
@@ -223,17 +232,11 @@ from_environment(void)
 	static const char *const libpq[] = {
 		"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE",
 	};
-	const char *url = getenv("DLOCK_URL");
-
-	if (url != NULL && url[0] != '\0')
-		return url;
+	if (variable("DLOCK_URL") != NULL)
+		return variable("DLOCK_URL");
 	for (size_t i = 0; i < sizeof(libpq) / sizeof(libpq[0]); i++)
-	{
-		const char *value = getenv(libpq[i]);
-
-		if (value != NULL && value[0] != '\0')
+		if (variable(libpq[i]) != NULL)
 			return "";
-	}
 	return NULL;
 }
 

@@ -51,7 +51,7 @@ main(int argc, char **argv)
 			uint64_t	number = next(&state);
 
 			data[j] = (uint8_t) number;
-			if (mild > 0 && (number >> 8) % 8 < 2 * mild)
+			if (mild > 0 && (number >> 8) % 4 < mild)
 				data[j] &= 0x3f;
 		}
 		sim_run(data, sizeof(data));

@@ -242,6 +242,7 @@ static dlock_arg
 argument(char *word, const char **texts, int64_t *integers)
 {
 	size_t		n = 0;
+	char	   *rest;
 
 	if (word[0] == 'n')
 		return DLOCK_NULL;
@@ -254,8 +255,8 @@ argument(char *word, const char **texts, int64_t *integers)
 		decode(word + 2);
 		return DLOCK_TEXT(word + 2);
 	}
-	for (char *element = strtok(word + 2, ","); element != NULL;
-		 element = strtok(NULL, ","), n++)
+	for (char *element = strtok_r(word + 2, ",", &rest); element != NULL;
+		 element = strtok_r(NULL, ",", &rest), n++)
 		if (word[0] == 'T')
 		{
 			decode(element);
@@ -330,6 +331,7 @@ static bool
 obey(char *line)
 {
 	char	   *words[WORDS_MAX] = {0};
+	char	   *rest;
 	size_t		n = 0;
 
 	if (strncmp(line, "query ", 6) == 0)
@@ -338,11 +340,17 @@ obey(char *line)
 								   dlock_now_us() + PATIENCE_US));
 		return true;
 	}
-	for (char *word = strtok(line, " "); word != NULL && n < WORDS_MAX;
-		 word = strtok(NULL, " "))
+	for (char *word = strtok_r(line, " ", &rest); word != NULL && n < WORDS_MAX;
+		 word = strtok_r(NULL, " ", &rest))
 		words[n++] = word;
 	if (n == 0)
 		return true;
+	if (n == 1 && strcmp(words[0], "end") != 0 && strcmp(words[0], "drop") != 0 &&
+		strcmp(words[0], "connect") != 0)
+	{
+		fprintf(stderr, "client: \"%s\" needs more words\n", words[0]);
+		exit(2);
+	}
 	if (strcmp(words[0], "end") == 0)
 		return false;
 	if (strcmp(words[0], "drop") == 0)
