@@ -21,6 +21,8 @@
  *			poll(&p, 1, dlock_timeout_ms(dlock_lease_until_us(lease)));
  *		}
  *
+ * Or a thread does that: dlock_heartbeat_start().
+ *
  * Two exceptions.  The client libraries of the servers look up host names when a
  * connection is begun, and may block for as long as the resolver does.  Name an
  * address if that matters.  And they read certificates and option files.
@@ -438,6 +440,41 @@ DLOCK_API bool dlock_lease_acquire(dlock_lease *lease, dlock_error *error);
 
 /* Release, and drive the lease until it is done.  This function waits. */
 DLOCK_API void dlock_lease_end(dlock_lease *lease);
+
+/* -------------------------------------------------------------- heartbeats */
+
+/*
+ * A thread that drives a lease, for programs that have no loop of their own: acquire,
+ * start the heartbeat, work, stop it, and end the lease.
+ */
+typedef struct dlock_heartbeat dlock_heartbeat;
+
+/*
+ * Give a lease to a thread.  Until the heartbeat is stopped, the program calls no
+ * function of the lease, but those of the heartbeat.  The thread calls "tell", if it
+ * is not NULL, with each event and the argument; it must not wait, since nothing is
+ * renewed meanwhile, and must not stop the heartbeat.  A lease that was not started is
+ * not started by this.
+ *
+ * The thread takes no signals.  Returns NULL, and an error, if there can be none.
+ */
+DLOCK_API dlock_heartbeat *dlock_heartbeat_start(dlock_lease *lease,
+												 void (*tell) (const dlock_event *event,
+															   void *argument),
+												 void *argument,
+												 dlock_error *error);
+
+/* Say whether the lease is held, by the clock, now.  Any thread may ask. */
+DLOCK_API bool dlock_heartbeat_is_held(dlock_heartbeat *heartbeat);
+
+/* The time at which it counts as lost unless it is renewed; 0 if it is not held. */
+DLOCK_API int64_t dlock_heartbeat_lost_at_us(dlock_heartbeat *heartbeat);
+
+/*
+ * Stop the thread, and free the heartbeat; the lease is the program's again.  What is
+ * under way is not waited for; a "tell" is.
+ */
+DLOCK_API void dlock_heartbeat_stop(dlock_heartbeat *heartbeat);
 
 #ifdef __cplusplus
 }

@@ -500,6 +500,23 @@ $p->say('show forced', 'release forced');
 $p->next_is('forced', qr/^is lost held 0 /);
 $p->next_is('forced', qr/^released 0 /);
 
+# the same with a thread
+$p->say('new thread name=thread ttl=1.5', 'start thread');
+$p->next_is('thread', qr/^held /);
+$p->say('beat thread');
+$p->next_is('thread', qr/^beat 1$/);
+$p->hear(qr/^thread renewed /) for 1 .. 2;
+$p->say('unbeat thread');
+$p->hear(qr/^thread unbeat 1$/);
+$p->hear(qr/^thread renewed /);
+$p->say('beat thread');
+$p->hear(qr/^thread beat 1$/);
+value(q{SELECT dlock_force_release('thread')});
+$p->hear(qr/^thread lost lost - /);
+$p->say('unbeat thread', 'release thread');
+$p->hear(qr/^thread unbeat 0$/);
+$p->hear(qr/^thread released 0 /);
+
 # ---------------------------------------------------------------------
 # Connections that are lost.
 

@@ -13,6 +13,7 @@
  *	start ID, release ID, free ID
  *	show ID					"ID is STATE held 0|1 owner OWNER request REQUEST"
  *	connect URL				another server for the session
+ *	beat ID, unbeat ID		give the lease to a thread, and take it back
  *	call FUNCTION ARG...	t:TEXT, i:INTEGER, d:DURATION, n, T:A,B,... I:1,2,...
  *	query SQL				the rest of the line
  *	drop					close the session
@@ -47,6 +48,7 @@ static struct
 {
 	char		id[ID_SIZE];
 	dlock_lease *lease;
+	dlock_heartbeat *heartbeat;
 	size_t		nnames;
 	bool		told_done;
 }			leases[LEASES_MAX];
@@ -57,12 +59,15 @@ say(const char *format,...)
 {
 	va_list		arguments;
 
+	/* heartbeats have something to say, too */
+	flockfile(stdout);
 	printf("%" PRId64 " ", dlock_now_us());
 	va_start(arguments, format);
 	vprintf(format, arguments);
 	va_end(arguments);
 	putchar('\n');
 	fflush(stdout);
+	funlockfile(stdout);
 }
 
 static void
@@ -180,6 +185,8 @@ new_lease(char **words, size_t n)
 static void
 free_lease(size_t place)
 {
+	dlock_heartbeat_stop(leases[place].heartbeat);
+	leases[place].heartbeat = NULL;
 	dlock_lease_free(leases[place].lease);
 	leases[place].lease = NULL;
 	leases[place].id[0] = '\0';
@@ -235,6 +242,38 @@ tell(size_t place, const dlock_event *event)
 			say_error(text, &event->error);
 			break;
 	}
+}
+
+/* Say what the thread of a lease has been told. */
+static void
+tell_beat(const dlock_event *event, void *place)
+{
+	size_t		i = (size_t) ((char *) place - (char *) leases) / sizeof(leases[0]);
+
+	tell(i, event);
+}
+
+static void
+start_beat(size_t place)
+{
+	dlock_error error;
+
+	leases[place].heartbeat = dlock_heartbeat_start(leases[place].lease, tell_beat,
+													&leases[place], &error);
+	if (leases[place].heartbeat == NULL)
+		say_error("error", &error);
+	else
+		say("%s beat %d", leases[place].id,
+			dlock_heartbeat_is_held(leases[place].heartbeat));
+}
+
+static void
+stop_beat(size_t place)
+{
+	say("%s unbeat %d", leases[place].id,
+		dlock_heartbeat_is_held(leases[place].heartbeat));
+	dlock_heartbeat_stop(leases[place].heartbeat);
+	leases[place].heartbeat = NULL;
 }
 
 /* Make an argument of a word; lists go into the arrays that are given. */
@@ -363,6 +402,10 @@ obey(char *line)
 		dlock_lease_release(leases[find(words[1])].lease);
 	else if (strcmp(words[0], "free") == 0)
 		free_lease(find(words[1]));
+	else if (strcmp(words[0], "beat") == 0)
+		start_beat(find(words[1]));
+	else if (strcmp(words[0], "unbeat") == 0)
+		stop_beat(find(words[1]));
 	else if (strcmp(words[0], "show") == 0)
 		show(find(words[1]));
 	else if (strcmp(words[0], "connect") == 0)
@@ -389,7 +432,7 @@ step_all(void)
 	{
 		dlock_event event;
 
-		if (leases[i].lease == NULL)
+		if (leases[i].lease == NULL || leases[i].heartbeat != NULL)
 			continue;
 		while (dlock_lease_step(leases[i].lease, &event))
 			tell(i, &event);
@@ -410,7 +453,7 @@ await(void)
 	nfds_t		n = 1;
 
 	for (size_t i = 0; i < LEASES_MAX; i++)
-		if (leases[i].lease != NULL)
+		if (leases[i].lease != NULL && leases[i].heartbeat == NULL)
 		{
 			fds[n++] = (struct pollfd) {
 				.fd = dlock_lease_fd(leases[i].lease),
