@@ -1,0 +1,111 @@
+/*
+ * command.h
+ *	  What the subcommands of "dlock" have in common.
+ *
+ * main.c has the table of the subcommands and starts one of them.  A subcommand
+ * is a function in a file of its own.  It reads its options by parse_options(),
+ * says what the user must know by say(), in one line, and answers the exit
+ * status of the program.
+ *
+ * What a subcommand prints on standard output is its answer; everything else
+ * goes to standard error.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_COMMAND_H
+#define DLOCK_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Exit statuses: those of sysexits.h where it has one that fits.  "run" answers
+ * COMMAND's own status otherwise.
+ */
+enum
+{
+	STATUS_OK = 0,
+	STATUS_NO = 1,				/* a question was answered "no" */
+	STATUS_USAGE = 64,			/* EX_USAGE: the command line is wrong */
+	STATUS_MISUSE = 65,			/* EX_DATAERR: the server refuses an argument */
+	STATUS_NO_SERVER = 69,		/* EX_UNAVAILABLE: no server that answers */
+	STATUS_LOST = 70,			/* the lease was lost */
+	STATUS_SYSTEM = 71,			/* EX_OSERR: the system refuses, as at fork */
+	STATUS_BUSY = 75,			/* EX_TEMPFAIL: not free within the wait */
+	STATUS_NOT_ALLOWED = 77,	/* EX_NOPERM: the account may not do that */
+	STATUS_CANNOT_RUN = 126,	/* COMMAND is there and cannot be run */
+	STATUS_NO_COMMAND = 127		/* there is no COMMAND of that name */
+};
+
+/* A subcommand. */
+struct command
+{
+	const char *name;
+	/* argv[0] is the subcommand's name; answers the exit status */
+	int			(*run) (int argc, char **argv);
+	const char *help;			/* one line, for "dlock --help" */
+};
+
+/* What an option's argument is, and what its value points to. */
+enum option_kind
+{
+	OPTION_FLAG,				/* no argument; bool, set to true */
+	OPTION_NOT,					/* no argument; bool, set to false */
+	OPTION_TEXT,				/* const char * */
+	OPTION_COUNT,				/* a whole number from 1 on; int64_t */
+	OPTION_DURATION,			/* int64_t, microseconds; see parse_duration() */
+	OPTION_WAIT,				/* the same or "forever", which is -1 */
+	OPTION_NO_WAIT				/* no argument; int64_t, set to 0 */
+};
+
+/* An option; a list of them ends with one that has no name. */
+struct option_spec
+{
+	const char *name;			/* without the dashes */
+	char		letter;			/* its short form, or 0 */
+	enum option_kind kind;
+	void	   *value;
+	const char *argument;		/* what usage calls the argument, or NULL */
+	const char *help;			/* one line, for "dlock SUBCOMMAND --help" */
+};
+
+/* The option of all that speak to a server; value is a const char *. */
+#define URL_OPTION(value) \
+	{ "url", 'u', OPTION_TEXT, value, "URL", \
+		"the server; otherwise DLOCK_URL, or what its client library takes" }
+
+/* options.c */
+
+/*
+ * Read the options before the first argument that is none, and answer its index.
+ * --help prints "usage" and the options, and ends the program, as --version
+ * does; what is wrong is said, and ends the program with STATUS_USAGE.  "--"
+ * ends the options and is skipped if it is the first argument that is none.
+ *
+ * "usage" is what follows "dlock ", and further lines about the subcommand.
+ */
+extern int	parse_options(int argc, char **argv,
+						  const struct option_spec *specs, const char *usage);
+
+/*
+ * Read a duration: a number of seconds (90, 1.5), or numbers with units (5m,
+ * 1h30m, 250ms; d, h, m, s, ms, us), largest unit first.  Answers false if
+ * it is none or is longer than 10^9 seconds.
+ */
+extern bool parse_duration(const char *text, int64_t *duration_us);
+
+/* Say what is wrong with the command line, and end with STATUS_USAGE. */
+extern void usage_error(const char *format,...)
+	__attribute__((format(printf, 1, 2), noreturn));
+
+/* main.c */
+
+/* Say something on standard error, in one line: "dlock: ...". */
+extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
+
+/* run.c, elect.c */
+extern int	run_command(int argc, char **argv);
+extern int	elect_command(int argc, char **argv);
+
+#endif							/* DLOCK_COMMAND_H */

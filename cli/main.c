@@ -1,0 +1,78 @@
+/*
+ * main.c
+ *	  The command "dlock": finds the subcommand and starts it.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The subcommands, in the order in which "dlock --help" shows them. */
+static const struct command commands[] = {
+	{"run", run_command, "run a command while a lease is held"},
+	{"elect", elect_command, "run a command on one machine at a time, for ever"},
+	{0}
+};
+
+/*
+ * In one write(), so that the lines of several processes do not mix.  Line ends
+ * inside, as servers' messages have them, become spaces.
+ */
+void
+say(const char *format,...)
+{
+	char		line[2048] = "dlock: ";
+	size_t		length = strlen(line);
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
+	va_end(arguments);
+	length = strlen(line);
+	while (line[length - 1] == '\n')
+		length--;
+	for (size_t i = 0; i < length; i++)
+		if (line[i] == '\n' || line[i] == '\r')
+			line[i] = ' ';
+	line[length++] = '\n';
+	if (write(STDERR_FILENO, line, length) < 0)
+		return;					/* there is nobody left to tell */
+}
+
+static void
+print_help(FILE *where)
+{
+	fprintf(where, "usage: dlock SUBCOMMAND [OPTION]... [ARGUMENT]...\n\n");
+	for (const struct command *command = commands; command->name; command++)
+		fprintf(where, "  %-14s %s\n", command->name, command->help);
+	fprintf(where, "\n\"dlock SUBCOMMAND --help\" says more.\n");
+}
+
+int
+main(int argc, char **argv)
+{
+	if (argc < 2)
+	{
+		print_help(stderr);
+		return STATUS_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+		strcmp(argv[1], "help") == 0)
+	{
+		print_help(stdout);
+		return STATUS_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0)
+	{
+		printf("dlock %s\n", DLOCK_VERSION);
+		return STATUS_OK;
+	}
+	for (const struct command *command = commands; command->name; command++)
+		if (strcmp(argv[1], command->name) == 0)
+			return command->run(argc - 1, argv + 1);
+	usage_error("there is no subcommand \"%s\"; see dlock --help", argv[1]);
+}

@@ -1,0 +1,276 @@
+/*
+ * options.c
+ *	  Reading the command line.
+ *
+ * Options come before the first argument that is none, as with timeout(1) and
+ * flock(1): what follows may be another command, with options of its own.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "command.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 10^9 seconds, the longest that a server takes */
+#define DURATION_MAX_US		INT64_C(1000000000000000)
+
+/* Units, largest first. */
+static const struct
+{
+	const char *name;
+	int64_t		us;
+}			units[] = {
+	{"d", INT64_C(86400000000)},
+	{"h", INT64_C(3600000000)},
+	{"m", 60000000},
+	{"s", 1000000},
+	{"ms", 1000},
+	{"us", 1}
+};
+
+#define UNITS	(sizeof(units) / sizeof(units[0]))
+
+void
+usage_error(const char *format,...)
+{
+	char		text[1024];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	say("%s", text);
+	exit(STATUS_USAGE);
+}
+
+/*
+ * Read a number such as "1.5" times unit_us, without a rounding that a reader
+ * would not expect: digits beyond the microsecond are cut off.
+ */
+static bool
+scale(const char *number, size_t length, int64_t unit_us, int64_t *us)
+{
+	int64_t		whole = 0;
+	int64_t		part_us = 0;
+	int64_t		place_us = unit_us;
+	bool		digits = false;
+	bool		fraction = false;
+
+	for (size_t i = 0; i < length; i++)
+	{
+		if (number[i] == '.' && !fraction)
+			fraction = true;
+		else if (!isdigit((unsigned char) number[i]))
+			return false;
+		else if (!fraction)
+		{
+			whole = whole * 10 + (number[i] - '0');
+			if (whole > DURATION_MAX_US / unit_us)
+				return false;
+			digits = true;
+		}
+		else
+		{
+			place_us /= 10;
+			part_us += (number[i] - '0') * place_us;
+			digits = true;
+		}
+	}
+	*us = whole * unit_us + part_us;
+	return digits;
+}
+
+bool
+parse_duration(const char *text, int64_t *duration_us)
+{
+	int64_t		sum_us = 0;
+	size_t		next = 0;		/* units from here on may follow */
+
+	if (*text == '\0')
+		return false;
+	while (*text)
+	{
+		size_t		number = strspn(text, "0123456789.");
+		size_t		letters = strspn(text + number, "abcdefghijklmnopqrstuvwxyz");
+		int64_t		us;
+
+		if (letters == 0)
+		{
+			/* seconds, if there is nothing else */
+			if (text[number] != '\0' || next > 0)
+				return false;
+			next = UNITS;
+			if (!scale(text, number, 1000000, &us))
+				return false;
+		}
+		else
+		{
+			while (next < UNITS && (strlen(units[next].name) != letters ||
+									strncmp(units[next].name, text + number,
+											letters) != 0))
+				next++;
+			if (next == UNITS || !scale(text, number, units[next].us, &us))
+				return false;
+			next++;
+		}
+		sum_us += us;
+		if (sum_us > DURATION_MAX_US)
+			return false;
+		text += number + letters;
+	}
+	*duration_us = sum_us;
+	return true;
+}
+
+static bool
+has_argument(const struct option_spec *spec)
+{
+	return spec->kind != OPTION_FLAG && spec->kind != OPTION_NOT &&
+		spec->kind != OPTION_NO_WAIT;
+}
+
+static void
+print_usage(const struct option_spec *specs, const char *usage)
+{
+	printf("usage: dlock %s\n\n", usage);
+	for (const struct option_spec *spec = specs; spec->name; spec++)
+	{
+		char		head[64];
+
+		snprintf(head, sizeof(head), "%s%s%s",
+				 spec->name, has_argument(spec) ? " " : "",
+				 has_argument(spec) ? spec->argument : "");
+		if (spec->letter)
+			printf("  -%c, --%-18s %s\n", spec->letter, head, spec->help);
+		else
+			printf("      --%-18s %s\n", head, spec->help);
+	}
+	printf("      --%-18s %s\n      --%-18s %s\n", "help", "print this",
+		   "version", "print the version");
+}
+
+/* Take an option's value from its argument. */
+static void
+set_option(const struct option_spec *spec, const char *argument)
+{
+	char	   *end;
+	long long	count;
+
+	switch (spec->kind)
+	{
+		case OPTION_FLAG:
+			*(bool *) spec->value = true;
+			break;
+		case OPTION_NOT:
+			*(bool *) spec->value = false;
+			break;
+		case OPTION_NO_WAIT:
+			*(int64_t *) spec->value = 0;
+			break;
+		case OPTION_TEXT:
+			*(const char **) spec->value = argument;
+			break;
+		case OPTION_COUNT:
+			errno = 0;
+			count = strtoll(argument, &end, 10);
+			if (!isdigit((unsigned char) *argument) || *end != '\0' ||
+				errno != 0 || count < 1)
+				usage_error("--%s: \"%s\" is no number from 1 on", spec->name,
+							argument);
+			*(int64_t *) spec->value = count;
+			break;
+		case OPTION_WAIT:
+			if (strcmp(argument, "forever") == 0)
+			{
+				*(int64_t *) spec->value = -1;
+				break;
+			}
+			/* FALLTHROUGH */
+		case OPTION_DURATION:
+			if (!parse_duration(argument, spec->value))
+				usage_error("--%s: \"%s\" is no duration, as 90, 1.5, 5m, 1h30m or 250ms are%s",
+							spec->name, argument,
+							spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
+			break;
+	}
+}
+
+int
+parse_options(int argc, char **argv, const struct option_spec *specs,
+			  const char *usage)
+{
+	int			i;
+
+	for (i = 1; i < argc && argv[i][0] == '-' && argv[i][1] != '\0'; i++)
+	{
+		const char *word = argv[i];
+		const struct option_spec *spec;
+
+		if (strcmp(word, "--") == 0)
+			return i + 1;
+		if (word[1] == '-')
+		{
+			const char *equals = strchr(word, '=');
+			size_t		length = equals ? (size_t) (equals - word - 2) : strlen(word + 2);
+
+			if (strcmp(word, "--help") == 0)
+			{
+				print_usage(specs, usage);
+				exit(STATUS_OK);
+			}
+			if (strcmp(word, "--version") == 0)
+			{
+				printf("dlock %s\n", DLOCK_VERSION);
+				exit(STATUS_OK);
+			}
+			for (spec = specs; spec->name; spec++)
+				if (strlen(spec->name) == length &&
+					strncmp(spec->name, word + 2, length) == 0)
+					break;
+			if (!spec->name)
+				usage_error("there is no option \"%s\"; see dlock %s --help",
+							word, argv[0]);
+			if (!has_argument(spec))
+			{
+				if (equals)
+					usage_error("--%s takes no argument", spec->name);
+				set_option(spec, NULL);
+			}
+			else if (equals)
+				set_option(spec, equals + 1);
+			else if (i + 1 < argc)
+				set_option(spec, argv[++i]);
+			else
+				usage_error("--%s needs an argument", spec->name);
+			continue;
+		}
+		/* short ones, which may stand together: "-sw 5" */
+		for (const char *letter = word + 1; *letter; letter++)
+		{
+			for (spec = specs; spec->name; spec++)
+				if (spec->letter == *letter)
+					break;
+			if (!spec->name)
+				usage_error("there is no option \"-%c\"; see dlock %s --help",
+							*letter, argv[0]);
+			if (!has_argument(spec))
+			{
+				set_option(spec, NULL);
+				continue;
+			}
+			if (letter[1] != '\0')
+				set_option(spec, letter + 1);
+			else if (i + 1 < argc)
+				set_option(spec, argv[++i]);
+			else
+				usage_error("-%c needs an argument", *letter);
+			break;
+		}
+	}
+	return i;
+}
