@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dlock.h"
+
 /*
  * Exit statuses: those of sysexits.h where it has one that fits.  "run" answers
  * COMMAND's own status otherwise.
@@ -27,8 +29,8 @@ enum
 {
 	STATUS_OK = 0,
 	STATUS_NO = 1,				/* a question was answered "no" */
-	STATUS_USAGE = 64,			/* EX_USAGE: the command line is wrong */
-	STATUS_MISUSE = 65,			/* EX_DATAERR: the server refuses an argument */
+	STATUS_USAGE = 64,			/* EX_USAGE: the command line is wrong, or the
+								 * server refuses an argument */
 	STATUS_NO_SERVER = 69,		/* EX_UNAVAILABLE: no server that answers */
 	STATUS_LOST = 70,			/* the lease was lost */
 	STATUS_SYSTEM = 71,			/* EX_OSERR: the system refuses, as at fork */
@@ -103,6 +105,23 @@ extern void usage_error(const char *format,...)
 
 /* Say something on standard error, in one line: "dlock: ...". */
 extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
+
+/* errors.c */
+
+/* The exit status that goes with an error; STATUS_OK if there is none. */
+extern int	status_of(const dlock_error *error);
+
+/*
+ * Say what an error was, in one line that begins with "what" if that is not NULL,
+ * and answer its exit status.
+ */
+extern int	say_error(const char *what, const dlock_error *error);
+
+/*
+ * Make a session for the server that --url names; if that is wrong, it is said,
+ * and ends the program.
+ */
+extern dlock_session *open_session(const char *url);
 
 /* run.c, elect.c */
 extern int	run_command(int argc, char **argv);
