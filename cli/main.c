@@ -11,10 +11,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "inspect.h"
+
 /* The subcommands, in the order in which "dlock --help" shows them. */
 static const struct command commands[] = {
 	{"run", run_command, "run a command while a lease is held"},
 	{"elect", elect_command, "run a command on one machine at a time, for ever"},
+	{"acquire", acquire_command, "take a lease"},
+	{"renew", renew_command, "set the deadline of a lease anew"},
+	{"release", release_command, "give a lease back"},
+	{"wait", wait_command, "wait until a name is held no more"},
+	{"owner", owner_command, "print who holds a name"},
+	{"force-release", force_release_command, "evict the holders of a name"},
+	{"ls", ls_command, "list who holds what"},
+	{"waiters", waiters_command, "list who waits for what"},
+	{"stats", stats_command, "print the counters"},
 	{0}
 };
 

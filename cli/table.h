@@ -1,0 +1,88 @@
+/*
+ * table.h
+ *	  What the inspecting subcommands print: tables for people, JSON for programs.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_TABLE_H
+#define DLOCK_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* A column.  Without a key it is for people only, without a title for programs. */
+struct column
+{
+	const char *key;			/* member of the JSON object */
+	const char *title;			/* heading for people */
+	bool		right;			/* is aligned to the right */
+};
+
+struct table;
+
+/*
+ * Take the columns, a list that ends with one that has neither key nor title
+ * and outlives the table.
+ */
+extern struct table *table_create(const struct column *columns);
+extern void table_free(struct table *table);
+
+/*
+ * Add the next cell; a row is complete when each of its columns has one.  Text
+ * is copied; NULL is no text.
+ */
+extern void add_text(struct table *table, const char *text, size_t length);
+extern void add_string(struct table *table, const char *text);
+extern void add_number(struct table *table, int64_t number);
+extern void add_seconds(struct table *table, double seconds);
+extern void add_boolean(struct table *table, bool boolean);
+extern void add_null(struct table *table);
+
+/* Add text that is JSON already. */
+extern void add_json(struct table *table, const char *json);
+
+extern size_t table_rows(const struct table *table);
+
+/* Print a line of headings and one for each row. */
+extern void print_table(const struct table *table, FILE *out);
+
+/* Print an array with an object for each row. */
+extern void print_json(const struct table *table, FILE *out);
+
+/* Print the object of the first row alone. */
+extern void print_json_object(const struct table *table, FILE *out);
+
+/* Print a JSON string, or null.  What is not UTF-8 reads U+FFFD. */
+extern void print_json_string(const char *text, size_t length, FILE *out);
+
+/*
+ * Print text as a terminal may have it.  Control characters, those that turn
+ * the direction of writing or that nobody sees, what the terminal's character
+ * set lacks and bytes that are not UTF-8 are \xNN for each byte; a backslash is
+ * two.  Answers how many columns it takes.
+ */
+extern size_t print_safe(const char *text, size_t length, FILE *out);
+
+/* The same in memory of its own, to be freed; *width may be NULL. */
+extern char *safe_text(const char *text, size_t length, size_t *width);
+
+/* The length of the longest beginning of a safe text that has "width" columns. */
+extern size_t cut_safe(const char *safe, size_t width);
+
+#define SHORT_TIME_SIZE		24
+
+/* Write a time as people say it: 4.2s, 3m10s, 2h05m, 3d04h. */
+extern const char *short_time(double seconds, char buffer[SHORT_TIME_SIZE]);
+
+/* Is it UTF-8 from one end to the other? */
+extern bool is_utf8(const char *text, size_t length);
+
+/*
+ * Memory, or the end of the program: these say what is wrong themselves.
+ */
+extern void *get_memory(size_t size);
+extern void *more_memory(void *memory, size_t size);
+
+#endif							/* DLOCK_TABLE_H */
