@@ -101,6 +101,12 @@ extern bool parse_duration(const char *text, int64_t *duration_us);
 extern void usage_error(const char *format,...)
 	__attribute__((format(printf, 1, 2), noreturn));
 
+/*
+ * Where COMMAND begins, whose NAME is argv[first]: after a "--", if one follows.
+ * It cannot begin with a dash otherwise: that is an option in the wrong place.
+ */
+extern int	command_after_name(int argc, char **argv, int first);
+
 /* main.c */
 
 /* Say something on standard error, in one line: "dlock: ...". */

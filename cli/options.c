@@ -274,3 +274,15 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 	}
 	return i;
 }
+
+int
+command_after_name(int argc, char **argv, int first)
+{
+	first++;
+	if (first < argc && strcmp(argv[first], "--") == 0)
+		return first + 1;
+	if (first < argc && argv[first][0] == '-')
+		usage_error("option \"%s\" must come before \"%s\"", argv[first],
+					argv[first - 1]);
+	return first;
+}

@@ -1,0 +1,162 @@
+/*
+ * elect.c
+ *	  dlock elect: run a command on one machine at a time, for ever.
+ *
+ * Each term is a lease of its own, with a request id of its own: see supervise.c.
+ * A term that has ended, in whatever way, is followed by another try, after a pause
+ * if it was short or if no server answers.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "command.h"
+#include "notify.h"
+#include "supervise.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A COMMAND that ends sooner than this has ended at once. */
+#define SHORT_TERM_US	INT64_C(5000000)
+
+/* The pauses after that: the first, which doubles up to the last. */
+#define PAUSE_MIN_US	INT64_C(1000000)
+#define PAUSE_MAX_US	INT64_C(60000000)
+
+/* After no server answered, which has taken some time already. */
+#define NO_SERVER_PAUSE_US	INT64_C(1000000)
+
+static const char usage[] =
+	"elect [OPTION]... NAME [--] COMMAND [ARGUMENT]...\n\n"
+	"Wait for a lease on NAME, run COMMAND as the leader while it is held, and wait\n"
+	"again when COMMAND has ended or the lease is lost, until SIGTERM, SIGINT or\n"
+	"SIGQUIT: then COMMAND is ended, the lease released, and the exit status is 0.\n"
+	"Options come before NAME; what follows COMMAND is COMMAND's own.";
+
+static const char *name;
+
+/* Tell the service manager, and whoever reads our log. */
+static void
+tell(bool leads, int64_t token)
+{
+	if (leads)
+	{
+		say("leader of \"%s\", token %" PRId64, name, token);
+		notify("READY=1\nSTATUS=Leader, token %" PRId64, token);
+	}
+	else
+	{
+		say("not the leader of \"%s\" any more", name);
+		notify("STATUS=Waiting for \"%s\"", name);
+	}
+}
+
+int
+elect_command(int argc, char **argv)
+{
+	const char *url = NULL;
+	const char *owner = NULL;
+	const char *ready_file = NULL;
+	const char *on_lose = NULL;
+	int64_t		permits = 0;
+	int64_t		ttl_us = 30000000;
+	int64_t		grace_us = -1;
+	int64_t		pause_us = 0;
+	bool		told_of_server = false;
+	const struct option_spec specs[] = {
+		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after a leader's death another takes over; 30 s"},
+		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N lead at a time"},
+		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; a fifth of the TTL, up to 10 s"},
+		{"exec-on-lose", 0, OPTION_TEXT, &on_lose, "CMD", "a shell command for the end of each term"},
+		{"ready-file", 0, OPTION_TEXT, &ready_file, "PATH", "a file that exists while this one leads"},
+		URL_OPTION(&url),
+		{0}
+	};
+	struct supervised what = {0};
+	int			first = parse_options(argc, argv, specs, usage);
+
+	if (first >= argc)
+		usage_error("there is no name; see dlock elect --help");
+	name = argv[first];
+	first = command_after_name(argc, argv, first);
+	if (first >= argc)
+		usage_error("there is no command; see dlock elect --help");
+	if (permits > INT32_MAX)
+		usage_error("--permits: the number is too large");
+	if (ttl_us == 0)
+		usage_error("--ttl must be more than nothing");
+
+	what.url = url;
+	what.lease.names = &name;
+	what.lease.nnames = 1;
+	what.lease.mode = permits ? DLOCK_PERMIT : DLOCK_EXCLUSIVE;
+	what.lease.limit = (int32_t) permits;
+	what.lease.ttl_us = ttl_us;
+	what.lease.wait_us = -1;
+	what.lease.owner = owner;
+	what.argv = argv + first;
+	what.grace_us = grace_for(grace_us, ttl_us);
+	what.elects = true;
+	what.ready_file = ready_file;
+	what.on_lose = on_lose;
+	what.tell = tell;
+	supervise_prepare();
+	notify_prepare();
+
+	/* one that has crashed may have left it */
+	if (ready_file && unlink(ready_file) != 0 && errno != ENOENT)
+	{
+		say("could not remove \"%s\": %s", ready_file, strerror(errno));
+		return STATUS_SYSTEM;
+	}
+	notify("READY=1\nSTATUS=Waiting for \"%s\"", name);
+	for (;;)
+	{
+		struct outcome outcome;
+		int			stopping;
+
+		supervise(&what, &outcome);
+		stopping = outcome.signal_number;
+		if (outcome.kind != OUTCOME_FAILED)
+			told_of_server = false;
+		switch (outcome.kind)
+		{
+			case OUTCOME_INTERRUPTED:
+			case OUTCOME_LOST:
+			case OUTCOME_REFUSED:
+				pause_us = PAUSE_MIN_US;
+				break;
+			case OUTCOME_BROKEN:
+			case OUTCOME_EXITED:
+				if (outcome.ran_us >= SHORT_TERM_US)
+					pause_us = 0;
+				else
+					pause_us = pause_us == 0 ? PAUSE_MIN_US : 2 * pause_us;
+				if (pause_us > PAUSE_MAX_US)
+					pause_us = PAUSE_MAX_US;
+				if (outcome.kind == OUTCOME_EXITED && pause_us > 0 && !stopping)
+					say("the command ended with status %d after %.1f s; waiting for %" PRId64 " s",
+						outcome.status, (double) outcome.ran_us / 1e6, pause_us / 1000000);
+				break;
+			case OUTCOME_FAILED:
+				/* what no waiting mends */
+				if (outcome.error.error_class == DLOCK_MISUSE)
+					return outcome.status;
+				if (!told_of_server)
+					say_error(NULL, &outcome.error);
+				told_of_server = true;
+				pause_us = NO_SERVER_PAUSE_US;
+				break;
+		}
+		if (!stopping && pause_us > 0)
+			stopping = supervise_pause(pause_us);
+		if (stopping)
+		{
+			notify("STOPPING=1");
+			return STATUS_OK;
+		}
+	}
+}

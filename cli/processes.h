@@ -1,0 +1,49 @@
+/*
+ * processes.h
+ *	  All processes of COMMAND, to be signalled and to be counted.  See processes.c.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_PROCESSES_H
+#define DLOCK_PROCESSES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Which processes are meant. */
+struct processes
+{
+	/* COMMAND's process group */
+	pid_t		group;
+	/* the process whose descendants they are, itself not among them; 0: the group alone */
+	pid_t		ancestor;
+	/* the folder of their cgroup, "" if they have none of their own */
+	const char *cgroup;
+};
+
+/* Say whether the system shows its processes, without which nothing here works. */
+extern bool processes_are_shown(void);
+
+/*
+ * Send a signal to those that live, 0 for none, and answer how many they are: -1
+ * if that cannot be found out, because memory or files have run out.
+ */
+extern int	processes_signal(const struct processes *which, int signal_number);
+
+/*
+ * Kill them, as SIGKILL does, and answer how many were left to be killed.  More
+ * may have been made meanwhile: call again until there is none.
+ */
+extern int	processes_kill(const struct processes *which);
+
+/*
+ * Make a cgroup of version 2 for "pid", which has no children yet, below our own.
+ * Writes the folder's name into "folder", or "" if that cannot be done here.
+ */
+extern void cgroup_make(pid_t pid, char *folder, size_t size);
+
+/* Remove a cgroup.  Who is still in it goes back to the one above. */
+extern void cgroup_remove(const char *folder);
+
+#endif							/* DLOCK_PROCESSES_H */

@@ -1,0 +1,98 @@
+/*
+ * run.c
+ *	  dlock run: run a command while a lease is held, or not at all.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "command.h"
+#include "supervise.h"
+
+#include <string.h>
+
+static const char usage[] =
+	"run [OPTION]... NAME [--] COMMAND [ARGUMENT]...\n"
+	"       dlock run --all [OPTION]... NAME... -- COMMAND [ARGUMENT]...\n\n"
+	"Run COMMAND while a lease on NAME is held, and end it before the lease can end.\n"
+	"COMMAND finds DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN in its environment.\n"
+	"Options come before NAME; what follows COMMAND is COMMAND's own.\n"
+	"Exit status: COMMAND's (128 and the signal's number if a signal ended it, 126 and\n"
+	"127 if it could not be run), or 75 not free, 70 lost, 69 no server, 77 not\n"
+	"allowed, 64 wrong usage, 71 the system refused.";
+
+int
+run_command(int argc, char **argv)
+{
+	const char *url = NULL;
+	const char *owner = NULL;
+	const char *on_lost = "term";
+	bool		all = false;
+	bool		shared = false;
+	int64_t		permits = 0;
+	int64_t		ttl_us = 30000000;
+	int64_t		wait_us = 0;
+	int64_t		keep_us = 0;
+	int64_t		grace_us = -1;
+	const struct option_spec specs[] = {
+		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after our death others may have it; 30 s"},
+		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "wait in line for so long, or \"forever\""},
+		{"no-wait", 'n', OPTION_NO_WAIT, &wait_us, NULL, "do not wait, which is the default"},
+		{"shared", 's', OPTION_FLAG, &shared, NULL, "share it with others that share it"},
+		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N commands run at a time, this one among them"},
+		{"all", 'a', OPTION_FLAG, &all, NULL, "take several names, all or none"},
+		{"keep", 'k', OPTION_DURATION, &keep_us, "T", "keep it for so long at least, if COMMAND ends sooner"},
+		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
+		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; a fifth of the TTL, up to 10 s"},
+		URL_OPTION(&url),
+		{0}
+	};
+	const char *const *names;
+	size_t		nnames = 1;
+	struct supervised what = {0};
+	struct outcome outcome;
+	int			first = parse_options(argc, argv, specs, usage);
+
+	names = (const char *const *) argv + first;
+	if (first >= argc)
+		usage_error("there is no name; see dlock run --help");
+	if (!all)
+		first = command_after_name(argc, argv, first);
+	else
+	{
+		for (nnames = 0; argv[first] && strcmp(argv[first], "--") != 0; nnames++)
+			first++;
+		if (argv[first] == NULL)
+			usage_error("--all needs \"--\" between the names and the command");
+		first++;
+		if (nnames > DLOCK_NAMES_MAX)
+			usage_error("there may be %d names at most", DLOCK_NAMES_MAX);
+		if (shared || permits)
+			usage_error("--all takes exclusive leases, not --shared or --permits");
+	}
+	if (first >= argc)
+		usage_error("there is no command; see dlock run --help");
+	if (shared && permits)
+		usage_error("--shared and --permits exclude each other");
+	if (permits > INT32_MAX)
+		usage_error("--permits: the number is too large");
+	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
+		usage_error("--on-lost is \"term\" or \"warn\"");
+	if (ttl_us == 0)
+		usage_error("--ttl must be more than nothing");
+
+	what.url = url;
+	what.lease.names = names;
+	what.lease.nnames = nnames;
+	what.lease.mode = shared ? DLOCK_SHARED : permits ? DLOCK_PERMIT : DLOCK_EXCLUSIVE;
+	what.lease.limit = (int32_t) permits;
+	what.lease.ttl_us = ttl_us;
+	what.lease.wait_us = wait_us;
+	what.lease.keep_at_least_us = keep_us;
+	what.lease.owner = owner;
+	what.argv = argv + first;
+	what.grace_us = grace_for(grace_us, ttl_us);
+	what.warn_only = strcmp(on_lost, "warn") == 0;
+	supervise_prepare();
+	supervise(&what, &outcome);
+	return outcome.status;
+}

@@ -1,0 +1,844 @@
+/*
+ * supervise.c
+ *	  A command that runs while a lease is held: the main process.
+ *
+ * One loop, in one thread, waits for the lease's connection, the watchdog's
+ * reports, COMMAND's end, signals, and the clock.  The watchdog (watchdog.c) is
+ * COMMAND's parent and ends it by the deadline that this process writes down for it.
+ *
+ * A run goes through these phases, and may leave out some:
+ *
+ *	ACQUIRING	the lease is asked for, or waited for
+ *	STARTING	it is held; the watchdog makes COMMAND's process
+ *	RUNNING		COMMAND runs, until it ends or has to
+ *	ENDING		COMMAND has ended, or is being ended, and what it has left
+ *	LOSING		the command of --exec-on-lose runs
+ *	RELEASING	the lease is given back
+ *
+ * The times of a lease, for a TTL of 30 s and a grace of 6 s, counted from before
+ * the request that acquired or renewed it was sent:
+ *
+ *	10 s	it is renewed, again and again if that fails
+ *	23 s	COMMAND gets SIGTERM				lost_at - grace
+ *	29 s	all that is left gets SIGKILL		lost_at
+ *	30 s	the deadline: no server grants it to others before
+ *
+ * At each of these the watchdog acts, and this process, too, should the watchdog
+ * have been stopped.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "supervise.h"
+#include "command.h"
+#include "terminal.h"
+#include "watchdog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* How long the watchdog may take to report what can be seen, before it is killed. */
+#define REPORT_US	INT64_C(1000000)
+
+/* The grace, if nobody says, is a fifth of the TTL, but at most this. */
+#define GRACE_MAX_US	INT64_C(10000000)
+
+enum phase
+{
+	ACQUIRING, STARTING, RUNNING, ENDING, LOSING, RELEASING, DONE
+};
+
+/* One run, from the first request to the release. */
+struct run
+{
+	const struct supervised *what;
+	struct outcome *outcome;
+	enum phase	phase;
+	dlock_lease *lease;
+	struct watchdog watchdog;
+	struct watchdog_options watchdog_options;
+	bool		troubled;		/* a failed attempt was told of, and none since */
+	char		trouble[512];	/* the last one */
+
+	pid_t		command;		/* 0: there is none */
+	int			pidfd;			/* readable when it has ended; or -1 */
+	int64_t		started_us;
+	bool		exited;			/* it has ended, as "status" says */
+	int			status;			/* as wait() has it */
+	bool		lost;			/* the lease was lost before */
+	bool		broken;			/* the watchdog was killed before */
+	int			stopping;		/* a signal that ends us came before; or 0 */
+	bool		lends_terminal; /* COMMAND is to have it from the start */
+	sigset_t	early;			/* signals for COMMAND from before it was there */
+
+	/* when the watchdog is late with what it has to report; DLOCK_NEVER: not */
+	int64_t		overdue_us;
+
+	pid_t		on_lose;		/* 0: it does not run */
+	int64_t		on_lose_until_us;
+};
+
+/* The signals that we wait for, and what was blocked before. */
+static sigset_t awaited;
+static sigset_t mask_before;
+static bool sigpipe_was_default;
+static int	signals = -1;
+
+/* Passed on to COMMAND, unless the program was started with them ignored. */
+static const int passed_on[] = {
+	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP
+};
+
+int64_t
+grace_for(int64_t grace_us, int64_t ttl_us)
+{
+	if (grace_us < 0)
+		return ttl_us / 5 < GRACE_MAX_US ? ttl_us / 5 : GRACE_MAX_US;
+	/* a renewal, due at a third, must come before */
+	if (grace_us > ttl_us / 2)
+		usage_error("--grace may be half of --ttl at most");
+	return grace_us;
+}
+
+void
+supervise_prepare(void)
+{
+	struct sigaction action;
+
+	note_inherited_files();
+	if (!processes_are_shown())
+	{
+		say("/proc does not show processes, which \"dlock run\" needs");
+		exit(STATUS_SYSTEM);
+	}
+	terminal_open();
+
+	/* a connection that breaks must not end us; COMMAND gets it as it was */
+	sigaction(SIGPIPE, NULL, &action);
+	sigpipe_was_default = action.sa_handler == SIG_DFL;
+	signal(SIGPIPE, SIG_IGN);
+
+	sigemptyset(&awaited);
+	for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+	{
+		/* nohup, for example: COMMAND ignores it too */
+		sigaction(passed_on[i], NULL, &action);
+		if (action.sa_handler != SIG_IGN)
+			sigaddset(&awaited, passed_on[i]);
+	}
+	sigaddset(&awaited, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &awaited, &mask_before);
+	signals = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (signals < 0)
+	{
+		say("could not wait for signals: %s", strerror(errno));
+		exit(STATUS_SYSTEM);
+	}
+	{
+		/* not awaited, but it must not stop us: see terminal.c */
+		sigset_t	output;
+
+		sigemptyset(&output);
+		sigaddset(&output, SIGTTOU);
+		sigprocmask(SIG_BLOCK, &output, NULL);
+	}
+	/* what the watchdog would leave, should it be killed, becomes ours */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+/* ------------------------------------------------------------------ names */
+
+/* The names, for messages and for COMMAND, separated by commas. */
+static void
+join_names(const struct supervised *what, char *text, size_t size)
+{
+	size_t		length = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < what->lease.nnames && length < size; i++)
+		length += (size_t) snprintf(text + length, size - length, "%s%s",
+									i > 0 ? "," : "", what->lease.names[i]);
+}
+
+/* The name for a message, shortened. */
+static const char *
+name_of(const struct supervised *what)
+{
+	static char text[300];
+
+	join_names(what, text, sizeof(text));
+	return text;
+}
+
+/* Write the variables that COMMAND is given, each with its NUL, and another. */
+static void
+write_variables(const struct run *run, char *text, size_t size)
+{
+	char		names[DLOCK_NAMES_MAX * 256];
+	size_t		length;
+
+	join_names(run->what, names, sizeof(names));
+	length = (size_t) snprintf(text, size, "DLOCK_NAME=%s", names) + 1;
+	length += (size_t) snprintf(text + length, size - length, "DLOCK_OWNER=%s",
+								dlock_lease_owner(run->lease)) + 1;
+	length += (size_t) snprintf(text + length, size - length, "DLOCK_TOKEN=");
+	for (size_t i = 0; i < run->what->lease.nnames; i++)
+		length += (size_t) snprintf(text + length, size - length, "%s%" PRId64,
+									i > 0 ? "," : "",
+									dlock_lease_token(run->lease, i));
+	text[length + 1] = '\0';
+}
+
+/* -------------------------------------------------------------- ready file */
+
+static void
+make_ready_file(const struct run *run)
+{
+	const char *path = run->what->ready_file;
+	int			file;
+
+	if (path == NULL)
+		return;
+	file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (file < 0 ||
+		dprintf(file, "%" PRId64 "\n", dlock_lease_token(run->lease, 0)) < 0)
+		say("could not write \"%s\": %s", path, strerror(errno));
+	if (file >= 0)
+		close(file);
+}
+
+static void
+remove_ready_file(const struct run *run)
+{
+	const char *path = run->what->ready_file;
+
+	if (path != NULL && unlink(path) != 0 && errno != ENOENT)
+		say("could not remove \"%s\": %s", path, strerror(errno));
+}
+
+/* ------------------------------------------------------------ --exec-on-lose */
+
+/* Start the command of --exec-on-lose.  Returns whether it runs. */
+static bool
+start_on_lose(struct run *run)
+{
+	static char variables[WATCHDOG_VARIABLES_SIZE];
+	const char *reason = run->lost ? "lost" : run->stopping ? "stopped" : "ended";
+
+	write_variables(run, variables, sizeof(variables));
+	run->on_lose = fork();
+	if (run->on_lose == 0)
+	{
+		int			null = open("/dev/null", O_RDONLY);
+
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (const char *variable = variables; *variable;
+			 variable += strlen(variable) + 1)
+			putenv((char *) variable);
+		setenv("DLOCK_REASON", reason, 1);
+		dup2(null, STDIN_FILENO);
+		if (sigpipe_was_default)
+			signal(SIGPIPE, SIG_DFL);
+		sigprocmask(SIG_SETMASK, &mask_before, NULL);
+		execl("/bin/sh", "sh", "-c", run->what->on_lose, (char *) NULL);
+		_exit(STATUS_NO_COMMAND);
+	}
+	if (run->on_lose < 0)
+	{
+		say("could not run \"%s\": %s", run->what->on_lose, strerror(errno));
+		run->on_lose = 0;
+		return false;
+	}
+	setpgid(run->on_lose, run->on_lose);
+	run->on_lose_until_us = boot_time_us() + run->what->lease.ttl_us;
+	return true;
+}
+
+/* See whether it has ended. */
+static bool
+on_lose_has_ended(struct run *run)
+{
+	int			status;
+
+	if (boot_time_us() >= run->on_lose_until_us)
+	{
+		kill(-run->on_lose, SIGKILL);
+		say("\"%s\" took longer than the TTL and was killed", run->what->on_lose);
+		waitpid(run->on_lose, &status, 0);
+		return true;
+	}
+	if (waitpid(run->on_lose, &status, WNOHANG) == 0)
+		return false;
+	if (status != 0)
+		say("\"%s\" failed with status %d", run->what->on_lose,
+			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	return true;
+}
+
+/* ----------------------------------------------------------------- phases */
+
+/* Give the lease back, or cancel what is asked for. */
+static void
+begin_release(struct run *run)
+{
+	dlock_lease_release(run->lease);
+	run->phase = RELEASING;
+}
+
+/* Nothing of COMMAND is left. */
+static void
+all_is_gone(struct run *run)
+{
+	const struct supervised *what = run->what;
+	bool		killed = WIFSIGNALED(run->status);
+
+	run->overdue_us = DLOCK_NEVER;
+	run->outcome->ran_us = boot_time_us() - run->started_us;
+	terminal_take_back(killed);
+	remove_ready_file(run);
+	if (what->tell)
+		what->tell(false, 0);
+	if (what->on_lose && start_on_lose(run))
+		run->phase = LOSING;
+	else
+		begin_release(run);
+}
+
+/* Kill all, for the watchdog is gone or does not do its work. */
+static void
+kill_all(struct run *run)
+{
+	int			status;
+
+	watchdog_kill(&run->watchdog, &status);
+	if (!run->exited)
+	{
+		run->exited = true;
+		run->status = status;
+	}
+	all_is_gone(run);
+}
+
+/*
+ * COMMAND must end: SIGTERM now, SIGKILL after the grace, or when the lease can
+ * end, if that is sooner.
+ */
+static void
+end_command(struct run *run)
+{
+	struct processes which = watchdog_processes(&run->watchdog);
+	int64_t		gone_by_us = atomic_load(&run->watchdog.shared->gone_by_us);
+	int64_t		kill_at_us = boot_time_us() + run->what->grace_us;
+
+	remove_ready_file(run);
+	if (run->phase == ENDING && run->overdue_us <= kill_at_us)
+		return;
+	run->phase = ENDING;
+	if (which.group != 0 && !atomic_exchange(&run->watchdog.shared->ending, true))
+	{
+		processes_signal(&which, SIGTERM);
+		processes_signal(&which, SIGCONT);
+	}
+	watchdog_end(&run->watchdog);
+	if (!run->what->warn_only && gone_by_us < kill_at_us)
+		kill_at_us = gone_by_us;
+	/* then we do it ourselves: within the margin, which is 4 times this or more */
+	run->overdue_us = kill_at_us +
+		(run->what->lease.ttl_us < 10000000 ? run->what->lease.ttl_us / 40 : 250000);
+}
+
+/* The lease is lost, or has to be taken for lost. */
+static void
+lose(struct run *run, const dlock_error *error)
+{
+	const struct supervised *what = run->what;
+	bool		told = error && error->error_class != DLOCK_NO_ERROR;
+
+	if (run->lost || run->phase > ENDING)
+		return;
+	if (!run->exited && !run->stopping)
+	{
+		run->lost = true;
+		say("lost the lease on \"%s\": %s%s%s", name_of(what),
+			told ? error->message : "it could not be renewed in time",
+			!told && run->trouble[0] ? ": " : "", told ? "" : run->trouble);
+	}
+	if (what->warn_only)
+		return;
+	end_command(run);
+}
+
+/* COMMAND's process is there and waits for us. */
+static void
+let_command_go(struct run *run, pid_t command)
+{
+	const struct supervised *what = run->what;
+
+	run->command = command;
+	run->pidfd = (int) syscall(SYS_pidfd_open, command, 0);
+	run->started_us = boot_time_us();
+	if (run->phase != STARTING)
+		return;					/* it is to end already */
+	run->phase = RUNNING;
+	run->lends_terminal = terminal_is_for_command();
+	if (run->lends_terminal)
+		terminal_lend(command);
+	make_ready_file(run);
+	watchdog_go(&run->watchdog);
+	for (int number = 1; number < NSIG; number++)
+		if (sigismember(&run->early, number) == 1)
+			kill(command, number);
+	if (what->tell)
+		what->tell(true, dlock_lease_token(run->lease, 0));
+	/* COMMAND's readers and writers must find its end, not ours */
+	if (!what->elects)
+		close_inherited_files();
+}
+
+/* ---------------------------------------------------------- job control */
+
+/* Stop as a signal says, with those who share our process group. */
+static void
+stop_ourselves(int number)
+{
+	sigset_t	one;
+
+	if (number == SIGSTOP)
+	{
+		kill(getpid(), SIGSTOP);
+		return;
+	}
+	/* we are stopped within, unless nobody could continue us */
+	kill(0, number);
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	sigprocmask(SIG_BLOCK, &one, NULL);
+}
+
+/*
+ * COMMAND was stopped.  If it wants the terminal, and we have that, it gets it.
+ * Otherwise the whole job stops, until the shell continues it.
+ */
+static void
+command_was_stopped(struct run *run, int number)
+{
+	int64_t		left_us = dlock_lease_lost_at_us(run->lease) - boot_time_us();
+
+	if (!terminal_is_there() || run->phase != RUNNING)
+		return;
+	if ((number == SIGTTIN || number == SIGTTOU) && terminal_is_ours())
+	{
+		terminal_lend(run->command);
+		kill(-run->command, SIGCONT);
+		return;
+	}
+	terminal_take_back(false);
+	if (!run->what->warn_only)
+		say("stopped; unless it goes on within %" PRId64 " s, it loses the lease on \"%s\"",
+			(left_us - run->what->grace_us) / 1000000, name_of(run->what));
+	stop_ourselves(number);
+	if (run->lends_terminal || number == SIGTTIN || number == SIGTTOU)
+		terminal_lend(run->command);
+	kill(-run->command, SIGCONT);
+}
+
+/* -------------------------------------------------------------- what comes */
+
+static void
+handle_event(struct run *run, const dlock_event *event)
+{
+	const struct supervised *what = run->what;
+	struct outcome *outcome = run->outcome;
+
+	switch (event->kind)
+	{
+		case DLOCK_EVENT_HELD:
+			run->troubled = false;
+			if (run->phase != ACQUIRING)
+				break;
+			atomic_store(&run->watchdog.shared->gone_by_us, event->lost_at_us);
+			write_variables(run, run->watchdog.shared->variables,
+							sizeof(run->watchdog.shared->variables));
+			watchdog_run(&run->watchdog);
+			run->phase = STARTING;
+			break;
+		case DLOCK_EVENT_RENEWED:
+			if (run->watchdog.pid != 0)
+				atomic_store(&run->watchdog.shared->gone_by_us, event->lost_at_us);
+			if (run->troubled && run->phase == RUNNING)
+				say("the lease on \"%s\" was renewed", name_of(what));
+			run->troubled = false;
+			break;
+		case DLOCK_EVENT_TROUBLE:
+			snprintf(run->trouble, sizeof(run->trouble), "%s", event->error.message);
+			if (!run->troubled && run->phase == RUNNING)
+				say("could not renew the lease on \"%s\", trying again: %s",
+					name_of(what), event->error.message);
+			else if (!run->troubled && run->phase == ACQUIRING &&
+					 what->lease.wait_us != 0)
+				say("could not ask for \"%s\", trying again: %s", name_of(what),
+					event->error.message);
+			run->troubled = true;
+			break;
+		case DLOCK_EVENT_LOST:
+			lose(run, &event->error);
+			break;
+		case DLOCK_EVENT_REFUSED:
+			if (run->phase != ACQUIRING)
+				break;
+			outcome->kind = OUTCOME_REFUSED;
+			outcome->status = STATUS_BUSY;
+			outcome->error = event->error;
+			if (event->error.error_class != DLOCK_NO_ERROR && event->error.sqlstate[0])
+				say_error(NULL, &event->error);
+			else
+				say("\"%s\" is not free", name_of(what));
+			run->phase = DONE;
+			break;
+		case DLOCK_EVENT_FAILED:
+			if (run->phase != ACQUIRING)
+				break;
+			outcome->kind = OUTCOME_FAILED;
+			outcome->status = status_of(&event->error);
+			outcome->error = event->error;
+			/* an elector's is told above if it is the same again and again */
+			if (!what->elects || event->error.error_class == DLOCK_MISUSE)
+				say_error(NULL, &event->error);
+			run->phase = DONE;
+			break;
+		case DLOCK_EVENT_RELEASED:
+			break;				/* dlock_lease_is_done() says so too */
+	}
+}
+
+static void
+handle_report(struct run *run, const struct watchdog_report *report)
+{
+	switch (report->kind)
+	{
+		case WATCHDOG_STARTED:
+			let_command_go(run, report->value);
+			break;
+		case WATCHDOG_NOT_STARTED:
+			say("could not start a process: %s", strerror(report->value));
+			run->broken = true;
+			begin_release(run);
+			break;
+		case WATCHDOG_STOPPED:
+			command_was_stopped(run, report->value);
+			break;
+		case WATCHDOG_TIMED_OUT:
+			lose(run, NULL);
+			break;
+		case WATCHDOG_EXITED:
+			run->exited = true;
+			run->status = report->value;
+			remove_ready_file(run);
+			if (run->pidfd >= 0)
+				close(run->pidfd);
+			run->pidfd = -1;
+			if (run->phase != ENDING)
+			{
+				run->phase = ENDING;
+				run->overdue_us = boot_time_us() + run->what->grace_us + REPORT_US;
+			}
+			break;
+		case WATCHDOG_GONE:
+			watchdog_finish(&run->watchdog);
+			all_is_gone(run);
+			break;
+	}
+}
+
+/* The watchdog has ended, which it does not do by itself. */
+static void
+watchdog_is_gone(struct run *run)
+{
+	if (run->phase == ACQUIRING)
+	{
+		/* nothing runs yet: another one will do */
+		int			status;
+
+		watchdog_kill(&run->watchdog, &status);
+		if (watchdog_start(&run->watchdog, &run->watchdog_options))
+			return;
+		say("could not start a process: %s", strerror(errno));
+		run->broken = true;
+		begin_release(run);
+		return;
+	}
+	if (!run->exited && !run->lost && !run->stopping)
+	{
+		run->broken = true;
+		say("the watchdog has ended, so the command was killed");
+	}
+	kill_all(run);
+}
+
+static bool
+ends_us(const struct run *run, int number)
+{
+	switch (number)
+	{
+		case SIGTERM:
+		case SIGINT:
+		case SIGQUIT:
+			return true;
+		case SIGHUP:
+			/* to be passed on to a daemon; otherwise the terminal is gone */
+			return !run->what->elects || terminal_is_there() ||
+				run->phase == ACQUIRING;
+		default:
+			return false;
+	}
+}
+
+static void
+handle_signal(struct run *run, int number, bool from_terminal)
+{
+	if (number == SIGCHLD)
+		return;
+	switch (run->phase)
+	{
+		case ACQUIRING:
+			if (number == SIGTSTP)
+				stop_ourselves(number);
+			else if (ends_us(run, number))
+			{
+				run->stopping = number;
+				begin_release(run);
+			}
+			break;
+		case STARTING:
+		case RUNNING:
+			if (run->what->elects && ends_us(run, number))
+			{
+				run->stopping = number;
+				end_command(run);
+			}
+			else if (run->phase == STARTING)
+				sigaddset(&run->early, number);
+			else
+				/* the terminal's keys are for all of it */
+				kill(from_terminal || number == SIGTSTP ?
+					 -run->command : run->command, number);
+			break;
+		case ENDING:
+			/* who insists may: COMMAND may wait for it */
+			if (!run->exited && run->command != 0 && number != SIGTSTP)
+				kill(run->command, number);
+			break;
+		case LOSING:
+			if (ends_us(run, number) && run->what->elects)
+				run->stopping = number;
+			break;
+		case RELEASING:
+			/* the release has five seconds; who does not want to wait need not */
+			if (ends_us(run, number))
+			{
+				run->stopping = number;
+				run->phase = DONE;
+			}
+			break;
+		case DONE:
+			break;
+	}
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+/* Do what is due by the clock. */
+static void
+look_at_clock(struct run *run)
+{
+	int64_t		now_us = boot_time_us();
+
+	if ((run->phase == STARTING || run->phase == RUNNING) && !run->what->warn_only &&
+		now_us >= dlock_lease_lost_at_us(run->lease) - run->what->grace_us)
+		lose(run, NULL);
+	if (now_us >= run->overdue_us && run->watchdog.pid != 0)
+		kill_all(run);
+	if (run->phase == LOSING && on_lose_has_ended(run))
+	{
+		run->on_lose = 0;
+		begin_release(run);
+	}
+}
+
+/* When to look at the clock again. */
+static int64_t
+next_look_us(const struct run *run)
+{
+	int64_t		next_us = dlock_lease_until_us(run->lease);
+	int64_t		other_us = run->overdue_us;
+
+	if ((run->phase == STARTING || run->phase == RUNNING) && !run->what->warn_only)
+	{
+		int64_t		end_us = dlock_lease_lost_at_us(run->lease) - run->what->grace_us;
+
+		if (end_us < other_us)
+			other_us = end_us;
+	}
+	if (run->phase == LOSING && run->on_lose_until_us < other_us)
+		other_us = run->on_lose_until_us;
+	return other_us < next_us ? other_us : next_us;
+}
+
+/* Wait for whatever comes next. */
+static void
+wait_for_more(struct run *run)
+{
+	struct pollfd polled[4] = {
+		{.fd = signals, .events = POLLIN},
+		{.fd = dlock_lease_fd(run->lease), .events = dlock_lease_events(run->lease)},
+		{.fd = run->watchdog.pid != 0 ? run->watchdog.socket : -1, .events = POLLIN},
+		/* once it is noticed, the report is waited for */
+		{.fd = run->overdue_us == DLOCK_NEVER ? run->pidfd : -1, .events = POLLIN}
+	};
+
+	poll(polled, 4, dlock_timeout_ms(next_look_us(run)));
+	if (polled[3].revents != 0)
+		run->overdue_us = boot_time_us() + REPORT_US;
+}
+
+static void
+drive(struct run *run)
+{
+	while (run->phase != DONE)
+	{
+		dlock_event event;
+		struct watchdog_report report;
+		struct signalfd_siginfo caught;
+		int			got = 0;
+
+		while (run->phase != DONE && dlock_lease_step(run->lease, &event))
+			handle_event(run, &event);
+		while (run->watchdog.pid != 0 && run->phase != DONE &&
+			   (got = watchdog_read(&run->watchdog, &report)) != 0)
+		{
+			if (got > 0)
+				handle_report(run, &report);
+			else
+				watchdog_is_gone(run);
+		}
+		while (run->phase != DONE &&
+			   read(signals, &caught, sizeof(caught)) == sizeof(caught))
+			handle_signal(run, (int) caught.ssi_signo, caught.ssi_code == SI_KERNEL);
+		if (run->phase == DONE)
+			break;
+		look_at_clock(run);
+		if (run->phase == RELEASING && dlock_lease_is_done(run->lease))
+			break;
+		wait_for_more(run);
+	}
+}
+
+/* What a run that was released comes out as. */
+static void
+conclude(const struct run *run)
+{
+	struct outcome *outcome = run->outcome;
+
+	if (run->broken)
+	{
+		outcome->kind = OUTCOME_BROKEN;
+		outcome->status = STATUS_SYSTEM;
+	}
+	else if (run->lost && !run->what->warn_only)
+	{
+		outcome->kind = OUTCOME_LOST;
+		outcome->status = STATUS_LOST;
+	}
+	else if (run->exited && !(run->what->elects && run->stopping))
+	{
+		outcome->kind = OUTCOME_EXITED;
+		outcome->status = WIFEXITED(run->status) ? WEXITSTATUS(run->status) :
+			128 + WTERMSIG(run->status);
+	}
+	else
+	{
+		outcome->kind = OUTCOME_INTERRUPTED;
+		outcome->status = 128 + run->stopping;
+	}
+	outcome->signal_number = run->stopping;
+}
+
+void
+supervise(const struct supervised *what, struct outcome *outcome)
+{
+	struct run	run = {
+		.what = what, .outcome = outcome, .phase = ACQUIRING, .pidfd = -1,
+		.overdue_us = DLOCK_NEVER,
+		.watchdog_options = {
+			.argv = what->argv, .grace_us = what->grace_us,
+			.may_outlive = what->warn_only, .ready_file = what->ready_file,
+			.signal_mask = mask_before, .sigpipe_was_default = sigpipe_was_default
+		}
+	};
+
+	memset(outcome, 0, sizeof(*outcome));
+	sigemptyset(&run.early);
+	run.lease = dlock_lease_new(what->url, &what->lease, &outcome->error);
+	if (run.lease == NULL)
+	{
+		outcome->kind = OUTCOME_FAILED;
+		outcome->status = say_error(NULL, &outcome->error);
+		return;
+	}
+	/* before anything can be granted */
+	if (!watchdog_start(&run.watchdog, &run.watchdog_options))
+	{
+		say("could not start a process: %s", strerror(errno));
+		outcome->kind = OUTCOME_BROKEN;
+		outcome->status = STATUS_SYSTEM;
+		dlock_lease_free(run.lease);
+		return;
+	}
+	dlock_lease_start(run.lease);
+	drive(&run);
+	if (run.phase == RELEASING || run.stopping || run.exited)
+		conclude(&run);
+	if (run.watchdog.pid != 0)
+		watchdog_finish(&run.watchdog);
+	if (run.pidfd >= 0)
+		close(run.pidfd);
+	dlock_lease_free(run.lease);
+}
+
+int
+supervise_pause(int64_t pause_us)
+{
+	int64_t		end_us = boot_time_us() + pause_us;
+	struct pollfd polled = {.fd = signals, .events = POLLIN};
+
+	while (boot_time_us() < end_us)
+	{
+		struct signalfd_siginfo caught;
+
+		poll(&polled, 1, dlock_timeout_ms(end_us));
+		while (read(signals, &caught, sizeof(caught)) == sizeof(caught))
+		{
+			int			number = (int) caught.ssi_signo;
+
+			if (number == SIGTERM || number == SIGINT || number == SIGQUIT ||
+				number == SIGHUP)
+				return number;
+			if (number == SIGTSTP)
+				stop_ourselves(number);
+			while (number == SIGCHLD && waitpid(-1, NULL, WNOHANG) > 0)
+				;
+		}
+	}
+	return 0;
+}

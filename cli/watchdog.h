@@ -1,0 +1,117 @@
+/*
+ * watchdog.h
+ *	  The process that runs COMMAND and ends it in time.  See watchdog.c.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_WATCHDOG_H
+#define DLOCK_WATCHDOG_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "processes.h"
+
+/* Room for the variables that COMMAND is given: names, owner and tokens. */
+#define WATCHDOG_VARIABLES_SIZE		32768
+
+/* What both processes see, in memory that they share. */
+struct watchdog_shared
+{
+	/*
+	 * When all of COMMAND must be gone, by CLOCK_BOOTTIME.  Only the main process
+	 * sets it: before it sends GO, and after each renewal.
+	 */
+	_Atomic int64_t gone_by_us;
+
+	/* COMMAND is being ended.  Who sets it sends SIGTERM, once. */
+	_Atomic bool ending;
+
+	/* COMMAND's process, and process group; 0 until it is made */
+	_Atomic pid_t command;
+
+	/* The folder of its cgroup, or "". */
+	char		cgroup[4096];
+
+	/* "NAME=value" strings, each with its NUL, then another NUL. */
+	char		variables[WATCHDOG_VARIABLES_SIZE];
+};
+
+/* What the watchdog is to do. */
+struct watchdog_options
+{
+	char	  **argv;			/* COMMAND */
+	int64_t		grace_us;		/* from SIGTERM to SIGKILL */
+	bool		may_outlive;	/* COMMAND may go on when the lease has ended */
+	const char *ready_file;		/* to be removed when COMMAND is ended; or NULL */
+	sigset_t	signal_mask;	/* what COMMAND is to have blocked */
+	bool		sigpipe_was_default;
+};
+
+/* What the watchdog reports. */
+struct watchdog_report
+{
+	enum
+	{
+		WATCHDOG_STARTED = 1,	/* value: the process, which waits for GO */
+		WATCHDOG_NOT_STARTED,	/* value: errno */
+		WATCHDOG_STOPPED,		/* value: the signal */
+		WATCHDOG_EXITED,		/* value: as wait() has it; others may live */
+		WATCHDOG_TIMED_OUT,		/* by the clock, it has begun to end COMMAND */
+		WATCHDOG_GONE			/* nothing is left that would have to end */
+	}			kind;
+	int			value;
+};
+
+struct watchdog
+{
+	pid_t		pid;			/* 0: there is none */
+	int			socket;
+	struct watchdog_shared *shared;
+};
+
+/* Start a watchdog.  Returns false, and errno, if the system refuses. */
+extern bool watchdog_start(struct watchdog *watchdog,
+						   const struct watchdog_options *options);
+
+/* What the main process tells it; it answers by reports. */
+extern void watchdog_run(struct watchdog *watchdog);	/* make COMMAND */
+extern void watchdog_go(struct watchdog *watchdog); /* let it begin */
+extern void watchdog_end(struct watchdog *watchdog);	/* end it, with grace */
+
+/*
+ * Fetch a report without waiting: 1, or 0 if there is none, or -1 if the watchdog
+ * has ended.
+ */
+extern int	watchdog_read(struct watchdog *watchdog,
+						  struct watchdog_report *report);
+
+/*
+ * After WATCHDOG_GONE, or when there is no COMMAND yet: the watchdog ends.  This
+ * function waits until it has.
+ */
+extern void watchdog_finish(struct watchdog *watchdog);
+
+/*
+ * Kill the watchdog, and all of COMMAND with it; for a watchdog that does not do
+ * its work.  COMMAND's status, as wait() has it, is in "status", unless it cannot
+ * be known: then it is SIGKILL's.  This function waits until all are gone.
+ */
+extern void watchdog_kill(struct watchdog *watchdog, int *status);
+
+/* Which processes the watchdog has started. */
+extern struct processes watchdog_processes(const struct watchdog *watchdog);
+
+/* The clock that all goes by. */
+extern int64_t boot_time_us(void);
+
+/* Note which files are open now: those that COMMAND inherits. */
+extern void note_inherited_files(void);
+
+/* Close what we have inherited ourselves, but standard error. */
+extern void close_inherited_files(void);
+
+#endif							/* DLOCK_WATCHDOG_H */
