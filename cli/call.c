@@ -20,7 +20,7 @@
 
 #include "command.h"
 #include "inspect.h"
-#include "session.h"
+#include "ask.h"
 #include "table.h"
 
 /* The options of these subcommands; each has some of them. */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session.h"
+#include "ask.h"
 #include "table.h"
 
 /* A time as JSON has it. */

@@ -1,11 +1,11 @@
 /*
- * session.h
+ * ask.h
  *	  What the subcommands that ask a server something have in common.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#ifndef DLOCK_CLI_SESSION_H
-#define DLOCK_CLI_SESSION_H
+#ifndef DLOCK_ASK_H
+#define DLOCK_ASK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,4 +68,4 @@ extern double seconds_of(const dlock_session *session, size_t row, size_t column
 extern char *bytes_of(const dlock_session *session, size_t row, size_t column,
 					  size_t *length);
 
-#endif							/* DLOCK_CLI_SESSION_H */
+#endif							/* DLOCK_ASK_H */

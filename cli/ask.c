@@ -1,10 +1,10 @@
 /*
- * session.c
+ * ask.c
  *	  What the subcommands that ask a server something have in common.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "session.h"
+#include "ask.h"
 
 #include <errno.h>
 #include <locale.h>
