@@ -3,8 +3,8 @@
  *	  dlock elect: run a command on one machine at a time, for ever.
  *
  * Each term is a lease of its own, with a request id of its own: see supervise.c.
- * A term that has ended, in whatever way, is followed by another try, after a pause
- * if it was short or if no server answers.
+ * A term that has ended, in whatever way, is followed by another try, after a
+ * pause, unless COMMAND has ended by itself and has run for some time.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -21,12 +21,9 @@
 /* A COMMAND that ends sooner than this has ended at once. */
 #define SHORT_TERM_US	INT64_C(5000000)
 
-/* The pauses after that: the first, which doubles up to the last. */
+/* The pause after that doubles up to a minute; after all else it is the first. */
 #define PAUSE_MIN_US	INT64_C(1000000)
 #define PAUSE_MAX_US	INT64_C(60000000)
-
-/* After no server answered, which has taken some time already. */
-#define NO_SERVER_PAUSE_US	INT64_C(1000000)
 
 static const char usage[] =
 	"elect [OPTION]... NAME [--] COMMAND [ARGUMENT]...\n\n"
@@ -44,7 +41,7 @@ tell(bool leads, int64_t token)
 	if (leads)
 	{
 		say("leader of \"%s\", token %" PRId64, name, token);
-		notify("READY=1\nSTATUS=Leader, token %" PRId64, token);
+		notify("STATUS=Leader, token %" PRId64, token);
 	}
 	else
 	{
@@ -63,7 +60,7 @@ elect_command(int argc, char **argv)
 	int64_t		permits = 0;
 	int64_t		ttl_us = 30000000;
 	int64_t		grace_us = -1;
-	int64_t		pause_us = 0;
+	int64_t		back_off_us = 0;	/* of COMMANDs that ended at once */
 	bool		told_of_server = false;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after a leader's death another takes over; 30 s"},
@@ -116,40 +113,35 @@ elect_command(int argc, char **argv)
 	for (;;)
 	{
 		struct outcome outcome;
+		int64_t		pause_us = PAUSE_MIN_US;
 		int			stopping;
 
 		supervise(&what, &outcome);
 		stopping = outcome.signal_number;
 		if (outcome.kind != OUTCOME_FAILED)
 			told_of_server = false;
-		switch (outcome.kind)
+		if (outcome.kind == OUTCOME_EXITED)
 		{
-			case OUTCOME_INTERRUPTED:
-			case OUTCOME_LOST:
-			case OUTCOME_REFUSED:
-				pause_us = PAUSE_MIN_US;
-				break;
-			case OUTCOME_BROKEN:
-			case OUTCOME_EXITED:
-				if (outcome.ran_us >= SHORT_TERM_US)
-					pause_us = 0;
-				else
-					pause_us = pause_us == 0 ? PAUSE_MIN_US : 2 * pause_us;
-				if (pause_us > PAUSE_MAX_US)
-					pause_us = PAUSE_MAX_US;
-				if (outcome.kind == OUTCOME_EXITED && pause_us > 0 && !stopping)
-					say("the command ended with status %d after %.1f s; waiting for %" PRId64 " s",
-						outcome.status, (double) outcome.ran_us / 1e6, pause_us / 1000000);
-				break;
-			case OUTCOME_FAILED:
-				/* what no waiting mends */
-				if (outcome.error.error_class == DLOCK_MISUSE)
-					return outcome.status;
-				if (!told_of_server)
-					say_error(NULL, &outcome.error);
-				told_of_server = true;
-				pause_us = NO_SERVER_PAUSE_US;
-				break;
+			if (outcome.ran_us >= SHORT_TERM_US)
+				back_off_us = 0;
+			else if (back_off_us == 0)
+				back_off_us = PAUSE_MIN_US;
+			else if (back_off_us < PAUSE_MAX_US)
+				back_off_us *= 2;
+			pause_us = back_off_us;
+			if (!stopping)
+				say("the command ended with status %d after %.1f s%s", outcome.status,
+					(double) outcome.ran_us / 1e6,
+					pause_us > 0 ? ", and is not run again at once" : "");
+		}
+		if (outcome.kind == OUTCOME_FAILED)
+		{
+			/* what no waiting mends */
+			if (outcome.error.error_class == DLOCK_MISUSE)
+				return outcome.status;
+			if (!told_of_server)
+				say_error(NULL, &outcome.error);
+			told_of_server = true;
 		}
 		if (!stopping && pause_us > 0)
 			stopping = supervise_pause(pause_us);

@@ -7,6 +7,7 @@
 #include "command.h"
 #include "supervise.h"
 
+#include <signal.h>
 #include <string.h>
 
 static const char usage[] =
@@ -94,5 +95,15 @@ run_command(int argc, char **argv)
 	what.warn_only = strcmp(on_lost, "warn") == 0;
 	supervise_prepare();
 	supervise(&what, &outcome);
+	if (outcome.by_ctrl_c)
+	{
+		sigset_t	interrupt;
+
+		sigemptyset(&interrupt);
+		sigaddset(&interrupt, SIGINT);
+		signal(SIGINT, SIG_DFL);
+		raise(SIGINT);
+		sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
+	}
 	return outcome.status;
 }

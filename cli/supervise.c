@@ -78,6 +78,7 @@ struct run
 	bool		broken;			/* the watchdog was killed before */
 	int			stopping;		/* a signal that ends us came before; or 0 */
 	bool		lends_terminal; /* COMMAND is to have it from the start */
+	bool		ctrl_c;			/* SIGINT came from the terminal, to us */
 	sigset_t	early;			/* signals for COMMAND from before it was there */
 
 	/* when the watchdog is late with what it has to report; DLOCK_NEVER: not */
@@ -609,6 +610,8 @@ handle_signal(struct run *run, int number, bool from_terminal)
 {
 	if (number == SIGCHLD)
 		return;
+	if (number == SIGINT && from_terminal)
+		run->ctrl_c = true;
 	switch (run->phase)
 	{
 		case ACQUIRING:
@@ -772,6 +775,8 @@ conclude(const struct run *run)
 		outcome->status = 128 + run->stopping;
 	}
 	outcome->signal_number = run->stopping;
+	outcome->by_ctrl_c = outcome->status == 128 + SIGINT &&
+		(run->ctrl_c || run->lends_terminal);
 }
 
 void

@@ -46,6 +46,11 @@ struct outcome
 	}			kind;
 	int			status;			/* an exit status that says so */
 	int			signal_number;
+	/*
+	 * Ctrl-C ended COMMAND, or the wait: the program should end by SIGINT itself,
+	 * or a script that has started it goes on.
+	 */
+	bool		by_ctrl_c;
 	dlock_error error;
 	int64_t		ran_us;			/* for how long COMMAND ran */
 };
