@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +57,48 @@ deadline_of(int64_t timeout_us)
 	return timeout_us < 0 ? DLOCK_NEVER : dlock_now_us() + timeout_us;
 }
 
+/* What else to wait for; see ask_watch(). */
+static int	watched = -1;
+static bool (*watched_is_ready) (void);
+
+void
+ask_watch(int fd, bool (*ready) (void))
+{
+	watched = fd;
+	watched_is_ready = ready;
+}
+
+/* Wait until what was started is done or has failed.  Answers whether it is done. */
+static bool
+await(dlock_session *session)
+{
+	dlock_step	step;
+
+	if (watched < 0)
+		return dlock_session_finish(session);
+	while ((step = dlock_session_step(session)) == DLOCK_STEP_WAIT)
+	{
+		struct pollfd files[] = {
+			{watched, POLLIN, 0},
+			{dlock_session_fd(session), dlock_session_events(session), 0}
+		};
+
+		if (poll(files, 2, dlock_timeout_ms(dlock_session_until_us(session))) > 0 &&
+			files[0].revents != 0 && !watched_is_ready())
+		{
+			dlock_session_close(session);
+			return false;
+		}
+	}
+	return step == DLOCK_STEP_DONE;
+}
+
 bool
 ask(dlock_session *session, const char *sql, const dlock_arg *args, size_t nargs,
 	int64_t timeout_us)
 {
 	return dlock_session_query(session, sql, args, nargs, deadline_of(timeout_us)) &&
-		dlock_session_finish(session);
+		await(session);
 }
 
 bool
@@ -69,14 +106,13 @@ call(dlock_session *session, const char *function, const dlock_arg *args, size_t
 	 int64_t timeout_us)
 {
 	return dlock_session_call(session, function, args, nargs, deadline_of(timeout_us)) &&
-		dlock_session_finish(session);
+		await(session);
 }
 
 bool
 connect_to(dlock_session *session, int64_t timeout_us)
 {
-	return dlock_session_connect(session, deadline_of(timeout_us)) &&
-		dlock_session_finish(session);
+	return dlock_session_connect(session, deadline_of(timeout_us)) && await(session);
 }
 
 int

@@ -40,6 +40,12 @@ extern bool ask(dlock_session *session, const char *sql, const dlock_arg *args,
 extern bool call(dlock_session *session, const char *function, const dlock_arg *args,
 				 size_t nargs, int64_t timeout_us);
 
+/*
+ * While an answer is awaited, also wait for this file, and call "ready" when it can
+ * be read; if that answers false, give the question up.  -1: no more.
+ */
+extern void ask_watch(int fd, bool (*ready) (void));
+
 /* Connect, within timeout_us, so that what is asked next may take its own time. */
 extern bool connect_to(dlock_session *session, int64_t timeout_us);
 

@@ -126,16 +126,26 @@ like_pattern(const char *pattern)
 }
 
 bool
-look_at_locks(dlock_session *session, const char *pattern, int64_t timeout_us)
+look_at_locks(dlock_session *session, const char *pattern, enum lock_order lock_order,
+			  bool turned, int limit, int64_t timeout_us)
 {
+	static const char *const orders[][2] = {
+		{"1, token", "1 DESC, token DESC"},
+		{"2, 1, token", "2 DESC, 1 DESC, token DESC"},
+		{"acquired_at, 1, token", "acquired_at DESC, 1 DESC, token DESC"},
+		{"remaining, 1, token", "remaining DESC, 1 DESC, token DESC"}
+	};
 	bool		postgres = dlock_session_engine(session) == DLOCK_POSTGRESQL;
-	const char *order = " ORDER BY 1, token";
+	char		order[128];
 	char		sql[2048];
 	char	   *like = NULL;
 	char	   *schema = NULL;
 	dlock_arg	arg;
 	bool		answered;
 
+	snprintf(order, sizeof(order), " ORDER BY %s", orders[lock_order][turned]);
+	if (limit > 0)
+		snprintf(order + strlen(order), sizeof(order) - strlen(order), " LIMIT %d", limit);
 	/* times are answered in the session's zone */
 	if (!postgres && !ask(session, "SET time_zone = '+00:00'", NULL, 0, timeout_us))
 		return false;
@@ -303,7 +313,7 @@ ls_command(int argc, char **argv)
 	mysql_columns[12] = (struct column) {.key = "account"};
 	mysql_columns[13] = (struct column) {.key = "connection_id"};
 	mysql_columns[14] = (struct column) {0};
-	if (!look_at_locks(session, pattern, options.timeout_us))
+	if (!look_at_locks(session, pattern, ORDER_NAME, false, 0, options.timeout_us))
 		return fail(session);
 
 	table = table_create(postgres ? postgres_columns : mysql_columns);

@@ -51,11 +51,22 @@ extern int	force_release_command(int argc, char **argv);
 
 /* inspect.c */
 
+/* How to sort leases. */
+enum lock_order
+{
+	ORDER_NAME,
+	ORDER_OWNER,
+	ORDER_AGE,					/* the oldest first */
+	ORDER_LEFT					/* the one that ends next first */
+};
+
 /*
- * Ask for the leases, of the names of a pattern if that is not NULL, or for the
- * waiters; then read what was answered, row by row.
+ * Ask for the leases, of the names of a pattern if that is not NULL, "limit" of them
+ * unless that is 0, in order, or the other way round; or for the waiters.  Then read
+ * what was answered, row by row.
  */
 extern bool look_at_locks(dlock_session *session, const char *pattern,
+						  enum lock_order order, bool turned, int limit,
 						  int64_t timeout_us);
 extern void read_lock(const dlock_session *session, size_t row, struct lock *lock);
 extern void free_lock(struct lock *lock);
