@@ -39,7 +39,8 @@ endif
 # META.json is the one place that states the version.
 VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
 
-.PHONY: help demo demo-mysql shell test matrix torture lint bench mysql dist
+.PHONY: help demo demo-mysql shell test matrix torture lint bench mysql client install-client \
+	uninstall-client dist
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
@@ -54,6 +55,8 @@ help:
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
 	@echo 'make mysql      build mysql_udf/dlock.so for MySQL and MariaDB; see mysql_udf/install.sql'
+	@echo 'make client     build the command cli/dlock; make install-client installs it, with prefix=...'
+	@echo '                and DESTDIR=...; it needs libpq, libmariadb and ncurses, and no server'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
 	@echo 'The first eight install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
@@ -84,6 +87,16 @@ bench:
 
 mysql:
 	@$(MAKE) --no-print-directory -C mysql_udf
+
+# The command, whose Makefile knows nothing of PGXS and its variables.
+client:
+	@$(MAKE) --no-print-directory -C cli
+
+install-client:
+	@$(MAKE) --no-print-directory -C cli install
+
+uninstall-client:
+	@$(MAKE) --no-print-directory -C cli uninstall
 
 dist:
 	git archive --format zip --prefix dlock-$(VERSION)/ -o dlock-$(VERSION).zip HEAD

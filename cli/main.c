@@ -26,6 +26,7 @@ static const struct command commands[] = {
 	{"ls", ls_command, "list who holds what"},
 	{"waiters", waiters_command, "list who waits for what"},
 	{"stats", stats_command, "print the counters"},
+	{"top", top_command, "show leases and who waits, again and again"},
 	{"doctor", doctor_command, "say whether the server is set up as leases want it"},
 	{0}
 };

@@ -213,6 +213,22 @@ safe_text(const char *text, size_t length, size_t *width)
 }
 
 size_t
+safe_width(const char *safe, size_t length)
+{
+	uint32_t	character;
+	size_t		size;
+	size_t		columns = 0;
+
+	for (size_t i = 0; i < length; i += size)
+	{
+		if (!read_character(safe + i, length - i, &character, &size))
+			break;
+		columns += (size_t) character_width(character, true);
+	}
+	return columns;
+}
+
+size_t
 cut_safe(const char *safe, size_t width)
 {
 	size_t		length = strlen(safe);

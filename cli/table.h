@@ -68,6 +68,9 @@ extern size_t print_safe(const char *text, size_t length, FILE *out);
 /* The same in memory of its own, to be freed; *width may be NULL. */
 extern char *safe_text(const char *text, size_t length, size_t *width);
 
+/* How many columns the beginning of a safe text takes. */
+extern size_t safe_width(const char *safe, size_t length);
+
 /* The length of the longest beginning of a safe text that has "width" columns. */
 extern size_t cut_safe(const char *safe, size_t width);
 
