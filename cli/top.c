@@ -29,13 +29,18 @@
 #define KEYS_SIZE	64
 #define GAP			2
 
-/* What of dlock.stats is shown as a rate, or as it is. */
-static const char *const rate_names[] = {
-	"acquired", "renewed", "released", "refused", "timed_out", "expired",
-	"renewals_lost", "deadlocks"
+/* What of dlock.stats is shown as a rate. */
+static const struct
+{
+	const char *column;
+	const char *title;
+}			rates[] = {
+	{"acquired", "acquired"}, {"renewed", "renewed"}, {"released", "released"},
+	{"refused", "refused"}, {"timed_out", "timed out"}, {"expired", "expired"},
+	{"renewals_lost", "renewals lost"}, {"deadlocks", "deadlocks"}
 };
 
-#define RATES	(sizeof(rate_names) / sizeof(rate_names[0]))
+#define RATES	(sizeof(rates) / sizeof(rates[0]))
 
 static const char *const order_names[] = {"name", "owner", "age", "time left"};
 
@@ -71,7 +76,8 @@ static struct
 	char		filter[FILTER_SIZE];
 
 	char	   *server;			/* safe: what it is */
-	char		message[512];	/* safe: what has happened */
+	char		message[512];	/* safe: what came of the last key */
+	char		error[512];		/* safe: why there was no answer the last time */
 	struct shown_lock *locks;
 	size_t		lock_count;
 	struct shown_waiter *waiters;
@@ -111,12 +117,18 @@ keep_keys(void)
 }
 
 static void
-set_message(const char *text)
+set_text(char *where, size_t size, const char *text)
 {
 	char	   *safe = safe_text(text, strlen(text), NULL);
 
-	snprintf(top.message, sizeof(top.message), "%s", safe);
+	snprintf(where, size, "%s", safe);
 	free(safe);
+}
+
+static void
+set_message(const char *text)
+{
+	set_text(top.message, sizeof(top.message), text);
 }
 
 static char *
@@ -224,8 +236,10 @@ behind_whom(const struct waiter *waiter, size_t place)
 				fprintf(out, "%s%s", separator, top.waiters[i].safe_owner);
 				separator = ", ";
 			}
-	if (waiter->blocked_by)
-		fprintf(out, " #%s", waiter->blocked_by);
+	/* of a lease that is not among those that are shown */
+	if (!*separator)
+		fprintf(out, "%s%s", waiter->blocked_by ? "#" : "-",
+				waiter->blocked_by ? waiter->blocked_by : "");
 	fclose(out);
 	return text;
 }
@@ -274,7 +288,7 @@ take_counts(void)
 	top.counted_at_us = now_us;
 }
 
-/* Look at the server.  False if it has no answer: "message" says why. */
+/* Look at the server.  False if it has no answer: "error" says why. */
 static bool
 look_at_server(void)
 {
@@ -285,7 +299,7 @@ look_at_server(void)
 	/* what is typed is looked for anywhere in the name */
 	snprintf(pattern, sizeof(pattern), "*%s*", top.filter);
 	for (size_t i = 0; i < RATES; i++)
-		snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), "%s, ", rate_names[i]);
+		snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), "%s, ", rates[i].column);
 	snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), "held FROM dlock.stats");
 
 	answered = look_at_locks(top.session, *top.filter ? pattern : NULL, top.order,
@@ -296,10 +310,11 @@ look_at_server(void)
 	if (answered)
 		take_waiters();
 	answered = answered && ask(top.session, sql, NULL, 0, top.timeout_us);
+	*top.error = '\0';
 	if (answered)
 		take_counts();
 	else if (!top.is_over)
-		set_message(dlock_session_error(top.session)->message);
+		set_text(top.error, sizeof(top.error), dlock_session_error(top.session)->message);
 	return answered;
 }
 
@@ -485,6 +500,22 @@ draw_waiters(int y, int height)
 }
 
 static void
+add_rates(char *line, size_t size, size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+	{
+		size_t		length = strlen(line);
+
+		if (top.rates[i] < 0)
+			snprintf(line + length, size - length, "%s%s -", i > first ? ", " : " ",
+					 rates[i].title);
+		else
+			snprintf(line + length, size - length, "%s%s %.1f", i > first ? ", " : " ",
+					 rates[i].title, top.rates[i]);
+	}
+}
+
+static void
 draw_all(void)
 {
 	char		line[512];
@@ -502,28 +533,19 @@ draw_all(void)
 	draw(0, 0, COLS, false, line);
 	snprintf(line, sizeof(line), "%" PRId64 " held, %zu waiting; a second:", top.held,
 			 top.waiter_count);
-	for (size_t i = 0; i < RATES; i++)
-	{
-		size_t		length = strlen(line);
-		const char *name = rate_names[i];
-
-		if (top.rates[i] < 0)
-			snprintf(line + length, sizeof(line) - length, " %s -", name);
-		else
-			snprintf(line + length, sizeof(line) - length, " %s %.1f", name, top.rates[i]);
-	}
+	add_rates(line, sizeof(line), 0, RATES / 2);
 	draw(1, 0, COLS, false, line);
+	*line = '\0';
+	add_rates(line, sizeof(line), RATES / 2, RATES);
+	snprintf(line + strlen(line), sizeof(line) - strlen(line), "; by %s%s",
+			 order_names[top.order], top.turned ? ", turned" : "");
 	if (*top.filter)
 	{
 		char	   *safe = safe_text(top.filter, strlen(top.filter), NULL);
 
-		snprintf(line, sizeof(line), "by %s%s, names with \"%s\"",
-				 order_names[top.order], top.turned ? ", turned" : "", safe);
+		snprintf(line + strlen(line), sizeof(line) - strlen(line), ", names with \"%s\"", safe);
 		free(safe);
 	}
-	else
-		snprintf(line, sizeof(line), "by %s%s", order_names[top.order],
-				 top.turned ? ", turned" : "");
 	if (top.lock_count == TOP_LIMIT)
 		snprintf(line + strlen(line), sizeof(line) - strlen(line), ", the first %d", TOP_LIMIT);
 	draw(2, 0, COLS, false, line);
@@ -533,10 +555,10 @@ draw_all(void)
 		for_waiters = (int) top.waiter_count + 1;
 	draw_locks(3, LINES - 4 - for_waiters);
 	draw_waiters(LINES - 1 - for_waiters, for_waiters);
-	if (*top.message)
+	if (*top.error || *top.message)
 	{
 		attron(A_BOLD);
-		draw(LINES - 1, 0, COLS, false, top.message);
+		draw(LINES - 1, 0, COLS, false, *top.error ? top.error : top.message);
 		attroff(A_BOLD);
 	}
 	else
@@ -760,13 +782,7 @@ top_command(int argc, char **argv)
 		}
 		if (!top.is_over && (look || dlock_now_us() >= look_at_us))
 		{
-			char		message[sizeof(top.message)];
-
-			/* what came of a key stays to be read until the next look */
-			memcpy(message, top.message, sizeof(message));
-			*top.message = '\0';
-			if (look_at_server() && look)
-				memcpy(top.message, message, sizeof(message));
+			look_at_server();
 			look_at_us = dlock_now_us() + top.delay_us;
 		}
 	}
