@@ -1,0 +1,462 @@
+# CommandCases.pm: the cases that the command dlock is tested with, side by side on one
+# server.
+#
+# A case is a function, run in a process of its own, since most of what it does is to wait.
+# What it finds with Test::More becomes a test of the file's.  In a case,
+#
+#   launch(...)        starts "dlock ...", with a URL of the server, in the background
+#   finish($run)       waits for its end: its status, or "signal N"
+#   output, errors     what it has printed
+#   query($sql)        the first value, asked by an administrator
+#   eventually($check) waits until it is true
+#
+# cli/dlock is tested, or what DLOCK_COMMAND names.
+
+package CommandCases;
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use Exporter qw(import);
+use File::Temp qw(tempdir);
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Engines;
+use FreePorts;
+use IO::Pty;
+use IO::Select;
+use IO::Socket::INET;
+use IO::Socket::UNIX;
+use POSIX qw(:sys_wait_h);
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+BEGIN
+{
+	require PostgreSQL::Test::Cluster if ($ARGV[0] // '') eq 'postgres';
+}
+
+our @EXPORT = qw(start_server stop_server cases launch finish output errors query disconnect eventually
+  lines_of write_text scratch url dlock engine processes children watchdog_of state_of freeze
+  thaw proxy holds_name waits_for boot_time writer one_after_the_other);
+
+our $patience = 60;
+
+my ($engine, $dlock, $scratch, $client);
+my $count = 0;
+my @running;
+
+sub engine { return $engine }
+
+sub dlock { return $dlock }
+
+# A name for a file of this case's own.
+sub scratch
+{
+	my ($name) = @_;
+	return "$scratch/$$-$name";
+}
+
+sub start_server
+{
+	my ($kind) = @_;
+	$dlock = abs_path($ENV{DLOCK_COMMAND} // "$FindBin::RealBin/../../cli/dlock")
+	  // die "cli/dlock is not built\n";
+	# nobody's URL but ours
+	delete $ENV{DLOCK_URL};
+	delete $ENV{$_} for grep { /^PG(?!_)/ } keys %ENV;
+	$scratch = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
+	$engine = Engines::start($kind);
+	return;
+}
+
+sub stop_server
+{
+	$engine->end_control;
+	$engine->stop;
+	return;
+}
+
+# The server's socket, by its path.
+sub socket_path
+{
+	return $engine->kind eq 'postgres'
+	  ? $engine->{node}->host . '/.s.PGSQL.' . $engine->{node}->port
+	  : "$engine->{dir}/socket";
+}
+
+# A URL: of the server's socket, or of a port of a proxy's, for a user.
+sub url
+{
+	my ($port, $user) = @_;
+	$user //= 'tester';
+	if ($engine->kind eq 'postgres')
+	{
+		my ($host, $at) = defined $port ? ('127.0.0.1', $port) : ($engine->{node}->host, $engine->{node}->port);
+		return "host=$host port=$at dbname=postgres user=$user";
+	}
+	return "mysql://$user\@127.0.0.1:$port/scenarios" if defined $port;
+	return "mysql://$user\@localhost/scenarios?socket=$engine->{dir}/socket";
+}
+
+# ----------------------------------------------------------------
+# Cases
+# ----------------------------------------------------------------
+
+# Run cases, by name and function, side by side.
+sub cases
+{
+	my @cases = @_;
+	my %running;
+	while (my ($name, $case) = splice(@cases, 0, 2))
+	{
+		my $results = "$scratch/results-" . ++$count;
+		# nothing that is buffered is written twice
+		STDOUT->flush;
+		my $pid = fork() // die "fork: $!\n";
+		if ($pid == 0)
+		{
+			run_case($name, $case, $results);
+			POSIX::_exit(0);
+		}
+		$running{$pid} = [ $name, $results ];
+	}
+	while (%running)
+	{
+		my $pid = wait;
+		my $case = delete $running{$pid} // next;
+		my $status = $?;
+		report(@$case, $status);
+	}
+	return;
+}
+
+sub run_case
+{
+	my ($name, $case, $results) = @_;
+	my $builder = Test::More->builder;
+	open(my $file, '>', $results) or POSIX::_exit(1);
+	$file->autoflush(1);
+	$builder->reset;
+	$builder->$_($file) for qw(output failure_output todo_output);
+	undef $client;
+	@running = ();
+	$SIG{PIPE} = 'IGNORE';
+	eval { $case->(); 1 } or fail("died: $@");
+	for my $run (@running)
+	{
+		next unless defined $run->{pid};
+		kill 'CONT', $run->{pid};
+		kill 'KILL', $run->{pid};
+	}
+	$client->kill if $client;
+	done_testing();
+	return;
+}
+
+# Make what a case has found our own.
+sub report
+{
+	my ($name, $results, $status) = @_;
+	open(my $file, '<', $results) or die "$results: $!\n";
+	my $ended = 0;
+	while (my $line = <$file>)
+	{
+		if ($line =~ /^(not )?ok \d+ - (.*)/) { ok(!$1, "$name: $2") }
+		elsif ($line =~ /^1\.\./) { $ended = 1 }
+		elsif ($line =~ /^# ?(.*)/) { diag("$name: $1") }
+	}
+	ok($ended && $status == 0, "$name: ran to its end");
+	return;
+}
+
+sub eventually
+{
+	my ($check) = @_;
+	my $end = time + $patience;
+	my $value;
+	while (!($value = $check->()))
+	{
+		if (time > $end)
+		{
+			my (undef, $file, $line) = caller;
+			diag("never became true: $file line $line");
+			return 0;
+		}
+		sleep 0.02;
+	}
+	return $value;
+}
+
+# Ask as an administrator.
+sub query
+{
+	my ($sql) = @_;
+	$client //= $engine->client('admin');
+	return $client->value($engine->translate($sql));
+}
+
+# For a server that is to be restarted.
+sub disconnect
+{
+	$client->quit if $client;
+	undef $client;
+	return;
+}
+
+# Does somebody hold a name, by the server's clock?
+sub holds_name
+{
+	my ($name, $number) = @_;
+	return query("SELECT count(*) FROM dlock.locks WHERE name = '$name' AND LIVE") == ($number // 1);
+}
+
+# Does somebody wait for a name?
+sub waits_for
+{
+	my ($name, $number) = @_;
+	return query("SELECT count(*) FROM dlock.waiters WHERE name = '$name'") == ($number // 1);
+}
+
+# ----------------------------------------------------------------
+# Programs
+# ----------------------------------------------------------------
+
+# Start dlock in the background: its arguments, after { url, in, out, env, before },
+# all optional.
+sub launch
+{
+	my $options = ref $_[0] ? shift : {};
+	my ($subcommand, @arguments) = @_;
+	my $base = scratch('run-' . ++$count);
+	my $run = { out => $options->{out} // "$base.out", err => "$base.err" };
+	write_text($_, '') for grep { !ref } @$run{qw(out err)};
+	my @command = ($dlock, $subcommand, '--url', $options->{url} // url(), @arguments);
+	@command = ($dlock, $subcommand, @arguments) if $options->{no_url};
+	$run->{pid} = fork() // die "fork: $!\n";
+	if ($run->{pid} == 0)
+	{
+		open(STDIN, ref $options->{in} ? '<&' : '<', $options->{in} // '/dev/null')
+		  or POSIX::_exit(99);
+		open(STDOUT, ref $run->{out} ? '>&' : '>>', $run->{out}) or POSIX::_exit(99);
+		open(STDERR, '>>', $run->{err}) or POSIX::_exit(99);
+		$SIG{PIPE} = 'DEFAULT';
+		$ENV{$_} = $options->{env}{$_} for keys %{ $options->{env} // {} };
+		$options->{before}->() if $options->{before};
+		exec { $command[0] } @command or POSIX::_exit(99);
+	}
+	push @running, $run;
+	return $run;
+}
+
+# Wait for its end: its exit status, or "signal N".
+sub finish
+{
+	my ($run) = @_;
+	my $end = time + $patience;
+	while (waitpid($run->{pid}, WNOHANG) == 0)
+	{
+		if (time > $end)
+		{
+			diag("\"dlock\" does not end; it said: " . errors($run));
+			kill 'KILL', $run->{pid};
+			waitpid($run->{pid}, 0);
+			delete $run->{pid};
+			return 'none, it had to be killed';
+		}
+		sleep 0.01;
+	}
+	my $status = $?;
+	delete $run->{pid};
+	return $status & 127 ? 'signal ' . ($status & 127) : $status >> 8;
+}
+
+sub slurp
+{
+	my ($path) = @_;
+	open(my $file, '<', $path) or return '';
+	local $/;
+	return <$file> // '';
+}
+
+sub output { return slurp($_[0]{out}) }
+
+sub errors { return slurp($_[0]{err}) }
+
+sub lines_of { return split /\n/, slurp($_[0]) }
+
+sub write_text
+{
+	my ($path, $text) = @_;
+	open(my $file, '>', $path) or die "$path: $!\n";
+	print $file $text;
+	close($file) or die "$path: $!\n";
+	return;
+}
+
+# ----------------------------------------------------------------
+# Processes
+# ----------------------------------------------------------------
+
+# All that live, by pid: [parent, group, name]
+sub processes
+{
+	my %all;
+	for my $path (glob '/proc/[0-9]*/stat')
+	{
+		my ($pid, $name, $state, $parent, $group) = slurp($path) =~ /^(\d+) \((.*)\) (\w) (\d+) (\d+)/s
+		  or next;
+		$all{$pid} = [ $parent, $group, $name ] if $state !~ /[ZX]/;
+	}
+	return \%all;
+}
+
+sub children
+{
+	my ($pid) = @_;
+	my $all = processes();
+	return grep { $all->{$_}[0] == $pid } keys %$all;
+}
+
+sub watchdog_of
+{
+	my ($run) = @_;
+	my $all = processes();
+	my ($pid) = grep { $all->{$_}[0] == $run->{pid} && $all->{$_}[2] eq 'dlock-watchdog' } keys %$all;
+	return $pid;
+}
+
+# A process's state, as ps shows it; "" if there is none.
+sub state_of
+{
+	my ($pid) = @_;
+	return slurp("/proc/$pid/stat") =~ /\) (\w) /s ? $1 : '';
+}
+
+# Stop processes, and wait until they are.
+sub freeze
+{
+	my (@pids) = @_;
+	kill 'STOP', @pids;
+	return eventually(sub { !grep { state_of($_) !~ /^[TZ]?$/ } @pids });
+}
+
+sub thaw
+{
+	my (@pids) = @_;
+	kill 'CONT', @pids;
+	return;
+}
+
+# ----------------------------------------------------------------
+# A network between dlock and the server
+# ----------------------------------------------------------------
+
+# Start a proxy; answers its port, and a function that tells it what to do: "pass",
+# "swallow" what comes, in both directions, or "cut" all connections.
+sub proxy
+{
+	my ($port) = FreePorts::reserve(1);
+	my $listener = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1)
+	  // die "could not listen: $!\n";
+	pipe(my $orders, my $control) or die "pipe: $!\n";
+	my $path = socket_path();
+	my $parent = $$;
+	my $pid = fork() // die "fork: $!\n";
+	if ($pid == 0)
+	{
+		close($control);
+		eval { forward($listener, $orders, $path) };
+		POSIX::_exit(0);
+	}
+	close($listener);
+	close($orders);
+	$control->autoflush(1);
+	return ($port, sub { syswrite($control, substr($_[0], 0, 1)) });
+}
+
+sub forward
+{
+	my ($listener, $orders, $path) = @_;
+	my $select = IO::Select->new($listener, $orders);
+	my %peer;
+	my $swallows = 0;
+	while (1)
+	{
+		for my $from ($select->can_read)
+		{
+			if ($from == $orders)
+			{
+				# the case has ended
+				sysread($from, my $order, 1) or return;
+				$swallows = $order eq 's';
+				if ($order eq 'c')
+				{
+					$select->remove($_), close($_) for values %peer;
+					%peer = ();
+				}
+			}
+			elsif ($from == $listener)
+			{
+				my $client = $listener->accept or next;
+				my $server = IO::Socket::UNIX->new(Peer => $path);
+				if (!$server) { close($client); next }
+				@peer{ $client, $server } = ($server, $client);
+				$select->add($client, $server);
+			}
+			elsif (my $to = $peer{$from})
+			{
+				my $length = sysread($from, my $bytes, 65536);
+				if (!$length)
+				{
+					# nor does the end of a connection get through
+					if ($swallows) { $select->remove($from); next }
+					delete @peer{ $from, $to };
+					$select->remove($from, $to);
+					close($_) for $from, $to;
+				}
+				elsif (!$swallows) { syswrite($to, $bytes) }
+			}
+		}
+	}
+	return;
+}
+
+# ----------------------------------------------------------------
+# Who writes when
+# ----------------------------------------------------------------
+
+sub boot_time { return Time::HiRes::clock_gettime(7) }
+
+# A command that appends a line "token time pid" to a file, again and again: for SECONDS, or
+# until it is killed.  With "stubborn" it ignores SIGTERM, and so does another process
+# that it starts, which has a session of its own and no environment.  A line "BESIDE pid" is
+# a process of another token that lived when it began.
+sub writer
+{
+	my ($file, @options) = @_;
+	return ($^X, '-I', $FindBin::RealBin, '-e', 'require WriterOfTokens; WriterOfTokens::write_tokens(@ARGV)',
+		$file, @options);
+}
+
+# Look at such a file: so many tokens, which never go down, and nobody beside the next.
+sub one_after_the_other
+{
+	my ($file, $tokens) = @_;
+	my @lines = lines_of($file);
+	my @order;
+	my $last = 0;
+	for my $line (@lines)
+	{
+		my ($token) = $line =~ /^(\d+) [\d.]+ \d+$/ or next;
+		push @order, $token if $token != $last;
+		$last = $token;
+	}
+	is("@order", join(' ', sort { $a <=> $b } @order), 'tokens never go down');
+	is(scalar(@order), $tokens, "there are $tokens of them");
+	is(join(', ', grep { !/^\d+ [\d.]+ \d+$/ } @lines), '', 'nobody lives beside the next holder');
+	return;
+}
+
+1;

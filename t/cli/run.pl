@@ -1,0 +1,475 @@
+# dlock run: a command that runs while a lease is held, on the kind of server that is the
+# argument; see CommandCases.pm.  That it never runs when the lease may be another's is
+# shown by run_alone.pl.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use CommandCases;
+use IO::Pty;
+use POSIX qw(:sys_wait_h);
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+start_server($ARGV[0]);
+
+# Two runs of the same arguments and what they end with.
+sub ends_with
+{
+	my ($wanted, $what, @arguments) = @_;
+	my $run = launch(@arguments);
+	is(finish($run), $wanted, $what) or diag(errors($run));
+	return $run;
+}
+
+# The only line that a run has said.
+sub says
+{
+	my ($run, $regex, $what) = @_;
+	like(errors($run), qr/\Adlock: $regex\n\z/, $what);
+	return;
+}
+
+sub statuses
+{
+	my $run;
+	ends_with(0, 'a command that succeeds', 'run', 'status', '--', 'true');
+	$run = ends_with(7, 'one that fails', 'run', 'status', 'sh', '-c', 'exit 7');
+	is(errors($run), '', 'nothing is said about it');
+	ends_with(137, 'one that is killed', 'run', 'status', '--', 'sh', '-c', 'kill -KILL $$');
+	$run = ends_with(127, 'one that does not exist', 'run', 'status', '--', '/no/such');
+	says($run, qr/could not run "\/no\/such": No such file.*/, 'which is said');
+	$run = ends_with(126, 'one that cannot be run', 'run', 'status', '--', '/etc/passwd');
+	says($run, qr/could not run "\/etc\/passwd": Permission denied/, 'which is said');
+	ok(holds_name('status', 0), 'each has released its lease');
+
+	my $holder = launch('run', 'busy', '--', 'sleep', '100');
+	eventually(sub { holds_name('busy') });
+	$run = ends_with(75, 'a name that is not free', 'run', 'busy', '--', 'touch', scratch('ran'));
+	says($run, qr/"busy" is not free/, 'is said');
+	$run = ends_with(75, 'nor within the wait', 'run', '--wait', '0.3', 'busy', '--', 'touch', scratch('ran'));
+	$run = ends_with(75, 'the last of --wait and --no-wait counts', 'run', '--wait', 'forever', '--no-wait', 'busy', 'true');
+	ok(!-e scratch('ran'), 'the command was not run');
+	is(query(q{SELECT dlock_force_release('busy')}), 1, 'a lease is forced open');
+	is(finish($holder), 70, 'and lost');
+	says($holder, qr/lost the lease on "busy": .*/, 'which is said');
+
+	$run = launch({ no_url => 1 }, 'run', '--url', 'host=/no/such dbname=x', 'x', '--', 'true');
+	my $other = launch({ no_url => 1 }, 'run', '--url', 'mysql://u@localhost/?socket=/no/such', 'x', '--', 'true');
+	$run = finish($run) . ' ' . finish($other);
+	is($run, '69 69', 'no server');
+	says($other, qr/.*/, 'is said');
+	$run = ends_with(77, 'an account that may not log in', { url => url(undef, 'nobody_of_that_name') }, 'run', 'x', '--', 'true');
+	says($run, qr/.*nobody_of_that_name.*/, 'is said');
+
+	for my $wrong (
+		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)],
+		[qw(run --ttl 5x x true)], [qw(run --ttl 1m5h x true)], [qw(run --ttl 10 --grace 6 x true)],
+		[qw(run --permits 0 x true)], [qw(run --shared --permits 2 x true)],
+		[qw(run x --ttl 5 true)], [qw(run --all a b true)], [qw(run --on-lost perhaps x true)],
+		[qw(run --nonsense x true)], [qw(run --keep)], [ 'run', '', 'true' ], [ 'run', '--ttl', '2d', 'x', 'true' ])
+	{
+		$run = ends_with(64, "misuse: @$wrong", @$wrong);
+		says($run, qr/.*/, 'is said');
+	}
+	for my $ttl (qw(90 1.5 5m 1h30m 2500ms 20s 1m0.5s))
+	{
+		ends_with(0, "a TTL of $ttl", 'run', '--ttl', $ttl, "ttl $ttl", 'true');
+	}
+	$run = ends_with(0, 'help', 'run', '--help');
+	like(output($run), qr/--on-lost/, 'says what options there are');
+	return;
+}
+
+# Standard input and output, and which files there are.
+sub files
+{
+	my $run;
+	pipe(my $in, my $to_run) or die;
+	$run = launch({ in => $in }, 'run', 'cat', '--', 'cat');
+	close($in);
+	syswrite($to_run, "one\n");
+	eventually(sub { output($run) eq "one\n" });
+	syswrite($to_run, "two\n" x 100000);
+	close($to_run);
+	is(finish($run), 0, 'a command that reads standard input, to its end');
+	is(output($run), "one\n" . "two\n" x 100000, 'has all of it');
+
+	pipe(my $from_run, my $out) or die;
+	$run = launch({ out => $out }, 'run', 'closes', '--', 'sh', '-c', 'echo said; exec >&- 2>&-; sleep 100');
+	close($out);
+	my $text = do { local $/; <$from_run> };
+	is($text, "said\n", 'who reads standard output finds its end when the command has closed it');
+	ok($run->{pid} && kill(0, $run->{pid}) && eventually(sub { holds_name('closes') }), 'though that still runs');
+	kill 'TERM', $run->{pid};
+	finish($run);
+
+	# one that we pass on purpose, and those that we happen to have
+	open(my $passed, '<', '/dev/zero') or die;
+	my $list = 'for f in /proc/self/fd/*; do readlink $f; done';
+	my $is_own = qr{^/proc/\d+/fd$};
+	my $count = 'perl -e \'opendir D, "/proc/self/fd"; print join(" ", sort { $a <=> $b } grep { /\d/ && $_ != fileno(D) } readdir D)\'';
+	my $keep = sub { require Fcntl; fcntl($passed, Fcntl::F_SETFD(), 0); POSIX::dup2(fileno($passed), 9) };
+	$run = launch({ before => $keep }, 'run', 'files', '--', 'sh', '-c', $count);
+	finish($run);
+	my $with = output($run);
+	my $plain = scratch('plain');
+	if (fork() == 0)
+	{
+		open(STDIN, '<', '/dev/null');
+		open(STDOUT, '>', $plain);
+		$keep->();
+		exec 'sh', '-c', $count or POSIX::_exit(99);
+	}
+	wait;
+	is($with, join('', lines_of($plain)), 'the command has the files that dlock has got, and none of its own');
+	like($with, qr/\b9\b/, 'among them one that was passed on purpose');
+	return;
+}
+
+sub environment
+{
+	my $run = launch('run', '--owner', 'me', 'env', '--', 'sh', '-c', 'echo "$DLOCK_NAME $DLOCK_OWNER $DLOCK_TOKEN"; sleep 100');
+	eventually(sub { output($run) =~ /\n/ });
+	my $token = query(q{SELECT token FROM dlock.locks WHERE name = 'env' AND LIVE});
+	is(output($run), "env me $token\n", 'name, owner and token are in the environment');
+	kill 'TERM', $run->{pid};
+	is(finish($run), 143, 'a signal ends it');
+	$run = launch('run', '--all', 'all b', 'all a', '--', 'sh', '-c', 'echo "$DLOCK_NAME|$DLOCK_TOKEN"; sleep 100');
+	eventually(sub { output($run) =~ /\n/ });
+	my @tokens = map { query("SELECT token FROM dlock.locks WHERE name = '$_' AND LIVE") } 'all b', 'all a';
+	is(output($run), "all b,all a|$tokens[0],$tokens[1]\n", '--all: all of them, in order');
+	my $other = launch('run', 'all a', '--', 'true');
+	is(finish($other), 75, 'each of which is held');
+	kill 'TERM', $run->{pid};
+	is(finish($run), 143, 'until the end');
+	ok(holds_name('all a', 0) && holds_name('all b', 0), 'then all are free');
+	return;
+}
+
+sub signals
+{
+	my $run = launch('run', 'signals', '--', 'perl', '-e', q{
+		$| = 1;
+		$SIG{$_} = sub { print "$_[0]\n" } for qw(HUP INT QUIT USR1 USR2 WINCH);
+		$SIG{TERM} = sub { print "TERM\n"; exit 5 };
+		print "ready\n";
+		sleep 100 while 1;
+	});
+	eventually(sub { output($run) eq "ready\n" });
+	my $wanted = "ready\n";
+	for my $signal (qw(HUP INT QUIT USR1 USR2 WINCH TERM))
+	{
+		kill $signal, $run->{pid};
+		$wanted .= "$signal\n";
+		eventually(sub { output($run) eq $wanted }) or last;
+	}
+	is(output($run), $wanted, 'signals are passed on, each once');
+	is(finish($run), 5, 'the status is that of the command');
+
+	# those that are ignored from the start
+	$run = launch({ before => sub { $SIG{HUP} = 'IGNORE' } }, 'run', 'nohup', '--', 'sh', '-c', 'echo ready; sleep 0.3; echo done');
+	eventually(sub { output($run) =~ /ready/ });
+	kill 'HUP', $run->{pid};
+	is(finish($run), 0, 'nohup: neither is ended');
+	is(output($run), "ready\ndone\n", 'by SIGHUP');
+
+	# while it waits
+	my $holder = launch('run', 'queue', '--', 'sleep', '100');
+	eventually(sub { holds_name('queue') });
+	$run = launch('run', '--wait', 'forever', 'queue', '--', 'touch', scratch('queued'));
+	eventually(sub { waits_for('queue') });
+	kill 'TERM', $run->{pid};
+	is(finish($run), 143, 'a signal ends the wait');
+	ok(eventually(sub { waits_for('queue', 0) }), 'nobody waits any more');
+	ok(!-e scratch('queued'), 'and nothing was run');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	ok(eventually(sub { holds_name('queue', 0) }), 'nor is anything held');
+	return;
+}
+
+# Options that say what lease it is to be.
+sub leases
+{
+	my $run = launch('run', '--ttl', '1', 'long', '--', 'sh', '-c', 'sleep 2.5; echo $DLOCK_TOKEN');
+	eventually(sub { holds_name('long') });
+	my $token = query(q{SELECT token FROM dlock.locks WHERE name = 'long' AND LIVE});
+	my $others = 0;
+	while (kill(0, $run->{pid}) && output($run) eq '')
+	{
+		my $other = launch('run', 'long', '--', 'true');
+		$others++ if finish($other) != 75 && output($run) eq '';
+	}
+	is(finish($run), 0, 'a command may take longer than the TTL');
+	is(output($run), "$token\n", 'under the same token');
+	is($others, 0, 'nobody else gets the lease meanwhile');
+
+	my @two = map { launch('run', '--permits', '2', 'permits', '--', 'sleep', '100') } 1 .. 2;
+	eventually(sub { holds_name('permits', 2) });
+	ends_with(75, '--permits 2: the third is refused', 'run', '--permits', '2', 'permits', 'true');
+	my $third = launch('run', '--permits', '2', '--wait', '1h', 'permits', '--', 'echo', 'third');
+	eventually(sub { waits_for('permits') });
+	kill 'TERM', $two[0]{pid};
+	is(finish($third), 0, 'one that waits gets the first that comes free');
+	is(output($third), "third\n", 'and runs');
+	kill 'TERM', $two[1]{pid};
+	finish($_) for @two;
+
+	my @shared = map { launch('run', '--shared', 'shared', '--', 'sleep', '100') } 1 .. 2;
+	ok(eventually(sub { holds_name('shared', 2) }), '--shared: two at a time');
+	ends_with(75, 'but nobody alone', 'run', 'shared', 'true');
+	kill 'TERM', map { $_->{pid} } @shared;
+	finish($_) for @shared;
+
+	ends_with(3, '--keep: a command that takes no time', 'run', '--keep', '1000', 'keep', '--', 'sh', '-c', 'exit 3');
+	my $left = query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'keep' AND LIVE});
+	cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
+	cmp_ok($left, '<=', 1000, 'and no longer');
+	ends_with(75, 'so that others are refused', 'run', 'keep', 'true');
+	return;
+}
+
+# What the command leaves behind.
+sub leftovers
+{
+	my $pids = scratch('pids');
+	my $run = launch('run', '--grace', '0.5', '--ttl', '10', 'leftovers', '--', 'sh', '-c',
+		"(trap '' TERM; sleep 1000; :) & echo \$! >>$pids; sleep 1001 & echo \$! >>$pids; setsid sleep 1002 & echo \$! >>$pids; exit 4");
+	is(finish($run), 4, 'a command that leaves others behind');
+	my @pids = lines_of($pids);
+	is(scalar(@pids), 3, 'three of them');
+	is(state_of($pids[0]) . state_of($pids[1]), '', 'those of its group are gone before the lease is released');
+	isnt(state_of($pids[2]), '', 'one that has left its group is not');
+	kill 'KILL', $pids[2];
+
+	# of two that are started one after the other, the second finds nobody
+	my $file = scratch('writers');
+	$run = launch('run', '--ttl', '10', '--grace', '0.3', 'leaves', '--', 'sh', '-c',
+		join(' ', map { "'$_'" } writer($file)) . " & sleep 0.3; exit 0");
+	eventually(sub { -s $file });
+	my $next = launch('run', '--wait', 'forever', 'leaves', '--', writer($file, 0.1));
+	is(finish($run) . finish($next), '00', 'a writer that is left behind');
+	one_after_the_other($file, 2);
+	return;
+}
+
+# How it is ended.
+sub endings
+{
+	my $run = launch('run', 'graceful', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+	eventually(sub { output($run) =~ /ready/ });
+	is(query(q{SELECT dlock_force_release('graceful')}), 1, 'a lease is lost');
+	is(finish($run), 70, 'the command is ended');
+	is(output($run), "ready\nbye\n", 'with SIGTERM');
+
+	my $before = boot_time();
+	$run = launch('run', '--ttl', '6', '--grace', '1.5', 'stubborn', '--', 'perl', '-e', q{$SIG{TERM} = sub { syswrite STDOUT, "term " . Time::HiRes::clock_gettime(7) . "\n" }; use Time::HiRes; syswrite STDOUT, "ready\n"; while (1) { syswrite STDOUT, Time::HiRes::clock_gettime(7) . "\n"; Time::HiRes::sleep 0.05 }});
+	eventually(sub { output($run) =~ /ready/ });
+	is(query(q{SELECT dlock_force_release('stubborn')}), 1, 'another one');
+	is(finish($run), 70, 'is ended, too');
+	my ($term) = output($run) =~ /term ([\d.]+)/;
+	my ($last) = output($run) =~ /([\d.]+)\n\z/;
+	ok(defined $term, 'with SIGTERM');
+	cmp_ok($last - $term, '>', 1, 'and only after the grace with SIGKILL');
+
+	# a group that has been stopped hears it, too
+	$run = launch('run', 'frozen', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo \$\$; while :; do sleep 0.05; done");
+	my ($pid) = eventually(sub { output($run) =~ /(\d+)/ }) ? output($run) =~ /(\d+)/ : ();
+	freeze($pid);
+	query(q{SELECT dlock_force_release('frozen')});
+	is(finish($run), 70, 'one that is stopped');
+	like(output($run), qr/bye/, 'goes on to end in order');
+
+	$run = launch('run', '--ttl', '2', '--on-lost', 'warn', 'warned', '--', 'sh', '-c', "echo ready; until [ -e " . scratch('go') . " ]; do sleep 0.05; done; exit 6");
+	eventually(sub { output($run) =~ /ready/ });
+	is(query(q{SELECT dlock_force_release('warned')}), 1, '--on-lost warn');
+	ok(eventually(sub { errors($run) =~ /lost the lease/ }), 'it is said');
+	my $next = launch('run', 'warned', '--', 'sh', '-c', 'sleep 2.5');
+	is(finish($next), 0, 'somebody else has it, for longer than the TTL');
+	write_text(scratch('go'), '');
+	is(finish($run), 6, 'the command has gone on, and its status is told');
+	return;
+}
+
+# ----------------------------------------------------------------
+# Terminals
+# ----------------------------------------------------------------
+
+# A shell on a terminal of its own: it answers a function that types, and one that waits
+# for what it shows; and its process.
+sub terminal
+{
+	my $pty = IO::Pty->new;
+	my $pid = fork() // die "fork: $!\n";
+	if ($pid == 0)
+	{
+		$pty->make_slave_controlling_terminal;
+		my $slave = $pty->slave;
+		close($pty);
+		open(STDIN, '<&', $slave);
+		open(STDOUT, '>&', $slave);
+		open(STDERR, '>&', $slave);
+		close($slave);
+		@ENV{qw(PS1 TERM HISTFILE DLOCK_URL D)} = ('PROMPT> ', 'dumb', '', url(), dlock());
+		exec 'bash', '--norc', '--noprofile', '-i' or POSIX::_exit(99);
+	}
+	$pty->close_slave;
+	my $shown = '';
+	my $type = sub { syswrite($pty, $_[0]) };
+	my $see = sub {
+		my ($regex, $what) = @_;
+		my $end = time + $CommandCases::patience;
+		while ($shown !~ s/\A.*?$regex//s)
+		{
+			my $bits = '';
+			vec($bits, fileno($pty), 1) = 1;
+			my $left = $end - time;
+			if ($left <= 0 || (select($bits, undef, undef, $left) && !sysread($pty, $shown, 4096, length $shown)))
+			{
+				return fail("$what: the terminal shows \"$shown\"");
+			}
+		}
+		return pass($what);
+	};
+	$see->(qr/PROMPT> /, 'a shell');
+	# the function keeps the terminal open, too
+	return ($type, $see, $pid);
+}
+
+sub keys_of_a_terminal
+{
+	my ($type, $see) = terminal();
+	$type->("\$D run keys -- sh -c 'trap \"echo caught\" INT; echo ready; until read x; do :; done; echo and \$x; sleep 0.3'\n");
+	$see->(qr/\nready\r/, 'a command on a terminal');
+	$type->("\cC");
+	$see->(qr/caught\r/, 'Ctrl-C reaches it');
+	$type->("typed\n");
+	$see->(qr/\A(?!.*caught).*and typed\r.*PROMPT> /s, 'once, and it reads what is typed');
+	$type->("\$D run keys -- sh -c 'echo ready; exec sleep 100'\n");
+	$see->(qr/\nready\r/, 'another command');
+	$type->("\cC");
+	$see->(qr/PROMPT> /, 'is ended by Ctrl-C');
+	$type->("echo status=\$?\n");
+	$see->(qr/status=130\r.*PROMPT> /s, 'as the status says');
+	ok(eventually(sub { holds_name('keys', 0) }), 'and its lease is released');
+	$type->("\$D run keys -- sh -c 'echo ready; exec sleep 100'\n");
+	$see->(qr/\nready\r/, 'another one');
+	$type->("\c\\");
+	$see->(qr/PROMPT> /, 'by Ctrl-\\');
+	$type->("echo status=\$?\n");
+	$see->(qr/status=131\r.*PROMPT> /s, 'as the status says');
+
+	# Ctrl-C while it waits
+	my $holder = launch('run', 'keys', '--', 'sleep', '100');
+	eventually(sub { holds_name('keys') });
+	$type->("\$D run -w forever keys -- echo nothing\n");
+	eventually(sub { waits_for('keys') });
+	$type->("\cC");
+	$see->(qr/PROMPT> /, 'Ctrl-C ends a wait');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+
+	# one that takes each key, as an editor does, and leaves the terminal so when it is killed
+	my $raw = scratch('raw');
+	write_text($raw, q{
+		use POSIX; $| = 1;
+		my $t = POSIX::Termios->new; $t->getattr(0);
+		$t->setlflag($t->getlflag & ~(ICANON | ECHO)); $t->setattr(0, TCSANOW);
+		print "ready\n"; while (sysread(STDIN, my $key, 1)) { print "key-$key\n"; kill 'KILL', $$ if $key eq 'q' }
+	});
+	for my $where ('', 'sh -c ')
+	{
+		# in a shell that has no job control, the command has the terminal when it asks for it
+		my $command = "\$D run keys -- $^X $raw";
+		$type->($where ? "$where'$command; exit \$?'\n" : "$command\n");
+		$see->(qr/\nready\r/, 'one that takes each key');
+		$type->('a');
+		$see->(qr/key-a\r/, 'gets it');
+		$type->('q');
+		$see->(qr/key-q\r.*PROMPT> /s, 'and is killed');
+		$type->("echo status=\$?\n");
+		$see->(qr/echo status=\$\?\r.*status=137\r.*PROMPT> /s, 'the terminal echoes again');
+	}
+	$type->("exit\n");
+	return;
+}
+
+sub job_control
+{
+	my ($type, $see, $shell) = terminal();
+	$type->("\$D run job -- cat\n");
+	eventually(sub { holds_name('job') });
+	$type->("one\n");
+	$see->(qr/one\r\none\r/s, 'a command that reads the terminal');
+	$type->("\cZ");
+	$see->(qr/dlock: stopped; unless it goes on within \d+ s, it loses the lease on "job".*Stopped.*PROMPT> /s, 'Ctrl-Z stops the job, and it is said what that means');
+	$type->("fg\n");
+	$see->(qr/run job -- cat\r/, 'fg');
+	$type->("two\n");
+	$see->(qr/two\r\ntwo\r/s, 'continues it');
+	$type->("\cZ");
+	$see->(qr/Stopped.*PROMPT> /s, 'stopped again');
+	$type->("bg\n");
+	$see->(qr/run job -- cat &\r.*PROMPT> /s, 'bg');
+	ok(eventually(sub { my ($job) = children($shell); state_of($job) eq 'T' }), 'stops it when it reads, as any job');
+	$type->("fg\n");
+	$see->(qr/run job -- cat\r/, 'fg');
+	$type->("three\n");
+	$see->(qr/three\r\nthree\r/s, 'gives it the terminal');
+	$type->("\cD");
+	$see->(qr/PROMPT> /, 'and its end');
+
+	$type->("\$D run job -- sh -c 'sleep 0.5; echo quiet' &\n");
+	$see->(qr/quiet\r/s, 'a job in the background runs as it is');
+	$type->("wait; echo status=\$?\n");
+	$see->(qr/status=0\r.*PROMPT> /s, 'to its end');
+
+	$type->("\$D run job -- cat | tr a-z A-Z; echo status=\$?\n");
+	eventually(sub { holds_name('job') });
+	$type->("pipeline\n\cD");
+	$see->(qr/PIPELINE\r.*status=0\r.*PROMPT> /s, 'in a pipeline');
+
+	my $script = scratch('script');
+	write_text($script, "\$D run job -- sh -c 'echo ready; exec sleep 100'\necho went on\n");
+	$type->("bash $script\n");
+	$see->(qr/\nready\r/, 'in a script');
+	$type->("\cZ");
+	$see->(qr/Stopped.*PROMPT> /s, 'Ctrl-Z stops the script');
+	$type->("fg\n");
+	$see->(qr/bash \Q$script\E\r/, 'fg');
+	$type->("\cC");
+	$see->(qr/\A(?!.*went on).*PROMPT> /s, 'and Ctrl-C ends it, as without dlock');
+
+	# stopped for too long: never continued to work on what is another's
+	my $file = scratch('written');
+	my $writer = join(' ', map { "'$_'" } writer($file));
+	$type->("\$D run -t 2 late -- $writer\n");
+	eventually(sub { -s $file });
+	$type->("\cZ");
+	$see->(qr/Stopped.*PROMPT> /s, 'a job that is stopped for longer than the TTL');
+	my $next = launch('run', '--wait', 'forever', 'late', '--', writer($file, 0.3));
+	is(finish($next), 0, 'is lost to somebody else');
+	$type->("fg\n");
+	$see->(qr/lost the lease on "late".*PROMPT> /s, 'as it says when it goes on');
+	$type->("echo status=\$?\n");
+	$see->(qr/status=70\r.*PROMPT> /s, 'and as the status says');
+	one_after_the_other($file, 2);
+	$type->("exit\n");
+	return;
+}
+
+cases(
+	'statuses' => \&statuses,
+	'files' => \&files,
+	'environment' => \&environment,
+	'signals' => \&signals,
+	'leases' => \&leases,
+	'leftovers' => \&leftovers,
+	'endings' => \&endings,
+	'keys' => \&keys_of_a_terminal,
+	'job control' => \&job_control);
+stop_server();
+done_testing();

@@ -1,0 +1,175 @@
+# dlock run: whatever becomes of it, of its watchdog, of the network and of the server, its
+# command is gone before somebody else can have the lease; on the kind of server that is the
+# argument.  See CommandCases.pm.
+#
+# Two write into a file, each with its token, the first one stubbornly.  Something is broken.
+# When the second gets the lease, no process of the first may live.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use CommandCases;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+start_server($ARGV[0]);
+
+# Start the first, and the second, which waits.
+sub two
+{
+	my ($name, $url) = @_;
+	my $file = scratch('tokens');
+	my @options = ('run', '--ttl', '3', '--grace', '0.5');
+	my $first = launch({ url => $url // url() }, @options, $name, '--', writer($file, 'stubborn'));
+	# both of its processes
+	eventually(sub { my %pids = map { (split ' ', $_)[2] // '' => 1 } lines_of($file); keys %pids == 2 });
+	my $second = launch(@options, '--wait', 'forever', $name, '--', writer($file, 0.3));
+	eventually(sub { waits_for($name) });
+	return ($first, $second, $file);
+}
+
+# What a case has in common: "break" is told both, and "mend" when the second is done.
+sub broken
+{
+	my ($name, $url, $break, $status, $mend) = @_;
+	return sub {
+		my ($first, $second, $file) = two($name, ref $url ? $url->() : $url);
+		my $broken = $break->($first);
+		is(finish($second), 0, 'the second gets the lease');
+		$mend->($first, $broken) if $mend;
+		is(finish($first), $status, 'the first ends');
+		one_after_the_other($file, 2);
+		return;
+	};
+}
+
+my $swallow;
+my $through_proxy = sub { (my $port, $swallow) = proxy(); return url($port) };
+
+sub watchdog_is_stopped
+{
+	my ($first) = @_;
+	my $watchdog = watchdog_of($first);
+	ok($watchdog, 'there is a watchdog');
+	freeze($watchdog);
+	return $watchdog;
+}
+
+# A watchdog that is stopped does not keep a run from its end.
+sub end_without_watchdog
+{
+	my $run = launch('run', 'ends', '--', 'sh', '-c', 'read x; exit 8');
+	is(finish($run), 8, 'a command that ends at once');
+	pipe(my $in, my $to_run) or die;
+	$run = launch({ in => $in }, 'run', 'ends', '--', 'sh', '-c', 'read x; exit 9');
+	close($in);
+	eventually(sub { watchdog_of($run) && children(watchdog_of($run)) });
+	my $watchdog = watchdog_is_stopped($run);
+	close($to_run);
+	is(finish($run), 9, 'has its status told, though the watchdog is stopped');
+	is(state_of($watchdog), '', 'which is gone');
+	ok(holds_name('ends', 0), 'and the lease is released');
+	return;
+}
+
+# Before anything is granted there is a watchdog; if it is killed, there is another.
+sub early_watchdog
+{
+	my $file = scratch('tokens');
+	my $first = launch('run', '--ttl', '3', 'early', '--', writer($file));
+	eventually(sub { -s $file });
+	my $second = launch('run', '--ttl', '3', '--wait', 'forever', 'early', '--', writer($file, 0.2));
+	eventually(sub { waits_for('early') });
+	my $watchdog = watchdog_of($second);
+	ok($watchdog, 'who waits has a watchdog');
+	kill 'KILL', $watchdog;
+	ok(eventually(sub { my $new = watchdog_of($second); $new && $new != $watchdog }), 'and a new one, if it is killed');
+	kill 'TERM', $first->{pid};
+	is(finish($first), 143, 'the first is ended');
+	is(finish($second), 0, 'the second runs');
+	one_after_the_other($file, 2);
+
+	# nor does it stay when the main process is gone
+	my $holder = launch('run', 'early', '--', 'sleep', '100');
+	eventually(sub { holds_name('early') });
+	$second = launch('run', '--wait', 'forever', 'early', '--', 'true');
+	eventually(sub { waits_for('early') });
+	$watchdog = watchdog_of($second);
+	kill 'KILL', $second->{pid};
+	is(finish($second), 'signal 9', 'one that waits is killed');
+	ok(eventually(sub { state_of($watchdog) eq '' }), 'its watchdog ends');
+	ok(eventually(sub { waits_for('early', 0) }), 'and the server finds nobody who waits');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	return;
+}
+
+cases(
+	'killed' => broken('killed', undef,
+		sub { kill 'KILL', $_[0]{pid} }, 'signal 9'),
+	'stopped' => broken('stopped', undef,
+		sub { freeze($_[0]{pid}) }, 70, sub { thaw($_[0]{pid}) }),
+	'watchdog killed' => broken('watchdog killed', undef,
+		sub { kill 'KILL', watchdog_of($_[0]) }, 71),
+	'network cut' => broken('network', $through_proxy,
+		sub { $swallow->('swallow') }, 70),
+	'network cut, watchdog stopped' => broken('both', $through_proxy,
+		sub { watchdog_is_stopped($_[0]); $swallow->('swallow') }, 70),
+	'network cut, stopped' => broken('cut and stopped', $through_proxy,
+		sub { freeze($_[0]{pid}); $swallow->('swallow') }, 70, sub { thaw($_[0]{pid}) }),
+	'connections cut' => sub {
+		my ($port, $tell) = proxy();
+		my $run = launch({ url => url($port) }, 'run', '--ttl', '3', 'cut', '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 5; echo $DLOCK_TOKEN');
+		eventually(sub { output($run) =~ /\n/ });
+		for (1 .. 8) { $tell->('cut'); sleep 0.5 }
+		is(finish($run), 0, 'a connection that is cut again and again is made again');
+		like(output($run), qr/\A(\d+)\n\1\n\z/, 'and the command runs on');
+	},
+	'without watchdog' => \&end_without_watchdog,
+	'early' => \&early_watchdog);
+
+# The server itself: one that is restarted, and one that is stopped for too long.
+cases(
+	'server' => sub {
+		my $file = scratch('lasts');
+		my $lasts = launch('run', '--ttl', '60', 'lasts', '--', writer($file));
+		eventually(sub { -s $file });
+		my $waits = launch('run', '--ttl', '60', '--wait', 'forever', 'lasts', '--', writer($file, 0.1));
+		eventually(sub { waits_for('lasts') });
+		disconnect();
+		engine()->restart;
+		ok(eventually(sub { waits_for('lasts') }), 'after a restart, who waited waits');
+		ok(holds_name('lasts'), 'and who held still holds');
+		ok(-s $file, 'the command runs');
+
+		my ($first, $second, $tokens) = two('frozen');
+		my @server = server_processes();
+		freeze(@server);
+		is(finish($first), 70, 'a server that is stopped: the lease is lost in time');
+		thaw(@server);
+		is(finish($second), 0, 'somebody else has it when the server goes on');
+		one_after_the_other($tokens, 2);
+
+		is(join(',', grep { /BESIDE/ } lines_of($file)), '', 'the lease that was to last');
+		kill 'TERM', $lasts->{pid};
+		is(finish($lasts), 143, 'has lasted');
+		is(finish($waits), 0, 'and is handed over');
+		one_after_the_other($file, 2);
+	});
+
+# All processes of the server.
+sub server_processes
+{
+	my $pid;
+	if (engine()->kind eq 'postgres')
+	{
+		($pid) = CommandCases::slurp(engine()->{node}->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	}
+	else { $pid = engine()->pid }
+	return ($pid, children($pid));
+}
+
+stop_server();
+done_testing();
