@@ -37,7 +37,7 @@ BEGIN
 	require PostgreSQL::Test::Cluster if ($ARGV[0] // '') eq 'postgres';
 }
 
-our @EXPORT = qw(start_server stop_server cases launch finish output errors query disconnect eventually
+our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
   lines_of write_text scratch url dlock engine processes children watchdog_of state_of freeze
   thaw proxy holds_name waits_for boot_time writer one_after_the_other);
 
@@ -250,16 +250,26 @@ sub launch
 	return $run;
 }
 
-# Wait for its end: its exit status, or "signal N".
+# Its exit status, or "signal N"; undef if it runs.
+sub has_ended
+{
+	my ($run) = @_;
+	return if waitpid($run->{pid}, WNOHANG) == 0;
+	delete $run->{pid};
+	return $? & 127 ? 'signal ' . ($? & 127) : $? >> 8;
+}
+
+# Wait for its end.
 sub finish
 {
 	my ($run) = @_;
 	my $end = time + $patience;
-	while (waitpid($run->{pid}, WNOHANG) == 0)
+	my $status;
+	until (defined($status = has_ended($run)))
 	{
 		if (time > $end)
 		{
-			diag("\"dlock\" does not end; it said: " . errors($run));
+			diag('"dlock" does not end; it said: ' . errors($run));
 			kill 'KILL', $run->{pid};
 			waitpid($run->{pid}, 0);
 			delete $run->{pid};
@@ -267,9 +277,7 @@ sub finish
 		}
 		sleep 0.01;
 	}
-	my $status = $?;
-	delete $run->{pid};
-	return $status & 127 ? 'signal ' . ($status & 127) : $status >> 8;
+	return $status;
 }
 
 sub slurp

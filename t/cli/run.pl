@@ -194,16 +194,18 @@ sub signals
 # Options that say what lease it is to be.
 sub leases
 {
-	my $run = launch('run', '--ttl', '1', 'long', '--', 'sh', '-c', 'sleep 2.5; echo $DLOCK_TOKEN');
+	my $run = launch('run', '--ttl', '4', 'long', '--', 'sh', '-c', 'sleep 6; echo $DLOCK_TOKEN');
 	eventually(sub { holds_name('long') });
 	my $token = query(q{SELECT token FROM dlock.locks WHERE name = 'long' AND LIVE});
 	my $others = 0;
-	while (kill(0, $run->{pid}) && output($run) eq '')
+	my $status;
+	until (defined($status = has_ended($run)))
 	{
 		my $other = launch('run', 'long', '--', 'true');
-		$others++ if finish($other) != 75 && output($run) eq '';
+		$others++ if finish($other) ne 75 && output($run) eq '';
+		sleep 0.2;
 	}
-	is(finish($run), 0, 'a command may take longer than the TTL');
+	is($status, 0, 'a command may take longer than the TTL') or diag(errors($run));
 	is(output($run), "$token\n", 'under the same token');
 	is($others, 0, 'nobody else gets the lease meanwhile');
 
@@ -237,7 +239,8 @@ sub leftovers
 {
 	my $pids = scratch('pids');
 	my $run = launch('run', '--grace', '0.5', '--ttl', '10', 'leftovers', '--', 'sh', '-c',
-		"(trap '' TERM; sleep 1000; :) & echo \$! >>$pids; sleep 1001 & echo \$! >>$pids; setsid sleep 1002 & echo \$! >>$pids; exit 4");
+		"(trap '' TERM; sleep 1000; :) & echo \$! >>$pids; sleep 1001 & echo \$! >>$pids; "
+		  . "setsid sh -c 'touch $pids.left; exec sleep 1002' & echo \$! >>$pids; until [ -e $pids.left ]; do sleep 0.02; done; exit 4");
 	is(finish($run), 4, 'a command that leaves others behind');
 	my @pids = lines_of($pids);
 	is(scalar(@pids), 3, 'three of them');
@@ -248,7 +251,7 @@ sub leftovers
 	# of two that are started one after the other, the second finds nobody
 	my $file = scratch('writers');
 	$run = launch('run', '--ttl', '10', '--grace', '0.3', 'leaves', '--', 'sh', '-c',
-		join(' ', map { "'$_'" } writer($file)) . " & sleep 0.3; exit 0");
+		join(' ', map { "'$_'" } writer($file)) . " & until [ -s $file ]; do sleep 0.02; done");
 	eventually(sub { -s $file });
 	my $next = launch('run', '--wait', 'forever', 'leaves', '--', writer($file, 0.1));
 	is(finish($run) . finish($next), '00', 'a writer that is left behind');
