@@ -638,13 +638,12 @@ handle_signal(struct run *run, int number, bool from_terminal)
 					 -run->command : run->command, number);
 			break;
 		case ENDING:
+		case LOSING:
+			if (run->what->elects && ends_us(run, number))
+				run->stopping = number;
 			/* who insists may: COMMAND may wait for it */
 			if (!run->exited && run->command != 0 && number != SIGTSTP)
 				kill(run->command, number);
-			break;
-		case LOSING:
-			if (ends_us(run, number) && run->what->elects)
-				run->stopping = number;
 			break;
 		case RELEASING:
 			/* the release has five seconds; who does not want to wait need not */

@@ -1,0 +1,238 @@
+# dlock elect: leader election, on the kind of server that is the argument; see
+# CommandCases.pm.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use CommandCases;
+use IO::Socket::UNIX;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+start_server($ARGV[0]);
+
+# The token of who leads now, or 0.
+sub leader
+{
+	my ($name) = @_;
+	return query("SELECT coalesce(max(token), 0) FROM dlock.locks WHERE name = '$name' AND LIVE");
+}
+
+# Which of some electors has said that it leads with a token.
+sub who_leads
+{
+	my ($token, @electors) = @_;
+	return grep { errors($_) =~ /leader of "[^"]*", token $token\n/ } @electors;
+}
+
+# Three electors, whose leaders are ended in turn, each in another way.
+sub three
+{
+	my $file = scratch('tokens');
+	my $start = sub {
+		my $ready = scratch('ready-' . shift);
+		my $elector = launch('elect', '--ttl', '3', '--grace', '0.5', '--ready-file', $ready, 'group', '--', writer($file, 'stubborn'));
+		$elector->{ready} = $ready;
+		return $elector;
+	};
+	my @electors = map { $start->($_) } 1 .. 3;
+	my $token = 0;
+	my $terms = 0;
+	my %ends = (
+		killed => sub { my ($leader) = @_; kill 'KILL', $leader->{pid} },
+		terminated => sub { my ($leader) = @_; kill 'TERM', $leader->{pid} },
+		stopped => sub { my ($leader) = @_; freeze($leader->{pid}) },
+		forced => sub { query(q{SELECT dlock_force_release('group')}) },
+		'of a killed watchdog' => sub { my ($leader) = @_; kill 'KILL', watchdog_of($leader) });
+	for my $how ('terminated', 'killed', 'stopped', 'of a killed watchdog')
+	{
+		my $leads;
+		ok( eventually(sub {
+				my $now = leader('group');
+				return 0 if $now <= $token;
+				($leads) = who_leads($now, @electors);
+				return 0 unless $leads;
+				$token = $now;
+				return 1;
+			}), "there is a leader, to be $how");
+		$terms++;
+		my @with_file = grep { -e $_->{ready} } @electors;
+		ok(eventually(sub { @with_file = grep { -e $_->{ready} } @electors; @with_file == 1 }), 'one of them has a ready file');
+		is($with_file[0], $leads, 'the leader');
+		is((lines_of($leads->{ready}))[0], $token, 'with its token');
+		eventually(sub { grep { /^$token / } lines_of($file) });
+		$ends{$how}->($leads);
+		ok(eventually(sub { !-e $leads->{ready} }), "a leader that was $how has no ready file");
+		if ($how eq 'terminated' || $how eq 'killed')
+		{
+			is(finish($leads), $how eq 'killed' ? 'signal 9' : 0, "the status of one that was $how");
+			@electors = grep { $_ != $leads } @electors;
+			push @electors, $start->("after $how");
+		}
+		elsif ($how eq 'stopped')
+		{
+			eventually(sub { leader('group') > $token });
+			thaw($leads->{pid});
+			ok(eventually(sub { errors($leads) =~ /lost the lease.*not the leader.*/s }), 'it notices when it goes on');
+		}
+	}
+	ok(eventually(sub { my $now = leader('group'); $now > $token && who_leads($now, @electors) }), 'in the end somebody leads');
+	my $last = leader('group');
+	eventually(sub { grep { /^$last / } lines_of($file) });
+	kill 'TERM', map { $_->{pid} } @electors;
+	is(join(' ', map { finish($_) } @electors), '0 0 0', 'all end in order');
+	ok(holds_name('group', 0), 'nobody leads');
+	ok(waits_for('group', 0), 'nobody waits');
+	is(scalar(grep { -e $_->{ready} } @electors), 0, 'there is no ready file');
+	# the others may have led for a moment
+	my %tokens = map { (/^(\d+) /)[0] // 0 => 1 } lines_of($file);
+	one_after_the_other($file, scalar(keys %tokens));
+	cmp_ok(scalar(keys %tokens), '>', $terms, 'which is how many terms there were at least');
+	return;
+}
+
+# What it is told to run when a term ends, and what COMMAND gets.
+sub terms
+{
+	my $log = scratch('log');
+	my $ready = scratch('ready');
+	my $go = scratch('go');
+	# of one that has crashed
+	write_text($ready, "1\n");
+	my $holder = launch('run', 'terms', '--', 'sleep', '100');
+	eventually(sub { holds_name('terms') });
+	my $elector = launch('elect', '--ttl', '20', '--ready-file', $ready,
+		'--exec-on-lose', "echo lose \$DLOCK_NAME \$DLOCK_REASON \$DLOCK_TOKEN >>$log", 'terms', '--', 'sh', '-c',
+		"trap 'echo HUP >>$log' HUP; trap 'echo TERM >>$log; exit 0' TERM; echo lead \$DLOCK_TOKEN >>$log; until [ -e $go ]; do sleep 0.05; done; rm $go; exit 3");
+	eventually(sub { waits_for('terms') });
+	ok(!-e $ready, 'a ready file that was left is removed at the start');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	ok(eventually(sub { -s $log }), 'one that waited leads');
+	my @tokens = leader('terms');
+	kill 'HUP', $elector->{pid};
+	ok(eventually(sub { grep { /HUP/ } lines_of($log) }), 'SIGHUP is passed on');
+	write_text($go, '');
+	ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 2 }), 'when its command has ended, it is elected again');
+	push @tokens, leader('terms');
+	is(query(q{SELECT dlock_force_release('terms')}), 1, 'a lease is lost');
+	ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 3 }), 'after that, too');
+	push @tokens, leader('terms');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'SIGTERM ends it');
+	is(join("\n", lines_of($log)), join("\n",
+			"lead $tokens[0]", 'HUP', "lose terms ended $tokens[0]", "lead $tokens[1]", 'TERM', "lose terms lost $tokens[1]",
+			"lead $tokens[2]", 'TERM', "lose terms stopped $tokens[2]"), 'each term has a beginning and an end');
+	like(errors($elector), qr/the command ended with status 3/, 'and the status is said');
+	ok(holds_name('terms', 0), 'nobody leads');
+	return;
+}
+
+# A lease is held until what is run at the end of a term has ended.
+sub on_lose
+{
+	my $go = scratch('go');
+	my $elector = launch('elect', '--ttl', '20', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", 'lose', 'sleep', '100');
+	eventually(sub { holds_name('lose') });
+	kill 'TERM', $elector->{pid};
+	ok(eventually(sub { -e "$go.began" }), 'what is to be run at the end runs');
+	ok(holds_name('lose'), 'while the lease is held');
+	write_text($go, '');
+	is(finish($elector), 0, 'and then the end');
+	ok(holds_name('lose', 0), 'comes for the lease, too');
+
+	$elector = launch('elect', '--ttl', '2', '--exec-on-lose', 'sleep 1000', 'lose', 'sleep', '100');
+	eventually(sub { holds_name('lose') });
+	kill 'INT', $elector->{pid};
+	is(finish($elector), 0, 'one that hangs');
+	like(errors($elector), qr/"sleep 1000" took longer than the TTL and was killed/, 'is killed');
+	return;
+}
+
+# A command that ends at once is not run again and again.
+sub back_off
+{
+	my $log = scratch('log');
+	my $elector = launch('elect', 'back off', '--', $^X, '-MTime::HiRes', '-e', "open F, '>>', '$log'; printf F \"%.3f\\n\", Time::HiRes::clock_gettime(7)");
+	eventually(sub { lines_of($log) >= 3 });
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'a command that ends at once');
+	my @times = lines_of($log);
+	cmp_ok($times[1] - $times[0], '>=', 0.9, 'is run again after a second');
+	cmp_ok($times[2] - $times[1], '>=', 1.9, 'and then after two');
+	return;
+}
+
+# The service manager.
+sub notifications
+{
+	my $path = scratch('notify');
+	my $socket = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => $path) // die "could not listen: $!\n";
+	my $next = sub {
+		my ($wanted, $what) = @_;
+		my $bits = '';
+		vec($bits, fileno($socket), 1) = 1;
+		return fail("$what: nothing came") unless select($bits, undef, undef, $CommandCases::patience);
+		$socket->recv(my $message, 4096);
+		return like($message, $wanted, $what);
+	};
+	my $holder = launch('run', 'notify', '--', 'sleep', '100');
+	eventually(sub { holds_name('notify') });
+	my $elector = launch({ env => { NOTIFY_SOCKET => $path } }, 'elect', 'notify', '--', 'sh', '-c', 'echo "socket=$NOTIFY_SOCKET"; sleep 100');
+	$next->(qr/\AREADY=1\nSTATUS=Waiting for "notify"\z/, 'the service manager is told that all is well');
+	eventually(sub { waits_for('notify') });
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	$next->(qr/\ASTATUS=Leader, token \d+\z/, 'that this one leads');
+	ok(eventually(sub { output($elector) =~ /\n/ }), 'the command runs');
+	is(output($elector), "socket=\n", 'which is not the service');
+	kill 'TERM', $elector->{pid};
+	$next->(qr/\ASTATUS=Waiting for "notify"\z/, 'that it does not lead any more');
+	$next->(qr/\ASTOPPING=1\z/, 'and that it ends');
+	is(finish($elector), 0, 'it does');
+	return;
+}
+
+# What it needs to begin.
+sub beginnings
+{
+	my ($port, $tell) = proxy();
+	$tell->('swallow');
+	my $elector = launch({ url => url($port) }, 'elect', '--ttl', '3', 'begin', '--', 'sleep', '100');
+	ok(eventually(sub { errors($elector) =~ /./ }), 'an elector that finds no server');
+	$tell->('pass');
+	ok(eventually(sub { holds_name('begin') }), 'goes on trying until there is one');
+	$tell->('cut');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'to its end');
+
+	$elector = launch({ url => url(undef, 'nobody_of_that_name') }, 'elect', 'begin', '--', 'true');
+	is(finish($elector), 77, 'one that may not log in does not');
+	for my $wrong ([qw(elect)], [qw(elect x)], [qw(elect --ttl 10 --grace 6 x true)], [qw(elect x --ttl 5 true)])
+	{
+		$elector = launch(@$wrong);
+		is(finish($elector), 64, "misuse: @$wrong");
+	}
+	my $holder = launch('run', 'wait', '--', 'sleep', '100');
+	eventually(sub { holds_name('wait') });
+	$elector = launch('elect', 'wait', '--', 'true');
+	eventually(sub { waits_for('wait') });
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'one that waits ends by SIGTERM');
+	ok(eventually(sub { waits_for('wait', 0) }), 'and nobody waits');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	return;
+}
+
+cases(
+	'three' => \&three,
+	'terms' => \&terms,
+	'on lose' => \&on_lose,
+	'back off' => \&back_off,
+	'notifications' => \&notifications,
+	'beginnings' => \&beginnings);
+stop_server();
+done_testing();
