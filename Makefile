@@ -46,7 +46,7 @@ help:
 	@echo 'make demo       play a narrated session on a throw-away server'
 	@echo 'make demo-mysql the same on MariaDB, or with KIND=mysql on MySQL'
 	@echo 'make shell      open psql on such a server'
-	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql|drivers|cli'
+	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql|drivers|clients|cli'
 	@echo '                picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB and MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'
