@@ -230,7 +230,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 			}
 			for (spec = specs; spec->name; spec++)
 				if (strlen(spec->name) == length &&
-					strncmp(spec->name, word + 2, length) == 0)
+					memcmp(spec->name, word + 2, length) == 0)
 					break;
 			if (!spec->name)
 				usage_error("there is no option \"%s\"; see dlock %s --help",

@@ -81,21 +81,20 @@ read_process(const char *pid, struct process *process)
 	char		path[64];
 	char		text[1024];
 	const char *rest;
-	char		state;
-	int			parent;
-	int			group;
+	char	   *end;
 
 	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
 	if (!read_file(path, text, sizeof(text)))
 		return false;
 	/* the program's name, in parentheses, may have any characters in it */
 	rest = strrchr(text, ')');
-	if (rest == NULL || sscanf(rest + 1, " %c %d %d", &state, &parent, &group) != 3)
+	if (rest == NULL || strlen(rest) < 4)
 		return false;
+	/* ") STATE PARENT GROUP" */
 	process->pid = (pid_t) strtol(pid, NULL, 10);
-	process->parent = parent;
-	process->group = group;
-	process->lives = state != 'Z' && state != 'X';
+	process->parent = (pid_t) strtol(rest + 3, &end, 10);
+	process->group = (pid_t) strtol(end, NULL, 10);
+	process->lives = rest[2] != 'Z' && rest[2] != 'X';
 	process->verdict = UNKNOWN;
 	return true;
 }
@@ -161,6 +160,8 @@ list_processes(size_t *count)
 			n++;
 	}
 	closedir(proc);
+	if (list == NULL)
+		return NULL;			/* not even ourselves: there is no /proc */
 	qsort(list, n, sizeof(*list), compare_pids);
 	*count = n;
 	return list;

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
 	"run [OPTION]... NAME [--] COMMAND [ARGUMENT]...\n"
@@ -102,8 +103,8 @@ run_command(int argc, char **argv)
 		sigemptyset(&interrupt);
 		sigaddset(&interrupt, SIGINT);
 		signal(SIGINT, SIG_DFL);
-		raise(SIGINT);
 		sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
+		kill(getpid(), SIGINT);
 	}
 	return outcome.status;
 }

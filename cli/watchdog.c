@@ -64,8 +64,8 @@
 #define ORDER_END	'e'
 
 /* How long to wait before processes that are to end are counted again. */
-#define COUNT_PAUSE_MIN_US	2000
-#define COUNT_PAUSE_MAX_US	100000
+#define COUNT_PAUSE_MIN_US	INT64_C(2000)
+#define COUNT_PAUSE_MAX_US	INT64_C(100000)
 
 /* The watchdog's own state, in its own process. */
 struct state
