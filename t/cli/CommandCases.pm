@@ -223,8 +223,8 @@ sub waits_for
 # Programs
 # ----------------------------------------------------------------
 
-# Start dlock in the background: its arguments, after { url, in, out, env, before },
-# all optional.
+# Start dlock in the background: its arguments, after { url, in, out, env, before }, all
+# optional; or another program with its arguments, { program }.
 sub launch
 {
 	my $options = ref $_[0] ? shift : {};
@@ -234,6 +234,7 @@ sub launch
 	write_text($_, '') for grep { !ref } @$run{qw(out err)};
 	my @command = ($dlock, $subcommand, '--url', $options->{url} // url(), @arguments);
 	@command = ($dlock, $subcommand, @arguments) if $options->{no_url};
+	@command = ($options->{program}, $subcommand, @arguments) if $options->{program};
 	$run->{pid} = fork() // die "fork: $!\n";
 	if ($run->{pid} == 0)
 	{

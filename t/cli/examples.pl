@@ -1,0 +1,129 @@
+# The programs of examples/ that use the command dlock, on the kind of server that is the
+# argument; see CommandCases.pm.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use CommandCases;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $examples = "$FindBin::RealBin/../../examples";
+
+start_server($ARGV[0]);
+
+# Start an example in the background; "dlock" is the one that is tested.
+sub start
+{
+	my ($program, @arguments) = @_;
+	my $bin = scratch('bin');
+	mkdir $bin;
+	symlink dlock(), "$bin/dlock";
+	return launch({ program => "$examples/$program", env => { PATH => "$bin:$ENV{PATH}", DLOCK_URL => url() } }, @arguments);
+}
+
+sub with_lease
+{
+	my $run = start('with-lease', 'report', 'sh', '-c', 'echo $DLOCK_TOKEN; exit 7');
+	is(finish($run), 7, 'the status is that of the command');
+	like(output($run), qr/\A\d{12,}\n\z/, 'which finds its token');
+	ok(holds_name('report'), 'the lease is kept');
+	cmp_ok(query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'report' AND LIVE}), '>', 200, 'for some minutes');
+	$run = start('with-lease', 'report', 'touch', scratch('ran'));
+	is(finish($run), 0, 'a second one has nothing to do');
+	like(errors($run), qr/"report" is not free/, 'as it says');
+	ok(!-e scratch('ran'), 'and does nothing');
+	is(finish(start('with-lease', 'report')), 64, 'no command');
+	return;
+}
+
+sub leader
+{
+	my $terms = scratch('terms');
+	# logger(1) has no log to write to here
+	my $bin = scratch('bin');
+	mkdir $bin;
+	write_text("$bin/logger", "#!/bin/sh\necho \"\$1\" >>$terms\n");
+	chmod 0755, "$bin/logger";
+	my @electors;
+	for my $number (1, 2)
+	{
+		local $ENV{LEADER_FILE} = scratch("leader-$number");
+		push @electors, start('leader', 'group', 'sh', '-c', "echo start \$DLOCK_TOKEN >>$terms; exec sleep 1000");
+		eventually(sub { $number == 1 ? -s $terms : waits_for('group') });
+	}
+	is(scalar(lines_of($terms)), 1, 'of two, one leads');
+	ok(-e scratch('leader-1') && !-e scratch('leader-2'), 'and has its file');
+	kill 'TERM', $electors[0]{pid};
+	is(finish($electors[0]), 0, 'it is told to end');
+	ok(eventually(sub { -e scratch('leader-2') }), 'the other one takes over');
+	ok(!-e scratch('leader-1'), 'the first is no leader any more');
+	kill 'TERM', $electors[1]{pid};
+	is(finish($electors[1]), 0, 'until it is told, too');
+	my @lines = lines_of($terms);
+	my ($first, $second) = map { /start (\d+)/ } @lines;
+	is("@lines", "start $first group: term $first is over: stopped start $second group: term $second is over: stopped",
+		'each term has a beginning and an end');
+	cmp_ok($second, '>', $first, 'and a larger token');
+	return;
+}
+
+sub cached
+{
+	my ($file, $made, $go) = map { scratch($_) } qw(page made go);
+	# slow enough that all of them want it before it is there
+	my @command = ('sh', '-c', "echo made >>$made; until [ -e $go ]; do sleep 0.05; done; echo content");
+	my @all = map { start('cached', $file, 60, @command) } 1 .. 4;
+	ok(eventually(sub { waits_for("cached $file", 3) }), 'of four, three wait');
+	write_text($go, '');
+	is(join(' ', map { finish($_) } @all), '0 0 0 0', 'all have an answer');
+	is(join('', map { output($_) } @all), "content\n" x 4, 'the same one');
+	is(scalar(lines_of($made)), 1, 'which was made once');
+	my $later = start('cached', $file, 60, @command);
+	is(finish($later), 0, 'later');
+	is(output($later), "content\n", 'it is there');
+	is(scalar(lines_of($made)), 1, 'and not made again');
+	utime 1000, 1000, $file;
+	is(finish(start('cached', $file, 60, @command)), 0, 'when it is old');
+	is(scalar(lines_of($made)), 2, 'it is made again');
+	my $fails = start('cached', scratch('no'), 60, 'sh', '-c', 'exit 9');
+	is(finish($fails), 9, 'a command that fails');
+	is(join(' ', glob(scratch('no*'))), '', 'leaves nothing behind');
+	return;
+}
+
+sub job_worker
+{
+	my $folder = scratch('jobs');
+	my ($did, $began) = map { scratch($_) } qw(did began);
+	mkdir $folder;
+	write_text(sprintf('%s/%02d.job', $folder, $_), "thing $_\n") for 1 .. 12;
+	# the first worker dies over the first job
+	my $first = start('job-worker', $folder, 'sh', '-c', "cat >>$began; sleep 1000");
+	ok(eventually(sub { -s $began }), 'one worker begins');
+	kill 'KILL', children($first->{pid});
+	kill 'KILL', $first->{pid};
+	is(finish($first), 'signal 9', 'and is killed');
+	my @others = map { start('job-worker', $folder, 'sh', '-c', "sleep 0.05; cat >>$did") } 1 .. 3;
+	is(join(' ', map { finish($_) } @others), '0 0 0', 'three others end');
+	is(join("\n", sort { ($a =~ /(\d+)/)[0] <=> ($b =~ /(\d+)/)[0] } lines_of($did)), join("\n", map { "thing $_" } 1 .. 12),
+		'when each job is done, once');
+	is(scalar(my @done = glob("$folder/*.done")), 12, 'and marked so');
+
+	write_text("$folder/again.job", "again\n");
+	my $worker = start('job-worker', $folder, 'sh', '-c', "[ -e $did.failed ] || { touch $did.failed; exit 1; }");
+	is(finish($worker), 0, 'a job that fails');
+	like(errors($worker), qr/again\.job failed/, 'is said');
+	ok(-e "$folder/again.done", 'and done in the end');
+	return;
+}
+
+cases(
+	'with-lease' => \&with_lease,
+	'leader' => \&leader,
+	'cached' => \&cached,
+	'job-worker' => \&job_worker);
+stop_server();
+done_testing();
