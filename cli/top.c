@@ -88,6 +88,7 @@ static struct
 	double		rates[RATES];	/* negative: not known yet */
 
 	size_t		selected;		/* a lease */
+	bool		selects_first;	/* of those that come next, whatever was selected */
 	size_t		first;			/* the first that is drawn */
 
 	bool		is_over;
@@ -184,10 +185,13 @@ take_locks(void)
 {
 	size_t		count = dlock_session_rows(top.session);
 	struct shown_lock *locks = get_memory(count * sizeof(*locks));
-	struct lock *selected = top.selected < top.lock_count
+	struct lock *selected = top.selected < top.lock_count && !top.selects_first
 		? &top.locks[top.selected].lock : NULL;
 	size_t		now_selected = count > 0 && top.selected >= count ? count - 1 : top.selected;
 
+	if (top.selects_first)
+		now_selected = 0;
+	top.selects_first = false;
 	for (size_t i = 0; i < count; i++)
 	{
 		struct shown_lock *shown = &locks[i];
@@ -355,7 +359,8 @@ draw(int y, int x, int width, bool right, const char *safe)
 
 /*
  * Share out what is left of the line among columns of text: each gets what it
- * needs, or the largest ones give.
+ * needs, or the largest ones give.  The first, the name, has a third of the line in
+ * any case; what does not fit then is cut off on the right.
  */
 static void
 share(int width, const int *needed, int *given, int count)
@@ -376,6 +381,8 @@ share(int width, const int *needed, int *given, int count)
 		given[largest]--;
 		sum--;
 	}
+	if (given[0] < COLS / 3)
+		given[0] = needed[0] < COLS / 3 ? needed[0] : COLS / 3;
 }
 
 static void
@@ -690,16 +697,16 @@ do_key(int key)
 			return false;
 		case 's':
 			top.order = top.order == ORDER_LEFT ? ORDER_NAME : top.order + 1;
-			top.selected = 0;
+			top.selects_first = true;
 			return true;
 		case 'S':
 			top.turned = !top.turned;
-			top.selected = 0;
+			top.selects_first = true;
 			return true;
 		case '/':
 			if (!read_line("names with: ", top.filter, sizeof(top.filter)))
 				return false;
-			top.selected = 0;
+			top.selects_first = true;
 			return true;
 		case 'f':
 			force_release();
