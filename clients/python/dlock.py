@@ -1,0 +1,1017 @@
+"""
+Leases of dlock that are kept alive: named locks with a deadline in PostgreSQL, MySQL and MariaDB.
+
+    import dlock, psycopg
+
+    with dlock.Lease(lambda: psycopg.connect("dbname=app"), "nightly-report", ttl=30) as lease:
+        for part in parts:
+            lease.check()               # raises dlock.Lost if it is not ours any more
+            work(part, lease.token)
+
+A lease is acquired at the beginning of the block, renewed by a thread while the block runs, and
+released at its end.  AsyncLease is the same for asyncio.  clients/CONTRACT.md says what all clients
+of dlock keep.
+
+This is one file without dependencies, for Python 3.9 and later.  It works with psycopg (3), also
+its AsyncConnection, psycopg2, PyMySQL and mysqlclient.
+
+How it is made.  Each connection belongs to one thread, a _Link, and nobody else touches the driver.
+Whoever wants an answer waits for that thread, but never longer than it wants to: a driver that
+blocks is left alone, after its socket was shut down, and its thread ends when the driver lets go of
+it.  The keeper, one thread for each lease that is held, only waits and looks at the clock, so that
+it tells in time that a lease is lost whatever the driver does.
+
+A child process after fork() has none of these threads: for it the lease is lost, and it neither
+renews nor releases it.
+
+SPDX-License-Identifier: PostgreSQL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import inspect
+import json
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+import weakref
+from datetime import timedelta
+from typing import Any, Callable, Optional, Sequence, TypeVar, Union
+
+__all__ = ["Lease", "AsyncLease", "Error", "Busy", "Lost", "Misuse", "Unavailable", "Canceled", "now"]
+__version__ = "1.1.0"
+
+Seconds = Union[int, float, timedelta]
+_SelfLease = TypeVar("_SelfLease", bound="Lease")
+_SelfAsyncLease = TypeVar("_SelfAsyncLease", bound="AsyncLease")
+
+# Linux counts the time that the machine is suspended in CLOCK_BOOTTIME; macOS and Windows do so in
+# their monotonic clocks.
+_CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def now() -> float:
+    """Seconds of the clock that deadlines go by: nobody sets it, and it goes on during a suspension."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+class Error(Exception):
+    """
+    What all errors here are.
+
+    sqlstate: the SQLSTATE, where the driver shows one.  errno: the number, of MySQL and MariaDB.
+    The driver's own exception is the __cause__.
+    """
+
+    def __init__(self, message: str, sqlstate: Optional[str] = None, errno: Optional[int] = None) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.errno = errno
+
+
+class Busy(Error):
+    """Not free within the wait, or a deadlock: try later."""
+
+
+class Lost(Error):
+    """The lease ended before it was released: stop the work, roll back, and acquire again."""
+
+
+class Misuse(Error):
+    """An argument, a privilege or the order of calls is wrong: change the program, the account or the server."""
+
+
+class Unavailable(Error):
+    """No server answered, or none that can do it now: try again."""
+
+
+class Canceled(Error):
+    """Lease.cancel() ended the wait."""
+
+
+_FAMILIES = ("psycopg", "psycopg2", "pymysql", "MySQLdb")
+_MISUSE_NUMBERS = {
+    1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037,
+}
+
+
+def _family_of(thing: object) -> Optional[str]:
+    """The driver that a connection or an exception is of."""
+    for cls in type(thing).__mro__:
+        top = cls.__module__.partition(".")[0]
+        if top in _FAMILIES:
+            return top
+    return None
+
+
+def _is_misuse(state: Optional[str], number: Optional[int], message: str) -> bool:
+    if state is not None:
+        return state[:2] in ("22", "28", "42") or state in ("25P01", "3D000", "3F000", "54000", "55000")
+    # MariaDB has one number for a guard outside a transaction and for what may pass
+    return number in _MISUSE_NUMBERS or (number == 1105 and "can only be used in transactions" in message)
+
+
+def _told(error: BaseException) -> Optional[Error]:
+    """The error of ours for a driver's exception, which is to be its cause; None: it is none of a driver's."""
+    if isinstance(error, Error):
+        return error
+    family = _family_of(error)
+    if family is None:
+        return Unavailable(str(error)) if isinstance(error, (OSError, EOFError)) else None
+    state: Optional[str] = None
+    number: Optional[int] = None
+    message = str(error).strip()
+    if family in ("pymysql", "MySQLdb"):
+        if error.args and isinstance(error.args[0], int):
+            number = error.args[0]
+            message = str(error.args[1]) if len(error.args) > 1 else message
+    else:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    kind: type[Error] = Unavailable
+    if state == "55L01" or number == 1644:
+        kind = Lost
+    elif state == "40P01" or number == 3058:
+        kind = Busy
+    elif _is_misuse(state, number, message):
+        kind = Misuse
+    elif state is None and number is None and type(error).__name__ in ("ProgrammingError", "NotSupportedError"):
+        kind = Misuse  # the driver's own, of a connection's parameters or of an argument
+    return kind(message, state, number)
+
+
+# ----------------------------------------------------------------------------------------- links
+
+
+class _Request:
+    """A call of a function of dlock: its name, its arguments, and which of these are lists."""
+
+    def __init__(self, function: str, *args: Any) -> None:
+        self.function = function
+        self.args = args
+
+    def sql(self, family: str) -> tuple[str, list[Any]]:
+        is_postgres = family.startswith("psycopg")
+        if is_postgres:
+            args = list(self.args)
+        else:
+            args = [json.dumps(arg, ensure_ascii=False) if isinstance(arg, list) else arg for arg in self.args]
+        marks = ", ".join(["%s"] * len(args))
+        if self.function == "dlock_guard" and not is_postgres:
+            return f"CALL dlock.guard({marks})", args
+        return f"SELECT {self.function}({marks})", args
+
+    def answer(self, family: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """What the rows say: a token, a boolean, None, or a list of tokens or of names."""
+        if self.function.endswith("_many"):
+            names = [row[0] for row in rows] if family.startswith("psycopg") else json.loads(rows[0][0])
+            return [name.decode() if isinstance(name, bytes) else name for name in names]
+        value = rows[0][0] if rows else None
+        if self.function == "dlock_acquire_all" and not family.startswith("psycopg") and value is not None:
+            return json.loads(value)
+        return value
+
+
+class _Job:
+    """Something that a link is to do, and what came of it."""
+
+    def __init__(self, request: Optional[_Request]) -> None:
+        self.request = request  # None: only to connect
+        self.sent: Optional[float] = None  # just before the request was
+        self.done = False
+        self.answer: Any = None
+        self.error: Optional[BaseException] = None
+
+
+class _Link:
+    """
+    A connection, and the thread that it belongs to.
+
+    Whoever waits for a job waits for "changed".  After an error the link is of no use any more.
+    """
+
+    def __init__(self, connect: Callable[[], Any], changed: threading.Condition) -> None:
+        self._connect = connect
+        self._changed = changed
+        self._jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()
+        self._socket: Optional[socket.socket] = None  # a second descriptor of the driver's
+        self._given_up = False
+        self.pid = os.getpid()
+        threading.Thread(target=self._run, name="dlock connection", daemon=True).start()
+
+    def begin(self, request: Optional[_Request]) -> _Job:
+        job = _Job(request)
+        self._jobs.put(job)
+        return job
+
+    def close(self) -> None:
+        """Close the connection once all jobs are done."""
+        self._jobs.put(None)
+
+    def give_up(self) -> None:
+        """End the connection now, whatever the driver is at."""
+        with self._changed:
+            self._given_up = True
+            if self._socket is not None:
+                try:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        loop: Optional[asyncio.AbstractEventLoop] = None
+        connection: Any = None
+        family = ""
+
+        def finish(result: Any) -> Any:
+            # an asynchronous driver runs in a loop of this thread
+            nonlocal loop
+            if not inspect.isawaitable(result):
+                return result
+            loop = loop or asyncio.new_event_loop()
+
+            async def awaited() -> Any:
+                return await result
+
+            return loop.run_until_complete(awaited())
+
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                break
+            try:
+                if connection is None:
+                    connection = finish(self._connect())
+                    family = self._prepare(connection, finish)
+                if job.request is not None:
+                    sql, args = job.request.sql(family)
+                    cursor = connection.cursor()
+                    job.sent = now()
+                    finish(cursor.execute(sql, args))
+                    job.answer = job.request.answer(family, finish(cursor.fetchall()))
+                    finish(cursor.close())
+            except BaseException as error:  # pylint: disable=broad-except
+                job.error = error
+            with self._changed:
+                job.done = True
+                self._changed.notify_all()
+            if job.error is not None:
+                break
+        try:
+            if connection is not None:
+                finish(connection.close())
+        except Exception:  # pylint: disable=broad-except
+            pass
+        with self._changed:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+        if loop is not None:
+            loop.close()
+
+    def _prepare(self, connection: Any, finish: Callable[[Any], Any]) -> str:
+        """Make a new connection fit for leases; its driver."""
+        family = _family_of(connection)
+        if family is None:
+            raise Misuse(f"connect() must return a connection of {', '.join(_FAMILIES)}, not {type(connection)!r}")
+        with self._changed:
+            self._socket = _socket_of(connection, family)
+            if self._given_up:
+                raise Unavailable("given up")
+        _keep_alive(self._socket)
+        if family in ("pymysql", "MySQLdb"):
+            connection.autocommit(True)
+        elif hasattr(connection, "set_autocommit") and inspect.iscoroutinefunction(connection.set_autocommit):
+            finish(connection.set_autocommit(True))
+        else:
+            connection.autocommit = True
+        if family == "psycopg":
+            connection.prepare_threshold = None  # poolers in transaction mode do not know its statements
+        return family
+
+
+def _socket_of(connection: Any, family: str) -> Optional[socket.socket]:
+    """
+    A second descriptor of a connection's socket, by which it can be shut down while the driver
+    uses it.  None if the driver hides it.
+    """
+    if family == "pymysql":
+        descriptor = connection._sock.fileno()
+    elif family == "MySQLdb":
+        try:
+            descriptor = connection.fileno()
+        except AttributeError:
+            return None
+    else:
+        descriptor = connection.fileno()
+    return socket.socket(fileno=os.dup(descriptor))
+
+
+def _keep_alive(sock: Optional[socket.socket]) -> None:
+    """See to it that a waiter whose network is gone finds out within a minute."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 45_000)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+# ---------------------------------------------------------------------------------------- leases
+
+_RELEASE_LIMIT = 5.0  # seconds for which a release is tried at most
+_LONGEST_NAP = 1.0  # what sleeps does not count a suspension, so look at the clock that often
+
+
+class _Stopped(Exception):
+    """The wait for an answer is over, since the lease is cancelled, lost or released."""
+
+
+class _LostEvent(threading.Event):
+    """Set when the lease is lost; asking compares the clock first."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self._look = look
+
+    def is_set(self) -> bool:
+        self._look()
+        return super().is_set()
+
+
+def _seconds(value: Seconds) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()[:180]}/{os.getpid()}/{secrets.token_hex(8)}"
+
+
+# what is to be released at the end of the process
+_held: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+
+def _release_at_exit() -> None:
+    for lease in list(_held):
+        lease.release()
+
+
+atexit.register(_release_at_exit)
+
+
+class Lease:
+    """
+    A lease, and its heartbeat in threads.
+
+    connect: a function without arguments that makes a new connection, of psycopg, psycopg2,
+        PyMySQL or mysqlclient, or answers an awaitable for one of psycopg's AsyncConnection, which
+        then lives in the event loop of a thread here.  It is called in such a thread.
+    name, or names: what to lease; up to 100 names are taken exclusively, all or none.
+    ttl: seconds, or a timedelta, for which it is held without being renewed.
+    wait: how long to wait for it; 0 tries once, less than 0 waits without limit.
+    shared: with others who share it.  permits=N: one of N permits.
+    owner: whose it is; one that nobody else has unless it is named.
+    on_lost(lease): called once, in a thread of the lease, when the lease is lost.
+    connect_timeout: seconds for which to go on while no server is reached, from the beginning, and
+        while none answers, from the end of the wait.
+    keep_at_least: seconds from the grant before which the end of the block does not free the name: it
+        is left to end by then.
+
+    A Lease is used once.  Its methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        name: Optional[str] = None,
+        ttl: Seconds = 30,
+        wait: Seconds = 0,
+        *,
+        names: Optional[Sequence[str]] = None,
+        shared: bool = False,
+        permits: Optional[int] = None,
+        owner: Optional[str] = None,
+        on_lost: Optional[Callable[[Any], Any]] = None,
+        connect_timeout: Seconds = 10,
+        keep_at_least: Seconds = 0,
+    ) -> None:
+        if (name is None) == (names is None):
+            raise Misuse("name one lease, or several by names=")
+        if (names is not None) + bool(shared) + (permits is not None) > 1:
+            raise Misuse("names, shared and permits exclude each other")
+        self.name = name
+        self.names = [name] if name is not None else list(names or ())
+        self.owner = _new_owner() if owner is None else owner
+        self.ttl = _seconds(ttl)
+        self.wait = _seconds(wait)
+        self.shared = bool(shared)
+        self.permits = permits
+        self._owner_is_ours = owner is None
+        self._is_list = names is not None
+        self._connect = connect
+        self._on_lost = on_lost
+        self._connect_timeout = _seconds(connect_timeout)
+        self._keep_at_least = _seconds(keep_at_least)
+        self._margin = min(self.ttl / 10, 1.0)
+        self._request_id = secrets.token_hex(16)
+        self._changed = threading.Condition()  # guards what follows, and is told of answers
+        self._state = "new"
+        self._tokens: list[int] = []
+        self._deadline = 0.0
+        self._keep_until = 0.0
+        self._link: Optional[_Link] = None
+        self._cause: Optional[BaseException] = None  # of the loss
+        self._canceled = False
+        self._pid = os.getpid()
+        self.lost: threading.Event = _LostEvent(self._look)
+
+    # what a program asks
+
+    @property
+    def state(self) -> str:
+        """new, waiting, held, lost or released."""
+        if self._pid != os.getpid():
+            return "lost" if self._state in ("waiting", "held") else self._state
+        self._look()
+        return self._state
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held, and safely so: the deadline is further than the margin."""
+        return self.state == "held"
+
+    @property
+    def token(self) -> int:
+        """The token of its grant; of the first name's, if it has several."""
+        return self.tokens[0]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens, in the order of the names."""
+        if not self._tokens:
+            raise Misuse("the lease was not acquired")
+        return list(self._tokens)
+
+    @property
+    def deadline(self) -> float:
+        """The deadline, by now()."""
+        return self._deadline
+
+    def remaining(self) -> float:
+        """Seconds to the deadline; 0 if it is not held."""
+        return max(0.0, self._deadline - now()) if self.held else 0.0
+
+    def check(self) -> None:
+        """Raise Lost if the lease is lost, and Misuse if it was never held or is released."""
+        state = self.state
+        if state == "lost":
+            raise self._lost_error()
+        if state != "held":
+            raise Misuse(f"the lease is not held: it is {state}")
+
+    def guard(self, connection: Any) -> None:
+        """
+        Guard the lease in the open transaction of the program's own connection.
+
+        Raises Lost if it is not held any more; roll back then.  If the transaction commits, this
+        lease was the only holder when it did.
+        """
+        self.check()
+        for request in self._guards():
+            try:
+                sql, args = request.sql(self._family_for_guard(connection))
+                cursor = connection.cursor()
+                cursor.execute(sql, args)
+                cursor.close()
+            except Exception as error:  # pylint: disable=broad-except
+                raise self._guard_error(error) from error
+
+    # acquire and release
+
+    def acquire(self: _SelfLease) -> _SelfLease:
+        """Acquire it, as the beginning of a with block does; returns the lease."""
+        with self._changed:
+            if self._state != "new":
+                raise Misuse(f"a lease is acquired once: it is {self._state}")
+            self._state = "waiting"
+            self._pid = os.getpid()
+        try:
+            self._acquire()
+        except BaseException:
+            with self._changed:
+                self._state = "released"
+            raise
+        _held.add(self)
+        return self
+
+    def cancel(self) -> None:
+        """End the wait of an acquire in another thread, which raises Canceled there."""
+        with self._changed:
+            self._canceled = True
+            self._changed.notify_all()
+
+    def release(self) -> bool:
+        """
+        Give it back, as the end of a with block does; whether the server has confirmed it.
+
+        If it cannot be released it ends at its deadline, which is no error.
+        """
+        if self._pid != os.getpid():
+            return False  # the parent's
+        with self._changed:
+            self._look()
+            was = self._state
+            if was == "waiting":
+                self.cancel()
+                return False
+            if was == "released":
+                return False
+            self._state = "released"
+            link, self._link = self._link, None
+            self._changed.notify_all()
+        _held.discard(self)
+        if was == "new":
+            return False
+        # what is lost may still be held, but is worth no new connection
+        limit = now() + (1.0 if was == "lost" else min(_RELEASE_LIMIT, max(0.0, self._deadline - now())))
+        return self._release(link, limit, again=was == "held")
+
+    def __enter__(self: _SelfLease) -> _SelfLease:
+        return self.acquire()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        """Release; raise Lost if it was lost and the block has not raised anything."""
+        was_lost = self.state == "lost"
+        self.release()
+        if was_lost and kind is None:
+            raise self._lost_error()
+
+    def __repr__(self) -> str:
+        return f"<dlock.Lease {', '.join(self.names)!r} {self._state}>"
+
+    # requests
+
+    def _acquire_request(self, wait: float) -> _Request:
+        tail = (self.owner, self.ttl)
+        if self._is_list:
+            return _Request("dlock_acquire_all", self.names, *tail, wait, self._request_id)
+        if self.permits is not None:
+            return _Request("dlock_acquire_permit", self.name, *tail, self.permits, wait, self._request_id)
+        function = "dlock_acquire_shared" if self.shared else "dlock_acquire"
+        return _Request(function, self.name, *tail, wait, self._request_id)
+
+    def _renew_request(self, tokens: list[int], ttl: float) -> _Request:
+        if self._is_list:
+            return _Request("dlock_renew_many", self.names, self.owner, ttl, tokens)
+        return _Request("dlock_renew", self.name, self.owner, ttl, tokens[0])
+
+    def _release_request(self, tokens: Optional[list[int]]) -> _Request:
+        if self._is_list:
+            return _Request("dlock_release_many", self.names, self.owner, *([tokens] if tokens else []))
+        return _Request("dlock_release", self.name, self.owner, *([tokens[0]] if tokens else []))
+
+    def _is_done(self, answer: Any) -> bool:
+        """Whether a renewal or a release was done, for all names."""
+        return set(answer) == set(self.names) if self._is_list else bool(answer)
+
+    def _guards(self) -> list[_Request]:
+        return [_Request("dlock_guard", name, self.owner, token) for name, token in zip(self.names, self.tokens)]
+
+    @staticmethod
+    def _family_for_guard(connection: Any) -> str:
+        family = _family_of(connection)
+        if family is None:
+            raise Misuse(f"guard() takes a connection of {', '.join(_FAMILIES)}, not {type(connection)!r}")
+        return family
+
+    def _guard_error(self, error: Exception) -> Exception:
+        told = _told(error) or error
+        if isinstance(told, Lost):
+            with self._changed:
+                self._lose(error)
+        return told
+
+    # waiting for answers; for whoever holds no lock
+
+    def _ask(self, link: _Link, request: Optional[_Request], until: Optional[float], state: Optional[str]) -> _Job:
+        """
+        The job that is done.  Gives the link up and raises Unavailable if it is not by then, what
+        went wrong if something did, and _Stopped if the lease comes into another state.
+        """
+        job = link.begin(request)
+        try:
+            with self._changed:
+                while not job.done:
+                    if state is not None and (self._state != state or (state == "waiting" and self._canceled)):
+                        raise _Stopped
+                    left = _LONGEST_NAP if until is None else until - now()
+                    if left <= 0:
+                        raise Unavailable("the server did not answer in time")
+                    self._changed.wait(min(left, _LONGEST_NAP))
+        except _Stopped:
+            if state == "waiting":
+                link.give_up()
+            raise  # a renewal may be answered before the release, on the same connection
+        except BaseException:
+            link.give_up()
+            raise
+        if job.error is not None:
+            told = _told(job.error)
+            if told is None or told is job.error:
+                raise job.error
+            raise told from job.error
+        return job
+
+    def _pause(self, seconds: float, until: Optional[float], state: str) -> None:
+        """Wait before another attempt, until then at most, and only in this state."""
+        end = now() + seconds if until is None else min(now() + seconds, until)
+        with self._changed:
+            while self._state == state and not (state == "waiting" and self._canceled):
+                left = end - now()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+        raise _Stopped
+
+    # the acquire
+
+    def _acquire(self) -> None:
+        start = now()
+        # until a server was reached; then without limit, or until the wait is over and the server has
+        # had its time to answer
+        last: Optional[float] = start + self._connect_timeout
+        pause = 0.05
+        link: Optional[_Link] = None
+        asked = False
+        try:
+            while True:
+                try:
+                    if link is None:
+                        link = _Link(self._connect, self._changed)
+                        limit = now() + self._connect_timeout / 3
+                        self._ask(link, None, limit if last is None else min(limit, last), "waiting")
+                        last = None if self.wait < 0 else start + self.wait + self._connect_timeout
+                    left = self.wait if self.wait < 0 else max(0.0, start + self.wait - now())
+                    asked = True
+                    job = self._ask(link, self._acquire_request(left), last, "waiting")
+                    if job.answer is None:
+                        link.close()
+                        raise Busy(f"{', '.join(self.names)} not free within {self.wait:g} s")
+                    assert job.sent is not None
+                    tokens = job.answer if self._is_list else [job.answer]
+                    if now() - job.sent > self.ttl / 3:
+                        # when was it granted?
+                        job = self._ask(link, self._renew_request(tokens, self.ttl), now() + self.ttl / 3, "waiting")
+                        assert job.sent is not None
+                        if not self._is_done(job.answer):
+                            continue  # it is over: go on waiting
+                    if self._begin(link, tokens, job.sent + self.ttl):
+                        return
+                    # this took too long: the same request again moves the deadline
+                except Unavailable:
+                    link = None
+                    if last is not None and now() + pause >= last:
+                        raise
+                    self._pause(pause, last, "waiting")
+                    pause = min(2 * pause, 1.0)
+        except (Busy, Misuse):
+            raise
+        except BaseException as error:
+            # it may have been granted, though no answer came
+            if link is not None:
+                link.give_up()
+            if asked:
+                self._give_back(1.0 if isinstance(error, Unavailable) else _RELEASE_LIMIT)
+            if isinstance(error, _Stopped):
+                raise Canceled("the acquire was canceled") from None
+            raise
+
+    def _begin(self, link: _Link, tokens: list[int], deadline: float) -> bool:
+        """Say that the lease is held, unless it is too late for that."""
+        with self._changed:
+            if self._canceled:
+                raise _Stopped
+            if now() >= deadline - self._margin:
+                return False
+            self._link, self._tokens, self._deadline = link, tokens, deadline
+            self._state = "held"
+            self._keep_until = now() + self._keep_at_least
+            threading.Thread(target=self._keep, name="dlock lease", daemon=True).start()
+        return True
+
+    def _give_back(self, limit: float) -> None:
+        """Give back what an acquire that was given up may have been granted."""
+        until = now() + limit
+        link = _Link(self._connect, self._changed)
+        try:
+            if self._owner_is_ours:
+                self._ask(link, self._release_request(None), until, None)
+            else:
+                # the owner may have other holds: this request's is found by its id, or is one more
+                answer = self._ask(link, self._acquire_request(0), until, None).answer
+                if answer is not None:
+                    tokens = answer if self._is_list else [answer]
+                    self._ask(link, self._release_request(tokens), until, None)
+            link.close()
+        except Exception:  # pylint: disable=broad-except
+            pass  # it ends at its deadline
+
+    # the heartbeat
+
+    def _keep(self) -> None:
+        """Renew until the lease is lost or released, and tell that it is lost: the keeper's thread."""
+        try:
+            while True:
+                self._pause(max(0.0, self._deadline - self.ttl * 2 / 3 - now()), self._deadline - self._margin, "held")
+                self._renew()
+        except _Stopped:
+            pass
+        with self._changed:
+            was_lost = self._state == "lost"
+        if was_lost and self._on_lost is not None:
+            self._on_lost(self)
+
+    def _renew(self) -> None:
+        """Move the deadline; raise _Stopped if the lease is not held any more."""
+        pause = 0.05
+        while True:
+            lost_at = self._deadline - self._margin
+            with self._changed:
+                self._look()
+                if self._state != "held":
+                    raise _Stopped
+                link = self._link
+                if link is None:
+                    link = self._link = _Link(self._connect, self._changed)
+            try:
+                job = self._ask(link, self._renew_request(self._tokens, self.ttl), min(now() + self.ttl / 3, lost_at), "held")
+            except _Stopped:
+                raise
+            except BaseException as error:  # pylint: disable=broad-except
+                with self._changed:
+                    self._cause = error
+                    if self._link is link:
+                        self._link = None
+                self._pause(pause, lost_at, "held")
+                pause = min(2 * pause, 1.0)
+                continue
+            with self._changed:
+                self._look()
+                if self._state != "held":
+                    raise _Stopped
+                if not self._is_done(job.answer):
+                    self._lose(None)
+                    raise _Stopped
+                assert job.sent is not None
+                self._deadline = job.sent + self.ttl
+                self._cause = None
+            return
+
+    def _look(self) -> None:
+        """Compare the clock with the deadline."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            if self._state == "held" and now() >= self._deadline - self._margin:
+                self._lose(self._cause or Unavailable("it was not renewed in time"))
+
+    def _lose(self, cause: Optional[BaseException]) -> None:
+        """The lease is lost; the caller has the lock."""
+        if self._state != "held":
+            return
+        self._state = "lost"
+        self._cause = cause
+        self.lost.set()
+        _held.discard(self)
+        self._changed.notify_all()
+
+    def _lost_error(self) -> Lost:
+        if self._pid != os.getpid():
+            return Lost(f"{', '.join(self.names)}: the lease is the parent process's")
+        cause = self._cause
+        told = None if cause is None else _told(cause)
+        error = Lost(f"{', '.join(self.names)}: the lease is lost", told and told.sqlstate, told and told.errno)
+        error.__cause__ = cause
+        return error
+
+    # the release
+
+    def _release(self, link: Optional[_Link], until: float, again: bool) -> bool:
+        """Give the lease back, by this connection or, if "again", by new ones."""
+        pause = 0.05
+        while link is not None or (again and now() < until):
+            asked = False
+            try:
+                link = link or _Link(self._connect, self._changed)
+                limit = min(until, now() + max(0.1, min(self.ttl / 3, _RELEASE_LIMIT / 2)))
+                self._ask(link, None, limit, None)
+                left = self._keep_until - now() if again else 0.0
+                if left > 0:
+                    # an owner of the program's may have other holds, which should not end sooner
+                    request = self._renew_request(self._tokens, left if self._owner_is_ours else max(left, self.ttl))
+                else:
+                    request = self._release_request(self._tokens)
+                asked = True
+                job = self._ask(link, request, limit, None)
+                link.close()
+                return self._is_done(job.answer)
+            except Exception:  # pylint: disable=broad-except
+                link = None
+                if asked and not self._owner_is_ours:
+                    return False  # it may have been done, and the next would take another hold of the owner's
+                if again:
+                    time.sleep(max(0.0, min(pause, until - now())))
+                    pause = min(2 * pause, 1.0)
+        return False
+
+
+# --------------------------------------------------------------------------------------- asyncio
+
+
+def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """
+    What a function answers that runs in a thread of its own.  A future and no task, so that the end of
+    the loop does not cancel it.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def done(result: Any, error: Optional[BaseException]) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:  # pylint: disable=broad-except
+            error = raised
+        try:
+            loop.call_soon_threadsafe(done, result, error)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    threading.Thread(target=run, name="dlock asyncio", daemon=True).start()
+    return future
+
+
+class AsyncLease:
+    """
+    A lease for asyncio; the arguments are those of Lease, and
+
+    cancel_on_lost: when the lease is lost, cancel the task that is in the async with block, which
+        raises Lost then.
+
+    The heartbeat runs in threads here too, so that an event loop that is blocked does not lose the
+    lease.  connect may make connections of asynchronous drivers or of others; what it makes is used
+    in a thread, and an asynchronous one in that thread's own loop.
+
+    A wait is cancelled by cancelling its task.  on_lost(lease) is called in the loop, and may be a
+    coroutine function.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        name: Optional[str] = None,
+        ttl: Seconds = 30,
+        wait: Seconds = 0,
+        *,
+        on_lost: Optional[Callable[[Any], Any]] = None,
+        cancel_on_lost: bool = False,
+        **options: Any,
+    ) -> None:
+        self._lease = Lease(connect, name, ttl, wait, on_lost=self._told_lost, **options)
+        self._on_lost = on_lost
+        self._cancel_on_lost = cancel_on_lost
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._block: Optional[asyncio.Task[Any]] = None
+        self._block_was_canceled = False
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._lost: Optional[asyncio.Event] = None
+
+    # the same as of a Lease
+    name = property(lambda self: self._lease.name)
+    names = property(lambda self: self._lease.names)
+    owner = property(lambda self: self._lease.owner)
+    ttl = property(lambda self: self._lease.ttl)
+    state = property(lambda self: self._lease.state)
+    held = property(lambda self: self._lease.held)
+    token = property(lambda self: self._lease.token)
+    tokens = property(lambda self: self._lease.tokens)
+    deadline = property(lambda self: self._lease.deadline)
+
+    def remaining(self) -> float:
+        """Seconds to the deadline; 0 if it is not held."""
+        return self._lease.remaining()
+
+    def check(self) -> None:
+        """Raise Lost if the lease is lost, and Misuse if it was never held or is released."""
+        self._lease.check()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An event that is set when the lease is lost."""
+        if self._lost is None:
+            raise Misuse("the lease was not acquired")
+        if self._lease.lost.is_set():
+            self._lost.set()
+        return self._lost
+
+    async def acquire(self: _SelfAsyncLease) -> _SelfAsyncLease:
+        """Acquire it, as the beginning of an async with block does."""
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        acquire = _in_thread(self._lease.acquire)
+        try:
+            await asyncio.shield(acquire)
+        except asyncio.CancelledError:
+            self._lease.cancel()
+            await _finish(acquire)
+            if acquire.exception() is None:
+                await _finish(_in_thread(self._lease.release))
+            raise
+        return self
+
+    async def release(self) -> bool:
+        """Give it back; whether the server has confirmed it."""
+        release = _in_thread(self._lease.release)
+        try:
+            return bool(await asyncio.shield(release))
+        except asyncio.CancelledError:
+            await _finish(release)
+            raise
+
+    async def guard(self, connection: Any) -> None:
+        """Lease.guard(), also on a connection of an asynchronous driver, which is used in this loop."""
+        if not inspect.iscoroutinefunction(getattr(connection, "commit", None)):
+            await _in_thread(lambda: self._lease.guard(connection))
+            return
+        self.check()
+        for request in self._lease._guards():
+            try:
+                sql, args = request.sql(self._lease._family_for_guard(connection))
+                cursor = connection.cursor()
+                await cursor.execute(sql, args)
+                await cursor.close()
+            except Exception as error:  # pylint: disable=broad-except
+                raise self._lease._guard_error(error) from error
+
+    async def __aenter__(self: _SelfAsyncLease) -> _SelfAsyncLease:
+        await self.acquire()
+        self._block = asyncio.current_task()
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        block, self._block = self._block, None
+        was_lost = self.state == "lost"
+        by_us = self._block_was_canceled and kind is not None and issubclass(kind, asyncio.CancelledError)
+        if self._block_was_canceled and block is not None and hasattr(block, "uncancel"):
+            block.uncancel()
+        await self.release()
+        if by_us or (was_lost and kind is None):
+            raise self._lease._lost_error()
+
+    def __repr__(self) -> str:
+        return f"<dlock.AsyncLease {', '.join(self.names)!r} {self._lease._state}>"
+
+    def _told_lost(self, lease: Lease) -> None:
+        """In the keeper's thread."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _tell(self) -> None:
+        assert self._lost is not None
+        self._lost.set()
+        if self._on_lost is not None:
+            result = self._on_lost(self)
+            if inspect.isawaitable(result):
+                task = asyncio.ensure_future(result)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if self._cancel_on_lost and self._block is not None:
+            self._block_was_canceled = True
+            self._block.cancel()
+
+
+async def _finish(future: asyncio.Future[Any]) -> None:
+    """Wait for the end of a thread, also if one is cancelled oneself meanwhile."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            pass

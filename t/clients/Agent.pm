@@ -1,0 +1,153 @@
+# Agent.pm: a program that holds a lease by a client, and does what a test tells it.
+#
+# There is one in each language, t/clients/LANGUAGE/agent.*.  Its arguments are a driver
+# and the port of the server; what else it needs is in the environment, as for the programs
+# of t/drivers.  It reads from its standard input, and answers on its output, a line each:
+#
+#   lease NAME[,NAME] TTL WAIT [OPTION=VALUE]...
+#       begin a block that holds a lease: "held TOKEN[,TOKEN] TIME", or
+#       "failed CLASS CODE".  The options are shared=1, permits=N, owner=X, list=1 for a
+#       list of names, connect_timeout=SECONDS.
+#   check               ask whether the lease is held: "check ok" or "check CLASS"
+#   guard               guard in a transaction, and commit: "guard ok" or "guard CLASS CODE"
+#   guard-outside       guard without a transaction: the same
+#   cancel              cancel the wait: "failed canceled -"
+#   end                 leave the block: "ended", or "ended CLASS" if that is an error
+#   raise               leave it by an exception: "raised", if just that comes out
+#   exit                end the process in an orderly way, in the middle of a block or not
+#
+# And it says "lost TIME" when it is told so.  CLASS is busy, lost, misuse or unavailable,
+# CODE the SQLSTATE or the number, or "-", TIME seconds of CLOCK_BOOTTIME.
+
+package Agent;
+
+use strict;
+use warnings;
+
+use IO::Handle;
+use IO::Select;
+use Time::HiRes qw(time);
+
+my $patience = 60;
+my @running;
+
+sub start
+{
+	my ($class, @command) = @_;
+	pipe(my $in, my $input) && pipe(my $output, my $out) or die "no pipe: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	if ($pid == 0)
+	{
+		close $_ for $input, $output;
+		open(STDIN, '<&', $in) && open(STDOUT, '>&', $out) && exec @command;
+		die "could not run $command[0]: $!\n";
+	}
+	close $_ for $in, $out;
+	$input->autoflush(1);
+	my $self = bless { pid => $pid, owner => $$, input => $input, output => $output, text => '', said => [] }, $class;
+	push @running, $self;
+	return $self;
+}
+
+sub tell
+{
+	my ($self, @lines) = @_;
+	local $SIG{PIPE} = 'IGNORE';
+	print { $self->{input} } map { "$_\n" } @lines;
+	return;
+}
+
+# The next line that it has said, undef if there is none after so many seconds, or none
+# to come.
+sub line
+{
+	my ($self, $seconds) = @_;
+	my $until = time + $seconds;
+	my $select = IO::Select->new($self->{output});
+	my $end;
+	while (($end = index($self->{text}, "\n")) < 0)
+	{
+		my $left = $until - time;
+		return if !$select->can_read($left > 0 ? $left : 0);
+		return if !sysread($self->{output}, $self->{text}, 65536, length $self->{text});
+	}
+	my $line = substr($self->{text}, 0, $end + 1, '');
+	chomp $line;
+	return $line;
+}
+
+# The next line that matches; those before it stay for others to ask for.
+sub says
+{
+	my ($self, $regex) = @_;
+	my $until = time + $patience;
+	for my $i (0 .. $#{ $self->{said} })
+	{
+		return splice(@{ $self->{said} }, $i, 1) if $self->{said}[$i] =~ $regex;
+	}
+	while (defined(my $line = $self->line($until - time)))
+	{
+		return $line if $line =~ $regex;
+		push @{ $self->{said} }, $line;
+	}
+	return 'silence after: ' . join('; ', @{ $self->{said} });
+}
+
+# What it answers to a command.
+sub ask
+{
+	my ($self, $command, $regex) = @_;
+	$self->tell($command);
+	return $self->says($regex // qr/^\Q$command\E /);
+}
+
+# Whether it has said so already.
+sub has_said
+{
+	my ($self, $regex) = @_;
+	while (defined(my $line = $self->line(0))) { push @{ $self->{said} }, $line }
+	return scalar grep { $_ =~ $regex } @{ $self->{said} };
+}
+
+sub signal
+{
+	my ($self, $signal) = @_;
+	kill $signal, $self->{pid};
+	return;
+}
+
+# Until its process has ended: its exit status.
+sub await_end
+{
+	my ($self) = @_;
+	@running = grep { $_ != $self } @running;
+	waitpid($self->{pid}, 0);
+	return $?;
+}
+
+sub kill
+{
+	my ($self) = @_;
+	$self->signal('KILL');
+	return $self->await_end;
+}
+
+# End it, in an orderly way.
+sub quit
+{
+	my ($self) = @_;
+	$self->tell('exit');
+	my $until = time + $patience;
+	# what it says keeps it from its end when nobody reads it
+	1 while time < $until && defined $self->line($until - time);
+	return $self->kill;
+}
+
+END
+{
+	my $status = $?;
+	$_->kill for grep { $_->{owner} == $$ } @running;
+	$? = $status;
+}
+
+1;

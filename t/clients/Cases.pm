@@ -1,0 +1,358 @@
+# Cases.pm: the cases of clients/CONTRACT.md, for the client of any language.
+#
+#   Cases::run($kind, command => ['python3', 'agent.py'],
+#       drivers => { postgres => { psycopg => ['python3-psycopg'] }, ... })
+#
+# starts a server of that kind, and goes through the cases with each of the drivers for it:
+# its name, and what it needs, packages of Debian's or "npm:MODULE".  "also" is called when
+# the server runs, for what only this language has.  Agent.pm says what the command does.
+
+package Cases;
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Agent;
+use Engines;
+use FreePorts;
+use Proxy;
+use TAP::Parser;
+use Test::More;
+
+# whose modules the tests for MySQL and MariaDB do without
+BEGIN
+{
+	if (($ARGV[0] // '') eq 'postgres')
+	{
+		require PostgreSQL::Test::Cluster;
+		require Pooler;
+	}
+}
+
+my ($engine, $kind, $port, @command, $driver);
+
+sub run
+{
+	my ($for, %how) = @_;
+	$kind = $for;
+	my $drivers = $how{drivers}{$kind} // {};
+	my @able;
+	for my $name (sort keys %$drivers)
+	{
+		my $reason = reason_not(@{ $drivers->{$name} });
+		if (defined $reason) { SKIP: { skip("$name $reason", 1) } }
+		else { push @able, $name }
+	}
+	plan skip_all => "none of these speaks to $kind" unless %$drivers;
+	if (@able)
+	{
+		@command = @{ $how{command} };
+		start_server();
+		for my $name (@able)
+		{
+			$driver = $name;
+			subtest($name, \&cases);
+			$engine->clean_up;
+		}
+		$how{also}->(@able) if $how{also};
+		$engine->stop;
+	}
+	done_testing();
+	return;
+}
+
+# A program that prints TAP.
+sub program
+{
+	my ($what, @exec) = @_;
+	subtest($what, sub {
+		my $parser = TAP::Parser->new({ exec => [ 'timeout', '300', @exec ], merge => 1 });
+		while (my $result = $parser->next)
+		{
+			if ($result->is_test) { ok($result->is_ok, $result->description =~ s/^- //r) }
+			elsif (!$result->is_plan) { diag($result->as_string) }
+		}
+		ok(!$parser->has_problems && $parser->tests_run > 0, 'it ran to its end');
+	});
+	return;
+}
+
+# What something lacks that it needs; undef if nothing.
+sub reason_not
+{
+	for my $need (@_)
+	{
+		if ($need =~ /^npm:(.*)/)
+		{
+			return "needs $1 of npm, in DLOCK_NODE_MODULES" unless $ENV{DLOCK_NODE_MODULES} && -d "$ENV{DLOCK_NODE_MODULES}/$1";
+			next;
+		}
+		my $status = `dpkg-query -W -f '\${db:Status-Status}' $need 2>/dev/null`;
+		return "needs $need" if $status ne 'installed';
+	}
+	return;
+}
+
+sub start_server
+{
+	($port) = FreePorts::reserve(1);
+	if ($kind eq 'postgres')
+	{
+		$engine = Engines::start($kind);
+		$port = $engine->{node}->port;
+		$engine->{node}->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nmax_connections = 100");
+		$engine->restart;
+	}
+	else
+	{
+		$engine = Engines::start($kind, '--skip-networking=0', '--bind-address=127.0.0.1', "--port=$port", '--skip-name-resolve',
+			$kind eq 'mysql' ? '--mysqlx=OFF' : ());
+		$engine->control->value(q{
+			CREATE USER 'tester'@'127.0.0.1';
+			GRANT ALL ON scenarios.* TO 'tester'@'127.0.0.1';
+			GRANT EXECUTE ON dlock.* TO 'tester'@'127.0.0.1'});
+	}
+	$ENV{DLOCK_SERVER} = $kind;
+	$ENV{DLOCK_HOST} = '127.0.0.1';
+	$ENV{DLOCK_PORT} = $port;
+	$ENV{DLOCK_USER} = 'tester';
+	$ENV{DLOCK_DATABASE} = $kind eq 'postgres' ? 'postgres' : 'scenarios';
+	# where node's require() looks
+	$ENV{NODE_PATH} = $ENV{DLOCK_NODE_MODULES} // '';
+	return;
+}
+
+# An agent; its lease goes by another port if that is said.
+sub agent
+{
+	my ($by) = @_;
+	return Agent->start(@command, $driver, $by // $port);
+}
+
+sub value { return $engine->control->value($engine->translate($_[0])) }
+
+# Poll until a query answers this.
+sub becomes
+{
+	my ($sql, $wanted, $what) = @_;
+	my $is;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Scenarios::Run::until(sub { ($is = value($sql)) eq $wanted });
+	return is($is, $wanted, $what);
+}
+
+sub holds { return "SELECT count(*) FROM dlock.locks WHERE name = '$_[0]' AND LIVE" }
+sub waits { return "SELECT count(*) FROM dlock.waiters WHERE name = '$_[0]'" }
+
+# An agent that holds a lease; its token.
+sub holds_it
+{
+	my ($agent, $lease, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $said = $agent->ask("lease $lease", qr/^(?:held|failed) /);
+	like($said, qr/^held \d/, $what);
+	return $said =~ /^held (\d+)/ ? $1 : 0;
+}
+
+sub token_of { return $_[0] =~ /^held (\d+)/ ? $1 : 0 }
+sub time_of { return $_[0] =~ / ([\d.]+)$/ ? $1 : die "\"$_[0]\" tells no time\n" }
+
+sub cases
+{
+	my ($lost, $misuse) = $kind eq 'postgres' ? ('55L01', '22023') : ('(?:55L01|1644)', '(?:22023|3037)');
+	my ($deadlock, $outside) = $kind eq 'postgres' ? ('40P01', '25P01') : ('(?:40P01|3058)', '(?:25P01|1105)');
+	my ($one, $two, $three) = map { agent() } 1 .. 3;
+
+	# 4, the beginning: it takes its time, so the rest goes on meanwhile
+	my $network = Proxy->start($port);
+	my ($far, $near) = (agent($network->port), agent());
+	my $far_token = holds_it($far, 'network 10 0', '4 lost by the network: held');
+	$network->swallow;
+	$near->tell('lease network 10 -1');
+
+	# 1
+	$_->tell('lease cron 60 0') for $one, $two;
+	my @said = sort map { $_->says(qr/^(?:held|failed) /) } $one, $two;
+	like($said[0], qr/^failed busy -$/, '1 cron singleton: one is busy');
+	like($said[1], qr/^held /, '1 cron singleton: one runs');
+	$_->tell('end') for $one, $two;
+	becomes(holds('cron'), 0, '1 cron singleton: it is over');
+	# an order to the one that held nothing stays
+	($one, $two) = map { $_->quit; agent() } $one, $two;
+
+	# the modes
+	holds_it($one, 'doc 60 0 shared=1', 'shared by one');
+	holds_it($two, 'doc 60 0 shared=1', 'shared by two');
+	is($three->ask('lease doc 60 0', qr/^failed/), 'failed busy -', 'and nobody else has it alone');
+	is($_->ask('end', qr/^ended/), 'ended', 'shared, released') for $one, $two;
+	holds_it($one, 'pool 60 0 permits=2', 'a permit of two');
+	holds_it($two, 'pool 60 0 permits=2', 'the other one');
+	is($three->ask('lease pool 60 0 permits=2', qr/^failed/), 'failed busy -', 'there is no third');
+	is($_->ask('end', qr/^ended/), 'ended', 'permits, released') for $one, $two;
+	like($one->ask('lease l1,l2 6 0 list=1', qr/^(?:held|failed)/), qr/^held \d+,\d+ /, 'two names at once');
+	is($two->ask('lease l2,l3 60 0 list=1', qr/^failed/), 'failed busy -', 'all or none');
+	is(value(holds('l3')), 0, 'that is: none');
+	my $acquired = value(q{SELECT expires_at FROM dlock.locks WHERE name = 'l2'});
+	becomes("SELECT count(*) FROM dlock.locks WHERE name IN ('l1', 'l2') AND expires_at > '$acquired'", 2, 'both are renewed');
+	is($one->ask('guard'), 'guard ok', 'both are guarded');
+	is($one->ask('end', qr/^ended/), 'ended', 'both are released');
+	is(value(q{SELECT count(*) FROM dlock.locks WHERE name IN ('l1', 'l2')}), 0, 'and gone');
+
+	# 2
+	my $first = holds_it($one, 'leader 60 0', '2 leader: the first');
+	$two->tell('lease leader 2 60');
+	becomes(waits('leader'), 1, '2 leader: the second waits');
+	is($one->ask('end', qr/^ended/), 'ended', '2 leader: the first steps down');
+	my $second = token_of($two->says(qr/^(?:held|failed)/));
+	cmp_ok($second, '>', $first, '2 leader: the second takes over');
+	$three->tell('lease leader 60 60');
+	becomes(waits('leader'), 1, '2 leader: the third waits');
+	$two->kill;
+	cmp_ok(token_of($three->says(qr/^(?:held|failed)/)), '>', $second, '2 leader: it takes over after a kill');
+	is($three->ask('end', qr/^ended/), 'ended', '2 leader: it steps down');
+	$two = agent();
+
+	# 3
+	holds_it($one, 'stopped 2 0', '3 stopped: held');
+	$one->signal('STOP');
+	holds_it($two, 'stopped 60 60', '3 stopped: somebody else has it');
+	$one->tell('check');
+	$one->signal('CONT');
+	like($one->says(qr/^check /), qr/^check lost /, '3 stopped: it finds out before anything else');
+	like($one->says(qr/^lost /), qr/^lost \d/, '3 stopped: and is told');
+	like($one->ask('end', qr/^ended/), qr/^ended lost /, '3 stopped: the block does not end well');
+	is(value(holds('stopped')), 1, '3 stopped: the other one still has it');
+	is($two->ask('end', qr/^ended/), 'ended', '3 stopped: until it releases it');
+
+	# 6
+	my $proxy = Proxy->start($port);
+	my $cut = agent($proxy->port);
+	my $reentered = value('SELECT reentered FROM dlock.stats');
+	for my $reply (1 .. 3)
+	{
+		# some drivers ask several times for one statement
+		$proxy->cut_reply($reply);
+		my $token = holds_it($cut, "cut$reply 60 0", "6 a lost reply, number $reply: held");
+		is(value("SELECT max(token) FROM dlock.locks WHERE name = 'cut$reply' AND version = 1"), $token, '6 a lost reply: one hold');
+		is($cut->ask('end', qr/^ended/), 'ended', '6 a lost reply: released');
+		is(value(holds("cut$reply")), 0, '6 a lost reply: and gone');
+	}
+	cmp_ok(value('SELECT reentered FROM dlock.stats'), '>', $reentered, '6 a lost reply: there was one after the grant');
+	$proxy->cut_reply(0);
+	holds_it($one, 'waited 60 0', '6 cut while it waits: somebody has it');
+	$cut->tell('lease waited 60 60');
+	my $waiter = sub { value(sprintf(q{SELECT max(%s) FROM dlock.waiters WHERE name = 'waited'}, $kind eq 'postgres' ? 'pid' : 'connection_id')) };
+	becomes(waits('waited'), 1, '6 cut while it waits: it waits');
+	my $before = $waiter->();
+	$proxy->cut;
+	ok(Scenarios::Run::until(sub { my $now = $waiter->(); $now ne 'NULL' && $now != $before }), '6 cut while it waits: it waits again');
+	is($one->ask('end', qr/^ended/), 'ended', '6 cut while it waits: it is released');
+	like($cut->says(qr/^(?:held|failed)/), qr/^held /, '6 cut while it waits: held');
+	is(value(q{SELECT max(version) FROM dlock.locks WHERE name = 'waited'}), 1, '6 cut while it waits: one hold');
+	# a heartbeat that is cut goes on by another connection
+	$proxy->cut;
+	is($cut->ask('end', qr/^ended/), 'ended', '6 cut while it is held: released all the same');
+	becomes(holds('waited'), 0, '6 cut while it is held: and gone');
+	$_->quit for $cut;
+	$proxy->stop;
+
+	# 7
+	SKIP:
+	{
+		skip('PgBouncer is for PostgreSQL', 1) if $kind ne 'postgres';
+		my $pooler = Pooler->start($engine->{node}, user => 'tester',
+			databases => { postgres => 'pool_mode=transaction pool_size=3' },
+			settings => { listen_addr => '127.0.0.1', ignore_startup_parameters => 'extra_float_digits' });
+		local $ENV{DLOCK_POOLED} = 1;
+		my @agents = map { agent($pooler->{port}) } 1 .. 5;
+		my $i = 0;
+		holds_it($_, 'pooled' . ++$i . ' 9 0', "7 pool: held by $i of 5") for @agents;
+		becomes(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'pooled%' AND expires_at > acquired_at + interval '11 s'}, 5,
+			'7 pool: all are renewed');
+		is($_->ask('check'), 'check ok', '7 pool: held') for @agents;
+		is($_->ask('end', qr/^ended/), 'ended', '7 pool: released') for @agents;
+		is(value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'pooled%'}), 0, '7 pool: all are gone');
+		$_->quit for @agents;
+		$pooler->stop;
+	}
+
+	# 8
+	holds_it($one, 'canceled 60 0', '8 canceled: somebody has it');
+	$two->tell('lease canceled 60 -1');
+	becomes(waits('canceled'), 1, '8 canceled: one waits');
+	is($two->ask('cancel', qr/^(?:failed|held)/), 'failed canceled -', '8 canceled: it is told');
+	becomes(waits('canceled'), 0, '8 canceled: nobody waits');
+	is(value(holds('canceled')), 1, '8 canceled: one holds');
+	is($one->ask('end', qr/^ended/), 'ended', '8 canceled: it is released');
+	is(value(holds('canceled')), 0, '8 canceled: nobody holds');
+
+	# 9
+	my $held = $one->ask('lease forced 9 0', qr/^(?:held|failed) /);
+	value(q{SELECT dlock_force_release('forced')});
+	# which would be told later if it were for want of an answer
+	cmp_ok(time_of($one->says(qr/^lost /)), '<', time_of($held) + 8, '9 forced: lost at the next renewal');
+	is($one->ask('check'), 'check lost -', '9 forced: and is so');
+	like($one->ask('end', qr/^ended/), qr/^ended lost /, '9 forced: the block does not end well');
+
+	# 10: lost is in 9, and in 11
+	holds_it($one, 'errors 60 0', '10 errors: held');
+	is($two->ask('lease errors 60 0', qr/^(?:failed|held)/), 'failed busy -', '10 errors: busy');
+	is($two->ask('lease errors 60 0.2', qr/^(?:failed|held)/), 'failed busy -', '10 errors: busy after a while');
+	like($two->ask('lease errors 1e6 0', qr/^(?:failed|held)/), qr/^failed misuse $misuse$/, '10 errors: misuse');
+	is($one->ask('end', qr/^ended/), 'ended', '10 errors: released');
+	holds_it($one, 'itself 60 0 permits=1 owner=x', '10 errors: a permit');
+	like($two->ask('lease itself 60 60 permits=1 owner=x', qr/^(?:failed|held)/), qr/^failed busy $deadlock$/, '10 errors: a deadlock is busy');
+	is($one->ask('end', qr/^ended/), 'ended', '10 errors: the permit is released');
+	my ($nobody) = FreePorts::reserve(1);
+	my $lonely = agent($nobody);
+	like($lonely->ask('lease errors 60 0 connect_timeout=0.5', qr/^(?:failed|held)/), qr/^failed unavailable /, '10 errors: unavailable');
+	$lonely->quit;
+
+	# 11
+	holds_it($one, 'guarded 60 0', '11 guard: held');
+	is($one->ask('guard'), 'guard ok', '11 guard: it holds');
+	like($one->ask('guard-outside'), qr/^guard-outside misuse $outside$/, '11 guard: not without a transaction');
+	is($one->ask('check'), 'check ok', '11 guard: which changes nothing');
+	value(q{SELECT dlock_force_release('guarded')});
+	like($one->ask('guard'), qr/^guard lost $lost$/, '11 guard: lost');
+	like($one->ask('check'), qr/^check lost $lost$/, '11 guard: and that is remembered');
+	like($one->ask('end', qr/^ended/), qr/^ended lost /, '11 guard: the block does not end well');
+
+	# 12
+	holds_it($one, 'raised 600 0', '12 exception: held');
+	is($one->ask('raise', qr/^(?:raised|ended)/), 'raised', '12 exception: it comes out');
+	is(value(holds('raised')), 0, '12 exception: the lease is released');
+	holds_it($one, 'exited 600 0', '12 end of the process: held');
+	$one->tell('exit');
+	is($one->await_end, 0, '12 end of the process');
+	is(value(holds('exited')), 0, '12 end of the process: the lease is released');
+	$one = agent();
+
+	# 4, the end
+	my $granted = $near->says(qr/^(?:held|failed)/);
+	cmp_ok(token_of($granted), '>', $far_token, '4 lost by the network: the next holder has it');
+	my $told = $far->says(qr/^lost /);
+	cmp_ok(time_of($told), '<', time_of($granted), '4 lost by the network: lost was told before');
+	like($far->ask('check'), qr/^check lost /, '4 lost by the network: and is so');
+	is($near->ask('end', qr/^ended/), 'ended', '4 lost by the network: the next holder releases it');
+	$near->quit;
+	like($far->ask('end', qr/^ended/), qr/^ended lost /, '4 lost by the network: the block does not end well');
+	$far->quit;
+	$network->stop;
+
+	# 5, last, since it ends everybody's connections
+	my $token = holds_it($one, 'restart 20 0', '5 restart: held');
+	my $row = q{SELECT max(expires_at) FROM dlock.locks WHERE name = 'restart'};
+	$engine->restart;
+	my $expires = value($row);
+	ok(Scenarios::Run::until(sub { value($row) gt $expires }), '5 restart: renewed after it');
+	is($one->ask('check'), 'check ok', '5 restart: held');
+	is(value(q{SELECT max(token) FROM dlock.locks WHERE name = 'restart'}), $token, '5 restart: with the same token');
+	is($one->ask('end', qr/^ended/), 'ended', '5 restart: released');
+	$_->quit for $one, $two, $three;
+	return;
+}
+
+1;

@@ -1,0 +1,153 @@
+# Proxy.pm: a network between a client and a server that goes wrong when it is told to.
+#
+#   my $proxy = Proxy->start($port);     to this port of this machine
+#   $proxy->port                         where it listens
+#   $proxy->pass                         it forwards everything, as it does at first
+#   $proxy->swallow                      it takes everything and forwards nothing, of new
+#                                        connections too; none is closed
+#   $proxy->cut                          it ends all connections, and goes on
+#   $proxy->cut_reply(2)                 it ends the next connection on which somebody
+#                                        acquires, in place of the second reply to that
+#   $proxy->stop
+#
+# What was swallowed is gone for good.
+
+package Proxy;
+
+use strict;
+use warnings;
+
+use FreePorts;
+use IO::Handle;
+use IO::Select;
+use IO::Socket::INET;
+use POSIX ();
+use Socket ();
+
+my @running;
+
+sub start
+{
+	my ($class, $server) = @_;
+	my ($port) = FreePorts::reserve(1);
+	my $listener = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1)
+	  or die "the proxy cannot listen: $!\n";
+	pipe(my $commands, my $command) && pipe(my $acks, my $ack) or die "no pipe: $!\n";
+	my $pid = fork // die "could not fork: $!\n";
+	if ($pid == 0)
+	{
+		close $command;
+		close $acks;
+		eval { serve($listener, $server, $commands, $ack); 1 } or warn "proxy: $@";
+		POSIX::_exit(0);
+	}
+	close $listener;
+	$command->autoflush(1);
+	my $self = bless { port => $port, pid => $pid, owner => $$, command => $command, acks => $acks }, $class;
+	push @running, $self;
+	return $self;
+}
+
+sub port { return $_[0]->{port} }
+
+sub order
+{
+	my ($self, $what) = @_;
+	print { $self->{command} } "$what\n";
+	readline($self->{acks}) // die "the proxy is gone\n";
+	return;
+}
+
+sub pass { return $_[0]->order('pass') }
+sub swallow { return $_[0]->order('swallow') }
+sub cut { return $_[0]->order('cut') }
+sub cut_reply { return $_[0]->order("reply $_[1]") }
+
+sub stop
+{
+	my ($self) = @_;
+	@running = grep { $_ != $self } @running;
+	kill 'KILL', $self->{pid};
+	waitpid($self->{pid}, 0);
+	return;
+}
+
+END
+{
+	my $status = $?;
+	$_->stop for grep { $_->{owner} == $$ } @running;
+	$? = $status;
+}
+
+# The proxy's process.
+sub serve
+{
+	my ($listener, $server, $commands, $ack) = @_;
+	local $SIG{PIPE} = 'IGNORE';
+	my $select = IO::Select->new($listener, $commands);
+	my %other;			# by descriptor: the other socket of a connection
+	my %is_client;
+	my %replies;		# of a server's socket: how many until it is cut
+	my $swallows = 0;
+	my $reply = 0;
+
+	my $end = sub {
+		my ($socket) = @_;
+		my @both = grep { defined } $socket, $other{$socket};
+		for my $one (@both)
+		{
+			$select->remove($one);
+			delete @{ $_ }{$one} for \%other, \%is_client, \%replies;
+			close $one;
+		}
+	};
+	while (1)
+	{
+		for my $socket ($select->can_read)
+		{
+			if ($socket == $commands)
+			{
+				my $order = readline($commands) // return;
+				chomp $order;
+				if ($order eq 'cut') { $end->($_) for grep { $is_client{$_} } $select->handles }
+				elsif ($order =~ /^reply (\d+)/) { $reply = $1 }
+				else { $swallows = $order eq 'swallow' }
+				syswrite($ack, "done\n");
+			}
+			elsif ($socket == $listener)
+			{
+				my $client = $listener->accept // next;
+				my $behind = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server);
+				if (!$behind) { close $client; next }
+				setsockopt($_, Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1) for $client, $behind;
+				@other{ $client, $behind } = ($behind, $client);
+				$is_client{$client} = 1;
+				$select->add($client, $behind);
+			}
+			elsif ($other{$socket})
+			{
+				my $n = sysread($socket, my $data, 65536);
+				if (!$n) { $end->($socket) unless $swallows; $select->remove($socket); next }
+				next if $swallows;
+				my $to = $other{$socket};
+				if ($is_client{$socket})
+				{
+					($replies{$to}, $reply) = ($reply, 0) if $reply && $data =~ /dlock_acquire/;
+				}
+				elsif ($replies{$socket} && --$replies{$socket} == 0)
+				{
+					$end->($socket);
+					next;
+				}
+				while (length $data)
+				{
+					my $written = syswrite($to, $data) // last;
+					substr($data, 0, $written) = '';
+				}
+			}
+		}
+	}
+	return;
+}
+
+1;

@@ -1,0 +1,19 @@
+# The client for Python, clients/python: the cases of clients/CONTRACT.md on a server of
+# the kind that is the argument, with each driver.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use Cases;
+
+Cases::run($ARGV[0],
+	also => sub { Cases::program('what only Python has', '/usr/bin/python3', "$FindBin::RealBin/python/more.py", @_) },
+	command => [ '/usr/bin/python3', "$FindBin::RealBin/python/agent.py" ],
+	drivers => {
+		postgres => {
+			psycopg => ['python3-psycopg'],
+			psycopg2 => ['python3-psycopg2'],
+			psycopg_async => ['python3-psycopg'] },
+		map { $_ => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'] } } qw(mariadb mysql) });

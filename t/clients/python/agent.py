@@ -1,0 +1,192 @@
+# The agent for Python; t/clients/Agent.pm says what it does.
+# Drivers: psycopg psycopg2 psycopg_async pymysql pymysql_async
+
+import asyncio
+import os
+import queue
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../clients/python"))
+import dlock
+
+DRIVER, PORT = sys.argv[1], int(sys.argv[2])
+# what the programs' own connections go by, when a lease's go by a proxy
+DIRECT = int(os.environ["DLOCK_PORT"])
+HOST, USER, DATABASE = (os.environ["DLOCK_" + name] for name in ("HOST", "USER", "DATABASE"))
+
+
+def connect(port=PORT, autocommit=False):
+    if DRIVER.startswith("pymysql"):
+        import pymysql
+        return pymysql.connect(host=HOST, port=port, user=USER, database=DATABASE, autocommit=autocommit)
+    if DRIVER == "psycopg2":
+        import psycopg2
+        connection = psycopg2.connect(host=HOST, port=port, user=USER, dbname=DATABASE)
+        connection.autocommit = autocommit
+        return connection
+    import psycopg
+    where = dict(host=HOST, port=port, user=USER, dbname=DATABASE, autocommit=autocommit)
+    if DRIVER == "psycopg_async":
+        return psycopg.AsyncConnection.connect(**where)
+    return psycopg.connect(**where)
+
+
+def say(*words):
+    # at once, as the threads' lines must not mix
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def outcome(error):
+    """The class and the code of an error."""
+    if not isinstance(error, dlock.Error):
+        return f"{type(error).__name__} {error}"
+    code = error.sqlstate or error.errno or "-"
+    assert code == "-" or error.__cause__ is not None
+    return f"{type(error).__name__.lower()} {code}"
+
+
+def options_of(words):
+    given = dict(word.split("=", 1) for word in words[3:])
+    names = {"names": words[0].split(",")} if given.get("list") else {"name": words[0]}
+    return dict(names, connect=connect, ttl=float(words[1]), wait=float(words[2]), shared=bool(given.get("shared")),
+                permits=int(given["permits"]) if "permits" in given else None, owner=given.get("owner"),
+                connect_timeout=float(given.get("connect_timeout", 10)),
+                on_lost=lambda lease: say("lost", dlock.now()))
+
+
+def check(lease):
+    try:
+        lease.check()
+        # the other ways to ask agree
+        assert lease.held and not lease.lost.is_set() and lease.remaining() > 0
+        say("check ok")
+    except dlock.Error as error:
+        assert not lease.held and lease.remaining() == 0
+        say("check", outcome(error))
+
+
+class Raised(Exception):
+    pass
+
+
+class Threads:
+    """A Lease in a thread."""
+
+    def __init__(self):
+        self.orders = queue.Queue()
+
+    def begin(self, words):
+        self.lease = dlock.Lease(**options_of(words))
+        threading.Thread(target=self.block, daemon=True).start()
+
+    def order(self, what):
+        if what == "cancel":
+            self.lease.cancel()
+        else:
+            self.orders.put(what)
+
+    def block(self):
+        held = False
+        try:
+            with self.lease as lease:
+                say("held", ",".join(map(str, lease.tokens)), dlock.now())
+                held = True
+                while True:
+                    order = self.orders.get()
+                    if order == "check":
+                        check(lease)
+                    elif order.startswith("guard"):
+                        self.guard(lease, order == "guard-outside")
+                    elif order == "raise":
+                        raise Raised
+                    else:
+                        break
+            say("ended")
+        except Raised:
+            say("raised")
+        except Exception as error:
+            say("ended" if held else "failed", outcome(error))
+
+    def guard(self, lease, outside):
+        connection = connect(DIRECT, autocommit=outside)
+        try:
+            lease.guard(connection)
+            connection.commit()
+            say("guard ok")
+        except Exception as error:
+            connection.rollback()
+            say("guard" if not outside else "guard-outside", outcome(error))
+        connection.close()
+
+
+class Asyncio:
+    """An AsyncLease in an event loop."""
+
+    def begin(self, words):
+        ready = threading.Event()
+
+        async def main():
+            self.loop = asyncio.get_running_loop()
+            self.orders = asyncio.Queue()
+            self.task = asyncio.current_task()
+            ready.set()
+            await self.block(dlock.AsyncLease(**options_of(words)))
+
+        threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+        ready.wait()
+
+    def order(self, what):
+        if what == "cancel":
+            self.loop.call_soon_threadsafe(self.task.cancel)
+        else:
+            self.loop.call_soon_threadsafe(self.orders.put_nowait, what)
+
+    async def block(self, lease):
+        held = False
+        try:
+            async with lease:
+                say("held", ",".join(map(str, lease.tokens)), dlock.now())
+                held = True
+                while True:
+                    order = await self.orders.get()
+                    if order == "check":
+                        check(lease)
+                    elif order.startswith("guard"):
+                        await self.guard(lease, order == "guard-outside")
+                    elif order == "raise":
+                        raise Raised
+                    else:
+                        break
+            say("ended")
+        except Raised:
+            say("raised")
+        except asyncio.CancelledError:
+            say("failed canceled -")
+        except Exception as error:
+            say("ended" if held else "failed", outcome(error))
+
+    async def guard(self, lease, outside):
+        async def done(result):
+            return await result if asyncio.iscoroutine(result) else result
+
+        connection = await done(connect(DIRECT, autocommit=outside))
+        try:
+            await lease.guard(connection)
+            await done(connection.commit())
+            say("guard ok")
+        except Exception as error:
+            await done(connection.rollback())
+            say("guard" if not outside else "guard-outside", outcome(error))
+        await done(connection.close())
+
+
+agent = Asyncio() if DRIVER.endswith("_async") else Threads()
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "lease":
+        agent.begin(words[1:])
+    elif words[0] == "exit":
+        sys.exit(0)
+    else:
+        agent.order(words[0])

@@ -1,0 +1,146 @@
+# What only the client for Python has.  Prints TAP; its arguments are the drivers.
+
+import asyncio
+import os
+import sys
+import threading
+import time
+
+DRIVERS = sys.argv[1:]
+PORT = os.environ["DLOCK_PORT"]
+count = failed = 0
+
+
+def ok(passed, what):
+    global count, failed
+    count += 1
+    failed += not passed
+    print(f"{'ok' if passed else 'not ok'} {count} - {what}", flush=True)
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
+
+
+def until(is_so):
+    end = time.monotonic() + 60
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.02)
+    return is_so()
+
+
+# the agent's connect(), by a driver of our choice
+sys.argv = ["agent.py", DRIVERS[0], PORT]
+sys.stdin = open(os.devnull)
+sys.path.insert(0, os.path.dirname(__file__))
+import agent
+import dlock
+
+for driver in DRIVERS:
+    agent.DRIVER = driver
+    connect = agent.connect
+
+    # fork
+    with dlock.Lease(connect, "fork", 60) as lease:
+        child = os.fork()
+        if child == 0:
+            answers = (lease.held, lease.state, type(error_of(lease.check)), lease.release())
+            os._exit(0 if answers == (False, "lost", dlock.Lost, False) else 1)
+        ok(os.waitpid(child, 0)[1] == 0, f"{driver}: a child has lost its parent's lease")
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        ok(lease.held and dlock.Lease(connect, "fork", 60).names == ["fork"], f"{driver}: and the parent has it")
+        ok(isinstance(error_of(dlock.Lease(connect, "fork", 60).acquire), dlock.Busy), f"{driver}: also when the child has exited")
+
+    # order of calls
+    lease = dlock.Lease(connect, "order", 60)
+    ok(isinstance(error_of(lease.check), dlock.Misuse) and isinstance(error_of(lambda: lease.token), dlock.Misuse), f"{driver}: not held yet")
+    lease.acquire()
+    ok(isinstance(error_of(lease.acquire), dlock.Misuse), f"{driver}: acquired once")
+    ok(lease.release() is True and lease.release() is False and lease.state == "released", f"{driver}: released once")
+
+    # keep at least
+    lease = dlock.Lease(connect, "kept", 60, keep_at_least=1)
+    lease.acquire()
+    ok(lease.release() is True, f"{driver}: keep_at_least: released")
+    ok(isinstance(error_of(dlock.Lease(connect, "kept", 60).acquire), dlock.Busy), f"{driver}: keep_at_least: but not free")
+    ok(dlock.Lease(connect, "kept", 60, 50).acquire().release(), f"{driver}: keep_at_least: until its end")
+
+    # the owner's other holds stay
+    first = dlock.Lease(connect, "twice", 60, owner="me").acquire()
+    with dlock.Lease(connect, "twice", 60, owner="me") as second:
+        ok(first.token == second.token, f"{driver}: two of one owner")
+    ok(first.release(), f"{driver}: each has a hold of its own")
+
+    # a program that stops in connect() or in on_lost
+    def hang():
+        if hanging:
+            stopped.wait()
+        return connect()
+
+    hanging, stopped, told = False, threading.Event(), threading.Event()
+    lease = dlock.Lease(hang, "hangs", 2, on_lost=lambda lease: told.set()).acquire()
+    hanging = True
+    lease._link.give_up()
+    ok(told.wait(60) and lease.state == "lost", f"{driver}: lost is told though connect() hangs")
+    stopped.set()
+    lease.release()
+    ok(isinstance(error_of(dlock.Lease(lambda: 1 / 0, "zero", 2).acquire), ZeroDivisionError), f"{driver}: connect()'s own errors come out")
+    ok(isinstance(error_of(dlock.Lease(lambda: 1, "one", 2).acquire), dlock.Misuse), f"{driver}: it must make a connection")
+
+    # asyncio: a blocked loop, a lost lease, and a program that ends while it waits
+    async def blocked():
+        async with dlock.AsyncLease(connect, "blocked", 6) as lease:
+            before = lease.deadline
+            ok(until(lambda: lease.deadline > before), f"{driver}: renewed though the loop is blocked")
+            lease.check()
+
+    asyncio.run(blocked())
+
+    async def loses():
+        told = []
+
+        async def on_lost(lease):
+            told.append(lease.state)
+
+        try:
+            async with dlock.AsyncLease(connect, "forced", 3, cancel_on_lost=True, on_lost=on_lost) as lease:
+                other = dlock.Lease(connect, "forced", 3)
+                await dlock._in_thread(lambda: evict(lease))
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    ok(lease.lost.is_set(), f"{driver}: cancel_on_lost: the block is cancelled")
+                    raise
+        except dlock.Lost:
+            ok(told == ["lost"], f"{driver}: cancel_on_lost: and raises Lost")
+        await asyncio.sleep(0)
+        ok(not getattr(asyncio.current_task(), "cancelling", int)(), f"{driver}: cancel_on_lost: the task goes on")
+
+    def evict(lease):
+        """Take the lease away, as an operator would."""
+        link = dlock._Link(connect, threading.Condition())
+        job = link.begin(dlock._Request("dlock_release", lease.name, lease.owner))
+        until(lambda: job.done)
+        link.close()
+
+    asyncio.run(loses())
+
+    async def ends():
+        asyncio.ensure_future(dlock.AsyncLease(connect, "ends", 60, -1).acquire())
+        await asyncio.sleep(0)
+        await dlock._in_thread(lambda: until(lambda: any(t.name == "dlock connection" for t in threading.enumerate())))
+
+    with dlock.Lease(connect, "ends", 60):
+        asyncio.run(ends())
+    ok(dlock.Lease(connect, "ends", 60, 50).acquire().release(), f"{driver}: a loop that ends holds nothing, and does not wait")
+
+ok(until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dlock")]), "no thread is left")
+print(f"1..{count}")
+sys.exit(1 if failed else 0)
