@@ -1,0 +1,88 @@
+// Leases of dlock that are kept alive, for pg and mysql2; dlock.js and README.md say more.
+
+/** Seconds of the clock that deadlines go by, which counts the time that the machine was suspended. */
+export function now(): number;
+
+/** A connected pg.Client, or a connection of mysql2 or mysql2/promise. */
+export type Connection = { query: (...args: any[]) => any };
+
+export interface LeaseOptions {
+   /** Makes a new connection each time, not one of a pool. */
+   connect: () => Connection | Promise<Connection>;
+   /** What to lease: this, or names. */
+   name?: string;
+   /** Up to 100 names, exclusively, all or none. */
+   names?: string[];
+   /** Seconds for which it is held without being renewed; 30 unless said otherwise. */
+   ttl?: number;
+   /** Seconds to wait for it; 0, the default, tries once, less than 0 waits without limit. */
+   wait?: number;
+   /** With others who share it. */
+   shared?: boolean;
+   /** One of so many permits. */
+   permits?: number;
+   /** Whose it is; one that nobody else has unless it is named. */
+   owner?: string;
+   /** Ends the wait: acquire() rejects with its reason. */
+   signal?: AbortSignal;
+   /** Called once, when the lease is lost. */
+   onLost?: (lease: Lease) => void;
+   /** Seconds for which to go on while no server is reached, or answers; 10 unless said otherwise. */
+   connectTimeout?: number;
+   /** Seconds from the grant before which a release does not free the name: it is left to end by then. */
+   keepAtLeast?: number;
+}
+
+export type LeaseState = 'new' | 'waiting' | 'held' | 'lost' | 'released';
+
+/** A lease, used once.  Whatever is asked compares the clock first, but for signal.aborted. */
+export class Lease {
+   constructor(options: LeaseOptions);
+   readonly name: string;
+   readonly names: string[];
+   readonly owner: string;
+   readonly state: LeaseState;
+   /** Whether it is held, and safely so. */
+   readonly held: boolean;
+   /** The token of its grant, the first name's if it has several. */
+   readonly token: number;
+   readonly tokens: number[];
+   /** The deadline, by now(). */
+   readonly deadline: number;
+   /** Aborted when the lease is lost; its reason is a Lost. */
+   readonly signal: AbortSignal;
+   /** Seconds to the deadline; 0 if it is not held. */
+   remaining(): number;
+   /** Throws Lost if it is lost, and Misuse if it was never held or is released. */
+   check(): void;
+   acquire(): Promise<this>;
+   /** Gives it back; whether the server has confirmed it.  Never rejects. */
+   release(): Promise<boolean>;
+   /** Guards it in the open transaction of the program's connection; rejects with Lost if it is lost: roll back. */
+   guard(connection: Connection): Promise<void>;
+}
+// and [Symbol.asyncDispose](), where the runtime has it
+
+/**
+ * Calls work while the lease is held, and releases it then; resolves with what work has answered.  Rejects with
+ * Lost if work ended well but the lease was lost before.
+ */
+export function withLease<T>(options: LeaseOptions, work: (lease: Lease) => T | Promise<T>): Promise<T>;
+
+/** Releases every lease that is held, for the handler of a signal. */
+export function releaseAll(): Promise<void>;
+
+/** What all errors here are.  cause is the driver's own. */
+export class DlockError extends Error {
+   readonly sqlstate?: string;
+   readonly errno?: number;
+   readonly cause?: unknown;
+}
+/** Not free within the wait, or a deadlock: try later. */
+export class Busy extends DlockError {}
+/** The lease ended before it was released. */
+export class Lost extends DlockError {}
+/** An argument, a privilege or the order of calls is wrong. */
+export class Misuse extends DlockError {}
+/** No server answered, or none that can do it now: try again. */
+export class Unavailable extends DlockError {}

@@ -1,0 +1,600 @@
+/*
+ * dlock.js
+ *	  Leases of dlock that are kept alive, for pg and mysql2.
+ *
+ *		await withLease({ connect, name: 'nightly-report', ttl: 30 }, async (lease) => {
+ *			for (const part of parts) {
+ *				lease.check();				// throws Lost if it is not ours any more
+ *				await work(part, lease.token, lease.signal);
+ *			}
+ *		});
+ *
+ * A lease is acquired before the function is called, renewed while it runs, and
+ * released when it has ended.  clients/CONTRACT.md says what all clients of dlock
+ * keep; dlock.d.ts says what the options and members are.
+ *
+ * Everything happens in the program's event loop.  A program that blocks it for
+ * longer than two thirds of the TTL finds the lease lost when it goes on: whatever it
+ * asks compares the clock first.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+
+'use strict';
+
+const { randomBytes } = require('crypto');
+const os = require('os');
+
+const RELEASE_LIMIT = 5;		// seconds for which a release is tried at most
+const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clock that often
+
+/*
+ * Seconds of the clock that deadlines go by: nobody sets it, and it counts the time
+ * that the machine was suspended, which process.hrtime() does not.
+ */
+function now() {
+	return os.uptime();
+}
+
+/* ------------------------------------------------------------------ errors */
+
+class DlockError extends Error {
+	constructor(message, { sqlstate, errno, cause } = {}) {
+		super(message, cause === undefined ? undefined : { cause });
+		this.name = this.constructor.name;
+		this.sqlstate = sqlstate;
+		this.errno = errno;
+	}
+}
+class Busy extends DlockError {}
+class Lost extends DlockError {}
+class Misuse extends DlockError {}
+class Unavailable extends DlockError {}
+
+/* What ends a wait that is of no use any more; nobody outside sees it. */
+class Stopped extends Error {}
+
+const MISUSE_NUMBERS = new Set([
+	1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037]);
+
+function isMisuse(sqlstate, errno, message) {
+	if (errno === undefined)
+		return /^(22|28|42)/.test(sqlstate) || ['25P01', '3D000', '3F000', '54000', '55000'].includes(sqlstate);
+	// MariaDB has one number for a guard outside a transaction and for what may pass
+	return MISUSE_NUMBERS.has(errno) || ['25P01', '54000', '55000'].includes(sqlstate)
+		|| (errno === 1105 && message.includes('can only be used in transactions'));
+}
+
+/* The error of ours for what was thrown; what is the program's own mistake stays what it is. */
+function told(error) {
+	if (error instanceof DlockError || error instanceof Stopped || error instanceof TypeError
+		|| error instanceof ReferenceError || error instanceof RangeError || error instanceof SyntaxError)
+		return error;
+	const message = error instanceof Error ? error.message || String(error.code) : String(error);
+	const details = { cause: error };
+	if (typeof error?.sqlState === 'string')
+		Object.assign(details, { sqlstate: error.sqlState, errno: error.errno });
+	else if (error?.severity !== undefined)
+		details.sqlstate = error.code;
+	else
+		return new Unavailable(message, details);
+	if (details.sqlstate === '55L01')
+		return new Lost(message, details);
+	if (details.sqlstate === '40P01' || details.errno === 3058)
+		return new Busy(message, details);
+	return new (isMisuse(details.sqlstate, details.errno, message) ? Misuse : Unavailable)(message, details);
+}
+
+/* ------------------------------------------------------------- connections */
+
+/* What there is to do with a connection of each driver. */
+const postgres = {
+	stream: (client) => client.connection.stream,
+	observe: (client, listener) => client.on('error', listener),
+	end: (client) => client.end(),
+	async rows(client, request, args) {
+		const marks = args.map((_, i) => `$${i + 1}`).join(', ');
+		const { rows } = await client.query({ text: `SELECT ${request}(${marks})`, values: args, rowMode: 'array' });
+		return rows;
+	},
+	list: (names) => names,
+	names: (rows) => rows.map((row) => row[0]),
+	tokens: (value) => value.map(Number),
+};
+const mysql = {
+	stream: (connection) => connection.connection.stream,
+	observe: (connection, listener) => connection.connection.on('error', listener),
+	end: (connection) => connection.end(),
+	async rows(connection, request, args) {
+		const marks = args.map(() => '?').join(', ');
+		const sql = request === 'dlock_guard' ? `CALL dlock.guard(${marks})` : `SELECT ${request}(${marks})`;
+		const [rows] = await connection.query({ sql, rowsAsArray: true }, args);
+		return rows;
+	},
+	list: JSON.stringify,
+	names: (rows) => JSON.parse(String(rows[0][0])),
+	tokens: (value) => JSON.parse(String(value)),
+};
+
+/* A driver, and the connection as we use it. */
+function driverOf(connection) {
+	if (typeof connection?.execute === 'function')
+		return [mysql, typeof connection.promise === 'function' ? connection.promise() : connection];
+	if (typeof connection?.query === 'function')
+		return [postgres, connection];
+	throw new Misuse('this is no connection of pg or mysql2');
+}
+
+/* A call of a function of dlock; what it answers is a token, a boolean or null, or a list. */
+async function call(driver, connection, request, ...args) {
+	const rows = await driver.rows(connection, request, args.map((arg) => (Array.isArray(arg) ? driver.list(arg) : arg)));
+	if (request.endsWith('_many'))
+		return driver.names(rows);
+	if (request === 'dlock_guard')
+		return null;
+	const value = rows[0][0];
+	if (value === null || typeof value === 'boolean')
+		return value;
+	// pg answers a token as text, and so does mysql2 if it is told to
+	return request === 'dlock_acquire_all' ? driver.tokens(value) : Number(value);
+}
+
+/* A connection of a lease's own.  After an error it is of no use any more. */
+class Link {
+	#connection;
+	#driver;
+	#givenUp = false;
+
+	constructor(connect) {
+		this.connect = connect;
+	}
+
+	async open() {
+		const [driver, connection] = driverOf(await this.connect());
+		[this.#driver, this.#connection] = [driver, connection];
+		// without a listener, the end of an idle connection would end the program
+		driver.observe(connection, () => {});
+		driver.stream(connection).setKeepAlive(true, 15000);
+		if (this.#givenUp)
+			this.giveUp();
+	}
+
+	/* The answer, and when the request was sent. */
+	async ask(request, ...args) {
+		const sent = now();
+		return { sent, answer: await call(this.#driver, this.#connection, request, ...args) };
+	}
+
+	/* End the connection now, whatever it is at. */
+	giveUp() {
+		this.#givenUp = true;
+		if (this.#connection)
+			this.#driver.stream(this.#connection).destroy();
+	}
+
+	close() {
+		const end = setTimeout(() => this.giveUp(), 1000);
+		Promise.resolve(this.#driver.end(this.#connection)).catch(() => {}).finally(() => clearTimeout(end));
+	}
+}
+
+/* ------------------------------------------------------------------ leases */
+
+const held = new Set();
+
+class Lease {
+	#options;
+	#names;
+	#isList;
+	#owner;
+	#ownerIsOurs;
+	#ttl;
+	#wait;
+	#connectTimeout;
+	#keepAtLeast;
+	#margin;
+	#request = randomBytes(16).toString('hex');
+	#state = 'new';
+	#tokens = [];
+	#deadline = 0;
+	#keepUntil = 0;
+	#link = null;
+	#cause;						// of the loss
+	#canceled = false;
+	#lost = new AbortController();
+	#looks = new Set();			// what waits for a change of the state
+
+	constructor(options) {
+		const { connect, name, names, shared = false, permits, ttl = 30, wait = 0, connectTimeout = 10, keepAtLeast = 0 } = options;
+		if (typeof connect !== 'function')
+			throw new Misuse('connect must be a function that makes a connection');
+		if ((name === undefined) === (names === undefined))
+			throw new Misuse('name one lease, or several by names');
+		if ((names !== undefined) + Boolean(shared) + (permits !== undefined) > 1)
+			throw new Misuse('names, shared and permits exclude each other');
+		this.#options = options;
+		this.#isList = names !== undefined;
+		this.#names = this.#isList ? [...names] : [name];
+		this.#ownerIsOurs = options.owner === undefined;
+		this.#owner = options.owner ?? `${os.hostname().slice(0, 180)}/${process.pid}/${randomBytes(8).toString('hex')}`;
+		this.#ttl = Number(ttl);
+		this.#wait = Number(wait);
+		this.#connectTimeout = Number(connectTimeout);
+		this.#keepAtLeast = Number(keepAtLeast);
+		this.#margin = Math.min(this.#ttl / 10, 1);
+	}
+
+	get name() { return this.#names[0]; }
+	get names() { return [...this.#names]; }
+	get owner() { return this.#owner; }
+	get deadline() { return this.#deadline; }
+	get signal() { return this.#lost.signal; }
+
+	get state() {
+		this.#look();
+		return this.#state;
+	}
+
+	get held() { return this.state === 'held'; }
+
+	get tokens() {
+		if (!this.#tokens.length)
+			throw new Misuse('the lease was not acquired');
+		return [...this.#tokens];
+	}
+
+	get token() { return this.tokens[0]; }
+
+	remaining() {
+		return this.held ? Math.max(0, this.#deadline - now()) : 0;
+	}
+
+	check() {
+		const { state } = this;
+		if (state === 'lost')
+			throw this.#lostError();
+		if (state !== 'held')
+			throw new Misuse(`the lease is not held: it is ${state}`);
+	}
+
+	async guard(connection) {
+		this.check();
+		const [driver, usable] = driverOf(connection);
+		for (const [i, name] of this.#names.entries()) {
+			try {
+				await call(driver, usable, 'dlock_guard', name, this.#owner, this.#tokens[i]);
+			} catch (error) {
+				const ours = told(error);
+				if (ours instanceof Lost)
+					this.#lose(ours);
+				throw ours;
+			}
+		}
+	}
+
+	async acquire() {
+		if (this.#state !== 'new')
+			throw new Misuse(`a lease is acquired once: it is ${this.#state}`);
+		this.#state = 'waiting';
+		const { signal } = this.#options;
+		const cancel = () => {
+			this.#canceled = true;
+			this.#wake();
+		};
+		signal?.addEventListener('abort', cancel);
+		try {
+			if (signal?.aborted)
+				throw signal.reason;
+			await this.#acquire();
+		} catch (error) {
+			this.#state = 'released';
+			throw error instanceof Stopped ? signal?.reason ?? new Unavailable('the acquire was canceled') : error;
+		} finally {
+			signal?.removeEventListener('abort', cancel);
+		}
+		held.add(this);
+		return this;
+	}
+
+	async release() {
+		this.#look();
+		const was = this.#state;
+		if (was === 'waiting') {
+			this.#canceled = true;
+			this.#wake();
+		}
+		if (was === 'waiting' || was === 'released')
+			return false;
+		const link = this.#link;
+		this.#state = 'released';
+		this.#link = null;
+		this.#wake();
+		held.delete(this);
+		if (was === 'new')
+			return false;
+		// what is lost may still be held, but is worth no new connection
+		const limit = was === 'lost' ? 1 : Math.min(RELEASE_LIMIT, Math.max(0, this.#deadline - now()));
+		return this.#release(link, now() + limit, was === 'held');
+	}
+
+	/* Requests: a function and its arguments. */
+
+	#acquireRequest(wait) {
+		const tail = [wait, this.#request];
+		if (this.#isList)
+			return ['dlock_acquire_all', this.#names, this.#owner, this.#ttl, ...tail];
+		if (this.#options.permits !== undefined)
+			return ['dlock_acquire_permit', this.name, this.#owner, this.#ttl, this.#options.permits, ...tail];
+		return [this.#options.shared ? 'dlock_acquire_shared' : 'dlock_acquire', this.name, this.#owner, this.#ttl, ...tail];
+	}
+
+	#renewRequest(tokens, ttl) {
+		return this.#isList ? ['dlock_renew_many', this.#names, this.#owner, ttl, tokens]
+			: ['dlock_renew', this.name, this.#owner, ttl, tokens[0]];
+	}
+
+	#releaseRequest(tokens) {
+		return this.#isList ? ['dlock_release_many', this.#names, this.#owner, ...(tokens ? [tokens] : [])]
+			: ['dlock_release', this.name, this.#owner, ...(tokens ? [tokens[0]] : [])];
+	}
+
+	/* Whether a renewal or a release was done, for all names. */
+	#isDone(answer) {
+		return this.#isList ? this.#names.every((name) => answer.includes(name)) : Boolean(answer);
+	}
+
+	/* Waiting. */
+
+	#wake() {
+		for (const look of [...this.#looks])
+			look();
+	}
+
+	/*
+	 * Wait for a promise, or for nothing.  When the time has come, that is an error, or for
+	 * nothing the end.  Throws Stopped if the lease comes into another state.
+	 */
+	#within(promise, until, state) {
+		return new Promise((resolve, reject) => {
+			let timer;
+			const done = (settle, value) => {
+				clearTimeout(timer);
+				this.#looks.delete(look);
+				settle(value);
+			};
+			const look = () => {
+				clearTimeout(timer);
+				if (state && (this.#state !== state || (state === 'waiting' && this.#canceled))) {
+					done(reject, new Stopped());
+					return;
+				}
+				const left = until - now();
+				if (left > 0)
+					timer = setTimeout(look, Math.ceil(1000 * Math.min(left, LONGEST_NAP)));
+				else if (promise)
+					done(reject, new Unavailable('the server did not answer in time'));
+				else
+					done(resolve);
+			};
+			this.#looks.add(look);
+			promise?.then((value) => done(resolve, value), (error) => done(reject, told(error)));
+			look();
+		});
+	}
+
+	/* Ask, or without a request only connect; gives the connection up if that does not work. */
+	async #ask(link, request, until, state) {
+		try {
+			return await this.#within(request ? link.ask(...request) : link.open(), until, state);
+		} catch (error) {
+			// a renewal may be answered before the release, on the same connection
+			if (!(error instanceof Stopped && state === 'held'))
+				link.giveUp();
+			throw error;
+		}
+	}
+
+	/* The acquire. */
+
+	async #acquire() {
+		const start = now();
+		// until a server was reached; then without limit, or until the wait is over and the server has had its time to answer
+		let last = start + this.#connectTimeout;
+		let pause = 0.05;
+		let link = null;
+		let asked = false;
+		try {
+			for (;;) {
+				try {
+					if (!link) {
+						link = new Link(this.#options.connect);
+						await this.#ask(link, null, Math.min(last, now() + this.#connectTimeout / 3), 'waiting');
+						last = this.#wait < 0 ? Infinity : start + this.#wait + this.#connectTimeout;
+					}
+					const left = this.#wait < 0 ? this.#wait : Math.max(0, start + this.#wait - now());
+					asked = true;
+					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last, 'waiting');
+					if (answer === null) {
+						link.close();
+						link = null;
+						throw new Busy(`${this.#names.join(', ')} not free within ${this.#wait} s`);
+					}
+					const tokens = this.#isList ? answer : [answer];
+					if (now() - sent > this.#ttl / 3) {
+						// when was it granted?
+						({ sent, answer } = await this.#ask(link, this.#renewRequest(tokens, this.#ttl), now() + this.#ttl / 3, 'waiting'));
+						if (!this.#isDone(answer))
+							continue;		// it is over: go on waiting
+					}
+					if (this.#canceled)
+						throw new Stopped();
+					if (now() < sent + this.#ttl - this.#margin) {
+						this.#link = link;
+						this.#tokens = tokens;
+						this.#deadline = sent + this.#ttl;
+						this.#keepUntil = now() + this.#keepAtLeast;
+						this.#state = 'held';
+						this.#keep();
+						return;
+					}
+					// this took too long: the same request again moves the deadline
+				} catch (error) {
+					if (!(error instanceof Unavailable))
+						throw error;
+					link = null;
+					if (now() + pause >= last)
+						throw error;
+					await this.#within(null, now() + pause, 'waiting');
+					pause = Math.min(2 * pause, 1);
+				}
+			}
+		} catch (error) {
+			link?.giveUp();
+			// it may have been granted, though no answer came
+			if (asked && !(error instanceof Busy || error instanceof Misuse))
+				await this.#giveBack(now() + (error instanceof Unavailable ? 1 : RELEASE_LIMIT));
+			throw error;
+		}
+	}
+
+	/* Give back what an acquire that was given up may have been granted. */
+	async #giveBack(until) {
+		const link = new Link(this.#options.connect);
+		try {
+			await this.#ask(link, null, until);
+			if (this.#ownerIsOurs)
+				await this.#ask(link, this.#releaseRequest(), until);
+			else {
+				// the owner may have other holds: this request's is found by its id, or is one more
+				const { answer } = await this.#ask(link, this.#acquireRequest(0), until);
+				if (answer !== null)
+					await this.#ask(link, this.#releaseRequest(this.#isList ? answer : [answer]), until);
+			}
+			link.close();
+		} catch {
+			// it ends at its deadline
+		}
+	}
+
+	/* The heartbeat: until the lease is lost or released. */
+	async #keep() {
+		try {
+			for (;;) {
+				await this.#within(null, this.#deadline - this.#ttl * 2 / 3, 'held');
+				await this.#renew();
+			}
+		} catch (error) {
+			if (!(error instanceof Stopped))
+				throw error;
+		}
+	}
+
+	async #renew() {
+		for (let pause = 0.05; ; pause = Math.min(2 * pause, 1)) {
+			const lostAt = this.#deadline - this.#margin;
+			const until = Math.min(now() + this.#ttl / 3, lostAt);
+			this.#look();
+			if (this.#state !== 'held')
+				throw new Stopped();
+			const link = this.#link;
+			try {
+				if (!link) {
+					this.#link = new Link(this.#options.connect);
+					await this.#ask(this.#link, null, until, 'held');
+				}
+				const { sent, answer } = await this.#ask(this.#link, this.#renewRequest(this.#tokens, this.#ttl), until, 'held');
+				this.#look();
+				if (this.#state === 'held' && !this.#isDone(answer))
+					this.#lose();
+				if (this.#state !== 'held')
+					throw new Stopped();
+				this.#deadline = sent + this.#ttl;
+				this.#cause = undefined;
+				return;
+			} catch (error) {
+				if (error instanceof Stopped)
+					throw error;
+				this.#cause = error;
+				this.#link = null;
+				await this.#within(null, Math.min(now() + pause, lostAt), 'held');
+			}
+		}
+	}
+
+	/* Compare the clock with the deadline. */
+	#look() {
+		if (this.#state === 'held' && now() >= this.#deadline - this.#margin)
+			this.#lose(this.#cause ?? new Unavailable('it was not renewed in time'));
+	}
+
+	#lose(cause) {
+		if (this.#state !== 'held')
+			return;
+		this.#state = 'lost';
+		this.#cause = cause;
+		held.delete(this);
+		this.#wake();
+		this.#lost.abort(this.#lostError());
+		// not from within whatever the program has asked
+		if (this.#options.onLost)
+			queueMicrotask(() => this.#options.onLost(this));
+	}
+
+	#lostError() {
+		const { sqlstate, errno } = this.#cause ?? {};
+		return new Lost(`${this.#names.join(', ')}: the lease is lost`, { sqlstate, errno, cause: this.#cause });
+	}
+
+	/* Give the lease back, by this connection or, if "again", by new ones. */
+	async #release(link, until, again) {
+		for (let pause = 0.05; link || (again && now() < until); pause = Math.min(2 * pause, 1)) {
+			const limit = Math.min(until, now() + Math.max(0.1, Math.min(this.#ttl / 3, RELEASE_LIMIT / 2)));
+			let asked = false;
+			try {
+				if (!link) {
+					link = new Link(this.#options.connect);
+					await this.#ask(link, null, limit);
+				}
+				const left = again ? this.#keepUntil - now() : 0;
+				asked = true;
+				// an owner of the program's may have other holds, which should not end sooner
+				const { answer } = await this.#ask(link, left > 0
+					? this.#renewRequest(this.#tokens, this.#ownerIsOurs ? left : Math.max(left, this.#ttl))
+					: this.#releaseRequest(this.#tokens), limit);
+				link.close();
+				return this.#isDone(answer);
+			} catch {
+				link = null;
+				// it may have been done, and the next would take another hold of the owner's
+				if (asked && !this.#ownerIsOurs)
+					return false;
+				if (again)
+					await this.#within(null, Math.min(now() + pause, until));
+			}
+		}
+		return false;
+	}
+}
+
+// where the language has "await using"
+if (Symbol.asyncDispose)
+	Lease.prototype[Symbol.asyncDispose] = async function asyncDispose() { await this.release(); };
+
+async function withLease(options, work) {
+	const lease = await new Lease(options).acquire();
+	let result;
+	try {
+		result = await work(lease);
+		if (lease.state === 'lost')
+			lease.check();
+	} finally {
+		await lease.release();
+	}
+	return result;
+}
+
+async function releaseAll() {
+	await Promise.all([...held].map((lease) => lease.release()));
+}
+
+module.exports = { Lease, withLease, releaseAll, now, DlockError, Busy, Lost, Misuse, Unavailable };

@@ -1,0 +1,16 @@
+# The client for Node.js, clients/node: the cases of clients/CONTRACT.md on a server of the
+# kind that is the argument, with each driver.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use Cases;
+
+Cases::run($ARGV[0],
+	also => sub { Cases::program('what only Node.js has', 'node', "$FindBin::RealBin/node/more.js", grep { !/callback/ } @_) },
+	command => [ 'node', "$FindBin::RealBin/node/agent.js" ],
+	drivers => {
+		postgres => { pg => ['npm:pg'] },
+		map { $_ => { mysql2 => ['npm:mysql2'], mysql2_callback => ['npm:mysql2'] } } qw(mariadb mysql) });

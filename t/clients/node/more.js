@@ -1,0 +1,122 @@
+// What only the client for Node.js has.  Prints TAP; its arguments are the drivers.
+
+'use strict';
+
+const path = require('path');
+const dlock = require(path.join(__dirname, '../../../clients/node/dlock.js'));
+
+let count = 0;
+let failed = 0;
+
+function ok(passed, what) {
+	count++;
+	failed += !passed;
+	console.log(`${passed ? 'ok' : 'not ok'} ${count} - ${what}`);
+}
+
+async function errorOf(promise) {
+	try {
+		await promise;
+	} catch (error) {
+		return error;
+	}
+	return null;
+}
+
+const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+async function until(isSo) {
+	for (let i = 0; i < 3000 && !isSo(); i++)
+		await sleep(20);
+	return isSo();
+}
+
+function connector(driver) {
+	const where = { host: process.env.DLOCK_HOST, port: Number(process.env.DLOCK_PORT), user: process.env.DLOCK_USER,
+		database: process.env.DLOCK_DATABASE };
+	return async () => {
+		if (driver !== 'pg')
+			return require('mysql2/promise').createConnection(where);
+		const client = new (require('pg').Client)(where);
+		await client.connect();
+		return client;
+	};
+}
+
+async function cases(driver) {
+	const connect = connector(driver);
+	const options = (name, more) => ({ connect, name, ttl: 60, ...more });
+	const is = (what, passed) => ok(passed, `${driver}: ${what}`);
+
+	const lease = new dlock.Lease(options('order'));
+	is('not held yet', await errorOf((async () => lease.check())()) instanceof dlock.Misuse);
+	await lease.acquire();
+	is('a token is a number', Number.isSafeInteger(lease.token));
+	is('acquired once', await errorOf(lease.acquire()) instanceof dlock.Misuse);
+	is('released once', await lease.release() === true && await lease.release() === false && lease.state === 'released');
+	is('withLease answers what the function does', await dlock.withLease(options('answer'), () => 7) === 7);
+
+	// signals
+	const aborted = AbortSignal.abort(new Error('why'));
+	is('aborted before', (await errorOf(new dlock.Lease(options('abort', { signal: aborted })).acquire())).message === 'why');
+	const controller = new AbortController();
+	const kept = await new dlock.Lease(options('abort', { signal: controller.signal })).acquire();
+	controller.abort();
+	is('what ends the wait does not end the lease', kept.held);
+	if (Symbol.asyncDispose) {
+		await kept[Symbol.asyncDispose]();
+		is('disposed', kept.state === 'released');
+	} else
+		await kept.release();
+
+	// keep at least
+	const short = await new dlock.Lease(options('kept', { keepAtLeast: 1 })).acquire();
+	is('keepAtLeast: released', await short.release());
+	is('keepAtLeast: but not free', await errorOf(new dlock.Lease(options('kept')).acquire()) instanceof dlock.Busy);
+	is('keepAtLeast: until its end', await (await new dlock.Lease(options('kept', { wait: 50 })).acquire()).release());
+
+	// the owner's other holds stay
+	const first = await new dlock.Lease(options('twice', { owner: 'me' })).acquire();
+	is('two of one owner', await dlock.withLease(options('twice', { owner: 'me' }), (second) => second.token) === first.token);
+	is('each has a hold of its own', await first.release());
+
+	// connect() hangs, fails, is wrong
+	let hangs = false;
+	let told = 0;
+	let link;
+	const lost = await new dlock.Lease(options('hangs', {
+		connect: async () => {
+			if (hangs)
+				await new Promise(() => {});
+			link = await connect();
+			return link;
+		},
+		ttl: 2,
+		onLost: () => { told++; },
+	})).acquire();
+	hangs = true;
+	(link.connection.stream).destroy();
+	is('lost is told though connect() hangs', await until(() => lost.signal.aborted));
+	is('its reason', lost.signal.reason instanceof dlock.Lost && lost.signal.reason.cause !== undefined);
+	await lost.release();
+	is('once', told === 1);
+	is("connect()'s own mistakes come out",
+		await errorOf(new dlock.Lease(options('wrong', { connect: () => null.x })).acquire()) instanceof TypeError);
+	is('it must make a connection', await errorOf(new dlock.Lease(options('wrong', { connect: () => 1 })).acquire()) instanceof dlock.Misuse);
+
+	// a blocked event loop
+	const blocked = await new dlock.Lease(options('blocked', { ttl: 1 })).acquire();
+	for (const end = dlock.now() + 1; dlock.now() < end;);
+	is('who blocks the event loop finds the lease lost', !blocked.held && blocked.signal.aborted);
+	await blocked.release();
+	const all = await new dlock.Lease(options('all')).acquire();
+	await dlock.releaseAll();
+	is('releaseAll', all.state === 'released' && await dlock.withLease(options('all'), () => true));
+}
+
+(async () => {
+	for (const driver of process.argv.slice(2))
+		await cases(driver);
+	console.log(`1..${count}`);
+	process.exitCode = failed ? 1 : 0;			// and nothing is left that keeps the process alive
+})();
