@@ -6,8 +6,8 @@
 #   $proxy->swallow                      it takes everything and forwards nothing, of new
 #                                        connections too; none is closed
 #   $proxy->cut                          it ends all connections, and goes on
-#   $proxy->cut_reply(2)                 it ends the next connection on which somebody
-#                                        acquires, in place of the second reply to that
+#   $proxy->cut_reply('x')               it ends the next connection on which a client says
+#                                        "x", in place of the reply to that
 #   $proxy->stop
 #
 # What was swallowed is gone for good.
@@ -61,7 +61,7 @@ sub order
 sub pass { return $_[0]->order('pass') }
 sub swallow { return $_[0]->order('swallow') }
 sub cut { return $_[0]->order('cut') }
-sub cut_reply { return $_[0]->order("reply $_[1]") }
+sub cut_reply { return $_[0]->order("reply to $_[1]") }
 
 sub stop
 {
@@ -87,9 +87,9 @@ sub serve
 	my $select = IO::Select->new($listener, $commands);
 	my %other;			# by descriptor: the other socket of a connection
 	my %is_client;
-	my %replies;		# of a server's socket: how many until it is cut
+	my %replies;		# of a server's socket: its next reply is that which is cut
 	my $swallows = 0;
-	my $reply = 0;
+	my $word;			# after which one is
 
 	my $end = sub {
 		my ($socket) = @_;
@@ -110,7 +110,7 @@ sub serve
 				my $order = readline($commands) // return;
 				chomp $order;
 				if ($order eq 'cut') { $end->($_) for grep { $is_client{$_} } $select->handles }
-				elsif ($order =~ /^reply (\d+)/) { $reply = $1 }
+				elsif ($order =~ /^reply to (.+)/) { $word = $1 }
 				else { $swallows = $order eq 'swallow' }
 				syswrite($ack, "done\n");
 			}
@@ -132,9 +132,9 @@ sub serve
 				my $to = $other{$socket};
 				if ($is_client{$socket})
 				{
-					($replies{$to}, $reply) = ($reply, 0) if $reply && $data =~ /dlock_acquire/;
+					($replies{$to}, $word) = (1) if defined $word && index($data, $word) >= 0;
 				}
-				elsif ($replies{$socket} && --$replies{$socket} == 0)
+				elsif ($replies{$socket})
 				{
 					$end->($socket);
 					next;
