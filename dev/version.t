@@ -52,6 +52,10 @@ for my $file ('README.md', $provides->{docfile})
 	ok(scalar(@named), "$file says which version it is of");
 	is_deeply([ grep { $_ ne $version } @named ], [], "$file names no other");
 }
+my ($python) = slurp('clients/python/dlock.py') =~ /^__version__ = "(.*)"$/m;
+is($python, $version, 'version of the client for Python');
+my $node = eval { JSON::PP->new->decode(slurp('clients/node/package.json')) } || {};
+is($node->{version}, $version, 'version of the client for Node.js');
 my @released =
   slurp('Changes') =~ /^(\d+\.\d+\.\d+)\s+\d\d\d\d-\d\d-\d\d$/mg;
 is($released[0], $version,
