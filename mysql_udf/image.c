@@ -702,6 +702,21 @@ find_member(const image_name *name, uint64_t token, size_t likely)
 	return NULL;
 }
 
+/*
+ * The member that is the lease of a row, or NULL.  Two servers that do not know of each
+ * other may have granted the same token to different holders.
+ */
+static lease_member *
+find_of_row(const image_name *name, const lease_row *row, size_t likely)
+{
+	lease_member *member = find_member(name, row->token, likely);
+
+	return member != NULL &&
+		lease_same(member->holder->owner, row->owner) &&
+		lease_same(member->holder->account->user, row->user) &&
+		lease_same(member->holder->account->host, row->host) ? member : NULL;
+}
+
 /* Set a member's deadline by what its row says, and what is known of it. */
 static void
 set_deadline(const image_name *name, lease_member *member,
@@ -906,7 +921,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 		name->members[i].holder->stays = false;
 	for (size_t i = 0; done && i < n; i++)
 	{
-		lease_member *before = find_member(name, rows[i].token, i);
+		lease_member *before = find_of_row(name, &rows[i], i);
 
 		/* who has edited the table may have made two of one */
 		if (before != NULL && before->holder->stays)
@@ -945,7 +960,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 static bool
 put(image_name *name, const lease_row *row, int64_t now_us)
 {
-	const lease_member *before = find_member(name, row->token, 0);
+	const lease_member *before = find_of_row(name, row, 0);
 	lease_member member;
 
 	if (before != NULL && before->writes >= row->writes)
@@ -1131,6 +1146,154 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
 		set_deadline(holder->name, member, NULL, now_us);
 		note_due(holder->name);
 		set_dirty(holder->name, true);
+	}
+	return true;
+}
+
+/* ----------------------------------------------------------------
+ * Leases that cannot all be
+ *
+ * Tables may have changes of two servers that granted without knowing of each other: of
+ * a source that was lost with its newest leases and now follows its successor, say, or
+ * of two that are written while one follows the other.
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Drop what the newest lease of a name excludes.  Tokens grow with every grant, so when
+ * that was granted the others had ended, or were not known to whoever granted it.  Says
+ * how many were dropped.
+ */
+size_t
+image_drop_excluded(image_name *name)
+{
+	const image_holder *newest = NULL;
+	lease_mode	mode = LEASE_EXCLUSIVE;
+	size_t		n = 0;
+	size_t		before = name->count;
+
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (member->gone ||
+			(newest != NULL && member->holder->token <= newest->token))
+			continue;
+		newest = member->holder;
+		mode = member->mode;
+	}
+	for (size_t i = 0; i < before; i++)
+	{
+		const lease_member *member = &name->members[i];
+
+		if (!member->gone && member->holder != newest &&
+			!lease_modes_are_compatible(member->mode, mode))
+		{
+			drop_member(member);
+			continue;
+		}
+		member->holder->place = n;
+		name->members[n++] = *member;
+	}
+	name->count = n;
+	if (n < before)
+	{
+		note_due(name);
+		set_dirty(name, true);
+	}
+	return before - n;
+}
+
+static int
+compare_slots(const void *first, const void *second)
+{
+	uint32_t	a = *(const uint32_t *) first;
+	uint32_t	b = *(const uint32_t *) second;
+
+	return (a > b) - (a < b);
+}
+
+/*
+ * Say whether each lease of a name has a slot of its own, and one has slot 0.  "slots" is
+ * room for as many as there are.
+ */
+static bool
+has_own_slots(const image_name *name, uint32_t *slots)
+{
+	size_t		i = 1;
+
+	for (size_t m = 0; m < name->count; m++)
+		slots[m] = name->members[m].slot;
+	qsort(slots, name->count, sizeof(uint32_t), compare_slots);
+	while (i < name->count && slots[i] != slots[i - 1])
+		i++;
+	return slots[0] == 0 && i == name->count;
+}
+
+/*
+ * See to it that it is so.  Leases whose rows the table has stay where they are, as far
+ * as that is possible.  False if memory is short.
+ */
+static bool
+part_slots(image_name *name)
+{
+	size_t		room = name->count + 1;
+	uint32_t   *slots = calloc(room, sizeof(uint32_t));
+	bool	   *used = calloc(room, sizeof(bool));
+	bool	   *stays = calloc(room, sizeof(bool));
+	bool		done = slots != NULL && used != NULL && stays != NULL;
+	bool		parted = done && has_own_slots(name, slots);
+	uint32_t	slot = 0;
+
+	for (int pass = 0; done && !parted && pass < 2; pass++)
+		for (size_t i = 0; i < name->count; i++)
+		{
+			const lease_member *member = &name->members[i];
+			const image_row *row = image_row_at(name, member->slot);
+
+			if (member->slot >= room || used[member->slot] ||
+				(pass == 0 && (row == NULL ||
+							   row->token != member->holder->token)))
+				continue;
+			used[member->slot] = true;
+			stays[i] = true;
+		}
+	if (done && !parted && !used[0])
+		stays[0] = false;
+	for (size_t i = 0; done && !parted && i < name->count; i++)
+	{
+		lease_member *member = &name->members[i];
+
+		if (stays[i])
+			continue;
+		while (used[slot])
+			slot++;
+		used[slot] = true;
+		member->slot = slot;
+		member->writes++;
+		set_dirty(name, true);
+	}
+	free(slots);
+	free(used);
+	free(stays);
+	return done;
+}
+
+/*
+ * All has been read, table and journal: see to it that the leases of each name can all
+ * be.  Says how many were dropped, in "ndropped"; false if memory is short.
+ */
+bool
+image_settle(size_t *ndropped)
+{
+	*ndropped = 0;
+	for (image_name *name = image.newest; name != NULL; name = name->older)
+	{
+		if (name->generation != image.generation || name->count < 2)
+			continue;
+		*ndropped += image_drop_excluded(name);
+		if (!part_slots(name))
+			return false;
 	}
 	return true;
 }

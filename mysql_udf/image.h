@@ -201,6 +201,8 @@ extern void image_remove(lease_bytes name, uint64_t token);
 extern bool image_renew_all(lease_bytes owner, lease_bytes user,
 							lease_bytes host, uint64_t writer, int64_t at_us,
 							int64_t ttl_us, int64_t now_us);
+extern size_t image_drop_excluded(image_name *name);
+extern bool image_settle(size_t *ndropped);
 
 /* image.c: what is to be */
 extern const image_account *image_account_get(lease_bytes user,

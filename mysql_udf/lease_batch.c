@@ -580,6 +580,9 @@ know_names(void)
 			!lease_apply_change(change, now_us))
 			return connection_no_memory(&batcher.connection);
 	}
+	/* a take-over would */
+	for (size_t i = 0; i < batch.nreads && !batcher.has_taken_over; i++)
+		(void) image_drop_excluded(image_find(batch.reads[i]));
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
 		if (batch.marks.known[b])
 			image_mark_read(b, batch.marks.marks[b]);

@@ -427,9 +427,12 @@ lease_apply_change(const journal_change *change, int64_t now_us)
 	return true;
 }
 
-/* Make the image of what was read: false if memory is short.  The mutex is held. */
+/*
+ * Make the image of what was read: false if memory is short.  "ndropped" says how many
+ * leases were not taken since newer ones exclude them.  The mutex is held.
+ */
 static bool
-make_image(const table_state *state, int64_t now_us)
+make_image(const table_state *state, int64_t now_us, size_t *ndropped)
 {
 	const table_rows *rows = &state->rows;
 	size_t		end;
@@ -448,7 +451,7 @@ make_image(const table_state *state, int64_t now_us)
 	for (size_t i = 0; i < state->changes.count; i++)
 		if (!lease_apply_change(&state->changes.changes[i], now_us))
 			return false;
-	return true;
+	return image_settle(ndropped);
 }
 
 /* Take over by what was read.  The mutex is not held. */
@@ -466,6 +469,7 @@ take(table_state *state, image_filter **filter)
 	bool		raises;
 	bool		as_expected;
 	bool		done;
+	size_t		ndropped = 0;
 	lease_status status = LEASE_STATUS_OK;
 
 	if (takeover.wait_us > 0)
@@ -489,7 +493,7 @@ take(table_state *state, image_filter **filter)
 	pthread_mutex_lock(&engine.mutex);
 	image_forget();
 	image_begin(lease_now(), batcher.is_kept && state->is_own);
-	done = make_image(state, lease_now());
+	done = make_image(state, lease_now(), &ndropped);
 	lease_early_mark_released();
 	names = dirty_names(&n);
 	pthread_mutex_unlock(&engine.mutex);
@@ -529,6 +533,10 @@ take(table_state *state, image_filter **filter)
 		return status;
 	if (takeover.clock_is_behind)
 		warn_of_clock();
+	if (ndropped > 0)
+		fprintf(stderr, "dlock: dropped %zu of the leases in database dlock, for newer ones "
+				"exclude them: another server has granted them without knowing of these\n",
+				ndropped);
 
 	pthread_mutex_lock(&engine.mutex);
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)

@@ -78,6 +78,44 @@ for (1 .. 60)
 }
 is($free, 1, 'and that it is over, however often somebody looks');
 
+# A source is lost with what is in its journal, follows its successor, and is to grant
+# again: then the journal has leases that were never known to the successor, and the table
+# what that has granted.
+my %tokens;
+$journaled = Scenarios::Run::until(sub {
+	$session->value(qq{SELECT dlock_release_all('$_')}) for 'old', 'old2';
+	$tokens{excluded} = $session->value(q{SELECT dlock_acquire('excluded', 'old', 600)});
+	$tokens{shared} = $session->value(q{SELECT dlock_acquire_shared('shared', 'old', 600)});
+	$session->value(q{SELECT dlock_acquire_shared('other mode', 'old', 600)});
+	$session->value(q{SELECT dlock_acquire_shared('other mode', 'old2', 600)});
+	$session->kill;
+	$engine->crash;
+	$session = $engine->client('after');
+	return sql(q{SELECT COUNT(*) FROM dlock.journal WHERE changes LIKE '%"6f6c6432"%'}) == 1
+		&& sql(q{SELECT COUNT(*) FROM dlock.lease_table WHERE name IN ('excluded', 'shared', 'other mode')}) == 0;
+});
+ok($journaled, 'leases are in the journal and not in the table, and the server is killed');
+my $larger = $tokens{excluded} + 1000;
+sql("INSERT INTO dlock.lease_table SELECT name, 0, 'new', 'tester', 'localhost', mode, 1, 1, $larger, '', 600000000, 1, 7, 0, 0, 7, 0, 0
+	FROM (SELECT 'excluded' AS name, 1 AS mode UNION ALL SELECT 'shared', 2 UNION ALL SELECT 'other mode', 1) AS n;
+	UPDATE dlock.journal_head SET writer = 7; SELECT 1");
+my $owners = q{SELECT GROUP_CONCAT(owner ORDER BY owner) FROM dlock.lease_table WHERE name = };
+is($session->value(qq{SELECT dlock_renew('excluded', 'old', 600, $tokens{excluded})}), 0, 'of two that exclude each other the older is not held');
+is($session->value(qq{SELECT dlock_renew('excluded', 'new', 600, $larger)}), 1, 'and the newer is');
+is($session->value(qq{SELECT dlock_renew('other mode', 'new', 600, $larger)}), 1, 'also where several were older');
+is($session->value(q{SELECT dlock_release_all('old2')}), 0, 'none of which is held');
+is($session->value(qq{SELECT dlock_renew('shared', 'old', 600, $tokens{shared})}), 1, 'of two that share a name one is held');
+is($session->value(qq{SELECT dlock_renew('shared', 'new', 600, $larger)}), 1, 'and the other');
+is(sql('SELECT dlock_settle()'), 1, 'all is written');
+is(sql("$owners'$_->[0]'"), $_->[1], "the table has the same of $_->[0]")
+  for [ 'excluded', 'new' ], [ 'other mode', 'new' ], [ 'shared', 'new,old' ];
+ok(Scenarios::Run::until(sub { $engine->log =~ /^dlock: dropped 3 of the leases/m }), 'the error log is told');
+$session->kill;
+$engine->crash;
+$session = $engine->client('after');
+is($session->value(q{SELECT dlock_release_all('new')}), 3, 'and the next run knows the same');
+is($session->value(q{SELECT dlock_release_all('old')}), 1, 'of both');
+
 $session->quit;
 $engine->stop;
 done_testing();
