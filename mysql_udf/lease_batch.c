@@ -62,12 +62,20 @@ lease_batcher batcher = {
 /* From when on a server that does not answer is not just busy. */
 #define STUCK_US		1000000
 
+/*
+ * For so long after somebody's lock of the server has kept us from finding out which rows
+ * guards have locked, it is not tried again: those that may be, count as locked.  Each
+ * try takes a second, in which nothing else is done.
+ */
+#define BLIND_US		3000000
+
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
 
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
 static int64_t pause_until_us = 0;	/* after a conflict or an error */
+static int64_t blind_until_us = 0;
 
 /* The draft of a name that the batch has. */
 lease_name *
@@ -493,6 +501,24 @@ only_looks(void)
 }
 
 /*
+ * Say whether all that is asked of a name is to give leases back, and nobody waits for it.
+ * Then it does not matter which rows are locked: those that may be stay so.
+ */
+static bool
+is_only_released(lease_bytes name)
+{
+	for (const lease_call *call = batch.calls.head; call != NULL;
+		 call = call->next)
+		for (size_t i = 0; i < call->nnames; i++)
+			if (lease_same(call->names[i], name) &&
+				!(call->kind == DLOCK_CALL_APPLY &&
+				  call->internal == LEASE_INTERNAL_NONE &&
+				  call->request.op == LEASE_RELEASE))
+				return false;
+	return lease_queue_find(name) == NULL;
+}
+
+/*
  * Note which names have to be read: those that are not known, or whose rows somebody
  * may have locked; and where changes go into the table at once, all.  The mutex is
  * held.
@@ -502,13 +528,18 @@ find_reads(void)
 {
 	batch.nreads = 0;
 	batch.direct = batcher.has_taken_over && batcher.direct;
+	batch.knows_all = !batch.direct;
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		const image_name *name = batch.names[i];
+		bool		is_known = image_is_known(name->name);
 
-		if (batch.direct || !image_is_known(name->name) ||
-			(!name->unguarded && name->nrows > 0))
-			batch.reads[batch.nreads++] = name->name;
+		if (!batch.direct && is_known &&
+			(name->unguarded || name->nrows == 0 ||
+			 is_only_released(name->name)))
+			continue;
+		batch.reads[batch.nreads++] = name->name;
+		batch.knows_all &= is_known;
 	}
 }
 
@@ -527,6 +558,8 @@ read_names(bool looks)
 	if (status == LEASE_STATUS_OK && !batch.is_apart && batch.direct)
 		status = table_read_marks(c, batch.reads, batch.nreads,
 								  batcher.has_journal, &batch.marks);
+	if (status == LEASE_STATUS_CONFLICT && c->is_locked && batch.knows_all)
+		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
 	batch.is_blind = batch.read_only || batch.is_apart ||
 		(looks && status == LEASE_STATUS_CONFLICT);
@@ -610,6 +643,11 @@ read_batch(bool looks)
 	find_reads();
 	if (status != LEASE_STATUS_OK || batch.nreads == 0)
 		return status;
+	if (batch.knows_all && lease_now() < blind_until_us)
+	{
+		batch.is_blind = true;
+		return LEASE_STATUS_OK;
+	}
 	memset(&batch.marks, 0, sizeof(batch.marks));
 	lease_batch_ask();
 	status = read_names(looks);
@@ -996,7 +1034,11 @@ run_batch(int64_t now_us)
 			lease_gather_begin(engine.answered - answered, took_us);
 	}
 	else
+	{
+		if (status == LEASE_STATUS_CONFLICT && batcher.connection.is_locked)
+			lease_checkpoint_put_off();
 		fail_batch(status, in_commit);
+	}
 	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
 	forget_names();
 	if (batch.at_commit.head != NULL)

@@ -44,6 +44,7 @@ typedef struct lease_batch
 	size_t		room;			/* names[] */
 	lease_bytes *reads;			/* names that have to be read */
 	size_t		nreads;
+	bool		knows_all;		/* of them, but which of their rows are locked */
 	table_rows	rows;			/* of these */
 	table_marks marks;			/* of these */
 	journal_changes changes;	/* that may concern these */
@@ -175,6 +176,7 @@ extern lease_status lease_take_tables(void);
 extern lease_status lease_checkpoint(void);
 extern int64_t lease_checkpoint_due_us(void);
 extern void lease_checkpoint_want(void);
+extern void lease_checkpoint_put_off(void);
 extern void lease_note_appended(size_t rows, size_t bytes);
 
 /* lease_upkeep.c */

@@ -175,6 +175,19 @@ lease_checkpoint_want(void)
 	batcher.wants_checkpoint = true;
 }
 
+/*
+ * The server was found to be locked against writing: a checkpoint would only find the
+ * same, and take a second in which nobody is answered.
+ */
+void
+lease_checkpoint_put_off(void)
+{
+	int64_t		later_us = lease_now() + RETRY_US;
+
+	if (batcher.checkpoint_us < later_us)
+		batcher.checkpoint_us = later_us;
+}
+
 /* When the next checkpoint is due. */
 int64_t
 lease_checkpoint_due_us(void)
@@ -535,7 +548,7 @@ take(table_state *state, image_filter **filter)
 		warn_of_clock();
 	if (ndropped > 0)
 		fprintf(stderr, "dlock: dropped %zu of the leases in database dlock, for newer ones "
-				"exclude them: another server has granted them without knowing of these\n",
+				"exclude them: two servers have granted them, or somebody has changed the tables\n",
 				ndropped);
 
 	pthread_mutex_lock(&engine.mutex);

@@ -62,10 +62,14 @@ sub prepare
 	$session->value("SELECT dlock_acquire('$_$n', 'a', 600)") for qw(kept gone twice twice wanted listed1 listed2 renewed all watched);
 	$session->value("SELECT dlock_acquire_shared('many$n', 'mine', 600)");
 	$session->value("SELECT dlock_release('many$n', 'mine')");
-	my $token = $guard->value("SELECT dlock_acquire('guarded$n', 'g', 600)");
+	my %tokens = map { $_ => $guard->value("SELECT dlock_acquire('$_$n', 'g', 600)") } qw(guarded own);
 	return unless $guards;
 	$guard->value('BEGIN');
-	$guard->query("CALL dlock.guard('guarded$n', 'g', $token)");
+	for my $name (sort keys %tokens)
+	{
+		my $answer = $guard->query("CALL dlock.guard('$name$n', 'g', $tokens{$name})");
+		is($answer->{message}, undef, "$name$n is guarded");
+	}
 	return;
 }
 
@@ -97,6 +101,10 @@ sub while_locked
 	answers($session, "$what, no releases", TWO_SECONDS,
 		"dlock_release('gone$n', 'a')" => 'NULL',
 		"dlock_release('kept$n', 'b')" => 0);
+	answers($guard, "$what, what its transaction guards", TWO_SECONDS,
+		"dlock_release('own$n', 'g')" => 1,
+		"dlock_owner('own$n')" => 'NULL',
+		"dlock_release('own$n', 'g')" => 'NULL');
 	answers($session, "$what, one of two holds", AT_ONCE,
 		"dlock_release('twice$n', 'a')" => 1,
 		"dlock_owner('twice$n')" => 'a',
