@@ -251,7 +251,8 @@ if ($is_postgres)
 	print $file "host all secret 127.0.0.1/32 scram-sha-256\n$rules";
 	close $file;
 	$engine->control->value(q{CREATE ROLE secret LOGIN PASSWORD 'p@ss:word'});
-	$engine->control->value('CREATE DATABASE empty');
+	$engine->control->value("CREATE DATABASE $_") for 'empty', 'elsewhere';
+	$node->safe_psql('elsewhere', 'CREATE SCHEMA "Of its own"; CREATE EXTENSION dlock SCHEMA "Of its own"; GRANT USAGE ON SCHEMA "Of its own" TO PUBLIC');
 	$engine->restart;
 }
 else
@@ -341,6 +342,8 @@ if ($is_postgres)
 	is($p->ask("connect $nowhere"), 'url postgresql', 'another search path');
 	is($p->ask('call dlock_is_free t:n'), '1', 'the functions are found all the same');
 	like($p->ask('query SELECT dlock_version()'), qr/^error misuse 42883 /, 'and by it they are not');
+	is($p->ask('connect ' . word($url =~ s/postgres$/elsewhere/r)), 'url postgresql', 'dlock in another schema');
+	like($p->ask('call dlock_acquire t:n t:me d:60'), qr/^\d+$/, 'the functions are found there');
 	is($p->ask('connect ' . word($url =~ s/postgres$/empty/r)), 'url postgresql', 'a database without dlock');
 	like($p->ask('call dlock_is_free t:n'), qr/^error misuse 42883 0 0 1 the extension dlock is not in this database/, 'says so');
 	is($p->ask('connect ' . word($url =~ s/postgres$/nowhere/r)), 'url postgresql', 'a database that is not there');
