@@ -136,7 +136,7 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 		.keep_at_least_us = o->keep_at_least_us,
 		.owner_is_ours = o->owner == NULL,
 	};
-	bool		room;
+	char	   *name;
 
 	dlock_error_clear(error);
 	if (!check_options(o, &config, error))
@@ -158,17 +158,12 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 		random_digits("", 32);
 	lease->names = calloc(o->nnames, sizeof(*lease->names));
 	lease->tokens = calloc(o->nnames, sizeof(*lease->tokens));
-	room = lease->owner != NULL && lease->request != NULL &&
-		lease->names != NULL && lease->tokens != NULL;
-	while (room && lease->nnames < o->nnames)
-	{
-		char	   *name = strdup(o->names[lease->nnames]);
-
-		room = name != NULL;
-		if (room)
+	if (lease->owner != NULL && lease->request != NULL &&
+		lease->names != NULL && lease->tokens != NULL)
+		while (lease->nnames < o->nnames &&
+			   (name = strdup(o->names[lease->nnames])) != NULL)
 			lease->names[lease->nnames++] = name;
-	}
-	if (!room)
+	if (lease->nnames < o->nnames)
 		dlock_error_set(error, DLOCK_UNAVAILABLE,
 						"out of memory, or of random numbers");
 	else

@@ -22,7 +22,11 @@ use Time::HiRes qw(time usleep);
 # whose modules the tests for MySQL and MariaDB do without
 BEGIN
 {
-	require PostgreSQL::Test::Cluster if $ARGV[0] eq 'postgres';
+	if ($ARGV[0] eq 'postgres')
+	{
+		require PostgreSQL::Test::Cluster;
+		require Pooler;
+	}
 }
 
 # How long something may take that is to happen, in seconds.
@@ -519,6 +523,28 @@ $p->hear(qr/^thread lost lost - /);
 $p->say('unbeat thread', 'release thread');
 $p->hear(qr/^thread unbeat 0$/);
 $p->hear(qr/^thread released 0 /);
+
+# through a pool that gives each statement any of its connections
+if ($is_postgres)
+{
+	my $pooler = Pooler->start($engine->{node}, user => 'tester',
+		databases => { pool => 'pool_mode=transaction pool_size=3' });
+	my $pool = $pooler->connstr('pool') =~ s/([ %])/sprintf '%%%02x', ord $1/ger;
+	$p->say("new pool1 url=$pool name=pool1 ttl=1.5", "new pool2 url=$pool name=pool2 name=pool3 ttl=1.5",
+		"start pool1", "start pool2");
+	$p->next_is('pool1', qr/^held /);
+	$p->next_is('pool2', qr/^held \d+ \d+$/);
+	$p->hear(qr/^$_ renewed /) for 'pool1', 'pool2', 'pool1', 'pool2';
+	$p->say("new pool4 url=$pool name=pool1 ttl=30 wait=-1", 'start pool4');
+	until_true(sub { is_waiting('pool1') == 1 }, 'one waits through a pool');
+	$p->say('release pool4');
+	$p->next_is('pool4', qr/^released 0 /);
+	until_true(sub { is_waiting('pool1') == 0 }, 'cancelled: nobody waits');
+	$p->say('release pool1', 'release pool2');
+	$p->hear(qr/^$_ released 1 /) for 'pool1', 'pool2';
+	ok(is_free('pool1') && is_free('pool3'), 'all are given back');
+	$pooler->stop;
+}
 
 # ---------------------------------------------------------------------
 # Connections that are lost.

@@ -118,6 +118,11 @@ find(const char *id)
 {
 	size_t		place = LEASES_MAX;
 
+	if (id == NULL)
+	{
+		fprintf(stderr, "client: which lease?\n");
+		exit(2);
+	}
 	for (size_t i = LEASES_MAX; i-- > 0;)
 		if (strcmp(leases[i].id, id) == 0)
 			return i;
@@ -384,12 +389,6 @@ obey(char *line)
 		words[n++] = word;
 	if (n == 0)
 		return true;
-	if (n == 1 && strcmp(words[0], "end") != 0 && strcmp(words[0], "drop") != 0 &&
-		strcmp(words[0], "connect") != 0)
-	{
-		fprintf(stderr, "client: \"%s\" needs more words\n", words[0]);
-		exit(2);
-	}
 	if (strcmp(words[0], "end") == 0)
 		return false;
 	if (strcmp(words[0], "drop") == 0)
@@ -414,7 +413,7 @@ obey(char *line)
 
 		connect_to(n > 1 ? words[1] : nothing);
 	}
-	else if (strcmp(words[0], "call") == 0)
+	else if (strcmp(words[0], "call") == 0 && n > 1)
 		call(words, n);
 	else
 	{
