@@ -37,7 +37,7 @@ struct process
 	pid_t		pid;
 	pid_t		parent;
 	pid_t		group;
-	bool		lives;			/* it is no zombie */
+	char		state;			/* as ps shows it */
 	enum
 	{
 		UNKNOWN, MEANT, NOT_MEANT
@@ -94,19 +94,36 @@ read_process(const char *pid, struct process *process)
 	process->pid = (pid_t) strtol(pid, NULL, 10);
 	process->parent = (pid_t) strtol(rest + 3, &end, 10);
 	process->group = (pid_t) strtol(end, NULL, 10);
-	process->lives = rest[2] != 'Z' && rest[2] != 'X';
+	process->state = rest[2];
 	process->verdict = UNKNOWN;
 	return true;
+}
+
+/* The same, by number. */
+static bool
+read_process_of(pid_t pid, struct process *process)
+{
+	char		name[16];
+
+	snprintf(name, sizeof(name), "%d", (int) pid);
+	return read_process(name, process);
 }
 
 bool
 processes_are_shown(void)
 {
 	struct process self;
-	char		pid[16];
 
-	snprintf(pid, sizeof(pid), "%d", (int) getpid());
-	return read_process(pid, &self) && self.parent == getppid();
+	return read_process_of(getpid(), &self) && self.parent == getppid();
+}
+
+bool
+process_is_stopped(pid_t pid)
+{
+	struct process process;
+
+	return read_process_of(pid, &process) &&
+		(process.state == 'T' || process.state == 't');
 }
 
 static int
@@ -217,7 +234,9 @@ processes_signal(const struct processes *which, int signal_number)
 	{
 		struct process *process = &list[i];
 
-		if (!process->lives || process->pid == which->ancestor)
+		/* zombies need no signal */
+		if (process->state == 'Z' || process->state == 'X' ||
+			process->pid == which->ancestor)
 			continue;
 		if (process->group != which->group)
 		{

@@ -25,6 +25,9 @@ struct processes
 /* Say whether the system shows its processes, without which nothing here works. */
 extern bool processes_are_shown(void);
 
+/* Say whether a process is stopped, by a signal or by a debugger. */
+extern bool process_is_stopped(pid_t pid);
+
 /*
  * Send a signal to those that live, 0 for none, and answer how many they are: -1
  * if that cannot be found out, because memory or files have run out.

@@ -615,6 +615,12 @@ watchdog_read(struct watchdog *watchdog, struct watchdog_report *report)
 	return length < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
+bool
+watchdog_is_stopped(const struct watchdog *watchdog)
+{
+	return process_is_stopped(watchdog->pid);
+}
+
 /* Bury the watchdog, and what it has left: it is ours now. */
 static void
 clean_up(struct watchdog *watchdog)

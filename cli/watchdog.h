@@ -89,6 +89,9 @@ extern void watchdog_end(struct watchdog *watchdog);	/* end it, with grace */
 extern int	watchdog_read(struct watchdog *watchdog,
 						  struct watchdog_report *report);
 
+/* Say whether somebody has stopped the watchdog. */
+extern bool watchdog_is_stopped(const struct watchdog *watchdog);
+
 /*
  * After WATCHDOG_GONE, or when there is no COMMAND yet: the watchdog ends.  This
  * function waits until it has.
