@@ -71,6 +71,68 @@ dlock_server_kind(void)
 	return DLOCK_SERVER_UNKNOWN;
 }
 
+/*
+ * What calls cannot do without, by server.  An older or a newer one may lack some
+ * of it; then nothing that depends on it may be answered.
+ */
+static const struct
+{
+	dlock_server server;		/* DLOCK_SERVER_UNKNOWN: both */
+	const void *address;
+	const char *what;
+}			needs[] =
+{
+	{DLOCK_SERVER_UNKNOWN, (const void *) server_thread_id, "thd_get_thread_id"},
+	{DLOCK_SERVER_UNKNOWN, (const void *) server_test_options, "thd_test_options"},
+	{DLOCK_SERVER_UNKNOWN, (const void *) server_sql_command, "thd_sql_command"},
+	{DLOCK_SERVER_UNKNOWN, (const void *) server_is_update, "is_update_query"},
+	{DLOCK_SERVER_UNKNOWN, (const void *) server_thd_killed, "thd_killed"},
+	{DLOCK_SERVER_UNKNOWN, &server_unix_port, "mysqld_unix_port"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_query, "thd_query_unsafe"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_binlog_format, "thd_binlog_format"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_wait_begin, "thd_wait_begin"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_wait_end, "thd_wait_end"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_is_connected, "THD::is_connected"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_is_applier, "thd_is_replication_slave_thread"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_context, "thd_get_security_context"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_option, "security_context_get_option"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_raise_condition, "THD::raise_condition"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_add_status_variables, "add_status_vars"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_registry_acquire, "mysql_plugin_registry_acquire"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_registry_release, "mysql_plugin_registry_release"},
+	{DLOCK_SERVER_MYSQL, (const void *) &mysql_is_ending, "connection_events_loop_aborted_flag"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_query, "thd_query_string"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_binlog_format, "thd_binlog_format"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_kill_level, "thd_kill_level"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_wait_begin, "thd_wait_begin"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_wait_end, "thd_wait_end"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_is_connected, "thd_is_connected"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_is_connection_alive, "thd_is_connection_alive"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_is_applier, "thd_is_slave"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_priv_user, "thd_priv_user"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_priv_host, "thd_priv_host"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_lacks_privilege, "check_global_access"},
+	{DLOCK_SERVER_MARIADB, (const void *) mariadb_printf_error, "my_printf_error"},
+};
+
+/*
+ * What the server lacks that calls cannot do without: the first that is missing, or
+ * NULL if the library can work in this server.
+ */
+const char *
+dlock_server_lacks(void)
+{
+	dlock_server server = dlock_server_kind();
+
+	if (server == DLOCK_SERVER_UNKNOWN)
+		return "thd_get_current_thd";
+	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++)
+		if (needs[i].address == NULL &&
+			(needs[i].server == DLOCK_SERVER_UNKNOWN || needs[i].server == server))
+			return needs[i].what;
+	return NULL;
+}
+
 static pthread_once_t socket_once = PTHREAD_ONCE_INIT;
 static char socket_path[sizeof(((struct sockaddr_un *) NULL)->sun_path) + 1];
 

@@ -40,6 +40,7 @@ typedef enum dlock_server
 struct THD;
 
 extern dlock_server dlock_server_kind(void);
+extern const char *dlock_server_lacks(void);
 extern const char *dlock_server_socket(void);
 extern bool dlock_server_is_ending(void);
 extern const char *dlock_appliers_query(void);

@@ -61,6 +61,9 @@ typedef struct UDF_ARGS
 /* What a string function may return without memory of its own. */
 #define UDF_RESULT_SIZE		255
 
+/* The room for what an _init function says of its failure. */
+#define UDF_MESSAGE_SIZE	512
+
 /* ----------------------------------------------------------------
  * Symbols
  * ----------------------------------------------------------------

@@ -6,6 +6,7 @@
  */
 #include "udf_function.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,16 @@ dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
 			const dlock_function *function)
 {
 	Statement  *statement;
+	const char *lacks = dlock_server_lacks();
 
 	init->ptr = NULL;
+	if (lacks != NULL)
+	{
+		snprintf(message, UDF_MESSAGE_SIZE,
+				 "dlock cannot work in this server, which lacks \"%s\"; it needs MySQL 9.7 or MariaDB 10.11, or later",
+				 lacks);
+		return true;
+	}
 	init->maybe_null = true;
 	init->const_item = false;
 	init->max_length = function->longest;

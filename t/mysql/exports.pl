@@ -1,0 +1,73 @@
+# What dlock.so shows to the server that loads it, together with other libraries: the
+# functions that uninstall.sql names, with what is done before and after, MariaDB's plugin,
+# and nothing that could be taken for somebody else's.  In a server that lacks what it needs
+# it refuses every call.
+
+use strict;
+use warnings;
+
+use File::Temp;
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Exports;
+use Test::More;
+
+my $tree = "$FindBin::RealBin/../..";
+my $library = "$tree/mysql_udf/dlock.so";
+# uninstall.sql also drops those of old releases, whose objects may be in use
+open(my $file, '<', "$tree/mysql_udf/uninstall.sql") or die "uninstall.sql: $!";
+my %functions = map { $_ => 1 } join('', <$file>) =~ /^DROP FUNCTION IF EXISTS (dlock_\w+);/mg;
+my @functions = sort keys %functions;
+cmp_ok(scalar(@functions), '>', 30, 'uninstall.sql names functions');
+
+my @plugin = map { "_${_}_" } qw(maria_plugin_interface_version maria_sizeof_struct_st_plugin maria_plugin_declarations);
+is_deeply([ Exports::of($library) ],
+	[ sort @plugin, map { $_, "${_}_init", "${_}_deinit" } @functions ], 'the library shows them, and nothing else');
+
+# A program that loads it and prints what each function says when it is prepared: it
+# may be no server, or an old one.
+my $work = File::Temp->newdir;
+open(my $source, '>', "$work/server.c") or die "server.c: $!";
+print $source <<'END';
+#include <dlfcn.h>
+#include <stdio.h>
+#include "server_abi.h"
+
+#ifdef OLD
+/* has sessions, and that is all */
+extern THD *_current_thd(void);
+THD *_current_thd(void) { return NULL; }
+#endif
+
+int main(int argc, char **argv)
+{
+	void *library = dlopen(argv[1], RTLD_NOW);
+
+	if (library == NULL)
+		return printf("%s\n", dlerror()), 1;
+	for (int i = 2; i < argc; i++)
+	{
+		char name[256], message[UDF_MESSAGE_SIZE] = "";
+		bool (*init)(UDF_INIT *, UDF_ARGS *, char *);
+		UDF_INIT it = {0};
+		UDF_ARGS args = {0};
+
+		snprintf(name, sizeof(name), "%s_init", argv[i]);
+		*(void **) &init = dlsym(library, name);
+		printf("%d %s\n", init(&it, &args, message), message);
+	}
+	return 0;
+}
+END
+close($source);
+
+for my $case ([ '', 'thd_get_current_thd' ], [ '-DOLD', 'thd_get_thread_id' ])
+{
+	my ($flag, $lacks) = @$case;
+	is(system("cc $flag -rdynamic -I$tree/mysql_udf -o $work/server $work/server.c -ldl"), 0, "a program is built, $flag");
+	is( `$work/server $library @functions`,
+		"1 dlock cannot work in this server, which lacks \"$lacks\"; it needs MySQL 9.7 or MariaDB 10.11, or later\n" x @functions,
+		"every function refuses to be called for want of $lacks");
+}
+
+done_testing();
