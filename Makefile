@@ -7,6 +7,9 @@ EXTENSION = pg_extension/dlock
 DATA = $(wildcard pg_extension/dlock--*.sql)
 DOCS := $(wildcard doc/*.md)
 PG_CPPFLAGS = -I$(srcdir)/core
+# what others see of the library; and no name of the folder that it was built in
+SHLIB_LINK = -Wl,--version-script=$(srcdir)/pg_extension/exports.map
+PG_CFLAGS = -ffile-prefix-map=$(abspath $(srcdir))=.
 
 # For "make installcheck", on a running server that preloads dlock.  The first
 # test leaves the extension behind for the others.
@@ -19,7 +22,7 @@ TAP_TESTS = 1
 # Not of parameters that a callback has no use for, and not where PostgreSQL's
 # interfaces mix int and unsigned.
 ifdef WERROR
-PG_CFLAGS = -Wall -Wextra -Werror -Wno-unused-parameter
+PG_CFLAGS += -Wall -Wextra -Werror -Wno-unused-parameter
 endif
 
 PG_CONFIG ?= pg_config
@@ -27,6 +30,13 @@ PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
+# A folder of our own: others have an operations.md, too.
+docmoduledir = dlock
+# PGXS looks for them under the names that they have here
+uninstall: uninstall-docs
+uninstall-docs:
+	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
+$(shlib): pg_extension/exports.map
 $(OBJS) $(OBJS:.o=.bc): $(wildcard core/*.h pg_extension/*.h)
 else
 all install installcheck clean uninstall:
