@@ -46,11 +46,9 @@ all install installcheck clean uninstall:
 	@exit 1
 endif
 
-# META.json is the one place that states the version.
-VERSION = $(shell sed -n '/"version"/{s/.*: *"\(.*\)".*/\1/p;q;}' META.json)
-
 .PHONY: help demo demo-mysql shell test matrix torture lint bench mysql client install-client \
-	uninstall-client dist
+	uninstall-client uninstall-docs dist \
+	deb packages reproducible
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
@@ -69,6 +67,9 @@ help:
 	@echo '                and DESTDIR=...; it needs libpq, libmariadb and ncurses, and no server'
 	@echo 'make installcheck   test an installed dlock on a running server'
 	@echo 'make dist       pack the sources for PGXN'
+	@echo 'make deb        build the Debian packages, into the folder "packages"'
+	@echo 'make packages   that, and try all kinds of packages; PARTS="deb rpm" picks some'
+	@echo 'make reproducible   build twice, and compare'
 	@echo 'The first eight install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
 
 demo:
@@ -109,4 +110,14 @@ uninstall-client:
 	@$(MAKE) --no-print-directory -C cli uninstall
 
 dist:
-	git archive --format zip --prefix dlock-$(VERSION)/ -o dlock-$(VERSION).zip HEAD
+	@dev/dist
+
+# Debian's packages, into the folder "packages"
+deb:
+	@dev/deb
+
+packages:
+	@dev/packages $(PARTS)
+
+reproducible:
+	@dev/reproducible

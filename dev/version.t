@@ -66,4 +66,47 @@ for my $i (1 .. $#released)
 	like(slurp($script), qr{^/\* \Q@{[ $script =~ s{.*/}{}r ]}\E}, "$script updates the extension");
 }
 
+# the packages
+my ($debian) = slurp('debian/changelog') =~ /^dlock \(([^)]*)\)/;
+is($debian, $version, 'debian/changelog');
+my ($rpm) = slurp('dlock.spec') =~ /^Version:\s*(\S+)/m;
+is($rpm, $version, 'dlock.spec');
+my ($rpm_changes) = slurp('dlock.spec') =~ /^%changelog\n\*.* - (\S+)-\d+$/m;
+is($rpm_changes, $version, 'its changelog');
+like(slurp('clients/python/pyproject.toml'), qr/^version = "\Q$version\E"$/m, 'pyproject.toml');
+like(slurp('clients/python/dlock.py'), qr/^__version__ = "\Q$version\E"$/m, 'dlock.py');
+
+# more of the PGXN Meta Spec: what it says of terms, tags and resources
+is($meta->{release_status}, 'stable', 'release_status');
+like($_, qr{^[^/\\\p{Cc}]{1,255}$}, "tag $_") for @{ $meta->{tags} };
+my @unknown = grep { !/^x_/i } grep
+{
+	my $key = $_;
+	!grep { $_ eq $key }
+	  qw(name abstract maintainer license version provides meta-spec description
+	  generated_by no_index prereqs release_status resources tags)
+} keys %$meta;
+is("@unknown", '', 'META.json has only what the specification knows');
+# there is no public address yet, so none may be made up
+is($meta->{resources}, undef, 'no resources');
+
+# What a release has: dev/dist packs it.  In a release itself it is the MANIFEST.
+my @release = split(/\n/, `dev/release-files 2>/dev/null`);
+SKIP:
+{
+	skip 'neither a checkout of git nor a release', 5 if !@release;
+	my %has = map { $_ => 1 } @release;
+	my @lacks = grep { !$has{$_} } qw(Changes LICENSE META.json Makefile README.md SECURITY.md
+	  debian/control debian/rules dlock.spec mysql_udf/install.sql pg_extension/dlock.control
+	  clients/c/dlock.h cli/dlock.1), $provides->{file}, $provides->{docfile};
+	is("@lacks", '', 'a release has what it needs');
+	is(join(' ', grep { /^\.|\.(o|so|bc|zip|deb)$|^bench\/results\/data\.csv$/ } @release),
+		'', 'and nothing that is only for the checkout');
+	is(join(' ', grep { !-e } @release), '', 'and all of it is there');
+	ok(scalar(@release) > 400, scalar(@release) . ' files');
+
+	# names of documents that could clash with those of others go into a folder of our own
+	like(slurp('Makefile'), qr/^docmoduledir = dlock$/m, 'PGXS installs documents into a folder of their own');
+}
+
 done_testing();
