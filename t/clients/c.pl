@@ -29,7 +29,7 @@ BEGIN
 	}
 }
 
-# How long something may take that is to happen, in seconds.
+# How long something may take that is to happen, in seconds; PATIENCE says otherwise.
 my $patience = $ENV{PATIENCE} // 60;
 
 my ($kind) = @ARGV;
