@@ -587,6 +587,26 @@ watchdog_is_gone(struct run *run)
 	kill_all(run);
 }
 
+/*
+ * Bury what we were left, such as daemons of earlier terms; not those that
+ * somebody here waits for.
+ */
+static void
+bury_orphans(const struct run *run)
+{
+	siginfo_t	info;
+
+	for (;;)
+	{
+		info.si_pid = 0;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+			info.si_pid == 0 || info.si_pid == run->watchdog.pid ||
+			info.si_pid == run->on_lose || info.si_pid == run->command)
+			return;
+		waitid(P_PID, (id_t) info.si_pid, &info, WEXITED | WNOHANG);
+	}
+}
+
 static bool
 ends_us(const struct run *run, int number)
 {
@@ -609,7 +629,10 @@ static void
 handle_signal(struct run *run, int number, bool from_terminal)
 {
 	if (number == SIGCHLD)
+	{
+		bury_orphans(run);
 		return;
+	}
 	if (number == SIGINT && from_terminal)
 		run->ctrl_c = true;
 	switch (run->phase)
