@@ -219,7 +219,7 @@ doctor_command(int argc, char **argv)
 	else
 		examine_mysql(&e);
 	if (e.json)
-		print_json(e.table, stdout);
+		end_json(e.table, stdout);
 	table_free(e.table);
 	return finish(e.session, statuses[e.worst]);
 }

@@ -470,7 +470,7 @@ check_cluster(struct mysql *m)
 		else
 			report(e, nodes == 2 ? FINDING_NOTE : FINDING_OK, "Galera",
 				   nodes == 2 ? "two are no majority when one is killed: a larger pc.weight, or garbd"
-				   : NULL, "%" PRId64 " nodes", nodes);
+				   : NULL, "%" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
 		if (!is_set(m, "binlog_format", "ROW"))
 			report(e, FINDING_ERROR, "binlog_format", "ROW, as Galera wants it", "%s",
 				   variable(m, "binlog_format"));

@@ -350,9 +350,11 @@ ls_command(int argc, char **argv)
 			add_string(table, value_of(session, row, LOCK_ADDRESS));
 		}
 		free_lock(&lock);
+		if (options.json)
+			pass_json(table, stdout);
 	}
 	if (options.json)
-		print_json(table, stdout);
+		end_json(table, stdout);
 	else
 		print_table(table, stdout);
 	table_free(table);
@@ -497,7 +499,7 @@ waiters_command(int argc, char **argv)
 		free_waiter(&waiter);
 	}
 	if (options.json)
-		print_json(table, stdout);
+		end_json(table, stdout);
 	else
 		print_table(table, stdout);
 	table_free(table);
@@ -517,28 +519,28 @@ static const char *const counters[] = {
 static void
 print_histogram(const char *histogram, FILE *out)
 {
-	double		below_ms = 0.1;
-	char	   *end;
+	const char *next = histogram ? histogram : "";
 
-	if (!histogram)
-		return;
-	for (const char *next = histogram; *next; next = end, below_ms *= 2)
+	for (int i = 0; i < 63; i++)
 	{
+		double		below_ms = 0.1 * (double) (INT64_C(1) << i);
+		char	   *end;
 		long long	waits;
 
 		next += strspn(next, "[, ");
 		waits = strtoll(next, &end, 10);
 		if (end == next)
 			break;
+		next = end;
 		if (waits == 0)
 			continue;
 		/* the last one has no end */
-		if (*(end + strspn(end, " ")) == ']')
-			fprintf(out, "waited longer     %*lld\n", 12, waits);
+		if (next[strspn(next, " ")] == ']')
+			fprintf(out, "waited longer     %12lld\n", waits);
 		else if (below_ms < 1000)
-			fprintf(out, "waited < %6.1fms %*lld\n", below_ms, 12, waits);
+			fprintf(out, "waited < %6.1fms %12lld\n", below_ms, waits);
 		else
-			fprintf(out, "waited < %6.1fs  %*lld\n", below_ms / 1000, 12, waits);
+			fprintf(out, "waited < %6.1fs  %12lld\n", below_ms / 1000, waits);
 	}
 }
 

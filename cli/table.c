@@ -36,10 +36,13 @@ enum cell_kind
 struct cell
 {
 	enum cell_kind kind;
-	char	   *text;			/* CELL_TEXT, CELL_JSON */
-	size_t		length;
-	int64_t		number;			/* CELL_NUMBER, CELL_BOOLEAN */
-	double		seconds;
+	size_t		length;			/* of text */
+	union
+	{
+		char	   *text;		/* CELL_TEXT, CELL_JSON */
+		int64_t		number;		/* CELL_NUMBER, CELL_BOOLEAN */
+		double		seconds;	/* CELL_SECONDS */
+	};
 };
 
 struct table
@@ -49,6 +52,7 @@ struct table
 	struct cell *cells;			/* row by row */
 	size_t		cell_count;
 	size_t		room;			/* for so many cells */
+	size_t		printed;		/* rows that pass_json() has printed and forgotten */
 };
 
 void *
@@ -327,11 +331,20 @@ table_create(const struct column *columns)
 	return table;
 }
 
+/* Forget all rows. */
+static void
+forget_cells(struct table *table)
+{
+	for (size_t i = 0; i < table->cell_count; i++)
+		if (table->cells[i].kind == CELL_TEXT || table->cells[i].kind == CELL_JSON)
+			free(table->cells[i].text);
+	table->cell_count = 0;
+}
+
 void
 table_free(struct table *table)
 {
-	for (size_t i = 0; i < table->cell_count; i++)
-		free(table->cells[i].text);
+	forget_cells(table);
 	free(table->cells);
 	free(table);
 }
@@ -557,17 +570,21 @@ print_json_row(const struct table *table, size_t row, FILE *out)
 }
 
 void
-print_json(const struct table *table, FILE *out)
+pass_json(struct table *table, FILE *out)
 {
-	size_t		rows = table_rows(table);
-
-	putc('[', out);
-	for (size_t row = 0; row < rows; row++)
+	for (size_t row = 0; row < table_rows(table); row++)
 	{
-		fputs(row > 0 ? ",\n " : "", out);
+		fputs(table->printed++ > 0 ? ",\n " : "[", out);
 		print_json_row(table, row, out);
 	}
-	fputs("]\n", out);
+	forget_cells(table);
+}
+
+void
+end_json(struct table *table, FILE *out)
+{
+	pass_json(table, out);
+	fputs(table->printed > 0 ? "]\n" : "[]\n", out);
 }
 
 void

@@ -48,8 +48,12 @@ extern size_t table_rows(const struct table *table);
 /* Print a line of headings and one for each row. */
 extern void print_table(const struct table *table, FILE *out);
 
-/* Print an array with an object for each row. */
-extern void print_json(const struct table *table, FILE *out);
+/*
+ * Print an array with an object for each row: pass_json() prints the rows that are
+ * there, and forgets them, so that there may be very many; end_json() the rest.
+ */
+extern void pass_json(struct table *table, FILE *out);
+extern void end_json(struct table *table, FILE *out);
 
 /* Print the object of the first row alone. */
 extern void print_json_object(const struct table *table, FILE *out);

@@ -8,6 +8,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use CommandCases;
+use FreePorts;
 use JSON::PP;
 use Test::More;
 
@@ -516,6 +517,15 @@ sub mysql
 		});
 	if ($is_mariadb)
 	{
+		# a cluster of one node
+		my ($listen, $receive) = FreePorts::reserve(2);
+		with_options([
+			'--wsrep-on=ON', '--wsrep-provider=/usr/lib/galera/libgalera_smm.so', '--wsrep-cluster-address=gcomm://',
+			'--wsrep-node-address=127.0.0.1', '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2',
+			"--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:$listen;ist.recv_addr=127.0.0.1:$receive;gcache.size=16M" ],
+			sub {
+				ok(eventually(sub { (grep { "@$_[0 .. 2]" eq 'ok Galera 1 node' } @{ doctor()->{found} })[0] }), 'ok: Galera');
+			});
 		# nobody who would wait for a replica is asked meanwhile
 		with_variables({ rpl_semi_sync_master_timeout => 40000, rpl_semi_sync_master_enabled => 1 }, sub {
 			finds(doctor(), 'rpl_semi_sync_master_timeout', 'warning', qr/40000/, 'semisynchronous replicas', 'warning', qr/none/);
