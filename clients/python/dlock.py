@@ -184,7 +184,7 @@ class _Job:
 
     def __init__(self, request: Optional[_Request]) -> None:
         self.request = request  # None: only to connect
-        self.sent: Optional[float] = None  # just before the request was
+        self.sent = 0.0  # just before the request was
         self.done = False
         self.answer: Any = None
         self.error: Optional[BaseException] = None
@@ -665,12 +665,10 @@ class Lease:
                     if job.answer is None:
                         link.close()
                         raise Busy(f"{', '.join(self.names)} not free within {self.wait:g} s")
-                    assert job.sent is not None
                     tokens = job.answer if self._is_list else [job.answer]
                     if now() - job.sent > self.ttl / 3:
                         # when was it granted?
                         job = self._ask(link, self._renew_request(tokens, self.ttl), now() + self.ttl / 3, "waiting")
-                        assert job.sent is not None
                         if not self._is_done(job.answer):
                             continue  # it is over: go on waiting
                     if self._begin(link, tokens, job.sent + self.ttl):
@@ -770,7 +768,6 @@ class Lease:
                 if not self._is_done(job.answer):
                     self._lose(None)
                     raise _Stopped
-                assert job.sent is not None
                 self._deadline = job.sent + self.ttl
                 self._cause = None
             return
@@ -797,8 +794,10 @@ class Lease:
         if self._pid != os.getpid():
             return Lost(f"{', '.join(self.names)}: the lease is the parent process's")
         cause = self._cause
+        error = Lost(f"{', '.join(self.names)}: the lease is lost")
         told = None if cause is None else _told(cause)
-        error = Lost(f"{', '.join(self.names)}: the lease is lost", told and told.sqlstate, told and told.errno)
+        if told is not None:
+            error.sqlstate, error.errno = told.sqlstate, told.errno
         error.__cause__ = cause
         return error
 

@@ -13,4 +13,5 @@ Cases::run($ARGV[0],
 	command => [ 'node', "$FindBin::RealBin/node/agent.js" ],
 	drivers => {
 		postgres => { pg => ['npm:pg'] },
-		map { $_ => { mysql2 => ['npm:mysql2'], mysql2_callback => ['npm:mysql2'] } } qw(mariadb mysql) });
+		mariadb => { mysql2 => ['npm:mysql2'], mysql2_callback => ['npm:mysql2'] },
+		mysql => { mysql2 => ['npm:mysql2'] } });

@@ -16,4 +16,5 @@ Cases::run($ARGV[0],
 			psycopg => ['python3-psycopg'],
 			psycopg2 => ['python3-psycopg2'],
 			psycopg_async => ['python3-psycopg'] },
-		map { $_ => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'] } } qw(mariadb mysql) });
+		mariadb => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'] },
+		mysql => { pymysql => ['python3-pymysql'] } });
