@@ -335,6 +335,13 @@ is_deeply(\@wrong, [], "the dashboard's expressions are such");
 
 my ($holder, $waiter) = map { $engine->client($_, 'tester') } 'holder', 'waiter';
 
+sub until_free
+{
+	my ($name) = @_;
+	ok(Scenarios::Run::until(sub { $waiter->value("SELECT dlock_is_free('$name')") eq $engine->boolean(1) }), 'a lease ends');
+	return;
+}
+
 $holder->value(q{SELECT dlock_acquire('job', 'holder', 600)});
 $holder->value(q{SELECT dlock_acquire('job', 'holder', 600)});
 arrives(1, 'dlock_leases_held', 'a lease');
@@ -370,7 +377,7 @@ for my $exporter (@exporters)
 
 # a holder that dies, and comes too late
 $holder->value(q{SELECT dlock_acquire('short', 'late', 0.2)});
-ok(Scenarios::Run::until(sub { $waiter->value(q{SELECT dlock_is_free('short')}) eq $engine->boolean(1) }), 'a lease ends');
+until_free('short');
 is($holder->value(q{SELECT dlock_renew('short', 'late', 600)}), 'NULL', 'its holder renews too late');
 raises('DlockRenewalsLost', 'that');
 arrives(1, 'dlock_leases_dead', 'the row of a lease that is over');
@@ -385,18 +392,31 @@ ok(defined $holder->query(q{SELECT dlock_acquire_permit('single', 'me', 600, 1, 
 raises('DlockDeadlocks', 'that');
 are_raised('there are no other alerts', qw(DlockRenewalsLost DlockHoldersDied DlockDeadlocks));
 
-# one of each that there is not yet, then all of them as dlock.stats has them
-$waiter->value(q{SELECT dlock_acquire('single', 'you', 600)});
-$waiter->value(q{SELECT dlock_acquire('single', 'you', 600, 0.01)});
-$engine->control->value(q{SELECT dlock_force_release('single')});
-$holder->value(q{SELECT dlock_renew('short', 'next', 600)});
-$waiter->value(q{SELECT dlock_renew('short', 'next', 600)});
+# More of most, so that no two counters are the same; then all as dlock.stats has them.
+sub repeat
+{
+	my ($times, $client, $sql) = @_;
+	$client->query($sql) for 1 .. $times;
+	return;
+}
+repeat(6, $holder, q{SELECT dlock_acquire_permit('single', 'me', 600, 1, 300)});
+repeat(5, $waiter, q{SELECT dlock_acquire('single', 'you', 600)});
+repeat(6, $waiter, q{SELECT dlock_acquire('single', 'you', 600, 0.001)});
+repeat(7, $waiter, q{SELECT dlock_acquire('short', 'next', 600)});
+repeat(9, $waiter, q{SELECT dlock_renew('short', 'next', 600)});
+repeat(9, $waiter, q{SELECT dlock_renew('short', 'me', 600)});
+repeat(1, $waiter, "SELECT dlock_acquire_shared('crowd', 'owner $_', 600)") for 1 .. 12;
+$engine->control->value(q{SELECT dlock_force_release('crowd')});
+$holder->value(q{SELECT dlock_acquire('brief', 'late', 0.001)});
+until_free('brief');
+$waiter->value(q{SELECT dlock_acquire('brief', 'next', 600)});
 my @counters = qw(acquired reentered refused timed_out deadlocks released renewed renewals_lost expired reaped forced woken);
 my $expected = $engine->control->query('SELECT ' . join(', ', @counters) . ' FROM dlock.stats')->{rows}[0];
 my %expected;
 @expected{@counters} = @$expected;
 arrives($expected{$_}, "dlock_stats_${_}_total", "the count of $_") for @counters;
-is_deeply([ grep { $expected{$_} == 0 } @counters ], ['reaped'], 'all of them count something, but for what no worker did');
+my %values = reverse %expected;
+is(keys %values, @counters, 'no two counters are the same') or diag(explain(\%expected));
 
 # ---------------------------------------------------------------------
 # What is wrong with the server.
