@@ -8,7 +8,7 @@
 #define DLOCK_LEASE_NAME_H
 
 #include "image.h"
-#include "lease_engine.h"
+#include "dlock_call.h"
 
 typedef struct lease_name
 {

@@ -27,7 +27,7 @@
 
 #include "connection.h"
 #include "journal.h"
-#include "lease_engine.h"
+#include "dlock_call.h"
 #include "row.h"
 
 /* Rows that were read, ordered by name and slot. */

@@ -200,13 +200,6 @@ dlock_check_operator(const dlock_use *use)
 	return false;
 }
 
-/* May the caller see the owners and connections of this holder's account? */
-bool
-dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
-{
-	return dlock_sees(caller, holder->user, holder->host);
-}
-
 /*
  * Make the call on behalf of use->caller.  Its answer may have memory of its own, to be
  * freed in any case.

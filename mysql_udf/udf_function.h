@@ -121,8 +121,6 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 extern bool dlock_read(dlock_use *use);
 extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
-extern bool dlock_sees_holder(const dlock_caller *caller,
-							  const dlock_holder_info *holder);
 extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
 							 dlock_answer *answer);
 extern bool dlock_ask_engine_for(dlock_use *use, dlock_answer *answer);
