@@ -128,28 +128,6 @@ forget_names(void)
 	image_trim();
 }
 
-/* Release the mutex, to ask the server something. */
-void
-lease_batch_ask(void)
-{
-	batcher.asks_since_us = lease_now();
-	pthread_mutex_unlock(&engine.mutex);
-}
-
-/* The server has answered: take the mutex again, and say how long that took. */
-int64_t
-lease_batch_resume(void)
-{
-	int64_t		now_us = lease_now();
-	int64_t		took_us = now_us - batcher.asks_since_us;
-
-	pthread_mutex_lock(&engine.mutex);
-	if (took_us > LEASE_LOOK_INTERVAL_US)
-		batcher.slow_us = now_us;
-	batcher.asks_since_us = 0;
-	return took_us;
-}
-
 /*
  * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
  * image is still as it was before.
@@ -166,7 +144,7 @@ static bool
 is_stuck(void)
 {
 	int64_t		since_us = batcher.doubt_us != 0 ? batcher.doubt_us :
-		batcher.asks_since_us;
+		lease_asks_since_us();
 
 	return since_us != 0 && lease_now() - since_us >= STUCK_US;
 }
@@ -196,7 +174,7 @@ void
 lease_batch_look_soon(void)
 {
 	lease_upkeep_look_soon();
-	pthread_cond_signal(&engine.work);
+	lease_wake();
 }
 
 /* How long an answered release may wait for company. */
@@ -592,15 +570,15 @@ read_batch(bool looks)
 {
 	lease_status status = LEASE_STATUS_OK;
 
-	if (batcher.connection.mysql == NULL || !lease_upkeep_has_settings() ||
+	if (batcher.connection.mysql == NULL || !lease_settings_are_read() ||
 		(!looks && !batcher.has_taken_over))
 	{
-		lease_batch_ask();
+		lease_ask();
 		status = is_in_doubt() ? lease_upkeep_prepare_to_look() :
 			lease_upkeep_prepare();
 		if (status == LEASE_STATUS_OK && !looks && !batcher.has_taken_over)
 			status = lease_take_tables();
-		(void) lease_batch_resume();
+		(void) lease_resume();
 		if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
 			status = LEASE_STATUS_OK;	/* who looks is answered all the same */
 	}
@@ -608,9 +586,9 @@ read_batch(bool looks)
 	if (status != LEASE_STATUS_OK || batch.nreads == 0)
 		return status;
 	memset(&batch.marks, 0, sizeof(batch.marks));
-	lease_batch_ask();
+	lease_ask();
 	status = read_names(looks);
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
 		status = know_names();
 	table_free_rows(&batch.rows);
@@ -622,7 +600,7 @@ read_batch(bool looks)
 static void
 write_to_journal(void)
 {
-	journal_begin(&batch.journal, engine.writer,
+	journal_begin(&batch.journal, lease_run(),
 				  batcher.connection.max_packet / 4);
 	for (const lease_call *call = batch.at_commit.head; call != NULL;
 		 call = call->next)
@@ -737,7 +715,7 @@ commit_batch(void)
 	if (c->is_read_only)
 		return connection_refuse(c);
 	if (!batch.direct)
-		return table_append(c, engine.writer, batcher.number + 1,
+		return table_append(c, lease_run(), batcher.number + 1,
 							&batch.journal);
 	status = table_execute(c, &batch.table, &as_expected);
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
@@ -810,7 +788,7 @@ note_ended(void)
 			if (!member->expired)
 				continue;
 			expired++;
-			if (engine.settings.log_expired)
+			if (settings->log_expired)
 				log_expired(name->name, member->holder);
 		}
 	}
@@ -826,7 +804,7 @@ lease_batch_note_failure(lease_status status)
 		lease_now() + lease_pause_of(status);
 	if (status == LEASE_STATUS_LOST)
 	{
-		batcher.slow_us = lease_now();
+		lease_note_slow();
 		lease_doubt();
 	}
 	if (status == LEASE_STATUS_FENCED)
@@ -976,13 +954,13 @@ run_batch(int64_t now_us)
 			changed = false;
 		else if (changed || batcher.connection.in_transaction)
 		{
-			lease_batch_ask();
+			lease_ask();
 			in_commit = changed;
 			if (changed)
 				status = commit_batch();
 			else
 				connection_rollback(&batcher.connection);
-			took_us = lease_batch_resume();
+			took_us = lease_resume();
 		}
 	}
 	answered = engine.answered;
@@ -1072,18 +1050,17 @@ lease_batch_lend(lease_call *call)
 {
 	int64_t		now_us = lease_now();
 
-	if (batcher.lent_to != NULL || batcher.sleeps_until_us == 0 ||
+	if (batcher.lent_to != NULL || lease_sleeps_until_us() == 0 ||
 		batch.had_company || engine.incoming.head != NULL ||
 		engine.stalled.head != NULL || lease_waiters_count() > 0 ||
 		careful > 0 || pause_until_us > now_us ||
 		next_work(now_us) <= now_us ||
-		(batcher.slow_us != 0 && now_us < batcher.slow_us + LEND_PAUSE_US) ||
+		(lease_slow_us() != 0 && now_us < lease_slow_us() + LEND_PAUSE_US) ||
 		!lease_early_is_lendable(call))
 		return false;
 
 	/* for it to watch in time */
-	if (batcher.sleeps_until_us > now_us + LEASE_LOOK_INTERVAL_US)
-		pthread_cond_signal(&engine.work);
+	lease_wake_before(now_us + LEASE_LOOK_INTERVAL_US);
 	call->place = LEASE_PLACE_LIST;
 	lease_calls_append(&engine.incoming, call);
 	batcher.lent_to = call;
@@ -1096,8 +1073,7 @@ lease_batch_lend(lease_call *call)
 
 	/* before somebody else who was just answered can ask */
 	engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
-	if (next_work(lease_now()) < batcher.sleeps_until_us)
-		pthread_cond_signal(&engine.work);
+	lease_wake_before(next_work(lease_now()));
 	return true;
 }
 
@@ -1113,15 +1089,11 @@ static void
 watch_borrower(void)
 {
 	int64_t		now_us = lease_now();
-	struct timespec t;
 	bool		killed;
 
 	if (now_us < batcher.watch_us)
 	{
-		batcher.sleeps_until_us = batcher.watch_us;
-		t = lease_monotonic(batcher.watch_us);
-		pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
-		batcher.sleeps_until_us = 0;
+		lease_sleep_until(batcher.watch_us);
 		return;
 	}
 	batcher.watch_us = now_us + LEASE_LOOK_INTERVAL_US;
@@ -1139,9 +1111,9 @@ void *
 lease_batch_main(void *arg)
 {
 	mysql_library_init(0, NULL, NULL);
-	image_start(engine.writer);
-	pthread_mutex_lock(&engine.mutex);
-	lease_upkeep_begin();
+	image_start(lease_run());
+	lease_lock();
+	lease_settings_begin();
 	for (;;)
 	{
 		int64_t		now_us = lease_now();
@@ -1157,13 +1129,7 @@ lease_batch_main(void *arg)
 		/* before anybody who was just answered can ask */
 		engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
 		if (next_us > now_us)
-		{
-			struct timespec t = lease_monotonic(next_us);
-
-			batcher.sleeps_until_us = next_us;
-			pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
-			batcher.sleeps_until_us = 0;
-		}
+			lease_sleep_until(next_us);
 		else if (dlock_server_is_ending() &&
 				 (batcher.sessions_us <= now_us || batcher.reap_us <= now_us))
 			lease_upkeep_put_off(now_us);

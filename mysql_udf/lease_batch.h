@@ -7,8 +7,9 @@
 #ifndef DLOCK_LEASE_BATCH_H
 #define DLOCK_LEASE_BATCH_H
 
-#include <pthread.h>
-
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_settings.h"
 #include "lease_waiters.h"
 
 /* What the engine asks of itself. */
@@ -23,31 +24,12 @@ typedef enum lease_internal
 	LEASE_INTERNAL_SETTINGS		/* read the settings, if they never were */
 } lease_internal;
 
-/* What DBAs can set, see install.sql. */
-typedef struct lease_settings
-{
-	int64_t		lock_delay_us;
-	int64_t		reap_interval_us;
-	int64_t		lock_timeout_us;
-	size_t		max_waiters;
-	bool		log_expired;
-} lease_settings;
-
-/* The longest time that a call may ask for, in seconds, unless the DBA says. */
-#define LEASE_MAX_TTL_DEFAULT	86400
-
 /* How often to look whether a caller is still wanted. */
 #define LEASE_LOOK_INTERVAL_US	50000
 
 /* The engine; all under its mutex, unless said otherwise. */
 typedef struct lease_engine
 {
-	pthread_mutex_t mutex;
-	pthread_cond_t work;		/* there is something for the batcher */
-	uint64_t	writer;			/* this run; never changes */
-	lease_settings settings;
-	_Atomic int64_t max_ttl_us; /* one more of them, for which nobody needs the
-								 * mutex; 0: never read */
 	lease_calls incoming;		/* to be made, in their order */
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */
@@ -64,10 +46,6 @@ typedef struct lease_engine
 extern lease_engine engine;
 
 /* lease_engine.c */
-extern int64_t lease_now(void);
-extern int64_t lease_wall(void);
-extern lease_moment lease_moment_now(bool direct);
-extern struct timespec lease_monotonic(int64_t at_us);
 extern lease_call *lease_call_create(size_t nnames);
 extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
 										 lease_bytes owner, lease_bytes name,

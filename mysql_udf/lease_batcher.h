@@ -87,19 +87,15 @@ typedef struct lease_batcher
 								 * for all, with the mutex */
 	int64_t		looked_us;		/* when that was seen, and engine.read_only;
 								 * for all, with the mutex */
-	int64_t		sleeps_until_us;	/* 0: it does not; for all, with the mutex */
 	lease_call *lent_to;		/* who makes a batch in his own thread, see
 								 * lease_batch_lend(); for all, with the mutex */
 	struct THD *borrower;		/* whose thread that is */
 	bool		cut;			/* the connection was, because of him */
 	int64_t		watch_us;		/* when to look at him next */
-	int64_t		slow_us;		/* when the server last took long, or was lost */
 	int64_t		doubt_us;		/* when a statement was lost that may still be
 								 * committed, see lease_doubt(); 0: none is; for
 								 * all, with the mutex */
 	int64_t		ask_lost_us;	/* when to ask next whether it goes on */
-	int64_t		asks_since_us;	/* when it turned to the server; 0: it does not
-								 * wait for it; for all, with the mutex */
 	int64_t		reap_us;		/* when to reap next */
 	int64_t		sessions_us;	/* when to look after sessions next */
 } lease_batcher;
@@ -112,8 +108,6 @@ extern lease_name *lease_batch_find(lease_bytes name);
 extern int64_t lease_defer_us(void);
 extern int64_t lease_due_us(const lease_call *call);
 extern void lease_batch_note_failure(lease_status status);
-extern void lease_batch_ask(void);
-extern int64_t lease_batch_resume(void);
 
 /* lease_gather.c */
 extern void lease_gather_begin(size_t answered, int64_t commit_us);
@@ -178,7 +172,6 @@ extern void lease_checkpoint_want(void);
 extern void lease_note_appended(size_t rows, size_t bytes);
 
 /* lease_upkeep.c */
-extern bool lease_upkeep_has_settings(void);
 extern lease_status lease_upkeep_prepare(void);
 extern lease_status lease_upkeep_prepare_to_look(void);
 extern void lease_upkeep_ask_lost(void);
@@ -190,6 +183,5 @@ extern void lease_upkeep_note_read_only(void);
 extern void lease_upkeep_note_written(void);
 extern void lease_upkeep_reap_soon(void);
 extern void lease_upkeep_look_soon(void);
-extern void lease_upkeep_begin(void);
 
 #endif							/* DLOCK_LEASE_BATCHER_H */

@@ -189,7 +189,7 @@ lease_call_answer_at_commit(lease_call *call)
 static int64_t
 give_up_us(const lease_call *call)
 {
-	int64_t		us = call->start_us + engine.settings.lock_timeout_us;
+	int64_t		us = call->start_us + settings->lock_timeout_us;
 
 	if (call->wait_us < 0)
 		return INT64_MAX;

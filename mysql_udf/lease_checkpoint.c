@@ -469,13 +469,13 @@ take(table_state *state, image_filter **filter)
 	if (status != LEASE_STATUS_OK)
 		return status;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	image_forget();
 	image_begin(lease_now(), batcher.is_kept && state->is_own);
 	done = make_image(state, lease_now());
 	lease_early_mark_released();
 	names = dirty_names(&n);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 
 	if (!done || names == NULL)
 		status = connection_no_memory(c);
@@ -483,11 +483,11 @@ take(table_state *state, image_filter **filter)
 	else if (!direct)
 		status = table_read_locks(c, names, n, &rows);
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (status == LEASE_STATUS_OK && !direct)
 		status = note_locks(names, n, &rows, true);
 	table_begin(&changes, c->max_packet / 2);
-	journal_begin(&carried, engine.writer, c->max_packet / 4);
+	journal_begin(&carried, lease_run(), c->max_packet / 4);
 	write_dirty(&changes, &carried);
 	journal_end(&carried);
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
@@ -499,21 +499,21 @@ take(table_state *state, image_filter **filter)
 		image_end(state->is_complete, *filter);
 		*filter = NULL;
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 
 	free(names);
 	table_free_rows(&rows);
 	if (status == LEASE_STATUS_OK)
 		status = table_execute(c, &changes, &as_expected);
 	if (status == LEASE_STATUS_OK)
-		status = table_take(c, engine.writer, state, raises ?
+		status = table_take(c, lease_run(), state, raises ?
 							takeover.floor : 0, batcher.number + 1, &carried);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	if (takeover.clock_is_behind)
 		warn_of_clock();
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, lease_merge_marks(lease_merge_marks(image_mark(i),
 															  state->marks.marks[i]),
@@ -528,14 +528,14 @@ take(table_state *state, image_filter **filter)
 	{
 		if (!note_written())
 		{
-			pthread_mutex_unlock(&engine.mutex);
+			lease_unlock();
 			return connection_no_memory(c);
 		}
 		note_carried(&carried);
 	}
 	batcher.has_taken_over = true;
 	batcher.early_until_us = 0;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return LEASE_STATUS_OK;
 }
 
@@ -547,20 +547,20 @@ lease_take_tables(void)
 	image_filter *filter = NULL;
 	lease_status status;
 
-	status = table_read_state(&batcher.connection, engine.writer,
+	status = table_read_state(&batcher.connection, lease_run(),
 							  batcher.connection.is_clustered ? 0 :
 							  IMAGE_LEASES_MAX, &state);
 	if (status == LEASE_STATUS_OK)
 		status = take(&state, &filter);
 	if (status != LEASE_STATUS_OK)
 	{
-		pthread_mutex_lock(&engine.mutex);
+		lease_lock();
 		lease_take_over_anew();
 		if (status == LEASE_STATUS_LOST)
 			lease_doubt();
 		else
 			image_forget();
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	}
 	image_filter_free(filter);
 	table_free_state(&state);
@@ -587,11 +587,11 @@ probe(void)
 		return connection_no_memory(c);
 	for (size_t i = 0; i < image_ndirty(); i++)
 		nrows += image_dirty(i)->nrows;
-	lease_batch_ask();
+	lease_ask();
 	status = table_probe(c, names, n, nrows, &rows);
 	if (status == LEASE_STATUS_OK)
-		status = table_check_head(c, engine.writer);
-	(void) lease_batch_resume();
+		status = table_check_head(c, lease_run());
+	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
 		status = note_locks(names, n, &rows, false);
 	free(names);
@@ -613,24 +613,24 @@ write_journal(void)
 	if (status == LEASE_STATUS_OK)
 	{
 		table_begin(&changes, c->max_packet / 2);
-		journal_begin(&carried, engine.writer, c->max_packet / 4);
+		journal_begin(&carried, lease_run(), c->max_packet / 4);
 		write_dirty(&changes, &carried);
 		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 			if (image_mark(i) > image_mark_stored(i))
 				table_raise_mark(&changes, i, image_mark(i));
 		journal_end(&carried);
-		lease_batch_ask();
+		lease_ask();
 		status = table_execute(c, &changes, &as_expected);
 		if (status == LEASE_STATUS_OK)
-			status = table_delete_journal(c, engine.writer, number,
+			status = table_delete_journal(c, lease_run(), number,
 										  batcher.journal_rows, &as_expected);
 		if (status == LEASE_STATUS_OK && !as_expected)
 			status = connection_edited(c);
 		if (status == LEASE_STATUS_OK)
-			status = table_append(c, engine.writer, number + 1, &carried);
+			status = table_append(c, lease_run(), number + 1, &carried);
 		if (status == LEASE_STATUS_OK)
 			status = connection_commit(c);
-		(void) lease_batch_resume();
+		(void) lease_resume();
 	}
 	if (status != LEASE_STATUS_OK)
 		return status;
@@ -687,9 +687,9 @@ lease_checkpoint(void)
 	if (!batcher.has_taken_over || batcher.journal_rows == 0)
 		return LEASE_STATUS_OK;
 	batcher.wants_checkpoint = false;
-	lease_batch_ask();
+	lease_ask();
 	status = lease_upkeep_prepare();
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	if (!batcher.has_taken_over)
 		return status;			/* all has been forgotten meanwhile */
 	if (status == LEASE_STATUS_OK)

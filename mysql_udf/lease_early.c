@@ -37,7 +37,7 @@ is_valid(void)
 {
 	return image_is_valid() && !engine.reload &&
 		!batcher.clustered && !engine.read_only &&
-		(batcher.asks_since_us != 0 ||
+		(lease_asks_since_us() != 0 ||
 		 lease_now() < batcher.looked_us + LOOK_MAX_AGE_US);
 }
 
@@ -206,7 +206,7 @@ lease_early_is_lendable(const lease_call *call)
 		batcher.doubt_us != 0 ||
 		batcher.connection.mysql == NULL ||
 		!connection_can_be_interrupted(&batcher.connection) ||
-		!lease_upkeep_has_settings() ||
+		!lease_settings_are_read() ||
 		!lease_call_is_acquire(call) || !suffices(call))
 		return false;
 	for (const lease_call *c = engine.deferred.head; c != NULL; c = c->next)
@@ -330,8 +330,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		return false;
 	member->released = ends;
 	call->seen_writes = made.seen_writes;
-	if (batcher.sleeps_until_us > lease_due_us(call))
-		pthread_cond_signal(&engine.work);
+	lease_wake_before(lease_due_us(call));
 	lease_count(LEASE_COUNT_released, 1);
 	answer->outcome = LEASE_RELEASED;
 	answer->token = made.token;
@@ -848,7 +847,7 @@ dlock_engine_unwritten(dlock_answer *answer)
 
 	memset(answer, 0, sizeof(*answer));
 	lease_text_put(&text, "[", 1);
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	since_us = lease_now() - WRITTEN_US;
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		add_list(&text, lists[i]);
@@ -863,7 +862,7 @@ dlock_engine_unwritten(dlock_answer *answer)
 		add_unwritten(&text, name, token, written[place].ended ? NULL :
 					  image_lease(name, token));
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	lease_text_put(&text, "]", 1);
 	if (!text.failed)
 		return text.data;

@@ -32,7 +32,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,9 +40,7 @@
 #include "lease_stats.h"
 #include "udf_text.h"
 
-lease_engine engine = {
-	.mutex = PTHREAD_MUTEX_INITIALIZER,
-};
+lease_engine engine;
 
 static bool started = false;
 static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
@@ -56,47 +53,6 @@ static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
-
-/* ----------------------------------------------------------------
- * Time
- * ----------------------------------------------------------------
- */
-
-static int64_t
-read_clock(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-/* The clock that deadlines are on: goes on during suspend, never steps. */
-int64_t
-lease_now(void)
-{
-	return read_clock(CLOCK_BOOTTIME);
-}
-
-/* Microseconds since 1970, to be shown. */
-int64_t
-lease_wall(void)
-{
-	return read_clock(CLOCK_REALTIME);
-}
-
-/* What leases and requests are judged by now. */
-lease_moment
-lease_moment_now(bool direct)
-{
-	return (lease_moment) {
-		.now_us = lease_now(),
-		.wall_us = lease_wall(),
-		.delay_us = engine.settings.lock_delay_us,
-		.writer = engine.writer,
-		.direct = direct,
-	};
-}
 
 /* ----------------------------------------------------------------
  * Calls
@@ -235,7 +191,6 @@ no_memory(dlock_answer *answer)
 static bool
 start(dlock_answer *answer)
 {
-	pthread_condattr_t attributes;
 	pthread_attr_t thread_attributes;
 	pthread_t	thread;
 	static const int faults[] = {
@@ -250,14 +205,10 @@ start(dlock_answer *answer)
 		return true;
 	if (!lease_calls_start())
 		return no_memory(answer);
-	while (engine.writer == 0 || !hash_start())
-		if (getrandom(&engine.writer, sizeof(engine.writer), 0) !=
-			sizeof(engine.writer))
-			engine.writer = 0;
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&engine.work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	lease_run_begin();
+	while (!hash_start())
+		;
+	lease_mutex_begin();
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* while the server is there for sure */
 
@@ -292,26 +243,6 @@ start(dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-/* A time on our clock, as a time on the clock that threads can sleep by. */
-struct timespec
-lease_monotonic(int64_t at_us)
-{
-	int64_t		left_us = at_us - lease_now();
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	if (left_us <= 0)
-		return t;
-	t.tv_sec += left_us / 1000000;
-	t.tv_nsec += left_us % 1000000 * 1000;
-	if (t.tv_nsec >= 1000000000)
-	{
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
-}
-
 /* Sleep until a call has been answered, or a time has come. */
 static bool
 sleep_until(lease_call *call, int64_t until_us)
@@ -340,7 +271,7 @@ withdraw(lease_call *call)
 			break;
 		case LEASE_PLACE_LINE:
 			lease_waiter_leave(call);
-			pthread_cond_signal(&engine.work);
+			lease_wake();
 			break;
 		case LEASE_PLACE_BATCH:
 			return false;
@@ -413,14 +344,14 @@ look(lease_call *call)
 	bool		unwanted = is_unwanted(&gone);
 	bool		over;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (unwanted)
 		lease_call_give_up(call, gone);
 	else if (call->place == LEASE_PLACE_LIST &&
 			 lease_batch_keeps_waiting(call))
 		(void) lease_early_look_blind(call);
 	over = call->answered;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return over;
 }
 
@@ -435,8 +366,8 @@ get_end_us(const dlock_call *request, int64_t start_us)
 		return start_us + request->wait_us;
 	if (request->wait_us < 0 || request->kind == DLOCK_CALL_APPLY_ALL)
 		return INT64_MAX;
-	return start_us + (engine.settings.lock_timeout_us > PATIENCE_US ?
-					   engine.settings.lock_timeout_us : PATIENCE_US);
+	return start_us + (settings->lock_timeout_us > PATIENCE_US ?
+					   settings->lock_timeout_us : PATIENCE_US);
 }
 
 /*
@@ -452,7 +383,7 @@ end_wait(lease_call *call)
 {
 	bool		over;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (!call->answered && lease_batch_keeps_waiting(call) &&
 		(call->wait_us != 0 || call->place == LEASE_PLACE_LIST))
 	{
@@ -468,7 +399,7 @@ end_wait(lease_call *call)
 		time_out(call);
 	}
 	over = call->answered;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return over;
 }
 
@@ -500,9 +431,9 @@ wait_for_answer(lease_call *call)
 	if (call->wait_us != 0 && call->waiting_since_us != 0 &&
 		call->kind != DLOCK_CALL_WAIT)
 	{
-		pthread_mutex_lock(&engine.mutex);
+		lease_lock();
 		lease_count_wait(lease_now() - call->start_us);
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	}
 }
 
@@ -517,9 +448,9 @@ look_at_grant(lease_call *call, dlock_answer *answer)
 
 	if (!is_unwanted(&gone))
 		return;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_call_return(call);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	strcpy(answer->sqlstate, GIVEN_UP_SQLSTATE);
 	strcpy(answer->message, given_up_message(gone));
 }
@@ -557,9 +488,9 @@ watch_caller(dlock_answer *answer)
 	const char *sqlstate;
 	bool		runs;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	runs = start(answer);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (!runs)
 		return false;
 	problem = lease_session_watch(&sqlstate);
@@ -620,7 +551,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		request->request.kind == LEASE_SESSION &&
 		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	/* who does something else has no guard under way, however it ended */
 	if (request->kind != DLOCK_CALL_CHECK_GUARD)
 		lease_guards_remove(request->caller->connection_id);
@@ -632,7 +563,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	}
 	else
 		answered = lease_early_look(request, answer);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (answered)
 		return true;
 	call = create_call(request);
@@ -646,7 +577,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 
 	ncallers++;
 	dlock_wait_begin();
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (start(answer))
 	{
 		call->references++;
@@ -654,7 +585,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		engine.called_us = call->start_us;
 		if (!lease_batch_lend(call))
 			lease_engine_submit(call);
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 		wait_for_answer(call);
 		if (call->abandoned)
 		{
@@ -674,7 +605,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		}
 	}
 	else
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	dlock_wait_end();
 	lease_call_unref(call);
 	ncallers--;
@@ -684,13 +615,13 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 void
 dlock_engine_end_connection(uint64_t connection_id)
 {
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (started)
 	{
 		lease_session_end(connection_id);
 		lease_guards_remove(connection_id);
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 }
 
 bool
@@ -698,18 +629,18 @@ dlock_engine_extend_guard(uint64_t connection_id)
 {
 	bool		extended;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	extended = lease_guards_extend(connection_id, lease_now());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return extended;
 }
 
 void
 dlock_engine_end_guard(uint64_t connection_id)
 {
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_guards_remove(connection_id);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 }
 
 bool
@@ -737,7 +668,7 @@ ask_engine(lease_internal what, dlock_answer *answer)
 	lease_call *call = NULL;
 
 	ncallers++;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (start(answer))
 	{
 		call = lease_call_create(0);
@@ -750,7 +681,7 @@ ask_engine(lease_internal what, dlock_answer *answer)
 			lease_engine_submit(call);
 		}
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (call != NULL)
 	{
 		dlock_wait_begin();
@@ -768,10 +699,10 @@ dlock_engine_settle(dlock_answer *answer)
 	bool		is_needed;
 
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	/* a server that has become a replica has what it has */
 	is_needed = (engine.unwritten > 0 || !engine.settled) && !engine.read_only;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (is_needed)
 		ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	/* nor is it an error if it has become one just now */
@@ -784,9 +715,9 @@ bool
 dlock_engine_reload(dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	engine.reload = true;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	return answer->sqlstate[0] == '\0';
 }
@@ -794,13 +725,13 @@ dlock_engine_reload(dlock_answer *answer)
 int64_t
 dlock_engine_max_ttl_us(void)
 {
-	int64_t		max_us = atomic_load(&engine.max_ttl_us);
+	int64_t		max_us = lease_settings_max_ttl_us();
 	dlock_answer answer = {0};
 
 	if (max_us != 0)
 		return max_us;
 	ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
-	max_us = atomic_load(&engine.max_ttl_us);
+	max_us = lease_settings_max_ttl_us();
 	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);
 }
 
@@ -895,10 +826,10 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 
 	memset(answer, 0, sizeof(*answer));
 	add_string(&waiters.json, "[");
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_waiters_visit(add_waiter, &waiters);
 	lease_calls_visit_served(add_waiter, &waiters);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	add_string(&waiters.json, "]");
 	if (!waiters.json.failed)
 		return waiters.json.data;
@@ -913,15 +844,15 @@ dlock_engine_stats(dlock_answer *answer)
 	char	   *json;
 
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (!start(answer))
 	{
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 		return NULL;
 	}
 	json = lease_stats_json(lease_waiters_connections() +
 							lease_calls_count_served());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (json == NULL)
 		(void) no_memory(answer);
 	return json;
@@ -931,8 +862,8 @@ bool
 dlock_engine_reset_stats(dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_stats_reset(lease_wall());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return true;
 }

@@ -117,7 +117,6 @@ lease_gather_wake(const lease_call *call)
 	if (!can_gather(call, gathering.until_us) &&
 		call->start_us < gathering.until_us)
 		gathering.until_us = call->start_us;
-	if (batcher.lent_to == NULL &&
-		batcher.sleeps_until_us > lease_gather_due_us())
-		pthread_cond_signal(&engine.work);
+	if (batcher.lent_to == NULL)
+		lease_wake_before(lease_gather_due_us());
 }

@@ -332,7 +332,7 @@ may_wait(lease_call *call)
 {
 	size_t		connections = lease_waiters_connections();
 	size_t		others = lease_waiters_count() - connections;
-	size_t		most = engine.settings.max_waiters;
+	size_t		most = settings->max_waiters;
 	const char *what = NULL;
 
 	if (call->abandoned)

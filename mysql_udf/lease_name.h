@@ -7,8 +7,9 @@
 #ifndef DLOCK_LEASE_NAME_H
 #define DLOCK_LEASE_NAME_H
 
-#include "image.h"
 #include "dlock_call.h"
+#include "image.h"
+#include "lease_moment.h"
 
 typedef struct lease_name
 {
@@ -44,17 +45,6 @@ typedef struct lease_name_answer
 								 * changed before in this batch */
 	bool		cannot_write;	/* the change needs a row that is locked */
 } lease_name_answer;
-
-/* What judges and stamps the leases. */
-typedef struct lease_moment
-{
-	int64_t		now_us;			/* our clock */
-	int64_t		wall_us;		/* since 1970 */
-	int64_t		delay_us;		/* the lock delay */
-	uint64_t	writer;			/* this run */
-	bool		direct;			/* changes go into the table at once, so that a
-								 * locked row cannot be changed */
-} lease_moment;
 
 /* lease_name.c */
 extern const image_account *lease_account_of(const dlock_caller *caller);

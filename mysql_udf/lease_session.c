@@ -390,7 +390,7 @@ watch(uint64_t connection_id, bool *failed)
 	session   **place;
 	bool		watched = false;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	place = find_session(connection_id);
 	if (*place != NULL)
 		watched = true;
@@ -419,7 +419,7 @@ watch(uint64_t connection_id, bool *failed)
 		/* to read the list of connections, if it is needed */
 		lease_batch_look_soon();
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return watched;
 }
 

@@ -26,32 +26,6 @@
 /* Rows of other runs to look at in one round of the reaper. */
 #define FOREIGN_ROWS	1000
 
-/* What DBAs can set in dlock.settings, see install.sql. */
-enum
-{
-	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED
-};
-static struct
-{
-	const char *name;
-	double		least;
-	double		most;
-	double		standard;		/* if the table has none, or a wrong one */
-	double		value;
-	bool		is_whole;		/* no fractions */
-	bool		is_wrong;		/* as it was last read, */
-	char		wrong[40];		/* with this value: it was complained of */
-}			settings[] = {
-	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
-	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
-	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
-	{.name = "max_ttl",.least = 1,.most = LEASE_TTL_MAX_US / 1e6,.standard = LEASE_MAX_TTL_DEFAULT,.is_whole = true},
-	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
-	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
-};
-#define SETTINGS		(sizeof(settings) / sizeof(settings[0]))
-
-static bool has_settings = false;
 static int64_t settings_us = 0; /* not to be read before */
 
 /* Names that were found. */
@@ -77,65 +51,6 @@ static char foreign_name[LEASE_STRING_MAX];
 static size_t foreign_name_length = 0;
 static uint32_t foreign_slot = 0;
 
-/* Read a setting's value: a number from least to most; false if it is none. */
-static bool
-read_value(size_t setting, const char *text, double *value)
-{
-	char	   *end;
-
-	*value = strtod(text, &end);
-	return end != text && *end == '\0' &&
-		*value >= settings[setting].least && *value <= settings[setting].most &&
-		(!settings[setting].is_whole || *value == (double) (int64_t) *value);
-}
-
-/*
- * A setting was read.  A wrong one has its default, and the error log is told of
- * it once.  Other names may be those of another version.
- */
-static void
-take_setting(const char *name, const char *text, void *context)
-{
-	char		shown[DLOCK_SHOWN_SIZE];
-	double		value;
-
-	for (size_t i = 0; i < SETTINGS; i++)
-	{
-		if (strcmp(name, settings[i].name) != 0)
-			continue;
-		if (read_value(i, text, &value))
-		{
-			settings[i].value = value;
-			settings[i].is_wrong = false;
-			continue;
-		}
-		if (settings[i].is_wrong &&
-			strncmp(settings[i].wrong, text, sizeof(settings[i].wrong) - 1) == 0)
-			continue;
-		settings[i].is_wrong = true;
-		snprintf(settings[i].wrong, sizeof(settings[i].wrong), "%s", text);
-		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
-				"%snumber from %.10g to %.10g, and is \"%s\"; using the default\n",
-				name, settings[i].is_whole ? "whole " : "", settings[i].least,
-				settings[i].most, dlock_show(shown, (lease_bytes) {
-					text, strlen(text)
-				}));
-	}
-}
-
-/* What was read counts from now on.  The mutex is held. */
-static void
-use_settings(void)
-{
-	engine.settings = (lease_settings) {
-		.lock_delay_us = (int64_t) (settings[LOCK_DELAY].value * 1e6),
-		.reap_interval_us = (int64_t) (settings[REAP_INTERVAL].value * 1e6),
-		.lock_timeout_us = (int64_t) (settings[LOCK_TIMEOUT].value * 1e6),
-		.max_waiters = (size_t) settings[MAX_WAITERS].value,
-		.log_expired = settings[LOG_EXPIRED].value != 0,
-	};
-}
-
 /*
  * Read the settings; those that are missing or wrong have their defaults.  The
  * mutex is not held.  If they cannot be read, they stay as they are.
@@ -145,29 +60,17 @@ read_settings(void)
 {
 	if (lease_now() < settings_us)
 		return;
-	for (size_t i = 0; i < SETTINGS; i++)
-		settings[i].value = settings[i].standard;
-	if (table_visit_settings(&batcher.connection, take_setting, NULL) !=
+	lease_settings_forget();
+	if (table_visit_settings(&batcher.connection, lease_settings_take, NULL) !=
 		LEASE_STATUS_OK)
 	{
 		/* somebody may have locked the table */
 		settings_us = lease_now() + SETTINGS_PAUSE_US;
 		return;
 	}
-	has_settings = true;
-	atomic_store(&engine.max_ttl_us, (int64_t) (settings[MAX_TTL].value * 1e6));
-	pthread_mutex_lock(&engine.mutex);
-	use_settings();
-	pthread_mutex_unlock(&engine.mutex);
-}
-
-/* The batcher begins: until the settings have been read, they have their defaults. */
-void
-lease_upkeep_begin(void)
-{
-	for (size_t i = 0; i < SETTINGS; i++)
-		settings[i].value = settings[i].standard;
-	use_settings();
+	lease_lock();
+	lease_settings_use();
+	lease_unlock();
 }
 
 /*
@@ -194,7 +97,7 @@ prepare(bool due)
 lease_status
 lease_upkeep_prepare_to_look(void)
 {
-	return prepare(!has_settings);
+	return prepare(!lease_settings_are_read());
 }
 
 /*
@@ -210,10 +113,10 @@ lease_upkeep_prepare(void)
 		status = connection_end_lost(&batcher.connection);
 	if (status == LEASE_STATUS_OK && batcher.doubt_us != 0)
 	{
-		pthread_mutex_lock(&engine.mutex);
+		lease_lock();
 		batcher.doubt_us = 0;
 		lease_take_over_anew();
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	}
 	return status;
 }
@@ -228,24 +131,17 @@ lease_upkeep_ask_lost(void)
 {
 	lease_status status;
 
-	lease_batch_ask();
+	lease_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
 		status = lease_take_tables();
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	batcher.ask_lost_us = lease_now() + ASK_LOST_US;
 	if (status == LEASE_STATUS_FAILED)
 	{
 		batcher.doubt_us = 0;
 		lease_forget();
 	}
-}
-
-/* Say whether the settings have been read since the library was loaded. */
-bool
-lease_upkeep_has_settings(void)
-{
-	return has_settings;
 }
 
 /* Make room for one more element, of a size, in an array: false if there is none. */
@@ -359,7 +255,7 @@ find_in_table(const lease_call *call, name_list *list)
 	journal_changes changes = {0};
 	lease_status status;
 
-	lease_batch_ask();
+	lease_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK && !batcher.has_taken_over)
 		status = table_read_journals(&batcher.connection, &changes);
@@ -367,7 +263,7 @@ find_in_table(const lease_call *call, name_list *list)
 		status = table_read_owner(&batcher.connection, call->request.owner,
 								  dlock_caller_user(&call->caller),
 								  dlock_caller_host(&call->caller), &rows);
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < rows.count; i++)
 		append_name(list, rows.rows[i].name);
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < changes.count; i++)
@@ -442,12 +338,12 @@ look_for_connections(void)
 
 	if (!lease_session_begin_list())
 		return;
-	lease_batch_ask();
+	lease_ask();
 	status = lease_upkeep_prepare_to_look();
 	if (status == LEASE_STATUS_OK)
 		status = connection_visit_all(&batcher.connection, list_connection,
 									  &list);
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	if (list.failed)
 		status = LEASE_STATUS_FAILED;
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
@@ -503,16 +399,16 @@ look_at_server(void)
 	int64_t		began_us = lease_now();
 	bool		has_journal = batcher.has_journal;
 
-	lease_batch_ask();
+	lease_ask();
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = connection_look(c);
 	/* install.sql may have made it, or uninstall.sql taken it away */
 	if (status == LEASE_STATUS_OK && batcher.has_taken_over)
-		status = table_look(c, batcher.direct ? 0 : engine.writer,
+		status = table_look(c, batcher.direct ? 0 : lease_run(),
 							&has_journal);
-	(void) lease_batch_resume();
-	if (batcher.reap_us > lease_now() + engine.settings.reap_interval_us)
+	(void) lease_resume();
+	if (batcher.reap_us > lease_now() + settings->reap_interval_us)
 		batcher.reap_us = 0;	/* the interval has become shorter */
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
@@ -587,17 +483,17 @@ find_due(int64_t due_us, name_list *list)
 	size_t		seen = 0;
 	lease_status status;
 
-	lease_batch_ask();
+	lease_ask();
 	status = lease_upkeep_prepare();
 	if (status == LEASE_STATUS_OK)
-		status = table_read_due(&batcher.connection, engine.writer, due_us,
+		status = table_read_due(&batcher.connection, lease_run(), due_us,
 								LEASE_REAP_NAMES, &own);
 	if (status == LEASE_STATUS_OK)
-		status = table_read_foreign(&batcher.connection, engine.writer,
+		status = table_read_foreign(&batcher.connection, lease_run(),
 									(lease_bytes) {
 			foreign_name, foreign_name_length
 		}, foreign_slot, FOREIGN_ROWS, &foreign);
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	if (status != LEASE_STATUS_OK)
 		note_reap_failure(status);
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < own.count; i++)
@@ -629,8 +525,8 @@ void
 lease_upkeep_reap(int64_t now_us)
 {
 	name_list	list = {0};
-	int64_t		due_us = now_us - engine.settings.lock_delay_us;
-	int64_t		again_us = now_us + engine.settings.reap_interval_us;
+	int64_t		due_us = now_us - settings->lock_delay_us;
+	int64_t		again_us = now_us + settings->reap_interval_us;
 	image_name *name;
 	lease_call *call;
 
@@ -653,7 +549,7 @@ lease_upkeep_reap(int64_t now_us)
 			(void) find_due(due_us, &list);
 	}
 	sort_list(&list);
-	batcher.reap_us = lease_now() + engine.settings.reap_interval_us;
+	batcher.reap_us = lease_now() + settings->reap_interval_us;
 	call = list.count > 0 ? lease_call_create(0) : NULL;
 	if (call != NULL && set_names(call, &list, LEASE_REAP_NAMES))
 	{
