@@ -52,8 +52,6 @@
 lease_batch batch;
 lease_batcher batcher = {
 	.connection = {.wire = -1},
-	.checkpoint_us = INT64_MAX,
-	.clustered = true,
 };
 
 /* For how long no work is lent to callers after the server was slow. */
@@ -128,22 +126,11 @@ forget_names(void)
 	image_trim();
 }
 
-/*
- * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
- * image is still as it was before.
- */
-static bool
-is_in_doubt(void)
-{
-	return batcher.doubt_us != 0 ||
-		(!batcher.has_taken_over && image_is_valid());
-}
-
 /* Say whether nothing can be decided or written: the server does not answer. */
 static bool
 is_stuck(void)
 {
-	int64_t		since_us = batcher.doubt_us != 0 ? batcher.doubt_us :
+	int64_t		since_us = tenure->doubt_us != 0 ? tenure->doubt_us :
 		lease_asks_since_us();
 
 	return since_us != 0 && lease_now() - since_us >= STUCK_US;
@@ -162,13 +149,6 @@ lease_batch_keeps_waiting(const lease_call *call)
 			call->list == &batch.at_commit) && is_stuck();
 }
 
-/* Say whether others may write the table at the same time.  For all, with the mutex. */
-bool
-lease_batch_is_clustered(void)
-{
-	return batcher.clustered;
-}
-
 /* Have the server and its connections looked at.  For all, with the mutex. */
 void
 lease_batch_look_soon(void)
@@ -181,7 +161,7 @@ lease_batch_look_soon(void)
 int64_t
 lease_defer_us(void)
 {
-	return batcher.clustered ? DEFER_IDLE_US : DEFER_US;
+	return tenure->clustered ? DEFER_IDLE_US : DEFER_US;
 }
 
 /*
@@ -333,13 +313,6 @@ can_be_early(const lease_call *call)
 		 engine.unwritten == 0));
 }
 
-/* Say whether nothing can be granted yet, because the clock has to come on first. */
-static bool
-is_early(int64_t now_us)
-{
-	return now_us < batcher.early_until_us;
-}
-
 /*
  * The same as collect(), for as long as that is so, or when the server is locked against
  * writing: who only looks is answered.
@@ -376,14 +349,14 @@ collect(int64_t now_us)
 	batch.needs_commit = false;
 	batch.read_only = false;
 	batch.is_blind = false;
-	batch.is_early = is_early(now_us);
-	batch.is_apart = is_in_doubt() ||
+	batch.is_early = lease_is_early(now_us);
+	batch.is_apart = lease_is_in_doubt() ||
 		(batcher.looks_wait && !batch.is_early);
 	batcher.looks_wait = false;
 	batch.reaped = 0;
 	batch.reaps_more = false;
 	batch.nunanswered = 0;
-	if (batch.is_early || is_in_doubt())
+	if (batch.is_early || lease_is_in_doubt())
 	{
 		collect_looks();
 		return;
@@ -479,7 +452,7 @@ static void
 find_reads(void)
 {
 	batch.nreads = 0;
-	batch.direct = batcher.has_taken_over && batcher.direct;
+	batch.direct = lease_is_direct();
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		const image_name *name = batch.names[i];
@@ -498,13 +471,13 @@ read_names(bool looks)
 	lease_status status = LEASE_STATUS_OK;
 
 	/* the journal first: what is written in between, is in the table then */
-	if (!batcher.has_taken_over)
+	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &batch.changes);
 	if (status == LEASE_STATUS_OK && !batch.is_apart)
 		status = table_read(c, batch.reads, batch.nreads, true, &batch.rows);
 	if (status == LEASE_STATUS_OK && !batch.is_apart && batch.direct)
 		status = table_read_marks(c, batch.reads, batch.nreads,
-								  batcher.has_journal, &batch.marks);
+								  tenure->has_journal, &batch.marks);
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
 	batch.is_blind = batch.read_only || batch.is_apart ||
 		(looks && status == LEASE_STATUS_CONFLICT);
@@ -513,7 +486,7 @@ read_names(bool looks)
 		/* nor may who looks be kept from it by who has locked the table */
 		table_free_rows(&batch.rows);
 		status = LEASE_STATUS_OK;
-		if (batch.direct && batcher.has_journal)
+		if (batch.direct && tenure->has_journal)
 			status = table_read_journals(c, &batch.changes);
 		if (status == LEASE_STATUS_OK)
 			status = table_read(c, batch.reads, batch.nreads, false,
@@ -571,12 +544,12 @@ read_batch(bool looks)
 	lease_status status = LEASE_STATUS_OK;
 
 	if (batcher.connection.mysql == NULL || !lease_settings_are_read() ||
-		(!looks && !batcher.has_taken_over))
+		(!looks && !tenure->has_taken_over))
 	{
 		lease_ask();
-		status = is_in_doubt() ? lease_upkeep_prepare_to_look() :
+		status = lease_is_in_doubt() ? lease_upkeep_prepare_to_look() :
 			lease_upkeep_prepare();
-		if (status == LEASE_STATUS_OK && !looks && !batcher.has_taken_over)
+		if (status == LEASE_STATUS_OK && !looks && !tenure->has_taken_over)
 			status = lease_take_tables();
 		(void) lease_resume();
 		if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
@@ -715,7 +688,7 @@ commit_batch(void)
 	if (c->is_read_only)
 		return connection_refuse(c);
 	if (!batch.direct)
-		return table_append(c, lease_run(), batcher.number + 1,
+		return table_append(c, lease_run(), tenure->number + 1,
 							&batch.journal);
 	status = table_execute(c, &batch.table, &as_expected);
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
@@ -810,7 +783,7 @@ lease_batch_note_failure(lease_status status)
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
-		lease_upkeep_note_read_only();
+		lease_note_read_only();
 	if (status == LEASE_STATUS_FAILED && batcher.connection.is_missing)
 		lease_forget();
 }
@@ -883,7 +856,7 @@ end_batch(bool committed)
 {
 	if (committed)
 	{
-		lease_upkeep_note_written();
+		lease_note_written();
 		note_ended();
 		note_committed();
 		if (batch.reaps_more)
@@ -916,11 +889,11 @@ run_batch(int64_t now_us)
 	int64_t		took_us = 0;	/* the commit */
 	uint64_t	answered;
 
-	if (engine.reload)
+	if (tenure->reload)
 		lease_reload();
 	unstall(now_us);
 	lease_gather_end(now_us);
-	if (!is_early(now_us) && !is_in_doubt() &&
+	if (!lease_is_early(now_us) && !lease_is_in_doubt() &&
 		engine.incoming.head != NULL &&
 		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
 		engine.incoming.head->internal == 0 &&
@@ -937,7 +910,7 @@ run_batch(int64_t now_us)
 	looks = only_looks();
 	status = read_batch(looks);
 	if (batch.read_only)
-		lease_upkeep_note_read_only();
+		lease_note_read_only();
 	if (status == LEASE_STATUS_OK && !lease_make_batch())
 		status = connection_no_memory(&batcher.connection);
 	if (status == LEASE_STATUS_OK)
@@ -986,10 +959,10 @@ next_work(int64_t now_us)
 		batcher.reap_us : batcher.sessions_us;
 	int64_t		queue_us;
 
-	if (is_early(now_us) || is_in_doubt())
+	if (lease_is_early(now_us) || lease_is_in_doubt())
 	{
-		int64_t		end_us = is_in_doubt() ? batcher.ask_lost_us :
-			batcher.early_until_us;
+		int64_t		end_us = lease_is_in_doubt() ? tenure->ask_lost_us :
+			tenure->early_until_us;
 
 		for (const lease_call *call = engine.incoming.head; call != NULL;
 			 call = call->next)
@@ -1070,9 +1043,6 @@ lease_batch_lend(lease_call *call)
 	run_batch(now_us);
 	batcher.lent_to = NULL;
 	batcher.borrower = NULL;
-
-	/* before somebody else who was just answered can ask */
-	engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
 	lease_wake_before(next_work(lease_now()));
 	return true;
 }
@@ -1125,9 +1095,6 @@ lease_batch_main(void *arg)
 			continue;
 		}
 		next_us = next_work(now_us);
-
-		/* before anybody who was just answered can ask */
-		engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
 		if (next_us > now_us)
 			lease_sleep_until(next_us);
 		else if (dlock_server_is_ending() &&
@@ -1135,11 +1102,11 @@ lease_batch_main(void *arg)
 			lease_upkeep_put_off(now_us);
 		else if (batcher.sessions_us <= now_us)
 			lease_upkeep_sessions();
-		else if (is_in_doubt() && batcher.ask_lost_us <= now_us)
+		else if (lease_is_in_doubt() && tenure->ask_lost_us <= now_us)
 			lease_upkeep_ask_lost();
 		else if (batcher.reap_us <= now_us)
 			lease_upkeep_reap(now_us);
-		else if (!is_in_doubt() && lease_session_keep_us() <= now_us)
+		else if (!lease_is_in_doubt() && lease_session_keep_us() <= now_us)
 			lease_session_keep(now_us);
 		else if (lease_checkpoint_due_us() <= now_us)
 		{

@@ -10,6 +10,7 @@
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_settings.h"
+#include "lease_tenure.h"
 #include "lease_waiters.h"
 
 /* What the engine asks of itself. */
@@ -37,10 +38,6 @@ typedef struct lease_engine
 	uint64_t	answered;		/* calls that waited for it, ever */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
-	bool		settled;		/* nothing is in the journal */
-	bool		reload;			/* somebody has changed the tables: nothing that is
-								 * known counts */
-	bool		read_only;		/* but that the server may not be written */
 } lease_engine;
 
 extern lease_engine engine;
@@ -71,7 +68,6 @@ extern size_t lease_calls_count_served(void);
 extern void *lease_batch_main(void *arg);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
-extern bool lease_batch_is_clustered(void);
 extern void lease_batch_look_soon(void);
 
 /* lease_gather.c */

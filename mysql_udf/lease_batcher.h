@@ -68,34 +68,13 @@ typedef struct lease_batch
 typedef struct lease_batcher
 {
 	connection	connection;
-	bool		has_taken_over; /* and nothing has happened since that would make
-								 * it necessary again */
-	bool		has_journal;	/* install.sql has made its tables */
-	bool		direct;			/* changes go into the lock table at once, as it
-								 * was when this run took over */
-	bool		is_kept;		/* since then only this run has written */
-	uint64_t	number;			/* of the newest row of the journal */
-	size_t		journal_rows;	/* that are not applied */
-	size_t		journal_bytes;
-	int64_t		checkpoint_us;	/* when to apply them */
-	bool		wants_checkpoint;	/* that is now: a guard needs a row */
-	int64_t		early_until_us; /* until then nothing can be granted: the clock is
-								 * not there, see lease_take_over() */
 	bool		looks_wait;		/* the last batch could not be read, and there are
 								 * looks */
-	bool		clustered;		/* others may write the table at the same time;
-								 * for all, with the mutex */
-	int64_t		looked_us;		/* when that was seen, and engine.read_only;
-								 * for all, with the mutex */
 	lease_call *lent_to;		/* who makes a batch in his own thread, see
 								 * lease_batch_lend(); for all, with the mutex */
 	struct THD *borrower;		/* whose thread that is */
 	bool		cut;			/* the connection was, because of him */
 	int64_t		watch_us;		/* when to look at him next */
-	int64_t		doubt_us;		/* when a statement was lost that may still be
-								 * committed, see lease_doubt(); 0: none is; for
-								 * all, with the mutex */
-	int64_t		ask_lost_us;	/* when to ask next whether it goes on */
 	int64_t		reap_us;		/* when to reap next */
 	int64_t		sessions_us;	/* when to look after sessions next */
 } lease_batcher;
@@ -161,15 +140,8 @@ extern bool lease_early_have_ended(image_name *entry, uint64_t youngest,
 /* lease_checkpoint.c */
 extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
 extern bool lease_apply_change(const journal_change *change, int64_t now_us);
-extern void lease_take_over_anew(void);
-extern void lease_forget(void);
-extern void lease_doubt(void);
-extern void lease_reload(void);
 extern lease_status lease_take_tables(void);
 extern lease_status lease_checkpoint(void);
-extern int64_t lease_checkpoint_due_us(void);
-extern void lease_checkpoint_want(void);
-extern void lease_note_appended(size_t rows, size_t bytes);
 
 /* lease_upkeep.c */
 extern lease_status lease_upkeep_prepare(void);
@@ -179,8 +151,6 @@ extern void lease_upkeep_find_leases(lease_call *call);
 extern void lease_upkeep_sessions(void);
 extern void lease_upkeep_reap(int64_t now_us);
 extern void lease_upkeep_put_off(int64_t now_us);
-extern void lease_upkeep_note_read_only(void);
-extern void lease_upkeep_note_written(void);
 extern void lease_upkeep_reap_soon(void);
 extern void lease_upkeep_look_soon(void);
 

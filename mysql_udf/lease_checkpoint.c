@@ -26,11 +26,6 @@
 #include "lease_guards.h"
 #include "udf_text.h"
 
-/* When the journal is much, or old. */
-#define JOURNAL_ROWS	2000
-#define JOURNAL_BYTES	1000000
-#define JOURNAL_US		1000000
-
 /* When to try again what somebody else kept from being done. */
 #define RETRY_US		1000000
 
@@ -85,87 +80,6 @@ lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
 	}
 	renewals[i].end_us = now_us + call->request.ttl_us;
 	return true;
-}
-
-/* ----------------------------------------------------------------
- * What is in the journal
- * ----------------------------------------------------------------
- */
-
-/*
- * This run takes over before it decides or writes anything.  Until then the image
- * answers callers who look, try, or give a lease back: it is as it was before a commit of
- * which nobody knows what has become, and of which nobody was told.
- */
-void
-lease_take_over_anew(void)
-{
-	batcher.has_taken_over = false;
-	batcher.journal_rows = 0;
-	batcher.journal_bytes = 0;
-	batcher.checkpoint_us = INT64_MAX;
-}
-
-/* The same, and what is known may not even have been so. */
-void
-lease_forget(void)
-{
-	image_forget();
-	lease_take_over_anew();
-}
-
-/*
- * The connection was lost, and what was asked for by it may be committed at any time.
- * Until that is over (lease_upkeep_ask_lost()), nothing is decided or written.  Then this
- * run takes over anew.
- */
-void
-lease_doubt(void)
-{
-	batcher.doubt_us = lease_now();
-	batcher.ask_lost_us = 0;
-}
-
-/* Forget also what other runs wrote; and not even the releases that were answered
- * are known to be of leases that there are. */
-void
-lease_reload(void)
-{
-	engine.reload = false;
-	lease_forget();
-	image_forget_all();
-	batcher.is_kept = false;
-}
-
-/* Rows have been appended. */
-void
-lease_note_appended(size_t rows, size_t bytes)
-{
-	if (batcher.journal_rows == 0)
-		batcher.checkpoint_us = lease_now() + JOURNAL_US;
-	batcher.number += rows;
-	batcher.journal_rows += rows;
-	batcher.journal_bytes += bytes;
-	if (batcher.journal_rows >= JOURNAL_ROWS ||
-		batcher.journal_bytes >= JOURNAL_BYTES)
-		batcher.checkpoint_us = 0;
-}
-
-/* A checkpoint is needed now: a guard needs a row. */
-void
-lease_checkpoint_want(void)
-{
-	batcher.wants_checkpoint = true;
-}
-
-/* When the next checkpoint is due. */
-int64_t
-lease_checkpoint_due_us(void)
-{
-	if (!batcher.has_taken_over || batcher.journal_rows == 0 ||
-		batcher.doubt_us != 0)
-		return INT64_MAX;
-	return batcher.wants_checkpoint ? 0 : batcher.checkpoint_us;
 }
 
 /* ----------------------------------------------------------------
@@ -253,7 +167,7 @@ note_carried(const journal_writer *carried)
 	if (journal_is_empty(carried))
 		return;
 	lease_note_appended(carried->rows.count, journal_bytes(carried));
-	batcher.checkpoint_us = lease_now() + RETRY_US;
+	lease_checkpoint_at(lease_now() + RETRY_US);
 }
 
 /* ----------------------------------------------------------------
@@ -453,7 +367,9 @@ take(table_state *state, image_filter **filter)
 
 	if (takeover.wait_us > 0)
 	{
-		batcher.early_until_us = lease_now() + takeover.wait_us;
+		lease_lock();
+		lease_note_clock_behind(lease_now() + takeover.wait_us);
+		lease_unlock();
 		connection_rollback(c);
 		return LEASE_STATUS_EARLY;
 	}
@@ -471,7 +387,7 @@ take(table_state *state, image_filter **filter)
 
 	lease_lock();
 	image_forget();
-	image_begin(lease_now(), batcher.is_kept && state->is_own);
+	image_begin(lease_now(), tenure->is_kept && state->is_own);
 	done = make_image(state, lease_now());
 	lease_early_mark_released();
 	names = dirty_names(&n);
@@ -507,7 +423,7 @@ take(table_state *state, image_filter **filter)
 		status = table_execute(c, &changes, &as_expected);
 	if (status == LEASE_STATUS_OK)
 		status = table_take(c, lease_run(), state, raises ?
-							takeover.floor : 0, batcher.number + 1, &carried);
+							takeover.floor : 0, tenure->number + 1, &carried);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	if (takeover.clock_is_behind)
@@ -518,9 +434,7 @@ take(table_state *state, image_filter **filter)
 		image_mark_read(i, lease_merge_marks(lease_merge_marks(image_mark(i),
 															  state->marks.marks[i]),
 											 raises ? takeover.floor : 0));
-	batcher.has_journal = state->has_journal;
-	batcher.direct = direct;
-	batcher.is_kept = !direct;
+	lease_note_tables(state->has_journal, direct);
 	nrenewals = 0;
 	if (direct)
 		lease_forget();
@@ -533,8 +447,7 @@ take(table_state *state, image_filter **filter)
 		}
 		note_carried(&carried);
 	}
-	batcher.has_taken_over = true;
-	batcher.early_until_us = 0;
+	lease_note_taken_over();
 	lease_unlock();
 	return LEASE_STATUS_OK;
 }
@@ -607,7 +520,7 @@ write_journal(void)
 	static journal_writer carried;
 	connection *c = &batcher.connection;
 	bool		as_expected = true;
-	uint64_t	number = batcher.number;
+	uint64_t	number = tenure->number;
 	lease_status status = probe();
 
 	if (status == LEASE_STATUS_OK)
@@ -623,7 +536,7 @@ write_journal(void)
 		status = table_execute(c, &changes, &as_expected);
 		if (status == LEASE_STATUS_OK)
 			status = table_delete_journal(c, lease_run(), number,
-										  batcher.journal_rows, &as_expected);
+										  tenure->journal_rows, &as_expected);
 		if (status == LEASE_STATUS_OK && !as_expected)
 			status = connection_edited(c);
 		if (status == LEASE_STATUS_OK)
@@ -636,8 +549,7 @@ write_journal(void)
 		return status;
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, image_mark(i));
-	batcher.journal_rows = 0;
-	batcher.journal_bytes = 0;
+	lease_note_applied();
 	nrenewals = 0;
 	note_carried(&carried);
 	if (!note_written())
@@ -684,19 +596,19 @@ lease_checkpoint(void)
 {
 	lease_status status;
 
-	if (!batcher.has_taken_over || batcher.journal_rows == 0)
+	if (!tenure->has_taken_over || tenure->journal_rows == 0)
 		return LEASE_STATUS_OK;
-	batcher.wants_checkpoint = false;
+	lease_checkpoint_want(false);
 	lease_ask();
 	status = lease_upkeep_prepare();
 	(void) lease_resume();
-	if (!batcher.has_taken_over)
+	if (!tenure->has_taken_over)
 		return status;			/* all has been forgotten meanwhile */
 	if (status == LEASE_STATUS_OK)
 		status = write_journal();
 	note_checkpoint(status);
 	if (status != LEASE_STATUS_OK)
-		batcher.checkpoint_us = lease_now() + RETRY_US;
+		lease_checkpoint_at(lease_now() + RETRY_US);
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_LOST)

@@ -35,10 +35,10 @@
 static bool
 is_valid(void)
 {
-	return image_is_valid() && !engine.reload &&
-		!batcher.clustered && !engine.read_only &&
+	return image_is_valid() && !tenure->reload &&
+		!tenure->clustered && !tenure->read_only &&
 		(lease_asks_since_us() != 0 ||
-		 lease_now() < batcher.looked_us + LOOK_MAX_AGE_US);
+		 lease_now() < tenure->looked_us + LOOK_MAX_AGE_US);
 }
 
 /* Say whether a name is known, and that nobody has locked its rows. */
@@ -202,8 +202,8 @@ suffices(const lease_call *call)
 bool
 lease_early_is_lendable(const lease_call *call)
 {
-	if (!is_valid() || !batcher.has_taken_over || batcher.direct ||
-		batcher.doubt_us != 0 ||
+	if (!is_valid() || !tenure->has_taken_over || tenure->direct ||
+		tenure->doubt_us != 0 ||
 		batcher.connection.mysql == NULL ||
 		!connection_can_be_interrupted(&batcher.connection) ||
 		!lease_settings_are_read() ||

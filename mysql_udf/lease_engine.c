@@ -701,7 +701,7 @@ dlock_engine_settle(dlock_answer *answer)
 	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	/* a server that has become a replica has what it has */
-	is_needed = (engine.unwritten > 0 || !engine.settled) && !engine.read_only;
+	is_needed = (engine.unwritten > 0 || !lease_is_settled()) && !tenure->read_only;
 	lease_unlock();
 	if (is_needed)
 		ask_engine(LEASE_INTERNAL_SETTLE, answer);
@@ -716,7 +716,7 @@ dlock_engine_reload(dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
 	lease_lock();
-	engine.reload = true;
+	lease_reload_soon();
 	lease_unlock();
 	ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	return answer->sqlstate[0] == '\0';

@@ -118,7 +118,7 @@ submit(lease_internal what, const session_lease *lease)
 static int64_t
 least_pause_us(void)
 {
-	return lease_batch_is_clustered() ? KEEP_LEAST_US : KEEP_ALONE_US;
+	return tenure->clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
 }
 
 /* How often the row of a lease is written. */

@@ -111,10 +111,10 @@ lease_upkeep_prepare(void)
 
 	if (status == LEASE_STATUS_OK)
 		status = connection_end_lost(&batcher.connection);
-	if (status == LEASE_STATUS_OK && batcher.doubt_us != 0)
+	if (status == LEASE_STATUS_OK && tenure->doubt_us != 0)
 	{
 		lease_lock();
-		batcher.doubt_us = 0;
+		lease_end_doubt();
 		lease_take_over_anew();
 		lease_unlock();
 	}
@@ -136,10 +136,10 @@ lease_upkeep_ask_lost(void)
 	if (status == LEASE_STATUS_OK)
 		status = lease_take_tables();
 	(void) lease_resume();
-	batcher.ask_lost_us = lease_now() + ASK_LOST_US;
+	lease_ask_lost_at(lease_now() + ASK_LOST_US);
 	if (status == LEASE_STATUS_FAILED)
 	{
-		batcher.doubt_us = 0;
+		lease_end_doubt();
 		lease_forget();
 	}
 }
@@ -257,7 +257,7 @@ find_in_table(const lease_call *call, name_list *list)
 
 	lease_ask();
 	status = lease_upkeep_prepare();
-	if (status == LEASE_STATUS_OK && !batcher.has_taken_over)
+	if (status == LEASE_STATUS_OK && !tenure->has_taken_over)
 		status = table_read_journals(&batcher.connection, &changes);
 	if (status == LEASE_STATUS_OK)
 		status = table_read_owner(&batcher.connection, call->request.owner,
@@ -297,7 +297,7 @@ lease_upkeep_find_leases(lease_call *call)
 		lease_batch_note_failure(status);
 		lease_call_after_failure(call, status, false);
 	}
-	else if (list.count == 0 && engine.read_only)
+	else if (list.count == 0 && tenure->read_only)
 	{
 		lease_call_fail(call, "25006",
 						"could not use the lock table: the server is read-only");
@@ -352,25 +352,6 @@ look_for_connections(void)
 	free(list.ids);
 }
 
-/*
- * The server could not be written, and another one may have been: nothing is known
- * any more, and this run takes over again before the next grant.  The mutex is held.
- */
-void
-lease_upkeep_note_read_only(void)
-{
-	engine.read_only = true;
-	if (batcher.has_taken_over || image_is_valid())
-		lease_forget();
-}
-
-/* It was written: it is writable again. */
-void
-lease_upkeep_note_written(void)
-{
-	engine.read_only = false;
-}
-
 /* There may be more that is over. */
 void
 lease_upkeep_reap_soon(void)
@@ -397,15 +378,15 @@ look_at_server(void)
 	connection *c = &batcher.connection;
 	lease_status status;
 	int64_t		began_us = lease_now();
-	bool		has_journal = batcher.has_journal;
+	bool		has_journal = tenure->has_journal;
 
 	lease_ask();
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = connection_look(c);
 	/* install.sql may have made it, or uninstall.sql taken it away */
-	if (status == LEASE_STATUS_OK && batcher.has_taken_over)
-		status = table_look(c, batcher.direct ? 0 : lease_run(),
+	if (status == LEASE_STATUS_OK && tenure->has_taken_over)
+		status = table_look(c, tenure->direct ? 0 : lease_run(),
 							&has_journal);
 	(void) lease_resume();
 	if (batcher.reap_us > lease_now() + settings->reap_interval_us)
@@ -415,18 +396,13 @@ look_at_server(void)
 	else if (status != LEASE_STATUS_OK)
 	{
 		lease_call_fail_late();
-		batcher.clustered = true;
-		lease_forget();
+		lease_note_not_looked();
 		return;
 	}
-	engine.read_only = c->is_read_only;
-	batcher.looked_us = began_us;
-	if (c->is_read_only)
-		lease_upkeep_note_read_only();
-	if (c->is_clustered != batcher.clustered ||
-		has_journal != batcher.has_journal)
+	if (c->is_clustered != tenure->clustered ||
+		has_journal != tenure->has_journal)
 		lease_forget();
-	batcher.clustered = c->is_clustered;
+	lease_note_looked(c->is_clustered, c->is_read_only, began_us);
 }
 
 /*
@@ -530,7 +506,7 @@ lease_upkeep_reap(int64_t now_us)
 	image_name *name;
 	lease_call *call;
 
-	if (batcher.doubt_us != 0)
+	if (tenure->doubt_us != 0)
 	{
 		batcher.reap_us = again_us; /* nothing can be written */
 		return;
