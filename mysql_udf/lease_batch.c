@@ -49,6 +49,10 @@
 #define DEFER_US		20000
 #define DEFER_IDLE_US	5000
 
+/* Most names of a call for all leases of an owner that go into one commit. */
+#define SLICE			10000
+#define SLICE_DIRECT	1000
+
 lease_batch batch;
 lease_batcher batcher = {
 	.connection = {.wire = -1},
@@ -164,6 +168,18 @@ lease_defer_us(void)
 	return tenure->clustered ? DEFER_IDLE_US : DEFER_US;
 }
 
+/* How many names of a call go into the batch. */
+static size_t
+get_slice(const lease_call *call)
+{
+	size_t		most = lease_is_direct() ? SLICE_DIRECT : SLICE;
+	size_t		left = call->nnames - call->waits_for;
+
+	if (call->kind != DLOCK_CALL_APPLY_ALL)
+		return call->nnames;
+	return left < most ? left : most;
+}
+
 /*
  * Take a call into the batch: false if there is no room, unless it must be; or no
  * memory, which it is told.
@@ -171,7 +187,7 @@ lease_defer_us(void)
 static bool
 take(lease_call *call, bool must)
 {
-	size_t		slice = lease_call_slice(call);
+	size_t		slice = get_slice(call);
 	size_t		first = call->kind == DLOCK_CALL_APPLY_ALL ?
 		call->waits_for : 0;
 	size_t		more = 0;
@@ -190,22 +206,12 @@ take(lease_call *call, bool must)
 			}
 			return false;
 		}
+	call->slice = slice;
 	lease_calls_remove(call);
 	call->place = LEASE_PLACE_BATCH;
 	batch.nunanswered += !call->answered;
 	lease_calls_append(&batch.calls, call);
 	return true;
-}
-
-/* Say whether a list has a call for a name. */
-static bool
-concerns(const lease_calls *list, lease_bytes name)
-{
-	for (const lease_call *call = list->head; call != NULL; call = call->next)
-		for (size_t i = 0; i < call->nnames; i++)
-			if (lease_same(call->names[i], name))
-				return true;
-	return false;
 }
 
 /* Note which buckets the calls of a list want. */
@@ -225,8 +231,8 @@ static bool
 is_wanted(lease_bytes name)
 {
 	return (wanted[lease_bucket(name)] &&
-			(concerns(&engine.incoming, name) ||
-			 concerns(&engine.stalled, name))) ||
+			(lease_calls_concern(&engine.incoming, name) ||
+			 lease_calls_concern(&engine.stalled, name))) ||
 		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
 }
 
@@ -291,15 +297,6 @@ unstall(int64_t now_us)
 	}
 }
 
-/* Say whether a call changes nothing. */
-static bool
-is_look(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_SETTINGS ||
-		(call->internal == LEASE_INTERNAL_NONE &&
-		 call->kind == DLOCK_CALL_READ);
-}
-
 /*
  * Say whether a call can be made although this run has not raised the marks: it
  * looks, and what it looks at was not given back by a release that is yet to be
@@ -308,8 +305,8 @@ is_look(const lease_call *call)
 static bool
 can_be_early(const lease_call *call)
 {
-	return call->internal == LEASE_INTERNAL_SETTINGS || (is_look(call) &&
-		(call->nnames > 0 ? !concerns(&engine.deferred, call->names[0]) :
+	return call->internal == LEASE_INTERNAL_SETTINGS || (lease_call_is_look(call) &&
+		(call->nnames > 0 ? !lease_calls_concern(&engine.deferred, call->names[0]) :
 		 engine.unwritten == 0));
 }
 
@@ -409,8 +406,7 @@ collect(int64_t now_us)
 			continue;
 
 		/* of a call on all leases of an owner the names come first */
-		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
-			 call->nnames == 0) || !take(call, batch.nunanswered == 0))
+		if (lease_call_is_of_owner(call) || !take(call, batch.nunanswered == 0))
 			break;
 	}
 }
@@ -438,7 +434,7 @@ only_looks(void)
 {
 	for (const lease_call *call = batch.calls.head; call != NULL;
 		 call = call->next)
-		if (!is_look(call))
+		if (!lease_call_is_look(call))
 			return false;
 	return batch.is_early || batch.is_apart || lease_waiters_count() == 0;
 }
@@ -805,7 +801,7 @@ fail_batch(lease_status status, bool in_commit)
 			 call = next)
 		{
 			next = call->next;
-			if (is_look(call) && !lease_early_look_blind(call))
+			if (lease_call_is_look(call) && !lease_early_look_blind(call))
 				batcher.looks_wait = !batch.is_apart;
 		}
 
@@ -895,9 +891,7 @@ run_batch(int64_t now_us)
 	lease_gather_end(now_us);
 	if (!lease_is_early(now_us) && !lease_is_in_doubt() &&
 		engine.incoming.head != NULL &&
-		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
-		engine.incoming.head->internal == 0 &&
-		engine.incoming.head->nnames == 0)
+		lease_call_is_of_owner(engine.incoming.head))
 	{
 		lease_upkeep_find_leases(engine.incoming.head);
 		return;
@@ -936,12 +930,12 @@ run_batch(int64_t now_us)
 			took_us = lease_resume();
 		}
 	}
-	answered = engine.answered;
+	answered = lease_calls_answered();
 	if (status == LEASE_STATUS_OK)
 	{
 		end_batch(changed);
 		if (changed && careful == 0)
-			lease_gather_begin(engine.answered - answered, took_us);
+			lease_gather_begin(lease_calls_answered() - answered, took_us);
 	}
 	else
 		fail_batch(status, in_commit);

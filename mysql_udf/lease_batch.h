@@ -13,18 +13,6 @@
 #include "lease_tenure.h"
 #include "lease_waiters.h"
 
-/* What the engine asks of itself. */
-typedef enum lease_internal
-{
-	LEASE_INTERNAL_NONE,
-	LEASE_INTERNAL_GIVE_BACK,	/* a grant that nobody has learnt of */
-	LEASE_INTERNAL_END_SESSION, /* the lease of a connection that is gone */
-	LEASE_INTERNAL_KEEP,		/* write that a session lease lives */
-	LEASE_INTERNAL_REAP,		/* remove what is over */
-	LEASE_INTERNAL_SETTLE,		/* write what was answered */
-	LEASE_INTERNAL_SETTINGS		/* read the settings, if they never were */
-} lease_internal;
-
 /* How often to look whether a caller is still wanted. */
 #define LEASE_LOOK_INTERVAL_US	50000
 
@@ -35,7 +23,6 @@ typedef struct lease_engine
 	lease_calls deferred;		/* releases that were answered, to be written */
 	lease_calls stalled;		/* somebody's transaction is in the way */
 	int64_t		called_us;		/* when somebody called last */
-	uint64_t	answered;		/* calls that waited for it, ever */
 	size_t		unwritten;		/* answered releases that nothing keeps from
 								 * being written */
 } lease_engine;
@@ -43,22 +30,11 @@ typedef struct lease_engine
 extern lease_engine engine;
 
 /* lease_engine.c */
-extern lease_call *lease_call_create(size_t nnames);
-extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
-										 lease_bytes owner, lease_bytes name,
-										 const dlock_caller *caller);
-extern void lease_call_unref(lease_call *call);
-extern void lease_call_answer(lease_call *call);
-extern void lease_call_fail(lease_call *call, const char *sqlstate,
-							const char *format,...)
-			__attribute__((format(printf, 3, 4)));
 extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_engine_submit(lease_call *call);
 
 /* lease_calls.c */
 extern bool lease_calls_start(void);
-extern bool lease_call_is_of_several(const lease_call *call);
-extern bool lease_call_is_granted(const lease_call *call);
 extern void lease_call_return(lease_call *call);
 extern void lease_calls_visit_served(lease_waiters_visitor *visit,
 									 void *context);

@@ -94,9 +94,6 @@ extern void lease_gather_end(int64_t now_us);
 extern int64_t lease_gather_due_us(void);
 
 /* lease_calls.c */
-extern bool lease_call_is_acquire(const lease_call *call);
-extern lease_outcome lease_call_outcome(const lease_call *call, size_t i);
-extern size_t lease_call_slice(const lease_call *call);
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_set_unwritten(lease_call *call, bool unwritten);
 extern lease_call *lease_calls_owed(const image_name *name, uint64_t token,

@@ -15,56 +15,6 @@
 #include "lease_stats.h"
 #include "udf_text.h"
 
-/* Most names of a call for all leases of an owner that go into one commit. */
-#define SLICE			10000
-#define SLICE_DIRECT	1000
-
-/* How many names of a call go into one batch. */
-size_t
-lease_call_slice(const lease_call *call)
-{
-	size_t		left = call->nnames - call->waits_for;
-
-	size_t		most = batch.direct ? SLICE_DIRECT : SLICE;
-
-	if (call->kind != DLOCK_CALL_APPLY_ALL)
-		return call->nnames;
-	return left < most ? left : most;
-}
-
-/* Say whether somebody wants one lease. */
-bool
-lease_call_is_acquire(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_NONE &&
-		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
-}
-
-/* Say whether somebody wants several leases, all or any. */
-bool
-lease_call_is_of_several(const lease_call *call)
-{
-	return call->kind == DLOCK_CALL_ACQUIRE_ALL ||
-		call->kind == DLOCK_CALL_ACQUIRE_ANY;
-}
-
-/* What an acquire, of one name or of several, came to for one of its names. */
-lease_outcome
-lease_call_outcome(const lease_call *call, size_t i)
-{
-	return lease_call_is_of_several(call) ?
-		(lease_outcome) call->outcomes[i] : call->answer.outcome;
-}
-
-/* Say whether a call was answered that it has what it wanted to acquire. */
-bool
-lease_call_is_granted(const lease_call *call)
-{
-	return (lease_call_is_acquire(call) || lease_call_is_of_several(call)) &&
-		call->answer.sqlstate[0] == '\0' &&
-		lease_is_granted(call->answer.outcome);
-}
-
 /* Tell a call that the table failed. */
 void
 lease_call_fail_by_table(lease_call *call)
@@ -557,7 +507,7 @@ lease_call_answer_committed(lease_call *call)
 				lease_count(call->request.op == LEASE_RENEW ?
 							LEASE_COUNT_renewed : LEASE_COUNT_released,
 							call->answer.token);
-				call->waits_for += lease_call_slice(call);
+				call->waits_for += call->slice;
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{
 					/* behind who has come meanwhile, and wants but one */

@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,113 +54,6 @@ static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
-
-/* ----------------------------------------------------------------
- * Calls
- * ----------------------------------------------------------------
- */
-
-/* A call with room for names, and one reference; NULL if there is no memory. */
-lease_call *
-lease_call_create(size_t nnames)
-{
-	lease_call *call = calloc(1, sizeof(lease_call));
-
-	if (call == NULL)
-		return NULL;
-	call->names = calloc(1, nnames * (sizeof(lease_bytes) + LEASE_STRING_MAX) +
-						 1);
-	if (call->names == NULL)
-	{
-		free(call);
-		return NULL;
-	}
-	call->nnames = nnames;
-	for (size_t i = 0; i < nnames; i++)
-		call->names[i].data = (char *) &call->names[nnames] +
-			i * LEASE_STRING_MAX;
-	sem_init(&call->done, 0, 0);
-	atomic_init(&call->references, 1);
-	call->request.owner.data = call->owner;
-	call->request.request.data = call->request_id;
-	call->start_us = lease_now();
-	call->end_us = INT64_MAX;
-	return call;
-}
-
-/*
- * A call that nobody asks for, about the lease with a token; NULL if there is no
- * memory.
- */
-lease_call *
-lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
-					  lease_bytes name, const dlock_caller *caller)
-{
-	lease_call *call = lease_call_create(1);
-
-	if (call == NULL)
-		return NULL;
-	call->kind = DLOCK_CALL_APPLY;
-	call->request.op = op;
-	call->request.token = token;
-	memcpy(call->owner, owner.data, owner.length);
-	call->request.owner.length = owner.length;
-	memcpy((char *) call->names[0].data, name.data, name.length);
-	call->names[0].length = name.length;
-	call->caller = *caller;
-	call->answered = true;
-	return call;
-}
-
-/* Give a reference back. */
-void
-lease_call_unref(lease_call *call)
-{
-	if (atomic_fetch_sub(&call->references, 1) > 1)
-		return;
-	for (size_t i = 0; call->places != NULL && i < call->nnames; i++)
-		lease_call_unref(call->places[i]);
-	free(call->places);
-	free(call->answer.holders);
-	free(call->answer.tokens);
-	free(call->answer.done);
-	free(call->outcomes);
-	free(call->match);
-	free(call->names);
-	sem_destroy(&call->done);
-	free(call);
-}
-
-/*
- * Answer a call; what the answer is has been filled in, and is the caller's
- * from now on.  The mutex is held.
- */
-void
-lease_call_answer(lease_call *call)
-{
-	if (call->answered)
-		return;
-	call->answered = true;
-	engine.answered++;
-	sem_post(&call->done);
-}
-
-/* Answer a call with an error. */
-void
-lease_call_fail(lease_call *call, const char *sqlstate, const char *format,...)
-{
-	va_list		arguments;
-
-	if (call->answered)
-		return;
-	snprintf(call->answer.sqlstate, sizeof(call->answer.sqlstate), "%s",
-			 sqlstate);
-	va_start(arguments, format);
-	vsnprintf(call->answer.message, sizeof(call->answer.message), format,
-			  arguments);
-	va_end(arguments);
-	lease_call_answer(call);
-}
 
 /*
  * Hand a call to the batcher, which gets the caller's reference.  Who has borrowed
@@ -676,7 +570,7 @@ ask_engine(lease_internal what, dlock_answer *answer)
 			(void) no_memory(answer);
 		else
 		{
-			call->internal = (int) what;
+			call->internal = what;
 			call->references++;
 			lease_engine_submit(call);
 		}

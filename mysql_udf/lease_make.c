@@ -986,10 +986,10 @@ make_release_each(lease_call *call)
 			return;
 		}
 		one->answered = false;
+		one->is_part = true;
 		one->place = LEASE_PLACE_BATCH;
 		one->references++;
 		make_release(one, lease_batch_find(call->names[i]));
-		engine.answered--;		/* nobody has waited for that */
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
 		lease_call_unref(one);
 	}
@@ -1078,7 +1078,7 @@ has_all_names(const lease_call *call)
 static void
 make_apply_all(lease_call *call)
 {
-	size_t		end = call->waits_for + lease_call_slice(call);
+	size_t		end = call->waits_for + call->slice;
 	uint64_t	count = 0;
 
 	call->renews_all = call->request.op == LEASE_RENEW &&
@@ -1171,7 +1171,7 @@ make(lease_call *call)
 		lease_call_fail_by_table(call);
 		return;
 	}
-	switch ((lease_internal) call->internal)
+	switch (call->internal)
 	{
 		case LEASE_INTERNAL_NONE:
 			break;

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "lease_batch.h"
+#include "lease_engine.h"
 #include "server_abi.h"
 
 /* A lease of a session. */
