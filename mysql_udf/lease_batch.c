@@ -35,6 +35,8 @@
 #include <string.h>
 
 #include "lease_guards.h"
+#include "lease_owed.h"
+#include "lease_replays.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 #include "mysql_compat.h"
@@ -149,8 +151,8 @@ lease_batch_keeps_waiting(const lease_call *call)
 {
 	if (call->place == LEASE_PLACE_LINE)
 		return is_stuck() && lease_early_could_be_granted(call);
-	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls ||
-			call->list == &batch.at_commit) && is_stuck();
+	return (call->place == LEASE_PLACE_LIST || call->list == &lists->taken ||
+			call->list == &lists->at_commit) && is_stuck();
 }
 
 /* Have the server and its connections looked at.  For all, with the mutex. */
@@ -207,10 +209,8 @@ take(lease_call *call, bool must)
 			return false;
 		}
 	call->slice = slice;
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_BATCH;
 	batch.nunanswered += !call->answered;
-	lease_calls_append(&batch.calls, call);
+	lease_list_taken(call);
 	return true;
 }
 
@@ -231,8 +231,8 @@ static bool
 is_wanted(lease_bytes name)
 {
 	return (wanted[lease_bucket(name)] &&
-			(lease_calls_concern(&engine.incoming, name) ||
-			 lease_calls_concern(&engine.stalled, name))) ||
+			(lease_calls_concern(&lists->incoming, name) ||
+			 lease_calls_concern(&lists->stalled, name))) ||
 		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
 }
 
@@ -253,13 +253,13 @@ lease_due_us(const lease_call *call)
 static bool
 must_write(int64_t now_us)
 {
-	if (engine.unwritten > DEFER_MAX)
+	if (lease_owed_unwritten() > DEFER_MAX)
 		return true;
-	for (const lease_call *call = engine.deferred.head; call != NULL;
+	for (const lease_call *call = lists->deferred.head; call != NULL;
 		 call = call->next)
 		if (call->unwritten && lease_due_us(call) <= now_us)
 			return true;
-	for (const lease_call *call = engine.incoming.head; call != NULL;
+	for (const lease_call *call = lists->incoming.head; call != NULL;
 		 call = call->next)
 		if (call->internal == LEASE_INTERNAL_SETTLE)
 			return true;
@@ -287,13 +287,12 @@ unstall(int64_t now_us)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
+	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->nnames > 0 || call->retry_us > now_us)
 			continue;
-		lease_calls_remove(call);
-		lease_calls_append(&engine.incoming, call);
+		lease_list_incoming(call);
 	}
 }
 
@@ -306,8 +305,8 @@ static bool
 can_be_early(const lease_call *call)
 {
 	return call->internal == LEASE_INTERNAL_SETTINGS || (lease_call_is_look(call) &&
-		(call->nnames > 0 ? !lease_calls_concern(&engine.deferred, call->names[0]) :
-		 engine.unwritten == 0));
+		(call->nnames > 0 ? !lease_owed_by_name(call->names[0]) :
+		 lease_owed_unwritten() == 0));
 }
 
 /*
@@ -319,7 +318,7 @@ collect_looks(void)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.incoming.head; call != NULL; call = next)
+	for (lease_call *call = lists->incoming.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (can_be_early(call))
@@ -361,7 +360,7 @@ collect(int64_t now_us)
 	if (batch.is_apart)
 	{
 		collect_looks();
-		if (batch.calls.head != NULL)
+		if (lists->taken.head != NULL)
 			return;
 		batch.is_apart = false;
 	}
@@ -371,9 +370,9 @@ collect(int64_t now_us)
 		careful--;
 	}
 	memset(wanted, false, sizeof(wanted));
-	want(&engine.incoming);
-	want(&engine.stalled);
-	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
+	want(&lists->incoming);
+	want(&lists->stalled);
+	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
 	{
 		bool		is_first = is_wanted(call->names[0]);
 
@@ -388,7 +387,7 @@ collect(int64_t now_us)
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
 		(void) add_name(due[i]->name);
-	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
+	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->retry_us <= now_us &&
@@ -396,10 +395,10 @@ collect(int64_t now_us)
 			 !take(call, batch.nunanswered == 0)))
 			break;
 	}
-	for (lease_call *call = engine.incoming.head;
+	for (lease_call *call = lists->incoming.head;
 		 call != NULL && (batch.nunanswered == 0 ||
 						  (batch.nunanswered < most &&
-						   batch.calls.count < LEASE_BATCH_CALLS)); call = next)
+						   lists->taken.count < LEASE_BATCH_CALLS)); call = next)
 	{
 		next = call->next;
 		if (lease_early_refuse_call(call))
@@ -420,7 +419,7 @@ collect_deferred(void)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
+	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->unwritten && image_is_known(call->names[0]))
@@ -432,7 +431,7 @@ collect_deferred(void)
 static bool
 only_looks(void)
 {
-	for (const lease_call *call = batch.calls.head; call != NULL;
+	for (const lease_call *call = lists->taken.head; call != NULL;
 		 call = call->next)
 		if (!lease_call_is_look(call))
 			return false;
@@ -571,7 +570,7 @@ write_to_journal(void)
 {
 	journal_begin(&batch.journal, lease_run(),
 				  batcher.connection.max_packet / 4);
-	for (const lease_call *call = batch.at_commit.head; call != NULL;
+	for (const lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
 			journal_renew_all(&batch.journal, &(lease_row) {
@@ -789,7 +788,7 @@ static void
 fail_batch(lease_status status, bool in_commit)
 {
 	/* from the last to the first, since each is put before the others */
-	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
+	const lease_calls *const all[] = {&lists->taken, &lists->at_commit, &lists->early};
 
 	if (status != LEASE_STATUS_EARLY)
 		lease_batch_note_failure(status);
@@ -797,7 +796,7 @@ fail_batch(lease_status status, bool in_commit)
 	/* who looks does not have to wait until rows can be locked */
 	if (status == LEASE_STATUS_CONFLICT && !in_commit &&
 		batcher.connection.is_locked)
-		for (lease_call *call = batch.calls.head, *next; call != NULL;
+		for (lease_call *call = lists->taken.head, *next; call != NULL;
 			 call = next)
 		{
 			next = call->next;
@@ -808,9 +807,9 @@ fail_batch(lease_status status, bool in_commit)
 	/* one of them may be in the way of all others */
 	if (status == LEASE_STATUS_CONFLICT && batch.nunanswered > 1)
 		careful = batch.nunanswered;
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		while (lists[i]->tail != NULL)
-			lease_call_after_failure(lists[i]->tail, status, in_commit);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		while (all[i]->tail != NULL)
+			lease_call_after_failure(all[i]->tail, status, in_commit);
 
 	/* those who joined a queue did so for what did not come true */
 	for (size_t i = 0; i < batch.nnames; i++)
@@ -834,7 +833,7 @@ answer_settled(lease_status status)
 {
 	lease_call *next;
 
-	for (lease_call *call = batch.at_commit.head; call != NULL; call = next)
+	for (lease_call *call = lists->at_commit.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->internal != LEASE_INTERNAL_SETTLE)
@@ -857,15 +856,15 @@ end_batch(bool committed)
 		note_committed();
 		if (batch.reaps_more)
 			lease_upkeep_reap_soon();
-		lease_early_note_written();
+		lease_owed_note_written(batch.moment.now_us);
 	}
-	for (lease_call *call = batch.at_commit.head; call != NULL;
+	for (lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->abandoned)
-			lease_make_forget_replays(call);
-	while (batch.early.head != NULL)
-		lease_call_finish(batch.early.head);
-	for (lease_call *call = batch.at_commit.head, *next; call != NULL;
+			lease_replays_forget(call);
+	while (lists->early.head != NULL)
+		lease_call_finish(lists->early.head);
+	for (lease_call *call = lists->at_commit.head, *next; call != NULL;
 		 call = next)
 	{
 		next = call->next;
@@ -890,16 +889,16 @@ run_batch(int64_t now_us)
 	unstall(now_us);
 	lease_gather_end(now_us);
 	if (!lease_is_early(now_us) && !lease_is_in_doubt() &&
-		engine.incoming.head != NULL &&
-		lease_call_is_of_owner(engine.incoming.head))
+		lists->incoming.head != NULL &&
+		lease_call_is_of_owner(lists->incoming.head))
 	{
-		lease_upkeep_find_leases(engine.incoming.head);
+		lease_upkeep_find_leases(lists->incoming.head);
 		return;
 	}
 	collect(now_us);
 	if (batch.nunanswered > 0 && !batch.is_early && !batch.is_apart)
 		collect_deferred();
-	if (batch.calls.head == NULL && batch.nnames == 0)
+	if (lists->taken.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
 	looks = only_looks();
 	status = read_batch(looks);
@@ -910,10 +909,10 @@ run_batch(int64_t now_us)
 	if (status == LEASE_STATUS_OK)
 	{
 		if (!batch.needs_commit)
-			while (batch.early.head != NULL)
-				lease_call_defer(batch.early.head,
-								 batch.early.head->retry_us > now_us ?
-								 batch.early.head->retry_us :
+			while (lists->early.head != NULL)
+				lease_call_defer(lists->early.head,
+								 lists->early.head->retry_us > now_us ?
+								 lists->early.head->retry_us :
 								 lease_now() + lease_defer_us());
 		else
 			status = write_batch(&changed);
@@ -939,9 +938,9 @@ run_batch(int64_t now_us)
 	}
 	else
 		fail_batch(status, in_commit);
-	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
+	batch.had_company = batch.nunanswered > 1 || lists->incoming.head != NULL;
 	forget_names();
-	if (batch.at_commit.head != NULL)
+	if (lists->at_commit.head != NULL)
 		answer_settled(lease_checkpoint());
 }
 
@@ -958,13 +957,13 @@ next_work(int64_t now_us)
 		int64_t		end_us = lease_is_in_doubt() ? tenure->ask_lost_us :
 			tenure->early_until_us;
 
-		for (const lease_call *call = engine.incoming.head; call != NULL;
+		for (const lease_call *call = lists->incoming.head; call != NULL;
 			 call = call->next)
 			if (can_be_early(call))
 				return now_us < pause_until_us ? pause_until_us : now_us;
 		return end_us < next_us ? end_us : next_us;
 	}
-	if (engine.incoming.head != NULL && lease_gather_due_us() < next_us)
+	if (lists->incoming.head != NULL && lease_gather_due_us() < next_us)
 		next_us = lease_gather_due_us();
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
 	if (queue_us < next_us)
@@ -978,11 +977,11 @@ next_work(int64_t now_us)
 	if (engine.called_us + DEFER_IDLE_US > now_us &&
 		engine.called_us + DEFER_IDLE_US < next_us)
 		next_us = engine.called_us + DEFER_IDLE_US;
-	for (const lease_call *call = engine.deferred.head; call != NULL;
+	for (const lease_call *call = lists->deferred.head; call != NULL;
 		 call = call->next)
 		if (lease_due_us(call) < next_us)
 			next_us = lease_due_us(call);
-	for (const lease_call *call = engine.stalled.head; call != NULL;
+	for (const lease_call *call = lists->stalled.head; call != NULL;
 		 call = call->next)
 		if (call->retry_us < next_us)
 			next_us = call->retry_us;
@@ -1018,8 +1017,8 @@ lease_batch_lend(lease_call *call)
 	int64_t		now_us = lease_now();
 
 	if (batcher.lent_to != NULL || lease_sleeps_until_us() == 0 ||
-		batch.had_company || engine.incoming.head != NULL ||
-		engine.stalled.head != NULL || lease_waiters_count() > 0 ||
+		batch.had_company || lists->incoming.head != NULL ||
+		lists->stalled.head != NULL || lease_waiters_count() > 0 ||
 		careful > 0 || pause_until_us > now_us ||
 		next_work(now_us) <= now_us ||
 		(lease_slow_us() != 0 && now_us < lease_slow_us() + LEND_PAUSE_US) ||
@@ -1028,8 +1027,7 @@ lease_batch_lend(lease_call *call)
 
 	/* for it to watch in time */
 	lease_wake_before(now_us + LEASE_LOOK_INTERVAL_US);
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.incoming, call);
+	lease_list_incoming(call);
 	batcher.lent_to = call;
 	batcher.borrower = dlock_caller_thd();
 	batcher.cut = false;

@@ -19,12 +19,7 @@
 /* The engine; all under its mutex, unless said otherwise. */
 typedef struct lease_engine
 {
-	lease_calls incoming;		/* to be made, in their order */
-	lease_calls deferred;		/* releases that were answered, to be written */
-	lease_calls stalled;		/* somebody's transaction is in the way */
 	int64_t		called_us;		/* when somebody called last */
-	size_t		unwritten;		/* answered releases that nothing keeps from
-								 * being written */
 } lease_engine;
 
 extern lease_engine engine;
@@ -34,7 +29,6 @@ extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_engine_submit(lease_call *call);
 
 /* lease_calls.c */
-extern bool lease_calls_start(void);
 extern void lease_call_return(lease_call *call);
 extern void lease_calls_visit_served(lease_waiters_visitor *visit,
 									 void *context);

@@ -16,6 +16,7 @@
 #define DLOCK_LEASE_BATCHER_H
 
 #include "lease_batch.h"
+#include "lease_lists.h"
 #include "table.h"
 
 /* Most calls in a batch, and most names; more wait for the next. */
@@ -36,9 +37,6 @@
 /* The calls that go into one commit, and the names that they concern. */
 typedef struct lease_batch
 {
-	lease_calls calls;			/* to be made, in their order */
-	lease_calls at_commit;		/* made; to be answered when committed */
-	lease_calls early;			/* releases, answered or not, to be written */
 	image_name **names;
 	size_t		nnames;
 	size_t		room;			/* names[] */
@@ -95,9 +93,6 @@ extern int64_t lease_gather_due_us(void);
 
 /* lease_calls.c */
 extern void lease_call_finish(lease_call *call);
-extern void lease_call_set_unwritten(lease_call *call, bool unwritten);
-extern lease_call *lease_calls_owed(const image_name *name, uint64_t token,
-									const lease_call *after);
 extern void lease_call_answer_now(lease_call *call);
 extern void lease_call_answer_at_commit(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);
@@ -115,27 +110,19 @@ extern int64_t lease_pause_of(lease_status status);
 
 /* lease_make.c */
 extern bool lease_make_batch(void);
-extern void lease_make_note_replays(lease_call *call);
-extern bool lease_make_is_written(const lease_call *call,
-								  const lease_member *member);
-extern bool lease_make_is_replayed(const lease_call *call);
-extern void lease_make_forget_replays(lease_call *call);
 
 /* lease_early.c */
 extern bool lease_early_fill(lease_name *name, const lease_request *request,
 							 const dlock_caller *caller,
 							 const lease_moment *moment, bool is_blind,
 							 dlock_answer *answer);
-extern void lease_early_note_written(void);
 extern bool lease_early_is_lendable(const lease_call *call);
 extern bool lease_early_refuse_call(lease_call *call);
-extern void lease_early_mark_released(void);
 extern bool lease_early_could_be_granted(const lease_call *call);
 extern bool lease_early_have_ended(image_name *entry, uint64_t youngest,
 								   const lease_moment *moment);
 
 /* lease_checkpoint.c */
-extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
 extern bool lease_apply_change(const journal_change *change, int64_t now_us);
 extern lease_status lease_take_tables(void);
 extern lease_status lease_checkpoint(void);

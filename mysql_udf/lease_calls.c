@@ -8,9 +8,10 @@
  */
 #include "lease_batcher.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "lease_owed.h"
+#include "lease_replays.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 #include "udf_text.h"
@@ -32,89 +33,14 @@ lease_call_fail_by_memory(lease_call *call)
 	lease_call_finish(call);
 }
 
-/* ----------------------------------------------------------------
- * What the table is owed: answered calls that end a lease, or give some of its holds
- * back, and are yet to be written.  They are found by the lease, for there may be many
- * of other leases.
- * ----------------------------------------------------------------
- */
-
-static hash_table owed;
-
-/* Make room for the first of them: false if memory is short.  More can always be added. */
-bool
-lease_calls_start(void)
-{
-	return hash_reserve(&owed);
-}
-
-static uint64_t
-hash_lease(uint64_t name_hash, uint64_t token)
-{
-	return name_hash ^ token * UINT64_C(0x9E3779B97F4A7C15);
-}
-
-/* An answered call is to be written from now on, until it is finished. */
-static void
-owe(lease_call *call)
-{
-	if (call->is_owed)
-		return;
-	assert(call->nnames == 1);
-	(void) hash_reserve(&owed);
-	hash_add(&owed, &call->by_lease,
-			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
-	call->is_owed = true;
-}
-
-/* The first of these that is for a lease, or the next after one; or NULL. */
-lease_call *
-lease_calls_owed(const image_name *name, uint64_t token,
-				 const lease_call *after)
-{
-	hash_link  *link = after != NULL ? hash_next(&after->by_lease) :
-		owed.count == 0 ? NULL :
-		hash_first(&owed, hash_lease(name->link.hash, token));
-
-	for (; link != NULL; link = hash_next(link))
-	{
-		lease_call *call = (lease_call *) ((char *) link -
-										   offsetof(lease_call, by_lease));
-
-		if (call->request.token == token &&
-			lease_same(call->names[0], name->name))
-			return call;
-	}
-	return NULL;
-}
-
-/*
- * Say whether a call is a release that was answered, is not written yet, and that
- * nothing keeps from being written.
- */
-void
-lease_call_set_unwritten(lease_call *call, bool unwritten)
-{
-	if (unwritten)
-		owe(call);
-	if (call->unwritten == unwritten)
-		return;
-	call->unwritten = unwritten;
-	engine.unwritten += unwritten ? 1 : -1;
-}
-
 /* The engine is done with a call. */
 void
 lease_call_finish(lease_call *call)
 {
 	if (lease_waiter_has_places(call))
 		lease_waiter_leave(call);
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_NONE;
-	lease_call_set_unwritten(call, false);
-	if (call->is_owed)
-		hash_remove(&owed, &call->by_lease);
-	call->is_owed = false;
+	lease_list_done(call);
+	lease_owe_nothing(call);
 	lease_call_unref(call);
 }
 
@@ -130,8 +56,7 @@ lease_call_answer_now(lease_call *call)
 void
 lease_call_answer_at_commit(lease_call *call)
 {
-	lease_calls_remove(call);
-	lease_calls_append(&batch.at_commit, call);
+	lease_list_at_commit(call);
 	batch.needs_commit = true;
 }
 
@@ -170,21 +95,15 @@ lease_call_stall(lease_call *call, int64_t pause_us)
 		lease_call_finish(call);
 		return;
 	}
-	lease_calls_remove(call);
-	call->retry_us = now_us + pause_us;
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.stalled, call);
+	lease_list_stalled(call, now_us + pause_us);
 }
 
 /* Put off a release that was answered. */
 void
 lease_call_defer(lease_call *call, int64_t until_us)
 {
-	lease_calls_remove(call);
-	call->retry_us = until_us;
-	call->place = LEASE_PLACE_BATCH;	/* nobody can take it back */
-	owe(call);
-	lease_calls_append(&engine.deferred, call);
+	lease_owe(call);
+	lease_list_deferred(call, until_us);
 }
 
 /* Put a call back where it came from, to be made again. */
@@ -208,10 +127,7 @@ lease_call_put_back(lease_call *call)
 		queue->due_us = 0;
 	}
 	else
-	{
-		call->place = LEASE_PLACE_LIST;
-		lease_calls_push(&engine.incoming, call);
-	}
+		lease_list_incoming_first(call);
 }
 
 int64_t
@@ -238,14 +154,13 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 	if (id.length > 0)
 		memcpy(undo->request_id, id.data, id.length);
 	undo->request.request.length = id.length;
-	lease_make_note_replays(undo);
+	lease_replays_note(undo);
 
 	/*
 	 * Before what its caller may have asked for since.  A retry that is being made
 	 * already finds the hold, though, and keeps it: see make().
 	 */
-	undo->place = LEASE_PLACE_LIST;
-	lease_calls_push(&engine.incoming, undo);
+	lease_list_incoming_first(undo);
 	lease_gather_wake(undo);
 }
 
@@ -261,7 +176,7 @@ give_back_grants(const lease_call *call, bool committed)
 
 	if (!several && !lease_call_is_acquire(call))
 		return;
-	if (committed && lease_make_is_replayed(call))
+	if (committed && lease_replays_have(call))
 		return;					/* who has asked with its request id has it */
 
 	for (size_t i = 0; i < call->nnames; i++)
@@ -282,7 +197,7 @@ give_back_grants(const lease_call *call, bool committed)
 void
 lease_call_return(lease_call *call)
 {
-	lease_make_forget_replays(call);
+	lease_replays_forget(call);
 	give_back_grants(call, true);
 }
 
@@ -319,10 +234,8 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 		else
 		{
 			/* before what was answered since */
-			lease_calls_remove(call);
-			call->retry_us = now_us + lease_pause_of(status);
-			owe(call);
-			lease_calls_push(&engine.deferred, call);
+			lease_owe(call);
+			lease_list_deferred_first(call, now_us + lease_pause_of(status));
 		}
 	}
 	else if (status == LEASE_STATUS_LOST && in_commit)
@@ -384,11 +297,11 @@ lease_call_fail_waiters(lease_bytes name)
 void
 lease_call_fail_late(void)
 {
-	lease_calls *lists[] = {&engine.incoming, &engine.stalled};
+	const lease_calls *const all[] = {&lists->incoming, &lists->stalled};
 	lease_call *next;
 
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		for (lease_call *call = lists[i]->head; call != NULL; call = next)
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		for (lease_call *call = all[i]->head; call != NULL; call = next)
 		{
 			next = call->next;
 			if (!call->answered && lease_now() >= give_up_us(call))
@@ -408,19 +321,25 @@ is_served(const lease_call *call)
 		!call->abandoned && !lease_waiter_has_places(call);
 }
 
-/* Where those are. */
-static const lease_calls *const served_lists[] = {
-	&engine.incoming, &engine.stalled, &batch.calls, &batch.at_commit
-};
+/* Where those are: one of the lists after another; NULL: there are no more. */
+static const lease_calls *
+served_list(size_t i)
+{
+	const lease_calls *const all[] = {
+		&lists->incoming, &lists->stalled, &lists->taken, &lists->at_commit
+	};
 
-#define NSERVED_LISTS (sizeof(served_lists) / sizeof(served_lists[0]))
+	return i < sizeof(all) / sizeof(all[0]) ? all[i] : NULL;
+}
 
 /* Call a function for each of them, and name: they have no position any more. */
 void
 lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 {
-	for (size_t i = 0; i < NSERVED_LISTS; i++)
-		for (const lease_call *call = served_lists[i]->head; call != NULL;
+	const lease_calls *list;
+
+	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
+		for (const lease_call *call = list->head; call != NULL;
 			 call = call->next)
 		{
 			bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
@@ -437,10 +356,11 @@ lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 size_t
 lease_calls_count_served(void)
 {
+	const lease_calls *list;
 	size_t		count = 0;
 
-	for (size_t i = 0; i < NSERVED_LISTS; i++)
-		for (const lease_call *call = served_lists[i]->head; call != NULL;
+	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
+		for (const lease_call *call = list->head; call != NULL;
 			 call = call->next)
 			count += is_served(call);
 	return count;
@@ -511,9 +431,7 @@ lease_call_answer_committed(lease_call *call)
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{
 					/* behind who has come meanwhile, and wants but one */
-					lease_calls_remove(call);
-					call->place = LEASE_PLACE_LIST;
-					lease_calls_append(&engine.incoming, call);
+					lease_list_incoming(call);
 					return;
 				}
 				break;

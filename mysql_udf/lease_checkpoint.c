@@ -24,6 +24,8 @@
 #include <stdlib.h>
 
 #include "lease_guards.h"
+#include "lease_owed.h"
+#include "lease_renewals.h"
 #include "udf_text.h"
 
 /* When to try again what somebody else kept from being done. */
@@ -34,53 +36,6 @@
 
 /* Tokens count from 2020-01-01 00:00 UTC, if they are taken from the clock. */
 #define TOKENS_EPOCH_US	INT64_C(1577836800000000)
-
-/* ----------------------------------------------------------------
- * Owners whose leases were all renewed at once, since the last checkpoint
- * ----------------------------------------------------------------
- */
-
-/* Of so many owners; others have each lease written. */
-#define RENEWALS		256
-
-static struct
-{
-	uint64_t	hash;			/* of owner and account */
-	int64_t		end_us;			/* the deadline of those that were renewed */
-}			renewals[RENEWALS];
-static size_t nrenewals = 0;
-
-/*
- * Say whether a renewal of all of an owner's leases may be one entry of the journal.
- * The view of the leases (install.sql) goes by the first and the last such entry since
- * a lease was written: so there must not be a time between two when what the first
- * renewed was over.
- */
-bool
-lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
-{
-	uint64_t	hash = hash_bytes(call->request.owner, 0);
-	size_t		i = 0;
-
-	hash = hash_bytes(dlock_caller_user(&call->caller), hash);
-	hash = hash_bytes(dlock_caller_host(&call->caller), hash);
-	while (i < nrenewals && renewals[i].hash != hash)
-		i++;
-	if (i == RENEWALS)
-		return false;
-	if (i == nrenewals)
-	{
-		renewals[i].hash = hash;
-		nrenewals++;
-	}
-	else if (renewals[i].end_us <= now_us)
-	{
-		renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
-		return false;
-	}
-	renewals[i].end_us = now_us + call->request.ttl_us;
-	return true;
-}
 
 /* ----------------------------------------------------------------
  * Writing names
@@ -389,7 +344,7 @@ take(table_state *state, image_filter **filter)
 	image_forget();
 	image_begin(lease_now(), tenure->is_kept && state->is_own);
 	done = make_image(state, lease_now());
-	lease_early_mark_released();
+	lease_owed_mark();
 	names = dirty_names(&n);
 	lease_unlock();
 
@@ -435,7 +390,7 @@ take(table_state *state, image_filter **filter)
 															  state->marks.marks[i]),
 											 raises ? takeover.floor : 0));
 	lease_note_tables(state->has_journal, direct);
-	nrenewals = 0;
+	lease_renewals_forget();
 	if (direct)
 		lease_forget();
 	else
@@ -550,7 +505,7 @@ write_journal(void)
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, image_mark(i));
 	lease_note_applied();
-	nrenewals = 0;
+	lease_renewals_forget();
 	note_carried(&carried);
 	if (!note_written())
 		lease_forget();			/* it is done, but not known to be */

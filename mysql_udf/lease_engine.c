@@ -36,7 +36,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lease_engine.h"
 #include "lease_guards.h"
+#include "lease_owed.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 #include "udf_text.h"
@@ -62,8 +64,7 @@ static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 void
 lease_engine_submit(lease_call *call)
 {
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.incoming, call);
+	lease_list_incoming(call);
 	lease_gather_wake(call);
 }
 
@@ -97,7 +98,7 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	if (!lease_calls_start())
+	if (!lease_owed_begin())
 		return no_memory(answer);
 	lease_run_begin();
 	while (!hash_start())
@@ -161,7 +162,6 @@ withdraw(lease_call *call)
 		case LEASE_PLACE_LIST:
 			if (lease_waiter_has_places(call))
 				lease_waiter_leave(call);
-			lease_calls_remove(call);
 			break;
 		case LEASE_PLACE_LINE:
 			lease_waiter_leave(call);
@@ -172,7 +172,7 @@ withdraw(lease_call *call)
 		case LEASE_PLACE_NONE:
 			return true;
 	}
-	call->place = LEASE_PLACE_NONE;
+	lease_list_done(call);
 	/* the engine's reference, which is not the last */
 	atomic_fetch_sub(&call->references, 1);
 	return true;
@@ -595,7 +595,7 @@ dlock_engine_settle(dlock_answer *answer)
 	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	/* a server that has become a replica has what it has */
-	is_needed = (engine.unwritten > 0 || !lease_is_settled()) && !tenure->read_only;
+	is_needed = (lease_owed_unwritten() > 0 || !lease_is_settled()) && !tenure->read_only;
 	lease_unlock();
 	if (is_needed)
 		ask_engine(LEASE_INTERNAL_SETTLE, answer);
@@ -730,6 +730,20 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 	free(waiters.json.data);
 	(void) no_memory(answer);
 	return NULL;
+}
+
+char *
+dlock_engine_unwritten(dlock_answer *answer)
+{
+	char	   *json;
+
+	memset(answer, 0, sizeof(*answer));
+	lease_lock();
+	json = lease_owed_json(lease_now());
+	lease_unlock();
+	if (json == NULL)
+		(void) no_memory(answer);
+	return json;
 }
 
 char *

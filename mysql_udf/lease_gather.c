@@ -53,7 +53,7 @@ can_gather(const lease_call *call, int64_t until_us)
 void
 lease_gather_begin(size_t answered, int64_t commit_us)
 {
-	size_t		came = engine.incoming.count;
+	size_t		came = lists->incoming.count;
 	size_t		enough = came + answered - answered / 8;
 
 	if (gathering.rest > 0)
@@ -63,7 +63,7 @@ lease_gather_begin(size_t answered, int64_t commit_us)
 	}
 	gathering.until_us = lease_now() +
 		(commit_us < GATHER_MAX_US ? commit_us : GATHER_MAX_US);
-	for (const lease_call *call = engine.incoming.head; call != NULL;
+	for (const lease_call *call = lists->incoming.head; call != NULL;
 		 call = call->next)
 		if (!can_gather(call, gathering.until_us))
 			return;
@@ -80,11 +80,11 @@ lease_gather_begin(size_t answered, int64_t commit_us)
 void
 lease_gather_end(int64_t now_us)
 {
-	const lease_call *first = engine.incoming.head;
+	const lease_call *first = lists->incoming.head;
 
 	if (gathering.enough == 0)
 		return;
-	if (engine.incoming.count >= gathering.enough)
+	if (lists->incoming.count >= gathering.enough)
 	{
 		if (gathering.next_rest > GATHER_REST)
 			gathering.next_rest /= 2;
@@ -104,7 +104,7 @@ lease_gather_end(int64_t now_us)
 int64_t
 lease_gather_due_us(void)
 {
-	return engine.incoming.count < gathering.enough ? gathering.until_us : 0;
+	return lists->incoming.count < gathering.enough ? gathering.until_us : 0;
 }
 
 /*

@@ -24,6 +24,10 @@
 
 #include "lease_deadlock.h"
 #include "lease_guards.h"
+#include "lease_lists.h"
+#include "lease_owed.h"
+#include "lease_renewals.h"
+#include "lease_replays.h"
 #include "lease_session.h"
 #include "lease_stats.h"
 
@@ -38,71 +42,6 @@
  * of each, as there may be waiters, and at least so many.
  */
 #define OTHERS_MIN		1024
-
-/*
- * How often holds were found by their request ids, by a hash of name, owner and id; but
- * not by calls that nobody waits for.  If that is what it was when a call was granted
- * something, nobody else has been told of the grant.
- */
-#define REPLAY_SLOTS	4096
-static uint64_t replays[REPLAY_SLOTS];
-
-static uint64_t *
-replays_of(const lease_call *call, size_t i)
-{
-	uint64_t	hash = hash_bytes(call->names[i], 0);
-
-	hash = hash_bytes(call->request.owner, hash);
-	hash = hash_bytes(call->request.request, hash);
-	return &replays[hash % REPLAY_SLOTS];
-}
-
-/* The sum of them for a call's names. */
-static uint64_t
-count_replays(const lease_call *call)
-{
-	uint64_t	sum = 0;
-
-	for (size_t i = 0; i < call->nnames; i++)
-		sum += *replays_of(call, i);
-	return sum;
-}
-
-/* Count the holds that a call has found, or do not count them any more. */
-static void
-add_replays(const lease_call *call, int64_t what)
-{
-	for (size_t i = 0; i < call->nnames; i++)
-		if (lease_call_outcome(call, i) == LEASE_REPLAYED)
-			*replays_of(call, i) += (uint64_t) what;
-}
-
-/* From now on, others find what this call was granted, or what it is to give back. */
-void
-lease_make_note_replays(lease_call *call)
-{
-	call->replays = count_replays(call);
-}
-
-/* Say whether another call may have found that since. */
-bool
-lease_make_is_replayed(const lease_call *call)
-{
-	return call->request.request.length > 0 &&
-		count_replays(call) != call->replays;
-}
-
-/* Nobody waits for a call that was granted something: what it found does not count. */
-void
-lease_make_forget_replays(lease_call *call)
-{
-	uint64_t	before = count_replays(call);
-
-	if (call->request.request.length == 0)
-		return;
-	add_replays(call, -1);
-	call->replays += count_replays(call) - before;
-}
 
 /*
  * Answer a call that needs no commit.  Where memory was short it is not known what
@@ -137,11 +76,7 @@ note_outcome(lease_call *call, const lease_name_answer *answer)
 static void
 answer_grant(lease_call *call)
 {
-	if (call->request.request.length > 0)
-	{
-		add_replays(call, 1);
-		lease_make_note_replays(call);
-	}
+	lease_replays_add(call);
 	lease_call_answer_at_commit(call);
 }
 
@@ -190,7 +125,7 @@ serve(lease_name *name, lease_queue *queue)
 		lease_count(LEASE_COUNT_woken, 1);
 		note_outcome(head, &answer);
 		lease_waiter_leave(head);
-		head->place = LEASE_PLACE_BATCH;
+		lease_list_none(head);
 		if (lease_is_granted(answer.outcome))
 		{
 			head->from_line = true;
@@ -245,7 +180,7 @@ tell_watchers(lease_name *name, lease_queue *queue)
 			}
 			lease_count(LEASE_COUNT_woken, 1);
 			lease_waiter_leave(call);
-			call->place = LEASE_PLACE_BATCH;
+			lease_list_none(call);
 			answer_ended(call, name);
 		}
 		else if (call->retry_us <= batch.moment.now_us)
@@ -257,8 +192,7 @@ tell_watchers(lease_name *name, lease_queue *queue)
 				continue;		/* it is about to, and has its places still */
 			else
 				call = call->stands_for;
-			call->place = LEASE_PLACE_LIST;
-			lease_calls_append(&engine.incoming, call);
+			lease_list_incoming(call);
 		}
 		else if (call->retry_us < next_us)
 			next_us = call->retry_us;
@@ -552,17 +486,6 @@ note_released(lease_name *name, const lease_call *call)
 		name->entry->members[member - name->members].released = true;
 }
 
-/*
- * Say whether a release was written by a commit that was lost: its lease is gone, or was
- * written since.
- */
-bool
-lease_make_is_written(const lease_call *call, const lease_member *member)
-{
-	return call->may_be_written &&
-		(member == NULL || member->writes > call->seen_writes);
-}
-
 /* A release, answered before or now, that is to be written. */
 static void
 make_release(lease_call *call, lease_name *name)
@@ -574,7 +497,7 @@ make_release(lease_call *call, lease_name *name)
 		lease_name_will_write(name, &batch.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
-	if (lease_make_is_written(call, member))
+	if (lease_owed_is_written(call, member))
 	{
 		lease_call_finish(call);
 		return;
@@ -626,10 +549,7 @@ make_release(lease_call *call, lease_name *name)
 		lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
 	}
 	else
-	{
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
-	}
+		lease_list_early(call);
 	if (was_answered)
 		attend_later(name);
 	else
@@ -687,8 +607,7 @@ make_session_change(lease_call *call, lease_name *name)
 	{
 		if (member->life == LEASE_BOUND)
 			lease_member_extend(member, &batch.moment);
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
+		lease_list_early(call);
 		batch.needs_commit = true;
 	}
 	else
@@ -709,8 +628,7 @@ make_session_change(lease_call *call, lease_name *name)
 			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
 			return;
 		}
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
+		lease_list_early(call);
 		batch.needs_commit = true;
 		attend_later(name);
 	}
@@ -987,7 +905,7 @@ make_release_each(lease_call *call)
 		}
 		one->answered = false;
 		one->is_part = true;
-		one->place = LEASE_PLACE_BATCH;
+		lease_list_none(one);
 		one->references++;
 		make_release(one, lease_batch_find(call->names[i]));
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
@@ -1177,7 +1095,7 @@ make(lease_call *call)
 			break;
 		case LEASE_INTERNAL_GIVE_BACK:
 			/* a call that was already being made may have come before it */
-			if (lease_make_is_replayed(call))
+			if (lease_replays_have(call))
 				lease_call_finish(call);
 			else
 				make_release(call, only_name(call));
@@ -1250,7 +1168,7 @@ lease_make_batch(void)
 	}
 
 	/* what was answered comes before all that was not */
-	while ((call = batch.calls.head) != NULL && call->answered)
+	while ((call = lists->taken.head) != NULL && call->answered)
 		make(call);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
@@ -1263,7 +1181,7 @@ lease_make_batch(void)
 				 !batch.is_early && !batch.is_apart)
 			attend(batch.names[i]->draft, false);
 	}
-	while ((call = batch.calls.head) != NULL)
+	while ((call = lists->taken.head) != NULL)
 		make(call);
 	for (size_t i = 0; i < batch.nnames; i++)
 		if (batch.names[i]->draft->failed)

@@ -285,8 +285,7 @@ lease_upkeep_find_leases(lease_call *call)
 	name_list	list = {0};
 	lease_status status = LEASE_STATUS_OK;
 
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_BATCH;
+	lease_list_none(call);
 	if (!image_is_complete())
 		status = find_in_table(call, &list);
 	if (image_is_valid())
