@@ -6,22 +6,30 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_calls.h"
 
 #include <string.h>
 
+#include "lease_lists.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
 #include "lease_owed.h"
+#include "lease_pace.h"
 #include "lease_replays.h"
+#include "lease_server.h"
 #include "lease_session.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
 #include "udf_text.h"
 
 /* Tell a call that the table failed. */
 void
 lease_call_fail_by_table(lease_call *call)
 {
-	lease_call_fail(call, batcher.connection.sqlstate, "%s",
-					batcher.connection.error);
+	const connection *c = lease_server_connection();
+
+	lease_call_fail(call, c->sqlstate, "%s", c->error);
 	lease_call_finish(call);
 }
 
@@ -57,8 +65,67 @@ void
 lease_call_answer_at_commit(lease_call *call)
 {
 	lease_list_at_commit(call);
-	batch.needs_commit = true;
 }
+
+/* ----------------------------------------------------------------
+ * Given up by its caller
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Take a call back from wherever it is, before it is answered.  False if the
+ * batcher is at it.
+ */
+bool
+lease_call_withdraw(lease_call *call)
+{
+	switch (call->place)
+	{
+		case LEASE_PLACE_LIST:
+			if (lease_waiter_has_places(call))
+				lease_waiter_leave(call);
+			break;
+		case LEASE_PLACE_LINE:
+			lease_waiter_leave(call);
+			lease_wake();
+			break;
+		case LEASE_PLACE_BATCH:
+			return false;
+		case LEASE_PLACE_NONE:
+			return true;
+	}
+	lease_list_done(call);
+	/* the engine's reference, which is not the last */
+	atomic_fetch_sub(&call->references, 1);
+	return true;
+}
+
+/* The message of a call that nobody wants any more, with LEASE_GIVEN_UP. */
+const char *
+lease_given_up(bool gone)
+{
+	return gone ? "canceled because the client is gone" :
+		"canceled while waiting for a lease";
+}
+
+/*
+ * Nobody wants a call any more: its statement was killed, or its client is gone.
+ * The mutex is held.
+ */
+void
+lease_call_give_up(lease_call *call, bool gone)
+{
+	if (call->answered)
+		return;
+	if (!lease_call_withdraw(call))
+		call->abandoned = true;
+	lease_call_fail(call, LEASE_GIVEN_UP, "%s", lease_given_up(gone));
+}
+
+/* ----------------------------------------------------------------
+ * Put off, or put back
+ * ----------------------------------------------------------------
+ */
 
 /* When a call that cannot be made is given up. */
 static int64_t
@@ -124,17 +191,10 @@ lease_call_put_back(lease_call *call)
 		lease_waiter_join(call, queue);
 		lease_calls_remove(call);
 		lease_calls_push(&queue->line, call);
-		queue->due_us = 0;
+		lease_queue_look_at(queue, 0);
 	}
 	else
 		lease_list_incoming_first(call);
-}
-
-int64_t
-lease_pause_of(lease_status status)
-{
-	return status == LEASE_STATUS_FAILED ? LEASE_ERROR_PAUSE_US :
-		LEASE_CONFLICT_PAUSE_US;
 }
 
 /* Undo that a call was granted something that nobody will learn of. */
@@ -161,7 +221,6 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 	 * already finds the hold, though, and keeps it: see make().
 	 */
 	lease_list_incoming_first(undo);
-	lease_gather_wake(undo);
 }
 
 /*
@@ -192,7 +251,8 @@ give_back_grants(const lease_call *call, bool committed)
 
 /*
  * Give back what a call was granted that has been answered: its caller, who asks for
- * this, finds that nobody will learn of it.  The mutex is held.
+ * this, finds that nobody will learn of it, and is to wake the batcher.  The mutex is
+ * held.
  */
 void
 lease_call_return(lease_call *call)
@@ -205,13 +265,15 @@ lease_call_return(lease_call *call)
 static bool
 waits_for_room(const lease_call *call)
 {
-	return batcher.connection.is_full && call->kind == DLOCK_CALL_APPLY_ALL;
+	return lease_server_connection()->is_full && call->kind == DLOCK_CALL_APPLY_ALL;
 }
 
 /* The table could not be read or written: what becomes of a call. */
 void
-lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
+lease_call_after_failure(lease_call *call, const lease_failure *failure)
 {
+	lease_status status = failure->status;
+	bool		in_commit = failure->in_commit;
 	int64_t		now_us = lease_now();
 
 	if (call->abandoned)
@@ -244,8 +306,8 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_CONFLICT && in_commit && !batch.direct &&
-			 batcher.connection.is_locked &&
+	else if (status == LEASE_STATUS_CONFLICT && in_commit && !lease_is_direct() &&
+			 lease_server_connection()->is_locked &&
 			 call->kind != DLOCK_CALL_APPLY_ALL &&
 			 call->kind != DLOCK_CALL_WAIT)
 	{
@@ -265,7 +327,7 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 			 (status == LEASE_STATUS_FAILED && !waits_for_room(call)))
 		lease_call_fail_by_table(call);
 	else if (status == LEASE_STATUS_FAILED ||
-			 (batch.nunanswered == 1 && !batcher.looks_wait))
+			 failure->is_alone)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);
@@ -370,6 +432,8 @@ lease_calls_count_served(void)
 static void
 note_grant(lease_call *call)
 {
+	lease_calls calls = {0};
+
 	for (size_t i = 0; i < call->nnames; i++)
 		if (lease_call_outcome(call, i) == LEASE_GRANTED)
 			lease_count(LEASE_COUNT_acquired, 1);
@@ -381,11 +445,12 @@ note_grant(lease_call *call)
 		return;
 	}
 	if (call->request.kind == LEASE_SESSION &&
-		!lease_session_add(call->caller.connection_id, call))
+		!lease_session_add(call->caller.connection_id, call, &calls))
 	{
 		give_back_grants(call, true);
 		lease_call_fail(call, "53200", "out of memory");
 	}
+	lease_list_all_incoming(&calls);
 }
 
 /* Count for how many of its names a call has renewed a lease, and for how many not. */

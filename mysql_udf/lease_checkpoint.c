@@ -18,18 +18,26 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "lease_guards.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
 #include "lease_owed.h"
 #include "lease_renewals.h"
+#include "lease_server.h"
+#include "lease_tenure.h"
+#include "table.h"
 #include "udf_text.h"
 
 /* When to try again what somebody else kept from being done. */
 #define RETRY_US		1000000
+
+/* How often to ask whether a statement that was lost goes on. */
+#define ASK_LOST_US		50000
 
 /* After how long the error log is told that it fails. */
 #define FAILING_US		10000000
@@ -151,7 +159,7 @@ static lease_status
 note_locks(const lease_bytes *names, size_t n, const table_rows *rows,
 		   bool takes)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	int64_t		now_us = lease_now();
 
 	for (size_t i = 0; i < n; i++)
@@ -223,7 +231,7 @@ get_floor(const table_state *state, bool alone)
 static lease_status
 read_concerned(table_state *state)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	const journal_changes *changes = &state->changes;
 	lease_status status = LEASE_STATUS_OK;
 	table_rows	owned = {0};
@@ -309,7 +317,7 @@ take(table_state *state, image_filter **filter)
 {
 	static table_changes changes;
 	static journal_writer carried;
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	table_rows	rows = {0};
 	lease_bytes *names;
 	size_t		n;
@@ -415,8 +423,8 @@ lease_take_tables(void)
 	image_filter *filter = NULL;
 	lease_status status;
 
-	status = table_read_state(&batcher.connection, lease_run(),
-							  batcher.connection.is_clustered ? 0 :
+	status = table_read_state(lease_server_connection(), lease_run(),
+							  lease_server_connection()->is_clustered ? 0 :
 							  IMAGE_LEASES_MAX, &state);
 	if (status == LEASE_STATUS_OK)
 		status = take(&state, &filter);
@@ -435,6 +443,29 @@ lease_take_tables(void)
 	return status;
 }
 
+/*
+ * Ask whether a statement that was lost goes on; when it has ended, take over, for the
+ * image is still as it was before.  If the server cannot be asked, its error is what
+ * those are told who wait.  The mutex is held, and released meanwhile.
+ */
+void
+lease_take_over_lost(void)
+{
+	lease_status status;
+
+	lease_ask();
+	status = lease_server_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_take_tables();
+	(void) lease_resume();
+	lease_ask_lost_at(lease_now() + ASK_LOST_US);
+	if (status == LEASE_STATUS_FAILED)
+	{
+		lease_end_doubt();
+		lease_forget();
+	}
+}
+
 /* ----------------------------------------------------------------
  * A checkpoint
  * ----------------------------------------------------------------
@@ -444,7 +475,7 @@ lease_take_tables(void)
 static lease_status
 probe(void)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	table_rows	rows = {0};
 	size_t		n;
 	lease_bytes *names = dirty_names(&n);
@@ -473,7 +504,7 @@ write_journal(void)
 {
 	static table_changes changes;
 	static journal_writer carried;
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	bool		as_expected = true;
 	uint64_t	number = tenure->number;
 	lease_status status = probe();
@@ -539,7 +570,7 @@ note_checkpoint(lease_status status)
 	warned = true;
 	fprintf(stderr, "dlock: dlock.lease_table cannot be written: %s; leases are kept in "
 			"dlock.journal, which grows\n",
-			dlock_show(shown, dlock_bytes_of(batcher.connection.error)));
+			dlock_show(shown, dlock_bytes_of(lease_server_connection()->error)));
 }
 
 /*
@@ -555,7 +586,7 @@ lease_checkpoint(void)
 		return LEASE_STATUS_OK;
 	lease_checkpoint_want(false);
 	lease_ask();
-	status = lease_upkeep_prepare();
+	status = lease_server_prepare();
 	(void) lease_resume();
 	if (!tenure->has_taken_over)
 		return status;			/* all has been forgotten meanwhile */

@@ -17,13 +17,22 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_early.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "lease_calls.h"
+#include "lease_lists.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
 #include "lease_owed.h"
+#include "lease_pace.h"
+#include "lease_server.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
+#include "lease_waiters.h"
 
 /* How old the last look at the server may be. */
 #define LOOK_MAX_AGE_US	2500000
@@ -203,15 +212,17 @@ suffices(const lease_call *call)
 bool
 lease_early_is_lendable(const lease_call *call)
 {
+	const connection *c = lease_server_connection();
+
 	if (!is_valid() || !tenure->has_taken_over || tenure->direct ||
 		tenure->doubt_us != 0 ||
-		batcher.connection.mysql == NULL ||
-		!connection_can_be_interrupted(&batcher.connection) ||
+		c->mysql == NULL || !connection_can_be_interrupted(c) ||
 		!lease_settings_are_read() ||
 		!lease_call_is_acquire(call) || !suffices(call))
 		return false;
-	for (const lease_call *c = lists->deferred.head; c != NULL; c = c->next)
-		if (!suffices(c))
+	for (const lease_call *late = lists->deferred.head; late != NULL;
+		 late = late->next)
+		if (!suffices(late))
 			return false;
 	return true;
 }

@@ -23,7 +23,7 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE				/* sem_clockwait(), strerror_r() and more */
-#include "lease_batcher.h"
+#include "lease_engine.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,14 +36,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lease_engine.h"
+#include "connection.h"
+#include "lease_batch.h"
+#include "lease_calls.h"
+#include "lease_early.h"
 #include "lease_guards.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
 #include "lease_owed.h"
-#include "lease_session.h"
+#include "lease_pace.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
+#include "lease_waiters.h"
+#include "lease_watch.h"
 #include "udf_text.h"
-
-lease_engine engine;
 
 static bool started = false;
 static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
@@ -56,17 +63,6 @@ static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
-
-/*
- * Hand a call to the batcher, which gets the caller's reference.  Who has borrowed
- * its work wakes it.
- */
-void
-lease_engine_submit(lease_call *call)
-{
-	lease_list_incoming(call);
-	lease_gather_wake(call);
-}
 
 /* ----------------------------------------------------------------
  * Starting
@@ -150,34 +146,6 @@ sleep_until(lease_call *call, int64_t until_us)
 	return true;
 }
 
-/*
- * Take a call back from wherever it is, before it is answered.  False if the
- * batcher is at it.
- */
-static bool
-withdraw(lease_call *call)
-{
-	switch (call->place)
-	{
-		case LEASE_PLACE_LIST:
-			if (lease_waiter_has_places(call))
-				lease_waiter_leave(call);
-			break;
-		case LEASE_PLACE_LINE:
-			lease_waiter_leave(call);
-			lease_wake();
-			break;
-		case LEASE_PLACE_BATCH:
-			return false;
-		case LEASE_PLACE_NONE:
-			return true;
-	}
-	lease_list_done(call);
-	/* the engine's reference, which is not the last */
-	atomic_fetch_sub(&call->references, 1);
-	return true;
-}
-
 /* Answer that time is up. */
 static void
 time_out(lease_call *call)
@@ -187,30 +155,6 @@ time_out(lease_call *call)
 	if (call->kind != DLOCK_CALL_WAIT)
 		lease_count(LEASE_COUNT_timed_out, 1);
 	call->answered = true;
-}
-
-/* The error of a call that nobody wants any more. */
-#define GIVEN_UP_SQLSTATE	"70100"
-
-static const char *
-given_up_message(bool gone)
-{
-	return gone ? "canceled because the client is gone" :
-		"canceled while waiting for a lease";
-}
-
-/*
- * Nobody wants a call any more: its statement was killed, or its client is gone.
- * The mutex is held.
- */
-void
-lease_call_give_up(lease_call *call, bool gone)
-{
-	if (call->answered)
-		return;
-	if (!withdraw(call))
-		call->abandoned = true;
-	lease_call_fail(call, GIVEN_UP_SQLSTATE, "%s", given_up_message(gone));
 }
 
 /*
@@ -282,14 +226,14 @@ end_wait(lease_call *call)
 		(call->wait_us != 0 || call->place == LEASE_PLACE_LIST))
 	{
 		/* nobody knows whether it could have been granted */
-		if (!withdraw(call))
+		if (!lease_call_withdraw(call))
 			call->abandoned = true;
 		lease_call_fail(call, "55P03",
 						"could not decide on the lease in its time: the server does not answer");
 	}
 	else if (!call->answered && call->place == LEASE_PLACE_LINE)
 	{
-		(void) withdraw(call);
+		(void) lease_call_withdraw(call);
 		time_out(call);
 	}
 	over = call->answered;
@@ -344,9 +288,10 @@ look_at_grant(lease_call *call, dlock_answer *answer)
 		return;
 	lease_lock();
 	lease_call_return(call);
+	lease_pace_hurry();
 	lease_unlock();
-	strcpy(answer->sqlstate, GIVEN_UP_SQLSTATE);
-	strcpy(answer->message, given_up_message(gone));
+	strcpy(answer->sqlstate, LEASE_GIVEN_UP);
+	strcpy(answer->message, lease_given_up(gone));
 }
 
 static void
@@ -387,7 +332,7 @@ watch_caller(dlock_answer *answer)
 	lease_unlock();
 	if (!runs)
 		return false;
-	problem = lease_session_watch(&sqlstate);
+	problem = lease_watch(&sqlstate);
 	if (problem == NULL)
 		return true;
 	snprintf(answer->sqlstate, sizeof(answer->sqlstate), "%s", sqlstate);
@@ -451,7 +396,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		lease_guards_remove(request->caller->connection_id);
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
-		engine.called_us = lease_now();
+		lease_pace_note_caller(lease_now());
 		answered = lease_early_release(request, answer) ||
 			lease_early_refuse(request, answer);
 	}
@@ -476,9 +421,9 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	{
 		call->references++;
 		call->end_us = get_end_us(request, call->start_us);
-		engine.called_us = call->start_us;
+		lease_pace_note_caller(call->start_us);
 		if (!lease_batch_lend(call))
-			lease_engine_submit(call);
+			lease_pace_submit(call);
 		lease_unlock();
 		wait_for_answer(call);
 		if (call->abandoned)
@@ -504,18 +449,6 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	lease_call_unref(call);
 	ncallers--;
 	return answer->sqlstate[0] == '\0';
-}
-
-void
-dlock_engine_end_connection(uint64_t connection_id)
-{
-	lease_lock();
-	if (started)
-	{
-		lease_session_end(connection_id);
-		lease_guards_remove(connection_id);
-	}
-	lease_unlock();
 }
 
 bool
@@ -551,7 +484,7 @@ dlock_engine_drain(void)
 
 	/* everybody can call this, but not uninstall a plugin */
 	if (dlock_caller_is_operator())
-		lease_session_unplug();
+		lease_watch_unplug();
 	return drained;
 }
 
@@ -572,7 +505,7 @@ ask_engine(lease_internal what, dlock_answer *answer)
 		{
 			call->internal = what;
 			call->references++;
-			lease_engine_submit(call);
+			lease_pace_submit(call);
 		}
 	}
 	lease_unlock();

@@ -21,9 +21,6 @@
  */
 extern bool dlock_engine_call(const dlock_call *call, dlock_answer *answer);
 
-/* The caller's connection has ended, or changed hands; see lease_session.c. */
-extern void dlock_engine_end_connection(uint64_t connection_id);
-
 /*
  * The caller locks the row that DLOCK_CALL_BEGIN_GUARD has answered with its very next
  * statement: false if that was too long ago, so that the row may be gone.

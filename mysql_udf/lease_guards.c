@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_batch.h"
+#include "lease_settings.h"
 
 /*
  * How long a guard may take from being told to having locked its row.  If its

@@ -7,7 +7,6 @@
 #ifndef DLOCK_LEASE_GUARDS_H
 #define DLOCK_LEASE_GUARDS_H
 
-#include "dlock_call.h"
 #include "row.h"
 
 extern bool lease_guards_add(uint64_t connection_id, lease_bytes name,

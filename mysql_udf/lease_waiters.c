@@ -139,6 +139,21 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 	return !queue->unknown;
 }
 
+/* Look at a queue at some time, whatever was said before. */
+void
+lease_queue_look_at(lease_queue *queue, int64_t at_us)
+{
+	queue->due_us = at_us;
+}
+
+/* Look at it at some time at the latest. */
+void
+lease_queue_look_by(lease_queue *queue, int64_t at_us)
+{
+	if (at_us < queue->due_us)
+		queue->due_us = at_us;
+}
+
 /*
  * Collect the queues to look at now, and say when the next one is due, be it
  * now for want of room.
