@@ -2,7 +2,7 @@
  * connection.h
  *	  The library's connection to its own server.
  *
- * It belongs to the batcher (lease_batcher.h), but for connection_interrupt().
+ * It belongs to the batcher (lease_server.h), but for connection_interrupt().
  *
  * SPDX-License-Identifier: PostgreSQL
  */

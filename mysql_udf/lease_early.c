@@ -302,7 +302,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 	lease_name_answer made;
 	lease_name *name;
 	image_name *entry;
-	lease_member *member = NULL;
+	const image_holder *holder = NULL;
 	bool		ends = false;
 	lease_call *call;
 
@@ -322,7 +322,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		if (name->members[i].holder->token == made.token &&
 			name->members[i].kind == LEASE_PLAIN)
 		{
-			member = &name->entry->members[name->members[i].holder->place];
+			holder = name->members[i].holder;
 			ends = name->members[i].gone;
 		}
 	entry = name->entry;
@@ -334,13 +334,13 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		answer->held_kind = made.held_kind;
 		return true;
 	}
-	call = member == NULL ? NULL :
+	call = holder == NULL ? NULL :
 		get_release(entry, made.token, request, moment.now_us +
 					(lease_queue_find(request->names[0]) == NULL ?
 					 lease_defer_us() : 0));
 	if (call == NULL)
 		return false;
-	member->released = ends;
+	image_set_released(holder, ends);
 	call->seen_writes = made.seen_writes;
 	lease_wake_before(lease_due_us(call));
 	lease_count(LEASE_COUNT_released, 1);

@@ -570,33 +570,26 @@ dlock_engine_max_ttl_us(void)
 typedef struct waiters_text
 {
 	const dlock_caller *caller;
-	dlock_text	json;
+	lease_text	json;
 } waiters_text;
 
 static void
-add_string(dlock_text *text, const char *string)
+add_string(lease_text *text, const char *string)
 {
-	dlock_text_add(text, string, strlen(string));
-}
-
-static void
-add_hex(dlock_text *text, lease_bytes bytes)
-{
-	for (size_t i = 0; i < bytes.length; i++)
-		dlock_text_printf(text, "%02x", (unsigned char) bytes.data[i]);
+	lease_text_put(text, string, strlen(string));
 }
 
 /* Add text, which is UTF-8, to a JSON string. */
 static void
-add_escaped(dlock_text *text, const char *value)
+add_escaped(lease_text *text, const char *value)
 {
 	for (; *value != '\0'; value++)
 		if (*value == '"' || *value == '\\')
-			dlock_text_printf(text, "\\%c", *value);
+			lease_text_add(text, "\\%c", *value);
 		else if ((unsigned char) *value < ' ')
-			dlock_text_printf(text, "\\u%04x", (unsigned char) *value);
+			lease_text_add(text, "\\u%04x", (unsigned char) *value);
 		else
-			dlock_text_add(text, value, 1);
+			lease_text_put(text, value, 1);
 }
 
 /* Add who waits for a name; position 0: NULL. */
@@ -605,18 +598,18 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 		   void *context)
 {
 	waiters_text *waiters = context;
-	dlock_text *text = &waiters->json;
+	lease_text *text = &waiters->json;
 	bool		visible = dlock_sees(waiters->caller,
 									 dlock_caller_user(&call->caller),
 									 dlock_caller_host(&call->caller));
 
 	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
 			   "{\"name_hex\": \"");
-	add_hex(text, name);
+	lease_text_put_hex(text, name);
 	add_string(text, "\", \"user_hex\": \"");
-	add_hex(text, dlock_caller_user(&call->caller));
+	lease_text_put_hex(text, dlock_caller_user(&call->caller));
 	add_string(text, "\", \"host_hex\": \"");
-	add_hex(text, dlock_caller_host(&call->caller));
+	lease_text_put_hex(text, dlock_caller_host(&call->caller));
 	add_string(text, "\", \"owner_hex\": ");
 	if (call->kind == DLOCK_CALL_WAIT)
 		add_string(text, "null, \"mode\": null");
@@ -624,23 +617,23 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 	{
 		add_string(text, "\"");
 		if (visible)
-			add_hex(text, call->request.owner);
+			lease_text_put_hex(text, call->request.owner);
 		else
-			add_hex(text, dlock_bytes_of(DLOCK_MASK));
-		dlock_text_printf(text, "\", \"mode\": \"%s\"",
+			lease_text_put_hex(text, dlock_bytes_of(DLOCK_MASK));
+		lease_text_add(text, "\", \"mode\": \"%s\"",
 						  lease_mode_name(call->request.mode));
 	}
 	if (position > 0)
-		dlock_text_printf(text, ", \"position\": %zu", position);
+		lease_text_add(text, ", \"position\": %zu", position);
 	else
 		add_string(text, ", \"position\": null");
-	dlock_text_printf(text, ", \"waiting_since_us\": %" PRId64
+	lease_text_add(text, ", \"waiting_since_us\": %" PRId64
 					  ", \"account\": \"", call->waiting_since_us);
 	add_escaped(text, call->caller.user);
 	add_string(text, "@");
 	add_escaped(text, call->caller.host);
 	if (visible)
-		dlock_text_printf(text, "\", \"connection_id\": %" PRIu64 "}",
+		lease_text_add(text, "\", \"connection_id\": %" PRIu64 "}",
 						  call->caller.connection_id);
 	else
 		add_string(text, "\", \"connection_id\": null}");

@@ -496,7 +496,7 @@ note_released(lease_name *name, const lease_call *call)
 
 	if (member != NULL && member->gone &&
 		member < &name->members[name->nknown])
-		name->entry->members[member - name->members].released = true;
+		image_set_released(member->holder, true);
 }
 
 /* A release, answered before or now, that is to be written. */
@@ -656,17 +656,6 @@ make_read(lease_call *call, lease_name *name)
 	answer_now(call);
 }
 
-/* A member's row may be locked, until it has been read with locks. */
-static void
-note_guard(lease_name *name, const lease_member *member)
-{
-	size_t		i = (size_t) (member - name->members);
-
-	name->entry->unguarded = false;
-	if (i < name->nknown)
-		name->entry->members[i].locked = true;
-}
-
 /*
  * A guard, before and after it locks its row.  Before, it must hear of a row that is
  * there, and stays where it is.
@@ -696,8 +685,7 @@ make_guard(lease_call *call, lease_name *name)
 		}
 		lease_name_lock(name, member);
 		lease_member_pin(member);
-		lease_member_pin(&name->entry->members[member - name->members]);
-		note_guard(name, member);
+		image_note_guard(name->entry, (size_t) (member - name->members), true);
 		if (!lease_guards_add(call->caller.connection_id, name->name,
 							  member->slot, made.moment.now_us))
 			name->failed = true;
@@ -705,7 +693,7 @@ make_guard(lease_call *call, lease_name *name)
 	}
 	/* it has locked its row by now, whatever was read since it was announced */
 	if (call->kind == DLOCK_CALL_CHECK_GUARD && call->answer.yes)
-		note_guard(name, member);
+		image_note_guard(name->entry, (size_t) (member - name->members), false);
 	answer_now(call);
 }
 
@@ -1174,8 +1162,8 @@ make_all(void)
 	made.moment = lease_moment_now(batch->direct);
 	for (size_t i = 0; i < batch->nnames; i++)
 	{
-		batch->names[i]->draft = lease_name_create(batch->names[i],
-												  &made.moment);
+		image_set_draft(batch->names[i],
+						lease_name_create(batch->names[i], &made.moment));
 		if (batch->names[i]->draft == NULL)
 			return false;
 	}

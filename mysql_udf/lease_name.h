@@ -53,7 +53,6 @@ extern lease_name *lease_name_create(image_name *entry,
 extern lease_name *lease_name_create_part(image_name *entry);
 extern bool lease_name_add(lease_name *name, const lease_member *member);
 extern void lease_name_free(lease_name *name);
-extern void lease_member_pin(lease_member *member);
 extern void lease_name_lock(lease_name *name, lease_member *member);
 extern lease_name_answer lease_name_apply(lease_name *name,
 										  lease_request *request,

@@ -177,7 +177,7 @@ lease_owed_mark(void)
 			if (member != NULL && !lease_owed_is_written(call, member) &&
 				(call->request.op == LEASE_DROP ||
 				 lease_holds_returned(&call->request) == member->version))
-				image_find(call->names[0])->members[member->holder->place].released = true;
+				image_set_released(member->holder, true);
 		}
 }
 

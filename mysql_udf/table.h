@@ -18,7 +18,7 @@
  * dlock.lease_mark has a mark for each bucket of names: no token that was granted
  * in the bucket is above it, once the journal has been applied.
  *
- * Everything here belongs to the batcher (lease_batcher.h).
+ * Everything here belongs to the batcher (lease_server.h).
  *
  * SPDX-License-Identifier: PostgreSQL
  */

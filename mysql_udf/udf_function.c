@@ -21,7 +21,7 @@ typedef struct Statement
 {
 	const dlock_function *function;
 	int			command;		/* of what it is, as the server counts */
-	dlock_text	answer;			/* the last one; the server reads it until the
+	lease_text	answer;			/* the last one; the server reads it until the
 								 * next call */
 } Statement;
 

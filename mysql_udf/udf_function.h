@@ -90,7 +90,7 @@ typedef struct dlock_use
 	dlock_arguments arguments;
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
-	dlock_text	text;
+	lease_text	text;
 } dlock_use;
 
 /* What the macros say of a function. */
