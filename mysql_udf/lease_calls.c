@@ -1,8 +1,9 @@
 /*
  * lease_calls.c
- *	  Where a call goes: answered, put off, put back, or failed.
+ *	  Where a call goes: answered, put off, put back, failed, or given up.
  *
- * All of this is the batcher's, with the mutex held; lease_call_return() is a caller's.
+ * All of this is with the engine's mutex held.  It is the batcher's, but for what a
+ * caller does that gives its call up, or is not there any more to learn of a grant.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -58,13 +59,6 @@ lease_call_answer_now(lease_call *call)
 {
 	lease_call_answer(call);
 	lease_call_finish(call);
-}
-
-/* Answer a call when what it did has been committed. */
-void
-lease_call_answer_at_commit(lease_call *call)
-{
-	lease_list_at_commit(call);
 }
 
 /* ----------------------------------------------------------------

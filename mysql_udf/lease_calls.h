@@ -24,7 +24,6 @@ typedef struct lease_failure
 /* lease_calls.c */
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_answer_now(lease_call *call);
-extern void lease_call_answer_at_commit(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);
 extern void lease_count_renewals(const lease_call *call);
 

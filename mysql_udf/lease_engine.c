@@ -26,10 +26,8 @@
 #include "lease_engine.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +47,8 @@
 #include "lease_stats.h"
 #include "lease_tenure.h"
 #include "lease_waiters.h"
+#include "lease_waiting.h"
 #include "lease_watch.h"
-#include "udf_text.h"
 
 static bool started = false;
 static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
@@ -567,95 +565,18 @@ dlock_engine_max_ttl_us(void)
  * ----------------------------------------------------------------
  */
 
-typedef struct waiters_text
-{
-	const dlock_caller *caller;
-	lease_text	json;
-} waiters_text;
-
-static void
-add_string(lease_text *text, const char *string)
-{
-	lease_text_put(text, string, strlen(string));
-}
-
-/* Add text, which is UTF-8, to a JSON string. */
-static void
-add_escaped(lease_text *text, const char *value)
-{
-	for (; *value != '\0'; value++)
-		if (*value == '"' || *value == '\\')
-			lease_text_add(text, "\\%c", *value);
-		else if ((unsigned char) *value < ' ')
-			lease_text_add(text, "\\u%04x", (unsigned char) *value);
-		else
-			lease_text_put(text, value, 1);
-}
-
-/* Add who waits for a name; position 0: NULL. */
-static void
-add_waiter(const lease_call *call, lease_bytes name, size_t position,
-		   void *context)
-{
-	waiters_text *waiters = context;
-	lease_text *text = &waiters->json;
-	bool		visible = dlock_sees(waiters->caller,
-									 dlock_caller_user(&call->caller),
-									 dlock_caller_host(&call->caller));
-
-	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
-			   "{\"name_hex\": \"");
-	lease_text_put_hex(text, name);
-	add_string(text, "\", \"user_hex\": \"");
-	lease_text_put_hex(text, dlock_caller_user(&call->caller));
-	add_string(text, "\", \"host_hex\": \"");
-	lease_text_put_hex(text, dlock_caller_host(&call->caller));
-	add_string(text, "\", \"owner_hex\": ");
-	if (call->kind == DLOCK_CALL_WAIT)
-		add_string(text, "null, \"mode\": null");
-	else
-	{
-		add_string(text, "\"");
-		if (visible)
-			lease_text_put_hex(text, call->request.owner);
-		else
-			lease_text_put_hex(text, dlock_bytes_of(DLOCK_MASK));
-		lease_text_add(text, "\", \"mode\": \"%s\"",
-						  lease_mode_name(call->request.mode));
-	}
-	if (position > 0)
-		lease_text_add(text, ", \"position\": %zu", position);
-	else
-		add_string(text, ", \"position\": null");
-	lease_text_add(text, ", \"waiting_since_us\": %" PRId64
-					  ", \"account\": \"", call->waiting_since_us);
-	add_escaped(text, call->caller.user);
-	add_string(text, "@");
-	add_escaped(text, call->caller.host);
-	if (visible)
-		lease_text_add(text, "\", \"connection_id\": %" PRIu64 "}",
-						  call->caller.connection_id);
-	else
-		add_string(text, "\", \"connection_id\": null}");
-}
-
 char *
 dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 {
-	waiters_text waiters = {.caller = caller};
+	char	   *json;
 
 	memset(answer, 0, sizeof(*answer));
-	add_string(&waiters.json, "[");
 	lease_lock();
-	lease_waiters_visit(add_waiter, &waiters);
-	lease_calls_visit_served(add_waiter, &waiters);
+	json = lease_waiting_json(caller);
 	lease_unlock();
-	add_string(&waiters.json, "]");
-	if (!waiters.json.failed)
-		return waiters.json.data;
-	free(waiters.json.data);
-	(void) no_memory(answer);
-	return NULL;
+	if (json == NULL)
+		(void) no_memory(answer);
+	return json;
 }
 
 char *

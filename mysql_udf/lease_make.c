@@ -93,7 +93,7 @@ static void
 answer_grant(lease_call *call)
 {
 	lease_replays_add(call);
-	lease_call_answer_at_commit(call);
+	lease_list_at_commit(call);
 }
 
 /* Apply what a call requests to a name. */
@@ -167,7 +167,7 @@ answer_ended(lease_call *call, const lease_name *name)
 	if (lease_early_have_ended(name->entry, call->youngest, &made.moment))
 		answer_now(call);
 	else
-		lease_call_answer_at_commit(call);
+		lease_list_at_commit(call);
 }
 
 /*
@@ -592,7 +592,7 @@ make_change(lease_call *call, lease_name *name)
 		answer_now(call);
 		return;
 	}
-	lease_call_answer_at_commit(call);
+	lease_list_at_commit(call);
 	attend(name, true);
 }
 
@@ -954,7 +954,7 @@ make_renew_each(lease_call *call)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	}
 	else if (any)
-		lease_call_answer_at_commit(call);
+		lease_list_at_commit(call);
 	else
 	{
 		lease_count_renewals(call);
@@ -1031,7 +1031,7 @@ make_apply_all(lease_call *call)
 		count += answer.changed;
 	}
 	call->answer.token = count; /* of this slice, until it is committed */
-	lease_call_answer_at_commit(call);
+	lease_list_at_commit(call);
 	for (size_t i = call->waits_for; i < end; i++)
 		attend(find_draft(call->names[i]), true);
 }
@@ -1109,7 +1109,7 @@ make(lease_call *call)
 			make_reap(call);
 			return;
 		case LEASE_INTERNAL_SETTLE:
-			lease_call_answer_at_commit(call);
+			lease_list_at_commit(call);
 			return;
 		case LEASE_INTERNAL_SETTINGS:
 			answer_now(call);

@@ -7,8 +7,6 @@
  */
 #include "lease_upkeep.h"
 
-#include <stdlib.h>
-
 #include "lease_calls.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
@@ -22,34 +20,13 @@
 
 static int64_t look_us = 0;		/* when to look next */
 
-/* Connections that are there. */
-typedef struct id_list
-{
-	uint64_t   *ids;
-	size_t		count;
-	size_t		room;
-	bool		failed;			/* memory was short */
-} id_list;
-
+/* A connection is there. */
 static void
 list_connection(uint64_t connection_id, void *context)
 {
-	id_list    *list = context;
-
-	if (list->count == list->room)
-	{
-		size_t		room = list->room > 0 ? list->room * 2 : 64;
-		uint64_t   *ids = realloc(list->ids, room * sizeof(uint64_t));
-
-		if (ids == NULL)
-		{
-			list->failed = true;
-			return;
-		}
-		list->ids = ids;
-		list->room = room;
-	}
-	list->ids[list->count++] = connection_id;
+	lease_lock();
+	lease_session_list(connection_id);
+	lease_unlock();
 }
 
 /*
@@ -59,7 +36,6 @@ list_connection(uint64_t connection_id, void *context)
 static void
 look_for_connections(void)
 {
-	id_list		list = {0};
 	lease_calls ended = {0};
 	lease_status status;
 
@@ -68,16 +44,11 @@ look_for_connections(void)
 	lease_ask();
 	status = lease_server_prepare_to_look();
 	if (status == LEASE_STATUS_OK)
-		status = connection_visit_all(lease_server_connection(), list_connection,
-									  &list);
+		status = connection_visit_all(lease_server_connection(),
+									  list_connection, NULL);
 	(void) lease_resume();
-	if (list.failed)
-		status = LEASE_STATUS_FAILED;
-	for (size_t i = 0; status == LEASE_STATUS_OK && i < list.count; i++)
-		lease_session_list(list.ids[i]);
 	lease_session_end_list(status == LEASE_STATUS_OK, &ended);
 	lease_pace_submit_all(&ended);
-	free(list.ids);
 }
 
 /* Have the server and its connections looked at. */

@@ -27,7 +27,6 @@
 
 #include "connection.h"
 #include "journal.h"
-#include "dlock_call.h"
 #include "row.h"
 
 /* Rows that were read, ordered by name and slot. */
