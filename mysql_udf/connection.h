@@ -2,7 +2,7 @@
  * connection.h
  *	  The library's connection to its own server.
  *
- * It belongs to the batcher (lease_batcher.h), but for connection_interrupt().
+ * It belongs to the batcher (lease_server.h), but for connection_interrupt().
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -11,26 +11,11 @@
 
 #include <mysql.h>
 
+#include "lease_status.h"
 #include "lease_text.h"
 
 /* Seconds until a server that does not answer counts as gone. */
 #define CONNECTION_TIMEOUT	30
-
-/* How an attempt ended. */
-typedef enum lease_status
-{
-	LEASE_STATUS_OK,
-	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
-								 * holds a lock; try again */
-	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or
-								 * somebody has edited the tables; nothing that was
-								 * known is known any more */
-	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock has
-								 * come on, see lease_take_over() */
-	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and
-								 * nobody knows whether it was committed */
-	LEASE_STATUS_FAILED			/* rolled back: the error says why */
-} lease_status;
 
 typedef struct connection
 {

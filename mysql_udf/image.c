@@ -1443,6 +1443,50 @@ image_owned(lease_bytes owner, const image_account *account,
 }
 
 /* ----------------------------------------------------------------
+ * What is known before it is written
+ * ----------------------------------------------------------------
+ */
+
+/* The batch has a draft of a name. */
+void
+image_set_draft(image_name *name, struct lease_name *draft)
+{
+	name->draft = draft;
+}
+
+/* A release of a lease has been answered: say whether that ends it. */
+void
+image_set_released(const image_holder *holder, bool ends)
+{
+	holder->name->members[holder->place].released = ends;
+}
+
+/* A guard pins all that a lease is now, or as much as another one does. */
+void
+lease_member_pin(lease_member *member)
+{
+	if (member->guarded == 0 || member->mode == LEASE_EXCLUSIVE)
+		member->guard_mode = member->mode;
+	if (member->guarded < member->version)
+		member->guarded = member->version;
+}
+
+/*
+ * The row of the lease in a place of a name may be locked, until it has been read with
+ * locks; "pins" says that a guard is about to do that.
+ */
+void
+image_note_guard(image_name *name, size_t place, bool pins)
+{
+	name->unguarded = false;
+	if (place >= name->count)
+		return;					/* it is of a draft */
+	name->members[place].locked = true;
+	if (pins)
+		lease_member_pin(&name->members[place]);
+}
+
+/* ----------------------------------------------------------------
  * Tokens
  *
  * The table has a mark for each bucket of names: no token that was granted in the

@@ -217,6 +217,12 @@ extern void image_replace(image_name *name, lease_member **members,
 						  size_t *count, bool in_table);
 extern void image_end_batch(void);
 
+/* image.c: what is known before it is written */
+extern void image_set_draft(image_name *name, struct lease_name *draft);
+extern void image_set_released(const image_holder *holder, bool ends);
+extern void lease_member_pin(lease_member *member);
+extern void image_note_guard(image_name *name, size_t place, bool pins);
+
 /* image.c: what the table lacks */
 extern size_t image_ndirty(void);
 extern image_name *image_dirty(size_t i);

@@ -26,7 +26,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_batch.h"
 
 #include <inttypes.h>
 #include <mysql.h>
@@ -34,30 +34,65 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "image.h"
+#include "lease_calls.h"
+#include "lease_checkpoint.h"
+#include "lease_early.h"
 #include "lease_guards.h"
+#include "lease_lists.h"
+#include "lease_make.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_name.h"
+#include "lease_owed.h"
+#include "lease_owned.h"
+#include "lease_pace.h"
+#include "lease_reaper.h"
+#include "lease_replays.h"
+#include "lease_server.h"
 #include "lease_session.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
+#include "lease_upkeep.h"
+#include "lease_waiters.h"
 #include "mysql_compat.h"
+#include "table.h"
 #include "udf_text.h"
 
-/*
- * How many answered releases wait for company before they come with the next
- * batch, and how long; and how long if nobody calls, or in a cluster, where
- * others may be waiting for them.
- */
-#define DEFER_MAX		96
-#define DEFER_US		20000
-#define DEFER_IDLE_US	5000
+/* Most names of a call for all leases of an owner that go into one commit. */
+#define SLICE			10000
+#define SLICE_DIRECT	1000
 
-lease_batch batch;
-lease_batcher batcher = {
-	.connection = {.wire = -1},
-	.checkpoint_us = INT64_MAX,
-	.clustered = true,
-};
+/* What goes into one commit.  Its calls are in lists of their own (lease_lists.h). */
+static struct
+{
+	image_name **names;
+	size_t		nnames;
+	size_t		room;			/* names[] */
+	lease_bytes *reads;			/* names that have to be read */
+	size_t		nreads;
+	bool		knows_all;		/* of them, but which of their rows are locked */
+	table_rows	rows;			/* of these */
+	table_marks marks;			/* of these */
+	journal_changes changes;	/* that may concern these */
+	journal_writer journal;		/* what is to be written, */
+	table_changes table;		/* or this */
+	lease_made	made;			/* what has come of the calls */
+	bool		direct;			/* changes go into the table at once */
+	bool		writes_deferred;	/* of what was put off, some is to be written
+									 * now */
+	bool		read_only;		/* nothing can be written */
+	bool		is_blind;		/* the rows were read without locks: nobody knows
+								 * which are guarded */
+	bool		is_early;		/* nothing can be granted yet: it has looks */
+	bool		is_apart;		/* it has looks, since what others want could not be
+								 * read with locks */
+	size_t		nunanswered;	/* calls that were not answered when taken */
+}			batch;
 
-/* For how long no work is lent to callers after the server was slow. */
-#define LEND_PAUSE_US	2000000
+static bool looks_wait = false; /* the last batch could not be read, and there are
+								 * looks */
 
 /* From when on a server that does not answer is not just busy. */
 #define STUCK_US		1000000
@@ -72,17 +107,7 @@ lease_batcher batcher = {
 /* Buckets of the names of the calls that are yet to be made. */
 static bool wanted[LEASE_BUCKETS];
 
-static size_t careful = 0;		/* batches to come that have one call each,
-								 * after one that had a conflict */
-static int64_t pause_until_us = 0;	/* after a conflict or an error */
 static int64_t blind_until_us = 0;
-
-/* The draft of a name that the batch has. */
-lease_name *
-lease_batch_find(lease_bytes bytes)
-{
-	return image_find(bytes)->draft;
-}
 
 /* Say whether the batch has a name. */
 static bool
@@ -136,45 +161,12 @@ forget_names(void)
 	image_trim();
 }
 
-/* Release the mutex, to ask the server something. */
-void
-lease_batch_ask(void)
-{
-	batcher.asks_since_us = lease_now();
-	pthread_mutex_unlock(&engine.mutex);
-}
-
-/* The server has answered: take the mutex again, and say how long that took. */
-int64_t
-lease_batch_resume(void)
-{
-	int64_t		now_us = lease_now();
-	int64_t		took_us = now_us - batcher.asks_since_us;
-
-	pthread_mutex_lock(&engine.mutex);
-	if (took_us > LEASE_LOOK_INTERVAL_US)
-		batcher.slow_us = now_us;
-	batcher.asks_since_us = 0;
-	return took_us;
-}
-
-/*
- * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
- * image is still as it was before.
- */
-static bool
-is_in_doubt(void)
-{
-	return batcher.doubt_us != 0 ||
-		(!batcher.has_taken_over && image_is_valid());
-}
-
 /* Say whether nothing can be decided or written: the server does not answer. */
 static bool
 is_stuck(void)
 {
-	int64_t		since_us = batcher.doubt_us != 0 ? batcher.doubt_us :
-		batcher.asks_since_us;
+	int64_t		since_us = tenure->doubt_us != 0 ? tenure->doubt_us :
+		lease_asks_since_us();
 
 	return since_us != 0 && lease_now() - since_us >= STUCK_US;
 }
@@ -188,30 +180,20 @@ lease_batch_keeps_waiting(const lease_call *call)
 {
 	if (call->place == LEASE_PLACE_LINE)
 		return is_stuck() && lease_early_could_be_granted(call);
-	return (call->place == LEASE_PLACE_LIST || call->list == &batch.calls ||
-			call->list == &batch.at_commit) && is_stuck();
+	return (call->place == LEASE_PLACE_LIST || call->list == &lists->taken ||
+			call->list == &lists->at_commit) && is_stuck();
 }
 
-/* Say whether others may write the table at the same time.  For all, with the mutex. */
-bool
-lease_batch_is_clustered(void)
+/* How many names of a call go into the batch. */
+static size_t
+get_slice(const lease_call *call)
 {
-	return batcher.clustered;
-}
+	size_t		most = lease_is_direct() ? SLICE_DIRECT : SLICE;
+	size_t		left = call->nnames - call->waits_for;
 
-/* Have the server and its connections looked at.  For all, with the mutex. */
-void
-lease_batch_look_soon(void)
-{
-	lease_upkeep_look_soon();
-	pthread_cond_signal(&engine.work);
-}
-
-/* How long an answered release may wait for company. */
-int64_t
-lease_defer_us(void)
-{
-	return batcher.clustered ? DEFER_IDLE_US : DEFER_US;
+	if (call->kind != DLOCK_CALL_APPLY_ALL)
+		return call->nnames;
+	return left < most ? left : most;
 }
 
 /*
@@ -221,7 +203,7 @@ lease_defer_us(void)
 static bool
 take(lease_call *call, bool must)
 {
-	size_t		slice = lease_call_slice(call);
+	size_t		slice = get_slice(call);
 	size_t		first = call->kind == DLOCK_CALL_APPLY_ALL ?
 		call->waits_for : 0;
 	size_t		more = 0;
@@ -240,22 +222,10 @@ take(lease_call *call, bool must)
 			}
 			return false;
 		}
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_BATCH;
+	call->slice = slice;
 	batch.nunanswered += !call->answered;
-	lease_calls_append(&batch.calls, call);
+	lease_list_taken(call);
 	return true;
-}
-
-/* Say whether a list has a call for a name. */
-static bool
-concerns(const lease_calls *list, lease_bytes name)
-{
-	for (const lease_call *call = list->head; call != NULL; call = call->next)
-		for (size_t i = 0; i < call->nnames; i++)
-			if (lease_same(call->names[i], name))
-				return true;
-	return false;
 }
 
 /* Note which buckets the calls of a list want. */
@@ -275,39 +245,9 @@ static bool
 is_wanted(lease_bytes name)
 {
 	return (wanted[lease_bucket(name)] &&
-			(concerns(&engine.incoming, name) ||
-			 concerns(&engine.stalled, name))) ||
+			(lease_calls_concern(&lists->incoming, name) ||
+			 lease_calls_concern(&lists->stalled, name))) ||
 		(lease_waiters_count() > 0 && lease_queue_find(name) != NULL);
-}
-
-/* When a release that was put off is to be tried. */
-int64_t
-lease_due_us(const lease_call *call)
-{
-	int64_t		idle_us = engine.called_us + DEFER_IDLE_US;
-
-	return call->unwritten && idle_us < call->retry_us ? idle_us :
-		call->retry_us;
-}
-
-/*
- * Say whether releases that were put off are to be written now: because it is
- * time for one of them, or there are many, or somebody waits for that.
- */
-static bool
-must_write(int64_t now_us)
-{
-	if (engine.unwritten > DEFER_MAX)
-		return true;
-	for (const lease_call *call = engine.deferred.head; call != NULL;
-		 call = call->next)
-		if (call->unwritten && lease_due_us(call) <= now_us)
-			return true;
-	for (const lease_call *call = engine.incoming.head; call != NULL;
-		 call = call->next)
-		if (call->internal == LEASE_INTERNAL_SETTLE)
-			return true;
-	return false;
 }
 
 /*
@@ -331,43 +271,13 @@ unstall(int64_t now_us)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
+	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->nnames > 0 || call->retry_us > now_us)
 			continue;
-		lease_calls_remove(call);
-		lease_calls_append(&engine.incoming, call);
+		lease_list_incoming(call);
 	}
-}
-
-/* Say whether a call changes nothing. */
-static bool
-is_look(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_SETTINGS ||
-		(call->internal == LEASE_INTERNAL_NONE &&
-		 call->kind == DLOCK_CALL_READ);
-}
-
-/*
- * Say whether a call can be made although this run has not raised the marks: it
- * looks, and what it looks at was not given back by a release that is yet to be
- * written.
- */
-static bool
-can_be_early(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_SETTINGS || (is_look(call) &&
-		(call->nnames > 0 ? !concerns(&engine.deferred, call->names[0]) :
-		 engine.unwritten == 0));
-}
-
-/* Say whether nothing can be granted yet, because the clock has to come on first. */
-static bool
-is_early(int64_t now_us)
-{
-	return now_us < batcher.early_until_us;
 }
 
 /*
@@ -379,10 +289,10 @@ collect_looks(void)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.incoming.head; call != NULL; call = next)
+	for (lease_call *call = lists->incoming.head; call != NULL; call = next)
 	{
 		next = call->next;
-		if (can_be_early(call))
+		if (lease_can_be_early(call))
 			(void) take(call, false);
 	}
 }
@@ -399,21 +309,19 @@ collect(int64_t now_us)
 	lease_queue *due[LEASE_BATCH_NAMES / 4];
 	size_t		ndue;
 	int64_t		next_us;
-	size_t		most = LEASE_BATCH_CALLS;
-	bool		write = must_write(now_us);
+	size_t		most;
+	bool		write = lease_must_write(now_us);
 	lease_call *next;
 
-	batch.needs_commit = false;
+	batch.writes_deferred = false;
 	batch.read_only = false;
 	batch.is_blind = false;
-	batch.is_early = is_early(now_us);
-	batch.is_apart = is_in_doubt() ||
-		(batcher.looks_wait && !batch.is_early);
-	batcher.looks_wait = false;
-	batch.reaped = 0;
-	batch.reaps_more = false;
+	batch.is_early = lease_is_early(now_us);
+	batch.is_apart = lease_is_in_doubt() ||
+		(looks_wait && !batch.is_early);
+	looks_wait = false;
 	batch.nunanswered = 0;
-	if (batch.is_early || is_in_doubt())
+	if (batch.is_early || lease_is_in_doubt())
 	{
 		collect_looks();
 		return;
@@ -421,19 +329,15 @@ collect(int64_t now_us)
 	if (batch.is_apart)
 	{
 		collect_looks();
-		if (batch.calls.head != NULL)
+		if (lists->taken.head != NULL)
 			return;
 		batch.is_apart = false;
 	}
-	if (careful > 0)
-	{
-		most = 1;
-		careful--;
-	}
+	most = lease_most_calls();
 	memset(wanted, false, sizeof(wanted));
-	want(&engine.incoming);
-	want(&engine.stalled);
-	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
+	want(&lists->incoming);
+	want(&lists->stalled);
+	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
 	{
 		bool		is_first = is_wanted(call->names[0]);
 
@@ -441,14 +345,14 @@ collect(int64_t now_us)
 		/* they come before what was not answered yet */
 		if (!is_first && !is_time(call, write, now_us))
 			continue;
-		batch.needs_commit |= write && call->unwritten;
+		batch.writes_deferred |= write && call->unwritten;
 		(void) take(call, is_first);
 	}
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
 		(void) add_name(due[i]->name);
-	for (lease_call *call = engine.stalled.head; call != NULL; call = next)
+	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->retry_us <= now_us &&
@@ -456,18 +360,17 @@ collect(int64_t now_us)
 			 !take(call, batch.nunanswered == 0)))
 			break;
 	}
-	for (lease_call *call = engine.incoming.head;
+	for (lease_call *call = lists->incoming.head;
 		 call != NULL && (batch.nunanswered == 0 ||
 						  (batch.nunanswered < most &&
-						   batch.calls.count < LEASE_BATCH_CALLS)); call = next)
+						   lists->taken.count < LEASE_BATCH_CALLS)); call = next)
 	{
 		next = call->next;
 		if (lease_early_refuse_call(call))
 			continue;
 
 		/* of a call on all leases of an owner the names come first */
-		if ((call->kind == DLOCK_CALL_APPLY_ALL && call->internal == 0 &&
-			 call->nnames == 0) || !take(call, batch.nunanswered == 0))
+		if (lease_call_is_of_owner(call) || !take(call, batch.nunanswered == 0))
 			break;
 	}
 }
@@ -481,7 +384,7 @@ collect_deferred(void)
 {
 	lease_call *next;
 
-	for (lease_call *call = engine.deferred.head; call != NULL; call = next)
+	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->unwritten && image_is_known(call->names[0]))
@@ -493,9 +396,9 @@ collect_deferred(void)
 static bool
 only_looks(void)
 {
-	for (const lease_call *call = batch.calls.head; call != NULL;
+	for (const lease_call *call = lists->taken.head; call != NULL;
 		 call = call->next)
-		if (!is_look(call))
+		if (!lease_call_is_look(call))
 			return false;
 	return batch.is_early || batch.is_apart || lease_waiters_count() == 0;
 }
@@ -507,7 +410,7 @@ only_looks(void)
 static bool
 is_only_released(lease_bytes name)
 {
-	for (const lease_call *call = batch.calls.head; call != NULL;
+	for (const lease_call *call = lists->taken.head; call != NULL;
 		 call = call->next)
 		for (size_t i = 0; i < call->nnames; i++)
 			if (lease_same(call->names[i], name) &&
@@ -527,7 +430,7 @@ static void
 find_reads(void)
 {
 	batch.nreads = 0;
-	batch.direct = batcher.has_taken_over && batcher.direct;
+	batch.direct = lease_is_direct();
 	batch.knows_all = !batch.direct;
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
@@ -547,17 +450,17 @@ find_reads(void)
 static lease_status
 read_names(bool looks)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	lease_status status = LEASE_STATUS_OK;
 
 	/* the journal first: what is written in between, is in the table then */
-	if (!batcher.has_taken_over)
+	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &batch.changes);
 	if (status == LEASE_STATUS_OK && !batch.is_apart)
 		status = table_read(c, batch.reads, batch.nreads, true, &batch.rows);
 	if (status == LEASE_STATUS_OK && !batch.is_apart && batch.direct)
 		status = table_read_marks(c, batch.reads, batch.nreads,
-								  batcher.has_journal, &batch.marks);
+								  tenure->has_journal, &batch.marks);
 	if (status == LEASE_STATUS_CONFLICT && c->is_locked && batch.knows_all)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
@@ -568,7 +471,7 @@ read_names(bool looks)
 		/* nor may who looks be kept from it by who has locked the table */
 		table_free_rows(&batch.rows);
 		status = LEASE_STATUS_OK;
-		if (batch.direct && batcher.has_journal)
+		if (batch.direct && tenure->has_journal)
 			status = table_read_journals(c, &batch.changes);
 		if (status == LEASE_STATUS_OK)
 			status = table_read(c, batch.reads, batch.nreads, false,
@@ -599,10 +502,10 @@ know_names(void)
 		if (image_is_known(name->name))
 		{
 			if (!image_probe(name, rows, count))
-				return connection_edited(&batcher.connection);
+				return connection_edited(lease_server_connection());
 		}
 		else if (!image_know(name, rows, count, !batch.is_blind, now_us))
-			return connection_no_memory(&batcher.connection);
+			return connection_no_memory(lease_server_connection());
 	}
 	for (size_t i = 0; i < batch.changes.count; i++)
 	{
@@ -611,10 +514,10 @@ know_names(void)
 		if ((change->kind == JOURNAL_RENEW_ALL ||
 			 has_name(change->row.name)) &&
 			!lease_apply_change(change, now_us))
-			return connection_no_memory(&batcher.connection);
+			return connection_no_memory(lease_server_connection());
 	}
 	/* a take-over would */
-	for (size_t i = 0; i < batch.nreads && !batcher.has_taken_over; i++)
+	for (size_t i = 0; i < batch.nreads && !tenure->has_taken_over; i++)
 		(void) image_drop_excluded(image_find(batch.reads[i]));
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
 		if (batch.marks.known[b])
@@ -628,16 +531,16 @@ read_batch(bool looks)
 {
 	lease_status status = LEASE_STATUS_OK;
 
-	if (batcher.connection.mysql == NULL || !lease_upkeep_has_settings() ||
-		(!looks && !batcher.has_taken_over))
+	if (lease_server_connection()->mysql == NULL || !lease_settings_are_read() ||
+		(!looks && !tenure->has_taken_over))
 	{
-		lease_batch_ask();
-		status = is_in_doubt() ? lease_upkeep_prepare_to_look() :
-			lease_upkeep_prepare();
-		if (status == LEASE_STATUS_OK && !looks && !batcher.has_taken_over)
+		lease_ask();
+		status = lease_is_in_doubt() ? lease_server_prepare_to_look() :
+			lease_server_prepare();
+		if (status == LEASE_STATUS_OK && !looks && !tenure->has_taken_over)
 			status = lease_take_tables();
-		(void) lease_batch_resume();
-		if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
+		(void) lease_resume();
+		if (status == LEASE_STATUS_FAILED && lease_server_connection()->is_refusal)
 			status = LEASE_STATUS_OK;	/* who looks is answered all the same */
 	}
 	find_reads();
@@ -649,9 +552,9 @@ read_batch(bool looks)
 		return LEASE_STATUS_OK;
 	}
 	memset(&batch.marks, 0, sizeof(batch.marks));
-	lease_batch_ask();
+	lease_ask();
 	status = read_names(looks);
-	(void) lease_batch_resume();
+	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
 		status = know_names();
 	table_free_rows(&batch.rows);
@@ -663,9 +566,9 @@ read_batch(bool looks)
 static void
 write_to_journal(void)
 {
-	journal_begin(&batch.journal, engine.writer,
-				  batcher.connection.max_packet / 4);
-	for (const lease_call *call = batch.at_commit.head; call != NULL;
+	journal_begin(&batch.journal, lease_run(),
+				  lease_server_connection()->max_packet / 4);
+	for (const lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
 			journal_renew_all(&batch.journal, &(lease_row) {
@@ -673,15 +576,15 @@ write_to_journal(void)
 				.user = dlock_caller_user(&call->caller),
 				.host = dlock_caller_host(&call->caller),
 				.ttl_us = call->request.ttl_us,
-				.expires_us = batch.moment.wall_us + call->request.ttl_us,
-			}, batch.moment.now_us);
+				.expires_us = batch.made.moment.wall_us + call->request.ttl_us,
+			}, batch.made.moment.now_us);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
 
-		if (!lease_name_will_write(name, &batch.moment))
+		if (!lease_name_will_write(name, &batch.made.moment))
 			continue;
-		lease_name_assign_slots(name, &batch.moment);
+		lease_name_assign_slots(name, &batch.made.moment);
 		for (size_t m = 0; m < name->count; m++)
 		{
 			const lease_member *member = &name->members[m];
@@ -689,8 +592,8 @@ write_to_journal(void)
 
 			if (!member->changed || (member->gone && m >= name->nknown))
 				continue;
-			row = image_row_of(name->entry, member, batch.moment.now_us,
-							   batch.moment.wall_us);
+			row = image_row_of(name->entry, member, batch.made.moment.now_us,
+							   batch.made.moment.wall_us);
 			if (member->gone)
 				journal_remove(&batch.journal, row.name, row.token);
 			else
@@ -704,16 +607,16 @@ write_to_journal(void)
 static void
 write_to_table(void)
 {
-	table_begin(&batch.table, batcher.connection.max_packet / 2);
+	table_begin(&batch.table, lease_server_connection()->max_packet / 2);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
 		bool		writes_anchor = false;
 
 		/* what cannot be written is a release that was put off */
-		if (!lease_name_will_write(name, &batch.moment))
+		if (!lease_name_will_write(name, &batch.made.moment))
 			continue;
-		lease_name_assign_slots(name, &batch.moment);
+		lease_name_assign_slots(name, &batch.made.moment);
 		for (size_t r = 0; r < name->entry->nrows; r++)
 			if (!lease_name_uses_slot(name, name->entry->rows[r].slot))
 				table_delete(&batch.table, name->name,
@@ -726,8 +629,8 @@ write_to_table(void)
 			if (member->gone || member->locked || !member->changed)
 				continue;
 			writes_anchor |= member->slot == 0;
-			row = image_row_of(name->entry, member, batch.moment.now_us,
-							   batch.moment.wall_us);
+			row = image_row_of(name->entry, member, batch.made.moment.now_us,
+							   batch.made.moment.wall_us);
 			if (image_row_at(name->entry, row.slot) != NULL)
 				table_put(&batch.table, &row, true);
 			else
@@ -763,7 +666,7 @@ write_batch(bool *changed)
 	failed = batch.direct ? batch.table.failed : batch.journal.failed;
 	for (size_t i = 0; i < batch.nnames; i++)
 		failed |= batch.names[i]->draft->failed;
-	return failed ? connection_no_memory(&batcher.connection) :
+	return failed ? connection_no_memory(lease_server_connection()) :
 		LEASE_STATUS_OK;
 }
 
@@ -771,14 +674,14 @@ write_batch(bool *changed)
 static lease_status
 commit_batch(void)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	lease_status status;
 	bool		as_expected;
 
 	if (c->is_read_only)
 		return connection_refuse(c);
 	if (!batch.direct)
-		return table_append(c, engine.writer, batcher.number + 1,
+		return table_append(c, lease_run(), tenure->number + 1,
 							&batch.journal);
 	status = table_execute(c, &batch.table, &as_expected);
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
@@ -795,7 +698,7 @@ note_committed(void)
 	{
 		lease_name *name = batch.names[i]->draft;
 
-		if (lease_name_will_write(name, &batch.moment))
+		if (lease_name_will_write(name, &batch.made.moment))
 			image_replace(name->entry, &name->members, &name->count,
 						  batch.direct);
 	}
@@ -832,7 +735,7 @@ note_ended(void)
 	{
 		const lease_name *name = batch.names[i]->draft;
 
-		if (!lease_name_will_write(name, &batch.moment))
+		if (!lease_name_will_write(name, &batch.made.moment))
 			continue;
 		for (size_t m = 0; m < name->count; m++)
 		{
@@ -851,31 +754,19 @@ note_ended(void)
 			if (!member->expired)
 				continue;
 			expired++;
-			if (engine.settings.log_expired)
+			if (settings->log_expired)
 				log_expired(name->name, member->holder);
 		}
 	}
 	lease_count(LEASE_COUNT_expired, expired);
-	lease_count(LEASE_COUNT_reaped, batch.reaped);
+	lease_count(LEASE_COUNT_reaped, batch.made.reaped);
 }
 
-/* The server has failed us.  The mutex is held. */
-void
-lease_batch_note_failure(lease_status status)
+/* Say whether a batch that failed had only one call that could be in the way. */
+static bool
+is_alone(void)
 {
-	pause_until_us = status == LEASE_STATUS_FENCED ? 0 :
-		lease_now() + lease_pause_of(status);
-	if (status == LEASE_STATUS_LOST)
-	{
-		batcher.slow_us = lease_now();
-		lease_doubt();
-	}
-	if (status == LEASE_STATUS_FENCED)
-		lease_forget();
-	if (status == LEASE_STATUS_FAILED && batcher.connection.is_refusal)
-		lease_upkeep_note_read_only();
-	if (status == LEASE_STATUS_FAILED && batcher.connection.is_missing)
-		lease_forget();
+	return batch.nunanswered == 1 && !looks_wait;
 }
 
 /* End a batch that failed.  The mutex is held. */
@@ -883,28 +774,31 @@ static void
 fail_batch(lease_status status, bool in_commit)
 {
 	/* from the last to the first, since each is put before the others */
-	lease_calls *lists[] = {&batch.calls, &batch.at_commit, &batch.early};
+	const lease_calls *const all[] = {&lists->taken, &lists->at_commit, &lists->early};
+	lease_failure failure = {.status = status,.in_commit = in_commit};
 
 	if (status != LEASE_STATUS_EARLY)
-		lease_batch_note_failure(status);
+		lease_note_failure(status);
 
 	/* who looks does not have to wait until rows can be locked */
 	if (status == LEASE_STATUS_CONFLICT && !in_commit &&
-		batcher.connection.is_locked)
-		for (lease_call *call = batch.calls.head, *next; call != NULL;
+		lease_server_connection()->is_locked)
+		for (lease_call *call = lists->taken.head, *next; call != NULL;
 			 call = next)
 		{
 			next = call->next;
-			if (is_look(call) && !lease_early_look_blind(call))
-				batcher.looks_wait = !batch.is_apart;
+			if (lease_call_is_look(call) && !lease_early_look_blind(call))
+				looks_wait = !batch.is_apart;
 		}
+
+	failure.is_alone = is_alone();
 
 	/* one of them may be in the way of all others */
 	if (status == LEASE_STATUS_CONFLICT && batch.nunanswered > 1)
-		careful = batch.nunanswered;
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		while (lists[i]->tail != NULL)
-			lease_call_after_failure(lists[i]->tail, status, in_commit);
+		lease_be_careful(batch.nunanswered);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		while (all[i]->tail != NULL)
+			lease_call_after_failure(all[i]->tail, &failure);
 
 	/* those who joined a queue did so for what did not come true */
 	for (size_t i = 0; i < batch.nnames; i++)
@@ -912,8 +806,9 @@ fail_batch(lease_status status, bool in_commit)
 		lease_queue *queue = lease_queue_find(batch.names[i]->name);
 
 		if (queue != NULL)
-			queue->due_us = status == LEASE_STATUS_CONFLICT ?
-				lease_now() + LEASE_CULPRIT_PAUSE_US : pause_until_us;
+			lease_queue_look_at(queue, status == LEASE_STATUS_CONFLICT ?
+								lease_now() + LEASE_CULPRIT_PAUSE_US :
+								lease_pause_until_us());
 	}
 
 	/* nobody can be granted anything while the table fails */
@@ -928,13 +823,15 @@ answer_settled(lease_status status)
 {
 	lease_call *next;
 
-	for (lease_call *call = batch.at_commit.head; call != NULL; call = next)
+	for (lease_call *call = lists->at_commit.head; call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->internal != LEASE_INTERNAL_SETTLE)
 			continue;
 		if (status != LEASE_STATUS_OK)
-			lease_call_after_failure(call, status, false);
+			lease_call_after_failure(call, &(lease_failure) {
+				.status = status,.is_alone = is_alone()
+			});
 		else
 			lease_call_answer_now(call);
 	}
@@ -946,26 +843,50 @@ end_batch(bool committed)
 {
 	if (committed)
 	{
-		lease_upkeep_note_written();
+		lease_note_written();
 		note_ended();
 		note_committed();
-		if (batch.reaps_more)
-			lease_upkeep_reap_soon();
-		lease_early_note_written();
+		if (batch.made.reaps_more)
+			lease_reap_soon();
+		lease_owed_note_written(batch.made.moment.now_us);
 	}
-	for (lease_call *call = batch.at_commit.head; call != NULL;
+	for (lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->abandoned)
-			lease_make_forget_replays(call);
-	while (batch.early.head != NULL)
-		lease_call_finish(batch.early.head);
-	for (lease_call *call = batch.at_commit.head, *next; call != NULL;
+			lease_replays_forget(call);
+	while (lists->early.head != NULL)
+		lease_call_finish(lists->early.head);
+	for (lease_call *call = lists->at_commit.head, *next; call != NULL;
 		 call = next)
 	{
 		next = call->next;
 		if (call->internal != LEASE_INTERNAL_SETTLE)
 			lease_call_answer_committed(call);
 	}
+}
+
+/* Have the calls made: false if memory is short. */
+static bool
+make_batch(void)
+{
+	lease_to_make to_make = {
+		.names = batch.names,
+		.nnames = batch.nnames,
+		.direct = batch.direct,
+		.can_grant = !batch.is_early && !batch.is_apart,
+		.read_only = batch.read_only,
+		.is_blind = batch.is_blind,
+	};
+
+	return lease_make_batch(&to_make, &batch.made);
+}
+
+/* Say whether what was made has to be committed now. */
+static bool
+needs_commit(void)
+{
+	return batch.made.needs_commit || batch.writes_deferred ||
+		lists->at_commit.head != NULL;
 }
 
 /* Read, make, write, commit.  The mutex is held, and released meanwhile. */
@@ -979,120 +900,89 @@ run_batch(int64_t now_us)
 	int64_t		took_us = 0;	/* the commit */
 	uint64_t	answered;
 
-	if (engine.reload)
+	if (tenure->reload)
 		lease_reload();
 	unstall(now_us);
 	lease_gather_end(now_us);
-	if (!is_early(now_us) && !is_in_doubt() &&
-		engine.incoming.head != NULL &&
-		engine.incoming.head->kind == DLOCK_CALL_APPLY_ALL &&
-		engine.incoming.head->internal == 0 &&
-		engine.incoming.head->nnames == 0)
+	if (!lease_is_early(now_us) && !lease_is_in_doubt() &&
+		lists->incoming.head != NULL &&
+		lease_call_is_of_owner(lists->incoming.head))
 	{
-		lease_upkeep_find_leases(engine.incoming.head);
+		lease_owned_find(lists->incoming.head);
 		return;
 	}
 	collect(now_us);
 	if (batch.nunanswered > 0 && !batch.is_early && !batch.is_apart)
 		collect_deferred();
-	if (batch.calls.head == NULL && batch.nnames == 0)
+	if (lists->taken.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
 	looks = only_looks();
 	status = read_batch(looks);
 	if (batch.read_only)
-		lease_upkeep_note_read_only();
-	if (status == LEASE_STATUS_OK && !lease_make_batch())
-		status = connection_no_memory(&batcher.connection);
+		lease_note_read_only();
+	if (status == LEASE_STATUS_OK && !make_batch())
+		status = connection_no_memory(lease_server_connection());
 	if (status == LEASE_STATUS_OK)
 	{
-		if (!batch.needs_commit)
-			while (batch.early.head != NULL)
-				lease_call_defer(batch.early.head,
-								 batch.early.head->retry_us > now_us ?
-								 batch.early.head->retry_us :
+		if (!needs_commit())
+			while (lists->early.head != NULL)
+				lease_call_defer(lists->early.head,
+								 lists->early.head->retry_us > now_us ?
+								 lists->early.head->retry_us :
 								 lease_now() + lease_defer_us());
 		else
 			status = write_batch(&changed);
 		if (status != LEASE_STATUS_OK)
 			changed = false;
-		else if (changed || batcher.connection.in_transaction)
+		else if (changed || lease_server_connection()->in_transaction)
 		{
-			lease_batch_ask();
+			lease_ask();
 			in_commit = changed;
 			if (changed)
 				status = commit_batch();
 			else
-				connection_rollback(&batcher.connection);
-			took_us = lease_batch_resume();
+				connection_rollback(lease_server_connection());
+			took_us = lease_resume();
 		}
 	}
-	answered = engine.answered;
+	answered = lease_calls_answered();
 	if (status == LEASE_STATUS_OK)
 	{
 		end_batch(changed);
-		if (changed && careful == 0)
-			lease_gather_begin(engine.answered - answered, took_us);
+		if (changed)
+			lease_gather_begin(lease_calls_answered() - answered, took_us);
 	}
 	else
 	{
-		if (status == LEASE_STATUS_CONFLICT && batcher.connection.is_locked)
+		if (status == LEASE_STATUS_CONFLICT &&
+			lease_server_connection()->is_locked)
 			lease_checkpoint_put_off();
 		fail_batch(status, in_commit);
 	}
-	batch.had_company = batch.nunanswered > 1 || engine.incoming.head != NULL;
+	lease_pace_note_company(batch.nunanswered > 1 ||
+							lists->incoming.head != NULL);
 	forget_names();
-	if (batch.at_commit.head != NULL)
+	if (lists->at_commit.head != NULL)
 		answer_settled(lease_checkpoint());
 }
 
-/* When the batcher has something to do. */
+/* When what nobody has asked for is due. */
 static int64_t
-next_work(int64_t now_us)
+unasked_us(void)
 {
-	int64_t		next_us = batcher.reap_us < batcher.sessions_us ?
-		batcher.reap_us : batcher.sessions_us;
-	int64_t		queue_us;
-
-	if (is_early(now_us) || is_in_doubt())
-	{
-		int64_t		end_us = is_in_doubt() ? batcher.ask_lost_us :
-			batcher.early_until_us;
-
-		for (const lease_call *call = engine.incoming.head; call != NULL;
-			 call = call->next)
-			if (can_be_early(call))
-				return now_us < pause_until_us ? pause_until_us : now_us;
-		return end_us < next_us ? end_us : next_us;
-	}
-	if (engine.incoming.head != NULL && lease_gather_due_us() < next_us)
-		next_us = lease_gather_due_us();
-	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
-	if (queue_us < next_us)
-		next_us = queue_us;
-	if (lease_session_keep_us() < next_us)
-		next_us = lease_session_keep_us();
-	if (lease_checkpoint_due_us() < next_us)
-		next_us = lease_checkpoint_due_us();
-
-	/* a caller's next release may come soon, and need not wake us then */
-	if (engine.called_us + DEFER_IDLE_US > now_us &&
-		engine.called_us + DEFER_IDLE_US < next_us)
-		next_us = engine.called_us + DEFER_IDLE_US;
-	for (const lease_call *call = engine.deferred.head; call != NULL;
-		 call = call->next)
-		if (lease_due_us(call) < next_us)
-			next_us = lease_due_us(call);
-	for (const lease_call *call = engine.stalled.head; call != NULL;
-		 call = call->next)
-		if (call->retry_us < next_us)
-			next_us = call->retry_us;
-	return next_us < pause_until_us ? pause_until_us : next_us;
+	return lease_reap_due_us() < lease_upkeep_due_us() ?
+		lease_reap_due_us() : lease_upkeep_due_us();
 }
 
 /* ----------------------------------------------------------------
  * Lending
  * ----------------------------------------------------------------
  */
+
+static lease_call *lent_to = NULL;	/* who makes a batch in his own thread */
+static struct THD *borrower = NULL; /* whose thread that is */
+static bool cut = false;		/* the connection was, because of him */
+static int64_t watch_us = 0;	/* when to look at him next */
 
 /*
  * Make a call in its caller's own thread: true.  The mutex is held, and released
@@ -1117,32 +1007,23 @@ lease_batch_lend(lease_call *call)
 {
 	int64_t		now_us = lease_now();
 
-	if (batcher.lent_to != NULL || batcher.sleeps_until_us == 0 ||
-		batch.had_company || engine.incoming.head != NULL ||
-		engine.stalled.head != NULL || lease_waiters_count() > 0 ||
-		careful > 0 || pause_until_us > now_us ||
-		next_work(now_us) <= now_us ||
-		(batcher.slow_us != 0 && now_us < batcher.slow_us + LEND_PAUSE_US) ||
+	if (!lease_can_lend(now_us, unasked_us()) ||
 		!lease_early_is_lendable(call))
 		return false;
 
 	/* for it to watch in time */
-	if (batcher.sleeps_until_us > now_us + LEASE_LOOK_INTERVAL_US)
-		pthread_cond_signal(&engine.work);
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.incoming, call);
-	batcher.lent_to = call;
-	batcher.borrower = dlock_caller_thd();
-	batcher.cut = false;
-	batcher.watch_us = now_us + LEASE_LOOK_INTERVAL_US;
+	lease_wake_before(now_us + LEASE_LOOK_INTERVAL_US);
+	lease_list_incoming(call);
+	lease_pace_lend(true);
+	lent_to = call;
+	borrower = dlock_caller_thd();
+	cut = false;
+	watch_us = now_us + LEASE_LOOK_INTERVAL_US;
 	run_batch(now_us);
-	batcher.lent_to = NULL;
-	batcher.borrower = NULL;
-
-	/* before somebody else who was just answered can ask */
-	engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
-	if (next_work(lease_now()) < batcher.sleeps_until_us)
-		pthread_cond_signal(&engine.work);
+	lent_to = NULL;
+	borrower = NULL;
+	lease_pace_lend(false);
+	lease_wake_before(lease_next_us(lease_now(), unasked_us()));
 	return true;
 }
 
@@ -1158,24 +1039,20 @@ static void
 watch_borrower(void)
 {
 	int64_t		now_us = lease_now();
-	struct timespec t;
 	bool		killed;
 
-	if (now_us < batcher.watch_us)
+	if (now_us < watch_us)
 	{
-		batcher.sleeps_until_us = batcher.watch_us;
-		t = lease_monotonic(batcher.watch_us);
-		pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
-		batcher.sleeps_until_us = 0;
+		lease_sleep_until(watch_us);
 		return;
 	}
-	batcher.watch_us = now_us + LEASE_LOOK_INTERVAL_US;
-	killed = dlock_thd_killed(batcher.borrower);
-	if (!batcher.cut && (killed || !dlock_thd_connected(batcher.borrower)))
+	watch_us = now_us + LEASE_LOOK_INTERVAL_US;
+	killed = dlock_thd_killed(borrower);
+	if (!cut && (killed || !dlock_thd_connected(borrower)))
 	{
-		lease_call_give_up(batcher.lent_to, !killed);
-		connection_interrupt(&batcher.connection);
-		batcher.cut = true;
+		lease_call_give_up(lent_to, !killed);
+		connection_interrupt(lease_server_connection());
+		cut = true;
 	}
 }
 
@@ -1184,48 +1061,44 @@ void *
 lease_batch_main(void *arg)
 {
 	mysql_library_init(0, NULL, NULL);
-	image_start(engine.writer);
-	pthread_mutex_lock(&engine.mutex);
-	lease_upkeep_begin();
+	image_start(lease_run());
+	lease_lock();
+	lease_settings_begin();
 	for (;;)
 	{
 		int64_t		now_us = lease_now();
 		int64_t		next_us;
 
-		if (batcher.lent_to != NULL)
+		if (lent_to != NULL)
 		{
 			watch_borrower();
 			continue;
 		}
-		next_us = next_work(now_us);
-
-		/* before anybody who was just answered can ask */
-		engine.settled = batcher.has_taken_over && batcher.journal_rows == 0;
+		next_us = lease_next_us(now_us, unasked_us());
 		if (next_us > now_us)
-		{
-			struct timespec t = lease_monotonic(next_us);
-
-			batcher.sleeps_until_us = next_us;
-			pthread_cond_timedwait(&engine.work, &engine.mutex, &t);
-			batcher.sleeps_until_us = 0;
-		}
+			lease_sleep_until(next_us);
 		else if (dlock_server_is_ending() &&
-				 (batcher.sessions_us <= now_us || batcher.reap_us <= now_us))
+				 (lease_upkeep_due_us() <= now_us || lease_reap_due_us() <= now_us))
 			lease_upkeep_put_off(now_us);
-		else if (batcher.sessions_us <= now_us)
-			lease_upkeep_sessions();
-		else if (is_in_doubt() && batcher.ask_lost_us <= now_us)
-			lease_upkeep_ask_lost();
-		else if (batcher.reap_us <= now_us)
-			lease_upkeep_reap(now_us);
-		else if (!is_in_doubt() && lease_session_keep_us() <= now_us)
-			lease_session_keep(now_us);
+		else if (lease_upkeep_due_us() <= now_us)
+			lease_upkeep();
+		else if (lease_is_in_doubt() && tenure->ask_lost_us <= now_us)
+			lease_take_over_lost();
+		else if (lease_reap_due_us() <= now_us)
+			lease_reap(now_us);
+		else if (!lease_is_in_doubt() && lease_session_keep_us() <= now_us)
+		{
+			lease_calls keep = {0};
+
+			lease_session_keep(now_us, &keep);
+			lease_pace_submit_all(&keep);
+		}
 		else if (lease_checkpoint_due_us() <= now_us)
 		{
 			lease_status status = lease_checkpoint();
 
 			if (status != LEASE_STATUS_OK)
-				lease_batch_note_failure(status);
+				lease_note_failure(status);
 		}
 		else
 			run_batch(now_us);

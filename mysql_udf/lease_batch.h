@@ -1,124 +1,17 @@
 /*
  * lease_batch.h
- *	  Between the callers' side of the engine and the batcher.
+ *	  The batcher: makes the calls of all connections, many in one commit.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #ifndef DLOCK_LEASE_BATCH_H
 #define DLOCK_LEASE_BATCH_H
 
-#include <pthread.h>
-
-#include "lease_waiters.h"
-
-/* What the engine asks of itself. */
-typedef enum lease_internal
-{
-	LEASE_INTERNAL_NONE,
-	LEASE_INTERNAL_GIVE_BACK,	/* a grant that nobody has learnt of */
-	LEASE_INTERNAL_END_SESSION, /* the lease of a connection that is gone */
-	LEASE_INTERNAL_KEEP,		/* write that a session lease lives */
-	LEASE_INTERNAL_REAP,		/* remove what is over */
-	LEASE_INTERNAL_SETTLE,		/* write what was answered */
-	LEASE_INTERNAL_SETTINGS		/* read the settings, if they never were */
-} lease_internal;
-
-/* What DBAs can set, see install.sql. */
-typedef struct lease_settings
-{
-	int64_t		lock_delay_us;
-	int64_t		reap_interval_us;
-	int64_t		lock_timeout_us;
-	size_t		max_waiters;
-	bool		log_expired;
-} lease_settings;
-
-/* The longest time that a call may ask for, in seconds, unless the DBA says. */
-#define LEASE_MAX_TTL_DEFAULT	86400
-
-/* How often to look whether a caller is still wanted. */
-#define LEASE_LOOK_INTERVAL_US	50000
-
-/* The engine; all under its mutex, unless said otherwise. */
-typedef struct lease_engine
-{
-	pthread_mutex_t mutex;
-	pthread_cond_t work;		/* there is something for the batcher */
-	uint64_t	writer;			/* this run; never changes */
-	lease_settings settings;
-	_Atomic int64_t max_ttl_us; /* one more of them, for which nobody needs the
-								 * mutex; 0: never read */
-	lease_calls incoming;		/* to be made, in their order */
-	lease_calls deferred;		/* releases that were answered, to be written */
-	lease_calls stalled;		/* somebody's transaction is in the way */
-	int64_t		called_us;		/* when somebody called last */
-	uint64_t	answered;		/* calls that waited for it, ever */
-	size_t		unwritten;		/* answered releases that nothing keeps from
-								 * being written */
-	bool		settled;		/* nothing is in the journal */
-	bool		reload;			/* somebody has changed the tables: nothing that is
-								 * known counts */
-	bool		read_only;		/* but that the server may not be written */
-} lease_engine;
-
-extern lease_engine engine;
-
-/* lease_engine.c */
-extern int64_t lease_now(void);
-extern int64_t lease_wall(void);
-extern lease_moment lease_moment_now(bool direct);
-extern struct timespec lease_monotonic(int64_t at_us);
-extern lease_call *lease_call_create(size_t nnames);
-extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
-										 lease_bytes owner, lease_bytes name,
-										 const dlock_caller *caller);
-extern void lease_call_unref(lease_call *call);
-extern void lease_call_answer(lease_call *call);
-extern void lease_call_fail(lease_call *call, const char *sqlstate,
-							const char *format,...)
-			__attribute__((format(printf, 3, 4)));
-extern void lease_call_give_up(lease_call *call, bool gone);
-extern void lease_engine_submit(lease_call *call);
-
-/* lease_calls.c */
-extern bool lease_calls_start(void);
-extern bool lease_call_is_of_several(const lease_call *call);
-extern bool lease_call_is_granted(const lease_call *call);
-extern void lease_call_return(lease_call *call);
-extern void lease_calls_visit_served(lease_waiters_visitor *visit,
-									 void *context);
-extern size_t lease_calls_count_served(void);
+#include "lease_call.h"
 
 /* lease_batch.c */
 extern void *lease_batch_main(void *arg);
 extern bool lease_batch_lend(lease_call *call);
 extern bool lease_batch_keeps_waiting(const lease_call *call);
-extern bool lease_batch_is_clustered(void);
-extern void lease_batch_look_soon(void);
-
-/* lease_gather.c */
-extern void lease_gather_wake(const lease_call *call);
-
-/* lease_early.c */
-extern bool lease_early_release(const dlock_call *request,
-								dlock_answer *answer);
-extern bool lease_early_refuse(const dlock_call *request,
-							   dlock_answer *answer);
-extern bool lease_early_look(const dlock_call *request,
-							 dlock_answer *answer);
-extern bool lease_early_look_blind(lease_call *call);
-
-/* lease_session.c */
-extern bool lease_session_add(uint64_t connection_id, const lease_call *call);
-extern void lease_session_remove(uint64_t token, lease_bytes name);
-extern void lease_session_end(uint64_t connection_id);
-extern void lease_session_written(uint64_t connection_id, uint64_t token,
-								  lease_bytes name, int64_t ttl_us);
-extern void lease_session_unwritten(const lease_call *call);
-extern int64_t lease_session_keep_us(void);
-extern void lease_session_keep(int64_t now_us);
-extern bool lease_session_begin_list(void);
-extern void lease_session_list(uint64_t connection_id);
-extern void lease_session_end_list(bool could);
 
 #endif							/* DLOCK_LEASE_BATCH_H */

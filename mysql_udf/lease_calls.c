@@ -1,76 +1,36 @@
 /*
  * lease_calls.c
- *	  Where a call goes: answered, put off, put back, or failed.
+ *	  Where a call goes: answered, put off, put back, failed, or given up.
  *
- * All of this is the batcher's, with the mutex held; lease_call_return() is a caller's.
+ * All of this is with the engine's mutex held.  It is the batcher's, but for what a
+ * caller does that gives its call up, or is not there any more to learn of a grant.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_calls.h"
 
-#include <assert.h>
 #include <string.h>
 
+#include "lease_lists.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_owed.h"
+#include "lease_pace.h"
+#include "lease_replays.h"
+#include "lease_server.h"
 #include "lease_session.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
 #include "udf_text.h"
-
-/* Most names of a call for all leases of an owner that go into one commit. */
-#define SLICE			10000
-#define SLICE_DIRECT	1000
-
-/* How many names of a call go into one batch. */
-size_t
-lease_call_slice(const lease_call *call)
-{
-	size_t		left = call->nnames - call->waits_for;
-
-	size_t		most = batch.direct ? SLICE_DIRECT : SLICE;
-
-	if (call->kind != DLOCK_CALL_APPLY_ALL)
-		return call->nnames;
-	return left < most ? left : most;
-}
-
-/* Say whether somebody wants one lease. */
-bool
-lease_call_is_acquire(const lease_call *call)
-{
-	return call->internal == LEASE_INTERNAL_NONE &&
-		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
-}
-
-/* Say whether somebody wants several leases, all or any. */
-bool
-lease_call_is_of_several(const lease_call *call)
-{
-	return call->kind == DLOCK_CALL_ACQUIRE_ALL ||
-		call->kind == DLOCK_CALL_ACQUIRE_ANY;
-}
-
-/* What an acquire, of one name or of several, came to for one of its names. */
-lease_outcome
-lease_call_outcome(const lease_call *call, size_t i)
-{
-	return lease_call_is_of_several(call) ?
-		(lease_outcome) call->outcomes[i] : call->answer.outcome;
-}
-
-/* Say whether a call was answered that it has what it wanted to acquire. */
-bool
-lease_call_is_granted(const lease_call *call)
-{
-	return (lease_call_is_acquire(call) || lease_call_is_of_several(call)) &&
-		call->answer.sqlstate[0] == '\0' &&
-		lease_is_granted(call->answer.outcome);
-}
 
 /* Tell a call that the table failed. */
 void
 lease_call_fail_by_table(lease_call *call)
 {
-	lease_call_fail(call, batcher.connection.sqlstate, "%s",
-					batcher.connection.error);
+	const connection *c = lease_server_connection();
+
+	lease_call_fail(call, c->sqlstate, "%s", c->error);
 	lease_call_finish(call);
 }
 
@@ -82,89 +42,14 @@ lease_call_fail_by_memory(lease_call *call)
 	lease_call_finish(call);
 }
 
-/* ----------------------------------------------------------------
- * What the table is owed: answered calls that end a lease, or give some of its holds
- * back, and are yet to be written.  They are found by the lease, for there may be many
- * of other leases.
- * ----------------------------------------------------------------
- */
-
-static hash_table owed;
-
-/* Make room for the first of them: false if memory is short.  More can always be added. */
-bool
-lease_calls_start(void)
-{
-	return hash_reserve(&owed);
-}
-
-static uint64_t
-hash_lease(uint64_t name_hash, uint64_t token)
-{
-	return name_hash ^ token * UINT64_C(0x9E3779B97F4A7C15);
-}
-
-/* An answered call is to be written from now on, until it is finished. */
-static void
-owe(lease_call *call)
-{
-	if (call->is_owed)
-		return;
-	assert(call->nnames == 1);
-	(void) hash_reserve(&owed);
-	hash_add(&owed, &call->by_lease,
-			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
-	call->is_owed = true;
-}
-
-/* The first of these that is for a lease, or the next after one; or NULL. */
-lease_call *
-lease_calls_owed(const image_name *name, uint64_t token,
-				 const lease_call *after)
-{
-	hash_link  *link = after != NULL ? hash_next(&after->by_lease) :
-		owed.count == 0 ? NULL :
-		hash_first(&owed, hash_lease(name->link.hash, token));
-
-	for (; link != NULL; link = hash_next(link))
-	{
-		lease_call *call = (lease_call *) ((char *) link -
-										   offsetof(lease_call, by_lease));
-
-		if (call->request.token == token &&
-			lease_same(call->names[0], name->name))
-			return call;
-	}
-	return NULL;
-}
-
-/*
- * Say whether a call is a release that was answered, is not written yet, and that
- * nothing keeps from being written.
- */
-void
-lease_call_set_unwritten(lease_call *call, bool unwritten)
-{
-	if (unwritten)
-		owe(call);
-	if (call->unwritten == unwritten)
-		return;
-	call->unwritten = unwritten;
-	engine.unwritten += unwritten ? 1 : -1;
-}
-
 /* The engine is done with a call. */
 void
 lease_call_finish(lease_call *call)
 {
 	if (lease_waiter_has_places(call))
 		lease_waiter_leave(call);
-	lease_calls_remove(call);
-	call->place = LEASE_PLACE_NONE;
-	lease_call_set_unwritten(call, false);
-	if (call->is_owed)
-		hash_remove(&owed, &call->by_lease);
-	call->is_owed = false;
+	lease_list_done(call);
+	lease_owe_nothing(call);
 	lease_call_unref(call);
 }
 
@@ -176,20 +61,71 @@ lease_call_answer_now(lease_call *call)
 	lease_call_finish(call);
 }
 
-/* Answer a call when what it did has been committed. */
-void
-lease_call_answer_at_commit(lease_call *call)
+/* ----------------------------------------------------------------
+ * Given up by its caller
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Take a call back from wherever it is, before it is answered.  False if the
+ * batcher is at it.
+ */
+bool
+lease_call_withdraw(lease_call *call)
 {
-	lease_calls_remove(call);
-	lease_calls_append(&batch.at_commit, call);
-	batch.needs_commit = true;
+	switch (call->place)
+	{
+		case LEASE_PLACE_LIST:
+			if (lease_waiter_has_places(call))
+				lease_waiter_leave(call);
+			break;
+		case LEASE_PLACE_LINE:
+			lease_waiter_leave(call);
+			lease_wake();
+			break;
+		case LEASE_PLACE_BATCH:
+			return false;
+		case LEASE_PLACE_NONE:
+			return true;
+	}
+	lease_list_done(call);
+	/* the engine's reference, which is not the last */
+	atomic_fetch_sub(&call->references, 1);
+	return true;
 }
+
+/* The message of a call that nobody wants any more, with LEASE_GIVEN_UP. */
+const char *
+lease_given_up(bool gone)
+{
+	return gone ? "canceled because the client is gone" :
+		"canceled while waiting for a lease";
+}
+
+/*
+ * Nobody wants a call any more: its statement was killed, or its client is gone.
+ * The mutex is held.
+ */
+void
+lease_call_give_up(lease_call *call, bool gone)
+{
+	if (call->answered)
+		return;
+	if (!lease_call_withdraw(call))
+		call->abandoned = true;
+	lease_call_fail(call, LEASE_GIVEN_UP, "%s", lease_given_up(gone));
+}
+
+/* ----------------------------------------------------------------
+ * Put off, or put back
+ * ----------------------------------------------------------------
+ */
 
 /* When a call that cannot be made is given up. */
 static int64_t
 give_up_us(const lease_call *call)
 {
-	int64_t		us = call->start_us + engine.settings.lock_timeout_us;
+	int64_t		us = call->start_us + settings->lock_timeout_us;
 
 	if (call->wait_us < 0)
 		return INT64_MAX;
@@ -220,21 +156,15 @@ lease_call_stall(lease_call *call, int64_t pause_us)
 		lease_call_finish(call);
 		return;
 	}
-	lease_calls_remove(call);
-	call->retry_us = now_us + pause_us;
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.stalled, call);
+	lease_list_stalled(call, now_us + pause_us);
 }
 
 /* Put off a release that was answered. */
 void
 lease_call_defer(lease_call *call, int64_t until_us)
 {
-	lease_calls_remove(call);
-	call->retry_us = until_us;
-	call->place = LEASE_PLACE_BATCH;	/* nobody can take it back */
-	owe(call);
-	lease_calls_append(&engine.deferred, call);
+	lease_owe(call);
+	lease_list_deferred(call, until_us);
 }
 
 /* Put a call back where it came from, to be made again. */
@@ -255,20 +185,10 @@ lease_call_put_back(lease_call *call)
 		lease_waiter_join(call, queue);
 		lease_calls_remove(call);
 		lease_calls_push(&queue->line, call);
-		queue->due_us = 0;
+		lease_queue_look_at(queue, 0);
 	}
 	else
-	{
-		call->place = LEASE_PLACE_LIST;
-		lease_calls_push(&engine.incoming, call);
-	}
-}
-
-int64_t
-lease_pause_of(lease_status status)
-{
-	return status == LEASE_STATUS_FAILED ? LEASE_ERROR_PAUSE_US :
-		LEASE_CONFLICT_PAUSE_US;
+		lease_list_incoming_first(call);
 }
 
 /* Undo that a call was granted something that nobody will learn of. */
@@ -288,15 +208,13 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 	if (id.length > 0)
 		memcpy(undo->request_id, id.data, id.length);
 	undo->request.request.length = id.length;
-	lease_make_note_replays(undo);
+	lease_replays_note(undo);
 
 	/*
 	 * Before what its caller may have asked for since.  A retry that is being made
 	 * already finds the hold, though, and keeps it: see make().
 	 */
-	undo->place = LEASE_PLACE_LIST;
-	lease_calls_push(&engine.incoming, undo);
-	lease_gather_wake(undo);
+	lease_list_incoming_first(undo);
 }
 
 /*
@@ -311,7 +229,7 @@ give_back_grants(const lease_call *call, bool committed)
 
 	if (!several && !lease_call_is_acquire(call))
 		return;
-	if (committed && lease_make_is_replayed(call))
+	if (committed && lease_replays_have(call))
 		return;					/* who has asked with its request id has it */
 
 	for (size_t i = 0; i < call->nnames; i++)
@@ -327,12 +245,13 @@ give_back_grants(const lease_call *call, bool committed)
 
 /*
  * Give back what a call was granted that has been answered: its caller, who asks for
- * this, finds that nobody will learn of it.  The mutex is held.
+ * this, finds that nobody will learn of it, and is to wake the batcher.  The mutex is
+ * held.
  */
 void
 lease_call_return(lease_call *call)
 {
-	lease_make_forget_replays(call);
+	lease_replays_forget(call);
 	give_back_grants(call, true);
 }
 
@@ -340,13 +259,15 @@ lease_call_return(lease_call *call)
 static bool
 waits_for_room(const lease_call *call)
 {
-	return batcher.connection.is_full && call->kind == DLOCK_CALL_APPLY_ALL;
+	return lease_server_connection()->is_full && call->kind == DLOCK_CALL_APPLY_ALL;
 }
 
 /* The table could not be read or written: what becomes of a call. */
 void
-lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
+lease_call_after_failure(lease_call *call, const lease_failure *failure)
 {
+	lease_status status = failure->status;
+	bool		in_commit = failure->in_commit;
 	int64_t		now_us = lease_now();
 
 	if (call->abandoned)
@@ -369,10 +290,8 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 		else
 		{
 			/* before what was answered since */
-			lease_calls_remove(call);
-			call->retry_us = now_us + lease_pause_of(status);
-			owe(call);
-			lease_calls_push(&engine.deferred, call);
+			lease_owe(call);
+			lease_list_deferred_first(call, now_us + lease_pause_of(status));
 		}
 	}
 	else if (status == LEASE_STATUS_LOST && in_commit)
@@ -381,8 +300,8 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_CONFLICT && in_commit && !batch.direct &&
-			 batcher.connection.is_locked &&
+	else if (status == LEASE_STATUS_CONFLICT && in_commit && !lease_is_direct() &&
+			 lease_server_connection()->is_locked &&
 			 call->kind != DLOCK_CALL_APPLY_ALL &&
 			 call->kind != DLOCK_CALL_WAIT)
 	{
@@ -402,7 +321,7 @@ lease_call_after_failure(lease_call *call, lease_status status, bool in_commit)
 			 (status == LEASE_STATUS_FAILED && !waits_for_room(call)))
 		lease_call_fail_by_table(call);
 	else if (status == LEASE_STATUS_FAILED ||
-			 (batch.nunanswered == 1 && !batcher.looks_wait))
+			 failure->is_alone)
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);
@@ -434,11 +353,11 @@ lease_call_fail_waiters(lease_bytes name)
 void
 lease_call_fail_late(void)
 {
-	lease_calls *lists[] = {&engine.incoming, &engine.stalled};
+	const lease_calls *const all[] = {&lists->incoming, &lists->stalled};
 	lease_call *next;
 
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		for (lease_call *call = lists[i]->head; call != NULL; call = next)
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		for (lease_call *call = all[i]->head; call != NULL; call = next)
 		{
 			next = call->next;
 			if (!call->answered && lease_now() >= give_up_us(call))
@@ -458,19 +377,25 @@ is_served(const lease_call *call)
 		!call->abandoned && !lease_waiter_has_places(call);
 }
 
-/* Where those are. */
-static const lease_calls *const served_lists[] = {
-	&engine.incoming, &engine.stalled, &batch.calls, &batch.at_commit
-};
+/* Where those are: one of the lists after another; NULL: there are no more. */
+static const lease_calls *
+served_list(size_t i)
+{
+	const lease_calls *const all[] = {
+		&lists->incoming, &lists->stalled, &lists->taken, &lists->at_commit
+	};
 
-#define NSERVED_LISTS (sizeof(served_lists) / sizeof(served_lists[0]))
+	return i < sizeof(all) / sizeof(all[0]) ? all[i] : NULL;
+}
 
 /* Call a function for each of them, and name: they have no position any more. */
 void
 lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 {
-	for (size_t i = 0; i < NSERVED_LISTS; i++)
-		for (const lease_call *call = served_lists[i]->head; call != NULL;
+	const lease_calls *list;
+
+	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
+		for (const lease_call *call = list->head; call != NULL;
 			 call = call->next)
 		{
 			bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
@@ -487,10 +412,11 @@ lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 size_t
 lease_calls_count_served(void)
 {
+	const lease_calls *list;
 	size_t		count = 0;
 
-	for (size_t i = 0; i < NSERVED_LISTS; i++)
-		for (const lease_call *call = served_lists[i]->head; call != NULL;
+	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
+		for (const lease_call *call = list->head; call != NULL;
 			 call = call->next)
 			count += is_served(call);
 	return count;
@@ -500,6 +426,8 @@ lease_calls_count_served(void)
 static void
 note_grant(lease_call *call)
 {
+	lease_calls calls = {0};
+
 	for (size_t i = 0; i < call->nnames; i++)
 		if (lease_call_outcome(call, i) == LEASE_GRANTED)
 			lease_count(LEASE_COUNT_acquired, 1);
@@ -511,11 +439,12 @@ note_grant(lease_call *call)
 		return;
 	}
 	if (call->request.kind == LEASE_SESSION &&
-		!lease_session_add(call->caller.connection_id, call))
+		!lease_session_add(call->caller.connection_id, call, &calls))
 	{
 		give_back_grants(call, true);
 		lease_call_fail(call, "53200", "out of memory");
 	}
+	lease_list_all_incoming(&calls);
 }
 
 /* Count for how many of its names a call has renewed a lease, and for how many not. */
@@ -557,13 +486,11 @@ lease_call_answer_committed(lease_call *call)
 				lease_count(call->request.op == LEASE_RENEW ?
 							LEASE_COUNT_renewed : LEASE_COUNT_released,
 							call->answer.token);
-				call->waits_for += lease_call_slice(call);
+				call->waits_for += call->slice;
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{
 					/* behind who has come meanwhile, and wants but one */
-					lease_calls_remove(call);
-					call->place = LEASE_PLACE_LIST;
-					lease_calls_append(&engine.incoming, call);
+					lease_list_incoming(call);
 					return;
 				}
 				break;

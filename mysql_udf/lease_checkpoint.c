@@ -19,184 +19,32 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "lease_guards.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_owed.h"
+#include "lease_renewals.h"
+#include "lease_server.h"
+#include "lease_tenure.h"
+#include "table.h"
 #include "udf_text.h"
-
-/* When the journal is much, or old: at the least, and at the most. */
-#define JOURNAL_ROWS	2000
-#define JOURNAL_BYTES	1000000
-#define JOURNAL_US		1000000
-#define JOURNAL_MAX_US	20000000
-
-/* Checkpoints of what is old take at most this part of the time. */
-#define CHECKPOINTS_PART	200
-
-static int64_t checkpoint_took_us = 0;	/* the last one */
 
 /* When to try again what somebody else kept from being done. */
 #define RETRY_US		1000000
+
+/* How often to ask whether a statement that was lost goes on. */
+#define ASK_LOST_US		50000
 
 /* After how long the error log is told that it fails. */
 #define FAILING_US		10000000
 
 /* Tokens count from 2020-01-01 00:00 UTC, if they are taken from the clock. */
 #define TOKENS_EPOCH_US	INT64_C(1577836800000000)
-
-/* ----------------------------------------------------------------
- * Owners whose leases were all renewed at once, since the last checkpoint
- * ----------------------------------------------------------------
- */
-
-/* Of so many owners; others have each lease written. */
-#define RENEWALS		256
-
-static struct
-{
-	uint64_t	hash;			/* of owner and account */
-	int64_t		end_us;			/* the deadline of those that were renewed */
-}			renewals[RENEWALS];
-static size_t nrenewals = 0;
-
-/*
- * Say whether a renewal of all of an owner's leases may be one entry of the journal.
- * The view of the leases (install.sql) goes by the first and the last such entry since
- * a lease was written: so there must not be a time between two when what the first
- * renewed was over.
- */
-bool
-lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
-{
-	uint64_t	hash = hash_bytes(call->request.owner, 0);
-	size_t		i = 0;
-
-	hash = hash_bytes(dlock_caller_user(&call->caller), hash);
-	hash = hash_bytes(dlock_caller_host(&call->caller), hash);
-	while (i < nrenewals && renewals[i].hash != hash)
-		i++;
-	if (i == RENEWALS)
-		return false;
-	if (i == nrenewals)
-	{
-		renewals[i].hash = hash;
-		nrenewals++;
-	}
-	else if (renewals[i].end_us <= now_us)
-	{
-		renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
-		return false;
-	}
-	renewals[i].end_us = now_us + call->request.ttl_us;
-	return true;
-}
-
-/* ----------------------------------------------------------------
- * What is in the journal
- * ----------------------------------------------------------------
- */
-
-/*
- * This run takes over before it decides or writes anything.  Until then the image
- * answers callers who look, try, or give a lease back: it is as it was before a commit of
- * which nobody knows what has become, and of which nobody was told.
- */
-void
-lease_take_over_anew(void)
-{
-	batcher.has_taken_over = false;
-	batcher.journal_rows = 0;
-	batcher.journal_bytes = 0;
-	batcher.checkpoint_us = INT64_MAX;
-}
-
-/* The same, and what is known may not even have been so. */
-void
-lease_forget(void)
-{
-	image_forget();
-	lease_take_over_anew();
-}
-
-/*
- * The connection was lost, and what was asked for by it may be committed at any time.
- * Until that is over (lease_upkeep_ask_lost()), nothing is decided or written.  Then this
- * run takes over anew.
- */
-void
-lease_doubt(void)
-{
-	batcher.doubt_us = lease_now();
-	batcher.ask_lost_us = 0;
-}
-
-/* Forget also what other runs wrote; and not even the releases that were answered
- * are known to be of leases that there are. */
-void
-lease_reload(void)
-{
-	engine.reload = false;
-	lease_forget();
-	image_forget_all();
-	batcher.is_kept = false;
-}
-
-/* How old the journal may become. */
-static int64_t
-get_age_us(void)
-{
-	int64_t		age_us = checkpoint_took_us * CHECKPOINTS_PART;
-
-	return age_us < JOURNAL_US ? JOURNAL_US :
-		age_us > JOURNAL_MAX_US ? JOURNAL_MAX_US : age_us;
-}
-
-/* Rows have been appended. */
-void
-lease_note_appended(size_t rows, size_t bytes)
-{
-	if (batcher.journal_rows == 0)
-		batcher.checkpoint_us = lease_now() + get_age_us();
-	batcher.number += rows;
-	batcher.journal_rows += rows;
-	batcher.journal_bytes += bytes;
-	if (batcher.journal_rows >= JOURNAL_ROWS ||
-		batcher.journal_bytes >= JOURNAL_BYTES)
-		batcher.checkpoint_us = 0;
-}
-
-/* A checkpoint is needed now: a guard needs a row. */
-void
-lease_checkpoint_want(void)
-{
-	batcher.wants_checkpoint = true;
-}
-
-/*
- * The server was found to be locked against writing: a checkpoint would only find the
- * same, and take a second in which nobody is answered.
- */
-void
-lease_checkpoint_put_off(void)
-{
-	int64_t		later_us = lease_now() + RETRY_US;
-
-	if (batcher.checkpoint_us < later_us)
-		batcher.checkpoint_us = later_us;
-}
-
-/* When the next checkpoint is due. */
-int64_t
-lease_checkpoint_due_us(void)
-{
-	if (!batcher.has_taken_over || batcher.journal_rows == 0 ||
-		batcher.doubt_us != 0)
-		return INT64_MAX;
-	return batcher.wants_checkpoint ? 0 : batcher.checkpoint_us;
-}
 
 /* ----------------------------------------------------------------
  * Writing names
@@ -283,7 +131,7 @@ note_carried(const journal_writer *carried)
 	if (journal_is_empty(carried))
 		return;
 	lease_note_appended(carried->rows.count, journal_bytes(carried));
-	batcher.checkpoint_us = lease_now() + RETRY_US;
+	lease_checkpoint_at(lease_now() + RETRY_US);
 }
 
 /* ----------------------------------------------------------------
@@ -312,7 +160,7 @@ static lease_status
 note_locks(const lease_bytes *names, size_t n, const table_rows *rows,
 		   bool takes)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	int64_t		now_us = lease_now();
 
 	for (size_t i = 0; i < n; i++)
@@ -384,7 +232,7 @@ get_floor(const table_state *state, bool alone)
 static lease_status
 read_concerned(table_state *state)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	const journal_changes *changes = &state->changes;
 	lease_status status = LEASE_STATUS_OK;
 	table_rows	owned = {0};
@@ -473,7 +321,7 @@ take(table_state *state, image_filter **filter)
 {
 	static table_changes changes;
 	static journal_writer carried;
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	table_rows	rows = {0};
 	lease_bytes *names;
 	size_t		n;
@@ -487,7 +335,9 @@ take(table_state *state, image_filter **filter)
 
 	if (takeover.wait_us > 0)
 	{
-		batcher.early_until_us = lease_now() + takeover.wait_us;
+		lease_lock();
+		lease_note_clock_behind(lease_now() + takeover.wait_us);
+		lease_unlock();
 		connection_rollback(c);
 		return LEASE_STATUS_EARLY;
 	}
@@ -503,13 +353,13 @@ take(table_state *state, image_filter **filter)
 	if (status != LEASE_STATUS_OK)
 		return status;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	image_forget();
-	image_begin(lease_now(), batcher.is_kept && state->is_own);
+	image_begin(lease_now(), tenure->is_kept && state->is_own);
 	done = make_image(state, lease_now(), &ndropped);
-	lease_early_mark_released();
+	lease_owed_mark();
 	names = dirty_names(&n);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 
 	if (!done || names == NULL)
 		status = connection_no_memory(c);
@@ -517,11 +367,11 @@ take(table_state *state, image_filter **filter)
 	else if (!direct)
 		status = table_read_locks(c, names, n, &rows);
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (status == LEASE_STATUS_OK && !direct)
 		status = note_locks(names, n, &rows, true);
 	table_begin(&changes, c->max_packet / 2);
-	journal_begin(&carried, engine.writer, c->max_packet / 4);
+	journal_begin(&carried, lease_run(), c->max_packet / 4);
 	write_dirty(&changes, &carried);
 	journal_end(&carried);
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
@@ -533,15 +383,15 @@ take(table_state *state, image_filter **filter)
 		image_end(state->is_complete, *filter);
 		*filter = NULL;
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 
 	free(names);
 	table_free_rows(&rows);
 	if (status == LEASE_STATUS_OK)
 		status = table_execute(c, &changes, &as_expected);
 	if (status == LEASE_STATUS_OK)
-		status = table_take(c, engine.writer, state, raises ?
-							takeover.floor : 0, batcher.number + 1, &carried);
+		status = table_take(c, lease_run(), state, raises ?
+							takeover.floor : 0, tenure->number + 1, &carried);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	if (takeover.clock_is_behind)
@@ -551,29 +401,26 @@ take(table_state *state, image_filter **filter)
 				"exclude them: two servers have granted them, or somebody has changed the tables\n",
 				ndropped);
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, lease_merge_marks(lease_merge_marks(image_mark(i),
 															  state->marks.marks[i]),
 											 raises ? takeover.floor : 0));
-	batcher.has_journal = state->has_journal;
-	batcher.direct = direct;
-	batcher.is_kept = !direct;
-	nrenewals = 0;
+	lease_note_tables(state->has_journal, direct);
+	lease_renewals_forget();
 	if (direct)
 		lease_forget();
 	else
 	{
 		if (!note_written())
 		{
-			pthread_mutex_unlock(&engine.mutex);
+			lease_unlock();
 			return connection_no_memory(c);
 		}
 		note_carried(&carried);
 	}
-	batcher.has_taken_over = true;
-	batcher.early_until_us = 0;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_note_taken_over();
+	lease_unlock();
 	return LEASE_STATUS_OK;
 }
 
@@ -585,24 +432,47 @@ lease_take_tables(void)
 	image_filter *filter = NULL;
 	lease_status status;
 
-	status = table_read_state(&batcher.connection, engine.writer,
-							  batcher.connection.is_clustered ? 0 :
+	status = table_read_state(lease_server_connection(), lease_run(),
+							  lease_server_connection()->is_clustered ? 0 :
 							  IMAGE_LEASES_MAX, &state);
 	if (status == LEASE_STATUS_OK)
 		status = take(&state, &filter);
 	if (status != LEASE_STATUS_OK)
 	{
-		pthread_mutex_lock(&engine.mutex);
+		lease_lock();
 		lease_take_over_anew();
 		if (status == LEASE_STATUS_LOST)
 			lease_doubt();
 		else
 			image_forget();
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	}
 	image_filter_free(filter);
 	table_free_state(&state);
 	return status;
+}
+
+/*
+ * Ask whether a statement that was lost goes on; when it has ended, take over, for the
+ * image is still as it was before.  If the server cannot be asked, its error is what
+ * those are told who wait.  The mutex is held, and released meanwhile.
+ */
+void
+lease_take_over_lost(void)
+{
+	lease_status status;
+
+	lease_ask();
+	status = lease_server_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_take_tables();
+	(void) lease_resume();
+	lease_ask_lost_at(lease_now() + ASK_LOST_US);
+	if (status == LEASE_STATUS_FAILED)
+	{
+		lease_end_doubt();
+		lease_forget();
+	}
 }
 
 /* ----------------------------------------------------------------
@@ -614,7 +484,7 @@ lease_take_tables(void)
 static lease_status
 probe(void)
 {
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	table_rows	rows = {0};
 	size_t		n;
 	lease_bytes *names = dirty_names(&n);
@@ -625,11 +495,11 @@ probe(void)
 		return connection_no_memory(c);
 	for (size_t i = 0; i < image_ndirty(); i++)
 		nrows += image_dirty(i)->nrows;
-	lease_batch_ask();
+	lease_ask();
 	status = table_probe(c, names, n, nrows, &rows);
 	if (status == LEASE_STATUS_OK)
-		status = table_check_head(c, engine.writer);
-	(void) lease_batch_resume();
+		status = table_check_head(c, lease_run());
+	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
 		status = note_locks(names, n, &rows, false);
 	free(names);
@@ -643,40 +513,39 @@ write_journal(void)
 {
 	static table_changes changes;
 	static journal_writer carried;
-	connection *c = &batcher.connection;
+	connection *c = lease_server_connection();
 	bool		as_expected = true;
-	uint64_t	number = batcher.number;
+	uint64_t	number = tenure->number;
 	lease_status status = probe();
 
 	if (status == LEASE_STATUS_OK)
 	{
 		table_begin(&changes, c->max_packet / 2);
-		journal_begin(&carried, engine.writer, c->max_packet / 4);
+		journal_begin(&carried, lease_run(), c->max_packet / 4);
 		write_dirty(&changes, &carried);
 		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 			if (image_mark(i) > image_mark_stored(i))
 				table_raise_mark(&changes, i, image_mark(i));
 		journal_end(&carried);
-		lease_batch_ask();
+		lease_ask();
 		status = table_execute(c, &changes, &as_expected);
 		if (status == LEASE_STATUS_OK)
-			status = table_delete_journal(c, engine.writer, number,
-										  batcher.journal_rows, &as_expected);
+			status = table_delete_journal(c, lease_run(), number,
+										  tenure->journal_rows, &as_expected);
 		if (status == LEASE_STATUS_OK && !as_expected)
 			status = connection_edited(c);
 		if (status == LEASE_STATUS_OK)
-			status = table_append(c, engine.writer, number + 1, &carried);
+			status = table_append(c, lease_run(), number + 1, &carried);
 		if (status == LEASE_STATUS_OK)
 			status = connection_commit(c);
-		(void) lease_batch_resume();
+		(void) lease_resume();
 	}
 	if (status != LEASE_STATUS_OK)
 		return status;
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, image_mark(i));
-	batcher.journal_rows = 0;
-	batcher.journal_bytes = 0;
-	nrenewals = 0;
+	lease_note_applied();
+	lease_renewals_forget();
 	note_carried(&carried);
 	if (!note_written())
 		lease_forget();			/* it is done, but not known to be */
@@ -710,7 +579,20 @@ note_checkpoint(lease_status status)
 	warned = true;
 	fprintf(stderr, "dlock: dlock.lease_table cannot be written: %s; leases are kept in "
 			"dlock.journal, which grows\n",
-			dlock_show(shown, dlock_bytes_of(batcher.connection.error)));
+			dlock_show(shown, dlock_bytes_of(lease_server_connection()->error)));
+}
+
+/*
+ * The server was found to be locked against writing: a checkpoint would only find the
+ * same, and take a second in which nobody is answered.
+ */
+void
+lease_checkpoint_put_off(void)
+{
+	int64_t		later_us = lease_now() + RETRY_US;
+
+	if (tenure->checkpoint_us < later_us)
+		lease_checkpoint_at(later_us);
 }
 
 /*
@@ -723,20 +605,20 @@ lease_checkpoint(void)
 	lease_status status;
 	int64_t		began_us = lease_now();
 
-	if (!batcher.has_taken_over || batcher.journal_rows == 0)
+	if (!tenure->has_taken_over || tenure->journal_rows == 0)
 		return LEASE_STATUS_OK;
-	batcher.wants_checkpoint = false;
-	lease_batch_ask();
-	status = lease_upkeep_prepare();
-	(void) lease_batch_resume();
-	if (!batcher.has_taken_over)
+	lease_checkpoint_want(false);
+	lease_ask();
+	status = lease_server_prepare();
+	(void) lease_resume();
+	if (!tenure->has_taken_over)
 		return status;			/* all has been forgotten meanwhile */
 	if (status == LEASE_STATUS_OK)
 		status = write_journal();
 	note_checkpoint(status);
-	checkpoint_took_us = lease_now() - began_us;
+	lease_note_checkpoint(lease_now() - began_us);
 	if (status != LEASE_STATUS_OK)
-		batcher.checkpoint_us = lease_now() + RETRY_US;
+		lease_checkpoint_at(lease_now() + RETRY_US);
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_LOST)

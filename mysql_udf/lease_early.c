@@ -17,12 +17,22 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_early.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "lease_calls.h"
+#include "lease_lists.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_owed.h"
+#include "lease_pace.h"
+#include "lease_server.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
+#include "lease_waiters.h"
 
 /* How old the last look at the server may be. */
 #define LOOK_MAX_AGE_US	2500000
@@ -35,10 +45,10 @@
 static bool
 is_valid(void)
 {
-	return image_is_valid() && !engine.reload &&
-		!batcher.clustered && !engine.read_only &&
-		(batcher.asks_since_us != 0 ||
-		 lease_now() < batcher.looked_us + LOOK_MAX_AGE_US);
+	return image_is_valid() && !tenure->reload &&
+		!tenure->clustered && !tenure->read_only &&
+		(lease_asks_since_us() != 0 ||
+		 lease_now() < tenure->looked_us + LOOK_MAX_AGE_US);
 }
 
 /* Say whether a name is known, and that nobody has locked its rows. */
@@ -64,10 +74,10 @@ take_off_given(const image_name *name, lease_member *member)
 	for (const lease_call *call = NULL; !member->gone &&
 		 (call = lease_calls_owed(name, member->holder->token, call)) != NULL;)
 	{
-		bool		is_deferred = call->list == &engine.deferred;
+		bool		is_deferred = call->list == &lists->deferred;
 		uint32_t	holds = lease_holds_returned(&call->request);
 
-		if (lease_make_is_written(call, member))
+		if (lease_owed_is_written(call, member))
 			continue;
 		if (!call->unwritten || holds >= committed)
 		{
@@ -202,15 +212,17 @@ suffices(const lease_call *call)
 bool
 lease_early_is_lendable(const lease_call *call)
 {
-	if (!is_valid() || !batcher.has_taken_over || batcher.direct ||
-		batcher.doubt_us != 0 ||
-		batcher.connection.mysql == NULL ||
-		!connection_can_be_interrupted(&batcher.connection) ||
-		!lease_upkeep_has_settings() ||
+	const connection *c = lease_server_connection();
+
+	if (!is_valid() || !tenure->has_taken_over || tenure->direct ||
+		tenure->doubt_us != 0 ||
+		c->mysql == NULL || !connection_can_be_interrupted(c) ||
+		!lease_settings_are_read() ||
 		!lease_call_is_acquire(call) || !suffices(call))
 		return false;
-	for (const lease_call *c = engine.deferred.head; c != NULL; c = c->next)
-		if (!suffices(c))
+	for (const lease_call *late = lists->deferred.head; late != NULL;
+		 late = late->next)
+		if (!suffices(late))
 			return false;
 	return true;
 }
@@ -260,7 +272,7 @@ get_release(const image_name *name, uint64_t token, const dlock_call *request,
 	lease_call *call = NULL;
 
 	while ((call = lease_calls_owed(name, token, call)) != NULL)
-		if (call->list == &engine.deferred && !call->may_be_written &&
+		if (call->list == &lists->deferred && !call->may_be_written &&
 			call->internal == LEASE_INTERNAL_NONE)
 		{
 			call->request.holds = lease_holds_returned(&call->request) +
@@ -290,7 +302,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 	lease_name_answer made;
 	lease_name *name;
 	image_name *entry;
-	lease_member *member = NULL;
+	const image_holder *holder = NULL;
 	bool		ends = false;
 	lease_call *call;
 
@@ -310,7 +322,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		if (name->members[i].holder->token == made.token &&
 			name->members[i].kind == LEASE_PLAIN)
 		{
-			member = &name->entry->members[name->members[i].holder->place];
+			holder = name->members[i].holder;
 			ends = name->members[i].gone;
 		}
 	entry = name->entry;
@@ -322,16 +334,15 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 		answer->held_kind = made.held_kind;
 		return true;
 	}
-	call = member == NULL ? NULL :
+	call = holder == NULL ? NULL :
 		get_release(entry, made.token, request, moment.now_us +
 					(lease_queue_find(request->names[0]) == NULL ?
 					 lease_defer_us() : 0));
 	if (call == NULL)
 		return false;
-	member->released = ends;
+	image_set_released(holder, ends);
 	call->seen_writes = made.seen_writes;
-	if (batcher.sleeps_until_us > lease_due_us(call))
-		pthread_cond_signal(&engine.work);
+	lease_wake_before(lease_due_us(call));
 	lease_count(LEASE_COUNT_released, 1);
 	answer->outcome = LEASE_RELEASED;
 	answer->token = made.token;
@@ -720,155 +731,4 @@ lease_early_have_ended(image_name *entry, uint64_t youngest,
 	ended = lease_name_have_ended(name, youngest, moment, &next_us);
 	lease_name_free(name);
 	return ended;
-}
-
-/* ----------------------------------------------------------------
- * What was released and a view may still find
- * ----------------------------------------------------------------
- */
-
-/*
- * Releases that have been written lately.  A view's statement may have begun before
- * their commit, and ask us after it.
- */
-#define WRITTEN_ROOM	512
-#define WRITTEN_US		100000
-
-static struct
-{
-	int64_t		at_us;
-	uint64_t	token;
-	bool		ended;			/* nothing is left of the lease */
-	size_t		length;
-	char		name[LEASE_STRING_MAX];
-}			written[WRITTEN_ROOM];
-static size_t nwritten = 0;		/* ever */
-
-/* The lease of a release, or NULL. */
-static const lease_member *
-lease_of(const lease_call *call)
-{
-	const image_account *account = lease_account_of(&call->caller);
-	const image_name *name = image_find(call->names[0]);
-	const lease_member *own = NULL;
-
-	if (account == NULL || name == NULL)
-		return NULL;
-	do
-		own = image_own(name, call->request.owner, account, own);
-	while (own != NULL && own->holder->token != call->request.token);
-	return own != NULL && !own->gone ? own : NULL;
-}
-
-/*
- * The image was made anew, by what was read: mark the leases that were given back, which
- * is yet to be written.
- */
-void
-lease_early_mark_released(void)
-{
-	const lease_calls *lists[] = {&engine.deferred, &batch.calls, &batch.early};
-
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		for (const lease_call *call = lists[i]->head; call != NULL;
-			 call = call->next)
-		{
-			const lease_member *member = call->unwritten ? lease_of(call) :
-				NULL;
-
-			if (member != NULL && !lease_make_is_written(call, member) &&
-				(call->request.op == LEASE_DROP ||
-				 lease_holds_returned(&call->request) == member->version))
-				image_find(call->names[0])->members[member->holder->place].released = true;
-		}
-}
-
-/* The releases of the batch have been committed. */
-void
-lease_early_note_written(void)
-{
-	for (const lease_call *call = batch.early.head; call != NULL;
-		 call = call->next)
-	{
-		size_t		place = nwritten % WRITTEN_ROOM;
-
-		written[place].at_us = batch.moment.now_us;
-		written[place].token = call->request.token;
-		written[place].ended = lease_of(call) == NULL;
-		written[place].length = call->names[0].length;
-		memcpy(written[place].name, call->names[0].data,
-			   call->names[0].length);
-		nwritten++;
-	}
-}
-
-/*
- * Add a lease of which something was given back: what is left of its holds.  "member" is
- * what the image has of it, or NULL.
- */
-static void
-add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
-			  const lease_member *member)
-{
-	int64_t		holds = member == NULL || member->released ? 0 :
-		member->version;
-
-	/* those of its holds that are to be written go, too */
-	for (const lease_call *call = NULL; holds > 0 &&
-		 (call = lease_calls_owed(image_find(name), token, call)) != NULL;)
-		if (call->unwritten && !lease_make_is_written(call, member))
-			holds -= lease_holds_returned(&call->request);
-
-	lease_text_put(text, text->length > 1 ? ",[\"" : "[\"",
-				   text->length > 1 ? 3 : 2);
-	lease_text_put_hex(text, name);
-	lease_text_put(text, "\",", 2);
-	lease_text_put_unsigned(text, token);
-	lease_text_put(text, ",", 1);
-	lease_text_put_number(text, holds > 0 ? holds : 0);
-	lease_text_put(text, "]", 1);
-}
-
-/* Add the releases of a list. */
-static void
-add_list(lease_text *text, const lease_calls *list)
-{
-	for (const lease_call *call = list->head; call != NULL; call = call->next)
-		if (call->unwritten)
-			add_unwritten(text, call->names[0], call->request.token,
-						  lease_of(call));
-}
-
-char *
-dlock_engine_unwritten(dlock_answer *answer)
-{
-	const lease_calls *lists[] = {&engine.deferred, &batch.calls, &batch.early};
-	lease_text	text = {0};
-	int64_t		since_us;
-
-	memset(answer, 0, sizeof(*answer));
-	lease_text_put(&text, "[", 1);
-	pthread_mutex_lock(&engine.mutex);
-	since_us = lease_now() - WRITTEN_US;
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		add_list(&text, lists[i]);
-	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
-	{
-		size_t		place = (i - 1) % WRITTEN_ROOM;
-		lease_bytes name = {written[place].name, written[place].length};
-		uint64_t	token = written[place].token;
-
-		if (written[place].at_us < since_us)
-			break;
-		add_unwritten(&text, name, token, written[place].ended ? NULL :
-					  image_lease(name, token));
-	}
-	pthread_mutex_unlock(&engine.mutex);
-	lease_text_put(&text, "]", 1);
-	if (!text.failed)
-		return text.data;
-	lease_text_free(&text);
-	strcpy(answer->sqlstate, "53200");
-	strcpy(answer->message, "out of memory");
-	return NULL;
 }

@@ -23,27 +23,32 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _GNU_SOURCE				/* sem_clockwait(), strerror_r() and more */
-#include "lease_batcher.h"
+#include "lease_engine.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "connection.h"
+#include "lease_batch.h"
+#include "lease_calls.h"
+#include "lease_early.h"
 #include "lease_guards.h"
-#include "lease_session.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_owed.h"
+#include "lease_pace.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
-#include "udf_text.h"
-
-lease_engine engine = {
-	.mutex = PTHREAD_MUTEX_INITIALIZER,
-};
+#include "lease_tenure.h"
+#include "lease_waiters.h"
+#include "lease_waiting.h"
+#include "lease_watch.h"
 
 static bool started = false;
 static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
@@ -56,166 +61,6 @@ static atomic_size_t ncallers = 0;	/* in dlock_engine_call() */
 
 /* How long dlock_engine_drain() waits. */
 #define DRAIN_US		10000000
-
-/* ----------------------------------------------------------------
- * Time
- * ----------------------------------------------------------------
- */
-
-static int64_t
-read_clock(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-/* The clock that deadlines are on: goes on during suspend, never steps. */
-int64_t
-lease_now(void)
-{
-	return read_clock(CLOCK_BOOTTIME);
-}
-
-/* Microseconds since 1970, to be shown. */
-int64_t
-lease_wall(void)
-{
-	return read_clock(CLOCK_REALTIME);
-}
-
-/* What leases and requests are judged by now. */
-lease_moment
-lease_moment_now(bool direct)
-{
-	return (lease_moment) {
-		.now_us = lease_now(),
-		.wall_us = lease_wall(),
-		.delay_us = engine.settings.lock_delay_us,
-		.writer = engine.writer,
-		.direct = direct,
-	};
-}
-
-/* ----------------------------------------------------------------
- * Calls
- * ----------------------------------------------------------------
- */
-
-/* A call with room for names, and one reference; NULL if there is no memory. */
-lease_call *
-lease_call_create(size_t nnames)
-{
-	lease_call *call = calloc(1, sizeof(lease_call));
-
-	if (call == NULL)
-		return NULL;
-	call->names = calloc(1, nnames * (sizeof(lease_bytes) + LEASE_STRING_MAX) +
-						 1);
-	if (call->names == NULL)
-	{
-		free(call);
-		return NULL;
-	}
-	call->nnames = nnames;
-	for (size_t i = 0; i < nnames; i++)
-		call->names[i].data = (char *) &call->names[nnames] +
-			i * LEASE_STRING_MAX;
-	sem_init(&call->done, 0, 0);
-	atomic_init(&call->references, 1);
-	call->request.owner.data = call->owner;
-	call->request.request.data = call->request_id;
-	call->start_us = lease_now();
-	call->end_us = INT64_MAX;
-	return call;
-}
-
-/*
- * A call that nobody asks for, about the lease with a token; NULL if there is no
- * memory.
- */
-lease_call *
-lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
-					  lease_bytes name, const dlock_caller *caller)
-{
-	lease_call *call = lease_call_create(1);
-
-	if (call == NULL)
-		return NULL;
-	call->kind = DLOCK_CALL_APPLY;
-	call->request.op = op;
-	call->request.token = token;
-	memcpy(call->owner, owner.data, owner.length);
-	call->request.owner.length = owner.length;
-	memcpy((char *) call->names[0].data, name.data, name.length);
-	call->names[0].length = name.length;
-	call->caller = *caller;
-	call->answered = true;
-	return call;
-}
-
-/* Give a reference back. */
-void
-lease_call_unref(lease_call *call)
-{
-	if (atomic_fetch_sub(&call->references, 1) > 1)
-		return;
-	for (size_t i = 0; call->places != NULL && i < call->nnames; i++)
-		lease_call_unref(call->places[i]);
-	free(call->places);
-	free(call->answer.holders);
-	free(call->answer.tokens);
-	free(call->answer.done);
-	free(call->outcomes);
-	free(call->match);
-	free(call->names);
-	sem_destroy(&call->done);
-	free(call);
-}
-
-/*
- * Answer a call; what the answer is has been filled in, and is the caller's
- * from now on.  The mutex is held.
- */
-void
-lease_call_answer(lease_call *call)
-{
-	if (call->answered)
-		return;
-	call->answered = true;
-	engine.answered++;
-	sem_post(&call->done);
-}
-
-/* Answer a call with an error. */
-void
-lease_call_fail(lease_call *call, const char *sqlstate, const char *format,...)
-{
-	va_list		arguments;
-
-	if (call->answered)
-		return;
-	snprintf(call->answer.sqlstate, sizeof(call->answer.sqlstate), "%s",
-			 sqlstate);
-	va_start(arguments, format);
-	vsnprintf(call->answer.message, sizeof(call->answer.message), format,
-			  arguments);
-	va_end(arguments);
-	lease_call_answer(call);
-}
-
-/*
- * Hand a call to the batcher, which gets the caller's reference.  Who has borrowed
- * its work wakes it.
- */
-void
-lease_engine_submit(lease_call *call)
-{
-	call->place = LEASE_PLACE_LIST;
-	lease_calls_append(&engine.incoming, call);
-	lease_gather_wake(call);
-}
 
 /* ----------------------------------------------------------------
  * Starting
@@ -235,7 +80,6 @@ no_memory(dlock_answer *answer)
 static bool
 start(dlock_answer *answer)
 {
-	pthread_condattr_t attributes;
 	pthread_attr_t thread_attributes;
 	pthread_t	thread;
 	static const int faults[] = {
@@ -248,16 +92,12 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	if (!lease_calls_start())
+	if (!lease_owed_begin())
 		return no_memory(answer);
-	while (engine.writer == 0 || !hash_start())
-		if (getrandom(&engine.writer, sizeof(engine.writer), 0) !=
-			sizeof(engine.writer))
-			engine.writer = 0;
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&engine.work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	lease_run_begin();
+	while (!hash_start())
+		;
+	lease_mutex_begin();
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* while the server is there for sure */
 
@@ -292,26 +132,6 @@ start(dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
-/* A time on our clock, as a time on the clock that threads can sleep by. */
-struct timespec
-lease_monotonic(int64_t at_us)
-{
-	int64_t		left_us = at_us - lease_now();
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	if (left_us <= 0)
-		return t;
-	t.tv_sec += left_us / 1000000;
-	t.tv_nsec += left_us % 1000000 * 1000;
-	if (t.tv_nsec >= 1000000000)
-	{
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
-}
-
 /* Sleep until a call has been answered, or a time has come. */
 static bool
 sleep_until(lease_call *call, int64_t until_us)
@@ -324,35 +144,6 @@ sleep_until(lease_call *call, int64_t until_us)
 	return true;
 }
 
-/*
- * Take a call back from wherever it is, before it is answered.  False if the
- * batcher is at it.
- */
-static bool
-withdraw(lease_call *call)
-{
-	switch (call->place)
-	{
-		case LEASE_PLACE_LIST:
-			if (lease_waiter_has_places(call))
-				lease_waiter_leave(call);
-			lease_calls_remove(call);
-			break;
-		case LEASE_PLACE_LINE:
-			lease_waiter_leave(call);
-			pthread_cond_signal(&engine.work);
-			break;
-		case LEASE_PLACE_BATCH:
-			return false;
-		case LEASE_PLACE_NONE:
-			return true;
-	}
-	call->place = LEASE_PLACE_NONE;
-	/* the engine's reference, which is not the last */
-	atomic_fetch_sub(&call->references, 1);
-	return true;
-}
-
 /* Answer that time is up. */
 static void
 time_out(lease_call *call)
@@ -362,30 +153,6 @@ time_out(lease_call *call)
 	if (call->kind != DLOCK_CALL_WAIT)
 		lease_count(LEASE_COUNT_timed_out, 1);
 	call->answered = true;
-}
-
-/* The error of a call that nobody wants any more. */
-#define GIVEN_UP_SQLSTATE	"70100"
-
-static const char *
-given_up_message(bool gone)
-{
-	return gone ? "canceled because the client is gone" :
-		"canceled while waiting for a lease";
-}
-
-/*
- * Nobody wants a call any more: its statement was killed, or its client is gone.
- * The mutex is held.
- */
-void
-lease_call_give_up(lease_call *call, bool gone)
-{
-	if (call->answered)
-		return;
-	if (!withdraw(call))
-		call->abandoned = true;
-	lease_call_fail(call, GIVEN_UP_SQLSTATE, "%s", given_up_message(gone));
 }
 
 /*
@@ -413,14 +180,14 @@ look(lease_call *call)
 	bool		unwanted = is_unwanted(&gone);
 	bool		over;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (unwanted)
 		lease_call_give_up(call, gone);
 	else if (call->place == LEASE_PLACE_LIST &&
 			 lease_batch_keeps_waiting(call))
 		(void) lease_early_look_blind(call);
 	over = call->answered;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return over;
 }
 
@@ -435,8 +202,8 @@ get_end_us(const dlock_call *request, int64_t start_us)
 		return start_us + request->wait_us;
 	if (request->wait_us < 0 || request->kind == DLOCK_CALL_APPLY_ALL)
 		return INT64_MAX;
-	return start_us + (engine.settings.lock_timeout_us > PATIENCE_US ?
-					   engine.settings.lock_timeout_us : PATIENCE_US);
+	return start_us + (settings->lock_timeout_us > PATIENCE_US ?
+					   settings->lock_timeout_us : PATIENCE_US);
 }
 
 /*
@@ -452,23 +219,23 @@ end_wait(lease_call *call)
 {
 	bool		over;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (!call->answered && lease_batch_keeps_waiting(call) &&
 		(call->wait_us != 0 || call->place == LEASE_PLACE_LIST))
 	{
 		/* nobody knows whether it could have been granted */
-		if (!withdraw(call))
+		if (!lease_call_withdraw(call))
 			call->abandoned = true;
 		lease_call_fail(call, "55P03",
 						"could not decide on the lease in its time: the server does not answer");
 	}
 	else if (!call->answered && call->place == LEASE_PLACE_LINE)
 	{
-		(void) withdraw(call);
+		(void) lease_call_withdraw(call);
 		time_out(call);
 	}
 	over = call->answered;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return over;
 }
 
@@ -500,9 +267,9 @@ wait_for_answer(lease_call *call)
 	if (call->wait_us != 0 && call->waiting_since_us != 0 &&
 		call->kind != DLOCK_CALL_WAIT)
 	{
-		pthread_mutex_lock(&engine.mutex);
+		lease_lock();
 		lease_count_wait(lease_now() - call->start_us);
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	}
 }
 
@@ -517,11 +284,12 @@ look_at_grant(lease_call *call, dlock_answer *answer)
 
 	if (!is_unwanted(&gone))
 		return;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_call_return(call);
-	pthread_mutex_unlock(&engine.mutex);
-	strcpy(answer->sqlstate, GIVEN_UP_SQLSTATE);
-	strcpy(answer->message, given_up_message(gone));
+	lease_pace_hurry();
+	lease_unlock();
+	strcpy(answer->sqlstate, LEASE_GIVEN_UP);
+	strcpy(answer->message, lease_given_up(gone));
 }
 
 static void
@@ -557,12 +325,12 @@ watch_caller(dlock_answer *answer)
 	const char *sqlstate;
 	bool		runs;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	runs = start(answer);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (!runs)
 		return false;
-	problem = lease_session_watch(&sqlstate);
+	problem = lease_watch(&sqlstate);
 	if (problem == NULL)
 		return true;
 	snprintf(answer->sqlstate, sizeof(answer->sqlstate), "%s", sqlstate);
@@ -620,19 +388,19 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		request->request.kind == LEASE_SESSION &&
 		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	/* who does something else has no guard under way, however it ended */
 	if (request->kind != DLOCK_CALL_CHECK_GUARD)
 		lease_guards_remove(request->caller->connection_id);
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
-		engine.called_us = lease_now();
+		lease_pace_note_caller(lease_now());
 		answered = lease_early_release(request, answer) ||
 			lease_early_refuse(request, answer);
 	}
 	else
 		answered = lease_early_look(request, answer);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (answered)
 		return true;
 	call = create_call(request);
@@ -646,15 +414,15 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 
 	ncallers++;
 	dlock_wait_begin();
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (start(answer))
 	{
 		call->references++;
 		call->end_us = get_end_us(request, call->start_us);
-		engine.called_us = call->start_us;
+		lease_pace_note_caller(call->start_us);
 		if (!lease_batch_lend(call))
-			lease_engine_submit(call);
-		pthread_mutex_unlock(&engine.mutex);
+			lease_pace_submit(call);
+		lease_unlock();
 		wait_for_answer(call);
 		if (call->abandoned)
 		{
@@ -674,23 +442,11 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		}
 	}
 	else
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 	dlock_wait_end();
 	lease_call_unref(call);
 	ncallers--;
 	return answer->sqlstate[0] == '\0';
-}
-
-void
-dlock_engine_end_connection(uint64_t connection_id)
-{
-	pthread_mutex_lock(&engine.mutex);
-	if (started)
-	{
-		lease_session_end(connection_id);
-		lease_guards_remove(connection_id);
-	}
-	pthread_mutex_unlock(&engine.mutex);
 }
 
 bool
@@ -698,18 +454,18 @@ dlock_engine_extend_guard(uint64_t connection_id)
 {
 	bool		extended;
 
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	extended = lease_guards_extend(connection_id, lease_now());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return extended;
 }
 
 void
 dlock_engine_end_guard(uint64_t connection_id)
 {
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_guards_remove(connection_id);
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 }
 
 bool
@@ -726,7 +482,7 @@ dlock_engine_drain(void)
 
 	/* everybody can call this, but not uninstall a plugin */
 	if (dlock_caller_is_operator())
-		lease_session_unplug();
+		lease_watch_unplug();
 	return drained;
 }
 
@@ -737,7 +493,7 @@ ask_engine(lease_internal what, dlock_answer *answer)
 	lease_call *call = NULL;
 
 	ncallers++;
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (start(answer))
 	{
 		call = lease_call_create(0);
@@ -745,12 +501,12 @@ ask_engine(lease_internal what, dlock_answer *answer)
 			(void) no_memory(answer);
 		else
 		{
-			call->internal = (int) what;
+			call->internal = what;
 			call->references++;
-			lease_engine_submit(call);
+			lease_pace_submit(call);
 		}
 	}
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (call != NULL)
 	{
 		dlock_wait_begin();
@@ -768,10 +524,10 @@ dlock_engine_settle(dlock_answer *answer)
 	bool		is_needed;
 
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	/* a server that has become a replica has what it has */
-	is_needed = (engine.unwritten > 0 || !engine.settled) && !engine.read_only;
-	pthread_mutex_unlock(&engine.mutex);
+	is_needed = (lease_owed_unwritten() > 0 || !lease_is_settled()) && !tenure->read_only;
+	lease_unlock();
 	if (is_needed)
 		ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	/* nor is it an error if it has become one just now */
@@ -784,9 +540,9 @@ bool
 dlock_engine_reload(dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
-	engine.reload = true;
-	pthread_mutex_unlock(&engine.mutex);
+	lease_lock();
+	lease_reload_soon();
+	lease_unlock();
 	ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	return answer->sqlstate[0] == '\0';
 }
@@ -794,13 +550,13 @@ dlock_engine_reload(dlock_answer *answer)
 int64_t
 dlock_engine_max_ttl_us(void)
 {
-	int64_t		max_us = atomic_load(&engine.max_ttl_us);
+	int64_t		max_us = lease_settings_max_ttl_us();
 	dlock_answer answer = {0};
 
 	if (max_us != 0)
 		return max_us;
 	ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
-	max_us = atomic_load(&engine.max_ttl_us);
+	max_us = lease_settings_max_ttl_us();
 	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);
 }
 
@@ -809,102 +565,32 @@ dlock_engine_max_ttl_us(void)
  * ----------------------------------------------------------------
  */
 
-typedef struct waiters_text
-{
-	const dlock_caller *caller;
-	dlock_text	json;
-} waiters_text;
-
-static void
-add_string(dlock_text *text, const char *string)
-{
-	dlock_text_add(text, string, strlen(string));
-}
-
-static void
-add_hex(dlock_text *text, lease_bytes bytes)
-{
-	for (size_t i = 0; i < bytes.length; i++)
-		dlock_text_printf(text, "%02x", (unsigned char) bytes.data[i]);
-}
-
-/* Add text, which is UTF-8, to a JSON string. */
-static void
-add_escaped(dlock_text *text, const char *value)
-{
-	for (; *value != '\0'; value++)
-		if (*value == '"' || *value == '\\')
-			dlock_text_printf(text, "\\%c", *value);
-		else if ((unsigned char) *value < ' ')
-			dlock_text_printf(text, "\\u%04x", (unsigned char) *value);
-		else
-			dlock_text_add(text, value, 1);
-}
-
-/* Add who waits for a name; position 0: NULL. */
-static void
-add_waiter(const lease_call *call, lease_bytes name, size_t position,
-		   void *context)
-{
-	waiters_text *waiters = context;
-	dlock_text *text = &waiters->json;
-	bool		visible = dlock_sees(waiters->caller,
-									 dlock_caller_user(&call->caller),
-									 dlock_caller_host(&call->caller));
-
-	add_string(text, text->length > 1 ? ", {\"name_hex\": \"" :
-			   "{\"name_hex\": \"");
-	add_hex(text, name);
-	add_string(text, "\", \"user_hex\": \"");
-	add_hex(text, dlock_caller_user(&call->caller));
-	add_string(text, "\", \"host_hex\": \"");
-	add_hex(text, dlock_caller_host(&call->caller));
-	add_string(text, "\", \"owner_hex\": ");
-	if (call->kind == DLOCK_CALL_WAIT)
-		add_string(text, "null, \"mode\": null");
-	else
-	{
-		add_string(text, "\"");
-		if (visible)
-			add_hex(text, call->request.owner);
-		else
-			add_hex(text, dlock_bytes_of(DLOCK_MASK));
-		dlock_text_printf(text, "\", \"mode\": \"%s\"",
-						  lease_mode_name(call->request.mode));
-	}
-	if (position > 0)
-		dlock_text_printf(text, ", \"position\": %zu", position);
-	else
-		add_string(text, ", \"position\": null");
-	dlock_text_printf(text, ", \"waiting_since_us\": %" PRId64
-					  ", \"account\": \"", call->waiting_since_us);
-	add_escaped(text, call->caller.user);
-	add_string(text, "@");
-	add_escaped(text, call->caller.host);
-	if (visible)
-		dlock_text_printf(text, "\", \"connection_id\": %" PRIu64 "}",
-						  call->caller.connection_id);
-	else
-		add_string(text, "\", \"connection_id\": null}");
-}
-
 char *
 dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 {
-	waiters_text waiters = {.caller = caller};
+	char	   *json;
 
 	memset(answer, 0, sizeof(*answer));
-	add_string(&waiters.json, "[");
-	pthread_mutex_lock(&engine.mutex);
-	lease_waiters_visit(add_waiter, &waiters);
-	lease_calls_visit_served(add_waiter, &waiters);
-	pthread_mutex_unlock(&engine.mutex);
-	add_string(&waiters.json, "]");
-	if (!waiters.json.failed)
-		return waiters.json.data;
-	free(waiters.json.data);
-	(void) no_memory(answer);
-	return NULL;
+	lease_lock();
+	json = lease_waiting_json(caller);
+	lease_unlock();
+	if (json == NULL)
+		(void) no_memory(answer);
+	return json;
+}
+
+char *
+dlock_engine_unwritten(dlock_answer *answer)
+{
+	char	   *json;
+
+	memset(answer, 0, sizeof(*answer));
+	lease_lock();
+	json = lease_owed_json(lease_now());
+	lease_unlock();
+	if (json == NULL)
+		(void) no_memory(answer);
+	return json;
 }
 
 char *
@@ -913,15 +599,15 @@ dlock_engine_stats(dlock_answer *answer)
 	char	   *json;
 
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	if (!start(answer))
 	{
-		pthread_mutex_unlock(&engine.mutex);
+		lease_unlock();
 		return NULL;
 	}
 	json = lease_stats_json(lease_waiters_connections() +
 							lease_calls_count_served());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	if (json == NULL)
 		(void) no_memory(answer);
 	return json;
@@ -931,8 +617,8 @@ bool
 dlock_engine_reset_stats(dlock_answer *answer)
 {
 	memset(answer, 0, sizeof(*answer));
-	pthread_mutex_lock(&engine.mutex);
+	lease_lock();
 	lease_stats_reset(lease_wall());
-	pthread_mutex_unlock(&engine.mutex);
+	lease_unlock();
 	return true;
 }

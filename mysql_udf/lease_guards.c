@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_batch.h"
+#include "lease_settings.h"
 
 /*
  * How long a guard may take from being told to having locked its row.  If its
@@ -43,7 +43,7 @@ static pending_guard *guards = NULL;
 static int64_t
 until(int64_t now_us)
 {
-	int64_t		time_us = engine.settings.lock_timeout_us / 2;
+	int64_t		time_us = settings->lock_timeout_us / 2;
 
 	return now_us + (time_us < GUARD_US ? time_us : GUARD_US);
 }

@@ -7,7 +7,6 @@
 #ifndef DLOCK_LEASE_GUARDS_H
 #define DLOCK_LEASE_GUARDS_H
 
-#include "lease_engine.h"
 #include "row.h"
 
 extern bool lease_guards_add(uint64_t connection_id, lease_bytes name,

@@ -18,14 +18,23 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_batcher.h"
+#include "lease_make.h"
 
 #include <assert.h>
 
+#include "lease_calls.h"
 #include "lease_deadlock.h"
+#include "lease_early.h"
 #include "lease_guards.h"
+#include "lease_lists.h"
+#include "lease_owed.h"
+#include "lease_pace.h"
+#include "lease_renewals.h"
+#include "lease_replays.h"
 #include "lease_session.h"
+#include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_tenure.h"
 
 /*
  * How often to look at a name that somebody waits for, whatever is known of it:
@@ -39,69 +48,15 @@
  */
 #define OTHERS_MIN		1024
 
-/*
- * How often holds were found by their request ids, by a hash of name, owner and id; but
- * not by calls that nobody waits for.  If that is what it was when a call was granted
- * something, nobody else has been told of the grant.
- */
-#define REPLAY_SLOTS	4096
-static uint64_t replays[REPLAY_SLOTS];
+/* The batch that is being made, and what has come of it. */
+static const lease_to_make *batch;
+static lease_made made;
 
-static uint64_t *
-replays_of(const lease_call *call, size_t i)
+/* The draft of a name that the batch has. */
+static lease_name *
+find_draft(lease_bytes bytes)
 {
-	uint64_t	hash = hash_bytes(call->names[i], 0);
-
-	hash = hash_bytes(call->request.owner, hash);
-	hash = hash_bytes(call->request.request, hash);
-	return &replays[hash % REPLAY_SLOTS];
-}
-
-/* The sum of them for a call's names. */
-static uint64_t
-count_replays(const lease_call *call)
-{
-	uint64_t	sum = 0;
-
-	for (size_t i = 0; i < call->nnames; i++)
-		sum += *replays_of(call, i);
-	return sum;
-}
-
-/* Count the holds that a call has found, or do not count them any more. */
-static void
-add_replays(const lease_call *call, int64_t what)
-{
-	for (size_t i = 0; i < call->nnames; i++)
-		if (lease_call_outcome(call, i) == LEASE_REPLAYED)
-			*replays_of(call, i) += (uint64_t) what;
-}
-
-/* From now on, others find what this call was granted, or what it is to give back. */
-void
-lease_make_note_replays(lease_call *call)
-{
-	call->replays = count_replays(call);
-}
-
-/* Say whether another call may have found that since. */
-bool
-lease_make_is_replayed(const lease_call *call)
-{
-	return call->request.request.length > 0 &&
-		count_replays(call) != call->replays;
-}
-
-/* Nobody waits for a call that was granted something: what it found does not count. */
-void
-lease_make_forget_replays(lease_call *call)
-{
-	uint64_t	before = count_replays(call);
-
-	if (call->request.request.length == 0)
-		return;
-	add_replays(call, -1);
-	call->replays += count_replays(call) - before;
+	return image_find(bytes)->draft;
 }
 
 /*
@@ -137,12 +92,8 @@ note_outcome(lease_call *call, const lease_name_answer *answer)
 static void
 answer_grant(lease_call *call)
 {
-	if (call->request.request.length > 0)
-	{
-		add_replays(call, 1);
-		lease_make_note_replays(call);
-	}
-	lease_call_answer_at_commit(call);
+	lease_replays_add(call);
+	lease_list_at_commit(call);
 }
 
 /* Apply what a call requests to a name. */
@@ -150,7 +101,7 @@ static lease_name_answer
 apply(lease_call *call, lease_name *name)
 {
 	return lease_name_apply(name, &call->request, &call->caller,
-							&batch.moment);
+							&made.moment);
 }
 
 static bool
@@ -180,17 +131,17 @@ serve(lease_name *name, lease_queue *queue)
 		answer = apply(head, name);
 		if (answer.outcome == LEASE_BUSY)
 			return name->has_locked &&
-				answer.retry_us > batch.moment.now_us + LEASE_LOCKED_RETRY_US ?
-				batch.moment.now_us + LEASE_LOCKED_RETRY_US : answer.retry_us;
+				answer.retry_us > made.moment.now_us + LEASE_LOCKED_RETRY_US ?
+				made.moment.now_us + LEASE_LOCKED_RETRY_US : answer.retry_us;
 		if (answer.changed && answer.cannot_write)
 		{
 			lease_name_restore(name);
-			return batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+			return made.moment.now_us + LEASE_LOCKED_RETRY_US;
 		}
 		lease_count(LEASE_COUNT_woken, 1);
 		note_outcome(head, &answer);
 		lease_waiter_leave(head);
-		head->place = LEASE_PLACE_BATCH;
+		lease_list_none(head);
 		if (lease_is_granted(answer.outcome))
 		{
 			head->from_line = true;
@@ -213,10 +164,10 @@ static void
 answer_ended(lease_call *call, const lease_name *name)
 {
 	call->answer.yes = true;
-	if (lease_early_have_ended(name->entry, call->youngest, &batch.moment))
+	if (lease_early_have_ended(name->entry, call->youngest, &made.moment))
 		answer_now(call);
 	else
-		lease_call_answer_at_commit(call);
+		lease_list_at_commit(call);
 }
 
 /*
@@ -236,7 +187,7 @@ tell_watchers(lease_name *name, lease_queue *queue)
 		{
 			int64_t		end_us;
 
-			if (!lease_name_have_ended(name, call->youngest, &batch.moment,
+			if (!lease_name_have_ended(name, call->youngest, &made.moment,
 									   &end_us))
 			{
 				if (end_us < next_us)
@@ -245,10 +196,10 @@ tell_watchers(lease_name *name, lease_queue *queue)
 			}
 			lease_count(LEASE_COUNT_woken, 1);
 			lease_waiter_leave(call);
-			call->place = LEASE_PLACE_BATCH;
+			lease_list_none(call);
 			answer_ended(call, name);
 		}
-		else if (call->retry_us <= batch.moment.now_us)
+		else if (call->retry_us <= made.moment.now_us)
 		{
 			/* from the beginning, in a batch of its own */
 			if (call->stands_for == NULL)
@@ -257,8 +208,7 @@ tell_watchers(lease_name *name, lease_queue *queue)
 				continue;		/* it is about to, and has its places still */
 			else
 				call = call->stands_for;
-			call->place = LEASE_PLACE_LIST;
-			lease_calls_append(&engine.incoming, call);
+			lease_list_incoming(call);
 		}
 		else if (call->retry_us < next_us)
 			next_us = call->retry_us;
@@ -282,7 +232,7 @@ attend(lease_name *name, bool changed)
 		for (lease_call *call = queue->watchers.head; call != NULL;
 			 call = call->next)
 			call->retry_us = 0;
-	queue->due_us = INT64_MAX;
+	lease_queue_look_at(queue, INT64_MAX);
 	line_us = serve(name, queue);
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
@@ -291,12 +241,10 @@ attend(lease_name *name, bool changed)
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
 		return;
-	(void) lease_queue_look(queue, name, &batch.moment);
-	queue->due_us = batch.moment.now_us + LOOK_US;
-	if (line_us < queue->due_us)
-		queue->due_us = line_us;
-	if (watch_us < queue->due_us)
-		queue->due_us = watch_us;
+	(void) lease_queue_look(queue, name, &made.moment);
+	lease_queue_look_at(queue, made.moment.now_us + LOOK_US);
+	lease_queue_look_by(queue, line_us);
+	lease_queue_look_by(queue, watch_us);
 }
 
 /*
@@ -313,14 +261,14 @@ attend_later(const lease_name *name)
 	for (lease_call *call = queue->watchers.head; call != NULL;
 		 call = call->next)
 		call->retry_us = 0;
-	queue->due_us = 0;
+	lease_queue_look_at(queue, 0);
 }
 
 /* When a waiter looks at a name again at the latest, whatever is known of it. */
 static int64_t
 look_again_us(const lease_name *name, int64_t retry_us)
 {
-	int64_t		latest_us = batch.moment.now_us +
+	int64_t		latest_us = made.moment.now_us +
 		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
 
 	return retry_us < latest_us ? retry_us : latest_us;
@@ -332,7 +280,7 @@ may_wait(lease_call *call)
 {
 	size_t		connections = lease_waiters_connections();
 	size_t		others = lease_waiters_count() - connections;
-	size_t		most = engine.settings.max_waiters;
+	size_t		most = settings->max_waiters;
 	const char *what = NULL;
 
 	if (call->abandoned)
@@ -355,7 +303,7 @@ may_wait(lease_call *call)
 	}
 	lease_calls_remove(call);
 	if (call->waiting_since_us == 0)
-		call->waiting_since_us = batch.moment.wall_us;
+		call->waiting_since_us = made.moment.wall_us;
 	return true;
 }
 
@@ -368,9 +316,8 @@ note_waiter(const lease_name *name, int64_t retry_us)
 {
 	lease_queue *queue = lease_queue_find(name->name);
 
-	if (retry_us < queue->due_us)
-		queue->due_us = retry_us;
-	return lease_queue_look(queue, name, &batch.moment);
+	lease_queue_look_by(queue, retry_us);
+	return lease_queue_look(queue, name, &made.moment);
 }
 
 /* A call that waits must not. */
@@ -388,7 +335,7 @@ check_deadlock(lease_call *call)
 {
 	char		message[DLOCK_MESSAGE_SIZE];
 
-	switch (lease_deadlock_find(call, batch.moment.now_us, message,
+	switch (lease_deadlock_find(call, made.moment.now_us, message,
 								sizeof(message)))
 	{
 		case LEASE_DEADLOCK_NONE:
@@ -439,7 +386,7 @@ wait_for_any(lease_call *call, int64_t retry_us)
 	else if (!may_wait(call))
 		return;
 	for (size_t i = 0; i < call->nnames; i++)
-		retry_us = look_again_us(lease_batch_find(call->names[i]), retry_us);
+		retry_us = look_again_us(find_draft(call->names[i]), retry_us);
 	call->retry_us = retry_us;
 	if (!lease_waiter_join_all(call))
 	{
@@ -447,7 +394,7 @@ wait_for_any(lease_call *call, int64_t retry_us)
 		return;
 	}
 	for (size_t i = 0; i < call->nnames; i++)
-		known &= note_waiter(lease_batch_find(call->names[i]), retry_us);
+		known &= note_waiter(find_draft(call->names[i]), retry_us);
 	if (known)
 		check_deadlock(call);
 	else
@@ -467,7 +414,7 @@ refuse(lease_call *call)
 static bool
 has_time(const lease_call *call)
 {
-	return call->wait_us != 0 && batch.moment.now_us < call->end_us;
+	return call->wait_us != 0 && made.moment.now_us < call->end_us;
 }
 
 /* An acquire that was not granted: let it wait for a name, if it may. */
@@ -497,7 +444,7 @@ is_kept_from(lease_name *name, lease_name_answer *answer)
 	if (answer->outcome != LEASE_GRANTED)
 		return true;
 	answer->outcome = LEASE_BUSY;
-	answer->retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+	answer->retry_us = made.moment.now_us + LEASE_LOCKED_RETRY_US;
 	return false;
 }
 
@@ -549,18 +496,7 @@ note_released(lease_name *name, const lease_call *call)
 
 	if (member != NULL && member->gone &&
 		member < &name->members[name->nknown])
-		name->entry->members[member - name->members].released = true;
-}
-
-/*
- * Say whether a release was written by a commit that was lost: its lease is gone, or was
- * written since.
- */
-bool
-lease_make_is_written(const lease_call *call, const lease_member *member)
-{
-	return call->may_be_written &&
-		(member == NULL || member->writes > call->seen_writes);
+		image_set_released(member->holder, true);
 }
 
 /* A release, answered before or now, that is to be written. */
@@ -570,11 +506,11 @@ make_release(lease_call *call, lease_name *name)
 	lease_name_answer answer;
 	lease_member *member = find_to_release(name, call);
 	bool		was_answered = call->answered;
-	bool		writes = batch.moment.direct &&
-		lease_name_will_write(name, &batch.moment);
+	bool		writes = made.moment.direct &&
+		lease_name_will_write(name, &made.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
-	if (lease_make_is_written(call, member))
+	if (lease_owed_is_written(call, member))
 	{
 		lease_call_finish(call);
 		return;
@@ -583,16 +519,16 @@ make_release(lease_call *call, lease_name *name)
 
 	/* it was given back in time, although it is written only now */
 	if (was_answered && member != NULL && member->life == LEASE_TIMED &&
-		member->deadline_us <= batch.moment.now_us)
+		member->deadline_us <= made.moment.now_us)
 	{
 		over_us = member->deadline_us;
-		member->deadline_us = batch.moment.now_us + 1;
+		member->deadline_us = made.moment.now_us + 1;
 	}
 	if (writes)
 		lease_name_save(name);
 	answer = apply(call, name);
 	/* what others have changed must not be kept from being written */
-	if (writes && answer.cannot_write && !lease_name_will_write(name, &batch.moment))
+	if (writes && answer.cannot_write && !lease_name_will_write(name, &made.moment))
 		lease_name_restore(name);
 
 	/* the holds that are left are over all the same */
@@ -623,13 +559,10 @@ make_release(lease_call *call, lease_name *name)
 	{
 		/* it is not ours to say when that can be written */
 		lease_call_set_unwritten(call, false);
-		lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+		lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
 	}
 	else
-	{
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
-	}
+		lease_list_early(call);
 	if (was_answered)
 		attend_later(name);
 	else
@@ -659,7 +592,7 @@ make_change(lease_call *call, lease_name *name)
 		answer_now(call);
 		return;
 	}
-	lease_call_answer_at_commit(call);
+	lease_list_at_commit(call);
 	attend(name, true);
 }
 
@@ -671,9 +604,9 @@ make_session_change(lease_call *call, lease_name *name)
 	bool		keep = call->internal == LEASE_INTERNAL_KEEP;
 
 	if (member == NULL || member->kind != LEASE_SESSION ||
-		member->writer != batch.moment.writer)
+		member->writer != made.moment.writer)
 		lease_call_finish(call);
-	else if (member->locked && batch.moment.direct)
+	else if (member->locked && made.moment.direct)
 	{
 		if (keep)
 		{
@@ -681,37 +614,35 @@ make_session_change(lease_call *call, lease_name *name)
 			lease_call_finish(call);
 		}
 		else
-			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+			lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
 	}
 	else if (keep)
 	{
 		if (member->life == LEASE_BOUND)
-			lease_member_extend(member, &batch.moment);
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
-		batch.needs_commit = true;
+			lease_member_extend(member, &made.moment);
+		lease_list_early(call);
+		made.needs_commit = true;
 	}
 	else
 	{
 		lease_name_save(name);
 		/* with a lock delay it expires, else it is given back */
-		if (batch.moment.delay_us > 0)
-			lease_member_lose(member, &batch.moment);
+		if (made.moment.delay_us > 0)
+			lease_member_lose(member, &made.moment);
 		else
 		{
 			member->gone = true;
 			member->changed = true;
 		}
-		if (name->has_locked && batch.moment.direct &&
-			!lease_name_will_write(name, &batch.moment))
+		if (name->has_locked && made.moment.direct &&
+			!lease_name_will_write(name, &made.moment))
 		{
 			lease_name_restore(name);
-			lease_call_defer(call, batch.moment.now_us + LEASE_LOCKED_RETRY_US);
+			lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
 			return;
 		}
-		lease_calls_remove(call);
-		lease_calls_append(&batch.early, call);
-		batch.needs_commit = true;
+		lease_list_early(call);
+		made.needs_commit = true;
 		attend_later(name);
 	}
 }
@@ -719,21 +650,10 @@ make_session_change(lease_call *call, lease_name *name)
 static void
 make_read(lease_call *call, lease_name *name)
 {
-	if (!lease_early_fill(name, &call->request, &call->caller, &batch.moment,
-						  batch.is_blind, &call->answer))
+	if (!lease_early_fill(name, &call->request, &call->caller, &made.moment,
+						  batch->is_blind, &call->answer))
 		name->failed = true;
 	answer_now(call);
-}
-
-/* A member's row may be locked, until it has been read with locks. */
-static void
-note_guard(lease_name *name, const lease_member *member)
-{
-	size_t		i = (size_t) (member - name->members);
-
-	name->entry->unguarded = false;
-	if (i < name->nknown)
-		name->entry->members[i].locked = true;
 }
 
 /*
@@ -748,33 +668,32 @@ make_guard(lease_call *call, lease_name *name)
 
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
-		lease_member_is_live(member, &batch.moment) &&
+		lease_member_is_live(member, &made.moment) &&
 		lease_member_is_of(member, call->request.owner, &call->caller);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
 		row = image_row_at(name->entry, member->slot);
 		if (row == NULL || row->token != member->holder->token ||
-			(batch.moment.direct &&
-			 lease_name_will_write(name, &batch.moment)))
+			(made.moment.direct &&
+			 lease_name_will_write(name, &made.moment)))
 		{
-			batch.needs_commit = true;
-			lease_checkpoint_want();
+			made.needs_commit = true;
+			lease_checkpoint_want(true);
 			lease_call_stall(call, call->retry_us == 0 ? 0 :
 							 LEASE_LOCKED_RETRY_US);
 			return;
 		}
 		lease_name_lock(name, member);
 		lease_member_pin(member);
-		lease_member_pin(&name->entry->members[member - name->members]);
-		note_guard(name, member);
+		image_note_guard(name->entry, (size_t) (member - name->members), true);
 		if (!lease_guards_add(call->caller.connection_id, name->name,
-							  member->slot, batch.moment.now_us))
+							  member->slot, made.moment.now_us))
 			name->failed = true;
 		call->answer.count = member->slot;
 	}
 	/* it has locked its row by now, whatever was read since it was announced */
 	if (call->kind == DLOCK_CALL_CHECK_GUARD && call->answer.yes)
-		note_guard(name, member);
+		image_note_guard(name->entry, (size_t) (member - name->members), false);
 	answer_now(call);
 }
 
@@ -785,10 +704,10 @@ make_wait(lease_call *call, lease_name *name)
 	int64_t		next_us;
 
 	if (!call->has_seen)
-		call->youngest = lease_name_youngest(name, &batch.moment);
+		call->youngest = lease_name_youngest(name, &made.moment);
 	call->has_seen = true;
 	call->answer.yes = lease_name_have_ended(name, call->youngest,
-											 &batch.moment, &next_us);
+											 &made.moment, &next_us);
 	if (call->answer.yes)
 		answer_ended(call, name);
 	else if (call->wait_us == 0)
@@ -806,14 +725,14 @@ make_acquire_all(lease_call *call)
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 
 		if (has_line(name))
 			attend(name, false);
 	}
 	for (; n < call->nnames; n++)
 	{
-		lease_name *name = lease_batch_find(call->names[n]);
+		lease_name *name = find_draft(call->names[n]);
 
 		lease_name_save(name);
 		call->request.behind = has_line(name);
@@ -829,24 +748,24 @@ make_acquire_all(lease_call *call)
 		call->answer.outcome = LEASE_GRANTED;
 		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
-			attend(lease_batch_find(call->names[i]), true);
+			attend(find_draft(call->names[i]), true);
 		return;
 	}
 	for (size_t i = 0; i <= n; i++)
-		lease_name_restore(lease_batch_find(call->names[i]));
+		lease_name_restore(find_draft(call->names[i]));
 	call->waits_for = n;
 	call->answer.failed_name = n;
 	if (answer.outcome == LEASE_GRANTED)
 	{
 		/* but for somebody's transaction */
 		answer.outcome = LEASE_BUSY;
-		answer.retry_us = batch.moment.now_us + LEASE_LOCKED_RETRY_US;
+		answer.retry_us = made.moment.now_us + LEASE_LOCKED_RETRY_US;
 	}
 	note_outcome(call, &answer);
 	if (lease_is_granted(answer.outcome))
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 	else
-		wait_or_refuse(call, lease_batch_find(call->names[n]), &answer);
+		wait_or_refuse(call, find_draft(call->names[n]), &answer);
 }
 
 /* Undo what was done to all names of a call; nothing has come of it. */
@@ -855,7 +774,7 @@ restore_names(lease_call *call)
 {
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_name_restore(lease_batch_find(call->names[i]));
+		lease_name_restore(find_draft(call->names[i]));
 		call->outcomes[i] = LEASE_BUSY;
 		call->answer.tokens[i] = 0;
 	}
@@ -876,7 +795,7 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 	call->request.only_repeated = only_repeated;
 	for (size_t i = 0; i < call->nnames && *taken < call->wanted; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 
 		if (lease_is_granted((lease_outcome) call->outcomes[i]))
 			continue;
@@ -915,7 +834,7 @@ make_acquire_any(lease_call *call)
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 
 		if (has_line(name))
 			attend(name, false);
@@ -947,7 +866,7 @@ make_acquire_any(lease_call *call)
 		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
 			if (lease_is_granted((lease_outcome) call->outcomes[i]))
-				attend(lease_batch_find(call->names[i]), false);
+				attend(find_draft(call->names[i]), false);
 	}
 	else
 	{
@@ -982,14 +901,14 @@ make_release_each(lease_call *call)
 
 		if (one == NULL)
 		{
-			lease_batch_find(call->names[i])->failed = true;
+			find_draft(call->names[i])->failed = true;
 			return;
 		}
 		one->answered = false;
-		one->place = LEASE_PLACE_BATCH;
+		one->is_part = true;
+		lease_list_none(one);
 		one->references++;
-		make_release(one, lease_batch_find(call->names[i]));
-		engine.answered--;		/* nobody has waited for that */
+		make_release(one, find_draft(call->names[i]));
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
 		lease_call_unref(one);
 	}
@@ -1009,7 +928,7 @@ make_renew_each(lease_call *call)
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 		lease_name_answer answer;
 
 		if (name->has_locked)
@@ -1028,14 +947,14 @@ make_renew_each(lease_call *call)
 	}
 	for (size_t i = 0; i < call->nnames; i++)
 		if (call->answer.done[i])
-			attend(lease_batch_find(call->names[i]), true);
+			attend(find_draft(call->names[i]), true);
 	if (any_locked)
 	{
-		batch.needs_commit |= any;
+		made.needs_commit |= any;
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	}
 	else if (any)
-		lease_call_answer_at_commit(call);
+		lease_list_at_commit(call);
 	else
 	{
 		lease_count_renewals(call);
@@ -1078,24 +997,24 @@ has_all_names(const lease_call *call)
 static void
 make_apply_all(lease_call *call)
 {
-	size_t		end = call->waits_for + lease_call_slice(call);
+	size_t		end = call->waits_for + call->slice;
 	uint64_t	count = 0;
 
 	call->renews_all = call->request.op == LEASE_RENEW &&
-		!batch.moment.direct && end - call->waits_for == call->nnames &&
+		!made.moment.direct && end - call->waits_for == call->nnames &&
 		has_all_names(call) &&
-		lease_renewal_may_be_one(call, batch.moment.now_us);
+		lease_renewal_may_be_one(call, made.moment.now_us);
 	for (size_t i = call->waits_for; i < end; i++)
-		lease_name_save(lease_batch_find(call->names[i]));
+		lease_name_save(find_draft(call->names[i]));
 	for (size_t i = call->waits_for; i < end; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 		lease_name_answer answer = apply(call, name);
 
 		if (answer.changed && answer.cannot_write)
 		{
 			for (size_t r = call->waits_for; r <= i; r++)
-				lease_name_restore(lease_batch_find(call->names[r]));
+				lease_name_restore(find_draft(call->names[r]));
 			lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 			return;
 		}
@@ -1112,9 +1031,9 @@ make_apply_all(lease_call *call)
 		count += answer.changed;
 	}
 	call->answer.token = count; /* of this slice, until it is committed */
-	lease_call_answer_at_commit(call);
+	lease_list_at_commit(call);
 	for (size_t i = call->waits_for; i < end; i++)
-		attend(lease_batch_find(call->names[i]), true);
+		attend(find_draft(call->names[i]), true);
 }
 
 static void
@@ -1124,7 +1043,7 @@ make_reap(lease_call *call)
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
-		lease_name *name = lease_batch_find(call->names[i]);
+		lease_name *name = find_draft(call->names[i]);
 		lease_name_answer answer;
 
 		lease_name_save(name);
@@ -1134,13 +1053,13 @@ make_reap(lease_call *call)
 		else if (answer.changed)
 		{
 			any = true;
-			batch.reaped += answer.expired;
-			batch.needs_commit = true;
+			made.reaped += answer.expired;
+			made.needs_commit = true;
 			attend_later(name);
 		}
 	}
 	/* but not if all that is over is locked */
-	batch.reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
+	made.reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
 	answer_now(call);
 }
 
@@ -1151,7 +1070,7 @@ only_name(const lease_call *call)
 	lease_name *name;
 
 	assert(call->nnames == 1);
-	name = lease_batch_find(call->names[0]);
+	name = find_draft(call->names[0]);
 	assert(name != NULL);
 	return name;
 }
@@ -1166,18 +1085,18 @@ make(lease_call *call)
 		lease_call_finish(call);
 		return;
 	}
-	if (batch.read_only && !call->answered && call->kind != DLOCK_CALL_READ)
+	if (batch->read_only && !call->answered && call->kind != DLOCK_CALL_READ)
 	{
 		lease_call_fail_by_table(call);
 		return;
 	}
-	switch ((lease_internal) call->internal)
+	switch (call->internal)
 	{
 		case LEASE_INTERNAL_NONE:
 			break;
 		case LEASE_INTERNAL_GIVE_BACK:
 			/* a call that was already being made may have come before it */
-			if (lease_make_is_replayed(call))
+			if (lease_replays_have(call))
 				lease_call_finish(call);
 			else
 				make_release(call, only_name(call));
@@ -1190,7 +1109,7 @@ make(lease_call *call)
 			make_reap(call);
 			return;
 		case LEASE_INTERNAL_SETTLE:
-			lease_call_answer_at_commit(call);
+			lease_list_at_commit(call);
 			return;
 		case LEASE_INTERNAL_SETTINGS:
 			answer_now(call);
@@ -1234,39 +1153,56 @@ make(lease_call *call)
 	}
 }
 
-/* Make the calls of the batch, whose names are known: false if memory is short. */
-bool
-lease_make_batch(void)
+/* Make the calls of a batch, whose names are known: false if memory is short. */
+static bool
+make_all(void)
 {
 	lease_call *call;
 
-	batch.moment = lease_moment_now(batch.direct);
-	for (size_t i = 0; i < batch.nnames; i++)
+	made.moment = lease_moment_now(batch->direct);
+	for (size_t i = 0; i < batch->nnames; i++)
 	{
-		batch.names[i]->draft = lease_name_create(batch.names[i],
-												  &batch.moment);
-		if (batch.names[i]->draft == NULL)
+		image_set_draft(batch->names[i],
+						lease_name_create(batch->names[i], &made.moment));
+		if (batch->names[i]->draft == NULL)
 			return false;
 	}
 
 	/* what was answered comes before all that was not */
-	while ((call = batch.calls.head) != NULL && call->answered)
+	while ((call = lists->taken.head) != NULL && call->answered)
 		make(call);
-	for (size_t i = 0; i < batch.nnames; i++)
+	for (size_t i = 0; i < batch->nnames; i++)
 	{
-		lease_queue *queue = lease_queue_find(batch.names[i]->name);
+		lease_queue *queue = lease_queue_find(batch->names[i]->name);
 
 		/* a server that has become read-only grants nothing any more */
-		if (batch.read_only)
-			lease_call_fail_waiters(batch.names[i]->name);
-		else if (queue != NULL && queue->due_us <= batch.moment.now_us &&
-				 !batch.is_early && !batch.is_apart)
-			attend(batch.names[i]->draft, false);
+		if (batch->read_only)
+			lease_call_fail_waiters(batch->names[i]->name);
+		else if (queue != NULL && queue->due_us <= made.moment.now_us &&
+				 batch->can_grant)
+			attend(batch->names[i]->draft, false);
 	}
-	while ((call = batch.calls.head) != NULL)
+	while ((call = lists->taken.head) != NULL)
 		make(call);
-	for (size_t i = 0; i < batch.nnames; i++)
-		if (batch.names[i]->draft->failed)
+	for (size_t i = 0; i < batch->nnames; i++)
+		if (batch->names[i]->draft->failed)
 			return false;
 	return true;
+}
+
+/*
+ * Make the calls that the batch has taken, whose names are known; what has come of them
+ * is in *result.  False if memory is short.
+ */
+bool
+lease_make_batch(const lease_to_make *to_make, lease_made *result)
+{
+	bool		done;
+
+	batch = to_make;
+	made = (lease_made) {0};
+	done = make_all();
+	*result = made;
+	batch = NULL;
+	return done;
 }

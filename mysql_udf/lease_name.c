@@ -61,16 +61,6 @@ lease_member_judge(lease_member *member, const lease_moment *moment)
 		member->deadline_us = moment->now_us;
 }
 
-/* A guard pins all that a lease is now, or as much as another one does. */
-void
-lease_member_pin(lease_member *member)
-{
-	if (member->guarded == 0 || member->mode == LEASE_EXCLUSIVE)
-		member->guard_mode = member->mode;
-	if (member->guarded < member->version)
-		member->guarded = member->version;
-}
-
 /* The row of a member is locked, or about to be. */
 void
 lease_name_lock(lease_name *name, lease_member *member)

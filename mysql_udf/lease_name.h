@@ -7,8 +7,9 @@
 #ifndef DLOCK_LEASE_NAME_H
 #define DLOCK_LEASE_NAME_H
 
+#include "dlock_call.h"
 #include "image.h"
-#include "lease_engine.h"
+#include "lease_moment.h"
 
 typedef struct lease_name
 {
@@ -45,17 +46,6 @@ typedef struct lease_name_answer
 	bool		cannot_write;	/* the change needs a row that is locked */
 } lease_name_answer;
 
-/* What judges and stamps the leases. */
-typedef struct lease_moment
-{
-	int64_t		now_us;			/* our clock */
-	int64_t		wall_us;		/* since 1970 */
-	int64_t		delay_us;		/* the lock delay */
-	uint64_t	writer;			/* this run */
-	bool		direct;			/* changes go into the table at once, so that a
-								 * locked row cannot be changed */
-} lease_moment;
-
 /* lease_name.c */
 extern const image_account *lease_account_of(const dlock_caller *caller);
 extern lease_name *lease_name_create(image_name *entry,
@@ -63,7 +53,6 @@ extern lease_name *lease_name_create(image_name *entry,
 extern lease_name *lease_name_create_part(image_name *entry);
 extern bool lease_name_add(lease_name *name, const lease_member *member);
 extern void lease_name_free(lease_name *name);
-extern void lease_member_pin(lease_member *member);
 extern void lease_name_lock(lease_name *name, lease_member *member);
 extern lease_name_answer lease_name_apply(lease_name *name,
 										  lease_request *request,

@@ -2,26 +2,16 @@
  * lease_session.c
  *	  Connections that have session leases, and their ends.
  *
- * A session lease lives as long as the connection that took it.  The servers
- * tell us when a connection ends, each in its own way: MySQL by the destructor
- * of a value that is kept with the session, MariaDB by an event for audit
- * plugins, which this library also is (install.sql activates it).  Both come in
- * the connection's own thread, for a client that quits, is lost or is killed.
- * What MariaDB's event scheduler runs ends unheard and can have no session lease.
- *
- * Where the plugin is not active, which is so after a reinstallation while there
- * are connections from before, the batcher looks at the list of connections
- * instead, once a second.  MariaDB does not say when such a plugin goes silent: it
- * ends it when the last of these connections has ended.  So uninstall.sql tells us
- * beforehand (lease_session_unplug()).
+ * A session lease lives as long as the connection that took it.  How the end of one is
+ * heard of is for lease_watch.c to say; here is what there is.  What the engine is to do
+ * then goes back as calls, which whoever has told us hands in.
  *
  * A connection's id is never used again while the server runs.
  *
  * Other servers of a cluster only see the row and its time to live.  So rows of
  * living sessions are written anew before that is over.
  *
- * All under the engine's mutex, but for lease_session_watch() and what the
- * servers call.
+ * All under the engine's mutex, but for what is said to be without.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,10 +19,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "lease_batch.h"
-#include "server_abi.h"
+#include "lease_moment.h"
+#include "lease_tenure.h"
 
 /* A lease of a session. */
 typedef struct session_lease
@@ -97,9 +86,9 @@ lease_session_is_alive(uint64_t connection_id)
 	return *find_session(connection_id) != NULL;
 }
 
-/* Ask the engine for something about a lease. */
+/* Have the engine do something about a lease: add a call to a list. */
 static void
-submit(lease_internal what, const session_lease *lease)
+add_call(lease_internal what, const session_lease *lease, lease_calls *calls)
 {
 	lease_call *call = lease_call_create_own(LEASE_DROP, lease->token,
 											 (lease_bytes) {
@@ -111,14 +100,14 @@ submit(lease_internal what, const session_lease *lease)
 	if (call == NULL)
 		return;					/* its time to live will end it */
 	call->internal = what;
-	lease_engine_submit(call);
+	lease_calls_append(calls, call);
 }
 
 /* How often a row is written at most. */
 static int64_t
 least_pause_us(void)
 {
-	return lease_batch_is_clustered() ? KEEP_LEAST_US : KEEP_ALONE_US;
+	return tenure->clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
 }
 
 /* How often the row of a lease is written. */
@@ -138,12 +127,28 @@ keep_at(session_lease *lease, int64_t keep_us)
 		next_keep_us = keep_us;
 }
 
+/* Watch a connection from now on: false if memory is short. */
+bool
+lease_session_open(uint64_t connection_id)
+{
+	session    *s = calloc(1, sizeof(session));
+
+	if (s == NULL)
+		return false;
+	s->connection_id = connection_id;
+	s->seen = true;				/* of a list that is being read */
+	*find_session(connection_id) = s;
+	return true;
+}
+
 /*
  * A connection has been granted a session lease, by a call that is about to be
- * answered: false if memory is short.
+ * answered: false if memory is short.  What the engine is to do about it is added to a
+ * list.
  */
 bool
-lease_session_add(uint64_t connection_id, const lease_call *call)
+lease_session_add(uint64_t connection_id, const lease_call *call,
+				  lease_calls *calls)
 {
 	session    *s = *find_session(connection_id);
 	session_lease *lease = calloc(1, sizeof(session_lease));
@@ -160,7 +165,7 @@ lease_session_add(uint64_t connection_id, const lease_call *call)
 	if (s == NULL)
 	{
 		/* it has ended while the grant was on its way */
-		submit(LEASE_INTERNAL_END_SESSION, lease);
+		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
 		free(lease);
 		return true;
 	}
@@ -226,9 +231,12 @@ lease_session_remove(uint64_t token, lease_bytes name)
 		}
 }
 
-/* A connection has ended, and with it what it has. */
+/*
+ * A connection has ended, and with it what it has: the engine is to see to that, by calls
+ * that are added to a list.
+ */
 void
-lease_session_end(uint64_t connection_id)
+lease_session_end(uint64_t connection_id, lease_calls *calls)
 {
 	session   **place = find_session(connection_id);
 	session    *s = *place;
@@ -241,7 +249,7 @@ lease_session_end(uint64_t connection_id)
 		session_lease *lease = s->leases;
 
 		s->leases = lease->next;
-		submit(LEASE_INTERNAL_END_SESSION, lease);
+		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
 		free(lease);
 	}
 	free(s);
@@ -257,10 +265,10 @@ lease_session_keep_us(void)
 /*
  * Have the rows of living sessions written in time, with them those whose time
  * is near: so they come together.  Not when the server is being shut down, which
- * ends the sessions.
+ * ends the sessions.  The calls for that are added to a list.
  */
 void
-lease_session_keep(int64_t now_us)
+lease_session_keep(int64_t now_us, lease_calls *calls)
 {
 	bool		is_ending = dlock_server_is_ending();
 
@@ -277,22 +285,18 @@ lease_session_keep(int64_t now_us)
 				}
 				keep_at(lease, now_us + pause_us(lease));
 				if (!is_ending)
-					submit(LEASE_INTERNAL_KEEP, lease);
+					add_call(LEASE_INTERNAL_KEEP, lease, calls);
 			}
 }
 
 /* ----------------------------------------------------------------
- * Being told
+ * Which connections there are
  * ----------------------------------------------------------------
  */
 
-static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
-static atomic_bool audit_active = false;	/* MariaDB: the plugin is installed;
-											 * set without the mutex */
+static atomic_bool is_told = false; /* MariaDB: the plugin is installed; set
+									 * without the mutex */
 static bool can_list = false;	/* the list of connections can be read */
-
-/* How long a connection's first session lease waits for that list. */
-#define LIST_PATIENCE_US	3000000
 
 /*
  * Say whether the list of connections has to be read, and note those that are
@@ -303,7 +307,7 @@ lease_session_begin_list(void)
 {
 	bool		any = !can_list;
 
-	if (dlock_server_kind() == DLOCK_SERVER_MYSQL || audit_active)
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL || is_told)
 		return false;
 	for (size_t i = 0; i < SESSION_SLOTS; i++)
 		for (session *s = sessions[i]; s != NULL; s = s->next)
@@ -324,9 +328,12 @@ lease_session_list(uint64_t connection_id)
 		s->seen = true;
 }
 
-/* The list has been read, if it can be: end the sessions that are not in it. */
+/*
+ * The list has been read, if it can be: end the sessions that are not in it.  What the
+ * engine is to do about their leases is added to a list.
+ */
 void
-lease_session_end_list(bool could)
+lease_session_end_list(bool could, lease_calls *ended)
 {
 	can_list = could;
 	for (size_t i = 0; could && i < SESSION_SLOTS; i++)
@@ -337,184 +344,21 @@ lease_session_end_list(bool could)
 		{
 			next = s->next;
 			if (!s->seen)
-				lease_session_end(s->connection_id);
+				lease_session_end(s->connection_id, ended);
 		}
 	}
 }
 
-/* MySQL: a session with a value in our slot has ended. */
-static int
-mysql_session_ended(void *value)
-{
-	dlock_engine_end_connection((uint64_t) (uintptr_t) value);
-	return 0;
-}
-
-/* MySQL: keep the session's id with it. */
-static bool
-watch_on_mysql(uint64_t connection_id)
-{
-	mysql_registry *registry;
-	void	   *service;
-	bool		done = false;
-	THD		   *thd = mysql_current_thd();
-
-	if (thd == NULL || mysql_registry_acquire == NULL ||
-		mysql_registry_release == NULL)
-		return false;
-	registry = mysql_registry_acquire();
-	if (registry == NULL)
-		return false;
-	if (!registry->acquire("mysql_thd_store", &service))
-	{
-		const mysql_thd_store_service *store = service;
-
-		/* the engine's mutex is held, so that one of us registers */
-		if (mysql_slot != NULL ||
-			!store->register_slot("dlock", mysql_session_ended, &mysql_slot))
-			done = !store->set(thd, mysql_slot,
-							   (void *) (uintptr_t) connection_id);
-		registry->release(service);
-	}
-	mysql_registry_release(registry);
-	return done;
-}
-
-/*
- * See to it that we are told of a connection's end, if we can be just now.  *failed is
- * set if there is no memory for it.
- */
-static bool
-watch(uint64_t connection_id, bool *failed)
-{
-	session   **place;
-	bool		watched = false;
-
-	pthread_mutex_lock(&engine.mutex);
-	place = find_session(connection_id);
-	if (*place != NULL)
-		watched = true;
-	else if (connection_id != 0)
-	{
-		if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
-			watched = watch_on_mysql(connection_id);
-		else
-			watched = audit_active || can_list;
-		if (watched)
-		{
-			session    *s = calloc(1, sizeof(session));
-
-			if (s == NULL)
-				*failed = true;
-			else
-			{
-				s->connection_id = connection_id;
-				s->seen = true; /* of a list that is being read */
-				*place = s;
-			}
-		}
-	}
-	if (!watched)
-	{
-		/* to read the list of connections, if it is needed */
-		lease_batch_look_soon();
-	}
-	pthread_mutex_unlock(&engine.mutex);
-	return watched;
-}
-
-const char *
-lease_session_watch(const char **sqlstate)
-{
-	uint64_t	connection_id = dlock_caller_connection_id();
-	int64_t		end_us = lease_now() + LIST_PATIENCE_US;
-	bool		failed = false;
-
-	*sqlstate = "55000";
-	/* its thread ends without an event for audit plugins */
-	if (dlock_caller_is_event())
-		return "cannot be told when this connection ends; an event cannot take session leases";
-	while (!watch(connection_id, &failed))
-	{
-		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
-			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
-			return "cannot be told when this connection ends; run install.sql again";
-		dlock_wait_begin();
-		usleep(LEASE_LOOK_INTERVAL_US);
-		dlock_wait_end();
-	}
-	if (!failed)
-		return NULL;
-	*sqlstate = "53200";
-	return "out of memory";
-}
-
-/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
+/* MariaDB: the plugin tells us of the ends of connections, or not.  For all. */
 void
-lease_session_unplug(void)
+lease_session_set_told(bool told)
 {
-	audit_active = false;
+	is_told = told;
 }
 
-/* MariaDB: something happened to a connection. */
-static void
-mariadb_connection_changed(THD *thd, unsigned int event_class,
-						   const void *event)
+/* MariaDB: say whether the end of a connection would be found out.  The mutex is held. */
+bool
+lease_session_is_heard(void)
 {
-	const mariadb_connection_event *change = event;
-
-	(void) thd;
-	if (event_class != MARIADB_AUDIT_CONNECTION_CLASS)
-		return;
-	if (change->subclass == MARIADB_AUDIT_DISCONNECT ||
-		(change->subclass == MARIADB_AUDIT_CHANGE_USER &&
-		 change->status == 0))
-		dlock_engine_end_connection(change->thread_id);
+	return is_told || can_list;
 }
-
-static int
-mariadb_init(void *plugin)
-{
-	(void) plugin;
-	audit_active = true;
-	return 0;
-}
-
-static int
-mariadb_deinit(void *plugin)
-{
-	(void) plugin;
-	audit_active = false;
-	return 0;
-}
-
-static mariadb_audit audit = {
-	.interface_version = MARIADB_AUDIT_INTERFACE_VERSION,
-	.event_notify = mariadb_connection_changed,
-	.class_mask = {1UL << MARIADB_AUDIT_CONNECTION_CLASS},
-};
-
-#define EXPORTED	__attribute__((visibility("default")))
-
-extern EXPORTED int _maria_plugin_interface_version_;
-extern EXPORTED int _maria_sizeof_struct_st_plugin_;
-extern EXPORTED mariadb_plugin _maria_plugin_declarations_[];
-
-int			_maria_plugin_interface_version_ = MARIADB_PLUGIN_INTERFACE_VERSION;
-int			_maria_sizeof_struct_st_plugin_ = sizeof(mariadb_plugin);
-mariadb_plugin _maria_plugin_declarations_[] = {
-	{
-		.type = MARIADB_AUDIT_PLUGIN,
-		.info = &audit,
-		.name = "dlock",
-		.author = "dlock",
-		.description = "Ends the session leases of connections that end",
-		.license = 2,
-		.init = mariadb_init,
-		.deinit = mariadb_deinit,
-		.version = 0x0100,
-		.version_text = "1.0",
-		.maturity = 5,
-	},
-	{0}
-};

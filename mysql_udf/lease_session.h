@@ -1,26 +1,30 @@
 /*
  * lease_session.h
- *	  Connections that have session leases, and their ends.
+ *	  Connections that have session leases, and these.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #ifndef DLOCK_LEASE_SESSION_H
 #define DLOCK_LEASE_SESSION_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "lease_call.h"
 
-/*
- * See to it that dlock_engine_end_connection() is called when the calling
- * connection ends.  NULL, or the message of an error, and its SQLSTATE: the server will
- * not tell us, say.  The batcher runs.
- */
-extern const char *lease_session_watch(const char **sqlstate);
-
-/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
-extern void lease_session_unplug(void);
-
-/* Say whether a watched connection is there. */
+/* lease_session.c */
 extern bool lease_session_is_alive(uint64_t connection_id);
+extern bool lease_session_open(uint64_t connection_id);
+extern bool lease_session_add(uint64_t connection_id, const lease_call *call,
+							  lease_calls *calls);
+extern void lease_session_remove(uint64_t token, lease_bytes name);
+extern void lease_session_end(uint64_t connection_id, lease_calls *calls);
+extern void lease_session_written(uint64_t connection_id, uint64_t token,
+								  lease_bytes name, int64_t ttl_us);
+extern void lease_session_unwritten(const lease_call *call);
+extern int64_t lease_session_keep_us(void);
+extern void lease_session_keep(int64_t now_us, lease_calls *calls);
+extern bool lease_session_begin_list(void);
+extern void lease_session_list(uint64_t connection_id);
+extern void lease_session_end_list(bool could, lease_calls *ended);
+extern void lease_session_set_told(bool told);
+extern bool lease_session_is_heard(void);
 
 #endif							/* DLOCK_LEASE_SESSION_H */

@@ -1,9 +1,8 @@
 /*
  * lease_waiters.c
- *	  Calls, and who of them stands in line for which name.
+ *	  Who waits for which name.
  *
- * A call is in one list at a time, and all lists are protected by the engine's
- * mutex.  A queue exists as long as somebody waits for its name.
+ * All of it is protected by the engine's mutex.  A queue exists as long as somebody waits for its name.
  *
  * Who waits is also found by owner, and by connection: for the search for
  * deadlocks (lease_deadlock.c), which has to know as well who is in the way of those
@@ -16,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_batch.h"
-
 #define QUEUE_SLOTS		LEASE_BUCKETS
 
 static lease_queue *queues[QUEUE_SLOTS];
@@ -27,62 +24,6 @@ static size_t nothers = 0;		/* of these, places of one that has others too */
 /* Who waits for an owner, by hash. */
 #define INDEX_SLOTS		4096
 static lease_call *indexes[LEASE_WAITERS_NINDEXES][INDEX_SLOTS];
-
-/* ----------------------------------------------------------------
- * Lists
- * ----------------------------------------------------------------
- */
-
-/* Put a call at the end of a list. */
-void
-lease_calls_append(lease_calls *list, lease_call *call)
-{
-	call->list = list;
-	call->next = NULL;
-	call->prev = list->tail;
-	if (list->tail != NULL)
-		list->tail->next = call;
-	else
-		list->head = call;
-	list->tail = call;
-	list->count++;
-}
-
-/* Put a call at the beginning of a list. */
-void
-lease_calls_push(lease_calls *list, lease_call *call)
-{
-	call->list = list;
-	call->prev = NULL;
-	call->next = list->head;
-	if (list->head != NULL)
-		list->head->prev = call;
-	else
-		list->tail = call;
-	list->head = call;
-	list->count++;
-}
-
-/* Take a call out of its list. */
-void
-lease_calls_remove(lease_call *call)
-{
-	lease_calls *list = call->list;
-
-	if (list == NULL)
-		return;
-	if (call->prev != NULL)
-		call->prev->next = call->next;
-	else
-		list->head = call->next;
-	if (call->next != NULL)
-		call->next->prev = call->prev;
-	else
-		list->tail = call->prev;
-	list->count--;
-	call->list = NULL;
-	call->next = call->prev = NULL;
-}
 
 /* ----------------------------------------------------------------
  * Queues
@@ -196,6 +137,21 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		queue->nblockers++;
 	}
 	return !queue->unknown;
+}
+
+/* Look at a queue at some time, whatever was said before. */
+void
+lease_queue_look_at(lease_queue *queue, int64_t at_us)
+{
+	queue->due_us = at_us;
+}
+
+/* Look at it at some time at the latest. */
+void
+lease_queue_look_by(lease_queue *queue, int64_t at_us)
+{
+	if (at_us < queue->due_us)
+		queue->due_us = at_us;
 }
 
 /*

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mysql_compat.h"
+
 /* The columns of a row, in the order in which they are read and written. */
 #define COLUMNS \
 	"name, slot, owner, account_user, account_host, mode, kind, version, " \

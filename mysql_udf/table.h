@@ -18,7 +18,7 @@
  * dlock.lease_mark has a mark for each bucket of names: no token that was granted
  * in the bucket is above it, once the journal has been applied.
  *
- * Everything here belongs to the batcher (lease_batcher.h).
+ * Everything here belongs to the batcher (lease_server.h).
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -27,7 +27,6 @@
 
 #include "connection.h"
 #include "journal.h"
-#include "lease_engine.h"
 #include "row.h"
 
 /* Rows that were read, ordered by name and slot. */

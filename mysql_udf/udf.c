@@ -150,7 +150,7 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
 					DLOCK_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT,
 					DLOCK_REQUEST)
 {
-	dlock_text *text = &use->text;
+	lease_text *text = &use->text;
 	dlock_answer answer;
 	dlock_value value = dlock_error();
 
@@ -161,9 +161,9 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
 	if (value.kind == DLOCK_IS_VALUE)
 	{
 		for (size_t i = 0; i < use->call.nnames; i++)
-			dlock_text_printf(text, "%s%llu", i == 0 ? "[" : ", ",
+			lease_text_add(text, "%s%llu", i == 0 ? "[" : ", ",
 							  (unsigned long long) answer.tokens[i]);
-		dlock_text_add(text, "]", 1);
+		lease_text_put(text, "]", 1);
 	}
 	free(answer.tokens);
 	return value;
@@ -181,7 +181,7 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
 					DLOCK_MANY_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_COUNT,
 					DLOCK_WAIT, DLOCK_REQUEST)
 {
-	dlock_text *text = &use->text;
+	lease_text *text = &use->text;
 	dlock_answer answer;
 	bool		made;
 	size_t		count = 0;
@@ -190,16 +190,16 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
 	use->call.request.kind = LEASE_PLAIN;
 	use->call.request.claim = true;
 	made = make_call(use, DLOCK_CALL_ACQUIRE_ANY, LEASE_ACQUIRE, &answer);
-	dlock_text_add(text, "[", 1);
+	lease_text_put(text, "[", 1);
 	for (size_t i = 0; answer.tokens != NULL && i < use->call.nnames; i++)
 		if (lease_is_granted(answer.outcome) && answer.tokens[i] != 0)
 		{
-			dlock_text_printf(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
-			dlock_text_add_json(text, use->call.names[i]);
-			dlock_text_printf(text, ", \"token\": %llu}",
+			lease_text_add(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
+			dlock_add_json(text, use->call.names[i]);
+			lease_text_add(text, ", \"token\": %llu}",
 							  (unsigned long long) answer.tokens[i]);
 		}
-	dlock_text_add(text, "]", 1);
+	lease_text_put(text, "]", 1);
 	free(answer.tokens);
 	return made ? dlock_is_text() : dlock_error();
 }
@@ -283,20 +283,20 @@ DLOCK_INTEGER_FUNCTION(dlock_downgrade, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_OWNER,
 static dlock_value
 change_each(dlock_use *use, lease_op op)
 {
-	dlock_text *text = &use->text;
+	lease_text *text = &use->text;
 	dlock_answer answer;
 	bool		made = make_call(use, DLOCK_CALL_APPLY_EACH, op, &answer);
 	size_t		count = 0;
 
-	dlock_text_add(text, "[", 1);
+	lease_text_put(text, "[", 1);
 	for (size_t i = 0; answer.done != NULL && i < use->call.nnames; i++)
 		if (answer.done[i])
 		{
 			if (count++ > 0)
-				dlock_text_add(text, ", ", 2);
-			dlock_text_add_json(text, use->call.names[i]);
+				lease_text_put(text, ", ", 2);
+			dlock_add_json(text, use->call.names[i]);
 		}
-	dlock_text_add(text, "]", 1);
+	lease_text_put(text, "]", 1);
 	free(answer.done);
 	return made ? dlock_is_text() : dlock_error();
 }

@@ -22,7 +22,7 @@ typedef struct Statement
 {
 	const dlock_function *function;
 	int			command;		/* of what it is, as the server counts */
-	dlock_text	answer;			/* the last one; the server reads it until the
+	lease_text	answer;			/* the last one; the server reads it until the
 								 * next call */
 } Statement;
 
@@ -207,13 +207,6 @@ dlock_check_operator(const dlock_use *use)
 	dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
 				use->name);
 	return false;
-}
-
-/* May the caller see the owners and connections of this holder's account? */
-bool
-dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
-{
-	return dlock_sees(caller, holder->user, holder->host);
 }
 
 /*

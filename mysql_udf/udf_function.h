@@ -90,7 +90,7 @@ typedef struct dlock_use
 	dlock_arguments arguments;
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
-	dlock_text	text;
+	lease_text	text;
 } dlock_use;
 
 /* What the macros say of a function. */
@@ -121,8 +121,6 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 extern bool dlock_read(dlock_use *use);
 extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
-extern bool dlock_sees_holder(const dlock_caller *caller,
-							  const dlock_holder_info *holder);
 extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
 							 dlock_answer *answer);
 extern bool dlock_ask_engine_for(dlock_use *use, dlock_answer *answer);

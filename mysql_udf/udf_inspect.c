@@ -65,9 +65,9 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
 		if (dlock_sees_holder(&use->caller, holder))
-			dlock_text_add(&use->text, holder->owner.data, holder->owner.length);
+			lease_text_put(&use->text, holder->owner.data, holder->owner.length);
 		else
-			dlock_text_add(&use->text, DLOCK_MASK, strlen(DLOCK_MASK));
+			lease_text_put(&use->text, DLOCK_MASK, strlen(DLOCK_MASK));
 		value = dlock_is_text();
 		break;
 	}
@@ -112,7 +112,7 @@ DLOCK_REAL_FUNCTION(dlock_remaining, DLOCK_LOOKS, 2, DLOCK_NAME, DLOCK_OWNER,
 
 /* Append a holder as a JSON object, with the columns of dlock.locks. */
 static void
-add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
+add_holder(lease_text *text, const dlock_caller *caller, lease_bytes name,
 		   const dlock_holder_info *holder)
 {
 	lease_bytes mask = {DLOCK_MASK, strlen(DLOCK_MASK)};
@@ -122,30 +122,30 @@ add_holder(dlock_text *text, const dlock_caller *caller, lease_bytes name,
 								  (int) holder->user.length, holder->user.data,
 								  (int) holder->host.length, holder->host.data);
 
-	dlock_text_printf(text, "{\"name\": ");
-	dlock_text_add_json(text, name);
-	dlock_text_printf(text, ", \"owner\": ");
-	dlock_text_add_json(text, visible ? holder->owner : mask);
-	dlock_text_printf(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
+	lease_text_add(text, "{\"name\": ");
+	dlock_add_json(text, name);
+	lease_text_add(text, ", \"owner\": ");
+	dlock_add_json(text, visible ? holder->owner : mask);
+	lease_text_add(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
 					  lease_mode_name(holder->mode),
 					  (unsigned long) holder->version,
 					  (unsigned long long) holder->token);
-	dlock_text_printf(text, ", \"acquired_at\": ");
-	dlock_text_add_json_time(text, holder->acquired_at_us);
-	dlock_text_printf(text, ", \"expires_at\": ");
+	lease_text_add(text, ", \"acquired_at\": ");
+	dlock_add_json_time(text, holder->acquired_at_us);
+	lease_text_add(text, ", \"expires_at\": ");
 	if (holder->expires_at_us == 0)
-		dlock_text_printf(text, "null");
+		lease_text_add(text, "null");
 	else
-		dlock_text_add_json_time(text, holder->expires_at_us);
-	dlock_text_printf(text, ", \"account\": ");
-	dlock_text_add_json(text, (lease_bytes) {account, (size_t) length});
-	dlock_text_printf(text, ", \"connection_id\": ");
+		dlock_add_json_time(text, holder->expires_at_us);
+	lease_text_add(text, ", \"account\": ");
+	dlock_add_json(text, (lease_bytes) {account, (size_t) length});
+	lease_text_add(text, ", \"connection_id\": ");
 	if (visible)
-		dlock_text_printf(text, "%llu",
+		lease_text_add(text, "%llu",
 						  (unsigned long long) holder->connection_id);
 	else
-		dlock_text_printf(text, "null");
-	dlock_text_printf(text, ", \"remaining\": %.6f, \"guarded\": %s}",
+		lease_text_add(text, "null");
+	lease_text_add(text, ", \"remaining\": %.6f, \"guarded\": %s}",
 					  (double) holder->remaining_us / 1e6,
 					  holder->guarded == DLOCK_GUARD_UNKNOWN ? "null" :
 					  holder->guarded == DLOCK_GUARDED ? "1" : "0");
@@ -174,7 +174,7 @@ compare_holders(const void *a, const void *c)
  */
 DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
-	dlock_text *text = &use->text;
+	lease_text *text = &use->text;
 	dlock_answer answer;
 
 	if (!look(use, DLOCK_READ_HOLDERS, &answer))
@@ -182,14 +182,14 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 	if (answer.nholders > 1)
 		qsort(answer.holders, answer.nholders, sizeof(dlock_holder_info),
 			  compare_holders);
-	dlock_text_add(text, "[", 1);
+	lease_text_put(text, "[", 1);
 	for (size_t i = 0; i < answer.nholders; i++)
 	{
 		if (i > 0)
-			dlock_text_add(text, ", ", 2);
+			lease_text_put(text, ", ", 2);
 		add_holder(text, &use->caller, use->arguments.name, &answer.holders[i]);
 	}
-	dlock_text_add(text, "]", 1);
+	lease_text_put(text, "]", 1);
 	free(answer.holders);
 	return dlock_is_text();
 }
@@ -218,7 +218,7 @@ DLOCK_INTEGER_FUNCTION(dlock_stats_reset, DLOCK_ACTS, 0)
  */
 DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
 {
-	dlock_text_add(&use->text, DLOCK_VERSION, strlen(DLOCK_VERSION));
+	lease_text_put(&use->text, DLOCK_VERSION, strlen(DLOCK_VERSION));
 	return dlock_is_text();
 }
 
@@ -245,7 +245,7 @@ DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
 					(unsigned long) geteuid());
 		return dlock_error();
 	}
-	dlock_text_add(&use->text, found->pw_name, strlen(found->pw_name));
+	lease_text_put(&use->text, found->pw_name, strlen(found->pw_name));
 	return dlock_is_text();
 }
 

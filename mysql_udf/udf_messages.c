@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "udf_function.h"
+#include "udf_text.h"
 
 static const char *
 kind_name(lease_kind kind)

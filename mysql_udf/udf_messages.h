@@ -7,7 +7,7 @@
 #ifndef DLOCK_UDF_MESSAGES_H
 #define DLOCK_UDF_MESSAGES_H
 
-#include "lease_engine.h"
+#include "dlock_call.h"
 
 extern void dlock_raise_answer(const dlock_answer *answer);
 extern bool dlock_check_answer(const dlock_call *call,

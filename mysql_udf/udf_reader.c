@@ -66,7 +66,7 @@ DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 	if (!dlock_get_caller(use, true))
 		return dlock_error();
 	write_reader(reader, caller->user, caller->host, caller->is_operator);
-	dlock_text_add(&use->text, reader, strlen(reader));
+	lease_text_put(&use->text, reader, strlen(reader));
 	return dlock_is_text();
 }
 

@@ -1,74 +1,18 @@
 /*
  * udf_text.c
- *	  Text that grows, JSON, and bytes that may not be text.
+ *	  JSON, and bytes that may not be text.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "udf_text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* Longest piece that dlock_text_printf() makes, with its end mark. */
-#define PIECE_SIZE	128
-
 /* Longest name or owner that is shown whole. */
 #define SHOWN_WHOLE	160
-
-/* Make room for so many bytes more, and an end mark. */
-static bool
-make_room(dlock_text *text, size_t length)
-{
-	size_t		size = text->size == 0 ? 256 : text->size;
-	char	   *data;
-
-	if (text->failed)
-		return false;
-	while (size - text->length <= length)
-		size *= 2;
-	if (size == text->size)
-		return true;
-	data = realloc(text->data, size);
-	if (data == NULL)
-	{
-		text->failed = true;
-		return false;
-	}
-	text->data = data;
-	text->size = size;
-	return true;
-}
-
-/* Append bytes. */
-void
-dlock_text_add(dlock_text *text, const char *data, size_t length)
-{
-	if (!make_room(text, length))
-		return;
-	memcpy(text->data + text->length, data, length);
-	text->length += length;
-	text->data[text->length] = '\0';
-}
-
-/* Append a short piece. */
-void
-dlock_text_printf(dlock_text *text, const char *format,...)
-{
-	char		piece[PIECE_SIZE];
-	va_list		arguments;
-	int			length;
-
-	va_start(arguments, format);
-	length = vsnprintf(piece, sizeof(piece), format, arguments);
-	va_end(arguments);
-	if (length < 0 || length >= PIECE_SIZE)
-		text->failed = true;
-	else
-		dlock_text_add(text, piece, (size_t) length);
-}
 
 /*
  * The length of the UTF-8 character at the start of some bytes, or 0 if there
@@ -108,25 +52,25 @@ character_length(const char *data, size_t length)
  * is not part of a valid character becomes U+FFFD, the replacement character.
  */
 void
-dlock_text_add_json(dlock_text *text, lease_bytes string)
+dlock_add_json(lease_text *text, lease_bytes string)
 {
-	dlock_text_add(text, "\"", 1);
+	lease_text_put(text, "\"", 1);
 	for (size_t i = 0; i < string.length;)
 	{
 		const char *at = string.data + i;
 		size_t		length = character_length(at, string.length - i);
 
 		if (length == 0)
-			dlock_text_add(text, "\xEF\xBF\xBD", 3);
+			lease_text_put(text, "\xEF\xBF\xBD", 3);
 		else if (*at == '"' || *at == '\\')
-			dlock_text_printf(text, "\\%c", *at);
+			lease_text_add(text, "\\%c", *at);
 		else if (length == 1 && ((unsigned char) *at < 0x20 || *at == 0x7F))
-			dlock_text_printf(text, "\\u%04x", (unsigned int) *at);
+			lease_text_add(text, "\\u%04x", (unsigned int) *at);
 		else
-			dlock_text_add(text, at, length);
+			lease_text_put(text, at, length);
 		i += length == 0 ? 1 : length;
 	}
-	dlock_text_add(text, "\"", 1);
+	lease_text_put(text, "\"", 1);
 }
 
 /*
@@ -134,7 +78,7 @@ dlock_text_add_json(dlock_text *text, lease_bytes string)
  * "2026-11-21T03:25:28.112233+00:00".
  */
 void
-dlock_text_add_json_time(dlock_text *text, int64_t time_us)
+dlock_add_json_time(lease_text *text, int64_t time_us)
 {
 	int64_t		fraction = time_us % 1000000;
 	time_t		seconds = (time_t) (time_us / 1000000);
@@ -148,9 +92,9 @@ dlock_text_add_json_time(dlock_text *text, int64_t time_us)
 	}
 	if (gmtime_r(&seconds, &parts) == NULL ||
 		strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts) == 0)
-		dlock_text_printf(text, "null");
+		lease_text_add(text, "null");
 	else
-		dlock_text_printf(text, "\"%s.%06d+00:00\"", date, (int) fraction);
+		lease_text_add(text, "\"%s.%06d+00:00\"", date, (int) fraction);
 }
 
 /*

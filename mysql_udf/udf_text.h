@@ -1,6 +1,6 @@
 /*
  * udf_text.h
- *	  Text that grows, JSON, and bytes that may not be text.
+ *	  JSON, and bytes that may not be text.
  *
  * Names and owners are bytes.  Where they are shown they should be UTF-8, which
  * they are unless somebody chose otherwise; the comments at the functions say
@@ -11,28 +11,13 @@
 #ifndef DLOCK_UDF_TEXT_H
 #define DLOCK_UDF_TEXT_H
 
-#include "lease.h"
+#include "lease_text.h"
 
 /* How owners and clients that the caller may not know read. */
 #define DLOCK_MASK	"<insufficient privilege>"
 
-/*
- * A text in memory from malloc(), to be freed by whoever has it.  When there is
- * no memory it stays as it is and "failed" is set; ask once, at the end.
- */
-typedef struct dlock_text
-{
-	char	   *data;			/* with an end mark; NULL: nothing yet */
-	size_t		length;
-	size_t		size;
-	bool		failed;
-} dlock_text;
-
-extern void dlock_text_add(dlock_text *text, const char *data, size_t length);
-extern void dlock_text_printf(dlock_text *text, const char *format,...)
-			__attribute__((format(printf, 2, 3)));
-extern void dlock_text_add_json(dlock_text *text, lease_bytes string);
-extern void dlock_text_add_json_time(dlock_text *text, int64_t time_us);
+extern void dlock_add_json(lease_text *text, lease_bytes string);
+extern void dlock_add_json_time(lease_text *text, int64_t time_us);
 
 /* Room for what dlock_show() makes of a string of any length. */
 #define DLOCK_SHOWN_SIZE	176

@@ -28,6 +28,7 @@
 #include <time.h>
 
 #include "lease_engine.h"
+#include "lease_watch.h"
 #include "server_abi.h"
 
 #define HOT		3				/* names that everybody wants */
@@ -315,7 +316,7 @@ do_anything(unsigned int *random)
 	}
 	else if (what < 94)
 	{
-		dlock_engine_end_connection(self.id);
+		lease_watch_end(self.id);
 		self.id += 1000;
 	}
 	else if (what < 96)
@@ -347,7 +348,7 @@ run_connection(void *arg)
 	self.id = (uintptr_t) arg;
 	for (long i = 0; i < count; i++)
 		do_anything(&random);
-	dlock_engine_end_connection(self.id);
+	lease_watch_end(self.id);
 	return NULL;
 }
 

@@ -1,0 +1,180 @@
+/*
+ * dlock_call.h
+ *	  A call of an SQL function's to the engine, and its answer.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_CALL_H
+#define DLOCK_CALL_H
+
+#include <string.h>
+
+#include "lease.h"
+#include "mysql_compat.h"
+
+/* Most names that one dlock_acquire_all() takes, and that one can wait for any of. */
+#define DLOCK_MAX_NAMES		100
+
+/* Most names that one call for many takes. */
+#define DLOCK_MAX_MANY		1000
+
+/* A client's address, as text. */
+#define DLOCK_ADDRESS_SIZE	256
+
+/* Longest message of an error, with its end mark. */
+#define DLOCK_MESSAGE_SIZE	512
+
+/* Who calls: an account, by way of a connection. */
+typedef struct dlock_caller
+{
+	char		user[DLOCK_USER_SIZE];
+	char		host[DLOCK_HOST_SIZE];
+	uint64_t	connection_id;
+	bool		is_operator;	/* may end other people's leases */
+} dlock_caller;
+
+/* The bytes of a text. */
+static inline lease_bytes
+dlock_bytes_of(const char *text)
+{
+	return (lease_bytes) {text, strlen(text)};
+}
+
+/* The halves of a caller's account. */
+static inline lease_bytes
+dlock_caller_user(const dlock_caller *caller)
+{
+	return dlock_bytes_of(caller->user);
+}
+
+static inline lease_bytes
+dlock_caller_host(const dlock_caller *caller)
+{
+	return dlock_bytes_of(caller->host);
+}
+
+/* Is this account the caller's? */
+static inline bool
+dlock_is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return lease_same(user, dlock_caller_user(caller)) &&
+		lease_same(host, dlock_caller_host(caller));
+}
+
+/* May the caller see the owners and connections of this account? */
+static inline bool
+dlock_sees(const dlock_caller *caller, lease_bytes user, lease_bytes host)
+{
+	return caller->is_operator || dlock_is_caller(caller, user, host);
+}
+
+typedef enum dlock_call_kind
+{
+	DLOCK_CALL_APPLY,			/* the request, to one name */
+	DLOCK_CALL_ACQUIRE_ALL,		/* the request, to all names or none */
+	DLOCK_CALL_ACQUIRE_ANY,		/* the request, to the names in their order until
+								 * it has "wanted" of them */
+	DLOCK_CALL_APPLY_EACH,		/* LEASE_RENEW or LEASE_RELEASE, to each of the
+								 * names as in a call of its own */
+	DLOCK_CALL_APPLY_ALL,		/* LEASE_RENEW or LEASE_DROP, to all leases of
+								 * the request's owner; no name */
+	DLOCK_CALL_WAIT,			/* until the holds there are have ended; only
+								 * the name and wait_us count */
+	DLOCK_CALL_READ,			/* the holders of the name, whether it is free, and
+								 * what is left of the lease that the request's
+								 * owner and token speak for */
+	DLOCK_CALL_BEGIN_GUARD,		/* say whether the request's owner and token
+								 * hold the name, and where its row is, which
+								 * the caller is about to lock */
+	DLOCK_CALL_CHECK_GUARD		/* say whether they still do, now that the row
+								 * is locked */
+} dlock_call_kind;
+
+/* What DLOCK_CALL_READ is to find out; more of it may be answered. */
+typedef enum dlock_read_what
+{
+	DLOCK_READ_HOLDERS,			/* all there is */
+	DLOCK_READ_OWNER,			/* the exclusive holder that is live */
+	DLOCK_READ_FREE,			/* whether the name is free */
+	DLOCK_READ_REMAINING		/* what is left of the lease */
+} dlock_read_what;
+
+typedef struct dlock_call
+{
+	dlock_call_kind kind;
+	dlock_read_what what;		/* DLOCK_CALL_READ */
+	lease_request request;		/* op, owner, request, mode, kind, claim, limit,
+								 * permits, holds, ttl_us, token; the rest is
+								 * the engine's */
+	const lease_bytes *names;
+	size_t		nnames;
+	const uint64_t *tokens;		/* DLOCK_CALL_APPLY_EACH: of each name the token
+								 * to match, 0 for any; NULL: any */
+	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many */
+	int64_t		wait_us;		/* negative: without limit */
+	const dlock_caller *caller;
+} dlock_call;
+
+/*
+ * A holder, as DLOCK_CALL_READ answers it.  There may be thousands, which are copied with
+ * the mutex held: what they have is as little as can be.
+ */
+typedef struct dlock_holder_info
+{
+	lease_bytes owner;			/* in the memory of answer->holders */
+	lease_bytes user;			/* of the image's, which are never freed */
+	lease_bytes host;
+	lease_mode	mode;
+	lease_kind	kind;
+	uint32_t	version;
+	uint64_t	token;
+	int64_t		acquired_at_us; /* since 1970, UTC */
+	int64_t		expires_at_us;	/* the same; 0: as long as its session lives, or
+								 * the guard that is left of it */
+	uint64_t	connection_id;
+	bool		live;			/* false: over, and not removed yet */
+	int64_t		remaining_us;	/* 0: it is over */
+	enum
+	{
+		DLOCK_GUARD_UNKNOWN,	/* this server may only read */
+		DLOCK_NOT_GUARDED,
+		DLOCK_GUARDED			/* a transaction has locked the row */
+	}			guarded;
+} dlock_holder_info;
+
+typedef struct dlock_answer
+{
+	/* An error, whatever else is here, unless sqlstate is empty. */
+	char		sqlstate[6];
+	char		message[DLOCK_MESSAGE_SIZE];
+
+	lease_outcome outcome;		/* DLOCK_CALL_APPLY, _ACQUIRE_ALL, _ACQUIRE_ANY */
+	size_t		failed_name;	/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: index of
+								 * the name that a misuse concerns */
+	lease_mode	held_mode;		/* of a misuse: as the caller holds it */
+	lease_kind	held_kind;
+	uint64_t	token;			/* LEASE_GRANTED and the like */
+	uint64_t   *tokens;			/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: of each
+								 * name; 0: not taken; free() it */
+	bool	   *done;			/* DLOCK_CALL_APPLY_EACH: of each name whether it
+								 * was done; free() it */
+	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders;
+								 * DLOCK_CALL_BEGIN_GUARD: the row's slot */
+	bool		yes;			/* DLOCK_CALL_WAIT: all have ended;
+								 * DLOCK_CALL_READ: nobody's, not guarded, and
+								 * under no lock delay;
+								 * DLOCK_CALL_BEGIN_GUARD, _CHECK_GUARD: it is
+								 * held */
+	int64_t		remaining_us;	/* DLOCK_CALL_READ: -1: there is no such lease */
+	dlock_holder_info *holders; /* DLOCK_CALL_READ, in no order: free() it */
+	size_t		nholders;
+} dlock_answer;
+
+/* May a caller see the owner and connection of this holder? */
+static inline bool
+dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
+{
+	return dlock_sees(caller, holder->user, holder->host);
+}
+
+#endif							/* DLOCK_CALL_H */

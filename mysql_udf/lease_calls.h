@@ -1,0 +1,50 @@
+/*
+ * lease_calls.h
+ *	  Where a call goes: answered, put off, put back, failed, or given up.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_CALLS_H
+#define DLOCK_LEASE_CALLS_H
+
+#include "lease_status.h"
+#include "lease_waiters.h"
+
+/* The error of a call that nobody wants any more. */
+#define LEASE_GIVEN_UP	"70100"
+
+/* How a batch has failed, or a look at the tables. */
+typedef struct lease_failure
+{
+	lease_status status;
+	bool		in_commit;		/* what the calls did may have been committed */
+	bool		is_alone;		/* there was no other call that could be in the way */
+} lease_failure;
+
+/* lease_calls.c */
+extern void lease_call_finish(lease_call *call);
+extern void lease_call_answer_now(lease_call *call);
+extern void lease_call_answer_committed(lease_call *call);
+extern void lease_count_renewals(const lease_call *call);
+
+extern void lease_call_fail_by_table(lease_call *call);
+extern void lease_call_fail_by_memory(lease_call *call);
+extern void lease_call_fail_waiters(lease_bytes name);
+extern void lease_call_fail_late(void);
+extern void lease_call_after_failure(lease_call *call,
+									 const lease_failure *failure);
+
+extern void lease_call_stall(lease_call *call, int64_t pause_us);
+extern void lease_call_defer(lease_call *call, int64_t until_us);
+extern void lease_call_put_back(lease_call *call);
+
+extern bool lease_call_withdraw(lease_call *call);
+extern const char *lease_given_up(bool gone);
+extern void lease_call_give_up(lease_call *call, bool gone);
+extern void lease_call_return(lease_call *call);
+
+extern void lease_calls_visit_served(lease_waiters_visitor *visit,
+									 void *context);
+extern size_t lease_calls_count_served(void);
+
+#endif							/* DLOCK_LEASE_CALLS_H */

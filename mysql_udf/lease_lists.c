@@ -1,0 +1,115 @@
+/*
+ * lease_lists.c
+ *	  The lists of the calls that the engine has.
+ *
+ * A call that its caller gives up is taken back from the first two lists; from then
+ * on the batcher has it.  Who waits in line is in the queue of a name instead
+ * (lease_waiters.c).
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_lists.h"
+
+static lease_lists all;
+const lease_lists *const lists = &all;
+
+/* Put a call at the end of a list, whichever it was in. */
+static void
+move(lease_calls *list, lease_call *call, lease_place place)
+{
+	lease_calls_remove(call);
+	call->place = place;
+	lease_calls_append(list, call);
+}
+
+/* Put it at the beginning. */
+static void
+move_first(lease_calls *list, lease_call *call, lease_place place)
+{
+	lease_calls_remove(call);
+	call->place = place;
+	lease_calls_push(list, call);
+}
+
+/* A call is to be made. */
+void
+lease_list_incoming(lease_call *call)
+{
+	move(&all.incoming, call, LEASE_PLACE_LIST);
+}
+
+/* It is to be made before the others. */
+void
+lease_list_incoming_first(lease_call *call)
+{
+	move_first(&all.incoming, call, LEASE_PLACE_LIST);
+}
+
+/* All calls of a list are to be made, in their order. */
+void
+lease_list_all_incoming(lease_calls *calls)
+{
+	while (calls->head != NULL)
+		lease_list_incoming(calls->head);
+}
+
+/* It is tried again at some time: somebody's transaction is in the way. */
+void
+lease_list_stalled(lease_call *call, int64_t retry_us)
+{
+	call->retry_us = retry_us;
+	move(&all.stalled, call, LEASE_PLACE_LIST);
+}
+
+/* It was answered, and is to be written; nobody can take it back. */
+void
+lease_list_deferred(lease_call *call, int64_t until_us)
+{
+	call->retry_us = until_us;
+	move(&all.deferred, call, LEASE_PLACE_BATCH);
+}
+
+/* The same, before what was answered since. */
+void
+lease_list_deferred_first(lease_call *call, int64_t until_us)
+{
+	call->retry_us = until_us;
+	move_first(&all.deferred, call, LEASE_PLACE_BATCH);
+}
+
+/* The batch is to make it. */
+void
+lease_list_taken(lease_call *call)
+{
+	move(&all.taken, call, LEASE_PLACE_BATCH);
+}
+
+/* It was made, and is answered when that has been committed. */
+void
+lease_list_at_commit(lease_call *call)
+{
+	move(&all.at_commit, call, LEASE_PLACE_BATCH);
+}
+
+/* It is to be written by the batch, whether or not it was answered before. */
+void
+lease_list_early(lease_call *call)
+{
+	move(&all.early, call, LEASE_PLACE_BATCH);
+}
+
+/* The batcher has it, in no list. */
+void
+lease_list_none(lease_call *call)
+{
+	lease_calls_remove(call);
+	call->place = LEASE_PLACE_BATCH;
+}
+
+/* The engine is done with it. */
+void
+lease_list_done(lease_call *call)
+{
+	lease_calls_remove(call);
+	call->place = LEASE_PLACE_NONE;
+}

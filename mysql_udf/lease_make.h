@@ -1,0 +1,36 @@
+/*
+ * lease_make.h
+ *	  Make calls: what becomes of each, and of those who wait.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_MAKE_H
+#define DLOCK_LEASE_MAKE_H
+
+#include "lease_name.h"
+
+/* The batch, whose calls are in a list (lease_lists.h). */
+typedef struct lease_to_make
+{
+	image_name **names;			/* all of them are known; they get drafts */
+	size_t		nnames;
+	bool		direct;			/* changes go into the table at once */
+	bool		can_grant;		/* else it has looks only, and queues wait */
+	bool		read_only;		/* nothing can be written */
+	bool		is_blind;		/* the rows were read without locks: nobody knows
+								 * which are guarded */
+} lease_to_make;
+
+/* What has come of it. */
+typedef struct lease_made
+{
+	lease_moment moment;		/* at which it was made */
+	bool		needs_commit;	/* whether or not a call waits for that */
+	uint64_t	reaped;
+	bool		reaps_more;		/* there may be more that is over */
+} lease_made;
+
+/* lease_make.c */
+extern bool lease_make_batch(const lease_to_make *to_make, lease_made *result);
+
+#endif							/* DLOCK_LEASE_MAKE_H */

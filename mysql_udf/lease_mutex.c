@@ -1,0 +1,129 @@
+/*
+ * lease_mutex.c
+ *	  The engine's mutex, the batcher's sleep, and its questions to the server.
+ *
+ * One mutex protects all that the threads of the engine share.  Nobody waits for the
+ * server or the disk with it held: the batcher, or the caller that it has lent its
+ * work to, releases it by lease_ask(), and has it again by lease_resume().  What is
+ * known here is for all, with the mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_mutex.h"
+
+#include <pthread.h>
+
+#include "lease_moment.h"
+
+/* From when on an answer of the server's was a slow one. */
+#define SLOW_US			50000
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work;		/* there is something for the batcher */
+static int64_t sleeps_until_us = 0; /* 0: it does not */
+static int64_t asks_since_us = 0;	/* when the batcher turned to the server; 0: it
+									 * does not wait for it */
+static int64_t slow_us = 0;		/* when the server last took long, or was lost */
+
+/* Before there is a batcher. */
+void
+lease_mutex_begin(void)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&work, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+void
+lease_lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void
+lease_unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+/*
+ * The batcher sleeps until a time, or until it is woken.  The mutex is held, and
+ * released meanwhile.
+ */
+void
+lease_sleep_until(int64_t until_us)
+{
+	struct timespec t = lease_monotonic(until_us);
+
+	sleeps_until_us = until_us;
+	pthread_cond_timedwait(&work, &mutex, &t);
+	sleeps_until_us = 0;
+}
+
+/* Until when the batcher sleeps; 0: it does not. */
+int64_t
+lease_sleeps_until_us(void)
+{
+	return sleeps_until_us;
+}
+
+/* There is something for the batcher. */
+void
+lease_wake(void)
+{
+	pthread_cond_signal(&work);
+}
+
+/* The same, at some time: it is woken if it sleeps longer. */
+void
+lease_wake_before(int64_t due_us)
+{
+	if (sleeps_until_us > due_us)
+		lease_wake();
+}
+
+/* Release the mutex, to ask the server something. */
+void
+lease_ask(void)
+{
+	asks_since_us = lease_now();
+	lease_unlock();
+}
+
+/* The server has answered: take the mutex again, and say how long that took. */
+int64_t
+lease_resume(void)
+{
+	int64_t		now_us = lease_now();
+	int64_t		took_us = now_us - asks_since_us;
+
+	lease_lock();
+	if (took_us > SLOW_US)
+		slow_us = now_us;
+	asks_since_us = 0;
+	return took_us;
+}
+
+/* When the batcher turned to the server; 0: it does not wait for it. */
+int64_t
+lease_asks_since_us(void)
+{
+	return asks_since_us;
+}
+
+/* The server was lost. */
+void
+lease_note_slow(void)
+{
+	slow_us = lease_now();
+}
+
+/* When the server last took long, or was lost; 0: never. */
+int64_t
+lease_slow_us(void)
+{
+	return slow_us;
+}

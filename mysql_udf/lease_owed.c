@@ -1,0 +1,269 @@
+/*
+ * lease_owed.c
+ *	  What the table is owed: releases that were answered, and are yet to be written.
+ *
+ * They are found by the lease, for there may be many of other leases.  Until they are
+ * written, all who come later find the lease given back.
+ *
+ * All of it is with the engine's mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_owed.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease_lists.h"
+#include "lease_name.h"
+#include "lease_text.h"
+
+static size_t nunwritten = 0;	/* that nothing keeps from being written */
+
+static hash_table owed;
+
+/* Make room for the first of them: false if memory is short.  More can always be added. */
+bool
+lease_owed_begin(void)
+{
+	return hash_reserve(&owed);
+}
+
+static uint64_t
+hash_lease(uint64_t name_hash, uint64_t token)
+{
+	return name_hash ^ token * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* An answered call is to be written from now on, until it is finished. */
+void
+lease_owe(lease_call *call)
+{
+	if (call->is_owed)
+		return;
+	assert(call->nnames == 1);
+	(void) hash_reserve(&owed);
+	hash_add(&owed, &call->by_lease,
+			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
+	call->is_owed = true;
+}
+
+/* The first of these that is for a lease, or the next after one; or NULL. */
+lease_call *
+lease_calls_owed(const image_name *name, uint64_t token,
+				 const lease_call *after)
+{
+	hash_link  *link = after != NULL ? hash_next(&after->by_lease) :
+		owed.count == 0 ? NULL :
+		hash_first(&owed, hash_lease(name->link.hash, token));
+
+	for (; link != NULL; link = hash_next(link))
+	{
+		lease_call *call = (lease_call *) ((char *) link -
+										   offsetof(lease_call, by_lease));
+
+		if (call->request.token == token &&
+			lease_same(call->names[0], name->name))
+			return call;
+	}
+	return NULL;
+}
+
+/*
+ * Say whether a call is a release that was answered, is not written yet, and that
+ * nothing keeps from being written.
+ */
+void
+lease_call_set_unwritten(lease_call *call, bool unwritten)
+{
+	if (unwritten)
+		lease_owe(call);
+	if (call->unwritten == unwritten)
+		return;
+	call->unwritten = unwritten;
+	nunwritten += unwritten ? 1 : -1;
+}
+
+/* It is to be written no more. */
+void
+lease_owe_nothing(lease_call *call)
+{
+	lease_call_set_unwritten(call, false);
+	if (call->is_owed)
+		hash_remove(&owed, &call->by_lease);
+	call->is_owed = false;
+}
+
+/* How many releases there are that nothing keeps from being written. */
+size_t
+lease_owed_unwritten(void)
+{
+	return nunwritten;
+}
+
+/* Say whether one that was put off is of a name. */
+bool
+lease_owed_by_name(lease_bytes name)
+{
+	return lease_calls_concern(&lists->deferred, name);
+}
+
+/*
+ * Say whether a release was written by a commit that was lost: its lease is gone, or was
+ * written since.
+ */
+bool
+lease_owed_is_written(const lease_call *call, const lease_member *member)
+{
+	return call->may_be_written &&
+		(member == NULL || member->writes > call->seen_writes);
+}
+
+/* ----------------------------------------------------------------
+ * What was released and a view may still find
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Releases that have been written lately.  A view's statement may have begun before
+ * their commit, and ask us after it.
+ */
+#define WRITTEN_ROOM	512
+#define WRITTEN_US		100000
+
+static struct
+{
+	int64_t		at_us;
+	uint64_t	token;
+	bool		ended;			/* nothing is left of the lease */
+	size_t		length;
+	char		name[LEASE_STRING_MAX];
+}			written[WRITTEN_ROOM];
+static size_t nwritten = 0;		/* ever */
+
+/* The lease of a release, or NULL. */
+static const lease_member *
+lease_of(const lease_call *call)
+{
+	const image_account *account = lease_account_of(&call->caller);
+	const image_name *name = image_find(call->names[0]);
+	const lease_member *own = NULL;
+
+	if (account == NULL || name == NULL)
+		return NULL;
+	do
+		own = image_own(name, call->request.owner, account, own);
+	while (own != NULL && own->holder->token != call->request.token);
+	return own != NULL && !own->gone ? own : NULL;
+}
+
+/*
+ * The image was made anew, by what was read: mark the leases that were given back, which
+ * is yet to be written.
+ */
+void
+lease_owed_mark(void)
+{
+	const lease_calls *const all[] = {&lists->deferred, &lists->taken, &lists->early};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		for (const lease_call *call = all[i]->head; call != NULL;
+			 call = call->next)
+		{
+			const lease_member *member = call->unwritten ? lease_of(call) :
+				NULL;
+
+			if (member != NULL && !lease_owed_is_written(call, member) &&
+				(call->request.op == LEASE_DROP ||
+				 lease_holds_returned(&call->request) == member->version))
+				image_set_released(member->holder, true);
+		}
+}
+
+/* The releases of the batch, which was made at a time, have been committed. */
+void
+lease_owed_note_written(int64_t now_us)
+{
+	for (const lease_call *call = lists->early.head; call != NULL;
+		 call = call->next)
+	{
+		size_t		place = nwritten % WRITTEN_ROOM;
+
+		written[place].at_us = now_us;
+		written[place].token = call->request.token;
+		written[place].ended = lease_of(call) == NULL;
+		written[place].length = call->names[0].length;
+		memcpy(written[place].name, call->names[0].data,
+			   call->names[0].length);
+		nwritten++;
+	}
+}
+
+/*
+ * Add a lease of which something was given back: what is left of its holds.  "member" is
+ * what the image has of it, or NULL.
+ */
+static void
+add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
+			  const lease_member *member)
+{
+	int64_t		holds = member == NULL || member->released ? 0 :
+		member->version;
+
+	/* those of its holds that are to be written go, too */
+	for (const lease_call *call = NULL; holds > 0 &&
+		 (call = lease_calls_owed(image_find(name), token, call)) != NULL;)
+		if (call->unwritten && !lease_owed_is_written(call, member))
+			holds -= lease_holds_returned(&call->request);
+
+	lease_text_put(text, text->length > 1 ? ",[\"" : "[\"",
+				   text->length > 1 ? 3 : 2);
+	lease_text_put_hex(text, name);
+	lease_text_put(text, "\",", 2);
+	lease_text_put_unsigned(text, token);
+	lease_text_put(text, ",", 1);
+	lease_text_put_number(text, holds > 0 ? holds : 0);
+	lease_text_put(text, "]", 1);
+}
+
+/* Add the releases of a list. */
+static void
+add_list(lease_text *text, const lease_calls *list)
+{
+	for (const lease_call *call = list->head; call != NULL; call = call->next)
+		if (call->unwritten)
+			add_unwritten(text, call->names[0], call->request.token,
+						  lease_of(call));
+}
+
+/*
+ * The leases of which holds were given back, as JSON: see dlock_engine_unwritten().
+ * NULL if memory is short.
+ */
+char *
+lease_owed_json(int64_t now_us)
+{
+	const lease_calls *const all[] = {&lists->deferred, &lists->taken, &lists->early};
+	lease_text	text = {0};
+
+	lease_text_put(&text, "[", 1);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		add_list(&text, all[i]);
+	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
+	{
+		size_t		place = (i - 1) % WRITTEN_ROOM;
+		lease_bytes name = {written[place].name, written[place].length};
+		uint64_t	token = written[place].token;
+
+		if (written[place].at_us < now_us - WRITTEN_US)
+			break;
+		add_unwritten(&text, name, token, written[place].ended ? NULL :
+					  image_lease(name, token));
+	}
+	lease_text_put(&text, "]", 1);
+	if (!text.failed)
+		return text.data;
+	lease_text_free(&text);
+	return NULL;
+}

@@ -1,0 +1,16 @@
+/*
+ * lease_renewals.h
+ *	  Owners whose leases were all renewed at once, since the last checkpoint.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_RENEWALS_H
+#define DLOCK_LEASE_RENEWALS_H
+
+#include "lease_call.h"
+
+/* lease_renewals.c */
+extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
+extern void lease_renewals_forget(void);
+
+#endif							/* DLOCK_LEASE_RENEWALS_H */

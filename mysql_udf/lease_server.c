@@ -1,0 +1,137 @@
+/*
+ * lease_server.c
+ *	  The batcher's connection to the server: there is one, and what it says of the
+ *	  server and the settings.
+ *
+ * Only the batcher, or the caller that it has lent its work to, asks the server
+ * anything; never with the engine's mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_server.h"
+
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_settings.h"
+#include "lease_tenure.h"
+#include "table.h"
+
+/* When to read the settings again, if they could not be read. */
+#define SETTINGS_PAUSE_US	10000000
+
+static connection own = {.wire = -1};
+static int64_t settings_us = 0; /* not to be read before */
+
+/* The connection, be it open or not. */
+connection *
+lease_server_connection(void)
+{
+	return &own;
+}
+
+/*
+ * Read the settings; those that are missing or wrong have their defaults.  The
+ * mutex is not held.  If they cannot be read, they stay as they are.
+ */
+static void
+read_settings(void)
+{
+	if (lease_now() < settings_us)
+		return;
+	lease_settings_forget();
+	if (table_visit_settings(&own, lease_settings_take, NULL) !=
+		LEASE_STATUS_OK)
+	{
+		/* somebody may have locked the table */
+		settings_us = lease_now() + SETTINGS_PAUSE_US;
+		return;
+	}
+	lease_lock();
+	lease_settings_use();
+	lease_unlock();
+}
+
+/*
+ * See to it that there is a connection; read the settings, if that is due.  The mutex
+ * is not held.
+ */
+static lease_status
+prepare(bool due)
+{
+	if (own.mysql == NULL)
+	{
+		lease_status status = connection_open(&own);
+
+		if (status != LEASE_STATUS_OK)
+			return status;
+	}
+	if (due)
+		read_settings();
+	return own.mysql != NULL ? LEASE_STATUS_OK :
+		LEASE_STATUS_LOST;
+}
+
+/* The same, with what is done once: by it one can look, but not write. */
+lease_status
+lease_server_prepare_to_look(void)
+{
+	return prepare(!lease_settings_are_read());
+}
+
+/*
+ * The same, and see to it that nothing goes on of a connection that was lost: now the
+ * tables say what has become of that.
+ */
+lease_status
+lease_server_prepare(void)
+{
+	lease_status status = lease_server_prepare_to_look();
+
+	if (status == LEASE_STATUS_OK)
+		status = connection_end_lost(&own);
+	if (status == LEASE_STATUS_OK && tenure->doubt_us != 0)
+	{
+		lease_lock();
+		lease_end_doubt();
+		lease_take_over_anew();
+		lease_unlock();
+	}
+	return status;
+}
+
+/*
+ * Look whether this server may be written, and is a member of a cluster.  The
+ * mutex is held, and released meanwhile.  Should that fail, it counts as in a
+ * cluster, and may have been read-only.  That another run has the journal is no
+ * failure: this one takes over again.
+ */
+lease_status
+lease_server_look(void)
+{
+	connection *c = &own;
+	lease_status status;
+	int64_t		began_us = lease_now();
+	bool		has_journal = tenure->has_journal;
+
+	lease_ask();
+	status = prepare(true);
+	if (status == LEASE_STATUS_OK)
+		status = connection_look(c);
+	/* install.sql may have made it, or uninstall.sql taken it away */
+	if (status == LEASE_STATUS_OK && tenure->has_taken_over)
+		status = table_look(c, tenure->direct ? 0 : lease_run(),
+							&has_journal);
+	(void) lease_resume();
+	if (status == LEASE_STATUS_FENCED)
+		lease_forget();
+	else if (status != LEASE_STATUS_OK)
+	{
+		lease_note_not_looked();
+		return status;
+	}
+	if (c->is_clustered != tenure->clustered ||
+		has_journal != tenure->has_journal)
+		lease_forget();
+	lease_note_looked(c->is_clustered, c->is_read_only, began_us);
+	return LEASE_STATUS_OK;
+}

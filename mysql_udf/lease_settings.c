@@ -1,0 +1,151 @@
+/*
+ * lease_settings.c
+ *	  What DBAs can set in dlock.settings, see install.sql.
+ *
+ * The batcher reads the settings (lease_server.c): what is read is put aside, and counts
+ * for all when everything has been read.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_settings.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lease.h"
+#include "udf_text.h"
+
+static lease_settings in_use;
+const lease_settings *const settings = &in_use;
+
+static bool are_read = false;	/* since the library was loaded */
+static _Atomic int64_t max_ttl_us = 0;	/* one more of them, for which nobody needs
+										 * the mutex; 0: never read */
+
+/*
+ * As they were last read, or are being read: the batcher's.
+ */
+/* What DBAs can set in dlock.settings, see install.sql. */
+enum
+{
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED
+};
+static struct
+{
+	const char *name;
+	double		least;
+	double		most;
+	double		standard;		/* if the table has none, or a wrong one */
+	double		value;
+	bool		is_whole;		/* no fractions */
+	bool		is_wrong;		/* as it was last read, */
+	char		wrong[40];		/* with this value: it was complained of */
+}			as_read[] = {
+	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
+	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
+	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
+	{.name = "max_ttl",.least = 1,.most = LEASE_TTL_MAX_US / 1e6,.standard = LEASE_MAX_TTL_DEFAULT,.is_whole = true},
+	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
+	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
+};
+#define SETTINGS		(sizeof(as_read) / sizeof(as_read[0]))
+
+/* Read a setting's value: a number from least to most; false if it is none. */
+static bool
+read_value(size_t setting, const char *text, double *value)
+{
+	char	   *end;
+
+	*value = strtod(text, &end);
+	return end != text && *end == '\0' &&
+		*value >= as_read[setting].least && *value <= as_read[setting].most &&
+		(!as_read[setting].is_whole || *value == (double) (int64_t) *value);
+}
+
+/*
+ * A setting was read, a table_setting_visitor.  A wrong one has its default, and the error log is told of
+ * it once.  Other names may be those of another version.
+ */
+void
+lease_settings_take(const char *name, const char *text, void *context)
+{
+	char		shown[DLOCK_SHOWN_SIZE];
+	double		value;
+
+	for (size_t i = 0; i < SETTINGS; i++)
+	{
+		if (strcmp(name, as_read[i].name) != 0)
+			continue;
+		if (read_value(i, text, &value))
+		{
+			as_read[i].value = value;
+			as_read[i].is_wrong = false;
+			continue;
+		}
+		if (as_read[i].is_wrong &&
+			strncmp(as_read[i].wrong, text, sizeof(as_read[i].wrong) - 1) == 0)
+			continue;
+		as_read[i].is_wrong = true;
+		snprintf(as_read[i].wrong, sizeof(as_read[i].wrong), "%s", text);
+		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
+				"%snumber from %.10g to %.10g, and is \"%s\"; using the default\n",
+				name, as_read[i].is_whole ? "whole " : "", as_read[i].least,
+				as_read[i].most, dlock_show(shown, (lease_bytes) {
+					text, strlen(text)
+				}));
+	}
+}
+
+/* What was read counts from now on. */
+static void
+use(void)
+{
+	in_use = (lease_settings) {
+		.lock_delay_us = (int64_t) (as_read[LOCK_DELAY].value * 1e6),
+		.reap_interval_us = (int64_t) (as_read[REAP_INTERVAL].value * 1e6),
+		.lock_timeout_us = (int64_t) (as_read[LOCK_TIMEOUT].value * 1e6),
+		.max_waiters = (size_t) as_read[MAX_WAITERS].value,
+		.log_expired = as_read[LOG_EXPIRED].value != 0,
+	};
+}
+
+/* They are about to be read: those that are missing, or wrong, have their defaults. */
+void
+lease_settings_forget(void)
+{
+	for (size_t i = 0; i < SETTINGS; i++)
+		as_read[i].value = as_read[i].standard;
+}
+
+/* They have been read, and count from now on.  The mutex is held. */
+void
+lease_settings_use(void)
+{
+	use();
+	are_read = true;
+	max_ttl_us = (int64_t) (as_read[MAX_TTL].value * 1e6);
+}
+
+/* The batcher begins: until they have been read, they have their defaults. */
+void
+lease_settings_begin(void)
+{
+	lease_settings_forget();
+	use();
+}
+
+/* Say whether they have been read since the library was loaded.  The mutex is held. */
+bool
+lease_settings_are_read(void)
+{
+	return are_read;
+}
+
+/* The longest time that a call may ask for; 0: never read.  For all, without the mutex. */
+int64_t
+lease_settings_max_ttl_us(void)
+{
+	return max_ttl_us;
+}

@@ -1,0 +1,281 @@
+/*
+ * lease_tenure.c
+ *	  This run's hold on the tables: whether it has taken them over, has lost a
+ *	  commit, may write, and what it has appended to the journal.
+ *
+ * Whoever finds something out notes it here, and everybody goes by it.  What makes the
+ * image wrong makes all of it unknown here, too: image_forget() is called nowhere else
+ * but in a take-over.
+ *
+ * All of this is with the engine's mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_tenure.h"
+
+#include "image.h"
+#include "lease_moment.h"
+
+/* When the journal is much, or old: at the least, and at the most. */
+#define JOURNAL_ROWS	2000
+#define JOURNAL_BYTES	1000000
+#define JOURNAL_US		1000000
+#define JOURNAL_MAX_US	20000000
+
+/* Checkpoints of what is old take at most this part of the time. */
+#define CHECKPOINTS_PART	200
+
+static lease_tenure now = {
+	.checkpoint_us = INT64_MAX,
+	.clustered = true,
+};
+const lease_tenure *const tenure = &now;
+
+/* ----------------------------------------------------------------
+ * What can be done
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
+ * image is still as it was before.
+ */
+bool
+lease_is_in_doubt(void)
+{
+	return now.doubt_us != 0 || (!now.has_taken_over && image_is_valid());
+}
+
+/* Say whether nothing can be granted yet, because the clock has to come on first. */
+bool
+lease_is_early(int64_t now_us)
+{
+	return now_us < now.early_until_us;
+}
+
+/* Say whether changes go into the lock table at once. */
+bool
+lease_is_direct(void)
+{
+	return now.has_taken_over && now.direct;
+}
+
+/* Say whether nothing is in the journal. */
+bool
+lease_is_settled(void)
+{
+	return now.has_taken_over && now.journal_rows == 0;
+}
+
+/* When the next checkpoint is due. */
+int64_t
+lease_checkpoint_due_us(void)
+{
+	if (!now.has_taken_over || now.journal_rows == 0 || now.doubt_us != 0)
+		return INT64_MAX;
+	return now.wants_checkpoint ? 0 : now.checkpoint_us;
+}
+
+/* ----------------------------------------------------------------
+ * What is not known any more
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * This run takes over before it decides or writes anything.  Until then the image
+ * answers callers who look, try, or give a lease back: it is as it was before a commit of
+ * which nobody knows what has become, and of which nobody was told.
+ */
+void
+lease_take_over_anew(void)
+{
+	now.has_taken_over = false;
+	now.journal_rows = 0;
+	now.journal_bytes = 0;
+	now.checkpoint_us = INT64_MAX;
+}
+
+/* The same, and what is known may not even have been so. */
+void
+lease_forget(void)
+{
+	image_forget();
+	lease_take_over_anew();
+}
+
+/* Somebody has changed the tables: forget all with the next batch. */
+void
+lease_reload_soon(void)
+{
+	now.reload = true;
+}
+
+/* Forget also what other runs wrote; and not even the releases that were answered
+ * are known to be of leases that there are. */
+void
+lease_reload(void)
+{
+	now.reload = false;
+	lease_forget();
+	image_forget_all();
+	now.is_kept = false;
+}
+
+/*
+ * The connection was lost, and what was asked for by it may be committed at any time.
+ * Until that is over (lease_take_over_lost()), nothing is decided or written.  Then this
+ * run takes over anew.
+ */
+void
+lease_doubt(void)
+{
+	now.doubt_us = lease_now();
+	now.ask_lost_us = 0;
+}
+
+/* When to ask next whether it goes on. */
+void
+lease_ask_lost_at(int64_t at_us)
+{
+	now.ask_lost_us = at_us;
+}
+
+/* It does not go on: now the tables say what has become of it. */
+void
+lease_end_doubt(void)
+{
+	now.doubt_us = 0;
+}
+
+/* ----------------------------------------------------------------
+ * Taking over
+ * ----------------------------------------------------------------
+ */
+
+/* Nothing can be granted until the clock has come on to a time. */
+void
+lease_note_clock_behind(int64_t until_us)
+{
+	now.early_until_us = until_us;
+}
+
+/* The tables have been taken over; "direct" says that changes go into the lock table. */
+void
+lease_note_tables(bool has_journal, bool direct)
+{
+	now.has_journal = has_journal;
+	now.direct = direct;
+	now.is_kept = !direct;
+}
+
+/* That is done: this run decides and writes. */
+void
+lease_note_taken_over(void)
+{
+	now.has_taken_over = true;
+	now.early_until_us = 0;
+}
+
+/* ----------------------------------------------------------------
+ * What is in the journal
+ * ----------------------------------------------------------------
+ */
+
+/* How old the journal may become. */
+static int64_t
+get_age_us(void)
+{
+	int64_t		age_us = now.checkpoint_took_us * CHECKPOINTS_PART;
+
+	return age_us < JOURNAL_US ? JOURNAL_US :
+		age_us > JOURNAL_MAX_US ? JOURNAL_MAX_US : age_us;
+}
+
+/* Rows have been appended. */
+void
+lease_note_appended(size_t rows, size_t bytes)
+{
+	if (now.journal_rows == 0)
+		now.checkpoint_us = lease_now() + get_age_us();
+	now.number += rows;
+	now.journal_rows += rows;
+	now.journal_bytes += bytes;
+	if (now.journal_rows >= JOURNAL_ROWS || now.journal_bytes >= JOURNAL_BYTES)
+		now.checkpoint_us = 0;
+}
+
+/* They have been applied, and are gone. */
+void
+lease_note_applied(void)
+{
+	now.journal_rows = 0;
+	now.journal_bytes = 0;
+}
+
+/* A checkpoint has ended, and took so long: nothing was granted meanwhile. */
+void
+lease_note_checkpoint(int64_t took_us)
+{
+	now.checkpoint_took_us = took_us;
+}
+
+/* When to apply them, whatever there is. */
+void
+lease_checkpoint_at(int64_t at_us)
+{
+	now.checkpoint_us = at_us;
+}
+
+/* Say whether a checkpoint is needed now: a guard needs a row. */
+void
+lease_checkpoint_want(bool wanted)
+{
+	now.wants_checkpoint = wanted;
+}
+
+/* ----------------------------------------------------------------
+ * The server
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * The server was looked at, at a time: whether others may write the tables as well, and
+ * whether it may be written.
+ */
+void
+lease_note_looked(bool clustered, bool read_only, int64_t at_us)
+{
+	now.clustered = clustered;
+	now.looked_us = at_us;
+	if (read_only)
+		lease_note_read_only();
+	else
+		now.read_only = false;
+}
+
+/* It could not be looked at: it counts as in a cluster. */
+void
+lease_note_not_looked(void)
+{
+	now.clustered = true;
+	lease_forget();
+}
+
+/*
+ * The server could not be written, and another one may have been: nothing is known
+ * any more, and this run takes over again before the next grant.
+ */
+void
+lease_note_read_only(void)
+{
+	now.read_only = true;
+	if (now.has_taken_over || image_is_valid())
+		lease_forget();
+}
+
+/* It was written: it is writable again. */
+void
+lease_note_written(void)
+{
+	now.read_only = false;
+}

@@ -1,0 +1,221 @@
+/*
+ * lease_watch.c
+ *	  How the ends of connections that have session leases are heard of.
+ *
+ * A session lease lives as long as the connection that took it.  The servers
+ * tell us when a connection ends, each in its own way: MySQL by the destructor
+ * of a value that is kept with the session, MariaDB by an event for audit
+ * plugins, which this library also is (install.sql activates it).  Both come in
+ * the connection's own thread, for a client that quits, is lost or is killed.
+ * What MariaDB's event scheduler runs ends unheard and can have no session lease.
+ *
+ * Where the plugin is not active, which is so after a reinstallation while there
+ * are connections from before, the batcher looks at the list of connections
+ * instead, once a second.  MariaDB does not say when such a plugin goes silent: it
+ * ends it when the last of these connections has ended.  So uninstall.sql tells us
+ * beforehand (lease_watch_unplug()).
+ *
+ * The engine's mutex is not held for what is here.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_watch.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "lease_guards.h"
+#include "lease_moment.h"
+#include "lease_mutex.h"
+#include "lease_pace.h"
+#include "lease_session.h"
+#include "lease_upkeep.h"
+#include "server_abi.h"
+
+/* How long a connection's first session lease waits for the list of connections. */
+#define LIST_PATIENCE_US	3000000
+
+static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
+
+/* A connection has ended, or changed hands. */
+void
+lease_watch_end(uint64_t connection_id)
+{
+	lease_calls ended = {0};
+
+	lease_lock();
+	lease_session_end(connection_id, &ended);
+	lease_guards_remove(connection_id);
+	lease_pace_submit_all(&ended);
+	lease_unlock();
+}
+
+/* MySQL: a session with a value in our slot has ended. */
+static int
+mysql_session_ended(void *value)
+{
+	lease_watch_end((uint64_t) (uintptr_t) value);
+	return 0;
+}
+
+/* MySQL: keep the session's id with it. */
+static bool
+watch_on_mysql(uint64_t connection_id)
+{
+	mysql_registry *registry;
+	void	   *service;
+	bool		done = false;
+	THD		   *thd = mysql_current_thd();
+
+	if (thd == NULL || mysql_registry_acquire == NULL ||
+		mysql_registry_release == NULL)
+		return false;
+	registry = mysql_registry_acquire();
+	if (registry == NULL)
+		return false;
+	if (!registry->acquire("mysql_thd_store", &service))
+	{
+		const mysql_thd_store_service *store = service;
+
+		/* the engine's mutex is held, so that one of us registers */
+		if (mysql_slot != NULL ||
+			!store->register_slot("dlock", mysql_session_ended, &mysql_slot))
+			done = !store->set(thd, mysql_slot,
+							   (void *) (uintptr_t) connection_id);
+		registry->release(service);
+	}
+	mysql_registry_release(registry);
+	return done;
+}
+
+/*
+ * See to it that we are told of a connection's end, if we can be just now.  *failed is
+ * set if there is no memory for it.
+ */
+static bool
+watch(uint64_t connection_id, bool *failed)
+{
+	bool		watched = false;
+
+	lease_lock();
+	if (lease_session_is_alive(connection_id))
+		watched = true;
+	else if (connection_id != 0)
+	{
+		if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+			watched = watch_on_mysql(connection_id);
+		else
+			watched = lease_session_is_heard();
+		if (watched)
+			*failed = !lease_session_open(connection_id);
+	}
+	if (!watched)
+	{
+		/* to read the list of connections, if it is needed */
+		lease_upkeep_look_soon();
+		lease_wake();
+	}
+	lease_unlock();
+	return watched;
+}
+
+/*
+ * See to it that lease_watch_end() is called when the calling connection ends.  NULL, or
+ * the message of an error, and its SQLSTATE: the server will not tell us, say.  The batcher
+ * runs.
+ */
+const char *
+lease_watch(const char **sqlstate)
+{
+	uint64_t	connection_id = dlock_caller_connection_id();
+	int64_t		end_us = lease_now() + LIST_PATIENCE_US;
+	bool		failed = false;
+
+	*sqlstate = "55000";
+	/* its thread ends without an event for audit plugins */
+	if (dlock_caller_is_event())
+		return "cannot be told when this connection ends; an event cannot take session leases";
+	while (!watch(connection_id, &failed))
+	{
+		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
+			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
+			return "cannot be told when this connection ends; run install.sql again";
+		dlock_wait_begin();
+		usleep(LEASE_LOOK_INTERVAL_US);
+		dlock_wait_end();
+	}
+	if (!failed)
+		return NULL;
+	*sqlstate = "53200";
+	return "out of memory";
+}
+
+/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
+void
+lease_watch_unplug(void)
+{
+	lease_session_set_told(false);
+}
+
+/* MariaDB: something happened to a connection. */
+static void
+mariadb_connection_changed(THD *thd, unsigned int event_class,
+						   const void *event)
+{
+	const mariadb_connection_event *change = event;
+
+	(void) thd;
+	if (event_class != MARIADB_AUDIT_CONNECTION_CLASS)
+		return;
+	if (change->subclass == MARIADB_AUDIT_DISCONNECT ||
+		(change->subclass == MARIADB_AUDIT_CHANGE_USER &&
+		 change->status == 0))
+		lease_watch_end(change->thread_id);
+}
+
+static int
+mariadb_init(void *plugin)
+{
+	(void) plugin;
+	lease_session_set_told(true);
+	return 0;
+}
+
+static int
+mariadb_deinit(void *plugin)
+{
+	(void) plugin;
+	lease_session_set_told(false);
+	return 0;
+}
+
+static mariadb_audit audit = {
+	.interface_version = MARIADB_AUDIT_INTERFACE_VERSION,
+	.event_notify = mariadb_connection_changed,
+	.class_mask = {1UL << MARIADB_AUDIT_CONNECTION_CLASS},
+};
+
+#define EXPORTED	__attribute__((visibility("default")))
+
+extern EXPORTED int _maria_plugin_interface_version_;
+extern EXPORTED int _maria_sizeof_struct_st_plugin_;
+extern EXPORTED mariadb_plugin _maria_plugin_declarations_[];
+
+int			_maria_plugin_interface_version_ = MARIADB_PLUGIN_INTERFACE_VERSION;
+int			_maria_sizeof_struct_st_plugin_ = sizeof(mariadb_plugin);
+mariadb_plugin _maria_plugin_declarations_[] = {
+	{
+		.type = MARIADB_AUDIT_PLUGIN,
+		.info = &audit,
+		.name = "dlock",
+		.author = "dlock",
+		.description = "Ends the session leases of connections that end",
+		.license = 2,
+		.init = mariadb_init,
+		.deinit = mariadb_deinit,
+		.version = 0x0100,
+		.version_text = "1.0",
+		.maturity = 5,
+	},
+	{0}
+};

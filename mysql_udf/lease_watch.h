@@ -1,0 +1,17 @@
+/*
+ * lease_watch.h
+ *	  How the ends of connections that have session leases are heard of.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_WATCH_H
+#define DLOCK_LEASE_WATCH_H
+
+#include <stdint.h>
+
+/* lease_watch.c */
+extern const char *lease_watch(const char **sqlstate);
+extern void lease_watch_end(uint64_t connection_id);
+extern void lease_watch_unplug(void);
+
+#endif							/* DLOCK_LEASE_WATCH_H */
