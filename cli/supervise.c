@@ -379,6 +379,19 @@ lose(struct run *run, const dlock_error *error)
 	end_command(run);
 }
 
+/* The lease is held: have the watchdog make COMMAND's process. */
+static void
+order_command(struct run *run)
+{
+	struct watchdog_shared *shared = run->watchdog.shared;
+
+	atomic_store(&shared->gone_by_us, dlock_lease_lost_at_us(run->lease));
+	write_variables(run, shared->variables, sizeof(shared->variables));
+	watchdog_run(&run->watchdog);
+	run->phase = STARTING;
+	run->overdue_us = boot_time_us() + REPORT_US;
+}
+
 /* COMMAND's process is there and waits for us. */
 static void
 let_command_go(struct run *run, pid_t command)
@@ -391,6 +404,7 @@ let_command_go(struct run *run, pid_t command)
 	if (run->phase != STARTING)
 		return;					/* it is to end already */
 	run->phase = RUNNING;
+	run->overdue_us = DLOCK_NEVER;
 	run->lends_terminal = terminal_is_for_command();
 	if (run->lends_terminal)
 		terminal_lend(command);
@@ -468,11 +482,7 @@ handle_event(struct run *run, const dlock_event *event)
 			run->troubled = false;
 			if (run->phase != ACQUIRING)
 				break;
-			atomic_store(&run->watchdog.shared->gone_by_us, event->lost_at_us);
-			write_variables(run, run->watchdog.shared->variables,
-							sizeof(run->watchdog.shared->variables));
-			watchdog_run(&run->watchdog);
-			run->phase = STARTING;
+			order_command(run);
 			break;
 		case DLOCK_EVENT_RENEWED:
 			if (run->watchdog.pid != 0)
@@ -562,21 +572,34 @@ handle_report(struct run *run, const struct watchdog_report *report)
 	}
 }
 
+/*
+ * Have another watchdog, instead of one that is gone or stopped, before COMMAND
+ * was let go.
+ */
+static void
+replace_watchdog(struct run *run)
+{
+	int			status;
+
+	watchdog_kill(&run->watchdog, &status);
+	run->overdue_us = DLOCK_NEVER;
+	if (!watchdog_start(&run->watchdog, &run->watchdog_options))
+	{
+		say("could not start a process: %s", strerror(errno));
+		run->broken = true;
+		begin_release(run);
+	}
+	else if (run->phase == STARTING)
+		order_command(run);
+}
+
 /* The watchdog has ended, which it does not do by itself. */
 static void
 watchdog_is_gone(struct run *run)
 {
-	if (run->phase == ACQUIRING)
+	if (run->phase == ACQUIRING || run->phase == STARTING)
 	{
-		/* nothing runs yet: another one will do */
-		int			status;
-
-		watchdog_kill(&run->watchdog, &status);
-		if (watchdog_start(&run->watchdog, &run->watchdog_options))
-			return;
-		say("could not start a process: %s", strerror(errno));
-		run->broken = true;
-		begin_release(run);
+		replace_watchdog(run);
 		return;
 	}
 	if (!run->exited && !run->lost && !run->stopping)
@@ -697,6 +720,8 @@ look_at_clock(struct run *run)
 		/* on a busy machine it may be late, and has time if the lease lasts */
 		if (!run->lost && !run->stopping && !watchdog_is_stopped(&run->watchdog))
 			run->overdue_us = now_us + REPORT_US;
+		else if (run->phase == STARTING)
+			replace_watchdog(run);
 		else
 			kill_all(run);
 	}

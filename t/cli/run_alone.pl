@@ -91,6 +91,16 @@ sub early_watchdog
 	is(finish($second), 0, 'the second runs');
 	one_after_the_other($file, 2);
 
+	# one that is stopped is found out when it is to begin
+	$first = launch('run', 'late', '--', 'sleep', '100');
+	eventually(sub { holds_name('late') });
+	$second = launch('run', '--wait', 'forever', 'late', '--', 'echo', 'begun');
+	eventually(sub { waits_for('late') });
+	freeze(watchdog_of($second));
+	kill 'TERM', $first->{pid};
+	is(finish($first) . ' ' . finish($second), '143 0', 'one that was stopped meanwhile is replaced');
+	is(output($second), "begun\n", 'and the command runs');
+
 	# nor does it stay when the main process is gone
 	my $holder = launch('run', 'early', '--', 'sleep', '100');
 	eventually(sub { holds_name('early') });
@@ -106,7 +116,52 @@ sub early_watchdog
 	return;
 }
 
+# Some contend for a name; one after the other is broken in a way that chance chooses.  CHAOS
+# in the environment is how many seconds, and maybe a number that chance begins with.
+sub chaos
+{
+	my ($seconds, $seed) = split ' ', $ENV{CHAOS} // '6';
+	$seed //= int rand 1000000;
+	srand $seed;
+	my $file = scratch('tokens');
+	my $end = boot_time() + $seconds;
+	my (@runs, @old, %done);
+	my @ways = (
+		[ killed => sub { kill 'KILL', $_[0]{pid} } ],
+		[ terminated => sub { kill 'TERM', $_[0]{pid} } ],
+		[ stopped => sub { kill 'STOP', $_[0]{pid} } ],
+		[ 'watchdog killed' => sub { my $watchdog = watchdog_of($_[0]); kill 'KILL', $watchdog if $watchdog } ],
+		[ 'watchdog stopped' => sub { my $watchdog = watchdog_of($_[0]); kill 'STOP', $watchdog if $watchdog } ]);
+	while (boot_time() < $end)
+	{
+		while (@runs < 4)
+		{
+			push @runs, launch('run', '--ttl', '2', '--grace', '0.3', '--wait', 'forever', 'chaos', '--', writer($file, 'stubborn', rand 1.5));
+		}
+		sleep rand 0.3;
+		# that it is broken once is what the promise is about
+		my $run = splice(@runs, rand @runs, 1);
+		my ($name, $break) = @{ $ways[ rand @ways ] };
+		$break->($run);
+		$done{$name}++;
+		push @old, [ $run, boot_time() + 2.5 ];
+		kill 'CONT', map { $_->[0]{pid} // () } grep { $_->[1] < boot_time() } @old;
+	}
+	kill 'CONT', map { $_->{pid} // () } map { $_->[0] } @old;
+	kill 'TERM', map { $_->{pid} } @runs;
+	my @left = grep { finish($_) =~ /none/ } @runs, map { $_->[0] } @old;
+	is(scalar(@left), 0, 'all end');
+	my @tokens = map { /^(\d+) / } lines_of($file);
+	my %tokens = map { $_ => 1 } @tokens;
+	one_after_the_other($file, scalar(keys %tokens));
+	cmp_ok(scalar(keys %tokens), '>', 1, 'that is, of those that ran');
+	diag("chaos began with $seed") unless Test::More->builder->is_passing;
+	diag(scalar(keys %tokens) . ' tokens; ' . join(', ', map { "$_: $done{$_}" } sort keys %done)) if $ENV{CHAOS};
+	return;
+}
+
 cases(
+	'chaos' => \&chaos,
 	'killed' => broken('killed', undef,
 		sub { kill 'KILL', $_[0]{pid} }, 'signal 9'),
 	'stopped' => broken('stopped', undef,
