@@ -39,6 +39,8 @@ sub run
 	my ($for, %how) = @_;
 	$kind = $for;
 	my $drivers = $how{drivers}{$kind} // {};
+	# which to a client is like MariaDB, but for the numbers of some errors
+	plan skip_all => 'on MySQL with ENGINE=mysql, or by "make matrix"' if $kind eq 'mysql' && ($ENV{ENGINE} // '') ne 'mysql';
 	my @able;
 	for my $name (sort keys %$drivers)
 	{

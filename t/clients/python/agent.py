@@ -62,7 +62,7 @@ def check(lease):
         assert lease.held and not lease.lost.is_set() and lease.remaining() > 0
         say("check ok")
     except dlock.Error as error:
-        assert not lease.held and lease.remaining() == 0
+        assert not lease.held and lease.lost.is_set() and lease.remaining() == 0
         say("check", outcome(error))
 
 
