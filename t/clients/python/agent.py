@@ -137,7 +137,9 @@ class Asyncio:
         ready.wait()
 
     def order(self, what):
-        if what == "cancel":
+        if self.loop.is_closed():
+            pass  # the block has failed before, and has said so
+        elif what == "cancel":
             self.loop.call_soon_threadsafe(self.task.cancel)
         else:
             self.loop.call_soon_threadsafe(self.orders.put_nowait, what)
