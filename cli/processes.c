@@ -38,6 +38,7 @@ struct process
 	pid_t		parent;
 	pid_t		group;
 	char		state;			/* as ps shows it */
+	bool		ended;			/* no thread of it runs any more */
 	enum
 	{
 		UNKNOWN, MEANT, NOT_MEANT
@@ -82,6 +83,7 @@ read_process(const char *pid, struct process *process)
 	char		text[1024];
 	const char *rest;
 	char	   *end;
+	int			threads = 0;
 
 	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
 	if (!read_file(path, text, sizeof(text)))
@@ -95,6 +97,15 @@ read_process(const char *pid, struct process *process)
 	process->parent = (pid_t) strtol(rest + 3, &end, 10);
 	process->group = (pid_t) strtol(end, NULL, 10);
 	process->state = rest[2];
+
+	/*
+	 * A process whose first thread has ended looks like a zombie, and goes on as
+	 * long as another thread does.  A zombie has one thread, itself, or none.
+	 */
+	if (sscanf(rest + 2, "%*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			   "%*s %*s %*s %*s %*s %d", &threads) != 1)
+		return false;
+	process->ended = threads <= 1 && (process->state == 'Z' || process->state == 'X');
 	process->verdict = UNKNOWN;
 	return true;
 }
@@ -109,12 +120,22 @@ read_process_of(pid_t pid, struct process *process)
 	return read_process(name, process);
 }
 
+/*
+ * The /proc of another PID namespace shows other processes by our numbers, and us
+ * by another number, or not at all.
+ */
 bool
 processes_are_shown(void)
 {
 	struct process self;
+	char		number[16];
+	ssize_t		length = readlink("/proc/self", number, sizeof(number) - 1);
 
-	return read_process_of(getpid(), &self) && self.parent == getppid();
+	if (length <= 0)
+		return false;
+	number[length] = '\0';
+	return strtol(number, NULL, 10) == getpid() &&
+		read_process_of(getpid(), &self) && self.parent == getppid();
 }
 
 bool
@@ -235,8 +256,7 @@ processes_signal(const struct processes *which, int signal_number)
 		struct process *process = &list[i];
 
 		/* zombies need no signal */
-		if (process->state == 'Z' || process->state == 'X' ||
-			process->pid == which->ancestor)
+		if (process->ended || process->pid == which->ancestor)
 			continue;
 		if (process->group != which->group)
 		{

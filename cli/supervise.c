@@ -118,7 +118,7 @@ supervise_prepare(void)
 	note_inherited_files();
 	if (!processes_are_shown())
 	{
-		say("/proc does not show processes, which \"dlock run\" needs");
+		say("/proc does not show our own processes, which \"dlock run\" needs");
 		exit(STATUS_SYSTEM);
 	}
 	terminal_open();
