@@ -92,6 +92,7 @@ struct run
 static sigset_t awaited;
 static sigset_t mask_before;
 static bool sigpipe_was_default;
+static bool sigchld_was_ignored;
 static int	signals = -1;
 
 /* Passed on to COMMAND, unless the program was started with them ignored. */
@@ -127,6 +128,11 @@ supervise_prepare(void)
 	sigaction(SIGPIPE, NULL, &action);
 	sigpipe_was_default = action.sa_handler == SIG_DFL;
 	signal(SIGPIPE, SIG_IGN);
+
+	/* while it is ignored the kernel buries children, and nobody learns their status */
+	sigaction(SIGCHLD, NULL, &action);
+	sigchld_was_ignored = action.sa_handler == SIG_IGN;
+	signal(SIGCHLD, SIG_DFL);
 
 	sigemptyset(&awaited);
 	for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
@@ -250,6 +256,8 @@ start_on_lose(struct run *run)
 		dup2(null, STDIN_FILENO);
 		if (sigpipe_was_default)
 			signal(SIGPIPE, SIG_DFL);
+		if (sigchld_was_ignored)
+			signal(SIGCHLD, SIG_IGN);
 		sigprocmask(SIG_SETMASK, &mask_before, NULL);
 		execl("/bin/sh", "sh", "-c", run->what->on_lose, (char *) NULL);
 		_exit(STATUS_NO_COMMAND);
@@ -841,7 +849,8 @@ supervise(const struct supervised *what, struct outcome *outcome)
 		.watchdog_options = {
 			.argv = what->argv, .grace_us = what->grace_us,
 			.may_outlive = what->warn_only, .ready_file = what->ready_file,
-			.signal_mask = mask_before, .sigpipe_was_default = sigpipe_was_default
+			.signal_mask = mask_before, .sigpipe_was_default = sigpipe_was_default,
+			.sigchld_was_ignored = sigchld_was_ignored
 		}
 	};
 

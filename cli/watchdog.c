@@ -261,6 +261,8 @@ become_command(const struct state *state, int gate, pid_t parent)
 		putenv((char *) variable);
 	if (options->sigpipe_was_default)
 		signal(SIGPIPE, SIG_DFL);
+	if (options->sigchld_was_ignored)
+		signal(SIGCHLD, SIG_IGN);
 
 	/* whoever gives up closes the pipe */
 	do

@@ -49,6 +49,7 @@ struct watchdog_options
 	const char *ready_file;		/* to be removed when COMMAND is ended; or NULL */
 	sigset_t	signal_mask;	/* what COMMAND is to have blocked */
 	bool		sigpipe_was_default;
+	bool		sigchld_was_ignored;
 };
 
 /* What the watchdog reports. */
