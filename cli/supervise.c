@@ -353,6 +353,7 @@ end_command(struct run *run)
 	if (run->phase == ENDING && run->overdue_us <= kill_at_us)
 		return;
 	run->phase = ENDING;
+	atomic_store(&run->watchdog.shared->all_must_end, true);
 	if (which.group != 0 && !atomic_exchange(&run->watchdog.shared->ending, true))
 	{
 		processes_signal(&which, SIGTERM);

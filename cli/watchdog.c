@@ -366,12 +366,13 @@ do_what_is_due(struct state *state)
 		return INT64_MAX;
 
 	/* the main process may have been quicker, and have sent SIGTERM */
-	if (!state->exited && !state->ended &&
-		(now_us >= gone_by_us - state->options->grace_us ||
-		 atomic_load(&state->shared->ending)))
+	if (!state->ended &&
+		(atomic_load(&state->shared->all_must_end) ||
+		 (!state->exited && now_us >= gone_by_us - state->options->grace_us)))
 	{
 		state->ended = true;
-		report(state, WATCHDOG_TIMED_OUT, 0);
+		if (!state->exited)
+			report(state, WATCHDOG_TIMED_OUT, 0);
 		terminate(state);
 	}
 
@@ -389,6 +390,7 @@ do_what_is_due(struct state *state)
 	if (state->exited)
 	{
 		int64_t		pause_us = state->pause_us;
+		int64_t		next_us;
 
 		if (processes_signal(&which, 0) == 0)
 		{
@@ -398,7 +400,13 @@ do_what_is_due(struct state *state)
 		}
 		if (2 * pause_us <= COUNT_PAUSE_MAX_US)
 			state->pause_us = 2 * pause_us;
-		return now_us + pause_us;
+		/* what is left is killed in time, however long the pause has become */
+		next_us = now_us + pause_us;
+		if (state->kill_at_us > now_us && state->kill_at_us < next_us)
+			next_us = state->kill_at_us;
+		if (gone_by_us > now_us && gone_by_us < next_us)
+			next_us = gone_by_us;
+		return next_us;
 	}
 	if (state->kill_at_us == INT64_MAX)
 		return gone_by_us == INT64_MAX ? INT64_MAX :
@@ -428,7 +436,9 @@ obey(struct state *state)
 			/* too late, if the time to end has come */
 			if (state->gate < 0)
 				break;
-			if (!atomic_load(&state->shared->ending))
+			if (!atomic_load(&state->shared->ending) &&
+				(state->options->may_outlive ||
+				 boot_time_us() < atomic_load(&state->shared->gone_by_us)))
 				(void) !write(state->gate, "", 1);
 			close(state->gate);
 			state->gate = -1;

@@ -27,6 +27,13 @@ struct watchdog_shared
 	 */
 	_Atomic int64_t gone_by_us;
 
+	/*
+	 * All that COMMAND has started must end, not only its group.  The main process
+	 * sets it, before it sends SIGTERM: COMMAND may end by that before the watchdog
+	 * has the order to end it.
+	 */
+	_Atomic bool all_must_end;
+
 	/* COMMAND is being ended.  Who sets it sends SIGTERM, once. */
 	_Atomic bool ending;
 
