@@ -1,0 +1,134 @@
+#!/usr/bin/perl
+# dev/links.t : every link in a document of ours leads to a file, and to a heading, that is there.
+#
+# Addresses on the web are left alone.  Where a release can be told from the rest of the
+# folder (dev/release-files), what is linked to has to be part of it.
+
+use strict;
+use warnings;
+use File::Find;
+use Test::More;
+
+sub slurp
+{
+	my ($path) = @_;
+	open(my $file, '<:encoding(UTF-8)', $path) or return '';
+	local $/;
+	return scalar <$file>;
+}
+
+# The document without its fenced blocks.
+sub without_code
+{
+	my ($path) = @_;
+	my $text = slurp($path);
+	$text =~ s/^ {0,3}(```|~~~).*?^ {0,3}\1[^\n]*$//msg;
+	return $text;
+}
+
+# The anchors of a document's headings, made as the usual viewers make them; the second
+# heading of the same text gets a number.
+my %anchors;
+
+sub anchors
+{
+	my ($path) = @_;
+	return $anchors{$path} ||= do
+	{
+		my (%anchor, %seen);
+		for my $heading (without_code($path) =~ /^#{1,6}[ \t]+(.*?)[ \t]*#*$/mg)
+		{
+			my $anchor = lc $heading;
+			$anchor =~ s/\[([^]]*)\]\([^)]*\)/$1/g;
+			$anchor =~ s/[^\w\- ]//g;
+			$anchor =~ tr/ /-/;
+			my $before = $seen{$anchor}++;
+			$anchor{ $before ? "$anchor-$before" : $anchor } = 1;
+		}
+		\%anchor;
+	};
+}
+
+my @release = split(/\n/, `dev/release-files 2>/dev/null`);
+my %there;
+for my $file (@release)
+{
+	my $path = $file;
+	$there{$path} = 1;
+	$there{$path} = 1 while $path =~ s{/[^/]*$}{};
+}
+
+# Where a link in a document leads, or undef: out of the tree, or to what is not there.
+sub target
+{
+	my ($document, $link) = @_;
+	return $document if $link eq '';
+	my @path = split(m{/}, $document);
+	pop @path;
+	for my $step (split(m{/}, $link))
+	{
+		next if $step eq '.';
+		if ($step ne '..')
+		{
+			push @path, $step;
+		}
+		elsif (!defined pop @path)
+		{
+			return undef;
+		}
+	}
+	my $path = join('/', @path);
+	return $path if $path eq '' || (@release ? $there{$path} : -e $path);
+	return undef;
+}
+
+my @documents = grep { /\.md$/ } @release;
+if (!@release)
+{
+	find(
+		{
+			no_chdir => 1,
+			wanted => sub {
+				if ($_ ne '.' && m{/(?:\.[^/]*|node_modules|packages)$})
+				{
+					$File::Find::prune = 1;
+				}
+				elsif (/\.md$/)
+				{
+					push @documents, s{^\./}{}r;
+				}
+			}
+		},
+		'.');
+}
+cmp_ok(scalar(@documents), '>', 10, scalar(@documents) . ' documents');
+
+my $links = 0;
+my $to_headings = 0;
+for my $document (sort @documents)
+{
+	my $text = without_code($document);
+	$text =~ s/`[^`]*`/code/g;
+	my @broken;
+	# inline links and those that are defined in a line of their own
+	for my $link ($text =~ /\]\(\s*<?([^)\s>]+)/g, $text =~ /^ {0,3}\[[^]]+\]:\s*<?([^\s>]+)/mg)
+	{
+		next if $link =~ /^[a-z][a-z+.\-]*:/i;
+		$links++;
+		my ($path, $anchor) = split(/#/, $link, 2);
+		my $target = target($document, $path);
+		if (!defined $target)
+		{
+			push @broken, "$link (nothing there)";
+			next;
+		}
+		next if !defined $anchor;
+		$to_headings++;
+		push @broken, "$link (no such heading)" if !anchors($target)->{$anchor};
+	}
+	is(join("\n", @broken), '', $document);
+}
+cmp_ok($links, '>', 50, "$links links");
+cmp_ok($to_headings, '>', 20, "$to_headings of them to headings");
+
+done_testing();
