@@ -75,7 +75,7 @@ struct option_spec
 /* The option of all that speak to a server; value is a const char *. */
 #define URL_OPTION(value) \
 	{ "url", 'u', OPTION_TEXT, value, "URL", \
-		"the server; otherwise DLOCK_URL, or what its client library takes" }
+		"the server; otherwise DLOCK_URL, or PGHOST and the like" }
 
 /* options.c */
 

@@ -62,7 +62,10 @@ print_help(FILE *where)
 	fprintf(where, "usage: dlock SUBCOMMAND [OPTION]... [ARGUMENT]...\n\n");
 	for (const struct command *command = commands; command->name; command++)
 		fprintf(where, "  %-14s %s\n", command->name, command->help);
-	fprintf(where, "\n\"dlock SUBCOMMAND --help\" says more.\n");
+	fprintf(where,
+			"\nDLOCK_URL says which server, such as postgresql://user@host/database or\n"
+			"mysql://user@host/.  A time is in seconds, or has units: 90, 1.5, 5m, 1h30m.\n"
+			"\"dlock SUBCOMMAND --help\" says more, and \"man dlock\" the rest.\n");
 }
 
 int

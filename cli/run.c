@@ -17,6 +17,7 @@ static const char usage[] =
 	"Run COMMAND while a lease on NAME is held, and end it before the lease can end.\n"
 	"COMMAND finds DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN in its environment.\n"
 	"Options come before NAME; what follows COMMAND is COMMAND's own.\n"
+	"A time T is in seconds, or has units: 90, 1.5, 5m, 1h30m.\n"
 	"Exit status: COMMAND's (128 and the signal's number if a signal ended it, 126 and\n"
 	"127 if it could not be run), or 75 not free, 70 lost, 69 no server, 77 not\n"
 	"allowed, 64 wrong usage, 71 the system refused.";
