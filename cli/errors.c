@@ -6,8 +6,36 @@
  */
 #include "command.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * In one write(), so that the lines of several processes do not mix.  Line ends
+ * inside, as servers' messages have them, become spaces.
+ */
+void
+say(const char *format,...)
+{
+	char		line[2048] = "dlock: ";
+	size_t		length = strlen(line);
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
+	va_end(arguments);
+	length = strlen(line);
+	while (line[length - 1] == '\n')
+		length--;
+	for (size_t i = 0; i < length; i++)
+		if (line[i] == '\n' || line[i] == '\r')
+			line[i] = ' ';
+	line[length++] = '\n';
+	if (write(STDERR_FILENO, line, length) < 0)
+		return;					/* there is nobody left to tell */
+}
 
 int
 status_of(const dlock_error *error)
