@@ -176,9 +176,10 @@ cases(
 		sub { freeze($_[0]{pid}); $swallow->('swallow') }, 70, sub { thaw($_[0]{pid}) }),
 	'connections cut' => sub {
 		my ($port, $tell) = proxy();
-		my $run = launch({ url => url($port) }, 'run', '--ttl', '3', 'cut', '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 5; echo $DLOCK_TOKEN');
+		my $run = launch({ url => url($port) }, 'run', '--ttl', '12', 'cut', '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 9; echo $DLOCK_TOKEN');
 		eventually(sub { output($run) =~ /\n/ });
-		for (1 .. 8) { $tell->('cut'); sleep 0.5 }
+		# while it is to be renewed, and some time to spare
+		for (1 .. 10) { $tell->('cut'); sleep 0.5 }
 		is(finish($run), 0, 'a connection that is cut again and again is made again');
 		like(output($run), qr/\A(\d+)\n\1\n\z/, 'and the command runs on');
 	},
