@@ -17,6 +17,8 @@
  *
  *			while (dlock_lease_step(lease, &event))
  *				...				see "event" below
+ *			if (dlock_lease_is_done(lease))
+ *				break;			there is nothing to wait for
  *			struct pollfd p = {dlock_lease_fd(lease), dlock_lease_events(lease), 0};
  *			poll(&p, 1, dlock_timeout_ms(dlock_lease_until_us(lease)));
  *		}
