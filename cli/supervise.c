@@ -78,6 +78,7 @@ struct run
 	bool		broken;			/* the watchdog was killed before */
 	int			stopping;		/* a signal that ends us came before; or 0 */
 	bool		lends_terminal; /* COMMAND is to have it from the start */
+	bool		paused;			/* COMMAND got SIGTSTP from us, to go on with SIGCONT */
 	bool		ctrl_c;			/* SIGINT came from the terminal, to us */
 	sigset_t	early;			/* signals for COMMAND from before it was there */
 
@@ -97,7 +98,7 @@ static int	signals = -1;
 
 /* Passed on to COMMAND, unless the program was started with them ignored. */
 static const int passed_on[] = {
-	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP
+	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT
 };
 
 int64_t
@@ -538,6 +539,11 @@ handle_event(struct run *run, const dlock_event *event)
 			run->phase = DONE;
 			break;
 		case DLOCK_EVENT_RELEASED:
+			/* that a lease ends late harms nobody; that it ends too soon may */
+			if (what->lease.keep_at_least_us > 0 && run->exited && !run->lost &&
+				!event->given_back && event->error.error_class != DLOCK_NO_ERROR)
+				say("could not keep the lease on \"%s\": %s", name_of(what),
+					event->error.message);
 			break;				/* dlock_lease_is_done() says so too */
 	}
 }
@@ -665,6 +671,14 @@ handle_signal(struct run *run, int number, bool from_terminal)
 		bury_orphans(run);
 		return;
 	}
+	if (number == SIGCONT)
+	{
+		/* after any stop of ours; with a terminal, command_was_stopped() sees to it */
+		if (run->paused && !run->exited)
+			kill(-run->command, SIGCONT);
+		run->paused = false;
+		return;
+	}
 	if (number == SIGINT && from_terminal)
 		run->ctrl_c = true;
 	switch (run->phase)
@@ -688,9 +702,13 @@ handle_signal(struct run *run, int number, bool from_terminal)
 			else if (run->phase == STARTING)
 				sigaddset(&run->early, number);
 			else
+			{
+				if (number == SIGTSTP)
+					run->paused = !terminal_is_there();
 				/* the terminal's keys are for all of it */
 				kill(from_terminal || number == SIGTSTP ?
 					 -run->command : run->command, number);
+			}
 			break;
 		case ENDING:
 		case LOSING:
