@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,6 +35,9 @@ static const char usage[] =
 
 static const char *name;
 
+/* The same for the service manager, to which each line is an assignment. */
+static char name_in_line[256];
+
 /* Tell the service manager, and whoever reads our log. */
 static void
 tell(bool leads, int64_t token)
@@ -46,7 +50,7 @@ tell(bool leads, int64_t token)
 	else
 	{
 		say("not the leader of \"%s\" any more", name);
-		notify("STATUS=Waiting for \"%s\"", name);
+		notify("STATUS=Waiting for \"%s\"", name_in_line);
 	}
 }
 
@@ -109,7 +113,11 @@ elect_command(int argc, char **argv)
 		say("could not remove \"%s\": %s", ready_file, strerror(errno));
 		return STATUS_SYSTEM;
 	}
-	notify("READY=1\nSTATUS=Waiting for \"%s\"", name);
+	snprintf(name_in_line, sizeof(name_in_line), "%s", name);
+	for (char *c = name_in_line; *c; c++)
+		if (*c == '\n')
+			*c = ' ';
+	notify("READY=1\nSTATUS=Waiting for \"%s\"", name_in_line);
 	for (;;)
 	{
 		struct outcome outcome;

@@ -656,8 +656,7 @@ ends_us(const struct run *run, int number)
 			return true;
 		case SIGHUP:
 			/* to be passed on to a daemon; otherwise the terminal is gone */
-			return !run->what->elects || terminal_is_there() ||
-				run->phase == ACQUIRING;
+			return !run->what->elects || terminal_is_there();
 		default:
 			return false;
 	}
@@ -918,7 +917,7 @@ supervise_pause(int64_t pause_us)
 			int			number = (int) caught.ssi_signo;
 
 			if (number == SIGTERM || number == SIGINT || number == SIGQUIT ||
-				number == SIGHUP)
+				(number == SIGHUP && terminal_is_there()))
 				return number;
 			if (number == SIGTSTP)
 				stop_ourselves(number);
