@@ -364,19 +364,49 @@ cgroup_make(pid_t pid, char *folder, size_t size)
 	folder[0] = '\0';
 }
 
-void
-cgroup_remove(const char *folder)
+/* How deep COMMAND may have made cgroups in its own for us to remove them. */
+#define CGROUP_DEPTH_MAX	16
+
+static void remove_cgroup(const char *folder, int depth);
+
+/* Remove the cgroups that COMMAND has made in its own: another dlock, for example. */
+static void
+remove_cgroups_in(const char *folder, int depth)
+{
+	DIR		   *all = opendir(folder);
+	struct dirent *entry;
+	char		path[4200];
+
+	if (all == NULL)
+		return;
+	while ((entry = readdir(all)) != NULL)
+		if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") != 0 &&
+			strcmp(entry->d_name, "..") != 0 &&
+			snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name) <
+			(int) (sizeof(path) - sizeof("/cgroup.procs")))
+			remove_cgroup(path, depth);
+	closedir(all);
+}
+
+static void
+remove_cgroup(const char *folder, int depth)
 {
 	char		path[4200];
 	char		above[4200];
 	const struct timespec pause = {0, 1000000};
 
-	/* processes that have ended may be counted for a moment */
-	for (int tries = 0; tries < 100 && rmdir(folder) != 0 && errno == EBUSY; tries++)
+	/*
+	 * Processes that have ended may be counted for a moment.  Those below are looked
+	 * at again with each try of the one above.
+	 */
+	for (int tries = depth == 0 ? 100 : 1;
+		 tries > 0 && rmdir(folder) != 0 && errno == EBUSY; tries--)
 	{
 		FILE	   *file;
 		char		number[16];
 
+		if (depth < CGROUP_DEPTH_MAX)
+			remove_cgroups_in(folder, depth + 1);
 		snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
 		snprintf(above, sizeof(above), "%.*s/cgroup.procs",
 				 (int) (strrchr(folder, '/') - folder), folder);
@@ -387,4 +417,10 @@ cgroup_remove(const char *folder)
 			fclose(file);
 		nanosleep(&pause, NULL);
 	}
+}
+
+void
+cgroup_remove(const char *folder)
+{
+	remove_cgroup(folder, 0);
 }
