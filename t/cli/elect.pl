@@ -8,6 +8,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use CommandCases;
 use IO::Socket::UNIX;
+use POSIX ();
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -192,6 +193,11 @@ sub notifications
 	$next->(qr/\ASTATUS=Waiting for "notify"\z/, 'that it does not lead any more');
 	$next->(qr/\ASTOPPING=1\z/, 'and that it ends');
 	is(finish($elector), 0, 'it does');
+
+	$elector = launch({ env => { NOTIFY_SOCKET => $path } }, 'elect', "a\nMAINPID=1", '--', 'sleep', '100');
+	$next->(qr/\AREADY=1\nSTATUS=Waiting for "a MAINPID=1"\z/, 'a name with a newline in it is told in one line');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'and it ends');
 	return;
 }
 
@@ -216,6 +222,17 @@ sub beginnings
 		is(finish($elector), 64, "misuse: @$wrong");
 	}
 	my $holder = launch('run', 'wait', '--', 'sleep', '100');
+	eventually(sub { holds_name('wait') });
+	$elector = launch({ before => sub { POSIX::setsid() } }, 'elect', 'wait', '--', 'true');
+	eventually(sub { waits_for('wait') });
+	kill 'HUP', $elector->{pid};
+	ok(eventually(sub { CommandCases::slurp("/proc/$elector->{pid}/status") =~ /^ShdPnd:\s*0+$/m }), 'SIGHUP without a terminal');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	ok(eventually(sub { errors($elector) =~ /leader of "wait"/ }), 'does not keep one that waits from leading');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'it ends by SIGTERM');
+	$holder = launch('run', 'wait', '--', 'sleep', '100');
 	eventually(sub { holds_name('wait') });
 	$elector = launch('elect', 'wait', '--', 'true');
 	eventually(sub { waits_for('wait') });

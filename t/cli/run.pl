@@ -8,6 +8,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use CommandCases;
+use File::Find qw(find);
 use IO::Pty;
 use POSIX qw(:sys_wait_h);
 use Test::More;
@@ -176,6 +177,22 @@ sub signals
 	is(finish($run), 0, 'nohup: neither is ended');
 	is(output($run), "ready\ndone\n", 'by SIGHUP');
 
+	$run = launch({ before => sub { $SIG{CHLD} = 'IGNORE' } }, 'run', 'ignored', '--', 'grep', 'SigIgn', '/proc/self/status');
+	is(finish($run), 0, 'SIGCHLD that is ignored from the start: the end is noticed');
+	my ($mask) = output($run) =~ /SigIgn:\s*(\w+)/;
+	ok($mask && hex(substr($mask, -8)) & 1 << POSIX::SIGCHLD() - 1, 'and the command ignores it too');
+
+	# a pause, where no shell is to make one
+	$run = launch({ before => sub { POSIX::setsid() } }, 'run', 'paused', '--', 'sh', '-c', 'echo $$; while :; do sleep 0.05; done');
+	eventually(sub { output($run) =~ /\n/ });
+	my ($pid) = output($run) =~ /(\d+)/;
+	kill 'TSTP', $run->{pid};
+	ok(eventually(sub { state_of($pid) eq 'T' }), 'without a terminal, SIGTSTP stops the command');
+	kill 'CONT', $run->{pid};
+	ok(eventually(sub { state_of($pid) =~ /[RS]/ }), 'and SIGCONT continues it');
+	kill 'TERM', $run->{pid};
+	is(finish($run), 143, 'to its end');
+
 	# while it waits
 	my $holder = launch('run', 'queue', '--', 'sleep', '100');
 	eventually(sub { holds_name('queue') });
@@ -231,6 +248,8 @@ sub leases
 	cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
 	cmp_ok($left, '<=', 1000, 'and no longer');
 	ends_with(75, 'so that others are refused', 'run', 'keep', 'true');
+	$run = ends_with(0, '--keep that is longer than the server has it', 'run', '--keep', '300d', 'keep long', '--', 'true');
+	says($run, qr/could not keep the lease on "keep long": .*/, 'is said to have had no effect');
 	return;
 }
 
@@ -247,6 +266,19 @@ sub leftovers
 	is(state_of($pids[0]) . state_of($pids[1]), '', 'those of its group are gone before the lease is released');
 	isnt(state_of($pids[2]), '', 'one that has left its group is not');
 	kill 'KILL', $pids[2];
+
+	# another dlock, killed with its watchdog, leaves its cgroup in that of the outer one
+	$run = launch('run', '--grace', '0.2', 'outer', '--', dlock(), 'run', '--url', url(), '--grace', '10', 'inner', '--',
+		'sh', '-c', "trap '' TERM; echo \$PPID; while :; do sleep 0.05; done");
+	eventually(sub { output($run) =~ /\n/ });
+	my @mine = (children(watchdog_of($run)), children((output($run) =~ /(\d+)/)[0]));
+	is(scalar(@mine), 2, 'one below another');
+	is(query(q{SELECT dlock_force_release('outer')}), 1, 'loses its lease');
+	is(finish($run), 70, 'and is ended');
+	my @cgroups = map { / - cgroup2 / ? (split)[4] : () } lines_of('/proc/self/mountinfo');
+	my %folders;
+	find({ no_chdir => 1, wanted => sub { $folders{$_} = 1 if -d } }, @cgroups) if @cgroups;
+	is(join(' ', grep { my $pid = $_; grep { /dlock-$pid$/ } keys %folders } @mine), '', 'with all cgroups');
 
 	# of two that are started one after the other, the second finds nobody
 	my $file = scratch('writers');
@@ -464,6 +496,18 @@ sub job_control
 	return;
 }
 
+# Where /proc is another namespace's, processes cannot be found.
+sub foreign_proc
+{
+	my @unshare = ('--fork', '--pid', $> == 0 ? () : '--map-root-user');
+	return pass('PID namespaces cannot be made here') if system('unshare', @unshare, 'true') != 0;
+	my $run = launch({ program => 'unshare' }, @unshare, dlock(), 'run', '--url', url(), 'proc', '--', 'touch', scratch('proc'));
+	is(finish($run), 71, 'a PID namespace without its /proc');
+	says($run, qr/\/proc does not show .*/, 'is said to be no place to run a command');
+	ok(!-e scratch('proc'), 'and the command is not run');
+	return;
+}
+
 cases(
 	'statuses' => \&statuses,
 	'files' => \&files,
@@ -472,6 +516,7 @@ cases(
 	'leases' => \&leases,
 	'leftovers' => \&leftovers,
 	'endings' => \&endings,
+	'foreign proc' => \&foreign_proc,
 	'keys' => \&keys_of_a_terminal,
 	'job control' => \&job_control);
 stop_server();

@@ -11,6 +11,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use CommandCases;
+use POSIX ();
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -55,6 +56,84 @@ sub watchdog_is_stopped
 	ok($watchdog, 'there is a watchdog');
 	freeze($watchdog);
 	return $watchdog;
+}
+
+# A command that ends at once by the first SIGTERM, and has left one in another session
+# that does not: when the lease is lost, neither outlives dlock.  Several at once, for
+# what is first, the command's end or dlock's order to end all, is a matter of luck.
+sub left_and_lost
+{
+	my @runs = map {
+		my $name = "left $_";
+		my $pid = scratch("left-$_");
+		my $run = launch('run', '--ttl', '10', '--grace', '0.3', $name, '--', 'sh', '-c',
+			"setsid sh -c 'trap \"\" TERM; echo \$\$ >$pid.new; mv $pid.new $pid; while :; do sleep 0.1; done' & exec sleep 100");
+		[ $run, $name, $pid ];
+	} 1 .. 6;
+	for (@runs)
+	{
+		my ($run, $name, $pid) = @$_;
+		eventually(sub { -s $pid });
+		is(query("SELECT dlock_force_release('$name')"), 1, 'a lease is lost');
+	}
+	for (@runs)
+	{
+		my ($run, $name, $pid) = @$_;
+		is(finish($run), 70, 'a command that ends at once');
+		my ($left) = lines_of($pid);
+		like(state_of($left), qr/^[ZX]?$/, 'and what it has left in another session is gone, too');
+		kill 'KILL', $left;
+	}
+	return;
+}
+
+# A process whose first thread has ended looks like a zombie, and is none.
+sub first_thread_ended
+{
+	# the first thread ends by the system's exit(), which Perl has no name for
+	my $exit = { x86_64 => 60, aarch64 => 93 }->{ (POSIX::uname())[4] }
+	  // return pass('what the number of exit() is, is not known here');
+	my $threads = sub {
+		my ($pid, $before) = @_;
+		my $path = scratch('threads.pl');
+		write_text($path, qq{
+			use threads; use POSIX ();
+			my (\$pid, \$session) = \@ARGV;
+			\$SIG{TERM} = 'IGNORE';
+			POSIX::setsid() if \$session;
+			threads->create(sub {
+				my \$state = '';
+				until (\$state eq 'Z') { open my \$f, '<', "/proc/\$\$/stat"; (\$state) = <\$f> =~ /\\) (.)/; select undef, undef, undef, 0.01 }
+				open my \$f, '>', "\$pid.new"; print \$f \$\$; close \$f; rename "\$pid.new", \$pid;
+				sleep 1 while 1;
+			})->detach;
+			syscall($exit, 0);
+		});
+		return "$^X $path $pid $before & until [ -e $pid ]; do sleep 0.02; done";
+	};
+	my $pid = scratch('in-group');
+	my $run = launch('run', '--ttl', '10', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, ''));
+	is(finish($run), 0, 'a command that leaves a process without its first thread');
+	my ($left) = lines_of($pid);
+	is(living_threads($left), 0, 'which is gone when the lease is released');
+	kill 'KILL', $left;
+
+	$pid = scratch('in-session');
+	$run = launch('run', '--ttl', '10', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, 1) . '; sleep 100');
+	eventually(sub { -e $pid && holds_name('thread') });
+	is(query(q{SELECT dlock_force_release('thread')}), 1, 'a lease is lost');
+	is(finish($run), 70, 'one that has such a process in another session');
+	($left) = lines_of($pid);
+	is(living_threads($left), 0, 'which is gone, too');
+	kill 'KILL', $left;
+	return;
+}
+
+# How many threads of a process are no zombies.
+sub living_threads
+{
+	my ($pid) = @_;
+	return scalar grep { CommandCases::slurp($_) =~ /\) [^ZX] /s } glob "/proc/$pid/task/[0-9]*/stat";
 }
 
 # A watchdog that is stopped does not keep a run from its end.
@@ -183,6 +262,8 @@ cases(
 		is(finish($run), 0, 'a connection that is cut again and again is made again');
 		like(output($run), qr/\A(\d+)\n\1\n\z/, 'and the command runs on');
 	},
+	'left and lost' => \&left_and_lost,
+	'first thread' => \&first_thread_ended,
 	'without watchdog' => \&end_without_watchdog,
 	'early' => \&early_watchdog);
 
