@@ -25,6 +25,10 @@ ifdef WERROR
 PG_CFLAGS += -Wall -Wextra -Werror -Wno-unused-parameter
 endif
 
+# No bitcode for the server's JIT compiler: it takes a clang of the server's version, and
+# as long again to build, and calls that wait for locks and pages gain nothing from it.
+override with_llvm = no
+
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 
@@ -37,7 +41,7 @@ uninstall: uninstall-docs
 uninstall-docs:
 	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
 $(shlib): pg_extension/exports.map
-$(OBJS) $(OBJS:.o=.bc): $(wildcard core/*.h pg_extension/*.h)
+$(OBJS): $(wildcard core/*.h pg_extension/*.h)
 else
 all install installcheck clean uninstall:
 	@echo 'PostgreSQL'"'"'s server development files were not found by way of "$(PG_CONFIG)".' >&2
