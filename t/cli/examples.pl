@@ -59,6 +59,7 @@ sub leader
 	kill 'TERM', $electors[0]{pid};
 	is(finish($electors[0]), 0, 'it is told to end');
 	ok(eventually(sub { -e scratch('leader-2') }), 'the other one takes over');
+	ok(eventually(sub { grep({ /start/ } lines_of($terms)) == 2 }), 'and its command runs');
 	ok(!-e scratch('leader-1'), 'the first is no leader any more');
 	kill 'TERM', $electors[1]{pid};
 	is(finish($electors[1]), 0, 'until it is told, too');
