@@ -11,7 +11,7 @@
  * Hosts that are silent.  Without waiting, libpq goes on to the next of several
  * hosts only if one refuses; how long one may be silent is the caller's affair.
  * So the next connection begins with the host after the one at which the last was
- * given up.
+ * given up, or that turned out to be a standby, which renews nothing.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -284,8 +284,9 @@ pg_close(dlock_session *s)
 	pg_wire    *wire = s->wire;
 	pg_memory  *memory = s->memory;
 
-	if (wire->phase == PG_CONNECTING &&
-		PQstatus(wire->connection) != CONNECTION_BAD)
+	if ((wire->phase == PG_CONNECTING &&
+		 PQstatus(wire->connection) != CONNECTION_BAD) ||
+		(s->failed && strcmp(s->error.sqlstate, "25006") == 0))
 		memory->first_host++;
 	PQclear(wire->result);
 	/* without a word if the socket takes none: libpq does not block here */
