@@ -272,6 +272,16 @@ processes_signal(const struct processes *which, int signal_number)
 		found++;
 	}
 	free(list);
+	/* one that makes another and ends hides it from us, not from the kernel */
+	if (found == 0 && which->cgroup[0])
+	{
+		char		path[4200];
+		char		text[256];
+
+		snprintf(path, sizeof(path), "%s/cgroup.events", which->cgroup);
+		if (read_file(path, text, sizeof(text)) && strstr(text, "populated 1"))
+			found = 1;
+	}
 	return found;
 }
 
