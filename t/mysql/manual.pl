@@ -42,7 +42,7 @@ sub run_examples
 	return;
 }
 
-$session->value(q{CREATE USER 'app'@'%', 'watcher'@'%'});
+$session->value(q{CREATE USER 'watcher'@'%'});
 run_examples('README.md', @readme);
 is($session->value(q{SELECT dlock_release('job', 'w1')}), 1, 'what the readme takes is held');
 run_examples('doc/mysql.md', @manual);
