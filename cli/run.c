@@ -30,6 +30,7 @@ run_command(int argc, char **argv)
 	const char *on_lost = "term";
 	bool		all = false;
 	bool		shared = false;
+	bool		quiet = false;
 	int64_t		permits = 0;
 	int64_t		ttl_us = 30000000;
 	int64_t		wait_us = 0;
@@ -46,6 +47,7 @@ run_command(int argc, char **argv)
 		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; a fifth of the TTL, up to 10 s"},
+		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
 		URL_OPTION(&url),
 		{0}
 	};
@@ -95,6 +97,7 @@ run_command(int argc, char **argv)
 	what.argv = argv + first;
 	what.grace_us = grace_for(grace_us, ttl_us);
 	what.warn_only = strcmp(on_lost, "warn") == 0;
+	what.quiet = quiet;
 	supervise_prepare();
 	supervise(&what, &outcome);
 	if (outcome.by_ctrl_c)

@@ -523,7 +523,7 @@ handle_event(struct run *run, const dlock_event *event)
 			outcome->error = event->error;
 			if (event->error.error_class != DLOCK_NO_ERROR && event->error.sqlstate[0])
 				say_error(NULL, &event->error);
-			else
+			else if (!what->quiet)
 				say("\"%s\" is not free", name_of(what));
 			run->phase = DONE;
 			break;

@@ -20,6 +20,7 @@ struct supervised
 	char	  **argv;			/* COMMAND */
 	int64_t		grace_us;		/* from SIGTERM to SIGKILL */
 	bool		warn_only;		/* COMMAND may go on when the lease is lost */
+	bool		quiet;			/* that the lease is not free is not said */
 
 	/*
 	 * Of "elect".  SIGTERM, SIGINT and SIGQUIT are not passed on, but end COMMAND,

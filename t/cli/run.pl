@@ -50,6 +50,8 @@ sub statuses
 	eventually(sub { holds_name('busy') });
 	$run = ends_with(75, 'a name that is not free', 'run', 'busy', '--', 'touch', scratch('ran'));
 	says($run, qr/"busy" is not free/, 'is said');
+	$run = ends_with(75, 'one that is not free, for cron', 'run', '--quiet', 'busy', 'true');
+	is(errors($run), '', 'is not said');
 	$run = ends_with(75, 'nor within the wait', 'run', '--wait', '0.3', 'busy', '--', 'touch', scratch('ran'));
 	$run = ends_with(75, 'the last of --wait and --no-wait counts', 'run', '--wait', 'forever', '--no-wait', 'busy', 'true');
 	ok(!-e scratch('ran'), 'the command was not run');
