@@ -1,5 +1,5 @@
-# dlock run with a URL of several PostgreSQL servers, of which the first is
-# a standby: it finds the primary.
+# dlock run with a URL of several PostgreSQL servers, of which the first is a synchronous
+# standby: it finds the primary, and goes on with the standby that takes its place.
 
 use strict;
 use warnings;
@@ -27,27 +27,48 @@ $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
 $standby->start;
+$primary->append_conf('postgresql.conf', q{synchronous_standby_names = 'standby'});
+$primary->reload;
+$primary->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'})
+  or die "the standby is not synchronous\n";
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $url = sprintf 'host=%s,%s port=%s,%s dbname=postgres', map { ($standby->$_, $primary->$_) } qw(host port);
 my ($out, $err) = ('', '');
-my $run = IPC::Run::start([ $dlock, 'run', '--ttl', '60', '--url', $url, 'hosts', '--', 'sh', '-c', "echo ran; until [ -e $dir/go ]; do sleep 0.05; done; exit 7" ],
-	'>', \$out, '2>', \$err, IPC::Run::timeout(60));
-IPC::Run::pump($run) until $out =~ /ran\n/ || !$run->pumpable;
-is($out, "ran\n", 'a command runs, though the first server is a standby') or diag($err);
-is($primary->safe_psql('postgres', q{SELECT count(*) FROM dlock.locks WHERE name = 'hosts'}), 1, 'with a lease of the primary');
+my $run = IPC::Run::start([ $dlock, 'run', '--ttl', '30', '--url', $url, 'hosts', '--', 'sh', '-c', "echo ran \$DLOCK_TOKEN; until [ -e $dir/go ]; do sleep 0.05; done; exit 7" ],
+	'>', \$out, '2>', \$err, IPC::Run::timeout(120));
+IPC::Run::pump($run) until $out =~ /ran \d+\n/ || !$run->pumpable;
+my ($token) = $out =~ /^ran (\d+)$/;
+ok($token, 'a command runs, though the first server is a standby') or diag($err);
+is($primary->safe_psql('postgres', q{SELECT token FROM dlock.locks WHERE name = 'hosts'}), $token, 'with a lease of the primary');
+
+# The primary is lost, and the standby takes its place, before the lease can have ended.
+$primary->stop('immediate');
+$standby->promote;
+my $ends = $standby->safe_psql('postgres', q{SELECT expires_at FROM dlock.locks WHERE name = 'hosts'});
+ok($standby->poll_query_until('postgres', "SELECT expires_at > timestamptz '$ends' + interval '2 s' FROM dlock.locks WHERE name = 'hosts'"),
+	'it is renewed at the server that has taken over');
+is($standby->safe_psql('postgres', q{SELECT token FROM dlock.locks WHERE name = 'hosts'}), $token, 'with its token');
+my ($other, $why) = ('', '');
+IPC::Run::run([ $dlock, 'run', '--url', $url, 'hosts', '--', 'echo', 'beside' ], '>', \$other, '2>', \$why);
+is($? >> 8, 75, 'nobody else can have it');
+is($other, '', 'nor runs beside it');
 PostgreSQL::Test::Utils::append_to_file("$dir/go", '');
 IPC::Run::finish($run);
-is($run->result(0), 7, 'and its status is told');
-is($err, '', 'nothing is said about it');
+is($run->result(0), 7, 'the command ends, and its status is told');
+is($standby->safe_psql('postgres', q{SELECT count(*) FROM dlock.locks WHERE name = 'hosts'}), 0, 'and the lease is given back there');
 
 # there is none
-$url = sprintf 'host=%s port=%s dbname=postgres', $standby->host, $standby->port;
+my $alone = PostgreSQL::Test::Cluster->new('alone');
+$standby->backup('backup');
+$alone->init_from_backup($standby, 'backup', has_streaming => 1);
+$alone->start;
+$url = sprintf 'host=%s port=%s dbname=postgres', $alone->host, $alone->port;
 $run = IPC::Run::start([ $dlock, 'run', '--url', $url, 'hosts', '--', 'true' ], '>', \$out, '2>', \$err, IPC::Run::timeout(60));
 IPC::Run::finish($run);
 is($run->result(0), 69, 'a standby alone is no server to ask');
 like($err, qr/25006/, 'as is said');
 
+$alone->stop;
 $standby->stop;
-$primary->stop;
 done_testing();
