@@ -404,8 +404,22 @@ only_looks(void)
 }
 
 /*
+ * Say whether all rows of a name were locked when they were last read with locks, in this
+ * generation.  Then nothing is wrong but that some may be locked no more, and the name can be
+ * gone by: what is locked stays so until it is read again.
+ */
+static bool
+is_all_locked(const image_name *name)
+{
+	for (size_t i = 0; i < name->nrows; i++)
+		if (!name->rows[i].locked)
+			return false;
+	return true;
+}
+
+/*
  * Say whether all that is asked of a name is to give leases back, and nobody waits for it.
- * Then it does not matter which rows are locked: those that may be stay so.
+ * Then it does not matter which of its locked rows are still locked.
  */
 static bool
 is_only_released(lease_bytes name)
@@ -439,10 +453,10 @@ find_reads(void)
 
 		if (!batch.direct && is_known &&
 			(name->unguarded || name->nrows == 0 ||
-			 is_only_released(name->name)))
+			 (is_all_locked(name) && is_only_released(name->name))))
 			continue;
 		batch.reads[batch.nreads++] = name->name;
-		batch.knows_all &= is_known;
+		batch.knows_all &= is_known && is_all_locked(name);
 	}
 }
 
@@ -848,7 +862,7 @@ end_batch(bool committed)
 		note_committed();
 		if (batch.made.reaps_more)
 			lease_reap_soon();
-		lease_owed_note_written(batch.made.moment.now_us);
+		lease_owed_note_written(lease_now());
 	}
 	for (lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)

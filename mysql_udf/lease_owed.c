@@ -130,7 +130,7 @@ lease_owed_is_written(const lease_call *call, const lease_member *member)
  * their commit, and ask us after it.
  */
 #define WRITTEN_ROOM	512
-#define WRITTEN_US		100000
+#define WRITTEN_US		1000000
 
 static struct
 {
@@ -181,7 +181,7 @@ lease_owed_mark(void)
 		}
 }
 
-/* The releases of the batch, which was made at a time, have been committed. */
+/* The releases of the batch have been committed, now. */
 void
 lease_owed_note_written(int64_t now_us)
 {
