@@ -38,6 +38,14 @@ struct call_options
 	bool		json;
 };
 
+/* Those that several have, read by owner_of() and token_of(). */
+#define OWNER_OPTION(target) \
+	{"owner", 'o', OPTION_TEXT, target, "OWNER", \
+	"who you are; otherwise DLOCK_OWNER"}
+#define TOKEN_OPTION(target) \
+	{"token", 0, OPTION_COUNT, target, "TOKEN", \
+	"only the lease with this token; otherwise DLOCK_TOKEN, if DLOCK_NAME is NAME"}
+
 /*
  * Who calls: --owner, or DLOCK_OWNER.  "dlock run" sets that for its COMMAND, which
  * may so call as the owner that it works for.
@@ -101,8 +109,7 @@ acquire_command(int argc, char **argv)
 		URL_OPTION(&options.url),
 		{"ttl", 't', OPTION_DURATION, &options.ttl_us, "TIME",
 		"how long it lasts if it is not renewed; must be given"},
-		{"owner", 'o', OPTION_TEXT, &options.owner, "OWNER",
-		"who you are; otherwise DLOCK_OWNER"},
+		OWNER_OPTION(&options.owner),
 		{"wait", 'w', OPTION_WAIT, &options.wait_us, "TIME",
 		"how long to wait in line, or \"forever\"; 0"},
 		{"shared", 's', OPTION_FLAG, &options.shared, NULL,
@@ -228,10 +235,8 @@ renew_command(int argc, char **argv)
 		URL_OPTION(&options.url),
 		{"ttl", 't', OPTION_DURATION, &options.ttl_us, "TIME",
 		"how long it is to last from now; must be given"},
-		{"owner", 'o', OPTION_TEXT, &options.owner, "OWNER",
-		"who you are; otherwise DLOCK_OWNER"},
-		{"token", 0, OPTION_COUNT, &options.token, "TOKEN",
-		"only the lease with this token; otherwise DLOCK_TOKEN, if DLOCK_NAME is NAME"},
+		OWNER_OPTION(&options.owner),
+		TOKEN_OPTION(&options.token),
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),
 		{0}
@@ -262,10 +267,8 @@ release_command(int argc, char **argv)
 	struct call_options options = {.timeout_us = TIMEOUT_DEFAULT_US};
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
-		{"owner", 'o', OPTION_TEXT, &options.owner, "OWNER",
-		"who you are; otherwise DLOCK_OWNER"},
-		{"token", 0, OPTION_COUNT, &options.token, "TOKEN",
-		"only the lease with this token; otherwise DLOCK_TOKEN, if DLOCK_NAME is NAME"},
+		OWNER_OPTION(&options.owner),
+		TOKEN_OPTION(&options.token),
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),
 		{0}

@@ -270,7 +270,7 @@ start_on_lose(struct run *run)
 		return false;
 	}
 	setpgid(run->on_lose, run->on_lose);
-	run->on_lose_until_us = boot_time_us() + run->what->lease.ttl_us;
+	run->on_lose_until_us = dlock_now_us() + run->what->lease.ttl_us;
 	return true;
 }
 
@@ -280,7 +280,7 @@ on_lose_has_ended(struct run *run)
 {
 	int			status;
 
-	if (boot_time_us() >= run->on_lose_until_us)
+	if (dlock_now_us() >= run->on_lose_until_us)
 	{
 		kill(-run->on_lose, SIGKILL);
 		say("\"%s\" took longer than the TTL and was killed", run->what->on_lose);
@@ -313,7 +313,7 @@ all_is_gone(struct run *run)
 	bool		killed = WIFSIGNALED(run->status);
 
 	run->overdue_us = DLOCK_NEVER;
-	run->outcome->ran_us = boot_time_us() - run->started_us;
+	run->outcome->ran_us = dlock_now_us() - run->started_us;
 	terminal_take_back(killed);
 	remove_ready_file(run);
 	if (what->tell)
@@ -348,7 +348,7 @@ end_command(struct run *run)
 {
 	struct processes which = watchdog_processes(&run->watchdog);
 	int64_t		gone_by_us = atomic_load(&run->watchdog.shared->gone_by_us);
-	int64_t		kill_at_us = boot_time_us() + run->what->grace_us;
+	int64_t		kill_at_us = dlock_now_us() + run->what->grace_us;
 
 	remove_ready_file(run);
 	if (run->phase == ENDING && run->overdue_us <= kill_at_us)
@@ -399,7 +399,7 @@ order_command(struct run *run)
 	write_variables(run, shared->variables, sizeof(shared->variables));
 	watchdog_run(&run->watchdog);
 	run->phase = STARTING;
-	run->overdue_us = boot_time_us() + REPORT_US;
+	run->overdue_us = dlock_now_us() + REPORT_US;
 }
 
 /* COMMAND's process is there and waits for us. */
@@ -410,7 +410,7 @@ let_command_go(struct run *run, pid_t command)
 
 	run->command = command;
 	run->pidfd = (int) syscall(SYS_pidfd_open, command, 0);
-	run->started_us = boot_time_us();
+	run->started_us = dlock_now_us();
 	if (run->phase != STARTING)
 		return;					/* it is to end already */
 	run->phase = RUNNING;
@@ -458,7 +458,7 @@ stop_ourselves(int number)
 static void
 command_was_stopped(struct run *run, int number)
 {
-	int64_t		left_us = dlock_lease_lost_at_us(run->lease) - boot_time_us();
+	int64_t		left_us = dlock_lease_lost_at_us(run->lease) - dlock_now_us();
 
 	if (!terminal_is_there() || run->phase != RUNNING)
 		return;
@@ -577,7 +577,7 @@ handle_report(struct run *run, const struct watchdog_report *report)
 			if (run->phase != ENDING)
 			{
 				run->phase = ENDING;
-				run->overdue_us = boot_time_us() + run->what->grace_us + REPORT_US;
+				run->overdue_us = dlock_now_us() + run->what->grace_us + REPORT_US;
 			}
 			break;
 		case WATCHDOG_GONE:
@@ -736,7 +736,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 static void
 look_at_clock(struct run *run)
 {
-	int64_t		now_us = boot_time_us();
+	int64_t		now_us = dlock_now_us();
 
 	if ((run->phase == STARTING || run->phase == RUNNING) && !run->what->warn_only &&
 		now_us >= dlock_lease_lost_at_us(run->lease) - run->what->grace_us)
@@ -791,7 +791,7 @@ wait_for_more(struct run *run)
 
 	poll(polled, 4, dlock_timeout_ms(next_look_us(run)));
 	if (polled[3].revents != 0)
-		run->overdue_us = boot_time_us() + REPORT_US;
+		run->overdue_us = dlock_now_us() + REPORT_US;
 }
 
 static void
@@ -904,10 +904,10 @@ supervise(const struct supervised *what, struct outcome *outcome)
 int
 supervise_pause(int64_t pause_us)
 {
-	int64_t		end_us = boot_time_us() + pause_us;
+	int64_t		end_us = dlock_now_us() + pause_us;
 	struct pollfd polled = {.fd = signals, .events = POLLIN};
 
-	while (boot_time_us() < end_us)
+	while (dlock_now_us() < end_us)
 	{
 		struct signalfd_siginfo caught;
 

@@ -90,15 +90,6 @@ static int	inherited_count;
 /* One more that the watchdog keeps. */
 static int	kept = -1;
 
-int64_t
-boot_time_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
-}
-
 /* ------------------------------------------------------------------ files */
 
 /* Call a function for each open file but the one that is open for this. */
@@ -224,7 +215,7 @@ terminate(struct state *state)
 	struct processes which = all_or_group(state);
 
 	if (state->kill_at_us == INT64_MAX)
-		state->kill_at_us = boot_time_us() + state->options->grace_us;
+		state->kill_at_us = dlock_now_us() + state->options->grace_us;
 	if (state->options->ready_file)
 		unlink(state->options->ready_file);
 	if (state->gate >= 0)
@@ -357,7 +348,7 @@ look_after_children(struct state *state)
 static int64_t
 do_what_is_due(struct state *state)
 {
-	int64_t		now_us = boot_time_us();
+	int64_t		now_us = dlock_now_us();
 	int64_t		gone_by_us = state->options->may_outlive ? INT64_MAX :
 		atomic_load(&state->shared->gone_by_us);
 	struct processes which;
@@ -438,7 +429,7 @@ obey(struct state *state)
 				break;
 			if (!atomic_load(&state->shared->ending) &&
 				(state->options->may_outlive ||
-				 boot_time_us() < atomic_load(&state->shared->gone_by_us)))
+				 dlock_now_us() < atomic_load(&state->shared->gone_by_us)))
 				(void) !write(state->gate, "", 1);
 			close(state->gate);
 			state->gate = -1;

@@ -116,9 +116,6 @@ extern void watchdog_kill(struct watchdog *watchdog, int *status);
 /* Which processes the watchdog has started. */
 extern struct processes watchdog_processes(const struct watchdog *watchdog);
 
-/* The clock that all goes by. */
-extern int64_t boot_time_us(void);
-
 /* Note which files are open now: those that COMMAND inherits. */
 extern void note_inherited_files(void);
 
