@@ -23,12 +23,9 @@ use File::Temp qw(tempdir);
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
-use FreePorts;
 use IO::Pty;
-use IO::Select;
-use IO::Socket::INET;
-use IO::Socket::UNIX;
 use POSIX qw(:sys_wait_h);
+use Proxy;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
@@ -362,74 +359,12 @@ sub thaw
 # A network between dlock and the server
 # ----------------------------------------------------------------
 
-# Start a proxy; answers its port, and a function that tells it what to do: "pass",
-# "swallow" what comes, in both directions, or "cut" all connections.
+# Start a proxy (Proxy.pm); answers its port, and a function that tells it what to do:
+# "pass", "swallow" what comes, in both directions, or "cut" all connections.
 sub proxy
 {
-	my ($port) = FreePorts::reserve(1);
-	my $listener = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1)
-	  // die "could not listen: $!\n";
-	pipe(my $orders, my $control) or die "pipe: $!\n";
-	my $path = socket_path();
-	my $parent = $$;
-	my $pid = fork() // die "fork: $!\n";
-	if ($pid == 0)
-	{
-		close($control);
-		eval { forward($listener, $orders, $path) };
-		POSIX::_exit(0);
-	}
-	close($listener);
-	close($orders);
-	$control->autoflush(1);
-	return ($port, sub { syswrite($control, substr($_[0], 0, 1)) });
-}
-
-sub forward
-{
-	my ($listener, $orders, $path) = @_;
-	my $select = IO::Select->new($listener, $orders);
-	my %peer;
-	my $swallows = 0;
-	while (1)
-	{
-		for my $from ($select->can_read)
-		{
-			if ($from == $orders)
-			{
-				# the case has ended
-				sysread($from, my $order, 1) or return;
-				$swallows = $order eq 's';
-				if ($order eq 'c')
-				{
-					$select->remove($_), close($_) for values %peer;
-					%peer = ();
-				}
-			}
-			elsif ($from == $listener)
-			{
-				my $client = $listener->accept or next;
-				my $server = IO::Socket::UNIX->new(Peer => $path);
-				if (!$server) { close($client); next }
-				@peer{ $client, $server } = ($server, $client);
-				$select->add($client, $server);
-			}
-			elsif (my $to = $peer{$from})
-			{
-				my $length = sysread($from, my $bytes, 65536);
-				if (!$length)
-				{
-					# nor does the end of a connection get through
-					if ($swallows) { $select->remove($from); next }
-					delete @peer{ $from, $to };
-					$select->remove($from, $to);
-					close($_) for $from, $to;
-				}
-				elsif (!$swallows) { syswrite($to, $bytes) }
-			}
-		}
-	}
-	return;
+	my $proxy = Proxy->start(socket_path());
+	return ($proxy->port, sub { $proxy->order($_[0]) });
 }
 
 # ----------------------------------------------------------------

@@ -1,6 +1,7 @@
 # Proxy.pm: a network between a client and a server that goes wrong when it is told to.
 #
-#   my $proxy = Proxy->start($port);     to this port of this machine
+#   my $proxy = Proxy->start($server);   to this port of this machine, or this socket of
+#                                        the file system
 #   $proxy->port                         where it listens
 #   $proxy->pass                         it forwards everything, as it does at first
 #   $proxy->swallow                      it takes everything and forwards nothing, of new
@@ -21,6 +22,7 @@ use FreePorts;
 use IO::Handle;
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::UNIX;
 use POSIX ();
 use Socket ();
 
@@ -117,9 +119,9 @@ sub serve
 			elsif ($socket == $listener)
 			{
 				my $client = $listener->accept // next;
-				my $behind = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server);
+				my $behind = $server =~ m{/} ? IO::Socket::UNIX->new(Peer => $server) : IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server);
 				if (!$behind) { close $client; next }
-				setsockopt($_, Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1) for $client, $behind;
+				setsockopt($_, Socket::IPPROTO_TCP, Socket::TCP_NODELAY, 1) for grep { $_->isa('IO::Socket::INET') } $client, $behind;
 				@other{ $client, $behind } = ($behind, $client);
 				$is_client{$client} = 1;
 				$select->add($client, $behind);
