@@ -79,6 +79,7 @@ struct run
 	int			stopping;		/* a signal that ends us came before; or 0 */
 	bool		lends_terminal; /* COMMAND is to have it from the start */
 	bool		paused;			/* COMMAND got SIGTSTP from us, to go on with SIGCONT */
+	bool		stops;			/* and SIGTSTP is pending, to stop us after COMMAND */
 	bool		ctrl_c;			/* SIGINT came from the terminal, to us */
 	sigset_t	early;			/* signals for COMMAND from before it was there */
 
@@ -89,12 +90,15 @@ struct run
 	int64_t		on_lose_until_us;
 };
 
-/* The signals that we wait for, and what was blocked before. */
+/* What "signals" tells of, and what was blocked before. */
 static sigset_t awaited;
 static sigset_t mask_before;
 static bool sigpipe_was_default;
 static bool sigchld_was_ignored;
 static int	signals = -1;
+
+/* Readable while SIGTSTP is pending, which is not among those of "signals". */
+static int	stops = -1;
 
 /* Passed on to COMMAND, unless the program was started with them ignored. */
 static const int passed_on[] = {
@@ -116,6 +120,7 @@ void
 supervise_prepare(void)
 {
 	struct sigaction action;
+	sigset_t	stop;
 
 	note_inherited_files();
 	if (!processes_are_shown())
@@ -145,8 +150,12 @@ supervise_prepare(void)
 	}
 	sigaddset(&awaited, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &awaited, &mask_before);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTSTP);
+	stops = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+	sigdelset(&awaited, SIGTSTP);
 	signals = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (signals < 0)
+	if (signals < 0 || stops < 0)
 	{
 		say("could not wait for signals: %s", strerror(errno));
 		exit(STATUS_SYSTEM);
@@ -432,23 +441,62 @@ let_command_go(struct run *run, pid_t command)
 
 /* ---------------------------------------------------------- job control */
 
-/* Stop as a signal says, with those who share our process group. */
+/* Be stopped by a signal that is pending, unless a SIGCONT has taken it back. */
 static void
-stop_ourselves(int number)
+be_stopped(int number)
 {
 	sigset_t	one;
 
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	/* we are stopped within, unless nobody could continue us */
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	sigprocmask(SIG_BLOCK, &one, NULL);
+}
+
+/* Stop as a signal says, with those who share our process group. */
+static void
+stop_the_job(int number)
+{
 	if (number == SIGSTOP)
 	{
 		kill(getpid(), SIGSTOP);
 		return;
 	}
-	/* we are stopped within, unless nobody could continue us */
 	kill(0, number);
-	sigemptyset(&one);
-	sigaddset(&one, number);
-	sigprocmask(SIG_UNBLOCK, &one, NULL);
-	sigprocmask(SIG_BLOCK, &one, NULL);
+	be_stopped(number);
+}
+
+/*
+ * SIGTSTP came.  If it came from a terminal, the others of our job have stopped already,
+ * and the shell may continue the job before COMMAND has stopped.  So the signal is left
+ * pending until then: a SIGCONT takes it back, and the job is not stopped a second time.
+ */
+static void
+stop_came(struct run *run)
+{
+	struct signalfd_siginfo caught;
+
+	switch (run->phase)
+	{
+		case ACQUIRING:
+			be_stopped(SIGTSTP);
+			return;
+		case RUNNING:
+			kill(-run->command, SIGTSTP);
+			run->paused = true;
+			run->stops = terminal_is_there();
+			if (run->stops)
+				return;
+			break;
+		case STARTING:
+			sigaddset(&run->early, SIGTSTP);
+			break;
+		default:
+			break;
+	}
+	if (read(stops, &caught, sizeof(caught)) < 0)
+		return;					/* a SIGCONT took it back */
 }
 
 /*
@@ -460,7 +508,8 @@ command_was_stopped(struct run *run, int number)
 {
 	int64_t		left_us = dlock_lease_lost_at_us(run->lease) - dlock_now_us();
 
-	if (!terminal_is_there() || run->phase != RUNNING)
+	if (!terminal_is_there() || run->phase != RUNNING ||
+		!process_is_stopped(run->command))	/* it goes on already */
 		return;
 	if ((number == SIGTTIN || number == SIGTTOU) && terminal_is_ours())
 	{
@@ -472,7 +521,11 @@ command_was_stopped(struct run *run, int number)
 	if (!run->what->warn_only)
 		say("stopped; unless it goes on within %" PRId64 " s, it loses the lease on \"%s\"",
 			(left_us - run->what->grace_us) / 1000000, name_of(run->what));
-	stop_ourselves(number);
+	if (run->stops)
+		be_stopped(SIGTSTP);
+	else
+		stop_the_job(number);
+	run->paused = run->stops = false;
 	if (run->lends_terminal || number == SIGTTIN || number == SIGTTOU)
 		terminal_lend(run->command);
 	kill(-run->command, SIGCONT);
@@ -672,10 +725,10 @@ handle_signal(struct run *run, int number, bool from_terminal)
 	}
 	if (number == SIGCONT)
 	{
-		/* after any stop of ours; with a terminal, command_was_stopped() sees to it */
+		/* if COMMAND stopped first, command_was_stopped() sees to it */
 		if (run->paused && !run->exited)
 			kill(-run->command, SIGCONT);
-		run->paused = false;
+		run->paused = run->stops = false;
 		return;
 	}
 	if (number == SIGINT && from_terminal)
@@ -683,9 +736,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 	switch (run->phase)
 	{
 		case ACQUIRING:
-			if (number == SIGTSTP)
-				stop_ourselves(number);
-			else if (ends_us(run, number))
+			if (ends_us(run, number))
 			{
 				run->stopping = number;
 				begin_release(run);
@@ -701,20 +752,15 @@ handle_signal(struct run *run, int number, bool from_terminal)
 			else if (run->phase == STARTING)
 				sigaddset(&run->early, number);
 			else
-			{
-				if (number == SIGTSTP)
-					run->paused = !terminal_is_there();
 				/* the terminal's keys are for all of it */
-				kill(from_terminal || number == SIGTSTP ?
-					 -run->command : run->command, number);
-			}
+				kill(from_terminal ? -run->command : run->command, number);
 			break;
 		case ENDING:
 		case LOSING:
 			if (run->what->elects && ends_us(run, number))
 				run->stopping = number;
 			/* who insists may: COMMAND may wait for it */
-			if (!run->exited && run->command != 0 && number != SIGTSTP)
+			if (!run->exited && run->command != 0)
 				kill(run->command, number);
 			break;
 		case RELEASING:
@@ -781,17 +827,20 @@ next_look_us(const struct run *run)
 static void
 wait_for_more(struct run *run)
 {
-	struct pollfd polled[4] = {
+	struct pollfd polled[5] = {
 		{.fd = signals, .events = POLLIN},
 		{.fd = dlock_lease_fd(run->lease), .events = dlock_lease_events(run->lease)},
 		{.fd = run->watchdog.pid != 0 ? run->watchdog.socket : -1, .events = POLLIN},
 		/* once it is noticed, the report is waited for */
-		{.fd = run->overdue_us == DLOCK_NEVER ? run->pidfd : -1, .events = POLLIN}
+		{.fd = run->overdue_us == DLOCK_NEVER ? run->pidfd : -1, .events = POLLIN},
+		{.fd = run->stops ? -1 : stops, .events = POLLIN}
 	};
 
-	poll(polled, 4, dlock_timeout_ms(next_look_us(run)));
+	poll(polled, 5, dlock_timeout_ms(next_look_us(run)));
 	if (polled[3].revents != 0)
 		run->overdue_us = dlock_now_us() + REPORT_US;
+	if (polled[4].revents != 0)
+		stop_came(run);
 }
 
 static void
@@ -905,13 +954,17 @@ int
 supervise_pause(int64_t pause_us)
 {
 	int64_t		end_us = dlock_now_us() + pause_us;
-	struct pollfd polled = {.fd = signals, .events = POLLIN};
+	struct pollfd polled[2] = {
+		{.fd = signals, .events = POLLIN}, {.fd = stops, .events = POLLIN}
+	};
 
 	while (dlock_now_us() < end_us)
 	{
 		struct signalfd_siginfo caught;
 
-		poll(&polled, 1, dlock_timeout_ms(end_us));
+		poll(polled, 2, dlock_timeout_ms(end_us));
+		if (polled[1].revents != 0)
+			be_stopped(SIGTSTP);
 		while (read(signals, &caught, sizeof(caught)) == sizeof(caught))
 		{
 			int			number = (int) caught.ssi_signo;
@@ -919,8 +972,6 @@ supervise_pause(int64_t pause_us)
 			if (number == SIGTERM || number == SIGINT || number == SIGQUIT ||
 				(number == SIGHUP && terminal_is_there()))
 				return number;
-			if (number == SIGTSTP)
-				stop_ourselves(number);
 			while (number == SIGCHLD && waitpid(-1, NULL, WNOHANG) > 0)
 				;
 		}

@@ -335,8 +335,25 @@ sub endings
 # Terminals
 # ----------------------------------------------------------------
 
+# All below a process, by pid, as processes() has them.
+sub below
+{
+	my ($top) = @_;
+	my $all = processes();
+	my %below;
+	my @parents = ($top);
+	while (defined(my $parent = shift @parents))
+	{
+		my @found = grep { $all->{$_}[0] == $parent } keys %$all;
+		@below{@found} = @$all{@found};
+		push @parents, @found;
+	}
+	return \%below;
+}
+
 # A shell on a terminal of its own: it answers a function that types, and one that waits
-# for what it shows; and its process.
+# for what it shows; and its process.  Keys that make signals are for a job: they are typed
+# when the shell has given the terminal away and nothing of the job is stopped.
 sub terminal
 {
 	my $pty = IO::Pty->new;
@@ -355,7 +372,16 @@ sub terminal
 	}
 	$pty->close_slave;
 	my $shown = '';
-	my $type = sub { syswrite($pty, $_[0]) };
+	my $job_has_terminal = sub {
+		my $front = POSIX::tcgetpgrp(fileno $pty) // return 0;
+		my $job = below($pid);
+		return $front != $pid && !grep { $job->{$_}[2] ne 'dlock-watchdog' && state_of($_) eq 'T' } keys %$job;
+	};
+	my $type = sub {
+		my ($text) = @_;
+		eventually($job_has_terminal) if $text =~ /\A[\x03\x1a\x1c]/;
+		return syswrite($pty, $text);
+	};
 	my $see = sub {
 		my ($regex, $what) = @_;
 		my $end = time + $CommandCases::patience;
@@ -479,6 +505,24 @@ sub job_control
 	$see->(qr/bash \Q$script\E\r/, 'fg');
 	$type->("\cC");
 	$see->(qr/\A(?!.*went on).*PROMPT> /s, 'and Ctrl-C ends it, as without dlock');
+
+	# the shell sees the script stop, and continues it, before dlock is told that COMMAND has
+	$type->("bash $script\n");
+	$see->(qr/\nready\r/, 'once more');
+	my %job = %{ below($shell) };
+	my ($watchdog) = grep { $job{$_}[2] eq 'dlock-watchdog' } keys %job;
+	freeze($watchdog);
+	$type->("\cZ");
+	$see->(qr/Stopped.*PROMPT> /s, 'Ctrl-Z stops the script at once');
+	$type->("fg\n");
+	$see->(qr/bash \Q$script\E\r/, 'fg');
+	my ($run) = $job{$watchdog}[0];
+	my ($command) = grep { $job{$_}[0] == $watchdog } keys %job;
+	ok(eventually(sub { state_of($run) eq 'S' && state_of($command) eq 'S' }), 'continues all of it');
+	thaw($watchdog);
+	ok(eventually(sub { state_of($run) eq 'S' && state_of($watchdog) eq 'S' }), 'which is not stopped again');
+	$type->("\cC");
+	$see->(qr/\A(?!.*(?:went on|Stopped)).*PROMPT> /s, 'and Ctrl-C ends that, too');
 
 	# stopped for too long: never continued to work on what is another's
 	my $file = scratch('written');
