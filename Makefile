@@ -5,7 +5,7 @@ MODULE_big = dlock
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c core/*.c)))
 EXTENSION = pg_extension/dlock
 DATA = $(wildcard pg_extension/dlock--*.sql)
-DOCS := $(wildcard doc/*.md)
+DOCS := $(wildcard doc/*.md doc/*.svg)
 PG_CPPFLAGS = -I$(srcdir)/core
 # what others see of the library; and no name of the folder that it was built in
 SHLIB_LINK = -Wl,--version-script=$(srcdir)/pg_extension/exports.map
