@@ -320,7 +320,7 @@ function write_fresh(    i) {
 }
 
 function write_hot() {
-	section("One hot name", "All clients wait for the same name and release it at once; grants per second, at 2,\n8 and 32 clients. Where nobody can wait in line (the lock tables, `SET NX`), who is\nrefused asks again after a millisecond.")
+	section("One hot name", "All clients wait for the same name and release it at once; grants per second, at 2,\n8 and 32 clients. Where nobody can wait in line (the lock tables, `SET NX`), a client\nthat is refused asks again after a millisecond.")
 	table("hot", "2 8 32", "rate", "2 | 8 | 32")
 	print "\nHand-overs from one client to another, microseconds from the moment before the\nrelease is sent to the moment when the next client has the lock, median and 99th\npercentile. Grants to the client that had just released are not among them, which\nis how `SET NX` is fast: the spread, the standard deviation of the clients' grants\nover their mean, is 0 if all got the same.\n"
 	table("hot", "2 8 32", "handover_p50 handover_p99", \
@@ -341,7 +341,7 @@ function write_batch() {
 }
 
 function write_reentry() {
-	section("Re-entry", "An acquire by who has the lock already, and the release of that hold; with 8\nclients, and some systems with 1 and 32. The heap lock table that counts holds keeps\nits rows: an acquire is `INSERT ... ON CONFLICT (name) DO UPDATE`, a release an\n`UPDATE`; on MySQL and MariaDB both are an `UPDATE`.")
+	section("Re-entry", "An acquire by the owner that has the lock, and the release of that hold; with 8\nclients, and some systems with 1 and 32. The heap lock table that counts holds keeps\nits rows: an acquire is `INSERT ... ON CONFLICT (name) DO UPDATE`, a release an\n`UPDATE`; on MySQL and MariaDB both are an `UPDATE`.")
 	table("reentry", "1 8 32", "rate", "a second, 1 | 8 | 32")
 	print "\nMicroseconds of an acquire with 8 clients, median and 99th percentile.\n"
 	table("reentry", "8", "acquire_p50 acquire_p99", "acquire | 99 %")
@@ -546,7 +546,7 @@ function write_method(    i, n, kinds) {
 	print "- Figures are medians over the rounds, with the lowest and highest in brackets.\n  Ratios are medians of the ratios within each round. Percentiles are from a\n  histogram, off by less than 0.4 %."
 	print "- Connections are over Unix sockets; those of ZooKeeper and etcd, which have none,\n  over the loopback address."
 	print "- PostgreSQL as it comes, but `shared_buffers = 3GB`, and checkpoints only between\n  rounds; `fsync` and `full_page_writes` are on, `synchronous_commit` as named.\n  MySQL and MariaDB as they come, with a binary log and `sync_binlog = 1` but\n  where it says that there is no binary log, which is how MariaDB comes; a buffer\n  pool and a redo log of 1 GB. Redis with `appendfsync always`, or keeping\n  nothing on disk. ZooKeeper and etcd as they come, a server each, not a cluster:\n  both flush their logs."
-	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry; the one that counts holds keeps its rows. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and who waits watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
+	print "- The heap lock table is `INSERT ... ON CONFLICT (name) DO UPDATE ... WHERE` it\n  has expired `RETURNING` a token from a sequence, then `DELETE`; autovacuum on.\n  The lock table of MySQL and MariaDB is `INSERT`, then `DELETE`, and has no\n  expiry; the one that counts holds keeps its rows. Each is a transaction of its own. `SET NX PX` is released by a script\n  that deletes a key with the right value. Redisson's scripts are its lock's,\n  in our words, waiting by publish and subscribe. In ZooKeeper a lock\n  is the smallest of ephemeral sequential nodes, and a waiter watches the next\n  smaller one; etcd has the recipe of its concurrency package, over its HTTP\n  gateway: one lease per client, a transaction that puts a key and asks for the\n  oldest, a watch of the key before."
 	print "- A client takes names of its own, and in one of 64 attempts the name that\n  another is busy with. That no\n  two clients ever had a name at once was checked at each grant, and that each\n  could be given back by its holder; it never was otherwise:\n"
 	print "| workload | turns | grants checked |\n|---|---|---|"
 	n = split(order, kinds, " ")
