@@ -1,5 +1,6 @@
 #!/usr/bin/perl
-# dev/links.t : every link in a document of ours leads to a file, and to a heading, that is there.
+# dev/links.t : every link in a document of ours leads to a file, and to a heading, that is there;
+# the figures in the readme are those of the benchmark; a picture has what its source says.
 #
 # Addresses on the web are left alone.  Where a release can be told from the rest of the
 # folder (dev/release-files), what is linked to has to be part of it.
@@ -130,5 +131,53 @@ for my $document (sort @documents)
 }
 cmp_ok($links, '>', 50, "$links links");
 cmp_ok($to_headings, '>', 20, "$to_headings of them to headings");
+
+# What the readme says dlock costs stands in bench/RESULTS.md, in the rows of the same name.
+# Whoever measures again has to copy the new medians.
+sub cells
+{
+	my ($row) = @_;
+	$row =~ s/^\|\s*|\s*\|$//g;
+	return split(/\s*\|\s*/, $row);
+}
+
+# The medians of a table, by system: of the table under a heading that has this first line.
+sub medians
+{
+	my ($heading, $first) = @_;
+	my ($section) = slurp('bench/RESULTS.md') =~ /^## \Q$heading\E\n(.*?)(?=^## |\z)/ms;
+	my ($table) = ($section // '') =~ /^\Q$first\E\n\|[-|]+\n((?:\|.*\n)+)/m;
+	my %medians;
+	for my $row (split(/\n/, $table // ''))
+	{
+		my ($system, @values) = cells($row);
+		$medians{$system} = [ map { s/ \(.*//r } @values ];
+	}
+	return \%medians;
+}
+
+my $cycles = medians('Cycles', '| system | 1 | 8 | 32 |');
+my $hand_overs = medians('One hot name', '| system | 2 | 99 % | 8 | 99 % | 32 | 99 % |');
+my ($costs) = slurp('README.md') =~ /^## What it costs\n.*?^\|[-|]+\n((?:\|[^\n]*\n)+)/ms;
+my @costs = split(/\n/, $costs // '');
+cmp_ok(scalar(@costs), '>', 5, 'the readme says what dlock costs');
+for my $row (@costs)
+{
+	my ($system, @values) = cells($row);
+	is_deeply(\@values, [ @{ $cycles->{$system} // [] }, ($hand_overs->{$system} // [])->[2] ],
+		"$system costs what the benchmark says");
+}
+my $queue = medians('A queue of jobs', '| system | 1 ms, 1 | 8 | 32 | 10 ms, 1 | 8 | 32 |');
+my ($skip_locked, $dlock) = slurp('README.md') =~ /with jobs of 1 ms, 8 workers did\s+([\d,]+)\s.*?\band\s+([\d,]+)\s+with dlock/s;
+is($skip_locked, $queue->{'`FOR UPDATE SKIP LOCKED`'}[1], 'jobs a second with SKIP LOCKED');
+is($dlock, $queue->{'**dlock** `dlock_acquire_any()`, `dlock_guard()`'}[1], 'and with dlock');
+
+# A picture that is drawn anew has all labels of its source.
+for my $source (glob('doc/*.gnuplot'))
+{
+	my $picture = slurp($source =~ s/gnuplot$/svg/r);
+	my @lacks = grep { $picture !~ />\Q$_\E</ } slurp($source) =~ /^set label "([^"]*)"/mg;
+	is("@lacks", '', "$source is drawn as it is");
+}
 
 done_testing();

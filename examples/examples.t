@@ -1,7 +1,8 @@
 #!/usr/bin/perl
-# examples/examples.t : run every example in SQL, and every SQL example of
-# doc/dlock.md, on the server that the environment names.  Those that use the
-# command dlock are run by t/cli/examples.pl, on each kind of server.
+# examples/examples.t : run every example in SQL, and all SQL of README.md,
+# doc/recipes.md and doc/dlock.md that is for PostgreSQL, on the server that the
+# environment names.  t/mysql/manual.pl runs what is for MySQL and MariaDB, and
+# t/cli/examples.pl what uses the command dlock, on each kind of server.
 #
 # The server is a throw-away one, which this connects to as superuser: it makes
 # a database of its own, and roles that doc/dlock.md speaks of.
@@ -19,6 +20,7 @@ use Test::More;
 
 my $examples = dirname(__FILE__);
 my $readme = "$examples/../README.md";
+my $recipes = "$examples/../doc/recipes.md";
 my $manual = "$examples/../doc/dlock.md";
 my $database = "dlock_examples_$$";
 my $work = File::Temp->newdir;
@@ -27,7 +29,7 @@ my $work = File::Temp->newdir;
 sub setup
 {
 	my ($where, $sql) = @_;
-	system('psql', '-X', '-q', '-d', $where, '-c', $sql) == 0
+	system('psql', '-X', '-q', '-o', '/dev/null', '-d', $where, '-c', $sql) == 0
 	  or BAIL_OUT("cannot run \"$sql\"");
 	return;
 }
@@ -126,13 +128,34 @@ setup($ENV{PGDATABASE} // 'postgres', "CREATE DATABASE $database");
 my $server_database = $ENV{PGDATABASE} // 'postgres';
 $ENV{PGDATABASE} = $database;
 
-# What the readme says of PostgreSQL; it creates the extension, and ends with a lease.
-my @readme = grep { $_->{section} !~ /MySQL/ } Manual::read_file($readme);
-ok(@readme > 5, 'the readme has examples');
-run_sql('README.md', @readme);
-is(value(q{SELECT dlock_release('nightly-report', 'worker-3')}), 't', 'the last one is held');
+# End all leases, so that what comes next begins with none.
+sub end_leases
+{
+	value('SELECT count(dlock_force_release(name)) FROM dlock.locks');
+	return;
+}
 
-my @manual = Manual::read_file($manual);
+setup($database, 'CREATE EXTENSION dlock');
+
+my @readme = Manual::read_file($readme, 'postgresql');
+ok(@readme > 15, 'the readme has examples');
+run_sql('README.md', @readme);
+end_leases();
+
+# Each recipe is for itself.
+my @recipes = Manual::read_file($recipes, 'postgresql');
+my %recipes;
+push @{ $recipes{ $_->{section} } }, $_ for @recipes;
+cmp_ok(scalar(keys %recipes), '>', 12, 'there are recipes');
+for my $recipe (sort { $recipes{$a}[0]{line} <=> $recipes{$b}[0]{line} } keys %recipes)
+{
+	run_sql("doc/recipes.md, $recipe", @{ $recipes{$recipe} });
+	end_leases();
+}
+
+# what has been counted so far is none of the manual's
+setup($database, 'SELECT dlock_stats_reset()');
+my @manual = Manual::read_file($manual, 'postgresql');
 ok(@manual > 20, 'the manual has examples');
 run_sql('doc/dlock.md', @manual);
 for my $file (sort glob("$examples/*.sql"))

@@ -4,13 +4,16 @@
 #
 #   SELECT dlock_release('report', 'worker-1');   -- true: it is free now
 #
-# Up to the colon that is true, false, NULL, a number, a string, or ERROR and
-# an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12 digits
-# or more stands for any token.  Without a comment no error is all that matters.
+# Up to the colon that is true, false, NULL, a number, a string, a list, or ERROR
+# and an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12
+# digits or more stands for any token.  Without a comment no error is all that
+# matters.
 #
 # In a manual the examples are the blocks in the language "sql"; what is indented
-# instead is not run.  A block without a language after one of SQL is the table
-# that its last statement prints, where also times may differ.
+# instead is not run.  "sql postgresql" is for PostgreSQL alone, "sql mysql" for
+# MySQL and MariaDB, and "sql" for all that the manual speaks of.  A block without
+# a language after one of SQL is the table that its last statement prints, where
+# also times may differ.
 
 package Manual;
 
@@ -34,13 +37,32 @@ sub statements
 		# a body in dollar quotes is not over yet
 		next if (() = $sql =~ /\$\$/g) % 2;
 		next unless $sql =~ /;\s*$|\\g(?:set)?\b[^\n]*\n$|^\\/;
-		$comment =~ s/^('[^']*'|[^:]*).*/$1/ if defined $comment;
+		$comment =~ s/^('[^']*'|\[.*\]|[^:]*).*/$1/ if defined $comment;
 		push @statements,
 		  { line => $first, sql => $sql, expected => $comment };
 		$sql = '';
 	}
 	die "line $first: a statement without an end" if $sql ne '';
 	return @statements;
+}
+
+# The lines for a shell in a manual, in blocks: { section, script }.
+sub shell_blocks
+{
+	my ($path) = @_;
+	my ($section, $script, @blocks) = ('');
+	open(my $file, '<', $path) or die "could not open $path: $!\n";
+	while (my $line = <$file>)
+	{
+		if ($line =~ /^```/)
+		{
+			push @blocks, { section => $section, script => $script } if defined $script;
+			$script = $line =~ /^```sh$/ ? '' : undef;
+		}
+		elsif (defined $script) { $script .= $line }
+		elsif ($line =~ /^## (.*)/) { $section = $1 }
+	}
+	return @blocks;
 }
 
 # A value as a client prints it and as a comment says it, made alike.
@@ -54,20 +76,20 @@ sub alike
 	return $value;
 }
 
-# The SQL of a manual, in its order; with the tables as { table }, and the title of
-# its section as { section }.
+# The SQL of a manual that is for an engine, "postgresql" or "mysql", in its order;
+# with the tables as { table }, and the title of its section as { section }.
 sub read_file
 {
-	my ($path) = @_;
+	my ($path, $engine) = @_;
 	my @statements;
 	my @block;
-	my ($language, $first) = (undef, 0);
+	my ($language, $for, $first) = (undef, undef, 0);
 	my $section = '';
 	open(my $file, '<', $path) or die "could not open $path: $!\n";
 	while (my $line = <$file>)
 	{
 		chomp $line;
-		if ($line !~ /^```(\w*)/)
+		if ($line !~ /^```(\w*) ?(\w*)$/)
 		{
 			push @block, $line if defined $language;
 			$section = $1 if !defined $language && $line =~ /^## (.*)/;
@@ -75,11 +97,12 @@ sub read_file
 		}
 		if (!defined $language)
 		{
-			($language, $first, @block) = ($1, $. + 1);
+			($language, $for, $first, @block) = ($1, $2, $. + 1);
+			die "$path, line $.: there is no engine \"$for\"\n" if $for !~ /^(postgresql|mysql)?$/;
 			next;
 		}
 		push @statements, map { { %$_, section => $section } } statements($first, @block)
-		  if $language eq 'sql';
+		  if $language eq 'sql' && ($for eq '' || $for eq $engine);
 		$statements[-1]{table} = join("\n", @block)
 		  if $language eq '' && @statements;
 		$language = undef;

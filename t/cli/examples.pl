@@ -1,12 +1,14 @@
-# The programs of examples/ that use the command dlock, on the kind of server that is the
-# argument; see CommandCases.pm.
+# The programs of examples/ that use the command dlock, and the lines for a shell in README.md
+# and doc/recipes.md, on the kind of server that is the argument; see CommandCases.pm.
 
 use strict;
 use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use lib "$FindBin::RealBin/..";
 use CommandCases;
+use Manual;
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -122,7 +124,55 @@ sub job_worker
 	return;
 }
 
+# Run a block of a manual for a shell in a folder of its own, where each program that it calls
+# as "./PROGRAM" notes that it ran.  All must run, and the block end well; "dlock elect" never
+# ends by itself.
+sub run_block
+{
+	my ($path, $block) = @_;
+	my ($section, $script) = @$block{qw(section script)};
+	my $name = "$path, $section";
+	my $folder = scratch('block');
+	mkdir $folder;
+	my %programs = map { $_ => 1 } $script =~ m{\./([\w-]+)}g;
+	for my $program (keys %programs)
+	{
+		write_text("$folder/$program", "#!/bin/sh\necho \"\$0\" >>$folder/ran\n");
+		chmod 0755, "$folder/$program";
+	}
+	my $elects = $script =~ s/^dlock elect\b/exec dlock elect/m;
+	my $bin = scratch('bin');
+	mkdir $bin;
+	symlink dlock(), "$bin/dlock";
+	my $run = launch({ program => '/bin/sh', env => { PATH => "$bin:$ENV{PATH}", DLOCK_URL => url() } },
+		'-c', "cd $folder\n$script");
+	if ($elects)
+	{
+		ok(eventually(sub { -s "$folder/ran" }), "$name: a leader is elected");
+		kill 'TERM', $run->{pid};
+	}
+	is(finish($run), 0, "$name: the status is 0") or diag(errors($run));
+	my %ran = map { s{.*/}{}r => 1 } lines_of("$folder/ran");
+	is(join(' ', sort keys %ran), join(' ', sort keys %programs), "$name: the programs ran");
+	# other cases go on, so only what is named here
+	query("SELECT dlock_force_release('$_')") for $script =~ /[\w-]+/g;
+	system('rm', '-rf', $folder);
+	return;
+}
+
+sub manuals
+{
+	for my $path ('README.md', 'doc/recipes.md')
+	{
+		my @blocks = Manual::shell_blocks("$examples/../$path");
+		cmp_ok(scalar(@blocks), '>', 2, "$path has lines for a shell");
+		run_block($path, $_) for @blocks;
+	}
+	return;
+}
+
 cases(
+	'manuals' => \&manuals,
 	'with-lease' => \&with_lease,
 	'leader' => \&leader,
 	'cached' => \&cached,
