@@ -4,10 +4,9 @@
 #
 #   SELECT dlock_release('report', 'worker-1');   -- true: it is free now
 #
-# Up to the colon that is true, false, NULL, a number, a string, a list, or ERROR
-# and an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12
-# digits or more stands for any token.  Without a comment no error is all that
-# matters.
+# Up to the colon that is true, false, NULL, a number, a string, or ERROR and
+# an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12 digits
+# or more stands for any token.  Without a comment no error is all that matters.
 #
 # In a manual the examples are the blocks in the language "sql"; what is indented
 # instead is not run.  "sql postgresql" is for PostgreSQL alone, "sql mysql" for
@@ -37,7 +36,7 @@ sub statements
 		# a body in dollar quotes is not over yet
 		next if (() = $sql =~ /\$\$/g) % 2;
 		next unless $sql =~ /;\s*$|\\g(?:set)?\b[^\n]*\n$|^\\/;
-		$comment =~ s/^('[^']*'|\[.*\]|[^:]*).*/$1/ if defined $comment;
+		$comment =~ s/^('[^']*'|[^:]*).*/$1/ if defined $comment;
 		push @statements,
 		  { line => $first, sql => $sql, expected => $comment };
 		$sql = '';
