@@ -2,7 +2,7 @@
 --
 --   psql -f examples/once.sql
 --
--- Messages are delivered at least once, often to several workers at a time.
+-- A message may be delivered several times, and to several workers at a time.
 -- The lease keeps two workers from doing the same message at the same time;
 -- the row in "done", written in the transaction of the work itself, keeps it
 -- from being done again later.  What each statement answers is said behind it.
