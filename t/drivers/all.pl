@@ -22,6 +22,8 @@
 #   errors     lost, kept from writing, misuse, deadlock and server gone, told apart
 #   session    a session lease, and how it ends when a pool takes its connection back
 #
+# python/readme_loop.py shows the readme's loop instead.
+#
 # What a driver cannot bind unchanged, it binds as the page says, and the program shows
 # also that it could not.
 
