@@ -314,13 +314,20 @@ begin_release(struct run *run)
 	run->phase = RELEASING;
 }
 
-/* Nothing of COMMAND is left. */
+/*
+ * Nothing of COMMAND is left, since "gone_at_us".  If that is past the deadline, COMMAND
+ * may have run beside the next holder, which its users have to know.
+ */
 static void
-all_is_gone(struct run *run)
+all_is_gone(struct run *run, int64_t gone_at_us)
 {
 	const struct supervised *what = run->what;
 	bool		killed = WIFSIGNALED(run->status);
+	int64_t		late_us = gone_at_us - dlock_lease_deadline_us(run->lease);
 
+	if (late_us > 0 && !what->warn_only)
+		say("the command ended up to %.3f s after the deadline of the lease on \"%s\": it was "
+			"not killed in time", (double) late_us / 1e6, name_of(what));
 	run->overdue_us = DLOCK_NEVER;
 	run->outcome->ran_us = dlock_now_us() - run->started_us;
 	terminal_take_back(killed);
@@ -345,7 +352,7 @@ kill_all(struct run *run)
 		run->exited = true;
 		run->status = status;
 	}
-	all_is_gone(run);
+	all_is_gone(run, dlock_now_us());
 }
 
 /*
@@ -604,6 +611,8 @@ handle_event(struct run *run, const dlock_event *event)
 static void
 handle_report(struct run *run, const struct watchdog_report *report)
 {
+	int64_t		gone_at_us;
+
 	switch (report->kind)
 	{
 		case WATCHDOG_STARTED:
@@ -634,8 +643,9 @@ handle_report(struct run *run, const struct watchdog_report *report)
 			}
 			break;
 		case WATCHDOG_GONE:
+			gone_at_us = atomic_load(&run->watchdog.shared->gone_at_us);
 			watchdog_finish(&run->watchdog);
-			all_is_gone(run);
+			all_is_gone(run, gone_at_us);
 			break;
 	}
 }

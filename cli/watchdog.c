@@ -46,6 +46,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -386,6 +387,7 @@ do_what_is_due(struct state *state)
 		if (processes_signal(&which, 0) == 0)
 		{
 			state->gone = true;
+			atomic_store(&state->shared->gone_at_us, dlock_now_us());
 			report(state, WATCHDOG_GONE, 0);
 			return INT64_MAX;
 		}
@@ -480,6 +482,10 @@ watch(struct state *state)
 	setpgid(0, 0);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_NAME, "dlock-watchdog");
+
+	/* before all others, where it may, since on a busy machine it would be late */
+	sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
+					   &(struct sched_param) {.sched_priority = 1});
 
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);

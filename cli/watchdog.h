@@ -37,6 +37,9 @@ struct watchdog_shared
 	/* COMMAND is being ended.  Who sets it sends SIGTERM, once. */
 	_Atomic bool ending;
 
+	/* When the watchdog found nothing left that would have to end; 0: not yet. */
+	_Atomic int64_t gone_at_us;
+
 	/* COMMAND's process, and process group; 0 until it is made */
 	_Atomic pid_t command;
 
