@@ -60,7 +60,7 @@ lease_take_over(uint64_t last, int64_t wall_us)
 		return result;
 	if (least - by_clock <= LEASE_TOKENS_PER_SECOND)
 	{
-		/* rounded up: the clock is there when the wait is over */
+		/* rounded up, so that the clock is there when the wait is over */
 		result.wait_us = (int64_t) ((least - by_clock) *
 									(uint64_t) US_PER_SECOND /
 									LEASE_TOKENS_PER_SECOND) + 1;
@@ -110,9 +110,9 @@ lease_merge_guard(lease_holder *holder, lease_mode mode, uint32_t holds)
 }
 
 /*
- * Say whether a holder is the requester, or one that it may act for.  Whoever wants
- * a lease for its own session or transaction cannot share that of another one,
- * even as the same owner.
+ * Say whether a holder is the requester, or one that it may act for.  An
+ * acquire for a session or transaction cannot share the lease of another
+ * session or transaction, even of the same owner.
  */
 static bool
 is_own(const lease_request *request, const lease_holder *holder)
@@ -123,7 +123,7 @@ is_own(const lease_request *request, const lease_holder *holder)
 		lease_same(holder->owner, request->owner);
 }
 
-/* Say whether an acquire takes over what its owner had in a server before. */
+/* Say whether an acquire takes over what its owner had in an earlier server. */
 static bool
 takes_over(const lease_request *request, const lease_holder *holder)
 {
@@ -148,7 +148,7 @@ may_mean(const lease_request *request, const lease_holder *holder,
 	return request->op != LEASE_LEAVE || holder->kind != LEASE_PLAIN;
 }
 
-/* Say whether one of two holders comes first that a request may mean. */
+/* Say which of two holders that a request may mean comes first: true for a. */
 static bool
 comes_first(const lease_holder *a, const lease_holder *b)
 {
@@ -231,8 +231,8 @@ is_held(const lease_holder *holders, size_t count, int64_t now_us)
 }
 
 /*
- * Say whether a holder's lease, leaving its guards aside, takes up room that a
- * request asks for.  What is over and was the requester's own does not.
+ * Say whether a holder's lease, apart from its guards, takes up room that a
+ * request needs.  The requester's own that is over does not.
  */
 static bool
 takes_room(const lease_request *request, const lease_holder *holder,
@@ -245,8 +245,8 @@ takes_room(const lease_request *request, const lease_holder *holder,
 }
 
 /*
- * Say whether a holder's guards do.  The requester's own do not: it would wait for
- * its own transaction.
+ * Say whether a holder's guards take up that room.  The requester's own do not:
+ * it would wait for its own transaction.
  */
 static bool
 guards_take_room(const lease_request *request, const lease_holder *holder)
@@ -266,8 +266,8 @@ excludes(const lease_request *request, const lease_holder *holder,
 }
 
 /*
- * How many permits a holder takes up, of a request for some.  A guard and the lease
- * it was taken for are one thing and take up the room of the larger.
+ * How many permits a holder takes up as a request sees it.  A guard and its
+ * lease count as one, with the permits of the larger.
  */
 static uint64_t
 permits_of(const lease_request *request, const lease_holder *holder,
@@ -317,8 +317,8 @@ lease_leaves_room(const lease_request *served, lease_outcome outcome,
 }
 
 /*
- * When time next changes what is in a request's way.  Holders that are bound to
- * something, and guards, end by an event instead.
+ * When time next changes what is in a request's way.  Bound holders, and
+ * guards, end by an event instead.
  */
 static int64_t
 next_change(const lease_request *request, const lease_holder *holders,
@@ -348,10 +348,12 @@ repeats(const lease_request *request, const lease_holder *mine)
 }
 
 /*
- * Answer an acquire with the hold that it repeats.  The call that took the hold may
- * still be about to give it back, so it is noted that somebody has learnt of it.
- * With several holds that was not the call that made the holder, which alone gives
- * back with a request id; of permits that is not known.
+ * Answer an acquire with the hold that it repeats.  The call that took the hold
+ * may still be about to give it back (LEASE_RELEASE with unless_repeated), so
+ * note that another call has answered with it.  Only the call that made the
+ * holder gives back when it has a request id.  If there are several holds,
+ * another call took the last one, and nothing need be noted; of permits we
+ * cannot tell.
  */
 static lease_outcome
 replay(lease_holder *mine)
@@ -365,7 +367,7 @@ replay(lease_holder *mine)
 	return LEASE_REPLAYED;
 }
 
-/* Give an existing holder more holds, or replay those it has. */
+/* Give an existing holder more holds, or answer with those it has. */
 static lease_outcome
 reenter(const lease_request *request, lease_holder *holders, size_t count,
 		lease_holder *mine, int64_t now_us)
@@ -406,8 +408,8 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
 }
 
 /*
- * Mark all that is over for removal, but what the lock delay keeps, and what an
- * acquire takes over.
+ * Mark for removal every holder that is over, except those that the lock delay
+ * keeps, and every holder that an acquire takes over.
  */
 static void
 clear(const lease_request *request, lease_holder *holders, size_t count,
@@ -477,7 +479,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 	result->outcome = LEASE_GRANTED;
 }
 
-/* Give so many holds of a holder back. */
+/* Give some holds of a holder back. */
 static lease_outcome
 release(lease_holder *h, uint32_t holds)
 {
@@ -563,8 +565,8 @@ change_mine(const lease_request *request, lease_holder *holders, size_t count,
 }
 
 /*
- * End live holders whoever they are, all or those of one owner; and what the
- * lock delay keeps, which is how an operator cuts that short.
+ * End live holders, all or those of one owner, whatever their principal.  This
+ * also ends what the lock delay keeps, so that an operator can cut that short.
  */
 static void
 evict(const lease_request *request, lease_holder *holders, size_t count,

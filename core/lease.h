@@ -12,17 +12,17 @@
  * together with the principal (SQL role or account) that acquired; it is one
  * row of the lock table and has "version" holds.  A holder is "over" once its
  * deadline has come, whether or not anyone noticed; a holder that is not over
- * is "live".  A session's or a transaction's holder lives as long as that does:
- * the engine knows what has become of it, and lease_judge() says what that makes
- * of the holder, its "life".
+ * is "live".  The holder of a session or transaction lives as long as that
+ * session or transaction does: the engine knows whether it still exists, and
+ * lease_judge() derives the holder's "life" from that.
  *
- * Two things make the grant of a name wait although a holder is over.  A
- * "guard" pins a lease until a transaction of its holder's ends.  A "lock
- * delay" gives a holder that let its lease expire time to notice.  Neither is
- * in the way of the holder itself.  A guard keeps the mode in which it was taken,
- * though its lease may be downgraded meanwhile.
+ * Two things keep a name from being granted although its holder is over.  A
+ * "guard" pins a lease until a transaction of its holder ends.  A "lock delay"
+ * gives a holder that let its lease expire time to notice.  Neither keeps the
+ * holder itself out.  A guard keeps the mode in which it was taken, even if its
+ * lease is downgraded meanwhile.
  *
- * What the caller must see to:
+ * What the caller must ensure:
  * - all holders of the name are passed, live or over, in any order, under a
  *   lock that keeps them from changing until the result has been stored;
  * - now_us was read from the lease clock after that lock was taken;
@@ -33,7 +33,7 @@
  * - now_us is at most INT64_MAX - LEASE_TTL_MAX_US, and the lock delay at most
  *   LEASE_TTL_MAX_US;
  * - the deadline of a holder whose life is LEASE_BOUND is later than now_us;
- *   that of one that is LEASE_LEFT, LEASE_LOST or LEASE_PINNED is not.
+ *   that of a LEASE_LEFT, LEASE_LOST or LEASE_PINNED holder is not.
  *
  * Invariants, true of the live holders before and after every call:
  * 1. All have the same mode, and if the mode is exclusive there is one.
@@ -66,8 +66,9 @@
 #define LEASE_TOKEN_MAX		((UINT64_C(1) << 53) - 1)
 
 /*
- * What tokens grow by in a second of the wall clock, for a server that takes a
- * lock table over; no name is granted so many in one.
+ * How much the floor of tokens grows in a second of the wall clock, for a
+ * server that takes a lock table over.  No name gets as many grants in a
+ * second.
  */
 #define LEASE_TOKENS_PER_SECOND	(UINT64_C(1) << 20)
 
@@ -100,7 +101,7 @@ lease_mode_name(lease_mode mode)
 	return "?";					/* keep the compiler quiet */
 }
 
-/* What else than its deadline and its releases ends a lease. */
+/* What ends a lease, besides its deadline and its releases. */
 typedef enum lease_kind
 {
 	LEASE_PLAIN = 1,			/* nothing */
@@ -111,11 +112,11 @@ typedef enum lease_kind
 #define LEASE_KIND_FIRST	LEASE_PLAIN
 #define LEASE_KIND_LAST		LEASE_TRANSACTION
 
-/* How it is told whether a holder is over. */
+/* How to tell whether a holder is over. */
 typedef enum lease_life
 {
 	LEASE_TIMED,				/* by its deadline */
-	LEASE_BOUND,				/* it is live: what it is bound to is there */
+	LEASE_BOUND,				/* it is live: what it is bound to still exists */
 	LEASE_STRANDED,				/* by its deadline: what it was bound to was in a
 								 * server before this one */
 	LEASE_LEFT,					/* it is over: its transaction has ended, or its
@@ -127,7 +128,7 @@ typedef enum lease_life
 /* What an engine knows of the session or transaction that a lease is bound to. */
 typedef enum lease_bond
 {
-	LEASE_BOND_THERE,			/* it is there */
+	LEASE_BOND_THERE,			/* it still exists */
 	LEASE_BOND_ENDED,			/* it is a transaction that has ended, or a session
 								 * that has ended its leases */
 	LEASE_BOND_LOST,			/* it is a session that is gone */
@@ -171,11 +172,11 @@ typedef struct lease_holder
 	lease_standing standing;	/* of the request's principal to this one */
 	bool		elsewhere;		/* bound to another session or transaction than
 								 * the requester's */
-	bool		repeated;		/* a repeated request id was answered with it; true
-								 * also where nobody wants to know */
+	bool		repeated;		/* a repeated request id was answered with it;
+								 * or the engine does not track this */
 	uint32_t	version;		/* holds, or permits */
 	uint32_t	guarded;		/* holds that guards pin; 0: no guard */
-	lease_mode	guard_mode;		/* in which they pin them: lease_merge_guard() */
+	lease_mode	guard_mode;		/* the guards' mode: lease_merge_guard() */
 	uint64_t	token;
 	int64_t		deadline_us;	/* lease clock */
 	lease_change change;		/* set by lease_apply() */
@@ -203,20 +204,22 @@ typedef struct lease_request
 	lease_kind	kind;			/* LEASE_ACQUIRE */
 	bool		behind;			/* LEASE_ACQUIRE: somebody else waits for the
 								 * name and comes first */
-	bool		claim;			/* LEASE_ACQUIRE: what the holder itself has is
-								 * busy, unless the request id is repeated */
-	bool		only_repeated;	/* LEASE_ACQUIRE: all else is busy */
+	bool		claim;			/* LEASE_ACQUIRE: a name that the holder already
+								 * has counts as busy, unless the request id is
+								 * repeated */
+	bool		only_repeated;	/* LEASE_ACQUIRE: busy unless it repeats a
+								 * request id */
 	bool		unless_repeated;	/* LEASE_RELEASE: a holder that is "repeated" is
 									 * not the requester's */
 	uint32_t	limit;			/* LEASE_ACQUIRE of permits: at least 1 */
-	uint32_t	permits;		/* LEASE_ACQUIRE of permits: how many, all or none,
-								 * at most the limit; 0 stands for 1 */
-	uint32_t	holds;			/* LEASE_RELEASE: how many; 0 stands for 1 */
+	uint32_t	permits;		/* LEASE_ACQUIRE of permits: how many, all or
+								 * none, at most the limit; 0 means 1 */
+	uint32_t	holds;			/* LEASE_RELEASE: how many; 0 means 1 */
 	int64_t		delay_us;		/* LEASE_ACQUIRE, LEASE_EVICT, LEASE_REAP,
 								 * LEASE_LEAVE: the lock delay, 0 for none */
 	int64_t		ttl_us;			/* LEASE_ACQUIRE, LEASE_RENEW */
-	uint64_t	token;			/* all that speak for a holder but LEASE_ACQUIRE:
-								 * 0 for whichever it has */
+	uint64_t	token;			/* all that speak for a holder but
+								 * LEASE_ACQUIRE; 0 for any token */
 	uint64_t	next_token;		/* LEASE_ACQUIRE: given to a new holder */
 } lease_request;
 
@@ -232,10 +235,10 @@ typedef enum lease_outcome
 	LEASE_RENEWED,
 	LEASE_RELEASED,				/* given back, dropped, ended, evicted or reaped */
 	LEASE_DOWNGRADED,			/* is shared now, or was already */
-	LEASE_DELAYED,				/* LEASE_LEAVE: is over, and the lock delay keeps
-								 * others out */
+	LEASE_DELAYED,				/* LEASE_LEAVE: it is over, and the lock delay
+								 * keeps others out */
 	LEASE_NOT_YOURS,			/* held, but not by this holder and token, or
-								 * fewer times than are to be given back */
+								 * with fewer holds than are to be given back */
 	LEASE_NOT_HELD,				/* held by nobody; LEASE_REAP: nothing was over */
 
 	/* misuse */
@@ -276,8 +279,8 @@ lease_is_delayed(const lease_holder *holder, int64_t delay_us, int64_t now_us)
 }
 
 /*
- * Say whether holds of two modes can be beside each other; permits, as far as their
- * limit goes.
+ * Say whether holds of two modes can exist beside each other (permits: up to
+ * their limit).
  */
 static inline bool
 lease_modes_are_compatible(lease_mode a, lease_mode b)
@@ -298,8 +301,8 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 }
 
 /*
- * When time alone ends what keeps strangers out of a holder's name, guards aside:
- * INT64_MAX if an event does.
+ * When this holder, apart from its guards, stops keeping strangers out by the
+ * passing of time; INT64_MAX: only an event ends that.
  */
 static inline int64_t
 lease_end_us(const lease_holder *holder, int64_t delay_us)
@@ -313,8 +316,8 @@ lease_end_us(const lease_holder *holder, int64_t delay_us)
 }
 
 /*
- * How much time a holder has left if nobody renews it; of one that is bound to
- * something, its time to live.  0: it is over.
+ * How much time a holder has left if nobody renews it; 0: it is over.  For one
+ * that is bound to a session or transaction it is the time to live.
  */
 static inline int64_t
 lease_remaining_us(const lease_holder *holder, int64_t now_us)
@@ -322,7 +325,7 @@ lease_remaining_us(const lease_holder *holder, int64_t now_us)
 	return lease_is_over(holder, now_us) ? 0 : holder->deadline_us - now_us;
 }
 
-/* Say whether an acquire that ended so has given, or found, a hold. */
+/* Say whether an acquire with this outcome gave, or found, a hold. */
 static inline bool
 lease_is_granted(lease_outcome outcome)
 {
@@ -346,9 +349,9 @@ lease_holds_returned(const lease_request *request)
 }
 
 /*
- * How many holds are to be given back if the caller of an acquire that ended so is
- * not to learn of it.  With a request id, what was added to others stays: a retry
- * finds it, and would not add it again.
+ * How many holds to give back if the caller of an acquire with this outcome
+ * will never get its answer.  With a request id, a hold that was added to
+ * earlier ones stays: a retry finds it and does not add another.
  */
 static inline uint32_t
 lease_holds_added(const lease_request *request, lease_outcome outcome)
@@ -359,8 +362,8 @@ lease_holds_added(const lease_request *request, lease_outcome outcome)
 }
 
 /*
- * Say whether an answer must be durable before it is given.  To lose anything
- * else in a crash only keeps others out a little longer.
+ * Say whether an operation must be durable before it is answered.  Losing any
+ * other one in a crash only keeps others out a little longer.
  */
 static inline bool
 lease_must_be_durable(lease_op op)
@@ -368,7 +371,7 @@ lease_must_be_durable(lease_op op)
 	return op == LEASE_ACQUIRE || op == LEASE_RENEW || op == LEASE_EVICT;
 }
 
-/* Say whether a holder that changed so is no more. */
+/* Say whether this change removes a holder. */
 static inline bool
 lease_is_removed(lease_change change)
 {
@@ -377,10 +380,10 @@ lease_is_removed(lease_change change)
 }
 
 /*
- * Tokens.  A "mark" is a number that no token granted on a name is above; names
- * may share one.  The "floor" is one for all the names of a server, raised by
- * lease_take_over().  Whatever brings names together that had two marks merges
- * these.
+ * Tokens.  No token granted on a name is above the name's "mark"; names may
+ * share a mark.  The "floor" is one number for all names of a server, raised by
+ * lease_take_over().  When names with two marks come to share one, the marks
+ * are merged.
  */
 static inline uint64_t
 lease_merge_marks(uint64_t a, uint64_t b)
@@ -403,32 +406,33 @@ lease_is_of_before(uint64_t token, uint64_t start_floor)
 }
 
 /*
- * Where the tokens of a server start that takes a lock table over.  Unless told
- * to wait, the server makes "floor" durable before its first grant.
+ * Where a server that takes a lock table over starts its tokens.  Unless it
+ * must wait, the server makes "floor" durable before its first grant.
  */
 typedef struct lease_takeover
 {
 	uint64_t	floor;			/* every token of the server is larger */
-	int64_t		wait_us;		/* not yet: call again after so long; 0: now */
+	int64_t		wait_us;		/* too early: call again after this time; 0:
+								 * start now */
 	bool		clock_is_behind;	/* the floor is above the clock: a server that
 									 * lost this raise may start below it */
 } lease_takeover;
 
-/* Longest wait_us: the clock passes a second's tokens in it. */
+/* Longest wait_us: in it the clock passes a second's tokens. */
 #define LEASE_TAKEOVER_WAIT_US	INT64_C(1000000)
 
 /*
- * Say where the tokens of a server start that takes over.
+ * Say where a server that takes over starts its tokens.
  *
- * "last" is the largest floor or mark in the lock table; larger tokens may have
- * been granted and lost, by fewer than LEASE_TOKENS_PER_SECOND.  wall_us is the
- * wall clock, microseconds since 2020-01-01 00:00 UTC.
+ * "last" is the largest floor or mark in the lock table.  Tokens up to less
+ * than LEASE_TOKENS_PER_SECOND larger may have been granted and lost. wall_us
+ * is the wall clock, microseconds since 2020-01-01 00:00 UTC.
  *
- * A server that lost the newest raises of another starts from its own clock, so
- * no raise may go beyond the clock: a server that would have to waits for it.
- * Where the clock is so far behind that a wait of LEASE_TAKEOVER_WAIT_US does
- * not help (it was set back) the floor goes beyond it all the same, for tokens
- * must never fall below what this table has seen.
+ * A server that lost another's newest raises starts from its own clock.  So no
+ * raise may go beyond the clock; a server whose raise would waits for the
+ * clock.  If the clock is so far behind that a wait of LEASE_TAKEOVER_WAIT_US
+ * does not help (somebody set it back), the floor goes beyond the clock all the
+ * same: tokens must never fall below what this table has seen.
  */
 extern lease_takeover lease_take_over(uint64_t last, int64_t wall_us);
 
@@ -453,19 +457,20 @@ lease_check_ttl(int64_t ttl_us)
 }
 
 /*
- * Say what becomes of a holder by what is known of its session or transaction: sets
- * its life, and its deadline unless it is a plain one, which has that already.
+ * Set the life of a holder from the state of its session or transaction, and
+ * its deadline too, unless it is a plain one, which has its deadline already.
  *
- * ttl_us is its time to live, which counts from since_us, when this server started,
- * for LEASE_BOND_BEFORE.  For LEASE_BOND_LOST, since_us is when that was, or
- * something later if it is not known; for LEASE_BOND_ENDED it does not matter.
+ * ttl_us is its time to live.  What since_us means depends on the bond: for
+ * LEASE_BOND_BEFORE, when this server started, from which the time to live
+ * counts; for LEASE_BOND_LOST, when the session was lost, or a later time if
+ * that is not known; for the others, nothing.
  */
 extern void lease_judge(lease_holder *holder, lease_bond bond, int64_t ttl_us,
 						int64_t since_us, int64_t now_us);
 
 /*
- * Have a guard pin "holds" holds of a holder in a mode, besides those that guards
- * pin already.  Of several guards the strictest counts.
+ * Pin "holds" holds of a holder in a mode for one more guard.  Of several
+ * guards the strictest counts.
  */
 extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
 							  uint32_t holds);
@@ -473,14 +478,15 @@ extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
 /*
  * Find the holder that a request speaks for.
  *
- * It is live, has the request's owner, a principal that the requester is or
- * may act for, and the request's token if one is asked for.  The requester's own
- * comes before others, then what is bound to its own session or transaction, then
- * the one with the lowest token.  Returns its index, or count when there is none.
+ * It is live, has the request's owner, a principal that the requester is or may
+ * act for, and the request's token if that names one.  Of several, the
+ * requester's own come first; then those bound to its own session or
+ * transaction; then the one with the lowest token.  Returns its index, or count
+ * when there is none.
  *
- * An acquire for a session or transaction does not find what another one of the
- * same owner has, which is in its way like a stranger's, nor what was stranded,
- * which it takes over.
+ * An acquire for a session or transaction does not find a holder of the same
+ * owner that another session or transaction has: that one is in its way like a
+ * stranger's.  Nor does it find a stranded one, which it takes over.
  */
 extern size_t lease_find(const lease_request *request,
 						 const lease_holder *holders, size_t count,
@@ -495,30 +501,31 @@ extern bool lease_is_free(const lease_holder *holders, size_t count,
 						  int64_t delay_us, int64_t now_us);
 
 /*
- * Say whether a holder is, alone or with others, in the way of an acquire that is
- * not a re-entry.
+ * Say whether a holder, alone or with others, is in the way of an acquire that
+ * is not a re-entry.
  */
 extern bool lease_blocks(const lease_request *request,
 						 const lease_holder *holder, int64_t now_us);
 
 /*
- * Say whether the next one in line, of an owner, may be served right after a
- * request that ended so; if not, the new holder is in its way.
+ * Say whether the next waiter in line, of owner "next_owner", may be served
+ * right after a request with this outcome; if not, the new holder is in its
+ * way.
  */
 extern bool lease_leaves_room(const lease_request *served,
 							  lease_outcome outcome, lease_bytes next_owner);
 
 /*
- * To wait until the holds have ended that are there now, remember the youngest
- * token of those that are live; 0: there are none.
+ * The youngest token of the live holders; 0: there are none.  To wait until all
+ * of them have ended, remember it for lease_have_ended().
  */
 extern uint64_t lease_youngest(const lease_holder *holders, size_t count,
 							   int64_t now_us);
 
 /*
- * Say whether all of them have ended: tokens grow, so what is held with one that
- * is not larger was there.  If not, *next_us is when time next ends one of them,
- * INT64_MAX if it does not.
+ * Say whether all of them have ended.  Tokens grow, so a live holder whose
+ * token is not larger than "youngest" is one of them.  If not, *next_us is when
+ * time next ends one; INT64_MAX: time ends none.
  */
 extern bool lease_have_ended(const lease_holder *holders, size_t count,
 							 uint64_t youngest, int64_t now_us,
@@ -528,21 +535,22 @@ extern bool lease_have_ended(const lease_holder *holders, size_t count,
  * Apply a request to the holders of one name.
  *
  * "holders" must have room for count + 1 entries.  Sets the change of every
- * entry, and what is new of those updated, and appends the holder that a grant
- * adds.  Strings that come from the request are its own, not copies.  A holder
- * whose life is LEASE_PINNED never changes.
+ * entry, updates the fields of those that change, and appends the holder that a
+ * grant adds.  Strings taken from the request are not copied.  A holder whose
+ * life is LEASE_PINNED never changes.
  *
- * How an end counts.  A lease whose time has run out has expired.  What a
- * transaction ended has ended.  What the loss of a session ended has expired if
- * there is a lock delay, for others are kept out as after a deadline, and else has
- * ended; LEASE_LEAVE makes it a plain lease that is over in the former case, so
- * that it is not forgotten with the session.  A session or transaction that takes
- * over what its owner had in a server before this one ends that.  A stranded
- * holder that is renewed, or changed otherwise, becomes a plain one.
+ * How an end counts.  A lease whose time has run out has expired.  A lease that
+ * ended with its transaction has ended.  A lease whose session was lost has
+ * expired if there is a lock delay, which keeps others out as after a deadline;
+ * without one it has ended.  With a lock delay, LEASE_LEAVE makes it a plain
+ * lease that is over, so that it is not forgotten with the session.  A session
+ * or transaction that takes over what its owner had in an earlier server ends
+ * the old holder.  A stranded holder that is renewed, or changed otherwise,
+ * becomes a plain one.
  *
  * An engine that walks over many names may pass the holders one at a time to
- * LEASE_REAP, LEASE_RENEW and LEASE_DROP: that does what they ask to all that
- * match, of a name too.
+ * LEASE_REAP, LEASE_RENEW and LEASE_DROP.  Then these act on every holder that
+ * matches, even on several of one name.
  */
 extern lease_result lease_apply(const lease_request *request,
 								lease_holder *holders, size_t count,

@@ -1,26 +1,27 @@
 /*
  * stuck.c
- *	  The search for those who are stuck; stuck.h says what that means.
+ *	  The search for waiters that are stuck; stuck.h says what that means.
  *
- * The striking out goes by names.  A name is "swept": what is in the way on it
- * is summed up, and its waiters are looked at in the order of the line.  When
- * one is struck out and its owner can go on, or its transaction can, then the
- * names are to be swept again on which these have leases.  A name is swept once
- * and then at most once for each lease and wait on it, and a sweep takes as many
- * steps as there are of both; hence quadratic at worst, and linear in a chain.
+ * Waiters are struck out name by name.  To "sweep" a name is to sum up what is
+ * in the way on it, and to look at its waiters in the order of the line.  If a
+ * waiter is struck out, so that its owner or transaction can go on, the names
+ * on which that one has leases or guards are swept again.  A name is swept
+ * once, and then at most once for each lease and wait on it; a sweep takes as
+ * many steps as there are of both.  So the time is quadratic at worst, and
+ * linear in a chain.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "stuck.h"
 
-/* Lists of things by what they belong to; both arrays end with STUCK_NONE. */
+/* For each thing, the list of its members; a list ends with STUCK_NONE. */
 typedef struct index_list
 {
-	uint32_t   *first;			/* of each thing that others belong to */
-	uint32_t   *next;			/* of each that belongs */
+	uint32_t   *first;			/* of each thing: its first member */
+	uint32_t   *next;			/* of each member: the one after it */
 } index_list;
 
-/* What the search works with, all of it in the caller's numbers. */
+/* What the search works with, all of it in memory that the caller gives. */
 typedef struct search
 {
 	const stuck_facts *facts;
@@ -42,7 +43,7 @@ typedef struct search
 	uint32_t   *by_ahead;
 } search;
 
-/* What of a lease is in somebody's way. */
+/* How far a lease is in somebody's way. */
 typedef struct obstacle
 {
 	bool		modes[LEASE_MODE_LAST + 1];	/* in which modes it is held or
@@ -55,7 +56,7 @@ typedef struct obstacle
  * ----------------------------------------------------------------
  */
 
-/* Take numbers from the caller's; without any, only count them. */
+/* Take numbers from the caller's memory; without any, only count them. */
 static uint32_t *
 take(uint32_t *work, size_t *used, size_t count)
 {
@@ -75,7 +76,7 @@ take_list(uint32_t *work, size_t *used, size_t owners, size_t members)
 	return list;
 }
 
-/* Lay the search out in the caller's numbers; returns how many it takes. */
+/* Lay the search out in the caller's memory; returns how many numbers it takes. */
 static size_t
 lay_out(search *s, const stuck_facts *f, uint32_t *work)
 {
@@ -110,7 +111,7 @@ clear(const index_list *list, uint32_t count)
 		list->first[i] = STUCK_NONE;
 }
 
-/* Put a member before the others. */
+/* Put a member at the head of a list. */
 static void
 push(const index_list *list, uint32_t of, uint32_t member)
 {
@@ -160,14 +161,14 @@ fill_lists(const search *s)
  * ----------------------------------------------------------------
  */
 
-/* Say whether a waiter takes an owner's leases for its own. */
+/* Say whether a lease counts as the waiter's own. */
 static bool
 is_own(const stuck_waiter *waiter, const stuck_lease *lease)
 {
 	return lease->owner == waiter->owner || lease->owner == waiter->acts_for;
 }
 
-/* Say whether the hold of a lease stays, in the way of others or its own. */
+/* Say whether the hold of a lease stays in the way of others, or of its own. */
 static bool
 hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
 		   bool own)
@@ -178,7 +179,7 @@ hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
 		(lease->waiter != STUCK_NONE && stuck[lease->waiter]);
 }
 
-/* Say whether a guard stays, which is in the way of others only. */
+/* Say whether a guard stays in the way of others; it is never in its own's. */
 static bool
 guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
 {
@@ -186,7 +187,7 @@ guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
 
-/* What of a lease stays in the way of others, or of its own. */
+/* How far a lease stays in the way of others, or of its own. */
 static obstacle
 what_stays(const search *s, const bool *stuck, uint32_t l, bool own)
 {
@@ -237,7 +238,8 @@ count_obstacle(obstacles *all, const obstacle *one, bool add)
 }
 
 /*
- * Count the leases of an owner as its waiter meets them, and not as others do.
+ * Count the leases of an owner as its own waiter meets them instead of as
+ * others do.
  */
 static void
 make_own(const search *s, const bool *stuck, uint32_t owner, obstacles *all)
@@ -253,7 +255,7 @@ make_own(const search *s, const bool *stuck, uint32_t owner, obstacles *all)
 	}
 }
 
-/* Say whether a wait could end if all who can go on gave up what they have. */
+/* Say whether a wait could end if all that can go on gave up what they have. */
 static bool
 could_end(const search *s, const bool *stuck, const stuck_wait *wait,
 		  const obstacles *on_name)
@@ -280,7 +282,7 @@ could_end(const search *s, const bool *stuck, const stuck_wait *wait,
  * ----------------------------------------------------------------
  */
 
-/* Have a name swept. */
+/* Note that a name is to be swept. */
 static void
 make_due(const search *s, uint32_t name, uint32_t *ntodo)
 {
@@ -290,7 +292,7 @@ make_due(const search *s, uint32_t name, uint32_t *ntodo)
 	s->todo[(*ntodo)++] = name;
 }
 
-/* Strike a waiter out, and have the names swept on which that counts. */
+/* Strike a waiter out; the names that this may free are to be swept. */
 static void
 strike_out(const search *s, bool *stuck, uint32_t w, uint32_t *ntodo)
 {
@@ -332,8 +334,8 @@ sweep(const search *s, bool *stuck, uint32_t name, uint32_t *ntodo)
 	}
 
 	/*
-	 * The line, then those who watch.  What is summed up may have become less
-	 * meanwhile: then the name is due again.
+	 * The line, then those that watch.  If obstacles go away meanwhile, the sum
+	 * is too large, and the name is due again.
 	 */
 	for (int watching = 0; watching < 2; watching++)
 		for (uint32_t v = s->waits_of_name.first[name]; v != STUCK_NONE;
@@ -406,7 +408,7 @@ typedef struct path
 	uint32_t	newcomer;
 	uint32_t	at;				/* the waiter that we are at */
 	uint32_t	ntodo;			/* waiters found, in the order of finding */
-	stuck_step	step;			/* from it */
+	stuck_step	step;			/* the step that we take from it */
 	bool		closed;			/* the step leads to the newcomer */
 } path;
 
@@ -455,7 +457,7 @@ too_few_permits(const path *way, const stuck_wait *wait)
 	return permits + wait->permits > wait->limit;
 }
 
-/* Say whether what stays in a mode is in the way of a wait. */
+/* Say whether what stays in this mode is in the way of a wait. */
 static bool
 is_in_the_way(lease_mode mode, const stuck_wait *wait, bool few)
 {
@@ -464,8 +466,8 @@ is_in_the_way(lease_mode mode, const stuck_wait *wait, bool few)
 }
 
 /*
- * Step to all who keep a lease that is in the way of a wait.  "few": permits
- * are.
+ * Step to all waiters that keep a lease in the way of a wait. "few": there are
+ * too few permits.
  */
 static void
 reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
@@ -500,7 +502,7 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 	}
 }
 
-/* Step to all who are in the way of a wait, until the circle is closed. */
+/* Step to all waiters in the way of a wait, until the circle is closed. */
 static void
 reach_by_wait(path *way, uint32_t v)
 {
@@ -555,7 +557,7 @@ stuck_find_circle(const stuck_facts *facts, const bool *stuck,
 	if (!way.closed)
 		return 0;
 
-	/* back from where the circle was closed, to know how long it is */
+	/* go back from where the circle was closed, to learn its length */
 	for (uint32_t w = way.at; w != newcomer; w = s.came_from[w])
 		length++;
 	steps[length - 1] = way.step;

@@ -4,13 +4,13 @@
  *
  * The fuzzer finds its way by coverage where the model test rolls dice, and it
  * reaches strings, times and tokens that the model never draws.  There is no
- * second opinion here: every call is held against the invariants of lease.h,
- * and is made twice, with the holders in opposite orders, which must come to
- * the same.  Whatever the bytes, the requests keep to what lease.h asks of a
- * caller.
+ * model here: every call is held against the invariants of lease.h, and is made
+ * twice, with the holders in opposite orders, which must give the same result.
+ * Whatever the bytes, the requests keep to what lease.h asks of a caller.
  *
  * The holders are passed in memory of exactly the promised size, and every
- * string has its own allocation, so that the sanitizers see each step aside.
+ * string has its own allocation, so that the sanitizers see every access out of
+ * bounds.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -126,7 +126,7 @@ pass_time(void)
 		then = name[choice % count].deadline_us - 1 + choice / 32 % 3;
 	if (then > now_us && then <= latest)
 		now_us = then;
-	/* What is bound to something that is there is never over. */
+	/* A holder whose session or transaction exists is never over. */
 	for (size_t i = 0; i < count; i++)
 		if (name[i].life == LEASE_BOUND && name[i].deadline_us <= now_us)
 			name[i].deadline_us = now_us + 1;
@@ -182,7 +182,7 @@ event(void)
 	switch (choice & 3)
 	{
 		case 0:
-			/* Only what is live can be guarded, and by several. */
+			/* Only a live holder can be guarded, and by several guards. */
 			if (h->deadline_us > now_us && (h->guarded == 0 || choice & 0x80))
 				lease_merge_guard(h, h->mode, h->version);
 			else
@@ -285,7 +285,7 @@ check_order(const lease_request *request, const lease_holder *before,
 	free(mirror);
 }
 
-/* What lease_find() says must be what the call went by. */
+/* The call must have acted on the holder that lease_find() names. */
 static void
 check_find(const lease_request *request, const lease_holder *before,
 		   const lease_result *result)
@@ -331,7 +331,7 @@ check_find(const lease_request *request, const lease_holder *before,
 		must("a holder answered that cannot be found");
 }
 
-/* Look at what only a history can show, once the result is stored. */
+/* Check what only a history can show, once the result is stored. */
 static void
 check_name(void)
 {
@@ -345,7 +345,7 @@ check_name(void)
 				must("one owner and principal are two live holders");
 }
 
-/* What a look at the name says must agree with what a stranger would get. */
+/* What the name looks like must agree with what a stranger would get. */
 static void
 check_looks(const lease_holder *holders, int64_t delay_us)
 {

@@ -95,8 +95,9 @@ change_keeps(lease_change change)
 }
 
 /*
- * Say whether a holder is the requester, or one that it may act for: not what
- * another of its sessions or transactions has, when it asks for the like.
+ * Say whether a holder is the requester, or one that it may act for.  An
+ * acquire for a session or transaction does not own what another session or
+ * transaction of its owner has.
  */
 static inline bool
 holder_is_own(const lease_request *request, const lease_holder *h)
@@ -108,7 +109,7 @@ holder_is_own(const lease_request *request, const lease_holder *h)
 		bytes_equal(h->owner, request->owner);
 }
 
-/* Say whether an acquire ends a live holder to have the name anew. */
+/* Say whether an acquire ends a live holder to take the name anew. */
 static inline bool
 holder_is_taken_over(const lease_request *request, const lease_holder *h,
 					 int64_t now_us)
@@ -119,9 +120,9 @@ holder_is_taken_over(const lease_request *request, const lease_holder *h,
 }
 
 /*
- * Say whether the lock delay holds for a holder: it expired less than that
- * ago.  The difference is taken without a sign because it may be as large as
- * the clock's whole range.
+ * Say whether the lock delay holds for a holder: it expired less than that ago.
+ * The difference is unsigned because it may be as large as the clock's whole
+ * range.
  */
 static inline bool
 holder_is_delayed(const lease_request *request, const lease_holder *h,
@@ -143,7 +144,7 @@ holds_in_question(const lease_request *request)
 	return holds == 0 ? 1 : holds;
 }
 
-/* Check what a holder that was updated may differ in. */
+/* Check that an updated holder differs only in what may change. */
 static inline const char *
 update_fault(const lease_request *request, const lease_holder *was,
 			 const lease_holder *is, const lease_result *result,
@@ -294,7 +295,7 @@ new_holder_fault(const lease_request *request, const lease_holder *added,
 	return NULL;
 }
 
-/* Say whether holds in two modes cannot be beside each other. */
+/* Say whether holds in two modes exclude each other. */
 static inline bool
 modes_clash(lease_mode a, lease_mode b)
 {
@@ -342,8 +343,8 @@ live_set_fault(const lease_holder *holders, size_t count, int64_t now_us)
 }
 
 /*
- * Say whether holders keep out a request for more holds, were nobody waiting for
- * the name.
+ * Say whether holders would keep out a request for more holds if nobody waited
+ * for the name.
  */
 static inline bool
 holders_keep_out(const lease_request *request, const lease_holder *holders,
@@ -372,7 +373,7 @@ holders_keep_out(const lease_request *request, const lease_holder *holders,
 	return request->mode == LEASE_PERMIT && permits > request->limit;
 }
 
-/* Check that whoever was turned away had reason to be, and nobody else. */
+/* Check that a request was refused for a reason, and only then. */
 static inline const char *
 refusal_fault(const lease_request *request, const lease_holder *holders,
 			  size_t count, const lease_result *result, int64_t now_us)
@@ -456,8 +457,8 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 
 /*
  * Check when a refused request is told to come back: at some deadline, with or
- * without the lock delay, and not a moment too late.  For the latter the same
- * request is made again one microsecond before.
+ * without the lock delay, and not too late.  For the latter, repeat the request
+ * one microsecond before that time.
  */
 static inline const char *
 retry_fault(const lease_request *request, const lease_holder *before,
@@ -493,7 +494,7 @@ retry_fault(const lease_request *request, const lease_holder *before,
 	for (size_t i = 0; i < count; i++)
 	{
 		then[i] = before[i];
-		/* as the engine would say of it then */
+		/* as the engine would pass it then */
 		if (then[i].life == LEASE_BOUND)
 			then[i].deadline_us = INT64_MAX;
 	}

@@ -5,19 +5,19 @@
  * The model is written from the rules and not from lease.c.  It has no holders
  * with a version: it keeps, for each name, a plain list of single holds in the
  * order in which they were acquired.  A "lease" is the set of holds with one
- * token; whatever is asked of it is found by walking over the list.  It knows
- * which holds are over because it moves them out of the way as soon as the
- * clock moves, whereas lease.c looks at deadlines only when it is asked.  A
+ * token; every question about it is answered by walking over the list.  It
+ * knows which holds are over because it moves them out of the way as soon as
+ * the clock moves, whereas lease.c looks at deadlines only when it is asked.  A
  * guard is a thing of its own, like the engine's heavyweight lock, and stays
  * when the holds it was taken for are gone.
  *
  * The other side, the "table", does what an engine does: it keeps the holders
- * that lease_apply() returned.  After every step the outcome, the token and
- * all that is kept of the name are compared, and the call itself is held
- * against the invariants of lease.h.
+ * that lease_apply() returned.  After every step the test compares the outcome,
+ * the token and all that both keep of the name, and holds the call against the
+ * invariants of lease.h.
  *
  * Owners, principals and names are few and times are short, so that holders
- * meet, and expire while they are wanted, all the time.
+ * often meet, and often expire while others want the name.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -42,7 +42,7 @@
 #define HOLDERS_MAX	64			/* of one name */
 #define GUARDS_MAX	8			/* of one name */
 
-/* Fewer steps than this need not have met every outcome. */
+/* A run of fewer steps need not meet every outcome. */
 #define COVERAGE_OPS 500000
 
 /*
@@ -74,7 +74,7 @@ static const char *const outcome_name[] = {
 #define OPS			(sizeof(op_name) / sizeof(op_name[0]))
 #define OUTCOMES	(sizeof(outcome_name) / sizeof(outcome_name[0]))
 
-/* What is asked, in the numbers that both sides can translate. */
+/* A question, in numbers that both sides can translate. */
 typedef struct question
 {
 	lease_op	op;
@@ -103,7 +103,7 @@ typedef struct reply
 	lease_outcome outcome;
 	uint64_t	token;
 	int			changed;		/* leases that began, changed or ended */
-	int			expired;		/* of them: expired */
+	int			expired;		/* how many of them expired */
 	int64_t		retry_us;		/* busy: when to come back, or INT64_MAX */
 } reply;
 
@@ -117,7 +117,7 @@ static bool acts_for[PRINCIPALS][PRINCIPALS];
 
 static uint64_t seen[OPS][OUTCOMES];
 
-/* Situations that the outcome alone does not tell. */
+/* Situations that the outcome alone does not show. */
 static uint64_t seen_over_cleared;
 static uint64_t seen_over_kept;
 static uint64_t seen_acted_for;
@@ -272,8 +272,9 @@ model_sort(void)
 }
 
 /*
- * Let time pass: a hold is over when its deadline has come.  What is bound to
- * something that is there has no deadline, and shows the next moment for one.
+ * Let time pass: a hold is over when its deadline has come.  A hold whose
+ * session or transaction exists has no deadline; the next moment stands in for
+ * it.
  */
 static void
 model_clock(int64_t us)
@@ -295,8 +296,9 @@ is_asker(const question *q, int owner, int principal)
 }
 
 /*
- * Say whether a hold is one of the asker's.  Who asks for a session or transaction
- * has nothing to do with what others of its own have.
+ * Say whether a hold is one of the asker's.  An asker for a session or
+ * transaction has nothing to do with what other sessions or transactions of its
+ * owner have.
  */
 static bool
 is_askers(const question *q, const hold *h)
@@ -307,7 +309,7 @@ is_askers(const question *q, const hold *h)
 	return is_asker(q, h->owner, h->principal);
 }
 
-/* Say whether a session or transaction takes a hold of an earlier one over. */
+/* Say whether a session or transaction takes over a hold of an earlier one. */
 static bool
 is_taken_over(const question *q, const hold *h)
 {
@@ -387,8 +389,8 @@ holds_asked(const question *q)
 /*
  * Return the token of the lease that a question speaks for, or 0.
  *
- * First the principal's own, then those it may act for; of these, what is the
- * asker's session's; among several the one with the lowest token.
+ * The principal's own come first, then those it may act for; of these, those of
+ * the asker's session; among several, the one with the lowest token.
  */
 static uint64_t
 lease_meant(const question *q)
@@ -442,9 +444,8 @@ is_askers_guard(const question *q, const guard *it)
  * Rules 1, 11 and 12: say whether there is room on a name for one hold more.
  *
  * Three things take up room: holds, holds that are over but paused, and guards.
- * The latter two leave room to whom they belong.  A guard and the lease that it
- * was taken for are one thing and take up the room of the larger, but a guard
- * keeps its own mode.
+ * The latter two do not keep their own owner out.  A guard and its lease count
+ * as one, with the room of the larger, but a guard keeps its own mode.
  */
 static bool
 model_room(const question *q)
@@ -542,8 +543,8 @@ model_room(const question *q)
 }
 
 /*
- * Answer that a name is busy, and when that may change with time: at a
- * deadline of the asker's own, or when the pause after another's has gone by.
+ * Answer that a name is busy, and when time may change that: at a deadline of
+ * the asker's own, or at the end of the pause after another's.
  */
 static reply
 model_busy(const question *q)
@@ -579,14 +580,14 @@ model_busy(const question *q)
 	return (reply) {LEASE_BUSY, 0, 0, 0, now_us + soonest_us};
 }
 
-/* Answer with something else than busy. */
+/* Answer with an outcome other than busy. */
 static reply
 answer(lease_outcome outcome, uint64_t token, int changed)
 {
 	return (reply) {outcome, token, changed, 0, INT64_MAX};
 }
 
-/* Acquire once more for the lease that is there already. */
+/* Acquire once more for a lease that exists already. */
 static reply
 model_acquire_again(const question *q, uint64_t token)
 {
@@ -610,7 +611,7 @@ model_acquire_again(const question *q, uint64_t token)
 		return answer(LEASE_MIXED_KINDS, 0, 0);
 	if (mode == LEASE_PERMIT && !repeated)
 	{
-		/* One more permit is one more customer. */
+		/* One more permit competes like a newcomer's. */
 		if (q->behind || !model_room(q))
 			return model_busy(q);
 		for (int g = 0; g < guard_count[q->name]; g++)
@@ -636,7 +637,7 @@ model_acquire_again(const question *q, uint64_t token)
 				list->at[i].until_us = now_us + q->ttl_us;
 				changed = true;
 			}
-			/* it was the only acquire, so far as that is known */
+			/* it was the only acquire, as far as we can tell */
 			if (repeated && !list->at[i].repeated &&
 				(mode == LEASE_PERMIT || holds_of(list, token) == 1))
 				changed = list->at[i].repeated = true;
@@ -660,9 +661,9 @@ model_acquire_again(const question *q, uint64_t token)
 }
 
 /*
- * Clear away what is over and not paused; if the asker gets the name, also what
- * is paused and its own, and what it takes over.  Returns how many leases that was,
- * and in *expired, how many of them had come to their end by time.
+ * Clear away what is over and not paused; if the asker gets the name, also its
+ * own that are paused, and what it takes over.  Returns the number of leases,
+ * and in *expired, how many of them ended by time.
  */
 static int
 model_clear(const question *q, int *expired)
@@ -771,7 +772,7 @@ model_nothing_done(const question *q)
 	return answer(LEASE_NOT_HELD, 0, 0);
 }
 
-/* What is changed after its session's server is gone is bound to nothing. */
+/* A lease changed in a later server than its session's is bound to nothing. */
 static void
 loosen(int name, uint64_t token)
 {
@@ -806,7 +807,7 @@ model_renew(const question *q)
 
 /*
  * Give back the oldest holds, or all.  The newest stays to the end because it
- * is the one that knows the id of the last acquire.
+ * knows the id of the last acquire.
  */
 static reply
 model_release(const question *q)
@@ -870,7 +871,7 @@ model_downgrade(const question *q)
 	return answer(LEASE_DOWNGRADED, token, changed);
 }
 
-/* A session is lost or a transaction has ended, and with it a lease. */
+/* A session is lost, or a transaction has ended: its lease ends too. */
 static reply
 model_leave(const question *q)
 {
@@ -895,7 +896,7 @@ model_leave(const question *q)
 	return answer(LEASE_DELAYED, token, 1);
 }
 
-/* Evict what is live, and what is paused: that cuts the pause short. */
+/* Evict what is live, and what is paused, which cuts the pause short. */
 static reply
 model_evict(const question *q)
 {
@@ -1070,8 +1071,8 @@ request_of(const question *q)
 }
 
 /*
- * Put the rows of a name in a new order, as the caller may pass any.  Swaps
- * once: over many steps that is a shuffle.
+ * Put the rows of a name in a new order, as the caller may pass any.  One swap
+ * a step is a shuffle over many steps.
  */
 static void
 stir(int name)
@@ -1102,7 +1103,7 @@ static void
 add_guards(int name, lease_holder *holder)
 {
 	holder->guarded = 0;
-	holder->guard_mode = LEASE_EXCLUSIVE;	/* of no account */
+	holder->guard_mode = LEASE_EXCLUSIVE;	/* without effect */
 	for (int g = 0; g < guard_count[name]; g++)
 		if (guards[name][g].token == holder->token)
 			lease_merge_guard(holder, guards[name][g].mode,
@@ -1119,7 +1120,7 @@ pinned_holder(const question *q, const guard *it)
 		.kind = it->kind,
 		.life = LEASE_PINNED,
 		.standing = standing_of(q->principal, it->principal),
-		/* of no account, whatever an engine fills in */
+		/* without effect, whatever an engine fills in */
 		.elsewhere = one_in(2),
 		.version = (uint32_t) below(4),
 		.token = it->token,
@@ -1142,7 +1143,7 @@ is_second_guard(int name, int g)
 
 /*
  * Apply a request to some rows, check the call, and drop what has ended.
- * Guards without a row go with it when the request is about the whole name,
+ * If the request is about the whole name, guards without a row are passed too,
  * somewhere among the rows.
  */
 static lease_result
@@ -1183,7 +1184,7 @@ table_apply(const question *q, const lease_request *request, int from, int n,
 			count++;
 		}
 
-	/* Of exactly the promised size, so that the sanitizer sees its end. */
+	/* Of exactly the promised size, so that the sanitizer knows its end. */
 	holders = calloc((size_t) count + 1, sizeof(lease_holder));
 	if (holders == NULL)
 		abort();
@@ -1328,7 +1329,8 @@ pass_time(int64_t us)
 }
 
 /*
- * End what a lease is bound to, or the server with it: then it is over in a while.
+ * End what a lease is bound to, or the server with it: then the lease is over
+ * after a while.
  */
 static void
 unbind(int name)
@@ -1375,7 +1377,7 @@ change_guards(int name)
 	if (live[name].length == 0)
 		return;
 	h = &live[name].at[below(live[name].length)];
-	/* A guard of a bundle would keep a semaphore full for as long as it is. */
+	/* A guard of so many holds would keep a semaphore full as long as it lasts. */
 	if (n == GUARDS_MAX || holds_of(&live[name], h->token) > HOLDS_MAX)
 		return;
 	guards[name][guard_count[name]++] = (guard) {
@@ -1429,8 +1431,8 @@ place_bundle(int name)
 }
 
 /*
- * Grant or revoke a privilege.  Only so does a principal come to have a holder
- * of its own that is younger than one it may act for.
+ * Grant or revoke a privilege.  Only this way does a principal get a holder of
+ * its own that is younger than one it may act for.
  */
 static void
 change_privileges(void)
@@ -1493,7 +1495,7 @@ choose_question(void)
 	static const uint64_t no_tokens[] = {0, LEASE_TOKEN_MAX + 1, UINT64_MAX};
 	question	q = {0};
 
-	/* One by one: compilers may draw in any order within an initializer. */
+	/* One by one: within an initializer, compilers may draw in any order. */
 	q.op = choose_op();
 	q.name = below(NAMES);
 	q.owner = below(OWNERS);
@@ -1515,8 +1517,8 @@ choose_question(void)
 	q.next_token = last_token + 1 + (uint64_t) (one_in(4) ? below(3) : 0);
 
 	/*
-	 * Stay with the mode in use, mostly, or everything would be busy; and
-	 * often be somebody who is there already, now and then with its last id.
+	 * Mostly use the mode in use, else everything would be busy.  Often be a
+	 * holder that exists already, now and then with its last id.
 	 */
 	if (live[q.name].length > 0)
 	{
@@ -1533,7 +1535,7 @@ choose_question(void)
 		if (one_in(3))
 			q.id = newest_of(&live[q.name], h->token)->id;
 	}
-	/* Or somebody who was there, to whom guards and delays are no hindrance. */
+	/* Or be an earlier holder, which guards and delays do not keep out. */
 	else if (guard_count[q.name] > 0 && one_in(2))
 	{
 		const guard *it = &guards[q.name][below(guard_count[q.name])];
@@ -1611,9 +1613,8 @@ ask(const question *q)
 }
 
 /*
- * Do what concerns many names (renew all, release all, reap) the way lease.h
- * allows: every holder is passed alone.  The model is asked about one lease
- * after the other.
+ * Do what concerns many names (renew all, release all, reap) as lease.h allows:
+ * pass each holder alone.  Ask the model about one lease after the other.
  */
 static void
 ask_everywhere(question q)

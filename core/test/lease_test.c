@@ -3,9 +3,9 @@
  *	  The contract of the lease state machine: a table of cases.
  *
  * A case is a claim and a script that shows it.  A script plays with the holders
- * of one free name, statement by statement, separated by ";".  What is to come of
- * a request is behind "=".  Times count from the start of the script, times to live
- * are 10 unless said otherwise, and the first token is 101.
+ * of one free name, statement by statement, separated by ";".  The expected
+ * result of a request follows "=".  Times count from the start of the script,
+ * times to live are 10 unless said otherwise, and the first token is 101.
  *
  *	at N                    the clock comes to N; "delay N" sets the lock delay
  *	tokens N                the last token that was granted
@@ -584,7 +584,7 @@ static int64_t delay_us;
 static uint64_t last_token;
 static lease_change last_removal;
 
-/* What is behind the statement being played; NULL: none is. */
+/* The script after the statement being played; NULL: no script is. */
 static const char *unplayed;
 
 /* Split the next statement of a script into words; false at its end. */
@@ -674,7 +674,7 @@ read_time(const char *s)
 		read_number(s) : START + read_number(s);
 }
 
-/* Take "what N", or "whatN": whether it is there, and the number. */
+/* Take "what N", or "whatN", if it comes next: says whether, and the number. */
 static bool
 is_next_number(const char *what, int64_t *number)
 {
@@ -690,7 +690,7 @@ is_next_number(const char *what, int64_t *number)
 	return true;
 }
 
-/* A mode by its letter, with the limit behind; 0: it is none. */
+/* A mode by its letter, and the limit after it; 0: it is no mode. */
 static lease_mode
 take_mode(uint32_t *limit)
 {
@@ -844,7 +844,7 @@ take_options(lease_request *request)
 	return session;
 }
 
-/* Play a request of an owner's, or of an operator's, and check what it came to. */
+/* Play a request of an owner, or of an operator, and check its result. */
 static void
 play_request(lease_request request)
 {
@@ -887,7 +887,7 @@ play_request(lease_request request)
 	}
 }
 
-/* Put a holder on the name that no request has made. */
+/* Put a holder on the name without a request. */
 static void
 play_place(void)
 {
@@ -1094,7 +1094,7 @@ play_case(void **state)
 	play_all(((const script_case *) *state)->script);
 }
 
-/* After a failure, say where that was. */
+/* After a failure, say where it was. */
 static int
 tell_failure(void **state)
 {

@@ -2,9 +2,9 @@
  * stuck_fuzz.c
  *	  Bytes from libFuzzer, read as who waits for whom.
  *
- * Whatever the bytes, they are facts that keep to what stuck.h asks of a caller,
- * in memory of exactly the promised size, and what stuck.c makes of them must be
- * what the definition says.
+ * Whatever the bytes, the facts keep to what stuck.h asks of a caller, in
+ * memory of exactly the promised size, and stuck.c must find what the
+ * definition says.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,14 +1,15 @@
 /*
  * stuck_model.c
- *	  Random crowds of waiters, told by stuck.c and by two others who is stuck.
+ *	  Random crowds of waiters: who is stuck, by stuck.c and by two other ways.
  *
- * One other is the definition (stuck_naive.h), for facts of any kind.
+ * One is the definition (stuck_naive.h), for facts of any kind.
  *
- * The second knows nothing of being stuck: it plays.  It has names with holders
- * and lines, and lets lease_apply() grant.  Whoever does not wait gives up all
- * that it has; then lines are served, and who is served gives up all in its
- * turn, in any order.  Who waits when nobody can move any more is stuck.  Here
- * each owner has one connection, since what several will do nobody knows.
+ * The other knows no definition: it plays.  It has names with holders and
+ * lines, and lets lease_apply() grant.  Each owner that does not wait gives up
+ * all that it has; then lines are served, and each owner that is served gives
+ * up all in turn, in any order.  Those that still wait when nobody can move any
+ * more are stuck.  Here each owner has one connection, since nobody knows what
+ * an owner with several will do.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,7 +30,7 @@
 #define LEASES_MAX		12
 #define GUARDS_MAX		8
 
-/* Fewer cases than this need not have met everything. */
+/* A run of fewer cases need not meet everything. */
 #define COVERAGE_CASES	50000
 
 static uint64_t seed;
@@ -43,7 +44,7 @@ static stuck_facts facts = {
 	.waiters = waiters, .waits = waits, .leases = leases, .guards = guards
 };
 
-/* Situations that should have been met. */
+/* Situations that a run should meet. */
 static uint64_t seen_stuck;
 static uint64_t seen_free;
 static uint64_t seen_behind;	/* stuck, and in no circle of its own */
@@ -155,7 +156,7 @@ draw_facts(void)
 		};
 }
 
-/* Count what a circle goes through. */
+/* Count what kinds of obstacles a circle goes through. */
 static void
 note_circle(const stuck_step *steps, uint32_t length)
 {
@@ -172,7 +173,7 @@ note_circle(const stuck_step *steps, uint32_t length)
 	}
 }
 
-/* Count what has been met. */
+/* Count the situations met. */
 static void
 note(const bool *stuck)
 {
@@ -229,7 +230,7 @@ static lease_holder holders[NAMES_MAX][LEASES_MAX + WAITERS_MAX + 1];
 static size_t nholders[NAMES_MAX];
 static uint64_t next_token;
 
-/* The request of a waiter, or of an owner that takes what it begins with. */
+/* The request of a waiter, or of an owner that takes its first leases. */
 static lease_request
 request_of(uint32_t owner, lease_mode mode, uint32_t limit)
 {
@@ -273,7 +274,7 @@ give_up_all(uint32_t owner)
 		(void) play(name, &request);
 }
 
-/* Say whether somebody who still waits stands ahead of a wait. */
+/* Say whether another waiter, still waiting, stands ahead of a wait. */
 static bool
 is_behind(uint32_t v, const bool *waiting)
 {
@@ -329,7 +330,7 @@ draw_play(void)
 			uint32_t	name = below(facts.nnames);
 			bool		wrong = false;
 
-			/* what would be a re-entry, or misuse, is no wait */
+			/* a re-entry, or misuse, is no wait */
 			for (uint32_t l = 0; l < facts.nleases; l++)
 				wrong |= leases[l].name == name && leases[l].owner == owner &&
 					!(mode == LEASE_PERMIT && leases[l].mode == LEASE_PERMIT);
@@ -343,7 +344,7 @@ draw_play(void)
 	}
 }
 
-/* Let all go on who can, until nobody can: who still waits. */
+/* Let all go on that can, until none can: says which still wait. */
 static void
 play_on(bool *waiting)
 {

@@ -2,8 +2,8 @@
  * stuck_naive.h
  *	  Who is stuck, and in which circle, by the definition and not by stuck.c.
  *
- * All waiters are looked at again and again, each against all leases, guards
- * and waits.  Nothing is counted ahead, and nothing is kept but who is stuck.
+ * Looks at all waiters again and again, each against all leases, guards and
+ * waits.  Counts nothing ahead, and keeps nothing but who is stuck.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,7 +25,7 @@ naive_owner_is_stuck(const stuck_facts *f, const bool *stuck, uint32_t owner)
 	return false;
 }
 
-/* Say whether a waiter takes a lease for its own. */
+/* Say whether a lease counts as a waiter's own. */
 static inline bool
 naive_is_own(const stuck_facts *f, uint32_t w, const stuck_lease *lease)
 {
@@ -33,7 +33,7 @@ naive_is_own(const stuck_facts *f, uint32_t w, const stuck_lease *lease)
 		lease->owner == f->waiters[w].acts_for;
 }
 
-/* Say whether a guard stays that is in the way of others. */
+/* Say whether a guard stays in the way of others. */
 static inline bool
 naive_guard_stays(const stuck_facts *f, const bool *stuck,
 				  const stuck_guard *guard)
@@ -52,7 +52,7 @@ naive_hold_stays(const stuck_facts *f, const bool *stuck, uint32_t w,
 		  (lease->waiter == STUCK_NONE || !stuck[lease->waiter]));
 }
 
-/* Say whether a waiter's hold of a lease is what another one meets. */
+/* Say whether waiter "keeper" is the one that keeps a lease's hold from w. */
 static inline bool
 naive_keeps(const stuck_facts *f, uint32_t w, const stuck_lease *lease,
 			uint32_t keeper)
@@ -106,9 +106,8 @@ naive_is_ahead(const stuck_facts *f, uint32_t u, uint32_t v)
 }
 
 /*
- * The distances from a wait to those in its way: 1 for each waiter that is
- * stuck and of an owner, or with a transaction, that keeps the wait from ending.
- * Returns whether there is anybody.
+ * Find the stuck waiters that keep a wait from ending, through their owner or
+ * their transaction: sets to[] for each.  Returns whether there are any.
  */
 static inline bool
 naive_blockers(const stuck_facts *f, const bool *stuck, uint32_t v, bool *to)
@@ -208,8 +207,8 @@ naive_circle(const stuck_facts *f, const bool *stuck, uint32_t newcomer)
 }
 
 /*
- * Say whether a step's obstacle belongs to a waiter: to its owner, or guarded by
- * its transaction; and is in the way.
+ * Say whether a step's obstacle is in the way, and belongs to a waiter's owner
+ * or is guarded by its transaction.
  */
 static inline bool
 naive_step_leads(const stuck_facts *f, const bool *stuck,
