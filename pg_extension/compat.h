@@ -65,9 +65,9 @@ compat_relation_file_is_new(Relation rel)
 
 /*
  * Add a page to a relation and return it locked exclusively.  The extension
- * lock is held until the page is locked, so that whoever learns the relation's
- * length under that lock never sees a page between its birth and its locking.
- * 16 added ExtendBufferedRel.
+ * lock is held until the page is locked.  So a backend that learns the
+ * relation's length under that lock never sees a page that is added and not yet
+ * locked. 16 added ExtendBufferedRel.
  */
 static inline Buffer
 compat_extend_locked(Relation rel)
@@ -86,9 +86,9 @@ compat_extend_locked(Relation rel)
 }
 
 /*
- * Pin a page in the buffer that it was in the last time; false if it is there no
- * more.  Takes no lock of the table of buffers, but does not count as a use of the
- * page either.  16 renamed the relation's file.
+ * Pin a page in the buffer where it was last time; false if it has left that.
+ * Takes no lock of the table of buffers, but does not count as a use of the
+ * page either. 16 renamed the relation's file.
  */
 static inline bool
 compat_read_recent(Relation rel, BlockNumber block, Buffer buffer)

@@ -173,7 +173,7 @@ is_lock_table(Oid relid)
 
 /*
  * Say whether a subcommand of ALTER TABLE is harmless to the lock table.  Those
- * of columns are none of these, see watch_object_access().
+ * of columns are not listed here, see watch_object_access().
  */
 static bool
 is_harmless(AlterTableType subtype)
@@ -208,8 +208,8 @@ is_harmless(AlterTableType subtype)
 }
 
 /*
- * Refuse statements that would make something else of the lock table, before
- * they leave anything behind.
+ * Refuse statements that would change what the lock table is, before they leave
+ * anything behind.
  */
 static void
 check_statement(Node *statement)
@@ -306,8 +306,8 @@ _PG_init(void)
 {
 	/*
 	 * A backend may load the library without shared memory, for pg_upgrade's
-	 * check or the validation of a function.  The functions then say what is
-	 * missing (lease_relation_open).
+	 * check or the validation of a function.  The functions then say that the
+	 * preload is missing (lease_relation_open).
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 		return;

@@ -2,10 +2,10 @@
  * duration.c
  *	  The type dlock_duration: a span of time, kept in microseconds.
  *
- * One type takes every form in which a client may say how long, so that each
- * function has one signature: a number of seconds of any numeric type, an
- * interval, text that is either, or an untyped parameter.  A month counts as
- * 30 days and a day as 24 hours.
+ * One type takes every form in which a client may state a duration, so that
+ * each function has one signature: a number of seconds of any numeric type, an
+ * interval, text that is either, or an untyped parameter.  A month counts as 30
+ * days and a day as 24 hours.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -83,7 +83,7 @@ from_float(double seconds)
 	return (int64) rint(seconds * USECS_PER_SEC);
 }
 
-/* Read a number of seconds; one beyond a double's range is out of ours. */
+/* Read a number of seconds; beyond a double's range is beyond ours too. */
 static int64
 from_text(const char *text, char **end)
 {
@@ -115,7 +115,7 @@ from_interval(const Interval *interval)
  * Read a duration: a number is seconds, anything else an interval.
  *
  * strtod() knows more forms of numbers than SQL does (hexadecimal, "infinity",
- * "nan(...)"); those with digits only are numbers here, and the names of what
+ * "nan(...)").  Here a number has decimal digits, or is a name of a value that
  * is not finite.
  */
 Datum

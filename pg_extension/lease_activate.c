@@ -3,14 +3,15 @@
  *	  Make the lock table ready for grants, once in each server.
  *
  * Before the first grant after a server start, a promotion or a new file of the
- * lock table, somebody brings the metapage up to date, makes that durable, and
+ * lock table, a call brings the metapage up to date, makes that durable, and
  * publishes the result in shared memory:
  *
- * - The floor of tokens is raised above everything that may have been granted
- *   and not be on this disk: unflushed grants before a crash, grants on a
- *   primary that was lost, on a timeline that was abandoned.  The core says how
- *   far (lease_take_over()), which may be to wait a moment for the system clock:
- *   no lock is held meanwhile, and who cannot wait does without the table.
+ * - The floor of tokens is raised above every grant that may be missing from
+ *   this disk: unflushed grants before a crash, grants on a primary that was
+ *   lost, grants on a timeline that was abandoned.  The core says how far
+ *   (lease_take_over()).  It may first ask for a short wait for the system
+ *   clock; no lock is held meanwhile, and a caller that cannot wait does
+ *   without the table.
  * - The lease clock is anchored (lease_clock.c).
  * - Leases that CREATE DATABASE copied from a template are removed.
  *
@@ -45,9 +46,9 @@ wall_clock(void)
 }
 
 /*
- * Raise the floor that a metapage says, if need be.  Returns 0, or how long to
- * wait for the clock before the next attempt, in which case nothing has
- * changed.  "waited" says that this has been done for long enough.
+ * Raise the floor in a metapage, if need be.  Returns 0, or how long to wait
+ * for the clock before the next attempt; then nothing has changed.  "waited": we
+ * have waited long enough.
  */
 static int64
 raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
@@ -56,9 +57,9 @@ raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
 	lease_takeover start;
 
 	/*
-	 * When this server has activated the table before, in another file, it has
-	 * all grants since.  Otherwise step over those that it may not have: with a
-	 * new table, over those of one that it has dropped.
+	 * If this server has activated the table before, in another file, it has
+	 * all grants since.  Otherwise step over those that it may lack; with a new
+	 * table these are the grants of an earlier one that was dropped.
 	 */
 	if (known_floor != 0 && *floor >= known_floor)
 		return 0;
@@ -68,7 +69,7 @@ raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
 		return start.wait_us;
 	if (start.clock_is_behind)
 	{
-		/* it says nothing of what was granted: the marks on disk must do */
+		/* it does not say what was granted: use the marks on disk */
 		start = lease_take_over(Max(*floor, lease_trie_largest_mark(rel)),
 								wall_clock());
 		ereport(LOG,
@@ -166,7 +167,7 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	DLOCK_CRASH_POINT("activation: logged");
 	UnlockReleaseBuffer(buffer);
 
-	/* who looks reads this page, and need not wait for the disk */
+	/* a look reads this page, and should not wait for the disk */
 	XLogFlush(lsn);
 	DLOCK_CRASH_POINT("activation: flushed");
 
@@ -223,9 +224,9 @@ activate_later(Relation rel, LeaseDatabase *db, int64 wait_us)
 }
 
 /*
- * Make sure that the lock table is ready for grants, and return the entry of
- * its database.  The caller holds RowExclusiveLock on the table and no LWLock,
- * in a server that is not in recovery.  May wait, for a second at most.
+ * Make the lock table ready for grants, and return the entry of its database.
+ * The caller holds RowExclusiveLock on the table and no LWLock, in a server
+ * that is not in recovery.  May wait, for a second at most.
  */
 LeaseDatabase *
 lease_activate(Relation rel)
@@ -239,8 +240,8 @@ lease_activate(Relation rel)
 }
 
 /*
- * The same for a caller that must not wait: NULL if it would have to.  Nobody
- * has used the table then since the server started, or the table is new.
+ * The same for a caller that must not wait: NULL if it would have to.  Then
+ * nobody has used the table since the server started, or the table is new.
  */
 LeaseDatabase *
 lease_activate_at_once(Relation rel)
@@ -252,7 +253,7 @@ lease_activate_at_once(Relation rel)
 
 /*
  * Say whether the table has been activated in this database, by this server or
- * one before it.  If not, nothing in it is this database's.
+ * one before it.  If not, none of its entries is this database's.
  */
 bool
 lease_activate_was_done(Relation rel)

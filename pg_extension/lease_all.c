@@ -4,21 +4,21 @@
  *
  * All buckets concerned are locked together, in the order of the reversed
  * hashes of their names.  In that order each bucket is one contiguous range,
- * and a split cuts a range in two, so the order is the same for everybody
- * whatever splits happen meanwhile: calls cannot deadlock, in whatever order
- * they name the names.  Nobody else locks a bucket while holding another.
+ * and a split cuts a range in two.  So the order is the same for all calls,
+ * whatever splits happen meanwhile, and calls cannot deadlock, whatever the
+ * order of their names.  No other code locks a bucket while holding another.
  *
- * When every name turns out to be free, all are taken before any bucket is
- * unlocked: nobody sees a part of them.  When one is busy nothing has changed;
- * to wait, the call watches that one name, holding nothing, and then looks at
- * all of them again.
+ * If every name is free, the call takes all before it unlocks any bucket:
+ * nobody sees a part of them.  If one is busy, nothing has changed; to wait,
+ * the call watches that one name, holding nothing, and then looks at all of
+ * them again.
  *
- * Room is made beforehand, since that unlocks buckets.  If it does not suffice
- * after all, the rest is tried again, and others may see a part meanwhile; if
- * that fails, or an error strikes (a page cannot be read, the call is cancelled),
- * what has been taken so far is given back (lease_protect.c).  A crash between
- * two of the WAL records leaves part of the leases behind, unanswered: like any
- * call that ended in an error.
+ * The call makes room beforehand, since that unlocks buckets.  If the room does
+ * not suffice after all, the call tries the rest again, and others may see a
+ * part meanwhile.  If that fails, or an error strikes (a page cannot be read,
+ * the call is cancelled), what was taken so far is given back
+ * (lease_protect.c).  A crash between two of the WAL records leaves part of the
+ * leases behind, unanswered, as any call may that ended in an error.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -38,7 +38,7 @@
 #include "lease_wal.h"
 #include "miscadmin.h"
 
-/* How often to make room before anything is taken. */
+/* How many times to make room before anything is taken. */
 #define ROOM_ATTEMPTS	32
 
 /* Most bytes for which room is made in one bucket. */
@@ -49,7 +49,7 @@ typedef struct AllName
 {
 	int			index;			/* in the caller's order */
 	LeaseCall  *call;
-	Buffer		bucket;			/* InvalidBuffer: the one before has it */
+	Buffer		bucket;			/* InvalidBuffer: same as the name before */
 	LeaseAnswer answer;
 	bool		taken;
 } AllName;
@@ -62,7 +62,7 @@ typedef struct AllCall
 	int			room_attempts;
 	bool		waited;			/* this is not the first attempt */
 	const LeaseWaitTime *watch; /* NULL: do not wait */
-	int			busy;			/* what the attempt came to, see attempt() */
+	int			busy;			/* what attempt() returned */
 } AllCall;
 
 static int
@@ -103,7 +103,7 @@ lock_all(AllCall *all)
 	}
 }
 
-/* Unlock them, but one that is unlocked already or is to stay locked. */
+/* Unlock them, except one that is unlocked already or is to stay locked. */
 static void
 unlock_all(AllCall *all, Buffer except)
 {
@@ -119,7 +119,7 @@ unlock_all(AllCall *all, Buffer except)
 
 /*
  * Serve the queues of the names that are due, so that nobody waits for a name
- * that is free.  False if room had to be made: all is unlocked.
+ * that is free.  False: room had to be made, and all is unlocked.
  */
 static bool
 serve_due(AllCall *all)
@@ -141,9 +141,9 @@ serve_due(AllCall *all)
 
 /*
  * Look whether all names can be taken, changing nothing.  Returns the first
- * that cannot, or count.  -1: the catalogs had to be asked, for which all was
- * unlocked: somebody may have locked one, and not a bucket may stay locked
- * meanwhile.
+ * that cannot, or count. -1: we had to ask the catalogs, and unlocked all for
+ * that: somebody may have locked a catalog, and no bucket may stay locked while
+ * we wait.
  */
 static int
 find_busy(AllCall *all)
@@ -169,8 +169,8 @@ find_busy(AllCall *all)
 }
 
 /*
- * The size of the row that a call will insert, at most.  One that replaces a
- * row keeps what that says of the client, which may be of any length.
+ * The size of the row that a call will insert, at most.  A row that replaces
+ * another keeps that one's details of the client, which may be of any length.
  */
 static Size
 row_size(const LeaseCall *call)
@@ -186,7 +186,7 @@ row_size(const LeaseCall *call)
 
 /*
  * Make room in the buckets for all rows to come, as far as that is easily done.
- * False if there was need: then all is unlocked.
+ * False if room was needed: then all is unlocked.
  */
 static bool
 have_room(AllCall *all)
@@ -235,8 +235,8 @@ take_all(AllCall *all)
 			continue;
 
 		/*
-		 * Again: a name before it may have changed the bucket.  Where nobody
-		 * holds this one there was nothing to move, but the mark may have.
+		 * Gather again: taking an earlier name may have changed the bucket.  If
+		 * nobody holds this name, only the mark may have changed.
 		 */
 		if (name->call->count > 0)
 			lease_rows_gather(name->call, bucket, NULL);
@@ -256,9 +256,9 @@ take_all(AllCall *all)
 }
 
 /*
- * Attempt until all names are taken, or one cannot be: its place, or count.
- * With the time of a wait, joins those who watch the name that is busy.  No bucket is
- * locked afterwards.
+ * Attempt until all names are taken, or one cannot be: returns its place, or
+ * count.  If the call may wait, joins the watchers of the busy name.  No bucket
+ * is locked afterwards.
  */
 static int
 attempt(AllCall *all)
@@ -305,7 +305,7 @@ attempt(AllCall *all)
 
 /*
  * Attempt, and make durable what was taken.  A caller that has waited may have
- * died meanwhile, and is not to take anything.  An error that ends the wait for
+ * died meanwhile, and must not take anything.  An error that ends the wait for
  * a synchronous standby leaves the leases: that standby may have them.
  */
 static void
@@ -386,9 +386,9 @@ end_wait(LeaseDatabase *db, const LeaseWaitTime *time, bool first)
 }
 
 /*
- * Acquire all names for one owner, or none: the answer of the last, with the
- * tokens in the caller's order; or that of one that could not be taken, whose
- * place among the names is *failed.  Waits like lease_request_apply().
+ * Acquire all names for one owner, or none.  Returns the answer of the last,
+ * with the tokens in the caller's order; or that of a name that could not be
+ * taken, whose place is then in *failed.  Waits like lease_request_apply().
  */
 LeaseAnswer
 lease_all_acquire(const lease_bytes *names, int count,

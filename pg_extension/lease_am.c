@@ -4,8 +4,8 @@
  *
  * dlock.lease_table is a relation so that the server stores, checkpoints,
  * replicates, backs up, moves and shows it like any other.  Only the functions
- * change it, in place, without transaction ids: for the access method it has
- * no row versions, and a scan sees what is there.
+ * change it, in place, without transaction ids: for the access method it has no
+ * row versions, and a scan sees the entries as they are now.
  *
  * A scan walks over the hashes in the order of their reversed bits, in which a
  * bucket is one contiguous range and a split cuts a range in two.  The cursor
@@ -14,8 +14,8 @@
  * all the time nor shows one twice.  A parallel scan gives each participant
  * one slice of the hashes after another.
  *
- * Rows are masked here, so that whoever reads the table, in whatever way, sees
- * of other roles' leases what the views show and no more (rule 13).
+ * Rows are masked here, so that every reader of the table, in whatever way it
+ * reads, sees of other roles' leases what the views show and no more (rule 13).
  *
  * Everything else either has an obvious answer or raises an error.
  *
@@ -57,7 +57,7 @@
 #define SLICE_BITS		6
 #define SLICES			(1 << SLICE_BITS)
 
-/* What the planner is told of a page's rows: it is half full, more or less. */
+/* What we tell the planner of a page's rows: the page is about half full. */
 #define ROWS_PER_PAGE	40
 
 typedef struct LeaseParallelScan
@@ -75,7 +75,7 @@ typedef struct LeaseScanRow
 	const LeaseGuard *guard;
 } LeaseScanRow;
 
-/* How many roles a scan remembers; where more share a place, the last one. */
+/* How many roles a scan remembers; of several in one place, the last one. */
 #define SEEN_ROLES		64
 
 typedef struct LeaseScan
@@ -185,8 +185,8 @@ text_datum(lease_bytes bytes)
 
 /*
  * Fill in a row of the lock table, for a moment when the lease clock stood at
- * now_us and the wall clock at wall_us.  Without "visible" all that belongs to
- * the holder's role and client is masked.  What lives as long as its session or
+ * now_us and the wall clock at wall_us.  Unless "visible", the holder's role
+ * and client are masked.  A lease that lives as long as its session or
  * transaction has no time at which it expires.
  */
 void
@@ -232,8 +232,8 @@ lease_am_form_row(const LeaseEntry *entry, bool visible, bool guarded,
 
 /*
  * Fill in a row of the lock table for a guard whose lease is gone: role and
- * client are those of the transaction that guards.  What is left of the lease is
- * nothing, and nobody knows when the transaction will end.
+ * client are those of the transaction that guards.  Nothing is left of the
+ * lease, and nobody knows when the transaction will end.
  */
 void
 lease_am_form_guard(lease_bytes name, const LeaseGuard *guard, bool visible,
@@ -291,8 +291,8 @@ compare_positions(const void *a, const void *b)
 }
 
 /*
- * Note which names are guarded.  Those with another hash are of a table that was
- * dropped meanwhile.  The table of 1.0 has no rows for guards.
+ * Note which names are guarded.  Names whose hash does not match belong to a
+ * table that was dropped meanwhile.  The table of 1.0 has no rows for guards.
  */
 static void
 find_guarded_names(LeaseScan *scan)
@@ -416,9 +416,9 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 }
 
 /*
- * Say of the bucket's rows whether they are guarded, and add a row for each
- * guard that has none, of the names that were guarded when the scan began.  The
- * bucket is locked: a guard that has no row here had lost its lease before.
+ * Mark the bucket's rows that are guarded, and add a row for each guard that
+ * has none, of the names that were guarded when the scan began.  The bucket is
+ * locked: a guard without a row here has lost its lease.
  */
 static void
 add_guards(LeaseScan *scan, uint64 next)
@@ -783,11 +783,11 @@ static void
 lease_relation_vacuum(Relation rel, struct VacuumParams *params,
 					  BufferAccessStrategy strategy)
 {
-	/* There is nothing that a release or the reaper left behind. */
+	/* Releases and the reaper leave nothing to vacuum. */
 }
 
 /* ----------------------------------------------------------------
- * What does not go
+ * What the table refuses
  * ----------------------------------------------------------------
  */
 
@@ -1035,8 +1035,8 @@ static const TableAmRoutine lease_am_methods = {
 };
 
 /*
- * The handler of access method "dlock".  By this name a library does not find it
- * that knows no columns "remaining" and "guarded".
+ * The handler of access method "dlock".  A library that knows no columns
+ * "remaining" and "guarded" does not find it by this name.
  */
 Datum
 dlock_table_handler_1_1(PG_FUNCTION_ARGS)

@@ -3,13 +3,13 @@
  *	  Attempts at a request on one name.
  *
  * An attempt takes all steps of lease_store.c under the lock of the name's
- * bucket.  It is made again when the lock had to be given up: to make room, or
- * to ask the catalogs.  An acquire that may wait ends with a place in the queue,
+ * bucket.  It starts over if it had to give up the lock: to make room, or to
+ * ask the catalogs.  An acquire that may wait ends with a place in the queue,
  * with which it sleeps (lease_wait.c) once the bucket is unlocked.
  *
- * Both lease_request.c and those who give back need this, and it needs neither.
- * The bucket is the first lock, but for the activation lock before it.  A crash
- * leaves the request carried out or not, as its one record was logged or not.
+ * Both lease_request.c and the code that gives back need this, and it needs
+ * neither.  The bucket is the first lock, apart from the activation lock before
+ * it.  After a crash the request was carried out if its one record was logged.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,7 +25,7 @@
 #include "lease_wal.h"
 #include "miscadmin.h"
 
-/* What an attempt at a request came to. */
+/* How an attempt at a request ended. */
 typedef enum Attempt
 {
 	ATTEMPT_AGAIN,				/* start over */
@@ -33,7 +33,7 @@ typedef enum Attempt
 	ATTEMPT_JOINED				/* the waiter stands in line */
 } Attempt;
 
-/* The role of a row that a request stands for without being its role. */
+/* The role of a row that a request may act for without being that role. */
 static Oid
 find_acts_for(LeaseCall *call)
 {
@@ -72,7 +72,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	}
 	result = lease_store_decide(call, bucket, answer);
 
-	/* If we fail between here and serving, the queue is due. */
+	/* If we fail before we have served the queue, it is due. */
 	if (used && !acquire && result.changed > 0)
 	{
 		lease_queue_make_due(database, call->hash, call->name);
@@ -92,7 +92,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		waiter->acts_for = find_acts_for(call);
 		DLOCK_CRASH_POINT("queue: about to join");
 
-		/* if what was in our way has gone since, we look again at once */
+		/* if the obstacle has gone since, we look again at once */
 		(void) lease_queue_join(waiter, database, call->hash, call->name,
 								answer->retry_us, call->pokes);
 		attempt = ATTEMPT_JOINED;
@@ -119,7 +119,7 @@ lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 
 /*
  * Give back what a waiter was granted but cannot use, or end what a session or
- * transaction that ends has taken.  "role" is whose lease it is.  The table is
+ * transaction that ends has taken.  "role" is the lease's role.  The table is
  * open; the answer need not be durable.  Never waits.
  */
 void

@@ -2,20 +2,21 @@
  * lease_bond.c
  *	  Whether the session or transaction that a lease is bound to still lives.
  *
- * Such a lease is never renewed: its row carries a stamp, and whoever meets the
- * row compares the stamp with what shared memory says of that backend now.  A
- * backend has two serials, one for its session and one for its transaction;
- * ending either adds 1 to it, and that is all it takes to end its leases, at
- * once and without I/O.  Removing the rows is housekeeping (lease_session.c).
+ * Such a lease is never renewed: its row carries a stamp, and every call that
+ * meets the row compares the stamp with what shared memory says of that backend
+ * now.  A backend has two serials, one for its session and one for its
+ * transaction; the end of either adds 1 to its serial.  That alone ends its
+ * leases, at once and without I/O.  Removing the rows is housekeeping
+ * (lease_session.c).
  *
  * Shared memory is lost with the server.  A row whose token is not above what
  * this server started with was bound to something in a server that is gone.  A
- * standby does not know what lives on the primary, and takes all for alive.  What
- * follows from that for a lease, lease_judge() in core/lease.c decides.
+ * standby does not know what lives on the primary, and takes everything for
+ * alive. lease_judge() in core/lease.c decides what this means for the lease.
  *
- * Serials are 32 bits.  A stamp could be taken for a younger one's only after
- * 2^32 sessions or transactions with leases in the same slot, while its row
- * stays; but a row of an ended session is removed within its time to live.
+ * Serials are 32 bits.  A stamp could match a younger session or transaction
+ * only after 2^32 of them had leases in the same slot while its row stayed; but
+ * a row of an ended session is removed within its time to live.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -34,8 +35,8 @@ typedef struct LeaseBond
 {
 	pg_atomic_uint32 session;	/* serial of its session */
 	pg_atomic_uint32 transaction;	/* serial of its transaction */
-	pg_atomic_uint32 discarded; /* serial that the last session had which ended
-								 * its leases and lived on */
+	pg_atomic_uint32 discarded; /* serial of the last session that ended its
+								 * leases and lived on */
 	pg_atomic_uint64 lost_us;	/* boot clock: when the last session that had
 								 * leases was lost */
 } LeaseBond;
@@ -59,7 +60,7 @@ lease_bond_shmem_init(void)
 	if (found)
 		return;
 
-	/* anywhere, in case a stamp is ever held against another server's */
+	/* start anywhere, lest a stamp match one of another server */
 	if (!pg_strong_random(&first, sizeof(first)))
 		first = 1;
 	for (int i = 0; i < MaxBackends; i++)
@@ -91,15 +92,15 @@ lease_bond_mine(lease_kind kind)
 
 /*
  * End all leases that are bound to this backend's session or transaction.
- * "lost": the session is gone, so that rows left behind are under the lock delay;
- * else it was asked to end its leases.
+ * "lost": the session is gone, so that the lock delay applies to the rows it
+ * leaves; else it was asked to end its leases.
  */
 void
 lease_bond_end(lease_kind kind, bool lost)
 {
 	uint32		slot = (uint32) compat_my_proc_number();
 
-	/* first how it ended, which is read only once the serial has changed */
+	/* set this first: readers look at it only once the serial has changed */
 	if (lost)
 		pg_atomic_write_u64(&bonds[slot].lost_us,
 							(uint64) lease_clock_boot());
@@ -109,7 +110,7 @@ lease_bond_end(lease_kind kind, bool lost)
 	(void) pg_atomic_fetch_add_u32(serial_of(kind, slot), 1);
 }
 
-/* Say whether what a stamp of this server stands for is there. */
+/* Say whether the session or transaction of a stamp of this server exists. */
 static bool
 is_alive(lease_kind kind, LeaseStamp stamp)
 {
@@ -117,7 +118,7 @@ is_alive(lease_kind kind, LeaseStamp stamp)
 		pg_atomic_read_u32(serial_of(kind, stamp.slot)) == stamp.serial;
 }
 
-/* What is known of what an entry is bound to, and since when. */
+/* The state of what an entry is bound to, and since when. */
 static lease_bond
 find_bond(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us,
 		  int64 *since_us)
@@ -155,8 +156,8 @@ is_mine(lease_kind kind, LeaseStamp stamp)
 }
 
 /*
- * Show the core an entry, as a stranger's; its strings stay where they are.  "db" is
- * NULL for somebody who only looks, at a table that nobody has used in this server.
+ * Show the core an entry, as a stranger's; its strings stay where they are.
+ * "db" is NULL for a look at a table that nobody has used in this server.
  */
 lease_holder
 lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)

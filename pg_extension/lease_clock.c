@@ -3,17 +3,18 @@
  *	  The clock that leases are measured by.
  *
  * It is CLOCK_BOOTTIME plus an offset, so no step of the wall clock moves it.
- * Activation anchors it (lease_activate.c): in the boot that the metapage names,
- * the offset stays, for the clock went on while the server was down.  In another
- * boot or on another machine it resumes from the mark, the last place that the
- * clock is known to have been at; time down counts as none passed.
+ * Activation anchors it (lease_activate.c): in the boot that the metapage
+ * names, the offset stays, since the clock went on while the server was down.
+ * In another boot or on another machine it resumes from the mark, the last
+ * place that the clock is known to have been at; time down counts as none
+ * passed.
  *
  * Calls and the worker bring the mark up to date.  A server in recovery does not
  * activate: it estimates the clock from the marks that it sees arriving.
  *
  * Anybody may read the clock, under whatever locks; a mark is written under the
- * metapage's.  What is in shared memory only tells which marks were seen, and
- * when: a restart forgets that.
+ * metapage's lock.  Shared memory only tells which marks were seen, and when; a
+ * restart forgets that.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -34,8 +35,8 @@
 
 /*
  * Where a server that cannot activate believes the lease clock of a table to be.
- * Looking needs no entry of the database: these have no owner.  Tables that meet
- * in one forget each other's, which makes their clocks late.
+ * These do not belong to a database's entry, which a look does not need.
+ * Tables that share one overwrite each other's, which makes their clocks late.
  */
 typedef struct LeaseEstimate
 {
@@ -116,7 +117,7 @@ append_file(StringInfo buf, const char *path)
 /*
  * What the boot's clock counts from: two servers with the same identity read
  * the same clock.  A container may shift CLOCK_BOOTTIME by a time namespace, so
- * that belongs to it.  Without a boot id each start of the server is taken for
+ * that is part of it.  Without a boot id, each start of the server counts as
  * another boot.
  */
 LeaseBoot
@@ -147,11 +148,12 @@ lease_clock_now(LeaseDatabase *db)
 }
 
 /*
- * The lease clock as far as a server can know that has not activated.  It is
+ * The lease clock as far as a server that has not activated can know it.  It is
  * never ahead of the true clock: in the boot that the metapage names it is
- * exact, and else the last mark plus the time since this server saw it arrive.
- * While leases are held a mark arrives every LEASE_MARK_AGE_US or sooner; when
- * none does, nothing is known of the primary, and the estimate stops.
+ * exact; else it is the last mark plus the time since this server saw it
+ * arrive.  While leases are held, a mark arrives every LEASE_MARK_AGE_US or
+ * sooner.  If none does, we know nothing of the primary, and the estimate
+ * stops.
  */
 static int64
 estimate_clock(Relation rel, const LeaseMeta *meta)
@@ -186,7 +188,7 @@ estimate_clock(Relation rel, const LeaseMeta *meta)
 	return meta->clock_mark_us + Min(since_us, LEASE_MARK_AGE_US);
 }
 
-/* The lease clock for somebody who only reads a table that exists. */
+/* The lease clock for a reader of a table that exists. */
 int64
 lease_clock_read(Relation rel)
 {

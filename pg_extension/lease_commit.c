@@ -2,14 +2,14 @@
  * lease_commit.c
  *	  What follows when a transaction has made or dropped the table.
  *
- * CREATE EXTENSION wants a worker, DROP EXTENSION and DROP DATABASE leave an
- * entry in shared memory, holds to be given back and sessions that wait.  All of
- * that is seen to once the transaction has committed, and not at all if it is
- * rolled back.  The hooks and the access method say what is to be done.
+ * CREATE EXTENSION wants a worker; DROP EXTENSION and DROP DATABASE leave an
+ * entry in shared memory, holds to be given back and sessions that wait.  The
+ * hooks and the access method note what there is to do.  It is done once the
+ * transaction has committed, and not at all if it is rolled back.
  *
  * The end of a transaction may not fail: what is called there takes short locks
- * of shared memory, one after another.  A crash in between is none to care about:
- * with it goes the memory that was to be told.
+ * of shared memory, one after another.  A crash in between does no harm: the
+ * shared memory is lost with it.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -2,11 +2,11 @@
  * lease_crash.c
  *	  Die, or stop, at a point of the source, in a build for tests; see lease_crash.h.
  *
- * Each step of a change to several pages can so be the last one of a process
- * or a server, which no signal from outside hits reliably.  SIGKILL leaves no
- * time for anything: a process takes its page locks and what it has not logged
- * with it, and the server throws away all shared memory.  May be called
- * anywhere, also in a critical section.
+ * So each step of a change to several pages can be the last one of a process or
+ * a server; no signal from outside hits that reliably.  SIGKILL leaves no time
+ * for anything: a process takes its page locks and what it has not logged with
+ * it, and the server throws away all shared memory.  May be called anywhere,
+ * also in a critical section.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -67,8 +67,9 @@ lease_crash_define_settings(void)
 }
 
 /*
- * Where the last record ends.  At the start of a page PostgreSQL says where the next one
- * will begin, behind the header, which cannot be flushed yet.
+ * Where the last record ends.  If that is the start of a page, PostgreSQL
+ * instead gives the place behind the page's header, where the next record will
+ * begin; that cannot be flushed yet.
  */
 static XLogRecPtr
 end_of_wal(void)

@@ -2,19 +2,19 @@
  * lease_crash.h
  *	  Points at which a process can be told to die, in a build for tests.
  *
- * Built with -DDLOCK_CRASH_POINTS, a process that comes by the point that
- * dlock.crash_point names for the dlock.crash_pass-th time kills itself with
- * SIGKILL; before that, if dlock.crash_flush is on, it flushes what has been
- * logged, which would else be lost, and if dlock.crash_server is on, it kills
- * the postmaster.  If dlock.crash_stop is on, it does nothing of this, but stops
- * until somebody continues it.  In any other build the points are nothing, and
- * there are no such settings.
+ * In a build with -DDLOCK_CRASH_POINTS, a process that passes the point named
+ * by dlock.crash_point for the dlock.crash_pass-th time kills itself with
+ * SIGKILL.  Before that, if dlock.crash_flush is on, it flushes what has been
+ * logged, which would else be lost; and if dlock.crash_server is on, it kills
+ * the postmaster.  If dlock.crash_stop is on, it does none of this, but stops
+ * until somebody continues it.  In any other build there are no points and no
+ * such settings.
  *
- * At a point that ends in "not logged" the pages have been changed, or the
- * copies that GenericXLog works on, in the critical section; at one that ends
- * in "logged" it is over, but the pages are still locked and nobody has
- * flushed.  These are all points; t/461_crash_points.pl reads them here, and
- * holds them against the sources.
+ * At a point that ends in "not logged" the pages (or the copies that
+ * GenericXLog works on) have been changed, in the critical section.  At one
+ * that ends in "logged" that section is over, but the pages are still locked
+ * and nobody has flushed.  This list is complete: t/461_crash_points.pl reads
+ * it, and compares it with the sources.
  *
  *	"root: page added"				the metapage or the root bucket, all zero
  *	"root: not logged"				both in one record

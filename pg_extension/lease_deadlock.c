@@ -2,34 +2,35 @@
  * lease_deadlock.c
  *	  Find out whether a waiter closes a cycle of owners.
  *
- * core/stuck.c decides; here the facts are gathered that it goes by: all who
- * wait in the database, and who holds and guards the names that the newcomer's
- * wait depends on, directly or by way of other owners.
+ * core/stuck.c decides.  This file gathers the facts for it: all waiters of the
+ * database, and the holders and guards of the names that the newcomer's wait
+ * depends on, directly or by way of other owners.
  *
  * A cycle is closed by the last of its waiters to join.  Each newcomer looks
  * after it has joined, and newcomers look one after another, under one lock; the
  * one that finds itself in a cycle leaves before the next looks.  So every cycle
  * has exactly one victim.
  *
- * When others have joined since the newcomer has, they are about to look too.
- * So it looks at all names for them: if nobody is stuck, nobody who had joined
- * before has to look any more.
+ * If others have joined since the newcomer did, they are about to look too.  So
+ * it looks at all names for them: if nobody is stuck, none of those that joined
+ * before its look has to look any more.
  *
  * The queues are copied partition by partition, and buckets are read one by one,
  * each under its own lock, so that calls go on meanwhile.  Something seen early
- * may be gone by the end.  So when there seems to be a cycle all is looked at
- * once more, and what is not there any longer is left out: a hold keeps its
- * token, and a wait its serial, as long as it lasts.  What is left was there
- * between the two looks, all at the same moment.  And a cycle that is there has
- * been there since this waiter joined, so both looks see all of it.  Holds that
- * are over count for nothing in either.
+ * may be gone by the end.  So if there seems to be a cycle, the search looks at
+ * everything once more, and leaves out what has gone: a hold keeps its token,
+ * and a wait its serial, as long as it lasts.  What is left all existed at one
+ * moment between the two looks.  And a true cycle has existed since this waiter
+ * joined, so both looks see all of it.  Neither look counts holds that are
+ * over.
  *
- * Most need not search.  If nobody who holds or guards the name waits, they can go
- * on and give it up to those in line, the newcomer at last.  That is seen without
- * the deadlock lock, so that those who pass names on do not wait for somebody's
- * search.  No cycle is missed by it.  Each waiter joins, counts itself among its
- * owner's places, and then looks whether those who have the name wait.  In a cycle
- * the last to join finds somebody who does, and searches.
+ * Most newcomers need not search.  If no holder or guard of the name waits, all
+ * of them can go on and give it up to the waiters in line, finally to the
+ * newcomer.  The newcomer sees this without the deadlock lock, so that it need
+ * not wait for another's search.  This misses no cycle.  Each waiter joins,
+ * counts itself among its owner's places, and then looks whether the holders of
+ * the name wait.  In a cycle, the last to join finds one that does, and
+ * searches.
  *
  * Lock order: the deadlock lock, then a bucket, then a partition.
  *
@@ -84,7 +85,7 @@ hash_owner(Owner key)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* A name that somebody waits for. */
+/* A name with waiters. */
 typedef struct WaitedName
 {
 	uint32		first;			/* of its waiters */
@@ -94,7 +95,7 @@ typedef struct WaitedName
 	uint32		nleases;
 } WaitedName;
 
-/* A waiting process, and a wait of its. */
+/* A waiting process, and one of its waits. */
 typedef struct Process
 {
 	int			pid;
@@ -103,9 +104,9 @@ typedef struct Process
 
 /*
  * The facts.  A wait has the number of its copy.  A process that waits is one
- * waiter, also if it waits for any of several names; waiters are numbered in the
- * order of their pids, names and owners in the order of coming.  One more name is
- * free.
+ * waiter, also if it waits for any of several names; waiters are numbered in
+ * the order of their pids, names and owners in the order of arrival.  One extra
+ * name is free.
  */
 typedef struct Search
 {
@@ -154,7 +155,7 @@ find_owner(const Search *search, lease_bytes owner, Oid role)
 	return entry == NULL ? STUCK_NONE : entry->number;
 }
 
-/* The number of an owner, given now if need be; its string is to stay. */
+/* The number of an owner, given now if need be; its string must stay. */
 static uint32
 number_owner(Search *search, lease_bytes owner, Oid role)
 {
@@ -180,7 +181,7 @@ number_owner(Search *search, lease_bytes owner, Oid role)
 }
 
 /* ----------------------------------------------------------------
- * Who waits
+ * Waiters
  * ----------------------------------------------------------------
  */
 
@@ -212,7 +213,7 @@ waiter_of(const Search *search, int pid)
 	return found == NULL ? STUCK_NONE : (uint32) (found - search->pids);
 }
 
-/* Number the waiters, and say of each wait whose it is. */
+/* Number the waiters, and set the waiter of each wait. */
 static void
 number_waiters(Search *search, uint32 nwaits)
 {
@@ -271,9 +272,9 @@ add_wait(Search *search, uint32 w)
 }
 
 /*
- * A process that waits for any of several names joins their queues one after the
- * other, and leaves them so.  As long as not all of its waits are there it is not
- * stuck: they wait for the free name.
+ * A process that waits for any of several names joins their queues one after
+ * the other, and leaves them so.  While some of its waits are missing it is not
+ * stuck: point the others to the free name.
  */
 static void
 excuse_partial(Search *search)
@@ -293,7 +294,7 @@ excuse_partial(Search *search)
 	pfree(seen);
 }
 
-/* Copy the queues; who waits for no owner does not count. */
+/* Copy the queues; waiters without an owner do not count. */
 static void
 copy_queues(Search *search)
 {
@@ -347,7 +348,7 @@ typedef struct VisitContext
 	bool		again;			/* this is the second look */
 } VisitContext;
 
-/* Have the name of a wait read. */
+/* Note that the name of a wait is to be read. */
 static void
 reach_wait(Search *search, uint32 w)
 {
@@ -359,7 +360,7 @@ reach_wait(Search *search, uint32 w)
 	search->todo[search->ntodo++] = number;
 }
 
-/* Have all names read that an owner waits for. */
+/* Note that all names that an owner waits for are to be read. */
 static void
 reach_owner(Search *search, uint32 owner)
 {
@@ -477,7 +478,7 @@ visit_guard(const VisitContext *visit, const LeaseGuard *guard)
 		reach_owner(search, search->waiters[waiter].owner);
 }
 
-/* Note that a guard is there at the second look. */
+/* Note that a guard still exists at the second look. */
 static void
 visit_guard_again(const VisitContext *visit, const LeaseGuard *guard)
 {
@@ -491,8 +492,8 @@ visit_guard_again(const VisitContext *visit, const LeaseGuard *guard)
 }
 
 /*
- * Note which waiters of a list are there at the second look, from waiter *next
- * on: they are in the same order still.
+ * Note which waiters of a list still wait at the second look, from waiter *next
+ * on: their order is the same.
  */
 static void
 visit_waiters_again(const VisitContext *visit, dlist_head *list, uint32 *next)
@@ -515,7 +516,7 @@ visit_waiters_again(const VisitContext *visit, dlist_head *list, uint32 *next)
 	}
 }
 
-/* Look who holds and guards a name; "again" also who waits for it. */
+/* Look at a name's holders and guards; "again": also at its waiters. */
 static void
 visit_name(Search *search, uint32 number, bool again)
 {
@@ -576,7 +577,7 @@ gather(Search *search, uint32 newcomer, bool all)
 	}
 }
 
-/* Look once more, and leave out what is not there any longer. */
+/* Look once more, and leave out what has gone. */
 static void
 look_again(Search *search)
 {
@@ -590,7 +591,7 @@ look_again(Search *search)
 		if (search->names[number].reached)
 			visit_name(search, number, true);
 
-	/* who has gone waits for the free name, in nobody's way */
+	/* a waiter that has gone waits for the free name, in nobody's way */
 	for (uint32 w = 0; w < facts->nwaits; w++)
 		if (!search->wait_seen[w])
 		{
@@ -640,12 +641,13 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 }
 
 /*
- * Say whether a waiter, which has joined, can possibly close a cycle, if its
- * transaction guards nothing.  Of several places, "waiter" is the one that joined
- * last: who is not stuck for that is not stuck.  The caller has opened the lock
- * table.
+ * Say whether a waiter that has joined, and whose transaction guards nothing,
+ * can possibly close a cycle.  Of several places, "waiter" is the one that
+ * joined last: a caller that is not stuck there is not stuck.  The caller has
+ * opened the lock table.
  *
- * A guard may go with a connection that waits for another owner, so any will do.
+ * A guard's connection may be waiting for another owner, so any guard makes it
+ * possible.
  */
 bool
 lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
@@ -756,9 +758,9 @@ search_cycle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 }
 
 /*
- * The cycle that a waiter, which has joined, closes: a list of LeaseCycleStep
- * that starts with it; NIL if there is none.  Of several places, "waiter" is the
- * one that joined last.  The caller holds the deadlock lock and no other, and has
+ * The cycle that a waiter that has joined closes: a list of LeaseCycleStep that
+ * starts with it; NIL if there is none.  Of several places, "waiter" is the one
+ * that joined last.  The caller holds the deadlock lock and no other, and has
  * opened the lock table.
  */
 List *

@@ -15,10 +15,10 @@
 typedef struct LeaseCycleStep
 {
 	char	   *name;			/* what it waits for */
-	char	   *owner;			/* who waits */
+	char	   *owner;			/* the owner that waits */
 	Oid			role;
 	bool		in_queue;		/* the next one waits ahead; else it holds */
-	char	   *blocker;		/* owner of what is in the way */
+	char	   *blocker;		/* owner of the lease or wait in the way */
 	Oid			blocker_role;
 } LeaseCycleStep;
 

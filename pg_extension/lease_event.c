@@ -2,14 +2,14 @@
  * lease_event.c
  *	  Tell listeners that a lease has expired or was force-released.
  *
- * Leases change outside of transactions, and NOTIFY belongs to one.  So whoever
- * ends a lease leaves a note in shared memory, and the worker of the database
- * sends it, within dlock.reap_interval.  There is room for a number of notes;
- * when more come before the worker has sent them the oldest are lost, and a
- * payload says how many.
+ * Leases change outside of transactions, and NOTIFY belongs to one.  So the
+ * backend that ends a lease leaves a note in shared memory, and the worker of
+ * the database sends it, within dlock.reap_interval.  There is room for
+ * EVENTS_MAX notes; if more come before the worker has sent them, the oldest
+ * are lost, and a payload says how many.
  *
- * Channels are open to every role, so a payload says no more than dlock.locks
- * says to everybody: the name and the token, by which a holder knows itself.
+ * Channels are open to every role, so a payload says no more than everybody may
+ * read in dlock.locks: the name and the token, by which a holder knows itself.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

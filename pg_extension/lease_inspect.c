@@ -5,9 +5,9 @@
  * All of them work on a standby.  Owners and clients of other roles are masked
  * (rule 13).
  *
- * Functions behind a view are called with the privileges of whoever reads the
- * view, so everybody may call them.  They answer what their view would: a role
- * that may not read it, or a column of it, does not get that from them either.
+ * Functions behind a view are called with the privileges of the view's reader,
+ * so everybody may call them.  They answer what their view would: a role that
+ * may not read it, or a column of it, does not get that from them either.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -149,8 +149,8 @@ dlock_is_free(PG_FUNCTION_ARGS)
 }
 
 /*
- * How many seconds are left of the lease that the caller has as this owner; NULL
- * if it has none.
+ * How many seconds are left of the lease that the caller holds as this owner;
+ * NULL if it holds none.
  */
 Datum
 dlock_remaining(PG_FUNCTION_ARGS)
@@ -240,7 +240,7 @@ dlock_holders(PG_FUNCTION_ARGS)
 	wall_us = GetCurrentTimestamp();
 	InitMaterializedSRF(fcinfo, 0);
 
-	/* who may not look the view up cannot read it; this function is elsewhere */
+	/* without USAGE on its schema, the caller cannot read the view */
 	(void) LookupExplicitNamespace("dlock", false);
 	check_may_read("locks", rsinfo->setDesc->natts, hidden);
 	for (size_t i = 0; i < view.count; i++)
@@ -375,7 +375,7 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 		return !lease_is_over(holder, view->now_us);
 	if (role == waiter->role || role == waiter->acts_for)
 		holder->standing = LEASE_SELF;
-	/* for its own connection it would not wait, but for another of its owner */
+	/* it does not wait for its own connection, but for others of its owner */
 	holder->elsewhere = true;
 	return lease_blocks(&request, holder, view->now_us);
 }
@@ -416,10 +416,10 @@ add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
 
 /*
  * The processes that a waiter waits for: those that took the leases in its way,
- * or guard them, or wait ahead of it.  0 stands for one whose connection has
- * ended while the lease goes on, and for those that the caller may not see.  A
- * waiter that it may not see seems not to wait.  One that waits for any of several
- * names waits for those of each.
+ * or guard them, or wait ahead of it. 0 stands for a process whose connection
+ * has ended while the lease goes on, and for those that the caller may not see.
+ * A waiter that it may not see seems not to wait.  One that waits for any of
+ * several names waits for those of each.
  */
 Datum
 dlock_blocking_pids(PG_FUNCTION_ARGS)

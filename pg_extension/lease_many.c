@@ -3,20 +3,21 @@
  *	  One request on many names, one after another: claim, renew, release.
  *
  * A worker that takes jobs from a list wants any of them, as many as it can
- * have, and not all or none (lease_all.c).  So the names are gone through in the
- * caller's order, one bucket locked at a time, each as in a call of its own.
- * What the calls share is the table's opening and, at the end, one flush.
+ * have, and not all or none (lease_all.c).  So this goes through the names in
+ * the caller's order, with one bucket locked at a time, each as in a call of
+ * its own.  They share only the opening of the table and, at the end, one
+ * flush.
  *
- * A claim that may wait goes through the names once.  If all are taken it joins
- * the watchers of every name, and goes through them again each time that a hold
- * on one of them ends or a deadline comes, until it has got one.  It joins
+ * A claim that may wait goes through the names once.  If all are taken, it
+ * joins the watchers of every name, and goes through them again each time a
+ * hold on one of them ends or a deadline comes, until it has one.  It joins
  * before it looks, so no end of a hold escapes it.  A watcher is in nobody's
- * way: the call has no place in any line, and leaves alone what others stand in
- * line for.
+ * way: the call has no place in any line, and skips names for which others
+ * stand in line.
  *
  * An error gives back what a claim has taken (lease_protect.c).  What a renewal
- * or a release has done before an error stays done.  After a crash each of the
- * names is as after a call of its own that was not answered.
+ * or a release has done before an error stays done.  A crash leaves each name
+ * as after a call of its own that was not answered.
  *
  * Lock order: a bucket, then its partition, as for any request; the deadlock
  * lock is taken while neither is held.
@@ -48,8 +49,8 @@ typedef struct Claim
 	LeaseCall	call;
 	LeaseAnswer *answers;		/* of each name, this round */
 	int			taken;
-	int			failed;			/* the name that misuse was met at; -1: none */
-	int64		retry_us;		/* when time next frees one */
+	int			failed;			/* the name with misuse; -1: none */
+	int64		retry_us;		/* when time next frees a name */
 	bool		waited;			/* this is not the first round */
 } Claim;
 
@@ -100,7 +101,7 @@ claim_names(Claim *claim, bool only_repeated)
 
 /*
  * One round: claim, and make that durable.  A caller that has waited may have
- * died meanwhile, and is not to take anything.  An error that ends the wait for
+ * died meanwhile, and must not take anything.  An error that ends the wait for
  * a synchronous standby leaves the leases: that standby may have them.
  */
 static void
@@ -112,7 +113,7 @@ claim_and_flush(void *context)
 	if (claim->waited)
 		lease_wait_check_client();
 
-	/* a repeated call is to answer the same, whatever has come free meanwhile */
+	/* a repeated call answers the same, whatever has come free meanwhile */
 	if (claim->call.request.request.length > 0)
 		claim_names(claim, true);
 	claim_names(claim, false);
@@ -178,12 +179,12 @@ take_round(Claim *claim)
 /*
  * Claim up to "wanted" of the names for one owner: their tokens in the caller's
  * order, 0 for those not claimed.  The answer is LEASE_GRANTED; LEASE_BUSY if
- * none was free; or that of a name that could not be asked for, whose place is
- * *failed: then nothing is taken.  Waits like lease_request_apply(), until it has
- * got one.
+ * none was free; or that of a name whose request was misuse, with its place in
+ * *failed: then nothing is taken.  Waits like lease_request_apply(), until it
+ * has one.
  *
- * What was taken is noted still: the caller calls lease_unclaimed_claim() when it
- * has answered.
+ * The notes of what was taken remain: the caller calls lease_unclaimed_claim()
+ * when it has answered.
  */
 LeaseAnswer
 lease_many_claim(const lease_bytes *names, int count,
@@ -249,7 +250,7 @@ lease_many_claim(const lease_bytes *names, int count,
 
 /*
  * Renew or release the leases of one owner on the names: "done" says for which
- * that was done.  "tokens", unless NULL, are those to match, 0 for any.
+ * names it worked.  "tokens", unless NULL, are those to match, 0 for any.
  */
 void
 lease_many_change(const lease_bytes *names, int count,

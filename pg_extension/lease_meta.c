@@ -4,12 +4,12 @@
  *
  * The directory's pages and the free list are on it for lease_trie.c, which
  * makes the page with the root bucket; the floor and the clock for
- * lease_activate.c and lease_clock.c.  All come here to lock it, so that nobody
- * uses it unchecked.
+ * lease_activate.c and lease_clock.c.  All lock it through this file, so that
+ * nobody uses it unchecked.
  *
  * Lock order: after buckets, their overflow pages and a new page, before a page
- * from the free list and directory pages (lease_trie.c).  Each change is one WAL
- * record, so a crash leaves it whole or not made.
+ * from the free list and directory pages (lease_trie.c).  Each change is one
+ * WAL record, so after a crash it is there whole or not at all.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,12 +1,13 @@
 /*
  * lease_order.h
- *	  What may be waited for while a page of the lock table is locked.
+ *	  What a backend may wait for while it has locked a page of the lock table.
  *
- * The partitions of the queues, pages further down the lock order
- * (lease_trie.c), and the lock that adds a page, which nobody keeps.  Not what
- * others hold for as long as they like: catalogs, heavyweight locks, standbys, a
- * signal.  Such a wait could not be cancelled, nobody would notice a deadlock,
- * and calls for other names of the page would wait too.
+ * It may wait for the partitions of the queues, for pages further down the lock
+ * order (lease_trie.c), and for the lock that adds a page, which is held only
+ * briefly.  It may not wait for what others hold as long as they like:
+ * catalogs, heavyweight locks, standbys, a signal.  Such a wait could not be
+ * cancelled, nobody would notice a deadlock, and calls for other names of the
+ * page would wait too.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -3,9 +3,9 @@
  *	  Entries on the pages of the lock table.
  *
  * Nothing here locks, reads or logs a page: the caller holds the content lock,
- * and hands down the change under which a page is modified.  The functions
- * that modify run in a critical section and cannot fail; what they need has
- * been checked before by lease_page_entry() and lease_page_fits().
+ * and passes the change under which a page is modified.  The functions that
+ * modify run in a critical section and cannot fail; lease_page_entry() and
+ * lease_page_fits() have checked before that they can do their work.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -28,7 +28,7 @@ lease_page_init(Page page, LeasePageKind kind, uint32 bucket, uint32 depth)
 	special->kind = kind;
 	special->magic = LEASE_PAGE_MAGIC;
 
-	/* What is not entries must not pass for the hole of a standard page. */
+	/* Data that is not entries must not look like the hole of a standard page. */
 	if (kind == LEASE_PAGE_META)
 		((PageHeader) page)->pd_lower = PageGetContents(page) +
 			sizeof(LeaseMeta) - (char *) page;
@@ -216,9 +216,9 @@ lease_page_insert(LeaseChange *change, Page page, const LeaseEntry *entry)
 /*
  * Take an entry off a page.
  *
- * Gives back at once what can be had without moving other entries: line
- * pointers at the end, and space next to the hole.  On a page that is nearly
- * empty, acquire and release in turn so find the same place again.
+ * Frees at once what it can without moving other entries: line pointers at the
+ * end, and space next to the hole.  So on a page that is nearly empty, acquire
+ * and release in turn find the same place again.
  */
 void
 lease_page_delete(LeaseChange *change, Page page, OffsetNumber offset)
@@ -268,8 +268,8 @@ lease_page_delete(LeaseChange *change, Page page, OffsetNumber offset)
 }
 
 /*
- * Replace an entry by one of the same size, noting what differs; or by a smaller
- * one, when a lease that its session left behind loses its stamp.
+ * Replace an entry by one of the same size, noting the bytes that differ; or by
+ * a smaller one, when a lease that its session left behind loses its stamp.
  */
 void
 lease_page_overwrite(LeaseChange *change, Page page, OffsetNumber offset,

@@ -12,8 +12,8 @@
  *
  * An entry stands for one holder.  Entries have line pointers; releasing a
  * lease marks its line pointer unused, and the space is compacted when needed.
- * Between pd_lower and pd_upper a page is always zero, because that is what
- * the redo of a generic WAL record makes of it.
+ * Between pd_lower and pd_upper a page is always zero, because the redo of a
+ * generic WAL record makes it so.
  *
  * The on-disk format is version LEASE_FORMAT.  It is in the server's byte
  * order, like all of PostgreSQL's pages.
@@ -65,7 +65,7 @@ typedef struct LeasePageSpecial
 	uint16		magic;			/* LEASE_PAGE_MAGIC */
 } LeasePageSpecial;
 
-/* Who runs on this machine since when: boot id and time namespace, hashed. */
+/* The boot that this server runs in: boot id and time namespace, hashed. */
 typedef struct LeaseBoot
 {
 	uint64		id[2];
@@ -100,9 +100,8 @@ StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) +
 				 "a directory must fit a page");
 
 /*
- * What a lease is bound to that ends with a session or a transaction.  It says
- * something only while the server runs that the lease was taken in; see
- * lease_bond.c.
+ * The session or transaction that a lease ends with.  It is valid only in the
+ * server run in which the lease was taken; see lease_bond.c.
  */
 typedef struct LeaseStamp
 {
@@ -135,8 +134,8 @@ typedef struct LeaseEntry
 } LeaseEntry;
 
 /*
- * Whether a repeated request id was answered with the row's only hold.  Whoever
- * took that hold without learning of it must not give it back any more.  The
+ * Whether a repeated request id was answered with the row's only hold.  Then
+ * the call that took the hold, and failed, must not give it back any more.  The
  * last bit of the time of the grant says so: 0 in a new row.
  */
 static inline TimestampTz
@@ -161,7 +160,7 @@ lease_entry_set_repeated(LeaseEntry *entry)
 #define LEASE_DEADLINE_MAX	(INT64CONST(1) << 61)
 
 #define LEASE_ADDRESS_MAX	64	/* an IPv6 address with its zone */
-#define LEASE_APPLICATION_MAX	(NAMEDATALEN - 1)	/* what is left is cut off */
+#define LEASE_APPLICATION_MAX	(NAMEDATALEN - 1)	/* the rest is cut off */
 
 /* The size of an entry whose strings have so many bytes, at most. */
 #define LEASE_ENTRY_SIZE_MAX(strings) \
@@ -183,9 +182,9 @@ typedef union LeaseEntryBuffer
 } LeaseEntryBuffer;
 
 /*
- * Copy a string to where there is room for so many bytes, and return its length,
- * which fits a byte.  Whatever its callers may have missed ends here, and not in
- * the memory behind.
+ * Copy a string to where there is room for so many bytes, and return its
+ * length, which fits a byte.  A string that is too long, which no caller should
+ * pass, is cut here instead of overwriting the memory behind.
  */
 static inline uint8
 lease_put_string(char *to, Size room, lease_bytes from)
@@ -226,7 +225,7 @@ lease_depth_mask(uint32 depth)
 	return (UINT32_C(1) << depth) - 1;
 }
 
-/* What names must agree in to share the overflow pages of a bucket. */
+/* The bits in which names must agree to share a bucket's overflow pages. */
 static inline uint32
 lease_hash_chain(uint32 hash)
 {
@@ -274,7 +273,7 @@ lease_entry_size(const LeaseEntry *entry)
 					(entry->kind == LEASE_PLAIN ? 0 : sizeof(LeaseStamp)));
 }
 
-/* What an entry that is not plain is bound to. */
+/* The stamp of an entry that is not plain. */
 static inline LeaseStamp
 lease_entry_stamp(const LeaseEntry *entry)
 {
@@ -329,9 +328,9 @@ lease_entry_address(const LeaseEntry *entry)
 
 /*
  * Say whether the entry at a line pointer may have a hash.  Most entries that a
- * search passes do not, so this looks at one word and checks nothing but that
- * it lies on the page; lease_page_entry() checks the rest.  Until then the
- * entry may lie anywhere, also where no LeaseEntry could.
+ * search passes do not, so this looks at one word and only checks that it lies
+ * on the page; lease_page_entry() checks the rest.  Until then the entry may
+ * lie anywhere, also where no LeaseEntry could.
  */
 static inline bool
 lease_page_may_match(Page page, OffsetNumber offset, uint32 hash)

@@ -2,10 +2,10 @@
  * lease_privilege.c
  *	  Which roles may see whose leases, and act for whom.
  *
- * The table, the views' functions and the messages of errors ask here, so that
- * all show the same of other roles' leases (rule 13).  The catalogs are asked,
- * so no page and nothing else may be locked; nothing is kept, and a crash finds
- * nothing to mend.
+ * The table, the views' functions and the error messages ask here, so that all
+ * show the same of other roles' leases (rule 13).  This asks the catalogs, so
+ * the caller must have locked no page and nothing else.  It keeps nothing, and
+ * a crash leaves nothing to mend.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -28,14 +28,14 @@ lease_privilege_may_see(Oid role)
 }
 
 /*
- * Raise an error unless a role still may act for the one whose lease it was given
- * a hold of: while it waited, that may have been revoked.
+ * Raise an error unless a role may still act for the role whose lease it was
+ * given a hold of: while it waited, that right may have been revoked.
  */
 void
 lease_privilege_check_acts(Oid requester, Oid role)
 {
 	Assert(lease_may_wait());
-	/* what has been revoked meanwhile, a sleeper has not heard of */
+	/* a sleeper has not heard yet of what was revoked meanwhile */
 	AcceptInvalidationMessages();
 	if (!has_privs_of_role(requester, role))
 		ereport(ERROR,

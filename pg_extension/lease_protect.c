@@ -2,20 +2,20 @@
  * lease_protect.c
  *	  Give back what a call has taken when it fails before it answers.
  *
- * A call notes what it takes (lease_unclaimed.c).  What is noted still when the
- * call fails is given back
+ * A call notes what it takes (lease_unclaimed.c).  If notes remain when the
+ * call fails, their holds are given back
  *
  * - after an error in lease_protect(), which runs such a step of a call in a
  *   subtransaction.  Rolling that back cleans up after the error as only the
- *   core can (pins, pages that were being read, locks), and what is left is a
+ *   core can (pins, pages that were being read, locks), and leaves a
  *   transaction in which the table can be used;
  * - at the exit of the backend (lease_session.c);
- * - by the worker of the database, to which it is handed over if somebody has
- *   locked the table, for which a call that was cancelled cannot wait, or if
- *   giving back has failed.
+ * - by the worker of the database, which takes the notes over if giving back
+ *   has failed, or if somebody has locked the table, since a call that was
+ *   cancelled cannot wait for that.
  *
- * A hold that was asked for with a request id stays if that id was repeated
- * meanwhile: whoever did that has been answered with it.  The row says so.
+ * A hold with a request id stays if a call has repeated that id meanwhile: that
+ * call was answered with the hold.  The row says so.
  *
  * No page is locked when any of this begins.  A crash leaves a hold that was not
  * given back yet until its deadline.
@@ -34,8 +34,8 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
-static bool protecting = false; /* an error comes by lease_protect() */
-static bool leaving = false;	/* an abort is followed by giving back */
+static bool protecting = false; /* an error will pass through lease_protect() */
+static bool leaving = false;	/* giving back follows an abort */
 
 static void
 release(Relation rel, const LeaseUnclaimedHold *hold)
@@ -54,10 +54,10 @@ release(Relation rel, const LeaseUnclaimedHold *hold)
 }
 
 /*
- * Give back what was taken, in a transaction that is good for it; nothing if
- * somebody has locked the table.  A note is struck first: should an error leave
- * open whether the hold was given back, it is left to its time to live, for to
- * release twice would end another hold of the owner's.
+ * Give back what was taken, in a transaction that can do so; nothing if
+ * somebody has locked the table.  Each note is struck first.  So if an error
+ * leaves open whether the hold was given back, the hold stays until its
+ * deadline: to release twice would end another hold of the owner.
  */
 void
 lease_protect_give_back(void)
@@ -73,7 +73,7 @@ lease_protect_give_back(void)
 	relation_close(rel, RowExclusiveLock);
 }
 
-/* Give back in a subtransaction, so that a failure leaves ours as it is. */
+/* Give back in a subtransaction, so that a failure does not abort ours. */
 static void
 give_back_safely(void)
 {
@@ -139,9 +139,9 @@ lease_protect(void (*step) (void *context), void *context)
 }
 
 /*
- * A subtransaction, or the whole transaction, has been aborted.  An error that
- * came by lease_protect() is followed by giving back; any other leaves
- * that to the worker.
+ * A subtransaction, or the whole transaction, has been aborted.  After an error
+ * that passed through lease_protect(), giving back follows; any other error
+ * leaves that to the worker.
  */
 void
 lease_protect_abort(bool whole)

@@ -1,28 +1,28 @@
 /*
  * lease_queue.c
- *	  Who waits for a name, and who guards it.
+ *	  The waiters of a name, and its guards.
  *
- * Shared memory holds a LeaseQueue for each name that somebody waits for or
- * guards right now, in a hash table with partitions, each under a lock of its
- * own.  Lock order: the name's bucket, then its partition; then pages further
- * down, the WAL.  Nobody locks a second partition: whoever looks at all queues
- * does so partition by partition, so that calls for other names go on.
+ * Shared memory holds a LeaseQueue for each name that has waiters or guards
+ * right now, in a hash table with partitions, each under a lock of its own.
+ * Lock order: the name's bucket, then its partition; then pages further down,
+ * the WAL.  Nobody locks a second partition: a look at all queues goes
+ * partition by partition, so that calls for other names go on.
  *
  * The rules that keep waiters from being forgotten:
  *
  * - A waiter joins while it holds the name's bucket exclusively, having found
- *   the name taken.  So whoever frees the name afterwards finds it; but who
- *   leaves from the head, or ends a guard, may do so between the look and the
- *   joining.  They are counted, and a waiter that finds the count changed when
- *   it joins looks again.
- * - Whoever ends a hold under the bucket's lock serves the queue before it
+ *   the name taken.  So a call that frees the name afterwards finds the waiter.
+ *   But a waiter may leave from the head, or a guard may end, between the look
+ *   and the joining.  These events are counted, and a waiter that finds the
+ *   count changed when it joins looks again.
+ * - A call that ends a hold under the bucket's lock serves the queue before it
  *   unlocks the bucket, or sets the queue due and serves it after.
- * - Whoever leaves from the head, or ends a guard, cannot serve: it may be in
- *   a transaction that failed.  It sets the queue due and wakes the head,
- *   which serves for itself.
- * - All waiters look at their queue once a second, and serve one that has been
- *   due for longer than its head should need.  So a head that is stopped, or
- *   that lost its race with a crash, holds up nobody for long.
+ * - A backend that leaves from the head, or ends a guard, cannot serve: its
+ *   transaction may have failed.  It sets the queue due and wakes the head,
+ *   which serves itself.
+ * - Every waiter looks at its queue once a second, and serves it if it has been
+ *   due for longer than its head should need.  So a head that is stopped holds
+ *   up nobody for long.
  *
  * A queue is served (lease_store.c) with the partition locked exclusively, from
  * the look at the head to its answer.  So a waiter that leaves was either
@@ -30,14 +30,15 @@
  *
  * Partitions count their waiters and guards.  The count is read without the
  * partition's lock, but under the bucket's: that is exact for the names of the
- * bucket, since joining and guarding need the bucket too.  It is all that a
- * call on a name pays that nobody waits for.
+ * bucket, since joining and guarding need the bucket too.  A call on a name
+ * without waiters pays only for this read.
  *
- * Guards: why not a lock of the lock manager.  A permit's guard keeps others
- * from some of the permits and its holder from none, which no lock mode says.
- * Guards end in the transaction's callbacks, which come after the transaction's
- * outcome is visible to others (CommitTransaction(): ProcArrayEndTransaction()
- * goes before XACT_EVENT_COMMIT, likewise on abort) and cannot fail.
+ * Why guards are not locks of the lock manager: a permit's guard keeps others
+ * from some of the permits and its own holder from none, which no lock mode
+ * expresses.  Guards end in the transaction's callbacks, which come after the
+ * transaction's outcome is visible to others (CommitTransaction():
+ * ProcArrayEndTransaction() goes before XACT_EVENT_COMMIT, likewise on abort)
+ * and cannot fail.
  *
  * A crash loses all of this, and with it all waiting backends.
  *
@@ -68,8 +69,8 @@ typedef struct QueuePartition
 
 typedef struct QueueShared
 {
-	slock_t		mutex;			/* protects the free lists, what is taken of
-								 * them, and the serial */
+	slock_t		mutex;			/* protects the free lists, the counts of places
+								 * taken, and the serial */
 	dlist_head	free_waiters;
 	int			nfirst;			/* places of calls that wait, the first of each */
 	int			nfurther;		/* and the others */
@@ -77,7 +78,7 @@ typedef struct QueueShared
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
 	pg_atomic_uint32 nguards;	/* likewise */
-	pg_atomic_uint64 last_join; /* counts those who have joined one */
+	pg_atomic_uint64 last_join; /* how many have joined so far */
 	pg_atomic_uint32 *owners;	/* places of waiters, by a hash of their owner */
 	uint32		owners_mask;	/* that array has one entry more */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
@@ -109,7 +110,7 @@ max_waiters(void)
 /*
  * How many places more there are, for calls that wait for any of several names
  * and need one for each.  They are counted apart: such calls take no place from
- * those who wait for one name.
+ * waiters for one name.
  */
 static int
 max_further(void)
@@ -233,7 +234,7 @@ lease_queue_shmem_init(void)
 						   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
 }
 
-/* Whoever looks for deadlocks holds this, before any bucket. */
+/* A search for deadlocks holds this, taken before any bucket. */
 LWLock *
 lease_queue_deadlock_lock(void)
 {
@@ -313,10 +314,10 @@ lease_queue_is_used(Oid database, uint32 hash)
 }
 
 /*
- * How often somebody has left from the head of a queue, or ended a guard, among
- * the names of this one's partition.  That takes no bucket, so it may happen
- * between a caller's look at the name and lease_queue_join(), which is told what
- * this was before the look.
+ * How many times a waiter has left from the head of a queue, or a guard has
+ * ended, among the names of this one's partition.  That takes no bucket, so it
+ * may happen between a caller's look at the name and lease_queue_join(), to
+ * which the caller passes the count from before the look.
  */
 uint32
 lease_queue_pokes(Oid database, uint32 hash)
@@ -406,8 +407,8 @@ lease_queue_head(LeaseQueue *queue)
 }
 
 /*
- * See to it that a name's queue, if it has one, is served soon, should we fail
- * before we have done so.
+ * Set a name's queue, if it has one, due, so that it is served soon even if we
+ * fail before we have served it.
  */
 void
 lease_queue_make_due(Oid database, uint32 hash, lease_bytes name)
@@ -430,8 +431,8 @@ wake(LeaseWaiter *waiter)
 }
 
 /*
- * Say when the head must look again.  It is woken when that is before soon_us,
- * when its next look, which comes once a second, may be too late.
+ * Set when the head must look again.  Wake it if that is before soon_us, since
+ * its next look, which comes once a second, may be too late.
  */
 void
 lease_queue_set_due(LeaseQueue *queue, int64 due_us, int64 soon_us)
@@ -443,7 +444,7 @@ lease_queue_set_due(LeaseQueue *queue, int64 due_us, int64 soon_us)
 	queue->due_us = due_us;
 }
 
-/* Let those look who wait for a hold to end. */
+/* Wake the watchers, which wait for a hold to end. */
 void
 lease_queue_wake_watchers(LeaseQueue *queue)
 {
@@ -455,7 +456,7 @@ lease_queue_wake_watchers(LeaseQueue *queue)
 	}
 }
 
-/* Make the head, and those who watch or are about to join, look at once. */
+/* Make the head, the watchers and those about to join look at once. */
 static void
 poke(LeaseQueue *queue)
 {
@@ -468,7 +469,7 @@ poke(LeaseQueue *queue)
 	lease_queue_wake_watchers(queue);
 }
 
-/* Make everybody look who waits in a database: its table may be gone. */
+/* Make all waiters of a database look: its table may be gone. */
 void
 lease_queue_poke_database(Oid database)
 {
@@ -556,7 +557,7 @@ lease_queue_free_waiter(LeaseWaiter *waiter)
 	SpinLockRelease(&shared->mutex);
 }
 
-/* How many places those have whose owners' hash is that of this string. */
+/* The counter of waiters' places for owners with the hash of this string. */
 static pg_atomic_uint32 *
 places_of(const char *owner, int length)
 {
@@ -567,12 +568,12 @@ places_of(const char *owner, int length)
 
 /*
  * Join the queue of a name, or its watchers.  The caller holds the name's
- * bucket; exclusively to join the queue.  It has found the name taken, before
- * which lease_queue_pokes() was "pokes".  "due_us" is when to look again, if
- * this becomes the head.
+ * bucket; exclusively to join the queue.  It has found the name taken; before
+ * that, lease_queue_pokes() was "pokes". "due_us" is when to look again, if
+ * this waiter becomes the head.
  *
- * False if what was found may be gone already, and whoever ended it could not
- * wake us.  Then the queue is due; one that watches has to look again.
+ * False: the obstacle may be gone already, and its end could not wake us.  Then
+ * the queue is due, or the watcher must look again.
  */
 bool
 lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
@@ -606,7 +607,7 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	return current;
 }
 
-/* The number of the last waiter to join: whoever looks now sees all up to it. */
+/* The number of the last waiter to join: a look now sees all up to it. */
 uint64
 lease_queue_last_join(void)
 {
@@ -631,9 +632,8 @@ unlink_waiter(LeaseWaiter *waiter)
 }
 
 /*
- * Leave, whatever the reason.  True if the waiter has been answered, in which
- * case it may have a lease to give back or to keep.  Only the waiter itself
- * calls this.
+ * Leave, whatever the reason.  True if the waiter has been answered; then it
+ * may have a lease to give back or to keep.  Only the waiter itself calls this.
  */
 bool
 lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
@@ -666,7 +666,7 @@ lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
  * one, see lease_queue_set_due().
  *
  * Returns the latch to set once the partition is unlocked, so that the waiter
- * does not wake only to wait for that; NULL if it is our own.
+ * does not wake only to wait for the partition; NULL if it is our own.
  */
 Latch *
 lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
@@ -699,7 +699,7 @@ lease_queue_second(LeaseQueue *queue)
 						   dlist_next_node(&queue->waiters, &head->link));
 }
 
-/* Look how things stand for a waiter that has joined. */
+/* See how things stand for a waiter that has joined. */
 void
 lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
 {
@@ -734,7 +734,7 @@ has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 			return true;
 	}
 
-	/* not searched unless the owner's counter says that it may be there */
+	/* search only if the owner's counter says that it may be there */
 	if (pg_atomic_read_u32(places_of(waiter->owner, waiter->owner_length)) <= 1)
 		return false;
 	dlist_foreach(iter, &queue->waiters)
@@ -751,7 +751,7 @@ has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 }
 
 /*
- * Say whether all who wait stand in the line of the waiter that has just joined,
+ * Say whether all waiters stand in the line that this waiter has just joined,
  * and none of the line's waiters and guards is of its owner.  So joining a line
  * costs the same whatever its length.
  */
@@ -774,8 +774,8 @@ lease_queue_is_only_line(const LeaseWaiter *waiter)
 }
 
 /*
- * Say whether an owner waits, whatever its role.  False is exact, but for who
- * joins just now; true is not.
+ * Say whether an owner waits, whatever its role.  "No" is exact, except for
+ * waiters that join just now; "yes" may be wrong.
  */
 bool
 lease_queue_owner_waits(lease_bytes owner)
@@ -816,9 +816,10 @@ copy_list(LeaseQueue *queue, dlist_head *list, LeaseWaiterCopy *copies,
 }
 
 /*
- * Lock a partition, with room for something of each of its waiters and guards
- * behind the "count" that an array has already; "size" is that of one.  False if it
- * has none.  No memory is allocated under the lock, so more may have come by then.
+ * Lock a partition, and make room in an array for one element for each of its
+ * waiters and guards, behind the "count" that it has; "size" is that of one.
+ * False if the partition has none.  No memory is allocated under the lock, so
+ * there may be more of them by then.
  */
 static bool
 lock_with_room(int partition, void **array, Size size, Size *room, int count)
@@ -842,9 +843,9 @@ lock_with_room(int partition, void **array, Size size, Size *room, int count)
 }
 
 /*
- * Copy all that wait in a database; those of a name come one after the other in
- * the order of the queue, then its watchers.  It is done partition by partition:
- * who waits all the time is there, who comes or goes meanwhile may be.
+ * Copy all waiters of a database; those of a name come together, in the order
+ * of the queue, then its watchers.  This goes partition by partition: it finds
+ * all that wait throughout, and perhaps some that come or go meanwhile.
  */
 LeaseWaiterCopy *
 lease_queue_copy(Oid database, int *count)

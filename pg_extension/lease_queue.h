@@ -1,6 +1,6 @@
 /*
  * lease_queue.h
- *	  Who waits for a name, and who guards it.
+ *	  The waiters of a name, and its guards.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -20,7 +20,7 @@
 extern int	lease_max_waiters;	/* dlock.max_waiters */
 extern int	lease_max_guards;	/* dlock.max_guards */
 
-/* What a request on one name came to. */
+/* The answer to a request on one name. */
 typedef struct LeaseAnswer
 {
 	lease_outcome outcome;
@@ -42,7 +42,7 @@ typedef struct LeaseQueueKey
 	char		name[LEASE_STRING_MAX];
 } LeaseQueueKey;
 
-/* A name that somebody waits for or guards.  Under its partition's lock. */
+/* A name with waiters or guards.  Under its partition's lock. */
 typedef struct LeaseQueue
 {
 	LeaseQueueKey key;
@@ -53,13 +53,13 @@ typedef struct LeaseQueue
 	int			nwaiters;
 
 	/*
-	 * Lease clock: when the head is to be looked at again, if nothing happens
-	 * before.  0: now.
+	 * Lease clock: when to look at the head again, if nothing happens before.
+	 * 0: now.
 	 */
 	int64		due_us;
 } LeaseQueue;
 
-/* How often each waiter looks around, whatever happens. */
+/* How often each waiter looks around at least. */
 #define LEASE_LOOK_INTERVAL_US	USECS_PER_SEC
 
 /* How a backend waits. */
@@ -127,7 +127,7 @@ typedef struct LeaseGuard
 	uint8		owner_length;
 	char		owner[LEASE_STRING_MAX];
 
-	/* who guards */
+	/* the backend that guards */
 	int			pid;
 	Oid			guarding_role;
 	uint8		application_length;

@@ -2,12 +2,13 @@
  * lease_relation.c
  *	  Find and open dlock.lease_table.
  *
- * Everybody who reads or changes leases by way of the functions opens the table
- * here, which makes sure that it is the extension's (lease_am.c says what that
- * looks like) and that what is written to it will last.
+ * Every function that reads or changes leases opens the table here.  This makes
+ * sure that it is the extension's (lease_am.c knows its form) and that what is
+ * written to it will last.
  *
- * Catalogs are asked and the table is locked, so no page may be locked.  A
- * backend remembers the table's OID until it is told that this may have changed.
+ * This asks catalogs and locks the table, so the caller must have locked no
+ * page.  A backend remembers the table's OID until it is told that this may
+ * have changed.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -34,7 +35,7 @@ forget_table(Datum arg, Oid relid)
 		table_oid = InvalidOid;
 }
 
-/* What may be the lock table, or InvalidOid: it may have been renamed. */
+/* The table with the lock table's name, or InvalidOid; it may be another. */
 Oid
 lease_relation_find(void)
 {
@@ -53,8 +54,8 @@ try_open(Oid oid, LOCKMODE mode)
 	LockRelationOid(oid, mode);
 
 	/*
-	 * With the lock come all invalidations that were sent before.  If there is
-	 * none of this table, it is there, and the catalog need not be asked.
+	 * Taking the lock brings all invalidations that were sent before.  If none
+	 * is of this table, it still exists, and we need not ask the catalog.
 	 */
 	if (oid == table_oid)
 		return relation_open(oid, NoLock);
@@ -67,9 +68,9 @@ try_open(Oid oid, LOCKMODE mode)
 /*
  * Open the lock table and check that it is what the extension created.
  *
- * A foreign access method or changed columns would have us write over pages
- * that are not ours.  A table that this transaction has moved would lose what
- * is written to it when the transaction rolls back.
+ * With a foreign access method or changed columns, we would write over pages
+ * that are not ours.  A table that this transaction has moved would lose our
+ * writes if the transaction rolls back.
  */
 Relation
 lease_relation_open(LOCKMODE mode)
@@ -106,7 +107,7 @@ lease_relation_open(LOCKMODE mode)
 					 errhint("Create the extension: CREATE EXTENSION dlock.")));
 	}
 
-	/* told of a change since, we begin anew the next time, with this too */
+	/* if we hear of a change, we begin anew the next time, and check again */
 	if (!table_is_intact || !OidIsValid(table_oid))
 		lease_am_check_intact(rel);
 	table_is_intact = true;
@@ -119,9 +120,9 @@ lease_relation_open(LOCKMODE mode)
 }
 
 /*
- * Open the table to give back what a session or transaction that ends has taken,
- * or return NULL if it is not there, or in use so that we would have to wait,
- * or new in this transaction.
+ * Open the table to give back what a session or transaction that ends has
+ * taken.  NULL if it does not exist, if we would have to wait for its lock, or
+ * if it is new in this transaction.
  */
 Relation
 lease_relation_open_at_exit(void)

@@ -2,10 +2,10 @@
  * lease_request.c
  *	  One request on one name, from its SQL function to its answer.
  *
- * The attempts are lease_attempt.c's.  This file waits if need be, makes durable
- * what the caller is to be told, gives back what it will not learn of
- * (lease_protect.c), and answers.  A guard and a wait for the holders that are
- * there now are requests too, which change no row.
+ * The attempts are lease_attempt.c's.  This file waits if need be, makes
+ * durable what the caller is to be told, gives back what the caller will not
+ * learn of (lease_protect.c), and answers.  A guard, and a wait for the present
+ * holders, are requests too; they change no row.
  *
  * Called by the SQL functions, with nothing locked.  A crash before the answer
  * leaves what was granted until its deadline.
@@ -36,9 +36,9 @@ typedef struct Waiting
 } Waiting;
 
 /*
- * Wait for the answer, make it durable, and see that somebody is there for it.
- * An error that ends the wait for a synchronous standby leaves the hold: that
- * standby may have it.
+ * Wait for the answer, make it durable, and check that the client is still
+ * there.  An error that ends the wait for a synchronous standby leaves the
+ * hold: that standby may have it.
  */
 static void
 wait_for_answer(void *context)
@@ -55,7 +55,7 @@ wait_for_answer(void *context)
 	lease_wait_check_client();
 }
 
-/* Log what was found dead, and take a cancel or a timeout that has come. */
+/* Log what was found dead, and handle a cancel or a timeout that has come. */
 static void
 look_once_more(void *context)
 {
@@ -64,9 +64,9 @@ look_once_more(void *context)
 }
 
 /*
- * The end of an acquire that has got a hold without waiting in line: make that
- * durable.  A cancel or a timeout that came meanwhile is taken here, where the
- * hold can be given back, and not in the executor.
+ * Finish an acquire that got a hold without waiting in line: make that durable.
+ * Handle a cancel or a timeout that came meanwhile here, where the hold can be
+ * given back, and not in the executor.
  */
 static void
 finish_acquire(LeaseCall *call, const LeaseAnswer *answer)
@@ -81,8 +81,9 @@ finish_acquire(LeaseCall *call, const LeaseAnswer *answer)
 }
 
 /*
- * Apply a request to the holders of one name: what came of it.  The request's
- * strings and times have been checked; its next_token is filled in here.
+ * Apply a request to the holders of one name, and return the answer.  The
+ * request's strings and times have been checked; its next_token is filled in
+ * here.
  *
  * An acquire waits for wait_us microseconds if need be, without limit if that
  * is negative.
@@ -101,7 +102,7 @@ lease_request_apply(lease_bytes name, const lease_request *request,
 	{
 		Waiting		waiting = {&call, wait_us, &answer};
 
-		/* whoever serves a waiter counts its grant */
+		/* the backend that serves a waiter counts its grant */
 		relation_close(call.rel, RowExclusiveLock);
 		lease_protect(wait_for_answer, &waiting);
 		lease_unclaimed_claim();
@@ -179,8 +180,8 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 }
 
 /*
- * Wait until every hold on a name that is there now has ended: true; false if
- * wait_us runs out before.
+ * Wait until every hold that a name has now has ended: true; false if wait_us
+ * runs out before.
  */
 bool
 lease_request_wait(lease_bytes name, int64 wait_us)
@@ -201,7 +202,7 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 		int64		next_us;
 
 		lease_store_begin(&call, name, &request);
-		/* who need not wait needs no place to wait in */
+		/* without a wait, no place to wait in is needed */
 		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
 			lease_wait_begin_watch(&call, LEASE_WAIT_WATCH, &time);
 		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);

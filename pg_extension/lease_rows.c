@@ -3,17 +3,17 @@
  *	  The holders of a name: gather them from a bucket, write them back.
  *
  * All of this happens under the bucket's content lock.  Catalogs cannot be read
- * there.  When a row has the request's owner but another role, and it is not
- * known yet whether the caller may act for that role, "unknown_role" is set:
- * the bucket is to be unlocked, the catalogs asked, and the attempt started
- * over.  The same goes for making room.
+ * there.  If a row has the request's owner but another role, and we do not know
+ * yet whether the caller may act for that role, "unknown_role" is set: unlock
+ * the bucket, ask the catalogs, and start the attempt over.  The same goes for
+ * making room.
  *
- * An attempt's rows are in memory that the next attempt takes again, so that a
- * call needs no more of it however often it looks.
+ * The next attempt uses the memory of the last one's rows again, so that a call
+ * needs no more of it however often it looks.
  *
  * What a crash does: the grant of a lease, its token and the bucket's mark are
  * one WAL record.  Rows that a grant finds expired are removed by records of
- * their own before it, which changes nothing for anybody.
+ * their own before it; they count for nothing by then.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -65,7 +65,7 @@ rows_memory(LeaseCall *call)
 	return call->memory;
 }
 
-/* A copy of a string on a page that will not stay locked, or in a queue. */
+/* Copy a string from a page that will not stay locked, or from a queue. */
 static lease_bytes
 keep_bytes(LeaseCall *call, lease_bytes bytes)
 {
@@ -129,7 +129,10 @@ lease_rows_request(const LeaseWaiter *waiter)
 	};
 }
 
-/* Begin what a waiter asked for, on its behalf and on the server's name. */
+/*
+ * Begin what a waiter asked for, on its behalf, in the call of the backend that
+ * serves it.
+ */
 void
 lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 					   const LeaseWaiter *waiter)
@@ -153,8 +156,8 @@ lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 }
 
 /*
- * End what was done on a waiter's behalf: what it found expired is left to the
- * server's call to report.
+ * End what was done on a waiter's behalf; the server's call reports what it
+ * found expired.
  */
 void
 lease_rows_end_waiter(LeaseCall *turn, LeaseCall *call)
@@ -198,9 +201,8 @@ lease_rows_resolve_role(LeaseCall *call)
 }
 
 /*
- * How the requester stands to a role's row of its owner.  For a waiter that is
- * known of the row that it stood for when it joined; others it takes for
- * strangers'.
+ * How the requester stands to a role's row of its owner.  A waiter knows only
+ * the role that it stood for when it joined; it takes others for strangers.
  */
 static lease_standing
 find_standing(LeaseCall *call, Oid role)
@@ -217,7 +219,7 @@ find_standing(LeaseCall *call, Oid role)
 	return LEASE_STRANGER;
 }
 
-/* Say whether a row is bound to what a waiter, too, wants a lease for. */
+/* Say whether a row is bound to the session or transaction of a waiter. */
 static bool
 is_bound_to(const LeaseEntry *entry, const LeaseWaiter *waiter)
 {
@@ -252,7 +254,7 @@ holder_of(LeaseCall *call, const LeaseEntry *entry)
 	return holder;
 }
 
-/* See to it that there is room for a row and the spare one. */
+/* Make room for a row and the spare one. */
 static void
 reserve_row(LeaseCall *call)
 {
@@ -315,7 +317,7 @@ gather_name(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		lease_rows_add(call, buffer, offset, entry);
 }
 
-/* Show the core a guard of which nothing else is left, as a stranger's. */
+/* Show the core a guard without a row, as a stranger's. */
 lease_holder
 lease_rows_pinned(const LeaseGuard *guard)
 {
@@ -407,9 +409,8 @@ remember_expired(LeaseCall *call, const LeaseEntry *entry)
 }
 
 /*
- * Log the holders that died, and count them.  No locks are held.  The statement
- * is that of a session which happened to find them, and none of the log's
- * business.
+ * Log the holders that died, and count them.  No locks are held.  The log entry
+ * hides the statement: it is of a session that happened to find them.
  */
 void
 lease_rows_report_expired(LeaseCall *call)
@@ -449,8 +450,9 @@ lease_rows_report_expired(LeaseCall *call)
  */
 
 /*
- * The name of this backend's application, cut to what is kept of it: 16 and
- * later replace non-ASCII bytes after they have cut it, which makes it longer.
+ * The name of this backend's application, cut to the length that we keep: 16
+ * and later replace non-ASCII bytes after they have cut it, which makes it
+ * longer.
  */
 lease_bytes
 lease_rows_application(void)
@@ -518,8 +520,8 @@ put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 }
 
 /*
- * What an entry says of a holder's deadline: where something else ends the
- * lease, the time to live instead.
+ * What an entry says of a holder's deadline; if something else ends the lease,
+ * its time to live instead.
  */
 static int64
 entry_deadline(const LeaseCall *call, const lease_holder *holder)
@@ -622,9 +624,9 @@ lease_rows_entry(LeaseCall *call, Buffer bucket, size_t row)
 }
 
 /*
- * Write the rows from index "from" on that lie on one page: take away those
- * removed, and overwrite those updated, which must not have grown.  Returns
- * the index after them.
+ * Write the rows from index "from" on that lie on one page: delete those
+ * removed, and overwrite those updated, which must not have grown.  Returns the
+ * index after them.
  */
 static size_t
 write_page(LeaseCall *call, Buffer bucket, size_t from)
@@ -683,7 +685,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 	return end;
 }
 
-/* Write all changed rows but the added; free overflow pages left empty. */
+/* Write all changed rows except added ones; free overflow pages left empty. */
 void
 lease_rows_write(LeaseCall *call, Buffer bucket)
 {
@@ -714,9 +716,10 @@ lease_rows_write(LeaseCall *call, Buffer bucket)
  * that replaces the row at "old", being of another size.  False when there is
  * no room.
  *
- * Two overflow pages may be locked here out of their order.  That is safe:
- * whoever waits for one while holding another has the bucket, as we do; and so
- * has redo, because the bucket is the first page of the change (lease_wal.h).
+ * Two overflow pages may be locked here out of their order.  That is safe: any
+ * backend that waits for one while holding another has the bucket locked, as we
+ * do; so has redo, because the bucket is the first page of the change
+ * (lease_wal.h).
  */
 static bool
 insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,

@@ -35,7 +35,7 @@ typedef struct RoleVerdict
 	bool		acts_for;
 } RoleVerdict;
 
-/* Who asks: the calling backend, or a waiter on whose behalf it acts. */
+/* The requester: the calling backend, or a waiter on whose behalf it acts. */
 typedef struct LeaseRequester
 {
 	Oid			role;
@@ -70,7 +70,7 @@ typedef struct LeaseCall
 	size_t		count;
 	size_t		capacity;
 
-	Size		missing_room;	/* what there was no room for */
+	Size		missing_room;	/* size of the row that found no room */
 	List	   *expired;		/* of ExpiredLease */
 	uint64		nexpired;
 	XLogRecPtr	lsn;			/* the last record of this call, or the one it

@@ -4,18 +4,18 @@
  *
  * What ends such a lease is one step in shared memory (lease_bond.c), which
  * cannot fail.  This file takes that step at the right moment, and then removes
- * the rows, which anybody else could do as well, only later.  For that a
- * backend remembers the leases it has taken.
+ * the rows; other backends could do that too, only later.  For that a backend
+ * remembers the leases it has taken.
  *
  * Session: at the backend's exit, and at DISCARD ALL, which poolers send
  * between clients.  The exit is the loss of a session, after which a lock delay
  * applies: its holder may still be writing.  DISCARD ALL is a release.
  *
  * Transaction: rows are removed just before commit, while the guard still keeps
- * others out; after an abort nothing can be written, and the rows are left for
- * whoever meets them.  The lease ends, and then its guard, once the outcome is
- * visible.  Savepoints play no part: what is acquired or guarded after one
- * stays until the whole transaction ends.
+ * others out; after an abort nothing can be written, and the rows stay until
+ * another call meets them.  The lease ends, and then its guard, once the
+ * outcome is visible.  Savepoints play no part: what is acquired or guarded
+ * after one stays until the whole transaction ends.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -38,8 +38,8 @@
 #include "utils/memutils.h"
 
 /*
- * The key of a lease taken, with zeros behind the strings.  A session may share a
- * name with itself, as several owners or roles.
+ * The key of a lease taken, with zeros behind the strings.  A session may hold
+ * a name several times, as several owners or roles.
  */
 typedef struct BoundKey
 {
@@ -59,8 +59,8 @@ typedef struct BoundLease
 } BoundLease;
 
 static HTAB *bound = NULL;
-static int	nsession = 0;		/* of them for the session */
-static int	ntransaction = 0;	/* of them for the transaction */
+static int	nsession = 0;		/* how many for the session */
+static int	ntransaction = 0;	/* how many for the transaction */
 static bool session_used = false;	/* may have taken one, gone or not */
 static bool transaction_used = false;	/* the same */
 
@@ -89,7 +89,8 @@ forget(BoundLease *lease)
 
 /*
  * This session is about to take a lease that ends with it or its transaction.
- * Said before, so that whatever goes wrong after the grant ends the lease too.
+ * Called before the grant, so that whatever goes wrong after it ends the lease
+ * too.
  */
 void
 lease_session_use(lease_kind kind)
@@ -152,7 +153,7 @@ lease_session_gave_all(lease_bytes owner)
 			forget(lease);
 }
 
-/* Forget a kind's leases, having ended their rows by "op" unless "rel" is NULL. */
+/* Forget a kind's leases; unless "rel" is NULL, end their rows by "op" first. */
 static void
 forget_all(Relation rel, lease_kind kind, lease_op op)
 {
@@ -180,7 +181,7 @@ forget_all(Relation rel, lease_kind kind, lease_op op)
 	}
 }
 
-/* The same, removing the rows where the table can be opened without waiting. */
+/* The same; removes the rows if the table can be opened without waiting. */
 static void
 give_back_all(lease_kind kind, lease_op op)
 {
@@ -201,7 +202,7 @@ give_back_all(lease_kind kind, lease_op op)
 
 /*
  * The session's leases end, and their rows too if that is possible without waiting.
- * In a transaction.  "lost": not by a request.
+ * In a transaction.  "lost": nobody asked for it.
  *
  * The rows go first: a session that lives may drop its own leases.
  */
@@ -224,8 +225,8 @@ lease_session_discard(void)
 
 /*
  * Before this process leaves shared memory: leave the queue, end the session's
- * leases.  Whatever happens here, they are over: should the first steps raise an
- * error, the second call finds nothing left to do but that.
+ * leases.  Whatever happens here, they are over: if a step raises an error,
+ * at_last() still ends them.
  */
 static void
 at_exit(int code, Datum arg)
@@ -241,7 +242,7 @@ at_exit(int code, Datum arg)
 	CommitTransactionCommand();
 }
 
-/* After that: the bond ends even if the rows could not be removed. */
+/* After that: ends the bond even if the rows could not be removed. */
 static void
 at_last(int code, Datum arg)
 {
@@ -250,7 +251,7 @@ at_last(int code, Datum arg)
 		lease_bond_end(LEASE_SESSION, true);
 }
 
-/* An error has ended whatever call was under way.  Cannot fail. */
+/* An error has ended the call under way, if any.  Cannot fail. */
 static void
 end_calls(bool whole)
 {
@@ -285,7 +286,7 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			/* the lease first: whoever the guard's end wakes finds it over */
+			/* the lease first: waiters that the guard's end wakes find it over */
 			forget_all(NULL, LEASE_TRANSACTION, LEASE_LEAVE);
 			end_transaction_bond();
 			lease_queue_end_guards();
@@ -293,7 +294,7 @@ at_transaction_end(XactEvent event, void *arg)
 				end_calls(true);
 			break;
 		case XACT_EVENT_PREPARE:
-			/* ends what a failed call has taken and nobody has given back yet */
+			/* ends what a failed call has taken and not given back yet */
 			end_transaction_bond();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -313,8 +314,8 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId my_subid,
 }
 
 /*
- * See to it that this backend's ends are noticed.  Called before anything is
- * taken that must be given back.
+ * Register the callbacks for this backend's ends.  Called before it takes
+ * anything that must be given back.
  */
 void
 lease_session_watch(void)

@@ -1,10 +1,10 @@
 /*
  * lease_sql.c
- *	  The SQL functions: check arguments, call the store, say what came of it.
+ *	  The SQL functions: check arguments, call the store, return the answer.
  *
- * The SQL signatures, with the meaning of arguments and answers, are in
- * install script and doc/dlock.md.  Functions are called on NULL so that a
- * NULL argument is an error.  All messages that a lease can lead to are in this
+ * The SQL signatures, with the meaning of arguments and answers, are in the
+ * install script and doc/dlock.md.  Functions are called on NULL so that a NULL
+ * argument is an error.  All messages that a lease can lead to are in this
  * file.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -51,7 +51,7 @@ PG_FUNCTION_INFO_V1(dlock_release_many);
 PG_FUNCTION_INFO_V1(dlock_downgrade);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
-/* The guard of a lease that is lost; nothing else has this code. */
+/* A guard found the lease lost; nothing else has this code. */
 #define ERRCODE_LEASE_LOST	MAKE_SQLSTATE('5', '5', 'L', '0', '1')
 
 int			lease_max_ttl = LEASE_MAX_TTL_DEFAULT;
@@ -107,7 +107,7 @@ get_optional_string(FunctionCallInfo fcinfo, int argument, const char *what)
 }
 
 /*
- * Refuse a time that is longer than anybody means: a driver may send one in
+ * Refuse a time that is longer than anybody can mean: a driver may send one in
  * milliseconds or nanoseconds.
  */
 static int64
@@ -135,7 +135,7 @@ get_ttl(FunctionCallInfo fcinfo, int argument)
 	return ttl_us;
 }
 
-/* The token to match.  What never was one matches none, as UINT64_MAX does. */
+/* The token to match.  UINT64_MAX stands for no valid token; it matches none. */
 static uint64
 token_of(int64 token)
 {
@@ -280,8 +280,8 @@ get_permits(FunctionCallInfo fcinfo, int argument, uint32 limit)
 }
 
 /*
- * Take a lease in one of the modes.  What is before the argument "wait" depends
- * on the function.
+ * Take a lease in one of the modes.  The arguments before "wait" depend on the
+ * function.
  */
 static Datum
 acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
@@ -401,7 +401,7 @@ acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	if (taken.token == 0)
 		PG_RETURN_NULL();
 
-	/* a lease without its guard is not what was asked for: back with it */
+	/* if its guard fails, give the lease back */
 	lease_unclaimed_add(name, GetUserId(), &request, taken.token,
 						lease_holds_asked(&request));
 	lease_protect(bind_taken, &taken);
@@ -653,7 +653,7 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
 			check_misuse(names[failed], &request, &answer);
 
-		/* they may need a temporary file, for which there may be no room */
+		/* the rows may need a temporary file, for which there may be no room */
 		lease_protect(put_claimed, &claimed);
 		lease_unclaimed_claim();
 	}

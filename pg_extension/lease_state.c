@@ -3,17 +3,17 @@
  *	  What shared memory holds for each database that uses dlock.
  *
  * An entry has what lease_activate.c publishes for the table (floor, clock), the
- * database's summaries, its counters, and its worker.  It is made when somebody
- * uses the database, and freed when the database is gone or others need the
- * place.
+ * database's summaries, its counters, and its worker.  It is made when a
+ * session uses the database, and freed when the database is gone or others need
+ * the place.
  *
  * Lock order: the lock of the entries comes after all content locks; only that
- * of the summaries is taken under it.  Everything here is lost with shared
- * memory, and made anew from the metapage.
+ * of the summaries is taken under it.  A crash loses all of this with shared
+ * memory; it is made anew from the metapage.
  *
- * The lock delay is here too, because all must go by the same: a process reads
- * changed settings when it gets to it, a waiter not before its call is over.
- * The postmaster reads them before it tells the others, so it publishes.
+ * The lock delay is here too, because all must use the same value: each process
+ * reads changed settings at its own time, a waiter only after its call.  The
+ * postmaster reads them before it tells the others, so it publishes the value.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -162,8 +162,8 @@ free_entry(LeaseDatabase *db)
 }
 
 /*
- * Free the entries of databases that are gone, or that have lost the extension
- * and everybody who was still at it: waiters, and the worker.
+ * Free the entries of databases that are gone, or that have lost the extension,
+ * all waiters and the worker.
  */
 static void
 forget_dropped(void)
@@ -242,9 +242,9 @@ lease_state_database(void)
 }
 
 /*
- * The extension was dropped from the database we are connected to: others may
- * have its entry.  Until somebody needs it, it keeps the floor for a table that
- * may follow.
+ * The extension was dropped from the database we are connected to: other
+ * databases may take its entry.  Until one does, the entry keeps the floor for
+ * a table that may follow.
  */
 void
 lease_state_drop(void)

@@ -41,7 +41,8 @@ typedef enum LeaseCounter
 
 /*
  * The histogram of waits: element i counts those that took less than 2^i times
- * 100 microseconds and not less than the one before; the last, all others.
+ * 100 microseconds and that no earlier element counts; the last counts all
+ * others.
  */
 #define LEASE_WAIT_BUCKETS	24
 #define LEASE_WAIT_UNIT_US	100
@@ -55,7 +56,8 @@ typedef struct LeaseDatabase
 {
 	/* under the lock of lease_state.c */
 	Oid			database;		/* InvalidOid: unused */
-	bool		dropped;		/* its extension was: others may have the entry */
+	bool		dropped;		/* its extension was dropped: others may take the
+								 * entry */
 	int			worker_pid;		/* 0: none */
 	bool		worker_wanted;	/* start one, if not right after another died */
 	bool		worker_requested;	/* start one now */
@@ -86,8 +88,8 @@ typedef struct LeaseDatabase
 
 	/*
 	 * How many rows the table's file has in the buckets before held_cursor, in
-	 * the order of lease_hash_position(): see lease_store_count_held().  A bucket
-	 * that has been counted keeps the count right by itself.
+	 * the order of lease_hash_position(): see lease_store_count_held().
+	 * Changes in a bucket that has been counted update the count.
 	 */
 	pg_atomic_uint64 held;
 	pg_atomic_uint64 held_cursor;

@@ -8,16 +8,16 @@
  * many names take the same steps, with several buckets locked (lease_all.c) or
  * one after another (lease_walk.c).
  *
- * What is done to a name happens under its bucket's exclusive content lock,
- * which is what makes concurrent requests on it take turns.  Nothing waits while
- * that is held but for the partition of the name's queue (lease_queue.c) and for
- * pages further down the lock order (lease_trie.c).
+ * Every change to a name happens under its bucket's exclusive content lock,
+ * which makes concurrent requests on the name take turns.  While a backend
+ * holds that, it waits for nothing but the partition of the name's queue
+ * (lease_queue.c) and pages further down the lock order (lease_trie.c).
  *
- * Whoever makes or finds a name free grants it to the head of the queue, in the
- * waiter's name: its role, its owner, its time to live running from then.  The
- * waiter makes the grant durable for itself when it wakes.
+ * A call that makes or finds a name free grants it to the head of the queue, on
+ * the waiter's behalf: with its role, its owner, and its time to live from then
+ * on.  The waiter makes the grant durable for itself when it wakes.
  *
- * A crash leaves the change of each record made or not.  A caller that had its
+ * After a crash, each record's change was made or not.  A caller that had its
  * answer finds it made; one that had none asks again.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -95,7 +95,7 @@ lease_store_end(LeaseCall *call)
 	lease_rows_end(call);
 }
 
-/* Count what a request came to. */
+/* Count the outcome of a request. */
 void
 lease_store_count(const LeaseCall *call, const LeaseAnswer *answer)
 {
@@ -138,7 +138,7 @@ lease_store_count(const LeaseCall *call, const LeaseAnswer *answer)
 	}
 }
 
-/* Make a call's changes durable, at once or soon, as its kind needs. */
+/* Make a call's changes durable, at once or soon, as its operation needs. */
 void
 lease_store_make_durable(lease_op op, XLogRecPtr lsn)
 {
@@ -203,7 +203,7 @@ lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
 	answer->ended = call->request.op == LEASE_EVICT ? result.changed : 0;
 	answer->retry_us = result.retry_us;
 
-	/* a session may end without being able to tell anybody */
+	/* a session may end and be unable to wake the waiters */
 	for (size_t i = 0; i < call->count; i++)
 		if (call->holders[i].life == LEASE_BOUND)
 			answer->retry_us = Min(answer->retry_us,
@@ -256,14 +256,14 @@ due_after(const LeaseCall *turn, LeaseQueue *queue, const LeaseAnswer *answer)
 
 /*
  * Answer the waiters of the call's name that can be answered: the head, and
- * those behind it that go with it.  The bucket is locked exclusively.  "only if
- * due" looks whether that is possible at all.
+ * those behind it that can be granted together with it.  The bucket is locked
+ * exclusively.  "only if due": do nothing unless the queue is due.
  *
- * False if room is missing for the head's row: it is awake then, and makes the
- * room for itself.  A caller that wants the name unlocks all other buckets,
- * calls lease_rows_make_room() and starts over.  One that has ended a hold
- * leaves it at that: to make room may fail, on a full disk, and that is not its
- * concern.
+ * False if room is missing for the head's row: the head is awake then, and
+ * makes the room itself.  A caller that wants the name unlocks all other
+ * buckets, calls lease_rows_make_room() and starts over.  A caller that has
+ * ended a hold does no more: making room may fail, on a full disk, and that is
+ * not its concern.
  */
 bool
 lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
@@ -334,7 +334,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 
 /*
  * Serve the queue of the call's name, whose bucket is not locked.  With "make
- * room" whatever is missing is made, else it is left to the head.
+ * room", makes the room that is missing, else leaves that to the head.
  */
 void
 lease_store_serve_queue(LeaseCall *call, bool make_room)
@@ -500,14 +500,14 @@ count_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 /*
  * How many rows the table has.
  *
- * Whoever asks first reads the table, and leaves in shared memory how many rows
- * it has counted, and how far it has come, in this order.  What a call changes in
- * a bucket that has been counted, it adds there; the bucket's lock keeps both from
- * happening at once, and two from counting the same bucket.  So the count is
- * exact, and costs nothing from then on.  What one leaves unfinished the next goes
- * on with.
+ * The first call to ask reads the table.  It leaves in shared memory how many
+ * rows it has counted, and how far it has come, in this order.  A call that
+ * changes a bucket that has been counted adds the difference; the bucket's lock
+ * keeps both from happening at once, and two from counting the same bucket.  So
+ * the count is exact, and costs nothing from then on.  If a call leaves the
+ * count unfinished, the next goes on with it.
  *
- * Where nobody keeps a count, as on a standby, each call reads the table.
+ * Where no count is kept, as on a standby, each call reads the table.
  */
 uint64
 lease_store_count_held(void)
@@ -543,7 +543,7 @@ lease_store_count_held(void)
 			cursor = next;
 		}
 		else
-			cursor = counted;	/* somebody else has counted this one */
+			cursor = counted;	/* another call has counted this one */
 		UnlockReleaseBuffer(bucket);
 		CHECK_FOR_INTERRUPTS();
 	}

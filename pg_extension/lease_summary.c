@@ -6,40 +6,43 @@
  * without reading the table.  For each block that is a bucket, shared memory
  * holds a lower bound of the deadlines in it (overflow pages included) and a
  * Bloom filter of the owners in it: a block that cannot concern the caller is
- * passed over unread.  Nothing is lost with it: a block without a summary, as
+ * passed over unread.  Losing a summary loses nothing: a block without one, as
  * all are after a start, is simply read, and gets one then.
  *
- * The filter has 832 bits and four of them for an owner.  With 80 different
- * owners in a bucket, about what a full page holds, one lookup in a hundred
- * is a false match.  (64 bits, one for an owner, would match 71 in a hundred.)
+ * The filter has 832 bits and sets four of them for an owner.  With 80
+ * different owners in a bucket, about what a full page holds, one lookup in a
+ * hundred is a false match.  (64 bits, one for an owner, would match 71 in a
+ * hundred.)
  *
  * Summaries lie in chunks of 256 consecutive blocks of one table, which are
  * handed out on demand and never moved; each backend remembers where the
  * chunks of its table are.  A chunk is taken back when its table's file is no
  * longer in use; its key is checked with each use, under the lock below.
  *
- * Memory.  The main shared memory has room for a few chunks, so that most
- * servers get by with that, and the heads of all chunks there may ever be.  More
- * room is dynamic shared memory, so that it follows the tables and not the
- * settings: segments, each twice as large as the one before, which stay until
- * the server stops.  The reaper adds one when blocks were met for which no chunk
+ * Memory.  The main shared memory has room for a few chunks, enough for most
+ * servers, and for the heads of all chunks there may ever be.  More room is
+ * dynamic shared memory, so that it follows the tables and not the settings:
+ * segments, each twice as large as the one before, which stay until the server
+ * stops.  The reaper adds a segment when some block was met for which no chunk
  * was left.  A backend maps all segments when it begins a call, while it holds
- * no lock and may fail.  If it meets a chunk later whose segment it has not
- * mapped, it cannot say what it has changed; then it has the whole chunk
- * forgotten, which the head can be told.
+ * no lock and may fail.  If it later meets a chunk whose segment it has not
+ * mapped, it cannot record its change; then it notes in the chunk's head that
+ * the whole chunk is to be forgotten.
  *
  * Locking.  Summaries change only under the exclusive content lock of their
  * bucket, so that they agree with it; a spinlock in each keeps readers, who
  * hold no content lock, from seeing one half written.  Chunks are handed out
- * under summary->lock, the last in the lock order: content lock, then that.
+ * under summary->lock, which comes after content locks and is the last in the
+ * lock order.
  *
- * Why walking the blocks in order finds every lease that was there when the
- * walk began: a split moves entries only to a page added at the end of the
+ * A walk over the blocks in order finds every lease that existed when it began,
+ * because a split moves entries only to a page added at the end of the
  * relation, whose summary is unknown at first.
  *
  * A lower bound may be too low, after a release or a renewal.  The reaper then
  * reads the bucket once and finds out.  Owners that have left stay in a filter
- * until it is made anew, which is when as many were added as it had entries.
+ * until it is made anew.  That happens once more owners were added than it had
+ * entries, and STALE_SLACK more.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -90,7 +93,7 @@ StaticAssertDecl(sizeof(Slot) <= 128, "a slot should take two cache lines");
 /* The head of a chunk.  Under summary->lock, but for the atomics. */
 typedef struct Chunk
 {
-	/* whose it is; file is InvalidRelFileNumber for nobody's */
+	/* whose chunk it is; file is InvalidRelFileNumber: nobody's */
 	Oid			database;
 	RelFileNumber file;
 	BlockNumber number;			/* first block / CHUNK_BLOCKS */
@@ -100,8 +103,8 @@ typedef struct Chunk
 	pg_atomic_uint64 deadline_us;
 
 	/*
-	 * How often all slots were to be forgotten, and how often that was done; as
-	 * long as these differ nothing is known.
+	 * How many times all slots were to be forgotten, and how many times that
+	 * was done; while these differ, nothing is known.
 	 */
 	pg_atomic_uint32 forget_wanted;
 	pg_atomic_uint32 forget_done;
@@ -109,13 +112,13 @@ typedef struct Chunk
 
 typedef struct SummaryShared
 {
-	LWLock	   *lock;			/* protects whose a chunk is */
+	LWLock	   *lock;			/* protects the ownership of chunks */
 	int			max_chunks;
 	int			first_free;		/* a list of chunks; CHUNK_NONE ends it */
 	pg_atomic_uint32 nfree;		/* its length */
 	pg_atomic_uint32 freed;		/* grows when it gets longer */
-	pg_atomic_uint32 nsegments; /* below are all of them, for good */
-	pg_atomic_uint32 growing;	/* somebody is adding one */
+	pg_atomic_uint32 nsegments; /* all below this exist, for good */
+	pg_atomic_uint32 growing;	/* a process is adding one */
 	dsm_handle	segments[MAX_SEGMENTS]; /* but the first */
 	Chunk	   *chunks;
 	Slot	   *base;			/* the first segment's */
@@ -127,7 +130,7 @@ static SummaryShared *summary_shared = NULL;
 
 #define CHUNK_NONE		(-1)
 
-/* A chunk's index when there was none, and none left. */
+/* A chunk's index if there was none, and none was left. */
 #define CHUNK_MISSING	(-2)
 
 /* The segments that this backend has mapped. */
@@ -136,8 +139,8 @@ static uint32 nmapped = 0;
 
 /*
  * What this backend remembers: the indexes of a table's chunks, by number, or
- * CHUNK_NONE.  As long as none becomes free, what was missing stays so for
- * everybody.
+ * CHUNK_NONE.  As long as no chunk becomes free, a missing one stays missing
+ * for everybody.
  */
 static struct
 {
@@ -147,7 +150,7 @@ static struct
 	uint32		freed;			/* summary_shared->freed, as of CHUNK_MISSING */
 }			known_chunks;
 
-/* How many chunks there may be: dlock.tracked_pages, or as shared_buffers. */
+/* How many chunks there may be: by dlock.tracked_pages, or by shared_buffers. */
 static int
 chunk_count(void)
 {
@@ -164,7 +167,7 @@ segment_start(uint32 segment)
 	return BASE_CHUNKS * ((1 << segment) - 1);
 }
 
-/* How many chunks a segment has; 0: there is none such. */
+/* How many chunks a segment has; 0: there is no such segment. */
 static int
 segment_length(uint32 segment)
 {
@@ -204,7 +207,7 @@ init_slots(uint32 segment, Slot *slots)
 	}
 }
 
-/* Hand the chunks of a new segment to the free ones; the lock is held. */
+/* Add the chunks of a new segment to the free list; the lock is held. */
 static void
 add_segment(uint32 segment)
 {
@@ -267,8 +270,8 @@ lease_summary_shmem_init(void)
 }
 
 /*
- * Map the segments that there are.  Called at the beginning of a call, without
- * locks, for this may fail.
+ * Map the segments that exist.  Called at the beginning of a call, without
+ * locks, since this may fail.
  */
 void
 lease_summary_map(void)
@@ -290,8 +293,8 @@ lease_summary_map(void)
 }
 
 /*
- * Create the memory of the next segment, or return NULL.  What there is no
- * memory for is read instead, so that is no error; but the log is told.
+ * Create the memory of the next segment, or return NULL.  Without memory,
+ * blocks are read instead, so that is no error, only a line in the log.
  */
 static dsm_segment *
 create_segment(uint32 segment)
@@ -392,7 +395,7 @@ take_back(LeaseSummaries *summaries)
 	pg_atomic_fetch_add_u32(&summary_shared->freed, 1);
 }
 
-/* The entry of a database has come into use: it has no summaries. */
+/* A database's entry has come into use: it has no summaries yet. */
 void
 lease_summary_begin_database(LeaseSummaries *summaries)
 {
@@ -454,7 +457,7 @@ search_chunk(const LeaseSummaries *summaries, RelFileNumber file,
 {
 	int			found = CHUNK_NONE;
 
-	/* mostly a new one is wanted, at the end of the table */
+	/* mostly the caller wants a new one, at the end of the table */
 	if (summaries->file != file || number >= summaries->chunks)
 		return CHUNK_NONE;
 	for (int i = summaries->first_chunk; i != CHUNK_NONE;
@@ -509,7 +512,7 @@ allocate_chunk(LeaseSummaries *summaries, RelFileNumber file,
 	return index;
 }
 
-/* Find a chunk in shared memory, or hand one out; else as above. */
+/* Find a chunk in shared memory, or hand one out; returns as above. */
 static int
 search_or_allocate(LeaseSummaries *summaries, RelFileNumber file,
 				   BlockNumber number)
@@ -570,8 +573,8 @@ find_chunk(LeaseSummaries *summaries, Relation rel, BlockNumber block)
 }
 
 /*
- * The slot of a block, or NULL: there is none, or it cannot be reached, and
- * "*chunk" is all that can be told.
+ * The slot of a block.  NULL: there is none, or this backend cannot reach it;
+ * in the latter case "*chunk" is set.
  */
 static Slot *
 find_slot(LeaseSummaries *summaries, Relation rel, BlockNumber block,
@@ -648,7 +651,7 @@ lower_chunk(Chunk *chunk, int64 deadline_us)
 		;
 }
 
-/* Have all slots of a chunk forgotten, none of which we can reach. */
+/* Note that all slots of a chunk are to be forgotten, as we can reach none. */
 static void
 want_forgotten(Chunk *chunk)
 {
@@ -811,8 +814,8 @@ refresh_chunk(Chunk *chunk, Slot *slots, BlockNumber end)
 		Slot	   *slot = &slots[block % CHUNK_BLOCKS];
 
 		/*
-		 * Blocks that were added since "end" was read count once they are
-		 * known; until then whoever added them has yet to lower the bound.
+		 * Blocks added since "end" was read count once they are known; before
+		 * that, the backend that added them has yet to lower the bound.
 		 */
 		if (slot_is_known(slot))
 			earliest = Min(earliest, read_deadline(&slot->deadline_us));
@@ -824,7 +827,7 @@ refresh_chunk(Chunk *chunk, Slot *slots, BlockNumber end)
 
 /*
  * The reaper begins a round over a table: make room for the blocks that had
- * none.  Those that have none still are met again in this round.  Without locks,
+ * none.  The round meets those that still have none again.  Without locks,
  * before the length of the relation is read; all segments are mapped.
  */
 void

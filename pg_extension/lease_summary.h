@@ -1,6 +1,6 @@
 /*
  * lease_summary.h
- *	  What shared memory knows of each bucket: its next deadline, its owners.
+ *	  What shared memory knows of each bucket: its next deadline and its owners.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,15 +29,15 @@ typedef struct LeaseSummary
 } LeaseSummary;
 
 /*
- * Whose chunks are a database's, a part of its entry in lease_state.c.  Under
- * the lock of lease_summary.c.
+ * The chunks of a database: a part of its entry in lease_state.c.  Under the
+ * lock of lease_summary.c.
  */
 typedef struct LeaseSummaries
 {
-	RelFileNumber file;			/* the table's that they are for */
+	RelFileNumber file;			/* of the table that they are for */
 	BlockNumber chunks;			/* the number of every chunk is below */
 	int			first_chunk;
-	pg_atomic_uint32 untracked; /* a block was met that has none */
+	pg_atomic_uint32 untracked; /* a block without a chunk was met */
 } LeaseSummaries;
 
 /* lease_summary.c */

@@ -12,22 +12,22 @@
  * The directory is an array of block numbers by bucket number, on pages of
  * LEASE_DIRECTORY_ENTRIES, which the metapage lists; 0 stands for a bucket
  * that its parent has not split off yet.  To find a name, start with as many
- * bits as the deepest bucket has, and drop the top one until there is a block.
+ * bits as the deepest bucket has, and drop the top bit until there is a block.
  *
  * Entries of the directory are set once and never change, and buckets never
- * merge.  A bucket page says which hashes it is for, so whoever comes with an
- * outdated idea of the directory lands on the parent and notices.  Each
- * backend keeps a small cache on that ground; a call that hits it reads
- * nothing but the bucket.
+ * merge.  A bucket page says which hashes it is for, so a backend with an
+ * outdated view of the directory lands on the parent and notices.  This lets
+ * each backend keep a small cache; a call that hits it reads nothing but the
+ * bucket.
  *
  * When splitting cannot help, because the names on a full bucket and the new
  * one agree in LEASE_MAX_DEPTH bits (one name with many holders, as a rule),
  * the bucket gets overflow pages for names with these bits, its chain.  Other
  * names stay off the chain, so that it costs them nothing, and when they fill
  * the bucket it is split like any other: the chain goes as a whole to the side
- * that its bits say.  Overflow pages are protected by the content lock of
- * their bucket: whoever changes one holds both locks exclusively, whoever holds
- * the bucket's lock may follow the chain.
+ * that its bits say.  The content lock of a bucket protects its overflow pages:
+ * to change one, a backend holds both locks exclusively; to follow the chain,
+ * it needs only the bucket's lock.
  *
  * Pages are added at the end of the relation.  Emptied overflow pages go to a
  * free list, which serves overflow and directory pages only: a bucket always
@@ -36,18 +36,18 @@
  *
  * Lock order: bucket, its overflow pages in order, a new page, metapage, a page
  * from the free list, directory page.  Nobody waits for a lock on a page of the
- * free list while holding one that precedes it, except its user, who holds the
- * metapage.  Readers that look up the directory hold nothing else meanwhile.
- * Redo takes its locks in the order that lease_wal.h asks for.  No block number
- * that was read from a page is locked before it is known to be none that we
- * hold, so that a damaged page leads to an error and not to a wait for
- * ourselves.
+ * free list while holding one that precedes it, except the backend that takes
+ * the page, which holds the metapage.  Readers that look up the directory hold
+ * nothing else meanwhile.  Redo takes its locks in the order that lease_wal.h
+ * asks for.  Before we lock a block whose number was read from a page, we check
+ * that we do not hold it already, so that a damaged page leads to an error and
+ * not to a wait for ourselves.
  *
  * Crashes: every step is one WAL record, so a split, an overflow page, a freed
- * page exists whole or not at all.  A page that was added and not used before
- * a crash is all zero; the reaper puts it in the free list.  So it does with
- * overflow pages that were emptied, or added, and no more: after a crash it
- * visits every bucket.
+ * page exists whole or not at all.  A page that was added and not used before a
+ * crash is all zero; the reaper puts it in the free list.  It does the same
+ * with overflow pages that a crash left empty: after a crash it visits every
+ * bucket.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -74,7 +74,7 @@
 
 /*
  * One use of a bucket in so many looks for its buffer in the shared table of
- * buffers, which tells those who evict pages that it is in use.
+ * buffers, so that eviction sees the page in use.
  */
 #define BUFFER_USES		16
 
@@ -98,7 +98,7 @@ static struct
 	KnownBucket slots[CACHE_SLOTS]; /* by bucket number */
 }			cache;
 
-/* Length of the relation; every page below it has been locked by its maker. */
+/* Length of the relation; every page in it has been locked by its maker. */
 BlockNumber
 lease_trie_blocks(Relation rel)
 {
@@ -127,8 +127,8 @@ is_written(Relation rel, BlockNumber block)
 
 /*
  * Say whether the table has been used at all.  A crash may have left it with
- * any number of pages that are all zero, but not the metapage alone, which is
- * made in one record with the root bucket.
+ * any number of pages that are all zero, but never with the metapage alone: one
+ * record makes that and the root bucket.
  */
 bool
 lease_trie_exists(Relation rel)
@@ -208,7 +208,7 @@ attach(Relation rel)
 	cache.file = compat_relation_file(rel);
 }
 
-/* Look again at what the metapage says of the directory. */
+/* Read again what the metapage says of the directory. */
 static void
 refresh(Relation rel)
 {
@@ -325,7 +325,7 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 		Buffer		buffer;
 		LeasePageSpecial *special;
 
-		/* the first lookup may do with what the cache says, others not */
+		/* only the first lookup may rely on the cache */
 		if (attempt > 0)
 			refresh(rel);
 		buffer = known != NULL ? read_known(rel, known) :
@@ -347,11 +347,11 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
  * Lock one more bucket exclusively, while holding others that come before it in
  * the order of lease_hash_position() and are not for this hash.
  *
- * Nothing may be waited for here that is held already or comes before what is
- * held, as an ancestor of the bucket may.  So what the cache says is only
- * tried.  The directory as it is now, that is with all splits of the buckets
- * held, leads to the bucket or to one that was split since, and that one has
- * nothing before the bucket but what comes after those held.
+ * We must not wait here for a page that we hold already or that comes before
+ * one that we hold, as an ancestor of the bucket may.  So we only try to lock
+ * what the cache says.  The directory as it is now includes all splits of the
+ * buckets we hold.  So it leads to the bucket, or to an ancestor whose range
+ * begins after the buckets we hold.
  */
 Buffer
 lease_trie_lock_more(Relation rel, uint32 hash)
@@ -448,7 +448,7 @@ lock_next(ChainWalk *walk, Buffer buffer)
 
 /*
  * Move a walk on to the next page, unlocking the one it was at.  False at the
- * end, where nothing but the bucket is locked.
+ * end; then only the bucket is locked.
  */
 static bool
 next_in_chain(ChainWalk *walk)
@@ -589,7 +589,7 @@ allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 	meta = lease_page_meta(BufferGetPage(*meta_buffer));
 	if (meta->free_head == InvalidBlockNumber)
 	{
-		/* Somebody was faster. */
+		/* Another backend was faster. */
 		UnlockReleaseBuffer(*meta_buffer);
 		return allocate_page(rel, bucket, meta_buffer);
 	}
@@ -673,8 +673,8 @@ lease_trie_largest_mark(Relation rel)
 }
 
 /*
- * The block of a directory page, which is made if it is not there.  "bucket" is
- * to be split, and locked exclusively.
+ * The block of a directory page, which is made if it does not exist.  "bucket"
+ * is to be split, and locked exclusively.
  */
 static BlockNumber
 get_directory(Relation rel, Buffer bucket, uint32 index)
@@ -711,7 +711,7 @@ get_directory(Relation rel, Buffer bucket, uint32 index)
 		lease_change_finish(&change);
 		DLOCK_CRASH_POINT("directory: logged");
 	}
-	/* else somebody was faster; a page we added waits for the reaper */
+	/* else another was faster; a page we added waits for the reaper */
 	UnlockReleaseBuffer(buffer);
 	UnlockReleaseBuffer(meta_buffer);
 	return block;
@@ -809,7 +809,7 @@ split_bucket(Relation rel, Buffer bucket)
 
 	/*
 	 * Until then the new page's summary is unknown, and the old one's covers
-	 * more than is there.  One page at a time: a damaged chain may lead to any
+	 * too much.  Lock one page at a time: a damaged chain may lead to any
 	 * other.
 	 */
 	summarize_block(rel, new_block);
@@ -875,7 +875,7 @@ compact_page(Relation rel, Buffer buffer, Size size)
 }
 
 /*
- * Say whether splitting can part the names on a full bucket, its chain and a
+ * Say whether a split can separate the names on a full bucket, its chain and a
  * new hash.
  */
 static bool
@@ -919,8 +919,8 @@ lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 
 /*
  * Make room for an entry of this hash and size in a bucket, which is locked
- * exclusively, and unlock it.  The caller starts over; the room may be found
- * only after several rounds, or be taken by somebody else.
+ * exclusively, and unlock it.  The caller starts over; it may find room only
+ * after several rounds, or another may take the room first.
  */
 void
 lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
@@ -1002,7 +1002,7 @@ lease_trie_clear(Relation rel, Buffer bucket)
 	lease_trie_summarize(rel, bucket);
 }
 
-/* What a summary in the making needs to judge entries by. */
+/* What is needed to judge entries for a new summary. */
 typedef struct SummaryContext
 {
 	LeaseDatabase *db;
@@ -1010,7 +1010,7 @@ typedef struct SummaryContext
 	LeaseSummary summary;
 } SummaryContext;
 
-/* Note an entry, and when it is to be looked at. */
+/* Note an entry, and when to look at it. */
 static void
 add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
@@ -1018,7 +1018,7 @@ add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	SummaryContext *making = context;
 	lease_holder holder = lease_bond_holder(making->db, entry, making->now_us);
 
-	/* what an event ends is looked at once in its time to live */
+	/* look at a lease that an event ends once in its time to live */
 	lease_summary_add(&making->summary, holder.life == LEASE_BOUND ?
 					  holder.deadline_us :
 					  lease_end_us(&holder, lease_lock_delay_us()),
@@ -1039,8 +1039,8 @@ lease_trie_summarize(Relation rel, Buffer bucket)
 }
 
 /*
- * Make a table that is not there.  The caller sees to it that nobody else does
- * so at the same time.
+ * Create the pages of an empty table.  The caller makes sure that nobody else
+ * does so at the same time.
  */
 void
 lease_trie_create(Relation rel, uint64 seed)
@@ -1067,8 +1067,8 @@ lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 }
 
 /*
- * Put an entry, as it is, into a table that nobody else can see yet.  Its hash
- * is made for this table.
+ * Put a copy of an entry, with the hash for this table, into a table that
+ * nobody else can see yet.
  */
 void
 lease_trie_insert(Relation rel, const LeaseEntry *entry)

@@ -1,20 +1,19 @@
 /*
  * lease_unclaimed.c
- *	  Notes of what calls have taken and their callers have not learnt of.
+ *	  Notes of holds that calls have taken and their callers have not learnt of.
  *
  * Between the grant of a hold and its answer much may happen: the call is
  * cancelled, its client dies, a page cannot be read, a second name of several is
  * busy after all.  The caller then gets an error, or nothing, and will not
  * release what it does not know of.  So each call that may fail after a grant
- * notes what it took, and the note is struck when the call answers.  What is
- * noted is given back (lease_protect.c), if need be by the worker of the
- * database, to which notes are handed over in shared memory.  There is room for
- * HANDED_OVER_MAX holds; beyond that a hold is left to its time to live, and the
- * log says so.
+ * notes what it took, and strikes the note when it answers.  Noted holds are
+ * given back (lease_protect.c), if need be by the worker of the database, which
+ * receives the notes in shared memory.  There is room for HANDED_OVER_MAX
+ * holds; beyond that a hold is left to its time to live, and the log says so.
  *
- * The lock of what is handed over is taken after all others.  A crash ends all
- * of this.  What was granted then stays until its deadline, as after any call
- * that was not answered.
+ * The lock of the notes handed over is taken after all others.  A crash loses
+ * all notes.  Then holds stay until their deadline, as after any call that was
+ * not answered.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -63,7 +62,7 @@ lease_unclaimed_shmem_init(LWLock *lock)
 	shared->nholds = 0;
 }
 
-/* See to it that there is room to note so many holds. */
+/* Make room to note so many holds. */
 void
 lease_unclaimed_reserve(int count)
 {
@@ -107,9 +106,9 @@ lease_unclaimed_claim(void)
 }
 
 /*
- * Begin a step after whose failure all that was taken stays; returns the number
- * of notes, for lease_unclaimed_restore() once the step has succeeded.  None is
- * made meanwhile.
+ * Begin a step whose failure does not give back what was taken; returns the
+ * number of notes, for lease_unclaimed_restore() once the step has succeeded.
+ * The step makes no note.
  */
 int
 lease_unclaimed_set_aside(void)
@@ -134,7 +133,10 @@ lease_unclaimed_any(void)
 	return nholds > 0;
 }
 
-/* Strike the last note: what it said, until another is made; NULL: there is none. */
+/*
+ * Strike the last note and return it, valid until another is made; NULL: there
+ * is none.
+ */
 const LeaseUnclaimedHold *
 lease_unclaimed_strike(void)
 {
@@ -171,7 +173,7 @@ lease_unclaimed_hand_over(void)
  * ----------------------------------------------------------------
  */
 
-/* Take one of this database's out of those handed over; false: there is none. */
+/* Take one of this database's notes out of those handed over; false: none. */
 static bool
 take(LeaseUnclaimedHold *hold, bool keep)
 {

@@ -1,6 +1,6 @@
 /*
  * lease_unclaimed.h
- *	  Notes of what calls have taken and their callers have not learnt of.
+ *	  Notes of holds that calls have taken and their callers have not learnt of.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

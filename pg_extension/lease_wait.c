@@ -2,8 +2,8 @@
  * lease_wait.c
  *	  Sleep until a lease is granted, or a hold has ended.
  *
- * A waiter sleeps on its latch and holds no lock meanwhile, not on the lock
- * table either, so that nothing waits for it.  It wakes
+ * A waiter sleeps on its latch.  It holds no lock meanwhile, not even on the
+ * lock table, so that nothing waits for it.  It wakes
  *
  * - when it has been answered;
  * - at the head of the queue, when the holder's deadline has come: then it
@@ -11,9 +11,9 @@
  * - once a second, to see whether its client is still there, and whether the
  *   queue has been due for longer than its head should need.
  *
- * Whatever ends the wait otherwise (time is up, cancel, terminate, a lost
- * client, an error) leaves the queue first.  If the lease was granted at the
- * same moment it is kept when time was up, and else given back
+ * If something else ends the wait (time is up, cancel, terminate, a lost
+ * client, an error), the waiter first leaves the queue.  If the lease was
+ * granted at that moment, it keeps it when time was up, and else gives it back
  * (lease_protect.c).
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -60,8 +60,8 @@ lease_wait_is_over(const LeaseWaitTime *time)
 }
 
 /*
- * A place to watch a call's name in, for a wait that may have begun long ago:
- * see lease_waiter_begin().
+ * A place in which to watch a call's name, for a wait that may have begun long
+ * ago: see lease_waiter_begin().
  */
 LeaseWaiter *
 lease_wait_begin_watch(const LeaseCall *call, LeaseWaitRole role_in_queue,
@@ -117,10 +117,10 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 }
 
 /*
- * Raise an error if this waiter, which has joined, closes a cycle.  It does not
- * if its transaction guards nothing, everybody waits in the same line as it does,
- * and nobody else of its owner: then the owner does not hold the name either, but
- * for permits, or it would have been answered at once.
+ * Raise an error if this waiter, which has joined, closes a cycle.  It cannot
+ * if it waits for no permits, its transaction guards nothing, all waiters stand
+ * in the same line, and none of the others has its owner.  Then the owner does
+ * not hold the name either, or the call would have been answered at once.
  */
 void
 lease_wait_check_deadlock(LeaseDatabase *db)
@@ -164,7 +164,7 @@ lease_wait_check_client(void)
 		ClientConnectionLost = true;
 		InterruptPending = true;
 	}
-	/* it may have reset the latch that a signal set */
+	/* the check may have reset the latch that a signal set */
 	CHECK_FOR_INTERRUPTS();
 }
 
@@ -186,7 +186,7 @@ log_wait(const LeaseWaitTime *time, const char *what)
 												 waiter->owner_length)) : 0));
 }
 
-/* Tell the log that a wait is over that it was told of. */
+/* If the log was told of a wait, tell it that the wait is over. */
 void
 lease_wait_stop(const LeaseWaitTime *time)
 {
@@ -215,7 +215,7 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 
 	Assert(lease_may_wait());
 
-	/* what came before may have reset the latch that a signal set */
+	/* earlier steps may have reset the latch that a signal set */
 	CHECK_FOR_INTERRUPTS();
 	until_us = Min(until_us, sleeper->look_us);
 	until_us = Min(until_us, sleeper->time->end_us);
@@ -247,7 +247,7 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	return true;
 }
 
-/* A moment of the lease clock on the boot clock. */
+/* Convert a time of the lease clock to the boot clock. */
 static int64
 boot_time(LeaseDatabase *db, int64 lease_us)
 {
@@ -274,7 +274,7 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 		lease_queue_look(lease_waiter_mine(), &view);
 		if (view.answered || lease_wait_is_over(time))
 			break;
-		/* what is due depends on the lock delay; a reload sets our latch */
+		/* the lock delay changes what is due; a reload sets our latch */
 		due = view.due_us <= lease_clock_now(call->db) ||
 			lease_lock_delay_us() != delay_us;
 		if (due && (view.is_head || regular || view.due_us == 0))
@@ -293,8 +293,8 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 
 /*
  * Wait for the answer of a call that has joined the queue; LEASE_BUSY when the
- * time is up.  *lsn is what the answer depends on.  What is granted is noted as
- * not claimed.
+ * time is up. *lsn is what the answer depends on.  A hold that was granted is
+ * noted as not claimed.
  */
 void
 lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
@@ -307,7 +307,7 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	lease_wait_check_deadlock(call->db);
 	if (sleep_in_line(call, &time))
 	{
-		/* seen under the partition's lock, so nobody else is at it any more */
+		/* seen under the partition's lock, so nobody else changes it any more */
 		*answer = lease_waiter_mine()->answer;
 		*lsn = lease_waiter_mine()->lsn;
 	}

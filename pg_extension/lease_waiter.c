@@ -4,12 +4,12 @@
  *
  * A call takes a place when it may have to wait, joins a queue with it under the
  * lock of the name's bucket (lease_queue.c), sleeps (lease_wait.c), and gives the
- * place back.  One that watches several names has a place for each.  An error may
- * come in between, wherever it likes: the end of the transaction or of the backend
- * gives the places back then (lease_session.c), which is why they are the
- * backend's and not the call's.
+ * place back.  One that watches several names has a place for each.  If an
+ * error comes anywhere in between, the end of the transaction or of the backend
+ * gives the places back (lease_session.c).  That is why they belong to the
+ * backend and not to the call.
  *
- * To leave a queue takes the lock of its partition and none before it.  A crash
+ * Leaving a queue takes the lock of its partition and none before it.  A crash
  * ends all waiting.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -148,8 +148,8 @@ lease_waiter_leave(void)
 
 /*
  * Leave the watchers of a name that this backend has just taken, keeping the
- * place.  The caller holds the name's bucket: whoever finds the hold there does
- * not find the wait any more.
+ * place.  The caller holds the name's bucket, so that nobody who finds the hold
+ * there still finds the wait.
  */
 void
 lease_waiter_leave_name(uint32 hash, lease_bytes name)

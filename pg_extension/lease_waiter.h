@@ -11,7 +11,7 @@
 #include "lease_queue.h"
 #include "lease_rows.h"
 
-/* Most names that one call watches. */
+/* Most names that one call can watch. */
 #define LEASE_WAITER_PLACES_MAX	100
 
 /* lease_waiter.c */

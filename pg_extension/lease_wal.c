@@ -2,29 +2,28 @@
  * lease_wal.c
  *	  Log changes to the lock table's pages, and make them durable.
  *
- * Two ways to log, replayed by the same core code and to the same pages, so
- * that recovery and standbys need not have this library:
+ * There are two ways to log.  The same core code replays both, to the same
+ * pages, so that recovery and standbys need not have this library:
  *
  * GenericXLog works on copies of the pages and finds the changed bytes by
- * comparison.  It is used for what is rare and changes much: splits, overflow,
- * the free list, the metapage.
+ * comparison.  It is used for rare changes of many bytes: splits, overflow, the
+ * free list, the metapage.
  *
  * The small record is used for acquire, renew, release and reap.  It has the
  * format that generic_xlog.c writes, a list of (uint16 offset, uint16 length,
  * bytes) for each page, but is built from what the caller says it changed, in
- * place.  The comparison is most of what GenericXLog costs.  It leans on an
- * internal format of PostgreSQL, the same from 15 to 18; dlock.generic_wal
- * turns it off, and a test holds the two against each other.
+ * place.  That saves the comparison, which is most of what GenericXLog costs.
+ * It relies on an internal format of PostgreSQL, the same from 15 to 18;
+ * dlock.generic_wal turns it off, and a test compares the two.
  *
  * Both leave the space between pd_lower and pd_upper zero, as redo does.
  *
- * What need not be durable at once, that is releases, and everything where
- * synchronous_commit is off, is left to the launcher: it flushes what has been
- * noted in shared memory every wal_writer_delay, and sleeps when nothing has.
- * The core's way, XLogSetAsyncXactLSN(), signals the WAL writer at nearly every
- * call on PostgreSQL 15: a process more to be scheduled, between a release and
- * the waiter that it wakes.  It is used while there is no launcher to leave it
- * to.
+ * Releases, and with synchronous_commit off all changes, need not be durable at
+ * once.  They are left to the launcher: every wal_writer_delay it flushes what
+ * shared memory notes, and it sleeps when there is nothing.  PostgreSQL's own
+ * way, XLogSetAsyncXactLSN(), signals the WAL writer at nearly every call on
+ * PostgreSQL 15: one more process to be scheduled, between a release and the
+ * waiter that it wakes.  It is used only while there is no launcher.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -50,7 +49,7 @@
 /* Ranges closer than this are logged as one: a header costs as much. */
 #define RANGE_GAP	8
 
-/* With so many bytes to flush the flusher is not left to sleep on. */
+/* With so many bytes to flush, wake the flusher. */
 #define FLUSH_AFTER	(1024 * 1024)
 
 /* What the flusher, which is the launcher, does. */
@@ -149,7 +148,7 @@ lease_change_note(LeaseChange *change, Page page, const void *start,
 		return;
 	Assert(length > 0 && offset >= 0 && end <= BLCKSZ);
 
-	/* Swallow the ranges that touch this one, or nearly do. */
+	/* Merge the ranges that touch this one, or nearly do. */
 	for (int i = 0; i < changed->nranges;)
 	{
 		if (offset <= changed->ranges[i].end + RANGE_GAP &&
@@ -228,9 +227,9 @@ log_small_record(LeaseChange *change)
  * Log the change and end the critical section.  Returns the end of the record,
  * or InvalidXLogRecPtr where the relation needs no WAL.
  *
- * The record is no part of the caller's transaction, and the core is not to
- * take it for one: at the transaction's end it would tell the WAL writer.
- * Whoever wants it flushed says so, lease_wal_flush() or _flush_later().
+ * The record is no part of the caller's transaction, and PostgreSQL must not
+ * take it for one: it would tell the WAL writer at the transaction's end.  To
+ * have it flushed, call lease_wal_flush() or lease_wal_flush_later().
  */
 XLogRecPtr
 lease_change_finish(LeaseChange *change)
@@ -279,16 +278,16 @@ lease_wal_shmem_init(void)
 }
 
 /*
- * Wait for the synchronous standbys as a commit would: false if an interrupt has
- * ended that.
+ * Wait for the synchronous standbys as a commit would: false if an interrupt
+ * has ended the wait.
  *
- * The core returns in the same way when a standby has confirmed, when there is
- * no standby to wait for (any more, or as far as the checkpointer has told), and
- * when the wait was canceled.  Of a cancel it takes QueryCancelPending back, and
- * leaves InterruptPending.  We do not look at the core's flag for the second
- * case, whose form has changed within the minor releases of a version.  But
- * whenever it has waited it has reset our waitLSN: where it has not, whatever is
- * pending had nothing to end, and is handled by who can give back what was taken.
+ * PostgreSQL returns in the same way when a standby has confirmed, when there
+ * is no standby to wait for (any more, or as far as the checkpointer has told),
+ * and when the wait was canceled.  On a cancel it clears QueryCancelPending,
+ * and leaves InterruptPending.  We cannot look at its flag for the second case,
+ * whose form has changed within the minor releases of a version.  But whenever
+ * it has waited, it has reset our waitLSN.  If it has not, a pending interrupt
+ * ended no wait; a caller that can give back what was taken handles it.
  */
 static bool
 wait_for_standbys(XLogRecPtr lsn)
@@ -312,14 +311,14 @@ wait_for_standbys(XLogRecPtr lsn)
 	ended = ProcDiePending ||
 		(!QueryCancelPending && (was_canceled || InterruptPending));
 	if (was_pending)
-		InterruptPending = true;	/* what came before is still to be handled */
+		InterruptPending = true;	/* earlier interrupts are still pending */
 	RESUME_INTERRUPTS();
 	if (!waited || !ended)
 		return true;
 
 	/*
-	 * It may also have been an interrupt of another kind, or too late.  For what
-	 * is no commit the core caps the level at a remote flush.
+	 * The interrupt may also have been of another kind, or too late.  For a
+	 * record that is no commit PostgreSQL caps the level at a remote flush.
 	 */
 	mode = synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE ?
 		SYNC_REP_WAIT_WRITE : SYNC_REP_WAIT_FLUSH;
@@ -333,10 +332,10 @@ wait_for_standbys(XLogRecPtr lsn)
  * Make what was logged up to lsn as durable as the session's
  * synchronous_commit asks, like a commit does.
  *
- * The core ends the wait for a synchronous standby with a mere warning when it
- * is cancelled or the server shuts down.  A lease is not a commit that can be
- * looked up later, so that is an error here: the caller must not take it for
- * granted.
+ * When the wait for a synchronous standby is cancelled, or the server shuts
+ * down, PostgreSQL ends it with a mere warning.  A lease is not a commit that
+ * can be looked up later, so that is an error here: the caller must not rely on
+ * the lease.
  */
 void
 lease_wal_flush(XLogRecPtr lsn)
@@ -366,12 +365,12 @@ wake_flusher(void)
 }
 
 /*
- * Have what was logged up to lsn made durable soon: within wal_writer_delay,
- * or if it is the WAL writer that does it, three times that.
+ * Have what was logged up to lsn made durable soon: within wal_writer_delay, or
+ * three times that if the WAL writer does it.
  *
- * The atomic operations are full barriers.  So either the flusher's state is
- * seen here as lease_wal_flusher_wait() has set it last, or that
- * sees lsn when it looks afterwards.
+ * The atomic operations are full barriers.  So either we see here the flusher's
+ * state as lease_wal_flusher_wait() has set it last, or the flusher sees lsn
+ * when it looks afterwards.
  */
 void
 lease_wal_flush_later(XLogRecPtr lsn)
@@ -414,9 +413,9 @@ set_flusher(FlusherState state)
 }
 
 /*
- * The flusher's WaitLatch(): wait until the latch is set, which is reset, or so
- * many milliseconds have passed, or less.  Meanwhile and afterwards flushes
- * what others want; at any other time they do not count on it.
+ * The flusher's WaitLatch(): wait until the latch is set, and reset it, or for
+ * at most so many milliseconds.  Meanwhile and afterwards it flushes what
+ * others want; at other times they do not count on it.
  */
 void
 lease_wal_flusher_wait(long timeout_ms)

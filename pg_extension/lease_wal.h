@@ -39,11 +39,11 @@ typedef struct LeaseChangedPage
  * Between begin and start the caller may simply abandon the change.
  *
  * Redo locks the pages in the order in which they were added, and keeps them
- * locked until all are changed.  So that it does not lock itself out with a
- * reader on a standby, who holds a bucket while going on to an overflow page
- * or the metapage, a change to more than one of those adds the bucket first,
- * changed or not, and the metapage last.  That also keeps such a reader from
- * seeing half of it.
+ * locked until all are changed.  A reader on a standby holds a bucket while it
+ * goes on to an overflow page or the metapage.  So that redo and such a reader
+ * do not deadlock, a change to more than one of these adds the bucket first,
+ * changed or not, and the metapage last.  That also keeps the reader from
+ * seeing half of the change.
  */
 typedef struct LeaseChange
 {

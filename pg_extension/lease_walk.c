@@ -1,15 +1,17 @@
 /*
  * lease_walk.c
- *	  Walks over the buckets: all leases of an owner, and all that is over.
+ *	  Walks over the buckets: all leases of an owner, and all leases that are
+ *	  over.
  *
  * A walk goes over the blocks in their order and reads those buckets of which
  * the summaries say that they may matter (lease_summary.c).  A split moves
- * entries towards the end, so what was there at the start is met.
+ * entries towards the end, so a walk meets every lease that existed at its
+ * start.
  *
  * One bucket is locked at a time, exclusively.  The queues of the names whose
- * holds have ended are due before that is unlocked, and served after.  A walk
- * that is interrupted, or a crash, leaves the rest as it was: whoever walks again
- * meets it.
+ * holds have ended are set due before it is unlocked, and served after.  If a
+ * walk is interrupted, by a crash too, the rest stays as it was, and the next
+ * walk meets it.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -39,7 +41,7 @@ typedef struct WalkContext
 
 /*
  * Say whether a walk has renewed an entry that is bound to a session, whose row
- * does not tell.  Only splits after the start can have moved it here.
+ * does not tell.  Only a split after the start can have moved it here.
  */
 static bool
 is_renewed(WalkContext *walk, Buffer buffer, const LeaseEntry *entry)
@@ -72,7 +74,7 @@ gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	if (!lease_same(lease_entry_owner(entry), call->request.owner))
 		return;
 
-	/* A split may bring a row that we have renewed under our eyes again. */
+	/* A split may bring a row that we have renewed before us again. */
 	if (call->request.op == LEASE_RENEW && entry->kind == LEASE_PLAIN &&
 		entry->deadline_us == walk->target_us)
 		return;
@@ -100,8 +102,8 @@ gather_over(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 
 /*
  * Before the rows of a bucket are written, remember what is needed after: the
- * names that somebody waits for, and the session leases renewed.  The queues
- * are set due, should we fail before we serve them.
+ * names with waiters, and the session leases renewed.  The queues are set due,
+ * in case we fail before we serve them.
  */
 static void
 note_walked(WalkContext *walk, Buffer bucket)
@@ -147,7 +149,10 @@ serve_walked(WalkContext *walk)
 	walk->unserved = NIL;
 }
 
-/* What counts the rows that a walk changes: at once, as it may be interrupted. */
+/*
+ * The counter of the rows that a walk changes; counted at once, as it may be
+ * interrupted.
+ */
 static LeaseCounter
 counter_of_walk(lease_op op)
 {
@@ -182,7 +187,7 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 		lease_rows_write(call, bucket);
 	}
 
-	/* those that a crash has left empty, or a row that moved */
+	/* pages that a crash left empty, or a row that moved */
 	lease_trie_free_overflow(call->rel, bucket);
 	lease_trie_summarize(call->rel, bucket);
 	walk->affected += call->count;
@@ -195,10 +200,10 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 }
 
 /*
- * Renew or drop every lease of an owner: how many.
+ * Renew or drop every lease of an owner; returns how many.
  *
- * Reads only the buckets whose summary says that the owner may be there.  A
- * lease that was there at the call is met wherever splits move it meanwhile,
+ * Reads only the buckets whose summary says that the owner may be there.  Meets
+ * every lease that existed at the call, wherever splits move it meanwhile,
  * since they move it towards the end.
  */
 uint64
@@ -234,10 +239,10 @@ lease_walk_owner(const lease_request *request)
 }
 
 /*
- * Remove what is over from at most max_pages buckets, from block *next on; with
- * "all" also look where the summaries say that nothing can be over yet.  Returns
- * whether the end of the table was reached; else *next says where to go on.  The
- * caller holds RowExclusiveLock on the table, activated.
+ * Remove leases that are over from at most max_pages buckets, from block *next
+ * on; with "all", also look where the summaries say that nothing can be over
+ * yet.  Returns whether the end of the table was reached; else *next says where
+ * to go on.  The caller holds RowExclusiveLock on the table, activated.
  */
 bool
 lease_walk_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,

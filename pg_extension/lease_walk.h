@@ -1,6 +1,7 @@
 /*
  * lease_walk.h
- *	  Walks over the buckets: all leases of an owner, and all that is over.
+ *	  Walks over the buckets: all leases of an owner, and all leases that are
+ *	  over.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -8,12 +8,12 @@
  * The launcher is started with the server, after recovery or promotion.  It
  * starts a worker in every database to see whether the extension is there, and
  * later in those that ask for one: a first call, or CREATE EXTENSION.  While it
- * has nothing else to do it flushes what others leave to it (lease_wal.c).
+ * has nothing else to do, it flushes WAL for others (lease_wal.c).
  *
  * A worker must not be in the way of DROP DATABASE and its like, which give
  * other sessions five seconds to leave.  It holds no locks while idle, and
- * twice a second it tries whether it could lock its database; if somebody else
- * has a lock against that, it leaves, and the launcher tries again later.
+ * twice a second it checks whether it could lock its database.  If another
+ * session's lock prevents that, it leaves, and the launcher tries again later.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -50,10 +50,10 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* How often a worker looks whether it is in somebody's way, milliseconds. */
+/* How often a worker checks whether it is in somebody's way, milliseconds. */
 #define GIVE_WAY_INTERVAL	500
 
-/* How often a worker looks whether the extension is still there. */
+/* How often a worker checks whether the extension still exists. */
 #define CHECK_INTERVAL		10000
 
 /* How long the launcher waits before it tries a database again. */
@@ -145,7 +145,7 @@ wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 	}
 }
 
-/* The databases there are, and those that can be connected to, as OIDs. */
+/* All databases, and those that allow connections, as OIDs. */
 static void
 list_databases(List **all, List **connectable)
 {
@@ -223,10 +223,9 @@ forget_ended_workers(void)
 
 /*
  * Start workers where they are wanted, one after another, so that a look into
- * many databases takes one place among the background workers.  "everywhere"
- * looks into all databases; "again" also starts workers for those that died,
- * which must not be right after they did.  Returns whether there were places
- * for all.
+ * many databases takes one place among the background workers.  "everywhere":
+ * look into all databases.  "again": also restart workers that died, which must
+ * not be right after they did.  Returns whether there were places for all.
  */
 static bool
 start_wanted(bool everywhere, bool again)
@@ -246,7 +245,10 @@ start_wanted(bool everywhere, bool again)
 	if (wanted == NIL && !everywhere && !rescan)
 		return true;
 
-	/* In this order: what is known now and does not exist then is gone. */
+	/*
+	 * In this order: a database that is known now and does not exist then is
+	 * gone.
+	 */
 	known = lease_state_databases();
 	list_databases(&all, &connectable);
 	foreach(cell, list_difference_oid(known, all))
@@ -376,8 +378,8 @@ has_extension(void)
 }
 
 /*
- * Say whether a table, locked, is the lock table as it should be.  If not, the
- * log is told once, and the worker waits until somebody has mended that.
+ * Say whether a table, locked, is the lock table in its proper form.  If not,
+ * tell the log once; the worker waits until an operator has mended that.
  */
 static bool
 is_usable(Oid table)
@@ -399,8 +401,8 @@ is_usable(Oid table)
 }
 
 /*
- * Look whether the extension is still there and reap what is due, up to a
- * batch of pages.  Returns whether there is nothing left to do for now; if not,
+ * Check whether the extension still exists, and reap what is due, up to a batch
+ * of pages.  Returns whether there is nothing left to do for now; if not,
  * "*next" is where to go on.
  */
 static bool
@@ -488,8 +490,8 @@ dlock_worker_main(Datum arg)
 	before_shmem_exit(leave_worker, (Datum) 0);
 
 	/*
-	 * A worker before us that died at a damaged bucket has left its number:
-	 * go on behind it, so that the rest of the table is looked after.
+	 * If a worker before us died at a damaged bucket, it has left the bucket's
+	 * number: go on behind that, so that the rest of the table is reaped.
 	 */
 	worked_delay_us = lease_lock_delay_us();
 	next = worked_database->reaped_block == 0 ? 0 :
