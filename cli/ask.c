@@ -42,7 +42,7 @@ parse_arguments(int argc, char **argv, const struct option_spec *specs,
 			usage_error("there are more arguments than %d; see dlock %s --help", most,
 						subcommand);
 		arguments[count++] = argv[i];
-		/* what follows is read as if it were all of the command line */
+		/* read the rest as if it were the whole command line */
 		argc -= i;
 		argv += i;
 		argv[0] = subcommand;
@@ -68,7 +68,10 @@ ask_watch(int fd, bool (*ready) (void))
 	watched_is_ready = ready;
 }
 
-/* Wait until what was started is done or has failed.  Answers whether it is done. */
+/*
+ * Wait until what was started is done or has failed.  Returns whether it is
+ * done.
+ */
 static bool
 await(dlock_session *session)
 {
@@ -119,7 +122,7 @@ int
 finish(dlock_session *session, int status)
 {
 	dlock_session_free(session);
-	/* whoever has closed the pipe has read enough */
+	/* a reader that has closed the pipe has read enough */
 	if ((fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE)
 	{
 		say("could not write the answer: %s", strerror(errno));
@@ -135,7 +138,7 @@ fail(dlock_session *session)
 	char	   *message = safe_text(error.message, strlen(error.message), NULL);
 	int			status;
 
-	/* it may quote a name that somebody else has chosen */
+	/* it may quote a name that another user has chosen */
 	snprintf(error.message, sizeof(error.message), "%s", message);
 	free(message);
 	status = say_error(NULL, &error);

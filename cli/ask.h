@@ -32,7 +32,7 @@ extern void parse_arguments(int argc, char **argv, const struct option_spec *spe
 
 /*
  * Run a statement, or call a function, and wait for the answer, for timeout_us or,
- * if that is negative, without limit.  Answers false if there is none:
+ * if that is negative, without limit.  Returns false if there is none:
  * dlock_session_error() says why.
  */
 extern bool ask(dlock_session *session, const char *sql, const dlock_arg *args,
@@ -42,17 +42,17 @@ extern bool call(dlock_session *session, const char *function, const dlock_arg *
 
 /*
  * While an answer is awaited, also wait for this file, and call "ready" when it can
- * be read; if that answers false, give the question up.  -1: no more.
+ * be read; if that returns false, give the question up. -1: no more.
  */
 extern void ask_watch(int fd, bool (*ready) (void));
 
-/* Connect, within timeout_us, so that what is asked next may take its own time. */
+/* Connect, within timeout_us, so that the next question has its whole time. */
 extern bool connect_to(dlock_session *session, int64_t timeout_us);
 
-/* Say the last error, free the session, and answer the exit status. */
+/* Print the last error, free the session, and return the exit status. */
 extern int	fail(dlock_session *session);
 
-/* Free the session, and see to it that what was printed has been written. */
+/* Free the session, and make sure that all output has been written. */
 extern int	finish(dlock_session *session, int status);
 
 /*

@@ -2,10 +2,9 @@
  * call.c
  *	  Subcommands that are one call each, for scripts.
  *
- * Nothing renews a lease that was taken here, and nothing gives it back: the
- * script does, by further calls, under the same owner.  So a script says which
- * owner it is, by --owner or DLOCK_OWNER; one made up for each process would be
- * another each time.
+ * Only the script renews or releases a lease that was taken here, by further
+ * calls under the same owner.  So a script must name its owner, by --owner or
+ * DLOCK_OWNER; an owner made up for each process would differ each time.
  *
  * A call is made once.  If its answer is lost, the lease may have been taken: then
  * the caller repeats it with the same request id, or releases.
@@ -38,7 +37,7 @@ struct call_options
 	bool		json;
 };
 
-/* Those that several have, read by owner_of() and token_of(). */
+/* Options that several have, read by owner_of() and token_of(). */
 #define OWNER_OPTION(target) \
 	{"owner", 'o', OPTION_TEXT, target, "OWNER", \
 	"who you are; otherwise DLOCK_OWNER"}
@@ -47,8 +46,8 @@ struct call_options
 	"only the lease with this token; otherwise DLOCK_TOKEN, if DLOCK_NAME is NAME"}
 
 /*
- * Who calls: --owner, or DLOCK_OWNER.  "dlock run" sets that for its COMMAND, which
- * may so call as the owner that it works for.
+ * The caller's owner: --owner, or DLOCK_OWNER.  "dlock run" sets that for its
+ * COMMAND, so that COMMAND can call as the owner for which it works.
  */
 static const char *
 owner_of(const struct call_options *options)
@@ -84,7 +83,7 @@ token_of(const struct call_options *options, const char *name)
 	return DLOCK_INTEGER(number);
 }
 
-/* Time for the server to answer after what it may wait. */
+/* Time for the server to answer, on top of the time that it may wait. */
 static int64_t
 patience(const struct call_options *options)
 {
@@ -159,7 +158,7 @@ acquire_command(int argc, char **argv)
 	{
 		const dlock_error *error = dlock_session_error(session);
 
-		/* a server that is read-only has not even tried */
+		/* a read-only server has not even tried */
 		if (error->error_class == DLOCK_UNAVAILABLE &&
 			strcmp(error->sqlstate, "25006") != 0)
 			say_of(name, options.request
@@ -379,7 +378,7 @@ owner_command(int argc, char **argv)
 	}
 	else if (owner)
 	{
-		/* a program gets the bytes, a terminal what it can bear */
+		/* a program gets the bytes, a terminal only what is safe for it */
 		if (isatty(STDOUT_FILENO))
 			print_safe(owner, length, stdout);
 		else

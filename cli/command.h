@@ -4,7 +4,7 @@
  *
  * main.c has the table of the subcommands and starts one of them.  A subcommand
  * is a function in a file of its own.  It reads its options by parse_options(),
- * says what the user must know by say(), in one line, and answers the exit
+ * tells the user what matters by say(), in one line, and returns the exit
  * status of the program.
  *
  * What a subcommand prints on standard output is its answer; everything else
@@ -22,8 +22,8 @@
 #include "dlock.h"
 
 /*
- * Exit statuses: those of sysexits.h where it has one that fits.  "run" answers
- * COMMAND's own status otherwise.
+ * Exit statuses: those of sysexits.h where one fits.  Otherwise, "run" returns
+ * COMMAND's own status.
  */
 enum
 {
@@ -36,7 +36,7 @@ enum
 	STATUS_SYSTEM = 71,			/* EX_OSERR: the system refuses, as at fork */
 	STATUS_BUSY = 75,			/* EX_TEMPFAIL: not free within the wait */
 	STATUS_NOT_ALLOWED = 77,	/* EX_NOPERM: the account may not do that */
-	STATUS_CANNOT_RUN = 126,	/* COMMAND is there and cannot be run */
+	STATUS_CANNOT_RUN = 126,	/* COMMAND exists and cannot be run */
 	STATUS_NO_COMMAND = 127		/* there is no COMMAND of that name */
 };
 
@@ -44,7 +44,7 @@ enum
 struct command
 {
 	const char *name;
-	/* argv[0] is the subcommand's name; answers the exit status */
+	/* argv[0] is the subcommand's name; returns the exit status */
 	int			(*run) (int argc, char **argv);
 	const char *help;			/* one line, for "dlock --help" */
 };
@@ -72,7 +72,7 @@ struct option_spec
 	const char *help;			/* one line, for "dlock SUBCOMMAND --help" */
 };
 
-/* The option of all that speak to a server; value is a const char *. */
+/* The option of all that talk to a server; value is a const char *. */
 #define URL_OPTION(value) \
 	{ "url", 'u', OPTION_TEXT, value, "URL", \
 		"the server; otherwise DLOCK_URL, or PGHOST and the like" }
@@ -80,10 +80,10 @@ struct option_spec
 /* options.c */
 
 /*
- * Read the options before the first argument that is none, and answer its index.
- * --help prints "usage" and the options, and ends the program, as --version
- * does; what is wrong is said, and ends the program with STATUS_USAGE.  "--"
- * ends the options and is skipped if it is the first argument that is none.
+ * Read the options before the first other argument, and return that one's
+ * index. --help prints "usage" and the options, and ends the program, as
+ * --version does; a mistake is reported, and ends the program with
+ * STATUS_USAGE.  "--" ends the options; it is skipped.
  *
  * "usage" is what follows "dlock ", and further lines about the subcommand.
  */
@@ -92,8 +92,8 @@ extern int	parse_options(int argc, char **argv,
 
 /*
  * Read a duration: a number of seconds (90, 1.5), or numbers with units (5m,
- * 1h30m, 250ms; d, h, m, s, ms, us), largest unit first.  Answers false if
- * it is none or is longer than 10^9 seconds.
+ * 1h30m, 250ms; d, h, m, s, ms, us), largest unit first.  Returns false if it
+ * is no duration, or longer than 10^9 seconds.
  */
 extern bool parse_duration(const char *text, int64_t *duration_us);
 
@@ -102,8 +102,9 @@ extern void usage_error(const char *format,...)
 	__attribute__((format(printf, 1, 2), noreturn));
 
 /*
- * Where COMMAND begins, whose NAME is argv[first]: after a "--", if one follows.
- * It cannot begin with a dash otherwise: that is an option in the wrong place.
+ * The index of COMMAND, where argv[first] is NAME: after a "--", if one
+ * follows.  Without that, COMMAND must not begin with a dash, which is taken
+ * for an option in the wrong place.
  */
 extern int	command_after_name(int argc, char **argv, int first);
 
@@ -118,14 +119,14 @@ extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
 extern int	status_of(const dlock_error *error);
 
 /*
- * Say what an error was, in one line that begins with "what" if that is not NULL,
- * and answer its exit status.
+ * Print an error, in one line that begins with "what" if that is not NULL, and
+ * return its exit status.
  */
 extern int	say_error(const char *what, const dlock_error *error);
 
 /*
- * Make a session for the server that --url names; if that is wrong, it is said,
- * and ends the program.
+ * Make a session for the server that --url names; a wrong URL is reported, and
+ * ends the program.
  */
 extern dlock_session *open_session(const char *url);
 

@@ -1,10 +1,10 @@
 /*
  * doctor.c
- *	  Subcommand doctor: is the server set up as leases want it?
+ *	  Subcommand doctor: is the server set up as leases need it?
  *
- * It changes nothing, but that with --try it takes one lease of a name that nobody
- * else has, and gives it back.  An account that may not see something is told so:
- * that is a note, not silence.
+ * It changes nothing, except that with --try it takes one lease of a name that
+ * nobody else has, and gives it back.  If the account may not see something, a
+ * note says so.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -104,7 +104,10 @@ report_leases(struct examination *e, const struct lease_figures *figures,
 			   "%.1f %% used", 100 * used);
 	else if (figures->largest_token > 0)
 		report(e, FINDING_OK, "token space", NULL, "%.1f %% used", 100 * used);
-	/* a second may have passed, and another in which it waited for the clock */
+	/*
+	 * a second may have passed, and the server may have waited another for the
+	 * clock
+	 */
 	if (figures->largest_token > clock + 3 * TOKENS_A_SECOND)
 		report(e, FINDING_WARNING, "system clock",
 			   "set the clock; tokens may not grow over a failover before it has passed them",

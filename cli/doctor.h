@@ -1,6 +1,6 @@
 /*
  * doctor.h
- *	  Is the server set up as leases want it?  The checks and what they find.
+ *	  Is the server set up as leases need it?  The checks and what they find.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -14,8 +14,8 @@
 enum finding
 {
 	FINDING_OK,
-	FINDING_NOTE,				/* works so; something to know */
-	FINDING_WARNING,			/* works, and may one day not do what is hoped for */
+	FINDING_NOTE,				/* works; something to know */
+	FINDING_WARNING,			/* works now, but may fail one day */
 	FINDING_ERROR				/* does not work, or may lose leases */
 };
 
@@ -39,12 +39,12 @@ extern void report(struct examination *e, enum finding finding, const char *what
 	__attribute__((format(printf, 5, 6)));
 
 /*
- * Ask the server.  False if it has no answer: then dlock_session_error() says why,
- * and e->lost whether there is any use in asking more.
+ * Ask the server.  False if there is no answer: then dlock_session_error() says
+ * why, and if e->lost is set, more questions are of no use.
  */
 extern bool look(struct examination *e, const char *sql);
 
-/* The same for what an account may not be allowed to see: then it is noted. */
+/* The same, but report a note if the account may not see that. */
 extern bool look_if_allowed(struct examination *e, const char *what, const char *sql);
 
 /* The checks that are the same for all servers. */
@@ -53,7 +53,7 @@ extern bool look_if_allowed(struct examination *e, const char *what, const char 
 struct lease_figures
 {
 	int64_t		leases;
-	int64_t		overdue;		/* over for longer than the reaper should take */
+	int64_t		overdue;		/* over for longer than the reaper should need */
 	int64_t		largest_token;
 	int64_t		seconds_since_2020;
 };

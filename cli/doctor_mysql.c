@@ -2,9 +2,9 @@
  * doctor_mysql.c
  *	  The checks on a MySQL or MariaDB server.
  *
- * What these servers are set to is in their variables, which every account may see;
- * they are read once.  Which of them there are differs between the two and between
- * versions, so one that is missing is no finding.
+ * The settings of these servers are in their variables, which every account may
+ * see; they are read once.  The two servers, and their versions, differ in what
+ * variables they have, so a missing one is no finding.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -17,10 +17,10 @@
 #include <strings.h>
 #include <time.h>
 
-/* A commit that takes longer than this, the library gives up. */
+/* The library gives up a commit that takes longer than this. */
 #define COMMIT_GIVEN_UP_MS	30000
 
-/* Privileges and tables that are missing, as the servers say it. */
+/* The servers' errors for missing privileges and tables. */
 #define ER_TABLEACCESS_DENIED	1142
 #define ER_SPECIFIC_ACCESS_DENIED	1227
 #define ER_PROCACCESS_DENIED	1370
@@ -43,7 +43,7 @@ struct mysql
 	bool		is_there;		/* the library answers */
 	bool		may_read;		/* dlock.locks */
 	bool		read_only;
-	bool		follows;		/* another server, as far as one may see */
+	bool		follows;		/* another server, as far as the account may see */
 	bool		in_cluster;
 	struct variables variables;
 	struct variables status;
@@ -103,7 +103,7 @@ variable(const struct mysql *m, const char *name)
 	return value_in(&m->variables, name);
 }
 
-/* Is the variable there, and is this its value? */
+/* Does the variable exist, and is this its value? */
 static bool
 is_set(const struct mysql *m, const char *name, const char *wanted)
 {
@@ -203,7 +203,10 @@ check_installation(struct mysql *m)
 		report(e, FINDING_NOTE, "this program", "use the program of the server's version",
 			   "%s", DLOCK_VERSION);
 
-	/* to look, the library has to log in to its own server, and to read its tables */
+	/*
+	 * for a look, the library has to log in to its own server and read its
+	 * tables
+	 */
 	if (look(e, "SELECT dlock_is_free('dlock-doctor')"))
 		report(e, FINDING_OK, "the library's connection", NULL, "works");
 	else if (!e->lost)
@@ -236,7 +239,7 @@ check_installation(struct mysql *m)
 				   "feed install.sql, or on a replica INSTALL SONAME 'dlock'",
 				   "not active: session leases are noticed to be over a second late, or are refused");
 	}
-	/* 1.0 has no such column, and a library that is newer works with that */
+	/* 1.0 has no such column; a newer library works with its views all the same */
 	if (!look(e, "SELECT renewals_lost FROM dlock.stats") && !e->lost)
 	{
 		if (error_number(m) == ER_BAD_FIELD)
@@ -254,7 +257,7 @@ check_installation(struct mysql *m)
 			   "closed: calls are slower");
 }
 
-/* What the library logs in with. */
+/* The account with which the library logs in. */
 static void
 check_library_account(struct mysql *m)
 {
@@ -293,7 +296,7 @@ check_library_account(struct mysql *m)
 			   "init_connect and offline_mode count for it");
 }
 
-/* Settings of the server's that lose what was granted. */
+/* Settings of the server that lose granted leases. */
 static void
 check_durability(struct mysql *m)
 {
@@ -374,11 +377,11 @@ list_has(const char *list, const char *word)
 	return false;
 }
 
-/* Report a filter that keeps database dlock from going along. */
+/* Report a filter that keeps database dlock from being replicated. */
 static void
 report_filter(struct mysql *m, const char *filter, const char *value, bool takes)
 {
-	/* of tables, or with wildcards: whether they match, the reader sees */
+	/* of tables, or with wildcards: the reader must judge whether they match */
 	bool		is_plain = strcasestr(filter, "table") == NULL;
 	bool		hurts = takes ? !list_has(value, "dlock") : list_has(value, "dlock");
 
@@ -391,7 +394,7 @@ report_filter(struct mysql *m, const char *filter, const char *value, bool takes
 		   : "see that all of database dlock goes along", "%s", value);
 }
 
-/* Replication: of what, to where, and in which form. */
+/* Replication: what, where to, and in which form. */
 static void
 check_replication(struct mysql *m)
 {
@@ -497,7 +500,7 @@ check_cluster(struct mysql *m)
 	}
 }
 
-/* What the account that asks may do. */
+/* What our account may do. */
 static void
 check_privileges(struct mysql *m)
 {
@@ -505,7 +508,7 @@ check_privileges(struct mysql *m)
 	static const char *const views[] = {"locks", "waiters", "stats"};
 	char		missing[64] = "";
 
-	/* to call the procedure with arguments that it refuses changes nothing */
+	/* a call with arguments that the procedure refuses changes nothing */
 	look(e, "CALL dlock.guard('', '', 1)");
 	if (e->lost)
 		return;
@@ -700,7 +703,7 @@ check_leases(struct mysql *m, double overdue_s)
 		if (look_if_allowed(e, "leases", sql))
 		{
 			figures.leases = number_of(e->session, 0, 0);
-			/* who is read-only removes none; another run counts times anew */
+			/* a read-only server removes none; another run counts times anew */
 			figures.overdue = m->read_only || m->in_cluster ? 0 : number_of(e->session, 0, 1);
 			figures.largest_token = number_of(e->session, 0, 2);
 			figures.seconds_since_2020 = number_of(e->session, 0, 3);

@@ -2,8 +2,8 @@
  * doctor_postgres.c
  *	  The checks on a PostgreSQL server.
  *
- * What a plain role may not see is asked for only where the role may, or is noted
- * as not seen.
+ * A check that a plain role may not make is made only if the role may, else a
+ * note says that it was not.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -18,7 +18,7 @@
 /* Versions that the tests run on. */
 static const int tested_versions[] = {15, 17, 18};
 
-/* What was found out so far that other checks need. */
+/* Findings that later checks need. */
 struct postgres
 {
 	struct examination *e;
@@ -94,7 +94,10 @@ check_installation(struct postgres *p)
 	char	   *created;
 	bool		newer;
 
-	/* of settings that can be defined at the start only, if it was not loaded then */
+	/*
+	 * settings that can be defined only at the start exist only if it was
+	 * loaded then
+	 */
 	if (!look(e, "SELECT count(*) FROM pg_settings "
 			  "WHERE name = 'dlock.max_waiters' AND context = 'postmaster'"))
 		return;
@@ -266,7 +269,7 @@ check_workers(struct postgres *p)
 		   "%" PRId64 " of %" PRId64 " taken", taken, places);
 }
 
-/* Settings of the server's that lose what was granted. */
+/* Settings of the server that lose granted leases. */
 static void
 check_durability(struct postgres *p)
 {
@@ -340,7 +343,7 @@ check_durability(struct postgres *p)
 	}
 }
 
-/* What keeps the time that leases go by. */
+/* The clock that leases are measured by. */
 static void
 check_clock(struct postgres *p)
 {
@@ -462,7 +465,7 @@ check_settings(struct postgres *p)
 	}
 }
 
-/* What is in the lock table, and what is in its way. */
+/* The state of the lock table, and locks in its way. */
 static void
 check_leases(struct postgres *p)
 {
@@ -485,7 +488,7 @@ check_leases(struct postgres *p)
 		report(e, FINDING_WARNING, "lock on the lock table",
 			   "end who holds it or waits for it: pg_locks has the process",
 			   "%s: calls wait for its end", value_of(e->session, 0, 0));
-		/* so would these questions, and they would stand in others' way */
+		/* our questions would wait too, and hold up others */
 		return;
 	}
 	if (!look(e, "SELECT (pg_relation_size('dlock.lease_table') / "
@@ -497,7 +500,7 @@ check_leases(struct postgres *p)
 	pages = number_of(e->session, 0, 0);
 	summaries = number_of(e->session, 0, 1);
 	buffers = number_of(e->session, 0, 2);
-	/* there never are fewer */
+	/* there are never fewer */
 	if (summaries < 16384)
 		summaries = 16384;
 	if (pages > summaries)
@@ -509,7 +512,7 @@ check_leases(struct postgres *p)
 	else
 		report(e, FINDING_OK, "size of the lock table", NULL, "%" PRId64 " pages", pages);
 
-	/* so much later the reaper should have come by */
+	/* the reaper should have come by within this time */
 	if (!p->may_read ||
 		!look_if_allowed(e, "leases",
 						 "SELECT count(*), count(*) FILTER (WHERE expires_at < clock_timestamp() "

@@ -3,8 +3,8 @@
  *	  dlock elect: run a command on one machine at a time, for ever.
  *
  * Each term is a lease of its own, with a request id of its own: see supervise.c.
- * A term that has ended, in whatever way, is followed by another try, after a
- * pause, unless COMMAND has ended by itself and has run for some time.
+ * After each term, however it ended, comes another try; after a pause, unless
+ * COMMAND has run for some time and ended by itself.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -19,10 +19,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A COMMAND that ends sooner than this has ended at once. */
+/* A COMMAND that ends sooner than this counts as ended at once. */
 #define SHORT_TERM_US	INT64_C(5000000)
 
-/* The pause after that doubles up to a minute; after all else it is the first. */
+/*
+ * After such terms the pause doubles up to a minute; after others it is the
+ * first.
+ */
 #define PAUSE_MIN_US	INT64_C(1000000)
 #define PAUSE_MAX_US	INT64_C(60000000)
 
@@ -35,10 +38,10 @@ static const char usage[] =
 
 static const char *name;
 
-/* The same for the service manager, to which each line is an assignment. */
+/* The same for the service manager, for which each line is an assignment. */
 static char name_in_line[256];
 
-/* Tell the service manager, and whoever reads our log. */
+/* Tell the service manager and the log. */
 static void
 tell(bool leads, int64_t token)
 {
@@ -64,7 +67,7 @@ elect_command(int argc, char **argv)
 	int64_t		permits = 0;
 	int64_t		ttl_us = 30000000;
 	int64_t		grace_us = -1;
-	int64_t		back_off_us = 0;	/* of COMMANDs that ended at once */
+	int64_t		back_off_us = 0;	/* after COMMANDs that ended at once */
 	bool		told_of_server = false;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after a leader's death another takes over; 30 s"},
@@ -107,7 +110,7 @@ elect_command(int argc, char **argv)
 	supervise_prepare();
 	notify_prepare();
 
-	/* one that has crashed may have left it */
+	/* a process that crashed may have left it */
 	if (ready_file && unlink(ready_file) != 0 && errno != ENOENT)
 	{
 		say("could not remove \"%s\": %s", ready_file, strerror(errno));
@@ -144,7 +147,7 @@ elect_command(int argc, char **argv)
 		}
 		if (outcome.kind == OUTCOME_FAILED)
 		{
-			/* what no waiting mends */
+			/* waiting does not mend this */
 			if (outcome.error.error_class == DLOCK_MISUSE)
 				return outcome.status;
 			if (!told_of_server)

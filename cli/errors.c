@@ -1,6 +1,6 @@
 /*
  * errors.c
- *	  What the subcommands make of an error: one line, and an exit status.
+ *	  How the subcommands report an error: one line, and an exit status.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -34,7 +34,7 @@ say(const char *format,...)
 			line[i] = ' ';
 	line[length++] = '\n';
 	if (write(STDERR_FILENO, line, length) < 0)
-		return;					/* there is nobody left to tell */
+		return;					/* nobody is left to tell */
 }
 
 int
@@ -62,7 +62,7 @@ say_error(const char *what, const dlock_error *error)
 	const char *code = error->sqlstate;
 	char		number[16];
 
-	/* the number is what MySQL's manual goes by */
+	/* MySQL's manual lists errors by number */
 	if (error->number != 0)
 	{
 		snprintf(number, sizeof(number), "%u", error->number);

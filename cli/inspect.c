@@ -2,10 +2,10 @@
  * inspect.c
  *	  Subcommands that show what the views show: ls, waiters, stats.
  *
- * The views differ in a few columns between PostgreSQL and the other two, and so
- * do the objects that --json prints: a role and a process there, an account and a
- * connection here.  MySQL's text comes as hexadecimal digits, since it may have
- * bytes 0 in it.
+ * The views differ in a few columns between PostgreSQL and the other two, and
+ * so do the objects that --json prints: PostgreSQL has a role and a process,
+ * the others an account and a connection.  MySQL's text comes as hexadecimal
+ * digits, since it may contain bytes 0.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -57,7 +57,7 @@ enum
 	MYSQL_TIME("acquired_at") ", " MYSQL_SINCE("acquired_at") ", " \
 	MYSQL_TIME("expires_at") ", remaining, guarded, HEX(account), connection_id FROM "
 
-/* One name, whose holders are found without a look at all the others. */
+/* One name: finds its holders without reading all the others. */
 #define MYSQL_HOLDERS \
 	"(SELECT $1 AS name, h.* FROM JSON_TABLE(CONVERT(dlock_holders($1) USING utf8mb4), " \
 	"'$[*]' COLUMNS (" \
@@ -192,7 +192,7 @@ text_of(const dlock_session *session, size_t row, size_t column, size_t *length)
 	return value ? strcpy(get_memory(*length + 1), value) : NULL;
 }
 
-/* Who took or wants a lease, for people, to be freed. */
+/* The client that took or wants a lease, for people, to be freed. */
 static char *
 who(const dlock_session *session, size_t row, size_t role_column)
 {
@@ -506,7 +506,7 @@ waiters_command(int argc, char **argv)
 	return finish(session, STATUS_OK);
 }
 
-/* What dlock.stats has, but for the histogram and the time. */
+/* The columns of dlock.stats except the histogram and the time. */
 static const char *const counters[] = {
 	"acquired", "reentered", "refused", "timed_out", "deadlocks", "released",
 	"renewed", "renewals_lost", "expired", "reaped", "forced", "woken", "waiters",
@@ -515,7 +515,7 @@ static const char *const counters[] = {
 
 #define COUNTERS	(sizeof(counters) / sizeof(counters[0]))
 
-/* Print the waits of a histogram, which is a JSON array, as far as there are any. */
+/* Print those elements of a histogram, a JSON array, that count any wait. */
 static void
 print_histogram(const char *histogram, FILE *out)
 {

@@ -10,7 +10,10 @@
 #include "dlock.h"
 #include "table.h"
 
-/* A holder; what is not its own memory lives as long as the session's answer. */
+/*
+ * A holder; its text belongs to the session's answer, except what is to be
+ * freed.
+ */
 struct lock
 {
 	char	   *name;
@@ -22,12 +25,12 @@ struct lock
 	int64_t		token;
 	double		held_for;		/* seconds */
 	double		remaining;		/* the same; 0: it is over */
-	bool		has_deadline;	/* it does not live as long as its session */
+	bool		has_deadline;	/* false: it lives as long as its session */
 	int			guarded;		/* -1: not known */
 	char	   *who;			/* for people */
 };
 
-/* One who waits; the same. */
+/* A waiter; the same. */
 struct waiter
 {
 	char	   *name;
@@ -61,9 +64,9 @@ enum lock_order
 };
 
 /*
- * Ask for the leases, of the names of a pattern if that is not NULL, "limit" of them
- * unless that is 0, in order, or the other way round; or for the waiters.  Then read
- * what was answered, row by row.
+ * Ask for the leases: of the names of a pattern if that is not NULL, "limit" of
+ * them unless that is 0, in this order or reversed.  Or ask for the waiters.
+ * Then read the answer, row by row.
  */
 extern bool look_at_locks(dlock_session *session, const char *pattern,
 						  enum lock_order order, bool turned, int limit,
@@ -75,7 +78,7 @@ extern void read_waiter(const dlock_session *session, size_t row,
 						struct waiter *waiter);
 extern void free_waiter(struct waiter *waiter);
 
-/* The time left of a lease, or what it has instead, for people. */
+/* The time left of a lease, or the word that stands for it, for people. */
 extern const char *time_left(const struct lock *lock, char buffer[SHORT_TIME_SIZE]);
 
 extern int	ls_command(int argc, char **argv);

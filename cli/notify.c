@@ -2,8 +2,8 @@
  * notify.c
  *	  Messages to the service manager, as sd_notify(3) sends them.
  *
- * A message is one datagram of lines such as READY=1.  That it cannot be sent is
- * said once and does not matter otherwise.
+ * A message is one datagram of lines such as READY=1.  If it cannot be sent,
+ * that is reported once and otherwise ignored.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

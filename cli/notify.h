@@ -8,8 +8,8 @@
 #define DLOCK_NOTIFY_H
 
 /*
- * Note where the service manager listens, NOTIFY_SOCKET in the environment, and
- * take it out: what we start is not the service.
+ * Note where the service manager listens (NOTIFY_SOCKET in the environment),
+ * and remove that variable: what we start is not the service.
  */
 extern void notify_prepare(void);
 

@@ -2,8 +2,8 @@
  * options.c
  *	  Reading the command line.
  *
- * Options come before the first argument that is none, as with timeout(1) and
- * flock(1): what follows may be another command, with options of its own.
+ * Options come before all other arguments, as with timeout(1) and flock(1):
+ * these may be another command, with options of its own.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 10^9 seconds, the longest that a server takes */
+/* 10^9 seconds, the longest that a server accepts */
 #define DURATION_MAX_US		INT64_C(1000000000000000)
 
 /* Units, largest first. */
@@ -49,8 +49,8 @@ usage_error(const char *format,...)
 }
 
 /*
- * Read a number such as "1.5" times unit_us, without a rounding that a reader
- * would not expect: digits beyond the microsecond are cut off.
+ * Read a number such as "1.5" times unit_us.  Digits beyond the microsecond are
+ * cut off, not rounded.
  */
 static bool
 scale(const char *number, size_t length, int64_t unit_us, int64_t *us)
@@ -101,7 +101,7 @@ parse_duration(const char *text, int64_t *duration_us)
 
 		if (letters == 0)
 		{
-			/* seconds, if there is nothing else */
+			/* seconds, if there is no unit */
 			if (text[number] != '\0' || next > 0)
 				return false;
 			next = UNITS;
@@ -249,7 +249,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 				usage_error("--%s needs an argument", spec->name);
 			continue;
 		}
-		/* short ones, which may stand together: "-sw 5" */
+		/* short options, which may stand together: "-sw 5" */
 		for (const char *letter = word + 1; *letter; letter++)
 		{
 			for (spec = specs; spec->name; spec++)

@@ -1,17 +1,17 @@
 /*
  * processes.c
- *	  All processes of COMMAND, to be signalled and to be counted.
+ *	  All processes of COMMAND: signal them and count them.
  *
  * A process can leave its process group, and does so for good reasons: a shell
  * makes a group for each job, a daemon makes a session.  It cannot leave its
  * ancestors: when its parent ends, it becomes a child of the nearest ancestor that
  * is a "subreaper", as both the main process and the watchdog are.  So COMMAND's
- * processes are those of its group and the descendants of the watchdog.  They are
- * found in /proc.  What is found may be out of date at once, for processes make
- * others: whoever kills looks again until none is left.
+ * processes are those of its group and the descendants of the watchdog.  We
+ * find them in /proc.  What we find may be out of date at once, since processes
+ * make others: whoever kills looks again until none is left.
  *
- * Where we may make a cgroup, all that COMMAND starts is in it, whatever it does,
- * and the kernel kills all of it at once (cgroup.kill, Linux 5.14).
+ * Where we may make a cgroup, everything that COMMAND starts is in it, and the
+ * kernel kills all of that at once (cgroup.kill, Linux 5.14).
  *
  * Only the effective user's own processes can be killed, unless the user is root.
  *
@@ -121,8 +121,8 @@ read_process_of(pid_t pid, struct process *process)
 }
 
 /*
- * The /proc of another PID namespace shows other processes by our numbers, and us
- * by another number, or not at all.
+ * The /proc of another PID namespace shows other processes under our numbers,
+ * and shows us under another number, or not at all.
  */
 bool
 processes_are_shown(void)
@@ -164,7 +164,7 @@ find_process(struct process *list, size_t count, pid_t pid)
 	return bsearch(&key, list, count, sizeof(*list), compare_pids);
 }
 
-/* All processes, sorted by pid, in memory to be freed; NULL if out of something. */
+/* All processes, sorted by pid, to be freed; NULL if memory or files run out. */
 static struct process *
 list_processes(size_t *count)
 {
@@ -206,9 +206,9 @@ list_processes(size_t *count)
 }
 
 /*
- * Decide about a process: by its group, or else by its parents, up to the
- * ancestor.  What was found is noted for all on the way, so that each process is
- * looked at about once.
+ * Decide whether a process is meant: by its group, or else by its parents, up
+ * to the ancestor.  The result is noted for all on the way, so that each
+ * process is looked at about once.
  */
 static void
 judge(struct process *list, size_t count, struct process *process,
@@ -266,13 +266,16 @@ processes_signal(const struct processes *which, int signal_number)
 			if (process->verdict != MEANT)
 				continue;
 		}
-		/* one that ends this moment, or is another user's, is not to be helped */
+		/* it may fail: the process may just have ended, or be another user's */
 		if (signal_number != 0)
 			kill(process->pid, signal_number);
 		found++;
 	}
 	free(list);
-	/* one that makes another and ends hides it from us, not from the kernel */
+	/*
+	 * a process that forks and ends hides its child from us, not from the
+	 * kernel
+	 */
 	if (found == 0 && which->cgroup[0])
 	{
 		char		path[4200];
@@ -332,7 +335,7 @@ own_cgroup(char *folder, size_t size)
 		if (rest == NULL ||
 			sscanf(line, "%*d %*d %*s %1023s %1023s", root, mounted) != 2)
 			continue;
-		/* what is mounted may be a part of the hierarchy */
+		/* the mount may show only a part of the hierarchy */
 		length = strcmp(root, "/") == 0 ? 0 : strlen(root);
 		if (strncmp(own, root, length) != 0 ||
 			(own[length] != '/' && own[length] != '\0'))
@@ -357,7 +360,7 @@ cgroup_make(pid_t pid, char *folder, size_t size)
 	folder[0] = '\0';
 	if (!own_cgroup(above, sizeof(above)))
 		return;
-	/* as a rule it is here that one finds out that one may not */
+	/* mostly it is here that we learn that we may not */
 	snprintf(path, sizeof(path), "%s/dlock-%d", above, (int) pid);
 	if (strlen(path) + sizeof("/cgroup.kill") > size || mkdir(path, 0755) != 0)
 		return;
@@ -406,8 +409,8 @@ remove_cgroup(const char *folder, int depth)
 	const struct timespec pause = {0, 1000000};
 
 	/*
-	 * Processes that have ended may be counted for a moment.  Those below are looked
-	 * at again with each try of the one above.
+	 * The kernel may still count processes that have just ended, so try again.
+	 * Each try of the top one tries those below again.
 	 */
 	for (int tries = depth == 0 ? 100 : 1;
 		 tries > 0 && rmdir(folder) != 0 && errno == EBUSY; tries--)

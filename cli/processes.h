@@ -1,6 +1,6 @@
 /*
  * processes.h
- *	  All processes of COMMAND, to be signalled and to be counted.  See processes.c.
+ *	  All processes of COMMAND: signal them and count them.  See processes.c.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,27 +16,30 @@ struct processes
 {
 	/* COMMAND's process group */
 	pid_t		group;
-	/* the process whose descendants they are, itself not among them; 0: the group alone */
+	/*
+	 * the process whose descendants they are, not counting itself; 0: only the
+	 * group
+	 */
 	pid_t		ancestor;
 	/* the folder of their cgroup, "" if they have none of their own */
 	const char *cgroup;
 };
 
-/* Say whether the system shows its processes, without which nothing here works. */
+/* Say whether the system shows our processes; else nothing here works. */
 extern bool processes_are_shown(void);
 
 /* Say whether a process is stopped, by a signal or by a debugger. */
 extern bool process_is_stopped(pid_t pid);
 
 /*
- * Send a signal to those that live, 0 for none, and answer how many they are: -1
- * if that cannot be found out, because memory or files have run out.
+ * Send a signal, or none if it is 0, to those that live.  Returns how many they
+ * are, -1 if we cannot find out because memory or files have run out.
  */
 extern int	processes_signal(const struct processes *which, int signal_number);
 
 /*
- * Kill them, as SIGKILL does, and answer how many were left to be killed.  More
- * may have been made meanwhile: call again until there is none.
+ * Kill them with SIGKILL, and return how many there were to kill.  They may
+ * have made more meanwhile: call again until there is none.
  */
 extern int	processes_kill(const struct processes *which);
 
@@ -46,7 +49,7 @@ extern int	processes_kill(const struct processes *which);
  */
 extern void cgroup_make(pid_t pid, char *folder, size_t size);
 
-/* Remove a cgroup.  Who is still in it goes back to the one above. */
+/* Remove a cgroup.  Processes still in it go back to the one above. */
 extern void cgroup_remove(const char *folder);
 
 #endif							/* DLOCK_PROCESSES_H */

@@ -11,9 +11,8 @@
  *	ACQUIRING	the lease is asked for, or waited for
  *	STARTING	it is held; the watchdog makes COMMAND's process
  *	RUNNING		COMMAND runs, until it ends or has to
- *	ENDING		COMMAND has ended, or is being ended, and what it has left
- *	LOSING		the command of --exec-on-lose runs
- *	RELEASING	the lease is given back
+ *	ENDING COMMAND, and what it leaves, has ended or is being ended LOSING the
+ *	command of --exec-on-lose runs RELEASING the lease is given back
  *
  * The times of a lease, for a TTL of 30 s and a grace of 6 s, counted from before
  * the request that acquired or renewed it was sent:
@@ -23,8 +22,8 @@
  *	29 s	all that is left gets SIGKILL		lost_at
  *	30 s	the deadline: no server grants it to others before
  *
- * At each of these the watchdog acts, and this process, too, should the watchdog
- * have been stopped.
+ * The watchdog sends these signals, and so does this process, in case the
+ * watchdog has been stopped.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -46,10 +45,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* How long the watchdog may take to report what can be seen, before it is looked at. */
+/* How long the watchdog may take to report an event before we check on it. */
 #define REPORT_US	INT64_C(1000000)
 
-/* The grace, if nobody says, is a fifth of the TTL, but at most this. */
+/* The grace is by default a fifth of the TTL, but at most this. */
 #define GRACE_MAX_US	INT64_C(10000000)
 
 enum phase
@@ -66,7 +65,8 @@ struct run
 	dlock_lease *lease;
 	struct watchdog watchdog;
 	struct watchdog_options watchdog_options;
-	bool		troubled;		/* a failed attempt was told of, and none since */
+	bool		troubled;		/* a failed attempt was reported, and has not
+								 * succeeded since */
 	char		trouble[512];	/* the last one */
 
 	pid_t		command;		/* 0: there is none */
@@ -81,9 +81,10 @@ struct run
 	bool		paused;			/* COMMAND got SIGTSTP from us, to go on with SIGCONT */
 	bool		stops;			/* and SIGTSTP is pending, to stop us after COMMAND */
 	bool		ctrl_c;			/* SIGINT came from the terminal, to us */
-	sigset_t	early;			/* signals for COMMAND from before it was there */
+	sigset_t	early;			/* signals for COMMAND that came before it
+								 * existed */
 
-	/* when the watchdog is late with what it has to report; DLOCK_NEVER: not */
+	/* when a report of the watchdog is overdue; DLOCK_NEVER: none is expected */
 	int64_t		overdue_us;
 
 	pid_t		on_lose;		/* 0: it does not run */
@@ -135,7 +136,10 @@ supervise_prepare(void)
 	sigpipe_was_default = action.sa_handler == SIG_DFL;
 	signal(SIGPIPE, SIG_IGN);
 
-	/* while it is ignored the kernel buries children, and nobody learns their status */
+	/*
+	 * while it is ignored the kernel reaps children, and nobody learns their
+	 * status
+	 */
 	sigaction(SIGCHLD, NULL, &action);
 	sigchld_was_ignored = action.sa_handler == SIG_IGN;
 	signal(SIGCHLD, SIG_DFL);
@@ -168,7 +172,7 @@ supervise_prepare(void)
 		sigaddset(&output, SIGTTOU);
 		sigprocmask(SIG_BLOCK, &output, NULL);
 	}
-	/* what the watchdog would leave, should it be killed, becomes ours */
+	/* if the watchdog is killed, what it leaves becomes ours */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -196,7 +200,7 @@ name_of(const struct supervised *what)
 	return text;
 }
 
-/* Write the variables that COMMAND is given, each with its NUL, and another. */
+/* Write the variables for COMMAND, each with its NUL, and then another NUL. */
 static void
 write_variables(const struct run *run, char *text, size_t size)
 {
@@ -306,7 +310,7 @@ on_lose_has_ended(struct run *run)
 
 /* ----------------------------------------------------------------- phases */
 
-/* Give the lease back, or cancel what is asked for. */
+/* Give the lease back, or cancel the request for it. */
 static void
 begin_release(struct run *run)
 {
@@ -340,7 +344,7 @@ all_is_gone(struct run *run, int64_t gone_at_us)
 		begin_release(run);
 }
 
-/* Kill all, for the watchdog is gone or does not do its work. */
+/* Kill all, because the watchdog is gone or does not do its work. */
 static void
 kill_all(struct run *run)
 {
@@ -379,7 +383,10 @@ end_command(struct run *run)
 	watchdog_end(&run->watchdog);
 	if (!run->what->warn_only && gone_by_us < kill_at_us)
 		kill_at_us = gone_by_us;
-	/* then we do it ourselves: within the margin, which is 4 times this or more */
+	/*
+	 * from then on we do it ourselves, within the margin, which is 4 times this
+	 * or more
+	 */
 	run->overdue_us = kill_at_us +
 		(run->what->lease.ttl_us < 10000000 ? run->what->lease.ttl_us / 40 : 250000);
 }
@@ -405,7 +412,7 @@ lose(struct run *run, const dlock_error *error)
 	end_command(run);
 }
 
-/* The lease is held: have the watchdog make COMMAND's process. */
+/* The lease is held: tell the watchdog to make COMMAND's process. */
 static void
 order_command(struct run *run)
 {
@@ -428,7 +435,7 @@ let_command_go(struct run *run, pid_t command)
 	run->pidfd = (int) syscall(SYS_pidfd_open, command, 0);
 	run->started_us = dlock_now_us();
 	if (run->phase != STARTING)
-		return;					/* it is to end already */
+		return;					/* it must end already */
 	run->phase = RUNNING;
 	run->overdue_us = DLOCK_NEVER;
 	run->lends_terminal = terminal_is_for_command();
@@ -593,13 +600,13 @@ handle_event(struct run *run, const dlock_event *event)
 			outcome->kind = OUTCOME_FAILED;
 			outcome->status = status_of(&event->error);
 			outcome->error = event->error;
-			/* an elector's is told above if it is the same again and again */
+			/* an elector's was reported above, once if it repeats */
 			if (!what->elects || event->error.error_class == DLOCK_MISUSE)
 				say_error(NULL, &event->error);
 			run->phase = DONE;
 			break;
 		case DLOCK_EVENT_RELEASED:
-			/* that a lease ends late harms nobody; that it ends too soon may */
+			/* a lease that ends late harms nobody; one that ends too soon may */
 			if (what->lease.keep_at_least_us > 0 && run->exited && !run->lost &&
 				!event->given_back && event->error.error_class != DLOCK_NO_ERROR)
 				say("could not keep the lease on \"%s\": %s", name_of(what),
@@ -651,7 +658,7 @@ handle_report(struct run *run, const struct watchdog_report *report)
 }
 
 /*
- * Have another watchdog, instead of one that is gone or stopped, before COMMAND
+ * Start another watchdog instead of one that is gone or stopped, before COMMAND
  * was let go.
  */
 static void
@@ -689,8 +696,8 @@ watchdog_is_gone(struct run *run)
 }
 
 /*
- * Bury what we were left, such as daemons of earlier terms; not those that
- * somebody here waits for.
+ * Reap orphans that became ours, such as daemons of earlier terms; not those
+ * for which other code here waits.
  */
 static void
 bury_orphans(const struct run *run)
@@ -718,7 +725,7 @@ ends_us(const struct run *run, int number)
 		case SIGQUIT:
 			return true;
 		case SIGHUP:
-			/* to be passed on to a daemon; otherwise the terminal is gone */
+			/* a daemon passes it on; otherwise the terminal is gone */
 			return !run->what->elects || terminal_is_there();
 		default:
 			return false;
@@ -735,7 +742,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 	}
 	if (number == SIGCONT)
 	{
-		/* if COMMAND stopped first, command_was_stopped() sees to it */
+		/* if COMMAND stopped first, command_was_stopped() does it */
 		if (run->paused && !run->exited)
 			kill(-run->command, SIGCONT);
 		run->paused = run->stops = false;
@@ -762,7 +769,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 			else if (run->phase == STARTING)
 				sigaddset(&run->early, number);
 			else
-				/* the terminal's keys are for all of it */
+				/* the terminal's keys are for its whole group */
 				kill(from_terminal ? -run->command : run->command, number);
 			break;
 		case ENDING:
@@ -774,7 +781,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 				kill(run->command, number);
 			break;
 		case RELEASING:
-			/* the release has five seconds; who does not want to wait need not */
+			/* the release has five seconds; a signal ends that wait */
 			if (ends_us(run, number))
 			{
 				run->stopping = number;
@@ -799,7 +806,7 @@ look_at_clock(struct run *run)
 		lose(run, NULL);
 	if (now_us >= run->overdue_us && run->watchdog.pid != 0)
 	{
-		/* on a busy machine it may be late, and has time if the lease lasts */
+		/* on a busy machine it may be late; it has time while the lease lasts */
 		if (!run->lost && !run->stopping && !watchdog_is_stopped(&run->watchdog))
 			run->overdue_us = now_us + REPORT_US;
 		else if (run->phase == STARTING)
@@ -885,7 +892,7 @@ drive(struct run *run)
 	}
 }
 
-/* What a run that was released comes out as. */
+/* Set the outcome of a run whose lease was released. */
 static void
 conclude(const struct run *run)
 {
@@ -940,7 +947,7 @@ supervise(const struct supervised *what, struct outcome *outcome)
 		outcome->status = say_error(NULL, &outcome->error);
 		return;
 	}
-	/* before anything can be granted */
+	/* before the lease can be granted */
 	if (!watchdog_start(&run.watchdog, &run.watchdog_options))
 	{
 		say("could not start a process: %s", strerror(errno));

@@ -20,11 +20,11 @@ struct supervised
 	char	  **argv;			/* COMMAND */
 	int64_t		grace_us;		/* from SIGTERM to SIGKILL */
 	bool		warn_only;		/* COMMAND may go on when the lease is lost */
-	bool		quiet;			/* that the lease is not free is not said */
+	bool		quiet;			/* do not say that the lease is not free */
 
 	/*
-	 * Of "elect".  SIGTERM, SIGINT and SIGQUIT are not passed on, but end COMMAND,
-	 * and troubles are told from the first on.
+	 * Of "elect".  SIGTERM, SIGINT and SIGQUIT are not passed on, but end
+	 * COMMAND, and troubles are reported from the first on.
 	 */
 	bool		elects;
 	const char *ready_file;		/* exists while COMMAND runs; or NULL */
@@ -33,7 +33,7 @@ struct supervised
 	void		(*tell) (bool leads, int64_t token);
 };
 
-/* How it has come out. */
+/* How a run ended. */
 struct outcome
 {
 	enum
@@ -45,33 +45,36 @@ struct outcome
 		OUTCOME_LOST,			/* the lease was lost, COMMAND was ended */
 		OUTCOME_BROKEN			/* the system refused, or the watchdog was killed */
 	}			kind;
-	int			status;			/* an exit status that says so */
+	int			status;			/* the exit status for it */
 	int			signal_number;
 	/*
-	 * Ctrl-C ended COMMAND, or the wait: the program should end by SIGINT itself,
-	 * or a script that has started it goes on.
+	 * Ctrl-C ended COMMAND, or the wait.  The program should then end by SIGINT
+	 * itself, else a script that started it would go on.
 	 */
 	bool		by_ctrl_c;
 	dlock_error error;
 	int64_t		ran_us;			/* for how long COMMAND ran */
 };
 
-/* What is to be done once, before all else, in the main process. */
+/* Call this once in the main process, before all else. */
 extern void supervise_prepare(void);
 
 /*
- * Acquire the lease, run COMMAND, release the lease.  What the user must know has
- * been said, but for an error of an elector.
+ * Acquire the lease, run COMMAND, release the lease.  This tells the user what
+ * matters, except for an error of an elector.
  */
 extern void supervise(const struct supervised *what, struct outcome *outcome);
 
 /*
- * Wait for so long, or until a signal that ends us comes: answers its number, or
+ * Wait for a time, or until a signal that ends us comes: returns its number, or
  * 0.
  */
 extern int	supervise_pause(int64_t pause_us);
 
-/* The grace that goes with a TTL if --grace says nothing; ends if it is too long. */
+/*
+ * The grace for a TTL: grace_us, or the default; ends the program if it is too
+ * long.
+ */
 extern int64_t grace_for(int64_t grace_us, int64_t ttl_us);
 
 #endif							/* DLOCK_SUPERVISE_H */

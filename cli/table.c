@@ -2,11 +2,11 @@
  * table.c
  *	  What the inspecting subcommands print: tables for people, JSON for programs.
  *
- * Names and owners are bytes that somebody else has chosen.  Printed as they
- * are, some of them would move the cursor, change colours or have a terminal
- * answer, so a table shows them escaped.  A program gets them whole: a JSON string
- * has to be UTF-8, so text that is not has U+FFFD for each byte that is no part of
- * a character, and a second member, its name ending in "_hex", has all its bytes.
+ * Other users choose names and owners, which can be any bytes.  Printed as they
+ * are, some would move the cursor, change colours or make a terminal answer, so
+ * a table shows them escaped.  A program gets them whole.  A JSON string has to
+ * be UTF-8, so text that is not has U+FFFD for each byte that is no part of a
+ * character, and a second member, its name ending in "_hex", has all its bytes.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -51,7 +51,7 @@ struct table
 	size_t		column_count;
 	struct cell *cells;			/* row by row */
 	size_t		cell_count;
-	size_t		room;			/* for so many cells */
+	size_t		room;			/* cells that fit */
 	size_t		printed;		/* rows that pass_json() has printed and forgotten */
 };
 
@@ -76,8 +76,8 @@ more_memory(void *memory, size_t size)
 
 /*
  * Read the character that begins there; *size is how many bytes it has.  False
- * if these bytes are none.  As Unicode has it: the shortest form only, no
- * surrogates, nothing beyond U+10FFFF.
+ * if these bytes are no character by Unicode's rules: the shortest form only,
+ * no surrogates, nothing beyond U+10FFFF.
  */
 static bool
 read_character(const char *text, size_t length, uint32_t *character, size_t *size)
@@ -135,8 +135,8 @@ terminal_is_utf8(void)
 
 /*
  * How many columns a character takes, or -1 if it must not reach a terminal:
- * control characters, and those that Unicode calls format characters, by which
- * a name could read as another one.
+ * control characters, and Unicode's format characters, which could make a name
+ * look like another one.
  */
 static int
 character_width(uint32_t character, bool utf8)
@@ -294,7 +294,7 @@ short_time(double seconds, char buffer[SHORT_TIME_SIZE])
 	double		size = fabs(seconds);
 	long long	whole;
 
-	/* 9.96 is 10s and not 10.0s; 59.9 is not yet a minute, and no 60s either */
+	/* 9.96 is 10s and not 10.0s; 59.9 is 1m00s and not 60s */
 	if (size < 9.95)
 	{
 		snprintf(buffer, SHORT_TIME_SIZE, "%s%.1fs", sign, size);
@@ -448,7 +448,7 @@ cell_shown(const struct cell *cell, size_t *width)
 	return safe_text(buffer, strlen(buffer), width);
 }
 
-/* Print a column's cell, with what brings the next column to its place. */
+/* Print a column's cell, padded up to the next column. */
 static void
 print_cell(const char *text, size_t width, size_t column_width, bool right,
 		   bool last, FILE *out)

@@ -23,8 +23,8 @@ struct column
 struct table;
 
 /*
- * Take the columns, a list that ends with one that has neither key nor title
- * and outlives the table.
+ * Make a table with these columns.  The list ends with one that has neither key
+ * nor title, and outlives the table.
  */
 extern struct table *table_create(const struct column *columns);
 extern void table_free(struct table *table);
@@ -49,8 +49,9 @@ extern size_t table_rows(const struct table *table);
 extern void print_table(const struct table *table, FILE *out);
 
 /*
- * Print an array with an object for each row: pass_json() prints the rows that are
- * there, and forgets them, so that there may be very many; end_json() the rest.
+ * Print an array with an object for each row. pass_json() prints the rows so
+ * far, and forgets them, so that there may be very many; end_json() prints the
+ * rest.
  */
 extern void pass_json(struct table *table, FILE *out);
 extern void end_json(struct table *table, FILE *out);
@@ -58,14 +59,15 @@ extern void end_json(struct table *table, FILE *out);
 /* Print the object of the first row alone. */
 extern void print_json_object(const struct table *table, FILE *out);
 
-/* Print a JSON string, or null.  What is not UTF-8 reads U+FFFD. */
+/* Print a JSON string, or null.  Bytes that are not UTF-8 read U+FFFD. */
 extern void print_json_string(const char *text, size_t length, FILE *out);
 
 /*
- * Print text as a terminal may have it.  Control characters, those that turn
- * the direction of writing or that nobody sees, what the terminal's character
- * set lacks and bytes that are not UTF-8 are \xNN for each byte; a backslash is
- * two.  Answers how many columns it takes.
+ * Print text in a form that is safe for a terminal.  Some become \xNN for each
+ * byte: control characters, characters that are invisible or turn the direction
+ * of writing, characters that the terminal's character set lacks, and bytes
+ * that are not UTF-8.  A backslash becomes two.  Returns how many columns it
+ * takes.
  */
 extern size_t print_safe(const char *text, size_t length, FILE *out);
 
@@ -80,15 +82,13 @@ extern size_t cut_safe(const char *safe, size_t width);
 
 #define SHORT_TIME_SIZE		24
 
-/* Write a time as people say it: 4.2s, 3m10s, 2h05m, 3d04h. */
+/* Write a time for people: 4.2s, 3m10s, 2h05m, 3d04h. */
 extern const char *short_time(double seconds, char buffer[SHORT_TIME_SIZE]);
 
 /* Is it UTF-8 from one end to the other? */
 extern bool is_utf8(const char *text, size_t length);
 
-/*
- * Memory, or the end of the program: these say what is wrong themselves.
- */
+/*Get memory, or print an error and end the program. */
 extern void *get_memory(size_t size);
 extern void *more_memory(void *memory, size_t size);
 

@@ -3,16 +3,16 @@
  *	  The controlling terminal, lent to COMMAND.
  *
  * COMMAND has a process group of its own, so that it can be killed as a whole.
- * The terminal's keys go to one group, which is in the foreground, and another
- * group that reads from the terminal is stopped.  So somebody must put COMMAND's
- * group into the foreground, as a shell does for its jobs.
+ * The terminal's keys go to the group in the foreground, and any other group
+ * that reads from the terminal is stopped.  So we must put COMMAND's group into
+ * the foreground, as a shell does for its jobs.
  *
  * If a shell has started us as a job of its own, with the terminal as standard
  * input and output, COMMAND gets the terminal at once: Ctrl-C, Ctrl-Z and the
  * like then reach COMMAND, and only COMMAND.  Otherwise we may share our group,
- * with a script or with the rest of a pipeline, which wants the terminal too: then
- * COMMAND gets it when it is stopped for want of it, and until then the keys
- * reach us, and we pass them on.
+ * with a script or with the rest of a pipeline, which wants the terminal too:
+ * then COMMAND gets it only when it was stopped for lack of it.  Until then the
+ * keys reach us, and we pass them on.
  *
  * The process that calls this has SIGTTOU blocked, without which a background
  * process cannot set the foreground.
@@ -27,7 +27,7 @@
 
 static int	terminal = -1;
 
-/* COMMAND's group has been put into the foreground, and not been taken out. */
+/* COMMAND's group is in the foreground because we put it there. */
 static bool lent;
 
 /* How the terminal was set when it was lent. */
@@ -64,7 +64,7 @@ terminal_lend(pid_t group)
 {
 	if (!terminal_is_ours())
 		return;
-	/* not again after a stop: then they are those that the shell has set */
+	/* not again after a stop: then they are the shell's */
 	if (!has_modes)
 		has_modes = tcgetattr(terminal, &modes) == 0;
 	if (tcsetpgrp(terminal, group) == 0)

@@ -1,13 +1,13 @@
 /*
  * top.c
- *	  Subcommand top: leases, who waits, and rates, again and again.
+ *	  Subcommand top: leases, waiters and rates, again and again.
  *
- * It looks at the server every few seconds, with three questions, and draws what
- * was answered.  The server sorts, and answers the first TOP_LIMIT leases of the
- * order that is asked for, so that very many of them are not sent each time.  Keys
- * are read while an answer is awaited; those that need the session wait for it.
+ * It asks the server three questions every few seconds, and draws the answers.
+ * The server sorts, and sends only the first TOP_LIMIT leases in the order
+ * asked for.  Keys are read while an answer is awaited; those that need the
+ * session wait for it.
  *
- * Nothing that somebody has chosen reaches the terminal but by safe_text().
+ * No text that users choose reaches the terminal except through safe_text().
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,7 +29,7 @@
 #define KEYS_SIZE	64
 #define GAP			2
 
-/* What of dlock.stats is shown as a rate. */
+/* The counters of dlock.stats that are shown as rates. */
 static const struct
 {
 	const char *column;
@@ -75,8 +75,8 @@ static struct
 	bool		turned;
 	char		filter[FILTER_SIZE];
 
-	char	   *server;			/* safe: what it is */
-	char		message[512];	/* safe: what came of the last key */
+	char	   *server;			/* safe: its kind, version and name */
+	char		message[512];	/* safe: the result of the last key */
 	char		error[512];		/* safe: why there was no answer the last time */
 	struct shown_lock *locks;
 	size_t		lock_count;
@@ -88,7 +88,7 @@ static struct
 	double		rates[RATES];	/* negative: not known yet */
 
 	size_t		selected;		/* a lease */
-	bool		selects_first;	/* of those that come next, whatever was selected */
+	bool		selects_first;	/* select the first of the next answer */
 	size_t		first;			/* the first that is drawn */
 
 	bool		is_over;
@@ -98,7 +98,7 @@ static struct
 
 /* ----------------------------------------------------------------- asking */
 
-/* While an answer is awaited: keep keys for later, but q ends all. */
+/* While an answer is awaited: keep keys for later, except q, which ends all. */
 static bool
 keep_keys(void)
 {
@@ -179,7 +179,7 @@ is_same(const char *a, size_t a_length, const char *b, size_t b_length)
 	return a && b && a_length == b_length && memcmp(a, b, a_length) == 0;
 }
 
-/* Take the leases from the answer; the one that was selected stays so. */
+/* Take the leases from the answer; the selected one stays selected. */
 static void
 take_locks(void)
 {
@@ -213,7 +213,10 @@ take_locks(void)
 	top.selected = now_selected;
 }
 
-/* Whom somebody waits for: the owners that hold the name, and those ahead in line. */
+/*
+ * Whom a waiter waits for: the owners that hold the name, and those ahead in
+ * line.
+ */
 static char *
 behind_whom(const struct waiter *waiter, size_t place)
 {
@@ -240,7 +243,7 @@ behind_whom(const struct waiter *waiter, size_t place)
 				fprintf(out, "%s%s", separator, top.waiters[i].safe_owner);
 				separator = ", ";
 			}
-	/* of a lease that is not among those that are shown */
+	/* of a lease that is not shown */
 	if (!*separator)
 		fprintf(out, "%s%s", waiter->blocked_by ? "#" : "-",
 				waiter->blocked_by ? waiter->blocked_by : "");
@@ -283,7 +286,7 @@ take_counts(void)
 	{
 		int64_t		count = number_of(top.session, 0, i);
 
-		/* they begin anew with the server, and when somebody resets them */
+		/* counters restart with the server, and when an operator resets them */
 		top.rates[i] = top.counted_at_us > 0 && seconds > 0 && count >= top.counts[i]
 			? (double) (count - top.counts[i]) / seconds : -1;
 		top.counts[i] = count;
@@ -292,7 +295,7 @@ take_counts(void)
 	top.counted_at_us = now_us;
 }
 
-/* Look at the server.  False if it has no answer: "error" says why. */
+/* Look at the server.  False if there is no answer: "error" says why. */
 static bool
 look_at_server(void)
 {
@@ -300,7 +303,7 @@ look_at_server(void)
 	char		sql[512] = "SELECT ";
 	bool		answered;
 
-	/* what is typed is looked for anywhere in the name */
+	/* look for the typed text anywhere in the name */
 	snprintf(pattern, sizeof(pattern), "*%s*", top.filter);
 	for (size_t i = 0; i < RATES; i++)
 		snprintf(sql + strlen(sql), sizeof(sql) - strlen(sql), "%s, ", rates[i].column);
@@ -322,7 +325,7 @@ look_at_server(void)
 	return answered;
 }
 
-/* What server it is, for the first line. */
+/* Find out what server it is, for the first line. */
 static bool
 ask_what_server(void)
 {
@@ -358,9 +361,10 @@ draw(int y, int x, int width, bool right, const char *safe)
 }
 
 /*
- * Share out what is left of the line among columns of text: each gets what it
- * needs, or the largest ones give.  The first, the name, has a third of the line in
- * any case; what does not fit then is cut off on the right.
+ * Share out the rest of the line among columns of text: each gets what it
+ * needs; if that is too much, the largest ones shrink.  The first, the name,
+ * gets a third of the line in any case; what then does not fit is cut off on
+ * the right.
  */
 static void
 share(int width, const int *needed, int *given, int count)
@@ -457,7 +461,7 @@ draw_locks(int y, int height)
 	}
 }
 
-/* The lower part: who waits. */
+/* The lower part: waiters. */
 static void
 draw_waiters(int y, int height)
 {
@@ -660,7 +664,7 @@ force_release(void)
 	draw(LINES - 1, 0, COLS, false, question);
 	attroff(A_BOLD);
 	refresh();
-	/* a key that was typed before the question is no answer to it */
+	/* forget keys typed before the question: they are no answer */
 	top.key_count = 0;
 	do
 		key = next_key(DLOCK_NEVER);
@@ -684,7 +688,7 @@ force_release(void)
 	}
 }
 
-/* Do what a key says.  Answers whether the server is to be looked at for it. */
+/* Do what a key says.  Returns whether to look at the server for it. */
 static bool
 do_key(int key)
 {
@@ -760,7 +764,7 @@ top_command(int argc, char **argv)
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		usage_error("top needs a terminal; use ls, waiters and stats");
 	top.session = open_session(url);
-	/* what goes wrong from the start is said in a line, and not on a screen */
+	/* an error at the start is printed as a line, not on a screen */
 	if (!connect_to(top.session, top.timeout_us) || !ask_what_server() || !look_at_server())
 		return fail(top.session);
 

@@ -3,22 +3,22 @@
  *	  The process that runs COMMAND and ends it in time.
  *
  * The main process acquires the lease and renews it.  It can be stopped, be
- * killed, or hang in a client library.  None of this may let COMMAND go on beside
- * the next holder.  So a process of its own, which does nothing else, makes
- * COMMAND and knows when it must be gone.  It is made before the lease is asked
+ * killed, or hang in a client library.  Even then COMMAND must not go on beside
+ * the next holder.  So a separate process, which does nothing else, makes
+ * COMMAND and knows when it must be gone.  It starts before the lease is asked
  * for.
  *
  *		shell - main process - watchdog - COMMAND - ...
  *
  * The watchdog is COMMAND's parent, and the "subreaper" of all that COMMAND starts,
- * so it can find all of it, also when the main process is gone: see processes.c.
- * COMMAND is held at a pipe before exec() until the watchdog knows its process
- * group and the main process has said GO.
+ * so it can find all of that even when the main process is gone: see
+ * processes.c.  COMMAND is held at a pipe before exec() until the watchdog
+ * knows its process group and the main process has said GO.
  *
- * The deadline is a number in shared memory.  The main process moves it after each
- * renewal, without a word; a main process that is stopped moves nothing.  When the
- * time comes, less the grace, the watchdog sends SIGTERM, and at the time itself
- * SIGKILL.
+ * The deadline is a number in shared memory.  The main process moves it after
+ * each renewal and sends no message; a main process that is stopped moves
+ * nothing.  When the time comes, less the grace, the watchdog sends SIGTERM,
+ * and at the time itself SIGKILL.
  *
  * What happens when one of them is
  *
@@ -32,7 +32,8 @@
  *
  * The watchdog has all signals blocked and is in a process group of its own, so
  * that nothing but SIGKILL and SIGSTOP, sent to itself, reaches it.  It has
- * closed all files that COMMAND has, so that who reads COMMAND's output finds its end.
+ * closed all files that COMMAND has, so that a reader of COMMAND's output finds
+ * its end.
  *
  * COMMAND's process stays a zombie until all is over, so that nobody else can get
  * the number of its process and its group meanwhile.
@@ -64,7 +65,7 @@
 #define ORDER_GO	'g'
 #define ORDER_END	'e'
 
-/* How long to wait before processes that are to end are counted again. */
+/* How long to wait before counting the processes that must end again. */
 #define COUNT_PAUSE_MIN_US	INT64_C(2000)
 #define COUNT_PAUSE_MAX_US	INT64_C(100000)
 
@@ -78,7 +79,7 @@ struct state
 	int			gate;			/* to be written to, for COMMAND to begin; or -1 */
 	pid_t		command;		/* 0: there is none yet */
 	bool		exited;			/* COMMAND has, and is a zombie */
-	bool		ended;			/* all of it must end, not only its group */
+	bool		ended;			/* all of COMMAND must end, not only its group */
 	bool		gone;			/* and all is over */
 	int64_t		pause_us;		/* before counting again */
 	int64_t		kill_at_us;		/* after SIGTERM; INT64_MAX: not sent */
@@ -135,8 +136,8 @@ is_inherited(int file)
 }
 
 /*
- * A closed standard file is opened first, lest something of ours becomes it: a
- * connection that COMMAND takes for its standard output.
+ * Opens closed standard files first.  Else a connection of ours could become
+ * one, and COMMAND would take it for its standard output.
  */
 void
 note_inherited_files(void)
@@ -165,7 +166,7 @@ close_if_not_inherited(int file)
 		close(file);
 }
 
-/* Have nothing as a standard file, from "first" to "last". */
+/* Point the standard files from "first" to "last" at nothing. */
 static void
 close_standard_files(int first, int last)
 {
@@ -196,7 +197,7 @@ report(const struct state *state, int kind, int value)
 				 MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* All that COMMAND has started, or its process group only. */
+/* All that COMMAND has started, or only its process group. */
 static struct processes
 all_or_group(const struct state *state)
 {
@@ -221,7 +222,7 @@ terminate(struct state *state)
 		unlink(state->options->ready_file);
 	if (state->gate >= 0)
 	{
-		/* it has not begun, and does not begin any more */
+		/* it has not begun, and now never will */
 		close(state->gate);
 		state->gate = -1;
 	}
@@ -256,7 +257,7 @@ become_command(const struct state *state, int gate, pid_t parent)
 	if (options->sigchld_was_ignored)
 		signal(SIGCHLD, SIG_IGN);
 
-	/* whoever gives up closes the pipe */
+	/* a watchdog that gives up closes the pipe */
 	do
 		length = read(gate, &byte, 1);
 	while (length < 0 && errno == EINTR);
@@ -310,7 +311,7 @@ make_command(struct state *state)
 	close_standard_files(STDIN_FILENO, STDERR_FILENO);
 }
 
-/* See what has become of COMMAND, and bury the orphans that we were left. */
+/* See what has become of COMMAND, and reap the orphans that became ours. */
 static void
 look_after_children(struct state *state)
 {
@@ -343,7 +344,7 @@ look_after_children(struct state *state)
 }
 
 /*
- * Do what is due, by the clock and by what has happened.  Answers when to look
+ * Do what is due, by the clock and by what has happened.  Returns when to look
  * again.
  */
 static int64_t
@@ -393,7 +394,7 @@ do_what_is_due(struct state *state)
 		}
 		if (2 * pause_us <= COUNT_PAUSE_MAX_US)
 			state->pause_us = 2 * pause_us;
-		/* what is left is killed in time, however long the pause has become */
+		/* kill the rest in time, however long the pause has become */
 		next_us = now_us + pause_us;
 		if (state->kill_at_us > now_us && state->kill_at_us < next_us)
 			next_us = state->kill_at_us;
@@ -495,7 +496,7 @@ watch(struct state *state)
 	polled[2] = (struct pollfd) {.fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK),
 		.events = POLLIN};
 	if (polled[1].fd < 0 || polled[2].fd < 0)
-		_exit(STATUS_SYSTEM);	/* which the main process notices */
+		_exit(STATUS_SYSTEM);	/* the main process notices that */
 
 	for (;;)
 	{
@@ -555,7 +556,7 @@ watchdog_start(struct watchdog *watchdog, const struct watchdog_options *options
 			.gate = -1, .kill_at_us = INT64_MAX, .pause_us = COUNT_PAUSE_MIN_US
 		};
 		/*
-		 * Connections, above all: a server must find ours closed when the main
+		 * Above all connections: a server must find ours closed when the main
 		 * process is gone.
 		 */
 		kept = sockets[1];
@@ -589,7 +590,7 @@ watchdog_processes(const struct watchdog *watchdog)
 	return which;
 }
 
-/* That the watchdog is gone is noticed by watchdog_read(). */
+/* If the watchdog is gone, watchdog_read() notices it. */
 static void
 give_order(struct watchdog *watchdog, char order)
 {
@@ -630,7 +631,7 @@ watchdog_is_stopped(const struct watchdog *watchdog)
 	return process_is_stopped(watchdog->pid);
 }
 
-/* Bury the watchdog, and what it has left: it is ours now. */
+/* Reap the watchdog, and what it has left, which is ours now. */
 static void
 clean_up(struct watchdog *watchdog)
 {
@@ -643,7 +644,7 @@ clean_up(struct watchdog *watchdog)
 	watchdog->pid = 0;
 }
 
-/* It has nothing to do any more, so it need not be asked to end. */
+/* It has nothing left to do, and ends by itself. */
 void
 watchdog_finish(struct watchdog *watchdog)
 {
@@ -658,7 +659,7 @@ watchdog_kill(struct watchdog *watchdog, int *status)
 	struct processes which = watchdog_processes(watchdog);
 	const struct timespec pause = {0, COUNT_PAUSE_MIN_US * 1000};
 
-	/* the watchdog last, since what it has started becomes ours then */
+	/* the watchdog last, since its children then become ours */
 	if (which.group != 0)
 		processes_kill(&which);
 	kill(watchdog->pid, SIGKILL);

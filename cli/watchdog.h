@@ -15,10 +15,10 @@
 
 #include "processes.h"
 
-/* Room for the variables that COMMAND is given: names, owner and tokens. */
+/* Room for the variables for COMMAND: names, owner and tokens. */
 #define WATCHDOG_VARIABLES_SIZE		32768
 
-/* What both processes see, in memory that they share. */
+/* Memory that both processes share. */
 struct watchdog_shared
 {
 	/*
@@ -28,13 +28,13 @@ struct watchdog_shared
 	_Atomic int64_t gone_by_us;
 
 	/*
-	 * All that COMMAND has started must end, not only its group.  The main process
-	 * sets it, before it sends SIGTERM: COMMAND may end by that before the watchdog
-	 * has the order to end it.
+	 * All that COMMAND has started must end, not only its group.  The main
+	 * process sets it before it sends SIGTERM, by which COMMAND may end before
+	 * the watchdog has its order.
 	 */
 	_Atomic bool all_must_end;
 
-	/* COMMAND is being ended.  Who sets it sends SIGTERM, once. */
+	/* COMMAND is being ended.  The process that sets it sends SIGTERM, once. */
 	_Atomic bool ending;
 
 	/* When the watchdog found nothing left that would have to end; 0: not yet. */
@@ -50,7 +50,7 @@ struct watchdog_shared
 	char		variables[WATCHDOG_VARIABLES_SIZE];
 };
 
-/* What the watchdog is to do. */
+/* What the watchdog must know. */
 struct watchdog_options
 {
 	char	  **argv;			/* COMMAND */
@@ -88,7 +88,7 @@ struct watchdog
 extern bool watchdog_start(struct watchdog *watchdog,
 						   const struct watchdog_options *options);
 
-/* What the main process tells it; it answers by reports. */
+/* Orders of the main process; the watchdog answers by reports. */
 extern void watchdog_run(struct watchdog *watchdog);	/* make COMMAND */
 extern void watchdog_go(struct watchdog *watchdog); /* let it begin */
 extern void watchdog_end(struct watchdog *watchdog);	/* end it, with grace */
@@ -104,15 +104,15 @@ extern int	watchdog_read(struct watchdog *watchdog,
 extern bool watchdog_is_stopped(const struct watchdog *watchdog);
 
 /*
- * After WATCHDOG_GONE, or when there is no COMMAND yet: the watchdog ends.  This
- * function waits until it has.
+ * Wait until the watchdog has ended: after WATCHDOG_GONE, or when there is no
+ * COMMAND yet.
  */
 extern void watchdog_finish(struct watchdog *watchdog);
 
 /*
- * Kill the watchdog, and all of COMMAND with it; for a watchdog that does not do
- * its work.  COMMAND's status, as wait() has it, is in "status", unless it cannot
- * be known: then it is SIGKILL's.  This function waits until all are gone.
+ * Kill a watchdog that does not do its work, and all of COMMAND with it, and
+ * wait until all are gone.  "status" is COMMAND's, as wait() has it; if that
+ * cannot be known, SIGKILL's.
  */
 extern void watchdog_kill(struct watchdog *watchdog, int *status);
 
@@ -122,7 +122,7 @@ extern struct processes watchdog_processes(const struct watchdog *watchdog);
 /* Note which files are open now: those that COMMAND inherits. */
 extern void note_inherited_files(void);
 
-/* Close what we have inherited ourselves, but standard error. */
+/* Close the files that we have inherited ourselves, except standard error. */
 extern void close_inherited_files(void);
 
 #endif							/* DLOCK_WATCHDOG_H */
