@@ -70,7 +70,7 @@ look(struct examination *e, const char *sql)
 	{
 		e->lost = true;
 		report(e, FINDING_ERROR, "connection",
-			   "the checks that are left were not made", "%s",
+			   "the remaining checks were not made", "%s",
 			   dlock_session_error(e->session)->message);
 	}
 	return false;

@@ -293,7 +293,7 @@ check_library_account(struct mysql *m)
 	if (!may_log_in)
 		report(e, has_init_connect ? FINDING_WARNING : FINDING_NOTE, "the library's log-in",
 			   "feed install.sql as an account that may grant CONNECTION_ADMIN",
-			   "init_connect and offline_mode count for it");
+			   "init_connect and offline_mode apply to it");
 }
 
 /* Settings of the server that lose granted leases. */
@@ -433,7 +433,7 @@ check_replication(struct mysql *m)
 		if (m->follows)
 		{
 			report(e, m->read_only ? FINDING_OK : FINDING_WARNING, "replica", m->read_only ? NULL
-				   : "keep it read_only: what two servers grant before they hear of each other nobody keeps apart",
+				   : "keep it read_only: two servers may grant the same name before they hear of each other",
 				   "this server follows another%s", m->read_only ? ", and is read-only"
 				   : ", and can be written");
 			if (exec_mode && strcasecmp(exec_mode, "IDEMPOTENT") == 0)
@@ -472,10 +472,10 @@ check_cluster(struct mysql *m)
 				   status ? status : "?");
 		else
 			report(e, nodes == 2 ? FINDING_NOTE : FINDING_OK, "Galera",
-				   nodes == 2 ? "two are no majority when one is killed: a larger pc.weight, or garbd"
+				   nodes == 2 ? "if one of two is killed, no majority is left: add garbd, or a larger pc.weight"
 				   : NULL, "%" PRId64 " node%s", nodes, nodes == 1 ? "" : "s");
 		if (!is_set(m, "binlog_format", "ROW"))
-			report(e, FINDING_ERROR, "binlog_format", "ROW, as Galera wants it", "%s",
+			report(e, FINDING_ERROR, "binlog_format", "set it to ROW: Galera needs it", "%s",
 				   variable(m, "binlog_format"));
 	}
 	if (group && *group)
@@ -538,7 +538,7 @@ check_privileges(struct mysql *m)
 	}
 	if (*missing)
 		report(e, FINDING_NOTE, "views",
-			   "GRANT SELECT ON dlock.locks, and so on, if it is to read them",
+			   "GRANT SELECT ON dlock.locks, and so on, if this account is to read them",
 			   "this account cannot read %s", missing);
 	else
 		report(e, FINDING_OK, "views", NULL, "this account may read them");
@@ -603,10 +603,10 @@ check_settings(struct mysql *m, double *overdue_s)
 		if (number != known[i].initial)
 			fprintf(list, "%s%s = %.10g", ftell(list) > 0 ? ", " : "", known[i].name, number);
 		if (strcmp(known[i].name, "lock_delay") == 0 && number > 0)
-			report(e, FINDING_NOTE, "lock_delay", "that is what it is for",
+			report(e, FINDING_NOTE, "lock_delay", "no action: the setting does this",
 				   "a name is free %g s after its lease has expired", number);
 		if (strcmp(known[i].name, "reap_interval") == 0 && number > 60)
-			report(e, FINDING_WARNING, "reap_interval", "seconds do no harm",
+			report(e, FINDING_WARNING, "reap_interval", "set it to a few seconds",
 				   "%g s: what has expired stays for long", number);
 		if (strcmp(known[i].name, "log_expired") == 0 && number == 0)
 			report(e, FINDING_NOTE, "log_expired", "1, unless leases are meant to expire",
@@ -653,7 +653,7 @@ check_room(struct mysql *m)
 			   "on: only administrators get in");
 	report(e, connections * 10 >= max_connections * 9 ? FINDING_WARNING : FINDING_OK,
 		   "max_connections", connections * 10 >= max_connections * 9
-		   ? "raise it: the library needs one, and who waits for a lease occupies one" : NULL,
+		   ? "raise it: the library needs one, and each waiter occupies one" : NULL,
 		   "%" PRId64 " of %" PRId64 " taken", connections, max_connections);
 	if (statements >= max_statements)
 		report(e, FINDING_ERROR, "max_prepared_stmt_count", "raise it: the library needs one",
@@ -667,13 +667,13 @@ check_room(struct mysql *m)
 	if (is_set(m, isolation, "SERIALIZABLE"))
 		report(e, FINDING_WARNING, isolation,
 			   "read dlock.locks in another isolation level, or with dlock_holders()",
-			   "SERIALIZABLE: who reads dlock.locks in a transaction locks all leases");
+			   "SERIALIZABLE: a transaction that reads dlock.locks locks all leases");
 	if (variable(m, limit) && strtod(variable(m, limit), NULL) > 0)
 		report(e, FINDING_NOTE, limit, "let it be longer than any wait, for sessions that wait",
 			   "%s: a longer wait for a lease is cancelled", variable(m, limit));
 	if (variable(m, "thread_handling") && !is_set(m, "thread_handling", "one-thread-per-connection"))
 		report(e, FINDING_NOTE, "thread_handling",
-			   "let thread_pool_max_threads be above the number of those who wait", "%s",
+			   "set thread_pool_max_threads above the number of waiters", "%s",
 			   variable(m, "thread_handling"));
 	if (variable(m, "max_user_connections") &&
 		number_in(&m->variables, "max_user_connections") == 1)

@@ -169,7 +169,7 @@ check_installation(struct postgres *p)
 		report(e, FINDING_OK, "lock table", NULL, "as the extension created it");
 	else
 		report(e, FINDING_ERROR, "lock table",
-			   "put name and schema right, or drop and create the extension",
+			   "restore its name and schema, or drop and create the extension",
 			   "not as the extension created it");
 }
 
@@ -212,10 +212,10 @@ check_privileges(struct postgres *p)
 		report(e, FINDING_NOTE, "operators' functions", "GRANT EXECUTE to operators only",
 			   "this role may not call %s", value_of(e->session, 0, 1));
 	if (number_of(e->session, 0, 3) == 0)
-		report(e, FINDING_NOTE, "views", "GRANT USAGE ON SCHEMA dlock if it is to read them",
+		report(e, FINDING_NOTE, "views", "GRANT USAGE ON SCHEMA dlock if this role is to read them",
 			   "this role may not use schema \"dlock\"");
 	else if (value_of(e->session, 0, 2))
-		report(e, FINDING_NOTE, "views", "GRANT SELECT if it is to read them",
+		report(e, FINDING_NOTE, "views", "GRANT SELECT if this role is to read them",
 			   "this role may not read %s", value_of(e->session, 0, 2));
 	else
 		report(e, FINDING_OK, "views", NULL, "this role may read them");
@@ -319,7 +319,7 @@ check_durability(struct postgres *p)
 	{
 		report(e, FINDING_NOTE, "synchronous_standby_names",
 			   "with standbys, name them: doc/high-availability.md",
-			   "empty: whoever loses this machine loses leases that were granted last");
+			   "empty: the loss of this machine loses the latest leases");
 		return;
 	}
 	if (!p->sees_all)
@@ -358,7 +358,7 @@ check_clock(struct postgres *p)
 	if (look(e, "SELECT setting FROM pg_settings WHERE name = 'dlock.boot_id'") &&
 		value_of(e->session, 0, 0) && *value_of(e->session, 0, 0))
 		report(e, FINDING_NOTE, "dlock.boot_id",
-			   "set it anew at each boot of the machine, and never else", "\"%s\"",
+			   "set it anew at each boot of the machine, and only then", "\"%s\"",
 			   value_of(e->session, 0, 0));
 	if (!look(e, "SELECT has_function_privilege("
 			  "'pg_read_file(text, bigint, bigint, boolean)', 'EXECUTE')::int") ||
@@ -407,10 +407,10 @@ check_settings(struct postgres *p)
 	{
 		if (strtod(setting_of(p, "dlock.reap_interval"), NULL) > 60000)
 			report(e, FINDING_WARNING, "dlock.reap_interval",
-				   "seconds do no harm", "%s ms: what has expired stays for long",
+				   "set it to a few seconds", "%s ms: what has expired stays for long",
 				   setting_of(p, "dlock.reap_interval"));
 		if (strtod(setting_of(p, "dlock.lock_delay"), NULL) > 0)
-			report(e, FINDING_NOTE, "dlock.lock_delay", "that is what it is for",
+			report(e, FINDING_NOTE, "dlock.lock_delay", "no action: the setting does this",
 				   "a name is free %s ms after its lease has expired",
 				   setting_of(p, "dlock.lock_delay"));
 		if (is(setting_of(p, "dlock.log_expired"), "off"))
@@ -460,7 +460,7 @@ check_settings(struct postgres *p)
 		max_connections = number_of(e->session, 0, 1);
 		report(e, connections * 10 >= max_connections * 9 ? FINDING_WARNING : FINDING_OK,
 			   "max_connections", connections * 10 >= max_connections * 9
-			   ? "raise it, or use a pooler: who waits for a lease occupies a connection" : NULL,
+			   ? "raise it, or use a pooler: each waiter occupies a connection" : NULL,
 			   "%" PRId64 " of %" PRId64 " taken", connections, max_connections);
 	}
 }
@@ -486,7 +486,7 @@ check_leases(struct postgres *p)
 			 "GROUP BY l.mode ORDER BY l.mode LIMIT 1") && value_of(e->session, 0, 0))
 	{
 		report(e, FINDING_WARNING, "lock on the lock table",
-			   "end who holds it or waits for it: pg_locks has the process",
+			   "end the process that holds it or waits for it; pg_locks names it",
 			   "%s: calls wait for its end", value_of(e->session, 0, 0));
 		/* our questions would wait too, and hold up others */
 		return;
