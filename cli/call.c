@@ -309,7 +309,7 @@ wait_command(int argc, char **argv)
 
 	parse_arguments(argc, argv, specs,
 					"wait [OPTION]... NAME\n\n"
-					"Wait until those who hold the name now hold it no more; take nothing.",
+					"Wait until all present holders of the name are gone; take nothing.",
 					&name, 1, 1);
 	args[0] = DLOCK_TEXT(name);
 	args[1] = DLOCK_DURATION(options.wait_us);
@@ -396,7 +396,7 @@ force_release_command(int argc, char **argv)
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
 		{"owner", 'o', OPTION_TEXT, &options.owner, "OWNER",
-		"only those that this owner is, instead of all holders"},
+		"only the holders with this owner, instead of all"},
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),
 		{0}

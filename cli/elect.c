@@ -91,7 +91,7 @@ elect_command(int argc, char **argv)
 	if (permits > INT32_MAX)
 		usage_error("--permits: the number is too large");
 	if (ttl_us == 0)
-		usage_error("--ttl must be more than nothing");
+		usage_error("--ttl must be more than 0");
 
 	what.url = url;
 	what.lease.names = &name;

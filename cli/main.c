@@ -16,16 +16,16 @@ static const struct command commands[] = {
 	{"run", run_command, "run a command while a lease is held"},
 	{"elect", elect_command, "run a command on one machine at a time, for ever"},
 	{"acquire", acquire_command, "take a lease"},
-	{"renew", renew_command, "set the deadline of a lease anew"},
+	{"renew", renew_command, "move the deadline of a lease"},
 	{"release", release_command, "give a lease back"},
-	{"wait", wait_command, "wait until a name is held no more"},
+	{"wait", wait_command, "wait until the present holders of a name are gone"},
 	{"owner", owner_command, "print who holds a name"},
 	{"force-release", force_release_command, "evict the holders of a name"},
 	{"ls", ls_command, "list who holds what"},
 	{"waiters", waiters_command, "list who waits for what"},
 	{"stats", stats_command, "print the counters"},
-	{"top", top_command, "show leases and who waits, again and again"},
-	{"doctor", doctor_command, "say whether the server is set up as leases want it"},
+	{"top", top_command, "show leases and waiters, again and again"},
+	{"doctor", doctor_command, "check whether the server is set up as leases need it"},
 	{0}
 };
 

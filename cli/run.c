@@ -83,7 +83,7 @@ run_command(int argc, char **argv)
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
 		usage_error("--on-lost is \"term\" or \"warn\"");
 	if (ttl_us == 0)
-		usage_error("--ttl must be more than nothing");
+		usage_error("--ttl must be more than 0");
 
 	what.url = url;
 	what.lease.names = names;

@@ -756,7 +756,7 @@ top_command(int argc, char **argv)
 	top.order = ORDER_AGE;
 	parse_arguments(argc, argv, specs,
 					"top [OPTION]...\n\n"
-					"Show leases, who waits, and rates, again and again.  Keys: s sort, S turn the\n"
+					"Show leases, waiters and rates, again and again.  Keys: s sort, S turn the\n"
 					"order, / filter, up and down choose, f force a release, space look, q quit.",
 					NULL, 0, 0);
 	if (top.delay_us < DELAY_LEAST_US)
