@@ -1,6 +1,6 @@
 /*
  * clock.c
- *	  The clock that deadlines go by, and durations as people write them.
+ *	  The clock of all deadlines, and durations as people write them.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -13,7 +13,7 @@
 #include "dlock.h"
 #include "keep.h"
 
-/* Where there is no clock that counts suspension, the next best. */
+/* Without a clock that counts suspension, the next best. */
 #ifdef CLOCK_BOOTTIME
 #define LEASE_CLOCK	CLOCK_BOOTTIME
 #else
@@ -25,7 +25,10 @@ dlock_now_us(void)
 {
 	struct timespec now;
 
-	/* it cannot fail for a clock that exists; without one nothing may be held */
+	/*
+	 * it cannot fail for a clock that exists; without a clock nothing may be
+	 * held
+	 */
 	if (clock_gettime(LEASE_CLOCK, &now) != 0)
 		abort();
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
@@ -76,7 +79,7 @@ dlock_parse_duration(const char *text, int64_t *us)
 	}
 	if (*c == '.')
 		for (c++; *c >= '0' && *c <= '9'; c++, digits = true)
-			/* what is less than a microsecond of a day is cut */
+			/* digits below a microsecond of a day are cut */
 			if (scale < INT64_C(100000000000))
 			{
 				fraction = 10 * fraction + (*c - '0');

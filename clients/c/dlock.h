@@ -3,13 +3,14 @@
  *	  The client library of dlock for C: leases that are kept alive, and calls.
  *
  * There are two things here.  A "lease" is what a program wants to hold: the
- * library acquires it, renews it in time, says when it is lost, and releases it,
- * as clients/CONTRACT.md says.  A "session" is one connection to a PostgreSQL,
- * MySQL or MariaDB server, and calls on it; a lease has one of its own.
+ * library acquires it, renews it in time, tells when it is lost, and releases
+ * it, as clients/CONTRACT.md says.  A "session" is one connection to a
+ * PostgreSQL, MySQL or MariaDB server, and calls on it; each lease has its own.
  *
- * Nothing here waits, but for the functions that say so.  The program drives a
- * lease or a session in its own loop: it waits for the file descriptor, the events
- * and the time that the library names, in any poll(), and then steps.
+ * Nothing here waits, except the functions whose comments say so.  The program
+ * drives a lease or a session in its own loop: it waits for the file
+ * descriptor, the events and the time that the library names, in any poll(),
+ * and then steps.
  *
  *		while (!dlock_lease_is_done(lease))
  *		{
@@ -25,13 +26,13 @@
  *
  * Or a thread does that: dlock_heartbeat_start().
  *
- * Two exceptions.  The client libraries of the servers look up host names when a
- * connection is begun, and may block for as long as the resolver does.  Name an
+ * Two exceptions.  When a connection begins, the servers' client libraries look
+ * up host names, and may block for as long as the resolver does.  Name an
  * address if that matters.  And they read certificates and option files.
  *
- * Times are microseconds, as int64_t.  A point in time, "..._us" of a deadline, is
- * one of dlock_now_us(), which counts the time a machine was suspended, and which
- * nobody can set.
+ * Times are microseconds, as int64_t.  A point in time, such as deadline_us, is
+ * a time of dlock_now_us(), which counts the time a machine was suspended, and
+ * which nobody can set.
  *
  * Strings end with a NUL.  Names, owners and request ids are bytes, 1 to 255 of
  * them; they are sent as they are.
@@ -56,13 +57,13 @@ extern "C" {
 
 #define DLOCK_API __attribute__((visibility("default")))
 
-/* No time at all: never. */
+/* A time that never comes. */
 #define DLOCK_NEVER		INT64_MAX
 
 /* The most names that one lease can have. */
 #define DLOCK_NAMES_MAX	100
 
-/* How long an attempt to reach a server may take, if the program says nothing. */
+/* How long an attempt to reach a server may take by default. */
 #define DLOCK_CONNECT_TIMEOUT_US	INT64_C(10000000)
 
 /* ------------------------------------------------------------------- time */
@@ -71,7 +72,7 @@ extern "C" {
 DLOCK_API int64_t dlock_now_us(void);
 
 /*
- * What poll() is to be told so that it ends at a point in time: milliseconds,
+ * The timeout for poll() so that it ends at a point in time: milliseconds,
  * rounded up, 0 if the time has come, -1 for DLOCK_NEVER.
  */
 DLOCK_API int dlock_timeout_ms(int64_t until_us);
@@ -79,20 +80,21 @@ DLOCK_API int dlock_timeout_ms(int64_t until_us);
 /*
  * Read a duration as the command and the URLs write it: "30", "0.25", "30s",
  * "500ms", "5min" or "5m", "2h", "1d", with a sign before it.  Returns false if
- * the text is none.
+ * the text is no duration.
  */
 DLOCK_API bool dlock_parse_duration(const char *text, int64_t *us);
 
 /* ------------------------------------------------------------------ errors */
 
-/* What the program is to do about an error; the classes of CONTRACT.md. */
+/* What the program should do about an error; the classes of CONTRACT.md. */
 typedef enum dlock_error_class
 {
 	DLOCK_NO_ERROR = 0,
-	DLOCK_BUSY,					/* not free: later */
-	DLOCK_LOST,					/* the lease has ended: after acquiring again */
-	DLOCK_MISUSE,				/* never, until somebody mends what is wrong */
-	DLOCK_UNAVAILABLE,			/* no server: again */
+	DLOCK_BUSY,					/* not free: try later */
+	DLOCK_LOST,					/* the lease has ended: acquire again first */
+	DLOCK_MISUSE,				/* the program or its account is wrong: do not
+								 * try again */
+	DLOCK_UNAVAILABLE,			/* no server: try again */
 } dlock_error_class;
 
 typedef struct dlock_error
@@ -100,9 +102,9 @@ typedef struct dlock_error
 	dlock_error_class error_class;
 	/* Five characters, or "" if there is none. */
 	char		sqlstate[6];
-	/* MySQL's and MariaDB's number, also of their client library; else 0. */
+	/* MySQL's and MariaDB's number, also that of their client library; else 0. */
 	unsigned int number;
-	/* Of a misuse: a privilege is missing, or the log-in was refused. */
+	/* A misuse: a privilege is missing, or the log-in was refused. */
 	bool		denied;
 	/* The connection is lost, or there never was one. */
 	bool		disconnected;
@@ -124,23 +126,24 @@ typedef enum dlock_engine
 } dlock_engine;
 
 /*
- * Make a session for the server that a URL names; it connects at its first call.
- * Returns NULL, and an error of class misuse, if the URL is wrong; also if there
- * is no memory.
+ * Make a session for the server that a URL names; it connects at its first
+ * call.  Returns NULL, and an error of class misuse, if the URL is wrong or
+ * there is no memory.
  *
  *	postgresql://..., postgres://...	as libpq reads them
  *	host=... dbname=..., service=...	the same as keywords
  *	mysql://[user[:password]@][host][:port]/[database][?parameter=value&...]
  *	mariadb://...						the same
  *
- * What has a special meaning in a URL is percent-encoded.  The parameters are
- * socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0) and default-file; any of
- * those for TLS means that TLS must be used.  MySQL's option files are read, the
- * groups client and dlock of them, or default-file instead.
+ * Characters with a special meaning in a URL are percent-encoded.  The
+ * parameters are socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0) and
+ * default-file; any of those for TLS means that TLS must be used.  MySQL's
+ * option files are read (their groups client and dlock), or default-file
+ * instead.
  *
  * NULL or "": the variable DLOCK_URL.  If that is not set, and one of PGHOST,
- * PGHOSTADDR, PGSERVICE, PGDATABASE is, what libpq makes of its own variables.
- * Else it is an error.
+ * PGHOSTADDR, PGSERVICE, PGDATABASE is, libpq uses its own variables.  Else it
+ * is an error.
  */
 DLOCK_API dlock_session *dlock_session_new(const char *url, dlock_error *error);
 
@@ -151,8 +154,8 @@ DLOCK_API void dlock_session_free(dlock_session *session);
 DLOCK_API dlock_engine dlock_session_engine(const dlock_session *session);
 
 /*
- * An argument of a call.  Make it by one of the macros; what it points to must
- * live until the call has been started.
+ * An argument of a call.  Make it with one of the macros; the memory that it
+ * points to must stay until the call has been started.
  */
 typedef enum dlock_arg_type
 {
@@ -189,15 +192,16 @@ typedef struct dlock_arg
 
 /*
  * Start a call of one of dlock's functions, by its name in the manual, for example
- * "dlock_acquire"; "dlock_guard" is the procedure on MySQL.  It is given up at
- * deadline_us, connecting included: then the connection is closed, since the call
- * may still be under way in the server.
+ * "dlock_acquire"; "dlock_guard" is the procedure on MySQL.  The call is given
+ * up at deadline_us, connecting included: then the connection is closed, since
+ * the call may still be under way in the server.
  *
  * On PostgreSQL the functions are found in the schema of the extension, whatever
  * the search path is.
  *
  * Returns false if the call is wrong, or another is under way; see
- * dlock_session_error().  That the server cannot be reached is told later.
+ * dlock_session_error().  If the server cannot be reached, a later step says
+ * so.
  */
 DLOCK_API bool dlock_session_call(dlock_session *session, const char *function,
 								  const dlock_arg *args, size_t nargs,
@@ -222,7 +226,7 @@ typedef enum dlock_step
 	DLOCK_STEP_FAILED,			/* there is an error */
 } dlock_step;
 
-/* Go on with what was started, as far as it goes without waiting. */
+/* Go on with what was started, as far as is possible without waiting. */
 DLOCK_API dlock_step dlock_session_step(dlock_session *session);
 
 /*
@@ -232,7 +236,7 @@ DLOCK_API dlock_step dlock_session_step(dlock_session *session);
 DLOCK_API int dlock_session_fd(const dlock_session *session);
 DLOCK_API short dlock_session_events(const dlock_session *session);
 
-/* The time at which to step though nothing has come; DLOCK_NEVER if idle. */
+/* The time at which to step even if nothing has come; DLOCK_NEVER if idle. */
 DLOCK_API int64_t dlock_session_until_us(const dlock_session *session);
 
 /*
@@ -252,10 +256,10 @@ DLOCK_API bool dlock_session_is_connected(const dlock_session *session);
  *
  * Every answer is rows of text.  A function with a single answer: one row.  A
  * function that answers a list (dlock_acquire_all, dlock_renew_many,
- * dlock_release_many): a row for each element, and one row with NULL if the answer
- * is NULL.  dlock_acquire_any and dlock_holders: their rows.  It is the same on
- * all servers.  Booleans are "1" and "0", of a statement too if the server knows
- * that it is one.
+ * dlock_release_many): a row for each element, and one row with NULL if the
+ * answer is NULL. dlock_acquire_any and dlock_holders: their rows.  It is the
+ * same on all servers.  Booleans are "1" and "0", in a statement's answer too
+ * if the server marks them as booleans.
  *
  * A value is NULL for NULL, and for a row or column that is not there.
  */
@@ -286,14 +290,14 @@ typedef enum dlock_mode
 	DLOCK_PERMIT,
 } dlock_mode;
 
-/* What a lease is to be.  Fill it with zeros, then set what is wanted. */
+/* The options of a lease.  Fill it with zeros, then set what you want. */
 typedef struct dlock_lease_options
 {
 	/* One name; several, up to DLOCK_NAMES_MAX, are taken exclusive, all or none. */
 	const char *const *names;
 	size_t		nnames;
 	dlock_mode	mode;
-	/* Of a permit: out of how many, and how many of them; 0 permits is one. */
+	/* For permits: the limit, and how many of them; 0 permits means one. */
 	int32_t		limit;
 	int32_t		permits;
 	/* How long it lasts if it is not renewed. */
@@ -303,14 +307,14 @@ typedef struct dlock_lease_options
 	/* How long to go on if no server answers; 0: DLOCK_CONNECT_TIMEOUT_US. */
 	int64_t		connect_timeout_us;
 	/*
-	 * If the lease is released sooner than this after it was told to be held, it
-	 * is not given back then, but left to end at that time.
+	 * If the program releases sooner than this after DLOCK_EVENT_HELD, the
+	 * lease is not given back then, but left to end at that time.
 	 */
 	int64_t		keep_at_least_us;
 	/*
-	 * NULL: one that nobody else has.  Leases with the same owner, and of the same
-	 * account, are one holder; they should have the same ttl then, since either's
-	 * renewal sets the deadline of both.
+	 * NULL: one that nobody else has.  Leases with the same owner, and of the
+	 * same account, are one holder; they should then have the same ttl, since
+	 * either's renewal sets the deadline of both.
 	 */
 	const char *owner;
 	/* NULL: one that nobody else has. */
@@ -333,13 +337,13 @@ typedef enum dlock_event_kind
 	/* It was renewed: deadline_us and lost_at_us have moved. */
 	DLOCK_EVENT_RENEWED,
 	/*
-	 * An attempt has failed, as "error" says; the library tries again.  For those
-	 * who want to tell of it.
+	 * An attempt has failed, as "error" says; the library tries again.  Only
+	 * for programs that want to report it.
 	 */
 	DLOCK_EVENT_TROUBLE,
 	/*
-	 * The lease is lost, or may be lost any moment.  Whatever it protects is to
-	 * stop now; then call dlock_lease_release().
+	 * The lease is lost, or may be lost any moment.  Stop what it protects now;
+	 * then call dlock_lease_release().
 	 */
 	DLOCK_EVENT_LOST,
 	/* It was not free within the wait, or waiting for it would be a deadlock. */
@@ -347,10 +351,10 @@ typedef enum dlock_event_kind
 	/* It could not be acquired, as "error" says. */
 	DLOCK_EVENT_FAILED,
 	/*
-	 * What dlock_lease_release() began has come to its end.  given_back says
+	 * The release that dlock_lease_release() began has ended. given_back says
 	 * whether the server has confirmed that a hold was given back, or, with
-	 * keep_at_least_us, that it will be.  If not, the lease has ended before, or
-	 * it ends at its deadline; or nothing was held.
+	 * keep_at_least_us, that it will be.  If not, the lease has ended before,
+	 * or it ends at its deadline; or nothing was held.
 	 */
 	DLOCK_EVENT_RELEASED,
 } dlock_event_kind;
@@ -367,17 +371,17 @@ typedef struct dlock_event
 } dlock_event;
 
 /*
- * Make a lease on a server; see dlock_session_new() for the URL.  It is copied,
- * with the options.  Nothing is asked yet.  Returns NULL, and an error of class
- * misuse, if something is wrong that can be seen without a server.
+ * Make a lease on a server; see dlock_session_new() for the URL.  URL and
+ * options are copied.  Nothing is asked yet.  Returns NULL, and an error of
+ * class misuse, if something is wrong that can be seen without a server.
  */
 DLOCK_API dlock_lease *dlock_lease_new(const char *url,
 									   const dlock_lease_options *options,
 									   dlock_error *error);
 
 /*
- * Free a lease.  If it was not released before, it is not released now: it ends at
- * its deadline.
+ * Free a lease.  This does not release it: a lease that was not released ends
+ * at its deadline.
  */
 DLOCK_API void dlock_lease_free(dlock_lease *lease);
 
@@ -385,9 +389,9 @@ DLOCK_API void dlock_lease_free(dlock_lease *lease);
 DLOCK_API void dlock_lease_start(dlock_lease *lease);
 
 /*
- * Go on without waiting.  Returns true, and what has happened, if something has:
- * then call again before waiting.  The clock is looked at first, so what a process
- * finds that was stopped for too long is DLOCK_EVENT_LOST, before all else.
+ * Go on without waiting.  Returns true, and what has happened, if something
+ * has: then call again before waiting.  This reads the clock first, so a
+ * process that was stopped for too long gets DLOCK_EVENT_LOST before all else.
  */
 DLOCK_API bool dlock_lease_step(dlock_lease *lease, dlock_event *event);
 
@@ -397,35 +401,38 @@ DLOCK_API short dlock_lease_events(const dlock_lease *lease);
 DLOCK_API int64_t dlock_lease_until_us(const dlock_lease *lease);
 
 /*
- * End the lease: one that is held is given back, one that is waited for is
- * cancelled, and what may have been granted meanwhile is given back, and one that
- * is lost is given back if that goes without delay.  It takes steps until
- * dlock_lease_is_done(), for 5 seconds at most, or as long as the lease lasts, if
- * that is shorter.  DLOCK_EVENT_RELEASED is the last event.
+ * End the lease.  A held one is given back.  A waiting acquire is cancelled,
+ * and what it may have been granted meanwhile is given back.  A lost one is
+ * given back if that is possible without delay.  It takes steps until
+ * dlock_lease_is_done(), for 5 seconds at most, or as long as the lease lasts,
+ * if that is shorter.  DLOCK_EVENT_RELEASED is the last event.
  *
- * It is harmless in any state, and more than once.
+ * It is harmless in any state, and may be repeated.
  */
 DLOCK_API void dlock_lease_release(dlock_lease *lease);
 
 /*
- * Say whether nothing is left to be done: after a release, and after the lease was
- * refused or has failed.  A failed one may have work for some steps: to give back
- * what it may have been granted.  A program need not wait for that.
+ * Say whether nothing is left to do: after a release, and after the lease was
+ * refused or has failed.  A failed one may have work for some steps: to give
+ * back what it may have been granted.  A program need not wait for that.
  */
 DLOCK_API bool dlock_lease_is_done(const dlock_lease *lease);
 
 /*
- * Say whether the lease is held, by the clock, now.  A true answer is good until
- * dlock_lease_lost_at_us() as of the call.
+ * Say whether the lease is held, by the clock, now.  "True" is valid until the
+ * time that dlock_lease_lost_at_us() had at the call.
  */
 DLOCK_API bool dlock_lease_is_held(const dlock_lease *lease);
 
 DLOCK_API dlock_lease_state dlock_lease_state_now(const dlock_lease *lease);
 
-/* The token of a name, by its place in the options; 0 if it never was held. */
+/* The token of a name, by its place in the options; 0 if it was never held. */
 DLOCK_API int64_t dlock_lease_token(const dlock_lease *lease, size_t name);
 
-/* The deadline, and the time at which lost is told; 0 if it never was held. */
+/*
+ * The deadline, and the time at which the lease counts as lost; 0 if it was
+ * never held.
+ */
 DLOCK_API int64_t dlock_lease_deadline_us(const dlock_lease *lease);
 DLOCK_API int64_t dlock_lease_lost_at_us(const dlock_lease *lease);
 
@@ -452,13 +459,14 @@ DLOCK_API void dlock_lease_end(dlock_lease *lease);
 typedef struct dlock_heartbeat dlock_heartbeat;
 
 /*
- * Give a lease to a thread.  Until the heartbeat is stopped, the program calls no
- * function of the lease, but those of the heartbeat.  The thread calls "tell", if it
- * is not NULL, with each event and the argument; it must not wait, since nothing is
- * renewed meanwhile, and must not stop the heartbeat.  A lease that was not started is
- * not started by this.
+ * Give a lease to a thread.  Until the heartbeat is stopped, the program calls
+ * no function of the lease, only those of the heartbeat.  The thread calls
+ * "tell", if it is not NULL, with each event and the argument.  "tell" must not
+ * wait, since nothing is renewed meanwhile, and must not stop the heartbeat.
+ * This does not start a lease that was not started.
  *
- * The thread takes no signals.  Returns NULL, and an error, if there can be none.
+ * The thread takes no signals.  Returns NULL, and an error, if it cannot be
+ * made.
  */
 DLOCK_API dlock_heartbeat *dlock_heartbeat_start(dlock_lease *lease,
 												 void (*tell) (const dlock_event *event,
@@ -469,12 +477,15 @@ DLOCK_API dlock_heartbeat *dlock_heartbeat_start(dlock_lease *lease,
 /* Say whether the lease is held, by the clock, now.  Any thread may ask. */
 DLOCK_API bool dlock_heartbeat_is_held(dlock_heartbeat *heartbeat);
 
-/* The time at which it counts as lost unless it is renewed; 0 if it is not held. */
+/*
+ * The time at which it counts as lost unless it is renewed; 0 if it is not
+ * held.
+ */
 DLOCK_API int64_t dlock_heartbeat_lost_at_us(dlock_heartbeat *heartbeat);
 
 /*
- * Stop the thread, and free the heartbeat; the lease is the program's again.  What is
- * under way is not waited for; a "tell" is.
+ * Stop the thread, and free the heartbeat; the program may use the lease again.
+ * This does not wait for a call that is under way, but for a "tell".
  */
 DLOCK_API void dlock_heartbeat_stop(dlock_heartbeat *heartbeat);
 

@@ -1,11 +1,11 @@
 /*
  * errors.c
- *	  What is wrong, in the four classes of clients/CONTRACT.md.
+ *	  Sort errors into the four classes of clients/CONTRACT.md.
  *
- * PostgreSQL's errors are told apart by SQLSTATE.  So are MySQL's and MariaDB's where
- * it says enough; MariaDB's follows from the number and often says nothing, and
- * 42000, of both, is for many things.  There the number decides: the tables are in
- * doc/mysql.md.
+ * PostgreSQL's errors are told apart by SQLSTATE, and MySQL's and MariaDB's too
+ * where it says enough.  But MariaDB's follows from the number and often says
+ * nothing, and 42000, of both, stands for many things.  There the number
+ * decides: the tables are in doc/mysql.md.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -43,8 +43,8 @@ dlock_error_clear(dlock_error *error)
 }
 
 /*
- * Copy a message, all white space as one blank, so that it is one line.  What is too
- * long is cut between characters.
+ * Copy a message, each run of white space as one blank, so that it is one line.
+ * A message that is too long is cut between characters.
  */
 static void
 copy_message(dlock_error *error, const char *message)
@@ -105,7 +105,7 @@ is_one_of(unsigned int number, const unsigned int *numbers, size_t count)
 	return false;
 }
 
-/* What is wrong by an SQLSTATE of PostgreSQL's, or one of dlock's on MySQL. */
+/* The class of an SQLSTATE of PostgreSQL, or of dlock on MySQL. */
 static dlock_error_class
 class_of_sqlstate(const char *sqlstate)
 {
@@ -123,22 +123,22 @@ class_of_sqlstate(const char *sqlstate)
 	return DLOCK_UNAVAILABLE;
 }
 
-/* Numbers of MySQL's that say that an account may not do something. */
+/* MySQL's numbers for what an account may not do. */
 static const unsigned int denied[] = {
 	1044, 1045, 1130, 1142, 1143, 1227, 1370, 1410, 1698, 1820, 1862, 3118,
 	3955, 4151,
 };
 
-/* What is wrong by a number of MySQL's or MariaDB's. */
+/* The class of a number of MySQL or MariaDB. */
 static dlock_error_class
 class_of_number(unsigned int number, const char *sqlstate, const char *message)
 {
-	/* those of dlock's, and what a server says if dlock is not installed */
+	/* dlock's, and those of a server without dlock */
 	static const unsigned int misuse[] = {
 		1046, 1049, 1122, 1123, 1138, 1234, 1292, 1305, 3037,
 	};
 
-	/* what a client library says if a log-in cannot work */
+	/* a client library's, if a log-in cannot work */
 	static const unsigned int client_misuse[] = {2049, 2054, 2059, 2061};
 
 	/* 42000, and no fault of the program's: too many connections or queries */
@@ -153,7 +153,7 @@ class_of_number(unsigned int number, const char *sqlstate, const char *message)
 		is_one_of(number, client_misuse, LENGTH(client_misuse)))
 		return DLOCK_MISUSE;
 
-	/* what has neither a number nor, on MariaDB, an SQLSTATE of its own */
+	/* errors with neither a number nor, on MariaDB, an SQLSTATE of their own */
 	if (number == 1105 &&
 		(starts(message, "dlock.guard() can only be used in transactions") ||
 		 strstr(message, " more than 2147483647 times") != NULL))

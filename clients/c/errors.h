@@ -1,6 +1,6 @@
 /*
  * errors.h
- *	  What is wrong, in the four classes of clients/CONTRACT.md.
+ *	  Sort errors into the four classes of clients/CONTRACT.md.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -19,7 +19,7 @@ extern void dlock_error_set(dlock_error *error, dlock_error_class error_class,
 
 /*
  * Fill in an error of a server: its SQLSTATE or NULL, its number or 0.  Class and
- * "denied" follow from these; "disconnected" is the caller's to set.
+ * "denied" follow from these; the caller sets "disconnected".
  */
 extern void dlock_error_from_server(dlock_error *error, dlock_engine engine,
 									const char *sqlstate, unsigned int number,

@@ -3,9 +3,10 @@
  *	  A thread that keeps a lease, for programs that have no loop for it.
  *
  * A lease has one user at a time: from dlock_heartbeat_start() on that is the thread,
- * until dlock_heartbeat_stop() has returned.  What the program may ask meanwhile, it
- * asks of one number, the time at which the lease counts as lost, which the thread
- * alone writes.  So no lock is held, and an answer is never older than the clock.
+ * until dlock_heartbeat_stop() has returned.  Meanwhile the program's questions
+ * are answered from one number, the time at which the lease counts as lost,
+ * which only the thread writes.  So no lock is needed, and every answer
+ * compares that with the clock.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -28,7 +29,7 @@ struct dlock_heartbeat
 	void		(*tell) (const dlock_event *event, void *argument);
 	void	   *argument;
 	pthread_t	thread;
-	int			wake;			/* readable once the thread is to end */
+	int			wake;			/* readable once the thread must end */
 	_Atomic int64_t lost_at_us; /* 0: not held */
 };
 

@@ -3,13 +3,13 @@
  *	  What a client does to acquire a lease, keep it alive and give it back.
  *
  * See keep.h for the contract and its invariants.  Every entry first takes the
- * time, in advance(), which is where a lease becomes lost by the clock.
+ * time, in advance(), where a lease becomes lost by the clock.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "keep.h"
 
-/* Add a duration to a time; what is beyond all times is never. */
+/* Add a duration to a time; an overflow is KEEP_NEVER. */
 static int64_t
 later(int64_t time_us, int64_t duration_us)
 {
@@ -61,7 +61,7 @@ tell(keep *k, keep_action_kind what)
 	k->tells |= 1u << what;
 }
 
-/* Say what is worked at from now on, without a pause. */
+/* Turn to other work, without a pause. */
 static void
 turn_to(keep *k, keep_work work)
 {
@@ -78,7 +78,7 @@ lose(keep *k, bool rest)
 	k->state = KEEP_LOST;
 	k->rest = rest;
 	k->unwanted = k->asked != KEEP_AWAIT;
-	/* that it was renewed is no news any more */
+	/* do not tell any more that it was renewed */
 	k->tells = 0;
 	tell(k, KEEP_TELL_LOST);
 	turn_to(k, KEEP_WORK_NOTHING);
@@ -102,8 +102,8 @@ keep_is_held(const keep *k, int64_t now_us)
 }
 
 /*
- * When acquiring is given up: if no server was reached, after the time that the
- * program allows for that; else so long after the end of the wait.
+ * When to give up acquiring: after the time that the program allows to reach a
+ * server; once a server was reached, that long after the end of the wait.
  */
 static int64_t
 give_up_us(const keep *k)
@@ -117,7 +117,7 @@ give_up_us(const keep *k)
 	return later(until_us, k->config.wait_us);
 }
 
-/* When the work ends though it is not done. */
+/* When to end the work even if it is not done. */
 static int64_t
 work_end_us(const keep *k)
 {
@@ -140,7 +140,7 @@ work_end_us(const keep *k)
 	return KEEP_NEVER;
 }
 
-/* How long an attempt may take that is made for the work, once it has begun. */
+/* How long an attempt may take, once it has begun. */
 static int64_t
 attempt_us(const keep *k, keep_action_kind what)
 {
@@ -174,14 +174,17 @@ undo(keep *k)
 	k->work_until_us = later(k->now_us, KEEP_RELEASE_US);
 
 	/*
-	 * Without a token, a release might hit another hold of the owner; the acquire
-	 * with the same request id says which is ours, or takes one more.
+	 * Without a token, a release might hit another hold of the owner; an
+	 * acquire with the same request id says which is ours, or takes one more.
 	 */
 	turn_to(k, k->token == 0 && !k->config.owner_is_ours ?
 			KEEP_WORK_FIND : KEEP_WORK_RELEASE);
 }
 
-/* Say that the lease could not be acquired, and see to it that nothing is left. */
+/*
+ * Tell that the lease could not be acquired, and give back what it may have
+ * got.
+ */
 static void
 end_acquire(keep *k, keep_action_kind what)
 {
@@ -190,7 +193,10 @@ end_acquire(keep *k, keep_action_kind what)
 	undo(k);
 }
 
-/* Begin to give back the hold, or to leave it for as long as is wanted. */
+/*
+ * Begin to give back the hold, or to leave it for the time that it is to be
+ * kept.
+ */
 static void
 give_back(keep *k)
 {
@@ -199,7 +205,7 @@ give_back(keep *k)
 			KEEP_WORK_LEAVE : KEEP_WORK_RELEASE);
 }
 
-/* What is under way is over, without an answer, and with it the connection. */
+/* End the call under way, without an answer, and with it the connection. */
 static keep_action_kind
 end_flight(keep *k)
 {
@@ -219,8 +225,8 @@ static void
 end_attempt(keep *k)
 {
 	/*
-	 * A release that was sent may have been done.  Done again, it would take
-	 * another hold of an owner that others have too.
+	 * A release that was sent may have been done.  A second one would take
+	 * another hold, if others use this owner too.
 	 */
 	if (end_flight(k) == KEEP_RELEASE && !k->config.owner_is_ours)
 	{
@@ -229,14 +235,14 @@ end_attempt(keep *k)
 	}
 	if (k->work == KEEP_WORK_RENEW && k->state == KEEP_ENDED)
 	{
-		/* it was only waited for */
+		/* the release only waited for it */
 		give_back(k);
 		return;
 	}
 
 	/*
-	 * Whether the hold is still there can be asked by the acquire as well, which
-	 * has the same request id.
+	 * The acquire, with the same request id, finds out as well whether the hold
+	 * still exists.
 	 */
 	if (k->work == KEEP_WORK_CONFIRM)
 		k->work = KEEP_WORK_ACQUIRE;
@@ -280,7 +286,7 @@ keep_release(keep *k, int64_t now_us)
 	switch (state)
 	{
 		case KEEP_WAITING:
-			/* a connection that is being made may be of use */
+			/* a connection that is being made may be useful */
 			if (k->asked == KEEP_ACQUIRE)
 				k->maybe_held = true;
 			undo(k);
@@ -452,7 +458,7 @@ keep_failed(keep *k, keep_fault fault, int64_t now_us)
 		end_attempt(k);
 }
 
-/* Return what waits to be told, the first of it. */
+/* Return the first thing that waits to be told. */
 static bool
 next_tell(keep *k, keep_action *action)
 {
@@ -467,7 +473,7 @@ next_tell(keep *k, keep_action *action)
 	return false;
 }
 
-/* What to ask the server for, to get on with the work. */
+/* The call that the work needs next. */
 static keep_action_kind
 call_for(keep_work work)
 {
@@ -510,7 +516,7 @@ attempt(keep *k, keep_action *action)
 	action->until_us = k->attempt_until_us;
 	action->wait_us = wait_left_us(k);
 	action->leave_us = k->held_us + k->config.keep_at_least_us - k->now_us;
-	/* others that have this owner rely on the deadlines that a renewal makes */
+	/* others with this owner rely on deadlines of at least the ttl */
 	if (!k->config.owner_is_ours && action->leave_us < k->config.ttl_us)
 		action->leave_us = k->config.ttl_us;
 }
@@ -557,7 +563,7 @@ keep_next(keep *k, int64_t now_us)
 			action.kind = KEEP_TELL_HELD;
 			return action;
 		}
-		/* who knows when it was granted */
+		/* we do not know when it was granted */
 		turn_to(k, KEEP_WORK_CONFIRM);
 	}
 

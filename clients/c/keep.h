@@ -3,13 +3,13 @@
  *	  What a client does to acquire a lease, keep it alive and give it back.
  *
  * All arithmetic of clients/CONTRACT.md is here and nowhere else: deadlines, when
- * to renew, how long an attempt may take, pauses, margins.  Like core/ it is a pure
- * function of what it is told: it reads no clock, does no I/O, allocates nothing
- * and keeps nothing outside of the structure.  Time is a parameter, microseconds
- * of a clock that nobody sets, between 0 and INT64_MAX / 4.
+ * to renew, how long an attempt may take, pauses, margins.  Like core/ it is a
+ * pure function of its input: it reads no clock, does no I/O, allocates nothing
+ * and keeps nothing outside of the structure.  Time is a parameter,
+ * microseconds of a clock that nobody sets, between 0 and INT64_MAX / 4.
  *
  * The driver (lease.c) has one connection and at most one call on it.  It asks
- * keep_next() what to do, does it, and reports what has come of it:
+ * keep_next() what to do, does it, and reports the result:
  *
  *		KEEP_CONNECT					keep_connected() or keep_failed()
  *		KEEP_ACQUIRE, _RENEW,
@@ -19,31 +19,33 @@
  *		KEEP_AWAIT						until until_us, or until there is a report
  *		KEEP_TELL_...					nothing: tell the program
  *
- * A call has to be sent after keep_next() has returned it, never before: the time
- * that keep_next() was given is what the deadline counts from.
+ * A call has to be sent after keep_next() has returned it, never before: the
+ * deadline counts from the time that was given to keep_next().
  *
- * Why two never hold.  Let s be the time at which a request was returned by
- * keep_next(), and g the time at which the server granted or renewed because of
- * it, so s <= g.  The server keeps everybody else out from g to g + ttl.
+ * Why two clients never hold the lease at once.  Let s be the time at which a
+ * request was returned by keep_next(), and g the time at which the server
+ * granted or renewed because of it, so s <= g.  The server keeps everybody else
+ * out from g to g + ttl.
  *
  * Invariants, before and after every call:
- * 1. deadline_us = s + ttl for an s whose request the server answered with a grant
- *    or with true, for the hold that is held since.  So deadline_us <= g + ttl.
- *    Requests that were given up may be carried out later: a renewal or a repeated
- *    acquire only moves the server's deadline to a later time, since g grows and
- *    ttl is always the same, also that of others who have the same owner.  Requests
- *    that end the hold or shorten it are made only in state KEEP_ENDED.
+ * 1. deadline_us = s + ttl for an s whose request the server answered with a
+ * grant or with true, for the present hold.  So deadline_us <= g + ttl.
+ *    Requests that were given up may be carried out later: a renewal or a
+ *    repeated acquire only moves the server's deadline to a later time, since g
+ *    grows and ttl is always the same, also for others with the same owner.
+ *    Requests that end the hold or shorten it are made only in state
+ *    KEEP_ENDED.
  * 2. In state KEEP_HELD, lost_at_us = deadline_us - margin, and the state is left
  *    at the first call with that time or a later one, before anything else is done: an answer
  *    that comes too late changes nothing.  keep_is_held() compares the time first.
  *    So the program believes that it holds at most until g + ttl - margin.
- * 3. States are passed in their order, and never again.
+ * 3. States are passed in their order, each once.
  * 4. KEEP_HELD begins at KEEP_TELL_HELD, within a third of the ttl after s.
  *    KEEP_TELL_LOST comes once, and only after that.
- * 5. At most one attempt is under way.  After KEEP_DROP it is not any more, and
- *    what was asked is in doubt.
- * 6. A driver that asks again at until_us makes no more than one attempt in 50 ms
- *    that fails.
+ * 5.  At most one attempt is under way.  KEEP_DROP ends it, and leaves its
+ * result in doubt.
+ * 6.  A driver that asks again at until_us makes at most one failing attempt in
+ * 50 ms.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -66,7 +68,7 @@
 /* A lease is lost a tenth of its ttl before its deadline, or this much. */
 #define KEEP_MARGIN_MAX_US	INT64_C(1000000)
 
-/* How long a release is tried; how long for a lease that is lost. */
+/* How long to try a release; the same for a lease that is lost. */
 #define KEEP_RELEASE_US		INT64_C(5000000)
 #define KEEP_RELEASE_LOST_US	INT64_C(1000000)
 
@@ -81,8 +83,8 @@ typedef struct keep_config
 	int64_t		connect_timeout_us; /* 1 to KEEP_LONGEST_US */
 	int64_t		keep_at_least_us;	/* 0 to KEEP_LONGEST_US */
 	/*
-	 * Nobody else has this owner.  Then a release without a token, or one that is
-	 * repeated, ends what this lease has and nothing else.
+	 * Nobody else has this owner.  Then a release without a token, or a
+	 * repeated one, ends only what this lease has.
 	 */
 	bool		owner_is_ours;
 } keep_config;
@@ -103,7 +105,7 @@ typedef enum keep_action_kind
 	KEEP_CONNECT,
 	KEEP_ACQUIRE,				/* for ttl, with wait_us and the request id */
 	KEEP_RENEW,					/* for ttl, with the token */
-	KEEP_RELEASE,				/* with the token, or 0: whichever it has */
+	KEEP_RELEASE,				/* with the token, or 0: any token */
 	KEEP_LEAVE,					/* renew for leave_us, with the token */
 	KEEP_TELL_HELD,
 	KEEP_TELL_RENEWED,
@@ -118,8 +120,8 @@ typedef struct keep_action
 {
 	keep_action_kind kind;
 	/*
-	 * For KEEP_AWAIT and for what is attempted: when to ask again if there is no
-	 * report until then.
+	 * For KEEP_AWAIT and for attempts: when to ask again if there is no report
+	 * before.
 	 */
 	int64_t		until_us;
 	int64_t		wait_us;		/* KEEP_ACQUIRE: negative is without limit */
@@ -134,7 +136,7 @@ typedef enum keep_answer
 	KEEP_GRANTED,				/* an acquire: a token */
 	KEEP_REFUSED,				/* an acquire: NULL */
 	KEEP_TRUE,					/* the others: done, for all names */
-	KEEP_GONE,					/* false or NULL: nothing of it is held */
+	KEEP_GONE,					/* false or NULL: none of it is held */
 	KEEP_PARTLY,				/* done for some of the names */
 } keep_answer;
 
@@ -146,15 +148,17 @@ typedef enum keep_fault
 	KEEP_DEADLOCK,				/* waiting would close a circle */
 } keep_fault;
 
-/* What is worked at. */
+/* The work in progress. */
 typedef enum keep_work
 {
 	KEEP_WORK_NOTHING,
 	KEEP_WORK_ACQUIRE,
-	KEEP_WORK_GRANTED,			/* to be told, if it is not too late for that */
-	KEEP_WORK_CONFIRM,			/* renew before it is told */
-	KEEP_WORK_RENEW,			/* while it is held; then, until that is answered */
-	KEEP_WORK_FIND,				/* what an acquire without an answer was granted */
+	KEEP_WORK_GRANTED,			/* tell it, unless it is too late for that */
+	KEEP_WORK_CONFIRM,			/* renew before telling it */
+	KEEP_WORK_RENEW,			/* while it is held; after that, until the
+								 * answer */
+	KEEP_WORK_FIND,				/* find out what an acquire without an answer
+								 * was granted */
 	KEEP_WORK_RELEASE,
 	KEEP_WORK_LEAVE,
 } keep_work;
@@ -164,9 +168,9 @@ typedef struct keep
 	keep_config config;
 	keep_state	state;
 	keep_work	work;
-	/* What is under way: an attempt, from KEEP_CONNECT on; else KEEP_AWAIT. */
+	/* The attempt under way, from KEEP_CONNECT on; else KEEP_AWAIT. */
 	keep_action_kind asked;
-	int64_t		now_us;			/* the latest that it was told */
+	int64_t		now_us;			/* the latest time that it was told */
 	int64_t		start_us;
 	/* Of the hold; 0 before there is one. */
 	int64_t		token;
@@ -183,23 +187,23 @@ typedef struct keep
 	/* When to end the work of giving back. */
 	int64_t		work_until_us;
 	bool		connected;		/* there is a connection */
-	bool		fresh;			/* it belongs to the attempt that goes on */
+	bool		fresh;			/* it was made for the present attempt */
 	bool		reached;		/* there was one */
 	bool		maybe_held;		/* the server may have a hold for the acquire */
 	bool		was_held;
 	bool		rest;			/* the server may still have some of a lost lease */
-	bool		unwanted;		/* what is under way is to be dropped */
+	bool		unwanted;		/* the attempt under way is to be dropped */
 	bool		once;			/* one attempt, then the work ends */
 	bool		releasing;		/* its end is to be told */
 	bool		given_back;
-	/* What is to be told, in the order of keep_action_kind. */
+	/* What to tell, in the order of keep_action_kind. */
 	unsigned	tells;
 } keep;
 
-/* Say whether a configuration is one. */
+/* Say whether a configuration is valid. */
 extern bool keep_check_config(const keep_config *config);
 
-/* Make it new.  The configuration must have passed the check. */
+/* Initialize it.  The configuration must have passed the check. */
 extern void keep_init(keep *k, const keep_config *config);
 
 /* Begin to acquire; harmless if it has begun. */
@@ -208,13 +212,13 @@ extern void keep_start(keep *k, int64_t now_us);
 /* Give back, or cancel; harmless in any state. */
 extern void keep_release(keep *k, int64_t now_us);
 
-/* Say what is to be done next; what is returned counts as done at now_us. */
+/* Say what to do next; the action returned counts as done at now_us. */
 extern keep_action keep_next(keep *k, int64_t now_us);
 
-/* Report that the connection is there. */
+/* Report that the connection has been made. */
 extern void keep_connected(keep *k, int64_t now_us);
 
-/* Report an answer; the token is that of a grant, else it is not looked at. */
+/* Report an answer; the token is that of a grant, else ignored. */
 extern void keep_answered(keep *k, keep_answer answer, int64_t token,
 						  int64_t now_us);
 
@@ -224,7 +228,7 @@ extern void keep_failed(keep *k, keep_fault fault, int64_t now_us);
 /* Say whether the lease is held at that time. */
 extern bool keep_is_held(const keep *k, int64_t now_us);
 
-/* What the contract makes of a ttl. */
+/* The contract's times for a ttl. */
 extern int64_t keep_margin_us(int64_t ttl_us);
 extern int64_t keep_third_us(int64_t ttl_us);
 

@@ -1,10 +1,10 @@
 /*
  * lease.c
- *	  A lease: what keep.c says is to be done, done on a session.
+ *	  A lease: do what keep.c says on a session.
  *
- * Nothing is decided here.  keep_next() is asked until it says to wait; calls are
- * made of what it asks for, and answers are reported to it.  Whatever fails takes
- * the connection with it.
+ * Nothing is decided here.  This file asks keep_next() until it says to wait,
+ * makes calls of what it asks for, and reports the answers to it.  Every
+ * failure closes the connection.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -38,14 +38,14 @@ struct dlock_lease
 	char	   *owner;
 	char	   *request;
 	int64_t    *tokens;			/* of the names, of the last grant */
-	keep_action_kind asked;		/* what the session is at; KEEP_AWAIT: nothing */
+	keep_action_kind asked;		/* what the session does; KEEP_AWAIT: nothing */
 	int64_t		until_us;		/* when to step */
 	bool		done;
 	bool		ended_there;	/* lost because the server said so */
 	dlock_error error;			/* of the last attempt */
 };
 
-/* Check a string that a server is to be told. */
+/* Check a string that is to be sent to a server. */
 static bool
 check_string(const char *what, const char *string, dlock_error *error)
 {
@@ -203,7 +203,7 @@ dlock_lease_release(dlock_lease *lease)
 	lease->until_us = 0;
 }
 
-/* Start the call that is wanted. */
+/* Start the call that keep.c wants. */
 static bool
 call(dlock_lease *lease, const keep_action *action)
 {
@@ -258,11 +258,11 @@ call(dlock_lease *lease, const keep_action *action)
 		args[n++] = many ? tokens : token;
 		function = many ? "dlock_renew_many" : "dlock_renew";
 	}
-	/* how long it may take is known to keep.c, which says when to drop it */
+	/* keep.c knows how long it may take, and says when to drop it */
 	return dlock_session_call(lease->session, function, args, n, DLOCK_NEVER);
 }
 
-/* Read what was granted; false if it is no such answer. */
+/* Read the tokens granted; false if the answer is no such list. */
 static bool
 read_grant(dlock_lease *lease, keep_answer *answer)
 {
@@ -310,7 +310,7 @@ answered(dlock_lease *lease)
 			keep_failed(&lease->keep, KEEP_UNAVAILABLE, dlock_now_us());
 			return;
 		}
-		/* to find out what a cancelled one was granted is no try to have it */
+		/* asking what a cancelled acquire was granted is no try to acquire */
 		if (answer == KEEP_REFUSED && lease->keep.state == KEEP_WAITING)
 			dlock_error_set(&lease->error, DLOCK_BUSY,
 							lease->nnames > 1 ? "\"%s\" and the other names are not free together" :
@@ -357,7 +357,7 @@ session_failed(dlock_lease *lease, dlock_event *event)
 	return attempt_failed(lease, event);
 }
 
-/* What was asked has taken too long, or is not wanted any more. */
+/* The call has taken too long, or is not wanted any more. */
 static bool
 dropped(dlock_lease *lease, dlock_event *event)
 {
@@ -371,7 +371,7 @@ dropped(dlock_lease *lease, dlock_event *event)
 	return attempt_failed(lease, event);
 }
 
-/* Why it is lost, or could not be had. */
+/* Say why it is lost, or could not be acquired. */
 static void
 explain(dlock_lease *lease, dlock_event *event)
 {
@@ -438,7 +438,7 @@ fill_event(dlock_lease *lease, const keep_action *action, dlock_event *event)
 	event->lost_at_us = lease->keep.lost_at_us;
 }
 
-/* Do what is to be done while something is under way; true if that is news. */
+/* Go on with a call under way; true if there is news to tell. */
 static bool
 go_on(dlock_lease *lease, int64_t until_us, dlock_event *event, bool *again)
 {

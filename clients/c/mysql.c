@@ -2,10 +2,10 @@
  * mysql.c
  *	  The transport to MySQL and MariaDB: MariaDB's Connector/C, without waiting.
  *
- * Each operation of the library is begun by its _start function and gone on with by
- * its _cont function, which run on a stack of their own in between.  So what is
- * under way cannot just be forgotten: to close, the socket is shut, and the
- * operation is let run into its error.
+ * For each operation the library has a _start function that begins it and a
+ * _cont function that goes on with it; the operation keeps a stack of its own
+ * in between.  So an operation under way cannot just be forgotten: to close, we
+ * shut the socket and let the operation run into its error.
  *
  * Text goes to the server as hexadecimal literals, which are bytes for it, whatever
  * its sql_mode and the character set of the connection are.
@@ -43,7 +43,7 @@ typedef struct mysql_wire
 	MYSQL	   *mysql;
 	mysql_operation operation;
 	bool		started;
-	int			waits;			/* what it waits for; 0: it has ended */
+	int			waits;			/* what the operation waits for; 0: it has ended */
 	/* What operations have returned. */
 	MYSQL	   *connected;
 	MYSQL_RES  *result;
@@ -220,7 +220,7 @@ set_options(const dlock_url *url, MYSQL *mysql)
 	}
 }
 
-/* Begin the operation, or go on with it, as "ready" says what has come. */
+/* Begin the operation, or go on with it; "ready" says what has come. */
 static void
 run(dlock_session *s, mysql_wire *wire, int ready)
 {
@@ -323,7 +323,7 @@ run_on(dlock_session *s, mysql_wire *wire)
 				ready |= MYSQL_WAIT_WRITE;
 			if ((p.revents & POLLPRI) != 0)
 				ready |= MYSQL_WAIT_EXCEPT;
-			/* the read, or the write, finds out what is wrong */
+			/* the read or the write will find the error */
 			if ((p.revents & ~(POLLOUT | POLLPRI)) != 0)
 				ready |= wire->waits & (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE);
 		}
@@ -368,7 +368,7 @@ mysql_close_wire(dlock_session *s)
 static dlock_step
 failed(dlock_session *s, mysql_wire *wire)
 {
-	/* what means that the connection is lost, of the client's and the servers' */
+	/* errors of the client and the servers for a lost connection */
 	static const unsigned int lost[] = {
 		1053, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 2027, 2055,
 		3032, 4031,
@@ -386,7 +386,7 @@ failed(dlock_session *s, mysql_wire *wire)
 	return DLOCK_STEP_FAILED;
 }
 
-/* See to it that a network that is gone is noticed within a minute. */
+/* Make sure that a lost network is noticed within a minute. */
 static void
 set_keep_alive(int fd)
 {
@@ -454,7 +454,7 @@ mysql_step(dlock_session *s)
 				if (wire->connected == NULL)
 					return failed(s, wire);
 				set_keep_alive(s->fd);
-				/* an option file may have said something else */
+				/* an option file may have set another */
 				if (strcmp(mysql_character_set_name(wire->mysql), "utf8mb4") == 0)
 				{
 					turn_to(wire, MYSQL_NOTHING);

@@ -2,15 +2,15 @@
  * pg.c
  *	  The transport to PostgreSQL: libpq, without waiting.
  *
- * A connection is made by PQconnectStartParams() and PQconnectPoll().  Then the
- * schema of the extension is asked for, once in the life of a session, so that no
- * search path decides whose function is called.  A call is one PQsendQueryParams(),
- * a transaction of its own without a prepared statement, so a pooler may stand
- * between.
+ * A connection is made by PQconnectStartParams() and PQconnectPoll().  Then a
+ * query asks for the schema of the extension, once in the life of a session, so
+ * that no search path decides whose function is called.  A call is one
+ * PQsendQueryParams(), a transaction of its own without a prepared statement,
+ * so a pooler may stand in between.
  *
- * Hosts that are silent.  Without waiting, libpq goes on to the next of several
- * hosts only if one refuses; how long one may be silent is the caller's affair.
- * So the next connection begins with the host after the one at which the last was
+ * Silent hosts.  Without waiting, libpq goes on to the next of several hosts
+ * only if one refuses; the caller must limit how long one may be silent.  So
+ * the next connection begins with the host after the one at which the last was
  * given up, or that turned out to be a standby, which renews nothing.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -26,11 +26,11 @@
 
 #include "errors.h"
 
-/* pg_type.h has them, which a client has not. */
+/* From pg_type.h, which clients do not have. */
 #define BOOLEAN_TYPE	16
 #define VOID_TYPE		2278
 
-/* A network that is gone is noticed within a minute; seconds, and milliseconds. */
+/* To notice a lost network within a minute; in seconds and milliseconds. */
 static const char *const defaults[][2] = {
 	{"fallback_application_name", "dlock"},
 	{"keepalives_idle", "20"},
@@ -57,7 +57,7 @@ typedef struct pg_wire
 	PGresult   *result;			/* the last that has come */
 } pg_wire;
 
-/* What outlives a connection: where the functions are, quoted. */
+/* What outlives a connection: the schema of the functions, quoted. */
 typedef struct pg_memory
 {
 	char	   *schema;
@@ -69,7 +69,10 @@ static const char schema_query[] =
 	"JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
 	"WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
 
-/* Copy a message of libpq's without what it quotes, which may be a password. */
+/*
+ * Copy a message of libpq without the text that it quotes, which may be a
+ * password.
+ */
 static void
 set_parse_error(dlock_error *error, const char *message)
 {
@@ -79,7 +82,7 @@ set_parse_error(dlock_error *error, const char *message)
 
 	for (const char *c = message; *c != '\0' && length < sizeof(shown) - 5; c++)
 	{
-		/* single characters are libpq's own */
+		/* libpq's own quotes are of single characters */
 		if (*c == '"' && !quoted && c[1] != '\0' && c[2] == '"')
 		{
 			memcpy(shown + length, c, 3);
@@ -185,7 +188,7 @@ pg_prepare(dlock_session *s, const dlock_arg *args, size_t nargs)
 	dlock_text_free(&value);
 }
 
-/* Notices are for those who read a terminal. */
+/* Notices are for people at a terminal. */
 static void
 ignore_notice(void *argument, const PGresult *result)
 {
@@ -246,7 +249,7 @@ pg_connect(dlock_session *s)
 		keywords[n] = defaults[i][0];
 		values[n++] = defaults[i][1];
 	}
-	/* what is in there counts more than what is before, and less than what follows */
+	/* it overrides the parameters before it, and those after override it */
 	keywords[n] = "dbname";
 	values[n++] = s->url.conninfo;
 	options = memory->first_host == 0 ? NULL :
@@ -289,13 +292,13 @@ pg_close(dlock_session *s)
 		(s->failed && strcmp(s->error.sqlstate, "25006") == 0))
 		memory->first_host++;
 	PQclear(wire->result);
-	/* without a word if the socket takes none: libpq does not block here */
+	/* says no good-bye if the socket takes none: libpq does not block here */
 	PQfinish(wire->connection);
 	free(wire);
 	s->wire = NULL;
 }
 
-/* Say what is wrong with a connection that could not be made. */
+/* Set the error of a connection that could not be made. */
 static dlock_step
 refused(dlock_session *s, pg_wire *wire)
 {
@@ -357,7 +360,7 @@ send_query(dlock_session *s, pg_wire *wire, const char *sql,
 	wire->flushed = false;
 	s->fd = PQsocket(wire->connection);
 	s->events = POLLIN | POLLOUT;
-	/* that it could not be sent is found by the next step, which has no result */
+	/* if it could not be sent, the next step finds no result */
 	s->wire_until_us = sent ? DLOCK_NEVER : 0;
 }
 
@@ -396,7 +399,7 @@ step_connecting(dlock_session *s, pg_wire *wire)
 
 	if (PQstatus(wire->connection) == CONNECTION_BAD)
 		return refused(s, wire);
-	/* libpq relies on its having been waited for */
+	/* libpq expects that we have waited for its socket */
 	if (poll(&p, 1, 0) <= 0)
 		return DLOCK_STEP_WAIT;
 	switch (PQconnectPoll(wire->connection))
@@ -474,7 +477,7 @@ step_result(dlock_session *s, pg_wire *wire)
 	return DLOCK_STEP_WAIT;
 }
 
-/* Make the answer, or the error, of a result. */
+/* Turn a result into the answer, or the error. */
 static dlock_step
 take_result(dlock_session *s, pg_wire *wire)
 {
@@ -526,7 +529,7 @@ take_result(dlock_session *s, pg_wire *wire)
 	return DLOCK_STEP_DONE;
 }
 
-/* Where the functions are, if they are there, is known now. */
+/* Take the schema of the functions, if they exist. */
 static dlock_step
 take_schema(dlock_session *s, pg_wire *wire)
 {
@@ -574,7 +577,7 @@ pg_step(dlock_session *s)
 		wire->phase = PG_READY;
 		dlock_error_from_server(&s->error, DLOCK_POSTGRESQL, "42883", 0,
 								"the extension dlock is not in this database");
-		/* it may come to be there, and a new connection looks */
+		/* it may be created later, so a new connection looks again */
 		s->error.disconnected = true;
 		return DLOCK_STEP_FAILED;
 	}

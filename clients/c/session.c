@@ -2,8 +2,8 @@
  * session.c
  *	  One connection to a server: connecting, calls, and their answers.
  *
- * At most one call is under way.  One that is given up takes the connection with
- * it, since nobody knows what becomes of it in the server, or when.
+ * At most one call is under way.  Giving a call up closes the connection, since
+ * nobody knows what becomes of the call in the server, or when.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -141,11 +141,11 @@ refuse(dlock_session *s, const char *message)
 	return false;
 }
 
-/* Forget the last call; false if there is one under way. */
+/* Forget the last call; false if one is under way. */
 static bool
 begin(dlock_session *s, int64_t deadline_us)
 {
-	/* what is under way goes on, and has its own error */
+	/* the call under way goes on, and has its own error */
 	if (s->phase != DLOCK_PHASE_IDLE)
 		return false;
 	dlock_table_free(&s->answer);
@@ -173,7 +173,7 @@ launch(dlock_session *s)
 		}
 		return true;
 	}
-	/* an error is told by the next step */
+	/* the next step reports an error */
 	s->phase = DLOCK_PHASE_CONNECTING;
 	s->transport->connect(s);
 	return true;
@@ -261,7 +261,7 @@ static dlock_step
 answered(dlock_session *s)
 {
 	s->phase = DLOCK_PHASE_IDLE;
-	/* a procedure of MySQL's has no answer at all */
+	/* a procedure of MySQL has no answer at all */
 	if (s->function != NULL && s->answer.ncolumns == 0)
 	{
 		dlock_table_column(&s->answer, NULL);
@@ -310,7 +310,7 @@ dlock_session_step(dlock_session *s)
 		}
 		launch(s);
 	}
-	/* what has come in time counts, however late this looks */
+	/* an answer that came in time counts, however late we look */
 	if (dlock_now_us() >= s->deadline_us)
 	{
 		dlock_error_set(&s->error, DLOCK_UNAVAILABLE,
@@ -340,7 +340,7 @@ dlock_session_until_us(const dlock_session *s)
 {
 	if (s->phase == DLOCK_PHASE_IDLE)
 		return DLOCK_NEVER;
-	/* what has failed at once, or has nothing to wait for */
+	/* it failed at once, or there is nothing to wait for */
 	if (s->fd < 0)
 		return 0;
 	return s->wire_until_us < s->deadline_us ? s->wire_until_us : s->deadline_us;

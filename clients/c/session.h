@@ -1,10 +1,10 @@
 /*
  * session.h
- *	  One connection to a server, and what the two kinds of servers differ in.
+ *	  One connection to a server, and the differences between the two kinds.
  *
- * session.c has what is the same for all: what a call is, its deadline, its answer.
- * A transport, pg.c or mysql.c, speaks to a server by its client library, without
- * waiting: each of its functions does what can be done now.
+ * session.c has what they share: a call, its deadline, its answer.  A
+ * transport, pg.c or mysql.c, talks to a server through its client library,
+ * without waiting: each of its functions does what can be done now.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -15,7 +15,7 @@
 #include "text.h"
 #include "url.h"
 
-/* What a function answers. */
+/* The form of a function's answer. */
 typedef enum dlock_shape
 {
 	DLOCK_SHAPE_PLAIN,			/* one value; of a statement: its rows */
@@ -37,19 +37,19 @@ struct dlock_session
 	const dlock_transport *transport;
 	dlock_url	url;
 	void	   *wire;			/* the transport's; NULL: not connected */
-	void	   *memory;			/* the transport's, over connections */
+	void	   *memory;			/* the transport's, kept over connections */
 	dlock_phase phase;
 	bool		failed;			/* the last call has */
 	bool		call_follows;	/* when it is connected */
 	int64_t		deadline_us;
 
-	/* What the transport waits for.  wire_until_us: it has a time-out, too. */
+	/* What the transport waits for; at the latest until wire_until_us. */
 	int			fd;
 	short		events;
 	int64_t		wire_until_us;
 
 	/* The call: the statement, and with PostgreSQL its arguments. */
-	const char *function;		/* NULL for a statement of the program's */
+	const char *function;		/* NULL: a statement of the program */
 	dlock_shape shape;
 	size_t		nargs;
 	dlock_text	sql;
@@ -62,12 +62,13 @@ struct dlock_session
 struct dlock_transport
 {
 	/*
-	 * Make a statement of a call: s->sql, and s->arguments if they are not in it.
-	 * A statement of the program's is in s->sql when this is called.
+	 * Make the statement of a call: s->sql, and s->arguments if they are not in
+	 * it.  If the program gave a statement, it is in s->sql when this is
+	 * called.
 	 */
 	void		(*prepare) (dlock_session *s, const dlock_arg *args, size_t nargs);
 
-	/* Say what is wrong with s->url, if that can be seen now: false and s->error. */
+	/* Check s->url as far as possible now; if it is wrong: false and s->error. */
 	bool		(*check) (dlock_session *s);
 
 	/* Begin to connect: s->wire, or NULL and s->error. */
@@ -77,9 +78,9 @@ struct dlock_transport
 	void		(*send) (dlock_session *s);
 
 	/*
-	 * Go on.  DLOCK_STEP_DONE is connected, or an answer in s->answer;
-	 * DLOCK_STEP_FAILED has s->error, in which "disconnected" says whether the
-	 * session is to close the connection.
+	 * Go on.  DLOCK_STEP_DONE: connected, or there is an answer in s->answer.
+	 * DLOCK_STEP_FAILED: there is an error in s->error; its "disconnected" says
+	 * whether the session must close the connection.
 	 */
 	dlock_step	(*step) (dlock_session *s);
 

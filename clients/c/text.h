@@ -1,9 +1,9 @@
 /*
  * text.h
- *	  Text that grows, and the tables of text that answers are.
+ *	  Text that grows, and tables of text, the form of answers.
  *
- * Running out of memory is remembered and asked for once, at the end: then the
- * text, or the table, is worth nothing.
+ * An object remembers that memory ran out, and the caller asks once, at the
+ * end: then the text, or the table, must not be used.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -50,7 +50,7 @@ extern void dlock_table_value(dlock_table *table, const char *bytes,
 extern void dlock_table_null(dlock_table *table);
 extern void dlock_table_free(dlock_table *table);
 
-/* A list as the servers read it: an array of PostgreSQL's, or JSON. */
+/* A list as the servers read it: a PostgreSQL array, or JSON. */
 extern void dlock_text_list(dlock_text *text, dlock_engine engine,
 							const dlock_arg *list);
 

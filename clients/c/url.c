@@ -2,8 +2,8 @@
  * url.c
  *	  Which server a URL, or the environment, names.
  *
- * No error shows any part of a URL that may be a password's, also if somebody has
- * forgotten to encode one.
+ * No error shows any part of a URL that may belong to a password, even one that
+ * was not encoded as it must be.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,7 +25,7 @@ dlock_url_free(dlock_url *url)
 	free(url->conninfo);
 	free(url->host);
 	free(url->user);
-	/* it may have been told to nobody else */
+	/* it may be a secret */
 	if (url->password != NULL)
 		explicit_bzero(url->password, strlen(url->password));
 	free(url->password);
@@ -216,7 +216,7 @@ has_keywords(const char *text)
 	return *text == '=';
 }
 
-/* A variable of the environment that says something, or NULL. */
+/* A variable of the environment that is set and not empty, or NULL. */
 static const char *
 variable(const char *name)
 {

@@ -9,7 +9,7 @@
 
 #include "dlock.h"
 
-/* What a URL of MySQL's may say as parameters. */
+/* The parameters that a MySQL URL may have. */
 enum
 {
 	DLOCK_URL_SOCKET,
@@ -26,18 +26,19 @@ typedef struct dlock_url
 	dlock_engine engine;
 	/* PostgreSQL: all of it, for libpq; "" is libpq's defaults. */
 	char	   *conninfo;
-	/* MySQL: NULL is not said. */
+	/* MySQL: NULL if not given. */
 	char	   *host;
 	char	   *user;
 	char	   *password;
 	char	   *database;
-	unsigned int port;			/* 0 is not said */
+	unsigned int port;			/* 0: not given */
 	char	   *parameters[DLOCK_URL_PARAMETERS];
 } dlock_url;
 
 /*
- * Read a URL; NULL or "" is for the environment.  Returns false and an error, and
- * nothing to be freed, if it is wrong.  What libpq is to read is not looked into.
+ * Read a URL; NULL or "" is for the environment.  Returns false and an error,
+ * and nothing to be freed, if it is wrong.  This does not look into what libpq
+ * reads.
  */
 extern bool dlock_url_parse(const char *text, dlock_url *url, dlock_error *error);
 

@@ -2,17 +2,18 @@
  * keep_sim.h
  *	  A server, a network and some clients, all of them unlucky.
  *
- * For keep_model.c, which takes chance from a generator, and keep_fuzz.c, which
- * takes it from libFuzzer.  Some clients, each a keep and the driver around it, want
- * one name.  The server grants leases as dlock does, by a clock of its own that may
- * run faster, as much as the margin allows.  Requests and answers are late, lost, or
- * in time with nobody there to hear them; requests are carried out long after the
- * client has given them up; connections hang, are refused or cut; clients are
- * stopped, and find the time changed when they go on; an operator ends leases.
+ * keep_model.c takes chance from a generator, and keep_fuzz.c from libFuzzer.
+ * Some clients, each a keep and the driver around it, want one name.  The
+ * server grants leases as dlock does, by a clock of its own that may run
+ * faster, as much as the margin allows.  Requests and answers are late or lost,
+ * or come when nobody listens; requests are carried out long after the client
+ * has given them up; connections hang, are refused or cut; clients are stopped,
+ * and find the time changed when they go on; an operator ends leases.
  *
  * After every step the history must have kept what keep.h promises.  Above all: a
  * client that believes that it holds the lease has it, by the server's clock, for as
- * long as it will believe so.  The server has one holder, so no two believe it.
+ * long as it will believe so.  The server has one holder, so no two clients
+ * believe it.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -46,7 +47,7 @@ typedef struct sim_message
 	int64_t		at_us;
 	int			client;
 	unsigned	connection;
-	unsigned	call;			/* which of the client's it is about */
+	unsigned	call;			/* the client's call that it is about */
 	keep_action_kind what;
 	unsigned	owner;
 	unsigned	request;
@@ -81,7 +82,10 @@ typedef struct sim_client
 	keep_state	state;
 } sim_client;
 
-/* All of it; a waiter of the server's is its request, at_us when its wait ends. */
+/*
+ * The whole state; a waiter at the server is its request, with at_us the end of
+ * its wait.
+ */
 static struct
 {
 	const uint8_t *input;
@@ -100,7 +104,7 @@ static struct
 	int64_t		token;
 	int64_t		deadline_us;	/* the server's time */
 	unsigned	version;
-	/* What came about, for those who want to know that it did. */
+	/* What has happened, to check that it did. */
 	unsigned	grants;
 	unsigned	losses;
 	unsigned	renewals;
@@ -136,7 +140,7 @@ sim_server_us(int64_t true_us)
 		true_us % 1000000 * sim.drift / 1000000;
 }
 
-/* The first true time at which the server's clock shows that or more. */
+/* The first true time at which the server's clock shows this time or more. */
 static int64_t
 sim_true_us(int64_t server_us)
 {
@@ -155,14 +159,14 @@ sim_true_us(int64_t server_us)
 	return low;
 }
 
-/* The contract's margin, in words of this file's own. */
+/* The contract's margin, computed independently. */
 static int64_t
 sim_margin_us(int64_t ttl_us)
 {
 	return ttl_us > 10000000 ? 1000000 : ttl_us / 10;
 }
 
-/* A duration by chance: mostly far below a ttl, sometimes about one, or more. */
+/* A random duration: mostly far below a ttl, sometimes about one, or more. */
 static int64_t
 sim_delay_us(int64_t ttl_us, uint8_t luck)
 {
@@ -190,7 +194,7 @@ sim_send(sim_kind kind, int client, int64_t delay_us)
 	return NULL;
 }
 
-/* The server answers a request, unless the network has its way. */
+/* The server answers a request, unless the network swallows it. */
 static void
 sim_answer(const sim_message *request, keep_answer answer, int64_t token)
 {
@@ -209,7 +213,7 @@ sim_answer(const sim_message *request, keep_answer answer, int64_t token)
 	m->fault = KEEP_UNAVAILABLE;
 }
 
-/* A holder whose time is over is none. */
+/* Forget a holder whose time is over. */
 static void
 sim_expire(void)
 {
@@ -248,7 +252,7 @@ sim_leave(size_t i)
 			(sim.nwaiters - i) * sizeof(sim.waiters[0]));
 }
 
-/* What the server does by itself: grants to those who wait, or sends them away. */
+/* The server grants to waiters, or refuses them when their wait ends. */
 static void
 sim_serve(void)
 {
@@ -375,7 +379,7 @@ sim_call(int i, const keep_action *action)
 		m = sim_send(SIM_FAULT, i, sim_delay_us(c->k.config.ttl_us, luck & 0x3f));
 		m->fault = luck >= 0xf4 ? KEEP_DEADLOCK : luck >= 0xf0 ? KEEP_MISUSE :
 			KEEP_UNAVAILABLE;
-		/* the server may do it all the same, unless it has said that it does not */
+		/* the server may do it all the same, unless it has refused */
 		if (m->fault != KEEP_UNAVAILABLE || luck >= 0xe8)
 			return;
 	}
@@ -392,7 +396,7 @@ sim_call(int i, const keep_action *action)
 	c->unlucky |= m->luck >= 0x40;
 }
 
-/* The program is told something. */
+/* The keep tells the program something. */
 static void
 sim_tell(sim_client *c, const keep_action *action)
 {
@@ -428,7 +432,7 @@ sim_tell(sim_client *c, const keep_action *action)
 	}
 }
 
-/* Let a client do what is to be done. */
+/* Let a client do what keep_next() says. */
 static void
 sim_drive(int i)
 {
@@ -524,7 +528,7 @@ sim_hear(const sim_message *m)
 	}
 }
 
-/* Look at a client: what it believes must be so. */
+/* Check a client: what it believes must be true. */
 static void
 sim_check(sim_client *c)
 {
@@ -544,7 +548,10 @@ sim_check(sim_client *c)
 			 "the margin is wrong");
 	if (c->evicted)
 		return;
-	/* to the last moment that it believes, also if it is stopped until then */
+	/*
+	 * up to the last moment for which it believes it, even if it is stopped
+	 * until then
+	 */
 	if (k->lost_at_us - c->offset_us > sim.now_us)
 		sim_must(sim.owner == c->owner && sim.token == k->token &&
 				 sim.deadline_us > sim_server_us(k->lost_at_us - c->offset_us - 1),
@@ -631,7 +638,7 @@ sim_happen(void)
 
 		if (m.kind == SIM_NOTHING || m.at_us > sim.now_us || sim_is_held_up(&m))
 			continue;
-		/* a driver may look at the time first, or at its socket */
+		/* a driver may first look at the time, or at its socket */
 		if (c->is_there && m.kind != SIM_REQUEST && m.kind != SIM_CLOSED &&
 			sim_byte() >= 0x80)
 			sim_drive(m.client);
@@ -705,7 +712,7 @@ sim_run(const uint8_t *data, size_t size)
 			sim_release(i);
 		else if (c->is_there && what == 61)
 		{
-			/* everybody else goes on */
+			/* all others go on */
 			c->stopped_us = sim.now_us + sim_delay_us(ttl_us, sim_byte() | 0xc0);
 			c->unlucky = true;
 		}
@@ -719,7 +726,7 @@ sim_run(const uint8_t *data, size_t size)
 		}
 		else if (what == 59)
 		{
-			/* all are late: no answer is heard, no time is noticed */
+			/* all are late: nobody hears answers or notices the time */
 			sim.now_us += sim_delay_us(ttl_us, sim_byte());
 			for (int j = 0; j < SIM_CLIENTS; j++)
 				sim.clients[j].unlucky = true;
@@ -732,7 +739,7 @@ sim_run(const uint8_t *data, size_t size)
 		}
 	}
 
-	/* in the end everybody gives up, nothing goes wrong, and all come to an end */
+	/* at the end all clients give up, nothing goes wrong, and all must finish */
 	for (int i = 0; i < SIM_CLIENTS; i++)
 	{
 		sim.clients[i].stopped_us = 0;

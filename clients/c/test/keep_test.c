@@ -317,7 +317,7 @@ about(int64_t a_us, int64_t b_us)
 	return a_us == b_us || (a_us < b_us + 1000 && b_us < a_us + 1000);
 }
 
-/* Take a word that says more of the last action. */
+/* Take a word that checks a detail of the last action. */
 static bool
 checked(bool *right)
 {

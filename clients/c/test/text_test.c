@@ -1,6 +1,6 @@
 /*
  * text_test.c
- *	  What goes to servers as text, what comes from them, URLs, durations, errors.
+ *	  Text sent to servers and received from them; URLs, durations, errors.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -93,7 +93,7 @@ writes_lists(void **state)
 	dlock_text_list(&text, DLOCK_POSTGRESQL, &texts);
 	assert_string_equal(text.data,
 						"{\"a\",\"\",\"b\\\"c\\\\d\",\"x,y}\",\"\xc3\xa9\n\"}");
-	/* what is written is read as it was */
+	/* reading what was written gives the same */
 	assert_true(dlock_table_from_array(&table, text.data));
 	for (size_t i = 0; i < LENGTH(names); i++)
 		assert_string_equal(table.values[i], names[i]);
