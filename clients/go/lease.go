@@ -12,12 +12,12 @@
 //			return nil
 //		})
 //
-// A lease is acquired, renewed by a goroutine until it is released, and told to be lost in time if that
-// does not work.  clients/CONTRACT.md says what all clients of dlock keep.  This is one file, for Linux,
-// that needs the standard library only: copy it.
+// A lease is acquired, and renewed by a goroutine until it is released; if that does not work, the
+// program learns in time that it is lost.  clients/CONTRACT.md says what all clients of dlock keep.
+// This is one file, for Linux, that needs the standard library only: copy it.
 //
-// Every statement runs in a goroutine of its own, and whoever waits for it waits no longer than it wants
-// to, since a driver may block although its context has ended.
+// Every statement runs in a goroutine of its own.  Its caller waits only for a limited time, since
+// a driver may block although its context has ended.
 //
 // SPDX-License-Identifier: PostgreSQL
 package dlock
@@ -40,8 +40,8 @@ import (
 	"unsafe"
 )
 
-// Now is the clock that deadlines go by, CLOCK_BOOTTIME: nobody sets it, and it counts the time that the
-// machine was suspended, which time.Since() does not.
+// Now is the clock of all deadlines, CLOCK_BOOTTIME: nobody sets it, and it counts the time that
+// the machine was suspended, which time.Since() does not.
 func Now() time.Duration {
 	var now syscall.Timespec
 	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 7, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
@@ -60,13 +60,13 @@ const (
 type Class string
 
 const (
-	Busy        Class = "busy"        // not free within the wait, or a deadlock: later
+	Busy        Class = "busy"        // not free within the wait, or a deadlock: try later
 	Lost        Class = "lost"        // the lease ended before it was released: stop, and acquire again
-	Misuse      Class = "misuse"      // an argument, a privilege or the order of calls is wrong: never
-	Unavailable Class = "unavailable" // no server answered, or none that can do it now: again
+	Misuse      Class = "misuse"      // an argument, a privilege or the order of calls is wrong: do not try again
+	Unavailable Class = "unavailable" // no server answered, or none that can do it now: try again
 )
 
-// Error is what all errors here are, but for those of a context.
+// Error is the type of all errors here, except those of a context.
 type Error struct {
 	Class    Class
 	SQLState string // where the driver shows one
@@ -87,7 +87,7 @@ func Is(err error, class Class) bool {
 var misuseNumbers = map[uint16]bool{1044: true, 1045: true, 1046: true, 1049: true, 1064: true, 1122: true, 1123: true,
 	1138: true, 1142: true, 1227: true, 1234: true, 1235: true, 1292: true, 1305: true, 1370: true, 1698: true, 3037: true}
 
-// told makes an Error of a driver's.
+// told makes an Error of a driver's error.
 func told(err error) *Error {
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -111,7 +111,7 @@ func told(err error) *Error {
 	case e.SQLState == "40P01" || e.Number == 3058:
 		e.Class = Busy
 	case misuseNumbers[e.Number],
-		// MariaDB has one number for a guard outside a transaction and for what may pass
+		// MariaDB has one number for a guard outside a transaction and for errors that may pass
 		e.Number == 1105 && strings.Contains(e.Message, "can only be used in transactions"):
 		e.Class = Misuse
 	case len(e.SQLState) == 5:
@@ -127,27 +127,28 @@ func told(err error) *Error {
 	return e
 }
 
-// Options say what lease is wanted.
+// Options of a lease.
 type Options struct {
-	// Where its connections come from; one for as long as it is held.
+	// Where its connections come from; it uses one as long as it is held.
 	DB *sql.DB
 	// Whether that is MySQL or MariaDB, and not PostgreSQL.
 	MySQL bool
 	// What to lease: Name, or up to 100 Names, exclusively, all or none.
 	Name  string
 	Names []string
-	// How long it is held without being renewed.
+	// How long it lasts if it is not renewed.
 	TTL time.Duration
 	// How long to wait for it; 0 tries once, less than 0 waits without limit.
 	Wait time.Duration
-	// With others who share it; or one of so many permits.
+	// Shared with others that share it; or one of this many permits.
 	Shared  bool
 	Permits int
-	// Whose it is; one that nobody else has unless it is named.
+	// The owner; by default one that nobody else has.
 	Owner string
 	// How long to go on while no server is reached, or answers; 0: 10 s.
 	ConnectTimeout time.Duration
-	// How long after the grant a release does not free the name: it is left to end by then.
+	// If released sooner than this after the grant, it is not given back, but left to end at that
+	// time.
 	KeepAtLeast time.Duration
 }
 
@@ -170,9 +171,9 @@ type Lease struct {
 	cause    error
 }
 
-// Run calls work while the lease is held, with a context that ends when the lease is lost, and releases it
-// then, also if work panics.  It returns what work does, or that the lease was lost, if work ended well
-// or for that context.
+// Run calls work while the lease is held, with a context that ends when the lease is lost, and then
+// releases it, also if work panics.  It returns work's error, or that the lease was lost if work
+// ended well or because of that context.
 func Run(ctx context.Context, options Options, work func(context.Context, *Lease) error) error {
 	lease, err := Acquire(ctx, options)
 	if err != nil {
@@ -226,7 +227,7 @@ func random() string {
 	return hex.EncodeToString(bytes)
 }
 
-// Token is that of the grant, of the first name's if there are several.
+// Token is that of the grant; if there are several names, of the first.
 func (l *Lease) Token() int64 { return l.tokens[0] }
 
 // Tokens are in the order of the names.
@@ -311,8 +312,8 @@ func (l *Lease) Guard(ctx context.Context, tx interface {
 	return nil
 }
 
-// Release gives it back; whether the server has confirmed that.  If it cannot be released it ends at its
-// deadline, which is no error.
+// Release gives it back, and says whether the server has confirmed that.  If it cannot be released
+// it ends at its deadline, which is no error.
 func (l *Lease) Release() bool {
 	l.mutex.Lock()
 	l.look()
@@ -328,7 +329,7 @@ func (l *Lease) Release() bool {
 	limit := l.deadline - Now()
 	l.mutex.Unlock()
 	if was == "lost" {
-		limit = time.Second // what is lost may still be held, but is worth no new connection
+		limit = time.Second // a lost lease may still be held, but is not worth a new connection
 	} else if limit > releaseLimit {
 		limit = releaseLimit
 	}
@@ -416,8 +417,8 @@ func (k *link) close(good bool) {
 	}()
 }
 
-// ask calls a function, and returns what it answers, nil for NULL, and when the request was sent.  If the
-// context ends, or the time, or there is an error, the connection is closed.
+// ask calls a function, and returns its answer, nil for NULL, and when the request was sent.  If
+// the context or the time ends, or there is an error, it closes the connection.
 func (l *Lease) ask(ctx context.Context, k *link, end time.Duration, function string, args ...interface{}) (interface{}, time.Duration, error) {
 	type result struct {
 		answer interface{}
@@ -438,7 +439,7 @@ func (l *Lease) ask(ctx context.Context, k *link, end time.Duration, function st
 	select {
 	case r = <-results:
 	case <-limited.Done():
-		select { // it may be because of the answer
+		select { // the answer may have come as well
 		case r = <-results:
 		default:
 			r.err = errLate
@@ -542,7 +543,7 @@ func (l *Lease) renewRequest(tokens []int64, ttl time.Duration) (string, []inter
 	return "dlock_renew", []interface{}{l.Name, l.Owner, ttl, tokens[0]}
 }
 
-// Without tokens: whatever the owner has.
+// Without tokens: any hold of the owner.
 func (l *Lease) releaseRequest(tokens []int64) (string, []interface{}) {
 	if len(l.Names) > 0 {
 		if tokens == nil {
@@ -672,7 +673,8 @@ func (l *Lease) giveBack(end time.Duration) {
 	}
 	var tokens []int64
 	if !l.ownerIsOurs {
-		// the owner may have other holds: this request's is found by its id, or is one more
+		// the owner may have other holds: repeating the request id finds this one's, or takes one
+		// more
 		function, args := l.acquireRequest(0)
 		answer, _, err := l.ask(ctx, k, end, function, args...)
 		if err != nil {
@@ -713,7 +715,8 @@ func sleep(ctx context.Context, done <-chan struct{}, end time.Duration) error {
 
 // ---------------------------------------------------------------------------------- the heartbeat
 
-// keep renews until the lease is lost or released.  It never waits for a driver longer than to the deadline.
+// keep renews until the lease is lost or released.  It never waits for a driver beyond the
+// deadline.
 func (l *Lease) keep() {
 	ctx := context.Background()
 	for {
@@ -814,7 +817,7 @@ func (l *Lease) release(k *link, end time.Duration, again bool) bool {
 			function, args := l.releaseRequest(l.tokens)
 			if left := l.keepUntil - Now(); again && left > 0 {
 				if !l.ownerIsOurs && left < l.TTL {
-					left = l.TTL // the owner may have other holds, which should not end sooner
+					left = l.TTL // the owner may have other holds, which must not end sooner
 				}
 				function, args = l.renewRequest(l.tokens, left)
 			}
@@ -824,7 +827,7 @@ func (l *Lease) release(k *link, end time.Duration, again bool) bool {
 				return l.isDone(answer)
 			}
 			if !l.ownerIsOurs {
-				return false // it may have been done, and the next would take another hold of the owner's
+				return false // it may have been done; a second one would take another hold of the owner
 			}
 		}
 		k = nil

@@ -37,12 +37,12 @@ import jdk.net.ExtendedSocketOptions;
  * }
  * }</pre>
  *
- * <p>It is acquired, renewed by a thread until it is closed, and told to be lost in time if that does not work.
- * clients/CONTRACT.md says what all clients of dlock keep.  This is one file, for Linux and Java 11 and later,
- * that needs JDBC only: copy it.
+ * <p>It is acquired, and renewed by a thread until it is closed; if that does not work, the program
+ * learns in time that it is lost. clients/CONTRACT.md says what all clients of dlock keep.  This is
+ * one file, for Linux and Java 11 and later, that needs JDBC only: copy it.
  *
- * <p>Each connection belongs to one thread, a Link.  Whoever wants an answer waits for that thread, but never longer
- * than it wants to, so that a driver that blocks keeps nobody from telling that the lease is lost.
+ * <p>Each connection belongs to one thread, a Link.  Other threads wait for its answers only for a
+ * limited time, so that a driver that blocks cannot delay the news that the lease is lost.
  *
  * <p>Its methods may be called from any thread.
  *
@@ -65,8 +65,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Seconds of the clock that deadlines go by, that of /proc/uptime, in steps of 10 ms: nobody sets it, and it
-     * counts the time that the machine was suspended, which System.nanoTime() does not.
+     * Seconds of the clock of all deadlines, that of /proc/uptime, in steps of 10 ms: nobody sets
+     * it, and it counts the time that the machine was suspended, which System.nanoTime() does not.
      */
     public static double now() {
         byte[] text = new byte[64];
@@ -84,7 +84,7 @@ public final class Lease implements AutoCloseable {
 
     // ---------------------------------------------------------------------------------------- errors
 
-    /** What all errors here are; the driver's own is the cause. */
+    /** The class of all errors here; the driver's own is the cause. */
     public static class LeaseException extends RuntimeException {
         private static final long serialVersionUID = 1;
         /** The SQLSTATE, or null. */
@@ -137,7 +137,7 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    /** What ends a wait that is of no use any more; nobody outside sees it. */
+    /** Ends a wait that is of no use any more; callers never see it. */
     private static final class Stopped extends Exception {
         private static final long serialVersionUID = 1;
     }
@@ -150,13 +150,13 @@ public final class Lease implements AutoCloseable {
         String state = String.valueOf(error.getSQLState());
         String message = String.valueOf(error.getMessage());
         int number = error.getErrorCode();
-        // the state first: MySQL's number of a lost lease is everybody's own SIGNAL too
+        // the state first: the number of a lost lease in MySQL is that of any SIGNAL
         if (state.equals("55L01"))
             return new Lost(message, error);
         if (state.equals("40P01") || number == 3058)
             return new Busy(message, error);
         boolean isMisuse = MISUSE_STATES.contains(state) || (number > 0
-            // MariaDB has one number for a guard outside a transaction and for what may pass
+            // MariaDB has one number for a guard outside a transaction and for errors that may pass
             ? MISUSE_NUMBERS.contains(number) || number == 1105 && message.contains("can only be used in transactions")
             : state.startsWith("22") || state.startsWith("28") || state.startsWith("42"));
         return isMisuse ? new Misuse(message, error) : new Unavailable(message, error);
@@ -170,7 +170,7 @@ public final class Lease implements AutoCloseable {
         Connection connect() throws SQLException;
     }
 
-    /** What lease is wanted. */
+    /** The options of a lease. */
     public static final class Options {
         private final Connector connector;
         private final List<String> names;
@@ -188,7 +188,7 @@ public final class Lease implements AutoCloseable {
             this.names = List.copyOf(Arrays.asList(names));
         }
 
-        /** Seconds for which it is held without being renewed; 30 unless said otherwise. */
+        /** Seconds for which it lasts if it is not renewed; 30 by default. */
         public Options ttl(double seconds) {
             ttl = seconds;
             return this;
@@ -204,31 +204,31 @@ public final class Lease implements AutoCloseable {
             return this;
         }
 
-        /** With others who share it. */
+        /** Shared with others that share it. */
         public Options shared() {
             isShared = true;
             return this;
         }
 
-        /** One of so many permits. */
+        /** One of this many permits. */
         public Options permits(int limit) {
             permits = limit;
             return this;
         }
 
-        /** Whose it is; one that nobody else has unless it is named. */
+        /** The owner; by default one that nobody else has. */
         public Options owner(String name) {
             owner = name;
             return this;
         }
 
-        /** Seconds for which to go on while no server is reached, or answers; 10 unless said otherwise. */
+        /** Seconds to go on while no server is reached, or answers; 10 by default. */
         public Options connectTimeout(double seconds) {
             connectTimeout = seconds;
             return this;
         }
 
-        /** Seconds from the grant before which a release does not free the name: it is left to end by then. */
+        /** Seconds from the grant: a lease released sooner is not given back, but left to end then. */
         public Options keepAtLeast(double seconds) {
             keepAtLeast = seconds;
             return this;
@@ -253,7 +253,7 @@ public final class Lease implements AutoCloseable {
 
     // ----------------------------------------------------------------------------------- connections
 
-    /** Something for a link to do; its monitor is the lease. */
+    /** A job for a link; its monitor is the lease. */
     private static final class Job<T> {
         private final Callable<T> work;
         private double sent;
@@ -358,7 +358,7 @@ public final class Lease implements AutoCloseable {
             }
         }
 
-        /** End the connection now, whatever the driver is at. */
+        /** End the connection now, whatever the driver is doing. */
         void giveUp() {
             Connection doomed;
             synchronized (Lease.this) {
@@ -367,7 +367,7 @@ public final class Lease implements AutoCloseable {
                 doomed = connection;
                 Lease.this.notifyAll();
             }
-            // which may take its time
+            // which may take long
             inThread(() -> {
                 try {
                     if (doomed != null)
@@ -446,8 +446,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * For the option socketFactory of PostgreSQL's and MariaDB's drivers, as "dlock.Lease$Sockets": with TCP
-     * keep-alive by which a waiter whose network is gone finds out within a minute.
+     * For the option socketFactory of PostgreSQL's and MariaDB's drivers, as "dlock.Lease$Sockets":
+     * with TCP keep-alive, so that a waiter whose network is gone notices within a minute.
      */
     public static final class Sockets extends SocketFactory {
         @Override
@@ -548,7 +548,7 @@ public final class Lease implements AutoCloseable {
         return host.substring(0, Math.min(host.length(), 180)) + "/" + ProcessHandle.current().pid() + "/" + random();
     }
 
-    /** The token of its grant; of the first name's, if it has several. */
+    /** The token of its grant; if it has several names, of the first. */
     public long token() {
         return tokens[0];
     }
@@ -609,8 +609,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Give it back; whether the server has confirmed that.  If it cannot be released it ends at its deadline, which is
-     * no error.
+     * Give it back; returns whether the server has confirmed that.  If it cannot be released it
+     * ends at its deadline, which is no error.
      */
     public boolean release() {
         State was;
@@ -624,7 +624,7 @@ public final class Lease implements AutoCloseable {
             state = State.RELEASED;
             current = link;
             link = null;
-            // what is lost may still be held, but is worth no new connection
+            // a lost lease may still be held, but is not worth a new connection
             limit = was == State.LOST ? 1 : Math.min(RELEASE_LIMIT, Math.max(0, deadline - now()));
             notifyAll();
         }
@@ -701,8 +701,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * The job that is done, or with null the connection that is open.  If it is not done by then, or something goes
-     * wrong, the link is given up; Stopped if the lease comes into another state.
+     * Wait for a job, or with null for the connection to open.  If that is not done in time, or
+     * something goes wrong, gives the link up; throws Stopped if the lease changes its state.
      */
     private <T> Job<T> ask(Link by, Callable<T> work, double until, State only) throws Stopped, InterruptedException {
         Job<T> job = by.begin(work != null ? work : () -> null);
@@ -737,7 +737,7 @@ public final class Lease implements AutoCloseable {
         return job;
     }
 
-    /** Wait until then; Stopped if the lease comes into another state. */
+    /** Wait until then; throws Stopped if the lease changes its state. */
     private synchronized void pause(double until, State only) throws Stopped, InterruptedException {
         for (double left; (left = until - now()) > 0;) {
             if (only != null && state != only)
@@ -818,7 +818,8 @@ public final class Lease implements AutoCloseable {
             ask(by, null, until, null);
             long[] of = null;
             if (options.owner != null) {
-                // the owner may have other holds: this request's is found by its id, or is one more
+                // the owner may have other holds: repeating the request id finds this one's, or
+                // takes one more
                 of = ask(by, acquireBy(by, 0), until, null).answer;
                 if (of == null) {
                     by.close();
@@ -854,7 +855,7 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    /** Move the deadline; Stopped if the lease is not held any more. */
+    /** Move the deadline; throws Stopped if the lease is not held any more. */
     private void renew() throws Stopped, InterruptedException {
         for (double pause = 0.05;; pause = Math.min(2 * pause, 1)) {
             double lostAt;
@@ -922,7 +923,7 @@ public final class Lease implements AutoCloseable {
                     by = new Link();
                 ask(by, null, limit, null);
                 double left = again ? keepUntil - now() : 0;
-                // an owner of the program's may have other holds, which should not end sooner
+                // an owner that the program named may have other holds, which must not end sooner
                 double keep = options.owner == null ? left : Math.max(left, options.ttl);
                 wasAsked = true;
                 boolean isDone = ask(by, left > 0 ? renewBy(by, tokens, keep) : releaseBy(by, tokens), limit, null).answer;
@@ -930,7 +931,7 @@ public final class Lease implements AutoCloseable {
                 return isDone;
             } catch (LeaseException | Stopped error) {
                 by = null;
-                // it may have been done, and the next would take another hold of the owner's
+                // it may have been done; a second one would take another hold of the owner
                 if (wasAsked && options.owner != null)
                     return false;
             }

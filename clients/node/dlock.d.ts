@@ -1,6 +1,6 @@
 // Leases of dlock that are kept alive, for pg and mysql2; dlock.js and README.md say more.
 
-/** Seconds of the clock that deadlines go by, which counts the time that the machine was suspended. */
+/** Seconds of the clock of all deadlines, which counts the time that the machine was suspended. */
 export function now(): number;
 
 /** A connected pg.Client, or a connection of mysql2 or mysql2/promise. */
@@ -13,29 +13,29 @@ export interface LeaseOptions {
    name?: string;
    /** Up to 100 names, exclusively, all or none. */
    names?: string[];
-   /** Seconds for which it is held without being renewed; 30 unless said otherwise. */
+   /** Seconds for which it lasts if it is not renewed; 30 by default. */
    ttl?: number;
    /** Seconds to wait for it; 0, the default, tries once, less than 0 waits without limit. */
    wait?: number;
-   /** With others who share it. */
+   /** Shared with others that share it. */
    shared?: boolean;
-   /** One of so many permits. */
+   /** One of this many permits. */
    permits?: number;
-   /** Whose it is; one that nobody else has unless it is named. */
+   /** The owner; by default one that nobody else has. */
    owner?: string;
    /** Ends the wait: acquire() rejects with its reason. */
    signal?: AbortSignal;
    /** Called once, when the lease is lost. */
    onLost?: (lease: Lease) => void;
-   /** Seconds for which to go on while no server is reached, or answers; 10 unless said otherwise. */
+   /** Seconds to go on while no server is reached, or answers; 10 by default. */
    connectTimeout?: number;
-   /** Seconds from the grant before which a release does not free the name: it is left to end by then. */
+   /** Seconds from the grant: a lease released sooner is not given back, but left to end then. */
    keepAtLeast?: number;
 }
 
 export type LeaseState = 'new' | 'waiting' | 'held' | 'lost' | 'released';
 
-/** A lease, used once.  Whatever is asked compares the clock first, but for signal.aborted. */
+/** A lease, used once.  Every question compares the clock first, except signal.aborted. */
 export class Lease {
    constructor(options: LeaseOptions);
    readonly name: string;
@@ -44,7 +44,7 @@ export class Lease {
    readonly state: LeaseState;
    /** Whether it is held, and safely so. */
    readonly held: boolean;
-   /** The token of its grant, the first name's if it has several. */
+   /** The token of its grant; if it has several names, of the first. */
    readonly token: number;
    readonly tokens: number[];
    /** The deadline, by now(). */
@@ -56,7 +56,7 @@ export class Lease {
    /** Throws Lost if it is lost, and Misuse if it was never held or is released. */
    check(): void;
    acquire(): Promise<this>;
-   /** Gives it back; whether the server has confirmed it.  Never rejects. */
+   /** Gives it back; says whether the server has confirmed it.  Never rejects. */
    release(): Promise<boolean>;
    /** Guards it in the open transaction of the program's connection; rejects with Lost if it is lost: roll back. */
    guard(connection: Connection): Promise<void>;
@@ -64,15 +64,15 @@ export class Lease {
 // and [Symbol.asyncDispose](), where the runtime has it
 
 /**
- * Calls work while the lease is held, and releases it then; resolves with what work has answered.  Rejects with
- * Lost if work ended well but the lease was lost before.
+ * Calls work while the lease is held, and then releases it; resolves with work's answer.  Rejects
+ * with Lost if work ended well but the lease was lost before.
  */
 export function withLease<T>(options: LeaseOptions, work: (lease: Lease) => T | Promise<T>): Promise<T>;
 
 /** Releases every lease that is held, for the handler of a signal. */
 export function releaseAll(): Promise<void>;
 
-/** What all errors here are.  cause is the driver's own. */
+/** The class of all errors here.  cause is the driver's own. */
 export class DlockError extends Error {
    readonly sqlstate?: string;
    readonly errno?: number;

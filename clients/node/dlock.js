@@ -13,9 +13,8 @@
  * released when it has ended.  clients/CONTRACT.md says what all clients of dlock
  * keep; dlock.d.ts says what the options and members are.
  *
- * Everything happens in the program's event loop.  A program that blocks it for
- * longer than two thirds of the TTL finds the lease lost when it goes on: whatever it
- * asks compares the clock first.
+ * Everything happens in the program's event loop.  A program that blocks it for longer than two
+ * thirds of the TTL finds the lease lost when it goes on: every question compares the clock first.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,8 +28,8 @@ const RELEASE_LIMIT = 5;		// seconds for which a release is tried at most
 const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clock that often
 
 /*
- * Seconds of the clock that deadlines go by: nobody sets it, and it counts the time
- * that the machine was suspended, which process.hrtime() does not.
+ * Seconds of the clock of all deadlines: nobody sets it, and it counts the time that the machine
+ * was suspended, which process.hrtime() does not.
  */
 function now() {
 	return os.uptime();
@@ -51,7 +50,7 @@ class Lost extends DlockError {}
 class Misuse extends DlockError {}
 class Unavailable extends DlockError {}
 
-/* What ends a wait that is of no use any more; nobody outside sees it. */
+/* Ends a wait that is of no use any more; callers never see it. */
 class Stopped extends Error {}
 
 const MISUSE_NUMBERS = new Set([
@@ -60,12 +59,12 @@ const MISUSE_NUMBERS = new Set([
 function isMisuse(sqlstate, errno, message) {
 	if (errno === undefined)
 		return /^(22|28|42)/.test(sqlstate) || ['25P01', '3D000', '3F000', '54000', '55000'].includes(sqlstate);
-	// MariaDB has one number for a guard outside a transaction and for what may pass
+	// MariaDB has one number for a guard outside a transaction and for errors that may pass
 	return MISUSE_NUMBERS.has(errno) || ['25P01', '54000', '55000'].includes(sqlstate)
 		|| (errno === 1105 && message.includes('can only be used in transactions'));
 }
 
-/* The error of ours for what was thrown; what is the program's own mistake stays what it is. */
+/* Our error for what was thrown; a mistake of the program itself stays as it is. */
 function told(error) {
 	if (error instanceof DlockError || error instanceof Stopped || error instanceof TypeError
 		|| error instanceof ReferenceError || error instanceof RangeError || error instanceof SyntaxError)
@@ -87,7 +86,7 @@ function told(error) {
 
 /* ------------------------------------------------------------- connections */
 
-/* What there is to do with a connection of each driver. */
+/* How to use a connection of each driver. */
 const postgres = {
 	stream: (client) => client.connection.stream,
 	observe: (client, listener) => client.on('error', listener),
@@ -125,7 +124,7 @@ function driverOf(connection) {
 	throw new Misuse('this is no connection of pg or mysql2');
 }
 
-/* A call of a function of dlock; what it answers is a token, a boolean or null, or a list. */
+/* Call a function of dlock; its answer is a token, a boolean or null, or a list. */
 async function call(driver, connection, request, ...args) {
 	const rows = await driver.rows(connection, request, args.map((arg) => (Array.isArray(arg) ? driver.list(arg) : arg)));
 	if (request.endsWith('_many'))
@@ -139,7 +138,7 @@ async function call(driver, connection, request, ...args) {
 	return request === 'dlock_acquire_all' ? driver.tokens(value) : Number(value);
 }
 
-/* A connection of a lease's own.  After an error it is of no use any more. */
+/* A connection of the lease's own.  After an error it is of no use any more. */
 class Link {
 	#connection;
 	#driver;
@@ -165,7 +164,7 @@ class Link {
 		return { sent, answer: await call(this.#driver, this.#connection, request, ...args) };
 	}
 
-	/* End the connection now, whatever it is at. */
+	/* End the connection now, whatever it is doing. */
 	giveUp() {
 		this.#givenUp = true;
 		if (this.#connection)
@@ -202,7 +201,7 @@ class Lease {
 	#cause;						// of the loss
 	#canceled = false;
 	#lost = new AbortController();
-	#looks = new Set();			// what waits for a change of the state
+	#looks = new Set();			// functions that wait for a change of the state
 
 	constructor(options) {
 		const { connect, name, names, shared = false, permits, ttl = 30, wait = 0, connectTimeout = 10, keepAtLeast = 0 } = options;
@@ -312,7 +311,7 @@ class Lease {
 		held.delete(this);
 		if (was === 'new')
 			return false;
-		// what is lost may still be held, but is worth no new connection
+		// a lost lease may still be held, but is not worth a new connection
 		const limit = was === 'lost' ? 1 : Math.min(RELEASE_LIMIT, Math.max(0, this.#deadline - now()));
 		return this.#release(link, now() + limit, was === 'held');
 	}
@@ -351,8 +350,8 @@ class Lease {
 	}
 
 	/*
-	 * Wait for a promise, or for nothing.  When the time has come, that is an error, or for
-	 * nothing the end.  Throws Stopped if the lease comes into another state.
+	 * Wait for a promise until a time, which is an error if it comes first; or without a promise
+	 * just until then.  Throws Stopped if the lease changes its state.
 	 */
 	#within(promise, until, state) {
 		return new Promise((resolve, reject) => {
@@ -465,7 +464,8 @@ class Lease {
 			if (this.#ownerIsOurs)
 				await this.#ask(link, this.#releaseRequest(), until);
 			else {
-				// the owner may have other holds: this request's is found by its id, or is one more
+				// the owner may have other holds: repeating the request id finds this one's, or
+				// takes one more
 				const { answer } = await this.#ask(link, this.#acquireRequest(0), until);
 				if (answer !== null)
 					await this.#ask(link, this.#releaseRequest(this.#isList ? answer : [answer]), until);
@@ -535,7 +535,7 @@ class Lease {
 		held.delete(this);
 		this.#wake();
 		this.#lost.abort(this.#lostError());
-		// not from within whatever the program has asked
+		// not from within a call of the program
 		if (this.#options.onLost)
 			queueMicrotask(() => this.#options.onLost(this));
 	}
@@ -557,7 +557,7 @@ class Lease {
 				}
 				const left = again ? this.#keepUntil - now() : 0;
 				asked = true;
-				// an owner of the program's may have other holds, which should not end sooner
+				// an owner that the program named may have other holds, which must not end sooner
 				const { answer } = await this.#ask(link, left > 0
 					? this.#renewRequest(this.#tokens, this.#ownerIsOurs ? left : Math.max(left, this.#ttl))
 					: this.#releaseRequest(this.#tokens), limit);
@@ -565,7 +565,7 @@ class Lease {
 				return this.#isDone(answer);
 			} catch {
 				link = null;
-				// it may have been done, and the next would take another hold of the owner's
+				// it may have been done; a second one would take another hold of the owner
 				if (asked && !this.#ownerIsOurs)
 					return false;
 				if (again)

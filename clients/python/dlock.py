@@ -15,11 +15,11 @@ of dlock keep.
 This is one file without dependencies, for Python 3.9 and later.  It works with psycopg (3), also
 its AsyncConnection, psycopg2, PyMySQL and mysqlclient.
 
-How it is made.  Each connection belongs to one thread, a _Link, and nobody else touches the driver.
-Whoever wants an answer waits for that thread, but never longer than it wants to: a driver that
-blocks is left alone, after its socket was shut down, and its thread ends when the driver lets go of
-it.  The keeper, one thread for each lease that is held, only waits and looks at the clock, so that
-it tells in time that a lease is lost whatever the driver does.
+How it is made.  Each connection belongs to one thread, a _Link, and no other thread touches the
+driver.  The others wait for its answers only for a limited time: if a driver blocks, its socket is
+shut down, and its thread ends when the driver lets go of it.  The keeper, one thread for each lease
+that is held, only waits and looks at the clock, so that it tells in time that a lease is lost,
+whatever the driver does.
 
 A child process after fork() has none of these threads: for it the lease is lost, and it neither
 renews nor releases it.
@@ -56,7 +56,7 @@ _CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> float:
-    """Seconds of the clock that deadlines go by: nobody sets it, and it goes on during a suspension."""
+    """Seconds of the clock of all deadlines: nobody sets it, and it goes on during a suspension."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
@@ -65,7 +65,7 @@ def now() -> float:
 
 class Error(Exception):
     """
-    What all errors here are.
+    The class of all errors here.
 
     sqlstate: the SQLSTATE, where the driver shows one.  errno: the number, of MySQL and MariaDB.
     The driver's own exception is the __cause__.
@@ -104,7 +104,7 @@ _MISUSE_NUMBERS = {
 
 
 def _family_of(thing: object) -> Optional[str]:
-    """The driver that a connection or an exception is of."""
+    """The driver of a connection or an exception."""
     for cls in type(thing).__mro__:
         top = cls.__module__.partition(".")[0]
         if top in _FAMILIES:
@@ -115,12 +115,12 @@ def _family_of(thing: object) -> Optional[str]:
 def _is_misuse(state: Optional[str], number: Optional[int], message: str) -> bool:
     if state is not None:
         return state[:2] in ("22", "28", "42") or state in ("25P01", "3D000", "3F000", "54000", "55000")
-    # MariaDB has one number for a guard outside a transaction and for what may pass
+    # MariaDB has one number for a guard outside a transaction and for errors that may pass
     return number in _MISUSE_NUMBERS or (number == 1105 and "can only be used in transactions" in message)
 
 
 def _told(error: BaseException) -> Optional[Error]:
-    """The error of ours for a driver's exception, which is to be its cause; None: it is none of a driver's."""
+    """Our error for a driver's exception, which becomes its cause; None: no driver raised it."""
     if isinstance(error, Error):
         return error
     family = _family_of(error)
@@ -169,7 +169,7 @@ class _Request:
         return f"SELECT {self.function}({marks})", args
 
     def answer(self, family: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """What the rows say: a token, a boolean, None, or a list of tokens or of names."""
+        """The answer in the rows: a token, a boolean, None, or a list of tokens or of names."""
         if self.function.endswith("_many"):
             names = [row[0] for row in rows] if family.startswith("psycopg") else json.loads(rows[0][0])
             return [name.decode() if isinstance(name, bytes) else name for name in names]
@@ -180,7 +180,7 @@ class _Request:
 
 
 class _Job:
-    """Something that a link is to do, and what came of it."""
+    """A job for a link, and its result."""
 
     def __init__(self, request: Optional[_Request]) -> None:
         self.request = request  # None: only to connect
@@ -194,7 +194,8 @@ class _Link:
     """
     A connection, and the thread that it belongs to.
 
-    Whoever waits for a job waits for "changed".  After an error the link is of no use any more.
+    A thread that waits for a job waits for "changed".  After an error the link is of no use any
+    more.
     """
 
     def __init__(self, connect: Callable[[], Any], changed: threading.Condition) -> None:
@@ -216,7 +217,7 @@ class _Link:
         self._jobs.put(None)
 
     def give_up(self) -> None:
-        """End the connection now, whatever the driver is at."""
+        """End the connection now, whatever the driver is doing."""
         with self._changed:
             self._given_up = True
             if self._socket is not None:
@@ -278,7 +279,7 @@ class _Link:
             loop.close()
 
     def _prepare(self, connection: Any, finish: Callable[[Any], Any]) -> str:
-        """Make a new connection fit for leases; its driver."""
+        """Make a new connection fit for leases; returns its driver."""
         family = _family_of(connection)
         if family is None:
             raise Misuse(f"connect() must return a connection of {', '.join(_FAMILIES)}, not {type(connection)!r}")
@@ -316,7 +317,7 @@ def _socket_of(connection: Any, family: str) -> Optional[socket.socket]:
 
 
 def _keep_alive(sock: Optional[socket.socket]) -> None:
-    """See to it that a waiter whose network is gone finds out within a minute."""
+    """Make sure that a waiter whose network is gone notices within a minute."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -328,11 +329,11 @@ def _keep_alive(sock: Optional[socket.socket]) -> None:
 # ---------------------------------------------------------------------------------------- leases
 
 _RELEASE_LIMIT = 5.0  # seconds for which a release is tried at most
-_LONGEST_NAP = 1.0  # what sleeps does not count a suspension, so look at the clock that often
+_LONGEST_NAP = 1.0  # sleeping does not count a suspension, so look at the clock that often
 
 
 class _Stopped(Exception):
-    """The wait for an answer is over, since the lease is cancelled, lost or released."""
+    """The wait for an answer is over, because the lease is cancelled, lost or released."""
 
 
 class _LostEvent(threading.Event):
@@ -355,7 +356,7 @@ def _new_owner() -> str:
     return f"{socket.gethostname()[:180]}/{os.getpid()}/{secrets.token_hex(8)}"
 
 
-# what is to be released at the end of the process
+# leases to be released at the end of the process
 _held: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
@@ -372,18 +373,18 @@ class Lease:
     A lease, and its heartbeat in threads.
 
     connect: a function without arguments that makes a new connection, of psycopg, psycopg2,
-        PyMySQL or mysqlclient, or answers an awaitable for one of psycopg's AsyncConnection, which
+        PyMySQL or mysqlclient, or returns an awaitable for one of psycopg's AsyncConnection, which
         then lives in the event loop of a thread here.  It is called in such a thread.
     name, or names: what to lease; up to 100 names are taken exclusively, all or none.
-    ttl: seconds, or a timedelta, for which it is held without being renewed.
+    ttl: seconds, or a timedelta, for which it lasts if it is not renewed.
     wait: how long to wait for it; 0 tries once, less than 0 waits without limit.
-    shared: with others who share it.  permits=N: one of N permits.
-    owner: whose it is; one that nobody else has unless it is named.
+    shared: with others that share it.  permits=N: one of N permits.
+    owner: by default one that nobody else has.
     on_lost(lease): called once, in a thread of the lease, when the lease is lost.
-    connect_timeout: seconds for which to go on while no server is reached, from the beginning, and
-        while none answers, from the end of the wait.
-    keep_at_least: seconds from the grant before which the end of the block does not free the name: it
-        is left to end by then.
+    connect_timeout: seconds to go on while no server is reached, counted from the beginning, and
+        while none answers, counted from the end of the wait.
+    keep_at_least: if the block ends sooner than this many seconds after the grant, the lease is not
+        given back, but left to end at that time.
 
     A Lease is used once.  Its methods may be called from any thread.
     """
@@ -422,7 +423,7 @@ class Lease:
         self._keep_at_least = _seconds(keep_at_least)
         self._margin = min(self.ttl / 10, 1.0)
         self._request_id = secrets.token_hex(16)
-        self._changed = threading.Condition()  # guards what follows, and is told of answers
+        self._changed = threading.Condition()  # guards what follows, and is notified of answers
         self._state = "new"
         self._tokens: list[int] = []
         self._deadline = 0.0
@@ -450,7 +451,7 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The token of its grant; of the first name's, if it has several."""
+        """The token of its grant; if it has several names, of the first."""
         return self.tokens[0]
 
     @property
@@ -520,7 +521,7 @@ class Lease:
 
     def release(self) -> bool:
         """
-        Give it back, as the end of a with block does; whether the server has confirmed it.
+        Give it back, as the end of a with block does; returns whether the server has confirmed it.
 
         If it cannot be released it ends at its deadline, which is no error.
         """
@@ -540,7 +541,7 @@ class Lease:
         _held.discard(self)
         if was == "new":
             return False
-        # what is lost may still be held, but is worth no new connection
+        # a lost lease may still be held, but is not worth a new connection
         limit = now() + (1.0 if was == "lost" else min(_RELEASE_LIMIT, max(0.0, self._deadline - now())))
         return self._release(link, limit, again=was == "held")
 
@@ -599,12 +600,13 @@ class Lease:
                 self._lose(error)
         return told
 
-    # waiting for answers; for whoever holds no lock
+    # waiting for answers; the caller holds no lock
 
     def _ask(self, link: _Link, request: Optional[_Request], until: Optional[float], state: Optional[str]) -> _Job:
         """
-        The job that is done.  Gives the link up and raises Unavailable if it is not by then, what
-        went wrong if something did, and _Stopped if the lease comes into another state.
+        Wait for a job.  If it is not done in time, gives the link up and raises Unavailable; if it
+        failed, gives the link up and raises its error; raises _Stopped if the lease changes its
+        state.
         """
         job = link.begin(request)
         try:
@@ -713,7 +715,8 @@ class Lease:
             if self._owner_is_ours:
                 self._ask(link, self._release_request(None), until, None)
             else:
-                # the owner may have other holds: this request's is found by its id, or is one more
+                # the owner may have other holds: repeating the request id finds this one's, or
+                # takes one more
                 answer = self._ask(link, self._acquire_request(0), until, None).answer
                 if answer is not None:
                     tokens = answer if self._is_list else [answer]
@@ -814,7 +817,8 @@ class Lease:
                 self._ask(link, None, limit, None)
                 left = self._keep_until - now() if again else 0.0
                 if left > 0:
-                    # an owner of the program's may have other holds, which should not end sooner
+                    # an owner that the program named may have other holds, which must not end
+                    # sooner
                     request = self._renew_request(self._tokens, left if self._owner_is_ours else max(left, self.ttl))
                 else:
                     request = self._release_request(self._tokens)
@@ -825,7 +829,7 @@ class Lease:
             except Exception:  # pylint: disable=broad-except
                 link = None
                 if asked and not self._owner_is_ours:
-                    return False  # it may have been done, and the next would take another hold of the owner's
+                    return False  # it may have been done; a second would take another hold
                 if again:
                     time.sleep(max(0.0, min(pause, until - now())))
                     pause = min(2 * pause, 1.0)
@@ -837,8 +841,8 @@ class Lease:
 
 def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     """
-    What a function answers that runs in a thread of its own.  A future and no task, so that the end of
-    the loop does not cancel it.
+    Run a function in a thread of its own; returns its answer.  A future, not a task, so that the
+    end of the loop does not cancel it.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
@@ -869,12 +873,12 @@ class AsyncLease:
     """
     A lease for asyncio; the arguments are those of Lease, and
 
-    cancel_on_lost: when the lease is lost, cancel the task that is in the async with block, which
-        raises Lost then.
+    cancel_on_lost: when the lease is lost, cancel the task in the async with block, which then
+        raises Lost.
 
     The heartbeat runs in threads here too, so that an event loop that is blocked does not lose the
-    lease.  connect may make connections of asynchronous drivers or of others; what it makes is used
-    in a thread, and an asynchronous one in that thread's own loop.
+    lease.  connect may make connections of asynchronous drivers or of others.  They are used in a
+    thread; asynchronous ones in that thread's own loop.
 
     A wait is cancelled by cancelling its task.  on_lost(lease) is called in the loop, and may be a
     coroutine function.
@@ -944,7 +948,7 @@ class AsyncLease:
         return self
 
     async def release(self) -> bool:
-        """Give it back; whether the server has confirmed it."""
+        """Give it back; returns whether the server has confirmed it."""
         release = _in_thread(self._lease.release)
         try:
             return bool(await asyncio.shield(release))
@@ -1008,7 +1012,7 @@ class AsyncLease:
 
 
 async def _finish(future: asyncio.Future[Any]) -> None:
-    """Wait for the end of a thread, also if one is cancelled oneself meanwhile."""
+    """Wait for the end of a thread, even if the waiting task is cancelled meanwhile."""
     while not future.done():
         try:
             await asyncio.wait([future])
