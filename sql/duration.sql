@@ -201,7 +201,7 @@ SELECT dlock_acquire('d', 'me', '30; DROP TABLE');
 SELECT '1e'::text::dlock_duration;
 \echo :SQLSTATE
 
--- the core's own interval overflow, as the core has it: the whole, then a field
+-- PostgreSQL's own error when an interval overflows: the whole, then a field
 \set VERBOSITY sqlstate
 SELECT '178956971 years'::dlock_duration;
 SELECT dlock_acquire('d', 'me', '178956971 years');

@@ -125,7 +125,7 @@ SELECT dlock_force_release('');
 SELECT dlock_force_release('held', '');
 \echo :SQLSTATE
 
--- ttl: more than nothing, at most dlock.max_ttl, 22023
+-- ttl: more than 0, at most dlock.max_ttl, 22023
 SELECT dlock_acquire('n', 'a', 0);
 \echo :SQLSTATE
 SELECT dlock_acquire('n', 'a', -1);
@@ -157,7 +157,7 @@ SELECT dlock_renew_all('a', '1 day 1 s');
 -- the bound itself is allowed
 SELECT dlock_acquire('long', 'b', '1 day') IS NOT NULL AS taken;
 SELECT dlock_renew('long', 'b', 86400), expires_at > clock_timestamp() + '23 h' AS long FROM dlock_holders('long');
--- and is an operator's to set, up to a thousand million seconds; it counts at the call
+-- operators may set the bound, up to a thousand million seconds; it is checked at the call
 SET dlock.max_ttl = '10s';
 SELECT dlock_renew('long', 'b', 11);
 SELECT dlock_renew('long', 'b', 10), dlock_wait('no-name', 10);

@@ -5,7 +5,7 @@ SELECT dlock_acquire('job', 'a', 600) AS t1 \gset
 
 BEGIN;
 SELECT dlock_guard('job', 'a', :t1);
--- as often as one likes
+-- any number of times
 SELECT dlock_guard('job', 'a', :t1);
 COMMIT;
 SELECT dlock_owner('job');
@@ -17,8 +17,8 @@ SELECT dlock_guard('job', 'a', :t1);
 DO $$ BEGIN PERFORM dlock_guard('job', 'a', 1); END $$;
 \echo :SQLSTATE
 
--- not held, never held, a stranger's: 55L01; who holds it now is told to those
--- who may know
+-- not held, never held, a stranger's: 55L01; the error names the present holder to
+-- roles that may know it
 CREATE FUNCTION guarded(name text, owner text, token bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	fact text;
@@ -94,8 +94,8 @@ SELECT dlock_owner('pool'), dlock_acquire('pool', 'a', 600) IS NOT NULL AS own;
 SELECT dlock_release('pool', 'a');
 COMMIT;
 
--- what is guarded is shown so, and as long as only the guard is left by itself: with
--- what it was, and who guards
+-- a guarded lease is shown as guarded; when only the guard is left it has a row of its
+-- own: with what the lease was, and who guards
 SET application_name = 'guarding';
 SELECT dlock_acquire('gone', 'a', 600) AS gone, dlock_acquire_permit('gone pool', 'b', 600, 9) AS pool \gset
 SELECT dlock_acquire_permit('gone pool', 'b', 600, 9) = :pool AS same, dlock_acquire_permit('gone pool', 'c', 600, 9) > :pool AS other;
@@ -123,7 +123,7 @@ SET LOCAL parallel_setup_cost = 0;
 SET LOCAL parallel_tuple_cost = 0;
 SET LOCAL min_parallel_table_scan_size = 0;
 SELECT count(*) FROM dlock.lease_table WHERE guarded;
--- those who may not see a role's leases see neither the owner nor who guards
+-- roles that may not see a role's leases see neither the owner nor who guards
 CREATE ROLE regress_dlock_guard_stranger;
 SET LOCAL ROLE regress_dlock_guard_stranger;
 SELECT owner, mode, token = :gone AS same, guarded, remaining, pid, application_name, client_addr FROM dlock_holders('gone');

@@ -72,7 +72,7 @@ SELECT dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken, has_schema_p
 DROP EXTENSION dlock;
 SELECT to_regnamespace('dlock') AS schema;
 
--- not one into which somebody has put something, or can
+-- a schema into which somebody has put something, or can, is refused
 \set VERBOSITY default
 \set SHOW_CONTEXT never
 CREATE SCHEMA dlock;

@@ -29,7 +29,7 @@ BEGIN;
 SELECT dlock_guard('job', 'a', :t1);
 \echo :SQLSTATE
 ROLLBACK;
--- the same holder need not fear itself
+-- the same holder does not wait
 SELECT dlock_acquire('job', 'a', 600) > :t1 AS new_token;
 -- not after a release, and not after a force-release
 SELECT dlock_release('job', 'a'), dlock_is_free('job');
@@ -41,7 +41,7 @@ SELECT dlock_acquire('job', 'a', 0.01) IS NOT NULL AS taken;
 SELECT pg_sleep(0.05);
 SELECT dlock_acquire('job', 'b', 60);
 SELECT dlock_force_release('job') >= 0 AS done, dlock_acquire('job', 'b', 60) IS NOT NULL AS taken, dlock_release('job', 'b');
--- shared: each reader's own pause; readers share with what may still read
+-- shared: each reader has its own pause; other readers may share meanwhile
 SELECT dlock_acquire_shared('doc', 'a', 0.01) IS NOT NULL AS reading;
 SELECT pg_sleep(0.05);
 SELECT dlock_acquire('doc', 'b', 60), dlock_acquire_shared('doc', 'b', 60) IS NOT NULL AS reading;

@@ -1,4 +1,4 @@
--- dlock_remaining(): what is left of the caller's own lease.
+-- dlock_remaining(): the time left of the caller's own lease.
 \pset null '<NULL>'
 SELECT dlock_acquire('job', 'a', 600) AS token \gset
 SELECT dlock_remaining('job', 'a') BETWEEN 500 AND 600 AS all, dlock_remaining('job', 'a', :token) BETWEEN 500 AND 600 AS all, pg_typeof(dlock_remaining('job', 'a'));
@@ -16,7 +16,7 @@ SELECT dlock_remaining('doc', 'a') > 500 AS a, dlock_remaining('doc', 'b') BETWE
 SELECT dlock_acquire('short', 'a', 0.001) > 0 AS taken, dlock_wait('short', 10) AS over;
 SELECT dlock_remaining('short', 'a'), (SELECT remaining FROM dlock_holders('short') WHERE remaining > 0);
 SELECT dlock_acquire('short', 'a', 60) > 0 AS taken;
--- of a session's or transaction's lease its ttl, of which nothing passes
+-- for a session's or transaction's lease its ttl, which does not run down
 SELECT dlock_acquire_session('s', 'a', 77.5) > 0 AS taken;
 SELECT dlock_remaining('s', 'a'), remaining, expires_at FROM dlock_holders('s');
 SELECT dlock_renew('s', 'a', 33), dlock_remaining('s', 'a');

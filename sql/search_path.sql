@@ -41,7 +41,7 @@ DELETE FROM dlock.lease_table;
 SELECT public.dlock_acquire('', 'a', 60);
 \set VERBOSITY default
 
--- the shadows are live: what does look them up falls in
+-- the shadows work: a query that does look them up calls them
 \set VERBOSITY sqlstate
 SELECT 'a'::pg_catalog.text = 'a'::pg_catalog.text;
 \set VERBOSITY default

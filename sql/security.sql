@@ -54,7 +54,7 @@ SELECT owner, role, version, pid = pg_backend_pid() AS pid FROM dlock.locks;
 SELECT dlock_renew('job', 'worker', 600), dlock_renew_all('worker', 600), dlock_release('job', 'worker', :t1);
 SET ROLE regress_outer;
 SELECT dlock_owner('job'), dlock_acquire('job', 'worker', 600), dlock_release('job', 'worker'), dlock_renew_all('worker', 600);
--- the other way round it does not hold: the role has not its member's privileges
+-- not the other way round: the role does not have its member's privileges
 SET ROLE regress_member;
 SELECT dlock_release_all('worker'), dlock_acquire('job', 'worker', 600) IS NOT NULL AS taken;
 SET ROLE regress_app;
@@ -109,7 +109,7 @@ SELECT name, owner, pid, application_name, client_addr, request FROM dlock.lease
 COPY dlock.lease_table (owner, pid, application_name, client_addr, request) TO stdout;
 SELECT count(*) FROM dlock.lease_table WHERE owner = 'secret' OR request = 'secret';
 SELECT dlock_acquire('own', 'mine', 600, request => 'mine') IS NOT NULL AS taken;
--- also one role after the other, by one cursor
+-- also when one role after the other reads one cursor
 BEGIN;
 DECLARE crossed CURSOR FOR SELECT owner, request FROM dlock.lease_table WHERE name = 'own';
 RESET ROLE;
@@ -124,7 +124,7 @@ FROM dlock.lease_table ORDER BY name;
 SELECT dlock_release_all('mine'), dlock_force_release('retried');
 DROP ROLE regress_reader;
 
--- what is revoked is gone by every way: the functions answer what their view would
+-- what is revoked is revoked for every way to look: the functions answer what their view would
 REVOKE SELECT ON dlock.locks, dlock.waiters, dlock.stats FROM PUBLIC;
 GRANT SELECT ON dlock.locks, dlock.waiters, dlock.stats TO regress_monitor;
 SET ROLE regress_other;

@@ -89,7 +89,7 @@ ALTER TABLE mine SET ACCESS METHOD dlock;
 DROP TABLE mine;
 
 -- it stays what it is: no heap, no rules, no row security, no family, also
--- under another name; what is harmless is done
+-- under another name; harmless changes are made
 \set VERBOSITY default
 ALTER TABLE dlock.lease_table SET ACCESS METHOD heap;
 \echo :SQLSTATE
@@ -264,7 +264,7 @@ RESET client_min_messages;
 SELECT dlock_acquire('published', 'me', 60) IS NOT NULL AS taken, dlock_renew('published', 'me', 60), dlock_release('published', 'me');
 DROP PUBLICATION regress_dlock;
 
--- a table lock is the only thing that holds calls up; not one's own
+-- only another session's table lock holds calls up
 BEGIN;
 LOCK TABLE dlock.lease_table IN ACCESS EXCLUSIVE MODE;
 SELECT dlock_acquire('locked', 'me', 60) IS NOT NULL AS taken, dlock_release('locked', 'me');

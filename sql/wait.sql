@@ -1,5 +1,5 @@
--- Waiting: how long, what comes of it, and that nothing is left of it.  What
--- others do meanwhile is tested in specs/ and t/.
+-- Waiting: how long, how it ends, and that it leaves nothing behind.  What others
+-- do meanwhile is tested in specs/ and t/.
 \pset null '<NULL>'
 SELECT dlock_acquire('busy', 'a', 600) AS busy \gset
 

@@ -120,7 +120,7 @@ ROLLBACK TO s1;
 PREPARE TRANSACTION 'regress_dlock';
 \echo :SQLSTATE
 SELECT dlock_is_free('job'), (SELECT count(*) FROM pg_prepared_xacts);
--- plain leases do not mind
+-- a plain lease does not prevent it
 BEGIN;
 SELECT dlock_acquire('job', 'a', 60) IS NOT NULL AS taken;
 PREPARE TRANSACTION 'regress_dlock';
