@@ -7,7 +7,7 @@ EXTENSION = pg_extension/dlock
 DATA = $(wildcard pg_extension/dlock--*.sql)
 DOCS := $(wildcard doc/*.md doc/*.svg)
 PG_CPPFLAGS = -I$(srcdir)/core
-# what others see of the library; and no name of the folder that it was built in
+# the library's visible functions only; and no name of the build folder
 SHLIB_LINK = -Wl,--version-script=$(srcdir)/pg_extension/exports.map
 PG_CFLAGS = -ffile-prefix-map=$(abspath $(srcdir))=.
 
@@ -18,7 +18,7 @@ ISOLATION = $(basename $(notdir $(sort $(wildcard specs/*.spec))))
 ISOLATION_OPTS = --load-extension=$(MODULE_big)
 TAP_TESTS = 1
 
-# Compilers differ in what they warn of, so only our own tests insist: WERROR=1.
+# Compilers differ in their warnings, so only our own tests make them errors: WERROR=1.
 # Not of parameters that a callback has no use for, and not where PostgreSQL's
 # interfaces mix int and unsigned.
 ifdef WERROR

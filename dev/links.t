@@ -1,9 +1,9 @@
 #!/usr/bin/perl
-# dev/links.t : every link in a document of ours leads to a file, and to a heading, that is there;
-# the figures in the readme are those of the benchmark; a picture has what its source says.
+# dev/links.t : every link in our documents leads to a file, and to a heading, that exists;
+# the readme's figures are the benchmark's; a picture shows what its source says.
 #
-# Addresses on the web are left alone.  Where a release can be told from the rest of the
-# folder (dev/release-files), what is linked to has to be part of it.
+# It ignores addresses on the web.  Where the files of a release can be told from the
+# rest of the folder (dev/release-files), a link's target must be part of the release.
 
 use strict;
 use warnings;
