@@ -11,8 +11,9 @@
  *	ACQUIRING	the lease is asked for, or waited for
  *	STARTING	it is held; the watchdog makes COMMAND's process
  *	RUNNING		COMMAND runs, until it ends or has to
- *	ENDING COMMAND, and what it leaves, has ended or is being ended LOSING the
- *	command of --exec-on-lose runs RELEASING the lease is given back
+ *	ENDING		COMMAND, and what it leaves, has ended or is being ended
+ *	LOSING		the command of --exec-on-lose runs
+ *	RELEASING	the lease is given back
  *
  * The times of a lease, for a TTL of 30 s and a grace of 6 s, counted from before
  * the request that acquired or renewed it was sent:

@@ -1,10 +1,10 @@
-# ClientLoad.pm: several clients take, renew and release leases at the same
-# time; what they were told is compared with what the lock table holds.
+# ClientLoad.pm: several clients take, renew and release leases at the same time; their
+# answers are compared with the lock table.
 #
 # Each client runs a script of its own and notes the answers in order.  When
-# the server dies, exactly one operation of each client has no answer: it may
-# or may not have happened.  A release is answered before it is durable, so the
-# releases after a client's last durable answer may be undone by a crash.
+# the server dies, exactly one operation of each client has no answer: it may or may not
+# have been carried out.  A release is answered before it is durable, so the releases
+# after a client's last durable answer may be undone by a crash.
 #
 #   my $load = ClientLoad->new($node, clients => 3);
 #   $load->start(durable => 1, operations => 10000);    or endless => 1
@@ -52,8 +52,8 @@ sub new
 	return bless $self, $class;
 }
 
-# A name nobody else uses, from a range that grows by the round so that there
-# are always splits, or one that all contend for.
+# A name that nobody else uses, from a range that grows with each round so that there are
+# always splits, or a name for which all contend.
 sub _random_name
 {
 	my ($self, $client) = @_;
@@ -61,8 +61,8 @@ sub _random_name
 	return "own-$client-" . int(rand($self->{names} * $self->{round}));
 }
 
-# Start the clients; they go on until their scripts end, or begin them anew if they
-# are to be endless, or until the server dies.
+# Start the clients.  They go on until their scripts end (endless ones begin them anew),
+# or until the server dies.
 sub start
 {
 	my ($self, %params) = @_;
@@ -115,7 +115,7 @@ sub start
 	return;
 }
 
-# Wait until each client has written about that many answers.
+# Wait until each client has written about this many answers.
 sub wait_for_answers
 {
 	my ($self, $count) = @_;
@@ -134,8 +134,8 @@ sub wait_for_answers
 	return;
 }
 
-# Wait for the clients, and read what they were told.  Returns how many came to
-# the end of their scripts.
+# Wait for the clients, and read their answers.  Returns how many reached the end of their
+# scripts.
 sub finish
 {
 	my ($self) = @_;
@@ -153,7 +153,7 @@ sub finish
 		my @answers = grep { /^answer\|/ } split /\n/,
 		  PostgreSQL::Test::Utils::slurp_file("$client->{base}.out");
 		my @operations = @{ $client->{operations} };
-		# that of the next answer, which comes first again in the end
+		# the order of the next answer; at the end it starts over
 		my $next = sub {
 			my $operation = shift @operations;
 			push @operations, $operation if $client->{endless};
@@ -241,9 +241,9 @@ sub _learn
 	return;
 }
 
-# Hold the lock table of a server, by default our own, against the answers.
-# "crashed": the server may have lost what it need not keep.  Afterwards what
-# the lock table says is taken for true.
+# Compare the lock table of a server, by default our own, with the answers.  "crashed":
+# the server may have lost what it need not keep.  Afterwards the lock table counts as the
+# truth.
 sub compare
 {
 	my ($self, $title, %params) = @_;
@@ -311,7 +311,7 @@ sub compare
 	return $count;
 }
 
-# What was acknowledged must be there, but for an undone release.
+# What was acknowledged must be there, except that a release may be undone.
 sub _check
 {
 	my ($owner, $name, $known, $row, $undone, $open) = @_;
@@ -333,7 +333,7 @@ sub _check
 	return;
 }
 
-# Anything may be lost, but nothing may be there that never was.
+# Anything may be lost, but nothing may be there that was never granted.
 sub _check_lossy
 {
 	my ($self, $owner, $name, $row, $open) = @_;
@@ -344,7 +344,7 @@ sub _check_lossy
 	return "($owner on $name: token $row->{token} was never granted)";
 }
 
-# Free every name there ever was and take it anew.
+# Free every name ever used, and take it anew.
 sub tokens_grow
 {
 	my ($self, $title, %params) = @_;

@@ -1,5 +1,5 @@
 # CrashPoints.pm: PostgreSQL with a dlock that has the points of
-# pg_extension/lease_crash.h, at which a process dies or stops when it is told to.
+# pg_extension/lease_crash.h, at which a process dies or stops when told to.
 
 package CrashPoints;
 
@@ -9,7 +9,8 @@ use warnings;
 use FindBin;
 use PostgreSQL::Test::Utils;
 
-# Build it into a folder that goes with the test, and return where its programs are.
+# Build it into a folder that is removed with the test, and return the folder of its
+# programs.
 sub build
 {
 	local $ENV{COPT} = join ' ', grep { defined } $ENV{COPT}, '-DDLOCK_CRASH_POINTS';

@@ -1,5 +1,5 @@
-# Engines.pm: what differs between the engines that the scenarios run on; see
-# Scenarios.pm.  An engine starts a server of its own and stops it in the end.
+# Engines.pm: the differences between the engines that the scenarios run on; see
+# Scenarios.pm.  An engine starts a server of its own and stops it at the end.
 
 package Engines;
 
@@ -36,8 +36,8 @@ sub kind
 	return $self->{kind};
 }
 
-# A session: of an administrator if it is called so, else of the role, or
-# account, "tester" or another.
+# A session: "admin" is an administrator's; others are of the role, or account, "tester"
+# or another.
 sub client
 {
 	my ($self, $name, $role) = @_;
@@ -59,7 +59,7 @@ sub end_control
 	return;
 }
 
-# Expand what is written the same for all engines:
+# Expand the notation that is the same for all engines:
 #
 #   LIST('a', 'b')       a list of names; LIST_OF(3): LIST('n1', 'n2', 'n3')
 #   GUARD('n', 'o', 1)   a statement that guards
@@ -85,7 +85,7 @@ sub waiting
 	die $answer->{message} if defined $answer->{error};
 	return map { $_->[0] }
 	  sort { $a->[1] cmp $b->[1] || $a->[2] <=> $b->[2] }
-	  # those without a position come last
+	  # waiters without a position come last
 	  map { $_->[2] = 'inf' if $_->[2] eq 'NULL'; $_ }
 	  @{ $answer->{rows} };
 }
@@ -96,8 +96,7 @@ sub is_waiting
 	return scalar grep { $_ eq $session->{id} } $self->waiting;
 }
 
-# Before a scenario: see to it that the server has just these settings besides
-# those that all have.
+# Before a scenario: give the server exactly these settings, besides those that all have.
 sub settings
 {
 	my ($self, $settings) = @_;
@@ -119,20 +118,20 @@ sub clean_up
 	{
 		if ($session->is_busy && !$session->is_answered)
 		{
-			# a client that is gone would be noticed only after a while
+			# the server would notice a lost client only after a while
 			$self->kill_connection($session);
 			$session->kill;
 		}
 		$session->quit;
 	}
 
-	# their transactions are over when nobody is connected any more
+	# their transactions are over when no connection is left
 	Scenarios::Run::until(sub { ($left = $self->connections) == 0 && !$self->waiting })
 	  or die "$left connections are left\n";
 	$control->value("DROP TABLE $_->[0]") for @{ $control->query($self->tables)->{rows} };
 	Scenarios::Run::until(sub {
 		$control = $self->control;
-		# a hold that is over is nobody's to evict: its row goes when the name is taken
+		# a hold that is over cannot be evicted: its row goes when the name is taken
 		for my $sql ('dlock_force_release(name)', q{dlock_acquire(name, '-', 1)})
 		{
 			$control->query("SELECT $sql FROM (SELECT DISTINCT name FROM dlock.locks) l");
@@ -284,7 +283,7 @@ sub set
 		my $unit = $name eq 'max_waiters' ? '' : 's';
 		$control->value("ALTER SYSTEM SET dlock.$name = '$settings{$name}$unit'");
 	}
-	# some settings need it, and nobody has to be asked whether he knows the others
+	# some settings need a restart, and it makes sure that all processes know the others
 	$self->restart;
 	return;
 }
@@ -309,7 +308,7 @@ sub crash
 	$node->kill9;
 	kill 'KILL', @pids;
 	$self->end_control;
-	# until the last one is gone, and reaped, a new server refuses to start
+	# a new server refuses to start until the last process is gone and reaped
 	Scenarios::Run::until(sub { !kill 0, @pids }) or die "processes outlive kill -9\n";
 	$node->start;
 	return;
@@ -331,8 +330,8 @@ sub tokens_left
 
 package Engines::MySQL;
 
-# MariaDB and MySQL.  DLOCK_LIBRARY in the environment is another library to be
-# tested than the one in mysql_udf.
+# MariaDB and MySQL.  DLOCK_LIBRARY in the environment names a library to test instead of
+# the one in mysql_udf.
 
 use strict;
 use warnings;
@@ -341,8 +340,7 @@ our @ISA = ('Engines::Any');
 use File::Copy qw(copy);
 use File::Temp qw(tempdir);
 
-# Numbers and SQLSTATEs of errors.  MariaDB has the SQLSTATE follow from the
-# number.
+# Numbers and SQLSTATEs of errors.  In MariaDB the SQLSTATE follows from the number.
 my %errors = (
 	'22004' => qr/^1138 22004$/,
 	'22007' => qr/^1292 22007$/,
@@ -350,9 +348,9 @@ my %errors = (
 	'25006' => qr/^1792 25006$/,
 	'25P01' => { mysql => qr/^1105 25P01$/, mariadb => qr/^1105 HY000$/ },
 	'40P01' => { mysql => qr/^3058 40P01$/, mariadb => qr/^3058 HY000$/ },
-	# and 1142, if it is the server that says it of a table
+	# and 1142, if the server itself refuses access to a table
 	'42501' => { mysql => qr/^(1227 42501|1142 42000)$/, mariadb => qr/^(1227|1142) 42000$/ },
-	# the server says it; it has no error of its own for that
+	# from the server, which has no error of its own for that
 	'42883' => qr/^1123 HY000$/,
 	'53400' => { mysql => qr/^1637 53400$/, mariadb => qr/^1637 HY000$/ },
 	'55000' => { mysql => qr/^1234 55000$/, mariadb => qr/^1234 42000$/ },
@@ -362,7 +360,7 @@ my %errors = (
 	'57014' => { mysql => qr/^(1317 70100|3024 HY000)$/, mariadb => qr/^(1317|1969) 70100$/ },
 	'2200H' => { mysql => qr/^1105 2200H$/, mariadb => qr/^1105 HY000$/ });
 
-# The server's log, that of earlier starts too, for whoever reads what a test has left.
+# Keep the server's logs, those of earlier starts too, for a reader after the test.
 sub keep_log
 {
 	my ($self, $name) = @_;
@@ -372,7 +370,7 @@ sub keep_log
 	return;
 }
 
-# Stop what a test that has died has left, and keep the logs.
+# Stop the servers that a dead test has left, and keep the logs.
 my @started;
 
 END
@@ -414,7 +412,7 @@ sub start_server
 	return;
 }
 
-# Something to be done before the server is started, in its folder.
+# A hook before the server starts, in its folder.
 sub prepare { return }
 
 sub boot
@@ -450,8 +448,8 @@ sub log
 	return join('', <$file>);
 }
 
-# Until a process has ended: it says so before, and has its files to the end of
-# its last thread.
+# Wait until a process has ended.  It says so before, and keeps its files until its last
+# thread has ended.
 sub await_end
 {
 	my ($pid) = @_;
@@ -522,7 +520,7 @@ sub list
 	return map { s/^"(.*)"$/$1/r } split /,\s*/, $1;
 }
 
-# What is between a macro's parentheses.
+# The text between a macro's parentheses.
 my $inside = qr/(?<arguments>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)/;
 
 sub translate_macros
@@ -589,7 +587,7 @@ sub write_settings
 	return;
 }
 
-# The library reads them when it is first used.  A crash is quicker than a
+# The library reads the settings when it is first used.  A crash is quicker than a
 # restart.
 sub set
 {
@@ -628,13 +626,12 @@ sub crash
 	return;
 }
 
-# Questions that tell how a server stands with its cluster.
+# Queries for a server's state in its cluster.
 sub cluster_questions { return () }
 
-# Keep beside the logs how a server stands that does not do what it should, and
-# its log, which a restart would begin anew.  A question has seconds to be
-# answered: that it is not, tells something too.  With TORTURE_GDB in the
-# environment, also what each thread of the server is at.
+# Keep beside the logs the state of a server that does not do what it should, and its log,
+# which a restart would begin anew.  A query has seconds to be answered; no answer is a
+# finding too.  With TORTURE_GDB in the environment, also keep the stack of each thread.
 sub examine
 {
 	my ($self) = @_;
@@ -654,8 +651,8 @@ sub examine
 	return;
 }
 
-# Raise the marks of all names.  After a start they are raised by far more, at
-# the first grant: not before that.
+# Raise the marks of all names.  After a start the first grant raises them by far more, so
+# do this only after that.
 sub tokens_left
 {
 	my ($self, $count) = @_;

@@ -1,6 +1,6 @@
-# Exports.pm : what a shared library shows to the program that loads it.
+# Exports.pm : the symbols that a shared library shows to the program that loads it.
 #
-#	Exports::of($file)		the names, in order, of what it defines
+#	Exports::of($file)		the names that it defines, in order
 
 package Exports;
 

@@ -1,10 +1,9 @@
 # FreePorts.pm: TCP ports for the servers of a test.
 #
-# A server is told its port before it listens, and may be stopped and started
-# again, so that a port that is free now could be somebody else's then.  Ports
-# from below the range from which the system takes those of outgoing connections
-# are free of that danger; and of tests that run at the same time each keeps
-# another off its ports by having the UDP port of the same number.
+# A server gets its port before it listens, and may be stopped and started again, so
+# another program could take a port that is free now.  Ports below the range that the
+# system uses for outgoing connections are safe from that; and each test keeps concurrent
+# tests off its ports by holding the UDP port of the same number.
 
 package FreePorts;
 
@@ -16,7 +15,7 @@ use IO::Socket::INET;
 my ($lowest, $highest) = (10000, 31999);
 my @reserved;			# until the test ends
 
-# So many ports that are free and stay so.
+# Reserve some ports that are free and stay so.
 sub reserve
 {
 	my ($n) = @_;
@@ -27,7 +26,7 @@ sub reserve
 		return @ports if @ports == $n;
 		my $port = $lowest + int rand($highest - $lowest + 1);
 		my $udp = IO::Socket::INET->new(Proto => 'udp', LocalAddr => '127.0.0.1', LocalPort => $port) // next;
-		# on any address, for some servers listen so
+		# on any address, since some servers listen there
 		IO::Socket::INET->new(Listen => 1, LocalAddr => '0.0.0.0', LocalPort => $port) // next;
 		push @reserved, $udp;
 		push @ports, $port;

@@ -3,8 +3,8 @@
 #
 #   my ($a, $b) = Galera::start(1, 2);
 #
-# starts as many nodes as there are numbers, which are their weights: who is left
-# when nodes die goes on if it weighs more than they did.
+# starts as many nodes as there are numbers.  The numbers are their weights: when nodes
+# die, the rest goes on if it weighs more than they did.
 
 package Galera;
 
@@ -20,7 +20,7 @@ use Scenarios;
 my $provider = '/usr/lib/galera/libgalera_smm.so';
 my @nodes;
 
-# Why there can be no cluster on a kind of server; undef if there can.
+# Why there can be no cluster of a kind of server; undef if there can.
 sub reason_not
 {
 	my ($kind) = @_;
@@ -72,7 +72,7 @@ sub start_node
 	return;
 }
 
-# With the first the cluster begins, unless another one is there.
+# The first node begins the cluster, unless there is one already.
 sub boot
 {
 	my ($self) = @_;
@@ -92,14 +92,14 @@ sub boot
 	return;
 }
 
-# Wait until the node is one of the cluster and has all that the others have.
+# Wait until the node belongs to the cluster and has all that the others have.
 sub is_synced
 {
 	my ($self) = @_;
 	return Scenarios::Run::until(sub { $self->status('wsrep_ready') eq 'ON' && $self->status('wsrep_local_state') == 4 });
 }
 
-# Wait until all nodes are so, and each has the others.
+# Wait until this is so for all nodes, and each sees the others.
 sub gather
 {
 	Scenarios::Run::until(sub {

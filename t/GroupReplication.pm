@@ -3,10 +3,9 @@
 #
 #   my @nodes = GroupReplication::start(3, single_primary => 1);
 #
-# They are told to give up early: who is not heard of is expelled at once, and
-# who is without a majority fails after "majority_timeout" seconds.  With "apart"
-# they are servers that have nothing to do with each other yet, and lack the
-# plugin.
+# They give up early: a silent member is expelled at once, and a member without a majority
+# fails after "majority_timeout" seconds.  With "apart" the servers do not know each other
+# yet, and lack the plugin.
 
 package GroupReplication;
 
@@ -22,7 +21,7 @@ use Scenarios;
 my $group_name = 'd10c4d10-c4d1-4c4d-8c4d-d10c4d10c4d1';
 my @nodes;
 
-# Why there can be no group on a kind of server; undef if there can.
+# Why there can be no group of a kind of server; undef if there can.
 sub reason_not
 {
 	my ($kind) = @_;
@@ -57,7 +56,7 @@ END
 	my $status = $?;
 	for my $node (grep { $_->{owner} == $$ && $_->{dir} } @nodes)
 	{
-		# leaving the group one after the other would take its time
+		# leaving the group one after the other would take long
 		eval { $node->crash if $node->pid; 1 } or warn $@;
 		$node->keep_log("group$node->{number}-$$");
 	}
@@ -78,7 +77,7 @@ sub make_directory
 	return;
 }
 
-# A node's data, with the account that others recover with.
+# A node's data, with the account with which others recover.
 sub make_data
 {
 	my ($self) = @_;
@@ -101,7 +100,7 @@ sub copy_data
 	return;
 }
 
-# Start the server, which is in no group yet.
+# Start the server, without joining a group.
 sub boot
 {
 	my ($self) = @_;
@@ -136,9 +135,8 @@ sub load_plugin
 	return;
 }
 
-# Enter the group, or begin it, and wait until the node has all that it has.  A group
-# that is just changing refuses who asks to enter, and who enters may fail on the way:
-# then it asks again.
+# Enter the group, or begin it, and wait until the node has all of its data.  A changing
+# group refuses to let a node in, and a node may fail on its way in: then try again.
 sub join_group
 {
 	my ($self, %options) = @_;
@@ -159,7 +157,7 @@ sub join_group
 	return;
 }
 
-# What the node says of itself, or of another.
+# The state of the node, or of another, as the node sees it.
 sub state
 {
 	my ($self, $of) = @_;
@@ -174,7 +172,7 @@ sub cluster_questions
 	return map { "SELECT * FROM performance_schema.replication_group_$_" } qw(members member_stats);
 }
 
-# Of how many nodes it says so.
+# How many members it sees online.
 sub online
 {
 	my ($self) = @_;
@@ -182,7 +180,7 @@ sub online
 		WHERE member_state = 'ONLINE'});
 }
 
-# Who is the primary, as far as the node knows; undef if nobody is.
+# The primary, as far as the node knows; undef if there is none.
 sub primary
 {
 	my ($self) = @_;
@@ -203,8 +201,7 @@ sub come_back
 	return;
 }
 
-# Have all nodes in the group that are not, and known there to all.  Members that fail
-# go offline.
+# Bring all nodes into the group, until each sees all others.  Failed members go offline.
 sub gather
 {
 	Scenarios::Run::until(sub {
@@ -221,8 +218,7 @@ sub gather
 # Kill the server, which stays down.
 sub crash { return $_[0]->kill_server }
 
-# Cut the server off from the others, which is so when this comes back; and connect it
-# again.
+# Cut the server off from the others, and return when it is; or connect it again.
 sub cut_off
 {
 	my ($self) = @_;

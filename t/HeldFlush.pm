@@ -1,5 +1,5 @@
-# A MariaDB or MySQL whose flushes can be held up (mysql/hold_flush.c): a commit
-# does not come to its end then.
+# A MariaDB or MySQL whose flushes can be held up (mysql/hold_flush.c): a commit does not
+# end then.
 
 package HeldFlush;
 
@@ -12,7 +12,7 @@ use Scenarios;
 
 my %held;
 
-# or the server would not stop
+# else the server would not stop
 END { unlink keys %held }
 
 # Start a server of a kind, with options of its own.
@@ -46,7 +46,7 @@ sub hold
 	return;
 }
 
-# Until a commit of the library's is held up, by whatever: false if none comes to be.
+# Wait until a commit of the library is held up, for any reason: false if none is.
 sub hangs
 {
 	my ($self) = @_;

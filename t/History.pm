@@ -1,30 +1,29 @@
-# History.pm: what clients of leases were told, and whether it can be true.
+# History.pm: the answers that clients of leases got, and whether they can be true.
 #
-# A history is what many clients have written down, each its own calls, with
-# times of one monotonic clock that all share.  A call took effect somewhere
-# between its start and its end.  What follows from that, and nothing else, is
-# held against the contract's rules:
+# A history is the calls of many clients, written down by each, with times of one
+# monotonic clock that all share.  A call took effect at some time between its start and
+# its end.  What follows from that, and nothing else, is checked against the contract's
+# rules:
 #
 #   exclusion  no two holds at once that exclude each other
 #   permits    never more permits than the limit, which may be taken several at once
-#   lost       no acknowledged lease ends before its deadline by itself
+#   lost       no acknowledged lease ends by itself before its deadline
 #   late       none is renewed after it
 #   token      tokens grow with every grant of a name
-#   order      first come, first served, among those of whom it is known who
-#              came first
-#   told       nobody holds what was refused to him, or what he has given back, or
-#              is granted again what he has, or more than he wants; whoever gave up
-#              that a lease is exclusive does not have it so
-#   deadlock   nobody is told of one unless somebody may hold something and wait
+#   order      first come, first served, where it is known which waiter came first
+#   told       no owner holds what was refused to it, or what it has given back; none is
+#              granted again what it has, or more than it wants; after a downgrade none
+#              has its lease exclusively
+#   deadlock   no caller is told of one unless some owner may hold something and wait
 #
-# A check only speaks up if there is no way to order what happened that keeps
-# the rules.  So a call whose answer was lost, or was an error, proves nothing:
-# it may have done its work or not, and at any time after its start.
+# A check complains only if no order of the events keeps the rules.  So a call whose
+# answer was lost, or was an error, proves nothing: it may have done its work or not, and
+# at any time after its start.
 #
 #   my $history = History->new(lossy => 0, owners => qr/^a/);
 #   $history->add_file($path);
 #   my @wrong = $history->check;       "rule: what is wrong", ...
-#   $history->figures;                 what was there to be checked
+#   $history->figures;                 how much there was to check
 #   $history->errors;                  error => how often it was answered;
 #                                      "guard ..." if it was to a guard
 #   $history->largest;                 name => largest token
@@ -36,8 +35,8 @@
 #       (dlock_acquire_xact, the same), any (dlock_acquire_any), renew, release,
 #       downgrade, guard, owner (dlock_owner), commit.  mode: x, s, p.  wait:
 #       negative is for ever.  answer: a token, an owner, t, f, - for NULL, ? and an
-#       error's code for one that is not known.  holds: how many are asked for, or
-#       given back, at once.
+#       error's code for one that is not known.  holds: how many were asked for, or given
+#       back, at once.
 #       A call for many names has a line for each, with the same times; "-" says that
 #       a name was not claimed, "f" that it was not renewed or released.  The limit
 #       of a claim is how many names it wants.
@@ -54,20 +53,19 @@
 #   X start end what              somebody's statement or connection was ended
 #   F name token                  such a token was granted before this history
 #
-# An owner is one thread of control: his calls on a name do not overlap.  All
-# calls of the owners that match "owners" are in the history; others may be seen
-# to wait or to hold, and nothing is known of them.
+# An owner is one thread of control: its calls on a name do not overlap.  All calls of the
+# owners that match "owners" are in the history; others may be seen to wait or to hold,
+# but the history does not have their calls.
 #
 # "lossy" is for servers that may lose the newest leases when they are killed:
 # asynchronous commit or replication.  Tokens have to grow all the same.
 # "deferred" is for servers whose table shows a lease that was given back while
 # a transaction guards its name (MySQL and MariaDB).
 #
-# What is used beyond the calls' times: the tokens.  They grow with every grant,
-# so they tell the order of the grants of a name.  A grant was therefore not
-# before the certain end of any hold with a smaller token that excludes it.  If
-# that is after its own answer, something is wrong: with the exclusion, or with
-# the tokens.
+# Besides the calls' times, the checks use the tokens.  They grow with every grant, so
+# they tell the order of the grants of a name.  A grant was therefore not before the
+# certain end of any hold with a smaller token that excludes it.  If that is after its own
+# answer, something is wrong: with the exclusion, or with the tokens.
 
 package History;
 
@@ -159,7 +157,7 @@ sub _count_claimed
 	return;
 }
 
-# Whether a claim has got fewer names than it wants: it has gone through all of them.
+# Whether a claim has got fewer names than it wants: then it has tried all of them.
 sub _is_wanting
 {
 	my ($self, $call) = @_;
@@ -190,7 +188,7 @@ sub _wrong
 	return;
 }
 
-# Everything that is wrong.
+# Check everything: returns all that is wrong.
 sub check
 {
 	my ($self) = @_;
@@ -218,9 +216,9 @@ sub check
 	return @{ $self->{wrong} };
 }
 
-# What the calls of an owner on a name say of his holds, each from its grant on.
-# A hold has the calls that were made with it; they are judged in _replay(),
-# when it is known at what time it was granted at the earliest.
+# Find an owner's holds on a name from its calls, each from its grant on.  A hold has the
+# calls that were made with it; _replay() judges them, when the earliest time of its grant
+# is known.
 sub _holds
 {
 	my ($self, $name, $owner, $calls) = @_;
@@ -258,7 +256,7 @@ sub _holds
 			}
 			else
 			{
-				# what was held before must have been over by then
+				# the earlier hold must have been over by then
 				push @{ $hold->{calls} }, $call if $hold;
 				$self->{figures}{grants}++;
 				$self->{figures}{claimed}++ if $call->{op} eq 'any';
@@ -287,7 +285,7 @@ sub _holds
 			}
 			next;
 		}
-		# a token that is not the hold's is that of an earlier one, which is over
+		# a token other than the hold's is of an earlier hold, which is over
 		if ($hold && $call->{token} ne '-' && $call->{token} != $hold->{token})
 		{
 			$self->_wrong('told', "$owner was told that $call->{op} of $name worked at $call->{start}, with token $call->{token}, but he has $hold->{token}")
@@ -295,7 +293,7 @@ sub _holds
 			next;
 		}
 
-		# without a hold there is nothing to be renewed or given back
+		# without a hold there is nothing to renew or give back
 		if (!$hold && !defined $unknown)
 		{
 			$self->_wrong('told', "$owner, who was never granted $name, was told that $call->{op} worked at $call->{start}")
@@ -308,8 +306,8 @@ sub _holds
 	return @holds;
 }
 
-# When a hold has certainly been in force until, and in the way of others until,
-# if it was granted at $granted or later.  Says what is wrong with the calls
+# Find until when a hold has certainly been in force, and until when it was in the way of
+# others, if it was granted at $granted or later.  Reports what is wrong with the calls
 # that were made with it.
 #
 #   sure        held until then
@@ -325,14 +323,14 @@ sub _replay
 	my $permits = $least;     # of those granted first
 	my @given_back;           # when, of those
 	my $first_release;
-	my $in_doubt = 0;     # he may have got another hold by now
+	my $in_doubt = 0;     # the owner may have got another hold by now
 	my $end = NEVER;      # at the latest: given back
 	my $cut = NEVER;      # by something that took it
 	my $what = "$hold->{owner} on $hold->{name}, token $hold->{token}";
 
 	if ($hold->{session})
 	{
-		# until the client, or somebody, ends the connection, or the transaction ends
+		# until the client, or somebody else, ends the connection, or the transaction ends
 		$lower = $upper = NEVER;
 		$cut = min(
 			$self->_next_kill($hold->{end}),
@@ -370,7 +368,7 @@ sub _replay
 				$in_doubt = 1;
 			}
 			elsif ($in_doubt) { }
-			# a claim leaves alone what he has, but for one that is repeated
+			# a claim skips names that the owner has, unless it is repeated
 			elsif ($op eq 'any' && $answer eq '-' && !($call->{repeats} && $self->_is_wanting($call))) { }
 			elsif ($hold->{mode} ne 'p' && $sure > $call->{end})
 			{
@@ -428,7 +426,7 @@ sub _replay
 			}
 			if ($op eq 'guard')
 			{
-				# nobody else until the transaction had ended
+				# no other owner until the transaction had ended
 				$self->{figures}{guards}++;
 				$guarded = $call->{ttl};
 				$guarded_exclusive = $guarded if !$hold->{downgraded};
@@ -470,7 +468,7 @@ sub _replay
 	  : !$hold->{downgraded} ? $hold->{alone}
 	  : max(min($hold->{sure}, $hold->{downgraded}[0]), min($guarded_exclusive, $pinned));
 
-	# what is given back last is held longest
+	# the hold given back last lasts longest
 	my @until = reverse map { min($hold->{sure}, $_) } @given_back, (NEVER) x ($permits - @given_back);
 	$until[$_] = max($until[$_], min($guarded, $pinned)) for 0 .. $guarded_permits - 1;
 	$hold->{permits} = \@until if $hold->{mode} eq 'p';
@@ -526,8 +524,8 @@ sub _check_tokens
 		($from, $from_of) = ($hold->{from}, $hold) if $hold->{from} > $from;
 		$granted = max($granted, $hold->{from});
 
-		# who was in the way: exclude oneself, for an owner's next hold is judged
-		# with the one before
+		# holds in the way, except the owner's own: its next hold is judged together with
+		# the one before
 		my @modes = $hold->{mode} eq 'x' ? qw(x s p) : $hold->{mode} eq 's' ? qw(x p) : qw(x s);
 		for my $mode (@modes)
 		{
@@ -540,7 +538,7 @@ sub _check_tokens
 		}
 		if ($hold->{mode} eq 'p')
 		{
-			# the first of others' permits for which there is no room beside those asked for
+			# the first of others' permits that leaves no room for those asked for
 			@permits = sort { $b <=> $a } grep { $_ > $hold->{from} } @permits;
 			$self->{figures}{compared}++ if @permits;
 			my $in_the_way = $permits[ max($hold->{limit} - $hold->{asked}, 0) ];
@@ -562,7 +560,7 @@ sub _check_tokens
 	return;
 }
 
-# What dlock_owner() has said.
+# Check the answers of dlock_owner().
 sub _check_owners
 {
 	my ($self, $name, $known, $holds) = @_;
@@ -590,7 +588,7 @@ sub _check_owners
 	return;
 }
 
-# Somebody was seen to hold a name, between two times: could he?
+# Check that an owner seen to hold a name between two times could hold it.
 sub _check_seen
 {
 	my ($self, $name, $owner, $token, $seen) = @_;
@@ -612,11 +610,11 @@ sub _check_seen
 	return;
 }
 
-# First come, first served: of those who were seen to wait.
+# Check first come, first served, for the waiters that were seen.
 sub _check_order
 {
 	my ($self) = @_;
-	my %seen;      # name => owner => when he was first seen to wait
+	my %seen;      # name => owner => when it was first seen to wait
 
 	for my $snapshot (sort { $a->{end} <=> $b->{end} } @{ $self->{waiting} })
 	{
@@ -634,19 +632,20 @@ sub _check_order
 				push @{ $seen{$name} }, $call;
 			}
 
-			# whoever stands before others in one look
+			# waiters that stand before others in one look
 			$self->_check_pair($before, $call) if $before;
 			$before = $call
 			  if $call->{answer} =~ /^\d+$/ && (!$before || $before->{answer} < $call->{answer});
 		}
 	}
 
-	# whoever came after somebody had been seen
+	# waiters that came after another had been seen
 	for my $name (keys %seen)
 	{
 		my @waiting = @{ $seen{$name} };      # by "seen"
 		my @newcomers = sort { $a->{start} <=> $b->{start} } $self->_grants($name);
-		my ($granted, $waits);      # ahead: the largest token; who waits longest in vain
+		my ($granted, $waits);      # ahead: the largest token; the waiter that waits
+									# longest in vain
 
 		for my $newcomer (@newcomers)
 		{
@@ -669,8 +668,8 @@ sub _check_order
 	return;
 }
 
-# An owner's acquires of a name, up to the first whose answer was lost: of what
-# came after nobody knows when it took its place.
+# An owner's acquires of a name, up to the first whose answer was lost: nobody knows when
+# later ones took their place.
 sub _certain
 {
 	my ($calls) = @_;
@@ -705,8 +704,8 @@ sub _grants
 	return values %first;
 }
 
-# One stood before the other: he was granted before, or had left when the other
-# was, which is not before his time was up.
+# One stood before the other: it must have been granted before, or have left when the
+# other was, which is not before its time was up.
 sub _check_pair
 {
 	my ($self, $before, $after) = @_;
@@ -725,8 +724,8 @@ sub _check_pair
 	return;
 }
 
-# Whether somebody may have guarded a name at some time between two.  Of a guard that
-# ended with its connection the server does not know that for a second.
+# Whether a guard on a name may have existed at some time between two times.  If a guard
+# ends with its connection, the server may notice only a second later.
 sub _is_guarded
 {
 	my ($self, $name, $from, $to) = @_;
@@ -735,14 +734,14 @@ sub _is_guarded
 	return scalar grep { $_->{end} + ($_->{answer} =~ /^\?/ ? 1e6 : 0) >= $from && $_->{start} <= $to } @$guards;
 }
 
-# Those who were told of a deadlock: it takes somebody who has something, or may
-# have it, and waits for something.
+# Check the deadlock errors: a deadlock takes an owner that has something, or may have it,
+# and waits for something.
 sub _check_deadlocks
 {
 	my ($self) = @_;
 	return if !$self->{deadlocks};
 	my @calls = grep { $_->{op} =~ $acquires } map { @$_ } map { values %{ $_->{owners} } } values %{ $self->{names} };
-	my %first;      # owner => when he may first have got something
+	my %first;      # owner => when it may first have got something
 
 	for my $call (grep { $_->{answer} ne '-' && $_->{answer} !~ /^\?(40P01|3058)$/ } @calls)
 	{
@@ -822,7 +821,7 @@ sub _check_rows
 				  && !$self->_killed($hold->{given_back}[0], $snapshot->{end})
 				  && !($self->{deferred} && $self->_is_guarded($name, $hold->{given_back}[0], $snapshot->{end}));
 			}
-			# a row that is given back may show up only as long as there are kills
+			# after it was given back, a row may show up only if there are kills
 			@$list = grep { $_->{sure} > $snapshot->{start} || ($row{$name}{ $_->{owner} }{token} // -1) == $_->{token} } @$list;
 		}
 	}

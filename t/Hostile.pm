@@ -1,34 +1,31 @@
-# Hostile.pm: what is thrown at the functions, and what must come of it; for
-# 460_hostile_sql.pl and mysql/hostile_sql.pl, which say how it is written for
-# their servers.
+# Hostile.pm: hostile calls of the functions, and what must follow; for 460_hostile_sql.pl
+# and mysql/hostile_sql.pl, which write them for their servers.
 #
 # A round is many calls of one session.  Each is drawn at random: a function, a
-# value for each argument, and a way to call it.  A value knows what it is:
+# value for each argument, and a way to call it.  A value knows:
 #
 #   sql        how it is written in a statement
-#   states     undef: nobody can say; []: good; else the errors of which it has
-#              to raise one
-#   bytes      the string, as the function is to take it; undef: nobody can say
+#   states     undef: unknown; []: good; else the errors of which it must raise one
+#   bytes      the string, as the function must take it; undef: unknown
 #   seconds    the span of time
 #   parameter  how to send it as a prepared statement's parameter; undef: cannot
 #
-# So it is known of each call whether it has to fail, and how.  After each, the
-# lock table is read by an administrator and compared with what it was before:
+# So for each call it is known whether it must fail, and how.  After each, an
+# administrator reads the lock table and compares it with its state before:
 #
 #   - a call that raised has changed nothing;
 #   - an answer has the type that the manual says;
-#   - what was granted is there, under this name, owner and token, byte for byte;
-#   - no call has changed a lease of another name, or another owner's, than it
-#     was asked to.
+#   - the lease that was granted is there, under this name, owner and token, byte for
+#     byte;
+#   - no call has changed a lease of a name or owner other than its own.
 #
-# It has been seen to fail, within two rounds, on versions of dlock that were
-# broken on purpose: with strings of 256 bytes allowed; with a request id that
-# is looked at after the lease has been taken; and, on MariaDB, with strings
-# that end at a zero byte.
+# It fails, within two rounds, on versions of dlock that were broken on purpose: with
+# strings of 256 bytes allowed; with a request id that is looked at after the lease has
+# been taken; and, on MariaDB, with strings that end at a zero byte.
 #
-# HOSTILE_SEED repeats a run; a round that fails says its own seed, which makes
-# it the first.  HOSTILE_ROUNDS says how many rounds, TORTURE_MINUTES for how
-# long.  With HOSTILE_GO_ON a failure is not the end.
+# HOSTILE_SEED repeats a run; a round that fails prints its own seed, with which it is the
+# first.  HOSTILE_ROUNDS says how many rounds, TORTURE_MINUTES for how long.  With
+# HOSTILE_GO_ON a failure is not the end.
 
 package Hostile;
 
@@ -45,7 +42,7 @@ our @EXPORT_OK = qw(chance one_of shown value);
 # Largest token.
 use constant TOKEN_MAX => 2**53 - 1;
 
-# Of a lease whose deadline is nearer than this, in seconds, nothing is asked.
+# Leases whose deadline is nearer than this, in seconds, are not checked.
 use constant SOON => 20;
 
 sub chance { return rand() < $_[0] }
@@ -68,7 +65,7 @@ sub shown
 # Lengths that are allowed, and that are not.
 my @good_lengths = (1, 1, 2, 3, 8, 20, 31, 63, 64, 127, 128, 160, 161, 200, 254, 255, 255, 255);
 my @bad_lengths = (0, 0, 256, 256, 256, 257, 300, 512, 1000, 1024, 1025, 8191, 65_536);
-# these take their time
+# these take long
 my $huge_length = 1 << 20;
 
 sub good_length { return one_of(@good_lengths) }
@@ -88,7 +85,7 @@ sub utf8_of
 	return $character;
 }
 
-# UTF-8 of just so many bytes.
+# UTF-8 of exactly this many bytes.
 sub utf8_text
 {
 	my ($length) = @_;
@@ -111,7 +108,7 @@ sub bytes_from
 	return substr(join('', @some) x (1 + $length / 300), 0, $length);
 }
 
-# Printable ASCII, with what has a meaning somewhere.
+# Printable ASCII, with characters that have a special meaning somewhere.
 sub ascii_text
 {
 	my ($length) = @_;
@@ -133,7 +130,7 @@ sub broken_utf8
 sub is_utf8
 {
 	my ($bytes) = @_;
-	# what Perl lets pass and nobody else does
+	# sequences that only Perl lets pass
 	return 0 if $bytes =~ /\xED[\xA0-\xBF]|\xF4[\x90-\xBF]|[\xF5-\xFF]/;
 	return utf8::decode(my $copy = $bytes) ? 1 : 0;
 }
@@ -169,7 +166,7 @@ my @times = (
 	map({ [ $_, 'syntax' ] } '', ' ', 'garbage', '0x10', '1 parsec', '1e', 'e5', '1 s 1 s', '1 minute 1 minute', 'NULL',
 		'true', 'infinit', 'x' x 5000, "\xC3\xA9", '1 s x', 'PT1X', "30\xC2\xA0s"));
 
-# Nobody can say what this is.
+# A text of which nobody can say what it is.
 sub odd_time
 {
 	return one_of('P', 'PT', '1 2 3', '1:2:3:4', '--1', '.', '+', '-', '1,5', '1.2.3', '60;', q{60'}, 'nan(1)', '1_000', '+inf', '@ 1 minute', '1e+', '00:60:00',
@@ -211,7 +208,7 @@ sub value
 	return { sql => $sql, states => $states, %more };
 }
 
-# One that is so many seconds, or is none; the errors are by why it is none.
+# A value of so many seconds, or of none; its errors depend on why it is none.
 sub timed
 {
 	my ($sql, $what, $is, $states, %more) = @_;
@@ -224,7 +221,7 @@ sub timed
 # The lock table
 # ----------------------------------------------------------------------
 
-# What has been read of it just now: its rows, by account, name and owner.
+# A reading of the lock table: its rows, by account, name and owner.
 sub reading_of
 {
 	my (@rows) = @_;
@@ -233,7 +230,7 @@ sub reading_of
 	return { rows => \%rows, time => time };
 }
 
-# What is wrong if everything has been given back: leases that have not expired.
+# After everything was given back: the leases that are still held, which is wrong.
 sub still_held
 {
 	my ($reading) = @_;
@@ -245,7 +242,7 @@ sub still_held
 # Rounds
 # ----------------------------------------------------------------------
 
-# Given are a name for messages, and how many rounds are a short run.
+# Takes a name for messages, and the number of rounds of a short run.
 sub new
 {
 	my ($class, %params) = @_;
@@ -258,8 +255,8 @@ sub new
 	return $self;
 }
 
-# Play rounds: the code is told the number of each, and returns what was wrong,
-# as a list of texts.  The first round in which something is, is the last.
+# Play rounds: the code gets the number of each, and returns what was wrong, as a list of
+# texts.  The first round with something wrong is the last.
 sub play
 {
 	my ($self, $code) = @_;
@@ -285,8 +282,8 @@ sub play
 # Calls
 # ----------------------------------------------------------------------
 
-# Function, its parameters, how many have to be given, what it answers; and what
-# it touches, if it acquires or changes anything.
+# Function, its parameters, how many are required, what it answers; and what it touches,
+# if it acquires or changes anything.
 our @functions = (
 	[ 'dlock_acquire', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
 	[ 'dlock_acquire_shared', [qw(name owner ttl wait request)], 3, 'token', touches => 'name', takes => 1 ],
@@ -303,7 +300,7 @@ our @functions = (
 	[ 'dlock_force_release', [qw(name owner)], 1, 'count', touches => 'name', operators => 1 ],
 	[ 'dlock_stats_reset', [], 0, 'null', operators => 1 ]);
 
-# What an answer has to look like.
+# The form of an answer.
 my %answers = (
 	token => sub { return !defined $_[0] || $_[0] =~ /^[1-9]\d*$/ && $_[0] <= TOKEN_MAX },
 	boolean => sub { return defined $_[0] && $_[0] =~ /^[tf01]$/ },
@@ -339,8 +336,8 @@ sub tokens_of
 	return $list =~ /^[[{](.*)[\]}]$/s ? split(/, ?/, $1, -1) : ('?');
 }
 
-# The leases that two readings of the lock table have not in common.  What may
-# have expired meanwhile may be missing.
+# The leases in which two readings of the lock table differ.  A lease that may have
+# expired meanwhile may be missing.
 sub changes
 {
 	my ($before, $after) = @_;
@@ -377,8 +374,8 @@ sub is_held
 	return !defined $row->{expires} || $row->{expires} > $reading->{time} + SOON;
 }
 
-# May a row have been changed by a call whose time was up?  It may go on some calls
-# later, if the server is slow, and what it has taken is given back.
+# May a call whose time was up have changed a row?  If the server is slow, it may go on
+# during later calls, and what it has taken is given back.
 sub is_overtaken
 {
 	my ($self, $row) = @_;
@@ -477,7 +474,7 @@ sub judge
 		$self->{told} += @{ $got->{rows} };
 	}
 
-	# what was taken is there
+	# the lease taken is there
 	if ($call->{takes} && defined $value && !$call->{ends})
 	{
 		my @tokens = $is{names} ? tokens_of($value) : ($value);
@@ -493,7 +490,7 @@ sub judge
 			$self->{granted}++ if @rows && $known && defined $owner;
 		}
 	}
-	# and what was given back is not
+	# and a lease given back is not
 	if ($call->{function} =~ /force_release$/ && $known && !$is{owner})
 	{
 		push @wrong, 'there is still a holder' if grep { $_->{name} eq $names[0] && is_held($after, $_) } values %{ $after->{rows} };
@@ -503,7 +500,7 @@ sub judge
 		push @wrong, 'there is still a lease'
 		  if grep { $_->{owner} eq $is{owner}{bytes} && $_->{account} eq $call->{account} && is_held($after, $_) } values %{ $after->{rows} };
 	}
-	# and what is told is so, as far as nothing is about to expire
+	# and the answer is true, if nothing is about to expire
 	my @there = $known && @names ? grep { $_->{name} eq $names[0] } values %{ $after->{rows} } : ();
 	if ($known && $call->{answer} ne 'anything' && !grep { !is_held($after, $_) } @there)
 	{
@@ -523,9 +520,9 @@ sub judge
 	return @wrong;
 }
 
-# What was done, and that it was enough to prove something: all functions both
-# answered and raised, but those of which it is said that they never do; all the
-# errors that are named were met; grants were read back.
+# Report what was done, and check that it was enough to prove something: all functions
+# both answered and raised, except those declared never to; all errors named were met;
+# grants were read back.
 sub finish
 {
 	my ($self, %params) = @_;

@@ -1,4 +1,4 @@
-# InTime.pm: what a client asks is answered within a time, whatever the server is kept from.
+# InTime.pm: a client is answered within a time, whatever else the server cannot do.
 
 package InTime;
 
@@ -11,7 +11,8 @@ use Time::HiRes qw(time);
 
 our @EXPORT = qw(answers);
 
-# A client's SELECTs, without that word, and what each is answered within so many seconds.
+# Run a client's SELECTs, given without that word: the answer of each within so many
+# seconds.
 sub answers
 {
 	my ($client, $what, $seconds, @statements) = @_;

@@ -1,8 +1,8 @@
 # LeasePages.pm: the pages of PostgreSQL's lock table as bytes in its file, for tests
-# that read or change them; pg_extension/lease_page.h says what is in them.
+# that read or change them; pg_extension/lease_page.h describes them.
 #
-# An image is all pages of the table, one after the other.  The server must have
-# stopped before one is written, and have written its own before one is read.
+# An image is all pages of the table, one after the other.  Before a test writes one, the
+# server must have stopped; before it reads one, the server must have written its pages.
 
 package LeasePages;
 
@@ -22,8 +22,8 @@ use constant {
 };
 use constant { META => 1, DIRECTORY => 2, BUCKET => 3, OVERFLOW => 4, FREE => 5 };
 
-# Where the fields of a page are, and how they are packed.  Those that have no page
-# of their own are the metapage's, but for "entry": a directory's, or a line pointer.
+# Where the fields of a page are, and how they are packed.  Those without a page are the
+# metapage's, except "entry": a directory's, or a line pointer.
 my %at = (
 	lower => [ 12, 'S<' ],
 	upper => [ 14, 'S<' ],

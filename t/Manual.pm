@@ -1,15 +1,15 @@
 # Manual.pm: the SQL examples of the manuals, and of the examples.
 #
-# An SQL example says behind each statement what it answers:
+# An SQL example gives the answer behind each statement:
 #
 #   SELECT dlock_release('report', 'worker-1');   -- true: it is free now
 #
 # Up to the colon that is true, false, NULL, a number, a string, or ERROR and
 # an SQLSTATE, or an error's number on MySQL and MariaDB.  A number of 12 digits
-# or more stands for any token.  Without a comment no error is all that matters.
+# or more stands for any token.  A statement without a comment must only raise no error.
 #
-# In a manual the examples are the blocks in the language "sql"; what is indented
-# instead is not run.  "sql postgresql" is for PostgreSQL alone, "sql mysql" for
+# In a manual the examples are the blocks in the language "sql"; indented text
+# is not run.  "sql postgresql" is for PostgreSQL alone, "sql mysql" for
 # MySQL and MariaDB, and "sql" for all that the manual speaks of.  A block without
 # a language after one of SQL is the table that its last statement prints, where
 # also times may differ.
@@ -64,7 +64,7 @@ sub shell_blocks
 	return @blocks;
 }
 
-# A value as a client prints it and as a comment says it, made alike.
+# Bring a value, as a client prints it or as a comment has it, into one form.
 sub alike
 {
 	my ($value) = @_;

@@ -18,7 +18,7 @@ our %lease = (
 
 sub hex_of { return unpack('H*', $_[0]) }
 
-# A string literal that no character set and no SQL mode touches.
+# A string literal that no character set and no SQL mode changes.
 sub literal { return $_[0] eq '' ? q{''} : '0x' . hex_of($_[0]) }
 
 # The statement that puts leases into the lock table.

@@ -1,5 +1,5 @@
 # Replicas.pm: servers of a kind, MariaDB or MySQL, that have a binary log and can follow
-# one another.
+# each other.
 #
 #   my $source = Replicas->start($kind);
 #   $source->install;
@@ -30,7 +30,7 @@ END
 	$? = $status;
 }
 
-# A server without dlock, but for the library.
+# A server without dlock, except for the library.
 sub start
 {
 	my ($class, $kind, @options) = @_;
@@ -79,7 +79,7 @@ sub stop_following
 	return;
 }
 
-# Its plugin is no part of the binary log.
+# Its plugin is not in the binary log.
 sub complete
 {
 	my ($self) = @_;
@@ -89,7 +89,7 @@ sub complete
 	return;
 }
 
-# Until it has all that another one has now.
+# Wait until it has all that another one has now.
 sub catch_up
 {
 	my ($self, $source) = @_;

@@ -1,5 +1,5 @@
-# Resources.pm: what processes have, file descriptors and memory of their own, and
-# whether it grows.
+# Resources.pm: the file descriptors and the private memory of processes, and whether they
+# grow.
 #
 #   my $early = Resources::of(@pids);
 #   ...
@@ -13,7 +13,7 @@ use warnings;
 use Test::More;
 use Torture;
 
-# By process: how many files, and how much memory that is its alone.
+# For each process: how many files, and how much private memory.
 sub of
 {
 	my %found;
@@ -26,8 +26,8 @@ sub of
 	return \%found;
 }
 
-# A test for all processes; a few files and some memory may be more.  Memory that others
-# have the most of is only told, with kilobytes => 'any'.
+# A test for all processes; a few files and some memory may be more.  With kilobytes =>
+# 'any', memory is only printed: for processes whose memory is mostly other code's.
 sub have_not_grown
 {
 	my ($early, $late, $title, %params) = @_;

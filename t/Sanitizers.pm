@@ -33,7 +33,7 @@ sub build
 	return;
 }
 
-# All that was reported into files of a folder, one report each.
+# All reports in the files of a folder, one each.
 sub reports
 {
 	my ($dir) = @_;

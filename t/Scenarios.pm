@@ -1,8 +1,8 @@
 # Scenarios.pm: one set of scenarios for every engine.
 #
-# A scenario says what sessions do, step by step, and what they are to be
-# answered.  The text in t/scenarios is the same for PostgreSQL, MariaDB and
-# MySQL; Engines.pm knows what differs between them.
+# A scenario says what sessions do, step by step, and what they must be answered.  The
+# text in t/scenarios is the same for PostgreSQL, MariaDB and MySQL; Engines.pm knows what
+# differs between them.
 #
 #   == scenario 9: the head of the queue dies
 #   sessions a b c
@@ -13,15 +13,15 @@
 #   a: SELECT dlock_release('job', 'a') => true
 #   c< growing T
 #
-# A "==" begins a scenario; "scenario N" is its number in the list of things
-# that went wrong for others, if it is in that.  "#" begins a comment line.
-# Of the 24 of that list one is not here: 21, a primary that is killed under load
-# and has replicas that confirm, needs more than one server: 453_failover.pl
-# and 390_sync_wait.pl play it on PostgreSQL, mysql/cluster_load.pl on MariaDB
-# (Galera) and MySQL (Group Replication), mysql/group_replication.pl on MySQL.
+# A "==" begins a scenario; "scenario N" is its number in the list of things that went
+# wrong elsewhere, if it is in that.  "#" begins a comment line.  Of the 24 of that list
+# one is not here: 21, a primary that is killed under load and has replicas that confirm,
+# needs more than one server: 453_failover.pl and 390_sync_wait.pl play it on PostgreSQL,
+# mysql/cluster_load.pl on MariaDB (Galera) and MySQL (Group Replication),
+# mysql/group_replication.pl on MySQL.
 #
-# Sessions.  They have no privileges, but "admin", which is there without being
-# declared and is an administrator.
+# Sessions.  They have no privileges, except "admin", an administrator, which need not be
+# declared.
 #
 #   sessions a b           open them
 #   sessions a as other    one of another role or account than the others have
@@ -32,8 +32,8 @@
 #   cancel a               an administrator cancels what it runs
 #   timeout a 0.5          what it runs from now on is cancelled after 0.5 s
 #
-# Steps.  Several sessions before the sign do the same, one after the other; ME
-# in the SQL stands for the session's name, quoted.
+# Steps.  Several sessions before the sign do the same, one after the other; ME in the SQL
+# stands for the session's name, quoted.
 #
 #   a: SQL => ANSWER       run it and compare
 #   a> SQL                 start it; it must come to wait for a lease
@@ -68,8 +68,8 @@
 #
 #   restart                stop and start it
 #   crash                  kill it, and start it again
-#   tokens left 2          let the name's next tokens but two be beyond the end;
-#                          for good, so this scenario comes last of all
+#   tokens left 2          leave the name two more tokens before the end; for good,
+#                          so this scenario comes last of all
 #
 # Settings of the server's stand right below the title: "set lock_delay 0.5", in
 # seconds.  Some servers have to be restarted for them, so scenarios that have
@@ -92,11 +92,11 @@ use File::Basename qw(dirname);
 use Test::More ();
 use Time::HiRes qw(time usleep);
 
-# How long to wait, in seconds, for what should happen soon.
+# How long to wait, in seconds, for something that should happen soon.
 our $patience = 60;
 
-# Check that all scenarios of the list were there, or are played by other tests,
-# which are named and say so.
+# Check that all scenarios of the list were run, or that the other tests named here run
+# them, and say so.
 sub check_numbers
 {
 	my ($numbers, %elsewhere) = @_;
@@ -113,7 +113,7 @@ sub check_numbers
 	return;
 }
 
-# What differs, as the manual lists it, without its marks for code and links.
+# The differences that the manual lists, without marks for code and links.
 my @differences;
 
 sub differences
@@ -230,7 +230,7 @@ sub read_step
 	return;
 }
 
-# What follows a "=>".
+# Read what follows a "=>".
 sub read_answer
 {
 	my ($text) = @_;
@@ -290,7 +290,7 @@ sub Scenarios::test
 	return \%numbers;
 }
 
-# Run a scenario; undef if all is as it should be, else what is not.
+# Run a scenario; undef if all is right, else what is wrong.
 sub run
 {
 	my ($engine, $scenario) = @_;
@@ -402,7 +402,7 @@ sub cell_matches
 	return $value eq $cell;
 }
 
-# Die unless an answer is the one that the step wants.
+# Die unless an answer is what the step wants.
 sub check
 {
 	my ($self, $step, $name, $answer) = @_;
@@ -652,7 +652,7 @@ sub send
 	return;
 }
 
-# Has something been sent whose answer was not asked for?
+# Was something sent whose answer was not asked for?
 sub is_busy
 {
 	my ($self) = @_;
@@ -669,7 +669,7 @@ sub is_answered
 	return 1;
 }
 
-# The connection may be gone while the client is there.
+# The connection may be gone while the client still runs.
 sub _is_gone
 {
 	my ($self) = @_;
@@ -682,7 +682,7 @@ sub answer
 	die "$self->{name} was asked nothing\n" unless $self->is_busy;
 	Scenarios::Run::until(sub { $self->is_answered })
 	  or die "$self->{name} is not answered\n";
-	# what was written to stderr was written before
+	# the client wrote to stderr before that
 	$self->_pump;
 	my %answer = (seconds => $self->{seconds});
 	if ($self->{out} !~ s/^\Q$self->{end}\E\n.*//ms)
@@ -706,7 +706,7 @@ sub query
 	return $self->answer;
 }
 
-# The first value, of a statement of the runner's own.
+# The first value of a statement of the runner's own.
 sub value
 {
 	my ($self, $sql) = @_;

@@ -2,9 +2,8 @@
 # for leases while others go on.
 #
 # pg_isolation_regress notices sessions that wait for locks of PostgreSQL's own;
-# a wait for a lease is none of these, so interleavings with waits are written
-# with this module.  The order of events is made certain by polling
-# dlock.waiters, never by time.
+# a wait for a lease is not one, so interleavings with waits are written with this module.
+# Tests make sure of the order of events by polling dlock.waiters, never by time.
 #
 #   my $sessions = Sessions->new($node);
 #   my ($a, $b) = $sessions->open('a', 'b');   the owners' names, by convention
@@ -36,7 +35,7 @@ sub open
 	return map { Sessions::Session->new($self->{node}->connstr($self->{database}), $_) } @names;
 }
 
-# Poll until a statement answers what is wanted; say what it answered in the end.
+# Poll until a statement gives the wanted answer; if it never does, print the last one.
 sub until
 {
 	my ($self, $sql, $wanted) = @_;

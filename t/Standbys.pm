@@ -1,5 +1,5 @@
-# Standbys.pm: a PostgreSQL primary with two standbys, for tests in which it is
-# lost and another takes its place.
+# Standbys.pm: a PostgreSQL primary with two standbys, for tests in which the primary is
+# lost and another server takes its place.
 #
 #   my $all = Standbys->new($settings);       "one", with dlock, and its standbys
 #                                             "two" and "three"
@@ -11,7 +11,7 @@
 #   $all->promote('two', 'three');            it does, and the other follows it
 #   $all->rejoin('one');                      with pg_rewind, as a standby
 #
-# What a tool for failovers does is done here as doc/high-availability.md has it.
+# This does what a tool for failovers does, as in doc/high-availability.md.
 
 package Standbys;
 
@@ -74,7 +74,7 @@ sub primary
 	return $self->{node}{ $self->{primary} };
 }
 
-# Until a query answers yes.
+# Wait until a query answers yes.
 sub becomes
 {
 	my ($self, $name, $query, $what) = @_;
@@ -117,9 +117,9 @@ sub follow
 	return;
 }
 
-# How far a standby has come.  Its primary is lost: first it has to notice.  It
-# may have half a record, which it will never replay; and what it has received
-# is counted anew on a new timeline.
+# How far a standby has come.  Its primary is lost, and it has to notice that first.  It
+# may have half a record, which it will never replay; and on a new timeline what it has
+# received is counted anew.
 sub position
 {
 	my ($self, $name) = @_;
@@ -129,7 +129,7 @@ sub position
 		q{SELECT greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'});
 }
 
-# Which of these standbys is to take over.
+# The standby that should take over.
 sub most_advanced
 {
 	my ($self, @standbys) = @_;
@@ -162,7 +162,7 @@ sub rejoin
 	my $node = $self->{node}{$name};
 	my $data = $node->data_dir;
 
-	# so that it can be seen that there is a new timeline
+	# so that the new timeline can be seen
 	$self->primary->safe_psql('postgres', 'CHECKPOINT');
 	# pg_rewind brings the other's
 	copy("$data/postgresql.conf", "$data.conf") or die "could not copy the settings of $name: $!\n";

@@ -1,5 +1,5 @@
-# Torture.pm: clients at work (torture/load.c) while something terrible happens
-# to the server, and a check of what they were told (History.pm).
+# Torture.pm: clients at work (torture/load.c) while something terrible happens to the
+# server, and a check of their answers (History.pm).
 #
 #   my $torture = Torture->new(
 #       kind => 'postgres', connection => ..., clients => 16, names => 4,
@@ -13,9 +13,9 @@
 #   });
 #   $torture->summary;
 #
-# With undecided => 3572 that error is allowed too, of acquires whose time to wait was up.
-# With disturbed => 0 nothing is done to the server.  With examine => sub { ... } that
-# is done when clients do not come to an end, before they are killed.
+# With undecided => 3572 that error is allowed too, for acquires whose time to wait was
+# up.  With disturbed => 0 nothing is done to the server.  With examine => sub { ... }
+# that runs when clients do not end, before they are killed.
 #
 # A round is a run of the clients, and a test.  TORTURE_SEED repeats the choices
 # of a run, as far as scheduling allows, and TORTURE_MINUTES says how long it
@@ -35,7 +35,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 my %all = (rounds => 0);
 my %disturbed;
 
-# What History.pm counts of the leases of transactions, which only PostgreSQL has.
+# Counters of History.pm for the leases of transactions, which only PostgreSQL has.
 my @postgres_only = qw(bound);
 
 sub new
@@ -51,7 +51,7 @@ sub new
 		largest => {},
 		%params }, $class;
 
-	# any number will do for the clients, but each round needs another
+	# any seed will do for the clients, but each round needs another
 	$self->{until} = now() + 60e6 * $ENV{TORTURE_MINUTES} if $ENV{TORTURE_MINUTES};
 	note("TORTURE_SEED=$self->{seed}");
 	srand($self->{seed});
@@ -60,12 +60,12 @@ sub new
 	return $self;
 }
 
-# Build the clients of a kind of server, in a folder; their program.  With few => 1
-# they do not call what is for many names, permits or holds.
+# Build the clients for a kind of server, in a folder; returns their program.  With few =>
+# 1 they do not call functions for many names, permits or holds.
 sub build_load
 {
 	my ($dir, $kind, %params) = @_;
-	# any libpq does; the private copy of PostgreSQL that is tested has none
+	# any libpq works; the private copy of PostgreSQL under test has none
 	my $flags = $kind eq 'postgres'
 	  ? '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq'
 	  : '$(mariadb_config --include --libs)';
@@ -75,8 +75,8 @@ sub build_load
 	return "$dir/load";
 }
 
-# Start clients, with the arguments that load.c tells of, the last a folder that is
-# made; the process.
+# Start clients, with the arguments of load.c, the last a folder that this makes; returns
+# the process.
 sub start_load
 {
 	my ($program, @arguments) = @_;
@@ -90,10 +90,9 @@ sub start_load
 	POSIX::_exit(127);
 }
 
-# Tell clients to stop, and wait for so many seconds: they may have to wait for the
-# last leases to expire.  Whether they have ended, and what is wrong with that, if
-# anything.  Before those that have not are killed, "examine" is to find out what
-# they wait for.
+# Tell clients to stop, and wait for so many seconds: they may have to wait for the last
+# leases to expire.  Returns whether they have ended, and what was wrong, if anything.
+# Before this kills clients that have not, "examine" finds out what they wait for.
 sub end_load
 {
 	my ($pid, $folder, $seconds, $examine) = @_;
@@ -126,7 +125,7 @@ sub slurp
 	return scalar <$file> // '';
 }
 
-# The processes that one has started, and what a process calls itself.
+# The children of a process, and the title of a process.
 sub children
 {
 	my ($parent) = @_;
@@ -149,7 +148,7 @@ sub kill_postgres
 
 	$node->kill9;
 	kill 'KILL', @pids;
-	# until the last one is gone a new server refuses to start
+	# a new server refuses to start until the last one is gone
 	my $attempts = 0;
 	while (kill 0, @pids)
 	{
@@ -165,9 +164,9 @@ sub now
 	return int(1e6 * clock_gettime(CLOCK_MONOTONIC));
 }
 
-# Rounds until the time is up, or so many; or, if no time is set, until what comes
-# after each, when its clients are gone, says that they are enough.  Without a set
-# time some more are made if there was nothing yet to check of something: on a slow
+# Run rounds until the time is up, or so many; or, if no time is set, until the function
+# called after each round, when its clients are gone, says that they are enough.  Without
+# a set time some more follow if a kind of check had nothing to check yet: on a slow
 # machine a round is a few hundred calls, and some kinds of call are rare.
 sub rounds
 {
@@ -183,7 +182,7 @@ sub rounds
 	return;
 }
 
-# What no round has had anything to check of: what proves nothing is no proof.
+# The checks for which no round had anything to check: these prove nothing.
 sub _unproven
 {
 	my ($self) = @_;
@@ -191,7 +190,8 @@ sub _unproven
 	  qw(grants renewed guards compared ordered rows claimed replayed several downgraded), $self->{kind} eq 'postgres' ? @postgres_only : (), ('kills') x $self->{disturbed};
 }
 
-# The lines of a history with an error that only an acquire may have, whose time was up.
+# The lines of a history that must not have this error: only an acquire whose time was up
+# may.
 sub too_early
 {
 	my ($error, $path) = @_;
@@ -254,9 +254,8 @@ sub let_work
 	return;
 }
 
-# Do something to the server, and write down when, if it says that it has done it.  A
-# "kill" may undo releases, and ends sessions; the others are nothing that a lease may
-# notice.
+# Do something to the server, and write down when, if it returns that it was done.  A
+# "kill" may undo releases, and ends sessions; the others must not affect leases.
 sub disturb
 {
 	my ($self, $what, $act, %params) = @_;
@@ -268,7 +267,7 @@ sub disturb
 	return;
 }
 
-# One of some, each so likely: pick(a => 1, b => 3).
+# Pick one of several, by weight: pick(a => 1, b => 3).
 sub pick
 {
 	my ($self, %chances) = @_;
@@ -282,7 +281,7 @@ sub pick
 	return (sort keys %chances)[0];
 }
 
-# The figures of all rounds, and the errors that clients were answered with.
+# The figures of all rounds, and the errors that clients got.
 sub summary
 {
 	my ($self) = @_;

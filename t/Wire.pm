@@ -1,5 +1,5 @@
-# Wire.pm: clients that speak the servers' own protocols, for tests that send
-# what no client library would: any bytes, in any type and format.
+# Wire.pm: clients that speak the servers' own protocols, for tests that send what no
+# client library would send: any bytes, in any type and format.
 #
 #   my $client = Wire::Postgres->new(path => $socket, user => ..., database => ...,
 #       client_encoding => 'LATIN1');
@@ -29,7 +29,7 @@ use Errno qw(EAGAIN EINTR);
 use IO::Select;
 use IO::Socket::UNIX;
 
-# How long an answer may take, in seconds, before the server counts as hanging.
+# How long an answer may take, in seconds, before the server counts as hung.
 our $patience = 120;
 
 sub open_socket
@@ -58,7 +58,7 @@ sub _send
 	{
 		my $sent = syswrite($self->{socket}, $bytes, length($bytes) - $at, $at);
 		next if !defined $sent && $! == EINTR;
-		# what the server had to say before it hung up is still to be read
+		# what the server said before it hung up can still be read
 		return if !defined $sent;
 		$at += $sent;
 	}
@@ -88,7 +88,7 @@ sub _read
 	return $bytes;
 }
 
-# What the code returns, or undef if the connection is lost in it.
+# Run code; returns undef if it loses the connection.
 sub _attempt
 {
 	my ($self, $code) = @_;
@@ -164,7 +164,7 @@ sub _answer
 		elsif ($type eq 'E')
 		{
 			my %fields = map { substr($_, 0, 1) => substr($_, 1) } grep { length } split /\0/, $body;
-			# the first is the one that counts
+			# the first one counts
 			($answer{error}, $answer{message}) = @fields{qw(C M)} if !defined $answer{error};
 			$self->_lose("$fields{S} $fields{C}: $fields{M}") if $fields{V} =~ /FATAL|PANIC/;
 		}
@@ -218,7 +218,7 @@ use strict;
 use warnings;
 our @ISA = ('Wire');
 
-# One of an engine's, in the database of the tests.
+# A client of an engine, in the database of the tests.
 sub of
 {
 	my ($class, $engine, $user) = @_;
@@ -240,7 +240,7 @@ sub new
 		my ($version, $id, $plugin) = $greeting =~ /^.([^\0]*)\0(.{4}).*?([a-z0-9_]+)\0?\z/s;
 		$self->{id} = unpack('V', $id);
 		$self->{plugin} = $plugin;
-		# 45 is utf8mb4; there is no password to be proved
+		# 45 is utf8mb4; there is no password to prove
 		$self->_send_packet(pack('V V C x23 Z* C Z* Z*', $capabilities, 2**30, 45, $self->{user}, 0,
 			$self->{database}, $plugin));
 		return $self->_authenticate;
@@ -258,7 +258,7 @@ sub _authenticate
 		my $packet = $self->_packet;
 		return _error($packet) if $packet =~ /^\xFF/;
 		return { rows => [] } if $packet =~ /^\x00/;
-		# another plugin; what it is told of an empty password
+		# another plugin; its form of an empty password
 		$self->_send_packet($packet =~ /^\xFEcaching_sha2/ ? "\0" : '') if $packet =~ /^\xFE/;
 	}
 }
@@ -410,7 +410,7 @@ sub _answer
 	}
 }
 
-# Start a statement, whose answer is asked for later.
+# Start a statement, and ask for its answer later.
 sub send
 {
 	my ($self, $sql) = @_;
@@ -424,7 +424,7 @@ sub is_answered
 	return $self->{lost} || length $self->{buffer} > $self->{at} || IO::Select->new($self->{socket})->can_read(0) ? 1 : 0;
 }
 
-# The answer of what was started.
+# The answer of the statement that was started.
 sub answer
 {
 	my ($self) = @_;
@@ -489,7 +489,7 @@ sub _encode
 {
 	my ($parameter) = @_;
 	my ($type, $value) = @$parameter{qw(type value)};
-	# a number, or something that is its own encoding
+	# a number, or bytes that are encoded already
 	return pack($sizes{$type}, $value) if $sizes{$type} && !$parameter->{unsigned};
 	return pack('Q<', $value) if $type == 8;
 	return $value if $parameter->{raw};

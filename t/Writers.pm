@@ -1,6 +1,6 @@
-# Writers.pm: servers of a cluster that all write the same lock table, and leases
-# that go back and forth between them.  What is known on one has to be so on the
-# others; of those who want the same at the same time, one has it.
+# Writers.pm: servers of a cluster that all write the same lock table, and leases that go
+# back and forth between them.  What one server knows must be true on the others; of
+# several owners that want the same name at the same time, one gets it.
 #
 #   my $writers = Writers->new(nodes => [ $one, $two ], sync => $sql,
 #       conflict => qr/^1213 /);
@@ -8,7 +8,7 @@
 #
 # "sync" has a session see what the other servers have committed, "conflict" is
 # what a commit may fail with because of them.  make_tables() makes the table that
-# the tests write, CLUSTER_SECONDS says how long the load in the end takes.
+# the tests write, CLUSTER_SECONDS says how long the load at the end takes.
 
 package Writers;
 
@@ -22,7 +22,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(answer_of ask session acquire_soon together $is_token);
 our $is_token = qr/^\d+$/;
-my %seen;		# errors that clients were told
+my %seen;		# errors that clients got
 
 # A session's answer: a value or an error.
 sub answer_of
@@ -49,8 +49,8 @@ sub session
 	return Scenarios::Client->new($node, $name, 'tester');
 }
 
-# Acquire until it is granted: a release on another server may have been
-# answered a moment before it is there.
+# Acquire until it is granted: a release on another server may be answered a moment before
+# it arrives.
 sub acquire_soon
 {
 	my ($session, $name, $owner, $ttl, $refusals) = @_;
@@ -73,7 +73,7 @@ sub together
 	return map { answer_of($_) } @$sessions;
 }
 
-# The errors that clients were told.
+# The errors that clients got.
 sub note_errors
 {
 	note('errors that clients were told:');
@@ -115,7 +115,7 @@ sub test_all
 	return;
 }
 
-# One session after the other, and the one that comes next.
+# A session on one server after the other, and one on the next.
 sub pair
 {
 	my ($self, $i) = @_;
@@ -186,7 +186,7 @@ sub test_stale_tokens
 	return;
 }
 
-# A server answers releases from memory if it can: not what has ended elsewhere.
+# A server answers releases from memory if it can, but not of leases that ended elsewhere.
 sub test_ended_elsewhere
 {
 	my ($self) = @_;
@@ -204,7 +204,7 @@ sub test_ended_elsewhere
 	return;
 }
 
-# Each server counts for itself, and never less.
+# Each server counts the time by itself, and never too short.
 sub test_expiry
 {
 	my ($self) = @_;
@@ -261,7 +261,7 @@ sub test_races
 	is("@wrong", '', 'races for a free name: one winner each');
 	note('winners: ' . join(', ', map { "$_ $winners{$_}" } sort keys %winners));
 
-	# those who wait for it to expire or to be released, one after the other
+	# waiters for it to expire or to be released, one after the other
 	@wrong = ();
 	for my $i (1 .. 4)
 	{
@@ -274,7 +274,7 @@ sub test_races
 		{
 			my @served;
 			Scenarios::Run::until(sub { @served = grep { $_->is_busy && $_->is_answered } @waiters });
-			# another server would have to be wrong soon
+			# a wrong server would show itself soon
 			usleep(300_000);
 			@served = grep { $_->is_busy && $_->is_answered } @waiters;
 			my @answers = map { answer_of($_) } @served;
@@ -290,7 +290,7 @@ sub test_races
 	return;
 }
 
-# Somebody waits on another server.
+# A waiter on another server.
 sub test_waiters
 {
 	my ($self) = @_;
@@ -345,8 +345,8 @@ sub test_guards
 	ask($x, 'ROLLBACK');
 	is(ask($y, q{SELECT dlock_release('guarded', 'b')}), 1, 'released');
 
-	# a lease that expires, is released or evicted under a guard: either is the
-	# other server refused until the guard has ended, or the guard's commit fails
+	# a lease that expires, is released or evicted under a guard: either the other server
+	# is refused until the guard has ended, or the guard's commit fails
 	for my $i (1 .. 9)
 	{
 		my ($here, $there) = $self->pair($i);
@@ -372,7 +372,7 @@ sub test_guards
 	is("@wrong", '', 'a guard and a grant on another server are never both');
 	note("$_: $outcomes{$_}") for sort keys %outcomes;
 
-	# the guard's commit and the other's acquire come at the same time: who is
+	# the guard's commit and the other's acquire come at the same time: the owner that is
 	# granted the lease sees what was committed under the guard
 	@wrong = ();
 	%outcomes = ();
@@ -407,8 +407,8 @@ sub test_guards
 	return;
 }
 
-# Load on all servers.  An unprotected counter is read, and written a moment
-# later; it and the tokens tell whether anybody else was there.
+# Load on all servers.  A holder reads an unprotected counter, and writes it a moment
+# later; counter and tokens show whether another holder was there.
 sub test_load
 {
 	my ($self) = @_;

@@ -1,8 +1,7 @@
-# CommandCases.pm: the cases that the command dlock is tested with, side by side on one
-# server.
+# CommandCases.pm: the cases for the command dlock, run side by side on one server.
 #
-# A case is a function, run in a process of its own, since most of what it does is to wait.
-# What it finds with Test::More becomes a test of the file's.  In a case,
+# A case is a function, run in a process of its own, since it mostly waits.  Its checks
+# with Test::More become tests of the file.  In a case,
 #
 #   launch(...)        starts "dlock ...", with a URL of the server, in the background
 #   finish($run)       waits for its end: its status, or "signal N"
@@ -10,7 +9,7 @@
 #   query($sql)        the first value, asked by an administrator
 #   eventually($check) waits until it is true
 #
-# cli/dlock is tested, or what DLOCK_COMMAND names.
+# The program is cli/dlock, or the one that DLOCK_COMMAND names.
 
 package CommandCases;
 
@@ -60,7 +59,7 @@ sub start_server
 	my ($kind) = @_;
 	$dlock = abs_path($ENV{DLOCK_COMMAND} // "$FindBin::RealBin/../../cli/dlock")
 	  // die "cli/dlock is not built\n";
-	# nobody's URL but ours
+	# no URL but ours
 	delete $ENV{DLOCK_URL};
 	delete $ENV{$_} for grep { /^PG(?!_)/ } keys %ENV;
 	$scratch = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
@@ -109,7 +108,7 @@ sub cases
 	while (my ($name, $case) = splice(@cases, 0, 2))
 	{
 		my $results = "$scratch/results-" . ++$count;
-		# nothing that is buffered is written twice
+		# so that nothing buffered is written twice
 		STDOUT->flush;
 		my $pid = fork() // die "fork: $!\n";
 		if ($pid == 0)
@@ -152,7 +151,7 @@ sub run_case
 	return;
 }
 
-# Make what a case has found our own.
+# Take over the results of a case.
 sub report
 {
 	my ($name, $results, $status) = @_;
@@ -384,7 +383,8 @@ sub writer
 		$file, @options);
 }
 
-# Look at such a file: so many tokens, which never go down, and nobody beside the next.
+# Check such a file: so many tokens, which never go down, and no process that ran beside
+# the next holder's.
 sub one_after_the_other
 {
 	my ($file, $tokens) = @_;

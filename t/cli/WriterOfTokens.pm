@@ -10,7 +10,7 @@ use Fcntl;
 use POSIX ();
 use Time::HiRes qw(sleep);
 
-# Of the processes that have written under other tokens, those that live.
+# The processes that have written under other tokens and still live.
 sub others
 {
 	my ($path, $token) = @_;

@@ -1,4 +1,5 @@
-# Agent.pm: a program that holds a lease by a client, and does what a test tells it.
+# Agent.pm: a program that holds a lease by a client library, and does what a test tells
+# it.
 #
 # There is one in each language, t/clients/LANGUAGE/agent.*.  Its arguments are a driver
 # and the port of the server; what else it needs is in the environment, as for the programs
@@ -57,8 +58,7 @@ sub tell
 	return;
 }
 
-# The next line that it has said, undef if there is none after so many seconds, or none
-# to come.
+# Its next line; undef if none comes within so many seconds, or ever.
 sub line
 {
 	my ($self, $seconds) = @_;
@@ -93,7 +93,7 @@ sub says
 	return 'silence after: ' . join('; ', @{ $self->{said} });
 }
 
-# What it answers to a command.
+# Its answer to a command.
 sub ask
 {
 	my ($self, $command, $regex) = @_;
@@ -116,7 +116,7 @@ sub signal
 	return;
 }
 
-# Until its process has ended: its exit status.
+# Wait until its process has ended; returns its exit status.
 sub await_end
 {
 	my ($self) = @_;
@@ -138,7 +138,7 @@ sub quit
 	my ($self) = @_;
 	$self->tell('exit');
 	my $until = time + $patience;
-	# what it says keeps it from its end when nobody reads it
+	# it cannot end while nobody reads its output
 	1 while time < $until && defined $self->line($until - time);
 	return $self->kill;
 }

@@ -3,9 +3,9 @@
 #   Cases::run($kind, command => ['python3', 'agent.py'],
 #       drivers => { postgres => { psycopg => ['python3-psycopg'] }, ... })
 #
-# starts a server of that kind, and goes through the cases with each of the drivers for it:
-# its name, and what it needs, packages of Debian's or "npm:MODULE".  "prepare" is called
-# before, and "also" at the end with those drivers, for what only this language has.
+# starts a server of that kind, and goes through the cases with each of the drivers for
+# it: its name, and what it needs, Debian packages or "npm:MODULE".  "prepare" is called
+# before, and "also" at the end with those drivers, for cases of this language only.
 # Agent.pm says what the command does.
 
 package Cases;
