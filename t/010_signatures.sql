@@ -1,5 +1,5 @@
--- Every function of the extension, as it is declared; none that is not listed
--- here, and none without a comment.  A function that is added to the extension
+-- Every function of the extension, as it is declared; there is none that is not
+-- listed here, and none without a comment.  A function that is added to the extension
 -- fails this test until it is added here.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;

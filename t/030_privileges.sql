@@ -1,4 +1,4 @@
--- What everybody may do, and what only those may who were granted it.
+-- What every role may do, and what only roles may that were granted it.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;

@@ -1,5 +1,5 @@
 -- The SQLSTATE of every misuse, in every function that can meet it, and that
--- contention is an answer and no error.
+-- contention is an answer, not an error.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;

@@ -1,5 +1,5 @@
-# Scenario 20: what was acknowledged survives kill -9 of the server under load, nothing is
-# held twice, and tokens grow, also where leases may be lost.
+# Scenario 20: acknowledged leases survive kill -9 of the server under load, nothing
+# is held twice, and tokens grow, even where leases may be lost.
 
 use strict;
 use warnings;

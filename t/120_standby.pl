@@ -1,5 +1,5 @@
 # A standby replays every kind of change to the same pages, also without the
-# library; it answers what only reads, and after promotion all the rest.
+# library; it answers calls that only read, and after promotion all others.
 
 use strict;
 use warnings;

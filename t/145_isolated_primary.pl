@@ -1,7 +1,8 @@
 # A primary that has lost both of its standbys goes on running.  It acknowledges
 # no acquire and no renewal, and no commit under a guard.  The standby that is
 # ahead takes over with all leases that were acknowledged and grants what the old
-# primary could not.  That is rewound, follows, and becomes the primary again.
+# primary could not.  The old primary is rewound, follows, and becomes the primary
+# again.
 
 use strict;
 use warnings;

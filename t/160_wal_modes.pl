@@ -1,6 +1,6 @@
 # The small WAL record and GenericXLog are replayed to the very pages that the
 # primary has, by a standby without the library and by crash recovery, without
-# and with full-page images; and both ways of logging come to the same leases.
+# and with full-page images; and both ways of logging give the same leases.
 
 use strict;
 use warnings;

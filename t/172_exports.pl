@@ -1,6 +1,6 @@
-# What dlock.so shows to PostgreSQL, whose processes load it together with other
-# libraries: the SQL functions that the extension's scripts name, the workers, and
-# nothing that could be taken for somebody else's.
+# The symbols of dlock.so that PostgreSQL sees, whose processes load it together with
+# other libraries: the SQL functions that the extension's scripts name, the workers,
+# and nothing that could clash with another library.
 
 use strict;
 use warnings;

@@ -1,15 +1,15 @@
-# pg_upgrade keeps leases, whichever way it transfers files, and tokens grow.  So it
-# does where the extension's objects are still those of an older version, and where
-# they were updated.
+# pg_upgrade keeps leases, whichever way it transfers files, and tokens grow.  This
+# also holds if the extension's objects are still those of an older version, or were
+# updated.
 #
-# From a cluster of the same version always; also from an older PostgreSQL, if
-# OLD_PG_CONFIG names its pg_config, or the one that Debian 12 has is older
-# than the one under test.
+# The old cluster is always one of the same version; another is of an older
+# PostgreSQL, if OLD_PG_CONFIG names its pg_config, or if Debian 12's is older than
+# the one under test.
 #
 # PostgreSQL 15.20, of November 2026, marks each column of each table with a version:
 # pg_attver, among the column's options.  A newer PostgreSQL whose minor release is older
 # than that, 18.6 for example, dumps it like an option that somebody has set and then
-# cannot restore it.  It upgrades no table at all, so there is nothing to test.
+# cannot restore it.  It cannot upgrade any table, so there is nothing to test.
 
 use strict;
 use warnings;

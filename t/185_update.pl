@@ -2,8 +2,8 @@
 # with the objects of the releases before it, and leases are kept whether the
 # server restarts before or after the update.
 #
-# The library is the new one all the time: there is no old one here.  The old
-# one with new objects is ruled out by the update script, which fails there.
+# The library is always the new one: there is no old one here.  The old one cannot
+# meet new objects, because the update script fails with it.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# A call that has begun before the summaries got more memory has not mapped that.
-# What it adds is found all the same by those who pass over pages by their
+# A call that began before the summaries got more memory has not mapped that.  The
+# leases that it adds are found all the same by walks that skip pages by their
 # summaries.
 
 use strict;

@@ -1,5 +1,5 @@
-# Damaged pages lead to errors that name the block, or to answers; never to a
-# crash, a hang or an endless loop, and never to damage of other pages.
+# Calls that meet damaged pages raise errors that name the block, or answer; they
+# never crash, hang or loop, and never damage other pages.
 #
 # After hand-made damage to every field there are random rounds, replayable:
 #   DAMAGE_SEED     as printed

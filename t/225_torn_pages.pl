@@ -1,6 +1,6 @@
 # Pages of which only a half reached the disk.  With checksums a torn page is an error
-# for the leases on it, and only for them; and what a crash has torn, recovery makes
-# whole, from the images that the WAL has of pages changed since the checkpoint.
+# for the leases on it, and only for them; and recovery mends a page that a crash has
+# torn, from the images that the WAL has of pages changed since the checkpoint.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# A page of the lock table cannot be read while some wait for a name that lies on
-# it.  Whoever has to read it gets an error, and nothing hangs: not those who wait,
-# not calls for other names, nor anybody once the page can be read again.
+# A page of the lock table cannot be read while callers wait for a name that lies on
+# it.  A call that has to read it gets an error, and nothing hangs: not the waiters,
+# not calls for other names, and no call once the page can be read again.
 
 use strict;
 use warnings;

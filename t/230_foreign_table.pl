@@ -1,6 +1,6 @@
-# A lock table that is not as the extension made it is refused with the repair,
-# dropping and creating the extension repairs it, and no other table can use the
-# access method.
+# A lock table that is not as the extension made it is refused, with a hint how to
+# repair it; dropping and creating the extension repairs it; and no other table can
+# use the access method.
 
 use strict;
 use warnings;

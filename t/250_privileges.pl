@@ -1,5 +1,5 @@
-# Who may do what over connections of their own: a pooler's role that becomes
-# others, roles that are renamed or dropped while they hold leases.
+# Privileges over separate connections: a pooler's role that becomes others, roles
+# that are renamed or dropped while they hold leases.
 
 use strict;
 use warnings;

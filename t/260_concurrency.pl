@@ -1,6 +1,6 @@
 # A storm on few names: exclusive leases guard a counter exactly, permits never
-# exceed their limit, and nobody ever sees two holders that exclude each other,
-# while the table grows, dead leases are reaped and everybody scans.
+# exceed their limit, and no session ever sees two holders that exclude each other,
+# while the table grows, dead leases are reaped and all sessions scan.
 
 use strict;
 use warnings;

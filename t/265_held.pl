@@ -1,5 +1,5 @@
-# dlock.stats.held is how many rows the lock table has: also when it is counted for
-# the first time while leases come, go, expire and move to new buckets.
+# dlock.stats.held is the number of rows of the lock table, even when they are counted
+# for the first time while leases come, go, expire and move to new buckets.
 
 use strict;
 use warnings;

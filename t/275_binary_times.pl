@@ -1,5 +1,5 @@
-# Times that a client sends in binary: of a type that it says, or of none, when
-# the server takes the bytes for a dlock_duration's.
+# Times that a client sends in binary: with a type, or without one, so that the server
+# takes the bytes for a dlock_duration.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Tokens fail closed at their end (scenario 24): no grant, no wrap, while what
-# is held can be re-entered, renewed and released.
+# Tokens fail closed at their end (scenario 24): no grant, no wrap, while held leases
+# can be re-entered, renewed and released.
 
 use strict;
 use warnings;

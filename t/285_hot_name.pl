@@ -1,5 +1,5 @@
-# A name with very many holders costs other names nothing, although it was there
-# first: calls for them read a handful of pages, however many leases there are.
+# A name with very many holders costs other names nothing, even if it came first:
+# calls for these read a handful of pages, however many leases there are.
 
 use strict;
 use warnings;

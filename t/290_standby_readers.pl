@@ -1,5 +1,5 @@
-# Replay on a standby goes on while sessions there read the very bucket and
-# overflow pages that it changes: neither waits for the other for ever.
+# Replay on a standby and sessions that read the very bucket and overflow pages that
+# it changes do not wait for each other for ever.
 
 use strict;
 use warnings;

@@ -1,7 +1,6 @@
-# A waiter against every event that can meet it: a release, an expiry, a renewal,
-# an eviction, a cancel, a terminate, a timeout, the end of its client.  First
-# one after the other, then at the same moment, many times.  Scenarios 7, 8, 9
-# and 19.
+# A waiter meets every event that can happen to it: a release, an expiry, a renewal,
+# an eviction, a cancel, a terminate, a timeout, the end of its client.  First one
+# after the other, then at the same moment, many times.  Scenarios 7, 8, 9 and 19.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 # Deadlocks among owners: a wait that would close a cycle is an error, through
-# exclusive, shared and permit holds and through places in a queue; one victim
-# for each cycle, and no false alarm; and guards, which go with a transaction.
+# exclusive, shared and permit holds and through places in a queue; one victim for
+# each cycle, and no false alarm; also with guards, which belong to a transaction.
 # Scenario 16.
 
 use strict;

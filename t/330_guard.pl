@@ -1,5 +1,5 @@
-# A guarded lease and those who wait for it: they are served when the outcome of
-# the guarding transaction is visible, not before, however the lease was lost.
+# A guarded lease and its waiters: they are served when the outcome of the guarding
+# transaction is visible, not before, however the lease was lost.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Session leases and those who wait for them: served when the session ends, in
-# whatever way.  And two calls that wait without a place of their own:
-# dlock_wait(), and dlock_acquire_all() for the names that are busy.
+# Session leases and their waiters, which are served when the session ends, in
+# whatever way.  And two calls that wait without a place of their own: dlock_wait(),
+# and dlock_acquire_all() for the names that are busy.
 
 use strict;
 use warnings;

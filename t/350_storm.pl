@@ -1,9 +1,9 @@
 # Scenarios 7 to 16, 19 and 22 at once: a storm.  Hundreds of sessions wait for few
-# names in every way there is; waiters are cancelled, terminated, lose their
-# clients, run out of time, deadlock and are evicted.  Every answer is noted
-# with the time before and after the call, and judged afterwards: no two
-# holders that exclude each other, no token twice or out of order.  Then
-# nothing is left over, and the counters add up.
+# names in every possible way; waiters are cancelled, terminated, lose their clients,
+# run out of time, deadlock and are evicted.  The clients note every answer with the
+# time before and after the call, and the test judges them afterwards: no two holders
+# that exclude each other, no token twice or out of order.  Then nothing is left over,
+# and the counters add up.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The places to wait in and the guards are as many as configured; one too many
-# is an error with a hint, and nobody loses a place by it.
+# There are as many places to wait in, and guards, as configured; one too many is an
+# error with a hint, and no other caller loses its place.
 
 use strict;
 use warnings;

@@ -1,7 +1,6 @@
-# No room is left on the disk for the lock table: a call that needs some gets an
-# error, and nobody is granted anything by it.  All that was granted is there,
-# over a crash too, and calls that need no room work.  When there is room again,
-# all goes on.
+# No room is left on the disk for the lock table: a call that needs room gets an
+# error, and grants nothing.  Granted leases stay, even over a crash, and calls that
+# need no room work.  When there is room again, all goes on.
 
 use strict;
 use warnings;

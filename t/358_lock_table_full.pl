@@ -1,7 +1,7 @@
 # A transaction has taken so many of PostgreSQL's own locks that its shared memory
-# for locks is full.  Calls of dlock then answer rightly or raise 53200; nobody is
-# granted what is not free, and the places to wait in and the guards are there,
-# all that are configured.
+# for locks is full.  Calls of dlock then answer correctly or raise 53200; no call
+# grants a name that is not free, and all places to wait in and guards that are
+# configured are usable.
 
 use strict;
 use warnings;

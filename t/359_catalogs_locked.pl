@@ -1,6 +1,6 @@
-# Somebody has locked a catalog that dlock asks whom a role may act for.  A call
-# that has to ask waits, and can be cancelled; it holds up nobody, not even who
-# has locked the catalog.
+# A session has locked a catalog that says for whom a role may act.  A call that has
+# to read it waits, and can be cancelled; it holds up no other session, not even the
+# one that locked the catalog.
 
 use strict;
 use warnings;

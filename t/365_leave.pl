@@ -1,6 +1,6 @@
-# Scenarios 7, 8 and 9: every way to leave the queue.  Whoever waits leaves at
-# once when it is cancelled, terminated, out of time, when its client, its lock
-# table or its server goes away; and whoever is next is served.
+# Scenarios 7, 8 and 9: every way to leave the queue.  A waiter leaves at once when it
+# is cancelled, terminated or out of time, or when its client, its lock table or its
+# server goes away; and the next one is served.
 
 use strict;
 use warnings;

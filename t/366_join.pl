@@ -1,6 +1,6 @@
-# Between the look at a name and joining its queue all who stood there may leave,
-# and a guard may end.  Whoever joins then must look again, for what was in the way
-# is gone, and nobody else will say so.
+# Between a caller's look at a name and its joining the queue, all waiters there may
+# leave, and a guard may end.  A caller that joins then must look again: the obstacle
+# is gone, and nobody else will tell it.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Whoever does not learn of its grant gives it back: a waiter that is dead at the
-# moment of a release, a call that fails after it has taken a lease or a part of
-# them.  All leases last for an hour here, so that nothing but that frees them.
+# A call whose caller does not learn of the grant gives it back: a waiter that is dead
+# at the moment of a release, a call that fails after it has taken a lease or some of
+# several.  All leases last for an hour here, so that nothing else frees them.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# How much memory a wait takes does not depend on how often it looks.  Each
-# renewal of a name wakes those who watch it, and they look at all its holders.
+# The memory of a wait does not depend on how often it looks.  Each renewal of a name
+# wakes its watchers, and they look at all its holders.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 # Leases on different names may have the same token: the first ones of two buckets
-# do.  A walk over an owner's session leases that meets splits must not take one
-# that it has not renewed for another that it has.
+# do.  A walk over an owner's session leases that meets splits must not confuse one
+# that it has not renewed with one that it has.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Session and transaction leases on a standby: it takes them for alive, shows
-# them like the primary, and waits for nothing.  After promotion what they were
-# bound to is gone, and their times to live count.
+# Session and transaction leases on a standby: it takes them for alive, shows them as
+# the primary does, and waits for nothing.  After promotion their sessions and
+# transactions are gone, and their times to live count.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# With dlock.notify on, whoever listens hears of leases that expired or were
-# force-released; otherwise nobody hears anything.
+# With dlock.notify on, listeners hear of leases that expired or were force-released;
+# with it off, they hear nothing.
 
 use strict;
 use warnings;

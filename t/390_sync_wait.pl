@@ -1,6 +1,6 @@
-# Scenario 21: a waiter's grant is as durable as its own session asks.  With a
-# synchronous standby that is away it waits for that too; when that wait is
-# interrupted there is an error instead of an answer, and the lease is there to
+# Scenario 21: a waiter's grant is as durable as its own session asks.  If a
+# synchronous standby is away, the waiter waits for that too; if that wait is
+# interrupted, the call raises an error instead of answering, and the lease stays, to
 # be replayed or released.
 
 use strict;

@@ -1,7 +1,7 @@
-# What need not be durable when it returns is flushed soon after, by the
-# launcher, and by the WAL writer where there is no launcher.  The server is one
-# in which nobody else would do it: no standby to tell of running transactions,
-# no autovacuum, no checkpoint.
+# A call that need not be durable when it returns is flushed soon after, by the
+# launcher, or by the WAL writer if there is no launcher.  In this server nothing else
+# would flush it: there is no standby to tell of running transactions, no autovacuum,
+# no checkpoint.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # A call that is canceled or terminated, or runs out of time, after it was granted
 # a lease and before it is answered gives back what it has added: error 57014 means
 # that nothing was taken.  The server's flushes are held up, so that this happens
-# where it is most likely.  And who looks waits for no flush.
+# where it is most likely.  And a look waits for no flush.
 
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# VACUUM FULL gives the lock table a new file while somebody guards a lease and
+# VACUUM FULL gives the lock table a new file while a transaction guards a lease and
 # others wait: the guard holds, and the waiters are served in their order.
 
 use strict;

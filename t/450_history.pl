@@ -1,7 +1,6 @@
-# The checker of histories (History.pm) finds what breaks a rule, and finds
-# nothing wrong with what only looks like it: each rule has histories that must
-# fail, and beside them the same history with the one thing changed that makes
-# it possible.  Needs no server.
+# The checker of histories (History.pm) finds every broken rule, and no fault in a
+# history that only looks like one: each rule has histories that must fail, and beside
+# each the same history with the one change that makes it possible.  Needs no server.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
 # Many clients while the server is killed, again and again: the whole of it, one
-# backend, or a background worker, any of which ends all sessions; and while
+# backend, or a background worker, each of which ends all sessions; and while
 # processes are stopped for a moment, which ends nothing.  The histories of the
 # clients keep to the rules.  "make torture" makes it long.
 

@@ -1,9 +1,9 @@
 # Scenario 21: a primary with two standbys, of which any one has to confirm, is
 # killed under load, again and again: the standby that is ahead is promoted, the
 # other one follows it, and the old primary is rewound and becomes a standby;
-# sometimes the new primary is killed before that.  No lease that a client was told
-# of is lost.  Then the same without synchronous standbys: the newest leases may be
-# lost, but tokens grow.  "make torture" makes it long.
+# sometimes the new primary is killed before that.  No acknowledged lease is lost.
+# Then the same without synchronous standbys: the newest leases may be lost, but
+# tokens grow.  "make torture" makes it long.
 
 use strict;
 use warnings;

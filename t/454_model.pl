@@ -1,5 +1,5 @@
 # The models in doc/model, of the waiting protocol and of the journal: Spin finds
-# nothing wrong with them, and finds out whatever is taken away from them.  Needs no
+# nothing wrong with them, and finds a fault if any step is taken out.  Needs no
 # server.
 
 use strict;

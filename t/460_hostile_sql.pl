@@ -1,8 +1,7 @@
-# Whatever is thrown at the SQL functions, in whatever way: the server goes on,
-# each call is answered as the manual says or raises an error that was to be
-# expected, bad input changes nothing, and what was granted is held by exactly
-# that name and owner.  Hostile.pm says how; mysql/hostile_sql.pl is the same for
-# the others.
+# Hostile calls of the SQL functions, of every kind: the server goes on, each call
+# answers as the manual says or raises an expected error, bad input changes nothing,
+# and a granted lease is held under exactly that name and owner.  Hostile.pm says how;
+# mysql/hostile_sql.pl is the same for MySQL and MariaDB.
 
 use strict;
 use warnings;

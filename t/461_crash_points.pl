@@ -1,12 +1,12 @@
 # A process, or the whole server, dies at each step of every change to more than
 # one page: a split, an overflow page, the free list, the directory, the start
-# of a table.  The steps are the points of pg_extension/lease_crash.h, which are
-# there only in the library that this test builds for itself.
+# of a table.  The steps are the points of pg_extension/lease_crash.h, which exist
+# only in the library that this test builds for itself.
 #
-# After each crash every lease that was acknowledged is there, as it was told,
-# nothing is there that was not asked for, and the pages make up a sound table:
-# every page is used for one thing.  What a crash leaves behind is found by the
-# first walk over the table, and used again.  A standby follows all the while.
+# After each crash every acknowledged lease is there, as it was answered, nothing is
+# there that nobody asked for, and the pages make up a sound table: every page is used
+# for one thing.  The first walk over the table finds the pages that a crash left
+# unused, and they are used again.  A standby follows all the while.
 
 use strict;
 use warnings;

@@ -1,10 +1,10 @@
-# PgBouncer, and clients by the thousand that come and go.  Behind a pooler of
-# transactions an owner's calls are made by whatever server connection comes;
-# leases do not mind, session leases do.  Clients leave in the middle of waits;
-# PostgreSQL runs out of connections; PgBouncer dies.  Nothing that was granted
-# is lost, nobody has what another has, nothing is left over, and the counters add
-# up.  At last the same without a pooler: connections by the thousand, and no
-# server process grows.
+# PgBouncer, and thousands of clients that come and go.  Behind a pooler of
+# transactions an owner's calls may each use another server connection; that does no
+# harm to leases, except session leases.  Clients leave in the middle of waits;
+# PostgreSQL runs out of connections; PgBouncer dies.  No granted lease is lost, no
+# two clients hold the same, nothing is left over, and the counters add up.  At the
+# end the same without a pooler: thousands of connections, and no server process
+# grows.
 
 use strict;
 use warnings;

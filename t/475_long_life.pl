@@ -1,7 +1,7 @@
-# A server that lives long.  Clients that stay make every kind of call, mistakes
-# too; others come for one call; and those of a load wait, are cancelled and
-# terminated.  No process that lasts gets more memory or more files, and the
-# lock table does not grow.  TORTURE_MINUTES makes it long.
+# A server that runs long.  Some clients stay and make every kind of call, mistakes
+# too; others come for one call; those of a load wait, are cancelled and terminated.
+# No lasting process gets more memory or more files, and the lock table does not grow.
+# TORTURE_MINUTES makes it long.
 
 use strict;
 use warnings;

@@ -3,10 +3,9 @@
  *	  A disk that is full whenever a file says so; for the test of a lock table
  *	  that cannot grow.
  *
- * Preloaded into a server.  While the file that the environment calls
- * DLOCK_NO_ROOM exists, no file in its folder, or below that, gets larger.  As
- * on a real disk there is room for a part of what is written first, and then
- * for nothing.
+ * Preloaded into a server.  While the file that DLOCK_NO_ROOM in the environment
+ * names exists, no file in its folder, or below that, gets larger.  As on a real
+ * disk, there is room for a part of the first write, and then for nothing.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

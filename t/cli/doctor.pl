@@ -1,6 +1,6 @@
-# dlock doctor: what it finds on servers that are well, and on servers that are not, on the
-# kind of server that is the argument; see CommandCases.pm.  Each thing that it looks at is
-# put wrong here, and most of them right again.
+# dlock doctor: what it finds on healthy servers, and on others, on the kind of server
+# that is the argument; see CommandCases.pm.  This test breaks each thing that it
+# checks, and mends most of them again.
 
 use strict;
 use warnings;

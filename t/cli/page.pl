@@ -1,6 +1,6 @@
 # The manual page and the completion of the command dlock, and what is installed: every
-# subcommand and every option of --help is in both, and the other way round.  It needs no
-# server, so it is run for one kind of them.
+# subcommand and every option of --help is in both, and the other way round.  It needs
+# no server, so it runs for only one kind.
 
 use strict;
 use warnings;

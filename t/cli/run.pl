@@ -1,6 +1,6 @@
 # dlock run: a command that runs while a lease is held, on the kind of server that is the
-# argument; see CommandCases.pm.  That it never runs when the lease may be another's is
-# shown by run_alone.pl.
+# argument; see CommandCases.pm.  run_alone.pl shows that the command never runs when
+# another may have the lease.
 
 use strict;
 use warnings;

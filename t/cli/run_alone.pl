@@ -1,9 +1,10 @@
-# dlock run: whatever becomes of it, of its watchdog, of the network and of the server, its
-# command is gone before somebody else can have the lease; on the kind of server that is the
+# dlock run: whatever happens to it, its watchdog, the network and the server, its
+# command is gone before another can have the lease; on the kind of server that is the
 # argument.  See CommandCases.pm.
 #
-# Two write into a file, each with its token, the first one stubbornly.  Something is broken.
-# When the second gets the lease, no process of the first may live.
+# Two commands write into a file, each with its token; the first ignores SIGTERM.  The
+# test breaks something.  When the second gets the lease, no process of the first may
+# live.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# dlock top, on a terminal that tmux plays, on the kind of server that is the argument; see
-# CommandCases.pm.  The screen is read again and again until it is what it should be, and
-# figures are masked.
+# dlock top, on a terminal that tmux provides, on the kind of server that is the
+# argument; see CommandCases.pm.  The test reads the screen until it is right, with
+# figures masked.
 
 use strict;
 use warnings;

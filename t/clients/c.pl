@@ -1,8 +1,8 @@
 # The client library for C, on a server of the kind that is the argument: the cases of
 # clients/CONTRACT.md that concern a library, calls on a session, and URLs.
 #
-# t/clients/c/client.c is the program; it is built with what finds its mistakes and leaks.
-# Leases go on side by side, so most waits cost no time of their own.
+# t/clients/c/client.c is the program; it is built with sanitizers that find mistakes
+# and leaks.  Leases go on side by side, so most waits cost no extra time.
 
 use strict;
 use warnings;

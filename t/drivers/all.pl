@@ -1,5 +1,5 @@
-# Every driver, with the real thing: the programs in the folders beside this file, one for
-# each driver, in its language, against a server of the kind that is the argument.
+# Every real driver: the programs in the folders beside this file, one for each
+# driver, in its language, run against a server of the kind that is the argument.
 # DRIVERS in the environment names those to run, by file, instead of all.
 #
 # A program's first lines say, in its language's comments,
@@ -24,8 +24,8 @@
 #
 # python/readme_loop.py shows the readme's loop instead.
 #
-# What a driver cannot bind unchanged, it binds as the page says, and the program shows
-# also that it could not.
+# A value that a driver cannot bind unchanged is bound as the page says, and the
+# program also shows that it could not be.
 
 use strict;
 use warnings;

@@ -2,12 +2,12 @@
 # watch a server of the kind that is the argument, with the account that README.md there
 # makes.  On PostgreSQL both exporters do.
 #
-# What clients do on the server has to arrive in Prometheus, as dlock.stats has it; each
-# alert of rules.yml has to be raised by what it is for, and none without; whatever the
-# dashboard and the rules name has to be exported.
+# The work of clients must arrive in Prometheus, as dlock.stats has it; each alert of
+# rules.yml must be raised by its cause, and not without it; every metric that the
+# dashboard and the rules name must be exported.
 #
 # Prometheus and the exporters ask every half second here, and the rules' times are
-# shortened likewise; all else in the files is as it is delivered.
+# shortened likewise; the rest of the files is as delivered.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# A backup, or anybody else, locks the whole server against writing (rule 15).  Who looks
-# and who gives a lease back is answered all the same, and that is written afterwards;
-# whoever wants a lease that cannot be written is told so within two seconds, because the
-# backup may be waiting for that very statement.  The kind of server is the argument.
+# A backup, or anybody else, locks the whole server against writing (rule 15).  Looks
+# and releases are answered all the same, and the releases are written afterwards.  An
+# acquire that cannot be written gets an error within two seconds, because the backup
+# may be waiting for that very statement.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Who calls: the account and the connection that a lease is bound to, as
-# mysql_compat.h has it, and what others see of them.  The kind of server is the
+# The caller: its account and the connection that a lease is bound to, as
+# mysql_compat.h finds them, and what others see of them.  The kind of server is the
 # argument.
 
 use strict;

@@ -3,12 +3,12 @@
 # with the same few leases, and one server is killed and joins the others again.
 # This is scenario 21.
 #
-# Each server's history has to keep all the rules, by itself: the line of waiters,
-# the deadlines and the rows are what its own clients were promised.  All together
-# have to keep those that need no line: that is what is promised of the cluster.
+# Each server's history must keep all rules by itself: the line of waiters, the
+# deadlines and the rows are promised to its own clients.  All together must keep the
+# rules that need no line: these are promised for the cluster.
 #
-# A session lease is a lease for its time to live here, for the other servers know
-# no more of it.  TORTURE_MINUTES makes it long, TORTURE_SEED repeats a run's
+# Here a session lease counts as a lease for its time to live, since the other servers
+# know no more of it.  TORTURE_MINUTES makes it long, TORTURE_SEED repeats a run's
 # choices.
 
 use strict;

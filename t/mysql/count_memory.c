@@ -1,11 +1,11 @@
 /*
  * count_memory.c
- *	  How much memory the library has; for the test of a long life.
+ *	  Count the library's memory; for the test of a long life.
  *
  * Linked into the library, whose calls of malloc() and the like, and those of the
- * client library inside, come here (ld --wrap).  How many pieces it has, and how many
- * bytes, is in the file that the environment calls DLOCK_COUNT_MEMORY: two int64_t,
- * which are there before.
+ * client library inside, come here (ld --wrap).  The file that DLOCK_COUNT_MEMORY in
+ * the environment names, which must exist, gets the number of pieces and of bytes:
+ * two int64_t.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -2,12 +2,12 @@
  * cut_off.c
  *	  A server that can be cut off from the network; for the tests of clusters.
  *
- * Preloaded into a server.  While the file that the environment calls
- * DLOCK_CUT_OFF exists, the server's TCP connections are shut down, new ones
- * are refused, both ways, and nothing gets through; it goes on running, and can
- * be reached by its Unix socket.  Connections of the process to itself stay, as
- * they would if a cable were pulled.  That this is so another file says, whose
- * name has ".done" at its end.
+ * Preloaded into a server.  While the file that DLOCK_CUT_OFF in the environment
+ * names exists, the server's TCP connections are shut down, new ones are refused,
+ * both ways, and nothing gets through.  The server goes on running, and its Unix
+ * socket works.  Connections of the process to itself stay, as they would if a cable
+ * were pulled.  Another file, with ".done" at the end of its name, tells that the
+ * server is cut off.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

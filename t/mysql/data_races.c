@@ -8,9 +8,8 @@
  * leases meanwhile.  Calls are cancelled, clients are gone, connections end,
  * somebody looks at all that, and the plugin is uninstalled and installed again.
  *
- * This is to be built with ThreadSanitizer, which the servers themselves do not
- * start with.  It sees what the program's threads do, whatever the order they
- * happen to do it in.
+ * Build this with ThreadSanitizer, with which the servers themselves do not start.
+ * It finds races between the program's threads, in whatever order they happen to run.
  *
  * data_races: two threads make a mistake on purpose.
  *

@@ -1,9 +1,11 @@
-# A waiter that is killed, or whose client is cut off, in the very moment in which the
-# name comes free: between two looks at its connection.  It may be granted the lease all
-# the same, and gives it back: whoever comes next has it at once, and nobody waits for
-# the dead one's time to live, which is longer than this test.  A killed one is told so.
+# A waiter is killed, or its client is cut off, in the very moment in which the name
+# comes free: between two looks at its connection.  It may be granted the lease all
+# the same, and gives it back: the next caller has it at once, and nobody waits for
+# the dead waiter's time to live, which is longer than this test.  A killed waiter
+# gets an error.
 #
-# The same for who did not wait, but for its commit.  The kind of server is the argument.
+# The same for a caller that waits only for its commit.  The kind of server is the
+# argument.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# No room is left for the lock table: an error, and nobody is granted anything;
-# when there is room again, all goes on.  The kind of server is the argument.
+# No room is left for the lock table: calls raise an error, and grant nothing; when
+# there is room again, all goes on.  The kind of server is the argument.
 
 use strict;
 use warnings;

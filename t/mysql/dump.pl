@@ -1,7 +1,7 @@
-# A logical dump of everything, as people make it, is restored in a server that has
-# not got dlock: all other databases are complete, and once dlock is installed there
-# the leases are what they were.  So they are when it is restored in the server that
-# it was taken from, or in another one that has dlock.  The kind of server is the
+# A logical dump of everything, as people make it, is restored in a server without
+# dlock: all other databases are complete, and once dlock is installed there, the
+# leases are as they were.  The same holds when it is restored in the server from
+# which it was taken, or in another one that has dlock.  The kind of server is the
 # argument.
 
 use strict;

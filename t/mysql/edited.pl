@@ -1,5 +1,5 @@
-# Somebody has changed the library's tables: what it knows of them counts no more, and it
-# goes on by what they have.  The kind of server is the argument.
+# Somebody has changed the library's tables: the library forgets what it knew, and
+# goes on with what they contain.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,6 +1,5 @@
-# What the error log says of leases that expire, and how names that are no plain
-# text are shown there and in the errors that are the engine's own.  The kind of
-# server is the argument.
+# What the error log says of leases that expire, and how names that are no plain text
+# are shown there and in the engine's own errors.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
-# What dlock.so shows to the server that loads it, together with other libraries: the
-# functions that uninstall.sql names, with what is done before and after, MariaDB's plugin,
-# and nothing that could be taken for somebody else's.  In a server that lacks what it needs
-# it refuses every call.
+# The symbols of dlock.so that the server sees, which loads it together with other
+# libraries: the functions that uninstall.sql names, with their init and deinit
+# functions, MariaDB's plugin, and nothing that could clash with another library.  In
+# a server that lacks what it needs it refuses every call.
 
 use strict;
 use warnings;

@@ -1,8 +1,7 @@
-# A row that another server of a cluster has written is over when its time to live
-# has passed since it was read here: not since the read began, which may take long
-# there.  Here the other server is the administrator, who has locked the lock table
-# and writes into it while the library waits to read it.  The kind of server is the
-# argument.
+# A row that another server of a cluster has written is over when its time to live has
+# passed since it was read here: not since the read began, which may take long.  Here
+# the other server is the administrator, who has locked the lock table and writes into
+# it while the library waits to read it.  The kind of server is the argument.
 
 use strict;
 use warnings;

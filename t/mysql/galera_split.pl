@@ -1,5 +1,6 @@
-# Three nodes of a Galera cluster: one is cut off from the others, all are, one is
-# killed, two are, and the last one goes on alone only when told to.  MariaDB only.
+# Three nodes of a Galera cluster: one is cut off from the others, all are cut off,
+# one is killed, two are killed, and the last one goes on alone only when told to.
+# MariaDB only.
 
 use strict;
 use warnings;

@@ -1,6 +1,7 @@
 # Three members of a Group Replication group: first one of them writes, then all.
-# Whoever is killed, stopped or cut off, of those who want the same lease one has
-# it, tokens grow, and what is held stays held: also scenario 21.  MySQL only.
+# Whichever member is killed, stopped or cut off: of several owners that want the same
+# lease one has it, tokens grow, and held leases stay held.  Also scenario 21.  MySQL
+# only.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# Three members of a Group Replication group that all write.  First they are
-# servers by themselves, one of which holds leases; then they become a group under
-# the library.  MySQL only.
+# Three members of a Group Replication group that all write.  First they are separate
+# servers, one of which holds leases; then they become a group while the library runs.
+# MySQL only.
 
 use strict;
 use warnings;

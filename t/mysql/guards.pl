@@ -1,5 +1,5 @@
-# A guard pins its lease, whatever the library does meanwhile, and keeps nobody from
-# the leases on other names.  The kind of server is the argument.
+# A guard pins its lease, whatever the library does meanwhile, and keeps no caller
+# from leases on other names.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -2,10 +2,10 @@
  * hold_flush.c
  *	  A server whose flushes can be held up; for the test of lost commits.
  *
- * Preloaded into a server.  While the file that the environment calls
- * DLOCK_HOLD_FLUSH exists, what is written does not get to the disk: fsync() and
- * fdatasync() wait.  Meanwhile there is another file, of that name, a dot, and the
- * number of the process.
+ * Preloaded into a server.  While the file that DLOCK_HOLD_FLUSH in the environment
+ * names exists, writes do not reach the disk: fsync() and fdatasync() wait.  While
+ * one waits there is another file, whose name is that one, a dot, and the number of
+ * the process.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,9 +1,8 @@
-# Whatever is thrown at the SQL functions, in whatever way: the server goes on,
-# each call is answered as the manual says or raises an error that was to be
-# expected, bad input changes nothing, and what was granted is held by exactly
-# that name and owner.  The functions behind the views and procedures, which
-# everybody can call, are among them.  ../Hostile.pm says how; the kind of server
-# is the argument.
+# Hostile calls of the SQL functions, of every kind: the server goes on, each call
+# answers as the manual says or raises an expected error, bad input changes nothing,
+# and a granted lease is held under exactly that name and owner.  This includes the
+# functions behind the views and procedures, which every account can call.
+# ../Hostile.pm says how; the kind of server is the argument.
 
 use strict;
 use warnings;

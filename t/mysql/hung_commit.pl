@@ -1,9 +1,9 @@
-# Commits do not come to their end for a while: a disk does not write, or semisynchronous
-# replication waits for a replica that is not there.  Who looks and who gives a lease back
-# is answered all the same; who wants a lease that is free is told that it could not be
-# decided in time, and is never refused; and what was answered is so afterwards.  So it is
-# also when the library has lost its connection in such a commit, which goes on.  The kind
-# of server is the argument.
+# Commits do not end for a while: a disk does not write, or semisynchronous
+# replication waits for a replica that is not there.  Looks and releases are answered
+# all the same.  An acquire of a free name gets the error that it could not be decided
+# in time, and is never refused.  Every answer is still true afterwards.  The same
+# holds if the library has lost its connection in such a commit, which goes on.  The
+# kind of server is the argument.
 
 use strict;
 use warnings;

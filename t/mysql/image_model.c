@@ -2,16 +2,17 @@
  * image_model.c
  *	  Random changes of the lock table, made to the image and to a naive model.
  *
- * The model has the table, a row for each lease, and what the truth is: the table with
- * the journal's changes, each applied to an array that is searched from its beginning.
+ * The model has the table, a row for each lease, and the truth: the table with the
+ * journal's changes, each applied to an array that is searched from its beginning.
  * The other side is image.c itself, included here so that its lists can be looked at.
- * What stands between the two does what the engine does (lease_batch.c,
+ * The code between the two does what the engine does (lease_batch.c,
  * lease_checkpoint.c), without any server: it reads rows, makes drafts, commits or
- * fails, writes the table, takes over, and is forgotten in the middle of all that.
+ * fails, writes the table, takes over, and forgets everything in the middle of all
+ * that.
  *
  * After each step all that the image knows is compared with the truth, and its lists,
- * its heap and its indexes with each other.  It is run under AddressSanitizer, with few
- * leases being too many (IMAGE_LEASES_MAX).
+ * its heap and its indexes with each other.  It runs under AddressSanitizer, with a
+ * small limit of leases (IMAGE_LEASES_MAX).
  *
  *	image_model SEED STEPS
  *

@@ -1,7 +1,7 @@
-# What the library knows of the lock table is what table and journal have: random changes
-# are made to image.c and to a naive model (image_model.c), under AddressSanitizer, with
-# few leases being too many to be known, and with none.  No server is started.
-# IMAGE_SEED repeats a run.
+# The library's image of the lock table agrees with table and journal: image.c and a
+# naive model (image_model.c) get the same random changes, under AddressSanitizer,
+# with a limit of few known leases, and of none.  No server is started.  IMAGE_SEED
+# repeats a run.
 
 use strict;
 use warnings;

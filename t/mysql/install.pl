@@ -1,5 +1,5 @@
-# install.sql and uninstall.sql: what they grant, that they can be repeated, that
-# nothing is left of dlock, and that what was there before is as it was.  The kind
+# install.sql and uninstall.sql: what they grant, that they can be repeated, that they
+# leave nothing of dlock, and that they do not change what was there before.  The kind
 # of server is the argument.
 
 use strict;

@@ -1,6 +1,6 @@
-# dlock-mysql-install: it installs, updates and takes out, leaves leases, never writes into a
-# library that is loaded, and asks for a restart where it takes one.  The kind of server is
-# the argument.
+# dlock-mysql-install: it installs, updates and removes, leaves leases alone, never
+# writes into a loaded library, and asks for a restart where one is needed.  The kind
+# of server is the argument.
 
 use strict;
 use warnings;

@@ -1,10 +1,11 @@
-# What ends a wait besides the lease: KILL QUERY, KILL, a statement's time-out, a client
-# that is gone, the end of the wait's own time, SHUTDOWN.  Whoever waited is told so and
-# has taken nothing, and the others stay in line as they were.  A line of fifty costs the
-# server one connection of the library's.
+# Everything that ends a wait besides the lease: KILL QUERY, KILL, a statement's
+# time-out, a client that is gone, the end of the wait's own time, SHUTDOWN.  The
+# waiter is told so and has taken nothing, and the others stay in line as they were.
+# A line of fifty costs the server one connection of the library.
 #
-# How long it took to be told is noted and not tested: the manual says a tenth of a second,
-# which is that of a machine with time to spare.  The kind of server is the argument.
+# The time until the waiter is told is noted, not tested: the manual says a tenth of a
+# second, which is true of a machine with time to spare.  The kind of server is the
+# argument.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# What has changed since the lock table was written is in dlock.journal: it is neither
-# lost nor applied twice, whatever happens to the server, and to these tables.  The kind
-# of server is the argument.
+# dlock.journal has the changes since the lock table was written: they are neither
+# lost nor applied twice, whatever happens to the server, and to these tables.  The
+# kind of server is the argument.
 
 use strict;
 use warnings;

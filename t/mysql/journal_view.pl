@@ -1,7 +1,7 @@
 # The views read the journal: dlock.locks is the lock table with the changes of the
-# journal applied, whatever they are.  The tables are filled by hand, with random
-# changes, and what the view has is compared with what a simple model makes of them.
-# The kind of server is the argument.
+# journal applied, whatever they are.  The test fills the tables by hand, with random
+# changes, and compares the view with a simple model. The kind of server is the
+# argument.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# A release that was answered, and is written after the deadline: the holds that are
-# left end at their deadline all the same, and what was given back has not expired, so
-# no lock delay applies.  The kind of server is the argument.
+# A release is answered, and written only after the deadline: the remaining holds end
+# at their deadline all the same, and the hold given back has not expired, so no lock
+# delay applies.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,4 +1,4 @@
-# The JSON arrays that calls for many names take: what is one is read as JSON says, and
+# The JSON arrays that calls for many names take: an array is read as JSON says, and
 # everything else is an error, however long or deep it is, in any character set.  The
 # kind of server is the argument.
 

@@ -1,8 +1,8 @@
-# Rows of the lock table that a transaction has locked, by a guard or by hand, while
-# what the journal says of them is to be written: that is carried forward, and nobody
-# waits for it but who wants those names.  So it is when the library reads the tables
-# anew, and when the server is started again while a prepared transaction guards.  The
-# kind of server is the argument.
+# A transaction has locked rows of the lock table, by a guard or by hand, while the
+# journal's changes of them are to be written: these are carried forward, and only
+# calls for those names wait.  The same holds when the library reads the tables anew,
+# and when the server restarts while a prepared transaction guards.  The kind of
+# server is the argument.
 
 use strict;
 use warnings;

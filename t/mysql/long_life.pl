@@ -1,13 +1,13 @@
-# A server that lives long.  The clients of a load wait, are cancelled and killed;
-# others come, make every kind of call, mistakes too, and go, some without a word.
+# A server that runs long.  The clients of a load wait, are cancelled and killed;
+# others come, make every kind of call, mistakes too, and go, some without closing.
 # The library gets no more memory, the server no more files, and nothing is left in
 # the lock table.  The kind of server is the argument; TORTURE_MINUTES makes it long.
 #
-# The server itself takes more and more memory for some rounds, until it has what it
-# needs.  So the library's is counted by itself (count_memory.c), at rest between the
-# rounds.  It may have a buffer that had to be larger than ever in a round; but after
-# some rounds one has to come that leaves no piece of memory more, and less than a byte
-# for each of its grants; in a long run one of the last ten.
+# The server itself takes more memory for some rounds, until it has what it needs.  So
+# the test counts the library's memory alone (count_memory.c), at rest between the
+# rounds.  In a round a buffer may have grown larger than ever; but after some rounds
+# one must leave no more pieces of memory, and less than a byte for each of its
+# grants; in a long run one of the last ten.
 
 use strict;
 use warnings;

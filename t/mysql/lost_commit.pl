@@ -1,7 +1,7 @@
 # The library's connection is lost in a commit that goes on: a flush of the server
-# takes long, and its client is killed meanwhile.  What the commit does must not
-# be done once more, and whoever asks again is told of it.  The kind of server is
-# the argument.
+# takes long, and its client is killed meanwhile.  What the commit does must not be
+# done twice, and a caller that asks again learns of it.  The kind of server is the
+# argument.
 
 use strict;
 use warnings;

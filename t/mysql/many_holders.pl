@@ -1,5 +1,5 @@
 # A name that thousands hold: each look, refusal and release is right for every one of
-# them, although none goes through them all but those that answer them all (rule 16).  The
+# them, although only calls that answer all of them go through all (rule 16).  The
 # kind of server is the argument.
 
 use strict;

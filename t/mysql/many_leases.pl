@@ -1,4 +1,4 @@
-# Somebody who has very many leases gives them all back, and renews them, in one call:
+# An owner with very many leases gives them all back, and renews them, in one call:
 # calls for other names come in between.  The kind of server is the argument.
 
 use strict;

@@ -1,11 +1,12 @@
 /*
  * name_model.c
- *	  Random requests to names that many hold: what they depend on decides as all does.
+ *	  Random requests to names that many hold: the leases they depend on decide as all
+ *	  leases do.
  *
  * A request is given to the core with the few leases that lease_name.c takes to be all
- * that it depends on, and with all that there are.  It has to come to the same, and to
- * change the same leases in the same way.  lease_name.c and image.c are included here;
- * no lease is guarded.
+ * that it depends on, and with all that there are.  The outcome must be the same, and
+ * change the same leases in the same way.  lease_name.c and image.c are included
+ * here; no lease is guarded.
  *
  *	name_model SEED STEPS
  *

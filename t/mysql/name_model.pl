@@ -1,6 +1,7 @@
-# What a request comes to does not depend on more than the engine gives to the core, of a
-# name that many hold: random requests are decided by that and by all leases
-# (name_model.c), under AddressSanitizer.  No server is started.  NAME_SEED repeats a run.
+# For a name that many hold, a request's outcome depends only on the leases that the
+# engine gives to the core: random requests are decided by these and by all leases
+# (name_model.c), under AddressSanitizer.  No server is started.  NAME_SEED repeats a
+# run.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # A server that does not answer the library: a flush takes long, and with it a
-# commit of the library's connection.  Whoever waits, in line or not there yet, is
-# answered when his time is over, long before the library gives that connection up,
-# and who is killed, then.  The kind of server is the argument.
+# commit of the library's connection.  A waiter, in line or not there yet, is answered
+# when its time is over, long before the library gives that connection up; a killed
+# one is answered at once.  The kind of server is the argument.
 
 use strict;
 use warnings;

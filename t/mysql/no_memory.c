@@ -1,11 +1,11 @@
 /*
  * no_memory.c
- *	  Calls of malloc() and the like that fail; for the test of what becomes of calls.
+ *	  Make calls of malloc() and the like fail, to test what becomes of calls.
  *
- * Linked into the library, some of whose files come here by no_memory.h.  Which call
- * fails is in the file that the environment calls DLOCK_NO_MEMORY: two int64_t, which
- * are there before.  The first is counted down by each call, and the one that makes it
- * 0 fails; the second counts those that failed.
+ * Linked into the library, some of whose files come here by no_memory.h.  The file
+ * that DLOCK_NO_MEMORY in the environment names, which must exist, says which call
+ * fails, in two int64_t.  Each call counts the first down, and the one that makes it
+ * 0 fails; the second counts the failures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,7 +1,7 @@
 /*
  * no_memory.h
- *	  Included before all else into a file of the library's: its calls of malloc() and
- *	  the like may fail.
+ *	  Included first into a file of the library: its calls of malloc() and the like
+ *	  may fail.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

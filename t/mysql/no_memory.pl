@@ -1,7 +1,7 @@
 # Memory is short: that is an error of the call, 1105 (53200), and never the end of the
-# server (rule 16).  Of the files below each allocation that a call makes fails, one
-# after the other: the call is answered rightly, or so, and nothing is left of it that
-# keeps others out.  The kind of server is the argument.
+# server (rule 16).  For the files below, each allocation that a call makes fails, one
+# after the other: the call is answered correctly, or with this error, and leaves
+# nothing that keeps others out.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
 /*
  * probe.c
- *	  A function that makes mistakes, to see whether they are noticed.
+ *	  A function that makes mistakes, to see whether the sanitizers notice them.
  *
  * probe() reads behind the end of its memory, computes what is undefined, and
  * forgets what it has allocated.

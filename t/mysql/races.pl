@@ -1,9 +1,9 @@
-# Races that were lost once, and what else a review has found: each is a case
-# that begins with no lease in the table.  The kind of server is the argument.
+# Races that were lost once, and other findings of reviews: each is a case that begins
+# with no lease in the table.  The kind of server is the argument.
 #
-# To make a commit hang, root locks the head of the journal: whoever appends waits for
-# root, a second at most.  Another server is played by root too, who writes rows as if
-# they were of another writer.
+# To make a commit hang, root locks the head of the journal: an append waits for root,
+# a second at most.  Root also plays another server, and writes rows as if another
+# writer had.
 
 use strict;
 use warnings;

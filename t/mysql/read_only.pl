@@ -1,8 +1,8 @@
 # A server whose library may write in spite of read_only, as it may on a stock MariaDB:
-# from the moment at which it is read-only nothing is granted, renewed or written, and
-# who only looks is answered; for another server may be promoted at once.  So it is with
-# the journal, and where changes go into the lock table directly.  The kind of server is
-# the argument.
+# from the moment at which it is read-only, it grants, renews and writes nothing, and
+# answers looks; another server may be promoted at once.  This holds with the journal,
+# and where changes go into the lock table directly.  The kind of server is the
+# argument.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Functions are dropped and created again, one of them and all by uninstall.sql and
 # install.sql, while clients call them, wait and have session leases.  The server goes
-# on; each call is answered, or is an error that the manual has; afterwards all works,
-# and tokens have grown.  The kind of server is the argument.
+# on; each call is answered, or raises an error that the manual lists; afterwards all
+# works, and tokens have grown.  The kind of server is the argument.
 
 use strict;
 use warnings;

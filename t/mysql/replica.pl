@@ -1,6 +1,6 @@
-# A server and its asynchronous replica: the replica answers questions, and grants
-# once it has been promoted, also if it lacks what was granted last.  Then the
-# formats of the binary log.  The kind of server is the argument.
+# A server and its asynchronous replica: the replica answers looks, and grants once it
+# has been promoted, even if it lacks the latest grants.  Then the formats of the
+# binary log.  The kind of server is the argument.
 
 use strict;
 use warnings;

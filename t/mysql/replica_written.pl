@@ -1,7 +1,6 @@
-# A replica that is written while it follows: it grants nothing that is held in what it has
-# been sent, and sees what has ended.  It goes on when its source is lost, and nobody
-# promotes it.  The kind of
-# server is the argument.
+# A replica that takes writes while it follows: it grants no name that is held in the
+# data it has received, and sees the leases that have ended.  It goes on when its
+# source is lost and nobody promotes it.  The kind of server is the argument.
 
 use strict;
 use warnings;

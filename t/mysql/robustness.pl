@@ -1,5 +1,5 @@
-# What can go wrong around the library: each is a clear error within bounded
-# time, or goes unnoticed, and the next call works.  The kind of server is the
+# Everything that can go wrong around the library: each gives a clear error within
+# bounded time, or has no effect, and the next call works.  The kind of server is the
 # argument.
 
 use strict;

@@ -1,7 +1,7 @@
-# Global settings of the server's, which each new session begins with, the library's
-# own too: whatever they say, it goes on.  And it gets no right by the privilege that
-# exempts it from some of them: a server that is read-only is not written.  The kind
-# of server is the argument.
+# Global settings of the server, with which each new session begins, the library's own
+# too: whatever they say, the library goes on.  And the privilege that exempts it from
+# some of them gives it no further right: it does not write a read-only server.  The
+# kind of server is the argument.
 
 use strict;
 use warnings;

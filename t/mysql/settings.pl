@@ -1,6 +1,6 @@
-# The rows of dlock.settings: a right value comes into force by itself; one that is
-# wrong, and one that is missing, counts as the default, and of a wrong one the error
-# log tells.  The kind of server is the argument.
+# The rows of dlock.settings: a valid value takes effect by itself; for an invalid or
+# missing one the default counts, and the error log tells of an invalid one.  The kind
+# of server is the argument.
 
 use strict;
 use warnings;

@@ -1,10 +1,10 @@
-# A commit takes long, because a flush does, and whoever waits for it is not wanted
-# any more: killed, out of time, or the client gone.  He is answered at once all the
-# same, and what he was granted is given back.  The kind of server is the argument.
+# A commit takes long, because a flush does, and the caller that waits for it is
+# killed, out of time, or without its client.  It is answered at once all the same,
+# and gives back what it was granted.  The kind of server is the argument.
 #
-# If nobody else calls, and no commit was slow lately, a caller makes his commit
-# himself, and waits for the server without looking whether he is wanted; the library
-# cuts its connection for him.
+# If nobody else calls, and no commit was slow lately, a caller commits by itself, and
+# waits for the server without checking whether it was interrupted; the library cuts
+# its connection for it.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# A server that takes only small packets: what the library writes goes there in as many
-# statements as it takes, by the journal and, where there is none, into the lock table at
-# once.  The kind of server is the argument.
+# A server that takes only small packets: the library writes in as many statements as
+# needed, into the journal or, where there is none, directly into the lock table.  The
+# kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# In which statements the functions take something: not in EXPLAIN, nor for the
-# expressions of a table, nor where a replica would have to repeat the call.  The kind
-# of server is the argument.
+# The statements in which the functions take leases: not EXPLAIN, nor expressions of a
+# table, nor where a replica would have to repeat the call.  The kind of server is the
+# argument.
 
 use strict;
 use warnings;

@@ -6,12 +6,12 @@
  * client has tried COUNT times.  Each is a thread with a connection of its own.
  * It acquires one of a few names, in any way there is, with or without waiting,
  * holds it for a moment, renews it or enters again, and gives it back, or ends
- * its connection without a word.  Meanwhile somebody kills statements of those
- * who wait.
+ * its connection without a word.  Meanwhile another thread kills statements of
+ * waiters.
  *
- * Checked all the time: nobody else has a name that is held exclusively, shared
- * and permit holders are what they may be, and the tokens of a name grow.
- * Prints what was done, and ends with an error when something was wrong.
+ * Checked all the time: a name held exclusively has no other holder, shared and
+ * permit holders are as many as allowed, and the tokens of a name grow.  Prints what
+ * was done, and ends with an error if something was wrong.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,5 +1,5 @@
-# Many clients at once do what they like with a few leases (storm.c), and the
-# lock table is flushed and altered under them.  In the end nothing is left over.  The kind of server
+# Many clients at once do what they like with a few leases (storm.c), while the lock
+# table is flushed and altered.  At the end nothing is left over.  The kind of server
 # is the argument; STORM_SECONDS says how long, STORM_SEED repeats one.
 
 use strict;

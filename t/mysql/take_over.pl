@@ -1,7 +1,7 @@
-# Where tokens start when a run of a server takes over: they grow, and the marks that they
-# start from are never above the clock, for that is where another server starts that has
-# not heard of them.  A run that would have to raise them above it waits for the clock, a
-# second at most; who only looks does not wait.  The kind of server is the argument.
+# Where tokens start when a run of a server takes over: they grow, and the marks that
+# they start from are never above the clock, because another server that has not heard
+# of them starts there.  A run that would have to raise them above it waits for the
+# clock, a second at most; looks do not wait.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -1,8 +1,8 @@
-# A server that has few threads for all its connections: one group of them, of
-# which one at a time may work.  Those who wait for leases do not keep the others
-# from going on, be these idle, callers of dlock, or the library's own connection.
-# Nothing is timed: each answer is awaited while all of the waiters wait, whose own
-# time is far off.  The kind of server is the argument.
+# A server that has few threads for all its connections: one group of them, of which
+# one at a time may work.  Waiters for leases do not keep other connections from going
+# on: idle ones, callers of dlock, and the library's own connection.  Nothing is
+# timed: the test waits for each answer while all waiters wait, whose own time is far
+# off.  The kind of server is the argument.
 
 use strict;
 use warnings;

@@ -20,12 +20,12 @@
  *
  * A client that was cut off, or left, in the middle of something may come back
  * by another connection and go on with the lease that it had.  Each attempt at
- * a lease has an owner of its own, as in load.c.  Guarded transactions read a
- * row of table "counter" and write it later, so that its numbers tell whether
- * anybody came in between.
+ * a lease has an owner of its own, as in load.c.  Guarded transactions read a row of
+ * table "counter" and write it later, so that its numbers tell whether another holder
+ * came in between.
  *
- * One thread serves all clients: each waits for its connection or for a moment.
- * In the end it prints what was done.
+ * One thread serves all clients: each waits for its connection or for a moment.  At
+ * the end it prints what was done.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,7 +1,7 @@
 /*
  * clients.h
- *	  What the clients of load.c and churn.c have in common: the limit of their
- *	  permits, the clock of their histories, and their choices.
+ *	  What the clients of load.c and churn.c share: the limit of their permits, the
+ *	  clock of their histories, and their choices.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

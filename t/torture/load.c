@@ -4,12 +4,12 @@
  *	  call and its answer, to be checked afterwards (History.pm).
  *
  * load CONNECTION CLIENTS NAMES SEED FOLDER: each client is a thread with a
- * connection of its own, and a file of its own in the folder.  One thread more
- * looks at the views of waiters and leases, and one cancels or ends those who
- * wait.  All go on until they are told to stop by SIGTERM; a client that has
- * lost its connection opens another one.  Each attempt at a lease has an owner
- * of its own, named after the seed, the client and the attempt, so that its
- * answers cannot be taken for another's.
+ * connection of its own, and a file of its own in the folder.  One more thread looks
+ * at the views of waiters and leases, and one cancels or ends waiters.  All go on
+ * until SIGTERM tells them to stop; a client that has lost its connection opens
+ * another one.  Each attempt at a lease has an owner of its own, named after the
+ * seed, the client and the attempt, so that its answers cannot be taken for
+ * another's.
  *
  * One source for PostgreSQL (-DPOSTGRES, libpq; CONNECTION is a connection
  * string) and for MySQL and MariaDB (libmariadb; CONNECTION is a socket).

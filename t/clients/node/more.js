@@ -1,4 +1,5 @@
-// What only the client for Node.js has.  Prints TAP; its arguments are the drivers.
+// Cases that only the client for Node.js has.  Prints TAP; its arguments are the
+// drivers.
 
 'use strict';
 

@@ -1,5 +1,5 @@
-// What the programs for Go's drivers share: TAP, the server, and the cases that any driver
-// goes through by way of database/sql.
+// What the programs for Go's drivers share: TAP, the server, and the cases for any
+// driver under database/sql.
 
 package main
 
