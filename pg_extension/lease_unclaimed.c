@@ -162,7 +162,7 @@ lease_unclaimed_hand_over(void)
 	LWLockRelease(shared->lock);
 	if (left > 0)
 		ereport(LOG,
-				(errmsg("leaving %d leases that were not claimed to their time to live",
+				(errmsg("could not give back %d leases, which stay until their deadlines",
 						left),
 				 errhidestmt(true), errhidecontext(true)));
 	lease_state_wake_worker(MyDatabaseId);
