@@ -528,7 +528,7 @@ lease_queue_allocate_waiter(bool further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many names are waited for"),
-				 errdetail("Calls that wait for any of several names can have %d beside the first of each.",
+				 errdetail("Calls that wait for any of several names share %d places for all names but the first of each call.",
 						   most),
 				 errhint("Wait for fewer names, or try again later.")));
 	if (waiter == NULL)
