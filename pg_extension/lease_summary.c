@@ -323,7 +323,7 @@ create_segment(uint32 segment)
 			ereport(LOG,
 					(errmsg("could not get more memory for summaries of lock tables: %s",
 							error->message),
-					 errdetail("Pages without a summary are read whenever all are searched.")));
+					 errdetail("Calls that search all pages have to read those without a summary.")));
 		logged = true;
 		FreeErrorData(error);
 	}
