@@ -2,7 +2,7 @@
  * connection.h
  *	  The library's connection to its own server.
  *
- * It belongs to the batcher (lease_server.h), but for connection_interrupt().
+ * It belongs to the batcher (lease_server.h), except connection_interrupt().
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -27,8 +27,8 @@ typedef struct connection
 								 * which may go on; 0: none */
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
-	bool		is_clustered;	/* others may write the same tables at a time */
-	bool		is_read_only;	/* the server is not to be written */
+	bool		is_clustered;	/* others may write the same tables meanwhile */
+	bool		is_read_only;	/* the server must not be written */
 	size_t		max_packet;		/* bytes of a statement */
 	bool		is_refusal;		/* the last error: the server may only be read */
 	bool		is_missing;		/* the last error: there is no such table, or

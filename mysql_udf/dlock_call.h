@@ -1,6 +1,6 @@
 /*
  * dlock_call.h
- *	  A call of an SQL function's to the engine, and its answer.
+ *	  A call of an SQL function to the engine, and its answer.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -12,7 +12,7 @@
 #include "lease.h"
 #include "mysql_compat.h"
 
-/* Most names that one dlock_acquire_all() takes, and that one can wait for any of. */
+/* Most names of one dlock_acquire_all(), and of a call that waits for any of them. */
 #define DLOCK_MAX_NAMES		100
 
 /* Most names that one call for many takes. */
@@ -24,7 +24,7 @@
 /* Longest message of an error, with its end mark. */
 #define DLOCK_MESSAGE_SIZE	512
 
-/* Who calls: an account, by way of a connection. */
+/* The caller: an account, and its connection. */
 typedef struct dlock_caller
 {
 	char		user[DLOCK_USER_SIZE];
@@ -78,8 +78,8 @@ typedef enum dlock_call_kind
 								 * names as in a call of its own */
 	DLOCK_CALL_APPLY_ALL,		/* LEASE_RENEW or LEASE_DROP, to all leases of
 								 * the request's owner; no name */
-	DLOCK_CALL_WAIT,			/* until the holds there are have ended; only
-								 * the name and wait_us count */
+	DLOCK_CALL_WAIT,			/* until the present holds have ended; only the name and
+								 * wait_us count */
 	DLOCK_CALL_READ,			/* the holders of the name, whether it is free, and
 								 * what is left of the lease that the request's
 								 * owner and token speak for */
@@ -90,7 +90,7 @@ typedef enum dlock_call_kind
 								 * is locked */
 } dlock_call_kind;
 
-/* What DLOCK_CALL_READ is to find out; more of it may be answered. */
+/* What DLOCK_CALL_READ must find out; the answer may have more. */
 typedef enum dlock_read_what
 {
 	DLOCK_READ_HOLDERS,			/* all there is */
@@ -116,8 +116,8 @@ typedef struct dlock_call
 } dlock_call;
 
 /*
- * A holder, as DLOCK_CALL_READ answers it.  There may be thousands, which are copied with
- * the mutex held: what they have is as little as can be.
+ * A holder, as DLOCK_CALL_READ answers it.  There may be thousands, which are copied
+ * with the mutex held, so each has as little as possible.
  */
 typedef struct dlock_holder_info
 {
@@ -144,7 +144,7 @@ typedef struct dlock_holder_info
 
 typedef struct dlock_answer
 {
-	/* An error, whatever else is here, unless sqlstate is empty. */
+	/* An error, unless sqlstate is empty; then the rest does not count. */
 	char		sqlstate[6];
 	char		message[DLOCK_MESSAGE_SIZE];
 

@@ -1,9 +1,9 @@
 /*
  * hash.h
- *	  A hash table of things that bring their links along.
+ *	  A hash table of objects that contain their own links.
  *
- * What is in a table has a hash_link as its first member.  The table never looks
- * at more than the hash: who looks something up goes through all that have it, by
+ * Every object in a table has a hash_link as its first member.  The table only looks at
+ * the hash: a caller that looks something up goes through all objects with it, by
  * hash_first() and hash_next(), and compares.
  *
  * SPDX-License-Identifier: PostgreSQL

@@ -3,16 +3,16 @@
  *	  What the lock table holds, as this run of the server knows it.
  *
  * The image is in memory, the truth is in InnoDB: the lock table, and the journal
- * of what has changed since.  Calls are decided on the image, so that most need
- * nothing of the server but one commit.  All of it is under the engine's mutex.
+ * of what has changed since.  Calls are decided on the image, so that most need only
+ * one commit of the server.  All of it is under the engine's mutex.
  *
- * Invariants; each says who keeps it, and which test attacks it.
+ * Invariants; each says which code keeps it, and which tests attack it.
  *
  * 1. For a name that is known, the image is what table and journal hold, less the
  *	  releases that were answered and are yet to be written.  image_know() makes a
  *	  name known, by what was read; image_replace() follows what was committed.
- *	  Whoever learns that it may not be so calls image_forget(), which makes all
- *	  names unknown: a new "generation".  Nothing forgets a part.
+ *	  Code that learns that this may no longer hold calls image_forget(), which makes
+ *	  all names unknown: a new "generation".  Nothing forgets a part.
  *	  (t/mysql/journal.pl, take_over.pl, storm.pl)
  * 2. No grant or renewal is answered before its commit: a batch works on drafts
  *	  (lease_name.h), which become the image when they have been committed.
@@ -23,21 +23,21 @@
  * 4. A write that the server refused is undone by dropping its drafts.  One whose
  *	  outcome is unknown leaves the image as it was until it has ended, and then begins
  *	  a new generation: lease_doubt().  (lost_commit.pl, hung_commit.pl, cut_off.c)
- * 5. Those who only look, and early answers, see the image, never a draft; so they
- *	  see what was committed.  (slow_commit.pl)
+ * 5.  Looks and early answers see the image, never a draft; so they see what was
+ * committed.  (slow_commit.pl)
  *
  * What is known.  When the run takes over it reads the table.  If that has not more
  * than IMAGE_LEASES_MAX rows, the image is "complete": a name that is not in it has
- * no leases.  If it has more, or comes to have more, whole names are dropped, those
- * that nobody has used for the longest time, and never one that differs from the
- * table; and a filter counts the table's rows, so that most names without leases
- * are known to have none.  Where others may write the table at the same time,
- * nothing is known for longer than a batch.
+ * no leases.  If it has more, or grows beyond that, whole names are dropped: those that
+ * nobody has used for the longest time, and never one that differs from the table.  A
+ * filter counts the table's rows, so that most names without leases are known to have
+ * none.  If others may write the table at the same time, nothing is known for longer
+ * than a batch.
  *
- * Time.  A lease's deadline is on the clock of the run that wrote it.  What another
- * run has written counts its time to live from when this run first saw that
- * version of it.  So what is forgotten keeps the leases of other runs, for their
- * deadlines to be found again.
+ * Time.  A lease's deadline is on the clock of the run that wrote it.  The time to live
+ * of a lease that another run wrote counts from when this run first saw that version.
+ * So a forgotten name keeps the leases of other runs, so that their deadlines are found
+ * again.
  *
  * Guards.  A transaction may have locked a lease's row.  A name is "unguarded" if
  * its rows were read, and none was locked, since a guard was last announced
@@ -56,7 +56,7 @@
 #define IMAGE_LEASES_MAX	100000
 #endif
 
-/* An account; never freed, for there are few.  Both halves have an end mark. */
+/* An account; never freed, since there are few.  Both halves have an end mark. */
 typedef struct image_account
 {
 	hash_link	link;
@@ -64,7 +64,7 @@ typedef struct image_account
 	lease_bytes host;
 } image_account;
 
-/* What is made for a draft, and stays if that is committed. */
+/* An object made for a draft, which stays if that is committed. */
 typedef struct image_object
 {
 	struct image_object *next;
@@ -80,7 +80,7 @@ typedef struct image_text
 	char		data[];
 } image_text;
 
-/* What never changes of a lease. */
+/* The parts of a lease that never change. */
 typedef struct image_holder
 {
 	image_object object;
@@ -133,7 +133,7 @@ typedef struct image_row
 	bool		locked;			/* by somebody's transaction, when it was read */
 } image_row;
 
-/* A version of a lease that another run has written, and when that is over. */
+/* A version of a lease that another run has written, and when it is over. */
 typedef struct image_seen
 {
 	uint64_t	token;
@@ -157,7 +157,7 @@ typedef struct image_name
 	image_seen *seen;			/* what there was when it was last made known */
 	size_t		nseen;
 	bool		unguarded;		/* none of these is locked */
-	bool		is_dirty;		/* the journal has what the table has not */
+	bool		is_dirty;		/* the journal has changes that the table lacks */
 	size_t		dirty_place;
 	int64_t		due_us;			/* the first deadline */
 	size_t		due_place;

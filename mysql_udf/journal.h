@@ -1,6 +1,6 @@
 /*
  * journal.h
- *	  The text of the journal: what has changed since the table was written.
+ *	  The text of the journal: the changes since the table was written.
  *
  * A row of dlock.journal is a JSON array of changes, in their order, each an array
  * of its own, so that SQL can read it (install.sql, view locks).  Strings are in
@@ -39,7 +39,7 @@ typedef struct journal_change
 	int64_t		at_us;			/* when they were renewed */
 } journal_change;
 
-/* What is to be appended: as many rows as statements can take. */
+/* The text to append: as many rows as statements can take. */
 typedef struct journal_writer
 {
 	lease_texts rows;
@@ -48,7 +48,7 @@ typedef struct journal_writer
 	bool		failed;			/* memory was short */
 } journal_writer;
 
-/* What was read: changes, in their order, and the memory that they point to. */
+/* The changes that were read, in their order, and the memory that they point to. */
 typedef struct journal_changes
 {
 	journal_change *changes;

@@ -2,7 +2,7 @@
  * lease_call.h
  *	  A call while the engine has it, and lists of calls.
  *
- * Everything here is protected by the engine's mutex, but for "references" and "done".
+ * The engine's mutex protects everything here, except "references" and "done".
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -15,11 +15,11 @@
 #include "dlock_call.h"
 #include "hash.h"
 
-/* What the engine asks of itself. */
+/* Calls that the engine makes itself. */
 typedef enum lease_internal
 {
 	LEASE_INTERNAL_NONE,
-	LEASE_INTERNAL_GIVE_BACK,	/* a grant that nobody has learnt of */
+	LEASE_INTERNAL_GIVE_BACK,	/* a grant of which no caller has learnt */
 	LEASE_INTERNAL_END_SESSION, /* the lease of a connection that is gone */
 	LEASE_INTERNAL_KEEP,		/* write that a session lease lives */
 	LEASE_INTERNAL_REAP,		/* remove what is over */
@@ -31,12 +31,12 @@ typedef enum lease_internal
 typedef enum lease_place
 {
 	LEASE_PLACE_LIST,			/* in a list of the engine's, to be made */
-	LEASE_PLACE_BATCH,			/* the batcher is at it */
+	LEASE_PLACE_BATCH,			/* the batcher works on it */
 	LEASE_PLACE_LINE,			/* in a queue */
 	LEASE_PLACE_NONE			/* done */
 } lease_place;
 
-/* By what those who wait are found. */
+/* The keys by which waiters are found. */
 typedef enum lease_waiters_index
 {
 	LEASE_WAITERS_BY_OWNER,
@@ -83,8 +83,10 @@ typedef struct lease_call
 	bool		from_line;		/* granted to it as a waiter */
 	dlock_answer answer;
 
-	/* of an answered release: what it gives back, and how often that was
-	 * written, should nobody know whether its commit succeeded */
+	/*
+	 * of an answered release: the lease that it gives back, and how often that was
+	 * written, in case nobody knows whether its commit succeeded
+	 */
 	uint64_t	seen_writes;
 	bool		may_be_written;
 	bool		is_owed;		/* found by its lease: lease_calls_owed() */

@@ -1,6 +1,6 @@
 /*
  * lease_calls.h
- *	  Where a call goes: answered, put off, put back, failed, or given up.
+ *	  How a call ends: answered, put off, put back, failed, or given up.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -13,7 +13,7 @@
 /* The error of a call that nobody wants any more. */
 #define LEASE_GIVEN_UP	"70100"
 
-/* How a batch has failed, or a look at the tables. */
+/* How a batch, or a look at the tables, has failed. */
 typedef struct lease_failure
 {
 	lease_status status;

@@ -1,6 +1,6 @@
 /*
  * lease_early.h
- *	  Answer in the caller's own thread, by what the image says.
+ *	  Answer a call in the caller's own thread, from the image.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -2,10 +2,10 @@
  * lease_engine.h
  *	  What the SQL functions ask of the engine.
  *
- * The functions (udf.c) check their arguments and find out who calls; the
- * engine (lease_engine.c) does the rest: it has the queue of calls, the waiters
- * and the thread that changes the lock table.  All of these may be called by
- * any number of the server's threads at once.
+ * The functions (udf.c) check their arguments and find out the caller; the engine
+ * (lease_engine.c) does the rest: it has the queue of calls, the waiters and the thread
+ * that changes the lock table.  All of these may be called by any number of the
+ * server's threads at once.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -31,18 +31,18 @@ extern bool dlock_engine_extend_guard(uint64_t connection_id);
 extern void dlock_engine_end_guard(uint64_t connection_id);
 
 /*
- * What waits, and the counters, as JSON: an array of objects with the columns
- * of dlock.waiters, and an object with those of dlock.stats.  To be freed.
- * NULL with an error in the answer.
+ * The waiters and the counters, as JSON: an array of objects with the columns of
+ * dlock.waiters, and an object with those of dlock.stats.  To be freed.  NULL with an
+ * error in the answer.
  */
 extern char *dlock_engine_waiters(const dlock_caller *caller,
 								  dlock_answer *answer);
 extern char *dlock_engine_stats(dlock_answer *answer);
 
 /*
- * The leases of which holds were given back, which may not be written yet, as JSON: an
- * array of arrays of a name, in hexadecimal, a token, and how many holds are left.  To
- * be freed; NULL with an error in the answer.
+ * The leases of which holds were given back and which may not be written yet, as JSON:
+ * an array of arrays of a name, in hexadecimal, a token, and how many holds are left.
+ * To be freed; NULL with an error in the answer.
  */
 extern char *dlock_engine_unwritten(dlock_answer *answer);
 extern bool dlock_engine_reset_stats(dlock_answer *answer);
@@ -61,8 +61,8 @@ extern int64_t dlock_engine_max_ttl_us(void);
 extern bool dlock_engine_settle(dlock_answer *answer);
 
 /*
- * Somebody else than the library has changed its tables: read them again, and wait
- * until that has been done.  False with an error in the answer.
+ * Something other than the library has changed its tables: read them again, and wait
+ * until that is done.  False with an error in the answer.
  */
 extern bool dlock_engine_reload(dlock_answer *answer);
 

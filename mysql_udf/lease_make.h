@@ -1,6 +1,6 @@
 /*
  * lease_make.h
- *	  Make calls: what becomes of each, and of those who wait.
+ *	  Make calls: decide each, and serve the waiters.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -21,7 +21,7 @@ typedef struct lease_to_make
 								 * which are guarded */
 } lease_to_make;
 
-/* What has come of it. */
+/* Its result. */
 typedef struct lease_made
 {
 	lease_moment moment;		/* at which it was made */

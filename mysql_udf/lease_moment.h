@@ -1,6 +1,6 @@
 /*
  * lease_moment.h
- *	  The clocks, and what leases are judged by at a moment.
+ *	  The clocks, and everything that leases are judged by at a moment.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,6 +1,6 @@
 /*
  * lease_name.h
- *	  A draft: one name of a batch, its leases, and what becomes of them.
+ *	  A draft: one name of a batch, and its leases as they will be.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,7 +29,7 @@ typedef struct lease_name
 	uint64_t	saved_mark;
 } lease_name;
 
-/* What a request came to. */
+/* The answer to a request. */
 typedef struct lease_name_answer
 {
 	lease_outcome outcome;
@@ -95,7 +95,7 @@ extern bool lease_name_uses_slot(const lease_name *name, uint32_t slot);
 extern void lease_name_assign_slots(lease_name *name,
 									const lease_moment *moment);
 
-/* Say whether a member is not there any more, and nothing of it. */
+/* Say whether a member has gone, and nothing of it is left. */
 static inline bool
 lease_member_is_away(const lease_member *member)
 {

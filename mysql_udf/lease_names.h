@@ -1,6 +1,6 @@
 /*
  * lease_names.h
- *	  Names that were found, for a call that is to concern them.
+ *	  Names that were found, for a call that concerns them.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,6 +1,6 @@
 /*
  * lease_session.h
- *	  Connections that have session leases, and these.
+ *	  Connections with session leases, and these leases.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

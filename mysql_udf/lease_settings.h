@@ -1,6 +1,6 @@
 /*
  * lease_settings.h
- *	  What DBAs can set in dlock.settings, see install.sql.
+ *	  The settings in dlock.settings, see install.sql.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What counts; with the engine's mutex. */
+/* The values in force; with the engine's mutex. */
 typedef struct lease_settings
 {
 	int64_t		lock_delay_us;
@@ -21,7 +21,7 @@ typedef struct lease_settings
 	bool		log_expired;
 } lease_settings;
 
-/* The longest time that a call may ask for, in seconds, unless the DBA says. */
+/* The longest time that a call may ask for, in seconds, by default. */
 #define LEASE_MAX_TTL_DEFAULT	86400
 
 /* lease_settings.c */

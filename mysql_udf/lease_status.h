@@ -11,13 +11,12 @@
 typedef enum lease_status
 {
 	LEASE_STATUS_OK,
-	LEASE_STATUS_CONFLICT,		/* rolled back: somebody else was faster, or
-								 * holds a lock; try again */
-	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or
-								 * somebody has edited the tables; nothing that was
-								 * known is known any more */
-	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock has
-								 * come on, see lease_take_over() */
+	LEASE_STATUS_CONFLICT,		/* rolled back: another was faster, or holds a lock; try
+								 * again */
+	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or somebody has
+								 * edited the tables; the image is no longer valid */
+	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock gets there,
+								 * see lease_take_over() */
 	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and
 								 * nobody knows whether it was committed */
 	LEASE_STATUS_FAILED			/* rolled back: the error says why */

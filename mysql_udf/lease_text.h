@@ -13,9 +13,8 @@
 #include "lease.h"
 
 /*
- * All zero is an empty one; what is added grows it, and a zero byte follows.  If
- * memory is short, it has "failed" until it is cleared, and what was to be added is
- * not there.
+ * All zero is an empty one.  Additions make it grow, and a zero byte follows.  If
+ * memory is short, it has "failed" until it is cleared, and the addition is missing.
  */
 typedef struct lease_text
 {
@@ -33,7 +32,7 @@ typedef struct lease_texts
 	size_t		room;
 } lease_texts;
 
-/* What a text begins with, has between its items, and ends with. */
+/* The beginning of a text, what is between its items, and its end. */
 typedef struct lease_frame
 {
 	const char *first;

@@ -1,6 +1,6 @@
 /*
  * lease_upkeep.h
- *	  What the batcher does every second, unasked.
+ *	  What the batcher does every second by itself.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,8 +1,8 @@
 /*
  * lease_waiters.h
- *	  Who waits for which name.
+ *	  The waiters, by name.
  *
- * Everything here is protected by the engine's mutex.
+ * The engine's mutex protects everything here.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -20,7 +20,7 @@ typedef struct lease_party
 	lease_bytes host;
 } lease_party;
 
-/* Somebody in the way of those who wait; of thousands, maybe. */
+/* A holder in the way of the waiters; maybe one of thousands. */
 typedef struct lease_blocker
 {
 	lease_bytes owner;			/* behind all of the queue's */
@@ -30,13 +30,12 @@ typedef struct lease_blocker
 	int64_t		over_us;		/* when the lease is over; INT64_MAX: when its
 								 * session is */
 	uint64_t	session;		/* its connection; 0: it is of none */
-	bool		guarded;		/* a transaction has locked the row, whoever's
-								 * that is ... */
+	bool		guarded;		/* some transaction has locked the row ... */
 	uint32_t	pinned;			/* ... pins so many holds */
 	lease_mode	guard_mode;		/* ... and is in the way as if it held so */
 } lease_blocker;
 
-/* A name that somebody waits for. */
+/* A name with waiters. */
 typedef struct lease_queue
 {
 	struct lease_queue *next;	/* of the same hash */
@@ -71,11 +70,11 @@ extern size_t lease_waiters_connections(void);
 extern lease_call *lease_waiter_of(lease_party party, const lease_call *after);
 extern lease_call *lease_waiter_of_connection(uint64_t connection_id);
 
-/* Told who waits for a name, and in which position; 0: in none. */
+/* Gets a waiter for a name, and its position; 0: it has none. */
 typedef void lease_waiters_visitor(const lease_call *call, lease_bytes name,
 								   size_t position, void *context);
 
-/* Call a function for everybody who is in a queue, queue by queue in its order. */
+/* Call a function for every waiter, queue by queue, in the queue's order. */
 extern void lease_waiters_visit(lease_waiters_visitor *visit, void *context);
 
 #endif							/* DLOCK_LEASE_WAITERS_H */

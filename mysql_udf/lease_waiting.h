@@ -1,6 +1,6 @@
 /*
  * lease_waiting.h
- *	  Those who wait, as JSON.
+ *	  The waiters, as JSON.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

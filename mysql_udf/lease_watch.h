@@ -1,6 +1,6 @@
 /*
  * lease_watch.h
- *	  How the ends of connections that have session leases are heard of.
+ *	  How the engine learns that a connection with session leases has ended.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

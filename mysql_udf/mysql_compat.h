@@ -1,17 +1,17 @@
 /*
  * mysql_compat.h
- *	  MySQL and MariaDB under one name: who calls, and how to raise an error.
+ *	  MySQL and MariaDB under one name: the caller, and how to raise an error.
  *
  * All of this is for the thread that executes the statement, from a UDF's
  * _init function, the function itself, or its _deinit function.
  *
- * Who calls.  The caller is the account whose privileges count at this place,
- * as CURRENT_USER() says it: the login's account, or the definer's inside a
- * stored procedure, function, trigger or event with SQL SECURITY DEFINER and in
- * whatever those call.  In a view it is not CURRENT_USER() but the one outside:
- * a view's definer does not become the caller.  COM_CHANGE_USER changes it, SET
- * ROLE does not.  It is never the name that the client gave: with an anonymous
- * account, all who match it are one caller, whose user name is empty.
+ * The caller is the account whose privileges count at this place, as CURRENT_USER()
+ * says it: the login's account, or the definer's inside a stored procedure, function,
+ * trigger or event with SQL SECURITY DEFINER and in everything that those call.  In a
+ * view it is not CURRENT_USER() but the one outside: a view's definer does not become
+ * the caller.  COM_CHANGE_USER changes it, SET ROLE does not.  It is never the name
+ * that the client gave: with an anonymous account, all clients that match it are one
+ * caller, whose user name is empty.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -36,7 +36,7 @@ typedef enum dlock_server
 #define DLOCK_USER_SIZE		513
 #define DLOCK_HOST_SIZE		256
 
-/* A session of the server's; opaque. */
+/* A session of the server; opaque. */
 struct THD;
 
 extern dlock_server dlock_server_kind(void);

@@ -2,14 +2,13 @@
  * server_abi.h
  *	  What the library takes from the server that loads it.
  *
- * One library serves MySQL 9.7 and MariaDB 10.11.  Their headers disagree on
- * the same names, and MariaDB's lack some fields that MySQL passes, so neither
- * is used: everything is declared here, once, by its name in the server's
- * dynamic symbol table.  All is weak, and is NULL in the server that lacks it.
- * The comment at each says who exports it; mysql_compat.c is where the two are
- * told apart, and but for lease_session.c, which is told when connections end,
- * and udf_reader.c, which adds a status variable, the only file that should have
- * to include this for anything but the UDF structures.
+ * One library serves MySQL 9.7 and MariaDB 10.11.  Their headers disagree on the same
+ * names, and MariaDB's lack some fields that MySQL passes, so neither is used:
+ * everything is declared here, once, by its name in the server's dynamic symbol table.
+ * All symbols are weak, and NULL in a server that lacks them.  The comment at each says
+ * which server exports it. mysql_compat.c tells the two servers apart.  Only that file,
+ * lease_session.c, which learns when connections end, and udf_reader.c, which adds a
+ * status variable, should include this for anything but the UDF structures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -103,8 +102,8 @@ extern int	server_test_options(const THD *thd, long long options)
 #define SERVER_BEGIN			(1LL << 20)
 
 /*
- * both: the number of what a session executes, SQLCOM_..., which differs between
- * them; and whether a command of this number changes data
+ * both: the number of the command that a session executes, SQLCOM_..., which differs
+ * between them; and whether a command of this number changes data
  */
 extern int	server_sql_command(const THD *thd)
 			SERVER_SYMBOL("thd_sql_command");
@@ -233,10 +232,10 @@ extern void mariadb_printf_error(unsigned int number, const char *format,
 /*
  * MySQL: add status variables, up to one without a name; the list is copied, the
  * names are not.  There is no need to take them away: the library stays.  One of
- * type SERVER_SHOW_FUNCTION has a function for its value, which is called whenever
- * somebody reads it or all of them, with room for SERVER_SHOW_SIZE bytes, and says
- * in "shown" what it is.  It may be called for the session of another thread, and
- * with locks of the server's held.
+ * type SERVER_SHOW_FUNCTION has a function for its value, which is called whenever a
+ * session reads it or all of them, with room for SERVER_SHOW_SIZE bytes, and says in
+ * "shown" what it is.  It may be called for the session of another thread, and with
+ * locks of the server's held.
  */
 typedef struct server_status_variable
 {

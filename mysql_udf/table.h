@@ -9,11 +9,11 @@
  * slot 0, or touches it: that is where concurrent changes of a name on two servers
  * of a cluster meet, so that one of them is refused when it commits.
  *
- * dlock.journal has what has changed since, in rows that are numbered for each
- * writer (journal.h).  dlock.journal_head names the run that may append: an append
- * locks it FOR SHARE, and succeeds only if it names this run and no row is of
- * another.  Only a take-over changes it.  So no run goes on by what it remembers
- * after another one has written.  doc/model/journal.pml is this protocol.
+ * dlock.journal has the changes since, in rows that are numbered for each writer
+ * (journal.h).  dlock.journal_head names the run that may append: an append locks it
+ * FOR SHARE, and succeeds only if it names this run and no row is of another.  Only a
+ * take-over changes it.  So after another run has written, no run goes on with what it
+ * remembers.  doc/model/journal.pml is this protocol.
  *
  * dlock.lease_mark has a mark for each bucket of names: no token that was granted
  * in the bucket is above it, once the journal has been applied.
@@ -73,7 +73,7 @@ typedef struct table_changes
 	bool		failed;			/* memory was short */
 } table_changes;
 
-/* Of what was read to take over. */
+/* What a take-over has read. */
 typedef struct table_state
 {
 	bool		has_journal;	/* install.sql has made these tables */

@@ -1,9 +1,9 @@
 /*
  * udf_arguments.h
- *	  What the SQL functions are called with: declared, read and checked.
+ *	  The arguments of the SQL functions: declared, read and checked.
  *
- * Every argument is taken as a string, whatever its type is in SQL, and read
- * here: the server's own conversions turn nonsense into 0 without a word.
+ * Every argument is taken as a string, whatever its type is in SQL, and read here: the
+ * server's own conversions silently turn nonsense into 0.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -14,8 +14,7 @@
 #include "server_abi.h"
 
 /*
- * The parameters that there are.  The comments say where in the call to the
- * engine their arguments go.
+ * All parameters.  The comments say where in the call to the engine their arguments go.
  */
 typedef enum dlock_parameter
 {
@@ -33,14 +32,14 @@ typedef enum dlock_parameter
 	DLOCK_TOKEN,				/* request.token */
 	DLOCK_TOKENS,				/* tokens; comes after the names */
 	DLOCK_HOLDS,				/* request.holds */
-	DLOCK_ROWS,					/* these the function reads itself */
+	DLOCK_ROWS,					/* the function reads these itself */
 	DLOCK_USER,
 	DLOCK_HOST
 } dlock_parameter;
 
 #define DLOCK_MAX_PARAMETERS	7
 
-/* How a function is called. */
+/* The parameters of a function. */
 typedef struct dlock_signature
 {
 	const char *function;
@@ -48,7 +47,7 @@ typedef struct dlock_signature
 	dlock_parameter parameters[DLOCK_MAX_PARAMETERS + 1];	/* to DLOCK_NO_MORE */
 } dlock_signature;
 
-/* What was read; dlock_free_arguments() in the end. */
+/* The arguments read; call dlock_free_arguments() at the end. */
 typedef struct dlock_arguments
 {
 	lease_bytes name;			/* that of DLOCK_NAME */

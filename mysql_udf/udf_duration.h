@@ -1,6 +1,6 @@
 /*
  * udf_duration.h
- *	  How long: a number of seconds, or text as PostgreSQL's interval takes it.
+ *	  Durations: a number of seconds, or text as PostgreSQL's interval takes it.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -2,11 +2,10 @@
  * udf_function.h
  *	  The frame of a user-defined function.
  *
- * The server wants three entry points of each function: what is done before
- * the first call of a statement, the call, and what is done after the last.
- * These macros write them, from what the function is called, whether it acts,
- * how many arguments it needs, and its parameters; what follows is the body of
- * the call:
+ * The server wants three entry points of each function: one before the first call of a
+ * statement, the call, and one after the last.  These macros write them, from the
+ * function's name, whether it acts, how many arguments it needs, and its parameters;
+ * the body of the call follows:
  *
  *		DLOCK_INTEGER_FUNCTION(dlock_renew_all, DLOCK_ACTS, 2, DLOCK_OWNER, DLOCK_TTL)
  *		{
@@ -18,9 +17,9 @@
  * into use->text and says so by dlock_is_text(); its second argument is the
  * longest answer, in bytes, from which the server makes the type of the column.
  *
- * Nothing lasting happens before the call, and no answer is kept for the next
- * row, so that every row is a call.  A function that acts does not in EXPLAIN, where
- * it answers NULL, nor in an expression of a table.
+ * Nothing lasting happens before the call, and no answer is kept for the next row, so
+ * that every row is a call.  A function that acts does not act in EXPLAIN, where it
+ * answers NULL, nor in an expression of a table.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -33,7 +32,7 @@
 
 #define DLOCK_EXPORT	__attribute__((visibility("default")))
 
-/* What came of a call. */
+/* The result of a call. */
 typedef struct dlock_value
 {
 	enum
@@ -79,8 +78,8 @@ dlock_error(void)
 struct dlock_function;
 
 /*
- * A function at work: what it was called with, by whom, and what it answers.  All
- * of it is zero at first.
+ * A function at work: its arguments, its caller, and its answer.  All of it is zero at
+ * first.
  */
 typedef struct dlock_use
 {
@@ -117,7 +116,7 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 							 unsigned long *length, unsigned char *is_null,
 							 unsigned char *error);
 
-/* For the bodies.  Those that do something and return false have raised an error. */
+/* For the bodies.  Those that return false have raised an error. */
 extern bool dlock_read(dlock_use *use);
 extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
@@ -125,7 +124,7 @@ extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
 							 dlock_answer *answer);
 extern bool dlock_ask_engine_for(dlock_use *use, dlock_answer *answer);
 
-/* For texts as long as they come: what fits into the server's MEDIUMTEXT. */
+/* For texts of any length: what fits into the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL
 
 /*

@@ -1,6 +1,6 @@
 /*
  * udf_messages.h
- *	  What the SQL functions say when a request has failed.
+ *	  The messages of the SQL functions for a failed request.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

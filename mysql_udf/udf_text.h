@@ -2,9 +2,8 @@
  * udf_text.h
  *	  JSON, and bytes that may not be text.
  *
- * Names and owners are bytes.  Where they are shown they should be UTF-8, which
- * they are unless somebody chose otherwise; the comments at the functions say
- * what becomes of bytes that are not.
+ * Names and owners are bytes.  Where they are shown they should be UTF-8, and mostly
+ * are; the comments at the functions say what becomes of bytes that are not.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -13,7 +12,7 @@
 
 #include "lease_text.h"
 
-/* How owners and clients that the caller may not know read. */
+/* Shown instead of owners and clients that the caller may not see. */
 #define DLOCK_MASK	"<insufficient privilege>"
 
 extern void dlock_add_json(lease_text *text, lease_bytes string);
