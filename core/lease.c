@@ -31,7 +31,7 @@ lease_compare(const void *a, const void *b)
 
 #define US_PER_SECOND			INT64_C(1000000)
 
-/* The tokens that the wall clock has come to; 0 if it is not believed. */
+/* The wall clock as a number of tokens; 0 if the clock is not believed. */
 static uint64_t
 tokens_by_clock(int64_t wall_us)
 {

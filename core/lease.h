@@ -191,7 +191,7 @@ typedef enum lease_op
 	LEASE_DOWNGRADE,			/* make an exclusive holder a shared one */
 	LEASE_LEAVE,				/* end a holder with its session, which is lost, or
 								 * its transaction */
-	LEASE_EVICT,				/* end holders, whoever they are */
+	LEASE_EVICT,				/* end holders, whatever their principal */
 	LEASE_REAP					/* end what is over */
 } lease_op;
 
@@ -202,8 +202,8 @@ typedef struct lease_request
 	lease_bytes request;		/* LEASE_ACQUIRE; length 0: none */
 	lease_mode	mode;			/* LEASE_ACQUIRE */
 	lease_kind	kind;			/* LEASE_ACQUIRE */
-	bool		behind;			/* LEASE_ACQUIRE: somebody else waits for the
-								 * name and comes first */
+	bool		behind;			/* LEASE_ACQUIRE: another waiter for the name
+								 * comes first */
 	bool		claim;			/* LEASE_ACQUIRE: a name that the holder already
 								 * has counts as busy, unless the request id is
 								 * repeated */

@@ -334,7 +334,7 @@ dlock_acquire_permits(PG_FUNCTION_ARGS)
 
 /*
  * Pin a lease that the caller holds until the transaction's end, or raise an
- * error that says who holds it now, if the caller may know.
+ * error that names the present holder, if the caller may know it.
  */
 static void
 guard(lease_bytes name, lease_bytes owner, uint64 token)

@@ -98,7 +98,7 @@ typedef struct LeaseDatabase
 
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
-	pg_atomic_uint64 woken;		/* waiters woken by somebody else */
+	pg_atomic_uint64 woken;		/* waiters woken by other processes */
 	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 

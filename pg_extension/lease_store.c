@@ -4,9 +4,9 @@
  *
  * A request on one name (lease_attempt.c) goes: lock the name's bucket, gather
  * the name's holders, read the clock, let the core decide, write the changed
- * rows back, log, serve those who wait for the name, unlock, flush.  Requests on
- * many names take the same steps, with several buckets locked (lease_all.c) or
- * one after another (lease_walk.c).
+ * rows back, log, serve the name's waiters, unlock, flush.  Requests on many
+ * names take the same steps, with several buckets locked (lease_all.c) or one
+ * after another (lease_walk.c).
  *
  * Every change to a name happens under its bucket's exclusive content lock,
  * which makes concurrent requests on the name take turns.  While a backend

@@ -90,7 +90,7 @@ typedef struct Slot
 
 StaticAssertDecl(sizeof(Slot) <= 128, "a slot should take two cache lines");
 
-/* The head of a chunk.  Under summary->lock, but for the atomics. */
+/* The head of a chunk.  Under summary->lock, except the atomics. */
 typedef struct Chunk
 {
 	/* whose chunk it is; file is InvalidRelFileNumber: nobody's */

@@ -356,7 +356,7 @@ leave_worker(int code, Datum arg)
 	lease_state_leave_worker(worked_database, worker_wanted_again);
 }
 
-/* Say whether somebody wants this database for itself. */
+/* Say whether another session wants this database for itself. */
 static bool
 is_in_the_way(void)
 {

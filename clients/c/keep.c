@@ -153,7 +153,7 @@ attempt_us(const keep *k, keep_action_kind what)
 	return keep_third_us(KEEP_RELEASE_US);
 }
 
-/* Giving back has come to its end. */
+/* Giving back has ended. */
 static void
 finish(keep *k)
 {

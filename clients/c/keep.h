@@ -194,7 +194,7 @@ typedef struct keep
 	bool		rest;			/* the server may still have some of a lost lease */
 	bool		unwanted;		/* the attempt under way is to be dropped */
 	bool		once;			/* one attempt, then the work ends */
-	bool		releasing;		/* its end is to be told */
+	bool		releasing;		/* tell its end */
 	bool		given_back;
 	/* What to tell, in the order of keep_action_kind. */
 	unsigned	tells;

@@ -761,7 +761,7 @@ model_acquire(const question *q)
 	return granted;
 }
 
-/* Say that nothing was done, and whether somebody holds the name. */
+/* Say that nothing was done, and whether the name is held. */
 static reply
 model_nothing_done(const question *q)
 {
@@ -1390,7 +1390,7 @@ change_guards(int name)
 	};
 }
 
-/* Give a free name to somebody who has almost too many holds already. */
+/* Give a free name to a holder that has almost too many holds already. */
 static void
 place_bundle(int name)
 {

@@ -286,7 +286,7 @@ is_behind(uint32_t v, const bool *waiting)
 	return false;
 }
 
-/* Draw who holds what, by acquiring, and who waits for what. */
+/* Draw holders, by acquiring, and waiters. */
 static void
 draw_play(void)
 {

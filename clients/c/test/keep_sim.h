@@ -718,7 +718,7 @@ sim_run(const uint8_t *data, size_t size)
 		}
 		else if (what == 60 && sim.owner != 0)
 		{
-			/* an operator ends the lease, whoever of these has it */
+			/* an operator ends the lease, whichever client has it */
 			for (int j = 0; j < SIM_CLIENTS; j++)
 				sim.clients[j].evicted |= sim.clients[j].owner == sim.owner;
 			sim.owner = 0;
