@@ -6,7 +6,7 @@
  * names, and MariaDB's lack some fields that MySQL passes, so neither is used:
  * everything is declared here, once, by its name in the server's dynamic symbol table.
  * All symbols are weak, and NULL in a server that lacks them.  The comment at each says
- * which server exports it. mysql_compat.c tells the two servers apart.  Only that file,
+ * which server exports it.  mysql_compat.c tells the two servers apart.  Only that file,
  * lease_session.c, which learns when connections end, and udf_reader.c, which adds a
  * status variable, should include this for anything but the UDF structures.
  *

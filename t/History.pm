@@ -644,8 +644,7 @@ sub _check_order
 	{
 		my @waiting = @{ $seen{$name} };      # by "seen"
 		my @newcomers = sort { $a->{start} <=> $b->{start} } $self->_grants($name);
-		my ($granted, $waits);      # ahead: the largest token; the waiter that waits
-									# longest in vain
+		my ($granted, $waits);      # ahead: the largest token; the longest vain waiter
 
 		for my $newcomer (@newcomers)
 		{
