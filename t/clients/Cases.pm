@@ -128,7 +128,7 @@ sub start_server
 	return;
 }
 
-# An agent; its lease goes by another port if that is said.
+# An agent; its lease may use another port.
 sub agent
 {
 	my ($by) = @_;
@@ -169,11 +169,11 @@ sub cases
 	my ($deadlock, $outside) = $kind eq 'postgres' ? ('40P01', '25P01') : ('(?:40P01|3058)', '(?:25P01|1105)');
 	my ($one, $two, $three) = map { agent() } 1 .. 3;
 
-	# 5, the beginning: long enough for a restart, so its renewals are far apart
+	# 5, the beginning: a TTL long enough for a restart, so its renewals are far apart
 	my $steady = agent();
 	my $token = holds_it($steady, 'restart 60 0', '5 restart: held');
 
-	# 4, the beginning: it takes its time, so the rest goes on meanwhile
+	# 4, the beginning: it takes long, so the rest goes on meanwhile
 	my $network = Proxy->start($port);
 	my ($far, $near) = (agent($network->port), agent());
 	my $far_token = holds_it($far, 'network 10 0', '4 lost by the network: held');
@@ -298,7 +298,7 @@ sub cases
 	# 9
 	my $held = $one->ask('lease forced 9 0', qr/^(?:held|failed) /);
 	value(q{SELECT dlock_force_release('forced')});
-	# which would be told later if it were for want of an answer
+	# which would come later if only an answer were missing
 	cmp_ok(time_of($one->says(qr/^lost /)), '<', time_of($held) + 8, '9 forced: lost at the next renewal');
 	is($one->ask('check'), 'check lost -', '9 forced: and is so');
 	like($one->ask('end', qr/^ended/), qr/^ended lost /, '9 forced: the block does not end well');

@@ -21,8 +21,8 @@ use constant IS_POSTGRES => $ENV{DLOCK_SERVER} eq 'postgres';
 # names and tokens as text, of characters; encode_json() makes bytes
 my $json = JSON::PP->new;
 
-# As an exception: what is to be known of the error, taken at once, since the next call on the
-# connection forgets it, be it rollback().
+# The error as an exception.  Its details are taken at once, since the next call on the
+# connection forgets them, even rollback().
 sub refused
 {
 	my ($message, $handle) = @_;
@@ -89,7 +89,7 @@ my %kinds = IS_POSTGRES
 	2006 => 'gone',
 	2013 => 'gone');
 
-# What doc/drivers.md says that an error is.
+# The kind of an error, as in doc/drivers.md.
 sub kind_of
 {
 	my ($error) = @_;
@@ -97,7 +97,7 @@ sub kind_of
 	return $kinds{ IS_POSTGRES ? $error->{state} : $error->{number} } // "$error->{number} $error->{state} $error->{message}";
 }
 
-# That of the error that a call ends with; undef if it ends well.
+# The kind of the error with which a call ends; undef if it ends well.
 sub kind_of_error
 {
 	my ($call) = @_;
@@ -110,7 +110,7 @@ sub is_whole
 	return B::svref_2object(\$_[0])->FLAGS & B::SVf_IOK;
 }
 
-# Go through the cases with connections that have these attributes.  Answers one.
+# Run the cases with connections that have these attributes.  Returns one connection.
 sub driver_cases
 {
 	my (%attributes) = @_;
@@ -175,7 +175,7 @@ sub driver_cases
 	my $kept;
 	my $guarded = sub {
 		$mine->do($guard, undef, 'guarded', 'me', $token);
-		# what the guard keeps until its transaction ends
+		# what the guard prevents until its transaction ends
 		if (IS_POSTGRES)
 		{
 			value($second, q{set_config('lock_timeout', '200ms', false)});
@@ -194,7 +194,7 @@ sub driver_cases
 	is(kind_of_error(sub { $ask->('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 30) }),
 		'misuse', 'an error: misuse, another kind of lease');
 
-	# who waits for itself
+	# a caller that waits for itself
 	$ask->('dlock_acquire_permit(?, ?, ?, ?)', 'itself', 'me', 30, 1);
 	is(kind_of_error(sub { $ask->('dlock_acquire_permit(?, ?, ?, ?, ?)', 'itself', 'me', 30, 1, 60) }), 'deadlock', 'an error: deadlock');
 
@@ -216,7 +216,7 @@ sub driver_cases
 	$third = connected(%attributes, cached => 1);
 	is($ask->('dlock_release(?, ?)', 'cached', 'me'), 1, 'and can be released');
 
-	# a child that exits, which has a copy of the connection
+	# a child that exits, with a copy of the connection
 	my $careful = connected(%attributes);
 	is(child_leaves(\$careful), 'me', 'AutoInactiveDestroy: a child that exits leaves it as it is');
 	$careful->disconnect;
@@ -231,8 +231,8 @@ sub driver_cases
 	return $mine;
 }
 
-# Take a session lease, and have a child exit that forgets the connection.  Answers the lease's owner
-# then, by the same connection; or what its error is.
+# Take a session lease, and let a child exit that forgets the connection.  Returns the
+# lease's owner after that, by the same connection; or its error.
 sub child_leaves
 {
 	my ($connection) = @_;
