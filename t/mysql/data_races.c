@@ -30,7 +30,7 @@
 #include "lease_watch.h"
 #include "server_abi.h"
 
-#define HOT		3				/* names that everybody wants */
+#define HOT		3				/* names that all threads want */
 #define NAMES	40				/* those, and others */
 #define OWNERS	12				/* fewer than there are threads */
 
@@ -43,7 +43,7 @@ static atomic_long refusals;
 static atomic_long deadlocks;
 static atomic_long cancels;
 
-/* Of a thread: who it is, and how often it is still left alone. */
+/* A thread: its identity, and how often it is still left alone. */
 struct THD
 {
 	uint64_t	id;
@@ -175,7 +175,7 @@ any_name(unsigned int *random)
 	return bytes_of(names[rand_r(random) % (rand_r(random) % 2 ? HOT : NAMES)]);
 }
 
-/* Make a call: what it is answered is an answer, or an error that may be. */
+/* Make a call: check that it gets an answer, or an error that may occur. */
 static bool
 make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 {

@@ -228,7 +228,7 @@ check_deadline(int name, const lease_member *m)
 		if (over[name][i].token == m->holder->token &&
 			over[name][i].writes == m->writes)
 		{
-			/* of what was dropped it is not known when that was */
+			/* for a dropped name it is not known when that was */
 			if (m->deadline_us > over[name][i].deadline_us &&
 				IMAGE_LEASES_MAX >= NAMES * LEASES)
 				fail("a deadline that was put off", name);
@@ -596,7 +596,7 @@ free_slot(const lease_member *members, size_t count, const image_name *name)
 	}
 }
 
-/* A draft is changed: what the journal is to have. */
+/* Change a draft: sets what the journal must have. */
 static size_t
 change_draft(image_name *name, lease_member **members, size_t *count, change *to)
 {

@@ -25,7 +25,7 @@
 #define BEFORE		66			/* the run before */
 #define CHANGES		4096
 
-/* What became of a lease. */
+/* The change of a lease. */
 typedef struct change
 {
 	size_t		place;			/* SIZE_MAX: it is new */
@@ -211,7 +211,7 @@ make_step(const dlock_caller *callers)
 		lease_request request = random_request(name,
 											 usual[step / 20000 % 3]);
 
-		/* who calls is there */
+		/* the caller's session lives */
 		alive[caller->connection_id] = true;
 		compare(name, request, caller, &moment);
 		(void) lease_name_apply(name, &request, caller, &moment);

@@ -35,7 +35,7 @@ static long attempts;			/* of each client, or 0 */
 static atomic_bool is_over;		/* no client is left */
 static unsigned int seed;
 
-/* Who has a name, as the clients see it. */
+/* The holders of a name, as the clients see them. */
 static struct
 {
 	pthread_mutex_t mutex;
@@ -119,7 +119,7 @@ ask(MYSQL *connection, const char *statement)
 	return -2;
 }
 
-/* The name has been granted: nobody may have it who should not. */
+/* The name has been granted: no holder may exclude another. */
 static void
 note_grant(int name, int mode, uint64_t token)
 {
@@ -250,7 +250,7 @@ run_client(void *arg)
 	return NULL;
 }
 
-/* Kill statements of those who wait. */
+/* Kill statements of waiters. */
 static void *
 run_killer(void *arg)
 {

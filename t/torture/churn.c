@@ -6,7 +6,7 @@
  * churn NAME=VALUE...
  *
  *	 connection	what the clients connect to
- *	 control	what those connect to who look on and disturb; none: nobody does
+ *	 control	what observers and cancellers connect to; none: there are none
  *	 clients	how many at once
  *	 names		of leases
  *	 seed		of the clients' choices
@@ -209,7 +209,7 @@ ignore_notice(void *arg, const char *message)
 	(void) message;
 }
 
-/* End the connection, with or without a word. */
+/* End the connection; "without a word": without telling the server. */
 static void
 hang_up(Client *client, bool without_a_word)
 {
@@ -223,7 +223,7 @@ hang_up(Client *client, bool without_a_word)
 	client->is_connected = false;
 }
 
-/* It could not connect: somebody may have said that there are too many. */
+/* It could not connect: the server or the pooler may have too many clients. */
 static void
 not_connected(Client *client)
 {
@@ -588,7 +588,7 @@ acquired(Client *client)
 		doubt(client);
 	else if (reply->value[0][0] == '-')
 	{
-		/* who was refused has nothing to give back */
+		/* a refused client has nothing to give back */
 		end_attempt(client);
 	}
 	else
@@ -616,7 +616,7 @@ entered(Client *client)
 	client->may_repeat = client->may_repeat && repeats && reply->status == ANSWERED;
 	if (reply->status == ANSWERED && reply->value[0][0] == '-')
 	{
-		/* it was over, and somebody else has it */
+		/* it was over, and another owner has it */
 		end_attempt(client);
 		return;
 	}
@@ -647,7 +647,7 @@ downgraded(Client *client)
 {
 	note_reply(client, "downgrade");
 	note_process(client);
-	/* a shared hold more is as good if it is exclusive still */
+	/* one more shared hold is as good if the lease is still exclusive */
 	client->lease.mode = 's';
 	if (client->reply.status == ANSWERED && client->reply.value[0][0] != 't')
 		end_attempt(client);
@@ -742,7 +742,7 @@ recovered(Client *client)
 		rest(client, 20000);
 }
 
-/* Of those who look on and disturb. */
+/* An answer for an observer or a canceller. */
 static void
 watched(Client *client)
 {
@@ -882,7 +882,7 @@ react(Client *client)
 	if (PQisBusy(client->connection))
 		return;
 	if (client->step == REST || (client->step == WRITE && client->alarm_us != 0))
-		return;					/* a message that nobody has asked for */
+		return;					/* a message that nobody asked for */
 	while (!PQisBusy(client->connection))
 	{
 		result = PQgetResult(client->connection);
@@ -1092,7 +1092,7 @@ main(int argc, char **argv)
 	if (history == NULL || epoll < 0)
 		fail("files", strerror(errno));
 	signal(SIGTERM, stop);
-	/* also when the test dies that has started us */
+	/* also when the test that started us dies */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_IGN);
 	serve(make_clients(count), count);

@@ -49,7 +49,7 @@ static int	names;
 static unsigned int seed;
 static volatile sig_atomic_t stopping = 0;
 
-/* What a statement came to. */
+/* How a statement ended. */
 typedef enum Status
 {
 	ANSWERED,
@@ -81,8 +81,8 @@ nap(int64_t us)
 }
 
 /*
- * Are the functions for many names called, several permits and holds, downgrade?
- * Torture.pm may say that they are not.
+ * Call the functions for many names, several permits and holds, and downgrade?
+ * Torture.pm may turn this off.
  */
 #ifndef HAS_MANY
 #define HAS_MANY	true
@@ -273,7 +273,7 @@ typedef enum Kind
 	TRANSACTION
 } Kind;
 
-/* What is asked of a lease. */
+/* The lease that a client asks for. */
 typedef struct Lease
 {
 	char		name[16];
@@ -441,7 +441,7 @@ downgrade(Client *client, Lease *lease)
 	snprintf(statement, sizeof(statement), "SELECT dlock_downgrade('%s', '%s'%s%s)",
 			 lease->name, lease->owner, token[0] != 0 ? ", " : "", token);
 	call(client, "downgrade", lease, 1, 0, token[0] != 0 ? token : "-", statement);
-	/* a shared hold more is as good if it is exclusive still */
+	/* one more shared hold is as good if the lease is still exclusive */
 	lease->mode = 's';
 }
 
@@ -487,8 +487,8 @@ guard(Client *client, const Lease *lease, int64_t duration_us)
 }
 
 /*
- * Be connected after a call whose answer was lost, and see to it that it does
- * not wait any more: an owner that waits twice for a name may wait for itself.
+ * Connect after a call whose answer was lost, and make sure that the call does not
+ * wait any more: an owner that waits twice for a name may wait for itself.
  */
 static bool
 recover(Client *client, const Lease *lease)
@@ -549,12 +549,12 @@ live_in_transaction(Client *client, Lease *lease)
  * ----------------------------------------------------------------
  */
 
-/* Those that one owner claims, and has. */
+/* The leases that one owner claims, and has. */
 typedef struct Leases
 {
 	int			count;
 	int			wanted;
-	Lease		each[MAX_NAMES];	/* without a token: he does not have it */
+	Lease		each[MAX_NAMES];	/* without a token: the owner does not have it */
 } Leases;
 
 #define LIST_SIZE	200
@@ -713,7 +713,7 @@ live_with_many(Client *client, const Lease *like)
 				renew_or_release_many(client, &leases, ttls_us[dice(&client->random, 3)]);
 				break;
 			case 1:
-				/* the same call again, or another one that leaves alone what he has */
+				/* the same call again, or another one that skips what the owner has */
 				for (int j = 0; j < leases.count; j++)
 				{
 					leases.each[j].wait_us = 0;
@@ -800,7 +800,7 @@ live(Client *client)
 	sure = client->reply.status == ANSWERED;
 	if (!granted)
 	{
-		/* who was refused has nothing to give back */
+		/* a refused caller has nothing to give back */
 		if (dice(&client->random, 4) == 0 && connect_client(client))
 			release(client, &lease, 1);
 		if (lease.kind == SESSION && !sure)
@@ -1027,7 +1027,7 @@ main(int argc, char **argv)
 		fail("mysql_library_init", "failed");
 #endif
 	signal(SIGTERM, stop);
-	/* also when the test dies that has started us */
+	/* also when the test that started us dies */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_IGN);
 	threads = calloc((size_t) clients + 2, sizeof(pthread_t));
