@@ -19,10 +19,12 @@ use Time::HiRes qw(sleep);
 start_server($ARGV[0]);
 
 # Start the first, and the second, which waits.
+my $pairs = 0;
+
 sub two
 {
 	my ($name, $url) = @_;
-	my $file = scratch('tokens');
+	my $file = scratch('tokens-' . $pairs++);
 	my @options = ('run', '--ttl', '3', '--grace', '0.5');
 	my $first = launch({ url => $url // url() }, @options, $name, '--', writer($file, 'stubborn'));
 	# both of its processes
