@@ -17,7 +17,7 @@ use File::Temp qw(tempdir);
 use FreePorts;
 use Scenarios;
 
-my $provider = '/usr/lib/galera/libgalera_smm.so';
+my $provider = ($ENV{MARIADB_PREFIX} // '') . '/usr/lib/galera/libgalera_smm.so';
 my @nodes;
 
 # Why there can be no cluster of a kind of server; undef if there can.

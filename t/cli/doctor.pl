@@ -520,7 +520,8 @@ sub mysql
 		# a cluster of one node
 		my ($listen, $receive) = FreePorts::reserve(2);
 		with_options([
-			'--wsrep-on=ON', '--wsrep-provider=/usr/lib/galera/libgalera_smm.so', '--wsrep-cluster-address=gcomm://',
+			'--wsrep-on=ON', '--wsrep-provider=' . ($ENV{MARIADB_PREFIX} // '') . '/usr/lib/galera/libgalera_smm.so',
+			'--wsrep-cluster-address=gcomm://',
 			'--wsrep-node-address=127.0.0.1', '--binlog-format=ROW', '--innodb-autoinc-lock-mode=2',
 			"--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:$listen;ist.recv_addr=127.0.0.1:$receive;gcache.size=16M" ],
 			sub {
