@@ -60,7 +60,7 @@ help:
 	@echo 'make shell      open psql on such a server'
 	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql|drivers|'
 	@echo '                clients|cli|monitoring picks groups, TESTS="t/003*.pl" picks files'
-	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB and MySQL'
+	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB 10.11 and 11.8, MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'
 	@echo '                on ENGINE=core|postgres|mariadb|mysql; see doc/reliability.md'
 	@echo 'make lint       read the code with clang-tidy, cppcheck, scan-build and shellcheck'

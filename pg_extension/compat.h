@@ -1,6 +1,6 @@
 /*
  * compat.h
- *	  All differences between PostgreSQL 15 and 18 that dlock meets.
+ *	  All differences between PostgreSQL 15 and 19 that dlock meets.
  *
  * The wrappers carry the newest version's names; each says what changed.
  *
@@ -13,9 +13,13 @@
 #include "access/tableam.h"
 #include "datatype/timestamp.h"
 #include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM < 150000
@@ -119,6 +123,83 @@ typedef bool TU_UpdateIndexes;
 #define COMPAT_ANALYZE_BLOCK_PARAMETERS \
 	TableScanDesc scan, ReadStream *stream
 #endif
+
+/*
+ * The parameters of other functions of a table access method: 19 made options
+ * unsigned and has more functions take them, gave others a snapshot, took it from
+ * one, and made the parameters of VACUUM constant.
+ */
+#if PG_VERSION_NUM < 190000
+typedef int compat_insert_options;
+typedef struct VacuumParams compat_vacuum_params;
+#define COMPAT_INDEX_FETCH_PARAMETERS \
+	Relation rel
+#define COMPAT_DELETE_PARAMETERS \
+	Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot, \
+	Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changingPart
+#define COMPAT_UPDATE_PARAMETERS \
+	Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid, \
+	Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd, \
+	LockTupleMode *lockmode, TU_UpdateIndexes *update_indexes
+#define COMPAT_COPY_FOR_CLUSTER_PARAMETERS \
+	Relation OldTable, Relation NewTable, Relation OldIndex, bool use_sort, \
+	TransactionId OldestXmin, TransactionId *xid_cutoff, \
+	MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed, \
+	double *tups_recently_dead
+#define COMPAT_ANALYZE_TUPLE_PARAMETERS \
+	TableScanDesc scan, TransactionId OldestXmin, double *liverows, \
+	double *deadrows, TupleTableSlot *slot
+#else
+typedef uint32 compat_insert_options;
+typedef const VacuumParams compat_vacuum_params;
+#define COMPAT_INDEX_FETCH_PARAMETERS \
+	Relation rel, uint32 flags
+#define COMPAT_DELETE_PARAMETERS \
+	Relation rel, ItemPointer tid, CommandId cid, uint32 options, \
+	Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd
+#define COMPAT_UPDATE_PARAMETERS \
+	Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid, \
+	uint32 options, Snapshot snapshot, Snapshot crosscheck, bool wait, \
+	TM_FailureData *tmfd, LockTupleMode *lockmode, \
+	TU_UpdateIndexes *update_indexes
+#define COMPAT_COPY_FOR_CLUSTER_PARAMETERS \
+	Relation OldTable, Relation NewTable, Relation OldIndex, bool use_sort, \
+	TransactionId OldestXmin, Snapshot snapshot, TransactionId *xid_cutoff, \
+	MultiXactId *multi_cutoff, double *num_tuples, double *tups_vacuumed, \
+	double *tups_recently_dead
+#define COMPAT_ANALYZE_TUPLE_PARAMETERS \
+	TableScanDesc scan, double *liverows, double *deadrows, \
+	TupleTableSlot *slot
+#endif
+
+/*
+ * Find a hash table in shared memory, or make one, with room for so many entries.
+ * 19 makes it with all its room; before, it could begin with less.
+ */
+static inline HTAB *
+compat_shmem_hash(const char *name, long size, HASHCTL *info, int flags)
+{
+#if PG_VERSION_NUM < 190000
+	return ShmemInitHash(name, size, size, info, flags);
+#else
+	return ShmemInitHash(name, size, info, flags);
+#endif
+}
+
+/*
+ * Say whether this backend has locked no page.  19 locks pages by something of its
+ * own, of which only an assertion in the server can say whether one holds any.
+ */
+static inline bool
+compat_has_locked_no_page(void)
+{
+#if PG_VERSION_NUM < 190000
+	return !LWLockAnyHeldByMe(BufferDescriptorGetContentLock(GetBufferDescriptor(0)),
+							  NBuffers, sizeof(BufferDescPadded));
+#else
+	return true;
+#endif
+}
 
 /* 18 replaced phs_relid by phs_locator. */
 static inline void

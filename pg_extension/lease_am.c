@@ -706,13 +706,7 @@ copy_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * maximum of the old one's floor and its buckets' marks, so tokens grow.
  */
 static void
-lease_relation_copy_for_cluster(Relation OldTable, Relation NewTable,
-								Relation OldIndex, bool use_sort,
-								TransactionId OldestXmin,
-								TransactionId *xid_cutoff,
-								MultiXactId *multi_cutoff,
-								double *num_tuples, double *tups_vacuumed,
-								double *tups_recently_dead)
+lease_relation_copy_for_cluster(COMPAT_COPY_FOR_CLUSTER_PARAMETERS)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext,
 												 "dlock copy",
@@ -780,7 +774,7 @@ lease_relation_estimate_size(Relation rel, int32 *attr_widths,
 }
 
 static void
-lease_relation_vacuum(Relation rel, struct VacuumParams *params,
+lease_relation_vacuum(Relation rel, compat_vacuum_params *params,
 					  BufferAccessStrategy strategy)
 {
 	/* Releases and the reaper leave nothing to vacuum. */
@@ -826,7 +820,8 @@ dlock_refuse_change(PG_FUNCTION_ARGS)
 
 static void
 lease_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
-				   int options, struct BulkInsertStateData *bistate)
+				   compat_insert_options options,
+				   struct BulkInsertStateData *bistate)
 {
 	/* another server's leases are none here */
 	if (!IsLogicalWorker())
@@ -835,7 +830,7 @@ lease_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 
 static void
 lease_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
-				   CommandId cid, int options,
+				   CommandId cid, compat_insert_options options,
 				   struct BulkInsertStateData *bistate)
 {
 	if (!IsLogicalWorker())
@@ -844,7 +839,7 @@ lease_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 
 static void
 lease_tuple_insert_speculative(Relation rel, TupleTableSlot *slot,
-							   CommandId cid, int options,
+							   CommandId cid, compat_insert_options options,
 							   struct BulkInsertStateData *bistate,
 							   uint32 specToken)
 {
@@ -859,18 +854,13 @@ lease_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
 }
 
 static TM_Result
-lease_tuple_delete(Relation rel, ItemPointer tid, CommandId cid,
-				   Snapshot snapshot, Snapshot crosscheck, bool wait,
-				   TM_FailureData *tmfd, bool changingPart)
+lease_tuple_delete(COMPAT_DELETE_PARAMETERS)
 {
 	refuse(REFUSE_CHANGE);
 }
 
 static TM_Result
-lease_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot,
-				   CommandId cid, Snapshot snapshot, Snapshot crosscheck,
-				   bool wait, TM_FailureData *tmfd, LockTupleMode *lockmode,
-				   TU_UpdateIndexes *update_indexes)
+lease_tuple_update(COMPAT_UPDATE_PARAMETERS)
 {
 	refuse(REFUSE_CHANGE);
 }
@@ -911,7 +901,7 @@ lease_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot,
 }
 
 static struct IndexFetchTableData *
-lease_index_fetch_begin(Relation rel)
+lease_index_fetch_begin(COMPAT_INDEX_FETCH_PARAMETERS)
 {
 	refuse(REFUSE_INDEX);
 }
@@ -984,9 +974,7 @@ lease_scan_analyze_next_block(COMPAT_ANALYZE_BLOCK_PARAMETERS)
 }
 
 static bool
-lease_scan_analyze_next_tuple(TableScanDesc scan, TransactionId OldestXmin,
-							  double *liverows, double *deadrows,
-							  TupleTableSlot *slot)
+lease_scan_analyze_next_tuple(COMPAT_ANALYZE_TUPLE_PARAMETERS)
 {
 	return false;
 }

@@ -14,9 +14,7 @@
 #ifndef DLOCK_LEASE_ORDER_H
 #define DLOCK_LEASE_ORDER_H
 
-#include "storage/buf_internals.h"
-#include "storage/bufmgr.h"
-#include "storage/lwlock.h"
+#include "compat.h"
 
 /*
  * Say whether this backend may wait for anything: it has locked no page.  For
@@ -26,8 +24,7 @@
 static inline bool
 lease_may_wait(void)
 {
-	return !LWLockAnyHeldByMe(BufferDescriptorGetContentLock(GetBufferDescriptor(0)),
-							  NBuffers, sizeof(BufferDescPadded));
+	return compat_has_locked_no_page();
 }
 
 #endif							/* DLOCK_LEASE_ORDER_H */

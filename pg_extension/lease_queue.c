@@ -230,8 +230,8 @@ lease_queue_shmem_init(void)
 	if (!found)
 		for (int i = 0; i < lease_max_guards; i++)
 			dlist_push_tail(&shared->free_guards, &guards[i].link);
-	queues = ShmemInitHash("dlock queues", max_queues(), max_queues(), &info,
-						   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
+	queues = compat_shmem_hash("dlock queues", max_queues(), &info,
+							   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
 }
 
 /* A search for deadlocks holds this, taken before any bucket. */
