@@ -82,6 +82,8 @@ sub boot
 		"pc.weight=$self->{weight}", 'gcache.size=16M', 'evs.suspect_timeout=PT2S',
 		'evs.keepalive_period=PT0.5S', 'evs.inactive_timeout=PT6S', 'evs.inactive_check_period=PT0.5S');
 	system('dev/mysql-server', 'mariadb', $self->{dir},
+		# MariaDB 11.8 has a plugin with a variable for each option, but the one of isolate()
+		'--loose-plugin-wsrep-provider=OFF',
 		'--wsrep-on=ON', "--wsrep-provider=$provider", '--wsrep-cluster-name=dlock',
 		"--wsrep-cluster-address=gcomm://$others", "--wsrep-provider-options=$provider_options",
 		"--wsrep-node-name=node$self->{number}", '--wsrep-node-address=127.0.0.1',
