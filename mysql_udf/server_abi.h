@@ -2,7 +2,7 @@
  * server_abi.h
  *	  What the library takes from the server that loads it.
  *
- * One library serves MySQL 9.7 and MariaDB 10.11.  Their headers disagree on the same
+ * One library serves MySQL 9.7, MariaDB 10.11 and 11.8.  Their headers disagree on the same
  * names, and MariaDB's lack some fields that MySQL passes, so neither is used:
  * everything is declared here, once, by its name in the server's dynamic symbol table.
  * All symbols are weak, and NULL in a server that lacks them.  The comment at each says
