@@ -76,6 +76,14 @@ my $shared = until_token($first, q{SELECT dlock_acquire_shared('shared', 'me', 3
 my $last = until_token($first, q{SELECT dlock_acquire('grows', 'me', 60)});
 is($first->control->value(q{SELECT dlock_release('grows', 'me')}), 1, 'leases are held');
 
+# A node that is not being upgraded: a member of a group writes for itself alone until it
+# has joined, unless it starts read-only.
+sub any_node
+{
+	my @there = grep { !-e "$dir/away$_->{number}" } @nodes;
+	return $there[ rand @there ];
+}
+
 # Those who take one lease in turn, each on any node, and write down its token while they
 # hold it.
 my @workers;
@@ -91,7 +99,7 @@ for my $number (1 .. 2)
 	srand($$);
 	while (getppid() != 1)
 	{
-		my $node = $nodes[ rand @nodes ];
+		my $node = any_node() // next;
 		my $client = "timeout 30 $node->{dir}/mysql --defaults-file=$node->{dir}/client.cnf -N -B";
 		my $owner = "worker $number";
 		my $said = `$client -e "SELECT dlock_acquire('hot', '$owner', 120, 2)" 2>/dev/null`;
@@ -100,7 +108,7 @@ for my $number (1 .. 2)
 		# on a node that takes it, in the lease's time
 		for my $try (1 .. 100)
 		{
-			$node = $nodes[ rand @nodes ];
+			$node = any_node() // next;
 			$client = "timeout 30 $node->{dir}/mysql --defaults-file=$node->{dir}/client.cnf -N -B";
 			last if `$client -e "SELECT dlock_release('hot', '$owner', $1)" 2>/dev/null` =~ /^(1|NULL)$/m;
 			usleep(100_000);
@@ -155,11 +163,14 @@ holds('1.0 everywhere');
 my ($primary) = writers();
 for my $node (($galera ? () : grep { $_ != $primary } @nodes), $galera ? @nodes : $primary)
 {
+	open(my $away, '>', "$dir/away$node->{number}") or die "could not mark node $node->{number}: $!\n";
+	close($away);
 	$node->end_control;
 	$node->halt;
 	put_library($node, 'mysql_udf/dlock.so');
 	$node->boot;
 	$node->join_group unless $galera;
+	unlink "$dir/away$node->{number}" or die "could not unmark node $node->{number}: $!\n";
 	unlike($node->control->value('SELECT dlock_version()'), qr/^1\.0\./, "node $node->{number} has the new library");
 	holds("after node $node->{number}");
 }
