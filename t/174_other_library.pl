@@ -53,7 +53,8 @@ SKIP:
 	my ($bin, $log) = run_command([ "$tree/dev/overlay", $pg_config, "$dir/pg" ]);
 	die "cannot build dlock for PostgreSQL $old: $log" if !$bin;
 	chomp(my $folder = `'$bin/pg_config' --pkglibdir`);
-	refused("$folder/dlock.so", qr/incompatible library ".*dlock\.so": version mismatch.*version $new, library is version $old/s,
+	# what the linker finds missing it says first
+	refused("$folder/dlock.so", qr/incompatible library ".*dlock\.so": version mismatch|could not load library ".*dlock\.so": .*undefined symbol/,
 		"the library for PostgreSQL $old");
 }
 
