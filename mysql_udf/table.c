@@ -1145,10 +1145,10 @@ prepare_append(connection *c, uint64_t writer)
 								  " SELECT %" PRIu64 ", ?, ? FROM dlock.journal_head"
 								  " WHERE place = 0 AND writer = %" PRIu64
 								  " AND " IS_WRITABLE
-								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
-								  " WHERE j.writer < %" PRIu64 ")"
-								  " AND NOT EXISTS (SELECT * FROM dlock.journal AS j"
-								  " WHERE j.writer > %" PRIu64 ") LOCK IN SHARE MODE",
+								  " AND (SELECT MAX(j.writer) FROM dlock.journal AS j"
+								  " WHERE j.writer < %" PRIu64 ") IS NULL"
+								  " AND (SELECT MIN(j.writer) FROM dlock.journal AS j"
+								  " WHERE j.writer > %" PRIu64 ") IS NULL LOCK IN SHARE MODE",
 								  writer, writer, writer, writer);
 
 	c->append = mysql_stmt_init(c->mysql);
