@@ -39,8 +39,8 @@ rotate(uint64_t x, int bits)
 	return x << bits | x >> (64 - bits);
 }
 
-/* A round of SipHash. */
-static void
+/* A round of SipHash; inline, for the compiler keeps the four in registers then. */
+static inline __attribute__((always_inline)) void
 mix(uint64_t v[4])
 {
 	v[0] += v[1];
@@ -55,7 +55,7 @@ mix(uint64_t v[4])
 	v[2] = rotate(v[2], 32);
 }
 
-static void
+static inline __attribute__((always_inline)) void
 mix_word(uint64_t v[4], uint64_t word)
 {
 	v[3] ^= word;
