@@ -18,7 +18,7 @@
 
 /* When the journal is much, or old: at the least, and at the most. */
 #define JOURNAL_ROWS	2000
-#define JOURNAL_BYTES	1000000
+#define JOURNAL_BYTES	4000000
 #define JOURNAL_US		1000000
 #define JOURNAL_MAX_US	20000000
 
