@@ -1135,6 +1135,10 @@ table_execute(connection *c, table_changes *changes, bool *as_expected)
 /*
  * The statement that appends a row, prepared once: parsing and planning it costs the
  * server about as much as doing it.  False if that fails; the connection has the error.
+ *
+ * The index is asked for the last row of a run before ours, and the first of one after:
+ * each is one descent.  A search for any such row would go through our own that were
+ * deleted, as long as a snapshot keeps them from being purged; see t/mysql/journal.pl.
  */
 static bool
 prepare_append(connection *c, uint64_t writer)
