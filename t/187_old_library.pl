@@ -16,7 +16,7 @@ plan skip_all => 'OLD_DLOCK does not say where there is a 1.0' unless defined $E
 
 my $tree = "$FindBin::RealBin/..";
 my $dir = PostgreSQL::Test::Utils::tempdir();
-chomp(my $new_config = `command -v pg_config`);
+chomp(my $new_config = `which pg_config`);
 
 # A private copy of the server under test for each of the two; a server runs with one or
 # the other, so its own folder has both files in turn.
