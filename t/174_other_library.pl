@@ -23,12 +23,13 @@ sub refused
 	my ($status, undef, $error) = $node->psql('postgres', "LOAD '$library'");
 	isnt($status, 0, "$title: is not loaded");
 	like($error, $says, "$title: the session is told why");
-	$node->adjust_conf('postgresql.conf', 'shared_preload_libraries', "'$library'");
+	# the last one counts
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = '$library'");
 	$node->stop;
 	my $offset = -s $node->logfile;
 	ok(!$node->start(fail_ok => 1), "$title: no server starts with it");
 	like(slurp_file($node->logfile, $offset), $says, "$title: and the log says why");
-	$node->adjust_conf('postgresql.conf', 'shared_preload_libraries', undef);
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 	$node->start;
 	return;
 }
