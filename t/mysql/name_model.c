@@ -45,7 +45,16 @@ typedef struct changes
 } changes;
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
-static bool alive[CALLERS];		/* their sessions */
+
+/* They connect anew now and then: a session that has ended never lives again. */
+static dlock_caller callers[CALLERS] = {
+	{.user = "u",.host = "h",.connection_id = 0},
+	{.user = "u",.host = "h",.connection_id = 1},
+	{.user = "v",.host = "h",.connection_id = 2},
+	{.user = "",.host = "h",.connection_id = 3},
+};
+static uint64_t next_connection_id = CALLERS;
+
 static int64_t now_us = 1000000;
 static uint64_t step = 0;
 static uint64_t state;
@@ -57,7 +66,10 @@ static uint64_t largest = 0;
 bool
 lease_session_is_alive(uint64_t connection_id)
 {
-	return alive[connection_id];
+	for (size_t i = 0; i < CALLERS; i++)
+		if (callers[i].connection_id == connection_id)
+			return true;
+	return false;
 }
 
 bool
@@ -186,7 +198,7 @@ random_request(const lease_name *name, lease_mode usual)
 
 /* Some requests to a draft of a name, which may be committed. */
 static void
-make_step(const dlock_caller *callers)
+make_step(void)
 {
 	static const lease_mode usual[] = {
 		LEASE_SHARED, LEASE_PERMIT, LEASE_EXCLUSIVE
@@ -202,7 +214,8 @@ make_step(const dlock_caller *callers)
 
 	if (below(20) == 0)
 		for (size_t i = 0; i < CALLERS; i++)
-			alive[i] = below(3) > 0;
+			if (below(3) == 0)
+				callers[i].connection_id = next_connection_id++;
 	image.writer = moment.writer;
 	name = lease_name_create(entry, &moment);
 	for (size_t requests = 1 + below(4); requests > 0; requests--)
@@ -211,8 +224,6 @@ make_step(const dlock_caller *callers)
 		lease_request request = random_request(name,
 											 usual[step / 20000 % 3]);
 
-		/* the caller's session lives */
-		alive[caller->connection_id] = true;
 		compare(name, request, caller, &moment);
 		(void) lease_name_apply(name, &request, caller, &moment);
 	}
@@ -226,12 +237,6 @@ make_step(const dlock_caller *callers)
 int
 main(int argc, char **argv)
 {
-	static const dlock_caller callers[CALLERS] = {
-		{.user = "u",.host = "h",.connection_id = 0},
-		{.user = "u",.host = "h",.connection_id = 1},
-		{.user = "v",.host = "h",.connection_id = 2},
-		{.user = "",.host = "h",.connection_id = 3},
-	};
 	uint64_t	steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 100000;
 
 	state = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1) *
@@ -240,7 +245,7 @@ main(int argc, char **argv)
 	image_begin(now_us, true);
 	image_end(true, NULL);
 	for (step = 0; step < steps; step++)
-		make_step(callers);
+		make_step();
 	printf("compared %" PRIu64 ", changes %" PRIu64 ", refusals %" PRIu64
 		   ", at most %" PRIu64 " leases\n", compared, changed, refused, largest);
 	return 0;
