@@ -1,5 +1,6 @@
 # The scenarios that every engine has to pass, on MariaDB or MySQL, as the
-# argument says.  Started in the top folder, where the library has been built.
+# argument says.  Started in the top folder, where the library has been built.  SCENARIOS in
+# the environment names those to run, by file, instead of all.
 
 use strict;
 use warnings;
@@ -11,9 +12,16 @@ use Scenarios;
 use Test::More;
 
 my $engine = Engines::start(@ARGV);
-Scenarios::test($engine, glob('t/scenarios/selftest/*.scn'));
-my $numbers = Scenarios::test($engine, glob('t/scenarios/*.scn'));
-Scenarios::check_numbers($numbers,
-	21 => [ 'mysql/cluster_load.pl', $engine->kind eq 'mysql' ? 'mysql/group_replication.pl' : () ]);
+if ($ENV{SCENARIOS})
+{
+	Scenarios::test($engine, split ' ', $ENV{SCENARIOS});
+}
+else
+{
+	Scenarios::test($engine, glob('t/scenarios/selftest/*.scn'));
+	my $numbers = Scenarios::test($engine, glob('t/scenarios/*.scn'));
+	Scenarios::check_numbers($numbers,
+		21 => [ 'mysql/cluster_load.pl', $engine->kind eq 'mysql' ? 'mysql/group_replication.pl' : () ]);
+}
 $engine->stop;
 done_testing();
