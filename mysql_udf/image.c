@@ -16,7 +16,9 @@
 #include <string.h>
 
 /* Counters of the filter: one name in ten is taken for another at a million. */
+#ifndef FILTER_SIZE
 #define FILTER_SIZE		(1 << 24)
+#endif
 
 struct image_filter
 {

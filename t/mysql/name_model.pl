@@ -1,7 +1,9 @@
 # For a name that many hold, a request's outcome depends only on the leases that the
 # engine gives to the core: random requests are decided by these and by all leases
-# (name_model.c), under AddressSanitizer.  No server is started.  NAME_SEED repeats a
+# (name_model.c), under AddressSanitizer.  NAME_SEED repeats a
 # run.
+#
+# once: no server is started
 
 use strict;
 use warnings;
