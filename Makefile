@@ -54,20 +54,22 @@ all install installcheck clean uninstall:
 	@exit 1
 endif
 
-.PHONY: help demo demo-mysql shell check test matrix torture lint bench mysql client install-client \
+.PHONY: help demo demo-mysql demo-ha shell check test matrix torture lint bench mysql client install-client \
 	uninstall-client uninstall-docs dist \
 	deb packages reproducible
 
 help:
 	@echo 'make demo       play a narrated session on a throw-away server'
 	@echo 'make demo-mysql the same on MariaDB, or with KIND=mysql on MySQL'
+	@echo 'make demo-ha    lose the primaries of Patroni, Galera and Group Replication behind HAProxy, with'
+	@echo '                dlock on top; KIND=postgres|mariadb|mysql picks one; see doc/high-availability.md'
 	@echo 'make shell      open psql on such a server'
 	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql|drivers|'
 	@echo '                clients|cli|monitoring picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make check      a part of it, for the loop while editing: no crash, no standby, no cluster'
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB 10.11 and 11.8, MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'
-	@echo '                on ENGINE=core|postgres|mariadb|mysql; see doc/reliability.md'
+	@echo '                on ENGINE=core|postgres|mariadb|mysql|ha; see doc/reliability.md'
 	@echo 'make lint       read the code with clang-tidy, cppcheck, scan-build and shellcheck'
 	@echo 'make bench      measure'
 	@echo 'make            build; make install installs it; PG_CONFIG=... says where'
@@ -86,6 +88,9 @@ demo:
 
 demo-mysql:
 	@dev/demo-mysql $(or $(KIND),mariadb)
+
+demo-ha:
+	@dev/demo-ha $(KIND)
 
 shell:
 	@dev/server psql

@@ -12,7 +12,8 @@
  * another's.
  *
  * One source for PostgreSQL (-DPOSTGRES, libpq; CONNECTION is a connection
- * string) and for MySQL and MariaDB (libmariadb; CONNECTION is a socket).
+ * string) and for MySQL and MariaDB (libmariadb; CONNECTION is a socket, or
+ * ADDRESS:PORT).
  *
  * Times are microseconds of CLOCK_MONOTONIC: that before the call was sent, and
  * that after the answer was there.  History.pm says what the lines mean.
@@ -198,11 +199,18 @@ static Connection *
 open_connection(void)
 {
 	Connection *connection = mysql_init(NULL);
+	const char *colon = strchr(connection_string, ':');
+	char		address[64];
 
 	if (connection == NULL)
 		fail("connect", "no memory");
-	if (mysql_real_connect(connection, NULL, "root", NULL, NULL, 0,
-						   connection_string, CLIENT_MULTI_STATEMENTS) != NULL)
+	snprintf(address, sizeof(address), "%.*s",
+			 colon == NULL ? 0 : (int) (colon - connection_string),
+			 connection_string);
+	if (mysql_real_connect(connection, colon == NULL ? NULL : address, "root",
+						   NULL, NULL, colon == NULL ? 0 : atoi(colon + 1),
+						   colon == NULL ? connection_string : NULL,
+						   CLIENT_MULTI_STATEMENTS) != NULL)
 		return connection;
 	mysql_close(connection);
 	return NULL;
