@@ -8,10 +8,11 @@
 #   - clients of t/torture/load.c do what they like; History.pm checks all they were told;
 #   - "dlock run" runs a COMMAND again and again, from three clients;
 #   - "dlock elect" runs one on each of the three machines where the servers are;
-#   - "dlock acquire" asks for a new name all the time, to see when there are grants.
+#   - "dlock acquire" takes a new name all the time, to see when there are grants; and
+#     "dlock ls" looks for those of before on each new primary.
 #
 # Both COMMANDs write their token and the time into a file, every few milliseconds: these
-# are histories, too.  With TORTURE_MINUTES the primary is lost again and again, in random
+# are histories, too, and so is the last.  With TORTURE_MINUTES the primary is lost again and again, in random
 # ways, for so long; TORTURE_SEED repeats the choices.  HA_BROKEN=1 leaves out what makes
 # it safe, and is to fail.
 
@@ -23,6 +24,7 @@ use lib $FindBin::RealBin, "$FindBin::RealBin/..";
 use Test::More;
 use File::Temp qw(tempdir);
 use History;
+use JSON::PP qw(decode_json);
 use Machines;
 use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(sleep);
@@ -35,7 +37,7 @@ require "$class.pm";
 
 my $dlock = $ENV{DLOCK_COMMAND} // die "DLOCK_COMMAND is to name the command dlock\n";
 my $work = tempdir('haXXXXXX', TMPDIR => 1, CLEANUP => 1);
-my %ttl = (leader => 30, job => 10);
+my %ttl = (leader => 30, job => 10, probe => 60);
 $| = 1;
 
 sub told
@@ -169,7 +171,8 @@ sub run_jobs
 	});
 }
 
-# Ask for a name that is free, again and again: lines "start end".
+# Take a new name, again and again: lines "start end name token", or "?" and the status of
+# one that was not answered.
 sub probe
 {
 	return background('probe', sub {
@@ -178,26 +181,44 @@ sub probe
 		for (my $n = 1; !is_over(); $n++)
 		{
 			my $start = now();
-			my $status = system("$dlock acquire --url '" . $cluster->url . "' --ttl 2 --timeout 1 --owner probe probe-$n >/dev/null");
-			printf {$file} "%.6f %.6f\n", $start, now() if $status == 0;
+			open(my $acquire, '-|', $dlock, 'acquire', @options, '--ttl', $ttl{probe}, '--timeout', 1, '--owner', 'probe', "probe-$n")
+			  or die "dlock: $!\n";
+			my $token = <$acquire> // '';
+			close($acquire) ? chomp $token : ($token = '?' . ($? >> 8));
+			printf {$file} "%.6f %.6f probe-%d %s\n", $start, now(), $n, $token;
 			sleep 0.05;
 		}
 	});
 }
 
-# The longest time without a line in a file that has times at some place, from one time on;
-# with the time when it ended.
+my $probed = qr/^(\S+) (\S+) (\S+) (\d+)$/;
+my @seen;      # the leases of such names that there were, as History.pm has them
+
+# Look for all of them.
+sub look
+{
+	my $start = now();
+	open(my $ls, '-|', $dlock, 'ls', @options, '--json', 'probe-*') or die "dlock: $!\n";
+	local $/;
+	my $text = <$ls>;
+	close($ls) or return 0;
+	my @rows = map { "$_->{name} $_->{owner} $_->{mode} $_->{token} " . ($_->{remaining} > 0 ? 'live' : 'over') } @{ decode_json($text) };
+	push @seen, join("\t", 'L', int(1e6 * $start), int(1e6 * now()), 0, @rows);
+	return 1;
+}
+
+# The longest time without a line in a file, from one time on; the expression finds the
+# time in a line.
 sub longest_gap
 {
-	my ($path, $from, $place) = @_;
-	my @times = grep { defined } map { /^[\d. ]+$/ ? (split / /)[$place] : undef } lines_of($path);
-	my ($gap, $end, $before) = (0, 0);
-	for my $time (@times)
+	my ($path, $from, $expression) = @_;
+	my ($gap, $before) = (0);
+	for my $time (map { $_ =~ $expression ? $1 : () } lines_of($path))
 	{
-		($gap, $end) = ($time - $before, $time) if defined $before && $time >= $from && $time - $before > $gap;
+		$gap = $time - $before if defined $before && $time >= $from && $time - $before > $gap;
 		$before = $time;
 	}
-	return ($gap, $end);
+	return $gap;
 }
 
 # ----------------------------------------------------------------
@@ -243,26 +264,28 @@ sub happens
 		my $done = now();
 		# grants of after that: an answer may have been on its way
 		Machines::until_true('somebody grants again', sub {
-			((lines_of("$work/probe"))[-1] // '') =~ /^([\d.]+)/ && $1 > $done + 1;
+			((grep { $_ =~ $probed } lines_of("$work/probe"))[-1] // '') =~ $probed && $1 > $done + 1;
 		});
+		Machines::until_true('leases can be looked at', \&look);
 		Machines::until_true('there is a primary', sub { $after = $cluster->primary });
 		# it may take as long until there is a leader again
 		Machines::until_true('somebody leads', sub { ((lines_of("$work/leader"))[-1] // '') =~ /^\d+ ([\d.]+)/ && $1 > $done + 1 });
 		return 1;
 	});
-	my ($gap) = longest_gap("$work/probe", $from, 1);
+	my $gap = longest_gap("$work/probe", $from, qr/^\S+ (\S+) \S+ \d+$/);
 	told('%.1f s without a grant; the primary is on %s.', $gap, $after->name);
 	push @{ $gaps{$what} }, $gap;
 	my $is_there = "$what, leader " . ($with_leader ? 'there, too' : 'elsewhere');
 	my $end = sub {
 		$events{$what}{ends}->($victim);
-		wait_until_well();
+		# what is broken may not heal
+		wait_until_well() unless $ENV{HA_BROKEN};
 		return 1;
 	};
 	# that ends connections, and is another server for all
 	if ($cluster->moves_back) { $torture->disturb('move back', $end) }
 	else { $end->() }
-	my ($leader_gap) = longest_gap("$work/leader", $from, 1);
+	my $leader_gap = longest_gap("$work/leader", $from, qr/^\d+ (\S+)/);
 	push @{ $leader_gaps{$is_there} }, $leader_gap;
 	told('%.1f s without a leader; %s.', $leader_gap,
 		leader()->name eq $old_leader ? "it is $old_leader still" : "$old_leader led, " . leader()->name . ' leads');
@@ -300,6 +323,23 @@ sub check_commands
 	return;
 }
 
+# What "dlock acquire" was told, and what was there after each take-over.
+sub check_probes
+{
+	my $history = History->new(owners => qr/^probe$/);
+	for my $line (lines_of("$work/probe"))
+	{
+		my ($start, $end, $name, $answer) = split / /, $line;
+		$history->add(join("\t", 'C', int(1e6 * $start), int(1e6 * $end) + 1, 0, 'acquire', $name, 'probe', 'x', 0, 1e6 * $ttl{probe}, 0, '-', '-', $answer, 1));
+	}
+	$history->add(@seen);
+	my @wrong = $history->check;
+	my $figures = $history->figures;
+	is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]), '', "nothing is wrong with $figures->{grants} grants for a minute, looked for after each take-over");
+	cmp_ok($figures->{rows}, '>', 10 * @seen, "$figures->{rows} times one was found");
+	return;
+}
+
 # ----------------------------------------------------------------
 
 my $torture = Torture->new(
@@ -321,6 +361,10 @@ if ($ENV{TORTURE_MINUTES})
 		}
 	});
 }
+elsif ($ENV{HA_BROKEN})
+{
+	$torture->rounds(1, sub { happens($torture, 'machine cut off', 1) });
+}
 else
 {
 	$torture->rounds(1, sub {
@@ -340,6 +384,7 @@ for my $pid (@loops, map { $_->{pids}{elect} } @machines)
 	Machines::until_true("process $pid ends", sub { waitpid($pid, WNOHANG) != 0 });
 }
 
+check_probes();
 check_commands('leader', 1 + $with_leader);
 check_commands('job', 20);
 $torture->summary;

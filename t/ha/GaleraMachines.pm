@@ -1,0 +1,168 @@
+# GaleraMachines.pm: three MariaDB servers that are a Galera cluster, with HAProxy in
+# front: examples/ha/mariadb, on three machines.
+
+package GaleraMachines;
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use Machines;
+
+my $examples = 'examples/ha/mariadb';
+my $file = "$examples/haproxy.cfg";
+
+# With broken => 1 HAProxy sends clients to any node that answers, and each node goes on
+# without the others: then there are two primaries.
+sub new
+{
+	my ($class, %options) = @_;
+	return bless { %options }, $class;
+}
+
+sub manager { return 'Galera' }
+
+sub kind { return 'mariadb' }
+
+# What clients are given: for the command dlock, and for load.c.
+sub url { return "mysql://app\@127.0.0.1:3307/app?default-file=$_[0]{work}/app.cnf" }
+
+sub connection { return '127.0.0.1:3307' }
+
+# The clients' HAProxy, which has its files in a place of the caller's.
+sub haproxy { return '/etc/haproxy/haproxy.cfg' }
+
+# The errors that clients may meet: those of t/mysql/cluster_load.pl.
+sub errors { return qr/^(1213|3058|3572|(guard )?(1047|1105|1317|1927|2002|2003|2006|2013|4031)|guard (1180|1213))$/ }
+
+# When the first one is back, clients are sent to it again.
+sub moves_back { return 1 }
+
+# Before there are machines.
+sub install
+{
+	my ($self, $work) = @_;
+	$self->{work} = $work;
+	mkdir "$work/plugin" or die "$work/plugin: $!\n";
+	Machines::must('install', '-m', '755', 'mysql_udf/dlock.so', "$work/plugin/dlock.so");
+	Machines::add_to('/usr/lib/mysql/plugin', "$work/plugin");
+	Machines::write_text("$work/app.cnf", "[dlock]\npassword = change-me-2\n");
+	mkdir "$work/haproxy" or die "$work/haproxy: $!\n";
+	Machines::must('cp', $file, "$examples/galera-check", "$examples/galera-check.cnf", "$work/haproxy");
+	Machines::must('mount', '--bind', "$work/haproxy", '/etc/haproxy');
+	return;
+}
+
+sub set_up
+{
+	my ($self, @machines) = @_;
+	$self->{machines} = \@machines;
+	for my $machine (@machines)
+	{
+		$machine->holds(qw(/etc/haproxy /etc/mysql/mariadb.conf.d /var/lib/mysql));
+		$machine->configure("$examples/galera.cnf", '/etc/mysql/mariadb.conf.d/60-galera.cnf');
+		$machine->configure("$examples/$_", "/etc/haproxy/$_") for qw(haproxy.cfg galera-check galera-check.cnf);
+		chmod 0755, "$machine->{dir}/etc/haproxy/galera-check";
+		$machine->run(qw(sh -c), "mkdir /run/mysqld && exec nice -n 10 mariadb-install-db --skip-test-db --auth-root-authentication-method=normal >$machine->{dir}/log/install 2>&1");
+	}
+	$self->start_services($machines[0], '--wsrep-new-cluster');
+	Machines::until_true('the first node is there', sub { $self->is_synced($machines[0]) });
+	my $ask = sub { $self->ask($machines[0], @_) // die "the first node does not do this: $_[0]\n" };
+	$ask->(q{CREATE DATABASE app;
+		CREATE USER app@'%' IDENTIFIED BY 'change-me-2'; GRANT ALL ON app.* TO app@'%';
+		CREATE USER haproxy@'%' IDENTIFIED BY 'change-me-1';
+		CREATE USER root@'10.77.0.9'; GRANT ALL ON *.* TO root@'10.77.0.9'});
+	$self->feed($machines[0]);
+	$ask->(q{GRANT EXECUTE ON dlock.* TO app@'%'; GRANT SELECT ON dlock.locks TO app@'%'; CREATE DATABASE scenarios});
+	# one after the other: each is given a copy
+	for my $machine (@machines[ 1, 2 ])
+	{
+		$self->start_services($machine);
+		Machines::until_true("$machine->{name} has joined", sub { $self->is_synced($machine) });
+	}
+	# MariaDB's plugin is each server's own
+	$self->feed($_) for @machines[ 1, 2 ];
+	return;
+}
+
+sub feed
+{
+	my ($self, $machine) = @_;
+	$machine->run('sh', '-c', 'exec mariadb -u root <"$0"', abs_path('mysql_udf/install.sql'));
+	return;
+}
+
+sub start_services
+{
+	my ($self, $machine, @options) = @_;
+	$machine->run(qw(mkdir -p /run/mysqld /run/haproxy));
+	$machine->start('haproxy', qw(haproxy -db -f /etc/haproxy/haproxy.cfg));
+	$self->start_server($machine, @options);
+	return;
+}
+
+# As Debian's service does it.
+sub start_server
+{
+	my ($self, $machine, @options) = @_;
+	$machine->start('mariadb', 'sh', '-c', 'position=$(galera_recovery) && exec nice -n 10 mariadbd $position "$@"', 'mariadbd', @options);
+	return;
+}
+
+# Ask one server; undef if it gives no answer.
+sub ask
+{
+	my ($self, $machine, $sql) = @_;
+	my $pid = open(my $client, '-|', $machine->here('timeout', 10, 'sh', '-c', 'exec mariadb -u root -N -B --connect-timeout=2 -e "$0" 2>>log/ask', $sql))
+	  or die "mariadb: $!\n";
+	local $/;
+	my $answer = <$client>;
+	close($client) or return;
+	chomp $answer;
+	return $answer;
+}
+
+sub is_synced
+{
+	my ($self, $machine, $size) = @_;
+	my $status = $self->ask($machine, q{SHOW STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_local_state_comment', 'wsrep_cluster_size')})
+	  // return 0;
+	return $status =~ /^wsrep_ready\tON$/m && $status =~ /^wsrep_local_state_comment\tSynced$/m
+	  && (!$size || $status =~ /^wsrep_cluster_size\t$size$/m);
+}
+
+# The machine whose server the clients' HAProxy sends them to.
+sub primary
+{
+	my ($self) = @_;
+	open(my $client, '-|', q{mariadb --no-defaults -h 127.0.0.1 -P 3307 -u root -N -B --connect-timeout=2 -e 'SELECT @@wsrep_node_name' 2>/dev/null})
+	  or die "mariadb: $!\n";
+	my $name = <$client> // '';
+	close($client);
+	chomp $name;
+	my ($machine) = grep { $_->name eq $name } @{ $self->{machines} };
+	return $machine;
+}
+
+# Whether all is as it should be: all nodes have one another, and clients are sent to the
+# first one.
+sub is_well
+{
+	my ($self) = @_;
+	return 0 if grep { !$self->is_synced($_, 3) } @{ $self->{machines} };
+	my $primary = $self->primary;
+	return $primary && $primary == $self->{machines}[0];
+}
+
+# The server dies, and nothing else does.
+sub kill_server
+{
+	my ($self, $machine) = @_;
+	$machine->kill_all(sub { $machine->processes_of('mariadbd') });
+	return;
+}
+
+# What is to be done when the machine is in the network again.
+sub rejoin { return }
+
+1;
