@@ -256,10 +256,11 @@ sub let_work
 
 # Do something to the server, and write down when, if it returns that it was done.  A
 # "kill" may undo releases, and ends sessions; the others must not affect leases.
+# With "since" it may have happened at any time from then on.
 sub disturb
 {
 	my ($self, $what, $act, %params) = @_;
-	my $start = now();
+	my $start = $params{since} // now();
 
 	$act->() or return;
 	push @{ $self->{lines} }, join("\t", $params{kills} // 1 ? 'K' : 'X', $start, now(), $what);

@@ -12,8 +12,8 @@ use Machines;
 my $examples = 'examples/ha/mariadb';
 my $file = "$examples/haproxy.cfg";
 
-# With broken => 1 HAProxy sends clients to any node that answers, and each node goes on
-# without the others: then there are two primaries.
+# With broken => 1 a node that is cut off goes on without the others: then there are two
+# that grant.
 sub new
 {
 	my ($class, %options) = @_;
@@ -23,6 +23,9 @@ sub new
 sub manager { return 'Galera' }
 
 sub kind { return 'mariadb' }
+
+# The service that is the server, or starts it.
+sub service { return 'mariadb' }
 
 # What clients are given: for the command dlock, and for load.c.
 sub url { return "mysql://app\@127.0.0.1:3307/app?default-file=$_[0]{work}/app.cnf" }
@@ -62,9 +65,17 @@ sub set_up
 		$machine->holds(qw(/etc/haproxy /etc/mysql/mariadb.conf.d /var/lib/mysql));
 		$machine->configure("$examples/galera.cnf", '/etc/mysql/mariadb.conf.d/60-galera.cnf');
 		$machine->configure("$examples/$_", "/etc/haproxy/$_") for qw(haproxy.cfg galera-check galera-check.cnf);
-		chmod 0755, "$machine->{dir}/etc/haproxy/galera-check";
-		$machine->run(qw(sh -c), "mkdir /run/mysqld && exec nice -n 10 mariadb-install-db --skip-test-db --auth-root-authentication-method=normal >$machine->{dir}/log/install 2>&1");
+		if ($self->{broken})
+		{
+			my $path = "$machine->{dir}/etc/mysql/mariadb.conf.d/60-galera.cnf";
+			my $text = Machines::slurp($path);
+			$text =~ s/wsrep_provider_options = "/$&pc.ignore_quorum=YES; / or die "$path has no options\n";
+			Machines::write_text($path, $text);
+		}
 	}
+	# the same for all
+	$machines[0]->run(qw(sh -c), 'exec nice -n 10 mariadb-install-db --skip-test-db --auth-root-authentication-method=normal >log/install 2>&1');
+	Machines::must('cp', '-a', "$machines[0]{dir}/var/lib/mysql", "$_->{dir}/var/lib") for @machines[ 1, 2 ];
 	$self->start_services($machines[0], '--wsrep-new-cluster');
 	Machines::until_true('the first node is there', sub { $self->is_synced($machines[0]) });
 	my $ask = sub { $self->ask($machines[0], @_) // die "the first node does not do this: $_[0]\n" };
@@ -118,7 +129,7 @@ sub ask
 	local $/;
 	my $answer = <$client>;
 	close($client) or return;
-	chomp $answer;
+	$answer =~ s{\n\z}{};
 	return $answer;
 }
 

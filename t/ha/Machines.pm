@@ -87,9 +87,12 @@ sub begin
 sub new
 {
 	my ($class, $name) = @_;
-	my $self = bless { name => $name, number => 1 + @all, dir => "$work/$name", services => {} }, $class;
+	my $self = bless { name => $name, number => 1 + @all, dir => "$work/$name" }, $class;
 	mkdir $self->{dir} or die "$self->{dir}: $!\n";
-	mkdir "$self->{dir}/log" or die "$self->{dir}/log: $!\n";
+	for my $folder ("$self->{dir}/log", "$self->{dir}/tmp")
+	{
+		mkdir $folder or die "$folder: $!\n";
+	}
 	my $pid = fork() // die "fork: $!\n";
 	if ($pid == 0)
 	{
@@ -111,11 +114,12 @@ sub new
 
 sub name { return $_[0]{name} }
 
-# A command, to be run on the machine.
+# A command, to be run on the machine.  Servers that start remove what others of their
+# kind have left in their folder for temporary files, so it has one of its own.
 sub here
 {
 	my ($self, @command) = @_;
-	return ('nsenter', '-t', $self->{holder}, '-n', '-m', "--wd=$self->{dir}", @command);
+	return ('nsenter', '-t', $self->{holder}, '-n', '-m', "--wd=$self->{dir}", 'env', "TMPDIR=$self->{dir}/tmp", @command);
 }
 
 # Give it a folder of its own in place of a system's.
@@ -158,12 +162,12 @@ sub run
 	return;
 }
 
-# Start a service, or again.  It has no capabilities: those are ours.
+# Start a service, or start it again.  It has no capabilities: those are ours.
 sub start
 {
 	my ($self, $service, @command) = @_;
-	@command = @{ $self->{services}{$service} } if !@command;
-	$self->{services}{$service} = \@command;
+	# one that is not buried looks alive to the next one
+	until_true("the last $service is gone", sub { $self->has_ended($service) }) if $self->{pids}{$service};
 	my $pid = fork() // die "fork: $!\n";
 	if ($pid == 0)
 	{
@@ -175,6 +179,16 @@ sub start
 	}
 	$self->{pids}{$service} = $pid;
 	return;
+}
+
+# Whether a service that was started has ended.
+sub has_ended
+{
+	my ($self, $service) = @_;
+	my $pid = $self->{pids}{$service} // return 1;
+	return 0 if waitpid($pid, WNOHANG) == 0;
+	delete $self->{pids}{$service};
+	return 1;
 }
 
 # Its processes, but for the one that keeps it.

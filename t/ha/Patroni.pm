@@ -18,6 +18,9 @@ sub new
 	return bless { %options }, $class;
 }
 
+# The service that is the server, or starts it.
+sub service { return 'patroni' }
+
 # What clients are given: for the command dlock, and for load.c.
 sub url { return 'host=127.0.0.1 port=5000 dbname=app user=app' }
 
@@ -82,9 +85,21 @@ sub start_services
 	$machine->run(qw(mkdir /run/postgresql /run/haproxy));
 	$machine->start('etcd', 'sh', '-c', "set -a; . $machine->{dir}/etc/default/etcd; exec nice -n 10 etcd");
 	$machine->start('haproxy', qw(haproxy -db -f /etc/haproxy/haproxy.cfg));
-	$machine->start('patroni', qw(nice -n 10 patroni /etc/patroni/config.yml));
+	$self->start_server($machine);
 	return;
 }
+
+# If Patroni runs, it does that itself, and makes a standby of a former primary.
+sub start_server
+{
+	my ($self, $machine) = @_;
+	$machine->start('patroni', qw(nice -n 10 patroni /etc/patroni/config.yml)) if $machine->has_ended('patroni');
+	return;
+}
+
+sub rejoin { return }
+
+sub moves_back { return 0 }
 
 # Ask one server; undef if it gives no answer.
 sub ask
@@ -96,7 +111,7 @@ sub ask
 	local $/;
 	my $answer = <$psql>;
 	close($psql) or return;
-	chomp $answer;
+	$answer =~ s{\n\z}{};
 	return $answer;
 }
 
@@ -154,12 +169,5 @@ sub kill_server
 	$machine->kill_all(sub { $machine->processes_of('postgres') });
 	return;
 }
-
-# Patroni does what is to be done: starts a server, makes it a standby.
-sub start_server { return }
-
-sub rejoin { return }
-
-sub moves_back { return 0 }
 
 1;

@@ -56,10 +56,16 @@ sub lines_of
 	return split /\n/, Machines::slurp($path);
 }
 
+my @machines;
+
 # What a failure leaves to be looked at.
 END
 {
 	my $status = $?;
+	for my $machine (@machines)
+	{
+		eval { $machine->kill_all(sub { $machine->processes }); 1 } or warn $@;
+	}
 	if (defined $work && $ENV{TESTLOGDIR} && ($status || !Test::More->builder->is_passing))
 	{
 		system("cd $work && mkdir -p $ENV{TESTLOGDIR}/$kind && cp -r --parents */log leader job probe *.log $ENV{TESTLOGDIR}/$kind 2>/dev/null");
@@ -75,7 +81,7 @@ told('%s: three machines, %s, HAProxy in front.', $kind, $class->manager);
 Machines::begin($work);
 my $cluster = $class->new(broken => $ENV{HA_BROKEN});
 $cluster->install($work);
-my @machines = map { Machines->new($_) } qw(one two three);
+@machines = map { Machines->new($_) } qw(one two three);
 $cluster->set_up(@machines);
 my %by_name = map { $_->name => $_ } @machines;
 
@@ -84,9 +90,24 @@ background('haproxy', sub {
 	exec 'setpriv', '--inh-caps=-all', '--ambient-caps=-all', 'haproxy', '-db', '-f', $cluster->haproxy;
 });
 
+my ($torture, $well_at);
+my $ended = 0;
+
+# Wait until all is as it should be.  A server that has ended by itself is started again,
+# as the system's service manager does it.
 sub wait_until_well
 {
-	Machines::until_true('all servers are well', sub { $cluster->is_well }, 300);
+	Machines::until_true('all servers are well', sub {
+		for my $machine (grep { $_->has_ended($cluster->service) } @machines)
+		{
+			told('the server on %s has ended by itself, and is started again.', $machine->name);
+			$ended++;
+			my $start = sub { $cluster->start_server($machine); return 1 };
+			$torture ? $torture->disturb('ended by itself', $start, since => $well_at) : $start->();
+		}
+		return $cluster->is_well;
+	}, 300);
+	$well_at = Torture::now();
 	return;
 }
 wait_until_well();
@@ -257,6 +278,7 @@ sub happens
 	settle_leader($victim, $with_leader);
 	$torture->let_work(5);
 	my ($old_leader, $from) = (leader()->name, now());
+	my ($token) = ((lines_of("$work/leader"))[-1] // '') =~ /^(\d+)/;
 	my $after;
 	told('%s: that of the primary, %s%s.', $what, $victim->name, $with_leader ? ', where the leader is, too' : '');
 	$torture->disturb($what, sub {
@@ -268,8 +290,11 @@ sub happens
 		});
 		Machines::until_true('leases can be looked at', \&look);
 		Machines::until_true('there is a primary', sub { $after = $cluster->primary });
-		# it may take as long until there is a leader again
-		Machines::until_true('somebody leads', sub { ((lines_of("$work/leader"))[-1] // '') =~ /^\d+ ([\d.]+)/ && $1 > $done + 1 });
+		# a leader that is lost, or cut off, is replaced when its lease is over
+		my $is_replaced = $with_leader && $what ne 'server killed';
+		Machines::until_true('somebody leads', sub {
+			((lines_of("$work/leader"))[-1] // '') =~ /^(\d+) (\S+)/ && $2 > $done + 1 && (!$is_replaced || $1 > $token);
+		});
 		return 1;
 	});
 	my $gap = longest_gap("$work/probe", $from, qr/^\S+ (\S+) \S+ \d+$/);
@@ -296,6 +321,14 @@ sub happens
 # What COMMANDs have written
 # ----------------------------------------------------------------
 
+# Some of what is wrong, to be printed.
+sub first_of
+{
+	my (@wrong) = @_;
+	my $more = @wrong - 5;
+	return join("\n", $more > 1 ? (@wrong[ 0 .. 4 ], "and $more more") : @wrong);
+}
+
 # A COMMAND held its lease from its first to its last line, and nobody else did.
 sub check_commands
 {
@@ -310,15 +343,15 @@ sub check_commands
 		push @down, "$token after $order[-1] at $time" if @order && $token < $order[-1];
 		push @order, $token if !@order || $token != $order[-1];
 	}
-	is(join("\n", @odd), '', "$name: no COMMAND lives beside the next");
-	is(join("\n", @down), '', "$name: tokens never go down");
+	is(first_of(@odd), '', "$name: no COMMAND lives beside the next");
+	is(first_of(@down), '', "$name: tokens never go down");
 	my $history = History->new;
 	for my $token (keys %first)
 	{
 		my ($start, $end) = map { int($_ * 1e6) } $first{$token}, $last{$token};
 		$history->add(join("\t", 'C', $start, $start, $token, 'acquire', $name, "command $token", 'x', 0, $end - $start, 0, '-', '-', $token, 1));
 	}
-	is(join("\n", $history->check), '', "$name: nothing is wrong with the history of " . keys(%first) . ' COMMANDs');
+	is(first_of($history->check), '', "$name: nothing is wrong with the history of " . keys(%first) . ' COMMANDs');
 	cmp_ok(scalar(keys %first), '>=', $at_least, "$name: which were at least $at_least");
 	return;
 }
@@ -335,14 +368,14 @@ sub check_probes
 	$history->add(@seen);
 	my @wrong = $history->check;
 	my $figures = $history->figures;
-	is(join("\n", @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ]), '', "nothing is wrong with $figures->{grants} grants for a minute, looked for after each take-over");
-	cmp_ok($figures->{rows}, '>', 10 * @seen, "$figures->{rows} times one was found");
+	is(first_of(@wrong), '', "nothing is wrong with $figures->{grants} grants for a minute, looked for after each take-over");
+	cmp_ok($figures->{rows}, '>=', scalar(@seen), "$figures->{rows} times one was found");
 	return;
 }
 
 # ----------------------------------------------------------------
 
-my $torture = Torture->new(
+$torture = Torture->new(
 	kind => $kind, connection => $cluster->connection, clients => 8, names => 6, allowed => $cluster->errors);
 stand_for_election($_) for @machines;
 my @loops = (map({ run_jobs($_) } 1 .. 3), probe());
@@ -376,6 +409,7 @@ else
 	});
 }
 
+told('%d times a server has ended by itself.', $ended) if $ended;
 told('The end: all programs are told to stop.');
 Machines::write_text("$work/over", '');
 kill 'TERM', map { $_->{pids}{elect} } @machines;
@@ -384,9 +418,10 @@ for my $pid (@loops, map { $_->{pids}{elect} } @machines)
 	Machines::until_true("process $pid ends", sub { waitpid($pid, WNOHANG) != 0 });
 }
 
+is(first_of(map { Machines::slurp($_) =~ /^.*(?:got signal|terminated by signal (?!9:)).*/mg } glob "$work/*/log/*"), '', 'no server has crashed');
 check_probes();
 check_commands('leader', 1 + $with_leader);
-check_commands('job', 20);
+check_commands('job', 10);
 $torture->summary;
 for my $figures (\%gaps, \%leader_gaps)
 {
