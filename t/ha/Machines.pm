@@ -26,7 +26,7 @@ use Time::HiRes qw(sleep time);
 my ($work, @all);
 
 # How long anything may take.
-our $patience = 120;
+our $patience = 300;
 
 # Do what has to succeed.
 sub must

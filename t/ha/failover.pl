@@ -202,7 +202,7 @@ sub probe
 		for (my $n = 1; !is_over(); $n++)
 		{
 			my $start = now();
-			open(my $acquire, '-|', $dlock, 'acquire', @options, '--ttl', $ttl{probe}, '--timeout', 1, '--owner', 'probe', "probe-$n")
+			open(my $acquire, '-|', $dlock, 'acquire', @options, '--ttl', $ttl{probe}, '--timeout', 3, '--owner', 'probe', "probe-$n")
 			  or die "dlock: $!\n";
 			my $token = <$acquire> // '';
 			close($acquire) ? chomp $token : ($token = '?' . ($? >> 8));
