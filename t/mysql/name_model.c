@@ -228,6 +228,8 @@ make_step(void)
 		(void) lease_name_apply(name, &request, caller, &moment);
 	}
 	lease_name_assign_slots(name, &moment);
+	/* also what was not committed has had its tokens */
+	image_mark_granted(lease_bucket(entry->name), name->mark);
 	if (below(5) > 0)
 		image_replace(entry, &name->members, &name->count, false);
 	lease_name_free(name);
