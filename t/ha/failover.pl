@@ -113,6 +113,13 @@ sub wait_until_well
 wait_until_well();
 told('the primary is on machine %s.', $cluster->primary->name);
 
+# HAProxy takes each server for well until a check has failed, and programs that begin
+# before may reach a secondary; behind Galera's all are well.
+Machines::until_true('HAProxy knows the primary', sub {
+	my %is = map { /Server \w+\/(\w+) is (UP|DOWN)/ ? ($1 => $2) : () } split /\n/, Machines::slurp("$work/haproxy.log");
+	return $kind eq 'mariadb' || 2 == grep { $_ eq 'DOWN' } values %is;
+}, 300);
+
 # ----------------------------------------------------------------
 # Programs
 # ----------------------------------------------------------------
