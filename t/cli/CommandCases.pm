@@ -238,7 +238,8 @@ sub launch
 		  or POSIX::_exit(99);
 		open(STDOUT, ref $run->{out} ? '>&' : '>>', $run->{out}) or POSIX::_exit(99);
 		open(STDERR, '>>', $run->{err}) or POSIX::_exit(99);
-		$SIG{PIPE} = 'DEFAULT';
+		# as a shell starts it, however the tests were started
+		$SIG{$_} = 'DEFAULT' for qw(PIPE HUP);
 		$ENV{$_} = $options->{env}{$_} for keys %{ $options->{env} // {} };
 		$options->{before}->() if $options->{before};
 		exec { $command[0] } @command or POSIX::_exit(99);
