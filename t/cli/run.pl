@@ -184,8 +184,9 @@ sub signals
 	my ($mask) = output($run) =~ /SigIgn:\s*(\w+)/;
 	ok($mask && hex(substr($mask, -8)) & 1 << POSIX::SIGCHLD() - 1, 'and the command ignores it too');
 
-	# a pause, where no shell is to make one
-	$run = launch({ before => sub { POSIX::setsid() } }, 'run', 'paused', '--', 'sh', '-c', 'echo $$; while :; do sleep 0.05; done');
+	# a pause, where no shell is to make one; of a command that makes no processes: a shell
+	# waits in vfork() for one that has been stopped, and is not shown as stopped itself
+	$run = launch({ before => sub { POSIX::setsid() } }, 'run', 'paused', '--', $^X, '-e', '$| = 1; print "$$\n"; select(undef, undef, undef, 0.05) while 1');
 	eventually(sub { output($run) =~ /\n/ });
 	my ($pid) = output($run) =~ /(\d+)/;
 	kill 'TSTP', $run->{pid};
