@@ -40,7 +40,6 @@
 
 #include "clients.h"
 
-#define MAX_ROWS	1000
 #define MAX_NAMES	5			/* of a call for many */
 #define MAX_COLUMNS	5
 
@@ -64,7 +63,8 @@ typedef struct Reply
 	char		code[16];		/* of the error */
 	int			rows;
 	int			columns;
-	char		value[MAX_ROWS][MAX_COLUMNS][32];	/* "-" is NULL */
+	char		(*value)[MAX_COLUMNS][32];	/* of each row; "-" is NULL */
+	int			room;			/* for so many rows */
 } Reply;
 
 static void
@@ -94,11 +94,28 @@ nap(int64_t us)
  * ----------------------------------------------------------------
  */
 
+/* Have room for so many rows, at least. */
+static void
+make_room(Reply *reply, int rows)
+{
+	size_t		size = sizeof(reply->value[0]);
+
+	if (rows <= reply->room)
+		return;
+	rows += reply->room;
+	reply->value = realloc(reply->value, (size_t) rows * size);
+	if (reply->value == NULL)
+		fail("an answer", "no memory");
+	memset(reply->value[reply->room], 0, (size_t) (rows - reply->room) * size);
+	reply->room = rows;
+}
+
 static void
 put_value(Reply *reply, int row, int column, const char *value)
 {
-	if (row >= MAX_ROWS || column >= MAX_COLUMNS)
-		fail("an answer", "is larger than expected");
+	make_room(reply, row + 1);
+	if (column >= MAX_COLUMNS)
+		fail("an answer", "has more columns than expected");
 	if (snprintf(reply->value[row][column], sizeof(reply->value[0][0]), "%s",
 				 value == NULL ? "-" : value) >=
 		(int) sizeof(reply->value[0][0]))
@@ -908,6 +925,7 @@ make_client(int number)
 	client->number = number;
 	client->random = seed + (unsigned int) number * 7919;
 	client->file = open_file(number);
+	make_room(&client->reply, 1);
 	return client;
 }
 
@@ -917,6 +935,7 @@ end_client(Client *client)
 	disconnect(client);
 	if (fclose(client->file) != 0)
 		fail("history", "could not be written");
+	free(client->reply.value);
 	free(client);
 	return NULL;
 }
