@@ -238,8 +238,8 @@ sub launch
 		  or POSIX::_exit(99);
 		open(STDOUT, ref $run->{out} ? '>&' : '>>', $run->{out}) or POSIX::_exit(99);
 		open(STDERR, '>>', $run->{err}) or POSIX::_exit(99);
-		# as a shell starts it, however the tests were started
-		$SIG{$_} = 'DEFAULT' for qw(PIPE HUP);
+		# as a shell starts it, also if the tests run under nohup, or in the background
+		$SIG{$_} = 'DEFAULT' for qw(PIPE HUP INT QUIT TSTP);
 		$ENV{$_} = $options->{env}{$_} for keys %{ $options->{env} // {} };
 		$options->{before}->() if $options->{before};
 		exec { $command[0] } @command or POSIX::_exit(99);
