@@ -510,8 +510,8 @@ stop_came(struct run *run)
 		default:
 			break;
 	}
-	if (read(stops, &caught, sizeof(caught)) < 0)
-		return;					/* a SIGCONT took it back */
+	/* it is not to stop us; a SIGCONT may have taken it back already */
+	(void) !read(stops, &caught, sizeof(caught));
 }
 
 /*
