@@ -26,6 +26,7 @@ package Torture;
 use strict;
 use warnings;
 
+use Files;
 use File::Temp qw(tempdir);
 use History;
 use POSIX qw(WNOHANG);
@@ -115,14 +116,6 @@ sub end_load
 	return 1 if $status == 0;
 	# the server's notices are there too
 	return (1, 'the clients: ' . join(' ', slurp("$folder/load.out") =~ /^load: .*/mg, "ended with status $status"));
-}
-
-sub slurp
-{
-	my ($path) = @_;
-	open(my $file, '<', $path) or return '';
-	local $/;
-	return scalar <$file> // '';
 }
 
 # The children of a process, and the title of a process.

@@ -22,11 +22,13 @@ use File::Temp qw(tempdir);
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
+use Files;
 use IO::Pty;
 use POSIX qw(:sys_wait_h);
 use Proxy;
 use Test::More;
 use Time::HiRes qw(time sleep);
+use WriterOfTokens;
 
 BEGIN
 {
@@ -238,14 +240,21 @@ sub launch
 		  or POSIX::_exit(99);
 		open(STDOUT, ref $run->{out} ? '>&' : '>>', $run->{out}) or POSIX::_exit(99);
 		open(STDERR, '>>', $run->{err}) or POSIX::_exit(99);
-		# as a shell starts it, also if the tests run under nohup, or in the background
-		$SIG{$_} = 'DEFAULT' for qw(PIPE HUP INT QUIT TSTP);
+		take_all_signals();
 		$ENV{$_} = $options->{env}{$_} for keys %{ $options->{env} // {} };
 		$options->{before}->() if $options->{before};
 		exec { $command[0] } @command or POSIX::_exit(99);
 	}
 	push @running, $run;
 	return $run;
+}
+
+# In a process that is to become a program: have signals do what they do in a shell, also if
+# the tests run under nohup, or in the background.
+sub take_all_signals
+{
+	$SIG{$_} = 'DEFAULT' for qw(PIPE HUP INT QUIT TSTP);
+	return;
 }
 
 # Its exit status, or "signal N"; undef if it runs.
@@ -278,28 +287,9 @@ sub finish
 	return $status;
 }
 
-sub slurp
-{
-	my ($path) = @_;
-	open(my $file, '<', $path) or return '';
-	local $/;
-	return <$file> // '';
-}
-
 sub output { return slurp($_[0]{out}) }
 
 sub errors { return slurp($_[0]{err}) }
-
-sub lines_of { return split /\n/, slurp($_[0]) }
-
-sub write_text
-{
-	my ($path, $text) = @_;
-	open(my $file, '>', $path) or die "$path: $!\n";
-	print $file $text;
-	close($file) or die "$path: $!\n";
-	return;
-}
 
 # ----------------------------------------------------------------
 # Processes
@@ -371,20 +361,7 @@ sub proxy
 # Who writes when
 # ----------------------------------------------------------------
 
-sub boot_time { return Time::HiRes::clock_gettime(7) }
-
-# A command that appends a line "token time pid" to a file, again and again: for SECONDS, or
-# until it is killed.  With "stubborn" it ignores SIGTERM, and so does another process
-# that it starts, which has a session of its own and no environment.  A line "BESIDE pid" is
-# a process of another token that lived when it began.
-sub writer
-{
-	my ($file, @options) = @_;
-	return ($^X, '-I', $FindBin::RealBin, '-e', 'require WriterOfTokens; WriterOfTokens::write_tokens(@ARGV)',
-		$file, @options);
-}
-
-# Check such a file: so many tokens, which never go down, and no process that ran beside
+# Check a file of writers (WriterOfTokens.pm): so many tokens, which never go down, and no process that ran beside
 # the next holder's.
 sub one_after_the_other
 {

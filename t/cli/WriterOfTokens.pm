@@ -1,14 +1,37 @@
-# WriterOfTokens.pm: a command that shows when it ran, and under which token; see
-# writer() in CommandCases.pm.
+# WriterOfTokens.pm: a command that shows when it ran, and under which token.
+#
+#   writer($file, OPTION...)   the command, to be run with DLOCK_TOKEN
+#   boot_time()                the time, by its clock
+#
+# It appends a line "token time pid" to the file, again and again: for SECONDS, an OPTION, or
+# until it is killed.  With "stubborn" it ignores SIGTERM, and so does another process
+# that it starts, which has a session of its own and no environment.  A line "BESIDE pid" is
+# a process of another token that lived when it began.
 
 package WriterOfTokens;
 
 use strict;
 use warnings;
 
+use Cwd qw(abs_path);
+use Exporter 'import';
 use Fcntl;
+use File::Basename qw(dirname);
 use POSIX ();
 use Time::HiRes qw(sleep);
+
+our @EXPORT = qw(writer boot_time);
+
+my $folder = abs_path(dirname(__FILE__));
+
+# Goes on while a machine is suspended, as a lease does.
+sub boot_time { return Time::HiRes::clock_gettime(7) }
+
+sub writer
+{
+	my ($file, @options) = @_;
+	return ($^X, '-I', $folder, '-e', 'require WriterOfTokens; WriterOfTokens::write_tokens(@ARGV)', $file, @options);
+}
 
 # The processes that have written under other tokens and still live.
 sub others
@@ -46,8 +69,8 @@ sub write_tokens
 			delete @ENV{ grep { /^DLOCK/ } keys %ENV };
 		}
 	}
-	my $end = defined $seconds ? Time::HiRes::clock_gettime(7) + $seconds : 9**9**9;
-	while ((my $now = Time::HiRes::clock_gettime(7)) < $end)
+	my $end = defined $seconds ? boot_time() + $seconds : 9**9**9;
+	while ((my $now = boot_time()) < $end)
 	{
 		syswrite($file, sprintf("%d %.6f %d\n", $token, $now, $$));
 		sleep 0.005;

@@ -368,8 +368,7 @@ sub terminal
 		open(STDOUT, '>&', $slave);
 		open(STDERR, '>&', $slave);
 		close($slave);
-		# as in CommandCases::launch()
-		$SIG{$_} = 'DEFAULT' for qw(PIPE HUP INT QUIT TSTP);
+		CommandCases::take_all_signals();
 		@ENV{qw(PS1 TERM HISTFILE DLOCK_URL D)} = ('PROMPT> ', 'dumb', '', url(), dlock());
 		exec 'bash', '--norc', '--noprofile', '-i' or POSIX::_exit(99);
 	}
