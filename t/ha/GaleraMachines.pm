@@ -6,34 +6,22 @@ package GaleraMachines;
 use strict;
 use warnings;
 
+use parent 'MysqlCluster';
+
 use Cwd qw(abs_path);
 use Machines;
 
 my $examples = 'examples/ha/mariadb';
-my $file = "$examples/haproxy.cfg";
-
-# With broken => 1 a node that is cut off goes on without the others: then there are two
-# that grant.
-sub new
-{
-	my ($class, %options) = @_;
-	return bless { %options }, $class;
-}
+my @haproxy = qw(haproxy.cfg galera-check galera-check.cnf);
 
 sub manager { return 'Galera' }
 
-sub kind { return 'mariadb' }
-
-# The service that is the server, or starts it.
 sub service { return 'mariadb' }
 
-# What clients are given: for the command dlock, and for load.c.
-sub url { return "mysql://app\@127.0.0.1:3307/app?default-file=$_[0]{work}/app.cnf" }
+sub process { return 'mariadbd' }
 
-sub connection { return '127.0.0.1:3307' }
-
-# The clients' HAProxy, which has its files in a place of the caller's.
-sub haproxy { return '/etc/haproxy/haproxy.cfg' }
+# The first one is preferred.
+sub good_servers { return 3 }
 
 # The errors that clients may meet: those of t/mysql/cluster_load.pl.
 sub errors { return qr/^(1213|3058|3572|(guard )?(1047|1105|1317|1927|2002|2003|2006|2013|4031)|guard (1180|1213))$/ }
@@ -41,18 +29,10 @@ sub errors { return qr/^(1213|3058|3572|(guard )?(1047|1105|1317|1927|2002|2003|
 # When the first one is back, clients are sent to it again.
 sub moves_back { return 1 }
 
-# Before there are machines.
 sub install
 {
 	my ($self, $work) = @_;
-	$self->{work} = $work;
-	mkdir "$work/plugin" or die "$work/plugin: $!\n";
-	Machines::must('install', '-m', '755', 'mysql_udf/dlock.so', "$work/plugin/dlock.so");
-	Machines::add_to('/usr/lib/mysql/plugin', "$work/plugin");
-	Machines::write_text("$work/app.cnf", "[dlock]\npassword = change-me-2\n");
-	mkdir "$work/haproxy" or die "$work/haproxy: $!\n";
-	Machines::must('cp', $file, "$examples/galera-check", "$examples/galera-check.cnf", "$work/haproxy");
-	Machines::must('mount', '--bind', "$work/haproxy", '/etc/haproxy');
+	$self->install_for($work, '/usr/lib/mysql/plugin', map { "$examples/$_" } @haproxy);
 	return;
 }
 
@@ -64,14 +44,9 @@ sub set_up
 	{
 		$machine->holds(qw(/etc/haproxy /etc/mysql/mariadb.conf.d /var/lib/mysql));
 		$machine->configure("$examples/galera.cnf", '/etc/mysql/mariadb.conf.d/60-galera.cnf');
-		$machine->configure("$examples/$_", "/etc/haproxy/$_") for qw(haproxy.cfg galera-check galera-check.cnf);
-		if ($self->{broken})
-		{
-			my $path = "$machine->{dir}/etc/mysql/mariadb.conf.d/60-galera.cnf";
-			my $text = Machines::slurp($path);
-			$text =~ s/wsrep_provider_options = "/$&pc.ignore_quorum=YES; / or die "$path has no options\n";
-			Machines::write_text($path, $text);
-		}
+		$machine->configure("$examples/$_", "/etc/haproxy/$_") for @haproxy;
+		# a node that is cut off goes on without the others: then there are two that grant
+		$machine->change('/etc/mysql/mariadb.conf.d/60-galera.cnf', qr/(?<=wsrep_provider_options = ")/, 'pc.ignore_quorum=YES; ') if $self->{broken};
 	}
 	# the same for all
 	$machines[0]->run(qw(sh -c), 'exec nice -n 10 mariadb-install-db --skip-test-db --auth-root-authentication-method=normal >log/install 2>&1');
@@ -79,12 +54,9 @@ sub set_up
 	$self->start_services($machines[0], '--wsrep-new-cluster');
 	Machines::until_true('the first node is there', sub { $self->is_synced($machines[0]) });
 	my $ask = sub { $self->ask($machines[0], @_) // die "the first node does not do this: $_[0]\n" };
-	$ask->(q{CREATE DATABASE app;
-		CREATE USER app@'%' IDENTIFIED BY 'change-me-2'; GRANT ALL ON app.* TO app@'%';
-		CREATE USER haproxy@'%' IDENTIFIED BY 'change-me-1';
-		CREATE USER root@'10.77.0.9'; GRANT ALL ON *.* TO root@'10.77.0.9'});
+	$ask->($self->accounts);
 	$self->feed($machines[0]);
-	$ask->(q{GRANT EXECUTE ON dlock.* TO app@'%'; GRANT SELECT ON dlock.locks TO app@'%'; CREATE DATABASE scenarios});
+	$ask->($self->grants);
 	# one after the other: each is given a copy
 	for my $machine (@machines[ 1, 2 ])
 	{
@@ -103,19 +75,11 @@ sub feed
 	return;
 }
 
-sub start_services
-{
-	my ($self, $machine, @options) = @_;
-	$machine->run(qw(mkdir -p /run/mysqld /run/haproxy));
-	$machine->start('haproxy', qw(haproxy -db -f /etc/haproxy/haproxy.cfg));
-	$self->start_server($machine, @options);
-	return;
-}
-
 # As Debian's service does it.
 sub start_server
 {
 	my ($self, $machine, @options) = @_;
+	$machine->run(qw(mkdir -p /run/mysqld));
 	$machine->start('mariadb', 'sh', '-c', 'position=$(galera_recovery) && exec nice -n 10 mariadbd $position "$@"', 'mariadbd', @options);
 	return;
 }
@@ -124,13 +88,7 @@ sub start_server
 sub ask
 {
 	my ($self, $machine, $sql) = @_;
-	my $pid = open(my $client, '-|', $machine->here('timeout', 10, 'sh', '-c', 'exec mariadb -u root -N -B --connect-timeout=2 -e "$0" 2>>log/ask', $sql))
-	  or die "mariadb: $!\n";
-	local $/;
-	my $answer = <$client>;
-	close($client) or return;
-	$answer =~ s{\n\z}{};
-	return $answer;
+	return $self->answer_of($machine, 'timeout', 10, 'sh', '-c', 'exec mariadb -u root -N -B --connect-timeout=2 -e "$0" 2>>log/ask', $sql);
 }
 
 sub is_synced
@@ -164,16 +122,5 @@ sub is_well
 	my $primary = $self->primary;
 	return $primary && $primary == $self->{machines}[0];
 }
-
-# The server dies, and nothing else does.
-sub kill_server
-{
-	my ($self, $machine) = @_;
-	$machine->kill_all(sub { $machine->processes_of('mariadbd') });
-	return;
-}
-
-# What is to be done when the machine is in the network again.
-sub rejoin { return }
 
 1;

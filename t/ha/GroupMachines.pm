@@ -6,54 +6,39 @@ package GroupMachines;
 use strict;
 use warnings;
 
+use parent 'MysqlCluster';
+
 use Cwd qw(abs_path);
 use Machines;
 
 my $examples = 'examples/ha/mysql';
+my @haproxy = qw(haproxy.cfg primary-check primary-check.cnf);
 my $group_members = 'performance_schema.replication_group_members';
 
 sub new
 {
 	my ($class, %options) = @_;
 	die "a member without a majority cannot be made to go on\n" if $options{broken};
-	return bless { %options }, $class;
+	return $class->SUPER::new(%options);
 }
 
 sub manager { return 'Group Replication with one primary' }
 
-sub kind { return 'mysql' }
-
-# The service that is the server, or starts it.
 sub service { return 'mysql' }
 
-# What clients are given: for the command dlock, and for load.c.
-sub url { return "mysql://app\@127.0.0.1:3307/app?default-file=$_[0]{work}/app.cnf" }
-
-sub connection { return '127.0.0.1:3307' }
-
-sub haproxy { return '/etc/haproxy/haproxy.cfg' }
+sub process { return 'mysqld' }
 
 # The errors that clients may meet: those of t/mysql/cluster_load.pl; and 1290 and 1792 of a
 # server that is no primary any more, while HAProxy has not heard of that.
 sub errors { return qr/^(1213|3058|3572|(guard )?(1105|1290|1317|1792|1927|2002|2003|2006|2013|3032|4031)|guard (1180|1213|3101))$/ }
 
-sub moves_back { return 0 }
-
-# Before there are machines.  Debian has no MySQL: its programs are elsewhere.
+# Debian has no MySQL: its programs are elsewhere.
 sub install
 {
 	my ($self, $work) = @_;
-	my $prefix = $ENV{MYSQL_PREFIX};
-	$self->{work} = $work;
-	$self->{prefix} = $prefix;
-	mkdir "$work/plugin" or die "$work/plugin: $!\n";
-	Machines::must('install', '-m', '755', 'mysql_udf/dlock.so', "$work/plugin/dlock.so");
-	Machines::add_to("$prefix/usr/lib/mysql/plugin", "$work/plugin");
-	Machines::must('mount', '--bind', "$prefix/usr/bin/mysql", '/usr/bin/mysql');
-	Machines::write_text("$work/app.cnf", "[dlock]\npassword = change-me-2\n");
-	mkdir "$work/haproxy" or die "$work/haproxy: $!\n";
-	Machines::must('cp', map({ "$examples/$_" } qw(haproxy.cfg primary-check primary-check.cnf)), "$work/haproxy");
-	Machines::must('mount', '--bind', "$work/haproxy", '/etc/haproxy');
+	$self->{prefix} = $ENV{MYSQL_PREFIX};
+	$self->install_for($work, "$self->{prefix}/usr/lib/mysql/plugin", map { "$examples/$_" } @haproxy);
+	Machines::must('mount', '--bind', "$self->{prefix}/usr/bin/mysql", '/usr/bin/mysql');
 	return;
 }
 
@@ -66,7 +51,7 @@ sub set_up
 	{
 		$machine->holds(qw(/etc/haproxy /etc/mysql /var/lib/mysql));
 		$machine->configure("$examples/group.cnf", '/etc/mysql/group.cnf');
-		$machine->configure("$examples/$_", "/etc/haproxy/$_") for qw(haproxy.cfg primary-check primary-check.cnf);
+		$machine->configure("$examples/$_", "/etc/haproxy/$_") for @haproxy;
 	}
 	# what all have in common is done once, without a trace in a binary log
 	$first->run('sh', '-c', 'nice -n 10 "$@" >>log/install 2>&1', 'sh', $self->server, '--no-defaults', $self->places,
@@ -87,13 +72,11 @@ sub set_up
 	$self->start_services($first, '--loose-group-replication-start-on-boot=OFF');
 	Machines::until_true('the first server is there', sub { defined $self->ask($first, 'SELECT 1') });
 	$self->join_group($first, 'SET GLOBAL group_replication_bootstrap_group = ON');
-	$ask->(q{SET GLOBAL group_replication_bootstrap_group = OFF;
-		CREATE DATABASE app; CREATE DATABASE scenarios;
-		CREATE USER app@'%' IDENTIFIED BY 'change-me-2'; GRANT ALL ON app.* TO app@'%';
-		CREATE USER haproxy@'%' IDENTIFIED BY 'change-me-1'; GRANT SELECT ON performance_schema.replication_group_members TO haproxy@'%';
-		CREATE USER root@'10.77.0.9'; GRANT ALL ON *.* TO root@'10.77.0.9'});
+	$ask->('SET GLOBAL group_replication_bootstrap_group = OFF');
+	$ask->($self->accounts);
+	$ask->("GRANT SELECT ON $group_members TO haproxy\@'%'");
 	$first->run('sh', '-c', 'exec mysql -u root --socket=/run/mysql.sock <"$0"', abs_path('mysql_udf/install.sql'));
-	$ask->(q{GRANT EXECUTE ON dlock.* TO app@'%'; GRANT SELECT ON dlock.locks TO app@'%'});
+	$ask->($self->grants);
 	for my $machine (@machines[ 1, 2 ])
 	{
 		$self->start_services($machine, '--loose-group-replication-start-on-boot=OFF');
@@ -114,15 +97,6 @@ sub places
 		'--datadir=/var/lib/mysql/data', '--secure-file-priv=');
 }
 
-sub start_services
-{
-	my ($self, $machine, @options) = @_;
-	$machine->run(qw(mkdir -p /run/haproxy));
-	$machine->start('haproxy', qw(haproxy -db -f /etc/haproxy/haproxy.cfg));
-	$self->start_server($machine, @options);
-	return;
-}
-
 # Small caches: there are three on one machine.
 sub start_server
 {
@@ -137,13 +111,7 @@ sub start_server
 sub ask
 {
 	my ($self, $machine, $sql) = @_;
-	open(my $client, '-|', $machine->here('timeout', 20, 'sh', '-c', 'exec mysql --no-defaults -u root --socket=/run/mysql.sock -N -B -e "$0" 2>>log/ask', $sql))
-	  or die "mysql: $!\n";
-	local $/;
-	my $answer = <$client> // '';
-	close($client) or return;
-	$answer =~ s{\n\z}{};
-	return $answer;
+	return $self->answer_of($machine, 'timeout', 20, 'sh', '-c', 'exec mysql --no-defaults -u root --socket=/run/mysql.sock -N -B -e "$0" 2>>log/ask', $sql);
 }
 
 # What a member says of itself.
@@ -189,15 +157,7 @@ sub is_well
 	return !grep { ($self->ask($_, "SELECT COUNT(*) FROM $group_members WHERE member_state = 'ONLINE'") // 0) ne '3' } @{ $self->{machines} };
 }
 
-# The server dies, and nothing else does.
-sub kill_server
-{
-	my ($self, $machine) = @_;
-	$machine->kill_all(sub { $machine->processes_of('mysqld') });
-	return;
-}
-
-# What is to be done when the machine is in the network again: the server has given up.
+# The server has given up.
 sub rejoin
 {
 	my ($self, $machine) = @_;

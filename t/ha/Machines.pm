@@ -20,6 +20,7 @@ package Machines;
 use strict;
 use warnings;
 
+use Files;
 use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(sleep time);
 
@@ -34,23 +35,6 @@ sub must
 	my (@command) = @_;
 	system(@command) == 0 or die "this failed: @command\n";
 	return;
-}
-
-sub write_text
-{
-	my ($path, $text) = @_;
-	open(my $file, '>', $path) or die "$path: $!\n";
-	print {$file} $text;
-	close($file) or die "$path: $!\n";
-	return;
-}
-
-sub slurp
-{
-	my ($path) = @_;
-	open(my $file, '<', $path) or return '';
-	local $/;
-	return <$file> // '';
 }
 
 # Wait until something is true; its value.
@@ -152,6 +136,16 @@ sub configure
 	$text =~ s/\@NUMBER\@/$self->{number}/g;
 	write_text($self->{dir} . $to, $text);
 	chmod(0755, $self->{dir} . $to) if -x $from;
+	return;
+}
+
+# Change something in such a file, which has to be there.
+sub change
+{
+	my ($self, $path, $from, $to) = @_;
+	my $text = slurp($self->{dir} . $path);
+	$text =~ s/$from/$to/ or die "$path of $self->{name} has nothing like $from\n";
+	write_text($self->{dir} . $path, $text);
 	return;
 }
 

@@ -6,27 +6,21 @@ package Patroni;
 use strict;
 use warnings;
 
+use parent 'Cluster';
+
+use Files;
 use Machines;
 
 my $examples = 'examples/ha/postgres';
 my $bin = '/usr/lib/postgresql/15/bin';
 
-# With broken => 1 standbys are not synchronous: then grants are lost.
-sub new
-{
-	my ($class, %options) = @_;
-	return bless { %options }, $class;
-}
-
-# The service that is the server, or starts it.
 sub service { return 'patroni' }
 
-# What clients are given: for the command dlock, and for load.c.
+sub process { return 'postgres' }
+
 sub url { return 'host=127.0.0.1 port=5000 dbname=app user=app' }
 
 sub connection { return 'host=127.0.0.1 port=5000 dbname=app user=postgres' }
-
-sub kind { return 'postgres' }
 
 # The errors that clients may meet, as in t/453_failover.pl; and 25006 of a server that is
 # no primary any more, while HAProxy has not heard of that.
@@ -34,17 +28,15 @@ sub errors { return qr/^((guard )?(57014|57P01|57P02|57P03|25006|lost)|40P01)$/ 
 
 sub manager { return 'Patroni with etcd' }
 
-# The configuration of the clients' HAProxy.
 sub haproxy { return "$examples/haproxy.cfg" }
 
-# Before there are machines.
 sub install
 {
 	my ($self, $work) = @_;
 	my $built = "$ENV{DLOCK_BUILT}/postgres";
 	Machines::add_to('/usr/lib/postgresql/15/lib', "$built/usr/lib/postgresql/15/lib");
 	Machines::add_to('/usr/share/postgresql/15/extension', "$built/usr/share/postgresql/15/extension");
-	Machines::write_text("$work/pgpass", "*:*:*:postgres:change-me-1\n*:*:*:app:change-me-4\n");
+	write_text("$work/pgpass", "*:*:*:postgres:change-me-1\n*:*:*:app:change-me-4\n");
 	chmod 0600, "$work/pgpass";
 	$ENV{PGPASSFILE} = "$work/pgpass";
 	$ENV{PGCONNECT_TIMEOUT} = 5;
@@ -62,13 +54,8 @@ sub set_up
 		$machine->configure("$examples/etcd", '/etc/default/etcd');
 		$machine->configure("$examples/patroni.yml", '/etc/patroni/config.yml');
 		$machine->configure("$examples/haproxy.cfg", '/etc/haproxy/haproxy.cfg');
-		if ($self->{broken})
-		{
-			my $path = "$machine->{dir}/etc/patroni/config.yml";
-			my $text = Machines::slurp($path);
-			$text =~ s/synchronous_mode: true/synchronous_mode: false/ or die "$path has no synchronous_mode\n";
-			Machines::write_text($path, $text);
-		}
+		# standbys that are not synchronous: then grants are lost
+		$machine->change('/etc/patroni/config.yml', qr/synchronous_mode: true/, 'synchronous_mode: false') if $self->{broken};
 	}
 	$self->start_services($_) for @machines;
 	my $primary = Machines::until_true('there is a primary', sub { $self->primary });
@@ -82,10 +69,9 @@ sub set_up
 sub start_services
 {
 	my ($self, $machine) = @_;
-	$machine->run(qw(mkdir /run/postgresql /run/haproxy));
+	$machine->run(qw(mkdir /run/postgresql));
 	$machine->start('etcd', 'sh', '-c', "set -a; . $machine->{dir}/etc/default/etcd; exec nice -n 10 etcd");
-	$machine->start('haproxy', qw(haproxy -db -f /etc/haproxy/haproxy.cfg));
-	$self->start_server($machine);
+	$self->SUPER::start_services($machine);
 	return;
 }
 
@@ -97,22 +83,12 @@ sub start_server
 	return;
 }
 
-sub rejoin { return }
-
-sub moves_back { return 0 }
-
 # Ask one server; undef if it gives no answer.
 sub ask
 {
 	my ($self, $machine, $sql, $database) = @_;
 	$database //= 'app';
-	open(my $psql, '-|', $machine->here("$bin/psql", '-X', '-A', '-t', '-q', '-d',
-			"host=127.0.0.1 dbname=$database user=postgres", '-c', $sql)) or die "psql: $!\n";
-	local $/;
-	my $answer = <$psql>;
-	close($psql) or return;
-	$answer =~ s{\n\z}{};
-	return $answer;
+	return $self->answer_of($machine, "$bin/psql", '-X', '-A', '-t', '-q', '-d', "host=127.0.0.1 dbname=$database user=postgres", '-c', $sql);
 }
 
 # What Patroni says of all; undef if nobody does.
@@ -121,10 +97,7 @@ sub members
 	my ($self) = @_;
 	for my $machine (@{ $self->{machines} })
 	{
-		open(my $curl, '-|', $machine->here(qw(curl -s -m 2 http://127.0.0.1:8008/cluster))) or die "curl: $!\n";
-		local $/;
-		my $text = <$curl> // '';
-		close($curl);
+		my $text = $self->answer_of($machine, qw(curl -s -m 2 http://127.0.0.1:8008/cluster)) // next;
 		my %members;
 		while ($text =~ /\{([^{}]*)\}/g)
 		{
@@ -160,14 +133,6 @@ sub is_well
 	  && $count->(qr/replica|standby/, qr/^(running|streaming)$/) == 2
 	  && ($self->{broken} || $count->(qr/^sync_standby$/, qr/./) == 1)
 	  && ($self->ask($primary, q{SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'}) // 0) == 2;
-}
-
-# The server dies, and nothing else does.
-sub kill_server
-{
-	my ($self, $machine) = @_;
-	$machine->kill_all(sub { $machine->processes_of('postgres') });
-	return;
 }
 
 1;

@@ -20,8 +20,9 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib $FindBin::RealBin, "$FindBin::RealBin/..";
+use lib $FindBin::RealBin, "$FindBin::RealBin/..", "$FindBin::RealBin/../cli";
 use Test::More;
+use Files;
 use File::Temp qw(tempdir);
 use History;
 use JSON::PP qw(decode_json);
@@ -29,6 +30,7 @@ use Machines;
 use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(sleep);
 use Torture;
+use WriterOfTokens;
 
 my ($kind) = @ARGV;
 my %class = (postgres => 'Patroni', mariadb => 'GaleraMachines', mysql => 'GroupMachines');
@@ -45,15 +47,6 @@ sub told
 	my ($format, @values) = @_;
 	printf "-- $format\n", @values;
 	return;
-}
-
-# Seconds, by the clock of WriterOfTokens.pm.
-sub now { return Time::HiRes::clock_gettime(7) }
-
-sub lines_of
-{
-	my ($path) = @_;
-	return split /\n/, Machines::slurp($path);
 }
 
 my @machines;
@@ -114,10 +107,10 @@ wait_until_well();
 told('the primary is on machine %s.', $cluster->primary->name);
 
 # HAProxy takes each server for well until a check has failed, and programs that begin
-# before may reach a secondary; behind Galera's all are well.
+# before may reach a secondary.
 Machines::until_true('HAProxy knows the primary', sub {
-	my %is = map { /Server \w+\/(\w+) is (UP|DOWN)/ ? ($1 => $2) : () } split /\n/, Machines::slurp("$work/haproxy.log");
-	return $kind eq 'mariadb' || 2 == grep { $_ eq 'DOWN' } values %is;
+	my %is = map { /Server \w+\/(\w+) is (UP|DOWN)/ ? ($1 => $2) : () } lines_of("$work/haproxy.log");
+	return @machines - $cluster->good_servers == grep { $_ eq 'DOWN' } values %is;
 }, 300);
 
 # ----------------------------------------------------------------
@@ -135,13 +128,6 @@ sub background
 	open(STDERR, '>&', \*STDOUT) or POSIX::_exit(126);
 	eval { $what->(); 1 } or print STDERR $@;
 	POSIX::_exit(0);
-}
-
-# A COMMAND that writes into a file; see WriterOfTokens.pm.
-sub writer
-{
-	my ($file, @options) = @_;
-	return ($^X, '-I', "$FindBin::RealBin/../cli", '-e', 'require WriterOfTokens; WriterOfTokens::write_tokens(@ARGV)', $file, @options);
 }
 
 sub is_over { return -e "$work/over" }
@@ -162,7 +148,7 @@ sub leader
 	my %last;
 	for my $machine (@machines)
 	{
-		my @tokens = Machines::slurp("$machine->{dir}/log/elect") =~ /leader of "leader", token (\d+)$/mg;
+		my @tokens = slurp("$machine->{dir}/log/elect") =~ /leader of "leader", token (\d+)$/mg;
 		$last{ $machine->name } = $tokens[-1] // 0;
 	}
 	my ($name) = sort { $last{$b} <=> $last{$a} } keys %last;
@@ -208,12 +194,12 @@ sub probe
 		$file->autoflush(1);
 		for (my $n = 1; !is_over(); $n++)
 		{
-			my $start = now();
+			my $start = boot_time();
 			open(my $acquire, '-|', $dlock, 'acquire', @options, '--ttl', $ttl{probe}, '--timeout', 3, '--owner', 'probe', "probe-$n")
 			  or die "dlock: $!\n";
 			my $token = <$acquire> // '';
 			close($acquire) ? chomp $token : ($token = '?' . ($? >> 8));
-			printf {$file} "%.6f %.6f probe-%d %s\n", $start, now(), $n, $token;
+			printf {$file} "%.6f %.6f probe-%d %s\n", $start, boot_time(), $n, $token;
 			sleep 0.05;
 		}
 	});
@@ -225,13 +211,13 @@ my @seen;      # the leases of such names that there were, as History.pm has the
 # Look for all of them.
 sub look
 {
-	my $start = now();
+	my $start = boot_time();
 	open(my $ls, '-|', $dlock, 'ls', @options, '--json', 'probe-*') or die "dlock: $!\n";
 	local $/;
 	my $text = <$ls>;
 	close($ls) or return 0;
 	my @rows = map { "$_->{name} $_->{owner} $_->{mode} $_->{token} " . ($_->{remaining} > 0 ? 'live' : 'over') } @{ decode_json($text) };
-	push @seen, join("\t", 'L', int(1e6 * $start), int(1e6 * now()), 0, @rows);
+	push @seen, join("\t", 'L', int(1e6 * $start), int(1e6 * boot_time()), 0, @rows);
 	return 1;
 }
 
@@ -284,13 +270,13 @@ sub happens
 	my $victim = $cluster->primary // die "there is no primary\n";
 	settle_leader($victim, $with_leader);
 	$torture->let_work(5);
-	my ($old_leader, $from) = (leader()->name, now());
+	my ($old_leader, $from) = (leader()->name, boot_time());
 	my ($token) = ((lines_of("$work/leader"))[-1] // '') =~ /^(\d+)/;
 	my $after;
 	told('%s: that of the primary, %s%s.', $what, $victim->name, $with_leader ? ', where the leader is, too' : '');
 	$torture->disturb($what, sub {
 		$events{$what}{does}->($victim);
-		my $done = now();
+		my $done = boot_time();
 		# grants of after that: an answer may have been on its way
 		Machines::until_true('somebody grants again', sub {
 			((grep { $_ =~ $probed } lines_of("$work/probe"))[-1] // '') =~ $probed && $1 > $done + 1;
@@ -418,14 +404,14 @@ else
 
 told('%d times a server has ended by itself.', $ended) if $ended;
 told('The end: all programs are told to stop.');
-Machines::write_text("$work/over", '');
+write_text("$work/over", '');
 kill 'TERM', map { $_->{pids}{elect} } @machines;
 for my $pid (@loops, map { $_->{pids}{elect} } @machines)
 {
 	Machines::until_true("process $pid ends", sub { waitpid($pid, WNOHANG) != 0 });
 }
 
-is(first_of(map { Machines::slurp($_) =~ /^.*(?:got signal|terminated by signal (?!9:)).*/mg } glob "$work/*/log/*"), '', 'no server has crashed');
+is(first_of(map { slurp($_) =~ /^.*(?:got signal|terminated by signal (?!9:)).*/mg } glob "$work/*/log/*"), '', 'no server has crashed');
 check_probes();
 check_commands('leader', 1 + $with_leader);
 check_commands('job', 10);
