@@ -15,6 +15,7 @@ use File::Basename;
 use File::Temp;
 use FindBin;
 use lib "$FindBin::RealBin/../t";
+use Files;
 use Manual;
 use Test::More;
 
@@ -45,14 +46,6 @@ sub value
 	close($psql);
 	chomp $value;
 	return $value;
-}
-
-sub slurp
-{
-	my ($path) = @_;
-	open(my $file, '<', $path) or return '';
-	local $/;
-	return scalar <$file> // '';
 }
 
 # ----------------------------------------------------------------
@@ -143,13 +136,12 @@ run_sql('README.md', @readme);
 end_leases();
 
 # Each recipe is for itself.
-my @recipes = Manual::read_file($recipes, 'postgresql');
-my %recipes;
-push @{ $recipes{ $_->{section} } }, $_ for @recipes;
-cmp_ok(scalar(keys %recipes), '>', 12, 'there are recipes');
-for my $recipe (sort { $recipes{$a}[0]{line} <=> $recipes{$b}[0]{line} } keys %recipes)
+my @recipes = Manual::by_section(Manual::read_file($recipes, 'postgresql'));
+cmp_ok(scalar(@recipes), '>', 12, 'there are recipes');
+for my $recipe (@recipes)
 {
-	run_sql("doc/recipes.md, $recipe", @{ $recipes{$recipe} });
+	my ($title, @statements) = @$recipe;
+	run_sql("doc/recipes.md, $title", @statements);
 	end_leases();
 }
 

@@ -45,6 +45,19 @@ sub statements
 	return @statements;
 }
 
+# Statements by section: of each, in their order, its title and its statements.
+sub by_section
+{
+	my (@statements) = @_;
+	my @sections;
+	for my $statement (@statements)
+	{
+		push @sections, [ $statement->{section} ] if !@sections || $sections[-1][0] ne $statement->{section};
+		push @{ $sections[-1] }, $statement;
+	}
+	return @sections;
+}
+
 # The lines for a shell in a manual, in blocks: { section, script }.
 sub shell_blocks
 {

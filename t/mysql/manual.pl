@@ -65,12 +65,12 @@ run_examples('README.md', @readme);
 end_leases();
 
 # Each recipe is for itself.
-my %recipes;
-push @{ $recipes{ $_->{section} } }, $_ for @recipes;
-cmp_ok(scalar(keys %recipes), '>', 12, 'which are many');
-for my $recipe (sort { $recipes{$a}[0]{line} <=> $recipes{$b}[0]{line} } keys %recipes)
+my @by_title = Manual::by_section(@recipes);
+cmp_ok(scalar(@by_title), '>', 12, 'which are many');
+for my $recipe (@by_title)
 {
-	run_examples("doc/recipes.md, $recipe", @{ $recipes{$recipe} });
+	my ($title, @statements) = @$recipe;
+	run_examples("doc/recipes.md, $title", @statements);
 	end_leases();
 }
 
