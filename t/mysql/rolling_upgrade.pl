@@ -84,6 +84,13 @@ sub any_node
 	return $there[ rand @there ];
 }
 
+# What a node's client prints, of its own process, for a statement.
+sub printed
+{
+	my ($node, $sql) = @_;
+	return `timeout 30 $node->{dir}/mysql --defaults-file=$node->{dir}/client.cnf -N -B -e "$sql" 2>/dev/null`;
+}
+
 # Those who take one lease in turn, each on any node, and write down its token while they
 # hold it.
 my @workers;
@@ -100,17 +107,14 @@ for my $number (1 .. 2)
 	while (getppid() != 1)
 	{
 		my $node = any_node() // next;
-		my $client = "timeout 30 $node->{dir}/mysql --defaults-file=$node->{dir}/client.cnf -N -B";
 		my $owner = "worker $number";
-		my $said = `$client -e "SELECT dlock_acquire('hot', '$owner', 120, 2)" 2>/dev/null`;
-		next unless $said =~ /^(\d+)$/m;
-		syswrite($file, "$1\n");
+		my ($token) = printed($node, "SELECT dlock_acquire('hot', '$owner', 120, 2)") =~ /^(\d+)$/m or next;
+		syswrite($file, "$token\n");
 		# on a node that takes it, in the lease's time
 		for my $try (1 .. 100)
 		{
 			$node = any_node() // next;
-			$client = "timeout 30 $node->{dir}/mysql --defaults-file=$node->{dir}/client.cnf -N -B";
-			last if `$client -e "SELECT dlock_release('hot', '$owner', $1)" 2>/dev/null` =~ /^(1|NULL)$/m;
+			last if printed($node, "SELECT dlock_release('hot', '$owner', $token)") =~ /^(1|NULL)$/m;
 			usleep(100_000);
 		}
 	}
