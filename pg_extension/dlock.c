@@ -52,7 +52,8 @@ define_settings(void)
 {
 	DefineCustomIntVariable("dlock.reap_interval",
 							"How often a worker removes dead leases.",
-							"Leases end at their deadlines whatever this is.",
+							"Leases end at their deadlines whatever this is.  "
+							"More than 10 s counts as 10 s.",
 							&lease_reap_interval, 1000, 10, 3600 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.log_expired",

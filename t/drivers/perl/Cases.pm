@@ -87,7 +87,8 @@ my %kinds = IS_POSTGRES
 	3058 => 'deadlock',
 	1927 => 'gone',
 	2006 => 'gone',
-	2013 => 'gone');
+	2013 => 'gone',
+	4031 => 'gone');
 
 # The kind of an error, as in doc/drivers.md.
 sub kind_of

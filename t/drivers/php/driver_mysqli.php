@@ -44,7 +44,7 @@ function kind_of(Throwable $error): string
         3572 => 'kept',
         1138, 1234, 1292, 3037 => 'misuse',
         3058 => 'deadlock',
-        1927, 2006, 2013 => 'gone',
+        1927, 2006, 2013, 4031 => 'gone',
         default => null,
     };
     return $kind ?? get_class($error) . ' ' . $error->getCode() . ' ' . $error->getMessage();

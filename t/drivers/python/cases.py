@@ -202,6 +202,7 @@ KINDS = {
     "55L01": "lost", "55P03": "kept", "40P01": "deadlock", "57P01": "gone",
     "22023": "misuse", "22004": "misuse", "22007": "misuse", "55000": "misuse",
 } if IS_POSTGRES else {
-    1644: "lost", 3572: "kept", 3058: "deadlock", 2006: "gone", 2013: "gone", 1927: "gone",
+    1644: "lost", 3572: "kept", 3058: "deadlock", 1927: "gone", 2006: "gone", 2013: "gone",
+    4031: "gone",
     3037: "misuse", 1138: "misuse", 1292: "misuse", 1234: "misuse",
 }

@@ -50,7 +50,7 @@ class Records
     when '55P03', 3572 then 'kept'
     when '22004', '22007', '22023', '55000', 1138, 1234, 1292, 3037 then 'misuse'
     when '40P01', 3058 then 'deadlock'
-    when '57P01', 1927, 2006, 2013, nil then 'gone'
+    when '57P01', 1927, 2006, 2013, 4031, nil then 'gone'
     else "#{error.inspect} #{cause.inspect}"
     end
   end

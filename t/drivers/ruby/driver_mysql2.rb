@@ -41,7 +41,7 @@ class Prepared
     when 3572 then 'kept'
     when 1138, 1234, 1292, 3037 then 'misuse'
     when 3058 then 'deadlock'
-    when 1927, 2006, 2013, nil then 'gone'
+    when 1927, 2006, 2013, 4031, nil then 'gone'
     else "#{error.error_number} #{error.inspect}"
     end
   end
