@@ -38,7 +38,6 @@ static struct
 	uint64_t	generation;
 	bool		is_ours;		/* nobody else writes the table */
 	bool		is_valid;		/* names can be known without being read */
-	bool		is_complete;
 	image_filter *filter;		/* NULL while it is complete */
 	int64_t		since_us;		/* when what other runs wrote was first seen */
 	image_object *objects;		/* made in this batch */
@@ -307,8 +306,8 @@ reserve_places(void)
 static bool
 is_absent(lease_bytes name)
 {
-	return image.is_valid && (image.is_complete ||
-							  *counter_of(image.filter, name) == 0);
+	return image.is_valid &&
+		(image.filter == NULL || *counter_of(image.filter, name) == 0);
 }
 
 /* Say whether all there is of a name is known. */
@@ -427,20 +426,18 @@ image_release(image_name *name)
 		drop_name(name);
 }
 
-/* The image is complete and becomes too large: count the table's rows. */
+/*
+ * The image is complete and becomes too large: count the table's rows.  If memory is
+ * short, it stays complete.
+ */
 static void
 make_filter(void)
 {
-	image_filter *filter = image_filter_create();
-
-	if (filter == NULL)
-		return;					/* it stays complete then */
-	for (const image_name *name = image.newest; name != NULL;
-		 name = name->older)
+	image.filter = image_filter_create();
+	for (const image_name *name = image.newest;
+		 image.filter != NULL && name != NULL; name = name->older)
 		for (size_t i = 0; i < name->nrows; i++)
-			image_filter_add(filter, name->name);
-	image.filter = filter;
-	image.is_complete = false;
+			image_filter_add(image.filter, name->name);
 }
 
 /*
@@ -454,9 +451,9 @@ image_trim(void)
 
 	if (!image.is_valid || image.nleases <= IMAGE_LEASES_MAX)
 		return;
-	if (image.is_complete)
+	if (image.filter == NULL)
 		make_filter();
-	for (int tries = 1000; name != NULL && !image.is_complete && tries > 0 &&
+	for (int tries = 1000; name != NULL && image.filter != NULL && tries > 0 &&
 		 image.nleases > IMAGE_LEASES_MAX; tries--)
 	{
 		image_name *next = name->newer;
@@ -481,7 +478,6 @@ image_forget(void)
 
 	image.is_ours = false;
 	image.is_valid = false;
-	image.is_complete = false;
 	image.generation++;
 	image_filter_free(image.filter);
 	image.filter = NULL;
@@ -534,12 +530,11 @@ image_begin(int64_t now_us, bool kept)
 		image.since_us = now_us;
 }
 
-/* All has been read, or else the filter has counted it. */
+/* All has been read, if there is no filter; else that has counted it. */
 void
-image_end(bool complete, image_filter *filter)
+image_end(image_filter *filter)
 {
 	image.is_valid = true;
-	image.is_complete = complete;
 	image.filter = filter;
 }
 
@@ -553,7 +548,7 @@ image_is_valid(void)
 bool
 image_is_complete(void)
 {
-	return image.is_valid && image.is_complete;
+	return image.is_valid && image.filter == NULL;
 }
 
 /* ----------------------------------------------------------------

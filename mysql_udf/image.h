@@ -173,7 +173,7 @@ extern void image_start(uint64_t writer);
 extern void image_forget(void);
 extern void image_forget_all(void);
 extern void image_begin(int64_t now_us, bool kept);
-extern void image_end(bool complete, image_filter *filter);
+extern void image_end(image_filter *filter);
 extern bool image_is_valid(void);
 extern bool image_is_known(lease_bytes name);
 extern image_name *image_find(lease_bytes name);

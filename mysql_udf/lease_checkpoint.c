@@ -380,7 +380,7 @@ take(table_state *state, image_filter **filter)
 	if (status == LEASE_STATUS_OK && !direct)
 	{
 		/* what was read is so, whenever our own changes are committed */
-		image_end(state->is_complete, *filter);
+		image_end(*filter);
 		*filter = NULL;
 	}
 	lease_unlock();

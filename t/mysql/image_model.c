@@ -513,7 +513,7 @@ take_over(bool to_the_end)
 	}
 	clustered = below(4) == 0;
 	if (!clustered)
-		image_end(complete, filter);
+		image_end(filter);
 	write_dirty(true);
 	taken = !clustered;
 	if (!clustered)

@@ -245,7 +245,7 @@ main(int argc, char **argv)
 		UINT64_C(0x9E3779B97F4A7C15) + 1;
 	image_start(OURS);
 	image_begin(now_us, true);
-	image_end(true, NULL);
+	image_end(NULL);
 	for (step = 0; step < steps; step++)
 		make_step();
 	printf("compared %" PRIu64 ", changes %" PRIu64 ", refusals %" PRIu64
