@@ -400,7 +400,7 @@ drop_name(image_name *name)
 static bool
 is_droppable(const image_name *name)
 {
-	if (name->in_batch || name->draft != NULL || name->is_dirty)
+	if (name->in_batch || name->is_dirty)
 		return false;
 	for (size_t i = 0; i < name->count; i++)
 		if (name->members[i].released)
@@ -485,7 +485,7 @@ image_forget(void)
 		set_dirty(image.dirty[0], false);
 	for (image_name *name = image.newest; name != NULL; name = next)
 	{
-		bool		any = name->in_batch || name->draft != NULL;
+		bool		any = name->in_batch;
 
 		next = name->older;
 		for (size_t i = 0; i < name->count; i++)
@@ -496,8 +496,6 @@ image_forget(void)
 		if (!any)
 			drop_name(name);
 	}
-	for (size_t i = 0; i < LEASE_BUCKETS; i++)
-		image.marks[i].stored = 0;
 }
 
 /* The same, and what other runs wrote is not known any more either. */
@@ -1499,7 +1497,7 @@ image_mark(uint32_t bucket)
 	return image.marks[bucket].granted;
 }
 
-/* The mark that the table has; 0: it is not known. */
+/* The mark that the table has, once this run has taken over. */
 uint64_t
 image_mark_stored(uint32_t bucket)
 {

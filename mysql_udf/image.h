@@ -149,7 +149,7 @@ typedef struct image_name
 	struct image_name *older;
 	uint64_t	generation;		/* in which it is known */
 	bool		in_batch;		/* that is under way: it stays */
-	struct lease_name *draft;	/* of that, or NULL */
+	struct lease_name *draft;	/* of that; NULL: it has none, or not yet */
 	lease_member *members;
 	size_t		count;
 	image_row  *rows;			/* what the table has */
