@@ -383,6 +383,31 @@ drop_members(lease_member *members, size_t count)
 	free(members);
 }
 
+/* Drop members that have gone, but for those whose rows are locked: how many. */
+static size_t
+drop_gone(image_name *name)
+{
+	size_t		before = name->count;
+	size_t		n = 0;
+
+	for (size_t i = 0; i < before; i++)
+	{
+		lease_member *member = &name->members[i];
+
+		if (member->gone && !member->locked)
+		{
+			drop_member(member);
+			continue;
+		}
+		member->holder->place = n;
+		name->members[n++] = *member;
+	}
+	name->count = n;
+	if (n < before)
+		note_due(name);
+	return before - n;
+}
+
 static void
 drop_name(image_name *name)
 {
@@ -1002,8 +1027,6 @@ image_see(const lease_row *row, int64_t now_us)
 bool
 image_probe(image_name *name, const lease_row *rows, size_t n)
 {
-	size_t		count = 0;
-
 	if (n != name->nrows)
 		return false;
 	for (size_t i = 0; i < name->count; i++)
@@ -1029,19 +1052,7 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 	}
 
 	/* what had ended, and was there only for its guard */
-	for (size_t i = 0; i < name->count; i++)
-	{
-		lease_member *member = &name->members[i];
-
-		if (member->gone && !member->locked)
-		{
-			drop_member(member);
-			continue;
-		}
-		member->holder->place = count;
-		name->members[count++] = *member;
-	}
-	name->count = count;
+	(void) drop_gone(name);
 	return true;
 }
 
@@ -1103,13 +1114,9 @@ image_remove(lease_bytes bytes, uint64_t token)
 
 	if (member == NULL)
 		return;
-	drop_member(member);
-	if (member != &name->members[--name->count])
-	{
-		*member = name->members[name->count];
-		member->holder->place = (size_t) (member - name->members);
-	}
-	note_due(name);
+	member->gone = true;
+	member->locked = false;
+	(void) drop_gone(name);
 	set_dirty(name, true);
 }
 
@@ -1162,67 +1169,62 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
 size_t
 image_drop_excluded(image_name *name)
 {
-	const image_holder *newest = NULL;
-	lease_mode	mode = LEASE_EXCLUSIVE;
-	size_t		n = 0;
-	size_t		before = name->count;
+	const lease_member *newest = NULL;
+	size_t		n;
 
 	for (size_t i = 0; i < name->count; i++)
 	{
 		const lease_member *member = &name->members[i];
 
-		if (member->gone ||
-			(newest != NULL && member->holder->token <= newest->token))
-			continue;
-		newest = member->holder;
-		mode = member->mode;
+		if (!member->gone &&
+			(newest == NULL || member->holder->token > newest->holder->token))
+			newest = member;
 	}
-	for (size_t i = 0; i < before; i++)
+	for (size_t i = 0; i < name->count; i++)
 	{
-		const lease_member *member = &name->members[i];
+		lease_member *member = &name->members[i];
 
-		if (!member->gone && member->holder != newest &&
-			!lease_modes_are_compatible(member->mode, mode))
-		{
-			drop_member(member);
+		if (member->gone || member == newest ||
+			lease_modes_are_compatible(member->mode, newest->mode))
 			continue;
-		}
-		member->holder->place = n;
-		name->members[n++] = *member;
+		member->gone = true;
+		member->locked = false;
 	}
-	name->count = n;
-	if (n < before)
-	{
-		note_due(name);
+	n = drop_gone(name);
+	if (n > 0)
 		set_dirty(name, true);
-	}
-	return before - n;
+	return n;
 }
+
+/* What part_slots() knows of a lease, or of a slot. */
+typedef struct slot_plan
+{
+	uint32_t	slot;			/* of a lease */
+	bool		stays;			/* it does */
+	bool		used;			/* the slot that has this number is */
+} slot_plan;
 
 static int
 compare_slots(const void *first, const void *second)
 {
-	uint32_t	a = *(const uint32_t *) first;
-	uint32_t	b = *(const uint32_t *) second;
+	uint32_t	a = ((const slot_plan *) first)->slot;
+	uint32_t	b = ((const slot_plan *) second)->slot;
 
 	return (a > b) - (a < b);
 }
 
-/*
- * Say whether each lease of a name has a slot of its own, and one has slot 0.  "slots" is
- * room for as many as there are.
- */
+/* Say whether each lease of a name has a slot of its own, and one has slot 0. */
 static bool
-has_own_slots(const image_name *name, uint32_t *slots)
+has_own_slots(const image_name *name, slot_plan *plan)
 {
 	size_t		i = 1;
 
 	for (size_t m = 0; m < name->count; m++)
-		slots[m] = name->members[m].slot;
-	qsort(slots, name->count, sizeof(uint32_t), compare_slots);
-	while (i < name->count && slots[i] != slots[i - 1])
+		plan[m].slot = name->members[m].slot;
+	qsort(plan, name->count, sizeof(slot_plan), compare_slots);
+	while (i < name->count && plan[i].slot != plan[i - 1].slot)
 		i++;
-	return slots[0] == 0 && i == name->count;
+	return plan[0].slot == 0 && i == name->count;
 }
 
 /*
@@ -1233,45 +1235,46 @@ static bool
 part_slots(image_name *name)
 {
 	size_t		room = name->count + 1;
-	uint32_t   *slots = calloc(room, sizeof(uint32_t));
-	bool	   *used = calloc(room, sizeof(bool));
-	bool	   *stays = calloc(room, sizeof(bool));
-	bool		done = slots != NULL && used != NULL && stays != NULL;
-	bool		parted = done && has_own_slots(name, slots);
+	slot_plan  *plan = calloc(room, sizeof(slot_plan));
 	uint32_t	slot = 0;
 
-	for (int pass = 0; done && !parted && pass < 2; pass++)
+	if (plan == NULL)
+		return false;
+	if (has_own_slots(name, plan))
+	{
+		free(plan);
+		return true;
+	}
+	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < name->count; i++)
 		{
 			const lease_member *member = &name->members[i];
 			const image_row *row = image_row_at(name, member->slot);
 
-			if (member->slot >= room || used[member->slot] ||
+			if (member->slot >= room || plan[member->slot].used ||
 				(pass == 0 && (row == NULL ||
 							   row->token != member->holder->token)))
 				continue;
-			used[member->slot] = true;
-			stays[i] = true;
+			plan[member->slot].used = true;
+			plan[i].stays = true;
 		}
-	if (done && !parted && !used[0])
-		stays[0] = false;
-	for (size_t i = 0; done && !parted && i < name->count; i++)
+	if (!plan[0].used)
+		plan[0].stays = false;
+	for (size_t i = 0; i < name->count; i++)
 	{
 		lease_member *member = &name->members[i];
 
-		if (stays[i])
+		if (plan[i].stays)
 			continue;
-		while (used[slot])
+		while (plan[slot].used)
 			slot++;
-		used[slot] = true;
+		plan[slot].used = true;
 		member->slot = slot;
 		member->writes++;
 		set_dirty(name, true);
 	}
-	free(slots);
-	free(used);
-	free(stays);
-	return done;
+	free(plan);
+	return true;
 }
 
 /*
