@@ -15,23 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counters of the filter: one name in ten is taken for another at a million. */
-#ifndef FILTER_SIZE
-#define FILTER_SIZE		(1 << 24)
-#endif
-
-struct image_filter
-{
-	uint8_t		counters[FILTER_SIZE];	/* at UINT8_MAX one stays */
-};
-
 static struct
 {
 	uint64_t	writer;			/* this run */
 	hash_table	names;
 	hash_table	owners;			/* of leases */
 	hash_table	holders;		/* the same leases, by name and owner */
-	hash_table	accounts;
 	image_name *newest;
 	image_name *oldest;
 	size_t		nleases;
@@ -46,11 +35,6 @@ static struct
 	image_name **due;			/* a heap by due_us */
 	size_t		ndue;
 	size_t		room;			/* of each of the two */
-	struct
-	{
-		uint64_t	granted;	/* no token of the bucket was higher */
-		uint64_t	stored;		/* what the table has */
-	}			marks[LEASE_BUCKETS];
 }			image = {.generation = 1};
 
 /* The run begins. */
@@ -58,50 +42,6 @@ void
 image_start(uint64_t writer)
 {
 	image.writer = writer;
-}
-
-/* ----------------------------------------------------------------
- * The filter
- * ----------------------------------------------------------------
- */
-
-/* A filter of an empty table; NULL if memory is short. */
-image_filter *
-image_filter_create(void)
-{
-	return calloc(1, sizeof(image_filter));
-}
-
-void
-image_filter_free(image_filter *filter)
-{
-	free(filter);
-}
-
-static uint8_t *
-counter_of(image_filter *filter, lease_bytes name)
-{
-	return &filter->counters[hash_bytes(name, 1) % FILTER_SIZE];
-}
-
-/* The table has a row. */
-void
-image_filter_add(image_filter *filter, lease_bytes name)
-{
-	uint8_t    *counter = counter_of(filter, name);
-
-	if (*counter < UINT8_MAX)
-		++*counter;
-}
-
-/* It has it no more. */
-static void
-filter_remove(lease_bytes name)
-{
-	uint8_t    *counter = counter_of(image.filter, name);
-
-	if (*counter > 0 && *counter < UINT8_MAX)
-		--*counter;
 }
 
 /* ----------------------------------------------------------------
@@ -307,7 +247,7 @@ static bool
 is_absent(lease_bytes name)
 {
 	return image.is_valid &&
-		(image.filter == NULL || *counter_of(image.filter, name) == 0);
+		(image.filter == NULL || !image_filter_has(image.filter, name));
 }
 
 /* Say whether all there is of a name is known. */
@@ -578,38 +518,6 @@ image_is_complete(void)
  * What leases consist of
  * ----------------------------------------------------------------
  */
-
-/* The account with these halves; NULL if memory is short. */
-const image_account *
-image_account_get(lease_bytes user, lease_bytes host)
-{
-	uint64_t	hash = hash_bytes(host, hash_bytes(user, 0));
-	image_account *account;
-	char	   *data;
-
-	for (hash_link *link = hash_first(&image.accounts, hash); link != NULL;
-		 link = hash_next(link))
-	{
-		account = (image_account *) link;
-		if (lease_same(account->user, user) && lease_same(account->host, host))
-			return account;
-	}
-	if (!hash_reserve(&image.accounts))
-		return NULL;
-	account = calloc(1, sizeof(image_account) + user.length + host.length + 2);
-	if (account == NULL)
-		return NULL;
-	data = (char *) (account + 1);
-	if (user.length > 0)
-		memcpy(data, user.data, user.length);
-	account->user = (lease_bytes) {data, user.length};
-	data += user.length + 1;
-	if (host.length > 0)
-		memcpy(data, host.data, host.length);
-	account->host = (lease_bytes) {data, host.length};
-	hash_add(&image.accounts, &account->link, hash);
-	return account;
-}
 
 static void
 note_object(image_object *object)
@@ -1403,7 +1311,7 @@ image_written(image_name *name)
 		for (size_t i = 0; i < n; i++)
 			image_filter_add(image.filter, name->name);
 		for (size_t i = 0; i < name->nrows; i++)
-			filter_remove(name->name);
+			image_filter_remove(image.filter, name->name);
 	}
 	free(name->rows);
 	name->rows = rows;
@@ -1484,44 +1392,7 @@ image_note_guard(image_name *name, size_t place, bool pins)
 		lease_member_pin(&name->members[place]);
 }
 
-/* ----------------------------------------------------------------
- * Tokens
- *
- * The table has a mark for each bucket of names: no token that was granted in the
- * bucket is above it once the journal has been applied.  What was granted is never
- * forgotten, also if its commit failed: tokens that nobody has got do no harm.
- * ----------------------------------------------------------------
- */
-
-/* The highest token that was granted in a bucket. */
-uint64_t
-image_mark(uint32_t bucket)
-{
-	return image.marks[bucket].granted;
-}
-
-/* The mark that the table has, once this run has taken over. */
-uint64_t
-image_mark_stored(uint32_t bucket)
-{
-	return image.marks[bucket].stored;
-}
-
-void
-image_mark_granted(uint32_t bucket, uint64_t token)
-{
-	if (image.marks[bucket].granted < token)
-		image.marks[bucket].granted = token;
-}
-
-/* The table has this mark: it was read or written. */
-void
-image_mark_read(uint32_t bucket, uint64_t mark)
-{
-	image.marks[bucket].stored = mark;
-	image_mark_granted(bucket, mark);
-}
-
+/* The row of a lease as it is now. */
 lease_row
 image_row_of(const image_name *name, const lease_member *member,
 			 int64_t now_us, int64_t wall_us)

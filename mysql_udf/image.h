@@ -49,20 +49,14 @@
 #define DLOCK_IMAGE_H
 
 #include "hash.h"
+#include "image_accounts.h"
+#include "image_filter.h"
 #include "row.h"
 
 /* Most leases of a complete image; each takes some 350 bytes. */
 #ifndef IMAGE_LEASES_MAX
 #define IMAGE_LEASES_MAX	100000
 #endif
-
-/* An account; never freed, since there are few.  Both halves have an end mark. */
-typedef struct image_account
-{
-	hash_link	link;
-	lease_bytes user;
-	lease_bytes host;
-} image_account;
 
 /* An object made for a draft, which stays if that is committed. */
 typedef struct image_object
@@ -165,9 +159,6 @@ typedef struct image_name
 	char		data[];
 } image_name;
 
-/* Counts the rows of a table that is too large to be known. */
-typedef struct image_filter image_filter;
-
 /* image.c: what is known */
 extern void image_start(uint64_t writer);
 extern void image_forget(void);
@@ -185,9 +176,6 @@ extern const lease_member *image_own(const image_name *name, lease_bytes owner,
 extern void image_pin(image_name *name);
 extern void image_release(image_name *name);
 extern void image_trim(void);
-extern image_filter *image_filter_create(void);
-extern void image_filter_add(image_filter *filter, lease_bytes name);
-extern void image_filter_free(image_filter *filter);
 
 /* image.c: what was read */
 extern bool image_know(image_name *name, const lease_row *rows, size_t n,
@@ -205,8 +193,6 @@ extern size_t image_drop_excluded(image_name *name);
 extern bool image_settle(size_t *ndropped);
 
 /* image.c: what is to be */
-extern const image_account *image_account_get(lease_bytes user,
-											  lease_bytes host);
 extern image_holder *image_holder_create(image_name *name,
 										 const image_account *account,
 										 lease_bytes owner, uint64_t token,
@@ -238,13 +224,7 @@ extern image_holder *image_owned(lease_bytes owner,
 extern image_name *image_due(int64_t before_us, int64_t again_us);
 extern bool image_is_complete(void);
 
-/* image.c: tokens */
-extern uint64_t image_mark(uint32_t bucket);
-extern uint64_t image_mark_stored(uint32_t bucket);
-extern void image_mark_granted(uint32_t bucket, uint64_t token);
-extern void image_mark_read(uint32_t bucket, uint64_t mark);
-
-/* The row of a lease as it is now. */
+/* image.c: what is to be written */
 extern lease_row image_row_of(const image_name *name,
 							  const lease_member *member, int64_t now_us,
 							  int64_t wall_us);

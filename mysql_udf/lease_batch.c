@@ -35,6 +35,7 @@
 #include <string.h>
 
 #include "image.h"
+#include "image_marks.h"
 #include "lease_calls.h"
 #include "lease_checkpoint.h"
 #include "lease_early.h"

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "image_marks.h"
 #include "lease_guards.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"

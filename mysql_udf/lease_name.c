@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "image_marks.h"
 #include "lease_guards.h"
 #include "lease_session.h"
 
