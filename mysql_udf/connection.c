@@ -271,19 +271,25 @@ connection_edited(connection *c)
 							  "could not use the lock table: somebody else has changed it");
 }
 
-/* Send a query, and get its answer, or the first of its answers. */
+/*
+ * Send a query, and get its answer, or the first of its answers.  The text of the query
+ * is freed.
+ */
 lease_status
-connection_query(connection *c, const lease_text *query, MYSQL_RES **result)
+connection_query(connection *c, lease_text *query, MYSQL_RES **result)
 {
+	lease_status status = LEASE_STATUS_OK;
+
 	*result = NULL;
 	if (query->failed)
-		return connection_no_memory(c);
-	if (c->mysql == NULL)
-		return connection_closed(c);
-	if (mysql_real_query(c->mysql, query->data, query->length) != 0 ||
-		(*result = mysql_store_result(c->mysql)) == NULL)
-		return connection_failed(c);
-	return LEASE_STATUS_OK;
+		status = connection_no_memory(c);
+	else if (c->mysql == NULL)
+		status = connection_closed(c);
+	else if (mysql_real_query(c->mysql, query->data, query->length) != 0 ||
+			 (*result = mysql_store_result(c->mysql)) == NULL)
+		status = connection_failed(c);
+	lease_text_free(query);
+	return status;
 }
 
 /* Get the next answer. */

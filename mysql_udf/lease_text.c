@@ -10,7 +10,6 @@
  */
 #include "lease_text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,22 +53,31 @@ lease_text_free(lease_text *t)
 	*t = (lease_text) {0};
 }
 
+/* Add what vprintf() would print. */
+void
+lease_text_add_list(lease_text *t, const char *format, va_list arguments)
+{
+	va_list		again;
+	int			length;
+
+	va_copy(again, arguments);
+	length = vsnprintf(NULL, 0, format, again);
+	va_end(again);
+	if (length < 0 || !reserve(t, (size_t) length))
+		return;
+	vsnprintf(t->data + t->length, (size_t) length + 1, format, arguments);
+	t->length += (size_t) length;
+}
+
 /* Add what printf() would print. */
 void
 lease_text_add(lease_text *t, const char *format,...)
 {
 	va_list		arguments;
-	int			length;
 
 	va_start(arguments, format);
-	length = vsnprintf(NULL, 0, format, arguments);
+	lease_text_add_list(t, format, arguments);
 	va_end(arguments);
-	if (length < 0 || !reserve(t, (size_t) length))
-		return;
-	va_start(arguments, format);
-	vsnprintf(t->data + t->length, (size_t) length + 1, format, arguments);
-	va_end(arguments);
-	t->length += (size_t) length;
 }
 
 /* Add bytes as they are. */

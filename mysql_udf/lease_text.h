@@ -7,6 +7,7 @@
 #ifndef DLOCK_LEASE_TEXT_H
 #define DLOCK_LEASE_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,6 +44,9 @@ typedef struct lease_frame
 /* lease_text.c */
 extern void lease_text_clear(lease_text *t);
 extern void lease_text_free(lease_text *t);
+extern void lease_text_add_list(lease_text *t, const char *format,
+								va_list arguments)
+			__attribute__((format(printf, 2, 0)));
 extern void lease_text_add(lease_text *t, const char *format,...)
 			__attribute__((format(printf, 2, 3)));
 extern void lease_text_put(lease_text *t, const char *data, size_t length);

@@ -13,6 +13,7 @@
 #include "table.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,16 @@ read_row(MYSQL_ROW columns, const unsigned long *lengths)
 	};
 }
 
+/* The same of one that somebody may have locked: see sort_rows(). */
+static lease_row
+read_locked_row(MYSQL_ROW columns, const unsigned long *lengths)
+{
+	lease_row	row = read_row(columns, lengths);
+
+	row.locked = true;
+	return row;
+}
+
 void
 table_free_rows(table_rows *rows)
 {
@@ -166,60 +177,35 @@ add_rows(connection *c, MYSQL_RES *result,
 	return LEASE_STATUS_OK;
 }
 
+/* By name and slot; what nobody has locked comes before the same that may be. */
 static int
 compare_rows(const void *first, const void *second)
 {
 	const lease_row *a = first;
 	const lease_row *b = second;
-	size_t		length = a->name.length < b->name.length ? a->name.length :
-		b->name.length;
-	int			difference = memcmp(a->name.data, b->name.data, length);
+	int			difference = lease_compare(&a->name, &b->name);
 
-	if (difference == 0)
-		difference = (a->name.length > b->name.length) -
-			(a->name.length < b->name.length);
 	if (difference == 0)
 		difference = (a->slot > b->slot) - (a->slot < b->slot);
-	return difference;
+	return difference != 0 ? difference : a->locked - b->locked;
 }
 
-/* Add all rows that were read without locks; those that "free" lacks are locked. */
-static bool
-merge_rows(table_rows *rows, const table_rows *free, const table_rows *all)
+/*
+ * Put rows in order, each once.  One that was read both with locks and without is not
+ * locked by anybody else.
+ */
+static void
+sort_rows(table_rows *rows)
 {
-	size_t		f = 0;
-	size_t		a = 0;
+	size_t		n = 0;
 
-	if (!reserve_rows(rows, free->count + all->count))
-		return false;
-	while (f < free->count || a < all->count)
-	{
-		int			order = f == free->count ? 1 : a == all->count ? -1 :
-			compare_rows(&free->rows[f], &all->rows[a]);
-
-		rows->rows[rows->count] = order > 0 ? all->rows[a] : free->rows[f];
-		rows->rows[rows->count++].locked = order > 0;
-		f += order <= 0;
-		a += order >= 0;
-	}
-	return true;
-}
-
-/* Hand results over: they live as long as the rows do. */
-static bool
-move_results(table_rows *to, table_rows *from)
-{
-	MYSQL_RES **results = realloc(to->results,
-								  (to->nresults + from->nresults + 1) *
-								  sizeof(MYSQL_RES *));
-
-	if (results == NULL)
-		return false;
-	to->results = results;
-	for (size_t i = 0; i < from->nresults; i++)
-		to->results[to->nresults++] = from->results[i];
-	from->nresults = 0;
-	return true;
+	if (rows->count > 0)
+		qsort(rows->rows, rows->count, sizeof(lease_row), compare_rows);
+	for (size_t i = 0; i < rows->count; i++)
+		if (n == 0 || rows->rows[n - 1].slot != rows->rows[i].slot ||
+			!lease_same(rows->rows[n - 1].name, rows->rows[i].name))
+			rows->rows[n++] = rows->rows[i];
+	rows->count = n;
 }
 
 /* How many of some names go into a statement. */
@@ -251,61 +237,10 @@ add_select(lease_text *query, const char *columns, const lease_bytes *names,
 	lease_text_add(query, ") ORDER BY name, slot");
 }
 
-/* Read the rows of as many names as go into a statement: how many these were. */
-static lease_status
-read_some(connection *c, const lease_bytes *names, size_t n, bool lock,
-		  table_rows *rows, size_t *read)
-{
-	lease_text	text = {0};
-	table_rows	unlocked = {0};
-	table_rows	all = {0};
-	MYSQL_RES  *result;
-	lease_status status;
-	size_t		some = count_some(c, names, n);
-
-	*read = some;
-	if (lock)
-	{
-		add_select(&text, COLUMNS, names, some);
-		lease_text_add(&text, " FOR UPDATE SKIP LOCKED;");
-	}
-	add_select(&text, COLUMNS, names, some);
-	status = connection_query(c, &text, &result);
-	if (status == LEASE_STATUS_OK && lock)
-	{
-		status = add_rows(c, result, read_row, &unlocked);
-		if (status == LEASE_STATUS_OK)
-			status = connection_next(c, &result);
-	}
-	if (status == LEASE_STATUS_OK)
-		status = add_rows(c, result, read_row, &all);
-	if (status == LEASE_STATUS_OK &&
-		!(lock ? merge_rows(rows, &unlocked, &all) :
-		  merge_rows(rows, &all, &unlocked)))
-		status = connection_no_memory(c);
-	if (status == LEASE_STATUS_OK &&
-		!(move_results(rows, &unlocked) && move_results(rows, &all)))
-		status = connection_no_memory(c);
-	table_free_rows(&unlocked);
-	table_free_rows(&all);
-	lease_text_free(&text);
-	return status;
-}
-
-/* Put rows in order that were read by several statements; each is there once. */
-static void
-sort_rows(table_rows *rows)
-{
-	size_t		n = 0;
-
-	qsort(rows->rows, rows->count, sizeof(lease_row), compare_rows);
-	for (size_t i = 0; i < rows->count; i++)
-		if (n == 0 || compare_rows(&rows->rows[n - 1], &rows->rows[i]) != 0)
-			rows->rows[n++] = rows->rows[i];
-	rows->count = n;
-}
-
-/* Read the rows of names, in the order of names and slots. */
+/*
+ * Read the rows of names, in the order of compare_rows(); with "lock" also find out which
+ * of them somebody else has locked.
+ */
 static lease_status
 read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 		   table_rows *rows)
@@ -314,9 +249,29 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 	size_t		some;
 
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < n; i += some)
-		status = read_some(c, names + i, n - i, lock, rows, &some);
-	if (rows->nresults > (lock ? 2 : 1))
-		sort_rows(rows);
+	{
+		lease_text	text = {0};
+		MYSQL_RES  *result;
+
+		some = count_some(c, names + i, n - i);
+		if (lock)
+		{
+			add_select(&text, COLUMNS, names + i, some);
+			lease_text_add(&text, " FOR UPDATE SKIP LOCKED;");
+		}
+		add_select(&text, COLUMNS, names + i, some);
+		status = connection_query(c, &text, &result);
+		if (status == LEASE_STATUS_OK && lock)
+		{
+			status = add_rows(c, result, read_row, rows);
+			if (status == LEASE_STATUS_OK)
+				status = connection_next(c, &result);
+		}
+		if (status == LEASE_STATUS_OK)
+			status = add_rows(c, result, lock ? read_locked_row : read_row,
+							  rows);
+	}
+	sort_rows(rows);
 	return status;
 }
 
@@ -366,7 +321,6 @@ table_probe(connection *c, const lease_bytes *names, size_t n,
 		add_select(&text, "name, slot, token, writes", names + i, some);
 		lease_text_add(&text, " FOR UPDATE SKIP LOCKED");
 		status = connection_query(c, &text, &result);
-		lease_text_free(&text);
 		if (status == LEASE_STATUS_OK)
 			status = add_rows(c, result, read_key, rows);
 	}
@@ -376,8 +330,7 @@ table_probe(connection *c, const lease_bytes *names, size_t n,
 		table_free_rows(rows);
 		return read_names(c, names, n, true, rows);
 	}
-	if (rows->nresults > 1)
-		sort_rows(rows);
+	sort_rows(rows);
 	return status;
 }
 
@@ -466,7 +419,6 @@ table_read_marks(connection *c, const lease_bytes *names, size_t n,
 		lease_text_add(&text, " UNION ALL (SELECT %d, writer FROM dlock.journal LIMIT 1)",
 					   LEASE_BUCKETS);
 	status = connection_query(c, &text, &result);
-	lease_text_free(&text);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	if (fetch_marks(result, marks))
@@ -481,12 +433,16 @@ table_read_marks(connection *c, const lease_bytes *names, size_t n,
 	return status;
 }
 
-/* Send a query that is a constant. */
-static lease_status
-query(connection *c, const char *sql, MYSQL_RES **result)
+/* Send a query that has no bytes of users in it, as printf() would print it. */
+static __attribute__((format(printf, 3, 4))) lease_status
+query(connection *c, MYSQL_RES **result, const char *format,...)
 {
-	lease_text	text = {(char *) sql, strlen(sql), 0, false};
+	lease_text	text = {0};
+	va_list		arguments;
 
+	va_start(arguments, format);
+	lease_text_add_list(&text, format, arguments);
+	va_end(arguments);
 	return connection_query(c, &text, result);
 }
 
@@ -509,9 +465,9 @@ read_journal(connection *c, journal_changes *changes)
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 	journal_result read = JOURNAL_READ;
-	lease_status status = query(c, "SELECT writer, number, changes"
-								" FROM dlock.journal ORDER BY writer, number",
-								&result);
+	lease_status status = query(c, &result,
+								"SELECT writer, number, changes"
+								" FROM dlock.journal ORDER BY writer, number");
 
 	if (status != LEASE_STATUS_OK)
 		return status;
@@ -538,12 +494,11 @@ find_tables(connection *c, table_state *state)
 	MYSQL_ROW	columns;
 	bool		has_head = false;
 	bool		has_closed_head = false;
-	lease_status status = query(c, "SELECT TABLE_NAME FROM"
+	lease_status status = query(c, &result, "SELECT TABLE_NAME FROM"
 								" information_schema.TABLES WHERE"
 								" TABLE_SCHEMA = 'dlock' AND TABLE_NAME IN"
 								" ('journal', 'journal_head',"
-								" 'closed_journal_head', 'lease_journal')",
-								&result);
+								" 'closed_journal_head', 'lease_journal')");
 
 	if (status != LEASE_STATUS_OK)
 		return status;
@@ -571,7 +526,7 @@ read_numbers(connection *c, const char *sql, size_t n, uint64_t *numbers,
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
-	lease_status status = query(c, sql, &result);
+	lease_status status = query(c, &result, "%s", sql);
 
 	if (status != LEASE_STATUS_OK)
 		return status;
@@ -621,11 +576,9 @@ read_old_journal(connection *c, bool lock, table_state *state)
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
 	journal_result read = JOURNAL_READ;
-	lease_status status = query(c, lock ?
+	lease_status status = query(c, &result,
 								"SELECT writer, leases FROM dlock.lease_journal"
-								" WHERE place = 0 FOR UPDATE" :
-								"SELECT writer, leases FROM dlock.lease_journal"
-								" WHERE place = 0", &result);
+								" WHERE place = 0%s", lock ? " FOR UPDATE" : "");
 
 	if (status != LEASE_STATUS_OK)
 		return status;
@@ -718,15 +671,11 @@ table_read_journals(connection *c, journal_changes *changes)
 static lease_status
 read_all_rows(connection *c, size_t most, table_state *state)
 {
-	lease_text	text = {0};
 	MYSQL_RES  *result;
-	lease_status status;
+	lease_status status = query(c, &result, "SELECT " COLUMNS
+								" FROM dlock.lease_table FORCE INDEX (PRIMARY)"
+								" ORDER BY name, slot LIMIT %zu", most + 1);
 
-	lease_text_add(&text, "SELECT " COLUMNS " FROM dlock.lease_table"
-				   " FORCE INDEX (PRIMARY) ORDER BY name, slot LIMIT %zu",
-				   most + 1);
-	status = connection_query(c, &text, &result);
-	lease_text_free(&text);
 	if (status != LEASE_STATUS_OK)
 		return status;
 	state->is_complete = mysql_num_rows(result) <= most;
@@ -757,8 +706,8 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 	if (status == LEASE_STATUS_OK)
 		status = read_journals(c, true, state);
 	if (status == LEASE_STATUS_OK)
-		status = query(c, "SELECT bucket, mark FROM dlock.lease_mark"
-					   " FOR UPDATE", &result);
+		status = query(c, &result,
+					   "SELECT bucket, mark FROM dlock.lease_mark FOR UPDATE");
 	if (status == LEASE_STATUS_OK)
 	{
 		(void) fetch_marks(result, &state->marks);
@@ -812,7 +761,6 @@ read_rows(connection *c, lease_text *text, table_rows *rows)
 	MYSQL_RES  *result;
 	lease_status status = connection_query(c, text, &result);
 
-	lease_text_free(text);
 	return status == LEASE_STATUS_OK ? add_rows(c, result, read_row, rows) :
 		status;
 }
@@ -878,8 +826,8 @@ table_visit_settings(connection *c, table_setting_visitor visit,
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
-	lease_status status = query(c, "SELECT name, value FROM dlock.settings",
-								&result);
+	lease_status status = query(c, &result,
+								"SELECT name, value FROM dlock.settings");
 
 	if (status != LEASE_STATUS_OK)
 		return status;
