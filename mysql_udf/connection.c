@@ -175,71 +175,52 @@ connection_closed(connection *c)
 							  "could not use the lock table: the connection to it was lost");
 }
 
-/* Execute statements without an answer. */
+/* Execute a statement that has no answer. */
 static lease_status
 execute(connection *c, const char *query, size_t length)
 {
-	int			more;
-
 	if (c->mysql == NULL)
 		return connection_closed(c);
-	if (mysql_real_query(c->mysql, query, length) != 0)
-		return connection_failed(c);
-	while ((more = mysql_next_result(c->mysql)) == 0)
-		;
-	return more > 0 ? connection_failed(c) : LEASE_STATUS_OK;
+	return mysql_real_query(c->mysql, query, length) == 0 ? LEASE_STATUS_OK :
+		connection_failed(c);
 }
 
 /*
- * Execute statements of a transaction, with a semicolon between them, which no
- * literal has: is_plain().
+ * The same, of a transaction.
  *
- * A Galera node gets them one by one.  It may have to roll a transaction back for
- * another node's that was certified before.  If that happens at the end of one of
- * several statements that were sent together, the node goes on with the next: for
- * wsrep_mysql_parse(), in MariaDB's sql/sql_parse.cc, makes an error of it only if
- * the statement was a transaction of its own.  Those that follow are, and take
- * effect, some twice; and what is reported of all is a deadlock, or nothing.
- *
- * SELECTs are sent together all the same: they change nothing, and as they are not
- * repeated, one of them ends in an error.
- *
- * Each answer tells whether there is still a transaction.  If there was none, nobody
- * would know what has taken effect.
+ * A Galera node may have to roll a transaction back for another node's that was certified
+ * before.  The next statement would then be a transaction of its own.  Each answer tells
+ * whether there is still a transaction.  If there is none, nobody knows what has taken
+ * effect.  For the same reason statements that change something are never sent together:
+ * the node goes on with the second if the first was rolled back (wsrep_mysql_parse() in
+ * MariaDB's sql/sql_parse.cc).
  */
-lease_status
-connection_execute_text(connection *c, const lease_text *query)
+static lease_status
+execute_inside(connection *c, const char *query, size_t length)
 {
-	const char *statement = query->data;
-	lease_status status = LEASE_STATUS_OK;
-
-	if (query->failed)
-		return connection_no_memory(c);
-	if (!c->in_galera)
-		return execute(c, query->data, query->length);
-	while (status == LEASE_STATUS_OK && *statement != '\0')
+	if (c->in_galera && c->mysql != NULL &&
+		!(c->mysql->server_status & SERVER_STATUS_IN_TRANS))
 	{
-		size_t		length = strcspn(statement, ";");
-
-		if (!(c->mysql->server_status & SERVER_STATUS_IN_TRANS))
-		{
-			connection_rollback(c);
-			return LEASE_STATUS_LOST;
-		}
-		status = execute(c, statement, length);
-		statement += length + (statement[length] == ';');
+		connection_rollback(c);
+		return LEASE_STATUS_LOST;
 	}
-	return status;
+	return execute(c, query, length);
+}
+
+/* Execute a statement of the transaction under way. */
+lease_status
+connection_execute(connection *c, const lease_text *statement)
+{
+	return statement->failed ? connection_no_memory(c) :
+		execute_inside(c, statement->data, statement->length);
 }
 
 /* Begin a transaction. */
 lease_status
 connection_begin(connection *c)
 {
-	static const char query[] = "START TRANSACTION";
-
 	c->in_transaction = true;
-	return execute(c, query, strlen(query));
+	return execute(c, "START TRANSACTION", strlen("START TRANSACTION"));
 }
 
 /* Give up, with an error that is not the server's. */
@@ -498,7 +479,7 @@ connection_look(connection *c)
 lease_status
 connection_commit(connection *c)
 {
-	lease_status status = execute(c, "COMMIT", strlen("COMMIT"));
+	lease_status status = execute_inside(c, "COMMIT", strlen("COMMIT"));
 
 	c->in_transaction = false;
 	return status;

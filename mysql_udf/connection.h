@@ -54,8 +54,8 @@ extern lease_status connection_closed(connection *c);
 extern lease_status connection_refuse(connection *c);
 extern lease_status connection_refuse_if_read_only(connection *c);
 extern lease_status connection_look_refusing(connection *c);
-extern lease_status connection_execute_text(connection *c,
-											const lease_text *query);
+extern lease_status connection_execute(connection *c,
+									   const lease_text *statement);
 extern lease_status connection_query(connection *c, lease_text *query,
 									 MYSQL_RES **result);
 extern lease_status connection_next(connection *c, MYSQL_RES **result);

@@ -691,14 +691,13 @@ commit_batch(void)
 {
 	connection *c = lease_server_connection();
 	lease_status status;
-	bool		as_expected;
 
 	if (c->is_read_only)
 		return connection_refuse(c);
 	if (!batch.direct)
 		return table_append(c, lease_run(), tenure->number + 1,
 							&batch.journal);
-	status = table_execute(c, &batch.table, &as_expected);
+	status = table_execute(c, &batch.table);
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
 }
 

@@ -329,7 +329,6 @@ take(table_state *state, image_filter **filter)
 	bool		direct = c->is_clustered || !state->has_journal;
 	lease_takeover takeover = get_floor(state, !c->is_clustered);
 	bool		raises;
-	bool		as_expected;
 	bool		done;
 	size_t		ndropped = 0;
 	lease_status status = LEASE_STATUS_OK;
@@ -389,7 +388,7 @@ take(table_state *state, image_filter **filter)
 	free(names);
 	table_free_rows(&rows);
 	if (status == LEASE_STATUS_OK)
-		status = table_execute(c, &changes, &as_expected);
+		status = table_execute(c, &changes);
 	if (status == LEASE_STATUS_OK)
 		status = table_take(c, lease_run(), state, raises ?
 							takeover.floor : 0, tenure->number + 1, &carried);
@@ -515,7 +514,6 @@ write_journal(void)
 	static table_changes changes;
 	static journal_writer carried;
 	connection *c = lease_server_connection();
-	bool		as_expected = true;
 	uint64_t	number = tenure->number;
 	lease_status status = probe();
 
@@ -529,11 +527,12 @@ write_journal(void)
 				table_raise_mark(&changes, i, image_mark(i));
 		journal_end(&carried);
 		lease_ask();
-		status = table_execute(c, &changes, &as_expected);
+		status = table_execute(c, &changes);
 		if (status == LEASE_STATUS_OK)
 			status = table_delete_journal(c, lease_run(), number,
-										  tenure->journal_rows, &as_expected);
-		if (status == LEASE_STATUS_OK && !as_expected)
+										  tenure->journal_rows,
+										  &changes.as_expected);
+		if (status == LEASE_STATUS_OK && !changes.as_expected)
 			status = connection_edited(c);
 		if (status == LEASE_STATUS_OK)
 			status = table_append(c, lease_run(), number + 1, &carried);

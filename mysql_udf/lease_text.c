@@ -92,15 +92,6 @@ lease_text_put(lease_text *t, const char *data, size_t length)
 	t->data[t->length] = '\0';
 }
 
-/* Add another text. */
-void
-lease_text_put_text(lease_text *t, const lease_text *more)
-{
-	t->failed |= more->failed;
-	if (more->length > 0)
-		lease_text_put(t, more->data, more->length);
-}
-
 void
 lease_text_put_unsigned(lease_text *t, uint64_t number)
 {

@@ -50,7 +50,6 @@ extern void lease_text_add_list(lease_text *t, const char *format,
 extern void lease_text_add(lease_text *t, const char *format,...)
 			__attribute__((format(printf, 2, 3)));
 extern void lease_text_put(lease_text *t, const char *data, size_t length);
-extern void lease_text_put_text(lease_text *t, const lease_text *more);
 extern void lease_text_put_number(lease_text *t, int64_t number);
 extern void lease_text_put_unsigned(lease_text *t, uint64_t number);
 extern void lease_text_put_hex(lease_text *t, lease_bytes bytes);

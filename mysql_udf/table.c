@@ -881,8 +881,14 @@ static const lease_frame frames[TABLE_CHANGES] = {
 	},
 	/* NULL, which is an error, where the mark is not what was read */
 	[TABLE_MARK] = {
-		"UPDATE dlock.lease_mark FORCE INDEX (PRIMARY) SET mark = CASE", "",
-		" END WHERE bucket IN ("
+		"INSERT INTO dlock.lease_mark (bucket, mark)"
+		" SELECT bucket, mark FROM JSON_TABLE('[", ",",
+		"]', '$[*]' COLUMNS ("
+		"bucket SMALLINT UNSIGNED PATH '$[0]',"
+		"was BIGINT UNSIGNED PATH '$[1]',"
+		"mark BIGINT UNSIGNED PATH '$[2]')) AS raised"
+		" ON DUPLICATE KEY UPDATE"
+		" mark = IF(lease_mark.mark = raised.was, raised.mark, NULL)"
 	},
 	[TABLE_RAISE] = {
 		"INSERT INTO dlock.lease_mark (bucket, mark) VALUES ", ",",
@@ -895,11 +901,8 @@ void
 table_begin(table_changes *changes, size_t most)
 {
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
-	{
-		changes->kinds[k].statements.count = 0;
-		changes->kinds[k].expected = 0;
-	}
-	lease_text_clear(&changes->buckets);
+		changes->kinds[k].count = 0;
+	changes->expected = 0;
 	changes->most = most;
 	changes->failed = false;
 }
@@ -908,7 +911,7 @@ bool
 table_is_empty(const table_changes *changes)
 {
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
-		if (changes->kinds[k].statements.count > 0)
+		if (changes->kinds[k].count > 0)
 			return false;
 	return true;
 }
@@ -917,8 +920,8 @@ table_is_empty(const table_changes *changes)
 static lease_text *
 begin_change(table_changes *changes, table_change kind)
 {
-	lease_text *t = lease_texts_next(&changes->kinds[kind].statements,
-									 &frames[kind], changes->most);
+	lease_text *t = lease_texts_next(&changes->kinds[kind], &frames[kind],
+									 changes->most);
 
 	changes->failed |= t == NULL;
 	return t;
@@ -935,7 +938,7 @@ table_delete(table_changes *changes, lease_bytes name, uint32_t slot)
 	lease_text_put(t, "[\"", 2);
 	lease_text_put_hex(t, name);
 	lease_text_add(t, "\",%" PRIu32 "]", slot);
-	changes->kinds[TABLE_DELETE].expected++;
+	changes->expected++;
 }
 
 static void
@@ -967,7 +970,7 @@ void
 table_put(table_changes *changes, const lease_row *row, bool replaces)
 {
 	add_values(begin_change(changes, TABLE_PUT), row);
-	changes->kinds[TABLE_PUT].expected += 1 + replaces;
+	changes->expected += 1 + replaces;
 }
 
 /* Insert a row: a conflict if there is one in its slot. */
@@ -975,7 +978,6 @@ void
 table_insert(table_changes *changes, const lease_row *row)
 {
 	add_values(begin_change(changes, TABLE_INSERT), row);
-	changes->kinds[TABLE_INSERT].expected++;
 }
 
 /* Touch the row of a name in slot 0. */
@@ -986,16 +988,6 @@ table_touch(table_changes *changes, lease_bytes name)
 
 	if (t != NULL)
 		lease_text_add_bytes(t, name);
-	changes->kinds[TABLE_TOUCH].expected++;
-}
-
-/* A statement that sets marks is complete, but for the list of their buckets. */
-static void
-add_buckets(table_changes *changes, lease_text *t)
-{
-	lease_text_put_text(t, &changes->buckets);
-	lease_text_put(t, ")", 1);
-	lease_text_clear(&changes->buckets);
 }
 
 /* Set a mark that was read to be "from". */
@@ -1003,19 +995,11 @@ void
 table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 			   uint64_t to)
 {
-	const lease_texts *statements = &changes->kinds[TABLE_MARK].statements;
-	size_t		before = statements->count;
 	lease_text *t = begin_change(changes, TABLE_MARK);
-	lease_text *more = &changes->buckets;
 
-	if (t == NULL)
-		return;
-	if (before > 0 && statements->count > before)
-		add_buckets(changes, &statements->texts[before - 1]);
-	lease_text_add(t, " WHEN bucket = %" PRIu32 " AND mark = %" PRIu64
-				   " THEN %" PRIu64, bucket, from, to);
-	lease_text_add(more, "%s%" PRIu32, more->length > 0 ? "," : "", bucket);
-	changes->kinds[TABLE_MARK].expected++;
+	if (t != NULL)
+		lease_text_add(t, "[%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", bucket,
+					   from, to);
 }
 
 /* Raise a mark, unless it is higher. */
@@ -1028,50 +1012,34 @@ table_raise_mark(table_changes *changes, uint32_t bucket, uint64_t to)
 		lease_text_add(t, "(%" PRIu32 ",%" PRIu64 ")", bucket, to);
 }
 
-/* Execute a statement, and count the rows that it changes. */
-static lease_status
-execute_counted(connection *c, const lease_text *t, uint64_t *affected)
-{
-	if (t->failed)
-		return connection_no_memory(c);
-	if (mysql_real_query(c->mysql, t->data, t->length) != 0)
-		return connection_failed(c);
-	*affected += mysql_affected_rows(c->mysql);
-	return LEASE_STATUS_OK;
-}
-
 /*
- * Execute the changes, in the transaction under way.  "as_expected" says whether as
- * many rows were deleted, inserted and replaced as there were to be.
+ * Execute the changes, in the transaction under way, and note whether as many rows were
+ * deleted and put as there were to be.
  */
 lease_status
-table_execute(connection *c, table_changes *changes, bool *as_expected)
+table_execute(connection *c, table_changes *changes)
 {
-	*as_expected = true;
+	uint64_t	affected = 0;
+
 	if (changes->failed)
 		return connection_no_memory(c);
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
 	{
-		const lease_texts *statements = &changes->kinds[k].statements;
-		lease_text *last = lease_texts_last(statements);
-		uint64_t	affected = 0;
+		const lease_texts *statements = &changes->kinds[k];
 
-		if (last == NULL)
-			continue;
-		lease_text_add(last, "%s", frames[k].last);
-		if (k == TABLE_MARK)
-			add_buckets(changes, last);
+		if (statements->count > 0)
+			lease_text_add(lease_texts_last(statements), "%s", frames[k].last);
 		for (size_t i = 0; i < statements->count; i++)
 		{
-			lease_status status = execute_counted(c, &statements->texts[i],
-												  &affected);
+			lease_status status = connection_execute(c, &statements->texts[i]);
 
 			if (status != LEASE_STATUS_OK)
 				return status;
+			if (k == TABLE_DELETE || k == TABLE_PUT)
+				affected += mysql_affected_rows(c->mysql);
 		}
-		if (k != TABLE_RAISE)
-			*as_expected &= affected == changes->kinds[k].expected;
 	}
+	changes->as_expected = affected == changes->expected;
 	return LEASE_STATUS_OK;
 }
 
@@ -1116,18 +1084,16 @@ edited_if_missing(connection *c, lease_status status)
 		connection_edited(c) : status;
 }
 
-/* What the error of an append means. */
+/* What the error of an append means.  The statement is prepared anew for the next. */
 static lease_status
-append_failed(connection *c, bool prepared)
+append_failed(connection *c)
 {
 	lease_status status = edited_if_missing(c, connection_failed(c));
 
 	/* only now: its end would take the error with it */
-	if (!prepared && c->append != NULL)
-	{
+	if (c->append != NULL)
 		mysql_stmt_close(c->append);
-		c->append = NULL;
-	}
+	c->append = NULL;
 
 	/* the number may be that of an append of ours that was taken for one that failed */
 	return status == LEASE_STATUS_CONFLICT &&
@@ -1159,7 +1125,7 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 	if (c->mysql == NULL)
 		return connection_closed(c);
 	if (c->append == NULL && !prepare_append(c, writer))
-		return append_failed(c, false);
+		return append_failed(c);
 	binds[0].buffer_type = MYSQL_TYPE_LONGLONG;
 	binds[0].buffer = &row_number;
 	binds[0].is_unsigned = 1;
@@ -1168,7 +1134,7 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 	binds[1].buffer_length = changes->length;
 	if (mysql_stmt_bind_param(c->append, binds) != 0 ||
 		mysql_stmt_execute(c->append) != 0)
-		return append_failed(c, true);
+		return append_failed(c);
 	return mysql_stmt_affected_rows(c->append) == 1 ? LEASE_STATUS_OK :
 		may_not_append(c);
 }
@@ -1204,6 +1170,22 @@ table_append(connection *c, uint64_t writer, uint64_t first_number,
 	return status;
 }
 
+/* Execute a statement, as printf() would print it, in the transaction under way. */
+static __attribute__((format(printf, 2, 3))) lease_status
+execute(connection *c, const char *format,...)
+{
+	lease_text	text = {0};
+	va_list		arguments;
+	lease_status status;
+
+	va_start(arguments, format);
+	lease_text_add_list(&text, format, arguments);
+	va_end(arguments);
+	status = connection_execute(c, &text);
+	lease_text_free(&text);
+	return status;
+}
+
 /*
  * Delete the rows of a run up to a number, which have been applied; "as_expected" is
  * cleared if they are not as many as that.
@@ -1212,15 +1194,12 @@ lease_status
 table_delete_journal(connection *c, uint64_t writer, uint64_t up_to,
 					 uint64_t rows, bool *as_expected)
 {
-	lease_text	text = {0};
-	uint64_t	affected = 0;
-	lease_status status;
+	lease_status status = execute(c, "DELETE FROM dlock.journal WHERE writer = %"
+								  PRIu64 " AND number <= %" PRIu64, writer,
+								  up_to);
 
-	lease_text_add(&text, "DELETE FROM dlock.journal WHERE writer = %" PRIu64
-				   " AND number <= %" PRIu64, writer, up_to);
-	status = execute_counted(c, &text, &affected);
-	*as_expected &= affected == rows;
-	lease_text_free(&text);
+	if (status == LEASE_STATUS_OK)
+		*as_expected &= mysql_affected_rows(c->mysql) == rows;
 	return status;
 }
 
@@ -1233,40 +1212,22 @@ lease_status
 table_take(connection *c, uint64_t writer, const table_state *state,
 		   uint64_t floor, uint64_t first_number, const journal_writer *carried)
 {
-	lease_text	text = {0};
-	lease_status status;
+	lease_status status = LEASE_STATUS_OK;
 
 	if (state->has_rows)
-		lease_text_add(&text, "DELETE FROM dlock.journal;");
-	if (state->has_journal)
-		lease_text_add(&text, "UPDATE dlock.journal_head SET writer = %" PRIu64
-					   " WHERE place = 0;", writer);
-	if (state->has_old_journal)
-		lease_text_add(&text, "UPDATE dlock.lease_journal SET leases = '',"
-					   " changes = changes + 1, writer = %" PRIu64
-					   " WHERE place = 0;", writer);
-	if (floor > 0)
-		lease_text_add(&text, "UPDATE dlock.lease_mark SET mark ="
-					   " GREATEST(mark, %" PRIu64 "), writer = %" PRIu64 ";",
-					   floor, writer);
-	if (!journal_is_empty(carried) && !carried->failed)
-	{
-		/* without the last semicolon */
-		text.length -= text.length > 0;
-		status = connection_execute_text(c, &text);
-		if (status == LEASE_STATUS_OK)
-			status = table_append(c, writer, first_number, carried);
-		lease_text_clear(&text);
-		if (status != LEASE_STATUS_OK)
-		{
-			lease_text_free(&text);
-			return status;
-		}
-	}
-	lease_text_add(&text, "COMMIT");
-	status = carried->failed ? connection_no_memory(c) :
-		connection_execute_text(c, &text);
-	c->in_transaction = false;
-	lease_text_free(&text);
-	return status;
+		status = execute(c, "DELETE FROM dlock.journal");
+	if (status == LEASE_STATUS_OK && state->has_journal)
+		status = execute(c, "UPDATE dlock.journal_head SET writer = %" PRIu64
+						 " WHERE place = 0", writer);
+	if (status == LEASE_STATUS_OK && state->has_old_journal)
+		status = execute(c, "UPDATE dlock.lease_journal SET leases = '',"
+						 " changes = changes + 1, writer = %" PRIu64
+						 " WHERE place = 0", writer);
+	if (status == LEASE_STATUS_OK && floor > 0)
+		status = execute(c, "UPDATE dlock.lease_mark SET mark ="
+						 " GREATEST(mark, %" PRIu64 "), writer = %" PRIu64,
+						 floor, writer);
+	if (status == LEASE_STATUS_OK)
+		status = table_append(c, writer, first_number, carried);
+	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
 }

@@ -64,12 +64,10 @@ typedef enum table_change
 typedef struct table_changes
 {
 	size_t		most;			/* bytes of a statement, about */
-	struct
-	{
-		lease_texts statements;
-		uint64_t	expected;	/* affected rows */
-	}			kinds[TABLE_CHANGES];
-	lease_text	buckets;		/* of the last statement of TABLE_MARK */
+	lease_texts kinds[TABLE_CHANGES];	/* the statements of each */
+	uint64_t	expected;		/* rows to be deleted and put; one that is replaced
+								 * counts twice */
+	bool		as_expected;	/* so many were, see table_execute() */
 	bool		failed;			/* memory was short */
 } table_changes;
 
@@ -148,8 +146,7 @@ extern void table_set_mark(table_changes *changes, uint32_t bucket,
 extern void table_raise_mark(table_changes *changes, uint32_t bucket,
 							 uint64_t to);
 extern bool table_is_empty(const table_changes *changes);
-extern lease_status table_execute(connection *c, table_changes *changes,
-								  bool *as_expected);
+extern lease_status table_execute(connection *c, table_changes *changes);
 extern lease_status table_append(connection *c, uint64_t writer,
 								 uint64_t number,
 								 const journal_writer *journal);
