@@ -29,34 +29,55 @@
 #define END_LOST_TRIES	10
 #define END_LOST_PAUSE_NS	5000000
 
-/* Errors of the server that mean "try again". */
-#define ERROR_LOCK_WAIT_TIMEOUT			1205
-#define ERROR_DEADLOCK					1213
-#define ERROR_DUPLICATE					1062
-#define ERROR_CONFLICT_AT_COMMIT		3101	/* Group Replication */
-#define ERROR_RECORD_CHANGED			1020	/* MariaDB */
-#define ERROR_NULL						1048	/* marks are others than they were read */
-#define ERROR_INTERRUPTED				1317	/* KILL QUERY */
-#define ERROR_IN_COMMIT					1180	/* Group Replication, and others */
-#define ERROR_REPREPARE					1615	/* the table has changed again */
-
 /* KILL of a connection that has ended. */
-#define ERROR_NO_SUCH_THREAD			1094
+#define ERROR_NO_SUCH_THREAD	1094
 
 /* Errors that mean that the connection is gone; GONE: before we sent anything. */
-#define ERROR_GONE						2006
-#define ERROR_SHUTDOWN					1053
-#define ERROR_KILLED					1927	/* MariaDB */
-#define ERROR_LOCKED					3572	/* MySQL: NOWAIT */
+#define ERROR_GONE				2006
+#define ERROR_SHUTDOWN			1053
+#define ERROR_KILLED			1927	/* MariaDB */
 
-/* There is no such table or database. */
-#define ERROR_NO_TABLE					1146
-#define ERROR_NO_COLUMN					1054
-#define ERROR_NO_DATABASE				1049
+#define ERROR_NO_TABLE			1146
+#define ERROR_IN_COMMIT			1180	/* Group Replication, and others */
 
-/* There is no room. */
-#define ERROR_TABLE_FULL				1114
-#define ERROR_DISK_FULL					1021
+/* What other errors of the server mean. */
+typedef enum error_kind
+{
+	ERROR_OTHER,
+	ERROR_REFUSAL,				/* the server may only be read */
+	ERROR_MISSING,				/* there is no such table, or it is another */
+	ERROR_FULL,					/* there is no room */
+	ERROR_LOCKED,				/* a lock was waited for in vain: try again */
+	ERROR_CONFLICT,				/* try again */
+	ERROR_FENCED				/* marks are others than they were read */
+} error_kind;
+
+static const struct
+{
+	unsigned int code;
+	error_kind	kind;
+}			errors[] = {
+	{1036, ERROR_REFUSAL},		/* of a table; MariaDB's innodb_read_only */
+	{1290, ERROR_REFUSAL},		/* read_only, super_read_only */
+	{1792, ERROR_REFUSAL},		/* of a transaction */
+	{1836, ERROR_REFUSAL},		/* InnoDB is, since its version differs */
+	{1874, ERROR_REFUSAL},		/* innodb_read_only */
+	{4219, ERROR_REFUSAL},		/* MariaDB: the same, of the whole server */
+	{ERROR_NO_TABLE, ERROR_MISSING},
+	{1054, ERROR_MISSING},		/* no such column */
+	{1049, ERROR_MISSING},		/* no such database */
+	{1114, ERROR_FULL},			/* of a table */
+	{1021, ERROR_FULL},			/* of a disk */
+	{1205, ERROR_LOCKED},
+	{1213, ERROR_CONFLICT},		/* a deadlock */
+	{1062, ERROR_CONFLICT},		/* a duplicate key */
+	{3101, ERROR_CONFLICT},		/* Group Replication, at commit */
+	{1020, ERROR_CONFLICT},		/* MariaDB: the row has changed */
+	{1317, ERROR_CONFLICT},		/* KILL QUERY */
+	{3572, ERROR_CONFLICT},		/* MySQL: NOWAIT */
+	{1615, ERROR_CONFLICT},		/* the table has changed again */
+	{1048, ERROR_FENCED}		/* NULL */
+};
 
 static void
 disconnect(connection *c)
@@ -102,23 +123,13 @@ remember_error(connection *c, const char *what)
 			 mysql_error(c->mysql));
 }
 
-/* Errors that mean that the server may only be read. */
-static bool
-is_refusal(unsigned int code)
+static error_kind
+kind_of(unsigned int code)
 {
-	static const unsigned int codes[] = {
-		1036,					/* of a table; MariaDB's innodb_read_only */
-		1290,					/* read_only, super_read_only */
-		1792,					/* of a transaction */
-		1836,					/* InnoDB is, since its version differs */
-		1874,					/* innodb_read_only */
-		4219					/* MariaDB: the same, of the whole server */
-	};
-
-	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
-		if (code == codes[i])
-			return true;
-	return false;
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+		if (code == errors[i].code)
+			return errors[i].kind;
+	return ERROR_OTHER;
 }
 
 /* What the error of the last statement means; the transaction is over. */
@@ -126,13 +137,13 @@ lease_status
 connection_failed(connection *c)
 {
 	unsigned int code = mysql_errno(c->mysql);
+	error_kind	kind = kind_of(code);
 
 	remember_error(c, "could not use the lock table");
-	c->is_refusal = is_refusal(code);
-	c->is_missing = code == ERROR_NO_TABLE || code == ERROR_NO_COLUMN ||
-		code == ERROR_NO_DATABASE;
-	c->is_full = code == ERROR_TABLE_FULL || code == ERROR_DISK_FULL;
-	c->is_locked = code == ERROR_LOCK_WAIT_TIMEOUT;
+	c->is_refusal = kind == ERROR_REFUSAL;
+	c->is_missing = kind == ERROR_MISSING;
+	c->is_full = kind == ERROR_FULL;
+	c->is_locked = kind == ERROR_LOCKED;
 	if (c->is_refusal)
 		strcpy(c->sqlstate, "25006");
 	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
@@ -145,26 +156,13 @@ connection_failed(connection *c)
 			LEASE_STATUS_LOST;
 	}
 	connection_rollback(c);
-	switch (code)
-	{
-		case ERROR_NULL:
-			return LEASE_STATUS_FENCED;
-		case ERROR_LOCK_WAIT_TIMEOUT:
-		case ERROR_DEADLOCK:
-		case ERROR_DUPLICATE:
-		case ERROR_CONFLICT_AT_COMMIT:
-		case ERROR_RECORD_CHANGED:
-		case ERROR_INTERRUPTED:
-		case ERROR_LOCKED:
-		case ERROR_REPREPARE:
-			return LEASE_STATUS_CONFLICT;
-		case ERROR_IN_COMMIT:
-			/* a change of another member's has rolled ours back */
-			return strstr(c->error, "error 149 ") != NULL ?
-				LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
-		default:
-			return LEASE_STATUS_FAILED;
-	}
+	if (kind == ERROR_FENCED)
+		return LEASE_STATUS_FENCED;
+	/* a change of another member's has rolled ours back */
+	if (code == ERROR_IN_COMMIT && strstr(c->error, "error 149 ") != NULL)
+		return LEASE_STATUS_CONFLICT;
+	return kind == ERROR_LOCKED || kind == ERROR_CONFLICT ?
+		LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
 }
 
 /* Give up: the connection was closed, when a transaction was rolled back maybe. */
@@ -177,11 +175,11 @@ connection_closed(connection *c)
 
 /* Execute a statement that has no answer. */
 static lease_status
-execute(connection *c, const char *query, size_t length)
+execute(connection *c, const char *query)
 {
 	if (c->mysql == NULL)
 		return connection_closed(c);
-	return mysql_real_query(c->mysql, query, length) == 0 ? LEASE_STATUS_OK :
+	return mysql_query(c->mysql, query) == 0 ? LEASE_STATUS_OK :
 		connection_failed(c);
 }
 
@@ -196,7 +194,7 @@ execute(connection *c, const char *query, size_t length)
  * MariaDB's sql/sql_parse.cc).
  */
 static lease_status
-execute_inside(connection *c, const char *query, size_t length)
+execute_inside(connection *c, const char *query)
 {
 	if (c->in_galera && c->mysql != NULL &&
 		!(c->mysql->server_status & SERVER_STATUS_IN_TRANS))
@@ -204,7 +202,7 @@ execute_inside(connection *c, const char *query, size_t length)
 		connection_rollback(c);
 		return LEASE_STATUS_LOST;
 	}
-	return execute(c, query, length);
+	return execute(c, query);
 }
 
 /* Execute a statement of the transaction under way. */
@@ -212,7 +210,7 @@ lease_status
 connection_execute(connection *c, const lease_text *statement)
 {
 	return statement->failed ? connection_no_memory(c) :
-		execute_inside(c, statement->data, statement->length);
+		execute_inside(c, statement->data);
 }
 
 /* Begin a transaction. */
@@ -220,7 +218,7 @@ lease_status
 connection_begin(connection *c)
 {
 	c->in_transaction = true;
-	return execute(c, "START TRANSACTION", strlen("START TRANSACTION"));
+	return execute(c, "START TRANSACTION");
 }
 
 /* Give up, with an error that is not the server's. */
@@ -378,11 +376,7 @@ connection_open(connection *c)
 	disconnect(c);
 	c->mysql = mysql_init(NULL);
 	if (c->mysql == NULL)
-	{
-		snprintf(c->sqlstate, sizeof(c->sqlstate), "53200");
-		snprintf(c->error, sizeof(c->error), "out of memory");
-		return LEASE_STATUS_FAILED;
-	}
+		return connection_no_memory(c);
 	mysql_options(c->mysql, MYSQL_OPT_PROTOCOL, &protocol);
 	mysql_options(c->mysql, MYSQL_OPT_CONNECT_TIMEOUT, &timeout);
 	mysql_options(c->mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
@@ -400,7 +394,7 @@ connection_open(connection *c)
 	c->wire = fcntl(c->mysql->net.fd, F_DUPFD_CLOEXEC, 0);
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
 	{
-		if (execute(c, needed[i], strlen(needed[i])) != LEASE_STATUS_OK)
+		if (execute(c, needed[i]) != LEASE_STATUS_OK)
 		{
 			disconnect(c);
 			return LEASE_STATUS_FAILED;
@@ -479,7 +473,7 @@ connection_look(connection *c)
 lease_status
 connection_commit(connection *c)
 {
-	lease_status status = execute_inside(c, "COMMIT", strlen("COMMIT"));
+	lease_status status = execute_inside(c, "COMMIT");
 
 	c->in_transaction = false;
 	return status;
