@@ -488,33 +488,27 @@ connection_rollback(connection *c)
 	c->in_transaction = false;
 }
 
-/* The server is not to be written. */
-lease_status
-connection_refuse(connection *c)
-{
-	return connection_give_up(c, LEASE_STATUS_FAILED, "25006",
-							   "could not use the lock table: the server is read-only");
-}
-
 /*
- * A server that is read-only lets those write all the same who have the
- * privilege, as the account that we log in as does by default on MariaDB.  So
- * this is ours to refuse.
+ * Look at the server, and give up if it is read-only.  Such a server lets those write all
+ * the same who have the privilege, as the account that we log in as does by default on
+ * MariaDB.  So this is ours to refuse.
  */
-lease_status
-connection_refuse_if_read_only(connection *c)
-{
-	return c->is_read_only ? connection_look_refusing(c) : LEASE_STATUS_OK;
-}
-
-/* The same, whatever was seen when it was looked at last. */
 lease_status
 connection_look_refusing(connection *c)
 {
 	lease_status status = connection_look(c);
 
 	return status == LEASE_STATUS_OK && c->is_read_only ?
-		connection_refuse(c) : status;
+		connection_give_up(c, LEASE_STATUS_FAILED, "25006",
+						   "could not use the lock table: the server is read-only") :
+		status;
+}
+
+/* The same, if it was so when it was looked at last. */
+lease_status
+connection_refuse_if_read_only(connection *c)
+{
+	return c->is_read_only ? connection_look_refusing(c) : LEASE_STATUS_OK;
 }
 
 /* Say whether the account has the privilege to see all connections. */

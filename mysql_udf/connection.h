@@ -51,9 +51,8 @@ extern lease_status connection_give_up(connection *c, lease_status status,
 extern lease_status connection_no_memory(connection *c);
 extern lease_status connection_edited(connection *c);
 extern lease_status connection_closed(connection *c);
-extern lease_status connection_refuse(connection *c);
-extern lease_status connection_refuse_if_read_only(connection *c);
 extern lease_status connection_look_refusing(connection *c);
+extern lease_status connection_refuse_if_read_only(connection *c);
 extern lease_status connection_execute(connection *c,
 									   const lease_text *statement);
 extern lease_status connection_query(connection *c, lease_text *query,

@@ -690,10 +690,10 @@ static lease_status
 commit_batch(void)
 {
 	connection *c = lease_server_connection();
-	lease_status status;
+	lease_status status = connection_refuse_if_read_only(c);
 
-	if (c->is_read_only)
-		return connection_refuse(c);
+	if (status != LEASE_STATUS_OK)
+		return status;
 	if (!batch.direct)
 		return table_append(c, lease_run(), tenure->number + 1,
 							&batch.journal);
