@@ -54,6 +54,7 @@
 #include "lease_session.h"
 #include "lease_settings.h"
 #include "lease_stats.h"
+#include "lease_take_over.h"
 #include "lease_tenure.h"
 #include "lease_upkeep.h"
 #include "lease_waiters.h"

@@ -6,9 +6,9 @@
  * journal's changes, each applied to an array that is searched from its beginning.
  * The other side is image.c itself, included here so that its lists can be looked at.
  * The code between the two does what the engine does (lease_batch.c,
- * lease_checkpoint.c), without any server: it reads rows, makes drafts, commits or
- * fails, writes the table, takes over, and forgets everything in the middle of all
- * that.
+ * lease_take_over.c, lease_checkpoint.c), without any server: it reads rows, makes drafts,
+ * commits or fails, writes the table, takes over, and forgets everything in the middle
+ * of all that.
  *
  * After each step all that the image knows is compared with the truth, and its lists,
  * its heap and its indexes with each other.  It runs under AddressSanitizer, with a

@@ -1,0 +1,163 @@
+/*
+ * lease_dirty.c
+ *	  The names that the table has otherwise, and how they are written.
+ *
+ * Take-overs and checkpoints write what the journal has into the table.  Rows that a
+ * transaction has locked stay as they are, and what is to become of them is carried
+ * forward: it is appended to the journal anew.
+ *
+ * All of it is with the engine's mutex held.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "lease_dirty.h"
+
+#include <stdlib.h>
+
+#include "image.h"
+#include "image_marks.h"
+#include "lease_guards.h"
+#include "lease_moment.h"
+#include "lease_renewals.h"
+#include "lease_server.h"
+#include "lease_tenure.h"
+
+/*
+ * Those of these names that have rows, and how many rows these are; NULL if memory is
+ * short.
+ */
+lease_bytes *
+lease_dirty_names(size_t *n, size_t *nrows)
+{
+	lease_bytes *names = malloc((image_ndirty() + 1) * sizeof(lease_bytes));
+
+	*n = *nrows = 0;
+	for (size_t i = 0; names != NULL && i < image_ndirty(); i++)
+	{
+		const image_name *name = image_dirty(i);
+
+		if (name->nrows > 0)
+			names[(*n)++] = name->name;
+		*nrows += name->nrows;
+	}
+	return names;
+}
+
+/*
+ * Their rows have been read: note which are locked.  At a take-over these may be
+ * guarded, although the journal says that their leases have ended.
+ */
+lease_status
+lease_dirty_locks(const lease_bytes *names, size_t n, const table_rows *rows,
+				  bool takes)
+{
+	connection *c = lease_server_connection();
+	int64_t		now_us = lease_now();
+
+	for (size_t i = 0; i < n; i++)
+	{
+		image_name *name = image_find(names[i]);
+		size_t		count;
+		size_t		first = table_find_rows(rows, names[i], &count);
+
+		lease_guards_lock(rows->rows + first, count, now_us);
+		if (!image_probe(name, rows->rows + first, count))
+			return connection_edited(c);
+		if (takes && !image_keep_guarded(name, rows->rows + first, count,
+										 now_us))
+			return connection_no_memory(c);
+	}
+	return LEASE_STATUS_OK;
+}
+
+/* Say whether a lease is in a slot; a guess where it is. */
+static bool
+is_slot_used(const image_name *name, uint32_t slot, size_t likely)
+{
+	if (likely < name->count && name->members[likely].slot == slot &&
+		!name->members[likely].gone)
+		return true;
+	for (size_t i = 0; i < name->count; i++)
+		if (name->members[i].slot == slot && !name->members[i].gone)
+			return true;
+	return false;
+}
+
+/*
+ * Write a name as it is; what needs a row that is locked is carried forward, if that
+ * can be done.
+ */
+static void
+write_name(const image_name *name, table_changes *changes,
+		   journal_writer *carried, int64_t now_us, int64_t wall_us)
+{
+	for (size_t i = 0; i < name->nrows; i++)
+	{
+		const image_row *row = &name->rows[i];
+
+		if (is_slot_used(name, row->slot, i))
+			continue;
+		if (row->locked)
+			journal_remove(carried, name->name, row->token);
+		else
+			table_delete(changes, name->name, row->slot);
+	}
+	for (size_t i = 0; i < name->count; i++)
+	{
+		const lease_member *member = &name->members[i];
+		const image_row *before = image_row_at(name, member->slot);
+		lease_row	row;
+
+		if (member->gone || image_is_in_table(name, member))
+			continue;
+		row = image_row_of(name, member, now_us, wall_us);
+		if (before == NULL || !before->locked)
+		{
+			table_put(changes, &row, before != NULL);
+			continue;
+		}
+		if (before->token != row.token)
+			journal_remove(carried, name->name, before->token);
+		journal_put(carried, &row);
+	}
+}
+
+/*
+ * Collect what makes the table as the image is, marks included: changes of the table, and
+ * what is carried forward.
+ */
+void
+lease_dirty_write(table_changes *changes, journal_writer *carried)
+{
+	size_t		most = lease_server_connection()->max_packet;
+	int64_t		now_us = lease_now();
+	int64_t		wall_us = lease_wall();
+
+	table_begin(changes, most / 2);
+	journal_begin(carried, lease_run(), most / 4);
+	for (size_t i = 0; i < image_ndirty(); i++)
+		write_name(image_dirty(i), changes, carried, now_us, wall_us);
+	journal_end(carried);
+	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+		if (image_mark(i) > image_mark_stored(i))
+			table_raise_mark(changes, i, image_mark(i));
+}
+
+/*
+ * All that has been committed, and the journal has only what was carried forward: false
+ * if memory is short.
+ */
+bool
+lease_dirty_written(const journal_writer *carried)
+{
+	lease_renewals_forget();
+	if (!journal_is_empty(carried))
+	{
+		lease_note_appended(carried->rows.count, journal_bytes(carried));
+		lease_checkpoint_at(lease_now() + LEASE_DIRTY_RETRY_US);
+	}
+	for (size_t i = image_ndirty(); i-- > 0;)
+		if (!image_written(image_dirty(i)))
+			return false;
+	return true;
+}
