@@ -142,7 +142,6 @@ lease_checkpoint(void)
 
 	if (!tenure->has_taken_over || tenure->journal_rows == 0)
 		return LEASE_STATUS_OK;
-	lease_checkpoint_want(false);
 	lease_ask();
 	status = lease_server_prepare();
 	(void) lease_resume();

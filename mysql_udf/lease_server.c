@@ -93,7 +93,6 @@ lease_server_prepare(void)
 	{
 		lease_lock();
 		lease_end_doubt();
-		lease_take_over_anew();
 		lease_unlock();
 	}
 	return status;

@@ -273,11 +273,10 @@ take(table_state *state, image_filter **filter)
 	lease_lock();
 	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 		image_mark_read(i, lease_merge_marks(image_mark(i), floor));
-	lease_note_tables(state->has_journal, direct);
 	if (direct)
 		lease_forget();
 	if (lease_dirty_written(&carried))
-		lease_note_taken_over();
+		lease_note_taken_over(state->has_journal, direct);
 	else
 		status = connection_no_memory(c);
 	lease_unlock();
@@ -299,11 +298,10 @@ lease_take_tables(void)
 	if (status != LEASE_STATUS_OK)
 	{
 		lease_lock();
-		lease_take_over_anew();
 		if (status == LEASE_STATUS_LOST)
 			lease_doubt();
 		else
-			image_forget();
+			lease_forget();
 		lease_unlock();
 	}
 	image_filter_free(filter);

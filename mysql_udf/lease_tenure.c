@@ -73,7 +73,7 @@ lease_checkpoint_due_us(void)
 {
 	if (!now.has_taken_over || now.journal_rows == 0 || now.doubt_us != 0)
 		return INT64_MAX;
-	return now.wants_checkpoint ? 0 : now.checkpoint_us;
+	return now.checkpoint_us;
 }
 
 /* ----------------------------------------------------------------
@@ -81,13 +81,9 @@ lease_checkpoint_due_us(void)
  * ----------------------------------------------------------------
  */
 
-/*
- * This run takes over before it decides or writes anything.  Until then the image
- * answers callers who look, try, or give a lease back: it is as it was before a commit of
- * which nobody knows what has become, and of which nobody was told.
- */
-void
-lease_take_over_anew(void)
+/* This run takes over before it decides or writes anything. */
+static void
+take_over_anew(void)
 {
 	now.has_taken_over = false;
 	now.journal_rows = 0;
@@ -95,12 +91,12 @@ lease_take_over_anew(void)
 	now.checkpoint_us = INT64_MAX;
 }
 
-/* The same, and what is known may not even have been so. */
+/* The same, and what is known may not be so. */
 void
 lease_forget(void)
 {
 	image_forget();
-	lease_take_over_anew();
+	take_over_anew();
 }
 
 /* Somebody has changed the tables: forget all with the next batch. */
@@ -140,11 +136,16 @@ lease_ask_lost_at(int64_t at_us)
 	now.ask_lost_us = at_us;
 }
 
-/* It does not go on: now the tables say what has become of it. */
+/*
+ * It does not go on: now the tables say what has become of it, and this run takes over.
+ * Until then the image answers callers who look, try, or give a lease back: it is as it
+ * was before the commit that was lost, and of which nobody was told.
+ */
 void
 lease_end_doubt(void)
 {
 	now.doubt_us = 0;
+	take_over_anew();
 }
 
 /* ----------------------------------------------------------------
@@ -159,20 +160,17 @@ lease_note_clock_behind(int64_t until_us)
 	now.early_until_us = until_us;
 }
 
-/* The tables have been taken over; "direct" says that changes go into the lock table. */
+/*
+ * The tables have been taken over: this run decides and writes.  "direct" says that
+ * changes go into the lock table.
+ */
 void
-lease_note_tables(bool has_journal, bool direct)
+lease_note_taken_over(bool has_journal, bool direct)
 {
+	now.has_taken_over = true;
 	now.has_journal = has_journal;
 	now.direct = direct;
 	now.is_kept = !direct;
-}
-
-/* That is done: this run decides and writes. */
-void
-lease_note_taken_over(void)
-{
-	now.has_taken_over = true;
 	now.early_until_us = 0;
 }
 
@@ -224,13 +222,6 @@ void
 lease_checkpoint_at(int64_t at_us)
 {
 	now.checkpoint_us = at_us;
-}
-
-/* Say whether a checkpoint is needed now: a guard needs a row. */
-void
-lease_checkpoint_want(bool wanted)
-{
-	now.wants_checkpoint = wanted;
 }
 
 /* ----------------------------------------------------------------

@@ -26,7 +26,6 @@ typedef struct lease_tenure
 	size_t		journal_bytes;
 	int64_t		checkpoint_us;	/* when to apply them */
 	int64_t		checkpoint_took_us; /* the last time */
-	bool		wants_checkpoint;	/* that is now: a guard needs a row */
 	int64_t		early_until_us; /* until then nothing can be granted: the clock is
 								 * not there, see lease_take_over() */
 	bool		clustered;		/* others may write the table at the same time */
@@ -48,7 +47,6 @@ extern bool lease_is_direct(void);
 extern bool lease_is_settled(void);
 extern int64_t lease_checkpoint_due_us(void);
 
-extern void lease_take_over_anew(void);
 extern void lease_forget(void);
 extern void lease_reload_soon(void);
 extern void lease_reload(void);
@@ -57,14 +55,12 @@ extern void lease_ask_lost_at(int64_t at_us);
 extern void lease_end_doubt(void);
 
 extern void lease_note_clock_behind(int64_t until_us);
-extern void lease_note_tables(bool has_journal, bool direct);
-extern void lease_note_taken_over(void);
+extern void lease_note_taken_over(bool has_journal, bool direct);
 
 extern void lease_note_appended(size_t rows, size_t bytes);
 extern void lease_note_applied(void);
 extern void lease_note_checkpoint(int64_t took_us);
 extern void lease_checkpoint_at(int64_t at_us);
-extern void lease_checkpoint_want(bool wanted);
 
 extern void lease_note_looked(bool clustered, bool read_only, int64_t at_us);
 extern void lease_note_not_looked(void);
