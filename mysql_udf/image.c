@@ -378,7 +378,6 @@ void
 image_pin(image_name *name)
 {
 	name->in_batch = true;
-	use_name(name);
 }
 
 /* It is done with it: an entry that says nothing goes. */

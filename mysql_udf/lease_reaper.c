@@ -27,40 +27,32 @@
 /* Rows of other runs to look at in one round of the reaper. */
 #define FOREIGN_ROWS	1000
 
-static int64_t reap_us = 0;		/* when to reap next */
+static int64_t reaped_us = 0;	/* when that was done last, or put off */
 
 /* Where the reaper's walk over foreign rows is. */
 static char foreign_name[LEASE_STRING_MAX];
 static size_t foreign_name_length = 0;
 static uint32_t foreign_slot = 0;
 
-/* When that is. */
+/* When to reap next. */
 int64_t
 lease_reap_due_us(void)
 {
-	return reap_us;
+	return reaped_us + settings->reap_interval_us;
 }
 
-/* It is not to be before a time. */
+/* Not now, but an interval later. */
 void
-lease_reap_put_off(int64_t until_us)
+lease_reap_put_off(int64_t now_us)
 {
-	reap_us = until_us;
+	reaped_us = now_us;
 }
 
 /* There may be more that is over. */
 void
 lease_reap_soon(void)
 {
-	reap_us = 0;
-}
-
-/* The settings may have been read: the interval may have become shorter. */
-void
-lease_reap_in_interval(void)
-{
-	if (reap_us > lease_now() + settings->reap_interval_us)
-		reap_us = 0;
+	reaped_us = INT64_MIN / 2;
 }
 
 /* The server could not be asked for what is over. */
@@ -143,7 +135,7 @@ lease_reap(int64_t now_us)
 
 	if (tenure->doubt_us != 0)
 	{
-		reap_us = again_us; /* nothing can be written */
+		reaped_us = now_us;		/* nothing can be written */
 		return;
 	}
 	while (list.count < LEASE_REAP_NAMES &&
@@ -160,7 +152,7 @@ lease_reap(int64_t now_us)
 			(void) find_due(due_us, &list);
 	}
 	lease_names_sort(&list);
-	reap_us = lease_now() + settings->reap_interval_us;
+	reaped_us = lease_now();
 	call = list.count > 0 ? lease_call_create(0) : NULL;
 	if (call != NULL && lease_names_give(&list, LEASE_REAP_NAMES, call))
 	{

@@ -67,17 +67,14 @@ void
 lease_upkeep_put_off(int64_t now_us)
 {
 	look_us = now_us + INTERVAL_US;
-	lease_reap_put_off(now_us + INTERVAL_US);
+	lease_reap_put_off(now_us);
 }
 
 /* Look at the server, and after sessions.  The mutex is held, and released meanwhile. */
 void
 lease_upkeep(void)
 {
-	lease_status status = lease_server_look();
-
-	lease_reap_in_interval();
-	if (status != LEASE_STATUS_OK)
+	if (lease_server_look() != LEASE_STATUS_OK)
 		lease_call_fail_late();
 	look_for_connections();
 

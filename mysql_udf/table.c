@@ -450,7 +450,7 @@ query(connection *c, MYSQL_RES **result, const char *format,...)
 static lease_status
 not_read(connection *c, journal_result result, const char *table)
 {
-	char		message[100] = "out of memory";
+	char		message[100];
 
 	if (result == JOURNAL_NO_MEMORY)
 		return connection_no_memory(c);
