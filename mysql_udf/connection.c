@@ -538,8 +538,7 @@ may_see_connections(connection *c)
 
 /* Without the privilege the server would show us our own, and no error. */
 lease_status
-connection_visit_all(connection *c,
-							  connection_visitor visit, void *context)
+connection_visit_all(connection *c, connection_visitor visit)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
@@ -551,7 +550,7 @@ connection_visit_all(connection *c,
 		(result = mysql_store_result(c->mysql)) == NULL)
 		return connection_failed(c);
 	while ((columns = mysql_fetch_row(result)) != NULL)
-		visit(strtoull(columns[0], NULL, 10), context);
+		visit(strtoull(columns[0], NULL, 10));
 	mysql_free_result(result);
 	return LEASE_STATUS_OK;
 }

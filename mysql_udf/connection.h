@@ -64,10 +64,9 @@ extern void connection_rollback(connection *c);
 extern lease_status connection_look(connection *c);
 
 /* Visit the ids of all connections.  Fails if the account may not see them. */
-typedef void (*connection_visitor) (uint64_t connection_id, void *context);
+typedef void (*connection_visitor) (uint64_t connection_id);
 
 extern lease_status connection_visit_all(connection *c,
-										 connection_visitor visit,
-										 void *context);
+										 connection_visitor visit);
 
 #endif							/* DLOCK_CONNECTION_H */

@@ -47,16 +47,14 @@ journal_bytes(const journal_writer *writer)
 	return bytes;
 }
 
-/* The row that takes the next change, which begins here; NULL if memory is short. */
+/* The row that takes the next change, which begins here. */
 static lease_text *
 begin_change(journal_writer *writer, journal_kind kind)
 {
-	lease_text *row = writer->failed ? NULL :
-		lease_texts_next(&writer->rows, &frame, writer->most);
+	lease_text *row = lease_texts_next(&writer->rows, &frame, writer->most);
 
-	writer->failed = row == NULL;
-	if (row != NULL)
-		lease_text_put_number(row, (int) kind);
+	writer->failed |= row->failed;
+	lease_text_put_unsigned(row, kind);
 	return row;
 }
 
@@ -88,8 +86,6 @@ journal_put(journal_writer *writer, const lease_row *lease)
 {
 	lease_text *row = begin_change(writer, JOURNAL_PUT);
 
-	if (row == NULL)
-		return;
 	put_string(row, lease->name);
 	put_unsigned(row, lease->slot);
 	put_string(row, lease->owner);
@@ -117,8 +113,6 @@ journal_remove(journal_writer *writer, lease_bytes name, uint64_t token)
 {
 	lease_text *row = begin_change(writer, JOURNAL_REMOVE);
 
-	if (row == NULL)
-		return;
 	put_string(row, name);
 	put_unsigned(row, token);
 	lease_text_put(row, "]", 1);
@@ -131,8 +125,6 @@ journal_renew_all(journal_writer *writer, const lease_row *lease,
 {
 	lease_text *row = begin_change(writer, JOURNAL_RENEW_ALL);
 
-	if (row == NULL)
-		return;
 	put_string(row, lease->owner);
 	put_string(row, lease->user);
 	put_string(row, lease->host);
@@ -146,11 +138,7 @@ journal_renew_all(journal_writer *writer, const lease_row *lease,
 void
 journal_end(journal_writer *writer)
 {
-	if (journal_is_empty(writer))
-		return;
-	lease_text_add(lease_texts_last(&writer->rows), "%s", frame.last);
-	for (size_t i = 0; i < writer->rows.count; i++)
-		writer->failed |= writer->rows.texts[i].failed;
+	writer->failed |= !lease_texts_end(&writer->rows, &frame);
 }
 
 /* ----------------------------------------------------------------

@@ -36,16 +36,6 @@ reserve(lease_text *t, size_t more)
 	return true;
 }
 
-/* Make it empty. */
-void
-lease_text_clear(lease_text *t)
-{
-	t->length = 0;
-	t->failed = false;
-	if (reserve(t, 0))
-		t->data[0] = '\0';
-}
-
 void
 lease_text_free(lease_text *t)
 {
@@ -167,50 +157,63 @@ lease_text_add_bytes(lease_text *t, lease_bytes bytes)
 	lease_text_put(t, "'", 1);
 }
 
-/* The last text of a list; NULL if there is none. */
-lease_text *
-lease_texts_last(const lease_texts *list)
-{
-	return list->count > 0 ? &list->texts[list->count - 1] : NULL;
-}
-
 static void
 put(lease_text *t, const char *part)
 {
 	lease_text_put(t, part, strlen(part));
 }
 
+/* The last text of a list that has one. */
+static lease_text *
+last_of(const lease_texts *list)
+{
+	return &list->texts[list->count - 1];
+}
+
 /*
  * The text that takes one more item: the last one of a list, or another if that has so
- * many bytes.  NULL if memory is short.
+ * many bytes.  One that has failed if memory is short.
  */
 lease_text *
 lease_texts_next(lease_texts *list, const lease_frame *frame, size_t most)
 {
-	lease_text *text = lease_texts_last(list);
+	static lease_text none = {.failed = true};
+	lease_text *text;
 
-	if (list->count > 0)
+	if (list->count > 0 && last_of(list)->length < most)
 	{
-		if (frame->between != NULL && text->length < most)
-		{
-			put(text, frame->between);
-			return text;
-		}
-		put(text, frame->last);
+		put(last_of(list), frame->between);
+		return last_of(list);
 	}
+	if (list->count > 0)
+		put(last_of(list), frame->last);
 	if (list->count == list->room)
 	{
 		size_t		room = list->room > 0 ? list->room * 2 : 1;
 
 		text = realloc(list->texts, room * sizeof(lease_text));
 		if (text == NULL)
-			return NULL;
+			return &none;
 		memset(&text[list->room], 0, (room - list->room) * sizeof(lease_text));
 		list->texts = text;
 		list->room = room;
 	}
 	text = &list->texts[list->count++];
-	lease_text_clear(text);
+	text->length = 0;
+	text->failed = false;
 	put(text, frame->first);
 	return text;
+}
+
+/* End the last text, if there is one: false if any has failed. */
+bool
+lease_texts_end(lease_texts *list, const lease_frame *frame)
+{
+	bool		failed = false;
+
+	if (list->count > 0)
+		put(last_of(list), frame->last);
+	for (size_t i = 0; i < list->count; i++)
+		failed |= list->texts[i].failed;
+	return !failed;
 }

@@ -15,7 +15,7 @@
 
 /*
  * All zero is an empty one.  Additions make it grow, and a zero byte follows.  If
- * memory is short, it has "failed" until it is cleared, and the addition is missing.
+ * memory is short, it has "failed", and takes nothing more.
  */
 typedef struct lease_text
 {
@@ -37,12 +37,11 @@ typedef struct lease_texts
 typedef struct lease_frame
 {
 	const char *first;
-	const char *between;		/* NULL: a text has one item */
+	const char *between;
 	const char *last;
 } lease_frame;
 
 /* lease_text.c */
-extern void lease_text_clear(lease_text *t);
 extern void lease_text_free(lease_text *t);
 extern void lease_text_add_list(lease_text *t, const char *format,
 								va_list arguments)
@@ -54,8 +53,8 @@ extern void lease_text_put_number(lease_text *t, int64_t number);
 extern void lease_text_put_unsigned(lease_text *t, uint64_t number);
 extern void lease_text_put_hex(lease_text *t, lease_bytes bytes);
 extern void lease_text_add_bytes(lease_text *t, lease_bytes bytes);
-extern lease_text *lease_texts_last(const lease_texts *list);
 extern lease_text *lease_texts_next(lease_texts *list, const lease_frame *frame,
 									size_t most);
+extern bool lease_texts_end(lease_texts *list, const lease_frame *frame);
 
 #endif							/* DLOCK_LEASE_TEXT_H */

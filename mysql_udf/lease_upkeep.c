@@ -22,7 +22,7 @@ static int64_t look_us = 0;		/* when to look next */
 
 /* A connection is there. */
 static void
-list_connection(uint64_t connection_id, void *context)
+list_connection(uint64_t connection_id)
 {
 	lease_lock();
 	lease_session_list(connection_id);
@@ -45,7 +45,7 @@ look_for_connections(void)
 	status = lease_server_prepare_to_look();
 	if (status == LEASE_STATUS_OK)
 		status = connection_visit_all(lease_server_connection(),
-									  list_connection, NULL);
+									  list_connection);
 	(void) lease_resume();
 	lease_session_end_list(status == LEASE_STATUS_OK, &ended);
 	lease_pace_submit_all(&ended);

@@ -916,14 +916,14 @@ table_is_empty(const table_changes *changes)
 	return true;
 }
 
-/* The statement that takes one more change of a kind; NULL if memory is short. */
+/* The statement that takes one more change of a kind. */
 static lease_text *
 begin_change(table_changes *changes, table_change kind)
 {
 	lease_text *t = lease_texts_next(&changes->kinds[kind], &frames[kind],
 									 changes->most);
 
-	changes->failed |= t == NULL;
+	changes->failed |= t->failed;
 	return t;
 }
 
@@ -933,8 +933,6 @@ table_delete(table_changes *changes, lease_bytes name, uint32_t slot)
 {
 	lease_text *t = begin_change(changes, TABLE_DELETE);
 
-	if (t == NULL)
-		return;
 	lease_text_put(t, "[\"", 2);
 	lease_text_put_hex(t, name);
 	lease_text_add(t, "\",%" PRIu32 "]", slot);
@@ -946,8 +944,6 @@ add_values(lease_text *t, const lease_row *row)
 {
 	const lease_bytes strings[] = {row->owner, row->user, row->host};
 
-	if (t == NULL)
-		return;
 	lease_text_put(t, "(", 1);
 	lease_text_add_bytes(t, row->name);
 	lease_text_add(t, ",%" PRIu32, row->slot);
@@ -984,10 +980,7 @@ table_insert(table_changes *changes, const lease_row *row)
 void
 table_touch(table_changes *changes, lease_bytes name)
 {
-	lease_text *t = begin_change(changes, TABLE_TOUCH);
-
-	if (t != NULL)
-		lease_text_add_bytes(t, name);
+	lease_text_add_bytes(begin_change(changes, TABLE_TOUCH), name);
 }
 
 /* Set a mark that was read to be "from". */
@@ -995,21 +988,16 @@ void
 table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 			   uint64_t to)
 {
-	lease_text *t = begin_change(changes, TABLE_MARK);
-
-	if (t != NULL)
-		lease_text_add(t, "[%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", bucket,
-					   from, to);
+	lease_text_add(begin_change(changes, TABLE_MARK),
+				   "[%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", bucket, from, to);
 }
 
 /* Raise a mark, unless it is higher. */
 void
 table_raise_mark(table_changes *changes, uint32_t bucket, uint64_t to)
 {
-	lease_text *t = begin_change(changes, TABLE_RAISE);
-
-	if (t != NULL)
-		lease_text_add(t, "(%" PRIu32 ",%" PRIu64 ")", bucket, to);
+	lease_text_add(begin_change(changes, TABLE_RAISE),
+				   "(%" PRIu32 ",%" PRIu64 ")", bucket, to);
 }
 
 /*
@@ -1025,10 +1013,10 @@ table_execute(connection *c, table_changes *changes)
 		return connection_no_memory(c);
 	for (size_t k = 0; k < TABLE_CHANGES; k++)
 	{
-		const lease_texts *statements = &changes->kinds[k];
+		lease_texts *statements = &changes->kinds[k];
 
-		if (statements->count > 0)
-			lease_text_add(lease_texts_last(statements), "%s", frames[k].last);
+		if (!lease_texts_end(statements, &frames[k]))
+			return connection_no_memory(c);
 		for (size_t i = 0; i < statements->count; i++)
 		{
 			lease_status status = connection_execute(c, &statements->texts[i]);
