@@ -315,14 +315,6 @@ drop_member(const lease_member *member)
 	drop_holder(member->holder);
 }
 
-static void
-drop_members(lease_member *members, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		drop_member(&members[i]);
-	free(members);
-}
-
 /* Drop members that have gone, but for those whose rows are locked: how many. */
 static size_t
 drop_gone(image_name *name)
@@ -355,7 +347,9 @@ drop_name(image_name *name)
 	remove_due(name);
 	unlink_name(name);
 	hash_remove(&image.names, &name->link);
-	drop_members(name->members, name->count);
+	for (size_t i = 0; i < name->count; i++)
+		drop_member(&name->members[i]);
+	free(name->members);
 	free(name->rows);
 	free(name->seen);
 	free(name);
@@ -435,8 +429,8 @@ image_trim(void)
  * be in the journal.  What other runs wrote stays for its deadlines, releases that
  * were answered are with those who write them.
  */
-void
-image_forget(void)
+static void
+forget(bool keeps_foreign)
 {
 	image_name *next;
 
@@ -455,28 +449,28 @@ image_forget(void)
 		for (size_t i = 0; i < name->count; i++)
 		{
 			name->members[i].released = false;
-			any |= name->members[i].writer != image.writer;
+			any |= keeps_foreign && name->members[i].writer != image.writer;
 		}
 		if (!any)
 			drop_name(name);
 	}
 }
 
-/* The same, and what other runs wrote is not known any more either. */
+void
+image_forget(void)
+{
+	forget(true);
+}
+
+/*
+ * The same, and what other runs wrote is not known any more either.  No batch is under
+ * way.
+ */
 void
 image_forget_all(void)
 {
-	image_forget();
+	forget(false);
 	image.since_us = 0;
-	for (image_name *name = image.newest, *next; name != NULL; name = next)
-	{
-		next = name->older;
-		drop_members(name->members, name->count);
-		name->members = NULL;
-		name->count = 0;
-		if (is_droppable(name))
-			drop_name(name);
-	}
 }
 
 /*
@@ -752,25 +746,22 @@ set_members(image_name *name, lease_member *members, size_t count)
 	name->members = members;
 	name->count = count;
 
-	/* kept is what one of the new ones has */
-	for (size_t i = 0; i < nbefore; i++)
-	{
-		before[i].holder->stays = false;
-		if (before[i].request != NULL)
-			before[i].request->object.is_kept = false;
-	}
 	for (size_t i = 0; i < count; i++)
 	{
 		keep(&members[i]);
-		members[i].holder->stays = true;
 		members[i].holder->place = i;
 	}
 	for (size_t i = 0; i < nbefore; i++)
 	{
-		if (before[i].request != NULL && !before[i].request->object.is_kept)
+		image_holder *holder = before[i].holder;
+		bool		stays = holder->place < count &&
+			members[holder->place].holder == holder;
+
+		if (before[i].request != NULL &&
+			!(stays && members[holder->place].request == before[i].request))
 			drop_object(&before[i].request->object);
-		if (!before[i].holder->stays)
-			drop_holder(before[i].holder);
+		if (!stays)
+			drop_holder(holder);
 	}
 	free(before);
 	note_due(name);
@@ -845,16 +836,16 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	bool		done = members != NULL && table_rows != NULL;
 
 	for (size_t i = 0; i < name->count; i++)
-		name->members[i].holder->stays = false;
+		name->members[i].holder->is_found = false;
 	for (size_t i = 0; done && i < n; i++)
 	{
 		lease_member *before = find_of_row(name, &rows[i], i);
 
 		/* who has edited the table may have made two of one */
-		if (before != NULL && before->holder->stays)
+		if (before != NULL && before->holder->is_found)
 			before = NULL;
 		if (before != NULL)
-			before->holder->stays = true;
+			before->holder->is_found = true;
 		done = fill_member(&members[i], name, &rows[i], before, now_us);
 		members[i].locked = rows[i].locked;
 		table_rows[i] = (image_row) {

@@ -83,7 +83,7 @@ typedef struct image_holder
 	struct image_name *name;
 	size_t		place;			/* among the name's members */
 	const image_account *account;
-	bool		stays;			/* for set_members() */
+	bool		is_found;		/* for image_know() */
 	uint64_t	token;
 	uint64_t	connection_id;	/* that took it */
 	int64_t		acquired_us;	/* since 1970 */

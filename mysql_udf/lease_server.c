@@ -39,8 +39,7 @@ read_settings(void)
 	if (lease_now() < settings_us)
 		return;
 	lease_settings_forget();
-	if (table_visit_settings(&own, lease_settings_take, NULL) !=
-		LEASE_STATUS_OK)
+	if (table_visit_settings(&own, lease_settings_take) != LEASE_STATUS_OK)
 	{
 		/* somebody may have locked the table */
 		settings_us = lease_now() + SETTINGS_PAUSE_US;

@@ -69,7 +69,7 @@ read_value(size_t setting, const char *text, double *value)
  * it once.  Other names may be those of another version.
  */
 void
-lease_settings_take(const char *name, const char *text, void *context)
+lease_settings_take(const char *name, const char *text)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
 	double		value;

@@ -28,8 +28,7 @@ typedef struct lease_settings
 extern const lease_settings *const settings;
 extern void lease_settings_begin(void);
 extern void lease_settings_forget(void);
-extern void lease_settings_take(const char *name, const char *text,
-								void *context);
+extern void lease_settings_take(const char *name, const char *text);
 extern void lease_settings_use(void);
 extern bool lease_settings_are_read(void);
 extern int64_t lease_settings_max_ttl_us(void);

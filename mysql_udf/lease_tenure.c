@@ -112,8 +112,8 @@ void
 lease_reload(void)
 {
 	now.reload = false;
-	lease_forget();
 	image_forget_all();
+	take_over_anew();
 	now.is_kept = false;
 }
 

@@ -821,8 +821,7 @@ table_read_foreign(connection *c, uint64_t writer, lease_bytes after_name,
 
 /* Visit the settings that have a value. */
 lease_status
-table_visit_settings(connection *c, table_setting_visitor visit,
-					 void *context)
+table_visit_settings(connection *c, table_setting_visitor visit)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
@@ -833,7 +832,7 @@ table_visit_settings(connection *c, table_setting_visitor visit,
 		return status;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		if (columns[0] != NULL && columns[1] != NULL)
-			visit(columns[0], columns[1], context);
+			visit(columns[0], columns[1]);
 	mysql_free_result(result);
 	return LEASE_STATUS_OK;
 }

@@ -124,12 +124,10 @@ extern lease_status table_read_foreign(connection *c, uint64_t writer,
 									   table_rows *rows);
 
 /* Called with the name and the value of a setting. */
-typedef void (*table_setting_visitor) (const char *name, const char *value,
-									   void *context);
+typedef void (*table_setting_visitor) (const char *name, const char *value);
 
 extern lease_status table_visit_settings(connection *c,
-										 table_setting_visitor visit,
-										 void *context);
+										 table_setting_visitor visit);
 extern lease_status table_look(connection *c, uint64_t writer,
 							   bool *has_journal);
 
