@@ -4,9 +4,9 @@
  *
  * image.h says what the image is, and what is true of it.
  *
- * Memory is short at times.  All that a commit needs of it is there before: a name
- * comes with its places in all lists, and a draft with all that it may become.  So
- * image_replace() cannot fail.
+ * Memory may be short.  All that a commit needs is allocated before it: a name with its
+ * places in all lists, a draft with all that it may become.  So image_replace() cannot
+ * fail.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -99,7 +99,7 @@ member_due_us(const lease_member *member)
 {
 	if (member->gone)
 		return INT64_MAX;
-	/* the end of its session tells */
+	/* we are told when its session ends */
 	if (member->kind == LEASE_SESSION && member->writer == image.writer)
 		return INT64_MAX;
 	return member->deadline_us;
@@ -116,8 +116,8 @@ note_due(image_name *name)
 }
 
 /*
- * A name with a lease whose deadline was before a time, or NULL.  It comes again at
- * another time, unless it changes.
+ * A name with a lease whose deadline has come by a time, or NULL.  The name is due again
+ * at "again_us", or when a change of it says so.
  */
 image_name *
 image_due(int64_t before_us, int64_t again_us)
@@ -210,7 +210,7 @@ unlink_name(image_name *name)
 		image.oldest = name->newer;
 }
 
-/* A name is used now. */
+/* Move a name to those that were used last. */
 static void
 use_name(image_name *name)
 {
@@ -220,7 +220,7 @@ use_name(image_name *name)
 	link_newest(name);
 }
 
-/* See to it that one more name has a place in all lists. */
+/* Make room for one more name in all lists: false if memory is short. */
 static bool
 reserve_places(void)
 {
@@ -289,7 +289,7 @@ image_get(lease_bytes bytes)
 	return name;
 }
 
-/* Something is not in the image any more.  If it is new, the batch's end frees it. */
+/* Take an object out of the image.  If it is new, the end of the batch frees it. */
 static void
 drop_object(image_object *object)
 {
@@ -355,7 +355,7 @@ drop_name(image_name *name)
 	free(name);
 }
 
-/* Say whether nothing would be lost with an entry. */
+/* Say whether an entry can be dropped, and nothing would be lost. */
 static bool
 is_droppable(const image_name *name)
 {
@@ -374,7 +374,7 @@ image_pin(image_name *name)
 	name->in_batch = true;
 }
 
-/* It is done with it: an entry that says nothing goes. */
+/* The batch is done with a name.  Drop the entry if it says nothing. */
 void
 image_release(image_name *name)
 {
@@ -399,8 +399,8 @@ make_filter(void)
 }
 
 /*
- * Drop names that nobody has used for long, if there are too many leases.  Only where
- * names can be known: else they are there for the deadlines of other runs' leases.
+ * If there are too many leases, drop names that nobody has used for long.  But not where
+ * others write: there the entries keep the deadlines of other runs' leases.
  */
 void
 image_trim(void)
@@ -424,11 +424,7 @@ image_trim(void)
 	}
 }
 
-/*
- * What is known may not be so: all is unknown from now on, and no change is known to
- * be in the journal.  What other runs wrote stays for its deadlines, releases that
- * were answered are with those who write them.
- */
+/* See image_forget(); "keeps_foreign" is false for image_forget_all(). */
 static void
 forget(bool keeps_foreign)
 {
@@ -456,16 +452,18 @@ forget(bool keeps_foreign)
 	}
 }
 
+/*
+ * What is known may be wrong: begin a new generation, in which all is unknown.  Leases of
+ * other runs stay, for their deadlines.  The calls themselves keep the releases that were
+ * answered.
+ */
 void
 image_forget(void)
 {
 	forget(true);
 }
 
-/*
- * The same, and what other runs wrote is not known any more either.  No batch is under
- * way.
- */
+/* The same, and forget what other runs wrote.  No batch is under way. */
 void
 image_forget_all(void)
 {
@@ -474,9 +472,9 @@ image_forget_all(void)
 }
 
 /*
- * This run takes over: what is read from now on, until image_forget(), stays known.
- * "kept" says that nobody else has written since it took over last; then what other
- * runs wrote has been there since that time.
+ * This run takes over: what is read from now on stays known until image_forget().  "kept"
+ * says that nobody else has written since this run took over last; then what other runs
+ * wrote has been there since that time.
  */
 void
 image_begin(int64_t now_us, bool kept)
@@ -486,7 +484,7 @@ image_begin(int64_t now_us, bool kept)
 		image.since_us = now_us;
 }
 
-/* All has been read, if there is no filter; else that has counted it. */
+/* All rows have been read, or counted by a filter. */
 void
 image_end(image_filter *filter)
 {
@@ -527,7 +525,7 @@ hash_owner(lease_bytes owner, const image_account *account)
 	return hash_bytes(owner, account->link.hash);
 }
 
-/* The same of those of one name. */
+/* The same within a name. */
 static uint64_t
 hash_holder(const image_name *name, lease_bytes owner,
 			const image_account *account)
@@ -535,7 +533,7 @@ hash_holder(const image_name *name, lease_bytes owner,
 	return hash_bytes(owner, name->link.hash ^ account->link.hash);
 }
 
-/* A holder for a draft; NULL if memory is short.  It stays if image_replace() says so. */
+/* Make a holder for a draft; NULL if memory is short.  image_replace() may keep it. */
 image_holder *
 image_holder_create(image_name *name, const image_account *account,
 					lease_bytes owner, uint64_t token, uint64_t connection_id,
@@ -559,7 +557,7 @@ image_holder_create(image_name *name, const image_account *account,
 	return holder;
 }
 
-/* The same for a text. */
+/* Make a text for a draft; NULL if memory is short.  image_replace() may keep it. */
 image_text *
 image_text_create(lease_bytes bytes)
 {
@@ -573,7 +571,7 @@ image_text_create(lease_bytes bytes)
 	return text;
 }
 
-/* A holder and a text are in the image from now on. */
+/* Keep a holder and its text in the image from now on. */
 static void
 keep(const lease_member *member)
 {
@@ -591,7 +589,7 @@ keep(const lease_member *member)
 		member->request->object.is_kept = true;
 }
 
-/* Free what was made for drafts and has not become part of the image. */
+/* Free what was made for drafts and is not in the image. */
 void
 image_end_batch(void)
 {
@@ -611,7 +609,7 @@ image_end_batch(void)
  * ----------------------------------------------------------------
  */
 
-/* The member with a token, which is most likely in a certain place; or NULL. */
+/* The member with a token, or NULL; "likely" is a guess where it is. */
 static lease_member *
 find_member(const image_name *name, uint64_t token, size_t likely)
 {
@@ -659,9 +657,9 @@ set_deadline(const image_name *name, lease_member *member,
 }
 
 /*
- * A name is about to be made known by what is read: keep when it was that what other
- * runs wrote was first seen, also if it is in the journal, which is read after the
- * table.  Should memory be short, that begins anew.
+ * A name is about to be made known: note the deadlines of what other runs wrote.  A
+ * version may be in the journal, which is read after the table.  If memory is short, its
+ * time to live begins anew.
  */
 static void
 note_seen(image_name *name)
@@ -733,10 +731,7 @@ fill_member(lease_member *member, image_name *name, const lease_row *row,
 	return true;
 }
 
-/*
- * Replace a name's members by others, which may have some of their holders and
- * texts.
- */
+/* Replace a name's members.  The new ones may have holders and texts of the old. */
 static void
 set_members(image_name *name, lease_member *members, size_t count)
 {
@@ -767,10 +762,7 @@ set_members(image_name *name, lease_member *members, size_t count)
 	note_due(name);
 }
 
-/*
- * Put a member into the place of another one, or behind all if that is NULL: false if
- * memory is short.
- */
+/* Replace a member, or add one if "before" is NULL: false if memory is short. */
 static bool
 set_member(image_name *name, const lease_member *before,
 		   const lease_member *member)
@@ -800,8 +792,8 @@ image_lease(lease_bytes bytes, uint64_t token)
 }
 
 /*
- * The first lease that an owner has on a name, also one that has ended and is locked; or
- * the next after one; or NULL.  There may be many of other owners.
+ * The first lease of an owner on a name, or the next after one; or NULL.  It may have
+ * ended and be locked.  Leases of other owners, which may be many, are not looked at.
  */
 const lease_member *
 image_own(const image_name *name, lease_bytes owner,
@@ -823,9 +815,9 @@ image_own(const image_name *name, lease_bytes owner,
 }
 
 /*
- * Make a name known: these rows are what the table has.  "tells_locks" says that they
- * were read so that it is known which are locked.  False if memory is short; then it is
- * as it was.  There is no draft.
+ * Make a name known: these rows are what the table has.  "tells_locks" says that the rows
+ * tell which of them are locked.  False if memory is short; then nothing has changed.
+ * There is no draft.
  */
 bool
 image_know(image_name *name, const lease_row *rows, size_t n,
@@ -874,7 +866,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	return true;
 }
 
-/* A name has a lease, or a newer version of it: false if memory is short. */
+/* Put a lease, or a newer version of one: false if memory is short. */
 static bool
 put(image_name *name, const lease_row *row, int64_t now_us)
 {
@@ -894,9 +886,9 @@ put(image_name *name, const lease_row *row, int64_t now_us)
 }
 
 /*
- * A row of another run was seen, in passing: when it is over, on our clock.  What is
- * not known of it is remembered, where others write; it was there from the beginning
- * else.
+ * The reaper has seen a row of another run: say when its lease is over, on our clock.
+ * Where others write, remember the row if it is new.  Elsewhere it was there when this
+ * run took over.
  */
 int64_t
 image_see(const lease_row *row, int64_t now_us)
@@ -919,8 +911,8 @@ image_see(const lease_row *row, int64_t now_us)
 }
 
 /*
- * Note which rows of a name that is known are locked.  False if these are not the
- * rows that it has: somebody has edited the table.  There is no draft.
+ * Rows of a name that is known were read: note which are locked.  False if the name
+ * should have other rows: somebody has edited the table.  There is no draft.
  */
 bool
 image_probe(image_name *name, const lease_row *rows, size_t n)
@@ -949,15 +941,15 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 			member->guarded = 0;
 	}
 
-	/* what had ended, and was there only for its guard */
+	/* leases that had ended stayed only for their guards */
 	(void) drop_gone(name);
 	return true;
 }
 
 /*
- * The journal that another run has left, or this one before it forgot, has ended
- * leases whose rows are locked: these may be guarded, and so are in the way until that
- * ends.  False if memory is short.  There is no draft.
+ * By the journal, which another run or this one has left, some leases have ended whose
+ * rows are locked.  Guards may pin them.  So they are in the way until the rows are free.
+ * False if memory is short.  There is no draft.
  */
 bool
 image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
@@ -980,15 +972,13 @@ image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
 }
 
 /* ----------------------------------------------------------------
- * What the journal has, as it is read in its order.  Of a lease that has come to be
- * newer already nothing changes.
+ * What the journal has, in its order.  A lease that is newer already does not change.
  * ----------------------------------------------------------------
  */
 
 /*
- * A lease was put: false if memory is short.  What was known of a name in an earlier
- * generation does not count: the table has nothing of it now, or else it would have
- * been made known.
+ * A lease was put: false if memory is short.  If the name is not known in this generation,
+ * the table has no row of it.
  */
 bool
 image_put(const lease_row *row, int64_t now_us)
@@ -1001,7 +991,7 @@ image_put(const lease_row *row, int64_t now_us)
 		put(name, row, now_us);
 }
 
-/* One was removed. */
+/* A lease was removed. */
 void
 image_remove(lease_bytes bytes, uint64_t token)
 {
@@ -1019,8 +1009,8 @@ image_remove(lease_bytes bytes, uint64_t token)
 }
 
 /*
- * All leases of an owner were renewed that its run had written before, and that were
- * not over: false if memory is short.
+ * A run has renewed all leases of an owner that it had written and that were not over:
+ * false if memory is short.
  */
 bool
 image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
@@ -1051,18 +1041,18 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
 }
 
 /* ----------------------------------------------------------------
- * Leases that cannot all be
+ * Leases that exclude each other
  *
- * Tables may have changes of two servers that granted without knowing of each other: of
- * a source that was lost with its newest leases and now follows its successor, say, or
- * of two that are written while one follows the other.
+ * The tables may have changes of two servers that granted without knowing of each other.
+ * For example, a source was lost with its newest leases, and now follows its successor.
+ * Or two servers are written while one follows the other.
  * ----------------------------------------------------------------
  */
 
 /*
- * Drop what the newest lease of a name excludes.  Tokens grow with every grant, so when
- * that was granted the others had ended, or were not known to whoever granted it.  Says
- * how many were dropped.
+ * Drop the leases that the newest lease of a name excludes: how many.  Tokens grow with
+ * every grant.  So when it was granted, the others had ended, or the server that granted
+ * it did not know of them.
  */
 size_t
 image_drop_excluded(image_name *name)
@@ -1094,12 +1084,12 @@ image_drop_excluded(image_name *name)
 	return n;
 }
 
-/* What part_slots() knows of a lease, or of a slot. */
+/* What part_slots() notes of a lease, and of a slot. */
 typedef struct slot_plan
 {
 	uint32_t	slot;			/* of a lease */
-	bool		stays;			/* it does */
-	bool		used;			/* the slot that has this number is */
+	bool		stays;			/* the lease stays in it */
+	bool		used;			/* of the slot with this number */
 } slot_plan;
 
 static int
@@ -1126,8 +1116,8 @@ has_own_slots(const image_name *name, slot_plan *plan)
 }
 
 /*
- * See to it that it is so.  Leases whose rows the table has stay where they are, as far
- * as that is possible.  False if memory is short.
+ * Give each lease of a name a slot of its own, and slot 0 to one of them.  Leases whose
+ * rows the table has stay where they are if they can.  False if memory is short.
  */
 static bool
 part_slots(image_name *name)
@@ -1176,8 +1166,8 @@ part_slots(image_name *name)
 }
 
 /*
- * All has been read, table and journal: see to it that the leases of each name can all
- * be.  Says how many were dropped, in "ndropped"; false if memory is short.
+ * Table and journal have been read: drop leases that newer ones exclude, and give each its
+ * slot.  "ndropped" says how many were dropped.  False if memory is short.
  */
 bool
 image_settle(size_t *ndropped)
@@ -1200,9 +1190,9 @@ image_settle(size_t *ndropped)
  */
 
 /*
- * What a draft has become has been committed.  Its first members are those of the
- * image, in their order.  "in_table" says that the rows are in the table; else the
- * journal has them.  The image gets the draft's array.
+ * A draft was committed: its members become the image's, which takes their array.  The
+ * first of them are those of the image, in their order.  "in_table" says that the table
+ * has the rows; else the journal has them.
  */
 void
 image_replace(image_name *name, lease_member **members, size_t *count,
@@ -1237,7 +1227,7 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 		set_dirty(name, true);
 }
 
-/* What the table has in a slot, or NULL. */
+/* The table's row in a slot, or NULL. */
 const image_row *
 image_row_at(const image_name *name, uint32_t slot)
 {
@@ -1260,8 +1250,8 @@ image_is_in_table(const image_name *name, const lease_member *member)
 }
 
 /*
- * The table has a name as it is now, but for rows that are locked: false if memory
- * is short.
+ * The table was written: it has a name as it is now, except for rows that are locked.
+ * False if memory is short.
  */
 bool
 image_written(image_name *name)
@@ -1269,7 +1259,7 @@ image_written(image_name *name)
 	image_row  *rows = calloc(name->count + name->nrows + 1,
 							  sizeof(image_row));
 	size_t		nlocked = 0;
-	size_t		nwritten = 0;	/* of these, that are as they should be */
+	size_t		nwritten = 0;	/* of these, as they should be */
 	size_t		n = 0;
 
 	if (rows == NULL)
@@ -1343,21 +1333,21 @@ image_owned(lease_bytes owner, const image_account *account,
  * ----------------------------------------------------------------
  */
 
-/* The batch has a draft of a name. */
+/* Note the draft that the batch has of a name. */
 void
 image_set_draft(image_name *name, struct lease_name *draft)
 {
 	name->draft = draft;
 }
 
-/* A release of a lease has been answered: say whether that ends it. */
+/* A release of a lease has been answered; "ends" says whether that ends it. */
 void
 image_set_released(const image_holder *holder, bool ends)
 {
 	holder->name->members[holder->place].released = ends;
 }
 
-/* A guard pins all that a lease is now, or as much as another one does. */
+/* A guard pins a lease as it is now, and no less than other guards do. */
 void
 lease_member_pin(lease_member *member)
 {
@@ -1368,8 +1358,8 @@ lease_member_pin(lease_member *member)
 }
 
 /*
- * The row of the lease in a place of a name may be locked, until it has been read with
- * locks; "pins" says that a guard is about to do that.
+ * The row of the lease in a place of a name may be locked, until it is read with locks
+ * again.  "pins" says that a guard is about to lock it.
  */
 void
 image_note_guard(image_name *name, size_t place, bool pins)

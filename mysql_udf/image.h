@@ -23,8 +23,8 @@
  * 4. A write that the server refused is undone by dropping its drafts.  One whose
  *	  outcome is unknown leaves the image as it was until it has ended, and then begins
  *	  a new generation: lease_doubt().  (lost_commit.pl, hung_commit.pl, cut_off.c)
- * 5.  Looks and early answers see the image, never a draft; so they see what was
- * committed.  (slow_commit.pl)
+ * 5. Looks and early answers see the image, never a draft; so they see what was
+ *	  committed.  (slow_commit.pl)
  *
  * What is known.  When the run takes over it reads the table.  If that has not more
  * than IMAGE_LEASES_MAX rows, the image is "complete": a name that is not in it has

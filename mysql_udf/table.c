@@ -2,11 +2,10 @@
  * table.c
  *	  The SQL: the lock table, its marks, and the journal.
  *
- * Rows to be changed are always looked for by their key.  In a small table the
- * server would rather look at all, and wait for those that others have locked.
+ * Each row to be changed is looked up by its key.  In a small table the server would
+ * rather look at all rows, and wait for those that others have locked.
  *
- * A statement is not longer than the server lets one be: what has many rows is made
- * of several.
+ * The server limits the length of a statement.  Many rows take several statements.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -27,9 +26,9 @@
 	"acquired_us, expires_us"
 
 /*
- * A server that is read-only refuses to be written, but not by an account that may write
- * all the same, as the library's may on a stock MariaDB.  So each statement by which a
- * run learns whether it may write asks.  The value is a number or text.
+ * A read-only server still lets some accounts write, the library's own among them on a
+ * stock MariaDB.  So each statement by which a run learns whether it may write asks for
+ * this.  The value is a number or text.
  */
 #define IS_WRITABLE		"CONCAT(@@GLOBAL.read_only) IN ('0', 'OFF')"
 
@@ -40,7 +39,7 @@
 #define STATEMENT_LEAST	1024
 #define STATEMENT_MOST	(1 << 20)
 
-/* How long a statement may be, about: the last row comes on top. */
+/* About how long a statement may be: its last row comes on top. */
 static size_t
 statement_room(const connection *c)
 {
@@ -67,7 +66,7 @@ signed_number(const char *value)
 	return value != NULL ? strtoll(value, NULL, 10) : 0;
 }
 
-/* A column of bytes; what is too long is not ours. */
+/* A column of bytes; empty if it is too long to be ours. */
 static lease_bytes
 bytes_of(const char *value, unsigned long length, size_t most)
 {
@@ -220,7 +219,7 @@ count_some(const connection *c, const lease_bytes *names, size_t n)
 	return some;
 }
 
-/* Add the query for columns of the rows of some names. */
+/* Add a query for columns of the rows of some names. */
 static void
 add_select(lease_text *query, const char *columns, const lease_bytes *names,
 		   size_t n)
@@ -287,8 +286,8 @@ begin_locking(connection *c)
 }
 
 /*
- * The same.  With "lock" a transaction begins, in which those are locked that nobody
- * else has locked.
+ * Read the rows of names.  With "lock" begin a transaction, lock those that nobody else
+ * has locked, and say which these are.
  */
 lease_status
 table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
@@ -301,9 +300,9 @@ table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
 }
 
 /*
- * Begin a transaction, lock the rows of names, of which there should be "expected", and
- * find out which of them somebody else has locked.  Of the rows no more is read than
- * name, slot, token and writes.
+ * Begin a transaction, lock the rows of names, and find out which of them somebody else
+ * has locked.  There should be "expected" rows.  If nobody has locked any, only their
+ * names, slots, tokens and writes are read.
  */
 lease_status
 table_probe(connection *c, const lease_bytes *names, size_t n,
@@ -334,7 +333,7 @@ table_probe(connection *c, const lease_bytes *names, size_t n,
 	return status;
 }
 
-/* The same, in the transaction that has begun. */
+/* Lock the rows of names in the transaction under way, as table_read() does. */
 lease_status
 table_read_locks(connection *c, const lease_bytes *names, size_t n,
 				 table_rows *rows)
@@ -342,7 +341,7 @@ table_read_locks(connection *c, const lease_bytes *names, size_t n,
 	return read_names(c, names, n, true, rows);
 }
 
-/* Where a name's rows begin among those that were read, and how many there are. */
+/* Find the rows of a name: where they begin, and how many there are. */
 size_t
 table_find_rows(const table_rows *rows, lease_bytes name, size_t *count)
 {
@@ -366,10 +365,7 @@ table_find_rows(const table_rows *rows, lease_bytes name, size_t *count)
 	return low;
 }
 
-/*
- * Read the marks of a result.  Without one there can be no tokens that grow.  True if
- * there is a row more, of the journal.
- */
+/* Read the marks of a result.  True if there is one row more, of the journal. */
 static bool
 fetch_marks(MYSQL_RES *result, table_marks *marks)
 {
@@ -398,8 +394,9 @@ lacks_marks(connection *c)
 }
 
 /*
- * Read the marks of names' buckets, where all is written into the table at once.  With a
- * journal, fenced off if there is anything in it: somebody else appends still.
+ * Read the marks of names' buckets, where changes go into the table at once.  Fenced off
+ * if there is a journal that has rows: another run still appends.  Without its mark the
+ * tokens of a bucket could not be told to grow; that is an error.
  */
 lease_status
 table_read_marks(connection *c, const lease_bytes *names, size_t n,
@@ -433,7 +430,7 @@ table_read_marks(connection *c, const lease_bytes *names, size_t n,
 	return status;
 }
 
-/* Send a query that has no bytes of users in it, as printf() would print it. */
+/* Send a query, written by a format of printf(). */
 static __attribute__((format(printf, 3, 4))) lease_status
 query(connection *c, MYSQL_RES **result, const char *format,...)
 {
@@ -446,7 +443,7 @@ query(connection *c, MYSQL_RES **result, const char *format,...)
 	return connection_query(c, &text, result);
 }
 
-/* What went wrong in reading a journal. */
+/* Give up: a journal could not be read. */
 static lease_status
 not_read(connection *c, journal_result result, const char *table)
 {
@@ -482,10 +479,10 @@ read_journal(connection *c, journal_changes *changes)
 }
 
 /*
- * Which of the tables there are.  install.sql makes those of the journal at once; if
- * one of them is lost, that is an error of whoever reads it next.  But who wants to go
- * back to 1.0 renames the head: nobody can append any more, and what is in the journal
- * is written into the table, as all is from then on.
+ * Find out which of the tables there are.  install.sql makes both tables of the journal at
+ * once; if one of them is missing, reading it is an error.  To go back to 1.0, an operator
+ * renames the head.  Then nobody can append: the take-over writes the journal into the
+ * table, and from then on all changes go there.
  */
 static lease_status
 find_tables(connection *c, table_state *state)
@@ -541,7 +538,7 @@ read_numbers(connection *c, const char *sql, size_t n, uint64_t *numbers,
 /* The query for the run that may append. */
 #define APPENDER "SELECT writer FROM dlock.journal_head WHERE place = 0"
 
-/* Ask which run that is: fenced off if it is another one. */
+/* Ask which run may append: fenced off if it is another one. */
 static lease_status
 check_appender(connection *c, const char *sql, uint64_t writer)
 {
@@ -554,8 +551,8 @@ check_appender(connection *c, const char *sql, uint64_t writer)
 }
 
 /*
- * Look whether there is a journal, and if so, whether a run may append to it still, or 0
- * for none: fenced off if it may not.
+ * Look whether there is a journal.  Fenced off if a run may not append to it; "writer" is
+ * 0 if that does not matter.
  */
 lease_status
 table_look(connection *c, uint64_t writer, bool *has_journal)
@@ -619,9 +616,9 @@ read_raisers(connection *c, uint64_t raisers[2])
 }
 
 /*
- * Read the journals.  A library of 1.0 knows nothing of ours.  If one has taken over
- * since, what is left in ours was not there for it: others may have been granted these
- * names, so it counts no more.  The tokens do.
+ * Read both journals, ours and that of 1.0.  A library of 1.0 does not read ours.  If one
+ * has taken over since, it may have granted the names in our journal to others.  So what
+ * our journal has does not count, but for its tokens.
  */
 static lease_status
 read_journals(connection *c, bool lock, table_state *state)
@@ -654,7 +651,7 @@ read_journals(connection *c, bool lock, table_state *state)
 	return LEASE_STATUS_OK;
 }
 
-/* Read what there is of both, for those who only look. */
+/* Read both journals, to look. */
 lease_status
 table_read_journals(connection *c, journal_changes *changes)
 {
@@ -686,8 +683,8 @@ read_all_rows(connection *c, size_t most, table_state *state)
 }
 
 /*
- * Begin a transaction that takes over, and read what there is; with "most_rows" all
- * rows, if there are not more.
+ * Begin a transaction that takes over, and read journals and marks, and the rows if there
+ * are not more than "most_rows", which may be 0.
  */
 lease_status
 table_read_state(connection *c, uint64_t writer, size_t most_rows,
@@ -765,7 +762,7 @@ read_rows(connection *c, lease_text *text, table_rows *rows)
 		status;
 }
 
-/* The rows of an owner, of an account, in the order of names. */
+/* Read the rows of an owner of an account, in the order of names. */
 lease_status
 table_read_owner(connection *c, lease_bytes owner, lease_bytes user,
 				 lease_bytes host, table_rows *rows)
@@ -783,7 +780,7 @@ table_read_owner(connection *c, lease_bytes owner, lease_bytes user,
 	return read_rows(c, &text, rows);
 }
 
-/* Rows that a run has written and whose deadline has come. */
+/* Read rows that a run has written and whose deadlines have come. */
 lease_status
 table_read_due(connection *c, uint64_t writer, int64_t due_us, size_t limit,
 			   table_rows *rows)
@@ -798,10 +795,7 @@ table_read_due(connection *c, uint64_t writer, int64_t due_us, size_t limit,
 	return read_rows(c, &text, rows);
 }
 
-/*
- * Rows, in the order of their keys and after a given one, that another run has
- * written.  The rows of a name that lies between are read too.
- */
+/* Read rows that other runs have written, in the order of their keys after a given one. */
 lease_status
 table_read_foreign(connection *c, uint64_t writer, lease_bytes after_name,
 				   uint32_t after_slot, size_t limit, table_rows *rows)
@@ -878,7 +872,7 @@ static const lease_frame frames[TABLE_CHANGES] = {
 		"UPDATE dlock.lease_table FORCE INDEX (PRIMARY) SET guards = guards + 1"
 		" WHERE slot = 0 AND name IN (", ",", ")"
 	},
-	/* NULL, which is an error, where the mark is not what was read */
+	/* a mark that is not what was read becomes NULL, which is an error */
 	[TABLE_MARK] = {
 		"INSERT INTO dlock.lease_mark (bucket, mark)"
 		" SELECT bucket, mark FROM JSON_TABLE('[", ",",
@@ -960,7 +954,7 @@ add_values(lease_text *t, const lease_row *row)
 				   row->connection_id, row->acquired_us, row->expires_us);
 }
 
-/* Insert a row, or replace one; "replaces" says that there is one, as it seems. */
+/* Insert or replace a row; "replaces" says that there should be one. */
 void
 table_put(table_changes *changes, const lease_row *row, bool replaces)
 {
@@ -982,7 +976,7 @@ table_touch(table_changes *changes, lease_bytes name)
 	lease_text_add_bytes(begin_change(changes, TABLE_TOUCH), name);
 }
 
-/* Set a mark that was read to be "from". */
+/* Set a mark that was "from" when it was read. */
 void
 table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 			   uint64_t to)
@@ -1063,7 +1057,7 @@ prepare_append(connection *c, uint64_t writer)
 		mysql_stmt_prepare(c->append, sql, (unsigned long) length) == 0;
 }
 
-/* A table is gone: who takes over finds out which there are. */
+/* If a table is gone, the next take-over finds out which there are. */
 static lease_status
 edited_if_missing(connection *c, lease_status status)
 {
@@ -1082,16 +1076,13 @@ append_failed(connection *c)
 		mysql_stmt_close(c->append);
 	c->append = NULL;
 
-	/* the number may be that of an append of ours that was taken for one that failed */
+	/* an append of ours that seemed to fail may have this number */
 	return status == LEASE_STATUS_CONFLICT &&
 		strcmp(c->sqlstate, SQLSTATE_DUPLICATE) == 0 ? connection_edited(c) :
 		status;
 }
 
-/*
- * Nothing was appended: the server has become read-only, or another run has written, or
- * both.
- */
+/* Give up: nothing was appended, as the server is read-only or another run has written. */
 static lease_status
 may_not_append(connection *c)
 {
@@ -1126,7 +1117,7 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 		may_not_append(c);
 }
 
-/* See to it that this run may append until the transaction ends. */
+/* Lock the head until the transaction ends: fenced off if it names another run. */
 lease_status
 table_check_head(connection *c, uint64_t writer)
 {
@@ -1137,7 +1128,10 @@ table_check_head(connection *c, uint64_t writer)
 		edited_if_missing(c, status);
 }
 
-/* Append rows to the journal, the first of which gets a number, and commit. */
+/*
+ * Append rows to the journal, numbered from "first_number" on.  If no transaction is under
+ * way, commit them together.
+ */
 lease_status
 table_append(connection *c, uint64_t writer, uint64_t first_number,
 			 const journal_writer *journal)
@@ -1157,7 +1151,7 @@ table_append(connection *c, uint64_t writer, uint64_t first_number,
 	return status;
 }
 
-/* Execute a statement, as printf() would print it, in the transaction under way. */
+/* Execute a statement of the transaction, written by a format of printf(). */
 static __attribute__((format(printf, 2, 3))) lease_status
 execute(connection *c, const char *format,...)
 {
@@ -1174,8 +1168,8 @@ execute(connection *c, const char *format,...)
 }
 
 /*
- * Delete the rows of a run up to a number, which have been applied; "as_expected" is
- * cleared if they are not as many as that.
+ * Delete the rows of a run up to a number, since they have been applied.  Clear
+ * "as_expected" if they are not as many as "rows".
  */
 lease_status
 table_delete_journal(connection *c, uint64_t writer, uint64_t up_to,
@@ -1191,9 +1185,9 @@ table_delete_journal(connection *c, uint64_t writer, uint64_t up_to,
 }
 
 /*
- * Take over, in the transaction that table_read_state() has begun, and commit: the
- * journal has been applied, and has only what is carried forward from now on; all
- * marks are raised to a floor, 0 for those that stay; this run may append.
+ * Take over, in the transaction that table_read_state() has begun, and commit.  The
+ * journal has been applied: it gets only what is carried forward.  All marks are raised to
+ * a floor, unless that is 0.  From now on this run may append.
  */
 lease_status
 table_take(connection *c, uint64_t writer, const table_state *state,

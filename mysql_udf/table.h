@@ -54,8 +54,8 @@ typedef enum table_change
 	TABLE_INSERT,				/* insert it: a conflict if there is one */
 	TABLE_TOUCH,				/* change nothing that counts of that in slot 0, so
 								 * that a concurrent change conflicts */
-	TABLE_MARK,					/* set a mark that was read: fenced off if it has
-								 * changed */
+	TABLE_MARK,					/* set a mark: fenced off if it has changed since
+								 * it was read */
 	TABLE_RAISE,				/* raise a mark */
 	TABLE_CHANGES
 } table_change;
