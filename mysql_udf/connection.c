@@ -2,13 +2,13 @@
  * connection.c
  *	  The library's connection to its own server.
  *
- * A function must not change anything in its caller's transaction: the lease
- * would go with a rollback, and its row's lock would stay until the end.  So
- * the library is a client of its own server.  It logs in over the Unix socket,
- * as an account that only the server's own operating system user can use.
+ * A function must not change anything in its caller's transaction: a rollback would undo
+ * the lease, and its row would stay locked until the end.  So the library is a client of
+ * its own server.  It logs in over the Unix socket, as an account that only the server's
+ * own operating system user can use.
  *
- * The isolation is READ COMMITTED: nothing but the rows themselves is locked,
- * no gaps, so that names do not get into each other's way.
+ * The isolation is READ COMMITTED: only rows are locked, no gaps, so that names do not
+ * get into each other's way.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -94,7 +94,7 @@ disconnect(connection *c)
 	c->in_transaction = false;
 }
 
-/* Say whether its connection, if it has one, could be cut. */
+/* Say whether connection_interrupt() could cut the connection. */
 bool
 connection_can_be_interrupted(const connection *c)
 {
@@ -102,10 +102,9 @@ connection_can_be_interrupted(const connection *c)
 }
 
 /*
- * Cut the connection, so that a statement that another thread waits for fails
- * there.  The descriptor is our own, which is only replaced when the batcher
- * connects: that of the client library it may close at any time, and the number be
- * somebody else's then.
+ * Cut the connection: a statement that another thread waits for fails there.  The
+ * descriptor is our own, and only replaced when the batcher connects.  The client library
+ * may close its descriptor at any time, and then the number may be another file's.
  */
 void
 connection_interrupt(const connection *c)
@@ -132,7 +131,7 @@ kind_of(unsigned int code)
 	return ERROR_OTHER;
 }
 
-/* What the error of the last statement means; the transaction is over. */
+/* What the error of the last statement means.  The transaction is over. */
 lease_status
 connection_failed(connection *c)
 {
@@ -165,7 +164,7 @@ connection_failed(connection *c)
 		LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
 }
 
-/* Give up: the connection was closed, when a transaction was rolled back maybe. */
+/* Give up: the connection was closed, maybe when a transaction was rolled back. */
 lease_status
 connection_closed(connection *c)
 {
@@ -297,9 +296,9 @@ get_os_user(char *name, size_t size)
 }
 
 /*
- * See to it that what was lost does not go on: LEASE_STATUS_CONFLICT if it still does.
- * A server that has not noticed that we are gone, or that was killed in a commit,
- * would change rows when we have read them.
+ * End the connection that was lost: LEASE_STATUS_CONFLICT if it still goes on.  A server
+ * that has not noticed its end, or a commit that was killed, could still change rows
+ * after we have read them.
  */
 lease_status
 connection_end_lost(connection *c)
@@ -323,52 +322,55 @@ connection_end_lost(connection *c)
 							  "could not use the lock table: a statement of the connection that was lost goes on");
 }
 
+/* The settings of its session that the library needs. */
+static const char *const needed[] = {
+	"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
+	"SET SESSION autocommit = 1",
+	"SET SESSION completion_type = 0",
+	"SET SESSION sql_select_limit = 18446744073709551615",
+	"SET SESSION sql_safe_updates = 0",
+	"SET SESSION sql_big_selects = 1",
+	"SET SESSION wait_timeout = 31536000",
+	"SET SESSION unique_checks = 1",
+	"SET SESSION TRANSACTION READ WRITE",
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	/*
+	 * All that we send is ASCII.  The server escapes what a row of the journal says,
+	 * for its logs, which takes it several times as long where a character may have
+	 * several bytes.
+	 */
+	"SET SESSION character_set_client = ascii, character_set_connection = ascii",
+	/* somebody may have locked the table or a row; we try again */
+	"SET SESSION innodb_lock_wait_timeout = 1",
+	"SET SESSION lock_wait_timeout = 1",
+};
+
+/* Those that a server may not have. */
+static const char *const optional[] = {
+	/* MariaDB with Galera: see what the other nodes have committed */
+	"SET SESSION wsrep_sync_wait = 15",
+	/* MySQL with Group Replication: the same */
+	"SET SESSION group_replication_consistency = 'BEFORE'",
+	"SET SESSION binlog_format = 'ROW'",
+	/* MariaDB: a long list of names is to be looked up in the index, too */
+	"SET SESSION in_predicate_conversion_threshold = 0",
+	/* MySQL, MariaDB: the same, whatever that takes */
+	"SET SESSION range_optimizer_max_mem_size = 0",
+	"SET SESSION optimizer_max_sel_arg_weight = 0",
+	/* MariaDB, MySQL: a limit that is meant for others */
+	"SET SESSION max_statement_time = 0",
+	"SET SESSION max_execution_time = 0",
+	/* MySQL: of a role that was needed to be let in; see install.sql */
+	"/*!80000 SET ROLE NONE */",
+};
+
 /*
- * Log in, as the account of the server's own user, see install.sql.  What a
- * server does not know of the session's settings is left out.  A statement of a
+ * Log in, as the account of the server's own user, see install.sql.  A statement of a
  * connection that was lost may still go on: see connection_end_lost().
  */
 lease_status
 connection_open(connection *c)
 {
-	static const char *const needed[] = {
-		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",
-		"SET SESSION autocommit = 1",
-		"SET SESSION completion_type = 0",
-		"SET SESSION sql_select_limit = 18446744073709551615",
-		"SET SESSION sql_safe_updates = 0",
-		"SET SESSION sql_big_selects = 1",
-		"SET SESSION wait_timeout = 31536000",
-		"SET SESSION unique_checks = 1",
-		"SET SESSION TRANSACTION READ WRITE",
-		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-		/*
-		 * All that we send is ASCII.  The server escapes what a row of the journal says,
-		 * for its logs, which takes it several times as long where a character may have
-		 * several bytes.
-		 */
-		"SET SESSION character_set_client = ascii, character_set_connection = ascii",
-		/* somebody may have locked the table or a row; we try again */
-		"SET SESSION innodb_lock_wait_timeout = 1",
-		"SET SESSION lock_wait_timeout = 1",
-	};
-	static const char *const optional[] = {
-		/* MariaDB with Galera: see what the other nodes have committed */
-		"SET SESSION wsrep_sync_wait = 15",
-		/* MySQL with Group Replication: the same */
-		"SET SESSION group_replication_consistency = 'BEFORE'",
-		"SET SESSION binlog_format = 'ROW'",
-		/* MariaDB: a long list of names is to be looked up in the index, too */
-		"SET SESSION in_predicate_conversion_threshold = 0",
-		/* MySQL, MariaDB: the same, whatever that takes */
-		"SET SESSION range_optimizer_max_mem_size = 0",
-		"SET SESSION optimizer_max_sel_arg_weight = 0",
-		/* MariaDB, MySQL: a limit that is meant for others */
-		"SET SESSION max_statement_time = 0",
-		"SET SESSION max_execution_time = 0",
-		/* MySQL: of a role that was needed to be let in; see install.sql */
-		"/*!80000 SET ROLE NONE */",
-	};
 	unsigned int timeout = CONNECTION_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
@@ -393,13 +395,11 @@ connection_open(connection *c)
 		close(c->wire);
 	c->wire = fcntl(c->mysql->net.fd, F_DUPFD_CLOEXEC, 0);
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-	{
 		if (execute(c, needed[i]) != LEASE_STATUS_OK)
 		{
 			disconnect(c);
 			return LEASE_STATUS_FAILED;
 		}
-	}
 	for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
 		if (mysql_query(c->mysql, optional[i]) == 0)
 			while (mysql_next_result(c->mysql) == 0)
@@ -411,7 +411,7 @@ connection_open(connection *c)
 
 /*
  * Say whether the server applies the changes of a source, which may change the same
- * tables at any time.  If it does not tell, it may.
+ * tables at any time; true if it does not tell.
  */
 static bool
 is_following(connection *c)

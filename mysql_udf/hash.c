@@ -1,10 +1,9 @@
 /*
  * hash.c
- *	  A hash table of things that bring their links along.
+ *	  A hash table of objects that contain their own links.
  *
- * It grows as things come, and never shrinks.  If there is no memory to grow, it
- * only becomes slower; so only the first thing can fail to find room, and
- * hash_reserve() says so beforehand.
+ * It grows with its objects, and never shrinks.  If there is no memory to grow, it only
+ * becomes slower.  So only the first object can lack room, and hash_reserve() tells.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -23,9 +22,9 @@ static struct
 }			key;
 
 /*
- * Choose the key of this run.  Names and owners are anybody's to choose: without a
- * key, somebody could choose many that have the same hash, and everybody's calls
- * would go through all of them.  False if the system gives no random bytes.
+ * Choose the key of this run.  Callers choose names and owners.  Without a key, a caller
+ * could choose many that have the same hash, and all other calls would go through them.
+ * False if the system gives no random bytes.
  */
 bool
 hash_start(void)
@@ -39,7 +38,7 @@ rotate(uint64_t x, int bits)
 	return x << bits | x >> (64 - bits);
 }
 
-/* A round of SipHash; inline, for the compiler keeps the four in registers then. */
+/* A round of SipHash; inline, so that the compiler keeps the four in registers. */
 static inline __attribute__((always_inline)) void
 mix(uint64_t v[4])
 {
@@ -137,7 +136,7 @@ hash_reserve(hash_table *table)
 	return true;
 }
 
-/* Add something, for which there is room: hash_reserve(). */
+/* Add an object; hash_reserve() has made room for it. */
 void
 hash_add(hash_table *table, hash_link *link, uint64_t hash)
 {
@@ -146,7 +145,7 @@ hash_add(hash_table *table, hash_link *link, uint64_t hash)
 	table->count++;
 }
 
-/* Remove something that is there. */
+/* Remove an object. */
 void
 hash_remove(hash_table *table, hash_link *link)
 {
@@ -164,14 +163,14 @@ with_hash(hash_link *link, uint64_t hash)
 	return link;
 }
 
-/* The first of those with a hash, or NULL. */
+/* The first object with a hash, or NULL. */
 hash_link *
 hash_first(const hash_table *table, uint64_t hash)
 {
 	return table->nslots == 0 ? NULL : with_hash(*slot_of(table, hash), hash);
 }
 
-/* The next that has the same, or NULL. */
+/* The next object with the same hash, or NULL. */
 hash_link *
 hash_next(const hash_link *link)
 {

@@ -2,9 +2,9 @@
  * hash.h
  *	  A hash table of objects that contain their own links.
  *
- * Every object in a table has a hash_link as its first member.  The table only looks at
- * the hash: a caller that looks something up goes through all objects with it, by
- * hash_first() and hash_next(), and compares.
+ * Every object in a table has a hash_link.  The table only looks at the hash: a caller
+ * that looks something up goes through all objects with it, by hash_first() and
+ * hash_next(), and compares.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -20,7 +20,7 @@
 
 static const lease_frame frame = {"[[", ",[", "]"};
 
-/* Begin what is to be appended, in rows of so many bytes and a little more. */
+/* Begin to collect changes, in rows of about "most" bytes. */
 void
 journal_begin(journal_writer *writer, uint64_t run, size_t most)
 {
@@ -47,7 +47,7 @@ journal_bytes(const journal_writer *writer)
 	return bytes;
 }
 
-/* The row that takes the next change, which begins here. */
+/* Begin a change, in the row that takes it. */
 static lease_text *
 begin_change(journal_writer *writer, journal_kind kind)
 {
@@ -80,7 +80,7 @@ put_unsigned(lease_text *row, uint64_t number)
 	lease_text_put_unsigned(row, number);
 }
 
-/* A lease is so from now on. */
+/* Add that a lease is so from now on. */
 void
 journal_put(journal_writer *writer, const lease_row *lease)
 {
@@ -107,7 +107,7 @@ journal_put(journal_writer *writer, const lease_row *lease)
 	lease_text_put(row, "]", 1);
 }
 
-/* It has ended. */
+/* Add that a lease has ended. */
 void
 journal_remove(journal_writer *writer, lease_bytes name, uint64_t token)
 {
@@ -118,7 +118,7 @@ journal_remove(journal_writer *writer, lease_bytes name, uint64_t token)
 	lease_text_put(row, "]", 1);
 }
 
-/* All leases of an owner were renewed; of the row only what is said in the header. */
+/* Add that all leases of an owner were renewed.  journal.h says which of the row counts. */
 void
 journal_renew_all(journal_writer *writer, const lease_row *lease,
 				  int64_t at_us)
@@ -134,7 +134,7 @@ journal_renew_all(journal_writer *writer, const lease_row *lease,
 	lease_text_put(row, "]", 1);
 }
 
-/* That is all. */
+/* End the text. */
 void
 journal_end(journal_writer *writer)
 {
@@ -260,6 +260,15 @@ next_signed(input *in)
 /* Longest half of an account. */
 #define ACCOUNT_MAX		512
 
+/* Say whether a row that was read can be a lease. */
+static bool
+is_lease(const lease_row *row)
+{
+	return row->name.length > 0 && row->owner.length > 0 &&
+		row->mode >= LEASE_MODE_FIRST && row->mode <= LEASE_MODE_LAST &&
+		row->kind >= LEASE_KIND_FIRST && row->kind <= LEASE_SESSION;
+}
+
 /* Read a change: what comes after its "[". */
 static void
 read_change(input *in, journal_change *change)
@@ -288,9 +297,7 @@ read_change(input *in, journal_change *change)
 			row->expires_us = next_signed(in);
 			if (in->data < in->end && *in->data == ',')
 				row->writer = next_number(in);
-			in->damaged |= row->name.length == 0 || row->owner.length == 0 ||
-				row->mode < LEASE_MODE_FIRST || row->mode > LEASE_MODE_LAST ||
-				row->kind < LEASE_KIND_FIRST || row->kind > LEASE_SESSION;
+			in->damaged |= !is_lease(row);
 			break;
 		case JOURNAL_REMOVE:
 			row->name = get_string(in, LEASE_STRING_MAX);
@@ -374,8 +381,8 @@ journal_read(journal_changes *changes, const char *data, size_t length,
 }
 
 /*
- * The same of the journal of 1.0: one row with all leases that have none in the
- * table, in lines, each string in hexadecimal and each number followed by a space.
+ * Read the journal of 1.0: one row with all leases that have none in the table.  A lease
+ * is a line, with a space after each string, in hexadecimal, and each number.
  */
 journal_result
 journal_read_old(journal_changes *changes, const char *data, size_t length,
@@ -403,7 +410,7 @@ journal_read_old(journal_changes *changes, const char *data, size_t length,
 			return JOURNAL_NO_MEMORY;
 		for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++)
 		{
-			*strings[i] = get_hex(&in, ACCOUNT_MAX);
+			*strings[i] = get_hex(&in, i < 3 ? LEASE_STRING_MAX : ACCOUNT_MAX);
 			expect(&in, ' ');
 		}
 		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
@@ -424,17 +431,12 @@ journal_read_old(journal_changes *changes, const char *data, size_t length,
 		row->connection_id = numbers[8];
 		row->acquired_us = (int64_t) numbers[9];
 		row->expires_us = (int64_t) numbers[10];
-		in.damaged |= row->name.length == 0 || row->owner.length == 0 ||
-			row->name.length > LEASE_STRING_MAX ||
-			row->owner.length > LEASE_STRING_MAX ||
-			row->request.length > LEASE_STRING_MAX ||
-			row->mode < LEASE_MODE_FIRST || row->mode > LEASE_MODE_LAST ||
-			row->kind != LEASE_PLAIN;
+		in.damaged |= !is_lease(row) || row->kind != LEASE_PLAIN;
 	}
 	return in.damaged ? JOURNAL_DAMAGED : JOURNAL_READ;
 }
 
-/* The first changes count no more. */
+/* Drop the first changes. */
 void
 journal_skip(journal_changes *changes, size_t n)
 {

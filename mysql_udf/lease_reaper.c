@@ -1,10 +1,10 @@
 /*
  * lease_reaper.c
- *	  Find what is over, and have it removed.
+ *	  Find leases that are over, and have them removed.
  *
- * The first deadline of each name is known to the image.  Where that does not have all
- * leases, the table is looked through as well: for this run's leases by the index of
- * writer and deadline, and for those of other runs bit by bit.
+ * The image knows the first deadline of each of its names.  If it does not have all
+ * leases, the reaper looks through the table as well: for this run's leases by the index
+ * of writer and deadline, and for those of other runs bit by bit.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -48,7 +48,7 @@ lease_reap_put_off(int64_t now_us)
 	reaped_us = now_us;
 }
 
-/* There may be more that is over. */
+/* Now: there may be more that is over. */
 void
 lease_reap_soon(void)
 {
@@ -69,13 +69,14 @@ is_due(const lease_row *row, int64_t due_us)
 {
 	const lease_member *member = image_lease(row->name, row->token);
 
-	return image_is_known(row->name) ?
-		member != NULL && member->deadline_us <= due_us : true;
+	return !image_is_known(row->name) ||
+		(member != NULL && member->deadline_us <= due_us);
 }
 
 /*
- * Where the image does not have all leases: find some that are over in the table.  False
- * if what the journal is yet to change is in the way of others.
+ * The image does not have all leases: find some in the table that are over.  False if
+ * there may be more behind rows that the journal is yet to change.  The mutex is held,
+ * and released meanwhile.
  */
 static bool
 find_due(int64_t due_us, lease_names *list)

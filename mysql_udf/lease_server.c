@@ -1,10 +1,10 @@
 /*
  * lease_server.c
- *	  The batcher's connection to the server: there is one, and what it says of the
- *	  server and the settings.
+ *	  The batcher's connection to the server, and what it says of the server and the
+ *	  settings.
  *
- * Only the batcher, or the caller that it has lent its work to, asks the server
- * anything; never with the engine's mutex held.
+ * Only the batcher uses it, or the caller to which the batcher has lent its work; never
+ * with the engine's mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -70,7 +70,7 @@ prepare(bool due)
 		LEASE_STATUS_LOST;
 }
 
-/* The same, with what is done once: by it one can look, but not write. */
+/* Prepare the connection for looks.  Before anything is written: lease_server_prepare(). */
 lease_status
 lease_server_prepare_to_look(void)
 {
@@ -78,8 +78,8 @@ lease_server_prepare_to_look(void)
 }
 
 /*
- * The same, and see to it that nothing goes on of a connection that was lost: now the
- * tables say what has become of that.
+ * Prepare the connection for all else: end what still goes on of a connection that was
+ * lost.  After that the tables say what has become of it.
  */
 lease_status
 lease_server_prepare(void)
@@ -98,10 +98,9 @@ lease_server_prepare(void)
 }
 
 /*
- * Look whether this server may be written, and is a member of a cluster.  The
- * mutex is held, and released meanwhile.  Should that fail, it counts as in a
- * cluster, and may have been read-only.  That another run has the journal is no
- * failure: this one takes over again.
+ * Look whether this server may be written, and is a member of a cluster.  If that fails,
+ * it counts as in a cluster.  That another run has the journal is no failure: this one
+ * takes over anew.  The mutex is held, and released meanwhile.
  */
 lease_status
 lease_server_look(void)

@@ -3,9 +3,9 @@
  *	  This run's hold on the tables: whether it has taken them over, has lost a
  *	  commit, may write, and what it has appended to the journal.
  *
- * Whoever finds something out notes it here, and everybody goes by it.  What makes the
- * image wrong makes all of it unknown here, too: image_forget() is called nowhere else
- * but in a take-over.
+ * A module that finds something out notes it here, and all others go by it.  If that may
+ * make the image wrong, the image is forgotten here, too: only a take-over calls
+ * image_forget() otherwise.
  *
  * All of this is with the engine's mutex held.
  *
@@ -16,13 +16,13 @@
 #include "image.h"
 #include "lease_moment.h"
 
-/* When the journal is much, or old: at the least, and at the most. */
+/* How much the journal may become, and how old: at the least, and at the most. */
 #define JOURNAL_ROWS	2000
 #define JOURNAL_BYTES	4000000
 #define JOURNAL_US		1000000
 #define JOURNAL_MAX_US	20000000
 
-/* Checkpoints of what is old take at most this part of the time. */
+/* Checkpoints that are due because of age take at most one part of the time in so many. */
 #define CHECKPOINTS_PART	200
 
 static lease_tenure now = {
@@ -37,8 +37,8 @@ const lease_tenure *const tenure = &now;
  */
 
 /*
- * Say whether nobody knows what has become of a commit that was lost: it may go on, or the
- * image is still as it was before.
+ * Say whether a commit was lost, and nobody knows yet what has become of it: it may go on,
+ * or the image is still as it was before.
  */
 bool
 lease_is_in_doubt(void)
@@ -46,7 +46,7 @@ lease_is_in_doubt(void)
 	return now.doubt_us != 0 || (!now.has_taken_over && image_is_valid());
 }
 
-/* Say whether nothing can be granted yet, because the clock has to come on first. */
+/* Say whether nothing can be granted yet, because the clock is behind the tokens. */
 bool
 lease_is_early(int64_t now_us)
 {
@@ -91,7 +91,7 @@ take_over_anew(void)
 	now.checkpoint_us = INT64_MAX;
 }
 
-/* The same, and what is known may not be so. */
+/* Forget the image, which may be wrong, and take over anew. */
 void
 lease_forget(void)
 {
@@ -106,8 +106,10 @@ lease_reload_soon(void)
 	now.reload = true;
 }
 
-/* Forget also what other runs wrote; and not even the releases that were answered
- * are known to be of leases that there are. */
+/*
+ * Forget all, also what other runs wrote.  Even the leases of releases that were answered
+ * may not be there any more.
+ */
 void
 lease_reload(void)
 {
@@ -118,9 +120,8 @@ lease_reload(void)
 }
 
 /*
- * The connection was lost, and what was asked for by it may be committed at any time.
- * Until that is over (lease_take_over_lost()), nothing is decided or written.  Then this
- * run takes over anew.
+ * The connection was lost in a statement, which may still be committed at any time.  Until
+ * it has ended (lease_take_over_lost()), nothing is decided or written.
  */
 void
 lease_doubt(void)
@@ -129,7 +130,7 @@ lease_doubt(void)
 	now.ask_lost_us = 0;
 }
 
-/* When to ask next whether it goes on. */
+/* Say when to ask next whether the statement goes on. */
 void
 lease_ask_lost_at(int64_t at_us)
 {
@@ -137,9 +138,9 @@ lease_ask_lost_at(int64_t at_us)
 }
 
 /*
- * It does not go on: now the tables say what has become of it, and this run takes over.
- * Until then the image answers callers who look, try, or give a lease back: it is as it
- * was before the commit that was lost, and of which nobody was told.
+ * The statement has ended.  The tables say what has become of it, so this run takes over
+ * anew.  Until it has, the image answers callers that look, try, or give a lease back.  The
+ * image is as it was before the commit, of which nobody was told.
  */
 void
 lease_end_doubt(void)
@@ -153,7 +154,7 @@ lease_end_doubt(void)
  * ----------------------------------------------------------------
  */
 
-/* Nothing can be granted until the clock has come on to a time. */
+/* Nothing can be granted until a time: the clock is behind the tokens. */
 void
 lease_note_clock_behind(int64_t until_us)
 {
@@ -202,7 +203,7 @@ lease_note_appended(size_t rows, size_t bytes)
 		now.checkpoint_us = 0;
 }
 
-/* They have been applied, and are gone. */
+/* The rows of the journal have been applied, and are gone. */
 void
 lease_note_applied(void)
 {
@@ -210,14 +211,14 @@ lease_note_applied(void)
 	now.journal_bytes = 0;
 }
 
-/* A checkpoint has ended, and took so long: nothing was granted meanwhile. */
+/* A checkpoint has ended: note how long it took, since nothing was granted meanwhile. */
 void
 lease_note_checkpoint(int64_t took_us)
 {
 	now.checkpoint_took_us = took_us;
 }
 
-/* When to apply them, whatever there is. */
+/* Say when the next checkpoint is due. */
 void
 lease_checkpoint_at(int64_t at_us)
 {
@@ -244,7 +245,7 @@ lease_note_looked(bool clustered, bool read_only, int64_t at_us)
 		now.read_only = false;
 }
 
-/* It could not be looked at: it counts as in a cluster. */
+/* The server could not be looked at: it counts as in a cluster. */
 void
 lease_note_not_looked(void)
 {
@@ -253,8 +254,8 @@ lease_note_not_looked(void)
 }
 
 /*
- * The server could not be written, and another one may have been: nothing is known
- * any more, and this run takes over again before the next grant.
+ * The server is read-only.  Another one may be written meanwhile, so this run takes over
+ * anew before the next grant.
  */
 void
 lease_note_read_only(void)
@@ -264,7 +265,7 @@ lease_note_read_only(void)
 		lease_forget();
 }
 
-/* It was written: it is writable again. */
+/* The server was written: it is writable again. */
 void
 lease_note_written(void)
 {

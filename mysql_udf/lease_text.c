@@ -2,9 +2,8 @@
  * lease_text.c
  *	  Text that grows: of statements, of the journal, of answers.
  *
- * In statements all values are written as numbers, as binary strings of harmless
- * ASCII, or as hexadecimal literals, which mean the same in every character set and
- * SQL mode.
+ * Statements have values as numbers, as binary strings of harmless ASCII, or as
+ * hexadecimal literals.  These mean the same in every character set and SQL mode.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -140,7 +139,7 @@ is_plain(lease_bytes bytes)
 	return true;
 }
 
-/* Add bytes as a literal of a statement, in hexadecimal unless that is needless. */
+/* Add bytes as a literal of a statement, in hexadecimal if they are not plain. */
 void
 lease_text_add_bytes(lease_text *t, lease_bytes bytes)
 {

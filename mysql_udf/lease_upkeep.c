@@ -1,7 +1,7 @@
 /*
  * lease_upkeep.c
- *	  What the batcher does every second, unasked: look at the server, and which
- *	  connections have ended, where nobody tells us.
+ *	  What the batcher does every second, unasked: look at the server, and, where the
+ *	  server does not tell, which connections have ended.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -59,9 +59,8 @@ lease_upkeep_look_soon(void)
 }
 
 /*
- * Put off what is done every second: the server is being shut down.  A member
- * of a group leaves it first of all, and then waits for a minute for those who
- * wait for the group.
+ * Put off what is done every second, for the server is being shut down.  A member of a
+ * group first leaves the group, and then waits a minute for sessions that wait for it.
  */
 void
 lease_upkeep_put_off(int64_t now_us)
@@ -78,11 +77,11 @@ lease_upkeep(void)
 		lease_call_fail_late();
 	look_for_connections();
 
-	/* from now on: the server may have taken its time, and others wait */
+	/* from now on: the server may have been slow, and callers wait */
 	look_us = lease_now() + INTERVAL_US;
 }
 
-/* When that is due. */
+/* When to do it next. */
 int64_t
 lease_upkeep_due_us(void)
 {

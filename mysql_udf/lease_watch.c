@@ -1,13 +1,13 @@
 /*
  * lease_watch.c
- *	  How the ends of connections that have session leases are heard of.
+ *	  How the engine learns that a connection with session leases has ended.
  *
- * A session lease lives as long as the connection that took it.  The servers
- * tell us when a connection ends, each in its own way: MySQL by the destructor
- * of a value that is kept with the session, MariaDB by an event for audit
- * plugins, which this library also is (install.sql activates it).  Both come in
- * the connection's own thread, for a client that quits, is lost or is killed.
- * What MariaDB's event scheduler runs ends unheard and can have no session lease.
+ * A session lease lives as long as the connection that took it.  Each server tells us in
+ * its own way when a connection ends.  MySQL calls the destructor of a value that is kept
+ * with the session.  MariaDB has an event for audit plugins; this library is one, too
+ * (install.sql activates it).  Both come in the connection's own thread, for a client that
+ * quits, is lost or is killed.  MariaDB's event scheduler tells nothing, so that what it
+ * runs can have no session lease.
  *
  * Where the plugin is not active, which is so after a reinstallation while there
  * are connections from before, the batcher looks at the list of connections
@@ -89,8 +89,8 @@ watch_on_mysql(uint64_t connection_id)
 }
 
 /*
- * See to it that we are told of a connection's end, if we can be just now.  *failed is
- * set if there is no memory for it.
+ * See to it that we are told of a connection's end: false if we cannot be just now.
+ * *failed is set if there is no memory for it.
  */
 static bool
 watch(uint64_t connection_id, bool *failed)
@@ -120,9 +120,8 @@ watch(uint64_t connection_id, bool *failed)
 }
 
 /*
- * See to it that lease_watch_end() is called when the calling connection ends.  NULL, or
- * the message of an error, and its SQLSTATE: the server will not tell us, say.  The batcher
- * runs.
+ * See to it that lease_watch_end() is called when the calling connection ends.  Returns
+ * NULL, or the message of an error and its SQLSTATE.  The batcher runs.
  */
 const char *
 lease_watch(const char **sqlstate)
