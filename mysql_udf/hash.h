@@ -2,9 +2,9 @@
  * hash.h
  *	  A hash table of objects that contain their own links.
  *
- * Every object in a table has a hash_link.  The table only looks at the hash: a caller
- * that looks something up goes through all objects with it, by hash_first() and
- * hash_next(), and compares.
+ * Every object in a table has a hash_link as a member.  The table only looks at the
+ * hash: a caller that looks something up goes through all objects with it, by
+ * hash_first() and hash_next(), and compares.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -42,5 +42,9 @@ extern void hash_add(hash_table *table, hash_link *link, uint64_t hash);
 extern void hash_remove(hash_table *table, hash_link *link);
 extern hash_link *hash_first(const hash_table *table, uint64_t hash);
 extern hash_link *hash_next(const hash_link *link);
+
+/* The object that has a link as a member. */
+#define hash_object(type, member, link) \
+	((type *) ((char *) (link) - offsetof(type, member)))
 
 #endif							/* DLOCK_HASH_H */

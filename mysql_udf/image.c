@@ -804,8 +804,7 @@ image_own(const image_name *name, lease_bytes owner,
 
 	for (; link != NULL; link = hash_next(link))
 	{
-		const image_holder *holder = (image_holder *)
-			((char *) link - offsetof(image_holder, by_name));
+		const image_holder *holder = hash_object(image_holder, by_name, link);
 
 		if (holder->name == name && holder->account == account &&
 			lease_same(holder->owner, owner))
@@ -1307,13 +1306,6 @@ image_written(image_name *name)
  * ----------------------------------------------------------------
  */
 
-static image_holder *
-of_link(hash_link *link)
-{
-	return link == NULL ? NULL :
-		(image_holder *) ((char *) link - offsetof(image_holder, by_owner));
-}
-
 /* The first lease of an owner, or the next after one; or NULL. */
 image_holder *
 image_owned(lease_bytes owner, const image_account *account,
@@ -1322,10 +1314,14 @@ image_owned(lease_bytes owner, const image_account *account,
 	hash_link  *link = after != NULL ? hash_next(&after->by_owner) :
 		hash_first(&image.owners, hash_owner(owner, account));
 
-	while (link != NULL && (of_link(link)->account != account ||
-							!lease_same(of_link(link)->owner, owner)))
-		link = hash_next(link);
-	return of_link(link);
+	for (; link != NULL; link = hash_next(link))
+	{
+		image_holder *holder = hash_object(image_holder, by_owner, link);
+
+		if (holder->account == account && lease_same(holder->owner, owner))
+			return holder;
+	}
+	return NULL;
 }
 
 /* ----------------------------------------------------------------
