@@ -1083,84 +1083,60 @@ image_drop_excluded(image_name *name)
 	return n;
 }
 
-/* What part_slots() notes of a lease, and of a slot. */
-typedef struct slot_plan
+/* A lease, and the slot that it had. */
+typedef struct slot_user
 {
-	uint32_t	slot;			/* of a lease */
-	bool		stays;			/* the lease stays in it */
-	bool		used;			/* of the slot with this number */
-} slot_plan;
+	uint32_t	slot;
+	lease_member *member;
+} slot_user;
 
+/* Say whether the table has a lease in its slot, in whatever version. */
+static bool
+is_at_home(const lease_member *member)
+{
+	const image_row *row = image_row_at(member->holder->name, member->slot);
+
+	return row != NULL && row->token == member->holder->token;
+}
+
+/* By slot; the lease that the table has there comes first. */
 static int
 compare_slots(const void *first, const void *second)
 {
-	uint32_t	a = ((const slot_plan *) first)->slot;
-	uint32_t	b = ((const slot_plan *) second)->slot;
+	const slot_user *a = first;
+	const slot_user *b = second;
 
-	return (a > b) - (a < b);
-}
-
-/* Say whether each lease of a name has a slot of its own, and one has slot 0. */
-static bool
-has_own_slots(const image_name *name, slot_plan *plan)
-{
-	size_t		i = 1;
-
-	for (size_t m = 0; m < name->count; m++)
-		plan[m].slot = name->members[m].slot;
-	qsort(plan, name->count, sizeof(slot_plan), compare_slots);
-	while (i < name->count && plan[i].slot != plan[i - 1].slot)
-		i++;
-	return plan[0].slot == 0 && i == name->count;
+	return a->slot != b->slot ? (a->slot > b->slot) - (a->slot < b->slot) :
+		is_at_home(b->member) - is_at_home(a->member);
 }
 
 /*
- * Give each lease of a name a slot of its own, and slot 0 to one of them.  Leases whose
- * rows the table has stay where they are if they can.  False if memory is short.
+ * Give each lease of a name a slot of its own, and slot 0 to one of them; the others stay
+ * where they are.  False if memory is short.
  */
 static bool
 part_slots(image_name *name)
 {
-	size_t		room = name->count + 1;
-	slot_plan  *plan = calloc(room, sizeof(slot_plan));
-	uint32_t	slot = 0;
+	slot_user  *users = malloc(name->count * sizeof(slot_user));
+	size_t		passed = 0;		/* users of slots before the next */
+	uint32_t	next = 0;		/* the smallest slot that may be free */
 
-	if (plan == NULL)
+	if (users == NULL)
 		return false;
-	if (has_own_slots(name, plan))
-	{
-		free(plan);
-		return true;
-	}
-	for (int pass = 0; pass < 2; pass++)
-		for (size_t i = 0; i < name->count; i++)
-		{
-			const lease_member *member = &name->members[i];
-			const image_row *row = image_row_at(name, member->slot);
-
-			if (member->slot >= room || plan[member->slot].used ||
-				(pass == 0 && (row == NULL ||
-							   row->token != member->holder->token)))
-				continue;
-			plan[member->slot].used = true;
-			plan[i].stays = true;
-		}
-	if (!plan[0].used)
-		plan[0].stays = false;
+	for (size_t i = 0; i < name->count; i++)
+		users[i] = (slot_user) {name->members[i].slot, &name->members[i]};
+	qsort(users, name->count, sizeof(slot_user), compare_slots);
 	for (size_t i = 0; i < name->count; i++)
 	{
-		lease_member *member = &name->members[i];
-
-		if (plan[i].stays)
+		if (i == 0 ? users[i].slot == 0 : users[i].slot != users[i - 1].slot)
 			continue;
-		while (plan[slot].used)
-			slot++;
-		plan[slot].used = true;
-		member->slot = slot;
-		member->writes++;
+		for (; passed < name->count && users[passed].slot <= next; passed++)
+			next += users[passed].slot == next;
+		users[i].member->slot = next++;
+		users[i].member->writes++;
 		set_dirty(name, true);
 	}
-	free(plan);
+	free(users);
 	return true;
 }
 
