@@ -187,16 +187,6 @@ get_number(input *in)
 	return number;
 }
 
-static int64_t
-get_signed(input *in)
-{
-	bool		negative = take(in, '-');
-	uint64_t	number = get_number(in);
-
-	in->damaged |= number > INT64_MAX;
-	return negative ? -(int64_t) number : (int64_t) number;
-}
-
 /* The value of a hexadecimal digit, or -1. */
 static int
 digit_at(const input *in)
@@ -253,8 +243,14 @@ next_number(input *in)
 static int64_t
 next_signed(input *in)
 {
+	bool		negative;
+	uint64_t	number;
+
 	expect(in, ',');
-	return get_signed(in);
+	negative = take(in, '-');
+	number = get_number(in);
+	in->damaged |= number > INT64_MAX;
+	return negative ? -(int64_t) number : (int64_t) number;
 }
 
 /* Longest half of an account. */
