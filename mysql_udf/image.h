@@ -41,7 +41,7 @@
  *
  * Guards.  A transaction may have locked a lease's row.  A name is "unguarded" if
  * its rows were read, and none was locked, since a guard was last announced
- * (guards.h).  Only such a read ends a guard.
+ * (lease_guards.h).  Only such a read ends a guard.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

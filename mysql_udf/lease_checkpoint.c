@@ -2,10 +2,10 @@
  * lease_checkpoint.c
  *	  Write what the journal has into the lock table.
  *
- * A checkpoint writes what this run has appended since the last one: when that is much, or
- * old.  Nothing is granted meanwhile, and few calls are to meet one.  So it is the less
- * often, the longer the last one took.  What was taken and given back since the last one
- * never gets a row.
+ * A checkpoint writes what this run has appended since the last one, when that is much or
+ * old.  Nothing is granted meanwhile, and few calls are to meet one: the longer a
+ * checkpoint took, the later the next one is.  A lease that was taken and given back in
+ * between never gets a row.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -89,7 +89,7 @@ write_journal(void)
 
 /*
  * A checkpoint has ended: tell the error log, once, if none has succeeded for a while.
- * The journal grows until one does, and somebody has to mend what is in the way.
+ * The journal grows until one does, and an operator has to mend what is in the way.
  */
 static void
 note_checkpoint(lease_status status)
@@ -118,8 +118,8 @@ note_checkpoint(lease_status status)
 }
 
 /*
- * The server was found to be locked against writing: a checkpoint would only find the
- * same, and take a second in which nobody is answered.
+ * The server is locked against writing: put the next checkpoint off.  It would find the
+ * same, after a second in which nobody is answered.
  */
 void
 lease_checkpoint_put_off(void)

@@ -48,11 +48,11 @@ warn_of_clock(void)
 }
 
 /*
- * Where the tokens of this run start: above all that may have been granted and lost,
- * by another run or by a server that follows another history.
+ * Say where the tokens of this run start: above all that another run, or a server with
+ * another history, may have granted and lost.
  *
- * If this run has taken over last, and nobody else can write the tables, then no token
- * of this history is unknown, and there is nothing to wait for.  They are raised to the
+ * If this run has taken over last, and is "alone" in writing the tables, it knows all
+ * tokens of this history, and need not wait for the clock.  It raises the marks to the
  * clock all the same: another server may have been promoted meanwhile, and lost, before
  * this one had any of its history.
  */
@@ -77,7 +77,7 @@ get_floor(const table_state *state, bool alone)
 	return takeover;
 }
 
-/* Read the rows that a journal's entries concern, where not all rows were read. */
+/* Not all rows were read: read those that the journal concerns. */
 static lease_status
 read_concerned(table_state *state)
 {
@@ -116,7 +116,7 @@ count_name(lease_bytes name, void *context)
 	image_filter_add(context, name);
 }
 
-/* Not all rows were read: read those that matter, and with a filter count all. */
+/* The same, and count the rows of all names, unless nothing stays known. */
 static lease_status
 read_more(table_state *state, bool direct, image_filter **filter)
 {
@@ -153,7 +153,7 @@ lease_apply_change(const journal_change *change, int64_t now_us)
 
 /*
  * Make the image of what was read: false if memory is short.  "ndropped" says how many
- * leases were not taken since newer ones exclude them.  The mutex is held.
+ * leases were dropped because newer ones exclude them.  The mutex is held.
  */
 static bool
 make_image(const table_state *state, int64_t now_us, size_t *ndropped)
@@ -213,7 +213,7 @@ learn(const table_state *state, bool direct, image_filter **filter,
 			status = lease_dirty_locks(names, n, &rows, true);
 		if (status == LEASE_STATUS_OK)
 		{
-			/* what was read is so, whenever our own changes are committed */
+			/* what was read stays true: our own changes only write it down */
 			image_end(*filter);
 			*filter = NULL;
 		}
@@ -310,9 +310,9 @@ lease_take_tables(void)
 }
 
 /*
- * Ask whether a statement that was lost goes on; when it has ended, take over, for the
- * image is still as it was before.  If the server cannot be asked, its error is what
- * those are told who wait.  The mutex is held, and released meanwhile.
+ * Ask whether a statement that was lost goes on.  When it has ended, take over, for the
+ * image is still as it was before.  If the server cannot be asked, callers that wait get
+ * its error.  The mutex is held, and released meanwhile.
  */
 void
 lease_take_over_lost(void)
