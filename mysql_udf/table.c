@@ -872,7 +872,10 @@ static const lease_frame frames[TABLE_CHANGES] = {
 		"UPDATE dlock.lease_table FORCE INDEX (PRIMARY) SET guards = guards + 1"
 		" WHERE slot = 0 AND name IN (", ",", ")"
 	},
-	/* a mark that is not what was read becomes NULL, which is an error */
+	/*
+	 * A mark that is not what was read becomes NULL, which is an error.  (MySQL does not
+	 * let an UPDATE join JSON_TABLE without a default database.)
+	 */
 	[TABLE_MARK] = {
 		"INSERT INTO dlock.lease_mark (bucket, mark)"
 		" SELECT bucket, mark FROM JSON_TABLE('[", ",",
