@@ -98,8 +98,8 @@ typedef struct lease_call
 								 * DLOCK_CALL_ACQUIRE_ANY */
 	size_t		waits_for;		/* which of its names */
 	int64_t		waiting_since_us;	/* since 1970 */
-	bool		has_seen;		/* DLOCK_CALL_WAIT: it has seen ... */
-	uint64_t	youngest;		/* ... no token that was larger */
+	uint64_t	youngest;		/* DLOCK_CALL_WAIT: it waits for no larger token; 0:
+								 * for none yet */
 
 	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
 	 * stands in that name's queue for it: */

@@ -703,9 +703,8 @@ make_wait(lease_call *call, lease_name *name)
 {
 	int64_t		next_us;
 
-	if (!call->has_seen)
+	if (call->youngest == 0)
 		call->youngest = lease_name_youngest(name, &made.moment);
-	call->has_seen = true;
 	call->answer.yes = lease_name_have_ended(name, call->youngest,
 											 &made.moment, &next_us);
 	if (call->answer.yes)
