@@ -152,6 +152,7 @@ hash_remove(hash_table *table, hash_link *link)
 	*link->place = link->next;
 	if (link->next != NULL)
 		link->next->place = link->place;
+	link->place = NULL;
 	table->count--;
 }
 

@@ -20,9 +20,10 @@
 typedef struct hash_link
 {
 	struct hash_link *next;		/* in the same slot */
-	struct hash_link **place;	/* what points here: one owner may have many
-								 * leases, all with one hash, and each of them is
-								 * to be removed without a look at the others */
+	struct hash_link **place;	/* what points here, NULL: nothing.  One owner may
+								 * have many leases, all with one hash, and each of
+								 * them is to be removed without a look at the
+								 * others */
 	uint64_t	hash;
 } hash_link;
 

@@ -36,21 +36,6 @@ typedef enum lease_place
 	LEASE_PLACE_NONE			/* done */
 } lease_place;
 
-/* The keys by which waiters are found. */
-typedef enum lease_waiters_index
-{
-	LEASE_WAITERS_BY_OWNER,
-	LEASE_WAITERS_BY_CONNECTION,
-	LEASE_WAITERS_NINDEXES
-} lease_waiters_index;
-
-/* A waiter's place in the list of those with the same hash. */
-typedef struct lease_waiter_link
-{
-	struct lease_call *next;
-	struct lease_call **here;	/* what points to it */
-} lease_waiter_link;
-
 /* A call while the engine has it. */
 typedef struct lease_call
 {
@@ -89,8 +74,7 @@ typedef struct lease_call
 	 */
 	uint64_t	seen_writes;
 	bool		may_be_written;
-	bool		is_owed;		/* found by its lease: lease_calls_owed() */
-	hash_link	by_lease;
+	hash_link	by_lease;		/* while it is owed: lease_calls_owed() */
 
 	/* of a waiter */
 	struct lease_queue *queue;
@@ -107,7 +91,8 @@ typedef struct lease_call
 	struct lease_call *stands_for;	/* whom one of them stands for, else NULL */
 
 	/* while it is in a queue, and waits for an owner */
-	lease_waiter_link links[LEASE_WAITERS_NINDEXES];
+	hash_link	by_owner;
+	hash_link	by_connection;
 
 	/* of whoever waits, not of a call that stands for another */
 	uint64_t	search;			/* the last search for deadlocks that has met it */

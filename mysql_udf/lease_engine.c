@@ -92,7 +92,7 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	if (!lease_owed_begin())
+	if (!lease_owed_begin() || !lease_waiters_begin())
 		return no_memory(answer);
 	lease_run_begin();
 	while (!hash_start())

@@ -40,13 +40,12 @@ hash_lease(uint64_t name_hash, uint64_t token)
 void
 lease_owe(lease_call *call)
 {
-	if (call->is_owed)
+	if (call->by_lease.place != NULL)
 		return;
 	assert(call->nnames == 1);
 	(void) hash_reserve(&owed);
 	hash_add(&owed, &call->by_lease,
 			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
-	call->is_owed = true;
 }
 
 /* The first of these that is for a lease, or the next after one; or NULL. */
@@ -60,8 +59,7 @@ lease_calls_owed(const image_name *name, uint64_t token,
 
 	for (; link != NULL; link = hash_next(link))
 	{
-		lease_call *call = (lease_call *) ((char *) link -
-										   offsetof(lease_call, by_lease));
+		lease_call *call = hash_object(lease_call, by_lease, link);
 
 		if (call->request.token == token &&
 			lease_same(call->names[0], name->name))
@@ -90,9 +88,8 @@ void
 lease_owe_nothing(lease_call *call)
 {
 	lease_call_set_unwritten(call, false);
-	if (call->is_owed)
+	if (call->by_lease.place != NULL)
 		hash_remove(&owed, &call->by_lease);
-	call->is_owed = false;
 }
 
 /* How many releases there are that nothing keeps from being written. */

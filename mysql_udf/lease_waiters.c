@@ -21,9 +21,9 @@ static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
 static size_t nothers = 0;		/* of these, places of one that has others too */
 
-/* Who waits for an owner, by hash. */
-#define INDEX_SLOTS		4096
-static lease_call *indexes[LEASE_WAITERS_NINDEXES][INDEX_SLOTS];
+/* Who waits for an owner. */
+static hash_table by_owner;
+static hash_table by_connection;
 
 /* ----------------------------------------------------------------
  * Queues
@@ -182,48 +182,19 @@ lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
  * ----------------------------------------------------------------
  */
 
-/* Where an index has those who wait as an owner, and others of the same hash. */
-static lease_call **
-slot_of_owner(lease_bytes owner)
+/* Make room for the first of them: false if memory is short.  More can always be added. */
+bool
+lease_waiters_begin(void)
 {
-	return &indexes[LEASE_WAITERS_BY_OWNER][hash_bytes(owner, 0) % INDEX_SLOTS];
+	return hash_reserve(&by_owner) && hash_reserve(&by_connection);
 }
 
-/* The same of a connection. */
-static lease_call **
-slot_of_connection(uint64_t connection_id)
-{
-	return &indexes[LEASE_WAITERS_BY_CONNECTION][connection_id % INDEX_SLOTS];
-}
-
-/* Put a waiter into an index. */
+/* Have a waiter found by a key. */
 static void
-link_waiter(lease_call *call, lease_waiters_index index, lease_call **slot)
+add_link(hash_table *table, hash_link *link, uint64_t hash)
 {
-	lease_waiter_link *link = &call->links[index];
-
-	link->next = *slot;
-	link->here = slot;
-	if (link->next != NULL)
-		link->next->links[index].here = &link->next;
-	*slot = call;
-}
-
-/* Take a waiter out of the indexes, if it is there. */
-static void
-unlink_waiter(lease_call *call)
-{
-	for (int i = 0; i < LEASE_WAITERS_NINDEXES; i++)
-	{
-		lease_waiter_link *link = &call->links[i];
-
-		if (link->here == NULL)
-			continue;
-		*link->here = link->next;
-		if (link->next != NULL)
-			link->next->links[i].here = link->here;
-		*link = (lease_waiter_link) {0};
-	}
+	(void) hash_reserve(table);
+	hash_add(table, link, hash);
 }
 
 /*
@@ -233,25 +204,27 @@ unlink_waiter(lease_call *call)
 lease_call *
 lease_waiter_of(lease_party party, const lease_call *after)
 {
-	lease_call *call = after == NULL ? *slot_of_owner(party.owner) :
-		after->links[LEASE_WAITERS_BY_OWNER].next;
+	hash_link  *link = after != NULL ? hash_next(&after->by_owner) :
+		hash_first(&by_owner, hash_bytes(party.owner, 0));
 
-	while (call != NULL &&
-		   !(lease_same(call->request.owner, party.owner) &&
-			 dlock_is_caller(&call->caller, party.user, party.host)))
-		call = call->links[LEASE_WAITERS_BY_OWNER].next;
-	return call;
+	for (; link != NULL; link = hash_next(link))
+	{
+		lease_call *call = hash_object(lease_call, by_owner, link);
+
+		if (lease_same(call->request.owner, party.owner) &&
+			dlock_is_caller(&call->caller, party.user, party.host))
+			return call;
+	}
+	return NULL;
 }
 
 /* Who waits in a connection, for an owner; NULL: nobody does. */
 lease_call *
 lease_waiter_of_connection(uint64_t connection_id)
 {
-	lease_call *call = *slot_of_connection(connection_id);
+	hash_link  *link = hash_first(&by_connection, connection_id);
 
-	while (call != NULL && call->caller.connection_id != connection_id)
-		call = call->links[LEASE_WAITERS_BY_CONNECTION].next;
-	return call;
+	return link == NULL ? NULL : hash_object(lease_call, by_connection, link);
 }
 
 void
@@ -262,10 +235,10 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 	lease_calls_append(call->watches ? &queue->watchers : &queue->line, call);
 	if (call->request.owner.length > 0)
 	{
-		link_waiter(call, LEASE_WAITERS_BY_OWNER,
-					slot_of_owner(call->request.owner));
-		link_waiter(call, LEASE_WAITERS_BY_CONNECTION,
-					slot_of_connection(call->caller.connection_id));
+		add_link(&by_owner, &call->by_owner,
+				 hash_bytes(call->request.owner, 0));
+		add_link(&by_connection, &call->by_connection,
+				 call->caller.connection_id);
 	}
 	nwaiters++;
 }
@@ -297,7 +270,11 @@ lease_waiter_leave(lease_call *call)
 		queue->due_us = 0;
 	lease_calls_remove(call);
 	call->queue = NULL;
-	unlink_waiter(call);
+	if (call->by_owner.place != NULL)
+	{
+		hash_remove(&by_owner, &call->by_owner);
+		hash_remove(&by_connection, &call->by_connection);
+	}
 	nwaiters--;
 	drop_if_unused(queue);
 }

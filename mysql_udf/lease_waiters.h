@@ -53,6 +53,7 @@ typedef struct lease_queue
 } lease_queue;
 
 /* lease_waiters.c */
+extern bool lease_waiters_begin(void);
 extern lease_queue *lease_queue_find(lease_bytes name);
 extern lease_queue *lease_queue_get(lease_bytes name);
 extern bool lease_queue_look(lease_queue *queue, const lease_name *name,
