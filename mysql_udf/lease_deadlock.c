@@ -27,10 +27,7 @@
 #include "lease_deadlock.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lease_session.h"
 #include "stuck.h"
@@ -290,37 +287,20 @@ forget(search *s)
  * ----------------------------------------------------------------
  */
 
-/* Add to a message what there is room for. */
-static void
-add_text(char *message, size_t size, const char *format,...)
-			__attribute__((format(printf, 3, 4)));
-
-static void
-add_text(char *message, size_t size, const char *format,...)
-{
-	size_t		length = strlen(message);
-	va_list		arguments;
-
-	va_start(arguments, format);
-	vsnprintf(message + length, size - length, format, arguments);
-	va_end(arguments);
-}
-
 /* Add an owner, if whoever is told may know it. */
 static void
-add_owner(char *message, size_t size, lease_party party,
-		  const dlock_caller *told)
+add_owner(lease_text *message, lease_party party, const dlock_caller *told)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
 
-	add_text(message, size, "owner \"%s\"",
-			 dlock_sees(told, party.user, party.host) ?
-			 dlock_show(shown, party.owner) : DLOCK_MASK);
+	lease_text_add(message, "owner \"%s\"",
+				   dlock_sees(told, party.user, party.host) ?
+				   dlock_show(shown, party.owner) : DLOCK_MASK);
 }
 
 /* Add a step of the circle. */
 static void
-add_step(char *message, size_t size, const search *s, const stuck_step *step,
+add_step(lease_text *message, const search *s, const stuck_step *step,
 		 const dlock_caller *told)
 {
 	const lease_call *place = s->places[step->wait];
@@ -332,11 +312,11 @@ add_step(char *message, size_t size, const search *s, const stuck_step *step,
 	blocker = in_queue ? s->places[step->ahead] :
 		s->owners[s->leases[step->lease].owner];
 
-	add_owner(message, size, party_of_call(place), told);
-	add_text(message, size, " waits for \"%s\", %s ",
-			 dlock_show(shown, place->queue->name),
-			 in_queue ? "queued behind" : "held by");
-	add_owner(message, size, party_of_call(blocker), told);
+	add_owner(message, party_of_call(place), told);
+	lease_text_add(message, " waits for \"%s\", %s ",
+				   dlock_show(shown, place->queue->name),
+				   in_queue ? "queued behind" : "held by");
+	add_owner(message, party_of_call(blocker), told);
 }
 
 /* ----------------------------------------------------------------
@@ -372,8 +352,7 @@ is_possible(const lease_call *newcomer, int64_t now_us)
 
 /* Have the core decide, and tell of the circle. */
 static lease_deadlock
-find_circle(const search *s, const lease_call *newcomer, char *message,
-			size_t size)
+find_circle(const search *s, const lease_call *newcomer, lease_text *message)
 {
 	const stuck_facts *facts = &s->facts;
 	bool	   *stuck = malloc(facts->nwaiters * sizeof(bool));
@@ -388,14 +367,13 @@ find_circle(const search *s, const lease_call *newcomer, char *message,
 		stuck_search(facts, stuck, work);
 		length = stuck_find_circle(facts, stuck, newcomer->number, work,
 								   steps);
-		found = length > 0 ? LEASE_DEADLOCK_FOUND : LEASE_DEADLOCK_NONE;
-		snprintf(message, size, "deadlock detected: ");
 		for (uint32_t i = 0; i < length; i++)
 		{
-			if (i > 0)
-				add_text(message, size, "; ");
-			add_step(message, size, s, &steps[i], &newcomer->caller);
+			lease_text_add(message, i == 0 ? "deadlock detected: " : "; ");
+			add_step(message, s, &steps[i], &newcomer->caller);
 		}
+		found = length == 0 ? LEASE_DEADLOCK_NONE : message->failed ?
+			LEASE_DEADLOCK_UNKNOWN : LEASE_DEADLOCK_FOUND;
 	}
 	free(stuck);
 	free(work);
@@ -405,11 +383,11 @@ find_circle(const search *s, const lease_call *newcomer, char *message,
 
 /*
  * Say whether a call that has joined a queue, or the queues of all its names, closes a
- * circle; the message, for which there is room of "size" bytes, tells of it then.
+ * circle; the message, which is empty, tells of it then.
  */
 lease_deadlock
-lease_deadlock_find(const lease_call *newcomer, int64_t now_us, char *message,
-					size_t size)
+lease_deadlock_find(const lease_call *newcomer, int64_t now_us,
+					lease_text *message)
 {
 	static uint64_t searches = 0;
 	search		s = {.now_us = now_us};
@@ -419,7 +397,7 @@ lease_deadlock_find(const lease_call *newcomer, int64_t now_us, char *message,
 		return LEASE_DEADLOCK_NONE;
 	s.number = ++searches;
 	if (gather(&s, newcomer))
-		found = find_circle(&s, newcomer, message, size);
+		found = find_circle(&s, newcomer, message);
 	forget(&s);
 	return found;
 }

@@ -7,6 +7,7 @@
 #ifndef DLOCK_LEASE_DEADLOCK_H
 #define DLOCK_LEASE_DEADLOCK_H
 
+#include "lease_text.h"
 #include "lease_waiters.h"
 
 typedef enum lease_deadlock
@@ -18,7 +19,7 @@ typedef enum lease_deadlock
 
 /* lease_deadlock.c */
 extern lease_deadlock lease_deadlock_find(const lease_call *newcomer,
-										  int64_t now_us, char *message,
-										  size_t size);
+										  int64_t now_us,
+										  lease_text *message);
 
 #endif							/* DLOCK_LEASE_DEADLOCK_H */

@@ -241,7 +241,7 @@ attend(lease_name *name, bool changed)
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
 		return;
-	(void) lease_queue_look(queue, name, &made.moment);
+	lease_queue_look(queue, name, &made.moment);
 	lease_queue_look_at(queue, made.moment.now_us + LOOK_US);
 	lease_queue_look_by(queue, line_us);
 	lease_queue_look_by(queue, watch_us);
@@ -307,47 +307,40 @@ may_wait(lease_call *call)
 	return true;
 }
 
-/*
- * A waiter has joined the queue of a name: note who is in its way.  False if there is
- * no memory.
- */
-static bool
+/* A waiter has joined the queue of a name: note who is in its way. */
+static void
 note_waiter(const lease_name *name, int64_t retry_us)
 {
 	lease_queue *queue = lease_queue_find(name->name);
 
 	lease_queue_look_by(queue, retry_us);
-	return lease_queue_look(queue, name, &made.moment);
+	lease_queue_look(queue, name, &made.moment);
 }
 
-/* A call that waits must not. */
-static void
-fail_waiter(lease_call *call, const char *sqlstate, const char *message)
-{
-	lease_waiter_leave(call);
-	lease_call_fail(call, sqlstate, "%s", message);
-	lease_call_finish(call);
-}
-
-/* A call waits now, and so does its owner: does that close a circle? */
+/*
+ * A call waits now, and so does its owner: does that close a circle?  If there is no
+ * memory to find out, it must not wait either.
+ */
 static void
 check_deadlock(lease_call *call)
 {
-	char		message[DLOCK_MESSAGE_SIZE];
+	lease_text	message = {0};
+	lease_deadlock found = lease_deadlock_find(call, made.moment.now_us,
+											   &message);
 
-	switch (lease_deadlock_find(call, made.moment.now_us, message,
-								sizeof(message)))
+	if (found != LEASE_DEADLOCK_NONE)
 	{
-		case LEASE_DEADLOCK_NONE:
-			break;
-		case LEASE_DEADLOCK_FOUND:
+		lease_waiter_leave(call);
+		if (found == LEASE_DEADLOCK_FOUND)
+		{
 			lease_count(LEASE_COUNT_deadlocks, 1);
-			fail_waiter(call, "40P01", message);
-			break;
-		case LEASE_DEADLOCK_UNKNOWN:
-			fail_waiter(call, "53200", "out of memory");
-			break;
+			lease_call_fail(call, "40P01", "%s", message.data);
+			lease_call_finish(call);
+		}
+		else
+			lease_call_fail_by_memory(call);
 	}
+	lease_text_free(&message);
 }
 
 /*
@@ -369,9 +362,8 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 	}
 	call->retry_us = look_again_us(name, retry_us);
 	lease_waiter_join(call, queue);
-	if (!note_waiter(name, call->retry_us))
-		fail_waiter(call, "53200", "out of memory");
-	else if (call->kind != DLOCK_CALL_WAIT)
+	note_waiter(name, call->retry_us);
+	if (call->kind != DLOCK_CALL_WAIT)
 		check_deadlock(call);
 }
 
@@ -379,8 +371,6 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 static void
 wait_for_any(lease_call *call, int64_t retry_us)
 {
-	bool		known = true;
-
 	if (lease_waiter_has_places(call) && !call->abandoned)
 		lease_calls_remove(call);
 	else if (!may_wait(call))
@@ -394,11 +384,8 @@ wait_for_any(lease_call *call, int64_t retry_us)
 		return;
 	}
 	for (size_t i = 0; i < call->nnames; i++)
-		known &= note_waiter(find_draft(call->names[i]), retry_us);
-	if (known)
-		check_deadlock(call);
-	else
-		fail_waiter(call, "53200", "out of memory");
+		note_waiter(find_draft(call->names[i]), retry_us);
+	check_deadlock(call);
 }
 
 /* An acquire that does not wait, or not any longer, was not granted. */

@@ -98,10 +98,10 @@ make_room(lease_queue *queue, const lease_name *name)
 
 /*
  * Note who is in the way of those who wait, as it is now.  Whose lease is over is not,
- * although a lock delay may keep the name: that ends whatever its owner does.  False
- * if there is no memory; then it is not known until the next look.
+ * although a lock delay may keep the name: that ends whatever its owner does.  If there
+ * is no memory, it is not known until the next look.
  */
-bool
+void
 lease_queue_look(lease_queue *queue, const lease_name *name,
 				 const lease_moment *moment)
 {
@@ -136,7 +136,6 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 			member->mode;
 		queue->nblockers++;
 	}
-	return !queue->unknown;
 }
 
 /* Look at a queue at some time, whatever was said before. */

@@ -56,7 +56,7 @@ typedef struct lease_queue
 extern bool lease_waiters_begin(void);
 extern lease_queue *lease_queue_find(lease_bytes name);
 extern lease_queue *lease_queue_get(lease_bytes name);
-extern bool lease_queue_look(lease_queue *queue, const lease_name *name,
+extern void lease_queue_look(lease_queue *queue, const lease_name *name,
 							 const lease_moment *moment);
 extern void lease_queue_look_at(lease_queue *queue, int64_t at_us);
 extern void lease_queue_look_by(lease_queue *queue, int64_t at_us);
