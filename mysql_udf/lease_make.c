@@ -113,16 +113,18 @@ has_line(const lease_name *name)
 }
 
 /*
- * Serve those who stand in line for a name, from the head on, as far as that is
- * possible now.  Returns when to look again.
+ * Serve the waiters in line for a name, from the head on, as far as that is possible
+ * now.  Returns when to look again.
  */
 static int64_t
-serve(lease_name *name, lease_queue *queue)
+serve(lease_name *name)
 {
-	lease_call *head;
+	const lease_queue *queue;
 
-	while ((head = queue->line.head) != NULL)
+	while ((queue = lease_queue_find(name->name)) != NULL &&
+		   queue->line.head != NULL)
 	{
+		lease_call *head = queue->line.head;
 		lease_name_answer answer;
 
 		if (name->has_locked && !lease_name_save(name))
@@ -149,9 +151,6 @@ serve(lease_name *name, lease_queue *queue)
 		}
 		else
 			lease_call_answer_now(head);
-		queue = lease_queue_find(name->name);
-		if (queue == NULL)
-			return INT64_MAX;
 	}
 	return INT64_MAX;
 }
@@ -171,16 +170,18 @@ answer_ended(lease_call *call, const lease_name *name)
 }
 
 /*
- * Let those look who watch a name: those who wait for its holds to end, and
- * those who want it together with others.  Returns when to look again.
+ * Let the watchers of a name look: the calls that wait for its holds to end, and those
+ * that want it together with others.  Returns when to look again.
  */
 static int64_t
-tell_watchers(lease_name *name, lease_queue *queue)
+tell_watchers(lease_name *name)
 {
+	const lease_queue *queue = lease_queue_find(name->name);
 	int64_t		next_us = INT64_MAX;
 	lease_call *next;
 
-	for (lease_call *call = queue->watchers.head; call != NULL; call = next)
+	for (lease_call *call = queue == NULL ? NULL : queue->watchers.head;
+		 call != NULL; call = next)
 	{
 		next = call->next;
 		if (call->kind == DLOCK_CALL_WAIT)
@@ -212,10 +213,17 @@ tell_watchers(lease_name *name, lease_queue *queue)
 		}
 		else if (call->retry_us < next_us)
 			next_us = call->retry_us;
-		if (lease_queue_find(name->name) == NULL)
-			break;
 	}
 	return next_us;
+}
+
+/* A name has changed: its watchers are to look, whenever they wanted to. */
+static void
+wake_watchers(const lease_queue *queue)
+{
+	for (lease_call *call = queue->watchers.head; call != NULL;
+		 call = call->next)
+		call->retry_us = 0;
 }
 
 /* After a name has changed, or when its queue is due. */
@@ -229,15 +237,9 @@ attend(lease_name *name, bool changed)
 	if (queue == NULL)
 		return;
 	if (changed)
-		for (lease_call *call = queue->watchers.head; call != NULL;
-			 call = call->next)
-			call->retry_us = 0;
-	lease_queue_look_at(queue, INT64_MAX);
-	line_us = serve(name, queue);
-	queue = lease_queue_find(name->name);
-	if (queue == NULL)
-		return;
-	watch_us = tell_watchers(name, queue);
+		wake_watchers(queue);
+	line_us = serve(name);
+	watch_us = tell_watchers(name);
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
 		return;
@@ -258,9 +260,7 @@ attend_later(const lease_name *name)
 
 	if (queue == NULL)
 		return;
-	for (lease_call *call = queue->watchers.head; call != NULL;
-		 call = call->next)
-		call->retry_us = 0;
+	wake_watchers(queue);
 	lease_queue_look_at(queue, 0);
 }
 
