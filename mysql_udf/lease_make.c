@@ -104,6 +104,33 @@ apply(lease_call *call, lease_name *name)
 							&made.moment);
 }
 
+/*
+ * The same, but what needs a row that a transaction has locked is undone: the answer says
+ * that it cannot be written.
+ */
+static lease_name_answer
+apply_unless_locked(lease_call *call, lease_name *name)
+{
+	lease_name_answer answer;
+
+	if (name->has_locked)
+		lease_name_save(name);
+	answer = apply(call, name);
+	if (answer.cannot_write)
+		lease_name_restore(name);
+	return answer;
+}
+
+/* When a waiter looks at a name again at the latest, whatever is known of it. */
+static int64_t
+look_again_us(const lease_name *name, int64_t retry_us)
+{
+	int64_t		latest_us = made.moment.now_us +
+		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
+
+	return retry_us < latest_us ? retry_us : latest_us;
+}
+
 static bool
 has_line(const lease_name *name)
 {
@@ -127,19 +154,10 @@ serve(lease_name *name)
 		lease_call *head = queue->line.head;
 		lease_name_answer answer;
 
-		if (name->has_locked && !lease_name_save(name))
-			return INT64_MAX;
 		head->request.behind = false;
-		answer = apply(head, name);
-		if (answer.outcome == LEASE_BUSY)
-			return name->has_locked &&
-				answer.retry_us > made.moment.now_us + LEASE_LOCKED_RETRY_US ?
-				made.moment.now_us + LEASE_LOCKED_RETRY_US : answer.retry_us;
-		if (answer.changed && answer.cannot_write)
-		{
-			lease_name_restore(name);
-			return made.moment.now_us + LEASE_LOCKED_RETRY_US;
-		}
+		answer = apply_unless_locked(head, name);
+		if (answer.outcome == LEASE_BUSY || answer.cannot_write)
+			return look_again_us(name, answer.retry_us);
 		lease_count(LEASE_COUNT_woken, 1);
 		note_outcome(head, &answer);
 		lease_waiter_leave(head);
@@ -150,7 +168,7 @@ serve(lease_name *name)
 			answer_grant(head);
 		}
 		else
-			lease_call_answer_now(head);
+			answer_now(head);
 	}
 	return INT64_MAX;
 }
@@ -262,16 +280,6 @@ attend_later(const lease_name *name)
 		return;
 	wake_watchers(queue);
 	lease_queue_look_at(queue, 0);
-}
-
-/* When a waiter looks at a name again at the latest, whatever is known of it. */
-static int64_t
-look_again_us(const lease_name *name, int64_t retry_us)
-{
-	int64_t		latest_us = made.moment.now_us +
-		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
-
-	return retry_us < latest_us ? retry_us : latest_us;
 }
 
 /* A call is about to wait: false if it may not, and has been told. */
@@ -418,18 +426,14 @@ wait_or_refuse(lease_call *call, lease_name *name,
 }
 
 /*
- * If what an acquire came to needs a row that is locked, undo it, since
- * lease_name_save(): true if it is to be tried again.  What could be granted, but for
- * somebody's transaction, is busy.
+ * Say whether a transaction keeps an acquire from what it has: it is to be tried again.
+ * What could be granted, but for the transaction, is busy.
  */
 static bool
-is_kept_from(lease_name *name, lease_name_answer *answer)
+is_kept_from(lease_name_answer *answer)
 {
-	if (!answer->changed || !answer->cannot_write)
-		return false;
-	lease_name_restore(name);
-	if (answer->outcome != LEASE_GRANTED)
-		return true;
+	if (!answer->cannot_write || answer->outcome != LEASE_GRANTED)
+		return answer->cannot_write;
 	answer->outcome = LEASE_BUSY;
 	answer->retry_us = made.moment.now_us + LEASE_LOCKED_RETRY_US;
 	return false;
@@ -442,11 +446,9 @@ make_acquire(lease_call *call, lease_name *name)
 
 	if (has_line(name))
 		attend(name, false);
-	if (name->has_locked)
-		lease_name_save(name);
 	call->request.behind = has_line(name);
-	answer = apply(call, name);
-	if (is_kept_from(name, &answer))
+	answer = apply_unless_locked(call, name);
+	if (is_kept_from(&answer))
 	{
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 		return;
@@ -560,14 +562,10 @@ make_release(lease_call *call, lease_name *name)
 static void
 make_change(lease_call *call, lease_name *name)
 {
-	lease_name_answer answer;
+	lease_name_answer answer = apply_unless_locked(call, name);
 
-	if (name->has_locked)
-		lease_name_save(name);
-	answer = apply(call, name);
-	if (answer.changed && answer.cannot_write)
+	if (answer.cannot_write)
 	{
-		lease_name_restore(name);
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 		return;
 	}
@@ -708,6 +706,7 @@ make_acquire_all(lease_call *call)
 {
 	lease_name_answer answer = {.outcome = LEASE_GRANTED};
 	size_t		n = 0;
+	bool		is_kept;
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
@@ -741,14 +740,9 @@ make_acquire_all(lease_call *call)
 		lease_name_restore(find_draft(call->names[i]));
 	call->waits_for = n;
 	call->answer.failed_name = n;
-	if (answer.outcome == LEASE_GRANTED)
-	{
-		/* but for somebody's transaction */
-		answer.outcome = LEASE_BUSY;
-		answer.retry_us = made.moment.now_us + LEASE_LOCKED_RETRY_US;
-	}
+	is_kept = is_kept_from(&answer);
 	note_outcome(call, &answer);
-	if (lease_is_granted(answer.outcome))
+	if (is_kept)
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 	else
 		wait_or_refuse(call, find_draft(call->names[n]), &answer);
@@ -786,8 +780,10 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 		if (lease_is_granted((lease_outcome) call->outcomes[i]))
 			continue;
 		call->request.behind = has_line(name);
-		answer = apply(call, name);
-		if (is_kept_from(name, &answer))
+		answer = apply_unless_locked(call, name);
+		if (is_kept_from(&answer) ||
+			(!lease_is_granted(answer.outcome) &&
+			 answer.outcome != LEASE_BUSY))
 		{
 			*failed = i;
 			break;
@@ -797,11 +793,6 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 			call->outcomes[i] = (uint8_t) answer.outcome;
 			call->answer.tokens[i] = answer.token;
 			++*taken;
-		}
-		else if (answer.outcome != LEASE_BUSY)
-		{
-			*failed = i;
-			break;
 		}
 		else if (answer.retry_us < *retry_us)
 			*retry_us = answer.retry_us;
@@ -917,15 +908,12 @@ make_renew_each(lease_call *call)
 		lease_name *name = find_draft(call->names[i]);
 		lease_name_answer answer;
 
-		if (name->has_locked)
-			lease_name_save(name);
 		call->request.token = token_to_match(call, i);
-		answer = apply(call, name);
-		call->answer.done[i] = answer.outcome == LEASE_RENEWED;
-		if (answer.changed && answer.cannot_write)
+		answer = apply_unless_locked(call, name);
+		call->answer.done[i] = answer.outcome == LEASE_RENEWED &&
+			!answer.cannot_write;
+		if (answer.cannot_write)
 		{
-			lease_name_restore(name);
-			call->answer.done[i] = false;
 			call->waits_for = i;
 			any_locked = true;
 		}
@@ -997,7 +985,7 @@ make_apply_all(lease_call *call)
 		lease_name *name = find_draft(call->names[i]);
 		lease_name_answer answer = apply(call, name);
 
-		if (answer.changed && answer.cannot_write)
+		if (answer.cannot_write)
 		{
 			for (size_t r = call->waits_for; r <= i; r++)
 				lease_name_restore(find_draft(call->names[r]));
@@ -1030,13 +1018,9 @@ make_reap(lease_call *call)
 	for (size_t i = 0; i < call->nnames; i++)
 	{
 		lease_name *name = find_draft(call->names[i]);
-		lease_name_answer answer;
+		lease_name_answer answer = apply_unless_locked(call, name);
 
-		lease_name_save(name);
-		answer = apply(call, name);
-		if (answer.changed && answer.cannot_write)
-			lease_name_restore(name);
-		else if (answer.changed)
+		if (answer.changed && !answer.cannot_write)
 		{
 			any = true;
 			made.reaped += answer.expired;

@@ -43,7 +43,7 @@ typedef struct lease_name_answer
 	bool		changed;
 	bool		was_ours;		/* what was changed was this run's, and had not been
 								 * changed before in this batch */
-	bool		cannot_write;	/* the change needs a row that is locked */
+	bool		cannot_write;	/* it has changed, and that needs a row that is locked */
 } lease_name_answer;
 
 /* lease_name.c */
