@@ -463,29 +463,12 @@ make_acquire(lease_call *call, lease_name *name)
 		wait_or_refuse(call, name, &answer);
 }
 
-/* The lease of a release, unless it has ended. */
+/* The lease that a call speaks for by its token, also one that has ended, or NULL. */
 static lease_member *
-find_to_release(lease_name *name, const lease_call *call)
+find_own(lease_name *name, const lease_call *call)
 {
-	lease_member *member = lease_name_find_own(name, call->request.owner,
-											   &call->caller,
-											   call->request.token);
-
-	return member != NULL && !member->gone ? member : NULL;
-}
-
-/* A release has been answered: if it ends the lease, the image says so. */
-static void
-note_released(lease_name *name, const lease_call *call)
-{
-	const lease_member *member = lease_name_find_own(name,
-													 call->request.owner,
-													 &call->caller,
-													 call->request.token);
-
-	if (member != NULL && member->gone &&
-		member < &name->members[name->nknown])
-		image_set_released(member->holder, true);
+	return lease_name_find_own(name, call->request.owner, &call->caller,
+							   call->request.token);
 }
 
 /* A release, answered before or now, that is to be written. */
@@ -493,12 +476,14 @@ static void
 make_release(lease_call *call, lease_name *name)
 {
 	lease_name_answer answer;
-	lease_member *member = find_to_release(name, call);
+	lease_member *member = find_own(name, call);
 	bool		was_answered = call->answered;
 	bool		writes = made.moment.direct &&
 		lease_name_will_write(name, &made.moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
+	if (member != NULL && member->gone)
+		member = NULL;
 	if (lease_owed_is_written(call, member))
 	{
 		lease_call_finish(call);
@@ -521,8 +506,7 @@ make_release(lease_call *call, lease_name *name)
 		lease_name_restore(name);
 
 	/* the holds that are left are over all the same */
-	if (over_us != 0 &&
-		(member = find_to_release(name, call)) != NULL)
+	if (over_us != 0)
 		member->deadline_us = over_us;
 	call->seen_writes = answer.seen_writes;
 	if (!call->answered)
@@ -542,14 +526,16 @@ make_release(lease_call *call, lease_name *name)
 		lease_call_finish(call);			/* somebody else has ended it */
 		return;
 	}
-	lease_call_set_unwritten(call, true);
-	note_released(name, call);
+	/* if that ends the lease, the image says so */
+	member = find_own(name, call);
+	if (member != NULL && member->gone &&
+		member < &name->members[name->nknown])
+		image_set_released(member->holder, true);
+
+	/* if its row is locked, it is not ours to say when that can be written */
+	lease_call_set_unwritten(call, !answer.cannot_write);
 	if (answer.cannot_write)
-	{
-		/* it is not ours to say when that can be written */
-		lease_call_set_unwritten(call, false);
 		lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
-	}
 	else
 		lease_list_early(call);
 	if (was_answered)
