@@ -634,13 +634,12 @@ make_read(lease_call *call, lease_name *name)
 static void
 make_guard(lease_call *call, lease_name *name)
 {
-	lease_member *member = lease_name_find(name, call->request.token);
+	lease_member *member = find_own(name, call);
 	const image_row *row;
 
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
-		lease_member_is_live(member, &made.moment) &&
-		lease_member_is_of(member, call->request.owner, &call->caller);
+		lease_member_is_live(member, &made.moment);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
 		row = image_row_at(name->entry, member->slot);
@@ -935,13 +934,10 @@ has_all_names(const lease_call *call)
 	if (account == NULL)
 		return false;
 	for (size_t i = 0; i < call->nnames; i++)
-	{
-		const image_name *name = image_find(call->names[i]);
-
-		for (size_t m = 0; m < name->count; m++)
-			count += lease_member_is_of(&name->members[m],
-										call->request.owner, &call->caller);
-	}
+		for (const lease_member *own = NULL;
+			 (own = image_own(image_find(call->names[i]), call->request.owner,
+							  account, own)) != NULL;)
+			count++;
 	for (const image_holder *holder = NULL;
 		 (holder = image_owned(call->request.owner, account,
 							   holder)) != NULL;)

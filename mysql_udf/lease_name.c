@@ -199,15 +199,6 @@ is_account(const image_account *account, const dlock_caller *caller)
 	return dlock_is_caller(caller, account->user, account->host);
 }
 
-/* Say whether a member is of an owner and an account. */
-bool
-lease_member_is_of(const lease_member *member, lease_bytes owner,
-				   const dlock_caller *caller)
-{
-	return is_account(member->holder->account, caller) &&
-		lease_same(member->holder->owner, owner);
-}
-
 /* Say whether a member's lease is neither given up nor over. */
 bool
 lease_member_is_live(const lease_member *member, const lease_moment *moment)

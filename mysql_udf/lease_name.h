@@ -85,8 +85,6 @@ extern bool lease_name_is_free(const lease_name *name,
 							   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,
 								 const lease_moment *moment);
-extern bool lease_member_is_of(const lease_member *member, lease_bytes owner,
-							   const dlock_caller *caller);
 extern bool lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
 extern bool lease_name_will_write(const lease_name *name,
