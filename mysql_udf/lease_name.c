@@ -144,28 +144,22 @@ lease_name_free(lease_name *name)
 	free(name);
 }
 
-/* Keep the leases as they are, for lease_name_restore(): false if memory is short. */
-bool
+/* Keep the leases as they are, for lease_name_restore(). */
+void
 lease_name_save(lease_name *name)
 {
-	if (name->count > name->saved_room)
-	{
-		lease_member *saved = realloc(name->saved,
-									  name->room * sizeof(lease_member));
+	lease_member *saved = realloc(name->saved,
+								  name->room * sizeof(lease_member));
 
-		if (saved == NULL)
-		{
-			name->failed = true;
-			return false;
-		}
-		name->saved = saved;
-		name->saved_room = name->room;
+	if (saved == NULL)
+	{
+		name->failed = true;
+		return;
 	}
-	if (name->count > 0)
-		memcpy(name->saved, name->members, name->count * sizeof(lease_member));
+	name->saved = saved;
+	memcpy(name->saved, name->members, name->count * sizeof(lease_member));
 	name->nsaved = name->count;
 	name->saved_mark = name->mark;
-	return true;
 }
 
 /* Undo what was applied since lease_name_save(). */
@@ -174,8 +168,7 @@ lease_name_restore(lease_name *name)
 {
 	if (name->failed)
 		return;
-	if (name->nsaved > 0)
-		memcpy(name->members, name->saved, name->nsaved * sizeof(lease_member));
+	memcpy(name->members, name->saved, name->nsaved * sizeof(lease_member));
 	name->count = name->nsaved;
 	name->mark = name->saved_mark;
 }
@@ -191,12 +184,6 @@ lease_account_of(const dlock_caller *caller)
 {
 	return image_account_get(dlock_caller_user(caller),
 							 dlock_caller_host(caller));
-}
-
-static bool
-is_account(const image_account *account, const dlock_caller *caller)
-{
-	return dlock_is_caller(caller, account->user, account->host);
 }
 
 /* Say whether a member's lease is neither given up nor over. */
@@ -268,13 +255,15 @@ static void
 describe(const lease_member *member, const dlock_caller *caller,
 		 const lease_moment *moment, lease_holder *holder)
 {
+	const image_account *account = member->holder->account;
+
 	*holder = (lease_holder) {
 		.owner = member->holder->owner,
 		.mode = member->mode,
 		.kind = member->kind,
 		.life = member->life,
 		.standing = caller != NULL &&
-			is_account(member->holder->account, caller) ?
+			dlock_is_caller(caller, account->user, account->host) ?
 			LEASE_SELF : LEASE_STRANGER,
 		.version = member->version,
 		.repeated = true,		/* lease_make.c sees to that */
@@ -388,26 +377,24 @@ add_member(lease_name *name, const lease_holder *holder,
 }
 
 /*
- * Say whether slot 0 would be left empty although the name has rows, because
- * they are locked and cannot be moved there.
+ * Say whether nothing of a name can be written, because of slot 0: its row is locked, or
+ * the slot would be left empty although the name has rows, which are locked and cannot
+ * be moved there.
  */
 static bool
-would_lose_anchor(const lease_name *name)
+is_kept(const lease_name *name, const lease_moment *moment)
 {
 	bool		any_locked = false;
 
+	if (!moment->direct || name->anchor_locked)
+		return moment->direct;
 	for (size_t i = 0; i < name->count; i++)
 	{
 		const lease_member *member = &name->members[i];
 
-		if (member->locked)
-		{
-			any_locked = true;
-			if (member->slot == 0)
-				return false;
-		}
-		else if (!member->gone)
+		if (!member->locked && !member->gone)
 			return false;
+		any_locked |= member->locked;
 	}
 	return any_locked;
 }
@@ -679,8 +666,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 	/* a guard keeps its mode, which only the row could tell */
 	if (request->op == LEASE_DOWNGRADE && answer.changed && mine < work.count)
 		answer.cannot_write |= name->members[work.members[mine]].locked;
-	answer.cannot_write |= answer.changed && moment->direct &&
-		(name->anchor_locked || would_lose_anchor(name));
+	answer.cannot_write |= answer.changed && is_kept(name, moment);
 	return answer;
 }
 
@@ -774,10 +760,12 @@ lease_name_assign_slots(lease_name *name, const lease_moment *moment)
 	movable->changed = true;
 }
 
-/* Say whether anything can and must be written. */
-static bool
-has_changes(const lease_name *name, const lease_moment *moment)
+/* Say whether there are changes, and they will be written as things are. */
+bool
+lease_name_will_write(const lease_name *name, const lease_moment *moment)
 {
+	if (is_kept(name, moment))
+		return false;
 	for (size_t i = 0; i < name->count; i++)
 	{
 		const lease_member *member = &name->members[i];
@@ -787,13 +775,4 @@ has_changes(const lease_name *name, const lease_moment *moment)
 			return true;
 	}
 	return false;
-}
-
-/* Say whether there are changes, and they will be written as things are. */
-bool
-lease_name_will_write(const lease_name *name, const lease_moment *moment)
-{
-	return has_changes(name, moment) &&
-		!(moment->direct &&
-		  (name->anchor_locked || would_lose_anchor(name)));
 }

@@ -23,9 +23,8 @@ typedef struct lease_name
 	bool		has_locked;		/* somebody's transaction has locked a row */
 	bool		anchor_locked;	/* that of slot 0 */
 	bool		failed;			/* memory was short: to be dropped */
-	lease_member *saved;		/* see lease_name_save() */
+	lease_member *saved;		/* as much room: see lease_name_save() */
 	size_t		nsaved;
-	size_t		saved_room;
 	uint64_t	saved_mark;
 } lease_name;
 
@@ -85,7 +84,7 @@ extern bool lease_name_is_free(const lease_name *name,
 							   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,
 								 const lease_moment *moment);
-extern bool lease_name_save(lease_name *name);
+extern void lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
 extern bool lease_name_will_write(const lease_name *name,
 								  const lease_moment *moment);
