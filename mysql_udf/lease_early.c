@@ -474,24 +474,27 @@ lease_early_fill(lease_name *name, const lease_request *request,
 	return !name->failed;
 }
 
-/* Find out whether anybody could have a name: false if the image cannot say. */
-static bool
-find_free(const image_name *name, const lease_moment *moment,
-		  dlock_answer *answer)
+/*
+ * Find the first lease of a name of which something is true, as those see it who only
+ * look.  SIGHT_NONE: there is none.
+ */
+static sight
+find_first(const image_name *name, const lease_moment *moment,
+		   bool (*is_true) (const lease_member *, const lease_moment *),
+		   lease_member *seen)
 {
-	bool		known = true;
+	sight		found = SIGHT_NONE;
 
 	for (size_t i = 0; i < name->count; i++)
 	{
-		lease_member seen;
-		sight		what = see(name, &name->members[i], moment, &seen);
+		sight		what = see(name, &name->members[i], moment, seen);
 
-		known &= what != SIGHT_UNKNOWN;
-		if (what == SIGHT_LEASE && lease_member_is_in_the_way(&seen, moment))
-			return true;
+		if (what == SIGHT_LEASE && is_true(seen, moment))
+			return SIGHT_LEASE;
+		if (what == SIGHT_UNKNOWN)
+			found = SIGHT_UNKNOWN;
 	}
-	answer->yes = known;
-	return known;
+	return found;
 }
 
 /*
@@ -502,25 +505,16 @@ static bool
 find_owner(const image_name *name, const lease_moment *moment,
 		   dlock_answer *answer)
 {
-	bool		known = true;
+	lease_member seen;
+	sight		what = find_first(name, moment, lease_member_is_live, &seen);
+	char	   *owners;
 
-	for (size_t i = 0; i < name->count; i++)
-	{
-		lease_member seen;
-		sight		what = see(name, &name->members[i], moment, &seen);
-		char	   *owners;
-
-		known &= what != SIGHT_UNKNOWN;
-		if (what != SIGHT_LEASE || !lease_member_is_live(&seen, moment))
-			continue;
-		if (seen.mode != LEASE_EXCLUSIVE)
-			return true;
-		if (!make_room(answer, &seen, 1, &owners))
-			return false;
-		add_holder(answer, &owners, &seen, moment, false);
-		return true;
-	}
-	return known;
+	if (what != SIGHT_LEASE || seen.mode != LEASE_EXCLUSIVE)
+		return what != SIGHT_UNKNOWN;
+	if (!make_room(answer, &seen, 1, &owners))
+		return false;
+	add_holder(answer, &owners, &seen, moment, false);
+	return true;
 }
 
 /* Find who holds a name: false if memory is short, or the image cannot say. */
@@ -551,52 +545,23 @@ find_holders(const image_name *name, const lease_moment *moment,
 }
 
 /*
- * The draft of a name as those see it who only look; NULL if memory is short, or the
+ * Find all that there is, whichever rows are locked: false if memory is short, or the
  * image cannot say.
  */
-static lease_name *
-create_draft(image_name *entry, const lease_moment *moment)
-{
-	lease_name *name = lease_name_create(entry, moment);
-	bool		known = name != NULL;
-
-	for (size_t i = 0; known && i < name->count; i++)
-		known = take_off_given(entry, &name->members[i]);
-	if (known)
-		return name;
-	lease_name_free(name);
-	return NULL;
-}
-
-/* Find all that there is: false if memory is short, or the image cannot say. */
 static bool
 find_all(image_name *entry, const lease_request *request,
 		 const dlock_caller *caller, const lease_moment *moment,
 		 dlock_answer *answer)
 {
-	lease_name *name = create_draft(entry, moment);
-	bool		done;
+	lease_name *name = lease_name_create(entry, moment);
+	bool		done = name != NULL;
 
-	if (name == NULL)
-		return false;
-	done = lease_early_fill(name, request, caller, moment, true, answer);
+	for (size_t i = 0; done && i < name->count; i++)
+		done = take_off_given(entry, &name->members[i]);
+	done = done && lease_early_fill(name, request, caller, moment, true,
+									answer);
 	lease_name_free(name);
 	return done;
-}
-
-/* Say whether somebody has a live lease on a name. */
-static bool
-has_live(const image_name *name, const lease_moment *moment)
-{
-	for (size_t i = 0; i < name->count; i++)
-	{
-		lease_member seen;
-
-		if (see(name, &name->members[i], moment, &seen) == SIGHT_LEASE &&
-			lease_member_is_live(&seen, moment))
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -628,13 +593,14 @@ bool
 lease_early_look(const dlock_call *request, dlock_answer *answer)
 {
 	lease_moment moment = lease_moment_now(false);
+	lease_member seen;
 	image_name *name;
-	bool		plain;
+	bool		is_certain;		/* no guard changes the answer */
+	sight		what;
 
 	if (request->kind != DLOCK_CALL_READ || !is_valid() ||
 		!image_is_known(request->names[0]))
 		return false;
-	plain = is_plain(request->names[0]);
 	name = image_find(request->names[0]);
 	if (name == NULL)
 	{
@@ -642,20 +608,23 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 		answer->remaining_us = -1;
 		return true;
 	}
+	is_certain = is_plain(request->names[0]) ||
+		find_first(name, &moment, lease_member_is_live, &seen) == SIGHT_LEASE;
 	switch (request->what)
 	{
 		case DLOCK_READ_FREE:
-			if (!plain && !has_live(name, &moment))
-				return false;
-			return find_free(name, &moment, answer);
+			what = find_first(name, &moment, lease_member_is_in_the_way,
+							  &seen);
+			answer->yes = what == SIGHT_NONE;
+			return is_certain && what != SIGHT_UNKNOWN;
 		case DLOCK_READ_OWNER:
 			return find_owner(name, &moment, answer);
 		case DLOCK_READ_REMAINING:
-			if (!plain && !has_live(name, &moment))
-				return false;
-			return find_remaining(name, request, &moment, answer);
+			return is_certain &&
+				find_remaining(name, request, &moment, answer);
 		case DLOCK_READ_HOLDERS:
-			return plain && find_holders(name, &moment, answer);
+			return is_plain(request->names[0]) &&
+				find_holders(name, &moment, answer);
 	}
 	return false;
 }
@@ -676,10 +645,11 @@ lease_early_could_be_granted(const lease_call *call)
 		 i <= (any ? call->nnames - 1 : call->waits_for); i++)
 	{
 		const image_name *name = image_find(call->names[i]);
-		dlock_answer answer = {0};
+		lease_member seen;
 
 		if (!is_valid() || !image_is_known(call->names[i]) || name == NULL ||
-			!find_free(name, &moment, &answer) || answer.yes)
+			find_first(name, &moment, lease_member_is_in_the_way,
+					   &seen) != SIGHT_LEASE)
 			return true;
 	}
 	return false;
