@@ -51,6 +51,17 @@ is_valid(void)
 		 lease_now() < tenure->looked_us + LOOK_MAX_AGE_US);
 }
 
+/*
+ * Say whether the image says all there is of a name: then it is *name, NULL: it has no
+ * leases.
+ */
+static bool
+find_known(lease_bytes bytes, image_name **name)
+{
+	*name = image_find(bytes);
+	return is_valid() && image_is_known(bytes);
+}
+
 /* Say whether a name is known, and that nobody has locked its rows. */
 static bool
 is_plain(lease_bytes bytes)
@@ -233,31 +244,25 @@ lease_early_is_lendable(const lease_call *call)
  * nothing of a release.
  */
 static lease_name *
-decide(lease_bytes bytes, lease_request request, const dlock_caller *caller,
-	   const lease_moment *moment, lease_name_answer *answer)
+decide(const dlock_call *asked, const lease_moment *moment,
+	   lease_name_answer *answer)
 {
-	image_name *entry = is_valid() && image_is_known(bytes) ?
-		image_find(bytes) : NULL;
+	lease_request request = asked->request;
+	image_name *entry;
 	lease_name *name;
 
-	if (entry == NULL || entry->in_batch)
+	if (!find_known(asked->names[0], &entry) || entry == NULL ||
+		entry->in_batch)
 		return NULL;
-	name = create_part(entry, &request, caller, moment);
+	name = create_part(entry, &request, asked->caller, moment);
 	if (name == NULL)
 		return NULL;
 	request.behind = false;
-	*answer = lease_name_apply(name, &request, caller, moment);
+	*answer = lease_name_apply(name, &request, asked->caller, moment);
 	if (!name->failed)
 		return name;
 	lease_name_free(name);
 	return NULL;
-}
-
-/* Say whether nobody has a lease on a name. */
-static bool
-is_nobodys(lease_bytes bytes)
-{
-	return is_valid() && image_is_known(bytes) && image_find(bytes) == NULL;
 }
 
 /*
@@ -309,13 +314,12 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 	if (request->kind != DLOCK_CALL_APPLY ||
 		request->request.op != LEASE_RELEASE)
 		return false;
-	if (is_nobodys(request->names[0]))
+	if (find_known(request->names[0], &entry) && entry == NULL)
 	{
 		answer->outcome = LEASE_NOT_HELD;
 		return true;
 	}
-	name = decide(request->names[0], request->request, request->caller,
-				  &moment, &made);
+	name = decide(request, &moment, &made);
 	if (name == NULL)
 		return false;
 	for (size_t i = 0; i < name->count && made.outcome == LEASE_RELEASED; i++)
@@ -325,7 +329,6 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 			holder = name->members[i].holder;
 			ends = name->members[i].gone;
 		}
-	entry = name->entry;
 	lease_name_free(name);
 	if (made.outcome != LEASE_RELEASED && !made.changed)
 	{
@@ -353,35 +356,24 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
  * Refuse an acquire that does not wait, if a lease is in its way: true.  All else is
  * the batcher's to make.
  */
-static bool
-refuse(dlock_call_kind kind, const lease_bytes *names, lease_request request,
-	   int64_t wait_us, const dlock_caller *caller, dlock_answer *answer)
+bool
+lease_early_refuse(const dlock_call *request, dlock_answer *answer)
 {
 	lease_moment moment = lease_moment_now(false);
 	lease_name_answer made;
 	lease_name *name;
 
-	if (kind != DLOCK_CALL_APPLY || request.op != LEASE_ACQUIRE || wait_us != 0)
+	if (request->kind != DLOCK_CALL_APPLY || request->wait_us != 0 ||
+		request->request.op != LEASE_ACQUIRE ||
+		lease_queue_find(request->names[0]) != NULL)
 		return false;
-	if (lease_queue_find(names[0]) != NULL)
-		return false;
-	name = decide(names[0], request, caller, &moment, &made);
-	if (name == NULL)
-		return false;
+	name = decide(request, &moment, &made);
 	lease_name_free(name);
-	if (made.outcome != LEASE_BUSY)
+	if (name == NULL || made.outcome != LEASE_BUSY)
 		return false;
 	lease_count(LEASE_COUNT_refused, 1);
 	answer->outcome = LEASE_BUSY;
 	return true;
-}
-
-/* The same for a request. */
-bool
-lease_early_refuse(const dlock_call *request, dlock_answer *answer)
-{
-	return refuse(request->kind, request->names, request->request,
-				  request->wait_us, request->caller, answer);
 }
 
 /*
@@ -391,9 +383,16 @@ lease_early_refuse(const dlock_call *request, dlock_answer *answer)
 bool
 lease_early_refuse_call(lease_call *call)
 {
+	dlock_call	request = {
+		.kind = call->kind,
+		.request = call->request,
+		.names = call->names,
+		.wait_us = call->wait_us,
+		.caller = &call->caller,
+	};
+
 	if (call->internal != LEASE_INTERNAL_NONE || call->answered ||
-		!refuse(call->kind, call->names, call->request, call->wait_us,
-				&call->caller, &call->answer))
+		!lease_early_refuse(&request, &call->answer))
 		return false;
 	lease_call_answer_now(call);
 	return true;
@@ -598,10 +597,9 @@ lease_early_look(const dlock_call *request, dlock_answer *answer)
 	bool		is_certain;		/* no guard changes the answer */
 	sight		what;
 
-	if (request->kind != DLOCK_CALL_READ || !is_valid() ||
-		!image_is_known(request->names[0]))
+	if (request->kind != DLOCK_CALL_READ ||
+		!find_known(request->names[0], &name))
 		return false;
-	name = image_find(request->names[0]);
 	if (name == NULL)
 	{
 		answer->yes = true;
@@ -644,10 +642,10 @@ lease_early_could_be_granted(const lease_call *call)
 	for (size_t i = any ? 0 : call->waits_for;
 		 i <= (any ? call->nnames - 1 : call->waits_for); i++)
 	{
-		const image_name *name = image_find(call->names[i]);
+		image_name *name;
 		lease_member seen;
 
-		if (!is_valid() || !image_is_known(call->names[i]) || name == NULL ||
+		if (!find_known(call->names[i], &name) || name == NULL ||
 			find_first(name, &moment, lease_member_is_in_the_way,
 					   &seen) != SIGHT_LEASE)
 			return true;
