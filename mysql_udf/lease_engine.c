@@ -278,7 +278,7 @@ wait_for_answer(lease_call *call)
  * back if not.  The lease would keep everybody out, with nobody to know of it.
  */
 static void
-look_at_grant(lease_call *call, dlock_answer *answer)
+look_at_grant(lease_call *call)
 {
 	bool		gone;
 
@@ -288,8 +288,55 @@ look_at_grant(lease_call *call, dlock_answer *answer)
 	lease_call_return(call);
 	lease_pace_hurry();
 	lease_unlock();
-	strcpy(answer->sqlstate, LEASE_GIVEN_UP);
-	strcpy(answer->message, lease_given_up(gone));
+	strcpy(call->answer.sqlstate, LEASE_GIVEN_UP);
+	strcpy(call->answer.message, lease_given_up(gone));
+}
+
+/*
+ * Hand a call over, whose reference the caller keeps, and wait for its answer: false if
+ * that is an error.  "request" is what it is made for, NULL: nothing about a lease.
+ */
+static bool
+make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
+{
+	ncallers++;
+	dlock_wait_begin();
+	lease_lock();
+	if (!start(answer))
+		lease_unlock();
+	else
+	{
+		call->references++;
+		if (request != NULL)
+		{
+			call->end_us = get_end_us(request, call->start_us);
+			lease_pace_note_caller(call->start_us);
+		}
+		if (!lease_batch_lend(call))
+			lease_pace_submit(call);
+		lease_unlock();
+		wait_for_answer(call);
+		if (call->abandoned)
+		{
+			/* the batcher may be filling in the rest */
+			strcpy(answer->sqlstate, call->answer.sqlstate);
+			strcpy(answer->message, call->answer.message);
+			answer->outcome = LEASE_BUSY;	/* if it is no error */
+		}
+		else
+		{
+			if (lease_call_is_granted(call))
+				look_at_grant(call);
+			*answer = call->answer;
+			/* the caller's from now on */
+			call->answer.holders = NULL;
+			call->answer.tokens = NULL;
+			call->answer.done = NULL;
+		}
+	}
+	dlock_wait_end();
+	ncallers--;
+	return answer->sqlstate[0] == '\0';
 }
 
 static void
@@ -305,13 +352,6 @@ static void *
 make_room(const lease_call *call, size_t size)
 {
 	return calloc(call->nnames + 1, size);
-}
-
-static void
-copy_error(dlock_answer *to, const dlock_answer *from)
-{
-	strcpy(to->sqlstate, from->sqlstate);
-	strcpy(to->message, from->message);
 }
 
 /*
@@ -381,7 +421,7 @@ bool
 dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 {
 	lease_call *call;
-	bool		answered = false;
+	bool		done = false;
 
 	memset(answer, 0, sizeof(*answer));
 	if (request->request.op == LEASE_ACQUIRE &&
@@ -395,13 +435,13 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
 	{
 		lease_pace_note_caller(lease_now());
-		answered = lease_early_release(request, answer) ||
+		done = lease_early_release(request, answer) ||
 			lease_early_refuse(request, answer);
 	}
 	else
-		answered = lease_early_look(request, answer);
+		done = lease_early_look(request, answer);
 	lease_unlock();
-	if (answered)
+	if (done)
 		return true;
 	call = create_call(request);
 	if (call == NULL)
@@ -411,42 +451,9 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 	call->wanted = request->wanted;
 	call->watches = request->kind == DLOCK_CALL_WAIT ||
 		lease_call_is_of_several(call);
-
-	ncallers++;
-	dlock_wait_begin();
-	lease_lock();
-	if (start(answer))
-	{
-		call->references++;
-		call->end_us = get_end_us(request, call->start_us);
-		lease_pace_note_caller(call->start_us);
-		if (!lease_batch_lend(call))
-			lease_pace_submit(call);
-		lease_unlock();
-		wait_for_answer(call);
-		if (call->abandoned)
-		{
-			/* the batcher may be filling in the rest */
-			copy_error(answer, &call->answer);
-			answer->outcome = LEASE_BUSY;	/* if it is no error */
-		}
-		else
-		{
-			*answer = call->answer;
-			if (lease_call_is_granted(call))
-				look_at_grant(call, answer);
-			/* the caller's from now on */
-			call->answer.holders = NULL;
-			call->answer.tokens = NULL;
-			call->answer.done = NULL;
-		}
-	}
-	else
-		lease_unlock();
-	dlock_wait_end();
+	done = make_call(call, request, answer);
 	lease_call_unref(call);
-	ncallers--;
-	return answer->sqlstate[0] == '\0';
+	return done;
 }
 
 bool
@@ -486,36 +493,23 @@ dlock_engine_drain(void)
 	return drained;
 }
 
-/* Have the engine do something that is not about a lease, and wait for it. */
-static void
+/*
+ * Have the engine do something that is not about a lease, and wait for it: false with an
+ * error in the answer.
+ */
+static bool
 ask_engine(lease_internal what, dlock_answer *answer)
 {
-	lease_call *call = NULL;
+	lease_call *call = lease_call_create(0);
+	bool		done;
 
-	ncallers++;
-	lease_lock();
-	if (start(answer))
-	{
-		call = lease_call_create(0);
-		if (call == NULL)
-			(void) no_memory(answer);
-		else
-		{
-			call->internal = what;
-			call->references++;
-			lease_pace_submit(call);
-		}
-	}
-	lease_unlock();
-	if (call != NULL)
-	{
-		dlock_wait_begin();
-		wait_for_answer(call);
-		dlock_wait_end();
-		copy_error(answer, &call->answer);
-		lease_call_unref(call);
-	}
-	ncallers--;
+	memset(answer, 0, sizeof(*answer));
+	if (call == NULL)
+		return no_memory(answer);
+	call->internal = what;
+	done = make_call(call, NULL, answer);
+	lease_call_unref(call);
+	return done;
 }
 
 bool
@@ -528,34 +522,29 @@ dlock_engine_settle(dlock_answer *answer)
 	/* a server that has become a replica has what it has */
 	is_needed = (lease_owed_unwritten() > 0 || !lease_is_settled()) && !tenure->read_only;
 	lease_unlock();
-	if (is_needed)
-		ask_engine(LEASE_INTERNAL_SETTLE, answer);
 	/* nor is it an error if it has become one just now */
-	if (strcmp(answer->sqlstate, "25006") == 0)
-		answer->sqlstate[0] = '\0';
-	return answer->sqlstate[0] == '\0';
+	return !is_needed || ask_engine(LEASE_INTERNAL_SETTLE, answer) ||
+		strcmp(answer->sqlstate, "25006") == 0;
 }
 
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
-	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	lease_reload_soon();
 	lease_unlock();
-	ask_engine(LEASE_INTERNAL_SETTLE, answer);
-	return answer->sqlstate[0] == '\0';
+	return ask_engine(LEASE_INTERNAL_SETTLE, answer);
 }
 
 int64_t
 dlock_engine_max_ttl_us(void)
 {
 	int64_t		max_us = lease_settings_max_ttl_us();
-	dlock_answer answer = {0};
+	dlock_answer answer;
 
 	if (max_us != 0)
 		return max_us;
-	ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
+	(void) ask_engine(LEASE_INTERNAL_SETTINGS, &answer);
 	max_us = lease_settings_max_ttl_us();
 	return max_us != 0 ? max_us : LEASE_MAX_TTL_DEFAULT * INT64_C(1000000);
 }
