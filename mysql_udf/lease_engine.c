@@ -517,7 +517,6 @@ dlock_engine_settle(dlock_answer *answer)
 {
 	bool		is_needed;
 
-	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	/* a server that has become a replica has what it has */
 	is_needed = (lease_owed_unwritten() > 0 || !lease_is_settled()) && !tenure->read_only;
@@ -554,60 +553,47 @@ dlock_engine_max_ttl_us(void)
  * ----------------------------------------------------------------
  */
 
-char *
-dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
+/* Release the mutex, and answer with a text; NULL: memory was short. */
+static char *
+answer_json(char *json, dlock_answer *answer)
 {
-	char	   *json;
-
-	memset(answer, 0, sizeof(*answer));
-	lease_lock();
-	json = lease_waiting_json(caller);
 	lease_unlock();
 	if (json == NULL)
 		(void) no_memory(answer);
 	return json;
+}
+
+char *
+dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
+{
+	lease_lock();
+	return answer_json(lease_waiting_json(caller), answer);
 }
 
 char *
 dlock_engine_unwritten(dlock_answer *answer)
 {
-	char	   *json;
-
-	memset(answer, 0, sizeof(*answer));
 	lease_lock();
-	json = lease_owed_json(lease_now());
-	lease_unlock();
-	if (json == NULL)
-		(void) no_memory(answer);
-	return json;
+	return answer_json(lease_owed_json(lease_now()), answer);
 }
 
 char *
 dlock_engine_stats(dlock_answer *answer)
 {
-	char	   *json;
-
-	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	if (!start(answer))
 	{
 		lease_unlock();
 		return NULL;
 	}
-	json = lease_stats_json(lease_waiters_connections() +
-							lease_calls_count_served());
-	lease_unlock();
-	if (json == NULL)
-		(void) no_memory(answer);
-	return json;
+	return answer_json(lease_stats_json(lease_waiters_connections() +
+										lease_calls_count_served()), answer);
 }
 
-bool
-dlock_engine_reset_stats(dlock_answer *answer)
+void
+dlock_engine_reset_stats(void)
 {
-	memset(answer, 0, sizeof(*answer));
 	lease_lock();
 	lease_stats_reset(lease_wall());
 	lease_unlock();
-	return true;
 }

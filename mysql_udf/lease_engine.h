@@ -45,7 +45,9 @@ extern char *dlock_engine_stats(dlock_answer *answer);
  * To be freed; NULL with an error in the answer.
  */
 extern char *dlock_engine_unwritten(dlock_answer *answer);
-extern bool dlock_engine_reset_stats(dlock_answer *answer);
+
+/* Begin to count anew. */
+extern void dlock_engine_reset_stats(void);
 
 /*
  * The longest time, to live or to wait, that a call may ask for: the setting

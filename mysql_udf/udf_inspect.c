@@ -202,12 +202,9 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
  */
 DLOCK_INTEGER_FUNCTION(dlock_stats_reset, DLOCK_ACTS, 0)
 {
-	dlock_answer answer = {0};
-
 	if (!dlock_check_operator(use))
 		return dlock_error();
-	if (!dlock_engine_reset_stats(&answer))
-		return fail(&answer);
+	dlock_engine_reset_stats();
 	return dlock_null();
 }
 
