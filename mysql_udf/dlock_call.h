@@ -18,9 +18,6 @@
 /* Most names that one call for many takes. */
 #define DLOCK_MAX_MANY		1000
 
-/* A client's address, as text. */
-#define DLOCK_ADDRESS_SIZE	256
-
 /* Longest message of an error, with its end mark. */
 #define DLOCK_MESSAGE_SIZE	512
 

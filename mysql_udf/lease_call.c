@@ -190,10 +190,11 @@ lease_call_is_granted(const lease_call *call)
  * ----------------------------------------------------------------
  */
 
-/* Put a call at the end of a list. */
+/* Put a call at the end of a list, whichever it was in. */
 void
 lease_calls_append(lease_calls *list, lease_call *call)
 {
+	lease_calls_remove(call);
 	call->list = list;
 	call->next = NULL;
 	call->prev = list->tail;
@@ -205,10 +206,11 @@ lease_calls_append(lease_calls *list, lease_call *call)
 	list->count++;
 }
 
-/* Put a call at the beginning of a list. */
+/* Put it at the beginning. */
 void
 lease_calls_push(lease_calls *list, lease_call *call)
 {
+	lease_calls_remove(call);
 	call->list = list;
 	call->prev = NULL;
 	call->next = list->head;
@@ -220,7 +222,7 @@ lease_calls_push(lease_calls *list, lease_call *call)
 	list->count++;
 }
 
-/* Take a call out of its list. */
+/* Take a call out of its list, if it is in one. */
 void
 lease_calls_remove(lease_call *call)
 {

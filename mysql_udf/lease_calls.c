@@ -171,7 +171,6 @@ lease_call_defer(lease_call *call, int64_t until_us)
 void
 lease_call_put_back(lease_call *call)
 {
-	lease_calls_remove(call);
 	if (call->from_line)
 	{
 		lease_queue *queue = lease_queue_get(call->names[0]);
@@ -183,7 +182,6 @@ lease_call_put_back(lease_call *call)
 			return;
 		}
 		lease_waiter_join(call, queue);
-		lease_calls_remove(call);
 		lease_calls_push(&queue->line, call);
 		lease_queue_look_at(queue, 0);
 	}
@@ -444,7 +442,7 @@ note_grant(lease_call *call)
 		give_back_grants(call, true);
 		lease_call_fail(call, "53200", "out of memory");
 	}
-	lease_list_all_incoming(&calls);
+	lease_pace_submit_all(&calls);
 }
 
 /* Count for how many of its names a call has renewed a lease, and for how many not. */

@@ -13,11 +13,10 @@
 static lease_lists all;
 const lease_lists *const lists = &all;
 
-/* Put a call at the end of a list, whichever it was in. */
+/* Put a call at the end of a list. */
 static void
 move(lease_calls *list, lease_call *call, lease_place place)
 {
-	lease_calls_remove(call);
 	call->place = place;
 	lease_calls_append(list, call);
 }
@@ -26,7 +25,6 @@ move(lease_calls *list, lease_call *call, lease_place place)
 static void
 move_first(lease_calls *list, lease_call *call, lease_place place)
 {
-	lease_calls_remove(call);
 	call->place = place;
 	lease_calls_push(list, call);
 }
@@ -43,14 +41,6 @@ void
 lease_list_incoming_first(lease_call *call)
 {
 	move_first(&all.incoming, call, LEASE_PLACE_LIST);
-}
-
-/* All calls of a list are to be made, in their order. */
-void
-lease_list_all_incoming(lease_calls *calls)
-{
-	while (calls->head != NULL)
-		lease_list_incoming(calls->head);
 }
 
 /* It is tried again at some time: somebody's transaction is in the way. */

@@ -27,7 +27,6 @@ extern const lease_lists *const lists;
 
 extern void lease_list_incoming(lease_call *call);
 extern void lease_list_incoming_first(lease_call *call);
-extern void lease_list_all_incoming(lease_calls *calls);
 extern void lease_list_stalled(lease_call *call, int64_t retry_us);
 extern void lease_list_deferred(lease_call *call, int64_t until_us);
 extern void lease_list_deferred_first(lease_call *call, int64_t until_us);

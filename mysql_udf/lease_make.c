@@ -309,7 +309,6 @@ may_wait(lease_call *call)
 		lease_call_finish(call);
 		return false;
 	}
-	lease_calls_remove(call);
 	if (call->waiting_since_us == 0)
 		call->waiting_since_us = made.moment.wall_us;
 	return true;
@@ -379,9 +378,8 @@ wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
 static void
 wait_for_any(lease_call *call, int64_t retry_us)
 {
-	if (lease_waiter_has_places(call) && !call->abandoned)
-		lease_calls_remove(call);
-	else if (!may_wait(call))
+	if ((call->abandoned || !lease_waiter_has_places(call)) &&
+		!may_wait(call))
 		return;
 	for (size_t i = 0; i < call->nnames; i++)
 		retry_us = look_again_us(find_draft(call->names[i]), retry_us);

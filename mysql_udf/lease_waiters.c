@@ -358,6 +358,7 @@ lease_waiter_join_all(lease_call *call)
 		return false;
 	for (size_t i = 0; i < call->nnames; i++)
 		call->places[i]->retry_us = call->retry_us;
+	lease_calls_remove(call);
 	call->place = LEASE_PLACE_LINE;
 	return true;
 }
