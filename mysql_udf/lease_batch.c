@@ -218,10 +218,7 @@ take(lease_call *call, bool must)
 		if (!add_name(call->names[i]))
 		{
 			if (!call->answered)
-			{
-				lease_call_fail(call, "53200", "out of memory");
-				lease_call_finish(call);
-			}
+				lease_call_fail_by_memory(call);
 			return false;
 		}
 	call->slice = slice;

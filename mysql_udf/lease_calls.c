@@ -375,48 +375,31 @@ is_served(const lease_call *call)
 		!call->abandoned && !lease_waiter_has_places(call);
 }
 
-/* Where those are: one of the lists after another; NULL: there are no more. */
-static const lease_calls *
-served_list(size_t i)
+/*
+ * Call a function, if there is one, for each of them, and name: they have no position any
+ * more.  Returns how many they are.
+ */
+size_t
+lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 {
 	const lease_calls *const all[] = {
 		&lists->incoming, &lists->stalled, &lists->taken, &lists->at_commit
 	};
+	size_t		count = 0;
 
-	return i < sizeof(all) / sizeof(all[0]) ? all[i] : NULL;
-}
-
-/* Call a function for each of them, and name: they have no position any more. */
-void
-lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
-{
-	const lease_calls *list;
-
-	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
-		for (const lease_call *call = list->head; call != NULL;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		for (const lease_call *call = all[i]->head; call != NULL;
 			 call = call->next)
 		{
 			bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
 
 			if (!is_served(call))
 				continue;
-			for (size_t n = any ? 0 : call->waits_for;
+			count++;
+			for (size_t n = any ? 0 : call->waits_for; visit != NULL &&
 				 n <= (any ? call->nnames - 1 : call->waits_for); n++)
 				visit(call, call->names[n], 0, context);
 		}
-}
-
-/* How many there are. */
-size_t
-lease_calls_count_served(void)
-{
-	const lease_calls *list;
-	size_t		count = 0;
-
-	for (size_t i = 0; (list = served_list(i)) != NULL; i++)
-		for (const lease_call *call = list->head; call != NULL;
-			 call = call->next)
-			count += is_served(call);
 	return count;
 }
 

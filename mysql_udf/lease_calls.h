@@ -43,8 +43,7 @@ extern const char *lease_given_up(bool gone);
 extern void lease_call_give_up(lease_call *call, bool gone);
 extern void lease_call_return(lease_call *call);
 
-extern void lease_calls_visit_served(lease_waiters_visitor *visit,
-									 void *context);
-extern size_t lease_calls_count_served(void);
+extern size_t lease_calls_visit_served(lease_waiters_visitor *visit,
+									   void *context);
 
 #endif							/* DLOCK_LEASE_CALLS_H */

@@ -587,7 +587,8 @@ dlock_engine_stats(dlock_answer *answer)
 		return NULL;
 	}
 	return answer_json(lease_stats_json(lease_waiters_connections() +
-										lease_calls_count_served()), answer);
+										lease_calls_visit_served(NULL, NULL)),
+					   answer);
 }
 
 void

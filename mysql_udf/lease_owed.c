@@ -99,13 +99,6 @@ lease_owed_unwritten(void)
 	return nunwritten;
 }
 
-/* Say whether one that was put off is of a name. */
-bool
-lease_owed_by_name(lease_bytes name)
-{
-	return lease_calls_concern(&lists->deferred, name);
-}
-
 /*
  * Say whether a release was written by a commit that was lost: its lease is gone, or was
  * written since.

@@ -18,7 +18,6 @@ extern lease_call *lease_calls_owed(const image_name *name, uint64_t token,
 									const lease_call *after);
 extern void lease_call_set_unwritten(lease_call *call, bool unwritten);
 extern size_t lease_owed_unwritten(void);
-extern bool lease_owed_by_name(lease_bytes name);
 extern bool lease_owed_is_written(const lease_call *call,
 								  const lease_member *member);
 extern void lease_owed_mark(void);

@@ -90,10 +90,7 @@ lease_owned_find(lease_call *call)
 	else if (list.count == 0 && !list.failed)
 		lease_call_answer_now(call);
 	else if (!lease_names_give(&list, list.count, call))
-	{
-		lease_call_fail(call, "53200", "out of memory");
-		lease_call_finish(call);
-	}
+		lease_call_fail_by_memory(call);
 	else
 		lease_call_put_back(call);
 	lease_names_free(&list);

@@ -313,7 +313,8 @@ bool
 lease_can_be_early(const lease_call *call)
 {
 	return call->internal == LEASE_INTERNAL_SETTINGS || (lease_call_is_look(call) &&
-		(call->nnames > 0 ? !lease_owed_by_name(call->names[0]) :
+		(call->nnames > 0 ?
+		 !lease_calls_concern(&lists->deferred, call->names[0]) :
 		 lease_owed_unwritten() == 0));
 }
 

@@ -99,7 +99,7 @@ lease_waiting_json(const dlock_caller *caller)
 
 	add_string(&waiters.json, "[");
 	lease_waiters_visit(add_waiter, &waiters);
-	lease_calls_visit_served(add_waiter, &waiters);
+	(void) lease_calls_visit_served(add_waiter, &waiters);
 	add_string(&waiters.json, "]");
 	if (!waiters.json.failed)
 		return waiters.json.data;
