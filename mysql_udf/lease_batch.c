@@ -67,31 +67,28 @@
 #define SLICE_DIRECT	1000
 
 /* What goes into one commit.  Its calls are in lists of their own (lease_lists.h). */
+static lease_to_make batch;
+static size_t names_room;		/* of its names, and of those to be read */
+static size_t nunanswered;		/* calls that were not answered when taken */
+static bool writes_deferred;	/* of what was put off, some is to be written now */
+static bool is_apart;			/* it has looks, since what others want could not be
+								 * read with locks */
+
+/* What has to be read for it. */
 static struct
 {
-	image_name **names;
-	size_t		nnames;
-	size_t		room;			/* names[] */
-	lease_bytes *reads;			/* names that have to be read */
-	size_t		nreads;
+	lease_bytes *names;
+	size_t		count;
 	bool		knows_all;		/* of them, but which of their rows are locked */
-	table_rows	rows;			/* of these */
-	table_marks marks;			/* of these */
-	journal_changes changes;	/* that may concern these */
-	journal_writer journal;		/* what is to be written, */
-	table_changes table;		/* or this */
-	lease_made	made;			/* what has come of the calls */
-	bool		direct;			/* changes go into the table at once */
-	bool		writes_deferred;	/* of what was put off, some is to be written
-									 * now */
-	bool		read_only;		/* nothing can be written */
-	bool		is_blind;		/* the rows were read without locks: nobody knows
-								 * which are guarded */
-	bool		is_early;		/* nothing can be granted yet: it has looks */
-	bool		is_apart;		/* it has looks, since what others want could not be
-								 * read with locks */
-	size_t		nunanswered;	/* calls that were not answered when taken */
-}			batch;
+	table_rows	rows;
+	table_marks marks;
+	journal_changes changes;	/* that may concern them */
+}			reading;
+
+/* What has come of its calls; and what is to be written: to the journal or the table. */
+static lease_made made;
+static journal_writer journal;
+static table_changes table;
 
 static bool looks_wait = false; /* the last batch could not be read, and there are
 								 * looks */
@@ -130,20 +127,20 @@ add_name(lease_bytes bytes)
 		return false;
 	if (name->in_batch)
 		return true;
-	if (batch.nnames == batch.room)
+	if (batch.nnames == names_room)
 	{
-		size_t		room = batch.room > 0 ? batch.room * 2 : LEASE_BATCH_NAMES;
+		size_t		room = names_room > 0 ? names_room * 2 : LEASE_BATCH_NAMES;
 		image_name **names = realloc(batch.names, room * sizeof(*names));
 		lease_bytes *reads;
 
 		if (names == NULL)
 			return false;
 		batch.names = names;
-		reads = realloc(batch.reads, room * sizeof(*reads));
+		reads = realloc(reading.names, room * sizeof(*reads));
 		if (reads == NULL)
 			return false;
-		batch.reads = reads;
-		batch.room = room;
+		reading.names = reads;
+		names_room = room;
 	}
 	image_pin(name);
 	batch.names[batch.nnames++] = name;
@@ -222,7 +219,7 @@ take(lease_call *call, bool must)
 			return false;
 		}
 	call->slice = slice;
-	batch.nunanswered += !call->answered;
+	nunanswered += !call->answered;
 	lease_list_taken(call);
 	return true;
 }
@@ -312,25 +309,20 @@ collect(int64_t now_us)
 	bool		write = lease_must_write(now_us);
 	lease_call *next;
 
-	batch.writes_deferred = false;
+	writes_deferred = false;
 	batch.read_only = false;
 	batch.is_blind = false;
-	batch.is_early = lease_is_early(now_us);
-	batch.is_apart = lease_is_in_doubt() ||
-		(looks_wait && !batch.is_early);
+	batch.can_grant = !lease_is_early(now_us) && !lease_is_in_doubt();
+	is_apart = lease_is_in_doubt() || (looks_wait && batch.can_grant);
 	looks_wait = false;
-	batch.nunanswered = 0;
-	if (batch.is_early || lease_is_in_doubt())
+	nunanswered = 0;
+	if (!batch.can_grant || is_apart)
 	{
 		collect_looks();
-		return;
-	}
-	if (batch.is_apart)
-	{
-		collect_looks();
-		if (lists->taken.head != NULL)
+		batch.can_grant &= lists->taken.head == NULL;
+		if (!batch.can_grant)
 			return;
-		batch.is_apart = false;
+		is_apart = false;
 	}
 	most = lease_most_calls();
 	memset(wanted, false, sizeof(wanted));
@@ -344,7 +336,7 @@ collect(int64_t now_us)
 		/* they come before what was not answered yet */
 		if (!is_first && !is_time(call, write, now_us))
 			continue;
-		batch.writes_deferred |= write && call->unwritten;
+		writes_deferred |= write && call->unwritten;
 		(void) take(call, is_first);
 	}
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
@@ -355,13 +347,13 @@ collect(int64_t now_us)
 	{
 		next = call->next;
 		if (call->retry_us <= now_us &&
-			(batch.nunanswered >= most ||
-			 !take(call, batch.nunanswered == 0)))
+			(nunanswered >= most ||
+			 !take(call, nunanswered == 0)))
 			break;
 	}
 	for (lease_call *call = lists->incoming.head;
-		 call != NULL && (batch.nunanswered == 0 ||
-						  (batch.nunanswered < most &&
+		 call != NULL && (nunanswered == 0 ||
+						  (nunanswered < most &&
 						   lists->taken.count < LEASE_BATCH_CALLS)); call = next)
 	{
 		next = call->next;
@@ -369,7 +361,7 @@ collect(int64_t now_us)
 			continue;
 
 		/* of a call on all leases of an owner the names come first */
-		if (lease_call_is_of_owner(call) || !take(call, batch.nunanswered == 0))
+		if (lease_call_is_of_owner(call) || !take(call, nunanswered == 0))
 			break;
 	}
 }
@@ -399,7 +391,7 @@ only_looks(void)
 		 call = call->next)
 		if (!lease_call_is_look(call))
 			return false;
-	return batch.is_early || batch.is_apart || lease_waiters_count() == 0;
+	return !batch.can_grant || lease_waiters_count() == 0;
 }
 
 /*
@@ -442,9 +434,9 @@ is_only_released(lease_bytes name)
 static void
 find_reads(void)
 {
-	batch.nreads = 0;
+	reading.count = 0;
 	batch.direct = lease_is_direct();
-	batch.knows_all = !batch.direct;
+	reading.knows_all = !batch.direct;
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		const image_name *name = batch.names[i];
@@ -454,8 +446,8 @@ find_reads(void)
 			(name->unguarded || name->nrows == 0 ||
 			 (is_all_locked(name) && is_only_released(name->name))))
 			continue;
-		batch.reads[batch.nreads++] = name->name;
-		batch.knows_all &= is_known && is_all_locked(name);
+		reading.names[reading.count++] = name->name;
+		reading.knows_all &= is_known && is_all_locked(name);
 	}
 }
 
@@ -468,27 +460,27 @@ read_names(bool looks)
 
 	/* the journal first: what is written in between, is in the table then */
 	if (!tenure->has_taken_over)
-		status = table_read_journals(c, &batch.changes);
-	if (status == LEASE_STATUS_OK && !batch.is_apart)
-		status = table_read(c, batch.reads, batch.nreads, true, &batch.rows);
-	if (status == LEASE_STATUS_OK && !batch.is_apart && batch.direct)
-		status = table_read_marks(c, batch.reads, batch.nreads,
-								  tenure->has_journal, &batch.marks);
-	if (status == LEASE_STATUS_CONFLICT && c->is_locked && batch.knows_all)
+		status = table_read_journals(c, &reading.changes);
+	if (status == LEASE_STATUS_OK && !is_apart)
+		status = table_read(c, reading.names, reading.count, true, &reading.rows);
+	if (status == LEASE_STATUS_OK && !is_apart && batch.direct)
+		status = table_read_marks(c, reading.names, reading.count,
+								  tenure->has_journal, &reading.marks);
+	if (status == LEASE_STATUS_CONFLICT && c->is_locked && reading.knows_all)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
-	batch.is_blind = batch.read_only || batch.is_apart ||
+	batch.is_blind = batch.read_only || is_apart ||
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
 		/* nor may who looks be kept from it by who has locked the table */
-		table_free_rows(&batch.rows);
+		table_free_rows(&reading.rows);
 		status = LEASE_STATUS_OK;
 		if (batch.direct && tenure->has_journal)
-			status = table_read_journals(c, &batch.changes);
+			status = table_read_journals(c, &reading.changes);
 		if (status == LEASE_STATUS_OK)
-			status = table_read(c, batch.reads, batch.nreads, false,
-								&batch.rows);
+			status = table_read(c, reading.names, reading.count, false,
+								&reading.rows);
 	}
 	if (status == LEASE_STATUS_OK && (!batch.direct || looks))
 		connection_rollback(c);
@@ -501,12 +493,12 @@ know_names(void)
 {
 	int64_t		now_us = lease_now();
 
-	for (size_t i = 0; i < batch.nreads; i++)
+	for (size_t i = 0; i < reading.count; i++)
 	{
-		image_name *name = image_find(batch.reads[i]);
+		image_name *name = image_find(reading.names[i]);
 		size_t		count;
-		size_t		first = table_find_rows(&batch.rows, name->name, &count);
-		lease_row  *rows = batch.rows.rows + first;
+		size_t		first = table_find_rows(&reading.rows, name->name, &count);
+		lease_row  *rows = reading.rows.rows + first;
 
 		/* a read without locks ends no guard */
 		if (batch.is_blind && image_is_known(name->name))
@@ -520,9 +512,9 @@ know_names(void)
 		else if (!image_know(name, rows, count, !batch.is_blind, now_us))
 			return connection_no_memory(lease_server_connection());
 	}
-	for (size_t i = 0; i < batch.changes.count; i++)
+	for (size_t i = 0; i < reading.changes.count; i++)
 	{
-		const journal_change *change = &batch.changes.changes[i];
+		const journal_change *change = &reading.changes.changes[i];
 
 		if ((change->kind == JOURNAL_RENEW_ALL ||
 			 has_name(change->row.name)) &&
@@ -530,11 +522,11 @@ know_names(void)
 			return connection_no_memory(lease_server_connection());
 	}
 	/* a take-over would */
-	for (size_t i = 0; i < batch.nreads && !tenure->has_taken_over; i++)
-		(void) image_drop_excluded(image_find(batch.reads[i]));
+	for (size_t i = 0; i < reading.count && !tenure->has_taken_over; i++)
+		(void) image_drop_excluded(image_find(reading.names[i]));
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
-		if (batch.marks.known[b])
-			image_mark_read(b, batch.marks.marks[b]);
+		if (reading.marks.known[b])
+			image_mark_read(b, reading.marks.marks[b]);
 	return LEASE_STATUS_OK;
 }
 
@@ -557,21 +549,21 @@ read_batch(bool looks)
 			status = LEASE_STATUS_OK;	/* who looks is answered all the same */
 	}
 	find_reads();
-	if (status != LEASE_STATUS_OK || batch.nreads == 0)
+	if (status != LEASE_STATUS_OK || reading.count == 0)
 		return status;
-	if (batch.knows_all && lease_now() < blind_until_us)
+	if (reading.knows_all && lease_now() < blind_until_us)
 	{
 		batch.is_blind = true;
 		return LEASE_STATUS_OK;
 	}
-	memset(&batch.marks, 0, sizeof(batch.marks));
+	memset(&reading.marks, 0, sizeof(reading.marks));
 	lease_ask();
 	status = read_names(looks);
 	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
 		status = know_names();
-	table_free_rows(&batch.rows);
-	journal_free(&batch.changes);
+	table_free_rows(&reading.rows);
+	journal_free(&reading.changes);
 	return status;
 }
 
@@ -579,25 +571,25 @@ read_batch(bool looks)
 static void
 write_to_journal(void)
 {
-	journal_begin(&batch.journal, lease_run(),
+	journal_begin(&journal, lease_run(),
 				  lease_server_connection()->max_packet / 4);
 	for (const lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
-			journal_renew_all(&batch.journal, &(lease_row) {
+			journal_renew_all(&journal, &(lease_row) {
 				.owner = call->request.owner,
 				.user = dlock_caller_user(&call->caller),
 				.host = dlock_caller_host(&call->caller),
 				.ttl_us = call->request.ttl_us,
-				.expires_us = batch.made.moment.wall_us + call->request.ttl_us,
-			}, batch.made.moment.now_us);
+				.expires_us = made.moment.wall_us + call->request.ttl_us,
+			}, made.moment.now_us);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
 
-		if (!lease_name_will_write(name, &batch.made.moment))
+		if (!lease_name_will_write(name, &made.moment))
 			continue;
-		lease_name_assign_slots(name, &batch.made.moment);
+		lease_name_assign_slots(name, &made.moment);
 		for (size_t m = 0; m < name->count; m++)
 		{
 			const lease_member *member = &name->members[m];
@@ -605,34 +597,34 @@ write_to_journal(void)
 
 			if (!member->changed || (member->gone && m >= name->nknown))
 				continue;
-			row = image_row_of(name->entry, member, batch.made.moment.now_us,
-							   batch.made.moment.wall_us);
+			row = image_row_of(name->entry, member, made.moment.now_us,
+							   made.moment.wall_us);
 			if (member->gone)
-				journal_remove(&batch.journal, row.name, row.token);
+				journal_remove(&journal, row.name, row.token);
 			else
-				journal_put(&batch.journal, &row);
+				journal_put(&journal, &row);
 		}
 	}
-	journal_end(&batch.journal);
+	journal_end(&journal);
 }
 
 /* Collect it for the table. */
 static void
 write_to_table(void)
 {
-	table_begin(&batch.table, lease_server_connection()->max_packet / 2);
+	table_begin(&table, lease_server_connection()->max_packet / 2);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
 		bool		writes_anchor = false;
 
 		/* what cannot be written is a release that was put off */
-		if (!lease_name_will_write(name, &batch.made.moment))
+		if (!lease_name_will_write(name, &made.moment))
 			continue;
-		lease_name_assign_slots(name, &batch.made.moment);
+		lease_name_assign_slots(name, &made.moment);
 		for (size_t r = 0; r < name->entry->nrows; r++)
 			if (!lease_name_uses_slot(name, name->entry->rows[r].slot))
-				table_delete(&batch.table, name->name,
+				table_delete(&table, name->name,
 							 name->entry->rows[r].slot);
 		for (size_t m = 0; m < name->count; m++)
 		{
@@ -642,19 +634,19 @@ write_to_table(void)
 			if (member->gone || member->locked || !member->changed)
 				continue;
 			writes_anchor |= member->slot == 0;
-			row = image_row_of(name->entry, member, batch.made.moment.now_us,
-							   batch.made.moment.wall_us);
+			row = image_row_of(name->entry, member, made.moment.now_us,
+							   made.moment.wall_us);
 			if (image_row_at(name->entry, row.slot) != NULL)
-				table_put(&batch.table, &row, true);
+				table_put(&table, &row, true);
 			else
-				table_insert(&batch.table, &row);
+				table_insert(&table, &row);
 		}
 		if (!writes_anchor && lease_name_uses_slot(name, 0))
-			table_touch(&batch.table, name->name);
+			table_touch(&table, name->name);
 	}
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
-		if (batch.marks.known[b] && image_mark(b) > batch.marks.marks[b])
-			table_set_mark(&batch.table, b, batch.marks.marks[b],
+		if (reading.marks.known[b] && image_mark(b) > reading.marks.marks[b])
+			table_set_mark(&table, b, reading.marks.marks[b],
 						   image_mark(b));
 }
 
@@ -674,9 +666,9 @@ write_batch(bool *changed)
 		write_to_table();
 	else
 		write_to_journal();
-	*changed = batch.direct ? !table_is_empty(&batch.table) :
-		!journal_is_empty(&batch.journal);
-	failed = batch.direct ? batch.table.failed : batch.journal.failed;
+	*changed = batch.direct ? !table_is_empty(&table) :
+		!journal_is_empty(&journal);
+	failed = batch.direct ? table.failed : journal.failed;
 	for (size_t i = 0; i < batch.nnames; i++)
 		failed |= batch.names[i]->draft->failed;
 	return failed ? connection_no_memory(lease_server_connection()) :
@@ -694,8 +686,8 @@ commit_batch(void)
 		return status;
 	if (!batch.direct)
 		return table_append(c, lease_run(), tenure->number + 1,
-							&batch.journal);
-	status = table_execute(c, &batch.table);
+							&journal);
+	status = table_execute(c, &table);
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
 }
 
@@ -704,13 +696,13 @@ static void
 note_committed(void)
 {
 	if (!batch.direct)
-		lease_note_appended(batch.journal.rows.count,
-							journal_bytes(&batch.journal));
+		lease_note_appended(journal.rows.count,
+							journal_bytes(&journal));
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
 
-		if (lease_name_will_write(name, &batch.made.moment))
+		if (lease_name_will_write(name, &made.moment))
 			image_replace(name->entry, &name->members, &name->count,
 						  batch.direct);
 	}
@@ -747,7 +739,7 @@ note_ended(void)
 	{
 		const lease_name *name = batch.names[i]->draft;
 
-		if (!lease_name_will_write(name, &batch.made.moment))
+		if (!lease_name_will_write(name, &made.moment))
 			continue;
 		for (size_t m = 0; m < name->count; m++)
 		{
@@ -771,14 +763,14 @@ note_ended(void)
 		}
 	}
 	lease_count(LEASE_COUNT_expired, expired);
-	lease_count(LEASE_COUNT_reaped, batch.made.reaped);
+	lease_count(LEASE_COUNT_reaped, made.reaped);
 }
 
 /* Say whether a batch that failed had only one call that could be in the way. */
 static bool
 is_alone(void)
 {
-	return batch.nunanswered == 1 && !looks_wait;
+	return nunanswered == 1 && !looks_wait;
 }
 
 /* End a batch that failed.  The mutex is held. */
@@ -800,14 +792,14 @@ fail_batch(lease_status status, bool in_commit)
 		{
 			next = call->next;
 			if (lease_call_is_look(call) && !lease_early_look_blind(call))
-				looks_wait = !batch.is_apart;
+				looks_wait = !is_apart;
 		}
 
 	failure.is_alone = is_alone();
 
 	/* one of them may be in the way of all others */
-	if (status == LEASE_STATUS_CONFLICT && batch.nunanswered > 1)
-		lease_be_careful(batch.nunanswered);
+	if (status == LEASE_STATUS_CONFLICT && nunanswered > 1)
+		lease_be_careful(nunanswered);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		while (all[i]->tail != NULL)
 			lease_call_after_failure(all[i]->tail, &failure);
@@ -858,7 +850,7 @@ end_batch(bool committed)
 		lease_note_written();
 		note_ended();
 		note_committed();
-		if (batch.made.reaps_more)
+		if (made.reaps_more)
 			lease_reap_soon();
 		lease_owed_note_written(lease_now());
 	}
@@ -877,27 +869,11 @@ end_batch(bool committed)
 	}
 }
 
-/* Have the calls made: false if memory is short. */
-static bool
-make_batch(void)
-{
-	lease_to_make to_make = {
-		.names = batch.names,
-		.nnames = batch.nnames,
-		.direct = batch.direct,
-		.can_grant = !batch.is_early && !batch.is_apart,
-		.read_only = batch.read_only,
-		.is_blind = batch.is_blind,
-	};
-
-	return lease_make_batch(&to_make, &batch.made);
-}
-
 /* Say whether what was made has to be committed now. */
 static bool
 needs_commit(void)
 {
-	return batch.made.needs_commit || batch.writes_deferred ||
+	return made.needs_commit || writes_deferred ||
 		lists->at_commit.head != NULL;
 }
 
@@ -924,7 +900,7 @@ run_batch(int64_t now_us)
 		return;
 	}
 	collect(now_us);
-	if (batch.nunanswered > 0 && !batch.is_early && !batch.is_apart)
+	if (nunanswered > 0 && batch.can_grant)
 		collect_deferred();
 	if (lists->taken.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
@@ -932,7 +908,7 @@ run_batch(int64_t now_us)
 	status = read_batch(looks);
 	if (batch.read_only)
 		lease_note_read_only();
-	if (status == LEASE_STATUS_OK && !make_batch())
+	if (status == LEASE_STATUS_OK && !lease_make_batch(&batch, &made))
 		status = connection_no_memory(lease_server_connection());
 	if (status == LEASE_STATUS_OK)
 	{
@@ -971,7 +947,7 @@ run_batch(int64_t now_us)
 			lease_checkpoint_put_off();
 		fail_batch(status, in_commit);
 	}
-	lease_pace_note_company(batch.nunanswered > 1 ||
+	lease_pace_note_company(nunanswered > 1 ||
 							lists->incoming.head != NULL);
 	forget_names();
 	if (lists->at_commit.head != NULL)
