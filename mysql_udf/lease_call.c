@@ -18,6 +18,15 @@
 
 static uint64_t answered = 0;	/* calls that somebody waited for, ever */
 
+/* Copy bytes to a call, which has room for them. */
+void
+lease_call_copy(lease_bytes *to, char *room, lease_bytes from)
+{
+	if (from.length > 0)
+		memcpy(room, from.data, from.length);
+	*to = (lease_bytes) {room, from.length};
+}
+
 /* A call with room for names, and one reference; NULL if there is no memory. */
 lease_call *
 lease_call_create(size_t nnames)
@@ -61,10 +70,8 @@ lease_call_create_own(lease_op op, uint64_t token, lease_bytes owner,
 	call->kind = DLOCK_CALL_APPLY;
 	call->request.op = op;
 	call->request.token = token;
-	memcpy(call->owner, owner.data, owner.length);
-	call->request.owner.length = owner.length;
-	memcpy((char *) call->names[0].data, name.data, name.length);
-	call->names[0].length = name.length;
+	lease_call_copy(&call->request.owner, call->owner, owner);
+	lease_call_copy(&call->names[0], (char *) call->names[0].data, name);
 	call->caller = *caller;
 	call->answered = true;
 	return call;

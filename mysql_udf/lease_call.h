@@ -119,6 +119,7 @@ typedef struct lease_calls
 } lease_calls;
 
 /* lease_call.c */
+extern void lease_call_copy(lease_bytes *to, char *room, lease_bytes from);
 extern lease_call *lease_call_create(size_t nnames);
 extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
 										 lease_bytes owner, lease_bytes name,

@@ -9,8 +9,6 @@
  */
 #include "lease_calls.h"
 
-#include <string.h>
-
 #include "lease_lists.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
@@ -194,7 +192,6 @@ static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token,
 		  uint32_t holds)
 {
-	lease_bytes id = call->request.request;
 	lease_call *undo = lease_call_create_own(LEASE_RELEASE, token,
 											 call->request.owner, name,
 											 &call->caller);
@@ -203,9 +200,8 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 		return;					/* the lease stays for its time to live */
 	undo->internal = LEASE_INTERNAL_GIVE_BACK;
 	undo->request.holds = holds;
-	if (id.length > 0)
-		memcpy(undo->request_id, id.data, id.length);
-	undo->request.request.length = id.length;
+	lease_call_copy(&undo->request.request, undo->request_id,
+					call->request.request);
 	lease_replays_note(undo);
 
 	/*

@@ -339,14 +339,6 @@ make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
 	return answer->sqlstate[0] == '\0';
 }
 
-static void
-copy_bytes(lease_bytes *to, char *room, lease_bytes from)
-{
-	if (from.length > 0)
-		memcpy(room, from.data, from.length);
-	*to = (lease_bytes) {room, from.length};
-}
-
 /* Room for what there is of each of a call's names; NULL if memory is short. */
 static void *
 make_room(const lease_call *call, size_t size)
@@ -389,12 +381,13 @@ create_call(const dlock_call *request)
 		return NULL;
 	call->kind = request->kind;
 	call->request = request->request;
-	copy_bytes(&call->request.owner, call->owner, request->request.owner);
-	copy_bytes(&call->request.request, call->request_id,
-			   request->request.request);
+	lease_call_copy(&call->request.owner, call->owner,
+					request->request.owner);
+	lease_call_copy(&call->request.request, call->request_id,
+					request->request.request);
 	for (size_t i = 0; i < request->nnames; i++)
-		copy_bytes(&call->names[i], (char *) call->names[i].data,
-				   request->names[i]);
+		lease_call_copy(&call->names[i], (char *) call->names[i].data,
+						request->names[i]);
 	if (lease_call_is_of_several(call))
 	{
 		call->answer.tokens = make_room(call, sizeof(uint64_t));

@@ -45,13 +45,9 @@ lease_monotonic(int64_t at_us)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	if (left_us <= 0)
 		return t;
+	left_us += t.tv_nsec / 1000;
 	t.tv_sec += left_us / 1000000;
-	t.tv_nsec += left_us % 1000000 * 1000;
-	if (t.tv_nsec >= 1000000000)
-	{
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
+	t.tv_nsec = left_us % 1000000 * 1000;
 	return t;
 }
 
