@@ -821,24 +821,19 @@ fail_batch(lease_status status, bool in_commit)
 			lease_call_fail_waiters(batch.names[i]->name);
 }
 
-/* Answer who wanted the journal to be in the table. */
+/* The journal was to be written into the table: answer the callers that asked for it. */
 static void
 answer_settled(lease_status status)
 {
-	lease_call *next;
+	lease_call *call;
 
-	for (lease_call *call = lists->at_commit.head; call != NULL; call = next)
-	{
-		next = call->next;
-		if (call->internal != LEASE_INTERNAL_SETTLE)
-			continue;
+	while ((call = lists->at_commit.head) != NULL)
 		if (status != LEASE_STATUS_OK)
 			lease_call_after_failure(call, &(lease_failure) {
 				.status = status,.is_alone = is_alone()
 			});
 		else
 			lease_call_answer_now(call);
-	}
 }
 
 /* End a batch that was committed, or had nothing to commit. */

@@ -464,10 +464,16 @@ lease_early_fill(lease_name *name, const lease_request *request,
 
 	if (!make_room(answer, name->members, name->count, &owners))
 		return false;
+	answer->yes = true;
 	for (size_t i = 0; i < name->count; i++)
-		if (!lease_member_is_away(&name->members[i]))
-			add_holder(answer, &owners, &name->members[i], moment, is_blind);
-	answer->yes = lease_name_is_free(name, moment);
+	{
+		const lease_member *member = &name->members[i];
+
+		if (lease_member_is_away(member))
+			continue;
+		add_holder(answer, &owners, member, moment, is_blind);
+		answer->yes &= !lease_member_is_in_the_way(member, moment);
+	}
 	answer->remaining_us = lease_name_remaining_us(name, request, caller,
 												   moment);
 	return !name->failed;

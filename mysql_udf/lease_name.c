@@ -546,17 +546,6 @@ lease_member_is_in_the_way(const lease_member *member,
 	return lease_is_in_the_way(&holder, moment->delay_us, moment->now_us);
 }
 
-/* Say whether anybody could have the name. */
-bool
-lease_name_is_free(const lease_name *name, const lease_moment *moment)
-{
-	for (size_t i = 0; i < name->count; i++)
-		if (!lease_member_is_away(&name->members[i]) &&
-			lease_member_is_in_the_way(&name->members[i], moment))
-			return false;
-	return true;
-}
-
 /* See lease_youngest(). */
 uint64_t
 lease_name_youngest(lease_name *name, const lease_moment *moment)

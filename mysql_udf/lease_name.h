@@ -80,8 +80,6 @@ extern bool lease_name_have_ended(lease_name *name, uint64_t youngest,
 								  int64_t *next_us);
 extern bool lease_member_is_in_the_way(const lease_member *member,
 									   const lease_moment *moment);
-extern bool lease_name_is_free(const lease_name *name,
-							   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,
 								 const lease_moment *moment);
 extern void lease_name_save(lease_name *name);
