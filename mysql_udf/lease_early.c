@@ -446,7 +446,7 @@ add_holder(dlock_answer *answer, char **owners, const lease_member *member,
 		moment->wall_us + member->deadline_us - moment->now_us;
 	h->connection_id = holder->connection_id;
 	h->live = lease_member_is_live(member, moment);
-	h->remaining_us = lease_member_remaining_us(member, moment);
+	h->remaining_us = h->live ? member->deadline_us - moment->now_us : 0;
 	h->guarded = is_blind ? DLOCK_GUARD_UNKNOWN :
 		member->locked ? DLOCK_GUARDED : DLOCK_NOT_GUARDED;
 }

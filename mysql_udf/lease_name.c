@@ -564,21 +564,7 @@ lease_name_have_ended(lease_name *name, uint64_t youngest,
 						 next_us);
 }
 
-/* How much is left of a member's lease if nobody renews it. */
-int64_t
-lease_member_remaining_us(const lease_member *member,
-						  const lease_moment *moment)
-{
-	lease_holder holder = {
-		.deadline_us = member->gone ? 0 : member->deadline_us,
-	};
-
-	return lease_remaining_us(&holder, moment->now_us);
-}
-
-/*
- * The same of the lease that a request of a caller's speaks for; -1: there is none.
- */
+/* How much is left of the lease that a request of a caller's speaks for; -1: there is none. */
 int64_t
 lease_name_remaining_us(lease_name *name, const lease_request *request,
 						const dlock_caller *caller, const lease_moment *moment)

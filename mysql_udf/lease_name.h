@@ -61,8 +61,6 @@ extern int64_t lease_name_remaining_us(lease_name *name,
 									   const lease_request *request,
 									   const dlock_caller *caller,
 									   const lease_moment *moment);
-extern int64_t lease_member_remaining_us(const lease_member *member,
-										 const lease_moment *moment);
 extern void lease_member_judge(lease_member *member,
 							   const lease_moment *moment);
 extern lease_member *lease_name_find(lease_name *name, uint64_t token);
