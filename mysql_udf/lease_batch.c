@@ -836,10 +836,15 @@ answer_settled(lease_status status)
 			lease_call_answer_now(call);
 }
 
-/* End a batch that was committed, or had nothing to commit. */
-static void
+/*
+ * End a batch that was committed, or had nothing to commit.  Returns how many callers were
+ * answered now.
+ */
+static size_t
 end_batch(bool committed)
 {
+	size_t		answered = 0;
+
 	if (committed)
 	{
 		lease_note_written();
@@ -859,9 +864,12 @@ end_batch(bool committed)
 		 call = next)
 	{
 		next = call->next;
-		if (call->internal != LEASE_INTERNAL_SETTLE)
-			lease_call_answer_committed(call);
+		if (call->internal == LEASE_INTERNAL_SETTLE)
+			continue;
+		answered += !call->answered;
+		lease_call_answer_committed(call);
 	}
+	return answered;
 }
 
 /* Say whether what was made has to be committed now. */
@@ -881,7 +889,6 @@ run_batch(int64_t now_us)
 	bool		changed = false;
 	bool		in_commit = false;
 	int64_t		took_us = 0;	/* the commit */
-	uint64_t	answered;
 
 	if (tenure->reload)
 		lease_reload();
@@ -928,12 +935,12 @@ run_batch(int64_t now_us)
 			took_us = lease_resume();
 		}
 	}
-	answered = lease_calls_answered();
 	if (status == LEASE_STATUS_OK)
 	{
-		end_batch(changed);
+		size_t		answered = end_batch(changed);
+
 		if (changed)
-			lease_gather_begin(lease_calls_answered() - answered, took_us);
+			lease_gather_begin(answered, took_us);
 	}
 	else
 	{

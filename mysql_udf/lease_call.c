@@ -16,8 +16,6 @@
 
 #include "lease_moment.h"
 
-static uint64_t answered = 0;	/* calls that somebody waited for, ever */
-
 /* Copy bytes to a call, which has room for them. */
 void
 lease_call_copy(lease_bytes *to, char *room, lease_bytes from)
@@ -106,7 +104,6 @@ lease_call_answer(lease_call *call)
 	if (call->answered)
 		return;
 	call->answered = true;
-	answered += !call->is_part;
 	sem_post(&call->done);
 }
 
@@ -125,13 +122,6 @@ lease_call_fail(lease_call *call, const char *sqlstate, const char *format,...)
 			  arguments);
 	va_end(arguments);
 	lease_call_answer(call);
-}
-
-/* How many calls that somebody waited for were answered, ever. */
-uint64_t
-lease_calls_answered(void)
-{
-	return answered;
 }
 
 /* ----------------------------------------------------------------

@@ -107,8 +107,6 @@ typedef struct lease_call
 	bool		renews_all;		/* DLOCK_CALL_APPLY_ALL: by one entry of the
 								 * journal */
 	uint64_t	replays;		/* of its names, see lease_replays.c */
-	bool		is_part;		/* of a call for several names: nobody waits for
-								 * its answer */
 } lease_call;
 
 typedef struct lease_calls
@@ -126,7 +124,6 @@ extern lease_call *lease_call_create_own(lease_op op, uint64_t token,
 										 const dlock_caller *caller);
 extern void lease_call_unref(lease_call *call);
 extern void lease_call_answer(lease_call *call);
-extern uint64_t lease_calls_answered(void);
 extern void lease_call_fail(lease_call *call, const char *sqlstate,
 							const char *format,...)
 			__attribute__((format(printf, 3, 4)));

@@ -865,8 +865,6 @@ make_release_each(lease_call *call)
 			return;
 		}
 		one->answered = false;
-		one->is_part = true;
-		lease_list_none(one);
 		one->references++;
 		make_release(one, find_draft(call->names[i]));
 		call->answer.done[i] = one->answer.outcome == LEASE_RELEASED;
