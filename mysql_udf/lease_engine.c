@@ -144,17 +144,6 @@ sleep_until(lease_call *call, int64_t until_us)
 	return true;
 }
 
-/* Answer that time is up. */
-static void
-time_out(lease_call *call)
-{
-	call->answer.outcome = LEASE_BUSY;
-	call->answer.yes = false;
-	if (call->kind != DLOCK_CALL_WAIT)
-		lease_count(LEASE_COUNT_timed_out, 1);
-	call->answered = true;
-}
-
 /*
  * Look whether the calling statement was killed, or its client is gone.  The server
  * may take its time for that: not with the mutex.
@@ -232,7 +221,11 @@ end_wait(lease_call *call)
 	else if (!call->answered && call->place == LEASE_PLACE_LINE)
 	{
 		(void) lease_call_withdraw(call);
-		time_out(call);
+		call->answer.outcome = LEASE_BUSY;
+		call->answer.yes = false;
+		if (call->kind != DLOCK_CALL_WAIT)
+			lease_count(LEASE_COUNT_timed_out, 1);
+		call->answered = true;
 	}
 	over = call->answered;
 	lease_unlock();
