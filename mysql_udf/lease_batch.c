@@ -666,11 +666,11 @@ write_batch(bool *changed)
 		write_to_table();
 	else
 		write_to_journal();
-	*changed = batch.direct ? !table_is_empty(&table) :
-		!journal_is_empty(&journal);
 	failed = batch.direct ? table.failed : journal.failed;
 	for (size_t i = 0; i < batch.nnames; i++)
 		failed |= batch.names[i]->draft->failed;
+	*changed = !failed && (batch.direct ? !table_is_empty(&table) :
+						   !journal_is_empty(&journal));
 	return failed ? connection_no_memory(lease_server_connection()) :
 		LEASE_STATUS_OK;
 }
@@ -887,7 +887,6 @@ run_batch(int64_t now_us)
 	lease_status status;
 	bool		looks;
 	bool		changed = false;
-	bool		in_commit = false;
 	int64_t		took_us = 0;	/* the commit */
 
 	if (tenure->reload)
@@ -912,28 +911,23 @@ run_batch(int64_t now_us)
 		lease_note_read_only();
 	if (status == LEASE_STATUS_OK && !lease_make_batch(&batch, &made))
 		status = connection_no_memory(lease_server_connection());
-	if (status == LEASE_STATUS_OK)
+	if (status == LEASE_STATUS_OK && needs_commit())
+		status = write_batch(&changed);
+	else if (status == LEASE_STATUS_OK)
+		while (lists->early.head != NULL)
+			lease_call_defer(lists->early.head,
+							 lists->early.head->retry_us > now_us ?
+							 lists->early.head->retry_us :
+							 lease_now() + lease_defer_us());
+	if (status == LEASE_STATUS_OK &&
+		(changed || lease_server_connection()->in_transaction))
 	{
-		if (!needs_commit())
-			while (lists->early.head != NULL)
-				lease_call_defer(lists->early.head,
-								 lists->early.head->retry_us > now_us ?
-								 lists->early.head->retry_us :
-								 lease_now() + lease_defer_us());
+		lease_ask();
+		if (changed)
+			status = commit_batch();
 		else
-			status = write_batch(&changed);
-		if (status != LEASE_STATUS_OK)
-			changed = false;
-		else if (changed || lease_server_connection()->in_transaction)
-		{
-			lease_ask();
-			in_commit = changed;
-			if (changed)
-				status = commit_batch();
-			else
-				connection_rollback(lease_server_connection());
-			took_us = lease_resume();
-		}
+			connection_rollback(lease_server_connection());
+		took_us = lease_resume();
 	}
 	if (status == LEASE_STATUS_OK)
 	{
@@ -947,7 +941,7 @@ run_batch(int64_t now_us)
 		if (status == LEASE_STATUS_CONFLICT &&
 			lease_server_connection()->is_locked)
 			lease_checkpoint_put_off();
-		fail_batch(status, in_commit);
+		fail_batch(status, changed);
 	}
 	lease_pace_note_company(nunanswered > 1 ||
 							lists->incoming.head != NULL);
