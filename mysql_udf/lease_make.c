@@ -50,7 +50,7 @@
 
 /* The batch that is being made, and what has come of it. */
 static const lease_to_make *batch;
-static lease_made made;
+static lease_made *made;
 
 /* The draft of a name that the batch has. */
 static lease_name *
@@ -101,7 +101,7 @@ static lease_name_answer
 apply(lease_call *call, lease_name *name)
 {
 	return lease_name_apply(name, &call->request, &call->caller,
-							&made.moment);
+							&made->moment);
 }
 
 /*
@@ -125,7 +125,7 @@ apply_unless_locked(lease_call *call, lease_name *name)
 static int64_t
 look_again_us(const lease_name *name, int64_t retry_us)
 {
-	int64_t		latest_us = made.moment.now_us +
+	int64_t		latest_us = made->moment.now_us +
 		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
 
 	return retry_us < latest_us ? retry_us : latest_us;
@@ -181,7 +181,7 @@ static void
 answer_ended(lease_call *call, const lease_name *name)
 {
 	call->answer.yes = true;
-	if (lease_early_have_ended(name->entry, call->youngest, &made.moment))
+	if (lease_early_have_ended(name->entry, call->youngest, &made->moment))
 		answer_now(call);
 	else
 		lease_list_at_commit(call);
@@ -206,7 +206,7 @@ tell_watchers(lease_name *name)
 		{
 			int64_t		end_us;
 
-			if (!lease_name_have_ended(name, call->youngest, &made.moment,
+			if (!lease_name_have_ended(name, call->youngest, &made->moment,
 									   &end_us))
 			{
 				if (end_us < next_us)
@@ -218,7 +218,7 @@ tell_watchers(lease_name *name)
 			lease_list_none(call);
 			answer_ended(call, name);
 		}
-		else if (call->retry_us <= made.moment.now_us)
+		else if (call->retry_us <= made->moment.now_us)
 		{
 			/* from the beginning, in a batch of its own */
 			if (call->stands_for == NULL)
@@ -261,8 +261,8 @@ attend(lease_name *name, bool changed)
 	queue = lease_queue_find(name->name);
 	if (queue == NULL)
 		return;
-	lease_queue_look(queue, name, &made.moment);
-	lease_queue_look_at(queue, made.moment.now_us + LOOK_US);
+	lease_queue_look(queue, name, &made->moment);
+	lease_queue_look_at(queue, made->moment.now_us + LOOK_US);
 	lease_queue_look_by(queue, line_us);
 	lease_queue_look_by(queue, watch_us);
 }
@@ -310,7 +310,7 @@ may_wait(lease_call *call)
 		return false;
 	}
 	if (call->waiting_since_us == 0)
-		call->waiting_since_us = made.moment.wall_us;
+		call->waiting_since_us = made->moment.wall_us;
 	return true;
 }
 
@@ -321,7 +321,7 @@ note_waiter(const lease_name *name, int64_t retry_us)
 	lease_queue *queue = lease_queue_find(name->name);
 
 	lease_queue_look_by(queue, retry_us);
-	lease_queue_look(queue, name, &made.moment);
+	lease_queue_look(queue, name, &made->moment);
 }
 
 /*
@@ -332,7 +332,7 @@ static void
 check_deadlock(lease_call *call)
 {
 	lease_text	message = {0};
-	lease_deadlock found = lease_deadlock_find(call, made.moment.now_us,
+	lease_deadlock found = lease_deadlock_find(call, made->moment.now_us,
 											   &message);
 
 	if (found != LEASE_DEADLOCK_NONE)
@@ -407,7 +407,7 @@ refuse(lease_call *call)
 static bool
 has_time(const lease_call *call)
 {
-	return call->wait_us != 0 && made.moment.now_us < call->end_us;
+	return call->wait_us != 0 && made->moment.now_us < call->end_us;
 }
 
 /* An acquire that was not granted: let it wait for a name, if it may. */
@@ -433,7 +433,7 @@ is_kept_from(lease_name_answer *answer)
 	if (!answer->cannot_write || answer->outcome != LEASE_GRANTED)
 		return answer->cannot_write;
 	answer->outcome = LEASE_BUSY;
-	answer->retry_us = made.moment.now_us + LEASE_LOCKED_RETRY_US;
+	answer->retry_us = made->moment.now_us + LEASE_LOCKED_RETRY_US;
 	return false;
 }
 
@@ -476,8 +476,8 @@ make_release(lease_call *call, lease_name *name)
 	lease_name_answer answer;
 	lease_member *member = find_own(name, call);
 	bool		was_answered = call->answered;
-	bool		writes = made.moment.direct &&
-		lease_name_will_write(name, &made.moment);
+	bool		writes = made->moment.direct &&
+		lease_name_will_write(name, &made->moment);
 	int64_t		over_us = 0;	/* the deadline, if it has passed */
 
 	if (member != NULL && member->gone)
@@ -491,16 +491,16 @@ make_release(lease_call *call, lease_name *name)
 
 	/* it was given back in time, although it is written only now */
 	if (was_answered && member != NULL && member->life == LEASE_TIMED &&
-		member->deadline_us <= made.moment.now_us)
+		member->deadline_us <= made->moment.now_us)
 	{
 		over_us = member->deadline_us;
-		member->deadline_us = made.moment.now_us + 1;
+		member->deadline_us = made->moment.now_us + 1;
 	}
 	if (writes)
 		lease_name_save(name);
 	answer = apply(call, name);
 	/* what others have changed must not be kept from being written */
-	if (writes && answer.cannot_write && !lease_name_will_write(name, &made.moment))
+	if (writes && answer.cannot_write && !lease_name_will_write(name, &made->moment))
 		lease_name_restore(name);
 
 	/* the holds that are left are over all the same */
@@ -533,7 +533,7 @@ make_release(lease_call *call, lease_name *name)
 	/* if its row is locked, it is not ours to say when that can be written */
 	lease_call_set_unwritten(call, !answer.cannot_write);
 	if (answer.cannot_write)
-		lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
+		lease_call_defer(call, made->moment.now_us + LEASE_LOCKED_RETRY_US);
 	else
 		lease_list_early(call);
 	if (was_answered)
@@ -573,9 +573,9 @@ make_session_change(lease_call *call, lease_name *name)
 	bool		keep = call->internal == LEASE_INTERNAL_KEEP;
 
 	if (member == NULL || member->kind != LEASE_SESSION ||
-		member->writer != made.moment.writer)
+		member->writer != made->moment.writer)
 		lease_call_finish(call);
-	else if (member->locked && made.moment.direct)
+	else if (member->locked && made->moment.direct)
 	{
 		if (keep)
 		{
@@ -583,35 +583,35 @@ make_session_change(lease_call *call, lease_name *name)
 			lease_call_finish(call);
 		}
 		else
-			lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
+			lease_call_defer(call, made->moment.now_us + LEASE_LOCKED_RETRY_US);
 	}
 	else if (keep)
 	{
 		if (member->life == LEASE_BOUND)
-			lease_member_extend(member, &made.moment);
+			lease_member_extend(member, &made->moment);
 		lease_list_early(call);
-		made.needs_commit = true;
+		made->needs_commit = true;
 	}
 	else
 	{
 		lease_name_save(name);
 		/* with a lock delay it expires, else it is given back */
-		if (made.moment.delay_us > 0)
-			lease_member_lose(member, &made.moment);
+		if (made->moment.delay_us > 0)
+			lease_member_lose(member, &made->moment);
 		else
 		{
 			member->gone = true;
 			member->changed = true;
 		}
-		if (name->has_locked && made.moment.direct &&
-			!lease_name_will_write(name, &made.moment))
+		if (name->has_locked && made->moment.direct &&
+			!lease_name_will_write(name, &made->moment))
 		{
 			lease_name_restore(name);
-			lease_call_defer(call, made.moment.now_us + LEASE_LOCKED_RETRY_US);
+			lease_call_defer(call, made->moment.now_us + LEASE_LOCKED_RETRY_US);
 			return;
 		}
 		lease_list_early(call);
-		made.needs_commit = true;
+		made->needs_commit = true;
 		attend_later(name);
 	}
 }
@@ -619,7 +619,7 @@ make_session_change(lease_call *call, lease_name *name)
 static void
 make_read(lease_call *call, lease_name *name)
 {
-	if (!lease_early_fill(name, &call->request, &call->caller, &made.moment,
+	if (!lease_early_fill(name, &call->request, &call->caller, &made->moment,
 						  batch->is_blind, &call->answer))
 		name->failed = true;
 	answer_now(call);
@@ -637,15 +637,15 @@ make_guard(lease_call *call, lease_name *name)
 
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
-		lease_member_is_live(member, &made.moment);
+		lease_member_is_live(member, &made->moment);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
 		row = image_row_at(name->entry, member->slot);
 		if (row == NULL || row->token != member->holder->token ||
-			(made.moment.direct &&
-			 lease_name_will_write(name, &made.moment)))
+			(made->moment.direct &&
+			 lease_name_will_write(name, &made->moment)))
 		{
-			made.needs_commit = true;
+			made->needs_commit = true;
 			lease_checkpoint_at(0);
 			lease_call_stall(call, call->retry_us == 0 ? 0 :
 							 LEASE_LOCKED_RETRY_US);
@@ -655,7 +655,7 @@ make_guard(lease_call *call, lease_name *name)
 		lease_member_pin(member);
 		image_note_guard(name->entry, (size_t) (member - name->members), true);
 		if (!lease_guards_add(call->caller.connection_id, name->name,
-							  member->slot, made.moment.now_us))
+							  member->slot, made->moment.now_us))
 			name->failed = true;
 		call->answer.count = member->slot;
 	}
@@ -672,9 +672,9 @@ make_wait(lease_call *call, lease_name *name)
 	int64_t		next_us;
 
 	if (call->youngest == 0)
-		call->youngest = lease_name_youngest(name, &made.moment);
+		call->youngest = lease_name_youngest(name, &made->moment);
 	call->answer.yes = lease_name_have_ended(name, call->youngest,
-											 &made.moment, &next_us);
+											 &made->moment, &next_us);
 	if (call->answer.yes)
 		answer_ended(call, name);
 	else if (call->wait_us == 0)
@@ -905,7 +905,7 @@ make_renew_each(lease_call *call)
 			attend(find_draft(call->names[i]), true);
 	if (any_locked)
 	{
-		made.needs_commit |= any;
+		made->needs_commit |= any;
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	}
 	else if (any)
@@ -953,9 +953,9 @@ make_apply_all(lease_call *call)
 	uint64_t	count = 0;
 
 	call->renews_all = call->request.op == LEASE_RENEW &&
-		!made.moment.direct && end - call->waits_for == call->nnames &&
+		!made->moment.direct && end - call->waits_for == call->nnames &&
 		has_all_names(call) &&
-		lease_renewal_may_be_one(call, made.moment.now_us);
+		lease_renewal_may_be_one(call, made->moment.now_us);
 	for (size_t i = call->waits_for; i < end; i++)
 		lease_name_save(find_draft(call->names[i]));
 	for (size_t i = call->waits_for; i < end; i++)
@@ -1001,13 +1001,13 @@ make_reap(lease_call *call)
 		if (answer.changed && !answer.cannot_write)
 		{
 			any = true;
-			made.reaped += answer.expired;
-			made.needs_commit = true;
+			made->reaped += answer.expired;
+			made->needs_commit = true;
 			attend_later(name);
 		}
 	}
 	/* but not if all that is over is locked */
-	made.reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
+	made->reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
 	answer_now(call);
 }
 
@@ -1101,17 +1101,22 @@ make(lease_call *call)
 	}
 }
 
-/* Make the calls of a batch, whose names are known: false if memory is short. */
-static bool
-make_all(void)
+/*
+ * Make the calls that the batch has taken, whose names are known; what has come of them
+ * is in *result.  False if memory is short.
+ */
+bool
+lease_make_batch(const lease_to_make *to_make, lease_made *result)
 {
 	lease_call *call;
 
-	made.moment = lease_moment_now(batch->direct);
+	batch = to_make;
+	made = result;
+	*made = (lease_made) {.moment = lease_moment_now(batch->direct)};
 	for (size_t i = 0; i < batch->nnames; i++)
 	{
 		image_set_draft(batch->names[i],
-						lease_name_create(batch->names[i], &made.moment));
+						lease_name_create(batch->names[i], &made->moment));
 		if (batch->names[i]->draft == NULL)
 			return false;
 	}
@@ -1126,7 +1131,7 @@ make_all(void)
 		/* a server that has become read-only grants nothing any more */
 		if (batch->read_only)
 			lease_call_fail_waiters(batch->names[i]->name);
-		else if (queue != NULL && queue->due_us <= made.moment.now_us &&
+		else if (queue != NULL && queue->due_us <= made->moment.now_us &&
 				 batch->can_grant)
 			attend(batch->names[i]->draft, false);
 	}
@@ -1136,21 +1141,4 @@ make_all(void)
 		if (batch->names[i]->draft->failed)
 			return false;
 	return true;
-}
-
-/*
- * Make the calls that the batch has taken, whose names are known; what has come of them
- * is in *result.  False if memory is short.
- */
-bool
-lease_make_batch(const lease_to_make *to_make, lease_made *result)
-{
-	bool		done;
-
-	batch = to_make;
-	made = (lease_made) {0};
-	done = make_all();
-	*result = made;
-	batch = NULL;
-	return done;
 }

@@ -217,16 +217,6 @@ add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
 	lease_text_put(text, "]", 1);
 }
 
-/* Add the releases of a list. */
-static void
-add_list(lease_text *text, const lease_calls *list)
-{
-	for (const lease_call *call = list->head; call != NULL; call = call->next)
-		if (call->unwritten)
-			add_unwritten(text, call->names[0], call->request.token,
-						  lease_of(call));
-}
-
 /*
  * The leases of which holds were given back, as JSON: see dlock_engine_unwritten().
  * NULL if memory is short.
@@ -239,7 +229,11 @@ lease_owed_json(int64_t now_us)
 
 	lease_text_put(&text, "[", 1);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		add_list(&text, all[i]);
+		for (const lease_call *call = all[i]->head; call != NULL;
+			 call = call->next)
+			if (call->unwritten)
+				add_unwritten(&text, call->names[0], call->request.token,
+							  lease_of(call));
 	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
 	{
 		size_t		place = (i - 1) % WRITTEN_ROOM;

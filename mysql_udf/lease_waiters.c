@@ -242,15 +242,6 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 	nwaiters++;
 }
 
-/* Give up all the places of a call that waits for any of several names. */
-static void
-leave_places(lease_call *call)
-{
-	nothers -= call->nnames - 1;
-	for (size_t i = 0; i < call->nnames; i++)
-		lease_waiter_leave(call->places[i]);
-}
-
 /*
  * Take a waiter out of its queue, or queues, which may be gone after that.  Whoever
  * was behind it is looked at.
@@ -262,7 +253,9 @@ lease_waiter_leave(lease_call *call)
 
 	if (call->places != NULL)
 	{
-		leave_places(call);
+		nothers -= call->nnames - 1;
+		for (size_t i = 0; i < call->nnames; i++)
+			lease_waiter_leave(call->places[i]);
 		return;
 	}
 	if (call->list == &queue->line && queue->line.head == call)
