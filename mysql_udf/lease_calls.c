@@ -44,8 +44,7 @@ lease_call_fail_by_memory(lease_call *call)
 void
 lease_call_finish(lease_call *call)
 {
-	if (lease_waiter_has_places(call))
-		lease_waiter_leave(call);
+	lease_waiter_leave(call);
 	lease_list_done(call);
 	lease_owe_nothing(call);
 	lease_call_unref(call);
@@ -74,11 +73,8 @@ lease_call_withdraw(lease_call *call)
 	switch (call->place)
 	{
 		case LEASE_PLACE_LIST:
-			if (lease_waiter_has_places(call))
-				lease_waiter_leave(call);
 			break;
 		case LEASE_PLACE_LINE:
-			lease_waiter_leave(call);
 			lease_wake();
 			break;
 		case LEASE_PLACE_BATCH:
@@ -86,6 +82,7 @@ lease_call_withdraw(lease_call *call)
 		case LEASE_PLACE_NONE:
 			return true;
 	}
+	lease_waiter_leave(call);
 	lease_list_done(call);
 	/* the engine's reference, which is not the last */
 	atomic_fetch_sub(&call->references, 1);
@@ -334,7 +331,6 @@ lease_call_fail_waiters(lease_bytes name)
 
 		if (call->stands_for != NULL)
 			call = call->stands_for;
-		lease_waiter_leave(call);
 		lease_call_fail_by_table(call);
 	}
 }

@@ -335,18 +335,14 @@ check_deadlock(lease_call *call)
 	lease_deadlock found = lease_deadlock_find(call, made->moment.now_us,
 											   &message);
 
-	if (found != LEASE_DEADLOCK_NONE)
+	if (found == LEASE_DEADLOCK_FOUND)
 	{
-		lease_waiter_leave(call);
-		if (found == LEASE_DEADLOCK_FOUND)
-		{
-			lease_count(LEASE_COUNT_deadlocks, 1);
-			lease_call_fail(call, "40P01", "%s", message.data);
-			lease_call_finish(call);
-		}
-		else
-			lease_call_fail_by_memory(call);
+		lease_count(LEASE_COUNT_deadlocks, 1);
+		lease_call_fail(call, "40P01", "%s", message.data);
+		lease_call_finish(call);
 	}
+	else if (found == LEASE_DEADLOCK_UNKNOWN)
+		lease_call_fail_by_memory(call);
 	lease_text_free(&message);
 }
 
@@ -821,8 +817,7 @@ make_acquire_any(lease_call *call)
 	else if (taken > 0)
 	{
 		call->answer.outcome = LEASE_GRANTED;
-		if (lease_waiter_has_places(call))
-			lease_waiter_leave(call);
+		lease_waiter_leave(call);
 		answer_grant(call);
 		for (size_t i = 0; i < call->nnames; i++)
 			if (lease_is_granted((lease_outcome) call->outcomes[i]))

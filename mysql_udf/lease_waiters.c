@@ -243,21 +243,23 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 }
 
 /*
- * Take a waiter out of its queue, or queues, which may be gone after that.  Whoever
- * was behind it is looked at.
+ * Take a waiter out of its queue, or queues, if it is in any; they may be gone after that.
+ * The waiter behind it is looked at.
  */
 void
 lease_waiter_leave(lease_call *call)
 {
 	lease_queue *queue = call->queue;
 
-	if (call->places != NULL)
+	if (lease_waiter_has_places(call))
 	{
 		nothers -= call->nnames - 1;
 		for (size_t i = 0; i < call->nnames; i++)
 			lease_waiter_leave(call->places[i]);
 		return;
 	}
+	if (queue == NULL)
+		return;
 	if (call->list == &queue->line && queue->line.head == call)
 		queue->due_us = 0;
 	lease_calls_remove(call);
