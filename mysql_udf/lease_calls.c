@@ -168,17 +168,14 @@ lease_call_put_back(lease_call *call)
 {
 	if (call->from_line)
 	{
-		lease_queue *queue = lease_queue_get(call->names[0]);
-
 		call->from_line = false;
-		if (queue == NULL)
+		if (!lease_waiter_join(call))
 		{
 			lease_call_fail_by_memory(call);
 			return;
 		}
-		lease_waiter_join(call, queue);
-		lease_calls_push(&queue->line, call);
-		lease_queue_look_at(queue, 0);
+		lease_calls_push(&call->queue->line, call);
+		lease_queue_look_at(call->queue, 0);
 	}
 	else
 		lease_list_incoming_first(call);

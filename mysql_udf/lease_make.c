@@ -347,76 +347,50 @@ check_deadlock(lease_call *call)
 }
 
 /*
- * Let a call wait for a name; "retry_us" is when time alone may change
- * something.
+ * Let a call wait for a name, or for any of its names, where it may have places already;
+ * "retry_us" is when time alone may change something.
  */
 static void
-wait_in_line(lease_call *call, lease_name *name, int64_t retry_us)
+wait_for(lease_call *call, int64_t retry_us)
 {
-	lease_queue *queue;
+	bool		any = call->kind == DLOCK_CALL_ACQUIRE_ANY;
+	size_t		first = any ? 0 : call->waits_for;
+	size_t		end = any ? call->nnames : first + 1;
 
-	if (!may_wait(call))
+	if ((call->abandoned || !lease_waiter_has_places(call)) &&
+		!may_wait(call))
 		return;
-	queue = lease_queue_get(name->name);
-	if (queue == NULL)
+	for (size_t i = first; i < end; i++)
+		retry_us = look_again_us(find_draft(call->names[i]), retry_us);
+	call->retry_us = retry_us;
+	if (!lease_waiter_join(call))
 	{
 		lease_call_fail_by_memory(call);
 		return;
 	}
-	call->retry_us = look_again_us(name, retry_us);
-	lease_waiter_join(call, queue);
-	note_waiter(name, call->retry_us);
+	for (size_t i = first; i < end; i++)
+		note_waiter(find_draft(call->names[i]), retry_us);
 	if (call->kind != DLOCK_CALL_WAIT)
 		check_deadlock(call);
 }
 
-/* The same for any of its names; it may have places there already. */
+/*
+ * An acquire was not granted, as its answer says: let it wait, if it is to, and has time
+ * left.
+ */
 static void
-wait_for_any(lease_call *call, int64_t retry_us)
+wait_or_refuse(lease_call *call, int64_t retry_us)
 {
-	if ((call->abandoned || !lease_waiter_has_places(call)) &&
-		!may_wait(call))
-		return;
-	for (size_t i = 0; i < call->nnames; i++)
-		retry_us = look_again_us(find_draft(call->names[i]), retry_us);
-	call->retry_us = retry_us;
-	if (!lease_waiter_join_all(call))
+	if (call->answer.outcome == LEASE_BUSY && call->wait_us != 0 &&
+		made->moment.now_us < call->end_us)
 	{
-		lease_call_fail_by_memory(call);
+		wait_for(call, retry_us);
 		return;
 	}
-	for (size_t i = 0; i < call->nnames; i++)
-		note_waiter(find_draft(call->names[i]), retry_us);
-	check_deadlock(call);
-}
-
-/* An acquire that does not wait, or not any longer, was not granted. */
-static void
-refuse(lease_call *call)
-{
-	lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
-				LEASE_COUNT_timed_out, 1);
+	if (call->answer.outcome == LEASE_BUSY)
+		lease_count(call->wait_us == 0 ? LEASE_COUNT_refused :
+					LEASE_COUNT_timed_out, 1);
 	answer_now(call);
-}
-
-/* Say whether an acquire that is not granted may wait. */
-static bool
-has_time(const lease_call *call)
-{
-	return call->wait_us != 0 && made->moment.now_us < call->end_us;
-}
-
-/* An acquire that was not granted: let it wait for a name, if it may. */
-static void
-wait_or_refuse(lease_call *call, lease_name *name,
-			   const lease_name_answer *answer)
-{
-	if (answer->outcome != LEASE_BUSY)
-		answer_now(call);
-	else if (has_time(call))
-		wait_in_line(call, name, answer->retry_us);
-	else
-		refuse(call);
 }
 
 /*
@@ -454,7 +428,7 @@ make_acquire(lease_call *call, lease_name *name)
 		attend(name, true);
 	}
 	else
-		wait_or_refuse(call, name, &answer);
+		wait_or_refuse(call, answer.retry_us);
 }
 
 /* The lease that a call speaks for by its token, also one that has ended, or NULL. */
@@ -676,7 +650,7 @@ make_wait(lease_call *call, lease_name *name)
 	else if (call->wait_us == 0)
 		answer_now(call);
 	else
-		wait_in_line(call, name, next_us);
+		wait_for(call, next_us);
 }
 
 /* All names or none. */
@@ -724,7 +698,7 @@ make_acquire_all(lease_call *call)
 	if (is_kept)
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 	else
-		wait_or_refuse(call, find_draft(call->names[n]), &answer);
+		wait_or_refuse(call, answer.retry_us);
 }
 
 /* Undo what was done to all names of a call; nothing has come of it. */
@@ -826,10 +800,7 @@ make_acquire_any(lease_call *call)
 	else
 	{
 		call->answer.outcome = LEASE_BUSY;
-		if (has_time(call))
-			wait_for_any(call, retry_us);
-		else
-			refuse(call);
+		wait_or_refuse(call, retry_us);
 	}
 }
 

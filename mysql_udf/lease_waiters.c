@@ -42,8 +42,8 @@ lease_queue_find(lease_bytes name)
 }
 
 /* The queue of a name, made if need be; NULL if there is no memory. */
-lease_queue *
-lease_queue_get(lease_bytes name)
+static lease_queue *
+get_queue(lease_bytes name)
 {
 	lease_queue *queue = lease_queue_find(name);
 	uint32_t	slot = lease_bucket(name);
@@ -226,9 +226,14 @@ lease_waiter_of_connection(uint64_t connection_id)
 	return link == NULL ? NULL : hash_object(lease_call, by_connection, link);
 }
 
-void
-lease_waiter_join(lease_call *call, lease_queue *queue)
+/* Let a call join the queue of a name: false if there is no memory. */
+static bool
+join(lease_call *call, lease_bytes name)
 {
+	lease_queue *queue = get_queue(name);
+
+	if (queue == NULL)
+		return false;
 	call->queue = queue;
 	call->place = LEASE_PLACE_LINE;
 	lease_calls_append(call->watches ? &queue->watchers : &queue->line, call);
@@ -240,6 +245,7 @@ lease_waiter_join(lease_call *call, lease_queue *queue)
 				 call->caller.connection_id);
 	}
 	nwaiters++;
+	return true;
 }
 
 /*
@@ -325,28 +331,25 @@ static bool
 join_all(lease_call *call)
 {
 	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_queue *queue = lease_queue_get(call->names[i]);
-
-		if (queue == NULL)
+		if (!join(call->places[i], call->names[i]))
 		{
 			while (i-- > 0)
 				lease_waiter_leave(call->places[i]);
 			return false;
 		}
-		lease_waiter_join(call->places[i], queue);
-	}
 	nothers += call->nnames - 1;
 	return true;
 }
 
 /*
- * Let a call wait for any of its names; it stays where it waits already.  False if
- * there is no memory: it waits for none.
+ * Let a call wait for its name, or for any of its names; it stays where it waits already.
+ * False if there is no memory: it waits for none.
  */
 bool
-lease_waiter_join_all(lease_call *call)
+lease_waiter_join(lease_call *call)
 {
+	if (call->kind != DLOCK_CALL_ACQUIRE_ANY)
+		return join(call, call->names[call->waits_for]);
 	if (call->places == NULL && !make_places(call))
 		return false;
 	if (!lease_waiter_has_places(call) && !join_all(call))
