@@ -954,8 +954,7 @@ run_batch(int64_t now_us)
 static int64_t
 unasked_us(void)
 {
-	return lease_reap_due_us() < lease_upkeep_due_us() ?
-		lease_reap_due_us() : lease_upkeep_due_us();
+	return lease_earlier(lease_reap_due_us(), lease_upkeep_due_us());
 }
 
 /* ----------------------------------------------------------------

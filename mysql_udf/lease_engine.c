@@ -239,7 +239,7 @@ wait_for_answer(lease_call *call)
 	int64_t		look_us = call->start_us + LEASE_LOOK_INTERVAL_US;
 	int64_t		end_us = call->end_us;
 
-	while (!sleep_until(call, end_us < look_us ? end_us : look_us))
+	while (!sleep_until(call, lease_earlier(end_us, look_us)))
 	{
 		int64_t		now_us = lease_now();
 

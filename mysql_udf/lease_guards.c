@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lease_moment.h"
 #include "lease_settings.h"
 
 /*
@@ -43,9 +44,7 @@ static pending_guard *guards = NULL;
 static int64_t
 until(int64_t now_us)
 {
-	int64_t		time_us = settings->lock_timeout_us / 2;
-
-	return now_us + (time_us < GUARD_US ? time_us : GUARD_US);
+	return now_us + lease_earlier(settings->lock_timeout_us / 2, GUARD_US);
 }
 
 /* A connection is about to lock a row: false if memory is short. */

@@ -125,10 +125,8 @@ apply_unless_locked(lease_call *call, lease_name *name)
 static int64_t
 look_again_us(const lease_name *name, int64_t retry_us)
 {
-	int64_t		latest_us = made->moment.now_us +
-		(name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US);
-
-	return retry_us < latest_us ? retry_us : latest_us;
+	return lease_earlier(retry_us, made->moment.now_us +
+						 (name->has_locked ? LEASE_LOCKED_RETRY_US : LOOK_US));
 }
 
 static bool
@@ -209,8 +207,7 @@ tell_watchers(lease_name *name)
 			if (!lease_name_have_ended(name, call->youngest, &made->moment,
 									   &end_us))
 			{
-				if (end_us < next_us)
-					next_us = end_us;
+				next_us = lease_earlier(next_us, end_us);
 				continue;
 			}
 			lease_count(LEASE_COUNT_woken, 1);
@@ -229,8 +226,8 @@ tell_watchers(lease_name *name)
 				call = call->stands_for;
 			lease_list_incoming(call);
 		}
-		else if (call->retry_us < next_us)
-			next_us = call->retry_us;
+		else
+			next_us = lease_earlier(next_us, call->retry_us);
 	}
 	return next_us;
 }
@@ -262,9 +259,8 @@ attend(lease_name *name, bool changed)
 	if (queue == NULL)
 		return;
 	lease_queue_look(queue, name, &made->moment);
-	lease_queue_look_at(queue, made->moment.now_us + LOOK_US);
-	lease_queue_look_by(queue, line_us);
-	lease_queue_look_by(queue, watch_us);
+	lease_queue_look_at(queue, lease_earlier(made->moment.now_us + LOOK_US,
+											 lease_earlier(line_us, watch_us)));
 }
 
 /*
@@ -747,8 +743,8 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 			call->answer.tokens[i] = answer.token;
 			++*taken;
 		}
-		else if (answer.retry_us < *retry_us)
-			*retry_us = answer.retry_us;
+		else
+			*retry_us = lease_earlier(*retry_us, answer.retry_us);
 	}
 	return answer;
 }

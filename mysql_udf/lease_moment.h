@@ -30,4 +30,11 @@ extern void lease_run_begin(void);
 extern uint64_t lease_run(void);
 extern lease_moment lease_moment_now(bool direct);
 
+/* The earlier of two times. */
+static inline int64_t
+lease_earlier(int64_t a_us, int64_t b_us)
+{
+	return a_us < b_us ? a_us : b_us;
+}
+
 #endif							/* DLOCK_LEASE_MOMENT_H */

@@ -28,6 +28,7 @@
 #include "lease_pace.h"
 
 #include "lease_lists.h"
+#include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_owed.h"
 #include "lease_server.h"
@@ -158,7 +159,7 @@ lease_gather_begin(size_t answered, int64_t commit_us)
 		return;
 	}
 	gathering.until_us = lease_now() +
-		(commit_us < GATHER_MAX_US ? commit_us : GATHER_MAX_US);
+		lease_earlier(commit_us, GATHER_MAX_US);
 	for (const lease_call *call = lists->incoming.head; call != NULL;
 		 call = call->next)
 		if (!can_gather(call, gathering.until_us))
@@ -273,10 +274,8 @@ lease_defer_us(void)
 int64_t
 lease_due_us(const lease_call *call)
 {
-	int64_t		idle_us = called_us + DEFER_IDLE_US;
-
-	return call->unwritten && idle_us < call->retry_us ? idle_us :
-		call->retry_us;
+	return !call->unwritten ? call->retry_us :
+		lease_earlier(call->retry_us, called_us + DEFER_IDLE_US);
 }
 
 /*
@@ -337,30 +336,24 @@ lease_next_us(int64_t now_us, int64_t unasked_us)
 			 call = call->next)
 			if (lease_can_be_early(call))
 				return now_us < pause_until_us ? pause_until_us : now_us;
-		return end_us < next_us ? end_us : next_us;
+		return lease_earlier(end_us, next_us);
 	}
-	if (lists->incoming.head != NULL && gather_due_us() < next_us)
-		next_us = gather_due_us();
+	if (lists->incoming.head != NULL)
+		next_us = lease_earlier(next_us, gather_due_us());
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
-	if (queue_us < next_us)
-		next_us = queue_us;
-	if (lease_session_keep_us() < next_us)
-		next_us = lease_session_keep_us();
-	if (lease_checkpoint_due_us() < next_us)
-		next_us = lease_checkpoint_due_us();
+	next_us = lease_earlier(next_us, queue_us);
+	next_us = lease_earlier(next_us, lease_session_keep_us());
+	next_us = lease_earlier(next_us, lease_checkpoint_due_us());
 
 	/* a caller's next release may come soon, and need not wake us then */
-	if (called_us + DEFER_IDLE_US > now_us &&
-		called_us + DEFER_IDLE_US < next_us)
-		next_us = called_us + DEFER_IDLE_US;
+	if (called_us + DEFER_IDLE_US > now_us)
+		next_us = lease_earlier(next_us, called_us + DEFER_IDLE_US);
 	for (const lease_call *call = lists->deferred.head; call != NULL;
 		 call = call->next)
-		if (lease_due_us(call) < next_us)
-			next_us = lease_due_us(call);
+		next_us = lease_earlier(next_us, lease_due_us(call));
 	for (const lease_call *call = lists->stalled.head; call != NULL;
 		 call = call->next)
-		if (call->retry_us < next_us)
-			next_us = call->retry_us;
+		next_us = lease_earlier(next_us, call->retry_us);
 	return next_us < pause_until_us ? pause_until_us : next_us;
 }
 

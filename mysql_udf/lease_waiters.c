@@ -149,8 +149,7 @@ lease_queue_look_at(lease_queue *queue, int64_t at_us)
 void
 lease_queue_look_by(lease_queue *queue, int64_t at_us)
 {
-	if (at_us < queue->due_us)
-		queue->due_us = at_us;
+	queue->due_us = lease_earlier(queue->due_us, at_us);
 }
 
 /*
