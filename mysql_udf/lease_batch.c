@@ -10,16 +10,16 @@
  * What is answered when:
  *
  * - what changes nothing (a refusal, a look): as soon as it is known;
- * - a release: as soon as it is known, before it is written.  Should nobody
- *   else need a commit, it is put off for a moment, so that several of them go
+ * - a release: as soon as it is known, before it is written.  If no other call
+ *   needs a commit, it is put off for a moment, so that several of them go
  *   into one commit.  Until it has been written it comes first in each batch
- *   that concerns its name, so that all who come after it find the name free;
+ *   that concerns its name, so that all later calls find the name free;
  * - all else: when it has been committed.
  *
  * When a commit fails because of a conflict with another server or a lock,
  * everything not yet answered is put back where it came from.  When the
- * connection is lost in a commit, nobody knows whether it took place: those who
- * wait for it are told so, and releases look whether they still have to be
+ * connection is lost in a commit, nobody knows whether it took place: the callers
+ * that wait for it are told so, and releases look whether they still have to be
  * written.
  *
  * Nothing here waits for the server or the disk with the mutex held.
@@ -97,9 +97,9 @@ static bool looks_wait = false; /* the last batch could not be read, and there a
 #define STUCK_US		1000000
 
 /*
- * For so long after somebody's lock of the server has kept us from finding out which rows
- * guards have locked, it is not tried again: those that may be, count as locked.  Each
- * try takes a second, in which nothing else is done.
+ * While the server is locked against writing, the batcher cannot find out which rows
+ * guards have locked.  It does not try again for so long, since each try takes a second,
+ * in which nothing else is done.  Rows that may be locked count as locked.
  */
 #define BLIND_US		3000000
 
@@ -234,7 +234,7 @@ want(const lease_calls *list)
 }
 
 /*
- * Say whether somebody wants a name.  Many are asked for, and few are wanted;
+ * Say whether a call wants a name, or a waiter.  Many are asked for, and few are wanted;
  * collect() has noted their buckets.
  */
 static bool
@@ -247,9 +247,9 @@ is_wanted(lease_bytes name)
 }
 
 /*
- * Say whether it is time for a release that was put off, although nobody wants
- * its name: because such are to be written.  One whose row is locked is looked
- * at again when it is time, but not all of them at once.
+ * Say whether it is time for a release that was put off, although no call wants its
+ * name: because such releases are to be written.  A release whose row is locked is looked
+ * at again when it is time, but not all of these at once.
  */
 static bool
 is_time(const lease_call *call, bool write, int64_t now_us)
@@ -277,8 +277,8 @@ unstall(int64_t now_us)
 }
 
 /*
- * The same as collect(), for as long as that is so, or when the server is locked against
- * writing: who only looks is answered.
+ * Collect only looks: while nothing can be granted, or the server is locked against
+ * writing, they are answered all the same.
  */
 static void
 collect_looks(void)
@@ -368,7 +368,7 @@ collect(int64_t now_us)
 
 /*
  * Collect the other releases that were put off: if something is written anyway, they
- * cost next to nothing.  Nobody in the batch wants their names.
+ * cost next to nothing.  No call of the batch wants their names.
  */
 static void
 collect_deferred(void)
@@ -396,8 +396,8 @@ only_looks(void)
 
 /*
  * Say whether all rows of a name were locked when they were last read with locks, in this
- * generation.  Then nothing is wrong but that some may be locked no more, and the name can be
- * gone by: what is locked stays so until it is read again.
+ * generation.  Then the name can be decided by what is known: some rows may be locked no
+ * more, but they count as locked until they are read again.
  */
 static bool
 is_all_locked(const image_name *name)
@@ -409,8 +409,8 @@ is_all_locked(const image_name *name)
 }
 
 /*
- * Say whether all that is asked of a name is to give leases back, and nobody waits for it.
- * Then it does not matter which of its locked rows are still locked.
+ * Say whether all calls for a name give leases back, and it has no waiters.  Then it does
+ * not matter which of its locked rows are still locked.
  */
 static bool
 is_only_released(lease_bytes name)
@@ -427,9 +427,9 @@ is_only_released(lease_bytes name)
 }
 
 /*
- * Note which names have to be read: those that are not known, or whose rows somebody
- * may have locked; and where changes go into the table at once, all.  The mutex is
- * held.
+ * Note which names have to be read: those that are not known, or whose rows a
+ * transaction may have locked; and all, where changes go into the table at once.  The
+ * mutex is held.
  */
 static void
 find_reads(void)
@@ -473,7 +473,7 @@ read_names(bool looks)
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
-		/* nor may who looks be kept from it by who has locked the table */
+		/* a lock of the table is not to keep calls from looking */
 		table_free_rows(&reading.rows);
 		status = LEASE_STATUS_OK;
 		if (batch.direct && tenure->has_journal)
@@ -546,7 +546,7 @@ read_batch(bool looks)
 			status = lease_take_tables();
 		(void) lease_resume();
 		if (status == LEASE_STATUS_FAILED && lease_server_connection()->is_refusal)
-			status = LEASE_STATUS_OK;	/* who looks is answered all the same */
+			status = LEASE_STATUS_OK;	/* looks are answered all the same */
 	}
 	find_reads();
 	if (status != LEASE_STATUS_OK || reading.count == 0)
@@ -784,7 +784,7 @@ fail_batch(lease_status status, bool in_commit)
 	if (status != LEASE_STATUS_EARLY)
 		lease_note_failure(status);
 
-	/* who looks does not have to wait until rows can be locked */
+	/* a look need not wait until rows can be locked */
 	if (status == LEASE_STATUS_CONFLICT && !in_commit &&
 		lease_server_connection()->is_locked)
 		for (lease_call *call = lists->taken.head, *next; call != NULL;
@@ -804,7 +804,7 @@ fail_batch(lease_status status, bool in_commit)
 		while (all[i]->tail != NULL)
 			lease_call_after_failure(all[i]->tail, &failure);
 
-	/* those who joined a queue did so for what did not come true */
+	/* calls have joined a queue for what did not come true */
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_queue *queue = lease_queue_find(batch.names[i]->name);
@@ -815,7 +815,7 @@ fail_batch(lease_status status, bool in_commit)
 								lease_pause_until_us());
 	}
 
-	/* nobody can be granted anything while the table fails */
+	/* nothing can be granted while the table fails */
 	if (status == LEASE_STATUS_FAILED)
 		for (size_t i = 0; i < batch.nnames; i++)
 			lease_call_fail_waiters(batch.names[i]->name);
@@ -950,7 +950,7 @@ run_batch(int64_t now_us)
 		answer_settled(lease_checkpoint());
 }
 
-/* When what nobody has asked for is due. */
+/* When the work is due that no call asks for. */
 static int64_t
 unasked_us(void)
 {
@@ -962,28 +962,28 @@ unasked_us(void)
  * ----------------------------------------------------------------
  */
 
-static lease_call *lent_to = NULL;	/* who makes a batch in his own thread */
+static lease_call *lent_to = NULL;	/* its caller makes a batch in its own thread */
 static struct THD *borrower = NULL; /* whose thread that is */
-static bool cut = false;		/* the connection was, because of him */
-static int64_t watch_us = 0;	/* when to look at him next */
+static bool cut = false;		/* the connection was, because of that caller */
+static int64_t watch_us = 0;	/* when to look at the caller next */
 
 /*
  * Make a call in its caller's own thread: true.  The mutex is held, and released
  * meanwhile.
  *
- * Where few call at a time, most find the batcher asleep.  To wake it, and to be
+ * Where few call at a time, most calls find the batcher asleep.  To wake it, and to be
  * woken by it, takes longer than all that it does for a call but to wait for the
- * server.  So an acquire that needs only one commit, no reading, is made by whoever
- * asks for it, with what was put off.  The batcher touches nothing until that is
- * over, and looks whether the caller is still wanted (watch_borrower()), who cannot
- * while he waits for the server.
+ * server.  So its caller makes an acquire that needs only one commit, no reading, with
+ * what was put off.  The batcher touches nothing until that is over.  It looks whether
+ * the call is still wanted (watch_borrower()), for the caller cannot while it waits for
+ * the server.
  *
- * Whoever is given up in a slow commit costs the others the connection; so there is
- * none of this for a while after the server was slow.
+ * A caller that is given up in a slow commit costs the others the connection.  So nothing
+ * is lent for a while after the server was slow.
  *
- * All that runs here runs on the stack of a session of the server's, of which little
- * may be left: nothing is printed, and nobody connects.  Only leases that were given
- * back are there, none that note_ended() would have to tell of.
+ * All of this runs on the stack of a session of the server's, of which little may be
+ * left: it prints nothing, and does not connect.  Only leases that were given back are
+ * there, none that note_ended() would have to tell of.
  */
 bool
 lease_batch_lend(lease_call *call)
@@ -1011,9 +1011,9 @@ lease_batch_lend(lease_call *call)
 }
 
 /*
- * While a caller makes a batch: look whether he is killed, or his client gone.  If
- * so, answer the call, and cut the connection, for him to learn of it.  The mutex is
- * held, and released meanwhile.
+ * While a caller makes a batch: look whether its statement was killed, or its client is
+ * gone.  If so, answer the call, and cut the connection, for the caller to learn of it.
+ * The mutex is held, and released meanwhile.
  *
  * It is held for the look, too, so that the session stays.  For that the servers
  * take no lock: they look at a flag, and at the socket.

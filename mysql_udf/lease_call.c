@@ -54,7 +54,7 @@ lease_call_create(size_t nnames)
 }
 
 /*
- * A call that nobody asks for, about the lease with a token; NULL if there is no
+ * A call that the engine makes itself, about the lease with a token; NULL if there is no
  * memory.
  */
 lease_call *
@@ -149,7 +149,7 @@ lease_call_is_of_owner(const lease_call *call)
 		call->internal == LEASE_INTERNAL_NONE && call->nnames == 0;
 }
 
-/* Say whether somebody wants one lease. */
+/* Say whether a caller wants one lease. */
 bool
 lease_call_is_acquire(const lease_call *call)
 {
@@ -157,7 +157,7 @@ lease_call_is_acquire(const lease_call *call)
 		call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_ACQUIRE;
 }
 
-/* Say whether somebody wants several leases, all or any. */
+/* Say whether a caller wants several leases, all or any. */
 bool
 lease_call_is_of_several(const lease_call *call)
 {

@@ -63,7 +63,7 @@ typedef struct lease_call
 	int64_t		retry_us;		/* when to try again what is in the way */
 
 	bool		answered;
-	bool		abandoned;		/* nobody waits for the answer any more */
+	bool		abandoned;		/* its caller does not wait for the answer any more */
 	bool		unwritten;		/* answered, and not yet in the table */
 	bool		from_line;		/* granted to it as a waiter */
 	dlock_answer answer;
@@ -88,13 +88,13 @@ typedef struct lease_call
 	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
 	 * stands in that name's queue for it: */
 	struct lease_call **places; /* those calls; NULL: it has not waited */
-	struct lease_call *stands_for;	/* whom one of them stands for, else NULL */
+	struct lease_call *stands_for;	/* the call that one of them stands for, else NULL */
 
 	/* while it is in a queue, and waits for an owner */
 	hash_link	by_owner;
 	hash_link	by_connection;
 
-	/* of whoever waits, not of a call that stands for another */
+	/* of a waiter, not of a call that stands for another */
 	uint64_t	search;			/* the last search for deadlocks that has met it */
 	uint32_t	number;			/* its number there */
 

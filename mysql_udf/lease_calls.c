@@ -89,7 +89,7 @@ lease_call_withdraw(lease_call *call)
 	return true;
 }
 
-/* The message of a call that nobody wants any more, with LEASE_GIVEN_UP. */
+/* The message of a call that was given up, with LEASE_GIVEN_UP. */
 const char *
 lease_given_up(bool gone)
 {
@@ -98,7 +98,7 @@ lease_given_up(bool gone)
 }
 
 /*
- * Nobody wants a call any more: its statement was killed, or its client is gone.
+ * A call is not wanted any more: its statement was killed, or its client is gone.
  * The mutex is held.
  */
 void
@@ -127,7 +127,7 @@ give_up_us(const lease_call *call)
 	return call->wait_us > 0 && call->end_us > us ? call->end_us : us;
 }
 
-/* Try a call again later, when somebody's transaction may have ended. */
+/* Try a call again later, when the transaction that is in the way may have ended. */
 void
 lease_call_stall(lease_call *call, int64_t pause_us)
 {
@@ -181,7 +181,7 @@ lease_call_put_back(lease_call *call)
 		lease_list_incoming_first(call);
 }
 
-/* Undo that a call was granted something that nobody will learn of. */
+/* Undo that a call was granted something of which no caller will learn. */
 static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token,
 		  uint32_t holds)
@@ -218,7 +218,7 @@ give_back_grants(const lease_call *call, bool committed)
 	if (!several && !lease_call_is_acquire(call))
 		return;
 	if (committed && lease_replays_have(call))
-		return;					/* who has asked with its request id has it */
+		return;					/* a retry with its request id has it */
 
 	for (size_t i = 0; i < call->nnames; i++)
 	{
@@ -232,9 +232,9 @@ give_back_grants(const lease_call *call, bool committed)
 }
 
 /*
- * Give back what a call was granted that has been answered: its caller, who asks for
- * this, finds that nobody will learn of it, and is to wake the batcher.  The mutex is
- * held.
+ * Give back what a call was granted that has been answered.  Its caller asks for this,
+ * since its statement was killed, or its client is gone; and is to wake the batcher.  The
+ * mutex is held.
  */
 void
 lease_call_return(lease_call *call)
@@ -294,8 +294,8 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 			 call->kind != DLOCK_CALL_WAIT)
 	{
 		/*
-		 * Nobody's guard is in the way of the journal: somebody has locked the
-		 * whole server, a backup say, or is about to, and may be waiting for the
+		 * No guard is in the way of the journal.  So a session has locked the whole
+		 * server, for a backup say, or is about to, and it may be waiting for the
 		 * very statement that has called us.
 		 */
 		lease_call_fail(call, "55P03",
@@ -304,7 +304,7 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 	}
 	else if (status == LEASE_STATUS_EARLY || status == LEASE_STATUS_FENCED ||
 			 (status != LEASE_STATUS_FAILED && call->from_line))
-		lease_call_put_back(call);	/* who stands in line, times out */
+		lease_call_put_back(call);	/* a waiter in line times out */
 	else if (now_us >= give_up_us(call) ||
 			 (status == LEASE_STATUS_FAILED && !waits_for_room(call)))
 		lease_call_fail_by_table(call);
@@ -315,7 +315,7 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 		lease_call_put_back(call);
 }
 
-/* Tell those who wait for a name that the table failed. */
+/* Tell the waiters for a name that the table failed. */
 void
 lease_call_fail_waiters(lease_bytes name)
 {
@@ -333,9 +333,9 @@ lease_call_fail_waiters(lease_bytes name)
 }
 
 /*
- * After a look that failed: tell those who have come to the end of their time
- * meanwhile.  A member of a group that has lost the others can take its whole
- * LEASE_TABLE_TIMEOUT to fail, each time.  The mutex is held.
+ * After a look that failed: tell the callers whose time has run out meanwhile.  A member
+ * of a group that has lost the others can take its whole CONNECTION_TIMEOUT to fail, each
+ * time.  The mutex is held.
  */
 void
 lease_call_fail_late(void)
@@ -353,9 +353,9 @@ lease_call_fail_late(void)
 }
 
 /*
- * Who has waited, has left the queue because the name came free, and is not answered
- * yet: what it is granted is to be committed, or it is to be made again from the
- * beginning.  Until then it is one of those who wait.
+ * Say whether a call has waited, has left the queue because the name came free, and is
+ * not answered yet: what it is granted is to be committed, or it is to be made again from
+ * the beginning.  Until then it counts as a waiter.
  */
 static bool
 is_served(const lease_call *call)
@@ -459,7 +459,7 @@ lease_call_answer_committed(lease_call *call)
 				call->waits_for += call->slice;
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{
-					/* behind who has come meanwhile, and wants but one */
+					/* behind the calls that have come meanwhile */
 					lease_list_incoming(call);
 					return;
 				}

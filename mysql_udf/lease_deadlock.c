@@ -2,25 +2,26 @@
  * lease_deadlock.c
  *	  Find out whether a waiter closes a circle of owners.
  *
- * core/stuck.c decides; here the facts are gathered that it goes by: who waits, and
- * who holds and guards the names, of all that the newcomer's wait depends on,
- * directly or by way of other owners.  Who waits elsewhere costs nothing.
+ * core/stuck.c decides.  This file gathers the facts: the waiters, and the holders and
+ * guards of the names, of all that the newcomer's wait depends on, directly or by way of
+ * other owners.  Waiters elsewhere cost nothing.
  *
  * A circle is closed by the last of its waiters to join.  Each newcomer looks after it
  * has joined, and leaves before the next comes if it is in one.  All of this is under
- * the engine's mutex, so the facts are of one moment: but for who is in the way of those
- * who wait, which is as of the last look at the name (lease_queue_look()).  That is made
- * after each change that this server makes.
+ * the engine's mutex, so the facts are of one moment.  Only the holders in the way are as
+ * of the last look at the name (lease_queue_look()), which is made after each change that
+ * this server makes.
  *
- * Most need not search.  If nobody who holds or guards the name waits, they can go on
- * and give it up to those in line, the newcomer at last.  No circle is missed by it: the
- * newcomer has joined, so in a circle it finds somebody who waits.
+ * Most newcomers need not search.  If no holder or guard of the name waits, these can go on
+ * and give it up to the waiters in line, the newcomer at last.  No circle is missed by it:
+ * the newcomer has joined, so in a circle it finds a holder that waits.
  *
- * Whose transaction has locked a row is not known: it counts as one that goes on with
+ * It is not known whose transaction has locked a row: it counts as one that goes on with
  * the lease's owner, in a connection that does not wait.
  *
  * A name whose holders could not be noted, for want of memory, may be part of any
- * circle.  So whoever meets it is told that, and not that there is none.
+ * circle.  So a search that meets it finds that this is not known, and not that there is
+ * no circle.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -39,11 +40,11 @@
  */
 typedef struct search
 {
-	uint64_t	number;			/* of the search: who has it was met */
+	uint64_t	number;			/* of the search: a waiter or queue that has it was met */
 	int64_t		now_us;
 	stuck_facts facts;
 	lease_queue **names;
-	const lease_call **owners;	/* somebody who waits as each */
+	const lease_call **owners;	/* a waiter of each */
 	stuck_waiter *waiters;
 	stuck_wait *waits;
 	const lease_call **places;	/* of each wait */
@@ -75,14 +76,14 @@ party_of_blocker(const lease_blocker *blocker)
 	};
 }
 
-/* Who waits in a place. */
+/* The waiter that has a place. */
 static lease_call *
 waiter_in(lease_call *place)
 {
 	return place->stands_for != NULL ? place->stands_for : place;
 }
 
-/* Say whether the lease of somebody in the way is live. */
+/* Say whether the lease of a holder in the way is live. */
 static bool
 is_live(const lease_blocker *blocker, int64_t now_us)
 {
@@ -128,8 +129,8 @@ add_wait(search *s, lease_call *place)
 }
 
 /*
- * Meet a place of a waiter's.  Who watches is in nobody's way, so it counts if its
- * owner does; who is in line counts when the line is gone through, which is its order.
+ * Meet a place of a waiter's.  A watcher is in nobody's way, so it counts if its owner
+ * does.  A waiter in line counts when the line is gone through, in the line's order.
  */
 static void
 reach_place(search *s, lease_call *place, uint32_t owner)
@@ -199,7 +200,7 @@ make_room(search *s)
 	return true;
 }
 
-/* Add who is in the way on a name, if its owner waits. */
+/* Add a holder that is in the way on a name, if its owner waits. */
 static void
 add_blocker(search *s, uint32_t name, const lease_blocker *blocker)
 {
@@ -229,7 +230,7 @@ add_blocker(search *s, uint32_t name, const lease_blocker *blocker)
 	};
 }
 
-/* Go through those who wait for a name in line, and those who are in their way. */
+/* Go through the waiters in line for a name, and the holders that are in their way. */
 static void
 visit_name(search *s, uint32_t name)
 {
@@ -287,7 +288,7 @@ forget(search *s)
  * ----------------------------------------------------------------
  */
 
-/* Add an owner, if whoever is told may know it. */
+/* Add an owner, if the caller that is told may know it. */
 static void
 add_owner(lease_text *message, lease_party party, const dlock_caller *told)
 {
@@ -324,7 +325,7 @@ add_step(lease_text *message, const search *s, const stuck_step *step,
  * ----------------------------------------------------------------
  */
 
-/* Say whether somebody who is in the way on a name may wait. */
+/* Say whether a holder that is in the way on a name may wait. */
 static bool
 is_held_by_waiter(const lease_queue *queue, int64_t now_us)
 {
@@ -336,8 +337,8 @@ is_held_by_waiter(const lease_queue *queue, int64_t now_us)
 }
 
 /*
- * Say whether a waiter, which has joined, can possibly close a circle.  Who is not
- * stuck for one of several names is not stuck.
+ * Say whether a waiter, which has joined, can possibly close a circle.  A waiter that is
+ * not stuck for one of several names is not stuck.
  */
 static bool
 is_possible(const lease_call *newcomer, int64_t now_us)

@@ -2,14 +2,13 @@
  * lease_early.c
  *	  Answer in the caller's own thread, by what the image says.
  *
- * What the image says has been committed.  So who only looks is answered at once,
- * and so is who tries for a lease that somebody holds.  A release is answered before
- * it is written: it is marked in the image, and put off for a moment, so that it
- * comes with the next commit.  Should it be lost in a crash, others wait for its
- * deadline.
+ * What the image says has been committed.  So a look is answered at once, and so is a try
+ * for a lease that another owner holds.  A release is answered before it is written: it
+ * is marked in the image, and put off for a moment, so that it comes with the next
+ * commit.  If it is lost in a crash, others wait for its deadline.
  *
- * None of this waits for the server, whatever a commit or a lock of somebody else's
- * makes the batcher wait for.  What the image cannot say is left to the batcher:
+ * None of this waits for the server, whatever commit or lock the batcher has to wait
+ * for.  What the image cannot say is left to the batcher:
  * which rows a transaction has locked, whose turn it is in a queue, what is being
  * changed just now, and all that changes anything else.
  *
@@ -38,9 +37,9 @@
 #define LOOK_MAX_AGE_US	2500000
 
 /*
- * Say whether the image can be gone by: nobody else writes the tables, as far as is
- * known.  While the batcher waits for the server nobody looks; what was committed by
- * then stays.
+ * Say whether calls can be answered by the image: as far as is known, only this run
+ * writes the tables.  While the batcher waits for the server, it does not look at the
+ * server's state; what was committed by then stays.
  */
 static bool
 is_valid(void)
@@ -62,7 +61,7 @@ find_known(lease_bytes bytes, image_name **name)
 	return is_valid() && image_is_known(bytes);
 }
 
-/* Say whether a name is known, and that nobody has locked its rows. */
+/* Say whether a name is known, and also that none of its rows is locked. */
 static bool
 is_plain(lease_bytes bytes)
 {
@@ -103,7 +102,7 @@ take_off_given(const image_name *name, lease_member *member)
 	return true;
 }
 
-/* What there is of a lease for those who only look. */
+/* What a look sees of a lease. */
 typedef enum sight
 {
 	SIGHT_NONE,
@@ -111,7 +110,7 @@ typedef enum sight
 	SIGHT_UNKNOWN				/* the image cannot say */
 } sight;
 
-/* A member as they see it: without its guard, which may have ended. */
+/* A member as a look sees it: without its guard, which may have ended. */
 static sight
 see(const image_name *name, const lease_member *member,
 	const lease_moment *moment, lease_member *seen)
@@ -178,10 +177,10 @@ add_others(lease_name *part, const lease_request *request,
 }
 
 /*
- * The part of a draft that decides about a caller's lease, as those see it who only
- * look; NULL if memory is short, or the image cannot say.  A name may have thousands of
- * other leases.  By one of them alone a call is refused as it is by all; but what it is
- * granted is for the batcher to say.
+ * The part of a draft that decides about a caller's lease, as a look sees it; NULL if
+ * memory is short, or the image cannot say.  A name may have thousands of other leases.
+ * One of them alone refuses a call as all of them do; but what a call is granted is for
+ * the batcher to say.
  */
 static lease_name *
 create_part(image_name *entry, const lease_request *request,
@@ -298,7 +297,7 @@ get_release(const image_name *name, uint64_t token, const dlock_call *request,
 
 /*
  * Answer a release at once, if it is of a plain lease or changes nothing: true.  If
- * somebody waits for the name, it is written at once, too.
+ * the name has waiters, it is written at once, too.
  */
 bool
 lease_early_release(const dlock_call *request, dlock_answer *answer)
@@ -452,8 +451,8 @@ add_holder(dlock_answer *answer, char **owners, const lease_member *member,
 }
 
 /*
- * Answer DLOCK_CALL_READ: false if memory is short.  "is_blind" says that nobody
- * knows which rows are locked.
+ * Answer DLOCK_CALL_READ: false if memory is short.  "is_blind" says that it is not
+ * known which rows are locked.
  */
 bool
 lease_early_fill(lease_name *name, const lease_request *request,
@@ -480,8 +479,8 @@ lease_early_fill(lease_name *name, const lease_request *request,
 }
 
 /*
- * Find the first lease of a name of which something is true, as those see it who only
- * look.  SIGHT_NONE: there is none.
+ * Find the first lease of a name of which something is true, as a look sees it.
+ * SIGHT_NONE: there is none.
  */
 static sight
 find_first(const image_name *name, const lease_moment *moment,
@@ -522,7 +521,7 @@ find_owner(const image_name *name, const lease_moment *moment,
 	return true;
 }
 
-/* Find who holds a name: false if memory is short, or the image cannot say. */
+/* Find the holders of a name: false if memory is short, or the image cannot say. */
 static bool
 find_holders(const image_name *name, const lease_moment *moment,
 			 dlock_answer *answer)
@@ -591,8 +590,8 @@ find_remaining(image_name *entry, const dlock_call *request,
 }
 
 /*
- * Answer who only looks: true, unless the image cannot say.  Where it is not known
- * which rows are locked, it can say what no guard changes: who has a live lease.
+ * Answer a look: true, unless the image cannot say.  Where it is not known which rows
+ * are locked, the image can say what no guard changes: whose lease is live.
  */
 bool
 lease_early_look(const dlock_call *request, dlock_answer *answer)
@@ -661,7 +660,7 @@ lease_early_could_be_granted(const lease_call *call)
 
 /*
  * Look for a call that has come to the batcher, which could not find out which rows
- * are locked, because somebody has locked the whole server: that is as it was last
+ * are locked, because the whole server is locked: that is as it was last
  * known to be.
  */
 bool
@@ -687,7 +686,7 @@ lease_early_look_blind(lease_call *call)
 }
 
 /*
- * Say whether the holds that somebody waits for have ended, whatever becomes of the
+ * Say whether the holds that a call waits for have ended, whatever becomes of the
  * batch that is being made.
  */
 bool

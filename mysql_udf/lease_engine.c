@@ -3,19 +3,19 @@
  *	  The callers' side of the engine: hand a call to the batcher, and wait.
  *
  * One thread, the batcher (lease_batch.c), changes the lock table for all
- * connections of the server, or lends that to a caller who is alone.  A caller puts
+ * connections of the server, or lends that to a caller that is alone.  A caller puts
  * its call into a list, and sleeps until it is answered, its statement is killed,
  * its client is gone or its time is up; it looks for these 20 times a second.  One
- * mutex protects all that is shared; it is never held while somebody waits for the
- * server or the disk.  Who has been answered does not need it any more, so that all
- * who are answered by one commit can go on at once.
+ * mutex protects all that is shared; no thread holds it while it waits for the server or
+ * the disk.  A caller that has been answered does not need it any more, so that all
+ * callers that are answered by one commit can go on at once.
  *
- * Who has a call.  The caller and the engine each have a reference.  A caller
- * that gives up takes the call out of the list or queue that it is in.  If the
- * batcher is just working on it, it is abandoned: the batcher gives back what
- * it is granted.  A caller that is granted something looks once more, and gives it
- * back itself if it has been killed, or its client has gone, since its last look.  An
- * answered release stays with the engine until it has been written.
+ * The caller and the engine each have a reference to a call.  A caller that gives up takes
+ * the call out of the list or queue that it is in.  If the batcher is just working on the
+ * call, it is abandoned: the batcher gives back what it is granted.  A caller that is
+ * granted something looks once more, and gives it back itself if it has been killed, or
+ * its client has gone, since its last look.  An answered release stays with the engine
+ * until it has been written.
  *
  * The threads live until the server ends.  The library stays loaded although
  * its functions are dropped, so that they can.
@@ -159,7 +159,7 @@ is_unwanted(bool *gone)
 
 /*
  * It is time to look whether a call is still wanted: true when it has been
- * answered or withdrawn.  If the server does not answer the batcher, who looks is told
+ * answered or withdrawn.  If the server does not answer the batcher, a look is answered by
  * what is known.
  */
 static bool
@@ -181,8 +181,8 @@ look(lease_call *call)
 }
 
 /*
- * When a call has waited for long enough.  One that is not to wait for a lease is made at
- * once; should the server not answer, it waits as the batcher does.
+ * When a call has waited for long enough.  A call that is not to wait for a lease is made
+ * at once; if the server does not answer, it waits as the batcher does.
  */
 static int64_t
 get_end_us(const dlock_call *request, int64_t start_us)
@@ -196,12 +196,12 @@ get_end_us(const dlock_call *request, int64_t start_us)
 }
 
 /*
- * The time that a call may wait is over: true when it has been answered.  One that
- * does not stand in line is left to the batcher, which may find the name free, unless the
- * batcher itself has to wait for the server: then that is an error, for nobody knows
- * whether the name is free, and what may be granted yet is given back.  So it is for a
- * waiter whose name has come free, and who cannot be granted it.  What is being committed
- * for a caller who set no time waits for its commit.
+ * The time that a call may wait is over: true when it has been answered.  A call that
+ * does not stand in line is left to the batcher, which may find the name free.  If the
+ * batcher itself has to wait for the server, that is an error, for nobody knows whether the
+ * name is free; what may be granted yet is given back.  It is an error also for a waiter
+ * whose name has come free, and which cannot be granted it.  A call without a time of its
+ * own that is being committed waits for its commit.
  */
 static bool
 end_wait(lease_call *call)
@@ -415,7 +415,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
 	lease_lock();
-	/* who does something else has no guard under way, however it ended */
+	/* a caller that does something else has no guard under way, however it ended */
 	if (request->kind != DLOCK_CALL_CHECK_GUARD)
 		lease_guards_remove(request->caller->connection_id);
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)

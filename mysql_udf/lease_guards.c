@@ -40,7 +40,7 @@ typedef struct pending_guard
 
 static pending_guard *guards = NULL;
 
-/* Until when a row counts as locked that somebody is about to lock from now on. */
+/* Until when a row counts as locked that a guard is about to lock from now on. */
 static int64_t
 until(int64_t now_us)
 {
@@ -101,7 +101,7 @@ lease_guards_remove(uint64_t connection_id)
 }
 
 /*
- * Rows were read: those that somebody is about to lock count as locked, or else they
+ * Rows were read: those that a guard is about to lock count as locked, or else they
  * would be known not to be when they are.
  */
 void
@@ -112,7 +112,7 @@ lease_guards_lock(lease_row *rows, size_t n, int64_t now_us)
 											now_us);
 }
 
-/* Say whether somebody is about to lock a row. */
+/* Say whether a guard is about to lock a row. */
 bool
 lease_guards_have(lease_bytes name, uint32_t slot, int64_t now_us)
 {

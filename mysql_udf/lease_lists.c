@@ -2,9 +2,8 @@
  * lease_lists.c
  *	  The lists of the calls that the engine has.
  *
- * A call that its caller gives up is taken back from the first two lists; from then
- * on the batcher has it.  Who waits in line is in the queue of a name instead
- * (lease_waiters.c).
+ * A caller that gives up takes its call back from the first two lists; from then on the
+ * batcher has it.  A waiter is in the queue of a name instead (lease_waiters.c).
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -43,7 +42,7 @@ lease_list_incoming_first(lease_call *call)
 	move_first(&all.incoming, call, LEASE_PLACE_LIST);
 }
 
-/* It is tried again at some time: somebody's transaction is in the way. */
+/* It is tried again at some time: a transaction is in the way. */
 void
 lease_list_stalled(lease_call *call, int64_t retry_us)
 {

@@ -13,7 +13,7 @@
 typedef struct lease_lists
 {
 	lease_calls incoming;		/* to be made, in their order */
-	lease_calls stalled;		/* somebody's transaction is in the way */
+	lease_calls stalled;		/* a transaction is in the way */
 	lease_calls deferred;		/* releases that were answered, to be written */
 
 	/* of the batch */

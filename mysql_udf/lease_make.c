@@ -1,13 +1,13 @@
 /*
  * lease_make.c
- *	  Make calls: what becomes of each, and of those who wait.
+ *	  Make calls: what becomes of each, and of the waiters.
  *
  * The names of the batch are known.  The calls are made in their order, the answered
  * ones first; the core decides, and drafts are changed, in memory only.
  *
- * Waiters.  Whoever finds the name taken joins its queue (lease_waiters.c).
- * Each time a name has changed or its queue is due, its waiters are served from
- * the head on, in the same batch.
+ * Waiters.  A call that finds its name taken joins the name's queue (lease_waiters.c).
+ * Each time a name has changed, or its queue is due, the waiters are served from the
+ * head on, in the same batch.
  *
  * Where changes go into the table at once, rows that a transaction has locked, by a
  * guard say, cannot be changed.  A release of such a row is answered and put off
@@ -37,8 +37,8 @@
 #include "lease_tenure.h"
 
 /*
- * How often to look at a name that somebody waits for, whatever is known of it:
- * another server may have changed it, or the table may be gone.
+ * How often to look at a name that has waiters, whatever is known of it: another server
+ * may have changed it, or the table may be gone.
  */
 #define LOOK_US			1000000
 
@@ -310,7 +310,7 @@ may_wait(lease_call *call)
 	return true;
 }
 
-/* A waiter has joined the queue of a name: note who is in its way. */
+/* A waiter has joined the queue of a name: note which holders are in its way. */
 static void
 note_waiter(const lease_name *name, int64_t retry_us)
 {
@@ -487,7 +487,7 @@ make_release(lease_call *call, lease_name *name)
 	}
 	else if (!answer.changed && !name->failed)
 	{
-		lease_call_finish(call);			/* somebody else has ended it */
+		lease_call_finish(call);			/* another call has ended it */
 		return;
 	}
 	/* if that ends the lease, the image says so */
@@ -837,7 +837,7 @@ make_release_each(lease_call *call)
 
 /*
  * Renew the leases on the names.  While a transaction has locked one of them the call
- * is not answered, and the others are renewed again and again: who has them is not to
+ * is not answered, and the others are renewed again and again: their holder is not to
  * lose them for that.
  */
 static void
@@ -989,7 +989,7 @@ only_name(const lease_call *call)
 static void
 make(lease_call *call)
 {
-	/* nobody waits for it any more, and its caller was told that it is not made */
+	/* its caller has given it up, and was told that it is not made */
 	if (call->abandoned)
 	{
 		lease_call_finish(call);

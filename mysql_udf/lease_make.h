@@ -15,9 +15,9 @@ typedef struct lease_to_make
 	image_name **names;			/* all of them are known; they get drafts */
 	size_t		nnames;
 	bool		direct;			/* changes go into the table at once */
-	bool		can_grant;		/* else it has looks only, and queues wait */
+	bool		can_grant;		/* else it has only looks, and queues wait */
 	bool		read_only;		/* nothing can be written */
-	bool		is_blind;		/* the rows were read without locks: nobody knows
+	bool		is_blind;		/* the rows were read without locks: it is not known
 								 * which are guarded */
 } lease_to_make;
 

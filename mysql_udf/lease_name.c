@@ -5,12 +5,12 @@
  * A batch makes drafts of the names that its calls concern, applies requests to
  * them one after the other, and writes what has changed.  The core decides; this
  * file turns leases into the core's holders and back, and gives them their slots.
- * Nobody sees a draft before it has been committed: see image.h.
+ * No caller sees a draft before it has been committed: see image.h.
  *
- * A lease whose row is locked by somebody's transaction is taken for guarded: it is
- * in the way of whoever else wants the name, whatever its deadline.  Where changes
- * go into the table at once, it cannot be changed now: a change that needs it is
- * either undone, and tried again later, or kept here and not written.
+ * A lease whose row a transaction has locked is taken for guarded: it is in the way of
+ * all other owners, whatever its deadline.  Where changes go into the table at once, it
+ * cannot be changed now: a change that needs it is either undone, and tried again later,
+ * or kept here and not written.
  *
  * Memory.  Should it be short, the draft has "failed", and its batch fails.
  *
@@ -250,7 +250,7 @@ lease_name_find_own(lease_name *name, lease_bytes owner,
 	return member;
 }
 
-/* What the core is to know of a member, if a caller asks, or nobody does. */
+/* What the core is to know of a member, if a caller asks; NULL: none does. */
 static void
 describe(const lease_member *member, const dlock_caller *caller,
 		 const lease_moment *moment, lease_holder *holder)
@@ -399,7 +399,7 @@ is_kept(const lease_name *name, const lease_moment *moment)
 	return any_locked;
 }
 
-/* The core's holders, and which members they are; of whoever has the mutex. */
+/* The core's holders, and which members they are; of the thread that has the mutex. */
 static struct
 {
 	lease_holder *holders;
@@ -457,7 +457,7 @@ end_of(const lease_member *member)
 }
 
 /*
- * Add those who are not an owner's, as far as an acquire, or the reaper, depends on them:
+ * Add the leases of other owners, as far as an acquire, or the reaper, depends on them:
  * what is over, and of the live ones that of each mode which ends first.  It stands for
  * all of these: permits are added up.
  */
@@ -477,7 +477,7 @@ add_others(lease_name *name, const image_account *account, lease_bytes owner,
 
 		if (member->is_own)
 			continue;
-		/* who has edited the table may have made up a mode */
+		/* an edit of the table may have made up a mode */
 		if (!lease_member_is_live(member, moment) ||
 			member->mode < LEASE_MODE_FIRST || member->mode > LEASE_MODE_LAST)
 		{
@@ -669,7 +669,7 @@ lease_name_uses_slot(const lease_name *name, uint32_t slot)
 	return false;
 }
 
-/* Which slots will be in use; of whoever has the mutex. */
+/* Which slots will be in use; of the thread that has the mutex. */
 static struct
 {
 	bool	   *used;

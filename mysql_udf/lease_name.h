@@ -20,7 +20,7 @@ typedef struct lease_name
 	size_t		room;
 	size_t		nknown;			/* how many the image has */
 	uint64_t	mark;			/* no token of the name is larger */
-	bool		has_locked;		/* somebody's transaction has locked a row */
+	bool		has_locked;		/* a transaction has locked a row */
 	bool		anchor_locked;	/* that of slot 0 */
 	bool		failed;			/* memory was short: to be dropped */
 	lease_member *saved;		/* as much room: see lease_name_save() */

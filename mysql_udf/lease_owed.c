@@ -3,7 +3,7 @@
  *	  What the table is owed: releases that were answered, and are yet to be written.
  *
  * They are found by the lease, for there may be many of other leases.  Until they are
- * written, all who come later find the lease given back.
+ * written, all later calls find the lease given back.
  *
  * All of it is with the engine's mutex held.
  *

@@ -2,18 +2,18 @@
  * lease_pace.c
  *	  When the batcher does what: gathering, deferring, lending, pauses.
  *
- * Gathering.  What came during a commit could go into the next one at once, but then two halves
- * of the callers would take turns, each waiting for the other's commit, too.  Who was
- * just answered may well call again soon; if that takes less than a commit, it is
- * worth to wait for it.  So they are waited for as long as the commit took, and if not
- * nearly all of them have come by then, the next batches do not wait: the processor is
- * what is short, or they have something else to do.
+ * Gathering.  The calls that came during a commit could go into the next one at once.  But
+ * then two halves of the callers would take turns, each waiting for the other's commit,
+ * too.  A caller that was just answered may well call again soon.  If that takes less than
+ * a commit, it is worth to wait for.  So the batcher waits for these callers as long as the
+ * commit took.  If not nearly all of them have come by then, the next batches do not wait:
+ * the processor is what is short, or the callers have something else to do.
  *
  * MySQL's binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the same,
  * with a time that is set.
  *
- * Deferring.  An answered release that nobody else needs a commit with is put off for a
- * moment, so that several of them go into one commit.
+ * Deferring.  If no other call needs a commit, an answered release is put off for a moment,
+ * so that several of them go into one commit.
  *
  * Lending.  Where few call at a time, a caller makes the batch in its own thread: see
  * lease_batch_lend().
@@ -48,7 +48,7 @@
 static size_t careful = 0;		/* batches to come that have one call each,
 								 * after one that had a conflict */
 static int64_t pause_until_us = 0;	/* after a conflict or an error */
-static int64_t called_us = 0;	/* when somebody called last */
+static int64_t called_us = 0;	/* when a caller called last */
 static bool is_lent = false;	/* a caller makes the batch */
 static bool had_company = false;	/* the last batch had more than one call, or
 									 * others had come when it ended */
@@ -112,8 +112,8 @@ lease_most_calls(void)
  */
 
 /*
- * How long those who were just answered are waited for at most, and for how many
- * batches not, once they have not come; twice as many the next time, up to the most.
+ * How long a batch waits at most for the callers that were just answered.  Once they have
+ * not come, so many batches do not wait; twice as many the next time, up to the most.
  */
 #define GATHER_MAX_US	5000
 #define GATHER_REST		8
@@ -166,13 +166,13 @@ lease_gather_begin(size_t answered, int64_t commit_us)
 			return;
 	if (enough > LEASE_BATCH_CALLS)
 		enough = LEASE_BATCH_CALLS;
-	/* unless nobody is to come, or nobody else */
+	/* unless no caller is to come, or only one */
 	gathering.enough = enough > came && enough > 1 ? enough : 0;
 }
 
 /*
- * A batch begins: have those come who were waited for?  Until its end nobody is, so
- * that whatever it puts into the list does not wait.
+ * A batch begins: have the callers come that it waited for?  Until it ends it waits for
+ * nobody, so that no call that it puts into the list waits.
  */
 void
 lease_gather_end(int64_t now_us)
@@ -211,8 +211,8 @@ gather_due_us(void)
 
 /*
  * Hand a call to the batcher, which gets the caller's reference, and wake it if it sleeps
- * too long; whoever has borrowed its work does that.  If the call is not to wait for
- * company, nobody is.
+ * too long; a caller that has borrowed its work does that later.  If this call is not to
+ * wait for company, the others do not either.
  */
 void
 lease_pace_submit(lease_call *call)
@@ -242,7 +242,7 @@ lease_pace_hurry(void)
 		lease_wake_before(0);
 }
 
-/* Somebody calls. */
+/* A caller calls. */
 void
 lease_pace_note_caller(int64_t now_us)
 {
@@ -280,7 +280,7 @@ lease_due_us(const lease_call *call)
 
 /*
  * Say whether releases that were put off are to be written now: because it is
- * time for one of them, or there are many, or somebody waits for that.
+ * time for one of them, or there are many, or a caller waits for that.
  */
 bool
 lease_must_write(int64_t now_us)
@@ -318,7 +318,7 @@ lease_can_be_early(const lease_call *call)
 }
 
 /*
- * When the batcher has something to do; what nobody has asked it for is due at
+ * When the batcher has something to do; the work that no call asks for is due at
  * "unasked_us".
  */
 int64_t

@@ -20,9 +20,9 @@ static size_t nrenewals = 0;
 
 /*
  * Say whether a renewal of all of an owner's leases may be one entry of the journal.
- * The view of the leases (install.sql) goes by the first and the last such entry since
- * a lease was written: so there must not be a time between two when what the first
- * renewed was over.
+ * The view of the leases (install.sql) takes the first and the last such entry since a
+ * lease was written.  So there must not be a time between two when what the first renewed
+ * was over.
  */
 bool
 lease_renewal_may_be_one(const lease_call *call, int64_t now_us)

@@ -1,12 +1,12 @@
 /*
  * lease_waiters.c
- *	  Who waits for which name.
+ *	  The waiters of each name.
  *
- * All of it is protected by the engine's mutex.  A queue exists as long as somebody waits for its name.
+ * The engine's mutex protects all of it.  A queue exists as long as its name has waiters.
  *
- * Who waits is also found by owner, and by connection: for the search for
- * deadlocks (lease_deadlock.c), which has to know as well who is in the way of those
- * who wait.  So that is remembered with each queue, as of the last look.
+ * Waiters are also found by owner, and by connection: for the search for deadlocks
+ * (lease_deadlock.c).  That has to know as well which holders are in the way of the
+ * waiters.  So each queue remembers these, as of the last look.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -19,9 +19,9 @@
 
 static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
-static size_t nothers = 0;		/* of these, places of one that has others too */
+static size_t nothers = 0;		/* of these, all but the first place of each waiter */
 
-/* Who waits for an owner. */
+/* Waiters that wait for an owner. */
 static hash_table by_owner;
 static hash_table by_connection;
 
@@ -76,8 +76,8 @@ drop_if_unused(lease_queue *queue)
 }
 
 /*
- * Make room for who is in the way, and say where their owners' bytes go; NULL if memory is
- * short.
+ * Make room for the holders that are in the way, and say where their owners' bytes go;
+ * NULL if memory is short.
  */
 static char *
 make_room(lease_queue *queue, const lease_name *name)
@@ -97,8 +97,8 @@ make_room(lease_queue *queue, const lease_name *name)
 }
 
 /*
- * Note who is in the way of those who wait, as it is now.  Whose lease is over is not,
- * although a lock delay may keep the name: that ends whatever its owner does.  If there
+ * Note which holders are in the way of the waiters now.  A holder whose lease is over is
+ * not, although a lock delay may keep the name: that ends whatever its owner does.  If there
  * is no memory, it is not known until the next look.
  */
 void
@@ -196,8 +196,8 @@ add_link(hash_table *table, hash_link *link, uint64_t hash)
 }
 
 /*
- * The first of those who wait as an owner, or the one after another of them; NULL:
- * there is none.  Of who waits for several names these are its places.
+ * The first waiter of an owner, or the next after one; NULL: there is none.  Of a waiter
+ * for several names these are its places.
  */
 lease_call *
 lease_waiter_of(lease_party party, const lease_call *after)
@@ -216,7 +216,7 @@ lease_waiter_of(lease_party party, const lease_call *after)
 	return NULL;
 }
 
-/* Who waits in a connection, for an owner; NULL: nobody does. */
+/* The waiter of a connection, if it waits for an owner; NULL: there is none. */
 lease_call *
 lease_waiter_of_connection(uint64_t connection_id)
 {
@@ -360,14 +360,14 @@ lease_waiter_join(lease_call *call)
 	return true;
 }
 
-/* How many places there are in all queues. */
+/* How many places in queues the waiters have. */
 size_t
 lease_waiters_count(void)
 {
 	return nwaiters;
 }
 
-/* How many wait. */
+/* How many waiters there are. */
 size_t
 lease_waiters_connections(void)
 {

@@ -1,6 +1,6 @@
 /*
  * lease_waiting.c
- *	  Those who wait, as JSON.
+ *	  The waiters, as JSON.
  *
  * With the engine's mutex held.
  *
@@ -30,7 +30,7 @@ add_hex(lease_text *text, const char *column, lease_bytes bytes)
 	lease_text_add(text, "\", ");
 }
 
-/* Add who waits for a name; position 0: NULL. */
+/* Add a waiter for a name; position 0: NULL. */
 static void
 add_waiter(const lease_call *call, lease_bytes name, size_t position,
 		   void *context)
@@ -72,7 +72,7 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 }
 
 /*
- * All who wait, as far as a caller may know of them: see dlock_engine_waiters().  NULL if
+ * All waiters, as far as a caller may know of them: see dlock_engine_waiters().  NULL if
  * memory is short.
  */
 char *
