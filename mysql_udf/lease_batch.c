@@ -1033,7 +1033,7 @@ watch_borrower(void)
 	killed = dlock_thd_killed(borrower);
 	if (!cut && (killed || !dlock_thd_connected(borrower)))
 	{
-		lease_call_give_up(lent_to, !killed);
+		lease_call_give_up(lent_to, LEASE_GIVEN_UP, lease_given_up(!killed));
 		connection_interrupt(lease_server_connection());
 		cut = true;
 	}

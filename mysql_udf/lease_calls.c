@@ -98,17 +98,17 @@ lease_given_up(bool gone)
 }
 
 /*
- * A call is not wanted any more: its statement was killed, or its client is gone.
+ * A call is given up, with an error: its statement was killed, say, or its client is gone.
  * The mutex is held.
  */
 void
-lease_call_give_up(lease_call *call, bool gone)
+lease_call_give_up(lease_call *call, const char *sqlstate, const char *message)
 {
 	if (call->answered)
 		return;
 	if (!lease_call_withdraw(call))
 		call->abandoned = true;
-	lease_call_fail(call, LEASE_GIVEN_UP, "%s", lease_given_up(gone));
+	lease_call_fail(call, sqlstate, "%s", message);
 }
 
 /* ----------------------------------------------------------------

@@ -40,7 +40,8 @@ extern void lease_call_put_back(lease_call *call);
 
 extern bool lease_call_withdraw(lease_call *call);
 extern const char *lease_given_up(bool gone);
-extern void lease_call_give_up(lease_call *call, bool gone);
+extern void lease_call_give_up(lease_call *call, const char *sqlstate,
+							   const char *message);
 extern void lease_call_return(lease_call *call);
 
 extern size_t lease_calls_visit_served(lease_waiters_visitor *visit,

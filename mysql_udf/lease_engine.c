@@ -171,7 +171,7 @@ look(lease_call *call)
 
 	lease_lock();
 	if (unwanted)
-		lease_call_give_up(call, gone);
+		lease_call_give_up(call, LEASE_GIVEN_UP, lease_given_up(gone));
 	else if (call->place == LEASE_PLACE_LIST &&
 			 lease_batch_keeps_waiting(call))
 		(void) lease_early_look_blind(call);
@@ -211,13 +211,8 @@ end_wait(lease_call *call)
 	lease_lock();
 	if (!call->answered && lease_batch_keeps_waiting(call) &&
 		(call->wait_us != 0 || call->place == LEASE_PLACE_LIST))
-	{
-		/* nobody knows whether it could have been granted */
-		if (!lease_call_withdraw(call))
-			call->abandoned = true;
-		lease_call_fail(call, "55P03",
-						"could not decide on the lease in its time: the server does not answer");
-	}
+		lease_call_give_up(call, "55P03",
+						   "could not decide on the lease in its time: the server does not answer");
 	else if (!call->answered && call->place == LEASE_PLACE_LINE)
 	{
 		(void) lease_call_withdraw(call);

@@ -649,6 +649,33 @@ make_wait(lease_call *call, lease_name *name)
 		wait_for(call, next_us);
 }
 
+/* Undo what was done to all names of a call; nothing has come of it. */
+static void
+restore_names(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name_restore(find_draft(call->names[i]));
+		call->outcomes[i] = LEASE_BUSY;
+		call->answer.tokens[i] = 0;
+	}
+}
+
+/* Begin with all names of a call: the waiters in line for them come first. */
+static void
+begin_names(lease_call *call)
+{
+	for (size_t i = 0; i < call->nnames; i++)
+	{
+		lease_name *name = find_draft(call->names[i]);
+
+		if (has_line(name))
+			attend(name, false);
+		lease_name_save(name);
+	}
+	restore_names(call);
+}
+
 /* All names or none. */
 static void
 make_acquire_all(lease_call *call)
@@ -657,18 +684,11 @@ make_acquire_all(lease_call *call)
 	size_t		n = 0;
 	bool		is_kept;
 
-	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_name *name = find_draft(call->names[i]);
-
-		if (has_line(name))
-			attend(name, false);
-	}
+	begin_names(call);
 	for (; n < call->nnames; n++)
 	{
 		lease_name *name = find_draft(call->names[n]);
 
-		lease_name_save(name);
 		call->request.behind = has_line(name);
 		answer = apply(call, name);
 		call->answer.tokens[n] = answer.token;
@@ -685,8 +705,7 @@ make_acquire_all(lease_call *call)
 			attend(find_draft(call->names[i]), true);
 		return;
 	}
-	for (size_t i = 0; i <= n; i++)
-		lease_name_restore(find_draft(call->names[i]));
+	restore_names(call);
 	call->waits_for = n;
 	call->answer.failed_name = n;
 	is_kept = is_kept_from(&answer);
@@ -695,18 +714,6 @@ make_acquire_all(lease_call *call)
 		lease_call_stall(call, LEASE_LOCKED_RETRY_US);
 	else
 		wait_or_refuse(call, answer.retry_us);
-}
-
-/* Undo what was done to all names of a call; nothing has come of it. */
-static void
-restore_names(lease_call *call)
-{
-	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_name_restore(find_draft(call->names[i]));
-		call->outcomes[i] = LEASE_BUSY;
-		call->answer.tokens[i] = 0;
-	}
 }
 
 /*
@@ -758,15 +765,7 @@ make_acquire_any(lease_call *call)
 	size_t		failed = SIZE_MAX;
 	int64_t		retry_us = INT64_MAX;
 
-	for (size_t i = 0; i < call->nnames; i++)
-	{
-		lease_name *name = find_draft(call->names[i]);
-
-		if (has_line(name))
-			attend(name, false);
-		lease_name_save(name);
-	}
-	restore_names(call);
+	begin_names(call);
 
 	/* a repeated call is to answer the same, whatever has come free meanwhile */
 	if (call->request.request.length > 0)
@@ -977,12 +976,8 @@ make_reap(lease_call *call)
 static lease_name *
 only_name(const lease_call *call)
 {
-	lease_name *name;
-
 	assert(call->nnames == 1);
-	name = find_draft(call->names[0]);
-	assert(name != NULL);
-	return name;
+	return find_draft(call->names[0]);
 }
 
 /* Make one call. */
