@@ -159,7 +159,6 @@ serve(lease_name *name)
 		lease_count(LEASE_COUNT_woken, 1);
 		note_outcome(head, &answer);
 		lease_waiter_leave(head);
-		lease_list_none(head);
 		if (lease_is_granted(answer.outcome))
 		{
 			head->from_line = true;
@@ -212,7 +211,6 @@ tell_watchers(lease_name *name)
 			}
 			lease_count(LEASE_COUNT_woken, 1);
 			lease_waiter_leave(call);
-			lease_list_none(call);
 			answer_ended(call, name);
 		}
 		else if (call->retry_us <= made->moment.now_us)
