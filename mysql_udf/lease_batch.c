@@ -235,7 +235,7 @@ want(const lease_calls *list)
 
 /*
  * Say whether a call wants a name, or a waiter.  Many are asked for, and few are wanted;
- * collect() has noted their buckets.
+ * collect_releases() has noted their buckets.
  */
 static bool
 is_wanted(lease_bytes name)
@@ -294,6 +294,31 @@ collect_looks(void)
 }
 
 /*
+ * Collect the releases that were put off and are to be written now.  They come before the
+ * calls that were not answered yet.
+ */
+static void
+collect_releases(int64_t now_us)
+{
+	bool		write = lease_must_write(now_us);
+	lease_call *next;
+
+	memset(wanted, false, sizeof(wanted));
+	want(&lists->incoming);
+	want(&lists->stalled);
+	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
+	{
+		bool		is_first = is_wanted(call->names[0]);
+
+		next = call->next;
+		if (!is_first && !is_time(call, write, now_us))
+			continue;
+		writes_deferred |= write && call->unwritten;
+		(void) take(call, is_first);
+	}
+}
+
+/*
  * Collect the calls and names of a batch.  The mutex is held.
  *
  * However many releases come first, the first call that was not answered comes
@@ -306,7 +331,6 @@ collect(int64_t now_us)
 	size_t		ndue;
 	int64_t		next_us;
 	size_t		most;
-	bool		write = lease_must_write(now_us);
 	lease_call *next;
 
 	writes_deferred = false;
@@ -325,20 +349,7 @@ collect(int64_t now_us)
 		is_apart = false;
 	}
 	most = lease_most_calls();
-	memset(wanted, false, sizeof(wanted));
-	want(&lists->incoming);
-	want(&lists->stalled);
-	for (lease_call *call = lists->deferred.head; call != NULL; call = next)
-	{
-		bool		is_first = is_wanted(call->names[0]);
-
-		next = call->next;
-		/* they come before what was not answered yet */
-		if (!is_first && !is_time(call, write, now_us))
-			continue;
-		writes_deferred |= write && call->unwritten;
-		(void) take(call, is_first);
-	}
+	collect_releases(now_us);
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
@@ -367,7 +378,7 @@ collect(int64_t now_us)
 }
 
 /*
- * Collect the other releases that were put off: if something is written anyway, they
+ * Collect the other releases that were put off, too: if something is written anyway, they
  * cost next to nothing.  No call of the batch wants their names.
  */
 static void
