@@ -207,7 +207,7 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 
 /*
  * The same for all that a call was granted.  If nobody knows whether it was
- * committed, a hold that was added to others stays: should it not be there, one of
+ * committed, a hold that was added to others stays: if it is not there, one of
  * these would be given back.
  */
 static void

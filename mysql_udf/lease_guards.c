@@ -2,12 +2,12 @@
  * lease_guards.c
  *	  Rows that guards are about to lock.
  *
- * A guard learns from the engine where its row is, and then locks it.  Did the row
- * go meanwhile, the guard's statement would find nothing, and under REPEATABLE READ
- * InnoDB would lock the gap in which it was: then no new row gets in there, of other
- * names neither, until the caller's transaction ends.  So from the moment that it is
- * told, the row counts as locked already.  What other servers of a cluster do, or a
- * commit of our own that was lost and goes on, cannot be kept off like that.
+ * A guard learns from the engine where its row is, and then locks it.  If the row went
+ * meanwhile, the guard's statement would find nothing, and under REPEATABLE READ InnoDB
+ * would lock the gap in which the row was.  Then no new row gets in there, of any name,
+ * until the caller's transaction ends.  So from the moment that the guard is told, the
+ * row counts as locked.  Nothing keeps other servers of a cluster, or a commit of our own
+ * that was lost and goes on, from removing it.
  *
  * The engine's mutex is held for all that is here.
  *

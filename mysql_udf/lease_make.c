@@ -121,7 +121,7 @@ apply_unless_locked(lease_call *call, lease_name *name)
 	return answer;
 }
 
-/* When a waiter looks at a name again at the latest, whatever is known of it. */
+/* When a waiter looks at a name again: at a time, but after a while at the latest. */
 static int64_t
 look_again_us(const lease_name *name, int64_t retry_us)
 {

@@ -12,7 +12,7 @@
  * cannot be changed now: a change that needs it is either undone, and tried again later,
  * or kept here and not written.
  *
- * Memory.  Should it be short, the draft has "failed", and its batch fails.
+ * If memory is short, the draft has "failed", and its batch fails.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -564,7 +564,7 @@ lease_name_have_ended(lease_name *name, uint64_t youngest,
 						 next_us);
 }
 
-/* How much is left of the lease that a request of a caller's speaks for; -1: there is none. */
+/* How much is left of the lease that a caller's request speaks for; -1: it has none. */
 int64_t
 lease_name_remaining_us(lease_name *name, const lease_request *request,
 						const dlock_caller *caller, const lease_moment *moment)

@@ -18,8 +18,8 @@
  * Lending.  Where few call at a time, a caller makes the batch in its own thread: see
  * lease_batch_lend().
  *
- * Pauses.  After a conflict, or an error, nothing is tried for a while; and one call at a
- * time, should one of them be in the way of all others.
+ * Pauses.  After a conflict, or an error, nothing is tried for a while; and then one call
+ * at a time, for one of them may be in the way of all others.
  *
  * All of it is with the engine's mutex held.
  *
@@ -125,7 +125,7 @@ static struct
 	size_t		enough;			/* calls in the list; 0: it does not wait */
 	int64_t		until_us;		/* but no longer than that */
 	unsigned	rest;			/* batches to come that do not wait */
-	unsigned	next_rest;		/* should they not come */
+	unsigned	next_rest;		/* the same, if the callers do not come */
 }			gathering = {.next_rest = GATHER_REST};
 
 /*
