@@ -187,7 +187,8 @@ create_part(image_name *entry, const lease_request *request,
 			const dlock_caller *caller, const lease_moment *moment)
 {
 	const image_account *account = lease_account_of(caller);
-	lease_name *part = account == NULL ? NULL : lease_name_create_part(entry);
+	lease_name *part = account == NULL ? NULL :
+		lease_name_create_part(entry, 4);
 	const lease_member *own = NULL;
 	bool		done = part != NULL;
 

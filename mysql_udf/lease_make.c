@@ -314,7 +314,7 @@ note_waiter(const lease_name *name, int64_t retry_us)
 {
 	lease_queue *queue = lease_queue_find(name->name);
 
-	lease_queue_look_by(queue, retry_us);
+	lease_queue_look_at(queue, lease_earlier(queue->due_us, retry_us));
 	lease_queue_look(queue, name, &made->moment);
 }
 

@@ -71,9 +71,12 @@ lease_name_lock(lease_name *name, lease_member *member)
 	name->anchor_locked |= member->slot == 0;
 }
 
-/* A draft with room, and without leases; NULL if memory is short. */
-static lease_name *
-create(image_name *entry, size_t room)
+/*
+ * A draft with room, and without leases, which lease_name_add() gives it: those that are
+ * enough to try a request on.  NULL if memory is short.
+ */
+lease_name *
+lease_name_create_part(image_name *entry, size_t room)
 {
 	lease_name *name = calloc(1, sizeof(lease_name));
 
@@ -94,7 +97,7 @@ create(image_name *entry, size_t room)
 lease_name *
 lease_name_create(image_name *entry, const lease_moment *moment)
 {
-	lease_name *name = create(entry, entry->count + 1);
+	lease_name *name = lease_name_create_part(entry, entry->count + 1);
 
 	if (name == NULL)
 		return NULL;
@@ -114,17 +117,7 @@ lease_name_create(image_name *entry, const lease_moment *moment)
 	return name;
 }
 
-/*
- * A draft that gets only some of the leases, by lease_name_add(), to try a request on;
- * NULL if memory is short.
- */
-lease_name *
-lease_name_create_part(image_name *entry)
-{
-	return create(entry, 4);
-}
-
-/* Add a lease to it, which has been judged: false if memory is short. */
+/* Add a lease to a part of a draft, which has been judged: false if memory is short. */
 bool
 lease_name_add(lease_name *name, const lease_member *member)
 {

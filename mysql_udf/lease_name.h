@@ -49,7 +49,7 @@ typedef struct lease_name_answer
 extern const image_account *lease_account_of(const dlock_caller *caller);
 extern lease_name *lease_name_create(image_name *entry,
 									 const lease_moment *moment);
-extern lease_name *lease_name_create_part(image_name *entry);
+extern lease_name *lease_name_create_part(image_name *entry, size_t room);
 extern bool lease_name_add(lease_name *name, const lease_member *member);
 extern void lease_name_free(lease_name *name);
 extern void lease_name_lock(lease_name *name, lease_member *member);

@@ -145,13 +145,6 @@ lease_queue_look_at(lease_queue *queue, int64_t at_us)
 	queue->due_us = at_us;
 }
 
-/* Look at it at some time at the latest. */
-void
-lease_queue_look_by(lease_queue *queue, int64_t at_us)
-{
-	queue->due_us = lease_earlier(queue->due_us, at_us);
-}
-
 /*
  * Collect the queues to look at now, and say when the next one is due, be it
  * now for want of room.

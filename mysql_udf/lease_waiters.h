@@ -58,7 +58,6 @@ extern lease_queue *lease_queue_find(lease_bytes name);
 extern void lease_queue_look(lease_queue *queue, const lease_name *name,
 							 const lease_moment *moment);
 extern void lease_queue_look_at(lease_queue *queue, int64_t at_us);
-extern void lease_queue_look_by(lease_queue *queue, int64_t at_us);
 extern size_t lease_queue_due(int64_t now_us, lease_queue **queues,
 							  size_t room, int64_t *next_us);
 extern bool lease_waiter_join(lease_call *call);
