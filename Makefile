@@ -2,7 +2,7 @@
 # need nothing installed beforehand ("make help").
 
 MODULE_big = dlock
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c core/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c) core/lease.c core/stuck.c))
 EXTENSION = pg_extension/dlock
 DATA = $(wildcard pg_extension/dlock--*.sql)
 DOCS := $(wildcard doc/*.md doc/*.svg)

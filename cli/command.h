@@ -56,7 +56,7 @@ enum option_kind
 	OPTION_NOT,					/* no argument; bool, set to false */
 	OPTION_TEXT,				/* const char * */
 	OPTION_COUNT,				/* a whole number from 1 on; int64_t */
-	OPTION_DURATION,			/* int64_t, microseconds; see parse_duration() */
+	OPTION_DURATION,			/* int64_t, microseconds; see dlock_parse_duration() */
 	OPTION_WAIT,				/* the same or "forever", which is -1 */
 	OPTION_NO_WAIT				/* no argument; int64_t, set to 0 */
 };
@@ -89,13 +89,6 @@ struct option_spec
  */
 extern int	parse_options(int argc, char **argv,
 						  const struct option_spec *specs, const char *usage);
-
-/*
- * Read a duration: a number of seconds (90, 1.5), or numbers with units (5m,
- * 1h30m, 250ms; d, h, m, s, ms, us), largest unit first.  Returns false if it
- * is no duration, or longer than 10^9 seconds.
- */
-extern bool parse_duration(const char *text, int64_t *duration_us);
 
 /* Say what is wrong with the command line, and end with STATUS_USAGE. */
 extern void usage_error(const char *format,...)

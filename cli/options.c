@@ -16,25 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 10^9 seconds, the longest that a server accepts */
-#define DURATION_MAX_US		INT64_C(1000000000000000)
-
-/* Units, largest first. */
-static const struct
-{
-	const char *name;
-	int64_t		us;
-}			units[] = {
-	{"d", INT64_C(86400000000)},
-	{"h", INT64_C(3600000000)},
-	{"m", 60000000},
-	{"s", 1000000},
-	{"ms", 1000},
-	{"us", 1}
-};
-
-#define UNITS	(sizeof(units) / sizeof(units[0]))
-
 void
 usage_error(const char *format,...)
 {
@@ -46,85 +27,6 @@ usage_error(const char *format,...)
 	va_end(arguments);
 	say("%s", text);
 	exit(STATUS_USAGE);
-}
-
-/*
- * Read a number such as "1.5" times unit_us.  Digits beyond the microsecond are
- * cut off, not rounded.
- */
-static bool
-scale(const char *number, size_t length, int64_t unit_us, int64_t *us)
-{
-	int64_t		whole = 0;
-	int64_t		part_us = 0;
-	int64_t		place_us = unit_us;
-	bool		digits = false;
-	bool		fraction = false;
-
-	for (size_t i = 0; i < length; i++)
-	{
-		if (number[i] == '.' && !fraction)
-			fraction = true;
-		else if (!isdigit((unsigned char) number[i]))
-			return false;
-		else if (!fraction)
-		{
-			whole = whole * 10 + (number[i] - '0');
-			if (whole > DURATION_MAX_US / unit_us)
-				return false;
-			digits = true;
-		}
-		else
-		{
-			place_us /= 10;
-			part_us += (number[i] - '0') * place_us;
-			digits = true;
-		}
-	}
-	*us = whole * unit_us + part_us;
-	return digits;
-}
-
-bool
-parse_duration(const char *text, int64_t *duration_us)
-{
-	int64_t		sum_us = 0;
-	size_t		next = 0;		/* units from here on may follow */
-
-	if (*text == '\0')
-		return false;
-	while (*text)
-	{
-		size_t		number = strspn(text, "0123456789.");
-		size_t		letters = strspn(text + number, "abcdefghijklmnopqrstuvwxyz");
-		int64_t		us;
-
-		if (letters == 0)
-		{
-			/* seconds, if there is no unit */
-			if (text[number] != '\0' || next > 0)
-				return false;
-			next = UNITS;
-			if (!scale(text, number, 1000000, &us))
-				return false;
-		}
-		else
-		{
-			while (next < UNITS && (strlen(units[next].name) != letters ||
-									strncmp(units[next].name, text + number,
-											letters) != 0))
-				next++;
-			if (next == UNITS || !scale(text, number, units[next].us, &us))
-				return false;
-			next++;
-		}
-		sum_us += us;
-		if (sum_us > DURATION_MAX_US)
-			return false;
-		text += number + letters;
-	}
-	*duration_us = sum_us;
-	return true;
 }
 
 static bool
@@ -192,7 +94,8 @@ set_option(const struct option_spec *spec, const char *argument)
 			}
 			/* FALLTHROUGH */
 		case OPTION_DURATION:
-			if (!parse_duration(argument, spec->value))
+			if (!dlock_parse_duration(argument, spec->value) ||
+				*(int64_t *) spec->value < 0)
 				usage_error("--%s: \"%s\" is no duration, as 90, 1.5, 5m, 1h30m or 250ms are%s",
 							spec->name, argument,
 							spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");

@@ -8,7 +8,7 @@
  *
  *	name, owner, request	1 to 255 bytes; text counts in UTF-8, see
  *							udf_arguments.c for what MariaDB does not convert
- *	ttl, wait				seconds, or text as in udf_duration.c; wait may be
+ *	ttl, wait				seconds, or text as in core/duration.c; wait may be
  *							left out, 0 tries once, a negative one has no limit
  *	token					an integer, as an acquire answered it
  *

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "udf_duration.h"
+#include "duration.h"
 #include "udf_text.h"
 
 #define TEXT_CHARSET	"utf8mb4"
@@ -115,25 +115,25 @@ read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 	char		shown[DLOCK_SHOWN_SIZE];
 	int64_t		longest_us;
 
-	switch (dlock_parse_duration(text, duration_us))
+	switch (lease_parse_duration(text.data, text.length, duration_us))
 	{
-		case DLOCK_DURATION_OK:
+		case LEASE_DURATION_OK:
 			longest_us = dlock_engine_max_ttl_us();
 			if (*duration_us <= longest_us)
 				return true;
 			dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
 						what, (long long) (longest_us / 1000000));
 			break;
-		case DLOCK_DURATION_INVALID:
+		case LEASE_DURATION_INVALID:
 			dlock_raise("22007",
 						"invalid input syntax for type dlock_duration: \"%s\"",
 						dlock_show(shown, text));
 			break;
-		case DLOCK_DURATION_NOT_FINITE:
+		case LEASE_DURATION_NOT_FINITE:
 			dlock_raise("22023",
 						"duration must be a finite number of seconds");
 			break;
-		case DLOCK_DURATION_OUT_OF_RANGE:
+		case LEASE_DURATION_OUT_OF_RANGE:
 			dlock_raise("22023", "duration is out of range");
 			break;
 	}

@@ -78,9 +78,9 @@ DLOCK_API int64_t dlock_now_us(void);
 DLOCK_API int dlock_timeout_ms(int64_t until_us);
 
 /*
- * Read a duration as the command and the URLs write it: "30", "0.25", "30s",
- * "500ms", "5min" or "5m", "2h", "1d", with a sign before it.  Returns false if
- * the text is no duration.
+ * Read a duration as the command and the servers do: "30", "0.25", "500ms", "5min" or
+ * "5m", "1h30m", "1 day", "-1", "01:30:00", "PT1M30S".  Returns false if the text is no
+ * duration, or a longer one than 10^9 seconds.
  */
 DLOCK_API bool dlock_parse_duration(const char *text, int64_t *us);
 

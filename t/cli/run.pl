@@ -69,7 +69,7 @@ sub statuses
 
 	for my $wrong (
 		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)],
-		[qw(run --ttl 5x x true)], [qw(run --ttl 1m5h x true)], [qw(run --ttl 10 --grace 6 x true)],
+		[qw(run --ttl 5x x true)], [qw(run --ttl 5m5m x true)], [qw(run --ttl -1 x true)], [qw(run --ttl 10 --grace 6 x true)],
 		[qw(run --permits 0 x true)], [qw(run --shared --permits 2 x true)],
 		[qw(run x --ttl 5 true)], [qw(run --all a b true)], [qw(run --on-lost perhaps x true)],
 		[qw(run --nonsense x true)], [qw(run --keep)], [ 'run', '', 'true' ], [ 'run', '--ttl', '2d', 'x', 'true' ])
@@ -77,7 +77,7 @@ sub statuses
 		$run = ends_with(64, "misuse: @$wrong", @$wrong);
 		says($run, qr/.*/, 'is said');
 	}
-	for my $ttl (qw(90 1.5 5m 1h30m 2500ms 20s 1m0.5s))
+	for my $ttl (qw(90 1.5 5m 1h30m 2500ms 20s 1m0.5s PT1M), '5 minutes')
 	{
 		ends_with(0, "a TTL of $ttl", 'run', '--ttl', $ttl, "ttl $ttl", 'true');
 	}
