@@ -92,7 +92,6 @@ static const struct
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_binlog_format, "thd_binlog_format"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_wait_begin, "thd_wait_begin"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_wait_end, "thd_wait_end"},
-	{DLOCK_SERVER_MYSQL, (const void *) mysql_is_connected, "THD::is_connected"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_is_applier, "thd_is_replication_slave_thread"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_context, "thd_get_security_context"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_option, "security_context_get_option"},
@@ -130,6 +129,9 @@ dlock_server_lacks(void)
 		if (needs[i].address == NULL &&
 			(needs[i].server == DLOCK_SERVER_UNKNOWN || needs[i].server == server))
 			return needs[i].what;
+	if (server == DLOCK_SERVER_MYSQL && mysql_is_connected == NULL &&
+		mysql_is_connected_now == NULL)
+		return "THD::is_connected";
 	return NULL;
 }
 
@@ -350,6 +352,8 @@ dlock_thd_connected(THD *thd)
 {
 	if (thd != NULL && mysql_is_connected != NULL)
 		return mysql_is_connected(thd, false) && !has_hung_up(thd);
+	if (thd != NULL && mysql_is_connected_now != NULL)
+		return mysql_is_connected_now(thd) && !has_hung_up(thd);
 	if (thd != NULL && mariadb_is_connected != NULL)
 		return mariadb_is_connected(thd) != 0;
 	return true;

@@ -150,9 +150,14 @@ extern void mysql_wait_end(THD *thd)
 
 #define SERVER_WAIT_USER_LOCK	7	/* on both, as GET_LOCK() does */
 
-/* MySQL: is the client still there? "cached" allows an old answer */
+/*
+ * MySQL: is the client still there?  "cached" allows an old answer.  The second is its
+ * form before that argument came, as in 8.4.0; a server has one of them.
+ */
 extern bool mysql_is_connected(THD *thd, bool cached)
 			SERVER_SYMBOL("_ZN3THD12is_connectedEb");
+extern bool mysql_is_connected_now(THD *thd)
+			SERVER_SYMBOL("_ZN3THD12is_connectedEv");
 
 /* MySQL: the session's socket, if it has one */
 extern bool mysql_is_classic(const THD *thd)

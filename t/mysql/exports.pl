@@ -70,4 +70,32 @@ for my $case ([ '', 'thd_get_current_thd' ], [ '-DOLD', 'thd_get_thread_id' ])
 		"every function refuses to be called for want of $lacks");
 }
 
+# A server with all that the library knows of but one of the two forms of a function, or
+# both.
+my @connected = map { "_ZN3THD12is_connectedE$_" } qw(b v);
+open($file, '<', "$tree/mysql_udf/server_abi.h") or die "server_abi.h: $!";
+my @symbols = join('', <$file>) =~ /SERVER_SYMBOL\("(\w+)"\)/g;
+for my $case ([ '', @connected ], [ $connected[0], $connected[1] ], [ $connected[1], $connected[0] ])
+{
+	my ($form, @without) = @$case;
+	my %without = map { $_ => 1 } @without;
+	my @has = grep { !$without{$_} } @symbols;
+
+	is(scalar(@has), @symbols - @without, 'the header has both forms');
+	open($file, '>', "$work/symbols.c") or die "symbols.c: $!";
+	print $file "void *f$_(void) __asm__(\"$has[$_]\");\nvoid *f$_(void) { return 0; }\n" for 0 .. $#has;
+	close($file);
+	is(system("cc -rdynamic -I$tree/mysql_udf -o $work/server $work/server.c $work/symbols.c -ldl"),
+		0, "a server is built, with \"$form\"");
+	my $said = `$work/server $library dlock_is_free`;
+	if ($form)
+	{
+		like($said, qr/^1 (?!.*lacks)./, "$form is enough, and the call goes on to its arguments");
+	}
+	else
+	{
+		like($said, qr/lacks "THD::is_connected"/, 'without both it refuses');
+	}
+}
+
 done_testing();
