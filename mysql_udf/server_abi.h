@@ -252,7 +252,7 @@ typedef struct server_status_variable
 
 #define SERVER_SHOW_TEXT		5
 #define SERVER_SHOW_FUNCTION	8
-#define SERVER_SHOW_SIZE		2048
+#define SERVER_SHOW_SIZE		1024
 #define SERVER_SCOPE_SESSION	2
 
 extern void mysql_add_status_variables(const server_status_variable *list)

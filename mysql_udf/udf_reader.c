@@ -28,7 +28,11 @@
 /* Room for the text that says who reads. */
 #define READER_SIZE		(2 * (DLOCK_USER_SIZE + DLOCK_HOST_SIZE) + 4)
 
-static_assert(READER_SIZE <= SERVER_SHOW_SIZE, "any account fits");
+/* Room for any user name of MySQL's: up to 32 characters of 4 bytes at most. */
+#define MYSQL_USER_SIZE	129
+
+static_assert(2 * (MYSQL_USER_SIZE + DLOCK_HOST_SIZE) + 4 <= SERVER_SHOW_SIZE,
+			  "any account of MySQL's fits");
 
 /* Append bytes as hexadecimal digits. */
 static char *
@@ -77,7 +81,7 @@ DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 static int
 show_reader(THD *thd, server_status_variable *shown, char *room)
 {
-	char		user[DLOCK_USER_SIZE];
+	char		user[MYSQL_USER_SIZE];
 	char		host[DLOCK_HOST_SIZE];
 
 	shown->type = SERVER_SHOW_TEXT;
