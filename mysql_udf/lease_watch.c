@@ -58,34 +58,17 @@ mysql_session_ended(void *value)
 	return 0;
 }
 
-/* MySQL: keep the session's id with it. */
+/* MySQL: keep the session's id with it.  The mutex is held, so that one of us registers. */
 static bool
 watch_on_mysql(uint64_t connection_id)
 {
-	mysql_registry *registry;
-	void	   *service;
-	bool		done = false;
-	THD		   *thd = mysql_current_thd();
+	mysql_thd_store_service store;
 
-	if (thd == NULL || mysql_registry_acquire == NULL ||
-		mysql_registry_release == NULL)
-		return false;
-	registry = mysql_registry_acquire();
-	if (registry == NULL)
-		return false;
-	if (!registry->acquire("mysql_thd_store", &service))
-	{
-		const mysql_thd_store_service *store = service;
-
-		/* the engine's mutex is held, so that one of us registers */
-		if (mysql_slot != NULL ||
-			!store->register_slot("dlock", mysql_session_ended, &mysql_slot))
-			done = !store->set(thd, mysql_slot,
-							   (void *) (uintptr_t) connection_id);
-		registry->release(service);
-	}
-	mysql_registry_release(registry);
-	return done;
+	return dlock_copy_service("mysql_thd_store", &store, sizeof(store)) &&
+		(mysql_slot != NULL ||
+		 !store.register_slot("dlock", mysql_session_ended, &mysql_slot)) &&
+		!store.set(dlock_caller_thd(), mysql_slot,
+				   (void *) (uintptr_t) connection_id);
 }
 
 /*

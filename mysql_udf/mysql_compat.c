@@ -6,7 +6,9 @@
  * to plugins, and where that does not suffice other symbols that they export.
  * See server_abi.h.
  *
- * Nothing here takes a lock of ours or waits.
+ * Nothing here takes a lock of ours or waits.  A server that lacks what is needed has
+ * been refused (dlock_server_lacks()) before anything else here is called, unless its
+ * comment says so: what "needs" lists is there.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -116,7 +118,7 @@ static const struct
 
 /*
  * What the server lacks that calls cannot do without: the first that is missing, or
- * NULL if the library can work in this server.
+ * NULL if the library can work in this server.  For any server, and no server.
  */
 const char *
 dlock_server_lacks(void)
@@ -159,7 +161,7 @@ dlock_server_socket(void)
 	return socket_path[0] != '\0' ? socket_path : NULL;
 }
 
-/* Say whether the server is being shut down; MariaDB does not need to. */
+/* Say whether the server is being shut down; MariaDB does not say. */
 bool
 dlock_server_is_ending(void)
 {
@@ -178,56 +180,46 @@ dlock_appliers_query(void)
 		"SELECT what, appliers FROM dlock.appliers";
 }
 
-/* Get the calling session; NULL in a thread of our own. */
-static THD *
-current_thd(void)
-{
-	switch (dlock_server_kind())
-	{
-		case DLOCK_SERVER_MYSQL:
-			return mysql_current_thd();
-		case DLOCK_SERVER_MARIADB:
-			return mariadb_current_thd();
-		case DLOCK_SERVER_UNKNOWN:
-			break;
-	}
-	return NULL;
-}
-
-/* Get MySQL's security context of a session, or NULL. */
-static void *
-security_context(THD *thd)
-{
-	void	   *context;
-
-	if (mysql_security_context == NULL || mysql_security_option == NULL ||
-		mysql_security_context(thd, &context))
-		return NULL;
-	return context;
-}
-
-/* Does MySQL's security context have a dynamic privilege? */
 static bool
-has_global_grant(void *context, const char *privilege)
+is_mysql(void)
+{
+	return dlock_server_kind() == DLOCK_SERVER_MYSQL;
+}
+
+/*
+ * The calling session; NULL in a thread of our own.  Other threads may ask about it
+ * as long as it is in a function of ours.
+ */
+THD *
+dlock_caller_thd(void)
+{
+	return is_mysql() ? mysql_current_thd() : mariadb_current_thd();
+}
+
+/*
+ * Copy a service of MySQL's, a structure of functions: false if there is none.  They are
+ * the server's own, and stay valid after the service has been given back.
+ */
+bool
+dlock_copy_service(const char *name, void *to, size_t size)
 {
 	mysql_registry *registry;
 	void	   *service;
-	bool		result = false;
+	bool		found;
 
-	if (mysql_registry_acquire == NULL || mysql_registry_release == NULL)
+	if (!is_mysql())
 		return false;
 	registry = mysql_registry_acquire();
 	if (registry == NULL)
 		return false;
-	if (!registry->acquire("global_grants_check", &service))
+	found = !registry->acquire(name, &service);
+	if (found)
 	{
-		const mysql_global_grants_check_service *check = service;
-
-		result = check->has_global_grant(context, privilege, strlen(privilege));
+		memcpy(to, service, size);
 		registry->release(service);
 	}
 	mysql_registry_release(registry);
-	return result;
+	return found;
 }
 
 /* Copy a string of the server's; false if it is missing or does not fit. */
@@ -258,58 +250,31 @@ copy_option(char *to, size_t size, void *context, const char *name)
 bool
 dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
 {
-	THD		   *thd = current_thd();
+	THD		   *thd = dlock_caller_thd();
+	const char *name;
+	size_t		length;
+	void	   *context;
 
-	if (thd == NULL)
-		return false;
-	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
-	{
-		void	   *context = security_context(thd);
-
-		return context != NULL &&
+	if (is_mysql())
+		return !mysql_security_context(thd, &context) &&
 			copy_option(user, user_size, context, "priv_user") &&
 			copy_option(host, host_size, context, "priv_host");
-	}
-	else
-	{
-		const char *value;
-		size_t		length;
+	name = mariadb_priv_user(thd, &length);
+	if (!copy_string(user, user_size, name, length))
+		return false;
+	name = mariadb_priv_host(thd, &length);
 
-		if (mariadb_priv_user == NULL || mariadb_priv_host == NULL)
-			return false;
-		value = mariadb_priv_user(thd, &length);
-		if (!copy_string(user, user_size, value, length))
-			return false;
-		value = mariadb_priv_host(thd, &length);
-		if (!copy_string(host, host_size, value, length))
-			return false;
-
-		/* in a routine whose definer is a role nobody is named at all */
-		return host[0] != '\0';
-	}
+	/* in a routine whose definer is a role nobody is named at all */
+	return copy_string(host, host_size, name, length) && length > 0;
 }
 
-/* Get the id of the calling connection, as in CONNECTION_ID(); 0 if none. */
+/* Get the id of the calling connection, as in CONNECTION_ID(). */
 uint64_t
 dlock_caller_connection_id(void)
 {
-	THD		   *thd = current_thd();
+	unsigned long id = server_thread_id(dlock_caller_thd());
 
-	if (thd == NULL || server_thread_id == NULL)
-		return 0;
-	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
-		return (uint32_t) server_thread_id(thd);
-	return server_thread_id(thd);
-}
-
-/*
- * The calling session; NULL in a thread of our own.  Other threads may ask about it
- * as long as it is in a function of ours.
- */
-THD *
-dlock_caller_thd(void)
-{
-	return current_thd();
+	return is_mysql() ? (uint32_t) id : id;
 }
 
 /* Has a session's statement been killed, or has it run out of time? */
@@ -318,9 +283,7 @@ dlock_thd_killed(const THD *thd)
 {
 	if (thd == NULL)
 		return false;
-	if (mariadb_kill_level != NULL)
-		return mariadb_kill_level(thd) != 0;
-	return server_thd_killed != NULL && server_thd_killed(thd) != 0;
+	return is_mysql() ? server_thd_killed(thd) != 0 : mariadb_kill_level(thd) != 0;
 }
 
 /*
@@ -350,13 +313,12 @@ has_hung_up(THD *thd)
 bool
 dlock_thd_connected(THD *thd)
 {
-	if (thd != NULL && mysql_is_connected != NULL)
-		return mysql_is_connected(thd, false) && !has_hung_up(thd);
-	if (thd != NULL && mysql_is_connected_now != NULL)
-		return mysql_is_connected_now(thd) && !has_hung_up(thd);
-	if (thd != NULL && mariadb_is_connected != NULL)
+	if (thd == NULL)
+		return true;
+	if (!is_mysql())
 		return mariadb_is_connected(thd) != 0;
-	return true;
+	return (mysql_is_connected != NULL ? mysql_is_connected(thd, false) :
+			mysql_is_connected_now(thd)) && !has_hung_up(thd);
 }
 
 /*
@@ -369,23 +331,14 @@ dlock_thd_connected(THD *thd)
 void
 dlock_wait_begin(void)
 {
-	THD		   *thd = current_thd();
-
-	if (thd != NULL && mysql_wait_begin != NULL)
-		mysql_wait_begin(thd, SERVER_WAIT_USER_LOCK);
-	else if (thd != NULL && mariadb_wait_begin != NULL)
-		mariadb_wait_begin(thd, SERVER_WAIT_USER_LOCK);
+	(is_mysql() ? mysql_wait_begin : mariadb_wait_begin) (dlock_caller_thd(),
+														  SERVER_WAIT_USER_LOCK);
 }
 
 void
 dlock_wait_end(void)
 {
-	THD		   *thd = current_thd();
-
-	if (thd != NULL && mysql_wait_end != NULL)
-		mysql_wait_end(thd);
-	else if (thd != NULL && mariadb_wait_end != NULL)
-		mariadb_wait_end(thd);
+	(is_mysql() ? mysql_wait_end : mariadb_wait_end) (dlock_caller_thd());
 }
 
 /*
@@ -395,11 +348,10 @@ dlock_wait_end(void)
 bool
 dlock_caller_is_event(void)
 {
-	THD		   *thd = current_thd();
+	THD		   *thd = dlock_caller_thd();
 
-	return thd != NULL && mariadb_is_connection_alive != NULL &&
-		mariadb_is_connected != NULL && !dlock_thd_killed(thd) &&
-		dlock_thd_connected(thd) && !mariadb_is_connection_alive(thd);
+	return !is_mysql() && !dlock_thd_killed(thd) && dlock_thd_connected(thd) &&
+		!mariadb_is_connection_alive(thd);
 }
 
 /*
@@ -409,56 +361,45 @@ dlock_caller_is_event(void)
 bool
 dlock_caller_is_operator(void)
 {
-	THD		   *thd = current_thd();
+	THD		   *thd = dlock_caller_thd();
+	mysql_global_grants_check_service grants;
+	void	   *context;
+	bool		super = false;
 
-	if (thd == NULL)
+	if (!is_mysql())
+		return !mariadb_lacks_privilege(thd, MARIADB_CONNECTION_ADMIN, true) ||
+			!mariadb_lacks_privilege(thd, MARIADB_SUPER, true);
+	if (mysql_security_context(thd, &context))
 		return false;
-	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
-	{
-		void	   *context = security_context(thd);
-		bool		super = false;
-
-		if (context == NULL)
-			return false;
-		return (!mysql_security_option(context, "privilege_super", &super) &&
-				super) ||
-			has_global_grant(context, "CONNECTION_ADMIN");
-	}
-	return mariadb_lacks_privilege != NULL &&
-		(!mariadb_lacks_privilege(thd, MARIADB_CONNECTION_ADMIN, true) ||
-		 !mariadb_lacks_privilege(thd, MARIADB_SUPER, true));
+	if (!mysql_security_option(context, "privilege_super", &super) && super)
+		return true;
+	return dlock_copy_service("global_grants_check", &grants, sizeof(grants)) &&
+		grants.has_global_grant(context, "CONNECTION_ADMIN",
+								strlen("CONNECTION_ADMIN"));
 }
 
 /* Is this a replica that repeats a statement of its source's? */
 bool
 dlock_caller_is_applier(void)
 {
-	THD		   *thd = current_thd();
+	THD		   *thd = dlock_caller_thd();
 
-	if (thd != NULL && mysql_is_applier != NULL)
-		return mysql_is_applier(thd);
-	return thd != NULL && mariadb_is_applier != NULL &&
-		mariadb_is_applier(thd);
+	return is_mysql() ? mysql_is_applier(thd) : mariadb_is_applier(thd);
 }
 
 /* Is the caller in a transaction that goes on after this statement? */
 bool
 dlock_caller_in_transaction(void)
 {
-	THD		   *thd = current_thd();
-
-	return thd != NULL && server_test_options != NULL &&
-		server_test_options(thd, SERVER_NOT_AUTOCOMMIT | SERVER_BEGIN) != 0;
+	return server_test_options(dlock_caller_thd(),
+							   SERVER_NOT_AUTOCOMMIT | SERVER_BEGIN) != 0;
 }
 
 /* The number of what the calling session executes; only good to be compared. */
 int
 dlock_caller_command(void)
 {
-	THD		   *thd = current_thd();
-
-	return thd != NULL && server_sql_command != NULL ?
-		server_sql_command(thd) : 0;
+	return server_sql_command(dlock_caller_thd());
 }
 
 /*
@@ -469,15 +410,12 @@ dlock_caller_command(void)
 bool
 dlock_caller_is_repeated(void)
 {
-	THD		   *thd = current_thd();
-	int			format = -1;
+	THD		   *thd = dlock_caller_thd();
+	int			format = is_mysql() ? mysql_binlog_format(thd) :
+		mariadb_binlog_format(thd);
 
-	if (thd != NULL && mysql_binlog_format != NULL)
-		format = mysql_binlog_format(thd);
-	else if (thd != NULL && mariadb_binlog_format != NULL)
-		format = mariadb_binlog_format(thd);
 	return format == SERVER_BINLOG_STATEMENT &&
-		server_is_update != NULL && server_is_update(dlock_caller_command());
+		server_is_update(dlock_caller_command());
 }
 
 /* Skip white space and comments. */
@@ -531,13 +469,9 @@ take_word(SERVER_STRING *text, const char *word)
 bool
 dlock_caller_explains(void)
 {
-	THD		   *thd = current_thd();
-	SERVER_STRING text = {NULL, 0};
+	THD		   *thd = dlock_caller_thd();
+	SERVER_STRING text = is_mysql() ? mysql_query(thd) : *mariadb_query(thd);
 
-	if (thd != NULL && mysql_query != NULL)
-		text = mysql_query(thd);
-	else if (thd != NULL && mariadb_query != NULL)
-		text = *mariadb_query(thd);
 	if (text.str == NULL)
 		return false;
 	text = skip_blank(text);
@@ -564,7 +498,6 @@ void
 dlock_raise(const char *sqlstate, const char *format,...)
 {
 	unsigned int number = error_number(sqlstate);
-	THD		   *thd = current_thd();
 	char		message[MESSAGE_SIZE];
 	va_list		arguments;
 
@@ -572,11 +505,9 @@ dlock_raise(const char *sqlstate, const char *format,...)
 	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
 
-	if (thd != NULL && mysql_raise_condition != NULL)
-		mysql_raise_condition(thd, number, sqlstate, MYSQL_LEVEL_ERROR,
-							  message, false);
-	else if (mysql_printf_error != NULL)
-		mysql_printf_error(number, "%s", 0, message);
-	else if (mariadb_printf_error != NULL)
+	if (is_mysql())
+		mysql_raise_condition(dlock_caller_thd(), number, sqlstate,
+							  MYSQL_LEVEL_ERROR, message, false);
+	else
 		mariadb_printf_error(number, "%s", 0, message);
 }

@@ -224,12 +224,7 @@ extern void *mysql_raise_condition(THD *thd, unsigned int number,
 
 #define MYSQL_LEVEL_ERROR	2
 
-/* MySQL: raise an error with the SQLSTATE that belongs to the number */
-extern void mysql_printf_error(unsigned int number, const char *format,
-							   int flags,...)
-			SERVER_SYMBOL("_Z15my_printf_errorjPKciz");
-
-/* MariaDB: the same */
+/* MariaDB: raise an error with the SQLSTATE that belongs to the number */
 extern void mariadb_printf_error(unsigned int number, const char *format,
 								 unsigned long flags,...)
 			SERVER_SYMBOL("my_printf_error");

@@ -32,28 +32,11 @@
 static pthread_once_t metadata_once = PTHREAD_ONCE_INIT;
 static mysql_udf_metadata_service metadata; /* of NULLs if there is none */
 
-/*
- * Find MySQL's service.  Its functions are the server's own and stay valid
- * after the service has been given back, which saves every statement the trip
- * to the registry.
- */
+/* Once, which saves every statement the trip to MySQL's registry. */
 static void
 find_metadata(void)
 {
-	mysql_registry *registry;
-	void	   *service;
-
-	if (mysql_registry_acquire == NULL || mysql_registry_release == NULL)
-		return;
-	registry = mysql_registry_acquire();
-	if (registry == NULL)
-		return;
-	if (!registry->acquire("mysql_udf_metadata", &service))
-	{
-		metadata = *(const mysql_udf_metadata_service *) service;
-		registry->release(service);
-	}
-	mysql_registry_release(registry);
+	(void) dlock_copy_service("mysql_udf_metadata", &metadata, sizeof(metadata));
 }
 
 /* ----------------------------------------------------------------

@@ -106,6 +106,6 @@ add_reader(void)
 		{NULL, NULL, 0, 0}
 	};
 
-	if (mysql_add_status_variables != NULL)
+	if (mysql_add_status_variables != NULL && dlock_server_lacks() == NULL)
 		mysql_add_status_variables(list);
 }

@@ -128,6 +128,13 @@ dlock_wait_end(void)
 }
 
 bool
+dlock_copy_service(const char *name, void *to, size_t size)
+{
+	(void) name, (void) to, (void) size;
+	return false;
+}
+
+bool
 dlock_caller_is_event(void)
 {
 	return false;
