@@ -19,8 +19,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include <stdlib.h>
-
 #include "lease_engine.h"
 #include "udf_function.h"
 
@@ -30,18 +28,16 @@
  * error may tell.
  */
 static bool
-make_call(dlock_use *use, dlock_call_kind kind, lease_op op,
-		  dlock_answer *answer)
+make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
 {
-	*answer = (dlock_answer) {0};
 	use->call.kind = kind;
 	use->call.request.op = op;
 	if (!dlock_read(use))
 		return false;
 	if (use->arguments.names != NULL && use->call.nnames == 0)
 		return true;			/* there is nothing to do */
-	return dlock_ask_engine(use, use->call.wait_us != 0 || op == LEASE_EVICT,
-							answer);
+	return dlock_get_caller(use, use->call.wait_us != 0 || op == LEASE_EVICT) &&
+		dlock_ask_engine(use);
 }
 
 /* ----------------------------------------------------------------
@@ -49,19 +45,23 @@ make_call(dlock_use *use, dlock_call_kind kind, lease_op op,
  * ----------------------------------------------------------------
  */
 
+/* Take leases: false if an error was raised. */
+static bool
+take(dlock_use *use, dlock_call_kind kind, lease_mode mode, lease_kind lease)
+{
+	use->call.request.mode = mode;
+	use->call.request.kind = lease;
+	return make_call(use, kind, LEASE_ACQUIRE);
+}
+
 /* Take a lease on one name: its token. */
 static dlock_value
 acquire(dlock_use *use, lease_mode mode, lease_kind kind)
 {
-	dlock_answer answer;
-
-	use->call.request.mode = mode;
-	use->call.request.kind = kind;
-	if (!make_call(use, DLOCK_CALL_APPLY, LEASE_ACQUIRE, &answer))
+	if (!take(use, DLOCK_CALL_APPLY, mode, kind))
 		return dlock_error();
-	if (!lease_is_granted(answer.outcome))
-		return dlock_null();
-	return dlock_integer((long long) answer.token);
+	return lease_is_granted(use->answer.outcome) ?
+		dlock_integer((long long) use->answer.token) : dlock_null();
 }
 
 /*
@@ -150,23 +150,15 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
 					DLOCK_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT,
 					DLOCK_REQUEST)
 {
-	lease_text *text = &use->text;
-	dlock_answer answer;
-	dlock_value value = dlock_error();
-
-	use->call.request.mode = LEASE_EXCLUSIVE;
-	use->call.request.kind = LEASE_PLAIN;
-	if (make_call(use, DLOCK_CALL_ACQUIRE_ALL, LEASE_ACQUIRE, &answer))
-		value = lease_is_granted(answer.outcome) ? dlock_is_text() : dlock_null();
-	if (value.kind == DLOCK_IS_VALUE)
-	{
-		for (size_t i = 0; i < use->call.nnames; i++)
-			lease_text_add(text, "%s%llu", i == 0 ? "[" : ", ",
-							  (unsigned long long) answer.tokens[i]);
-		lease_text_put(text, "]", 1);
-	}
-	free(answer.tokens);
-	return value;
+	if (!take(use, DLOCK_CALL_ACQUIRE_ALL, LEASE_EXCLUSIVE, LEASE_PLAIN))
+		return dlock_error();
+	if (!lease_is_granted(use->answer.outcome))
+		return dlock_null();
+	for (size_t i = 0; i < use->call.nnames; i++)
+		lease_text_add(&use->text, "%s%llu", i == 0 ? "[" : ", ",
+					   (unsigned long long) use->answer.tokens[i]);
+	lease_text_put(&use->text, "]", 1);
+	return dlock_is_text();
 }
 
 /*
@@ -182,26 +174,23 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
 					DLOCK_WAIT, DLOCK_REQUEST)
 {
 	lease_text *text = &use->text;
-	dlock_answer answer;
-	bool		made;
-	size_t		count = 0;
+	const uint64_t *tokens;
 
-	use->call.request.mode = LEASE_EXCLUSIVE;
-	use->call.request.kind = LEASE_PLAIN;
 	use->call.request.claim = true;
-	made = make_call(use, DLOCK_CALL_ACQUIRE_ANY, LEASE_ACQUIRE, &answer);
+	if (!take(use, DLOCK_CALL_ACQUIRE_ANY, LEASE_EXCLUSIVE, LEASE_PLAIN))
+		return dlock_error();
+	tokens = lease_is_granted(use->answer.outcome) ? use->answer.tokens : NULL;
 	lease_text_put(text, "[", 1);
-	for (size_t i = 0; answer.tokens != NULL && i < use->call.nnames; i++)
-		if (lease_is_granted(answer.outcome) && answer.tokens[i] != 0)
+	for (size_t i = 0; tokens != NULL && i < use->call.nnames; i++)
+		if (tokens[i] != 0)
 		{
-			lease_text_add(text, "%s{\"name\": ", count++ > 0 ? ", " : "");
+			lease_text_add(text, "%s{\"name\": ", text->length > 1 ? ", " : "");
 			dlock_add_json(text, use->call.names[i]);
 			lease_text_add(text, ", \"token\": %llu}",
-							  (unsigned long long) answer.tokens[i]);
+						   (unsigned long long) tokens[i]);
 		}
 	lease_text_put(text, "]", 1);
-	free(answer.tokens);
-	return made ? dlock_is_text() : dlock_error();
+	return dlock_is_text();
 }
 
 /*
@@ -212,11 +201,9 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
  */
 DLOCK_INTEGER_FUNCTION(dlock_wait, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_WAIT)
 {
-	dlock_answer answer;
-
-	if (!make_call(use, DLOCK_CALL_WAIT, LEASE_ACQUIRE, &answer))
+	if (!make_call(use, DLOCK_CALL_WAIT, LEASE_ACQUIRE))
 		return dlock_error();
-	return dlock_integer(answer.yes);
+	return dlock_integer(use->answer.yes);
 }
 
 /* ----------------------------------------------------------------
@@ -228,11 +215,9 @@ DLOCK_INTEGER_FUNCTION(dlock_wait, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_WAIT)
 static dlock_value
 change_held(dlock_use *use, lease_op op)
 {
-	dlock_answer answer;
-
-	if (!make_call(use, DLOCK_CALL_APPLY, op, &answer))
+	if (!make_call(use, DLOCK_CALL_APPLY, op))
 		return dlock_error();
-	switch (answer.outcome)
+	switch (use->answer.outcome)
 	{
 		case LEASE_NOT_HELD:
 			return dlock_null();
@@ -284,21 +269,19 @@ static dlock_value
 change_each(dlock_use *use, lease_op op)
 {
 	lease_text *text = &use->text;
-	dlock_answer answer;
-	bool		made = make_call(use, DLOCK_CALL_APPLY_EACH, op, &answer);
-	size_t		count = 0;
 
+	if (!make_call(use, DLOCK_CALL_APPLY_EACH, op))
+		return dlock_error();
 	lease_text_put(text, "[", 1);
-	for (size_t i = 0; answer.done != NULL && i < use->call.nnames; i++)
-		if (answer.done[i])
+	for (size_t i = 0; i < use->call.nnames; i++)
+		if (use->answer.done[i])
 		{
-			if (count++ > 0)
+			if (text->length > 1)
 				lease_text_put(text, ", ", 2);
 			dlock_add_json(text, use->call.names[i]);
 		}
 	lease_text_put(text, "]", 1);
-	free(answer.done);
-	return made ? dlock_is_text() : dlock_error();
+	return dlock_is_text();
 }
 
 /*
@@ -329,11 +312,9 @@ DLOCK_TEXT_FUNCTION(dlock_release_many, DLOCK_TEXT_LONG, DLOCK_ACTS, 2,
 static dlock_value
 change_all(dlock_use *use, dlock_call_kind kind, lease_op op)
 {
-	dlock_answer answer;
-
-	if (!make_call(use, kind, op, &answer))
+	if (!make_call(use, kind, op))
 		return dlock_error();
-	return dlock_integer((long long) answer.count);
+	return dlock_integer((long long) use->answer.count);
 }
 
 /*

@@ -127,6 +127,9 @@ dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
 	use.name = function->signature.function;
 	value = call(statement, &use);
 	dlock_free_arguments(&use.arguments);
+	free(use.answer.holders);
+	free(use.answer.tokens);
+	free(use.answer.done);
 	free(statement->answer.data);
 	statement->answer = use.text;
 	if (value.kind == DLOCK_IS_VALUE && function->is_text &&
@@ -209,26 +212,13 @@ dlock_check_operator(const dlock_use *use)
 	return false;
 }
 
-/*
- * Make the call on behalf of use->caller.  Its answer may have memory of its own, to be
- * freed in any case.
- */
+/* Make the call, on behalf of use->caller. */
 bool
-dlock_ask_engine_for(dlock_use *use, dlock_answer *answer)
+dlock_ask_engine(dlock_use *use)
 {
-	memset(answer, 0, sizeof(*answer));
 	use->call.caller = &use->caller;
-	if (dlock_engine_call(&use->call, answer))
-		return dlock_check_answer(&use->call, answer);
-	dlock_raise_answer(answer);
+	if (dlock_engine_call(&use->call, &use->answer))
+		return dlock_check_answer(&use->call, &use->answer);
+	dlock_raise_answer(&use->answer);
 	return false;
-}
-
-/* The same for whoever calls. */
-bool
-dlock_ask_engine(dlock_use *use, bool with_rights, dlock_answer *answer)
-{
-	memset(answer, 0, sizeof(*answer));
-	return dlock_get_caller(use, with_rights) &&
-		dlock_ask_engine_for(use, answer);
 }

@@ -89,6 +89,7 @@ typedef struct dlock_use
 	dlock_arguments arguments;
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
+	dlock_answer answer;		/* the engine's */
 	lease_text	text;
 } dlock_use;
 
@@ -120,9 +121,7 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 extern bool dlock_read(dlock_use *use);
 extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
-extern bool dlock_ask_engine(dlock_use *use, bool with_rights,
-							 dlock_answer *answer);
-extern bool dlock_ask_engine_for(dlock_use *use, dlock_answer *answer);
+extern bool dlock_ask_engine(dlock_use *use);
 
 /* For texts of any length: what fits into the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL

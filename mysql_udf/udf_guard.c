@@ -35,7 +35,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "lease_engine.h"
@@ -62,35 +61,35 @@ static __thread bool is_lost = false;
 static void
 raise_lost(dlock_use *use)
 {
-	dlock_call	call = {
-		.kind = DLOCK_CALL_READ, .names = use->call.names, .nnames = 1,
-		.caller = &use->caller
-	};
-	dlock_answer now = {0};
-
 	is_lost = true;
-	use->caller.is_operator = dlock_caller_is_operator();
+	use->call.kind = DLOCK_CALL_READ;
 	use->call.caller = &use->caller;
-	dlock_raise_lost(&use->call, dlock_engine_call(&call, &now) ? &now : NULL);
-	free(now.holders);
+	use->caller.is_operator = dlock_caller_is_operator();
+	dlock_raise_lost(&use->call, dlock_engine_call(&use->call, &use->answer) ?
+					 &use->answer : NULL);
 }
 
-/*
- * Check that use->caller holds the lease, and get the slot of its row, if it is yet to
- * be locked; else raise an error.
- */
+/* Check that use->caller holds the lease; else raise an error. */
 static bool
-check_held(dlock_use *use, dlock_call_kind kind, uint64_t *slot)
+check_held(dlock_use *use, dlock_call_kind kind)
 {
-	dlock_answer answer;
-
 	use->call.kind = kind;
-	if (!dlock_ask_engine_for(use, &answer))
+	if (!dlock_ask_engine(use))
 		return false;
-	if (!answer.yes)
-		raise_lost(use);
-	*slot = answer.count;
-	return answer.yes;
+	if (use->answer.yes)
+		return true;
+	raise_lost(use);
+	return false;
+}
+
+/* The same, and have the ticket say where its row is, which is yet to be locked. */
+static bool
+begin_guard(dlock_use *use)
+{
+	if (!check_held(use, DLOCK_CALL_BEGIN_GUARD))
+		return false;
+	ticket.slot = use->answer.count;
+	return true;
 }
 
 /*
@@ -102,8 +101,8 @@ check_held(dlock_use *use, dlock_call_kind kind, uint64_t *slot)
 DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER,
 					   DLOCK_TOKEN)
 {
-	const lease_bytes *name = &use->arguments.name;
-	const lease_bytes *owner = &use->call.request.owner;
+	lease_bytes name;
+	lease_bytes owner;
 
 	use->name = "dlock.guard";
 	is_lost = false;
@@ -115,13 +114,14 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
 	}
-	if (!dlock_get_caller(use, false) ||
-		!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
+	if (!dlock_get_caller(use, false) || !begin_guard(use))
 		return dlock_error();
-	memcpy(ticket.name, name->data, name->length);
-	ticket.name_length = name->length;
-	memcpy(ticket.owner, owner->data, owner->length);
-	ticket.owner_length = owner->length;
+	name = use->call.names[0];
+	memcpy(ticket.name, name.data, name.length);
+	ticket.name_length = name.length;
+	owner = use->call.request.owner;
+	memcpy(ticket.owner, owner.data, owner.length);
+	ticket.owner_length = owner.length;
 	ticket.caller = use->caller;
 	ticket.token = use->call.request.token;
 	ticket.connection_id = dlock_caller_connection_id();
@@ -143,7 +143,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKE
 	valid = ticket.connection_id != 0 &&
 		ticket.connection_id == dlock_caller_connection_id() &&
 		ticket.token == use->call.request.token &&
-		lease_same(use->arguments.name,
+		lease_same(use->call.names[0],
 				   (lease_bytes) {ticket.name, ticket.name_length});
 	ticket.connection_id = 0;
 	if (!valid)
@@ -155,7 +155,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKE
 		use->call.request.owner = (lease_bytes) {
 			ticket.owner, ticket.owner_length
 		};
-		if (!check_held(use, DLOCK_CALL_BEGIN_GUARD, &ticket.slot))
+		if (!begin_guard(use))
 			return dlock_error();
 	}
 	return dlock_integer((long long) ticket.slot);
@@ -171,20 +171,15 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER
 					   DLOCK_TOKEN, DLOCK_ROWS)
 {
 	const char *rows = use->args->args[3];
-	uint64_t	slot;
 
 	use->name = "dlock.guard";
-	if (!dlock_read(use))
+	if (!dlock_read(use) || !dlock_get_caller(use, false))
 		return dlock_error();
 	if (rows == NULL || use->args->lengths[3] != 1 || *rows == '0')
-	{
-		if (dlock_get_caller(use, false))
-			raise_lost(use);
-		return dlock_error();
-	}
-	return dlock_get_caller(use, false) &&
-		check_held(use, DLOCK_CALL_CHECK_GUARD, &slot) ? dlock_integer(1) :
-		dlock_error();
+		raise_lost(use);
+	else if (check_held(use, DLOCK_CALL_CHECK_GUARD))
+		return dlock_integer(1);
+	return dlock_error();
 }
 
 /*

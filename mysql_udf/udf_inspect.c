@@ -34,16 +34,16 @@ fail(const dlock_answer *answer)
 
 /*
  * Look at the name that is asked about, some of whose holders may be over: false
- * if an error was raised; free answer->holders in any case.
+ * if an error was raised.
  */
 static bool
-look(dlock_use *use, dlock_read_what what, dlock_answer *answer)
+look(dlock_use *use, dlock_read_what what)
 {
-	*answer = (dlock_answer) {0};
 	use->call.kind = DLOCK_CALL_READ;
 	use->call.what = what;
 	use->call.request.op = LEASE_RENEW;
-	return dlock_read(use) && dlock_ask_engine(use, true, answer);
+	return dlock_read(use) && dlock_get_caller(use, true) &&
+		dlock_ask_engine(use);
 }
 
 /*
@@ -53,26 +53,20 @@ look(dlock_use *use, dlock_read_what what, dlock_answer *answer)
  */
 DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
-	dlock_value value = dlock_null();
-	dlock_answer answer;
-
-	if (!look(use, DLOCK_READ_OWNER, &answer))
+	if (!look(use, DLOCK_READ_OWNER))
 		return dlock_error();
-	for (size_t i = 0; i < answer.nholders; i++)
+	for (size_t i = 0; i < use->answer.nholders; i++)
 	{
-		const dlock_holder_info *holder = &answer.holders[i];
+		const dlock_holder_info *holder = &use->answer.holders[i];
+		lease_bytes owner = dlock_sees_holder(&use->caller, holder) ?
+			holder->owner : dlock_bytes_of(DLOCK_MASK);
 
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
-		if (dlock_sees_holder(&use->caller, holder))
-			lease_text_put(&use->text, holder->owner.data, holder->owner.length);
-		else
-			lease_text_put(&use->text, DLOCK_MASK, strlen(DLOCK_MASK));
-		value = dlock_is_text();
-		break;
+		lease_text_put(&use->text, owner.data, owner.length);
+		return dlock_is_text();
 	}
-	free(answer.holders);
-	return value;
+	return dlock_null();
 }
 
 /*
@@ -83,12 +77,9 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
  */
 DLOCK_INTEGER_FUNCTION(dlock_is_free, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
-	dlock_answer answer;
-
-	if (!look(use, DLOCK_READ_FREE, &answer))
+	if (!look(use, DLOCK_READ_FREE))
 		return dlock_error();
-	free(answer.holders);
-	return dlock_integer(answer.yes);
+	return dlock_integer(use->answer.yes);
 }
 
 /*
@@ -100,14 +91,11 @@ DLOCK_INTEGER_FUNCTION(dlock_is_free, DLOCK_LOOKS, 1, DLOCK_NAME)
 DLOCK_REAL_FUNCTION(dlock_remaining, DLOCK_LOOKS, 2, DLOCK_NAME, DLOCK_OWNER,
 					DLOCK_TOKEN)
 {
-	dlock_answer answer;
-
-	if (!look(use, DLOCK_READ_REMAINING, &answer))
+	if (!look(use, DLOCK_READ_REMAINING))
 		return dlock_error();
-	free(answer.holders);
-	if (answer.remaining_us < 0)
+	if (use->answer.remaining_us < 0)
 		return dlock_null();
-	return dlock_real((double) answer.remaining_us / 1e6);
+	return dlock_real((double) use->answer.remaining_us / 1e6);
 }
 
 /* Append a holder as a JSON object, with the columns of dlock.locks. */
@@ -115,7 +103,7 @@ static void
 add_holder(lease_text *text, const dlock_caller *caller, lease_bytes name,
 		   const dlock_holder_info *holder)
 {
-	lease_bytes mask = {DLOCK_MASK, strlen(DLOCK_MASK)};
+	lease_bytes mask = dlock_bytes_of(DLOCK_MASK);
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 	bool		visible = dlock_sees_holder(caller, holder);
 	int			length = snprintf(account, sizeof(account), "%.*s@%.*s",
@@ -175,22 +163,21 @@ compare_holders(const void *a, const void *c)
 DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
 	lease_text *text = &use->text;
-	dlock_answer answer;
+	dlock_holder_info *holders;
 
-	if (!look(use, DLOCK_READ_HOLDERS, &answer))
+	if (!look(use, DLOCK_READ_HOLDERS))
 		return dlock_error();
-	if (answer.nholders > 1)
-		qsort(answer.holders, answer.nholders, sizeof(dlock_holder_info),
-			  compare_holders);
+	holders = use->answer.holders;
+	if (use->answer.nholders > 1)
+		qsort(holders, use->answer.nholders, sizeof(*holders), compare_holders);
 	lease_text_put(text, "[", 1);
-	for (size_t i = 0; i < answer.nholders; i++)
+	for (size_t i = 0; i < use->answer.nholders; i++)
 	{
 		if (i > 0)
 			lease_text_put(text, ", ", 2);
-		add_holder(text, &use->caller, use->arguments.name, &answer.holders[i]);
+		add_holder(text, &use->caller, use->call.names[0], &holders[i]);
 	}
 	lease_text_put(text, "]", 1);
-	free(answer.holders);
 	return dlock_is_text();
 }
 
@@ -253,10 +240,8 @@ DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
  */
 DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
 {
-	dlock_answer answer = {0};
-
-	if (!dlock_engine_settle(&answer))
-		return fail(&answer);
+	if (!dlock_engine_settle(&use->answer))
+		return fail(&use->answer);
 	return dlock_integer(1);
 }
 
@@ -268,12 +253,10 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
  */
 DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
 {
-	dlock_answer answer = {0};
-
 	if (!dlock_check_operator(use))
 		return dlock_error();
-	if (!dlock_engine_reload(&answer))
-		return fail(&answer);
+	if (!dlock_engine_reload(&use->answer))
+		return fail(&use->answer);
 	return dlock_integer(1);
 }
 
@@ -291,10 +274,10 @@ DLOCK_INTEGER_FUNCTION(dlock_drain, DLOCK_LOOKS, 0)
 
 /* Answer a string of the engine's, which may be none. */
 static dlock_value
-answer_string(dlock_use *use, char *string, const dlock_answer *answer)
+answer_string(dlock_use *use, char *string)
 {
 	if (string == NULL)
-		return fail(answer);
+		return fail(&use->answer);
 	use->text.data = string;
 	use->text.length = strlen(string);
 	return dlock_is_text();
@@ -329,11 +312,10 @@ check_view(dlock_use *use, const char *view)
 DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
 	static const dlock_caller view = {.is_operator = true};
-	dlock_answer answer = {0};
 
 	if (!check_view(use, "dlock.waiters"))
 		return dlock_error();
-	return answer_string(use, dlock_engine_waiters(&view, &answer), &answer);
+	return answer_string(use, dlock_engine_waiters(&view, &use->answer));
 }
 
 /*
@@ -343,11 +325,9 @@ DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
  */
 DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	dlock_answer answer = {0};
-
 	if (!check_view(use, "dlock.stats"))
 		return dlock_error();
-	return answer_string(use, dlock_engine_stats(&answer), &answer);
+	return answer_string(use, dlock_engine_stats(&use->answer));
 }
 
 /*
@@ -358,11 +338,9 @@ DLOCK_TEXT_FUNCTION(dlock_view_stats, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
  */
 DLOCK_TEXT_FUNCTION(dlock_unwritten, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	dlock_answer answer = {0};
-
 	if (!check_view(use, "dlock.locks"))
 		return dlock_error();
-	return answer_string(use, dlock_engine_unwritten(&answer), &answer);
+	return answer_string(use, dlock_engine_unwritten(&use->answer));
 }
 
 /* ----------------------------------------------------------------
@@ -395,12 +373,9 @@ DLOCK_INTEGER_FUNCTION(dlock_may_see, DLOCK_LOOKS, 2, DLOCK_USER, DLOCK_HOST)
  */
 DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	dlock_answer answer = {0};
-
 	if (!dlock_get_caller(use, true))
 		return dlock_error();
-	return answer_string(use, dlock_engine_waiters(&use->caller, &answer),
-						 &answer);
+	return answer_string(use, dlock_engine_waiters(&use->caller, &use->answer));
 }
 
 /*
@@ -410,7 +385,5 @@ DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
  */
 DLOCK_TEXT_FUNCTION(dlock_stats_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	dlock_answer answer = {0};
-
-	return answer_string(use, dlock_engine_stats(&answer), &answer);
+	return answer_string(use, dlock_engine_stats(&use->answer));
 }
