@@ -34,7 +34,7 @@ make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
 	use->call.request.op = op;
 	if (!dlock_read(use))
 		return false;
-	if (use->arguments.names != NULL && use->call.nnames == 0)
+	if (use->names != NULL && use->call.nnames == 0)
 		return true;			/* there is nothing to do */
 	return dlock_get_caller(use, use->call.wait_us != 0 || op == LEASE_EVICT) &&
 		dlock_ask_engine(use);

@@ -10,7 +10,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "udf_arguments.h"
+#include "udf_function.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -47,13 +47,6 @@ find_metadata(void)
  * ----------------------------------------------------------------
  */
 
-/* A call whose arguments are being read. */
-typedef struct Reading
-{
-	dlock_arguments *arguments;
-	dlock_call *call;
-} Reading;
-
 /* Check the length of a name, owner or request id. */
 static bool
 check_string(lease_bytes string, const char *what)
@@ -66,25 +59,25 @@ check_string(lease_bytes string, const char *what)
 }
 
 static bool
-read_name(Reading to, lease_bytes text)
+read_name(dlock_use *use, lease_bytes text)
 {
-	to.arguments->name = text;
-	to.call->names = &to.arguments->name;
-	to.call->nnames = 1;
+	use->one_name = text;
+	use->call.names = &use->one_name;
+	use->call.nnames = 1;
 	return check_string(text, "name");
 }
 
 static bool
-read_owner(Reading to, lease_bytes text)
+read_owner(dlock_use *use, lease_bytes text)
 {
-	to.call->request.owner = text;
+	use->call.request.owner = text;
 	return check_string(text, "owner");
 }
 
 static bool
-read_request(Reading to, lease_bytes text)
+read_request(dlock_use *use, lease_bytes text)
 {
-	to.call->request.request = text;
+	use->call.request.request = text;
 	return check_string(text, "request id");
 }
 
@@ -124,9 +117,9 @@ read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 }
 
 static bool
-read_ttl(Reading to, lease_bytes text)
+read_ttl(dlock_use *use, lease_bytes text)
 {
-	int64_t    *ttl_us = &to.call->request.ttl_us;
+	int64_t    *ttl_us = &use->call.request.ttl_us;
 
 	if (!read_duration(text, "ttl", ttl_us))
 		return false;
@@ -138,14 +131,14 @@ read_ttl(Reading to, lease_bytes text)
 
 /* How long to wait; negative: without limit. */
 static bool
-read_wait(Reading to, lease_bytes text)
+read_wait(dlock_use *use, lease_bytes text)
 {
-	if (!read_duration(text, "wait", &to.call->wait_us))
+	if (!read_duration(text, "wait", &use->call.wait_us))
 		return false;
-	if (to.call->wait_us == 0 || to.call->nnames <= DLOCK_MAX_NAMES)
+	if (use->call.wait_us == 0 || use->call.nnames <= DLOCK_MAX_NAMES)
 		return true;
 	dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
-				DLOCK_MAX_NAMES, to.call->nnames);
+				DLOCK_MAX_NAMES, use->call.nnames);
 	return false;
 }
 
@@ -207,17 +200,17 @@ read_number(lease_bytes text, const char *what, uint32_t *number)
 }
 
 static bool
-read_limit(Reading to, lease_bytes text)
+read_limit(dlock_use *use, lease_bytes text)
 {
-	return read_number(text, "limit", &to.call->request.limit);
+	return read_number(text, "limit", &use->call.request.limit);
 }
 
 static bool
-read_permits(Reading to, lease_bytes text)
+read_permits(dlock_use *use, lease_bytes text)
 {
-	const lease_request *request = &to.call->request;
+	const lease_request *request = &use->call.request;
 
-	if (!read_number(text, "permits", &to.call->request.permits))
+	if (!read_number(text, "permits", &use->call.request.permits))
 		return false;
 	if (request->permits <= request->limit)
 		return true;
@@ -227,15 +220,15 @@ read_permits(Reading to, lease_bytes text)
 }
 
 static bool
-read_count(Reading to, lease_bytes text)
+read_count(dlock_use *use, lease_bytes text)
 {
-	return read_number(text, "count", &to.call->wanted);
+	return read_number(text, "count", &use->call.wanted);
 }
 
 static bool
-read_holds(Reading to, lease_bytes text)
+read_holds(dlock_use *use, lease_bytes text)
 {
-	return read_number(text, "holds", &to.call->request.holds);
+	return read_number(text, "holds", &use->call.request.holds);
 }
 
 /* The token to match.  What never was one matches none, as UINT64_MAX does. */
@@ -246,13 +239,13 @@ token_of(int64_t value)
 }
 
 static bool
-read_token(Reading to, lease_bytes text)
+read_token(dlock_use *use, lease_bytes text)
 {
 	int64_t		value;
 
 	if (!read_integer(text, &value))
 		return fail_integer("token");
-	to.call->request.token = token_of(value);
+	use->call.request.token = token_of(value);
 	return true;
 }
 
@@ -290,12 +283,12 @@ check_names(const lease_bytes *names, size_t count)
 
 /* Read "least" to "most" names. */
 static bool
-read_list(Reading to, lease_bytes text, size_t least, size_t most)
+read_list(dlock_use *use, lease_bytes text, size_t least, size_t most)
 {
-	dlock_call *call = to.call;
+	dlock_call *call = &use->call;
 	lease_bytes *names = malloc(most * sizeof(lease_bytes) + text.length + 1);
 
-	to.arguments->names = names;
+	use->names = names;
 	if (names == NULL)
 	{
 		dlock_raise("53200", "out of memory");
@@ -324,30 +317,30 @@ read_list(Reading to, lease_bytes text, size_t least, size_t most)
 }
 
 static bool
-read_names(Reading to, lease_bytes text)
+read_names(dlock_use *use, lease_bytes text)
 {
-	return read_list(to, text, 1, DLOCK_MAX_NAMES);
+	return read_list(use, text, 1, DLOCK_MAX_NAMES);
 }
 
 static bool
-read_many_names(Reading to, lease_bytes text)
+read_many_names(dlock_use *use, lease_bytes text)
 {
-	return read_list(to, text, 0, DLOCK_MAX_MANY);
+	return read_list(use, text, 0, DLOCK_MAX_MANY);
 }
 
 /* Read the tokens to match, as many as there are names. */
 static bool
-read_tokens(Reading to, lease_bytes text)
+read_tokens(dlock_use *use, lease_bytes text)
 {
-	size_t		wanted = to.call->nnames;
+	size_t		wanted = use->call.nnames;
 	size_t		count;
 	lease_bytes *numbers = malloc((wanted + 1) * sizeof(lease_bytes));
 	uint64_t   *tokens = malloc((wanted + 1) * sizeof(uint64_t));
 	dlock_json_array kind;
 	bool		valid;
 
-	to.arguments->tokens = tokens;
-	to.call->tokens = tokens;
+	use->tokens = tokens;
+	use->call.tokens = tokens;
 	if (numbers == NULL || tokens == NULL)
 	{
 		free(numbers);
@@ -382,7 +375,7 @@ read_tokens(Reading to, lease_bytes text)
 static const struct
 {
 	const char *what;
-	bool		(*read) (Reading to, lease_bytes text);	/* NULL: the function does */
+	bool		(*read) (dlock_use *use, lease_bytes text);	/* NULL: the function does */
 	bool		nullable;		/* where it may be left out, NULL does so */
 }			parameters[] =
 {
@@ -463,15 +456,14 @@ dlock_prepare_arguments(UDF_ARGS *args, char *message,
  * not given stays as it is.  False: an error was raised.
  */
 bool
-dlock_read_arguments(const UDF_ARGS *args, const dlock_signature *signature,
-					 dlock_arguments *arguments, dlock_call *call)
+dlock_read(dlock_use *use)
 {
-	Reading		to = {arguments, call};
+	const dlock_signature *signature = &use->function->signature;
 
-	for (unsigned int i = 0; i < args->arg_count; i++)
+	for (unsigned int i = 0; i < use->args->arg_count; i++)
 	{
 		dlock_parameter parameter = signature->parameters[i];
-		lease_bytes text = {args->args[i], args->lengths[i]};
+		lease_bytes text = {use->args->args[i], use->args->lengths[i]};
 
 		if (parameters[parameter].read == NULL ||
 			(text.data == NULL && parameters[parameter].nullable &&
@@ -483,18 +475,10 @@ dlock_read_arguments(const UDF_ARGS *args, const dlock_signature *signature,
 						parameters[parameter].what);
 			return false;
 		}
-		if (!parameters[parameter].read(to, text))
+		if (!parameters[parameter].read(use, text))
 			return false;
 	}
 	return true;
-}
-
-/* Free what the arguments took. */
-void
-dlock_free_arguments(dlock_arguments *arguments)
-{
-	free(arguments->names);
-	free(arguments->tokens);
 }
 
 /* Say that the result is text.  For _init: true is failure. */

@@ -47,21 +47,12 @@ typedef struct dlock_signature
 	dlock_parameter parameters[DLOCK_MAX_PARAMETERS + 1];	/* to DLOCK_NO_MORE */
 } dlock_signature;
 
-/* The arguments read; call dlock_free_arguments() at the end. */
-typedef struct dlock_arguments
-{
-	lease_bytes name;			/* that of DLOCK_NAME */
-	lease_bytes *names;			/* those of the other two, with their memory */
-	uint64_t   *tokens;
-} dlock_arguments;
+struct dlock_use;
 
 extern bool dlock_prepare_arguments(UDF_ARGS *args, char *message,
 									const dlock_signature *signature);
 extern bool dlock_prepare_result(UDF_INIT *init);
 
-extern bool dlock_read_arguments(const UDF_ARGS *args,
-								 const dlock_signature *signature,
-								 dlock_arguments *arguments, dlock_call *call);
-extern void dlock_free_arguments(dlock_arguments *arguments);
+extern bool dlock_read(struct dlock_use *use);
 
 #endif							/* DLOCK_UDF_ARGUMENTS_H */

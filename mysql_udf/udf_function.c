@@ -126,7 +126,8 @@ dlock_make(UDF_INIT *init, const UDF_ARGS *args, unsigned char *is_null,
 	use.function = function;
 	use.name = function->signature.function;
 	value = call(statement, &use);
-	dlock_free_arguments(&use.arguments);
+	free(use.names);
+	free(use.tokens);
 	free(use.answer.holders);
 	free(use.answer.tokens);
 	free(use.answer.done);
@@ -159,14 +160,6 @@ dlock_make_text(UDF_INIT *init, const UDF_ARGS *args, unsigned long *length,
  * For the bodies
  * ----------------------------------------------------------------
  */
-
-/* Read the arguments into the call. */
-bool
-dlock_read(dlock_use *use)
-{
-	return dlock_read_arguments(use->args, &use->function->signature,
-								&use->arguments, &use->call);
-}
 
 /*
  * Find out who calls.  What the caller may do beyond its own leases costs a little

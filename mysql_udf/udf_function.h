@@ -86,7 +86,9 @@ typedef struct dlock_use
 	const struct dlock_function *function;
 	const char *name;			/* by which errors call it */
 	const UDF_ARGS *args;
-	dlock_arguments arguments;
+	lease_bytes one_name;		/* the call's names: this one, */
+	lease_bytes *names;			/* or these, with their memory */
+	uint64_t   *tokens;			/* and the call's tokens */
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
 	dlock_answer answer;		/* the engine's */
@@ -117,8 +119,7 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 							 unsigned long *length, unsigned char *is_null,
 							 unsigned char *error);
 
-/* For the bodies.  Those that return false have raised an error. */
-extern bool dlock_read(dlock_use *use);
+/* For the bodies, as dlock_read() is.  Those that return false have raised an error. */
 extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
 extern bool dlock_ask_engine(dlock_use *use);
