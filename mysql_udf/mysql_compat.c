@@ -492,9 +492,10 @@ error_number(const char *sqlstate)
 
 /*
  * Make the caller's statement fail.  Returns; the function has to set its
- * *error and return then.  An error that is pending already stays.
+ * *error and return then.  An error that is pending already stays.  Always false, for a
+ * caller that has failed.
  */
-void
+bool
 dlock_raise(const char *sqlstate, const char *format,...)
 {
 	unsigned int number = error_number(sqlstate);
@@ -510,4 +511,5 @@ dlock_raise(const char *sqlstate, const char *format,...)
 							  MYSQL_LEVEL_ERROR, message, false);
 	else
 		mariadb_printf_error(number, "%s", 0, message);
+	return false;
 }

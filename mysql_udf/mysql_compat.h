@@ -62,7 +62,7 @@ extern int	dlock_caller_command(void);
 extern bool dlock_caller_explains(void);
 extern bool dlock_caller_is_repeated(void);
 
-extern void dlock_raise(const char *sqlstate, const char *format,...)
+extern bool dlock_raise(const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 2, 3)));
 
 #endif							/* DLOCK_MYSQL_COMPAT_H */

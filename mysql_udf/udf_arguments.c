@@ -53,9 +53,8 @@ check_string(lease_bytes string, const char *what)
 {
 	if (lease_check_string(string.length))
 		return true;
-	dlock_raise("22023", "%s must be 1 to %d bytes long; it is %zu bytes long",
-				what, LEASE_STRING_MAX, string.length);
-	return false;
+	return dlock_raise("22023", "%s must be 1 to %d bytes long; it is %zu bytes long",
+					   what, LEASE_STRING_MAX, string.length);
 }
 
 static bool
@@ -97,23 +96,17 @@ read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 			longest_us = dlock_engine_max_ttl_us();
 			if (*duration_us <= longest_us)
 				return true;
-			dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
-						what, (long long) (longest_us / 1000000));
-			break;
-		case LEASE_DURATION_INVALID:
-			dlock_raise("22007",
-						"invalid input syntax for type dlock_duration: \"%s\"",
-						dlock_show(shown, text));
-			break;
+			return dlock_raise("22023", "%s must be at most %lld seconds; times are in seconds, and \"max_ttl\" in dlock.settings says what the longest is",
+							   what, (long long) (longest_us / 1000000));
 		case LEASE_DURATION_NOT_FINITE:
-			dlock_raise("22023",
-						"duration must be a finite number of seconds");
-			break;
+			return dlock_raise("22023", "duration must be a finite number of seconds");
 		case LEASE_DURATION_OUT_OF_RANGE:
-			dlock_raise("22023", "duration is out of range");
+			return dlock_raise("22023", "duration is out of range");
+		case LEASE_DURATION_INVALID:
 			break;
 	}
-	return false;
+	return dlock_raise("22007", "invalid input syntax for type dlock_duration: \"%s\"",
+					   dlock_show(shown, text));
 }
 
 static bool
@@ -125,8 +118,7 @@ read_ttl(dlock_use *use, lease_bytes text)
 		return false;
 	if (lease_check_ttl(*ttl_us))
 		return true;
-	dlock_raise("22023", "ttl must be greater than 0");
-	return false;
+	return dlock_raise("22023", "ttl must be greater than 0");
 }
 
 /* How long to wait; negative: without limit. */
@@ -137,9 +129,8 @@ read_wait(dlock_use *use, lease_bytes text)
 		return false;
 	if (use->call.wait_us == 0 || use->call.nnames <= DLOCK_MAX_NAMES)
 		return true;
-	dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
-				DLOCK_MAX_NAMES, use->call.nnames);
-	return false;
+	return dlock_raise("22023", "cannot wait for more than %d names; there are %zu",
+					   DLOCK_MAX_NAMES, use->call.nnames);
 }
 
 /*
@@ -175,8 +166,7 @@ read_integer(lease_bytes text, int64_t *value)
 static bool
 fail_integer(const char *what)
 {
-	dlock_raise("22023", "%s must be an integer", what);
-	return false;
+	return dlock_raise("22023", "%s must be an integer", what);
 }
 
 /* Read a number of something: 1 to 2^31 - 1. */
@@ -188,15 +178,11 @@ read_number(lease_bytes text, const char *what, uint32_t *number)
 	if (!read_integer(text, &value))
 		return fail_integer(what);
 	if (value < 1)
-		dlock_raise("22023", "%s must be at least 1", what);
-	else if (value > LEASE_VERSION_MAX)
-		dlock_raise("22023", "%s must be at most %d", what, LEASE_VERSION_MAX);
-	else
-	{
-		*number = (uint32_t) value;
-		return true;
-	}
-	return false;
+		return dlock_raise("22023", "%s must be at least 1", what);
+	if (value > LEASE_VERSION_MAX)
+		return dlock_raise("22023", "%s must be at most %d", what, LEASE_VERSION_MAX);
+	*number = (uint32_t) value;
+	return true;
 }
 
 static bool
@@ -214,9 +200,8 @@ read_permits(dlock_use *use, lease_bytes text)
 		return false;
 	if (request->permits <= request->limit)
 		return true;
-	dlock_raise("22023", "permits must not be greater than limit; %u permits were asked for, of %u",
-				request->permits, request->limit);
-	return false;
+	return dlock_raise("22023", "permits must not be greater than limit; %u permits were asked for, of %u",
+					   request->permits, request->limit);
 }
 
 static bool
@@ -264,19 +249,13 @@ check_names(const lease_bytes *names, size_t count)
 		return true;
 	sorted = malloc(count * sizeof(lease_bytes));
 	if (sorted == NULL)
-	{
-		dlock_raise("53200", "out of memory");
-		return false;
-	}
+		return dlock_raise("53200", "out of memory");
 	memcpy(sorted, names, count * sizeof(lease_bytes));
 	qsort(sorted, count, sizeof(lease_bytes), lease_compare);
 	for (size_t i = 1; i < count && distinct; i++)
 		if (lease_same(sorted[i - 1], sorted[i]))
-		{
-			dlock_raise("22023", "names must not contain \"%s\" twice",
-						dlock_show(shown, sorted[i]));
-			distinct = false;
-		}
+			distinct = dlock_raise("22023", "names must not contain \"%s\" twice",
+								   dlock_show(shown, sorted[i]));
 	free(sorted);
 	return distinct;
 }
@@ -290,10 +269,7 @@ read_list(dlock_use *use, lease_bytes text, size_t least, size_t most)
 
 	use->names = names;
 	if (names == NULL)
-	{
-		dlock_raise("53200", "out of memory");
-		return false;
-	}
+		return dlock_raise("53200", "out of memory");
 	call->names = names;
 	switch (dlock_read_json_array(text, (char *) (names + most), false,
 								  names, most, &call->nnames))
@@ -303,17 +279,14 @@ read_list(dlock_use *use, lease_bytes text, size_t least, size_t most)
 				return check_names(names, call->nnames);
 			/* FALLTHROUGH */
 		case DLOCK_JSON_TOO_LONG:
-			dlock_raise("22023", "names must be %zu to %zu names; there are %zu",
-						least, most, call->nnames);
-			break;
+			return dlock_raise("22023", "names must be %zu to %zu names; there are %zu",
+							   least, most, call->nnames);
 		case DLOCK_JSON_NULL_ELEMENT:
-			dlock_raise("22004", "names must not contain nulls");
-			break;
+			return dlock_raise("22004", "names must not contain nulls");
 		case DLOCK_JSON_INVALID:
-			dlock_raise("22023", "names must be a JSON array of strings");
 			break;
 	}
-	return false;
+	return dlock_raise("22023", "names must be a JSON array of strings");
 }
 
 static bool
@@ -344,8 +317,7 @@ read_tokens(dlock_use *use, lease_bytes text)
 	if (numbers == NULL || tokens == NULL)
 	{
 		free(numbers);
-		dlock_raise("53200", "out of memory");
-		return false;
+		return dlock_raise("53200", "out of memory");
 	}
 	kind = dlock_read_json_array(text, NULL, true, numbers, wanted, &count);
 	valid = kind == DLOCK_JSON_ARRAY && count == wanted;
@@ -360,11 +332,9 @@ read_tokens(dlock_use *use, lease_bytes text)
 	if (valid)
 		return true;
 	if (kind != DLOCK_JSON_INVALID && count != wanted)
-		dlock_raise("22023", "tokens must be as many as names; there are %zu tokens for %zu names",
-					count, wanted);
-	else
-		dlock_raise("22023", "tokens must be a JSON array of integers and nulls");
-	return false;
+		return dlock_raise("22023", "tokens must be as many as names; there are %zu tokens for %zu names",
+						   count, wanted);
+	return dlock_raise("22023", "tokens must be a JSON array of integers and nulls");
 }
 
 /* ----------------------------------------------------------------
@@ -470,11 +440,8 @@ dlock_read(dlock_use *use)
 			 i >= signature->least))
 			continue;
 		if (text.data == NULL)
-		{
-			dlock_raise("22004", "%s must not be null",
-						parameters[parameter].what);
-			return false;
-		}
+			return dlock_raise("22004", "%s must not be null",
+							   parameters[parameter].what);
 		if (!parameters[parameter].read(use, text))
 			return false;
 	}

@@ -171,24 +171,15 @@ dlock_get_caller(dlock_use *use, bool with_rights)
 	dlock_caller *caller = &use->caller;
 
 	if (dlock_caller_is_applier())
-	{
-		dlock_raise("25006", "cannot execute %s() while replicating; use row-based replication",
-					use->name);
-		return false;
-	}
+		return dlock_raise("25006", "cannot execute %s() while replicating; use row-based replication",
+						   use->name);
 	if (dlock_caller_is_repeated())
-	{
-		dlock_raise("0A000", "cannot execute %s() in a statement that replicas repeat; set binlog_format to ROW or MIXED, or call it in a statement of its own",
-					use->name);
-		return false;
-	}
+		return dlock_raise("0A000", "cannot execute %s() in a statement that replicas repeat; set binlog_format to ROW or MIXED, or call it in a statement of its own",
+						   use->name);
 	if (!dlock_caller_account(caller->user, sizeof(caller->user),
 							  caller->host, sizeof(caller->host)))
-	{
-		dlock_raise("42501", "cannot tell which account calls %s(); a routine whose definer is a role cannot call it",
-					use->name);
-		return false;
-	}
+		return dlock_raise("42501", "cannot tell which account calls %s(); a routine whose definer is a role cannot call it",
+						   use->name);
 	caller->connection_id = dlock_caller_connection_id();
 	caller->is_operator = with_rights && dlock_caller_is_operator();
 	return true;
@@ -200,9 +191,8 @@ dlock_check_operator(const dlock_use *use)
 {
 	if (dlock_caller_is_operator())
 		return true;
-	dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
-				use->name);
-	return false;
+	return dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
+					   use->name);
 }
 
 /* Make the call, on behalf of use->caller. */
@@ -212,6 +202,5 @@ dlock_ask_engine(dlock_use *use)
 	use->call.caller = &use->caller;
 	if (dlock_engine_call(&use->call, &use->answer))
 		return dlock_check_answer(&use->call, &use->answer);
-	dlock_raise_answer(&use->answer);
-	return false;
+	return dlock_raise(use->answer.sqlstate, "%s", use->answer.message);
 }

@@ -19,7 +19,6 @@
 
 #include "lease_engine.h"
 #include "udf_function.h"
-#include "udf_messages.h"
 
 /* Most bytes that a user of the operating system takes in its data base. */
 #define PASSWD_SIZE	16384
@@ -28,7 +27,7 @@
 static dlock_value
 fail(const dlock_answer *answer)
 {
-	dlock_raise_answer(answer);
+	dlock_raise(answer->sqlstate, "%s", answer->message);
 	return dlock_error();
 }
 
@@ -298,9 +297,8 @@ check_view(dlock_use *use, const char *view)
 		return false;
 	if (dlock_is_caller(&use->caller, user, host))
 		return true;
-	dlock_raise("42501", "permission denied for function %s; read the view %s",
-				use->name, view);
-	return false;
+	return dlock_raise("42501", "permission denied for function %s; read the view %s",
+					   use->name, view);
 }
 
 /*

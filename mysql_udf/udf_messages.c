@@ -31,13 +31,6 @@ kind_name(lease_kind kind)
 	return "?";					/* keep the compiler quiet */
 }
 
-/* Raise the engine's error. */
-void
-dlock_raise_answer(const dlock_answer *answer)
-{
-	dlock_raise(answer->sqlstate, "%s", answer->message);
-}
-
 /* Check that a request was no misuse; else raise an error and return false. */
 bool
 dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
@@ -53,35 +46,29 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 	switch (answer->outcome)
 	{
 		case LEASE_UPGRADE:
-			dlock_raise("55000",
-						"owner \"%s\" holds a shared lease on \"%s\" and cannot make it exclusive; release the shared lease first",
-						owner, name);
-			return false;
+			return dlock_raise("55000",
+							   "owner \"%s\" holds a shared lease on \"%s\" and cannot make it exclusive; release the shared lease first",
+							   owner, name);
 		case LEASE_MIXED:
-			dlock_raise("55000",
-						"owner \"%s\" holds \"%s\" in mode %s and cannot also take it in mode %s; release it first",
-						owner, name, lease_mode_name(answer->held_mode),
-						lease_mode_name(request->mode));
-			return false;
+			return dlock_raise("55000",
+							   "owner \"%s\" holds \"%s\" in mode %s and cannot also take it in mode %s; release it first",
+							   owner, name, lease_mode_name(answer->held_mode),
+							   lease_mode_name(request->mode));
 		case LEASE_MIXED_KINDS:
-			dlock_raise("55000",
-						"owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease; release it first",
-						owner, name, kind_name(answer->held_kind),
-						kind_name(request->kind));
-			return false;
+			return dlock_raise("55000",
+							   "owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease; release it first",
+							   owner, name, kind_name(answer->held_kind),
+							   kind_name(request->kind));
 		case LEASE_IS_PERMIT:
-			dlock_raise("55000",
-						"owner \"%s\" holds permits of \"%s\", which cannot be downgraded; release permits instead",
-						owner, name);
-			return false;
+			return dlock_raise("55000",
+							   "owner \"%s\" holds permits of \"%s\", which cannot be downgraded; release permits instead",
+							   owner, name);
 		case LEASE_TOO_MANY_HOLDS:
-			dlock_raise("54000",
-						"owner \"%s\" cannot hold \"%s\" more than %d times",
-						owner, name, LEASE_VERSION_MAX);
-			return false;
+			return dlock_raise("54000",
+							   "owner \"%s\" cannot hold \"%s\" more than %d times",
+							   owner, name, LEASE_VERSION_MAX);
 		case LEASE_NO_TOKENS:
-			dlock_raise("2200H", "no tokens are left for \"%s\"", name);
-			return false;
+			return dlock_raise("2200H", "no tokens are left for \"%s\"", name);
 		default:
 			return true;
 	}

@@ -9,7 +9,6 @@
 
 #include "dlock_call.h"
 
-extern void dlock_raise_answer(const dlock_answer *answer);
 extern bool dlock_check_answer(const dlock_call *call,
 							   const dlock_answer *answer);
 extern void dlock_raise_lost(const dlock_call *call, const dlock_answer *now);
