@@ -9,9 +9,9 @@
 #include "lease_stats.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "lease_text.h"
 
 /*
  * Waits are counted by their length: bucket i has those shorter than
@@ -59,24 +59,17 @@ lease_stats_json(size_t waiters)
 		LEASE_COUNTERS(LEASE_COUNTER)
 #undef LEASE_COUNTER
 	};
-	size_t		size = 4096;
-	char	   *json = malloc(size);
-	size_t		length = 0;
+	lease_text	json = {0};
 
-	if (json == NULL)
-		return NULL;
-	length += (size_t) snprintf(json, size, "{\"waiters\": %zu, "
-								"\"stats_reset_us\": %" PRId64, waiters,
-								reset_us);
+	lease_text_add(&json, "{\"waiters\": %zu, \"stats_reset_us\": %" PRId64,
+				   waiters, reset_us);
 	for (size_t i = 0; i < LEASE_NCOUNTERS; i++)
-		length += (size_t) snprintf(json + length, size - length,
-									", \"%s\": %" PRIu64, names[i],
-									counters[i]);
-	length += (size_t) snprintf(json + length, size - length,
-								", \"wait_histogram\": [");
+		lease_text_add(&json, ", \"%s\": %" PRIu64, names[i], counters[i]);
 	for (size_t i = 0; i < WAIT_BUCKETS; i++)
-		length += (size_t) snprintf(json + length, size - length,
-									"%s%" PRIu64, i > 0 ? ", " : "", waits[i]);
-	snprintf(json + length, size - length, "]}");
-	return json;
+		lease_text_add(&json, "%s%" PRIu64,
+					   i > 0 ? ", " : ", \"wait_histogram\": [", waits[i]);
+	lease_text_add(&json, "]}");
+	if (json.failed)
+		lease_text_free(&json);
+	return json.data;
 }
