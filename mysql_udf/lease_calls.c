@@ -409,7 +409,7 @@ note_grant(lease_call *call)
 		return;
 	}
 	if (call->request.kind == LEASE_SESSION &&
-		!lease_session_add(call->caller.connection_id, call, &calls))
+		!lease_session_add(call, &calls))
 	{
 		give_back_grants(call, true);
 		lease_call_fail(call, "53200", "out of memory");

@@ -147,12 +147,15 @@ lease_session_open(uint64_t connection_id)
  * list.
  */
 bool
-lease_session_add(uint64_t connection_id, const lease_call *call,
-				  lease_calls *calls)
+lease_session_add(const lease_call *call, lease_calls *calls)
 {
-	session    *s = *find_session(connection_id);
-	session_lease *lease = calloc(1, sizeof(session_lease));
+	session    *s = *find_session(call->caller.connection_id);
+	session_lease *lease;
 
+	if (s != NULL &&
+		*find_lease(&s->leases, call->answer.token, call->names[0]) != NULL)
+		return true;			/* re-entered */
+	lease = calloc(1, sizeof(session_lease));
 	if (lease == NULL)
 		return false;
 	lease->token = call->answer.token;
@@ -167,11 +170,6 @@ lease_session_add(uint64_t connection_id, const lease_call *call,
 		/* it has ended while the grant was on its way */
 		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
 		free(lease);
-		return true;
-	}
-	if (*find_lease(&s->leases, lease->token, call->names[0]) != NULL)
-	{
-		free(lease);			/* re-entered */
 		return true;
 	}
 	lease->next = s->leases;

@@ -20,18 +20,15 @@
 static lease_settings in_use;
 const lease_settings *const settings = &in_use;
 
-static bool are_read = false;	/* since the library was loaded */
 static _Atomic int64_t max_ttl_us = 0;	/* one more of them, for which nobody needs
-										 * the mutex; 0: never read */
+										 * the mutex; 0: they were never read */
 
-/*
- * As they were last read, or are being read: the batcher's.
- */
-/* What DBAs can set in dlock.settings, see install.sql. */
 enum
 {
 	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED
 };
+
+/* As they were last read, or are being read: the batcher's. */
 static struct
 {
 	const char *name;
@@ -124,7 +121,6 @@ void
 lease_settings_use(void)
 {
 	use();
-	are_read = true;
 	max_ttl_us = (int64_t) (as_read[MAX_TTL].value * 1e6);
 }
 
@@ -140,7 +136,7 @@ lease_settings_begin(void)
 bool
 lease_settings_are_read(void)
 {
-	return are_read;
+	return max_ttl_us != 0;
 }
 
 /* The longest time that a call may ask for; 0: never read.  For all, without the mutex. */
