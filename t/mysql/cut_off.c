@@ -52,23 +52,14 @@ port_of(const struct sockaddr *address)
 	}
 }
 
+/* The port of one end of a connection: getsockname() asks for ours. */
 static int
-local_port(int fd)
+port_at(int fd, int (*ask) (int, struct sockaddr *, socklen_t *))
 {
 	struct sockaddr_storage address;
 	socklen_t	length = sizeof(address);
 
-	return getsockname(fd, (struct sockaddr *) &address, &length) == 0 ?
-		port_of((struct sockaddr *) &address) : 0;
-}
-
-static int
-peer_port(int fd)
-{
-	struct sockaddr_storage address;
-	socklen_t	length = sizeof(address);
-
-	return getpeername(fd, (struct sockaddr *) &address, &length) == 0 ?
+	return ask(fd, (struct sockaddr *) &address, &length) == 0 ?
 		port_of((struct sockaddr *) &address) : 0;
 }
 
@@ -90,13 +81,13 @@ visit_files(void (*visit) (int fd, bool *ports), bool *ports)
 static void
 note_port(int fd, bool *ports)
 {
-	ports[local_port(fd)] = true;
+	ports[port_at(fd, getsockname)] = true;
 }
 
 static void
 cut(int fd, bool *ports)
 {
-	int			port = peer_port(fd);
+	int			port = port_at(fd, getpeername);
 
 	if (port != 0 && !ports[port])
 		shutdown(fd, SHUT_RDWR);
@@ -185,15 +176,20 @@ connect(int fd, const struct sockaddr *address, socklen_t length)
 	return real(fd, address, length);
 }
 
-/* What was accepted, unless we are cut off. */
-static int
-accepted(int fd)
+int
+accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
-	int			port = fd >= 0 ? peer_port(fd) : 0;
+	static int	(*real) (int, struct sockaddr *, socklen_t *, int) = NULL;
+	int			accepted;
+	int			port;
 
+	if (real == NULL)
+		real = dlsym(RTLD_NEXT, "accept4");
+	accepted = real(fd, address, length, flags);
+	port = accepted >= 0 ? port_at(accepted, getpeername) : 0;
 	if (port == 0 || !is_cut_off() || is_own_port(port))
-		return fd;
-	close(fd);
+		return accepted;
+	close(accepted);
 	errno = ECONNABORTED;
 	return -1;
 }
@@ -201,19 +197,5 @@ accepted(int fd)
 int
 accept(int fd, struct sockaddr *address, socklen_t *length)
 {
-	static int	(*real) (int, struct sockaddr *, socklen_t *) = NULL;
-
-	if (real == NULL)
-		real = dlsym(RTLD_NEXT, "accept");
-	return accepted(real(fd, address, length));
-}
-
-int
-accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
-{
-	static int	(*real) (int, struct sockaddr *, socklen_t *, int) = NULL;
-
-	if (real == NULL)
-		real = dlsym(RTLD_NEXT, "accept4");
-	return accepted(real(fd, address, length, flags));
+	return accept4(fd, address, length, 0);
 }

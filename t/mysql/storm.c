@@ -29,6 +29,11 @@
 #define NAMES	4
 #define LIMIT	3				/* permits of a name */
 
+enum
+{
+	EXCLUSIVE, SHARED, PERMIT, MODES
+};
+
 static const char *server_socket;
 static double end;				/* unless attempts is set */
 static long attempts;			/* of each client, or 0 */
@@ -39,9 +44,7 @@ static unsigned int seed;
 static struct
 {
 	pthread_mutex_t mutex;
-	int			exclusive;
-	int			shared;
-	int			permits;
+	int			holders[MODES];
 	uint64_t	token;			/* the largest that was granted exclusively */
 }			names[NAMES];
 
@@ -124,18 +127,15 @@ static void
 note_grant(int name, int mode, uint64_t token)
 {
 	pthread_mutex_lock(&names[name].mutex);
-	if (mode == 0)
-		names[name].exclusive++;
-	else if (mode == 1)
-		names[name].shared++;
-	else
-		names[name].permits++;
-	if (names[name].exclusive + (names[name].shared > 0) +
-		(names[name].permits > 0) > 1 || names[name].permits > LIMIT)
-		fail("grant", "the name is held by others");
+	names[name].holders[mode]++;
+	for (int i = 0; i < MODES; i++)
+		if (i != mode && names[name].holders[i] > 0)
+			fail("grant", "the name is held by others");
+	if (names[name].holders[EXCLUSIVE] > 1 || names[name].holders[PERMIT] > LIMIT)
+		fail("grant", "the name is held by too many");
 	if (token <= names[name].token)
 		fail("grant", "the token has not grown");
-	if (mode == 0)
+	if (mode == EXCLUSIVE)
 		names[name].token = token;
 	pthread_mutex_unlock(&names[name].mutex);
 }
@@ -144,12 +144,7 @@ static void
 note_end(int name, int mode)
 {
 	pthread_mutex_lock(&names[name].mutex);
-	if (mode == 0)
-		names[name].exclusive--;
-	else if (mode == 1)
-		names[name].shared--;
-	else
-		names[name].permits--;
+	names[name].holders[mode]--;
 	pthread_mutex_unlock(&names[name].mutex);
 	atomic_fetch_add(&ends, 1);
 }
@@ -192,7 +187,7 @@ run_client(void *arg)
 		bool		is_sure = true;
 
 		function = function > 3 ? 0 : function;
-		mode = function == 3 ? 0 : function;
+		mode = function == 3 ? EXCLUSIVE : function;
 		snprintf(release, sizeof(release),
 				 "SELECT dlock_release('storm-%d', 'client-%d.%d')", name, me, life);
 		snprintf(statement, sizeof(statement),
@@ -228,7 +223,7 @@ run_client(void *arg)
 					 name, me, life);
 			is_sure &= insist(connection, statement, 1);
 		}
-		if (mode == 0 && is_sure && rand_r(&random) % 4 == 0)
+		if (mode == EXCLUSIVE && is_sure && rand_r(&random) % 4 == 0)
 		{
 			snprintf(statement, sizeof(statement),
 					 "SELECT dlock_acquire%s('storm-%d', 'client-%d.%d', 600)",
