@@ -2,16 +2,16 @@
  * lease_session.c
  *	  Connections that have session leases, and their ends.
  *
- * A session lease lives as long as the connection that took it.  How the end of one is
- * heard of is for lease_watch.c to say; here is what there is.  What the engine is to do
- * then goes back as calls, which whoever has told us hands in.
+ * A session lease lives as long as the connection that took it.  lease_watch.c hears of
+ * the ends of connections; here are the connections and their leases.  What the engine
+ * has to do then is added to a list of calls, which the caller hands in.
  *
- * A connection's id is never used again while the server runs.
+ * The server never uses a connection's id again while it runs.
  *
- * Other servers of a cluster only see the row and its time to live.  So rows of
- * living sessions are written anew before that is over.
+ * Other servers of a cluster only see the row and its time to live.  So the rows of
+ * living sessions are written again before that is over.
  *
- * All under the engine's mutex, but for what is said to be without.
+ * All under the engine's mutex, except where a comment says otherwise.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -142,9 +142,8 @@ lease_session_open(uint64_t connection_id)
 }
 
 /*
- * A connection has been granted a session lease, by a call that is about to be
- * answered: false if memory is short.  What the engine is to do about it is added to a
- * list.
+ * A call that is about to be answered has been granted a session lease: false if memory
+ * is short.  If the connection has ended, the list gets a call that ends the lease.
  */
 bool
 lease_session_add(const lease_call *call, lease_calls *calls)
@@ -200,7 +199,7 @@ lease_session_written(uint64_t connection_id, uint64_t token, lease_bytes name,
 	keep_at(lease, lease_now() + pause_us(lease));
 }
 
-/* It could not be written just now: do not wait for the next time. */
+/* The row of a session lease could not be written: try again soon. */
 void
 lease_session_unwritten(const lease_call *call)
 {
@@ -230,8 +229,7 @@ lease_session_remove(uint64_t token, lease_bytes name)
 }
 
 /*
- * A connection has ended, and with it what it has: the engine is to see to that, by calls
- * that are added to a list.
+ * A connection has ended: the list gets calls that end its leases.
  */
 void
 lease_session_end(uint64_t connection_id, lease_calls *calls)
@@ -261,9 +259,9 @@ lease_session_keep_us(void)
 }
 
 /*
- * Have the rows of living sessions written in time, with them those whose time
- * is near: so they come together.  Not when the server is being shut down, which
- * ends the sessions.  The calls for that are added to a list.
+ * Have the rows of living sessions written in time: the list gets the calls for that.
+ * Those whose time is near are written with them.  Nothing is written when the server is
+ * being shut down, which ends the sessions.
  */
 void
 lease_session_keep(int64_t now_us, lease_calls *calls)
@@ -327,8 +325,8 @@ lease_session_list(uint64_t connection_id)
 }
 
 /*
- * The list has been read, if it can be: end the sessions that are not in it.  What the
- * engine is to do about their leases is added to a list.
+ * The list of connections has been read, if it can be: end the sessions that are not in
+ * it, as lease_session_end() does.
  */
 void
 lease_session_end_list(bool could, lease_calls *ended)
@@ -347,14 +345,14 @@ lease_session_end_list(bool could, lease_calls *ended)
 	}
 }
 
-/* MariaDB: the plugin tells us of the ends of connections, or not.  For all. */
+/* MariaDB: the plugin tells us of the ends of connections, or not.  Without the mutex. */
 void
 lease_session_set_told(bool told)
 {
 	is_told = told;
 }
 
-/* MariaDB: say whether the end of a connection would be found out.  The mutex is held. */
+/* MariaDB: would we learn of the end of a connection? */
 bool
 lease_session_is_heard(void)
 {

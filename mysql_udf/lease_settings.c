@@ -2,8 +2,8 @@
  * lease_settings.c
  *	  What DBAs can set in dlock.settings, see install.sql.
  *
- * The batcher reads the settings (lease_server.c): what is read is put aside, and counts
- * for all when everything has been read.
+ * The batcher reads the settings (lease_server.c).  They are put aside, and count for all
+ * when everything has been read.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -20,8 +20,8 @@
 static lease_settings in_use;
 const lease_settings *const settings = &in_use;
 
-static _Atomic int64_t max_ttl_us = 0;	/* one more of them, for which nobody needs
-										 * the mutex; 0: they were never read */
+static _Atomic int64_t max_ttl_us = 0;	/* one more of them, read without the mutex;
+										 * 0: they were never read */
 
 enum
 {
@@ -62,8 +62,8 @@ read_value(size_t setting, const char *text, double *value)
 }
 
 /*
- * A setting was read, a table_setting_visitor.  A wrong one has its default, and the error log is told of
- * it once.  Other names may be those of another version.
+ * A setting was read, a table_setting_visitor.  A wrong value is written to the error log
+ * once, and the default counts.  Unknown names may be those of another version.
  */
 void
 lease_settings_take(const char *name, const char *text)
@@ -108,7 +108,7 @@ use(void)
 	};
 }
 
-/* They are about to be read: those that are missing, or wrong, have their defaults. */
+/* The settings are about to be read: those that are missing, or wrong, have their defaults. */
 void
 lease_settings_forget(void)
 {
@@ -116,7 +116,7 @@ lease_settings_forget(void)
 		as_read[i].value = as_read[i].standard;
 }
 
-/* They have been read, and count from now on.  The mutex is held. */
+/* The settings have been read, and count from now on.  The mutex is held. */
 void
 lease_settings_use(void)
 {
@@ -139,7 +139,7 @@ lease_settings_are_read(void)
 	return max_ttl_us != 0;
 }
 
-/* The longest time that a call may ask for; 0: never read.  For all, without the mutex. */
+/* The longest time that a call may ask for; 0: never read.  Without the mutex. */
 int64_t
 lease_settings_max_ttl_us(void)
 {

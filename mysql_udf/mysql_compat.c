@@ -2,9 +2,8 @@
  * mysql_compat.c
  *	  MySQL and MariaDB under one name: who calls, and how to raise an error.
  *
- * The two servers have the same facts behind different doors: what they offer
- * to plugins, and where that does not suffice other symbols that they export.
- * See server_abi.h.
+ * Both servers tell the same facts, each in its own way: by what they offer to plugins,
+ * and where that does not suffice by other symbols that they export.  See server_abi.h.
  *
  * Nothing here takes a lock of ours or waits.  A server that lacks what is needed has
  * been refused (dlock_server_lacks()) before anything else here is called, unless its
@@ -32,10 +31,10 @@
 /*
  * The error number for an SQLSTATE.
  *
- * On MySQL an error carries the SQLSTATE we want.  On MariaDB it carries the
- * one that the server's own table gives the number, the last column; there the
- * number is chosen for that.  A number must not make clients believe something
- * that did not happen: 1213, for one, says that the transaction is gone.
+ * On MySQL an error carries the SQLSTATE that we give.  MariaDB takes the SQLSTATE from
+ * its own table of numbers, the last column here, so the numbers are chosen for that.  A
+ * number must not say something that did not happen: 1213, for one, says that the
+ * transaction is gone.
  */
 static const struct
 {
@@ -74,8 +73,8 @@ dlock_server_kind(void)
 }
 
 /*
- * What calls cannot do without, by server.  An older or a newer one may lack some
- * of it; then nothing that depends on it may be answered.
+ * What calls need, by server.  An older or a newer server may lack some of it; then
+ * every call is refused.
  */
 static const struct
 {
@@ -117,8 +116,8 @@ static const struct
 };
 
 /*
- * What the server lacks that calls cannot do without: the first that is missing, or
- * NULL if the library can work in this server.  For any server, and no server.
+ * The first symbol that calls need and this server lacks; NULL if the library can work
+ * here.  May be called anywhere.
  */
 const char *
 dlock_server_lacks(void)
@@ -150,9 +149,9 @@ copy_socket_path(void)
 }
 
 /*
- * The path of the socket that the server listens on.  A server that stops frees
- * its own while threads of ours may still connect: the first call makes a copy,
- * and has to come from a statement.
+ * The path of the socket that the server listens on.  A server that stops frees the path
+ * while threads of ours may still connect, so the first call makes a copy.  It has to
+ * come from a statement.
  */
 const char *
 dlock_server_socket(void)
@@ -169,8 +168,8 @@ dlock_server_is_ending(void)
 }
 
 /*
- * What to ask the server for how many sources it follows: the second column.  On MySQL
- * that takes a privilege, which the definer of a view has (install.sql).
+ * The query for how many sources the server follows: its second column.  On MySQL that
+ * takes a privilege, which the definer of a view has (install.sql).
  */
 const char *
 dlock_appliers_query(void)
@@ -244,8 +243,8 @@ copy_option(char *to, size_t size, void *context, const char *name)
 }
 
 /*
- * Get the account of the caller, in UTF-8.  False if it cannot be told, as in a
- * MariaDB routine whose definer is a role: the caller has to be refused then.
+ * Get the account of the caller, in UTF-8.  False if the server does not name it, as in
+ * a MariaDB routine whose definer is a role; then the caller has to be refused.
  */
 bool
 dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
@@ -264,7 +263,7 @@ dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
 		return false;
 	name = mariadb_priv_host(thd, &length);
 
-	/* in a routine whose definer is a role nobody is named at all */
+	/* in a routine whose definer is a role both are empty */
 	return copy_string(host, host_size, name, length) && length > 0;
 }
 
@@ -287,10 +286,9 @@ dlock_thd_killed(const THD *thd)
 }
 
 /*
- * Has a session's client closed its end of the socket?  MySQL itself looks whether
- * something is to be read, and if so takes the client to be there; but a client that
- * closes its connection in the ordinary way sends a last command before.  MariaDB does
- * the same and does not say which socket it is.
+ * Has a session's client closed its end of the socket?  MySQL takes a client to be there
+ * if there is something to read; but a client sends a last command before it closes its
+ * connection.  MariaDB does the same, and does not say which socket it is.
  */
 static bool
 has_hung_up(THD *thd)
@@ -322,11 +320,10 @@ dlock_thd_connected(THD *thd)
 }
 
 /*
- * The caller is about to sleep, or to ask the server something on another
- * connection, and has done so.  A server that has threads for some of its
- * connections only, a pool, lets another one go on for it meanwhile: without that
- * a few who wait stop the rest, and the library's own connection with them.  Every
- * begin has its end, and they are not nested.
+ * The caller is about to sleep, or to ask the server something on another connection;
+ * the second says that it has done so.  A server with a pool of threads runs another
+ * connection meanwhile.  Without that, a few waiters would stop all other connections,
+ * the library's own among them.  Every begin has its end, and they are not nested.
  */
 void
 dlock_wait_begin(void)
@@ -342,8 +339,8 @@ dlock_wait_end(void)
 }
 
 /*
- * Does an event call, on MariaDB?  The server's own threads count as connected
- * there and have no client.  MySQL's need not be told apart.
+ * Does an event of MariaDB's call?  Its threads count as connected, and have no client.
+ * MySQL's events need not be told apart.
  */
 bool
 dlock_caller_is_event(void)
@@ -355,8 +352,8 @@ dlock_caller_is_event(void)
 }
 
 /*
- * May the caller end other people's leases?  Those may who may end other
- * people's connections: CONNECTION_ADMIN or SUPER, also by an active role.
+ * May the caller end other accounts' leases?  It may if it may end their connections:
+ * CONNECTION_ADMIN or SUPER, also by an active role.
  */
 bool
 dlock_caller_is_operator(void)
@@ -403,9 +400,8 @@ dlock_caller_command(void)
 }
 
 /*
- * Is the caller's statement written to the binary log as it stands, for replicas to
- * repeat it?  Of a trigger or a stored function, whose caller's statement is
- * logged in their place, the servers do not tell.
+ * Does the server log the caller's statement as text, for replicas to repeat it?  For a
+ * trigger or a stored function it logs the statement that called them, and does not say so.
  */
 bool
 dlock_caller_is_repeated(void)
@@ -463,8 +459,8 @@ take_word(SERVER_STRING *text, const char *word)
 
 /*
  * Is the caller's statement to be explained only?  To find its plan, the servers may
- * execute a part of it, such as a derived table.  They do not tell plugins that
- * they explain, but by the text of the statement.
+ * execute a part of it, such as a derived table.  Only the text of the statement tells
+ * plugins so.
  */
 bool
 dlock_caller_explains(void)

@@ -6,12 +6,12 @@
  * _init function, the function itself, or its _deinit function.
  *
  * The caller is the account whose privileges count at this place, as CURRENT_USER()
- * says it: the login's account, or the definer's inside a stored procedure, function,
- * trigger or event with SQL SECURITY DEFINER and in everything that those call.  In a
- * view it is not CURRENT_USER() but the one outside: a view's definer does not become
- * the caller.  COM_CHANGE_USER changes it, SET ROLE does not.  It is never the name
- * that the client gave: with an anonymous account, all clients that match it are one
- * caller, whose user name is empty.
+ * names it: the login's account, or the definer's inside a stored procedure, function,
+ * trigger or event with SQL SECURITY DEFINER and in everything that those call.  A view's
+ * definer does not become the caller, although CURRENT_USER() inside the view names it.
+ * COM_CHANGE_USER changes the caller, SET ROLE does not.  It is never the name that the
+ * client gave: all clients that match an anonymous account are one caller, whose user
+ * name is empty.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -23,9 +23,8 @@
 #include "udf_function.h"
 
 /*
- * Read the arguments, and make a call.  The caller's rights are found out if the
- * call is going to depend on them: for a forced release, and for what a deadlock's
- * error may tell.
+ * Read the arguments, and make a call: false if an error was raised.  Only a forced
+ * release and the error of a deadlock depend on the caller's rights.
  */
 static bool
 make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
@@ -340,9 +339,9 @@ DLOCK_INTEGER_FUNCTION(dlock_release_all, DLOCK_ACTS, 1, DLOCK_OWNER)
 /*
  * dlock_force_release(name [, owner]) returns integer
  *
- * Evict all holders of a name, or those that one owner is: how many.  For those
- * who have CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; for others
- * it is error 42501.  A NULL owner is an error and not everybody.
+ * Evict all holders of a name, or those of one owner: how many.  It takes the privilege
+ * CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; without it, it is error 42501.
+ * A NULL owner is an error, and does not mean all.
  */
 DLOCK_INTEGER_FUNCTION(dlock_force_release, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_OWNER)
 {

@@ -2,11 +2,10 @@
  * udf_arguments.c
  *	  What the SQL functions are called with: declared, read and checked.
  *
- * Character sets.  Names and owners are bytes, and the same text must be the
- * same bytes for every client.  MySQL is asked to convert text to utf8mb4;
- * binary strings stay what they are.  MariaDB cannot be asked and passes on
- * what it has: there, clients whose character set is not utf8mb4 have to
- * convert what is not ASCII, CONVERT(name USING utf8mb4).
+ * Character sets.  Names and owners are bytes, and the same text must be the same bytes
+ * for every client.  MySQL converts text to utf8mb4 for us, and leaves binary strings
+ * alone.  MariaDB does not: there, clients with another character set have to convert
+ * what is not ASCII, CONVERT(name USING utf8mb4).
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -81,8 +80,8 @@ read_request(dlock_use *use, lease_bytes text)
 }
 
 /*
- * Read a time, which must not be longer than anybody means: a driver may send one
- * in milliseconds or nanoseconds.
+ * Read a time.  A driver may send it in milliseconds or nanoseconds, so a longer one than
+ * "max_ttl" is an error.
  */
 static bool
 read_duration(lease_bytes text, const char *what, int64_t *duration_us)

@@ -17,11 +17,11 @@
  * ----------------------------------------------------------------
  */
 
-/* What is kept from the first call of a statement to the last. */
+/* Lives from the first call of a statement to the last. */
 typedef struct Statement
 {
 	const dlock_function *function;
-	int			command;		/* of what it is, as the server counts */
+	int			command;		/* its number, as the server counts */
 	lease_text	answer;			/* the last one; the server reads it until the
 								 * next call */
 } Statement;
@@ -75,11 +75,10 @@ dlock_end(UDF_INIT *init)
 }
 
 /*
- * Is it an expression of a table, such as a virtual column, that calls?  MariaDB lets
- * loadable functions into those.  It prepares them when it opens the table, as the
- * last of its commands, which stands for none, and evaluates them in the statement
- * that reads the table.  All others are evaluated in the statement in which they
- * were prepared.
+ * Does an expression of a table call, such as a virtual column?  MariaDB allows loadable
+ * functions there.  It prepares them when it opens the table, with the number of the
+ * last command, which stands for none, and calls them in the statement that reads the
+ * table.  All other functions are called in the statement in which they were prepared.
  */
 static bool
 is_in_table(const Statement *statement)
@@ -162,8 +161,8 @@ dlock_make_text(UDF_INIT *init, const UDF_ARGS *args, unsigned long *length,
  */
 
 /*
- * Find out who calls.  What the caller may do beyond its own leases costs a little
- * to find out, so ask only where it matters.
+ * Find out who calls; with its rights beyond its own leases, which costs a little, only
+ * where they matter.
  */
 bool
 dlock_get_caller(dlock_use *use, bool with_rights)
@@ -185,7 +184,7 @@ dlock_get_caller(dlock_use *use, bool with_rights)
 	return true;
 }
 
-/* Check that the caller may end other people's leases. */
+/* Check that the caller may end other accounts' leases. */
 bool
 dlock_check_operator(const dlock_use *use)
 {

@@ -17,9 +17,9 @@
  * into use->text and says so by dlock_is_text(); its second argument is the
  * longest answer, in bytes, from which the server makes the type of the column.
  *
- * Nothing lasting happens before the call, and no answer is kept for the next row, so
- * that every row is a call.  A function that acts does not act in EXPLAIN, where it
- * answers NULL, nor in an expression of a table.
+ * Every row is a call: nothing lasting happens before it, and no answer is kept for the
+ * next row.  A function that acts answers NULL in EXPLAIN, and fails in an expression of
+ * a table.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -2,12 +2,11 @@
  * udf_guard.c
  *	  The parts of CALL dlock.guard(name, owner, token) (rule 11).
  *
- * A guard is a change of the lease's row in the caller's own transaction: the
- * row stays locked until that ends, and in a cluster the change is certified
- * with the rest.  Callers have no privilege on the lock table, so the change is
- * made by a procedure with the rights of its definer; and in there the caller
- * cannot be told.  Hence three steps, one after the other in one statement and
- * so in one thread:
+ * A guard changes the lease's row in the caller's own transaction.  The row stays
+ * locked until that transaction ends, and in a cluster the change is certified with the
+ * rest.  Callers have no privilege on the lock table, so a procedure with the rights of
+ * its definer makes the change, and in there nothing says who the caller is.  Hence
+ * three steps, in one statement and so in one thread:
  *
  * 1. dlock.guard, as the caller: dlock_guard_begin() checks that there is a
  *	  transaction and that the caller holds the lease, and leaves a ticket.
@@ -16,22 +15,20 @@
  * 3. dlock.guard again: dlock_guard_check() looks once more, now that the row
  *	  can be given to nobody else.
  *
- * The row is found by its full key, for which InnoDB locks that row alone; with
- * less, or without a row, it locks the gaps around it and so delays other names.
- * Hence the ticket names the slot, and from the first step on the engine takes the
- * row for locked (lease_guards.c): for a moment only, so if it takes longer to the
- * second step, whose caller may be anybody and may call it when he likes, the first is
- * made anew there, for the caller that the ticket names.  Should the row all the same
- * have gone from its slot, because of another server of a cluster, say, that has to be
- * put up with.
+ * InnoDB locks the row alone if the procedure finds it by its full key; else it locks
+ * gaps, too, which delays other names.  So the ticket names the slot, and from the first
+ * step on the engine takes the row for locked (lease_guards.c), for a moment.  Anybody
+ * can call the second step, at any time.  If the moment is over by then, that step makes
+ * the first one again, for the caller that the ticket names.  The row may still leave its
+ * slot, for instance by another server of a cluster; then gaps are locked.
  *
- * Whoever guards is to tell a lost lease from all other errors, so it has an SQLSTATE
- * of its own.  MariaDB gives an error of a function the SQLSTATE that goes with its
- * number; so there, and on MySQL in the same way, dlock.guard says once more what has been
- * said, with that SQLSTATE, if dlock_guard_lost() answers that this was it.
+ * A lost lease has an SQLSTATE of its own, so that a program can tell it from all other
+ * errors.  MariaDB takes a function's SQLSTATE from its error number.  So dlock.guard, on
+ * both servers, signals the message again, with that SQLSTATE, if dlock_guard_lost()
+ * answers 1.
  *
- * A ticket that is left behind by an error is good for nothing but the guard of
- * a lease by the connection that held it, as long as it is held.
+ * An error may leave a ticket behind.  It is only good for the same connection to guard
+ * the same lease, as long as it is held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -54,10 +51,10 @@ static __thread struct
 	dlock_caller caller;
 }			ticket;
 
-/* Whether the last step that this thread has made found the lease lost. */
+/* Whether this thread's last step found the lease lost. */
 static __thread bool is_lost = false;
 
-/* Raise the error of a guard that comes too late, and say who has the lease. */
+/* Raise the error of a lost lease, and say who has it now. */
 static void
 raise_lost(dlock_use *use)
 {

@@ -2,12 +2,10 @@
  * udf_inspect.c
  *	  The SQL functions that look: who holds, who waits, counters.
  *
- * They take nothing and change nothing.  Owners and connections of other
- * accounts are masked, except for those who may end other people's connections
- * (rule 13).
+ * They take nothing and change nothing.  Owners and connections of other accounts are
+ * masked, except for operators (rule 13).
  *
- * Below them are functions that install.sql and its views use; they are for
- * nobody else, and may change.
+ * Below them are functions for install.sql and its views alone; they may change.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -32,8 +30,7 @@ fail(const dlock_answer *answer)
 }
 
 /*
- * Look at the name that is asked about, some of whose holders may be over: false
- * if an error was raised.
+ * Look at a name, some of whose holders may be over: false if an error was raised.
  */
 static bool
 look(dlock_use *use, dlock_read_what what)
@@ -153,11 +150,10 @@ compare_holders(const void *a, const void *c)
  *
  * A JSON array with an object for each holder, its keys being the columns of
  * dlock.locks; as there, one whose lease is over shows until it is removed.
- * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00"; expires_at is null
- * for a lease that lives as long as its connection, and for one that was given back
- * and is guarded still: as long as a transaction guards it.  "guarded" is 1, 0, or null
- * on a server that may only be read.  A byte that is not part of a UTF-8 character reads
- * U+FFFD.
+ * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00".  expires_at is null for a
+ * lease that lives as long as its connection, and for one that was given back and that a
+ * transaction still guards.  "guarded" is 1, 0, or null on a server that may only be
+ * read.  A byte that is not part of a UTF-8 character reads U+FFFD.
  */
 DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
@@ -247,8 +243,8 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
 /*
  * dlock_reload() returns integer
  *
- * After somebody else than dlock has changed the tables in database dlock, a dump
- * that was restored for instance: go by what they hold now; 1.  For operators.
+ * Read the tables in database dlock again, after somebody else has changed them, for
+ * instance by restoring a dump; 1.  For operators.
  */
 DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
 {
@@ -283,9 +279,9 @@ answer_string(dlock_use *use, char *string)
 }
 
 /*
- * Check that a view of ours asks: it has stored functions do so, which have the
- * rights of its definer, an account that nobody can log in to.  Everybody can call
- * a loadable function, but not everybody may read the view (rule 13).
+ * Check that one of our views asks.  It does so by stored functions with the rights of
+ * their definer, an account that nobody can log in to.  Everybody can call a loadable
+ * function, but not everybody may read the view (rule 13).
  */
 static bool
 check_view(dlock_use *use, const char *view)

@@ -75,9 +75,9 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 }
 
 /*
- * Raise the error of a guard that comes too late.  At its end, where a message
- * that is too long is cut, it says who holds the lease now, as far as the caller
- * may know; "now" has the holders, or is NULL if they are not known.
+ * Raise the error of a guard whose lease is lost.  At the end, where a long message is
+ * cut, it says who holds the lease now, as far as the caller may know.  "now" has the
+ * holders, or is NULL if they are not known.
  */
 void
 dlock_raise_lost(const dlock_call *call, const dlock_answer *now)

@@ -2,19 +2,16 @@
  * udf_reader.c
  *	  Who reads a view, and may see what.
  *
- * The views show an owner to some of those who may read them.  They have the
- * rights of their definer, and all that SQL offers inside says that it is the
- * definer who asks: CURRENT_USER(), and every stored function.  Two things are asked
- * for the account that reads the view: a loadable function, and on MySQL a status
- * variable.
+ * The views show an owner to some of their readers only.  They have the rights of their
+ * definer, and inside a view CURRENT_USER() and every stored function name the definer.
+ * Only two things know the account that reads: a loadable function, and on MySQL a
+ * status variable.
  *
- * MySQL's views use the status variable.  A view that names a loadable function
- * cannot be created where there is none, and a logical dump of the server would stop
- * there when it is restored.  Where there is no such variable the table of status
- * variables just lacks a row, and the views mask everything.  MariaDB would ask for
- * the variable as the definer, so there the views call the function; it has no
- * arguments, because a call with arguments is dumped in a way that cannot even be
- * parsed without the function.
+ * MySQL's views use the status variable.  MySQL cannot create a view that names a missing
+ * loadable function, so a logical dump of the server would stop there when it is
+ * restored.  Without the variable the views mask everything.  MariaDB reads the variable
+ * as the definer, so there the views call the function.  It has no arguments: MariaDB
+ * dumps a call with arguments in a form that it cannot parse without the function.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,7 +22,7 @@
 #include "mysql_compat.h"
 #include "udf_function.h"
 
-/* Room for the text that says who reads. */
+/* Room for what write_reader() writes. */
 #define READER_SIZE		(2 * (DLOCK_USER_SIZE + DLOCK_HOST_SIZE) + 4)
 
 /* Room for any user name of MySQL's: up to 32 characters of 4 bytes at most. */
@@ -75,8 +72,8 @@ DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 }
 
 /*
- * The value of MySQL's status variable: who reads, if it is read in that session's
- * own thread and the account can be told; else it is empty.
+ * The value of MySQL's status variable: who reads.  It is empty if another thread than
+ * the session's asks, or if the account is not known.
  */
 static int
 show_reader(THD *thd, server_status_variable *shown, char *room)
@@ -94,8 +91,8 @@ show_reader(THD *thd, server_status_variable *shown, char *room)
 }
 
 /*
- * Add the variable when the library is loaded, be it at the start of the server or
- * by the first CREATE FUNCTION: it has to be there for whoever reads a view first.
+ * Add the variable when the library is loaded, at the start of the server or by the
+ * first CREATE FUNCTION, before anybody reads a view.
  */
 __attribute__((constructor)) static void
 add_reader(void)

@@ -98,10 +98,9 @@ dlock_add_json_time(lease_text *text, int64_t time_us)
 }
 
 /*
- * Make a name or owner fit for a message: bytes that are no characters, control
- * characters, and characters of 4 bytes, which the servers' messages cannot have
- * and MariaDB ends them at, are written as \xNN, and a long string is cut, which
- * three dots show.  Returns "shown".
+ * Make a name or owner fit for a message.  Bytes that are no characters, control
+ * characters, and characters of 4 bytes, at which MariaDB ends a message, are written as
+ * \xNN.  A long string is cut, and ends in three dots.  Returns "shown".
  */
 const char *
 dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string)
@@ -272,8 +271,7 @@ take_string(Reader *reader, char **to)
 }
 
 /*
- * Read what may be a number, if there is something; whether it is, others say.  As in
- * SQL it may be between quotes.
+ * Read what may be a number, maybe in quotes, as in SQL: false if there is nothing.
  */
 static bool
 take_number(Reader *reader, lease_bytes *number)

@@ -2,8 +2,8 @@
  * udf_text.h
  *	  JSON, and bytes that may not be text.
  *
- * Names and owners are bytes.  Where they are shown they should be UTF-8, and mostly
- * are; the comments at the functions say what becomes of bytes that are not.
+ * Names and owners are bytes, mostly UTF-8.  The comments at the functions say what
+ * becomes of other bytes where they are shown.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,8 +25,9 @@ extern const char *dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string);
 
 /*
  * Read a JSON array of strings, or of numbers and nulls.  The strings are put into
- * "memory", which must be as long as the text; a number is as it is written, in its
- * place, maybe between quotes; a null among numbers is a string of no data.  "strings" has room for "most".
+ * "memory", which must be as long as the text.  A number stays as it is written, without
+ * quotes; whether it is one, the caller says.  A null among numbers has no data.
+ * "strings" has room for "most" elements; *count says how many there are.
  */
 typedef enum dlock_json_array
 {
