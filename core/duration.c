@@ -182,7 +182,7 @@ take_exponent(Reader *reader, double *value)
 	if (!take_digits(reader, &exponent))
 		return false;
 	/* beyond this every number is as good as none, or out of range */
-	for (; exponent > 0 && power < 1e300; exponent--)
+	while (exponent-- > 0 && power < 1e300)
 		power *= 10;
 	*value = sign < 0 ? *value / power : *value * power;
 	return true;

@@ -27,7 +27,8 @@ parse(const char *text, int64_t *us)
 	lease_duration result;
 
 	assert_non_null(exact);
-	memcpy(exact, text, length);
+	for (size_t i = 0; i < length; i++)
+		exact[i] = text[i];
 	result = lease_parse_duration(exact, length, us);
 	free(exact);
 	return result;
@@ -125,9 +126,10 @@ refuses(void **state)
 
 	/* two numbers beyond all that a double has */
 	memset(huge, '9', sizeof(huge));
-	strcpy(huge + 400, "s -");
-	huge[403] = '9';
-	strcpy(huge + sizeof(huge) - 2, "m");
+	huge[400] = 's';
+	huge[401] = '-';
+	huge[998] = 'm';
+	huge[999] = '\0';
 	assert_int_equal(parse(huge, &us), LEASE_DURATION_OUT_OF_RANGE);
 }
 
