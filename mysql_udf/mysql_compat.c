@@ -61,11 +61,17 @@ static const struct
 
 #define OTHER_ERROR		1105	/* ER_UNKNOWN_ERROR; HY000 */
 
+static bool
+is_mysql(void)
+{
+	return mysql_current_thd != NULL;
+}
+
 /* Say which server has loaded the library. */
 dlock_server
 dlock_server_kind(void)
 {
-	if (mysql_current_thd != NULL)
+	if (is_mysql())
 		return DLOCK_SERVER_MYSQL;
 	if (mariadb_current_thd != NULL)
 		return DLOCK_SERVER_MARIADB;
@@ -177,12 +183,6 @@ dlock_appliers_query(void)
 	return dlock_server_kind() == DLOCK_SERVER_MARIADB ?
 		"SHOW GLOBAL STATUS LIKE 'Slaves_running'" :
 		"SELECT what, appliers FROM dlock.appliers";
-}
-
-static bool
-is_mysql(void)
-{
-	return dlock_server_kind() == DLOCK_SERVER_MYSQL;
 }
 
 /*
