@@ -292,7 +292,7 @@ typedef struct mysql_global_grants_check_service
 } mysql_global_grants_check_service;
 
 /*
- * "mysql_thd_store": a pointer per session.  When the session ends, and only
+ * The start of "mysql_thd_store": a pointer per session.  When the session ends, and only
  * then, "at_end" is called with it, in the session's thread; not for a NULL.
  * COM_CHANGE_USER and COM_RESET_CONNECTION leave it as it is.
  */
@@ -302,7 +302,6 @@ typedef struct mysql_thd_store_service
 								  void **slot);
 	bool		(*unregister_slot) (void *slot);
 	bool		(*set) (THD *thd, void *slot, void *value);
-	void	   *(*get) (THD *thd, void *slot);
 } mysql_thd_store_service;
 
 /*
@@ -342,10 +341,6 @@ typedef struct mariadb_connection_event
 	unsigned int subclass;
 	int			status;			/* error number, for a refused change of user */
 	unsigned long thread_id;
-	const char *user;
-	unsigned int user_length;
-	const char *priv_user;
-	unsigned int priv_user_length;
 } mariadb_connection_event;
 
 typedef struct mariadb_audit
