@@ -280,8 +280,6 @@ dlock_caller_connection_id(void)
 bool
 dlock_thd_killed(const THD *thd)
 {
-	if (thd == NULL)
-		return false;
 	return is_mysql() ? server_thd_killed(thd) != 0 : mariadb_kill_level(thd) != 0;
 }
 
@@ -311,8 +309,6 @@ has_hung_up(THD *thd)
 bool
 dlock_thd_connected(THD *thd)
 {
-	if (thd == NULL)
-		return true;
 	if (!is_mysql())
 		return mariadb_is_connected(thd) != 0;
 	return (mysql_is_connected != NULL ? mysql_is_connected(thd, false) :
