@@ -864,14 +864,18 @@ play_request(lease_request request)
 	{
 		request.mode = take_mode(&request.limit);
 		if (request.mode == 0)
-			request.op = (lease_op) take_of(ops, LENGTH(ops));
-		assert_in_range(request.op, LEASE_ACQUIRE, LEASE_LEAVE);
+		{
+			int			op = take_of(ops, LENGTH(ops));
+
+			assert_true(op >= 0);
+			request.op = (lease_op) op;
+		}
 	}
 	session = take_options(&request);
 	result = do_request(&request, session);
 
 	expected = take_of(outcome_word, LENGTH(outcome_word));
-	assert_in_range(expected, 0, LENGTH(outcome_word) - 1);
+	assert_true(expected >= 0);
 	assert_string_equal(outcome_word[result.outcome], outcome_word[expected]);
 	while (peek() != NULL)
 	{
@@ -1513,7 +1517,8 @@ a_server_starts_its_tokens_from_the_clock_or_waits_for_it(void **state)
 		lease_takeover t = lease_take_over(cases[i].last, cases[i].wall_us);
 
 		assert_int_equal(t.floor, cases[i].floor);
-		assert_in_range(t.wait_us, cases[i].least_wait_us, cases[i].most_wait_us);
+		assert_true(t.wait_us >= cases[i].least_wait_us &&
+					t.wait_us <= cases[i].most_wait_us);
 		assert_int_equal(t.clock_is_behind, cases[i].clock_is_behind);
 	}
 }
