@@ -88,6 +88,7 @@ package Scenarios;
 use strict;
 use warnings;
 
+use CommandLine;
 use File::Basename qw(dirname);
 use Test::More ();
 use Time::HiRes qw(time usleep);
@@ -335,20 +336,22 @@ sub session
 	return $self->{sessions}{$name} // die "there is no session \"$name\"\n";
 }
 
-# Call something until it returns true; false if it never does.
+# Call something until it returns true; false if it never does.  What comes late is asked
+# for less often: a question may be costly, and who asks all the time keeps a busy machine
+# from bringing about what he waits for.
 sub until
 {
 	my ($check) = @_;
-	my $deadline = time + $Scenarios::patience;
-	my $pause = 200;
+	my $began = time;
 	while (1)
 	{
 		return 1 if $check->();
-		return 0 if time > $deadline;
-		usleep($pause);
-		$pause *= 1.5 if $pause < 3000;
+		my $waited = time - $began;
+		return 0 if $waited > $Scenarios::patience;
+		usleep(1e6 * CommandLine::pause_after($waited));
 	}
 }
+
 
 sub sql
 {
@@ -615,23 +618,19 @@ sub do_waiting
 
 package Scenarios::Client;
 
-# A command line client that a session is typed into.
+# A session.
 
 use strict;
 use warnings;
+our @ISA = ('CommandLine');
 
-use IPC::Run;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 
 sub new
 {
 	my ($class, $engine, $name, $role) = @_;
-	my $self = bless {
-		engine => $engine, name => $name, role => $role,
-		in => '', out => '', err => '', count => 0 }, $class;
-	local $SIG{PIPE} = 'IGNORE';
-	$self->{run} = IPC::Run::start($engine->client_command($name, $role),
-		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err});
+	my $self = bless { engine => $engine, name => $name, role => $role, count => 0 }, $class;
+	$self->start(@{ $engine->client_command($name, $role) });
 	my $answer = $self->query($engine->connection_id);
 	$self->{id} = $answer->{rows}[0][0] // die "could not connect: $self->{err}\n";
 	return $self;
@@ -646,9 +645,7 @@ sub send
 	$self->{end} = '=end ' . ++$self->{count} . '=';
 	$self->{began} = time;
 	delete $self->{seconds};
-	$self->{in} .= "$sql;\n" . $self->{engine}->echo($self->{end}) . "\n";
-	# not pump(), which waits for an answer
-	while (length $self->{in} && $self->_pump) { usleep(300) }
+	$self->type("$sql;\n" . $self->{engine}->echo($self->{end}) . "\n");
 	return;
 }
 
@@ -663,8 +660,13 @@ sub is_busy
 sub is_answered
 {
 	my ($self) = @_;
-	my $pumped = $self->_pump;
-	return 0 if $pumped && $self->{out} !~ /^\Q$self->{end}\E\n/m && !$self->_is_gone;
+	return $self->_is_answered($self->pump(0));
+}
+
+sub _is_answered
+{
+	my ($self, $is_there) = @_;
+	return 0 if $is_there && $self->{out} !~ /^\Q$self->{end}\E\n/m && !$self->_is_gone;
 	$self->{seconds} //= time - $self->{began};
 	return 1;
 }
@@ -680,10 +682,16 @@ sub answer
 {
 	my ($self) = @_;
 	die "$self->{name} was asked nothing\n" unless $self->is_busy;
-	Scenarios::Run::until(sub { $self->is_answered })
-	  or die "$self->{name} is not answered\n";
+	my $deadline = time + $Scenarios::patience;
+	my $is_there = $self->pump(0);
+	until ($self->_is_answered($is_there))
+	{
+		my $left = $deadline - time;
+		die "$self->{name} is not answered\n" if $left <= 0;
+		$is_there = $self->pump($left);
+	}
 	# the client wrote to stderr before that
-	$self->_pump;
+	$self->pump(0);
 	my %answer = (seconds => $self->{seconds});
 	if ($self->{out} !~ s/^\Q$self->{end}\E\n.*//ms)
 	{
@@ -726,23 +734,12 @@ sub outcome
 	return $answer->{rows}[0][0];
 }
 
-# Move bytes to and from the client; false if it has ended.
-sub _pump
-{
-	my ($self) = @_;
-	local $SIG{PIPE} = 'IGNORE';
-	return $self->{run} && $self->{run}->pumpable && eval { $self->{run}->pump_nb; 1 };
-}
-
 # Close the connection as a program does.
 sub quit
 {
 	my ($self) = @_;
-	local $SIG{PIPE} = 'IGNORE';
-	return unless $self->{run};
-	$self->{in} .= "\\q\n";
-	eval { $self->{run}->finish };
-	delete $self->{run};
+	$self->type("\\q\n");
+	$self->reap;
 	return;
 }
 
@@ -750,9 +747,7 @@ sub quit
 sub kill
 {
 	my ($self) = @_;
-	return unless $self->{run};
-	eval { $self->{run}->signal('KILL'); $self->{run}->finish };
-	delete $self->{run};
+	$self->kill_client;
 	delete $self->{end};
 	return;
 }

@@ -18,8 +18,9 @@ package Sessions;
 use strict;
 use warnings;
 
+use CommandLine;
 use PostgreSQL::Test::Utils;
-use Time::HiRes qw(usleep);
+use Time::HiRes qw(time usleep);
 
 sub new
 {
@@ -39,14 +40,14 @@ sub open
 sub until
 {
 	my ($self, $sql, $wanted) = @_;
-	my $answer;
-	for (1 .. $PostgreSQL::Test::Utils::timeout_default * 200)
+	my $began = time;
+	while (1)
 	{
-		$answer = $self->{watcher}->query($sql);
-		return $answer if $answer eq $wanted;
-		usleep(5000);
+		my $answer = $self->{watcher}->query($sql);
+		my $waited = time - $began;
+		return $answer if $answer eq $wanted || $waited > $PostgreSQL::Test::Utils::timeout_default;
+		usleep(1e6 * CommandLine::pause_after($waited));
 	}
-	return $answer;
 }
 
 # Wait until just these sessions wait, in that order on any one name.
@@ -64,19 +65,16 @@ package Sessions::Session;
 
 use strict;
 use warnings;
+our @ISA = ('CommandLine');
 
-use IPC::Run;
 use PostgreSQL::Test::Utils;
-use Time::HiRes qw(usleep);
+use Time::HiRes qw(time);
 
 sub new
 {
 	my ($class, $connstr, $name) = @_;
-	my $self = bless { name => $name, in => '', out => '', err => '' }, $class;
-	$self->{run} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-d', "$connstr application_name=$name", '-f', '-' ],
-		'<', \$self->{in}, '>', \$self->{out}, '2>', \$self->{err},
-		$self->{timeout} = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	my $self = bless { name => $name }, $class;
+	$self->start('psql', '-XAtq', '-d', "$connstr application_name=$name", '-f', '-');
 	$self->{pid} = $self->query('SELECT pg_backend_pid()');
 	return $self;
 }
@@ -85,21 +83,22 @@ sub send
 {
 	my ($self, $sql) = @_;
 	$self->{err} = '';
-	$self->{in} .= "$sql;\n\\echo =:SQLSTATE=\n";
-	# not pump(), which waits for an answer
-	while (length $self->{in} && $self->_pump) { usleep(500) }
+	$self->type("$sql;\n\\echo =:SQLSTATE=\n");
 	return;
 }
 
 sub answer
 {
 	my ($self) = @_;
-	$self->{timeout}->start($PostgreSQL::Test::Utils::timeout_default);
-	until ($self->answered)
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	until ($self->_has_answer)
 	{
-		return 'gone' unless $self->_pump;
-		usleep(500);
+		my $left = $deadline - time;
+		die "$self->{name} is not answered\n" if $left <= 0;
+		return 'gone' if !$self->pump($left) && !$self->_has_answer;
 	}
+	# psql wrote to stderr before that
+	$self->pump(0);
 	my ($answer, $state) = $self->{out} =~ /\A(.*?)=(\w{5})=\n/s;
 	substr($self->{out}, 0, $+[0]) = '';
 	chomp $answer;
@@ -119,26 +118,25 @@ sub error
 	return $self->{err};
 }
 
-# Move bytes to and from psql; false if it has ended.
-sub _pump
-{
-	my ($self) = @_;
-	return $self->{run}->pumpable && eval { $self->{run}->pump_nb; 1 };
-}
-
 # Has the answer of what was sent come?
 sub answered
 {
 	my ($self) = @_;
-	$self->_pump;
+	$self->pump(0);
+	return $self->_has_answer;
+}
+
+sub _has_answer
+{
+	my ($self) = @_;
 	return $self->{out} =~ /=\w{5}=\n/ ? 1 : 0;
 }
 
 sub quit
 {
 	my ($self) = @_;
-	$self->{in} .= "\\q\n";
-	eval { $self->{run}->finish };
+	$self->type("\\q\n");
+	$self->reap;
 	return;
 }
 
@@ -146,7 +144,7 @@ sub quit
 sub kill
 {
 	my ($self) = @_;
-	$self->{run}->kill_kill(grace => 0);
+	$self->kill_client;
 	return;
 }
 
