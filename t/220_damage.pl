@@ -1,9 +1,11 @@
 # Calls that meet damaged pages raise errors that name the block, or answer; they
 # never crash, hang or loop, and never damage other pages.
 #
-# After hand-made damage to every field there are random rounds, replayable:
-#   DAMAGE_SEED     as printed
-#   DAMAGE_ROUNDS   how many, 200 if not given
+# After hand-made damage to every field there are random rounds, replayable; each run has
+# others:
+#   DAMAGE_SEED       as printed
+#   DAMAGE_ROUNDS     how many, 60 if not given
+#   TORTURE_MINUTES   for so long, instead ("make torture")
 
 use strict;
 use warnings;
@@ -344,12 +346,15 @@ damage('free page followed by the metapage', sub { field($_[0], $free, 'next', 0
 
 # Random damage to one page: bytes, words, runs of bytes, a shifted page.
 my $seed = $ENV{DAMAGE_SEED} // int rand 2**31;
-my $rounds = $ENV{DAMAGE_ROUNDS} // 200;
+my $rounds = $ENV{DAMAGE_ROUNDS} // ($ENV{TORTURE_MINUTES} ? 9**9 : 60);
+my $until = time + 60 * ($ENV{TORTURE_MINUTES} // 0);
 diag "DAMAGE_SEED=$seed DAMAGE_ROUNDS=$rounds";
 srand $seed;
 my $bad = 0;
-for my $round (1 .. $rounds)
+my $round = 0;
+while ($round < $rounds && (!$ENV{TORTURE_MINUTES} || time < $until))
 {
+	$round++;
 	my $image = $clean;
 	my $block = int rand $blocks;
 	my $page = $block * PAGE_SIZE;
@@ -394,6 +399,6 @@ for my $round (1 .. $rounds)
 	diag "round $round, block $block, way $way: " . join("\n", @wrong);
 	$bad++;
 }
-is($bad, 0, "$rounds rounds of random damage");
+is($bad, 0, "$round rounds of random damage");
 
 done_testing();
