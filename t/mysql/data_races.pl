@@ -7,22 +7,26 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
 use Sanitizers;
 use Test::More;
 
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
-my $built = "$dir/built";
-my $program = "$dir/data_races";
 my $flags = '-fsanitize=thread';
-mkdir $built or die "could not make $built: $!\n";
 Sanitizers::need($dir, $flags);
-Sanitizers::build($built, $flags);
-my @objects = map { "$built/$_.o" } qw(connection hash journal table);
-system("cc -O1 -g -fno-omit-frame-pointer $flags -pthread -Imysql_udf -Icore -o $program"
-	  . " t/mysql/data_races.c @objects $built/image*.o $built/lease*.o $built/stuck.o $built/udf_text.o \$(mariadb_config --include --libs)") == 0
-  or die "could not build data_races.c\n";
+my $built = BuiltOnce::folder(
+	$dir, 'data_races',
+	sub {
+		my ($folder) = @_;
+		Sanitizers::build($folder, $flags);
+		my @objects = map { "$folder/$_.o" } qw(connection hash journal table);
+		system("cc -O1 -g -fno-omit-frame-pointer $flags -pthread -Imysql_udf -Icore -o $folder/data_races"
+			  . " t/mysql/data_races.c @objects $folder/image*.o $folder/lease*.o $folder/stuck.o $folder/udf_text.o \$(mariadb_config --include --libs)") == 0
+		  or die "could not build data_races.c\n";
+	});
+my $program = "$built/data_races";
 
 # Run the program: how it ended, what it said, and what was reported.
 sub run

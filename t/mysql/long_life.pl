@@ -14,6 +14,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
 use Resources;
@@ -29,10 +30,15 @@ my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 # the server may be another user's
 chmod 0711, $dir;
 my $wrapped = join(' ', map { "-Wl,--wrap=$_" } qw(malloc calloc realloc free strdup));
-system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $dir/count_memory.o t/mysql/count_memory.c") == 0
-  or die "could not build count_memory.c\n";
-Sanitizers::build($dir, '', "$wrapped $dir/count_memory.o");
-$ENV{DLOCK_LIBRARY} = "$dir/dlock.so";
+my $built = BuiltOnce::folder(
+	$dir, 'count_memory',
+	sub {
+		my ($folder) = @_;
+		system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $folder/count_memory.o t/mysql/count_memory.c") == 0
+		  or die "could not build count_memory.c\n";
+		Sanitizers::build($folder, '', "$wrapped $folder/count_memory.o");
+	});
+$ENV{DLOCK_LIBRARY} = "$built/dlock.so";
 $ENV{DLOCK_COUNT_MEMORY} = "$dir/memory";
 open(my $counted, '+>:raw', $ENV{DLOCK_COUNT_MEMORY}) or die "could not create $ENV{DLOCK_COUNT_MEMORY}: $!\n";
 syswrite($counted, pack('q2', 0, 0)) == 16 or die "could not write $ENV{DLOCK_COUNT_MEMORY}: $!\n";

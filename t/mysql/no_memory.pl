@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
 use Sanitizers;
@@ -26,13 +27,18 @@ chmod 0711, $dir;
 my @files = map { m{/(\w+)\.c$} } glob('mysql_udf/*.c');
 my $top = `pwd`;
 chomp $top;
-system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $dir/no_memory.o t/mysql/no_memory.c") == 0
-  or die "could not build no_memory.c\n";
-system("make -s -C $dir -f $top/mysql_udf/Makefile CPPFLAGS='-include $top/t/mysql/no_memory.h' "
-	. join(' ', map { "$_.o" } @files)) == 0
-  or die "could not build the files\n";
-Sanitizers::build($dir, '', "$dir/no_memory.o");
-$ENV{DLOCK_LIBRARY} = "$dir/dlock.so";
+my $built = BuiltOnce::folder(
+	$dir, 'no_memory',
+	sub {
+		my ($folder) = @_;
+		system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $folder/no_memory.o t/mysql/no_memory.c") == 0
+		  or die "could not build no_memory.c\n";
+		system("make -s -C $folder -f $top/mysql_udf/Makefile CPPFLAGS='-include $top/t/mysql/no_memory.h' "
+			  . join(' ', map { "$_.o" } @files)) == 0
+		  or die "could not build the files\n";
+		Sanitizers::build($folder, '', "$folder/no_memory.o");
+	});
+$ENV{DLOCK_LIBRARY} = "$built/dlock.so";
 $ENV{DLOCK_NO_MEMORY} = "$dir/plan";
 open(my $plan, '+>:raw', $ENV{DLOCK_NO_MEMORY}) or die "could not create $ENV{DLOCK_NO_MEMORY}: $!\n";
 chmod 0666, $ENV{DLOCK_NO_MEMORY};

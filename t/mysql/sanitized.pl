@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use BuiltOnce;
 use Cwd qw(abs_path);
 use Engines;
 use File::Temp qw(tempdir);
@@ -18,8 +19,7 @@ use Test::More;
 my ($kind) = @ARGV;
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 my $reports = "$dir/reports";
-my $built = "$dir/built";
-mkdir $_ or die "could not make $_: $!\n" for $built, $reports;
+mkdir $reports or die "could not make $reports: $!\n";
 # the server may be another user's
 chmod 0711, $dir;
 chmod 0777, $reports;
@@ -29,7 +29,7 @@ chmod 0777, $reports;
 my $flags = '-fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero '
   . '-fsanitize-recover=all -static-libubsan';
 Sanitizers::need($dir, $flags);
-Sanitizers::build($built, $flags);
+my $built = BuiltOnce::folder($dir, 'sanitized', sub { Sanitizers::build($_[0], $flags) });
 my $names = `nm $built/dlock.so`;
 like($names, qr/ U __asan_report_/, 'the library looks at its memory');
 like($names, qr/ t __ubsan_handle_/, 'and at what it computes');
