@@ -29,12 +29,13 @@ sub lease
 
 # Somebody asks for the name between the steps of a guard (udf_guard.c), so that its
 # row is read when it has been announced, and not yet locked.
-my $token = lease('n', 4);
+my $token = lease('n', 600);
 $guard->value('BEGIN');
 is($guard->value("SELECT dlock_guard_begin('n', 'a', $token)"), 1, 'a guard is announced');
 is($other->value(q{SELECT dlock_acquire('n', 'b', 30, 0.001)}), 'NULL', 'somebody else asks for the name');
 $guard->value("CALL dlock.guard_row('n', $token, \@rows)");
 is($guard->value("SELECT dlock_guard_check('n', 'a', $token, \@rows)"), 1, 'and the row is locked');
+is($guard->value(q{SELECT dlock_renew('n', 'a', 1)}), 1, 'the lease has a second left');
 ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.locks WHERE name = 'n' AND remaining > 0}) == 0 }), 'the lease is over');
 is($other->value(q{SELECT dlock_acquire('n', 'b', 30)}), 'NULL', 'and nobody else has the name');
 $guard->value('COMMIT');
@@ -104,10 +105,11 @@ like($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2, 5)}), qr/^\d+$
 my $admin = $engine->client('admin');
 for my $how ('over', 'released')
 {
-	$token = lease("blind $how", $how eq 'over' ? 4 : 600);
+	$token = lease("blind $how", 600);
 	$guard->value('BEGIN');
 	$guard->value("CALL dlock.guard('blind $how', 'a', $token)");
-	is($guard->value("SELECT dlock_release('blind $how', 'a')"), 1, "$how: a guarded lease") if $how eq 'released';
+	my $end = $how eq 'over' ? 'dlock_renew(%s, 1)' : 'dlock_release(%s)';
+	is($guard->value(sprintf("SELECT $end", "'blind $how', 'a'")), 1, "$how: a guarded lease");
 	is($other->value("SELECT dlock_acquire('blind $how', 'b', 60)"), 'NULL', "$how: nobody else can have it");
 	ok(Scenarios::Run::until(sub { sql("SELECT dlock_owner('blind $how')") eq 'NULL' }), "$how: it has no owner");
 	ok(!defined $admin->query('FLUSH TABLES WITH READ LOCK')->{error}, "$how: the server is locked");
