@@ -92,12 +92,13 @@ sub type
 	return;
 }
 
-# Wait for the client's end, after it was told to end.
+# Wait for the client's end: it is told nothing more.
 sub reap
 {
 	my ($self) = @_;
 	return unless defined $self->{process};
 	local $?;
+	delete $self->{pipes}{in};
 	1 while $self->pump(60);
 	waitpid($self->{process}, 0);
 	delete @$self{qw(process pipes)};

@@ -738,7 +738,6 @@ sub outcome
 sub quit
 {
 	my ($self) = @_;
-	$self->type("\\q\n");
 	$self->reap;
 	return;
 }

@@ -135,7 +135,6 @@ sub _has_answer
 sub quit
 {
 	my ($self) = @_;
-	$self->type("\\q\n");
 	$self->reap;
 	return;
 }
