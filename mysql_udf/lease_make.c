@@ -978,6 +978,27 @@ only_name(const lease_call *call)
 	return find_draft(call->names[0]);
 }
 
+/*
+ * Say whether a retry with the same request id may have been answered with what a call is
+ * to give back.  Here that is counted; it may have been made before this call, although it
+ * came after it.  A retry on another server of a cluster has written the lease, see
+ * describe() in lease_name.c, and what is committed first counts for both.
+ */
+static bool
+was_found_again(const lease_call *call, lease_name *name)
+{
+	const lease_member *member;
+
+	if (lease_replays_have(call))
+		return true;
+	if (!made->moment.direct || call->request.request.length == 0)
+		return false;
+	member = find_own(name, call);
+	return member != NULL && member->writer != made->moment.writer &&
+		member->request != NULL &&
+		lease_same(member->request->bytes, call->request.request);
+}
+
 /* Make one call. */
 static void
 make(lease_call *call)
@@ -998,8 +1019,7 @@ make(lease_call *call)
 		case LEASE_INTERNAL_NONE:
 			break;
 		case LEASE_INTERNAL_GIVE_BACK:
-			/* a call that was already being made may have come before it */
-			if (lease_replays_have(call))
+			if (was_found_again(call, only_name(call)))
 				lease_call_finish(call);
 			else
 				make_release(call, only_name(call));

@@ -259,7 +259,8 @@ describe(const lease_member *member, const dlock_caller *caller,
 			dlock_is_caller(caller, account->user, account->host) ?
 			LEASE_SELF : LEASE_STRANGER,
 		.version = member->version,
-		.repeated = true,		/* lease_make.c sees to that */
+		/* a retry here has to be seen by the server that is to give the lease back */
+		.repeated = !moment->direct || member->writer == moment->writer,
 		.token = member->holder->token,
 		.deadline_us = member->deadline_us,
 	};

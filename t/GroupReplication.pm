@@ -107,7 +107,7 @@ sub boot
 	my $single = $self->{options}{single_primary} ? 'ON' : 'OFF';
 	my $everywhere = $self->{options}{single_primary} ? 'OFF' : 'ON';
 	my @plugin = $self->{options}{apart} ? () : '--plugin-load-add=group_replication.so';
-	local $ENV{LD_PRELOAD} = "$self->{dir}/cut_off.so";
+	local $ENV{LD_PRELOAD} = join(':', "$self->{dir}/cut_off.so", $ENV{LD_PRELOAD} // ());
 	local $ENV{DLOCK_CUT_OFF} = "$self->{dir}/cut_off";
 	system('dev/mysql-server', 'mysql', $self->{dir},
 		'--skip-networking=OFF', '--bind-address=127.0.0.1', "--port=$self->{port}",

@@ -15,19 +15,35 @@ my %held;
 # else the server would not stop
 END { unlink keys %held }
 
+# The environment of servers whose flushes are held up while there is a file.  If it has no
+# folder, it is in each server's data, see of().
+sub environment
+{
+	my ($file) = @_;
+	my $dir = File::Temp::tempdir(CLEANUP => 1);
+
+	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
+	system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
+	  or die "could not build hold_flush.c\n";
+	return (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $file);
+}
+
 # Start a server of a kind, with options of its own.
 sub start
 {
 	my ($class, $kind, @options) = @_;
 	my $dir = File::Temp::tempdir(CLEANUP => 1);
-	my $self = bless { hold => "$dir/hold" }, $class;
 
 	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-	system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
-	  or die "could not build hold_flush.c\n";
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $self->{hold});
-	$self->{engine} = Engines::start($kind, @options);
-	return $self;
+	local %ENV = environment("$dir/hold");
+	return bless { hold => "$dir/hold", engine => Engines::start($kind, @options) }, $class;
+}
+
+# One of several servers that were started in environment('hold').
+sub of
+{
+	my ($class, $engine) = @_;
+	return bless { hold => "$engine->{dir}/data/hold", engine => $engine }, $class;
 }
 
 sub engine

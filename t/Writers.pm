@@ -2,6 +2,7 @@
 # back and forth between them.  What one server knows must be true on the others; of
 # several owners that want the same name at the same time, one gets it.
 #
+#   my ($one, $two) = Writers::with_held_flushes(sub { Galera::start(1, 2) });
 #   my $writers = Writers->new(nodes => [ $one, $two ], sync => $sql,
 #       conflict => qr/^1213 /);
 #   $writers->test_all;
@@ -16,6 +17,7 @@ use strict;
 use warnings;
 
 use Exporter qw(import);
+use HeldFlush;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -81,6 +83,14 @@ sub note_errors
 	return;
 }
 
+# Start servers whose commits test_retries() can hold up.
+sub with_held_flushes
+{
+	my ($start) = @_;
+	local %ENV = HeldFlush::environment('hold');
+	return $start->();
+}
+
 sub make_tables
 {
 	my ($node) = @_;
@@ -106,6 +116,7 @@ sub test_all
 	$self->test_back_and_forth;
 	$self->test_stale_tokens;
 	$self->test_ended_elsewhere;
+	$self->test_retries;
 	$self->test_expiry;
 	$self->test_races;
 	$self->test_waiters;
@@ -201,6 +212,52 @@ sub test_ended_elsewhere
 	is(ask($y, q{SELECT dlock_owner('again')}), 'a', 'there is another');
 	is(ask($x, "SELECT dlock_release('again', 'a', $token)"), 1, 'it is given back too');
 	ok($self->until_free('again'), 'then it is free');
+	return;
+}
+
+# A client is gone while its acquire is being committed, and the server is to give back what
+# it got.  But its retry on another server, with the same request id, has been answered with
+# that already: then it is the retry's.  The other server knows of it, for only the flush of
+# the first is held up.
+sub test_retries
+{
+	my ($self) = @_;
+	my ($one) = @{ $self->{nodes} };
+	my $other = $self->{sessions}[1];
+	my $held = HeldFlush->of($one);
+
+	# the last one has a shorter time to live than there is
+	for my $retry (undef, 600, 5)
+	{
+		my $title = !defined $retry ? 'no retry' : $retry == 600 ? 'a retry' : 'a retry for a shorter time';
+		my $name = "found again $title";
+		my $client = session($one, 'gone');
+		my $token;
+
+		$held->hold;
+		$client->send("SELECT dlock_acquire('$name', 'a', 600, 0, 'r')");
+		ok(Scenarios::Run::until(sub { ask($other, "SELECT dlock_owner('$name')") eq 'a' }),
+			"$title: what is being committed is seen elsewhere");
+		ok(!$client->is_answered, "$title: and not answered");
+		$client->kill;
+		$token = ask($other, "SELECT dlock_acquire('$name', 'a', $retry, 0, 'r')") if $retry;
+		$held->let_go;
+
+		# an answer comes after what was given back before
+		my $after = session($one, 'after');
+		ok(Scenarios::Run::until(sub { ask($after, q{SELECT count(*) FROM information_schema.processlist
+			WHERE info LIKE '%found again%' AND id <> connection_id()}) == 0 }), "$title: the first is over");
+		like(ask($after, "SELECT dlock_acquire('after $title', 'a', 60)"), $is_token, "$title: others have their leases");
+		is(ask($after, "SELECT dlock_release('after $title', 'a')"), 1, "$title: and give them back");
+		$after->quit;
+		if ($retry)
+		{
+			like($token, $is_token, "$title: finds the lease");
+			is(ask($other, "SELECT dlock_renew('$name', 'a', 60, $token)"), 1, "$title: and has it");
+			is(ask($other, "SELECT dlock_release('$name', 'a', $token)"), 1, "$title: until it gives it back");
+		}
+		ok($self->until_free($name), "$title: it is free");
+	}
 	return;
 }
 

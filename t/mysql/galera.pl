@@ -16,7 +16,7 @@ my $reason = Galera::reason_not(@ARGV);
 plan skip_all => $reason if defined $reason;
 
 # the second outweighs the first, which will be killed
-my ($one, $two) = Galera::start(1, 2);
+my ($one, $two) = Writers::with_held_flushes(sub { Galera::start(1, 2) });
 
 # ---------------------------------------------------------------------
 # Installing: all of it on one node; again on the other, which is harmless.

@@ -16,7 +16,7 @@ use Writers;
 my $reason = GroupReplication::reason_not(@ARGV);
 plan skip_all => $reason if defined $reason;
 
-my @nodes = GroupReplication::start(3, apart => 1, majority_timeout => 4);
+my @nodes = Writers::with_held_flushes(sub { GroupReplication::start(3, apart => 1, majority_timeout => 4) });
 my ($one, $two, $three) = @nodes;
 
 # ---------------------------------------------------------------------
