@@ -15,7 +15,12 @@
 #include "connection.h"
 
 #include <fcntl.h>
+#ifdef LIBMARIADB
+#include <mysql/plugin_auth.h>
+#endif
+#include <pthread.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,6 +369,74 @@ static const char *const optional[] = {
 	"/*!80000 SET ROLE NONE */",
 };
 
+#ifdef LIBMARIADB
+/*
+ * How to log in to a MySQL: say who we are, and nothing else, for the server asks the
+ * operating system.  MariaDB's library begins by what the server prefers for passwords.
+ * For MySQL's it needs a file of its own, which conflicts with Debian's MySQL and which
+ * other machines lack too.  Without it, it sends a packet that MySQL does not expect.
+ */
+static int
+send_name(MYSQL_PLUGIN_VIO *vio, MYSQL *mysql)
+{
+	return vio->write_packet(vio, (const unsigned char *) "", 0) ? CR_ERROR : CR_OK;
+}
+
+/* The client library's plugins, whose header cannot be used everywhere: it needs another. */
+static struct
+{
+	int			type;
+	unsigned int interface_version;
+	const char *name;
+	const char *author;
+	const char *description;
+	unsigned int version[3];
+	const char *license;
+	void	   *mysql_api;
+	int			(*init) (char *, size_t, int, va_list);
+	int			(*deinit) (void);
+	int			(*options) (const char *, const void *);
+	int			(*authenticate_user) (MYSQL_PLUGIN_VIO *vio, MYSQL *mysql);
+}			login_plugin =
+{
+	.type = 2,					/* authentication */
+	.interface_version = 0x0100,
+	.name = "dlock_socket",
+	.license = "PostgreSQL",
+	.authenticate_user = send_name
+};
+
+static pthread_once_t login_once = PTHREAD_ONCE_INIT;
+
+static void
+register_login(void)
+{
+	MYSQL	   *mysql = mysql_init(NULL);
+
+	if (mysql == NULL)
+		return;
+	mysql_client_register_plugin(mysql, (struct st_mysql_client_plugin *) &login_plugin);
+	mysql_close(mysql);
+}
+
+/* Have a connection begin in this way. */
+static void
+choose_login(MYSQL *mysql)
+{
+	if (dlock_server_kind() != DLOCK_SERVER_MYSQL)
+		return;
+	pthread_once(&login_once, register_login);
+	mysql_options(mysql, MYSQL_DEFAULT_AUTH, login_plugin.name);
+}
+#else
+/* MySQL's own library has what it needs inside. */
+static void
+choose_login(MYSQL *mysql)
+{
+	(void) mysql;
+}
+#endif
+
 /*
  * Log in, as the account of the server's own user, see install.sql.  A statement of a
  * connection that was lost may still go on: see connection_end_lost().
@@ -383,6 +456,7 @@ connection_open(connection *c)
 	mysql_options(c->mysql, MYSQL_OPT_CONNECT_TIMEOUT, &timeout);
 	mysql_options(c->mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
 	mysql_options(c->mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
+	choose_login(c->mysql);
 	get_os_user(user, sizeof(user));
 	if (mysql_real_connect(c->mysql, NULL, user, NULL, NULL, 0,
 						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
