@@ -20,6 +20,7 @@ package Machines;
 use strict;
 use warnings;
 
+use Cwd qw(abs_path);
 use Files;
 use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(sleep time);
@@ -92,6 +93,7 @@ sub new
 	$self->run(qw(ip link set lo up));
 	$self->run('ip', 'address', 'add', "10.77.0.$self->{number}/24", 'dev', 'eth0');
 	$self->run(qw(ip link set eth0 up));
+	$self->run(qw(sysctl -q -p), abs_path('examples/ha/keepalive.conf'));
 	push @all, $self;
 	return $self;
 }
