@@ -368,8 +368,10 @@ lease_early_refuse(const dlock_call *request, dlock_answer *answer)
 		lease_queue_find(request->names[0]) != NULL)
 		return false;
 	name = decide(request, &moment, &made);
+	if (name == NULL)
+		return false;
 	lease_name_free(name);
-	if (name == NULL || made.outcome != LEASE_BUSY)
+	if (made.outcome != LEASE_BUSY)
 		return false;
 	lease_count(LEASE_COUNT_refused, 1);
 	answer->outcome = LEASE_BUSY;
