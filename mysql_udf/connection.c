@@ -19,7 +19,6 @@
 #include <mysql/plugin_auth.h>
 #endif
 #include <pthread.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -286,20 +285,6 @@ connection_next(connection *c, MYSQL_RES **result)
 	return LEASE_STATUS_OK;
 }
 
-/* The name of the server's user in the operating system; "" if it has none. */
-static void
-get_os_user(char *name, size_t size)
-{
-	char		room[4096];
-	struct passwd entry;
-	struct passwd *found;
-
-	name[0] = '\0';
-	if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 &&
-		found != NULL)
-		snprintf(name, size, "%s", found->pw_name);
-}
-
 /*
  * End the connection that was lost: LEASE_STATUS_CONFLICT if it still goes on.  A server
  * that has not noticed its end, or a commit that was killed, could still change rows
@@ -457,7 +442,8 @@ connection_open(connection *c)
 	mysql_options(c->mysql, MYSQL_OPT_READ_TIMEOUT, &timeout);
 	mysql_options(c->mysql, MYSQL_OPT_WRITE_TIMEOUT, &timeout);
 	choose_login(c->mysql);
-	get_os_user(user, sizeof(user));
+	if (!dlock_server_user(user, sizeof(user)))
+		user[0] = '\0';
 	if (mysql_real_connect(c->mysql, NULL, user, NULL, NULL, 0,
 						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
 	{

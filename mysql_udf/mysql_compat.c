@@ -17,13 +17,18 @@
 #include <ctype.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "server_abi.h"
+
+/* Most bytes that a user of the operating system takes in its data base. */
+#define PASSWD_SIZE		16384
 
 /* The servers cut longer messages. */
 #define MESSAGE_SIZE	512
@@ -164,6 +169,23 @@ dlock_server_socket(void)
 {
 	pthread_once(&socket_once, copy_socket_path);
 	return socket_path[0] != '\0' ? socket_path : NULL;
+}
+
+/*
+ * The operating system's user that the server runs as: false if it has no name, or there
+ * is no room for that.
+ */
+bool
+dlock_server_user(char *name, size_t size)
+{
+	char		room[PASSWD_SIZE];
+	struct passwd entry;
+	struct passwd *found = NULL;
+
+	if (getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) != 0 ||
+		found == NULL)
+		return false;
+	return snprintf(name, size, "%s", found->pw_name) < (int) size;
 }
 
 /* Say whether the server is being shut down; MariaDB does not say. */

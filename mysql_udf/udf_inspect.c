@@ -9,7 +9,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +16,6 @@
 
 #include "lease_engine.h"
 #include "udf_function.h"
-
-/* Most bytes that a user of the operating system takes in its data base. */
-#define PASSWD_SIZE	16384
 
 /* Raise the engine's error, for a call that ends with it. */
 static dlock_value
@@ -213,18 +209,15 @@ DLOCK_TEXT_FUNCTION(dlock_version, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
  */
 DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
 {
-	struct passwd entry;
-	struct passwd *found = NULL;
-	char		memory[PASSWD_SIZE];
+	char		user[256];
 
-	if (getpwuid_r(geteuid(), &entry, memory, sizeof(memory), &found) != 0 ||
-		found == NULL)
+	if (!dlock_server_user(user, sizeof(user)))
 	{
 		dlock_raise("HY000", "the server's operating system user, %lu, has no name",
 					(unsigned long) geteuid());
 		return dlock_error();
 	}
-	lease_text_put(&use->text, found->pw_name, strlen(found->pw_name));
+	lease_text_put(&use->text, user, strlen(user));
 	return dlock_is_text();
 }
 

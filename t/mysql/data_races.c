@@ -18,6 +18,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <pwd.h>
 #include <sanitizer/tsan_interface.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lease_engine.h"
 #include "lease_watch.h"
@@ -76,6 +78,14 @@ const char *
 dlock_server_socket(void)
 {
 	return server_socket;
+}
+
+bool
+dlock_server_user(char *name, size_t size)
+{
+	const struct passwd *user = getpwuid(geteuid());
+
+	return user != NULL && snprintf(name, size, "%s", user->pw_name) < (int) size;
 }
 
 bool
