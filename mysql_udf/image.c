@@ -180,9 +180,14 @@ image_find(lease_bytes name)
 {
 	hash_link  *link = hash_first(&image.names, hash_bytes(name, 0));
 
-	while (link != NULL && !lease_same(((image_name *) link)->name, name))
-		link = hash_next(link);
-	return (image_name *) link;
+	for (; link != NULL; link = hash_next(link))
+	{
+		image_name *entry = hash_object(image_name, link, link);
+
+		if (lease_same(entry->name, name))
+			return entry;
+	}
+	return NULL;
 }
 
 static void

@@ -22,7 +22,7 @@ image_account_get(lease_bytes user, lease_bytes host)
 	for (hash_link *link = hash_first(&accounts, hash); link != NULL;
 		 link = hash_next(link))
 	{
-		account = (image_account *) link;
+		account = hash_object(image_account, link, link);
 		if (lease_same(account->user, user) && lease_same(account->host, host))
 			return account;
 	}

@@ -765,7 +765,8 @@ note_ended(void)
 			if (!member->gone || !member->changed || is_kept)
 				continue;
 			if (member->kind == LEASE_SESSION)
-				lease_session_remove(member->holder->token, name->name);
+				lease_session_remove(member->holder->connection_id,
+									 member->holder->token, name->name);
 			if (!member->expired)
 				continue;
 			expired++;

@@ -889,10 +889,14 @@ has_all_names(const lease_call *call)
 	if (account == NULL)
 		return false;
 	for (size_t i = 0; i < call->nnames; i++)
+	{
+		const image_name *name = image_find(call->names[i]);
+
 		for (const lease_member *own = NULL;
-			 (own = image_own(image_find(call->names[i]), call->request.owner,
-							  account, own)) != NULL;)
+			 (own = image_own(name, call->request.owner, account,
+							  own)) != NULL;)
 			count++;
+	}
 	for (const image_holder *holder = NULL;
 		 (holder = image_owned(call->request.owner, account,
 							   holder)) != NULL;)

@@ -212,20 +212,20 @@ lease_session_unwritten(const lease_call *call)
 
 /* A session lease has ended. */
 void
-lease_session_remove(uint64_t token, lease_bytes name)
+lease_session_remove(uint64_t connection_id, uint64_t token, lease_bytes name)
 {
-	for (size_t i = 0; i < SESSION_SLOTS; i++)
-		for (session *s = sessions[i]; s != NULL; s = s->next)
-		{
-			session_lease **place = find_lease(&s->leases, token, name);
-			session_lease *lease = *place;
+	session    *s = *find_session(connection_id);
+	session_lease **place;
+	session_lease *lease;
 
-			if (lease == NULL)
-				continue;
-			*place = lease->next;
-			free(lease);
-			return;
-		}
+	if (s == NULL)
+		return;
+	place = find_lease(&s->leases, token, name);
+	lease = *place;
+	if (lease == NULL)
+		return;
+	*place = lease->next;
+	free(lease);
 }
 
 /*

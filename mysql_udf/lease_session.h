@@ -13,7 +13,8 @@
 extern bool lease_session_is_alive(uint64_t connection_id);
 extern bool lease_session_open(uint64_t connection_id);
 extern bool lease_session_add(const lease_call *call, lease_calls *calls);
-extern void lease_session_remove(uint64_t token, lease_bytes name);
+extern void lease_session_remove(uint64_t connection_id, uint64_t token,
+								 lease_bytes name);
 extern void lease_session_end(uint64_t connection_id, lease_calls *calls);
 extern void lease_session_written(uint64_t connection_id, uint64_t token,
 								  lease_bytes name, int64_t ttl_us);
