@@ -11,7 +11,6 @@ use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Torture;
 
 my $node = PostgreSQL::Test::Cluster->new('segment', install_path => CrashPoints::build() =~ s{/bin$}{}r);
 $node->init;
@@ -31,18 +30,6 @@ sub query
 	return $node->safe_psql('postgres', $query);
 }
 
-# Wait until a process is stopped.
-sub wait_for_stop
-{
-	my ($pid, $title) = @_;
-	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		return if Torture::slurp("/proc/$pid/stat") =~ /\) T /;
-		select undef, undef, undef, 0.1;
-	}
-	die "$title is not stopped";
-}
-
 my $session = $node->background_psql('postgres');
 my $pid = $session->query('SELECT pg_backend_pid()');
 # the first look at dlock.stats counts the table, for which it reads the metapage: the
@@ -56,7 +43,7 @@ $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity 
   or die 'no worker';
 my $worker = query(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker'});
 kill 'STOP', $worker or die 'the worker is gone';
-wait_for_stop($worker, 'the worker');
+CrashPoints::until_stopped($worker);
 query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 36000,
 	request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 50000) i});
 is(query(q{SELECT count(dlock_acquire(lpad('short' || i, 255, 's'), 'mayfly', 0.001)) FROM generate_series(1, 1000) i}),
@@ -68,7 +55,7 @@ $session->query($_) for q{SET dlock.crash_point = 'mark: logged'}, 'SET dlock.cr
 $session->query_until(qr/begins/, q{\echo begins
 SELECT 'has ' || cardinality(dlock_acquire_all((SELECT array_agg('late ' || i) FROM generate_series(1, 60) i), 'late', 3600));
 });
-wait_for_stop($pid, 'the call');
+CrashPoints::until_stopped($pid);
 
 # The worker gets memory and has been everywhere; then the call goes on.
 kill 'CONT', $worker or die 'the worker is gone';

@@ -11,7 +11,6 @@ use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Torture;
 
 my $node = PostgreSQL::Test::Cluster->new('join', install_path => CrashPoints::build() =~ s{/bin$}{}r);
 $node->init;
@@ -36,24 +35,13 @@ sub session
 	return ($session, $pid);
 }
 
-sub is_stopped
-{
-	my ($pid) = @_;
-	return Torture::slurp("/proc/$pid/stat") =~ /\) T /;
-}
-
 # A session with a call that stops before it joins.
 sub stopped_session
 {
 	my ($call, $point) = @_;
 	my ($session, $pid) = session($call, "dlock.crash_point = '$point'", 'dlock.crash_stop = on');
-	my $attempts = 0;
 
-	until (is_stopped($pid))
-	{
-		die 'the call does not come by the point' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
-		select undef, undef, undef, 0.1;
-	}
+	CrashPoints::until_stopped($pid);
 	return ($session, $pid);
 }
 

@@ -12,8 +12,6 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
-use Time::HiRes qw(usleep);
-use Torture;
 
 my $is_token = qr/^\{?\d{10,}/;
 
@@ -54,19 +52,8 @@ sub stop_process
 {
 	my ($pid) = @_;
 	kill 'STOP', $pid or die "could not stop $pid: $!";
-	until_stopped($pid);
+	CrashPoints::until_stopped($pid);
 	return;
-}
-
-sub until_stopped
-{
-	my ($pid) = @_;
-	for (1 .. $PostgreSQL::Test::Utils::timeout_default * 100)
-	{
-		return if Torture::slurp("/proc/$pid/stat") =~ /\) T /;
-		usleep(10_000);
-	}
-	die "process $pid does not stop";
 }
 
 # ----------------------------------------------------------------
@@ -266,7 +253,7 @@ for my $end (
 
 	$b->query(q{SET dlock.crash_point = 'split: page added'; SET dlock.crash_stop = on});
 	$b->send('SELECT ' . many());
-	until_stopped($b->{pid});
+	CrashPoints::until_stopped($b->{pid});
 	# it has a part of them, and has locked a page that nobody can read meanwhile
 	is($a->query("SELECT $function($b->{pid})"), 't', "$what between two of its leases: the signal");
 	kill 'CONT', $b->{pid};

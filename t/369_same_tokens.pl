@@ -11,7 +11,6 @@ use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Torture;
 
 my $leases = 64;
 
@@ -34,12 +33,7 @@ cmp_ok(
 $session->query($_) for q{SET dlock.crash_point = 'walk: bucket done'}, 'SET dlock.crash_stop = on';
 $session->query_until(qr/begins/,
 	"\\echo begins\nSELECT 'renewed ' || dlock_renew_all('me', 7200);\n");
-my $attempts = 0;
-until (Torture::slurp("/proc/$pid/stat") =~ /\) T /)
-{
-	die 'the walk does not come by the point' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
-	select undef, undef, undef, 0.1;
-}
+CrashPoints::until_stopped($pid);
 my $pages = q{SELECT pg_relation_size('dlock.lease_table') / 8192};
 my $before = $node->safe_psql('postgres', $pages);
 $node->safe_psql('postgres', q{SELECT count(dlock_acquire('other ' || i, 'you', 3600)) FROM generate_series(1, 20000) i});

@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::Bin;
+use Files;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -31,7 +32,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 # The server's first process, which starts the others.
 sub postmaster
 {
-	return (Torture::slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die 'the server does not run';
+	return (slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die 'the server does not run';
 }
 
 # One of the server's processes whose title matches.

@@ -14,16 +14,6 @@ use Errno qw(EAGAIN);
 use IO::Handle;
 use POSIX ();
 
-# How long to wait, in seconds, before one asks again for what one has asked for, in vain,
-# for so long.
-sub pause_after
-{
-	my ($waited) = @_;
-	return 0.0002 if $waited < 0.001;
-	return $waited / 5 if $waited < 0.015;
-	return $waited < 0.06 ? 0.003 : $waited < 1 ? $waited / 20 : 0.05;
-}
-
 # Start a client.
 sub start
 {

@@ -10,6 +10,7 @@ package Resources;
 use strict;
 use warnings;
 
+use Files;
 use Test::More;
 use Torture;
 
@@ -20,7 +21,7 @@ sub of
 	for my $pid (@_)
 	{
 		my @files = glob "/proc/$pid/fd/*";
-		my ($kilobytes) = Torture::slurp("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m;
+		my ($kilobytes) = slurp("/proc/$pid/status") =~ /^RssAnon:\s+(\d+)/m;
 		$found{$pid} = { files => scalar @files, kilobytes => $kilobytes // die("there is no process $pid\n") };
 	}
 	return \%found;

@@ -90,8 +90,8 @@ use warnings;
 
 use CommandLine;
 use File::Basename qw(dirname);
+use Poll;
 use Test::More ();
-use Time::HiRes qw(time usleep);
 
 # How long to wait, in seconds, for something that should happen soon.
 our $patience = 60;
@@ -257,7 +257,7 @@ package Scenarios::Run;
 use strict;
 use warnings;
 
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 
 # Test all files' scenarios on an engine, which has been started.
 sub Scenarios::test
@@ -336,22 +336,8 @@ sub session
 	return $self->{sessions}{$name} // die "there is no session \"$name\"\n";
 }
 
-# Call something until it returns true; false if it never does.  What comes late is asked
-# for less often: a question may be costly, and who asks all the time keeps a busy machine
-# from bringing about what he waits for.
-sub until
-{
-	my ($check) = @_;
-	my $began = time;
-	while (1)
-	{
-		return 1 if $check->();
-		my $waited = time - $began;
-		return 0 if $waited > $Scenarios::patience;
-		usleep(1e6 * CommandLine::pause_after($waited));
-	}
-}
-
+# Call something until it returns true; false if it never does.
+sub until { return Poll::until($Scenarios::patience, @_) }
 
 sub sql
 {

@@ -19,8 +19,8 @@ use strict;
 use warnings;
 
 use CommandLine;
+use Poll;
 use PostgreSQL::Test::Utils;
-use Time::HiRes qw(time usleep);
 
 sub new
 {
@@ -40,14 +40,10 @@ sub open
 sub until
 {
 	my ($self, $sql, $wanted) = @_;
-	my $began = time;
-	while (1)
-	{
-		my $answer = $self->{watcher}->query($sql);
-		my $waited = time - $began;
-		return $answer if $answer eq $wanted || $waited > $PostgreSQL::Test::Utils::timeout_default;
-		usleep(1e6 * CommandLine::pause_after($waited));
-	}
+	my $answer;
+	Poll::until($PostgreSQL::Test::Utils::timeout_default,
+		sub { ($answer = $self->{watcher}->query($sql)) eq $wanted });
+	return $answer;
 }
 
 # Wait until just these sessions wait, in that order on any one name.

@@ -17,6 +17,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use File::Temp qw(tempdir);
+use Files;
 use Galera;
 use GroupReplication;
 use History;
@@ -106,7 +107,7 @@ sub lines_of
 {
 	my ($folder, @kills) = @_;
 	# a client that had to be killed may have left a part of one
-	my @lines = map { Torture::slurp($_) =~ /^(.*)\n/mg } glob "$folder/history.*";
+	my @lines = map { slurp($_) =~ /^(.*)\n/mg } glob "$folder/history.*";
 	my (%of_session, %ends);
 
 	for (@lines)
