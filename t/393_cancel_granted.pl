@@ -8,16 +8,14 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use File::Temp;
+use HeldFlush;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $dir = File::Temp::tempdir(CLEANUP => 1);
-my $hold = "$dir/hold";
-system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
-  or die "could not build hold_flush.c\n";
+my $hold = File::Temp::tempdir(CLEANUP => 1) . '/hold';
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
@@ -32,7 +30,7 @@ fsync = on
 dlock.log_expired = off
 });
 {
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $hold);
+	local %ENV = HeldFlush::environment($hold);
 	$node->start;
 }
 # or the server would not stop

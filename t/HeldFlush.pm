@@ -32,14 +32,11 @@ sub environment
 sub start
 {
 	my ($class, $kind, @options) = @_;
-	my $dir = File::Temp::tempdir(CLEANUP => 1);
-
-	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-	local %ENV = environment("$dir/hold");
-	return bless { hold => "$dir/hold", engine => Engines::start($kind, @options) }, $class;
+	local %ENV = environment('hold');
+	return $class->of(Engines::start($kind, @options));
 }
 
-# One of several servers that were started in environment('hold').
+# A server that was started in environment('hold').
 sub of
 {
 	my ($class, $engine) = @_;

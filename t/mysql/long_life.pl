@@ -29,15 +29,8 @@ my $long = $ENV{TORTURE_MINUTES};
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 # the server may be another user's
 chmod 0711, $dir;
-my $wrapped = join(' ', map { "-Wl,--wrap=$_" } qw(malloc calloc realloc free strdup));
-my $built = BuiltOnce::folder(
-	$dir, 'count_memory',
-	sub {
-		my ($folder) = @_;
-		system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $folder/count_memory.o t/mysql/count_memory.c") == 0
-		  or die "could not build count_memory.c\n";
-		Sanitizers::build($folder, '', "$wrapped $folder/count_memory.o");
-	});
+my @wrapped = map { "-Wl,--wrap=$_" } qw(malloc calloc realloc free strdup);
+my $built = BuiltOnce::folder($dir, 'count_memory', sub { Sanitizers::build($_[0], '', 'count_memory', @wrapped) });
 $ENV{DLOCK_LIBRARY} = "$built/dlock.so";
 $ENV{DLOCK_COUNT_MEMORY} = "$dir/memory";
 open(my $counted, '+>:raw', $ENV{DLOCK_COUNT_MEMORY}) or die "could not create $ENV{DLOCK_COUNT_MEMORY}: $!\n";
