@@ -41,7 +41,7 @@ $load->wait_for_answers(1000);
 $node->backup('backup');
 is( $node->safe_psql('postgres',
 		q{SELECT count(*) FROM pg_stat_activity
-			WHERE query ~ 'dlock_acquire|dlock_re' AND pid <> pg_backend_pid()}
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}
 	),
 	2,
 	'the clients were at work all the while');
