@@ -73,10 +73,10 @@ SELECT dlock_is_free('job');
 -- an aged transaction still gets its full ttl: now() is not the clock
 BEGIN;
 SELECT now() < clock_timestamp() AS begun, pg_sleep(0.3) IS NOT NULL AS aged;
-SELECT dlock_acquire('job', 'a', 10) IS NOT NULL AS taken;
-SELECT acquired_at > now() + '0.2 s' AS acquired, expires_at > now() + '10.2 s' AS full_ttl FROM dlock_holders('job');
-SELECT pg_sleep(0.3) IS NOT NULL AS aged, dlock_renew('job', 'a', 10);
-SELECT expires_at > now() + '10.5 s' AS full_ttl FROM dlock_holders('job');
+SELECT dlock_acquire('job', 'a', 600) IS NOT NULL AS taken;
+SELECT acquired_at > now() + '0.2 s' AS acquired, expires_at > now() + '600.2 s' AS full_ttl FROM dlock_holders('job');
+SELECT pg_sleep(0.3) IS NOT NULL AS aged, dlock_renew('job', 'a', 600);
+SELECT expires_at > now() + '600.5 s' AS full_ttl FROM dlock_holders('job');
 COMMIT;
 SELECT dlock_release('job', 'a');
 

@@ -106,11 +106,12 @@ sub survive
 	my $script = join '', map { "\\echo == $_\n$calls[$_];\n" } 0 .. $#calls;
 	my $timed_out = 0;
 	my ($out, $error) = ('', '');
-	# a backend in a loop or waiting for itself does not heed statement_timeout
+	# a backend in a loop or waiting for itself does not heed statement_timeout; what is slow
+	# only because the machine is, ends long before
 	my $status = $node->psql(
-		'postgres', "SET statement_timeout = '30s';\n$script",
+		'postgres', "SET statement_timeout = '60s';\n$script",
 		stdout => \$out, stderr => \$error,
-		timeout => 15, timed_out => \$timed_out, on_error_stop => 0,
+		timeout => $PostgreSQL::Test::Utils::timeout_default, timed_out => \$timed_out, on_error_stop => 0,
 		extra_params => [ '-v', 'VERBOSITY=verbose', '-v', 'SHOW_CONTEXT=never' ]);
 	push @wrong, 'hangs after: ' . ((split /\n/, $out)[-1] // '?') if $timed_out;
 	push @wrong, "psql ended with $status" if !$timed_out && $status != 0;

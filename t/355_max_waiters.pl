@@ -59,7 +59,7 @@ too_many($_, 'one too many', 'max_waiters')
   for (
 	q{dlock_acquire('k', 'e', 3600, -1)},
 	q{dlock_acquire_shared('k', 'e', 3600, 60)},
-	q{dlock_acquire_permit('l', 'e', 3600, 3, 0.001)},
+	q{dlock_acquire_permit('l', 'e', 3600, 3, 60)},
 	q{dlock_acquire_session('l', 'e', 3600, -1)},
 	q{dlock_acquire_xact('l', 'e', 3600, -1)},
 	q{dlock_acquire_all(ARRAY['j', 'k'], 'e', 3600, -1)},

@@ -59,7 +59,7 @@ sub go_on
 $node->safe_psql('postgres', q{SELECT dlock_acquire_shared('n', 'holder', 3600)});
 my ($first, $first_pid) = session(q{dlock_acquire('n', 'first', 60, -1)});
 $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM dlock.waiters}) or die 'nobody waits';
-my ($second, $second_pid) = stopped_session(q{'token ' || dlock_acquire_shared('n', 'second', 60, 20)},
+my ($second, $second_pid) = stopped_session(q{'token ' || dlock_acquire_shared('n', 'second', 600, 600)},
 	'queue: about to join');
 
 $node->safe_psql('postgres', "SELECT pg_cancel_backend($first_pid)");
@@ -82,7 +82,7 @@ sub guarded
 }
 
 my $guard = guarded('g');
-my ($waiter, $waiter_pid) = stopped_session(q{'token ' || dlock_acquire('g', 'waiter', 60, 20)}, 'queue: about to join');
+my ($waiter, $waiter_pid) = stopped_session(q{'token ' || dlock_acquire('g', 'waiter', 600, 600)}, 'queue: about to join');
 $guard->query_safe('COMMIT');
 $answer = go_on($waiter, $waiter_pid);
 like($answer, qr/^token \d+$/m, 'a guard ends before a waiter joins, which finds the name free');
@@ -90,7 +90,7 @@ $_->quit for $guard, $waiter;
 
 # The same with one that watches: it looks again instead of joining.
 $guard = guarded('h');
-($waiter, $waiter_pid) = stopped_session(q{'tokens ' || dlock_acquire_all('{h}', 'all', 60, 20)::text},
+($waiter, $waiter_pid) = stopped_session(q{'tokens ' || dlock_acquire_all('{h}', 'all', 600, 600)::text},
 	'all: about to watch');
 $guard->query_safe('COMMIT');
 $answer = go_on($waiter, $waiter_pid);
