@@ -8,7 +8,9 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::Bin;
+use CrashPoints;
 use Files;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -68,7 +70,12 @@ sub kill_one
 	my $since = -s $node->logfile;
 	my $pid = one_of($pattern) // return;
 
-	kill 'KILL', $pid or return;
+	# one that is at its end already ends nothing else: only what can be stopped is alive
+	kill 'STOP', $pid or return;
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { slurp("/proc/$pid/stat") !~ /\) [RSD] / })
+	  or die "process $pid does not stop\n";
+	CrashPoints::is_stopped($pid) or return;
+	kill 'KILL', $pid;
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
 	until_it_answers();
 	return 1;

@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
@@ -38,9 +39,13 @@ sub stop_server
 	my ($seconds) = @_;
 	my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 	my $until = clock_gettime(CLOCK_MONOTONIC) + $seconds;
-	my @pids = ($postmaster, Torture::children($postmaster));
 
-	is(kill('STOP', @pids), scalar @pids, 'all of the server stops');
+	# the first one first: it starts no more, and those that end meanwhile stay until it goes on
+	kill 'STOP', $postmaster or die "the server does not run\n";
+	CrashPoints::until_stopped($postmaster);
+	my @children = Torture::children($postmaster);
+	my @pids = ($postmaster, @children);
+	is(kill('STOP', @children), scalar @children, 'all of the server stops');
 	usleep(10_000) until clock_gettime(CLOCK_MONOTONIC) > $until;
 	kill 'CONT', @pids;
 	return;
@@ -87,7 +92,7 @@ is($a->query(q{SELECT dlock_renew('guarded', 'a', 0.4)}), 't', 'whose deadline i
 stop_server(0.5);
 is($b->query(q{SELECT dlock_acquire('guarded', 'b', 60)}), '', 'while it is guarded nobody else gets it');
 is($a->query('COMMIT'), '', 'the transaction commits');
-like($b->query(q{SELECT dlock_acquire('guarded', 'b', 60, 30)}), $token, 'then somebody does');
+like($b->query(q{SELECT dlock_acquire('guarded', 'b', 60, 600)}), $token, 'then somebody does');
 $_->quit for $a, $b, $c, $d, $s, $watcher;
 
 # Promotion: each standby has a wall clock and a boot of its own.
@@ -119,7 +124,7 @@ for my $offset ('+3600', '-3600')
 		abs($standby->safe_psql('postgres', 'SELECT extract(epoch FROM clock_timestamp())') - time - $offset),
 		'<', 600, 'the standby has its own wall clock');
 	my $granted = clock_gettime(CLOCK_MONOTONIC);
-	my $old = $primary->safe_psql('postgres', q{SELECT dlock_acquire('carried', 'o', 100)});
+	my $old = $primary->safe_psql('postgres', q{SELECT dlock_acquire('carried', 'o', 600)});
 	$primary->safe_psql('postgres', q{SELECT pg_logical_emit_message(true, '', '')});
 	$primary->wait_for_catchup($standby);
 	$primary->stop('immediate');
@@ -128,10 +133,10 @@ for my $offset ('+3600', '-3600')
 	my $passed = clock_gettime(CLOCK_MONOTONIC) - $granted;
 	is($standby->safe_psql('postgres', q{SELECT dlock_owner('carried'), dlock_acquire('carried', 'p', 1) IS NULL}),
 		'o|t', "$title: the lease is held");
-	cmp_ok($left, '>=', 100 - $passed, "$title: it does not end early");
-	cmp_ok($left, '<=', 100 + 60, "$title: nor very late");
+	cmp_ok($left, '>=', 600 - $passed, "$title: it does not end early");
+	cmp_ok($left, '<=', 600 + 60, "$title: nor very late");
 	is($standby->safe_psql('postgres', q{SELECT dlock_renew('carried', 'o', 0.05)}), 't', "$title: it can be renewed");
-	cmp_ok($standby->safe_psql('postgres', q{SELECT dlock_acquire('carried', 'p', 0.05, 30)}),
+	cmp_ok($standby->safe_psql('postgres', q{SELECT dlock_acquire('carried', 'p', 0.05, 600)}),
 		'>', $old, "$title: it ends in time, and the next token is larger");
 	ok($standby->poll_query_until('postgres', q{SELECT dlock_is_free('carried')}), "$title: which ends in time too");
 	$primary = $standby;
