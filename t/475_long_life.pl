@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::Bin;
 use IPC::Run;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Resources;
@@ -194,13 +195,17 @@ $torture->rounds(2, sub {
 my $late = Resources::of(@lasting);
 Resources::have_not_grown($early, $late, 'a long life', kilobytes => 256);
 cmp_ok($node->safe_psql('postgres', $table), '<=', 2 * $size, 'the lock table does not grow');
+
+# What they did counts only if they did it, however long that takes them.
+my ($calls, $sessions) = (0, 0);
+Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
+	($calls, $sessions) = split /\|/, $node->safe_psql('postgres', q{
+		SELECT (SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = 'work'), sessions
+		FROM pg_stat_database WHERE datname = 'postgres'});
+	return $calls > 200 && $sessions > 50;
+});
 end_clients($_) for @clients;
 $torture->summary;
-
-# What they did counts only if they did it.
-my ($calls, $sessions) = split /\|/, $node->safe_psql('postgres', q{
-	SELECT (SELECT calls FROM pg_stat_user_functions WHERE funcname = 'work'), sessions
-	FROM pg_stat_database WHERE datname = 'postgres'});
 cmp_ok($calls, '>', 200, 'clients have done much');
 cmp_ok($sessions, '>', 50, 'and many have come');
 my $figures = "$calls rounds of work, $sessions sessions";
