@@ -9,11 +9,11 @@ use FindBin;
 use lib $FindBin::RealBin;
 use File::Temp;
 use HeldFlush;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $hold = File::Temp::tempdir(CLEANUP => 1) . '/hold';
 
@@ -69,35 +69,58 @@ sub let_go
 	return;
 }
 
+# Have b call, once nothing gets to the disk, or have it wait before that, for what a has.
+# Is it seen to have got so many holds?  If it is not, because its time was up before, its
+# answer is taken, and flushes go on.  What a retry asks for was there before, so it is also
+# seen that the call has begun.
+sub is_granted
+{
+	my ($call, $count, $waits) = @_;
+	my $held = q{(SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b')};
+	my $begun = $waits ? 'true'
+	  : "EXISTS (SELECT FROM pg_stat_activity WHERE pid = $b->{pid} AND lower(wait_event) IN ('walwrite', 'walsync'))";
+	my $granted = 0;
+
+	if ($waits)
+	{
+		$a->query(q{SELECT dlock_acquire('l', 'a', 3600)});
+		$b->send("SELECT $call");
+		Poll::until($PostgreSQL::Test::Utils::timeout_default,
+			sub { $b->answered || $sessions->{watcher}->query('SELECT count(*) FROM dlock.waiters') > 0 })
+		  or die "$call does not wait\n";
+	}
+	hold_flushes();
+	if ($waits) { $a->query("SELECT dlock_release_all('a')") }
+	else { $b->send("SELECT $call") }
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
+		$granted = $sessions->{watcher}->query("SELECT $held = $count AND $begun") eq 't';
+		return $granted || $b->answered;
+	});
+	return 1 if $granted;
+	let_go();
+	$b->answer;
+	return 0;
+}
+
 # Call, once nothing gets to the disk; see that it has what it asked for; end it;
 # let go.  What it answers, and what b has then.
 sub interrupted
 {
 	my ($how, $call, %params) = @_;
 	my $what = $params{has} // 1;
-	my $seconds = 2;
+	my ($seconds, $granted);
 
-	$b->query("SET statement_timeout = '${seconds}s'") if $how eq 'a timeout';
-	if ($params{waits})
+	# on a busy machine the time may be up too soon: then it gets more
+	for ($seconds = 2; $seconds < 100; $seconds *= 4)
 	{
-		$b->send("SELECT $call");
-		$sessions->waiting('b');
+		$b->query("SET statement_timeout = '${seconds}s'") if $how eq 'a timeout';
+		$b->query('BEGIN; SAVEPOINT s') if $params{block};
+		last if $granted = is_granted($call, $what, $params{waits});
+		last if $how ne 'a timeout';
+		$b->query('ROLLBACK') if $params{block};
 	}
-	hold_flushes();
-	if ($params{waits})
-	{
-		$a->query("SELECT dlock_release_all('a')");
-	}
-	else
-	{
-		$b->send("SELECT $call");
-	}
-	is( $sessions->until(q{SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b'}, $what),
-		$what, "$how, $call: it has got what it asked for");
-	# what a retry asks for was there before: see that the call has begun
-	$sessions->until(
-		"SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid} AND lower(wait_event) IN ('walwrite', 'walsync')", 1)
-	  unless $params{waits};
+	ok($granted, "$how, $call: it has got what it asked for");
+	die "$call: got nothing\n" if !$granted;
 	if ($how eq 'a cancel')
 	{
 		$sessions->until("SELECT pg_cancel_backend($b->{pid})", 't');
@@ -132,7 +155,11 @@ sub takes_nothing
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	is(interrupted($how, $call, %params), $params{had} // 0, "$how, $call: nothing was taken");
-	$b->query('ROLLBACK') if $params{block} && $how ne 'a terminate';
+	if ($params{block} && $how ne 'a terminate')
+	{
+		$b->query('ROLLBACK');
+		$b->query('RESET statement_timeout');
+	}
 	# so that the next one finds nothing either way
 	$a->query(qq{SELECT dlock_force_release(name) FROM unnest('{l, m, n}'::text[]) AS name});
 	return;
@@ -148,16 +175,11 @@ sub takes_nothing
 	$first->query($_) for 'SET synchronous_commit = off', 'CREATE EXTENSION dlock';
 	$first->send(q{SELECT dlock_acquire('l', 'first', 3600) > 0});
 	# it, or the worker
-	is( $sessions->until(q{SELECT count(*) FROM pg_stat_activity
-			WHERE datname = 'fresh' AND lower(wait_event) IN ('walwrite', 'walsync')}, 1),
-		1, 'the first call of all waits for a flush');
+	is( $sessions->until(q{SELECT count(*) > 0 FROM pg_stat_activity
+			WHERE datname = 'fresh' AND lower(wait_event) IN ('walwrite', 'walsync')}, 't'),
+		't', 'the first call of all waits for a flush');
 	$looker->send('SELECT count(*) FROM dlock.locks');
-	for (1 .. 2000)
-	{
-		last if $looker->answered;
-		usleep(5000);
-	}
-	ok($looker->answered, 'a look does not');
+	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $looker->answered }), 'a look does not');
 	let_go();
 	is($looker->answer, 0, 'it finds nothing');
 	is($first->answer, 't', 'the first call goes on');
@@ -185,12 +207,10 @@ for my $how ('a cancel', 'a timeout', 'a terminate')
 		q{dlock_acquire_session('l', 'b', 3600, -1)},
 		q{dlock_acquire_all('{l, m}', 'b', 3600, -1)})
 	{
-		$a->query(q{SELECT dlock_acquire('l', 'a', 3600)});
 		takes_nothing($how, $call, waits => 1, has => $call =~ /all/ ? 2 : 1);
 	}
 
 	# a savepoint's rollback would not end it
-	$b->query('BEGIN; SAVEPOINT s');
 	takes_nothing($how, q{dlock_acquire_xact('l', 'b', 3600)}, block => 1);
 
 	# a hold more: that one is given back, and no other
