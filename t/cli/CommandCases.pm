@@ -36,10 +36,10 @@ BEGIN
 }
 
 our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
-  lines_of write_text scratch url dlock engine processes children watchdog_of state_of freeze
+  lines_of write_text scratch was_late url dlock engine processes children watchdog_of state_of freeze
   thaw proxy holds_name waits_for boot_time writer one_after_the_other);
 
-our $patience = 60;
+our $patience = 180;
 
 my ($engine, $dlock, $scratch, $client);
 my $count = 0;
@@ -290,6 +290,14 @@ sub finish
 sub output { return slurp($_[0]{out}) }
 
 sub errors { return slurp($_[0]{err}) }
+
+# Has a run lost its lease by itself?  It does, and says so, on a machine too busy to renew in
+# a short time to live; and if its watchdog could not run, its command was late.  What is to
+# be shown of a lease with a short time to live is then tried once more, some times.
+sub was_late
+{
+	return scalar grep { errors($_) =~ /could not be renewed in time|not killed in time/ } @_;
+}
 
 # ----------------------------------------------------------------
 # Processes

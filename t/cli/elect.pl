@@ -28,14 +28,25 @@ sub who_leads
 	return grep { errors($_) =~ /leader of "[^"]*", token $token\n/ } @electors;
 }
 
-# Three electors, whose leaders are ended in turn, each in another way.
+# Three electors, whose leaders are ended in turn, each in another way.  A watchdog that a busy
+# machine did not run in time says so; then all is done once more.
 sub three
 {
-	my $file = scratch('tokens');
+	for my $try (1 .. 10) { last if one_after_another($try) }
+	return;
+}
+
+# Let them, and judge it, unless that is to be done once more.
+sub one_after_another
+{
+	my ($try) = @_;
+	my $file = scratch("tokens-$try");
+	my @all;
 	my $start = sub {
-		my $ready = scratch('ready-' . shift);
+		my $ready = scratch("ready-$try-" . shift);
 		my $elector = launch('elect', '--ttl', '3', '--grace', '0.5', '--ready-file', $ready, 'group', '--', writer($file, 'stubborn'));
 		$elector->{ready} = $ready;
+		push @all, $elector;
 		return $elector;
 	};
 	my @electors = map { $start->($_) } 1 .. 3;
@@ -46,24 +57,22 @@ sub three
 		terminated => sub { my ($leader) = @_; kill 'TERM', $leader->{pid} },
 		stopped => sub { my ($leader) = @_; freeze($leader->{pid}) },
 		forced => sub { query(q{SELECT dlock_force_release('group')}) },
-		'of a killed watchdog' => sub { my ($leader) = @_; kill 'KILL', watchdog_of($leader) });
+		'of a killed watchdog' => sub { my ($leader) = @_; my $watchdog = watchdog_of($leader); kill 'KILL', $watchdog if $watchdog });
 	for my $how ('terminated', 'killed', 'stopped', 'of a killed watchdog')
 	{
+		# on a busy machine one that leads may lose that by itself, and the next one does
 		my $leads;
 		ok( eventually(sub {
 				my $now = leader('group');
 				return 0 if $now <= $token;
 				($leads) = who_leads($now, @electors);
-				return 0 unless $leads;
+				my @with_file = grep { -e $_->{ready} } @electors;
+				return 0 unless $leads && @with_file == 1 && $with_file[0] == $leads
+				  && ((lines_of($leads->{ready}))[0] // '') eq $now && grep { /^$now / } lines_of($file);
 				$token = $now;
 				return 1;
-			}), "there is a leader, to be $how");
+			}), "there is a leader, to be $how, and it alone has a ready file, with its token");
 		$terms++;
-		my @with_file = grep { -e $_->{ready} } @electors;
-		ok(eventually(sub { @with_file = grep { -e $_->{ready} } @electors; @with_file == 1 }), 'one of them has a ready file');
-		is($with_file[0], $leads, 'the leader');
-		is((lines_of($leads->{ready}))[0], $token, 'with its token');
-		eventually(sub { grep { /^$token / } lines_of($file) });
 		$ends{$how}->($leads);
 		ok(eventually(sub { !-e $leads->{ready} }), "a leader that was $how has no ready file");
 		if ($how eq 'terminated' || $how eq 'killed')
@@ -79,19 +88,19 @@ sub three
 			ok(eventually(sub { errors($leads) =~ /lost the lease.*not the leader.*/s }), 'it notices when it goes on');
 		}
 	}
-	ok(eventually(sub { my $now = leader('group'); $now > $token && who_leads($now, @electors) }), 'in the end somebody leads');
-	my $last = leader('group');
-	eventually(sub { grep { /^$last / } lines_of($file) });
+	ok(eventually(sub { my $now = leader('group'); $now > $token && who_leads($now, @electors) && grep { /^$now / } lines_of($file) }),
+		'in the end somebody leads');
 	kill 'TERM', map { $_->{pid} } @electors;
 	is(join(' ', map { finish($_) } @electors), '0 0 0', 'all end in order');
 	ok(holds_name('group', 0), 'nobody leads');
 	ok(waits_for('group', 0), 'nobody waits');
 	is(scalar(grep { -e $_->{ready} } @electors), 0, 'there is no ready file');
+	return 0 if $try < 10 && grep { errors($_) =~ /not killed in time/ } @all;
 	# the others may have led for a moment
 	my %tokens = map { (/^(\d+) /)[0] // 0 => 1 } lines_of($file);
 	one_after_the_other($file, scalar(keys %tokens));
 	cmp_ok(scalar(keys %tokens), '>', $terms, 'which is how many terms there were at least');
-	return;
+	return 1;
 }
 
 # What it is told to run when a term ends, and what COMMAND gets.
@@ -104,7 +113,7 @@ sub terms
 	write_text($ready, "1\n");
 	my $holder = launch('run', 'terms', '--', 'sleep', '100');
 	eventually(sub { holds_name('terms') });
-	my $elector = launch('elect', '--ttl', '20', '--ready-file', $ready,
+	my $elector = launch('elect', '--ttl', '30', '--ready-file', $ready,
 		'--exec-on-lose', "echo lose \$DLOCK_NAME \$DLOCK_REASON \$DLOCK_TOKEN >>$log", 'terms', '--', 'sh', '-c',
 		"trap 'echo HUP >>$log' HUP; trap 'echo TERM >>$log; exit 0' TERM; echo lead \$DLOCK_TOKEN >>$log; until [ -e $go ]; do sleep 0.05; done; rm $go; exit 3");
 	eventually(sub { waits_for('terms') });
@@ -135,7 +144,7 @@ sub terms
 sub on_lose
 {
 	my $go = scratch('go');
-	my $elector = launch('elect', '--ttl', '20', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", 'lose', 'sleep', '100');
+	my $elector = launch('elect', '--ttl', '300', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", 'lose', 'sleep', '100');
 	eventually(sub { holds_name('lose') });
 	kill 'TERM', $elector->{pid};
 	ok(eventually(sub { -e "$go.began" }), 'what is to be run at the end runs');

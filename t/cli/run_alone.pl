@@ -29,8 +29,8 @@ sub two
 	my $first = launch({ url => $url // url() }, @options, $name, '--', writer($file, 'stubborn'));
 	# both of its processes
 	eventually(sub { my %pids = map { (split ' ', $_)[2] // '' => 1 } lines_of($file); keys %pids == 2 });
-	my $second = launch(@options, '--wait', 'forever', $name, '--', writer($file, 0.3));
-	eventually(sub { waits_for($name) });
+	my $second = launch('run', '--ttl', '60', '--grace', '0.5', '--wait', 'forever', $name, '--', writer($file, 0.3));
+	eventually(sub { waits_for($name) || was_late($first) });
 	return ($first, $second, $file);
 }
 
@@ -80,7 +80,7 @@ sub left_and_lost
 	my @runs = map {
 		my $name = "left $_";
 		my $pid = scratch("left-$_");
-		my $run = launch('run', '--ttl', '10', '--grace', '0.3', $name, '--', 'sh', '-c',
+		my $run = launch('run', '--ttl', '30', '--grace', '0.3', $name, '--', 'sh', '-c',
 			"setsid sh -c 'trap \"\" TERM; echo \$\$ >$pid.new; mv $pid.new $pid; while :; do sleep 0.1; done' & exec sleep 100");
 		[ $run, $name, $pid ];
 	} 1 .. 6;
@@ -126,14 +126,14 @@ sub first_thread_ended
 		return "$^X $path $pid $before & until [ -e $pid ]; do sleep 0.02; done";
 	};
 	my $pid = scratch('in-group');
-	my $run = launch('run', '--ttl', '10', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, ''));
+	my $run = launch('run', '--ttl', '300', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, ''));
 	is(finish($run), 0, 'a command that leaves a process without its first thread');
 	my ($left) = lines_of($pid);
 	is(living_threads($left), 0, 'which is gone when the lease is released');
 	kill 'KILL', $left;
 
 	$pid = scratch('in-session');
-	$run = launch('run', '--ttl', '10', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, 1) . '; sleep 100');
+	$run = launch('run', '--ttl', '30', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, 1) . '; sleep 100');
 	eventually(sub { -e $pid && holds_name('thread') });
 	is(query(q{SELECT dlock_force_release('thread')}), 1, 'a lease is lost');
 	is(finish($run), 70, 'one that has such a process in another session');
@@ -172,9 +172,9 @@ sub end_without_watchdog
 sub early_watchdog
 {
 	my $file = scratch('tokens');
-	my $first = launch('run', '--ttl', '3', 'early', '--', writer($file));
+	my $first = launch('run', '--ttl', '300', 'early', '--', writer($file));
 	eventually(sub { -s $file });
-	my $second = launch('run', '--ttl', '3', '--wait', 'forever', 'early', '--', writer($file, 0.2));
+	my $second = launch('run', '--ttl', '300', '--wait', 'forever', 'early', '--', writer($file, 0.2));
 	eventually(sub { waits_for('early') });
 	my $watchdog = watchdog_of($second);
 	ok($watchdog, 'who waits has a watchdog');
@@ -213,13 +213,19 @@ sub early_watchdog
 # Both were stopped past the deadline: nothing could end the command, and that is said.
 sub both_stopped
 {
-	my $run = launch('run', '--ttl', '2', '--grace', '0.3', 'both stopped', '--', 'sleep', '100');
-	my $watchdog;
-	eventually(sub { $watchdog = watchdog_of($run); $watchdog && children($watchdog) });
-	freeze($run->{pid}, $watchdog);
-	ok(eventually(sub { holds_name('both stopped', 0) }), 'a lease ends while dlock and its watchdog are stopped');
-	thaw($run->{pid}, $watchdog);
-	is(finish($run), 70, 'the command is ended when they go on');
+	my $run;
+	for (1 .. 10)
+	{
+		$run = launch('run', '--ttl', '2', '--grace', '0.3', 'both stopped', '--', 'sleep', '100');
+		my $watchdog;
+		eventually(sub { $watchdog = watchdog_of($run); $watchdog && children($watchdog) });
+		freeze($run->{pid}, $watchdog);
+		ok(eventually(sub { holds_name('both stopped', 0) }), 'a lease ends while dlock and its watchdog are stopped');
+		thaw($run->{pid}, $watchdog);
+		is(finish($run), 70, 'the command is ended when they go on');
+		# on a machine that stands still it is ended before they are stopped
+		last if errors($run) =~ /not killed in time/;
+	}
 	like(errors($run), qr/the command ended up to \d+\.\d{3} s after the deadline of the lease on "both stopped": it was not killed in time\n/,
 		'and that it was late is said');
 	return;
@@ -232,7 +238,16 @@ sub chaos
 	my ($seconds, $seed) = split ' ', $ENV{CHAOS} // '6';
 	$seed //= int rand 1000000;
 	srand $seed;
-	my $file = scratch('tokens');
+	# a watchdog that a busy machine did not run in time says so
+	for my $try (1 .. 10) { last if some_chaos($seconds, $seed, $try) }
+	return;
+}
+
+# Play it, and judge it, unless that is to be done once more.
+sub some_chaos
+{
+	my ($seconds, $seed, $try) = @_;
+	my $file = scratch("tokens-$try");
 	my $end = boot_time() + $seconds;
 	my (@runs, @old, %done);
 	my @ways = (
@@ -241,7 +256,7 @@ sub chaos
 		[ stopped => sub { kill 'STOP', $_[0]{pid} } ],
 		[ 'watchdog killed' => sub { my $watchdog = watchdog_of($_[0]); kill 'KILL', $watchdog if $watchdog } ],
 		[ 'watchdog stopped' => sub { my $watchdog = watchdog_of($_[0]); kill 'STOP', $watchdog if $watchdog } ]);
-	while (boot_time() < $end)
+	while (boot_time() < $end || tokens_of($file) < 2)
 	{
 		while (@runs < 4)
 		{
@@ -260,13 +275,21 @@ sub chaos
 	kill 'TERM', map { $_->{pid} } @runs;
 	my @left = grep { finish($_) =~ /none/ } @runs, map { $_->[0] } @old;
 	is(scalar(@left), 0, 'all end');
-	my @tokens = map { /^(\d+) / } lines_of($file);
-	my %tokens = map { $_ => 1 } @tokens;
-	one_after_the_other($file, scalar(keys %tokens));
-	cmp_ok(scalar(keys %tokens), '>', 1, 'that is, of those that ran');
+	return 0 if $try < 10 && grep { errors($_) =~ /not killed in time/ } @runs, map { $_->[0] } @old;
+	my $tokens = tokens_of($file);
+	one_after_the_other($file, $tokens);
+	cmp_ok($tokens, '>', 1, 'that is, of those that ran');
 	diag("chaos began with $seed") unless Test::More->builder->is_passing;
-	diag(scalar(keys %tokens) . ' tokens; ' . join(', ', map { "$_: $done{$_}" } sort keys %done)) if $ENV{CHAOS};
-	return;
+	diag($tokens . ' tokens; ' . join(', ', map { "$_: $done{$_}" } sort keys %done)) if $ENV{CHAOS};
+	return 1;
+}
+
+# How many tokens there are in a file of writers.
+sub tokens_of
+{
+	my ($file) = @_;
+	my %tokens = map { /^(\d+) / ? ($1 => 1) : () } lines_of($file);
+	return scalar keys %tokens;
 }
 
 cases(
@@ -285,12 +308,23 @@ cases(
 		sub { freeze($_[0]{pid}); $swallow->('swallow'); 1 }, 70, sub { thaw($_[0]{pid}) }),
 	'connections cut' => sub {
 		my ($port, $tell) = proxy();
-		my $run = launch({ url => url($port) }, 'run', '--ttl', '12', 'cut', '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 9; echo $DLOCK_TOKEN');
+		my $go = scratch('cut');
+		my $run = launch({ url => url($port) }, 'run', '--ttl', '30', 'cut', '--', 'sh', '-c',
+			"echo \$DLOCK_TOKEN; until [ -e $go ]; do sleep 0.05; done; echo \$DLOCK_TOKEN");
 		eventually(sub { output($run) =~ /\n/ });
-		# while it is to be renewed, and some time to spare
-		for (1 .. 10) { $tell->('cut'); sleep 0.5 }
-		is(finish($run), 0, 'a connection that is cut again and again is made again');
-		like(output($run), qr/\A(\d+)\n\1\n\z/, 'and the command runs on');
+		my $least = 30;
+		my $is_renewed = sub {
+			my $left = query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'cut' AND LIVE}) // return 0;
+			$least = $left if $left < $least;
+			return $left > $least + 3;
+		};
+		# until one was missed, or made again in spite of that
+		ok(eventually(sub { $tell->('cut'); sleep 0.5; return errors($run) =~ /trying again/ || $is_renewed->() }),
+			'a connection is cut again and again');
+		ok(eventually($is_renewed), 'it is made again, and the lease renewed');
+		write_text($go, '');
+		is(finish($run), 0, 'to the end of the command');
+		like(output($run), qr/\A(\d+)\n\1\n\z/, 'which has its token all the while');
 	},
 	'left and lost' => \&left_and_lost,
 	'first thread' => \&first_thread_ended,
