@@ -10,7 +10,6 @@ use lib $FindBin::RealBin;
 use CommandCases;
 use JSON::PP;
 use Test::More;
-use Time::HiRes qw(time);
 
 my $kind = $ARGV[0];
 my $is_postgres = $kind eq 'postgres';
@@ -202,9 +201,14 @@ sub no_server
 	# a server that does not answer
 	my ($port, $order) = proxy();
 	$order->('swallow');
-	my $start = time;
+	my $patient = launch({ url => url($port) }, qw(ls --timeout 1h));
 	runs('no answer', 69, '', qr/.*/, { url => url($port) }, qw(ls --timeout 0.5));
-	cmp_ok(time - $start, '<', 10, 'in less than the usual time');
+	ok(!defined has_ended($patient), 'before one that began sooner, with more time');
+	if ($patient->{pid})
+	{
+		kill 'KILL', $patient->{pid};
+		finish($patient);
+	}
 
 	# an answer that is lost
 	($port, $order) = proxy();
@@ -318,11 +322,9 @@ sub hostile
 	return;
 }
 
-sub tables
+# The leases that are shown as a table, one of which ends soon.
+sub tables_with_one_that_ends
 {
-	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t1 t/abcd));
-	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t2), encode('UTF-8', "t/\x{4e16}\x{754c}"));
-	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t3), encode('UTF-8', "t/e\x{301}b"));
 	runs('taken', 0, qr/./, '', qw(acquire --ttl 2s --owner t4 t%_));
 	my $utf8 = { env => { LC_ALL => 'C.UTF-8' } };
 	my ($status, $table) = run($utf8, 'ls', 't/*');
@@ -353,10 +355,27 @@ sub tables
 	is($row->{guarded}, JSON::PP::false, 'not guarded');
 	like($row->{ $columns[0] }, qr/\Atester/, 'who');
 
-	# one that is over stays for a while; so does one that a transaction guards
+	# one that is over stays for a while
 	ok(eventually(sub { grep { $_->{remaining} == 0 } @{ json(qw(ls --json t%*)) } }), 'one is over');
 	($status, $table) = run('ls', 't%*');
 	like($table, qr/ over /, 'it says so');
+	return;
+}
+
+sub tables
+{
+	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t1 t/abcd));
+	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t2), encode('UTF-8', "t/\x{4e16}\x{754c}"));
+	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t3), encode('UTF-8', "t/e\x{301}b"));
+	# whose row PostgreSQL's worker would remove when it comes by
+	my $worker = $is_postgres ? query(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = 'postgres'}) : undef;
+	freeze($worker) if $worker;
+	my $ended = eval { tables_with_one_that_ends(); 1 };
+	thaw($worker) if $worker;
+	die $@ if !$ended;
+
+	# one that a transaction guards is shown, too
+	my ($status, $table);
 	my $token = json(qw(acquire --json --ttl 10m --owner t5 t-guarded))->{token};
 	my $guarding = engine()->client('guarding');
 	$guarding->value('BEGIN');
@@ -409,7 +428,7 @@ sub odds_and_ends
 	is(finish($run), 71, 'a full disk');
 	like(errors($run), qr/could not write the answer/, 'is said');
 	# numbers are numbers where a comma is what others write
-	runs('a locale', 0, qr/"remaining": 59\.\d/, '', { env => { LC_ALL => 'de_DE.UTF-8' } }, qw(ls --json o)) if
+	runs('a locale', 0, qr/"remaining": \d+\.\d/, '', { env => { LC_ALL => 'de_DE.UTF-8' } }, qw(ls --json o)) if
 	  run(qw(acquire --ttl 1m --owner o o));
 	return;
 }

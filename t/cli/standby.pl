@@ -35,8 +35,8 @@ $primary->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_replic
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $url = sprintf 'host=%s,%s port=%s,%s dbname=postgres', map { ($standby->$_, $primary->$_) } qw(host port);
 my ($out, $err) = ('', '');
-my $run = IPC::Run::start([ $dlock, 'run', '--ttl', '30', '--url', $url, 'hosts', '--', 'sh', '-c', "echo ran \$DLOCK_TOKEN; until [ -e $dir/go ]; do sleep 0.05; done; exit 7" ],
-	'>', \$out, '2>', \$err, IPC::Run::timeout(120));
+my $run = IPC::Run::start([ $dlock, 'run', '--ttl', '60', '--url', $url, 'hosts', '--', 'sh', '-c', "echo ran \$DLOCK_TOKEN; until [ -e $dir/go ]; do sleep 0.05; done; exit 7" ],
+	'>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 IPC::Run::pump($run) until $out =~ /ran \d+\n/ || !$run->pumpable;
 my ($token) = $out =~ /^ran (\d+)$/;
 ok($token, 'a command runs, though the first server is a standby') or diag($err);
@@ -64,7 +64,7 @@ $standby->backup('backup');
 $alone->init_from_backup($standby, 'backup', has_streaming => 1);
 $alone->start;
 $url = sprintf 'host=%s port=%s dbname=postgres', $alone->host, $alone->port;
-$run = IPC::Run::start([ $dlock, 'run', '--url', $url, 'hosts', '--', 'true' ], '>', \$out, '2>', \$err, IPC::Run::timeout(60));
+$run = IPC::Run::start([ $dlock, 'run', '--url', $url, 'hosts', '--', 'true' ], '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 IPC::Run::finish($run);
 is($run->result(0), 69, 'a standby alone is no server to ask');
 like($err, qr/25006/, 'as is said');
