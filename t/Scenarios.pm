@@ -94,7 +94,7 @@ use Poll;
 use Test::More ();
 
 # How long to wait, in seconds, for something that should happen soon.
-our $patience = 60;
+our $patience = 180;
 
 # Check that all scenarios of the list were run, or that the other tests named here run
 # them, and say so.
