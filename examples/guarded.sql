@@ -35,11 +35,13 @@ SELECT dlock_guard('stock/bolt', 'worker-1', :token1);          -- ERROR 55L01
 ROLLBACK;
 SELECT left_over FROM stock WHERE item = 'bolt';                -- 9
 
--- Just in time.  worker-1 tries again, guards first, and is suspended then.
-SELECT dlock_acquire('stock/bolt', 'worker-1', 0.5) AS token1 \gset
+-- Just in time.  worker-1 tries again, guards first, and is suspended then, for longer than
+-- the lease that it has left.
+SELECT dlock_acquire('stock/bolt', 'worker-1', 30) AS token1 \gset
 BEGIN;
 SELECT dlock_guard('stock/bolt', 'worker-1', :token1);
 SELECT left_over FROM stock WHERE item = 'bolt';                -- 9
+SELECT dlock_renew('stock/bolt', 'worker-1', 0.5);              -- true
 SELECT pg_sleep(0.6) \g /dev/null
 
 -- Its lease is over, but nobody else is granted it yet.

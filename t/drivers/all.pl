@@ -139,7 +139,7 @@ for my $path (sort keys %heads)
 		my ($extension) = $path =~ /\.(\w+)$/;
 		my @command = @{ $run_by{$extension} // die "$path: nothing runs it\n" };
 		local %ENV = (%ENV, %environment);
-		my $parser = TAP::Parser->new({ exec => [ 'timeout', '120', @command, $path ], merge => 1 });
+		my $parser = TAP::Parser->new({ exec => [ 'timeout', '600', @command, $path ], merge => 1 });
 		while (my $result = $parser->next)
 		{
 			if ($result->is_test)

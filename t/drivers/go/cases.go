@@ -231,7 +231,7 @@ func errorKinds(db *sql.DB, kind func(error) string) {
 		if isPostgres {
 			_, err := second.ExecContext(ctx, "SET lock_timeout = '200ms'")
 			must(err)
-			_, kept = token(second, "dlock_acquire", "guarded", "other", 30, 10)
+			_, kept = token(second, "dlock_acquire", "guarded", "other", 30, 600)
 			_, err = second.ExecContext(ctx, "RESET lock_timeout")
 			must(err)
 		} else {

@@ -179,7 +179,7 @@ public abstract class Cases {
             same(errorOf(() -> guarded(connection, "guarded", "me", token, () -> {
                 if (IS_POSTGRES) {
                     value(second, String.class, "set_config('lock_timeout', '200ms', false)");
-                    kept[0] = kindOf(() -> token(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 10));
+                    kept[0] = kindOf(() -> token(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600));
                 } else
                     kept[0] = kindOf(() -> answer(second, "dlock_downgrade(?, ?)", "guarded", "me"));
             })), null, "a guard of the driver's own transaction");

@@ -151,7 +151,7 @@ async function cases(open, driverError = (error) => error) {
 	async function keptCall() {
 		if (!server.isPostgres) return second.value('dlock_downgrade(?, ?)', 'guarded', 'me');
 		await second.value(`set_config('lock_timeout', '200ms', false)`);
-		return second.value('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 10);
+		return second.value('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600);
 	}
 	let kept;
 	same(await errorOf(one.transaction(async (run) => {

@@ -90,7 +90,7 @@ def cases(**options):
     value(second, "set_config('lock_timeout', '200ms', false)")
     connection.autocommit = False
     connection.execute("SELECT dlock_guard(?, ?, ?)", "guarded", "me", token)
-    kept = error_of(lambda: value(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 10))
+    kept = error_of(lambda: value(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600))
     connection.commit()
     same(kind_of(kept), "kept", "an error: kept from writing, by a guard of a transaction of pyodbc's")
     lost = error_of(lambda: connection.execute("SELECT dlock_guard(?, ?, ?)", "guarded", "me", token + 1))

@@ -180,7 +180,7 @@ sub driver_cases
 		if (IS_POSTGRES)
 		{
 			value($second, q{set_config('lock_timeout', '200ms', false)});
-			$kept = kind_of_error(sub { value($second, 'dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 10) });
+			$kept = kind_of_error(sub { value($second, 'dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) });
 		}
 		else { $kept = kind_of_error(sub { value($second, 'dlock_downgrade(?, ?)', 'guarded', 'me') }) }
 		is($ask->('1'), 1, 'a statement after the guard');

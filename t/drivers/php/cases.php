@@ -148,7 +148,7 @@ function driver_cases(
         // what the guard keeps until its transaction ends
         if (IS_POSTGRES) {
             $ask_second("set_config('lock_timeout', '200ms', false)");
-            $kept = error_of(fn() => $ask_second('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 10));
+            $kept = error_of(fn() => $ask_second('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
         } else {
             $kept = error_of(fn() => $ask_second('dlock_downgrade(?, ?)', 'guarded', 'me'));
         }

@@ -159,7 +159,7 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
         nonlocal kept
         if IS_POSTGRES:
             value("set_config('lock_timeout', '200ms', false)", on=second)
-            kept = error_of(lambda: value("dlock_acquire(%s, %s, %s, %s)", "guarded", "other", 30, 10, on=second))
+            kept = error_of(lambda: value("dlock_acquire(%s, %s, %s, %s)", "guarded", "other", 30, 600, on=second))
         else:
             kept = error_of(lambda: value("dlock_downgrade(%s, %s)", "guarded", "me", on=second))
 

@@ -108,7 +108,7 @@ def driver_cases(driver)
       # what the guard keeps until its transaction ends
       if IS_POSTGRES
         ask_second.("set_config('lock_timeout', '200ms', false)")
-        kept = kind_of_error.call { ask_second.('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 10) }
+        kept = kind_of_error.call { ask_second.('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) }
       else
         kept = kind_of_error.call { ask_second.('dlock_downgrade(?, ?)', 'guarded', 'me') }
       end
