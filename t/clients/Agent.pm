@@ -29,7 +29,7 @@ use IO::Handle;
 use IO::Select;
 use Time::HiRes qw(time);
 
-my $patience = 60;
+my $patience = 180;
 my @running;
 
 sub start
@@ -50,11 +50,12 @@ sub start
 	return $self;
 }
 
+# A busy machine has more time to connect than the ten seconds that a client has by itself.
 sub tell
 {
 	my ($self, @lines) = @_;
 	local $SIG{PIPE} = 'IGNORE';
-	print { $self->{input} } map { "$_\n" } @lines;
+	print { $self->{input} } map { /^lease / && !/ connect_timeout=/ ? "$_ connect_timeout=$patience\n" : "$_\n" } @lines;
 	return;
 }
 

@@ -27,7 +27,7 @@ async function errorOf(promise) {
 const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 async function until(isSo) {
-	for (let i = 0; i < 3000 && !isSo(); i++)
+	for (let i = 0; i < 9000 && !isSo(); i++)
 		await sleep(20);
 	return isSo();
 }
