@@ -24,7 +24,7 @@ var (
 )
 
 // How long something may take on a busy machine.
-const patience = 60 * time.Second
+const patience = 180 * time.Second
 
 var count, failed int
 

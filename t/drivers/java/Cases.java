@@ -16,7 +16,7 @@ public abstract class Cases {
     public static final boolean IS_POSTGRES = System.getenv("DLOCK_SERVER").equals("postgres");
 
     /** How long something may take on a busy machine. */
-    private static final long PATIENCE_NS = Duration.ofSeconds(60).toNanos();
+    private static final long PATIENCE_NS = Duration.ofSeconds(180).toNanos();
 
     private final String url;
     private int count;

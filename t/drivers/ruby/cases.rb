@@ -40,7 +40,7 @@ end
 
 # Wait until something is so.  Answers whether it is.
 def becomes
-  deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+  deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 180
   until (is = yield) || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
     sleep 0.05
   end
