@@ -98,6 +98,15 @@ sub is_waiting
 	return scalar grep { $_ eq $session->{id} } $self->waiting;
 }
 
+# Does an answer, or an error's message, say that an acquire could not be decided in its time?  On a
+# busy machine that may befall who waits for less than a second: it is no refusal.
+sub is_undecided
+{
+	my ($self, $answer) = @_;
+	my $message = ref $answer ? $answer->{message} : $answer;
+	return defined $message && $message =~ /could not decide on the lease in its time/;
+}
+
 # Before a scenario: give the server exactly these settings, besides those that all have.
 sub settings
 {

@@ -16,6 +16,7 @@ use warnings;
 use Engines;
 use File::Temp qw(tempdir);
 use FreePorts;
+use Scenarios;
 our @ISA = ('Engines::MySQL');
 my @started;
 
@@ -95,8 +96,9 @@ sub catch_up
 	my ($self, $source) = @_;
 	my $position = $source->control->value('SELECT ' . ($self->is_mariadb ? '@@gtid_binlog_pos' : '@@gtid_executed'));
 	$position =~ s/\s|\\n//g;
-	my $got = $self->control->value($self->is_mariadb ? "SELECT MASTER_GTID_WAIT('$position', 60)"
-		: "SELECT WAIT_FOR_EXECUTED_GTID_SET('$position', 60)");
+	my $patience = Scenarios::PATIENCE - 10;    # its client has no more
+	my $got = $self->control->value($self->is_mariadb ? "SELECT MASTER_GTID_WAIT('$position', $patience)"
+		: "SELECT WAIT_FOR_EXECUTED_GTID_SET('$position', $patience)");
 	die "the replica does not follow: $got\n" . $self->complaint unless $got eq '0';
 	return;
 }

@@ -12,6 +12,8 @@ use Scenarios;
 use Test::More;
 
 my $engine = Engines::start(@ARGV);
+# who waits for a guard's end is not to give up on a busy machine
+$engine->write_settings(lock_timeout => 300);
 if ($ENV{SCENARIOS})
 {
 	Scenarios::test($engine, split ' ', $ENV{SCENARIOS});
