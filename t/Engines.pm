@@ -69,7 +69,6 @@ sub end_control
 #   LIVE                 a condition on dlock.locks: not over
 #   SECONDS_LEFT         of a row of dlock.locks, to the deadline
 #   SECONDS_DEADLINE     of such a row, as seconds of the server's clock
-#   SECONDS_NOW          that clock, in whole seconds that have passed
 #   TTL                  of such a row: seconds from the first grant to the deadline
 #   BEGIN REPEATABLE READ, BEGIN READ ONLY
 sub translate
@@ -248,7 +247,6 @@ sub translate_macros
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > clock_timestamp())/g;
 	$sql =~ s/\bSECONDS_LEFT\b/extract(epoch FROM expires_at - clock_timestamp())/g;
 	$sql =~ s/\bSECONDS_DEADLINE\b/extract(epoch FROM expires_at)/g;
-	$sql =~ s/\bSECONDS_NOW\b/floor(extract(epoch FROM clock_timestamp()))::bigint/g;
 	$sql =~ s/\bTTL\b/extract(epoch FROM expires_at - acquired_at)/g;
 	$sql =~ s/\bBEGIN REPEATABLE READ\b/BEGIN ISOLATION LEVEL REPEATABLE READ/g;
 	return $sql;
@@ -552,7 +550,6 @@ sub translate_macros
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > sysdate(6))/g;
 	$sql =~ s/\bSECONDS_LEFT\b/timestampdiff(MICROSECOND, sysdate(6), expires_at) \/ 1000000/g;
 	$sql =~ s/\bSECONDS_DEADLINE\b/unix_timestamp(expires_at)/g;
-	$sql =~ s/\bSECONDS_NOW\b/floor(unix_timestamp(sysdate(6)))/g;
 	$sql =~ s/\bTTL\b/(timestampdiff(MICROSECOND, acquired_at, expires_at) \/ 1000000)/g;
 	$sql =~ s/\bBEGIN REPEATABLE READ\b/SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; BEGIN/g;
 	$sql =~ s/\bBEGIN READ ONLY\b/START TRANSACTION READ ONLY/g;
