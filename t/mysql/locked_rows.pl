@@ -12,26 +12,24 @@ use lib "$FindBin::RealBin/..";
 use Engines;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(time);
 
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
+$engine->write_settings(lock_timeout => 3600);    # who waited for that, would be answered too late
 my ($session, $guard) = map { $engine->client($_) } 'session', 'guard';
 
 sub sql { return $engine->control->value($_[0]) }
 
-# Calls for other names do not wait: lock_timeout is 5 s.
+# Calls for other names do not wait for the transaction.
 sub others_work
 {
 	my ($what) = @_;
-	my $before = time;
 	for (1 .. 3)
 	{
 		like($session->outcome(q{SELECT dlock_acquire('other', 'a', 600)}), qr/^\d+$/, "$what: another name is had");
 		is($session->outcome(q{SELECT dlock_release('other', 'a')}), 1, "$what: and given back");
 		is(sql('SELECT dlock_settle()'), 1, "$what: what can be written is");
 	}
-	cmp_ok(time - $before, '<', 4, "$what: at once");
 	return;
 }
 
@@ -51,7 +49,7 @@ sub rows_of { return sql("SELECT coalesce(group_concat(owner, slot ORDER BY slot
 
 # A guard, and a change of what it guards; then the library forgets.
 my %changes = (
-	renewed => { call => q{dlock_renew('%s', 'own', 600)}, shown => 'own' },
+	renewed => { call => q{dlock_renew('%s', 'own', 6000)}, shown => 'own' },
 	released => { call => q{dlock_release('%s', 'own')}, shown => '' });
 for my $what (sort keys %changes)
 {
@@ -59,7 +57,7 @@ for my $what (sort keys %changes)
 	for my $forgets (0, 1)
 	{
 		my $name = $what . $forgets;
-		my $token = $session->value("SELECT dlock_acquire('$name', 'own', 60)");
+		my $token = $session->value("SELECT dlock_acquire('$name', 'own', 600)");
 		begin_guard($name, $token);
 		is($session->value('SELECT ' . sprintf($change->{call}, $name)), 1, "$name: so it is, while it is guarded");
 		is(sql('SELECT dlock_reload()'), 1, "$name: the tables are read anew") if $forgets;
@@ -72,7 +70,7 @@ for my $what (sort keys %changes)
 		is($session->value("SELECT dlock_is_free('$name')"), $what eq 'released' ? 1 : 0, "$name: the guard ends");
 		is(sql('SELECT dlock_settle()'), 1, "$name: what is so can be written");
 		is(rows_of($name), $change->{shown} ? 'own0' : '', "$name: and is");
-		cmp_ok($session->value("SELECT dlock_remaining('$name', 'own')"), '>', 500, "$name: with the new deadline") if $change->{shown};
+		cmp_ok($session->value("SELECT dlock_remaining('$name', 'own')"), '>', 5000, "$name: with the new deadline") if $change->{shown};
 		like($session->value("SELECT dlock_acquire('$name', 'next', 600)"), qr/^\d+$/, "$name: then it is somebody else's") if !$change->{shown};
 	}
 }
@@ -83,7 +81,7 @@ is(sql('SELECT dlock_settle()'), 1, 'hand: has a row');
 my $admin = $engine->client('admin');
 $admin->query('BEGIN');
 is($admin->value(q{SELECT owner FROM dlock.lease_table WHERE name = 'hand' AND slot = 0 FOR UPDATE}), 'one', 'hand: which is locked');
-is($session->value(q{SELECT dlock_renew('hand', 'one', 60)}), 1, 'hand: it can be renewed');
+is($session->value(q{SELECT dlock_renew('hand', 'one', 600)}), 1, 'hand: it can be renewed');
 is($session->value(q{SELECT dlock_release('hand', 'one')}), 1, 'hand: and released');
 like($session->value(q{SELECT dlock_acquire('hand', 'two', 600)}), qr/^\d+$/, 'hand: and had by others');
 others_work('hand');
