@@ -64,7 +64,7 @@ sub hangs
 {
 	my ($self) = @_;
 	return Scenarios::Run::until(sub { $self->engine->control->value(q{SELECT count(*) FROM information_schema.processlist
-		WHERE info LIKE 'INSERT INTO dlock.journal %' OR command = 'Execute' AND info LIKE '%journal%'}) > 0 });
+		WHERE info LIKE '%journal%' AND id <> connection_id() AND state REGEXP 'ommit$|semi-sync'}) > 0 });
 }
 
 sub let_go

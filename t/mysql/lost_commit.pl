@@ -11,13 +11,13 @@ use lib "$FindBin::RealBin/..";
 use HeldFlush;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my ($kind) = @ARGV;
 my $unknown = $kind eq 'mysql' ? qr/^1105 08007: / : qr/^1105 HY000: /;
 # with a binary log a transaction is prepared first, and keeps its locks
 my $server = HeldFlush->start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
 my $engine = $server->engine;
+$engine->write_settings(lock_timeout => 300);    # held up, nobody is to give up
 
 sub sql { return $engine->control->value($_[0]) }
 
@@ -30,12 +30,20 @@ sub others
 # The connection is in a commit, soon, and killed there.
 sub lose_commit
 {
-	my $commits = q{(info = 'COMMIT' OR info LIKE 'INSERT INTO dlock.journal %')};
+	# in this state it gets to the disk, and a KILL does not undo it
+	my $commits = q{(info = 'COMMIT' OR info LIKE 'INSERT INTO dlock.journal %') AND state LIKE '%ommit'};
 	ok(Scenarios::Run::until(sub { others('count(*)', $commits) }), 'a commit begins');
 	my $id = others('id', $commits);
-	usleep(50_000);    # and has got to the disk
 	is(others('count(*)', "id = $id AND $commits"), 1, 'and does not end');
 	sql("KILL $id");
+	return;
+}
+
+# See a session's statement run.
+sub runs
+{
+	my ($session) = @_;
+	ok(Scenarios::Run::until(sub { others('count(*)', "id = $session->{id} AND info LIKE 'SELECT dlock%'") }), "$session->{name} asks");
 	return;
 }
 
@@ -50,7 +58,7 @@ for my $left (2, 1)
 	is($session->value(q{SELECT dlock_release('n', 'own')}), 1, 'one is given back');
 	lose_commit();
 	$waiter->send(q{SELECT dlock_renew('n', 'own', 600)});    # has it look at the row
-	usleep(500_000);
+	runs($waiter);
 	$server->let_go;
 	is($waiter->answer->{rows}[0][0], 1, 'it is still held');
 	is(sql(q{SELECT version FROM dlock.locks WHERE name = 'n'}), $left, 'by as many holds as were left');
@@ -66,14 +74,14 @@ like($session->value(q{SELECT dlock_acquire('handed', 'own', 600)}), qr/^\d+$/, 
 is(sql('SELECT dlock_settle()'), 1, 'all is written');
 is(sql('SELECT group_concat(name) FROM dlock.locks'), 'handed', 'and nothing else is held');
 is(sql('SELECT group_concat(name) FROM dlock.lease_table'), 'handed', 'nor is there another row');
-$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 60, 'request')});
+$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 600, 'request')});
 ok(Scenarios::Run::until(sub { $engine->is_waiting($waiter) }), 'somebody waits for it');
 $server->hold;
 is($session->value(q{SELECT dlock_release('handed', 'own')}), 1, 'it is given back');
 lose_commit();
 like($waiter->outcome, $unknown, 'who waited is told that nobody knows');
-$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 60, 'request')});
-usleep(500_000);
+$waiter->send(q{SELECT dlock_acquire('handed', 'next', 600, 600, 'request')});
+runs($waiter);
 is(sql('SELECT count(*) FROM dlock.waiters'), 0, 'asking again he is not put in line');
 $server->let_go;
 $token = $waiter->outcome;

@@ -39,7 +39,7 @@ ok(Scenarios::Run::until(sub {
 is(sql('SELECT dlock_settle()'), 1, 'it has a row');
 
 $server->hold;
-$commits->send(q{SELECT dlock_acquire('commits', 'a', 600)});
+$commits->send(q{SELECT dlock_acquire('commits', 'a', 600, 600)});
 ok(Scenarios::Run::until(sub { changing() > 0 }), 'a commit begins');
 my $id = changing();
 $late->send(q{SELECT dlock_acquire('late', 'a', 600, 0.1)});
