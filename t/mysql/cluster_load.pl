@@ -208,7 +208,7 @@ sub round_of
 	}
 	# all at once: those of one server could have to wait for those of the others
 	kill 'TERM', values %pids;
-	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 60, \&examine_all))[1] // () } sort keys %pids;
+	my @wrong = map { (Torture::end_load($pids{$_}, $folders{$_}, 180, \&examine_all))[1] // () } sort keys %pids;
 
 	my @floor = map { "F\t$_\t$largest{$_}" } sort keys %largest;
 	my %figures = map { $_ => 0 } qw(rows ordered);

@@ -11,7 +11,7 @@ use lib "$FindBin::RealBin/..";
 use GroupReplication;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 use Writers;
 
 my $reason = GroupReplication::reason_not(@ARGV);
@@ -119,7 +119,7 @@ for my $node (@nodes)
 # One primary.  The others answer questions.
 # ---------------------------------------------------------------------
 
-granted(ask(at($primary), q{SELECT dlock_acquire('kept', 'a', 600)}), 'kept', 'the primary grants');
+granted(ask(at($primary), q{SELECT dlock_acquire('kept', 'a', 6000)}), 'kept', 'the primary grants');
 for my $node (others($primary))
 {
 	my $session = at($node);
@@ -141,14 +141,14 @@ for my $node (others($primary))
 	like(ask($session, "CALL dlock.guard('kept', 'a', $tokens{kept})"), qr/^(1290|1792) .*read.only/, 'and a guard');
 	ask($session, 'ROLLBACK');
 }
-is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'all that has changed nothing');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'all that has changed nothing');
 
 # ---------------------------------------------------------------------
 # Another one becomes the primary, because somebody said so.
 # ---------------------------------------------------------------------
 
 my $next = $nodes[1];
-granted(ask(at($primary), q{SELECT dlock_acquire('moved', 'a', 600)}), 'moved', 'a lease of the first primary');
+granted(ask(at($primary), q{SELECT dlock_acquire('moved', 'a', 6000)}), 'moved', 'a lease of the first primary');
 my $waiter = session($primary, 'waiter');
 $waiter->send(q{SELECT dlock_acquire('moved', 'waiter', 600, -1)});
 Scenarios::Run::until(sub { ask($primary->control, 'SELECT count(*) FROM dlock.waiters') == 1 });
@@ -156,11 +156,14 @@ my $uuid = $next->control->value('SELECT @@server_uuid');
 my $began = time;
 $primary->control->value("DO group_replication_set_as_primary('$uuid')");
 note(sprintf('moving the primary took %.1f s', time - $began));
-is($_->primary, $next, 'another one is the primary') for @nodes;
+for my $node (@nodes)
+{
+	ok(Scenarios::Run::until(sub { ($node->primary // '') eq $next }), 'another one is the primary');
+}
 is(ask(at($next), q{SELECT dlock_owner('moved')}), 'a', 'what was held is held');
-is(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 600)}), 'NULL', 'and not granted');
+is(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 6000)}), 'NULL', 'and not granted');
 is(ask(at($next), "SELECT dlock_release('moved', 'a', $tokens{moved})"), 1, 'it is given back to the new primary');
-granted(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 600)}), 'moved', 'which grants it');
+granted(ask(at($next), q{SELECT dlock_acquire('moved', 'b', 6000)}), 'moved', 'which grants it');
 like(ask(at($primary), q{SELECT dlock_release('moved', 'b')}), $read_only, 'the old one does not any more');
 like(answer_of($waiter), $read_only, 'who waited there is told');
 $waiter->quit;
@@ -173,15 +176,15 @@ is(ask(at($_), q{SELECT dlock_owner('moved')}), 'b', 'all know the owner') for @
 
 my $held = time;
 granted(ask(at($primary), q{SELECT dlock_acquire('orphan', 'a', 3)}), 'orphan', 'a short lease');
-is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a long one is renewed');
-granted(ask(at($primary), q{SELECT dlock_acquire('last', 'a', 600)}), 'last', 'and another granted');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a long one is renewed');
+granted(ask(at($primary), q{SELECT dlock_acquire('last', 'a', 6000)}), 'last', 'and another granted');
 $primary->crash;
 forget_session($primary);
 my $killed = $primary;
 $primary = take_over([ others($killed) ], 'free', 'b', 'a free name after the primary was killed');
 is(ask(at($_), q{SELECT dlock_owner('last')}), 'a', 'the last grant is there') for others($killed);
-is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
-is(ask(at($primary), q{SELECT dlock_acquire('kept', 'b', 600)}), 'NULL', 'and is not granted to another');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
+is(ask(at($primary), q{SELECT dlock_acquire('kept', 'b', 6000)}), 'NULL', 'and is not granted to another');
 take_over([$primary], 'orphan', 'b', 'the short lease of a primary that was killed');
 cmp_ok(time - $held, '>=', 3, 'not before its time');
 is(ask(at($primary), q{SELECT dlock_renew('orphan', 'a', 30)}), 0, 'who had it does not any more');
@@ -190,7 +193,7 @@ is(ask(at($primary), q{SELECT dlock_renew('orphan', 'a', 30)}), 0, 'who had it d
 $killed->come_back;
 is($killed->primary, $primary, 'back, as a secondary');
 is(ask(at($killed), q{SELECT dlock_owner('orphan')}), 'b', 'which knows what has happened');
-like(ask(at($killed), q{SELECT dlock_acquire('more', 'a', 600)}), $read_only, 'and grants nothing');
+like(ask(at($killed), q{SELECT dlock_acquire('more', 'a', 6000)}), $read_only, 'and grants nothing');
 
 # ---------------------------------------------------------------------
 # The primary is stopped, and goes on when others have taken over.
@@ -215,7 +218,7 @@ is(ask(at($paused), "SELECT dlock_owner('$_')"), 'b', "$_ is held as it was") fo
 # ---------------------------------------------------------------------
 
 granted(ask(at($primary), q{SELECT dlock_acquire('cut', 'a', 2)}), 'cut', 'a short lease');
-granted(ask(at($primary), q{SELECT dlock_acquire('mine', 'a', 600)}), 'mine', 'and a long one');
+granted(ask(at($primary), q{SELECT dlock_acquire('mine', 'a', 6000)}), 'mine', 'and a long one');
 my $cut = $primary;
 @sessions = map { session($cut, $_) } 'fresh', 'cut';
 my $releaser = session($cut, 'releaser');
@@ -240,19 +243,34 @@ is(ask(at($primary), "SELECT dlock_release('mine', 'a', $tokens{mine})"), 1, 'wh
 # The primary loses the majority, and regains it before it gives up; then not.
 # ---------------------------------------------------------------------
 
-granted(ask(at($primary), q{SELECT dlock_acquire('short', 'a', 600)}), 'short', 'a lease');
+# Have nobody give up a member, or the majority, however long that takes; or soon, as before.
+sub give_up_late
+{
+	my ($late) = @_;
+	for my $node (@nodes)
+	{
+		$node->control->value('SET GLOBAL group_replication_unreachable_majority_timeout = ' . ($late ? 0 : 4));
+		$node->control->value('SET GLOBAL group_replication_member_expel_timeout = ' . ($late ? 3600 : 0));
+	}
+	return;
+}
+
+granted(ask(at($primary), q{SELECT dlock_acquire('short', 'a', 6000)}), 'short', 'a lease');
 @sessions = map { session($primary, $_) } 'during', 'short';
+give_up_late(1);
 $_->pause for others($primary);
 $_->send("SELECT dlock_acquire('$_->{name}', '$_->{name}', 600)") for @sessions;
-usleep(500_000);
+Scenarios::Run::until(sub { $sessions[1]->is_answered || ask($primary->control,
+	"SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT dlock_acquire(%'") == 2 }) or die "nobody asks\n";
 $_->resume for others($primary);
 my ($during, $refused) = map { answer_of($_) } @sessions;
 like($during, qr/^(\d+|\d+ \w{5}: .*)$/, "who asks meanwhile is answered: $during");
 is($refused, 'NULL', 'what is held is refused');
 $_->quit for @sessions;
 ok(Scenarios::Run::until(sub { ($primary = $nodes[0]->primary) && $primary->online == 3 }), 'nobody has left');
+give_up_late(0);
 take_over([$primary], 'after', 'b', 'a free name after the majority came back');
-is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
 
 $_->pause for others($primary);
 @sessions = send_acquires($primary, 'alone', 'short');
@@ -272,7 +290,7 @@ my ($last, $secondary) = others($primary);
 $secondary->crash;
 forget_session($secondary);
 take_over([$primary], 'free2', 'b', 'a free name after a secondary was killed');
-is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'a lease goes on');
+is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
 
 # ---------------------------------------------------------------------
 # A member that is stopped leaves the group.  Should the library have been looking

@@ -30,11 +30,11 @@ my $y = session($replica, 'y');
 # A replica answers questions.
 # ---------------------------------------------------------------------
 
-my %tokens = map { $_ => ask($x, "SELECT dlock_acquire('$_', 'a', 600)") } 'kept', 'released', 'renewed';
+my %tokens = map { $_ => ask($x, "SELECT dlock_acquire('$_', 'a', 6000)") } 'kept', 'released', 'renewed';
 like($tokens{$_}, $is_token, "the primary grants $_") for sort keys %tokens;
-$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 600)});
+$tokens{short} = ask($x, q{SELECT dlock_acquire('short', 'a', 6000)});
 is(ask($x, "SELECT dlock_release('released', 'a', $tokens{released})"), 1, 'and is given one back');
-is(ask($x, "SELECT dlock_renew('renewed', 'a', 900, $tokens{renewed})"), 1, 'and renews one');
+is(ask($x, "SELECT dlock_renew('renewed', 'a', 9000, $tokens{renewed})"), 1, 'and renews one');
 # what was answered before its commit is written before this is answered
 is(ask($x, q{SELECT count(*) FROM dlock.locks}), 3, 'three are held');
 $replica->catch_up($source);
@@ -75,7 +75,7 @@ $replica->stop_following;
 my $lost;
 for my $i (1 .. 20)
 {
-	$lost = ask($x, q{SELECT dlock_acquire('lost', 'a', 600)});
+	$lost = ask($x, q{SELECT dlock_acquire('lost', 'a', 6000)});
 	is(ask($x, "SELECT dlock_release('lost', 'a', $lost)"), 1, 'released') if $i < 20;
 }
 like($lost, $is_token, 'a lease that the replica does not know');
@@ -86,9 +86,9 @@ for my $i (1 .. 40)
 {
 	my $more;
 	$source->control->value('SET GLOBAL read_only = ON');
-	$refused++ if ask($x, q{SELECT dlock_acquire('lost', 'a', 600)}) =~ $read_only;
+	$refused++ if ask($x, q{SELECT dlock_acquire('lost', 'a', 6000)}) =~ $read_only;
 	$source->control->value('SET GLOBAL read_only = OFF');
-	Scenarios::Run::until(sub { ($more = ask($x, q{SELECT dlock_acquire('toggled', 'a', 600)})) =~ $is_token }) or diag($more);
+	Scenarios::Run::until(sub { ($more = ask($x, q{SELECT dlock_acquire('toggled', 'a', 6000)})) =~ $is_token }) or diag($more);
 	ask($x, "SELECT dlock_release('toggled', 'a')");
 	$tokens{toggled} = $more if $more > ($tokens{toggled} // 0);
 }
@@ -107,9 +107,9 @@ cmp_ok($new, '>', $lost, 'a promoted replica grants larger tokens than were lost
 cmp_ok(ask($y, q{SELECT dlock_acquire('toggled', 'b', 600)}), '>', $tokens{toggled}, 'however often the other one took over');
 is(ask($y, q{SELECT dlock_acquire('kept', 'b', 600)}), 'NULL', 'a lease that it knows is held');
 is(ask($y, q{SELECT dlock_owner('kept')}), 'a', 'by its owner');
-is(ask($y, "SELECT dlock_renew('kept', 'a', 600, $tokens{kept})"), 1, 'who goes on here');
-cmp_ok(ask($y, q{SELECT dlock_acquire('renewed', 'b', 600, 30)}), '>', $tokens{renewed}, 'one that ends is taken over');
-cmp_ok(ask($y, q{SELECT dlock_acquire('session', 'b', 600, 30)}), '>', $session_token, 'and the one of a session');
+is(ask($y, "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'who goes on here');
+cmp_ok(ask($y, q{SELECT dlock_acquire('renewed', 'b', 600, 600)}), '>', $tokens{renewed}, 'one that ends is taken over');
+cmp_ok(ask($y, q{SELECT dlock_acquire('session', 'b', 600, 600)}), '>', $session_token, 'and the one of a session');
 is(ask($y, q{SELECT dlock_release('short', 'a')}), 'NULL', 'what has ended has ended');
 is(ask($y, q{SELECT dlock_release_all('b')}), 4, 'all is given back');
 
@@ -126,7 +126,7 @@ $again->catch_up($replica);
 $again->complete;
 $again->control->value('SET GLOBAL read_only = ON');
 my $z = session($again, 'z');
-my %held = map { $_ => ask($y, "SELECT dlock_acquire('$_', 'a', 600)") } 'one', 'two', 'three';
+my %held = map { $_ => ask($y, "SELECT dlock_acquire('$_', 'a', 6000)") } 'one', 'two', 'three';
 is(ask($y, "SELECT dlock_release('three', 'a', $held{three})"), 1, 'released');
 is(ask($y, q{SELECT dlock_settle()}), 1, 'written');
 
@@ -154,9 +154,9 @@ is(ask($y, "SELECT dlock_release('one', 'a', $held{one})"), 0, 'what is not held
 is(ask($y, "SELECT dlock_release('two', 'a', $held{two})"), 'NULL', 'nor what nobody holds');
 is(ask($y, q{SELECT dlock_owner('one')}), 'b', 'who took it has it');
 is(ask($y, "SELECT dlock_release('one', 'b', $taken)"), 1, 'and gives it back');
-cmp_ok(ask($y, q{SELECT dlock_acquire('one', 'a', 600)}), '>', $taken, 'tokens grow');
+cmp_ok(ask($y, q{SELECT dlock_acquire('one', 'a', 6000)}), '>', $taken, 'tokens grow');
 is(ask($y, "SELECT dlock_release('three', 'b', $third)"), 1, 'and the other one');
-cmp_ok(ask($y, q{SELECT dlock_acquire('three', 'a', 600)}), '>', $third, 'tokens grow');
+cmp_ok(ask($y, q{SELECT dlock_acquire('three', 'a', 6000)}), '>', $third, 'tokens grow');
 is(ask($y, q{SELECT dlock_release_all('a')}), 3, 'all is given back');
 
 # ---------------------------------------------------------------------
@@ -198,18 +198,18 @@ sub test_format
 	my $token;
 
 	# the first call may find the connection gone
-	Scenarios::Run::until(sub { ($token = ask($y, q{SELECT dlock_acquire('f1', 'a', 600)})) =~ $is_token })
+	Scenarios::Run::until(sub { ($token = ask($y, q{SELECT dlock_acquire('f1', 'a', 6000)})) =~ $is_token })
 	  or diag($token);
 	like($token, $is_token, "$format: granted");
-	like(ask($y, q{SELECT dlock_acquire('f2', 'a', 600)}), $is_token, "$format: and another");
+	like(ask($y, q{SELECT dlock_acquire('f2', 'a', 6000)}), $is_token, "$format: and another");
 	is(ask($y, q{SELECT dlock_release('f2', 'a')}), 1, "$format: released");
-	is(ask($y, "SELECT dlock_renew('f1', 'a', 900, $token)"), 1, "$format: renewed");
+	is(ask($y, "SELECT dlock_renew('f1', 'a', 9000, $token)"), 1, "$format: renewed");
 	ask($y, 'BEGIN');
 	is(ask($y, "CALL dlock.guard('f1', 'a', $token)"), undef, "$format: guarded");
 	is(ask($y, 'COMMIT'), undef, "$format: committed");
 	is_same($format);
 	is(ask($y, "CREATE TABLE scenarios.t_$format (token BIGINT)"), undef, "$format: a table");
-	return ask($y, "INSERT INTO scenarios.t_$format SELECT dlock_acquire('f3', 'a', 600)");
+	return ask($y, "INSERT INTO scenarios.t_$format SELECT dlock_acquire('f3', 'a', 6000)");
 }
 
 for my $format ('ROW', 'MIXED')
@@ -225,7 +225,7 @@ for my $format ('ROW', 'MIXED')
 # the library writes at READ COMMITTED, which has no statements to be logged
 set_format('STATEMENT');
 my $answer;
-Scenarios::Run::until(sub { ($answer = ask($y, q{SELECT dlock_acquire('f1', 'a', 600)})) !~ /gone|lost/ });
+Scenarios::Run::until(sub { ($answer = ask($y, q{SELECT dlock_acquire('f1', 'a', 6000)})) !~ /gone|lost/ });
 like($answer, qr/^1105 .*BINLOG_FORMAT/i, 'STATEMENT: the lock table cannot be written, which is an error');
 note($answer);
 is($replica->control->value('SELECT count(*) FROM dlock.locks'), 0, 'and nothing is held');
@@ -237,7 +237,7 @@ set_format('STATEMENT');
 like(test_format('STATEMENT'), qr/^1235 .*: cannot execute dlock_acquire\(\) in a statement that replicas repeat/,
 	'STATEMENT: no call in a statement that changes a table');
 # that the statement fires a trigger is not known; it is repeated on the replica, and fails there
-$replica->control->value(q{CREATE TRIGGER scenarios.f BEFORE INSERT ON scenarios.t_STATEMENT FOR EACH ROW SET NEW.token = dlock_acquire('f3', 'a', 600)});
+$replica->control->value(q{CREATE TRIGGER scenarios.f BEFORE INSERT ON scenarios.t_STATEMENT FOR EACH ROW SET NEW.token = dlock_acquire('f3', 'a', 6000)});
 is(ask($y, 'INSERT INTO scenarios.t_STATEMENT VALUES (0)'), undef, 'but in a trigger of one');
 ok(Scenarios::Run::until(sub { $again->complaint =~ /replica/ && $again->complaint =~ /dlock_acquire/ }), 'which a replica does not repeat')
   or diag($again->complaint);
@@ -249,11 +249,11 @@ is(ask($z, q{SELECT dlock_is_free('f3')}), 0, 'it has what was granted');
 # ---------------------------------------------------------------------
 
 $replica->control->value('SET GLOBAL read_only = ON');
-like(ask($y, q{SELECT dlock_acquire('forked', 'a', 600)}), $read_only, 'the primary is read-only');
+like(ask($y, q{SELECT dlock_acquire('forked', 'a', 6000)}), $read_only, 'the primary is read-only');
 $again->stop_following;
 $again->control->value('SET GLOBAL read_only = OFF');
 my $forked;
-Scenarios::Run::until(sub { ($forked = ask($z, q{SELECT dlock_acquire('forked', 'a', 600)})) =~ $is_token }) or diag($forked);
+Scenarios::Run::until(sub { ($forked = ask($z, q{SELECT dlock_acquire('forked', 'a', 6000)})) =~ $is_token }) or diag($forked);
 like($forked, $is_token, 'another one grants a lease');
 $again->crash;
 $z->kill;

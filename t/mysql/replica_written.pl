@@ -40,7 +40,7 @@ sub test_taken
 {
 	my ($what, $name, $written) = @_;
 	like(ask($y, q{SELECT dlock_acquire('mine', 'b', 600)}), $is_token, "$what, $name: the replica grants");
-	my $token = acquire_soon($x, $name, 'a', 600);
+	my $token = acquire_soon($x, $name, 'a', 6000);
 	like($token, $is_token, "$what, $name: the source grants");
 	follows($written);
 	is(ask($y, "SELECT dlock_acquire('$name', 'b', 600)"), 'NULL', "$what, $name: which the replica does not grant");
@@ -64,9 +64,9 @@ for my $name ('one', 'two')
 test_taken('from the journal', $_, 0) for 'three', 'four';
 
 # The source is lost.
-my %tokens = map { $_ => scalar acquire_soon($x, $_, 'a', 600) } 'kept', 'kept2';
+my %tokens = map { $_ => scalar acquire_soon($x, $_, 'a', 6000) } 'kept', 'kept2';
 follows(1);
-$tokens{$_} = acquire_soon($x, $_, 'a', 600) for 'new', 'new2';
+$tokens{$_} = acquire_soon($x, $_, 'a', 6000) for 'new', 'new2';
 follows(0);
 $source->crash;
 $x->kill;
