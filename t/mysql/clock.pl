@@ -111,8 +111,8 @@ sub leases_go_on
 	is(sql(q{SELECT dlock_acquire('long', 'p', 1)}), 'NULL', "$title: and excludes others");
 	is(sql(q{SELECT dlock_renew('long', 'o', 1000)}), 1, "$title: and can be renewed");
 	# a restart may have given the one before its time to live anew
-	like(sql(q{SELECT dlock_acquire('brief', 'o', 0.05, 30)}), qr/^\d+$/, "$title: a brief one is granted");
-	like(sql(q{SELECT dlock_acquire('brief', 'p', 0.05, 30)}), qr/^\d+$/, "$title: ends, and goes to who waits");
+	like(sql(q{SELECT dlock_acquire('brief', 'o', 0.05, 600)}), qr/^\d+$/, "$title: a brief one is granted");
+	like(sql(q{SELECT dlock_acquire('brief', 'p', 0.05, 600)}), qr/^\d+$/, "$title: ends, and goes to who waits");
 	becomes(q{SELECT dlock_is_free('brief')}, 1, "$title: ends with nobody waiting");
 	return;
 }
@@ -129,7 +129,7 @@ for my $offset ('+3600', '-3600', '+0')
 {
 	my $waiter = $engine->client('waiter');
 	sql(q{SELECT dlock_acquire('waited', 'o', 0.3)});
-	$waiter->send(q{SELECT dlock_acquire('waited', 'w', 1000, 60)});
+	$waiter->send(q{SELECT dlock_acquire('waited', 'w', 1000, 600)});
 	Scenarios::Run::until(sub { $engine->is_waiting($waiter) || $waiter->is_answered }) or die;
 	step($offset);
 	is_stepped($offset);
@@ -145,7 +145,7 @@ for my $offset ('+3600', '-3600')
 {
 	for my $how ('stop', 'kill')
 	{
-		sql(q{SELECT dlock_renew('long', 'o', 20)});
+		sql(q{SELECT dlock_renew('long', 'o', 1000)});
 		my $pid = $engine->pid;
 		$engine->end_control;
 		if ($how eq 'stop')
@@ -178,8 +178,8 @@ usleep(10_000) until now() > $until;
 kill 'CONT', $pid;
 my $token = $first->answer->{rows}[0][0];
 like($token, qr/^\d+$/, 'a server that was stopped: who waits for what is over is served');
-is(sql(q{SELECT dlock_renew('brief', 'o', 60)}), 0, 'it cannot be renewed');
-is(sql(q{SELECT dlock_renew('long', 'o', 60)}), 1, 'what is not over can be');
+is(sql(q{SELECT dlock_renew('brief', 'o', 600)}), 0, 'it cannot be renewed');
+is(sql(q{SELECT dlock_renew('long', 'o', 600)}), 1, 'what is not over can be');
 ok($engine->is_waiting($second), 'the next one waits');
 is($first->value(q{SELECT dlock_release('brief', 'first')}), 1, 'and when it is given back');
 cmp_ok($second->answer->{rows}[0][0], '>', $token, 'is served');

@@ -64,8 +64,8 @@ for my $text (sort keys %shown)
 }
 
 # Who gives up, or is evicted, or lives, is not.
-is($session->value(q{SELECT dlock_acquire('released', 'me', 60) > 0 AND dlock_release('released', 'me')}), 1, 'one is given back');
-like($session->value(q{SELECT dlock_acquire('evicted', 'me', 60)}), qr/^\d+$/, 'one is taken');
+is($session->value(q{SELECT dlock_acquire('released', 'me', 600) > 0 AND dlock_release('released', 'me')}), 1, 'one is given back');
+like($session->value(q{SELECT dlock_acquire('evicted', 'me', 600)}), qr/^\d+$/, 'one is taken');
 is(sql(q{SELECT dlock_force_release('evicted')}), 1, 'and evicted');
 like($session->value(q{SELECT dlock_acquire_session('session', 'me', 0.01)}), qr/^\d+$/, 'one is a living session\'s');
 my $last = die_holding('last', 'me');
@@ -96,7 +96,7 @@ unlike($engine->log, qr/lease on "unsaid"/, 'the other never');
 for my $name ("two\nlines", "z\0ro", 'x' x 255)
 {
 	my $hex = hex_of($name);
-	my $token = $session->value("SELECT dlock_acquire($hex, $hex, 60)");
+	my $token = $session->value("SELECT dlock_acquire($hex, $hex, 600)");
 	like($token, qr/^\d+$/, "$shown{$name}: a lease");
 	$guard->query('BEGIN');
 	ok(!defined $guard->query("CALL dlock.guard($hex, $hex, $token)")->{error}, 'that is guarded');
@@ -104,10 +104,10 @@ for my $name ("two\nlines", "z\0ro", 'x' x 255)
 		qr/^3572 \w+: could not change the lease on "\Q$shown{$name}\E": a transaction has locked it$/, 'cannot be downgraded: its name');
 	$guard->query('ROLLBACK');
 
-	like($other->value(q{SELECT dlock_acquire('plain', 'other', 60)}), qr/^\d+$/, 'another one');
-	$other->send("SELECT dlock_acquire($hex, 'other', 60, 60)");
+	like($other->value(q{SELECT dlock_acquire('plain', 'other', 600)}), qr/^\d+$/, 'another one');
+	$other->send("SELECT dlock_acquire($hex, 'other', 600, 600)");
 	ok(Scenarios::Run::until(sub { $engine->is_waiting($other) }), 'whose holder waits for the first');
-	like($session->outcome("SELECT dlock_acquire('plain', $hex, 60, 60)"),
+	like($session->outcome("SELECT dlock_acquire('plain', $hex, 600, 600)"),
 		qr/^3058 \w+: deadlock detected: owner "\Q$shown{$name}\E" waits for "plain", held by owner "other"; owner "other" waits for "\Q$shown{$name}\E", held by /,
 		'a deadlock: names and owners');
 	is($session->value("SELECT dlock_release($hex, $hex)"), 1, 'given back');

@@ -58,7 +58,7 @@ sub queue_up
 	my $client = connected('tester');
 	$client->{owner} = 'w' . ++$owners;
 	push @line, $client;
-	$client->send("SELECT dlock_acquire('held', '$client->{owner}', 600, $wait)");
+	$client->send("SELECT dlock_acquire('held', '$client->{owner}', 6000, $wait)");
 	Scenarios::Run::until(sub { line() eq ids(@line) }) or die "$client->{owner} does not come to wait\n";
 	return $client;
 }
@@ -168,9 +168,15 @@ note_times('a client that is gone', @seconds);
 @seconds = ();
 for (1 .. TRIES)
 {
-	my $began = time;
 	my $client = connected('tester');
-	is(outcome($client->query(q{SELECT dlock_acquire('held', 'brief', 600, 0.5)})), 'NULL', 'a wait that is over: NULL');
+	my ($began, $outcome);
+	# on a busy machine it may be told that nothing was decided in so short a time
+	Scenarios::Run::until(sub {
+		$began = time;
+		$outcome = outcome($client->query(q{SELECT dlock_acquire('held', 'brief', 600, 0.5)}));
+		return !$engine->is_undecided($outcome);
+	});
+	is($outcome, 'NULL', 'a wait that is over: NULL');
 	push @seconds, time - $began - 0.5;
 	line_is('the others are in line');
 	$client->close;

@@ -70,25 +70,25 @@ sub visit
 		return 0;
 	};
 
-	$right->("dlock_acquire_session('$name session', $who, 30)", qr/^\d+$/);
-	my $token = $right->("dlock_acquire('$name', $who, 30, 30, 'r')", qr/^\d+$/);
-	$right->("dlock_acquire('$name', $who, 30, 30, 'r')", qr/^$token$/);
-	$right->("dlock_renew('$name', $who, 30, $token)", qr/^1$/);
+	$right->("dlock_acquire_session('$name session', $who, 600)", qr/^\d+$/);
+	my $token = $right->("dlock_acquire('$name', $who, 600, 600, 'r')", qr/^\d+$/);
+	$right->("dlock_acquire('$name', $who, 600, 600, 'r')", qr/^$token$/);
+	$right->("dlock_renew('$name', $who, 600, $token)", qr/^1$/);
 	$right->('BEGIN', qr/^$/);
 	$right->("CALL dlock.guard('$name', $who, $token)", qr//);
 	$right->('COMMIT', qr/^$/);
-	$right->("dlock_acquire_shared('$name shared', $who, 30)", qr/^\d+$/);
-	$right->("dlock_acquire_permit('$name permit', $who, 30, 2)", qr/^\d+$/);
-	$right->("dlock_acquire_all('[\"$name a\", \"$name b\"]', $who, 30)", qr/^\[/);
+	$right->("dlock_acquire_shared('$name shared', $who, 600)", qr/^\d+$/);
+	$right->("dlock_acquire_permit('$name permit', $who, 600, 2)", qr/^\d+$/);
+	$right->("dlock_acquire_all('[\"$name a\", \"$name b\"]', $who, 600)", qr/^\[/);
 	$right->("dlock_holders('$name')", qr/^\[/);
 	$right->("dlock_owner('$name')", qr/visitor/);
 	$right->("dlock_wait('$name', 0)", qr/^0$/);
-	$right->("dlock_acquire('', $who, 30)", qr/^3037 /);
+	$right->("dlock_acquire('', $who, 600)", qr/^3037 /);
 	$right->("dlock_acquire('$name', 'another', 30, -1, repeat('r', 256))", qr/^3037 /);
-	$right->("dlock_acquire_all('[', $who, 30)", qr/^\d+ /);
+	$right->("dlock_acquire_all('[', $who, 600)", qr/^\d+ /);
 	my $many = $long ? 20 : 100;
 	$right->("WITH RECURSIVE many (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many WHERE n < $many)
-		SELECT sum(dlock_acquire(concat('$name ', n), $who, 30) > 0 AND dlock_release(concat('$name ', n), $who)) FROM many",
+		SELECT sum(dlock_acquire(concat('$name ', n), $who, 600) > 0 AND dlock_release(concat('$name ', n), $who)) FROM many",
 		qr/^$many$/);
 	$right->("dlock_release('$name', $who, $token)", qr/^1$/);
 	$right->("dlock_release_all($who)", qr/^\d+$/) if $number % 2;

@@ -49,7 +49,7 @@ sub live
 	{
 		my $name = 'n' . $i % NAMES;
 		my $kind = ('', '_shared', '_session', '')[ $i / NAMES % 4 ];
-		for my $call ("dlock_acquire$kind('$name', 'o$number', 60, " . ($kind eq '_shared' ? 0 : 30) . ')',
+		for my $call ("dlock_acquire$kind('$name', 'o$number', 600, " . ($kind eq '_shared' ? 0 : 600) . ')',
 			"dlock_release('$name', 'o$number')")
 		{
 			my $answer = $client->query("SELECT $call");

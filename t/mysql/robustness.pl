@@ -28,7 +28,7 @@ sub attempt { return $admin->outcome($_[0]) }
 sub works
 {
 	my ($what) = @_;
-	like(attempt(q{SELECT dlock_acquire('next', 'a', 30)}), qr/^\d+$/, "$what: the next call works");
+	like(attempt(q{SELECT dlock_acquire('next', 'a', 600)}), qr/^\d+$/, "$what: the next call works");
 	is(attempt(q{SELECT dlock_release('next', 'a')}), 1, "$what: and the one after it");
 	return;
 }
@@ -41,10 +41,12 @@ sub session
 
 # The first calls of all come at the same moment.
 my @first = map { session("first$_", 'tester') } 1 .. 8;
-$_->send("SELECT dlock_acquire('one', '$_->{name}', 30, 20)") for @first;
+$_->send("SELECT dlock_acquire('one', '$_->{name}', 600, 600)") for @first;
 my $served = 0;
-while (my @answered = grep { $_->is_busy && $_->is_answered } @first or $served < @first)
+while ($served < @first)
 {
+	my @answered;
+	Scenarios::Run::until(sub { @answered = grep { $_->is_busy && $_->is_answered } @first }) or die "no first call is answered\n";
 	for my $session (@answered)
 	{
 		like($session->outcome, qr/^\d+$/, 'one of eight first calls');
@@ -61,7 +63,7 @@ sub loopback
 		WHERE id NOT IN (SELECT id FROM information_schema.processlist
 			WHERE user IN ('root', 'tester', 'other', 'system user', 'event_scheduler'))});
 }
-sql(q{SELECT dlock_acquire('kept', 'a', 600)});
+sql(q{SELECT dlock_acquire('kept', 'a', 86400)});
 my $id = loopback();
 cmp_ok($id, '>', 0, 'the library has a connection');
 sql("KILL $id");
@@ -92,7 +94,7 @@ ok(Scenarios::Run::until(sub { attempt('SELECT count(*) FROM dlock.locks') =~ /^
 sql('SET GLOBAL read_only = 0');
 ok(Scenarios::Run::until(sub { attempt('SELECT count(*) FROM dlock.locks') eq '0' }),
 	'writable again: the release has been written');
-sql(q{SELECT dlock_acquire('kept', 'a', 600)});
+sql(q{SELECT dlock_acquire('kept', 'a', 86400)});
 
 # A setting that is changed comes into force by itself, and a wrong one does not.
 sub may_wait { return attempt(q{SELECT dlock_wait('kept', 0.01)}) !~ /max_waiters/ }
@@ -109,11 +111,11 @@ sub list { return '[' . join(', ', map { qq{"any$_"} } 1 .. $_[0]) . ']' }
 my $list = list(100);
 is(scalar(() = attempt("SELECT dlock_acquire_any('$list', 'a', 600, 100)") =~ /token/g), 100, 'a hundred names are taken');
 my @any = map { session("any$_", 'tester') } 1 .. 10;
-$_->send("SELECT dlock_acquire_any('$list', '$_->{name}', 30, 1, 60)") for @any;
+$_->send("SELECT dlock_acquire_any('$list', '$_->{name}', 600, 1, 600)") for @any;
 ok(Scenarios::Run::until(sub { sql('SELECT waiters FROM dlock.stats') == @any }), 'ten wait for any of them');
 is(sql('SELECT count(*) FROM dlock.waiters WHERE position IS NULL'), 1000, 'each for all');
 like(attempt("SELECT dlock_acquire_any('$list', 'b', 30, 1, 30)"), qr/^1637 \w+: too many names are waited for/, 'there is no room for an eleventh');
-is(attempt(q{SELECT dlock_acquire_any('} . list(35) . q{', 'b', 30, 1, 0.01)}), '[]', 'but for one with fewer names');
+is($admin->decided(q{SELECT dlock_acquire_any('} . list(35) . q{', 'b', 30, 1, 0.01)}), '[]', 'but for one with fewer names');
 is(scalar(() = attempt("SELECT dlock_release_many('$list', 'a')") =~ /any/g), 100, 'they are given back');
 like($_->outcome, qr/^\[\{"name": "any\d+", "token": \d+\}\]$/, 'and each has one') for @any;
 is(sql('SELECT waiters FROM dlock.stats'), 0, 'nobody waits');
@@ -138,7 +140,9 @@ like(attempt(q{SELECT dlock_acquire('n', 'a', 30)}), qr/^\d+ \w+: could not (?:u
 $other->query('UNLOCK TABLES');
 works('unlocked');
 $other->query('LOCK TABLES dlock.lease_table WRITE');
-$admin->send(q{SELECT dlock_acquire('n', 'a', 30, -1)});
+$admin->send(q{SELECT dlock_acquire('n', 'a', 600, -1)});
+ok(Scenarios::Run::until(sub { $other->value(q{SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'}) > 0 }),
+	'LOCK TABLES: the table is waited for');
 $other->query('UNLOCK TABLES');
 like($admin->outcome, qr/^\d+$/, 'LOCK TABLES: whoever waits without limit, waits for that too');
 is(attempt(q{SELECT dlock_release('n', 'a')}), 1, 'and gives back');
@@ -156,7 +160,7 @@ is(attempt(q{SELECT dlock_release('own', 'a')}), 1, 'but released');
 is(attempt(q{SELECT dlock_acquire('own', 'b', 60)}), 'NULL', 'and is nobody else\'s while it is locked');
 works('with a locked row');
 sql('ROLLBACK');
-like(attempt(q{SELECT dlock_acquire('own', 'b', 60, 10)}), qr/^\d+$/, 'then it is');
+like(attempt(q{SELECT dlock_acquire('own', 'b', 600, 600)}), qr/^\d+$/, 'then it is');
 
 # The table is not there, or not ours.  Who wants a lease may get it, into the
 # journal, as long as nobody has found out; so may who looks be told.
@@ -227,7 +231,7 @@ sql("SET GLOBAL max_connections = $limit");
 
 # Dropped and created again while somebody waits.
 sql(q{SELECT dlock_acquire('wanted', 'a', 600)});
-$other->send(q{SELECT dlock_acquire('wanted', 'b', 600, 30)});
+$other->send(q{SELECT dlock_acquire('wanted', 'b', 600, 600)});
 Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 });
 $engine->feed($_) for 'mysql_udf/uninstall.sql', 'mysql_udf/install.sql';
 like($other->outcome, qr/could not use the lock table/, 'uninstalled: whoever waits is told');

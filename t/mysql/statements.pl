@@ -60,7 +60,7 @@ sub fails
 	return;
 }
 
-my $call = q{dlock_acquire('n', 'o', 60)};
+my $call = q{dlock_acquire('n', 'o', 600)};
 sql('CREATE TABLE numbers (n BIGINT PRIMARY KEY) ENGINE = InnoDB');
 sql('INSERT INTO numbers VALUES (1), (2)');
 sql('CREATE TABLE tokens (token BIGINT, kind VARCHAR(20)) ENGINE = InnoDB');
@@ -80,7 +80,7 @@ sql('PREPARE explained FROM ' . "'EXPLAIN " . $derived =~ s/'/''/gr . q{'});
 takes_nothing('EXECUTE explained');
 sql("CREATE PROCEDURE explaining() EXPLAIN $derived");
 takes_nothing('CALL explaining()');
-takes_nothing("EXPLAIN SELECT * FROM (SELECT dlock_acquire_all('[\"n\"]', 'o', 60)) d");
+takes_nothing("EXPLAIN SELECT * FROM (SELECT dlock_acquire_all('[\"n\"]', 'o', 600)) d");
 
 # other calls do nothing either, and do not wait
 sql("SELECT $call");
@@ -154,7 +154,7 @@ my @writes = ("INSERT INTO tokens VALUES ($call, 'values')", "INSERT INTO tokens
 my @others = ("SET \@token = $call", "DO $call", 'SELECT answering()', 'SELECT setting()', 'SELECT asking()', 'SELECT selecting()', 'CALL calling()', 'CALL fetching()', 'SELECT * FROM viewing',
 	'CALL recording()');
 my @both = ('INSERT INTO triggering VALUES (1)', 'SELECT writing()');
-sql('PREPARE calling FROM ' . q{"SELECT dlock_acquire(?, 'o', 60)"});
+sql('PREPARE calling FROM ' . q{"SELECT dlock_acquire(?, 'o', 600)"});
 sql(q{SET @name = 'n'});
 
 # ---------------------------------------------------------------------

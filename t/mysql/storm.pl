@@ -56,28 +56,32 @@ sub is_over
 	return;
 }
 
-storm(24, sub { return 0 });
-is_over('a storm');
-cmp_ok(sql('SELECT acquired FROM dlock.stats'), '>', 100, 'there were grants');
-cmp_ok(sql('SELECT woken FROM dlock.stats'), '>', 10, 'and waiters were woken');
+# one more, if the machine was too busy for many calls
+ok(Scenarios::Run::until(sub {
+	storm(24, sub { return 0 });
+	is_over('a storm');
+	return sql('SELECT acquired > 100 AND woken > 10 FROM dlock.stats');
+}), 'there were grants, and waiters were woken');
 
 # The same, while the table is flushed and changed under them: that takes time,
 # and nothing else.
 my $changes = 0;
-storm(8, sub {
-	my ($pid) = @_;
-	until (waitpid($pid, 1) == $pid)
-	{
-		sql('FLUSH TABLES dlock.lease_table, dlock.lease_mark');
-		sql('ALTER TABLE dlock.lease_table ADD COLUMN more INT');
-		sql('ALTER TABLE dlock.lease_table DROP COLUMN more');
-		$changes++;
-		usleep(200_000);
-	}
-	return 1;
-});
-is_over('a storm over a changing table');
-cmp_ok($changes, '>', 2, 'it was changed');
+ok(Scenarios::Run::until(sub {
+	storm(8, sub {
+		my ($pid) = @_;
+		until (waitpid($pid, 1) == $pid)
+		{
+			sql('FLUSH TABLES dlock.lease_table, dlock.lease_mark');
+			sql('ALTER TABLE dlock.lease_table ADD COLUMN more INT');
+			sql('ALTER TABLE dlock.lease_table DROP COLUMN more');
+			$changes++;
+			usleep(200_000);
+		}
+		return 1;
+	});
+	is_over('a storm over a changing table');
+	return $changes > 2;
+}), 'it was changed');
 
 $engine->stop;
 done_testing();

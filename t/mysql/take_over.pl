@@ -13,7 +13,7 @@ use Scenarios;
 use Test::More;
 
 use constant QUICK => 6;
-use constant TRIES => 10;
+use constant TRIES => 100;
 
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
@@ -117,9 +117,10 @@ for my $try (1 .. TRIES)
 ok($seen, 'who looks was answered while an acquire waited for the clock');
 ok($killed, 'and who was killed');
 
-# Its time is up meanwhile.
-follow_another();
-like(ask($session, q{SELECT dlock_acquire('n', 'o', 600, 0.05)}), qr/^\d+$/, 'a short wait ends with an answer');
+# Its time is up meanwhile.  On a busy machine it may be told that nothing was decided in it.
+my $short;
+Scenarios::Run::until(sub { follow_another(); ($short = ask($session, q{SELECT dlock_acquire('n', 'o', 600, 0.05)})) =~ /^\d+$/ });
+like($short, qr/^\d+$/, 'a short wait ends with an answer');
 give_back($session, 'after a short wait');
 
 # Where the clock is so far behind that waiting is of no use, tokens go on.
