@@ -614,3 +614,19 @@ connection_visit_all(connection *c, connection_visitor visit)
 	mysql_free_result(result);
 	return LEASE_STATUS_OK;
 }
+
+/* Say whether MariaDB's plugin is active: connections from now on are told to it. */
+lease_status
+connection_ask_plugin(connection *c, bool *active)
+{
+	MYSQL_RES  *result;
+
+	if (mysql_query(c->mysql,
+					"SELECT 1 FROM information_schema.PLUGINS "
+					"WHERE PLUGIN_NAME = 'dlock' AND PLUGIN_STATUS = 'ACTIVE'") != 0 ||
+		(result = mysql_store_result(c->mysql)) == NULL)
+		return connection_failed(c);
+	*active = mysql_num_rows(result) > 0;
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}

@@ -68,5 +68,6 @@ typedef void (*connection_visitor) (uint64_t connection_id);
 
 extern lease_status connection_visit_all(connection *c,
 										 connection_visitor visit);
+extern lease_status connection_ask_plugin(connection *c, bool *active);
 
 #endif							/* DLOCK_CONNECTION_H */

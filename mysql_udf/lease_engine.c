@@ -467,10 +467,6 @@ dlock_engine_drain(void)
 		   !dlock_thd_killed(dlock_caller_thd()))
 		usleep(LEASE_LOOK_INTERVAL_US);
 	dlock_wait_end();
-
-	/* everybody can call this, but not uninstall a plugin */
-	if (dlock_caller_is_operator())
-		lease_watch_unplug();
 	return drained;
 }
 

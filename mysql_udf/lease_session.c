@@ -290,9 +290,22 @@ lease_session_keep(int64_t now_us, lease_calls *calls)
  * ----------------------------------------------------------------
  */
 
-static atomic_bool is_told = false; /* MariaDB: the plugin is installed; set
-									 * without the mutex */
+/* MariaDB; both are set without the mutex. */
+static atomic_bool is_told = false; /* the plugin is active */
+static atomic_bool was_deaf = false;	/* it was not, after the last list */
+
 static bool can_list = false;	/* the list of connections can be read */
+
+/* Say whether it matters whether the plugin is active. */
+bool
+lease_session_needs_plugin(void)
+{
+	bool		any = false;
+
+	for (size_t i = 0; i < SESSION_SLOTS && !any; i++)
+		any = sessions[i] != NULL;
+	return any && dlock_server_kind() == DLOCK_SERVER_MARIADB;
+}
 
 /*
  * Say whether the list of connections has to be read, and note those that are
@@ -302,8 +315,9 @@ bool
 lease_session_begin_list(void)
 {
 	bool		any = !can_list;
+	bool		deaf = atomic_exchange(&was_deaf, false);
 
-	if (dlock_server_kind() == DLOCK_SERVER_MYSQL || is_told)
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL || (is_told && !deaf))
 		return false;
 	for (size_t i = 0; i < SESSION_SLOTS; i++)
 		for (session *s = sessions[i]; s != NULL; s = s->next)
@@ -332,6 +346,8 @@ void
 lease_session_end_list(bool could, lease_calls *ended)
 {
 	can_list = could;
+	if (!could)
+		was_deaf = true;
 	for (size_t i = 0; could && i < SESSION_SLOTS; i++)
 	{
 		session    *next;
@@ -345,10 +361,15 @@ lease_session_end_list(bool could, lease_calls *ended)
 	}
 }
 
-/* MariaDB: the plugin tells us of the ends of connections, or not.  Without the mutex. */
+/*
+ * MariaDB: the plugin tells us of the ends of connections, or not.  Those that have ended
+ * before it does are to be found by the list.  Without the mutex.
+ */
 void
 lease_session_set_told(bool told)
 {
+	if (told && !is_told)
+		was_deaf = true;
 	is_told = told;
 }
 

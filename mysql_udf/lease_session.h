@@ -21,6 +21,7 @@ extern void lease_session_written(uint64_t connection_id, uint64_t token,
 extern void lease_session_unwritten(const lease_call *call);
 extern int64_t lease_session_keep_us(void);
 extern void lease_session_keep(int64_t now_us, lease_calls *calls);
+extern bool lease_session_needs_plugin(void);
 extern bool lease_session_begin_list(void);
 extern void lease_session_list(uint64_t connection_id);
 extern void lease_session_end_list(bool could, lease_calls *ended);

@@ -30,6 +30,28 @@ list_connection(uint64_t connection_id)
 }
 
 /*
+ * Find out whether the server tells us.  MariaDB's plugin may have been uninstalled, and
+ * is silent then for connections that have come since.  The mutex is held, and released
+ * meanwhile.
+ */
+static void
+look_for_plugin(void)
+{
+	bool		active;
+	lease_status status;
+
+	if (!lease_session_needs_plugin())
+		return;
+	lease_ask();
+	status = lease_server_prepare_to_look();
+	if (status == LEASE_STATUS_OK)
+		status = connection_ask_plugin(lease_server_connection(), &active);
+	(void) lease_resume();
+	if (status == LEASE_STATUS_OK)
+		lease_session_set_told(active);
+}
+
+/*
  * Look which connections have ended, if the server cannot tell us.  The mutex is
  * held, and released meanwhile.
  */
@@ -75,6 +97,7 @@ lease_upkeep(void)
 {
 	if (lease_server_look() != LEASE_STATUS_OK)
 		lease_call_fail_late();
+	look_for_plugin();
 	look_for_connections();
 
 	/* from now on: the server may have been slow, and callers wait */

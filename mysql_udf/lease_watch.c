@@ -12,8 +12,7 @@
  * Where the plugin is not active, which is so after a reinstallation while there
  * are connections from before, the batcher looks at the list of connections
  * instead, once a second.  MariaDB does not say when such a plugin goes silent: it
- * ends it when the last of these connections has ended.  So uninstall.sql tells us
- * beforehand (lease_watch_unplug()).
+ * ends it when the last of these connections has ended.  So lease_upkeep.c asks.
  *
  * The engine's mutex is not held for what is here.
  *
@@ -130,13 +129,6 @@ lease_watch(const char **sqlstate)
 		return NULL;
 	*sqlstate = "53200";
 	return "out of memory";
-}
-
-/* MariaDB: the plugin is about to be uninstalled, and may tell us nothing more. */
-void
-lease_watch_unplug(void)
-{
-	lease_session_set_told(false);
 }
 
 /* MariaDB: something happened to a connection. */

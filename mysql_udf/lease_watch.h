@@ -12,6 +12,5 @@
 /* lease_watch.c */
 extern const char *lease_watch(const char **sqlstate);
 extern void lease_watch_end(uint64_t connection_id);
-extern void lease_watch_unplug(void);
 
 #endif							/* DLOCK_LEASE_WATCH_H */

@@ -110,6 +110,35 @@ $_->close for @old[ 1, 2 ], $new[1];
 ok(Scenarios::Run::until(sub { sql($left) eq 'none' }), 'all of them');
 $engine->feed('mysql_udf/install.sql');
 
+# The plugin alone, by hand, while a connection from before keeps it: it is silent for those
+# that come later.
+sub plugin_is
+{
+	my ($status) = @_;
+	return sql(qq{SELECT count(*) FROM information_schema.plugins
+		WHERE plugin_name = 'dlock' AND plugin_status = '$status'}) == 1;
+}
+for my $round ($kind eq 'mariadb' ? (1 .. 3) : ())
+{
+	my $keeper = connected();
+	$keeper->value('SELECT 1');
+	ok(plugin_is('ACTIVE'), "the plugin is active, round $round");
+	sql(q{UNINSTALL SONAME 'dlock'});
+	ok(plugin_is('DELETED'), 'and uninstalled, but kept');
+	my $new = connected();
+	like($new->value(q{SELECT dlock_acquire_session('s_silent', 'o', 600)}), qr/^\d+$/, 'a session lease');
+	$new->close;
+	if ($round == 1)
+	{
+		ok(Scenarios::Run::until(sub { sql($left) eq 'none' }), 'it ends with its connection') or diag(sql($left));
+	}
+	# it may be active again before anybody has noticed
+	$keeper->close;
+	Scenarios::Run::until(sub { !plugin_is('DELETED') }) or die "the plugin is not let go\n";
+	sql(q{INSTALL SONAME 'dlock'});
+	ok(Scenarios::Run::until(sub { sql($left) eq 'none' }), 'installed again, nothing is left') or diag(sql($left));
+}
+
 my @clients;
 for my $number (1 .. CLIENTS)
 {
