@@ -41,6 +41,26 @@ is($other->value(q{SELECT dlock_acquire('n', 'b', 30)}), 'NULL', 'and nobody els
 $guard->value('COMMIT');
 like($other->value(q{SELECT dlock_acquire('n', 'b', 600, 600)}), qr/^\d+$/, 'until the guard is gone');
 
+# A rollback to a savepoint from before the guard gives the row's lock back only if the
+# savepoint was set before InnoDB had any part in the transaction.
+$guard->value('CREATE TABLE scenarios.work (i INT PRIMARY KEY) ENGINE=InnoDB');
+for my $first ('', 'SELECT * FROM scenarios.work', 'INSERT INTO scenarios.work VALUES (1)')
+{
+	my $name = "savepoint $first";
+	my $what = $first || 'nothing before the savepoint';
+	$token = lease($name, 600);
+	$guard->value($_) for 'BEGIN', $first || (), 'SAVEPOINT s', "CALL dlock.guard('$name', 'a', $token)", 'ROLLBACK TO SAVEPOINT s';
+	if (!$first)
+	{
+		is(sql("SELECT JSON_VALUE(dlock_holders('$name'), '\$[0].guarded')"), 0, "$what: the guard ends");
+		$guard->value("CALL dlock.guard('$name', 'a', $token)");
+	}
+	is($guard->value("SELECT dlock_release('$name', 'a')"), 1, "$what: the lease is given back");
+	is($other->value("SELECT dlock_acquire('$name', 'b', 30)"), 'NULL', "$what: and guarded to the end");
+	$guard->value('ROLLBACK');
+	like($other->value("SELECT dlock_acquire('$name', 'b', 30, 5)"), qr/^\d+$/, "$what: and no longer");
+}
+
 # What is to become of the row of a guarded lease stays in the journal, also when the
 # library takes over: by itself, and when the server has been killed while the
 # transaction was prepared.
