@@ -66,6 +66,7 @@ static const struct
 	{1792, ERROR_REFUSAL},		/* of a transaction */
 	{1836, ERROR_REFUSAL},		/* InnoDB is, since its version differs */
 	{1874, ERROR_REFUSAL},		/* innodb_read_only */
+	{3989, ERROR_REFUSAL},		/* MySQL: dlock is, as a database */
 	{4219, ERROR_REFUSAL},		/* MariaDB: the same, of the whole server */
 	{ERROR_NO_TABLE, ERROR_MISSING},
 	{1054, ERROR_MISSING},		/* no such column */

@@ -27,7 +27,7 @@ sub of
 	return \%found;
 }
 
-# A test for all processes; a few files and some memory may be more.  With kilobytes =>
+# A test for all processes, and whether it passed; a few files and some memory may be more.  With kilobytes =>
 # 'any', memory is only printed: for processes whose memory is mostly other code's.
 sub have_not_grown
 {
@@ -44,8 +44,7 @@ sub have_not_grown
 		push @wrong, "$pid: files $files" if $late->{$pid}{files} > $early->{$pid}{files} + 5;
 		push @wrong, "$pid: kB $kilobytes" if $more ne 'any' && $late->{$pid}{kilobytes} > $early->{$pid}{kilobytes} + $more;
 	}
-	is("@wrong", '', "$title: " . ($more eq 'any' ? 'files do not grow' : 'neither files nor memory grow'));
-	return;
+	return is("@wrong", '', "$title: " . ($more eq 'any' ? 'files do not grow' : 'neither files nor memory grow'));
 }
 
 1;

@@ -77,8 +77,22 @@ sub test_look
 	return;
 }
 
+# The database alone is read-only, as MySQL can have it.
+sub test_database
+{
+	like(acquire_soon($session, 'kept', 'a', 600), $is_token, 'the database: a lease');
+	$engine->control->value('ALTER DATABASE dlock READ ONLY = 1');
+	like(ask($session, "SELECT $_"), qr/^1792 25006: .*read only mode/i, "the database is read-only: $_")
+	  for q{dlock_acquire('new', 'b', 600)}, q{dlock_renew('kept', 'a', 600)};
+	is(ask($session, q{SELECT dlock_owner('kept')}), 'a', 'the database is read-only: who looks is answered');
+	$engine->control->value('ALTER DATABASE dlock READ ONLY = 0');
+	ok(Scenarios::Run::until(sub { ask($session, q{SELECT dlock_renew('kept', 'a', 600)}) eq '1' }), 'and it can be written again');
+	return;
+}
+
 test_read_only('the journal', $_) for 1 .. 5;
 test_look('the journal');
+test_database() if $kind eq 'mysql';
 $engine->control->value('RENAME TABLE dlock.journal_head TO dlock.closed_journal_head');
 ok(Scenarios::Run::until(sub { ask($session, 'SELECT dlock_settle()') eq '1'
 		&& ask($session, q{SELECT dlock_renew('kept', 'a', 600)}) eq '1' }), 'the journal is closed');
