@@ -454,7 +454,10 @@ sub mysql
 	  setting('max_ttl', 86400), setting('lock_timeout', 5);
 
 	# the server's
-	my $isolation = $is_mariadb ? 'tx_isolation' : 'transaction_isolation';
+	my $isolation = 'transaction_isolation';
+	# MariaDB 10.11 has the old name only
+	$isolation = 'tx_isolation'
+	  if $is_mariadb && !sql(qq{SELECT count(*) FROM information_schema.system_variables WHERE variable_name = '$isolation'});
 	my $time_limit = $is_mariadb ? 'max_statement_time' : 'max_execution_time';
 	with_variables({
 		innodb_flush_log_at_trx_commit => 2, max_allowed_packet => 65536, read_only => 1, $isolation => 'SERIALIZABLE',
