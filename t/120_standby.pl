@@ -180,7 +180,7 @@ SKIP:
 {
 	skip 'no /proc', 1 unless -r "/proc/$startup/maps";
 	unlike(slurp_file("/proc/$startup/maps"),
-		qr/dlock\.so/, 'a standby replays without the library');
+		qr{/dlock\.so\b}, 'a standby replays without the library');
 }
 $stranger->append_conf(
 	'postgresql.conf', q{
