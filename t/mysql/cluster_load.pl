@@ -103,7 +103,7 @@ sub kill_one
 
 # The history of a server's clients, for the checker: session leases are leases for
 # their time to live, unless the session ended before.  And whose they were.
-sub lines_of
+sub history_of
 {
 	my ($folder, @kills) = @_;
 	# a client that had to be killed may have left a part of one
@@ -215,7 +215,7 @@ sub round_of
 	my (@calls, @all_kills, %checked, %of_session, %by, %granted, %back);
 	for my $number (sort keys %folders)
 	{
-		my ($lines, $sessions) = lines_of($folders{$number}, map { $_->[0] } @{ $kills{$number} });
+		my ($lines, $sessions) = history_of($folders{$number}, map { $_->[0] } @{ $kills{$number} });
 		my @kill_lines = map { "K\t$_->[0]\t$_->[1]\tserver" } @{ $kills{$number} };
 		my $prefix = 's' . ($seed + $number);
 		my $history = History->new(lossy => 0, owners => qr/^$prefix\./);
