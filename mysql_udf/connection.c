@@ -493,6 +493,14 @@ is_following(connection *c)
 	return follows;
 }
 
+/* The rows that a query of ours answers; NULL if it fails. */
+static MYSQL_RES *
+fetch(connection *c, const char *query)
+{
+	return mysql_query(c->mysql, query) == 0 ? mysql_store_result(c->mysql) :
+		NULL;
+}
+
 /*
  * Look whether the server may be written, and whether others may write the same
  * tables at the same time.
@@ -500,13 +508,13 @@ is_following(connection *c)
 lease_status
 connection_look(connection *c)
 {
-	MYSQL_RES  *result;
 	MYSQL_ROW	columns;
+	MYSQL_RES  *result = fetch(c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
+							   " ('read_only', 'wsrep_provider',"
+							   " 'max_allowed_packet',"
+							   " 'group_replication_group_name')");
 
-	if (mysql_query(c->mysql, "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
-					" ('read_only', 'wsrep_provider', 'max_allowed_packet',"
-					" 'group_replication_group_name')") != 0 ||
-		(result = mysql_store_result(c->mysql)) == NULL)
+	if (result == NULL)
 		return connection_failed(c);
 	c->in_galera = c->is_clustered = c->is_read_only = false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
@@ -576,12 +584,11 @@ connection_refuse_if_read_only(connection *c)
 static bool
 may_see_connections(connection *c)
 {
-	MYSQL_RES  *result;
+	MYSQL_RES  *result = fetch(c, "SHOW GRANTS");
 	MYSQL_ROW	columns;
 	bool		may = false;
 
-	if (mysql_query(c->mysql, "SHOW GRANTS") != 0 ||
-		(result = mysql_store_result(c->mysql)) == NULL)
+	if (result == NULL)
 		return false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 	{
@@ -606,9 +613,8 @@ connection_visit_all(connection *c, connection_visitor visit)
 
 	if (!may_see_connections(c))
 		return LEASE_STATUS_FAILED;
-	if (mysql_query(c->mysql,
-					"SELECT ID FROM information_schema.PROCESSLIST") != 0 ||
-		(result = mysql_store_result(c->mysql)) == NULL)
+	result = fetch(c, "SELECT ID FROM information_schema.PROCESSLIST");
+	if (result == NULL)
 		return connection_failed(c);
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		visit(strtoull(columns[0], NULL, 10));
@@ -620,12 +626,11 @@ connection_visit_all(connection *c, connection_visitor visit)
 lease_status
 connection_ask_plugin(connection *c, bool *active)
 {
-	MYSQL_RES  *result;
+	MYSQL_RES  *result = fetch(c, "SELECT 1 FROM information_schema.PLUGINS "
+							   "WHERE PLUGIN_NAME = 'dlock'"
+							   " AND PLUGIN_STATUS = 'ACTIVE'");
 
-	if (mysql_query(c->mysql,
-					"SELECT 1 FROM information_schema.PLUGINS "
-					"WHERE PLUGIN_NAME = 'dlock' AND PLUGIN_STATUS = 'ACTIVE'") != 0 ||
-		(result = mysql_store_result(c->mysql)) == NULL)
+	if (result == NULL)
 		return connection_failed(c);
 	*active = mysql_num_rows(result) > 0;
 	mysql_free_result(result);
