@@ -300,11 +300,12 @@ static bool can_list = false;	/* the list of connections can be read */
 bool
 lease_session_needs_plugin(void)
 {
-	bool		any = false;
-
-	for (size_t i = 0; i < SESSION_SLOTS && !any; i++)
-		any = sessions[i] != NULL;
-	return any && dlock_server_kind() == DLOCK_SERVER_MARIADB;
+	if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
+		return false;
+	for (size_t i = 0; i < SESSION_SLOTS; i++)
+		if (sessions[i] != NULL)
+			return true;
+	return false;
 }
 
 /*
