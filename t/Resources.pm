@@ -27,8 +27,9 @@ sub of
 	return \%found;
 }
 
-# A test for all processes, and whether it passed; a few files and some memory may be more.  With kilobytes =>
-# 'any', memory is only printed: for processes whose memory is mostly other code's.
+# A test for all processes, and whether it passed; a few files and some memory may be more.
+# With kilobytes => 'any', memory is only printed: for processes whose memory is mostly other
+# code's.
 sub have_not_grown
 {
 	my ($early, $late, $title, %params) = @_;

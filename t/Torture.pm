@@ -14,8 +14,9 @@
 #   $torture->summary;
 #
 # With undecided => 3572 that error is allowed too, for acquires whose time to wait was
-# up, and for other calls after lock_timeout.  With disturbed => 0 nothing is done to the server.  With examine => sub { ... }
-# that runs when clients do not end, before they are killed.
+# up, and for other calls after lock_timeout.  With disturbed => 0 nothing is done to the
+# server.  With examine => sub { ... } that runs when clients do not end, before they are
+# killed.
 #
 # A round is a run of the clients, and a test.  TORTURE_SEED repeats the choices
 # of a run, as far as scheduling allows, and TORTURE_MINUTES says how long it
