@@ -30,11 +30,13 @@ static struct
 	image_filter *filter;		/* NULL while it is complete */
 	int64_t		since_us;		/* when what other runs wrote was first seen */
 	image_object *objects;		/* made in this batch */
-	image_name **dirty;
+	image_name *first_dirty;	/* in the order in which they are written */
+	image_name *last_dirty;
 	size_t		ndirty;
+	uint64_t	dirtied;		/* numbers them */
 	image_name **due;			/* a heap by due_us */
 	size_t		ndue;
-	size_t		room;			/* of each of the two */
+	size_t		room;			/* of that */
 }			image = {.generation = 1};
 
 /* The run begins. */
@@ -137,6 +139,37 @@ image_due(int64_t before_us, int64_t again_us)
  * ----------------------------------------------------------------
  */
 
+/* Put a name into the list before another, or at its end. */
+static void
+link_dirty(image_name *name, image_name *next)
+{
+	image_name *prev = next != NULL ? next->prev_dirty : image.last_dirty;
+
+	name->next_dirty = next;
+	name->prev_dirty = prev;
+	if (prev != NULL)
+		prev->next_dirty = name;
+	else
+		image.first_dirty = name;
+	if (next != NULL)
+		next->prev_dirty = name;
+	else
+		image.last_dirty = name;
+}
+
+static void
+unlink_dirty(image_name *name)
+{
+	if (name->prev_dirty != NULL)
+		name->prev_dirty->next_dirty = name->next_dirty;
+	else
+		image.first_dirty = name->next_dirty;
+	if (name->next_dirty != NULL)
+		name->next_dirty->prev_dirty = name->prev_dirty;
+	else
+		image.last_dirty = name->prev_dirty;
+}
+
 static void
 set_dirty(image_name *name, bool is_dirty)
 {
@@ -145,15 +178,14 @@ set_dirty(image_name *name, bool is_dirty)
 	name->is_dirty = is_dirty;
 	if (is_dirty)
 	{
-		name->dirty_place = image.ndirty;
-		image.dirty[image.ndirty++] = name;
+		name->dirtied = ++image.dirtied;
+		image.ndirty++;
+		link_dirty(name, NULL);
 	}
 	else
 	{
-		image_name *last = image.dirty[--image.ndirty];
-
-		image.dirty[name->dirty_place] = last;
-		last->dirty_place = name->dirty_place;
+		image.ndirty--;
+		unlink_dirty(name);
 	}
 }
 
@@ -163,10 +195,31 @@ image_ndirty(void)
 	return image.ndirty;
 }
 
+/* The one that is to be written first; the others follow by "next_dirty". */
 image_name *
-image_dirty(size_t i)
+image_first_dirty(void)
 {
-	return image.dirty[i];
+	return image.first_dirty;
+}
+
+/* The number of the last name that has come to differ from the table. */
+uint64_t
+image_last_dirtied(void)
+{
+	return image.dirtied;
+}
+
+/* Have a name written before the others, if it differs. */
+void
+image_hurry(image_name *name)
+{
+	image_name *first = image.first_dirty;
+
+	if (!name->is_dirty || name == first)
+		return;
+	name->dirtied = first->dirtied; /* numbers do not shrink along the list */
+	unlink_dirty(name);
+	link_dirty(name, first);
 }
 
 /* ----------------------------------------------------------------
@@ -225,20 +278,15 @@ use_name(image_name *name)
 	link_newest(name);
 }
 
-/* Make room for one more name in all lists: false if memory is short. */
+/* Make room for one more name in the heap: false if memory is short. */
 static bool
 reserve_places(void)
 {
 	size_t		room = image.room > 0 ? image.room * 2 : 1024;
-	image_name **dirty;
 	image_name **due;
 
 	if (image.names.count < image.room)
 		return true;
-	dirty = realloc(image.dirty, room * sizeof(image_name *));
-	if (dirty == NULL)
-		return false;
-	image.dirty = dirty;
 	due = realloc(image.due, room * sizeof(image_name *));
 	if (due == NULL)
 		return false;
@@ -440,8 +488,8 @@ forget(bool keeps_foreign)
 	image.generation++;
 	image_filter_free(image.filter);
 	image.filter = NULL;
-	while (image.ndirty > 0)
-		set_dirty(image.dirty[0], false);
+	while (image.first_dirty != NULL)
+		set_dirty(image.first_dirty, false);
 	for (image_name *name = image.newest; name != NULL; name = next)
 	{
 		bool		any = name->in_batch;
@@ -1276,7 +1324,8 @@ image_written(image_name *name)
 	free(name->rows);
 	name->rows = rows;
 	name->nrows = n;
-	set_dirty(name, nwritten < nlocked);
+	set_dirty(name, false);
+	set_dirty(name, nwritten < nlocked);	/* as of now */
 	if (name->count == 0 && is_droppable(name))
 		drop_name(name);
 	return true;

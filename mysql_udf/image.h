@@ -151,8 +151,10 @@ typedef struct image_name
 	image_seen *seen;			/* what there was when it was last made known */
 	size_t		nseen;
 	bool		unguarded;		/* none of these is locked */
-	bool		is_dirty;		/* the journal has changes that the table lacks */
-	size_t		dirty_place;
+	bool		is_dirty;		/* the journal has changes that the table lacks: */
+	uint64_t	dirtied;		/* numbers these names, in the order of */
+	struct image_name *next_dirty;	/* their list */
+	struct image_name *prev_dirty;
 	int64_t		due_us;			/* the first deadline */
 	size_t		due_place;
 	lease_bytes name;
@@ -211,7 +213,9 @@ extern void image_note_guard(image_name *name, size_t place, bool pins);
 
 /* image.c: what the table lacks */
 extern size_t image_ndirty(void);
-extern image_name *image_dirty(size_t i);
+extern image_name *image_first_dirty(void);
+extern uint64_t image_last_dirtied(void);
+extern void image_hurry(image_name *name);
 extern const image_row *image_row_at(const image_name *name, uint32_t slot);
 extern bool image_is_in_table(const image_name *name,
 							  const lease_member *member);

@@ -49,6 +49,7 @@
 #include "lease_owned.h"
 #include "lease_pace.h"
 #include "lease_reaper.h"
+#include "lease_renewals.h"
 #include "lease_replays.h"
 #include "lease_server.h"
 #include "lease_session.h"
@@ -709,6 +710,10 @@ note_committed(void)
 	if (!batch.direct)
 		lease_note_appended(journal.rows.count,
 							journal_bytes(&journal));
+	for (const lease_call *call = lists->at_commit.head; call != NULL;
+		 call = call->next)
+		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)
+			lease_renewals_add(call, made.moment.now_us);
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
@@ -833,19 +838,49 @@ fail_batch(lease_status status, bool in_commit)
 			lease_call_fail_waiters(batch.names[i]->name);
 }
 
-/* The journal was to be written into the table: answer the callers that asked for it. */
+/*
+ * A call that settles was made, so all that was answered before it is in the journal, or
+ * in the table.  Answer it when the journal has been applied up to there.
+ */
 static void
-answer_settled(lease_status status)
+settle(lease_call *call)
 {
-	lease_call *call;
+	if (call->settles == 0)
+	{
+		call->settles = tenure->number;
+		lease_checkpoint_at(0);
+	}
+	if (tenure->applied >= call->settles)
+		lease_call_answer_now(call);
+	else
+		lease_list_stalled(call, lease_now() + LEASE_LOCKED_RETRY_US);
+}
 
-	while ((call = lists->at_commit.head) != NULL)
+/* A piece of a checkpoint was written, or failed: see to the calls that wait for it. */
+static void
+settle_stalled(lease_status status)
+{
+	lease_call *next;
+
+	for (lease_call *call = lists->stalled.head, *last = lists->stalled.tail;
+		 call != NULL; call = call == last ? NULL : next)
+	{
+		next = call->next;
+		if (call->internal != LEASE_INTERNAL_SETTLE)
+			continue;
 		if (status != LEASE_STATUS_OK)
+		{
+			call->settles = 0;
+			lease_list_none(call);
 			lease_call_after_failure(call, &(lease_failure) {
-				.status = status,.is_alone = is_alone()
+				.status = status,.is_alone = true
 			});
-		else
+		}
+		else if (tenure->applied >= call->settles)
 			lease_call_answer_now(call);
+		else if (tenure->checkpoint.up_to == 0)
+			lease_checkpoint_at(0);	/* the next one */
+	}
 }
 
 /*
@@ -877,7 +912,10 @@ end_batch(bool committed)
 	{
 		next = call->next;
 		if (call->internal == LEASE_INTERNAL_SETTLE)
+		{
+			settle(call);
 			continue;
+		}
 		answered += !call->answered;
 		lease_call_answer_committed(call);
 	}
@@ -958,8 +996,6 @@ run_batch(int64_t now_us)
 	lease_pace_note_company(nunanswered > 1 ||
 							lists->incoming.head != NULL);
 	forget_names();
-	if (lists->at_commit.head != NULL)
-		answer_settled(lease_checkpoint());
 }
 
 /* When the work is due that no call asks for. */
@@ -1055,6 +1091,8 @@ watch_borrower(void)
 void *
 lease_batch_main(void *arg)
 {
+	bool		wrote_piece = false;	/* of a checkpoint: now it is the calls' turn */
+
 	mysql_library_init(0, NULL, NULL);
 	image_start(lease_run());
 	lease_lock();
@@ -1088,15 +1126,20 @@ lease_batch_main(void *arg)
 			lease_session_keep(now_us, &keep);
 			lease_pace_submit_all(&keep);
 		}
-		else if (lease_checkpoint_due_us() <= now_us)
+		else if (lease_checkpoint_due_us() <= now_us && !wrote_piece)
 		{
 			lease_status status = lease_checkpoint();
 
 			if (status != LEASE_STATUS_OK)
 				lease_note_failure(status);
+			settle_stalled(status);
+			wrote_piece = status == LEASE_STATUS_OK;
 		}
 		else
+		{
 			run_batch(now_us);
+			wrote_piece = false;
+		}
 	}
 	return arg;
 }

@@ -106,6 +106,8 @@ typedef struct lease_call
 								 * "waits_for" on, are in this batch */
 	bool		renews_all;		/* DLOCK_CALL_APPLY_ALL: by one entry of the
 								 * journal */
+	uint64_t	settles;		/* LEASE_INTERNAL_SETTLE: up to this row of the
+								 * journal; 0: that is not known yet */
 	uint64_t	replays;		/* of its names, see lease_replays.c */
 } lease_call;
 

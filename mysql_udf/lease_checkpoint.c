@@ -3,9 +3,22 @@
  *	  Write what the journal has into the lock table.
  *
  * A checkpoint writes what this run has appended since the last one, when that is much or
- * old.  Nothing is granted meanwhile, and few calls are to meet one: the longer a
- * checkpoint took, the later the next one is.  A lease that was taken and given back in
- * between never gets a row.
+ * old.  Few calls are to meet one: the longer a checkpoint took, the later the next one
+ * is.  A lease that was taken and given back in between never gets a row.
+ *
+ * Nothing is granted while the library's one connection writes, so a checkpoint is
+ * written in pieces, each a transaction, and batches go in between.  When it begins, the
+ * journal has rows up to some number, and some names differ from the table.  Each piece
+ * writes some of these names as they are by then.  The last one also deletes the journal's
+ * rows up to that number: each of their changes is in the table now, or was carried
+ * forward, or another that came later is in its place.
+ *
+ * Until then the table is ahead of the journal, which does no harm.  Whoever applies the
+ * journal (a take-over, the view lease_state, a replica that is asked) goes through all
+ * changes of a lease that the table may already have.  The last one that puts the lease
+ * decides.  Renewals of all leases of an owner after that apply as they did at first: if a
+ * lease has one of them, it was not over at any before.  t/mysql/image_model.c tries this
+ * at random, doc/model/journal.pml in all orders.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -15,10 +28,12 @@
 #include <stdlib.h>
 
 #include "dlock_call.h"
+#include "image.h"
 #include "image_marks.h"
 #include "lease_dirty.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
+#include "lease_renewals.h"
 #include "lease_server.h"
 #include "lease_tenure.h"
 #include "udf_text.h"
@@ -26,15 +41,26 @@
 /* After how long the error log is told that it fails. */
 #define FAILING_US		10000000
 
+/*
+ * How much a piece has: a name counts once, and twice each for the leases that it has and
+ * the rows that it had.
+ */
+#ifndef PIECE_WORK
+#define PIECE_WORK		1000
+#endif
+
+/* Of the checkpoint that is under way: the last name that it concerns. */
+static uint64_t last_name;
+
 /* See to it that this run may append, and find out which rows are locked. */
 static lease_status
-probe(void)
+probe(size_t ndirty)
 {
 	connection *c = lease_server_connection();
 	table_rows	rows = {0};
 	size_t		n;
 	size_t		nrows;
-	lease_bytes *names = lease_dirty_names(&n, &nrows);
+	lease_bytes *names = lease_dirty_names(ndirty, &n, &nrows);
 	lease_status status;
 
 	if (names == NULL)
@@ -51,44 +77,69 @@ probe(void)
 	return status;
 }
 
-/* Write what the journal has into the table. */
+/* How many names the next piece has; "is_last" says whether no other follows. */
+static size_t
+get_piece(bool *is_last)
+{
+	const image_name *name = image_first_dirty();
+	size_t		work = 0;
+	size_t		n = 0;
+
+	for (; name != NULL && name->dirtied <= last_name && work < PIECE_WORK;
+		 name = name->next_dirty)
+	{
+		work += 1 + 2 * (name->count + name->nrows);
+		n++;
+	}
+	*is_last = name == NULL || name->dirtied > last_name;
+	return n;
+}
+
+/* Write the next piece of a checkpoint into the table. */
 static lease_status
-write_journal(void)
+write_piece(void)
 {
 	static table_changes changes;
 	static journal_writer carried;
 	connection *c = lease_server_connection();
-	uint64_t	number = tenure->number;
-	lease_status status = probe();
+	int64_t		began_us = lease_now();
+	bool		is_last;
+	size_t		ndirty = get_piece(&is_last);
+	lease_status status = probe(ndirty);
 
 	if (status != LEASE_STATUS_OK)
 		return status;
-	lease_dirty_write(&changes, &carried);
+	lease_dirty_write(ndirty, is_last, &changes, &carried);
 	lease_ask();
 	status = table_execute(c, &changes);
-	if (status == LEASE_STATUS_OK)
-		status = table_delete_journal(c, lease_run(), number,
-									  tenure->journal_rows,
+	if (status == LEASE_STATUS_OK && is_last)
+		status = table_delete_journal(c, lease_run(), tenure->checkpoint.up_to,
+									  tenure->checkpoint.rows,
 									  &changes.as_expected);
 	if (status == LEASE_STATUS_OK && !changes.as_expected)
 		status = connection_edited(c);
 	if (status == LEASE_STATUS_OK)
-		status = table_append(c, lease_run(), number + 1, &carried);
+		status = table_append(c, lease_run(), tenure->number + 1, &carried);
 	if (status == LEASE_STATUS_OK)
 		status = connection_commit(c);
 	(void) lease_resume();
 	if (status != LEASE_STATUS_OK)
 		return status;
-	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
-		image_mark_read(i, image_mark(i));
-	lease_note_applied();
-	if (!lease_dirty_written(&carried))
+	lease_note_piece(lease_now() - began_us, !journal_is_empty(&carried));
+	if (is_last)
+	{
+		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+			image_mark_read(i, image_mark(i));
+		lease_renewals_forget_old();
+		lease_note_applied();
+	}
+	if (!lease_dirty_written(ndirty, &carried))
 		lease_forget();			/* it is done, but not known to be */
 	return LEASE_STATUS_OK;
 }
 
 /*
- * A checkpoint has ended: tell the error log, once, if none has succeeded for a while.
+ * A piece was tried: tell the error log, once, if none has succeeded for a while.
  * The journal grows until one does, and an operator has to mend what is in the way.
  */
 static void
@@ -131,14 +182,13 @@ lease_checkpoint_put_off(void)
 }
 
 /*
- * Write what the journal has into the table, if it has anything.  The mutex is held,
- * and released meanwhile.
+ * Write a piece of what the journal has into the table, if it has anything.  The mutex is
+ * held, and released meanwhile.
  */
 lease_status
 lease_checkpoint(void)
 {
 	lease_status status;
-	int64_t		began_us = lease_now();
 
 	if (!tenure->has_taken_over || tenure->journal_rows == 0)
 		return LEASE_STATUS_OK;
@@ -147,10 +197,16 @@ lease_checkpoint(void)
 	(void) lease_resume();
 	if (!tenure->has_taken_over)
 		return status;			/* all has been forgotten meanwhile */
+	if (tenure->checkpoint.up_to == 0)
+	{
+		lease_begin_checkpoint();
+		lease_renewals_age();
+		last_name = image_last_dirtied();
+	}
+	lease_checkpoint_at(0);
 	if (status == LEASE_STATUS_OK)
-		status = write_journal();
+		status = write_piece();
 	note_checkpoint(status);
-	lease_note_checkpoint(lease_now() - began_us);
 	if (status != LEASE_STATUS_OK)
 		lease_checkpoint_at(lease_now() + LEASE_DIRTY_RETRY_US);
 	if (status == LEASE_STATUS_FENCED)

@@ -6,7 +6,9 @@
  * transaction has locked stay as they are, and what is to become of them is carried
  * forward: it is appended to the journal anew.
  *
- * All of it is with the engine's mutex held.
+ * All of it is with the engine's mutex held.  "ndirty" says how many names are concerned,
+ * from the one on that is first in the image's list.  The list may grow meanwhile, but
+ * only at its end.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -18,24 +20,22 @@
 #include "image_marks.h"
 #include "lease_guards.h"
 #include "lease_moment.h"
-#include "lease_renewals.h"
 #include "lease_server.h"
 #include "lease_tenure.h"
 
 /*
- * Those of these names that have rows, and how many rows these are; NULL if memory is
+ * Those of the names that have rows, and how many rows these are; NULL if memory is
  * short.
  */
 lease_bytes *
-lease_dirty_names(size_t *n, size_t *nrows)
+lease_dirty_names(size_t ndirty, size_t *n, size_t *nrows)
 {
-	lease_bytes *names = malloc((image_ndirty() + 1) * sizeof(lease_bytes));
+	lease_bytes *names = malloc((ndirty + 1) * sizeof(lease_bytes));
+	const image_name *name = image_first_dirty();
 
 	*n = *nrows = 0;
-	for (size_t i = 0; names != NULL && i < image_ndirty(); i++)
+	for (size_t i = 0; names != NULL && i < ndirty; i++, name = name->next_dirty)
 	{
-		const image_name *name = image_dirty(i);
-
 		if (name->nrows > 0)
 			names[(*n)++] = name->name;
 		*nrows += name->nrows;
@@ -123,41 +123,46 @@ write_name(const image_name *name, table_changes *changes,
 }
 
 /*
- * Collect what makes the table as the image is, marks included: changes of the table, and
- * what is carried forward.
+ * Collect what makes the table as the image is: changes of the table, with "marks" those
+ * of all marks, and what is carried forward.
  */
 void
-lease_dirty_write(table_changes *changes, journal_writer *carried)
+lease_dirty_write(size_t ndirty, bool marks, table_changes *changes,
+				  journal_writer *carried)
 {
+	const image_name *name = image_first_dirty();
 	size_t		most = lease_server_connection()->max_packet;
 	int64_t		now_us = lease_now();
 	int64_t		wall_us = lease_wall();
 
 	table_begin(changes, most / 2);
 	journal_begin(carried, lease_run(), most / 4);
-	for (size_t i = 0; i < image_ndirty(); i++)
-		write_name(image_dirty(i), changes, carried, now_us, wall_us);
+	for (size_t i = 0; i < ndirty; i++, name = name->next_dirty)
+		write_name(name, changes, carried, now_us, wall_us);
 	journal_end(carried);
-	for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
+	for (uint32_t i = 0; marks && i < LEASE_BUCKETS; i++)
 		if (image_mark(i) > image_mark_stored(i))
 			table_raise_mark(changes, i, image_mark(i));
 }
 
 /*
- * All that has been committed, and the journal has only what was carried forward: false
- * if memory is short.
+ * All that has been committed: false if memory is short.  Names with rows that are locked
+ * go to the end of the list.
  */
 bool
-lease_dirty_written(const journal_writer *carried)
+lease_dirty_written(size_t ndirty, const journal_writer *carried)
 {
-	lease_renewals_forget();
+	image_name *name = image_first_dirty();
+
 	if (!journal_is_empty(carried))
-	{
 		lease_note_appended(carried->rows.count, journal_bytes(carried));
-		lease_checkpoint_at(lease_now() + LEASE_DIRTY_RETRY_US);
-	}
-	for (size_t i = image_ndirty(); i-- > 0;)
-		if (!image_written(image_dirty(i)))
+	for (size_t i = 0; i < ndirty; i++)
+	{
+		image_name *next = name->next_dirty;
+
+		if (!image_written(name))
 			return false;
+		name = next;
+	}
 	return true;
 }

@@ -610,6 +610,7 @@ make_guard(lease_call *call, lease_name *name)
 			 lease_name_will_write(name, &made->moment)))
 		{
 			made->needs_commit = true;
+			image_hurry(name->entry);
 			lease_checkpoint_at(0);
 			lease_call_stall(call, call->retry_us == 0 ? 0 :
 							 LEASE_LOCKED_RETRY_US);

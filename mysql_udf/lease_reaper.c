@@ -14,7 +14,6 @@
 
 #include "image.h"
 #include "lease_calls.h"
-#include "lease_checkpoint.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_names.h"
@@ -29,6 +28,12 @@
 
 static int64_t reaped_us = 0;	/* when that was done last, or put off */
 
+/*
+ * The table has leases that seem to be over, and the journal knows better: to look behind
+ * them when the journal has been applied up to this row; 0: there are none.
+ */
+static uint64_t look_after = 0;
+
 /* Where the reaper's walk over foreign rows is. */
 static char foreign_name[LEASE_STRING_MAX];
 static size_t foreign_name_length = 0;
@@ -38,7 +43,8 @@ static uint32_t foreign_slot = 0;
 int64_t
 lease_reap_due_us(void)
 {
-	return reaped_us + settings->reap_interval_us;
+	return look_after > 0 && tenure->applied >= look_after ? INT64_MIN :
+		reaped_us + settings->reap_interval_us;
 }
 
 /* Not now, but an interval later. */
@@ -46,6 +52,7 @@ void
 lease_reap_put_off(int64_t now_us)
 {
 	reaped_us = now_us;
+	look_after = 0;
 }
 
 /* Now: there may be more that is over. */
@@ -131,9 +138,11 @@ lease_reap(int64_t now_us)
 	lease_names	list = {0};
 	int64_t		due_us = now_us - settings->lock_delay_us;
 	int64_t		again_us = now_us + settings->reap_interval_us;
+	bool		looks_again = look_after > 0 && tenure->applied >= look_after;
 	image_name *name;
 	lease_call *call;
 
+	look_after = 0;
 	if (tenure->doubt_us != 0)
 	{
 		reaped_us = now_us;		/* nothing can be written */
@@ -143,14 +152,10 @@ lease_reap(int64_t now_us)
 		   (name = image_due(due_us, again_us)) != NULL)
 		lease_names_add(&list, name->name);
 	if (!image_is_complete() && list.count < LEASE_REAP_NAMES &&
-		!find_due(due_us, &list))
+		!find_due(due_us, &list) && !looks_again && !lease_is_settled())
 	{
-		lease_status status = lease_checkpoint();
-
-		if (status != LEASE_STATUS_OK)
-			note_reap_failure(status);
-		else if (!image_is_complete())
-			(void) find_due(due_us, &list);
+		look_after = tenure->number;
+		lease_checkpoint_at(0);
 	}
 	lease_names_sort(&list);
 	reaped_us = lease_now();

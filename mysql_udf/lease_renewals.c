@@ -1,6 +1,6 @@
 /*
  * lease_renewals.c
- *	  Owners whose leases were all renewed at once, since the last checkpoint.
+ *	  Owners whose leases were all renewed at once by an entry that the journal has.
  *
  * With the engine's mutex held.
  *
@@ -14,9 +14,32 @@
 static struct
 {
 	uint64_t	hash;			/* of owner and account */
-	int64_t		end_us;			/* the deadline of those that were renewed */
+	int64_t		end_us;			/* the deadline of those that were renewed last;
+								 * INT64_MAX: there is no entry yet */
+	bool		is_old;			/* not renewed since the checkpoint under way began */
 }			renewals[RENEWALS];
 static size_t nrenewals = 0;
+
+/* An owner's place; RENEWALS if there is none for it. */
+static size_t
+find(const lease_call *call)
+{
+	uint64_t	hash = hash_bytes(call->request.owner, 0);
+	size_t		i = 0;
+
+	hash = hash_bytes(dlock_caller_user(&call->caller), hash);
+	hash = hash_bytes(dlock_caller_host(&call->caller), hash);
+	while (i < nrenewals && renewals[i].hash != hash)
+		i++;
+	if (i == nrenewals && i < RENEWALS)
+	{
+		renewals[i].hash = hash;
+		renewals[i].end_us = INT64_MAX;
+		renewals[i].is_old = true;
+		nrenewals++;
+	}
+	return i;
+}
 
 /*
  * Say whether a renewal of all of an owner's leases may be one entry of the journal.
@@ -27,30 +50,47 @@ static size_t nrenewals = 0;
 bool
 lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
 {
-	uint64_t	hash = hash_bytes(call->request.owner, 0);
-	size_t		i = 0;
+	size_t		i = find(call);
 
-	hash = hash_bytes(dlock_caller_user(&call->caller), hash);
-	hash = hash_bytes(dlock_caller_host(&call->caller), hash);
-	while (i < nrenewals && renewals[i].hash != hash)
-		i++;
 	if (i == RENEWALS)
 		return false;
-	if (i == nrenewals)
-	{
-		renewals[i].hash = hash;
-		nrenewals++;
-	}
-	else if (renewals[i].end_us <= now_us)
-	{
-		renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
-		return false;
-	}
-	renewals[i].end_us = now_us + call->request.ttl_us;
-	return true;
+	if (renewals[i].end_us > now_us)
+		return true;
+	renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
+	return false;
 }
 
-/* The journal is empty. */
+/* The entry of such a renewal was committed. */
+void
+lease_renewals_add(const lease_call *call, int64_t now_us)
+{
+	size_t		i = find(call);
+
+	renewals[i].end_us = now_us + call->request.ttl_us;
+	renewals[i].is_old = false;
+}
+
+/* A checkpoint begins, which will delete all entries that the journal has now. */
+void
+lease_renewals_age(void)
+{
+	for (size_t i = 0; i < nrenewals; i++)
+		renewals[i].is_old = true;
+}
+
+/* It has ended: the journal has no entry of an owner whose last one was there by then. */
+void
+lease_renewals_forget_old(void)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < nrenewals; i++)
+		if (!renewals[i].is_old)
+			renewals[n++] = renewals[i];
+	nrenewals = n;
+}
+
+/* The journal has no entry of any owner. */
 void
 lease_renewals_forget(void)
 {

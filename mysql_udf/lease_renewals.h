@@ -11,6 +11,9 @@
 
 /* lease_renewals.c */
 extern bool lease_renewal_may_be_one(const lease_call *call, int64_t now_us);
+extern void lease_renewals_add(const lease_call *call, int64_t now_us);
+extern void lease_renewals_age(void);
+extern void lease_renewals_forget_old(void);
 extern void lease_renewals_forget(void);
 
 #endif							/* DLOCK_LEASE_RENEWALS_H */

@@ -24,6 +24,7 @@
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_owed.h"
+#include "lease_renewals.h"
 #include "lease_server.h"
 #include "lease_tenure.h"
 
@@ -201,7 +202,7 @@ learn(const table_state *state, bool direct, image_filter **filter,
 		image_mark_read(i, state->marks.marks[i]);
 	done = make_image(state, lease_now(), ndropped);
 	lease_owed_mark();
-	names = lease_dirty_names(&n, &nrows);
+	names = lease_dirty_names(image_ndirty(), &n, &nrows);
 	lease_unlock();
 	if (!done || names == NULL)
 		status = connection_no_memory(c);
@@ -255,7 +256,7 @@ take(table_state *state, image_filter **filter)
 		return status;
 
 	lease_lock();
-	lease_dirty_write(&changes, &carried);
+	lease_dirty_write(image_ndirty(), true, &changes, &carried);
 	lease_unlock();
 	status = table_execute(c, &changes);
 	if (status == LEASE_STATUS_OK)
@@ -275,7 +276,8 @@ take(table_state *state, image_filter **filter)
 		image_mark_read(i, lease_merge_marks(image_mark(i), floor));
 	if (direct)
 		lease_forget();
-	if (lease_dirty_written(&carried))
+	lease_renewals_forget();
+	if (lease_dirty_written(image_ndirty(), &carried))
 		lease_note_taken_over(state->has_journal, direct);
 	else
 		status = connection_no_memory(c);

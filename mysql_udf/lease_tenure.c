@@ -67,7 +67,7 @@ lease_is_settled(void)
 	return now.has_taken_over && now.journal_rows == 0;
 }
 
-/* When the next checkpoint is due. */
+/* When the next piece of a checkpoint is due. */
 int64_t
 lease_checkpoint_due_us(void)
 {
@@ -89,6 +89,7 @@ take_over_anew(void)
 	now.journal_rows = 0;
 	now.journal_bytes = 0;
 	now.checkpoint_us = INT64_MAX;
+	now.checkpoint.up_to = 0;
 }
 
 /* Forget the image, which may be wrong, and take over anew. */
@@ -173,6 +174,7 @@ lease_note_taken_over(bool has_journal, bool direct)
 	now.direct = direct;
 	now.is_kept = !direct;
 	now.early_until_us = 0;
+	now.applied = now.number;
 }
 
 /* ----------------------------------------------------------------
@@ -190,6 +192,14 @@ get_age_us(void)
 		age_us > JOURNAL_MAX_US ? JOURNAL_MAX_US : age_us;
 }
 
+/* Begin the next checkpoint at once if the journal has much. */
+static void
+hurry_if_much(void)
+{
+	if (now.journal_rows >= JOURNAL_ROWS || now.journal_bytes >= JOURNAL_BYTES)
+		now.checkpoint_us = 0;
+}
+
 /* Rows have been appended. */
 void
 lease_note_appended(size_t rows, size_t bytes)
@@ -199,26 +209,51 @@ lease_note_appended(size_t rows, size_t bytes)
 	now.number += rows;
 	now.journal_rows += rows;
 	now.journal_bytes += bytes;
-	if (now.journal_rows >= JOURNAL_ROWS || now.journal_bytes >= JOURNAL_BYTES)
-		now.checkpoint_us = 0;
+	if (now.checkpoint.up_to == 0)
+		hurry_if_much();
 }
 
-/* The rows of the journal have been applied, and are gone. */
+/* A checkpoint begins: it applies all that the journal has now. */
+void
+lease_begin_checkpoint(void)
+{
+	now.checkpoint.up_to = now.number;
+	now.checkpoint.rows = now.journal_rows;
+	now.checkpoint.bytes = now.journal_bytes;
+	now.checkpoint.took_us = 0;
+	now.checkpoint.carries = false;
+}
+
+/* A piece of it was written: note how long that took, since nothing was granted meanwhile. */
+void
+lease_note_piece(int64_t took_us, bool carries)
+{
+	now.checkpoint.took_us += took_us;
+	now.checkpoint.carries |= carries;
+}
+
+/*
+ * The checkpoint has ended: the rows of the journal that it has applied are gone.  What is
+ * carried forward is tried again soon.
+ */
 void
 lease_note_applied(void)
 {
-	now.journal_rows = 0;
-	now.journal_bytes = 0;
+	now.applied = now.checkpoint.up_to;
+	now.journal_rows -= now.checkpoint.rows;
+	now.journal_bytes -= now.checkpoint.bytes;
+	now.checkpoint_took_us = now.checkpoint.took_us;
+	now.checkpoint.up_to = 0;
+	if (now.checkpoint.carries)
+		now.checkpoint_us = lease_now() + JOURNAL_US;
+	else
+	{
+		now.checkpoint_us = lease_now() + get_age_us();
+		hurry_if_much();
+	}
 }
 
-/* A checkpoint has ended: note how long it took, since nothing was granted meanwhile. */
-void
-lease_note_checkpoint(int64_t took_us)
-{
-	now.checkpoint_took_us = took_us;
-}
-
-/* Say when the next checkpoint is due. */
+/* Say when the next piece of a checkpoint is due. */
 void
 lease_checkpoint_at(int64_t at_us)
 {

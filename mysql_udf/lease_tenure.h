@@ -22,10 +22,19 @@ typedef struct lease_tenure
 								 * was when this run took over */
 	bool		is_kept;		/* since then only this run has written */
 	uint64_t	number;			/* of the newest row of the journal */
-	size_t		journal_rows;	/* that are not applied */
+	uint64_t	applied;		/* the newest that was applied, and those before it */
+	size_t		journal_rows;	/* since then */
 	size_t		journal_bytes;
-	int64_t		checkpoint_us;	/* when to apply them */
-	int64_t		checkpoint_took_us; /* the last time */
+	int64_t		checkpoint_us;	/* when to write the next piece of a checkpoint */
+	int64_t		checkpoint_took_us; /* the last one, all of it */
+	struct						/* the one that is under way: */
+	{
+		uint64_t	up_to;		/* the newest row to be applied; 0: none is */
+		size_t		rows;		/* of the journal */
+		size_t		bytes;
+		int64_t		took_us;	/* so far */
+		bool		carries;	/* some of it is carried forward */
+	}			checkpoint;
 	int64_t		early_until_us; /* until then nothing can be granted: the clock is
 								 * not there, see lease_take_over() */
 	bool		clustered;		/* others may write the table at the same time */
@@ -58,8 +67,9 @@ extern void lease_note_clock_behind(int64_t until_us);
 extern void lease_note_taken_over(bool has_journal, bool direct);
 
 extern void lease_note_appended(size_t rows, size_t bytes);
+extern void lease_begin_checkpoint(void);
+extern void lease_note_piece(int64_t took_us, bool carries);
 extern void lease_note_applied(void);
-extern void lease_note_checkpoint(int64_t took_us);
 extern void lease_checkpoint_at(int64_t at_us);
 
 extern void lease_note_looked(bool clustered, bool read_only, int64_t at_us);

@@ -34,6 +34,7 @@ sub verify
 # How much happens to the journal: without a crash there is time for more grants.
 my @crash = qw(GRANTS=2 CRASHES=1 SWITCHES=2);
 my @no_crash = qw(GRANTS=3 CRASHES=0 SWITCHES=2);
+my @one_switch = qw(GRANTS=3 CRASHES=0 SWITCHES=1);
 
 for my $whole ([ 'waiting' ], [ 'waiting', 'STOP' ], [ 'journal', @crash ], [ 'journal', @no_crash ])
 {
@@ -54,7 +55,8 @@ my @broken = (
 	[ qr/holder==255/, qw(waiting JOIN_NOT_DUE) ],
 	[ qr/invalid end state/, qw(waiting STOP NO_LOOK) ],
 	(map { [ qr/held==0/, 'journal', $_, @no_crash ] }
-		  qw(NO_FENCE NO_LOCK STALE LOAD_FIRST FORGET DELETE_FIRST NO_WAIT EARLY)),
+		  qw(NO_FENCE NO_LOCK STALE LOAD_FIRST FORGET DELETE_FIRST DELETE_ALL EARLY)),
+	[ qr/held==0/, 'journal', 'NO_WAIT', @one_switch ],
 	[ qr/held==0/, 'journal', 'ASYNCHRONOUS', @crash ]);
 for my $broken (@broken)
 {

@@ -18,7 +18,9 @@
  *     this run.  Then all is unknown, and is loaded.
  *   - Append: it locks the head, and goes on only if that names this run and no row
  *     is another's.  That is the fence.  Otherwise all is unknown.
- *   - Checkpoint: the rows are applied to the table and deleted.
+ *   - Checkpoint: it begins with the rows that there are.  The table is written, with
+ *     what has been appended by then.  Later those rows are deleted, and what has been
+ *     appended since the beginning stays.
  *   - A release is answered before it is written, with the next append.
  *   - A commit may be lost: nobody knows what becomes of it.  Some time it ends, in
  *     one way or the other; it is gone if the server crashes.  The run waits for
@@ -38,8 +40,8 @@
  *   STALE         who finds the head changed takes over, and keeps its image
  *   LOAD_FIRST    the image is loaded before the take-over
  *   FORGET        a take-over does not apply what it finds in the journal
- *   DELETE_FIRST  a checkpoint deletes the rows in a transaction of its own before
- *                 it applies them
+ *   DELETE_FIRST  a checkpoint deletes the rows before it writes the table
+ *   DELETE_ALL    ... or, at its end, all rows that there are by then
  *   NO_WAIT       whose commit was lost does not wait for its end
  *   EARLY         a grant is answered before it is committed
  *   ASYNCHRONOUS  ... or before it is replicated
@@ -81,7 +83,7 @@ bool writable[2];
 bool crashed[2];				/* the run is to find out */
 
 /* What the source has committed, and the other not yet applied. */
-mtype = { APPEND, TAKE_OVER, CHECKPOINT, APPLY, DELETE };
+mtype = { APPEND, TAKE_OVER, WRITE, DELETE };
 chan log = [LOG] of { mtype, byte, byte, byte };
 
 /* An append whose connection is lost.  It has the lock on the head. */
@@ -146,6 +148,30 @@ inline delete_rows(c)
 	i = 0
 }
 
+/* Delete the first rows. */
+inline delete_first(c, n_)
+{
+	i = 0;
+	do
+	:: i < ROWS - n_ ->
+		copy[c].row[i].writer = copy[c].row[i + n_].writer;
+		copy[c].row[i].released = copy[c].row[i + n_].released;
+		copy[c].row[i].granted = copy[c].row[i + n_].granted;
+		i++
+	:: else -> break
+	od;
+	do
+	:: i < ROWS ->
+		copy[c].row[i].writer = 0;
+		copy[c].row[i].released = 0;
+		copy[c].row[i].granted = 0;
+		i++
+	:: else -> break
+	od;
+	copy[c].rows = copy[c].rows - n_;
+	i = 0
+}
+
 inline append(c, writer_, released_, granted_)
 {
 	copy[c].row[copy[c].rows].writer = writer_;
@@ -182,6 +208,13 @@ inline append(c, writer_, released_, granted_)
 #define MAY_LOAD(c)		(copy[c].head == me)
 #endif
 
+/* How many rows a checkpoint deletes. */
+#ifdef DELETE_ALL
+#define APPLIED(c)		copy[c].rows
+#else
+#define APPLIED(c)		applied
+#endif
+
 /* The library on a server. */
 proctype Library(byte s)
 {
@@ -190,6 +223,8 @@ proctype Library(byte s)
 	bool known;
 	byte released;				/* answered, and not written */
 	byte granted;				/* to be answered once it is committed */
+	byte applied;				/* rows that a checkpoint is to delete; 0: none is
+								 * under way */
 	byte i;
 
 	do
@@ -202,6 +237,7 @@ proctype Library(byte s)
 			known = false;
 			released = 0;
 			granted = 0;
+			applied = 0;
 			i = 0
 		}
 
@@ -219,7 +255,8 @@ end_idle:
 				log!TAKE_OVER, me, 0, 0;
 #ifndef STALE
 #ifndef LOAD_FIRST
-				known = false
+				known = false;
+				applied = 0
 #endif
 #endif
 			}
@@ -300,7 +337,8 @@ end_idle:
 #ifdef STALE
 					skip
 #else
-					known = false
+					known = false;
+					applied = 0
 #endif
 				}
 
@@ -313,7 +351,8 @@ end_idle:
 					flight[s].released = released;
 					flight[s].granted = granted;
 					unknown[granted] = true;
-					known = false
+					known = false;
+					applied = 0
 				}
 #ifndef NO_WAIT
 				!flight[s].flies
@@ -321,29 +360,36 @@ end_idle:
 			fi;
 			granted = 0
 
-		/* checkpoint */
+		/* a checkpoint writes the table; some rows are newer than its beginning, */
+		:: atomic {
+				known && applied == 0 && copy[s].rows > 0 && CAN_COMMIT(s) &&
+				MAY_APPEND(s, me) ->
+				if
+				:: applied = copy[s].rows
+				:: applied = 1
+				fi;
 #ifdef DELETE_FIRST
-		:: atomic {
-				CAN_COMMIT(s) && copy[s].rows == 1 && !flight[s].flies ->
-				granted = copy[s].row[0].granted;
-				delete_rows(s);
-				log!DELETE, 0, 0, 0
-			}
-end_between:
-			atomic {
-				CAN_COMMIT(s) ->
-				apply(copy[s].holder, 0, granted);
-				log!APPLY, 0, 0, granted;
-				granted = 0
-			}
+				log!DELETE, applied, 0, 0;
+				delete_first(s, applied)
 #else
-		:: atomic {
-				CAN_COMMIT(s) && copy[s].rows > 0 && known ->
 				apply_rows(copy[s].holder, s);
-				delete_rows(s);
-				log!CHECKPOINT, 0, 0, 0
-			}
+				log!WRITE, 0, 0, copy[s].holder
 #endif
+			}
+
+		/* and deletes the others, if they are there */
+		:: atomic {
+				known && applied != 0 && applied <= copy[s].rows &&
+				CAN_COMMIT(s) && MAY_APPEND(s, me) ->
+#ifdef DELETE_FIRST
+				copy[s].holder = image;
+				log!WRITE, 0, 0, copy[s].holder;
+#else
+				log!DELETE, APPLIED(s), 0, 0;
+				delete_first(s, APPLIED(s));
+#endif
+				applied = 0
+			}
 		od
 	}
 	unless
@@ -401,11 +447,8 @@ end:
 #endif
 				delete_rows(s);
 				copy[s].head = w
-			:: what == CHECKPOINT ->
-				apply_rows(copy[s].holder, s);
-				delete_rows(s)
-			:: what == APPLY -> apply(copy[s].holder, released, granted)
-			:: what == DELETE -> delete_rows(s)
+			:: what == WRITE -> copy[s].holder = granted
+			:: what == DELETE -> delete_first(s, w)
 			fi;
 			w = 0;
 			released = 0;

@@ -76,6 +76,8 @@ static bool clustered = false;	/* it writes the table at once, as others do */
 static uint64_t known = 0;		/* names that were known, of all that were looked at */
 static uint64_t seen = 0;
 static uint64_t filtered = 0;	/* known by the filter */
+static uint64_t pieces = 0;		/* of checkpoints */
+static uint64_t checkpoints = 0;
 
 /* When what another run wrote is over, as was last said. */
 static struct
@@ -311,8 +313,6 @@ check(bool between)
 			fail("the end of the list", number_of(name->name));
 		if (image_find(name->name) != name)
 			fail("it is not found", number_of(name->name));
-		if (name->is_dirty && image.dirty[name->dirty_place] != name)
-			fail("its place among the dirty", number_of(name->name));
 		if (image.due[name->due_place] != name)
 			fail("its place in the heap", number_of(name->name));
 		if (between && (name->in_batch || name->draft != NULL))
@@ -348,6 +348,16 @@ check(bool between)
 		if (name->due_us > due_us && due_us > now_us)
 			fail("it is due sooner", number_of(name->name));
 	}
+	for (image_name *name = image.first_dirty, *prev = NULL; name != NULL;
+		 prev = name, name = name->next_dirty)
+	{
+		if (!name->is_dirty || name->prev_dirty != prev ||
+			(prev != NULL && prev->dirtied > name->dirtied))
+			fail("its place among the dirty", number_of(name->name));
+		if (name->next_dirty == NULL && image.last_dirty != name)
+			fail("the end of the dirty", number_of(name->name));
+		ndirty--;
+	}
 	for (size_t i = 1; i < image.ndue; i++)
 		if (image.due[(i - 1) / 2]->due_us > image.due[i]->due_us)
 			fail("the heap", -1);
@@ -356,8 +366,8 @@ check(bool between)
 	if (nleases != image.nleases || nleases != image.owners.count ||
 		nleases != image.holders.count)
 		fail("the number of leases", (int) nleases);
-	if (ndirty != image.ndirty)
-		fail("the number of those that are dirty", (int) ndirty);
+	if (ndirty != 0)
+		fail("the list of those that are dirty", (int) ndirty);
 	if (between && image.objects != NULL)
 		fail("something of a batch is left", -1);
 	for (int n = 0; n < NAMES; n++)
@@ -419,16 +429,22 @@ member_at(const image_name *name, uint32_t slot)
 	return NULL;
 }
 
-/* Write the names that differ into the table; what needs a locked row stays. */
+/* Drop the first changes of the journal, which have been applied. */
 static void
-write_dirty(bool takes)
+drop_changes(size_t n)
 {
-	size_t		n = image_ndirty();
+	njournal -= n;
+	memmove(journal, journal + n, njournal * sizeof(change));
+}
 
-	njournal = 0;
-	for (size_t d = 0; d < n; d++)
+/* Write the first names that differ into the table; what needs a locked row stays. */
+static void
+write_dirty(size_t n, bool takes)
+{
+	image_name *name = image_first_dirty();
+
+	for (size_t d = 0; d < n; d++, name = name->next_dirty)
 	{
-		image_name *name = image_dirty(d);
 		int			number = number_of(name->name);
 		leases		rows = {0};
 		lease_row	read[LEASES * 2];
@@ -470,8 +486,48 @@ write_dirty(bool takes)
 		}
 		table[number] = rows;
 	}
+	name = image_first_dirty();
 	while (n-- > 0)
-		image_written(image_dirty(n));
+	{
+		image_name *next = name->next_dirty;
+
+		image_written(name);
+		name = next;
+	}
+}
+
+/* A checkpoint that is under way. */
+static struct
+{
+	bool		is_under_way;
+	size_t		nchanges;		/* of the journal, to be applied */
+	uint64_t	last_name;
+}			checkpoint;
+
+/* Write a piece of a checkpoint; the last one deletes what has been applied. */
+static void
+write_piece(void)
+{
+	size_t		most = 1 + below(NAMES / 3);
+	size_t		n = 0;
+	image_name *name = image_first_dirty();
+
+	if (!checkpoint.is_under_way)
+	{
+		checkpoint.is_under_way = true;
+		checkpoint.nchanges = njournal;
+		checkpoint.last_name = image_last_dirtied();
+	}
+	pieces++;
+	for (; name != NULL && name->dirtied <= checkpoint.last_name && n < most;
+		 name = name->next_dirty)
+		n++;
+	write_dirty(n, false);
+	if (name != NULL && name->dirtied <= checkpoint.last_name)
+		return;
+	drop_changes(checkpoint.nchanges);
+	checkpoint.is_under_way = false;
+	checkpoints++;
 }
 
 /* Take over: what is known is forgotten, and all is read. */
@@ -482,10 +538,12 @@ take_over(bool to_the_end)
 	size_t		total = 0;
 	bool		complete;
 	bool		concerned[NAMES] = {false};
+	size_t		nchanges;
 
 	for (int n = 0; n < NAMES; n++)
 		total += table[n].count;
 	complete = total <= IMAGE_LEASES_MAX;
+	checkpoint.is_under_way = false;
 	image_forget();
 	image_begin(now_us, below(2));
 	for (size_t i = 0; i < njournal; i++)
@@ -514,7 +572,9 @@ take_over(bool to_the_end)
 	clustered = below(4) == 0;
 	if (!clustered)
 		image_end(filter);
-	write_dirty(true);
+	nchanges = njournal;
+	write_dirty(image_ndirty(), true);
+	drop_changes(nchanges);
 	taken = !clustered;
 	if (!clustered)
 		return;
@@ -877,7 +937,14 @@ make_step(void)
 	else if (what < 45)
 		renew_all();
 	else if (what < 55)
-		write_dirty(false);
+		write_piece();
+	else if (what < 57)
+	{
+		image_name *name = image_find(name_of(below(NAMES)));
+
+		if (name != NULL)
+			image_hurry(name);
+	}
 	else
 		run_batch(below(4) == 0, false);
 }
@@ -896,7 +963,8 @@ main(int argc, char **argv)
 		image_end_batch();
 		check(true);
 	}
-	printf("known %" PRIu64 " of %" PRIu64 ", by the filter %" PRIu64 "\n",
-		   known, seen, filtered);
+	printf("known %" PRIu64 " of %" PRIu64 ", by the filter %" PRIu64
+		   "; %" PRIu64 " checkpoints in %" PRIu64 " pieces\n",
+		   known, seen, filtered, checkpoints, pieces);
 	return 0;
 }

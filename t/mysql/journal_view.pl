@@ -217,12 +217,19 @@ for my $number (1 .. ROUNDS)
 					push @changes, $change;
 					$left--;
 					$seen_of{$change->{what}}++;
-					# this lease has got a row meanwhile, which stays behind the journal
+					# a piece of a checkpoint has written this lease meanwhile, or deleted
+					# the row of that one; the journal has all its changes
 					my $lease = pick(values %state);
 					if ($lease && rand() < 0.05)
 					{
 						$table{ key($lease) } = {%$lease};
 						$seen_of{written}++;
+					}
+					my ($ended) = grep { !$state{$_} } shuffle keys %table;
+					if (defined $ended && rand() < 0.1)
+					{
+						delete $table{$ended};
+						$seen_of{deleted}++;
 					}
 				}
 			}
@@ -253,7 +260,7 @@ for my $number (1 .. ROUNDS)
 	$seen_of{leases} += keys %state;
 	let_unwritten('[]') if $unwritten;
 }
-cmp_ok($seen_of{$_} // 0, '>', 100, "there were enough: $_") for 1, 2, 3, qw(written unwritten leases);
+cmp_ok($seen_of{$_} // 0, '>', 100, "there were enough: $_") for 1, 2, 3, qw(written deleted unwritten leases);
 if (!$is_mariadb) { $_->value(q{SET optimizer_switch = 'hypergraph_optimizer=off'}) for $admin, $tester }
 
 # ---------------------------------------------------------------------
