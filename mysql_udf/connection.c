@@ -150,6 +150,8 @@ connection_failed(connection *c)
 	c->is_locked = kind == ERROR_LOCKED;
 	if (c->is_refusal)
 		strcpy(c->sqlstate, "25006");
+	if (c->is_locked)
+		strcpy(c->sqlstate, "55P03");
 	if ((code >= 2000 && code < 3000) || code == ERROR_SHUTDOWN ||
 		code == ERROR_KILLED)
 	{
