@@ -196,6 +196,19 @@ random_request(const lease_name *name, lease_mode usual)
 	return request;
 }
 
+/* Some time later. */
+static lease_moment
+next_moment(void)
+{
+	now_us += (int64_t) below(3000);
+	return (lease_moment) {
+		.now_us = now_us, .wall_us = now_us,
+		.delay_us = step / 5000 % 2 ? 4000 : 0,
+		/* what another run has written, is in the image from now and then on */
+		.writer = step / 300 % 7 ? OURS : BEFORE,
+	};
+}
+
 /* Some requests to a draft of a name, which may be committed. */
 static void
 make_step(void)
@@ -203,12 +216,7 @@ make_step(void)
 	static const lease_mode usual[] = {
 		LEASE_SHARED, LEASE_PERMIT, LEASE_EXCLUSIVE
 	};
-	lease_moment moment = {
-		.now_us = now_us += (int64_t) below(3000),.wall_us = now_us,
-		.delay_us = step / 5000 % 2 ? 4000 : 0,
-		/* what another run has written, is in the image from now and then on */
-		.writer = step / 300 % 7 ? OURS : BEFORE,
-	};
+	lease_moment moment = next_moment();
 	image_name *entry = image_get((lease_bytes) {letters + below(NAMES), 1});
 	lease_name *name;
 
