@@ -1167,8 +1167,9 @@ strings_are_the_same_byte_for_byte(void **state)
 static void
 owners_are_compared_to_their_last_byte(void **state)
 {
-	char		one[LEASE_STRING_MAX] = {0};
-	char		two[LEASE_STRING_MAX] = {0};
+	static const char one[LEASE_STRING_MAX] = {0};
+	static const char same[LEASE_STRING_MAX] = {0};
+	static const char other[LEASE_STRING_MAX] = {[LEASE_STRING_MAX - 1] = 'y'};
 	lease_request request = {
 		.op = LEASE_ACQUIRE, .owner = {one, sizeof(one)}, .ttl_us = 10,
 		.mode = LEASE_EXCLUSIVE, .kind = LEASE_PLAIN, .next_token = 1,
@@ -1177,9 +1178,9 @@ owners_are_compared_to_their_last_byte(void **state)
 	(void) state;
 	set_up();
 	assert_int_equal(do_request(&request, 0).outcome, LEASE_GRANTED);
-	request.owner.data = two;
+	request.owner.data = same;
 	assert_int_equal(do_request(&request, 0).outcome, LEASE_REENTERED);
-	two[LEASE_STRING_MAX - 1] = 'y';
+	request.owner.data = other;
 	assert_int_equal(do_request(&request, 0).outcome, LEASE_BUSY);
 }
 
@@ -1487,7 +1488,7 @@ a_server_starts_its_tokens_from_the_clock_or_waits_for_it(void **state)
 		int64_t		least_wait_us;
 		int64_t		most_wait_us;
 		bool		clock_is_behind;
-	}			cases[] = {
+	}			tables[] = {
 		/* a new table, and one that was last raised long ago */
 		{0, year * SECOND_US, year * STEP, 0, 0, false},
 		{(year - 5) * STEP, year * SECOND_US, year * STEP, 0, 0, false},
@@ -1512,14 +1513,14 @@ a_server_starts_its_tokens_from_the_clock_or_waits_for_it(void **state)
 	};
 
 	(void) state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
 	{
-		lease_takeover t = lease_take_over(cases[i].last, cases[i].wall_us);
+		lease_takeover t = lease_take_over(tables[i].last, tables[i].wall_us);
 
-		assert_int_equal(t.floor, cases[i].floor);
-		assert_true(t.wait_us >= cases[i].least_wait_us &&
-					t.wait_us <= cases[i].most_wait_us);
-		assert_int_equal(t.clock_is_behind, cases[i].clock_is_behind);
+		assert_int_equal(t.floor, tables[i].floor);
+		assert_true(t.wait_us >= tables[i].least_wait_us &&
+					t.wait_us <= tables[i].most_wait_us);
+		assert_int_equal(t.clock_is_behind, tables[i].clock_is_behind);
 	}
 }
 
