@@ -83,9 +83,12 @@ dlock_server_socket(void)
 bool
 dlock_server_user(char *name, size_t size)
 {
-	const struct passwd *user = getpwuid(geteuid());
+	char		room[4096];
+	struct passwd entry;
+	struct passwd *user = NULL;
 
-	return user != NULL && snprintf(name, size, "%s", user->pw_name) < (int) size;
+	return getpwuid_r(geteuid(), &entry, room, sizeof(room), &user) == 0 &&
+		user != NULL && snprintf(name, size, "%s", user->pw_name) < (int) size;
 }
 
 bool
