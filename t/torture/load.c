@@ -588,7 +588,7 @@ typedef struct Leases
 static void
 put_names(char *to, const Leases *leases)
 {
-	char		text[LIST_SIZE - 8];
+	char		text[LIST_SIZE - 8] = "";
 	char	   *end = text;
 
 	for (int i = 0; i < leases->count; i++)
@@ -600,7 +600,7 @@ put_names(char *to, const Leases *leases)
 static void
 put_tokens(char *to, const Leases *leases)
 {
-	char		text[LIST_SIZE - 8];
+	char		text[LIST_SIZE - 8] = "";
 	char	   *end = text;
 
 	for (int i = 0; i < leases->count; i++)
