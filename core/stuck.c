@@ -56,51 +56,55 @@ typedef struct obstacle
  * ----------------------------------------------------------------
  */
 
-/* Take numbers from the caller's memory; without any, only count them. */
-static uint32_t *
-take(uint32_t *work, size_t *used, size_t count)
+/* The caller's memory, or only the question how much of it is needed. */
+typedef struct room
 {
-	uint32_t   *taken = work == NULL ? NULL : work + *used;
+	bool		is_counted;		/* there is no memory yet */
+	uint32_t   *numbers;
+	size_t		used;
+} room;
 
-	*used += count;
+/* Take numbers from the caller's memory, or count them. */
+static uint32_t *
+take(room *work, size_t count)
+{
+	uint32_t   *taken = work->is_counted ? NULL : work->numbers + work->used;
+
+	work->used += count;
 	return taken;
 }
 
 static index_list
-take_list(uint32_t *work, size_t *used, size_t owners, size_t members)
+take_list(room *work, size_t owners, size_t members)
 {
 	index_list	list;
 
-	list.first = take(work, used, owners);
-	list.next = take(work, used, members);
+	list.first = take(work, owners);
+	list.next = take(work, members);
 	return list;
 }
 
-/* Lay the search out in the caller's memory; returns how many numbers it takes. */
-static size_t
-lay_out(search *s, const stuck_facts *f, uint32_t *work)
+/* Lay the search out. */
+static void
+lay_out(search *s, const stuck_facts *f, room *work)
 {
-	size_t		used = 0;
-
 	s->facts = f;
-	s->waits_of_name = take_list(work, &used, f->nnames, f->nwaits);
-	s->waits_of_waiter = take_list(work, &used, f->nwaiters, f->nwaits);
-	s->leases_of_name = take_list(work, &used, f->nnames, f->nleases);
-	s->leases_of_owner = take_list(work, &used, f->nowners, f->nleases);
-	s->waiters_of_owner = take_list(work, &used, f->nowners, f->nwaiters);
-	s->guards_of_lease = take_list(work, &used, f->nleases, f->nguards);
-	s->guards_of_waiter = take_list(work, &used, f->nwaiters, f->nguards);
-	s->bound_to_waiter = take_list(work, &used, f->nwaiters, f->nleases);
-	s->own_leases = take_list(work, &used, f->nowners, f->nleases);
-	s->nstuck = take(work, &used, f->nowners);
-	s->todo = take(work, &used,
-				   f->nnames > f->nwaiters ? f->nnames : f->nwaiters);
-	s->is_due = take(work, &used, f->nnames);
-	s->came_from = take(work, &used, f->nwaiters);
-	s->by_wait = take(work, &used, f->nwaiters);
-	s->by_lease = take(work, &used, f->nwaiters);
-	s->by_ahead = take(work, &used, f->nwaiters);
-	return used;
+	s->waits_of_name = take_list(work, f->nnames, f->nwaits);
+	s->waits_of_waiter = take_list(work, f->nwaiters, f->nwaits);
+	s->leases_of_name = take_list(work, f->nnames, f->nleases);
+	s->leases_of_owner = take_list(work, f->nowners, f->nleases);
+	s->waiters_of_owner = take_list(work, f->nowners, f->nwaiters);
+	s->guards_of_lease = take_list(work, f->nleases, f->nguards);
+	s->guards_of_waiter = take_list(work, f->nwaiters, f->nguards);
+	s->bound_to_waiter = take_list(work, f->nwaiters, f->nleases);
+	s->own_leases = take_list(work, f->nowners, f->nleases);
+	s->nstuck = take(work, f->nowners);
+	s->todo = take(work, f->nnames > f->nwaiters ? f->nnames : f->nwaiters);
+	s->is_due = take(work, f->nnames);
+	s->came_from = take(work, f->nwaiters);
+	s->by_wait = take(work, f->nwaiters);
+	s->by_lease = take(work, f->nwaiters);
+	s->by_ahead = take(work, f->nwaiters);
 }
 
 /* Empty the lists of "count" things. */
@@ -363,17 +367,20 @@ size_t
 stuck_work_size(const stuck_facts *facts)
 {
 	search		s;
+	room		needed = {.is_counted = true};
 
-	return lay_out(&s, facts, NULL);
+	lay_out(&s, facts, &needed);
+	return needed.used;
 }
 
 void
 stuck_search(const stuck_facts *facts, bool *stuck, uint32_t *work)
 {
 	search		s;
+	room		given = {.numbers = work};
 	uint32_t	ntodo = 0;
 
-	(void) lay_out(&s, facts, work);
+	lay_out(&s, facts, &given);
 	fill_lists(&s);
 	for (uint32_t i = 0; i < facts->nowners; i++)
 		s.nstuck[i] = 0;
@@ -537,10 +544,11 @@ stuck_find_circle(const stuck_facts *facts, const bool *stuck,
 				  uint32_t newcomer, uint32_t *work, stuck_step *steps)
 {
 	search		s;
+	room		given = {.numbers = work};
 	path		way = {.s = &s, .stuck = stuck, .newcomer = newcomer};
 	uint32_t	length = 1;
 
-	(void) lay_out(&s, facts, work);
+	lay_out(&s, facts, &given);
 	if (!stuck[newcomer])
 		return 0;
 	for (uint32_t i = 0; i < facts->nwaiters; i++)

@@ -112,7 +112,7 @@ extern size_t stuck_work_size(const stuck_facts *facts);
 
 /*
  * Find out which waiters are stuck: sets stuck[] for each. "work" has room for
- * stuck_work_size() numbers.
+ * stuck_work_size() numbers; it is not NULL.
  */
 extern void stuck_search(const stuck_facts *facts, bool *stuck,
 						 uint32_t *work);
