@@ -33,9 +33,12 @@ below(uint32_t n)
 static void *
 room(uint32_t count, size_t size)
 {
-	void	   *p = malloc(count * size);
+	void	   *p;
 
-	if (p == NULL && count > 0)
+	if (count == 0)
+		return NULL;
+	p = malloc(count * size);
+	if (p == NULL)
 		abort();
 	return p;
 }

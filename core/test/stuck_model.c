@@ -17,6 +17,7 @@
 
 #include "stuck_naive.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,7 @@ next_random(void)
 static uint32_t
 below(uint32_t n)
 {
+	assert(n > 0);
 	return (uint32_t) (next_random() % n);
 }
 
@@ -381,7 +383,7 @@ play_on(bool *waiting)
 static void
 try_play(void)
 {
-	bool		waiting[WAITERS_MAX];
+	bool		waiting[WAITERS_MAX] = {false};
 	bool		stuck[WAITERS_MAX];
 	uint32_t   *work;
 
