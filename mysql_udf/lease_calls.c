@@ -250,6 +250,17 @@ waits_for_room(const lease_call *call)
 	return lease_server_connection()->is_full && call->kind == DLOCK_CALL_APPLY_ALL;
 }
 
+/*
+ * Say whether a call is made again however late it is: it came too early, or met an image
+ * that is no longer valid; or it waits in line, and times out there.
+ */
+static bool
+is_made_again(const lease_call *call, lease_status status)
+{
+	return status == LEASE_STATUS_EARLY || status == LEASE_STATUS_FENCED ||
+		(status != LEASE_STATUS_FAILED && call->from_line);
+}
+
 /* The table could not be read or written: what becomes of a call. */
 void
 lease_call_after_failure(lease_call *call, const lease_failure *failure)
@@ -302,14 +313,12 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 						"could not write the lease: the server is locked against writing");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_EARLY || status == LEASE_STATUS_FENCED ||
-			 (status != LEASE_STATUS_FAILED && call->from_line))
-		lease_call_put_back(call);	/* a waiter in line times out */
-	else if (now_us >= give_up_us(call) ||
-			 (status == LEASE_STATUS_FAILED && !waits_for_room(call)))
+	else if (!is_made_again(call, status) &&
+			 (now_us >= give_up_us(call) ||
+			  (status == LEASE_STATUS_FAILED && !waits_for_room(call))))
 		lease_call_fail_by_table(call);
-	else if (status == LEASE_STATUS_FAILED ||
-			 failure->is_alone)
+	else if (!is_made_again(call, status) &&
+			 (status == LEASE_STATUS_FAILED || failure->is_alone))
 		lease_call_stall(call, LEASE_CULPRIT_PAUSE_US);
 	else
 		lease_call_put_back(call);
