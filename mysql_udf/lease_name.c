@@ -215,6 +215,7 @@ find_own(lease_name *name, lease_bytes owner, const image_account *account,
 	const lease_member *known = NULL;
 	size_t		next = name->nknown;
 
+	assert(name->members != NULL);	/* there is room, if nothing else */
 	if (after != NULL && after >= &name->members[next])
 		next = (size_t) (after - name->members) + 1;
 	else if (name->nknown > 0)
