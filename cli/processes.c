@@ -83,7 +83,8 @@ read_process(const char *pid, struct process *process)
 	char		text[1024];
 	const char *rest;
 	char	   *end;
-	int			threads = 0;
+	char	   *before;
+	long		threads;
 
 	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
 	if (!read_file(path, text, sizeof(text)))
@@ -95,15 +96,19 @@ read_process(const char *pid, struct process *process)
 	/* ") STATE PARENT GROUP" */
 	process->pid = (pid_t) strtol(pid, NULL, 10);
 	process->parent = (pid_t) strtol(rest + 3, &end, 10);
-	process->group = (pid_t) strtol(end, NULL, 10);
+	process->group = (pid_t) strtol(end, &end, 10);
 	process->state = rest[2];
 
 	/*
 	 * A process whose first thread has ended looks like a zombie, and goes on as
 	 * long as another thread does.  A zombie has one thread, itself, or none.
+	 * Between the group and the number of threads are 14 other numbers.
 	 */
-	if (sscanf(rest + 2, "%*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			   "%*s %*s %*s %*s %*s %d", &threads) != 1)
+	for (int i = 0; i < 14; i++)
+		(void) strtol(end, &end, 10);
+	before = end;
+	threads = strtol(before, &end, 10);
+	if (end == before)
 		return false;
 	process->ended = threads <= 1 && (process->state == 'Z' || process->state == 'X');
 	process->verdict = UNKNOWN;
