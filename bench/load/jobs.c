@@ -131,8 +131,8 @@ prepare(void *client, int first, int count)
 {
 	static const char *const texts[] = {
 		"TRUNCATE job",
-		"INSERT INTO job SELECT i, 'do this and that with number ' || i "
-		"FROM generate_series($1::integer, $2::integer) i",
+		("INSERT INTO job SELECT i, 'do this and that with number ' || i "
+		 "FROM generate_series($1::integer, $2::integer) i"),
 		"VACUUM ANALYZE job"
 	};
 	Worker	   *w = client;

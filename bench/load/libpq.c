@@ -83,9 +83,9 @@ static const Sql dlock_each = {
 static const Sql dlock_all = {
 	.text[ACQUIRE] = "SELECT dlock_acquire($1, $2, 3600) IS NOT NULL",
 	.text[RELEASE] = "SELECT dlock_release($1, $2)",
-	.text[ACQUIRE_MANY] = "SELECT name, token "
-	"FROM unnest($1, dlock_acquire_all($1, $2, 3600)) grants (name, token) "
-	"WHERE token IS NOT NULL",
+	.text[ACQUIRE_MANY] = ("SELECT name, token "
+						   "FROM unnest($1, dlock_acquire_all($1, $2, 3600)) "
+						   "grants (name, token) WHERE token IS NOT NULL"),
 	.text[RELEASE_MANY] = "SELECT dlock_release_many($1, $2)",
 };
 
