@@ -54,7 +54,7 @@ sub boot
 	# the plugin is not installed by way of the binary log
 	push @options, $self->is_mariadb ? ('--gtid-strict-mode=ON', '--log-slave-updates=ON')
 	  : ('--gtid-mode=ON', '--enforce-gtid-consistency=ON', '--plugin-load-add=auth_socket.so');
-	system('dev/mysql-server', $self->{kind}, $self->{dir}, @options, @{ $self->{options} }) == 0
+	system('dev/mysql-server', $self->{kind}, $self->{dir}, $self->quick_start, @options, @{ $self->{options} }) == 0
 	  or die "could not start $self->{kind}\n";
 	return;
 }

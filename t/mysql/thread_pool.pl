@@ -21,7 +21,7 @@ my @pool = $kind eq 'mariadb'
   # that waits, and the group be given another
   ? ('--thread-handling=pool-of-threads', '--thread-pool-size=1', '--thread-pool-stall-limit=600000')
   : ('--plugin-load-add=thread_pool.so', '--thread-pool-size=1', '--thread-pool-query-threads-per-group=1',
-	'--thread-pool-stall-limit=600');
+	'--thread-pool-stall-limit=600', '--performance-schema=ON');
 my $engine = Engines::start($kind, @pool);
 my $admin = $engine->control;
 
