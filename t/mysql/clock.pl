@@ -78,7 +78,8 @@ sub start_stepped
 		%ENV,
 		LD_PRELOAD => $library,
 		FAKETIME_TIMESTAMP_FILE => $clock,
-		FAKETIME_NO_CACHE => 1,
+		# seconds: if each thread read the file each time, that would be most of what is done
+		FAKETIME_CACHE_DURATION => 1,
 		FAKETIME_DONT_FAKE_MONOTONIC => 1,
 		DONT_FAKE_MONOTONIC => 1);
 	$engine->boot;
@@ -124,11 +125,12 @@ is_stepped(0);
 sql(q{SELECT dlock_acquire('long', 'o', 1000)});
 leases_go_on('at first');
 
-# While it runs: with somebody waiting for a brief lease, too.
+# While it runs: with somebody waiting for a brief lease, too, which ends after the server
+# has noticed the step.
 for my $offset ('+3600', '-3600', '+0')
 {
 	my $waiter = $engine->client('waiter');
-	sql(q{SELECT dlock_acquire('waited', 'o', 0.3)});
+	sql(q{SELECT dlock_acquire('waited', 'o', 3)});
 	$waiter->send(q{SELECT dlock_acquire('waited', 'w', 1000, 600)});
 	Scenarios::Run::until(sub { $engine->is_waiting($waiter) || $waiter->is_answered }) or die;
 	step($offset);
