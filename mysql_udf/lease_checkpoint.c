@@ -6,12 +6,12 @@
  * old.  Few calls are to meet one: the longer a checkpoint took, the later the next one
  * is.  A lease that was taken and given back in between never gets a row.
  *
- * Nothing is granted while the library's one connection writes, so a checkpoint is
- * written in pieces, each a transaction, and batches go in between.  When it begins, the
- * journal has rows up to some number, and some names differ from the table.  Each piece
- * writes some of these names as they are by then.  The last one also deletes the journal's
- * rows up to that number: each of their changes is in the table now, or was carried
- * forward, or another that came later is in its place.
+ * Nothing is granted while the library's one connection writes.  So a checkpoint is written
+ * in pieces, each a transaction, and a batch is made in between.  When it begins, the journal
+ * has rows up to some number, and some names differ from the table.  Each piece writes some
+ * of these names as they are by then.  The last one also deletes the journal's rows up to
+ * that number: each of their changes is in the table now, or was carried forward, or another
+ * that came later is in its place.
  *
  * Until then the table is ahead of the journal, which does no harm.  Whoever applies the
  * journal (a take-over, the view lease_state, a replica that is asked) goes through all
@@ -42,15 +42,21 @@
 #define FAILING_US		10000000
 
 /*
- * How much a piece has: a name counts once, and twice each for the leases that it has and
- * the rows that it had.
+ * How much a piece has, if little else goes on: a name counts once, and twice each for the
+ * leases that it has and the rows that it had.
  */
 #ifndef PIECE_WORK
 #define PIECE_WORK		1000
 #endif
 
-/* Of the checkpoint that is under way: the last name that it concerns. */
-static uint64_t last_name;
+/* What a lease counts, of which the table has a row; and its bytes in the journal, about. */
+#define LEASE_WORK		5
+#define LEASE_BYTES		300
+
+/* Of the checkpoint that is under way: */
+static uint64_t last_name;		/* that it concerns */
+static uint64_t seen_names;		/* that had come to differ by the last piece */
+static size_t seen_bytes;		/* of the journal by then */
 
 /* See to it that this run may append, and find out which rows are locked. */
 static lease_status
@@ -77,15 +83,31 @@ probe(size_t ndirty)
 	return status;
 }
 
+/*
+ * How much the next piece has: at least as much as has come since the last one.  So the
+ * journal does not grow for ever, however many leases each batch changes.
+ */
+static size_t
+get_work(void)
+{
+	size_t		names = image_last_dirtied() - seen_names;
+	size_t		leases = (tenure->journal_bytes - seen_bytes) / LEASE_BYTES;
+
+	seen_names += names;
+	seen_bytes = tenure->journal_bytes;
+	return PIECE_WORK + LEASE_WORK * (names > leases ? names : leases);
+}
+
 /* How many names the next piece has; "is_last" says whether no other follows. */
 static size_t
 get_piece(bool *is_last)
 {
 	const image_name *name = image_first_dirty();
+	size_t		most = get_work();
 	size_t		work = 0;
 	size_t		n = 0;
 
-	for (; name != NULL && name->dirtied <= last_name && work < PIECE_WORK;
+	for (; name != NULL && name->dirtied <= last_name && work < most;
 		 name = name->next_dirty)
 	{
 		work += 1 + 2 * (name->count + name->nrows);
@@ -201,7 +223,8 @@ lease_checkpoint(void)
 	{
 		lease_begin_checkpoint();
 		lease_renewals_age();
-		last_name = image_last_dirtied();
+		last_name = seen_names = image_last_dirtied();
+		seen_bytes = tenure->journal_bytes;
 	}
 	lease_checkpoint_at(0);
 	if (status == LEASE_STATUS_OK)
