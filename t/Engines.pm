@@ -428,9 +428,9 @@ sub prepare { return }
 
 # Options with which MySQL starts with less than half the work: at each start it fills much
 # memory and reads many pages, and most tests start servers more than they do anything else.
-# dlock has nothing to do with either.  A test's own option wins.  storm.pl, races.pl and
-# long_life.pl, which have many sessions at work, ask for the performance schema, and the
-# nodes of groups have all of the server's own settings.
+# A test's own option wins: the scenarios, tests with many sessions at work, and those of
+# what the views show and to whom ask for the performance schema.  The nodes of groups have
+# all of the server's own settings.
 sub quick_start
 {
 	my ($self) = @_;
