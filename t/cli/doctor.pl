@@ -273,7 +273,7 @@ sub postgres
 	finds($result, 'server', 'ok', qr/\APostgreSQL \d+.*role "postgres"\z/, 'preload', 'ok', qr/is loaded/,
 		'extension', 'ok', qr/\A\d/, 'launcher', 'ok', qr/runs/, 'worker of this database', 'ok', qr/runs/,
 		'fsync', 'ok', qr/on/);
-	like(all_of($result), qr/^(?:ok|note) clock source: \w+$/m, 'the clock source, whichever it is');
+	like(all_of($result), qr/^(?:ok|note) clock source: [\w-]+$/m, 'the clock source, whichever it is');
 	finds(other_account(), 'workers', 'note', qr/not seen/, 'clock source', 'note', qr/not seen/,
 		q{other roles' owners}, 'note', qr/hidden/, 'synchronous_standby_names', 'note', qr/empty/,
 		'idle_in_transaction_session_timeout', 'note', qr/\A0/);
