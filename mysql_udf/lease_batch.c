@@ -840,20 +840,22 @@ fail_batch(lease_status status, bool in_commit)
 
 /*
  * A call that settles was made, so all that was answered before it is in the journal, or
- * in the table.  Answer it when the journal has been applied up to there.
+ * in the table.  Answer it when the journal has been applied up to there.  If this run has
+ * not taken over, the server is read-only, and has what it has.
  */
 static void
 settle(lease_call *call)
 {
 	if (call->settles == 0)
-	{
 		call->settles = tenure->number;
-		lease_checkpoint_at(0);
-	}
-	if (tenure->applied >= call->settles)
+	if (!tenure->has_taken_over || tenure->applied >= call->settles)
 		lease_call_answer_now(call);
 	else
+	{
+		if (tenure->checkpoint.up_to == 0)
+			lease_checkpoint_at(0);
 		lease_list_stalled(call, lease_now() + LEASE_LOCKED_RETRY_US);
+	}
 }
 
 /* A piece of a checkpoint was written, or failed: see to the calls that wait for it. */

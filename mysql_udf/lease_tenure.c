@@ -174,7 +174,7 @@ lease_note_taken_over(bool has_journal, bool direct)
 	now.direct = direct;
 	now.is_kept = !direct;
 	now.early_until_us = 0;
-	now.applied = now.number;
+	now.applied = now.number - now.journal_rows;	/* but what is carried forward */
 }
 
 /* ----------------------------------------------------------------
