@@ -130,6 +130,21 @@ like($session->value(q{SELECT dlock_acquire('prepared', 'next', 600)}), qr/^\d+$
 is(sql('SELECT dlock_settle()'), 1, 'prepared, restarted: which can be written');
 is(rows_of('prepared'), 'next0', 'prepared, restarted: and is');
 
+# What a take-over has carried forward is written as soon as it can be.
+$guard = $engine->client('guard');
+$token = $session->value(q{SELECT dlock_acquire('carried', 'own', 600)});
+begin_guard('carried', $token, q{XA START 'y'});
+$guard->query($_) for q{XA END 'y'}, q{XA PREPARE 'y'};
+is($session->value(q{SELECT dlock_release('carried', 'own')}), 1, 'carried: it is released');
+is(sql('SELECT dlock_settle()'), 1, 'carried: which is in the journal');
+$engine->crash;
+$_->kill for $session, $guard, $admin;
+($session, $admin) = map { $engine->client($_) } 'session', 'admin';
+is($session->value(q{SELECT dlock_acquire('carried', 'next', 600)}), 'NULL', 'carried: and not free');
+ok(!defined $admin->query(q{XA COMMIT 'y'})->{error}, 'carried: the transaction ends');
+is(sql('SELECT dlock_settle()'), 1, 'carried: all that can be written is');
+is(rows_of('carried'), '', 'carried: the row is gone');
+
 $_->quit for $session, $admin;
 $engine->stop;
 done_testing();
