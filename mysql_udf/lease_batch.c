@@ -848,7 +848,7 @@ settle(lease_call *call)
 {
 	if (call->settles == 0)
 		call->settles = tenure->number;
-	if (!tenure->has_taken_over || tenure->applied >= call->settles)
+	if (!tenure->has_taken_over || lease_applied() >= call->settles)
 		lease_call_answer_now(call);
 	else
 	{
@@ -864,24 +864,24 @@ settle_stalled(lease_status status)
 {
 	lease_call *next;
 
+	if (status == LEASE_STATUS_OK && !tenure->has_taken_over)
+		return;					/* all was forgotten: they are made again */
 	for (lease_call *call = lists->stalled.head, *last = lists->stalled.tail;
 		 call != NULL; call = call == last ? NULL : next)
 	{
 		next = call->next;
 		if (call->internal != LEASE_INTERNAL_SETTLE)
 			continue;
-		if (status != LEASE_STATUS_OK)
+		lease_list_none(call);
+		if (status == LEASE_STATUS_OK)
+			settle(call);
+		else
 		{
 			call->settles = 0;
-			lease_list_none(call);
 			lease_call_after_failure(call, &(lease_failure) {
 				.status = status,.is_alone = true
 			});
 		}
-		else if (tenure->applied >= call->settles)
-			lease_call_answer_now(call);
-		else if (tenure->checkpoint.up_to == 0)
-			lease_checkpoint_at(0);	/* the next one */
 	}
 }
 

@@ -136,7 +136,7 @@ write_piece(void)
 	status = table_execute(c, &changes);
 	if (status == LEASE_STATUS_OK && is_last)
 		status = table_delete_journal(c, lease_run(), tenure->checkpoint.up_to,
-									  tenure->checkpoint.rows,
+									  tenure->checkpoint.up_to - lease_applied(),
 									  &changes.as_expected);
 	if (status == LEASE_STATUS_OK && !changes.as_expected)
 		status = connection_edited(c);

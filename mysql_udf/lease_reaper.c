@@ -43,7 +43,7 @@ static uint32_t foreign_slot = 0;
 int64_t
 lease_reap_due_us(void)
 {
-	return look_after > 0 && tenure->applied >= look_after ? INT64_MIN :
+	return look_after > 0 && lease_applied() >= look_after ? INT64_MIN :
 		reaped_us + settings->reap_interval_us;
 }
 
@@ -138,7 +138,7 @@ lease_reap(int64_t now_us)
 	lease_names	list = {0};
 	int64_t		due_us = now_us - settings->lock_delay_us;
 	int64_t		again_us = now_us + settings->reap_interval_us;
-	bool		looks_again = look_after > 0 && tenure->applied >= look_after;
+	bool		looks_again = look_after > 0 && lease_applied() >= look_after;
 	image_name *name;
 	lease_call *call;
 

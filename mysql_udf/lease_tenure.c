@@ -67,6 +67,16 @@ lease_is_settled(void)
 	return now.has_taken_over && now.journal_rows == 0;
 }
 
+/*
+ * The newest row of the journal that was applied, and all before it: rows are numbered
+ * without a gap.
+ */
+uint64_t
+lease_applied(void)
+{
+	return now.number - now.journal_rows;
+}
+
 /* When the next piece of a checkpoint is due. */
 int64_t
 lease_checkpoint_due_us(void)
@@ -174,7 +184,6 @@ lease_note_taken_over(bool has_journal, bool direct)
 	now.direct = direct;
 	now.is_kept = !direct;
 	now.early_until_us = 0;
-	now.applied = now.number - now.journal_rows;	/* but what is carried forward */
 }
 
 /* ----------------------------------------------------------------
@@ -218,7 +227,6 @@ void
 lease_begin_checkpoint(void)
 {
 	now.checkpoint.up_to = now.number;
-	now.checkpoint.rows = now.journal_rows;
 	now.checkpoint.bytes = now.journal_bytes;
 	now.checkpoint.took_us = 0;
 	now.checkpoint.carries = false;
@@ -239,8 +247,7 @@ lease_note_piece(int64_t took_us, bool carries)
 void
 lease_note_applied(void)
 {
-	now.applied = now.checkpoint.up_to;
-	now.journal_rows -= now.checkpoint.rows;
+	now.journal_rows = now.number - now.checkpoint.up_to;
 	now.journal_bytes -= now.checkpoint.bytes;
 	now.checkpoint_took_us = now.checkpoint.took_us;
 	now.checkpoint.up_to = 0;

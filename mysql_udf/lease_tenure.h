@@ -22,15 +22,13 @@ typedef struct lease_tenure
 								 * was when this run took over */
 	bool		is_kept;		/* since then only this run has written */
 	uint64_t	number;			/* of the newest row of the journal */
-	uint64_t	applied;		/* the newest that was applied, and those before it */
-	size_t		journal_rows;	/* since then */
+	size_t		journal_rows;	/* that are not applied, see lease_applied() */
 	size_t		journal_bytes;
 	int64_t		checkpoint_us;	/* when to write the next piece of a checkpoint */
 	int64_t		checkpoint_took_us; /* the last one, all of it */
 	struct						/* the one that is under way: */
 	{
 		uint64_t	up_to;		/* the newest row to be applied; 0: none is */
-		size_t		rows;		/* of the journal */
 		size_t		bytes;
 		int64_t		took_us;	/* so far */
 		bool		carries;	/* some of it is carried forward */
@@ -54,6 +52,7 @@ extern bool lease_is_in_doubt(void);
 extern bool lease_is_early(int64_t now_us);
 extern bool lease_is_direct(void);
 extern bool lease_is_settled(void);
+extern uint64_t lease_applied(void);
 extern int64_t lease_checkpoint_due_us(void);
 
 extern void lease_forget(void);

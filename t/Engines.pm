@@ -426,6 +426,13 @@ sub start_server
 # A hook before the server starts, in its folder.
 sub prepare { return }
 
+# The option of a test that asks for MySQL's performance schema, see quick_start().
+sub Engines::performance_schema
+{
+	my ($kind) = @_;
+	return $kind eq 'mysql' ? '--performance-schema=ON' : ();
+}
+
 # Options with which MySQL starts with less than half the work: at each start it fills much
 # memory and reads many pages, and most tests start servers more than they do anything else.
 # A test's own option wins: the scenarios, tests with many sessions at work, and those of

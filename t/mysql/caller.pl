@@ -13,7 +13,7 @@ use Test::More;
 use Wire;
 
 my ($kind) = @ARGV;
-my $engine = Engines::start($kind, $kind eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start($kind, Engines::performance_schema($kind));
 my $admin = $engine->control;
 my $is_mariadb = $kind eq 'mariadb';
 my $privilege = $is_mariadb ? 'CONNECTION ADMIN' : 'CONNECTION_ADMIN';

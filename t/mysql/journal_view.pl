@@ -19,7 +19,7 @@ use constant ROUNDS => 250;
 my ($kind) = @ARGV;
 my $is_mariadb = $kind eq 'mariadb';
 # the views look into it
-my $engine = Engines::start($kind, $kind eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start($kind, Engines::performance_schema($kind));
 my $admin = $engine->control;
 my $tester = $engine->client('tester');
 my $seed = $ENV{SEED} // int(rand(1e9));

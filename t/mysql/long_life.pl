@@ -41,7 +41,7 @@ chmod 0666, $ENV{DLOCK_COUNT_MEMORY};
 # stay with glibc, and the more so, the more heaps there are; by default many threads
 # have one of their own.
 $ENV{GLIBC_TUNABLES} = 'glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=65536:glibc.malloc.trim_threshold=131072';
-my $engine = Engines::start($kind, '--innodb-buffer-pool-size=16M', $kind eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start($kind, '--innodb-buffer-pool-size=16M', Engines::performance_schema($kind));
 $engine->write_settings(reap_interval => 1);
 $engine->crash;
 

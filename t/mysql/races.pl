@@ -18,7 +18,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my ($kind) = @ARGV;
-my $engine = Engines::start($kind, $kind eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start($kind, Engines::performance_schema($kind));
 my @sessions;
 
 sub sql { return $engine->control->value($_[0]) }

@@ -11,7 +11,7 @@ use Engines;
 use Scenarios;
 use Test::More;
 
-my $engine = Engines::start(@ARGV, $ARGV[0] eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start(@ARGV, Engines::performance_schema($ARGV[0]));
 # who waits for a guard's end is not to give up on a busy machine
 $engine->write_settings(lock_timeout => 300);
 if ($ENV{SCENARIOS})

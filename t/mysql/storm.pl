@@ -12,7 +12,7 @@ use Scenarios;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $engine = Engines::start(@ARGV, $ARGV[0] eq 'mysql' ? '--performance-schema=ON' : ());
+my $engine = Engines::start(@ARGV, Engines::performance_schema($ARGV[0]));
 my $program = "$engine->{dir}/storm";
 my $seconds = $ENV{STORM_SECONDS} // 6;
 my $seed = $ENV{STORM_SEED} // int rand 2**31;
