@@ -28,6 +28,7 @@
 
 #define NAMES	4
 #define LIMIT	3				/* permits of a name */
+#define PATIENCE	5			/* seconds, of a call that does not wait for a lease */
 
 enum
 {
@@ -52,6 +53,7 @@ static atomic_long grants;
 static atomic_long refusals;
 static atomic_long errors;
 static atomic_long deadlocks;
+static atomic_long undecided;	/* the server stood still */
 static atomic_long kills;
 static atomic_long ends;
 
@@ -91,13 +93,16 @@ connect_client(void)
 }
 
 /*
- * Ask for a number: -1 for NULL, -2 for an error, -3 if the connection is gone.
+ * Ask for a number: -1 for NULL, -2 for an error, -3 if the connection is gone.  A server
+ * that stands still may leave undecided what has taken so many seconds; without an end
+ * below 0.
  */
 static int64_t
-ask(MYSQL *connection, const char *statement)
+ask_for(MYSQL *connection, const char *statement, double patience)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	row;
+	double		start = now();
 	int64_t		answer = -1;
 	unsigned int error;
 
@@ -116,10 +121,19 @@ ask(MYSQL *connection, const char *statement)
 		atomic_fetch_add(&deadlocks, 1);
 	else if (error >= 2000 && error < 3000)
 		return -3;
+	else if (error == 3572 && patience >= 0 && now() - start >= patience)
+		atomic_fetch_add(&undecided, 1);
 	else if (error != 1317 && error != 1053 && error != 1927 && error != 4031)
 		fail(statement, mysql_error(connection));
 	atomic_fetch_add(&errors, 1);
 	return -2;
+}
+
+/* The same for what does not wait for a lease. */
+static int64_t
+ask(MYSQL *connection, const char *statement)
+{
+	return ask_for(connection, statement, PATIENCE);
 }
 
 /* The name has been granted: no holder may exclude another. */
@@ -170,7 +184,7 @@ run_client(void *arg)
 		"dlock_acquire", "dlock_acquire_shared", "dlock_acquire_permit",
 		"dlock_acquire_session"
 	};
-	static const char *const waits[] = {"0", "0.05", "2", "-1"};
+	static const double waits[] = {0, 0.05, 2, -1};
 	int			me = (int) (intptr_t) arg;
 	int			life = 0;		/* makes another owner of it */
 	unsigned int random = seed + (unsigned int) me * 7919;
@@ -182,6 +196,7 @@ run_client(void *arg)
 		char		release[200];
 		int			name = rand_r(&random) % NAMES;
 		int			function = rand_r(&random) % 8;
+		double		wait = waits[rand_r(&random) % 4];
 		int			mode;
 		int64_t		token;
 		bool		is_sure = true;
@@ -191,10 +206,10 @@ run_client(void *arg)
 		snprintf(release, sizeof(release),
 				 "SELECT dlock_release('storm-%d', 'client-%d.%d')", name, me, life);
 		snprintf(statement, sizeof(statement),
-				 "SELECT %s('storm-%d', 'client-%d.%d', 600%s, %s)",
+				 "SELECT %s('storm-%d', 'client-%d.%d', 600%s, %g)",
 				 functions[function], name, me, life, function == 2 ? ", 3" : "",
-				 waits[rand_r(&random) % 4]);
-		token = ask(connection, statement);
+				 wait);
+		token = ask_for(connection, statement, wait == 0 ? PATIENCE : wait);
 		if (token == -1)
 			atomic_fetch_add(&refusals, 1);
 		if (token == -3)
@@ -300,8 +315,8 @@ main(int argc, char **argv)
 		pthread_join(threads[i], NULL);
 	is_over = true;
 	pthread_join(killer, NULL);
-	printf("grants %ld refusals %ld errors %ld deadlocks %ld kills %ld ends %ld\n",
-		   (long) grants, (long) refusals, (long) errors, (long) deadlocks,
-		   (long) kills, (long) ends);
+	printf("grants %ld refusals %ld errors %ld deadlocks %ld undecided %ld kills %ld"
+		   " ends %ld\n", (long) grants, (long) refusals, (long) errors,
+		   (long) deadlocks, (long) undecided, (long) kills, (long) ends);
 	return 0;
 }
