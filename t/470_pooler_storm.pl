@@ -447,7 +447,7 @@ sub storm
 	my $run = start_churn(
 		connection => $pooler->connstr('storm'),
 		control => $node->connstr('postgres'),
-		clients => $clients, names => $names, rest => 8_000_000, leave => 6);
+		clients => $clients, names => $names, rest => 8_000_000, backoff => 120_000_000, leave => 6);
 	my $at_once = 0;
 
 	eventually(sub {

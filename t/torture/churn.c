@@ -13,6 +13,7 @@
  *	 history	file to write; History.pm says what its lines mean
  *	 lives		stop after so many connections; 0: not before SIGTERM
  *	 rest		how long clients rest between leases, at most, in microseconds
+ *	 backoff	how long they do, at most, if they are served slowly; 0: as always
  *	 leave		of so many acquires one is left before its answer; 0: none
  *	 sessions	1: session leases too, which a pooler of transactions cannot have
  *	 again		1: holders enter again, so that leases have several holds; several
@@ -47,6 +48,8 @@
 
 #include "clients.h"
 
+#define SLOW_US	100000			/* less than any lease lasts */
+
 /* Options, all of them numbers but three. */
 static const char *connection_string;
 static const char *control_string;
@@ -56,6 +59,7 @@ static long names = 1;
 static long seed = 1;
 static long lives = 0;
 static long rest_us = 1000;
+static long backoff_us = 0;
 static long leave = 0;
 static long sessions = 0;
 static long again = 1;
@@ -143,6 +147,7 @@ typedef struct Client
 	bool		is_connected;
 	Step		step;
 	int64_t		alarm_us;		/* when to go on, or to leave; 0: never */
+	long		rest_us;		/* at most, between leases */
 	int64_t		attempts;
 	Reply		reply;
 
@@ -468,7 +473,7 @@ end_attempt(Client *client)
 	client->in_doubt = false;
 	if (client->connection != NULL && dice(&client->random, 2) == 0)
 		hang_up(client, dice(&client->random, 2) == 0);
-	rest(client, rest_us);
+	rest(client, client->rest_us);
 }
 
 /* After a step with a lease; sometimes the connection ends. */
@@ -752,11 +757,33 @@ watched(Client *client)
 	rest(client, client->kind == CANCELLER ? 200000 : 80000);
 }
 
+/*
+ * A client that is served slowly comes back later.  On any machine enough clients would
+ * ask for more than it can do; then the line for a connection is longer than a lease, and
+ * holders do nothing with their leases but lose them.
+ */
+static void
+back_off(Client *client)
+{
+	/* a call that may wait for a lease says nothing */
+	if (backoff_us == 0 || client->call_wait_us != 0)
+		return;
+	if (now_us() - client->start_us < SLOW_US)
+		client->rest_us -= client->rest_us / 4;
+	else
+		client->rest_us *= 2;
+	if (client->rest_us > backoff_us)
+		client->rest_us = backoff_us;
+	if (client->rest_us < rest_us)
+		client->rest_us = rest_us;
+}
+
 static void
 answered(Client *client)
 {
 	Step		step = client->step;
 
+	back_off(client);
 	client->alarm_us = 0;
 	if (client->reply.status == LOST)
 		hang_up(client, false);
@@ -994,6 +1021,7 @@ read_option(const char *option)
 		{"seed=", NULL, &seed},
 		{"lives=", NULL, &lives},
 		{"rest=", NULL, &rest_us},
+		{"backoff=", NULL, &backoff_us},
 		{"leave=", NULL, &leave},
 		{"sessions=", NULL, &sessions},
 		{"again=", NULL, &again},
@@ -1025,6 +1053,7 @@ make_clients(long count)
 	{
 		all[i].kind = i < clients ? CLIENT : i == clients ? OBSERVER : CANCELLER;
 		all[i].number = (int) i + 1;
+		all[i].rest_us = rest_us;
 		all[i].random = (unsigned int) (seed + (i + 1) * 7919);
 		rest(&all[i], 100000);
 	}
