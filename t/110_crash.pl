@@ -9,8 +9,8 @@ use lib $FindBin::Bin;
 use ClientLoad;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
@@ -28,21 +28,7 @@ my $load = ClientLoad->new($node);
 # Kill the postmaster and all its children, and start again.
 sub crash_server
 {
-	my @pids = split /\n/,
-	  $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity');
-
-	push @pids, slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	$node->kill9;
-	kill 'KILL', @pids;
-
-	# until the last one is gone a new server refuses to start
-	my $attempts = 0;
-	while (kill 0, @pids)
-	{
-		die 'processes outlive kill -9'
-		  if $attempts++ > 100 * $PostgreSQL::Test::Utils::timeout_default;
-		usleep(10_000);
-	}
+	Processes::kill_postgres($node);
 	$node->start;
 	return;
 }

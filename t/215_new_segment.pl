@@ -10,6 +10,7 @@ use lib $FindBin::RealBin;
 use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('segment', install_path => CrashPoints::build() =~ s{/bin$}{}r);
@@ -43,7 +44,7 @@ $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity 
   or die 'no worker';
 my $worker = query(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker'});
 kill 'STOP', $worker or die 'the worker is gone';
-CrashPoints::until_stopped($worker);
+Processes::until_stopped($worker);
 query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 36000,
 	request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 50000) i});
 is(query(q{SELECT count(dlock_acquire(lpad('short' || i, 255, 's'), 'mayfly', 0.001)) FROM generate_series(1, 1000) i}),
@@ -55,7 +56,7 @@ $session->query($_) for q{SET dlock.crash_point = 'mark: logged'}, 'SET dlock.cr
 $session->query_until(qr/begins/, q{\echo begins
 SELECT 'has ' || cardinality(dlock_acquire_all((SELECT array_agg('late ' || i) FROM generate_series(1, 60) i), 'late', 3600));
 });
-CrashPoints::until_stopped($pid);
+Processes::until_stopped($pid);
 
 # The worker gets memory and has been everywhere; then the call goes on.
 kill 'CONT', $worker or die 'the worker is gone';

@@ -10,6 +10,7 @@ use lib $FindBin::RealBin;
 use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('join', install_path => CrashPoints::build() =~ s{/bin$}{}r);
@@ -41,7 +42,7 @@ sub stopped_session
 	my ($call, $point) = @_;
 	my ($session, $pid) = session($call, "dlock.crash_point = '$point'", 'dlock.crash_stop = on');
 
-	CrashPoints::until_stopped($pid);
+	Processes::until_stopped($pid);
 	return ($session, $pid);
 }
 

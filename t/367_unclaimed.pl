@@ -10,6 +10,7 @@ use Cwd qw(abs_path);
 use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Sessions;
 use Test::More;
 
@@ -52,7 +53,7 @@ sub stop_process
 {
 	my ($pid) = @_;
 	kill 'STOP', $pid or die "could not stop $pid: $!";
-	CrashPoints::until_stopped($pid);
+	Processes::until_stopped($pid);
 	return;
 }
 
@@ -253,7 +254,7 @@ for my $end (
 
 	$b->query(q{SET dlock.crash_point = 'split: page added'; SET dlock.crash_stop = on});
 	$b->send('SELECT ' . many());
-	CrashPoints::until_stopped($b->{pid});
+	Processes::until_stopped($b->{pid});
 	# it has a part of them, and has locked a page that nobody can read meanwhile
 	is($a->query("SELECT $function($b->{pid})"), 't', "$what between two of its leases: the signal");
 	kill 'CONT', $b->{pid};

@@ -10,6 +10,7 @@ use lib $FindBin::RealBin;
 use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 
 my $leases = 64;
@@ -33,7 +34,7 @@ cmp_ok(
 $session->query($_) for q{SET dlock.crash_point = 'walk: bucket done'}, 'SET dlock.crash_stop = on';
 $session->query_until(qr/begins/,
 	"\\echo begins\nSELECT 'renewed ' || dlock_renew_all('me', 7200);\n");
-CrashPoints::until_stopped($pid);
+Processes::until_stopped($pid);
 my $pages = q{SELECT pg_relation_size('dlock.lease_table') / 8192};
 my $before = $node->safe_psql('postgres', $pages);
 $node->safe_psql('postgres', q{SELECT count(dlock_acquire('other ' || i, 'you', 3600)) FROM generate_series(1, 20000) i});

@@ -8,11 +8,11 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::Bin;
-use CrashPoints;
 use Files;
 use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 use Time::HiRes qw(usleep);
 use Torture;
@@ -41,7 +41,7 @@ sub postmaster
 sub one_of
 {
 	my ($pattern) = @_;
-	my @pids = grep { Torture::title($_) =~ $pattern } Torture::children(postmaster());
+	my @pids = grep { Processes::title($_) =~ $pattern } Processes::children(postmaster());
 	return @pids ? $pids[ rand @pids ] : undef;
 }
 
@@ -58,7 +58,7 @@ sub until_it_answers
 
 sub kill_server
 {
-	Torture::kill_postgres($node);
+	Processes::kill_postgres($node);
 	$node->start;
 	return 1;
 }
@@ -74,7 +74,7 @@ sub kill_one
 	kill 'STOP', $pid or return;
 	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { slurp("/proc/$pid/stat") !~ /\) [RSD] / })
 	  or die "process $pid does not stop\n";
-	CrashPoints::is_stopped($pid) or return;
+	Processes::is_stopped($pid) or return;
 	kill 'KILL', $pid;
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
 	until_it_answers();
@@ -116,7 +116,7 @@ sub some_kills
 		else
 		{
 			my $postmaster = postmaster();
-			my @pids = $what eq 'pause' ? ($postmaster, Torture::children($postmaster)) : one_of($client) // ();
+			my @pids = $what eq 'pause' ? ($postmaster, Processes::children($postmaster)) : one_of($client) // ();
 			$torture->disturb($what, sub { stop_for_a_moment(@pids) }, kills => 0);
 		}
 	}

@@ -8,13 +8,12 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
-use CrashPoints;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Sessions;
 use Test::More;
 use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
-use Torture;
 
 my ($library) = grep { -e } glob '/usr/lib/*/faketime/libfaketime.so.1 /usr/lib/faketime/libfaketime.so.1';
 die "libfaketime is not installed\n" if !$library;
@@ -42,8 +41,8 @@ sub stop_server
 
 	# the first one first: it starts no more, and those that end meanwhile stay until it goes on
 	kill 'STOP', $postmaster or die "the server does not run\n";
-	CrashPoints::until_stopped($postmaster);
-	my @children = Torture::children($postmaster);
+	Processes::until_stopped($postmaster);
+	my @children = Processes::children($postmaster);
 	my @pids = ($postmaster, @children);
 	is(kill('STOP', @children), scalar @children, 'all of the server stops');
 	usleep(10_000) until clock_gettime(CLOCK_MONOTONIC) > $until;

@@ -11,6 +11,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::Bin;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Standbys;
 use Test::More;
 use Torture;
@@ -55,7 +56,7 @@ sub fail_over
 	my $old = $standbys->{primary};
 	my $killed = Torture::now();
 
-	Torture::kill_postgres($standbys->primary);
+	Processes::kill_postgres($standbys->primary);
 	my $best = $standbys->most_advanced(@candidates);
 	my $ordered = Torture::now();
 	$standbys->promote($best, grep { $_ ne $best } @candidates);

@@ -17,11 +17,11 @@ use Pooler;
 use POSIX;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Resources;
 use Sessions;
 use Test::More;
 use Time::HiRes qw(time usleep);
-use Torture;
 
 my $connections = 60;
 my $reserved = 8;       # for the superuser: the test itself
@@ -289,7 +289,7 @@ sub direct_churn
 # ----------------------------------------------------------------
 
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-sub lasting { return ($postmaster, sort grep { Torture::title($_) =~ /^postgres: .*dlock/ } Torture::children($postmaster)) }
+sub lasting { return ($postmaster, sort grep { Processes::title($_) =~ /^postgres: .*dlock/ } Processes::children($postmaster)) }
 
 direct_churn(300, 'connections');
 my @lasting = lasting();

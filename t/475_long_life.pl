@@ -12,6 +12,7 @@ use IPC::Run;
 use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Resources;
 use Test::More;
 use Time::HiRes qw(usleep);
@@ -171,9 +172,9 @@ $node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM pg_stat_activity 
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 # A process that has just come has still the postmaster's title, which has a path.
 my @lasting = ($postmaster,
-	(grep { Torture::title($_) =~ /^postgres: .*(dlock|checkpointer|writer|launcher)/ } Torture::children($postmaster)),
+	(grep { Processes::title($_) =~ /^postgres: .*(dlock|checkpointer|writer|launcher)/ } Processes::children($postmaster)),
 	split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE application_name = 'stay'}));
-is(scalar(grep { Torture::title($_) =~ /: dlock/ } @lasting), 3, 'there are a launcher and two workers of dlock');
+is(scalar(grep { Processes::title($_) =~ /: dlock/ } @lasting), 3, 'there are a launcher and two workers of dlock');
 
 my $torture = Torture->new(
 	kind => 'postgres',

@@ -7,9 +7,7 @@ use strict;
 use warnings;
 
 use BuiltOnce;
-use Files;
 use FindBin;
-use Poll;
 use PostgreSQL::Test::Utils;
 
 # Build it, once for all tests of a run, and return the folder of its programs.
@@ -26,22 +24,6 @@ sub build
 		});
 	my ($bin) = run_command([ $pg_config, '--bindir' ]);
 	return "$folder$bin";
-}
-
-# With dlock.crash_stop a process stops at its point: has it?
-sub is_stopped
-{
-	my ($pid) = @_;
-	return slurp("/proc/$pid/stat") =~ /\) T /;
-}
-
-# Wait until it has.
-sub until_stopped
-{
-	my ($pid) = @_;
-	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { is_stopped($pid) })
-	  or die "process $pid does not stop\n";
-	return;
 }
 
 1;

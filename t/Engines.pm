@@ -167,6 +167,7 @@ use warnings;
 our @ISA = ('Engines::Any');
 
 use LeasePages;
+use Processes;
 use Time::HiRes qw(usleep);
 
 sub start_server
@@ -313,15 +314,9 @@ sub restart
 sub crash
 {
 	my ($self) = @_;
-	my $node = $self->{node};
-	my @pids = map { $_->[0] } @{ $self->control->query('SELECT pid FROM pg_stat_activity')->{rows} };
-	push @pids, PostgreSQL::Test::Utils::slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-	$node->kill9;
-	kill 'KILL', @pids;
 	$self->end_control;
-	# a new server refuses to start until the last process is gone and reaped
-	Scenarios::Run::until(sub { !kill 0, @pids }) or die "processes outlive kill -9\n";
-	$node->start;
+	Processes::kill_postgres($self->{node});
+	$self->{node}->start;
 	return;
 }
 

@@ -11,8 +11,8 @@ use strict;
 use warnings;
 
 use Files;
+use Processes;
 use Test::More;
-use Torture;
 
 # For each process: how many files, and how much private memory.
 sub of
@@ -40,7 +40,7 @@ sub have_not_grown
 	for my $pid (sort { $a <=> $b } keys %$early)
 	{
 		my ($files, $kilobytes) = map { "$early->{$pid}{$_} to $late->{$pid}{$_}" } qw(files kilobytes);
-		my $text = "$title: " . Torture::title($pid) . ": files $files, kB $kilobytes";
+		my $text = "$title: " . Processes::title($pid) . ": files $files, kB $kilobytes";
 		$ENV{TORTURE_MINUTES} ? diag($text) : note($text);
 		push @wrong, "$pid: files $files" if $late->{$pid}{files} > $early->{$pid}{files} + 5;
 		push @wrong, "$pid: kB $kilobytes" if $more ne 'any' && $late->{$pid}{kilobytes} > $early->{$pid}{kilobytes} + $more;

@@ -119,39 +119,6 @@ sub end_load
 	return (1, 'the clients: ' . join(' ', slurp("$folder/load.out") =~ /^load: .*/mg, "ended with status $status"));
 }
 
-# The children of a process, and the title of a process.
-sub children
-{
-	my ($parent) = @_;
-	return grep { slurp("/proc/$_/stat") =~ /^\d+ \(.*\) \S (\d+) /s && $1 == $parent }
-	  map { m{/(\d+)/} } glob '/proc/[0-9]*/stat';
-}
-
-sub title
-{
-	my ($pid) = @_;
-	return slurp("/proc/$pid/cmdline") =~ s/\0/ /gr;
-}
-
-# Kill a PostgreSQL, the postmaster first, and all its processes.
-sub kill_postgres
-{
-	my ($node) = @_;
-	my ($postmaster) = slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/ or die "the server does not run\n";
-	my @pids = ($postmaster, children($postmaster));
-
-	$node->kill9;
-	kill 'KILL', @pids;
-	# a new server refuses to start until the last one is gone
-	my $attempts = 0;
-	while (kill 0, @pids)
-	{
-		die "processes outlive kill -9\n" if $attempts++ > 6000;
-		usleep(10_000);
-	}
-	return;
-}
-
 # Microseconds, as the clients have them.
 sub now
 {
