@@ -89,6 +89,8 @@ give_back_safely(void)
 	}
 	PG_CATCH();
 	{
+		/* the error has reset the count, from which we take one below */
+		HOLD_INTERRUPTS();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 	}

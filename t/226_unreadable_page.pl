@@ -109,6 +109,35 @@ for my $wait (
 	$waiter->quit;
 }
 
+# A waiter is canceled after it was granted the lease, and cannot give that back.  The
+# error is the cancel's, and the session can be canceled and ended like any other.
+{
+	my ($waiter) = $sessions->open('waiter');
+
+	$waiter->send(q{SELECT dlock_acquire('l', 'waiter', 3600, -1)});
+	$sessions->waiting('waiter');
+	kill 'STOP', $waiter->{pid};
+	is($holder->query(q{SELECT dlock_release('l', 'holder')}), 't', 'granted to a waiter that is stopped');
+	evict();
+	my $good = page();
+	page(substr($good, 0, 4000) . ('?' x 100) . substr($good, 4100));
+	evict();
+	$sessions->until("SELECT pg_cancel_backend($waiter->{pid})", 't');
+	kill 'CONT', $waiter->{pid};
+	is($waiter->answer, '57014', '... and canceled: it cannot read the page to give back what it got');
+	page($good);
+
+	$waiter->send('SELECT pg_sleep(30)');
+	$sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $waiter->{pid} AND wait_event = 'PgSleep'", 1);
+	$sessions->until("SELECT pg_cancel_backend($waiter->{pid})", 't');
+	is($waiter->answer, '57014', '... its next statement can be canceled');
+	$waiter->send('SELECT pg_sleep(30)');
+	$sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $waiter->{pid} AND wait_event = 'PgSleep'", 1);
+	$sessions->until("SELECT pg_terminate_backend($waiter->{pid})", 't');
+	is($waiter->answer, 'gone', '... and the session be ended');
+	$waiter->quit;
+}
+
 $_->quit for $holder, $client, $sessions->{watcher};
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC:|TRAP:|terminated by signal/, 'nothing has crashed');
