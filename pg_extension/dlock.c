@@ -266,7 +266,8 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		previous_object_access(access, classId, objectId, subId, arg);
 	if (classId == DatabaseRelationId && access == OAT_DROP)
 		lease_commit_forget(objectId);
-	if (classId == ExtensionRelationId && access == OAT_DROP)
+	if (classId == ExtensionRelationId && access == OAT_DROP &&
+		objectId == get_extension_oid("dlock", true))
 		lease_commit_look_around();
 	if (classId == InheritsRelationId && access == OAT_POST_ALTER)
 		check_inheritance(objectId,

@@ -11,6 +11,10 @@
  * of shared memory, one after another.  A crash in between does no harm: the
  * shared memory is lost with it.
  *
+ * COMMIT PREPARED tells us nothing: the sessions that wait would go on waiting for
+ * what is gone.  So PREPARE TRANSACTION refuses a DROP.  After a CREATE it may: the
+ * first call asks for the worker.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
@@ -32,6 +36,10 @@ static Oid	dropped_database = InvalidOid;
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
+	if (event == XACT_EVENT_PRE_PREPARE && look_at_commit)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has dropped the lock table")));
 	/* a DROP may have been rolled back to a savepoint, or followed by CREATE */
 	if (event == XACT_EVENT_PRE_COMMIT && look_at_commit)
 		extension_dropped = !OidIsValid(get_extension_oid("dlock", true));

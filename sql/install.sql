@@ -48,6 +48,18 @@ SELECT count(*) FROM pg_proc WHERE proname LIKE 'dlock%';
 ROLLBACK;
 SELECT regress_locks.dlock_owner('job');
 
+-- nor can it be prepared: sessions that wait would not hear of the commit; that
+-- of another extension can
+BEGIN;
+DROP EXTENSION dlock;
+PREPARE TRANSACTION 'regress_dlock';
+ROLLBACK PREPARED 'regress_dlock';
+SELECT regress_locks.dlock_owner('job');
+BEGIN;
+DROP EXTENSION plpgsql;
+PREPARE TRANSACTION 'regress_dlock';
+ROLLBACK PREPARED 'regress_dlock';
+
 -- nothing is left
 DROP EXTENSION dlock;
 DROP SCHEMA regress_locks;
