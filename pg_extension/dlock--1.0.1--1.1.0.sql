@@ -101,3 +101,64 @@ CREATE FUNCTION dlock_downgrade(name text, owner text,
 RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_downgrade(text, text, bigint) IS
 'make the exclusive lease a shared one; false: held by another; NULL: not held';
+
+----------------------------------------------------------------------
+-- Privileges
+--
+-- Where the privileges of an old function were changed, the new ones of its kind
+-- get the same: what was revoked must not come back by another name.  For pg_dump
+-- they are changed privileges too, and not the ones that CREATE EXTENSION gives.
+----------------------------------------------------------------------
+
+DO $$
+DECLARE
+	func record;
+	priv record;
+BEGIN
+	FOR func IN
+		SELECT k.new::pg_catalog.regprocedure AS new, p.proacl, p.proowner
+		FROM (VALUES
+			('dlock_acquire_permits(text, text, dlock_duration, integer, integer, dlock_duration, text)',
+				'dlock_acquire_permit(text, text, dlock_duration, integer, dlock_duration, text)'),
+			('dlock_acquire_any(text[], text, dlock_duration, integer, dlock_duration, text)',
+				'dlock_acquire_all(text[], text, dlock_duration, dlock_duration, text)'),
+			('dlock_acquire_session_shared(text, text, dlock_duration, dlock_duration)',
+				'dlock_acquire_session(text, text, dlock_duration, dlock_duration)'),
+			('dlock_acquire_xact_shared(text, text, dlock_duration, dlock_duration)',
+				'dlock_acquire_xact(text, text, dlock_duration, dlock_duration)'),
+			('dlock_renew_many(text[], text, dlock_duration, bigint[])',
+				'dlock_renew(text, text, dlock_duration, bigint)'),
+			('dlock_release(text, text, bigint, integer)',
+				'dlock_release(text, text, bigint)'),
+			('dlock_release_many(text[], text, bigint[])',
+				'dlock_release(text, text, bigint)'),
+			('dlock_downgrade(text, text, bigint)',
+				'dlock_release(text, text, bigint)'),
+			('dlock_remaining(text, text, bigint)', 'dlock_owner(text)')
+		) AS k (new, old)
+		JOIN pg_catalog.pg_proc p
+			ON p.oid OPERATOR(pg_catalog.=) k.old::pg_catalog.regprocedure
+		WHERE p.proacl IS NOT NULL
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', func.new);
+		FOR priv IN
+			SELECT a.grantee, a.is_grantable FROM pg_catalog.aclexplode(func.proacl) a
+			WHERE a.grantee OPERATOR(pg_catalog.<>) func.proowner
+		LOOP
+			EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %s%s', func.new,
+				CASE WHEN priv.grantee OPERATOR(pg_catalog.=) 0 THEN 'PUBLIC'
+				ELSE priv.grantee::pg_catalog.regrole::pg_catalog.text END,
+				CASE WHEN priv.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END);
+		END LOOP;
+		DELETE FROM pg_catalog.pg_init_privs i
+		WHERE i.classoid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+			AND i.objoid OPERATOR(pg_catalog.=) func.new;
+		-- 17 and later note which roles are named there
+		DELETE FROM pg_catalog.pg_shdepend d
+		WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass
+			AND d.objid OPERATOR(pg_catalog.=) func.new
+			AND d.deptype OPERATOR(pg_catalog.=) 'i'
+			AND d.dbid OPERATOR(pg_catalog.=) (SELECT b.oid FROM pg_catalog.pg_database b
+				WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database());
+	END LOOP;
+END $$;

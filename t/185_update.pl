@@ -196,5 +196,49 @@ for my $old (@old)
 	}
 }
 
+# An operator has closed all functions of the old version to everybody, and let some roles
+# call them.  The new functions are for the same roles, now and in a dump.
+sub calls_of
+{
+	my ($database) = @_;
+	return $node->safe_psql(
+		$database, q{
+		SELECT role, string_agg(proname || ' ' || pronargs, ', ' ORDER BY proname, pronargs)
+		FROM pg_proc p JOIN pg_depend ON objid = p.oid AND classid = 'pg_proc'::regclass AND deptype = 'e',
+			unnest('{stranger, caller, "a grantor"}'::text[]) AS role
+		WHERE proname LIKE 'dlock%' AND proname NOT LIKE 'dlock_duration%'
+			AND has_function_privilege(role, p.oid, 'EXECUTE' || CASE role WHEN 'a grantor' THEN ' WITH GRANT OPTION' ELSE '' END)
+		GROUP BY role ORDER BY role});
+}
+
+# take, renew and give back
+my $changing = '^dlock_(acquire|renew|release|downgrade)';
+my $dump = "${PostgreSQL::Test::Utils::tmp_check}/closed.sql";
+$node->safe_psql('postgres', 'CREATE ROLE caller; CREATE ROLE "a grantor"');
+for my $old (@old)
+{
+	my $database = "closed $old";
+	my $close = qq{DO \$\$
+		DECLARE f regprocedure;
+		BEGIN
+			FOR f IN SELECT oid FROM pg_proc WHERE proname ~ '$changing' LOOP
+				EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+				EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO caller', f);
+				EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO "a grantor" WITH GRANT OPTION', f);
+			END LOOP;
+		END \$\$};
+
+	$node->safe_psql('postgres', qq{CREATE DATABASE "$_"}) for $database, "new $old", "dump of $old";
+	$node->safe_psql($database, "CREATE EXTENSION dlock VERSION '$old'; $close; ALTER EXTENSION dlock UPDATE");
+	$node->safe_psql("new $old", "CREATE EXTENSION dlock; $close");
+	my $expected = calls_of("new $old");
+	unlike($expected, qr/^stranger\|.*dlock_acquire/m, "$database: what is expected");
+	is(calls_of($database), $expected, "$database: so are the functions that the update brings");
+
+	$node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr($database) ], "$database: dumped");
+	$node->safe_psql("dump of $old", slurp_file($dump));
+	is(calls_of("dump of $old"), $expected, "$database: and after a dump");
+}
+
 $node->stop;
 done_testing();
