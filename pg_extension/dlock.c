@@ -35,7 +35,9 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 PG_MODULE_MAGIC;
@@ -244,6 +246,79 @@ check_statement(Node *statement)
 			 errhint("Its owner, tablespace, storage parameters, replica identity and triggers can be changed.")));
 }
 
+/*
+ * Refuse a statement that would lock the lock table, or another relation of ours,
+ * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
+ * privilege only when it has the lock.  So any role could stop all calls of the
+ * database: behind a transaction of its own that has looked at the table.
+ */
+static void
+check_may_lock(const RangeVar *relation)
+{
+	Oid			access_method = get_am_oid("dlock", true);
+	Oid			relid = OidIsValid(access_method) && relation != NULL ?
+		RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
+
+	if (OidIsValid(relid) &&
+		(is_lock_table(relid) ||
+		 get_rel_namespace(relid) == get_namespace_oid("dlock", true)) &&
+		pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV,
+					   get_relkind_objtype(get_rel_relkind(relid)),
+					   relation->relname);
+}
+
+/* The same for what foreign keys refer to: constraints, or columns that have some. */
+static void
+check_may_refer(const List *elements)
+{
+	ListCell   *cell;
+
+	foreach(cell, elements)
+	{
+		Node	   *element = lfirst(cell);
+
+		if (IsA(element, ColumnDef))
+			check_may_refer(((ColumnDef *) element)->constraints);
+		else if (IsA(element, Constraint))
+			check_may_lock(((Constraint *) element)->pktable);
+	}
+}
+
+/* The same for all relations that a statement would lock in that way. */
+static void
+check_locks(Node *statement)
+{
+	ListCell   *cell;
+
+	if (IsA(statement, CreateTrigStmt))
+		check_may_lock(((CreateTrigStmt *) statement)->relation);
+	else if (IsA(statement, RuleStmt))
+		check_may_lock(((RuleStmt *) statement)->relation);
+	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
+	{
+		/* a foreign table's begins with that of a table */
+		CreateStmt *create = (CreateStmt *) statement;
+
+		foreach(cell, create->inhRelations)
+			check_may_lock(lfirst_node(RangeVar, cell));
+		check_may_refer(create->tableElts);
+		check_may_refer(create->constraints);
+	}
+	else if (IsA(statement, AlterTableStmt))
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+		{
+			Node	   *definition = lfirst_node(AlterTableCmd, cell)->def;
+
+			if (definition == NULL)
+				continue;
+			if (IsA(definition, PartitionCmd))
+				check_may_lock(((PartitionCmd *) definition)->name);
+			else
+				check_may_refer(list_make1(definition));
+		}
+}
+
 /* Refuse a place in an inheritance tree, as parent or as child. */
 static void
 check_inheritance(Oid child, Oid parent)
@@ -295,6 +370,7 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
+	check_locks(pstmt->utilityStmt);
 	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);

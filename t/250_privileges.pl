@@ -132,6 +132,38 @@ is($second->answer, 't', 'the last has it too');
 $second->query(q{SELECT dlock_release('pids', 'second')});
 $_->quit for $holder, $first, $second;
 
+# Statements that lock a table before they ask whether the role may do that.  With a
+# transaction of the same role in the way, they would stop all calls, or all looks.
+{
+	my $all = Sessions->new($node);
+	my ($reader, $locker) = $all->open('reader', 'locker');
+
+	$_->query('SET SESSION AUTHORIZATION stranger') for $reader, $locker;
+	$locker->query(q{SET lock_timeout = '5s'});
+	$locker->query('CREATE TEMP TABLE own (a text) PARTITION BY LIST (a)');
+	$locker->query(q{CREATE TEMP TABLE plain (a text, "name" text)});
+	$reader->query('BEGIN');
+	is($reader->query('SELECT count(*) > 0 FROM dlock.locks'), 't', 'a plain role looks at the lock table');
+	is($reader->query('PREPARE p AS DELETE FROM dlock.lease_table'), '', '... and prepares what it may not do');
+	for my $relation ('lease_table', 'locks')
+	{
+		is($locker->query($_ =~ s/RELATION/dlock.$relation/r), '42501', "it may not: $_, $relation")
+		  for (
+			'CREATE TRIGGER t BEFORE INSERT ON RELATION EXECUTE FUNCTION dlock.refuse_change()',
+			'CREATE RULE r AS ON INSERT TO RELATION DO NOTHING',
+			'CREATE TEMP TABLE new PARTITION OF RELATION DEFAULT',
+			'CREATE TEMP TABLE new (a text REFERENCES RELATION (name))',
+			'CREATE TEMP TABLE new (a text, FOREIGN KEY (a) REFERENCES RELATION (name))',
+			'ALTER TABLE plain ADD FOREIGN KEY (a) REFERENCES RELATION (name)',
+			'ALTER TABLE plain ADD COLUMN b text REFERENCES RELATION (name)',
+			'ALTER TABLE own ATTACH PARTITION RELATION DEFAULT',
+			'ALTER TABLE own DETACH PARTITION RELATION');
+	}
+	is($reader->query('COMMIT'), '', 'it goes on');
+	is($locker->query('CREATE TEMP TABLE new (a text PRIMARY KEY, b text REFERENCES new)'), '', '... with tables of its own');
+	$_->quit for $reader, $locker, $all->{watcher};
+}
+
 # Renamed.
 $session->quit;
 $node->safe_psql('postgres', 'ALTER ROLE bob RENAME TO robert');
