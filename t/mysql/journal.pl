@@ -280,13 +280,39 @@ sql(q{SELECT dlock_acquire('held', 'a', 600)});
 settle();
 my $install = sub { $engine->feed('mysql_udf/install.sql'); return };
 
-# After a crash the journal is read.
+sub keep_journal { return sql('DROP TABLE IF EXISTS scenarios.kept; CREATE TABLE scenarios.kept SELECT * FROM dlock.journal') }
+
+# After a crash the journal is read; the name of a lease that it has.
+sub damaged_after_crash
+{
+	my ($statement) = @_;
+	my $damaged = killed_with('damaged', q{SELECT dlock_acquire('%s', 'a', 600)});
+	keep_journal();
+	sql($statement);
+	return $damaged;
+}
+
+# So it is when it is another run's, which nobody writes into the table any more.
+sub damaged_by_another
+{
+	my ($statement) = @_;
+	my $damaged;
+	Scenarios::Run::until(sub {
+		sql("SELECT dlock_release('$damaged', 'a')") if defined $damaged;
+		$damaged = 'damaged' . ++$attempt;
+		settle();
+		$token{$damaged} = [ sql("SELECT dlock_acquire('$damaged', 'a', 600)") ];
+		keep_journal();
+		$engine->control->query($_) for 'START TRANSACTION', $statement, 'UPDATE dlock.journal_head SET writer = 1', 'COMMIT';
+		return is_journaled();
+	}) or die "the lease is never in the journal\n";
+	return $damaged;
+}
+
 sub damaged_by
 {
-	my ($statement, $error, $mend, $crashes) = @_;
-	my $damaged = killed_with('damaged', q{SELECT dlock_acquire('%s', 'a', 600)});
-	sql('CREATE TABLE scenarios.kept SELECT * FROM dlock.journal');
-	sql($statement);
+	my ($statement, $error, $mend, $damage) = @_;
+	my $damaged = ($damage // \&damaged_after_crash)->($statement);
 	for my $what ('an error', 'for the next one too')
 	{
 		like(attempt(q{SELECT dlock_acquire('another', 'b', 600)}), $error, "$statement: $what");
@@ -304,8 +330,10 @@ sub damaged_by
 	return;
 }
 my $restore = sub { sql('DELETE FROM dlock.journal'); sql('INSERT INTO dlock.journal SELECT * FROM scenarios.kept'); return };
-damaged_by("UPDATE dlock.journal SET changes = $_", qr/dlock\.journal is damaged/, $restore)
-  for q{''}, q{'[]'}, q{concat(changes, ' ')}, q{left(changes, length(changes) - 1)}, q{'[[2,"",1]]'}, q{'[[2,"6e6",1]]'},
+my $is_damaged = qr/dlock\.journal is damaged/;
+damaged_by(q{UPDATE dlock.journal SET changes = ''}, $is_damaged, $restore);
+damaged_by("UPDATE dlock.journal SET changes = $_", $is_damaged, $restore, \&damaged_by_another)
+  for q{'[]'}, q{concat(changes, ' ')}, q{left(changes, length(changes) - 1)}, q{'[[2,"",1]]'}, q{'[[2,"6e6",1]]'},
   q{'[[4,"6e",1]]'}, q{concat('[[2,"', repeat('6e', 256), '",1]]')}, q{concat(changes, ',[2,"6e",99999999999999999999]]')};
 damaged_by('DELETE FROM dlock.journal_head', qr/journal_head lacks its row/, $install);
 damaged_by('DROP TABLE dlock.journal_head', qr/journal_head/, $install);
