@@ -621,7 +621,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 		{
 			answer.seen_writes = member->writes;
 			answer.was_ours = member->writer == moment->writer &&
-				!member->changed;
+				!member->changed && !member->renewed;
 			update_member(name, member, holder, moment);
 			continue;
 		}
