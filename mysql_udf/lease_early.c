@@ -344,6 +344,7 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 	if (call == NULL)
 		return false;
 	image_set_released(holder, ends);
+	call->ends = ends;
 	call->seen_writes = made.seen_writes;
 	lease_wake_before(lease_due_us(call));
 	lease_count(LEASE_COUNT_released, 1);

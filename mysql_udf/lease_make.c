@@ -490,6 +490,7 @@ make_release(lease_call *call, lease_name *name)
 	}
 	/* if that ends the lease, the image says so */
 	member = find_own(name, call);
+	call->ends = member == NULL || member->gone;
 	if (member != NULL && member->gone &&
 		member < &name->members[name->nknown])
 		image_set_released(member->holder, true);

@@ -192,14 +192,18 @@ lease_owed_note_written(int64_t now_us)
 
 /*
  * Add a lease of which something was given back: what is left of its holds.  "member" is
- * what the image has of it, or NULL.
+ * what the image has of it, or NULL; "ended" says that nothing was left.  If something was
+ * and the image has been forgotten, it is not known how much: then the tables say it.
  */
 static void
 add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
-			  const lease_member *member)
+			  const lease_member *member, bool ended)
 {
 	int64_t		holds = member == NULL || member->released ? 0 :
 		member->version;
+
+	if (!ended && member == NULL && !image_is_known(name))
+		return;
 
 	/* those of its holds that are to be written go, too */
 	for (const lease_call *call = NULL; holds > 0 &&
@@ -233,7 +237,7 @@ lease_owed_json(int64_t now_us)
 			 call = call->next)
 			if (call->unwritten)
 				add_unwritten(&text, call->names[0], call->request.token,
-							  lease_of(call));
+							  lease_of(call), call->ends);
 	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
 	{
 		size_t		place = (i - 1) % WRITTEN_ROOM;
@@ -243,7 +247,7 @@ lease_owed_json(int64_t now_us)
 		if (written[place].at_us < now_us - WRITTEN_US)
 			break;
 		add_unwritten(&text, name, token, written[place].ended ? NULL :
-					  image_lease(name, token));
+					  image_lease(name, token), written[place].ended);
 	}
 	lease_text_put(&text, "]", 1);
 	if (!text.failed)

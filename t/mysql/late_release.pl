@@ -61,5 +61,35 @@ is($session->value("SELECT dlock_is_free('$name')"), 0, 'while it is guarded');
 is($guard->value('COMMIT'), undef, 'the guard ends');
 like($session->value("SELECT dlock_acquire('$name', 'other', 30, 600)"), qr/^\d+$/, 'it is granted without a delay');
 $_->quit for $session, $guard;
+
+# A lease of which one hold was given back shows, although the library has forgotten all: as
+# the server becomes read-only, just after that was written; and as the tables are to be
+# read anew while the server is locked, so that it cannot be written.
+$engine->set;
+my ($reader, $reloader);
+($session, $reader, $reloader) = ($engine->client('session'), $engine->client('reader'), $engine->client('reloader', 'root'));
+sub sql { return $engine->control->value($_[0]) }
+sub shown { return $reader->value(q{SELECT COUNT(*) FROM dlock.locks WHERE name = 'several'}) }
+like($session->value(q{SELECT dlock_acquire('several', 'own', 600)}), qr/^\d+$/, 'a hold') for 1 .. 3;
+is(sql('SELECT dlock_settle()'), 1, 'all is written');
+is($session->value(q{SELECT dlock_release('several', 'own')}), 1, 'one hold is given back');
+ok(Scenarios::Run::until(sub { sql('SELECT COUNT(*) FROM dlock.journal') > 0 }), 'which is written');
+sql('SET GLOBAL read_only = 1');
+like($session->outcome(q{SELECT dlock_acquire('other', 'own', 600)}), qr/^1792 /, 'the server is read-only');
+is(shown(), 1, 'the lease shows');
+sql('SET GLOBAL read_only = 0');
+ok(Scenarios::Run::until(sub { $session->outcome(q{SELECT dlock_acquire('other', 'own', 600)}) =~ /^\d+$/ }), 'and writable');
+is(sql('SELECT dlock_settle()'), 1, 'all is written');
+sql('FLUSH TABLES WITH READ LOCK');
+is($session->value(q{SELECT dlock_release('several', 'own')}), 1, 'another hold is given back');
+is(shown(), 1, 'the lease shows');
+$reloader->send('SELECT dlock_reload()');
+# until the library has given up the write that it has been trying
+is(scalar(grep { sleep 1; shown() != 1 } 1 .. 4), 0, 'and while all is to be read anew');
+sql('UNLOCK TABLES');
+is($reloader->answer->{rows}[0][0], 1, 'which is done');
+is($reader->value(q{SELECT version FROM dlock.locks WHERE name = 'several'}), 1, 'one hold is left');
+
+$_->quit for $session, $reader, $reloader;
 $engine->stop;
 done_testing();
