@@ -74,7 +74,7 @@ typedef struct lease_call
 	 */
 	uint64_t	seen_writes;
 	bool		may_be_written;
-	bool		ends;			/* nothing is left of the lease */
+	bool		ends;			/* if unwritten: nothing is left of the lease */
 	hash_link	by_lease;		/* while it is owed: lease_calls_owed() */
 
 	/* of a waiter */

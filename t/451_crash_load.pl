@@ -31,17 +31,11 @@ log_statement = none
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 
-# The server's first process, which starts the others.
-sub postmaster
-{
-	return (slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die 'the server does not run';
-}
-
 # One of the server's processes whose title matches.
 sub one_of
 {
 	my ($pattern) = @_;
-	my @pids = grep { Processes::title($_) =~ $pattern } Processes::children(postmaster());
+	my @pids = grep { Processes::title($_) =~ $pattern } Processes::children(Processes::postmaster($node));
 	return @pids ? $pids[ rand @pids ] : undef;
 }
 
@@ -115,7 +109,7 @@ sub some_kills
 		}
 		else
 		{
-			my $postmaster = postmaster();
+			my $postmaster = Processes::postmaster($node);
 			my @pids = $what eq 'pause' ? ($postmaster, Processes::children($postmaster)) : one_of($client) // ();
 			$torture->disturb($what, sub { stop_for_a_moment(@pids) }, kills => 0);
 		}

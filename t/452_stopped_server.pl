@@ -36,17 +36,12 @@ my $watcher = $all->{watcher};
 sub stop_server
 {
 	my ($seconds) = @_;
-	my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 	my $until = clock_gettime(CLOCK_MONOTONIC) + $seconds;
+	my ($postmaster, @children) = Processes::stop_postmaster($node);
 
-	# the first one first: it starts no more, and those that end meanwhile stay until it goes on
-	kill 'STOP', $postmaster or die "the server does not run\n";
-	Processes::until_stopped($postmaster);
-	my @children = Processes::children($postmaster);
-	my @pids = ($postmaster, @children);
 	is(kill('STOP', @children), scalar @children, 'all of the server stops');
 	usleep(10_000) until clock_gettime(CLOCK_MONOTONIC) > $until;
-	kill 'CONT', @pids;
+	kill 'CONT', $postmaster, @children;
 	return;
 }
 

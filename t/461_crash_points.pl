@@ -21,6 +21,7 @@ use List::Util qw(max);
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 use Time::HiRes qw(usleep);
 
@@ -136,7 +137,7 @@ sub recover
 	%activated = ();
 	if ($server)
 	{
-		my ($postmaster) = slurp_file("$data_dir/postmaster.pid") =~ /^(\d+)/;
+		my $postmaster = Processes::postmaster($node);
 		$node->kill9;
 		poll('processes outlive kill -9', sub {
 				my @left = processes();

@@ -288,7 +288,7 @@ sub direct_churn
 # The server's own processes
 # ----------------------------------------------------------------
 
-my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+my $postmaster = Processes::postmaster($node);
 sub lasting { return ($postmaster, sort grep { Processes::title($_) =~ /^postgres: .*dlock/ } Processes::children($postmaster)) }
 
 direct_churn(300, 'connections');

@@ -169,7 +169,7 @@ $node->safe_psql('load', q{SELECT dlock_acquire('l', 'me', 0.01)});
 $node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM pg_stat_activity WHERE backend_type ~ 'dlock' AND datname IS NOT NULL})
   or die "there are no workers\n";
 
-my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+my $postmaster = Processes::postmaster($node);
 # A process that has just come has still the postmaster's title, which has a path.
 my @lasting = ($postmaster,
 	(grep { Processes::title($_) =~ /^postgres: .*(dlock|checkpointer|writer|launcher)/ } Processes::children($postmaster)),

@@ -38,17 +38,31 @@ sub until_stopped
 	return;
 }
 
-# Kill a server, the postmaster first, and all its processes: a new one refuses to start
-# until the last is gone.
+# A server's first process, which starts the others.
+sub postmaster
+{
+	my ($node) = @_;
+	return (slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0] // die "the server does not run\n";
+}
+
+# The postmaster, which stands still from now on, and all its children.  It starts none that
+# is not among them, and those that end meanwhile stay until it goes on.
+sub stop_postmaster
+{
+	my ($node) = @_;
+	my $postmaster = postmaster($node);
+
+	kill 'STOP', $postmaster;
+	until_stopped($postmaster);
+	return ($postmaster, children($postmaster));
+}
+
+# Kill a server and all its processes: a new one refuses to start until the last is gone.
 sub kill_postgres
 {
 	my ($node) = @_;
-	my ($postmaster) = slurp($node->data_dir . '/postmaster.pid') =~ /^(\d+)/ or die "the server does not run\n";
+	my @pids = stop_postmaster($node);
 
-	# once it stands still, it starts no process that is not in the list
-	kill 'STOP', $postmaster;
-	until_stopped($postmaster);
-	my @pids = ($postmaster, children($postmaster));
 	$node->kill9;
 	kill 'KILL', @pids;
 	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { !kill 0, @pids })

@@ -94,8 +94,8 @@ connect_client(void)
 
 /*
  * Ask for a number: -1 for NULL, -2 for an error, -3 if the connection is gone.  A server
- * that stands still may leave undecided what has taken so many seconds; without an end
- * below 0.
+ * that stands still may leave a call undecided, but only after "patience", in seconds, and
+ * never if that is negative.
  */
 static int64_t
 ask_for(MYSQL *connection, const char *statement, double patience)
