@@ -49,10 +49,12 @@ sub engine
 	return $self->{engine};
 }
 
-# From now on nothing gets to the disk.
+# From now on nothing gets to the disk.  All that the library has to write by itself is
+# written first: else that may be what is held up, and what the test asks for waits for it.
 sub hold
 {
 	my ($self) = @_;
+	$self->engine->control->value('SELECT dlock_settle()') or die "not all is written\n";
 	open(my $file, '>', $self->{hold}) or die "could not create $self->{hold}: $!\n";
 	close($file) or die "could not create $self->{hold}: $!\n";
 	$held{ $self->{hold} } = 1;

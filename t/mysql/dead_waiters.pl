@@ -81,17 +81,6 @@ sub is_busy
 	return sql("SELECT count(*) FROM information_schema.processlist WHERE id = $client->{id} AND command <> 'Sleep'");
 }
 
-# Hold up what gets to the disk, but nothing that was under way: until so many leases
-# are in their table, they are still to be moved there, and others would wait for that.
-sub hold
-{
-	my ($leases) = @_;
-	Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.lease_table') == $leases })
-	  or die "the leases stay in the journal\n";
-	$server->hold;
-	return;
-}
-
 # Who holds what: "owner mode version", name by name.
 sub held
 {
@@ -198,7 +187,7 @@ for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of
 		my ($dead, $next) = (connected('tester'), connected('tester'));
 		queue_up($dead, "SELECT $dying");
 		queue_up($next, "SELECT $next_sql");
-		hold(scalar @$before);
+		$server->hold;
 		$holder->value(q{SELECT dlock_release('n', 'holder')});
 		$server->hangs or die "is not granted: $dying\n";
 		$ways{$way}[0]->($dead);
@@ -227,7 +216,7 @@ for my $way (sort keys %ways)
 		my $acquire = q{SELECT dlock_acquire('n', 'own', 3600, -1, 'r')};
 		$holder->value(q{SELECT dlock_acquire('n', 'holder', 3600)});
 		queue_up($dead, $acquire);
-		hold(1);
+		$server->hold;
 		$holder->value(q{SELECT dlock_release('n', 'holder')});
 		$server->hangs or die "is not granted: $acquire\n";
 		$again->send($acquire);

@@ -69,8 +69,6 @@ is($session->value(q{SELECT dlock_is_free('n')}), 1, 'and it is free');
 # A release, and with it the grant to who waits: that one is told that nobody knows,
 # and asks again with the same request id.
 like($session->value(q{SELECT dlock_acquire('handed', 'own', 600)}), qr/^\d+$/, 'another lease');
-# all that was put off is written first, which would else be in a commit when the
-# flushes are held up, and the release come after it
 is(sql('SELECT dlock_settle()'), 1, 'all is written');
 is(sql('SELECT group_concat(name) FROM dlock.locks'), 'handed', 'and nothing else is held');
 is(sql('SELECT group_concat(name) FROM dlock.lease_table'), 'handed', 'nor is there another row');
