@@ -852,8 +852,7 @@ settle(lease_call *call)
 		lease_call_answer_now(call);
 	else
 	{
-		if (tenure->checkpoint.up_to == 0)
-			lease_checkpoint_at(0);
+		lease_checkpoint_soon();
 		lease_list_stalled(call, lease_now() + LEASE_LOCKED_RETRY_US);
 	}
 }
@@ -990,9 +989,10 @@ run_batch(int64_t now_us)
 	}
 	else
 	{
+		/* nor could a checkpoint be written; nobody is answered while one is tried */
 		if (status == LEASE_STATUS_CONFLICT &&
 			lease_server_connection()->is_locked)
-			lease_checkpoint_put_off();
+			lease_checkpoint_later();
 		fail_batch(status, changed);
 	}
 	lease_pace_note_company(nunanswered > 1 ||

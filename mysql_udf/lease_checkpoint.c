@@ -148,15 +148,15 @@ write_piece(void)
 	if (status != LEASE_STATUS_OK)
 		return status;
 	lease_note_piece(lease_now() - began_us, !journal_is_empty(&carried));
-	if (is_last)
+	if (!lease_dirty_written(ndirty, &carried))
+		lease_forget();			/* it is done, but not known to be */
+	else if (is_last)
 	{
 		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)
 			image_mark_read(i, image_mark(i));
 		lease_renewals_forget_old();
 		lease_note_applied();
 	}
-	if (!lease_dirty_written(ndirty, &carried))
-		lease_forget();			/* it is done, but not known to be */
 	return LEASE_STATUS_OK;
 }
 
@@ -191,19 +191,6 @@ note_checkpoint(lease_status status)
 }
 
 /*
- * The server is locked against writing: put the next checkpoint off.  It would find the
- * same, after a second in which nobody is answered.
- */
-void
-lease_checkpoint_put_off(void)
-{
-	int64_t		later_us = lease_now() + LEASE_DIRTY_RETRY_US;
-
-	if (tenure->checkpoint_us < later_us)
-		lease_checkpoint_at(later_us);
-}
-
-/*
  * Write a piece of what the journal has into the table, if it has anything.  The mutex is
  * held, and released meanwhile.
  */
@@ -226,12 +213,12 @@ lease_checkpoint(void)
 		last_name = seen_names = image_last_dirtied();
 		seen_bytes = tenure->journal_bytes;
 	}
-	lease_checkpoint_at(0);
+	lease_checkpoint_now();
 	if (status == LEASE_STATUS_OK)
 		status = write_piece();
 	note_checkpoint(status);
 	if (status != LEASE_STATUS_OK)
-		lease_checkpoint_at(lease_now() + LEASE_DIRTY_RETRY_US);
+		lease_checkpoint_later();
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_LOST)

@@ -11,6 +11,5 @@
 
 /* lease_checkpoint.c */
 extern lease_status lease_checkpoint(void);
-extern void lease_checkpoint_put_off(void);
 
 #endif							/* DLOCK_LEASE_CHECKPOINT_H */

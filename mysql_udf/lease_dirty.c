@@ -155,11 +155,7 @@ lease_dirty_written(size_t ndirty, const journal_writer *carried)
 	image_name *name = image_first_dirty();
 
 	if (!journal_is_empty(carried))
-	{
 		lease_note_appended(carried->rows.count, journal_bytes(carried));
-		if (tenure->checkpoint.up_to == 0)
-			lease_checkpoint_at(lease_now() + LEASE_DIRTY_RETRY_US);
-	}
 	for (size_t i = 0; i < ndirty; i++)
 	{
 		image_name *next = name->next_dirty;

@@ -9,9 +9,6 @@
 
 #include "table.h"
 
-/* When to try again what somebody else kept from being done. */
-#define LEASE_DIRTY_RETRY_US	1000000
-
 /* lease_dirty.c */
 extern lease_bytes *lease_dirty_names(size_t ndirty, size_t *n, size_t *nrows);
 extern lease_status lease_dirty_locks(const lease_bytes *names, size_t n,

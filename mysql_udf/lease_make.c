@@ -612,7 +612,7 @@ make_guard(lease_call *call, lease_name *name)
 		{
 			made->needs_commit = true;
 			image_hurry(name->entry);
-			lease_checkpoint_at(0);
+			lease_checkpoint_now();
 			lease_call_stall(call, call->retry_us == 0 ? 0 :
 							 LEASE_LOCKED_RETRY_US);
 			return;

@@ -155,7 +155,7 @@ lease_reap(int64_t now_us)
 		!find_due(due_us, &list) && !looks_again && !lease_is_settled())
 	{
 		look_after = tenure->number;
-		lease_checkpoint_at(0);
+		lease_checkpoint_now();
 	}
 	lease_names_sort(&list);
 	reaped_us = lease_now();

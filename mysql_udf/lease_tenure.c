@@ -25,6 +25,14 @@
 /* Checkpoints that are due because of age take at most one part of the time in so many. */
 #define CHECKPOINTS_PART	200
 
+/*
+ * The same of those that callers wait for, see dlock_settle(): every account may call it,
+ * and none is to slow others down by more than its share.  And when one that failed is
+ * tried again.
+ */
+#define AWAITED_PART		4
+#define RETRY_US			1000000
+
 static lease_tenure now = {
 	.checkpoint_us = INT64_MAX,
 	.clustered = true,
@@ -191,14 +199,20 @@ lease_note_taken_over(bool has_journal, bool direct)
  * ----------------------------------------------------------------
  */
 
+/* How long so many times the last checkpoint took; within bounds. */
+static int64_t
+get_part_us(int64_t part, int64_t least_us, int64_t most_us)
+{
+	int64_t		us = now.checkpoint_took_us * part;
+
+	return us < least_us ? least_us : us > most_us ? most_us : us;
+}
+
 /* How old the journal may become. */
 static int64_t
 get_age_us(void)
 {
-	int64_t		age_us = now.checkpoint_took_us * CHECKPOINTS_PART;
-
-	return age_us < JOURNAL_US ? JOURNAL_US :
-		age_us > JOURNAL_MAX_US ? JOURNAL_MAX_US : age_us;
+	return get_part_us(CHECKPOINTS_PART, JOURNAL_US, JOURNAL_MAX_US);
 }
 
 /* Begin the next checkpoint at once if the journal has much. */
@@ -251,8 +265,9 @@ lease_note_applied(void)
 	now.journal_bytes -= now.checkpoint.bytes;
 	now.checkpoint_took_us = now.checkpoint.took_us;
 	now.checkpoint.up_to = 0;
+	now.awaited_us = lease_now() + get_part_us(AWAITED_PART, 0, RETRY_US);
 	if (now.checkpoint.carries)
-		now.checkpoint_us = lease_now() + JOURNAL_US;
+		now.checkpoint_us = lease_now() + RETRY_US;
 	else
 	{
 		now.checkpoint_us = lease_now() + get_age_us();
@@ -260,11 +275,28 @@ lease_note_applied(void)
 	}
 }
 
-/* Say when the next piece of a checkpoint is due. */
+/* The next piece of a checkpoint is due. */
 void
-lease_checkpoint_at(int64_t at_us)
+lease_checkpoint_now(void)
 {
-	now.checkpoint_us = at_us;
+	now.checkpoint_us = 0;
+}
+
+/* A caller waits for a checkpoint: unless one is under way, begin the next one soon. */
+void
+lease_checkpoint_soon(void)
+{
+	if (now.checkpoint.up_to == 0 && now.checkpoint_us > now.awaited_us)
+		now.checkpoint_us = now.awaited_us;
+}
+
+/* A piece has failed, or would: put it off, also for those who wait for it. */
+void
+lease_checkpoint_later(void)
+{
+	now.awaited_us = lease_now() + RETRY_US;
+	if (now.checkpoint_us < now.awaited_us)
+		now.checkpoint_us = now.awaited_us;
 }
 
 /* ----------------------------------------------------------------

@@ -26,6 +26,8 @@ typedef struct lease_tenure
 	size_t		journal_bytes;
 	int64_t		checkpoint_us;	/* when to write the next piece of a checkpoint */
 	int64_t		checkpoint_took_us; /* the last one, all of it */
+	int64_t		awaited_us;		/* when the next one may begin for callers who wait
+								 * for it */
 	struct						/* the one that is under way: */
 	{
 		uint64_t	up_to;		/* the newest row to be applied; 0: none is */
@@ -69,7 +71,9 @@ extern void lease_note_appended(size_t rows, size_t bytes);
 extern void lease_begin_checkpoint(void);
 extern void lease_note_piece(int64_t took_us, bool carries);
 extern void lease_note_applied(void);
-extern void lease_checkpoint_at(int64_t at_us);
+extern void lease_checkpoint_now(void);
+extern void lease_checkpoint_soon(void);
+extern void lease_checkpoint_later(void);
 
 extern void lease_note_looked(bool clustered, bool read_only, int64_t at_us);
 extern void lease_note_not_looked(void);
