@@ -330,6 +330,24 @@ check_inheritance(Oid child, Oid parent)
 }
 
 /*
+ * The lock table is dropped, and locked against all calls.  A transaction that guards a
+ * lease in it relies on that until it has ended, and another table would know nothing of
+ * the guard.
+ */
+static void
+check_guards(void)
+{
+	int			pid = lease_queue_other_guard(MyDatabaseId);
+
+	if (pid != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot drop table \"lease_table\" while a transaction guards a lease"),
+				 errdetail("Process %d does.", pid),
+				 errhint("Try again when its transaction has ended, or end it with pg_terminate_backend().")));
+}
+
+/*
  * Keep the columns of the lock table as they are, since C code relies on them,
  * and tell the workers when the table or a database is dropped.
  */
@@ -357,7 +375,10 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot change the columns of table \"lease_table\"")));
 	if (access == OAT_DROP)
+	{
+		check_guards();
 		lease_commit_look_around();
+	}
 }
 
 /* Keep the lock table as it is; end the session's leases with DISCARD ALL. */

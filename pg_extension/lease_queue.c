@@ -1037,6 +1037,41 @@ lease_queue_guarded_names(Oid database, int *count)
 	return array;
 }
 
+/*
+ * The process of another transaction that guards a lease in a database; 0: none does.  The
+ * caller has locked the lock table against all calls, so none begins.
+ */
+int
+lease_queue_other_guard(Oid database)
+{
+	int			pid = 0;
+
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
+	{
+		dlist_iter	iter;
+
+		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		dlist_foreach(iter, &shared->partitions[i].queues)
+		{
+			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
+			dlist_iter	guard_iter;
+
+			if (queue->key.database != database)
+				continue;
+			dlist_foreach(guard_iter, &queue->guards)
+			{
+				LeaseGuard *guard = dlist_container(LeaseGuard, link,
+													guard_iter.cur);
+
+				if (guard->pid != MyProcPid)
+					pid = guard->pid;
+			}
+		}
+		LWLockRelease(&locks[i].lock);
+	}
+	return pid;
+}
+
 /* Say whether this transaction has guards. */
 bool
 lease_queue_has_guards(void)

@@ -198,6 +198,7 @@ extern void lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 extern List *lease_queue_copy_guards(Oid database, uint32 hash,
 									 lease_bytes name);
 extern LeaseQueueKey *lease_queue_guarded_names(Oid database, int *count);
+extern int	lease_queue_other_guard(Oid database);
 extern bool lease_queue_has_guards(void);
 extern void lease_queue_end_guards(void);
 

@@ -175,13 +175,33 @@ is($holder->query(q{COMMIT; BEGIN; SELECT count(dlock_guard(name, owner, token):
 	'5', 'five are possible after the transaction\'s end');
 is($holder->query(q{SELECT dlock_release_all('a')}), 6, 'all are released');
 
-# a guard of a table that was dropped is none of the next
+# A table with a guard is not dropped: the next would know nothing of the guard.
+for my $way ('EXTENSION dlock', 'EXTENSION dlock CASCADE')
+{
+	$watcher->query('BEGIN');
+	$holder->query('BEGIN');
+	is($holder->query(q{SELECT dlock_guard('old', 'a', dlock_acquire('old', 'a', 600))}), '', 'guarded');
+	is($holder->query(q{SELECT dlock_release('old', 'a')}), 't', '... and given back');
+	is($watcher->query("DROP $way"), '55006', "DROP $way is refused");
+	like($watcher->error, qr/DETAIL:\s+Process $holder->{pid} does\./, '... and says who guards');
+	is($watcher->query(q{ROLLBACK; SELECT dlock_is_free('old')}), 'f', 'the guard stands');
+	is($holder->query(q{COMMIT; SELECT dlock_is_free('old')}), 't', '... and ends');
+}
+# its own goes with the table
 $holder->query('BEGIN');
 is($holder->query(q{SELECT dlock_guard('old', 'a', dlock_acquire('old', 'a', 600))}), '', 'guarded');
-$watcher->query('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+is($holder->query('DROP EXTENSION dlock; CREATE EXTENSION dlock; COMMIT'), '', 'a transaction may drop what it guards');
 is($watcher->query(q{SELECT dlock_is_free('old'), count(*), (SELECT count(*) FROM dlock_holders('old')) FROM dlock.locks}),
 	't|0|0', 'with a new table it is shown nowhere');
-is($holder->query(q{COMMIT; SELECT dlock_is_free('old')}), 't', '... and ends');
+# other databases have tables of their own
+$watcher->query('CREATE DATABASE other_one');
+my ($other) = Sessions->new($node, 'other_one')->{watcher};
+is($other->query('CREATE EXTENSION dlock'), '', 'another database has it');
+$holder->query('BEGIN');
+is($holder->query(q{SELECT dlock_guard('old', 'a', dlock_acquire('old', 'a', 600))}), '', 'guarded');
+is($other->query('DROP EXTENSION dlock'), '', 'and drops it');
+is($holder->query('COMMIT'), '', 'the guard ends');
+$other->quit;
 
 $_->quit for $holder, $waiter, @workers, $watcher;
 $node->stop;
