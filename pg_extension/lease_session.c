@@ -324,14 +324,17 @@ lease_session_watch(void)
 		.keysize = sizeof(BoundKey),
 		.entrysize = sizeof(BoundLease),
 	};
+	HTAB	   *table;
 
 	if (bound != NULL)
 		return;
 	info.hcxt = TopMemoryContext;
-	bound = hash_create("dlock leases of this session", 16, &info,
+	table = hash_create("dlock leases of this session", 16, &info,
 						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(at_subtransaction_end, NULL);
 	before_shmem_exit(at_last, (Datum) 0);
 	before_shmem_exit(at_exit, (Datum) 0);	/* runs before at_last */
+	/* last: after an error all of it is done again, and twice does no harm */
+	bound = table;
 }
