@@ -57,16 +57,27 @@ sub stop_postmaster
 	return ($postmaster, children($postmaster));
 }
 
-# Kill a server and all its processes: a new one refuses to start until the last is gone.
+# When a process started, in ticks: with its number it is that of no other.
+sub _start_of
+{
+	my ($pid) = @_;
+	return (split ' ', slurp("/proc/$pid/stat") =~ s/.*\) //sr)[19] // 0;
+}
+
+# Kill a server and all its processes: a new one refuses to start until the last is gone.  It
+# would also refuse to if another process had got the first one's number meanwhile, which the
+# lock files have.
 sub kill_postgres
 {
 	my ($node) = @_;
-	my @pids = stop_postmaster($node);
+	my ($postmaster, @children) = stop_postmaster($node);
+	my %starts = map { $_ => _start_of($_) } $postmaster, @children;
 
+	kill 'KILL', @children;
 	$node->kill9;
-	kill 'KILL', @pids;
-	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { !kill 0, @pids })
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { !grep { _start_of($_) == $starts{$_} } keys %starts })
 	  or die "processes outlive kill -9\n";
+	unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock';
 	return;
 }
 
