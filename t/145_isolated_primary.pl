@@ -59,15 +59,23 @@ sub in_vain
 	return;
 }
 
+# From now on "three" gets nothing more, and cannot be ahead of another standby: a primary
+# writes WAL of its own accord too.
+sub cut_off_three
+{
+	$three->append_conf('postgresql.conf', q{primary_conninfo = ''});
+	$three->reload;
+	$all->streams(1);
+	return;
+}
+
 # Both standbys are there, then "two" alone, which is enough.
 $holder->query("SELECT dlock_acquire('$_', 'holder', 3600)") for 'held', 'renewed', 'released', 'evicted', 'line';
 $holder->query("SELECT dlock_acquire_shared('read', '$_', 3600)") for 'reader 1', 'reader 2';
 $holder->query(q{SELECT dlock_acquire_permit('some', 'holder', 3600, 3)}) for 1, 2;
 $holder->query(q{SELECT dlock_acquire_session('session', 'holder', 3600)});
 $one->wait_for_catchup($_) for 'two', 'three';
-$three->append_conf('postgresql.conf', q{primary_conninfo = ''});
-$three->reload;
-$all->streams(1);
+cut_off_three();
 like($holder->query(q{SELECT dlock_acquire('late', 'holder', 3600)}), qr/^\d+$/, 'with one standby there are grants');
 
 # Then none.  It cannot be reached any more, but runs.
@@ -174,7 +182,9 @@ for my $name ('one', 'three')
 is($one->safe_psql('postgres', q{SELECT dlock_owner('job'), (SELECT count(*) FROM work)}),
 	'you|0', 'nothing is left of what was not acknowledged');
 
-# And takes over in its turn.
+# And takes over in its turn, which it can as it is not behind.
+cut_off_three();
+$two->wait_for_catchup('one');
 my $before = $two->safe_psql('postgres', $rows);
 $largest = max($largest_there, largest($two));
 $two->stop('immediate');
