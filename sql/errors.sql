@@ -1,7 +1,7 @@
 -- Bad input is an error with an SQLSTATE, never NULL, and changes nothing.
 -- Scenarios 13 and 18.
 \pset null '<NULL>'
-SELECT dlock_acquire('held', 'a', 60) AS t1 \gset
+SELECT dlock_acquire('held', 'a', 600) AS t1 \gset
 
 -- NULL: 22004
 SELECT dlock_acquire(NULL, 'a', 60);
@@ -233,5 +233,5 @@ SELECT dlock_release('%s %n %d "x"', 'o''"%s');
 
 -- nothing above changed the one lease there was
 SELECT name, owner, mode, version, token = :t1 AS same_token,
-	expires_at < clock_timestamp() + '61 s' AS same_deadline FROM dlock.locks;
+	expires_at < clock_timestamp() + '601 s' AS same_deadline FROM dlock.locks;
 SELECT dlock_release('held', 'a');

@@ -54,8 +54,8 @@ SELECT expired + reaped - :over >= 1 AS counted, dlock_release('job', 'b') FROM 
 
 -- renewals that came too late: lost to somebody, or just over; renew_all cannot tell
 SELECT dlock_stats_reset();
-SELECT dlock_acquire('job', 'a', 60) AS token \gset
-SELECT dlock_renew('job', 'a', 60), dlock_renew('job', 'a', 60, :token - 1), dlock_renew('job', 'b', 60), dlock_renew('none', 'a', 60), dlock_renew_all('b', 60);
+SELECT dlock_acquire('job', 'a', 3600) AS token \gset
+SELECT dlock_renew('job', 'a', 3600), dlock_renew('job', 'a', 60, :token - 1), dlock_renew('job', 'b', 60), dlock_renew('none', 'a', 60), dlock_renew_all('b', 60);
 SELECT renewed, renewals_lost FROM dlock.stats;
 SELECT dlock_release('job', 'b'), dlock_release('none', 'a');
 SELECT renewed, renewals_lost FROM dlock.stats;

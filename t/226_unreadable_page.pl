@@ -127,11 +127,11 @@ for my $wait (
 	is($waiter->answer, '57014', '... and canceled: it cannot read the page to give back what it got');
 	page($good);
 
-	$waiter->send('SELECT pg_sleep(30)');
+	$waiter->send('SELECT pg_sleep(600)');
 	$sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $waiter->{pid} AND wait_event = 'PgSleep'", 1);
 	$sessions->until("SELECT pg_cancel_backend($waiter->{pid})", 't');
 	is($waiter->answer, '57014', '... its next statement can be canceled');
-	$waiter->send('SELECT pg_sleep(30)');
+	$waiter->send('SELECT pg_sleep(600)');
 	$sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $waiter->{pid} AND wait_event = 'PgSleep'", 1);
 	$sessions->until("SELECT pg_terminate_backend($waiter->{pid})", 't');
 	is($waiter->answer, 'gone', '... and the session be ended');

@@ -35,7 +35,7 @@ $node->safe_psql(
 	CREATE PROCEDURE take(name text, who text, OUT token bigint) LANGUAGE plpgsql AS $$
 	BEGIN
 		LOOP
-			token := dlock_acquire(name, who, 600);
+			token := dlock_acquire(name, who, 36000);
 			EXIT WHEN token IS NOT NULL;
 			COMMIT;
 		END LOOP;
@@ -69,7 +69,7 @@ $node->safe_psql(
 		others int;
 	BEGIN
 		FOR i IN 1..rounds LOOP
-			IF dlock_acquire_permit('permits', 'p' || who, 600, most) IS NOT NULL THEN
+			IF dlock_acquire_permit('permits', 'p' || who, 36000, most) IS NOT NULL THEN
 				PERFORM pg_advisory_lock(1000 + who);
 				SELECT count(*) INTO others FROM pg_locks
 					WHERE locktype = 'advisory' AND objid BETWEEN 1000 AND 1999 AND granted;
@@ -89,7 +89,7 @@ $node->safe_psql(
 	BEGIN
 		FOR i IN 1..rounds LOOP
 			IF (i + who) % 4 = 0 THEN
-				IF dlock_acquire('rw', me, 600) IS NOT NULL THEN
+				IF dlock_acquire('rw', me, 36000) IS NOT NULL THEN
 					PERFORM pg_advisory_lock(2000 + who);
 					SELECT count(*) INTO conflicts FROM pg_locks
 						WHERE locktype = 'advisory' AND objid BETWEEN 2000 AND 3999 AND objid <> 2000 + who;
@@ -97,7 +97,7 @@ $node->safe_psql(
 					PERFORM pg_advisory_unlock(2000 + who);
 					PERFORM dlock_release('rw', me);
 				END IF;
-			ELSIF dlock_acquire_shared('rw', me, 600) IS NOT NULL THEN
+			ELSIF dlock_acquire_shared('rw', me, 36000) IS NOT NULL THEN
 				PERFORM pg_advisory_lock(3000 + who);
 				SELECT count(*) INTO conflicts FROM pg_locks
 					WHERE locktype = 'advisory' AND objid BETWEEN 2000 AND 2999;
@@ -113,7 +113,7 @@ $node->safe_psql(
 	CREATE PROCEDURE grow(who int, rounds int) LANGUAGE plpgsql AS $$
 	BEGIN
 		FOR i IN 1..rounds LOOP
-			PERFORM dlock_acquire('kept ' || who || ' ' || i || ' ' || j, 'keeper', 600),
+			PERFORM dlock_acquire('kept ' || who || ' ' || i || ' ' || j, 'keeper', 36000),
 				dlock_acquire('dying ' || who || ' ' || i || ' ' || j, 'mayfly ' || j, 0.001)
 			FROM generate_series(1, 10) j;
 			COMMIT;
@@ -197,7 +197,7 @@ like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT count(*), count(DIST
 	qr/Parallel Seq Scan/, 'a parallel scan is planned');
 my $adding = $node->background_psql('postgres');
 $adding->query_until(qr/started/, q{\echo started
-SELECT count(dlock_acquire('late ' || i, 'late', 600)) FROM generate_series(1, 100000) i;
+SELECT count(dlock_acquire('late ' || i, 'late', 36000)) FROM generate_series(1, 100000) i;
 \echo finished
 });
 my $wrong = 0;

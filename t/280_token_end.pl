@@ -54,7 +54,7 @@ sub refused
 refused('mark at the end');
 is($node->safe_psql('postgres', acquire('b')),
 	$token_max, 're-entry goes on');
-is( $node->safe_psql('postgres', "SELECT dlock_renew('doc', 'b', 60)"),
+is( $node->safe_psql('postgres', "SELECT dlock_renew('doc', 'b', 3600)"),
 	't', 'renewal goes on');
 is( $node->safe_psql('postgres', "SELECT dlock_release('kept', 'a')"),
 	't', 'release goes on');

@@ -352,6 +352,7 @@ sub tokens_grow
 	my $max = $self->{max};
 	my @names = sort keys %$max;
 	my $values = join ', ', map { "('$_', $max->{$_})" } @names;
+	my $ttl = TTL;
 
 	is( $node->safe_psql(
 			'postgres', qq{
@@ -361,7 +362,7 @@ sub tokens_grow
 			FROM (VALUES $values) AS names (name, seen),
 				LATERAL (SELECT dlock_force_release(name) AS evicted) AS a,
 				LATERAL (SELECT CASE WHEN evicted >= 0
-					THEN dlock_acquire(name, 'newcomer', 60) END AS token) AS b;
+					THEN dlock_acquire(name, 'newcomer', $ttl) END AS token) AS b;
 			SELECT dlock_release_all('newcomer') = count(*) FROM (VALUES $values) v;
 		}),
 		scalar(@names) . '|' . scalar(@names) . "|t\nt",
