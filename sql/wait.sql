@@ -94,14 +94,22 @@ SELECT dlock_release_all('a');
 SELECT dlock_acquire('busy', 'a', 600) AS busy \gset
 
 -- the server's own limits end a wait, and nothing is left of it
-SET statement_timeout = '20 ms';
+-- (SET LOCAL, whose end needs no statement that the limit could end)
+BEGIN;
+SET LOCAL statement_timeout = '20 ms';
 SELECT dlock_acquire('busy', 'b', 60, -1);
 \echo :SQLSTATE
+ROLLBACK;
+BEGIN;
+SET LOCAL statement_timeout = '20 ms';
 SELECT dlock_wait('busy', -1);
 \echo :SQLSTATE
+ROLLBACK;
+BEGIN;
+SET LOCAL statement_timeout = '20 ms';
 SELECT dlock_acquire_all('{free,busy}', 'b', 60, -1);
 \echo :SQLSTATE
-RESET statement_timeout;
+ROLLBACK;
 SET lock_timeout = '20 ms';
 SELECT dlock_acquire('busy', 'b', 60, -1);
 \echo :SQLSTATE
