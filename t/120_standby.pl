@@ -19,6 +19,7 @@ $primary->append_conf(
 	'postgresql.conf', q{
 shared_preload_libraries = 'dlock'
 wal_consistency_checking = 'all'
+wal_keep_size = '1GB'
 allow_in_place_tablespaces = on
 dlock.reap_interval = '100ms'
 });

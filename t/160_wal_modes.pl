@@ -20,6 +20,7 @@ shared_preload_libraries = 'dlock'
 dlock.reap_interval = '1h'
 checkpoint_timeout = '1h'
 max_wal_size = '4GB'
+wal_keep_size = '4GB'
 autovacuum = off
 });
 $base->start;
