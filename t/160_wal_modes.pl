@@ -40,25 +40,25 @@ sub change_leases
 	SET application_name = '160_wal_modes';
 
 	-- new names: inserts and splits
-	SELECT dlock_acquire('PREFIX', 'me', 3600);
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 3600))
+	SELECT dlock_acquire('PREFIX', 'me', 10000);
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 10000))
 	FROM generate_series(1, 1500) AS i;
 
 	-- changes in place
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 7200))
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 20000))
 	FROM generate_series(1, 1500, 5) AS i;
-	SELECT count(dlock_renew('PREFIX' || i, 'owner ' || i % 7, 10000))
+	SELECT count(dlock_renew('PREFIX' || i, 'owner ' || i % 7, 30000))
 	FROM generate_series(1, 1500, 7) AS i;
-	SELECT dlock_renew_all('owner 3', 20000);
+	SELECT dlock_renew_all('owner 3', 40000);
 
 	-- request ids of changing sizes: entries move
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 3600, 0,
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 10000, 0,
 		repeat('r', 1 + i * 37 % 255)))
 	FROM generate_series(1, 1500, 3) AS i;
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 3600, 0,
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 10000, 0,
 		repeat('s', 1 + i * 91 % 255)))
 	FROM generate_series(1, 1500, 3) AS i;
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 30000, 0,
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i % 7, 50000, 0,
 		repeat('s', 1 + i * 91 % 255)))
 	FROM generate_series(1, 1500, 9) AS i;
 
@@ -66,12 +66,12 @@ sub change_leases
 	SELECT count(dlock_release('PREFIX' || i, 'owner ' || i % 7))
 	FROM generate_series(1, 1500, 2) AS i;
 	SELECT dlock_release_all('owner 5');
-	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i, 3600))
+	SELECT count(dlock_acquire('PREFIX' || i, 'owner ' || i, 10000))
 	FROM (SELECT i * 677 % 1500 AS i FROM generate_series(1, 1500) AS i) AS v;
 
 	-- permits
 	SELECT count(dlock_acquire_permit('PREFIXpermit ' || i % 5,
-		'worker ' || i % 3, 3600, 12, 0, 'request ' || i))
+		'worker ' || i % 3, 10000, 12, 0, 'request ' || i))
 	FROM generate_series(1, 100) AS i;
 	SELECT count(dlock_release('PREFIXpermit ' || i % 5, 'worker ' || i % 3))
 	FROM generate_series(1, 20) AS i;
@@ -79,29 +79,29 @@ sub change_leases
 	-- a crowd: overflow, its entries moving between pages, the free list,
 	-- and pages from it
 	SELECT count(dlock_acquire_shared('PREFIXcrowd',
-		repeat('reader ', 1 + i % 30) || i, 3600))
+		repeat('reader ', 1 + i % 30) || i, 10000))
 	FROM generate_series(1, 250) AS i;
 	SELECT count(dlock_acquire_shared('PREFIXcrowd',
-		repeat('reader ', 1 + i % 30) || i, 3600, 0,
+		repeat('reader ', 1 + i % 30) || i, 10000, 0,
 		repeat('t', 1 + i * 67 % 255)))
 	FROM generate_series(1, 250, 2) AS i;
 	SELECT count(dlock_release('PREFIXcrowd',
 		repeat('reader ', 1 + i % 30) || i))
 	FROM generate_series(1, 250) AS i
 	WHERE i % 10 > 0;
-	SELECT count(dlock_acquire_shared('PREFIXcrowd', 'late ' || i, 3600))
+	SELECT count(dlock_acquire_shared('PREFIXcrowd', 'late ' || i, 10000))
 	FROM generate_series(1, 250) AS i;
 	SELECT dlock_force_release('PREFIXcrowd', 'late 17');
-	SELECT count(dlock_acquire_shared('PREFIXsecond crowd', 'i ' || i, 3600))
+	SELECT count(dlock_acquire_shared('PREFIXsecond crowd', 'i ' || i, 10000))
 	FROM generate_series(1, 150) AS i;
 
 	-- leases that end at once, found by their next user
 	SELECT count(dlock_acquire('PREFIXshort ' || i, 'me', 0.000001))
 	FROM generate_series(1, 100) AS i;
-	SELECT count(dlock_acquire('PREFIXshort ' || i, 'you', 3600))
+	SELECT count(dlock_acquire('PREFIXshort ' || i, 'you', 10000))
 	FROM generate_series(1, 100, 3) AS i;
 	SELECT dlock_force_release('PREFIXcrowd');
-	SELECT dlock_acquire('PREFIXlast', 'me', 3600)};
+	SELECT dlock_acquire('PREFIXlast', 'me', 10000)};
 
 	$sql =~ s/PREFIX/$prefix/g;
 	$node->safe_psql('postgres', $sql);
@@ -125,7 +125,8 @@ sub reap
 	return;
 }
 
-# What the leases are, but for times and processes.  Tokens, where asked for,
+# What the leases are, but for processes and the time that has passed: each deadline to
+# the nearest 10,000 seconds, of which every ttl is a multiple.  Tokens, where asked for,
 # are told from that of the first name.
 sub leases
 {
@@ -139,7 +140,7 @@ sub leases
 		'postgres', qq{
 		SELECT count(*), md5(string_agg(concat_ws('|', name, owner, mode,
 			version, request,
-			round(extract(epoch FROM expires_at - now()) / 1000), $token),
+			round(extract(epoch FROM expires_at - now()) / 10000), $token),
 			' ' ORDER BY name, owner))
 		FROM dlock.lease_table
 		WHERE name <> 'base' AND expires_at > clock_timestamp()});
