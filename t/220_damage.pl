@@ -128,7 +128,7 @@ sub survive
 	my $stopped = 0;
 	if (!$timed_out)
 	{
-		$stopped = system_log('pg_ctl', '-s', '-D', $node->data_dir, '-m', 'fast', '-t', '20', 'stop') == 0;
+		$stopped = system_log('pg_ctl', '-s', '-D', $node->data_dir, '-m', 'fast', 'stop') == 0;
 		push @wrong, 'does not shut down' unless $stopped;
 		$log = slurp_file($node->logfile, $offset);
 		push @wrong, $1 if $log =~ /^(.*(?:PANIC:|TRAP:|terminated by signal).*)/m;
