@@ -13,6 +13,7 @@ $node->init;
 $node->append_conf('postgresql.conf', q{
 shared_preload_libraries = 'dlock'
 synchronous_commit = off
+autovacuum = off
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
