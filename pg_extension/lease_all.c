@@ -250,6 +250,8 @@ take_all(AllCall *all)
 		}
 		name->taken = true;
 		lease_store_note_grant(name->call, &name->answer);
+		/* at once: if we fail, what is given back is counted, too */
+		lease_store_count(name->call, &name->answer);
 		DLOCK_CRASH_POINT("all: name taken");
 	}
 	return true;
@@ -358,19 +360,15 @@ begin_all(AllCall *all, const lease_bytes *names, const lease_request *request)
 	qsort(all->names, all->count, sizeof(AllName), compare_names);
 }
 
-/* Close the table, log what was found dead, count the leases taken. */
+/* Close the table, and log what was found dead. */
 static void
 end_all(AllCall *all)
 {
-	bool		taken = all->busy == all->count;
-
 	relation_close(all->calls[0].rel, RowExclusiveLock);
 	for (int i = 0; i < all->count; i++)
 	{
 		AllName    *name = &all->names[i];
 
-		if (taken)
-			lease_store_count(name->call, &name->answer);
 		lease_rows_report_expired(name->call);
 		lease_rows_end(name->call);
 	}

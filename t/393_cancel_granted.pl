@@ -154,7 +154,11 @@ sub takes_nothing
 	my ($how, $call, %params) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
+	my $balance = q{SELECT acquired + reentered - released - expired - forced
+		- (SELECT coalesce(sum(version), 0) FROM dlock.locks) FROM dlock.stats};
+	my $before = $a->query($balance);
 	is(interrupted($how, $call, %params), $params{had} // 0, "$how, $call: nothing was taken");
+	is($sessions->until($balance, $before), $before, "$how, $call: what it gave back is counted as taken, too");
 	if ($params{block} && $how ne 'a terminate')
 	{
 		$b->query('ROLLBACK');
