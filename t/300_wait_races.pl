@@ -51,7 +51,7 @@ sub b_waits_for_a_time
 	like($a->query(q{SELECT dlock_acquire('job', 'a', 600)}), $token, 'a holds');
 	for (my $seconds = 0.5; ; $seconds *= 4)
 	{
-		$b->query("SET $setting = '${seconds}s'");
+		$b->insist("SET $setting = '${seconds}s'");
 		$b->send(q{SELECT dlock_acquire('job', 'b', 600, -1)});
 		my $seen = 0;
 		$seen = $watcher->query('SELECT count(*) FROM dlock.waiters') until $seen || $b->answered;
@@ -154,7 +154,7 @@ sub b_leaves
 	return;
 }
 b_leaves('cancel', '57014', sub { $watcher->query("SELECT pg_cancel_backend($b->{pid})") });
-b_leaves($_, $_ eq 'lock_timeout' ? '55P03' : '57014', $_), $b->query("RESET $_") for 'statement_timeout', 'lock_timeout';
+b_leaves($_, $_ eq 'lock_timeout' ? '55P03' : '57014', $_), $b->insist("RESET $_") for 'statement_timeout', 'lock_timeout';
 b_leaves('terminate', 'gone', sub { $watcher->query("SELECT pg_terminate_backend($b->{pid})") });
 ($b) = $all->open('b');
 b_leaves('client gone', 'gone', sub { $b->kill });

@@ -113,11 +113,11 @@ sub interrupted
 	# on a busy machine the time may be up too soon: then it gets more
 	for ($seconds = 2; $seconds < 100; $seconds *= 4)
 	{
-		$b->query("SET statement_timeout = '${seconds}s'") if $how eq 'a timeout';
+		$b->insist("SET statement_timeout = '${seconds}s'") if $how eq 'a timeout';
 		$b->query('BEGIN; SAVEPOINT s') if $params{block};
 		last if $granted = is_granted($call, $what, $params{waits});
 		last if $how ne 'a timeout';
-		$b->query('ROLLBACK') if $params{block};
+		$b->insist('ROLLBACK') if $params{block};
 	}
 	ok($granted, "$how, $call: it has got what it asked for");
 	die "$call: got nothing\n" if !$granted;
@@ -131,10 +131,9 @@ sub interrupted
 	}
 	else
 	{
-		# until the server's own timer is past that
-		$sessions->until(
-			"SELECT clock_timestamp() > query_start + interval '$seconds s 100 ms' FROM pg_stat_activity WHERE pid = $b->{pid}",
-			't');
+		# its timer has run since then, at the latest
+		my $now = $sessions->{watcher}->query('SELECT clock_timestamp()');
+		$sessions->until("SELECT clock_timestamp() > timestamptz '$now' + interval '$seconds s 100 ms'", 't');
 	}
 	let_go();
 	is($b->answer, $how eq 'a terminate' ? 'gone' : '57014', "$how, $call: an error");
@@ -144,7 +143,7 @@ sub interrupted
 		$b->quit;
 		($b) = $sessions->open('b');
 	}
-	$b->query('RESET statement_timeout') if $how eq 'a timeout';
+	$b->insist('RESET statement_timeout') if $how eq 'a timeout' && !$params{block};
 	# the row of a transaction that is over may still be there
 	return $a->query(q{SELECT coalesce(sum(version), 0) FROM dlock.locks WHERE owner = 'b' AND NOT dlock_is_free(name)});
 }
@@ -161,8 +160,7 @@ sub takes_nothing
 	is($sessions->until($balance, $before), $before, "$how, $call: what it gave back is counted as taken, too");
 	if ($params{block} && $how ne 'a terminate')
 	{
-		$b->query('ROLLBACK');
-		$b->query('RESET statement_timeout');
+		$b->insist($_) for 'ROLLBACK', 'RESET statement_timeout';
 	}
 	# so that the next one finds nothing either way
 	$a->query(qq{SELECT dlock_force_release(name) FROM unnest('{l, m, n}'::text[]) AS name});

@@ -12,6 +12,7 @@
 #   $sessions->waiting('b')  until exactly these wait, in this order
 #   $b->answer               as query(), once it is there; "gone" if psql ended
 #   $b->error                what the last statement wrote to stderr
+#   $b->insist($sql)         until the session's own statement_timeout lets it be
 
 package Sessions;
 
@@ -63,6 +64,7 @@ use strict;
 use warnings;
 our @ISA = ('CommandLine');
 
+use Poll;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
 
@@ -106,6 +108,16 @@ sub query
 	my ($self, $sql) = @_;
 	$self->send($sql);
 	return $self->answer;
+}
+
+# Have done what answers nothing, such as RESET statement_timeout, which that may end.
+sub insist
+{
+	my ($self, $sql) = @_;
+	my $answer;
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { ($answer = $self->query($sql)) ne '57014' });
+	die "$sql: $answer\n" if $answer ne '';
+	return;
 }
 
 sub error
