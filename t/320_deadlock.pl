@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
@@ -186,12 +187,26 @@ release($two);
 served($four);
 nothing_left();
 
-# through dlock_acquire_all(), which waits for one name at a time
-holds($one, q{dlock_acquire('x', 'a', 600)});
-holds($two, q{dlock_acquire('y', 'b', 600)});
-$one->send(q{SELECT array_length(dlock_acquire_all('{y,z}', 'a', 600, -1), 1)});
-$all->waiting('a');
-is($two->query(q{SELECT dlock_acquire('x', 'b', 600, -1)}), '40P01', 'a cycle with dlock_acquire_all() waiting');
+# through dlock_acquire_all(), which waits for one name at a time.  It looks anew every
+# second, and stands nowhere meanwhile: who comes just then waits, and the cycle is closed
+# by dlock_acquire_all().
+my $closed;
+for (1 .. 20)
+{
+	holds($one, q{dlock_acquire('x', 'a', 600)});
+	holds($two, q{dlock_acquire('y', 'b', 600)});
+	$one->send(q{SELECT array_length(dlock_acquire_all('{y,z}', 'a', 600, -1), 1)});
+	$all->waiting('a');
+	$two->send(q{SELECT dlock_acquire('x', 'b', 600, -1)});
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $one->answered || $two->answered })
+	  or die "a cycle is not found\n";
+	last if $closed = $two->answered;
+	is($one->answer, '40P01', 'dlock_acquire_all() looks just then, and closes the cycle');
+	release($one);
+	served($two);
+	nothing_left();
+}
+is($closed && $two->answer, '40P01', 'a cycle with dlock_acquire_all() waiting');
 release($two);
 is($one->answer, 2, 'which then goes on');
 nothing_left();
@@ -381,7 +396,11 @@ nothing_left();
 		# before it looks once more, which it does every second
 		$locker->query(q{GRANT app3 TO app2; REVOKE app3 FROM app2; BEGIN;
 			LOCK TABLE pg_auth_members; SELECT dlock_release('x', 'c')});
-		$caught = $all->until(sprintf($holding, $claimer->{pid}), 1) eq '1';
+		# it stops there, unless it has looked or asked at another moment
+		Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
+			$claimer->answered || $watcher->query("SELECT wait_event FROM pg_stat_activity WHERE pid = $claimer->{pid}") eq 'relation';
+		});
+		$caught = $watcher->query(sprintf $holding, $claimer->{pid}) eq '1';
 		last if $caught;
 		$locker->query('COMMIT');
 		$claimer->answer;
