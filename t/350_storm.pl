@@ -189,18 +189,19 @@ $ENV{PGAPPNAME} = 'weather';
 $node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM dlock.waiters})
   or die 'nobody waits';
 
-# Cancels, terminations and evictions, until all clients are gone.  Evictions
-# are noted: they end holds without their holders' knowing.
+# Cancels, terminations and evictions, until all clients are gone.  Evictions are noted,
+# with the times before and after: they end holds without their holders' knowing.
 PostgreSQL::Test::Utils::append_to_file("$dir/weather.sql", qq{
 	-- a victim may be gone before it is signalled, which is a warning
 	SET client_min_messages = error;
 	SELECT setseed(0.@{[ $seed % 1000 ]});
-	CREATE TABLE evicted (at float8, name text);
+	CREATE TABLE evicted (since float8, until float8, name text);
 	CREATE PROCEDURE weather() LANGUAGE plpgsql AS \$\$
 	DECLARE
 		dice float8;
 		victim int;
 		lock text;
+		since float8;
 		ends int := 0;
 	BEGIN
 		WHILE EXISTS (SELECT FROM pg_stat_activity
@@ -221,9 +222,10 @@ PostgreSQL::Test::Utils::append_to_file("$dir/weather.sql", qq{
 				lock := CASE WHEN random() < 0.1
 					THEN 'p' || floor(random() * 2)
 					ELSE 'n' || floor(random() * 10) END;
-				INSERT INTO evicted
-					VALUES (extract(epoch FROM clock_timestamp()), lock);
+				since := extract(epoch FROM clock_timestamp());
 				PERFORM dlock_force_release(lock);
+				INSERT INTO evicted
+					VALUES (since, extract(epoch FROM clock_timestamp()), lock);
 			END IF;
 			PERFORM dlock_blocking_pids(victim);
 			PERFORM count(*) FROM dlock.waiters, dlock.locks;
@@ -268,10 +270,10 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.waiters'),
 # ----------------------------------------------------------------
 
 my %evictions;
-for (split /\n/, $node->safe_psql('postgres', 'SELECT name, at FROM evicted'))
+for (split /\n/, $node->safe_psql('postgres', 'SELECT name, since, until FROM evicted'))
 {
-	my ($name, $at) = split /\|/;
-	push @{ $evictions{$name} }, $at;
+	my ($name, @times) = split /\|/;
+	push @{ $evictions{$name} }, \@times;
 }
 
 my (%grants, %count, @wrong);
@@ -298,8 +300,9 @@ for my $client (@clients)
 			$count{deadlocks}++ if $code eq '40P01';
 			$count{lost} += ref $call->{name} ? @{ $call->{name} } : 1
 			  if $call->{ttl} && $code eq '57014' || $call->{what} =~ /^release/;
-			$_->{uncertain} = 1 for $call->{what} =~ /^release/ ? @open : ();
-			@open = () if $call->{what} =~ /^release/;
+			my $ends = $call->{what} =~ /^release|^discard$|^end$/;
+			$_->{uncertain} = 1 for $ends ? @open : ();
+			@open = () if $ends;
 			next;
 		}
 		if ($call->{sql} !~ /^SELECT 'answer'/)
@@ -370,9 +373,10 @@ for my $name (sort keys %grants)
 	my @held;
 	for my $grant (grep { !$_->{uncertain} } @by_token)
 	{
-		for my $at (@{ $evictions{$name} // [] })
+		for my $eviction (@{ $evictions{$name} // [] })
 		{
-			$grant->{end} = $at if $at >= $grant->{before} && $at < $grant->{end};
+			my ($since, $until) = @$eviction;
+			$grant->{end} = $since if $until >= $grant->{before} && $since < $grant->{end};
 		}
 		push @held, $grant if $grant->{end} > $grant->{after};
 	}
