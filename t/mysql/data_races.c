@@ -35,6 +35,7 @@
 #define HOT		3				/* names that all threads want */
 #define NAMES	40				/* those, and others */
 #define OWNERS	12				/* fewer than there are threads */
+#define PATIENCE_US	5000000		/* of a call that does not wait for a lease */
 
 static const char *server_socket;
 static long count;
@@ -44,6 +45,7 @@ static atomic_long grants;
 static atomic_long refusals;
 static atomic_long deadlocks;
 static atomic_long cancels;
+static atomic_long undecided;	/* the server stood still */
 
 /* A thread: its identity, and how often it is still left alone. */
 struct THD
@@ -195,11 +197,35 @@ any_name(unsigned int *random)
 	return bytes_of(names[rand_r(random) % (rand_r(random) % 2 ? HOT : NAMES)]);
 }
 
+/* Microseconds of a clock that nobody steps. */
+static int64_t
+now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * INT64_C(1000000) + time.tv_nsec / 1000;
+}
+
+/*
+ * Say whether a call was left undecided by a server that stood still: not before its time
+ * was up.
+ */
+static bool
+is_undecided(const dlock_call *call, const dlock_answer *answer, int64_t start_us)
+{
+	int64_t		least_us = call->wait_us > 0 ? call->wait_us : PATIENCE_US;
+
+	return strcmp(answer->sqlstate, "55P03") == 0 && call->wait_us >= 0 &&
+		now() - start_us >= least_us;
+}
+
 /* Make a call: check that it gets an answer, or an error that may occur. */
 static bool
 make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 {
 	dlock_caller caller = {.user = "tester", .host = "localhost"};
+	int64_t		start_us = now();
 	bool		made;
 
 	caller.connection_id = self.id;
@@ -218,6 +244,8 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 		deadlocks++;
 	else if (strstr(answer->message, "cannot be told") != NULL)
 		refusals++;				/* the plugin is not installed now */
+	else if (is_undecided(call, answer, start_us))
+		undecided++;
 	else
 		fail(answer->sqlstate, answer->message);
 	return false;
@@ -441,7 +469,8 @@ main(int argc, char **argv)
 	self.looks = 1000;
 	if (!dlock_engine_drain() || !dlock_engine_settle(&answer))
 		fail("the end", "there are calls left");
-	printf("grants %ld refusals %ld deadlocks %ld cancels %ld\n",
-		   (long) grants, (long) refusals, (long) deadlocks, (long) cancels);
+	printf("grants %ld refusals %ld deadlocks %ld cancels %ld undecided %ld\n",
+		   (long) grants, (long) refusals, (long) deadlocks, (long) cancels,
+		   (long) undecided);
 	return 0;
 }
