@@ -12,7 +12,7 @@ use Engines;
 use POSIX ();
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(usleep);
+use Time::HiRes qw(time usleep);
 use Wire;
 
 use constant {
@@ -36,7 +36,10 @@ my %documented = (
 	# MariaDB: dropped after the statement was parsed
 	$kind eq 'mariadb' ? (1122 => qr/^Can't load function 'dlock_\w+'/) : (),
 	1305 => qr/^FUNCTION scenarios\.dlock_\w+ does not exist/i,
-	1234 => qr/^cannot be told when this connection ends/);
+	1234 => qr/^cannot be told when this connection ends/,
+	# a table is made or dropped, and that takes longer than the library waits for it
+	3572 => qr/^could not /);
+use constant LOCK_SECONDS => 1;
 
 # A client's life: lines of a name and a token, or of an error.
 sub live
@@ -52,6 +55,7 @@ sub live
 		for my $call ("dlock_acquire$kind('$name', 'o$number', 600, " . ($kind eq '_shared' ? 0 : 600) . ')',
 			"dlock_release('$name', 'o$number')")
 		{
+			my $began = time;
 			my $answer = $client->query("SELECT $call");
 			if (!defined $answer)
 			{
@@ -60,7 +64,8 @@ sub live
 			}
 			if (defined $answer->{error})
 			{
-				print $file "error $answer->{number} $answer->{message}\n";
+				my $early = $answer->{number} == 3572 && time - $began < LOCK_SECONDS;
+				print $file $early ? 'early ' : '', "error $answer->{number} $answer->{message}\n";
 				usleep(2000);
 				# or what is taken next would be another hold
 				redo if $call =~ /release/ && !-e "$dir/end";
@@ -108,16 +113,19 @@ $_->close for $old[0], $new[0];
 ok(Scenarios::Run::until(sub { sql($left) eq 's1,s_new1' }), 'they end with their connections') or diag(sql($left));
 $_->close for @old[ 1, 2 ], $new[1];
 ok(Scenarios::Run::until(sub { sql($left) eq 'none' }), 'all of them');
-$engine->feed('mysql_udf/install.sql');
 
-# The plugin alone, by hand, while a connection from before keeps it: it is silent for those
-# that come later.
 sub plugin_is
 {
 	my ($status) = @_;
 	return sql(qq{SELECT count(*) FROM information_schema.plugins
 		WHERE plugin_name = 'dlock' AND plugin_status = '$status'}) == 1;
 }
+# it is told of their end a moment before it is let go
+Scenarios::Run::until(sub { !plugin_is('DELETED') }) or die "the plugin is not let go\n";
+$engine->feed('mysql_udf/install.sql');
+
+# The plugin alone, by hand, while a connection from before keeps it: it is silent for those
+# that come later.
 for my $round ($kind eq 'mariadb' ? (1 .. 3) : ())
 {
 	my $keeper = connected();
