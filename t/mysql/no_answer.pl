@@ -48,6 +48,8 @@ $watches->send(q{SELECT dlock_wait('held', 0.1)});
 $killed->send(q{SELECT dlock_acquire('killed', 'a', 600, 600)});
 like($_->outcome, qr/55P03|server does not answer/, "$_->{name}: is told when the time is up") for $late, $all, $watches;
 is($waits->outcome, 'NULL', 'who stands in line has waited in vain');
+ok(Scenarios::Run::until(sub { sql("SELECT count(*) FROM information_schema.processlist
+	WHERE id = $killed->{id} AND info LIKE 'SELECT dlock%'") }), 'somebody else asks');
 $engine->cancel($killed);
 like($killed->outcome, qr/^1317 /, 'and who is killed, then');
 is(changing(), $id, 'and all the time the library waits for the server');
