@@ -19,7 +19,7 @@ HOST, USER, DATABASE = (os.environ["DLOCK_" + name] for name in ("HOST", "USER",
 def connect(port=PORT, autocommit=False):
     if DRIVER.startswith("pymysql"):
         import pymysql
-        return pymysql.connect(host=HOST, port=port, user=USER, database=DATABASE, autocommit=autocommit)
+        return pymysql.connect(host=HOST, port=port, user=USER, database=DATABASE, autocommit=autocommit, connect_timeout=180)
     if DRIVER == "psycopg2":
         import psycopg2
         connection = psycopg2.connect(host=HOST, port=port, user=USER, dbname=DATABASE)

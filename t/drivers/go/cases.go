@@ -181,9 +181,9 @@ func numbers(db *sql.DB, kind func(error) string) {
 		must(query(db, "dlock_remaining", what, "me").Scan(&left))
 		ok(c.seconds-20 < left && left <= c.seconds, what+": as long as that")
 	}
-	first := mustToken(db, "dlock_acquire", "waits", "me", 30, (500 * time.Millisecond).Seconds(), "request-1")
+	first := mustToken(db, "dlock_acquire", "waits", "me", 600, (60500 * time.Millisecond).Seconds(), "request-1")
 	ok(first.Valid, "a wait")
-	same(mustToken(db, "dlock_acquire", "waits", "me", 30, 0, "request-1"), first, "the same request again: the same token")
+	same(mustToken(db, "dlock_acquire", "waits", "me", 600, 0, "request-1"), first, "the same request again: the same token")
 	// what cannot be bound: the driver sends nanoseconds
 	for _, ttl := range []time.Duration{time.Minute, time.Millisecond} {
 		_, err := token(db, "dlock_acquire", "duration", "me", ttl)
@@ -222,7 +222,7 @@ func guarded(db *sql.DB, name, owner string, token int64, work func()) error {
 }
 
 func errorKinds(db *sql.DB, kind func(error) string) {
-	mine := mustToken(db, "dlock_acquire", "guarded", "me", 30).Int64
+	mine := mustToken(db, "dlock_acquire", "guarded", "me", 600).Int64
 	second, err := db.Conn(ctx)
 	must(err)
 	defer second.Close()
@@ -244,7 +244,7 @@ func errorKinds(db *sql.DB, kind func(error) string) {
 	_, err = token(db, "dlock_acquire", "", "me", 30)
 	same(kind(err), "misuse", "an error: misuse")
 	mustToken(db, "dlock_acquire_permit", "itself", "me", 30, 1)
-	_, err = token(db, "dlock_acquire_permit", "itself", "me", 30, 1, 10)
+	_, err = token(db, "dlock_acquire_permit", "itself", "me", 30, 1, 60)
 	same(kind(err), "deadlock", "an error: deadlock")
 }
 

@@ -145,19 +145,19 @@ public abstract class Cases {
             double left = value(connection, Double.class, "dlock_remaining(?, ?)", what, "me");
             ok(seconds[i] - 20 < left && left <= seconds[i], what + ": as long as that");
         }
-        Long token = token(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 30,
-            Duration.ofMillis(500).toString(), "request-1");
+        Long token = token(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 600,
+            Duration.ofMillis(60500).toString(), "request-1");
         ok(token != null, "a wait that is a Duration's text");
-        same(token(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 30, 0.5, "request-1"), token,
+        same(token(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 600, 60.5, "request-1"), token,
             "the same request again: the same token");
         same(kindOf(() -> token(connection, "dlock_acquire(?, ?, ?)", "waits", "me", Duration.ofSeconds(30).toNanos())),
             "misuse", "nanoseconds are refused");
     }
 
     private void answers(Connection connection) throws SQLException {
-        long token = token(connection, "dlock_acquire(?, ?, ?)", "waits", "me", 30);
-        same(answer(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 30, token), true, "renewed by its token");
-        same(answer(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 30, token + 1), false, "not by another");
+        long token = token(connection, "dlock_acquire(?, ?, ?)", "waits", "me", 600);
+        same(answer(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 600, token), true, "renewed by its token");
+        same(answer(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 600, token + 1), false, "not by another");
         same(token(connection, "dlock_acquire(?, ?, ?)", "waits", "other", 30), null, "null: somebody has it");
         try (PreparedStatement statement = connection.prepareStatement("SELECT dlock_acquire('waits', 'other', 30)");
                 ResultSet rows = statement.executeQuery()) {
@@ -173,7 +173,7 @@ public abstract class Cases {
     }
 
     private void errors(Connection connection) throws SQLException {
-        long token = token(connection, "dlock_acquire(?, ?, ?)", "guarded", "me", 30);
+        long token = token(connection, "dlock_acquire(?, ?, ?)", "guarded", "me", 600);
         try (Connection second = connect()) {
             String[] kept = {null};
             same(errorOf(() -> guarded(connection, "guarded", "me", token, () -> {
@@ -188,7 +188,7 @@ public abstract class Cases {
         same(kindOf(() -> guarded(connection, "guarded", "me", token + 1, () -> { })), "lost", "an error: lost");
         same(kindOf(() -> token(connection, "dlock_acquire(?, ?, ?)", "", "me", 30)), "misuse", "an error: misuse");
         token(connection, "dlock_acquire_permit(?, ?, ?, ?)", "itself", "me", 30, 1);
-        same(kindOf(() -> token(connection, "dlock_acquire_permit(?, ?, ?, ?, ?)", "itself", "me", 30, 1, 10)), "deadlock",
+        same(kindOf(() -> token(connection, "dlock_acquire_permit(?, ?, ?, ?, ?)", "itself", "me", 30, 1, 60)), "deadlock",
             "an error: deadlock");
         ok(connection.isValid(10), "the connection is none the worse for any of them");
     }

@@ -130,22 +130,22 @@ async function cases(open, driverError = (error) => error) {
 		const left = await one.value('dlock_remaining(?, ?)', what, 'me');
 		ok(left > seconds - 20 && left <= seconds, `${what}: as long as that`);
 	}
-	let token = await one.value('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 30, 0.5, 'request-1');
+	let token = await one.value('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 600, 60.5, 'request-1');
 	ok(Number.isSafeInteger(token), 'a token is a number');
-	same(await one.value('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 30, '500 ms', 'request-1'), token,
+	same(await one.value('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 600, '60500 ms', 'request-1'), token,
 		'the same request again: the same token');
 
 	// token, limit, null
-	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, token), yes, 'renewed by its token');
-	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, token + 1), no, 'not by another');
-	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, BigInt(token)), yes, 'a token as a BigInt');
+	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, token), yes, 'renewed by its token');
+	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, token + 1), no, 'not by another');
+	same(await one.value('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, BigInt(token)), yes, 'a token as a BigInt');
 	ok(await one.value('dlock_acquire_permit(?, ?, ?, ?)', 'permits', 'me', 30, 2) > 0, 'a limit');
 	same(await one.value('dlock_acquire(?, ?, ?)', 'waits', 'other', 30), null, 'null: somebody has it');
 	same(await one.value('dlock_release(?, ?, ?)', 'waits', 'me', token), yes, 'released');
 	same(await one.value('dlock_release(?, ?)', 'waits', 'me'), null, 'null: nobody has it');
 
 	// guards and errors
-	token = await one.value('dlock_acquire(?, ?, ?)', 'guarded', 'me', 30);
+	token = await one.value('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
 	const guard = server.isPostgres ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)';
 	// what a guard keeps until its transaction ends
 	async function keptCall() {
@@ -163,7 +163,7 @@ async function cases(open, driverError = (error) => error) {
 	same(kindOfError(await errorOf(one.value('dlock_acquire(?, ?, ?)', '', 'me', 30))), 'misuse', 'an error: misuse');
 	// who waits for itself
 	await one.value('dlock_acquire_permit(?, ?, ?, ?)', 'itself', 'me', 30, 1);
-	same(kindOfError(await errorOf(one.value('dlock_acquire_permit(?, ?, ?, ?, ?)', 'itself', 'me', 30, 1, 10))), 'deadlock',
+	same(kindOfError(await errorOf(one.value('dlock_acquire_permit(?, ?, ?, ?, ?)', 'itself', 'me', 30, 1, 60))), 'deadlock',
 		'an error: deadlock');
 
 	// session leases

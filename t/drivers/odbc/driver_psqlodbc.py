@@ -58,15 +58,15 @@ def cases(**options):
         ok(isinstance(left, float) and seconds - 20 < left <= seconds, what + ": as long as that")
     error = error_of(lambda: value(connection, "dlock_acquire(?, ?, ?)", "x", "me", timedelta(minutes=1)))
     ok("Invalid parameter type" in str(error), "a timedelta itself cannot be bound")
-    token = value(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 30, 0.5, "request-1")
+    token = value(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 600, 60.5, "request-1")
     same(type(token), int, "a token is an int")
-    same(value(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 30, "500 ms", "request-1"), token,
+    same(value(connection, "dlock_acquire(?, ?, ?, ?, ?)", "waits", "me", 600, "60500 ms", "request-1"), token,
          "the same request again: the same token")
 
     # token, limit, null, booleans
-    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 30, token), True, "renewed by its token")
-    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 30, token + 1), False, "not by another")
-    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 30, None), True, "None: by whichever it has")
+    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 600, token), True, "renewed by its token")
+    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 600, token + 1), False, "not by another")
+    same(value(connection, "dlock_renew(?, ?, ?, ?)", "waits", "me", 600, None), True, "None: by whichever it has")
     ok(value(connection, "dlock_acquire_permit(?, ?, ?, ?)", "permits", "me", 30, 2) > 0, "a limit")
     same(value(connection, "dlock_acquire(?, ?, ?)", "waits", "other", 30), None, "None: somebody has it")
     same(value(connection, "dlock_release(?, ?)", "waits", "me"), True, "released")
@@ -86,7 +86,7 @@ def cases(**options):
     ok(isinstance(error, pyodbc.Error), "a list itself cannot be bound")
 
     # guards and errors
-    token = value(connection, "dlock_acquire(?, ?, ?)", "guarded", "me", 30)
+    token = value(connection, "dlock_acquire(?, ?, ?)", "guarded", "me", 600)
     value(second, "set_config('lock_timeout', '200ms', false)")
     connection.autocommit = False
     connection.execute("SELECT dlock_guard(?, ?, ?)", "guarded", "me", token)
@@ -107,7 +107,7 @@ def cases(**options):
     for what, *args in (("an empty name", "", "me", 30), ("no time", "x", "me", "3 apples"), ("None", "x", None, 30)):
         same(kind_of(error_of(lambda: value(connection, "dlock_acquire(?, ?, ?)", *args))), "misuse",
              f"an error: misuse, {what}")
-    same(kind_of(error_of(lambda: value(connection, "dlock_acquire_session(?, ?, ?)", "guarded", "me", 30))), "misuse",
+    same(kind_of(error_of(lambda: value(connection, "dlock_acquire_session(?, ?, ?)", "guarded", "me", 600))), "misuse",
          "an error: misuse, another kind of lease")
 
     # who waits for itself

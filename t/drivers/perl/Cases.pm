@@ -134,15 +134,15 @@ sub driver_cases
 		my $left = $ask->('dlock_remaining(?, ?)', "ttl $what", 'me');
 		ok($seconds - 20 < $left && $left <= $seconds, "ttl: $what: as long as that");
 	}
-	my @request = ('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 30);
-	my $token = $ask->(@request, 0.5, 'request-1');
+	my @request = ('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 600);
+	my $token = $ask->(@request, 60.5, 'request-1');
 	ok(is_whole($token), 'a token is a whole number');
-	is($ask->(@request, '500 ms', 'request-1'), $token, 'the same request again: the same token');
+	is($ask->(@request, '60500 ms', 'request-1'), $token, 'the same request again: the same token');
 
 	# token, limit, undef, booleans
-	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, $token), 1, 'renewed by its token');
-	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, $token + 1), 0, 'not by another');
-	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, undef), 1, 'undef: by whichever it has');
+	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, $token), 1, 'renewed by its token');
+	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, $token + 1), 0, 'not by another');
+	is($ask->('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, undef), 1, 'undef: by whichever it has');
 	cmp_ok($ask->('dlock_acquire_permit(?, ?, ?, ?)', 'permits', 'me', 30, 2), '>', 0, 'a limit');
 	is($ask->('dlock_acquire(?, ?, ?)', 'waits', 'other', 30), undef, 'undef: somebody has it');
 	is($ask->('dlock_release(?, ?)', 'waits', 'me'), 1, 'released');
@@ -171,7 +171,7 @@ sub driver_cases
 	is(scalar(grep { /^\d+$/ } @$tokens), 2, 'whole numbers');
 
 	# guards and errors
-	$token = $ask->('dlock_acquire(?, ?, ?)', 'guarded', 'me', 30);
+	$token = $ask->('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
 	my $guard = IS_POSTGRES ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)';
 	my $kept;
 	my $guarded = sub {
@@ -192,7 +192,7 @@ sub driver_cases
 	is(kind_of_error(sub { $ask->('dlock_acquire(?, ?, ?)', '', 'me', 30) }), 'misuse', 'an error: misuse, an empty name');
 	is(kind_of_error(sub { $ask->('dlock_acquire(?, ?, ?)', 'x', 'me', '3 apples') }), 'misuse', 'an error: misuse, no time');
 	is(kind_of_error(sub { $ask->('dlock_acquire(?, ?, ?)', 'x', undef, 30) }), 'misuse', 'an error: misuse, undef');
-	is(kind_of_error(sub { $ask->('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 30) }),
+	is(kind_of_error(sub { $ask->('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 600) }),
 		'misuse', 'an error: misuse, another kind of lease');
 
 	# a caller that waits for itself

@@ -110,10 +110,10 @@ function driver_cases(
     $error = error_of(fn() => $ask('dlock_acquire(?, ?, ?)', 'interval', 'me', $minute_and_half_second));
     ok($error !== null && str_contains($error->getMessage(), 'could not be converted to string'), 'a DateInterval itself cannot be bound');
     $name = 'waits';
-    $first = $ask('dlock_acquire(?, ?, ?, ?, ?)', $name, 'me', 30, 0.5, 'request-1');
+    $first = $ask('dlock_acquire(?, ?, ?, ?, ?)', $name, 'me', 30, 60.5, 'request-1');
     same(get_debug_type($first), $token, "a token is of type $token");
     ok((string) (int) $first === (string) $first && $first > 0, 'and a whole number');
-    same($ask('dlock_acquire(?, ?, ?, ?, ?)', $name, 'me', 30, '500 ms', 'request-1'), $first, 'the same request again: the same token');
+    same($ask('dlock_acquire(?, ?, ?, ?, ?)', $name, 'me', 30, '60500 ms', 'request-1'), $first, 'the same request again: the same token');
 
     // token, limit, null, booleans
     same($ask('dlock_renew(?, ?, ?, ?)', $name, 'me', 30, $first), $yes, 'renewed by its token');
@@ -140,7 +140,7 @@ function driver_cases(
     same(json_decode($ask($many, json_encode($names), 'me', json_encode($tokens))), $names, 'names and tokens go in');
 
     // guards and errors
-    $first = $ask('dlock_acquire(?, ?, ?)', 'guarded', 'me', 30);
+    $first = $ask('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
     $guard = fn($with) => $statement($mine, IS_POSTGRES ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)', ['guarded', 'me', $with]);
     $kept = null;
     $work = function () use ($ask, $ask_second, $guard, $first, &$kept) {
@@ -161,7 +161,7 @@ function driver_cases(
     same($kind_of_error(fn() => $ask('dlock_acquire(?, ?, ?)', '', 'me', 30)), 'misuse', 'an error: misuse, an empty name');
     same($kind_of_error(fn() => $ask('dlock_acquire(?, ?, ?)', 'x', 'me', '3 apples')), 'misuse', 'an error: misuse, no time');
     same($kind_of_error(fn() => $ask('dlock_acquire(?, ?, ?)', 'x', null, 30)), 'misuse', 'an error: misuse, null');
-    same($kind_of_error(fn() => $ask('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 30)), 'misuse', 'an error: misuse, another kind of lease');
+    same($kind_of_error(fn() => $ask('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 600)), 'misuse', 'an error: misuse, another kind of lease');
 
     // who waits for itself
     $ask('dlock_acquire_permit(?, ?, ?, ?)', 'itself', 'me', 30, 1);

@@ -64,7 +64,7 @@ $connection = driver_cases(
 
 // types said by the program
 $statement = $connection->prepare('SELECT dlock_acquire_permit(?, ?, ?, ?, ?)');
-[$name, $owner, $ttl, $limit, $wait] = ['typed', 'me', 30, 2, 0.5];
+[$name, $owner, $ttl, $limit, $wait] = ['typed', 'me', 30, 2, 60.5];
 $statement->bind_param('ssiid', $name, $owner, $ttl, $limit, $wait);
 $statement->execute();
 ok($statement->get_result()->fetch_row()[0] > 0, 'numbers of type i and d');

@@ -84,7 +84,7 @@ foreach ([true, false] as $emulated) {
 
 // types said by the program
 $statement = $pdo->prepare('SELECT dlock_acquire_permit(?, ?, ?, ?, ?)');
-foreach (['typed', 'me', 30, 2, '500 ms'] as $i => $argument) {
+foreach (['typed', 'me', 30, 2, '60500 ms'] as $i => $argument) {
     $statement->bindValue($i + 1, $argument, is_int($argument) ? PDO::PARAM_INT : PDO::PARAM_STR);
 }
 $statement->execute();

@@ -105,15 +105,15 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
         ok(value("dlock_acquire(%s, %s, %s, %s)", what, "me", ttl, ttl) is not None, what)
         left = value("dlock_remaining(%s, %s)", what, "me")
         ok(isinstance(left, float) and seconds - 20 < left <= seconds, what + ": as long as that")
-    token = value("dlock_acquire(%s, %s, %s, %s, %s)", "waits", "me", 30, 0.5, "request-1")
+    token = value("dlock_acquire(%s, %s, %s, %s, %s)", "waits", "me", 600, 60.5, "request-1")
     same(token, int(token), "a token is an int")
-    same(value("dlock_acquire(%s, %s, %s, %s, %s)", "waits", "me", 30, 0, "request-1"), token,
+    same(value("dlock_acquire(%s, %s, %s, %s, %s)", "waits", "me", 600, 0, "request-1"), token,
          "the same request again: the same token")
 
     # token, limit, null, boolean
     renewed = True if IS_POSTGRES else 1
-    same(value("dlock_renew(%s, %s, %s, %s)", "waits", "me", 30, token), renewed, "renewed by its token")
-    same(value("dlock_renew(%s, %s, %s, %s)", "waits", "me", 30, token + 1), type(renewed)(0), "not by another")
+    same(value("dlock_renew(%s, %s, %s, %s)", "waits", "me", 600, token), renewed, "renewed by its token")
+    same(value("dlock_renew(%s, %s, %s, %s)", "waits", "me", 600, token + 1), type(renewed)(0), "not by another")
     ok(value("dlock_acquire_permit(%s, %s, %s, %s)", "permits", "me", 30, 2) > 0, "a limit")
     same(value("dlock_acquire(%s, %s, %s)", "waits", "other", 30), None, "None: somebody has it")
     same(value("dlock_release(%s, %s)", "waits", "me"), renewed, "released")
@@ -145,7 +145,7 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
         same(value("CONVERT(dlock_owner(%s) USING utf8mb4)", "l3"), "me", "and text when converted")
 
     # guards and errors
-    token = value("dlock_acquire(%s, %s, %s)", "guarded", "me", 30)
+    token = value("dlock_acquire(%s, %s, %s)", "guarded", "me", 600)
 
     def guarded(token, work=lambda: None):
         with transaction(connection) as inside:
@@ -171,12 +171,12 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
     same(kind_of(error_of(lambda: value("dlock_acquire(%s, %s, %s)", "", "me", 30))), "misuse", "an error: misuse, empty")
     same(kind_of(error_of(lambda: value("dlock_acquire(%s, %s, %s)", None, "me", 30))), "misuse", "an error: misuse, null")
     same(kind_of(error_of(lambda: value("dlock_acquire(%s, %s, %s)", "x", "me", "3 apples"))), "misuse", "an error: misuse, no time")
-    same(kind_of(error_of(lambda: value("dlock_acquire_permit(%s, %s, %s, %s)", "guarded", "me", 30, 2))), "misuse",
+    same(kind_of(error_of(lambda: value("dlock_acquire_permit(%s, %s, %s, %s)", "guarded", "me", 600, 2))), "misuse",
          "an error: misuse, mixed modes")
 
     # who waits for itself
     value("dlock_acquire_permit(%s, %s, %s, %s)", "itself", "me", 30, 1)
-    same(kind_of(error_of(lambda: value("dlock_acquire_permit(%s, %s, %s, %s, %s)", "itself", "me", 30, 1, 10))), "deadlock",
+    same(kind_of(error_of(lambda: value("dlock_acquire_permit(%s, %s, %s, %s, %s)", "itself", "me", 30, 1, 60))), "deadlock",
          "an error: deadlock")
 
     # session leases

@@ -8,7 +8,7 @@ from cases import *
 
 
 def connect():
-    return pymysql.connect(host=HOST, port=PORT, user=USER, database=DATABASE, autocommit=True)
+    return pymysql.connect(host=HOST, port=PORT, user=USER, database=DATABASE, autocommit=True, connect_timeout=180)
 
 
 @contextmanager

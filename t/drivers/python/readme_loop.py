@@ -16,7 +16,7 @@ def connect():
         connection.autocommit = True
         return connection
     import pymysql
-    return pymysql.connect(host=HOST, port=PORT, user=USER, database=DATABASE, autocommit=True)
+    return pymysql.connect(host=HOST, port=PORT, user=USER, database=DATABASE, autocommit=True, connect_timeout=180)
 
 
 readme = pathlib.Path(__file__).parents[3] / "README.md"

@@ -84,23 +84,23 @@ def driver_cases(driver)
     left = ask.('dlock_remaining(?, ?)', what, 'me').to_f
     ok(left > seconds - 20 && left <= seconds, "#{what}: as long as that")
   end
-  first = ask.('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 30, 0.5, 'request-1')
+  first = ask.('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 600, 60.5, 'request-1')
   number = driver.token(first)
   ok(number.is_a?(Integer) && number.positive?, 'a token is a whole number')
-  same(ask.('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 30, '500 ms', 'request-1'), first, 'the same request again: the same token')
+  same(ask.('dlock_acquire(?, ?, ?, ?, ?)', 'waits', 'me', 600, '60500 ms', 'request-1'), first, 'the same request again: the same token')
 
   # token, limit, nil, booleans
-  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, first), driver.yes, 'renewed by its token, as it came')
-  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, number), driver.yes, 'renewed by its token, a whole number')
-  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, number + 1), driver.no, 'not by another')
-  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 30, nil), driver.yes, 'nil: by whichever it has')
+  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, first), driver.yes, 'renewed by its token, as it came')
+  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, number), driver.yes, 'renewed by its token, a whole number')
+  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, number + 1), driver.no, 'not by another')
+  same(ask.('dlock_renew(?, ?, ?, ?)', 'waits', 'me', 600, nil), driver.yes, 'nil: by whichever it has')
   ok(ask.('dlock_acquire_permit(?, ?, ?, ?)', 'permits', 'me', 30, 2), 'a limit')
   same(ask.('dlock_acquire(?, ?, ?)', 'waits', 'other', 30), nil, 'nil: somebody has it')
   same(ask.('dlock_release(?, ?)', 'waits', 'me'), driver.yes, 'released')
   same(ask.('dlock_release(?, ?)', 'waits', 'me'), nil, 'nil: nobody has it')
 
   # guards and errors
-  number = driver.token(ask.('dlock_acquire(?, ?, ?)', 'guarded', 'me', 30))
+  number = driver.token(ask.('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600))
   kept = nil
   error = error_of do
     driver.transaction(mine) do
@@ -122,7 +122,7 @@ def driver_cases(driver)
   same(kind_of_error.call { ask.('dlock_acquire(?, ?, ?)', '', 'me', 30) }, 'misuse', 'an error: misuse, an empty name')
   same(kind_of_error.call { ask.('dlock_acquire(?, ?, ?)', 'x', 'me', '3 apples') }, 'misuse', 'an error: misuse, no time')
   same(kind_of_error.call { ask.('dlock_acquire(?, ?, ?)', 'x', nil, 30) }, 'misuse', 'an error: misuse, nil')
-  same(kind_of_error.call { ask.('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 30) }, 'misuse',
+  same(kind_of_error.call { ask.('dlock_acquire_session(?, ?, ?)', 'guarded', 'me', 600) }, 'misuse',
        'an error: misuse, another kind of lease')
 
   # who waits for itself
