@@ -170,7 +170,7 @@ sub start
 	}
 	close $_ for $in, $out;
 	$input->autoflush(1);
-	return bless { pid => $pid, input => $input, output => $output, text => '', lines => [] }, $class;
+	return bless { pid => $pid, input => $input, output => $output, text => '', lines => [], new => {} }, $class;
 }
 
 # A busy machine has more time to connect than the ten seconds that a lease has by itself.
@@ -178,6 +178,7 @@ sub say
 {
 	my ($self, @lines) = @_;
 	local $SIG{PIPE} = 'IGNORE';
+	/^new (\S+) / && ($self->{new}{$1} = $_) for @lines;
 	print { $self->{input} } map { /^new / && !/ connect_timeout=/ ? "$_ connect_timeout=$patience\n" : "$_\n" } @lines;
 	return;
 }
@@ -228,6 +229,30 @@ sub ask
 		return join('|', @rows) if $kind eq 'answer';
 		push @rows, $rest;
 	}
+}
+
+# These leases are given back, and say so.  A release that has no answer within a third of 5 s
+# is given up, and it is not known whether it was done: then all is done once more.
+sub gives_back
+{
+	my ($self, @ids) = @_;
+	my %said;
+	for (1 .. 20)
+	{
+		my $began = time;
+		$self->say(map { "release $_" } @ids);
+		$said{$_} = ($self->hear(qr/^\Q$_\E (released .*)$/))[1] // '' for @ids;
+		last if time - $began < 5 / 3 || !grep { !/^released 1 none / } values %said;
+		$self->hear(qr/^\Q$_\E done$/) for @ids;
+		main::value("SELECT dlock_force_release('$_')") for map { $self->{new}{$_} =~ / name=(\S+)/g } @ids;
+		for my $id (@ids)
+		{
+			$self->say("free $id", $self->{new}{$id}, "start $id");
+			$self->hear(qr/^\Q$id\E held /);
+		}
+	}
+	Test::More::like($said{$_}, qr/^released 1 none /, "$_ is given back") for @ids;
+	return;
 }
 
 sub end
@@ -324,7 +349,7 @@ is($deadline - $lost_at, 1_000_000, 'the margin, at most a second');
 $p->next_is('all', qr/^held \d+ \d+ \d+$/);
 $p->next_is($_, qr/^held /) for 'forced', 'thread';
 $p->say('beat thread');
-$p->next_is('thread', qr/^beat 1$/);
+$p->hear(qr/^thread beat 1$/);
 
 # through a pool that gives each statement any of its connections
 my ($pooler, $pool);
@@ -443,28 +468,26 @@ $p->say('new two name=one ttl=30', 'start two');
 $p->next_is('two', qr/^refused busy - 0 0 0 "one" is not free$/);
 $p->next_is('two', qr/^done$/);
 $p->say('new brief name=brief ttl=1.5', 'start brief');
-$p->next_is('brief', qr/^held /);
+$p->hear(qr/^brief held /);
 $p->say('show brief');
 my (undef, $brief_lost_at, $brief_deadline) = $p->hear(qr/^brief is .* lost_at (\d+) deadline (\d+)$/);
 is($brief_deadline - $brief_lost_at, 150_000, 'the margin, a tenth');
 $p->say('release brief');
 $p->hear(qr/^brief released /);
 
-$p->say('new s1 name=s mode=shared ttl=30', 'new s2 name=s mode=shared ttl=30', 'start s1', 'start s2');
+$p->say('new s1 name=s mode=shared ttl=600', 'new s2 name=s mode=shared ttl=600', 'start s1', 'start s2');
 $p->next_is($_, qr/^held /) for 's1', 's2';
-$p->say('new permits name=p mode=permit limit=3 permits=2 ttl=30', 'start permits');
+$p->say('new permits name=p mode=permit limit=3 permits=2 ttl=600', 'start permits');
 $p->next_is('permits', qr/^held /);
 is(holds('p'), 2, 'two permits');
-$p->say('new one_more name=p mode=permit limit=3 ttl=30', 'start one_more');
+$p->say('new one_more name=p mode=permit limit=3 ttl=600', 'start one_more');
 $p->next_is('one_more', qr/^held /);
-$p->say(map { "release $_" } 's1', 's2', 'permits', 'one_more');
-$p->next_is($_, qr/^released 1 /) for 's1', 's2', 'permits', 'one_more';
+$p->gives_back('s1', 's2', 'permits', 'one_more');
 ok(is_free('p') && is_free('s'), 'all of them are given back');
 
-$p->say('new least name=least ttl=30 keep_at_least=300', 'start least');
+$p->say('new least name=least ttl=600 keep_at_least=300', 'start least');
 $p->next_is('least', qr/^held /);
-$p->say('release least');
-$p->next_is('least', qr/^released 1 /);
+$p->gives_back('least');
 my $left = value(q{SELECT remaining FROM dlock.locks WHERE name = 'least'});
 cmp_ok($left, '<=', 300, 'one that is kept at least for a time is left for no longer than that');
 ok(!is_free('least'), 'and not given back');
@@ -476,25 +499,32 @@ value(q{SELECT dlock_acquire('busy', 'admin', 600)});
 $p->say('new w1 name=busy ttl=30 wait=-1', 'start w1', 'new w2 name=busy owner=mine ttl=30 wait=-1', 'start w2',
 	'new w3 name=busy ttl=30 wait=0.3', 'start w3');
 until_true(sub { is_waiting('busy') >= 2 }, 'they wait');
-$p->next_is('w3', qr/^refused busy /);
+# it asks again if a busy server could not decide in so short a time
+$p->hear(qr/^w3 refused busy /);
+my $began = time;
 $p->say('release w1', 'release w2', 'show w1');
-$p->next_is('w1', qr/^is ended held 0 /);
-$p->next_is($_, qr/^released 0 none /) for 'w1', 'w2';
+$p->hear(qr/^w1 is ended held 0 /);
+for ('w1', 'w2')
+{
+	my (undef, $what) = $p->hear(qr/^$_ (released .*)$/);
+	# it looks for 5 s at most whether it was granted anything
+	like($what, time - $began < 5 ? qr/^released 0 none / : qr/^released 0 /, "$_ is canceled");
+}
 until_true(sub { is_waiting('busy') == 0 }, 'cancelled: nobody waits');
 value(q{SELECT dlock_release_all('admin')});
 until_true(sub { is_free('busy') }, 'and nothing is held');
 
 # a circle: one of the two is told
-$p->say('new c1 name=c1 owner=o1 ttl=30', 'new c2 name=c2 owner=o2 ttl=30', 'start c1', 'start c2');
+$p->say('new c1 name=c1 owner=o1 ttl=600', 'new c2 name=c2 owner=o2 ttl=600', 'start c1', 'start c2');
 $p->next_is($_, qr/^held /) for 'c1', 'c2';
-$p->say('new c3 name=c2 owner=o1 ttl=30 wait=600', 'start c3');
+$p->say('new c3 name=c2 owner=o1 ttl=600 wait=600', 'start c3');
 until_true(sub { is_waiting('c2') == 1 }, 'one waits for the other');
-$p->say('new c4 name=c1 owner=o2 ttl=30 wait=600', 'start c4');
+$p->say('new c4 name=c1 owner=o2 ttl=600 wait=600', 'start c4');
 $p->next_is('c4', $is_postgres ? qr/^refused busy 40P01 / : qr/^refused busy \S+ 3058 /);
-$p->say('release c3', 'release c1', 'release c2');
-# what it may have been granted by now is given back
-$p->next_is('c3', qr/^released [01] /);
-$p->next_is($_, qr/^released 1 /) for 'c1', 'c2';
+$p->say('release c3');
+$p->next_is('c3', qr/^released 0 /);
+until_true(sub { is_waiting('c2') == 0 }, 'nobody waits any more');
+$p->gives_back('c1', 'c2');
 ok(is_free('c1') && is_free('c2'), 'both are free');
 
 # ---------------------------------------------------------------------
@@ -541,20 +571,33 @@ $p->say('show forced', 'release forced');
 $p->hear(qr/^forced is lost held 0 /);
 $p->hear(qr/^forced released 0 /);
 
-# one of several
-$p->hear(qr/^all lost lost - /);
-ok(!is_free('a1'), 'one name of several is gone: the lease is lost');
-$p->say('release all');
-$p->hear(qr/^all released 0 /);
-ok(is_free('a1') && is_free('a3'), 'and the others are given back');
+# one of several; what is left of a lost lease is given back within a second, or not
+for my $try (1 .. 20)
+{
+	$p->hear(qr/^all lost lost - /);
+	ok(!is_free('a1'), 'one name of several is gone: the lease is lost');
+	my $asked = time;
+	$p->say('release all');
+	$p->hear(qr/^all released 0 /);
+	my $took = time - $asked;
+	my $are_free = is_free('a1') && is_free('a3');
+	if ($are_free || $took < 1 || $try == 20)
+	{
+		ok($are_free, 'and the others are given back');
+		last;
+	}
+	value(qq{SELECT dlock_force_release('$_')}) for 'a1', 'a3';
+	$p->say('free all', $p->{new}{all}, 'start all');
+	$p->hear(qr/^all held /);
+	value(q{SELECT dlock_force_release('a2')});
+}
 
 # the second renewals
 my ($again_to) = ($p->hear(qr/^one renewed lost_at (\d+)$/))[1];
 cmp_ok($renewed_to, '>=', $lost_at, 'a lease is renewed');
 cmp_ok($again_to, '>', $renewed_to + 5_000_000, 'and renewed');
 is(value(q{SELECT token FROM dlock.locks WHERE name = 'one'}), $one_token, 'and held all the time');
-$p->say('release one');
-$p->hear(qr/^one released 1 none /);
+$p->gives_back('one');
 ok(is_free('one'), 'it is free when released is told');
 
 # the thread's is renewed without it, and lost with it
@@ -576,8 +619,7 @@ if ($is_postgres)
 	$p->say('release pool4');
 	$p->next_is('pool4', qr/^released 0 /);
 	until_true(sub { is_waiting('pool1') == 0 }, 'cancelled: nobody waits');
-	$p->say('release pool1', 'release pool2');
-	$p->hear(qr/^$_ released 1 /) for 'pool1', 'pool2';
+	$p->gives_back('pool1', 'pool2');
 	ok(is_free('pool1') && is_free('pool3'), 'all are given back');
 	$pooler->stop;
 }
@@ -591,7 +633,7 @@ my $through = word(url($network->{port}));
 
 # the connection is cut while the acquire waits
 value(q{SELECT dlock_acquire('cut', 'admin', 600)});
-$p->say("new cut url=$through name=cut ttl=60 wait=-1", 'start cut');
+$p->say("new cut url=$through name=cut ttl=600 wait=-1", 'start cut');
 until_true(sub { is_waiting('cut') == 1 }, 'an acquire waits');
 my $waiter = value("SELECT $id FROM dlock.waiters WHERE name = 'cut'");
 $network->order('cut');
@@ -601,8 +643,7 @@ until_true(sub { is_waiting('cut') == 1 && (value("SELECT $id FROM dlock.waiters
 value(q{SELECT dlock_release('cut', 'admin')});
 $p->next_is('cut', qr/^held /);
 is(holds('cut'), 1, 'one hold');
-$p->say('release cut');
-$p->next_is('cut', qr/^released 1 /);
+$p->gives_back('cut');
 
 # the reply is lost
 value(q{SELECT dlock_acquire('reply', 'admin', 600)});
@@ -651,14 +692,14 @@ is($other->end, 0, 'the other program leaks nothing, though it holds the lease')
 # who is stopped finds the lease lost when it goes on
 my $stopped = Program->start(DLOCK_URL => $url);
 $stopped->say('new stopped name=stopped ttl=1.5', 'start stopped');
-$stopped->next_is('stopped', qr/^held /);
+$stopped->hear(qr/^stopped held /);
 kill 'STOP', $stopped->{pid};
 until_true(sub { is_free('stopped') }, 'a process is stopped until its lease has ended');
 value(q{SELECT dlock_acquire('stopped', 'admin', 600)});
 $stopped->say('show stopped', 'release stopped');
 kill 'CONT', $stopped->{pid};
 my (undef, $what);
-do { (undef, $what) = $stopped->hear(qr/^stopped (.*)$/) } while defined $what && $what =~ /^renewed/;
+do { (undef, $what) = $stopped->hear(qr/^stopped (.*)$/) } while defined $what && $what =~ /^(?:renewed|trouble)/;
 like($what, qr/^(?:lost lost|is lost held 0) /, 'it goes on, and knows');
 $stopped->hear(qr/^stopped released 0 /);
 is(holds('stopped'), 1, 'and takes nothing from the next holder');
@@ -679,19 +720,29 @@ $network->stop;
 # ---------------------------------------------------------------------
 # The server is restarted, and the lease goes on.
 
-$p->say('new restart name=restart ttl=45', 'start restart');
-(undef, $token) = $p->hear(qr/^restart held (\d+)$/);
-$engine->end_control;
-if ($is_postgres) { $engine->{node}->stop('fast') }
-else { $engine->halt }
-$p->next_is('restart', qr/^trouble unavailable /);
-if ($is_postgres) { $engine->{node}->start }
-else { $engine->boot }
-my (undef, $renewed) = $p->hear(qr/^restart (renewed|lost)/);
+my $renewed;
+for my $try (1 .. 5)
+{
+	$p->say('free restart') if $try > 1;
+	$p->say('new restart name=restart ttl=45', 'start restart');
+	(undef, $token) = $p->hear(qr/^restart held (\d+)$/);
+	$engine->end_control;
+	if ($is_postgres) { $engine->{node}->stop('fast') }
+	else { $engine->halt }
+	$p->say('show restart');
+	my ($stopped_us) = $p->hear(qr/^restart is /);
+	$p->hear(qr/^restart trouble unavailable /);
+	if ($is_postgres) { $engine->{node}->start }
+	else { $engine->boot }
+	my $when_us;
+	do { ($when_us, $renewed) = $p->hear(qr/^restart (renewed|lost)\b/) } while defined $when_us && $when_us < $stopped_us;
+	last if ($renewed // '') ne 'lost';
+	# by a restart that took too long, on a busy machine
+	value(q{SELECT dlock_force_release('restart')});
+}
 is($renewed, 'renewed', 'a lease outlives a restart of the server');
 is(value(q{SELECT token FROM dlock.locks WHERE name = 'restart'}), $token, 'with the same token');
-$p->say('release restart');
-$p->hear(qr/^restart released 1 /);
+$p->gives_back('restart');
 ok(is_free('restart'), 'and is given back');
 
 is($p->end, 0, 'the program leaks nothing, and ends as it should');
