@@ -19,6 +19,8 @@ async function connect(by = port) {
 		await client.connect();
 		return client;
 	}
+	// a busy machine has more time for that than ten seconds
+	where.connectTimeout = 180000;
 	return driver === 'mysql2' ? require('mysql2/promise').createConnection(where) : require('mysql2').createConnection(where);
 }
 

@@ -12,6 +12,8 @@ const address = {
 	port: Number(process.env.DLOCK_PORT),
 	user: process.env.DLOCK_USER,
 	database: process.env.DLOCK_DATABASE,
+	// which is ten seconds by itself, or one
+	...(server.isPostgres ? {} : { connectTimeout: 180000 }),
 };
 
 let count = 0;

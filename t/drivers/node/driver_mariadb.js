@@ -83,7 +83,7 @@ program(async () => {
 	same(kindOf(await errorOf(value(idle, 'query', 'dlock_is_free(?)', 'x'))), 'gone', 'and an error of the next query');
 
 	// a pool
-	const pool = mariadb.createPool({ ...address, allowPublicKeyRetrieval: true, connectionLimit: 1, resetAfterUse: true });
+	const pool = mariadb.createPool({ ...address, acquireTimeout: 180000, allowPublicKeyRetrieval: true, connectionLimit: 1, resetAfterUse: true });
 	let pooled = await pool.getConnection();
 	await value(pooled, 'query', 'dlock_acquire_session(?, ?, ?)', 'pooled', 'me', 30);
 	await pooled.release();

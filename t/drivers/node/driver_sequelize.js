@@ -12,9 +12,9 @@ const { server, address, ok, same, program, errorOf, numbered, cases } = require
 types.setTypeParser(types.builtins.INT8, Number);
 
 function connect(pool) {
-	const { database, user, host, port } = address;
+	const { database, user, host, port, connectTimeout } = address;
 	return new Sequelize(database, user, null, {
-		host, port, dialect: server.isPostgres ? 'postgres' : 'mysql', logging: false, pool: { max: 1, ...pool },
+		host, port, dialect: server.isPostgres ? 'postgres' : 'mysql', dialectOptions: connectTimeout ? { connectTimeout } : {}, logging: false, pool: { max: 1, ...pool },
 	});
 }
 
