@@ -17,11 +17,17 @@ my $admin = $is_postgres ? 'postgres' : 'root';
 
 start_server($kind);
 
-# Run dlock to its end: status, what it prints, what it says.
+# Run dlock to its end: status, what it prints, what it says.  What waits for less than a second
+# asks again if a busy server could not decide in that.
 sub run
 {
-	my $run = launch(@_);
-	my $status = finish($run);
+	my @arguments = @_;
+	my ($run, $status);
+	eventually(sub {
+		$run = launch(@arguments);
+		$status = finish($run);
+		return errors($run) !~ /could not decide on the lease in its time/;
+	});
 	return ($status, output($run), errors($run));
 }
 

@@ -241,8 +241,11 @@ sub postgres_databases
 	my $databases = q{FROM pg_database WHERE datname NOT IN ('postgres', 'template0', 'template1')};
 	my $is_full = sub { (grep { $_->[1] eq 'max_worker_processes' && "$_->[0] $_->[2]" eq 'warning 8 of 8 taken' } @{ doctor()->{found} })[0] };
 	ok(eventually($is_full), 'no place is left for a worker');
-	engine()->{node}->safe_psql('postgres', "DROP DATABASE $_")
-	  for split ' ', own_session('admin')->value("SELECT string_agg(datname, ' ') $databases");
+	for my $name (split ' ', own_session('admin')->value("SELECT string_agg(datname, ' ') $databases"))
+	{
+		# the server waits for 5 s until nobody is connected any more
+		ok(eventually(sub { engine()->{node}->psql('postgres', "DROP DATABASE $name") == 0 }), "$name is dropped");
+	}
 	ok(eventually(sub { !$is_full->() }), 'and there is');
 	return;
 }
@@ -323,6 +326,7 @@ sub postgres
 	$sessions[1]->value("SELECT dlock_guard('held', 'me', $token)");
 	$sessions[2]->value('SELECT 1');
 	eventually(sub { sql('SELECT waiters FROM dlock.stats') == 1 });
+	eventually(sub { sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock launcher'}) == 1 });
 	$result = doctor();
 	ends($result, 1, 'little room: warnings');
 	finds($result, 'worker of this database', 'warning', qr/does not run/, 'max_worker_processes', 'warning', qr/\A1 of 1 taken/,
@@ -405,7 +409,7 @@ sub mysql
 	my $result;
 	setting('reap_interval', 1);
 	# the library reads it, and is at work
-	sql(q{SELECT dlock_acquire('first', 'me', 1)}, q{SELECT dlock_release('first', 'me')}, 'SELECT dlock_stats_reset()');
+	sql(q{SELECT dlock_acquire('first', 'me', 600)}, q{SELECT dlock_release('first', 'me')}, 'SELECT dlock_stats_reset()');
 	well();
 	finds(doctor(), 'server', 'ok', $is_mariadb ? qr/\A\d+.*MariaDB.*account root\@localhost\z/ : qr/\AMySQL \d+/,
 		'library', 'ok', qr/\A\d/, q{the library's connection}, 'ok', qr/works/, q{the library's account}, 'ok', qr/\A$account\z/,
@@ -418,9 +422,16 @@ sub mysql
 		my $locks = own_session('admin');
 		my $tester = own_session('t');
 		overdue(sub {
-			$tester->value(q{SELECT dlock_acquire('over', 'me', 0.1)});
-			# so it can be looked at, and not be removed
-			$locks->value('LOCK TABLES dlock.journal READ, dlock.lease_table READ');
+			# so it can be looked at, and not be removed, which on a machine that stands still has
+			# happened before
+			ok(eventually(sub {
+				$locks->value('SELECT dlock_stats_reset()');
+				$tester->value(q{SELECT dlock_acquire('over', 'me', 3)});
+				$locks->value('LOCK TABLES dlock.journal READ, dlock.lease_table READ');
+				return 1 if $tester->value(q{SELECT count(*) FROM dlock.locks WHERE name = 'over'}) == 1;
+				$locks->value('UNLOCK TABLES');
+				return 0;
+			}), 'a lease whose row stays');
 		}, sub { $locks->value('UNLOCK TABLES') });
 		finds(doctor(), 'holders that let their lease expire', 'note', qr/\A1\z/);
 	});

@@ -7,12 +7,17 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use lib "$FindBin::RealBin/..";
 use CommandCases;
 use File::Find qw(find);
+use InTime;
 use IO::Pty;
 use POSIX qw(:sys_wait_h);
 use Test::More;
 use Time::HiRes qw(time sleep);
+
+# How long dlock tries to give a lease back, in seconds; then it leaves it to its deadline.
+use constant RELEASED_IN => 5;
 
 start_server($ARGV[0]);
 
@@ -33,18 +38,27 @@ sub says
 	return;
 }
 
+# Commands that are run one after the other, with a lease on the same name.
+sub one_by_one
+{
+	my ($name) = @_;
+	my $run;
+	ends_with(0, 'a command that succeeds', 'run', $name, '--', 'true');
+	$run = ends_with(7, 'one that fails', 'run', $name, 'sh', '-c', 'exit 7');
+	is(errors($run), '', 'nothing is said about it');
+	ends_with(137, 'one that is killed', 'run', $name, '--', 'sh', '-c', 'kill -KILL $$');
+	$run = ends_with(127, 'one that does not exist', 'run', $name, '--', '/no/such');
+	says($run, qr/could not run "\/no\/such": No such file.*/, 'which is said');
+	$run = ends_with(126, 'one that cannot be run', 'run', $name, '--', '/etc/passwd');
+	says($run, qr/could not run "\/etc\/passwd": Permission denied/, 'which is said');
+	ok(holds_name($name, 0), 'each has released its lease');
+	return;
+}
+
 sub statuses
 {
 	my $run;
-	ends_with(0, 'a command that succeeds', 'run', 'status', '--', 'true');
-	$run = ends_with(7, 'one that fails', 'run', 'status', 'sh', '-c', 'exit 7');
-	is(errors($run), '', 'nothing is said about it');
-	ends_with(137, 'one that is killed', 'run', 'status', '--', 'sh', '-c', 'kill -KILL $$');
-	$run = ends_with(127, 'one that does not exist', 'run', 'status', '--', '/no/such');
-	says($run, qr/could not run "\/no\/such": No such file.*/, 'which is said');
-	$run = ends_with(126, 'one that cannot be run', 'run', 'status', '--', '/etc/passwd');
-	says($run, qr/could not run "\/etc\/passwd": Permission denied/, 'which is said');
-	ok(holds_name('status', 0), 'each has released its lease');
+	in_time(RELEASED_IN, sub { one_by_one("status $_[0]") });
 
 	my $holder = launch('run', 'busy', '--', 'sleep', '100');
 	eventually(sub { holds_name('busy') });
@@ -140,15 +154,18 @@ sub environment
 	is(output($run), "env me $token\n", 'name, owner and token are in the environment');
 	kill 'TERM', $run->{pid};
 	is(finish($run), 143, 'a signal ends it');
-	$run = launch('run', '--all', 'all b', 'all a', '--', 'sh', '-c', 'echo "$DLOCK_NAME|$DLOCK_TOKEN"; sleep 100');
-	eventually(sub { output($run) =~ /\n/ });
-	my @tokens = map { query("SELECT token FROM dlock.locks WHERE name = '$_' AND LIVE") } 'all b', 'all a';
-	is(output($run), "all b,all a|$tokens[0],$tokens[1]\n", '--all: all of them, in order');
-	my $other = launch('run', 'all a', '--', 'true');
-	is(finish($other), 75, 'each of which is held');
-	kill 'TERM', $run->{pid};
-	is(finish($run), 143, 'until the end');
-	ok(holds_name('all a', 0) && holds_name('all b', 0), 'then all are free');
+	in_time(RELEASED_IN, sub {
+		my @names = map { "$_ $_[0]" } 'all b', 'all a';
+		my $all = launch('run', '--all', @names, '--', 'sh', '-c', 'echo "$DLOCK_NAME|$DLOCK_TOKEN"; sleep 100');
+		eventually(sub { output($all) =~ /\n/ });
+		my @tokens = map { query("SELECT token FROM dlock.locks WHERE name = '$_' AND LIVE") } @names;
+		is(output($all), "$names[0],$names[1]|$tokens[0],$tokens[1]\n", '--all: all of them, in order');
+		my $other = launch('run', $names[1], '--', 'true');
+		is(finish($other), 75, 'each of which is held');
+		kill 'TERM', $all->{pid};
+		is(finish($all), 143, 'until the end');
+		ok(holds_name($names[0], 0) && holds_name($names[1], 0), 'then all are free');
+	});
 	return;
 }
 
@@ -215,14 +232,14 @@ sub signals
 sub leases
 {
 	my ($run, $status, $others);
-	for (1 .. 10)
+	for my $try (1 .. 10)
 	{
-		$run = launch('run', '--ttl', '4', 'long', '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 6; echo $DLOCK_TOKEN');
+		$run = launch('run', '--ttl', '4', "long $try", '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 6; echo $DLOCK_TOKEN');
 		eventually(sub { output($run) =~ /\n/ });
 		$others = 0;
 		until (defined($status = has_ended($run)))
 		{
-			my $other = launch('run', 'long', '--', 'true');
+			my $other = launch('run', "long $try", '--', 'true');
 			$others++ if finish($other) eq '0' && output($run) =~ /\A\d+\n\z/;
 			sleep 0.2;
 		}
@@ -249,11 +266,14 @@ sub leases
 	kill 'TERM', map { $_->{pid} } @shared;
 	finish($_) for @shared;
 
-	ends_with(3, '--keep: a command that takes no time', 'run', '--keep', '1000', 'keep', '--', 'sh', '-c', 'exit 3');
-	my $left = query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'keep' AND LIVE});
-	cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
-	cmp_ok($left, '<=', 1000, 'and no longer');
-	ends_with(75, 'so that others are refused', 'run', 'keep', 'true');
+	in_time(RELEASED_IN, sub {
+		my $name = "keep $_[0]";
+		ends_with(3, '--keep: a command that takes no time', 'run', '--keep', '1000', $name, '--', 'sh', '-c', 'exit 3');
+		my $left = query("SELECT SECONDS_LEFT FROM dlock.locks WHERE name = '$name' AND LIVE");
+		cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
+		cmp_ok($left, '<=', 1000, 'and no longer');
+		ends_with(75, 'so that others are refused', 'run', $name, 'true');
+	});
 	$run = ends_with(0, '--keep that is longer than the server has it', 'run', '--keep', '300d', 'keep long', '--', 'true');
 	says($run, qr/could not keep the lease on "keep long": .*/, 'is said to have had no effect');
 	return;
@@ -287,13 +307,16 @@ sub leftovers
 	is(join(' ', grep { my $pid = $_; grep { /dlock-$pid$/ } keys %folders } @mine), '', 'with all cgroups');
 
 	# of two that are started one after the other, the second finds nobody
-	my $file = scratch('writers');
-	$run = launch('run', '--ttl', '300', '--grace', '0.3', 'leaves', '--', 'sh', '-c',
-		join(' ', map { "'$_'" } writer($file)) . " & until [ -s $file ]; do sleep 0.02; done");
-	eventually(sub { -s $file });
-	my $next = launch('run', '--wait', 'forever', 'leaves', '--', writer($file, 0.1));
-	is(finish($run) . finish($next), '00', 'a writer that is left behind');
-	one_after_the_other($file, 2);
+	in_time(RELEASED_IN, sub {
+		my ($try) = @_;
+		my $file = scratch("writers-$try");
+		my $first = launch('run', '--ttl', '300', '--grace', '0.3', "leaves $try", '--', 'sh', '-c',
+			join(' ', map { "'$_'" } writer($file)) . " & until [ -s $file ]; do sleep 0.02; done");
+		eventually(sub { -s $file });
+		my $next = launch('run', '--wait', 'forever', "leaves $try", '--', writer($file, 0.1));
+		is(finish($first) . finish($next), '00', 'a writer that is left behind');
+		one_after_the_other($file, 2);
+	});
 	return;
 }
 
@@ -309,11 +332,11 @@ sub endings
 
 	# on a machine that stands still it may hear the first signal when the second one comes
 	my ($status, $term, $last);
-	for (1 .. 10)
+	for my $try (1 .. 10)
 	{
-		$run = launch('run', '--ttl', '6', '--grace', '1.5', 'stubborn', '--', 'perl', '-e', q{$SIG{TERM} = sub { syswrite STDOUT, "term " . Time::HiRes::clock_gettime(7) . "\n" }; use Time::HiRes; syswrite STDOUT, "ready\n"; while (1) { syswrite STDOUT, Time::HiRes::clock_gettime(7) . "\n"; Time::HiRes::sleep 0.05 }});
+		$run = launch('run', '--ttl', '6', '--grace', '1.5', "stubborn $try", '--', 'perl', '-e', q{$SIG{TERM} = sub { syswrite STDOUT, "term " . Time::HiRes::clock_gettime(7) . "\n" }; use Time::HiRes; syswrite STDOUT, "ready\n"; while (1) { syswrite STDOUT, Time::HiRes::clock_gettime(7) . "\n"; Time::HiRes::sleep 0.05 }});
 		eventually(sub { output($run) =~ /ready/ });
-		query(q{SELECT dlock_force_release('stubborn')});
+		query("SELECT dlock_force_release('stubborn $try')");
 		$status = finish($run);
 		($term) = output($run) =~ /term ([\d.]+)/;
 		($last) = output($run) =~ /([\d.]+)\n\z/;
@@ -337,7 +360,7 @@ sub endings
 		$run = launch('run', '--ttl', '2', '--on-lost', 'warn', 'warned', '--', 'sh', '-c', "echo ready; until [ -e " . scratch('go') . " ]; do sleep 0.05; done; exit 6");
 		eventually(sub { output($run) =~ /ready/ });
 		$forced = query(q{SELECT dlock_force_release('warned')});
-		last if $forced == 1 || !was_late($run);
+		last if $forced == 1 || !eventually(sub { was_late($run) });
 		kill 'KILL', $run->{pid};
 		finish($run);
 	}
@@ -428,20 +451,20 @@ sub terminal
 sub keys_of_a_terminal
 {
 	my ($type, $see) = terminal();
-	$type->("\$D run keys -- sh -c 'trap \"echo caught\" INT; echo ready; until read x; do :; done; echo and \$x; sleep 0.3'\n");
+	$type->("\$D run keys-1 -- sh -c 'trap \"echo caught\" INT; echo ready; until read x; do :; done; echo and \$x; sleep 0.3'\n");
 	$see->(qr/\nready\r/, 'a command on a terminal');
 	$type->("\cC");
 	$see->(qr/caught\r/, 'Ctrl-C reaches it');
 	$type->("typed\n");
 	$see->(qr/\A(?!.*caught).*and typed\r.*PROMPT> /s, 'once, and it reads what is typed');
-	$type->("\$D run keys -- sh -c 'echo ready; exec sleep 100'\n");
+	$type->("\$D run keys-2 -- sh -c 'echo ready; exec sleep 100'\n");
 	$see->(qr/\nready\r/, 'another command');
 	$type->("\cC");
 	$see->(qr/PROMPT> /, 'is ended by Ctrl-C');
 	$type->("echo status=\$?\n");
 	$see->(qr/status=130\r.*PROMPT> /s, 'as the status says');
-	ok(eventually(sub { holds_name('keys', 0) }), 'and its lease is released');
-	$type->("\$D run keys -- sh -c 'echo ready; exec sleep 100'\n");
+	ok(eventually(sub { holds_name('keys-2', 0) }), 'and its lease is released');
+	$type->("\$D run keys-3 -- sh -c 'echo ready; exec sleep 100'\n");
 	$see->(qr/\nready\r/, 'another one');
 	$type->("\c\\");
 	$see->(qr/PROMPT> /, 'by Ctrl-\\');
@@ -469,7 +492,7 @@ sub keys_of_a_terminal
 	for my $where ('', 'sh -c ')
 	{
 		# in a shell that has no job control, the command has the terminal when it asks for it
-		my $command = "\$D run keys -- $^X $raw";
+		my $command = "\$D run keys-" . ($where ? 4 : 5) . " -- $^X $raw";
 		$type->($where ? "$where'$command; exit \$?'\n" : "$command\n");
 		$see->(qr/\nready\r/, 'one that takes each key');
 		$type->('a');
@@ -508,29 +531,29 @@ sub job_control
 	$type->("\cD");
 	$see->(qr/PROMPT> /, 'and its end');
 
-	$type->("\$D run job -- sh -c 'sleep 0.5; echo quiet' &\n");
+	$type->("\$D run job-2 -- sh -c 'sleep 0.5; echo quiet' &\n");
 	$see->(qr/quiet\r/s, 'a job in the background runs as it is');
 	$type->("wait; echo status=\$?\n");
 	$see->(qr/status=0\r.*PROMPT> /s, 'to its end');
 
-	$type->("\$D run job -- cat | tr a-z A-Z; echo status=\$?\n");
-	eventually(sub { holds_name('job') });
+	$type->("\$D run job-3 -- cat | tr a-z A-Z; echo status=\$?\n");
+	eventually(sub { holds_name('job-3') });
 	$type->("pipeline\n\cD");
 	$see->(qr/PIPELINE\r.*status=0\r.*PROMPT> /s, 'in a pipeline');
 
 	my $script = scratch('script');
-	write_text($script, "\$D run job -- sh -c 'echo ready; exec sleep 100'\necho went on\n");
-	$type->("bash $script\n");
+	write_text($script, "\$D run job-\$1 -- sh -c 'echo ready; exec sleep 100'\necho went on\n");
+	$type->("bash $script 4\n");
 	$see->(qr/\nready\r/, 'in a script');
 	$type->("\cZ");
 	$see->(qr/Stopped.*PROMPT> /s, 'Ctrl-Z stops the script');
 	$type->("fg\n");
-	$see->(qr/bash \Q$script\E\r/, 'fg');
+	$see->(qr/bash \Q$script\E 4\r/, 'fg');
 	$type->("\cC");
 	$see->(qr/\A(?!.*went on).*PROMPT> /s, 'and Ctrl-C ends it, as without dlock');
 
 	# the shell sees the script stop, and continues it, before dlock is told that COMMAND has
-	$type->("bash $script\n");
+	$type->("bash $script 5\n");
 	$see->(qr/\nready\r/, 'once more');
 	my %job = %{ below($shell) };
 	my ($watchdog) = grep { $job{$_}[2] eq 'dlock-watchdog' } keys %job;
@@ -538,7 +561,7 @@ sub job_control
 	$type->("\cZ");
 	$see->(qr/Stopped.*PROMPT> /s, 'Ctrl-Z stops the script at once');
 	$type->("fg\n");
-	$see->(qr/bash \Q$script\E\r/, 'fg');
+	$see->(qr/bash \Q$script\E 5\r/, 'fg');
 	my ($run) = $job{$watchdog}[0];
 	my ($command) = grep { $job{$_}[0] == $watchdog } keys %job;
 	ok(eventually(sub { state_of($run) eq 'S' && state_of($command) eq 'S' }), 'continues all of it');
@@ -550,19 +573,21 @@ sub job_control
 	# stopped for too long: never continued to work on what is another's
 	my $file = scratch('written');
 	my $writer = join(' ', map { "'$_'" } writer($file));
-	for (1 .. 10)
+	my $late;
+	for my $try (1 .. 10)
 	{
 		unlink $file;
-		$type->("\$D run -t 2 late -- $writer\n");
+		$late = "late-$try";
+		$type->("\$D run -t 2 $late -- $writer\n");
 		eventually(sub { -s $file });
 		$type->("\cZ");
 		# on a machine that stands still the lease is lost before that
-		last if $see->(qr/(?:Stopped|lost the lease on "late").*PROMPT> /s, 'a job that is stopped for longer than the TTL') =~ /Stopped/;
+		last if $see->(qr/(?:Stopped|lost the lease on "$late").*PROMPT> /s, 'a job that is stopped for longer than the TTL') =~ /Stopped/;
 	}
-	my $next = launch('run', '--wait', 'forever', 'late', '--', writer($file, 0.3));
+	my $next = launch('run', '--wait', 'forever', $late, '--', writer($file, 0.3));
 	is(finish($next), 0, 'is lost to somebody else');
 	$type->("fg\n");
-	$see->(qr/lost the lease on "late".*PROMPT> /s, 'as it says when it goes on');
+	$see->(qr/lost the lease on "$late".*PROMPT> /s, 'as it says when it goes on');
 	$type->("echo status=\$?\n");
 	$see->(qr/status=70\r.*PROMPT> /s, 'and as the status says');
 	one_after_the_other($file, 2);

@@ -14,7 +14,7 @@ use lib $FindBin::RealBin;
 use CommandCases;
 use POSIX ();
 use Test::More;
-use Time::HiRes qw(sleep);
+use Time::HiRes qw(time sleep);
 
 start_server($ARGV[0]);
 
@@ -44,7 +44,7 @@ sub broken
 	return sub {
 		for my $try (1 .. 10)
 		{
-			my ($first, $second, $file) = two($name, ref $url ? $url->() : $url);
+			my ($first, $second, $file) = two("$name $try", ref $url ? $url->() : $url);
 			my $broken = $break->($first);
 			is(finish($second), 0, 'the second gets the lease');
 			$mend->($first, $broken) if $mend;
@@ -143,6 +143,38 @@ sub first_thread_ended
 	return;
 }
 
+# A connection that is cut again and again is made again, and the lease goes on.
+sub connections_cut
+{
+	my ($port, $tell) = proxy();
+	for my $try (1 .. 10)
+	{
+		my $go = scratch("cut-$try");
+		my $run = launch({ url => url($port) }, 'run', '--ttl', '30', "cut $try", '--', 'sh', '-c',
+			"echo \$DLOCK_TOKEN; until [ -e $go ]; do sleep 0.05; done; echo \$DLOCK_TOKEN");
+		eventually(sub { output($run) =~ /\n/ });
+		my $least = 30;
+		my $is_renewed = sub {
+			my $left = query("SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'cut $try' AND LIVE") // return 0;
+			$least = $left if $left < $least;
+			return $left > $least + 3;
+		};
+		# until one was missed, or made again in spite of that
+		my $was_cut = eventually(sub { $tell->('cut'); sleep 0.5; return errors($run) =~ /trying again/ || $is_renewed->() || was_late($run) });
+		my $renewed = eventually(sub { $is_renewed->() || was_late($run) });
+		write_text($go, '');
+		my $status = finish($run);
+		# by itself, on a machine too busy for a connection in time
+		next if $status eq 70 && was_late($run) && $try < 10;
+		ok($was_cut, 'a connection is cut again and again');
+		ok($renewed, 'it is made again, and the lease renewed');
+		is($status, 0, 'to the end of the command') or diag(errors($run));
+		like(output($run), qr/\A(\d+)\n\1\n\z/, 'which has its token all the while');
+		last;
+	}
+	return;
+}
+
 # How many threads of a process are no zombies.
 sub living_threads
 {
@@ -153,7 +185,7 @@ sub living_threads
 # A watchdog that is stopped does not keep a run from its end.
 sub end_without_watchdog
 {
-	my $run = launch('run', 'ends', '--', 'sh', '-c', 'read x; exit 8');
+	my $run = launch('run', 'ends at once', '--', 'sh', '-c', 'read x; exit 8');
 	is(finish($run), 8, 'a command that ends at once');
 	pipe(my $in, my $to_run) or die;
 	$run = launch({ in => $in }, 'run', 'ends', '--', 'sh', '-c', 'read x; exit 9');
@@ -161,10 +193,12 @@ sub end_without_watchdog
 	eventually(sub { watchdog_of($run) && children(watchdog_of($run)) });
 	my $watchdog = stop_watchdog($run);
 	ok($watchdog, 'there is a watchdog');
+	my $began = time;
 	close($to_run);
 	is(finish($run), 9, 'has its status told, though the watchdog is stopped');
+	my $took = time - $began;
 	is(state_of($watchdog), '', 'which is gone');
-	ok(holds_name('ends', 0), 'and the lease is released');
+	is_given_back('ends', $took, 'and the lease is released');
 	return;
 }
 
@@ -218,7 +252,13 @@ sub both_stopped
 	{
 		$run = launch('run', '--ttl', '2', '--grace', '0.3', 'both stopped', '--', 'sleep', '100');
 		my $watchdog;
-		eventually(sub { $watchdog = watchdog_of($run); $watchdog && children($watchdog) });
+		eventually(sub { $watchdog = watchdog_of($run); ($watchdog && children($watchdog)) || was_late($run) });
+		# on a machine that stands still it has ended before
+		if (!$watchdog)
+		{
+			finish($run);
+			next;
+		}
 		freeze($run->{pid}, $watchdog);
 		ok(eventually(sub { holds_name('both stopped', 0) }), 'a lease ends while dlock and its watchdog are stopped');
 		thaw($run->{pid}, $watchdog);
@@ -306,26 +346,7 @@ cases(
 		sub { my $watchdog = stop_watchdog($_[0]); $swallow->('swallow'); $watchdog }, 70),
 	'network cut, stopped' => broken('cut and stopped', $through_proxy,
 		sub { freeze($_[0]{pid}); $swallow->('swallow'); 1 }, 70, sub { thaw($_[0]{pid}) }),
-	'connections cut' => sub {
-		my ($port, $tell) = proxy();
-		my $go = scratch('cut');
-		my $run = launch({ url => url($port) }, 'run', '--ttl', '30', 'cut', '--', 'sh', '-c',
-			"echo \$DLOCK_TOKEN; until [ -e $go ]; do sleep 0.05; done; echo \$DLOCK_TOKEN");
-		eventually(sub { output($run) =~ /\n/ });
-		my $least = 30;
-		my $is_renewed = sub {
-			my $left = query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'cut' AND LIVE}) // return 0;
-			$least = $left if $left < $least;
-			return $left > $least + 3;
-		};
-		# until one was missed, or made again in spite of that
-		ok(eventually(sub { $tell->('cut'); sleep 0.5; return errors($run) =~ /trying again/ || $is_renewed->() }),
-			'a connection is cut again and again');
-		ok(eventually($is_renewed), 'it is made again, and the lease renewed');
-		write_text($go, '');
-		is(finish($run), 0, 'to the end of the command');
-		like(output($run), qr/\A(\d+)\n\1\n\z/, 'which has its token all the while');
-	},
+	'connections cut' => \&connections_cut,
 	'left and lost' => \&left_and_lost,
 	'first thread' => \&first_thread_ended,
 	'both stopped' => \&both_stopped,

@@ -107,7 +107,7 @@ eventually(sub { waits_for('b/job') });
 push @waiters, launch(qw(acquire --ttl 10m --wait 10m --owner third b/job));
 eventually(sub { waits_for('b/job', 2) });
 
-start('main', '--url', url(undef, $admin), '--delay', '200ms');
+start('main', '--url', url(undef, $admin), '--delay', '200ms', '--timeout', '3m');
 my $screen = shows('main', qr/deadlocks \d.*^WAITING.*^b\/job +2 .*^s sort/ms, 'all is there');
 my $who = $is_postgres ? 'tester dlock #N' : 'tester@localhost #N';
 is(masked($screen), <<"END", 'and nothing else');
@@ -174,7 +174,7 @@ is(finish($waiters[0]), 0, 'who waited has it');
 $screen = shows('main', qr/^b\/job +second .*^WAITING.*^b\/job +1 +third .* second /ms, 'which shows');
 
 # another account may not
-start('tester', '--url', url(), '--delay', '200ms');
+start('tester', '--url', url(), '--delay', '200ms', '--timeout', '3m');
 shows('tester', qr/^b\/job/m, 'another account looks');
 keys_to('tester', 'f');
 shows('tester', qr/^force the release of/m, 'it is asked');
