@@ -94,10 +94,11 @@ $node->append_conf('postgresql.conf', 'dlock.log_expired = off');
 $node->reload;
 $node->poll_query_until('postgres',
 	q{SELECT current_setting('dlock.log_expired') = 'off'});
-# the worker, which may be at its work, has read the setting when it comes by once more
-sql(q{SELECT dlock_acquire('before', 'me', 0.01)});
+# the worker, which may be at its work, has read the setting when it comes by this name
+# once more
+sql(q{SELECT dlock_acquire('unsaid', 'me', 0.01)});
 $node->poll_query_until('postgres',
-	q{SELECT NOT EXISTS (SELECT FROM dlock.locks WHERE name = 'before')});
+	q{SELECT NOT EXISTS (SELECT FROM dlock.locks WHERE name = 'unsaid')});
 $offset = -s $node->logfile;
 sql(q{SELECT dlock_acquire('unsaid', 'me', 0.01)});
 $node->poll_query_until('postgres',
