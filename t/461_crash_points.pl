@@ -693,6 +693,9 @@ my %ways = (
 			run($origin, [ fill(200, 'o'), join_crowd(100) ]);
 			run($origin, [ evict($origin, 'crowd'), join_crowd(60) ]);
 		}
+		# who is still there when it ends is waited for, but for 5 seconds only
+		$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ('origin', 'copy')})
+		  or die "sessions do not end\n";
 		$node->safe_psql('postgres', $_)
 		  for 'DROP DATABASE IF EXISTS copy', 'CREATE DATABASE copy TEMPLATE origin STRATEGY file_copy';
 		my $copy = forget('copy');
