@@ -44,6 +44,10 @@ sub start
 		unix_socket_dir => $dir,
 		auth_type => 'any',
 		logfile => "$dir/log",
+		# who is served late on a busy machine is served
+		client_login_timeout => 0,
+		query_wait_timeout => 0,
+		server_connect_timeout => 0,
 		log_connections => 0,
 		log_disconnections => 0,
 		%{ $params{settings} // {} });

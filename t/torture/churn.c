@@ -14,6 +14,7 @@
  *	 lives		stop after so many connections; 0: not before SIGTERM
  *	 rest		how long clients rest between leases, at most, in microseconds
  *	 backoff	how long they do, at most, if they are served slowly; 0: as always
+ *	 gather		nobody hangs up or leaves before so many have been connected at once
  *	 leave		of so many acquires one is left before its answer; 0: none
  *	 sessions	1: session leases too, which a pooler of transactions cannot have
  *	 again		1: holders enter again, so that leases have several holds; several
@@ -25,8 +26,9 @@
  * table "counter" and write it later, so that its numbers tell whether another holder
  * came in between.
  *
- * One thread serves all clients: each waits for its connection or for a moment.  At
- * the end it prints what was done.
+ * One thread serves all clients: each waits for its connection or for a moment.  Each
+ * second, and at the end, it prints what was done so far, and by then the history has
+ * it.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -60,6 +62,7 @@ static long seed = 1;
 static long lives = 0;
 static long rest_us = 1000;
 static long backoff_us = 0;
+static long gather = 0;
 static long leave = 0;
 static long sessions = 0;
 static long again = 1;
@@ -226,6 +229,13 @@ hang_up(Client *client, bool without_a_word)
 	PQfinish(client->connection);
 	client->connection = NULL;
 	client->is_connected = false;
+}
+
+/* Whether a client may hang up, or leave a call, if it likes: the others have come. */
+static bool
+may_leave(void)
+{
+	return most >= gather;
 }
 
 /* It could not connect: the server or the pooler may have too many clients. */
@@ -403,7 +413,7 @@ acquire(Client *client, Step step, bool with_request, int64_t wait_us)
 			lease->permits > 1 ? "_permits" : lease->mode == 'p' ? "_permit" : "",
 			lease->name, lease->owner, (double) lease->ttl_us / 1e6, limit,
 			(double) wait_us / 1e6, request);
-	if (step == ACQUIRE && client->step == ACQUIRE && leave > 0 &&
+	if (step == ACQUIRE && client->step == ACQUIRE && leave > 0 && may_leave() &&
 		dice(&client->random, (int) leave) == 0)
 		client->alarm_us = now_us() + dice(&client->random, 500000);
 }
@@ -471,7 +481,7 @@ end_attempt(Client *client)
 {
 	client->lease.token[0] = 0;
 	client->in_doubt = false;
-	if (client->connection != NULL && dice(&client->random, 2) == 0)
+	if (client->connection != NULL && may_leave() && dice(&client->random, 2) == 0)
 		hang_up(client, dice(&client->random, 2) == 0);
 	rest(client, client->rest_us);
 }
@@ -480,7 +490,7 @@ end_attempt(Client *client)
 static void
 keep(Client *client)
 {
-	if (client->connection != NULL && dice(&client->random, 10) == 0)
+	if (client->connection != NULL && may_leave() && dice(&client->random, 10) == 0)
 		hang_up(client, dice(&client->random, 2) == 0);
 	/* a session lease went with its connection */
 	if (client->connection == NULL && client->lease.session)
@@ -1022,6 +1032,7 @@ read_option(const char *option)
 		{"lives=", NULL, &lives},
 		{"rest=", NULL, &rest_us},
 		{"backoff=", NULL, &backoff_us},
+		{"gather=", NULL, &gather},
 		{"leave=", NULL, &leave},
 		{"sessions=", NULL, &sessions},
 		{"again=", NULL, &again},
@@ -1060,6 +1071,17 @@ make_clients(long count)
 	return all;
 }
 
+/* Print what was done so far; of what is printed the last counts. */
+static void
+report(void)
+{
+	if (fflush(history) != 0)
+		fail("history", "could not be written");
+	printf("begun %ld\nmost %ld\ncrowded %ld\nleft %ld\nmoved %ld\nwritten %ld\n"
+		   "perhaps %ld\n", begun, most, crowded, left, moved, written, perhaps);
+	fflush(stdout);
+}
+
 /* Serve all clients until all are done. */
 static void
 serve(Client *all, long count)
@@ -1067,6 +1089,7 @@ serve(Client *all, long count)
 	struct epoll_event events[256];
 	bool		is_anybody = true;
 	bool		is_told = false;	/* to stop */
+	int64_t		report_us = 0;
 
 	while (is_anybody)
 	{
@@ -1079,6 +1102,11 @@ serve(Client *all, long count)
 			if (all[i].step == REST)
 				all[i].alarm_us = now;
 		is_told = is_stopping;
+		if (now >= report_us)
+		{
+			report();
+			report_us = now + 1000000;
+		}
 		is_anybody = false;
 		for (long i = 0; i < count; i++)
 		{
@@ -1125,9 +1153,8 @@ main(int argc, char **argv)
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	signal(SIGPIPE, SIG_IGN);
 	serve(make_clients(count), count);
+	report();
 	if (fclose(history) != 0)
 		fail("history", "could not be written");
-	printf("begun %ld\nmost %ld\ncrowded %ld\nleft %ld\nmoved %ld\nwritten %ld\n"
-		   "perhaps %ld\n", begun, most, crowded, left, moved, written, perhaps);
 	return 0;
 }
