@@ -278,11 +278,11 @@ sub cancel
 	return;
 }
 
-sub set_timeout
+# Statements that are cancelled after so many seconds, and what comes after them is not.
+sub limited
 {
-	my ($self, $session, $seconds) = @_;
-	$session->value("SET statement_timeout = '$seconds s'");
-	return;
+	my ($self, $sql, $seconds) = @_;
+	return "SET statement_timeout = '$seconds s';\n$sql;\nSET statement_timeout = 0";
 }
 
 sub set
@@ -597,13 +597,13 @@ sub cancel
 	return;
 }
 
-sub set_timeout
+# A statement that is cancelled after so many seconds, and what comes after it is not.
+sub limited
 {
-	my ($self, $session, $seconds) = @_;
-	$session->value($self->{kind} eq 'mariadb'
-		? "SET max_statement_time = $seconds"
-		: 'SET max_execution_time = ' . 1000 * $seconds);
-	return;
+	my ($self, $sql, $seconds) = @_;
+	return "SET STATEMENT max_statement_time = $seconds FOR $sql" if $self->{kind} eq 'mariadb';
+	# of which only SELECT takes notice
+	return 'SET max_execution_time = ' . 1000 * $seconds . "; $sql; SET max_execution_time = 0";
 }
 
 sub write_settings
