@@ -5,6 +5,10 @@
 #
 # starts as many nodes as there are numbers.  The numbers are their weights: when nodes
 # die, the rest goes on if it weighs more than they did.
+#
+# Any process may stand still for seconds on a busy machine, so nobody gives up a silent
+# node before it has been silent for minutes.  Before a test kills a node, or cuts it off, it
+# says give_up_late(0), and give_up_late(1), or come_back(), afterwards.
 
 package Galera;
 
@@ -72,6 +76,23 @@ sub start_node
 	return;
 }
 
+# After what time a silent node is given up: each time has to be less than the next one, also
+# while they are changed.
+sub patience
+{
+	my ($late) = @_;
+	return $late ? 'evs.inactive_timeout=PT4M;evs.suspect_timeout=PT2M'
+	  : 'evs.suspect_timeout=PT2S;evs.inactive_timeout=PT6S';
+}
+
+# Have the nodes that run give up silent ones late, or soon.
+sub give_up_late
+{
+	my ($late) = @_;
+	$_->control->value("SET GLOBAL wsrep_provider_options = '" . patience($late) . q{'}) for grep { $_->pid } @nodes;
+	return;
+}
+
 # The first node begins the cluster, unless there is one already.
 sub boot
 {
@@ -79,8 +100,8 @@ sub boot
 	my $others = join(',', map { "127.0.0.1:$_->{gcomm}" } grep { $_ != $self && $_->{dir} && $_->pid } @nodes);
 	my $provider_options = join(';',
 		"gmcast.listen_addr=tcp://127.0.0.1:$self->{gcomm}", "ist.recv_addr=127.0.0.1:$self->{ist}",
-		"pc.weight=$self->{weight}", 'gcache.size=16M', 'evs.suspect_timeout=PT2S',
-		'evs.keepalive_period=PT0.5S', 'evs.inactive_timeout=PT6S', 'evs.inactive_check_period=PT0.5S');
+		"pc.weight=$self->{weight}", 'gcache.size=16M',
+		'evs.keepalive_period=PT0.5S', 'evs.inactive_check_period=PT0.5S', patience(1));
 	system('dev/mysql-server', 'mariadb', $self->{dir},
 		# MariaDB 11.8 has a plugin with a variable for each option, but the one of isolate()
 		'--loose-plugin-wsrep-provider=OFF',
@@ -108,6 +129,18 @@ sub gather
 		!grep { $_->status('wsrep_local_state') ne '4' || $_->status('wsrep_cluster_size') ne @nodes } @nodes;
 	}) or die join(', ', map { "node $_->{number} is " . $_->status('wsrep_local_state_comment')
 		. ', and sees ' . $_->status('wsrep_cluster_size') } @nodes) . "\n";
+	return;
+}
+
+# Start a node that was killed, when the others have given it up.
+sub come_back
+{
+	my ($self) = @_;
+	my @others = grep { $_ != $self && $_->pid } @nodes;
+	Scenarios::Run::until(sub { !grep { $_->status('wsrep_cluster_size') ne @others || $_->status('wsrep_ready') ne 'ON' } @others })
+	  or die "node $self->{number} is not given up\n";
+	give_up_late(1);
+	$self->boot;
 	return;
 }
 

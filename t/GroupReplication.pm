@@ -3,9 +3,11 @@
 #
 #   my @nodes = GroupReplication::start(3, single_primary => 1);
 #
-# They give up early: a silent member is expelled at once, and a member without a majority
-# fails after "majority_timeout" seconds.  With "apart" the servers do not know each other
-# yet, and lack the plugin.
+# Any process may stand still for seconds on a busy machine, so nobody expels a silent member,
+# or gives up when there is no majority.  Before a test kills a member, or cuts it off, it
+# says give_up_late(0), and give_up_late(1), or come_back(), afterwards: in between a silent
+# member is expelled at once, and one without a majority fails after "majority_timeout"
+# seconds.  With "apart" the servers do not know each other yet, and lack the plugin.
 
 package GroupReplication;
 
@@ -121,9 +123,23 @@ sub boot
 		'--loose-group-replication-ip-allowlist=127.0.0.1', '--loose-group-replication-recovery-get-public-key=ON',
 		"--loose-group-replication-single-primary-mode=$single",
 		"--loose-group-replication-enforce-update-everywhere-checks=$everywhere",
-		'--loose-group-replication-member-expel-timeout=0', '--loose-group-replication-autorejoin-tries=0',
-		"--loose-group-replication-unreachable-majority-timeout=" . ($self->{options}{majority_timeout} // 0),
+		'--loose-group-replication-member-expel-timeout=3600', '--loose-group-replication-autorejoin-tries=0',
+		'--loose-group-replication-unreachable-majority-timeout=0',
 		'--loose-group-replication-message-cache-size=134217728') == 0 or die "could not start node $self->{number}\n";
+	return;
+}
+
+# Have the members that run give up a silent one, or the majority, however long that takes; or
+# soon.
+sub give_up_late
+{
+	my ($late) = @_;
+	for my $node (grep { $_->pid } @nodes)
+	{
+		$node->control->value('SET GLOBAL group_replication_unreachable_majority_timeout = '
+			  . ($late ? 0 : $node->{options}{majority_timeout} // 0));
+		$node->control->value('SET GLOBAL group_replication_member_expel_timeout = ' . ($late ? 3600 : 0));
+	}
 	return;
 }
 
@@ -196,6 +212,7 @@ sub come_back
 	my ($self) = @_;
 	Scenarios::Run::until(sub { !grep { $_->state($self) ne '' } grep { $_ != $self } @nodes })
 	  or die "node $self->{number} is not expelled\n";
+	give_up_late(1);
 	$self->boot;
 	gather();
 	return;

@@ -88,12 +88,12 @@ sub kill_one
 
 	# or those who are left may have no majority
 	$class->can('gather')->();
+	$class->can('give_up_late')->(0);
 	$start = Torture::now();
 	may_be_asked($node, 0);
 	$node->crash;
 	let_work(2);
-	if ($kind eq 'mariadb') { $node->boot }
-	else { $node->come_back }
+	$node->come_back;
 	may_be_asked($node, 1);
 	$end = Torture::now();
 	Scenarios::Run::until(sub { $node->control->value('SELECT acquired FROM dlock.stats') > 0 })

@@ -118,6 +118,7 @@ my $y = session($two, 'y');
 my $began = time;
 my $held = acquire_soon($x, 'orphan', 'a', 5);
 my $kept = acquire_soon($x, 'kept on', 'a', 6000);
+Galera::give_up_late(0);
 $one->crash;
 $x->kill;
 my ($new, %answers);
@@ -134,7 +135,7 @@ is(ask($y, q{SELECT dlock_owner('kept on')}), 'a', 'what is not over is held');
 is(ask($y, "SELECT dlock_renew('kept on', 'a', 600, $kept)"), 1, 'and can be renewed');
 
 # it comes back
-$one->boot;
+$one->come_back;
 $x = session($one, 'x');
 is(ask($one->control, q{SELECT count(*) FROM information_schema.plugins
 	WHERE plugin_library = 'dlock.so' AND plugin_status = 'ACTIVE'}), 1, 'back, with its plugin');

@@ -71,6 +71,7 @@ is(ask($_, q{SELECT dlock_owner('kept')}), 'a', 'as all know') for $x, $y, $z;
 
 my @asking = map { session($one, $_) } 'fresh', 'short', 'kept';
 my $releaser = session($one, 'releaser');
+Galera::give_up_late(0);
 $one->isolate(1);
 $_->send("SELECT dlock_acquire('$_->{name}', 'cut off', 600)") for @asking[0, 2];
 $releaser->send(q{SELECT dlock_release('mine', 'a')});
@@ -91,6 +92,7 @@ $_->quit for @asking, $releaser;
 
 $one->isolate(0);
 ok($one->is_synced, 'connected again');
+Galera::give_up_late(1);
 take_over($x, 'alone', 'a free name on the node that was cut off');
 is(ask($x, "SELECT dlock_owner('$_')"), 'b', "it knows who has $_") for 'fresh', 'short';
 is(ask($x, "SELECT dlock_renew('short', 'a', 6000, $tokens{short})"), 0, 'who had it there does not any more');
@@ -105,6 +107,7 @@ cmp_ok(acquire_soon($x, 'fresh', 'c', 600), '>', $fresh, 'and taken there');
 
 my %before = map { $_ => scalar acquire_soon($x, $_, 'a', 6000) } 'through', 'given back';
 is(ask($_, q{SELECT dlock_owner('given back')}), 'a', 'leases that all know') for $x, $y, $z;
+Galera::give_up_late(0);
 $_->isolate(1) for @nodes;
 for my $node (@nodes)
 {
@@ -119,6 +122,7 @@ for my $session ($x, $y, $z)
 }
 $_->isolate(0) for @nodes;
 ok($_->is_synced, "node $_->{number} is connected again, without being told more") for @nodes;
+Galera::give_up_late(1);
 is(ask($_, q{SELECT dlock_acquire('through', 'b', 6000)}), 'NULL', 'what was held is held') for $x, $y, $z;
 is(ask($y, "SELECT dlock_renew('through', 'a', 6000, $before{through})"), 1, 'and goes on');
 is(ask($z, "SELECT dlock_release('given back', 'a', $before{'given back'})"), 1, 'or is given back');
@@ -136,12 +140,13 @@ for my $node ($two, $three)
 	my $other = $sessions{ ($number + 1) % 3 };
 	my $began = time;
 	my $old = acquire_soon($sessions{$number}, "orphan$number", 'a', 2);
+	Galera::give_up_late(0);
 	$node->crash;
 	$sessions{$number}->kill;
 	cmp_ok(take_over($other, "orphan$number", "the lease of node $number, which was killed"), '>', $old, 'tokens grow');
 	cmp_ok(time - $began, '>=', 2, 'not early');
 	is(ask($other, "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
-	$node->boot;
+	$node->come_back;
 	$sessions{$number} = session($node, "s$number");
 	is(ask($sessions{$number}, "SELECT dlock_renew('orphan$number', 'a', 6000, $old)"), 0, 'back, it knows who has it');
 }
@@ -155,6 +160,7 @@ for my $node ($two, $three)
 my $last = ask($z, q{SELECT dlock_acquire('last', 'a', 6000)});
 like($last, $is_token, 'a lease');
 is(ask($x, q{SELECT dlock_owner('last')}), 'a', 'that all know');
+Galera::give_up_late(0);
 kill 'KILL', $two->pid, $three->pid;
 $_->crash for $two, $three;
 $_->kill for $y, $z;
@@ -163,6 +169,7 @@ is_no_grant('who asks a node without a majority', $x);
 like(ask($x, "SELECT $_"), $refused, "$_ is an error there") for q{dlock_acquire('minority', 'a', 600, 2)}, q{dlock_renew('last', 'a', 30)};
 $one->control->value(q{SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'});
 ok($one->is_synced, 'told to go on');
+Galera::give_up_late(1);
 take_over($x, 'minority', 'a free name');
 is(ask($x, q{SELECT dlock_acquire('last', 'b', 6000)}), 'NULL', 'what was held is held');
 is(ask($x, "SELECT dlock_renew('last', 'a', 6000, $last)"), 1, 'and goes on');

@@ -178,6 +178,7 @@ my $held = time;
 granted(ask(at($primary), q{SELECT dlock_acquire('orphan', 'a', 3)}), 'orphan', 'a short lease');
 is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a long one is renewed');
 granted(ask(at($primary), q{SELECT dlock_acquire('last', 'a', 6000)}), 'last', 'and another granted');
+GroupReplication::give_up_late(0);
 $primary->crash;
 forget_session($primary);
 my $killed = $primary;
@@ -202,6 +203,7 @@ like(ask(at($killed), q{SELECT dlock_acquire('more', 'a', 6000)}), $read_only, '
 granted(ask(at($primary), q{SELECT dlock_acquire('paused', 'a', 2)}), 'paused', 'a short lease');
 my $paused = $primary;
 my @sessions = map { session($paused, $_) } 'paused', 'new', 'kept';
+GroupReplication::give_up_late(0);
 $paused->pause;
 # it will find these when it wakes up, believing that it is the primary
 $_->send("SELECT dlock_acquire('$_->{name}', 'sleeper', 600)") for @sessions;
@@ -211,6 +213,7 @@ $paused->resume;
 is_no_grant(\@sessions, 'who asks a primary that was stopped');
 forget_session($paused);
 GroupReplication::gather();
+GroupReplication::give_up_late(1);
 is(ask(at($paused), "SELECT dlock_owner('$_')"), 'b', "$_ is held as it was") for 'new', 'paused';
 
 # ---------------------------------------------------------------------
@@ -222,6 +225,7 @@ granted(ask(at($primary), q{SELECT dlock_acquire('mine', 'a', 6000)}), 'mine', '
 my $cut = $primary;
 @sessions = map { session($cut, $_) } 'fresh', 'cut';
 my $releaser = session($cut, 'releaser');
+GroupReplication::give_up_late(0);
 $cut->cut_off;
 $_->send("SELECT dlock_acquire('$_->{name}', 'cut off', 600)") for @sessions;
 $releaser->send(q{SELECT dlock_release('mine', 'a')});
@@ -236,6 +240,7 @@ note($answer);
 $cut->connect_again;
 forget_session($cut);
 GroupReplication::gather();
+GroupReplication::give_up_late(1);
 is(ask(at($cut), "SELECT dlock_owner('$_')"), 'b', "$_ is held as it was") for 'fresh', 'cut';
 is(ask(at($primary), "SELECT dlock_release('mine', 'a', $tokens{mine})"), 1, 'what was held is given back');
 
@@ -243,21 +248,9 @@ is(ask(at($primary), "SELECT dlock_release('mine', 'a', $tokens{mine})"), 1, 'wh
 # The primary loses the majority, and regains it before it gives up; then not.
 # ---------------------------------------------------------------------
 
-# Have nobody give up a member, or the majority, however long that takes; or soon, as before.
-sub give_up_late
-{
-	my ($late) = @_;
-	for my $node (@nodes)
-	{
-		$node->control->value('SET GLOBAL group_replication_unreachable_majority_timeout = ' . ($late ? 0 : 4));
-		$node->control->value('SET GLOBAL group_replication_member_expel_timeout = ' . ($late ? 3600 : 0));
-	}
-	return;
-}
-
 granted(ask(at($primary), q{SELECT dlock_acquire('short', 'a', 6000)}), 'short', 'a lease');
 @sessions = map { session($primary, $_) } 'during', 'short';
-give_up_late(1);
+# nobody gives up
 $_->pause for others($primary);
 $_->send("SELECT dlock_acquire('$_->{name}', '$_->{name}', 600)") for @sessions;
 Scenarios::Run::until(sub { $sessions[1]->is_answered || ask($primary->control,
@@ -268,10 +261,10 @@ like($during, qr/^(\d+|\d+ \w{5}: .*)$/, "who asks meanwhile is answered: $durin
 is($refused, 'NULL', 'what is held is refused');
 $_->quit for @sessions;
 ok(Scenarios::Run::until(sub { ($primary = $nodes[0]->primary) && $primary->online == 3 }), 'nobody has left');
-give_up_late(0);
 take_over([$primary], 'after', 'b', 'a free name after the majority came back');
 is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
 
+GroupReplication::give_up_late(0);
 $_->pause for others($primary);
 @sessions = send_acquires($primary, 'alone', 'short');
 is_no_grant(\@sessions, 'who asks a primary without a majority');
@@ -281,15 +274,18 @@ forget_session($alone);
 $primary = take_over([ others($alone) ], 'alone', 'b', 'a free name after the others came back');
 is(ask(at($primary), q{SELECT dlock_owner('short')}), 'a', 'what was held is held');
 GroupReplication::gather();
+GroupReplication::give_up_late(1);
 
 # ---------------------------------------------------------------------
 # A secondary that is killed is not missed.
 # ---------------------------------------------------------------------
 
 my ($last, $secondary) = others($primary);
+GroupReplication::give_up_late(0);
 $secondary->crash;
 forget_session($secondary);
 take_over([$primary], 'free2', 'b', 'a free name after a secondary was killed');
+GroupReplication::give_up_late(1);
 is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
 
 # ---------------------------------------------------------------------
