@@ -327,7 +327,7 @@ $node->safe_psql('c', 'CREATE EXTENSION dlock');
 my $old_token = $node->safe_psql('c', q{SELECT dlock_acquire('job', 'first', 3600)});
 $node->adjust_conf('postgresql.conf', 'max_worker_processes', '16');
 $node->append_conf('postgresql.conf', 'dlock.max_databases = 2');
-# whose worker is late finds no place: the third has none yet
+# a worker that is late would find its place taken by the third's: that one cannot come yet
 $node->safe_psql('postgres', 'ALTER DATABASE renamed ALLOW_CONNECTIONS false');
 $node->restart;
 workers_are('a c', 'two databases fit dlock.max_databases = 2');
