@@ -45,7 +45,7 @@ dlock.max_waiters = $places
 dlock.max_guards = $guards
 });
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION dlock; CREATE SEQUENCE storms');
+$node->safe_psql('postgres', 'CREATE EXTENSION dlock; CREATE SEQUENCE storms; CREATE SEQUENCE evictions');
 my $start = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
 
 # ----------------------------------------------------------------
@@ -155,7 +155,7 @@ sub one_round
 }
 
 # On a busy machine little may happen to the clients in the time of their first rounds.
-my @ends_if_enough = map { other($_) } "SELECT last_value >= $enough AS enough FROM storms \\gset",
+my @ends_if_enough = map { other($_) } "SELECT s.last_value >= $enough AND e.is_called AS enough FROM storms s, evictions e \\gset",
   '\if :enough', '\echo enough', '\q', '\endif';
 
 my @clients;
@@ -223,7 +223,9 @@ PostgreSQL::Test::Utils::append_to_file("$dir/weather.sql", qq{
 					THEN 'p' || floor(random() * 2)
 					ELSE 'n' || floor(random() * 10) END;
 				since := extract(epoch FROM clock_timestamp());
-				PERFORM dlock_force_release(lock);
+				IF dlock_force_release(lock) > 0 THEN
+					PERFORM nextval('evictions');
+				END IF;
 				INSERT INTO evicted
 					VALUES (since, extract(epoch FROM clock_timestamp()), lock);
 			END IF;
