@@ -100,6 +100,9 @@ for my $kind (sort keys %kinds)
 		$b->send("SELECT $second");
 		$sessions->waiting('b');
 		$ways{$way}->($b);
+		# until then it may take for a moment what nobody has
+		is($sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid} AND state = 'active'", 0), 0,
+			'... its call ends');
 		becomes_free('[klm]', "$kind, $way: nothing stays with the waiter");
 		like($c->query(q{SELECT dlock_acquire_all(ARRAY['k', 'l', 'm'], 'c', 3600)}), $is_token, '... and another takes all');
 		is($c->query(q{SELECT dlock_release_all('c')}), 3, '... and gives it back');
