@@ -426,17 +426,34 @@ sub cases
 
 	# 5, the end, last, since it ends everybody's connections
 	my $left = q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'restart'};
-	$engine->restart;
-	my $least = 'inf';
-	ok(Scenarios::Run::until(sub {
-		my $now = value($left);
-		$least = $now if $now < $least;
-		# more than a restart may add
-		return $now > $least + 3;
-	}), '5 restart: renewed after it');
-	is($steady->ask('check'), 'check ok', '5 restart: it goes on');
-	is(value(q{SELECT max(token) FROM dlock.locks WHERE name = 'restart'}), $token, '5 restart: with the same token');
-	is($steady->ask('end', qr/^ended/), 'ended', '5 restart: released');
+	for my $try (1 .. 5)
+	{
+		$engine->restart;
+		my $least = 'inf';
+		my $is_renewed = Scenarios::Run::until(sub {
+			my $now = value($left) // 'NULL';
+			return $steady->has_said(qr/^lost /) if $now eq 'NULL';
+			$least = $now if $now < $least;
+			# more than a restart may add
+			return $now > $least + 3 || $steady->has_said(qr/^lost /);
+		});
+		my $check = $steady->ask('check');
+		# by itself, on a machine too busy to restart the server and to renew in that time
+		if ($check =~ /^check lost/ && $try < 5)
+		{
+			$steady->ask('end', qr/^ended/);
+			$steady->quit;
+			evict(q{name = 'restart'});
+			$steady = agent();
+			$token = holds_it($steady, 'restart 60 0', '5 restart: held once more');
+			next;
+		}
+		ok($is_renewed, '5 restart: renewed after it');
+		is($check, 'check ok', '5 restart: it goes on');
+		is(value(q{SELECT max(token) FROM dlock.locks WHERE name = 'restart'}), $token, '5 restart: with the same token');
+		is($steady->ask('end', qr/^ended/), 'ended', '5 restart: released');
+		last;
+	}
 	$_->quit for $one, $two, $three, $steady;
 	return;
 }
