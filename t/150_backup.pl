@@ -78,7 +78,7 @@ $load->tokens_grow('restored', node => $restored);
 $restored->stop;
 
 # A dump.
-$node->safe_psql('postgres', 'CREATE DATABASE origin');
+$node->safe_psql('postgres', 'CREATE DATABASE origin TEMPLATE template0');
 $node->safe_psql('origin', 'CREATE EXTENSION dlock');
 my $token = $node->safe_psql('origin',
 	q{SELECT max(dlock_acquire('in origin ' || i, 'me', 3600))
@@ -93,7 +93,7 @@ unlike($script, qr/in origin/, 'it has no leases');
 unlike($script, qr/^(CREATE (TABLE|VIEW|FUNCTION|TYPE)|COPY|INSERT)/m,
 	'it has nothing else');
 
-$node->safe_psql('postgres', 'CREATE DATABASE from_dump');
+$node->safe_psql('postgres', 'CREATE DATABASE from_dump TEMPLATE template0');
 $node->command_checks_all(
 	[ 'pg_restore', '--exit-on-error', '-d', 'from_dump', $file ],
 	0, [qr/^$/], [qr/^$/], 'pg_restore');

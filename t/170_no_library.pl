@@ -16,7 +16,7 @@ restart_after_crash = on
 });
 $node->start;
 $node->safe_psql('postgres', q{
-	CREATE DATABASE without;
+	CREATE DATABASE without TEMPLATE template0;
 	CREATE EXTENSION dlock});
 $node->safe_psql('postgres', 'CHECKPOINT');
 

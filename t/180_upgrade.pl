@@ -88,7 +88,7 @@ sub upgrade
 	$_->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'")
 	  for ($old, $new);
 	$old->start;
-	$old->safe_psql('postgres', "CREATE DATABASE $_") for ('other', 'updated');
+	$old->safe_psql('postgres', "CREATE DATABASE $_ TEMPLATE template0") for ('other', 'updated');
 	$old->safe_psql('other', "CREATE EXTENSION dlock VERSION '1.0.0'");
 	$old->safe_psql('updated', $_)
 	  for (

@@ -65,7 +65,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 
-$node->safe_psql('postgres', 'CREATE DATABASE fresh');
+$node->safe_psql('postgres', 'CREATE DATABASE fresh TEMPLATE template0');
 $node->safe_psql('fresh', 'CREATE SCHEMA functions; CREATE EXTENSION dlock SCHEMA functions');
 my $fresh = $node->safe_psql('fresh', $objects);
 like($fresh, qr/view dlock\.locks.*initial privileges/, 'the catalogs were read');
@@ -145,7 +145,7 @@ for my $old (@old)
 		my $rows = q{SELECT string_agg(concat_ws(' ', name, owner, mode, version, token, acquired_at, role, pid, application_name), ' '
 			ORDER BY name, token) FROM dlock.locks};
 
-		$node->safe_psql('postgres', qq{CREATE DATABASE "$database"});
+		$node->safe_psql('postgres', qq{CREATE DATABASE "$database" TEMPLATE template0});
 		$node->safe_psql($database, qq{CREATE SCHEMA functions; GRANT USAGE ON SCHEMA functions TO PUBLIC;
 			CREATE EXTENSION dlock SCHEMA functions VERSION '$old';
 			GRANT EXECUTE ON FUNCTION functions.dlock_force_release(text) TO stranger;
@@ -228,7 +228,7 @@ for my $old (@old)
 			END LOOP;
 		END \$\$};
 
-	$node->safe_psql('postgres', qq{CREATE DATABASE "$_"}) for $database, "new $old", "dump of $old";
+	$node->safe_psql('postgres', qq{CREATE DATABASE "$_" TEMPLATE template0}) for $database, "new $old", "dump of $old";
 	$node->safe_psql($database, "CREATE EXTENSION dlock VERSION '$old'; $close; ALTER EXTENSION dlock UPDATE");
 	$node->safe_psql("new $old", "CREATE EXTENSION dlock; $close");
 	my $expected = calls_of("new $old");

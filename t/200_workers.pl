@@ -94,7 +94,7 @@ $node->safe_psql(
 # Where there are workers.
 wait_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock launcher'},
 	'there is one launcher');
-$node->safe_psql('postgres', "CREATE DATABASE $_") for qw(a b c);
+$node->safe_psql('postgres', "CREATE DATABASE $_ TEMPLATE template0") for qw(a b c);
 $node->safe_psql('a', 'CREATE EXTENSION dlock');
 workers_are('a', 'CREATE EXTENSION starts a worker, without any call');
 $node->safe_psql('b', 'BEGIN; CREATE EXTENSION dlock; ROLLBACK');
@@ -339,7 +339,7 @@ is( $node->safe_psql('renamed', q{SELECT dlock_owner('job'), dlock_is_free('job'
 		(SELECT count(*) FROM dlock.locks WHERE expires_at > clock_timestamp() AND expires_at < clock_timestamp() + interval '1 h 1 min'),
 		(SELECT count(*) FROM dlock.waiters), dlock_blocking_pids(1), (SELECT acquired FROM dlock.stats)}),
 	'other|f|other|1|0|{}|0', '... but may look at what it has');
-$node->safe_psql('postgres', 'CREATE DATABASE e');
+$node->safe_psql('postgres', 'CREATE DATABASE e TEMPLATE template0');
 $node->safe_psql('e', 'CREATE EXTENSION dlock');
 is($node->safe_psql('e', q{SELECT dlock_owner('x'), dlock_is_free('x'), (SELECT count(*) FROM dlock.locks)}),
 	'|t|0', '... and so may one whose table was never used');
@@ -380,7 +380,7 @@ $inside->query_safe('SELECT dlock_stats_reset()');
 $node->safe_psql('postgres', 'ALTER DATABASE c ALLOW_CONNECTIONS false');
 $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . worker_pid('c') . ')');
 workers_are('a', 'no worker can come back to a closed database');
-$node->safe_psql('postgres', 'CREATE DATABASE d');
+$node->safe_psql('postgres', 'CREATE DATABASE d TEMPLATE template0');
 $node->safe_psql('d', 'CREATE EXTENSION dlock');
 $node->psql('d', q{SELECT count(dlock_acquire('x' || i, 'y', 60)) FROM generate_series(1, 5) i});
 is($inside->query_safe(q{SELECT acquired, dlock_owner('x') FROM dlock.stats}), '0|y',

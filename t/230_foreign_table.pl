@@ -176,7 +176,7 @@ raises($_, $refused)
   'CREATE MATERIALIZED VIEW mine USING dlock AS SELECT * FROM dlock.locks',
   'SET default_table_access_method = dlock; CREATE TABLE mine (i int)',
   'BEGIN; CREATE TABLE mine (LIKE dlock.lease_table); ALTER TABLE mine SET ACCESS METHOD dlock';
-$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE template0');
 is( $node->safe_psql('other', q{CREATE EXTENSION dlock; SET default_table_access_method = dlock;
 	SELECT dlock_acquire('a', 'o', 3600) > 0; VACUUM FULL dlock.lease_table; SELECT dlock_owner('a')}),
 	"t\no", 'default_table_access_method = dlock does not disturb dlock');

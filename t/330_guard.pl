@@ -194,7 +194,7 @@ is($holder->query('DROP EXTENSION dlock; CREATE EXTENSION dlock; COMMIT'), '', '
 is($watcher->query(q{SELECT dlock_is_free('old'), count(*), (SELECT count(*) FROM dlock_holders('old')) FROM dlock.locks}),
 	't|0|0', 'with a new table it is shown nowhere');
 # other databases have tables of their own
-$watcher->query('CREATE DATABASE other_one');
+$watcher->query('CREATE DATABASE other_one TEMPLATE template0');
 my ($other) = Sessions->new($node, 'other_one')->{watcher};
 is($other->query('CREATE EXTENSION dlock'), '', 'another database has it');
 $holder->query('BEGIN');

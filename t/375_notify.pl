@@ -19,7 +19,7 @@ dlock.reap_interval = '20ms'
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
-$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE template0');
 $node->safe_psql('other', 'CREATE EXTENSION dlock');
 $ENV{PGCLIENTENCODING} = 'UTF8';
 

@@ -169,7 +169,7 @@ sub takes_nothing
 
 # A look does not even wait for what the first call of all makes durable.
 {
-	$node->safe_psql('postgres', 'CREATE DATABASE fresh');
+	$node->safe_psql('postgres', 'CREATE DATABASE fresh TEMPLATE template0');
 	my $fresh = Sessions->new($node, 'fresh');
 	my ($first, $looker) = $fresh->open('first', 'looker');
 

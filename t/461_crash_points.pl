@@ -71,7 +71,7 @@ autovacuum = off
 log_statement = none
 });
 start_server();
-$node->safe_psql('postgres', $_) for 'CREATE EXTENSION dlock', 'CREATE DATABASE fresh', 'CREATE DATABASE origin';
+$node->safe_psql('postgres', $_) for 'CREATE EXTENSION dlock', 'CREATE DATABASE fresh TEMPLATE template0', 'CREATE DATABASE origin TEMPLATE template0';
 $node->safe_psql('origin', 'CREATE EXTENSION dlock');
 $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby', @cluster);

@@ -283,7 +283,7 @@ if ($is_postgres)
 	print $file "host all secret 127.0.0.1/32 scram-sha-256\n$rules";
 	close $file;
 	$engine->control->value(q{CREATE ROLE secret LOGIN PASSWORD 'p@ss:word'});
-	$engine->control->value("CREATE DATABASE $_") for 'empty', 'elsewhere';
+	$engine->control->value("CREATE DATABASE $_ TEMPLATE template0") for 'empty', 'elsewhere';
 	$node->safe_psql('elsewhere', 'CREATE SCHEMA "Of its own"; CREATE EXTENSION dlock SCHEMA "Of its own"; GRANT USAGE ON SCHEMA "Of its own" TO PUBLIC');
 	$engine->restart;
 }

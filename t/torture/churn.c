@@ -244,6 +244,7 @@ not_connected(Client *client)
 {
 	static const char *const expected[] = {
 		"too many clients", "remaining connection slots",
+		"no more connections allowed",	/* PgBouncer has not seen some leave */
 		"server login has been failing",	/* PgBouncer, for the same reason */
 		"Resource temporarily unavailable"	/* a socket's backlog is full */
 	};
