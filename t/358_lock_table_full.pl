@@ -73,7 +73,7 @@ sub warm_up
 
 # Take locks until there is no room for one more, but take none of dlock's.  The
 # error is caught; locks of the session stay all the same.  dlock's worker takes a lock
-# twice a second for a moment, whose place must not come free later: if there is no room
+# again and again for a moment, whose place must not come free later: if there is no room
 # it ends, so more are taken until it is gone.
 sub hoard
 {
