@@ -13,6 +13,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use HeldFlush;
+use InTime;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -177,28 +178,50 @@ for my $what (sort keys %kinds)
 	}
 }
 
+# Do something while a commit is held up.  After half a minute the library takes a connection
+# that does not answer for lost: what has taken so long is done once more.
+sub with_held_commit
+{
+	my ($do) = @_;
+	in_time(25, sub {
+		my ($try) = @_;
+		if ($try > 1)
+		{
+			eval { $server->let_go };
+			Scenarios::Run::until(sub {
+				sql(qq{SELECT dlock_force_release('$_')}) for 'c', 'm', 'n', 'o';
+				return held() eq '' && sql('SELECT count(*) FROM dlock.waiters') == 0;
+			}) or die "something is left\n";
+		}
+		$do->();
+	});
+	return;
+}
+
 # The same while the grant is being committed: the dead one stands in line no longer.
 for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of its owner', 'all, some held')
 {
 	my ($before, $dying, $next_sql, $held) = @{ $kinds{$what} };
 	for my $way (sort keys %ways)
 	{
-		$holder->value("SELECT $_") // die "$_\n" for @$before;
-		my ($dead, $next) = (connected('tester'), connected('tester'));
-		queue_up($dead, "SELECT $dying");
-		queue_up($next, "SELECT $next_sql");
-		$server->hold;
-		$holder->value(q{SELECT dlock_release('n', 'holder')});
-		$server->hangs or die "is not granted: $dying\n";
-		$ways{$way}[0]->($dead);
-		like(outcome($dead), $ways{$way}[1], "$what, $way in the commit: the dead one is told so");
-		Scenarios::Run::until(sub { !is_busy($dead) });
-		$server->let_go;
-		is(soon($next) =~ s/\d+/N/r, 'N', "$what, $way in the commit: the next one has it");
-		ok(Scenarios::Run::until(sub { held() eq $held }), "$what, $way in the commit: and the dead one nothing")
-		  or diag(held());
-		$_->close for $dead, $next;
-		sql(qq{SELECT dlock_force_release('$_')}) for 'm', 'n';
+		with_held_commit(sub {
+			$holder->value("SELECT $_") // die "$_\n" for @$before;
+			my ($dead, $next) = (connected('tester'), connected('tester'));
+			queue_up($dead, "SELECT $dying");
+			queue_up($next, "SELECT $next_sql");
+			$server->hold;
+			$holder->value(q{SELECT dlock_release('n', 'holder')});
+			$server->hangs or die "is not granted: $dying\n";
+			$ways{$way}[0]->($dead);
+			like(outcome($dead), $ways{$way}[1], "$what, $way in the commit: the dead one is told so");
+			Scenarios::Run::until(sub { !is_busy($dead) });
+			$server->let_go;
+			is(soon($next) =~ s/\d+/N/r, 'N', "$what, $way in the commit: the next one has it");
+			ok(Scenarios::Run::until(sub { held() eq $held }), "$what, $way in the commit: and the dead one nothing")
+			  or diag(held());
+			$_->close for $dead, $next;
+			sql(qq{SELECT dlock_force_release('$_')}) for 'm', 'n';
+		});
 	}
 }
 
@@ -206,13 +229,10 @@ for my $what ('exclusive', 'exclusive, with a retry', 'exclusive, and another of
 # finds out that its client is gone while the second is being made: the second stands
 # ready when the first one's commit ends.  With a renewal of nothing beside it, the
 # server does not wait for more calls before it makes them.
-my $other = connected('tester');
 for my $way (sort keys %ways)
 {
-	my %kept;
-	for (1 .. ROUNDS)
-	{
-		my ($dead, $again) = (connected('tester'), connected('tester'));
+	with_held_commit(sub {
+		my ($dead, $again, $other) = map { connected('tester') } 1 .. 3;
 		my $acquire = q{SELECT dlock_acquire('n', 'own', 3600, -1, 'r')};
 		$holder->value(q{SELECT dlock_acquire('n', 'holder', 3600)});
 		queue_up($dead, $acquire);
@@ -227,10 +247,9 @@ for my $way (sort keys %ways)
 		my $got = soon($again) =~ s/\d+/N/r;
 		outcome($_) for $dead, $other;
 		Scenarios::Run::until(sub { !is_busy($dead) });
-		$kept{ "$got, " . ($again->value(q{SELECT dlock_release('n', 'own')}) // 'NULL') }++;
-		$_->close for $dead, $again;
-	}
-	is_deeply(\%kept, { 'N, 1' => ROUNDS }, "asked again, $way: what is answered is there") or diag(explain(\%kept));
+		is("$got, " . ($again->value(q{SELECT dlock_release('n', 'own')}) // 'NULL'), 'N, 1', "asked again, $way: what is answered is there");
+		$_->close for $dead, $again, $other;
+	}) for 1 .. ROUNDS;
 }
 
 # Who waits for the holds to end takes nothing.
@@ -290,8 +309,7 @@ ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 0 })
 sql(q{SELECT dlock_force_release('line')});
 
 # Who only waits for its own commit.
-for my $round (1 .. ROUNDS)
-{
+with_held_commit(sub {
 	my $dead = connected('tester');
 	$dead->value(q{SELECT dlock_release('c', 'dead')});
 	$server->hold;
@@ -302,7 +320,7 @@ for my $round (1 .. ROUNDS)
 	like(outcome($dead), $killed, 'killed in its commit: is told so');
 	ok(Scenarios::Run::until(sub { (sql(q{SELECT dlock_is_free('c')}) // '') eq '1' }), 'and what it was granted is given back');
 	$dead->close;
-}
+}) for 1 .. ROUNDS;
 
 $engine->stop;
 done_testing();
