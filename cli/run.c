@@ -36,6 +36,7 @@ run_command(int argc, char **argv)
 	int64_t		wait_us = 0;
 	int64_t		keep_us = 0;
 	int64_t		grace_us = -1;
+	int64_t		timeout_us = DLOCK_CONNECT_TIMEOUT_US;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after our death others may have it; 30 s"},
 		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "wait in line for so long, or \"forever\""},
@@ -47,6 +48,7 @@ run_command(int argc, char **argv)
 		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; a fifth of the TTL, up to 10 s"},
+		{"timeout", 0, OPTION_DURATION, &timeout_us, "T", "give up if no server answers for so long; 10 s"},
 		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
 		URL_OPTION(&url),
 		{0}
@@ -84,6 +86,8 @@ run_command(int argc, char **argv)
 		usage_error("--on-lost is \"term\" or \"warn\"");
 	if (ttl_us == 0)
 		usage_error("--ttl must be more than 0");
+	if (timeout_us == 0)
+		usage_error("--timeout must be more than 0");
 
 	what.url = url;
 	what.lease.names = names;
@@ -92,6 +96,7 @@ run_command(int argc, char **argv)
 	what.lease.limit = (int32_t) permits;
 	what.lease.ttl_us = ttl_us;
 	what.lease.wait_us = wait_us;
+	what.lease.connect_timeout_us = timeout_us;
 	what.lease.keep_at_least_us = keep_us;
 	what.lease.owner = owner;
 	what.argv = argv + first;

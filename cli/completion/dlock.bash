@@ -9,7 +9,7 @@
 _dlock_options() {
 	case $1 in
 	run) echo --ttl --wait --no-wait --shared --permits --all --keep --owner --on-lost \
-		--grace --quiet --url --help --version ;;
+		--grace --timeout --quiet --url --help --version ;;
 	elect) echo --ttl --permits --owner --grace --exec-on-lose --ready-file --url --help \
 		--version ;;
 	acquire) echo --url --ttl --owner --wait --shared --permits --request --timeout \

@@ -36,7 +36,7 @@ BEGIN
 }
 
 our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
-  lines_of write_text scratch was_late url dlock engine processes children watchdog_of state_of freeze
+  lines_of write_text scratch was_late url socket_path dlock engine processes children watchdog_of state_of freeze
   thaw proxy holds_name waits_for is_given_back boot_time writer one_after_the_other);
 
 our $patience = 180;
@@ -233,7 +233,7 @@ sub is_given_back
 
 # Subcommands that wait for a server for ten seconds, unless they are told otherwise: on a busy
 # machine it has more time.
-my %patient = map { $_ => 1 } qw(acquire renew release wait owner force-release ls waiters stats doctor);
+my %patient = map { $_ => 1 } qw(run acquire renew release wait owner force-release ls waiters stats doctor);
 
 # Start dlock in the background: its arguments, after { url, in, out, env, before }, all
 # optional; or another program with its arguments, { program }.

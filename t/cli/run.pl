@@ -74,15 +74,23 @@ sub statuses
 	says($holder, qr/lost the lease on "busy": .*/, 'which is said');
 
 	$run = launch({ no_url => 1 }, 'run', '--url', 'host=/no/such dbname=x', 'x', '--', 'true');
-	my $other = launch({ no_url => 1 }, 'run', '--url', 'mysql://u@localhost/?socket=/no/such', 'x', '--', 'true');
+	my $other = launch({ no_url => 1 }, 'run', '--timeout', '0.5', '--url', 'mysql://u@localhost/?socket=/no/such', 'x', '--', 'true');
 	$run = finish($run) . ' ' . finish($other);
 	is($run, '69 69', 'no server');
 	says($other, qr/.*/, 'is said');
+	my $later = scratch('later');
+	mkdir $later or die;
+	my $missing = socket_path() =~ s/.*\//$later\//r;
+	my $socket = engine()->kind eq 'postgres' ? $later : $missing;
+	$run = launch({ url => url() =~ s/(host|socket)=\S+?(?= |$)/$1=$socket/r }, 'run', '--timeout', '1h', 'x', '--', 'true');
+	ok(!defined has_ended($run), 'a server that is not there yet');
+	symlink socket_path(), $missing or die;
+	is(finish($run), 0, 'is waited for');
 	$run = ends_with(77, 'an account that may not log in', { url => url(undef, 'nobody_of_that_name') }, 'run', 'x', '--', 'true');
 	says($run, qr/.*nobody_of_that_name.*/, 'is said');
 
 	for my $wrong (
-		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)],
+		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)], [qw(run --timeout 0 x true)],
 		[qw(run --ttl 5x x true)], [qw(run --ttl 5m5m x true)], [qw(run --ttl -1 x true)], [qw(run --ttl 10 --grace 6 x true)],
 		[qw(run --permits 0 x true)], [qw(run --shared --permits 2 x true)],
 		[qw(run x --ttl 5 true)], [qw(run --all a b true)], [qw(run --on-lost perhaps x true)],
