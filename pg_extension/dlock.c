@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
@@ -376,7 +377,9 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				 errmsg("cannot change the columns of table \"lease_table\"")));
 	if (access == OAT_DROP)
 	{
-		check_guards();
+		/* VACUUM FULL drops the old file as a table of its own */
+		if ((((ObjectAccessDrop *) arg)->dropflags & PERFORM_DELETION_INTERNAL) == 0)
+			check_guards();
 		lease_commit_look_around();
 	}
 }
