@@ -27,10 +27,14 @@
 
 /*
  * The same of those that callers wait for, see dlock_settle(): every account may call it,
- * and none is to slow others down by more than its share.  And when one that failed is
- * tried again.
+ * and none is to slow others down by more than its share.
  */
 #define AWAITED_PART		4
+
+/*
+ * When one that failed, or carried something forward, is tried again; and the longest that a
+ * caller waits until one begins.
+ */
 #define RETRY_US			1000000
 
 static lease_tenure now = {

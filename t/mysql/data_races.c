@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "lease_engine.h"
+#include "lease_moment.h"
 #include "lease_watch.h"
 #include "server_abi.h"
 
@@ -197,16 +198,6 @@ any_name(unsigned int *random)
 	return bytes_of(names[rand_r(random) % (rand_r(random) % 2 ? HOT : NAMES)]);
 }
 
-/* Microseconds of a clock that nobody steps. */
-static int64_t
-now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * INT64_C(1000000) + time.tv_nsec / 1000;
-}
-
 /*
  * Say whether a call was left undecided by a server that stood still: not before its time
  * was up.
@@ -217,7 +208,7 @@ is_undecided(const dlock_call *call, const dlock_answer *answer, int64_t start_u
 	int64_t		least_us = call->wait_us > 0 ? call->wait_us : PATIENCE_US;
 
 	return strcmp(answer->sqlstate, "55P03") == 0 && call->wait_us >= 0 &&
-		now() - start_us >= least_us;
+		lease_now() - start_us >= least_us;
 }
 
 /* Make a call: check that it gets an answer, or an error that may occur. */
@@ -225,7 +216,7 @@ static bool
 make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 {
 	dlock_caller caller = {.user = "tester", .host = "localhost"};
-	int64_t		start_us = now();
+	int64_t		start_us = lease_now();
 	bool		made;
 
 	caller.connection_id = self.id;
