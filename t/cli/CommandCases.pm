@@ -37,9 +37,13 @@ BEGIN
 
 our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
   lines_of write_text scratch was_late url socket_path dlock engine processes children watchdog_of state_of freeze
-  thaw proxy holds_name waits_for is_given_back boot_time writer one_after_the_other);
+  thaw proxy holds_name waits_for boot_time writer one_after_the_other RELEASED_IN);
 
 our $patience = 180;
+
+# How long dlock tries to give a lease back, or to keep it, in seconds; then it leaves it to its
+# deadline.
+use constant RELEASED_IN => 5;
 
 my ($engine, $dlock, $scratch, $client);
 my $count = 0;
@@ -215,16 +219,6 @@ sub waits_for
 {
 	my ($name, $number) = @_;
 	return query("SELECT count(*) FROM dlock.waiters WHERE name = '$name'") == ($number // 1);
-}
-
-# A program that ended within so many seconds has given its lease back.  It tries that for 5 s,
-# and leaves the lease to its deadline then, on a machine that stands still: nothing is shown.
-sub is_given_back
-{
-	my ($name, $took, $what) = @_;
-	return ok(holds_name($name, 0), $what) if $took < 5;
-	query("SELECT dlock_force_release('$name')");
-	return pass("$what, or was not, in more than 5 s");
 }
 
 # ----------------------------------------------------------------

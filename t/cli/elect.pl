@@ -6,7 +6,9 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use lib "$FindBin::RealBin/..";
 use CommandCases;
+use InTime;
 use IO::Socket::UNIX;
 use POSIX ();
 use Test::More;
@@ -106,56 +108,64 @@ sub one_after_another
 # What it is told to run when a term ends, and what COMMAND gets.
 sub terms
 {
-	my $log = scratch('log');
-	my $ready = scratch('ready');
-	my $go = scratch('go');
-	# of one that has crashed
-	write_text($ready, "1\n");
-	my $holder = launch('run', 'terms', '--', 'sleep', '100');
-	eventually(sub { holds_name('terms') });
-	my $elector = launch('elect', '--ttl', '30', '--ready-file', $ready,
-		'--exec-on-lose', "echo lose \$DLOCK_NAME \$DLOCK_REASON \$DLOCK_TOKEN >>$log", 'terms', '--', 'sh', '-c',
-		"trap 'echo HUP >>$log' HUP; trap 'echo TERM >>$log; exit 0' TERM; echo lead \$DLOCK_TOKEN >>$log; until [ -e $go ]; do sleep 0.05; done; rm $go; exit 3");
-	eventually(sub { waits_for('terms') });
-	ok(!-e $ready, 'a ready file that was left is removed at the start');
-	kill 'TERM', $holder->{pid};
-	finish($holder);
-	ok(eventually(sub { -s $log }), 'one that waited leads');
-	my @tokens = leader('terms');
-	kill 'HUP', $elector->{pid};
-	ok(eventually(sub { grep { /HUP/ } lines_of($log) }), 'SIGHUP is passed on');
-	write_text($go, '');
-	ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 2 }), 'when its command has ended, it is elected again');
-	push @tokens, leader('terms');
-	is(query(q{SELECT dlock_force_release('terms')}), 1, 'a lease is lost');
-	ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 3 }), 'after that, too');
-	push @tokens, leader('terms');
-	my $began = time;
-	kill 'TERM', $elector->{pid};
-	is(finish($elector), 0, 'SIGTERM ends it');
-	is_given_back('terms', time - $began, 'nobody leads');
-	is(join("\n", lines_of($log)), join("\n",
-			"lead $tokens[0]", 'HUP', "lose terms ended $tokens[0]", "lead $tokens[1]", 'TERM', "lose terms lost $tokens[1]",
-			"lead $tokens[2]", 'TERM', "lose terms stopped $tokens[2]"), 'each term has a beginning and an end');
-	like(errors($elector), qr/the command ended with status 3/, 'and the status is said');
+	my $took = 0;
+	in_time(sub { $took < RELEASED_IN }, sub {
+		my $name = "terms-$_[0]";
+		my ($log, $ready, $go) = map { scratch("$_-$name") } qw(log ready go);
+		# of one that has crashed
+		write_text($ready, "1\n");
+		my $holder = launch('run', $name, '--', 'sleep', '100');
+		eventually(sub { holds_name($name) });
+		my $elector = launch('elect', '--ttl', '30', '--ready-file', $ready,
+			'--exec-on-lose', "echo lose \$DLOCK_NAME \$DLOCK_REASON \$DLOCK_TOKEN >>$log", $name, '--', 'sh', '-c',
+			"trap 'echo HUP >>$log' HUP; trap 'echo TERM >>$log; exit 0' TERM; echo lead \$DLOCK_TOKEN >>$log; until [ -e $go ]; do sleep 0.05; done; rm $go; exit 3");
+		eventually(sub { waits_for($name) });
+		ok(!-e $ready, 'a ready file that was left is removed at the start');
+		kill 'TERM', $holder->{pid};
+		finish($holder);
+		ok(eventually(sub { -s $log }), 'one that waited leads');
+		my @tokens = leader($name);
+		kill 'HUP', $elector->{pid};
+		ok(eventually(sub { grep { /HUP/ } lines_of($log) }), 'SIGHUP is passed on');
+		write_text($go, '');
+		ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 2 }), 'when its command has ended, it is elected again');
+		push @tokens, leader($name);
+		is(query("SELECT dlock_force_release('$name')"), 1, 'a lease is lost');
+		ok(eventually(sub { (() = grep { /lead/ } lines_of($log)) == 3 }), 'after that, too');
+		push @tokens, leader($name);
+		my $began = time;
+		kill 'TERM', $elector->{pid};
+		is(finish($elector), 0, 'SIGTERM ends it');
+		$took = time - $began;
+		ok(holds_name($name, 0), 'nobody leads');
+		is(join("\n", lines_of($log)), join("\n",
+				"lead $tokens[0]", 'HUP', "lose $name ended $tokens[0]", "lead $tokens[1]", 'TERM', "lose $name lost $tokens[1]",
+				"lead $tokens[2]", 'TERM', "lose $name stopped $tokens[2]"), 'each term has a beginning and an end');
+		like(errors($elector), qr/the command ended with status 3/, 'and the status is said');
+	});
 	return;
 }
 
 # A lease is held until what is run at the end of a term has ended.
 sub on_lose
 {
-	my $go = scratch('go');
-	my $elector = launch('elect', '--ttl', '300', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", 'lose', 'sleep', '100');
-	eventually(sub { holds_name('lose') });
-	kill 'TERM', $elector->{pid};
-	ok(eventually(sub { -e "$go.began" }), 'what is to be run at the end runs');
-	ok(holds_name('lose'), 'while the lease is held');
-	my $began = time;
-	write_text($go, '');
-	is(finish($elector), 0, 'and then the end');
-	is_given_back('lose', time - $began, 'comes for the lease, too');
+	my $took = 0;
+	in_time(sub { $took < RELEASED_IN }, sub {
+		my $name = "lose-$_[0]";
+		my $go = scratch("go-$name");
+		my $elector = launch('elect', '--ttl', '300', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", $name, 'sleep', '100');
+		eventually(sub { holds_name($name) });
+		kill 'TERM', $elector->{pid};
+		ok(eventually(sub { -e "$go.began" }), 'what is to be run at the end runs');
+		ok(holds_name($name), 'while the lease is held');
+		my $began = time;
+		write_text($go, '');
+		is(finish($elector), 0, 'and then the end');
+		$took = time - $began;
+		ok(holds_name($name, 0), 'comes for the lease, too');
+	});
 
-	$elector = launch('elect', '--ttl', '2', '--exec-on-lose', 'sleep 1000', 'hangs', 'sleep', '100');
+	my $elector = launch('elect', '--ttl', '2', '--exec-on-lose', 'sleep 1000', 'hangs', 'sleep', '100');
 	eventually(sub { holds_name('hangs') });
 	kill 'INT', $elector->{pid};
 	is(finish($elector), 0, 'one that hangs');

@@ -29,8 +29,7 @@ sub start
 
 sub with_lease
 {
-	# dlock tries for 5 s to keep a lease
-	in_time(5, sub {
+	in_time(RELEASED_IN, sub {
 		my $name = "report-$_[0]";
 		my $run = start('with-lease', $name, 'sh', '-c', 'echo $DLOCK_TOKEN; exit 7');
 		is(finish($run), 7, 'the status is that of the command');

@@ -16,9 +16,6 @@ use POSIX qw(:sys_wait_h);
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-# How long dlock tries to give a lease back, in seconds; then it leaves it to its deadline.
-use constant RELEASED_IN => 5;
-
 start_server($ARGV[0]);
 
 # Two runs of the same arguments and what they end with.
