@@ -18,6 +18,7 @@ our @ISA = ('Engines::MySQL');
 
 use Engines;
 use File::Temp qw(tempdir);
+use Files;
 use FreePorts;
 use Scenarios;
 
@@ -93,6 +94,23 @@ sub give_up_late
 	return;
 }
 
+# How far a node has come, as an option.  From there on it gets what it missed; if it does
+# not say so, it gets a copy of everything, and the node that makes it stands still
+# meanwhile.  MariaDB's service does the same before each start.
+sub start_position
+{
+	my ($self, @options) = @_;
+	my $log = "$self->{dir}/recovery.log";
+	my $server = ($ENV{MARIADB_PREFIX} // '') . '/usr/sbin/mariadbd';
+	my @command = ($server, "--defaults-file=$self->{dir}/server.cnf", @options, '--wsrep-recover', "--log-error=$log");
+	# what it prints before it has its log is of no use
+	my ($position) = system('sh', '-c', 'exec "$@" 2>/dev/null', 'sh', @command) == 0
+	  ? slurp($log) =~ /WSREP: Recovered position: (\S+)/ : ();
+	die "could not find out how far node $self->{number} has come: see $log\n" unless $position;
+	unlink $log or die "could not remove $log: $!\n";
+	return "--wsrep-start-position=$position";
+}
+
 # The first node begins the cluster, unless there is one already.
 sub boot
 {
@@ -102,7 +120,7 @@ sub boot
 		"gmcast.listen_addr=tcp://127.0.0.1:$self->{gcomm}", "ist.recv_addr=127.0.0.1:$self->{ist}",
 		"pc.weight=$self->{weight}", 'gcache.size=16M',
 		'evs.keepalive_period=PT0.5S', 'evs.inactive_check_period=PT0.5S', patience(1));
-	system('dev/mysql-server', 'mariadb', $self->{dir},
+	my @options = (
 		# MariaDB 11.8 has a plugin with a variable for each option, but the one of isolate()
 		'--loose-plugin-wsrep-provider=OFF',
 		'--wsrep-on=ON', "--wsrep-provider=$provider", '--wsrep-cluster-name=dlock',
@@ -110,7 +128,9 @@ sub boot
 		"--wsrep-node-name=node$self->{number}", '--wsrep-node-address=127.0.0.1',
 		'--wsrep-sst-method=rsync', "--wsrep-sst-receive-address=127.0.0.1:$self->{sst}",
 		'--binlog-format=ROW', '--innodb-autoinc-lock-mode=2', '--innodb-buffer-pool-size=32M',
-		'--innodb-log-file-size=16M') == 0 or die "could not start node $self->{number}\n";
+		'--innodb-log-file-size=16M');
+	push @options, $self->start_position(@options) if -d "$self->{dir}/data";
+	system('dev/mysql-server', 'mariadb', $self->{dir}, @options) == 0 or die "could not start node $self->{number}\n";
 	$self->is_synced or die "node $self->{number} does not come to join the others\n";
 	return;
 }
