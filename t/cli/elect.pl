@@ -149,12 +149,14 @@ sub terms
 # A lease is held until what is run at the end of a term has ended.
 sub on_lose
 {
+	# one that has the lease, but does not know it yet, has no term that could end
+	my @leads = ('sh', '-c', 'echo leads; exec sleep 100');
 	my $took = 0;
 	in_time(sub { $took < RELEASED_IN }, sub {
 		my $name = "lose-$_[0]";
 		my $go = scratch("go-$name");
-		my $elector = launch('elect', '--ttl', '300', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", $name, 'sleep', '100');
-		eventually(sub { holds_name($name) });
+		my $elector = launch('elect', '--ttl', '300', '--exec-on-lose', "touch $go.began; until [ -e $go ]; do sleep 0.05; done", $name, @leads);
+		eventually(sub { output($elector) =~ /leads/ });
 		kill 'TERM', $elector->{pid};
 		ok(eventually(sub { -e "$go.began" }), 'what is to be run at the end runs');
 		ok(holds_name($name), 'while the lease is held');
@@ -165,8 +167,8 @@ sub on_lose
 		ok(holds_name($name, 0), 'comes for the lease, too');
 	});
 
-	my $elector = launch('elect', '--ttl', '2', '--exec-on-lose', 'sleep 1000', 'hangs', 'sleep', '100');
-	eventually(sub { holds_name('hangs') });
+	my $elector = launch('elect', '--ttl', '2', '--exec-on-lose', 'sleep 1000', 'hangs', @leads);
+	eventually(sub { output($elector) =~ /leads/ });
 	kill 'INT', $elector->{pid};
 	is(finish($elector), 0, 'one that hangs');
 	like(errors($elector), qr/"sleep 1000" took longer than the TTL and was killed/, 'is killed');
