@@ -149,16 +149,18 @@ async function cases(open, driverError = (error) => error) {
 	// guards and errors
 	token = await one.value('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
 	const guard = server.isPostgres ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)';
-	// what a guard keeps until its transaction ends
+	// the error of what a guard keeps until its transaction ends
 	async function keptCall() {
-		if (!server.isPostgres) return second.value('dlock_downgrade(?, ?)', 'guarded', 'me');
+		if (!server.isPostgres) return errorOf(second.value('dlock_downgrade(?, ?)', 'guarded', 'me'));
 		await second.value(`set_config('lock_timeout', '200ms', false)`);
-		return second.value('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600);
+		const error = await errorOf(second.value('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
+		await second.value(`set_config('lock_timeout', '0', false)`);
+		return error;
 	}
 	let kept;
 	same(await errorOf(one.transaction(async (run) => {
 		await run(guard, 'guarded', 'me', token);
-		kept = await errorOf(keptCall());
+		kept = await keptCall();
 	})), undefined, 'a guard in a transaction');
 	same(kindOfError(kept), 'kept', 'an error: kept from writing');
 	same(kindOfError(await errorOf(one.transaction((run) => run(guard, 'guarded', 'me', token + 1)))), 'lost', 'an error: lost');

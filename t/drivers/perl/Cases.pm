@@ -181,6 +181,7 @@ sub driver_cases
 		{
 			value($second, q{set_config('lock_timeout', '200ms', false)});
 			$kept = kind_of_error(sub { value($second, 'dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) });
+			value($second, q{set_config('lock_timeout', '0', false)});
 		}
 		else { $kept = kind_of_error(sub { value($second, 'dlock_downgrade(?, ?)', 'guarded', 'me') }) }
 		is($ask->('1'), 1, 'a statement after the guard');

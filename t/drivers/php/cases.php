@@ -149,6 +149,7 @@ function driver_cases(
         if (IS_POSTGRES) {
             $ask_second("set_config('lock_timeout', '200ms', false)");
             $kept = error_of(fn() => $ask_second('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
+            $ask_second("set_config('lock_timeout', '0', false)");
         } else {
             $kept = error_of(fn() => $ask_second('dlock_downgrade(?, ?)', 'guarded', 'me'));
         }

@@ -160,6 +160,7 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
         if IS_POSTGRES:
             value("set_config('lock_timeout', '200ms', false)", on=second)
             kept = error_of(lambda: value("dlock_acquire(%s, %s, %s, %s)", "guarded", "other", 30, 600, on=second))
+            value("set_config('lock_timeout', '0', false)", on=second)
         else:
             kept = error_of(lambda: value("dlock_downgrade(%s, %s)", "guarded", "me", on=second))
 

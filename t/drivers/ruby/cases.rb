@@ -109,6 +109,7 @@ def driver_cases(driver)
       if IS_POSTGRES
         ask_second.("set_config('lock_timeout', '200ms', false)")
         kept = kind_of_error.call { ask_second.('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) }
+        ask_second.("set_config('lock_timeout', '0', false)")
       else
         kept = kind_of_error.call { ask_second.('dlock_downgrade(?, ?)', 'guarded', 'me') }
       end
