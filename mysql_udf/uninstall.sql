@@ -71,24 +71,28 @@ DROP FUNCTION IF EXISTS dlock_guard_check;
 DROP FUNCTION IF EXISTS dlock_guard_lost;
 
 -- MySQL keeps a function that is dropped until nobody calls it any more.  Was it
--- created again by then, the end of such a call would take the new one away.
+-- created again by then, the end of such a call takes the new one away, until the
+-- server is started again (or this file and install.sql are run again).  So all
+-- statements that began before are waited for; longer ones than ten seconds are
+-- not.
 DROP PROCEDURE IF EXISTS dlock.await_calls;
 DELIMITER //
 CREATE PROCEDURE dlock.await_calls()
 BEGIN
-	DECLARE tries INT DEFAULT 100;
-	-- MariaDB has no such table
-	DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END;
-	WHILE tries > 0 AND EXISTS (
-		SELECT * FROM performance_schema.user_defined_functions
-		WHERE udf_library = 'dlock.so')
+	DECLARE seconds INT DEFAULT 0;		-- that have passed, at least
+	WHILE seconds < 10 AND (seconds = 0 OR EXISTS (
+		SELECT * FROM information_schema.PROCESSLIST
+		WHERE COMMAND IN ('Query', 'Execute') AND USER <> 'system user'
+			AND ID <> CONNECTION_ID() AND TIME >= seconds))
 	DO
-		DO SLEEP(0.05);
-		SET tries = tries - 1;
+		DO SLEEP(1);
+		SET seconds = seconds + 1;
 	END WHILE;
 END//
 DELIMITER ;
-CALL dlock.await_calls();
+SET @dlock_statement = IF(@dlock_mariadb, 'DO 0', 'CALL dlock.await_calls()');
+PREPARE dlock_statement FROM @dlock_statement;
+EXECUTE dlock_statement;
 
 -- MariaDB's plugin; connections that know it keep it in the list as DELETED
 SET @dlock_statement = IF(EXISTS (

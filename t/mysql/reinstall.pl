@@ -147,6 +147,16 @@ for my $round ($kind eq 'mariadb' ? (1 .. 3) : ())
 	ok(Scenarios::Run::until(sub { sql($left) eq 'none' }), 'installed again, nothing is left') or diag(sql($left));
 }
 
+# A statement that began before, and ends some time after the functions are gone.
+my $long = connected();
+$long->send(q{SELECT dlock_owner('other'), sleep(5)});
+Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM information_schema.processlist WHERE state = 'User sleep'}) })
+  or die "the statement does not begin\n";
+$engine->feed($_) for 'mysql_udf/uninstall.sql', 'mysql_udf/install.sql';
+is_deeply($long->answer->{rows}, [ [ undef, 0 ] ], 'a long statement with a function that is dropped');
+$long->close;
+is(connected()->value(q{SELECT dlock_owner('other')}), undef, 'its end does not take the new function away');
+
 my @clients;
 for my $number (1 .. CLIENTS)
 {
@@ -169,9 +179,15 @@ my @sessions = map { connected() } 1 .. 4;
 for my $function ('dlock_release', 'dlock_acquire')
 {
 	sql("DROP FUNCTION $function");
+	my $dropped = time;
 	ok(Scenarios::Run::until(sub { grep { /^error 1305 .*$function / } map { lines($_) } 1 .. CLIENTS }),
 		"$function is dropped: 1305");
 	like($engine->control->outcome(q{SELECT dlock_is_free('other')}), qr/^1$/, 'the others are there');
+	# or the end of a call from before takes the new one away
+	ok(Scenarios::Run::until(sub {
+		my $seconds = int(time - $dropped);
+		return $seconds > 0 && !sql("SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT $function(%' AND time >= $seconds");
+	}), "calls of $function from before end");
 	sql("CREATE FUNCTION $function RETURNS INTEGER SONAME 'dlock.so'");
 	granted_more("$function is back");
 }
