@@ -113,6 +113,8 @@ sub start_churn
 
 	$seed++;
 	$watcher->query('SELECT dlock_stats_reset()');
+	# they are read before the child has opened them
+	append_to_file("$run->{base}.$_", '') for qw(out history);
 	$run->{pid} = fork // die "could not fork: $!\n";
 	if ($run->{pid} == 0)
 	{

@@ -485,6 +485,8 @@ sub judge
 		{
 			my %may_be = !$known ? () : map { $_ => 1 } $call->{answer} eq 'claimed' ? @names : $names[$i];
 			my @rows = grep { $_->{token} eq $tokens[$i] && (!$known || $may_be{ $_->{name} }) } values %{ $after->{rows} };
+			# several names may have the same token, and only one of them may have been taken
+			@rows = grep { $_->{owner} eq $owner } @rows if $call->{answer} eq 'claimed' && defined $owner;
 			push @wrong, "token $tokens[$i] is nowhere" if !@rows && $lasts;
 			push @wrong, "token $tokens[$i] is there for " . shown($rows[0]{owner})
 			  if @rows && defined $owner && !grep { $_->{owner} eq $owner } @rows;
