@@ -29,7 +29,7 @@
  * The same of those that callers wait for, see dlock_settle(): every account may call it,
  * and none is to slow others down by more than its share.
  */
-#define AWAITED_PART		4
+#define AWAITED_PART		19
 
 /*
  * When one that failed, or carried something forward, is tried again; and the longest that a

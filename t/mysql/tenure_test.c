@@ -143,7 +143,7 @@ is_due_after_another(void **state)
 	assert_int_equal(due_in(), SECOND);
 }
 
-/* Callers who wait for checkpoints have at most a fifth of the time of them. */
+/* Callers who wait for checkpoints have at most a twentieth of the time of them. */
 static void
 is_due_for_callers(void **state)
 {
@@ -156,10 +156,10 @@ is_due_for_callers(void **state)
 	assert_int_equal(lease_checkpoint_due_us(), INT64_MAX);
 	lease_note_appended(1, 100);
 	lease_checkpoint_soon();
-	assert_int_equal(due_in(), 40000);
+	assert_int_equal(due_in(), 190000);
 	clock_us += 30000;
 	lease_checkpoint_soon();
-	assert_int_equal(due_in(), 10000);
+	assert_int_equal(due_in(), 160000);
 
 	/* but none waits for longer than a second */
 	checkpoint(5 * SECOND, false);
