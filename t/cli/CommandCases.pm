@@ -183,6 +183,8 @@ sub eventually
 		if (time > $end)
 		{
 			my (undef, $file, $line) = caller;
+			# a condition that nobody looks at is one that the rest needs
+			die "never became true: $file line $line\n" unless defined wantarray;
 			diag("never became true: $file line $line");
 			return 0;
 		}
