@@ -29,14 +29,14 @@
 
 #include "mysql_compat.h"
 
-/* How often to look whether a connection that was lost has ended, and when. */
+/* How often, and after which pause, to look whether a lost connection has ended. */
 #define END_LOST_TRIES	10
 #define END_LOST_PAUSE_NS	5000000
 
 /* KILL of a connection that has ended. */
 #define ERROR_NO_SUCH_THREAD	1094
 
-/* Errors that mean that the connection is gone; GONE: before we sent anything. */
+/* The connection is gone; ERROR_GONE: it was before the statement was sent. */
 #define ERROR_GONE				2006
 #define ERROR_SHUTDOWN			1053
 #define ERROR_KILLED			1927	/* MariaDB */
@@ -49,11 +49,11 @@ typedef enum error_kind
 {
 	ERROR_OTHER,
 	ERROR_REFUSAL,				/* the server may only be read */
-	ERROR_MISSING,				/* there is no such table, or it is another */
+	ERROR_MISSING,				/* there is no such database, table or column */
 	ERROR_FULL,					/* there is no room */
 	ERROR_LOCKED,				/* a lock was waited for in vain: try again */
 	ERROR_CONFLICT,				/* try again */
-	ERROR_FENCED				/* marks are others than they were read */
+	ERROR_FENCED				/* a mark is no longer what was read */
 } error_kind;
 
 static const struct
@@ -64,10 +64,10 @@ static const struct
 	{1036, ERROR_REFUSAL},		/* of a table; MariaDB's innodb_read_only */
 	{1290, ERROR_REFUSAL},		/* read_only, super_read_only */
 	{1792, ERROR_REFUSAL},		/* of a transaction */
-	{1836, ERROR_REFUSAL},		/* InnoDB is, since its version differs */
+	{1836, ERROR_REFUSAL},		/* InnoDB is read-only: its version differs */
 	{1874, ERROR_REFUSAL},		/* innodb_read_only */
-	{3989, ERROR_REFUSAL},		/* MySQL: dlock is, as a database */
-	{4219, ERROR_REFUSAL},		/* MariaDB: the same, of the whole server */
+	{3989, ERROR_REFUSAL},		/* MySQL: the database dlock is read-only */
+	{4219, ERROR_REFUSAL},		/* MariaDB: the whole server is read-only */
 	{ERROR_NO_TABLE, ERROR_MISSING},
 	{1054, ERROR_MISSING},		/* no such column */
 	{1049, ERROR_MISSING},		/* no such database */
@@ -93,7 +93,7 @@ disconnect(connection *c)
 	if (c->mysql != NULL)
 	{
 		mysql_close(c->mysql);
-		connection_interrupt(c);	/* for the server to see the end */
+		connection_interrupt(c);	/* our descriptor keeps the socket open */
 	}
 	c->mysql = NULL;
 	c->in_transaction = false;
@@ -107,9 +107,9 @@ connection_can_be_interrupted(const connection *c)
 }
 
 /*
- * Cut the connection: a statement that another thread waits for fails there.  The
- * descriptor is our own, and only replaced when the batcher connects.  The client library
- * may close its descriptor at any time, and then the number may be another file's.
+ * Cut the connection: the statement that another thread waits for fails.  We have a
+ * descriptor of our own, which is only replaced when the batcher connects.  The client
+ * library may close its own at any time, and then its number may be another file's.
  */
 void
 connection_interrupt(const connection *c)
@@ -136,7 +136,7 @@ kind_of(unsigned int code)
 	return ERROR_OTHER;
 }
 
-/* What the error of the last statement means.  The transaction is over. */
+/* Note the error of the last statement: what it means.  The transaction is over. */
 lease_status
 connection_failed(connection *c)
 {
@@ -164,7 +164,7 @@ connection_failed(connection *c)
 	connection_rollback(c);
 	if (kind == ERROR_FENCED)
 		return LEASE_STATUS_FENCED;
-	/* a change of another member's has rolled ours back */
+	/* the change of another member has rolled ours back */
 	if (code == ERROR_IN_COMMIT && strstr(c->error, "error 149 ") != NULL)
 		return LEASE_STATUS_CONFLICT;
 	return kind == ERROR_LOCKED || kind == ERROR_CONFLICT ?
@@ -190,7 +190,7 @@ execute(connection *c, const char *query)
 }
 
 /*
- * The same, of a transaction.
+ * The same for a statement of a transaction.
  *
  * A Galera node may have to roll a transaction back for another node's that was certified
  * before.  The next statement would then be a transaction of its own.  Each answer tells
@@ -338,7 +338,7 @@ static const char *const needed[] = {
 	"SET SESSION lock_wait_timeout = 1",
 };
 
-/* Those that a server may not have. */
+/* Settings that a server may not have. */
 static const char *const optional[] = {
 	/* MariaDB with Galera: see what the other nodes have committed */
 	"SET SESSION wsrep_sync_wait = 15",
@@ -347,22 +347,22 @@ static const char *const optional[] = {
 	"SET SESSION binlog_format = 'ROW'",
 	/* MariaDB: a long list of names is to be looked up in the index, too */
 	"SET SESSION in_predicate_conversion_threshold = 0",
-	/* MySQL, MariaDB: the same, whatever that takes */
+	/* MySQL, MariaDB: the same, however much memory it takes */
 	"SET SESSION range_optimizer_max_mem_size = 0",
 	"SET SESSION optimizer_max_sel_arg_weight = 0",
-	/* MariaDB, MySQL: a limit that is meant for others */
+	/* MariaDB, MySQL: limits that are meant for users' statements */
 	"SET SESSION max_statement_time = 0",
 	"SET SESSION max_execution_time = 0",
-	/* MySQL: of a role that was needed to be let in; see install.sql */
+	/* MySQL: the account needed a role only to log in; see install.sql */
 	"/*!80000 SET ROLE NONE */",
 };
 
 #ifdef LIBMARIADB
 /*
  * How to log in to a MySQL: say who we are, and nothing else, for the server asks the
- * operating system.  MariaDB's library begins by what the server prefers for passwords.
- * For MySQL's it needs a file of its own, which conflicts with Debian's MySQL and which
- * other machines lack too.  Without it, it sends a packet that MySQL does not expect.
+ * operating system.  MariaDB's library begins with the method that the server prefers for
+ * passwords.  For MySQL's method it needs a file, which conflicts with Debian's MySQL and
+ * is missing elsewhere.  Without the file it sends a packet that MySQL does not expect.
  */
 static int
 send_name(MYSQL_PLUGIN_VIO *vio, MYSQL *mysql)
@@ -370,7 +370,7 @@ send_name(MYSQL_PLUGIN_VIO *vio, MYSQL *mysql)
 	return vio->write_packet(vio, (const unsigned char *) "", 0) ? CR_ERROR : CR_OK;
 }
 
-/* The client library's plugins, whose header cannot be used everywhere: it needs another. */
+/* A plugin of the client library.  Its header cannot be used: it includes one we lack. */
 static struct
 {
 	int			type;
@@ -407,7 +407,7 @@ register_login(void)
 	mysql_close(mysql);
 }
 
-/* Have a connection begin in this way. */
+/* Have a connection to MySQL log in in this way. */
 static void
 choose_login(MYSQL *mysql)
 {
@@ -528,7 +528,7 @@ connection_look(connection *c)
 				strcmp(columns[1], "none") != 0;
 		else if (strcmp(columns[0], "max_allowed_packet") == 0)
 		{
-			/* a change is of those who connect after it */
+			/* a changed value counts for later connections */
 			if (c->max_packet == 0)
 				c->max_packet = strtoull(columns[1], NULL, 10);
 		}
@@ -550,6 +550,7 @@ connection_commit(connection *c)
 	return status;
 }
 
+/* Roll back a transaction under way; if that fails, the connection is closed. */
 void
 connection_rollback(connection *c)
 {
@@ -560,9 +561,9 @@ connection_rollback(connection *c)
 }
 
 /*
- * Look at the server, and give up if it is read-only.  Such a server lets those write all
- * the same who have the privilege, as the account that we log in as does by default on
- * MariaDB.  So this is ours to refuse.
+ * Look at the server, and give up if it is read-only.  Such a server still lets accounts
+ * write that have the privilege, and on MariaDB ours has it by default.  So the library
+ * has to refuse.
  */
 lease_status
 connection_look_refusing(connection *c)
@@ -575,7 +576,7 @@ connection_look_refusing(connection *c)
 		status;
 }
 
-/* The same, if it was so when it was looked at last. */
+/* The same, if the last look found the server read-only. */
 lease_status
 connection_refuse_if_read_only(connection *c)
 {
@@ -606,7 +607,7 @@ may_see_connections(connection *c)
 	return may;
 }
 
-/* Without the privilege the server would show us our own, and no error. */
+/* Without the privilege the server would show only our own connections, and no error. */
 lease_status
 connection_visit_all(connection *c, connection_visitor visit)
 {
@@ -624,7 +625,7 @@ connection_visit_all(connection *c, connection_visitor visit)
 	return LEASE_STATUS_OK;
 }
 
-/* Say whether MariaDB's plugin is active: connections from now on are told to it. */
+/* Say whether our plugin on MariaDB is active: it hears of connections from now on. */
 lease_status
 connection_ask_plugin(connection *c, bool *active)
 {

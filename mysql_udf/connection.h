@@ -21,8 +21,7 @@ typedef struct connection
 {
 	MYSQL	   *mysql;			/* NULL: there is none */
 	MYSQL_STMT *append;			/* table_append()'s statement, once it is prepared */
-	int			wire;			/* the socket of the last one, another
-								 * descriptor; -1: none */
+	int			wire;			/* our own descriptor of the last socket; -1: none */
 	unsigned long lost_id;		/* a connection that was lost in a statement,
 								 * which may go on; 0: none */
 	bool		in_transaction;
@@ -31,8 +30,8 @@ typedef struct connection
 	bool		is_read_only;	/* the server must not be written */
 	size_t		max_packet;		/* bytes of a statement */
 	bool		is_refusal;		/* the last error: the server may only be read */
-	bool		is_missing;		/* the last error: there is no such table, or
-								 * it is another */
+	bool		is_missing;		/* the last error: a database, table or column
+								 * is missing */
 	bool		is_full;		/* the last error: a table or disk has no room */
 	bool		is_locked;		/* the last error: a lock was waited for in vain */
 	char		sqlstate[6];

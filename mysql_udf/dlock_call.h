@@ -119,21 +119,21 @@ typedef struct dlock_call
 typedef struct dlock_holder_info
 {
 	lease_bytes owner;			/* in the memory of answer->holders */
-	lease_bytes user;			/* of the image's, which are never freed */
+	lease_bytes user;			/* in an image_account, which is never freed */
 	lease_bytes host;
 	lease_mode	mode;
 	lease_kind	kind;
 	uint32_t	version;
 	uint64_t	token;
 	int64_t		acquired_at_us; /* since 1970, UTC */
-	int64_t		expires_at_us;	/* the same; 0: as long as its session lives, or
-								 * the guard that is left of it */
+	int64_t		expires_at_us;	/* the same; 0: it ends with its session, or only
+								 * its guard is left */
 	uint64_t	connection_id;
 	bool		live;			/* false: over, and not removed yet */
 	int64_t		remaining_us;	/* 0: it is over */
 	enum
 	{
-		DLOCK_GUARD_UNKNOWN,	/* this server may only read */
+		DLOCK_GUARD_UNKNOWN,	/* the rows could not be read with locks */
 		DLOCK_NOT_GUARDED,
 		DLOCK_GUARDED			/* a transaction has locked the row */
 	}			guarded;

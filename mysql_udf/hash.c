@@ -38,7 +38,7 @@ rotate(uint64_t x, int bits)
 	return x << bits | x >> (64 - bits);
 }
 
-/* A round of SipHash; inline, so that the compiler keeps the four in registers. */
+/* A round of SipHash; inline, so that the compiler keeps v[] in registers. */
 static inline __attribute__((always_inline)) void
 mix(uint64_t v[4])
 {

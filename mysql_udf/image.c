@@ -36,7 +36,7 @@ static struct
 	uint64_t	dirtied;		/* numbers them */
 	image_name **due;			/* a heap by due_us */
 	size_t		ndue;
-	size_t		room;			/* of that */
+	size_t		room;			/* of due[] */
 }			image = {.generation = 1};
 
 /* The run begins. */
@@ -195,7 +195,7 @@ image_ndirty(void)
 	return image.ndirty;
 }
 
-/* The one that is to be written first; the others follow by "next_dirty". */
+/* The name that is to be written first; the others follow by "next_dirty". */
 image_name *
 image_first_dirty(void)
 {
@@ -439,7 +439,7 @@ image_release(image_name *name)
 
 /*
  * The image is complete and becomes too large: count the table's rows.  If memory is
- * short, it stays complete.
+ * short, the image stays complete.
  */
 static void
 make_filter(void)
@@ -710,9 +710,9 @@ set_deadline(const image_name *name, lease_member *member,
 }
 
 /*
- * A name is about to be made known: note the deadlines of what other runs wrote.  A
- * version may be in the journal, which is read after the table.  If memory is short, its
- * time to live begins anew.
+ * A name is about to be made known by the table: note the deadlines of what other runs
+ * wrote, for versions that only the journal has.  It is read after the table.  If memory
+ * is short, their time to live begins anew.
  */
 static void
 note_seen(image_name *name)
@@ -885,7 +885,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	{
 		lease_member *before = find_of_row(name, &rows[i], i);
 
-		/* who has edited the table may have made two of one */
+		/* an edit of the table may have made two rows of one lease */
 		if (before != NULL && before->holder->is_found)
 			before = NULL;
 		if (before != NULL)
@@ -999,9 +999,9 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 }
 
 /*
- * By the journal, which another run or this one has left, some leases have ended whose
- * rows are locked.  Guards may pin them.  So they are in the way until the rows are free.
- * False if memory is short.  There is no draft.
+ * Keep leases that have ended by the journal, but whose rows are locked: guards may pin
+ * them, so they are in the way until the rows are free.  False if memory is short.  There
+ * is no draft.
  */
 bool
 image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
@@ -1218,9 +1218,9 @@ image_settle(size_t *ndropped)
  */
 
 /*
- * A draft was committed: its members become the image's, which takes their array.  The
- * first of them are those of the image, in their order.  "in_table" says that the table
- * has the rows; else the journal has them.
+ * A draft was committed: the image takes its array of members, the first of which are the
+ * image's, in their order.  "in_table" says that the table has the changes; else the
+ * journal has them.
  */
 void
 image_replace(image_name *name, lease_member **members, size_t *count,
@@ -1249,7 +1249,7 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 	if (in_table)
 	{
 		name->generation = 0;
-		name->nrows = 0;		/* for a name without leases to go */
+		name->nrows = 0;		/* so that image_release() can drop the name */
 	}
 	else
 		set_dirty(name, true);
@@ -1287,7 +1287,7 @@ image_written(image_name *name)
 	image_row  *rows = calloc(name->count + name->nrows + 1,
 							  sizeof(image_row));
 	size_t		nlocked = 0;
-	size_t		nwritten = 0;	/* of these, as they should be */
+	size_t		nwritten = 0;	/* of these, that are as they should be */
 	size_t		n = 0;
 
 	if (rows == NULL)
@@ -1325,7 +1325,7 @@ image_written(image_name *name)
 	name->rows = rows;
 	name->nrows = n;
 	set_dirty(name, false);
-	set_dirty(name, nwritten < nlocked);	/* as of now */
+	set_dirty(name, nwritten < nlocked);	/* at the end of the list */
 	if (name->count == 0 && is_droppable(name))
 		drop_name(name);
 	return true;
@@ -1392,7 +1392,7 @@ image_note_guard(image_name *name, size_t place, bool pins)
 {
 	name->unguarded = false;
 	if (place >= name->count)
-		return;					/* it is of a draft */
+		return;					/* only a draft has it */
 	name->members[place].locked = true;
 	if (pins)
 		lease_member_pin(&name->members[place]);

@@ -110,11 +110,11 @@ typedef struct lease_member
 	lease_kind	kind;
 	lease_life	life;			/* of a draft */
 	bool		locked;			/* its row, by somebody's transaction */
-	bool		gone;			/* it has ended; in the image: but is locked */
+	bool		gone;			/* it has ended; in the image: and its row is locked */
 	bool		expired;		/* of a draft: because its deadline had come */
 	bool		changed;		/* of a draft: to be written */
 	bool		renewed;		/* of a draft: with all of its owner's */
-	bool		released;		/* answered, and to be written */
+	bool		released;		/* its end was answered, and is to be written */
 	bool		is_own;			/* of a draft: for add_others() */
 } lease_member;
 
@@ -142,18 +142,18 @@ typedef struct image_name
 	struct image_name *newer;	/* all names, by when they were used last */
 	struct image_name *older;
 	uint64_t	generation;		/* in which it is known */
-	bool		in_batch;		/* that is under way: it stays */
-	struct lease_name *draft;	/* of that; NULL: it has none, or not yet */
+	bool		in_batch;		/* the batch under way has it: it is not dropped */
+	struct lease_name *draft;	/* the batch's; NULL: none, or not yet */
 	lease_member *members;
 	size_t		count;
 	image_row  *rows;			/* what the table has */
 	size_t		nrows;
-	image_seen *seen;			/* what there was when it was last made known */
+	image_seen *seen;			/* other runs' leases, before it was made known last */
 	size_t		nseen;
-	bool		unguarded;		/* none of these is locked */
+	bool		unguarded;		/* see "Guards" above */
 	bool		is_dirty;		/* the journal has changes that the table lacks: */
-	uint64_t	dirtied;		/* numbers these names, in the order of */
-	struct image_name *next_dirty;	/* their list */
+	uint64_t	dirtied;		/* never falls along the list of these names */
+	struct image_name *next_dirty;
 	struct image_name *prev_dirty;
 	int64_t		due_us;			/* the first deadline */
 	size_t		due_place;

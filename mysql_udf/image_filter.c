@@ -10,14 +10,14 @@
 
 #include "hash.h"
 
-/* Counters: one name in ten is taken for another at a million. */
+/* Counters.  At a million rows, one absent name in 17 shares a counter with another. */
 #ifndef FILTER_SIZE
 #define FILTER_SIZE		(1 << 24)
 #endif
 
 struct image_filter
 {
-	uint8_t		counters[FILTER_SIZE];	/* at UINT8_MAX one stays */
+	uint8_t		counters[FILTER_SIZE];	/* UINT8_MAX: it is not counted down */
 };
 
 /* A filter of an empty table; NULL if memory is short. */
@@ -50,7 +50,7 @@ image_filter_add(image_filter *filter, lease_bytes name)
 		++*counter;
 }
 
-/* It has one less. */
+/* The table has one row of a name less. */
 void
 image_filter_remove(image_filter *filter, lease_bytes name)
 {

@@ -2,9 +2,9 @@
  * journal.c
  *	  The text of the journal: what has changed since the table was written.
  *
- * It is text because the server shows it with the statement: where that is not
- * text, a MySQL that is asked for all connections, by way of information_schema,
- * answers with an error.
+ * It is text because the server shows it with the statement that appends it.  If
+ * that were not text, MySQL's information_schema would answer a query for all
+ * connections with an error.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -118,7 +118,7 @@ journal_remove(journal_writer *writer, lease_bytes name, uint64_t token)
 	lease_text_put(row, "]", 1);
 }
 
-/* Add that all leases of an owner were renewed.  journal.h says which of the row counts. */
+/* Add that all leases of an owner were renewed.  journal.h says which fields count. */
 void
 journal_renew_all(journal_writer *writer, const lease_row *lease,
 				  int64_t at_us)

@@ -3,13 +3,13 @@
  *	  The text of the journal: the changes since the table was written.
  *
  * A row of dlock.journal is a JSON array of changes, in their order, each an array
- * of its own, so that SQL can read it (install.sql, view locks).  Strings are in
+ * of its own, so that SQL can read it (install.sql, view lease_state).  Strings are in
  * hexadecimal.
  *
  *	[1, name, slot, owner, user, host, mode, kind, version, token, request, ttl_us,
  *	 writes, deadline_us, connection_id, acquired_us, expires_us]
- *		a lease is so from now on; at the end the run that wrote it, if that is
- *		another than the journal's writer
+ *		a lease is so from now on; one more element is the run that wrote it, if
+ *		that is not the journal's writer
  *	[2, name, token]
  *		it has ended
  *	[3, owner, user, host, at_us, ttl_us, expires_us]
@@ -34,9 +34,9 @@ typedef enum journal_kind
 typedef struct journal_change
 {
 	journal_kind kind;
-	lease_row	row;			/* all of it; or name and token; or owner, user,
-								 * host, writer, ttl_us and expires_us, and */
-	int64_t		at_us;			/* when they were renewed */
+	lease_row	row;			/* by kind: all of it; name and token; or owner,
+								 * user, host, writer, ttl_us and expires_us */
+	int64_t		at_us;			/* JOURNAL_RENEW_ALL: when */
 } journal_change;
 
 /* The text to append: as many rows as statements can take. */
