@@ -2,8 +2,8 @@
  * lease_batch.c
  *	  The batcher: makes the calls of all connections, many in one commit.
  *
- * A batch is some calls and the names they concern.  The batcher reads the
- * names' rows in one transaction, applies the calls in their order, writes what
+ * A batch is some calls and the names they concern.  The batcher reads the rows
+ * of the names that are not known, applies the calls in their order, writes what
  * has changed and commits once for all of them; then it answers.  While it
  * waits for the disk, the next calls gather.
  *
@@ -19,8 +19,8 @@
  * When a commit fails because of a conflict with another server or a lock,
  * everything not yet answered is put back where it came from.  When the
  * connection is lost in a commit, nobody knows whether it took place: the callers
- * that wait for it are told so, and releases look whether they still have to be
- * written.
+ * that wait for it are told so, and a release is written again unless it was
+ * written already.
  *
  * Nothing here waits for the server or the disk with the mutex held.
  *
@@ -71,22 +71,22 @@
 static lease_to_make batch;
 static size_t names_room;		/* of its names, and of those to be read */
 static size_t nunanswered;		/* calls that were not answered when taken */
-static bool writes_deferred;	/* of what was put off, some is to be written now */
-static bool is_apart;			/* it has looks, since what others want could not be
-								 * read with locks */
+static bool writes_deferred;	/* releases that were put off are to be written now */
+static bool is_apart;			/* it has only looks, and reads without locks: a commit
+								 * is in doubt, or rows could not be locked */
 
 /* What has to be read for it. */
 static struct
 {
 	lease_bytes *names;
 	size_t		count;
-	bool		knows_all;		/* of them, but which of their rows are locked */
+	bool		knows_all;		/* of them, except which rows are still locked */
 	table_rows	rows;
 	table_marks marks;
 	journal_changes changes;	/* that may concern them */
 }			reading;
 
-/* What has come of its calls; and what is to be written: to the journal or the table. */
+/* What has come of its calls, and what is to be written, to the journal or the table. */
 static lease_made made;
 static journal_writer journal;
 static table_changes table;
@@ -94,13 +94,13 @@ static table_changes table;
 static bool looks_wait = false; /* the last batch could not be read, and there are
 								 * looks */
 
-/* From when on a server that does not answer is not just busy. */
+/* After how long a server that does not answer counts as stuck. */
 #define STUCK_US		1000000
 
 /*
  * While the server is locked against writing, the batcher cannot find out which rows
- * guards have locked.  It does not try again for so long, since each try takes a second,
- * in which nothing else is done.  Rows that may be locked count as locked.
+ * guards have locked.  A try takes a second, in which nothing else is done.  So the
+ * batcher does not try again for so long; rows that may be locked count as locked.
  */
 #define BLIND_US		3000000
 
@@ -172,8 +172,8 @@ is_stuck(void)
 }
 
 /*
- * Say whether a call has not been made yet, or not been written, and will not be soon;
- * or whether it stands in line for what it would be granted.  For all, with the mutex.
+ * Say whether a call waits for a server that does not answer: to be made or written, or
+ * in line for a name that may be free.  For any thread, with the mutex held.
  */
 bool
 lease_batch_keeps_waiting(const lease_call *call)
@@ -197,8 +197,8 @@ get_slice(const lease_call *call)
 }
 
 /*
- * Take a call into the batch: false if there is no room, unless it must be; or no
- * memory, which it is told.
+ * Take a call into the batch.  False if there is no room, unless it "must" be taken, or
+ * no memory; then a call that was not answered gets the error.
  */
 static bool
 take(lease_call *call, bool must)
@@ -235,8 +235,8 @@ want(const lease_calls *list)
 }
 
 /*
- * Say whether a call wants a name, or a waiter.  Many are asked for, and few are wanted;
- * collect_releases() has noted their buckets.
+ * Say whether a call or a waiter wants a name.  Few of the names that were given back are
+ * wanted, so collect_releases() has noted the buckets of those that calls want.
  */
 static bool
 is_wanted(lease_bytes name)
@@ -248,9 +248,9 @@ is_wanted(lease_bytes name)
 }
 
 /*
- * Say whether it is time for a release that was put off, although no call wants its
- * name: because such releases are to be written.  A release whose row is locked is looked
- * at again when it is time, but not all of these at once.
+ * Say whether to take a release that was put off, although no call wants its name.  A
+ * release that waits for company is taken if "write" says that these are to be written.
+ * One whose row was locked is tried again at its time, but not all of these at once.
  */
 static bool
 is_time(const lease_call *call, bool write, int64_t now_us)
@@ -260,8 +260,8 @@ is_time(const lease_call *call, bool write, int64_t now_us)
 }
 
 /*
- * A call that was stalled before its names were looked up, or that has none, is
- * made from the beginning, like a new one.
+ * Have stalled calls made from the beginning, like new ones, if their names were not
+ * looked up yet, or they have none.
  */
 static void
 unstall(int64_t now_us)
@@ -278,8 +278,8 @@ unstall(int64_t now_us)
 }
 
 /*
- * Collect only looks: while nothing can be granted, or the server is locked against
- * writing, they are answered all the same.
+ * Collect only looks.  They are answered also while nothing can be granted, or the
+ * server is locked against writing.
  */
 static void
 collect_looks(void)
@@ -322,8 +322,8 @@ collect_releases(int64_t now_us)
 /*
  * Collect the calls and names of a batch.  The mutex is held.
  *
- * However many releases come first, the first call that was not answered comes
- * with them, for else it might never.
+ * However many releases come first, the first call that was not answered is taken
+ * with them; otherwise it might never be made.
  */
 static void
 collect(int64_t now_us)
@@ -470,7 +470,7 @@ read_names(bool looks)
 	connection *c = lease_server_connection();
 	lease_status status = LEASE_STATUS_OK;
 
-	/* the journal first: what is written in between, is in the table then */
+	/* the journal first: what a checkpoint moves in between is found in the table */
 	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &reading.changes);
 	if (status == LEASE_STATUS_OK && !is_apart)
@@ -485,7 +485,7 @@ read_names(bool looks)
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
-		/* a lock of the table is not to keep calls from looking */
+		/* a lock of the table must not keep looks waiting */
 		table_free_rows(&reading.rows);
 		status = LEASE_STATUS_OK;
 		if (batch.direct && tenure->has_journal)
@@ -533,7 +533,7 @@ know_names(void)
 			!lease_apply_change(change, now_us))
 			return connection_no_memory(lease_server_connection());
 	}
-	/* a take-over would */
+	/* a take-over would drop them, too */
 	for (size_t i = 0; i < reading.count && !tenure->has_taken_over; i++)
 		(void) image_drop_excluded(image_find(reading.names[i]));
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
@@ -558,7 +558,7 @@ read_batch(bool looks)
 			status = lease_take_tables();
 		(void) lease_resume();
 		if (status == LEASE_STATUS_FAILED && lease_server_connection()->is_refusal)
-			status = LEASE_STATUS_OK;	/* looks are answered all the same */
+			status = LEASE_STATUS_OK;	/* looks are still answered */
 	}
 	find_reads();
 	if (status != LEASE_STATUS_OK || reading.count == 0)
@@ -620,7 +620,7 @@ write_to_journal(void)
 	journal_end(&journal);
 }
 
-/* Collect it for the table. */
+/* The same for the table. */
 static void
 write_to_table(void)
 {
@@ -630,7 +630,7 @@ write_to_table(void)
 		lease_name *name = batch.names[i]->draft;
 		bool		writes_anchor = false;
 
-		/* what cannot be written is a release that was put off */
+		/* changes that cannot be written are releases, which are put off */
 		if (!lease_name_will_write(name, &made.moment))
 			continue;
 		lease_name_assign_slots(name, &made.moment);
@@ -663,7 +663,7 @@ write_to_table(void)
 }
 
 /*
- * Collect what the batch has changed; "changed" says whether that is anything.  The
+ * Collect what the batch has changed; *changed says whether there is anything.  The
  * mutex is held.
  */
 static lease_status
@@ -687,7 +687,7 @@ write_batch(bool *changed)
 		LEASE_STATUS_OK;
 }
 
-/* Write it, and commit. */
+/* Write what was collected, and commit.  The mutex is not held. */
 static lease_status
 commit_batch(void)
 {
@@ -703,7 +703,7 @@ commit_batch(void)
 	return status == LEASE_STATUS_OK ? connection_commit(c) : status;
 }
 
-/* What has been committed is what there is.  The mutex is held. */
+/* Bring the image up to what has been committed.  The mutex is held. */
 static void
 note_committed(void)
 {
@@ -743,8 +743,8 @@ log_expired(lease_bytes name, const image_holder *holder)
 }
 
 /*
- * After a commit: what has expired, and which session leases are no more, or
- * live and have been written.
+ * After a commit: count and log what has expired, and note which session leases
+ * have ended, or live and have been written.
  */
 static void
 note_ended(void)
@@ -821,7 +821,7 @@ fail_batch(lease_status status, bool in_commit)
 		while (all[i]->tail != NULL)
 			lease_call_after_failure(all[i]->tail, &failure);
 
-	/* calls have joined a queue for what did not come true */
+	/* calls may wait for what was granted to others and not committed */
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_queue *queue = lease_queue_find(batch.names[i]->name);
@@ -841,7 +841,7 @@ fail_batch(lease_status status, bool in_commit)
 /*
  * A call that settles was made, so all that was answered before it is in the journal, or
  * in the table.  Answer it when the journal has been applied up to there.  If this run has
- * not taken over, the server is read-only, and has what it has.
+ * not taken over, the server is read-only, and nothing can be applied.
  */
 static void
 settle(lease_call *call)
@@ -864,7 +864,7 @@ settle_stalled(lease_status status)
 	lease_call *next;
 
 	if (status == LEASE_STATUS_OK && !tenure->has_taken_over)
-		return;					/* all was forgotten: they are made again */
+		return;					/* all was forgotten: the calls are made again */
 	for (lease_call *call = lists->stalled.head, *last = lists->stalled.tail;
 		 call != NULL; call = call == last ? NULL : next)
 	{
@@ -989,7 +989,7 @@ run_batch(int64_t now_us)
 	}
 	else
 	{
-		/* nor could a checkpoint be written; nobody is answered while one is tried */
+		/* a checkpoint would fail, too, and keep everybody waiting meanwhile */
 		if (status == LEASE_STATUS_CONFLICT &&
 			lease_server_connection()->is_locked)
 			lease_checkpoint_later();
@@ -1022,18 +1022,18 @@ static int64_t watch_us = 0;	/* when to look at the caller next */
  * meanwhile.
  *
  * Where few call at a time, most calls find the batcher asleep.  To wake it, and to be
- * woken by it, takes longer than all that it does for a call but to wait for the
- * server.  So its caller makes an acquire that needs only one commit, no reading, with
- * what was put off.  The batcher touches nothing until that is over.  It looks whether
- * the call is still wanted (watch_borrower()), for the caller cannot while it waits for
- * the server.
+ * woken by it, takes longer than its own work for a call, without the wait for the
+ * server.  So an acquire that needs only one commit, and no reading, is made by its
+ * caller, with what was put off.  The batcher touches nothing until that is over.  It
+ * looks whether the call is still wanted (watch_borrower()), since the caller cannot
+ * while it waits for the server.
  *
  * A caller that is given up in a slow commit costs the others the connection.  So nothing
  * is lent for a while after the server was slow.
  *
- * All of this runs on the stack of a session of the server's, of which little may be
- * left: it prints nothing, and does not connect.  Only leases that were given back are
- * there, none that note_ended() would have to tell of.
+ * All of this runs on the stack of a session of the server, of which little may be left:
+ * it does not connect.  It logs only leases that the acquire finds expired and not yet
+ * reaped (note_ended()).
  */
 bool
 lease_batch_lend(lease_call *call)
@@ -1044,7 +1044,7 @@ lease_batch_lend(lease_call *call)
 		!lease_early_is_lendable(call))
 		return false;
 
-	/* for it to watch in time */
+	/* so that the batcher watches in time */
 	lease_wake_before(now_us + LEASE_LOOK_INTERVAL_US);
 	lease_list_incoming(call);
 	lease_pace_lend(true);
@@ -1062,11 +1062,11 @@ lease_batch_lend(lease_call *call)
 
 /*
  * While a caller makes a batch: look whether its statement was killed, or its client is
- * gone.  If so, answer the call, and cut the connection, for the caller to learn of it.
- * The mutex is held, and released meanwhile.
+ * gone.  If so, answer the call, and cut the connection, so that the caller goes on.
+ * The mutex is held, and released while the batcher sleeps.
  *
- * It is held for the look, too, so that the session stays.  For that the servers
- * take no lock: they look at a flag, and at the socket.
+ * The mutex is held for the look, so that the session stays.  The servers take no lock
+ * for that: they look at a flag, and at the socket.
  */
 static void
 watch_borrower(void)

@@ -95,8 +95,8 @@ lease_call_unref(lease_call *call)
 }
 
 /*
- * Answer a call; what the answer is has been filled in, and is the caller's
- * from now on.  The mutex is held.
+ * Answer a call.  The answer has been filled in, and is the caller's from now
+ * on.  The mutex is held.
  */
 void
 lease_call_answer(lease_call *call)
@@ -173,7 +173,7 @@ lease_call_outcome(const lease_call *call, size_t i)
 		(lease_outcome) call->outcomes[i] : call->answer.outcome;
 }
 
-/* Say whether a call was answered that it has what it wanted to acquire. */
+/* Say whether a call has acquired what it wanted, by its answer. */
 bool
 lease_call_is_granted(const lease_call *call)
 {
@@ -203,7 +203,7 @@ lease_calls_append(lease_calls *list, lease_call *call)
 	list->count++;
 }
 
-/* Put it at the beginning. */
+/* The same, at the beginning. */
 void
 lease_calls_push(lease_calls *list, lease_call *call)
 {

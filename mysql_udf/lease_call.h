@@ -64,16 +64,14 @@ typedef struct lease_call
 
 	bool		answered;
 	bool		abandoned;		/* its caller does not wait for the answer any more */
-	bool		unwritten;		/* answered, and not yet in the table */
+	bool		unwritten;		/* an answered release that nothing keeps from being
+								 * written: lease_call_set_unwritten() */
 	bool		from_line;		/* granted to it as a waiter */
 	dlock_answer answer;
 
-	/*
-	 * of an answered release: the lease that it gives back, and how often that was
-	 * written, in case nobody knows whether its commit succeeded
-	 */
-	uint64_t	seen_writes;
-	bool		may_be_written;
+	/* of an answered release */
+	uint64_t	seen_writes;	/* how often its lease was written before */
+	bool		may_be_written; /* its commit was lost: lease_owed_is_written() */
 	bool		ends;			/* if unwritten: nothing is left of the lease */
 	hash_link	by_lease;		/* while it is owed: lease_calls_owed() */
 
@@ -83,8 +81,8 @@ typedef struct lease_call
 								 * DLOCK_CALL_ACQUIRE_ANY */
 	size_t		waits_for;		/* which of its names */
 	int64_t		waiting_since_us;	/* since 1970 */
-	uint64_t	youngest;		/* DLOCK_CALL_WAIT: it waits for no larger token; 0:
-								 * for none yet */
+	uint64_t	youngest;		/* DLOCK_CALL_WAIT: the largest token that it waits
+								 * for; 0: not known yet */
 
 	/* DLOCK_CALL_ACQUIRE_ANY waits for several names, for each by a call that
 	 * stands in that name's queue for it: */

@@ -2,8 +2,8 @@
  * lease_calls.c
  *	  Where a call goes: answered, put off, put back, failed, or given up.
  *
- * All of this is with the engine's mutex held.  It is the batcher's, but for what a
- * caller does that gives its call up, or is not there any more to learn of a grant.
+ * All of this is with the engine's mutex held.  Only the batcher does it, except that a
+ * caller may give its call up, and return a grant that it will not learn of.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -89,7 +89,7 @@ lease_call_withdraw(lease_call *call)
 	return true;
 }
 
-/* The message of a call that was given up, with LEASE_GIVEN_UP. */
+/* The message of a call that was given up, with the SQLSTATE LEASE_GIVEN_UP. */
 const char *
 lease_given_up(bool gone)
 {
@@ -98,8 +98,8 @@ lease_given_up(bool gone)
 }
 
 /*
- * A call is given up, with an error: its statement was killed, say, or its client is gone.
- * The mutex is held.
+ * Give a call up, with an error, for instance because its statement was killed or its
+ * client is gone.
  */
 void
 lease_call_give_up(lease_call *call, const char *sqlstate, const char *message)
@@ -181,7 +181,7 @@ lease_call_put_back(lease_call *call)
 		lease_list_incoming_first(call);
 }
 
-/* Undo that a call was granted something of which no caller will learn. */
+/* Have holds released that a call was granted and its caller will not learn of. */
 static void
 give_back(const lease_call *call, lease_bytes name, uint64_t token,
 		  uint32_t holds)
@@ -200,15 +200,15 @@ give_back(const lease_call *call, lease_bytes name, uint64_t token,
 
 	/*
 	 * Before what its caller may have asked for since.  A retry that is being made
-	 * already finds the hold, though, and keeps it: see make().
+	 * already finds the hold, though, and keeps it: was_found_again().
 	 */
 	lease_list_incoming_first(undo);
 }
 
 /*
- * The same for all that a call was granted.  If nobody knows whether it was
- * committed, a hold that was added to others stays: if it is not there, one of
- * these would be given back.
+ * The same for all that a call was granted.  If nobody knows whether that was
+ * committed, a hold that was added to others stays: otherwise, if the commit
+ * failed, one of the others would be given back.
  */
 static void
 give_back_grants(const lease_call *call, bool committed)
@@ -232,9 +232,8 @@ give_back_grants(const lease_call *call, bool committed)
 }
 
 /*
- * Give back what a call was granted that has been answered.  Its caller asks for this,
- * since its statement was killed, or its client is gone; and is to wake the batcher.  The
- * mutex is held.
+ * Give back what an answered call was granted.  The caller does this if its statement was
+ * killed or its client is gone, and then wakes the batcher.
  */
 void
 lease_call_return(lease_call *call)
@@ -243,7 +242,7 @@ lease_call_return(lease_call *call)
 	give_back_grants(call, true);
 }
 
-/* Say whether a call waits until there is room in the table again (rule 15). */
+/* Say whether a call waits until there is room in the table again. */
 static bool
 waits_for_room(const lease_call *call)
 {
@@ -342,9 +341,9 @@ lease_call_fail_waiters(lease_bytes name)
 }
 
 /*
- * After a look that failed: tell the callers whose time has run out meanwhile.  A member
- * of a group that has lost the others can take its whole CONNECTION_TIMEOUT to fail, each
- * time.  The mutex is held.
+ * After a look at the server that failed: fail the calls whose time has run out.  A look at
+ * a member of a group that has lost the others may take all of CONNECTION_TIMEOUT, each
+ * time.
  */
 void
 lease_call_fail_late(void)
@@ -374,8 +373,8 @@ is_served(const lease_call *call)
 }
 
 /*
- * Call a function, if there is one, for each of them, and name: they have no position any
- * more.  Returns how many they are.
+ * Visit each of them with each of its names, without a position, unless "visit" is NULL.
+ * Returns how many calls these are.
  */
 size_t
 lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
@@ -401,7 +400,7 @@ lease_calls_visit_served(lease_waiters_visitor *visit, void *context)
 	return count;
 }
 
-/* A call that was granted something: count it, and see to sessions. */
+/* A grant was committed: count it, and note a session's lease; or give it back. */
 static void
 note_grant(lease_call *call)
 {
@@ -426,7 +425,7 @@ note_grant(lease_call *call)
 	lease_pace_submit_all(&calls);
 }
 
-/* Count for how many of its names a call has renewed a lease, and for how many not. */
+/* Count the names for which a call has renewed a lease, and those for which not. */
 void
 lease_count_renewals(const lease_call *call)
 {

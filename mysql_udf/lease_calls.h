@@ -10,7 +10,7 @@
 #include "lease_status.h"
 #include "lease_waiters.h"
 
-/* The error of a call that was given up. */
+/* The SQLSTATE of a call that was given up. */
 #define LEASE_GIVEN_UP	"70100"
 
 /* How a batch, or a look at the tables, has failed. */

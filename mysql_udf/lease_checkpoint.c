@@ -3,8 +3,8 @@
  *	  Write what the journal has into the lock table.
  *
  * A checkpoint writes what this run has appended since the last one, when that is much or
- * old.  Few calls are to meet one: the longer a checkpoint took, the later the next one
- * is.  A lease that was taken and given back in between never gets a row.
+ * old.  Few calls should meet one: the longer a checkpoint took, the later the next one
+ * begins.  A lease that was taken and given back in between never gets a row.
  *
  * Nothing is granted while the library's one connection writes.  So a checkpoint is written
  * in pieces, each a transaction, and a batch is made in between.  When it begins, the journal
@@ -13,12 +13,12 @@
  * that number: each of their changes is in the table now, or was carried forward, or another
  * that came later is in its place.
  *
- * Until then the table is ahead of the journal, which does no harm.  Whoever applies the
- * journal (a take-over, the view lease_state, a replica that is asked) goes through all
- * changes of a lease that the table may already have.  The last one that puts the lease
- * decides.  Renewals of all leases of an owner after that apply as they did at first: if a
- * lease has one of them, it was not over at any before.  t/mysql/image_model.c tries this
- * at random, doc/model/journal.pml in all orders.
+ * Until then the table is ahead of the journal, which does no harm.  A reader of the
+ * journal (a take-over, the view lease_state, a look at a replica) goes through all changes
+ * of a lease that the table may already have.  The last one that puts it decides.  A
+ * later renewal of all leases of an owner applies as it did at first: if the table has a
+ * lease with such a renewal, the lease was not over at any earlier one.
+ * t/mysql/image_model.c tries this at random, doc/model/journal.pml in all orders.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -38,27 +38,27 @@
 #include "lease_tenure.h"
 #include "udf_text.h"
 
-/* After how long the error log is told that it fails. */
+/* After how long of failing the error log is told. */
 #define FAILING_US		10000000
 
 /*
- * How much a piece has, if little else goes on: a name counts once, and twice each for the
- * leases that it has and the rows that it had.
+ * The work of a piece, if little else goes on.  A name counts 1; each lease that it has,
+ * and each row that the table has of it, counts 2.
  */
 #ifndef PIECE_WORK
 #define PIECE_WORK		1000
 #endif
 
-/* What a lease counts, of which the table has a row; and its bytes in the journal, about. */
+/* The work of a lease with its name and a row, and its bytes in the journal, about. */
 #define LEASE_WORK		5
 #define LEASE_BYTES		300
 
 /* Of the checkpoint that is under way: */
-static uint64_t last_name;		/* that it concerns */
-static uint64_t seen_names;		/* that had come to differ by the last piece */
-static size_t seen_bytes;		/* of the journal by then */
+static uint64_t last_name;		/* number of the last name that it concerns */
+static uint64_t seen_names;		/* image_last_dirtied() at the last piece */
+static size_t seen_bytes;		/* tenure->journal_bytes at the last piece */
 
-/* See to it that this run may append, and find out which rows are locked. */
+/* Check that this run may append, and find out which rows are locked. */
 static lease_status
 probe(size_t ndirty)
 {
@@ -84,8 +84,8 @@ probe(size_t ndirty)
 }
 
 /*
- * How much the next piece has: at least as much as has come since the last one.  So the
- * journal does not grow for ever, however many leases each batch changes.
+ * The work of the next piece: more than has come since the last one.  So the journal does
+ * not grow for ever, however many leases each batch changes.
  */
 static size_t
 get_work(void)
@@ -98,7 +98,7 @@ get_work(void)
 	return PIECE_WORK + LEASE_WORK * (names > leases ? names : leases);
 }
 
-/* How many names the next piece has; "is_last" says whether no other follows. */
+/* How many names the next piece has; *is_last says whether no other follows. */
 static size_t
 get_piece(bool *is_last)
 {
@@ -149,7 +149,7 @@ write_piece(void)
 		return status;
 	lease_note_piece(lease_now() - began_us, !journal_is_empty(&carried));
 	if (!lease_dirty_written(ndirty, &carried))
-		lease_forget();			/* it is done, but not known to be */
+		lease_forget();			/* it is written, and the image could not note it */
 	else if (is_last)
 	{
 		for (uint32_t i = 0; i < LEASE_BUCKETS; i++)

@@ -2,9 +2,9 @@
  * lease_deadlock.c
  *	  Find out whether a waiter closes a circle of owners.
  *
- * core/stuck.c decides.  This file gathers the facts: the waiters, and the holders and
- * guards of the names, of all that the newcomer's wait depends on, directly or by way of
- * other owners.  Waiters elsewhere cost nothing.
+ * core/stuck.c decides.  This file gathers the facts: all names, waiters, holders and
+ * guards on which the newcomer's wait depends, directly or by way of other owners.
+ * Waiters elsewhere cost nothing.
  *
  * A circle is closed by the last of its waiters to join.  Each newcomer looks after it
  * has joined, and leaves before the next comes if it is in one.  All of this is under
@@ -13,15 +13,14 @@
  * this server makes.
  *
  * Most newcomers need not search.  If no holder or guard of the name waits, these can go on
- * and give it up to the waiters in line, the newcomer at last.  No circle is missed by it:
- * the newcomer has joined, so in a circle it finds a holder that waits.
+ * and give it up to the waiters in line, and in the end to the newcomer.  No circle is
+ * missed: the newcomer has joined, so in a circle it finds a holder that waits.
  *
  * It is not known whose transaction has locked a row: it counts as one that goes on with
  * the lease's owner, in a connection that does not wait.
  *
  * A name whose holders could not be noted, for want of memory, may be part of any
- * circle.  So a search that meets it finds that this is not known, and not that there is
- * no circle.
+ * circle.  A search that meets such a name answers LEASE_DEADLOCK_UNKNOWN.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -35,12 +34,12 @@
 #include "udf_text.h"
 
 /*
- * The facts.  Names, owners and waiters have the numbers in whose order they were met;
- * there are at most as many of each, and waits, as places in all queues.
+ * The facts.  Names, owners and waiters are numbered in the order in which they were met.
+ * Of each, and of waits, there are at most as many as places in all queues.
  */
 typedef struct search
 {
-	uint64_t	number;			/* of the search: a waiter or queue that has it was met */
+	uint64_t	number;			/* of the search; a waiter or queue that was met has it */
 	int64_t		now_us;
 	stuck_facts facts;
 	lease_queue **names;
@@ -113,7 +112,7 @@ reach_name(search *s, lease_queue *queue)
 	s->names[s->facts.nnames++] = queue;
 }
 
-/* Add a wait of a waiter's that was met. */
+/* Add a wait of a waiter that was met. */
 static void
 add_wait(search *s, lease_call *place)
 {
@@ -129,8 +128,8 @@ add_wait(search *s, lease_call *place)
 }
 
 /*
- * Meet a place of a waiter's.  A watcher is in nobody's way, so it counts if its owner
- * does.  A waiter in line counts when the line is gone through, in the line's order.
+ * Meet a place of a waiter.  A watcher is in nobody's way, so its wait is added at once.
+ * The wait of a waiter in line is added by visit_name(), in the line's order.
  */
 static void
 reach_place(search *s, lease_call *place, uint32_t owner)
@@ -351,7 +350,7 @@ is_possible(const lease_call *newcomer, int64_t now_us)
 	return true;
 }
 
-/* Have the core decide, and tell of the circle. */
+/* Have the core decide, and describe the circle in the message. */
 static lease_deadlock
 find_circle(const search *s, const lease_call *newcomer, lease_text *message)
 {
@@ -384,7 +383,7 @@ find_circle(const search *s, const lease_call *newcomer, lease_text *message)
 
 /*
  * Say whether a call that has joined a queue, or the queues of all its names, closes a
- * circle; the message, which is empty, tells of it then.
+ * circle; if so, the message, which is empty, gets a description of it.
  */
 lease_deadlock
 lease_deadlock_find(const lease_call *newcomer, int64_t now_us,

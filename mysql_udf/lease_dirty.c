@@ -1,14 +1,13 @@
 /*
  * lease_dirty.c
- *	  The names that the table has otherwise, and how they are written.
+ *	  The names that differ from the table, and how they are written.
  *
  * Take-overs and checkpoints write what the journal has into the table.  Rows that a
  * transaction has locked stay as they are, and what is to become of them is carried
  * forward: it is appended to the journal anew.
  *
- * All of it is with the engine's mutex held.  "ndirty" says how many names are concerned,
- * from the one on that is first in the image's list.  The list may grow meanwhile, but
- * only at its end.
+ * All of it is with the engine's mutex held.  It concerns the first "ndirty" names of the
+ * image's list.  The list may grow meanwhile, but only at its end.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -24,8 +23,8 @@
 #include "lease_tenure.h"
 
 /*
- * Those of the names that have rows, and how many rows these are; NULL if memory is
- * short.
+ * Those of the names that have rows in the table, and how many rows these are; NULL if
+ * memory is short.
  */
 lease_bytes *
 lease_dirty_names(size_t ndirty, size_t *n, size_t *nrows)
@@ -70,7 +69,7 @@ lease_dirty_locks(const lease_bytes *names, size_t n, const table_rows *rows,
 	return LEASE_STATUS_OK;
 }
 
-/* Say whether a lease is in a slot; a guess where it is. */
+/* Say whether a lease is in a slot; "likely" is a guess where it is. */
 static bool
 is_slot_used(const image_name *name, uint32_t slot, size_t likely)
 {
@@ -84,8 +83,8 @@ is_slot_used(const image_name *name, uint32_t slot, size_t likely)
 }
 
 /*
- * Write a name as it is; what needs a row that is locked is carried forward, if that
- * can be done.
+ * Write a name as it is.  What needs a row that is locked is carried forward, if the
+ * journal can take it.
  */
 static void
 write_name(const image_name *name, table_changes *changes,
@@ -123,8 +122,8 @@ write_name(const image_name *name, table_changes *changes,
 }
 
 /*
- * Collect what makes the table as the image is: changes of the table, with "marks" those
- * of all marks, and what is carried forward.
+ * Collect what makes the table equal to the image: changes of rows, with "marks" also of
+ * all marks, and what is carried forward.
  */
 void
 lease_dirty_write(size_t ndirty, bool marks, table_changes *changes,

@@ -1,6 +1,6 @@
 /*
  * lease_dirty.h
- *	  The names that the table has otherwise, and how they are written.
+ *	  The names that differ from the table, and how they are written.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -8,9 +8,9 @@
  * commit.  If it is lost in a crash, others wait for its deadline.
  *
  * None of this waits for the server, whatever commit or lock the batcher has to wait
- * for.  What the image cannot say is left to the batcher:
- * which rows a transaction has locked, whose turn it is in a queue, what is being
- * changed just now, and all that changes anything else.
+ * for.  The batcher answers what the image cannot say: which rows a transaction has
+ * locked, whose turn it is in a queue, what is being changed just now.  And the batcher
+ * makes all other changes.
  *
  * All of it is with the engine's mutex held.
  *
@@ -38,8 +38,8 @@
 
 /*
  * Say whether calls can be answered by the image: as far as is known, only this run
- * writes the tables.  While the batcher waits for the server, it does not look at the
- * server's state; what was committed by then stays.
+ * writes the tables.  While the batcher waits for the server, it cannot look at the
+ * server's state; what was committed before still counts.
  */
 static bool
 is_valid(void)
@@ -51,8 +51,8 @@ is_valid(void)
 }
 
 /*
- * Say whether the image says all there is of a name: then it is *name, NULL: it has no
- * leases.
+ * Say whether the image has all there is of a name.  Then *name is its entry; NULL: it
+ * has no leases.
  */
 static bool
 find_known(lease_bytes bytes, image_name **name)
@@ -72,8 +72,8 @@ is_plain(lease_bytes bytes)
 }
 
 /*
- * Take off a lease, a copy of the image's, what was given back of it and is to be
- * written: false if the image cannot say.
+ * Subtract from a lease, a copy of the image's, the holds that were given back and are
+ * yet to be written: false if the image cannot say.
  */
 static bool
 take_off_given(const image_name *name, lease_member *member)
@@ -93,7 +93,7 @@ take_off_given(const image_name *name, lease_member *member)
 		{
 			if (is_deferred)
 				return false;
-			continue;			/* as it is committed */
+			continue;			/* it counts when it is committed */
 		}
 		if (holds >= member->version)
 			return false;
@@ -125,7 +125,7 @@ see(const image_name *name, const lease_member *member,
 	return SIGHT_LEASE;
 }
 
-/* Add one lease to others for which another one stands. */
+/* Add the permits of a lease to the one that stands for several. */
 static void
 add_permits(lease_member *others, const lease_member *member)
 {
@@ -136,9 +136,9 @@ add_permits(lease_member *others, const lease_member *member)
 }
 
 /*
- * Add to a part of a draft one lease that stands for all that are not a caller's and are
- * in its way: a live one, if any is.  If permits are wanted it has those of all.  False if
- * memory is short, or the image cannot say.
+ * Add to a part of a draft one lease that stands for all leases of others in the
+ * caller's way: a live one, if there is any.  If the caller wants permits, it has those of
+ * all.  False if memory is short, or the image cannot say.
  */
 static bool
 add_others(lease_name *part, const lease_request *request,
@@ -179,8 +179,7 @@ add_others(lease_name *part, const lease_request *request,
 /*
  * The part of a draft that decides about a caller's lease, as a look sees it; NULL if
  * memory is short, or the image cannot say.  A name may have thousands of other leases.
- * One of them alone refuses a call as all of them do; but what a call is granted is for
- * the batcher to say.
+ * One of them is enough to refuse a call.  Only the batcher grants.
  */
 static lease_name *
 create_part(image_name *entry, const lease_request *request,
@@ -207,7 +206,7 @@ create_part(image_name *entry, const lease_request *request,
 	return NULL;
 }
 
-/* Say whether an acquire could be made by what is known. */
+/* Say whether a call needs no reading, and its name has no waiters. */
 static bool
 suffices(const lease_call *call)
 {
@@ -239,9 +238,9 @@ lease_early_is_lendable(const lease_call *call)
 }
 
 /*
- * What a request would come to; the part of a draft is to be freed.  NULL if that is not
- * ours to say.  Guards are left out: they may only be in the way besides, and change
- * nothing of a release.
+ * Decide what a request would come to.  Returns the part of a draft, to be freed; NULL
+ * if the batcher has to decide.  Guards are left out: they could only add a reason to
+ * refuse, and change nothing of a release.
  */
 static lease_name *
 decide(const dlock_call *asked, const lease_moment *moment,
@@ -266,9 +265,9 @@ decide(const dlock_call *asked, const lease_moment *moment,
 }
 
 /*
- * The release that is to give holds of a lease back; NULL if memory is short.  It is one
- * for all that are given back until it is written, or else there could be as many as
- * there are holds.
+ * The release that is to give holds of a lease back; NULL if memory is short.  One
+ * release collects all holds that are given back until it is written.  Otherwise there
+ * could be as many as holds.
  */
 static lease_call *
 get_release(const image_name *name, uint64_t token, const dlock_call *request,
@@ -354,8 +353,8 @@ lease_early_release(const dlock_call *request, dlock_answer *answer)
 }
 
 /*
- * Refuse an acquire that does not wait, if a lease is in its way: true.  All else is
- * the batcher's to make.
+ * Refuse an acquire that does not wait, if a lease is in its way: true.  Otherwise the
+ * batcher makes it.
  */
 bool
 lease_early_refuse(const dlock_call *request, dlock_answer *answer)
@@ -407,8 +406,8 @@ lease_early_refuse_call(lease_call *call)
  */
 
 /*
- * Make room in an answer for leases and their owners' bytes, which come behind them:
- * these are in *owners.  False if memory is short.
+ * Make room in an answer for leases, and behind them for their owners' bytes, which go to
+ * *owners.  False if memory is short.
  */
 static bool
 make_room(dlock_answer *answer, const lease_member *members, size_t count,
@@ -455,8 +454,8 @@ add_holder(dlock_answer *answer, char **owners, const lease_member *member,
 }
 
 /*
- * Answer DLOCK_CALL_READ: false if memory is short.  "is_blind" says that it is not
- * known which rows are locked.
+ * Answer DLOCK_CALL_READ by a draft: false if memory is short.  "is_blind" says that it
+ * is not known which rows are locked.
  */
 bool
 lease_early_fill(lease_name *name, const lease_request *request,
@@ -507,7 +506,7 @@ find_first(const image_name *name, const lease_moment *moment,
 
 /*
  * Find the exclusive holder of a name: false if memory is short, or the image cannot say.
- * All that are live have one mode, so the first of them tells.
+ * All live leases have one mode, so it is enough to look at the first.
  */
 static bool
 find_owner(const image_name *name, const lease_moment *moment,
@@ -553,8 +552,8 @@ find_holders(const image_name *name, const lease_moment *moment,
 }
 
 /*
- * Find all that there is, whichever rows are locked: false if memory is short, or the
- * image cannot say.
+ * Find all that there is, without saying what is guarded: false if memory is short, or
+ * the image cannot say.
  */
 static bool
 find_all(image_name *entry, const lease_request *request,
@@ -663,9 +662,9 @@ lease_early_could_be_granted(const lease_call *call)
 }
 
 /*
- * Look for a call that has come to the batcher, which could not find out which rows
- * are locked, because the whole server is locked: that is as it was last
- * known to be.
+ * Answer a look that has come to the batcher: true, unless the image cannot say.  The
+ * batcher could not find out which rows are locked, because the whole server is locked.
+ * So the rows count as locked that were last known to be.
  */
 bool
 lease_early_look_blind(lease_call *call)
@@ -690,8 +689,8 @@ lease_early_look_blind(lease_call *call)
 }
 
 /*
- * Say whether the holds that a call waits for have ended, whatever becomes of the
- * batch that is being made.
+ * Say whether the holds that a call waits for have ended, whether or not the batch that
+ * is being made is committed.
  */
 bool
 lease_early_have_ended(image_name *entry, uint64_t youngest,
