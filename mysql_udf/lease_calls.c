@@ -341,9 +341,9 @@ lease_call_fail_waiters(lease_bytes name)
 }
 
 /*
- * After a look at the server that failed: fail the calls whose time has run out.  A look at
- * a member of a group that has lost the others may take all of CONNECTION_TIMEOUT, each
- * time.
+ * After a look at the server that failed: fail the calls whose time has run out.  A look
+ * at a member of a group that has lost the others may take all of CONNECTION_TIMEOUT,
+ * each time.
  */
 void
 lease_call_fail_late(void)

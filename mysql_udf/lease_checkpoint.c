@@ -14,10 +14,10 @@
  * that came later is in its place.
  *
  * Until then the table is ahead of the journal, which does no harm.  A reader of the
- * journal (a take-over, the view lease_state, a look at a replica) goes through all changes
- * of a lease that the table may already have.  The last one that puts it decides.  A
- * later renewal of all leases of an owner applies as it did at first: if the table has a
- * lease with such a renewal, the lease was not over at any earlier one.
+ * journal (a take-over, the view lease_state, a look at a replica) goes through all
+ * changes of a lease that the table may already have.  The last one that puts it decides.
+ * A later renewal of all leases of an owner applies as it did at first: if the table has
+ * a lease with such a renewal, the lease was not over at any earlier one.
  * t/mysql/image_model.c tries this at random, doc/model/journal.pml in all orders.
  *
  * SPDX-License-Identifier: PostgreSQL

@@ -137,8 +137,8 @@ add_permits(lease_member *others, const lease_member *member)
 
 /*
  * Add to a part of a draft one lease that stands for all leases of others in the
- * caller's way: a live one, if there is any.  If the caller wants permits, it has those of
- * all.  False if memory is short, or the image cannot say.
+ * caller's way: a live one, if there is any.  If permits are wanted, it has those of all.
+ * False if memory is short, or the image cannot say.
  */
 static bool
 add_others(lease_name *part, const lease_request *request,

@@ -3,22 +3,22 @@
  *	  The callers' side of the engine: hand a call to the batcher, and wait.
  *
  * One thread, the batcher (lease_batch.c), changes the lock table for all
- * connections of the server, or lends that to a caller that is alone.  A caller puts
- * its call into a list, and sleeps until it is answered, its statement is killed,
+ * connections of the server, or lends that work to a caller that is alone.  A caller puts
+ * its call into a list, and sleeps until the call is answered, its statement is killed,
  * its client is gone or its time is up; it looks for these 20 times a second.  One
  * mutex protects all that is shared; no thread holds it while it waits for the server or
- * the disk.  A caller that has been answered does not need it any more, so that all
- * callers that are answered by one commit can go on at once.
+ * the disk.  A caller that has been answered does not need the mutex any more, so all
+ * callers that are answered by one commit go on at once.
  *
  * The caller and the engine each have a reference to a call.  A caller that gives up takes
  * the call out of the list or queue that it is in.  If the batcher is just working on the
  * call, it is abandoned: the batcher gives back what it is granted.  A caller that is
- * granted something looks once more, and gives it back itself if it has been killed, or
+ * granted something looks once more, and gives that back itself if it has been killed, or
  * its client has gone, since its last look.  An answered release stays with the engine
  * until it has been written.
  *
- * The threads live until the server ends.  The library stays loaded although
- * its functions are dropped, so that they can.
+ * The batcher lives until the server ends, so the library stays loaded although its
+ * functions are dropped.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -99,7 +99,7 @@ start(dlock_answer *answer)
 		;
 	lease_mutex_begin();
 	lease_stats_reset(lease_wall());
-	(void) dlock_server_socket();	/* while the server is there for sure */
+	(void) dlock_server_socket();	/* makes its copy in a statement */
 
 	/*
 	 * Signals are the server's business.  Those that a thread brings upon itself
@@ -145,8 +145,8 @@ sleep_until(lease_call *call, int64_t until_us)
 }
 
 /*
- * Look whether the calling statement was killed, or its client is gone.  The server
- * may take its time for that: not with the mutex.
+ * Look whether the calling statement was killed, or its client is gone.  That takes a
+ * system call, so the mutex is not held.
  */
 static bool
 is_unwanted(bool *gone)
@@ -158,8 +158,8 @@ is_unwanted(bool *gone)
 }
 
 /*
- * It is time to look whether a call is still wanted: true when it has been
- * answered or withdrawn.  If the server does not answer the batcher, a look is answered by
+ * Look whether a call is still wanted, and give it up if not: true when it has been
+ * answered.  If the server does not answer the batcher, a call that looks is answered by
  * what is known.
  */
 static bool
@@ -181,8 +181,9 @@ look(lease_call *call)
 }
 
 /*
- * When a call has waited for long enough.  A call that is not to wait for a lease is made
- * at once; if the server does not answer, it waits as the batcher does.
+ * When a call has waited for long enough.  A call that does not wait for a lease is made
+ * at once; if the server does not answer, it waits for PATIENCE_US, or for a longer
+ * lock_timeout.
  */
 static int64_t
 get_end_us(const dlock_call *request, int64_t start_us)
@@ -199,9 +200,9 @@ get_end_us(const dlock_call *request, int64_t start_us)
  * The time that a call may wait is over: true when it has been answered.  A call that
  * does not stand in line is left to the batcher, which may find the name free.  If the
  * batcher itself has to wait for the server, that is an error, for nobody knows whether the
- * name is free; what may be granted yet is given back.  It is an error also for a waiter
- * whose name has come free, and which cannot be granted it.  A call without a time of its
- * own that is being committed waits for its commit.
+ * name is free; what may still be granted is given back.  It is also an error for a
+ * waiter whose name has come free but cannot be granted.  A call that set no time and is
+ * being committed waits for its commit.
  */
 static bool
 end_wait(lease_call *call)
@@ -262,8 +263,8 @@ wait_for_answer(lease_call *call)
 }
 
 /*
- * A call has been granted something: look whether it is still wanted, and give that
- * back if not.  The lease would keep everybody out, with nobody to know of it.
+ * A call has been granted something: look whether it is still wanted, and give the grant
+ * back if not.  Otherwise a lease of which nobody knows would keep everybody out.
  */
 static void
 look_at_grant(lease_call *call)
@@ -281,8 +282,8 @@ look_at_grant(lease_call *call)
 }
 
 /*
- * Hand a call over, whose reference the caller keeps, and wait for its answer: false if
- * that is an error.  "request" is what it is made for, NULL: nothing about a lease.
+ * Hand a call over and wait for its answer: false if that is an error.  The caller keeps
+ * its reference to the call.  "request" is NULL if the call is not about a lease.
  */
 static bool
 make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
@@ -309,7 +310,7 @@ make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
 			/* the batcher may be filling in the rest */
 			strcpy(answer->sqlstate, call->answer.sqlstate);
 			strcpy(answer->message, call->answer.message);
-			answer->outcome = LEASE_BUSY;	/* if it is no error */
+			answer->outcome = LEASE_BUSY;	/* unless it is an error */
 		}
 		else
 		{
@@ -327,7 +328,7 @@ make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
 	return answer->sqlstate[0] == '\0';
 }
 
-/* Room for what there is of each of a call's names; NULL if memory is short. */
+/* Room for "size" bytes for each of a call's names, all zero; NULL if memory is short. */
 static void *
 make_room(const lease_call *call, size_t size)
 {
@@ -335,8 +336,8 @@ make_room(const lease_call *call, size_t size)
 }
 
 /*
- * See to it that we are told of the end of the calling connection: true, or false
- * with an error in the answer.
+ * Have the end of the calling connection reported to us (lease_watch()): false with an
+ * error in the answer.
  */
 static bool
 watch_caller(dlock_answer *answer)
@@ -358,7 +359,7 @@ watch_caller(dlock_answer *answer)
 	return false;
 }
 
-/* The call of a request, but for its times; NULL if memory is short. */
+/* The call of a request, without its times and its caller; NULL if memory is short. */
 static lease_call *
 create_call(const dlock_call *request)
 {
@@ -410,7 +411,7 @@ dlock_engine_call(const dlock_call *request, dlock_answer *answer)
 		request->kind == DLOCK_CALL_APPLY && !watch_caller(answer))
 		return false;
 	lease_lock();
-	/* a caller that does something else has no guard under way, however it ended */
+	/* a connection that does something else is not in the middle of a guard any more */
 	if (request->kind != DLOCK_CALL_CHECK_GUARD)
 		lease_guards_remove(request->caller->connection_id);
 	if (request->kind == DLOCK_CALL_APPLY && request->wait_us == 0)
@@ -495,10 +496,10 @@ dlock_engine_settle(dlock_answer *answer)
 	bool		is_needed;
 
 	lease_lock();
-	/* a server that has become a replica has what it has */
+	/* on a server that has become a replica nothing can be written */
 	is_needed = (lease_owed_unwritten() > 0 || !lease_is_settled()) && !tenure->read_only;
 	lease_unlock();
-	/* nor is it an error if it has become one just now */
+	/* that is no error, even if it has become one only now */
 	return !is_needed || ask_engine(LEASE_INTERNAL_SETTLE, answer) ||
 		strcmp(answer->sqlstate, "25006") == 0;
 }

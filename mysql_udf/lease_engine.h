@@ -4,8 +4,8 @@
  *
  * The functions (udf.c) check their arguments and find out the caller; the engine
  * (lease_engine.c) does the rest: it has the queue of calls, the waiters and the thread
- * that changes the lock table.  All of these may be called by any number of the
- * server's threads at once.
+ * that changes the lock table.  Any number of the server's threads may call what is here
+ * at once.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -22,8 +22,8 @@
 extern bool dlock_engine_call(const dlock_call *call, dlock_answer *answer);
 
 /*
- * The caller locks the row that DLOCK_CALL_BEGIN_GUARD has answered with its very next
- * statement: false if that was too long ago, so that the row may be gone.
+ * The very next statement of the caller locks the row that DLOCK_CALL_BEGIN_GUARD has
+ * answered: false if that answer is too old, so that the row may be gone.
  */
 extern bool dlock_engine_extend_guard(uint64_t connection_id);
 
@@ -40,9 +40,9 @@ extern char *dlock_engine_waiters(const dlock_caller *caller,
 extern char *dlock_engine_stats(dlock_answer *answer);
 
 /*
- * The leases of which holds were given back and which may not be written yet, as JSON:
- * an array of arrays of a name, in hexadecimal, a token, and how many holds are left.
- * To be freed; NULL with an error in the answer.
+ * The leases of which holds were given back that may not be written yet, as JSON: an
+ * array of arrays of a name, in hexadecimal, a token, and how many holds are left.  To be
+ * freed; NULL with an error in the answer.
  */
 extern char *dlock_engine_unwritten(dlock_answer *answer);
 
@@ -51,8 +51,8 @@ extern void dlock_engine_reset_stats(void);
 
 /*
  * The longest time, to live or to wait, that a call may ask for: the setting
- * "max_ttl".  The first call of a run waits for the settings to be read; if they
- * cannot be, the default counts.
+ * "max_ttl".  The first call of a run waits until the settings were read; if they
+ * cannot be read, the default counts.
  */
 extern int64_t dlock_engine_max_ttl_us(void);
 
@@ -69,8 +69,8 @@ extern bool dlock_engine_settle(dlock_answer *answer);
 extern bool dlock_engine_reload(dlock_answer *answer);
 
 /*
- * Wait until no call is being made, for some seconds at most: for uninstalling,
- * which is next.  False if there still is one.
+ * Wait until no call is being made, for some seconds at most, before the functions
+ * are dropped.  False if there still is one.
  */
 extern bool dlock_engine_drain(void);
 

@@ -4,10 +4,10 @@
  *
  * A guard learns from the engine where its row is, and then locks it.  If the row went
  * meanwhile, the guard's statement would find nothing, and under REPEATABLE READ InnoDB
- * would lock the gap in which the row was.  Then no new row gets in there, of any name,
- * until the caller's transaction ends.  So from the moment that the guard is told, the
- * row counts as locked.  Nothing keeps other servers of a cluster, or a commit of our own
- * that was lost and goes on, from removing it.
+ * would lock the gap in which the row was.  Then no row of any name could be inserted
+ * there until the caller's transaction ends.  So from the moment that the guard is told,
+ * the row counts as locked.  Other servers of a cluster, or a commit of our own that was
+ * lost and goes on, can still remove it.
  *
  * The engine's mutex is held for all that is here.
  *
@@ -23,8 +23,8 @@
 
 /*
  * How long a guard may take from being told to having locked its row.  If its
- * connection ends in between, the name cannot be changed for so long; nobody is to
- * get an error for that, so it is half of lock_timeout if that is less.
+ * connection ends in between, the name cannot be changed for so long.  So that no
+ * call fails for that, it is half of lock_timeout if that is less.
  */
 #define GUARD_US		1000000
 
@@ -40,7 +40,7 @@ typedef struct pending_guard
 
 static pending_guard *guards = NULL;
 
-/* Until when a row counts as locked that a guard is about to lock from now on. */
+/* Until when a row counts as locked that a guard is told of now. */
 static int64_t
 until(int64_t now_us)
 {
@@ -67,8 +67,8 @@ lease_guards_add(uint64_t connection_id, lease_bytes name, uint32_t slot,
 }
 
 /*
- * A connection locks its row with its very next statement: false if it has taken too
- * long since it was told where that is, so that the row may be gone.
+ * The very next statement of a connection locks its row: false if it was told too long
+ * ago where the row is, so that the row may be gone.
  */
 bool
 lease_guards_extend(uint64_t connection_id, int64_t now_us)
@@ -101,8 +101,8 @@ lease_guards_remove(uint64_t connection_id)
 }
 
 /*
- * Rows were read: those that a guard is about to lock count as locked, or else they
- * would be known not to be when they are.
+ * Rows were read: mark those that a guard is about to lock as locked.  Otherwise they
+ * would count as free when they are locked a moment later.
  */
 void
 lease_guards_lock(lease_row *rows, size_t n, int64_t now_us)

@@ -2,8 +2,8 @@
  * lease_lists.c
  *	  The lists of the calls that the engine has.
  *
- * A caller that gives up takes its call back from the first two lists; from then on the
- * batcher has it.  A waiter is in the queue of a name instead (lease_waiters.c).
+ * A caller that gives up can take its call back from the lists "incoming" and "stalled";
+ * the others are the batcher's.  A waiter is in the queue of a name (lease_waiters.c).
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -20,7 +20,7 @@ move(lease_calls *list, lease_call *call, lease_place place)
 	lease_calls_append(list, call);
 }
 
-/* Put it at the beginning. */
+/* Put a call at the beginning of a list. */
 static void
 move_first(lease_calls *list, lease_call *call, lease_place place)
 {
@@ -35,14 +35,14 @@ lease_list_incoming(lease_call *call)
 	move(&all.incoming, call, LEASE_PLACE_LIST);
 }
 
-/* It is to be made before the others. */
+/* A call is to be made before the others. */
 void
 lease_list_incoming_first(lease_call *call)
 {
 	move_first(&all.incoming, call, LEASE_PLACE_LIST);
 }
 
-/* It is tried again at some time: a transaction is in the way. */
+/* A call is to be tried again at a time: a transaction is in its way. */
 void
 lease_list_stalled(lease_call *call, int64_t retry_us)
 {
@@ -50,7 +50,7 @@ lease_list_stalled(lease_call *call, int64_t retry_us)
 	move(&all.stalled, call, LEASE_PLACE_LIST);
 }
 
-/* It was answered, and is to be written; nobody can take it back. */
+/* A release was answered, and is to be written at a time; nobody can take it back. */
 void
 lease_list_deferred(lease_call *call, int64_t until_us)
 {
@@ -66,28 +66,28 @@ lease_list_deferred_first(lease_call *call, int64_t until_us)
 	move_first(&all.deferred, call, LEASE_PLACE_BATCH);
 }
 
-/* The batch is to make it. */
+/* The batch is to make a call. */
 void
 lease_list_taken(lease_call *call)
 {
 	move(&all.taken, call, LEASE_PLACE_BATCH);
 }
 
-/* It was made, and is answered when that has been committed. */
+/* A call was made, and is to be answered when that has been committed. */
 void
 lease_list_at_commit(lease_call *call)
 {
 	move(&all.at_commit, call, LEASE_PLACE_BATCH);
 }
 
-/* It is to be written by the batch, whether or not it was answered before. */
+/* A call that was answered, before or now, is to be written by the batch. */
 void
 lease_list_early(lease_call *call)
 {
 	move(&all.early, call, LEASE_PLACE_BATCH);
 }
 
-/* The batcher has it, in no list. */
+/* The batcher has a call, in no list. */
 void
 lease_list_none(lease_call *call)
 {
@@ -95,7 +95,7 @@ lease_list_none(lease_call *call)
 	call->place = LEASE_PLACE_BATCH;
 }
 
-/* The engine is done with it. */
+/* The engine is done with a call. */
 void
 lease_list_done(lease_call *call)
 {

@@ -19,7 +19,7 @@ typedef struct lease_lists
 	/* of the batch */
 	lease_calls taken;			/* to be made, in their order */
 	lease_calls at_commit;		/* made; to be answered when committed */
-	lease_calls early;			/* releases, answered or not, to be written */
+	lease_calls early;			/* answered before the commit; to be written */
 } lease_lists;
 
 /* lease_lists.c */

@@ -6,15 +6,15 @@
  * ones first; the core decides, and drafts are changed, in memory only.
  *
  * Waiters.  A call that finds its name taken joins the name's queue (lease_waiters.c).
- * Each time a name has changed, or its queue is due, the waiters are served from the
- * head on, in the same batch.
+ * Each time a call has changed a name, and when its queue is due, the waiters are served
+ * from the head on, in the same batch.
  *
  * Where changes go into the table at once, rows that a transaction has locked, by a
  * guard say, cannot be changed.  A release of such a row is answered and put off
  * until the row is free.  Other calls that would change it are put off unanswered,
- * until lock_timeout.  Calls for other names take no notice.
+ * until lock_timeout.  Calls for other names are not delayed.
  *
- * All of this is the batcher's, with the mutex held.
+ * Only the batcher calls this, with the mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -43,8 +43,8 @@
 #define LOOK_US			1000000
 
 /*
- * Calls that wait for any of several names may have as many names, but for the first
- * of each, as there may be waiters, and at least so many.
+ * All calls that wait for any of several names may together have so many names, besides
+ * the first of each; or "max_waiters", if that is more.
  */
 #define OTHERS_MIN		1024
 
@@ -60,8 +60,8 @@ find_draft(lease_bytes bytes)
 }
 
 /*
- * Answer a call that needs no commit.  Where memory was short it is not known what
- * would have become of it: the batch is about to fail.
+ * Answer a call that needs no commit.  If memory was short for one of its names, what
+ * would have become of it is not known: it fails, as the batch is about to.
  */
 static void
 answer_now(lease_call *call)
@@ -88,7 +88,7 @@ note_outcome(lease_call *call, const lease_name_answer *answer)
 	call->answer.held_kind = answer->held_kind;
 }
 
-/* An acquire has what it wants, and is answered when that is committed. */
+/* An acquire was granted, and is to be answered when that has been committed. */
 static void
 answer_grant(lease_call *call)
 {
@@ -105,8 +105,8 @@ apply(lease_call *call, lease_name *name)
 }
 
 /*
- * The same, but what needs a row that a transaction has locked is undone: the answer says
- * that it cannot be written.
+ * The same, but undo changes that need a row that a transaction has locked; then the
+ * answer says "cannot_write".
  */
 static lease_name_answer
 apply_unless_locked(lease_call *call, lease_name *name)
@@ -121,7 +121,7 @@ apply_unless_locked(lease_call *call, lease_name *name)
 	return answer;
 }
 
-/* When a waiter looks at a name again: at a time, but after a while at the latest. */
+/* When a waiter looks at a name again: at a time, or after a while if that is sooner. */
 static int64_t
 look_again_us(const lease_name *name, int64_t retry_us)
 {
@@ -171,8 +171,8 @@ serve(lease_name *name)
 }
 
 /*
- * The holds that a call waits for have ended: answer it, unless what has ended them is yet
- * to be committed.
+ * The holds that a call waits for have ended: answer it, now or when what has ended them
+ * is committed.
  */
 static void
 answer_ended(lease_call *call, const lease_name *name)
@@ -219,7 +219,7 @@ tell_watchers(lease_name *name)
 			if (call->stands_for == NULL)
 				lease_waiter_leave(call);
 			else if (call->stands_for->place != LEASE_PLACE_LINE)
-				continue;		/* it is about to, and has its places still */
+				continue;		/* it is about to be made anyway */
 			else
 				call = call->stands_for;
 			lease_list_incoming(call);
@@ -230,7 +230,7 @@ tell_watchers(lease_name *name)
 	return next_us;
 }
 
-/* A name has changed: its watchers are to look, whenever they wanted to. */
+/* A name has changed: its watchers are to look now, not at their own time. */
 static void
 wake_watchers(const lease_queue *queue)
 {
@@ -239,7 +239,7 @@ wake_watchers(const lease_queue *queue)
 		call->retry_us = 0;
 }
 
-/* After a name has changed, or when its queue is due. */
+/* Serve the waiters of a name that has "changed", or whose queue is due. */
 static void
 attend(lease_name *name, bool changed)
 {
@@ -262,8 +262,8 @@ attend(lease_name *name, bool changed)
 }
 
 /*
- * After an answered call has changed a name: others that were answered may be
- * yet to come in this batch, and its waiters must not be served before them.
+ * The same after an answered call has changed a name, but later in this batch: other
+ * answered calls may follow, and the waiters must not be served before these.
  */
 static void
 attend_later(const lease_name *name)
@@ -276,7 +276,7 @@ attend_later(const lease_name *name)
 	lease_queue_look_at(queue, 0);
 }
 
-/* A call is about to wait: false if it may not, and has been told. */
+/* Say whether a call may wait; if not, it has been finished, with an error. */
 static bool
 may_wait(lease_call *call)
 {
@@ -319,8 +319,8 @@ note_waiter(const lease_name *name, int64_t retry_us)
 }
 
 /*
- * A call waits now, and so does its owner: does that close a circle?  If there is no
- * memory to find out, it must not wait either.
+ * A call waits now: fail it if it closes a circle of owners, or if memory is too short to
+ * find out.
  */
 static void
 check_deadlock(lease_call *call)
@@ -341,8 +341,8 @@ check_deadlock(lease_call *call)
 }
 
 /*
- * Let a call wait for a name, or for any of its names, where it may have places already;
- * "retry_us" is when time alone may change something.
+ * Let a call wait for a name, or for any of its names, in whose queues it may have places
+ * already; "retry_us" is when time alone may change something.
  */
 static void
 wait_for(lease_call *call, int64_t retry_us)
@@ -369,8 +369,7 @@ wait_for(lease_call *call, int64_t retry_us)
 }
 
 /*
- * An acquire was not granted, as its answer says: let it wait, if it is to, and has time
- * left.
+ * An acquire was not granted: let it wait, if it may and has time left; else answer it.
  */
 static void
 wait_or_refuse(lease_call *call, int64_t retry_us)
@@ -388,8 +387,8 @@ wait_or_refuse(lease_call *call, int64_t retry_us)
 }
 
 /*
- * Say whether a transaction keeps an acquire from what it has: it is to be tried again.
- * What could be granted, but for the transaction, is busy.
+ * Say whether a transaction keeps a holder's acquire from being written, so that it is to
+ * be tried again.  A new grant that cannot be written counts as busy instead.
  */
 static bool
 is_kept_from(lease_name_answer *answer)
@@ -453,7 +452,7 @@ make_release(lease_call *call, lease_name *name)
 	}
 	call->may_be_written = false;
 
-	/* it was given back in time, although it is written only now */
+	/* the hold was given back in time, although that is written only now */
 	if (was_answered && member != NULL && member->life == LEASE_TIMED &&
 		member->deadline_us <= made->moment.now_us)
 	{
@@ -463,7 +462,7 @@ make_release(lease_call *call, lease_name *name)
 	if (writes)
 		lease_name_save(name);
 	answer = apply(call, name);
-	/* what others have changed must not be kept from being written */
+	/* this release must not keep what other calls have changed from being written */
 	if (writes && answer.cannot_write && !lease_name_will_write(name, &made->moment))
 		lease_name_restore(name);
 
@@ -485,7 +484,7 @@ make_release(lease_call *call, lease_name *name)
 	}
 	else if (!answer.changed && !name->failed)
 	{
-		lease_call_finish(call);			/* another call has ended it */
+		lease_call_finish(call);			/* another call has ended the lease */
 		return;
 	}
 	/* if that ends the lease, the image says so */
@@ -495,7 +494,7 @@ make_release(lease_call *call, lease_name *name)
 		member < &name->members[name->nknown])
 		image_set_released(member->holder, true);
 
-	/* if its row is locked, it is not ours to say when that can be written */
+	/* if the row is locked, its transaction decides when this can be written */
 	lease_call_set_unwritten(call, !answer.cannot_write);
 	if (answer.cannot_write)
 		lease_call_defer(call, made->moment.now_us + LEASE_LOCKED_RETRY_US);
@@ -530,7 +529,7 @@ make_change(lease_call *call, lease_name *name)
 	attend(name, true);
 }
 
-/* The end of a session's lease, or a sign that it lives. */
+/* End a session's lease, or write that it lives. */
 static void
 make_session_change(lease_call *call, lease_name *name)
 {
@@ -560,7 +559,7 @@ make_session_change(lease_call *call, lease_name *name)
 	else
 	{
 		lease_name_save(name);
-		/* with a lock delay it expires, else it is given back */
+		/* with a lock delay the lease expires, else it is given back */
 		if (made->moment.delay_us > 0)
 			lease_member_lose(member, &made->moment);
 		else
@@ -591,8 +590,8 @@ make_read(lease_call *call, lease_name *name)
 }
 
 /*
- * A guard, before and after it locks its row.  Before, it must hear of a row that is
- * there, and stays where it is.
+ * A guard, before and after it locks its row.  Before, it must be told of a row that is
+ * in the table, and will stay in its slot.
  */
 static void
 make_guard(lease_call *call, lease_name *name)
@@ -625,7 +624,7 @@ make_guard(lease_call *call, lease_name *name)
 			name->failed = true;
 		call->answer.count = member->slot;
 	}
-	/* it has locked its row by now, whatever was read since it was announced */
+	/* the guard has locked its row by now, whatever was read since it was announced */
 	if (call->kind == DLOCK_CALL_CHECK_GUARD && call->answer.yes)
 		image_note_guard(name->entry, (size_t) (member - name->members), false);
 	answer_now(call);
@@ -649,7 +648,7 @@ make_wait(lease_call *call, lease_name *name)
 		wait_for(call, next_us);
 }
 
-/* Undo what was done to all names of a call; nothing has come of it. */
+/* Undo what a call has done to all its names, and clear its outcomes. */
 static void
 restore_names(lease_call *call)
 {
@@ -661,7 +660,7 @@ restore_names(lease_call *call)
 	}
 }
 
-/* Begin with all names of a call: the waiters in line for them come first. */
+/* Begin with all names of a call: serve their waiters in line, and save the drafts. */
 static void
 begin_names(lease_call *call)
 {
@@ -676,7 +675,7 @@ begin_names(lease_call *call)
 	restore_names(call);
 }
 
-/* All names or none. */
+/* Take all names of a call, or none. */
 static void
 make_acquire_all(lease_call *call)
 {
@@ -718,9 +717,9 @@ make_acquire_all(lease_call *call)
 
 /*
  * Take the names that are free, in their order, until there are enough; or only those
- * that were taken under this request id before.  *failed is the name that ended it
- * before that: by misuse, or because a transaction has locked what is to be answered
- * again.  *retry_us is brought forward to when time next frees one.
+ * that were taken under this request id before.  *failed becomes the name that stops
+ * this: by misuse, or because a transaction has locked a row that is to be answered
+ * again.  *retry_us is brought forward to when time next frees a name.
  */
 static lease_name_answer
 claim_names(lease_call *call, bool only_repeated, size_t *taken,
@@ -756,7 +755,7 @@ claim_names(lease_call *call, bool only_repeated, size_t *taken,
 	return answer;
 }
 
-/* Some of many names, those that are free. */
+/* Take some of a call's names: those that are free. */
 static void
 make_acquire_any(lease_call *call)
 {
@@ -799,7 +798,7 @@ make_acquire_any(lease_call *call)
 	}
 }
 
-/* The token that a call for each of its names is to match there. */
+/* The token to match for a name of a call; 0: any. */
 static uint64_t
 token_to_match(const lease_call *call, size_t i)
 {
@@ -807,8 +806,8 @@ token_to_match(const lease_call *call, size_t i)
 }
 
 /*
- * Release the leases on the names, each by a call of its own, which nobody waits for:
- * whichever can be written goes with this batch, and the others are put off.
+ * Release the leases on the names, each by a call of its own for which nobody waits.
+ * Those that can be written go with this batch, and the others are put off.
  */
 static void
 make_release_each(lease_call *call)
@@ -835,9 +834,9 @@ make_release_each(lease_call *call)
 }
 
 /*
- * Renew the leases on the names.  While a transaction has locked one of them the call
- * is not answered, and the others are renewed again and again: their holder is not to
- * lose them for that.
+ * Renew the leases on the names.  While a transaction has locked one of them, the call
+ * is not answered, and the others are renewed again at each try, so that their holder
+ * does not lose them.
  */
 static void
 make_renew_each(lease_call *call)
@@ -879,8 +878,8 @@ make_renew_each(lease_call *call)
 }
 
 /*
- * Say whether a call for all leases of an owner has the names of all that are known: the
- * owner may have come to have more since they were looked up.
+ * Say whether a call for all leases of an owner has the names of all that the image has:
+ * the owner may have taken more since they were looked up.
  */
 static bool
 has_all_names(const lease_call *call)
@@ -908,8 +907,8 @@ has_all_names(const lease_call *call)
 }
 
 /*
- * Renew or drop what an owner has; the names have been looked up.  To renew all at
- * once the journal needs one entry, whatever there is: see journal.h.
+ * Renew or drop what an owner has; the names have been looked up.  A renewal of all at
+ * once takes one entry of the journal, however many there are: see journal.h.
  */
 static void
 make_apply_all(lease_call *call)
@@ -947,7 +946,7 @@ make_apply_all(lease_call *call)
 		}
 		count += answer.changed;
 	}
-	call->answer.token = count; /* of this slice, until it is committed */
+	call->answer.token = count; /* lease_call_answer_committed() adds it up */
 	lease_list_at_commit(call);
 	for (size_t i = call->waits_for; i < end; i++)
 		attend(find_draft(call->names[i]), true);
@@ -971,7 +970,7 @@ make_reap(lease_call *call)
 			attend_later(name);
 		}
 	}
-	/* but not if all that is over is locked */
+	/* not if all that is over is locked: it would be found again at once */
 	made->reaps_more |= call->nnames >= LEASE_REAP_NAMES / 2 && any;
 	answer_now(call);
 }
@@ -986,9 +985,9 @@ only_name(const lease_call *call)
 
 /*
  * Say whether a retry with the same request id may have been answered with what a call is
- * to give back.  Here that is counted; it may have been made before this call, although it
- * came after it.  A retry on another server of a cluster has written the lease, see
- * describe() in lease_name.c, and what is committed first counts for both.
+ * to give back.  Retries on this server are counted; one may have been made before this
+ * call although it came later.  A retry on another server of a cluster has written the
+ * lease (see describe() in lease_name.c); what is committed first counts for both.
  */
 static bool
 was_found_again(const lease_call *call, lease_name *name)
@@ -1009,7 +1008,7 @@ was_found_again(const lease_call *call, lease_name *name)
 static void
 make(lease_call *call)
 {
-	/* its caller has given it up, and was told that it is not made */
+	/* its caller has given it up, and was told so */
 	if (call->abandoned)
 	{
 		lease_call_finish(call);
@@ -1083,8 +1082,8 @@ make(lease_call *call)
 }
 
 /*
- * Make the calls that the batch has taken, whose names are known; what has come of them
- * is in *result.  False if memory is short.
+ * Make the calls that the batch has taken, whose names are known; *result says what has
+ * come of them.  False if memory is short.
  */
 bool
 lease_make_batch(const lease_to_make *to_make, lease_made *result)
@@ -1109,7 +1108,7 @@ lease_make_batch(const lease_to_make *to_make, lease_made *result)
 	{
 		lease_queue *queue = lease_queue_find(batch->names[i]->name);
 
-		/* a server that has become read-only grants nothing any more */
+		/* a server that has become read-only grants nothing */
 		if (batch->read_only)
 			lease_call_fail_waiters(batch->names[i]->name);
 		else if (queue != NULL && queue->due_us <= made->moment.now_us &&

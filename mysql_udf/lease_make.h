@@ -15,7 +15,7 @@ typedef struct lease_to_make
 	image_name **names;			/* all of them are known; they get drafts */
 	size_t		nnames;
 	bool		direct;			/* changes go into the table at once */
-	bool		can_grant;		/* else it has only looks, and queues wait */
+	bool		can_grant;		/* else it has only looks, and no queue is served */
 	bool		read_only;		/* nothing can be written */
 	bool		is_blind;		/* the rows were read without locks: it is not known
 								 * which are guarded */
@@ -25,9 +25,9 @@ typedef struct lease_to_make
 typedef struct lease_made
 {
 	lease_moment moment;		/* at which it was made */
-	bool		needs_commit;	/* whether or not a call waits for that */
+	bool		needs_commit;	/* although no call may wait for that */
 	uint64_t	reaped;
-	bool		reaps_more;		/* there may be more that is over */
+	bool		reaps_more;		/* there may be more leases that are over */
 } lease_made;
 
 /* lease_make.c */

@@ -2,10 +2,10 @@
  * lease_mutex.c
  *	  The engine's mutex, the batcher's sleep, and its questions to the server.
  *
- * One mutex protects all that the threads of the engine share.  Nobody waits for the
- * server or the disk with it held: the batcher, or the caller that it has lent its
- * work to, releases it by lease_ask(), and has it again by lease_resume().  What is
- * known here is for all, with the mutex held.
+ * One mutex protects all that the threads of the engine share.  No thread waits for the
+ * server or the disk with the mutex held: the batcher, or the caller that borrows its
+ * work, releases it by lease_ask(), and takes it again by lease_resume().  Any thread may
+ * ask for what is known here, with the mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -15,17 +15,17 @@
 
 #include "lease_moment.h"
 
-/* From when on an answer of the server's was a slow one. */
+/* An answer of the server that takes longer is a slow one. */
 #define SLOW_US			50000
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work;		/* there is something for the batcher */
 static int64_t sleeps_until_us = 0; /* 0: it does not */
-static int64_t asks_since_us = 0;	/* when the batcher turned to the server; 0: it
-									 * does not wait for it */
+static int64_t asks_since_us = 0;	/* when the batcher began to wait for the server;
+									 * 0: it does not wait */
 static int64_t slow_us = 0;		/* when the server last took long, or was lost */
 
-/* Before there is a batcher. */
+/* Prepare the batcher's sleep, before there is a batcher. */
 void
 lease_mutex_begin(void)
 {
@@ -77,7 +77,7 @@ lease_wake(void)
 	pthread_cond_signal(&work);
 }
 
-/* The same, at some time: it is woken if it sleeps longer. */
+/* The same, at a time: wake the batcher if it would sleep longer. */
 void
 lease_wake_before(int64_t due_us)
 {
@@ -107,7 +107,7 @@ lease_resume(void)
 	return took_us;
 }
 
-/* When the batcher turned to the server; 0: it does not wait for it. */
+/* When the batcher began to wait for the server; 0: it does not wait. */
 int64_t
 lease_asks_since_us(void)
 {

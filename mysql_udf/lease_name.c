@@ -8,9 +8,9 @@
  * No caller sees a draft before it has been committed: see image.h.
  *
  * A lease whose row a transaction has locked is taken for guarded: it is in the way of
- * all other owners, whatever its deadline.  Where changes go into the table at once, it
- * cannot be changed now: a change that needs it is either undone, and tried again later,
- * or kept here and not written.
+ * all other owners, whatever its deadline.  Where changes go into the table at once, such
+ * a row cannot be changed now: a change that needs it is either undone, and tried again
+ * later, or kept in the draft and not written.
  *
  * If memory is short, the draft has "failed", and its batch fails.
  *
@@ -46,7 +46,7 @@ reserve(lease_name *name)
 	return true;
 }
 
-/* Say how it is told whether a lease is over, and when that is. */
+/* Set the life of a lease, and its deadline if it belongs to a session of this server. */
 void
 lease_member_judge(lease_member *member, const lease_moment *moment)
 {
@@ -62,7 +62,7 @@ lease_member_judge(lease_member *member, const lease_moment *moment)
 		member->deadline_us = moment->now_us;
 }
 
-/* The row of a member is locked, or about to be. */
+/* Note that the row of a member is locked, or about to be. */
 void
 lease_name_lock(lease_name *name, lease_member *member)
 {
@@ -72,8 +72,8 @@ lease_name_lock(lease_name *name, lease_member *member)
 }
 
 /*
- * A draft with room, and without leases, which lease_name_add() gives it: those that are
- * enough to try a request on.  NULL if memory is short.
+ * A draft with room, and without leases.  lease_name_add() adds those that are enough to
+ * try a request.  NULL if memory is short.
  */
 lease_name *
 lease_name_create_part(image_name *entry, size_t room)
@@ -117,7 +117,7 @@ lease_name_create(image_name *entry, const lease_moment *moment)
 	return name;
 }
 
-/* Add a lease to a part of a draft, which has been judged: false if memory is short. */
+/* Add a lease, which has been judged, to a part of a draft: false if memory is short. */
 bool
 lease_name_add(lease_name *name, const lease_member *member)
 {
@@ -205,8 +205,8 @@ is_of(const lease_member *member, lease_bytes owner,
 }
 
 /*
- * The first member that is an owner's, also one that has ended, or the next after one;
- * NULL: there is none.  There may be many of other owners.
+ * The first member of an owner, also one that has ended, or the next after one; NULL:
+ * there is none.  Members of other owners, which may be many, are not gone through.
  */
 static lease_member *
 find_own(lease_name *name, lease_bytes owner, const image_account *account,
@@ -215,7 +215,7 @@ find_own(lease_name *name, lease_bytes owner, const image_account *account,
 	const lease_member *known = NULL;
 	size_t		next = name->nknown;
 
-	assert(name->members != NULL);	/* there is room, if nothing else */
+	assert(name->members != NULL);	/* there is always room */
 	if (after != NULL && after >= &name->members[next])
 		next = (size_t) (after - name->members) + 1;
 	else if (name->nknown > 0)
@@ -228,7 +228,7 @@ find_own(lease_name *name, lease_bytes owner, const image_account *account,
 	return NULL;
 }
 
-/* The lease of an owner's with a token, also one that has ended, or NULL. */
+/* The lease of an owner with a token, also one that has ended, or NULL. */
 lease_member *
 lease_name_find_own(lease_name *name, lease_bytes owner,
 					const dlock_caller *caller, uint64_t token)
@@ -244,7 +244,7 @@ lease_name_find_own(lease_name *name, lease_bytes owner,
 	return member;
 }
 
-/* What the core is to know of a member, if a caller asks; NULL: none does. */
+/* Describe a member to the core, as a caller's request meets it; NULL: no caller. */
 static void
 describe(const lease_member *member, const dlock_caller *caller,
 		 const lease_moment *moment, lease_holder *holder)
@@ -260,7 +260,7 @@ describe(const lease_member *member, const dlock_caller *caller,
 			dlock_is_caller(caller, account->user, account->host) ?
 			LEASE_SELF : LEASE_STRANGER,
 		.version = member->version,
-		/* a retry here has to be seen by the server that is to give the lease back */
+		/* where others write, a retry here has to write the lease: was_found_again() */
 		.repeated = !moment->direct || member->writer == moment->writer,
 		.token = member->holder->token,
 		.deadline_us = member->deadline_us,
@@ -273,7 +273,7 @@ describe(const lease_member *member, const dlock_caller *caller,
 						  member->guarded : member->version);
 	if (member->gone)
 	{
-		/* of a locked row: it is in the way until its guard ends */
+		/* its row is locked: it is in the way until its guard ends */
 		holder->life = LEASE_PINNED;
 		holder->deadline_us = 0;
 	}
@@ -305,7 +305,7 @@ lease_member_extend(lease_member *member, const lease_moment *moment)
 	stamp(member, moment);
 }
 
-/* Let a session's lease be over, for the lock delay to count from now. */
+/* End a session's lease as if it had expired now: from now on the lock delay counts. */
 void
 lease_member_lose(lease_member *member, const lease_moment *moment)
 {
@@ -394,7 +394,7 @@ is_kept(const lease_name *name, const lease_moment *moment)
 	return any_locked;
 }
 
-/* The core's holders, and which members they are; of the thread that has the mutex. */
+/* The core's holders, and which members they are; for the thread that has the mutex. */
 static struct
 {
 	lease_holder *holders;
@@ -403,7 +403,7 @@ static struct
 	size_t		room;
 }			work;
 
-/* Empty it, and make room for all of a name's: false if memory is short. */
+/* Empty "work", and make room for all leases of a name: false if memory is short. */
 static bool
 reserve_work(lease_name *name)
 {
@@ -421,7 +421,7 @@ reserve_work(lease_name *name)
 	return work.room > 0;
 }
 
-/* Add a member, if it is there. */
+/* Add a member, unless nothing of it is left. */
 static void
 add_work(const lease_name *name, const lease_member *member,
 		 const dlock_caller *caller, const lease_moment *moment)
@@ -432,7 +432,7 @@ add_work(const lease_name *name, const lease_member *member,
 	work.members[work.count++] = (size_t) (member - name->members);
 }
 
-/* Fill it with all that are there: false if memory is short. */
+/* Fill "work" with all members: false if memory is short. */
 static bool
 fill_work(lease_name *name, const dlock_caller *caller,
 		  const lease_moment *moment)
@@ -452,9 +452,9 @@ end_of(const lease_member *member)
 }
 
 /*
- * Add the leases of other owners, as far as an acquire, or the reaper, depends on them:
- * what is over, and of the live ones that of each mode which ends first.  It stands for
- * all of these: permits are added up.
+ * Add the leases of other owners on which an acquire, or the reaper, depends: those that
+ * are over, and for each mode the live one that ends first.  That one stands for all live
+ * ones of its mode: permits are added up.
  */
 static void
 add_others(lease_name *name, const image_account *account, lease_bytes owner,
@@ -496,8 +496,8 @@ add_others(lease_name *name, const image_account *account, lease_bytes owner,
 }
 
 /*
- * Fill it with what a request can depend on: false if memory is short.  That is the same
- * to the core as all of them, of which there may be thousands.
+ * Fill "work" with what a request can depend on: false if memory is short.  The core
+ * decides as it would with all leases of the name, of which there may be thousands.
  */
 static bool
 fill_work_for(lease_name *name, const lease_request *request,
@@ -506,7 +506,7 @@ fill_work_for(lease_name *name, const lease_request *request,
 	const image_account *account = lease_account_of(caller);
 	lease_member *mine = NULL;
 
-	/* guards are in the way each in its own way */
+	/* no guard can stand for others */
 	if (name->has_locked || request->op == LEASE_EVICT)
 		return fill_work(name, caller, moment);
 	name->failed |= account == NULL;
@@ -530,7 +530,7 @@ fill_work_for(lease_name *name, const lease_request *request,
 	return true;
 }
 
-/* Say whether a member, of which there is something, keeps anybody from the name. */
+/* Say whether a member, of which something is left, keeps other owners from the name. */
 bool
 lease_member_is_in_the_way(const lease_member *member,
 						   const lease_moment *moment)
@@ -574,8 +574,8 @@ lease_name_remaining_us(lease_name *name, const lease_request *request,
 }
 
 /*
- * Apply a request of a caller's to the leases of a name.  Fills in what the request
- * needs of the engine: next token and lock delay.
+ * Apply a caller's request to the leases of a name.  Fills in what the request needs
+ * from the engine: next token and lock delay.
  */
 lease_name_answer
 lease_name_apply(lease_name *name, lease_request *request,
@@ -633,7 +633,7 @@ lease_name_apply(lease_name *name, lease_request *request,
 		answer.expired += holder->change == LEASE_EXPIRED;
 		answer.ended += holder->change == LEASE_EVICTED;
 	}
-	/* a guard keeps its mode, which only the row could tell */
+	/* a guard keeps its mode, and only the row tells which that is */
 	if (request->op == LEASE_DOWNGRADE && answer.changed && mine < work.count)
 		answer.cannot_write |= name->members[work.members[mine]].locked;
 	answer.cannot_write |= answer.changed && is_kept(name, moment);
@@ -664,14 +664,14 @@ lease_name_uses_slot(const lease_name *name, uint32_t slot)
 	return false;
 }
 
-/* Which slots will be in use; of the thread that has the mutex. */
+/* Which slots will be in use; for the thread that has the mutex. */
 static struct
 {
 	bool	   *used;
 	size_t		room;
 }			slots;
 
-/* Find out: false if memory is short. */
+/* Fill "slots" for a name: false if memory is short. */
 static bool
 fill_slots(lease_name *name)
 {
@@ -695,7 +695,7 @@ fill_slots(lease_name *name)
 	return true;
 }
 
-/* Give slots to new leases, and see to it that slot 0 is in use. */
+/* Give slots to new leases, and move a lease to slot 0 if that is empty. */
 void
 lease_name_assign_slots(lease_name *name, const lease_moment *moment)
 {
@@ -722,15 +722,15 @@ lease_name_assign_slots(lease_name *name, const lease_moment *moment)
 	movable->slot = 0;
 
 	/*
-	 * Nothing else of it changes: it stays the run's that wrote it, for the session
-	 * of another server may live.  The journal is to have a newer version.
+	 * Nothing else of the lease changes.  Its writer stays: it may belong to a session of
+	 * another server.  The journal needs a newer version of it.
 	 */
 	if (!movable->changed && !moment->direct)
 		movable->writes++;
 	movable->changed = true;
 }
 
-/* Say whether there are changes, and they will be written as things are. */
+/* Say whether there are changes that can be written now. */
 bool
 lease_name_will_write(const lease_name *name, const lease_moment *moment)
 {

@@ -21,7 +21,7 @@ typedef struct lease_name
 	size_t		nknown;			/* how many the image has */
 	uint64_t	mark;			/* no token of the name is larger */
 	bool		has_locked;		/* a transaction has locked a row */
-	bool		anchor_locked;	/* that of slot 0 */
+	bool		anchor_locked;	/* the row of slot 0 is */
 	bool		failed;			/* memory was short: to be dropped */
 	lease_member *saved;		/* as much room: see lease_name_save() */
 	size_t		nsaved;
@@ -33,16 +33,16 @@ typedef struct lease_name_answer
 {
 	lease_outcome outcome;
 	uint64_t	token;
-	uint64_t	ended;			/* LEASE_EVICTED */
-	uint64_t	expired;		/* LEASE_EXPIRED */
+	uint64_t	ended;			/* how many were evicted */
+	uint64_t	expired;		/* how many have expired */
 	lease_mode	held_mode;		/* of the requester's holder, if it has one */
 	lease_kind	held_kind;
 	int64_t		retry_us;		/* LEASE_BUSY: see lease_result */
-	uint64_t	seen_writes;	/* of the holder that was changed: before */
+	uint64_t	seen_writes;	/* of the holder that was changed: its writes before */
 	bool		changed;
 	bool		was_ours;		/* what was changed was this run's, and had not been
 								 * changed before in this batch */
-	bool		cannot_write;	/* it has changed, and that needs a row that is locked */
+	bool		cannot_write;	/* a change needs a row that is locked */
 } lease_name_answer;
 
 /* lease_name.c */

@@ -1,6 +1,6 @@
 /*
  * lease_names.c
- *	  Names that were found, for a call that is to concern them.
+ *	  Names that were found, for a call that concerns them.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Make room for one name more: false if there is none. */
+/* Make room for one name more: false if memory is short. */
 static bool
 make_room(lease_names *list)
 {
@@ -51,7 +51,7 @@ lease_names_free(lease_names *list)
 	memset(list, 0, sizeof(*list));
 }
 
-/* Put them in order, each once. */
+/* Put the names in order, each once. */
 void
 lease_names_sort(lease_names *list)
 {
@@ -68,7 +68,7 @@ lease_names_sort(lease_names *list)
 	list->count = n + 1;
 }
 
-/* Give a call the names of a list, or the first of them: false if memory is short. */
+/* Give a call the names of a list, "most" at most: false if memory is or was short. */
 bool
 lease_names_give(const lease_names *list, size_t most, lease_call *call)
 {

@@ -2,8 +2,8 @@
  * lease_owed.c
  *	  What the table is owed: releases that were answered, and are yet to be written.
  *
- * They are found by the lease, for there may be many of other leases.  Until they are
- * written, all later calls find the lease given back.
+ * They are found by their lease, for there may be many releases of other leases.  Until a
+ * release is written, all later calls find its lease given back.
  *
  * All of it is with the engine's mutex held.
  *
@@ -19,11 +19,11 @@
 #include "lease_name.h"
 #include "lease_text.h"
 
-static size_t nunwritten = 0;	/* that nothing keeps from being written */
+static size_t nunwritten = 0;	/* releases that nothing keeps from being written */
 
 static hash_table owed;
 
-/* Make room for the first of them: false if memory is short.  More can always be added. */
+/* Make room for the first call: false if memory is short.  More can always be added. */
 bool
 lease_owed_begin(void)
 {
@@ -48,7 +48,7 @@ lease_owe(lease_call *call)
 			 hash_lease(hash_bytes(call->names[0], 0), call->request.token));
 }
 
-/* The first of these that is for a lease, or the next after one; or NULL. */
+/* The first of these calls for a lease, or the next after one; or NULL. */
 lease_call *
 lease_calls_owed(const image_name *name, uint64_t token,
 				 const lease_call *after)
@@ -69,7 +69,7 @@ lease_calls_owed(const image_name *name, uint64_t token,
 }
 
 /*
- * Say whether a call is a release that was answered, is not written yet, and that
+ * Note whether a call is a release that was answered, is not written yet, and that
  * nothing keeps from being written.
  */
 void
@@ -83,7 +83,7 @@ lease_call_set_unwritten(lease_call *call, bool unwritten)
 	nunwritten += unwritten ? 1 : -1;
 }
 
-/* It is to be written no more. */
+/* A call is not to be written any more. */
 void
 lease_owe_nothing(lease_call *call)
 {
@@ -92,7 +92,7 @@ lease_owe_nothing(lease_call *call)
 		hash_remove(&owed, &call->by_lease);
 }
 
-/* How many releases there are that nothing keeps from being written. */
+/* How many calls lease_call_set_unwritten() has noted. */
 size_t
 lease_owed_unwritten(void)
 {
@@ -117,7 +117,7 @@ lease_owed_is_written(const lease_call *call, const lease_member *member)
 
 /*
  * Releases that have been written lately.  A view's statement may have begun before
- * their commit, and ask us after it.
+ * their commit, and read this after it.
  */
 #define WRITTEN_ROOM	512
 #define WRITTEN_US		1000000
@@ -149,8 +149,8 @@ lease_of(const lease_call *call)
 }
 
 /*
- * The image was made anew, by what was read: mark the leases that were given back, which
- * is yet to be written.
+ * The image was made anew, by what was read: mark the leases that were given back by
+ * releases that are yet to be written.
  */
 void
 lease_owed_mark(void)
@@ -171,7 +171,7 @@ lease_owed_mark(void)
 		}
 }
 
-/* The releases of the batch have been committed, now. */
+/* The releases of the batch have been committed: remember them for the views. */
 void
 lease_owed_note_written(int64_t now_us)
 {
@@ -191,9 +191,9 @@ lease_owed_note_written(int64_t now_us)
 }
 
 /*
- * Add a lease of which something was given back: what is left of its holds.  "member" is
- * what the image has of it, or NULL; "ended" says that nothing was left.  If something was
- * and the image has been forgotten, it is not known how much: then the tables say it.
+ * Add a lease of which holds were given back, and how many holds are left.  "member" is
+ * what the image has of it, or NULL; "ended" says that none was left.  If some were left
+ * and the image has been forgotten, it is not known how many: then the tables say it.
  */
 static void
 add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
@@ -205,7 +205,7 @@ add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
 	if (!ended && member == NULL && !image_is_known(name))
 		return;
 
-	/* those of its holds that are to be written go, too */
+	/* less the holds whose release is yet to be written */
 	for (const lease_call *call = NULL; holds > 0 &&
 		 (call = lease_calls_owed(image_find(name), token, call)) != NULL;)
 		if (call->unwritten && !lease_owed_is_written(call, member))

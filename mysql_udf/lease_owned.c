@@ -59,8 +59,9 @@ find_in_table(const lease_call *call, lease_names *list)
 }
 
 /*
- * Look up the names of an owner for a call that concerns all of them, which is
- * the first of the list.  The mutex is held, and released meanwhile.
+ * Look up the names of an owner for a call that concerns all of them.  The call goes back
+ * into the list, or is answered if there are none.  The mutex is held, and released
+ * meanwhile.
  */
 void
 lease_owned_find(lease_call *call)

@@ -5,9 +5,9 @@
  * Gathering.  The calls that came during a commit could go into the next one at once.  But
  * then two halves of the callers would take turns, each waiting for the other's commit,
  * too.  A caller that was just answered may well call again soon.  If that takes less than
- * a commit, it is worth to wait for.  So the batcher waits for these callers as long as the
- * commit took.  If not nearly all of them have come by then, the next batches do not wait:
- * the processor is what is short, or the callers have something else to do.
+ * a commit, it is worth waiting for.  So the batcher waits for these callers as long as
+ * the commit took.  If not nearly all of them have come by then, the next batches do not
+ * wait: the processor is busy, or the callers have something else to do.
  *
  * MySQL's binlog_group_commit_sync_delay and PostgreSQL's commit_delay do the same,
  * with a time that is set.
@@ -18,8 +18,8 @@
  * Lending.  Where few call at a time, a caller makes the batch in its own thread: see
  * lease_batch_lend().
  *
- * Pauses.  After a conflict, or an error, nothing is tried for a while; and then one call
- * at a time, for one of them may be in the way of all others.
+ * Pauses.  After a conflict, or an error, nothing is tried for a while.  After a conflict
+ * the next batches have one call each, for one of them may be in the way of all others.
  *
  * All of it is with the engine's mutex held.
  *
@@ -41,7 +41,7 @@
  * ----------------------------------------------------------------
  */
 
-/* After a conflict, and after an error. */
+/* How long to pause after a conflict, and after an error. */
 #define CONFLICT_PAUSE_US	2000
 #define ERROR_PAUSE_US		100000
 
@@ -68,7 +68,7 @@ lease_pause_until_us(void)
 	return pause_until_us;
 }
 
-/* The server has failed us. */
+/* The server could not be read or written: pause, and note what that means. */
 void
 lease_note_failure(lease_status status)
 {
@@ -89,7 +89,7 @@ lease_note_failure(lease_status status)
 		lease_forget();
 }
 
-/* So many batches are to have one call each: one may be in the way of all others. */
+/* Let so many batches have one call each: one may be in the way of all others. */
 void
 lease_be_careful(size_t batches)
 {
@@ -112,8 +112,8 @@ lease_most_calls(void)
  */
 
 /*
- * How long a batch waits at most for the callers that were just answered.  Once they have
- * not come, so many batches do not wait; twice as many the next time, up to the most.
+ * How long a batch waits at most for the callers that were just answered.  If they do not
+ * come, so many batches do not wait; twice as many the next time, up to the maximum.
  */
 #define GATHER_MAX_US	5000
 #define GATHER_REST		8
@@ -123,9 +123,9 @@ lease_most_calls(void)
 static struct
 {
 	size_t		enough;			/* calls in the list; 0: it does not wait */
-	int64_t		until_us;		/* but no longer than that */
+	int64_t		until_us;		/* when it waits no longer */
 	unsigned	rest;			/* batches to come that do not wait */
-	unsigned	next_rest;		/* the same, if the callers do not come */
+	unsigned	next_rest;		/* what "rest" becomes if the callers do not come */
 }			gathering = {.next_rest = GATHER_REST};
 
 /*
@@ -142,8 +142,8 @@ can_gather(const lease_call *call, int64_t until_us)
 }
 
 /*
- * A batch has been committed, which took a time, and so many callers were answered:
- * wait for them.
+ * A batch has been committed, and so many callers were answered: wait for them, at most
+ * as long as the commit took.
  */
 void
 lease_gather_begin(size_t answered, int64_t commit_us)
@@ -166,13 +166,13 @@ lease_gather_begin(size_t answered, int64_t commit_us)
 			return;
 	if (enough > LEASE_BATCH_CALLS)
 		enough = LEASE_BATCH_CALLS;
-	/* unless no caller is to come, or only one */
+	/* not if no caller would come, or only one */
 	gathering.enough = enough > came && enough > 1 ? enough : 0;
 }
 
 /*
- * A batch begins: have the callers come that it waited for?  Until it ends it waits for
- * nobody, so that no call that it puts into the list waits.
+ * A batch begins: note whether the callers have come for which it waited.  Gathering is
+ * off until it ends, so that no call that the batch itself puts into the list waits.
  */
 void
 lease_gather_end(int64_t now_us)
@@ -189,7 +189,7 @@ lease_gather_end(int64_t now_us)
 	else if (first != NULL && first->start_us < gathering.until_us &&
 			 gathering.until_us <= now_us)
 	{
-		/* it has waited in vain */
+		/* the batch has waited in vain */
 		gathering.rest = gathering.next_rest;
 		if (gathering.next_rest < GATHER_REST_MAX)
 			gathering.next_rest *= 2;
@@ -210,8 +210,8 @@ gather_due_us(void)
  */
 
 /*
- * Hand a call to the batcher, which gets the caller's reference, and wake it if it sleeps
- * too long; a caller that has borrowed its work does that later.  If this call is not to
+ * Hand a call to the batcher, with a reference, and wake the batcher if it would sleep
+ * too long; while its work is lent, the borrower does that later.  If this call must not
  * wait for company, the others do not either.
  */
 void
@@ -233,7 +233,7 @@ lease_pace_submit_all(lease_calls *calls)
 		lease_pace_submit(calls->head);
 }
 
-/* What has come is not to wait for company. */
+/* Let the calls that have come not wait for company. */
 void
 lease_pace_hurry(void)
 {
@@ -242,7 +242,7 @@ lease_pace_hurry(void)
 		lease_wake_before(0);
 }
 
-/* A caller calls. */
+/* Note that a caller has called. */
 void
 lease_pace_note_caller(int64_t now_us)
 {
@@ -255,9 +255,8 @@ lease_pace_note_caller(int64_t now_us)
  */
 
 /*
- * How many answered releases wait for company before they come with the next
- * batch, and how long; and how long if nobody calls, or in a cluster, where
- * others may be waiting for them.
+ * How many answered releases may wait for company, and how long; and how long
+ * if nobody calls, or in a cluster, where other servers may wait for them.
  */
 #define DEFER_MAX		96
 #define DEFER_US		20000
@@ -304,9 +303,8 @@ lease_must_write(int64_t now_us)
  */
 
 /*
- * Say whether a call can be made although this run has not raised the marks: it
- * looks, and what it looks at was not given back by a release that is yet to be
- * written.
+ * Say whether a call can be made although nothing can be granted: it looks, and
+ * what it looks at was not given back by a release that is yet to be written.
  */
 bool
 lease_can_be_early(const lease_call *call)
@@ -365,7 +363,7 @@ lease_next_us(int64_t now_us, int64_t unasked_us)
 /* For how long no work is lent to callers after the server was slow. */
 #define LEND_PAUSE_US	2000000
 
-/* A batch has ended: did it have company? */
+/* A batch has ended: note whether it had company. */
 void
 lease_pace_note_company(bool company)
 {

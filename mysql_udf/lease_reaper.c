@@ -26,11 +26,11 @@
 /* Rows of other runs to look at in one round of the reaper. */
 #define FOREIGN_ROWS	1000
 
-static int64_t reaped_us = 0;	/* when that was done last, or put off */
+static int64_t reaped_us = 0;	/* when the reaper last ran, or was put off */
 
 /*
- * The table has leases that seem to be over, and the journal knows better: to look behind
- * them when the journal has been applied up to this row; 0: there are none.
+ * Some rows that the table says are over are not, by the journal, and more may be behind
+ * them: look again when the journal has been applied up to this row.  0: there are none.
  */
 static uint64_t look_after = 0;
 
@@ -47,7 +47,7 @@ lease_reap_due_us(void)
 		reaped_us + settings->reap_interval_us;
 }
 
-/* Not now, but an interval later. */
+/* Reap an interval later. */
 void
 lease_reap_put_off(int64_t now_us)
 {
@@ -55,7 +55,7 @@ lease_reap_put_off(int64_t now_us)
 	look_after = 0;
 }
 
-/* Now: there may be more that is over. */
+/* Reap again now: more leases may be over. */
 void
 lease_reap_soon(void)
 {
@@ -70,7 +70,7 @@ note_reap_failure(lease_status status)
 	lease_call_fail_late();
 }
 
-/* Say whether the lease of a row is over: the journal may have it otherwise. */
+/* Say whether the lease of a row is over: the image may know better, by the journal. */
 static bool
 is_due(const lease_row *row, int64_t due_us)
 {

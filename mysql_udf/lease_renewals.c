@@ -2,25 +2,25 @@
  * lease_renewals.c
  *	  Owners whose leases were all renewed at once by an entry that the journal has.
  *
- * With the engine's mutex held.
+ * All of it is with the engine's mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_renewals.h"
 
-/* Of so many owners; others have each lease written. */
+/* So many owners can have such an entry; for others each lease is written. */
 #define RENEWALS		256
 
 static struct
 {
 	uint64_t	hash;			/* of owner and account */
-	int64_t		end_us;			/* the deadline of those that were renewed last;
-								 * INT64_MAX: there is no entry yet */
+	int64_t		end_us;			/* the deadline that the last entry set; INT64_MAX:
+								 * there is no entry yet */
 	bool		is_old;			/* not renewed since the checkpoint under way began */
 }			renewals[RENEWALS];
 static size_t nrenewals = 0;
 
-/* An owner's place; RENEWALS if there is none for it. */
+/* An owner's place, made if need be; RENEWALS if there is no room. */
 static size_t
 find(const lease_call *call)
 {
@@ -43,9 +43,8 @@ find(const lease_call *call)
 
 /*
  * Say whether a renewal of all of an owner's leases may be one entry of the journal.
- * The view of the leases (install.sql) takes the first and the last such entry since a
- * lease was written.  So there must not be a time between two when what the first renewed
- * was over.
+ * The view of the leases (install.sql) goes by the first and the last such entry since a
+ * lease was written.  So what an entry has renewed must not be over before the next one.
  */
 bool
 lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
@@ -56,7 +55,7 @@ lease_renewal_may_be_one(const lease_call *call, int64_t now_us)
 		return false;
 	if (renewals[i].end_us > now_us)
 		return true;
-	renewals[i].end_us = INT64_MIN; /* from now on each lease by itself */
+	renewals[i].end_us = INT64_MIN; /* from now on each lease is written */
 	return false;
 }
 
@@ -78,7 +77,7 @@ lease_renewals_age(void)
 		renewals[i].is_old = true;
 }
 
-/* It has ended: the journal has no entry of an owner whose last one was there by then. */
+/* The checkpoint has ended: forget owners whose last entry was there when it began. */
 void
 lease_renewals_forget_old(void)
 {

@@ -1,6 +1,6 @@
 /*
  * lease_renewals.h
- *	  Owners whose leases were all renewed at once, since the last checkpoint.
+ *	  Owners whose leases were all renewed at once by an entry that the journal has.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

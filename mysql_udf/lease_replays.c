@@ -2,8 +2,8 @@
  * lease_replays.c
  *	  Whether a hold was found by its request id since it was granted.
  *
- * What a call was granted that nobody learns of is given back; but what a retry with
- * the same request id has found meanwhile is that one's.
+ * If nobody learns of what a call was granted, the grant is given back.  But if a retry
+ * with the same request id has found it meanwhile, it belongs to the retry.
  *
  * All of it is with the engine's mutex held.
  *
@@ -12,9 +12,9 @@
 #include "lease_replays.h"
 
 /*
- * How often holds were found by their request ids, by a hash of name, owner and id; but
- * not by calls that nobody waits for.  If that is what it was when a call was granted
- * something, nobody else has been told of the grant.
+ * How often holds were found by their request ids, by a hash of name, owner and id; calls
+ * that nobody waits for are not counted.  As long as the count is what it was when a call
+ * was granted something, no other caller has been told of the grant.
  */
 #define REPLAY_SLOTS	4096
 static uint64_t replays[REPLAY_SLOTS];
@@ -29,7 +29,7 @@ replays_of(const lease_call *call, size_t i)
 	return &replays[hash % REPLAY_SLOTS];
 }
 
-/* The sum of them for a call's names. */
+/* The sum of the counts for a call's names. */
 static uint64_t
 count_replays(const lease_call *call)
 {
@@ -40,7 +40,7 @@ count_replays(const lease_call *call)
 	return sum;
 }
 
-/* Count the holds that a call has found, or do not count them any more. */
+/* Add "what", 1 or -1, to the counts of the holds that a call has found. */
 static void
 add(const lease_call *call, int64_t what)
 {
@@ -49,14 +49,14 @@ add(const lease_call *call, int64_t what)
 			*replays_of(call, i) += (uint64_t) what;
 }
 
-/* From now on, others find what this call was granted, or what it is to give back. */
+/* From now on, other calls may find what this call was granted, or is to give back. */
 void
 lease_replays_note(lease_call *call)
 {
 	call->replays = count_replays(call);
 }
 
-/* Say whether another call may have found that since. */
+/* Say whether another call may have found it since. */
 bool
 lease_replays_have(const lease_call *call)
 {

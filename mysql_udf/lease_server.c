@@ -1,10 +1,10 @@
 /*
  * lease_server.c
- *	  The batcher's connection to the server, and what it says of the server and the
+ *	  The batcher's connection to the server, and what it tells of the server and the
  *	  settings.
  *
- * Only the batcher uses it, or the caller to which the batcher has lent its work; never
- * with the engine's mutex held.
+ * Only the batcher uses it, or the caller to which the batcher has lent its work.
+ * Statements are sent without the engine's mutex.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,13 +16,13 @@
 #include "lease_tenure.h"
 #include "table.h"
 
-/* When to read the settings again, if they could not be read. */
+/* How long not to read the settings again, if they could not be read. */
 #define SETTINGS_PAUSE_US	10000000
 
 static connection own = {.wire = -1};
-static int64_t settings_us = 0; /* not to be read before */
+static int64_t settings_us = 0; /* when to read the settings at the earliest */
 
-/* The connection, be it open or not. */
+/* The connection, open or not. */
 connection *
 lease_server_connection(void)
 {
@@ -51,8 +51,8 @@ read_settings(void)
 }
 
 /*
- * See to it that there is a connection; read the settings, if that is due.  The mutex
- * is not held.
+ * Open the connection if need be; read the settings if that is "due".  The mutex is not
+ * held.
  */
 static lease_status
 prepare(bool due)
@@ -78,8 +78,8 @@ lease_server_prepare_to_look(void)
 }
 
 /*
- * Prepare the connection for all else: end what still goes on of a connection that was
- * lost.  After that the tables say what has become of it.
+ * Prepare the connection for all else: end what still goes on in a connection that was
+ * lost.  After that the tables tell what has become of its commit.
  */
 lease_status
 lease_server_prepare(void)
@@ -99,8 +99,8 @@ lease_server_prepare(void)
 
 /*
  * Look whether this server may be written, and is a member of a cluster.  If that fails,
- * it counts as in a cluster.  That another run has the journal is no failure: this one
- * takes over anew.  The mutex is held, and released meanwhile.
+ * the server counts as in a cluster.  If another run has the journal, that is no failure:
+ * this run takes over anew.  The mutex is held, and released meanwhile.
  */
 lease_status
 lease_server_look(void)
@@ -114,7 +114,7 @@ lease_server_look(void)
 	status = prepare(true);
 	if (status == LEASE_STATUS_OK)
 		status = connection_look(c);
-	/* install.sql may have made it, or uninstall.sql taken it away */
+	/* install.sql may have made the journal, or uninstall.sql dropped it */
 	if (status == LEASE_STATUS_OK && tenure->has_taken_over)
 		status = table_look(c, tenure->direct ? 0 : lease_run(),
 							&has_journal);

@@ -3,13 +3,13 @@
  *	  Connections that have session leases, and their ends.
  *
  * A session lease lives as long as the connection that took it.  lease_watch.c hears of
- * the ends of connections; here are the connections and their leases.  What the engine
- * has to do then is added to a list of calls, which the caller hands in.
+ * the ends of connections; this file keeps the connections and their leases.  It adds
+ * what the engine has to do to a list of calls, which its caller submits to the batcher.
  *
  * The server never uses a connection's id again while it runs.
  *
  * Other servers of a cluster only see the row and its time to live.  So the rows of
- * living sessions are written again before that is over.
+ * living sessions are written again before their time to live is over.
  *
  * All under the engine's mutex, except where a comment says otherwise.
  *
@@ -42,15 +42,15 @@ typedef struct session
 {
 	struct session *next;
 	uint64_t	connection_id;
-	bool		seen;			/* in the list of connections */
+	bool		seen;			/* the server's list of connections has it */
 	session_lease *leases;
 } session;
 
 #define SESSION_SLOTS	1024
 
 /*
- * How often a row is written at most: in a cluster, and where no other server
- * reads it.
+ * The shortest time after which a row is written again: in a cluster, and where no
+ * other server reads it.
  */
 #define KEEP_LEAST_US		20000
 #define KEEP_ALONE_US		1000000
@@ -68,7 +68,7 @@ find_session(uint64_t connection_id)
 	return place;
 }
 
-/* The lease on a name, or where it would be.  Tokens of other names may be equal. */
+/* The place of a lease in a list, or its end.  Leases of other names may have the token. */
 static session_lease **
 find_lease(session_lease **place, uint64_t token, lease_bytes name)
 {
@@ -103,14 +103,14 @@ add_call(lease_internal what, const session_lease *lease, lease_calls *calls)
 	lease_calls_append(calls, call);
 }
 
-/* How often a row is written at most. */
+/* The shortest time after which a row is written again. */
 static int64_t
 least_pause_us(void)
 {
 	return tenure->clustered ? KEEP_LEAST_US : KEEP_ALONE_US;
 }
 
-/* How often the row of a lease is written. */
+/* After how long the row of a lease is written again. */
 static int64_t
 pause_us(const session_lease *lease)
 {
@@ -136,14 +136,14 @@ lease_session_open(uint64_t connection_id)
 	if (s == NULL)
 		return false;
 	s->connection_id = connection_id;
-	s->seen = true;				/* of a list that is being read */
+	s->seen = true;				/* a list that is being read may lack it */
 	*find_session(connection_id) = s;
 	return true;
 }
 
 /*
- * A call that is about to be answered has been granted a session lease: false if memory
- * is short.  If the connection has ended, the list gets a call that ends the lease.
+ * Note the session lease that a call was granted, before the call is answered: false if
+ * memory is short.  If the connection has ended, the list gets a call to end the lease.
  */
 bool
 lease_session_add(const lease_call *call, lease_calls *calls)
@@ -166,7 +166,7 @@ lease_session_add(const lease_call *call, lease_calls *calls)
 	memcpy(lease->owner, call->request.owner.data, lease->owner_length);
 	if (s == NULL)
 	{
-		/* it has ended while the grant was on its way */
+		/* the connection has ended while the grant was on its way */
 		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
 		free(lease);
 		return true;
@@ -228,9 +228,7 @@ lease_session_remove(uint64_t connection_id, uint64_t token, lease_bytes name)
 	free(lease);
 }
 
-/*
- * A connection has ended: the list gets calls that end its leases.
- */
+/* A connection has ended: the list gets calls that end its leases. */
 void
 lease_session_end(uint64_t connection_id, lease_calls *calls)
 {
@@ -259,9 +257,9 @@ lease_session_keep_us(void)
 }
 
 /*
- * Have the rows of living sessions written in time: the list gets the calls for that.
- * Those whose time is near are written with them.  Nothing is written when the server is
- * being shut down, which ends the sessions.
+ * Have the rows of living sessions written in time: the list gets the calls for that,
+ * also for rows whose time is near.  Nothing is written when the server is being shut
+ * down, which ends the sessions.
  */
 void
 lease_session_keep(int64_t now_us, lease_calls *calls)
@@ -292,11 +290,11 @@ lease_session_keep(int64_t now_us, lease_calls *calls)
 
 /* MariaDB; both are set without the mutex. */
 static atomic_bool is_told = false; /* the plugin is active */
-static atomic_bool was_deaf = false;	/* it was not, after the last list */
+static atomic_bool was_deaf = false;	/* it was not, since the last list was read */
 
 static bool can_list = false;	/* the list of connections can be read */
 
-/* Say whether it matters whether the plugin is active. */
+/* Say whether the plugin has to be active: on MariaDB, while there are sessions. */
 bool
 lease_session_needs_plugin(void)
 {
@@ -309,8 +307,8 @@ lease_session_needs_plugin(void)
 }
 
 /*
- * Say whether the list of connections has to be read, and note those that are
- * to be found there.
+ * Say whether the list of connections has to be read; if so, note that no session
+ * has been seen in it yet.
  */
 bool
 lease_session_begin_list(void)
@@ -363,8 +361,8 @@ lease_session_end_list(bool could, lease_calls *ended)
 }
 
 /*
- * MariaDB: the plugin tells us of the ends of connections, or not.  Those that have ended
- * before it does are to be found by the list.  Without the mutex.
+ * MariaDB: note whether the plugin tells us of the ends of connections.  When it begins
+ * to, the list finds those that have ended before.  The mutex is not needed.
  */
 void
 lease_session_set_told(bool told)
@@ -374,7 +372,7 @@ lease_session_set_told(bool told)
 	is_told = told;
 }
 
-/* MariaDB: would we learn of the end of a connection? */
+/* MariaDB: say whether we would learn of the end of a connection. */
 bool
 lease_session_is_heard(void)
 {

@@ -2,8 +2,8 @@
  * lease_settings.c
  *	  What DBAs can set in dlock.settings, see install.sql.
  *
- * The batcher reads the settings (lease_server.c).  They are put aside, and count for all
- * when everything has been read.
+ * The batcher reads the settings (lease_server.c).  They are put aside, and count only
+ * when all have been read.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -20,8 +20,8 @@
 static lease_settings in_use;
 const lease_settings *const settings = &in_use;
 
-static _Atomic int64_t max_ttl_us = 0;	/* one more of them, read without the mutex;
-										 * 0: they were never read */
+static _Atomic int64_t max_ttl_us = 0;	/* one more setting, read without the mutex;
+										 * 0: the settings were never read */
 
 enum
 {
@@ -37,8 +37,8 @@ static struct
 	double		standard;		/* if the table has none, or a wrong one */
 	double		value;
 	bool		is_whole;		/* no fractions */
-	bool		is_wrong;		/* as it was last read, */
-	char		wrong[40];		/* with this value: it was complained of */
+	bool		is_wrong;		/* the error log was told that this value is wrong: */
+	char		wrong[40];
 }			as_read[] = {
 	{.name = "lock_delay",.least = 0,.most = 86400,.standard = 0},
 	{.name = "reap_interval",.least = 0.1,.most = 3600,.standard = 1},
@@ -124,7 +124,7 @@ lease_settings_use(void)
 	max_ttl_us = (int64_t) (as_read[MAX_TTL].value * 1e6);
 }
 
-/* The batcher begins: until they have been read, they have their defaults. */
+/* The batcher begins: until the settings have been read, they have their defaults. */
 void
 lease_settings_begin(void)
 {
@@ -132,7 +132,7 @@ lease_settings_begin(void)
 	use();
 }
 
-/* Say whether they have been read since the library was loaded.  The mutex is held. */
+/* Say whether the settings have been read since the library was loaded. */
 bool
 lease_settings_are_read(void)
 {

@@ -15,7 +15,7 @@
 
 /*
  * Waits are counted by their length: bucket i has those shorter than
- * 2^i * 100 microseconds that the ones before do not have, the last all others.
+ * 2^i * 100 microseconds that no earlier bucket has; the last has all others.
  */
 #define WAIT_BUCKETS	24
 #define WAIT_UNIT_US	100

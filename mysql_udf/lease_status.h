@@ -11,8 +11,8 @@
 typedef enum lease_status
 {
 	LEASE_STATUS_OK,
-	LEASE_STATUS_CONFLICT,		/* rolled back: another was faster, or holds a lock; try
-								 * again */
+	LEASE_STATUS_CONFLICT,		/* rolled back: another transaction was faster, or holds a
+								 * lock; try again */
 	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or somebody has
 								 * edited the tables; the image is no longer valid */
 	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock gets there,

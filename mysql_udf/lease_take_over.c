@@ -2,14 +2,13 @@
  * lease_take_over.c
  *	  Take the tables over, before anything is granted.
  *
- * The journal is appended to by one run at a time.  A run that finds that this is another
- * one, or that does not know what the tables hold, takes over.  It reads table and
- * journal, writes into the table what the journal has, empties the journal, raises the
- * marks of tokens, and puts its name into the head, all in one transaction.  From then on
- * it knows all there is.
+ * One run at a time appends to the journal.  A run that finds that another one does, or
+ * that does not know what the tables hold, takes over.  It reads table and journal,
+ * writes into the table what the journal has, empties the journal, raises the marks of
+ * tokens, and puts its name into the head, all in one transaction.  From then on it knows
+ * all there is.
  *
- * In a cluster nothing is appended, and a run takes over but once, for what the
- * journal may have had.
+ * In a cluster nothing is appended.  A run takes over for what the journal may have had.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -53,9 +52,9 @@ warn_of_clock(void)
  * another history, may have granted and lost.
  *
  * If this run has taken over last, and is "alone" in writing the tables, it knows all
- * tokens of this history, and need not wait for the clock.  It raises the marks to the
- * clock all the same: another server may have been promoted meanwhile, and lost, before
- * this one had any of its history.
+ * tokens of this history, and need not wait for the clock.  It still raises the marks to
+ * the clock: another server may have been promoted meanwhile, and lost before this one
+ * had any of its history.
  */
 static lease_takeover
 get_floor(const table_state *state, bool alone)
@@ -70,7 +69,7 @@ get_floor(const table_state *state, bool alone)
 	if (!state->is_own || !alone)
 		return lease_take_over(last, wall_us);
 
-	/* the core adds what may be lost */
+	/* the core adds the tokens that may be lost; here none are */
 	takeover = lease_take_over(last > LEASE_TOKENS_PER_SECOND ?
 							   last - LEASE_TOKENS_PER_SECOND : 0, wall_us);
 	if (takeover.clock_is_behind)
@@ -78,7 +77,7 @@ get_floor(const table_state *state, bool alone)
 	return takeover;
 }
 
-/* Not all rows were read: read those that the journal concerns. */
+/* Not all rows were read: read those of the names and owners that the journal has. */
 static lease_status
 read_concerned(table_state *state)
 {
@@ -117,7 +116,7 @@ count_name(lease_bytes name, void *context)
 	image_filter_add(context, name);
 }
 
-/* The same, and count the rows of all names, unless nothing stays known. */
+/* The same, and count the rows of all names, unless nothing stays known ("direct"). */
 static lease_status
 read_more(table_state *state, bool direct, image_filter **filter)
 {
@@ -180,8 +179,9 @@ make_image(const table_state *state, int64_t now_us, size_t *ndropped)
 }
 
 /*
- * Make the image, and find out which of the rows that are to be written are locked.  In a
- * cluster nothing can be carried forward, and nothing stays known.  The mutex is not held.
+ * Make the image, and find out which of the rows to be written are locked.  With
+ * "direct", nothing can be carried forward, and nothing stays known.  The mutex is not
+ * held.
  */
 static lease_status
 learn(const table_state *state, bool direct, image_filter **filter,
@@ -225,7 +225,7 @@ learn(const table_state *state, bool direct, image_filter **filter,
 	return status;
 }
 
-/* Take over by what was read.  The mutex is not held. */
+/* Take over by the state that was read.  The mutex is not held. */
 static lease_status
 take(table_state *state, image_filter **filter)
 {
@@ -285,7 +285,7 @@ take(table_state *state, image_filter **filter)
 	return status;
 }
 
-/* Take over, before anything else is written.  The mutex is not held. */
+/* Read the tables, and take over by what was read.  The mutex is not held. */
 lease_status
 lease_take_tables(void)
 {
@@ -313,8 +313,8 @@ lease_take_tables(void)
 
 /*
  * Ask whether a statement that was lost goes on.  When it has ended, take over, for the
- * image is still as it was before.  If the server cannot be asked, callers that wait get
- * its error.  The mutex is held, and released meanwhile.
+ * image is still as it was before.  If that fails, the image is forgotten, and the next
+ * batch tries again.  The mutex is held, and released meanwhile.
  */
 void
 lease_take_over_lost(void)

@@ -3,9 +3,9 @@
  *	  This run's hold on the tables: whether it has taken them over, has lost a
  *	  commit, may write, and what it has appended to the journal.
  *
- * A module that finds something out notes it here, and all others go by it.  If that may
- * make the image wrong, the image is forgotten here, too: only a take-over calls
- * image_forget() otherwise.
+ * A module that finds something out notes it here, and all others go by it.  If it may
+ * make the image wrong, the image is forgotten here, too: apart from this file only a
+ * take-over calls image_forget().
  *
  * All of this is with the engine's mutex held.
  *
@@ -16,24 +16,24 @@
 #include "image.h"
 #include "lease_moment.h"
 
-/* How much the journal may become, and how old: at the least, and at the most. */
+/* How large the journal may become, and the bounds of how old it may become. */
 #define JOURNAL_ROWS	2000
 #define JOURNAL_BYTES	4000000
 #define JOURNAL_US		1000000
 #define JOURNAL_MAX_US	20000000
 
-/* Checkpoints that are due because of age take at most one part of the time in so many. */
+/* A checkpoint that is due by age comes this many times as late as the last one took. */
 #define CHECKPOINTS_PART	200
 
 /*
- * The same of those that callers wait for, see dlock_settle(): every account may call it,
- * and none is to slow others down by more than its share.
+ * The same for checkpoints that callers wait for: every account may call dlock_settle(),
+ * and none may slow others down by more than its share.
  */
 #define AWAITED_PART		19
 
 /*
- * When one that failed, or carried something forward, is tried again; and the longest that a
- * caller waits until one begins.
+ * After how long a checkpoint that failed, or carried something forward, is tried again;
+ * and the longest that a caller waits until one begins.
  */
 #define RETRY_US			1000000
 
@@ -49,8 +49,8 @@ const lease_tenure *const tenure = &now;
  */
 
 /*
- * Say whether a commit was lost, and nobody knows yet what has become of it: it may go on,
- * or the image is still as it was before.
+ * Say whether a commit was lost whose outcome the image does not have: the commit may go
+ * on, or this run has not yet taken over since.
  */
 bool
 lease_is_in_doubt(void)
@@ -72,7 +72,7 @@ lease_is_direct(void)
 	return now.has_taken_over && now.direct;
 }
 
-/* Say whether nothing is in the journal. */
+/* Say whether this run has taken over, and the journal is empty. */
 bool
 lease_is_settled(void)
 {
@@ -162,8 +162,8 @@ lease_ask_lost_at(int64_t at_us)
 
 /*
  * The statement has ended.  The tables say what has become of it, so this run takes over
- * anew.  Until it has, the image answers callers that look, try, or give a lease back.  The
- * image is as it was before the commit, of which nobody was told.
+ * anew.  Until then the image answers looks, refusals and releases.  It is as it was
+ * before the commit, of which no caller was told.
  */
 void
 lease_end_doubt(void)
@@ -203,7 +203,7 @@ lease_note_taken_over(bool has_journal, bool direct)
  * ----------------------------------------------------------------
  */
 
-/* How long so many times the last checkpoint took; within bounds. */
+/* How long the last checkpoint took, "part" times; within bounds. */
 static int64_t
 get_part_us(int64_t part, int64_t least_us, int64_t most_us)
 {
@@ -294,7 +294,7 @@ lease_checkpoint_soon(void)
 		now.checkpoint_us = now.awaited_us;
 }
 
-/* A piece has failed, or would: put it off, also for those who wait for it. */
+/* A piece has failed, or would: put it off, also for callers that wait for it. */
 void
 lease_checkpoint_later(void)
 {
@@ -343,7 +343,7 @@ lease_note_read_only(void)
 		lease_forget();
 }
 
-/* The server was written: it is writable again. */
+/* The server was written, so it is writable. */
 void
 lease_note_written(void)
 {

@@ -15,12 +15,11 @@
 /* With the engine's mutex. */
 typedef struct lease_tenure
 {
-	bool		has_taken_over; /* and nothing has happened since that would make
-								 * it necessary again */
-	bool		has_journal;	/* install.sql has made its tables */
+	bool		has_taken_over; /* and need not do so again */
+	bool		has_journal;	/* install.sql has made the journal's tables */
 	bool		direct;			/* changes go into the lock table at once, as it
 								 * was when this run took over */
-	bool		is_kept;		/* since then only this run has written */
+	bool		is_kept;		/* since this run took over, only it has written */
 	uint64_t	number;			/* of the newest row of the journal */
 	size_t		journal_rows;	/* that are not applied, see lease_applied() */
 	size_t		journal_bytes;
@@ -33,10 +32,10 @@ typedef struct lease_tenure
 		uint64_t	up_to;		/* the newest row to be applied; 0: none is */
 		size_t		bytes;
 		int64_t		took_us;	/* so far */
-		bool		carries;	/* some of it is carried forward */
+		bool		carries;	/* something was carried forward */
 	}			checkpoint;
 	int64_t		early_until_us; /* until then nothing can be granted: the clock is
-								 * not there, see lease_take_over() */
+								 * behind the tokens, see lease_take_over() */
 	bool		clustered;		/* others may write the table at the same time */
 	bool		read_only;		/* the server may not be written */
 	int64_t		looked_us;		/* when that was seen */

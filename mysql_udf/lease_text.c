@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Make room for more, and a zero byte: false if there is none. */
+/* Make room for more, and a zero byte: false if memory is short. */
 static bool
 reserve(lease_text *t, size_t more)
 {
@@ -162,7 +162,7 @@ put(lease_text *t, const char *part)
 	lease_text_put(t, part, strlen(part));
 }
 
-/* The last text of a list that has one. */
+/* The last text of a list that is not empty. */
 static lease_text *
 last_of(const lease_texts *list)
 {
@@ -170,8 +170,8 @@ last_of(const lease_texts *list)
 }
 
 /*
- * The text that takes one more item: the last one of a list, or another if that has so
- * many bytes.  One that has failed if memory is short.
+ * The text that takes one more item: the last of a list, or a new one if that has "most"
+ * bytes or more.  If memory is short, a text that has failed.
  */
 lease_text *
 lease_texts_next(lease_texts *list, const lease_frame *frame, size_t most)

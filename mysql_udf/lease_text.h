@@ -14,8 +14,8 @@
 #include "lease.h"
 
 /*
- * All zero is an empty one.  Additions make it grow, and a zero byte follows.  If
- * memory is short, it has "failed", and takes nothing more.
+ * All zero is an empty text.  Additions make it grow, and a zero byte follows.  If
+ * memory is short, the text has "failed", and takes nothing more.
  */
 typedef struct lease_text
 {

@@ -30,9 +30,9 @@ list_connection(uint64_t connection_id)
 }
 
 /*
- * Find out whether the server tells us.  MariaDB's plugin may have been uninstalled, and
- * is silent then for connections that have come since.  The mutex is held, and released
- * meanwhile.
+ * Find out whether MariaDB tells us of the ends of connections.  If the plugin has been
+ * uninstalled, it is silent for connections that have come since.  The mutex is held, and
+ * released meanwhile.
  */
 static void
 look_for_plugin(void)
@@ -73,7 +73,7 @@ look_for_connections(void)
 	lease_pace_submit_all(&ended);
 }
 
-/* Have the server and its connections looked at. */
+/* Have the batcher look at the server and its connections as soon as it is awake. */
 void
 lease_upkeep_look_soon(void)
 {
@@ -91,7 +91,7 @@ lease_upkeep_put_off(int64_t now_us)
 	lease_reap_put_off(now_us);
 }
 
-/* Look at the server, and after sessions.  The mutex is held, and released meanwhile. */
+/* Look at the server and its connections.  The mutex is held, and released meanwhile. */
 void
 lease_upkeep(void)
 {
@@ -100,11 +100,11 @@ lease_upkeep(void)
 	look_for_plugin();
 	look_for_connections();
 
-	/* from now on: the server may have been slow, and callers wait */
+	/* counted from now: the server may have been slow, and callers wait */
 	look_us = lease_now() + INTERVAL_US;
 }
 
-/* When to do it next. */
+/* When lease_upkeep() is due. */
 int64_t
 lease_upkeep_due_us(void)
 {

@@ -4,9 +4,9 @@
  *
  * The engine's mutex protects all of it.  A queue exists as long as its name has waiters.
  *
- * Waiters are also found by owner, and by connection: for the search for deadlocks
- * (lease_deadlock.c).  That has to know as well which holders are in the way of the
- * waiters.  So each queue remembers these, as of the last look.
+ * The search for deadlocks (lease_deadlock.c) finds waiters by owner and by connection.
+ * It also has to know which holders are in the way of the waiters.  So each queue
+ * remembers these, as of the last look.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -19,9 +19,9 @@
 
 static lease_queue *queues[QUEUE_SLOTS];
 static size_t nwaiters = 0;
-static size_t nothers = 0;		/* of these, all but the first place of each waiter */
+static size_t nothers = 0;		/* of these, without the first place of each waiter */
 
-/* Waiters that wait for an owner. */
+/* Waiters that wait on behalf of an owner. */
 static hash_table by_owner;
 static hash_table by_connection;
 
@@ -41,7 +41,7 @@ lease_queue_find(lease_bytes name)
 	return queue;
 }
 
-/* The queue of a name, made if need be; NULL if there is no memory. */
+/* The queue of a name, made if need be; NULL if memory is short. */
 static lease_queue *
 get_queue(lease_bytes name)
 {
@@ -98,8 +98,8 @@ make_room(lease_queue *queue, const lease_name *name)
 
 /*
  * Note which holders are in the way of the waiters now.  A holder whose lease is over is
- * not, although a lock delay may keep the name: that ends whatever its owner does.  If there
- * is no memory, it is not known until the next look.
+ * not, although a lock delay may keep the name: the delay ends whatever its owner does.
+ * If memory is short, the holders are "unknown" until the next look.
  */
 void
 lease_queue_look(lease_queue *queue, const lease_name *name,
@@ -138,7 +138,7 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 	}
 }
 
-/* Look at a queue at some time, whatever was said before. */
+/* Set when to look at a queue, whatever was set before. */
 void
 lease_queue_look_at(lease_queue *queue, int64_t at_us)
 {
@@ -146,8 +146,8 @@ lease_queue_look_at(lease_queue *queue, int64_t at_us)
 }
 
 /*
- * Collect the queues to look at now, and say when the next one is due, be it
- * now for want of room.
+ * Collect the queues to look at now, at most "room" of them, and say when the next
+ * one is due, which is now if one more was left out.
  */
 size_t
 lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
@@ -173,7 +173,7 @@ lease_queue_due(int64_t now_us, lease_queue **due, size_t room,
  * ----------------------------------------------------------------
  */
 
-/* Make room for the first of them: false if memory is short.  More can always be added. */
+/* Make room for the first waiter: false if memory is short.  More can always be added. */
 bool
 lease_waiters_begin(void)
 {
@@ -189,8 +189,8 @@ add_link(hash_table *table, hash_link *link, uint64_t hash)
 }
 
 /*
- * The first waiter of an owner, or the next after one; NULL: there is none.  Of a waiter
- * for several names these are its places.
+ * The first waiter of an owner, or the next after one; NULL: there is none.  A waiter for
+ * several names is found by its places.
  */
 lease_call *
 lease_waiter_of(lease_party party, const lease_call *after)
@@ -209,7 +209,7 @@ lease_waiter_of(lease_party party, const lease_call *after)
 	return NULL;
 }
 
-/* The waiter of a connection, if it waits for an owner; NULL: there is none. */
+/* The waiter of a connection, if it waits on behalf of an owner, or NULL. */
 lease_call *
 lease_waiter_of_connection(uint64_t connection_id)
 {
@@ -241,8 +241,8 @@ join(lease_call *call, lease_bytes name)
 }
 
 /*
- * Take a waiter out of its queue, or queues, if it is in any; they may be gone after that.
- * The waiter behind it is looked at.
+ * Take a waiter out of its queue, or queues, if it is in any; after that a queue may be
+ * gone.  If the waiter was at the head, the queue is due.
  */
 void
 lease_waiter_leave(lease_call *call)
@@ -271,7 +271,7 @@ lease_waiter_leave(lease_call *call)
 	drop_if_unused(queue);
 }
 
-/* Make a call that stands for one which waits for any of its names. */
+/* Make the call that stands in a name's queue for one that waits for any of its names. */
 static lease_call *
 make_place(lease_call *call, size_t i)
 {
@@ -291,7 +291,7 @@ make_place(lease_call *call, size_t i)
 	return place;
 }
 
-/* Make all of them: false if there is no memory. */
+/* Make such a call for each of the names: false if memory is short. */
 static bool
 make_places(lease_call *call)
 {
@@ -335,7 +335,7 @@ join_all(lease_call *call)
 
 /*
  * Let a call wait for its name, or for any of its names; it stays where it waits already.
- * False if there is no memory: it waits for none.
+ * False if memory is short; then it waits for none.
  */
 bool
 lease_waiter_join(lease_call *call)

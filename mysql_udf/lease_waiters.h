@@ -23,16 +23,16 @@ typedef struct lease_party
 /* A holder in the way of the waiters; maybe one of thousands. */
 typedef struct lease_blocker
 {
-	lease_bytes owner;			/* behind all of the queue's */
+	lease_bytes owner;			/* its bytes are behind all blockers of the queue */
 	const image_account *account;
 	lease_mode	mode;
 	uint32_t	held;			/* holds, or permits */
 	int64_t		over_us;		/* when the lease is over; INT64_MAX: when its
 								 * session is */
-	uint64_t	session;		/* its connection; 0: it is of none */
-	bool		guarded;		/* some transaction has locked the row ... */
-	uint32_t	pinned;			/* ... pins so many holds */
-	lease_mode	guard_mode;		/* ... and is in the way as if it held so */
+	uint64_t	session;		/* the connection of a session's lease; 0: it is none */
+	bool		guarded;		/* a transaction has locked the row, */
+	uint32_t	pinned;			/* pins so many holds, */
+	lease_mode	guard_mode;		/* and is in the way like a holder in this mode */
 } lease_blocker;
 
 /* A name with waiters. */
@@ -48,7 +48,7 @@ typedef struct lease_queue
 	size_t		nblockers;
 	size_t		blockers_size;	/* of their memory */
 	bool		unknown;		/* there was no memory for them */
-	uint64_t	search;			/* as of a call */
+	uint64_t	search;			/* as in lease_call */
 	uint32_t	number;
 } lease_queue;
 

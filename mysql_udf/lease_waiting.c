@@ -2,7 +2,7 @@
  * lease_waiting.c
  *	  The waiters, as JSON.
  *
- * With the engine's mutex held.
+ * All of it is with the engine's mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -9,12 +9,12 @@
  * quits, is lost or is killed.  MariaDB's event scheduler tells nothing, so that what it
  * runs can have no session lease.
  *
- * Where the plugin is not active, which is so after a reinstallation while there
- * are connections from before, the batcher looks at the list of connections
- * instead, once a second.  MariaDB does not say when such a plugin goes silent: it
- * ends it when the last of these connections has ended.  So lease_upkeep.c asks.
+ * Where the plugin is not active, the batcher looks at the list of connections
+ * instead, once a second.  That is so after a reinstallation while there are
+ * connections from before.  MariaDB does not say when such a plugin goes silent: it
+ * deactivates it after the last of these connections.  So lease_upkeep.c asks.
  *
- * The engine's mutex is not held for what is here.
+ * The functions here take the engine's mutex themselves, unless a comment says otherwise.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -36,7 +36,7 @@
 
 static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
 
-/* A connection has ended, or changed hands. */
+/* A connection has ended, or has changed its user. */
 void
 lease_watch_end(uint64_t connection_id)
 {
@@ -57,7 +57,7 @@ mysql_session_ended(void *value)
 	return 0;
 }
 
-/* MySQL: keep the session's id with it.  The mutex is held, so that one of us registers. */
+/* MySQL: keep the session's id with it.  The mutex is held: one thread registers. */
 static bool
 watch_on_mysql(uint64_t connection_id)
 {
@@ -71,8 +71,8 @@ watch_on_mysql(uint64_t connection_id)
 }
 
 /*
- * See to it that we are told of a connection's end: false if we cannot be just now.
- * *failed is set if there is no memory for it.
+ * Have a connection's end reported to us: false if that cannot be done just now.
+ * *failed is set if memory is short.
  */
 static bool
 watch(uint64_t connection_id, bool *failed)
@@ -93,7 +93,7 @@ watch(uint64_t connection_id, bool *failed)
 	}
 	if (!watched)
 	{
-		/* to read the list of connections, if it is needed */
+		/* so that the batcher reads the list of connections, if it is needed */
 		lease_upkeep_look_soon();
 		lease_wake();
 	}
@@ -102,8 +102,8 @@ watch(uint64_t connection_id, bool *failed)
 }
 
 /*
- * See to it that lease_watch_end() is called when the calling connection ends.  Returns
- * NULL, or the message of an error and its SQLSTATE.  The batcher runs.
+ * Have lease_watch_end() called when the calling connection ends.  Returns NULL, or the
+ * message of an error, with its SQLSTATE in *sqlstate.  The batcher runs.
  */
 const char *
 lease_watch(const char **sqlstate)
@@ -113,7 +113,7 @@ lease_watch(const char **sqlstate)
 	bool		failed = false;
 
 	*sqlstate = "55000";
-	/* its thread ends without an event for audit plugins */
+	/* an event's thread ends without telling audit plugins */
 	if (dlock_caller_is_event())
 		return "cannot be told when this connection ends; an event cannot take session leases";
 	while (!watch(connection_id, &failed))
