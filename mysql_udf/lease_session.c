@@ -68,7 +68,7 @@ find_session(uint64_t connection_id)
 	return place;
 }
 
-/* The place of a lease in a list, or its end.  Leases of other names may have the token. */
+/* The place of a lease in a list, or its end.  Another name may have the same token. */
 static session_lease **
 find_lease(session_lease **place, uint64_t token, lease_bytes name)
 {

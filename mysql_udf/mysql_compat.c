@@ -5,9 +5,9 @@
  * Both servers tell the same facts, each in its own way: by what they offer to plugins,
  * and where that does not suffice by other symbols that they export.  See server_abi.h.
  *
- * Nothing here takes a lock of ours or waits.  A server that lacks what is needed has
- * been refused (dlock_server_lacks()) before anything else here is called, unless its
- * comment says so: what "needs" lists is there.
+ * Nothing here takes a lock of ours or waits.  A server that lacks what "needs" lists is
+ * refused (dlock_server_lacks()) before any other function here is called, unless a
+ * function's comment says otherwise.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -27,10 +27,10 @@
 
 #include "server_abi.h"
 
-/* Most bytes that a user of the operating system takes in its data base. */
+/* Room for the entry of an operating system's user. */
 #define PASSWD_SIZE		16384
 
-/* The servers cut longer messages. */
+/* Longest message; the servers cut longer ones. */
 #define MESSAGE_SIZE	512
 
 /*
@@ -57,7 +57,7 @@ static const struct
 	{"42501", 1227},			/* ER_SPECIFIC_ACCESS_DENIED_ERROR; 42000 */
 	{"53400", 1637},			/* ER_TOO_MANY_CONCURRENT_TRXS; HY000 */
 	{"55000", 1234},			/* ER_CANT_USE_OPTION_HERE; 42000, so that no driver
-								 * takes it for one to try again after */
+								 * tries again */
 	{"55P03", 3572},			/* ER_LOCK_NOWAIT, which MariaDB does not know; HY000.
 								 * 1205 rolls back, with some settings */
 	{"55L01", 1644},			/* ER_SIGNAL_EXCEPTION: dlock.guard() signals it */
@@ -83,10 +83,7 @@ dlock_server_kind(void)
 	return DLOCK_SERVER_UNKNOWN;
 }
 
-/*
- * What calls need, by server.  An older or a newer server may lack some of it; then
- * every call is refused.
- */
+/* What calls need, by server.  In a server that lacks any of it every call is refused. */
 static const struct
 {
 	dlock_server server;		/* DLOCK_SERVER_UNKNOWN: both */
@@ -128,7 +125,7 @@ static const struct
 
 /*
  * The first symbol that calls need and this server lacks; NULL if the library can work
- * here.  May be called anywhere.
+ * here.  May be called at any time, in any server.
  */
 const char *
 dlock_server_lacks(void)
@@ -155,14 +152,14 @@ copy_socket_path(void)
 {
 	if (&server_unix_port == NULL || server_unix_port == NULL)
 		return;
-	/* a longer one could not be connected to */
+	/* the system cannot connect to a longer path */
 	snprintf(socket_path, sizeof(socket_path), "%s", server_unix_port);
 }
 
 /*
  * The path of the socket that the server listens on.  A server that stops frees the path
- * while threads of ours may still connect, so the first call makes a copy.  It has to
- * come from a statement.
+ * while threads of ours may still connect, so the first call makes a copy.  That call has
+ * to come from a statement.
  */
 const char *
 dlock_server_socket(void)
@@ -172,8 +169,8 @@ dlock_server_socket(void)
 }
 
 /*
- * The operating system's user that the server runs as: false if it has no name, or there
- * is no room for that.
+ * The operating system's user that the server runs as: false if the user has no name, or
+ * there is no room for the name.
  */
 bool
 dlock_server_user(char *name, size_t size)
@@ -196,8 +193,8 @@ dlock_server_is_ending(void)
 }
 
 /*
- * The query for how many sources the server follows: its second column.  On MySQL that
- * takes a privilege, which the definer of a view has (install.sql).
+ * A query whose second column is how many sources the server follows.  On MySQL that
+ * takes a privilege, which the definer of the view has (install.sql).
  */
 const char *
 dlock_appliers_query(void)
@@ -208,8 +205,8 @@ dlock_appliers_query(void)
 }
 
 /*
- * The calling session; NULL in a thread of our own.  Other threads may ask about it
- * as long as it is in a function of ours.
+ * The calling session; NULL in a thread of our own.  Another thread may ask whether the
+ * session was killed or is connected, as long as it is in a function of ours.
  */
 THD *
 dlock_caller_thd(void)
@@ -218,8 +215,8 @@ dlock_caller_thd(void)
 }
 
 /*
- * Copy a service of MySQL's, a structure of functions: false if there is none.  They are
- * the server's own, and stay valid after the service has been given back.
+ * Copy a service of MySQL's, a structure of functions: false if there is none.  The
+ * functions are the server's own, and stay valid after the service has been given back.
  */
 bool
 dlock_copy_service(const char *name, void *to, size_t size)
@@ -285,7 +282,7 @@ dlock_caller_account(char *user, size_t user_size, char *host, size_t host_size)
 		return false;
 	name = mariadb_priv_host(thd, &length);
 
-	/* in a routine whose definer is a role both are empty */
+	/* in a routine whose definer is a role, both halves are empty */
 	return copy_string(host, host_size, name, length) && length > 0;
 }
 
@@ -298,7 +295,7 @@ dlock_caller_connection_id(void)
 	return is_mysql() ? (uint32_t) id : id;
 }
 
-/* Has a session's statement been killed, or has it run out of time? */
+/* Say whether a session's statement has been killed, or has run out of time. */
 bool
 dlock_thd_killed(const THD *thd)
 {
@@ -306,9 +303,9 @@ dlock_thd_killed(const THD *thd)
 }
 
 /*
- * Has a session's client closed its end of the socket?  MySQL takes a client to be there
- * if there is something to read; but a client sends a last command before it closes its
- * connection.  MariaDB does the same, and does not say which socket it is.
+ * Say whether a session's client has closed its end of the socket.  MySQL takes a client
+ * to be there if there is something to read, but a client sends a last command before it
+ * closes.  MariaDB does the same, and does not tell plugins the socket.
  */
 static bool
 has_hung_up(THD *thd)
@@ -327,7 +324,7 @@ has_hung_up(THD *thd)
 	return poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP)) != 0;
 }
 
-/* Is a session's client still there? */
+/* Say whether a session's client is still there. */
 bool
 dlock_thd_connected(THD *thd)
 {
@@ -338,10 +335,10 @@ dlock_thd_connected(THD *thd)
 }
 
 /*
- * The caller is about to sleep, or to ask the server something on another connection;
- * the second says that it has done so.  A server with a pool of threads runs another
- * connection meanwhile.  Without that, a few waiters would stop all other connections,
- * the library's own among them.  Every begin has its end, and they are not nested.
+ * dlock_wait_begin(): the caller is about to sleep, or to ask the server something on
+ * another connection; dlock_wait_end(): it has done so.  A server with a pool of threads
+ * runs another connection meanwhile.  Otherwise a few waiters would stop all other
+ * connections, the library's own among them.  Each begin has its end; no nesting.
  */
 void
 dlock_wait_begin(void)
@@ -357,8 +354,8 @@ dlock_wait_end(void)
 }
 
 /*
- * Does an event of MariaDB's call?  Its threads count as connected, and have no client.
- * MySQL's events need not be told apart.
+ * Say whether the caller is an event of MariaDB's.  The threads of events count as
+ * connected, and have no client.  MySQL's events need not be told apart.
  */
 bool
 dlock_caller_is_event(void)
@@ -370,8 +367,8 @@ dlock_caller_is_event(void)
 }
 
 /*
- * May the caller end other accounts' leases?  It may if it may end their connections:
- * CONNECTION_ADMIN or SUPER, also by an active role.
+ * Say whether the caller may end other accounts' leases.  It may if it may end their
+ * connections: by CONNECTION_ADMIN or SUPER, also of an active role.
  */
 bool
 dlock_caller_is_operator(void)
@@ -393,7 +390,7 @@ dlock_caller_is_operator(void)
 								strlen("CONNECTION_ADMIN"));
 }
 
-/* Is this a replica that repeats a statement of its source's? */
+/* Say whether the caller is a replica that repeats a statement of its source. */
 bool
 dlock_caller_is_applier(void)
 {
@@ -402,7 +399,7 @@ dlock_caller_is_applier(void)
 	return is_mysql() ? mysql_is_applier(thd) : mariadb_is_applier(thd);
 }
 
-/* Is the caller in a transaction that goes on after this statement? */
+/* Say whether the caller is in a transaction that goes on after this statement. */
 bool
 dlock_caller_in_transaction(void)
 {
@@ -410,7 +407,7 @@ dlock_caller_in_transaction(void)
 							   SERVER_NOT_AUTOCOMMIT | SERVER_BEGIN) != 0;
 }
 
-/* The number of what the calling session executes; only good to be compared. */
+/* The number of the command that the calling session executes; only to be compared. */
 int
 dlock_caller_command(void)
 {
@@ -418,8 +415,9 @@ dlock_caller_command(void)
 }
 
 /*
- * Does the server log the caller's statement as text, for replicas to repeat it?  For a
- * trigger or a stored function it logs the statement that called them, and does not say so.
+ * Say whether the server logs the caller's statement as text, so that replicas repeat it.
+ * In a trigger or a stored function it logs the statement that called these, which
+ * plugins are not told.
  */
 bool
 dlock_caller_is_repeated(void)
@@ -460,7 +458,7 @@ skip_blank(SERVER_STRING text)
 	return (SERVER_STRING) {at, (size_t) (end - at)};
 }
 
-/* Does a text begin with this word, in capitals?  Then go on behind it. */
+/* If a text begins with this word, in capitals or not, go on behind it: true. */
 static bool
 take_word(SERVER_STRING *text, const char *word)
 {
@@ -476,9 +474,9 @@ take_word(SERVER_STRING *text, const char *word)
 }
 
 /*
- * Is the caller's statement to be explained only?  To find its plan, the servers may
- * execute a part of it, such as a derived table.  Only the text of the statement tells
- * plugins so.
+ * Say whether the caller's statement is only explained.  To find its plan, the servers
+ * may execute a part of it, such as a derived table.  Only the text of the statement
+ * tells plugins.
  */
 bool
 dlock_caller_explains(void)
@@ -505,9 +503,9 @@ error_number(const char *sqlstate)
 }
 
 /*
- * Make the caller's statement fail.  Returns; the function has to set its
- * *error and return then.  An error that is pending already stays.  Always false, for a
- * caller that has failed.
+ * Make the caller's statement fail.  This returns; the SQL function then has to set its
+ * *error and return.  An error that is pending already stays.  Always false, so that
+ * callers can return it.
  */
 bool
 dlock_raise(const char *sqlstate, const char *format,...)

@@ -12,7 +12,7 @@
 /* How many marks there are; which counts for a name: lease_bucket(). */
 #define LEASE_BUCKETS	256
 
-/* The memory that it points to belongs to the code that made it. */
+/* The memory that a row points to belongs to the code that made the row. */
 typedef struct lease_row
 {
 	lease_bytes name;

@@ -7,8 +7,8 @@
  * everything is declared here, once, by its name in the server's dynamic symbol table.
  * All symbols are weak, and NULL in a server that lacks them.  The comment at each says
  * which server exports it.  mysql_compat.c tells the two servers apart.  Only that file,
- * lease_session.c, which learns when connections end, and udf_reader.c, which adds a
- * status variable, should include this for anything but the UDF structures.
+ * lease_watch.c (ends of connections), udf_reader.c (a status variable) and
+ * udf_arguments.c (character sets) should use more of this than the UDF structures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -57,7 +57,7 @@ typedef struct UDF_ARGS
 	void	   *extension;		/* MySQL: for the service mysql_udf_metadata */
 } UDF_ARGS;
 
-/* What a string function may return without memory of its own. */
+/* Bytes that a string function may return without memory of its own. */
 #define UDF_RESULT_SIZE		255
 
 /* The room for what an _init function says of its failure. */
@@ -175,7 +175,7 @@ extern int	mysql_socket_of(THD *thd)
 extern int	mariadb_is_connected(THD *thd)
 			SERVER_SYMBOL("thd_is_connected");
 
-/* MariaDB: has it a client, and is not killed? */
+/* MariaDB: does the session have a client, and is it not killed? */
 extern bool mariadb_is_connection_alive(THD *thd)
 			SERVER_SYMBOL("_Z23thd_is_connection_aliveP3THD");
 
@@ -231,11 +231,11 @@ extern void mariadb_printf_error(unsigned int number, const char *format,
 
 /*
  * MySQL: add status variables, up to one without a name; the list is copied, the
- * names are not.  There is no need to take them away: the library stays.  One of
- * type SERVER_SHOW_FUNCTION has a function for its value, which is called whenever a
- * session reads it or all of them, with room for SERVER_SHOW_SIZE bytes, and says in
- * "shown" what it is.  It may be called for the session of another thread, and with
- * locks of the server's held.
+ * names are not.  There is no need to take them away: the library stays.  A variable of
+ * type SERVER_SHOW_FUNCTION has a function as its value.  The server calls it whenever a
+ * session reads the variable or all of them, with room for SERVER_SHOW_SIZE bytes; the
+ * function describes the value in "shown".  It may be called for the session of another
+ * thread, and with locks of the server held.
  */
 typedef struct server_status_variable
 {
@@ -284,7 +284,7 @@ extern mysql_registry *mysql_registry_acquire(void)
 extern int	mysql_registry_release(mysql_registry *registry)
 			SERVER_SYMBOL("_Z29mysql_plugin_registry_releasePK16s_mysql_registry");
 
-/* "global_grants_check": true if it has a dynamic privilege */
+/* "global_grants_check": true if a security context has a dynamic privilege */
 typedef struct mysql_global_grants_check_service
 {
 	bool		(*has_global_grant) (void *context, const char *privilege,

@@ -2,8 +2,8 @@
  * table.c
  *	  The SQL: the lock table, its marks, and the journal.
  *
- * Each row to be changed is looked up by its key.  In a small table the server would
- * rather look at all rows, and wait for those that others have locked.
+ * Each row to be changed is looked up by its key.  Otherwise the server would go through
+ * all rows of a small table, and wait for those that others have locked.
  *
  * The server limits the length of a statement.  Many rows take several statements.
  *
@@ -27,19 +27,19 @@
 
 /*
  * A read-only server still lets some accounts write, the library's own among them on a
- * stock MariaDB.  So each statement by which a run learns whether it may write asks for
- * this.  The value is a number or text.
+ * stock MariaDB.  So each statement by which a run learns whether it may write has this
+ * condition.  The value is a number or text.
  */
 #define IS_WRITABLE		"CONCAT(@@GLOBAL.read_only) IN ('0', 'OFF')"
 
 /* There is a row with that key already. */
 #define SQLSTATE_DUPLICATE	"23000"
 
-/* Bytes of a statement that all servers take, and those that none needs to exceed. */
+/* Bytes of a statement that all servers take, and the most that we ever put into one. */
 #define STATEMENT_LEAST	1024
 #define STATEMENT_MOST	(1 << 20)
 
-/* About how long a statement may be: its last row comes on top. */
+/* After how many bytes a statement gets no more rows; the last row may exceed them. */
 static size_t
 statement_room(const connection *c)
 {
@@ -103,7 +103,7 @@ read_row(MYSQL_ROW columns, const unsigned long *lengths)
 	};
 }
 
-/* The same of one that somebody may have locked: see sort_rows(). */
+/* The same for a row that another transaction may have locked: see sort_rows(). */
 static lease_row
 read_locked_row(MYSQL_ROW columns, const unsigned long *lengths)
 {
@@ -123,7 +123,7 @@ table_free_rows(table_rows *rows)
 	*rows = (table_rows) {0};
 }
 
-/* Make room for more rows, and for one more result: false if there is none. */
+/* Make room for more rows, and for one more result: false if memory is short. */
 static bool
 reserve_rows(table_rows *rows, size_t more)
 {
@@ -176,7 +176,7 @@ add_rows(connection *c, MYSQL_RES *result,
 	return LEASE_STATUS_OK;
 }
 
-/* By name and slot; what nobody has locked comes before the same that may be. */
+/* By name and slot; a row that was read with locks comes before the same without. */
 static int
 compare_rows(const void *first, const void *second)
 {
@@ -190,8 +190,8 @@ compare_rows(const void *first, const void *second)
 }
 
 /*
- * Put rows in order, each once.  One that was read both with locks and without is not
- * locked by anybody else.
+ * Put rows in order, each once.  A row that was read both with locks and without is not
+ * locked by another transaction.
  */
 static void
 sort_rows(table_rows *rows)
@@ -207,7 +207,7 @@ sort_rows(table_rows *rows)
 	rows->count = n;
 }
 
-/* How many of some names go into a statement. */
+/* How many of these names go into one statement. */
 static size_t
 count_some(const connection *c, const lease_bytes *names, size_t n)
 {
@@ -238,7 +238,7 @@ add_select(lease_text *query, const char *columns, const lease_bytes *names,
 
 /*
  * Read the rows of names, in the order of compare_rows(); with "lock" also find out which
- * of them somebody else has locked.
+ * of them another transaction has locked.
  */
 static lease_status
 read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
@@ -286,8 +286,8 @@ begin_locking(connection *c)
 }
 
 /*
- * Read the rows of names.  With "lock" begin a transaction, lock those that nobody else
- * has locked, and say which these are.
+ * Read the rows of names.  With "lock" begin a transaction, lock the rows that are free,
+ * and mark the others as locked.
  */
 lease_status
 table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
@@ -300,9 +300,9 @@ table_read(connection *c, const lease_bytes *names, size_t n, bool lock,
 }
 
 /*
- * Begin a transaction, lock the rows of names, and find out which of them somebody else
- * has locked.  There should be "expected" rows.  If nobody has locked any, only their
- * names, slots, tokens and writes are read.
+ * Begin a transaction, lock the rows of names, and find out which of them another
+ * transaction has locked.  There should be "expected" rows.  If none is locked, only
+ * their names, slots, tokens and writes are read.
  */
 lease_status
 table_probe(connection *c, const lease_bytes *names, size_t n,
@@ -365,7 +365,7 @@ table_find_rows(const table_rows *rows, lease_bytes name, size_t *count)
 	return low;
 }
 
-/* Read the marks of a result.  True if there is one row more, of the journal. */
+/* Read the marks of a result.  True if it has one more row, from the journal. */
 static bool
 fetch_marks(MYSQL_RES *result, table_marks *marks)
 {
@@ -395,8 +395,8 @@ lacks_marks(connection *c)
 
 /*
  * Read the marks of names' buckets, where changes go into the table at once.  Fenced off
- * if there is a journal that has rows: another run still appends.  Without its mark the
- * tokens of a bucket could not be told to grow; that is an error.
+ * if there is a journal that has rows: another run still appends.  A missing mark is an
+ * error: the tokens of its bucket could shrink.
  */
 lease_status
 table_read_marks(connection *c, const lease_bytes *names, size_t n,
@@ -481,8 +481,8 @@ read_journal(connection *c, journal_changes *changes)
 /*
  * Find out which of the tables there are.  install.sql makes both tables of the journal at
  * once; if one of them is missing, reading it is an error.  To go back to 1.0, an operator
- * renames the head.  Then nobody can append: the take-over writes the journal into the
- * table, and from then on all changes go there.
+ * renames the head.  Then no run can append: the take-over writes the journal into the
+ * lock table, and from then on all changes go there.
  */
 static lease_status
 find_tables(connection *c, table_state *state)
@@ -535,10 +535,10 @@ read_numbers(connection *c, const char *sql, size_t n, uint64_t *numbers,
 	return LEASE_STATUS_OK;
 }
 
-/* The query for the run that may append. */
+/* The query for which run may append. */
 #define APPENDER "SELECT writer FROM dlock.journal_head WHERE place = 0"
 
-/* Ask which run may append: fenced off if it is another one. */
+/* Ask which run may append: fenced off if it is not "writer". */
 static lease_status
 check_appender(connection *c, const char *sql, uint64_t writer)
 {
@@ -551,8 +551,8 @@ check_appender(connection *c, const char *sql, uint64_t writer)
 }
 
 /*
- * Look whether there is a journal.  Fenced off if a run may not append to it; "writer" is
- * 0 if that does not matter.
+ * Look whether there is a journal.  Fenced off if the run "writer" may not append to it;
+ * 0: that does not matter.
  */
 lease_status
 table_look(connection *c, uint64_t writer, bool *has_journal)
@@ -566,7 +566,7 @@ table_look(connection *c, uint64_t writer, bool *has_journal)
 	return check_appender(c, APPENDER, writer);
 }
 
-/* Read the journal of 1.0, and with "lock" keep others from it. */
+/* Read the journal of 1.0; with "lock" keep other runs from changing it. */
 static lease_status
 read_old_journal(connection *c, bool lock, table_state *state)
 {
@@ -592,7 +592,7 @@ read_old_journal(connection *c, bool lock, table_state *state)
 		not_read(c, read, "dlock.lease_journal");
 }
 
-/* Read who may append; with "lock" keep others from it. */
+/* Read which run may append; with "lock" keep others from appending. */
 static lease_status
 read_head(connection *c, bool lock, table_state *state)
 {
@@ -605,7 +605,7 @@ read_head(connection *c, bool lock, table_state *state)
 						   "table dlock.journal_head lacks its row; run install.sql again");
 }
 
-/* Read which runs have raised the marks: the first and the last of them. */
+/* Read which runs have raised the marks: the smallest and the largest number of one. */
 static lease_status
 read_raisers(connection *c, uint64_t raisers[2])
 {
@@ -618,7 +618,7 @@ read_raisers(connection *c, uint64_t raisers[2])
 /*
  * Read both journals, ours and that of 1.0.  A library of 1.0 does not read ours.  If one
  * has taken over since, it may have granted the names in our journal to others.  So what
- * our journal has does not count, but for its tokens.
+ * our journal has does not count, except for its tokens.
  */
 static lease_status
 read_journals(connection *c, bool lock, table_state *state)
@@ -651,7 +651,7 @@ read_journals(connection *c, bool lock, table_state *state)
 	return LEASE_STATUS_OK;
 }
 
-/* Read both journals, to look. */
+/* Read both journals, without locks. */
 lease_status
 table_read_journals(connection *c, journal_changes *changes)
 {
@@ -664,7 +664,7 @@ table_read_journals(connection *c, journal_changes *changes)
 	return status;
 }
 
-/* Read all rows, if there are not more than so many. */
+/* Read all rows, if there are not more than "most". */
 static lease_status
 read_all_rows(connection *c, size_t most, table_state *state)
 {
@@ -762,7 +762,7 @@ read_rows(connection *c, lease_text *text, table_rows *rows)
 		status;
 }
 
-/* Read the rows of an owner of an account, in the order of names. */
+/* Read the rows of an owner and account, in the order of names. */
 lease_status
 table_read_owner(connection *c, lease_bytes owner, lease_bytes user,
 				 lease_bytes host, table_rows *rows)
@@ -912,7 +912,7 @@ table_is_empty(const table_changes *changes)
 	return true;
 }
 
-/* The statement that takes one more change of a kind. */
+/* Get the statement that takes one more change of a kind. */
 static lease_text *
 begin_change(table_changes *changes, table_change kind)
 {
@@ -923,7 +923,7 @@ begin_change(table_changes *changes, table_change kind)
 	return t;
 }
 
-/* Delete the row of a name in a slot. */
+/* Add that the row of a name in a slot is to be deleted. */
 void
 table_delete(table_changes *changes, lease_bytes name, uint32_t slot)
 {
@@ -957,7 +957,7 @@ add_values(lease_text *t, const lease_row *row)
 				   row->connection_id, row->acquired_us, row->expires_us);
 }
 
-/* Insert or replace a row; "replaces" says that there should be one. */
+/* Add a row to be inserted or replaced; "replaces" says that there should be one. */
 void
 table_put(table_changes *changes, const lease_row *row, bool replaces)
 {
@@ -965,21 +965,21 @@ table_put(table_changes *changes, const lease_row *row, bool replaces)
 	changes->expected += 1 + replaces;
 }
 
-/* Insert a row: a conflict if there is one in its slot. */
+/* Add a row to be inserted: a conflict if there is one in its slot. */
 void
 table_insert(table_changes *changes, const lease_row *row)
 {
 	add_values(begin_change(changes, TABLE_INSERT), row);
 }
 
-/* Touch the row of a name in slot 0. */
+/* Add that the row of a name in slot 0 is to be touched. */
 void
 table_touch(table_changes *changes, lease_bytes name)
 {
 	lease_text_add_bytes(begin_change(changes, TABLE_TOUCH), name);
 }
 
-/* Set a mark that was "from" when it was read. */
+/* Add that a mark is to be set, which was "from" when it was read. */
 void
 table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 			   uint64_t to)
@@ -988,7 +988,7 @@ table_set_mark(table_changes *changes, uint32_t bucket, uint64_t from,
 				   "[%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", bucket, from, to);
 }
 
-/* Raise a mark, unless it is higher. */
+/* Add that a mark is to be raised, unless it is higher. */
 void
 table_raise_mark(table_changes *changes, uint32_t bucket, uint64_t to)
 {
@@ -997,8 +997,8 @@ table_raise_mark(table_changes *changes, uint32_t bucket, uint64_t to)
 }
 
 /*
- * Execute the changes, in the transaction under way, and note whether as many rows were
- * deleted and put as there were to be.
+ * Execute the changes, in the transaction under way.  "as_expected" says afterwards
+ * whether as many rows were deleted and put as should be.
  */
 lease_status
 table_execute(connection *c, table_changes *changes)
@@ -1036,9 +1036,10 @@ table_execute(connection *c, table_changes *changes)
  * The statement that appends a row, prepared once: parsing and planning it costs the
  * server about as much as doing it.  False if that fails; the connection has the error.
  *
- * The index is asked for the last row of a run before ours, and the first of one after:
- * each is one descent.  A search for any such row would go through our own that were
- * deleted, as long as a snapshot keeps them from being purged; see t/mysql/journal.pl.
+ * To find rows of other runs, the index is asked for the last row before ours and the
+ * first one after: each takes one descent.  A search for any such row would go through
+ * our own deleted ones while a snapshot keeps them from being purged; see
+ * t/mysql/journal.pl.
  */
 static bool
 prepare_append(connection *c, uint64_t writer)
@@ -1060,7 +1061,7 @@ prepare_append(connection *c, uint64_t writer)
 		mysql_stmt_prepare(c->append, sql, (unsigned long) length) == 0;
 }
 
-/* If a table is gone, the next take-over finds out which there are. */
+/* A missing table makes the image wrong: the next take-over finds out which there are. */
 static lease_status
 edited_if_missing(connection *c, lease_status status)
 {
@@ -1074,18 +1075,18 @@ append_failed(connection *c)
 {
 	lease_status status = edited_if_missing(c, connection_failed(c));
 
-	/* only now: its end would take the error with it */
+	/* only now: closing the statement would clear the error */
 	if (c->append != NULL)
 		mysql_stmt_close(c->append);
 	c->append = NULL;
 
-	/* an append of ours that seemed to fail may have this number */
+	/* an append of ours that seemed to fail may have written this number */
 	return status == LEASE_STATUS_CONFLICT &&
 		strcmp(c->sqlstate, SQLSTATE_DUPLICATE) == 0 ? connection_edited(c) :
 		status;
 }
 
-/* Give up: nothing was appended, as the server is read-only or another run has written. */
+/* Give up: the server is read-only, or another run has written. */
 static lease_status
 may_not_append(connection *c)
 {
@@ -1132,8 +1133,8 @@ table_check_head(connection *c, uint64_t writer)
 }
 
 /*
- * Append rows to the journal, numbered from "first_number" on.  If no transaction is under
- * way, commit them together.
+ * Append rows to the journal, numbered from "first_number" on: in the transaction under
+ * way, or committed together.
  */
 lease_status
 table_append(connection *c, uint64_t writer, uint64_t first_number,

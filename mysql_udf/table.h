@@ -4,16 +4,16 @@
  *
  * dlock.lease_table has the leases at rest: a row is a lease.  (name, slot) is the
  * key; the rows of a name use the smallest slots there are, and slot 0 exists
- * whenever any does, unless somebody's transaction has locked all of them.  Where
- * others may write it at the same time, every change of a name changes the row of
- * slot 0, or touches it: that is where concurrent changes of a name on two servers
- * of a cluster meet, so that one of them is refused when it commits.
+ * whenever any does, unless a transaction has locked all of them.  Where others may
+ * write the table at the same time, every change of a name changes the row of slot 0,
+ * or touches it.  So two servers of a cluster that change a name at the same time
+ * write the same row, and one of them is refused when it commits.
  *
  * dlock.journal has the changes since, in rows that are numbered for each writer
  * (journal.h).  dlock.journal_head names the run that may append: an append locks it
- * FOR SHARE, and succeeds only if it names this run and no row is of another.  Only a
- * take-over changes it.  So after another run has written, no run goes on with what it
- * remembers.  doc/model/journal.pml is this protocol.
+ * FOR SHARE, and succeeds only if it names this run and no row is of another run.  Only
+ * a take-over changes the head.  So a run does not go on with what it remembers after
+ * another run has written.  doc/model/journal.pml is a model of this.
  *
  * dlock.lease_mark has a mark for each bucket of names: no token that was granted
  * in the bucket is above it, once the journal has been applied.
@@ -52,8 +52,8 @@ typedef enum table_change
 	TABLE_DELETE,				/* the row of a name in a slot */
 	TABLE_PUT,					/* insert or replace it */
 	TABLE_INSERT,				/* insert it: a conflict if there is one */
-	TABLE_TOUCH,				/* change nothing that counts of that in slot 0, so
-								 * that a concurrent change conflicts */
+	TABLE_TOUCH,				/* change a counter in the row of slot 0, so that a
+								 * concurrent change conflicts */
 	TABLE_MARK,					/* set a mark: fenced off if it has changed since
 								 * it was read */
 	TABLE_RAISE,				/* raise a mark */
@@ -67,19 +67,19 @@ typedef struct table_changes
 	lease_texts kinds[TABLE_CHANGES];	/* the statements of each */
 	uint64_t	expected;		/* rows to be deleted and put; one that is replaced
 								 * counts twice */
-	bool		as_expected;	/* so many were, see table_execute() */
+	bool		as_expected;	/* as many were: set by table_execute() */
 	bool		failed;			/* memory was short */
 } table_changes;
 
 /* What a take-over has read. */
 typedef struct table_state
 {
-	bool		has_journal;	/* install.sql has made these tables */
-	bool		has_rows;		/* or a journal that was closed */
-	bool		has_old_journal;	/* of 1.0, and it is not empty */
+	bool		has_journal;	/* install.sql has made the journal's tables */
+	bool		has_rows;		/* dlock.journal is there, maybe without its head */
+	bool		has_old_journal;	/* that of 1.0 is there, maybe empty */
 	uint64_t	head;			/* the run that may append; 0: none */
 	uint64_t	old_writer;		/* the run that has the journal of 1.0 */
-	bool		is_own;			/* this run wrote last */
+	bool		is_own;			/* this run has taken over last */
 	uint64_t	last_mark;		/* the largest */
 	table_marks marks;
 	table_rows	rows;			/* of all names, if there are not too many */
@@ -104,7 +104,7 @@ extern lease_status table_read_state(connection *c, uint64_t writer,
 extern void table_free_state(table_state *state);
 extern void table_free_rows(table_rows *rows);
 
-/* Called with the name of a row, without the engine's mutex. */
+/* Gets the name of a row.  The engine's mutex is not held. */
 typedef void (*table_name_visitor) (lease_bytes name, void *context);
 
 extern lease_status table_visit_names(connection *c,
@@ -123,7 +123,7 @@ extern lease_status table_read_foreign(connection *c, uint64_t writer,
 									   uint32_t after_slot, size_t limit,
 									   table_rows *rows);
 
-/* Called with the name and the value of a setting. */
+/* Gets the name and the value of a setting.  The engine's mutex is not held. */
 typedef void (*table_setting_visitor) (const char *name, const char *value);
 
 extern lease_status table_visit_settings(connection *c,

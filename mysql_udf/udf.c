@@ -44,7 +44,7 @@ make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
  * ----------------------------------------------------------------
  */
 
-/* Take leases: false if an error was raised. */
+/* Make a call that takes leases: false if an error was raised. */
 static bool
 take(dlock_use *use, dlock_call_kind kind, lease_mode mode, lease_kind lease)
 {
@@ -118,7 +118,7 @@ DLOCK_INTEGER_FUNCTION(dlock_acquire_permits, DLOCK_ACTS, 5,
  * dlock_acquire_session(name, owner, ttl [, wait]) returns integer
  *
  * Take an exclusive lease that lives as long as this connection: as
- * dlock_acquire().  The ttl counts when the server has gone.
+ * dlock_acquire().  Its ttl only counts once the server has gone.
  */
 DLOCK_INTEGER_FUNCTION(dlock_acquire_session, DLOCK_ACTS, 3,
 					   DLOCK_NAME, DLOCK_OWNER, DLOCK_TTL, DLOCK_WAIT)
@@ -165,8 +165,8 @@ DLOCK_TEXT_FUNCTION(dlock_acquire_all, DLOCK_TEXT_LONG, DLOCK_ACTS, 3,
  *
  * Take exclusive leases on up to "count" of up to 1,000 different names, a JSON array
  * of strings: those that are free, in their order.  A JSON array of objects, each with
- * "name" and "token"; [] if none was free within "wait", which at most 100 names can
- * have.  Errors: those of dlock_acquire_all() but 55000.
+ * "name" and "token"; [] if none was free within "wait", which is for at most 100
+ * names.  Errors: those of dlock_acquire_all() except 55000.
  */
 DLOCK_TEXT_FUNCTION(dlock_acquire_any, DLOCK_TEXT_LONG, DLOCK_ACTS, 4,
 					DLOCK_MANY_NAMES, DLOCK_OWNER, DLOCK_TTL, DLOCK_COUNT,
@@ -263,7 +263,7 @@ DLOCK_INTEGER_FUNCTION(dlock_downgrade, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_OWNER,
 	return change_held(use, LEASE_DOWNGRADE);
 }
 
-/* Make a call for each of its names: those for which it was done. */
+/* Make a call for each of its names: the names for which it was done. */
 static dlock_value
 change_each(dlock_use *use, lease_op op)
 {
@@ -340,8 +340,8 @@ DLOCK_INTEGER_FUNCTION(dlock_release_all, DLOCK_ACTS, 1, DLOCK_OWNER)
  * dlock_force_release(name [, owner]) returns integer
  *
  * Evict all holders of a name, or those of one owner: how many.  It takes the privilege
- * CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; without it, it is error 42501.
- * A NULL owner is an error, and does not mean all.
+ * CONNECTION_ADMIN (on MariaDB CONNECTION ADMIN) or SUPER; without it, error 42501.
+ * A NULL owner is an error, and does not mean all owners.
  */
 DLOCK_INTEGER_FUNCTION(dlock_force_release, DLOCK_ACTS, 1, DLOCK_NAME, DLOCK_OWNER)
 {

@@ -29,9 +29,9 @@
  */
 
 static pthread_once_t metadata_once = PTHREAD_ONCE_INIT;
-static mysql_udf_metadata_service metadata; /* of NULLs if there is none */
+static mysql_udf_metadata_service metadata; /* NULLs if there is none */
 
-/* Once, which saves every statement the trip to MySQL's registry. */
+/* Find the service, once: that saves each statement the trip to MySQL's registry. */
 static void
 find_metadata(void)
 {
@@ -80,8 +80,8 @@ read_request(dlock_use *use, lease_bytes text)
 }
 
 /*
- * Read a time.  A driver may send it in milliseconds or nanoseconds, so a longer one than
- * "max_ttl" is an error.
+ * Read a time.  One that is longer than "max_ttl" is an error, since a driver may have
+ * sent milliseconds or nanoseconds.
  */
 static bool
 read_duration(lease_bytes text, const char *what, int64_t *duration_us)
@@ -215,7 +215,7 @@ read_holds(dlock_use *use, lease_bytes text)
 	return read_number(text, "holds", &use->call.request.holds);
 }
 
-/* The token to match.  What never was one matches none, as UINT64_MAX does. */
+/* The token to match.  A number that cannot be a token becomes one that matches none. */
 static uint64_t
 token_of(int64_t value)
 {
@@ -345,7 +345,7 @@ static const struct
 {
 	const char *what;
 	bool		(*read) (dlock_use *use, lease_bytes text);	/* NULL: the function does */
-	bool		nullable;		/* where it may be left out, NULL does so */
+	bool		nullable;		/* where it may be left out, NULL leaves it out */
 }			parameters[] =
 {
 	[DLOCK_NAME] = {"name", read_name, false},
@@ -384,7 +384,7 @@ write_signature(char *message, const dlock_signature *signature)
 }
 
 /*
- * Check how many arguments there are, and say in which form they are wanted.
+ * Check how many arguments there are, and ask the server for strings, in UTF-8.
  * For _init: true, with a message, is failure.
  */
 bool

@@ -13,9 +13,7 @@
 #include "lease_engine.h"
 #include "server_abi.h"
 
-/*
- * All parameters.  The comments say where in the call to the engine their arguments go.
- */
+/* All parameters.  The comments say where in the dlock_call their arguments go. */
 typedef enum dlock_parameter
 {
 	DLOCK_NO_MORE,

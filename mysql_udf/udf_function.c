@@ -21,7 +21,7 @@
 typedef struct Statement
 {
 	const dlock_function *function;
-	int			command;		/* its number, as the server counts */
+	int			command;		/* dlock_caller_command() when it began */
 	lease_text	answer;			/* the last one; the server reads it until the
 								 * next call */
 } Statement;
@@ -55,7 +55,7 @@ dlock_begin(UDF_INIT *init, UDF_ARGS *args, char *message,
 		return true;
 	statement = calloc(1, sizeof(*statement));
 	if (statement == NULL)
-		return false;			/* dlock_make() tells it, with an SQLSTATE of ours */
+		return false;			/* dlock_make() raises the error, with our SQLSTATE */
 	statement->function = function;
 	statement->command = dlock_caller_command();
 	init->ptr = (char *) statement;
@@ -75,9 +75,9 @@ dlock_end(UDF_INIT *init)
 }
 
 /*
- * Does an expression of a table call, such as a virtual column?  MariaDB allows loadable
- * functions there.  It prepares them when it opens the table, with the number of the
- * last command, which stands for none, and calls them in the statement that reads the
+ * Say whether an expression of a table calls, such as a virtual column.  MariaDB allows
+ * loadable functions there.  It prepares them when it opens the table, under the largest
+ * command number, which stands for none, and calls them in the statement that reads the
  * table.  All other functions are called in the statement in which they were prepared.
  */
 static bool
@@ -161,8 +161,8 @@ dlock_make_text(UDF_INIT *init, const UDF_ARGS *args, unsigned long *length,
  */
 
 /*
- * Find out who calls; with its rights beyond its own leases, which costs a little, only
- * where they matter.
+ * Find out which account calls: false if an error was raised.  "with_rights": also find
+ * out whether it is an operator, which costs a little.
  */
 bool
 dlock_get_caller(dlock_use *use, bool with_rights)

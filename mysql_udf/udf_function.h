@@ -87,8 +87,8 @@ typedef struct dlock_use
 	const char *name;			/* by which errors call it */
 	const UDF_ARGS *args;
 	lease_bytes one_name;		/* the call's names: this one, */
-	lease_bytes *names;			/* or these, with their memory */
-	uint64_t   *tokens;			/* and the call's tokens */
+	lease_bytes *names;			/* or these, to be freed */
+	uint64_t   *tokens;			/* the call's tokens, to be freed */
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
 	dlock_answer answer;		/* the engine's */
@@ -124,13 +124,10 @@ extern bool dlock_get_caller(dlock_use *use, bool with_rights);
 extern bool dlock_check_operator(const dlock_use *use);
 extern bool dlock_ask_engine(dlock_use *use);
 
-/* For texts of any length: what fits into the server's MEDIUMTEXT. */
+/* The longest answer for texts of any length: the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL
 
-/*
- * For short texts.  Where the server counts characters it takes each for 4
- * bytes.
- */
+/* The same for short texts.  Where the server counts characters, each takes 4 bytes. */
 #define DLOCK_TEXT_SHORT	(4UL * UDF_RESULT_SIZE)
 
 /* As many decimals as there are: the servers' NOT_FIXED_DEC. */

@@ -1,11 +1,11 @@
 /*
  * udf_guard.c
- *	  The parts of CALL dlock.guard(name, owner, token) (rule 11).
+ *	  The parts of CALL dlock.guard(name, owner, token).
  *
  * A guard changes the lease's row in the caller's own transaction.  The row stays
  * locked until that transaction ends, and in a cluster the change is certified with the
  * rest.  Callers have no privilege on the lock table, so a procedure with the rights of
- * its definer makes the change, and in there nothing says who the caller is.  Hence
+ * its definer makes the change, and inside it nothing tells the caller's account.  Hence
  * three steps, in one statement and so in one thread:
  *
  * 1. dlock.guard, as the caller: dlock_guard_begin() checks that there is a
@@ -17,10 +17,10 @@
  *
  * InnoDB locks the row alone if the procedure finds it by its full key; else it locks
  * gaps, too, which delays other names.  So the ticket names the slot, and from the first
- * step on the engine takes the row for locked (lease_guards.c), for a moment.  Anybody
- * can call the second step, at any time.  If the moment is over by then, that step makes
- * the first one again, for the caller that the ticket names.  The row may still leave its
- * slot, for instance by another server of a cluster; then gaps are locked.
+ * step on the engine takes the row for locked (lease_guards.c), for a moment.  Any
+ * account can call the second step, at any time.  If the moment is over by then, that
+ * step repeats the first one, for the caller that the ticket names.  The row may still
+ * leave its slot, for instance by another server of a cluster; then gaps are locked.
  *
  * A lost lease has an SQLSTATE of its own, so that a program can tell it from all other
  * errors.  MariaDB takes a function's SQLSTATE from its error number.  So dlock.guard, on
@@ -51,10 +51,10 @@ static __thread struct
 	dlock_caller caller;
 }			ticket;
 
-/* Whether this thread's last step found the lease lost. */
+/* This thread's last step has found the lease lost. */
 static __thread bool is_lost = false;
 
-/* Raise the error of a lost lease, and say who has it now. */
+/* Raise the error of a lost lease, which says who holds the name now. */
 static void
 raise_lost(dlock_use *use)
 {
@@ -79,7 +79,7 @@ check_held(dlock_use *use, dlock_call_kind kind)
 	return false;
 }
 
-/* The same, and have the ticket say where its row is, which is yet to be locked. */
+/* The same, and note in the ticket where the row is, which is yet to be locked. */
 static bool
 begin_guard(dlock_use *use)
 {
@@ -162,7 +162,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_ticket, DLOCK_ACTS, 2, DLOCK_NAME, DLOCK_TOKE
  * dlock_guard_check(name, owner, token, rows) returns integer
  *
  * Check that the guard is there, having changed so many rows; 1.  Error 55L01
- * if there was none, or the lease has ended meanwhile.
+ * if it changed none, or the lease has ended meanwhile.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER,
 					   DLOCK_TOKEN, DLOCK_ROWS)
@@ -182,8 +182,8 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER
 /*
  * dlock_guard_lost() returns integer
  *
- * Say whether the error that has just ended a guard is that its lease is lost: 1 or
- * 0; once.  It locks no row any more.
+ * Say whether the error that has just ended a guard is a lost lease, 1 or 0, and forget
+ * that.  The guard will lock no row.
  */
 DLOCK_INTEGER_FUNCTION(dlock_guard_lost, DLOCK_LOOKS, 0)
 {

@@ -3,9 +3,9 @@
  *	  The SQL functions that look: who holds, who waits, counters.
  *
  * They take nothing and change nothing.  Owners and connections of other accounts are
- * masked, except for operators (rule 13).
+ * masked, except for operators.
  *
- * Below them are functions for install.sql and its views alone; they may change.
+ * Below them are functions for install.sql and its views alone: no part of the interface.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -25,9 +25,7 @@ fail(const dlock_answer *answer)
 	return dlock_error();
 }
 
-/*
- * Look at a name, some of whose holders may be over: false if an error was raised.
- */
+/* Look at a name, some of whose holders may be over: false if an error was raised. */
 static bool
 look(dlock_use *use, dlock_read_what what)
 {
@@ -148,8 +146,8 @@ compare_holders(const void *a, const void *c)
  * dlock.locks; as there, one whose lease is over shows until it is removed.
  * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00".  expires_at is null for a
  * lease that lives as long as its connection, and for one that was given back and that a
- * transaction still guards.  "guarded" is 1, 0, or null on a server that may only be
- * read.  A byte that is not part of a UTF-8 character reads U+FFFD.
+ * transaction still guards.  "guarded" is 1, 0, or null if the server is read-only or
+ * locked against writing.  A byte that is not part of a UTF-8 character reads U+FFFD.
  */
 DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 {
@@ -175,8 +173,7 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 /*
  * dlock_stats_reset() returns integer
  *
- * Set the counters of dlock.stats to zero; answers NULL.  For those who may
- * force a release.
+ * Set the counters of dlock.stats to zero; answers NULL.  For operators.
  */
 DLOCK_INTEGER_FUNCTION(dlock_stats_reset, DLOCK_ACTS, 0)
 {
@@ -272,9 +269,9 @@ answer_string(dlock_use *use, char *string)
 }
 
 /*
- * Check that one of our views asks.  It does so by stored functions with the rights of
+ * Check that one of our views asks.  A view asks by stored functions with the rights of
  * their definer, an account that nobody can log in to.  Everybody can call a loadable
- * function, but not everybody may read the view (rule 13).
+ * function, but not everybody may read the view.
  */
 static bool
 check_view(dlock_use *use, const char *view)

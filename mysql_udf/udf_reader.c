@@ -1,6 +1,6 @@
 /*
  * udf_reader.c
- *	  Who reads a view, and may see what.
+ *	  Which account reads a view, and whether it may see everything.
  *
  * The views show an owner to some of their readers only.  They have the rights of their
  * definer, and inside a view CURRENT_USER() and every stored function name the definer.
@@ -8,10 +8,10 @@
  * status variable.
  *
  * MySQL's views use the status variable.  MySQL cannot create a view that names a missing
- * loadable function, so a logical dump of the server would stop there when it is
- * restored.  Without the variable the views mask everything.  MariaDB reads the variable
- * as the definer, so there the views call the function.  It has no arguments: MariaDB
- * dumps a call with arguments in a form that it cannot parse without the function.
+ * loadable function, so to restore a logical dump of the server would stop there.
+ * Without the variable the views mask everything.  MariaDB reads the variable as the
+ * definer, so there the views call the function.  It has no arguments: MariaDB dumps a
+ * call with arguments in a form that it cannot parse without the function.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -41,8 +41,8 @@ add_hex(char *to, const char *bytes)
 }
 
 /*
- * Say who reads: "1" for who may see everything, or "0", then user and host in
- * hexadecimal digits, with blanks between.
+ * Write which account reads: "1" if it may see everything, else "0", then user and host
+ * in hexadecimal digits, with blanks between.
  */
 static void
 write_reader(char *to, const char *user, const char *host, bool is_operator)
@@ -57,7 +57,7 @@ write_reader(char *to, const char *user, const char *host, bool is_operator)
 /*
  * dlock_reader() returns text
  *
- * Who reads, for the views.
+ * Which account reads, for the views: see write_reader().
  */
 DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 {
@@ -72,8 +72,8 @@ DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 }
 
 /*
- * The value of MySQL's status variable: who reads.  It is empty if another thread than
- * the session's asks, or if the account is not known.
+ * The value of MySQL's status variable: which account reads.  It is empty if another
+ * thread than the session's asks, or if the account is not known.
  */
 static int
 show_reader(THD *thd, server_status_variable *shown, char *room)

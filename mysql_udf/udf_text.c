@@ -153,7 +153,7 @@ skip_space(Reader *reader)
 		reader->at++;
 }
 
-/* Read a character that may come after space. */
+/* Read a character, if it is the next one after any space. */
 static bool
 take(Reader *reader, char wanted)
 {
@@ -270,9 +270,7 @@ take_string(Reader *reader, char **to)
 	return false;
 }
 
-/*
- * Read what may be a number, maybe in quotes, as in SQL: false if there is nothing.
- */
+/* Read what may be a number, maybe in quotes, as in SQL: false if there is nothing. */
 static bool
 take_number(Reader *reader, lease_bytes *number)
 {

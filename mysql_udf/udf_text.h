@@ -26,7 +26,7 @@ extern const char *dlock_show(char shown[DLOCK_SHOWN_SIZE], lease_bytes string);
 /*
  * Read a JSON array of strings, or of numbers and nulls.  The strings are put into
  * "memory", which must be as long as the text.  A number stays as it is written, without
- * quotes; whether it is one, the caller says.  A null among numbers has no data.
+ * quotes; the caller checks that it is a number.  A null among numbers has no data.
  * "strings" has room for "most" elements; *count says how many there are.
  */
 typedef enum dlock_json_array
