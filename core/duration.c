@@ -2,8 +2,8 @@
  * duration.c
  *	  A time as text: a number of seconds, or a span as PostgreSQL's interval takes it.
  *
- * For MySQL and MariaDB, the command and the client library: so the same text means the
- * same everywhere.  PostgreSQL has more forms.  These are everybody's:
+ * MySQL and MariaDB, the command and the client library use this, so that the same text
+ * means the same in all of them.  PostgreSQL has more forms.  These are common to all:
  *
  *		30  0.25  -1  1e3				seconds
  *		30s  500 ms  5 minutes  1h 30m  numbers with units, added up
@@ -12,8 +12,8 @@
  *		PT1M30S  P1DT12H				ISO 8601
  *
  * and "ago" at the end turns the sign.  A day has 24 hours, a month 30 days, a
- * year 12 months.  Case does not matter.  It is rounded to microseconds, and exact up
- * to 2^53 of them, 285 years.
+ * year 12 months.  Case does not matter.  The result is rounded to microseconds, and
+ * exact up to 2^53 of them, 285 years.
  *
  * All is ASCII, and nothing depends on the locale: hence no strtod().
  *
@@ -105,7 +105,7 @@ skip_space(Reader *reader)
 		reader->at++;
 }
 
-/* Is this character next? */
+/* Say whether this character is next. */
 static bool
 is_next(const Reader *reader, char wanted)
 {
@@ -181,14 +181,14 @@ take_exponent(Reader *reader, double *value)
 	sign = take_sign(reader);
 	if (!take_digits(reader, &exponent))
 		return false;
-	/* beyond this every number is as good as none, or out of range */
+	/* a larger power makes every number 0, or out of range */
 	while (exponent-- > 0 && power < 1e300)
 		power *= 10;
 	*value = sign < 0 ? *value / power : *value * power;
 	return true;
 }
 
-/* Read letters: is it one of these words? */
+/* Read a word, if it is one of these, which have blanks between. */
 static bool
 take_word(Reader *reader, const char *words)
 {
@@ -233,7 +233,7 @@ take_time(Reader *reader, double hours, double *value_us)
 	double		minutes;
 	double		seconds = 0;
 
-	/* what is too large for this to be seen is out of range */
+	/* hours are whole; a number too large to tell is out of range */
 	if ((hours < 1e15 && hours != (double) (int64_t) hours) ||
 		!give(reader, GIVEN_TIME) || !take(reader, ':'))
 		return false;
@@ -267,7 +267,7 @@ is_before_time(Reader reader)
 	return take_digits(&reader, &hours) && take(&reader, ':');
 }
 
-/* Read a number's unit; at the end, none means seconds, and before a time days. */
+/* Read a number's unit; none means seconds at the end, and days before a time. */
 static bool
 take_unit(Reader *reader, double *value_us)
 {

@@ -317,8 +317,8 @@ lease_leaves_room(const lease_request *served, lease_outcome outcome,
 }
 
 /*
- * When time next changes what is in a request's way.  Bound holders, and
- * guards, end by an event instead.
+ * When time next changes what is in a request's way; INT64_MAX: bound holders
+ * and guards end only by an event.
  */
 static int64_t
 next_change(const lease_request *request, const lease_holder *holders,
@@ -350,10 +350,10 @@ repeats(const lease_request *request, const lease_holder *mine)
 /*
  * Answer an acquire with the hold that it repeats.  The call that took the hold
  * may still be about to give it back (LEASE_RELEASE with unless_repeated), so
- * note that another call has answered with it.  Only the call that made the
- * holder gives back when it has a request id.  If there are several holds,
- * another call took the last one, and nothing need be noted; of permits we
- * cannot tell.
+ * note that another call was answered with the hold.  A call with a request id
+ * gives back only a holder that it made.  So if there are several holds,
+ * another call took the last one, and nothing need be noted.  Permits do not
+ * tell how many calls took them.
  */
 static lease_outcome
 replay(lease_holder *mine)
@@ -536,7 +536,7 @@ change_holder(const lease_request *request, lease_holder *h, int64_t now_us)
 		case LEASE_REAP:
 			break;
 	}
-	return LEASE_NOT_YOURS;		/* speaks for no holder; not called */
+	return LEASE_NOT_YOURS;		/* not reached: these speak for no holder */
 }
 
 /* Find the requester's holder, and change it. */
@@ -566,7 +566,7 @@ change_mine(const lease_request *request, lease_holder *holders, size_t count,
 
 /*
  * End live holders, all or those of one owner, whatever their principal.  This
- * also ends what the lock delay keeps, so that an operator can cut that short.
+ * also ends holders that the lock delay keeps: an operator can cut that short.
  */
 static void
 evict(const lease_request *request, lease_holder *holders, size_t count,

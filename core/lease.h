@@ -16,11 +16,11 @@
  * session or transaction does: the engine knows whether it still exists, and
  * lease_judge() derives the holder's "life" from that.
  *
- * Two things keep a name from being granted although its holder is over.  A
- * "guard" pins a lease until a transaction of its holder ends.  A "lock delay"
- * gives a holder that let its lease expire time to notice.  Neither keeps the
- * holder itself out.  A guard keeps the mode in which it was taken, even if its
- * lease is downgraded meanwhile.
+ * Two things keep others from a name although its holder is over.  A "guard"
+ * pins a lease until a transaction of its holder ends.  A "lock delay" gives a
+ * holder that let its lease expire time to notice.  Neither keeps the holder
+ * itself out.  A guard keeps the mode in which it was taken, even if its lease
+ * is downgraded meanwhile.
  *
  * What the caller must ensure:
  * - all holders of the name are passed, live or over, in any order, under a
@@ -85,7 +85,7 @@ typedef enum lease_mode
 #define LEASE_MODE_FIRST	LEASE_EXCLUSIVE
 #define LEASE_MODE_LAST		LEASE_PERMIT
 
-/* A mode as users know it. */
+/* The name of a mode for users. */
 static inline const char *
 lease_mode_name(lease_mode mode)
 {
@@ -135,7 +135,7 @@ typedef enum lease_bond
 	LEASE_BOND_BEFORE			/* it was in a server before this one */
 } lease_bond;
 
-/* Bytes that somebody else owns; compared byte for byte, never as text. */
+/* Bytes in the caller's memory; compared byte for byte, never as text. */
 typedef struct lease_bytes
 {
 	const char *data;
@@ -156,7 +156,7 @@ typedef enum lease_change
 	LEASE_UNCHANGED,
 	LEASE_ADDED,				/* the last of the array, new */
 	LEASE_UPDATED,				/* anything but owner and token may differ */
-	LEASE_ENDED,				/* remove it: its holder gave it up, or what it was
+	LEASE_ENDED,				/* remove it: its owner gave it up, or what it was
 								 * bound to has ended */
 	LEASE_EXPIRED,				/* remove it: its deadline has passed */
 	LEASE_EVICTED				/* remove it: an operator ended it */
@@ -172,8 +172,9 @@ typedef struct lease_holder
 	lease_standing standing;	/* of the request's principal to this one */
 	bool		elsewhere;		/* bound to another session or transaction than
 								 * the requester's */
-	bool		repeated;		/* a repeated request id was answered with it;
-								 * or the engine does not track this */
+	bool		repeated;		/* an acquire that repeated its request id was
+								 * answered with it; or the engine does not track
+								 * this */
 	uint32_t	version;		/* holds, or permits */
 	uint32_t	guarded;		/* holds that guards pin; 0: no guard */
 	lease_mode	guard_mode;		/* the guards' mode: lease_merge_guard() */
@@ -218,7 +219,7 @@ typedef struct lease_request
 	int64_t		delay_us;		/* LEASE_ACQUIRE, LEASE_EVICT, LEASE_REAP,
 								 * LEASE_LEAVE: the lock delay, 0 for none */
 	int64_t		ttl_us;			/* LEASE_ACQUIRE, LEASE_RENEW */
-	uint64_t	token;			/* all that speak for a holder but
+	uint64_t	token;			/* all that speak for a holder, except
 								 * LEASE_ACQUIRE; 0 for any token */
 	uint64_t	next_token;		/* LEASE_ACQUIRE: given to a new holder */
 } lease_request;
@@ -254,9 +255,9 @@ typedef struct lease_result
 {
 	lease_outcome outcome;
 	uint64_t	token;			/* of the holder that answered; 0: none */
-	int64_t		retry_us;		/* LEASE_BUSY: when a deadline or the lock delay
-								 * next changes what is in the way; INT64_MAX:
-								 * time alone changes nothing */
+	int64_t		retry_us;		/* LEASE_BUSY: when the end of a lease or of a
+								 * lock delay next changes what is in the way;
+								 * INT64_MAX: time alone changes nothing */
 	size_t		count;			/* entries of the array now in use */
 	size_t		changed;		/* how many have change != LEASE_UNCHANGED */
 } lease_result;
@@ -301,8 +302,8 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 }
 
 /*
- * When this holder, apart from its guards, stops keeping strangers out by the
- * passing of time; INT64_MAX: only an event ends that.
+ * When time alone has this holder, apart from its guards, keep strangers out no
+ * longer; INT64_MAX: only an event ends that.
  */
 static inline int64_t
 lease_end_us(const lease_holder *holder, int64_t delay_us)
@@ -316,7 +317,7 @@ lease_end_us(const lease_holder *holder, int64_t delay_us)
 }
 
 /*
- * How much time a holder has left if nobody renews it; 0: it is over.  For one
+ * How much time a holder has left without a renewal; 0: it is over.  For one
  * that is bound to a session or transaction it is the time to live.
  */
 static inline int64_t
@@ -429,10 +430,10 @@ typedef struct lease_takeover
  * is the wall clock, microseconds since 2020-01-01 00:00 UTC.
  *
  * A server that lost another's newest raises starts from its own clock.  So no
- * raise may go beyond the clock; a server whose raise would waits for the
- * clock.  If the clock is so far behind that a wait of LEASE_TAKEOVER_WAIT_US
- * does not help (somebody set it back), the floor goes beyond the clock all the
- * same: tokens must never fall below what this table has seen.
+ * raise may go beyond the clock; a server whose raise would go beyond it waits.
+ * If the clock is so far behind that a wait of LEASE_TAKEOVER_WAIT_US does not
+ * help (it was set back), the floor still goes beyond the clock: tokens must
+ * never fall below what this table has seen.
  */
 extern lease_takeover lease_take_over(uint64_t last, int64_t wall_us);
 
@@ -458,7 +459,7 @@ lease_check_ttl(int64_t ttl_us)
 
 /*
  * Set the life of a holder from the state of its session or transaction, and
- * its deadline too, unless it is a plain one, which has its deadline already.
+ * its deadline too.  A plain holder has its deadline already.
  *
  * ttl_us is its time to live.  What since_us means depends on the bond: for
  * LEASE_BOND_BEFORE, when this server started, from which the time to live
@@ -496,7 +497,7 @@ extern size_t lease_find(const lease_request *request,
 extern size_t lease_find_exclusive(const lease_holder *holders, size_t count,
 								   int64_t now_us);
 
-/* Say whether anybody could have the name: nobody is in the way. */
+/* Say whether the name is free: no holder is in the way of a stranger. */
 extern bool lease_is_free(const lease_holder *holders, size_t count,
 						  int64_t delay_us, int64_t now_us);
 
@@ -524,8 +525,8 @@ extern uint64_t lease_youngest(const lease_holder *holders, size_t count,
 
 /*
  * Say whether all of them have ended.  Tokens grow, so a live holder whose
- * token is not larger than "youngest" is one of them.  If not, *next_us is when
- * time next ends one; INT64_MAX: time ends none.
+ * token is not larger than "youngest" is one of them.  If some have not ended,
+ * *next_us is when time next ends one; INT64_MAX: time ends none.
  */
 extern bool lease_have_ended(const lease_holder *holders, size_t count,
 							 uint64_t youngest, int64_t now_us,

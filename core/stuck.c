@@ -5,9 +5,9 @@
  * Waiters are struck out name by name.  To "sweep" a name is to sum up what is
  * in the way on it, and to look at its waiters in the order of the line.  If a
  * waiter is struck out, so that its owner or transaction can go on, the names
- * on which that one has leases or guards are swept again.  A name is swept
- * once, and then at most once for each lease and wait on it; a sweep takes as
- * many steps as there are of both.  So the time is quadratic at worst, and
+ * on which these have leases or guards are swept again.  A name is swept once,
+ * and then at most once for each lease, guard and wait on it; a sweep takes as
+ * many steps as there are of these.  So the time is quadratic at worst, and
  * linear in a chain.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -21,7 +21,7 @@ typedef struct index_list
 	uint32_t   *next;			/* of each member: the one after it */
 } index_list;
 
-/* What the search works with, all of it in memory that the caller gives. */
+/* What the search works with, all of it in the caller's memory. */
 typedef struct search
 {
 	const stuck_facts *facts;
@@ -43,7 +43,7 @@ typedef struct search
 	uint32_t   *by_ahead;
 } search;
 
-/* How far a lease is in somebody's way. */
+/* How far a lease is in the way of a waiter. */
 typedef struct obstacle
 {
 	bool		modes[LEASE_MODE_LAST + 1];	/* in which modes it is held or
@@ -56,7 +56,7 @@ typedef struct obstacle
  * ----------------------------------------------------------------
  */
 
-/* The caller's memory, or only the question how much of it is needed. */
+/* The caller's memory; or none, to count how much is needed. */
 typedef struct room
 {
 	bool		is_counted;		/* there is no memory yet */
@@ -183,7 +183,7 @@ hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
 		(lease->waiter != STUCK_NONE && stuck[lease->waiter]);
 }
 
-/* Say whether a guard stays in the way of others; it is never in its own's. */
+/* Say whether a guard stays in the way of others.  It never is in its own. */
 static bool
 guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
 {
@@ -191,7 +191,10 @@ guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
 
-/* How far a lease stays in the way of others, or of its own. */
+/*
+ * How far a lease, with its guards, stays in the way of the waiters of others,
+ * or with "own" in that of its owner's.
+ */
 static obstacle
 what_stays(const search *s, const bool *stuck, uint32_t l, bool own)
 {
@@ -225,7 +228,7 @@ typedef struct obstacles
 	uint32_t	leases[LEASE_MODE_LAST + 1];	/* how many, of each mode */
 	uint64_t	permits;
 	uint32_t	ahead;			/* owner of the first in the line, or STUCK_NONE */
-	bool		ahead_others;	/* others stand there too */
+	bool		ahead_others;	/* waiters of other owners stand there too */
 } obstacles;
 
 /* Add the obstacles of a lease, or take them out. */
@@ -413,9 +416,9 @@ typedef struct path
 	const search *s;
 	const bool *stuck;
 	uint32_t	newcomer;
-	uint32_t	at;				/* the waiter that we are at */
-	uint32_t	ntodo;			/* waiters found, in the order of finding */
-	stuck_step	step;			/* the step that we take from it */
+	uint32_t	at;				/* the waiter that the search is at */
+	uint32_t	ntodo;			/* waiters found: todo has them in this order */
+	stuck_step	step;			/* the step that is taken from it */
 	bool		closed;			/* the step leads to the newcomer */
 } path;
 

@@ -1,12 +1,12 @@
 /*
  * stuck.h
- *	  The search for waiters that are stuck: those that wait for each other in a
- *	  circle.
+ *	  The search for waiters that are stuck, since they wait for each other in a
+ *	  circle, or for such waiters.
  *
  * An owner stands for one thread of control.  It cannot go on while one of its
  * waiters waits, and it gives up what it has only while it can go on.  A guard
- * ends with its transaction.  That cannot go on while its connection waits, for
- * whatever owner, nor while the guard's owner cannot go on.
+ * ends with its transaction, which cannot go on while its connection waits, for
+ * whatever owner, nor while the owner of the guarded lease cannot go on.
  *
  * A waiter is "stuck" if it could not be served even if every owner that can go
  * on gave up all that it has.  The search first takes all waiters for stuck,
@@ -16,8 +16,8 @@
  * any of several names is stuck only if it is stuck for each of them.
  *
  * Only a deadline can free the waiters that remain.  The last waiter to join a
- * circle closes it, since whoever is granted a lease stops waiting.  So it is
- * enough that each newcomer asks whether it is stuck, and in a circle.  A
+ * circle closes it, since a waiter that is granted a lease stops waiting.  So it
+ * is enough that each newcomer asks whether it is stuck, and in a circle.  A
  * newcomer that is stuck but in no circle waits for others that are in one.
  *
  * Like lease.h, this is pure: it reads no clock, allocates nothing, does no I/O
@@ -67,8 +67,8 @@ typedef struct stuck_lease
 	uint32_t	owner;
 	lease_mode	mode;
 	uint32_t	held;			/* holds, or permits; 0: only guards are left */
-	bool		bound;			/* to a connection: not in the way of its
-								 * owner's waiters while that connection can go
+	bool		bound;			/* to a connection: in the way of its owner's own
+								 * waiters only while that connection cannot go
 								 * on */
 	uint32_t	waiter;			/* bound: that connection, or STUCK_NONE if it does
 								 * not wait */
@@ -103,7 +103,8 @@ typedef struct stuck_facts
 typedef struct stuck_step
 {
 	uint32_t	wait;			/* index of the wait */
-	uint32_t	lease;			/* held or guarded; STUCK_NONE: */
+	uint32_t	lease;			/* the lease in its way, held or guarded; else
+								 * STUCK_NONE, and then: */
 	uint32_t	ahead;			/* the wait ahead of it in the line */
 } stuck_step;
 

@@ -248,7 +248,7 @@ connection_no_memory(connection *c)
 							  "out of memory");
 }
 
-/* Give up: another run has written, or somebody has edited the tables. */
+/* Give up: another run has written, or an operator has edited the tables. */
 lease_status
 connection_edited(connection *c)
 {
@@ -333,7 +333,7 @@ static const char *const needed[] = {
 	 * several bytes.
 	 */
 	"SET SESSION character_set_client = ascii, character_set_connection = ascii",
-	/* somebody may have locked the table or a row; we try again */
+	/* the table or a row may be locked; we try again */
 	"SET SESSION innodb_lock_wait_timeout = 1",
 	"SET SESSION lock_wait_timeout = 1",
 };

@@ -107,6 +107,7 @@ member_due_us(const lease_member *member)
 	return member->deadline_us;
 }
 
+/* Note the first deadline of a name, and bring it to its place in the heap. */
 static void
 note_due(image_name *name)
 {
@@ -170,6 +171,7 @@ unlink_dirty(image_name *name)
 		image.last_dirty = name->prev_dirty;
 }
 
+/* Note whether a name differs from the table: none does where others write it. */
 static void
 set_dirty(image_name *name, bool is_dirty)
 {
@@ -552,6 +554,7 @@ image_is_valid(void)
 	return image.is_valid;
 }
 
+/* Say whether the image has all leases. */
 bool
 image_is_complete(void)
 {
@@ -563,6 +566,7 @@ image_is_complete(void)
  * ----------------------------------------------------------------
  */
 
+/* List a new object: image_end_batch() frees it, unless it is kept by then. */
 static void
 note_object(image_object *object)
 {
@@ -964,7 +968,7 @@ image_see(const lease_row *row, int64_t now_us)
 
 /*
  * Rows of a name that is known were read: note which are locked.  False if the name
- * should have other rows: somebody has edited the table.  There is no draft.
+ * should have other rows: the table has been edited.  There is no draft.
  */
 bool
 image_probe(image_name *name, const lease_row *rows, size_t n)

@@ -17,22 +17,23 @@
  * 2. No grant or renewal is answered before its commit: a batch works on drafts
  *	  (lease_name.h), which become the image when they have been committed.
  *	  (crash.pl, slow_commit.pl)
- * 3. A release that was answered early is marked in the image, "released", until
- *	  it has been written.  One that leaves some holds is found by its lease
+ * 3. A lease that a release answered early has ended is marked in the image, "released",
+ *	  until that has been written.  A release that leaves some holds is found by its lease
  *	  (lease_calls_owed()).  (late_release.pl, journal.pl, many_holders.pl)
- * 4. A write that the server refused is undone by dropping its drafts.  One whose
- *	  outcome is unknown leaves the image as it was until it has ended, and then begins
- *	  a new generation: lease_doubt().  (lost_commit.pl, hung_commit.pl, cut_off.c)
+ * 4. A write that the server refused is undone by dropping its drafts.  After a write
+ *	  whose outcome is unknown the image stays as it was until the write has ended, and
+ *	  then a new generation begins: lease_doubt().  (lost_commit.pl, hung_commit.pl,
+ *	  cut_off.c)
  * 5. Looks and early answers see the image, never a draft; so they see what was
  *	  committed.  (slow_commit.pl)
  *
  * What is known.  When the run takes over it reads the table.  If that has not more
  * than IMAGE_LEASES_MAX rows, the image is "complete": a name that is not in it has
- * no leases.  If it has more, or grows beyond that, whole names are dropped: those that
- * nobody has used for the longest time, and never one that differs from the table.  A
- * filter counts the table's rows, so that most names without leases are known to have
- * none.  If others may write the table at the same time, nothing is known for longer
- * than a batch.
+ * no leases.  If the table has more, or the image grows beyond that, whole names are
+ * dropped: those that no call has used for the longest time, but none that differs from
+ * the table.  A filter counts the table's rows, so that most names without leases are
+ * known to have none.  If others may write the table at the same time, nothing is known
+ * for longer than a batch.
  *
  * Time.  A lease's deadline is on the clock of the run that wrote it.  The time to live
  * of a lease that another run wrote counts from when this run first saw that version.
@@ -109,7 +110,7 @@ typedef struct lease_member
 	lease_mode	mode;
 	lease_kind	kind;
 	lease_life	life;			/* of a draft */
-	bool		locked;			/* its row, by somebody's transaction */
+	bool		locked;			/* its row, by a transaction */
 	bool		gone;			/* it has ended; in the image: and its row is locked */
 	bool		expired;		/* of a draft: because its deadline had come */
 	bool		changed;		/* of a draft: to be written */
@@ -124,7 +125,7 @@ typedef struct image_row
 	uint64_t	token;
 	uint64_t	writes;
 	uint32_t	slot;
-	bool		locked;			/* by somebody's transaction, when it was read */
+	bool		locked;			/* by a transaction, when it was read */
 } image_row;
 
 /* A version of a lease that another run has written, and when it is over. */

@@ -148,6 +148,7 @@ add_name(lease_bytes bytes)
 	return true;
 }
 
+/* Free the drafts of the batch, and let go of its names.  The mutex is held. */
 static void
 forget_names(void)
 {

@@ -270,7 +270,7 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 
 	if (call->abandoned)
 	{
-		/* it may have been granted something all the same */
+		/* the lost commit may have granted it something */
 		if (in_commit && status == LEASE_STATUS_LOST)
 			give_back_grants(call, false);
 		lease_call_finish(call);

@@ -6,18 +6,18 @@
  * guards on which the newcomer's wait depends, directly or by way of other owners.
  * Waiters elsewhere cost nothing.
  *
- * A circle is closed by the last of its waiters to join.  Each newcomer looks after it
- * has joined, and leaves before the next comes if it is in one.  All of this is under
- * the engine's mutex, so the facts are of one moment.  Only the holders in the way are as
- * of the last look at the name (lease_queue_look()), which is made after each change that
- * this server makes.
+ * The last waiter to join a circle closes it.  Each newcomer searches after it has
+ * joined, and if it is in a circle it leaves before the next one comes.  All of this is
+ * under the engine's mutex, so the facts are of one moment.  Only the holders in the way
+ * are as of the last look at the name (lease_queue_look()), which follows each change
+ * that this server makes.
  *
  * Most newcomers need not search.  If no holder or guard of the name waits, these can go on
  * and give it up to the waiters in line, and in the end to the newcomer.  No circle is
  * missed: the newcomer has joined, so in a circle it finds a holder that waits.
  *
- * It is not known whose transaction has locked a row: it counts as one that goes on with
- * the lease's owner, in a connection that does not wait.
+ * It is not known whose transaction has locked a row.  It counts as a transaction that
+ * goes on with the lease's owner, in a connection that does not wait.
  *
  * A name whose holders could not be noted, for want of memory, may be part of any
  * circle.  A search that meets such a name answers LEASE_DEADLOCK_UNKNOWN.
@@ -90,6 +90,7 @@ is_live(const lease_blocker *blocker, int64_t now_us)
 		(blocker->session == 0 || lease_session_is_alive(blocker->session));
 }
 
+/* Say whether a holder is in the way, by its lease or by its guards. */
 static bool
 is_in_the_way(const lease_blocker *blocker, int64_t now_us)
 {
@@ -177,7 +178,7 @@ reach_connection(search *s, uint64_t connection_id)
 	return waiter_in(place)->number;
 }
 
-/* Make room for one lease more, and a guard. */
+/* Make room for one more lease, and a guard: false if memory is short. */
 static bool
 make_room(search *s)
 {

@@ -70,7 +70,7 @@ extern bool dlock_engine_reload(dlock_answer *answer);
 
 /*
  * Wait until no call is being made, for some seconds at most, before the functions
- * are dropped.  False if there still is one.
+ * are dropped.  False if a call is still being made.
  */
 extern bool dlock_engine_drain(void);
 

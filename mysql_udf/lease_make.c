@@ -400,6 +400,7 @@ is_kept_from(lease_name_answer *answer)
 	return false;
 }
 
+/* Take a lease on a name, or wait for it. */
 static void
 make_acquire(lease_call *call, lease_name *name)
 {
@@ -466,7 +467,7 @@ make_release(lease_call *call, lease_name *name)
 	if (writes && answer.cannot_write && !lease_name_will_write(name, &made->moment))
 		lease_name_restore(name);
 
-	/* the holds that are left are over all the same */
+	/* but the holds that are left are over */
 	if (over_us != 0)
 		member->deadline_us = over_us;
 	call->seen_writes = answer.seen_writes;
@@ -952,6 +953,7 @@ make_apply_all(lease_call *call)
 		attend(find_draft(call->names[i]), true);
 }
 
+/* Remove what is over from the names, except rows that are locked. */
 static void
 make_reap(lease_call *call)
 {
@@ -985,9 +987,9 @@ only_name(const lease_call *call)
 
 /*
  * Say whether a retry with the same request id may have been answered with what a call is
- * to give back.  Retries on this server are counted; one may have been made before this
- * call although it came later.  A retry on another server of a cluster has written the
- * lease (see describe() in lease_name.c); what is committed first counts for both.
+ * to give back.  Retries on this server are counted; a retry may have been made before
+ * this call although it came later.  A retry on another server of a cluster has written
+ * the lease (see describe() in lease_name.c); what is committed first counts for both.
  */
 static bool
 was_found_again(const lease_call *call, lease_name *name)

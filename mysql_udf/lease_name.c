@@ -325,6 +325,7 @@ make_request(lease_name *name, lease_bytes id)
 	return text;
 }
 
+/* Bring a member up to what the core has made of its holder. */
 static void
 update_member(lease_name *name, lease_member *member,
 			  const lease_holder *holder, const lease_moment *moment)
@@ -342,6 +343,7 @@ update_member(lease_name *name, lease_member *member,
 	stamp(member, moment);
 }
 
+/* Add a member for a holder that the core has added. */
 static void
 add_member(lease_name *name, const lease_holder *holder,
 		   const dlock_caller *caller, const lease_moment *moment)

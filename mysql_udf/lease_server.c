@@ -41,7 +41,7 @@ read_settings(void)
 	lease_settings_forget();
 	if (table_visit_settings(&own, lease_settings_take) != LEASE_STATUS_OK)
 	{
-		/* somebody may have locked the table */
+		/* a session may have locked the table */
 		settings_us = lease_now() + SETTINGS_PAUSE_US;
 		return;
 	}

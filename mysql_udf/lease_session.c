@@ -58,6 +58,7 @@ typedef struct session
 static session *sessions[SESSION_SLOTS];
 static int64_t next_keep_us = INT64_MAX;	/* not later than any keep_us */
 
+/* The place of a connection in its list, or the end of that list. */
 static session **
 find_session(uint64_t connection_id)
 {
@@ -80,6 +81,7 @@ find_lease(session_lease **place, uint64_t token, lease_bytes name)
 	return place;
 }
 
+/* Say whether a connection is watched, and has not ended. */
 bool
 lease_session_is_alive(uint64_t connection_id)
 {

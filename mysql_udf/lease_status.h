@@ -13,8 +13,8 @@ typedef enum lease_status
 	LEASE_STATUS_OK,
 	LEASE_STATUS_CONFLICT,		/* rolled back: another transaction was faster, or holds a
 								 * lock; try again */
-	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or somebody has
-								 * edited the tables; the image is no longer valid */
+	LEASE_STATUS_FENCED,		/* rolled back: another run has written, or the tables
+								 * were edited; the image is no longer valid */
 	LEASE_STATUS_EARLY,			/* nothing can be granted before the clock gets there,
 								 * see lease_take_over() */
 	LEASE_STATUS_LOST,			/* the connection or the transaction is gone, and

@@ -122,7 +122,7 @@ lease_forget(void)
 	take_over_anew();
 }
 
-/* Somebody has changed the tables: forget all with the next batch. */
+/* The tables were changed by something else: forget all with the next batch. */
 void
 lease_reload_soon(void)
 {
@@ -332,8 +332,8 @@ lease_note_not_looked(void)
 }
 
 /*
- * The server is read-only.  Another one may be written meanwhile, so this run takes over
- * anew before the next grant.
+ * The server is read-only.  Another server may be written meanwhile, so this run takes
+ * over anew before the next grant.
  */
 void
 lease_note_read_only(void)

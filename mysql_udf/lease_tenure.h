@@ -25,7 +25,7 @@ typedef struct lease_tenure
 	size_t		journal_bytes;
 	int64_t		checkpoint_us;	/* when to write the next piece of a checkpoint */
 	int64_t		checkpoint_took_us; /* the last one, all of it */
-	int64_t		awaited_us;		/* when the next one may begin for callers who wait
+	int64_t		awaited_us;		/* when the next one may begin for callers that wait
 								 * for it */
 	struct						/* the one that is under way: */
 	{
@@ -39,7 +39,7 @@ typedef struct lease_tenure
 	bool		clustered;		/* others may write the table at the same time */
 	bool		read_only;		/* the server may not be written */
 	int64_t		looked_us;		/* when that was seen */
-	bool		reload;			/* somebody has changed the tables: nothing that is
+	bool		reload;			/* lease_reload() is to be called: nothing that is
 								 * known counts */
 	int64_t		doubt_us;		/* when a statement was lost that may still be
 								 * committed, see lease_doubt(); 0: none is */

@@ -1,6 +1,6 @@
 /*
  * mysql_compat.c
- *	  MySQL and MariaDB under one name: who calls, and how to raise an error.
+ *	  MySQL and MariaDB under one name: the caller, and how to raise an error.
  *
  * Both servers tell the same facts, each in its own way: by what they offer to plugins,
  * and where that does not suffice by other symbols that they export.  See server_abi.h.

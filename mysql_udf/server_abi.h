@@ -265,8 +265,8 @@ extern volatile int32_t mysql_is_ending
  * MySQL: services.  MariaDB has no registry.
  *
  * A service is a structure of functions, found by its name.  Each function
- * returns false for success, unless said otherwise.  Release what you acquire,
- * soon: one that is held when the server stops makes it log an error.
+ * returns false for success, unless said otherwise.  Release a service soon: if
+ * one is held when the server stops, the server logs an error.
  * ----------------------------------------------------------------
  */
 

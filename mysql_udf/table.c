@@ -325,7 +325,7 @@ table_probe(connection *c, const lease_bytes *names, size_t n,
 	}
 	if (status == LEASE_STATUS_OK && rows->count != expected)
 	{
-		/* some are locked, or somebody has edited the table */
+		/* some are locked, or the table was edited */
 		table_free_rows(rows);
 		return read_names(c, names, n, true, rows);
 	}
@@ -605,7 +605,7 @@ read_head(connection *c, bool lock, table_state *state)
 						   "table dlock.journal_head lacks its row; run install.sql again");
 }
 
-/* Read which runs have raised the marks: the smallest and the largest number of one. */
+/* Read which runs have raised the marks: the smallest and the largest of their ids. */
 static lease_status
 read_raisers(connection *c, uint64_t raisers[2])
 {
@@ -839,8 +839,8 @@ table_visit_settings(connection *c, table_setting_visitor visit)
 static const lease_frame frames[TABLE_CHANGES] = {
 	/*
 	 * Each row is looked up by its key, however many there are.  With a condition
-	 * instead, the servers read all rows when it may be most of them, even if told to
-	 * use the index; then they wait for what somebody guards.
+	 * instead, the servers read all rows when it may concern most of them, even if told
+	 * to use the index; then they wait for rows that are guarded.
 	 */
 	[TABLE_DELETE] = {
 		"DELETE FROM dlock.lease_table USING JSON_TABLE('[", ",",

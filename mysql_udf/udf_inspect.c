@@ -1,6 +1,6 @@
 /*
  * udf_inspect.c
- *	  The SQL functions that look: who holds, who waits, counters.
+ *	  The SQL functions that look: holders, waiters, counters.
  *
  * They take nothing and change nothing.  Owners and connections of other accounts are
  * masked, except for operators.
@@ -143,7 +143,7 @@ compare_holders(const void *a, const void *c)
  * dlock_holders(name) returns text
  *
  * A JSON array with an object for each holder, its keys being the columns of
- * dlock.locks; as there, one whose lease is over shows until it is removed.
+ * dlock.locks; as there, a holder that is over shows until it is removed.
  * Times are UTC, as in "2026-11-21T03:25:28.112233+00:00".  expires_at is null for a
  * lease that lives as long as its connection, and for one that was given back and that a
  * transaction still guards.  "guarded" is 1, 0, or null if the server is read-only or
@@ -233,8 +233,8 @@ DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
 /*
  * dlock_reload() returns integer
  *
- * Read the tables in database dlock again, after somebody else has changed them, for
- * instance by restoring a dump; 1.  For operators.
+ * Read the tables in database dlock again, after something else has changed them, for
+ * instance a restored dump; 1.  For operators.
  */
 DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
 {
@@ -249,8 +249,8 @@ DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
  * dlock_drain() returns integer
  *
  * Wait until no other call is being made, for 10 seconds at most: 1, or 0 if
- * there still is one.  MySQL forgets a function that is created while an old
- * one of its name still runs.
+ * a call still is.  MySQL forgets a function that is created while an old one
+ * of its name still runs.
  */
 DLOCK_INTEGER_FUNCTION(dlock_drain, DLOCK_LOOKS, 0)
 {

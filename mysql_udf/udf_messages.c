@@ -75,8 +75,8 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 }
 
 /*
- * Raise the error of a guard whose lease is lost.  At the end, where a long message is
- * cut, it says who holds the lease now, as far as the caller may know.  "now" has the
+ * Raise the error of a guard whose lease is lost.  The message ends, where a long one is
+ * cut, with the owner that holds the lease now, if the caller may know it.  "now" has the
  * holders, or is NULL if they are not known.
  */
 void
