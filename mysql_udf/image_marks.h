@@ -2,9 +2,8 @@
  * image_marks.h
  *	  The marks of tokens: the table has one for each bucket of names.
  *
- * No token that was granted in the bucket is above its mark once the journal has been
- * applied.  What was granted is never forgotten, also if its commit failed: tokens that
- * nobody has got do no harm.
+ * table.h says what a mark is.  A token that was granted counts for ever, even if its
+ * commit failed: tokens that no caller has got do no harm.
  *
  * All of it is under the engine's mutex.
  *

@@ -22,8 +22,6 @@
  * that wait for it are told so, and a release is written again unless it was
  * written already.
  *
- * Nothing here waits for the server or the disk with the mutex held.
- *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "lease_batch.h"

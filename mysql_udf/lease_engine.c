@@ -6,9 +6,9 @@
  * connections of the server, or lends that work to a caller that is alone.  A caller puts
  * its call into a list, and sleeps until the call is answered, its statement is killed,
  * its client is gone or its time is up; it looks for these 20 times a second.  One
- * mutex protects all that is shared; no thread holds it while it waits for the server or
- * the disk.  A caller that has been answered does not need the mutex any more, so all
- * callers that are answered by one commit go on at once.
+ * mutex protects all that is shared (lease_mutex.c).  A caller that has been answered
+ * does not need the mutex any more, so all callers that are answered by one commit go on
+ * at once.
  *
  * The caller and the engine each have a reference to a call.  A caller that gives up takes
  * the call out of the list or queue that it is in.  If the batcher is just working on the

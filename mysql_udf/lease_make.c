@@ -14,7 +14,7 @@
  * until the row is free.  Other calls that would change it are put off unanswered,
  * until lock_timeout.  Calls for other names are not delayed.
  *
- * Only the batcher calls this, with the mutex held.
+ * All of this is part of a batch (lease_batch.c), with the mutex held.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

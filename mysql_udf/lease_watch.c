@@ -2,12 +2,11 @@
  * lease_watch.c
  *	  How the engine learns that a connection with session leases has ended.
  *
- * A session lease lives as long as the connection that took it.  Each server tells us in
- * its own way when a connection ends.  MySQL calls the destructor of a value that is kept
- * with the session.  MariaDB has an event for audit plugins; this library is one, too
- * (install.sql activates it).  Both come in the connection's own thread, for a client that
- * quits, is lost or is killed.  MariaDB's event scheduler tells nothing, so that what it
- * runs can have no session lease.
+ * Each server tells us in its own way when a connection ends.  MySQL calls the destructor
+ * of a value that is kept with the session.  MariaDB has an event for audit plugins; this
+ * library is one, too (install.sql activates it).  Both come in the connection's own
+ * thread, for a client that quits, is lost or is killed.  MariaDB's event scheduler tells
+ * nothing, so what it runs can have no session lease.
  *
  * Where the plugin is not active, the batcher looks at the list of connections
  * instead, once a second.  That is so after a reinstallation while there are
