@@ -92,11 +92,17 @@ start(dlock_answer *answer)
 
 	if (started)
 		return true;
+	if (!hash_start())
+	{
+		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");
+		snprintf(answer->message, sizeof(answer->message),
+				 "could not get random bytes: %s",
+				 strerror_r(errno, reason, sizeof(reason)));
+		return false;
+	}
 	if (!lease_owed_begin() || !lease_waiters_begin())
 		return no_memory(answer);
 	lease_run_begin();
-	while (!hash_start())
-		;
 	lease_mutex_begin();
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* makes its copy in a statement */

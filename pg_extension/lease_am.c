@@ -15,7 +15,7 @@
  * one slice of the hashes after another.
  *
  * Rows are masked here, so that every reader of the table, in whatever way it
- * reads, sees of other roles' leases what the views show and no more (rule 13).
+ * reads, sees of other roles' leases what the views show and no more.
  *
  * Everything else either has an obvious answer or raises an error.
  *

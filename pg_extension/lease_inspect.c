@@ -2,8 +2,7 @@
  * lease_inspect.c
  *	  The SQL functions that look: who holds, who waits, counters.
  *
- * All of them work on a standby.  Owners and clients of other roles are masked
- * (rule 13).
+ * All of them work on a standby.  Owners and clients of other roles are masked.
  *
  * Functions behind a view are called with the privileges of the view's reader,
  * so everybody may call them.  They answer what their view would: a role that

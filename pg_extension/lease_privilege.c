@@ -3,7 +3,7 @@
  *	  Which roles may see whose leases, and act for whom.
  *
  * The table, the views' functions and the error messages ask here, so that all
- * show the same of other roles' leases (rule 13).  This asks the catalogs, so
+ * show the same of other roles' leases.  This asks the catalogs, so
  * the caller must have locked no page and nothing else.  It keeps nothing, and
  * a crash leaves nothing to mend.
  *

@@ -7,7 +7,7 @@
 #ifndef DLOCK_LEASE_PRIVILEGE_H
 #define DLOCK_LEASE_PRIVILEGE_H
 
-/* Shown to roles that may not see an owner or client (rule 13). */
+/* Shown to roles that may not see an owner or client. */
 #define LEASE_MASK	"<insufficient privilege>"
 
 /* lease_privilege.c */
