@@ -9,11 +9,11 @@
 -- it.
 --
 -- In a cluster, or with replicas: first put the library on every server.  What
--- this file does is replicated, except for plugins; so on every other server,
--- MariaDB needs INSTALL SONAME 'dlock', afterwards, and MySQL needs
--- plugin-load-add=auth_socket.so among its options, beforehand.
+-- this file does is replicated, except for plugins.  So every other server needs
+-- INSTALL SONAME 'dlock' afterwards (MariaDB), or plugin-load-add=auth_socket.so
+-- among its options beforehand (MySQL).
 --
--- There come into being
+-- This file makes
 --
 -- - the functions dlock_...(), which every account may call;
 -- - database dlock: the lock table and what belongs to it, the views locks,
@@ -22,16 +22,16 @@
 --	missing, the plugin that lets it in; and on MariaDB a plugin of dlock's
 --	own, which notices that connections end.
 --
--- Nobody but administrators can see the views or use dlock.guard() before they
--- are let.  What an application needs, and what somebody who only watches:
+-- At first only administrators can see the views or use dlock.guard().  An
+-- application needs the first of these, an account that only watches the others:
 --
 --	GRANT EXECUTE ON dlock.* TO 'app'@'%';
 --	GRANT SELECT ON dlock.locks TO 'watcher'@'%';
 --	GRANT SELECT ON dlock.waiters TO 'watcher'@'%';
 --	GRANT SELECT ON dlock.stats TO 'watcher'@'%';
 --
--- MariaDB can grant to PUBLIC instead.  Nobody should be let at the tables, so
--- grant no SELECT ON dlock.*.
+-- MariaDB can grant to PUBLIC instead.  Let nobody read the tables: grant no
+-- SELECT ON dlock.*.
 --
 -- On MariaDB the statement DO hides the errors of functions; use SELECT, SET or
 -- CALL.
@@ -50,14 +50,14 @@ SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 --	1126, 1127	the library is not in the server's plugin directory, or cannot
 --				be read by the server, or is not this version
 --	1026, or 1305 further down
---				the server was started when dlock had been installed but the
---				library was not there: put it there and restart the server
+--				dlock was installed, and the server was started while the
+--				library was missing: put it there and restart the server
 -- ---------------------------------------------------------------------
 
 CREATE DATABASE IF NOT EXISTS dlock DEFAULT CHARACTER SET utf8mb4;
 
--- What a restored dump says of functions that this server has not loaded is in the
--- way of loading them.
+-- A restored dump may have entries for functions that this server has not loaded.
+-- They are in the way of loading these.
 DROP PROCEDURE IF EXISTS dlock.look_for_functions;
 DELIMITER //
 CREATE PROCEDURE dlock.look_for_functions()
@@ -143,8 +143,8 @@ CREATE FUNCTION IF NOT EXISTS dlock_guard_check RETURNS INTEGER
 CREATE FUNCTION IF NOT EXISTS dlock_guard_lost RETURNS INTEGER
 	SONAME 'dlock.so';
 
--- MariaDB's plugin.  If the server was started without the library, an entry is
--- in the way.
+-- MariaDB's plugin.  If the server was started without the library, an old entry
+-- is in the way.
 SET @dlock_statement = IF(@dlock_mariadb AND NOT EXISTS (
 		SELECT * FROM information_schema.PLUGINS
 		WHERE PLUGIN_LIBRARY = 'dlock.so' AND PLUGIN_STATUS = 'ACTIVE'),
@@ -172,11 +172,10 @@ CREATE TABLE IF NOT EXISTS dlock.lease_mark (
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='what keeps tokens growing';
 
--- Only if they are not there: the library may be at work on them.  New ones come
--- from the system clock, seconds since 2020, times 2^20, of a second ago: the
--- library raises them to the clock before the first grant, and would else have to
--- wait for it.  So the tokens of a new table are above those of a table that was
--- there before.
+-- Marks that are there stay: the library may be at work on them.  New ones are the
+-- system clock of a second ago, in seconds since 2020, times 2^20.  Before the first
+-- grant the library raises them to the clock; from a later time it would have to
+-- wait.  So the tokens of a new table are above those of an earlier table.
 SELECT COUNT(*) INTO @dlock_marks FROM dlock.lease_mark;
 SET @dlock_statement = IF(@dlock_marks >= 256, 'DO 0', '
 INSERT IGNORE INTO dlock.lease_mark (bucket, mark)
@@ -204,10 +203,10 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
 	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');
 
--- Changes that lease_table does not show yet.  dlock.lease_state, below, says what a
--- row of the journal says.  (1.0 had another journal, lease_journal; the library
--- empties it, and nothing else needs it.)  A library that is at work writes the journal
--- as soon as it finds one of these: so both appear at once.
+-- The journal: changes that lease_table does not have yet.  Above dlock.lease_state,
+-- below, stands what its rows mean.  (1.0 had another journal, lease_journal; the library
+-- empties it, and nothing else needs it.)  A library at work writes the journal as soon
+-- as it finds one of these tables, so both appear at once.
 CREATE TABLE IF NOT EXISTS dlock.new_journal_head (
 	place TINYINT UNSIGNED NOT NULL PRIMARY KEY,
 	writer BIGINT UNSIGNED NOT NULL
@@ -251,7 +250,7 @@ CREATE TABLE IF NOT EXISTS dlock.library_account (
 		COMMENT 'the same'
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 	COMMENT='the accounts that the library uses';
--- that of 1.0.0
+-- the table of 1.0.0 lacks a column
 SET @dlock_statement = IF(EXISTS (
 		SELECT * FROM information_schema.COLUMNS
 		WHERE TABLE_SCHEMA = 'dlock' AND TABLE_NAME = 'library_account'
@@ -261,7 +260,7 @@ SET @dlock_statement = IF(EXISTS (
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 
--- A row is a holder.  Names and the like are bytes.  This table comes last, for
+-- A row is a holder.  Names and the like are bytes.  This table comes last, because
 -- without it the library grants nothing.
 CREATE TABLE IF NOT EXISTS dlock.lease_table (
 	name VARBINARY(255) NOT NULL,
@@ -307,16 +306,17 @@ CREATE TABLE IF NOT EXISTS dlock.lease_table (
 -- The library logs in to its own server by the Unix socket, as the account that
 -- is called like the server's user in the operating system, usually
 -- 'mysql'@'localhost'.  The plugin auth_socket (MySQL) or unix_socket (MariaDB)
--- lets in that user and no other.  An account of that name that is there stays
--- as it is; if it cannot log in by the socket, dlock's functions say so.
+-- lets in that user and no other.  An account of that name that exists already
+-- keeps what it has, and gets the rights; if it cannot log in by the socket,
+-- dlock's functions say so.
 --
--- 'dlock'@'localhost' is for nobody to log in: the views and dlock.guard_row()
--- have its rights.  If there is one that is not locked, it is somebody's, and must
--- not get them: error 1396.
+-- Nobody logs in as 'dlock'@'localhost': the views and dlock.guard_row() have its
+-- rights.  If there is one that is not locked, it belongs to somebody else and must
+-- not get these rights: error 1396.
 -- ---------------------------------------------------------------------
 
 SET @dlock_plugin = IF(@dlock_mariadb, 'unix_socket', 'auth_socket');
--- of a restored dump, too
+-- an entry of a restored dump is in the way, too
 DELETE FROM mysql.plugin WHERE name = @dlock_plugin AND NOT EXISTS (
 	SELECT * FROM information_schema.PLUGINS
 	WHERE PLUGIN_NAME = @dlock_plugin AND PLUGIN_STATUS = 'ACTIVE');
@@ -346,12 +346,12 @@ SET @dlock_statement = IF(@dlock_locked > 0, 'DO 0',
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
--- everybody may read it, but a view's definer has to be told
+-- everybody may read it, but to a view's definer it has to be granted
 SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
 	'GRANT SELECT ON performance_schema.session_status TO ''dlock''@''localhost''');
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
--- the library asks whether the server follows another one: on MariaDB anybody may
+-- the library asks whether the server follows another one: on MariaDB any account may
 SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
 	'GRANT SELECT ON performance_schema.replication_applier_status TO ''dlock''@''localhost''');
 PREPARE dlock_statement FROM @dlock_statement;
@@ -393,26 +393,26 @@ EXECUTE dlock_statement;
 -- ---------------------------------------------------------------------
 -- Views
 --
--- To look never writes: the views read what is committed, in the reader's own
+-- Looking never writes: the views read what is committed, in the reader's own
 -- snapshot, and ask the library only for what is in its memory.
 --
--- A logical dump should be restored where the library is missing.  So the views name
--- no loadable functions, but stored ones, which call these.  On MariaDB a stored one
--- cannot tell who reads, see below: there locks and waiters name dlock_reader().  It
--- has no arguments, because a call with arguments is dumped in a way that cannot even
--- be parsed without the function.
+-- It must be possible to restore a logical dump where the library is missing.  So the
+-- views name no loadable functions, but stored functions that call these.  On MariaDB
+-- a stored function cannot tell who reads, see below: there locks and waiters name
+-- dlock_reader().  It has no arguments, because a call with arguments is dumped in a
+-- way that cannot even be parsed without the function.
 --
--- Names and owners are shown as text that compares byte for byte; one that is not
--- UTF-8 as its bytes, 0x..., whatever character set the session has HEX() answer in.
--- Times are in the session's zone.
+-- Names and owners are text that compares byte for byte.  One that is not UTF-8 shows
+-- as its bytes, 0x..., whatever character set HEX() answers in.  Times are in the
+-- session's zone.
 --
--- Who reads a view, and may see what, is told by a status variable, or on MariaDB a
--- function; udf_reader.c says why, and how.  "LIMIT" stands where something is to be
--- asked for once, not for every row.
+-- A status variable, or on MariaDB a function, tells who reads a view and what the
+-- reader may see; udf_reader.c says why, and how.  "LIMIT" stands where something is
+-- to be asked for once, not for every row.
 -- ---------------------------------------------------------------------
 
--- With the rights of who calls: of the views' definer in these, and for all others
--- of no use.  The first was one of 1.0.
+-- These have the rights of the caller: in the views that is the views' definer, and
+-- for everybody else they are of no use.  The first was one of 1.0.
 /*!80000 DROP FUNCTION IF EXISTS dlock.settled */;
 DROP FUNCTION IF EXISTS dlock.all_unwritten;
 DROP FUNCTION IF EXISTS dlock.all_waiters;
@@ -453,15 +453,15 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_held() RETURNS BIGINT
 	COMMENT 'for the view stats'
 	RETURN (SELECT COUNT(*) FROM dlock.lease_state);
 
--- The leases as they are: the rows of lease_table with the journal applied, less those
--- of which the library has answered a release that it has not written.  For the views
--- here, which ask with their own rights; nobody else should be let at it, for it masks
--- nothing.  (Had it the rights of its definer, the view locks could not be restored from
--- a dump before FLUSH PRIVILEGES.)
+-- The leases as they are: the rows of lease_table with the journal applied, without
+-- those whose release the library has answered and not written yet.  This view is for
+-- the views below, which ask with their own rights.  Let nobody else read it, for it
+-- masks nothing.  (If it had the rights of its definer, the view locks could not be
+-- restored from a dump before FLUSH PRIVILEGES.)
 --
 -- A row of the journal is a JSON array of changes, each an array that begins with a
--- number; strings are in hexadecimal digits.  They follow each other in the order of
--- (writer, number) and of the array.  A lease is told by its name and token.
+-- number; strings are in hexadecimal digits.  The changes are in the order of (writer,
+-- number), and within a row in that of the array.  Name and token identify a lease.
 --
 --	[1, name, slot, owner, account_user, account_host, mode, kind, version, token,
 --		request, ttl_us, writes, deadline_us, connection_id, acquired_us, expires_us]
@@ -473,27 +473,28 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_held() RETURNS BIGINT
 --				renew all plain leases of this owner and account that the same writer
 --				has put and that end after at_us: at_us + ttl_us is their deadline
 --
--- Renewals leave no gap: what one of an owner has renewed is not over when the next is
--- made.  So a lease is renewed if it was not over at the first renewal after it was
--- put, and then the last renewal counts.
+-- An owner's renewals leave no gap: a lease that one of them has renewed is not over when
+-- the next is made.  So a lease is renewed if it was not over at the first renewal after
+-- it was put, and then the last renewal counts.
 --
--- How it is joined.  The table may be large, so no copy of it is made, as a UNION would:
--- it is read once, each row looks up what the journal has of it, and a row of "part"
--- more has the leases that the journal puts.  What is made of the journal is small and
--- gets keys.  Both servers choose other plans where they may:
+-- How it is joined.  The table may be large, so it is not copied, as a UNION would do.  It
+-- is read once, and each row looks up what the journal has of it.  One more row of "part"
+-- has the leases that the journal puts.  The tables that are made of the journal are small
+-- and get keys.  Both servers choose worse plans where they may:
 --
 -- - The range of names is all of them for part 0 and none for part 1; as it depends on
 --	the row of "part", MySQL cannot make a hash of the table.
 -- - "put".part is a column and no condition, so that it is a key.
 -- - The account of a renewal is within IF(), for MariaDB makes no key that long.  The
---	number of a renewal is compared with what depends on the lease, for a constant is
---	not part of a key.
--- - No window but from the first row on, and none with MIN(): they would take time that
---	grows with the square of the rows, on either server.
--- - MySQL makes a table of "entry", because of its LIMIT.  Without that, its hypergraph
---	optimizer, which any session may choose, sorts the rows for the windows by where they
---	are in JSON_TABLE's own table.  That is emptied for each row of the journal.  So most
---	leases were missing, and the server wrote where it must not, and crashed.
+--	number of a renewal is compared with a value that depends on the lease, for a
+--	constant is not part of a key.
+-- - Every window begins with the first row, and none has MIN(): others would take time
+--	that grows with the square of the rows, on either server.
+-- - Because of the LIMIT in "entry", MySQL makes a table of it.  Otherwise MySQL's
+--	hypergraph optimizer, which any session may choose, sorts the rows for the windows by
+--	where they are in JSON_TABLE's own table.  MySQL empties that table for each row of
+--	the journal.  So most leases were missing, and the server wrote where it must not,
+--	and crashed.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY INVOKER
 VIEW dlock.lease_state AS
 WITH entry AS (
@@ -620,7 +621,7 @@ WHERE (t.name IS NOT NULL AND o.name IS NULL)
 -- One row per holder; expired rows show until reaped.  MariaDB's FROM_UNIXTIME() ends
 -- in 2038; later times are converted as if it were 28 or 56 years earlier, when
 -- the calendar is the same.  "remaining" of a session's lease is its time to live.
--- Who has locked a row, a view cannot ask: dlock_holders() says whether it is guarded.
+-- A view cannot ask who has locked a row: dlock_holders() says whether it is guarded.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.locks AS
 SELECT
@@ -669,10 +670,10 @@ FROM (
 		LIMIT 1) AS r
 	STRAIGHT_JOIN dlock.lease_state AS l;
 
--- One row per connection that waits for a lease in this server; position 1 is
--- served next.  NULL: owner, mode and position of dlock_wait(), position of
--- dlock_acquire_all() and dlock_acquire_any(), which has a row for each of its names,
--- and of who has been granted a lease that is yet to be committed.
+-- One row per connection that waits for a lease in this server; dlock_acquire_any() has
+-- a row for each of its names.  Position 1 is served next.  NULL: owner, mode and
+-- position of dlock_wait(); position of dlock_acquire_all() and dlock_acquire_any(), and
+-- of a waiter whose grant is yet to be committed.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.waiters AS
 SELECT
@@ -720,8 +721,8 @@ JSON_TABLE(j.json, '$[*]' COLUMNS (
 	connection_id BIGINT UNSIGNED PATH '$.connection_id'
 )) AS w;
 
--- One row: counters of this server since stats_reset.  "held" is no counter: the
--- leases are counted each time that somebody asks for it.
+-- One row: counters of this server since stats_reset.  "held" is no counter: each query
+-- that has this column counts the leases.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.stats AS
 SELECT
@@ -750,8 +751,8 @@ JSON_TABLE(j.json, '$' COLUMNS (
 	stats_reset_us BIGINT PATH '$.stats_reset_us'
 )) AS c;
 
--- Those that the views of 1.0.0 had.  Everybody could call them, and see who waits
--- for what.
+-- Functions of the views of 1.0.0.  Everybody could call them, and see who waits for
+-- what.
 DROP FUNCTION IF EXISTS dlock_may_see;
 DROP FUNCTION IF EXISTS dlock_waiters_json;
 DROP FUNCTION IF EXISTS dlock_stats_json;
@@ -759,13 +760,13 @@ DROP FUNCTION IF EXISTS dlock_stats_json;
 -- ---------------------------------------------------------------------
 -- The guard: CALL dlock.guard(name, owner, token)
 --
--- Raise an error unless the caller holds the lease with this token; from then
--- on until the caller's transaction has ended nobody else is granted it.  Names
--- and owners are bytes here: a client whose character set is not utf8mb4 has to
--- convert what is not ASCII.  udf_guard.c says why there are three steps, and why
--- the error of a lost lease is raised again.  The row may have been written since the
--- transaction looked first: MariaDB's innodb_snapshot_isolation must not make an error
--- of that.
+-- Raise an error unless the caller holds the lease with this token.  From then
+-- on, until the caller's transaction has ended, nobody else is granted the lease.
+-- Names and owners are bytes here: a client whose character set is not utf8mb4
+-- has to convert what is not ASCII.  udf_guard.c says why there are three steps,
+-- and why the error of a lost lease is raised again.  The row may have been
+-- written since the transaction looked first: that must be no error by MariaDB's
+-- innodb_snapshot_isolation.
 -- Errors: 55L01 if the lease is not held, 25P01 outside a transaction, 22004,
 -- 22023.
 -- ---------------------------------------------------------------------
@@ -786,7 +787,7 @@ BEGIN
 	SET changed = 0;
 	IF lease_slot IS NOT NULL THEN
 		-- A join looks the row up by its key.  How an UPDATE of one table finds its
-		-- rows, some settings of the session decide, and may have it lock all there are.
+		-- rows depends on settings of the session, and it may lock all that there are.
 		/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
 		UPDATE (SELECT 1 AS one) AS one
 			STRAIGHT_JOIN dlock.lease_table AS l FORCE INDEX (PRIMARY)
@@ -828,16 +829,15 @@ END//
 DELIMITER ;
 
 -- ---------------------------------------------------------------------
--- The library's account is let in whatever init_connect says, and on MySQL while
--- the server is in offline_mode: that takes the privilege CONNECTION_ADMIN.  On
--- MySQL that would also let it write while the server is read_only; so there a role
--- has the privilege, by default, and the library lays it aside as soon as it is let
--- in.
+-- The server must let the library in whatever init_connect does, and on MySQL also
+-- in offline_mode: that takes the privilege CONNECTION_ADMIN.  On MySQL this also
+-- lets an account write while the server is read_only.  So there a default role has
+-- the privilege, and the library lays the role aside as soon as it is let in.
 --
--- This comes last: it is an error if who installs may not grant that privilege, or
--- if there is an account 'dlock_login'@'localhost' that is not locked, which is
--- somebody's and must not get it: 1396.  Then all is there all the same, but
--- init_connect and offline_mode are for the library as for others.
+-- This comes last, because it is an error if the administrator may not grant that
+-- privilege, or (1396) if there is an account 'dlock_login'@'localhost' that is not
+-- locked: that belongs to somebody else and must not get it.  All else is there then,
+-- but init_connect and offline_mode are for the library as for others.
 -- ---------------------------------------------------------------------
 
 SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
@@ -861,7 +861,7 @@ SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
 	CONCAT('GRANT ''dlock_login''@''localhost'' TO ', @dlock_account));
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
--- beside those that the account may have
+-- beside the default roles that the account may have
 SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
 	'SELECT GROUP_CONCAT(CONCAT(QUOTE(DEFAULT_ROLE_USER), ''@'', QUOTE(DEFAULT_ROLE_HOST)))
 	INTO @dlock_roles FROM mysql.default_roles
