@@ -45,7 +45,8 @@ SET SESSION autocommit = 1;
 SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 
 -- ---------------------------------------------------------------------
--- Functions.  If there is an error here, nothing has been done:
+-- Functions.  If there is an error here, nothing has been done, except that database
+-- dlock may be new, and empty:
 --
 --	1126, 1127	the library is not in the server's plugin directory, or cannot
 --				be read by the server, or is not this version
