@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 static struct
 {
 	uint64_t	writer;			/* this run */
@@ -284,17 +286,7 @@ use_name(image_name *name)
 static bool
 reserve_places(void)
 {
-	size_t		room = image.room > 0 ? image.room * 2 : 1024;
-	image_name **due;
-
-	if (image.names.count < image.room)
-		return true;
-	due = realloc(image.due, room * sizeof(image_name *));
-	if (due == NULL)
-		return false;
-	image.due = due;
-	image.room = room;
-	return true;
+	return array_reserve(&image.due, &image.room, image.names.count + 1, sizeof(image_name *));
 }
 
 /* Say whether a name that has no entry is known to have no leases. */

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 /* ----------------------------------------------------------------
  * Writing
  * ----------------------------------------------------------------
@@ -320,17 +322,9 @@ add_change(journal_changes *changes, uint64_t writer)
 {
 	journal_change *change;
 
-	if (changes->count == changes->room)
-	{
-		size_t		room = changes->room > 0 ? changes->room * 2 : 64;
-		journal_change *more = realloc(changes->changes,
-									   room * sizeof(journal_change));
-
-		if (more == NULL)
-			return NULL;
-		changes->changes = more;
-		changes->room = room;
-	}
+	if (!array_reserve(&changes->changes, &changes->room, changes->count + 1,
+					   sizeof(journal_change)))
+		return NULL;
 	change = &changes->changes[changes->count++];
 	*change = (journal_change) {.row.writer = writer};
 	return change;

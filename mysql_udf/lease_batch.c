@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "image.h"
 #include "image_marks.h"
 #include "lease_calls.h"
@@ -67,7 +68,8 @@
 
 /* What goes into one commit.  Its calls are in lists of their own (lease_lists.h). */
 static lease_to_make batch;
-static size_t names_room;		/* of its names, and of those to be read */
+static size_t names_room;
+static size_t reads_room;		/* of the names to be read, for as many as it has */
 static size_t nunanswered;		/* calls that were not answered when taken */
 static bool writes_deferred;	/* releases that were put off are to be written now */
 static bool is_apart;			/* it has only looks, and reads without locks: a commit
@@ -126,21 +128,9 @@ add_name(lease_bytes bytes)
 		return false;
 	if (name->in_batch)
 		return true;
-	if (batch.nnames == names_room)
-	{
-		size_t		room = names_room > 0 ? names_room * 2 : LEASE_BATCH_NAMES;
-		image_name **names = realloc(batch.names, room * sizeof(*names));
-		lease_bytes *reads;
-
-		if (names == NULL)
-			return false;
-		batch.names = names;
-		reads = realloc(reading.names, room * sizeof(*reads));
-		if (reads == NULL)
-			return false;
-		reading.names = reads;
-		names_room = room;
-	}
+	if (!array_reserve(&batch.names, &names_room, batch.nnames + 1, sizeof(image_name *)) ||
+		!array_reserve(&reading.names, &reads_room, batch.nnames + 1, sizeof(lease_bytes)))
+		return false;
 	image_pin(name);
 	batch.names[batch.nnames++] = name;
 	return true;

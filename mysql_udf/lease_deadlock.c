@@ -29,6 +29,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "array.h"
 #include "lease_session.h"
 #include "stuck.h"
 #include "udf_text.h"
@@ -48,8 +49,9 @@ typedef struct search
 	stuck_wait *waits;
 	const lease_call **places;	/* of each wait */
 	stuck_lease *leases;
-	stuck_guard *guards;		/* there is as much room as for leases */
+	stuck_guard *guards;
 	size_t		lease_room;
+	size_t		guard_room;
 	bool		failed;			/* for want of memory */
 } search;
 
@@ -182,22 +184,8 @@ reach_connection(search *s, uint64_t connection_id)
 static bool
 make_room(search *s)
 {
-	size_t		room = s->lease_room == 0 ? 64 : s->lease_room * 2;
-	stuck_lease *leases;
-	stuck_guard *guards;
-
-	if (s->facts.nleases < s->lease_room)
-		return true;
-	leases = realloc(s->leases, room * sizeof(stuck_lease));
-	if (leases != NULL)
-		s->leases = leases;
-	guards = realloc(s->guards, room * sizeof(stuck_guard));
-	if (guards != NULL)
-		s->guards = guards;
-	if (leases == NULL || guards == NULL)
-		return false;
-	s->lease_room = room;
-	return true;
+	return array_reserve(&s->leases, &s->lease_room, s->facts.nleases + 1, sizeof(stuck_lease)) &&
+		array_reserve(&s->guards, &s->guard_room, s->facts.nguards + 1, sizeof(stuck_guard));
 }
 
 /* Add a holder that is in the way on a name, if its owner waits. */

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "image_marks.h"
 #include "lease_guards.h"
 #include "lease_session.h"
@@ -30,20 +31,10 @@
 static bool
 reserve(lease_name *name)
 {
-	size_t		room = name->room > 0 ? name->room * 2 : 2;
-	lease_member *members;
-
-	if (name->count < name->room)
+	if (array_reserve(&name->members, &name->room, name->count + 1, sizeof(lease_member)))
 		return true;
-	members = realloc(name->members, room * sizeof(lease_member));
-	if (members == NULL)
-	{
-		name->failed = true;
-		return false;
-	}
-	name->members = members;
-	name->room = room;
-	return true;
+	name->failed = true;
+	return false;
 }
 
 /* Set the life of a lease, and its deadline if it belongs to a session of this server. */

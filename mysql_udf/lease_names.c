@@ -9,21 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 /* Make room for one name more: false if memory is short. */
 static bool
 make_room(lease_names *list)
 {
-	size_t		room = list->room > 0 ? list->room * 2 : 16;
-	lease_bytes *names;
-
-	if (list->count < list->room)
-		return true;
-	names = realloc(list->names, room * sizeof(lease_bytes));
-	if (names == NULL)
-		return false;
-	list->names = names;
-	list->room = room;
-	return true;
+	return array_reserve(&list->names, &list->room, list->count + 1, sizeof(lease_bytes));
 }
 
 /* Add a copy of a name. */

@@ -13,26 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
+
 /* Make room for more, and a zero byte: false if memory is short. */
 static bool
 reserve(lease_text *t, size_t more)
 {
-	size_t		room = (t->length + more + 1) * 2;
-	char	   *data;
-
-	if (t->failed)
-		return false;
-	if (t->length + more + 1 <= t->room)
-		return true;
-	data = realloc(t->data, room);
-	if (data == NULL)
-	{
-		t->failed = true;
-		return false;
-	}
-	t->data = data;
-	t->room = room;
-	return true;
+	if (!t->failed)
+		t->failed = !array_reserve(&t->data, &t->room, t->length + more + 1, 1);
+	return !t->failed;
 }
 
 void
@@ -177,6 +166,7 @@ lease_text *
 lease_texts_next(lease_texts *list, const lease_frame *frame, size_t most)
 {
 	static lease_text none = {.failed = true};
+	size_t		room = list->room;
 	lease_text *text;
 
 	if (list->count > 0 && last_of(list)->length < most)
@@ -186,17 +176,9 @@ lease_texts_next(lease_texts *list, const lease_frame *frame, size_t most)
 	}
 	if (list->count > 0)
 		put(last_of(list), frame->last);
-	if (list->count == list->room)
-	{
-		size_t		room = list->room > 0 ? list->room * 2 : 1;
-
-		text = realloc(list->texts, room * sizeof(lease_text));
-		if (text == NULL)
-			return &none;
-		memset(&text[list->room], 0, (room - list->room) * sizeof(lease_text));
-		list->texts = text;
-		list->room = room;
-	}
+	if (!array_reserve(&list->texts, &list->room, list->count + 1, sizeof(lease_text)))
+		return &none;
+	memset(&list->texts[room], 0, (list->room - room) * sizeof(lease_text));
 	text = &list->texts[list->count++];
 	text->length = 0;
 	text->failed = false;

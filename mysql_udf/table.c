@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "mysql_compat.h"
 
 /* The columns of a row, in the order in which they are read and written. */
@@ -129,20 +130,11 @@ reserve_rows(table_rows *rows, size_t more)
 {
 	MYSQL_RES **results = realloc(rows->results,
 								  (rows->nresults + 1) * sizeof(MYSQL_RES *));
-	size_t		room = (rows->count + more) * 2 + 1;
-	lease_row  *all;
 
 	if (results == NULL)
 		return false;
 	rows->results = results;
-	if (rows->count + more <= rows->room)
-		return true;
-	all = realloc(rows->rows, room * sizeof(lease_row));
-	if (all == NULL)
-		return false;
-	rows->rows = all;
-	rows->room = room;
-	return true;
+	return array_reserve(&rows->rows, &rows->room, rows->count + more, sizeof(lease_row));
 }
 
 /* Make a row of its key, and of what tells one version of it from another. */
