@@ -17,6 +17,7 @@ use lib "$FindBin::RealBin/..";
 use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
+use List::Util qw(sum0);
 use Resources;
 use Sanitizers;
 use Scenarios;
@@ -167,9 +168,20 @@ $torture->rounds(20, sub {
 	return does_not_grow();
 });
 ok(does_not_grow(), 'a long life: the memory of the library does not grow');
-# The server keeps some of what it has once needed, and gets some in half an hour.
-Resources::have_not_grown($early, Resources::of($engine->pid), 'a long life', kilobytes => $long ? 8 * 1024 : 'any')
-  or note_growth(memory_of_server());
+# The server keeps some of what it has once needed, and gets some in half an hour.  On MySQL,
+# InnoDB keeps as much for locks as so many sessions ever had at a time, which is the more, the
+# slower the machine is.  MySQL says what its memory is for, so all else is looked at there.
+my $most = 8 * 1024;
+my $late_memory = memory_of_server();
+my $counts_itself = $long && %$late_memory;
+Resources::have_not_grown($early, Resources::of($engine->pid), 'a long life',
+	kilobytes => $long && !$counts_itself ? $most : 'any') or note_growth($late_memory);
+if ($counts_itself)
+{
+	my $more = sum0(map { $late_memory->{$_} - ($early_memory->{$_} // 0) }
+		grep { !m{^memory/(innodb|performance_schema)/} } keys %$late_memory);
+	cmp_ok($more, '<', $most, 'a long life: nor does what the server has, but for InnoDB') or note_growth($late_memory);
+}
 $torture->summary;
 
 my $grants = sql('SELECT acquired FROM dlock.stats');
