@@ -469,7 +469,8 @@ CREATE DEFINER = 'dlock'@'localhost' FUNCTION dlock.all_held() RETURNS BIGINT
 --				put this lease in place of what there is of it; its writer is that of
 --				the journal's row
 --	[2, name, token]
---				remove this lease
+--				remove this lease; not if another run than that of the journal's row
+--				has taken over last, see read_journals() in table.c
 --	[3, owner, account_user, account_host, at_us, ttl_us, expires_us]
 --				renew all plain leases of this owner and account that the same writer
 --				has put and that end after at_us: at_us + ttl_us is their deadline
@@ -534,6 +535,7 @@ WITH entry AS (
 		item15 BIGINT PATH '$[15]',
 		item16 BIGINT PATH '$[16]'
 	)) AS e
+	WHERE e.what <> 2 OR j.writer = (SELECT m.writer FROM dlock.lease_mark AS m WHERE m.bucket = 0)
 	/*!80000 LIMIT 18446744073709551615 */
 ),
 -- leases of which holds were given back, and how many are left

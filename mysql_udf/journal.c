@@ -435,6 +435,19 @@ journal_skip(journal_changes *changes, size_t n)
 			changes->count * sizeof(journal_change));
 }
 
+/* Drop what other runs than one say of leases that have ended. */
+void
+journal_drop_removals(journal_changes *changes, uint64_t but_of)
+{
+	size_t		n = 0;
+
+	for (size_t i = 0; i < changes->count; i++)
+		if (changes->changes[i].kind != JOURNAL_REMOVE ||
+			changes->changes[i].row.writer == but_of)
+			changes->changes[n++] = changes->changes[i];
+	changes->count = n;
+}
+
 void
 journal_free(journal_changes *changes)
 {

@@ -82,6 +82,7 @@ extern journal_result journal_read_old(journal_changes *changes,
 									   const char *data, size_t length,
 									   uint64_t writer);
 extern void journal_skip(journal_changes *changes, size_t n);
+extern void journal_drop_removals(journal_changes *changes, uint64_t but_of);
 extern void journal_free(journal_changes *changes);
 
 #endif							/* DLOCK_JOURNAL_H */

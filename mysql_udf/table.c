@@ -608,9 +608,18 @@ read_raisers(connection *c, uint64_t raisers[2])
 }
 
 /*
- * Read both journals, ours and that of 1.0.  A library of 1.0 does not read ours.  If one
- * has taken over since, it may have granted the names in our journal to others.  So what
- * our journal has does not count, except for its tokens.
+ * Read both journals, ours and that of 1.0.
+ *
+ * Only the run that the head names appends.  If ours has rows of another run, two servers
+ * have granted without knowing of each other: a source that was lost is back, say, and
+ * follows the server that took over.  What the other run says is not true any more if that
+ * server has changed the lease since: its owner may have renewed a lease there that the
+ * other run was given back.  A lease that stays for too long ends at its deadline, but one
+ * that is taken away is granted to others.  So what was put counts, and no removal does.
+ *
+ * A library of 1.0 does not read ours.  If one has taken over since, it may have granted
+ * the names in our journal to others.  So what our journal has does not count, except for
+ * its tokens.
  */
 static lease_status
 read_journals(connection *c, bool lock, table_state *state)
@@ -624,6 +633,8 @@ read_journals(connection *c, bool lock, table_state *state)
 		status = read_head(c, lock, state);
 	if (status == LEASE_STATUS_OK && state->has_rows)
 		status = read_journal(c, &state->changes);
+	if (state->head != 0)
+		journal_drop_removals(&state->changes, state->head);
 	if (status != LEASE_STATUS_OK || !state->has_old_journal)
 		return status;
 	nours = state->changes.count;
