@@ -518,7 +518,7 @@ connection_look(connection *c)
 
 	if (result == NULL)
 		return connection_failed(c);
-	c->in_galera = c->is_clustered = c->is_read_only = false;
+	c->in_galera = c->is_clustered = c->is_following = c->is_read_only = false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 		if (strcmp(columns[0], "read_only") == 0)
 			c->is_read_only = strcmp(columns[1], "OFF") != 0 &&
@@ -536,7 +536,7 @@ connection_look(connection *c)
 			c->is_clustered = true; /* Group Replication is loaded */
 	mysql_free_result(result);
 	if (!c->is_read_only && !c->is_clustered)
-		c->is_clustered = is_following(c);
+		c->is_clustered = c->is_following = is_following(c);
 	return LEASE_STATUS_OK;
 }
 

@@ -27,6 +27,8 @@ typedef struct connection
 	bool		in_transaction;
 	bool		in_galera;		/* the server is a node of a Galera cluster */
 	bool		is_clustered;	/* others may write the same tables meanwhile */
+	bool		is_following;	/* that is because the server applies the changes
+								 * of a source, and no more */
 	bool		is_read_only;	/* the server must not be written */
 	size_t		max_packet;		/* bytes of a statement */
 	bool		is_refusal;		/* the last error: the server may only be read */

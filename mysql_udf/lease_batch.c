@@ -452,6 +452,16 @@ find_reads(void)
 	}
 }
 
+/*
+ * Where changes go into the table at once: the run that has raised the marks last, if none
+ * has taken over since.  0: the members of a cluster all write, and each has raised them.
+ */
+static uint64_t
+get_raiser(const connection *c)
+{
+	return c->is_clustered && !c->is_following ? 0 : lease_run();
+}
+
 /* Read what was found to be needed; "looks" says that nothing is to be written. */
 static lease_status
 read_names(bool looks)
@@ -466,7 +476,8 @@ read_names(bool looks)
 		status = table_read(c, reading.names, reading.count, true, &reading.rows);
 	if (status == LEASE_STATUS_OK && !is_apart && batch.direct)
 		status = table_read_marks(c, reading.names, reading.count,
-								  tenure->has_journal, &reading.marks);
+								  tenure->has_journal, get_raiser(c),
+								  &reading.marks);
 	if (status == LEASE_STATUS_CONFLICT && c->is_locked && reading.knows_all)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;

@@ -357,7 +357,10 @@ table_find_rows(const table_rows *rows, lease_bytes name, size_t *count)
 	return low;
 }
 
-/* Read the marks of a result.  True if it has one more row, from the journal. */
+/*
+ * Read the marks of a result.  True if it has a row that is none: one from the journal, or
+ * of a bucket whose mark another run has raised.
+ */
 static bool
 fetch_marks(MYSQL_RES *result, table_marks *marks)
 {
@@ -387,19 +390,25 @@ lacks_marks(connection *c)
 
 /*
  * Read the marks of names' buckets, where changes go into the table at once.  Fenced off
- * if there is a journal that has rows: another run still appends.  A missing mark is an
- * error: the tokens of its bucket could shrink.
+ * if there is a journal that has rows: another run still appends.  The same if another run
+ * than "raiser" has raised the marks, which a take-over does: it may have opened a journal
+ * that this run does not know of.  0: any run may raise them.  A missing mark is an error:
+ * the tokens of its bucket could shrink.
  */
 lease_status
 table_read_marks(connection *c, const lease_bytes *names, size_t n,
-				 bool has_journal, table_marks *marks)
+				 bool has_journal, uint64_t raiser, table_marks *marks)
 {
 	lease_text	text = {0};
 	MYSQL_RES  *result;
 	lease_status status;
 
-	lease_text_add(&text, "SELECT bucket, mark FROM dlock.lease_mark"
-				   " WHERE bucket IN (");
+	if (raiser == 0)
+		lease_text_add(&text, "SELECT bucket");
+	else
+		lease_text_add(&text, "SELECT IF(writer = %" PRIu64 ", bucket, %d)",
+					   raiser, LEASE_BUCKETS);
+	lease_text_add(&text, ", mark FROM dlock.lease_mark WHERE bucket IN (");
 	for (size_t i = 0; i < n; i++)
 		lease_text_add(&text, "%s%" PRIu32, i > 0 ? "," : "",
 					   lease_bucket(names[i]));

@@ -96,7 +96,7 @@ extern lease_status table_read_locks(connection *c, const lease_bytes *names,
 									 size_t n, table_rows *rows);
 extern lease_status table_read_marks(connection *c, const lease_bytes *names,
 									 size_t n, bool has_journal,
-									 table_marks *marks);
+									 uint64_t raiser, table_marks *marks);
 extern lease_status table_read_journals(connection *c,
 										journal_changes *changes);
 extern lease_status table_read_state(connection *c, uint64_t writer,

@@ -96,6 +96,21 @@ is(sql('RENAME TABLE dlock.journal_head TO dlock.closed_journal_head'), undef, '
 is(sql(q{SELECT dlock_owner('fourth')}), 'a', 'who looks sees the lease');
 is(sql(q{SELECT dlock_acquire('fourth', 'b', 600)}), 'NULL', 'and nobody gets it');
 is(in_table('fourth'), 1, 'it is in the table');
+
+# A journal that is opened, and another server that takes over and grants, before this one
+# looks whether there is a journal: as after two quick changes of the source.
+acquire_soon('fifth', 'a');
+is(sql(q{SELECT dlock_release('fifth', 'a')}), 1, 'one is given back');
+is(sql('SELECT dlock_settle()'), 1, 'and written');
+is(sql('CREATE TABLE dlock.new_journal_head LIKE dlock.closed_journal_head'), undef, 'a new head');
+is(sql('INSERT INTO dlock.new_journal_head VALUES (0, 4711)'), undef, 'names another run');
+is(sql('UPDATE dlock.lease_mark SET writer = 4711'), undef, 'which has raised the marks');
+my $fifth = sql('SELECT MAX(mark) + 1 FROM dlock.lease_mark');
+is(sql(OldTables::append(4711, { name => 'fifth', owner => 'b', token => $fifth })), undef, 'and granted a lease');
+is(sql('RENAME TABLE dlock.new_journal_head TO dlock.journal_head'), undef, 'the journal is open');
+is(sql(q{SELECT dlock_acquire('fifth', 'a', 600)}), 'NULL', 'and nobody else gets the lease');
+is(sql("SELECT dlock_release('fifth', 'b', $fifth)"), 1, 'its owner gives it back');
+cmp_ok(acquire_soon('fifth', 'a'), '>', $fifth, 'tokens grow');
 $engine->feed('mysql_udf/install.sql');
 
 # ---------------------------------------------------------------------
