@@ -1,6 +1,6 @@
-# The models in doc/model, of the waiting protocol and of the journal: Spin finds
-# nothing wrong with them, and finds a fault if any step is taken out.  Needs no
-# server.
+# The models in doc/model, of the waiting protocol, of the journal, and of runs that write
+# in different ways: Spin finds nothing wrong with them, and finds a fault if any step is
+# taken out.  Needs no server.
 
 use strict;
 use warnings;
@@ -39,7 +39,15 @@ my @crash = qw(GRANTS=2 CRASHES=1 SWITCHES=2);
 my @no_crash = qw(GRANTS=3 CRASHES=0 SWITCHES=2);
 my @one_switch = qw(GRANTS=3 CRASHES=0 SWITCHES=1);
 
-for my $whole ([ 'waiting' ], [ 'waiting', 'STOP' ], [ 'journal', @crash ], [ 'journal', @no_crash ])
+# And while its head is renamed or made anew: few things at a time.
+my @modes_crash = qw(CRASHES=1 SWITCHES=1 CHANGES=1);
+my @modes_switches = qw(CRASHES=0 SWITCHES=2 CHANGES=2);
+my @modes_cluster = qw(CLUSTER CRASHES=1 SWITCHES=0 CHANGES=1);
+my @modes_one = qw(CRASHES=0 SWITCHES=2 CHANGES=1);
+my @modes_none = qw(CRASHES=0 SWITCHES=2 CHANGES=0);
+
+for my $whole ([ 'waiting' ], [ 'waiting', 'STOP' ], [ 'journal', @crash ], [ 'journal', @no_crash ],
+	map { [ 'modes', @$_ ] } \@modes_crash, \@modes_switches, \@modes_cluster)
 {
 	my ($states, $what) = verify(1, @$whole);
 	is($what, '', "@$whole: nothing is wrong");
@@ -60,7 +68,13 @@ my @broken = (
 	(map { [ qr/held==0/, 'journal', $_, @no_crash ] }
 		  qw(NO_FENCE NO_LOCK STALE LOAD_FIRST FORGET DELETE_FIRST DELETE_ALL EARLY)),
 	[ qr/held==0/, 'journal', 'NO_WAIT', @one_switch ],
-	[ qr/held==0/, 'journal', 'ASYNCHRONOUS', @crash ]);
+	[ qr/held==0/, 'journal', 'ASYNCHRONOUS', @crash ],
+	(map { [ qr/held==0/, 'modes', $_, @modes_none ] } qw(NO_FENCE NO_HEAD NO_MARK KEEP FORGET_OLD NO_RAISE NOT_CLOSED)),
+	[ qr/held==0/, 'modes', 'NO_RAISER', @modes_one ],
+	(map { [ qr/held==0/, 'modes', $_, qw(CRASHES=0 SWITCHES=1 CHANGES=1) ] } qw(FORGET OPEN_EARLY)),
+	[ qr/held==0/, 'modes', 'AS_IT_WAS', @modes_switches ],
+	[ qr/held==0/, 'modes', 'NOT_EMPTY', qw(CRASHES=1 SWITCHES=0 CHANGES=1) ],
+	(map { [ qr/held==0/, 'modes', $_, @modes_cluster ] } qw(NO_MARK KEEP)));
 for my $broken (@broken)
 {
 	my ($assertion, $model, @defines) = @$broken;

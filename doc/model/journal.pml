@@ -12,7 +12,8 @@
  * Each server has a run of the library; a crash makes a new one.  A run knows the
  * table by its image, and writes what it has decided into the journal, which is a
  * list of rows here, and a head that names a run.  Every transaction is one step.
- * There is one name, and exclusive leases without an end but a release.
+ * There is one name, and exclusive leases without an end but a release.  modes.pml has
+ * runs that do not write the journal.
  *
  *   - Take-over: what is in the journal is applied to the table, and the head names
  *     this run.  Then all is unknown, and is loaded.
