@@ -24,6 +24,7 @@
 #ifdef POSTGRES
 #include <libpq-fe.h>
 #else
+#include <errmsg.h>
 #include <mysql.h>
 #endif
 #include <inttypes.h>
@@ -239,8 +240,9 @@ close_connection(Connection *connection)
 	mysql_close(connection);
 }
 
+/* The statement's own answer. */
 static void
-ask(Connection *connection, const char *statement, Reply *reply)
+ask_once(Connection *connection, const char *statement, Reply *reply)
 {
 	MYSQL_RES  *result;
 	MYSQL_ROW	row;
@@ -271,6 +273,37 @@ ask(Connection *connection, const char *statement, Reply *reply)
 	reply->status = (error >= 2000 && error < 3000) || error == 1927 ||
 		error == 4031 || error == 1053 ? LOST : FAILED;
 	snprintf(reply->code, sizeof(reply->code), "%u", error);
+}
+
+/*
+ * Ask, and make sure that the answer is to this statement.
+ *
+ * KILL CONNECTION makes MySQL close the session's socket from the killer's thread.
+ * The number of its descriptor may be given to the next client at once, while the
+ * session that was killed still writes an answer to that number: the next client
+ * reads it, and each of its own answers comes one late.  (MariaDB only shuts the
+ * socket down.)  So each statement is followed by one whose answer nobody else can
+ * have; what stands in its place gives the connection up.
+ */
+static void
+ask(Connection *connection, const char *statement, Reply *reply)
+{
+	static _Atomic uint64_t count = 0;
+	static _Thread_local Reply echo;
+	char		number[24];
+	char		question[40];
+
+	ask_once(connection, statement, reply);
+	if (reply->status == LOST)
+		return;
+	snprintf(number, sizeof(number), "9%" PRIu64, ++count);
+	snprintf(question, sizeof(question), "SELECT %s", number);
+	ask_once(connection, question, &echo);
+	if (echo.status == ANSWERED && echo.rows == 1 && echo.columns == 1 &&
+		strcmp(echo.value[0][0], number) == 0)
+		return;
+	reply->status = LOST;
+	snprintf(reply->code, sizeof(reply->code), "%d", CR_SERVER_LOST);
 }
 
 #endif
