@@ -102,7 +102,8 @@ typedef struct lease_call
 	uint8_t    *outcomes;
 	uint32_t	wanted;			/* DLOCK_CALL_ACQUIRE_ANY: how many names */
 	size_t		slice;			/* DLOCK_CALL_APPLY_ALL: how many names, from
-								 * "waits_for" on, are in this batch */
+								 * "waits_for" on, are in this batch, */
+	uint64_t	changed;		/* and how many leases it changes there */
 	bool		renews_all;		/* DLOCK_CALL_APPLY_ALL: by one entry of the
 								 * journal */
 	uint64_t	settles;		/* LEASE_INTERNAL_SETTLE: up to this row of the

@@ -460,10 +460,10 @@ lease_call_answer_committed(lease_call *call)
 				lease_count_renewals(call);
 				break;
 			case DLOCK_CALL_APPLY_ALL:
-				call->answer.count += call->answer.token;
+				call->answer.count += call->changed;
 				lease_count(call->request.op == LEASE_RENEW ?
 							LEASE_COUNT_renewed : LEASE_COUNT_released,
-							call->answer.token);
+							call->changed);
 				call->waits_for += call->slice;
 				if (call->waits_for < call->nnames && !call->abandoned)
 				{

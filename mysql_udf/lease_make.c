@@ -947,7 +947,7 @@ make_apply_all(lease_call *call)
 		}
 		count += answer.changed;
 	}
-	call->answer.token = count; /* lease_call_answer_committed() adds it up */
+	call->changed = count;
 	lease_list_at_commit(call);
 	for (size_t i = call->waits_for; i < end; i++)
 		attend(find_draft(call->names[i]), true);
