@@ -288,10 +288,43 @@ connection_next(connection *c, MYSQL_RES **result)
 	return LEASE_STATUS_OK;
 }
 
+/* The rows that a query of ours answers; NULL if it fails. */
+static MYSQL_RES *
+fetch(connection *c, const char *query)
+{
+	return mysql_query(c->mysql, query) == 0 ? mysql_store_result(c->mysql) :
+		NULL;
+}
+
 /*
- * End the connection that was lost: LEASE_STATUS_CONFLICT if it still goes on.  A server
- * that has not noticed its end, or a commit that was killed, could still change rows
- * after we have read them.
+ * Look whether the server shows that the connection that was lost executes a statement,
+ * or commits one.
+ */
+static lease_status
+is_at_work(connection *c, bool *at_work)
+{
+	char		query[120];
+	MYSQL_RES  *result;
+
+	sprintf(query, "SELECT 1 FROM information_schema.PROCESSLIST"
+			" WHERE ID = %lu AND COMMAND <> 'Sleep'", c->lost_id);
+	result = fetch(c, query);
+	if (result == NULL)
+		return connection_failed(c);
+	*at_work = mysql_num_rows(result) > 0;
+	mysql_free_result(result);
+	return LEASE_STATUS_OK;
+}
+
+/*
+ * See that the connection that was lost has ended: LEASE_STATUS_CONFLICT if it still goes
+ * on.  A server that has not noticed its end, or a commit that was killed, could still
+ * change rows after we have read them.
+ *
+ * Only KILL tells for sure, since the server shows no connection whose socket is closed.
+ * But a statement at work is left alone: it ends by itself.  Locks it waits for a second
+ * for, and a commit must not be killed: MySQL shuts down if it waits for room for the
+ * binary log (binlog_error_action).
  */
 lease_status
 connection_end_lost(connection *c)
@@ -302,7 +335,12 @@ connection_end_lost(connection *c)
 
 	for (int i = 0; c->lost_id != 0 && i < END_LOST_TRIES; i++)
 	{
-		if (mysql_real_query(c->mysql, query, length) == 0)
+		bool		at_work = false;
+		lease_status status = is_at_work(c, &at_work);
+
+		if (status != LEASE_STATUS_OK)
+			return status;
+		if (at_work || mysql_real_query(c->mysql, query, length) == 0)
 			nanosleep(&pause, NULL);	/* it was still there */
 		else if (mysql_errno(c->mysql) == ERROR_NO_SUCH_THREAD)
 			c->lost_id = 0;
@@ -435,6 +473,7 @@ connection_open(connection *c)
 	unsigned int timeout = CONNECTION_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
 	char		user[256];
+	lease_status status;
 
 	disconnect(c);
 	c->mysql = mysql_init(NULL);
@@ -469,7 +508,10 @@ connection_open(connection *c)
 				;
 	c->in_transaction = false;
 	c->max_packet = 0;
-	return connection_look(c);
+	status = connection_look(c);
+	if (status != LEASE_STATUS_OK)
+		disconnect(c);			/* one that is open has been looked at */
+	return status;
 }
 
 /*
@@ -493,14 +535,6 @@ is_following(connection *c)
 		strcmp(columns[1], "0") != 0;
 	mysql_free_result(result);
 	return follows;
-}
-
-/* The rows that a query of ours answers; NULL if it fails. */
-static MYSQL_RES *
-fetch(connection *c, const char *query)
-{
-	return mysql_query(c->mysql, query) == 0 ? mysql_store_result(c->mysql) :
-		NULL;
 }
 
 /*
