@@ -247,8 +247,9 @@ judge(struct process *list, size_t count, struct process *process,
 	}
 }
 
-int
-processes_signal(const struct processes *which, int signal_number)
+/* processes_signal() by one list of all processes. */
+static int
+signal_listed(const struct processes *which, int signal_number)
 {
 	size_t		count;
 	struct process *list = list_processes(&count);
@@ -277,6 +278,20 @@ processes_signal(const struct processes *which, int signal_number)
 		found++;
 	}
 	free(list);
+	return found;
+}
+
+int
+processes_signal(const struct processes *which, int signal_number)
+{
+	int			found = signal_listed(which, signal_number);
+
+	/*
+	 * A process whose parent ended while the list was made may not have been found
+	 * to be a descendant.  By now it is a child of the ancestor.
+	 */
+	if (found == 0 && which->ancestor != 0)
+		found = signal_listed(which, signal_number);
 	/*
 	 * a process that forks and ends hides its child from us, not from the
 	 * kernel

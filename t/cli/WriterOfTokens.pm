@@ -57,13 +57,15 @@ sub write_tokens
 	my $token = $ENV{DLOCK_TOKEN};
 	my $stubborn = grep { $_ eq 'stubborn' } @options;
 	my ($seconds) = grep { /^[\d.]+$/ } @options;
+	my $child;
 
 	sysopen(my $file, $path, O_WRONLY | O_APPEND | O_CREAT) or die "$path: $!\n";
 	syswrite($file, "BESIDE $_\n") for others($path, $token);
 	if ($stubborn)
 	{
 		$SIG{TERM} = 'IGNORE';
-		if (fork() == 0)
+		$child = fork();
+		if ($child == 0)
 		{
 			POSIX::setsid();
 			delete @ENV{ grep { /^DLOCK/ } keys %ENV };
@@ -75,6 +77,8 @@ sub write_tokens
 		syswrite($file, sprintf("%d %.6f %d\n", $token, $now, $$));
 		sleep 0.005;
 	}
+	# what a command that ends by itself leaves in another session may outlive the lease
+	waitpid($child, 0) if $child;
 	return;
 }
 

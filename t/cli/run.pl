@@ -578,24 +578,28 @@ sub job_control
 	# stopped for too long: never continued to work on what is another's
 	my $file = scratch('written');
 	my $writer = join(' ', map { "'$_'" } writer($file));
-	my $late;
 	for my $try (1 .. 10)
 	{
 		unlink $file;
-		$late = "late-$try";
+		my $late = "late-$try";
 		$type->("\$D run -t 2 $late -- $writer\n");
 		eventually(sub { -s $file });
 		$type->("\cZ");
 		# on a machine that stands still the lease is lost before that
-		last if $see->(qr/(?:Stopped|lost the lease on "$late").*PROMPT> /s, 'a job that is stopped for longer than the TTL') =~ /Stopped/;
+		next
+		  unless $see->(qr/(?:Stopped|lost the lease on "$late").*PROMPT> /s, 'a job that is stopped for longer than the TTL') =~ /Stopped/
+		  || $try == 10;
+		my $next = launch('run', '--wait', 'forever', $late, '--', writer($file, 0.3));
+		is(finish($next), 0, 'is lost to somebody else');
+		$type->("fg\n");
+		my $said = $see->(qr/lost the lease on "$late".*PROMPT> /s, 'as it says when it goes on');
+		$type->("echo status=\$?\n");
+		$see->(qr/status=70\r.*PROMPT> /s, 'and as the status says');
+		# and on a busy one, the watchdog may be late
+		next if $said =~ /not killed in time/ && $try < 10;
+		one_after_the_other($file, 2);
+		last;
 	}
-	my $next = launch('run', '--wait', 'forever', $late, '--', writer($file, 0.3));
-	is(finish($next), 0, 'is lost to somebody else');
-	$type->("fg\n");
-	$see->(qr/lost the lease on "$late".*PROMPT> /s, 'as it says when it goes on');
-	$type->("echo status=\$?\n");
-	$see->(qr/status=70\r.*PROMPT> /s, 'and as the status says');
-	one_after_the_other($file, 2);
 	$type->("exit\n");
 	return;
 }
