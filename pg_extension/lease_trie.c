@@ -5,14 +5,15 @@
  * A bucket of depth d and number b holds the names whose hash ends in the d
  * bits of b.  There is bucket 0 of depth 0 at first, which is split into
  * 2^START_DEPTH at once so that the first leases do not all queue for one
- * content lock.  When a bucket is full it is split by the next bit: it keeps its number and gets depth d + 1, and the
- * entries with that bit set move to a new bucket b + 2^d.  Only the full bucket
- * splits, so a call costs the same with ten leases and ten million.
+ * content lock.  When a bucket is full it is split by the next bit: it keeps its
+ * number and gets depth d + 1, and the entries with that bit set move to a new
+ * bucket b + 2^d.  Only the full bucket splits, so a call costs the same with
+ * ten leases and ten million.
  *
  * The directory is an array of block numbers by bucket number, on pages of
  * LEASE_DIRECTORY_ENTRIES, which the metapage lists; 0 stands for a bucket
- * that its parent has not split off yet.  To find a name, start with as many
- * bits as the deepest bucket has, and drop the top bit until there is a block.
+ * that its parent has not split off yet.  To find a name, look for the most of
+ * its hash's bits for which there is a block.
  *
  * Entries of the directory are set once and never change, and buckets never
  * merge.  A bucket page says which hashes it is for, so a backend with an
@@ -230,41 +231,68 @@ lease_trie_hash(Relation rel, lease_bytes name)
 }
 
 /*
- * Look a hash up in the directory as the cache knows it: a bucket's block, at
- * worst an ancestor's.
+ * Look a bucket up in the directory as the cache knows it; 0: not there.  The
+ * directory page stays locked, in "held", for the next look.
+ */
+static BlockNumber
+read_directory(Relation rel, uint32 bucket, Buffer *held)
+{
+	BlockNumber page = cache.directory[bucket / LEASE_DIRECTORY_ENTRIES];
+	BlockNumber block;
+
+	if (bucket == 0)
+		return LEASE_ROOT_BLOCK;
+	if (page == 0)
+		return 0;
+	if (!BufferIsValid(*held) || BufferGetBlockNumber(*held) != page)
+	{
+		if (BufferIsValid(*held))
+			UnlockReleaseBuffer(*held);
+		if (page >= RelationGetNumberOfBlocks(rel))
+			lease_page_damaged(rel, LEASE_META_BLOCK);
+		*held = ReadBuffer(rel, page);
+		LockBuffer(*held, BUFFER_LOCK_SHARE);
+		lease_page_check_kind(rel, *held, LEASE_PAGE_DIRECTORY);
+	}
+	block = lease_page_directory(BufferGetPage(*held))
+		[bucket % LEASE_DIRECTORY_ENTRIES];
+	if (block != 0 && block >= RelationGetNumberOfBlocks(rel))
+		lease_page_damaged(rel, page);
+	return block;
+}
+
+/*
+ * Look a hash up in the directory: a bucket's block, at worst an ancestor's.
+ *
+ * A bucket is there if one with more of the hash's bits is, since that was
+ * split off it or off one that was.  So a binary search finds the deepest, and
+ * one name that has made its bucket deep costs the others no page for each bit.
  */
 static BlockNumber
 search_directory(Relation rel, uint32 hash)
 {
-	for (uint32 d = cache.depth; d >= 1; d--)
-	{
-		uint32		bucket = hash & lease_depth_mask(d);
-		BlockNumber page = cache.directory[bucket / LEASE_DIRECTORY_ENTRIES];
-		BlockNumber block;
-		Buffer		buffer;
+	BlockNumber found = LEASE_ROOT_BLOCK;
+	Buffer		held = InvalidBuffer;
+	uint32		low = 0;		/* there is a bucket with so many bits */
+	uint32		high = cache.depth; /* and none with more than these */
 
-		if (bucket == 0)
-			break;
-		/* the same number as with one bit more: already looked at */
-		if (page == 0 || (d < cache.depth &&
-						  bucket == (hash & lease_depth_mask(d + 1))))
-			continue;
-		if (page >= RelationGetNumberOfBlocks(rel))
-			lease_page_damaged(rel, LEASE_META_BLOCK);
-		buffer = ReadBuffer(rel, page);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		lease_page_check_kind(rel, buffer, LEASE_PAGE_DIRECTORY);
-		block = lease_page_directory(BufferGetPage(buffer))
-			[bucket % LEASE_DIRECTORY_ENTRIES];
-		UnlockReleaseBuffer(buffer);
+	while (low < high)
+	{
+		uint32		d = low + (high - low + 1) / 2;
+		BlockNumber block = read_directory(rel, hash & lease_depth_mask(d),
+										   &held);
+
 		if (block != 0)
 		{
-			if (block >= RelationGetNumberOfBlocks(rel))
-				lease_page_damaged(rel, page);
-			return block;
+			found = block;
+			low = d;
 		}
+		else
+			high = d - 1;
 	}
-	return LEASE_ROOT_BLOCK;
+	if (BufferIsValid(held))
+		UnlockReleaseBuffer(held);
+	return found;
 }
 
 /* Look a hash up among the buckets this backend has met; NULL: not there. */
