@@ -14,6 +14,7 @@ use strict;
 use warnings;
 
 use Engines;
+use File::Path qw(remove_tree);
 use File::Temp qw(tempdir);
 use FreePorts;
 use Scenarios;
@@ -80,6 +81,14 @@ sub stop_following
 	return;
 }
 
+# Apply what is there, and receive no more.
+sub stop_receiving
+{
+	my ($self) = @_;
+	$self->control->value('STOP ' . ($self->is_mariadb ? 'SLAVE' : 'REPLICA') . ' IO_THREAD');
+	return;
+}
+
 # Its plugin is not in the binary log.
 sub complete
 {
@@ -94,12 +103,37 @@ sub complete
 sub catch_up
 {
 	my ($self, $source) = @_;
-	my $position = $source->control->value('SELECT ' . ($self->is_mariadb ? '@@gtid_binlog_pos' : '@@gtid_executed'));
+	$self->_await($source->control->value('SELECT ' . ($self->is_mariadb ? '@@gtid_binlog_pos' : '@@gtid_executed')));
+	return;
+}
+
+# Wait until it has applied transactions with these GTIDs.
+sub _await
+{
+	my ($self, $position) = @_;
 	$position =~ s/\s|\\n//g;
 	my $patience = Scenarios::PATIENCE - 10;    # its client has no more
 	my $got = $self->control->value($self->is_mariadb ? "SELECT MASTER_GTID_WAIT('$position', $patience)"
 		: "SELECT WAIT_FOR_EXECUTED_GTID_SET('$position', $patience)");
 	die "the replica does not follow: $got\n" . $self->complaint unless $got eq '0';
+	return;
+}
+
+# Wait until it has applied what it has received, whose source is gone.
+sub apply_received
+{
+	my ($self) = @_;
+	my $status = `$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf -E -e "SHOW @{[ $self->is_mariadb ? 'SLAVE' : 'REPLICA' ]} STATUS"`;
+	my ($position) = $status =~ /^ *(?:Gtid_IO_Pos|Retrieved_Gtid_Set): ((?:.*,\n)*.*)$/m or die "no replica: $status\n";
+	$self->_await($position);
+	return;
+}
+
+# Have its data gone, of a server that is down for good.
+sub forget
+{
+	my ($self) = @_;
+	remove_tree("$self->{dir}/data");
 	return;
 }
 
