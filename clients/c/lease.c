@@ -357,14 +357,26 @@ session_failed(dlock_lease *lease, dlock_event *event)
 	return attempt_failed(lease, event);
 }
 
-/* The call has taken too long, or is not wanted any more. */
+/*
+ * The call has taken too long, or is not wanted any more.  If the server refused what
+ * was asked before, and nothing was answered since, that is the reason to tell.
+ */
 static bool
 dropped(dlock_lease *lease, dlock_event *event)
 {
+	static const char and_before[] = ", and before: ";
+	dlock_error cause = lease->error;
+	bool		refused = cause.sqlstate[0] != '\0';
+	const char *told = strstr(cause.message, and_before);
+
 	dlock_error_set(&lease->error, DLOCK_UNAVAILABLE,
 					lease->asked == KEEP_CONNECT ?
-					"could not connect to the server in time" :
-					"the server has not answered in time");
+					"could not connect to the server in time%s%s" :
+					"the server has not answered in time%s%s",
+					refused ? and_before : "",
+					!refused ? "" :
+					told != NULL ? told + strlen(and_before) : cause.message);
+	memcpy(lease->error.sqlstate, cause.sqlstate, sizeof(cause.sqlstate));
 	lease->error.disconnected = true;
 	dlock_session_close(lease->session);
 	lease->asked = KEEP_AWAIT;
