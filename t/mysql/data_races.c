@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <pwd.h>
 #include <sanitizer/tsan_interface.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -396,21 +397,33 @@ run_connection(void *arg)
  */
 
 static int	mistake;
+static atomic_int mistakes;
 
+/*
+ * ThreadSanitizer may miss two accesses at the very same moment.  So the threads, each of
+ * which gets its number, come one after the other, and neither ends before both are done:
+ * relaxed accesses to an atomic put nothing else into order.
+ */
 static void *
 make_mistake(void *arg)
 {
+	while (atomic_load_explicit(&mistakes, memory_order_relaxed) != *(int *) arg)
+		sched_yield();
 	mistake++;
+	atomic_fetch_add_explicit(&mistakes, 1, memory_order_relaxed);
+	while (atomic_load_explicit(&mistakes, memory_order_relaxed) < 2)
+		sched_yield();
 	return arg;
 }
 
 static void
 run_mistake(void)
 {
+	static int	numbers[2] = {0, 1};
 	pthread_t	threads[2];
 
 	for (int i = 0; i < 2; i++)
-		if (pthread_create(&threads[i], NULL, make_mistake, NULL) != 0)
+		if (pthread_create(&threads[i], NULL, make_mistake, &numbers[i]) != 0)
 			fail("pthread_create", "no more threads");
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
