@@ -127,6 +127,21 @@ func told(err error) *Error {
 	return e
 }
 
+// isAnswer says whether the server has sent it, and not only the driver.
+func isAnswer(err error) bool {
+	var ours *Error
+	return errors.As(err, &ours) && (ours.SQLState != "" || ours.Number != 0)
+}
+
+// reason is, of the errors of two attempts, the one to tell: the later answer of the server, or if
+// there is none, the later one.
+func reason(err, before error) error {
+	if isAnswer(before) && !isAnswer(err) {
+		return before
+	}
+	return err
+}
+
 // Options of a lease.
 type Options struct {
 	// Where its connections come from; it uses one as long as it is held.
@@ -600,6 +615,7 @@ func (l *Lease) acquire(ctx context.Context) (err error) {
 		}
 		l.giveBack(Now() + limit)
 	}()
+	var before error
 	for pause := firstPause; ; pause = earlier(2*pause, time.Second) {
 		err = func() error {
 			if k == nil {
@@ -655,8 +671,12 @@ func (l *Lease) acquire(ctx context.Context) (err error) {
 				// this took too long: the same request again moves the deadline
 			}
 		}()
-		if !Is(err, Unavailable) || Now()+pause >= last {
+		if !Is(err, Unavailable) {
 			return err
+		}
+		before = reason(err, before)
+		if Now()+pause >= last {
+			return before
 		}
 		if err := sleep(ctx, nil, Now()+pause); err != nil {
 			return err
@@ -767,7 +787,7 @@ func (l *Lease) renew(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		l.link, l.cause = nil, err
+		l.link, l.cause = nil, reason(err, l.cause)
 		return false, err
 	}
 	l.link = k

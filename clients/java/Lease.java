@@ -162,6 +162,17 @@ public final class Lease implements AutoCloseable {
         return isMisuse ? new Misuse(message, error) : new Unavailable(message, error);
     }
 
+    /** Whether the server has sent it, and not only the driver, which tells of connections by 08 and no number. */
+    private static boolean isAnswer(Throwable error) {
+        LeaseException told = error instanceof LeaseException ? (LeaseException) error : null;
+        return told != null && told.sqlState != null && (told.number > 0 || !told.sqlState.startsWith("08"));
+    }
+
+    /** Of the errors of two attempts, the one to tell: the later answer, or if there is none, the later one. */
+    private static <T extends Throwable> T reason(T error, T before) {
+        return isAnswer(before) && !isAnswer(error) ? before : error;
+    }
+
     // --------------------------------------------------------------------------------------- options
 
     /** Makes a new connection each time, not one of a pool; with the driver's connect time-out. */
@@ -755,6 +766,7 @@ public final class Lease implements AutoCloseable {
         double pause = 0.05;
         Link by = null;
         boolean wasAsked = false;
+        Unavailable before = null;
         try {
             while (true) {
                 try {
@@ -791,8 +803,9 @@ public final class Lease implements AutoCloseable {
                     // this took too long: the same request again moves the deadline
                 } catch (Unavailable error) {
                     by = null;
+                    before = reason(error, before);
                     if (now() + pause >= last)
-                        throw error;
+                        throw before;
                     pause(now() + pause, null);
                     pause = Math.min(2 * pause, 1);
                 }
@@ -876,7 +889,7 @@ public final class Lease implements AutoCloseable {
                 renewed = ask(by, renewBy(by, tokens, options.ttl), until, State.HELD);
             } catch (RuntimeException | Error error) {
                 synchronized (this) {
-                    cause = error;
+                    cause = reason(error, cause);
                     if (link == by)
                         link = null;
                 }

@@ -84,6 +84,12 @@ function told(error) {
 	return new (isMisuse(details.sqlstate, details.errno, message) ? Misuse : Unavailable)(message, details);
 }
 
+/* Of the errors of two attempts, the one to tell: the later answer of the server, which has an
+ * SQLSTATE, or if there is none, the later one. */
+function reasonOf(error, before) {
+	return before?.sqlstate !== undefined && error.sqlstate === undefined ? before : error;
+}
+
 /* ------------------------------------------------------------- connections */
 
 /* How to use a connection of each driver. */
@@ -402,6 +408,7 @@ class Lease {
 		let pause = 0.05;
 		let link = null;
 		let asked = false;
+		let reason;
 		try {
 			for (;;) {
 				try {
@@ -441,8 +448,9 @@ class Lease {
 					if (!(error instanceof Unavailable))
 						throw error;
 					link = null;
+					reason = reasonOf(error, reason);
 					if (now() + pause >= last)
-						throw error;
+						throw reason;
 					await this.#within(null, now() + pause, 'waiting');
 					pause = Math.min(2 * pause, 1);
 				}
@@ -514,7 +522,7 @@ class Lease {
 			} catch (error) {
 				if (error instanceof Stopped)
 					throw error;
-				this.#cause = error;
+				this.#cause = reasonOf(error, this.#cause);
 				this.#link = null;
 				await this.#within(null, Math.min(now() + pause, lostAt), 'held');
 			}

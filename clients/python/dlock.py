@@ -147,6 +147,17 @@ def _told(error: BaseException) -> Optional[Error]:
     return kind(message, state, number)
 
 
+def _is_answer(error: BaseException) -> bool:
+    """Whether the server has sent it, and not only the driver, whose numbers begin at 2000."""
+    told = _told(error)
+    return told is not None and (told.sqlstate is not None or (told.errno is not None and told.errno // 1000 != 2))
+
+
+def _reason(error: BaseException, before: Optional[BaseException]) -> BaseException:
+    """Of the errors of two attempts, the one to tell: the later answer, or if there is none, the later one."""
+    return before if before is not None and _is_answer(before) and not _is_answer(error) else error
+
+
 # ----------------------------------------------------------------------------------------- links
 
 
@@ -653,6 +664,7 @@ class Lease:
         pause = 0.05
         link: Optional[_Link] = None
         asked = False
+        reason: Optional[BaseException] = None
         try:
             while True:
                 try:
@@ -676,10 +688,11 @@ class Lease:
                     if self._begin(link, tokens, job.sent + self.ttl):
                         return
                     # this took too long: the same request again moves the deadline
-                except Unavailable:
+                except Unavailable as error:
                     link = None
+                    reason = _reason(error, reason)
                     if last is not None and now() + pause >= last:
-                        raise
+                        raise reason
                     self._pause(pause, last, "waiting")
                     pause = min(2 * pause, 1.0)
         except (Busy, Misuse):
@@ -758,7 +771,7 @@ class Lease:
                 raise
             except BaseException as error:  # pylint: disable=broad-except
                 with self._changed:
-                    self._cause = error
+                    self._cause = _reason(error, self._cause)
                     if self._link is link:
                         self._link = None
                 self._pause(pause, lost_at, "held")

@@ -107,6 +107,9 @@ sub start_server
 	{
 		$engine = Engines::start($kind);
 		$port = $engine->{node}->port;
+		# who cannot wait for a lease
+		$engine->control->value('CREATE ROLE hasty LOGIN');
+		$engine->control->value(q{ALTER ROLE hasty SET statement_timeout = '50ms'});
 		$engine->{node}->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nmax_connections = 100");
 		$engine->restart;
 	}
@@ -237,6 +240,22 @@ sub cases
 
 	# 4, the beginning: it takes long, so the rest goes on meanwhile
 	my $cut_off = begin_network();
+
+	# 10, the beginning: a server that refuses, and then does not answer any more
+	my ($refusing, $refused);
+	if ($kind eq 'postgres')
+	{
+		$refusing = Proxy->start($port);
+		value(q{SELECT dlock_acquire('refused', 'somebody', 600)});
+		local $ENV{DLOCK_USER} = 'hasty';
+		$refused = agent($refusing->port);
+		my $log = PostgreSQL::Test::Utils::slurp_file($engine->{node}->logfile);
+		$refused->tell('lease refused 60 5 connect_timeout=25');
+		ok(Scenarios::Run::until(sub {
+				substr(PostgreSQL::Test::Utils::slurp_file($engine->{node}->logfile), length $log) =~ /statement timeout/
+				|| $refused->has_said(qr/^failed /) }), '10 errors: an acquire is refused');
+		$refusing->swallow;
+	}
 
 	# leases that last while the machine stands still for a moment, so it is long until they are
 	# renewed; their ends are below
@@ -383,6 +402,12 @@ sub cases
 	my $lonely = agent($nobody);
 	like($lonely->ask('lease errors 60 0 connect_timeout=0.5', qr/^(?:failed|held)/), qr/^failed unavailable /, '10 errors: unavailable');
 	$lonely->quit;
+	if ($refused)
+	{
+		is($refused->says(qr/^(?:failed|held)/), 'failed unavailable 57014', '10 errors: what the server answered last');
+		$refused->quit;
+		$refusing->stop;
+	}
 
 	# 11
 	holds_it($one, 'guarded 60 0', '11 guard: held');
