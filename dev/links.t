@@ -1,6 +1,6 @@
 #!/usr/bin/perl
 # dev/links.t : every link in our documents leads to a file, and to a heading, that exists;
-# the readme's figures are the benchmark's; a picture shows what its source says.
+# the readme's figures, and those of doc/scale.md, are the benchmark's; a picture shows what its source says.
 #
 # It ignores addresses on the web.  Where the files of a release can be told from the
 # rest of the folder (dev/release-files), a link's target must be part of the release.
@@ -171,6 +171,26 @@ my $queue = medians('A queue of jobs', '| system | 1 ms, 1 | 8 | 32 | 10 ms, 1 |
 my ($skip_locked, $dlock) = slurp('README.md') =~ s/\s+/ /gr =~ /with jobs of 1 ms, 8 workers did ([\d,]+) a .*? and ([\d,]+) with dlock/;
 is($skip_locked, $queue->{'`FOR UPDATE SKIP LOCKED`'}[1], 'jobs a second with SKIP LOCKED');
 is($dlock, $queue->{'**dlock** `dlock_acquire_any()`, `dlock_guard()`'}[1], 'and with dlock');
+
+# So do the first rates of doc/scale.md, a column for each engine.
+my $scale = slurp('doc/scale.md');
+my $renewal = medians('One renewal', '| system | 1 | 8 | 32 |');
+my $heartbeats = medians('Heartbeats', '| system | a second, 1 | ms | 8 | ms |');
+my $hundred = medians('100 names at once', '| system | 1 | 8 |');
+my @engines = map { "**dlock**, $_, durable" } qw(PostgreSQL MySQL MariaDB);
+for my $row (
+	[ 'an acquire and a release', map { join(', ', @{ $cycles->{$_} }) } @engines ],
+	[ 'renewals, one in a statement', map { join(', ', @{ $renewal->{$_} }) } @engines ],
+	[ 'renewals by `dlock_renew_all`, 8 clients with 1,250 leases each', map { $heartbeats->{$_}[2] } @engines ],
+	[ 'names claimed by `dlock_acquire_any` and given back, 100 in a statement, by 1 and 8 clients',
+		map { join(', ', @{ $hundred->{$_} }) } @engines ],
+	[ 'an acquire and a release, `synchronous_commit = off`',
+		join(', ', @{ $cycles->{'**dlock**, PostgreSQL, `synchronous_commit = off`'} }) ])
+{
+	my ($what, @values) = @$row;
+	my ($line) = $scale =~ /^(\| \Q$what\E \|.*)/m;
+	is_deeply([ (cells($line // ''))[ 1 .. @values ] ], \@values, "scale.md: $what");
+}
 
 # A picture that is drawn anew has all labels of its source.
 for my $source (glob('doc/*.gnuplot'))
