@@ -506,13 +506,24 @@ check_privileges(struct mysql *m)
 {
 	struct examination *e = m->e;
 	static const char *const views[] = {"locks", "waiters", "stats"};
+	static const char *const guard[] = {
+		/* arguments that it refuses */
+		"CALL dlock.guard('', '', 1)",
+		/* which does nothing unless that one has called it */
+		"CALL dlock.guard_row('', 1, @dlock_changed)"
+	};
+	bool		may_guard = true;
 	char		missing[64] = "";
 
-	/* a call with arguments that the procedure refuses changes nothing */
-	look(e, "CALL dlock.guard('', '', 1)");
-	if (e->lost)
-		return;
-	if (error_number(m) == ER_PROCACCESS_DENIED || error_number(m) == ER_TABLEACCESS_DENIED)
+	for (size_t i = 0; i < 2; i++)
+	{
+		look(e, guard[i]);
+		if (e->lost)
+			return;
+		if (error_number(m) == ER_PROCACCESS_DENIED || error_number(m) == ER_TABLEACCESS_DENIED)
+			may_guard = false;
+	}
+	if (!may_guard)
 		report(e, FINDING_NOTE, "privileges", "GRANT EXECUTE ON dlock.* if it is to guard",
 			   "this account may acquire, renew, release and look, and not guard");
 	else

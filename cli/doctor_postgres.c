@@ -198,10 +198,17 @@ check_privileges(struct postgres *p)
 			  "(SELECT count(*) FROM pg_class c "
 			  "JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'dlock' "
 			  "WHERE c.relname = 'locks' AND has_table_privilege(c.oid, 'SELECT') "
-			  "AND has_schema_privilege(n.oid, 'USAGE'))"))
+			  "AND has_schema_privilege(n.oid, 'USAGE')), "
+			  "(SELECT quote_ident(n.nspname) FROM pg_extension e "
+			  "JOIN pg_namespace n ON n.oid = e.extnamespace "
+			  "WHERE e.extname = 'dlock' AND NOT has_schema_privilege(n.oid, 'USAGE'))"))
 		return;
 	p->may_read = number_of(e->session, 0, 4) > 0;
-	if (value_of(e->session, 0, 0))
+	if (value_of(e->session, 0, 5))
+		report(e, FINDING_WARNING, "privileges",
+			   "GRANT USAGE ON SCHEMA ... if it is to call them",
+			   "this role may not use schema %s, which has the functions", value_of(e->session, 0, 5));
+	else if (value_of(e->session, 0, 0))
 		report(e, FINDING_WARNING, "privileges",
 			   "GRANT EXECUTE ON FUNCTION ... if it is to call them",
 			   "this role may not call %s", value_of(e->session, 0, 0));

@@ -306,10 +306,11 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 		/*
 		 * No guard is in the way of the journal.  So a session has locked the whole
 		 * server, for a backup say, or is about to, and it may be waiting for the
-		 * very statement that has called us.
+		 * very statement that has called us.  Or a transaction has locked rows, as a
+		 * serializable one does that has read dlock.locks.
 		 */
 		lease_call_fail(call, "55P03",
-						"could not write the lease: the server is locked against writing");
+						"could not write the lease: the server or dlock's tables are locked against writing");
 		lease_call_finish(call);
 	}
 	else if (!is_made_again(call, status) &&

@@ -190,7 +190,7 @@ dlock_check_operator(const dlock_use *use)
 {
 	if (dlock_caller_is_operator())
 		return true;
-	return dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN or SUPER",
+	return dlock_raise("42501", "permission denied for function %s; it takes the privilege CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN) or SUPER",
 					   use->name);
 }
 

@@ -195,6 +195,7 @@ set_options(const dlock_url *url, MYSQL *mysql)
 	};
 	const char *verify = url->parameters[DLOCK_URL_SSL_VERIFY];
 	unsigned int no_files = 0;
+	unsigned int tcp = MYSQL_PROTOCOL_TCP;
 	my_bool		on = 1;
 	my_bool		verified = verify != NULL ? verify[0] == '1' :
 		url->parameters[DLOCK_URL_SSL_CA] != NULL;
@@ -206,6 +207,9 @@ set_options(const dlock_url *url, MYSQL *mysql)
 	/* a server must not be able to ask for files of ours */
 	mysql_options(mysql, MYSQL_OPT_LOCAL_INFILE, &no_files);
 	mysql_options4(mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "dlock");
+	/* the library takes the socket of "localhost" whatever the port is */
+	if (url->port != 0 && url->parameters[DLOCK_URL_SOCKET] == NULL)
+		mysql_options(mysql, MYSQL_OPT_PROTOCOL, &tcp);
 	for (int i = 0; i < DLOCK_URL_PARAMETERS; i++)
 		if (url->parameters[i] != NULL && i != DLOCK_URL_SOCKET &&
 			i != DLOCK_URL_SSL_VERIFY)

@@ -428,6 +428,8 @@ class Lease:
         self.permits = permits
         self._owner_is_ours = owner is None
         self._is_list = names is not None
+        if not callable(connect):
+            raise Misuse("connect must be a function that makes a connection")
         self._connect = connect
         self._on_lost = on_lost
         self._connect_timeout = _seconds(connect_timeout)

@@ -206,6 +206,7 @@ sub no_server
 
 	# a server that does not answer
 	my ($port, $order) = proxy();
+	runs('a port of localhost is no socket', 0, '', '', { url => url($port) =~ s/127\.0\.0\.1/localhost/r }, qw(owner nobody-has-it));
 	$order->('swallow');
 	my $patient = launch({ url => url($port) }, qw(ls --timeout 1h));
 	runs('no answer', 69, '', qr/.*/, { url => url($port) }, qw(ls --timeout 0.5));

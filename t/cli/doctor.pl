@@ -220,8 +220,12 @@ sub postgres_databases
 	finds($result, 'extension', 'error', qr/not created in this database/);
 	$result = doctor(in_database('old', q{CREATE EXTENSION dlock VERSION '1.0.1'}));
 	finds($result, 'extension', 'warning', qr/\A1\.0\.1, and /, 'this program', 'note', qr/\A\d/);
-	$result = doctor(in_database('elsewhere', 'CREATE SCHEMA s', 'CREATE EXTENSION dlock SCHEMA s'), '--try');
+	my $elsewhere = in_database('elsewhere', 'CREATE SCHEMA s', 'CREATE EXTENSION dlock SCHEMA s');
+	$result = doctor($elsewhere, '--try');
 	finds($result, 'search_path', 'note', qr/without schema "s"/, 'a lease', 'ok', qr/taken/);
+	$elsewhere->{url} =~ s/user=\w+/user=tester/;
+	$result = doctor($elsewhere);
+	finds($result, 'privileges', 'warning', qr/may not use schema s,/);
 	$result = doctor(in_database('renamed', 'CREATE EXTENSION dlock', 'ALTER TABLE dlock.lease_table RENAME TO t'));
 	ends($result, 2, 'a lock table that was renamed: an error');
 	finds($result, 'lock table', 'error', qr/not as the extension created it/);
@@ -442,7 +446,10 @@ sub mysql
 	# what accounts may
 	sql('REVOKE EXECUTE ON dlock.* FROM tester@localhost', 'REVOKE SELECT ON dlock.locks FROM tester@localhost');
 	finds(doctor({ url => url() }), 'privileges', 'note', qr/not guard/, 'views', 'note', qr/cannot read locks\z/);
-	sql('GRANT EXECUTE ON dlock.* TO tester@localhost', 'GRANT SELECT ON dlock.locks TO tester@localhost');
+	sql('GRANT EXECUTE ON PROCEDURE dlock.guard TO tester@localhost');
+	finds(doctor({ url => url() }), 'privileges', 'note', qr/not guard/);
+	sql('REVOKE EXECUTE ON PROCEDURE dlock.guard FROM tester@localhost',
+		'GRANT EXECUTE ON dlock.* TO tester@localhost', 'GRANT SELECT ON dlock.locks TO tester@localhost');
 	sql($is_mariadb ? "REVOKE CONNECTION ADMIN ON *.* FROM $account" : "REVOKE dlock_login\@localhost FROM $account");
 	$result = doctor();
 	ends($result, 0, q{the library's log-in: a note});

@@ -49,7 +49,10 @@ my $version = sql('SELECT CONVERT(dlock_version() USING utf8mb4)');
 like(sql(q{SELECT dlock_acquire('kept', 'o', 600)}), qr/^\d+$/, 'a lease is held');
 my $inode = (stat $placed)[1];
 gives(0, qr/, dlock \Q$version\E$/m, 'a look', '--check');
+sql('DROP PROCEDURE dlock.guard');
+gives(1, qr/, dlock \Q$version\E\n.*not come to its end/, 'a look at what is not complete', '--check');
 gives(0, qr/a lease was taken/, 'again');
+gives(0, qr/, dlock \Q$version\E$/m, 'a look then', '--check');
 is((stat $placed)[1], $inode, 'the same library is left alone');
 
 # another library, as an update brings it

@@ -131,6 +131,7 @@ for driver in DRIVERS:
     lease.release()
     ok(isinstance(error_of(dlock.Lease(lambda: 1 / 0, "zero", 2).acquire), ZeroDivisionError), f"{driver}: connect()'s own errors come out")
     ok(isinstance(error_of(dlock.Lease(lambda: 1, "one", 2).acquire), dlock.Misuse), f"{driver}: it must make a connection")
+    ok(isinstance(error_of(lambda: dlock.Lease("host=db", "one", 2)), dlock.Misuse), f"{driver}: and be a function")
 
     # asyncio: a blocked loop, a lost lease, and a program that ends while it waits
     async def blocked(number):
