@@ -13,7 +13,7 @@
  * format that generic_xlog.c writes, a list of (uint16 offset, uint16 length,
  * bytes) for each page, but is built from what the caller says it changed, in
  * place.  That saves the comparison, which is most of what GenericXLog costs.
- * It relies on an internal format of PostgreSQL, the same from 15 to 18;
+ * It relies on an internal format of PostgreSQL, the same from 15 to 19;
  * dlock.generic_wal turns it off, and a test compares the two.
  *
  * Both leave the space between pd_lower and pd_upper zero, as redo does.
