@@ -537,6 +537,13 @@ is_following(connection *c)
 	return follows;
 }
 
+/* Say whether a variable of the server is on, as it tells. */
+static bool
+is_on(const char *value)
+{
+	return strcmp(value, "OFF") != 0 && strcmp(value, "0") != 0;
+}
+
 /*
  * Look whether the server may be written, and whether others may write the same
  * tables at the same time.
@@ -546,7 +553,8 @@ connection_look(connection *c)
 {
 	MYSQL_ROW	columns;
 	MYSQL_RES  *result = fetch(c, "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
-							   " ('read_only', 'wsrep_provider',"
+							   " ('read_only', 'innodb_read_only',"
+							   " 'innodb_force_recovery', 'wsrep_provider',"
 							   " 'max_allowed_packet',"
 							   " 'group_replication_group_name')");
 
@@ -554,9 +562,12 @@ connection_look(connection *c)
 		return connection_failed(c);
 	c->in_galera = c->is_clustered = c->is_following = c->is_read_only = false;
 	while ((columns = mysql_fetch_row(result)) != NULL)
-		if (strcmp(columns[0], "read_only") == 0)
-			c->is_read_only = strcmp(columns[1], "OFF") != 0 &&
-				strcmp(columns[1], "0") != 0;
+		if (strcmp(columns[0], "read_only") == 0 ||
+			strcmp(columns[0], "innodb_read_only") == 0)
+			c->is_read_only |= is_on(columns[1]);
+		else if (strcmp(columns[0], "innodb_force_recovery") == 0)
+			c->is_read_only |= strtoul(columns[1], NULL, 10) >=
+				dlock_read_only_recovery();
 		else if (strcmp(columns[0], "wsrep_provider") == 0)
 			c->is_clustered = c->in_galera = columns[1][0] != '\0' &&
 				strcmp(columns[1], "none") != 0;

@@ -472,15 +472,15 @@ read_names(bool looks)
 	/* the journal first: what a checkpoint moves in between is found in the table */
 	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &reading.changes);
-	if (status == LEASE_STATUS_OK && !is_apart)
+	if (status == LEASE_STATUS_OK && !is_apart && !batch.read_only)
 		status = table_read(c, reading.names, reading.count, true, &reading.rows);
-	if (status == LEASE_STATUS_OK && !is_apart && batch.direct)
+	if (status == LEASE_STATUS_OK && !is_apart && !batch.read_only && batch.direct)
 		status = table_read_marks(c, reading.names, reading.count,
 								  tenure->has_journal, get_raiser(c),
 								  &reading.marks);
 	if (status == LEASE_STATUS_CONFLICT && c->is_locked && reading.knows_all)
 		blind_until_us = lease_now() + BLIND_US;
-	batch.read_only = status == LEASE_STATUS_FAILED && c->is_refusal;
+	batch.read_only |= status == LEASE_STATUS_FAILED && c->is_refusal;
 	batch.is_blind = batch.read_only || is_apart ||
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
@@ -558,7 +558,11 @@ read_batch(bool looks)
 			status = lease_take_tables();
 		(void) lease_resume();
 		if (status == LEASE_STATUS_FAILED && lease_server_connection()->is_refusal)
-			status = LEASE_STATUS_OK;	/* looks are still answered */
+		{
+			/* looks are still answered */
+			batch.read_only = batch.is_blind = true;
+			status = LEASE_STATUS_OK;
+		}
 	}
 	find_reads();
 	if (status != LEASE_STATUS_OK || reading.count == 0)

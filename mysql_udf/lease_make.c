@@ -1016,7 +1016,9 @@ make(lease_call *call)
 		lease_call_finish(call);
 		return;
 	}
-	if (batch->read_only && !call->answered && call->kind != DLOCK_CALL_READ)
+	if (batch->read_only && !call->answered && call->kind != DLOCK_CALL_READ &&
+		call->internal != LEASE_INTERNAL_SETTLE &&
+		call->internal != LEASE_INTERNAL_SETTINGS)
 	{
 		lease_call_fail_by_table(call);
 		return;

@@ -205,6 +205,15 @@ dlock_appliers_query(void)
 }
 
 /*
+ * From which innodb_force_recovery on InnoDB refuses to change rows.
+ */
+unsigned long
+dlock_read_only_recovery(void)
+{
+	return dlock_server_kind() == DLOCK_SERVER_MARIADB ? 5 : 1;
+}
+
+/*
  * The calling session; NULL in a thread of our own.  Another thread may ask whether the
  * session was killed or is connected, as long as it is in a function of ours.
  */

@@ -45,6 +45,7 @@ extern const char *dlock_server_socket(void);
 extern bool dlock_server_user(char *name, size_t size);
 extern bool dlock_server_is_ending(void);
 extern const char *dlock_appliers_query(void);
+extern unsigned long dlock_read_only_recovery(void);
 extern bool dlock_copy_service(const char *name, void *to, size_t size);
 
 extern bool dlock_caller_account(char *user, size_t user_size,

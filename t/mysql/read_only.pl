@@ -1,8 +1,8 @@
 # A server whose library may write in spite of read_only, as it may on a stock MariaDB:
 # from the moment at which it is read-only, it grants, renews and writes nothing, and
 # answers looks; another server may be promoted at once.  This holds with the journal,
-# and where changes go into the lock table directly.  The kind of server is the
-# argument.
+# and where changes go into the lock table directly; and where InnoDB alone is read-only.
+# The kind of server is the argument.
 
 use strict;
 use warnings;
@@ -100,6 +100,35 @@ ok(Scenarios::Run::until(sub { ask($session, 'SELECT dlock_settle()') eq '1'
 		&& ask($session, q{SELECT dlock_renew('kept', 'a', 600)}) eq '1' }), 'the journal is closed');
 test_read_only('the table', $_) for 1 .. 5;
 test_look('the table');
+
+$session->quit;
+$engine->stop;
+
+# InnoDB alone is read-only, which read_only does not tell.
+$engine = Engines::start($kind);
+$session = session($engine, 'session');
+my $token = ask($session, q{SELECT dlock_acquire('kept', 'a', 3600)});
+my @options = @{ $engine->{options} };
+for my $option ('--innodb-read-only=1', map { "--innodb-force-recovery=$_" } $kind eq 'mariadb' ? (5, 6) : (1, 4, 6))
+{
+	$session->quit;
+	$engine->{options} = [ @options, $option ];
+	$engine->restart;
+	$session = session($engine, 'session');
+	for my $try (1, 2)
+	{
+		like(ask($session, "SELECT $_"), $read_only, "$option: $_, try $try")
+		  for q{dlock_release('kept', 'a')}, q{dlock_acquire('new', 'b', 600)}, q{dlock_acquire('new', 'b', 600, 5)},
+		  q{dlock_renew('kept', 'a', 3600)}, q{dlock_renew_all('a', 3600)};
+		is(ask($session, q{SELECT dlock_owner('kept')}), 'a', "$option: who looks is answered, try $try");
+	}
+	is(ask($session, q{SELECT count(*) FROM dlock.locks}), 1, "$option: as the view is");
+}
+$session->quit;
+$engine->{options} = \@options;
+$engine->restart;
+$session = session($engine, 'session');
+is(ask($session, qq{SELECT dlock_release('kept', 'a', $token)}), 1, 'and it can be written again');
 
 $session->quit;
 $engine->stop;
