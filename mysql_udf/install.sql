@@ -42,6 +42,11 @@ SET @dlock_old_sql_mode = @@SESSION.sql_mode;
 SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
 SET NAMES utf8mb4;
 SET SESSION autocommit = 1;
+-- what the client's option file or the server may have set otherwise
+SET @dlock_old_safe_updates = @@SESSION.sql_safe_updates;
+SET @dlock_old_group_concat_max_len = @@SESSION.group_concat_max_len;
+SET SESSION sql_safe_updates = 0, SESSION group_concat_max_len = 1048576;
+SET SESSION TRANSACTION READ WRITE;
 SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 
 -- ---------------------------------------------------------------------
@@ -889,4 +894,5 @@ UPDATE dlock.library_account SET connection_admin = TRUE
 WHERE account = @dlock_account AND @dlock_connection_admin;
 DEALLOCATE PREPARE dlock_statement;
 
-SET SESSION sql_mode = @dlock_old_sql_mode;
+SET SESSION sql_mode = @dlock_old_sql_mode, SESSION sql_safe_updates = @dlock_old_safe_updates,
+	SESSION group_concat_max_len = @dlock_old_group_concat_max_len;

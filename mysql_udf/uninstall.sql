@@ -12,6 +12,10 @@
 --
 -- SPDX-License-Identifier: PostgreSQL
 
+SET @dlock_old_safe_updates = @@SESSION.sql_safe_updates;
+SET @dlock_old_group_concat_max_len = @@SESSION.group_concat_max_len;
+SET SESSION sql_safe_updates = 0, SESSION group_concat_max_len = 1048576;
+SET SESSION TRANSACTION READ WRITE;
 SET @dlock_mariadb = @@version LIKE '%MariaDB%';
 
 CREATE DATABASE IF NOT EXISTS dlock;
@@ -181,3 +185,6 @@ SET @dlock_statement = IF(@dlock_locked > 0,
 PREPARE dlock_statement FROM @dlock_statement;
 EXECUTE dlock_statement;
 DEALLOCATE PREPARE dlock_statement;
+
+SET SESSION sql_safe_updates = @dlock_old_safe_updates,
+	SESSION group_concat_max_len = @dlock_old_group_concat_max_len;

@@ -296,6 +296,8 @@ check_locks(Node *statement)
 		check_may_lock(((CreateTrigStmt *) statement)->relation);
 	else if (IsA(statement, RuleStmt))
 		check_may_lock(((RuleStmt *) statement)->relation);
+	else if (IsA(statement, AlterObjectDependsStmt))
+		check_may_lock(((AlterObjectDependsStmt *) statement)->relation);
 	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
 	{
 		/* a foreign table's begins with that of a table */

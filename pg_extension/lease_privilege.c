@@ -11,12 +11,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
 #include "lease_order.h"
 #include "lease_privilege.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 
 /* Say whether the caller may see the owners and clients of a role's leases. */
 bool
@@ -49,4 +51,27 @@ const char *
 lease_privilege_show(const char *owner, Oid role)
 {
 	return lease_privilege_may_see(role) ? owner : LEASE_MASK;
+}
+
+/*
+ * A name that a role holds or waits for, as the caller may see it: anybody's, unless
+ * an operator keeps the caller from both views that have the names.
+ */
+const char *
+lease_privilege_show_name(const char *name, Oid role)
+{
+	static const char *const views[] = {"locks", "waiters"};
+	Oid			schema = get_namespace_oid("dlock", true);
+
+	if (lease_privilege_may_see(role))
+		return name;
+	for (size_t i = 0; i < lengthof(views); i++)
+	{
+		Oid			relid = get_relname_relid(views[i], schema);
+
+		if (OidIsValid(relid) &&
+			pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
+			return name;
+	}
+	return LEASE_MASK;
 }

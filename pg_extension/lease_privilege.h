@@ -14,5 +14,6 @@
 extern bool lease_privilege_may_see(Oid role);
 extern void lease_privilege_check_acts(Oid requester, Oid role);
 extern const char *lease_privilege_show(const char *owner, Oid role);
+extern const char *lease_privilege_show_name(const char *name, Oid role);
 
 #endif							/* DLOCK_LEASE_PRIVILEGE_H */

@@ -99,7 +99,7 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 						 _("Owner \"%s\" waits for \"%s\"; queued behind owner \"%s\".") :
 						 _("Owner \"%s\" waits for \"%s\"; held by owner \"%s\"."),
 						 lease_privilege_show(step->owner, step->role),
-						 step->name,
+						 lease_privilege_show_name(step->name, step->role),
 						 lease_privilege_show(step->blocker, step->blocker_role));
 	}
 	if (list_length(cycle) > 1)

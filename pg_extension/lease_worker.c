@@ -145,6 +145,17 @@ wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 	}
 }
 
+/*
+ * The settings of a server must not make us wait for other transactions, as a
+ * serializable, read only, deferrable one does for its snapshot.
+ */
+static void
+use_own_settings(void)
+{
+	SetConfigOption("default_transaction_isolation", "read committed",
+					PGC_SUSET, PGC_S_OVERRIDE);
+}
+
 /* All databases, and those that allow connections, as OIDs. */
 static void
 list_databases(List **all, List **connectable)
@@ -314,6 +325,7 @@ dlock_launcher_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	use_own_settings();
 	before_shmem_exit(leave_launcher, (Datum) 0);
 	lease_state_enter_launcher(MyLatch);
 	lease_wal_become_flusher();
@@ -477,6 +489,7 @@ dlock_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg),
 											  InvalidOid, 0);
+	use_own_settings();
 
 	StartTransactionCommand();
 	exists = has_extension();

@@ -6,6 +6,9 @@ use warnings;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use FindBin;
+use lib $FindBin::RealBin;
+use Sessions;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('workers');
@@ -111,6 +114,25 @@ wait_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend
 $node->safe_psql('postgres', "CREATE DATABASE $_ TEMPLATE template0") for qw(a b c);
 $node->safe_psql('a', 'CREATE EXTENSION dlock');
 workers_are('a', 'CREATE EXTENSION starts a worker, without any call');
+
+# A server whose transactions wait for others' by default: the launcher's do not.
+{
+	my ($writer) = Sessions->new($node)->open('writer');
+	$writer->query('BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE');
+	$writer->query('CREATE TABLE written (i integer)');
+	my @defaults = map { "default_transaction_$_" } qw(isolation read_only deferrable);
+	set("$defaults[0] = 'serializable'", map { "$_ = on" } @defaults[ 1, 2 ]);
+	local $ENV{PGOPTIONS} = join(' ', map { "-c $_=off" } @defaults[ 1, 2 ]);
+	$node->safe_psql('postgres', 'CREATE DATABASE serializable');
+	$node->safe_psql('serializable', 'CREATE EXTENSION dlock');
+	workers_are('a serializable', 'serializable, read only and deferrable by default');
+	$node->safe_psql('serializable', 'DROP EXTENSION dlock');
+	workers_are('a', '... and it is dropped');
+	$node->safe_psql('postgres', "ALTER SYSTEM RESET $_") for @defaults;
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+	$writer->query('ROLLBACK');
+	$writer->quit;
+}
 $node->safe_psql('b', 'BEGIN; CREATE EXTENSION dlock; ROLLBACK');
 $node->safe_psql('c', 'CREATE EXTENSION dlock');
 workers_are('a c', 'CREATE EXTENSION that was rolled back starts none');

@@ -157,7 +157,9 @@ $_->quit for $holder, $first, $second;
 			'ALTER TABLE plain ADD FOREIGN KEY (a) REFERENCES RELATION (name)',
 			'ALTER TABLE plain ADD COLUMN b text REFERENCES RELATION (name)',
 			'ALTER TABLE own ATTACH PARTITION RELATION DEFAULT',
-			'ALTER TABLE own DETACH PARTITION RELATION');
+			'ALTER TABLE own DETACH PARTITION RELATION',
+			'ALTER MATERIALIZED VIEW RELATION DEPENDS ON EXTENSION plpgsql',
+			'ALTER INDEX RELATION NO DEPENDS ON EXTENSION plpgsql');
 	}
 	is($reader->query('COMMIT'), '', 'it goes on');
 	is($locker->query('CREATE TEMP TABLE new (a text PRIMARY KEY, b text REFERENCES new)'), '', '... with tables of its own');

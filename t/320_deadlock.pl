@@ -244,6 +244,26 @@ $two->query(q{SELECT dlock_release_all('same')});
 $two->query('RESET ROLE');
 nothing_left();
 
+# names of others are hidden from a role that may read neither view
+$watcher->query('REVOKE SELECT ON dlock.locks, dlock.waiters FROM PUBLIC');
+for my $may_read (0, 1)
+{
+	$watcher->query('GRANT SELECT ON dlock.waiters TO other') if $may_read;
+	$two->query('SET ROLE other');
+	holds($two, q{dlock_acquire('x', 'b', 600)});
+	holds($one, q{dlock_acquire('secret', 'a', 600)});
+	waits($one, q{dlock_acquire('x', 'a', 600, -1)}, 'a');
+	is($two->query(q{SELECT dlock_acquire('secret', 'b', 600, -1)}), '40P01', 'a circle');
+	my $shown = $may_read ? 'x' : '<insufficient privilege>';
+	like($two->error, qr/"b" waits for "secret".*waits for "\Q$shown\E"; held by owner "b"/s,
+		'whose DETAIL names ' . ($may_read ? 'all' : 'only what the role waits for'));
+	release($two);
+	$two->query('RESET ROLE');
+	served($one);
+	nothing_left();
+}
+$watcher->query('GRANT SELECT ON dlock.locks, dlock.waiters TO PUBLIC');
+
 # no false alarm from a hold that is over: with a lock delay it is in the way,
 # but not its holder
 $node->append_conf('postgresql.conf', "dlock.lock_delay = '1s'");

@@ -206,6 +206,19 @@ for my $name ('dlock', $is_mariadb ? () : 'dlock_login')
 	sql("DROP USER '$name'\@'localhost'");
 }
 is_gone('nothing else does');
+
+# What the server, or a client's option file, may set otherwise.
+install();
+my $made = state();
+uninstall();
+my @odd = ('sql_safe_updates = 1', 'group_concat_max_len = 4', ($is_mariadb ? 'tx_read_only' : 'transaction_read_only') . ' = 1');
+sql("SET GLOBAL $_") for @odd;
+install();
+is_deeply(state(), $made, 'odd settings: all is made');
+install();
+is_deeply(state(), $made, 'and again');
+uninstall();
+is_gone('with odd settings nothing is left either');
 $engine->stop;
 
 # MariaDB as mariadb-install-db makes it if nobody says otherwise: the server's user
