@@ -1,6 +1,7 @@
 #!/usr/bin/perl
 # dev/links.t : every link in our documents leads to a file, and to a heading, that exists;
-# the readme's figures, and those of doc/scale.md, are the benchmark's; a picture shows what its source says.
+# the readme's figures, and those of doc/scale.md, are the benchmark's; a picture shows
+# what its source says.
 #
 # It ignores addresses on the web.  Where the files of a release can be told from the
 # rest of the folder (dev/release-files), a link's target must be part of the release.
