@@ -108,6 +108,12 @@ dlock_appliers_query(void)
 	return "SELECT 'appliers', 0";
 }
 
+unsigned long
+dlock_read_only_recovery(void)
+{
+	return 1;
+}
+
 uint64_t
 dlock_caller_connection_id(void)
 {
