@@ -467,21 +467,22 @@ static lease_status
 read_names(bool looks)
 {
 	connection *c = lease_server_connection();
+	bool		locks = !is_apart && !batch.read_only;
 	lease_status status = LEASE_STATUS_OK;
 
 	/* the journal first: what a checkpoint moves in between is found in the table */
 	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &reading.changes);
-	if (status == LEASE_STATUS_OK && !is_apart && !batch.read_only)
+	if (status == LEASE_STATUS_OK && locks)
 		status = table_read(c, reading.names, reading.count, true, &reading.rows);
-	if (status == LEASE_STATUS_OK && !is_apart && !batch.read_only && batch.direct)
+	if (status == LEASE_STATUS_OK && locks && batch.direct)
 		status = table_read_marks(c, reading.names, reading.count,
 								  tenure->has_journal, get_raiser(c),
 								  &reading.marks);
 	if (status == LEASE_STATUS_CONFLICT && c->is_locked && reading.knows_all)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only |= status == LEASE_STATUS_FAILED && c->is_refusal;
-	batch.is_blind = batch.read_only || is_apart ||
+	batch.is_blind = !locks || batch.read_only ||
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
@@ -560,7 +561,7 @@ read_batch(bool looks)
 		if (status == LEASE_STATUS_FAILED && lease_server_connection()->is_refusal)
 		{
 			/* looks are still answered */
-			batch.read_only = batch.is_blind = true;
+			batch.read_only = true;
 			status = LEASE_STATUS_OK;
 		}
 	}
