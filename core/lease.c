@@ -110,16 +110,30 @@ lease_merge_guard(lease_holder *holder, lease_mode mode, uint32_t holds)
 }
 
 /*
+ * Say whether a holder is what is left of the lease of another transaction, whose
+ * outcome cannot be seen yet.
+ */
+static bool
+is_unseen(const lease_holder *holder)
+{
+	return holder->life == LEASE_PINNED &&
+		holder->kind == LEASE_TRANSACTION && holder->elsewhere;
+}
+
+/*
  * Say whether a holder is the requester, or one that it may act for.  An
  * acquire for a session or transaction cannot share the lease of another
- * session or transaction, even of the same owner.
+ * session or transaction, even of the same owner.  Nor does any acquire own what
+ * is left of another transaction's lease: it would be granted before it can see
+ * what that transaction did.
  */
 static bool
 is_own(const lease_request *request, const lease_holder *holder)
 {
 	return holder->standing != LEASE_STRANGER &&
 		!(request->op == LEASE_ACQUIRE && holder->elsewhere &&
-		  holder->life == LEASE_BOUND && holder->kind == request->kind) &&
+		  (is_unseen(holder) ||
+		   (holder->life == LEASE_BOUND && holder->kind == request->kind))) &&
 		lease_same(holder->owner, request->owner);
 }
 
@@ -200,7 +214,7 @@ lease_youngest(const lease_holder *holders, size_t count, int64_t now_us)
 	uint64_t	youngest = 0;
 
 	for (size_t i = 0; i < count; i++)
-		if (!lease_is_over(&holders[i], now_us))
+		if (!lease_is_over(&holders[i], now_us) || is_unseen(&holders[i]))
 			youngest = lease_merge_marks(youngest, holders[i].token);
 	return youngest;
 }
@@ -214,10 +228,12 @@ lease_have_ended(const lease_holder *holders, size_t count, uint64_t youngest,
 	*next_us = INT64_MAX;
 	for (size_t i = 0; i < count; i++)
 	{
-		if (lease_is_over(&holders[i], now_us) || holders[i].token > youngest)
+		bool		is_over = lease_is_over(&holders[i], now_us);
+
+		if ((is_over && !is_unseen(&holders[i])) || holders[i].token > youngest)
 			continue;
 		ended = false;
-		if (lease_end_us(&holders[i], 0) < *next_us)
+		if (!is_over && lease_end_us(&holders[i], 0) < *next_us)
 			*next_us = lease_end_us(&holders[i], 0);
 	}
 	return ended;
@@ -227,7 +243,10 @@ lease_have_ended(const lease_holder *holders, size_t count, uint64_t youngest,
 static bool
 is_held(const lease_holder *holders, size_t count, int64_t now_us)
 {
-	return lease_youngest(holders, count, now_us) > 0;
+	for (size_t i = 0; i < count; i++)
+		if (!lease_is_over(&holders[i], now_us))
+			return true;
+	return false;
 }
 
 /*

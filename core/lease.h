@@ -122,7 +122,10 @@ typedef enum lease_life
 	LEASE_LEFT,					/* it is over: its transaction has ended, or its
 								 * session has ended it, which counts as a release */
 	LEASE_LOST,					/* it is over: its session is gone */
-	LEASE_PINNED				/* it is gone: a guard is all that is left */
+	LEASE_PINNED				/* it is gone: a guard is all that is left; its
+								 * kind is LEASE_TRANSACTION if that is the guard
+								 * of its own transaction, which ends when the
+								 * outcome can be seen */
 } lease_life;
 
 /* What an engine knows of the session or transaction that a lease is bound to. */
@@ -487,7 +490,9 @@ extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
  *
  * An acquire for a session or transaction does not find a holder of the same
  * owner that another session or transaction has: that one is in its way like a
- * stranger's.  Nor does it find a stranded one, which it takes over.
+ * stranger's.  Nor does it find a stranded one, which it takes over.  What is
+ * left of the lease of another transaction is in the way of every acquire of its
+ * owner, until the outcome can be seen.
  */
 extern size_t lease_find(const lease_request *request,
 						 const lease_holder *holders, size_t count,
@@ -518,7 +523,8 @@ extern bool lease_leaves_room(const lease_request *served,
 
 /*
  * The youngest token of the live holders; 0: there are none.  To wait until all
- * of them have ended, remember it for lease_have_ended().
+ * of them have ended, remember it for lease_have_ended().  The lease of another
+ * transaction counts until that transaction's outcome can be seen.
  */
 extern uint64_t lease_youngest(const lease_holder *holders, size_t count,
 							   int64_t now_us);

@@ -183,37 +183,42 @@ hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
 		(lease->waiter != STUCK_NONE && stuck[lease->waiter]);
 }
 
-/* Say whether a guard stays in the way of others.  It never is in its own. */
+/*
+ * Say whether a guard stays in the way of others, or of the waiter "own", to
+ * which the lease is its own.
+ */
 static bool
-guard_stays(const search *s, const bool *stuck, const stuck_guard *guard)
+guard_stays(const search *s, const bool *stuck, const stuck_guard *guard,
+			uint32_t own)
 {
+	if (own != STUCK_NONE)
+		return guard->bound && guard->waiter != STUCK_NONE &&
+			guard->waiter != own && stuck[guard->waiter];
 	return s->nstuck[s->facts->leases[guard->lease].owner] > 0 ||
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
 
 /*
  * How far a lease, with its guards, stays in the way of the waiters of others,
- * or with "own" in that of its owner's.
+ * or in that of the waiter "own", to which it is its own.
  */
 static obstacle
-what_stays(const search *s, const bool *stuck, uint32_t l, bool own)
+what_stays(const search *s, const bool *stuck, uint32_t l, uint32_t own)
 {
 	const stuck_lease *lease = &s->facts->leases[l];
 	obstacle	stays = {{false}, 0};
 
-	if (hold_stays(s, stuck, lease, own))
+	if (hold_stays(s, stuck, lease, own != STUCK_NONE))
 	{
 		stays.modes[lease->mode] = true;
 		stays.permits = lease->held;
 	}
-	if (own)
-		return stays;
 	for (uint32_t g = s->guards_of_lease.first[l]; g != STUCK_NONE;
 		 g = s->guards_of_lease.next[g])
 	{
 		const stuck_guard *guard = &s->facts->guards[g];
 
-		if (!guard_stays(s, stuck, guard))
+		if (!guard_stays(s, stuck, guard, own))
 			continue;
 		stays.modes[guard->mode] = true;
 		if (guard->pinned > stays.permits)
@@ -245,17 +250,18 @@ count_obstacle(obstacles *all, const obstacle *one, bool add)
 }
 
 /*
- * Count the leases of an owner as its own waiter meets them instead of as
- * others do.
+ * Count the leases of an owner as the waiter "own", to which they are its own,
+ * meets them instead of as others do.
  */
 static void
-make_own(const search *s, const bool *stuck, uint32_t owner, obstacles *all)
+make_own(const search *s, const bool *stuck, uint32_t owner, uint32_t own,
+		 obstacles *all)
 {
 	for (uint32_t l = s->own_leases.first[owner]; l != STUCK_NONE;
 		 l = s->own_leases.next[l])
 	{
-		obstacle	for_others = what_stays(s, stuck, l, false);
-		obstacle	for_own = what_stays(s, stuck, l, true);
+		obstacle	for_others = what_stays(s, stuck, l, STUCK_NONE);
+		obstacle	for_own = what_stays(s, stuck, l, own);
 
 		count_obstacle(all, &for_others, false);
 		count_obstacle(all, &for_own, true);
@@ -273,9 +279,9 @@ could_end(const search *s, const bool *stuck, const stuck_wait *wait,
 	if (all.ahead != STUCK_NONE &&
 		(all.ahead != waiter->owner || all.ahead_others))
 		return false;
-	make_own(s, stuck, waiter->owner, &all);
+	make_own(s, stuck, waiter->owner, wait->waiter, &all);
 	if (waiter->acts_for != STUCK_NONE && waiter->acts_for != waiter->owner)
-		make_own(s, stuck, waiter->acts_for, &all);
+		make_own(s, stuck, waiter->acts_for, wait->waiter, &all);
 	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
 		if (all.leases[mode] > 0 &&
 			!lease_modes_are_compatible((lease_mode) mode, wait->mode))
@@ -334,7 +340,7 @@ sweep(const search *s, bool *stuck, uint32_t name, uint32_t *ntodo)
 	for (uint32_t l = s->leases_of_name.first[name]; l != STUCK_NONE;
 		 l = s->leases_of_name.next[l])
 	{
-		obstacle	one = what_stays(s, stuck, l, false);
+		obstacle	one = what_stays(s, stuck, l, STUCK_NONE);
 
 		count_obstacle(&all, &one, true);
 		push(&s->own_leases, f->leases[l].owner, l);
@@ -463,7 +469,8 @@ too_few_permits(const path *way, const stuck_wait *wait)
 	for (uint32_t l = s->leases_of_name.first[wait->name]; l != STUCK_NONE;
 		 l = s->leases_of_name.next[l])
 		permits += what_stays(s, way->stuck, l,
-							  is_own(waiter, &s->facts->leases[l])).permits;
+							  is_own(waiter, &s->facts->leases[l]) ?
+							  wait->waiter : STUCK_NONE).permits;
 	return permits + wait->permits > wait->limit;
 }
 
@@ -496,18 +503,17 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 		else
 			reach_owner(way, lease->owner);
 	}
-	if (own)
-		return;
 	for (uint32_t g = s->guards_of_lease.first[l];
 		 g != STUCK_NONE && !way->closed; g = s->guards_of_lease.next[g])
 	{
 		const stuck_guard *guard = &s->facts->guards[g];
 
-		if (!is_in_the_way(guard->mode, wait, few))
+		if (!guard_stays(s, way->stuck, guard, own ? wait->waiter : STUCK_NONE) ||
+			!is_in_the_way(guard->mode, wait, few))
 			continue;
 		if (guard->waiter != STUCK_NONE)
 			reach_waiter(way, guard->waiter);
-		if (!way->closed)
+		if (!own && !way->closed)
 			reach_owner(way, lease->owner);
 	}
 }

@@ -74,7 +74,7 @@ typedef struct stuck_lease
 								 * not wait */
 } stuck_lease;
 
-/* A guard of a lease.  It is not in the way of the lease's own owner. */
+/* A guard of a lease. */
 typedef struct stuck_guard
 {
 	uint32_t	lease;			/* index of the lease */
@@ -82,6 +82,10 @@ typedef struct stuck_guard
 								 * STUCK_NONE if that does not wait */
 	lease_mode	mode;
 	uint32_t	pinned;			/* holds, or permits */
+	bool		bound;			/* the lease is of that transaction: in the way of
+								 * its owner's waiters in other connections while
+								 * the transaction's cannot go on; else not in the
+								 * way of its owner's at all */
 } stuck_guard;
 
 /* All that the search looks at. */

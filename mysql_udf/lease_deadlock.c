@@ -210,7 +210,8 @@ add_blocker(search *s, uint32_t name, const lease_blocker *blocker)
 		waiter = reach_connection(s, blocker->session);
 	if (blocker->guarded)
 		s->guards[s->facts.nguards++] = (stuck_guard) {
-			s->facts.nleases, STUCK_NONE, blocker->guard_mode, blocker->pinned
+			s->facts.nleases, STUCK_NONE, blocker->guard_mode, blocker->pinned,
+			false
 		};
 	s->leases[s->facts.nleases++] = (stuck_lease) {
 		name, owner, blocker->mode, live ? blocker->held : 0,

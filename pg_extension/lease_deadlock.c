@@ -469,7 +469,7 @@ visit_guard(const VisitContext *visit, const LeaseGuard *guard)
 										   search->guard_room * sizeof(int));
 	}
 	search->guards[g] = (stuck_guard) {
-		l, waiter, guard->mode, guard->version
+		l, waiter, guard->mode, guard->version, guard->is_transactions
 	};
 	search->guard_pids[g] = guard->pid;
 	search->facts.nguards++;

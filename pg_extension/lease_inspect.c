@@ -367,15 +367,16 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 {
 	lease_request request = lease_rows_request(waiter);
 	lease_holder *holder = &view->holders[i];
-	Oid			role = view->entries[i] != NULL ? view->entries[i]->role :
-		view->guards[i]->role;
+	const LeaseGuard *guard = view->guards[i];
+	Oid			role = guard != NULL ? guard->role : view->entries[i]->role;
 
 	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
-		return !lease_is_over(holder, view->now_us);
+		return !lease_is_over(holder, view->now_us) ||
+			(guard != NULL && guard->is_transactions && guard->pid != waiter->pid);
 	if (role == waiter->role || role == waiter->acts_for)
 		holder->standing = LEASE_SELF;
 	/* it does not wait for its own connection, but for others of its owner */
-	holder->elsewhere = true;
+	holder->elsewhere = guard == NULL || guard->pid != waiter->pid;
 	return lease_blocks(&request, holder, view->now_us);
 }
 

@@ -121,6 +121,7 @@ typedef struct LeaseGuard
 	LeaseQueue *queue;
 	Oid			role;			/* of the holder */
 	lease_mode	mode;
+	bool		is_transactions;	/* the lease ends with the guarding transaction */
 	uint32		version;		/* holds it pins */
 	uint64		token;
 	TimestampTz acquired_at;	/* when the lease was */

@@ -162,6 +162,8 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 		guard.address_length =
 			LEASE_PUT_STRING(guard.address, lease_rows_client_address());
 		guard.mode = call.holders[mine].mode;
+		guard.is_transactions = call.holders[mine].kind == LEASE_TRANSACTION &&
+			!call.holders[mine].elsewhere;
 		guard.version = call.holders[mine].version;
 		guard.owner_length = LEASE_PUT_STRING(guard.owner, owner);
 		lease_queue_guard(call.db->database, call.hash, name, &guard);
@@ -200,25 +202,27 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 		LeaseWaiter *waiter;
 		Buffer		bucket;
 		int64		next_us;
+		bool		sleeps;
 
 		lease_store_begin(&call, name, &request);
 		/* without a wait, no place to wait in is needed */
 		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
 			lease_wait_begin_watch(&call, LEASE_WAIT_WATCH, &time);
 		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
-		lease_rows_gather(&call, bucket, NULL);
+		/* with the guards: a transaction's lease ends with its guard */
+		(void) lease_store_gather(&call, bucket);
 		call.unknown_role = InvalidOid;
 		if (first)
 			youngest = lease_youngest(call.holders, call.count, call.now_us);
 		ended = lease_have_ended(call.holders, call.count, youngest,
 								 call.now_us, &next_us);
-		if (!ended && waiter != NULL)
-			/* it looks at rows alone, which change under the bucket's lock */
-			(void) lease_queue_join(waiter, call.db->database, call.hash, name,
-									0, 0);
+		/* rows change under the bucket's lock, but a guard may have ended meanwhile */
+		sleeps = !ended && waiter != NULL &&
+			lease_queue_join(waiter, call.db->database, call.hash, name, 0,
+							 call.pokes);
 		UnlockReleaseBuffer(bucket);
 		lease_store_end(&call);
-		if (!ended && waiter != NULL)
+		if (sleeps)
 			lease_wait_watch(call.db, &time, next_us);
 		lease_waiter_finish();
 		if (waiter == NULL && (!first || wait_us == 0))

@@ -317,16 +317,20 @@ gather_name(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		lease_rows_add(call, buffer, offset, entry);
 }
 
-/* Show the core a guard without a row, as a stranger's. */
+/*
+ * Show the core a guard without a row, as a stranger's, for a request of the
+ * process "pid".
+ */
 lease_holder
-lease_rows_pinned(const LeaseGuard *guard)
+lease_rows_pinned(const LeaseGuard *guard, int pid)
 {
 	lease_holder holder = {
 		.owner = {guard->owner, guard->owner_length},
 		.mode = guard->mode,
-		.kind = LEASE_PLAIN,
+		.kind = guard->is_transactions ? LEASE_TRANSACTION : LEASE_PLAIN,
 		.life = LEASE_PINNED,
 		.standing = LEASE_STRANGER,
+		.elsewhere = guard->pid != pid,
 		.version = guard->version,
 		.token = guard->token,
 		.change = LEASE_UNCHANGED,
@@ -340,18 +344,29 @@ lease_rows_pinned(const LeaseGuard *guard)
 static void
 gather_guard(LeaseCall *call, const LeaseGuard *guard)
 {
+	lease_holder pinned =
+		lease_rows_pinned(guard, call->requester.waiter != NULL ?
+						  call->requester.waiter->pid : MyProcPid);
 	lease_holder *holder;
 
 	for (size_t i = 0; i < call->count; i++)
-		if (call->holders[i].token == guard->token)
+	{
+		holder = &call->holders[i];
+		if (holder->token != guard->token)
+			continue;
+		lease_merge_guard(holder, guard->mode, guard->version);
+		/* of several guards the one of the lease's transaction says what is left */
+		if (holder->life == LEASE_PINNED && guard->is_transactions)
 		{
-			lease_merge_guard(&call->holders[i], guard->mode, guard->version);
-			return;
+			holder->kind = pinned.kind;
+			holder->elsewhere = pinned.elsewhere;
 		}
+		return;
+	}
 
 	reserve_row(call);
 	holder = &call->holders[call->count];
-	*holder = lease_rows_pinned(guard);
+	*holder = pinned;
 	holder->owner = keep_bytes(call, holder->owner);
 	if (lease_same(holder->owner, call->request.owner))
 		holder->standing = find_standing(call, guard->role);

@@ -85,7 +85,7 @@ typedef struct LeaseCall
 extern void lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
 							const lease_request *request);
 extern lease_request lease_rows_request(const LeaseWaiter *waiter);
-extern lease_holder lease_rows_pinned(const LeaseGuard *guard);
+extern lease_holder lease_rows_pinned(const LeaseGuard *guard, int pid);
 extern void lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
 								   const LeaseWaiter *waiter);
 extern void lease_rows_resolve_role(LeaseCall *call);

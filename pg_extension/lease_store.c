@@ -458,7 +458,8 @@ make_view(LeaseView *view, List *entries, List *guards)
 	foreach(cell, guards)
 	{
 		view->guards[view->count] = lfirst(cell);
-		view->holders[view->count++] = lease_rows_pinned(lfirst(cell));
+		view->holders[view->count++] = lease_rows_pinned(lfirst(cell),
+															MyProcPid);
 	}
 }
 

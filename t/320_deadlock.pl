@@ -394,6 +394,37 @@ served($one);
 release($one);
 nothing_left();
 
+# What a transaction has released is in the way of its owner's other transactions until it
+# ends, so it may be in a circle of these.
+for my $early ('', q{SELECT dlock_release('x', 'a')})
+{
+	$_->query('BEGIN') for $one, $two;
+	holds($one, q{dlock_acquire_xact('x', 'a', 600)});
+	$one->query($early);
+	holds($two, q{dlock_acquire_xact('y', 'a', 600)});
+	waits($one, q{dlock_acquire_xact('y', 'a', 600, -1)}, 'a');
+	deadlocks($two, q{dlock_acquire_xact('x', 'a', 600, 30)},
+		'Owner "a" waits for "x"; held by owner "a".', 'Owner "a" waits for "y"; held by owner "a".');
+	$two->query('ROLLBACK');
+	served($one);
+	$one->query('COMMIT');
+	nothing_left();
+}
+# no false alarm: it is not in its own way, nor in theirs once it can go on
+$_->query('BEGIN') for $one, $two, $three;
+holds($one, q{dlock_acquire_xact_shared('x', 'a', 600)});
+is($one->query(q{SELECT dlock_release('x', 'a')}), 't', 'a releases x in its transaction');
+holds($two, q{dlock_acquire_xact_shared('x', 'b', 600)});
+waits($one, q{dlock_acquire_xact('x', 'a', 600, -1)}, 'a');
+waits($three, q{dlock_acquire_xact('x', 'a', 600, -1)}, 'a', 'c');
+$two->query('COMMIT');
+served($one);
+is($three->answered, 0, 'the other transaction waits');
+$one->query('COMMIT');
+served($three);
+$three->query('COMMIT');
+nothing_left();
+
 # No false alarm: a call that has taken one of several names, and goes on through
 # the others, waits for none of them any more.  It is held up by a lock on the
 # catalog that says for whom it may act.

@@ -12,10 +12,12 @@ use Sessions;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('guard');
-$node->init;
+$node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', q{
 shared_preload_libraries = 'dlock'
 synchronous_commit = off
+# never there: a commit that waits for it does not end
+synchronous_standby_names = 'nobody'
 dlock.log_expired = off
 dlock.max_guards = 5
 });
@@ -113,7 +115,58 @@ for my $how ('COMMIT', 'ROLLBACK')
 is($holder->query(q{SELECT dlock_acquire_xact('job', 'a', 600) IS NULL, dlock_is_free('job')}), 'f|f', 'in a statement of its own');
 is($watcher->query(q{SELECT dlock_is_free('job')}), 't', '... until it ends');
 
-# Counting under transaction leases, read and written in one transaction: exact.
+# A transaction's lease while its commit cannot be seen yet: other transactions of the same
+# owner wait for that too, and so does dlock_wait(), however the lease ended.
+{
+	my %early = (
+		'it commits' => '',
+		'it has released' => q{SELECT dlock_release('job', 'a');},
+		'it was evicted' => q{SELECT dlock_force_release('job');});
+	my ($acquirer, $sharer) = $all->open('acquirer', 'sharer');
+
+	for my $what (sort keys %early)
+	{
+		my $n = $watcher->query('SELECT n FROM work');
+
+		like($holder->query(q{BEGIN; SELECT dlock_acquire_xact('job', 'a', 600)}), $token, "$what: a transaction\'s lease");
+		is($watcher->query(q{SELECT dlock_wait('job')}), 'f', '... has not ended');
+		$holder->query("UPDATE work SET n = n + 1; $early{$what} SET LOCAL synchronous_commit = on");
+		$holder->send('COMMIT');
+		$all->until("SELECT wait_event FROM pg_stat_activity WHERE pid = $holder->{pid}", 'SyncRep');
+		is($watcher->query(q{SELECT dlock_acquire('job', 'a', 600)}), '', '... the same owner does not get it');
+		is($watcher->query(q{SELECT dlock_acquire_xact('job', 'a', 600)}), '', '... nor in a transaction');
+		is($watcher->query(q{SELECT * FROM dlock_acquire_any('{job,other}', 'a', 600, 2)}) =~ /job/ ? 1 : 0, 0, '... nor with others');
+		is($watcher->query(q{SELECT dlock_renew('job', 'a', 600) IS NULL}), 't', '... and nobody can renew it');
+		is($watcher->query(q{SELECT dlock_release_all('a')}), 1, '... the other is released');
+		$_->send('BEGIN') for $acquirer, $sharer;
+		$_->answer for $acquirer, $sharer;
+		$acquirer->send(q{SELECT dlock_acquire_xact('job', 'a', 600, -1)});
+		$all->waiting('acquirer');
+		$sharer->send(q{SELECT dlock_acquire_xact_shared('job', 'a', 600, -1)});
+		$waiter->send(q{SELECT dlock_wait('job', -1)});
+		$all->until('SELECT count(*) FROM dlock.waiters', 3);
+		is($watcher->query("SELECT dlock_blocking_pids($acquirer->{pid})"), "{$holder->{pid}}", '... an acquire waits for the commit');
+		ok($watcher->query("SELECT dlock_blocking_pids($sharer->{pid})") =~ /\b$holder->{pid}\b/, '... so does a shared one');
+		$all->until(q{SELECT max(clock_timestamp() - waiting_since) > '0.3 s' FROM dlock.waiters}, 't');
+		is($_->answered, 0, "... $_->{name} still waits") for $acquirer, $sharer, $waiter;
+		$watcher->query("SELECT pg_cancel_backend($holder->{pid})");
+		is($holder->answer, '', '... the commit ends');
+		like($acquirer->answer, $token, '... it is served at the end');
+		is($acquirer->query('SELECT n FROM work'), $n + 1, '... and sees the outcome');
+		is($waiter->answer, 't', '... dlock_wait() too');
+		is($waiter->query('SELECT n FROM work'), $n + 1, '... and sees the outcome');
+		is($acquirer->query('COMMIT'), '', '... it leaves');
+		like($sharer->answer, $token, '... the next is served');
+		is($sharer->query('COMMIT'), '', '... and leaves');
+	}
+	$_->quit for $acquirer, $sharer;
+}
+# its own transaction is not in its own way
+is($holder->query(q{BEGIN; SELECT dlock_acquire_xact('job', 'a', 600) > 0, dlock_release('job', 'a'), dlock_wait('job'),
+	dlock_acquire_xact('job', 'a', 600) > 0; COMMIT}), 't|t|t|t', 'a transaction takes again what it has released');
+
+# Counting under transaction leases, read and written in one transaction: exact, for
+# several owners and for one.
 $watcher->query(q{
 	CREATE PROCEDURE count_up(who text, rounds int) LANGUAGE plpgsql AS $$
 	DECLARE
@@ -126,11 +179,14 @@ $watcher->query(q{
 			IF i % 7 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
 		END LOOP;
 	END $$});
-$watcher->query('UPDATE work SET n = 0');
 my @workers = $all->open(map { "w$_" } 1 .. 4);
-$_->send("CALL count_up('$_->{name}', 140)") for @workers;
-is($_->answer, '', "$_->{name} has counted") for @workers;
-is($watcher->query('SELECT n FROM work'), 4 * 120, 'the counter is exact');
+for my $owner (undef, 'one')
+{
+	$watcher->query('UPDATE work SET n = 0');
+	$_->send(sprintf("CALL count_up('%s', 140)", $owner // $_->{name})) for @workers;
+	is($_->answer, '', "$_->{name} has counted") for @workers;
+	is($watcher->query('SELECT n FROM work'), 4 * 120, 'the counter is exact');
+}
 
 # scenarios 22 and 23: holders that lose their lease all the time, in
 # transactions that guard: what was committed was counted.  Every other time

@@ -97,13 +97,15 @@ change_keeps(lease_change change)
 /*
  * Say whether a holder is the requester, or one that it may act for.  An
  * acquire for a session or transaction does not own what another session or
- * transaction of its owner has.
+ * transaction of its owner has, and none owns what is left of another
+ * transaction's lease.
  */
 static inline bool
 holder_is_own(const lease_request *request, const lease_holder *h)
 {
-	if (request->op == LEASE_ACQUIRE && h->life == LEASE_BOUND &&
-		h->kind == request->kind && h->elsewhere)
+	if (request->op == LEASE_ACQUIRE && h->elsewhere &&
+		((h->life == LEASE_PINNED && h->kind == LEASE_TRANSACTION) ||
+		 (h->life == LEASE_BOUND && h->kind == request->kind)))
 		return false;
 	return h->standing != LEASE_STRANGER &&
 		bytes_equal(h->owner, request->owner);

@@ -131,6 +131,7 @@ static uint64_t seen_queue_alone;
 static uint64_t seen_queue_passed;
 static uint64_t seen_kept_by_guard;
 static uint64_t seen_kept_by_pin;
+static uint64_t seen_kept_by_unseen;
 static uint64_t seen_own_guard;
 static uint64_t seen_guarded_permits;
 static uint64_t seen_shared_guard;
@@ -224,6 +225,7 @@ typedef struct guard
 	int			principal;
 	lease_mode	mode;
 	lease_kind	kind;
+	int			session;
 	uint64_t	token;
 	uint32_t	holds;			/* that it may count on */
 } guard;
@@ -430,14 +432,32 @@ lease_meant(const question *q)
 	return 0;
 }
 
-/* Say whether a guard is the asker's own, or of one that it may act for. */
+/* Say whether a token's guards are what is left of another transaction's lease. */
+static bool
+is_unseen(const question *q, uint64_t token)
+{
+	for (int g = 0; g < guard_count[q->name]; g++)
+		if (guards[q->name][g].token == token &&
+			guards[q->name][g].kind == LEASE_TRANSACTION &&
+			guards[q->name][g].session != q->session)
+			return newest_of(&live[q->name], token) == NULL &&
+				newest_of(&dead[q->name], token) == NULL;
+	return false;
+}
+
+/*
+ * Say whether a guard is the asker's own, or of one that it may act for.  None
+ * may acquire what is left of another transaction's lease.
+ */
 static bool
 is_askers_guard(const question *q, const guard *it)
 {
 	const hold *h = newest_of(&live[q->name], it->token);
 
-	return h != NULL ? is_askers(q, h) :
-		is_asker(q, it->owner, it->principal);
+	if (h != NULL)
+		return is_askers(q, h);
+	return is_asker(q, it->owner, it->principal) &&
+		!(q->op == LEASE_ACQUIRE && is_unseen(q, it->token));
 }
 
 /*
@@ -459,6 +479,7 @@ model_room(const question *q)
 	bool		passed_own_pause = false;
 	bool		passed_own_guard = false;
 	bool		pinned = false;
+	bool		unseen = false;
 
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < lists[k]->length; i++)
@@ -513,6 +534,9 @@ model_room(const question *q)
 				seen_stricter_guard++;
 			if (holds == 0 && room_but_guarded)
 				pinned = holds_of(&dead[q->name], it->token) == 0;
+			if (is_asker(q, it->owner, it->principal) &&
+				is_unseen(q, it->token))
+				unseen = true;
 		}
 	}
 	if (q->mode == LEASE_PERMIT && taken + holds_asked(q) > q->limit)
@@ -529,6 +553,8 @@ model_room(const question *q)
 		seen_kept_by_guard++;
 		if (pinned)
 			seen_kept_by_pin++;
+		if (unseen)
+			seen_kept_by_unseen++;
 	}
 	if (!room_but_guarded && room_but_paused)
 		seen_kept_by_delay++;
@@ -1117,11 +1143,10 @@ pinned_holder(const question *q, const guard *it)
 	lease_holder holder = {
 		.owner = {owner_bytes[0][it->owner], owner_length[it->owner]},
 		.mode = it->mode,
-		.kind = it->kind,
+		.kind = is_unseen(q, it->token) ? LEASE_TRANSACTION : it->kind,
 		.life = LEASE_PINNED,
 		.standing = standing_of(q->principal, it->principal),
-		/* without effect, whatever an engine fills in */
-		.elsewhere = one_in(2),
+		.elsewhere = is_unseen(q, it->token),
 		.version = (uint32_t) below(4),
 		.token = it->token,
 		.deadline_us = one_in(2) ? now_us : INT64_MIN,
@@ -1385,6 +1410,7 @@ change_guards(int name)
 		.principal = h->principal,
 		.mode = h->mode,
 		.kind = h->kind,
+		.session = h->session,
 		.token = h->token,
 		.holds = (uint32_t) holds_of(&live[name], h->token),
 	};
@@ -1688,6 +1714,8 @@ report_coverage(void)
 		{"re-entries and repetitions that passed a queue", seen_queue_passed},
 		{"refusals for a guard alone", seen_kept_by_guard},
 		{"refusals for a guard without a row", seen_kept_by_pin},
+		{"refusals for the owner's other transaction, not seen to have ended",
+		seen_kept_by_unseen},
 		{"permits refused for guarded ones", seen_guarded_permits},
 		{"grants past the requester's own guard", seen_own_guard},
 		{"more permits below the own guard's number", seen_own_guarded_permits},

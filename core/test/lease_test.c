@@ -395,6 +395,20 @@ static const script_case cases[] = {
 	{"a guard outlives the transaction that took the lease",
 		"a x xact = granted; guard a; ends a; b x = busy retry never; reap = released;"
 		"has a pinned; b x = busy; a x xact = granted"},
+	{"none gets what another transaction had before its outcome is seen",
+		"a x xact = granted; guard a; a leave = released; a x xact by 1 = busy retry never;"
+		"a x session by 1 = busy; a s by 1 = busy; a p5 by 1 = busy; a x claim by 1 = busy;"
+		"a renew by 1 = not-held; a release by 1 = not-held; a x xact = granted #102;"
+		"a drop = released; unguard a; a x xact by 1 = granted #103"},
+	{"whether it has ended by itself, or was released or evicted before",
+		"a x xact = granted; guard a; a drop = released; a x by 1 = busy; unguard a;"
+		"a x xact = granted; guard a; evict = released; a x by 1 = busy"},
+	{"what it had shared, others share meanwhile",
+		"a s xact = granted; guard a; a leave = released; a s xact by 1 = granted;"
+		"a drop by 1 = released; a x xact by 1 = busy"},
+	{"a guard of any other lease is not in its owner's way",
+		"a x session = granted; guard a; a drop = released; a x session by 1 = granted;"
+		"a drop by 1 = released; a x by 1 = granted"},
 
 	/* after a restart */
 	{"what a server before has left lives for its time to live",
@@ -1371,6 +1385,25 @@ the_holds_seen_at_a_call_have_ended(void **state)
 }
 
 static void
+another_transactions_lease_has_ended_once_it_is_seen(void **state)
+{
+	int64_t		next_us;
+
+	(void) state;
+	set_up();
+	/* what somebody asks sets which session looks */
+	play_all("a x xact = granted; guard a; a leave = released; b renew by 1 = not-held");
+	assert_int_equal(lease_youngest(name, count, now_us), 101);
+	assert_false(lease_have_ended(name, count, 101, now_us, &next_us));
+	assert_int_equal(next_us, INT64_MAX);
+	play_all("b renew = not-held");
+	assert_int_equal(lease_youngest(name, count, now_us), 0);
+	assert_true(lease_have_ended(name, count, 101, now_us, &next_us));
+	play_all("unguard a; b renew by 1 = not-held");
+	assert_true(lease_have_ended(name, count, 101, now_us, &next_us));
+}
+
+static void
 what_is_in_a_requests_way(void **state)
 {
 	/* whether the first holder, of "a", blocks an acquire of an owner's */
@@ -1561,6 +1594,7 @@ main(void)
 		TEST(what_is_known_of_a_bond_says_what_becomes_of_its_lease),
 		TEST(when_a_lease_ends_and_how_much_is_left),
 		TEST(the_holds_seen_at_a_call_have_ended),
+		TEST(another_transactions_lease_has_ended_once_it_is_seen),
 		TEST(what_is_in_a_requests_way),
 		TEST(what_an_unlearnt_acquire_gives_back_and_leaves),
 		TEST(tokens_grow_over_the_mark_and_the_floor),

@@ -98,6 +98,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			below(f.nwaiters);
 		guards[i].mode = (lease_mode) (LEASE_MODE_FIRST + below(3));
 		guards[i].pinned = 1 + below(4);
+		guards[i].bound = below(3) == 0;
 	}
 	fault = naive_fault(&f, stuck);
 	if (fault != NULL)

@@ -53,6 +53,7 @@ static uint64_t seen_length[4];	/* circles of 1, 2, 3 and more */
 static uint64_t seen_any;		/* stuck for each of several names */
 static uint64_t seen_permits;	/* a circle through permits */
 static uint64_t seen_guard;		/* a circle through what is only guarded */
+static uint64_t seen_own_guard;	/* the same, of the waiter's own owner */
 static uint64_t seen_line;		/* a circle through a line */
 
 /* splitmix64 */
@@ -89,9 +90,9 @@ fail(const char *what)
 			   leases[i].held, leases[i].bound ? " bound to" : "",
 			   (int) leases[i].waiter);
 	for (uint32_t i = 0; i < facts.nguards; i++)
-		printf("guard of lease %u: waiter %d mode %d pinned %u\n",
+		printf("guard of lease %u: waiter %d mode %d pinned %u%s\n",
 			   guards[i].lease, (int) guards[i].waiter, guards[i].mode,
-			   guards[i].pinned);
+			   guards[i].pinned, guards[i].bound ? " bound" : "");
 	for (uint32_t i = 0; i < facts.nwaiters; i++)
 		printf("waiter %u: owner %u acts for %d\n", i, waiters[i].owner,
 			   (int) waiters[i].acts_for);
@@ -154,7 +155,7 @@ draw_facts(void)
 		guards[i] = (stuck_guard) {
 			below(facts.nleases),
 			one_in(3) ? STUCK_NONE : below(facts.nwaiters),
-			any_mode(), 1 + below(3)
+			any_mode(), 1 + below(3), one_in(3)
 		};
 }
 
@@ -168,7 +169,9 @@ note_circle(const stuck_step *steps, uint32_t length)
 		if (steps[i].lease == STUCK_NONE)
 			seen_line++;
 		else if (leases[steps[i].lease].held == 0)
-			seen_guard++;
+			*(leases[steps[i].lease].owner ==
+			  waiters[waits[steps[i].wait].waiter].owner ?
+			  &seen_own_guard : &seen_guard) += 1;
 		else if (waits[steps[i].wait].mode == LEASE_PERMIT &&
 				 leases[steps[i].lease].mode == LEASE_PERMIT)
 			seen_permits++;
@@ -418,6 +421,7 @@ report_coverage(void)
 		{"longer circles", seen_length[3]},
 		{"steps by permits", seen_permits},
 		{"steps by a guard that is left", seen_guard},
+		{"steps by that of the owner's other transaction", seen_own_guard},
 		{"steps by a line", seen_line},
 	};
 	bool		complete = true;

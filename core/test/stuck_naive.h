@@ -33,11 +33,35 @@ naive_is_own(const stuck_facts *f, uint32_t w, const stuck_lease *lease)
 		lease->owner == f->waiters[w].acts_for;
 }
 
-/* Say whether a guard stays in the way of others. */
+/* Say whether a guard is in the way of a waiter to which its lease is its own. */
 static inline bool
-naive_guard_stays(const stuck_facts *f, const bool *stuck,
+naive_is_unseen(const stuck_facts *f, uint32_t w, const stuck_guard *guard)
+{
+	return guard->bound && guard->waiter != w &&
+		naive_is_own(f, w, &f->leases[guard->lease]);
+}
+
+/* Say whether waiter "keeper" is one that keeps what a guard pins from w. */
+static inline bool
+naive_guard_keeps(const stuck_facts *f, uint32_t w, const stuck_guard *guard,
+				  uint32_t keeper)
+{
+	const stuck_lease *lease = &f->leases[guard->lease];
+
+	if (naive_is_own(f, w, lease))
+		return naive_is_unseen(f, w, guard) && guard->waiter == keeper;
+	return guard->waiter == keeper ||
+		lease->owner == f->waiters[keeper].owner;
+}
+
+/* Say whether a guard stays in the way of a waiter. */
+static inline bool
+naive_guard_stays(const stuck_facts *f, const bool *stuck, uint32_t w,
 				  const stuck_guard *guard)
 {
+	if (naive_is_own(f, w, &f->leases[guard->lease]))
+		return naive_is_unseen(f, w, guard) && guard->waiter != STUCK_NONE &&
+			stuck[guard->waiter];
 	return naive_owner_is_stuck(f, stuck, f->leases[guard->lease].owner) ||
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
@@ -77,8 +101,7 @@ naive_permits(const stuck_facts *f, const bool *stuck, const stuck_wait *wait)
 			most = f->leases[l].held;
 		for (uint32_t g = 0; g < f->nguards; g++)
 			if (f->guards[g].lease == l && f->guards[g].pinned > most &&
-				!naive_is_own(f, wait->waiter, &f->leases[l]) &&
-				naive_guard_stays(f, stuck, &f->guards[g]))
+				naive_guard_stays(f, stuck, wait->waiter, &f->guards[g]))
 				most = f->guards[g].pinned;
 		permits += most;
 	}
@@ -131,10 +154,8 @@ naive_blockers(const stuck_facts *f, const bool *stuck, uint32_t v, bool *to)
 				blocks = true;
 			for (uint32_t g = 0; g < f->nguards; g++)
 				if (f->guards[g].lease == l &&
-					(f->guards[g].waiter == w ||
-					 lease->owner == f->waiters[w].owner) &&
-					!naive_is_own(f, wait->waiter, lease) &&
-					naive_guard_stays(f, stuck, &f->guards[g]) &&
+					naive_guard_keeps(f, wait->waiter, &f->guards[g], w) &&
+					naive_guard_stays(f, stuck, wait->waiter, &f->guards[g]) &&
 					naive_excludes(f, stuck, f->guards[g].mode, wait))
 					blocks = true;
 		}
@@ -231,10 +252,8 @@ naive_step_leads(const stuck_facts *f, const bool *stuck,
 		return true;
 	for (uint32_t g = 0; g < f->nguards; g++)
 		if (f->guards[g].lease == step->lease &&
-			(f->guards[g].waiter == to ||
-			 lease->owner == f->waiters[to].owner) &&
-			!naive_is_own(f, wait->waiter, lease) &&
-			naive_guard_stays(f, stuck, &f->guards[g]) &&
+			naive_guard_keeps(f, wait->waiter, &f->guards[g], to) &&
+			naive_guard_stays(f, stuck, wait->waiter, &f->guards[g]) &&
 			naive_excludes(f, stuck, f->guards[g].mode, wait))
 			return true;
 	return false;

@@ -8,8 +8,9 @@
  *				a=x/b for a connection that does not wait; a=x/b@1 for that of
  *				the second waiter (counted from 0)
  *	  a!x		a's lease on x is guarded, by a transaction that does not wait;
- *				a!x@1 by that of the second waiter; modes as above.  Put it after a=x, if there is that; else only the guard
- *				is left
+ *				a!x@1 by that of the second waiter; modes as above; a!x/b@1 if
+ *				the lease is that transaction's own.  Put it after a=x, if there
+ *				is that; else only the guard is left
  *	  a>x		a stands in line for x; modes as above, permits a>x/1:3 for one
  *				of three
  *	  a~x		a watches x; a~xyz watches several, any of which will do
@@ -148,6 +149,16 @@ static const stuck_case cases[] = {
 	{"it waits for what it guards", "a=x a!x@0 b>x", "S", "b-x-a"},
 	{"it waits behind somebody for what it guards", "a!x@1 b>x c>x", "SS",
 	"c-x-a"},
+	{"a transaction's guard is in the way of its owner's other ones",
+	"a!x/b@0 a=y/b@1 a>y a>x", "SS", "a-x-a a-y-a"},
+	{"and not in its own", "a!x/b@0 b=x b=y a>y a>x", "--", NULL},
+	{"its transaction can go on", "a!x/b b=y a>y a>x", "--", NULL},
+	{"it takes its own anew", "a!x/b@0 a>x", "-", NULL},
+	{"it waits for others there", "a!x/b@0 b=x a>x", "-", NULL},
+	{"its transaction waits for others, as they for it",
+	"a!x/b@0 b=y a>y b>x", "SS", "b-x-a a-y-b"},
+	{"its transaction waits in a circle of others",
+	"a!x/b@0 b=y c=z c>y b>z a>x", "SSS", NULL},
 	{"a guard keeps its mode", "a=x/s a!x b=y a>y b>x/s", "SS",
 	"b-x-a a-y-b"},
 	{"an idle transaction of an owner that does not wait", "a!x b=y c>y b>x",
@@ -249,7 +260,7 @@ read_guard(const char *word)
 	if (l == facts.nleases)
 		read_lease(word, false);
 	guards[facts.nguards++] = (stuck_guard) {
-		l, read_waiter(word), mode, permits
+		l, read_waiter(word), mode, permits, strstr(word, "/b") != NULL
 	};
 }
 
