@@ -157,7 +157,8 @@ dlock_duration_in(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_DATETIME_FORMAT),
 				 errmsg("invalid input syntax for type dlock_duration: \"%s\"",
-						text)));
+						text),
+				 errhint("Give a number of seconds, such as 30 or 0.5, or an interval, such as '5 minutes'.")));
 	}
 	PG_END_TRY();
 	PG_RETURN_INT64(from_interval(interval));
