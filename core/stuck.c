@@ -232,8 +232,8 @@ typedef struct obstacles
 {
 	uint32_t	leases[LEASE_MODE_LAST + 1];	/* how many, of each mode */
 	uint64_t	permits;
-	uint32_t	ahead;			/* owner of the first in the line, or STUCK_NONE */
-	bool		ahead_others;	/* waiters of other owners stand there too */
+	uint32_t	ahead;			/* the first in the line, or STUCK_NONE */
+	bool		ahead_others;	/* other waiters stand there too */
 } obstacles;
 
 /* Add the obstacles of a lease, or take them out. */
@@ -277,7 +277,7 @@ could_end(const search *s, const bool *stuck, const stuck_wait *wait,
 	obstacles	all = *on_name;
 
 	if (all.ahead != STUCK_NONE &&
-		(all.ahead != waiter->owner || all.ahead_others))
+		(all.ahead != wait->waiter || all.ahead_others))
 		return false;
 	make_own(s, stuck, waiter->owner, wait->waiter, &all);
 	if (waiter->acts_for != STUCK_NONE && waiter->acts_for != waiter->owner)
@@ -355,15 +355,14 @@ sweep(const search *s, bool *stuck, uint32_t name, uint32_t *ntodo)
 			 v = s->waits_of_name.next[v])
 		{
 			const stuck_wait *wait = &f->waits[v];
-			uint32_t	owner = f->waiters[wait->waiter].owner;
 
 			if (!stuck[wait->waiter] || wait->in_line == (watching == 1))
 				continue;
 			if (could_end(s, stuck, wait, &all))
 				strike_out(s, stuck, wait->waiter, ntodo);
 			else if (wait->in_line && all.ahead == STUCK_NONE)
-				all.ahead = owner;
-			else if (wait->in_line && all.ahead != owner)
+				all.ahead = wait->waiter;
+			else if (wait->in_line && all.ahead != wait->waiter)
 				all.ahead_others = true;
 		}
 
@@ -540,11 +539,14 @@ reach_by_wait(path *way, uint32_t v)
 		if (u == v && wait->in_line)
 			break;
 		if (!f->waits[u].in_line || !way->stuck[ahead] ||
-			f->waiters[ahead].owner == owner)
+			ahead == wait->waiter)
 			continue;
 		way->step.lease = STUCK_NONE;
 		way->step.ahead = u;
-		reach_owner(way, f->waiters[ahead].owner);
+		if (f->waiters[ahead].owner == owner)
+			reach_waiter(way, ahead);
+		else
+			reach_owner(way, f->waiters[ahead].owner);
 	}
 }
 

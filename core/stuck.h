@@ -47,7 +47,8 @@ typedef struct stuck_waiter
 
 /*
  * A waiter's wait for one name.  Those that stand in line for a name come in
- * the line's order; the array is in no order otherwise.
+ * the line's order; the array is in no order otherwise.  A line lets nobody
+ * pass, not even another waiter of the same owner.
  */
 typedef struct stuck_wait
 {

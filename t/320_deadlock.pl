@@ -410,6 +410,44 @@ for my $early ('', q{SELECT dlock_release('x', 'a')})
 	$one->query('COMMIT');
 	nothing_left();
 }
+# it takes part in one, too, if its transaction wants the name again, and they are ahead
+for my $again ('dlock_acquire_xact(', 'dlock_acquire(', 'dlock_acquire_all(ARRAY[')
+{
+	my $call = $again . ($again =~ /ARRAY/ ? q{'x']} : q{'x'}) . q{, 'a', 600, 30)};
+	for my $other ('dlock_acquire_xact', 'dlock_acquire_shared')
+	{
+		$_->query('BEGIN') for $one, $two;
+		holds($one, q{dlock_acquire_xact('x', 'a', 600)});
+		is($one->query(q{SELECT dlock_release('x', 'a')}), 't', 'a releases x in its transaction');
+		waits($two, "$other('x', 'a', 600, -1)", 'b');
+		deadlocks($one, $call,
+			'Owner "a" waits for "x"; queued behind owner "a".', 'Owner "a" waits for "x"; held by owner "a".');
+		$one->query('ROLLBACK');
+		served($two);
+		$two->query('COMMIT');
+		$two->query(q{SELECT dlock_release_all('a')});
+		nothing_left();
+	}
+}
+# three connections of one owner, one of which is stuck only by its place in the line
+for my $kind ('xact', 'session')
+{
+	$_->query('BEGIN') for $one, $two, $three;
+	holds($one, "dlock_acquire_${kind}_shared('x', 'a', 600)");
+	holds($three, "dlock_acquire_$kind('z', 'a', 600)");
+	waits($two, "dlock_acquire_$kind('x', 'a', 600, -1)", 'b');
+	waits($three, "dlock_acquire_${kind}_shared('x', 'a', 600, -1)", 'b', 'c');
+	deadlocks($one, "dlock_acquire_$kind('z', 'a', 600, 30)",
+		'Owner "a" waits for "z"; held by owner "a".', 'Owner "a" waits for "x"; queued behind owner "a".',
+		'Owner "a" waits for "x"; held by owner "a".');
+	my $ends = sub { $_[0]->query($_) for 'COMMIT', 'DISCARD ALL' };
+	$ends->($one);
+	served($two);
+	$ends->($two);
+	served($three);
+	$ends->($three);
+	nothing_left();
+}
 # no false alarm: it is not in its own way, nor in theirs once it can go on
 $_->query('BEGIN') for $one, $two, $three;
 holds($one, q{dlock_acquire_xact_shared('x', 'a', 600)});

@@ -118,14 +118,27 @@ naive_excludes(const stuck_facts *f, const bool *stuck, lease_mode mode,
 	return mode == LEASE_EXCLUSIVE || wait->mode != mode;
 }
 
-/* Say whether wait u stands ahead of wait v, and is another owner's. */
+/* Say whether wait u stands ahead of wait v, and is another waiter's. */
 static inline bool
 naive_is_ahead(const stuck_facts *f, uint32_t u, uint32_t v)
 {
 	return f->waits[u].name == f->waits[v].name && f->waits[u].in_line &&
 		(!f->waits[v].in_line || u < v) &&
-		f->waiters[f->waits[u].waiter].owner !=
-		f->waiters[f->waits[v].waiter].owner;
+		f->waits[u].waiter != f->waits[v].waiter;
+}
+
+/*
+ * Say whether waiter "keeper" is one that keeps wait u, which stands ahead of v,
+ * in the line: any of its owner's, or if that is the owner of v, only itself.
+ */
+static inline bool
+naive_keeps_ahead(const stuck_facts *f, uint32_t u, uint32_t v, uint32_t keeper)
+{
+	uint32_t	ahead = f->waits[u].waiter;
+
+	return f->waiters[ahead].owner == f->waiters[f->waits[v].waiter].owner ?
+		ahead == keeper :
+		f->waiters[ahead].owner == f->waiters[keeper].owner;
 }
 
 /*
@@ -161,7 +174,7 @@ naive_blockers(const stuck_facts *f, const bool *stuck, uint32_t v, bool *to)
 		}
 		for (uint32_t u = 0; u < f->nwaits; u++)
 			if (naive_is_ahead(f, u, v) && stuck[f->waits[u].waiter] &&
-				f->waiters[f->waits[u].waiter].owner == f->waiters[w].owner)
+				naive_keeps_ahead(f, u, v, w))
 				blocks = true;
 		if (!blocks || !stuck[w])
 			continue;
@@ -241,8 +254,7 @@ naive_step_leads(const stuck_facts *f, const bool *stuck,
 	if (step->lease == STUCK_NONE)
 		return naive_is_ahead(f, step->ahead, step->wait) &&
 			stuck[f->waits[step->ahead].waiter] &&
-			f->waiters[f->waits[step->ahead].waiter].owner ==
-			f->waiters[to].owner;
+			naive_keeps_ahead(f, step->ahead, step->wait, to);
 	lease = &f->leases[step->lease];
 	if (lease->name != wait->name || step->ahead != STUCK_NONE)
 		return false;

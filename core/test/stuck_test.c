@@ -6,7 +6,7 @@
  *
  *	  a=x		owner a holds x, exclusively; a=x/s shared, a=x/2 two permits,
  *				a=x/b for a connection that does not wait; a=x/b@1 for that of
- *				the second waiter (counted from 0)
+ *				the second waiter (counted from 0); a=x/bs shared
  *	  a!x		a's lease on x is guarded, by a transaction that does not wait;
  *				a!x@1 by that of the second waiter; modes as above; a!x/b@1 if
  *				the lease is that transaction's own.  Put it after a=x, if there
@@ -88,6 +88,12 @@ static const stuck_case cases[] = {
 	{"behind somebody who can go on", "a=x c=y b>x c>x", "--", NULL},
 	{"those behind are in nobody's way", "a=x b=y b>x c>x a>z", "---", NULL},
 	{"behind its own owner", "a=x b>x b>x", "--", NULL},
+	{"behind its own owner's waiter, in a circle of its connections",
+	"a=x/bs@2 a=z/b@1 a>x a>x/s a>z", "SSS", "a-z-a a<x<a a-x-a"},
+	{"the one ahead can go on, and then it can", "a=x/bs a=z/b@1 a>x a>x/s a>z",
+	"---", NULL},
+	{"what its own transaction has left is in the way of the one ahead",
+	"a!x/b@1 a>x a>x", "SS", "a<x<a a-x-a"},
 	{"behind another and its own owner", "a=x/s b=y b>x c>x b>x/s a>y", "SSSS",
 	"a-y-b b-x-a"},
 	{"who watches is behind the line", "a=x b=y c>x b~x a>y", "SSS",
@@ -175,7 +181,7 @@ static stuck_lease leases[ROOM];
 static stuck_guard guards[ROOM];
 static stuck_facts facts;
 
-/* Read a mode: nothing, "/s", "/b", or permits, perhaps with a limit. */
+/* Read a mode: nothing, "/s", or permits, perhaps with a limit; after "/b" too. */
 static lease_mode
 read_mode(const char *word, uint32_t *permits, uint32_t *limit)
 {
@@ -184,7 +190,9 @@ read_mode(const char *word, uint32_t *permits, uint32_t *limit)
 	unsigned	of = 1;
 
 	*permits = *limit = 1;
-	if (slash == NULL || slash[1] == 'b')
+	if (slash != NULL && slash[1] == 'b')
+		slash++;
+	if (slash == NULL || slash[1] == '\0' || slash[1] == '@')
 		return LEASE_EXCLUSIVE;
 	if (slash[1] == 's')
 		return LEASE_SHARED;
