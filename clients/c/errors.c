@@ -110,7 +110,7 @@ static dlock_error_class
 class_of_sqlstate(const char *sqlstate)
 {
 	static const char *const misuse[] = {
-		"22", "28", "42", "25P01", "3D000", "3F000", "54000", "55000",
+		"22", "28", "42", "0A000", "25P01", "3D000", "3F000", "54000", "55000",
 	};
 
 	if (strcmp(sqlstate, "40P01") == 0)

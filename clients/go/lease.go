@@ -120,7 +120,7 @@ func told(err error) *Error {
 			e.Class = Misuse
 		}
 		switch e.SQLState {
-		case "25P01", "3D000", "3F000", "54000", "55000":
+		case "0A000", "25P01", "3D000", "3F000", "54000", "55000":
 			e.Class = Misuse
 		}
 	}

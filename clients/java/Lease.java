@@ -144,7 +144,7 @@ public final class Lease implements AutoCloseable {
 
     private static final List<Integer> MISUSE_NUMBERS = List.of(
         1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037);
-    private static final List<String> MISUSE_STATES = List.of("25P01", "3D000", "3F000", "54000", "55000");
+    private static final List<String> MISUSE_STATES = List.of("0A000", "25P01", "3D000", "3F000", "54000", "55000");
 
     private static LeaseException told(SQLException error) {
         String state = String.valueOf(error.getSQLState());

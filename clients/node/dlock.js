@@ -58,7 +58,7 @@ const MISUSE_NUMBERS = new Set([
 
 function isMisuse(sqlstate, errno, message) {
 	if (errno === undefined)
-		return /^(22|28|42)/.test(sqlstate) || ['25P01', '3D000', '3F000', '54000', '55000'].includes(sqlstate);
+		return /^(22|28|42)/.test(sqlstate) || ['0A000', '25P01', '3D000', '3F000', '54000', '55000'].includes(sqlstate);
 	// MariaDB has one number for a guard outside a transaction and for errors that may pass
 	return MISUSE_NUMBERS.has(errno) || ['25P01', '54000', '55000'].includes(sqlstate)
 		|| (errno === 1105 && message.includes('can only be used in transactions'));

@@ -114,7 +114,9 @@ def _family_of(thing: object) -> Optional[str]:
 
 def _is_misuse(state: Optional[str], number: Optional[int], message: str) -> bool:
     if state is not None:
-        return state[:2] in ("22", "28", "42") or state in ("25P01", "3D000", "3F000", "54000", "55000")
+        return state[:2] in ("22", "28", "42") or state in (
+            "0A000", "25P01", "3D000", "3F000", "54000", "55000",
+        )
     # MariaDB has one number for a guard outside a transaction and for errors that may pass
     return number in _MISUSE_NUMBERS or (number == 1105 and "can only be used in transactions" in message)
 

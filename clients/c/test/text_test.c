@@ -291,6 +291,7 @@ classifies_errors(void **state)
 		{DLOCK_POSTGRESQL, "55L01", 0, "", DLOCK_LOST, false},
 		{DLOCK_POSTGRESQL, "22023", 0, "", DLOCK_MISUSE, false},
 		{DLOCK_POSTGRESQL, "25P01", 0, "", DLOCK_MISUSE, false},
+		{DLOCK_POSTGRESQL, "0A000", 0, "", DLOCK_MISUSE, false},
 		{DLOCK_POSTGRESQL, "28P01", 0, "", DLOCK_MISUSE, true},
 		{DLOCK_POSTGRESQL, "28000", 0, "", DLOCK_MISUSE, true},
 		{DLOCK_POSTGRESQL, "42501", 0, "", DLOCK_MISUSE, true},
