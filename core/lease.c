@@ -120,6 +120,14 @@ is_unseen(const lease_holder *holder)
 		holder->kind == LEASE_TRANSACTION && holder->elsewhere;
 }
 
+/* Say whether a holder is of the requester's, or of one that it may act for. */
+static bool
+is_owners(const lease_request *request, const lease_holder *holder)
+{
+	return holder->standing != LEASE_STRANGER &&
+		lease_same(holder->owner, request->owner);
+}
+
 /*
  * Say whether a holder is the requester, or one that it may act for.  An
  * acquire for a session or transaction cannot share the lease of another
@@ -130,11 +138,10 @@ is_unseen(const lease_holder *holder)
 static bool
 is_own(const lease_request *request, const lease_holder *holder)
 {
-	return holder->standing != LEASE_STRANGER &&
+	return is_owners(request, holder) &&
 		!(request->op == LEASE_ACQUIRE && holder->elsewhere &&
 		  (is_unseen(holder) ||
-		   (holder->life == LEASE_BOUND && holder->kind == request->kind))) &&
-		lease_same(holder->owner, request->owner);
+		   (holder->life == LEASE_BOUND && holder->kind == request->kind)));
 }
 
 /* Say whether an acquire takes over what its owner had in an earlier server. */
@@ -265,12 +272,16 @@ takes_room(const lease_request *request, const lease_holder *holder,
 
 /*
  * Say whether a holder's guards take up that room.  The requester's own do not:
- * it would wait for its own transaction.
+ * it would wait for its own transaction.  Those of another transaction's lease
+ * do, as long as its outcome cannot be seen.
  */
 static bool
 guards_take_room(const lease_request *request, const lease_holder *holder)
 {
-	return holder->guarded > 0 && !is_own(request, holder);
+	return holder->guarded > 0 &&
+		(!is_owners(request, holder) || is_unseen(holder) ||
+		 (holder->elsewhere && holder->life == LEASE_BOUND &&
+		  holder->kind == LEASE_TRANSACTION));
 }
 
 /* Say whether a holder keeps a request out by the modes alone. */

@@ -19,6 +19,8 @@
  * circle closes it, since a waiter that is granted a lease stops waiting.  So it
  * is enough that each newcomer asks whether it is stuck, and in a circle.  A
  * newcomer that is stuck but in no circle waits for others that are in one.
+ * (Only among several waiters of one owner may a grant close a circle, and then
+ * the connection that was granted the lease can go on and give it up.)
  *
  * Like lease.h, this is pure: it reads no clock, allocates nothing, does no I/O
  * and keeps no state.  The engine gives numbers, from 0 without gaps, to the

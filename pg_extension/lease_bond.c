@@ -43,6 +43,10 @@ typedef struct LeaseBond
 
 static LeaseBond *bonds = NULL;
 
+/* Whether this session, or transaction, may have taken leases, gone or not. */
+static bool session_used = false;
+static bool transaction_used = false;
+
 Size
 lease_bond_shmem_size(void)
 {
@@ -79,6 +83,30 @@ serial_of(lease_kind kind, uint32 slot)
 		&bonds[slot].transaction;
 }
 
+static bool *
+used_of(lease_kind kind)
+{
+	return kind == LEASE_SESSION ? &session_used : &transaction_used;
+}
+
+/*
+ * This backend is about to take a lease that ends with its session or
+ * transaction.  Called before the grant, so that whatever goes wrong after it
+ * ends the lease too.
+ */
+void
+lease_bond_use(lease_kind kind)
+{
+	*used_of(kind) = true;
+}
+
+/* Say whether leases may be bound to this backend's session or transaction. */
+bool
+lease_bond_is_used(lease_kind kind)
+{
+	return *used_of(kind);
+}
+
 /* The stamp of a lease that this backend takes now. */
 LeaseStamp
 lease_bond_mine(lease_kind kind)
@@ -108,6 +136,7 @@ lease_bond_end(lease_kind kind, bool lost)
 		pg_atomic_write_u32(&bonds[slot].discarded,
 							pg_atomic_read_u32(&bonds[slot].session));
 	(void) pg_atomic_fetch_add_u32(serial_of(kind, slot), 1);
+	*used_of(kind) = false;
 }
 
 /* Say whether the session or transaction of a stamp of this server exists. */

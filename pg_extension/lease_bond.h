@@ -15,6 +15,8 @@
 /* lease_bond.c */
 extern Size lease_bond_shmem_size(void);
 extern void lease_bond_shmem_init(void);
+extern void lease_bond_use(lease_kind kind);
+extern bool lease_bond_is_used(lease_kind kind);
 extern LeaseStamp lease_bond_mine(lease_kind kind);
 extern void lease_bond_end(lease_kind kind, bool lost);
 extern lease_holder lease_bond_holder(LeaseDatabase *db,

@@ -61,8 +61,6 @@ typedef struct BoundLease
 static HTAB *bound = NULL;
 static int	nsession = 0;		/* how many for the session */
 static int	ntransaction = 0;	/* how many for the transaction */
-static bool session_used = false;	/* may have taken one, gone or not */
-static bool transaction_used = false;	/* the same */
 
 static int *
 count_of(lease_kind kind)
@@ -85,20 +83,6 @@ forget(BoundLease *lease)
 {
 	(*count_of(lease->kind))--;
 	(void) hash_search(bound, &lease->key, HASH_REMOVE, NULL);
-}
-
-/*
- * This session is about to take a lease that ends with it or its transaction.
- * Called before the grant, so that whatever goes wrong after it ends the lease
- * too.
- */
-void
-lease_session_use(lease_kind kind)
-{
-	if (kind == LEASE_TRANSACTION)
-		transaction_used = true;
-	else
-		session_used = true;
 }
 
 /* Remember a lease that ends with this session or transaction. */
@@ -209,11 +193,10 @@ give_back_all(lease_kind kind, lease_op op)
 static void
 end_session(bool lost)
 {
-	if (!session_used)
+	if (!lease_bond_is_used(LEASE_SESSION))
 		return;
 	give_back_all(LEASE_SESSION, lost ? LEASE_LEAVE : LEASE_DROP);
 	lease_bond_end(LEASE_SESSION, lost);
-	session_used = false;
 }
 
 /* At DISCARD ALL: the session's leases end. */
@@ -247,7 +230,7 @@ static void
 at_last(int code, Datum arg)
 {
 	lease_unclaimed_hand_over();
-	if (session_used)
+	if (lease_bond_is_used(LEASE_SESSION))
 		lease_bond_end(LEASE_SESSION, true);
 }
 
@@ -263,9 +246,8 @@ end_calls(bool whole)
 static void
 end_transaction_bond(void)
 {
-	if (transaction_used)
+	if (lease_bond_is_used(LEASE_TRANSACTION))
 		lease_bond_end(LEASE_TRANSACTION, false);
-	transaction_used = false;
 }
 
 static void

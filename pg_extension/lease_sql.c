@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lease_all.h"
+#include "lease_bond.h"
 #include "lease_many.h"
 #include "lease_privilege.h"
 #include "lease_protect.h"
@@ -395,7 +396,7 @@ acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	wait_us = get_wait(fcinfo, 3);
 	check_may_change(function);
 	lease_session_watch();
-	lease_session_use(kind);
+	lease_bond_use(kind);
 	lease_unclaimed_reserve(1);
 	taken.token = take(name, &request, wait_us);
 	if (taken.token == 0)

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "lease_bond.h"
 #include "lease_clock.h"
 #include "lease_deadlock.h"
 #include "lease_order.h"
@@ -118,9 +119,12 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 
 /*
  * Raise an error if this waiter, which has joined, closes a cycle.  It cannot
- * if it waits for no permits, its transaction guards nothing, all waiters stand
- * in the same line, and none of the others has its owner.  Then the owner does
- * not hold the name either, or the call would have been answered at once.
+ * if it waits for no permits, its session has no leases, its transaction guards
+ * nothing, all waiters stand in the same line, and none of the others, nor a
+ * guard, has its owner.  Then nobody in the line waits for it: its owner does
+ * not hold the name, or the call would have been answered at once.  (A lease
+ * that another session of its owner has is in its way only if it wants one for
+ * its own session.)
  */
 void
 lease_wait_check_deadlock(LeaseDatabase *db)
@@ -130,7 +134,8 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 	Relation	rel;
 	List	   *cycle = NIL;
 
-	if (!guards && waiter->mode != LEASE_PERMIT &&
+	if (!guards && !lease_bond_is_used(LEASE_SESSION) &&
+		waiter->mode != LEASE_PERMIT &&
 		waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
 		lease_queue_is_only_line(waiter))
 		return;

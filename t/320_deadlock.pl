@@ -463,6 +463,34 @@ served($three);
 $three->query('COMMIT');
 nothing_left();
 
+# All stand in one line, in which a session waits as another owner for its own lease, and
+# its owner's other session for that.
+my @cycle = ('Owner "a" waits for "x"; held by owner "a".', 'Owner "p" waits for "x"; held by owner "a".');
+holds($one, q{dlock_acquire_session('x', 'a', 600)});
+waits($two, q{dlock_acquire_session('x', 'a', 600, -1)}, 'b');
+deadlocks($one, q{dlock_acquire('x', 'p', 600, 30)}, @cycle);
+is($one->query(q{SELECT dlock_release('x', 'a')}), 't', 'a releases');
+served($two);
+is($two->query(q{SELECT dlock_release('x', 'a')}), 't', 'and b');
+nothing_left();
+holds($one, q{dlock_acquire_session('x', 'a', 600)});
+waits($one, q{dlock_acquire('x', 'p', 600, -1)}, 'a');
+deadlocks($two, q{dlock_acquire_session('x', 'a', 600, 30)}, @cycle);
+is($two->query(q{SELECT dlock_release('x', 'a')}), 't', 'another connection releases');
+served($one);
+is($one->query(q{SELECT dlock_release('x', 'p')}), 't', 'it gives back');
+nothing_left();
+
+# A guard of a session's lease is not in the way of its owner's other sessions.
+holds($one, q{dlock_acquire_session('x', 'a', 600)});
+guards($one, 'x', 'a');
+is($one->query(q{SELECT dlock_downgrade('x', 'a')}), 't', 'a downgrades');
+is($four->query(q{SELECT dlock_acquire_shared('x', 'd', 600)}), '', 'another owner is kept out');
+holds($two, q{dlock_acquire_session_shared('x', 'a', 600)});
+$one->query('COMMIT');
+$_->query(q{SELECT dlock_release('x', 'a')}) for $one, $two;
+nothing_left();
+
 # No false alarm: a call that has taken one of several names, and goes on through
 # the others, waits for none of them any more.  It is held up by a lock on the
 # catalog that says for whom it may act.

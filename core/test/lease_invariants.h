@@ -111,6 +111,20 @@ holder_is_own(const lease_request *request, const lease_holder *h)
 		bytes_equal(h->owner, request->owner);
 }
 
+/*
+ * Say whether a holder's guards are of the requester's owner, or of one that it
+ * may act for, and not of another transaction's lease that is not seen to have
+ * ended.
+ */
+static inline bool
+holder_guards_are_own(const lease_request *request, const lease_holder *h)
+{
+	return h->standing != LEASE_STRANGER &&
+		bytes_equal(h->owner, request->owner) &&
+		!(h->elsewhere && h->kind == LEASE_TRANSACTION &&
+		  (h->life == LEASE_PINNED || h->life == LEASE_BOUND));
+}
+
 /* Say whether an acquire ends a live holder to take the name anew. */
 static inline bool
 holder_is_taken_over(const lease_request *request, const lease_holder *h,
@@ -358,6 +372,8 @@ holders_keep_out(const lease_request *request, const lease_holder *holders,
 	{
 		const lease_holder *h = &holders[i];
 		bool		own = holder_is_own(request, h);
+		bool		guarded = h->guarded > 0 &&
+			!holder_guards_are_own(request, h);
 		uint64_t	holds = 0;
 
 		if ((h->deadline_us > now_us &&
@@ -366,9 +382,9 @@ holders_keep_out(const lease_request *request, const lease_holder *holders,
 			holds = h->version;
 		if (holds > 0 && modes_clash(request->mode, h->mode))
 			return true;
-		if (!own && h->guarded > 0 && modes_clash(request->mode, h->guard_mode))
+		if (guarded && modes_clash(request->mode, h->guard_mode))
 			return true;
-		if (!own && h->guarded > holds)
+		if (guarded && h->guarded > holds)
 			holds = h->guarded;
 		permits += holds;
 	}

@@ -446,8 +446,8 @@ is_unseen(const question *q, uint64_t token)
 }
 
 /*
- * Say whether a guard is the asker's own, or of one that it may act for.  None
- * may acquire what is left of another transaction's lease.
+ * Say whether a guard is the asker's own, or of one that it may act for; but not
+ * of another transaction's lease, as long as that lives or its guard is left.
  */
 static bool
 is_askers_guard(const question *q, const guard *it)
@@ -455,7 +455,9 @@ is_askers_guard(const question *q, const guard *it)
 	const hold *h = newest_of(&live[q->name], it->token);
 
 	if (h != NULL)
-		return is_askers(q, h);
+		return is_asker(q, h->owner, h->principal) &&
+			!(h->life == LEASE_BOUND && h->kind == LEASE_TRANSACTION &&
+			  h->session != q->session);
 	return is_asker(q, it->owner, it->principal) &&
 		!(q->op == LEASE_ACQUIRE && is_unseen(q, it->token));
 }

@@ -406,6 +406,11 @@ static const script_case cases[] = {
 	{"what it had shared, others share meanwhile",
 		"a s xact = granted; guard a; a leave = released; a s xact by 1 = granted;"
 		"a drop by 1 = released; a x xact by 1 = busy"},
+	{"nor is a guard of another session's lease, which is shared now",
+		"a x session = granted; guard a; a down = downgraded; a s session by 1 = granted;"
+		"b s = busy"},
+	{"but that of another transaction's is",
+		"a x xact = granted; guard a; a down = downgraded; a s xact by 1 = busy retry never"},
 	{"a guard of any other lease is not in its owner's way",
 		"a x session = granted; guard a; a drop = released; a x session by 1 = granted;"
 		"a drop by 1 = released; a x by 1 = granted"},
