@@ -58,6 +58,16 @@ sub session
 	return Scenarios::Client->new($node, $name, 'tester');
 }
 
+# A session that sees what has been committed on the other servers.
+sub reader
+{
+	my ($self, $node) = @_;
+	my $reader = session($node, 'reader');
+
+	ask($reader, $self->{sync});
+	return $reader;
+}
+
 # Acquire until it is granted: a release on another server may be answered a moment before
 # it arrives, and a cluster may stand still for longer than lock_timeout.
 sub acquire_soon
@@ -415,10 +425,8 @@ sub test_guards
 	my ($x, $y) = $self->pair(0);
 	my $conflict = $self->{conflict};
 	# they read what the guard's transaction has written elsewhere
-	my %readers = map { $_->{name} => session($_->{engine}, 'reader') } @{ $self->{sessions} };
+	my %readers = map { $_->{name} => $self->reader($_->{engine}) } @{ $self->{sessions} };
 	my (@wrong, %outcomes);
-
-	ask($_, $self->{sync}) for values %readers;
 
 	# an owner that goes on elsewhere guards there
 	my $token = acquire_soon($x, 'guarded', 'a', 600);
@@ -581,8 +589,11 @@ DELIMITER ;
 		}
 		return $done > 50;
 	}), 'they have leases');
-	is(ask($_, q{SELECT sum(n) FROM scenarios.counter WHERE name LIKE 'load%'}), $done, 'every increment is there')
-	  for @{ $self->{sessions} };
+	for my $reader (map { $self->reader($_) } @nodes)
+	{
+		is(ask($reader, q{SELECT sum(n) FROM scenarios.counter WHERE name LIKE 'load%'}), $done, 'every increment is there');
+		$reader->quit;
+	}
 	ok(Scenarios::Run::until(sub { !grep { ask($_->control, q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'load%'}) } @nodes }),
 		'and what was released is not held')
 	  or diag(join("\n", map { "@$_" } @{ $nodes[0]->control->query('SELECT * FROM dlock.locks')->{rows} }));
