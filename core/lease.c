@@ -215,13 +215,20 @@ lease_is_free(const lease_holder *holders, size_t count, int64_t delay_us,
 	return true;
 }
 
+/* Say whether a holder has ended for those who wait for that. */
+static bool
+has_ended(const lease_holder *holder, int64_t now_us)
+{
+	return lease_is_over(holder, now_us) && !is_unseen(holder);
+}
+
 uint64_t
 lease_youngest(const lease_holder *holders, size_t count, int64_t now_us)
 {
 	uint64_t	youngest = 0;
 
 	for (size_t i = 0; i < count; i++)
-		if (!lease_is_over(&holders[i], now_us) || is_unseen(&holders[i]))
+		if (!has_ended(&holders[i], now_us))
 			youngest = lease_merge_marks(youngest, holders[i].token);
 	return youngest;
 }
@@ -235,12 +242,10 @@ lease_have_ended(const lease_holder *holders, size_t count, uint64_t youngest,
 	*next_us = INT64_MAX;
 	for (size_t i = 0; i < count; i++)
 	{
-		bool		is_over = lease_is_over(&holders[i], now_us);
-
-		if ((is_over && !is_unseen(&holders[i])) || holders[i].token > youngest)
+		if (has_ended(&holders[i], now_us) || holders[i].token > youngest)
 			continue;
 		ended = false;
-		if (!is_over && lease_end_us(&holders[i], 0) < *next_us)
+		if (lease_end_us(&holders[i], 0) < *next_us)
 			*next_us = lease_end_us(&holders[i], 0);
 	}
 	return ended;

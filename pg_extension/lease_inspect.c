@@ -370,13 +370,12 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 	const LeaseGuard *guard = view->guards[i];
 	Oid			role = guard != NULL ? guard->role : view->entries[i]->role;
 
-	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
-		return !lease_is_over(holder, view->now_us) ||
-			(guard != NULL && guard->is_transactions && guard->pid != waiter->pid);
-	if (role == waiter->role || role == waiter->acts_for)
-		holder->standing = LEASE_SELF;
 	/* it does not wait for its own connection, but for others of its owner */
 	holder->elsewhere = guard == NULL || guard->pid != waiter->pid;
+	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
+		return lease_youngest(holder, 1, view->now_us) > 0;
+	if (role == waiter->role || role == waiter->acts_for)
+		holder->standing = LEASE_SELF;
 	return lease_blocks(&request, holder, view->now_us);
 }
 
