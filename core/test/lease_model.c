@@ -1148,7 +1148,9 @@ pinned_holder(const question *q, const guard *it)
 		.kind = is_unseen(q, it->token) ? LEASE_TRANSACTION : it->kind,
 		.life = LEASE_PINNED,
 		.standing = standing_of(q->principal, it->principal),
-		.elsewhere = is_unseen(q, it->token),
+		/* without effect on other kinds, whatever an engine fills in */
+		.elsewhere = is_unseen(q, it->token) ||
+			(it->kind != LEASE_TRANSACTION && one_in(2)),
 		.version = (uint32_t) below(4),
 		.token = it->token,
 		.deadline_us = one_in(2) ? now_us : INT64_MIN,
