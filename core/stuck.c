@@ -165,21 +165,28 @@ fill_lists(const search *s)
  * ----------------------------------------------------------------
  */
 
-/* Say whether a lease counts as the waiter's own. */
-static bool
-is_own(const stuck_waiter *waiter, const stuck_lease *lease)
+/* The waiter of a wait if a lease is its own, and otherwise STUCK_NONE. */
+static uint32_t
+its_own(const stuck_facts *f, const stuck_wait *wait, uint32_t l)
 {
-	return lease->owner == waiter->owner || lease->owner == waiter->acts_for;
+	const stuck_waiter *waiter = &f->waiters[wait->waiter];
+	uint32_t	owner = f->leases[l].owner;
+
+	return owner == waiter->owner || owner == waiter->acts_for ?
+		wait->waiter : STUCK_NONE;
 }
 
-/* Say whether the hold of a lease stays in the way of others, or of its own. */
+/*
+ * Say whether the hold of a lease stays in the way of others, or of the waiter
+ * "own", to which it is its own.
+ */
 static bool
 hold_stays(const search *s, const bool *stuck, const stuck_lease *lease,
-		   bool own)
+		   uint32_t own)
 {
 	if (lease->held == 0 || s->nstuck[lease->owner] == 0)
 		return false;
-	return !(own && lease->bound) ||
+	return own == STUCK_NONE || !lease->bound ||
 		(lease->waiter != STUCK_NONE && stuck[lease->waiter]);
 }
 
@@ -208,7 +215,7 @@ what_stays(const search *s, const bool *stuck, uint32_t l, uint32_t own)
 	const stuck_lease *lease = &s->facts->leases[l];
 	obstacle	stays = {{false}, 0};
 
-	if (hold_stays(s, stuck, lease, own != STUCK_NONE))
+	if (hold_stays(s, stuck, lease, own))
 	{
 		stays.modes[lease->mode] = true;
 		stays.permits = lease->held;
@@ -460,7 +467,6 @@ static bool
 too_few_permits(const path *way, const stuck_wait *wait)
 {
 	const search *s = way->s;
-	const stuck_waiter *waiter = &s->facts->waiters[wait->waiter];
 	uint64_t	permits = 0;
 
 	if (wait->mode != LEASE_PERMIT)
@@ -468,8 +474,7 @@ too_few_permits(const path *way, const stuck_wait *wait)
 	for (uint32_t l = s->leases_of_name.first[wait->name]; l != STUCK_NONE;
 		 l = s->leases_of_name.next[l])
 		permits += what_stays(s, way->stuck, l,
-							  is_own(waiter, &s->facts->leases[l]) ?
-							  wait->waiter : STUCK_NONE).permits;
+							  its_own(s->facts, wait, l)).permits;
 	return permits + wait->permits > wait->limit;
 }
 
@@ -490,14 +495,14 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 {
 	const search *s = way->s;
 	const stuck_lease *lease = &s->facts->leases[l];
-	bool		own = is_own(&s->facts->waiters[wait->waiter], lease);
+	uint32_t	own = its_own(s->facts, wait, l);
 
 	way->step.lease = l;
 	way->step.ahead = STUCK_NONE;
 	if (hold_stays(s, way->stuck, lease, own) &&
 		is_in_the_way(lease->mode, wait, few))
 	{
-		if (own && lease->bound)
+		if (own != STUCK_NONE && lease->bound)
 			reach_waiter(way, lease->waiter);
 		else
 			reach_owner(way, lease->owner);
@@ -507,12 +512,12 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 	{
 		const stuck_guard *guard = &s->facts->guards[g];
 
-		if (!guard_stays(s, way->stuck, guard, own ? wait->waiter : STUCK_NONE) ||
+		if (!guard_stays(s, way->stuck, guard, own) ||
 			!is_in_the_way(guard->mode, wait, few))
 			continue;
 		if (guard->waiter != STUCK_NONE)
 			reach_waiter(way, guard->waiter);
-		if (!own && !way->closed)
+		if (own == STUCK_NONE && !way->closed)
 			reach_owner(way, lease->owner);
 	}
 }
