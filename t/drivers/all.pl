@@ -19,7 +19,7 @@
 #   boolean    renew and release: true, and null or false for what one does not hold
 #   lists      names go in, tokens and names come out
 #   guard      in a transaction of the driver's own; one of another token is lost
-#   errors     lost, kept from writing, misuse, deadlock and server gone, told apart
+#   errors     lost, blocked, misuse, deadlock and server gone, told apart
 #   session    a session lease, and how it ends when a pool takes its connection back
 #
 # python/readme_loop.py shows the readme's loop instead.

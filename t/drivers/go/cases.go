@@ -148,7 +148,7 @@ func waiter(db *sql.DB, name string) (number int64) {
 var yes, no = sql.NullBool{Bool: true, Valid: true}, sql.NullBool{Valid: true}
 
 // Go through the cases.  What is by the driver: kindOf says what doc/drivers.md says that an
-// error is, lost, kept, misuse, deadlock, gone or timeout; repeats: whether database/sql
+// error is, lost, blocked, misuse, deadlock, gone or timeout; repeats: whether database/sql
 // repeats a call whose connection is lost.
 func cases(db *sql.DB, kindOf func(error) string, repeats bool) {
 	kind := func(err error) string {
@@ -226,20 +226,20 @@ func errorKinds(db *sql.DB, kind func(error) string) {
 	second, err := db.Conn(ctx)
 	must(err)
 	defer second.Close()
-	var kept error
+	var blocked error
 	err = guarded(db, "guarded", "me", mine, func() {
 		if isPostgres {
 			_, err := second.ExecContext(ctx, "SET lock_timeout = '200ms'")
 			must(err)
-			_, kept = token(second, "dlock_acquire", "guarded", "other", 30, 600)
+			_, blocked = token(second, "dlock_acquire", "guarded", "other", 30, 600)
 			_, err = second.ExecContext(ctx, "RESET lock_timeout")
 			must(err)
 		} else {
-			_, kept = answer(second, "dlock_downgrade", "guarded", "me")
+			_, blocked = answer(second, "dlock_downgrade", "guarded", "me")
 		}
 	})
 	same(err, nil, "a guard of the driver's own transaction")
-	same(kind(kept), "kept", "an error: kept from writing")
+	same(kind(blocked), "blocked", "an error: blocked")
 	same(kind(guarded(db, "guarded", "me", mine+1, func() {})), "lost", "an error: lost")
 	_, err = token(db, "dlock_acquire", "", "me", 30)
 	same(kind(err), "misuse", "an error: misuse")

@@ -23,7 +23,7 @@ func kindOf(err error) string {
 		case 1644:
 			return "lost"
 		case 3572:
-			return "kept"
+			return "blocked"
 		case 3058:
 			return "deadlock"
 		case 1138, 1234, 1292, 3037:

@@ -21,7 +21,7 @@ func kindOf(err error) string {
 		case "55L01":
 			return "lost"
 		case "55P03":
-			return "kept"
+			return "blocked"
 		case "40P01":
 			return "deadlock"
 		case "22004", "22007", "22023", "55000":

@@ -27,7 +27,7 @@ public abstract class Cases {
             + System.getenv("DLOCK_DATABASE");
     }
 
-    /** What doc/drivers.md says that an error is: lost, kept, misuse, deadlock or gone. */
+    /** What doc/drivers.md says that an error is: lost, blocked, misuse, deadlock or gone. */
     protected abstract String kindOf(SQLException error);
 
     /** The cases that are the driver's own. */
@@ -175,15 +175,15 @@ public abstract class Cases {
     private void errors(Connection connection) throws SQLException {
         long token = token(connection, "dlock_acquire(?, ?, ?)", "guarded", "me", 600);
         try (Connection second = connect()) {
-            String[] kept = {null};
+            String[] blocked = {null};
             same(errorOf(() -> guarded(connection, "guarded", "me", token, () -> {
                 if (IS_POSTGRES) {
                     value(second, String.class, "set_config('lock_timeout', '200ms', false)");
-                    kept[0] = kindOf(() -> token(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600));
+                    blocked[0] = kindOf(() -> token(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600));
                 } else
-                    kept[0] = kindOf(() -> answer(second, "dlock_downgrade(?, ?)", "guarded", "me"));
+                    blocked[0] = kindOf(() -> answer(second, "dlock_downgrade(?, ?)", "guarded", "me"));
             })), null, "a guard of the driver's own transaction");
-            same(kept[0], "kept", "an error: kept from writing");
+            same(blocked[0], "blocked", "an error: blocked");
         }
         same(kindOf(() -> guarded(connection, "guarded", "me", token + 1, () -> { })), "lost", "an error: lost");
         same(kindOf(() -> token(connection, "dlock_acquire(?, ?, ?)", "", "me", 30)), "misuse", "an error: misuse");

@@ -29,7 +29,7 @@ class MariaDb extends Cases {
         if (state.equals("55L01"))
             return "lost";
         switch (error.getErrorCode()) {
-            case 3572: return "kept";
+            case 3572: return "blocked";
             case 3058: return "deadlock";
             case 1317: return "timeout";
             case 1138: case 1234: case 1292: case 3037: return "misuse";

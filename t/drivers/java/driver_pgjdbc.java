@@ -27,7 +27,7 @@ class PgJdbc extends Cases {
             return "gone";
         switch (state) {
             case "55L01": return "lost";
-            case "55P03": return "kept";
+            case "55P03": return "blocked";
             case "40P01": return "deadlock";
             case "57014": return "timeout";
             case "22004": case "22007": case "22023": case "55000": return "misuse";

@@ -72,14 +72,14 @@ function waiterOf(session, owner) {
 	return until(() => session.value(`(SELECT ${number} FROM dlock.waiters WHERE owner = ?)`, owner));
 }
 
-// What doc/drivers.md says that a driver's error is: lost, kept, misuse, deadlock or gone,
+// What doc/drivers.md says that a driver's error is: lost, blocked, misuse, deadlock or gone,
 // or canceled.  Those of the drivers for PostgreSQL are alike here, and so are those of the
 // others.
 function kindOf(error) {
 	if (server.isPostgres) {
 		switch (error.code) {
 		case '55L01': return 'lost';
-		case '55P03': return 'kept';
+		case '55P03': return 'blocked';
 		case '40P01': return 'deadlock';
 		case '22004': case '22007': case '22023': case '55000': return 'misuse';
 		}
@@ -88,7 +88,7 @@ function kindOf(error) {
 	}
 	switch (error.errno) {
 	case 1644: return 'lost';
-	case 3572: return 'kept';
+	case 3572: return 'blocked';
 	case 3058: return 'deadlock';
 	case 1138: case 1234: case 1292: case 3037: return 'misuse';
 	// mariadb calls it fatal, though the connection goes on
@@ -150,19 +150,19 @@ async function cases(open, driverError = (error) => error) {
 	token = await one.value('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
 	const guard = server.isPostgres ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)';
 	// the error of what a guard keeps until its transaction ends
-	async function keptCall() {
+	async function blockedCall() {
 		if (!server.isPostgres) return errorOf(second.value('dlock_downgrade(?, ?)', 'guarded', 'me'));
 		await second.value(`set_config('lock_timeout', '200ms', false)`);
 		const error = await errorOf(second.value('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
 		await second.value(`set_config('lock_timeout', '0', false)`);
 		return error;
 	}
-	let kept;
+	let blocked;
 	same(await errorOf(one.transaction(async (run) => {
 		await run(guard, 'guarded', 'me', token);
-		kept = await keptCall();
+		blocked = await blockedCall();
 	})), undefined, 'a guard in a transaction');
-	same(kindOfError(kept), 'kept', 'an error: kept from writing');
+	same(kindOfError(blocked), 'blocked', 'an error: blocked');
 	same(kindOfError(await errorOf(one.transaction((run) => run(guard, 'guarded', 'me', token + 1)))), 'lost', 'an error: lost');
 	same(kindOfError(await errorOf(one.value('dlock_acquire(?, ?, ?)', '', 'me', 30))), 'misuse', 'an error: misuse');
 	// who waits for itself

@@ -41,7 +41,7 @@ def value(connection, sql, *args):
 
 def kind_of(error):
     state = error.args[0] if isinstance(error, pyodbc.Error) else None
-    return {"55L01": "lost", "55P03": "kept", "40P01": "deadlock", "57P01": "gone", "08S01": "gone", "HY000": "gone",
+    return {"55L01": "lost", "55P03": "blocked", "40P01": "deadlock", "57P01": "gone", "08S01": "gone", "HY000": "gone",
             "22004": "misuse", "22007": "misuse", "22023": "misuse", "55000": "misuse"}.get(state, repr(error))
 
 
@@ -90,10 +90,10 @@ def cases(**options):
     value(second, "set_config('lock_timeout', '200ms', false)")
     connection.autocommit = False
     connection.execute("SELECT dlock_guard(?, ?, ?)", "guarded", "me", token)
-    kept = error_of(lambda: value(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600))
+    blocked = error_of(lambda: value(second, "dlock_acquire(?, ?, ?, ?)", "guarded", "other", 30, 600))
     connection.commit()
     value(second, "set_config('lock_timeout', '0', false)")
-    same(kind_of(kept), "kept", "an error: kept from writing, by a guard of a transaction of pyodbc's")
+    same(kind_of(blocked), "blocked", "an error: blocked, by a guard of a transaction of pyodbc's")
     lost = error_of(lambda: connection.execute("SELECT dlock_guard(?, ?, ?)", "guarded", "me", token + 1))
     same(kind_of(lost), "lost", "an error: lost")
     # a setting is part of the transaction

@@ -70,7 +70,7 @@ sub in_transaction
 my %kinds = IS_POSTGRES
   ? (
 	'55L01' => 'lost',
-	'55P03' => 'kept',
+	'55P03' => 'blocked',
 	'22004' => 'misuse',
 	'22007' => 'misuse',
 	'22023' => 'misuse',
@@ -79,7 +79,7 @@ my %kinds = IS_POSTGRES
 	'08000' => 'gone')
   : (
 	1644 => 'lost',
-	3572 => 'kept',
+	3572 => 'blocked',
 	1138 => 'misuse',
 	1234 => 'misuse',
 	1292 => 'misuse',
@@ -173,21 +173,21 @@ sub driver_cases
 	# guards and errors
 	$token = $ask->('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
 	my $guard = IS_POSTGRES ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)';
-	my $kept;
+	my $blocked;
 	my $guarded = sub {
 		$mine->do($guard, undef, 'guarded', 'me', $token);
 		# what the guard prevents until its transaction ends
 		if (IS_POSTGRES)
 		{
 			value($second, q{set_config('lock_timeout', '200ms', false)});
-			$kept = kind_of_error(sub { value($second, 'dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) });
+			$blocked = kind_of_error(sub { value($second, 'dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) });
 			value($second, q{set_config('lock_timeout', '0', false)});
 		}
-		else { $kept = kind_of_error(sub { value($second, 'dlock_downgrade(?, ?)', 'guarded', 'me') }) }
+		else { $blocked = kind_of_error(sub { value($second, 'dlock_downgrade(?, ?)', 'guarded', 'me') }) }
 		is($ask->('1'), 1, 'a statement after the guard');
 	};
 	is(kind_of_error(sub { in_transaction($mine, $guarded) }), undef, 'a guard, between begin_work and commit');
-	is($kept, 'kept', 'an error: kept from writing');
+	is($blocked, 'blocked', 'an error: blocked');
 	is(kind_of_error(sub { in_transaction($mine, sub { $mine->do($guard, undef, 'guarded', 'me', $token + 1) }) }),
 		'lost', 'an error: lost');
 	is(kind_of_error(sub { $ask->('dlock_acquire(?, ?, ?)', '', 'me', 30) }), 'misuse', 'an error: misuse, an empty name');

@@ -69,7 +69,7 @@ function as_text(DateInterval $interval): string
 //   value          (connection, expression with ?, arguments): what it is, as it arrives
 //   transaction    (connection, work): do it in a transaction of the driver's own
 //   statement      (connection, statement with ?, arguments): execute it
-//   kind_of        (error): what doc/drivers.md says that it is: lost, kept, misuse, deadlock
+//   kind_of        (error): what doc/drivers.md says that it is: lost, blocked, misuse, deadlock
 //                  or gone
 //   token          the type that a token arrives as; yes and no, true and false
 //
@@ -142,21 +142,21 @@ function driver_cases(
     // guards and errors
     $first = $ask('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600);
     $guard = fn($with) => $statement($mine, IS_POSTGRES ? 'SELECT dlock_guard(?, ?, ?)' : 'CALL dlock.guard(?, ?, ?)', ['guarded', 'me', $with]);
-    $kept = null;
-    $work = function () use ($ask, $ask_second, $guard, $first, &$kept) {
+    $blocked = null;
+    $work = function () use ($ask, $ask_second, $guard, $first, &$blocked) {
         $guard($first);
         // what the guard keeps until its transaction ends
         if (IS_POSTGRES) {
             $ask_second("set_config('lock_timeout', '200ms', false)");
-            $kept = error_of(fn() => $ask_second('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
+            $blocked = error_of(fn() => $ask_second('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600));
             $ask_second("set_config('lock_timeout', '0', false)");
         } else {
-            $kept = error_of(fn() => $ask_second('dlock_downgrade(?, ?)', 'guarded', 'me'));
+            $blocked = error_of(fn() => $ask_second('dlock_downgrade(?, ?)', 'guarded', 'me'));
         }
         same((string) $ask('1'), '1', 'a statement after the guard');
     };
     same(error_of(fn() => $transaction($mine, $work)), null, "a guard in a transaction of the driver's own");
-    same($kept === null ? null : $kind_of($kept), 'kept', 'an error: kept from writing');
+    same($blocked === null ? null : $kind_of($blocked), 'blocked', 'an error: blocked');
     $kind_of_error = fn(callable $call) => ($error = error_of($call)) === null ? null : $kind_of($error);
     same($kind_of_error(fn() => $transaction($mine, fn() => $guard((int) $first + 1))), 'lost', 'an error: lost');
     same($kind_of_error(fn() => $ask('dlock_acquire(?, ?, ?)', '', 'me', 30)), 'misuse', 'an error: misuse, an empty name');

@@ -41,7 +41,7 @@ function kind_of(Throwable $error): string
 {
     $kind = match ($error instanceof mysqli_sql_exception ? $error->getCode() : null) {
         1644 => 'lost',
-        3572 => 'kept',
+        3572 => 'blocked',
         1138, 1234, 1292, 3037 => 'misuse',
         3058 => 'deadlock',
         1927, 2006, 2013, 4031 => 'gone',

@@ -42,7 +42,7 @@ function kind_of(Throwable $error): string
     $kind = IS_POSTGRES
         ? match ($state) {
             '55L01' => 'lost',
-            '55P03' => 'kept',
+            '55P03' => 'blocked',
             '22004', '22007', '22023', '55000' => 'misuse',
             '40P01' => 'deadlock',
             '57P01', 'HY000', '08006' => 'gone',
@@ -50,7 +50,7 @@ function kind_of(Throwable $error): string
         }
         : match ($number) {
             1644 => 'lost',
-            3572 => 'kept',
+            3572 => 'blocked',
             1138, 1234, 1292, 3037 => 'misuse',
             3058 => 'deadlock',
             1927, 2006, 2013, 4031 => 'gone',

@@ -56,7 +56,7 @@ function kind_of(Throwable $error): string
 {
     $kind = match ($error instanceof Refused ? $error->state : '') {
         '55L01' => 'lost',
-        '55P03' => 'kept',
+        '55P03' => 'blocked',
         '22004', '22007', '22023', '55000' => 'misuse',
         '40P01' => 'deadlock',
         '57P01', null => 'gone',

@@ -90,7 +90,7 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
     connect() -> connection that is in no transaction of its own accord; close(connection);
     transaction(connection): a context manager, which names the connection to be used in it;
     rows(connection, sql, *args): the rows that a statement answers, %s standing for arguments;
-    kind_of(error) -> what doc/drivers.md says that an error is: lost, kept, misuse, deadlock
+    kind_of(error) -> what doc/drivers.md says that an error is: lost, blocked, misuse, deadlock
     or gone; reconnects: a connection that is gone is there again at the next statement.
     """
     connection = connect()
@@ -156,17 +156,17 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
 
     def ask_for_guarded():
         """Ask for what the guard keeps until its transaction ends."""
-        nonlocal kept
+        nonlocal blocked
         if IS_POSTGRES:
             value("set_config('lock_timeout', '200ms', false)", on=second)
-            kept = error_of(lambda: value("dlock_acquire(%s, %s, %s, %s)", "guarded", "other", 30, 600, on=second))
+            blocked = error_of(lambda: value("dlock_acquire(%s, %s, %s, %s)", "guarded", "other", 30, 600, on=second))
             value("set_config('lock_timeout', '0', false)", on=second)
         else:
-            kept = error_of(lambda: value("dlock_downgrade(%s, %s)", "guarded", "me", on=second))
+            blocked = error_of(lambda: value("dlock_downgrade(%s, %s)", "guarded", "me", on=second))
 
-    kept = None
+    blocked = None
     same(error_of(lambda: guarded(token, ask_for_guarded)), None, "a guard of the driver's own transaction")
-    same(kind_of(kept), "kept", "an error: kept from writing")
+    same(kind_of(blocked), "blocked", "an error: blocked")
     same(kind_of(error_of(lambda: guarded(token + 1))), "lost", "an error: lost")
     ok(error_of(lambda: rows(connection, GUARD, "guarded", "me", token)), "no guard outside a transaction")
     same(kind_of(error_of(lambda: value("dlock_acquire(%s, %s, %s)", "", "me", 30))), "misuse", "an error: misuse, empty")
@@ -200,10 +200,10 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
 
 # Which kind of error it is, for whoever has the SQLSTATE or the number.
 KINDS = {
-    "55L01": "lost", "55P03": "kept", "40P01": "deadlock", "57P01": "gone",
+    "55L01": "lost", "55P03": "blocked", "40P01": "deadlock", "57P01": "gone",
     "22023": "misuse", "22004": "misuse", "22007": "misuse", "55000": "misuse",
 } if IS_POSTGRES else {
-    1644: "lost", 3572: "kept", 3058: "deadlock", 1927: "gone", 2006: "gone", 2013: "gone",
+    1644: "lost", 3572: "blocked", 3058: "deadlock", 1927: "gone", 2006: "gone", 2013: "gone",
     4031: "gone",
     3037: "misuse", 1138: "misuse", 1292: "misuse", 1234: "misuse",
 }

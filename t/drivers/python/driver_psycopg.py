@@ -29,7 +29,7 @@ def kind_of(error):
     if error.sqlstate == "55L01":
         return "lost"
     if isinstance(error, errors.LockNotAvailable):
-        return "kept"
+        return "blocked"
     if isinstance(error, errors.DeadlockDetected):
         return "deadlock"
     if isinstance(error, (psycopg.DataError, errors.ObjectNotInPrerequisiteState)):

@@ -28,7 +28,7 @@ def kind_of(error):
     if error.pgcode == "55L01":
         return "lost"
     if isinstance(error, errors.LockNotAvailable):
-        return "kept"
+        return "blocked"
     if isinstance(error, errors.DeadlockDetected):
         return "deadlock"
     if isinstance(error, (psycopg2.DataError, errors.ObjectNotInPrerequisiteState)):

@@ -54,7 +54,7 @@ end
 #   value(connection, sql, *arguments)   the value of an expression with ?, as it arrives
 #   transaction(connection) { ... }      in a transaction of the driver's own
 #   guard(connection, name, owner, token)
-#   kind_of(error)                       what doc/drivers.md says that it is: lost, kept,
+#   kind_of(error)                       what doc/drivers.md says that it is: lost, blocked,
 #                                        misuse, deadlock or gone
 #   durations                            more times to live, with their seconds
 #   token(value), yes, no                a token as a whole number; what true and false are
@@ -101,23 +101,23 @@ def driver_cases(driver)
 
   # guards and errors
   number = driver.token(ask.('dlock_acquire(?, ?, ?)', 'guarded', 'me', 600))
-  kept = nil
+  blocked = nil
   error = error_of do
     driver.transaction(mine) do
       driver.guard(mine, 'guarded', 'me', number)
       # what the guard keeps until its transaction ends
       if IS_POSTGRES
         ask_second.("set_config('lock_timeout', '200ms', false)")
-        kept = kind_of_error.call { ask_second.('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) }
+        blocked = kind_of_error.call { ask_second.('dlock_acquire(?, ?, ?, ?)', 'guarded', 'other', 30, 600) }
         ask_second.("set_config('lock_timeout', '0', false)")
       else
-        kept = kind_of_error.call { ask_second.('dlock_downgrade(?, ?)', 'guarded', 'me') }
+        blocked = kind_of_error.call { ask_second.('dlock_downgrade(?, ?)', 'guarded', 'me') }
       end
       same(ask.('1').to_i, 1, 'a statement after the guard')
     end
   end
   same(error, nil, "a guard in a transaction of the driver's own")
-  same(kept, 'kept', 'an error: kept from writing')
+  same(blocked, 'blocked', 'an error: blocked')
   lost = kind_of_error.call { driver.transaction(mine) { driver.guard(mine, 'guarded', 'me', number + 1) } }
   same(lost, 'lost', 'an error: lost')
   same(kind_of_error.call { ask.('dlock_acquire(?, ?, ?)', '', 'me', 30) }, 'misuse', 'an error: misuse, an empty name')

@@ -47,7 +47,7 @@ class Records
 
     case IS_POSTGRES ? cause.result&.error_field(PG::Result::PG_DIAG_SQLSTATE) : cause.error_number
     when '55L01', 1644 then 'lost'
-    when '55P03', 3572 then 'kept'
+    when '55P03', 3572 then 'blocked'
     when '22004', '22007', '22023', '55000', 1138, 1234, 1292, 3037 then 'misuse'
     when '40P01', 3058 then 'deadlock'
     when '57P01', 1927, 2006, 2013, 4031, nil then 'gone'

@@ -38,7 +38,7 @@ class Prepared
 
     case error.error_number
     when 1644 then 'lost'
-    when 3572 then 'kept'
+    when 3572 then 'blocked'
     when 1138, 1234, 1292, 3037 then 'misuse'
     when 3058 then 'deadlock'
     when 1927, 2006, 2013, 4031, nil then 'gone'

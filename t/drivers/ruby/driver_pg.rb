@@ -29,7 +29,7 @@ class Texts
 
     case error.result&.error_field(PG::Result::PG_DIAG_SQLSTATE)
     when '55L01' then 'lost'
-    when '55P03' then 'kept'
+    when '55P03' then 'blocked'
     when '22004', '22007', '22023', '55000' then 'misuse'
     when '40P01' then 'deadlock'
     when '57P01', nil then 'gone'
