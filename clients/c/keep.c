@@ -308,7 +308,8 @@ keep_release(keep *k, int64_t now_us)
 			k->work_until_us = later(k->now_us, KEEP_RELEASE_LOST_US);
 			if (k->rest)
 			{
-				give_back(k);
+				/* not kept for longer: who lost it cannot say who has it now */
+				turn_to(k, KEEP_WORK_RELEASE);
 				k->once = true;
 			}
 			else

@@ -85,7 +85,8 @@ func Is(err error, class Class) bool {
 }
 
 var misuseNumbers = map[uint16]bool{1044: true, 1045: true, 1046: true, 1049: true, 1064: true, 1122: true, 1123: true,
-	1138: true, 1142: true, 1227: true, 1234: true, 1235: true, 1292: true, 1305: true, 1370: true, 1698: true, 3037: true}
+	1130: true, 1138: true, 1142: true, 1143: true, 1227: true, 1234: true, 1235: true, 1292: true, 1305: true, 1370: true,
+	1410: true, 1698: true, 1820: true, 1862: true, 3037: true, 3118: true, 3955: true, 4151: true}
 
 // told makes an Error of a driver's error.
 func told(err error) *Error {
@@ -762,12 +763,13 @@ func (l *Lease) keep() {
 func (l *Lease) renew(ctx context.Context) (bool, error) {
 	l.mutex.Lock()
 	l.look()
-	isHeld, k, end := l.state == "held", l.link, earlier(Now()+l.TTL/3, l.deadline-l.margin)
+	isHeld, before, end := l.state == "held", l.link, earlier(Now()+l.TTL/3, l.deadline-l.margin)
 	l.mutex.Unlock()
 	if !isHeld {
 		return false, nil
 	}
 	var err error
+	k := before
 	if k == nil {
 		k, err = l.open(ctx, end)
 	}
@@ -781,8 +783,8 @@ func (l *Lease) renew(ctx context.Context) (bool, error) {
 	defer l.mutex.Unlock()
 	l.look()
 	if l.state != "held" {
-		if err == nil && l.link != k {
-			k.close(true)
+		if err == nil && before == nil {
+			k.close(true) // otherwise it is the release's
 		}
 		return false, nil
 	}

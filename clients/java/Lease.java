@@ -143,7 +143,8 @@ public final class Lease implements AutoCloseable {
     }
 
     private static final List<Integer> MISUSE_NUMBERS = List.of(
-        1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037);
+        1044, 1045, 1046, 1049, 1064, 1122, 1123, 1130, 1138, 1142, 1143, 1227, 1234, 1235, 1292, 1305, 1370, 1410, 1698,
+        1820, 1862, 3037, 3118, 3955, 4151);
     private static final List<String> MISUSE_STATES = List.of("0A000", "25P01", "3D000", "3F000", "54000", "55000");
 
     private static LeaseException told(SQLException error) {
@@ -542,7 +543,12 @@ public final class Lease implements AutoCloseable {
         HELD.add(this);
         Thread keeper = new Thread(this::keep, "dlock lease");
         keeper.setDaemon(true);
-        keeper.start();
+        try {
+            keeper.start();
+        } catch (Throwable error) {
+            release();
+            throw error;
+        }
     }
 
     private static String random() {
@@ -872,19 +878,23 @@ public final class Lease implements AutoCloseable {
     private void renew() throws Stopped, InterruptedException {
         for (double pause = 0.05;; pause = Math.min(2 * pause, 1)) {
             double lostAt;
-            Link by;
             synchronized (this) {
                 look();
                 if (state != State.HELD)
                     throw new Stopped();
                 lostAt = deadline - margin;
-                if (link == null)
-                    link = new Link();
-                by = link;
             }
             double until = Math.min(now() + options.ttl / 3, lostAt);
+            Link by = null;
             Job<Boolean> renewed;
             try {
+                synchronized (this) {
+                    if (state != State.HELD)
+                        throw new Stopped();
+                    if (link == null)
+                        link = new Link();      // fails if there can be no thread
+                    by = link;
+                }
                 ask(by, null, until, State.HELD);
                 renewed = ask(by, renewBy(by, tokens, options.ttl), until, State.HELD);
             } catch (RuntimeException | Error error) {

@@ -54,7 +54,8 @@ class Unavailable extends DlockError {}
 class Stopped extends Error {}
 
 const MISUSE_NUMBERS = new Set([
-	1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037]);
+	1044, 1045, 1046, 1049, 1064, 1122, 1123, 1130, 1138, 1142, 1143, 1227, 1234, 1235, 1292, 1305, 1370, 1410, 1698,
+	1820, 1862, 3037, 3118, 3955, 4151]);
 
 function isMisuse(sqlstate, errno, message) {
 	if (errno === undefined)
@@ -149,12 +150,19 @@ class Link {
 	#connection;
 	#driver;
 	#givenUp = false;
+	#opening;
 
 	constructor(connect) {
 		this.connect = connect;
 	}
 
-	async open() {
+	/* Connect, once. */
+	open() {
+		this.#opening ??= this.#open();
+		return this.#opening;
+	}
+
+	async #open() {
 		const [driver, connection] = driverOf(await this.connect());
 		[this.#driver, this.#connection] = [driver, connection];
 		// without a listener, the end of an idle connection would end the program
@@ -504,13 +512,11 @@ class Lease {
 			this.#look();
 			if (this.#state !== 'held')
 				throw new Stopped();
-			const link = this.#link;
 			try {
-				if (!link) {
-					this.#link = new Link(this.#options.connect);
-					await this.#ask(this.#link, null, until, 'held');
-				}
-				const { sent, answer } = await this.#ask(this.#link, this.#renewRequest(this.#tokens, this.#ttl), until, 'held');
+				this.#link ??= new Link(this.#options.connect);
+				const link = this.#link;
+				await this.#ask(link, null, until, 'held');
+				const { sent, answer } = await this.#ask(link, this.#renewRequest(this.#tokens, this.#ttl), until, 'held');
 				this.#look();
 				if (this.#state === 'held' && !this.#isDone(answer))
 					this.#lose();
@@ -559,10 +565,9 @@ class Lease {
 			const limit = Math.min(until, now() + Math.max(0.1, Math.min(this.#ttl / 3, RELEASE_LIMIT / 2)));
 			let asked = false;
 			try {
-				if (!link) {
-					link = new Link(this.#options.connect);
-					await this.#ask(link, null, limit);
-				}
+				link ??= new Link(this.#options.connect);
+				// a renewal may be connecting it
+				await this.#ask(link, null, limit);
 				const left = again ? this.#keepUntil - now() : 0;
 				asked = true;
 				// an owner that the program named may have other holds, which must not end sooner

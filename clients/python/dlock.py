@@ -99,7 +99,8 @@ class Canceled(Error):
 
 _FAMILIES = ("psycopg", "psycopg2", "pymysql", "MySQLdb")
 _MISUSE_NUMBERS = {
-    1044, 1045, 1046, 1049, 1064, 1122, 1123, 1138, 1142, 1227, 1234, 1235, 1292, 1305, 1370, 1698, 3037,
+    1044, 1045, 1046, 1049, 1064, 1122, 1123, 1130, 1138, 1142, 1143, 1227, 1234, 1235, 1292, 1305, 1370, 1410, 1698,
+    1820, 1862, 3037, 3118, 3955, 4151,
 }
 
 
@@ -350,15 +351,17 @@ class _Stopped(Exception):
 
 
 class _LostEvent(threading.Event):
-    """Set when the lease is lost; asking compares the clock first."""
+    """Set when the lease is lost; asking compares the clock first, and the process."""
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, is_lost: Callable[[], bool]) -> None:
         super().__init__()
-        self._look = look
+        self._is_lost = is_lost
 
     def is_set(self) -> bool:
-        self._look()
-        return super().is_set()
+        return self._is_lost() or super().is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        return self.is_set() or super().wait(timeout)
 
 
 def _seconds(value: Seconds) -> float:
@@ -447,7 +450,7 @@ class Lease:
         self._cause: Optional[BaseException] = None  # of the loss
         self._canceled = False
         self._pid = os.getpid()
-        self.lost: threading.Event = _LostEvent(self._look)
+        self.lost: threading.Event = _LostEvent(lambda: self.state == "lost")
 
     # what a program asks
 
@@ -727,8 +730,8 @@ class Lease:
     def _give_back(self, limit: float) -> None:
         """Give back what an acquire that was given up may have been granted."""
         until = now() + limit
-        link = _Link(self._connect, self._changed)
         try:
+            link = _Link(self._connect, self._changed)
             if self._owner_is_ours:
                 self._ask(link, self._release_request(None), until, None)
             else:
@@ -762,14 +765,15 @@ class Lease:
         pause = 0.05
         while True:
             lost_at = self._deadline - self._margin
-            with self._changed:
-                self._look()
-                if self._state != "held":
-                    raise _Stopped
-                link = self._link
-                if link is None:
-                    link = self._link = _Link(self._connect, self._changed)
+            link: Optional[_Link] = None
             try:
+                with self._changed:
+                    self._look()
+                    if self._state != "held":
+                        raise _Stopped
+                    if self._link is None:
+                        self._link = _Link(self._connect, self._changed)  # fails if there can be no thread
+                    link = self._link
                 job = self._ask(link, self._renew_request(self._tokens, self.ttl), min(now() + self.ttl / 3, lost_at), "held")
             except _Stopped:
                 raise

@@ -206,6 +206,8 @@ static const script_case cases[] = {
 		"least 10000 start > connect connected > acquire at 2000 granted 7 > held at 3000 release > leave for 9000"},
 	{"a renewal with the same owner is not shortened",
 		"named least 6000 " HELD "at 1000 release > leave for 30000 true > released back"},
+	{"a lost one is not",
+		"least 60000 " HELD "at 29000 > lost release > release token 7 true > released back > done"},
 	{"what was cancelled was never kept",
 		"least 60000 start > connect connected > acquire granted 7 release > release"},
 };

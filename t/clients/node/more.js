@@ -106,6 +106,36 @@ async function cases(driver) {
 	});
 	is('each has a hold of its own', answer);
 
+	// a release while the heartbeat connects
+	[answer] = await released(async (number) => {
+		let first;
+		let isConnecting = false;
+		let goOn;
+		const mayConnect = new Promise((resolve) => { goOn = resolve; });
+		const again = await new dlock.Lease(options(`again-${driver}-${number}`, {
+			connect: async () => {
+				isConnecting = first !== undefined;
+				if (isConnecting)
+					await mayConnect;
+				const made = await connect();
+				first ??= made;
+				return made;
+			},
+			ttl: 15,
+			owner: 'me',
+		})).acquire();
+		first.connection.stream.destroy();
+		await until(() => isConnecting);
+		return {
+			release: () => {
+				const answered = again.release();
+				goOn();
+				return answered;
+			},
+		};
+	});
+	is('a release waits for the connection that the heartbeat makes', answer);
+
 	// connect() hangs, fails, is wrong
 	let hangs = false;
 	let told = 0;

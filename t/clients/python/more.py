@@ -81,8 +81,8 @@ for driver in DRIVERS:
     with make("fork", 60) as lease:
         child = os.fork()
         if child == 0:
-            answers = (lease.held, lease.state, type(error_of(lease.check)), lease.release())
-            os._exit(0 if answers == (False, "lost", dlock.Lost, False) else 1)
+            answers = (lease.held, lease.state, lease.lost.is_set(), lease.lost.wait(), type(error_of(lease.check)), lease.release())
+            os._exit(0 if answers == (False, "lost", True, True, dlock.Lost, False) else 1)
         ok(os.waitpid(child, 0)[1] == 0, f"{driver}: a child has lost its parent's lease")
         child = os.fork()
         if child == 0:
