@@ -57,11 +57,16 @@ typedef struct pg_wire
 	PGresult   *result;			/* the last that has come */
 } pg_wire;
 
-/* What outlives a connection: the schema of the functions, quoted. */
+/* The parameters that list the hosts; they have as many elements, or one. */
+static const char *const lists[] = {"host", "hostaddr", "port"};
+
+#define LISTS	(sizeof(lists) / sizeof(lists[0]))
+
+/* What outlives a connection. */
 typedef struct pg_memory
 {
-	char	   *schema;
-	unsigned int first_host;
+	char	   *schema;			/* of the functions, quoted */
+	char	   *next[LISTS];	/* the lists for the next one; NULL: as given */
 } pg_memory;
 
 static const char schema_query[] =
@@ -143,7 +148,11 @@ pg_free(dlock_session *s)
 	pg_memory  *memory = s->memory;
 
 	if (memory != NULL)
+	{
 		free(memory->schema);
+		for (size_t i = 0; i < LISTS; i++)
+			free(memory->next[i]);
+	}
 	free(memory);
 	s->memory = NULL;
 }
@@ -196,46 +205,57 @@ ignore_notice(void *argument, const PGresult *result)
 	(void) result;
 }
 
-/* How many elements a list with commas has. */
-static unsigned int
-count_elements(const char *list)
+/* The same list, beginning with its second element.  NULL if there is no memory. */
+static char *
+rotate(const char *list)
 {
-	unsigned int count = 1;
+	const char *comma = strchr(list, ',');
+	size_t		length = strlen(list);
+	char	   *result;
 
-	for (; *list != '\0'; list++)
-		count += *list == ',';
-	return count;
+	if (comma == NULL)
+		return strdup(list);
+	result = malloc(length + 1);
+	if (result != NULL)
+		snprintf(result, length + 1, "%s,%.*s", comma + 1,
+				 (int) (comma - list), list);
+	return result;
 }
 
-/* The same list, beginning with another element.  NULL if there is no memory. */
-static char *
-rotate(const char *list, unsigned int first)
+/*
+ * Let the next connection begin with the host after this one's first.  The
+ * list may have come from the URL, a service file or the environment.
+ */
+static void
+turn_to_next_host(pg_memory *memory, PGconn *connection)
 {
-	const char *from = list;
-	size_t		length = strlen(list);
-	char	   *result = malloc(length + 2);
+	PQconninfoOption *options = PQconninfo(connection);
+	char	   *next[LISTS] = {0};
+	bool		complete = options != NULL;
 
-	if (result == NULL)
-		return NULL;
-	for (first %= count_elements(list); first > 0; first--)
-		from = strchr(from, ',') + 1;
-	if (from == list)
-		memcpy(result, list, length + 1);
-	else
-		snprintf(result, length + 2, "%s,%.*s", from,
-				 (int) (from - list - 1), list);
-	return result;
+	for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
+		for (size_t i = 0; i < LISTS; i++)
+			if (o->val != NULL && strcmp(o->keyword, lists[i]) == 0)
+			{
+				next[i] = rotate(o->val);
+				complete = complete && next[i] != NULL;
+			}
+	PQconninfoFree(options);
+	for (size_t i = 0; i < LISTS; i++)
+	{
+		/* only some of them would not fit together */
+		free(complete ? memory->next[i] : next[i]);
+		if (complete)
+			memory->next[i] = next[i];
+	}
 }
 
 static void
 pg_connect(dlock_session *s)
 {
-	static const char *const lists[] = {"host", "hostaddr", "port"};
 	pg_memory  *memory = s->memory;
-	const char *keywords[DEFAULTS + 5] = {0};
-	const char *values[DEFAULTS + 5] = {0};
-	char	   *rotated[3] = {0};
-	PQconninfoOption *options;
+	const char *keywords[DEFAULTS + 1 + LISTS + 1] = {0};
+	const char *values[DEFAULTS + 1 + LISTS + 1] = {0};
 	pg_wire    *wire = calloc(1, sizeof(*wire));
 	size_t		n = 0;
 
@@ -252,21 +272,14 @@ pg_connect(dlock_session *s)
 	/* it overrides the parameters before it, and those after override it */
 	keywords[n] = "dbname";
 	values[n++] = s->url.conninfo;
-	options = memory->first_host == 0 ? NULL :
-		PQconninfoParse(s->url.conninfo, NULL);
-	for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
-		for (int i = 0; i < 3; i++)
-			if (o->val != NULL && strcmp(o->keyword, lists[i]) == 0 &&
-				(rotated[i] = rotate(o->val, memory->first_host)) != NULL)
-			{
-				keywords[n] = lists[i];
-				values[n++] = rotated[i];
-			}
-	PQconninfoFree(options);
+	for (size_t i = 0; i < LISTS; i++)
+		if (memory->next[i] != NULL)
+		{
+			keywords[n] = lists[i];
+			values[n++] = memory->next[i];
+		}
 
 	wire->connection = PQconnectStartParams(keywords, values, 1);
-	for (int i = 0; i < 3; i++)
-		free(rotated[i]);
 	if (wire->connection == NULL)
 	{
 		free(wire);
@@ -290,7 +303,7 @@ pg_close(dlock_session *s)
 	if ((wire->phase == PG_CONNECTING &&
 		 PQstatus(wire->connection) != CONNECTION_BAD) ||
 		(s->failed && strcmp(s->error.sqlstate, "25006") == 0))
-		memory->first_host++;
+		turn_to_next_host(memory, wire->connection);
 	PQclear(wire->result);
 	/* says no good-bye if the socket takes none: libpq does not block here */
 	PQfinish(wire->connection);

@@ -365,6 +365,7 @@ if ($is_postgres)
 }
 
 # by a network that is gone soon
+my $environed;
 my $far = Network->new($port);
 my $other = Program->start(DLOCK_URL => $url);
 $p->say('new gone url=' . word(url($far->{port})) . ' name=gone ttl=36', 'start gone');
@@ -376,6 +377,8 @@ if ($is_postgres)
 {
 	my $hosts = word("postgresql://tester\@127.0.0.1:$far->{port},127.0.0.1:$port/postgres");
 	$p->say("new hosts url=$hosts name=hosts ttl=600 connect_timeout=60", 'start hosts');
+	$environed = Program->start(PGHOST => '127.0.0.1,127.0.0.1', PGPORT => "$far->{port},$port");
+	$environed->say('new hosts url=' . word('postgresql://tester@/postgres') . ' name=environed ttl=600 connect_timeout=60', 'start hosts');
 }
 my ($nobody) = FreePorts::reserve(1);
 $p->say('new nobody url=' . word(url($nobody)) . ' name=x ttl=30 wait=-1 connect_timeout=6', 'start nobody');
@@ -668,10 +671,14 @@ is(holds('reply'), 1, 'and there is one hold');
 if ($is_postgres)
 {
 	# silent hosts are not waited for for ever
-	$p->next_is('hosts', qr/^trouble unavailable - 0 0 1 could not connect to the server in time/);
-	$p->hear(qr/^hosts held /);
-	$p->say('release hosts');
-	$p->hear(qr/^hosts done/);
+	for my $program ($p, $environed)
+	{
+		$program->next_is('hosts', qr/^trouble unavailable - 0 0 1 could not connect to the server in time/);
+		$program->hear(qr/^hosts held /);
+		$program->say('release hosts');
+		$program->hear(qr/^hosts done/);
+	}
+	is($environed->end, 0, 'the program whose hosts the environment names leaks nothing');
 }
 my ($lost_us, $error) = $p->hear(qr/^gone lost (.*)$/);
 like($error, qr/^lost - 0 0 0 .*could not be renewed in time/, 'without a network the lease is lost');
