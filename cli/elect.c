@@ -137,8 +137,10 @@ elect_command(int argc, char **argv)
 				back_off_us = 0;
 			else if (back_off_us == 0)
 				back_off_us = PAUSE_MIN_US;
-			else if (back_off_us < PAUSE_MAX_US)
+			else if (back_off_us < PAUSE_MAX_US / 2)
 				back_off_us *= 2;
+			else
+				back_off_us = PAUSE_MAX_US;
 			pause_us = back_off_us;
 			if (!stopping)
 				say("the command ended with status %d after %.1f s%s", outcome.status,

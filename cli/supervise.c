@@ -89,6 +89,7 @@ struct run
 	int64_t		overdue_us;
 
 	pid_t		on_lose;		/* 0: it does not run */
+	bool		on_lose_has_lease;	/* it may run only while the lease is held */
 	int64_t		on_lose_until_us;
 };
 
@@ -254,7 +255,8 @@ static bool
 start_on_lose(struct run *run)
 {
 	static char variables[WATCHDOG_VARIABLES_SIZE];
-	const char *reason = run->lost ? "lost" : run->stopping ? "stopped" : "ended";
+	bool		lost = run->lost || !dlock_lease_is_held(run->lease);
+	const char *reason = lost ? "lost" : run->stopping ? "stopped" : "ended";
 
 	write_variables(run, variables, sizeof(variables));
 	run->on_lose = fork();
@@ -284,20 +286,23 @@ start_on_lose(struct run *run)
 		return false;
 	}
 	setpgid(run->on_lose, run->on_lose);
+	run->on_lose_has_lease = !lost;
 	run->on_lose_until_us = dlock_now_us() + run->what->lease.ttl_us;
 	return true;
 }
 
-/* See whether it has ended. */
+/* See whether it has ended, or end it: after the TTL, or because the lease is lost. */
 static bool
 on_lose_has_ended(struct run *run)
 {
+	bool		lost = run->on_lose_has_lease && !dlock_lease_is_held(run->lease);
 	int			status;
 
-	if (dlock_now_us() >= run->on_lose_until_us)
+	if (lost || dlock_now_us() >= run->on_lose_until_us)
 	{
 		kill(-run->on_lose, SIGKILL);
-		say("\"%s\" took longer than the TTL and was killed", run->what->on_lose);
+		say(lost ? "\"%s\" was killed: the lease was lost" :
+			"\"%s\" took longer than the TTL and was killed", run->what->on_lose);
 		waitpid(run->on_lose, &status, 0);
 		return true;
 	}
