@@ -101,12 +101,10 @@ extern void usage_error(const char *format,...)
  */
 extern int	command_after_name(int argc, char **argv, int first);
 
-/* main.c */
+/* errors.c */
 
 /* Say something on standard error, in one line: "dlock: ...". */
 extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
-
-/* errors.c */
 
 /* The exit status that goes with an error; STATUS_OK if there is none. */
 extern int	status_of(const dlock_error *error);

@@ -412,10 +412,6 @@ check_settings(struct postgres *p)
 	}
 	if (look(e, "SELECT name, setting FROM pg_settings WHERE name LIKE 'dlock.%'"))
 	{
-		if (strtod(setting_of(p, "dlock.reap_interval"), NULL) > 60000)
-			report(e, FINDING_WARNING, "dlock.reap_interval",
-				   "set it to a few seconds", "%s ms: what has expired stays for long",
-				   setting_of(p, "dlock.reap_interval"));
 		if (strtod(setting_of(p, "dlock.lock_delay"), NULL) > 0)
 			report(e, FINDING_NOTE, "dlock.lock_delay", "no action: the setting does this",
 				   "a name is free %s ms after its lease has expired",
@@ -524,7 +520,7 @@ check_leases(struct postgres *p)
 		!look_if_allowed(e, "leases",
 						 "SELECT count(*), count(*) FILTER (WHERE expires_at < clock_timestamp() "
 						 "- interval '10 s' - current_setting('dlock.lock_delay')::interval "
-						 "- 2 * current_setting('dlock.reap_interval')::interval), "
+						 "- 2 * least(current_setting('dlock.reap_interval')::interval, interval '10 s')), "
 						 "coalesce(max(token), 0), count(*) FILTER (WHERE guarded), "
 						 "current_setting('dlock.max_guards'), "
 						 "extract(epoch FROM clock_timestamp() - timestamptz '2020-01-01 00:00:00Z')"

@@ -88,7 +88,7 @@ extern const char *short_time(double seconds, char buffer[SHORT_TIME_SIZE]);
 /* Is it UTF-8 from one end to the other? */
 extern bool is_utf8(const char *text, size_t length);
 
-/*Get memory, or print an error and end the program. */
+/* Get memory, or print an error and end the program. */
 extern void *get_memory(size_t size);
 extern void *more_memory(void *memory, size_t size);
 

@@ -656,6 +656,13 @@ force_release(void)
 	if (top.selected >= top.lock_count)
 		return;
 	shown = &top.locks[top.selected];
+	/* which an argument ends at: it would name another lease */
+	if (memchr(shown->lock.name, '\0', shown->lock.name_length) ||
+		memchr(shown->lock.owner, '\0', shown->lock.owner_length))
+	{
+		set_message("a name or owner with a byte 0: call dlock_force_release() in SQL");
+		return;
+	}
 	snprintf(question, sizeof(question), "force the release of \"%s\", held by \"%s\"? y or n",
 			 shown->safe_name, shown->safe_owner);
 	move(LINES - 1, 0);

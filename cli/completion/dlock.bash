@@ -49,7 +49,10 @@ _dlock() {
 	case $subcommand in
 	run | elect)
 		for ((i = 2; i < COMP_CWORD; i++)); do
-			if _dlock_takes_argument "${COMP_WORDS[i]}"; then
+			# --ttl=5 is three words
+			if [[ ${COMP_WORDS[i]} = --* && ${COMP_WORDS[i + 1]} = = ]]; then
+				i=$((i + 2))
+			elif _dlock_takes_argument "${COMP_WORDS[i]}"; then
 				i=$((i + 1))
 			elif [ "${COMP_WORDS[i]}" = -- ]; then
 				name=--

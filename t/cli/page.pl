@@ -115,6 +115,7 @@ for my $subcommand (@subcommands)
 is_deeply([ offers(qw(dlock run --on-lost), '') ], [qw(term warn)], 'completion: of an argument');
 is_deeply([ offers(qw(dlock acquire --owner), '') ], [], 'completion: none of an owner');
 ok((grep { $_ eq 'true' } offers(qw(dlock run --ttl 5 name tru))), 'completion: of a command');
+ok((grep { $_ eq 'true' } offers(qw(dlock run --ttl = 5 name tru))), 'completion: after an option with "="');
 ok((grep { /^\/bin\/true$|^\/bin\/tru/ } offers(qw(dlock elect -t5 name -- /bin/tru))), 'completion: of one with a path');
 is_deeply([ offers(qw(dlock run name --)) ], ['--'], 'completion: what ends the options');
 
