@@ -64,8 +64,8 @@ help:
 	@echo 'make demo-ha    lose the primaries of Patroni, Galera and Group Replication behind HAProxy, with'
 	@echo '                dlock on top; KIND=postgres|mariadb|mysql picks one; see doc/high-availability.md'
 	@echo 'make shell      open psql on such a server'
-	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|examples|tap|mysql|drivers|'
-	@echo '                clients|cli|monitoring picks groups, TESTS="t/003*.pl" picks files'
+	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|scenario|examples|tap|'
+	@echo '                mysql|drivers|clients|cli|monitoring picks groups, TESTS="t/003*.pl" picks files'
 	@echo 'make check      a part of it, for the loop while editing: no crash, no standby, no cluster'
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB 10.11 and 11.8, MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'
@@ -81,7 +81,8 @@ help:
 	@echo 'make deb        build the Debian packages, into the folder "packages"'
 	@echo 'make packages   that, and try all kinds of packages; PARTS="deb rpm" picks some'
 	@echo 'make reproducible   build twice, and compare'
-	@echo 'The first nine install what they lack (Debian 12); PG_CONFIG=... uses another PostgreSQL.'
+	@echo 'The first ten, deb, packages and reproducible install what they lack (Debian 12).'
+	@echo 'PG_CONFIG=... uses another PostgreSQL, but not for demo-ha.'
 
 demo:
 	@dev/server dev/demo
