@@ -36,18 +36,12 @@ sub crash_server
 # Kill one of the clients' backends; the server restarts by itself.
 sub crash_backend
 {
-	my $since = -s $node->logfile;
-
 	$node->safe_psql(
 		'postgres', q{
 		SELECT pid FROM pg_stat_activity
 		WHERE query ~ 'dlock_acquire|dlock_re' AND pid <> pg_backend_pid()
 		LIMIT 1}) =~ /(\d+)/ or die 'no client is at work';
-	kill 'KILL', $1;
-	$node->wait_for_log(qr/all server processes terminated; reinitializing/,
-		$since);
-	$node->poll_query_until('postgres', 'SELECT true')
-	  or die 'the server does not come back';
+	Processes::crash_postgres($node, $1);
 	return;
 }
 

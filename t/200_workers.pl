@@ -8,6 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use FindBin;
 use lib $FindBin::RealBin;
+use Processes;
 use Sessions;
 use Test::More;
 
@@ -194,7 +195,7 @@ wait_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity
 	WHERE backend_type = 'dlock worker' AND datname = 'a' AND pid <> $pid",
 	'a terminated worker is replaced');
 $pid = worker_pid('a');
-kill 'KILL', $pid;
+Processes::crash_postgres($node, $pid);
 wait_until('a', "SELECT count(*) = 1 FROM pg_stat_activity
 	WHERE backend_type = 'dlock worker' AND datname = 'a' AND pid <> $pid",
 	'a killed worker comes back with the server');

@@ -9,6 +9,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Sessions;
 use Test::More;
 
@@ -149,10 +150,9 @@ like($holder->query(q{SELECT dlock_acquire('plain', 'a', 600)}), $token, '... an
 $holder->query('SELECT pg_switch_wal()');
 $waiter->send(q{SELECT dlock_acquire('plain', 'b', 600, -1)});
 $all->waiting('b');
-kill 'KILL', $other->{pid};
+Processes::crash_postgres($node, $other->{pid});
 is($waiter->answer, 'gone', 'the server goes down');
 $_->quit for $holder, $other, $watcher;
-$node->poll_query_until('postgres', 'SELECT true');
 $all = Sessions->new($node);
 $watcher = $all->{watcher};
 is($watcher->query('SELECT count(*) FROM dlock.waiters'), 0, 'nobody waits');

@@ -4,8 +4,11 @@
 
 use strict;
 use warnings;
+use FindBin;
+use lib $FindBin::RealBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Processes;
 use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('leave');
@@ -275,10 +278,9 @@ is(sql(q{SELECT dlock_owner('l'), (SELECT count(*) FROM dlock.waiters)}),
 # A crash of one backend ends all; afterwards all can be had.
 @sessions = map { (waiter($_))[0] } @calls;
 ($b, $b_pid) = waiter(q{dlock_acquire('l', 'g', 3600, -1)});
-kill 'KILL', $b_pid;
-$node->poll_query_until('postgres',
-	q{SELECT count(*) = 0 FROM dlock.waiters}) or die 'no restart';
+Processes::crash_postgres($node, $b_pid);
 quit(@sessions, $b);
+is(sql(q{SELECT count(*) FROM dlock.waiters}), 0, 'kill -9: nobody waits');
 is(sql(q{SELECT dlock_owner('l')}), 'a', 'kill -9: the holder holds');
 ($b) = waiter(q{dlock_acquire('l', 'b', 3600, -1)});
 sql(q{SELECT dlock_release('l', 'a')});

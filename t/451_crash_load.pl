@@ -39,17 +39,6 @@ sub one_of
 	return @pids ? $pids[ rand @pids ] : undef;
 }
 
-sub until_it_answers
-{
-	my $attempts = 0;
-	while ($node->psql('postgres', q{SELECT dlock_is_free('-')}) != 0)
-	{
-		die 'the server does not come back' if $attempts++ > 10 * $PostgreSQL::Test::Utils::timeout_default;
-		usleep(50_000);
-	}
-	return;
-}
-
 sub kill_server
 {
 	Processes::kill_postgres($node);
@@ -61,7 +50,6 @@ sub kill_server
 sub kill_one
 {
 	my ($pattern) = @_;
-	my $since = -s $node->logfile;
 	my $pid = one_of($pattern) // return;
 
 	# one that is at its end already ends nothing else: only what can be stopped is alive
@@ -69,9 +57,7 @@ sub kill_one
 	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { slurp("/proc/$pid/stat") !~ /\) [RSD] / })
 	  or die "process $pid does not stop\n";
 	Processes::is_stopped($pid) or return;
-	kill 'KILL', $pid;
-	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
-	until_it_answers();
+	Processes::crash_postgres($node, $pid);
 	return 1;
 }
 

@@ -99,15 +99,7 @@ sub poll
 
 my %activated;    # databases whose table this run of the server has used
 
-# Nothing is written to psql, which may be gone before it has read it.
-sub answers
-{
-	# a psql for each look, before the server says so itself, would cost more than its start
-	open(my $file, '<', $node->data_dir . '/postmaster.pid') or return 0;
-	return 0 unless grep { /^ready\s*$/ } <$file>;
-	return IPC::Run::run([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT' ],
-		'<', '/dev/null', '>', \my $out, '2>', \my $error);
-}
+sub answers { return Processes::answers($node) }
 
 # Start the server as our own child.  As that of init, which pg_ctl makes of it,
 # it would after its death hold up the next one until init takes notice, which

@@ -81,4 +81,30 @@ sub kill_postgres
 	return;
 }
 
+# Does a server answer that may be starting?  Nothing is written to psql, which may be gone
+# before it has read it: that would end the test (EPIPE).
+sub answers
+{
+	my ($node) = @_;
+
+	# a psql for each look, before the server says so itself, would cost more than its start
+	open(my $file, '<', $node->data_dir . '/postmaster.pid') or return 0;
+	return 0 unless grep { /^ready\s*$/ } <$file>;
+	return IPC::Run::run([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT' ],
+		'<', '/dev/null', '>', \my $out, '2>', \my $error);
+}
+
+# Kill one process of a server that then starts all of them anew, and see it come back.
+sub crash_postgres
+{
+	my ($node, $pid) = @_;
+	my $since = -s $node->logfile;
+
+	kill 'KILL', $pid;
+	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $since);
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { answers($node) })
+	  or die "the server does not come back\n";
+	return;
+}
+
 1;

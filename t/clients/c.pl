@@ -117,8 +117,13 @@ sub _serve
 			if ($ready == $orders)
 			{
 				sysread($orders, my $said, 100) or return;
-				if ($said =~ /cut/) { $end->(grep { $_ != $listener && $_ != $orders } $select->handles) }
-				else { ($mode) = $said =~ /(\w+)/ }
+				($mode) = $said =~ /(\w+)/;
+				if ($mode eq 'cut')
+				{
+					# with all that was not read yet
+					$end->(grep { $_ != $listener && $_ != $orders } $select->handles);
+					$mode = 'pass';
+				}
 				syswrite($ack, "\n");
 			}
 			elsif ($ready == $listener)
@@ -660,7 +665,6 @@ my $is_idle = $is_postgres ? "SELECT state = 'idle' FROM pg_stat_activity WHERE 
   "SELECT command = 'Sleep' FROM information_schema.processlist WHERE id = $waiter";
 until_true(sub { (holds('reply') // '') eq '1' && value($is_idle) =~ /^[t1]$/ }, 'it is granted, and the reply is lost');
 $token = value(q{SELECT token FROM dlock.locks WHERE name = 'reply'});
-$network->order('pass');
 $network->order('cut');
 $p->next_is('reply', qr/^trouble unavailable /);
 my (undef, $again) = $p->hear(qr/^reply held (\d+)$/);
