@@ -173,10 +173,14 @@ get_wait(FunctionCallInfo fcinfo, int argument)
 	return check_longest(PG_GETARG_INT64(argument), "wait");
 }
 
-/* Check that this server and this process may change leases. */
+/*
+ * Check that this server and this process may change leases, before the call
+ * leaves anything that the end of the transaction would look at.
+ */
 static void
 check_may_change(const char *function)
 {
+	lease_state_check_loaded();
 	PreventCommandDuringRecovery(function);
 	PreventCommandIfParallelMode(function);
 }

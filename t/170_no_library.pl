@@ -63,6 +63,17 @@ for my $call (
 	q{dlock_acquire('held', 'me', 60)},
 	q{dlock_acquire_shared('other', 'me', 60)},
 	q{dlock_acquire_permit('other', 'me', 60, 1)},
+	q{dlock_acquire_all('{held,other}', 'me', 60)},
+	q{dlock_acquire_any('{held,other}', 'me', 60, 1)},
+	q{dlock_acquire_session('other', 'me', 60)},
+	q{dlock_acquire_session_shared('other', 'me', 60)},
+	q{dlock_acquire_xact('other', 'me', 60)},
+	q{dlock_acquire_xact_shared('other', 'me', 60)},
+	q{dlock_wait('held', 1)},
+	q{dlock_downgrade('held', 'me')},
+	q{dlock_renew_many('{held}', 'me', 60)},
+	q{dlock_release_many('{held}', 'me')},
+	q{dlock_remaining('held', 'me')},
 	q{dlock_renew('held', 'me', 60)},
 	q{dlock_renew_all('me', 60)},
 	q{dlock_release('held', 'me')},
@@ -75,7 +86,9 @@ for my $call (
 {
 	refused("SELECT $call", $call);
 }
+refused(qq{BEGIN;\nSELECT dlock_guard('held', 'me', $token)}, 'dlock_guard');
 refused('SELECT count(*) FROM dlock.locks', 'dlock.locks');
+refused('SELECT count(*) FROM dlock.waiters', 'dlock.waiters');
 refused('SELECT count(*) FROM dlock.lease_table', 'dlock.lease_table');
 refused('SELECT * FROM dlock.stats', 'dlock.stats');
 refused('VACUUM FULL dlock.lease_table', 'VACUUM FULL');
