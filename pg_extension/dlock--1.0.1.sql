@@ -11,21 +11,21 @@ DECLARE
 	problem text;
 BEGIN
 	SELECT n.oid, n.nspowner, n.nspacl INTO schema
-	FROM pg_catalog.pg_namespace n WHERE n.nspname = 'dlock';
+	FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.=) 'dlock';
 	IF NOT FOUND THEN
 		CREATE SCHEMA dlock;
 		RETURN;
 	END IF;
 	problem := CASE
-		WHEN schema.nspowner <> (SELECT e.extowner
-			FROM pg_catalog.pg_extension e WHERE e.extname = 'dlock')
+		WHEN schema.nspowner OPERATOR(pg_catalog.<>) (SELECT e.extowner
+			FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock')
 			THEN 'It belongs to another role.'
 		WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(schema.nspacl) a
-			WHERE a.privilege_type = 'CREATE' AND a.grantee <> schema.nspowner)
+			WHERE a.privilege_type OPERATOR(pg_catalog.=) 'CREATE' AND a.grantee OPERATOR(pg_catalog.<>) schema.nspowner)
 			THEN 'Other roles may create objects in it.'
 		WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
-			WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
-				AND d.refobjid = schema.oid)
+			WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+				AND d.refobjid OPERATOR(pg_catalog.=) schema.oid)
 			THEN 'It is not empty.'
 		END;
 	IF problem IS NOT NULL THEN

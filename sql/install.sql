@@ -76,9 +76,14 @@ SELECT dlock_acquire('job', 'worker-1', 3600);
 ROLLBACK;
 SELECT to_regnamespace('dlock') AS schema;
 
--- an empty schema of that name is used, and goes with the extension
+-- an empty schema of that name is used, and goes with the extension; what others
+-- have put into the target schema is not called
+CREATE FUNCTION trap(oid, regclass) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
+CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = trap);
 CREATE SCHEMA dlock;
 CREATE EXTENSION dlock;
+DROP OPERATOR = (oid, regclass);
+DROP FUNCTION trap(oid, regclass);
 DROP SCHEMA dlock;
 SELECT dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken, has_schema_privilege('public', 'dlock', 'USAGE');
 DROP EXTENSION dlock;
