@@ -140,29 +140,42 @@ serve_due(AllCall *all)
 }
 
 /*
+ * Let the core decide on a name.  False: we had to ask the catalogs, and
+ * unlocked all for that: somebody may have locked a catalog, and no bucket may
+ * stay locked while we wait.
+ */
+static bool
+decide(AllCall *all, int i, lease_result *result)
+{
+	AllName    *name = &all->names[i];
+	Buffer		bucket = bucket_of(all, i);
+
+	if (!lease_store_gather(name->call, bucket))
+	{
+		unlock_all(all, InvalidBuffer);
+		lease_rows_resolve_role(name->call);
+		return false;
+	}
+	*result = lease_store_decide(name->call, bucket, &name->answer);
+	return true;
+}
+
+/*
  * Look whether all names can be taken, changing nothing.  Returns the first
- * that cannot, or count. -1: we had to ask the catalogs, and unlocked all for
- * that: somebody may have locked a catalog, and no bucket may stay locked while
- * we wait.
+ * that cannot, or count. -1: all is unlocked.
  */
 static int
 find_busy(AllCall *all)
 {
 	for (int i = 0; i < all->count; i++)
 	{
-		AllName    *name = &all->names[i];
-		Buffer		bucket = bucket_of(all, i);
+		lease_result result;
 
-		if (name->taken)
+		if (all->names[i].taken)
 			continue;
-		if (!lease_store_gather(name->call, bucket))
-		{
-			unlock_all(all, InvalidBuffer);
-			lease_rows_resolve_role(name->call);
+		if (!decide(all, i, &result))
 			return -1;
-		}
-		(void) lease_store_decide(name->call, bucket, &name->answer);
-		if (!lease_is_granted(name->answer.outcome))
+		if (!lease_is_granted(result.outcome))
 			return i;
 	}
 	return all->count;
@@ -221,7 +234,12 @@ have_room(AllCall *all)
 	return true;
 }
 
-/* Take all names.  False if room was missing after all: all is unlocked. */
+/*
+ * Take all names.  Each is decided once more: taking an earlier one may have
+ * changed its bucket, and time has passed, in which a lease that was to be
+ * re-entered may have ended.  False if not all could be taken, or there was no
+ * room after all: all is unlocked.
+ */
 static bool
 take_all(AllCall *all)
 {
@@ -234,14 +252,13 @@ take_all(AllCall *all)
 		if (name->taken)
 			continue;
 
-		/*
-		 * Gather again: taking an earlier name may have changed the bucket.  If
-		 * nobody holds this name, only the mark may have changed.
-		 */
-		if (name->call->count > 0)
-			lease_rows_gather(name->call, bucket, NULL);
-		result = lease_store_decide(name->call, bucket, &name->answer);
-		Assert(lease_is_granted(result.outcome));
+		if (!decide(all, i, &result))
+			return false;
+		if (!lease_is_granted(result.outcome))
+		{
+			unlock_all(all, InvalidBuffer);
+			return false;
+		}
 		if (!lease_store_write(name->call, bucket, &result))
 		{
 			unlock_all(all, bucket);
@@ -298,7 +315,10 @@ attempt(AllCall *all)
 			lease_waiter_finish();
 			continue;
 		}
-		if (!have_room(all) || !take_all(all))
+		if (!have_room(all))
+			continue;
+		DLOCK_CRASH_POINT("all: about to take");
+		if (!take_all(all))
 			continue;
 		unlock_all(all, InvalidBuffer);
 		return busy;

@@ -43,6 +43,7 @@
  *	"call: not flushed"				its records are written, its pages unlocked
  *	"call: not answered"			but durable, if that was asked for
  *	"all: about to watch"			one of many, which is taken
+ *	"all: about to take"			all are free
  *	"all: name taken"				one of many
  *	"all: not flushed"				all of them
  *	"many: name taken"				one of those that a claim gets

@@ -8,6 +8,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use CrashPoints;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Processes;
@@ -97,6 +98,31 @@ $guard->query_safe('COMMIT');
 $answer = go_on($waiter, $waiter_pid);
 like($answer, qr/^tokens \{\d+\}$/m, 'a guard ends before a call for all watches, which takes the name');
 $_->quit for $guard, $waiter;
+
+# A call for all finds its own lease, and before it takes that the deadline passes: the
+# first in line has it then, and the call takes nothing.
+my $lasts = 3;
+my ($name, $all, $all_pid);
+for my $try (1 .. 20)
+{
+	$name = "all-$try";
+	$node->safe_psql('postgres', "SELECT dlock_acquire('$name', 'all', $lasts)");
+	($waiter) = session("'token ' || dlock_acquire('$name', 'waiter', 600, 600)");
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 OR dlock_owner('$name') = 'waiter' FROM dlock.waiters") or die 'nobody waits';
+	($all, $all_pid) = session("'tokens ' || coalesce(dlock_acquire_all('{$name,free}', 'all', 600)::text, 'none')",
+		q{dlock.crash_point = 'all: about to take'}, 'dlock.crash_stop = on');
+	# on a busy machine the deadline may have passed before
+	my $has_ended = "SELECT count(*) FROM pg_stat_activity WHERE pid = $all_pid AND query ~ 'acquire_all' AND state = 'idle'";
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { Processes::is_stopped($all_pid) || $node->safe_psql('postgres', $has_ended) })
+	  or die 'the call neither stops nor ends';
+	last if Processes::is_stopped($all_pid);
+	$_->quit for $all, $waiter;
+}
+sleep $lasts;
+like(go_on($all, $all_pid), qr/^tokens none$/m, 'a deadline passes before a call for all takes its own lease, and it takes nothing');
+like($waiter->query('SELECT'), qr/^token \d+$/m, 'the first in line has it');
+is($node->safe_psql('postgres', "SELECT dlock_owner('$name'), dlock_is_free('free')"), 'waiter|t', 'and nobody else anything');
+$_->quit for $all, $waiter;
 
 $node->stop;
 done_testing();

@@ -791,6 +791,7 @@ my @trials = (
 	[ deep => 'split: logged', undef, 4 ],
 	[ compaction => 'compaction: not logged', 1, 3 ],
 	[ compaction => 'compaction: logged', 3, 1 ],
+	[ all => 'all: about to take', 1, 1 ],
 	[ all => 'all: name taken', 1, 4 ],
 	[ all => 'all: not flushed', 1, 1 ],
 	[ any => 'many: name taken', 1, 4 ],
