@@ -373,7 +373,9 @@ lease_state_want_worker(Oid database)
 	db = search(database);
 	if (db != NULL)
 	{
-		db->worker_wanted = db->worker_requested = true;
+		db->worker_wanted = true;
+		/* a worker that asks is there; once it has left, nobody may want one */
+		db->worker_requested |= db->worker_pid != MyProcPid;
 		db->dropped = false;
 	}
 	else if (state_shared->nwanted < WANTED_MAX)

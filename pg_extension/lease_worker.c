@@ -147,13 +147,15 @@ wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 
 /*
  * The settings of a server must not make us wait for other transactions, as a
- * serializable, read only, deferrable one does for its snapshot.
+ * serializable, read only, deferrable one does for its snapshot, nor for a
+ * standby, as the commit of one that notifies does.
  */
 static void
 use_own_settings(void)
 {
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* All databases, and those that allow connections, as OIDs. */
@@ -175,7 +177,7 @@ list_databases(List **all, List **connectable)
 		MemoryContext old = MemoryContextSwitchTo(memory);
 
 		*all = lappend_oid(*all, form->oid);
-		if (form->datallowconn)
+		if (form->datallowconn && form->datconnlimit != DATCONNLIMIT_INVALID_DB)
 			*connectable = lappend_oid(*connectable, form->oid);
 		MemoryContextSwitchTo(old);
 	}
@@ -412,6 +414,16 @@ is_usable(Oid table)
 	return usable;
 }
 
+/* Say whether a lease may be held, for which the clock must go on. */
+static bool
+holds_leases(LeaseDatabase *db)
+{
+	bool		held;
+
+	(void) lease_summary_is_due(&db->summaries, lease_clock_now(db), &held);
+	return held;
+}
+
 /*
  * Check whether the extension still exists, and reap what is due, up to a batch
  * of pages.  Returns whether there is nothing left to do for now; if not,
@@ -445,7 +457,8 @@ work(BlockNumber *next, bool *exists)
 										delay_us < worked_delay_us);
 				if (done)
 					worked_delay_us = delay_us;
-				lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
+				if (holds_leases(db))
+					lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
 			}
 			relation_close(rel, RowExclusiveLock);
 		}
@@ -513,7 +526,6 @@ dlock_worker_main(Datum arg)
 
 	for (;;)
 	{
-
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{

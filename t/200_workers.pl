@@ -116,6 +116,22 @@ $node->safe_psql('postgres', "CREATE DATABASE $_ TEMPLATE template0") for qw(a b
 $node->safe_psql('a', 'CREATE EXTENSION dlock');
 workers_are('a', 'CREATE EXTENSION starts a worker, without any call');
 
+# A server on which nothing is held logs nothing: it would make checkpoints, and archive WAL.
+$node->safe_psql('a', q{SELECT dlock_acquire('short', 'me', 0.1)});
+wait_until('a', 'SELECT count(*) = 0 FROM dlock.locks', 'nothing is held');
+my $idle_since = $node->lsn('insert');
+for (1 .. 12)
+{
+	sleep 1;
+	# lets the worker look around
+	$node->safe_psql('a', 'SELECT pg_reload_conf()');
+}
+my $idle_until = $node->lsn('insert');
+# a commit, so that all before it is in the files
+$node->safe_psql('a', 'SELECT txid_current()');
+my ($logged) = run_command([ 'pg_waldump', '-p', $node->data_dir . '/pg_wal', '-r', 'Generic', '-s', $idle_since, '-e', $idle_until ]);
+is($logged, '', '... and nothing is logged');
+
 # A server whose transactions wait for others' by default: the launcher's do not.
 {
 	my ($writer) = Sessions->new($node)->open('writer');
