@@ -11,6 +11,8 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_namespace.h"
 #include "datatype/timestamp.h"
 #include "pgstat.h"
 #include "storage/buf_internals.h"
@@ -19,6 +21,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/acl.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
 
@@ -67,11 +70,27 @@ compat_relation_file_is_new(Relation rel)
 #endif
 }
 
+/* Say whether a role may look into a schema. 16 made one function for all objects. */
+static inline bool
+compat_may_use_schema(Oid schema, Oid role)
+{
+#if PG_VERSION_NUM < 160000
+	return pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK;
+#else
+	return object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK;
+#endif
+}
+
+/* What DROP DATABASE leaves when it is interrupted; minor releases added it. */
+#ifndef DATCONNLIMIT_INVALID_DB
+#define DATCONNLIMIT_INVALID_DB	(-2)
+#endif
+
 /*
- * Add a page to a relation and return it locked exclusively.  The extension
- * lock is held until the page is locked.  So a backend that learns the
- * relation's length under that lock never sees a page that is added and not yet
- * locked. 16 added ExtendBufferedRel.
+ * Add a page to a relation and return it locked exclusively.  A backend that
+ * learns the relation's length never sees a page that is added and not yet
+ * locked: before 16, the extension lock is held for so long; ExtendBufferedRel,
+ * which 16 added, locks the page before it lets others read it.
  */
 static inline Buffer
 compat_extend_locked(Relation rel)

@@ -19,9 +19,10 @@ FROM ONLY dlock.lease_table;
 COMMENT ON VIEW dlock.locks IS
 'one row per holder of a lease, or guard that has lost its lease; expired rows show until reaped';
 
+-- restricted, because a session's own lease comes before others of the same owner
 CREATE FUNCTION dlock_remaining(name text, owner text,
 	token bigint DEFAULT NULL)
-RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL SAFE;
+RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dlock_remaining(text, text, bigint) IS
 'how many seconds are left of the caller''s lease, or NULL';
 

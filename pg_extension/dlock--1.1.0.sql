@@ -351,9 +351,10 @@ RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_is_free(text) IS
 'is the name held by nobody';
 
+-- restricted, because a session's own lease comes before others of the same owner
 CREATE FUNCTION dlock_remaining(name text, owner text,
 	token bigint DEFAULT NULL)
-RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL SAFE;
+RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dlock_remaining(text, text, bigint) IS
 'how many seconds are left of the caller''s lease, or NULL';
 

@@ -158,7 +158,7 @@ start_shmem(void)
 
 /*
  * Say whether a relation is dlock.lease_table, whatever it is called now.  There
- * is no other of this access method.
+ * is no other of this access method but the copy that VACUUM FULL makes.
  */
 static bool
 is_lock_table(Oid relid)

@@ -241,6 +241,10 @@ dlock_holders(PG_FUNCTION_ARGS)
 
 	/* without USAGE on its schema, the caller cannot read the view */
 	(void) LookupExplicitNamespace("dlock", false);
+	if (rsinfo->setDesc->natts > LOCKS_COLUMNS)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("view \"dlock.locks\" has columns that dlock does not know")));
 	check_may_read("locks", rsinfo->setDesc->natts, hidden);
 	for (size_t i = 0; i < view.count; i++)
 	{

@@ -183,8 +183,8 @@ typedef union LeaseEntryBuffer
 
 /*
  * Copy a string to where there is room for so many bytes, and return its
- * length, which fits a byte.  A string that is too long, which no caller should
- * pass, is cut here instead of overwriting the memory behind.
+ * length, which fits a byte.  A string that is too long, which no caller may
+ * pass, is an error instead of overwriting the memory behind.
  */
 static inline uint8
 lease_put_string(char *to, Size room, lease_bytes from)

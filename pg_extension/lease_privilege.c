@@ -65,6 +65,8 @@ lease_privilege_show_name(const char *name, Oid role)
 
 	if (lease_privilege_may_see(role))
 		return name;
+	if (!OidIsValid(schema) || !compat_may_use_schema(schema, GetUserId()))
+		return LEASE_MASK;
 	for (size_t i = 0; i < lengthof(views); i++)
 	{
 		Oid			relid = get_relname_relid(views[i], schema);

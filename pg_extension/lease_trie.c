@@ -658,7 +658,8 @@ lease_trie_lock_at(Relation rel, uint64 *cursor, int mode)
 
 /*
  * Lock a block exclusively for the reaper or a walk, if it is a bucket; else
- * give it an empty summary and return InvalidBuffer.
+ * give it an empty summary, put a page that a crash left unused on the free
+ * list, and return InvalidBuffer.
  */
 Buffer
 lease_trie_lock_block(Relation rel, BlockNumber block)
@@ -1053,12 +1054,19 @@ add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 					  holder.owner);
 }
 
-/* Make the summary of a bucket, locked exclusively, anew. */
+/*
+ * Make the summary of a bucket, locked exclusively, anew.  A table that this
+ * transaction is making has none, and may be of a database that has no entry
+ * yet: to find room for one, the catalogs would be asked.
+ */
 void
 lease_trie_summarize(Relation rel, Buffer bucket)
 {
-	SummaryContext making = {.db = lease_state_database()};
+	SummaryContext making;
 
+	if (compat_relation_file_is_new(rel))
+		return;
+	making.db = lease_state_database();
 	making.now_us = lease_clock_now(making.db);
 	lease_summary_begin(&making.summary);
 	lease_trie_visit(rel, bucket, NULL, add_to_summary, &making);
@@ -1088,6 +1096,8 @@ void
 lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 				lease_bytes owner)
 {
+	if (compat_relation_file_is_new(rel))
+		return;
 	if (lease_summary_note(&lease_state_database()->summaries, rel,
 						   BufferGetBlockNumber(bucket), deadline_us,
 						   owner) == LEASE_SUMMARY_STALE)
