@@ -536,7 +536,8 @@ check_leases(struct postgres *p)
 				  "the worker does not run, or somebody locks the lock table: look at pg_locks");
 	if (guards * 10 >= max_guards * 8)
 		report(e, FINDING_WARNING, "dlock.max_guards", "raise it, and restart the server",
-			   "%" PRId64 " of %" PRId64 " taken", guards, max_guards);
+			   "%" PRId64 " leases are guarded, and there is room for %" PRId64
+			   " besides the first of each transaction", guards, max_guards);
 	report_counters(e);
 }
 

@@ -98,7 +98,7 @@ define_settings(void)
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_guards",
 							"How many leases transactions can guard at a time.",
-							NULL,
+							"The first of each transaction does not count.",
 							&lease_max_guards, 1024, 1, 1000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.notify",

@@ -75,6 +75,7 @@ typedef struct QueueShared
 	int			nfirst;			/* places of calls that wait, the first of each */
 	int			nfurther;		/* and the others */
 	dlist_head	free_guards;
+	int			nfurther_guards;	/* that are not the first of a transaction */
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
 	pg_atomic_uint32 nguards;	/* likewise */
@@ -124,10 +125,20 @@ max_places(void)
 	return max_waiters() + max_further();
 }
 
+/*
+ * How many guards there can be: the first of each transaction, for which there
+ * is always a place, and the others.
+ */
+static int
+max_guards(void)
+{
+	return MaxBackends + lease_max_guards;
+}
+
 static long
 max_queues(void)
 {
-	return (long) max_places() + lease_max_guards;
+	return (long) max_places() + max_guards();
 }
 
 static Size
@@ -155,7 +166,7 @@ owners_size(void)
 static Size
 guards_size(void)
 {
-	return mul_size(lease_max_guards, sizeof(LeaseGuard));
+	return mul_size(max_guards(), sizeof(LeaseGuard));
 }
 
 Size
@@ -200,6 +211,7 @@ lease_queue_shmem_init(void)
 		dlist_init(&shared->free_guards);
 		shared->nfirst = 0;
 		shared->nfurther = 0;
+		shared->nfurther_guards = 0;
 		shared->last_serial = 0;
 		pg_atomic_init_u32(&shared->nwaiters, 0);
 		pg_atomic_init_u32(&shared->nguards, 0);
@@ -228,7 +240,7 @@ lease_queue_shmem_init(void)
 		}
 	guards = ShmemInitStruct("dlock guards", guards_size(), &found);
 	if (!found)
-		for (int i = 0; i < lease_max_guards; i++)
+		for (int i = 0; i < max_guards(); i++)
 			dlist_push_tail(&shared->free_guards, &guards[i].link);
 	queues = compat_shmem_hash("dlock queues", max_queues(), &info,
 							   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
@@ -959,15 +971,19 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 		max_my_guards = room;
 	}
 	SpinLockAcquire(&shared->mutex);
-	if (!dlist_is_empty(&shared->free_guards))
+	if (nmy_guards == 0 || shared->nfurther_guards < lease_max_guards)
+	{
 		guard = dlist_container(LeaseGuard, link,
 								dlist_pop_head_node(&shared->free_guards));
+		if (nmy_guards > 0)
+			shared->nfurther_guards++;
+	}
 	SpinLockRelease(&shared->mutex);
 	if (guard == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many leases are guarded"),
-				 errdetail("\"dlock.max_guards\" allows %d.",
+				 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each.",
 						   lease_max_guards),
 				 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
 
@@ -1101,6 +1117,8 @@ lease_queue_end_guards(void)
 
 		SpinLockAcquire(&shared->mutex);
 		dlist_push_head(&shared->free_guards, &guard->link);
+		if (nmy_guards > 0)
+			shared->nfurther_guards--;
 		SpinLockRelease(&shared->mutex);
 	}
 }

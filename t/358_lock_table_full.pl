@@ -16,7 +16,7 @@ use Test::More;
 my $out_of_memory = '53200';
 my $is_token = qr/^\d{10,}$/;
 my $places = 3;
-my $guards = $places + 1;    # the hoarder has one
+my $guards = $places;    # besides the first of each transaction
 
 my $node = PostgreSQL::Test::Cluster->new('locks_full');
 $node->init;
@@ -108,7 +108,7 @@ for my $name (qw(mine kept extra))
 	like($token{$name}, $is_token, "a lease on $name");
 }
 like($client->query(q{SELECT dlock_acquire_session('session', 'client', 3600)}), $is_token, 'one of a session');
-$client->query("SELECT dlock_acquire('g$_', 'a', 3600), dlock_acquire('w$_', 'a', 3600)") for 1 .. $places + 1;
+$client->query("SELECT dlock_acquire('g$_', 'a', 3600), dlock_acquire('h$_', 'a', 3600), dlock_acquire('w$_', 'a', 3600)") for 1 .. $places + 1;
 my $reaped = $client->query('SELECT reaped FROM dlock.stats');
 warm_up($_) for $client, $other, @many, $sessions->{watcher};
 
@@ -201,10 +201,11 @@ is(join(' ', sort split / /, $client->query(q{SELECT string_agg(name, ' ') FROM 
 for my $i (1 .. $places)
 {
 	$many[ $i - 1 ]->query('BEGIN');
-	is($many[ $i - 1 ]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'g$i'"), '', "guard $i");
+	is($many[ $i - 1 ]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = '$_$i'"), '', "guard $_$i") for 'g', 'h';
 }
 $many[$places]->query('BEGIN');
-is($many[$places]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'g4'"), '53400', 'one guard too many');
+is($many[$places]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'g4'"), '', 'the first guard of a transaction');
+is($many[$places]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'h4'"), '53400', 'one guard too many');
 $many[$places]->query('ROLLBACK');
 for my $i (1 .. $places)
 {

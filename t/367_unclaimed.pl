@@ -209,8 +209,10 @@ for my $kind (sort keys %retries)
 {
 	my ($guard, $b) = $sessions->open('guard', 'b');
 
-	like($guard->query(q{BEGIN; SELECT dlock_acquire_xact('g', 'guard', 3600)}), $is_token, 'no guard left: one has it');
-	$b->query('BEGIN; SAVEPOINT s');
+	$guard->query(q{BEGIN; SELECT dlock_acquire_xact('g', 'guard', 3600)});
+	like($guard->query(q{SELECT dlock_acquire_xact('h', 'guard', 3600)}), $is_token, 'no guard left: one has it');
+	$b->query(q{BEGIN; SELECT dlock_acquire_xact('first', 'b', 3600)});
+	$b->query('SAVEPOINT s');
 	is($b->query(q{SELECT dlock_acquire_xact('l', 'b', 3600)}), '53400', '... another one gets an error');
 	is($a->query(q{SELECT dlock_is_free('l')}), 't', '... and has no lease');
 	$b->query('ROLLBACK TO s');

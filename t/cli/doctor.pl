@@ -312,7 +312,7 @@ sub postgres
 	ends($result, 2, 'settings that lose leases: an error');
 	finds($result, 'fsync', 'error', qr/off/, 'full_page_writes', 'warning', qr/off/, 'synchronous_commit', 'warning', qr/off/,
 		'zero_damaged_pages', 'error', qr/on/, 'ignore_checksum_failure', 'error', qr/on/, 'dlock.lock_delay', 'note', qr/5000 ms/,
-		'dlock.log_expired', 'note', qr/off/, 'dlock.generic_wal', 'note', qr/on/, 'dlock.reap_interval', 'warning', qr/600000 ms/,
+		'dlock.log_expired', 'note', qr/off/, 'dlock.generic_wal', 'note', qr/on/,
 		'statement_timeout', 'note', qr/57014/, 'lock_timeout', 'note', qr/55P03/,
 		'settings that wait for a restart', 'warning', qr/\Adlock\.max_guards\z/,
 		'settings', 'ok', qr/dlock\.lock_delay = 5s, .*dlock\.reap_interval = 10min/);
@@ -336,7 +336,7 @@ sub postgres
 	$result = doctor();
 	ends($result, 1, 'little room: warnings');
 	finds($result, 'worker of this database', 'warning', qr/does not run/, 'max_worker_processes', 'warning', qr/\A1 of 1 taken/,
-		'dlock.max_waiters', 'warning', qr/\A1 of this database wait; 1 of all can/, 'dlock.max_guards', 'warning', qr/\A1 of 1/,
+		'dlock.max_waiters', 'warning', qr/\A1 of this database wait; 1 of all can/, 'dlock.max_guards', 'warning', qr/\A1 leases are guarded/,
 		'max_connections', 'warning', qr/of 5 taken/, 'shared_buffers', 'warning', qr/\A16 pages, and the lock table has \d+/,
 		'dlock.boot_id', 'note', qr/"mine"/);
 	$_->kill for @sessions;
