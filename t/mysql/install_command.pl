@@ -74,6 +74,14 @@ gives(0, qr/put the library into/, 'the library alone', '--only-library');
 gives(1, qr/dlock not installed/, 'a look then', '--check');
 gives(0, qr/^dlock \Q$version\E is installed; a lease was taken, with token \d+, and released/m, 'a server that had none');
 
+# A script that its files were not copied with: what is in the current folder is none of
+# them.
+system("cp mysql_udf/dlock-mysql-install $work/ && echo \"SELECT 'fed';\" >$work/install.sql"
+	. " && mkdir $work/alone && mv $work/dlock-mysql-install $work/alone/") == 0 or die 'could not copy';
+my $said = `cd $work && alone/dlock-mysql-install --client '$engine->{dir}/mysql' --library $work/dlock.so -- '--defaults-file=$engine->{dir}/client.cnf' 2>&1`;
+is($? >> 8, 1, 'a script alone: exit status 1');
+like($said, qr/\Adlock-mysql-install: none of these is there: [^\n]*\n\z/, 'it says what is missing, and does nothing');
+
 is((command('/nonexistent'))[0], 1, 'no way to log in: exit status 1');
 is((command("$engine->{dir}/client.cnf", '--unknown'))[0], 2, 'an unknown option: exit status 2');
 
