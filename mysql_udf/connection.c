@@ -464,6 +464,29 @@ choose_login(MYSQL *mysql)
 #endif
 
 /*
+ * Check that the server that has let us in is our own: another one may have put its socket
+ * in the place of ours.  No two servers that run have the same data directory.
+ */
+static lease_status
+check_is_own(connection *c)
+{
+	/* as bytes, whatever the session's character set */
+	MYSQL_RES  *result = fetch(c, "SELECT CAST(@@datadir AS BINARY)");
+	MYSQL_ROW	columns;
+	bool		is_own;
+
+	if (result == NULL)
+		return connection_failed(c);
+	columns = mysql_fetch_row(result);
+	is_own = columns != NULL && columns[0] != NULL &&
+		dlock_server_has_data_in(columns[0]);
+	mysql_free_result(result);
+	return is_own ? LEASE_STATUS_OK :
+		connection_give_up(c, LEASE_STATUS_FAILED, "08001",
+						   "could not connect to the server by its socket: another server listens there");
+}
+
+/*
  * Log in, as the account of the server's own user, see install.sql.  A statement of a
  * connection that was lost may still go on: see connection_end_lost().
  */
@@ -472,10 +495,15 @@ connection_open(connection *c)
 {
 	unsigned int timeout = CONNECTION_TIMEOUT;
 	unsigned int protocol = MYSQL_PROTOCOL_SOCKET;
+	const char *path = dlock_server_socket();
 	char		user[256];
 	lease_status status;
 
 	disconnect(c);
+	/* the client library would go to where some other server may listen */
+	if (path == NULL)
+		return connection_give_up(c, LEASE_STATUS_FAILED, "08001",
+								  "could not connect to the server by its socket: it has none");
 	c->mysql = mysql_init(NULL);
 	if (c->mysql == NULL)
 		return connection_no_memory(c);
@@ -487,7 +515,7 @@ connection_open(connection *c)
 	if (!dlock_server_user(user, sizeof(user)))
 		user[0] = '\0';
 	if (mysql_real_connect(c->mysql, NULL, user, NULL, NULL, 0,
-						   dlock_server_socket(), CLIENT_MULTI_STATEMENTS) == NULL)
+						   path, CLIENT_MULTI_STATEMENTS) == NULL)
 	{
 		remember_error(c, "could not connect to the server by its socket");
 		disconnect(c);
@@ -508,7 +536,9 @@ connection_open(connection *c)
 				;
 	c->in_transaction = false;
 	c->max_packet = 0;
-	status = connection_look(c);
+	status = check_is_own(c);
+	if (status == LEASE_STATUS_OK)
+		status = connection_look(c);
 	if (status != LEASE_STATUS_OK)
 		disconnect(c);			/* one that is open has been looked at */
 	return status;

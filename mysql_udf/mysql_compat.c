@@ -20,6 +20,7 @@
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/un.h>
@@ -97,6 +98,8 @@ static const struct
 	{DLOCK_SERVER_UNKNOWN, (const void *) server_is_update, "is_update_query"},
 	{DLOCK_SERVER_UNKNOWN, (const void *) server_thd_killed, "thd_killed"},
 	{DLOCK_SERVER_UNKNOWN, &server_unix_port, "mysqld_unix_port"},
+	{DLOCK_SERVER_UNKNOWN, server_data_folder, "mysql_real_data_home"},
+	{DLOCK_SERVER_UNKNOWN, server_version, "server_version"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_query, "thd_query_unsafe"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_binlog_format, "thd_binlog_format"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_wait_begin, "thd_wait_begin"},
@@ -157,15 +160,22 @@ copy_socket_path(void)
 }
 
 /*
- * The path of the socket that the server listens on.  A server that stops frees the path
- * while threads of ours may still connect, so the first call makes a copy.  That call has
- * to come from a statement.
+ * The path of the socket that the server listens on; NULL if there is none.  A server that
+ * stops frees the path while threads of ours may still connect, so the first call makes a
+ * copy.  That call has to come from a statement.
  */
 const char *
 dlock_server_socket(void)
 {
 	pthread_once(&socket_once, copy_socket_path);
 	return socket_path[0] != '\0' ? socket_path : NULL;
+}
+
+/* Say whether this is the server's data directory, as @@datadir shows it. */
+bool
+dlock_server_has_data_in(const char *folder)
+{
+	return strcmp(folder, server_data_folder) == 0;
 }
 
 /*
@@ -439,7 +449,94 @@ dlock_caller_is_repeated(void)
 		server_is_update(dlock_caller_command());
 }
 
-/* Skip white space and comments. */
+/* The server's version as executable comments have it: 90704 is 9.7.4. */
+static unsigned long
+version_number(void)
+{
+	unsigned long number = 0;
+	const char *at = server_version;
+
+	for (int part = 0; part < 3; part++)
+	{
+		char	   *end;
+
+		number = number * 100 + strtoul(at, &end, 10);
+		at = *end == '.' ? end + 1 : end;
+	}
+	return number;
+}
+
+/*
+ * Of a text that begins with a comment, the length of what marks it as one to be executed,
+ * "!" or on MariaDB "M!", with what opens it; 0 if it is not.
+ */
+static size_t
+mark_length(SERVER_STRING text)
+{
+	if (text.length >= 3 && text.str[2] == '!')
+		return 3;
+	if (!is_mysql() && text.length >= 4 && memcmp(text.str + 2, "M!", 2) == 0)
+		return 4;
+	return 0;
+}
+
+/*
+ * The same with the version from which on a server executes it, if there is one; 0 if this
+ * server skips it.  With "!" alone MariaDB skips the versions from MySQL 5.7 to 9.  A
+ * version has five digits or six, on MySQL six only if white space follows.
+ */
+static size_t
+opening_length(SERVER_STRING text)
+{
+	size_t		mark = mark_length(text);
+	const char *digits = text.str + mark;
+	size_t		left = text.length - mark;
+	size_t		count = 0;
+	unsigned long version = 0;
+
+	while (count < 6 && count < left && isdigit((unsigned char) digits[count]))
+		count++;
+	if (mark == 0 || count < 5)
+		return mark;
+	if (count == 6 && is_mysql() &&
+		(left == 6 || !isspace((unsigned char) digits[6])))
+		count = 5;
+	for (size_t i = 0; i < count; i++)
+		version = version * 10 + (unsigned long) (digits[i] - '0');
+	if (version > version_number() ||
+		(!is_mysql() && mark == 3 && version >= 50700 && version <= 99999))
+		return 0;
+	return mark + count;
+}
+
+/*
+ * Find the end of a comment that the server skips, with which a text begins; NULL if it
+ * has none.  If only its version keeps it from being executed, another may be inside.
+ */
+static const char *
+comment_end(SERVER_STRING text)
+{
+	const char *end = text.str + text.length;
+	bool		nests = mark_length(text) > 0;
+
+	for (const char *at = text.str + 2; at != NULL && end - at >= 2;)
+		if (memcmp(at, "*/", 2) == 0)
+			return at + 2;
+		else if (nests && memcmp(at, "/*", 2) == 0)
+		{
+			at = memmem(at + 2, (size_t) (end - at - 2), "*/", 2);
+			if (at != NULL)
+				at += 2;
+		}
+		else
+			at++;
+	return NULL;
+}
+
+/*
+ * Skip white space and comments, and of an executable comment what opens and closes it.
+ * What closes it can stand nowhere else.
+ */
 static SERVER_STRING
 skip_blank(SERVER_STRING text)
 {
@@ -448,17 +545,21 @@ skip_blank(SERVER_STRING text)
 
 	while (at < end)
 	{
+		size_t		left = (size_t) (end - at);
 		const char *after = NULL;
 
 		if (strchr(" \t\n\v\f\r", *at) != NULL && *at != '\0')
 			after = at + 1;
-		else if (*at == '#' || (end - at >= 3 && memcmp(at, "--", 2) == 0))
-			after = memchr(at, '\n', (size_t) (end - at));
-		else if (end - at >= 4 && memcmp(at, "/*", 2) == 0)
+		else if (*at == '#' || (left >= 3 && memcmp(at, "--", 2) == 0))
+			after = memchr(at, '\n', left);
+		else if (left >= 2 && memcmp(at, "*/", 2) == 0)
+			after = at + 2;
+		else if (left >= 2 && memcmp(at, "/*", 2) == 0)
 		{
-			after = memmem(at + 2, (size_t) (end - at - 2), "*/", 2);
-			if (after != NULL)
-				after += 2;
+			SERVER_STRING comment = {at, left};
+			size_t		opening = opening_length(comment);
+
+			after = opening > 0 ? at + opening : comment_end(comment);
 		}
 		if (after == NULL)
 			break;

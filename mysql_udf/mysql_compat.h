@@ -42,6 +42,7 @@ struct THD;
 extern dlock_server dlock_server_kind(void);
 extern const char *dlock_server_lacks(void);
 extern const char *dlock_server_socket(void);
+extern bool dlock_server_has_data_in(const char *folder);
 extern bool dlock_server_user(char *name, size_t size);
 extern bool dlock_server_is_ending(void);
 extern const char *dlock_appliers_query(void);

@@ -257,6 +257,14 @@ extern void mysql_add_status_variables(const server_status_variable *list)
 extern char *server_unix_port
 			SERVER_SYMBOL("mysqld_unix_port");
 
+/* both: the data directory, as @@datadir shows it */
+extern char server_data_folder[]
+			SERVER_SYMBOL("mysql_real_data_home");
+
+/* both: the version, as VERSION() shows it */
+extern char server_version[]
+			SERVER_SYMBOL("server_version");
+
 /* MySQL: not 0 once the server is being shut down */
 extern volatile int32_t mysql_is_ending
 			SERVER_SYMBOL("connection_events_loop_aborted_flag");

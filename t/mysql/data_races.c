@@ -85,6 +85,13 @@ dlock_server_socket(void)
 }
 
 bool
+dlock_server_has_data_in(const char *folder)
+{
+	(void) folder;
+	return true;
+}
+
+bool
 dlock_server_user(char *name, size_t size)
 {
 	char		room[4096];

@@ -233,6 +233,23 @@ is(sql('SELECT @@max_connections'), 10, 'with the same limit');
 works('there is room');
 sql("SET GLOBAL max_connections = $limit");
 
+# The socket of another server in the place of its own: the library does not write there.
+my $stranger = Engines::start($kind);
+my $head = 'SELECT writer FROM dlock.journal_head';
+my $writer = $stranger->control->value($head);
+my ($own, $others) = map { "$_->{dir}/socket" } $engine, $stranger;
+rename($own, "$own.away") && rename($others, $own) or die "$own: $!";
+ok(Scenarios::Run::until(sub {
+	my $loopback = loopback();
+	$admin->query("KILL $loopback") if $loopback;
+	return attempt(q{SELECT dlock_acquire('n', 'a', 30)}) =~ /^1105 \w{5}: could not connect to the server by its socket: another server listens there$/;
+}), 'the socket is another server\'s: an error');
+is($stranger->control->value($head), $writer, 'where nothing was written');
+rename($own, $others) && rename("$own.away", $own) or die "$own: $!";
+ok(Scenarios::Run::until(sub { attempt(q{SELECT dlock_acquire('n', 'a', 30)}) =~ /^\d+$/ }), 'it is its own again');
+works('its own socket');
+$stranger->stop;
+
 # Dropped and created again while somebody waits.
 sql(q{SELECT dlock_acquire('wanted', 'a', 600)});
 $other->send(q{SELECT dlock_acquire('wanted', 'b', 600, 600)});

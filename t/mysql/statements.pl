@@ -76,6 +76,14 @@ takes_nothing("EXPLAIN $_")
   "INSERT INTO tokens (token) $derived";
 takes_nothing("$_ $derived")
   for 'DESCRIBE', 'desc', 'EXPLAIN FORMAT=JSON', "  -- a comment\n\texplain", '# a comment' . "\nEXPLAIN", '/* a comment */EXPLAIN/**/';
+# executable comments, by the rules of each server
+my @explaining = ('/*! EXPLAIN */ %s', '/*!EXPLAIN*/%s', '/*!50000 EXPLAIN */ %s', '/*!50000EXPLAIN*/ %s', '/*!050000 EXPLAIN*/ %s', '/*!50000 EXPLAIN %s */',
+	'/*!50000 /* a comment */ EXPLAIN */ %s', '/*!999999 of /* another */ server */ EXPLAIN %s', '/*M a /* comment */ EXPLAIN %s', 'EXPLAIN /*! FORMAT = JSON */ %s');
+my @executing = ('/*!999999 EXPLAIN */ %s', '/* /*! EXPLAIN */ %s', '/*!999999 /* */ EXPLAIN */ %s');
+push @{ $is_mariadb ? \@explaining : \@executing }, '/*M! EXPLAIN */ %s', '/*M!100100 EXPLAIN */ %s', '/*M!50700 EXPLAIN */ %s';
+push @{ $is_mariadb ? \@executing : \@explaining }, '/*!80000 EXPLAIN */ %s', '/*!50700 EXPLAIN */ %s';
+push @executing, '/*!50000 EXPLAIN */ /*! ANALYZE */ %s', '/*!090000 EXPLAIN ANALYZE*/ %s', '/*!999999 EXPLAIN */ %s' unless $is_mariadb;
+takes_nothing(sprintf($_, $derived)) for @explaining;
 sql('PREPARE explained FROM ' . "'EXPLAIN " . $derived =~ s/'/''/gr . q{'});
 takes_nothing('EXECUTE explained');
 sql("CREATE PROCEDURE explaining() EXPLAIN $derived");
@@ -96,6 +104,7 @@ unlike($plan, qr/Impossible/, 'EXPLAIN of dlock.locks') or diag($plan);
 takes($is_mariadb ? "ANALYZE $derived" : "EXPLAIN ANALYZE $derived");
 takes('/* EXPLAIN */ SELECT ' . $call);
 takes("-- EXPLAIN\nSELECT $call");
+takes(sprintf($_, $derived)) for @executing;
 takes(q{SELECT 'EXPLAIN', } . $call);
 
 # ---------------------------------------------------------------------
