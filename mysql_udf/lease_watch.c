@@ -19,6 +19,7 @@
  */
 #include "lease_watch.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,7 +34,10 @@
 /* How long a connection's first session lease waits for the list of connections. */
 #define LIST_PATIENCE_US	3000000
 
-static void *mysql_slot = NULL; /* MySQL: where the session's id is kept */
+/* MySQL: the service that keeps the sessions' ids, and where; NULL: it does not */
+static pthread_once_t mysql_once = PTHREAD_ONCE_INIT;
+static mysql_thd_store_service mysql_store;
+static void *mysql_slot = NULL;
 
 /* A connection has ended, or has changed its user. */
 void
@@ -56,17 +60,26 @@ mysql_session_ended(void *value)
 	return 0;
 }
 
-/* MySQL: keep the session's id with it.  The mutex is held: one thread registers. */
+/* MySQL: find the service, once.  The mutex is not held: see dlock_copy_service(). */
+static void
+find_mysql_store(void)
+{
+	if (dlock_copy_service("mysql_thd_store", &mysql_store, sizeof(mysql_store)) &&
+		mysql_store.register_slot("dlock", mysql_session_ended, &mysql_slot))
+		mysql_slot = NULL;
+}
+
+/*
+ * MySQL: keep the session's id with it.  This is done in the session's own thread, so the
+ * session does not end before the engine knows it.
+ */
 static bool
 watch_on_mysql(uint64_t connection_id)
 {
-	mysql_thd_store_service store;
-
-	return dlock_copy_service("mysql_thd_store", &store, sizeof(store)) &&
-		(mysql_slot != NULL ||
-		 !store.register_slot("dlock", mysql_session_ended, &mysql_slot)) &&
-		!store.set(dlock_caller_thd(), mysql_slot,
-				   (void *) (uintptr_t) connection_id);
+	pthread_once(&mysql_once, find_mysql_store);
+	return mysql_slot != NULL &&
+		!mysql_store.set(dlock_caller_thd(), mysql_slot,
+						 (void *) (uintptr_t) connection_id);
 }
 
 /*
@@ -76,21 +89,21 @@ watch_on_mysql(uint64_t connection_id)
 static bool
 watch(uint64_t connection_id, bool *failed)
 {
-	bool		watched = false;
+	bool		is_mysql = dlock_server_kind() == DLOCK_SERVER_MYSQL;
+	bool		is_kept;
+	bool		watched;
 
 	lease_lock();
-	if (lease_session_is_alive(connection_id))
-		watched = true;
-	else if (connection_id != 0)
-	{
-		if (dlock_server_kind() == DLOCK_SERVER_MYSQL)
-			watched = watch_on_mysql(connection_id);
-		else
-			watched = lease_session_is_heard();
-		if (watched)
-			*failed = !lease_session_open(connection_id);
-	}
-	if (!watched)
+	watched = lease_session_is_alive(connection_id);
+	lease_unlock();
+	if (watched)
+		return true;
+	is_kept = is_mysql && connection_id != 0 && watch_on_mysql(connection_id);
+	lease_lock();
+	watched = is_mysql ? is_kept : connection_id != 0 && lease_session_is_heard();
+	if (watched)
+		*failed = !lease_session_open(connection_id);
+	else
 	{
 		/* so that the batcher reads the list of connections, if it is needed */
 		lease_upkeep_look_soon();
