@@ -27,7 +27,6 @@ typedef struct dlock_caller
 	char		user[DLOCK_USER_SIZE];
 	char		host[DLOCK_HOST_SIZE];
 	uint64_t	connection_id;
-	bool		is_operator;	/* may end other people's leases */
 } dlock_caller;
 
 /* The bytes of a text. */
@@ -56,13 +55,6 @@ dlock_is_caller(const dlock_caller *caller, lease_bytes user, lease_bytes host)
 {
 	return lease_same(user, dlock_caller_user(caller)) &&
 		lease_same(host, dlock_caller_host(caller));
-}
-
-/* May the caller see the owners and connections of this account? */
-static inline bool
-dlock_sees(const dlock_caller *caller, lease_bytes user, lease_bytes host)
-{
-	return caller->is_operator || dlock_is_caller(caller, user, host);
 }
 
 typedef enum dlock_call_kind
@@ -153,6 +145,8 @@ typedef struct dlock_answer
 	uint64_t	token;			/* LEASE_GRANTED and the like */
 	uint64_t   *tokens;			/* DLOCK_CALL_ACQUIRE_ALL, _ACQUIRE_ANY: of each
 								 * name; 0: not taken; free() it */
+	char	   *unmasked;		/* an error of a deadlock: the message for operators, if
+								 * it is another one; free() it */
 	bool	   *done;			/* DLOCK_CALL_APPLY_EACH: of each name whether it
 								 * was done; free() it */
 	uint64_t	count;			/* LEASE_EVICT, DLOCK_CALL_APPLY_ALL: holders;
@@ -166,12 +160,5 @@ typedef struct dlock_answer
 	dlock_holder_info *holders; /* DLOCK_CALL_READ, in no order: free() it */
 	size_t		nholders;
 } dlock_answer;
-
-/* May a caller see the owner and connection of this holder? */
-static inline bool
-dlock_sees_holder(const dlock_caller *caller, const dlock_holder_info *holder)
-{
-	return dlock_sees(caller, holder->user, holder->host);
-}
 
 #endif							/* DLOCK_CALL_H */

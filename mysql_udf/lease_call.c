@@ -87,6 +87,7 @@ lease_call_unref(lease_call *call)
 	free(call->answer.holders);
 	free(call->answer.tokens);
 	free(call->answer.done);
+	free(call->answer.unmasked);
 	free(call->outcomes);
 	free(call->match);
 	free(call->names);

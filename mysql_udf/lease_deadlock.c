@@ -277,18 +277,18 @@ forget(search *s)
  * ----------------------------------------------------------------
  */
 
-/* Add an owner, if the caller that is told may know it. */
+/* Add an owner; if "told" is not NULL, only one of that caller's account is named. */
 static void
 add_owner(lease_text *message, lease_party party, const dlock_caller *told)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
 
 	lease_text_add(message, "owner \"%s\"",
-				   dlock_sees(told, party.user, party.host) ?
+				   told == NULL || dlock_is_caller(told, party.user, party.host) ?
 				   dlock_show(shown, party.owner) : DLOCK_MASK);
 }
 
-/* Add a step of the circle. */
+/* Add a step of the circle, with owners as add_owner() does. */
 static void
 add_step(lease_text *message, const search *s, const stuck_step *step,
 		 const dlock_caller *told)
@@ -340,9 +340,22 @@ is_possible(const lease_call *newcomer, int64_t now_us)
 	return true;
 }
 
-/* Have the core decide, and describe the circle in the message. */
+/* Describe the circle; see add_owner(). */
+static void
+describe(lease_text *message, const search *s, const stuck_step *steps,
+		 uint32_t length, const dlock_caller *told)
+{
+	for (uint32_t i = 0; i < length; i++)
+	{
+		lease_text_add(message, i == 0 ? "deadlock detected: " : "; ");
+		add_step(message, s, &steps[i], told);
+	}
+}
+
+/* Have the core decide, and describe the circle in the messages. */
 static lease_deadlock
-find_circle(const search *s, const lease_call *newcomer, lease_text *message)
+find_circle(const search *s, const lease_call *newcomer, lease_text *message,
+			lease_text *unmasked)
 {
 	const stuck_facts *facts = &s->facts;
 	bool	   *stuck = malloc(facts->nwaiters * sizeof(bool));
@@ -357,11 +370,8 @@ find_circle(const search *s, const lease_call *newcomer, lease_text *message)
 		stuck_search(facts, stuck, work);
 		length = stuck_find_circle(facts, stuck, newcomer->number, work,
 								   steps);
-		for (uint32_t i = 0; i < length; i++)
-		{
-			lease_text_add(message, i == 0 ? "deadlock detected: " : "; ");
-			add_step(message, s, &steps[i], &newcomer->caller);
-		}
+		describe(message, s, steps, length, &newcomer->caller);
+		describe(unmasked, s, steps, length, NULL);
 		found = length == 0 ? LEASE_DEADLOCK_NONE : message->failed ?
 			LEASE_DEADLOCK_UNKNOWN : LEASE_DEADLOCK_FOUND;
 	}
@@ -373,11 +383,12 @@ find_circle(const search *s, const lease_call *newcomer, lease_text *message)
 
 /*
  * Say whether a call that has joined a queue, or the queues of all its names, closes a
- * circle; if so, the message, which is empty, gets a description of it.
+ * circle; if so, the messages, which are empty, get a description of it: one for any
+ * caller, and one for operators, with the owners of all accounts.
  */
 lease_deadlock
 lease_deadlock_find(const lease_call *newcomer, int64_t now_us,
-					lease_text *message)
+					lease_text *message, lease_text *unmasked)
 {
 	static uint64_t searches = 0;
 	search		s = {.now_us = now_us};
@@ -387,7 +398,7 @@ lease_deadlock_find(const lease_call *newcomer, int64_t now_us,
 		return LEASE_DEADLOCK_NONE;
 	s.number = ++searches;
 	if (gather(&s, newcomer))
-		found = find_circle(&s, newcomer, message);
+		found = find_circle(&s, newcomer, message, unmasked);
 	forget(&s);
 	return found;
 }

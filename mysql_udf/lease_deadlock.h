@@ -20,6 +20,7 @@ typedef enum lease_deadlock
 /* lease_deadlock.c */
 extern lease_deadlock lease_deadlock_find(const lease_call *newcomer,
 										  int64_t now_us,
-										  lease_text *message);
+										  lease_text *message,
+										  lease_text *unmasked);
 
 #endif							/* DLOCK_LEASE_DEADLOCK_H */

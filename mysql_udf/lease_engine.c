@@ -327,6 +327,7 @@ make_call(lease_call *call, const dlock_call *request, dlock_answer *answer)
 			call->answer.holders = NULL;
 			call->answer.tokens = NULL;
 			call->answer.done = NULL;
+			call->answer.unmasked = NULL;
 		}
 	}
 	dlock_wait_end();

@@ -326,18 +326,26 @@ static void
 check_deadlock(lease_call *call)
 {
 	lease_text	message = {0};
+	lease_text	unmasked = {0};
 	lease_deadlock found = lease_deadlock_find(call, made->moment.now_us,
-											   &message);
+											   &message, &unmasked);
 
 	if (found == LEASE_DEADLOCK_FOUND)
 	{
 		lease_count(LEASE_COUNT_deadlocks, 1);
+		/* whether its caller is an operator can be asked only in the caller's thread */
+		if (!unmasked.failed && strcmp(unmasked.data, message.data) != 0)
+		{
+			call->answer.unmasked = unmasked.data;
+			unmasked.data = NULL;
+		}
 		lease_call_fail(call, "40P01", "%s", message.data);
 		lease_call_finish(call);
 	}
 	else if (found == LEASE_DEADLOCK_UNKNOWN)
 		lease_call_fail_by_memory(call);
 	lease_text_free(&message);
+	lease_text_free(&unmasked);
 }
 
 /*

@@ -17,7 +17,7 @@
 
 typedef struct waiters_text
 {
-	const dlock_caller *caller;
+	const dlock_caller *caller;	/* NULL: everything is shown */
 	lease_text	json;
 } waiters_text;
 
@@ -39,7 +39,8 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 	lease_text *text = &waiters->json;
 	lease_bytes user = dlock_caller_user(&call->caller);
 	lease_bytes host = dlock_caller_host(&call->caller);
-	bool		visible = dlock_sees(waiters->caller, user, host);
+	bool		visible = waiters->caller == NULL ||
+		dlock_is_caller(waiters->caller, user, host);
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 
 	lease_text_add(text, text->length > 1 ? ", {" : "{");

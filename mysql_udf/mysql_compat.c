@@ -5,9 +5,9 @@
  * Both servers tell the same facts, each in its own way: by what they offer to plugins,
  * and where that does not suffice by other symbols that they export.  See server_abi.h.
  *
- * Nothing here takes a lock of ours or waits.  A server that lacks what "needs" lists is
- * refused (dlock_server_lacks()) before any other function here is called, unless a
- * function's comment says otherwise.
+ * Nothing here takes a lock of ours, and nothing waits, unless a function's comment says
+ * so.  A server that lacks what "needs" lists is refused (dlock_server_lacks()) before any
+ * other function here is called, unless a function's comment says otherwise.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -107,6 +107,8 @@ static const struct
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_is_applier, "thd_is_replication_slave_thread"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_context, "thd_get_security_context"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_security_option, "security_context_get_option"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_has_global_grant, "Security_context::has_global_grant"},
+	{DLOCK_SERVER_MYSQL, (const void *) mysql_active_roles, "Security_context::get_num_active_roles"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_raise_condition, "THD::raise_condition"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_add_status_variables, "add_status_vars"},
 	{DLOCK_SERVER_MYSQL, (const void *) mysql_registry_acquire, "mysql_plugin_registry_acquire"},
@@ -236,6 +238,9 @@ dlock_caller_thd(void)
 /*
  * Copy a service of MySQL's, a structure of functions: false if there is none.  The
  * functions are the server's own, and stay valid after the service has been given back.
+ * This waits while a component is installed or uninstalled, which may take other locks of
+ * the server's meanwhile.  So copy a service once, where no lock is held, neither ours nor
+ * a mutex of the server's: in a function's _init, or in the function.
  */
 bool
 dlock_copy_service(const char *name, void *to, size_t size)
@@ -385,28 +390,54 @@ dlock_caller_is_event(void)
 		!mariadb_is_connection_alive(thd);
 }
 
+static bool
+has_connection_admin(void *context)
+{
+	static const char privilege[] = "CONNECTION_ADMIN";
+
+	return mysql_has_global_grant(context, privilege, strlen(privilege)).granted;
+}
+
 /*
- * Say whether the caller may end other accounts' leases.  It may if it may end their
- * connections: by CONNECTION_ADMIN or SUPER, also of an active role.
+ * What can be told at once, without a lock, of the caller's rights: see
+ * dlock_caller_is_operator().  Unknown: a privilege of the account itself would count.
  */
-bool
-dlock_caller_is_operator(void)
+dlock_rights
+dlock_caller_known_rights(void)
 {
 	THD		   *thd = dlock_caller_thd();
-	mysql_global_grants_check_service grants;
 	void	   *context;
 	bool		super = false;
 
 	if (!is_mysql())
-		return !mariadb_lacks_privilege(thd, MARIADB_CONNECTION_ADMIN, true) ||
-			!mariadb_lacks_privilege(thd, MARIADB_SUPER, true);
+		return mariadb_lacks_privilege(thd, MARIADB_CONNECTION_ADMIN, true) &&
+			mariadb_lacks_privilege(thd, MARIADB_SUPER, true) ?
+			DLOCK_RIGHTS_PLAIN : DLOCK_RIGHTS_OPERATOR;
 	if (mysql_security_context(thd, &context))
-		return false;
+		return DLOCK_RIGHTS_PLAIN;
 	if (!mysql_security_option(context, "privilege_super", &super) && super)
-		return true;
-	return dlock_copy_service("global_grants_check", &grants, sizeof(grants)) &&
-		grants.has_global_grant(context, "CONNECTION_ADMIN",
-								strlen("CONNECTION_ADMIN"));
+		return DLOCK_RIGHTS_OPERATOR;
+	if (mysql_active_roles(context) == 0)
+		return DLOCK_RIGHTS_UNKNOWN;
+	return has_connection_admin(context) ?
+		DLOCK_RIGHTS_OPERATOR : DLOCK_RIGHTS_PLAIN;
+}
+
+/*
+ * Say whether the caller may end other accounts' leases.  It may if it may end their
+ * connections: by CONNECTION_ADMIN or SUPER, also of an active role.  On MySQL this waits
+ * while a change of accounts is being committed, so ask only if it matters.
+ */
+bool
+dlock_caller_is_operator(void)
+{
+	dlock_rights rights = dlock_caller_known_rights();
+	void	   *context;
+
+	if (rights != DLOCK_RIGHTS_UNKNOWN)
+		return rights == DLOCK_RIGHTS_OPERATOR;
+	return !mysql_security_context(dlock_caller_thd(), &context) &&
+		has_connection_admin(context);
 }
 
 /* Say whether the caller is a replica that repeats a statement of its source. */

@@ -36,6 +36,14 @@ typedef enum dlock_server
 #define DLOCK_USER_SIZE		513
 #define DLOCK_HOST_SIZE		256
 
+/* Whether an account may see, and end, the leases of others. */
+typedef enum dlock_rights
+{
+	DLOCK_RIGHTS_UNKNOWN,
+	DLOCK_RIGHTS_PLAIN,			/* it may not */
+	DLOCK_RIGHTS_OPERATOR
+} dlock_rights;
+
 /* A session of the server; opaque. */
 struct THD;
 
@@ -58,6 +66,7 @@ extern bool dlock_thd_connected(struct THD *thd);
 extern void dlock_wait_begin(void);
 extern void dlock_wait_end(void);
 extern bool dlock_caller_is_event(void);
+extern dlock_rights dlock_caller_known_rights(void);
 extern bool dlock_caller_is_operator(void);
 extern bool dlock_caller_is_applier(void);
 extern bool dlock_caller_in_transaction(void);

@@ -208,6 +208,23 @@ extern bool mysql_security_context(THD *thd, void **context)
 extern bool mysql_security_option(void *context, const char *name, void *value)
 			SERVER_SYMBOL("_Z27security_context_get_optionP16Security_contextPKcPv");
 
+/*
+ * MySQL: does a security context have a dynamic privilege?  With an active role the
+ * context itself knows.  Without one the server looks the account up, under the lock of
+ * the privileges' cache.  A change of accounts has that until it is committed.
+ */
+typedef struct mysql_grant
+{
+	bool		granted;
+	bool		with_option;
+} mysql_grant;
+
+extern mysql_grant mysql_has_global_grant(void *context, const char *privilege,
+										  size_t length)
+			SERVER_SYMBOL("_ZN16Security_context16has_global_grantEPKcm");
+extern size_t mysql_active_roles(const void *context)
+			SERVER_SYMBOL("_ZNK16Security_context20get_num_active_rolesEv");
+
 /* MariaDB: true if that account, with its role, lacks a global privilege */
 extern bool mariadb_lacks_privilege(THD *thd, unsigned long long privilege,
 									bool no_error)
@@ -235,7 +252,8 @@ extern void mariadb_printf_error(unsigned int number, const char *format,
  * type SERVER_SHOW_FUNCTION has a function as its value.  The server calls it whenever a
  * session reads the variable or all of them, with room for SERVER_SHOW_SIZE bytes; the
  * function describes the value in "shown".  It may be called for the session of another
- * thread, and with locks of the server held.
+ * thread.  The server holds LOCK_status meanwhile, which each session takes at its end, and
+ * LOCK_thd_data of the session, which KILL takes: so it must not wait, nor take a lock.
  */
 typedef struct server_status_variable
 {
@@ -291,13 +309,6 @@ extern mysql_registry *mysql_registry_acquire(void)
 			SERVER_SYMBOL("_Z29mysql_plugin_registry_acquirev");
 extern int	mysql_registry_release(mysql_registry *registry)
 			SERVER_SYMBOL("_Z29mysql_plugin_registry_releasePK16s_mysql_registry");
-
-/* "global_grants_check": true if a security context has a dynamic privilege */
-typedef struct mysql_global_grants_check_service
-{
-	bool		(*has_global_grant) (void *context, const char *privilege,
-									 size_t length);
-} mysql_global_grants_check_service;
 
 /*
  * The start of "mysql_thd_store": a pointer per session.  When the session ends, and only

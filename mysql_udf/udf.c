@@ -22,10 +22,7 @@
 #include "lease_engine.h"
 #include "udf_function.h"
 
-/*
- * Read the arguments, and make a call: false if an error was raised.  Only a forced
- * release and the error of a deadlock depend on the caller's rights.
- */
+/* Read the arguments, and make a call: false if an error was raised. */
 static bool
 make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
 {
@@ -35,8 +32,7 @@ make_call(dlock_use *use, dlock_call_kind kind, lease_op op)
 		return false;
 	if (use->names != NULL && use->call.nnames == 0)
 		return true;			/* there is nothing to do */
-	return dlock_get_caller(use, use->call.wait_us != 0 || op == LEASE_EVICT) &&
-		dlock_ask_engine(use);
+	return dlock_get_caller(use) && dlock_ask_engine(use);
 }
 
 /* ----------------------------------------------------------------

@@ -91,6 +91,7 @@ typedef struct dlock_use
 	uint64_t   *tokens;			/* the call's tokens, to be freed */
 	dlock_call	call;			/* to the engine; dlock_read() begins it */
 	dlock_caller caller;		/* dlock_get_caller() finds it out */
+	dlock_rights rights;		/* of the caller; dlock_sees() finds them out */
 	dlock_answer answer;		/* the engine's */
 	lease_text	text;
 } dlock_use;
@@ -120,9 +121,11 @@ extern char *dlock_make_text(UDF_INIT *init, const UDF_ARGS *args,
 							 unsigned char *error);
 
 /* For the bodies, as dlock_read() is.  Those that return false have raised an error. */
-extern bool dlock_get_caller(dlock_use *use, bool with_rights);
+extern bool dlock_get_caller(dlock_use *use);
 extern bool dlock_check_operator(const dlock_use *use);
 extern bool dlock_ask_engine(dlock_use *use);
+
+extern bool dlock_sees(dlock_use *use, lease_bytes user, lease_bytes host);
 
 /* The longest answer for texts of any length: the server's MEDIUMTEXT. */
 #define DLOCK_TEXT_LONG	16777215UL

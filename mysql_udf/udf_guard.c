@@ -61,9 +61,7 @@ raise_lost(dlock_use *use)
 	is_lost = true;
 	use->call.kind = DLOCK_CALL_READ;
 	use->call.caller = &use->caller;
-	use->caller.is_operator = dlock_caller_is_operator();
-	dlock_raise_lost(&use->call, dlock_engine_call(&use->call, &use->answer) ?
-					 &use->answer : NULL);
+	dlock_raise_lost(use, dlock_engine_call(&use->call, &use->answer));
 }
 
 /* Check that use->caller holds the lease; else raise an error. */
@@ -111,7 +109,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_begin, DLOCK_ACTS, 3, DLOCK_NAME, DLOCK_OWNER
 		dlock_raise("25P01", "dlock.guard() can only be used in transactions; the guard would end at once");
 		return dlock_error();
 	}
-	if (!dlock_get_caller(use, false) || !begin_guard(use))
+	if (!dlock_get_caller(use) || !begin_guard(use))
 		return dlock_error();
 	name = use->call.names[0];
 	memcpy(ticket.name, name.data, name.length);
@@ -170,7 +168,7 @@ DLOCK_INTEGER_FUNCTION(dlock_guard_check, DLOCK_ACTS, 4, DLOCK_NAME, DLOCK_OWNER
 	const char *rows = use->args->args[3];
 
 	use->name = "dlock.guard";
-	if (!dlock_read(use) || !dlock_get_caller(use, false))
+	if (!dlock_read(use) || !dlock_get_caller(use))
 		return dlock_error();
 	if (rows == NULL || use->args->lengths[3] != 1 || *rows == '0')
 		raise_lost(use);

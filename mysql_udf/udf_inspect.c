@@ -3,7 +3,7 @@
  *	  The SQL functions that look: holders, waiters, counters.
  *
  * They take nothing and change nothing.  Owners and connections of other accounts are
- * masked, except for operators.
+ * masked, except for operators; see dlock_sees().
  *
  * Below them are functions for install.sql and its views alone: no part of the interface.
  *
@@ -32,8 +32,7 @@ look(dlock_use *use, dlock_read_what what)
 	use->call.kind = DLOCK_CALL_READ;
 	use->call.what = what;
 	use->call.request.op = LEASE_RENEW;
-	return dlock_read(use) && dlock_get_caller(use, true) &&
-		dlock_ask_engine(use);
+	return dlock_read(use) && dlock_get_caller(use) && dlock_ask_engine(use);
 }
 
 /*
@@ -48,11 +47,12 @@ DLOCK_TEXT_FUNCTION(dlock_owner, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 1, DLOCK_NAME)
 	for (size_t i = 0; i < use->answer.nholders; i++)
 	{
 		const dlock_holder_info *holder = &use->answer.holders[i];
-		lease_bytes owner = dlock_sees_holder(&use->caller, holder) ?
-			holder->owner : dlock_bytes_of(DLOCK_MASK);
+		lease_bytes owner;
 
 		if (holder->mode != LEASE_EXCLUSIVE || !holder->live)
 			continue;
+		owner = dlock_sees(use, holder->user, holder->host) ?
+			holder->owner : dlock_bytes_of(DLOCK_MASK);
 		lease_text_put(&use->text, owner.data, owner.length);
 		return dlock_is_text();
 	}
@@ -90,18 +90,18 @@ DLOCK_REAL_FUNCTION(dlock_remaining, DLOCK_LOOKS, 2, DLOCK_NAME, DLOCK_OWNER,
 
 /* Append a holder as a JSON object, with the columns of dlock.locks. */
 static void
-add_holder(lease_text *text, const dlock_caller *caller, lease_bytes name,
-		   const dlock_holder_info *holder)
+add_holder(dlock_use *use, const dlock_holder_info *holder)
 {
+	lease_text *text = &use->text;
 	lease_bytes mask = dlock_bytes_of(DLOCK_MASK);
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
-	bool		visible = dlock_sees_holder(caller, holder);
+	bool		visible = dlock_sees(use, holder->user, holder->host);
 	int			length = snprintf(account, sizeof(account), "%.*s@%.*s",
 								  (int) holder->user.length, holder->user.data,
 								  (int) holder->host.length, holder->host.data);
 
 	lease_text_add(text, "{\"name\": ");
-	dlock_add_json(text, name);
+	dlock_add_json(text, use->call.names[0]);
 	lease_text_add(text, ", \"owner\": ");
 	dlock_add_json(text, visible ? holder->owner : mask);
 	lease_text_add(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
@@ -164,7 +164,7 @@ DLOCK_TEXT_FUNCTION(dlock_holders, DLOCK_TEXT_LONG, DLOCK_LOOKS, 1, DLOCK_NAME)
 	{
 		if (i > 0)
 			lease_text_put(text, ", ", 2);
-		add_holder(text, &use->caller, use->call.names[0], &holders[i]);
+		add_holder(use, &holders[i]);
 	}
 	lease_text_put(text, "]", 1);
 	return dlock_is_text();
@@ -223,7 +223,7 @@ DLOCK_TEXT_FUNCTION(dlock_os_user, DLOCK_TEXT_SHORT, DLOCK_LOOKS, 0)
  *
  * Wait until what was answered has been written to the lock table; 1.
  */
-DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_LOOKS, 0)
+DLOCK_INTEGER_FUNCTION(dlock_settle, DLOCK_ACTS, 0)
 {
 	if (!dlock_engine_settle(&use->answer))
 		return fail(&use->answer);
@@ -252,7 +252,7 @@ DLOCK_INTEGER_FUNCTION(dlock_reload, DLOCK_ACTS, 0)
  * a call still is.  MySQL forgets a function that is created while an old one
  * of its name still runs.
  */
-DLOCK_INTEGER_FUNCTION(dlock_drain, DLOCK_LOOKS, 0)
+DLOCK_INTEGER_FUNCTION(dlock_drain, DLOCK_ACTS, 0)
 {
 	return dlock_integer(dlock_engine_drain());
 }
@@ -279,7 +279,7 @@ check_view(dlock_use *use, const char *view)
 	static const lease_bytes user = {"dlock", 5};
 	static const lease_bytes host = {"localhost", 9};
 
-	if (!dlock_get_caller(use, false))
+	if (!dlock_get_caller(use))
 		return false;
 	if (dlock_is_caller(&use->caller, user, host))
 		return true;
@@ -295,11 +295,9 @@ check_view(dlock_use *use, const char *view)
  */
 DLOCK_TEXT_FUNCTION(dlock_view_waiters, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	static const dlock_caller view = {.is_operator = true};
-
 	if (!check_view(use, "dlock.waiters"))
 		return dlock_error();
-	return answer_string(use, dlock_engine_waiters(&view, &use->answer));
+	return answer_string(use, dlock_engine_waiters(NULL, &use->answer));
 }
 
 /*
@@ -344,10 +342,9 @@ DLOCK_INTEGER_FUNCTION(dlock_may_see, DLOCK_LOOKS, 2, DLOCK_USER, DLOCK_HOST)
 
 	if (user.data == NULL || host.data == NULL)
 		return dlock_integer(0);
-	if (!dlock_get_caller(use, true))
+	if (!dlock_get_caller(use))
 		return dlock_error();
-	return dlock_integer(use->caller.is_operator ||
-						 dlock_is_caller(&use->caller, user, host));
+	return dlock_integer(dlock_sees(use, user, host));
 }
 
 /*
@@ -357,9 +354,11 @@ DLOCK_INTEGER_FUNCTION(dlock_may_see, DLOCK_LOOKS, 2, DLOCK_USER, DLOCK_HOST)
  */
 DLOCK_TEXT_FUNCTION(dlock_waiters_json, DLOCK_TEXT_LONG, DLOCK_LOOKS, 0)
 {
-	if (!dlock_get_caller(use, true))
+	if (!dlock_get_caller(use))
 		return dlock_error();
-	return answer_string(use, dlock_engine_waiters(&use->caller, &use->answer));
+	return answer_string(use, dlock_engine_waiters(dlock_caller_is_operator() ?
+												   NULL : &use->caller,
+												   &use->answer));
 }
 
 /*

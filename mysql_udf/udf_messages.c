@@ -76,27 +76,29 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 
 /*
  * Raise the error of a guard whose lease is lost.  The message ends, where a long one is
- * cut, with the owner that holds the lease now, if the caller may know it.  "now" has the
- * holders, or is NULL if they are not known.
+ * cut, with the owner that holds the lease now, if the caller may know it.  The holders
+ * are in use->answer, if they are known.
  */
 void
-dlock_raise_lost(const dlock_call *call, const dlock_answer *now)
+dlock_raise_lost(dlock_use *use, bool is_known)
 {
+	const dlock_call *call = &use->call;
+	const dlock_answer *now = &use->answer;
 	char		shown_name[DLOCK_SHOWN_SIZE];
 	char		shown_owner[DLOCK_SHOWN_SIZE];
 	char		shown_holder[DLOCK_SHOWN_SIZE];
 	char		who[DLOCK_SHOWN_SIZE + 64] = "";
 	const dlock_holder_info *holder = NULL;
 
-	for (size_t i = 0; now != NULL && i < now->nholders && holder == NULL; i++)
+	for (size_t i = 0; is_known && i < now->nholders && holder == NULL; i++)
 		if (now->holders[i].live)
 			holder = &now->holders[i];
-	if (holder != NULL && dlock_sees_holder(call->caller, holder))
+	if (holder != NULL && dlock_sees(use, holder->user, holder->host))
 		snprintf(who, sizeof(who), "; owner \"%s\" holds it with token %" PRIu64,
 				 dlock_show(shown_holder, holder->owner), holder->token);
 	else if (holder != NULL)
 		strcpy(who, "; somebody else holds it");
-	else if (now != NULL)
+	else if (is_known)
 		strcpy(who, "; nobody holds it");
 	dlock_raise("55L01",
 				"owner \"%s\" no longer holds the lease on \"%s\" with this token; roll back, and acquire the lease again%s",

@@ -7,10 +7,10 @@
 #ifndef DLOCK_UDF_MESSAGES_H
 #define DLOCK_UDF_MESSAGES_H
 
-#include "dlock_call.h"
+#include "udf_function.h"
 
 extern bool dlock_check_answer(const dlock_call *call,
 							   const dlock_answer *answer);
-extern void dlock_raise_lost(const dlock_call *call, const dlock_answer *now);
+extern void dlock_raise_lost(dlock_use *use, bool is_known);
 
 #endif							/* DLOCK_UDF_MESSAGES_H */

@@ -9,9 +9,13 @@
  *
  * MySQL's views use the status variable.  MySQL cannot create a view that names a missing
  * loadable function, so to restore a logical dump of the server would stop there.
- * Without the variable the views mask everything.  MariaDB reads the variable as the
- * definer, so there the views call the function.  It has no arguments: MariaDB dumps a
- * call with arguments in a form that it cannot parse without the function.
+ * Without the variable the views mask everything.  Its value is made under locks of the
+ * server's, so it has only what the session knows of the account's rights.  Where that is
+ * not enough the views look up what was granted to the account (install.sql).
+ *
+ * MariaDB reads the variable as the definer, so there the views call the function.  It has
+ * no arguments: MariaDB dumps a call with arguments in a form that it cannot parse without
+ * the function.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -41,13 +45,14 @@ add_hex(char *to, const char *bytes)
 }
 
 /*
- * Write which account reads: "1" if it may see everything, else "0", then user and host
- * in hexadecimal digits, with blanks between.
+ * Write which account reads: "1" if it may see everything, "0" if not, "?" if that is not
+ * known, then user and host in hexadecimal digits, with blanks between.
  */
 static void
-write_reader(char *to, const char *user, const char *host, bool is_operator)
+write_reader(char *to, const char *user, const char *host, dlock_rights rights)
 {
-	to += sprintf(to, "%d ", is_operator);
+	to += sprintf(to, "%c ", rights == DLOCK_RIGHTS_OPERATOR ? '1' :
+				  rights == DLOCK_RIGHTS_PLAIN ? '0' : '?');
 	to = add_hex(to, user);
 	*to++ = ' ';
 	*to = '\0';
@@ -64,16 +69,17 @@ DLOCK_TEXT_FUNCTION(dlock_reader, READER_SIZE, DLOCK_LOOKS, 0)
 	const dlock_caller *caller = &use->caller;
 	char		reader[READER_SIZE];
 
-	if (!dlock_get_caller(use, true))
+	if (!dlock_get_caller(use))
 		return dlock_error();
-	write_reader(reader, caller->user, caller->host, caller->is_operator);
+	write_reader(reader, caller->user, caller->host, dlock_caller_known_rights());
 	lease_text_put(&use->text, reader, strlen(reader));
 	return dlock_is_text();
 }
 
 /*
  * The value of MySQL's status variable: which account reads.  It is empty if another
- * thread than the session's asks, or if the account is not known.
+ * thread than the session's asks, or if the account is not known.  See server_abi.h for
+ * what must not be done here.
  */
 static int
 show_reader(THD *thd, server_status_variable *shown, char *room)
@@ -86,7 +92,7 @@ show_reader(THD *thd, server_status_variable *shown, char *room)
 	room[0] = '\0';
 	if (thd == dlock_caller_thd() &&
 		dlock_caller_account(user, sizeof(user), host, sizeof(host)))
-		write_reader(room, user, host, dlock_caller_is_operator());
+		write_reader(room, user, host, dlock_caller_known_rights());
 	return 0;
 }
 

@@ -170,12 +170,6 @@ dlock_caller_is_event(void)
 	return false;
 }
 
-bool
-dlock_caller_is_operator(void)
-{
-	return false;
-}
-
 /*
  * ThreadSanitizer does not know this way to wait for a semaphore: tell it that
  * what came before a post has come before this.
@@ -234,7 +228,6 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 	bool		made;
 
 	caller.connection_id = self.id;
-	caller.is_operator = true;
 	call->caller = &caller;
 	self.looks = rand_r(random) % 8;
 	self.loses_client = rand_r(random) % 2;
@@ -243,6 +236,7 @@ make(dlock_call *call, dlock_answer *answer, unsigned int *random)
 	call->caller = NULL;
 	if (made)
 		return true;
+	free(answer->unmasked);
 	if (strcmp(answer->sqlstate, "70100") == 0)
 		cancels++;
 	else if (strcmp(answer->sqlstate, "40P01") == 0)
