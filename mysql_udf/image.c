@@ -414,10 +414,11 @@ is_droppable(const image_name *name)
 	return true;
 }
 
-/* A batch concerns a name. */
+/* A batch has a name for a call that "releases", or for another reason. */
 void
-image_pin(image_name *name)
+image_pin(image_name *name, bool releases)
 {
+	name->only_released = releases && (name->only_released || !name->in_batch);
 	name->in_batch = true;
 }
 

@@ -144,6 +144,7 @@ typedef struct image_name
 	struct image_name *older;
 	uint64_t	generation;		/* in which it is known */
 	bool		in_batch;		/* the batch under way has it: it is not dropped */
+	bool		only_released;	/* and all that wants it there are releases */
 	struct lease_name *draft;	/* the batch's; NULL: none, or not yet */
 	lease_member *members;
 	size_t		count;
@@ -176,7 +177,7 @@ extern const lease_member *image_lease(lease_bytes name, uint64_t token);
 extern const lease_member *image_own(const image_name *name, lease_bytes owner,
 									 const image_account *account,
 									 const lease_member *after);
-extern void image_pin(image_name *name);
+extern void image_pin(image_name *name, bool releases);
 extern void image_release(image_name *name);
 extern void image_trim(void);
 

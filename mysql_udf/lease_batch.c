@@ -118,21 +118,25 @@ has_name(lease_bytes bytes)
 	return name != NULL && name->in_batch;
 }
 
-/* Add a name to the batch: false if memory is short. */
+/*
+ * Add a name to the batch, for a call that "releases" or one that does not: false if
+ * memory is short.
+ */
 static bool
-add_name(lease_bytes bytes)
+add_name(lease_bytes bytes, bool releases)
 {
 	image_name *name = image_get(bytes);
 
 	if (name == NULL)
 		return false;
-	if (name->in_batch)
-		return true;
-	if (!array_reserve(&batch.names, &names_room, batch.nnames + 1, sizeof(image_name *)) ||
-		!array_reserve(&reading.names, &reads_room, batch.nnames + 1, sizeof(lease_bytes)))
-		return false;
-	image_pin(name);
-	batch.names[batch.nnames++] = name;
+	if (!name->in_batch)
+	{
+		if (!array_reserve(&batch.names, &names_room, batch.nnames + 1, sizeof(image_name *)) ||
+			!array_reserve(&reading.names, &reads_room, batch.nnames + 1, sizeof(lease_bytes)))
+			return false;
+		batch.names[batch.nnames++] = name;
+	}
+	image_pin(name, releases);
 	return true;
 }
 
@@ -185,6 +189,15 @@ get_slice(const lease_call *call)
 	return left < most ? left : most;
 }
 
+/* Say whether a caller gives a lease back. */
+static bool
+is_release(const lease_call *call)
+{
+	return call->kind == DLOCK_CALL_APPLY &&
+		call->internal == LEASE_INTERNAL_NONE &&
+		call->request.op == LEASE_RELEASE;
+}
+
 /*
  * Take a call into the batch.  False if there is no room, unless it "must" be taken, or
  * no memory; then a call that was not answered gets the error.
@@ -202,7 +215,7 @@ take(lease_call *call, bool must)
 	if (!must && batch.nnames + more > LEASE_BATCH_NAMES)
 		return false;
 	for (size_t i = first; i < first + slice; i++)
-		if (!add_name(call->names[i]))
+		if (!add_name(call->names[i], is_release(call)))
 		{
 			if (!call->answered)
 				lease_call_fail_by_memory(call);
@@ -343,7 +356,7 @@ collect(int64_t now_us)
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
-		(void) add_name(due[i]->name);
+		(void) add_name(due[i]->name, false);
 	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
@@ -410,24 +423,6 @@ is_all_locked(const image_name *name)
 }
 
 /*
- * Say whether all calls for a name give leases back, and it has no waiters.  Then it does
- * not matter which of its locked rows are still locked.
- */
-static bool
-is_only_released(lease_bytes name)
-{
-	for (const lease_call *call = lists->taken.head; call != NULL;
-		 call = call->next)
-		for (size_t i = 0; i < call->nnames; i++)
-			if (lease_same(call->names[i], name) &&
-				!(call->kind == DLOCK_CALL_APPLY &&
-				  call->internal == LEASE_INTERNAL_NONE &&
-				  call->request.op == LEASE_RELEASE))
-				return false;
-	return lease_queue_find(name) == NULL;
-}
-
-/*
  * Note which names have to be read: those that are not known, or whose rows a
  * transaction may have locked; and all, where changes go into the table at once.  The
  * mutex is held.
@@ -445,8 +440,9 @@ find_reads(void)
 
 		if (!batch.direct && is_known &&
 			(name->unguarded || name->nrows == 0 ||
-			 (is_all_locked(name) && is_only_released(name->name))))
-			continue;
+			 (name->only_released && is_all_locked(name) &&
+			  lease_queue_find(name->name) == NULL)))
+			continue;			/* a release need not know which rows are still locked */
 		reading.names[reading.count++] = name->name;
 		reading.knows_all &= is_known && is_all_locked(name);
 	}

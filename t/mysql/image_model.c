@@ -764,7 +764,7 @@ run_batch(bool looks, bool direct)
 		while (has[number]);
 		has[number] = true;
 		names[i] = image_get(name_of(number));
-		image_pin(names[i]);
+		image_pin(names[i], false);
 	}
 	check(false);
 	for (size_t i = 0; i < n; i++)
