@@ -22,13 +22,19 @@
 
 static const lease_frame frame = {"[[", ",[", "]"};
 
-/* Begin to collect changes, in rows of about "most" bytes. */
+/*
+ * Most bytes of a row, but for its last change.  A row must fit into its column, a
+ * MEDIUMTEXT of 16 MB, whatever the server takes as a statement.
+ */
+#define ROW_MOST		(1 << 20)
+
+/* Begin to collect changes, for a server that takes statements of so many bytes. */
 void
-journal_begin(journal_writer *writer, uint64_t run, size_t most)
+journal_begin(journal_writer *writer, uint64_t run, size_t max_packet)
 {
 	writer->run = run;
 	writer->rows.count = 0;
-	writer->most = most;
+	writer->most = max_packet / 4 < ROW_MOST ? max_packet / 4 : ROW_MOST;
 	writer->failed = false;
 }
 

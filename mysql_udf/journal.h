@@ -59,7 +59,8 @@ typedef struct journal_changes
 } journal_changes;
 
 /* journal.c */
-extern void journal_begin(journal_writer *writer, uint64_t run, size_t most);
+extern void journal_begin(journal_writer *writer, uint64_t run,
+						  size_t max_packet);
 extern void journal_put(journal_writer *writer, const lease_row *row);
 extern void journal_remove(journal_writer *writer, lease_bytes name,
 						   uint64_t token);

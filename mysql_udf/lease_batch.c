@@ -584,8 +584,7 @@ read_batch(bool looks)
 static void
 write_to_journal(void)
 {
-	journal_begin(&journal, lease_run(),
-				  lease_server_connection()->max_packet / 4);
+	journal_begin(&journal, lease_run(), lease_server_connection()->max_packet);
 	for (const lease_call *call = lists->at_commit.head; call != NULL;
 		 call = call->next)
 		if (call->kind == DLOCK_CALL_APPLY_ALL && call->renews_all)

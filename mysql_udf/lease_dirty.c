@@ -135,7 +135,7 @@ lease_dirty_write(size_t ndirty, bool marks, table_changes *changes,
 	int64_t		wall_us = lease_wall();
 
 	table_begin(changes, most / 2);
-	journal_begin(carried, lease_run(), most / 4);
+	journal_begin(carried, lease_run(), most);
 	for (size_t i = 0; i < ndirty; i++, name = name->next_dirty)
 		write_name(name, changes, carried, now_us, wall_us);
 	journal_end(carried);

@@ -949,5 +949,19 @@ for my $looks (0, 1)
 	$mark = sql('SELECT max(mark) FROM dlock.lease_mark');
 }
 
+# ----------------------------------------------------------------
+# However much one batch changes, a row of the journal fits into its column.
+# ----------------------------------------------------------------
+
+sql(q{CREATE TRIGGER dlock.stays BEFORE INSERT ON dlock.lease_table FOR EACH ROW SIGNAL SQLSTATE '45000'});
+my $longest = join(',', map { sprintf '"%0250d"', $_ } 1 .. 1000);
+is(() = sql("SELECT dlock_acquire_any('[$longest]', repeat('o', 250), 600, 1000, 0, repeat('r', 250))") =~ /"token"/g, 1000,
+	'1000 leases with long names, by one owner, at once');
+between(sql('SELECT sum(length(changes)) FROM dlock.journal'), 1.5e6, 3e6, 'their bytes in the journal');
+between(sql('SELECT max(length(changes)) FROM dlock.journal'), 1e6, 1.1e6, 'and in the largest of its rows');
+sql('DROP TRIGGER dlock.stays');
+is(sql(q{SELECT dlock_release_all(repeat('o', 250))}), 1000, 'all are given back');
+is(settle(), 0, 'and nothing is left');
+
 $engine->stop;
 done_testing();
