@@ -831,7 +831,7 @@ make_release_each(lease_call *call)
 		if (one == NULL)
 		{
 			find_draft(call->names[i])->failed = true;
-			return;
+			break;				/* the batch fails, and so does the call */
 		}
 		one->answered = false;
 		one->references++;

@@ -3,9 +3,9 @@
  *	  Make calls of malloc() and the like fail, to test what becomes of calls.
  *
  * Linked into the library, some of whose files come here by no_memory.h.  The file
- * that DLOCK_NO_MEMORY in the environment names, which must exist, says which call
- * fails, in two int64_t.  Each call counts the first down, and the one that makes it
- * 0 fails; the second counts the failures.
+ * that DLOCK_NO_MEMORY in the environment names, which must exist, says which calls
+ * fail, in three int64_t.  Each call counts the first down.  The one that makes it 0
+ * fails, and as many after it as the third says.  The second counts the failures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -24,6 +24,7 @@ typedef struct plan
 {
 	_Atomic int64_t left;
 	_Atomic int64_t failed;
+	_Atomic int64_t more;
 } plan;
 
 static plan *the_plan;
@@ -38,7 +39,9 @@ open_file(void)
 static bool
 fails(void)
 {
-	if (atomic_fetch_sub(&the_plan->left, 1) != 1)
+	int64_t		left = atomic_fetch_sub(&the_plan->left, 1);
+
+	if (left > 1 || left < 1 - the_plan->more)
 		return false;
 	atomic_fetch_add(&the_plan->failed, 1);
 	return true;

@@ -16,8 +16,11 @@ use Scenarios;
 use Test::More;
 use Wire;
 
-# A call makes fewer allocations.
-use constant MOST => 300;
+# A call makes fewer allocations, and while it is made there are fewer by others.
+use constant {
+	MOST => 300,
+	FOR_LONG => 100_000,
+};
 
 my ($kind) = @ARGV;
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
@@ -47,12 +50,12 @@ my $pid = $engine->pid;
 my %clients = map { $_ => Wire::MySQL->of($engine, 'tester') } qw(a b c);
 my $admin = Wire::MySQL->of($engine, 'root');
 
-# Let the nth allocation from now on fail; 0: none.
+# Let the nth allocation from now on fail, and some more after it; 0: none.
 sub plan_failure
 {
-	my ($n) = @_;
+	my ($n, $more) = @_;
 	sysseek($plan, 0, 0);
-	syswrite($plan, pack('q2', $n, 0)) == 16 or die "could not write the plan: $!\n";
+	syswrite($plan, pack('q3', $n, 0, $more // 0)) == 24 or die "could not write the plan: $!\n";
 	return;
 }
 
@@ -185,6 +188,23 @@ for my $case (@cases)
 	BAIL_OUT('the server is gone') if $wrong[0] && $wrong[0] =~ /gone$/;
 }
 cmp_ok($failures, '>', 2 * @cases, 'many allocations have failed');
+
+# Memory stays short: a call is answered all the same, and not made again until there is some.
+{
+	my ($n, $failed, @wrong) = (0, 1);
+	while ($failed && $n++ < MOST && !@wrong)
+	{
+		$clients{c}->value(q{SELECT dlock_acquire_all('["n", "m"]', 'a', 600)});
+		plan_failure($n, FOR_LONG);
+		my $is = outcome($clients{a}->query(q{SELECT dlock_release_many('["n", "m"]', 'a')}));
+		$failed = has_failed();
+		push @wrong, "allocation $n: $is" if $is !~ $no_memory && $is !~ /"m"/;
+		push @wrong, "allocation $n: $failed failures" if $failed >= FOR_LONG;
+		clean_up(\@wrong);
+	}
+	is(join("\n", @wrong), '', 'memory stays short');
+	cmp_ok($n, '>', 3, 'from one of several allocations on');
+}
 is($engine->pid, $pid, 'the server is the same');
 is($admin->value('SELECT waiters FROM dlock.stats'), 0, 'nobody waits');
 is($admin->value('SELECT count(*) FROM dlock.locks'), 0, 'nothing is held');
