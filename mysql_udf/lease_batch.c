@@ -28,7 +28,6 @@
 
 #include <inttypes.h>
 #include <mysql.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +39,7 @@
 #include "lease_early.h"
 #include "lease_guards.h"
 #include "lease_lists.h"
+#include "lease_log.h"
 #include "lease_make.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
@@ -733,13 +733,13 @@ log_expired(lease_bytes name, const image_holder *holder)
 	char		shown_user[DLOCK_SHOWN_SIZE];
 	char		shown_host[DLOCK_SHOWN_SIZE];
 
-	fprintf(stderr, "dlock: lease on \"%s\" expired while owner \"%s\" held it; "
-			"token %" PRIu64 ", account '%s'@'%s', connection %" PRIu64 "\n",
-			dlock_show(shown_name, name),
-			dlock_show(shown_owner, holder->owner), holder->token,
-			dlock_show(shown_user, holder->account->user),
-			dlock_show(shown_host, holder->account->host),
-			holder->connection_id);
+	lease_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
+			  "token %" PRIu64 ", account '%s'@'%s', connection %" PRIu64 "\n",
+			  dlock_show(shown_name, name),
+			  dlock_show(shown_owner, holder->owner), holder->token,
+			  dlock_show(shown_user, holder->account->user),
+			  dlock_show(shown_host, holder->account->host),
+			  holder->connection_id);
 }
 
 /*
@@ -1004,7 +1004,9 @@ run_batch(int64_t now_us)
 static int64_t
 unasked_us(void)
 {
-	return lease_earlier(lease_reap_due_us(), lease_upkeep_due_us());
+	return lease_earlier(lease_log_due_us(),
+						 lease_earlier(lease_reap_due_us(),
+									   lease_upkeep_due_us()));
 }
 
 /* ----------------------------------------------------------------
@@ -1032,8 +1034,7 @@ static int64_t watch_us = 0;	/* when to look at the caller next */
  * is lent for a while after the server was slow.
  *
  * All of this runs on the stack of a session of the server, of which little may be left:
- * it does not connect.  It logs only leases that the acquire finds expired and not yet
- * reaped (note_ended()).
+ * it does not connect.  The batcher writes what it has for the error log.
  */
 bool
 lease_batch_lend(lease_call *call)
@@ -1112,6 +1113,8 @@ lease_batch_main(void *arg)
 		next_us = lease_next_us(now_us, unasked_us());
 		if (next_us > now_us)
 			lease_sleep_until(next_us);
+		else if (lease_log_due_us() <= now_us)
+			lease_log_write();
 		else if (dlock_server_is_ending() &&
 				 (lease_upkeep_due_us() <= now_us || lease_reap_due_us() <= now_us))
 			lease_upkeep_put_off(now_us);

@@ -24,13 +24,13 @@
  */
 #include "lease_checkpoint.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "dlock_call.h"
 #include "image.h"
 #include "image_marks.h"
 #include "lease_dirty.h"
+#include "lease_log.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_renewals.h"
@@ -175,7 +175,7 @@ note_checkpoint(lease_status status)
 	if (status == LEASE_STATUS_OK)
 	{
 		if (warned)
-			fprintf(stderr, "dlock: dlock.lease_table can be written again\n");
+			lease_log("dlock: dlock.lease_table can be written again\n");
 		failing_since_us = 0;
 		warned = false;
 		return;
@@ -185,9 +185,9 @@ note_checkpoint(lease_status status)
 	if (warned || now_us < failing_since_us + FAILING_US)
 		return;
 	warned = true;
-	fprintf(stderr, "dlock: dlock.lease_table cannot be written: %s; leases are kept in "
-			"dlock.journal, which grows\n",
-			dlock_show(shown, dlock_bytes_of(lease_server_connection()->error)));
+	lease_log("dlock: dlock.lease_table cannot be written: %s; leases are kept in "
+			  "dlock.journal, which grows\n",
+			  dlock_show(shown, dlock_bytes_of(lease_server_connection()->error)));
 }
 
 /*

@@ -1,9 +1,11 @@
-# What the error log says of leases that expire, and how names that are no plain text
-# are shown there and in the engine's own errors.  The kind of server is the argument.
+# What the error log says of leases that expire, also if it stands still meanwhile, and how
+# names that are no plain text are shown there and in the engine's own errors.  The kind of
+# server is the argument.
 
 use strict;
 use warnings;
 
+use File::Temp;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
@@ -11,7 +13,17 @@ use Scenarios;
 use Test::More;
 
 my ($kind) = @ARGV;
-my $engine = Engines::start($kind);
+my $dir = File::Temp::tempdir(CLEANUP => 1);
+chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
+system("cc -O2 -fPIC -shared -o $dir/hold_log.so t/mysql/hold_log.c -ldl") == 0
+  or die "could not build hold_log.c\n";
+my $engine;
+{
+	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_log.so", DLOCK_HOLD_LOG => 'hold');
+	$engine = Engines::start($kind);
+}
+my $hold = "$engine->{dir}/data/hold";
+END { unlink $hold if defined $hold }
 my $admin = $engine->control;
 my ($session, $other, $guard) = map { $engine->client($_) } 'session', 'other', 'guard';
 
@@ -28,7 +40,15 @@ sub lines
 	return scalar(() = $engine->log =~ /^\Q$line\E$/mg);
 }
 
-# How many have expired: they have been logged, then.
+# A lease that has expired is logged, and once.
+sub is_logged
+{
+	my ($name, $owner, $token, $what) = @_;
+	Scenarios::Run::until(sub { lines($name, $owner, $token) > 0 });
+	return is(lines($name, $owner, $token), 1, $what);
+}
+
+# How many have expired: they are logged soon after.
 sub expired { return sql('SELECT expired FROM dlock.stats') }
 
 # Take a lease that expires, and wait until that has been noticed.
@@ -60,7 +80,7 @@ my %tokens;
 for my $text (sort keys %shown)
 {
 	$tokens{$text} = die_holding($text, $text);
-	is(lines($shown{$text}, $shown{$text}, $tokens{$text}), 1, "is logged: $shown{$text}");
+	is_logged($shown{$text}, $shown{$text}, $tokens{$text}, "is logged: $shown{$text}");
 }
 
 # Who gives up, or is evicted, or lives, is not.
@@ -69,7 +89,7 @@ like($session->value(q{SELECT dlock_acquire('evicted', 'me', 600)}), qr/^\d+$/, 
 is(sql(q{SELECT dlock_force_release('evicted')}), 1, 'and evicted');
 like($session->value(q{SELECT dlock_acquire_session('session', 'me', 0.01)}), qr/^\d+$/, 'one is a living session\'s');
 my $last = die_holding('last', 'me');
-is(lines('last', 'me', $last), 1, 'the last one is logged');
+is_logged('last', 'me', $last, 'the last one is logged');
 unlike($engine->log, qr/lease on "(?:released|evicted|session)"/, 'but not those that were given up, or live');
 is(lines($shown{$_}, $shown{$_}, $tokens{$_}), 1, "only once: $shown{$_}") for sort keys %shown;
 unlike($engine->log, qr/^(?:lines|dlock: lease on "forged" )/m, 'no name makes a line of its own');
@@ -90,8 +110,28 @@ my $unsaid = die_holding('unsaid', 'me');
 is(lines('unsaid', 'me', $unsaid), 0, 'off: nothing is logged');
 set_log_expired(1);
 my $said = die_holding('said', 'me');
-is(lines('said', 'me', $said), 1, 'on: it is');
+is_logged('said', 'me', $said, 'on: it is');
 unlike($engine->log, qr/lease on "unsaid"/, 'the other never');
+
+# Whoever reads the log stands still: nothing is granted, but only that waits for it.
+like($session->value("SELECT dlock_acquire('$_', 'me', 600)"), qr/^\d+$/, "a lease: $_") for 'kept', 'gone';
+open(my $file, '>', $hold) or die "could not create $hold: $!\n";
+close($file) or die "could not create $hold: $!\n";
+my $held = die_holding('held', 'me');
+ok(Scenarios::Run::until(sub { $session->outcome(q{SELECT dlock_acquire('free', 'me', 600, 0.01)}) =~ /in its time/ }),
+	'the log stands still: nothing is granted');
+is($session->value(q{SELECT dlock_owner('kept')}), 'me', 'a lease can be looked at');
+is($session->value(q{SELECT dlock_acquire('kept', 'other', 600)}), 'NULL', 'and is refused to others');
+is($session->value(q{SELECT dlock_release('gone', 'me')}), 1, 'another is given back');
+is($session->value(q{SELECT dlock_is_free('gone')}), 1, 'and is free');
+$other->quit;
+$other = $engine->client('other');
+pass('a connection can end');
+is(lines('held', 'me', $held), 0, 'the lease that has expired is not in the log yet');
+unlink($hold) or die "could not remove $hold: $!\n";
+is_logged('held', 'me', $held, 'the log goes on: it is');
+ok(Scenarios::Run::until(sub { $session->outcome(q{SELECT dlock_acquire('free', 'me', 600)}) =~ /^\d+$/ }), 'and leases are granted');
+is($session->value(q{SELECT dlock_release('kept', 'me') + dlock_release('free', 'me')}), 2, 'and given back');
 
 # Errors.
 for my $name ("two\nlines", "z\0ro", 'x' x 255)
