@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "array.h"
 
 static struct
 {
@@ -36,9 +35,7 @@ static struct
 	image_name *last_dirty;
 	size_t		ndirty;
 	uint64_t	dirtied;		/* numbers them */
-	image_name **due;			/* a heap by due_us */
-	size_t		ndue;
-	size_t		room;			/* of due[] */
+	heap		due;			/* the names, by their first deadline */
 }			image = {.generation = 1};
 
 /* The run begins. */
@@ -49,53 +46,9 @@ image_start(uint64_t writer)
 }
 
 /* ----------------------------------------------------------------
- * Names whose first deadline comes next: a binary heap
+ * Names whose first deadline comes next
  * ----------------------------------------------------------------
  */
-
-static void
-set_due(size_t place, image_name *name)
-{
-	image.due[place] = name;
-	name->due_place = place;
-}
-
-/* Bring a name of the heap to its place. */
-static void
-sift(image_name *name)
-{
-	size_t		place = name->due_place;
-
-	while (place > 0 && image.due[(place - 1) / 2]->due_us > name->due_us)
-	{
-		set_due(place, image.due[(place - 1) / 2]);
-		place = (place - 1) / 2;
-	}
-	for (;;)
-	{
-		size_t		child = 2 * place + 1;
-
-		if (child + 1 < image.ndue &&
-			image.due[child + 1]->due_us < image.due[child]->due_us)
-			child++;
-		if (child >= image.ndue || image.due[child]->due_us >= name->due_us)
-			break;
-		set_due(place, image.due[child]);
-		place = child;
-	}
-	set_due(place, name);
-}
-
-static void
-remove_due(image_name *name)
-{
-	image_name *last = image.due[--image.ndue];
-
-	if (last == name)
-		return;
-	set_due(name->due_place, last);
-	sift(last);
-}
 
 /* When a member is to be looked at, at the latest. */
 static int64_t
@@ -109,15 +62,16 @@ member_due_us(const lease_member *member)
 	return member->deadline_us;
 }
 
-/* Note the first deadline of a name, and bring it to its place in the heap. */
+/* Note the first deadline of a name. */
 static void
 note_due(image_name *name)
 {
-	name->due_us = INT64_MAX;
+	int64_t		due_us = INT64_MAX;
+
 	for (size_t i = 0; i < name->count; i++)
-		if (member_due_us(&name->members[i]) < name->due_us)
-			name->due_us = member_due_us(&name->members[i]);
-	sift(name);
+		if (member_due_us(&name->members[i]) < due_us)
+			due_us = member_due_us(&name->members[i]);
+	heap_move(&image.due, &name->due, due_us);
 }
 
 /*
@@ -127,14 +81,12 @@ note_due(image_name *name)
 image_name *
 image_due(int64_t before_us, int64_t again_us)
 {
-	image_name *name;
+	heap_item  *first = heap_first(&image.due);
 
-	if (image.ndue == 0 || image.due[0]->due_us > before_us)
+	if (first == NULL || first->due_us > before_us)
 		return NULL;
-	name = image.due[0];
-	name->due_us = again_us;
-	sift(name);
-	return name;
+	heap_move(&image.due, first, again_us);
+	return heap_object(image_name, due, first);
 }
 
 /* ----------------------------------------------------------------
@@ -282,13 +234,6 @@ use_name(image_name *name)
 	link_newest(name);
 }
 
-/* Make room for one more name in the heap: false if memory is short. */
-static bool
-reserve_places(void)
-{
-	return array_reserve(&image.due, &image.room, image.names.count + 1, sizeof(image_name *));
-}
-
 /* Say whether a name that has no entry is known to have no leases. */
 static bool
 is_absent(lease_bytes name)
@@ -318,7 +263,7 @@ image_get(lease_bytes bytes)
 		use_name(name);
 		return name;
 	}
-	if (!hash_reserve(&image.names) || !reserve_places())
+	if (!hash_reserve(&image.names) || !heap_reserve(&image.due))
 		return NULL;
 	name = calloc(1, sizeof(image_name) + bytes.length);
 	if (name == NULL)
@@ -327,12 +272,9 @@ image_get(lease_bytes bytes)
 	name->name = (lease_bytes) {name->data, bytes.length};
 	name->generation = is_absent(bytes) ? image.generation : 0;
 	name->unguarded = true;
-	name->due_us = INT64_MAX;
 	hash_add(&image.names, &name->link, hash_bytes(bytes, 0));
 	link_newest(name);
-	name->due_place = image.ndue++;
-	image.due[name->due_place] = name;
-	sift(name);
+	heap_add(&image.due, &name->due, INT64_MAX);
 	return name;
 }
 
@@ -391,7 +333,7 @@ static void
 drop_name(image_name *name)
 {
 	set_dirty(name, false);
-	remove_due(name);
+	heap_remove(&image.due, &name->due);
 	unlink_name(name);
 	hash_remove(&image.names, &name->link);
 	for (size_t i = 0; i < name->count; i++)

@@ -50,6 +50,7 @@
 #define DLOCK_IMAGE_H
 
 #include "hash.h"
+#include "heap.h"
 #include "image_accounts.h"
 #include "image_filter.h"
 #include "row.h"
@@ -157,8 +158,7 @@ typedef struct image_name
 	uint64_t	dirtied;		/* never falls along the list of these names */
 	struct image_name *next_dirty;
 	struct image_name *prev_dirty;
-	int64_t		due_us;			/* the first deadline */
-	size_t		due_place;
+	heap_item	due;			/* at the first deadline */
 	lease_bytes name;
 	char		data[];
 } image_name;

@@ -313,7 +313,7 @@ check(bool between)
 			fail("the end of the list", number_of(name->name));
 		if (image_find(name->name) != name)
 			fail("it is not found", number_of(name->name));
-		if (image.due[name->due_place] != name)
+		if (image.due.items[name->due.place] != &name->due)
 			fail("its place in the heap", number_of(name->name));
 		if (between && (name->in_batch || name->draft != NULL))
 			fail("it is in a batch", number_of(name->name));
@@ -345,7 +345,7 @@ check(bool between)
 				fail("something is not kept", number_of(name->name));
 		}
 		/* image_due() puts off what is over */
-		if (name->due_us > due_us && due_us > now_us)
+		if (name->due.due_us > due_us && due_us > now_us)
 			fail("it is due sooner", number_of(name->name));
 	}
 	for (image_name *name = image.first_dirty, *prev = NULL; name != NULL;
@@ -358,10 +358,10 @@ check(bool between)
 			fail("the end of the dirty", number_of(name->name));
 		ndirty--;
 	}
-	for (size_t i = 1; i < image.ndue; i++)
-		if (image.due[(i - 1) / 2]->due_us > image.due[i]->due_us)
+	for (size_t i = 1; i < image.due.count; i++)
+		if (image.due.items[(i - 1) / 2]->due_us > image.due.items[i]->due_us)
 			fail("the heap", -1);
-	if (count != image.ndue || count != image.names.count)
+	if (count != image.due.count || count != image.names.count)
 		fail("the number of names", (int) count);
 	if (nleases != image.nleases || nleases != image.owners.count ||
 		nleases != image.holders.count)

@@ -23,7 +23,7 @@ my $seed = $ENV{IMAGE_SEED} // int rand 2**31;
 for my $most (20, 100000)
 {
 	system("cc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror $flags -DIMAGE_LEASES_MAX=$most -DFILTER_SIZE=4096"
-		  . " -Icore -Imysql_udf -o $dir/model$most t/mysql/image_model.c mysql_udf/image_*.c mysql_udf/array.c mysql_udf/hash.c core/lease.c") == 0
+		  . " -Icore -Imysql_udf -o $dir/model$most t/mysql/image_model.c mysql_udf/image_*.c mysql_udf/array.c mysql_udf/hash.c mysql_udf/heap.c core/lease.c") == 0
 	  or die "could not build image_model.c\n";
 	my $said = `$dir/model$most $seed 50000 2>&1`;
 	is($?, 0, "at most $most leases: all that is known is so") or diag("IMAGE_SEED=$seed $said");

@@ -19,7 +19,7 @@ my $flags = '-fsanitize=address,undefined -fno-sanitize-recover=all';
 Sanitizers::need($dir, $flags);
 my $seed = $ENV{NAME_SEED} // int rand 2**31;
 system("cc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -Wno-unused-parameter $flags"
-	  . " -Icore -Imysql_udf -o $dir/model t/mysql/name_model.c mysql_udf/image_*.c mysql_udf/array.c mysql_udf/hash.c core/lease.c") == 0
+	  . " -Icore -Imysql_udf -o $dir/model t/mysql/name_model.c mysql_udf/image_*.c mysql_udf/array.c mysql_udf/hash.c mysql_udf/heap.c core/lease.c") == 0
   or die "could not build name_model.c\n";
 my $said = `$dir/model $seed 120000 2>&1`;
 is($?, 0, 'the same is decided') or diag("NAME_SEED=$seed $said");
