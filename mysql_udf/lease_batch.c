@@ -322,10 +322,31 @@ collect_releases(int64_t now_us)
 }
 
 /*
+ * Have some of what is to be done about sessions made before the calls that have come,
+ * unless the last batch has left some of it.
+ */
+static void
+add_session_calls(int64_t now_us)
+{
+	const lease_call *first = lists->incoming.head;
+	lease_calls calls = {0};
+
+	if (lease_session_due_us() > now_us || lease_is_early(now_us) ||
+		lease_is_in_doubt() ||
+		(first != NULL && (first->internal == LEASE_INTERNAL_END_SESSION ||
+						   first->internal == LEASE_INTERNAL_KEEP)))
+		return;
+	lease_session_give(now_us, LEASE_BATCH_SESSIONS, &calls);
+	while (calls.tail != NULL)
+		lease_list_incoming_first(calls.tail);
+}
+
+/*
  * Collect the calls and names of a batch.  The mutex is held.
  *
- * However many releases come first, the first call that was not answered is taken
- * with them; otherwise it might never be made.
+ * However many releases come first, the first call that was not answered is taken with
+ * them; otherwise it might never be made.  So are the calls of the engine's own that are
+ * before it, up to a batch of them, which are more than a batch adds.
  */
 static void
 collect(int64_t now_us)
@@ -334,6 +355,7 @@ collect(int64_t now_us)
 	size_t		ndue;
 	int64_t		next_us;
 	size_t		most;
+	size_t		count;
 	lease_call *next;
 
 	writes_deferred = false;
@@ -365,10 +387,11 @@ collect(int64_t now_us)
 			 !take(call, nunanswered == 0)))
 			break;
 	}
+	count = lists->taken.count;
 	for (lease_call *call = lists->incoming.head;
-		 call != NULL && (nunanswered == 0 ||
-						  (nunanswered < most &&
-						   lists->taken.count < LEASE_BATCH_CALLS)); call = next)
+		 call != NULL && nunanswered < most &&
+		 lists->taken.count < LEASE_BATCH_CALLS + (nunanswered == 0 ? count : 0);
+		 call = next)
 	{
 		next = call->next;
 		if (lease_early_refuse_call(call))
@@ -951,6 +974,7 @@ run_batch(int64_t now_us)
 		lease_owned_find(lists->incoming.head);
 		return;
 	}
+	add_session_calls(now_us);
 	collect(now_us);
 	if (nunanswered > 0 && batch.can_grant)
 		collect_deferred();
@@ -1124,13 +1148,6 @@ lease_batch_main(void *arg)
 			lease_take_over_lost();
 		else if (lease_reap_due_us() <= now_us)
 			lease_reap(now_us);
-		else if (!lease_is_in_doubt() && lease_session_keep_us() <= now_us)
-		{
-			lease_calls keep = {0};
-
-			lease_session_keep(now_us, &keep);
-			lease_pace_submit_all(&keep);
-		}
 		else if (lease_checkpoint_due_us() <= now_us && !wrote_piece)
 		{
 			lease_status status = lease_checkpoint();

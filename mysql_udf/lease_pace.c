@@ -340,7 +340,7 @@ lease_next_us(int64_t now_us, int64_t unasked_us)
 		next_us = lease_earlier(next_us, gather_due_us());
 	(void) lease_queue_due(now_us, NULL, 0, &queue_us);
 	next_us = lease_earlier(next_us, queue_us);
-	next_us = lease_earlier(next_us, lease_session_keep_us());
+	next_us = lease_earlier(next_us, lease_session_due_us());
 	next_us = lease_earlier(next_us, lease_checkpoint_due_us());
 
 	/* a caller's next release may come soon, and need not wake us then */

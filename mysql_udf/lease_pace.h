@@ -10,9 +10,12 @@
 #include "lease_call.h"
 #include "lease_status.h"
 
-/* Most calls in a batch, and most names; more wait for the next. */
+/* Most calls in a batch, and most names, except what collect() must take. */
 #define LEASE_BATCH_CALLS	128
 #define LEASE_BATCH_NAMES	256
+
+/* Most calls about sessions that a batch adds to those that have come. */
+#define LEASE_BATCH_SESSIONS	(LEASE_BATCH_CALLS / 2)
 
 /* How many names are reaped at a time. */
 #define LEASE_REAP_NAMES	(LEASE_BATCH_NAMES / 2)

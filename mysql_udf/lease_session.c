@@ -3,13 +3,17 @@
  *	  Connections that have session leases, and their ends.
  *
  * A session lease lives as long as the connection that took it.  lease_watch.c hears of
- * the ends of connections; this file keeps the connections and their leases.  It adds
- * what the engine has to do to a list of calls, which its caller submits to the batcher.
+ * the ends of connections; this file keeps the connections and their leases.  What the
+ * engine has to do about them becomes calls, which the batcher fetches by
+ * lease_session_give(), some for each batch: one connection may have many leases, and
+ * the calls of others must not wait for all of them.
  *
- * The server never uses a connection's id again while it runs.
+ * An id may come again: MariaDB ends a session when the connection changes its user, and
+ * MySQL's ids have 32 bits.
  *
  * Other servers of a cluster only see the row and its time to live.  So the rows of
- * living sessions are written again before their time to live is over.
+ * living sessions are written again when a third of that is over.  The other two are for
+ * the batches that this may take.
  *
  * All under the engine's mutex, except where a comment says otherwise.
  *
@@ -20,16 +24,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "heap.h"
 #include "lease_moment.h"
 #include "lease_tenure.h"
 
 /* A lease of a session. */
 typedef struct session_lease
 {
-	struct session_lease *next;
+	struct session_lease *next; /* of the same session */
+	struct session_lease **place;	/* what points here */
+	hash_link	by_lease;
+	heap_item	keep;			/* when to write that it lives */
 	uint64_t	token;
 	int64_t		ttl_us;
-	int64_t		keep_us;		/* when to write that it lives */
 	dlock_caller caller;
 	size_t		name_length;
 	size_t		owner_length;
@@ -37,7 +44,7 @@ typedef struct session_lease
 	char		owner[LEASE_STRING_MAX];
 } session_lease;
 
-/* A connection that is watched. */
+/* A connection that is watched, or that has ended and still has leases. */
 typedef struct session
 {
 	struct session *next;
@@ -56,7 +63,9 @@ typedef struct session
 #define KEEP_ALONE_US		1000000
 
 static session *sessions[SESSION_SLOTS];
-static int64_t next_keep_us = INT64_MAX;	/* not later than any keep_us */
+static session *ended = NULL;	/* sessions whose leases are to be ended */
+static hash_table leases;
+static heap keeps;				/* the same leases */
 
 /* The place of a connection in its list, or the end of that list. */
 static session **
@@ -69,16 +78,34 @@ find_session(uint64_t connection_id)
 	return place;
 }
 
-/* The place of a lease in a list, or its end.  Another name may have the same token. */
-static session_lease **
-find_lease(session_lease **place, uint64_t token, lease_bytes name)
+/* A lease of a connection, or NULL. */
+static session_lease *
+find_lease(uint64_t connection_id, uint64_t token, lease_bytes name)
 {
-	while (*place != NULL &&
-		   ((*place)->token != token || !lease_same(name, (lease_bytes) {
-			   (*place)->name, (*place)->name_length
-		   })))
-		place = &(*place)->next;
-	return place;
+	/* another name may have the same token */
+	for (hash_link *link = hash_first(&leases, hash_bytes(name, token));
+		 link != NULL; link = hash_next(link))
+	{
+		session_lease *lease = hash_object(session_lease, by_lease, link);
+
+		if (lease->token == token &&
+			lease->caller.connection_id == connection_id &&
+			lease_same(name, (lease_bytes) {lease->name, lease->name_length}))
+			return lease;
+	}
+	return NULL;
+}
+
+/* Forget a lease. */
+static void
+drop_lease(session_lease *lease)
+{
+	*lease->place = lease->next;
+	if (lease->next != NULL)
+		lease->next->place = lease->place;
+	hash_remove(&leases, &lease->by_lease);
+	heap_remove(&keeps, &lease->keep);
+	free(lease);
 }
 
 /* Say whether a connection is watched, and has not ended. */
@@ -121,17 +148,30 @@ pause_us(const session_lease *lease)
 	return third_us > least_pause_us() ? third_us : least_pause_us();
 }
 
-static void
-keep_at(session_lease *lease, int64_t keep_us)
+/* End up to "most" leases of a session that has ended, and say how many. */
+static size_t
+end_leases(session *s, size_t most, lease_calls *calls)
 {
-	lease->keep_us = keep_us;
-	if (keep_us < next_keep_us)
-		next_keep_us = keep_us;
+	size_t		n = 0;
+	session_lease *next;
+
+	for (session_lease *lease = s->leases; lease != NULL && n < most;
+		 lease = next, n++)
+	{
+		next = lease->next;
+		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
+		drop_lease(lease);
+	}
+	return n;
 }
 
-/* Watch a connection from now on: false if memory is short. */
+/*
+ * Watch a connection from now on: false if memory is short.  If it had a session before
+ * whose leases are still to be ended, the list gets the calls for that: all that the new
+ * session does comes after them.
+ */
 bool
-lease_session_open(uint64_t connection_id)
+lease_session_open(uint64_t connection_id, lease_calls *calls)
 {
 	session    *s = calloc(1, sizeof(session));
 
@@ -140,6 +180,9 @@ lease_session_open(uint64_t connection_id)
 	s->connection_id = connection_id;
 	s->seen = true;				/* a list that is being read may lack it */
 	*find_session(connection_id) = s;
+	for (session *old = ended; old != NULL; old = old->next)
+		if (old->connection_id == connection_id)
+			(void) end_leases(old, SIZE_MAX, calls);
 	return true;
 }
 
@@ -153,9 +196,11 @@ lease_session_add(const lease_call *call, lease_calls *calls)
 	session    *s = *find_session(call->caller.connection_id);
 	session_lease *lease;
 
-	if (s != NULL &&
-		*find_lease(&s->leases, call->answer.token, call->names[0]) != NULL)
+	if (s != NULL && find_lease(s->connection_id, call->answer.token,
+								call->names[0]) != NULL)
 		return true;			/* re-entered */
+	if (!hash_reserve(&leases) || !heap_reserve(&keeps))
+		return false;
 	lease = calloc(1, sizeof(session_lease));
 	if (lease == NULL)
 		return false;
@@ -174,18 +219,14 @@ lease_session_add(const lease_call *call, lease_calls *calls)
 		return true;
 	}
 	lease->next = s->leases;
+	lease->place = &s->leases;
+	if (lease->next != NULL)
+		lease->next->place = &lease->next;
 	s->leases = lease;
-	keep_at(lease, lease_now() + pause_us(lease));
+	hash_add(&leases, &lease->by_lease,
+			 hash_bytes(call->names[0], lease->token));
+	heap_add(&keeps, &lease->keep, lease_now() + pause_us(lease));
 	return true;
-}
-
-/* The lease of a session on a name; NULL if it has ended. */
-static session_lease *
-get_lease(uint64_t connection_id, uint64_t token, lease_bytes name)
-{
-	session    *s = *find_session(connection_id);
-
-	return s != NULL ? *find_lease(&s->leases, token, name) : NULL;
 }
 
 /* The row of a session lease has been written, with a time to live. */
@@ -193,46 +234,38 @@ void
 lease_session_written(uint64_t connection_id, uint64_t token, lease_bytes name,
 					  int64_t ttl_us)
 {
-	session_lease *lease = get_lease(connection_id, token, name);
+	session_lease *lease = find_lease(connection_id, token, name);
 
 	if (lease == NULL)
 		return;
 	lease->ttl_us = ttl_us;
-	keep_at(lease, lease_now() + pause_us(lease));
+	heap_move(&keeps, &lease->keep, lease_now() + pause_us(lease));
 }
 
 /* The row of a session lease could not be written: try again soon. */
 void
 lease_session_unwritten(const lease_call *call)
 {
-	session_lease *lease = get_lease(call->caller.connection_id,
-									 call->request.token, call->names[0]);
+	session_lease *lease = find_lease(call->caller.connection_id,
+									  call->request.token, call->names[0]);
 
 	if (lease != NULL)
-		keep_at(lease, lease_now() + least_pause_us());
+		heap_move(&keeps, &lease->keep, lease_now() + least_pause_us());
 }
 
 /* A session lease has ended. */
 void
 lease_session_remove(uint64_t connection_id, uint64_t token, lease_bytes name)
 {
-	session    *s = *find_session(connection_id);
-	session_lease **place;
-	session_lease *lease;
+	session_lease *lease = find_lease(connection_id, token, name);
 
-	if (s == NULL)
-		return;
-	place = find_lease(&s->leases, token, name);
-	lease = *place;
-	if (lease == NULL)
-		return;
-	*place = lease->next;
-	free(lease);
+	if (lease != NULL)
+		drop_lease(lease);
 }
 
-/* A connection has ended: the list gets calls that end its leases. */
+/* A connection has ended, and the leases that it has left are to be ended. */
 void
-lease_session_end(uint64_t connection_id, lease_calls *calls)
+lease_session_end(uint64_t connection_id)
 {
 	session   **place = find_session(connection_id);
 	session    *s = *place;
@@ -240,49 +273,52 @@ lease_session_end(uint64_t connection_id, lease_calls *calls)
 	if (s == NULL)
 		return;
 	*place = s->next;
-	while (s->leases != NULL)
-	{
-		session_lease *lease = s->leases;
-
-		s->leases = lease->next;
-		add_call(LEASE_INTERNAL_END_SESSION, lease, calls);
-		free(lease);
-	}
-	free(s);
+	/* the first now: a session with few leases need not wait for one with many */
+	s->next = ended;
+	ended = s;
 }
 
-/* When lease_session_keep() has something to do, at the earliest. */
+/* When lease_session_give() has something to give, at the earliest. */
 int64_t
-lease_session_keep_us(void)
+lease_session_due_us(void)
 {
-	return next_keep_us;
+	const heap_item *first = heap_first(&keeps);
+
+	return ended != NULL ? INT64_MIN :
+		first != NULL ? first->due_us : INT64_MAX;
 }
 
 /*
- * Have the rows of living sessions written in time: the list gets the calls for that,
- * also for rows whose time is near.  Nothing is written when the server is being shut
- * down, which ends the sessions.
+ * Give up to "most" calls: those that end the leases of sessions that have ended, and
+ * those that have the rows of living ones written in time, also rows whose time is near.
+ * No row is written when the server is being shut down, which ends the sessions.
  */
 void
-lease_session_keep(int64_t now_us, lease_calls *calls)
+lease_session_give(int64_t now_us, size_t most, lease_calls *calls)
 {
 	bool		is_ending = dlock_server_is_ending();
+	heap_item  *first;
 
-	next_keep_us = INT64_MAX;
-	for (size_t i = 0; i < SESSION_SLOTS; i++)
-		for (session *s = sessions[i]; s != NULL; s = s->next)
-			for (session_lease *lease = s->leases; lease != NULL;
-				 lease = lease->next)
-			{
-				if (lease->keep_us - pause_us(lease) / 2 > now_us)
-				{
-					keep_at(lease, lease->keep_us);
-					continue;
-				}
-				keep_at(lease, now_us + pause_us(lease));
-				if (!is_ending)
-					add_call(LEASE_INTERNAL_KEEP, lease, calls);
-			}
+	while (ended != NULL && most > 0)
+	{
+		session    *s = ended;
+
+		most -= end_leases(s, most, calls);
+		if (s->leases != NULL)
+			return;
+		ended = s->next;
+		free(s);
+	}
+	for (; most > 0 && (first = heap_first(&keeps)) != NULL; most--)
+	{
+		const session_lease *lease = heap_object(session_lease, keep, first);
+
+		if (first->due_us - pause_us(lease) / 2 > now_us)
+			return;
+		heap_move(&keeps, first, now_us + pause_us(lease));
+		if (!is_ending)
+			add_call(LEASE_INTERNAL_KEEP, lease, calls);
+	}
 }
 
 /* ----------------------------------------------------------------
@@ -344,7 +380,7 @@ lease_session_list(uint64_t connection_id)
  * it, as lease_session_end() does.
  */
 void
-lease_session_end_list(bool could, lease_calls *ended)
+lease_session_end_list(bool could)
 {
 	can_list = could;
 	if (!could)
@@ -357,7 +393,7 @@ lease_session_end_list(bool could, lease_calls *ended)
 		{
 			next = s->next;
 			if (!s->seen)
-				lease_session_end(s->connection_id, ended);
+				lease_session_end(s->connection_id);
 		}
 	}
 }

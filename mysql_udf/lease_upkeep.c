@@ -58,7 +58,6 @@ look_for_plugin(void)
 static void
 look_for_connections(void)
 {
-	lease_calls ended = {0};
 	lease_status status;
 
 	if (!lease_session_begin_list())
@@ -69,8 +68,7 @@ look_for_connections(void)
 		status = connection_visit_all(lease_server_connection(),
 									  list_connection);
 	(void) lease_resume();
-	lease_session_end_list(status == LEASE_STATUS_OK, &ended);
-	lease_pace_submit_all(&ended);
+	lease_session_end_list(status == LEASE_STATUS_OK);
 }
 
 /* Have the batcher look at the server and its connections as soon as it is awake. */

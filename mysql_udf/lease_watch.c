@@ -43,12 +43,10 @@ static void *mysql_slot = NULL;
 void
 lease_watch_end(uint64_t connection_id)
 {
-	lease_calls ended = {0};
-
 	lease_lock();
-	lease_session_end(connection_id, &ended);
+	lease_session_end(connection_id);
 	lease_guards_remove(connection_id);
-	lease_pace_submit_all(&ended);
+	lease_wake_before(lease_session_due_us());
 	lease_unlock();
 }
 
@@ -89,6 +87,7 @@ watch_on_mysql(uint64_t connection_id)
 static bool
 watch(uint64_t connection_id, bool *failed)
 {
+	lease_calls ended = {0};
 	bool		is_mysql = dlock_server_kind() == DLOCK_SERVER_MYSQL;
 	bool		is_kept;
 	bool		watched;
@@ -102,7 +101,10 @@ watch(uint64_t connection_id, bool *failed)
 	lease_lock();
 	watched = is_mysql ? is_kept : connection_id != 0 && lease_session_is_heard();
 	if (watched)
-		*failed = !lease_session_open(connection_id);
+	{
+		*failed = !lease_session_open(connection_id, &ended);
+		lease_pace_submit_all(&ended);
+	}
 	else
 	{
 		/* so that the batcher reads the list of connections, if it is needed */

@@ -9,6 +9,10 @@ use lib "$FindBin::RealBin/..";
 use Engines;
 use Scenarios;
 use Test::More;
+use Wire;
+
+# More leases of one connection than one batch takes.
+use constant MANY => 300;
 
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
@@ -34,6 +38,47 @@ my $before = $engine->control->value($writes);
 ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'is written again and again');
 is($session->value(q{SELECT dlock_owner('one')}), 'own', 'and held');
 $session->quit;
+
+# So are the rows of a session with many leases, all of which end with it.
+sub take_many
+{
+	my ($client, $name, $ttl) = @_;
+	return $client->value("WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ${\MANY})
+		SELECT count(dlock_acquire_session(concat('$name', n), 'own', $ttl)) FROM numbers");
+}
+my $locks = q{SELECT count(*) FROM dlock.locks WHERE name LIKE };
+$session = $engine->client('session');
+my $waiter = $engine->client('waiter');
+is(take_many($session, 'many', 1), MANY, 'many leases of a session');
+is($engine->control->value('SELECT dlock_settle()'), 1, 'are in the table');
+$writes = q{SELECT min(writes) FROM dlock.lease_table WHERE name LIKE 'many%'};
+$before = $engine->control->value($writes);
+ok(Scenarios::Run::until(sub { $engine->control->value($writes) > $before + 1 }), 'each is written again and again');
+is($session->value(q{SELECT dlock_release('many7', 'own')}), 1, 'one is given back');
+is($waiter->value(q{SELECT dlock_acquire('many7', 'other', 600) > 0}), 1, 'and can be had');
+is($engine->control->value("$locks 'many%'"), MANY, 'the others are held');
+$waiter->send(q{SELECT dlock_acquire('many1', 'other', 600, 600)});
+ok(Scenarios::Run::until(sub { $engine->is_waiting($waiter) }), 'a waiter for one of them');
+$session->quit;
+like($waiter->outcome, qr/^\d+$/, 'has it when the session has ended');
+ok(Scenarios::Run::until(sub { $engine->control->value("$locks 'many%'") == 2 }), 'and all others have ended');
+is($waiter->value(q{SELECT dlock_release_all('other')}), 2, 'the last are given back');
+$waiter->quit;
+
+# On MariaDB they end when the connection changes its user, before it takes one of them
+# again; on MySQL they go on.
+my $again = Wire::MySQL->of($engine, 'tester');
+is(take_many($again, 'again', 600), MANY, 'many leases, the first of them');
+my $old = $engine->control->value(q{SELECT token FROM dlock.locks WHERE name = 'again1'});
+$again->change_user('tester');
+my $new = $again->value(q{SELECT dlock_acquire_session('again1', 'own', 600, 600)});
+my $left = $kind eq 'mariadb' ? 1 : MANY;
+cmp_ok($new, $kind eq 'mariadb' ? '>' : '==', $old, 'is taken after a change of user');
+ok(Scenarios::Run::until(sub { $engine->control->value("$locks 'again%'") == $left }), "$left are left");
+is($again->value(q{SELECT dlock_renew('again1', 'own', 600)}), 1, 'among them that one');
+is($engine->control->value(q{SELECT version FROM dlock.locks WHERE name = 'again1'}), $kind eq 'mariadb' ? 1 : 2, 'with the holds that were taken');
+$again->close;
+ok(Scenarios::Run::until(sub { $engine->control->value("$locks 'again%'") == 0 }), 'all end with the connection');
 
 # After a restart a session's lease goes on for its ttl, whatever becomes of others on
 # the name: also when its row takes the place of theirs.
