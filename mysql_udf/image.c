@@ -601,6 +601,27 @@ image_end_batch(void)
  * ----------------------------------------------------------------
  */
 
+/* The table's row in a slot, or NULL. */
+static image_row *
+find_row(const image_name *name, uint32_t slot)
+{
+	if (slot < name->nrows && name->rows[slot].slot == slot)
+		return &name->rows[slot];
+	for (size_t i = 0; i < name->nrows; i++)
+		if (name->rows[i].slot == slot)
+			return &name->rows[i];
+	return NULL;
+}
+
+/* A lease's row is locked: a guard may pin what it says. */
+static void
+pin(lease_member *member, lease_mode mode, uint32_t version)
+{
+	member->locked = true;
+	member->guarded = version;
+	member->guard_mode = mode;
+}
+
 /* The member with a token, or NULL; "likely" is a guess where it is. */
 static lease_member *
 find_member(const image_name *name, uint64_t token, size_t likely)
@@ -830,13 +851,16 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 		if (before != NULL)
 			before->holder->is_found = true;
 		done = fill_member(&members[i], name, &rows[i], before, now_us);
-		members[i].locked = rows[i].locked;
 		table_rows[i] = (image_row) {
 			.token = rows[i].token,
 			.writes = rows[i].writes,
 			.slot = rows[i].slot,
+			.version = rows[i].version,
+			.mode = rows[i].mode,
 			.locked = rows[i].locked,
 		};
+		if (rows[i].locked)
+			pin(&members[i], rows[i].mode, rows[i].version);
 	}
 	if (!done)
 	{
@@ -869,8 +893,11 @@ put(image_name *name, const lease_row *row, int64_t now_us)
 		set_dirty(name, true);	/* the table may have an older one */
 		return true;
 	}
-	if (!fill_member(&member, name, row, before, now_us) ||
-		!set_member(name, before, &member))
+	if (!fill_member(&member, name, row, before, now_us))
+		return false;
+	if (before != NULL && before->locked)
+		pin(&member, before->guard_mode, before->guarded);
+	if (!set_member(name, before, &member))
 		return false;
 	set_dirty(name, true);
 	return true;
@@ -925,11 +952,8 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 			return false;
 		before->locked = rows[i].locked;
 		name->unguarded &= !rows[i].locked;
-		if (member == NULL)
-			continue;
-		member->locked = rows[i].locked;
-		if (!member->locked)
-			member->guarded = 0;
+		if (member != NULL && before->locked)
+			pin(member, before->mode, before->version);
 	}
 
 	/* leases that had ended stayed only for their guards */
@@ -955,7 +979,7 @@ image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
 		if (!fill_member(&member, name, &rows[i], NULL, now_us))
 			return false;
 		member.gone = true;
-		member.locked = true;
+		pin(&member, member.mode, member.version);
 		if (!set_member(name, NULL, &member))
 			return false;
 	}
@@ -994,7 +1018,6 @@ image_remove(lease_bytes bytes, uint64_t token)
 	if (member == NULL)
 		return;
 	member->gone = true;
-	member->locked = false;
 	(void) drop_gone(name);
 	set_dirty(name, true);
 }
@@ -1067,7 +1090,6 @@ image_drop_excluded(image_name *name)
 			lease_modes_are_compatible(member->mode, newest->mode))
 			continue;
 		member->gone = true;
-		member->locked = false;
 	}
 	n = drop_gone(name);
 	if (n > 0)
@@ -1176,7 +1198,8 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 			continue;
 		/* a draft counts guards that are announced, too */
 		member->locked = i < name->count && name->members[i].locked;
-		member->guarded = i < name->count ? name->members[i].guarded : 0;
+		if (member->locked)
+			pin(member, name->members[i].guard_mode, name->members[i].guarded);
 		member->changed = false;
 		member->renewed = false;
 		member->expired = false;
@@ -1198,12 +1221,7 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 const image_row *
 image_row_at(const image_name *name, uint32_t slot)
 {
-	if (slot < name->nrows && name->rows[slot].slot == slot)
-		return &name->rows[slot];
-	for (size_t i = 0; i < name->nrows; i++)
-		if (name->rows[i].slot == slot)
-			return &name->rows[i];
-	return NULL;
+	return find_row(name, slot);
 }
 
 /* Say whether the table has a lease as it is. */
@@ -1245,6 +1263,8 @@ image_written(image_name *name)
 				.token = member->holder->token,
 				.writes = member->writes,
 				.slot = member->slot,
+				.version = member->version,
+				.mode = member->mode,
 			};
 	}
 	for (size_t i = 0; i < name->nrows; i++)
@@ -1312,29 +1332,28 @@ image_set_released(const image_holder *holder, bool ends)
 	holder->name->members[holder->place].released = ends;
 }
 
-/* A guard pins a lease as it is now, and no less than other guards do. */
-void
-lease_member_pin(lease_member *member)
-{
-	if (member->guarded == 0 || member->mode == LEASE_EXCLUSIVE)
-		member->guard_mode = member->mode;
-	if (member->guarded < member->version)
-		member->guarded = member->version;
-}
-
 /*
  * The row of the lease in a place of a name may be locked, until it is read with locks
- * again.  "pins" says that a guard is about to lock it.
+ * again.
  */
 void
-image_note_guard(image_name *name, size_t place, bool pins)
+image_note_guard(image_name *name, size_t place)
 {
+	lease_member *member;
+	image_row  *row;
+
 	name->unguarded = false;
 	if (place >= name->count)
 		return;					/* only a draft has it */
-	name->members[place].locked = true;
-	if (pins)
-		lease_member_pin(&name->members[place]);
+	member = &name->members[place];
+	row = find_row(name, member->slot);
+	if (row != NULL && row->token == member->holder->token)
+	{
+		row->locked = true;
+		pin(member, row->mode, row->version);
+	}
+	else						/* another server has moved it */
+		pin(member, member->mode, member->version);
 }
 
 /* The row of a lease as it is now. */

@@ -42,7 +42,10 @@
  *
  * Guards.  A transaction may have locked a lease's row.  A name is "unguarded" if
  * its rows were read, and none was locked, since a guard was last announced
- * (lease_guards.h).  Only such a read ends a guard.
+ * (lease_guards.h).  Only such a read ends a guard.  A guard pins what its row says.  The
+ * lease may change meanwhile, and nothing but the row is left of the guard at a take-over;
+ * so no guard is announced as long as its row says less than the lease is.
+ * (t/mysql/guards.pl)
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -105,8 +108,7 @@ typedef struct lease_member
 	int64_t		deadline_us;	/* on our clock */
 	uint32_t	version;
 	uint32_t	slot;
-	uint32_t	guarded;		/* while it is locked: holds that guards pin, 0 for
-								 * all that there are, */
+	uint32_t	guarded;		/* while it is locked: holds that guards pin, */
 	lease_mode	guard_mode;		/* and in which mode */
 	lease_mode	mode;
 	lease_kind	kind;
@@ -126,7 +128,10 @@ typedef struct image_row
 	uint64_t	token;
 	uint64_t	writes;
 	uint32_t	slot;
-	bool		locked;			/* by a transaction, when it was read */
+	uint32_t	version;
+	lease_mode	mode;
+	bool		locked;			/* by a transaction, when it was read; or a guard was
+								 * announced since */
 } image_row;
 
 /* A version of a lease that another run has written, and when it is over. */
@@ -210,8 +215,7 @@ extern void image_end_batch(void);
 /* image.c: what is known before it is written */
 extern void image_set_draft(image_name *name, struct lease_name *draft);
 extern void image_set_released(const image_holder *holder, bool ends);
-extern void lease_member_pin(lease_member *member);
-extern void image_note_guard(image_name *name, size_t place, bool pins);
+extern void image_note_guard(image_name *name, size_t place);
 
 /* image.c: what the table lacks */
 extern size_t image_ndirty(void);

@@ -599,6 +599,21 @@ make_read(lease_call *call, lease_name *name)
 }
 
 /*
+ * Say whether a guard of a lease can lock a row, and pin what it says: all that the lease
+ * is, and no more.  A row that is locked stays as it is; it may say more.
+ */
+static bool
+can_pin(const image_row *row, const lease_member *member)
+{
+	if (row == NULL || row->token != member->holder->token)
+		return false;
+	if (row->mode != member->mode)
+		return row->locked && row->mode == LEASE_EXCLUSIVE;
+	return member->mode != LEASE_PERMIT || row->version == member->version ||
+		(row->locked && row->version > member->version);
+}
+
+/*
  * A guard, before and after it locks its row.  Before, it must be told of a row that is
  * in the table, and will stay in its slot.
  */
@@ -606,15 +621,13 @@ static void
 make_guard(lease_call *call, lease_name *name)
 {
 	lease_member *member = find_own(name, call);
-	const image_row *row;
 
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
 		lease_member_is_live(member, &made->moment);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
-		row = image_row_at(name->entry, member->slot);
-		if (row == NULL || row->token != member->holder->token ||
+		if (!can_pin(image_row_at(name->entry, member->slot), member) ||
 			(made->moment.direct &&
 			 lease_name_will_write(name, &made->moment)))
 		{
@@ -626,8 +639,7 @@ make_guard(lease_call *call, lease_name *name)
 			return;
 		}
 		lease_name_lock(name, member);
-		lease_member_pin(member);
-		image_note_guard(name->entry, (size_t) (member - name->members), true);
+		image_note_guard(name->entry, (size_t) (member - name->members));
 		if (!lease_guards_add(call->caller.connection_id, name->name,
 							  member->slot, made->moment.now_us))
 			name->failed = true;
@@ -635,7 +647,7 @@ make_guard(lease_call *call, lease_name *name)
 	}
 	/* the guard has locked its row by now, whatever was read since it was announced */
 	if (call->kind == DLOCK_CALL_CHECK_GUARD && call->answer.yes)
-		image_note_guard(name->entry, (size_t) (member - name->members), false);
+		image_note_guard(name->entry, (size_t) (member - name->members));
 	answer_now(call);
 }
 

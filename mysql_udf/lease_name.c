@@ -53,11 +53,19 @@ lease_member_judge(lease_member *member, const lease_moment *moment)
 		member->deadline_us = moment->now_us;
 }
 
-/* Note that the row of a member is locked, or about to be. */
+/*
+ * Note that the row of a member is locked, or about to be.  What is pinned stays, whatever
+ * becomes of the lease.
+ */
 void
 lease_name_lock(lease_name *name, lease_member *member)
 {
-	member->locked = true;
+	if (!member->locked)
+	{
+		member->locked = true;
+		member->guarded = member->version;
+		member->guard_mode = member->mode;
+	}
 	name->has_locked = true;
 	name->anchor_locked |= member->slot == 0;
 }
@@ -259,9 +267,7 @@ describe(const lease_member *member, const dlock_caller *caller,
 	if (member->request != NULL)
 		holder->request = member->request->bytes;
 	if (member->locked)
-		lease_merge_guard(holder, member->guarded > 0 ? member->guard_mode :
-						  member->mode, member->guarded > 0 ?
-						  member->guarded : member->version);
+		lease_merge_guard(holder, member->guard_mode, member->guarded);
 	if (member->gone)
 	{
 		/* its row is locked: it is in the way until its guard ends */

@@ -127,13 +127,11 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 			bound ? INT64_MAX : member->deadline_us;
 		blocker->session = bound ? member->holder->connection_id : 0;
 		blocker->guarded = member->locked;
-		blocker->pinned = member->guarded > 0 ? member->guarded :
-			member->version;
+		blocker->pinned = member->guarded;
 		/* where changes go into the table at once, none of the name can be
 		 * written while its first row is locked */
 		blocker->guard_mode = name->anchor_locked && moment->direct ?
-			LEASE_EXCLUSIVE : member->guarded > 0 ? member->guard_mode :
-			member->mode;
+			LEASE_EXCLUSIVE : member->guard_mode;
 		queue->nblockers++;
 	}
 }

@@ -106,19 +106,38 @@ for my $how ('taken over', 'killed')
 	is(sql("SELECT count(*) FROM dlock.lease_table WHERE name = '$name'"), 1, "$how: once");
 }
 
-# A guard pins as many permits as there were.
-$token = lease('p', 600);
-is($guard->value(q{SELECT dlock_release('p', 'a')}), 1, 'a name is free');
-$guard->value(q{SELECT dlock_acquire_permit('p', 'a', 600, 2)});
-$token = $guard->value(q{SELECT dlock_acquire_permit('p', 'a', 600, 2)});
+# A guard pins as many permits as there were, and so does its lease's row: nothing else is
+# left of the guard when the library takes over.  The row has as many, or fewer or more.
+for my $row (2, 1, 3)
+{
+	my $name = "permits $row";
+	$token = $guard->value("SELECT dlock_acquire_permits('$name', 'a', 600, 3, $row)");
+	is(sql('SELECT dlock_settle()'), 1, "row of $row: it is written");
+	is($guard->value("SELECT dlock_acquire_permit('$name', 'a', 600, 3)"), $token, "row of $row: one more is taken") if $row == 1;
+	is($guard->value("SELECT dlock_release('$name', 'a')"), 1, "row of $row: one is given back") if $row == 3;
+	$guard->value('BEGIN');
+	is($guard->outcome("CALL dlock.guard('$name', 'a', $token)"), undef, "row of $row: two are guarded");
+	is($other->value("SELECT dlock_acquire_permits('$name', 'b', 60, 3, 2)"), 'NULL', "row of $row: nobody else has two");
+	like($other->value("SELECT dlock_acquire_permit('$name', 'b', 600, 3)"), qr/^\d+$/, "row of $row: but one");
+	is($guard->value("SELECT dlock_release('$name', 'a')"), 1, "row of $row: one of them is released");
+	is($other->value("SELECT dlock_acquire_permit('$name', 'c', 60, 3)"), 'NULL', "row of $row: and is nobody else's");
+	is(sql('SELECT dlock_settle()'), 1, "row of $row: all that can be written is");
+	is($other->value("SELECT dlock_acquire_permit('$name', 'c', 60, 3)"), 'NULL', "row of $row: nor after a checkpoint");
+	is($guard->outcome("CALL dlock.guard('$name', 'a', $token)"), undef, "row of $row: what is left is guarded again");
+	is(sql('SELECT dlock_reload()'), 1, "row of $row: the library begins anew");
+	is($other->decided("SELECT dlock_acquire_permit('$name', 'c', 60, 3)"), 'NULL', "row of $row: nor then");
+	$guard->value('COMMIT');
+	like($other->value("SELECT dlock_acquire_permit('$name', 'c', 600, 3, 600)"), qr/^\d+$/, "row of $row: until the guard is gone");
+}
+
+# Nor is the row of a lease that was exclusive taken for that of a shared one.
+$token = lease('was exclusive', 600);
+is($guard->value("SELECT dlock_downgrade('was exclusive', 'a')"), 1, 'an exclusive lease becomes a shared one');
 $guard->value('BEGIN');
-$guard->value("CALL dlock.guard('p', 'a', $token)");
-is($guard->value(q{SELECT dlock_release('p', 'a')}), 1, 'one of two guarded permits is released');
-is($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2)}), 'NULL', 'and is nobody else\'s');
-is(sql('SELECT dlock_settle()'), 1, 'all that can be written is');
-is($other->value(q{SELECT dlock_acquire_permit('p', 'b', 60, 2)}), 'NULL', 'nor after a checkpoint');
+is($guard->outcome("CALL dlock.guard('was exclusive', 'a', $token)"), undef, 'and is guarded');
+is(sql('SELECT dlock_reload()'), 1, 'the library begins anew');
+like($other->decided(q{SELECT dlock_acquire_shared('was exclusive', 'b', 600)}), qr/^\d+$/, 'it can be shared');
 $guard->value('COMMIT');
-like($other->value(q{SELECT dlock_acquire_permit('p', 'b', 600, 2, 600)}), qr/^\d+$/, 'until the guard is gone');
 
 # Nor does anybody end a guard who looks while the server is locked against writing, so
 # that nobody can find out which rows are locked.

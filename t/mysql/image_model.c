@@ -43,6 +43,7 @@ typedef struct lease
 	int			owner;
 	int			account;
 	int			request;		/* 0: none */
+	uint32_t	version;
 	lease_kind	kind;
 	bool		locked;			/* of a row of the table */
 } lease;
@@ -78,6 +79,7 @@ static uint64_t seen = 0;
 static uint64_t filtered = 0;	/* known by the filter */
 static uint64_t pieces = 0;		/* of checkpoints */
 static uint64_t checkpoints = 0;
+static uint64_t pinned = 0;		/* guards that pin more than is left of their leases */
 
 /* When what another run wrote is over, as was last said. */
 static struct
@@ -145,7 +147,7 @@ row_of(int name, const lease *l)
 	return (lease_row) {
 		.name = name_of(name),.slot = l->slot,.owner = owner_of(l->owner),
 		.user = {letters + l->account, 1},.host = {"h", 1},
-		.mode = LEASE_SHARED,.kind = l->kind,.version = 1,
+		.mode = LEASE_SHARED,.kind = l->kind,.version = l->version,
 		.token = l->token,.request = request_of(l->request),
 		.ttl_us = l->ttl_us,.writes = l->writes,.writer = l->writer,
 		.deadline_us = l->written_us,.locked = l->locked
@@ -269,7 +271,8 @@ compare(int n)
 			fail("a lease that there is not", n);
 		if (l->writes != m->writes || l->writer != m->writer ||
 			l->ttl_us != m->ttl_us || l->written_us != m->written_us ||
-			l->slot != m->slot || l->kind != m->kind)
+			l->slot != m->slot || l->kind != m->kind ||
+			l->version != m->version)
 			fail("a lease is another", n);
 		if (!lease_same(m->holder->owner, owner_of(l->owner)) ||
 			!lease_same(m->request == NULL ? (lease_bytes) {"", 0} :
@@ -289,6 +292,29 @@ compare(int n)
 	}
 	if (name != NULL && name->nrows != table[n].count)
 		fail("there are other rows", n);
+}
+
+/* Each locked row pins what it says, whatever has become of its lease. */
+static void
+compare_pins(int n)
+{
+	const image_name *name = image_find(name_of(n));
+
+	for (size_t i = 0; i < table[n].count; i++)
+	{
+		const lease *l = &table[n].all[i];
+		const lease_member *m = NULL;
+
+		if (!l->locked)
+			continue;
+		for (size_t k = 0; name != NULL && k < name->count; k++)
+			if (name->members[k].holder->token == l->token)
+				m = &name->members[k];
+		if (m == NULL || !m->locked || m->guarded != l->version ||
+			m->guard_mode != LEASE_SHARED)
+			fail("a guard has lost what it pins", n);
+		pinned += l->version > (m->gone ? 0 : m->version);
+	}
 }
 
 /* The lists, the heap and the indexes agree with each other. */
@@ -455,6 +481,7 @@ write_dirty(size_t n, bool takes)
 		if (name->nrows > 0 && takes &&
 			!image_keep_guarded(name, read, nread, now_us))
 			fail("there is memory", number);
+		compare_pins(number);
 		for (size_t i = 0; i < table[number].count; i++)
 		{
 			const lease *l = &table[number].all[i];
@@ -609,13 +636,14 @@ write_elsewhere(void)
 		{
 			c.lease = rows->all[at];
 			c.what = below(2) ? PUT : REMOVE;
+			c.lease.version = 1 + (uint32_t) below(3);
 			c.lease.writes++;
 		}
 		else if (rows->count < LEASES)
 		{
 			last_token++;
 			c.lease = (lease) {
-				.token = last_token,.writes = 1,
+				.token = last_token,.writes = 1,.version = 1,
 				.owner = (int) below(OWNERS),.account = (int) below(ACCOUNTS),
 				.slot = (uint32_t) last_token % (LEASES * 4),
 				.kind = below(4) ? LEASE_PLAIN : LEASE_SESSION,
@@ -695,7 +723,7 @@ change_draft(image_name *name, lease_member **members, size_t *count, change *to
 											  owner_of(c.lease.owner),
 											  c.lease.token, 1, now_us),
 				.slot = free_slot(*members, *count, name),
-				.mode = LEASE_SHARED,.kind = c.lease.kind,.version = 1
+				.mode = LEASE_SHARED,.kind = c.lease.kind
 			};
 			if (request > 0)
 				m->request = image_text_create(request_of(request));
@@ -730,10 +758,12 @@ change_draft(image_name *name, lease_member **members, size_t *count, change *to
 		m->ttl_us = 1 + (int64_t) below(100000);
 		m->deadline_us = m->written_us = now_us + m->ttl_us;
 		m->writer = OURS;
+		m->version = 1 + (uint32_t) below(3);
 		m->writes++;
 		m->changed = true;
 		c.lease.writes = m->writes;
 		c.lease.writer = OURS;
+		c.lease.version = m->version;
 		c.lease.slot = m->slot;
 		c.lease.ttl_us = m->ttl_us;
 		c.lease.written_us = m->written_us;
@@ -784,6 +814,7 @@ run_batch(bool looks, bool direct)
 	for (size_t i = 0; i < n; i++)
 	{
 		compare(number_of(names[i]->name));
+		compare_pins(number_of(names[i]->name));
 		names[i]->draft = (struct lease_name *) names;
 		nchanges[i] = 0;
 		counts[i] = names[i]->count;
@@ -847,6 +878,17 @@ renew_all(void)
 					now_us);
 }
 
+/* The guard of a lease is announced, if the image knows the name. */
+static void
+announce(int n, uint64_t token)
+{
+	image_name *name = image_find(name_of(n));
+
+	for (size_t i = 0; image_is_known(name_of(n)) && i < name->count; i++)
+		if (name->members[i].holder->token == token)
+			image_note_guard(name, i);
+}
+
 /* Transactions lock rows, and end. */
 static void
 lock_rows(void)
@@ -858,13 +900,16 @@ lock_rows(void)
 
 			if (l->locked)
 				l->locked = below(2) == 0;
-			/* a guard is of a lease that there is, in its row */
+			/* a guard is of a lease that there is, as it is in its row */
 			else
 			{
 				const lease *is = find(&truth[n], l->token);
 
-				l->locked = is != NULL && is->slot == l->slot && below(5) == 0;
+				l->locked = is != NULL && is->slot == l->slot &&
+					is->version == l->version && below(5) == 0;
 			}
+			if (l->locked)
+				announce(n, l->token);
 		}
 }
 
@@ -964,7 +1009,8 @@ main(int argc, char **argv)
 		check(true);
 	}
 	printf("known %" PRIu64 " of %" PRIu64 ", by the filter %" PRIu64
-		   "; %" PRIu64 " checkpoints in %" PRIu64 " pieces\n",
-		   known, seen, filtered, checkpoints, pieces);
+		   "; %" PRIu64 " checkpoints in %" PRIu64 " pieces; %" PRIu64
+		   " guards pin more than there is\n",
+		   known, seen, filtered, checkpoints, pieces, pinned);
 	return 0;
 }
