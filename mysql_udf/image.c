@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 static struct
 {
 	uint64_t	writer;			/* this run */
 	hash_table	names;
 	hash_table	owners;			/* of leases */
 	hash_table	holders;		/* the same leases, by name and owner */
+	hash_table	tokens;			/* the same, by name and token */
 	image_name *newest;
 	image_name *oldest;
 	size_t		nleases;
@@ -75,18 +75,36 @@ note_due(image_name *name)
 }
 
 /*
+ * A member has changed: the name is due no later than it.  The others, of which there may
+ * be thousands, are not gone through.
+ */
+static void
+bring_forward(image_name *name, const lease_member *member)
+{
+	if (member_due_us(member) < name->due.due_us)
+		heap_move(&image.due, &name->due, member_due_us(member));
+}
+
+/*
  * A name with a lease whose deadline has come by a time, or NULL.  The name is due again
  * at "again_us", or when a change of it says so.
  */
 image_name *
 image_due(int64_t before_us, int64_t again_us)
 {
-	heap_item  *first = heap_first(&image.due);
+	heap_item  *first;
+	image_name *name;
 
-	if (first == NULL || first->due_us > before_us)
-		return NULL;
-	heap_move(&image.due, first, again_us);
-	return heap_object(image_name, due, first);
+	do
+	{
+		first = heap_first(&image.due);
+		if (first == NULL || first->due_us > before_us)
+			return NULL;
+		name = heap_object(image_name, due, first);
+		note_due(name);			/* it may have been brought forward in vain */
+	} while (name->due.due_us > before_us);
+	heap_move(&image.due, &name->due, again_us);
+	return name;
 }
 
 /* ----------------------------------------------------------------
@@ -292,6 +310,7 @@ drop_holder(image_holder *holder)
 {
 	hash_remove(&image.owners, &holder->by_owner);
 	hash_remove(&image.holders, &holder->by_name);
+	hash_remove(&image.tokens, &holder->by_token);
 	image.nleases--;
 	drop_object(&holder->object);
 }
@@ -525,6 +544,13 @@ hash_holder(const image_name *name, lease_bytes owner,
 	return hash_bytes(owner, name->link.hash ^ account->link.hash);
 }
 
+/* Of a lease, within a name: tokens are different anyway. */
+static uint64_t
+hash_token(const image_name *name, uint64_t token)
+{
+	return name->link.hash ^ token;
+}
+
 /* Make a holder for a draft; NULL if memory is short.  image_replace() may keep it. */
 image_holder *
 image_holder_create(image_name *name, const image_account *account,
@@ -533,7 +559,8 @@ image_holder_create(image_name *name, const image_account *account,
 {
 	image_holder *holder;
 
-	if (!hash_reserve(&image.owners) || !hash_reserve(&image.holders))
+	if (!hash_reserve(&image.owners) || !hash_reserve(&image.holders) ||
+		!hash_reserve(&image.tokens))
 		return NULL;
 	holder = malloc(sizeof(image_holder) + owner.length);
 	if (holder == NULL)
@@ -567,14 +594,17 @@ image_text_create(lease_bytes bytes)
 static void
 keep(const lease_member *member)
 {
-	if (!member->holder->object.is_kept)
+	image_holder *holder = member->holder;
+
+	if (!holder->object.is_kept)
 	{
-		member->holder->object.is_kept = true;
-		hash_add(&image.owners, &member->holder->by_owner,
-				 hash_owner(member->holder->owner, member->holder->account));
-		hash_add(&image.holders, &member->holder->by_name,
-				 hash_holder(member->holder->name, member->holder->owner,
-							 member->holder->account));
+		holder->object.is_kept = true;
+		hash_add(&image.owners, &holder->by_owner,
+				 hash_owner(holder->owner, holder->account));
+		hash_add(&image.holders, &holder->by_name,
+				 hash_holder(holder->name, holder->owner, holder->account));
+		hash_add(&image.tokens, &holder->by_token,
+				 hash_token(holder->name, holder->token));
 		image.nleases++;
 	}
 	if (member->request != NULL)
@@ -601,16 +631,23 @@ image_end_batch(void)
  * ----------------------------------------------------------------
  */
 
+static int
+compare_rows(const void *first, const void *second)
+{
+	const image_row *a = first;
+	const image_row *b = second;
+
+	return (a->slot > b->slot) - (a->slot < b->slot);
+}
+
 /* The table's row in a slot, or NULL. */
 static image_row *
 find_row(const image_name *name, uint32_t slot)
 {
-	if (slot < name->nrows && name->rows[slot].slot == slot)
-		return &name->rows[slot];
-	for (size_t i = 0; i < name->nrows; i++)
-		if (name->rows[i].slot == slot)
-			return &name->rows[i];
-	return NULL;
+	image_row	row = {.slot = slot};
+
+	return name->nrows == 0 ? NULL :
+		bsearch(&row, name->rows, name->nrows, sizeof(image_row), compare_rows);
 }
 
 /* A lease's row is locked: a guard may pin what it says. */
@@ -622,31 +659,64 @@ pin(lease_member *member, lease_mode mode, uint32_t version)
 	member->guard_mode = mode;
 }
 
-/* The member with a token, or NULL; "likely" is a guess where it is. */
+/*
+ * The first member with a token, or the next after one; or NULL.  Two servers that do not
+ * know of each other may have granted the same token to different holders.
+ */
 static lease_member *
-find_member(const image_name *name, uint64_t token, size_t likely)
+find_member(const image_name *name, uint64_t token, const lease_member *after)
 {
-	if (likely < name->count && name->members[likely].holder->token == token)
-		return &name->members[likely];
-	for (size_t i = 0; i < name->count; i++)
-		if (name->members[i].holder->token == token)
-			return &name->members[i];
+	hash_link  *link = after != NULL ? hash_next(&after->holder->by_token) :
+		hash_first(&image.tokens, hash_token(name, token));
+
+	for (; link != NULL; link = hash_next(link))
+	{
+		const image_holder *holder = hash_object(image_holder, by_token, link);
+
+		if (holder->name == name && holder->token == token)
+			return &name->members[holder->place];
+	}
 	return NULL;
 }
 
-/*
- * The member that is the lease of a row, or NULL.  Two servers that do not know of each
- * other may have granted the same token to different holders.
- */
+/* The same, but not one that has ended. */
 static lease_member *
-find_of_row(const image_name *name, const lease_row *row, size_t likely)
+find_lease(const image_name *name, uint64_t token)
 {
-	lease_member *member = find_member(name, row->token, likely);
+	lease_member *member = NULL;
 
-	return member != NULL &&
-		lease_same(member->holder->owner, row->owner) &&
-		lease_same(member->holder->account->user, row->user) &&
-		lease_same(member->holder->account->host, row->host) ? member : NULL;
+	do
+		member = find_member(name, token, member);
+	while (member != NULL && member->gone);
+	return member;
+}
+
+/* The member that is the lease of a row, or NULL. */
+static lease_member *
+find_of_row(const image_name *name, const lease_row *row)
+{
+	lease_member *member = NULL;
+
+	do
+		member = find_member(name, row->token, member);
+	while (member != NULL &&
+		   !(lease_same(member->holder->owner, row->owner) &&
+			 lease_same(member->holder->account->user, row->user) &&
+			 lease_same(member->holder->account->host, row->host)));
+	return member;
+}
+
+static int
+compare_seen(const void *first, const void *second)
+{
+	const image_seen *a = first;
+	const image_seen *b = second;
+
+	if (a->token != b->token)
+		return (a->token > b->token) - (a->token < b->token);
+	if (a->writes != b->writes)
+		return (a->writes > b->writes) - (a->writes < b->writes);
+	return (a->writer > b->writer) - (a->writer < b->writer);
 }
 
 /* Set a member's deadline by what its row says, and what is known of it. */
@@ -654,19 +724,26 @@ static void
 set_deadline(const image_name *name, lease_member *member,
 			 const lease_member *before, int64_t now_us)
 {
-	member->deadline_us = member->ttl_us +
-		(image.is_ours ? image.since_us : now_us);
+	const image_seen version = {
+		.token = member->holder->token,
+		.writes = member->writes,
+		.writer = member->writer,
+	};
+	const image_seen *seen;
+
 	if (member->writer == image.writer)
 		member->deadline_us = member->written_us;
 	else if (before != NULL && before->writes == member->writes &&
 			 before->writer == member->writer)
 		member->deadline_us = before->deadline_us;
 	else
-		for (size_t i = 0; i < name->nseen; i++)
-			if (name->seen[i].token == member->holder->token &&
-				name->seen[i].writes == member->writes &&
-				name->seen[i].writer == member->writer)
-				member->deadline_us = name->seen[i].deadline_us;
+	{
+		seen = name->nseen == 0 ? NULL :
+			bsearch(&version, name->seen, name->nseen, sizeof(image_seen),
+					compare_seen);
+		member->deadline_us = seen != NULL ? seen->deadline_us :
+			member->ttl_us + (image.is_ours ? image.since_us : now_us);
+	}
 }
 
 /*
@@ -697,6 +774,8 @@ note_seen(image_name *name)
 			.deadline_us = member->deadline_us,
 		};
 	}
+	if (n > 0)
+		qsort(all, n, sizeof(image_seen), compare_seen);
 	free(name->seen);
 	name->seen = all;
 	name->nseen = n;
@@ -775,21 +854,30 @@ set_members(image_name *name, lease_member *members, size_t count)
 	note_due(name);
 }
 
-/* Replace a member, or add one if "before" is NULL: false if memory is short. */
+/*
+ * Replace a member, or add one if "before" is NULL: false if memory is short.  The journal
+ * may have thousands of changes of a name with thousands of members, so the others are not
+ * gone through.
+ */
 static bool
-set_member(image_name *name, const lease_member *before,
-		   const lease_member *member)
+set_member(image_name *name, lease_member *before, const lease_member *member)
 {
-	size_t		count = name->count + (before == NULL);
-	lease_member *members = malloc(count * sizeof(lease_member));
+	if (before == NULL)
+	{
+		lease_member *members = realloc(name->members, (name->count + 1) *
+										sizeof(lease_member));
 
-	if (members == NULL)
-		return false;
-	if (name->count > 0)
-		memcpy(members, name->members, name->count * sizeof(lease_member));
-	members[before != NULL ? (size_t) (before - name->members) :
-			name->count] = *member;
-	set_members(name, members, count);
+		if (members == NULL)
+			return false;
+		name->members = members;
+		before = &members[name->count];
+		member->holder->place = name->count++;
+	}
+	else if (before->request != NULL && before->request != member->request)
+		drop_object(&before->request->object);
+	*before = *member;
+	keep(before);
+	bring_forward(name, before);
 	return true;
 }
 
@@ -798,10 +886,8 @@ const lease_member *
 image_lease(lease_bytes bytes, uint64_t token)
 {
 	const image_name *name = image_find(bytes);
-	const lease_member *member = name == NULL ? NULL :
-		find_member(name, token, 0);
 
-	return member != NULL && !member->gone ? member : NULL;
+	return name == NULL ? NULL : find_lease(name, token);
 }
 
 /*
@@ -827,9 +913,9 @@ image_own(const image_name *name, lease_bytes owner,
 }
 
 /*
- * Make a name known: these rows are what the table has.  "tells_locks" says that the rows
- * tell which of them are locked.  False if memory is short; then nothing has changed.
- * There is no draft.
+ * Make a name known: these rows are what the table has, in the order of slots.
+ * "tells_locks" says that the rows tell which of them are locked.  False if memory is
+ * short; then nothing has changed.  There is no draft.
  */
 bool
 image_know(image_name *name, const lease_row *rows, size_t n,
@@ -843,7 +929,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 		name->members[i].holder->is_found = false;
 	for (size_t i = 0; done && i < n; i++)
 	{
-		lease_member *before = find_of_row(name, &rows[i], i);
+		lease_member *before = find_of_row(name, &rows[i]);
 
 		/* an edit of the table may have made two rows of one lease */
 		if (before != NULL && before->holder->is_found)
@@ -885,10 +971,10 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 static bool
 put(image_name *name, const lease_row *row, int64_t now_us)
 {
-	const lease_member *before = find_of_row(name, row, 0);
+	lease_member *before = find_of_row(name, row);
 	lease_member member;
 
-	if (before != NULL && before->writes >= row->writes)
+	if (before != NULL && !before->gone && before->writes >= row->writes)
 	{
 		set_dirty(name, true);	/* the table may have an older one */
 		return true;
@@ -913,7 +999,7 @@ image_see(const lease_row *row, int64_t now_us)
 {
 	image_name *name = image_find(row->name);
 	lease_member *member = name == NULL ? NULL :
-		find_member(name, row->token, 0);
+		find_member(name, row->token, NULL);
 
 	if (image.is_ours)
 		return member != NULL ? member->deadline_us :
@@ -923,14 +1009,14 @@ image_see(const lease_row *row, int64_t now_us)
 		name = image_get(row->name);
 		if (name != NULL)
 			(void) put(name, row, now_us);
-		member = name == NULL ? NULL : find_member(name, row->token, 0);
+		member = name == NULL ? NULL : find_member(name, row->token, NULL);
 	}
 	return member != NULL ? member->deadline_us : now_us + row->ttl_us;
 }
 
 /*
- * Rows of a name that is known were read: note which are locked.  False if the name
- * should have other rows: the table has been edited.  There is no draft.
+ * Rows of a name that is known were read, in the order of slots: note which are locked.
+ * False if the name should have other rows: the table has been edited.  There is no draft.
  */
 bool
 image_probe(image_name *name, const lease_row *rows, size_t n)
@@ -943,16 +1029,15 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 	for (size_t i = 0; i < n; i++)
 	{
 		image_row  *before = &name->rows[i];
-		lease_member *member = find_member(name, rows[i].token, i);
+		lease_member *member = NULL;
 
-		for (size_t r = 0; before->slot != rows[i].slot && r < n; r++)
-			before = &name->rows[r];
 		if (before->slot != rows[i].slot || before->token != rows[i].token ||
 			before->writes != rows[i].writes)
 			return false;
 		before->locked = rows[i].locked;
 		name->unguarded &= !rows[i].locked;
-		if (member != NULL && before->locked)
+		while (before->locked &&
+			   (member = find_member(name, before->token, member)) != NULL)
 			pin(member, before->mode, before->version);
 	}
 
@@ -974,7 +1059,7 @@ image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
 	{
 		lease_member member;
 
-		if (!rows[i].locked || find_member(name, rows[i].token, i) != NULL)
+		if (!rows[i].locked || find_of_row(name, &rows[i]) != NULL)
 			continue;
 		if (!fill_member(&member, name, &rows[i], NULL, now_us))
 			return false;
@@ -1006,19 +1091,17 @@ image_put(const lease_row *row, int64_t now_us)
 		put(name, row, now_us);
 }
 
-/* A lease was removed. */
+/* A lease was removed: image_settle_name() drops it. */
 void
 image_remove(lease_bytes bytes, uint64_t token)
 {
 	image_name *name = image_find(bytes);
 	lease_member *member = name == NULL ||
-		name->generation != image.generation ? NULL :
-		find_member(name, token, 0);
+		name->generation != image.generation ? NULL : find_lease(name, token);
 
 	if (member == NULL)
 		return;
 	member->gone = true;
-	(void) drop_gone(name);
 	set_dirty(name, true);
 }
 
@@ -1037,9 +1120,9 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
 		return false;
 	while ((holder = image_owned(owner, account, holder)) != NULL)
 	{
-		lease_member *member = find_member(holder->name, holder->token, 0);
+		lease_member *member = &holder->name->members[holder->place];
 
-		if (holder->name->generation != image.generation ||
+		if (holder->name->generation != image.generation || member->gone ||
 			member->kind != LEASE_PLAIN || member->writer != writer ||
 			member->written_us <= at_us ||
 			member->written_us - member->ttl_us >= at_us)
@@ -1048,7 +1131,7 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
 		member->written_us = at_us + ttl_us;
 		member->writes++;
 		set_deadline(holder->name, member, NULL, now_us);
-		note_due(holder->name);
+		bring_forward(holder->name, member);
 		set_dirty(holder->name, true);
 	}
 	return true;
@@ -1064,15 +1147,15 @@ image_renew_all(lease_bytes owner, lease_bytes user, lease_bytes host,
  */
 
 /*
- * Drop the leases that the newest lease of a name excludes: how many.  Tokens grow with
- * every grant.  So when it was granted, the others had ended, or the server that granted
- * it did not know of them.
+ * Mark the leases as gone that the newest lease of a name excludes: how many.  Tokens grow
+ * with every grant.  So when it was granted, the others had ended, or the server that
+ * granted it did not know of them.
  */
-size_t
-image_drop_excluded(image_name *name)
+static size_t
+exclude(image_name *name)
 {
 	const lease_member *newest = NULL;
-	size_t		n;
+	size_t		n = 0;
 
 	for (size_t i = 0; i < name->count; i++)
 	{
@@ -1090,10 +1173,23 @@ image_drop_excluded(image_name *name)
 			lease_modes_are_compatible(member->mode, newest->mode))
 			continue;
 		member->gone = true;
+		n++;
 	}
-	n = drop_gone(name);
 	if (n > 0)
 		set_dirty(name, true);
+	return n;
+}
+
+/*
+ * All that table and journal have of a name was applied: drop leases that have ended, and
+ * those that newer ones exclude.  Returns how many these are.
+ */
+size_t
+image_settle_name(image_name *name)
+{
+	size_t		n = exclude(name);
+
+	(void) drop_gone(name);
 	return n;
 }
 
@@ -1155,8 +1251,8 @@ part_slots(image_name *name)
 }
 
 /*
- * Table and journal have been read: drop leases that newer ones exclude, and give each its
- * slot.  "ndropped" says how many were dropped.  False if memory is short.
+ * Table and journal have been read: settle each name, and give each lease its slot.
+ * "ndropped" says how many leases were dropped for newer ones.  False if memory is short.
  */
 bool
 image_settle(size_t *ndropped)
@@ -1164,10 +1260,10 @@ image_settle(size_t *ndropped)
 	*ndropped = 0;
 	for (image_name *name = image.newest; name != NULL; name = name->older)
 	{
-		if (name->generation != image.generation || name->count < 2)
+		if (name->generation != image.generation)
 			continue;
-		*ndropped += image_drop_excluded(name);
-		if (!part_slots(name))
+		*ndropped += image_settle_name(name);
+		if (name->count > 1 && !part_slots(name))
 			return false;
 	}
 	return true;
@@ -1235,6 +1331,25 @@ image_is_in_table(const image_name *name, const lease_member *member)
 }
 
 /*
+ * Note which rows of a name are to stay, since one of these members, the name's own or
+ * those of its draft, is to be in their slot.
+ */
+void
+image_note_staying(image_name *name, const lease_member *members, size_t count)
+{
+	for (size_t i = 0; i < name->nrows; i++)
+		name->rows[i].stays = false;
+	for (size_t i = 0; i < count; i++)
+	{
+		image_row  *row = members[i].gone ? NULL :
+			find_row(name, members[i].slot);
+
+		if (row != NULL)
+			row->stays = true;
+	}
+}
+
+/*
  * The table was written: it has a name as it is now, except for rows that are locked.
  * False if memory is short.
  */
@@ -1273,6 +1388,8 @@ image_written(image_name *name)
 			rows[n++] = name->rows[i];
 			nlocked++;
 		}
+	if (n > 0)
+		qsort(rows, n, sizeof(image_row), compare_rows);
 	if (image.filter != NULL)
 	{
 		for (size_t i = 0; i < n; i++)

@@ -58,7 +58,7 @@
 #include "image_filter.h"
 #include "row.h"
 
-/* Most leases of a complete image; each takes some 350 bytes. */
+/* Most leases of a complete image; each takes some 400 bytes. */
 #ifndef IMAGE_LEASES_MAX
 #define IMAGE_LEASES_MAX	100000
 #endif
@@ -85,6 +85,7 @@ typedef struct image_holder
 	image_object object;
 	hash_link	by_owner;
 	hash_link	by_name;		/* and owner */
+	hash_link	by_token;		/* and name */
 	struct image_name *name;
 	size_t		place;			/* among the name's members */
 	const image_account *account;
@@ -132,6 +133,7 @@ typedef struct image_row
 	lease_mode	mode;
 	bool		locked;			/* by a transaction, when it was read; or a guard was
 								 * announced since */
+	bool		stays;			/* see image_note_staying() */
 } image_row;
 
 /* A version of a lease that another run has written, and when it is over. */
@@ -154,16 +156,17 @@ typedef struct image_name
 	struct lease_name *draft;	/* the batch's; NULL: none, or not yet */
 	lease_member *members;
 	size_t		count;
-	image_row  *rows;			/* what the table has */
+	image_row  *rows;			/* what the table has, in the order of slots */
 	size_t		nrows;
-	image_seen *seen;			/* other runs' leases, before it was made known last */
+	image_seen *seen;			/* other runs' leases, before it was made known last,
+								 * in the order of compare_seen() */
 	size_t		nseen;
 	bool		unguarded;		/* see "Guards" above */
 	bool		is_dirty;		/* the journal has changes that the table lacks: */
 	uint64_t	dirtied;		/* never falls along the list of these names */
 	struct image_name *next_dirty;
 	struct image_name *prev_dirty;
-	heap_item	due;			/* at the first deadline */
+	heap_item	due;			/* no deadline comes sooner, see image_due() */
 	lease_bytes name;
 	char		data[];
 } image_name;
@@ -198,7 +201,7 @@ extern void image_remove(lease_bytes name, uint64_t token);
 extern bool image_renew_all(lease_bytes owner, lease_bytes user,
 							lease_bytes host, uint64_t writer, int64_t at_us,
 							int64_t ttl_us, int64_t now_us);
-extern size_t image_drop_excluded(image_name *name);
+extern size_t image_settle_name(image_name *name);
 extern bool image_settle(size_t *ndropped);
 
 /* image.c: what is to be */
@@ -225,6 +228,8 @@ extern void image_hurry(image_name *name);
 extern const image_row *image_row_at(const image_name *name, uint32_t slot);
 extern bool image_is_in_table(const image_name *name,
 							  const lease_member *member);
+extern void image_note_staying(image_name *name, const lease_member *members,
+							   size_t count);
 extern bool image_written(image_name *name);
 
 /* image.c: leases of an owner, and those that are over */

@@ -553,9 +553,10 @@ know_names(void)
 			!lease_apply_change(change, now_us))
 			return connection_no_memory(lease_server_connection());
 	}
-	/* a take-over would drop them, too */
-	for (size_t i = 0; i < reading.count && !tenure->has_taken_over; i++)
-		(void) image_drop_excluded(image_find(reading.names[i]));
+	/* as a take-over would */
+	if (!tenure->has_taken_over || reading.changes.count > 0)
+		for (size_t i = 0; i < reading.count; i++)
+			(void) image_settle_name(image_find(reading.names[i]));
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)
 		if (reading.marks.known[b])
 			image_mark_read(b, reading.marks.marks[b]);
@@ -651,16 +652,21 @@ write_to_table(void)
 	for (size_t i = 0; i < batch.nnames; i++)
 	{
 		lease_name *name = batch.names[i]->draft;
+		const image_row *anchor;
 		bool		writes_anchor = false;
 
 		/* changes that cannot be written are releases, which are put off */
 		if (!lease_name_will_write(name, &made.moment))
 			continue;
 		lease_name_assign_slots(name, &made.moment);
+		image_note_staying(name->entry, name->members, name->count);
 		for (size_t r = 0; r < name->entry->nrows; r++)
-			if (!lease_name_uses_slot(name, name->entry->rows[r].slot))
-				table_delete(&table, name->name,
-							 name->entry->rows[r].slot);
+		{
+			const image_row *row = &name->entry->rows[r];
+
+			if (!row->stays && !row->locked)
+				table_delete(&table, name->name, row->slot);
+		}
 		for (size_t m = 0; m < name->count; m++)
 		{
 			const lease_member *member = &name->members[m];
@@ -676,7 +682,8 @@ write_to_table(void)
 			else
 				table_insert(&table, &row);
 		}
-		if (!writes_anchor && lease_name_uses_slot(name, 0))
+		anchor = image_row_at(name->entry, 0);
+		if (!writes_anchor && anchor != NULL && anchor->stays)
 			table_touch(&table, name->name);
 	}
 	for (uint32_t b = 0; b < LEASE_BUCKETS; b++)

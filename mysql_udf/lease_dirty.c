@@ -69,32 +69,20 @@ lease_dirty_locks(const lease_bytes *names, size_t n, const table_rows *rows,
 	return LEASE_STATUS_OK;
 }
 
-/* Say whether a lease is in a slot; "likely" is a guess where it is. */
-static bool
-is_slot_used(const image_name *name, uint32_t slot, size_t likely)
-{
-	if (likely < name->count && name->members[likely].slot == slot &&
-		!name->members[likely].gone)
-		return true;
-	for (size_t i = 0; i < name->count; i++)
-		if (name->members[i].slot == slot && !name->members[i].gone)
-			return true;
-	return false;
-}
-
 /*
  * Write a name as it is.  What needs a row that is locked is carried forward, if the
  * journal can take it.
  */
 static void
-write_name(const image_name *name, table_changes *changes,
+write_name(image_name *name, table_changes *changes,
 		   journal_writer *carried, int64_t now_us, int64_t wall_us)
 {
+	image_note_staying(name, name->members, name->count);
 	for (size_t i = 0; i < name->nrows; i++)
 	{
 		const image_row *row = &name->rows[i];
 
-		if (is_slot_used(name, row->slot, i))
+		if (row->stays)
 			continue;
 		if (row->locked)
 			journal_remove(carried, name->name, row->token);
@@ -129,7 +117,7 @@ void
 lease_dirty_write(size_t ndirty, bool marks, table_changes *changes,
 				  journal_writer *carried)
 {
-	const image_name *name = image_first_dirty();
+	image_name *name = image_first_dirty();
 	size_t		most = lease_server_connection()->max_packet;
 	int64_t		now_us = lease_now();
 	int64_t		wall_us = lease_wall();

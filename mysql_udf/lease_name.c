@@ -652,17 +652,6 @@ will_be_stored(const lease_name *name, const lease_member *member)
 		(member->locked && member < &name->members[name->nknown]);
 }
 
-/* Say whether a slot is in use when all is written. */
-bool
-lease_name_uses_slot(const lease_name *name, uint32_t slot)
-{
-	for (size_t i = 0; i < name->count; i++)
-		if (will_be_stored(name, &name->members[i]) &&
-			name->members[i].slot == slot)
-			return true;
-	return false;
-}
-
 /* Which slots will be in use; for the thread that has the mutex. */
 static struct
 {

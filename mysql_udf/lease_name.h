@@ -84,7 +84,6 @@ extern void lease_name_save(lease_name *name);
 extern void lease_name_restore(lease_name *name);
 extern bool lease_name_will_write(const lease_name *name,
 								  const lease_moment *moment);
-extern bool lease_name_uses_slot(const lease_name *name, uint32_t slot);
 extern void lease_name_assign_slots(lease_name *name,
 									const lease_moment *moment);
 

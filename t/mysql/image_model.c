@@ -366,10 +366,18 @@ check(bool between)
 			while (own != NULL && own != m);
 			if (own == NULL)
 				fail("a name does not have its owner's lease", number_of(name->name));
+			if (find_member(name, m->holder->token, NULL) != m)
+				fail("a token does not have its lease", number_of(name->name));
 			if (!m->holder->object.is_kept || (between && m->holder->object.is_new) ||
 				(m->request != NULL && !m->request->object.is_kept))
 				fail("something is not kept", number_of(name->name));
 		}
+		for (size_t i = 1; i < name->nrows; i++)
+			if (name->rows[i - 1].slot >= name->rows[i].slot)
+				fail("the order of rows", number_of(name->name));
+		for (size_t i = 1; i < name->nseen; i++)
+			if (compare_seen(&name->seen[i - 1], &name->seen[i]) >= 0)
+				fail("the order of what was seen", number_of(name->name));
 		/* image_due() puts off what is over */
 		if (name->due.due_us > due_us && due_us > now_us)
 			fail("it is due sooner", number_of(name->name));
@@ -390,7 +398,7 @@ check(bool between)
 	if (count != image.due.count || count != image.names.count)
 		fail("the number of names", (int) count);
 	if (nleases != image.nleases || nleases != image.owners.count ||
-		nleases != image.holders.count)
+		nleases != image.holders.count || nleases != image.tokens.count)
 		fail("the number of leases", (int) nleases);
 	if (ndirty != 0)
 		fail("the list of those that are dirty", (int) ndirty);
@@ -443,6 +451,9 @@ learn_journal(const bool *names)
 		else
 			image_put(&row, now_us);
 	}
+	for (image_name *name = image.newest; name != NULL; name = name->older)
+		if (image_settle_name(name) > 0)
+			fail("shared leases exclude each other", number_of(name->name));
 }
 
 /* The lease of a name that has a slot, and has not ended; NULL: none has. */
