@@ -615,25 +615,31 @@ can_pin(const image_row *row, const lease_member *member)
 
 /*
  * A guard, before and after it locks its row.  Before, it must be told of a row that is
- * in the table, and will stay in its slot.
+ * in the table, and will stay in its slot.  What another transaction has locked, no
+ * checkpoint can write.
  */
 static void
 make_guard(lease_call *call, lease_name *name)
 {
 	lease_member *member = find_own(name, call);
+	const image_row *row;
 
 	lease_guards_remove(call->caller.connection_id);
 	call->answer.yes = member != NULL &&
 		lease_member_is_live(member, &made->moment);
 	if (call->kind == DLOCK_CALL_BEGIN_GUARD && call->answer.yes)
 	{
-		if (!can_pin(image_row_at(name->entry, member->slot), member) ||
+		row = image_row_at(name->entry, member->slot);
+		if (!can_pin(row, member) ||
 			(made->moment.direct &&
 			 lease_name_will_write(name, &made->moment)))
 		{
 			made->needs_commit = true;
-			image_hurry(name->entry);
-			lease_checkpoint_now();
+			if (row == NULL || !row->locked)
+			{
+				image_hurry(name->entry);
+				lease_checkpoint_now();
+			}
 			lease_call_stall(call, call->retry_us == 0 ? 0 :
 							 LEASE_LOCKED_RETRY_US);
 			return;

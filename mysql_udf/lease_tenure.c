@@ -224,7 +224,7 @@ static void
 hurry_if_much(void)
 {
 	if (now.journal_rows >= JOURNAL_ROWS || now.journal_bytes >= JOURNAL_BYTES)
-		now.checkpoint_us = 0;
+		lease_checkpoint_now();
 }
 
 /* Rows have been appended. */
@@ -279,28 +279,37 @@ lease_note_applied(void)
 	}
 }
 
-/* The next piece of a checkpoint is due. */
+/*
+ * The next piece of a checkpoint is due; if one has failed a moment ago, when it may be
+ * tried again.
+ */
 void
 lease_checkpoint_now(void)
 {
-	now.checkpoint_us = 0;
+	now.checkpoint_us = now.retry_us;
 }
 
 /* A caller waits for a checkpoint: unless one is under way, begin the next one soon. */
 void
 lease_checkpoint_soon(void)
 {
-	if (now.checkpoint.up_to == 0 && now.checkpoint_us > now.awaited_us)
-		now.checkpoint_us = now.awaited_us;
+	int64_t		soon_us = now.awaited_us > now.retry_us ? now.awaited_us :
+		now.retry_us;
+
+	if (now.checkpoint.up_to == 0 && now.checkpoint_us > soon_us)
+		now.checkpoint_us = soon_us;
 }
 
-/* A piece has failed, or would: put it off, also for callers that wait for it. */
+/*
+ * A piece has failed, or would: put it off, whoever wants it.  A try may take a second, in
+ * which nothing is granted.
+ */
 void
 lease_checkpoint_later(void)
 {
-	now.awaited_us = lease_now() + RETRY_US;
-	if (now.checkpoint_us < now.awaited_us)
-		now.checkpoint_us = now.awaited_us;
+	now.retry_us = lease_now() + RETRY_US;
+	if (now.checkpoint_us < now.retry_us)
+		now.checkpoint_us = now.retry_us;
 }
 
 /* ----------------------------------------------------------------

@@ -27,6 +27,7 @@ typedef struct lease_tenure
 	int64_t		checkpoint_took_us; /* the last one, all of it */
 	int64_t		awaited_us;		/* when the next one may begin for callers that wait
 								 * for it */
+	int64_t		retry_us;		/* when a piece may be tried: the last try failed */
 	struct						/* the one that is under way: */
 	{
 		uint64_t	up_to;		/* the newest row to be applied; 0: none is */

@@ -197,6 +197,7 @@ is_due_after_failure(void **state)
 	{
 		clock_us += 50000;
 		lease_checkpoint_soon();
+		lease_checkpoint_now();
 		lease_note_appended(1000, 100);
 	}
 	assert_int_equal(due_in(), SECOND / 2);
@@ -208,6 +209,13 @@ is_due_after_failure(void **state)
 	lease_checkpoint_later();
 	lease_checkpoint_soon();
 	assert_int_equal(due_in(), SECOND);
+
+	/* nor does a journal that becomes large bring it forward */
+	lease_note_appended(2000, 100);
+	assert_int_equal(due_in(), SECOND);
+	clock_us += SECOND;
+	lease_checkpoint_now();
+	assert_true(due_in() <= 0);
 }
 
 static void
