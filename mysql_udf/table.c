@@ -495,14 +495,16 @@ find_tables(connection *c, table_state *state)
 	lease_status status = query(c, &result, "SELECT TABLE_NAME FROM"
 								" information_schema.TABLES WHERE"
 								" TABLE_SCHEMA = 'dlock' AND TABLE_NAME IN"
-								" ('journal', 'journal_head',"
+								" ('lease_table', 'journal', 'journal_head',"
 								" 'closed_journal_head', 'lease_journal')");
 
 	if (status != LEASE_STATUS_OK)
 		return status;
 	while ((columns = mysql_fetch_row(result)) != NULL)
 	{
-		if (strcmp(columns[0], "lease_journal") == 0)
+		if (strcmp(columns[0], "lease_table") == 0)
+			state->has_leases = true;
+		else if (strcmp(columns[0], "lease_journal") == 0)
 			state->has_old_journal = true;
 		else if (strcmp(columns[0], "journal_head") == 0)
 			has_head = true;
@@ -553,7 +555,8 @@ check_appender(connection *c, const char *sql, uint64_t writer)
 
 /*
  * Look whether there is a journal.  Fenced off if the run "writer" may not append to it;
- * 0: that does not matter.
+ * 0: that does not matter.  The same if the lock table is gone, which a run that has it in
+ * its image may not notice for as long as nothing changes.
  */
 lease_status
 table_look(connection *c, uint64_t writer, bool *has_journal)
@@ -562,6 +565,8 @@ table_look(connection *c, uint64_t writer, bool *has_journal)
 	lease_status status = find_tables(c, &state);
 
 	*has_journal = state.has_journal;
+	if (status == LEASE_STATUS_OK && !state.has_leases)
+		return connection_edited(c);
 	if (status != LEASE_STATUS_OK || !*has_journal || writer == 0)
 		return status;
 	return check_appender(c, APPENDER, writer);

@@ -74,6 +74,7 @@ typedef struct table_changes
 /* What a take-over has read. */
 typedef struct table_state
 {
+	bool		has_leases;		/* dlock.lease_table is there */
 	bool		has_journal;	/* install.sql has made the journal's tables */
 	bool		has_rows;		/* dlock.journal is there, maybe without its head */
 	bool		has_old_journal;	/* that of 1.0 is there, maybe empty */

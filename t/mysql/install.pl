@@ -141,6 +141,16 @@ is(sql(q{SELECT GROUP_CONCAT(table_name) FROM information_schema.views WHERE tab
 is($three->value(q{SELECT token FROM dlock.locks WHERE name = 'of 1.0.0' AND owner = 'own'}), $old_lease, 'the lease is kept');
 is($three->value(q{SELECT dlock_release('of 1.0.0', 'own')}), 1, 'and can be given back');
 
+# Whoever waits is told that the table is gone, although there is nothing to be written.
+like($two->value(q{SELECT dlock_acquire('held', 'own', 600)}), qr/^\d+$/, 'a lease');
+is(sql('SELECT dlock_settle()'), 1, 'has its row');
+$three->send(q{SELECT dlock_acquire('held', 'other', 600, 600)});
+ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.waiters}) == 1 }), 'somebody else waits for it');
+sql('DROP TABLE dlock.lease_table');
+ok(Scenarios::Run::until(sub { $three->is_answered }), 'and is told when the table is dropped');
+like($three->answer->{message}, qr/^could not use the lock table: .*lease_table/, 'that it is gone');
+install();
+
 # Removed.
 sub is_gone
 {
