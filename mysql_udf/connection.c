@@ -118,13 +118,15 @@ connection_interrupt(const connection *c)
 		shutdown(c->wire, SHUT_RDWR);
 }
 
+/* Remember an error.  The client library may say that there is one, and not which. */
 static void
-remember_error(connection *c, const char *what)
+remember_error(connection *c, const char *what, const char *sqlstate,
+			   const char *error)
 {
 	snprintf(c->sqlstate, sizeof(c->sqlstate), "%s",
-			 mysql_sqlstate(c->mysql));
+			 strcmp(sqlstate, "00000") == 0 ? "HY000" : sqlstate);
 	snprintf(c->error, sizeof(c->error), "%s: %s", what,
-			 mysql_error(c->mysql));
+			 *error == '\0' ? "unknown error" : error);
 }
 
 static error_kind
@@ -136,14 +138,14 @@ kind_of(unsigned int code)
 	return ERROR_OTHER;
 }
 
-/* Note the error of the last statement: what it means.  The transaction is over. */
-lease_status
-connection_failed(connection *c)
+/* Note an error: what it means.  The transaction is over. */
+static lease_status
+note_error(connection *c, unsigned int code, const char *sqlstate,
+		   const char *error)
 {
-	unsigned int code = mysql_errno(c->mysql);
 	error_kind	kind = kind_of(code);
 
-	remember_error(c, "could not use the lock table");
+	remember_error(c, "could not use the lock table", sqlstate, error);
 	c->is_refusal = kind == ERROR_REFUSAL;
 	c->is_missing = kind == ERROR_MISSING;
 	c->is_full = kind == ERROR_FULL;
@@ -169,6 +171,34 @@ connection_failed(connection *c)
 		return LEASE_STATUS_CONFLICT;
 	return kind == ERROR_LOCKED || kind == ERROR_CONFLICT ?
 		LEASE_STATUS_CONFLICT : LEASE_STATUS_FAILED;
+}
+
+/* Note the error of the last statement that was sent as text. */
+lease_status
+connection_failed(connection *c)
+{
+	return note_error(c, mysql_errno(c->mysql), mysql_sqlstate(c->mysql),
+					  mysql_error(c->mysql));
+}
+
+/*
+ * The same of the prepared statement, which is closed.  Errors that the client library
+ * finds by itself it may note for the statement alone.
+ */
+lease_status
+connection_append_failed(connection *c)
+{
+	lease_status status = mysql_stmt_errno(c->append) == 0 ?
+		connection_failed(c) :
+		note_error(c, mysql_stmt_errno(c->append),
+				   mysql_stmt_sqlstate(c->append),
+				   mysql_stmt_error(c->append));
+
+	/* only now: that clears the error; and a lost connection has closed it already */
+	if (c->append != NULL)
+		mysql_stmt_close(c->append);
+	c->append = NULL;
+	return status;
 }
 
 /* Give up: the connection was closed, maybe when a transaction was rolled back. */
@@ -517,7 +547,8 @@ connection_open(connection *c)
 	if (mysql_real_connect(c->mysql, NULL, user, NULL, NULL, 0,
 						   path, CLIENT_MULTI_STATEMENTS) == NULL)
 	{
-		remember_error(c, "could not connect to the server by its socket");
+		remember_error(c, "could not connect to the server by its socket",
+					   mysql_sqlstate(c->mysql), mysql_error(c->mysql));
 		disconnect(c);
 		return LEASE_STATUS_FAILED;
 	}

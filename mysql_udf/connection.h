@@ -46,6 +46,7 @@ extern lease_status connection_end_lost(connection *c);
 extern bool connection_can_be_interrupted(const connection *c);
 extern void connection_interrupt(const connection *c);
 extern lease_status connection_failed(connection *c);
+extern lease_status connection_append_failed(connection *c);
 extern lease_status connection_give_up(connection *c, lease_status status,
 									   const char *sqlstate,
 									   const char *message);

@@ -1050,8 +1050,8 @@ table_execute(connection *c, table_changes *changes)
  */
 
 /*
- * The statement that appends a row, prepared once: parsing and planning it costs the
- * server about as much as doing it.  False if that fails; the connection has the error.
+ * Prepare the statement that appends a row, once: parsing and planning it costs the server
+ * about as much as doing it.  False if that fails; the statement has the error.
  *
  * To find rows of other runs, the index is asked for the last row before ours and the
  * first one after: each takes one descent.  A search for any such row would go through
@@ -1073,9 +1073,7 @@ prepare_append(connection *c, uint64_t writer)
 								  " WHERE j.writer > %" PRIu64 ") IS NULL LOCK IN SHARE MODE",
 								  writer, writer, writer, writer);
 
-	c->append = mysql_stmt_init(c->mysql);
-	return c->append != NULL &&
-		mysql_stmt_prepare(c->append, sql, (unsigned long) length) == 0;
+	return mysql_stmt_prepare(c->append, sql, (unsigned long) length) == 0;
 }
 
 /* A missing table makes the image wrong: the next take-over finds out which there are. */
@@ -1090,12 +1088,7 @@ edited_if_missing(connection *c, lease_status status)
 static lease_status
 append_failed(connection *c)
 {
-	lease_status status = edited_if_missing(c, connection_failed(c));
-
-	/* only now: closing the statement would clear the error */
-	if (c->append != NULL)
-		mysql_stmt_close(c->append);
-	c->append = NULL;
+	lease_status status = edited_if_missing(c, connection_append_failed(c));
 
 	/* an append of ours that seemed to fail may have written this number */
 	return status == LEASE_STATUS_CONFLICT &&
@@ -1123,8 +1116,14 @@ append_row(connection *c, uint64_t writer, uint64_t row_number,
 		return connection_no_memory(c);
 	if (c->mysql == NULL)
 		return connection_closed(c);
-	if (c->append == NULL && !prepare_append(c, writer))
-		return append_failed(c);
+	if (c->append == NULL)
+	{
+		c->append = mysql_stmt_init(c->mysql);
+		if (c->append == NULL)
+			return connection_no_memory(c);
+		if (!prepare_append(c, writer))
+			return append_failed(c);
+	}
 	binds[0].buffer_type = MYSQL_TYPE_LONGLONG;
 	binds[0].buffer = &row_number;
 	binds[0].is_unsigned = 1;
