@@ -650,13 +650,18 @@ find_row(const image_name *name, uint32_t slot)
 		bsearch(&row, name->rows, name->nrows, sizeof(image_row), compare_rows);
 }
 
-/* A lease's row is locked: a guard may pin what it says. */
+/*
+ * A lease's row is locked: a guard may pin what it says.  Of several rows of a lease, see
+ * drop_older_twins(), the strictest counts.
+ */
 static void
 pin(lease_member *member, lease_mode mode, uint32_t version)
 {
+	if (!member->locked || mode == LEASE_EXCLUSIVE)
+		member->guard_mode = mode;
+	if (!member->locked || version > member->guarded)
+		member->guarded = version;
 	member->locked = true;
-	member->guarded = version;
-	member->guard_mode = mode;
 }
 
 /*
@@ -691,19 +696,20 @@ find_lease(const image_name *name, uint64_t token)
 	return member;
 }
 
-/* The member that is the lease of a row, or NULL. */
+/* The member that is the lease of a row, or is left of it; or NULL. */
 static lease_member *
 find_of_row(const image_name *name, const lease_row *row)
 {
 	lease_member *member = NULL;
+	lease_member *found = NULL;
 
-	do
-		member = find_member(name, row->token, member);
-	while (member != NULL &&
-		   !(lease_same(member->holder->owner, row->owner) &&
-			 lease_same(member->holder->account->user, row->user) &&
-			 lease_same(member->holder->account->host, row->host)));
-	return member;
+	while ((found == NULL || found->gone) &&
+		   (member = find_member(name, row->token, member)) != NULL)
+		if (lease_same(member->holder->owner, row->owner) &&
+			lease_same(member->holder->account->user, row->user) &&
+			lease_same(member->holder->account->host, row->host))
+			found = member;
+	return found;
 }
 
 static int
@@ -913,6 +919,32 @@ image_own(const image_name *name, lease_bytes owner,
 }
 
 /*
+ * The table may have two rows of one lease: the lease has moved to another slot while its
+ * row was locked, or somebody has edited the table.  The newest counts.  Says whether
+ * there are such rows.
+ */
+static bool
+drop_older_twins(image_name *name)
+{
+	bool		any = false;
+
+	for (size_t i = 0; i < name->count; i++)
+	{
+		lease_member *member = &name->members[i];
+		const lease_member *twin = NULL;
+
+		while ((twin = find_member(name, member->holder->token, twin)) != NULL)
+			member->gone |= twin != member && !twin->gone &&
+				twin->writes >= member->writes &&
+				twin->holder->account == member->holder->account &&
+				lease_same(twin->holder->owner, member->holder->owner);
+		any |= member->gone;
+	}
+	(void) drop_gone(name);
+	return any;
+}
+
+/*
  * Make a name known: these rows are what the table has, in the order of slots.
  * "tells_locks" says that the rows tell which of them are locked.  False if memory is
  * short; then nothing has changed.  There is no draft.
@@ -931,7 +963,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	{
 		lease_member *before = find_of_row(name, &rows[i]);
 
-		/* an edit of the table may have made two rows of one lease */
+		/* see drop_older_twins() */
 		if (before != NULL && before->holder->is_found)
 			before = NULL;
 		if (before != NULL)
@@ -963,7 +995,9 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	name->generation = image.generation;
 	name->unguarded = tells_locks || n == 0;
 	for (size_t i = 0; i < n; i++)
-		name->unguarded &= !members[i].locked;
+		name->unguarded &= !rows[i].locked;
+	if (drop_older_twins(name))
+		set_dirty(name, true);
 	return true;
 }
 
@@ -1293,8 +1327,8 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 		if (member->gone && !(member->locked && i < name->count))
 			continue;
 		/* a draft counts guards that are announced, too */
-		member->locked = i < name->count && name->members[i].locked;
-		if (member->locked)
+		member->locked = false;
+		if (i < name->count && name->members[i].locked)
 			pin(member, name->members[i].guard_mode, name->members[i].guarded);
 		member->changed = false;
 		member->renewed = false;

@@ -70,6 +70,17 @@ lease_dirty_locks(const lease_bytes *names, size_t n, const table_rows *rows,
 }
 
 /*
+ * A row that is locked is to go: carry that forward if its lease has ended.  If the lease
+ * has moved to another slot, the newer of its rows counts.
+ */
+static void
+carry_end(const image_name *name, const image_row *row, journal_writer *carried)
+{
+	if (image_lease(name->name, row->token) == NULL)
+		journal_remove(carried, name->name, row->token);
+}
+
+/*
  * Write a name as it is.  What needs a row that is locked is carried forward, if the
  * journal can take it.
  */
@@ -85,7 +96,7 @@ write_name(image_name *name, table_changes *changes,
 		if (row->stays)
 			continue;
 		if (row->locked)
-			journal_remove(carried, name->name, row->token);
+			carry_end(name, row, carried);
 		else
 			table_delete(changes, name->name, row->slot);
 	}
@@ -104,7 +115,7 @@ write_name(image_name *name, table_changes *changes,
 			continue;
 		}
 		if (before->token != row.token)
-			journal_remove(carried, name->name, before->token);
+			carry_end(name, before, carried);
 		journal_put(carried, &row);
 	}
 }

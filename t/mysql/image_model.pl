@@ -29,6 +29,7 @@ for my $most (20, 100000)
 	is($?, 0, "at most $most leases: all that is known is so") or diag("IMAGE_SEED=$seed $said");
 	like($said, qr/^known [1-9]\d+ of/, 'and much is known');
 	like($said, qr/; [1-9]\d* guards pin more/, 'guards outlive changes of their leases');
+	like($said, qr/; [1-9]\d* rows left/, 'leases leave locked rows behind');
 	like($said, qr/by the filter [1-9]/, 'some of it by the filter') if $most == 20;
 }
 done_testing();

@@ -12,6 +12,7 @@ use lib "$FindBin::RealBin/..";
 use Engines;
 use Scenarios;
 use Test::More;
+use Wire;
 
 my ($kind) = @ARGV;
 my $engine = Engines::start($kind);
@@ -46,6 +47,35 @@ sub begin_guard
 sub shown { return sql("SELECT coalesce(group_concat(owner ORDER BY owner), '') FROM dlock.locks WHERE name = '$_[0]'") // '' }
 
 sub rows_of { return sql("SELECT coalesce(group_concat(owner, slot ORDER BY slot), '') FROM dlock.lease_table WHERE name = '$_[0]'") // '' }
+
+# Slot 0 becomes free while a transaction has locked the row of another lease: that moves
+# there, and the row that it leaves is not taken for a lease of its own, nor for its end.
+my $locker = Wire::MySQL->of($engine, 'root');
+for my $owner (qw(a b))
+{
+	like($session->value("SELECT dlock_acquire_permit('moves', '$owner', 600, 3)"), qr/^\d+$/, "moves: $owner has a permit");
+	is(sql('SELECT dlock_settle()'), 1, 'moves: and its row');
+}
+is(rows_of('moves'), 'a0,b1', 'moves: in two slots');
+$locker->query('BEGIN');
+is($locker->value(q{SELECT owner FROM dlock.lease_table FORCE INDEX (PRIMARY) WHERE name = 'moves' AND slot = 1 FOR UPDATE}), 'b', 'moves: one row is locked');
+is($session->value(q{SELECT dlock_release('moves', 'a')}), 1, 'moves: the other permit is given back');
+is($session->value(q{SELECT dlock_renew('moves', 'b', 6000)}), 1, 'moves: and this one renewed');
+is(sql('SELECT dlock_settle()'), 1, 'moves: all that can be written is');
+is(rows_of('moves'), 'b0,b1', 'moves: the lease is in the other slot, and its row in both');
+for my $time (1, 2)
+{
+	is(sql('SELECT dlock_reload()'), 1, "moves: the tables are read anew, $time");
+	cmp_ok($session->value(q{SELECT dlock_remaining('moves', 'b')}), '>', 5000, "moves: the lease is as it was, $time");
+	is($session->value(q{SELECT dlock_acquire_permits('moves', 'c', 600, 3, 3)}), 'NULL', "moves: it has a permit, $time");
+	like($session->value(q{SELECT dlock_acquire_permits('moves', 'c', 600, 3, 2)}), qr/^\d+$/, "moves: and no more, $time");
+	is($session->value(q{SELECT dlock_release('moves', 'c', NULL, 2)}), 1, "moves: these are given back, $time");
+	is(sql('SELECT dlock_settle()'), 1, "moves: all that can be written is, $time");
+}
+$locker->query('COMMIT');
+like($session->value(q{SELECT dlock_acquire_permit('moves', 'c', 600, 3)}), qr/^\d+$/, 'moves: the row is free, and something is to be written');
+ok(Scenarios::Run::until(sub { sql('SELECT dlock_settle()') == 1 && rows_of('moves') eq 'b0,c1' }), 'moves: then each lease has its row');
+$locker->close;
 
 # A guard, and a change of what it guards; then the library forgets.
 my %changes = (
