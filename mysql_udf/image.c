@@ -754,8 +754,8 @@ set_deadline(const image_name *name, lease_member *member,
 
 /*
  * A name is about to be made known by the table: note the deadlines of what other runs
- * wrote, for versions that only the journal has.  It is read after the table.  If memory
- * is short, their time to live begins anew.
+ * wrote, for versions that only the journal has, and for a second row of a lease.  The
+ * journal is read after the table.  If memory is short, their time to live begins anew.
  */
 static void
 note_seen(image_name *name)
@@ -861,13 +861,15 @@ set_members(image_name *name, lease_member *members, size_t count)
 }
 
 /*
- * Replace a member, or add one if "before" is NULL: false if memory is short.  The journal
- * may have thousands of changes of a name with thousands of members, so the others are not
- * gone through.
+ * Replace a member, or add one if "before" is NULL: false if memory is short.  The new one
+ * has a text of its own.  The journal may have thousands of changes of a name with
+ * thousands of members, so the others are not gone through.
  */
 static bool
 set_member(image_name *name, lease_member *before, const lease_member *member)
 {
+	image_text *text = before != NULL ? before->request : NULL;
+
 	if (before == NULL)
 	{
 		lease_member *members = realloc(name->members, (name->count + 1) *
@@ -879,10 +881,10 @@ set_member(image_name *name, lease_member *before, const lease_member *member)
 		before = &members[name->count];
 		member->holder->place = name->count++;
 	}
-	else if (before->request != NULL && before->request != member->request)
-		drop_object(&before->request->object);
 	*before = *member;
 	keep(before);
+	if (text != NULL)
+		drop_object(&text->object);
 	bring_forward(name, before);
 	return true;
 }
@@ -957,6 +959,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 	image_row  *table_rows = calloc(n + 1, sizeof(image_row));
 	bool		done = members != NULL && table_rows != NULL;
 
+	note_seen(name);
 	for (size_t i = 0; i < name->count; i++)
 		name->members[i].holder->is_found = false;
 	for (size_t i = 0; done && i < n; i++)
@@ -986,7 +989,6 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 		free(table_rows);
 		return false;
 	}
-	note_seen(name);
 	set_members(name, members, n);
 	free(name->rows);
 	name->rows = table_rows;
