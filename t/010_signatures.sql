@@ -72,7 +72,7 @@ $$, ARRAY[
 	'dlock_release_all(owner text) bigint c volatile unsafe',
 	'dlock_owner(name text) text c volatile safe',
 	'dlock_is_free(name text) boolean c volatile safe',
-	'dlock_remaining(name text, owner text, token bigint DEFAULT NULL::bigint) double precision c volatile safe',
+	'dlock_remaining(name text, owner text, token bigint DEFAULT NULL::bigint) double precision c volatile restricted',
 	'dlock_holders(name text) SETOF dlock.locks c volatile safe',
 	'dlock_blocking_pids(pid integer) integer[] c volatile safe strict',
 	'dlock_force_release(name text) bigint c volatile unsafe',
