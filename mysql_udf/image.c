@@ -1258,7 +1258,10 @@ compare_slots(const void *first, const void *second)
 
 /*
  * Give each lease of a name a slot of its own, and slot 0 to one of them; the others stay
- * where they are.  False if memory is short.
+ * where they are.  No lease gets the slot of a row that the table has: a guard may have
+ * locked that row, though its lease has ended, and another lease in its slot could not be
+ * guarded until then.  If that is slot 0, the next change of the name fills it.  False if
+ * memory is short.
  */
 static bool
 part_slots(image_name *name)
@@ -1274,10 +1277,17 @@ part_slots(image_name *name)
 	qsort(users, name->count, sizeof(slot_user), compare_slots);
 	for (size_t i = 0; i < name->count; i++)
 	{
-		if (i == 0 ? users[i].slot == 0 : users[i].slot != users[i - 1].slot)
+		if (i == 0 ? users[i].slot == 0 || find_row(name, 0) != NULL :
+			users[i].slot != users[i - 1].slot)
 			continue;
-		for (; passed < name->count && users[passed].slot <= next; passed++)
-			next += users[passed].slot == next;
+		for (;;)
+		{
+			for (; passed < name->count && users[passed].slot <= next; passed++)
+				next += users[passed].slot == next;
+			if (find_row(name, next) == NULL)
+				break;
+			next++;
+		}
 		users[i].member->slot = next++;
 		users[i].member->writes++;
 		set_dirty(name, true);

@@ -197,7 +197,9 @@ note_checkpoint(lease_status status)
 lease_status
 lease_checkpoint(void)
 {
+	static bool was_gone = false;	/* at the last try */
 	lease_status status;
+	bool		is_gone;
 
 	if (!tenure->has_taken_over || tenure->journal_rows == 0)
 		return LEASE_STATUS_OK;
@@ -217,8 +219,13 @@ lease_checkpoint(void)
 	if (status == LEASE_STATUS_OK)
 		status = write_piece();
 	note_checkpoint(status);
-	if (status != LEASE_STATUS_OK)
+
+	/* that an idle connection was closed says nothing about the table */
+	is_gone = status == LEASE_STATUS_CONFLICT &&
+		lease_server_connection()->mysql == NULL;
+	if (status != LEASE_STATUS_OK && (!is_gone || was_gone))
 		lease_checkpoint_later();
+	was_gone = is_gone;
 	if (status == LEASE_STATUS_FENCED)
 		lease_forget();
 	if (status == LEASE_STATUS_LOST)

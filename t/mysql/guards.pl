@@ -139,6 +139,45 @@ is(sql('SELECT dlock_reload()'), 1, 'the library begins anew');
 like($other->decided(q{SELECT dlock_acquire_shared('was exclusive', 'b', 600)}), qr/^\d+$/, 'it can be shared');
 $guard->value('COMMIT');
 
+# A take-over gives no lease the slot of another one that has ended, and whose row a guard
+# has locked: it could not be guarded as long as that guard is there.
+$token = $guard->value(q{SELECT dlock_acquire_shared('slots', 'a', 600)});
+$guard->value('BEGIN');
+is($guard->outcome("CALL dlock.guard('slots', 'a', $token)"), undef, 'a shared lease is guarded');
+$token = $other->value(q{SELECT dlock_acquire_shared('slots', 'b', 600)});
+like($other->value(q{SELECT dlock_acquire_shared('slots', 'c', 600)}), qr/^\d+$/, 'and shared by two others');
+is($guard->value(q{SELECT dlock_release('slots', 'a')}), 1, 'it ends');
+for my $when ('before', 'after')
+{
+	is(sql('SELECT dlock_reload()'), 1, 'the library begins anew') if $when eq 'after';
+	$other->value('BEGIN');
+	is($other->outcome("CALL dlock.guard('slots', 'b', $token)"), undef, "another one is guarded, too, $when that");
+	$other->value('ROLLBACK');
+}
+$guard->value('COMMIT');
+
+# That the library's connection was closed while it was idle is no reason to put off what a
+# guard needs.  A busy machine may take longer than the lock_timeout.
+$engine->write_settings(lock_timeout => 0.9);
+my $failed;
+for my $try (1 .. 20)
+{
+	$failed = 0;
+	for my $i (1 .. 10)
+	{
+		$token = $guard->value("SELECT dlock_acquire('gone $try $i', 'a', 600)");
+		my $library = sql(q{SELECT coalesce(max(id), 0) FROM information_schema.processlist
+			WHERE command <> 'Daemon' AND user NOT IN ('root', 'tester', 'other', 'system user', 'event_scheduler')});
+		sql("KILL $library") if $library;
+		$guard->value('BEGIN');
+		$failed++ if defined $guard->outcome("CALL dlock.guard('gone $try $i', 'a', $token)");
+		$guard->value('ROLLBACK');
+	}
+	last if !$failed;
+}
+is($failed, 0, 'a guard goes on with another connection of the library');
+$engine->write_settings(lock_timeout => 5);
+
 # Nor does anybody end a guard who looks while the server is locked against writing, so
 # that nobody can find out which rows are locked.
 my $admin = $engine->client('admin');
