@@ -140,24 +140,20 @@ serve_due(AllCall *all)
 }
 
 /*
- * Let the core decide on a name.  False: we had to ask the catalogs, and
- * unlocked all for that: somebody may have locked a catalog, and no bucket may
- * stay locked while we wait.
+ * Gather the rows of a name.  False: we had to ask the catalogs, and unlocked
+ * all for that: somebody may have locked a catalog, and no bucket may stay
+ * locked while we wait.
  */
 static bool
-decide(AllCall *all, int i, lease_result *result)
+gather(AllCall *all, int i)
 {
-	AllName    *name = &all->names[i];
-	Buffer		bucket = bucket_of(all, i);
+	LeaseCall  *call = all->names[i].call;
 
-	if (!lease_store_gather(name->call, bucket))
-	{
-		unlock_all(all, InvalidBuffer);
-		lease_rows_resolve_role(name->call);
-		return false;
-	}
-	*result = lease_store_decide(name->call, bucket, &name->answer);
-	return true;
+	if (lease_store_gather(call, bucket_of(all, i)))
+		return true;
+	unlock_all(all, InvalidBuffer);
+	lease_rows_resolve_role(call);
+	return false;
 }
 
 /*
@@ -169,13 +165,15 @@ find_busy(AllCall *all)
 {
 	for (int i = 0; i < all->count; i++)
 	{
-		lease_result result;
+		AllName    *name = &all->names[i];
 
-		if (all->names[i].taken)
+		if (name->taken)
 			continue;
-		if (!decide(all, i, &result))
+		if (!gather(all, i))
 			return -1;
-		if (!lease_is_granted(result.outcome))
+		(void) lease_store_decide(name->call, bucket_of(all, i),
+								  &name->answer);
+		if (!lease_is_granted(name->answer.outcome))
 			return i;
 	}
 	return all->count;
@@ -252,8 +250,10 @@ take_all(AllCall *all)
 		if (name->taken)
 			continue;
 
-		if (!decide(all, i, &result))
+		/* if nobody holds this name, only the mark may have changed */
+		if (name->call->count > 0 && !gather(all, i))
 			return false;
+		result = lease_store_decide(name->call, bucket, &name->answer);
 		if (!lease_is_granted(result.outcome))
 		{
 			unlock_all(all, InvalidBuffer);
