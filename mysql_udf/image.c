@@ -654,8 +654,8 @@ find_row(const image_name *name, uint32_t slot)
  * A lease's row is locked: a guard may pin what it says.  Of several rows of a lease, see
  * drop_older_twins(), the strictest counts.
  */
-static void
-pin(lease_member *member, lease_mode mode, uint32_t version)
+void
+lease_member_pin(lease_member *member, lease_mode mode, uint32_t version)
 {
 	if (!member->locked || mode == LEASE_EXCLUSIVE)
 		member->guard_mode = mode;
@@ -981,7 +981,7 @@ image_know(image_name *name, const lease_row *rows, size_t n,
 			.locked = rows[i].locked,
 		};
 		if (rows[i].locked)
-			pin(&members[i], rows[i].mode, rows[i].version);
+			lease_member_pin(&members[i], rows[i].mode, rows[i].version);
 	}
 	if (!done)
 	{
@@ -1018,7 +1018,7 @@ put(image_name *name, const lease_row *row, int64_t now_us)
 	if (!fill_member(&member, name, row, before, now_us))
 		return false;
 	if (before != NULL && before->locked)
-		pin(&member, before->guard_mode, before->guarded);
+		lease_member_pin(&member, before->guard_mode, before->guarded);
 	if (!set_member(name, before, &member))
 		return false;
 	set_dirty(name, true);
@@ -1074,7 +1074,7 @@ image_probe(image_name *name, const lease_row *rows, size_t n)
 		name->unguarded &= !rows[i].locked;
 		while (before->locked &&
 			   (member = find_member(name, before->token, member)) != NULL)
-			pin(member, before->mode, before->version);
+			lease_member_pin(member, before->mode, before->version);
 	}
 
 	/* leases that had ended stayed only for their guards */
@@ -1100,7 +1100,7 @@ image_keep_guarded(image_name *name, const lease_row *rows, size_t n,
 		if (!fill_member(&member, name, &rows[i], NULL, now_us))
 			return false;
 		member.gone = true;
-		pin(&member, member.mode, member.version);
+		lease_member_pin(&member, member.mode, member.version);
 		if (!set_member(name, NULL, &member))
 			return false;
 	}
@@ -1341,7 +1341,7 @@ image_replace(image_name *name, lease_member **members, size_t *count,
 		/* a draft counts guards that are announced, too */
 		member->locked = false;
 		if (i < name->count && name->members[i].locked)
-			pin(member, name->members[i].guard_mode, name->members[i].guarded);
+			lease_member_pin(member, name->members[i].guard_mode, name->members[i].guarded);
 		member->changed = false;
 		member->renewed = false;
 		member->expired = false;
@@ -1513,10 +1513,10 @@ image_note_guard(image_name *name, size_t place)
 	if (row != NULL && row->token == member->holder->token)
 	{
 		row->locked = true;
-		pin(member, row->mode, row->version);
+		lease_member_pin(member, row->mode, row->version);
 	}
 	else						/* another server has moved it */
-		pin(member, member->mode, member->version);
+		lease_member_pin(member, member->mode, member->version);
 }
 
 /* The row of a lease as it is now. */

@@ -218,6 +218,8 @@ extern void image_end_batch(void);
 /* image.c: what is known before it is written */
 extern void image_set_draft(image_name *name, struct lease_name *draft);
 extern void image_set_released(const image_holder *holder, bool ends);
+extern void lease_member_pin(lease_member *member, lease_mode mode,
+							 uint32_t version);
 extern void image_note_guard(image_name *name, size_t place);
 
 /* image.c: what the table lacks */

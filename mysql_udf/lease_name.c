@@ -61,11 +61,7 @@ void
 lease_name_lock(lease_name *name, lease_member *member)
 {
 	if (!member->locked)
-	{
-		member->locked = true;
-		member->guarded = member->version;
-		member->guard_mode = member->mode;
-	}
+		lease_member_pin(member, member->mode, member->version);
 	name->has_locked = true;
 	name->anchor_locked |= member->slot == 0;
 }
