@@ -6,6 +6,7 @@ package Engines;
 use strict;
 use warnings;
 
+use File::Temp qw(tempdir);
 use Scenarios;
 
 my %classes = (postgres => 'Engines::Postgres', mariadb => 'Engines::MySQL', mysql => 'Engines::MySQL');
@@ -14,6 +15,19 @@ sub is_kind
 {
 	my ($kind) = @_;
 	return exists $classes{$kind};
+}
+
+# The environment of servers that load what t/mysql/NAME.c makes before all else; its own
+# variables come after the name (MySQL and MariaDB only).
+sub preloading
+{
+	my ($name, %variables) = @_;
+	my $dir = tempdir(CLEANUP => 1);
+
+	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
+	system("cc -O2 -fPIC -shared -o $dir/$name.so t/mysql/$name.c -ldl") == 0
+	  or die "could not build $name.c\n";
+	return (%ENV, LD_PRELOAD => "$dir/$name.so", %variables);
 }
 
 # Options are given to the server (MySQL and MariaDB only).
@@ -604,6 +618,15 @@ sub limited
 	return "SET STATEMENT max_statement_time = $seconds FOR $sql" if $self->{kind} eq 'mariadb';
 	# of which only SELECT takes notice
 	return 'SET max_execution_time = ' . 1000 * $seconds . "; $sql; SET max_execution_time = 0";
+}
+
+# The id of the library's connection; 0: it has none.
+sub loopback
+{
+	my ($self) = @_;
+	return $self->control->value(q{SELECT coalesce(max(id), 0) FROM information_schema.processlist
+		WHERE id NOT IN (SELECT id FROM information_schema.processlist
+			WHERE user IN ('root', 'tester', 'other', 'system user', 'event_scheduler'))});
 }
 
 sub write_settings

@@ -7,7 +7,6 @@ use strict;
 use warnings;
 
 use Engines;
-use File::Temp;
 use Scenarios;
 
 my %held;
@@ -20,12 +19,7 @@ END { unlink keys %held }
 sub environment
 {
 	my ($file) = @_;
-	my $dir = File::Temp::tempdir(CLEANUP => 1);
-
-	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-	system("cc -O2 -fPIC -shared -o $dir/hold_flush.so t/mysql/hold_flush.c -ldl") == 0
-	  or die "could not build hold_flush.c\n";
-	return (%ENV, LD_PRELOAD => "$dir/hold_flush.so", DLOCK_HOLD_FLUSH => $file);
+	return Engines::preloading('hold_flush', DLOCK_HOLD_FLUSH => $file);
 }
 
 # Start a server of a kind, with options of its own.

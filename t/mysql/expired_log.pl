@@ -5,7 +5,6 @@
 use strict;
 use warnings;
 
-use File::Temp;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
@@ -13,13 +12,9 @@ use Scenarios;
 use Test::More;
 
 my ($kind) = @ARGV;
-my $dir = File::Temp::tempdir(CLEANUP => 1);
-chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-system("cc -O2 -fPIC -shared -o $dir/hold_log.so t/mysql/hold_log.c -ldl") == 0
-  or die "could not build hold_log.c\n";
 my $engine;
 {
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/hold_log.so", DLOCK_HOLD_LOG => 'hold');
+	local %ENV = Engines::preloading('hold_log', DLOCK_HOLD_LOG => 'hold');
 	$engine = Engines::start($kind);
 }
 my $hold = "$engine->{dir}/data/hold";

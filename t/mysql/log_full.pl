@@ -6,7 +6,6 @@
 use strict;
 use warnings;
 
-use File::Temp;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use Engines;
@@ -21,13 +20,9 @@ use constant {
 };
 
 my ($kind) = @ARGV;
-my $dir = File::Temp::tempdir(CLEANUP => 1);
-chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-system("cc -O2 -fPIC -shared -o $dir/full_log.so t/mysql/full_log.c -ldl") == 0
-  or die "could not build full_log.c\n";
 my $engine;
 {
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/full_log.so", DLOCK_FULL_LOG => 'full');
+	local %ENV = Engines::preloading('full_log', DLOCK_FULL_LOG => 'full');
 	$engine = Engines::start($kind, '--log-bin=binlog', '--server-id=1', '--sync-binlog=1');
 }
 my $full = "$engine->{dir}/data/full";
@@ -85,7 +80,7 @@ for my $round (1 .. 2)
 cmp_ok(sql(q{SELECT variable_value FROM } . ($kind eq 'mysql' ? 'performance_schema' : 'information_schema') .
 	q{.global_status WHERE variable_name = 'uptime'}) - time, '<=', $started + 1, 'the server has not been started again');
 my $binlog = $kind eq 'mysql' ? "$ENV{MYSQL_PREFIX}/usr/bin/mysqlbinlog" : 'mariadb-binlog';
-is(system("$binlog --no-defaults --verify-binlog-checksum $engine->{dir}/data/binlog.0* > $dir/events 2> $dir/errors"), 0, 'the binary log can be read');
+is(system("$binlog --no-defaults --verify-binlog-checksum $engine->{dir}/data/binlog.0* > $engine->{dir}/events 2> $engine->{dir}/errors"), 0, 'the binary log can be read');
 $_->quit for $session, $hung, $admin;
 $engine->stop;
 done_testing();
