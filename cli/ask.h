@@ -18,7 +18,7 @@
 
 #define TIMEOUT_OPTION(value) \
 	{ "timeout", 0, OPTION_DURATION, value, "TIME", \
-		"give up when the server takes longer; 10s" }
+		"give up when the server takes longer; default 10 s" }
 #define JSON_OPTION(value) \
 	{ "json", 'j', OPTION_FLAG, value, NULL, "print JSON" }
 

@@ -110,7 +110,7 @@ acquire_command(int argc, char **argv)
 		"how long it lasts if it is not renewed; must be given"},
 		OWNER_OPTION(&options.owner),
 		{"wait", 'w', OPTION_WAIT, &options.wait_us, "TIME",
-		"how long to wait in line, or \"forever\"; 0"},
+		"how long to wait in line, or \"forever\"; default 0"},
 		{"shared", 's', OPTION_FLAG, &options.shared, NULL,
 		"take it shared"},
 		{"permits", 'p', OPTION_COUNT, &options.permits, "N",
@@ -297,7 +297,7 @@ wait_command(int argc, char **argv)
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
 		{"wait", 'w', OPTION_WAIT, &options.wait_us, "TIME",
-		"how long to wait, or \"forever\"; forever"},
+		"how long to wait; default \"forever\""},
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),
 		{0}

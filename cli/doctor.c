@@ -210,8 +210,8 @@ doctor_command(int argc, char **argv)
 	parse_arguments(argc, argv, specs,
 					"doctor [OPTION]...\n\n"
 					"Check whether the server is set up as leases need it, and say what to do.  Changes\n"
-					"nothing.  The exit status is 0 if all is well, 1 if there are warnings, 2 if\n"
-					"there are errors.", NULL, 0, 0);
+					"nothing, unless --try is given.  The exit status is 0 if all is well, 1 if there\n"
+					"are warnings, 2 if there are errors.", NULL, 0, 0);
 	e.session = open_session(url);
 	e.table = table_create(columns);
 	if (!connect_to(e.session, e.timeout_us))

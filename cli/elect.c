@@ -70,10 +70,10 @@ elect_command(int argc, char **argv)
 	int64_t		back_off_us = 0;	/* after COMMANDs that ended at once */
 	bool		told_of_server = false;
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "so long after a leader's death another takes over; 30 s"},
+		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N lead at a time"},
 		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
-		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; a fifth of the TTL, up to 10 s"},
+		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
 		{"exec-on-lose", 0, OPTION_TEXT, &on_lose, "CMD", "a shell command for the end of each term"},
 		{"ready-file", 0, OPTION_TEXT, &ready_file, "PATH", "a file that exists while this one leads"},
 		URL_OPTION(&url),

@@ -305,8 +305,8 @@ ls_command(int argc, char **argv)
 
 	parse_arguments(argc, argv, specs,
 					"ls [OPTION]... [PATTERN]\n\n"
-					"List the leases that are held; of PATTERN's names, in which * and ? stand for\n"
-					"any characters and for any one.", &pattern, 0, 1);
+					"List the leases.  PATTERN picks names: * stands for any characters, ? for one.",
+					&pattern, 0, 1);
 	session = open_session(options.url);
 	postgres = dlock_session_engine(session) == DLOCK_POSTGRESQL;
 	memcpy(mysql_columns, postgres_columns, sizeof(mysql_columns));

@@ -751,7 +751,7 @@ top_command(int argc, char **argv)
 	const char *url = NULL;
 	const struct option_spec specs[] = {
 		URL_OPTION(&url),
-		{"delay", 'd', OPTION_DURATION, &top.delay_us, "TIME", "look so often; 2s"},
+		{"delay", 'd', OPTION_DURATION, &top.delay_us, "TIME", "how often to look; default 2 s"},
 		TIMEOUT_OPTION(&top.timeout_us),
 		{0}
 	};

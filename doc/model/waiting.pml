@@ -33,7 +33,7 @@
  *   NO_WAKE_LEAVER    whoever leaves from the head does not wake the next
  *   NO_WAKE_BRIEF     a new head is not told of a deadline that comes soon
  *   NO_SERVE          whoever releases does not serve the queue
- *   NO_GIVE_BACK      who is cancelled keeps what he was granted meanwhile
+ *   NO_GIVE_BACK      who is canceled keeps what he was granted meanwhile
  *   NO_LOOK           nobody looks around (with STOP)
  *   BARGING           a newcomer takes a free name, whoever waits
  *   LAST_FIRST        the queue is a stack
@@ -400,7 +400,7 @@ sleep:
 			:: else -> goto next
 			fi
 		:: !patient ->
-			/* cancelled, terminated, or the client is gone: it is given back */
+			/* canceled, terminated, or the client is gone: it is given back */
 			leave();
 			if
 #ifndef NO_GIVE_BACK
