@@ -42,7 +42,8 @@ read_settings(void)
 	if (table_visit_settings(&own, lease_settings_take) != LEASE_STATUS_OK)
 	{
 		/* a session may have locked the table */
-		settings_us = lease_now() + SETTINGS_PAUSE_US;
+		if (own.mysql != NULL)
+			settings_us = lease_now() + SETTINGS_PAUSE_US;
 		return;
 	}
 	lease_lock();
@@ -51,23 +52,28 @@ read_settings(void)
 }
 
 /*
- * Open the connection if need be; read the settings if that is "due".  The mutex is not
+ * Open the connection if need be; read the settings if that is "due".  If this finds that
+ * the connection was closed while it was idle, it opens another one.  The mutex is not
  * held.
  */
 static lease_status
 prepare(bool due)
 {
-	if (own.mysql == NULL)
+	for (int tries = 0; tries < 2; tries++)
 	{
-		lease_status status = connection_open(&own);
+		if (own.mysql == NULL)
+		{
+			lease_status status = connection_open(&own);
 
-		if (status != LEASE_STATUS_OK)
-			return status;
+			if (status != LEASE_STATUS_OK)
+				return status;
+		}
+		if (due)
+			read_settings();
+		if (own.mysql != NULL)
+			return LEASE_STATUS_OK;
 	}
-	if (due)
-		read_settings();
-	return own.mysql != NULL ? LEASE_STATUS_OK :
-		LEASE_STATUS_LOST;
+	return LEASE_STATUS_LOST;
 }
 
 /* Prepare the connection for looks.  Before anything is written: lease_server_prepare(). */

@@ -108,6 +108,7 @@ static void
 take_over_anew(void)
 {
 	now.has_taken_over = false;
+	now.unapplied |= now.journal_rows > 0;
 	now.journal_rows = 0;
 	now.journal_bytes = 0;
 	now.checkpoint_us = INT64_MAX;
@@ -192,6 +193,7 @@ void
 lease_note_taken_over(bool has_journal, bool direct)
 {
 	now.has_taken_over = true;
+	now.unapplied = false;
 	now.has_journal = has_journal;
 	now.direct = direct;
 	now.is_kept = !direct;

@@ -23,6 +23,8 @@ typedef struct lease_tenure
 	uint64_t	number;			/* of the newest row of the journal */
 	size_t		journal_rows;	/* that are not applied, see lease_applied() */
 	size_t		journal_bytes;
+	bool		unapplied;		/* this run has left rows there, and must take over
+								 * before it can apply them */
 	int64_t		checkpoint_us;	/* when to write the next piece of a checkpoint */
 	int64_t		checkpoint_took_us; /* the last one, all of it */
 	int64_t		awaited_us;		/* when the next one may begin for callers that wait

@@ -1,7 +1,8 @@
 /*
  * lease_upkeep.c
  *	  What the batcher does every second, unasked: look at the server, and, where the
- *	  server does not tell, which connections have ended.
+ *	  server does not tell, which connections have ended; and take over anew if this run
+ *	  has left something in the journal.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -14,11 +15,17 @@
 #include "lease_reaper.h"
 #include "lease_server.h"
 #include "lease_session.h"
+#include "lease_take_over.h"
+#include "lease_tenure.h"
 
 /* How often to look at the server, the settings and the sessions. */
 #define INTERVAL_US		1000000
 
+/* How long not to take over again after that has failed. */
+#define TAKE_OVER_PAUSE_US	10000000
+
 static int64_t look_us = 0;		/* when to look next */
+static int64_t take_over_us = 0;	/* when to take over at the earliest */
 
 /* A connection is there. */
 static void
@@ -71,6 +78,31 @@ look_for_connections(void)
 	lease_session_end_list(status == LEASE_STATUS_OK);
 }
 
+/*
+ * If what this run knew was forgotten, it takes over with the next call.  No call may come
+ * for long, and what it has left in the journal is to be written into the table all the
+ * same.  The mutex is held, and released meanwhile.
+ */
+static void
+take_over_again(void)
+{
+	lease_status status;
+	int64_t		now_us = lease_now();
+
+	if (!tenure->unapplied || tenure->read_only || lease_is_in_doubt() ||
+		lease_is_early(now_us) || now_us < take_over_us)
+		return;
+	lease_ask();
+	status = lease_server_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = lease_take_tables();
+	(void) lease_resume();
+	if (status != LEASE_STATUS_OK)
+		take_over_us = lease_now() + TAKE_OVER_PAUSE_US;
+	if (status != LEASE_STATUS_OK && status != LEASE_STATUS_EARLY)
+		lease_note_failure(status);
+}
+
 /* Have the batcher look at the server and its connections as soon as it is awake. */
 void
 lease_upkeep_look_soon(void)
@@ -89,12 +121,17 @@ lease_upkeep_put_off(int64_t now_us)
 	lease_reap_put_off(now_us);
 }
 
-/* Look at the server and its connections.  The mutex is held, and released meanwhile. */
+/*
+ * Look at the server and its connections, and take over anew if need be.  The mutex is
+ * held, and released meanwhile.
+ */
 void
 lease_upkeep(void)
 {
 	if (lease_server_look() != LEASE_STATUS_OK)
 		lease_call_fail_late();
+	else
+		take_over_again();
 	look_for_plugin();
 	look_for_connections();
 

@@ -23,11 +23,16 @@ sub environment
 }
 
 # Start a server of a kind, with options of its own.
+#
+# InnoDB flushes at times in the middle of a statement.  If that is what is held up, the
+# statement does not get as far as its commit.  So with a binary log only flushes of that are
+# held up.  And InnoDB does not commit new statistics of tables, with its dictionary locked.
 sub start
 {
 	my ($class, $kind, @options) = @_;
 	local %ENV = environment('hold');
-	return $class->of(Engines::start($kind, @options));
+	local $ENV{DLOCK_HOLD_FLUSH_OF} = 'binlog' if grep { $_ eq '--log-bin=binlog' } @options;
+	return $class->of(Engines::start($kind, '--innodb-stats-auto-recalc=OFF', @options));
 }
 
 # A server that was started in environment('hold').

@@ -451,7 +451,7 @@ if (!$is_mariadb)
 	sql('SET GLOBAL rpl_semi_sync_source_enabled = ON');
 	$account->send('CREATE USER hangs@localhost');
 	ok($state->($account, 'Waiting for semi-sync%'), 'a change of accounts hangs in its commit');
-	is(answer($tester, $_->[0]), $_->[1], $_->[0])
+	is($tester->decided($_->[0]), $_->[1], $_->[0])
 	  for [ q{SELECT dlock_owner('mine')}, 'mine' ], [ q{SELECT dlock_holders('mine') LIKE '%"owner": "mine"%'}, 1 ],
 	  [ q{SELECT dlock_is_free('not mine')}, 0 ], [ q{SELECT dlock_remaining('mine', 'mine') > 0}, 1 ],
 	  [ q{SELECT dlock_acquire('not mine', 'mine', 600)}, 'NULL' ], [ q{SELECT dlock_acquire('not mine', 'mine', 600, 0.1)}, 'NULL' ];

@@ -6,7 +6,8 @@
  * names exists, writes do not reach the disk: fsync() and fdatasync() wait.  At other
  * times they do nothing, so that no commit is slow because the disk is.  While
  * one waits there is another file, whose name is that one, a dot, and the number of
- * the process.
+ * the process.  With DLOCK_HOLD_FLUSH_OF they wait only for files with this in their
+ * names.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -16,11 +17,31 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PAUSE_US		2000
 
 typedef int (*flush_function) (int fd);
+
+/* Say whether flushes of a file are held up, while any are. */
+static int
+is_held(int fd)
+{
+	const char *part = getenv("DLOCK_HOLD_FLUSH_OF");
+	char		link[64];
+	char		path[PATH_MAX];
+	ssize_t		length;
+
+	if (part == NULL)
+		return 1;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = readlink(link, path, sizeof(path) - 1);
+	if (length < 0)
+		return 0;
+	path[length] = '\0';
+	return strstr(path, part) != NULL;
+}
 
 static int
 flush(const char *name, int fd)
@@ -33,7 +54,7 @@ flush(const char *name, int fd)
 		original = (flush_function) dlsym(RTLD_NEXT, name);
 		return original(fd);
 	}
-	if (access(file, F_OK) == 0)
+	if (access(file, F_OK) == 0 && is_held(fd))
 	{
 		char		held[PATH_MAX];
 
