@@ -13,7 +13,7 @@
  *	RUNNING		COMMAND runs, until it ends or has to
  *	ENDING		COMMAND, and what it leaves, has ended or is being ended
  *	LOSING		the command of --exec-on-lose runs
- *	RELEASING	the lease is given back
+ *	RELEASING	the lease is given back, or what an acquire that failed may have taken
  *
  * The times of a lease, for a TTL of 30 s and a grace of 6 s, counted from before
  * the request that acquired or renewed it was sent:
@@ -49,12 +49,15 @@
 /* How long the watchdog may take to report an event before we check on it. */
 #define REPORT_US	INT64_C(1000000)
 
+/* How long the release may take if it is not worth the usual five seconds. */
+#define HURRY_US	INT64_C(1000000)
+
 /* The grace is by default a fifth of the TTL, but at most this. */
 #define GRACE_MAX_US	INT64_C(10000000)
 
 enum phase
 {
-	ACQUIRING, STARTING, RUNNING, ENDING, LOSING, RELEASING, DONE
+	ACQUIRING, STARTING, RUNNING, ENDING, LOSING, RELEASING
 };
 
 /* One run, from the first request to the release. */
@@ -75,6 +78,7 @@ struct run
 	int64_t		started_us;
 	bool		exited;			/* it has ended, as "status" says */
 	int			status;			/* as wait() has it */
+	bool		failed;			/* the lease was not acquired, as "outcome" says */
 	bool		lost;			/* the lease was lost before */
 	bool		broken;			/* the watchdog was killed before */
 	int			stopping;		/* a signal that ends us came before; or 0 */
@@ -87,6 +91,9 @@ struct run
 
 	/* when a report of the watchdog is overdue; DLOCK_NEVER: none is expected */
 	int64_t		overdue_us;
+
+	/* RELEASING: when to leave the lease to its deadline, if it is still there */
+	int64_t		release_until_us;
 
 	pid_t		on_lose;		/* 0: it does not run */
 	bool		on_lose_has_lease;	/* it may run only while the lease is held */
@@ -322,6 +329,25 @@ begin_release(struct run *run)
 {
 	dlock_lease_release(run->lease);
 	run->phase = RELEASING;
+}
+
+/* Do not give the lease back for longer than a moment. */
+static void
+hurry_release(struct run *run)
+{
+	int64_t		until_us = dlock_now_us() + HURRY_US;
+
+	if (until_us < run->release_until_us)
+		run->release_until_us = until_us;
+}
+
+/* The lease was not acquired.  An acquire without an answer may have taken it. */
+static void
+fail_acquire(struct run *run)
+{
+	run->failed = true;
+	run->phase = RELEASING;
+	hurry_release(run);
 }
 
 /*
@@ -598,7 +624,7 @@ handle_event(struct run *run, const dlock_event *event)
 				say_error(NULL, &event->error);
 			else if (!what->quiet)
 				say("\"%s\" is not free", name_of(what));
-			run->phase = DONE;
+			fail_acquire(run);
 			break;
 		case DLOCK_EVENT_FAILED:
 			if (run->phase != ACQUIRING)
@@ -609,7 +635,7 @@ handle_event(struct run *run, const dlock_event *event)
 			/* an elector's was reported above, once if it repeats */
 			if (!what->elects || event->error.error_class == DLOCK_MISUSE)
 				say_error(NULL, &event->error);
-			run->phase = DONE;
+			fail_acquire(run);
 			break;
 		case DLOCK_EVENT_RELEASED:
 			/* a lease that ends late harms nobody; one that ends too soon may */
@@ -688,9 +714,16 @@ replace_watchdog(struct run *run)
 static void
 watchdog_is_gone(struct run *run)
 {
+	int			status;
+
 	if (run->phase == ACQUIRING || run->phase == STARTING)
 	{
 		replace_watchdog(run);
+		return;
+	}
+	if (run->phase == RELEASING)	/* there was no COMMAND */
+	{
+		watchdog_kill(&run->watchdog, &status);
 		return;
 	}
 	if (!run->exited && !run->lost && !run->stopping)
@@ -787,14 +820,12 @@ handle_signal(struct run *run, int number, bool from_terminal)
 				kill(run->command, number);
 			break;
 		case RELEASING:
-			/* the release has five seconds; a signal ends that wait */
+			/* the signal that ended COMMAND may come only now */
 			if (ends_us(run, number))
 			{
 				run->stopping = number;
-				run->phase = DONE;
+				hurry_release(run);
 			}
-			break;
-		case DONE:
 			break;
 	}
 }
@@ -843,6 +874,8 @@ next_look_us(const struct run *run)
 	}
 	if (run->phase == LOSING && run->on_lose_until_us < other_us)
 		other_us = run->on_lose_until_us;
+	if (run->phase == RELEASING && run->release_until_us < other_us)
+		other_us = run->release_until_us;
 	return other_us < next_us ? other_us : next_us;
 }
 
@@ -869,16 +902,19 @@ wait_for_more(struct run *run)
 static void
 drive(struct run *run)
 {
-	while (run->phase != DONE)
+	for (;;)
 	{
 		dlock_event event;
 		struct watchdog_report report;
 		struct signalfd_siginfo caught;
 		int			got = 0;
 
-		while (run->phase != DONE && dlock_lease_step(run->lease, &event))
+		while (dlock_lease_step(run->lease, &event))
 			handle_event(run, &event);
-		while (run->watchdog.pid != 0 && run->phase != DONE &&
+		/* before the reports: a signal to all of us may have ended COMMAND already */
+		while (read(signals, &caught, sizeof(caught)) == sizeof(caught))
+			handle_signal(run, (int) caught.ssi_signo, caught.ssi_code == SI_KERNEL);
+		while (run->watchdog.pid != 0 &&
 			   (got = watchdog_read(&run->watchdog, &report)) != 0)
 		{
 			if (got > 0)
@@ -886,19 +922,16 @@ drive(struct run *run)
 			else
 				watchdog_is_gone(run);
 		}
-		while (run->phase != DONE &&
-			   read(signals, &caught, sizeof(caught)) == sizeof(caught))
-			handle_signal(run, (int) caught.ssi_signo, caught.ssi_code == SI_KERNEL);
-		if (run->phase == DONE)
-			break;
 		look_at_clock(run);
-		if (run->phase == RELEASING && dlock_lease_is_done(run->lease))
+		if (run->phase == RELEASING &&
+			(dlock_lease_is_done(run->lease) ||
+			 dlock_now_us() >= run->release_until_us))
 			break;
 		wait_for_more(run);
 	}
 }
 
-/* Set the outcome of a run whose lease was released. */
+/* Set the outcome of a run whose lease was released, or never acquired because of a signal. */
 static void
 conclude(const struct run *run)
 {
@@ -935,7 +968,7 @@ supervise(const struct supervised *what, struct outcome *outcome)
 {
 	struct run	run = {
 		.what = what, .outcome = outcome, .phase = ACQUIRING, .pidfd = -1,
-		.overdue_us = DLOCK_NEVER,
+		.overdue_us = DLOCK_NEVER, .release_until_us = DLOCK_NEVER,
 		.watchdog_options = {
 			.argv = what->argv, .grace_us = what->grace_us,
 			.may_outlive = what->warn_only, .ready_file = what->ready_file,
@@ -964,7 +997,7 @@ supervise(const struct supervised *what, struct outcome *outcome)
 	}
 	dlock_lease_start(run.lease);
 	drive(&run);
-	if (run.phase == RELEASING || run.stopping || run.exited)
+	if (!run.failed || run.stopping)
 		conclude(&run);
 	if (run.watchdog.pid != 0)
 		watchdog_finish(&run.watchdog);

@@ -20,6 +20,12 @@
 #define LEASE_CLOCK	CLOCK_MONOTONIC
 #endif
 
+/*
+ * How long to sleep at most.  poll() does not count the time for which a machine is
+ * suspended, as our clock does: a program that goes on may have to renew at once.
+ */
+#define LONGEST_NAP_US	INT64_C(1000000)
+
 int64_t
 dlock_now_us(void)
 {
@@ -44,8 +50,8 @@ dlock_timeout_ms(int64_t until_us)
 	left_us = until_us - dlock_now_us();
 	if (left_us <= 0)
 		return 0;
-	if (left_us > (int64_t) 3600 * 1000 * 1000)
-		return 3600 * 1000;
+	if (left_us > LONGEST_NAP_US)
+		left_us = LONGEST_NAP_US;
 	return (int) ((left_us + 999) / 1000);
 }
 

@@ -72,8 +72,9 @@ extern "C" {
 DLOCK_API int64_t dlock_now_us(void);
 
 /*
- * The timeout for poll() so that it ends at a point in time: milliseconds,
- * rounded up, 0 if the time has come, -1 for DLOCK_NEVER.
+ * The timeout for poll() so that it ends at a point in time, or after a second if that is
+ * sooner, since poll() does not count the time for which a machine is suspended:
+ * milliseconds, rounded up, 0 if the time has come, -1 for DLOCK_NEVER.
  */
 DLOCK_API int dlock_timeout_ms(int64_t until_us);
 

@@ -407,17 +407,22 @@ func (l *Lease) open(ctx context.Context, end time.Duration) (*link, error) {
 			link.close(false)
 		}
 	}()
+	var err error
 	select {
 	case link := <-opened:
 		return link, nil
-	case err := <-failed:
-		if ctx.Err() == nil && limited.Err() == nil {
-			return nil, told(err)
-		}
+	case err = <-failed:
 	case <-limited.Done():
+		select { // it may be done because the attempt has failed
+		case err = <-failed:
+		default:
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if err != nil && Now() < end {
+		return nil, told(err)
 	}
 	return nil, errLate
 }

@@ -231,6 +231,16 @@ sub waits_for
 # machine it has more time.
 my %patient = map { $_ => 1 } qw(run acquire renew release wait owner force-release ls waiters stats doctor);
 
+# What keeps these patient: their leases do not end on a machine that stands still, either.
+sub patience_for
+{
+	my ($subcommand, @arguments) = @_;
+	my @options;
+	push @options, '--timeout', $patience if $patient{$subcommand};
+	push @options, '--ttl', 600 if $subcommand =~ /^(?:run|elect)$/ && !grep { $_ eq '--ttl' } @arguments;
+	return @options;
+}
+
 # Start dlock in the background: its arguments, after { url, in, out, env, before }, all
 # optional; or another program with its arguments, { program }.
 sub launch
@@ -240,8 +250,7 @@ sub launch
 	my $base = scratch('run-' . ++$count);
 	my $run = { out => $options->{out} // "$base.out", err => "$base.err" };
 	write_text($_, '') for grep { !ref } @$run{qw(out err)};
-	my @patience = $patient{$subcommand} ? ('--timeout', $patience) : ();
-	my @command = ($dlock, $subcommand, '--url', $options->{url} // url(), @patience, @arguments);
+	my @command = ($dlock, $subcommand, '--url', $options->{url} // url(), patience_for($subcommand, @arguments), @arguments);
 	@command = ($dlock, $subcommand, @arguments) if $options->{no_url};
 	@command = ($options->{program}, $subcommand, @arguments) if $options->{program};
 	$run->{pid} = fork() // die "fork: $!\n";

@@ -57,7 +57,7 @@ sub statuses
 	my $run;
 	in_time(RELEASED_IN, sub { one_by_one("status $_[0]") });
 
-	my $holder = launch('run', 'busy', '--', 'sleep', '100');
+	my $holder = launch('run', '--ttl', '60', 'busy', '--', 'sleep', '100');
 	eventually(sub { holds_name('busy') });
 	$run = ends_with(75, 'a name that is not free', 'run', 'busy', '--', 'touch', scratch('ran'));
 	says($run, qr/"busy" is not free/, 'is said');
@@ -299,7 +299,7 @@ sub leftovers
 	kill 'KILL', $pids[2];
 
 	# another dlock, killed with its watchdog, leaves its cgroup in that of the outer one
-	$run = launch('run', '--grace', '0.2', 'outer', '--', dlock(), 'run', '--url', url(), '--grace', '10', 'inner', '--',
+	$run = launch('run', '--ttl', '60', '--grace', '0.2', 'outer', '--', dlock(), 'run', '--url', url(), '--grace', '10', 'inner', '--',
 		'sh', '-c', "trap '' TERM; echo \$PPID; while :; do sleep 0.05; done");
 	eventually(sub { output($run) =~ /\n/ });
 	my @mine = (children(watchdog_of($run)), children((output($run) =~ /(\d+)/)[0]));
@@ -325,11 +325,53 @@ sub leftovers
 	return;
 }
 
+# A lease is given back also where that is easily missed.
+sub given_back
+{
+	# a signal for all processes, as a service manager sends it, comes to dlock when the command
+	# has ended because of it
+	in_time(RELEASED_IN, sub {
+		my $name = "signaled $_[0]";
+		my $run = launch('run', $name, '--', 'sleep', '1000');
+		eventually(sub { holds_name($name) && children(watchdog_of($run)) });
+		my ($command) = children(watchdog_of($run));
+		freeze($run->{pid});
+		kill 'TERM', $command;
+		eventually(sub { state_of($command) =~ /^Z?$/ });
+		sleep(0.5);    # for the watchdog to report it
+		kill 'TERM', $run->{pid};
+		thaw($run->{pid});
+		is(finish($run), 143, 'a signal that comes with the end of the command');
+		ok(holds_name($name, 0), 'keeps nobody from giving the lease back');
+	});
+
+	# the grant is lost on its way
+	my ($port, $network) = proxy();
+	my $began;
+	in_time(sub { time - $began < 8 }, sub {
+		my $name = "unanswered $_[0]";
+		my $holder = launch('run', $name, '--', 'sleep', '1000');
+		eventually(sub { holds_name($name) });
+		$network->('pass');
+		my $run = launch({ url => url($port) }, 'run', '--wait', '5', '--timeout', '5', $name, '--', 'true');
+		eventually(sub { waits_for($name) || has_ended($run) });
+		$network->('swallow');
+		$began = time;
+		kill 'TERM', $holder->{pid};
+		is(finish($holder), 143, 'a holder ends');
+		ok(holds_name($name), 'and the waiter is granted the lease');
+		$network->('pass');
+		is(finish($run), 69, 'but is not told');
+		ok(holds_name($name, 0), 'and gives it back');
+	});
+	return;
+}
+
 # How it is ended.
 sub endings
 {
 	# time enough to say so
-	my $run = launch('run', '--grace', '14', 'graceful', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+	my $run = launch('run', '--ttl', '60', '--grace', '14', 'graceful', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
 	eventually(sub { output($run) =~ /ready/ });
 	is(query(q{SELECT dlock_force_release('graceful')}), 1, 'a lease is lost');
 	is(finish($run), 70, 'the command is ended');
@@ -352,7 +394,7 @@ sub endings
 	cmp_ok($last - $term, '>', 1, 'and only after the grace with SIGKILL');
 
 	# a group that has been stopped hears it, too
-	$run = launch('run', '--grace', '14', 'frozen', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo \$\$; while :; do sleep 0.05; done");
+	$run = launch('run', '--ttl', '60', '--grace', '14', 'frozen', '--', 'sh', '-c', "trap 'echo bye; exit 0' TERM; echo \$\$; while :; do sleep 0.05; done");
 	my ($pid) = eventually(sub { output($run) =~ /(\d+)/ }) ? output($run) =~ /(\d+)/ : ();
 	freeze($pid);
 	query(q{SELECT dlock_force_release('frozen')});
@@ -456,20 +498,20 @@ sub terminal
 sub keys_of_a_terminal
 {
 	my ($type, $see) = terminal();
-	$type->("\$D run keys-1 -- sh -c 'trap \"echo caught\" INT; echo ready; until read x; do :; done; echo and \$x; sleep 0.3'\n");
+	$type->("\$D run -t 600 keys-1 -- sh -c 'trap \"echo caught\" INT; echo ready; until read x; do :; done; echo and \$x; sleep 0.3'\n");
 	$see->(qr/\nready\r/, 'a command on a terminal');
 	$type->("\cC");
 	$see->(qr/caught\r/, 'Ctrl-C reaches it');
 	$type->("typed\n");
 	$see->(qr/\A(?!.*caught).*and typed\r.*PROMPT> /s, 'once, and it reads what is typed');
-	$type->("\$D run keys-2 -- sh -c 'echo ready; exec sleep 100'\n");
+	$type->("\$D run -t 600 keys-2 -- sh -c 'echo ready; exec sleep 100'\n");
 	$see->(qr/\nready\r/, 'another command');
 	$type->("\cC");
 	$see->(qr/PROMPT> /, 'is ended by Ctrl-C');
 	$type->("echo status=\$?\n");
 	$see->(qr/status=130\r.*PROMPT> /s, 'as the status says');
 	ok(eventually(sub { holds_name('keys-2', 0) }), 'and its lease is released');
-	$type->("\$D run keys-3 -- sh -c 'echo ready; exec sleep 100'\n");
+	$type->("\$D run -t 600 keys-3 -- sh -c 'echo ready; exec sleep 100'\n");
 	$see->(qr/\nready\r/, 'another one');
 	$type->("\c\\");
 	$see->(qr/PROMPT> /, 'by Ctrl-\\');
@@ -479,7 +521,7 @@ sub keys_of_a_terminal
 	# Ctrl-C while it waits
 	my $holder = launch('run', 'keys', '--', 'sleep', '100');
 	eventually(sub { holds_name('keys') });
-	$type->("\$D run -w forever keys -- echo nothing\n");
+	$type->("\$D run -t 600 -w forever keys -- echo nothing\n");
 	eventually(sub { waits_for('keys') });
 	$type->("\cC");
 	$see->(qr/PROMPT> /, 'Ctrl-C ends a wait');
@@ -497,7 +539,7 @@ sub keys_of_a_terminal
 	for my $where ('', 'sh -c ')
 	{
 		# in a shell that has no job control, the command has the terminal when it asks for it
-		my $command = "\$D run keys-" . ($where ? 4 : 5) . " -- $^X $raw";
+		my $command = "\$D run -t 600 keys-" . ($where ? 4 : 5) . " -- $^X $raw";
 		$type->($where ? "$where'$command; exit \$?'\n" : "$command\n");
 		$see->(qr/\nready\r/, 'one that takes each key');
 		$type->('a');
@@ -514,40 +556,40 @@ sub keys_of_a_terminal
 sub job_control
 {
 	my ($type, $see, $shell) = terminal();
-	$type->("\$D run job -- cat\n");
+	$type->("\$D run -t 600 job -- cat\n");
 	eventually(sub { holds_name('job') });
 	$type->("one\n");
 	$see->(qr/one\r\none\r/s, 'a command that reads the terminal');
 	$type->("\cZ");
 	$see->(qr/dlock: stopped; unless it goes on within \d+ s, it loses the lease on "job".*Stopped.*PROMPT> /s, 'Ctrl-Z stops the job, and it is said what that means');
 	$type->("fg\n");
-	$see->(qr/run job -- cat\r/, 'fg');
+	$see->(qr/run -t 600 job -- cat\r/, 'fg');
 	$type->("two\n");
 	$see->(qr/two\r\ntwo\r/s, 'continues it');
 	$type->("\cZ");
 	$see->(qr/Stopped.*PROMPT> /s, 'stopped again');
 	$type->("bg\n");
-	$see->(qr/run job -- cat &\r.*PROMPT> /s, 'bg');
+	$see->(qr/run -t 600 job -- cat &\r.*PROMPT> /s, 'bg');
 	ok(eventually(sub { my ($job) = children($shell); state_of($job) eq 'T' }), 'stops it when it reads, as any job');
 	$type->("fg\n");
-	$see->(qr/run job -- cat\r/, 'fg');
+	$see->(qr/run -t 600 job -- cat\r/, 'fg');
 	$type->("three\n");
 	$see->(qr/three\r\nthree\r/s, 'gives it the terminal');
 	$type->("\cD");
 	$see->(qr/PROMPT> /, 'and its end');
 
-	$type->("\$D run job-2 -- sh -c 'sleep 0.5; echo quiet' &\n");
+	$type->("\$D run -t 600 job-2 -- sh -c 'sleep 0.5; echo quiet' &\n");
 	$see->(qr/quiet\r/s, 'a job in the background runs as it is');
 	$type->("wait; echo status=\$?\n");
 	$see->(qr/status=0\r.*PROMPT> /s, 'to its end');
 
-	$type->("\$D run job-3 -- cat | tr a-z A-Z; echo status=\$?\n");
+	$type->("\$D run -t 600 job-3 -- cat | tr a-z A-Z; echo status=\$?\n");
 	eventually(sub { holds_name('job-3') });
 	$type->("pipeline\n\cD");
 	$see->(qr/PIPELINE\r.*status=0\r.*PROMPT> /s, 'in a pipeline');
 
 	my $script = scratch('script');
-	write_text($script, "\$D run job-\$1 -- sh -c 'echo ready; exec sleep 100'\necho went on\n");
+	write_text($script, "\$D run -t 600 job-\$1 -- sh -c 'echo ready; exec sleep 100'\necho went on\n");
 	$type->("bash $script 4\n");
 	$see->(qr/\nready\r/, 'in a script');
 	$type->("\cZ");
@@ -624,6 +666,7 @@ cases(
 	'leases' => \&leases,
 	'leftovers' => \&leftovers,
 	'endings' => \&endings,
+	'given back' => \&given_back,
 	'foreign proc' => \&foreign_proc,
 	'keys' => \&keys_of_a_terminal,
 	'job control' => \&job_control);
