@@ -205,6 +205,14 @@ guard_stays(const search *s, const bool *stuck, const stuck_guard *guard,
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
 
+/* A mode that is not ours, in a row of a later version or by hand, keeps everybody out. */
+static lease_mode
+known_mode(lease_mode mode)
+{
+	return mode >= LEASE_MODE_FIRST && mode <= LEASE_MODE_LAST ? mode :
+		LEASE_EXCLUSIVE;
+}
+
 /*
  * How far a lease, with its guards, stays in the way of the waiters of others,
  * or in that of the waiter "own", to which it is its own.
@@ -217,7 +225,7 @@ what_stays(const search *s, const bool *stuck, uint32_t l, uint32_t own)
 
 	if (hold_stays(s, stuck, lease, own))
 	{
-		stays.modes[lease->mode] = true;
+		stays.modes[known_mode(lease->mode)] = true;
 		stays.permits = lease->held;
 	}
 	for (uint32_t g = s->guards_of_lease.first[l]; g != STUCK_NONE;
@@ -227,7 +235,7 @@ what_stays(const search *s, const bool *stuck, uint32_t l, uint32_t own)
 
 		if (!guard_stays(s, stuck, guard, own))
 			continue;
-		stays.modes[guard->mode] = true;
+		stays.modes[known_mode(guard->mode)] = true;
 		if (guard->pinned > stays.permits)
 			stays.permits = guard->pinned;
 	}

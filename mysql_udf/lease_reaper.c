@@ -159,7 +159,9 @@ lease_reap(int64_t now_us)
 	}
 	lease_names_sort(&list);
 	reaped_us = lease_now();
-	call = list.count > 0 ? lease_call_create(0) : NULL;
+
+	/* a server that is read-only only looks, to know how long others have had their leases */
+	call = list.count > 0 && !tenure->read_only ? lease_call_create(0) : NULL;
 	if (call != NULL && lease_names_give(&list, LEASE_REAP_NAMES, call))
 	{
 		call->internal = LEASE_INTERNAL_REAP;

@@ -67,6 +67,15 @@ signed_number(const char *value)
 	return value != NULL ? strtoll(value, NULL, 10) : 0;
 }
 
+/* A time to live, within the bounds of ours: deadlines are sums. */
+static int64_t
+ttl_of(const char *value)
+{
+	int64_t		ttl_us = signed_number(value);
+
+	return ttl_us < 0 ? 0 : ttl_us > LEASE_TTL_MAX_US ? LEASE_TTL_MAX_US : ttl_us;
+}
+
 /* A column of bytes; empty if it is too long to be ours. */
 static lease_bytes
 bytes_of(const char *value, unsigned long length, size_t most)
@@ -94,7 +103,7 @@ read_row(MYSQL_ROW columns, const unsigned long *lengths)
 		.version = (uint32_t) number(columns[7]),
 		.token = number(columns[8]),
 		.request = bytes_of(columns[9], lengths[9], LEASE_STRING_MAX),
-		.ttl_us = signed_number(columns[10]),
+		.ttl_us = ttl_of(columns[10]),
 		.writes = number(columns[11]),
 		.writer = number(columns[12]),
 		.deadline_us = signed_number(columns[13]),

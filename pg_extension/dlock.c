@@ -158,7 +158,8 @@ start_shmem(void)
 
 /*
  * Say whether a relation is dlock.lease_table, whatever it is called now.  There
- * is no other of this access method but the copy that VACUUM FULL makes.
+ * is no other table of this access method but the copy that VACUUM FULL makes.  A
+ * partitioned table, which any role may create, only names it for its partitions.
  */
 static bool
 is_lock_table(Oid relid)
@@ -166,11 +167,14 @@ is_lock_table(Oid relid)
 	Oid			access_method = get_am_oid("dlock", true);
 	HeapTuple	tuple = OidIsValid(access_method) ?
 		SearchSysCache1(RELOID, ObjectIdGetDatum(relid)) : NULL;
+	Form_pg_class form;
 	bool		result;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	result = ((Form_pg_class) GETSTRUCT(tuple))->relam == access_method;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	result = form->relam == access_method &&
+		form->relkind == RELKIND_RELATION;
 	ReleaseSysCache(tuple);
 	return result;
 }
@@ -252,21 +256,28 @@ check_statement(Node *statement)
  * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
  * privilege only when it has the lock.  So any role could stop all calls of the
  * database: behind a transaction of its own that has looked at the table.
+ *
+ * PostgreSQL looks the name up again, also after it has waited for a lock.  Another
+ * relation that stood before ours in the search path may be gone by then.  So the
+ * schema that was found is written into the name.
  */
 static void
-check_may_lock(const RangeVar *relation)
+check_may_lock(RangeVar *relation)
 {
 	Oid			access_method = get_am_oid("dlock", true);
 	Oid			relid = OidIsValid(access_method) && relation != NULL ?
 		RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
 
-	if (OidIsValid(relid) &&
-		(is_lock_table(relid) ||
+	if (!OidIsValid(relid))
+		return;
+	if ((is_lock_table(relid) ||
 		 get_rel_namespace(relid) == get_namespace_oid("dlock", true)) &&
 		pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) != ACLCHECK_OK)
 		aclcheck_error(ACLCHECK_NO_PRIV,
 					   get_relkind_objtype(get_rel_relkind(relid)),
 					   relation->relname);
+	if (relation->schemaname == NULL)
+		relation->schemaname = get_namespace_name(get_rel_namespace(relid));
 }
 
 /* The same for what foreign keys refer to: constraints, or columns that have some. */
@@ -284,6 +295,15 @@ check_may_refer(const List *elements)
 		else if (IsA(element, Constraint))
 			check_may_lock(((Constraint *) element)->pktable);
 	}
+}
+
+/* Say whether check_locks() has to look at a statement. */
+static bool
+may_lock(const Node *statement)
+{
+	return IsA(statement, CreateTrigStmt) || IsA(statement, RuleStmt) ||
+		IsA(statement, AlterObjectDependsStmt) || IsA(statement, CreateStmt) ||
+		IsA(statement, CreateForeignTableStmt) || IsA(statement, AlterTableStmt);
 }
 
 /* The same for all relations that a statement would lock in that way. */
@@ -396,7 +416,13 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	check_locks(pstmt->utilityStmt);
+	if (may_lock(pstmt->utilityStmt))
+	{
+		if (readOnlyTree)
+			pstmt = copyObject(pstmt);
+		readOnlyTree = false;
+		check_locks(pstmt->utilityStmt);
+	}
 	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);

@@ -161,7 +161,29 @@ $_->quit for $holder, $first, $second;
 			'ALTER MATERIALIZED VIEW RELATION DEPENDS ON EXTENSION plpgsql',
 			'ALTER INDEX RELATION NO DEPENDS ON EXTENSION plpgsql');
 	}
+
+	# Nor by a name that comes to be ours while they wait for a lock.
+	my ($dropper) = $all->open('dropper');
+	$node->safe_psql('postgres', 'CREATE SCHEMA before AUTHORIZATION stranger');
+	$locker->query('SET lock_timeout = 0');
+	$dropper->query('SET SESSION AUTHORIZATION stranger');
+	for my $statement (
+		'CREATE RULE r AS ON INSERT TO lease_table DO NOTHING',
+		'CREATE TRIGGER t BEFORE INSERT ON lease_table EXECUTE FUNCTION dlock.refuse_change()',
+		'ALTER TABLE own ATTACH PARTITION lease_table DEFAULT')
+	{
+		$dropper->query('CREATE TABLE before.lease_table (a text)');
+		$dropper->query('BEGIN');
+		$dropper->query('DROP TABLE before.lease_table');
+		$locker->query('SET search_path = before, dlock, public');
+		$locker->send($statement);
+		is($all->until("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $locker->{pid}", '1'), '1', "it waits: $statement");
+		is($dropper->query('COMMIT'), '', '... for a table of the same name, which goes');
+		is($locker->answer, '42P01', '... and does not find the lock table in its place');
+		$locker->query('RESET search_path');
+	}
 	is($reader->query('COMMIT'), '', 'it goes on');
+	$dropper->quit;
 	is($locker->query('CREATE TEMP TABLE new (a text PRIMARY KEY, b text REFERENCES new)'), '', '... with tables of its own');
 	$_->quit for $reader, $locker, $all->{watcher};
 }

@@ -847,7 +847,7 @@ public final class Lease implements AutoCloseable {
             }
             ask(by, releaseBy(by, of), until, null);
             by.close();
-        } catch (LeaseException | Stopped error) {
+        } catch (RuntimeException | Error | Stopped error) {
             by.giveUp();            // it ends at its deadline
         } catch (InterruptedException error) {
             by.giveUp();
@@ -952,7 +952,7 @@ public final class Lease implements AutoCloseable {
                 boolean isDone = ask(by, left > 0 ? renewBy(by, tokens, keep) : releaseBy(by, tokens), limit, null).answer;
                 by.close();
                 return isDone;
-            } catch (LeaseException | Stopped error) {
+            } catch (RuntimeException | Error | Stopped error) {     // a driver may throw anything
                 by = null;
                 // it may have been done; a second one would take another hold of the owner
                 if (wasAsked && options.owner != null)

@@ -551,7 +551,16 @@ class Lease {
 		this.#lost.abort(this.#lostError());
 		// not from within a call of the program
 		if (this.#options.onLost)
-			queueMicrotask(() => this.#options.onLost(this));
+			queueMicrotask(() => this.#tell());
+	}
+
+	/* An error of the program's own function does not end the program, which may have other leases. */
+	async #tell() {
+		try {
+			await this.#options.onLost(this);
+		} catch (error) {
+			process.emitWarning(error instanceof Error ? error : String(error));
+		}
 	}
 
 	#lostError() {
@@ -591,7 +600,15 @@ class Lease {
 
 // where the language has "await using"
 if (Symbol.asyncDispose)
-	Lease.prototype[Symbol.asyncDispose] = async function asyncDispose() { await this.release(); };
+	Lease.prototype[Symbol.asyncDispose] = async function asyncDispose() {
+		const wasLost = this.state === 'lost';
+		try {
+			if (wasLost)
+				this.check();
+		} finally {
+			await this.release();
+		}
+	};
 
 async function withLease(options, work) {
 	const lease = await new Lease(options).acquire();

@@ -658,7 +658,7 @@ class Lease:
                 left = end - now()
                 if left <= 0:
                     return
-                self._changed.wait(left)
+                self._changed.wait(min(left, _LONGEST_NAP))
         raise _Stopped
 
     # the acquire
@@ -970,17 +970,12 @@ class AsyncLease:
 
     async def release(self) -> bool:
         """Give it back; returns whether the server has confirmed it."""
-        release = _in_thread(self._lease.release)
-        try:
-            return bool(await asyncio.shield(release))
-        except asyncio.CancelledError:
-            await _finish(release)
-            raise
+        return bool(await _to_its_end(self._lease.release))
 
     async def guard(self, connection: Any) -> None:
         """Lease.guard(), also on a connection of an asynchronous driver, which is used in this loop."""
         if not inspect.iscoroutinefunction(getattr(connection, "commit", None)):
-            await _in_thread(lambda: self._lease.guard(connection))
+            await _to_its_end(lambda: self._lease.guard(connection))
             return
         self.check()
         for request in self._lease._guards():
@@ -995,6 +990,8 @@ class AsyncLease:
     async def __aenter__(self: _SelfAsyncLease) -> _SelfAsyncLease:
         await self.acquire()
         self._block = asyncio.current_task()
+        if self.lost.is_set():
+            self._cancel_block()  # it was lost when there was no block yet
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -1002,7 +999,7 @@ class AsyncLease:
         was_lost = self.state == "lost"
         by_us = self._block_was_canceled and kind is not None and issubclass(kind, asyncio.CancelledError)
         if self._block_was_canceled and block is not None and hasattr(block, "uncancel"):
-            block.uncancel()
+            by_us &= block.uncancel() == 0  # else somebody else has cancelled it, too
         await self.release()
         if by_us or (was_lost and kind is None):
             raise self._lease._lost_error()
@@ -1021,15 +1018,29 @@ class AsyncLease:
     def _tell(self) -> None:
         assert self._lost is not None
         self._lost.set()
+        self._cancel_block()
         if self._on_lost is not None:
             result = self._on_lost(self)
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(result)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        if self._cancel_on_lost and self._block is not None:
+
+    def _cancel_block(self) -> None:
+        if self._cancel_on_lost and self._block is not None and not self._block_was_canceled:
             self._block_was_canceled = True
             self._block.cancel()
+
+
+async def _to_its_end(function: Callable[[], Any]) -> Any:
+    """Run a function in a thread; if the task is cancelled meanwhile, wait for the thread's end."""
+    future = _in_thread(function)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await _finish(future)
+        future.exception()  # nobody else asks for it
+        raise
 
 
 async def _finish(future: asyncio.Future[Any]) -> None:

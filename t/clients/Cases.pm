@@ -410,6 +410,12 @@ sub cases
 	my $lonely = agent($nobody);
 	like($lonely->ask('lease errors 60 0 connect_timeout=0.5', qr/^(?:failed|held)/), qr/^failed unavailable /, '10 errors: unavailable');
 	$lonely->quit;
+	{
+		local $ENV{DLOCK_DATABASE} = 'nowhere';
+		my $lost = agent();
+		like($lost->ask('lease errors 60 0', qr/^(?:failed|held)/), qr/^failed misuse (?:3D000|1044|1049|42000)$/, '10 errors: a database that is not there');
+		$lost->quit;
+	}
 	if ($refused)
 	{
 		is($refused->says(qr/^(?:failed|held)/), 'failed unavailable 57014', '10 errors: what the server answered last');

@@ -168,10 +168,17 @@ async function cases(driver) {
 	};
 
 	// a blocked event loop
-	const blocked = await new dlock.Lease(options('blocked', { ttl: 3 })).acquire();
+	const warnings = [];
+	const warned = (warning) => warnings.push(warning.message);
+	process.on('warning', warned);
+	const blocked = await new dlock.Lease(options('blocked', { ttl: 3, onLost: () => { throw new Error('of the program'); } })).acquire();
 	for (const end = dlock.now() + 3; dlock.now() < end;);
 	is('who blocks the event loop finds the lease lost', !blocked.held && blocked.signal.aborted);
-	await blocked.release();
+	is('an error of onLost is a warning', await until(() => warnings.includes('of the program')));
+	process.off('warning', warned);
+	if (Symbol.asyncDispose)
+		is('disposed, it raises Lost', await errorOf(blocked[Symbol.asyncDispose]()) instanceof dlock.Lost);
+	is('it is released', blocked.state === 'released' || await blocked.release());
 	[answer, last] = await released(async (number) => {
 		const all = await new dlock.Lease(options(`all-${driver}-${number}`)).acquire();
 		return { all, release: () => dlock.releaseAll().then(() => isFree(all.name)) };
