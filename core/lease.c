@@ -152,6 +152,18 @@ takes_over(const lease_request *request, const lease_holder *holder)
 		holder->kind == request->kind && is_own(request, holder);
 }
 
+/* Say whether it takes over any of these holders. */
+static bool
+takes_any_over(const lease_request *request, const lease_holder *holders,
+			   size_t count, int64_t now_us)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!lease_is_over(&holders[i], now_us) &&
+			takes_over(request, &holders[i]))
+			return true;
+	return false;
+}
+
 /* Say whether a request that speaks for a holder can mean this one. */
 static bool
 may_mean(const lease_request *request, const lease_holder *holder,
@@ -484,8 +496,9 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 			result->token = holders[mine].token;
 		return;
 	}
-	if (request->only_repeated || request->behind ||
-		!have_room(request, holders, count, now_us))
+	if (request->only_repeated ||
+		!have_room(request, holders, count, now_us) ||
+		(request->behind && !takes_any_over(request, holders, count, now_us)))
 	{
 		result->outcome = LEASE_BUSY;
 		return;

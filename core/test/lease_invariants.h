@@ -401,6 +401,7 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 	bool		other_kind = false;
 	bool		same_kind = false;	/* as the holder that answered */
 	bool		mine = false;
+	bool		takes_over = false;
 
 	for (size_t i = 0; i < count; i++)
 	{
@@ -409,6 +410,7 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 		if (h->deadline_us > now_us || (request->op == LEASE_EVICT &&
 										holder_is_delayed(request, h, now_us)))
 			held = true;
+		takes_over |= holder_is_taken_over(request, h, now_us);
 		if (h->deadline_us > now_us && holder_is_own(request, h))
 		{
 			mine = true;
@@ -424,7 +426,7 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 		case LEASE_GRANTED:
 			if (keeps_out)
 				return "a grant with somebody in the way";
-			if (request->behind)
+			if (request->behind && !takes_over)
 				return "a newcomer overtook the queue";
 			break;
 		case LEASE_REENTERED:

@@ -128,6 +128,7 @@ static uint64_t seen_renewed_sooner;
 static uint64_t seen_limits_differ;
 static uint64_t seen_everywhere;
 static uint64_t seen_queue_alone;
+static uint64_t seen_queue_taken_over;
 static uint64_t seen_queue_passed;
 static uint64_t seen_kept_by_guard;
 static uint64_t seen_kept_by_pin;
@@ -735,11 +736,22 @@ model_clear(const question *q, int *expired)
 	return before - leases_of(list) + taken_over;
 }
 
+/* Say whether an acquire takes over a lease of an earlier server: it passes the line. */
+static bool
+model_takes_over(const question *q)
+{
+	for (int i = 0; i < live[q->name].length; i++)
+		if (is_taken_over(q, &live[q->name].at[i]))
+			return true;
+	return false;
+}
+
 static reply
 model_acquire(const question *q)
 {
 	hold_list  *list = &live[q->name];
 	uint64_t	token = lease_meant(q);
+	bool		behind = q->behind && !model_takes_over(q);
 	bool		room;
 	int			cleared;
 	reply		granted;
@@ -748,9 +760,11 @@ model_acquire(const question *q)
 		return model_acquire_again(q, token);
 
 	room = model_room(q);
-	if (room && q->behind)
+	if (room && behind)
 		seen_queue_alone++;
-	if (!room || q->behind || q->only_repeated)
+	if (room && q->behind && !behind)
+		seen_queue_taken_over++;
+	if (!room || behind || q->only_repeated)
 		return model_busy(q);
 	if (q->next_token < 1 || q->next_token > LEASE_TOKEN_MAX)
 		return answer(LEASE_NO_TOKENS, 0, 0);
@@ -1715,6 +1729,7 @@ report_coverage(void)
 		{"permits refused below what others had taken", seen_limits_differ},
 		{"walks that changed several leases, one by one", seen_everywhere},
 		{"refusals for the queue alone", seen_queue_alone},
+		{"leases taken over before the queue", seen_queue_taken_over},
 		{"re-entries and repetitions that passed a queue", seen_queue_passed},
 		{"refusals for a guard alone", seen_kept_by_guard},
 		{"refusals for a guard without a row", seen_kept_by_pin},

@@ -426,6 +426,9 @@ static const script_case cases[] = {
 	{"its owner's next session takes it anew, which ends it",
 		"delay 100; a x session = granted; before a 7; a x session by 1 = granted #102;"
 		"count 1; has a session bound #102; counted ended"},
+	{"before all who stand in line",
+		"a x session = granted; before a 7; b x behind = busy retry 7;"
+		"a x behind = mixed-kinds; a x session by 1 behind = granted #102; b x behind = busy retry never"},
 	{"in any mode",
 		"a s session = granted; before a 7; a x session = granted #102; before a 7;"
 		"a p1 session = granted #103; has a p session"},
