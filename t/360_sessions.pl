@@ -230,8 +230,11 @@ is($heir->query(q{SELECT dlock_acquire('long', 'me', 60)}),
 my $before = sql(q{SELECT token FROM dlock.locks WHERE name = 'long'});
 becomes(q{count(*) = 0 FROM dlock.locks WHERE name = 'short'}, 'kill -9: the short one is removed');
 are_counted(0, 1, 'kill -9: and counted as expired');
-cmp_ok($heir->query(q{SELECT dlock_acquire_session('long', 'me', 0.05)}) || 0,
-	'>', $before, 'kill -9: its owner takes it anew in a new session');
+my ($waiter) = session();
+$waiter->query_until(qr/asks/, "\\echo asks\nSELECT dlock_acquire('long', 'you', 60, -1);\n");
+becomes(q{count(*) = 1 FROM dlock.waiters WHERE name = 'long'}, 'kill -9: somebody waits for it');
+cmp_ok($heir->query(q{SELECT dlock_acquire_session('long', 'me', 0.05, 60)}) || 0,
+	'>', $before, 'kill -9: its owner takes it anew in a new session, before who waits');
 are_counted(1, 1, 'kill -9: which ends the old one, and does not let it expire');
 let_pass(0.1);
 is(sql(q{SELECT owner, version, pid FROM dlock.locks WHERE name = 'long'}),
@@ -239,7 +242,9 @@ is(sql(q{SELECT owner, version, pid FROM dlock.locks WHERE name = 'long'}),
 is($heir->query(q{SELECT dlock_renew('lock', 'me', 60), dlock_release('lock', 'me')}),
 	't|t', 'kill -9: an owner may renew and release what a session left');
 is($heir->query(q{SELECT dlock_release('long', 'me')}), 't', 'kill -9: and its own');
-$heir->quit;
+becomes(q{dlock_owner('long') = 'you'}, 'kill -9: which then goes to who waits');
+is(sql(q{SELECT dlock_release('long', 'you')}), 't', 'kill -9: and is given back');
+$_->quit for $heir, $waiter;
 
 # Asked to stop, a session ends its leases.
 restarted('fast', sub { $node->restart });
