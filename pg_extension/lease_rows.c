@@ -827,6 +827,31 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 }
 
 /*
+ * Say whether the core removes a row that is not over yet, of a lease that its owner
+ * takes over.
+ */
+static bool
+takes_over(const LeaseCall *call)
+{
+	for (size_t i = 0; i < call->count; i++)
+		if (call->holders[i].change == LEASE_ENDED &&
+			call->holders[i].life == LEASE_STRANDED)
+			return true;
+	return false;
+}
+
+/* Say whether the bucket has room for an entry without any change. */
+static bool
+has_room(LeaseCall *call, Buffer bucket, Size size)
+{
+	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash, size);
+
+	if (BufferIsValid(room) && room != bucket)
+		UnlockReleaseBuffer(room);
+	return BufferIsValid(room);
+}
+
+/*
  * Write what the core decided.  False when there is no room for a row; then
  * nothing but rows that are over has changed, and after lease_rows_make_room()
  * the attempt starts over.
@@ -837,6 +862,11 @@ lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 	LeaseEntryBuffer new;
 	size_t		insert = find_insert(call, bucket, result, &new);
 
+	call->missing_room = insert == result->count ? 0 :
+		lease_entry_size(&new.entry);
+	if (insert == call->count && insert < result->count && takes_over(call) &&
+		!has_room(call, bucket, call->missing_room))
+		return false;
 	if (insert < call->count)
 		call->holders[insert].change = LEASE_UNCHANGED;
 	lease_rows_write(call, bucket);
@@ -844,7 +874,6 @@ lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 		insert_entry(call, bucket, &new.entry,
 					 insert < call->count ? &call->places[insert] : NULL))
 		return true;
-	call->missing_room = lease_entry_size(&new.entry);
 	return false;
 }
 

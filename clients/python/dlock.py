@@ -1018,13 +1018,15 @@ class AsyncLease:
     def _tell(self) -> None:
         assert self._lost is not None
         self._lost.set()
-        self._cancel_block()
-        if self._on_lost is not None:
-            result = self._on_lost(self)
-            if inspect.isawaitable(result):
-                task = asyncio.ensure_future(result)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+        try:
+            if self._on_lost is not None:
+                result = self._on_lost(self)
+                if inspect.isawaitable(result):
+                    task = asyncio.ensure_future(result)
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+        finally:
+            self._cancel_block()  # also if on_lost raises
 
     def _cancel_block(self) -> None:
         if self._cancel_on_lost and self._block is not None and not self._block_was_canceled:
