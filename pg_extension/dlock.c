@@ -252,6 +252,26 @@ check_statement(Node *statement)
 }
 
 /*
+ * Say whether a table that is about to be created comes before this schema in the search
+ * path.
+ */
+static bool
+comes_before(RangeVar *created, Oid schema)
+{
+	Oid			creation = RangeVarGetCreationNamespace(created);
+	ListCell   *cell;
+
+	foreach(cell, fetch_search_path(true))
+	{
+		if (lfirst_oid(cell) == creation)
+			return true;
+		if (lfirst_oid(cell) == schema)
+			return false;
+	}
+	return false;
+}
+
+/*
  * Refuse a statement that would lock the lock table, or another relation of ours,
  * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
  * privilege only when it has the lock.  So any role could stop all calls of the
@@ -259,10 +279,11 @@ check_statement(Node *statement)
  *
  * PostgreSQL looks the name up again, also after it has waited for a lock.  Another
  * relation that stood before ours in the search path may be gone by then.  So the
- * schema that was found is written into the name.
+ * schema that was found is written into the name; not if it means the table that the
+ * statement creates, if any.
  */
 static void
-check_may_lock(RangeVar *relation)
+check_may_lock(RangeVar *relation, RangeVar *created)
 {
 	Oid			access_method = get_am_oid("dlock", true);
 	Oid			relid = OidIsValid(access_method) && relation != NULL ?
@@ -276,13 +297,15 @@ check_may_lock(RangeVar *relation)
 		aclcheck_error(ACLCHECK_NO_PRIV,
 					   get_relkind_objtype(get_rel_relkind(relid)),
 					   relation->relname);
-	if (relation->schemaname == NULL)
+	if (relation->schemaname == NULL &&
+		!(created != NULL && strcmp(relation->relname, created->relname) == 0 &&
+		  comes_before(created, get_rel_namespace(relid))))
 		relation->schemaname = get_namespace_name(get_rel_namespace(relid));
 }
 
 /* The same for what foreign keys refer to: constraints, or columns that have some. */
 static void
-check_may_refer(const List *elements)
+check_may_refer(const List *elements, RangeVar *created)
 {
 	ListCell   *cell;
 
@@ -291,9 +314,9 @@ check_may_refer(const List *elements)
 		Node	   *element = lfirst(cell);
 
 		if (IsA(element, ColumnDef))
-			check_may_refer(((ColumnDef *) element)->constraints);
+			check_may_refer(((ColumnDef *) element)->constraints, created);
 		else if (IsA(element, Constraint))
-			check_may_lock(((Constraint *) element)->pktable);
+			check_may_lock(((Constraint *) element)->pktable, created);
 	}
 }
 
@@ -313,20 +336,20 @@ check_locks(Node *statement)
 	ListCell   *cell;
 
 	if (IsA(statement, CreateTrigStmt))
-		check_may_lock(((CreateTrigStmt *) statement)->relation);
+		check_may_lock(((CreateTrigStmt *) statement)->relation, NULL);
 	else if (IsA(statement, RuleStmt))
-		check_may_lock(((RuleStmt *) statement)->relation);
+		check_may_lock(((RuleStmt *) statement)->relation, NULL);
 	else if (IsA(statement, AlterObjectDependsStmt))
-		check_may_lock(((AlterObjectDependsStmt *) statement)->relation);
+		check_may_lock(((AlterObjectDependsStmt *) statement)->relation, NULL);
 	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
 	{
 		/* a foreign table's begins with that of a table */
 		CreateStmt *create = (CreateStmt *) statement;
 
 		foreach(cell, create->inhRelations)
-			check_may_lock(lfirst_node(RangeVar, cell));
-		check_may_refer(create->tableElts);
-		check_may_refer(create->constraints);
+			check_may_lock(lfirst_node(RangeVar, cell), NULL);
+		check_may_refer(create->tableElts, create->relation);
+		check_may_refer(create->constraints, create->relation);
 	}
 	else if (IsA(statement, AlterTableStmt))
 		foreach(cell, ((AlterTableStmt *) statement)->cmds)
@@ -336,9 +359,9 @@ check_locks(Node *statement)
 			if (definition == NULL)
 				continue;
 			if (IsA(definition, PartitionCmd))
-				check_may_lock(((PartitionCmd *) definition)->name);
+				check_may_lock(((PartitionCmd *) definition)->name, NULL);
 			else
-				check_may_refer(list_make1(definition));
+				check_may_refer(list_make1(definition), NULL);
 		}
 }
 

@@ -185,6 +185,12 @@ $_->quit for $holder, $first, $second;
 	is($reader->query('COMMIT'), '', 'it goes on');
 	$dropper->quit;
 	is($locker->query('CREATE TEMP TABLE new (a text PRIMARY KEY, b text REFERENCES new)'), '', '... with tables of its own');
+
+	# a name that the statement creates, and that stands elsewhere too
+	$node->safe_psql('postgres', 'CREATE TABLE public.twice (a text PRIMARY KEY)');
+	is($locker->query('CREATE TEMP TABLE twice (a text PRIMARY KEY, b text REFERENCES twice)'), '', 'a table that refers to itself');
+	is($locker->query(q{SELECT confrelid = 'pg_temp.twice'::regclass FROM pg_constraint WHERE conrelid = 'pg_temp.twice'::regclass AND contype = 'f'}),
+		't', '... and not to one of the same name');
 	$_->quit for $reader, $locker, $all->{watcher};
 }
 
