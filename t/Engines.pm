@@ -398,7 +398,12 @@ END
 	my $status = $?;
 	for my $self (grep { $_->{owner} == $$ } @started)
 	{
-		$self->stop;
+		# one that cannot be stopped keeps no other one running
+		if (!eval { $self->stop; 1 })
+		{
+			warn $@;
+			$status ||= 1;
+		}
 		$self->keep_log("$self->{kind}-$$");
 	}
 	$? = $status;
