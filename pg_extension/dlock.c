@@ -271,6 +271,88 @@ comes_before(RangeVar *created, Oid schema)
 	return false;
 }
 
+/* A relation that a statement names and locks. */
+typedef struct LockedName
+{
+	RangeVar   *relation;
+	RangeVar   *created;		/* the table that the statement creates, if the name
+								 * may mean that; or NULL */
+} LockedName;
+
+static List *
+add_name(List *names, RangeVar *relation, RangeVar *created)
+{
+	LockedName *name;
+
+	if (relation == NULL)
+		return names;
+	name = palloc(sizeof(LockedName));
+	name->relation = relation;
+	name->created = created;
+	return lappend(names, name);
+}
+
+/* Add what foreign keys refer to: constraints, or columns that have some. */
+static List *
+add_referred(List *names, const List *elements, RangeVar *created)
+{
+	ListCell   *cell;
+
+	foreach(cell, elements)
+	{
+		Node	   *element = lfirst(cell);
+
+		if (IsA(element, ColumnDef))
+			names = add_referred(names, ((ColumnDef *) element)->constraints,
+								 created);
+		else if (IsA(element, Constraint))
+			names = add_name(names, ((Constraint *) element)->pktable, created);
+	}
+	return names;
+}
+
+/*
+ * The relations that a statement names and locks before PostgreSQL asks whether its role
+ * may do that.
+ */
+static List *
+locked_names(Node *statement)
+{
+	List	   *names = NIL;
+	ListCell   *cell;
+
+	if (IsA(statement, CreateTrigStmt))
+		names = add_name(names, ((CreateTrigStmt *) statement)->relation, NULL);
+	else if (IsA(statement, RuleStmt))
+		names = add_name(names, ((RuleStmt *) statement)->relation, NULL);
+	else if (IsA(statement, AlterObjectDependsStmt))
+		names = add_name(names, ((AlterObjectDependsStmt *) statement)->relation,
+						 NULL);
+	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
+	{
+		/* a foreign table's begins with that of a table */
+		CreateStmt *create = (CreateStmt *) statement;
+
+		foreach(cell, create->inhRelations)
+			names = add_name(names, lfirst_node(RangeVar, cell), NULL);
+		names = add_referred(names, create->tableElts, create->relation);
+		names = add_referred(names, create->constraints, create->relation);
+	}
+	else if (IsA(statement, AlterTableStmt))
+		foreach(cell, ((AlterTableStmt *) statement)->cmds)
+		{
+			Node	   *definition = lfirst_node(AlterTableCmd, cell)->def;
+
+			if (definition == NULL)
+				continue;
+			if (IsA(definition, PartitionCmd))
+				names = add_name(names, ((PartitionCmd *) definition)->name, NULL);
+			else
+				names = add_referred(names, list_make1(definition), NULL);
+		}
+	return names;
+}
+
 /*
  * Refuse a statement that would lock the lock table, or another relation of ours,
  * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
@@ -280,13 +362,14 @@ comes_before(RangeVar *created, Oid schema)
  * PostgreSQL looks the name up again, also after it has waited for a lock.  Another
  * relation that stood before ours in the search path may be gone by then.  So the
  * schema that was found is written into the name; not if it means the table that the
- * statement creates, if any.
+ * statement creates.
  */
 static void
-check_may_lock(RangeVar *relation, RangeVar *created)
+check_may_lock(const LockedName *name)
 {
+	RangeVar   *relation = name->relation;
 	Oid			access_method = get_am_oid("dlock", true);
-	Oid			relid = OidIsValid(access_method) && relation != NULL ?
+	Oid			relid = OidIsValid(access_method) ?
 		RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
 
 	if (!OidIsValid(relid))
@@ -298,71 +381,31 @@ check_may_lock(RangeVar *relation, RangeVar *created)
 					   get_relkind_objtype(get_rel_relkind(relid)),
 					   relation->relname);
 	if (relation->schemaname == NULL &&
-		!(created != NULL && strcmp(relation->relname, created->relname) == 0 &&
-		  comes_before(created, get_rel_namespace(relid))))
+		!(name->created != NULL &&
+		  strcmp(relation->relname, name->created->relname) == 0 &&
+		  comes_before(name->created, get_rel_namespace(relid))))
 		relation->schemaname = get_namespace_name(get_rel_namespace(relid));
 }
 
-/* The same for what foreign keys refer to: constraints, or columns that have some. */
-static void
-check_may_refer(const List *elements, RangeVar *created)
+/*
+ * The same for all names of a statement.  Returns the statement, or a copy if there are
+ * names, and it may not be changed.
+ */
+static PlannedStmt *
+check_locks(PlannedStmt *pstmt, bool *read_only)
 {
+	List	   *names = locked_names(pstmt->utilityStmt);
 	ListCell   *cell;
 
-	foreach(cell, elements)
+	if (names != NIL && *read_only)
 	{
-		Node	   *element = lfirst(cell);
-
-		if (IsA(element, ColumnDef))
-			check_may_refer(((ColumnDef *) element)->constraints, created);
-		else if (IsA(element, Constraint))
-			check_may_lock(((Constraint *) element)->pktable, created);
+		pstmt = copyObject(pstmt);
+		*read_only = false;
+		names = locked_names(pstmt->utilityStmt);
 	}
-}
-
-/* Say whether check_locks() has to look at a statement. */
-static bool
-may_lock(const Node *statement)
-{
-	return IsA(statement, CreateTrigStmt) || IsA(statement, RuleStmt) ||
-		IsA(statement, AlterObjectDependsStmt) || IsA(statement, CreateStmt) ||
-		IsA(statement, CreateForeignTableStmt) || IsA(statement, AlterTableStmt);
-}
-
-/* The same for all relations that a statement would lock in that way. */
-static void
-check_locks(Node *statement)
-{
-	ListCell   *cell;
-
-	if (IsA(statement, CreateTrigStmt))
-		check_may_lock(((CreateTrigStmt *) statement)->relation, NULL);
-	else if (IsA(statement, RuleStmt))
-		check_may_lock(((RuleStmt *) statement)->relation, NULL);
-	else if (IsA(statement, AlterObjectDependsStmt))
-		check_may_lock(((AlterObjectDependsStmt *) statement)->relation, NULL);
-	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
-	{
-		/* a foreign table's begins with that of a table */
-		CreateStmt *create = (CreateStmt *) statement;
-
-		foreach(cell, create->inhRelations)
-			check_may_lock(lfirst_node(RangeVar, cell), NULL);
-		check_may_refer(create->tableElts, create->relation);
-		check_may_refer(create->constraints, create->relation);
-	}
-	else if (IsA(statement, AlterTableStmt))
-		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-		{
-			Node	   *definition = lfirst_node(AlterTableCmd, cell)->def;
-
-			if (definition == NULL)
-				continue;
-			if (IsA(definition, PartitionCmd))
-				check_may_lock(((PartitionCmd *) definition)->name, NULL);
-			else
-				check_may_refer(list_make1(definition), NULL);
-		}
+	foreach(cell, names)
+		check_may_lock(lfirst(cell));
+	return pstmt;
 }
 
 /* Refuse a place in an inheritance tree, as parent or as child. */
@@ -439,13 +482,7 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	if (may_lock(pstmt->utilityStmt))
-	{
-		if (readOnlyTree)
-			pstmt = copyObject(pstmt);
-		readOnlyTree = false;
-		check_locks(pstmt->utilityStmt);
-	}
+	pstmt = check_locks(pstmt, &readOnlyTree);
 	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);

@@ -862,18 +862,18 @@ lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 	LeaseEntryBuffer new;
 	size_t		insert = find_insert(call, bucket, result, &new);
 
-	call->missing_room = insert == result->count ? 0 :
-		lease_entry_size(&new.entry);
-	if (insert == call->count && insert < result->count && takes_over(call) &&
-		!has_room(call, bucket, call->missing_room))
-		return false;
-	if (insert < call->count)
-		call->holders[insert].change = LEASE_UNCHANGED;
-	lease_rows_write(call, bucket);
-	if (insert == result->count ||
-		insert_entry(call, bucket, &new.entry,
-					 insert < call->count ? &call->places[insert] : NULL))
-		return true;
+	if (result->count <= call->count || !takes_over(call) ||
+		has_room(call, bucket, lease_entry_size(&new.entry)))
+	{
+		if (insert < call->count)
+			call->holders[insert].change = LEASE_UNCHANGED;
+		lease_rows_write(call, bucket);
+		if (insert == result->count ||
+			insert_entry(call, bucket, &new.entry,
+						 insert < call->count ? &call->places[insert] : NULL))
+			return true;
+	}
+	call->missing_room = lease_entry_size(&new.entry);
 	return false;
 }
 
