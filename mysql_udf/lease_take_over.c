@@ -311,13 +311,9 @@ lease_take_tables(void)
 	return status;
 }
 
-/*
- * Ask whether a statement that was lost goes on.  When it has ended, take over, for the
- * image is still as it was before.  If that fails, the image is forgotten, and the next
- * batch tries again.  The mutex is held, and released meanwhile.
- */
-void
-lease_take_over_lost(void)
+/* Take over without a call that asks for it.  The mutex is held, and released meanwhile. */
+lease_status
+lease_take_over_unasked(void)
 {
 	lease_status status;
 
@@ -326,6 +322,19 @@ lease_take_over_lost(void)
 	if (status == LEASE_STATUS_OK)
 		status = lease_take_tables();
 	(void) lease_resume();
+	return status;
+}
+
+/*
+ * Ask whether a statement that was lost goes on.  When it has ended, take over, for the
+ * image is still as it was before.  If that fails, the image is forgotten, and the next
+ * batch tries again.  The mutex is held, and released meanwhile.
+ */
+void
+lease_take_over_lost(void)
+{
+	lease_status status = lease_take_over_unasked();
+
 	lease_ask_lost_at(lease_now() + ASK_LOST_US);
 	if (status == LEASE_STATUS_FAILED)
 	{

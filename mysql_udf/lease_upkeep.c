@@ -92,11 +92,7 @@ take_over_again(void)
 	if (!tenure->unapplied || tenure->read_only || lease_is_in_doubt() ||
 		lease_is_early(now_us) || now_us < take_over_us)
 		return;
-	lease_ask();
-	status = lease_server_prepare();
-	if (status == LEASE_STATUS_OK)
-		status = lease_take_tables();
-	(void) lease_resume();
+	status = lease_take_over_unasked();
 	if (status != LEASE_STATUS_OK)
 		take_over_us = lease_now() + TAKE_OVER_PAUSE_US;
 	if (status != LEASE_STATUS_OK && status != LEASE_STATUS_EARLY)
