@@ -307,7 +307,7 @@ isnt(sql(q{SELECT dlock_acquire('ended', 'me', 60)}),
 $node->append_conf('postgresql.conf', "dlock.lock_delay = '500ms'");
 $node->reload;
 my ($holder) = session();
-my ($waiter) = session();
+($waiter) = session();
 $holder->query_safe(q{SELECT dlock_acquire_session('delayed', 'me', 60)});
 $waiter->query_until(qr/waiting/,
 	"\\echo waiting\nSELECT dlock_acquire('delayed', 'you', 60, -1);\n");
