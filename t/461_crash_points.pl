@@ -596,14 +596,18 @@ sub join_crowd
 }
 my $page_of_crowd = 27;    # more than fit on one
 
-# Names whose hashes agree in the last 14 bits.  Each of these needs a directory
-# page that the others do not.
-my @bits = (0, 7000, 3000, 5000);
+# Names whose hashes agree in the last 14 bits.  When their bucket is split by the 15th
+# it needs a directory page that is not there, and no other call of this has asked for.
+# Which are there depends on the seed: the crowd's bucket is split until no other name
+# is in it.
+my %deepened;
 sub deep
 {
-	my ($bits) = @_;
 	my $image = image('postgres');
 	my $seed = field(\$image, 0, 'seed');
+	my ($index) = grep { !$deepened{$_} && !field(\$image, 0, 'directory', $_) } 9 .. 15;
+	$deepened{$index} = 1;
+	my $bits = $index * ENTRIES - 16384;
 	my @names = split /\n/, $node->safe_psql(
 		'postgres', qq{
 		SELECT 'deep ' || i FROM generate_series(1, 800000) i
@@ -638,7 +642,7 @@ my %ways = (
 			run($main, [ join_crowd(3 * $page_of_crowd) ]);
 			run($main, [ evict($main, 'crowd') ]);
 		}
-		return ($main, deep(shift @bits));
+		return ($main, deep());
 	},
 	compaction => sub {
 		settle($main);
