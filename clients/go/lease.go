@@ -471,6 +471,9 @@ func (l *Lease) ask(ctx context.Context, k *link, end time.Duration, function st
 		if ctx.Err() != nil {
 			return nil, 0, ctx.Err()
 		}
+		if errors.Is(r.err, context.Canceled) {
+			r.err = errLate // our limit, which is no cancellation of the program's
+		}
 		return nil, 0, told(r.err)
 	}
 	return r.answer, r.sent, nil
