@@ -150,6 +150,7 @@ note_error(connection *c, unsigned int code, const char *sqlstate,
 	c->is_missing = kind == ERROR_MISSING;
 	c->is_full = kind == ERROR_FULL;
 	c->is_locked = kind == ERROR_LOCKED;
+	c->is_shut = false;
 	if (c->is_refusal)
 		strcpy(c->sqlstate, "25006");
 	if (c->is_locked)
@@ -220,7 +221,34 @@ execute(connection *c, const char *query)
 }
 
 /*
- * The same for a statement of a transaction.
+ * Send statements together, none of which changes a table, and drop their answers.  *done
+ * becomes how many have succeeded.
+ */
+lease_status
+connection_execute_all(connection *c, lease_text *statements, size_t *done)
+{
+	int			more;
+
+	*done = 0;
+	if (statements->failed)
+		return connection_no_memory(c);
+	if (c->mysql == NULL)
+	{
+		lease_text_free(statements);
+		return connection_closed(c);
+	}
+	more = mysql_real_query(c->mysql, statements->data, statements->length);
+	for (; more == 0; ++*done)
+	{
+		mysql_free_result(mysql_store_result(c->mysql));
+		more = mysql_next_result(c->mysql);
+	}
+	lease_text_free(statements);
+	return more < 0 ? LEASE_STATUS_OK : connection_failed(c);
+}
+
+/*
+ * The same as execute() for a statement of a transaction.
  *
  * A Galera node may have to roll a transaction back for another node's that was certified
  * before.  The next statement would then be a transaction of its own.  Each answer tells
@@ -264,7 +292,7 @@ connection_give_up(connection *c, lease_status status,
 {
 	connection_rollback(c);
 	c->is_refusal = strcmp(sqlstate, "25006") == 0;
-	c->is_missing = c->is_full = c->is_locked = false;
+	c->is_missing = c->is_full = c->is_locked = c->is_shut = false;
 	snprintf(c->sqlstate, sizeof(c->sqlstate), "%s", sqlstate);
 	snprintf(c->error, sizeof(c->error), "%s", message);
 	return status;
@@ -408,10 +436,10 @@ static const char *const needed[] = {
 
 /* Settings that a server may not have. */
 static const char *const optional[] = {
-	/* MariaDB with Galera: see what the other nodes have committed */
-	"SET SESSION wsrep_sync_wait = 15",
+	/* MariaDB with Galera: wait for other nodes only in table_catch_up() */
+	"SET SESSION wsrep_sync_wait = 0",
 	/* MySQL with Group Replication: the same */
-	"SET SESSION group_replication_consistency = 'BEFORE'",
+	"SET SESSION group_replication_consistency = 'EVENTUAL'",
 	"SET SESSION binlog_format = 'ROW'",
 	/* MariaDB: a long list of names is to be looked up in the index, too */
 	"SET SESSION in_predicate_conversion_threshold = 0",
@@ -652,6 +680,9 @@ connection_commit(connection *c)
 {
 	lease_status status = execute_inside(c, "COMMIT");
 
+	/* it waits for no row */
+	if (status != LEASE_STATUS_OK)
+		c->is_shut = c->is_locked;
 	c->in_transaction = false;
 	return status;
 }

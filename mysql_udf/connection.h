@@ -36,9 +36,18 @@ typedef struct connection
 								 * is missing */
 	bool		is_full;		/* the last error: a table or disk has no room */
 	bool		is_locked;		/* the last error: a lock was waited for in vain */
+	bool		is_shut;		/* that was no row's: a session has locked the table, or
+								 * the whole server, against writing */
 	char		sqlstate[6];
 	char		error[512];
 } connection;
+
+/* Say whether the server is a member of a cluster, whose others write the same tables. */
+static inline bool
+connection_is_member(const connection *c)
+{
+	return c->is_clustered && !c->is_following;
+}
 
 /* connection.c */
 extern lease_status connection_open(connection *c);
@@ -57,6 +66,9 @@ extern lease_status connection_look_refusing(connection *c);
 extern lease_status connection_refuse_if_read_only(connection *c);
 extern lease_status connection_execute(connection *c,
 									   const lease_text *statement);
+extern lease_status connection_execute_all(connection *c,
+										   lease_text *statements,
+										   size_t *done);
 extern lease_status connection_query(connection *c, lease_text *query,
 									 MYSQL_RES **result);
 extern lease_status connection_next(connection *c, MYSQL_RES **result);

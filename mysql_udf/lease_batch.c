@@ -17,10 +17,11 @@
  * - all else: when it has been committed.
  *
  * When a commit fails because of a conflict with another server or a lock,
- * everything not yet answered is put back where it came from.  When the
- * connection is lost in a commit, nobody knows whether it took place: the callers
- * that wait for it are told so, and a release is written again unless it was
- * written already.
+ * everything not yet answered is put back where it came from.  When a session has
+ * locked the server against writing, it is an error instead, and what only had to
+ * be read is answered.  When the connection is lost in a commit, nobody knows
+ * whether it took place: the callers that wait for it are told so, and a release is
+ * written again unless it was written already.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -361,6 +362,7 @@ collect(int64_t now_us)
 	writes_deferred = false;
 	batch.read_only = false;
 	batch.is_blind = false;
+	batch.is_shut = false;
 	batch.can_grant = !lease_is_early(now_us) && !lease_is_in_doubt();
 	is_apart = lease_is_in_doubt() || (looks_wait && batch.can_grant);
 	looks_wait = false;
@@ -478,7 +480,7 @@ find_reads(void)
 static uint64_t
 get_raiser(const connection *c)
 {
-	return c->is_clustered && !c->is_following ? 0 : lease_run();
+	return connection_is_member(c) ? 0 : lease_run();
 }
 
 /* Read what was found to be needed; "looks" says that nothing is to be written. */
@@ -486,29 +488,35 @@ static lease_status
 read_names(bool looks)
 {
 	connection *c = lease_server_connection();
-	bool		locks = !is_apart && !batch.read_only;
+	bool		is_shut = batch.is_shut || (looks && lease_now() < blind_until_us);
+	bool		locks = !is_apart && !batch.read_only && !is_shut;
 	lease_status status = LEASE_STATUS_OK;
 
 	/* the journal first: what a checkpoint moves in between is found in the table */
 	if (!tenure->has_taken_over)
 		status = table_read_journals(c, &reading.changes);
 	if (status == LEASE_STATUS_OK && locks)
+	{
 		status = table_read(c, reading.names, reading.count, true, &reading.rows);
+		batch.is_shut = is_shut = status == LEASE_STATUS_CONFLICT && c->is_shut;
+	}
 	if (status == LEASE_STATUS_OK && locks && batch.direct)
 		status = table_read_marks(c, reading.names, reading.count,
 								  tenure->has_journal, get_raiser(c),
 								  &reading.marks);
-	if (status == LEASE_STATUS_CONFLICT && c->is_locked && reading.knows_all)
+	if (batch.is_shut)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only |= status == LEASE_STATUS_FAILED && c->is_refusal;
-	batch.is_blind = !locks || batch.read_only ||
+	batch.is_blind = !locks || batch.read_only || batch.is_shut ||
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
-		/* a lock of the table must not keep looks waiting */
+		/* nobody waits for a lock of the table */
 		table_free_rows(&reading.rows);
-		status = LEASE_STATUS_OK;
-		if (batch.direct && tenure->has_journal)
+		status = is_shut ? LEASE_STATUS_OK : table_catch_up(c);
+		if (status == LEASE_STATUS_CONFLICT && c->is_shut)
+			status = LEASE_STATUS_OK;
+		if (status == LEASE_STATUS_OK && batch.direct && tenure->has_journal)
 			status = table_read_journals(c, &reading.changes);
 		if (status == LEASE_STATUS_OK)
 			status = table_read(c, reading.names, reading.count, false,
@@ -582,6 +590,12 @@ read_batch(bool looks)
 		{
 			/* looks are still answered */
 			batch.read_only = true;
+			status = LEASE_STATUS_OK;
+		}
+		if (status == LEASE_STATUS_CONFLICT && lease_server_connection()->is_shut)
+		{
+			/* nor is a release kept waiting */
+			batch.is_shut = true;
 			status = LEASE_STATUS_OK;
 		}
 	}
@@ -826,14 +840,21 @@ fail_batch(lease_status status, bool in_commit)
 {
 	/* from the last to the first, since each is put before the others */
 	const lease_calls *const all[] = {&lists->taken, &lists->at_commit, &lists->early};
+	const connection *c = lease_server_connection();
 	lease_failure failure = {.status = status,.in_commit = in_commit};
 
+	/*
+	 * No guard is in the way of the journal.  So a session has locked the whole server,
+	 * for a backup say, or is about to; or a transaction has locked rows, as a
+	 * serializable one does that has read dlock.locks.
+	 */
+	failure.is_shut = status == LEASE_STATUS_CONFLICT && in_commit &&
+		(c->is_shut || (c->is_locked && !lease_is_direct()));
 	if (status != LEASE_STATUS_EARLY)
 		lease_note_failure(status);
 
 	/* a look need not wait until rows can be locked */
-	if (status == LEASE_STATUS_CONFLICT && !in_commit &&
-		lease_server_connection()->is_locked)
+	if (status == LEASE_STATUS_CONFLICT && !in_commit && c->is_locked)
 		for (lease_call *call = lists->taken.head, *next; call != NULL;
 			 call = next)
 		{
@@ -991,9 +1012,16 @@ run_batch(int64_t now_us)
 	status = read_batch(looks);
 	if (batch.read_only)
 		lease_note_read_only();
+	batch.is_stale = batch.is_shut && connection_is_member(lease_server_connection());
 	if (status == LEASE_STATUS_OK && !lease_make_batch(&batch, &made))
 		status = connection_no_memory(lease_server_connection());
-	if (status == LEASE_STATUS_OK && needs_commit())
+	if (status == LEASE_STATUS_OK && needs_commit() && batch.is_shut)
+	{
+		/* it is known to fail; and what is not taken over must not be written */
+		status = LEASE_STATUS_CONFLICT;
+		changed = true;
+	}
+	else if (status == LEASE_STATUS_OK && needs_commit())
 		status = write_batch(&changed);
 	else if (status == LEASE_STATUS_OK)
 		while (lists->early.head != NULL)

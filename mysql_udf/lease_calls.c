@@ -298,17 +298,10 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
-	else if (status == LEASE_STATUS_CONFLICT && in_commit && !lease_is_direct() &&
-			 lease_server_connection()->is_locked &&
-			 call->kind != DLOCK_CALL_APPLY_ALL &&
+	else if (failure->is_shut && call->kind != DLOCK_CALL_APPLY_ALL &&
 			 call->kind != DLOCK_CALL_WAIT)
 	{
-		/*
-		 * No guard is in the way of the journal.  So a session has locked the whole
-		 * server, for a backup say, or is about to, and it may be waiting for the
-		 * very statement that has called us.  Or a transaction has locked rows, as a
-		 * serializable one does that has read dlock.locks.
-		 */
+		/* that session may be waiting for the very statement that has called us */
 		lease_call_fail(call, "55P03",
 						"could not write the lease: the server or dlock's tables are locked against writing");
 		lease_call_finish(call);

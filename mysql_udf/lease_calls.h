@@ -19,6 +19,8 @@ typedef struct lease_failure
 	lease_status status;
 	bool		in_commit;		/* what the calls did may have been committed */
 	bool		is_alone;		/* there was no other call that could be in the way */
+	bool		is_shut;		/* a session has locked the table or the server, or rows
+								 * that no guard does */
 } lease_failure;
 
 /* lease_calls.c */

@@ -171,6 +171,26 @@ serve(lease_name *name)
 }
 
 /*
+ * Say whether the holds that a call waits for have ended; if not, when to look again.
+ * Where it is not known which rows are locked, a guard may still pin those that are over.
+ */
+static bool
+have_ended(const lease_call *call, lease_name *name, int64_t *next_us)
+{
+	if (!lease_name_have_ended(name, call->youngest, &made->moment, next_us))
+		return false;
+	if (!batch->is_blind || name->entry->unguarded)
+		return true;
+	for (size_t i = 0; i < name->count; i++)
+		if (!name->members[i].gone && name->members[i].holder->token <= call->youngest)
+		{
+			*next_us = made->moment.now_us + LEASE_LOCKED_RETRY_US;
+			return false;
+		}
+	return true;
+}
+
+/*
  * The holds that a call waits for have ended: answer it, now or when what has ended them
  * is committed.
  */
@@ -203,8 +223,7 @@ tell_watchers(lease_name *name)
 		{
 			int64_t		end_us;
 
-			if (!lease_name_have_ended(name, call->youngest, &made->moment,
-									   &end_us))
+			if (!have_ended(call, name, &end_us))
 			{
 				next_us = lease_earlier(next_us, end_us);
 				continue;
@@ -382,6 +401,12 @@ wait_for(lease_call *call, int64_t retry_us)
 static void
 wait_or_refuse(lease_call *call, int64_t retry_us)
 {
+	/* another member may have ended what is in the way */
+	if (call->answer.outcome == LEASE_BUSY && batch->is_stale)
+	{
+		lease_list_at_commit(call);	/* which fails */
+		return;
+	}
 	if (call->answer.outcome == LEASE_BUSY && call->wait_us != 0 &&
 		made->moment.now_us < call->end_us)
 	{
@@ -665,8 +690,7 @@ make_wait(lease_call *call, lease_name *name)
 
 	if (call->youngest == 0)
 		call->youngest = lease_name_youngest(name, &made->moment);
-	call->answer.yes = lease_name_have_ended(name, call->youngest,
-											 &made->moment, &next_us);
+	call->answer.yes = have_ended(call, name, &next_us);
 	if (call->answer.yes)
 		answer_ended(call, name);
 	else if (call->wait_us == 0)

@@ -40,6 +40,8 @@ find_in_table(const lease_call *call, lease_names *list)
 
 	lease_ask();
 	status = lease_server_prepare();
+	if (status == LEASE_STATUS_OK)
+		status = table_catch_up(lease_server_connection());
 	if (status == LEASE_STATUS_OK && !tenure->has_taken_over)
 		status = table_read_journals(lease_server_connection(), &changes);
 	if (status == LEASE_STATUS_OK)

@@ -239,7 +239,7 @@ add_select(lease_text *query, const char *columns, const lease_bytes *names,
 
 /*
  * Read the rows of names, in the order of compare_rows(); with "lock" also find out which
- * of them another transaction has locked.
+ * of them another transaction has locked.  That waits for no row.
  */
 static lease_status
 read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
@@ -271,7 +271,83 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 			status = add_rows(c, result, lock ? read_locked_row : read_row,
 							  rows);
 	}
+	if (status != LEASE_STATUS_OK)
+		c->is_shut = c->is_locked;
 	sort_rows(rows);
+	return status;
+}
+
+/* Locks no row, and waits for none: fails only if no row can be locked. */
+#define PROBE	"SELECT slot FROM dlock.lease_table WHERE name = '' FOR UPDATE SKIP LOCKED;"
+
+/*
+ * Wait until what the other members of a cluster have committed can be read here; with
+ * "begin" then begin a transaction.  A member that a session has locked against writing
+ * applies nothing of that.  So it is asked first whether a row can be locked; one that may
+ * only be read does not tell.  All of it is sent at once.
+ */
+static lease_status
+catch_up(connection *c, bool begin)
+{
+	size_t		before = c->in_galera ? 0 : 1;	/* the probe */
+	size_t		done;
+	lease_text	text = {0};
+	lease_status status;
+
+	if (!c->in_galera)
+		lease_text_add(&text, "SET SESSION group_replication_consistency = 'EVENTUAL';");
+	if (!c->is_read_only)
+		lease_text_add(&text, PROBE);
+	lease_text_add(&text, c->in_galera ? "SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1" :
+				   "SET SESSION group_replication_consistency = 'BEFORE';"
+				   "SELECT slot FROM dlock.lease_table WHERE name = '';"
+				   "SET SESSION group_replication_consistency = 'EVENTUAL'");
+	if (begin)
+		lease_text_add(&text, ";START TRANSACTION");
+	c->in_transaction |= begin;
+	status = connection_execute_all(c, &text, &done);
+	if (status != LEASE_STATUS_OK && done == before && !c->is_read_only)
+		c->is_shut = c->is_locked;
+	return status;
+}
+
+/*
+ * In a cluster, see what the other members have committed; fails if a session has locked
+ * the table or the server against writing.
+ */
+lease_status
+table_catch_up(connection *c)
+{
+	lease_status status = LEASE_STATUS_OK;
+
+	if (connection_is_member(c))
+		status = catch_up(c, false);
+	if (status == LEASE_STATUS_FAILED && c->is_refusal && !c->is_read_only)
+	{
+		c->is_read_only = true; /* by now */
+		status = catch_up(c, false);
+	}
+	return status;
+}
+
+/*
+ * Begin a transaction that may wait for rows that another run has locked; fails if a
+ * session has locked the table or the server against writing.
+ */
+static lease_status
+begin_waiting(connection *c)
+{
+	lease_text	text = {0};
+	size_t		done;
+	lease_status status;
+
+	if (connection_is_member(c))
+		return catch_up(c, true);
+	lease_text_add(&text, PROBE);
+	status = connection_execute_all(c, &text, &done);
+	if (status == LEASE_STATUS_OK)
+		return connection_begin(c);
+	c->is_shut = c->is_locked;
 	return status;
 }
 
@@ -283,7 +359,9 @@ begin_locking(connection *c)
 
 	connection_rollback(c);
 	status = connection_refuse_if_read_only(c);
-	return status == LEASE_STATUS_OK ? connection_begin(c) : status;
+	if (status != LEASE_STATUS_OK)
+		return status;
+	return connection_is_member(c) ? catch_up(c, true) : connection_begin(c);
 }
 
 /*
@@ -725,7 +803,7 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 	if (status == LEASE_STATUS_OK)
 		status = find_tables(c, state);
 	if (status == LEASE_STATUS_OK)
-		status = connection_begin(c);
+		status = begin_waiting(c);
 	if (status == LEASE_STATUS_OK)
 		status = read_journals(c, true, state);
 	if (status == LEASE_STATUS_OK)

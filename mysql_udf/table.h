@@ -89,6 +89,7 @@ typedef struct table_state
 } table_state;
 
 /* table.c: reading */
+extern lease_status table_catch_up(connection *c);
 extern lease_status table_read(connection *c, const lease_bytes *names,
 							   size_t n, bool lock, table_rows *rows);
 extern lease_status table_probe(connection *c, const lease_bytes *names,

@@ -25,9 +25,23 @@ my $engine = Engines::start($kind);
 $engine->write_settings(reap_interval => 1);
 my $number = 0;
 
-my ($session, $other, $backup, $guard) = map { $engine->client($_) } qw(session other backup-session guard);
-$_->value('SET SESSION lock_wait_timeout = 60') for $session, $other, $guard;
-my $admin = $engine->client('admin');
+my ($session, $other, $backup, $guard, $admin, $locker);
+sub connect_all
+{
+	($session, $other, $backup, $guard) = map { $engine->client($_) } qw(session other backup-session guard);
+	$_->value('SET SESSION lock_wait_timeout = 60') for $session, $other, $guard;
+	$admin = $engine->client('admin');
+	# the one that locks is an administrator's
+	$locker = Scenarios::Client->new($engine, 'admin');
+	return;
+}
+connect_all();
+
+sub disconnect
+{
+	$_->quit for $session, $other, $backup, $guard, $admin, $locker;
+	return;
+}
 
 sub sql { return $admin->value($_[0]) }
 
@@ -77,8 +91,9 @@ sub written
 {
 	my ($what, $n) = @_;
 	$guard->value('COMMIT');
-	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') }),
-		"$what: then all is written");
+	# while others may write, what a guard has locked is written soon after it has ended
+	ok(Scenarios::Run::until(sub { $session->outcome('SELECT dlock_settle()') eq '1' && !sql('SELECT count(*) FROM dlock.journal') &&
+			!sql("SELECT count(*) FROM dlock.lease_table WHERE name = 'own$n'") }), "$what: then all is written");
 	is(sql("SELECT GROUP_CONCAT(DISTINCT CONCAT(name, ' ', owner, version) ORDER BY name)
 		FROM dlock.lease_table WHERE name LIKE '%$n' AND name NOT LIKE 'many%'"),
 		join(',', "all$n a1", "guarded$n g1", "kept$n a1", "renewed$n a1", "twice$n a1"), "$what: as it was answered");
@@ -147,40 +162,50 @@ my %locks = (
 	$kind eq 'mariadb' ? ('BACKUP STAGE BLOCK_COMMIT' => {
 		lock => join('; ', map { "BACKUP STAGE $_" } qw(START FLUSH BLOCK_DDL BLOCK_COMMIT)),
 		unlock => 'BACKUP STAGE END', guards => 1 }) : ());
-# the connection that locks is an administrator's
-my $locker = Scenarios::Client->new($engine, 'admin');
 
-for my $what (sort keys %locks)
+# Lock the server while nobody waits.  "Before": what happens before that.
+sub try_alone
 {
-	my ($lock, $unlock) = ($locks{$what}{lock} // $what, $locks{$what}{unlock});
-	my $last = $lock =~ s/.*; //r;
+	my ($lock, $where, $before) = @_;
 	my $n = ++$number;
+	my $what = "$lock$where";
+	my $unlock = $locks{$lock}{unlock};
 
-	# with nobody waiting
-	prepare($n, $locks{$what}{guards});
-	ok(!defined $locker->query($lock)->{error}, "$what: locked");
+	prepare($n, $locks{$lock}{guards} && !$before);
+	$before->() if $before;
+	ok(!defined $locker->query($locks{$lock}{lock} // $lock)->{error}, "$what: locked");
 	while_locked($what, $n);
 	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
 	$session->value("SELECT dlock_release('$_$n', 'a')") for qw(wanted watched);
 	written($what, $n);
+	return;
+}
 
-	# while a statement that writes waits for a lease, and another for a hold to end
-	$n = ++$number;
-	prepare($n, $locks{$what}{guards});
+# The same while a statement that writes waits for a lease, and another for a hold to end.
+sub try_with_waiter
+{
+	my ($lock, $where, $before) = @_;
+	my $n = ++$number;
+	my $what = "$lock with a waiter$where";
+	my $unlock = $locks{$lock}{unlock};
+	my $last = ($locks{$lock}{lock} // $lock) =~ s/.*; //r;
+
+	prepare($n, $locks{$lock}{guards} && !$before);
+	$before->() if $before;
 	sql('CREATE TABLE IF NOT EXISTS scenarios.t (token BIGINT UNSIGNED)');
 	$other->send("INSERT INTO scenarios.t SELECT dlock_acquire('wanted$n', 'next', 600, 6000)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: a statement waits for a lease");
 	$backup->send("SELECT dlock_wait('watched$n', 6000)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 2 }), "$what: another for the end of one");
-	$locker->send($lock);
+	$locker->send($locks{$lock}{lock} // $lock);
 	# it has all that it asks for, or waits for the rest
 	ok(Scenarios::Run::until(sub { $locker->is_answered || sql("SELECT count(*) FROM information_schema.processlist
 		WHERE id = $locker->{id} AND info LIKE '$last%' AND state LIKE 'Waiting for %'") }), "$what: the server is being locked");
-	while_locked("$what with a waiter", $n);
-	answers($session, "$what with a waiter", TWO_SECONDS, "dlock_release('watched$n', 'a')" => 1);
+	while_locked($what, $n);
+	answers($session, $what, TWO_SECONDS, "dlock_release('watched$n', 'a')" => 1);
 	is($backup->outcome, 1, "$what: who waits for an end is told of it");
 	my $released = InTime::seconds();
-	answers($session, "$what with a waiter", TWO_SECONDS, "dlock_release('wanted$n', 'a')" => 1);
+	answers($session, $what, TWO_SECONDS, "dlock_release('wanted$n', 'a')" => 1);
 	like($other->outcome, $kept_from, "$what: the waiter is told");
 	cmp_ok(InTime::seconds() - $released, '<', TWO_SECONDS, "$what: within two seconds");
 	$released = InTime::seconds();
@@ -188,8 +213,39 @@ for my $what (sort keys %locks)
 	cmp_ok(InTime::seconds() - $released, '<', TWO_SECONDS, "$what: at once");
 	answers($session, "$what and locked", AT_ONCE, "dlock_is_free('wanted$n')" => 1, "dlock_owner('kept$n')" => 'a');
 	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
-	written("$what with a waiter", $n);
+	written($what, $n);
+	return;
 }
-$_->quit for $session, $other, $guard, $backup, $admin, $locker;
+
+for my $lock (sort keys %locks)
+{
+	try_alone($lock, '');
+	try_with_waiter($lock, '');
+}
+
+# The server has just started: it has not taken over, or does not know what is guarded.
+sub restart
+{
+	disconnect();
+	$engine->restart;
+	connect_all();
+	return;
+}
+my $read_lock = 'FLUSH TABLES WITH READ LOCK';
+try_alone($read_lock, ' after a restart', \&restart);
+try_with_waiter($read_lock, ' after a restart', \&restart);
+
+# A source that is not there is followed all the same.  Where others may write, each call
+# reads what it needs.
+my ($followed, $follower) = $kind eq 'mariadb' ? ('MASTER', 'SLAVE') : ('REPLICATION SOURCE', 'REPLICA');
+my ($host, $port) = map { ($followed =~ /(\w+)$/)[0] . "_$_" } 'HOST', 'PORT';
+sql("CHANGE $followed TO $host = '127.0.0.1', $port = 1");
+sql("START $follower");
+restart();
+ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_acquire('direct', 'd', 600)}) && !sql('SELECT count(*) FROM dlock.journal') }),
+	'what is granted is in the table at once');
+try_alone($_, ' while others may write') for grep { !/TABLES of/ } sort keys %locks;
+try_with_waiter($read_lock, ' while others may write');
+disconnect();
 $engine->stop;
 done_testing();

@@ -1,0 +1,90 @@
+# A member of a cluster is locked against writing, by a backup say, while another member
+# goes on granting (rule 15).  Nothing of that is applied by the locked member, and its
+# calls do not wait for it: looks tell what there was, releases are answered and written
+# afterwards, and all else is an error.  The kind of server is the argument: Galera on
+# MariaDB, Group Replication on MySQL.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/..";
+use Galera;
+use GroupReplication;
+use InTime;
+use Scenarios;
+use Test::More;
+
+# "Two seconds", on a machine that is busy with other things, as InTime.pm counts them: what
+# waits for the other member takes at least 30.
+use constant TWO_SECONDS => 20;
+
+my ($kind) = @ARGV;
+my $class = $kind eq 'mariadb' ? 'Galera' : 'GroupReplication';
+my $reason = $class->can('reason_not')->($kind);
+plan skip_all => $reason if defined $reason;
+
+my ($locked, $other) = $kind eq 'mariadb' ? Galera::start(1, 2) : GroupReplication::start(2);
+my $is_token = qr/^\d{5,}$/;
+my $kept_from = qr/^3572 \w+: .*locked against writing/;
+
+$locked->control->value(q{
+	CREATE DATABASE scenarios;
+	CREATE USER tester@localhost;
+	GRANT ALL ON scenarios.* TO tester@localhost});
+$locked->feed('mysql_udf/install.sql');
+$locked->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+ok(Scenarios::Run::until(sub { $other->control->query(q{SELECT count(*) FROM mysql.tables_priv WHERE db = 'dlock' AND user = 'tester'
+		UNION ALL SELECT count(*) FROM mysql.db WHERE db = 'dlock' AND user = 'tester'})->{rows}[-1][0] }),
+	'the other member has all accounts');
+if ($kind eq 'mariadb') { $other->feed('mysql_udf/install.sql') }
+for my $member ($locked, $other)
+{
+	$member->end_control;
+	$member->{ready} = 1;
+}
+my ($here, $waiter, $there) = ($locked->client('here'), $locked->client('waiter'), $other->client('there'));
+my $locker = Scenarios::Client->new($locked, 'admin');
+
+# A grant, of which a member that stands still for a moment says that it could not decide.
+sub granted
+{
+	my ($client, $name, $owner, $what) = @_;
+	my $token;
+	Scenarios::Run::until(sub { $token = $client->outcome("SELECT dlock_acquire('$name', '$owner', 6000)"); $token =~ $is_token });
+	like($token, $is_token, $what);
+	return $token;
+}
+
+granted($here, $_, 'a', "$_ is granted") for qw(kept renewed gone over);
+granted($there, 'wanted', 'b', 'the other member grants');
+$waiter->send(q{SELECT dlock_acquire('wanted', 'c', 600, 6000)});
+ok(Scenarios::Run::until(sub { $here->outcome('SELECT count(*) FROM dlock.waiters') eq '1' }), 'which one waits for here');
+ok(!defined $locker->query('FLUSH TABLES WITH READ LOCK')->{error}, 'locked');
+granted($there, "more$_", 'b', 'the other member goes on') for 1 .. 5;
+is($there->outcome(q{SELECT dlock_release('wanted', 'b')}), 1, 'it is given back what it has granted');
+is($there->outcome(q{SELECT dlock_release('over', 'a')}), 1, 'and what this one has');
+
+answers($here, 'locked', TWO_SECONDS,
+	q{dlock_owner('kept')} => 'a',
+	q{dlock_is_free('free')} => 1,
+	q{dlock_remaining('kept', 'a') > 5000} => 1,
+	q{dlock_release('gone', 'a')} => 1,
+	q{dlock_is_free('gone')} => 1,
+	q{dlock_acquire('free', 'x', 10)} => $kept_from,
+	q{dlock_acquire('free', 'x', 10, 30)} => $kept_from,
+	q{dlock_acquire('kept', 'x', 10)} => $kept_from,
+	q{dlock_acquire('over', 'x', 10)} => $kept_from,
+	q{dlock_acquire('wanted', 'x', 10, 30)} => $kept_from,
+	q{dlock_renew('renewed', 'a', 600)} => $kept_from);
+
+ok(!defined $locker->query('UNLOCK TABLES')->{error}, 'unlocked');
+like($waiter->outcome, $is_token, 'what has come free meanwhile is granted to the waiter');
+is($here->outcome(q{SELECT dlock_owner('more5')}), 'b', 'what the other member has granted is seen');
+ok(Scenarios::Run::until(sub { $there->outcome(q{SELECT dlock_owner('gone')}) eq 'NULL' }), 'what was given back is written');
+granted($there, 'gone', 'b', 'and granted');
+granted($here, 'over', 'x', 'so is what was given back there');
+is($here->outcome(q{SELECT dlock_release_all('a')}), 2, 'all is there that was to be');
+$_->quit for $here, $waiter, $there, $locker;
+
+done_testing();
