@@ -298,8 +298,8 @@ lease_call_after_failure(lease_call *call, const lease_failure *failure)
 						"the connection to the lock table was lost; the lease may have been changed; retry with the same request id, or release");
 		lease_call_finish(call);
 	}
-	else if (failure->is_shut && call->kind != DLOCK_CALL_APPLY_ALL &&
-			 call->kind != DLOCK_CALL_WAIT)
+	else if (failure->is_shut && call->internal == LEASE_INTERNAL_NONE &&
+			 call->kind != DLOCK_CALL_APPLY_ALL && call->kind != DLOCK_CALL_WAIT)
 	{
 		/* that session may be waiting for the very statement that has called us */
 		lease_call_fail(call, "55P03",
