@@ -215,7 +215,7 @@ add_blocker(search *s, uint32_t name, const lease_blocker *blocker)
 		};
 	s->leases[s->facts.nleases++] = (stuck_lease) {
 		name, owner, blocker->mode, live ? blocker->held : 0,
-		blocker->session != 0, waiter
+		blocker->bound, waiter
 	};
 }
 

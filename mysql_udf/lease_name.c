@@ -239,6 +239,17 @@ lease_name_find_own(lease_name *name, lease_bytes owner,
 	return member;
 }
 
+/*
+ * Say whether a member is a session's lease of another run.  Where others write, that
+ * session may live on another server, which writes the lease anew before its deadline.
+ * Elsewhere it was a session of this server before its restart.
+ */
+static bool
+is_foreign_session(const lease_member *member, const lease_moment *moment)
+{
+	return member->kind == LEASE_SESSION && member->writer != moment->writer;
+}
+
 /* Describe a member to the core, as a caller's request meets it; NULL: no caller. */
 static void
 describe(const lease_member *member, const dlock_caller *caller,
@@ -270,10 +281,12 @@ describe(const lease_member *member, const dlock_caller *caller,
 		holder->life = LEASE_PINNED;
 		holder->deadline_us = 0;
 	}
-	else if (member->kind == LEASE_SESSION && member->writer != moment->writer)
-		holder->life = LEASE_STRANDED;
+	else if (is_foreign_session(member, moment))
+		holder->life = !moment->direct ? LEASE_STRANDED :
+			member->deadline_us > moment->now_us ? LEASE_BOUND : LEASE_LOST;
 	holder->elsewhere = member->kind == LEASE_SESSION && caller != NULL &&
-		member->holder->connection_id != caller->connection_id;
+		(member->writer != moment->writer ||
+		 member->holder->connection_id != caller->connection_id);
 }
 
 /* A member has changed: it is this run's from now on. */
@@ -326,6 +339,9 @@ update_member(lease_name *name, lease_member *member,
 	bool		is_same = member->request == NULL ?
 		holder->request.length == 0 :
 		holder->request.data == member->request->data;
+	bool		is_foreign = is_foreign_session(member, moment);
+	uint64_t	writer = member->writer;
+	int64_t		end_us = moment->now_us + member->ttl_us;
 
 	member->version = holder->version;
 	member->mode = holder->mode;
@@ -333,7 +349,17 @@ update_member(lease_name *name, lease_member *member,
 	if (!is_same)
 		member->request = make_request(name, holder->request);
 	member->deadline_us = holder->deadline_us;
+	if (!is_foreign || member->kind != LEASE_SESSION)
+	{
+		stamp(member, moment);
+		return;
+	}
+
+	/* the server of the session goes on writing it, and counts on the time that it has set */
+	if (member->deadline_us < end_us)
+		member->deadline_us = end_us;
 	stamp(member, moment);
+	member->writer = writer;
 }
 
 /* Add a member for a holder that the core has added. */
@@ -523,6 +549,15 @@ fill_work_for(lease_name *name, const lease_request *request,
 			break;
 		}
 	return true;
+}
+
+/* Say whether a lease is bound to a session, of this server or of another that writes. */
+bool
+lease_member_is_bound(const lease_member *member, const lease_moment *moment)
+{
+	return !member->gone &&
+		(member->life == LEASE_BOUND ||
+		 (moment->direct && is_foreign_session(member, moment)));
 }
 
 /* Say whether a member, of which something is left, keeps other owners from the name. */

@@ -76,6 +76,8 @@ extern uint64_t lease_name_youngest(lease_name *name,
 extern bool lease_name_have_ended(lease_name *name, uint64_t youngest,
 								  const lease_moment *moment,
 								  int64_t *next_us);
+extern bool lease_member_is_bound(const lease_member *member,
+								  const lease_moment *moment);
 extern bool lease_member_is_in_the_way(const lease_member *member,
 									   const lease_moment *moment);
 extern bool lease_member_is_live(const lease_member *member,

@@ -125,6 +125,7 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		blocker->held = member->version;
 		blocker->over_us = member->gone ? 0 :
 			bound ? INT64_MAX : member->deadline_us;
+		blocker->bound = lease_member_is_bound(member, moment);
 		blocker->session = bound ? member->holder->connection_id : 0;
 		blocker->guarded = member->locked;
 		blocker->pinned = member->guarded;

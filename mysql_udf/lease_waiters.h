@@ -29,7 +29,8 @@ typedef struct lease_blocker
 	uint32_t	held;			/* holds, or permits */
 	int64_t		over_us;		/* when the lease is over; INT64_MAX: when its
 								 * session is */
-	uint64_t	session;		/* the connection of a session's lease; 0: it is none */
+	bool		bound;			/* it is a session's lease; */
+	uint64_t	session;		/* of that connection of this server; 0: of none */
 	bool		guarded;		/* a transaction has locked the row, */
 	uint32_t	pinned;			/* pins so many holds, */
 	lease_mode	guard_mode;		/* and is in the way like a holder in this mode */

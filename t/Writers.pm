@@ -138,6 +138,7 @@ sub test_all
 	$self->test_expiry;
 	$self->test_races;
 	$self->test_waiters;
+	$self->test_sessions;
 	$patient = 0;
 	$self->test_guards;
 	$self->test_load;
@@ -404,6 +405,49 @@ sub test_waiters
 		is(ask($there, q{SELECT dlock_release('queue', 'b')}), 1, 'and gives it back');
 	}
 	note('handed over to another server after ' . join(', ', map { sprintf('%.2f', $_) } @took) . ' s');
+	return;
+}
+
+# A session lives on one server.  On another its owner has its lease like a stranger, but may
+# renew it, which neither makes it a plain lease nor has it end any sooner, and release it.
+sub test_sessions
+{
+	my ($self) = @_;
+	my ($one) = @{ $self->{nodes} };
+	my $other = $self->{sessions}[1];
+
+	for my $how ('ends', 'is given back elsewhere')
+	{
+		my $holder = session($one, 'holder');
+		my $name = "session $how";
+		my $acquire = "dlock_acquire_session('$name', 'a', 600";
+		my $token = ask($holder, "SELECT $acquire)");
+		like($token, $is_token, "$name: granted");
+		is(ask($other, "SELECT $acquire)"), 'NULL', "$name: not granted to its owner elsewhere");
+		is(ask($other, "SELECT $acquire, 0.5)"), 'NULL', "$name: nor if that waits");
+		like(ask($other, "SELECT dlock_acquire('$name', 'a', 600)"), qr/^1234 /, "$name: it is no plain lease");
+		is(ask($other, "SELECT dlock_renew('$name', 'a', 1)"), 1, "$name: renewed elsewhere");
+		is(ask($other, "SELECT dlock_remaining('$name', 'a') > 300"), 1, "$name: that shortens nothing");
+		is(ask($other, "SELECT dlock_renew_all('a', 900)"), 1, "$name: renewed with all that its owner has");
+		is(ask($other, "SELECT dlock_remaining('$name', 'a') > 800"), 1, "$name: for longer");
+		like(ask($other, "SELECT dlock_acquire('$name', 'a', 600)"), qr/^1234 /, "$name: it is still no plain lease");
+		is(ask($holder, "SELECT JSON_VALUE(dlock_holders('$name'), '\$[0].token')"), $token, "$name: the holder has it");
+		$other->send("SELECT dlock_acquire_session('$name', 'b', 600, 6000)");
+		if ($how eq 'ends')
+		{
+			$holder->quit;
+			cmp_ok(answer_of($other), '>', $token, "$name: it ends with its session");
+		}
+		else
+		{
+			my $third = session($self->{nodes}[1], 'third');
+			is(ask($third, "SELECT dlock_release('$name', 'a')"), 1, "$name: given back");
+			cmp_ok(answer_of($other), '>', $token, "$name: and granted to the next");
+			is(ask($holder, "SELECT dlock_renew('$name', 'a', 600)"), 0, "$name: the holder has it no more");
+			$_->quit for $third, $holder;
+		}
+		is(ask($other, "SELECT dlock_release('$name', 'b')"), 1, "$name: given back in the end");
+	}
 	return;
 }
 
