@@ -100,8 +100,10 @@ static bool looks_wait = false; /* the last batch could not be read, and there a
 
 /*
  * While the server is locked against writing, the batcher cannot find out which rows
- * guards have locked.  A try takes a second, in which nothing else is done.  So the
- * batcher does not try again for so long; rows that may be locked count as locked.
+ * guards have locked.  A try takes a second, in which nothing else is done.  So for looks
+ * the batcher does not try again for so long; rows that may be locked count as locked.  It
+ * does for other calls, which would be refused because of guards that have ended, and in a
+ * cluster, where looks are to show what the others do once the lock is gone.
  */
 #define BLIND_US		3000000
 
@@ -488,7 +490,8 @@ static lease_status
 read_names(bool looks)
 {
 	connection *c = lease_server_connection();
-	bool		is_shut = batch.is_shut || (looks && lease_now() < blind_until_us);
+	bool		is_shut = batch.is_shut ||
+		(looks && !connection_is_member(c) && lease_now() < blind_until_us);
 	bool		locks = !is_apart && !batch.read_only && !is_shut;
 	lease_status status = LEASE_STATUS_OK;
 
@@ -602,7 +605,7 @@ read_batch(bool looks)
 	find_reads();
 	if (status != LEASE_STATUS_OK || reading.count == 0)
 		return status;
-	if (reading.knows_all && lease_now() < blind_until_us)
+	if (looks && reading.knows_all && lease_now() < blind_until_us)
 	{
 		batch.is_blind = true;
 		return LEASE_STATUS_OK;
@@ -866,7 +869,7 @@ fail_batch(lease_status status, bool in_commit)
 	failure.is_alone = is_alone();
 
 	/* one of them may be in the way of all others */
-	if (status == LEASE_STATUS_CONFLICT && nunanswered > 1)
+	if (status == LEASE_STATUS_CONFLICT && nunanswered > 1 && !failure.is_shut)
 		lease_be_careful(nunanswered);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		while (all[i]->tail != NULL)

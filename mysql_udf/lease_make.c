@@ -177,6 +177,11 @@ serve(lease_name *name)
 static bool
 have_ended(const lease_call *call, lease_name *name, int64_t *next_us)
 {
+	if (batch->is_stale)
+	{
+		*next_us = INT64_MAX;	/* another member may have renewed them */
+		return false;
+	}
 	if (!lease_name_have_ended(name, call->youngest, &made->moment, next_us))
 		return false;
 	if (!batch->is_blind || name->entry->unguarded)
@@ -401,12 +406,6 @@ wait_for(lease_call *call, int64_t retry_us)
 static void
 wait_or_refuse(lease_call *call, int64_t retry_us)
 {
-	/* another member may have ended what is in the way */
-	if (call->answer.outcome == LEASE_BUSY && batch->is_stale)
-	{
-		lease_list_at_commit(call);	/* which fails */
-		return;
-	}
 	if (call->answer.outcome == LEASE_BUSY && call->wait_us != 0 &&
 		made->moment.now_us < call->end_us)
 	{
@@ -507,6 +506,11 @@ make_release(lease_call *call, lease_name *name)
 	if (!call->answered)
 	{
 		note_outcome(call, &answer);
+		if (answer.outcome != LEASE_RELEASED && batch->is_stale)
+		{
+			lease_list_at_commit(call);	/* which fails */
+			return;
+		}
 		if (answer.outcome != LEASE_RELEASED)
 		{
 			answer_now(call);
@@ -1056,6 +1060,17 @@ was_found_again(const lease_call *call, lease_name *name)
 		lease_same(member->request->bytes, call->request.request);
 }
 
+/*
+ * Say whether the answer to a call depends on what other members of a cluster have done.
+ * A look tells what there was; and a lease that is given back ends, if it is still there.
+ */
+static bool
+must_be_current(const lease_call *call)
+{
+	return call->internal == LEASE_INTERNAL_NONE && call->kind != DLOCK_CALL_READ &&
+		!(call->kind == DLOCK_CALL_APPLY && call->request.op == LEASE_RELEASE);
+}
+
 /* Make one call. */
 static void
 make(lease_call *call)
@@ -1071,6 +1086,14 @@ make(lease_call *call)
 		call->internal != LEASE_INTERNAL_SETTINGS)
 	{
 		lease_call_fail_by_table(call);
+		return;
+	}
+	if (batch->is_stale && must_be_current(call))
+	{
+		if (call->waiting_since_us != 0)
+			lease_call_stall(call, LOOK_US);
+		else
+			lease_list_at_commit(call); /* which fails */
 		return;
 	}
 	switch (call->internal)

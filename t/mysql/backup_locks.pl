@@ -223,6 +223,26 @@ for my $lock (sort keys %locks)
 	try_with_waiter($lock, '');
 }
 
+# Many who ask at the same time are told at the same time, again and again: not one in each
+# second, of whom the last would wait for longer than that.
+sub try_crowd
+{
+	my ($where) = @_;
+	my @crowd = map { $engine->client("crowd$_") } 1 .. 2 * TWO_SECONDS;
+	ok(!defined $locker->query('FLUSH TABLES WITH READ LOCK')->{error}, "a crowd$where: locked");
+	for my $round (1, 2)
+	{
+		my $before = InTime::seconds();
+		$crowd[$_]->send("SELECT dlock_acquire('crowd$_', 'a', 600)") for 0 .. $#crowd;
+		is(scalar(grep { $_->outcome !~ $kept_from } @crowd), 0, "a crowd$where: all are told");
+		cmp_ok(InTime::seconds() - $before, '<', TWO_SECONDS, "a crowd$where: in time");
+	}
+	ok(!defined $locker->query('UNLOCK TABLES')->{error}, "a crowd$where: unlocked");
+	$_->quit for @crowd;
+	return;
+}
+try_crowd('');
+
 # The server has just started: it has not taken over, or does not know what is guarded.
 sub restart
 {
@@ -246,6 +266,7 @@ ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_acquire('direct', 
 	'what is granted is in the table at once');
 try_alone($_, ' while others may write') for grep { !/TABLES of/ } sort keys %locks;
 try_with_waiter($read_lock, ' while others may write');
+try_crowd(' while others may write');
 disconnect();
 $engine->stop;
 done_testing();

@@ -64,6 +64,7 @@ ok(!defined $locker->query('FLUSH TABLES WITH READ LOCK')->{error}, 'locked');
 granted($there, "more$_", 'b', 'the other member goes on') for 1 .. 5;
 is($there->outcome(q{SELECT dlock_release('wanted', 'b')}), 1, 'it is given back what it has granted');
 is($there->outcome(q{SELECT dlock_release('over', 'a')}), 1, 'and what this one has');
+my $fresh = granted($there, 'fresh', 'a', 'it grants what this one does not know of');
 
 answers($here, 'locked', TWO_SECONDS,
 	q{dlock_owner('kept')} => 'a',
@@ -76,7 +77,11 @@ answers($here, 'locked', TWO_SECONDS,
 	q{dlock_acquire('kept', 'x', 10)} => $kept_from,
 	q{dlock_acquire('over', 'x', 10)} => $kept_from,
 	q{dlock_acquire('wanted', 'x', 10, 30)} => $kept_from,
-	q{dlock_renew('renewed', 'a', 600)} => $kept_from);
+	q{dlock_renew('renewed', 'a', 600)} => $kept_from,
+	(map { $_ => $kept_from } "dlock_renew('fresh', 'a', 600)", "dlock_release('fresh', 'a', $fresh)", q{dlock_downgrade('fresh', 'a')},
+		q{dlock_renew_many('["kept", "fresh"]', 'a', 600)}, q{dlock_release_many('["kept", "fresh"]', 'a')}),
+	q{dlock_wait('fresh', 0.5)} => qr/^0$|^3572 /);
+like($here->outcome("CALL dlock.guard('fresh', 'a', $fresh)"), qr/^(?:3572|1234|1105) /, 'nor is it guarded: that it is lost, nobody knows');
 
 ok(!defined $locker->query('UNLOCK TABLES')->{error}, 'unlocked');
 like($waiter->outcome, $is_token, 'what has come free meanwhile is granted to the waiter');
@@ -84,7 +89,7 @@ is($here->outcome(q{SELECT dlock_owner('more5')}), 'b', 'what the other member h
 ok(Scenarios::Run::until(sub { $there->outcome(q{SELECT dlock_owner('gone')}) eq 'NULL' }), 'what was given back is written');
 granted($there, 'gone', 'b', 'and granted');
 granted($here, 'over', 'x', 'so is what was given back there');
-is($here->outcome(q{SELECT dlock_release_all('a')}), 2, 'all is there that was to be');
+is($here->outcome(q{SELECT dlock_release_all('a')}), 3, 'all is there that was to be');
 $_->quit for $here, $waiter, $there, $locker;
 
 done_testing();
