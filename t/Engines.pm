@@ -111,6 +111,13 @@ sub is_waiting
 	return scalar grep { $_ eq $session->{id} } $self->waiting;
 }
 
+# Does a session wait, and has it looked whether that is a deadlock?
+sub is_asleep
+{
+	my ($self, $session) = @_;
+	return $self->is_waiting($session);
+}
+
 # Does an answer, or an error's message, say that an acquire could not be decided in its time?  On a
 # busy machine that may befall who waits for less than a second: it is no refusal.
 sub is_undecided
@@ -270,6 +277,15 @@ sub translate_macros
 sub tables { return q{SELECT tablename FROM pg_tables WHERE schemaname = 'public'} }
 
 sub waiters { return 'SELECT pid, name, "position" FROM dlock.waiters' }
+
+# Who has joined looks after that.  If another closes the circle before, it finds the circle
+# itself, and is the one that is told.
+sub is_asleep
+{
+	my ($self, $session) = @_;
+	return $self->control->value("SELECT count(*) FROM dlock.waiters w JOIN pg_stat_activity a USING (pid)
+		WHERE pid = $session->{id} AND wait_event = 'DlockLease'") > 0;
+}
 
 sub connections
 {

@@ -586,7 +586,7 @@ sub do_start
 		next unless $step->{waits};
 		my $answered;
 		Scenarios::Run::until(sub {
-			return ($answered = $session->is_answered) || $self->{engine}->is_waiting($session);
+			return ($answered = $session->is_answered) || $self->{engine}->is_asleep($session);
 		}) or die "$name does not come to wait\n";
 		$self->check({}, $name, $session->answer) if $answered;
 	}
