@@ -227,24 +227,27 @@ execute(connection *c, const char *query)
 lease_status
 connection_execute_all(connection *c, lease_text *statements, size_t *done)
 {
+	lease_status status = LEASE_STATUS_OK;
 	int			more;
 
 	*done = 0;
 	if (statements->failed)
-		return connection_no_memory(c);
-	if (c->mysql == NULL)
+		status = connection_no_memory(c);
+	else if (c->mysql == NULL)
+		status = connection_closed(c);
+	else
 	{
-		lease_text_free(statements);
-		return connection_closed(c);
-	}
-	more = mysql_real_query(c->mysql, statements->data, statements->length);
-	for (; more == 0; ++*done)
-	{
-		mysql_free_result(mysql_store_result(c->mysql));
-		more = mysql_next_result(c->mysql);
+		more = mysql_real_query(c->mysql, statements->data, statements->length);
+		for (; more == 0; ++*done)
+		{
+			mysql_free_result(mysql_store_result(c->mysql));
+			more = mysql_next_result(c->mysql);
+		}
+		if (more > 0)
+			status = connection_failed(c);
 	}
 	lease_text_free(statements);
-	return more < 0 ? LEASE_STATUS_OK : connection_failed(c);
+	return status;
 }
 
 /*

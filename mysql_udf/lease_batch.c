@@ -75,6 +75,8 @@ static size_t nunanswered;		/* calls that were not answered when taken */
 static bool writes_deferred;	/* releases that were put off are to be written now */
 static bool is_apart;			/* it has only looks, and reads without locks: a commit
 								 * is in doubt, or rows could not be locked */
+static bool is_shut;			/* nothing of it can be written: a session has locked the
+								 * table or the server against that */
 
 /* What has to be read for it. */
 static struct
@@ -364,7 +366,7 @@ collect(int64_t now_us)
 	writes_deferred = false;
 	batch.read_only = false;
 	batch.is_blind = false;
-	batch.is_shut = false;
+	is_shut = false;
 	batch.can_grant = !lease_is_early(now_us) && !lease_is_in_doubt();
 	is_apart = lease_is_in_doubt() || (looks_wait && batch.can_grant);
 	looks_wait = false;
@@ -490,9 +492,8 @@ static lease_status
 read_names(bool looks)
 {
 	connection *c = lease_server_connection();
-	bool		is_shut = batch.is_shut ||
-		(looks && !connection_is_member(c) && lease_now() < blind_until_us);
-	bool		locks = !is_apart && !batch.read_only && !is_shut;
+	bool		locks = !is_apart && !batch.read_only && !is_shut &&
+		!(looks && !connection_is_member(c) && lease_now() < blind_until_us);
 	lease_status status = LEASE_STATUS_OK;
 
 	/* the journal first: what a checkpoint moves in between is found in the table */
@@ -501,16 +502,16 @@ read_names(bool looks)
 	if (status == LEASE_STATUS_OK && locks)
 	{
 		status = table_read(c, reading.names, reading.count, true, &reading.rows);
-		batch.is_shut = is_shut = status == LEASE_STATUS_CONFLICT && c->is_shut;
+		is_shut = status == LEASE_STATUS_CONFLICT && c->is_shut;
 	}
 	if (status == LEASE_STATUS_OK && locks && batch.direct)
 		status = table_read_marks(c, reading.names, reading.count,
 								  tenure->has_journal, get_raiser(c),
 								  &reading.marks);
-	if (batch.is_shut)
+	if (is_shut)
 		blind_until_us = lease_now() + BLIND_US;
 	batch.read_only |= status == LEASE_STATUS_FAILED && c->is_refusal;
-	batch.is_blind = !locks || batch.read_only || batch.is_shut ||
+	batch.is_blind = !locks || batch.read_only || is_shut ||
 		(looks && status == LEASE_STATUS_CONFLICT);
 	if (batch.is_blind)
 	{
@@ -598,7 +599,7 @@ read_batch(bool looks)
 		if (status == LEASE_STATUS_CONFLICT && lease_server_connection()->is_shut)
 		{
 			/* nor is a release kept waiting */
-			batch.is_shut = true;
+			is_shut = true;
 			status = LEASE_STATUS_OK;
 		}
 	}
@@ -1015,10 +1016,10 @@ run_batch(int64_t now_us)
 	status = read_batch(looks);
 	if (batch.read_only)
 		lease_note_read_only();
-	batch.is_stale = batch.is_shut && connection_is_member(lease_server_connection());
+	batch.is_stale = is_shut && connection_is_member(lease_server_connection());
 	if (status == LEASE_STATUS_OK && !lease_make_batch(&batch, &made))
 		status = connection_no_memory(lease_server_connection());
-	if (status == LEASE_STATUS_OK && needs_commit() && batch.is_shut)
+	if (status == LEASE_STATUS_OK && needs_commit() && is_shut)
 	{
 		/* it is known to fail; and what is not taken over must not be written */
 		status = LEASE_STATUS_CONFLICT;

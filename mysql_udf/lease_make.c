@@ -506,14 +506,12 @@ make_release(lease_call *call, lease_name *name)
 	if (!call->answered)
 	{
 		note_outcome(call, &answer);
-		if (answer.outcome != LEASE_RELEASED && batch->is_stale)
-		{
-			lease_list_at_commit(call);	/* which fails */
-			return;
-		}
 		if (answer.outcome != LEASE_RELEASED)
 		{
-			answer_now(call);
+			if (batch->is_stale)
+				lease_list_at_commit(call); /* which fails */
+			else
+				answer_now(call);
 			return;
 		}
 		lease_count(LEASE_COUNT_released, 1);

@@ -19,10 +19,8 @@ typedef struct lease_to_make
 	bool		read_only;		/* nothing can be written */
 	bool		is_blind;		/* the rows were read without locks: it is not known
 								 * which are guarded */
-	bool		is_shut;		/* that is because a session has locked the table or the
-								 * server against writing */
-	bool		is_stale;		/* and so what other members of a cluster have committed
-								 * is not there */
+	bool		is_stale;		/* what other members of a cluster have committed is not
+								 * there */
 } lease_to_make;
 
 /* Its result. */

@@ -339,7 +339,6 @@ update_member(lease_name *name, lease_member *member,
 	bool		is_same = member->request == NULL ?
 		holder->request.length == 0 :
 		holder->request.data == member->request->data;
-	bool		is_foreign = is_foreign_session(member, moment);
 	uint64_t	writer = member->writer;
 	int64_t		end_us = moment->now_us + member->ttl_us;
 
@@ -349,7 +348,7 @@ update_member(lease_name *name, lease_member *member,
 	if (!is_same)
 		member->request = make_request(name, holder->request);
 	member->deadline_us = holder->deadline_us;
-	if (!is_foreign || member->kind != LEASE_SESSION)
+	if (!is_foreign_session(member, moment))
 	{
 		stamp(member, moment);
 		return;

@@ -113,7 +113,7 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 	{
 		const lease_member *member = &name->members[i];
 		lease_blocker *blocker = &queue->blockers[queue->nblockers];
-		bool		bound = !member->gone && member->life == LEASE_BOUND;
+		bool		is_here = !member->gone && member->life == LEASE_BOUND;
 
 		if (!lease_member_is_live(member, moment) && !member->locked)
 			continue;
@@ -124,9 +124,9 @@ lease_queue_look(lease_queue *queue, const lease_name *name,
 		blocker->mode = member->mode;
 		blocker->held = member->version;
 		blocker->over_us = member->gone ? 0 :
-			bound ? INT64_MAX : member->deadline_us;
+			is_here ? INT64_MAX : member->deadline_us;
 		blocker->bound = lease_member_is_bound(member, moment);
-		blocker->session = bound ? member->holder->connection_id : 0;
+		blocker->session = is_here ? member->holder->connection_id : 0;
 		blocker->guarded = member->locked;
 		blocker->pinned = member->guarded;
 		/* where changes go into the table at once, none of the name can be

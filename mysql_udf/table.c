@@ -278,7 +278,7 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 }
 
 /* Locks no row, and waits for none: fails only if no row can be locked. */
-#define PROBE	"SELECT slot FROM dlock.lease_table WHERE name = '' FOR UPDATE SKIP LOCKED;"
+#define PROBE	"SELECT slot FROM dlock.lease_table WHERE name = '' FOR UPDATE SKIP LOCKED"
 
 /*
  * Wait until what the other members of a cluster have committed can be read here; with
@@ -297,7 +297,7 @@ catch_up(connection *c, bool begin)
 	if (!c->in_galera)
 		lease_text_add(&text, "SET SESSION group_replication_consistency = 'EVENTUAL';");
 	if (!c->is_read_only)
-		lease_text_add(&text, PROBE);
+		lease_text_add(&text, PROBE ";");
 	lease_text_add(&text, c->in_galera ? "SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1" :
 				   "SET SESSION group_replication_consistency = 'BEFORE';"
 				   "SELECT slot FROM dlock.lease_table WHERE name = '';"
@@ -330,24 +330,28 @@ table_catch_up(connection *c)
 	return status;
 }
 
+/* Begin a transaction; in a cluster, see what the other members have committed. */
+static lease_status
+begin(connection *c)
+{
+	return connection_is_member(c) ? catch_up(c, true) : connection_begin(c);
+}
+
 /*
- * Begin a transaction that may wait for rows that another run has locked; fails if a
- * session has locked the table or the server against writing.
+ * Fail if a session has locked the table or the server against writing.  What comes next
+ * may wait for rows that another run has locked.
  */
 static lease_status
-begin_waiting(connection *c)
+check_shut(connection *c)
 {
 	lease_text	text = {0};
 	size_t		done;
 	lease_status status;
 
-	if (connection_is_member(c))
-		return catch_up(c, true);
 	lease_text_add(&text, PROBE);
 	status = connection_execute_all(c, &text, &done);
-	if (status == LEASE_STATUS_OK)
-		return connection_begin(c);
-	c->is_shut = c->is_locked;
+	if (status != LEASE_STATUS_OK)
+		c->is_shut = c->is_locked;
 	return status;
 }
 
@@ -359,9 +363,7 @@ begin_locking(connection *c)
 
 	connection_rollback(c);
 	status = connection_refuse_if_read_only(c);
-	if (status != LEASE_STATUS_OK)
-		return status;
-	return connection_is_member(c) ? catch_up(c, true) : connection_begin(c);
+	return status == LEASE_STATUS_OK ? begin(c) : status;
 }
 
 /*
@@ -803,7 +805,9 @@ table_read_state(connection *c, uint64_t writer, size_t most_rows,
 	if (status == LEASE_STATUS_OK)
 		status = find_tables(c, state);
 	if (status == LEASE_STATUS_OK)
-		status = begin_waiting(c);
+		status = begin(c);
+	if (status == LEASE_STATUS_OK && !connection_is_member(c))
+		status = check_shut(c);
 	if (status == LEASE_STATUS_OK)
 		status = read_journals(c, true, state);
 	if (status == LEASE_STATUS_OK)
