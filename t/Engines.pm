@@ -448,6 +448,27 @@ sub start_server
 		GRANT SELECT ON dlock.waiters TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.stats TO tester@localhost, other@localhost});
 	$self->write_settings;
+	$self->make_ready;
+	return;
+}
+
+# Install dlock on a server that has only the library, for the tester.
+sub install
+{
+	my ($self) = @_;
+	$self->control->value(q{
+		CREATE DATABASE scenarios;
+		CREATE USER tester@localhost;
+		GRANT ALL ON scenarios.* TO tester@localhost});
+	$self->feed('mysql_udf/install.sql');
+	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+	return;
+}
+
+# From now on clients use what is installed.
+sub make_ready
+{
+	my ($self) = @_;
 	$self->end_control;
 	$self->{ready} = 1;
 	return;

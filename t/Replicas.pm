@@ -94,8 +94,7 @@ sub complete
 {
 	my ($self) = @_;
 	$self->control->value(q{INSTALL SONAME 'dlock'}) if $self->is_mariadb;
-	$self->end_control;
-	$self->{ready} = 1;
+	$self->make_ready;
 	return;
 }
 
@@ -155,17 +154,11 @@ sub is_mariadb { return $_[0]{kind} eq 'mariadb' }
 sub install
 {
 	my ($self) = @_;
-	my $control = $self->control;
-	$control->value(q{
+	$self->control->value(q{
 		CREATE USER follower@'127.0.0.1' IDENTIFIED BY 'follower';
-		GRANT REPLICATION SLAVE ON *.* TO follower@'127.0.0.1';
-		CREATE DATABASE scenarios;
-		CREATE USER tester@localhost;
-		GRANT ALL ON scenarios.* TO tester@localhost});
-	$self->feed('mysql_udf/install.sql');
-	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
-	$self->end_control;
-	$self->{ready} = 1;
+		GRANT REPLICATION SLAVE ON *.* TO follower@'127.0.0.1'});
+	$self->SUPER::install;
+	$self->make_ready;
 	return;
 }
 

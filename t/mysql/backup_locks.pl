@@ -163,6 +163,9 @@ my %locks = (
 		lock => join('; ', map { "BACKUP STAGE $_" } qw(START FLUSH BLOCK_DDL BLOCK_COMMIT)),
 		unlock => 'BACKUP STAGE END', guards => 1 }) : ());
 
+# The statements that lock.
+sub locking { return $locks{ $_[0] }{lock} // $_[0] }
+
 # Lock the server while nobody waits.  "Before": what happens before that.
 sub try_alone
 {
@@ -173,7 +176,7 @@ sub try_alone
 
 	prepare($n, $locks{$lock}{guards} && !$before);
 	$before->() if $before;
-	ok(!defined $locker->query($locks{$lock}{lock} // $lock)->{error}, "$what: locked");
+	ok(!defined $locker->query(locking($lock))->{error}, "$what: locked");
 	while_locked($what, $n);
 	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
 	$session->value("SELECT dlock_release('$_$n', 'a')") for qw(wanted watched);
@@ -188,7 +191,7 @@ sub try_with_waiter
 	my $n = ++$number;
 	my $what = "$lock with a waiter$where";
 	my $unlock = $locks{$lock}{unlock};
-	my $last = ($locks{$lock}{lock} // $lock) =~ s/.*; //r;
+	my $last = locking($lock) =~ s/.*; //r;
 
 	prepare($n, $locks{$lock}{guards} && !$before);
 	$before->() if $before;
@@ -197,7 +200,7 @@ sub try_with_waiter
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), "$what: a statement waits for a lease");
 	$backup->send("SELECT dlock_wait('watched$n', 6000)");
 	ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 2 }), "$what: another for the end of one");
-	$locker->send($locks{$lock}{lock} // $lock);
+	$locker->send(locking($lock));
 	# it has all that it asks for, or waits for the rest
 	ok(Scenarios::Run::until(sub { $locker->is_answered || sql("SELECT count(*) FROM information_schema.processlist
 		WHERE id = $locker->{id} AND info LIKE '$last%' AND state LIKE 'Waiting for %'") }), "$what: the server is being locked");

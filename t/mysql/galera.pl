@@ -39,11 +39,7 @@ is(ask($two->control, q{SELECT dlock_release('first', 'a')}), 1, 'and gives back
 $one->control->value(q{
 	GRANT EXECUTE ON dlock.* TO tester@localhost});
 Writers::make_tables($one);
-for my $node ($one, $two)
-{
-	$node->end_control;
-	$node->{ready} = 1;
-}
+$_->make_ready for $one, $two;
 
 Writers->new(nodes => [ $one, $two ], sync => 'SET SESSION wsrep_sync_wait = 1', conflict => qr/^1213 40001: /)->test_all;
 

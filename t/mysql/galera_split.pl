@@ -45,17 +45,8 @@ sub take_over
 	return $token;
 }
 
-$one->control->value(q{
-	CREATE DATABASE scenarios;
-	CREATE USER tester@localhost;
-	GRANT ALL ON scenarios.* TO tester@localhost});
-$one->feed('mysql_udf/install.sql');
-$one->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
-for my $node (@nodes)
-{
-	$node->end_control;
-	$node->{ready} = 1;
-}
+$one->install;
+$_->make_ready for @nodes;
 my ($x, $y, $z) = map { session($_, "s$_->{number}") } @nodes;
 
 # ---------------------------------------------------------------------

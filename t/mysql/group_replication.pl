@@ -101,19 +101,9 @@ sub is_no_grant
 # ---------------------------------------------------------------------
 
 my $primary = $nodes[0];
-$primary->control->value(q{
-	CREATE DATABASE scenarios;
-	CREATE USER tester@localhost;
-	GRANT ALL ON scenarios.* TO tester@localhost});
-$primary->feed('mysql_udf/install.sql');
-$primary->control->value(q{
-	GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost});
+$primary->install;
 Writers::make_tables($primary);
-for my $node (@nodes)
-{
-	$node->end_control;
-	$node->{ready} = 1;
-}
+$_->make_ready for @nodes;
 
 # ---------------------------------------------------------------------
 # One primary.  The others answer questions.

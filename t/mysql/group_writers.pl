@@ -25,15 +25,9 @@ my ($one, $two, $three) = @nodes;
 # memory what it has written last; with others it may not.
 # ---------------------------------------------------------------------
 
-$one->control->value(q{
-	CREATE DATABASE scenarios;
-	CREATE USER tester@localhost;
-	GRANT ALL ON scenarios.* TO tester@localhost});
-$one->feed('mysql_udf/install.sql');
-$one->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+$one->install;
 Writers::make_tables($one);
-$one->end_control;
-$one->{ready} = 1;
+$one->make_ready;
 
 my $x = session($one, 'x');
 my @names = map { "before$_" } 1 .. 4;
@@ -46,8 +40,7 @@ my $loaded = time;
 $one->join_group(bootstrap => 1);
 $two->load_plugin;
 $two->join_group;
-$two->end_control;
-$two->{ready} = 1;
+$two->make_ready;
 my $y = session($two, 'y');
 # as soon as can be
 is(ask($two->control, "SELECT dlock_force_release('before2')"), 1, 'the second member evicts');
@@ -68,8 +61,7 @@ $_->quit for $x, $y;
 
 $three->load_plugin;
 $three->join_group;
-$three->end_control;
-$three->{ready} = 1;
+$three->make_ready;
 
 # ---------------------------------------------------------------------
 # All write.
