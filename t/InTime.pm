@@ -2,10 +2,11 @@
 # what proves something only within a time.
 #
 #   answers($client, 'locked', 20, "dlock_owner('n')" => 'a');
+#   answers_together(\@clients, 'locked', 20, "dlock_owner('n')" => 'a', ...);
 #   in_time(5, sub { my ($try) = @_; ... });
 #   in_time(sub { $took < 5 }, sub { my ($try) = @_; ... });
 #
-# The seconds of answers() are counted by a bystander, a process that does nothing else:
+# Their seconds are counted by a bystander, a process that does nothing else:
 # while the machine stands still, or has no time for the bystander, none pass.
 
 package InTime;
@@ -20,7 +21,7 @@ use Test2::API qw(intercept);
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(answers in_time);
+our @EXPORT = qw(answers answers_together in_time);
 
 use constant TICK => 0.1;
 use constant TRIES => 20;
@@ -46,6 +47,17 @@ sub seconds
 	return $ticks * TICK;
 }
 
+# Wait for a client's answer, and try it and the bystander's seconds since then.
+sub try_answer
+{
+	my ($client, $what, $seconds, $began, $wanted) = @_;
+	my $got = $client->outcome // '';
+	my $took = seconds() - $began;
+	ref $wanted ? like($got, $wanted, $what) : is($got, $wanted, $what);
+	cmp_ok($took, '<', $seconds, "$what: in time");
+	return;
+}
+
 # Run a client's SELECTs, given without that word: the answer of each within so many
 # seconds.
 sub answers
@@ -53,11 +65,30 @@ sub answers
 	my ($client, $what, $seconds, @statements) = @_;
 	while (my ($sql, $wanted) = splice(@statements, 0, 2))
 	{
-		my $before = seconds();
-		my $got = $client->outcome("SELECT $sql") // '';
-		my $took = seconds() - $before;
-		ref $wanted ? like($got, $wanted, "$what: $sql") : is($got, $wanted, "$what: $sql");
-		cmp_ok($took, '<', $seconds, "$what: $sql: in time");
+		my $began = seconds();
+		$client->send("SELECT $sql");
+		try_answer($client, "$what: $sql", $seconds, $began, $wanted);
+	}
+	return;
+}
+
+# The same of SELECTs that run at the same time, each on a client of its own.
+sub answers_together
+{
+	my ($clients, $what, $seconds, @statements) = @_;
+	my @idle = @$clients;
+	my @sent;
+	my $began = seconds();
+	while (my ($sql, $wanted) = splice(@statements, 0, 2))
+	{
+		my $client = shift @idle or die "$what: too few clients\n";
+		$client->send("SELECT $sql");
+		push @sent, [ $client, $sql, $wanted ];
+	}
+	for my $sent (@sent)
+	{
+		my ($client, $sql, $wanted) = @$sent;
+		try_answer($client, "$what: $sql", $seconds, $began, $wanted);
 	}
 	return;
 }

@@ -26,10 +26,13 @@ $engine->write_settings(reap_interval => 1);
 my $number = 0;
 
 my ($session, $other, $backup, $guard, $admin, $locker);
+# each asks for a grant, all at the same time
+my @askers;
 sub connect_all
 {
 	($session, $other, $backup, $guard) = map { $engine->client($_) } qw(session other backup-session guard);
-	$_->value('SET SESSION lock_wait_timeout = 60') for $session, $other, $guard;
+	@askers = map { $engine->client("asker$_") } 1 .. 13;
+	$_->value('SET SESSION lock_wait_timeout = 60') for $session, $other, $guard, @askers;
 	$admin = $engine->client('admin');
 	# the one that locks is an administrator's
 	$locker = Scenarios::Client->new($engine, 'admin');
@@ -39,7 +42,7 @@ connect_all();
 
 sub disconnect
 {
-	$_->quit for $session, $other, $backup, $guard, $admin, $locker;
+	$_->quit for $session, $other, $backup, $guard, $admin, $locker, @askers;
 	return;
 }
 
@@ -104,10 +107,11 @@ sub written
 	return;
 }
 
-# What is answered while the server is locked.
+# What is answered while the server is locked.  "In turn": each grant is asked for after the
+# other, and may take its two seconds.
 sub while_locked
 {
-	my ($what, $n) = @_;
+	my ($what, $n, $in_turn) = @_;
 	looks($what, $n);
 	answers($session, "$what, releases", AT_ONCE,
 		"dlock_release('gone$n', 'a')" => 1,
@@ -129,32 +133,35 @@ sub while_locked
 		"dlock_release_many('[\"listed1$n\", \"listed2$n\"]', 'a')" => qr/^\["listed1$n", "listed2$n"\]$/);
 	is($admin->outcome("SELECT dlock_release('many$n', 'm1')"), 1, "$what: one of many");
 	is($admin->outcome("SELECT JSON_LENGTH(dlock_holders('many$n'))"), 79, "$what: is gone");
-	answers($session, "$what, grants", TWO_SECONDS,
+	my @grants = (
 		"dlock_acquire('free$n', 'a', 600)" => $kept_from,
-		"dlock_acquire('free$n', 'a', 600, 0.5)" => $kept_from,
-		"dlock_acquire('free$n', 'a', 600, 30)" => $kept_from,
+		"dlock_acquire('free$n-2', 'a', 600, 0.5)" => $kept_from,
+		"dlock_acquire('free$n-3', 'a', 600, 30)" => $kept_from,
 		"dlock_acquire('gone$n', 'b', 600)" => $kept_from,
 		"dlock_acquire('kept$n', 'a', 600)" => $kept_from,
-		"dlock_acquire_shared('free$n', 'a', 600)" => $kept_from,
-		"dlock_acquire_session('free$n', 'a', 600)" => $kept_from,
-		"dlock_acquire_permits('free$n', 'a', 600, 3, 2)" => $kept_from,
-		"dlock_acquire_all('[\"free$n\", \"free2$n\"]', 'a', 600)" => $kept_from,
-		"dlock_acquire_any('[\"free$n\", \"free2$n\"]', 'a', 600, 2)" => $kept_from,
+		"dlock_acquire_shared('free$n-4', 'a', 600)" => $kept_from,
+		"dlock_acquire_session('free$n-5', 'a', 600)" => $kept_from,
+		"dlock_acquire_permits('free$n-6', 'a', 600, 3, 2)" => $kept_from,
+		"dlock_acquire_all('[\"free$n-7\", \"free$n-8\"]', 'a', 600)" => $kept_from,
+		"dlock_acquire_any('[\"free$n-9\", \"free$n-10\"]', 'a', 600, 2)" => $kept_from,
 		"dlock_renew('renewed$n', 'a', 600)" => $kept_from,
 		"dlock_renew_many('[\"renewed$n\"]', 'a', 600)" => $kept_from,
 		"dlock_downgrade('renewed$n', 'a')" => $kept_from);
+	if ($in_turn) { answers($session, "$what, grants", TWO_SECONDS, @grants) }
+	else { answers_together(\@askers, "$what, grants", TWO_SECONDS, @grants) }
 	answers($session, "$what, looks again", AT_ONCE,
 		"dlock_is_free('free$n')" => 1,
 		"dlock_owner('kept$n')" => 'a',
 		"dlock_owner('renewed$n')" => 'a',
-		"count(*) FROM dlock.locks WHERE name IN ('free$n', 'gone$n', 'listed1$n', 'listed2$n')" => 0,
+		"count(*) FROM dlock.locks WHERE name IN ('gone$n', 'listed1$n', 'listed2$n') OR name LIKE 'free%'" => 0,
 		"dlock_acquire('kept$n', 'b', 600)" => 'NULL');
 	answers($session, "$what, refused, or not decided", TWO_SECONDS, "dlock_acquire('kept$n', 'b', 600, 0.2)" => qr/^NULL$|in its time/);
 	return;
 }
 
+my $read_lock = 'FLUSH TABLES WITH READ LOCK';
 my %locks = (
-	'FLUSH TABLES WITH READ LOCK' => { unlock => 'UNLOCK TABLES', guards => 1 },
+	$read_lock => { unlock => 'UNLOCK TABLES', guards => 1 },
 	# who guards would keep it waiting
 	'LOCK TABLES of a dump' => {
 		lock => 'LOCK TABLES ' . join(', ', map { "dlock.$_ READ" } qw(journal journal_head lease_mark lease_table library_account settings)),
@@ -177,7 +184,8 @@ sub try_alone
 	prepare($n, $locks{$lock}{guards} && !$before);
 	$before->() if $before;
 	ok(!defined $locker->query(locking($lock))->{error}, "$what: locked");
-	while_locked($what, $n);
+	# of the servers that know their leases, and of those that have to read them, one each
+	while_locked($what, $n, $lock eq $read_lock && !$before);
 	ok(!defined $locker->query($unlock)->{error}, "$what: unlocked");
 	$session->value("SELECT dlock_release('$_$n', 'a')") for qw(wanted watched);
 	written($what, $n);
@@ -232,7 +240,7 @@ sub try_crowd
 {
 	my ($where) = @_;
 	my @crowd = map { $engine->client("crowd$_") } 1 .. 2 * TWO_SECONDS;
-	ok(!defined $locker->query('FLUSH TABLES WITH READ LOCK')->{error}, "a crowd$where: locked");
+	ok(!defined $locker->query($read_lock)->{error}, "a crowd$where: locked");
 	for my $round (1, 2)
 	{
 		my $before = InTime::seconds();
@@ -254,7 +262,6 @@ sub restart
 	connect_all();
 	return;
 }
-my $read_lock = 'FLUSH TABLES WITH READ LOCK';
 try_alone($read_lock, ' after a restart', \&restart);
 try_with_waiter($read_lock, ' after a restart', \&restart);
 
