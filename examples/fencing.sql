@@ -4,7 +4,7 @@
 --
 -- A lease cannot stop a process that was suspended past its deadline.  The
 -- protected table can: it remembers the largest token it has seen and takes no
--- smaller one.  What each statement answers is said behind it.
+-- smaller one.  The comment after a statement shows its answer.
 
 CREATE TEMPORARY TABLE account (
 	id integer PRIMARY KEY,

@@ -4,8 +4,8 @@
 --
 -- Two workers take from the same stock: each reads what is left and writes one
 -- less.  A lease keeps them apart, but a lease can end while its holder is
--- suspended.  A guard ties the transaction to the lease.  What each statement
--- answers is said behind it.
+-- suspended.  A guard ties the transaction to the lease.  The comment
+-- after a statement shows its answer.
 
 CREATE TEMPORARY TABLE stock (item text PRIMARY KEY, left_over integer NOT NULL);
 INSERT INTO stock VALUES ('bolt', 10);
@@ -22,7 +22,7 @@ BEGIN;
 SELECT dlock_guard('stock/bolt', 'worker-2', :token2);
 UPDATE stock SET left_over = 10 - 1 WHERE item = 'bolt' RETURNING left_over;  -- 9
 
--- With a guard it may release before it commits, in the same round trip: nobody
+-- With a guard, worker-2 may release before it commits, in one round trip: nobody
 -- is granted the lease until the commit is visible.
 SELECT dlock_release('stock/bolt', 'worker-2', :token2);        -- true
 SELECT dlock_acquire('stock/bolt', 'worker-3', 30);             -- NULL
@@ -35,8 +35,8 @@ SELECT dlock_guard('stock/bolt', 'worker-1', :token1);          -- ERROR 55L01
 ROLLBACK;
 SELECT left_over FROM stock WHERE item = 'bolt';                -- 9
 
--- Just in time.  worker-1 tries again, guards first, and is suspended then, for longer than
--- the lease that it has left.
+-- Just in time.  worker-1 tries again, guards first, and is then suspended, for longer than
+-- is left of its lease.
 SELECT dlock_acquire('stock/bolt', 'worker-1', 30) AS token1 \gset
 BEGIN;
 SELECT dlock_guard('stock/bolt', 'worker-1', :token1);

@@ -5,7 +5,7 @@
 -- A message may be delivered several times, and to several workers at a time.
 -- The lease keeps two workers from doing the same message at the same time;
 -- the row in "done", written in the transaction of the work itself, keeps it
--- from being done again later.  What each statement answers is said behind it.
+-- from being done again later.  The comment after a statement shows its answer.
 
 CREATE TEMPORARY TABLE done (message text PRIMARY KEY);
 
