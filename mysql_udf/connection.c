@@ -29,7 +29,7 @@
 
 #include "mysql_compat.h"
 
-/* How often, and after which pause, to look whether a lost connection has ended. */
+/* How often, and after which pause, to check whether a lost connection has ended. */
 #define END_LOST_TRIES	10
 #define END_LOST_PAUSE_NS	5000000
 
@@ -358,7 +358,7 @@ fetch(connection *c, const char *query)
 }
 
 /*
- * Look whether the server shows that the connection that was lost executes a statement,
+ * Check whether the server shows that the connection that was lost executes a statement,
  * or commits one.
  */
 static lease_status
@@ -637,7 +637,7 @@ is_on(const char *value)
 }
 
 /*
- * Look whether the server may be written, and whether others may write the same
+ * Check whether the server may be written, and whether others may write the same
  * tables at the same time.
  */
 lease_status

@@ -103,7 +103,7 @@ static bool looks_wait = false; /* the last batch could not be read, and there a
 /*
  * While the server is locked against writing, the batcher cannot find out which rows
  * guards have locked.  A try takes a second, in which nothing else is done.  So for looks
- * the batcher does not try again for so long; rows that may be locked count as locked.  It
+ * the batcher does not try again for that long; rows that may be locked count as locked.  It
  * does for other calls, which would be refused because of guards that have ended, and in a
  * cluster, where looks are to show what the others do once the lock is gone.
  */
@@ -1090,7 +1090,7 @@ static int64_t watch_us = 0;	/* when to look at the caller next */
  * woken by it, takes longer than its own work for a call, without the wait for the
  * server.  So an acquire that needs only one commit, and no reading, is made by its
  * caller, with what was put off.  The batcher touches nothing until that is over.  It
- * looks whether the call is still wanted (watch_borrower()), since the caller cannot
+ * checks whether the call is still wanted (watch_borrower()), since the caller cannot
  * while it waits for the server.
  *
  * A caller that is given up in a slow commit costs the others the connection.  So nothing
@@ -1125,7 +1125,7 @@ lease_batch_lend(lease_call *call)
 }
 
 /*
- * While a caller makes a batch: look whether its statement was killed, or its client is
+ * While a caller makes a batch: check whether its statement was killed, or its client is
  * gone.  If so, answer the call, and cut the connection, so that the caller goes on.
  * The mutex is held, and released while the batcher sleeps.
  *

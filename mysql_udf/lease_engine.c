@@ -151,7 +151,7 @@ sleep_until(lease_call *call, int64_t until_us)
 }
 
 /*
- * Look whether the calling statement was killed, or its client is gone.  That takes a
+ * Check whether the calling statement was killed, or its client is gone.  That takes a
  * system call, so the mutex is not held.
  */
 static bool
@@ -164,7 +164,7 @@ is_unwanted(bool *gone)
 }
 
 /*
- * Look whether a call is still wanted, and give it up if not: true when it has been
+ * Check whether a call is still wanted, and give it up if not: true when it has been
  * answered.  If the server does not answer the batcher, a call that looks is answered by
  * what is known.
  */
@@ -269,7 +269,7 @@ wait_for_answer(lease_call *call)
 }
 
 /*
- * A call has been granted something: look whether it is still wanted, and give the grant
+ * A call has been granted something: check whether it is still wanted, and give the grant
  * back if not.  Otherwise a lease of which nobody knows would keep everybody out.
  */
 static void

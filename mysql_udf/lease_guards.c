@@ -23,7 +23,7 @@
 
 /*
  * How long a guard may take from being told to having locked its row.  If its
- * connection ends in between, the name cannot be changed for so long.  So that no
+ * connection ends in between, the name cannot be changed for that long.  So that no
  * call fails for that, it is half of lock_timeout if that is less.
  */
 #define GUARD_US		1000000

@@ -20,7 +20,7 @@
 /* How many names are reaped at a time. */
 #define LEASE_REAP_NAMES	(LEASE_BATCH_NAMES / 2)
 
-/* How often to look whether a caller is still wanted. */
+/* How often to check whether a caller is still wanted. */
 #define LEASE_LOOK_INTERVAL_US	50000
 
 /* How often to look again at a row that a transaction has locked. */

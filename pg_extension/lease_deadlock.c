@@ -28,7 +28,7 @@
  * of them can go on and give it up to the waiters in line, finally to the
  * newcomer.  The newcomer sees this without the deadlock lock, so that it need
  * not wait for another's search.  This misses no cycle.  Each waiter joins,
- * counts itself among its owner's places, and then looks whether the holders of
+ * counts itself among its owner's places, and then checks whether the holders of
  * the name wait.  In a cycle, the last to join finds one that does, and
  * searches.
  *

@@ -22,7 +22,7 @@ $node->safe_psql('postgres', q{
 		SELECT array_agg('n' || i) FROM (SELECT i FROM generate_series(1, 1000) i
 			ORDER BY random() LIMIT 100) s
 	$$;
-	-- take them, look whether all are there, and give them back
+	-- take them, check whether all are there, and give them back
 	CREATE PROCEDURE take_many(who text, calls int) LANGUAGE plpgsql AS $$
 	DECLARE
 		names text[];

@@ -98,7 +98,7 @@ is(sql(q{SELECT dlock_acquire('fourth', 'b', 600)}), 'NULL', 'and nobody gets it
 is(in_table('fourth'), 1, 'it is in the table');
 
 # A journal that is opened, and another server that takes over and grants, before this one
-# looks whether there is a journal: as after two quick changes of the source.
+# checks whether there is a journal: as after two quick changes of the source.
 acquire_soon('fifth', 'a');
 is(sql(q{SELECT dlock_release('fifth', 'a')}), 1, 'one is given back');
 is(sql('SELECT dlock_settle()'), 1, 'and written');
