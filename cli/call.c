@@ -79,7 +79,7 @@ token_of(const struct call_options *options, const char *name)
 		return DLOCK_NULL;
 	number = strtoll(token, &end, 10);
 	if (number < 1 || *end != '\0')
-		usage_error("DLOCK_TOKEN: \"%s\" is no token", token);
+		usage_error("DLOCK_TOKEN: \"%s\" is not a token", token);
 	return DLOCK_INTEGER(number);
 }
 

@@ -106,6 +106,10 @@ extern int	command_after_name(int argc, char **argv, int first);
 /* Say something on standard error, in one line: "dlock: ...". */
 extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
 
+/* Say what the system refuses, such as memory, and end with STATUS_SYSTEM. */
+extern void system_error(const char *format,...)
+	__attribute__((format(printf, 1, 2), noreturn));
+
 /* The exit status that goes with an error; STATUS_OK if there is none. */
 extern int	status_of(const dlock_error *error);
 

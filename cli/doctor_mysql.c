@@ -237,7 +237,7 @@ check_installation(struct mysql *m)
 		if (m->mariadb && !has_dlock)
 			report(e, FINDING_WARNING, "plugin dlock",
 				   "feed install.sql, or on a replica INSTALL SONAME 'dlock'",
-				   "not active: session leases are noticed to be over a second late, or are refused");
+				   "not active: the end of a session is noticed up to a second late, or session leases are refused");
 	}
 	/* 1.0 has no such column; a newer library works with its views all the same */
 	if (!look(e, "SELECT renewals_lost FROM dlock.stats") && !e->lost)
@@ -586,7 +586,7 @@ check_settings(struct mysql *m, double *overdue_s)
 		return;
 	list = open_memstream(&changed, &size);
 	if (!list)
-		usage_error("out of memory");
+		system_error("out of memory");
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 	{
 		const char *value = NULL;
@@ -606,7 +606,7 @@ check_settings(struct mysql *m, double *overdue_s)
 				(known[i].is_whole && number != floor(number)))
 			{
 				report(e, FINDING_WARNING, known[i].name, "correct it in dlock.settings",
-					   "\"%s\" is no number from %.10g to %.10g: %.10g counts", value,
+					   "\"%s\" is not a number from %.10g to %.10g: %.10g counts", value,
 					   known[i].least, known[i].most, known[i].initial);
 				number = known[i].initial;
 			}
@@ -618,7 +618,7 @@ check_settings(struct mysql *m, double *overdue_s)
 				   "a name is free %g s after its lease has expired", number);
 		if (strcmp(known[i].name, "reap_interval") == 0 && number > 60)
 			report(e, FINDING_WARNING, "reap_interval", "set it to a few seconds",
-				   "%g s: what has expired stays for long", number);
+				   "%g s: expired leases stay for a long time", number);
 		if (strcmp(known[i].name, "log_expired") == 0 && number == 0)
 			report(e, FINDING_NOTE, "log_expired", "1, unless leases are meant to expire",
 				   "0: the log does not say which holders died");

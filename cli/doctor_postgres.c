@@ -315,7 +315,7 @@ check_durability(struct postgres *p)
 			   "on: a damaged page becomes an empty one, and its leases are granted twice");
 	if (is(setting_of(p, "ignore_checksum_failure"), "on"))
 		report(e, FINDING_ERROR, "ignore_checksum_failure", "turn it off",
-			   "on: a damaged page may be taken for a right one");
+			   "on: a damaged page may be taken for a good one");
 	if (is(setting_of(p, "data_checksums"), "off"))
 		report(e, FINDING_NOTE, "data_checksums",
 			   "pg_checksums --enable, while the server is stopped",

@@ -37,6 +37,19 @@ say(const char *format,...)
 		return;					/* nobody is left to tell */
 }
 
+void
+system_error(const char *format,...)
+{
+	char		text[1024];
+	va_list		arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	say("%s", text);
+	exit(STATUS_SYSTEM);
+}
+
 int
 status_of(const dlock_error *error)
 {

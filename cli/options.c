@@ -82,7 +82,7 @@ set_option(const struct option_spec *spec, const char *argument)
 			count = strtoll(argument, &end, 10);
 			if (!isdigit((unsigned char) *argument) || *end != '\0' ||
 				errno != 0 || count < 1)
-				usage_error("--%s: \"%s\" is no number from 1 on", spec->name,
+				usage_error("--%s: \"%s\" is not a whole number of at least 1", spec->name,
 							argument);
 			*(int64_t *) spec->value = count;
 			break;
@@ -96,7 +96,7 @@ set_option(const struct option_spec *spec, const char *argument)
 		case OPTION_DURATION:
 			if (!dlock_parse_duration(argument, spec->value) ||
 				*(int64_t *) spec->value < 0)
-				usage_error("--%s: \"%s\" is no duration, as 90, 1.5, 5m, 1h30m or 250ms are%s",
+				usage_error("--%s: \"%s\" is not a duration, such as 90, 1.5, 5m, 1h30m or 250ms%s",
 							spec->name, argument,
 							spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
 			break;

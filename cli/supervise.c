@@ -134,10 +134,7 @@ supervise_prepare(void)
 
 	note_inherited_files();
 	if (!processes_are_shown())
-	{
-		say("/proc does not show our own processes, which \"dlock run\" needs");
-		exit(STATUS_SYSTEM);
-	}
+		system_error("/proc does not show our own processes, which \"dlock run\" needs");
 	terminal_open();
 
 	/* a connection that breaks must not end us; COMMAND gets it as it was */
@@ -169,10 +166,7 @@ supervise_prepare(void)
 	sigdelset(&awaited, SIGTSTP);
 	signals = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signals < 0 || stops < 0)
-	{
-		say("could not wait for signals: %s", strerror(errno));
-		exit(STATUS_SYSTEM);
-	}
+		system_error("could not wait for signals: %s", strerror(errno));
 	{
 		/* not awaited, but it must not stop us: see terminal.c */
 		sigset_t	output;

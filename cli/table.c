@@ -55,23 +55,20 @@ struct table
 	size_t		printed;		/* rows that pass_json() has printed and forgotten */
 };
 
-void *
-get_memory(size_t size)
-{
-	return more_memory(NULL, size);
-}
-
-void *
+static void *
 more_memory(void *memory, size_t size)
 {
 	void	   *more = realloc(memory, size > 0 ? size : 1);
 
 	if (!more)
-	{
-		say("out of memory");
-		exit(STATUS_SYSTEM);
-	}
+		system_error("out of memory");
 	return more;
+}
+
+void *
+get_memory(size_t size)
+{
+	return more_memory(NULL, size);
 }
 
 /*
@@ -114,7 +111,8 @@ read_character(const char *text, size_t length, uint32_t *character, size_t *siz
 	return true;
 }
 
-bool
+/* Is it UTF-8 from one end to the other? */
+static bool
 is_utf8(const char *text, size_t length)
 {
 	uint32_t	character;
@@ -201,16 +199,10 @@ safe_text(const char *text, size_t length, size_t *width)
 	FILE	   *out = open_memstream(&safe, &size);
 
 	if (!out)
-	{
-		say("out of memory");
-		exit(STATUS_SYSTEM);
-	}
+		system_error("out of memory");
 	columns = print_safe(text, length, out);
 	if (fclose(out) != 0)
-	{
-		say("out of memory");
-		exit(STATUS_SYSTEM);
-	}
+		system_error("out of memory");
 	if (width)
 		*width = columns;
 	return safe;
@@ -256,7 +248,8 @@ cut_safe(const char *safe, size_t width)
 	return end;
 }
 
-void
+/* Print a JSON string, or null.  Bytes that are not UTF-8 read U+FFFD. */
+static void
 print_json_string(const char *text, size_t length, FILE *out)
 {
 	size_t		size;
@@ -349,7 +342,7 @@ table_free(struct table *table)
 	free(table);
 }
 
-size_t
+static size_t
 table_rows(const struct table *table)
 {
 	return table->cell_count / table->column_count;

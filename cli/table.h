@@ -43,8 +43,6 @@ extern void add_null(struct table *table);
 /* Add text that is JSON already. */
 extern void add_json(struct table *table, const char *json);
 
-extern size_t table_rows(const struct table *table);
-
 /* Print a line of headings and one for each row. */
 extern void print_table(const struct table *table, FILE *out);
 
@@ -58,9 +56,6 @@ extern void end_json(struct table *table, FILE *out);
 
 /* Print the object of the first row alone. */
 extern void print_json_object(const struct table *table, FILE *out);
-
-/* Print a JSON string, or null.  Bytes that are not UTF-8 read U+FFFD. */
-extern void print_json_string(const char *text, size_t length, FILE *out);
 
 /*
  * Print text in a form that is safe for a terminal.  Some become \xNN for each
@@ -85,11 +80,7 @@ extern size_t cut_safe(const char *safe, size_t width);
 /* Write a time for people: 4.2s, 3m10s, 2h05m, 3d04h. */
 extern const char *short_time(double seconds, char buffer[SHORT_TIME_SIZE]);
 
-/* Is it UTF-8 from one end to the other? */
-extern bool is_utf8(const char *text, size_t length);
-
 /* Get memory, or print an error and end the program. */
 extern void *get_memory(size_t size);
-extern void *more_memory(void *memory, size_t size);
 
 #endif							/* DLOCK_TABLE_H */

@@ -226,7 +226,7 @@ behind_whom(const struct waiter *waiter, size_t place)
 	const char *separator = "";
 
 	if (!out)
-		usage_error("out of memory");
+		system_error("out of memory");
 	for (size_t i = 0; i < top.lock_count; i++)
 		if (is_same(top.locks[i].lock.name, top.locks[i].lock.name_length,
 					waiter->name, waiter->name_length))

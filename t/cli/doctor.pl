@@ -468,7 +468,7 @@ sub mysql
 	$result = doctor();
 	ends($result, 1, 'settings that are wrong: warnings');
 	finds($result, 'lock_delay', 'note', qr/5 s/, 'log_expired', 'note', qr/\A0/, 'reap_interval', 'warning', qr/100 s/,
-		'max_waiters', 'warning', qr/\A0 wait; 0 can/, 'max_ttl', 'warning', qr/"soon" is no number/,
+		'max_waiters', 'warning', qr/\A0 wait; 0 can/, 'max_ttl', 'warning', qr/"soon" is not a number/,
 		'lock_timeout', 'warning', qr/missing/, 'settings', 'ok', qr/lock_delay = 5, reap_interval = 100, log_expired = 0, max_waiters = 0/);
 	setting('lock_delay', 0), setting('log_expired', 1), setting('reap_interval', 1), setting('max_waiters', 1000),
 	  setting('max_ttl', 86400), setting('lock_timeout', 5);
