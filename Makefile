@@ -65,7 +65,7 @@ help:
 	@echo '                dlock on top; KIND=postgres|mariadb|mysql picks one; see doc/high-availability.md'
 	@echo 'make shell      open psql on such a server'
 	@echo 'make test       run every test; ONLY=core|version|regress|isolation|pgtap|scenario|examples|tap|'
-	@echo '                mysql|drivers|clients|cli|monitoring picks groups, TESTS="t/003*.pl" picks files'
+	@echo '                mysql|drivers|clients|cli|monitoring picks groups, TESTS="t/31*.pl" picks files'
 	@echo 'make check      a part of it, for the loop while editing: no crash, no standby, no cluster'
 	@echo 'make matrix     run every test on PostgreSQL 15, 17 and 18, MariaDB 10.11 and 11.8, MySQL'
 	@echo 'make torture    kill servers under load for DURATION=60 minutes on each engine, or only'

@@ -104,7 +104,7 @@ read_duration(lease_bytes text, const char *what, int64_t *duration_us)
 		case LEASE_DURATION_INVALID:
 			break;
 	}
-	return dlock_raise("22007", "\"%s\" is no time; give a number of seconds, or a span such as '5 minutes'",
+	return dlock_raise("22007", "\"%s\" is not a time; give a number of seconds, or a span such as '5 minutes'",
 					   dlock_show(shown, text));
 }
 

@@ -304,7 +304,7 @@ answered(dlock_lease *lease)
 		if (!read_grant(lease, &answer))
 		{
 			dlock_error_set(&lease->error, DLOCK_UNAVAILABLE,
-							"the server's answer is no token");
+							"the server's answer is not a token");
 			dlock_session_close(lease->session);
 			lease->asked = KEEP_AWAIT;
 			keep_failed(&lease->keep, KEEP_UNAVAILABLE, dlock_now_us());

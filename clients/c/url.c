@@ -103,7 +103,7 @@ parse_port(const char *from, const char *to, dlock_url *url, dlock_error *error)
 		if (*c < '0' || *c > '9' || (port = 10 * port + (unsigned) (*c - '0')) > 65535)
 		{
 			dlock_error_set(error, DLOCK_MISUSE,
-							"the port in the server's URL is no number up to 65535; a password's \":\", \"/\", \"?\" and \"@\" are written %%3A, %%2F, %%3F and %%40");
+							"the port in the server's URL is not a number up to 65535; a password's \":\", \"/\", \"?\" and \"@\" are written %%3A, %%2F, %%3F and %%40");
 			return false;
 		}
 	}

@@ -106,7 +106,7 @@ duration(const char *text)
 
 	if (!dlock_parse_duration(text, &us))
 	{
-		fprintf(stderr, "client: \"%s\" is no duration\n", text);
+		fprintf(stderr, "client: \"%s\" is not a duration\n", text);
 		exit(2);
 	}
 	return us;
