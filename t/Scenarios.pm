@@ -13,12 +13,12 @@
 #   a: SELECT dlock_release('job', 'a') => true
 #   c< growing T
 #
-# A "==" begins a scenario; "scenario N" is its number in the list of things that went
-# wrong elsewhere, if it is in that.  "#" begins a comment line.  Of the 24 of that list
-# one is not here: 21, a primary that is killed under load and has replicas that confirm,
-# needs more than one server: 453_failover.pl and 390_sync_wait.pl play it on PostgreSQL,
-# mysql/cluster_load.pl on MariaDB (Galera) and MySQL (Group Replication),
-# mysql/group_replication.pl on MySQL.
+# A "==" begins a scenario.  24 of them, "scenario N", are faults known from other lock
+# services; a new scenario gets no number.  One of the 24 is not here: 21, a primary that is
+# killed under load and has replicas that confirm, needs more than one server.
+# 453_failover.pl and 390_sync_wait.pl play it on PostgreSQL, mysql/cluster_load.pl on
+# MariaDB (Galera) and MySQL (Group Replication), mysql/group_replication.pl on MySQL.
+# "#" begins a comment line.
 #
 # Sessions.  They have no privileges, except "admin", an administrator, which need not be
 # declared.
