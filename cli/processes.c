@@ -8,7 +8,7 @@
  * is a "subreaper", as both the main process and the watchdog are.  So COMMAND's
  * processes are those of its group and the descendants of the watchdog.  We
  * find them in /proc.  What we find may be out of date at once, since processes
- * make others: whoever kills looks again until none is left.
+ * make others; so a caller kills again until none is left.
  *
  * Where we may make a cgroup, everything that COMMAND starts is in it, and the
  * kernel kills all of that at once (cgroup.kill, Linux 5.14).

@@ -325,7 +325,7 @@ begin_release(struct run *run)
 	run->phase = RELEASING;
 }
 
-/* Do not give the lease back for longer than a moment. */
+/* Wait only a moment for the release. */
 static void
 hurry_release(struct run *run)
 {
@@ -809,7 +809,7 @@ handle_signal(struct run *run, int number, bool from_terminal)
 		case LOSING:
 			if (run->what->elects && ends_us(run, number))
 				run->stopping = number;
-			/* who insists may: COMMAND may wait for it */
+			/* pass the signal on: COMMAND may be waiting for it */
 			if (!run->exited && run->command != 0)
 				kill(run->command, number);
 			break;

@@ -49,7 +49,7 @@ struct outcome
 	int			signal_number;
 	/*
 	 * Ctrl-C ended COMMAND, or the wait.  The program should then end by SIGINT
-	 * itself, else a script that started it would go on.
+	 * itself; otherwise a script that started it would go on.
 	 */
 	bool		by_ctrl_c;
 	dlock_error error;

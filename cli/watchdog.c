@@ -136,8 +136,8 @@ is_inherited(int file)
 }
 
 /*
- * Opens closed standard files first.  Else a connection of ours could become
- * one, and COMMAND would take it for its standard output.
+ * Opens closed standard files first.  Otherwise a connection of ours could
+ * become one, and COMMAND would take it for its standard output.
  */
 void
 note_inherited_files(void)

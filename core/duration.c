@@ -7,11 +7,11 @@
  *
  *		30  0.25  -1  1e3				seconds
  *		30s  500 ms  5 minutes  1h 30m  numbers with units, added up
- *		1 day 2:03  01:30:00  0:0:0.5	hours, minutes and seconds, also last
+ *		1 day 2:03  01:30:00  0:0:0.5	hours, minutes and seconds, alone or at the end
  *		0 0:01:30						days before such a time, as mysqlclient has it
  *		PT1M30S  P1DT12H				ISO 8601
  *
- * and "ago" at the end turns the sign.  A day has 24 hours, a month 30 days, a
+ * and "ago" at the end reverses the sign.  A day has 24 hours, a month 30 days, a
  * year 12 months.  Case does not matter.  The result is rounded to microseconds, and
  * exact up to 2^53 of them, 285 years.
  *
@@ -188,7 +188,7 @@ take_exponent(Reader *reader, double *value)
 	return true;
 }
 
-/* Read a word, if it is one of these, which have blanks between. */
+/* Read a word, if it is one of "words", a list separated by blanks. */
 static bool
 take_word(Reader *reader, const char *words)
 {

@@ -120,7 +120,10 @@ is_unseen(const lease_holder *holder)
 		holder->kind == LEASE_TRANSACTION && holder->elsewhere;
 }
 
-/* Say whether a holder is of the requester's, or of one that it may act for. */
+/*
+ * Say whether a holder has the request's owner, and a principal that the
+ * requester is or may act for.
+ */
 static bool
 is_owners(const lease_request *request, const lease_holder *holder)
 {
@@ -275,7 +278,7 @@ is_held(const lease_holder *holders, size_t count, int64_t now_us)
 
 /*
  * Say whether a holder's lease, apart from its guards, takes up room that a
- * request needs.  The requester's own that is over does not.
+ * request needs.  A lease of the requester's own that is over does not.
  */
 static bool
 takes_room(const lease_request *request, const lease_holder *holder,

@@ -37,8 +37,8 @@
  *
  * Invariants, true of the live holders before and after every call:
  * 1. All have the same mode, and if the mode is exclusive there is one.
- *    The same holds for live and guarded holders together, a guard having its
- *    own mode, unless they are of one owner.
+ *    The same is true of live and guarded holders together, except among
+ *    holders of one owner; a guard counts with its own mode.
  * 2. version >= 1, and token lies between 1 and LEASE_TOKEN_MAX.
  * 3. No two have the same token.
  * 4. The tokens handed out by grants strictly grow.
@@ -122,9 +122,9 @@ typedef enum lease_life
 	LEASE_LEFT,					/* it is over: its transaction has ended, or its
 								 * session has ended it, which counts as a release */
 	LEASE_LOST,					/* it is over: its session is gone */
-	LEASE_PINNED				/* it is gone: a guard is all that is left; its
-								 * kind is LEASE_TRANSACTION if that is the guard
-								 * of its own transaction, which ends when the
+	LEASE_PINNED				/* it is gone: only a guard is left; kind
+								 * LEASE_TRANSACTION: the guard belongs to the
+								 * lease's own transaction, and ends when the
 								 * outcome can be seen */
 } lease_life;
 
@@ -193,8 +193,8 @@ typedef enum lease_op
 	LEASE_RELEASE,				/* give holds back */
 	LEASE_DROP,					/* give all holds of the holder back */
 	LEASE_DOWNGRADE,			/* make an exclusive holder a shared one */
-	LEASE_LEAVE,				/* end a holder with its session, which is lost, or
-								 * its transaction */
+	LEASE_LEAVE,				/* end a holder whose session is lost, or whose
+								 * transaction ends */
 	LEASE_EVICT,				/* end holders, whatever their principal */
 	LEASE_REAP					/* end what is over */
 } lease_op;
@@ -305,8 +305,8 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 }
 
 /*
- * When time alone has this holder, apart from its guards, keep strangers out no
- * longer; INT64_MAX: only an event ends that.
+ * When this holder, apart from its guards, stops keeping strangers out without
+ * any event; INT64_MAX: only an event ends that.
  */
 static inline int64_t
 lease_end_us(const lease_holder *holder, int64_t delay_us)
@@ -428,9 +428,9 @@ typedef struct lease_takeover
 /*
  * Say where a server that takes over starts its tokens.
  *
- * "last" is the largest floor or mark in the lock table.  Tokens up to less
- * than LEASE_TOKENS_PER_SECOND larger may have been granted and lost. wall_us
- * is the wall clock, microseconds since 2020-01-01 00:00 UTC.
+ * "last" is the largest floor or mark in the lock table.  Larger tokens, by less
+ * than LEASE_TOKENS_PER_SECOND, may have been granted and lost. wall_us is the
+ * wall clock, microseconds since 2020-01-01 00:00 UTC.
  *
  * A server that lost another's newest raises starts from its own clock.  So no
  * raise may go beyond the clock; a server whose raise would go beyond it waits.

@@ -205,7 +205,7 @@ guard_stays(const search *s, const bool *stuck, const stuck_guard *guard,
 		(guard->waiter != STUCK_NONE && stuck[guard->waiter]);
 }
 
-/* A mode that is not ours, in a row of a later version or by hand, keeps everybody out. */
+/* An unknown mode, from a later version or written by hand, keeps everybody out. */
 static lease_mode
 known_mode(lease_mode mode)
 {
@@ -265,8 +265,8 @@ count_obstacle(obstacles *all, const obstacle *one, bool add)
 }
 
 /*
- * Count the leases of an owner as the waiter "own", to which they are its own,
- * meets them instead of as others do.
+ * Replace an owner's leases, as counted for others, by what they are to the
+ * waiter "own", to which they are its own.
  */
 static void
 make_own(const search *s, const bool *stuck, uint32_t owner, uint32_t own,

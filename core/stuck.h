@@ -1,7 +1,7 @@
 /*
  * stuck.h
- *	  The search for waiters that are stuck, since they wait for each other in a
- *	  circle, or for such waiters.
+ *	  Find waiters that are stuck: they wait for each other in a circle, or for
+ *	  waiters that do.
  *
  * An owner stands for one thread of control.  It cannot go on while one of its
  * waiters waits, and it gives up what it has only while it can go on.  A guard
@@ -85,10 +85,10 @@ typedef struct stuck_guard
 								 * STUCK_NONE if that does not wait */
 	lease_mode	mode;
 	uint32_t	pinned;			/* holds, or permits */
-	bool		bound;			/* the lease is of that transaction: in the way of
-								 * its owner's waiters in other connections while
-								 * the transaction's cannot go on; else not in the
-								 * way of its owner's at all */
+	bool		bound;			/* the lease is of that transaction: the guard is
+								 * in the way of its owner's other connections
+								 * while this one cannot go on.  Other guards are
+								 * never in their owner's way */
 } stuck_guard;
 
 /* All that the search looks at. */
