@@ -183,8 +183,8 @@ connection_failed(connection *c)
 }
 
 /*
- * The same of the prepared statement, which is closed.  Errors that the client library
- * finds by itself it may note for the statement alone.
+ * The same of the prepared statement, which is closed.  The client library may note an
+ * error that it finds itself for the statement alone.
  */
 lease_status
 connection_append_failed(connection *c)
@@ -383,9 +383,9 @@ is_at_work(connection *c, bool *at_work)
  * change rows after we have read them.
  *
  * Only KILL tells for sure, since the server shows no connection whose socket is closed.
- * But a statement at work is left alone: it ends by itself.  Locks it waits for a second
- * for, and a commit must not be killed: MySQL shuts down if it waits for room for the
- * binary log (binlog_error_action).
+ * But a statement at work is left alone: it ends by itself, since it waits for a lock for
+ * a second at most.  And a commit must not be killed: MySQL shuts down if the commit waits
+ * for room for the binary log (binlog_error_action).
  */
 lease_status
 connection_end_lost(connection *c)
@@ -458,7 +458,7 @@ static const char *const optional[] = {
 
 #ifdef LIBMARIADB
 /*
- * How to log in to a MySQL: say who we are, and nothing else, for the server asks the
+ * How to log in to a MySQL: say who we are, and nothing else, because the server asks the
  * operating system.  MariaDB's library begins with the method that the server prefers for
  * passwords.  For MySQL's method it needs a file, which conflicts with Debian's MySQL and
  * is missing elsewhere.  Without the file it sends a packet that MySQL does not expect.
@@ -637,7 +637,7 @@ is_on(const char *value)
 }
 
 /*
- * Check whether the server may be written, and whether others may write the same
+ * Check whether the server may be written to, and whether others may write the same
  * tables at the same time.
  */
 lease_status

@@ -29,7 +29,7 @@ typedef struct connection
 	bool		is_clustered;	/* others may write the same tables meanwhile */
 	bool		is_following;	/* that is because the server applies the changes
 								 * of a source, and no more */
-	bool		is_read_only;	/* the server must not be written */
+	bool		is_read_only;	/* the server must not be written to */
 	size_t		max_packet;		/* bytes of a statement */
 	bool		is_refusal;		/* the last error: the server may only be read */
 	bool		is_missing;		/* the last error: a database, table or column

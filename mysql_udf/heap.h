@@ -1,6 +1,6 @@
 /*
  * heap.h
- *	  What is due, the first first: a binary heap of objects that contain their own items.
+ *	  What is due, earliest first: a binary heap of objects that contain their own items.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -11,15 +11,16 @@
  * 1. For a name that is known, the image is what table and journal hold, less the
  *	  releases that were answered and are yet to be written.  image_know() makes a
  *	  name known, by what was read; image_replace() follows what was committed.
- *	  Code that learns that this may no longer hold calls image_forget(), which makes
- *	  all names unknown: a new "generation".  Nothing forgets a part.
+ *	  Code that learns that this may no longer hold calls lease_forget()
+ *	  (lease_tenure.c), which makes all names unknown: a new "generation".  Nothing
+ *	  forgets a part.
  *	  (t/mysql/journal.pl, take_over.pl, storm.pl)
  * 2. No grant or renewal is answered before its commit: a batch works on drafts
  *	  (lease_name.h), which become the image when they have been committed.
  *	  (crash.pl, slow_commit.pl)
- * 3. A lease that a release answered early has ended is marked in the image, "released",
- *	  until that has been written.  A release that leaves some holds is found by its lease
- *	  (lease_calls_owed()).  (late_release.pl, journal.pl, many_holders.pl)
+ * 3. A lease is marked "released" in the image when a release that was answered early
+ *	  has ended it, until that is written.  A release that leaves some holds is found by
+ *	  its lease (lease_calls_owed()).  (late_release.pl, journal.pl, many_holders.pl)
  * 4. A write that the server refused is undone by dropping its drafts.  After a write
  *	  whose outcome is unknown the image stays as it was until the write has ended, and
  *	  then a new generation begins: lease_doubt().  (lost_commit.pl, hung_commit.pl,

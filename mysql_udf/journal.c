@@ -88,7 +88,7 @@ put_unsigned(lease_text *row, uint64_t number)
 	lease_text_put_unsigned(row, number);
 }
 
-/* Add that a lease is so from now on. */
+/* Add a lease as it is from now on. */
 void
 journal_put(journal_writer *writer, const lease_row *lease)
 {

@@ -8,7 +8,7 @@
  *
  *	[1, name, slot, owner, user, host, mode, kind, version, token, request, ttl_us,
  *	 writes, deadline_us, connection_id, acquired_us, expires_us]
- *		a lease is so from now on; one more element is the run that wrote it, if
+ *		the lease as it is from now on; one more element is the run that wrote it, if
  *		that is not the journal's writer
  *	[2, name, token]
  *		it has ended

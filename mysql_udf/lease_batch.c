@@ -103,9 +103,10 @@ static bool looks_wait = false; /* the last batch could not be read, and there a
 /*
  * While the server is locked against writing, the batcher cannot find out which rows
  * guards have locked.  A try takes a second, in which nothing else is done.  So for looks
- * the batcher does not try again for that long; rows that may be locked count as locked.  It
- * does for other calls, which would be refused because of guards that have ended, and in a
- * cluster, where looks are to show what the others do once the lock is gone.
+ * it does not try again for BLIND_US; rows that may be locked count as locked.  It still
+ * tries for other calls, which would otherwise be refused because of a guard that has
+ * ended; and in a cluster, where looks are to show what the others do once the lock is
+ * gone.
  */
 #define BLIND_US		3000000
 
@@ -350,8 +351,8 @@ add_session_calls(int64_t now_us)
  * Collect the calls and names of a batch.  The mutex is held.
  *
  * However many releases come first, the first call that was not answered is taken with
- * them; otherwise it might never be made.  So are the calls of the engine's own that are
- * before it, up to a batch of them, which are more than a batch adds.
+ * them; otherwise it might never be made.  So are the engine's own calls before it, up to
+ * LEASE_BATCH_CALLS; a batch adds at most LEASE_BATCH_SESSIONS.
  */
 static void
 collect(int64_t now_us)
@@ -478,8 +479,9 @@ find_reads(void)
 }
 
 /*
- * Where changes go into the table at once: the run that has raised the marks last, if none
- * has taken over since.  0: the members of a cluster all write, and each has raised them.
+ * Where changes go into the table at once: the run that was the last to raise the marks,
+ * if none has taken over since.  0: the members of a cluster all write, and each has
+ * raised them.
  */
 static uint64_t
 get_raiser(const connection *c)

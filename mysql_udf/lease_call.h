@@ -60,7 +60,7 @@ typedef struct lease_call
 	int64_t		wait_us;
 	int64_t		start_us;
 	int64_t		end_us;			/* when it has waited for long enough */
-	int64_t		retry_us;		/* when to try again what is in the way */
+	int64_t		retry_us;		/* when to try again: something is in the way */
 
 	bool		answered;
 	bool		abandoned;		/* its caller does not wait for the answer any more */

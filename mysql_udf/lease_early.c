@@ -1,6 +1,6 @@
 /*
  * lease_early.c
- *	  Answer in the caller's own thread, by what the image says.
+ *	  Answer a call by what the image says, without the server.
  *
  * What the image says has been committed.  So a look is answered at once, and so is a try
  * for a lease that another owner holds.  A release is answered before it is written: it

@@ -1,6 +1,6 @@
 /*
  * lease_early.h
- *	  Answer a call in the caller's own thread, from the image.
+ *	  Answer a call by what the image says, without the server.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -205,10 +205,10 @@ get_end_us(const dlock_call *request, int64_t start_us)
 /*
  * The time that a call may wait is over: true when it has been answered.  A call that
  * does not stand in line is left to the batcher, which may find the name free.  If the
- * batcher itself has to wait for the server, that is an error, for nobody knows whether the
- * name is free; what may still be granted is given back.  It is also an error for a
- * waiter whose name has come free but cannot be granted.  A call that set no time and is
- * being committed waits for its commit.
+ * batcher itself has to wait for the server, that is an error, because nobody knows
+ * whether the name is free; what may still be granted is given back.  It is also an error
+ * for a waiter whose name has come free but cannot be granted.  A call that set no time
+ * and is being committed waits for its commit.
  */
 static bool
 end_wait(lease_call *call)

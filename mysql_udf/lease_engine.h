@@ -33,8 +33,8 @@ extern void dlock_engine_end_guard(uint64_t connection_id);
 /*
  * The waiters and the counters, as JSON: an array of objects with the columns of
  * dlock.waiters, and an object with those of dlock.stats.  To be freed.  NULL with an
- * error in the answer.  Of waiters of other accounts than the caller's, owner and
- * connection are masked, unless the caller is NULL.
+ * error in the answer.  Owner and connection of other accounts' waiters are masked,
+ * unless the caller is NULL.
  */
 extern char *dlock_engine_waiters(const dlock_caller *caller,
 								  dlock_answer *answer);

@@ -642,8 +642,8 @@ can_pin(const image_row *row, const lease_member *member)
 
 /*
  * A guard, before and after it locks its row.  Before, it must be told of a row that is
- * in the table, and will stay in its slot.  What another transaction has locked, no
- * checkpoint can write.
+ * in the table, and will stay in its slot.  No checkpoint can write what another
+ * transaction has locked.
  */
 static void
 make_guard(lease_call *call, lease_name *name)

@@ -2,8 +2,8 @@
  * lease_owed.c
  *	  What the table is owed: releases that were answered, and are yet to be written.
  *
- * They are found by their lease, for there may be many releases of other leases.  Until a
- * release is written, all later calls find its lease given back.
+ * They are found by their lease, because there may be many releases of other leases.
+ * Until a release is written, all later calls find its lease given back.
  *
  * All of it is with the engine's mutex held.
  *
@@ -69,8 +69,8 @@ lease_calls_owed(const image_name *name, uint64_t token,
 }
 
 /*
- * Note whether a call is a release that was answered, is not written yet, and that
- * nothing keeps from being written.
+ * Note whether a call is an answered release that is yet to be written, with nothing in
+ * its way.
  */
 void
 lease_call_set_unwritten(lease_call *call, bool unwritten)

@@ -19,7 +19,8 @@
  * lease_batch_lend().
  *
  * Pauses.  After a conflict, or an error, nothing is tried for a while.  After a conflict
- * the next batches have one call each, for one of them may be in the way of all others.
+ * the next batches have one call each, because one of them may be in the way of all
+ * others.
  *
  * All of it is with the engine's mutex held.
  *

@@ -26,7 +26,7 @@
 /* How often to look again at a row that a transaction has locked. */
 #define LEASE_LOCKED_RETRY_US	20000
 
-/* After a conflict that a call had all alone. */
+/* How long a call pauses that failed alone in its batch. */
 #define LEASE_CULPRIT_PAUSE_US	200000
 
 /* lease_pace.c: calls that come */

@@ -104,9 +104,9 @@ lease_server_prepare(void)
 }
 
 /*
- * Look whether this server may be written, and is a member of a cluster.  If that fails,
- * the server counts as in a cluster.  If another run has the journal, that is no failure:
- * this run takes over anew.  The mutex is held, and released meanwhile.
+ * Check whether this server may be written to, and is a member of a cluster.  If that
+ * fails, the server counts as in a cluster.  If another run has the journal, that is no
+ * failure: this run takes over anew.  The mutex is held, and released meanwhile.
  */
 lease_status
 lease_server_look(void)

@@ -12,8 +12,8 @@
  * MySQL's ids have 32 bits.
  *
  * Other servers of a cluster only see the row and its time to live.  So the rows of
- * living sessions are written again when a third of that is over.  The other two are for
- * the batches that this may take.
+ * living sessions are written again when a third of that time is over.  The other two
+ * thirds leave time for the batches that this may take.
  *
  * All under the engine's mutex, except where a comment says otherwise.
  *

@@ -51,9 +51,9 @@ warn_of_clock(void)
  * Say where the tokens of this run start: above all that another run, or a server with
  * another history, may have granted and lost.
  *
- * If this run has taken over last, and is "alone" in writing the tables, it knows all
- * tokens of this history, and need not wait for the clock.  It still raises the marks to
- * the clock: another server may have been promoted meanwhile, and lost before this one
+ * If this run was the last to take over, and is "alone" in writing the tables, it knows
+ * all tokens of this history, and need not wait for the clock.  It still raises the marks
+ * to the clock: another server may have been promoted meanwhile, and lost before this one
  * had any of its history.
  */
 static lease_takeover

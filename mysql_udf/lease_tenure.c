@@ -22,12 +22,13 @@
 #define JOURNAL_US		1000000
 #define JOURNAL_MAX_US	20000000
 
-/* A checkpoint that is due by age comes this many times as late as the last one took. */
+/* The journal may become this many times as old as the last checkpoint took. */
 #define CHECKPOINTS_PART	200
 
 /*
- * The same for checkpoints that callers wait for: every account may call dlock_settle(),
- * and none may slow others down by more than its share.
+ * A checkpoint that a caller waits for begins no sooner after the last one than this many
+ * times as long as that took: every account may call dlock_settle(), and none may slow
+ * others down by more than its share.
  */
 #define AWAITED_PART		19
 
@@ -321,7 +322,7 @@ lease_checkpoint_later(void)
 
 /*
  * The server was looked at, at a time: whether others may write the tables as well, and
- * whether it may be written.
+ * whether it may be written to.
  */
 void
 lease_note_looked(bool clustered, bool read_only, int64_t at_us)
@@ -343,8 +344,8 @@ lease_note_not_looked(void)
 }
 
 /*
- * The server is read-only.  Another server may be written meanwhile, so this run takes
- * over anew before the next grant.
+ * The server is read-only.  Another server may be written to meanwhile, so this run
+ * takes over anew before the next grant.
  */
 void
 lease_note_read_only(void)
@@ -354,7 +355,7 @@ lease_note_read_only(void)
 		lease_forget();
 }
 
-/* The server was written, so it is writable. */
+/* The server was written to, so it is writable. */
 void
 lease_note_written(void)
 {

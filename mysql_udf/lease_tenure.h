@@ -40,7 +40,7 @@ typedef struct lease_tenure
 	int64_t		early_until_us; /* until then nothing can be granted: the clock is
 								 * behind the tokens, see lease_take_over() */
 	bool		clustered;		/* others may write the table at the same time */
-	bool		read_only;		/* the server may not be written */
+	bool		read_only;		/* the server may not be written to */
 	int64_t		looked_us;		/* when that was seen */
 	bool		reload;			/* lease_reload() is to be called: nothing that is
 								 * known counts */

@@ -107,8 +107,8 @@ lease_upkeep_look_soon(void)
 }
 
 /*
- * Put off what is done every second, for the server is being shut down.  A member of a
- * group first leaves the group, and then waits a minute for sessions that wait for it.
+ * Put off what is done every second, because the server is being shut down.  A member of
+ * a group first leaves the group, and then waits a minute for sessions that wait for it.
  */
 void
 lease_upkeep_put_off(int64_t now_us)

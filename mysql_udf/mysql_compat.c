@@ -217,7 +217,7 @@ dlock_appliers_query(void)
 }
 
 /*
- * From which innodb_force_recovery on InnoDB refuses to change rows.
+ * The lowest innodb_force_recovery at which InnoDB refuses to change rows.
  */
 unsigned long
 dlock_read_only_recovery(void)
@@ -498,8 +498,8 @@ version_number(void)
 }
 
 /*
- * Of a text that begins with a comment, the length of what marks it as one to be executed,
- * "!" or on MariaDB "M!", with what opens it; 0 if it is not.
+ * A text begins with a comment: the length of the opening of an executable one, up to and
+ * with the "!", or on MariaDB also "M!"; 0 if it is another comment.
  */
 static size_t
 mark_length(SERVER_STRING text)
@@ -512,7 +512,7 @@ mark_length(SERVER_STRING text)
 }
 
 /*
- * The same with the version from which on a server executes it, if there is one; 0 if this
+ * The same with the version from which a server executes it, if there is one; 0 if this
  * server skips it.  With "!" alone MariaDB skips the versions from MySQL 5.7 to 9.  A
  * version has five digits or six, on MySQL six only if white space follows.
  */

@@ -111,8 +111,8 @@ extern bool server_is_update(int sql_command)
 			SERVER_SYMBOL("_Z15is_update_query16enum_sql_command");
 
 /*
- * MySQL, MariaDB: the text of the statement that the calling session executes.  An
- * expression of a routine that is no statement has that of the caller's.
+ * MySQL, MariaDB: the text of the statement that the calling session executes.  For an
+ * expression that a routine evaluates by itself, it is the text of the caller's statement.
  */
 extern SERVER_STRING mysql_query(THD *thd)
 			SERVER_SYMBOL("_Z16thd_query_unsafeP3THD");

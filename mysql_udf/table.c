@@ -283,8 +283,8 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 /*
  * Wait until what the other members of a cluster have committed can be read here; with
  * "begin" then begin a transaction.  A member that a session has locked against writing
- * applies nothing of that.  So it is asked first whether a row can be locked; one that may
- * only be read does not tell.  All of it is sent at once.
+ * applies nothing.  So ask first whether a row can be locked; a read-only member cannot
+ * tell.  All of it is sent at once.
  */
 static lease_status
 catch_up(connection *c, bool begin)
@@ -716,9 +716,10 @@ read_raisers(connection *c, uint64_t raisers[2])
  * Only the run that the head names appends.  If ours has rows of another run, two servers
  * have granted without knowing of each other: a source that was lost is back, say, and
  * follows the server that took over.  What the other run says is not true any more if that
- * server has changed the lease since: its owner may have renewed a lease there that the
- * other run was given back.  A lease that stays for too long ends at its deadline, but one
- * that is taken away is granted to others.  So what was put counts, and no removal does.
+ * server has changed the lease since: there its owner may have renewed a lease that was
+ * given back to the other run.  A lease that stays for too long ends at its deadline, but
+ * one that is taken away is granted to others.  So what was put counts, and no removal
+ * does.
  *
  * A library of 1.0 does not read ours.  If one has taken over since, it may have granted
  * the names in our journal to others.  So what our journal has does not count, except for

@@ -80,7 +80,7 @@ typedef struct table_state
 	bool		has_old_journal;	/* that of 1.0 is there, maybe empty */
 	uint64_t	head;			/* the run that may append; 0: none */
 	uint64_t	old_writer;		/* the run that has the journal of 1.0 */
-	bool		is_own;			/* this run has taken over last */
+	bool		is_own;			/* this run was the last to take over */
 	uint64_t	last_mark;		/* the largest */
 	table_marks marks;
 	table_rows	rows;			/* of all names, if there are not too many */

@@ -75,10 +75,11 @@ dlock_end(UDF_INIT *init)
 }
 
 /*
- * Say whether an expression of a table calls, such as a virtual column.  MariaDB allows
- * loadable functions there.  It prepares them when it opens the table, under the largest
- * command number, which stands for none, and calls them in the statement that reads the
- * table.  All other functions are called in the statement in which they were prepared.
+ * Say whether the call comes from an expression of a table, such as a virtual column.
+ * MariaDB allows loadable functions there.  It prepares them when it opens the table,
+ * under the largest command number, which stands for none, and calls them in the statement
+ * that reads the table.  All other functions are called in the statement in which they
+ * were prepared.
  */
 static bool
 is_in_table(const Statement *statement)

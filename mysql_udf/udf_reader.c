@@ -8,7 +8,7 @@
  * status variable.
  *
  * MySQL's views use the status variable.  MySQL cannot create a view that names a missing
- * loadable function, so to restore a logical dump of the server would stop there.
+ * loadable function, so restoring a logical dump of the server would stop there.
  * Without the variable the views mask everything.  Its value is made under locks of the
  * server's, so it has only what the session knows of the account's rights.  Where that is
  * not enough the views look up what was granted to the account (install.sql).
