@@ -109,7 +109,7 @@ compat_extend_locked(Relation rel)
 }
 
 /*
- * Pin a page in the buffer where it was last time; false if it has left that.
+ * Pin a page in the buffer where it last was; false if it is no longer there.
  * Takes no lock of the table of buffers, but does not count as a use of the
  * page either. 16 renamed the relation's file.
  */
@@ -206,8 +206,8 @@ compat_shmem_hash(const char *name, long size, HASHCTL *info, int flags)
 }
 
 /*
- * Say whether this backend has locked no page.  19 locks pages by something of its
- * own, of which only an assertion in the server can say whether one holds any.
+ * Say whether this backend has locked no page.  19 has page locks of its own; only an
+ * assertion in the server can tell whether a backend holds one.
  */
 static inline bool
 compat_has_locked_no_page(void)

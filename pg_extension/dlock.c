@@ -330,7 +330,7 @@ locked_names(Node *statement)
 						 NULL);
 	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
 	{
-		/* a foreign table's begins with that of a table */
+		/* CreateForeignTableStmt begins with a CreateStmt */
 		CreateStmt *create = (CreateStmt *) statement;
 
 		foreach(cell, create->inhRelations)
@@ -357,12 +357,13 @@ locked_names(Node *statement)
  * Refuse a statement that would lock the lock table, or another relation of ours,
  * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
  * privilege only when it has the lock.  So any role could stop all calls of the
- * database: behind a transaction of its own that has looked at the table.
+ * database, by waiting for that lock behind a transaction of its own that has read the
+ * table.
  *
  * PostgreSQL looks the name up again, also after it has waited for a lock.  Another
  * relation that stood before ours in the search path may be gone by then.  So the
- * schema that was found is written into the name; not if it means the table that the
- * statement creates.
+ * schema that was found is written into the name, unless the name may mean the table
+ * that the statement creates.
  */
 static void
 check_may_lock(const LockedName *name)
@@ -388,8 +389,8 @@ check_may_lock(const LockedName *name)
 }
 
 /*
- * The same for all names of a statement.  Returns the statement, or a copy if there are
- * names, and it may not be changed.
+ * The same for all names of a statement.  Returns the statement, or a copy if it has
+ * names and is read-only.
  */
 static PlannedStmt *
 check_locks(PlannedStmt *pstmt, bool *read_only)
@@ -420,8 +421,8 @@ check_inheritance(Oid child, Oid parent)
 
 /*
  * The lock table is dropped, and locked against all calls.  A transaction that guards a
- * lease in it relies on that until it has ended, and another table would know nothing of
- * the guard.
+ * lease in it relies on the guard until it has ended, and another table would know
+ * nothing of the guard.
  */
 static void
 check_guards(void)

@@ -18,7 +18,7 @@
  * part meanwhile.  If that fails, or an error strikes (a page cannot be read,
  * the call is cancelled), what was taken so far is given back
  * (lease_protect.c).  A crash between two of the WAL records leaves part of the
- * leases behind, unanswered, as any call may that ended in an error.
+ * leases behind, unanswered, as can any call that ends in an error.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

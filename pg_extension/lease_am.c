@@ -823,7 +823,7 @@ lease_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid,
 				   compat_insert_options options,
 				   struct BulkInsertStateData *bistate)
 {
-	/* another server's leases are none here */
+	/* another server's leases mean nothing here */
 	if (!IsLogicalWorker())
 		refuse(REFUSE_CHANGE);
 }

@@ -6,8 +6,8 @@
  * Activation anchors it (lease_activate.c): in the boot that the metapage
  * names, the offset stays, since the clock went on while the server was down.
  * In another boot or on another machine it resumes from the mark, the last
- * place that the clock is known to have been at; time down counts as none
- * passed.
+ * place that the clock is known to have been at; the time that the server was
+ * down does not count.
  *
  * Calls and the worker bring the mark up to date.  A server in recovery does not
  * activate: it estimates the clock from the marks that it sees arriving.

@@ -1,15 +1,15 @@
 /*
  * lease_deadlock.c
- *	  Find out whether a waiter closes a cycle of owners.
+ *	  Find out whether a waiter closes a circle of owners.
  *
  * core/stuck.c decides.  This file gathers the facts for it: all waiters of the
  * database, and the holders and guards of the names that the newcomer's wait
  * depends on, directly or by way of other owners.
  *
- * A cycle is closed by the last of its waiters to join.  Each newcomer looks
+ * A circle is closed by the last of its waiters to join.  Each newcomer looks
  * after it has joined, and newcomers look one after another, under one lock; the
- * one that finds itself in a cycle leaves before the next looks.  So every cycle
- * has exactly one victim.
+ * one that finds itself in a circle leaves before the next looks.  So every
+ * circle has exactly one victim.
  *
  * If others have joined since the newcomer did, they are about to look too.  So
  * it looks at all names for them: if nobody is stuck, none of those that joined
@@ -17,19 +17,19 @@
  *
  * The queues are copied partition by partition, and buckets are read one by one,
  * each under its own lock, so that calls go on meanwhile.  Something seen early
- * may be gone by the end.  So if there seems to be a cycle, the search looks at
+ * may be gone by the end.  So if there seems to be a circle, the search looks at
  * everything once more, and leaves out what has gone: a hold keeps its token,
  * and a wait its serial, as long as it lasts.  What is left all existed at one
- * moment between the two looks.  And a true cycle has existed since this waiter
+ * moment between the two looks.  And a true circle has existed since this waiter
  * joined, so both looks see all of it.  Neither look counts holds that are
  * over.
  *
  * Most newcomers need not search.  If no holder or guard of the name waits, all
  * of them can go on and give it up to the waiters in line, finally to the
  * newcomer.  The newcomer sees this without the deadlock lock, so that it need
- * not wait for another's search.  This misses no cycle.  Each waiter joins,
+ * not wait for another's search.  This misses no circle.  Each waiter joins,
  * counts itself among its owner's places, and then checks whether the holders of
- * the name wait.  In a cycle, the last to join finds one that does, and
+ * the name wait.  In a circle, the last to join finds one that does, and
  * searches.
  *
  * Lock order: the deadlock lock, then a bucket, then a partition.
@@ -642,7 +642,7 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 
 /*
  * Say whether a waiter that has joined, and whose transaction guards nothing,
- * can possibly close a cycle.  Of several places, "waiter" is the one that
+ * can possibly close a circle.  Of several places, "waiter" is the one that
  * joined last: a caller that is not stuck there is not stuck.  The caller has
  * opened the lock table.
  *
@@ -705,7 +705,7 @@ find_circle(Search *search, uint32 newcomer, stuck_step *steps,
 }
 
 /* Copy a step for the error. */
-static LeaseCycleStep *
+static LeaseCircleStep *
 make_step(const Search *search, const stuck_step *step)
 {
 	const LeaseWaiterCopy *copy = &search->copies[step->wait];
@@ -713,7 +713,7 @@ make_step(const Search *search, const stuck_step *step)
 	const Owner *blocker = &search->owners[in_queue ?
 										   search->waiters[search->waits[step->ahead].waiter].owner :
 										   search->leases[step->lease].owner];
-	LeaseCycleStep *made = palloc(sizeof(LeaseCycleStep));
+	LeaseCircleStep *made = palloc(sizeof(LeaseCircleStep));
 
 	made->name = pnstrdup(copy->key.name, copy->key.length);
 	made->owner = pnstrdup(copy->waiter.owner, copy->waiter.owner_length);
@@ -726,10 +726,10 @@ make_step(const Search *search, const stuck_step *step)
 
 /* The search, in a memory context of its own. */
 static List *
-search_cycle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
+search_circle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 {
 	Search		search = {.db = db, .rel = rel};
-	List	   *cycle = NIL;
+	List	   *circle = NIL;
 	stuck_step *steps;
 	uint64		last_join = lease_queue_last_join();
 	bool		all = last_join > waiter->join_number;
@@ -753,15 +753,15 @@ search_cycle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 	look_again(&search);
 	length = find_circle(&search, newcomer, steps, &nstuck);
 	for (uint32 i = 0; i < length; i++)
-		cycle = lappend(cycle, make_step(&search, &steps[i]));
-	return cycle;
+		circle = lappend(circle, make_step(&search, &steps[i]));
+	return circle;
 }
 
 /*
- * The cycle that a waiter that has joined closes: a list of LeaseCycleStep that
- * starts with it; NIL if there is none.  Of several places, "waiter" is the one
- * that joined last.  The caller holds the deadlock lock and no other, and has
- * opened the lock table.
+ * The circle that a waiter that has joined closes: a list of LeaseCircleStep
+ * that starts with it; NIL if there is none.  Of several places, "waiter" is the
+ * one that joined last.  The caller holds the deadlock lock and no other, and
+ * has opened the lock table.
  */
 List *
 lease_deadlock_find(LeaseDatabase *db, Relation rel,
@@ -771,10 +771,10 @@ lease_deadlock_find(LeaseDatabase *db, Relation rel,
 												 "dlock deadlock search",
 												 ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
-	List	   *cycle = search_cycle(db, rel, waiter);
+	List	   *circle = search_circle(db, rel, waiter);
 
 	MemoryContextSwitchTo(old);
-	if (cycle == NIL)
+	if (circle == NIL)
 		MemoryContextDelete(memory);
-	return cycle;
+	return circle;
 }

@@ -1,6 +1,6 @@
 /*
  * lease_deadlock.h
- *	  Find out whether a waiter closes a cycle of owners.
+ *	  Find out whether a waiter closes a circle of owners.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -11,8 +11,8 @@
 #include "lease_queue.h"
 #include "nodes/pg_list.h"
 
-/* One owner of a cycle, waiting for the next. */
-typedef struct LeaseCycleStep
+/* One owner of a circle, waiting for the next. */
+typedef struct LeaseCircleStep
 {
 	char	   *name;			/* what it waits for */
 	char	   *owner;			/* the owner that waits */
@@ -20,7 +20,7 @@ typedef struct LeaseCycleStep
 	bool		in_queue;		/* the next one waits ahead; else it holds */
 	char	   *blocker;		/* owner of the lease or wait in the way */
 	Oid			blocker_role;
-} LeaseCycleStep;
+} LeaseCircleStep;
 
 /* lease_deadlock.c */
 extern bool lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,

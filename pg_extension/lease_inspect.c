@@ -363,8 +363,8 @@ add_pid(PidSet *set, int pid, Oid role)
 }
 
 /*
- * Say whether a waiter waits for what a look at its name has found: until its end,
- * or until it is not in the way any more.
+ * Say whether a waiter waits for something that a look at its name has found: for
+ * its end, or until it is not in the way any more.
  */
 static bool
 is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
@@ -383,7 +383,7 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 	return lease_blocks(&request, holder, view->now_us);
 }
 
-/* Add the processes that keep one of "waiters", which waits for a name, from it. */
+/* Add the processes that keep one of "waiters" from its name. */
 static void
 add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
 			 const LeaseWaiterCopy *waiter)

@@ -828,10 +828,10 @@ copy_list(LeaseQueue *queue, dlist_head *list, LeaseWaiterCopy *copies,
 }
 
 /*
- * Lock a partition, and make room in an array for one element for each of its
- * waiters and guards, behind the "count" that it has; "size" is that of one.
- * False if the partition has none.  No memory is allocated under the lock, so
- * there may be more of them by then.
+ * Lock a partition, and make room in an array for one more element for each of
+ * its waiters and guards.  "count" is how many it has already, "size" the size
+ * of one.  False if the partition has none.  No memory is allocated under the
+ * lock, so there may be more of them by then.
  */
 static bool
 lock_with_room(int partition, void **array, Size size, Size *room, int count)

@@ -72,8 +72,8 @@ typedef enum LeaseWaitRole
 } LeaseWaitRole;
 
 /*
- * A waiting backend.  All but "link", "queue" and the answer is written by
- * that backend before it joins a queue, and does not change until it has left.
+ * A waiting backend.  All but "link", "queue" and the answer are written by
+ * that backend before it joins a queue, and do not change until it has left.
  */
 typedef struct LeaseWaiter
 {
@@ -92,7 +92,8 @@ typedef struct LeaseWaiter
 	TimestampTz since;
 	int			pid;
 	Oid			role;
-	Oid			acts_for;		/* a role whose row of its owner it stands for */
+	Oid			acts_for;		/* the role whose row, of the same owner, it acts
+								 * for */
 	LeaseStamp	stamp;
 	lease_mode	mode;
 	lease_kind	kind;

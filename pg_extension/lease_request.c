@@ -65,8 +65,8 @@ look_once_more(void *context)
 
 /*
  * Finish an acquire that got a hold without waiting in line: make that durable.
- * Handle a cancel or a timeout that came meanwhile here, where the hold can be
- * given back, and not in the executor.
+ * Handle here a cancel or a timeout that came meanwhile: the executor could not
+ * give the hold back.
  */
 static void
 finish_acquire(LeaseCall *call, const LeaseAnswer *answer)

@@ -4,8 +4,8 @@
  *
  * The SQL signatures, with the meaning of arguments and answers, are in the
  * install script and doc/dlock.md.  Functions are called on NULL so that a NULL
- * argument is an error.  All messages that a lease can lead to are in this
- * file.
+ * argument is an error.  All messages that the core's outcomes can lead to are
+ * in this file.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

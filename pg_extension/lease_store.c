@@ -257,7 +257,7 @@ due_after(const LeaseCall *turn, LeaseQueue *queue, const LeaseAnswer *answer)
 /*
  * Answer the waiters of the call's name that can be answered: the head, and
  * those behind it that can be granted together with it.  The bucket is locked
- * exclusively.  "only if due": do nothing unless the queue is due.
+ * exclusively.  "only_if_due": do nothing unless the queue is due.
  *
  * False if room is missing for the head's row: the head is awake then, and
  * makes the room itself.  A caller that wants the name unlocks all other
@@ -333,8 +333,8 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 }
 
 /*
- * Serve the queue of the call's name, whose bucket is not locked.  With "make
- * room", makes the room that is missing, else leaves that to the head.
+ * Serve the queue of the call's name, whose bucket is not locked.  With
+ * "make_room", makes the room that is missing, else leaves that to the head.
  */
 void
 lease_store_serve_queue(LeaseCall *call, bool make_room)

@@ -636,7 +636,7 @@ read_deadline(pg_atomic_uint64 *deadline_us)
 
 /*
  * Lower a chunk's bound.  The barrier and the one in refresh_chunk() make sure
- * that either this sees the bound reset there, or that sees our slot.
+ * that either we see the bound that it has reset, or it sees our slot.
  */
 static void
 lower_chunk(Chunk *chunk, int64 deadline_us)

@@ -70,7 +70,7 @@
 
 #define CACHE_SLOTS		4096
 
-/* Buckets are looked for in the cache down to this much above the deepest. */
+/* The cache is searched for buckets of this many depths, the deepest first. */
 #define CACHE_LEVELS	4
 
 /*
@@ -264,9 +264,9 @@ read_directory(Relation rel, uint32 bucket, Buffer *held)
 /*
  * Look a hash up in the directory: a bucket's block, at worst an ancestor's.
  *
- * A bucket is there if one with more of the hash's bits is, since that was
- * split off it or off one that was.  So a binary search finds the deepest, and
- * one name that has made its bucket deep costs the others no page for each bit.
+ * If a bucket with more of the hash's bits exists, so do all with fewer: it
+ * came from them by splits.  So a binary search finds the deepest, and one name
+ * that has made its bucket deep costs the others no page for each bit.
  */
 static BlockNumber
 search_directory(Relation rel, uint32 hash)

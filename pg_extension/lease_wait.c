@@ -79,20 +79,20 @@ lease_wait_begin_watch(const LeaseCall *call, LeaseWaitRole role_in_queue,
  * ----------------------------------------------------------------
  */
 
-/* Raise the error of a waiter that closes a cycle, having left the queue. */
+/* Raise the error of a waiter that closes a circle, having left the queue. */
 static void
-raise_deadlock(LeaseDatabase *db, List *cycle)
+raise_deadlock(LeaseDatabase *db, List *circle)
 {
 	StringInfoData detail;
-	LeaseCycleStep *first = linitial(cycle);
+	LeaseCircleStep *first = linitial(circle);
 	const char *hint;
 	ListCell   *cell;
 
 	lease_count(db, LEASE_COUNT_DEADLOCKS, 1);
 	initStringInfo(&detail);
-	foreach(cell, cycle)
+	foreach(cell, circle)
 	{
-		LeaseCycleStep *step = lfirst(cell);
+		LeaseCircleStep *step = lfirst(cell);
 
 		if (detail.len > 0)
 			appendStringInfoChar(&detail, '\n');
@@ -103,7 +103,7 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 						 lease_privilege_show_name(step->name, step->role),
 						 lease_privilege_show(step->blocker, step->blocker_role));
 	}
-	if (list_length(cycle) > 1)
+	if (list_length(circle) > 1)
 		hint = _("Acquire leases in the same order everywhere, or together with dlock_acquire_all().");
 	else if (first->role == first->blocker_role &&
 			 strcmp(first->owner, first->blocker) == 0)
@@ -118,13 +118,13 @@ raise_deadlock(LeaseDatabase *db, List *cycle)
 }
 
 /*
- * Raise an error if this waiter, which has joined, closes a cycle.  It cannot
- * if it waits for no permits, its session has no leases, its transaction guards
- * nothing, all waiters stand in the same line, and none of the others, nor a
- * guard, has its owner.  Then nobody in the line waits for it: its owner does
- * not hold the name, or the call would have been answered at once.  (A lease
- * that another session of its owner has is in its way only if it wants one for
- * its own session.)
+ * Raise an error if this waiter, which has joined, closes a circle.  A waiter
+ * cannot close one if it waits for no permits, its session has no leases, its
+ * transaction guards nothing, all waiters stand in the same line, and none of
+ * the others, nor a guard, has its owner.  Then nobody in the line waits for it:
+ * its owner does not hold the name, or the call would have been answered at
+ * once.  (A lease that another session of its owner has is in its way only if it
+ * wants one for its own session.)
  */
 void
 lease_wait_check_deadlock(LeaseDatabase *db)
@@ -132,7 +132,7 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 	const LeaseWaiter *waiter = lease_waiter_last();
 	bool		guards = lease_queue_has_guards();
 	Relation	rel;
-	List	   *cycle = NIL;
+	List	   *circle = NIL;
 
 	if (!guards && !lease_bond_is_used(LEASE_SESSION) &&
 		waiter->mode != LEASE_PERMIT &&
@@ -143,14 +143,14 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 	if (guards || lease_deadlock_is_possible(db, rel, waiter))
 	{
 		LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
-		cycle = lease_deadlock_find(db, rel, waiter);
-		if (cycle != NIL && lease_waiter_leave())
-			cycle = NIL;		/* granted after all */
+		circle = lease_deadlock_find(db, rel, waiter);
+		if (circle != NIL && lease_waiter_leave())
+			circle = NIL;		/* granted after all */
 		LWLockRelease(lease_queue_deadlock_lock());
 	}
 	relation_close(rel, AccessShareLock);
-	if (cycle != NIL)
-		raise_deadlock(db, cycle);
+	if (circle != NIL)
+		raise_deadlock(db, circle);
 }
 
 /* ----------------------------------------------------------------
