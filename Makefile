@@ -19,8 +19,7 @@ ISOLATION_OPTS = --load-extension=$(MODULE_big)
 TAP_TESTS = 1
 
 # Compilers differ in their warnings, so only our own tests make them errors: WERROR=1.
-# Not of parameters that a callback has no use for, and not where PostgreSQL's
-# interfaces mix int and unsigned.
+# Not for parameters that a callback does not use.
 ifdef WERROR
 PG_CFLAGS += -Wall -Wextra -Werror -Wno-unused-parameter
 endif

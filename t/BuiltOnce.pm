@@ -1,6 +1,5 @@
-# BuiltOnce.pm: what several tests, or one on several kinds of server, need to have built in
-# the same way.  Whoever comes first builds it for the whole run, in a folder of
-# TEST_TEMPLATES, where that is in the environment; others wait for that.
+# BuiltOnce.pm: build once what several tests of a run need.  The first test builds it, in
+# TEST_TEMPLATES if that is set; the others wait.
 
 package BuiltOnce;
 

@@ -1,5 +1,5 @@
 # CommandLine.pm: a command line client, such as psql or mysql, that a session is typed
-# into.  What is typed, and what it prints, goes through pipes.  Whoever waits for an
+# into.  What is typed, and what it prints, goes through pipes.  A test that waits for an
 # answer sleeps until there is one: most of what the tests do is to ask and to wait.
 #
 # Sessions::Session and Scenarios::Client are such clients.  In the fields "in", "out" and

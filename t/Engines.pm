@@ -119,7 +119,7 @@ sub is_asleep
 }
 
 # Does an answer, or an error's message, say that an acquire could not be decided in its time?  On a
-# busy machine that may befall who waits for less than a second: it is no refusal.
+# busy machine a call that waits for less than a second may get this: it is not a refusal.
 sub is_undecided
 {
 	my ($self, $answer) = @_;
@@ -278,8 +278,8 @@ sub tables { return q{SELECT tablename FROM pg_tables WHERE schemaname = 'public
 
 sub waiters { return 'SELECT pid, name, "position" FROM dlock.waiters' }
 
-# Who has joined looks after that.  If another closes the circle before, it finds the circle
-# itself, and is the one that is told.
+# A session looks for deadlocks after it has joined, and only then sleeps.  If another closes
+# the circle before that look, this session finds it, and is told.
 sub is_asleep
 {
 	my ($self, $session) = @_;

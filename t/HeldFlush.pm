@@ -11,7 +11,7 @@ use Scenarios;
 
 my %held;
 
-# else the server would not stop
+# otherwise the server would not stop
 END { unlink keys %held }
 
 # The environment of servers whose flushes are held up while there is a file.  If it has no
@@ -49,7 +49,8 @@ sub engine
 }
 
 # From now on nothing gets to the disk.  All that the library has to write by itself is
-# written first: else that may be what is held up, and what the test asks for waits for it.
+# written first: otherwise that may be what is held up, and what the test asks for waits for
+# it.
 sub hold
 {
 	my ($self) = @_;

@@ -44,7 +44,7 @@
 #       COMMIT was sent, and "f" says that the lease was not held.  A commit is the
 #       end of the transaction that a lease belongs to.
 #   W start end client ENTRY...   those who wait; an entry is "name owner position",
-#       and "-" is the position of who has none
+#       and "-" is the position of a waiter that has none
 #   L start end client ENTRY...   the rows of leases: "name owner mode token live", or
 #       "over" for one whose deadline has passed and that is still there; the mode as
 #       the view has it

@@ -1,5 +1,5 @@
-# InTime.pm: a client is answered within a time, whatever else the server cannot do; and
-# what proves something only within a time.
+# InTime.pm: check that clients are answered in time, whatever else the server cannot do;
+# and repeat what proves something only if it was quick.
 #
 #   answers($client, 'locked', 20, "dlock_owner('n')" => 'a');
 #   answers_together(\@clients, 'locked', 20, "dlock_owner('n')" => 'a', ...);
@@ -26,7 +26,7 @@ our @EXPORT = qw(answers answers_together in_time);
 use constant TICK => 0.1;
 use constant TRIES => 20;
 
-# The bystander, who would keep open what was open before.
+# The bystander.  It starts first, since it keeps open what is open then.
 my $ticks = 0;
 pipe(my $count, my $tick) or die "no pipe: $!\n";
 if (!(fork // die "could not fork: $!\n"))

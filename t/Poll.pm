@@ -8,8 +8,8 @@ use warnings;
 use Time::HiRes qw(time usleep);
 
 # Call something until it returns true, for so many seconds; false if it never does.  What
-# comes late is asked for less often: a question may be costly, and who asks all the time
-# keeps a busy machine from bringing about what he waits for.
+# comes late is asked for less often: a question may be costly, and asking all the time
+# keeps a busy machine from getting there.
 sub until
 {
 	my ($seconds, $check) = @_;
@@ -23,7 +23,7 @@ sub until
 	}
 }
 
-# How long to wait before one asks again for what one has asked for, in vain, for so long.
+# How long to wait before the next question, after asking in vain for so long.
 sub _pause_after
 {
 	my ($waited) = @_;

@@ -44,7 +44,7 @@ sub start
 		unix_socket_dir => $dir,
 		auth_type => 'any',
 		logfile => "$dir/log",
-		# who is served late on a busy machine is served
+		# a client may wait as long as a busy machine takes
 		client_login_timeout => 0,
 		query_wait_timeout => 0,
 		server_connect_timeout => 0,

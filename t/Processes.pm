@@ -65,8 +65,7 @@ sub _start_of
 }
 
 # Kill a server and all its processes: a new one refuses to start until the last is gone.  It
-# would also refuse to if another process had got the first one's number meanwhile, which the
-# lock files have.
+# would also refuse if another process had got the number that the lock files have.
 sub kill_postgres
 {
 	my ($node) = @_;

@@ -550,7 +550,7 @@ sub do_query
 	for my $name (@{ $step->{names} })
 	{
 		my ($session, $answer) = ($self->session($name));
-		# who waits for a moment may be told that the machine was too busy to decide in it
+		# a call that waits for a moment may be told that the machine was too busy to decide in it
 		Scenarios::Run::until(sub {
 			$session->send($self->sql($step->{sql}, $name));
 			$answer = $session->answer;

@@ -408,8 +408,9 @@ sub test_waiters
 	return;
 }
 
-# A session lives on one server.  On another its owner has its lease like a stranger, but may
-# renew it, which neither makes it a plain lease nor has it end any sooner, and release it.
+# A session lives on one server.  On another server its owner is not granted its lease again,
+# but may renew and release it.  A renewal there does not make it a plain lease, nor end it
+# sooner.
 sub test_sessions
 {
 	my ($self) = @_;
