@@ -305,8 +305,8 @@ lease_is_in_the_way(const lease_holder *holder, int64_t delay_us,
 }
 
 /*
- * When this holder, apart from its guards, stops keeping strangers out without
- * any event; INT64_MAX: only an event ends that.
+ * The time from which this holder, apart from its guards, no longer keeps
+ * strangers out; INT64_MAX: only an event ends that.
  */
 static inline int64_t
 lease_end_us(const lease_holder *holder, int64_t delay_us)
