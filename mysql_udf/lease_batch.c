@@ -35,7 +35,7 @@
 #include "array.h"
 #include "image.h"
 #include "image_marks.h"
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_checkpoint.h"
 #include "lease_early.h"
 #include "lease_guards.h"

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_lists.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"

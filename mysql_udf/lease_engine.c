@@ -36,7 +36,7 @@
 
 #include "connection.h"
 #include "lease_batch.h"
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_early.h"
 #include "lease_guards.h"
 #include "lease_moment.h"

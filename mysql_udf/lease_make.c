@@ -22,7 +22,7 @@
 
 #include <assert.h>
 
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_deadlock.h"
 #include "lease_early.h"
 #include "lease_guards.h"

@@ -6,7 +6,7 @@
  */
 #include "lease_owned.h"
 
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_lists.h"
 #include "lease_mutex.h"
 #include "lease_name.h"

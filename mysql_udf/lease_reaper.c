@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "image.h"
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_names.h"

@@ -8,7 +8,7 @@
  */
 #include "lease_upkeep.h"
 
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_pace.h"

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "lease_calls.h"
+#include "lease_call_end.h"
 #include "lease_waiters.h"
 #include "udf_text.h"
 

@@ -1,11 +1,11 @@
 /*
- * lease_calls.h
+ * lease_call_end.h
  *	  How a call ends: answered, put off, put back, failed, or given up.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#ifndef DLOCK_LEASE_CALLS_H
-#define DLOCK_LEASE_CALLS_H
+#ifndef DLOCK_LEASE_CALL_END_H
+#define DLOCK_LEASE_CALL_END_H
 
 #include "lease_status.h"
 #include "lease_waiters.h"
@@ -23,7 +23,7 @@ typedef struct lease_failure
 								 * that no guard does */
 } lease_failure;
 
-/* lease_calls.c */
+/* lease_call_end.c */
 extern void lease_call_finish(lease_call *call);
 extern void lease_call_answer_now(lease_call *call);
 extern void lease_call_answer_committed(lease_call *call);
@@ -49,4 +49,4 @@ extern void lease_call_return(lease_call *call);
 extern size_t lease_calls_visit_served(lease_waiters_visitor *visit,
 									   void *context);
 
-#endif							/* DLOCK_LEASE_CALLS_H */
+#endif							/* DLOCK_LEASE_CALL_END_H */

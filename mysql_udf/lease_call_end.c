@@ -1,13 +1,13 @@
 /*
- * lease_calls.c
- *	  Where a call goes: answered, put off, put back, failed, or given up.
+ * lease_call_end.c
+ *	  How a call ends: answered, put off, put back, failed, or given up.
  *
  * All of this is with the engine's mutex held.  Only the batcher does it, except that a
  * caller may give its call up, and return a grant that it will not learn of.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#include "lease_calls.h"
+#include "lease_call_end.h"
 
 #include "lease_lists.h"
 #include "lease_moment.h"
