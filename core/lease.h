@@ -109,6 +109,22 @@ typedef enum lease_kind
 	LEASE_TRANSACTION			/* the end of the transaction that took it */
 } lease_kind;
 
+/* The name of a kind for users. */
+static inline const char *
+lease_kind_name(lease_kind kind)
+{
+	switch (kind)
+	{
+		case LEASE_PLAIN:
+			return "plain";
+		case LEASE_SESSION:
+			return "session";
+		case LEASE_TRANSACTION:
+			return "transaction";
+	}
+	return "?";					/* keep the compiler quiet */
+}
+
 #define LEASE_KIND_FIRST	LEASE_PLAIN
 #define LEASE_KIND_LAST		LEASE_TRANSACTION
 

@@ -16,21 +16,6 @@
 
 #include "udf_text.h"
 
-static const char *
-kind_name(lease_kind kind)
-{
-	switch (kind)
-	{
-		case LEASE_PLAIN:
-			return "plain";
-		case LEASE_SESSION:
-			return "session";
-		case LEASE_TRANSACTION:
-			return "transaction";
-	}
-	return "?";					/* keep the compiler quiet */
-}
-
 /* Check that a request was no misuse; else raise an error and return false. */
 bool
 dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
@@ -57,8 +42,8 @@ dlock_check_answer(const dlock_call *call, const dlock_answer *answer)
 		case LEASE_MIXED_KINDS:
 			return dlock_raise("55000",
 							   "owner \"%s\" holds \"%s\" as a %s lease and cannot also take it as a %s lease; release it first",
-							   owner, name, kind_name(answer->held_kind),
-							   kind_name(request->kind));
+							   owner, name, lease_kind_name(answer->held_kind),
+							   lease_kind_name(request->kind));
 		case LEASE_IS_PERMIT:
 			return dlock_raise("55000",
 							   "owner \"%s\" holds permits of \"%s\", which cannot be downgraded; release permits instead",

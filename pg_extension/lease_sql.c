@@ -190,21 +190,6 @@ check_may_change(const char *function)
  * ----------------------------------------------------------------
  */
 
-static const char *
-lease_kind_name(lease_kind kind)
-{
-	switch (kind)
-	{
-		case LEASE_PLAIN:
-			return "plain";
-		case LEASE_SESSION:
-			return "session";
-		case LEASE_TRANSACTION:
-			return "transaction";
-	}
-	return "?";					/* keep the compiler quiet */
-}
-
 /* Raise an error if a request was misuse. */
 static void
 check_misuse(lease_bytes name, const lease_request *request,
