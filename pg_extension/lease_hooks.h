@@ -1,0 +1,12 @@
+/*
+ * lease_hooks.h
+ *	  Keep the lock table as it is, by hooks on statements and on objects.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_HOOKS_H
+#define DLOCK_LEASE_HOOKS_H
+
+extern void lease_hooks_install(void);
+
+#endif							/* DLOCK_LEASE_HOOKS_H */
