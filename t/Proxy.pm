@@ -6,6 +6,8 @@
 #   $proxy->pass                         it forwards everything, as it does at first
 #   $proxy->swallow                      it takes everything and forwards nothing, of new
 #                                        connections too; none is closed
+#   $proxy->swallowed                    wait until it has done so with what a server said,
+#                                        or a connection has ended
 #   $proxy->cut                          it ends all connections, and goes on
 #   $proxy->cut_reply('x')               it ends the next connection on which a client says
 #                                        "x", in place of the reply to that
@@ -62,6 +64,7 @@ sub order
 
 sub pass { return $_[0]->order('pass') }
 sub swallow { return $_[0]->order('swallow') }
+sub swallowed { return $_[0]->order('swallowed') }
 sub cut { return $_[0]->order('cut') }
 sub cut_reply { return $_[0]->order("reply to $_[1]") }
 
@@ -91,6 +94,8 @@ sub serve
 	my %is_client;
 	my %replies;		# of a server's socket: its next reply is that which is cut
 	my $swallows = 0;
+	my $swallowed = 0;	# what a server said, since it swallows
+	my $awaits = 0;		# whoever orders waits for that
 	my $word;			# after which one is
 
 	my $end = sub {
@@ -113,8 +118,9 @@ sub serve
 				chomp $order;
 				if ($order eq 'cut') { $end->($_) for grep { $is_client{$_} } $select->handles }
 				elsif ($order =~ /^reply to (.+)/) { $word = $1 }
-				else { $swallows = $order eq 'swallow' }
-				syswrite($ack, "done\n");
+				elsif ($order eq 'swallowed') { $awaits = 1 }
+				else { ($swallows, $swallowed) = ($order eq 'swallow', 0) }
+				syswrite($ack, "done\n") unless $awaits;
 			}
 			elsif ($socket == $listener)
 			{
@@ -129,6 +135,7 @@ sub serve
 			elsif ($other{$socket})
 			{
 				my $n = sysread($socket, my $data, 65536);
+				if ($swallows && (!$n || !$is_client{$socket})) { $swallowed = 1 }
 				if (!$n) { $end->($socket) unless $swallows; $select->remove($socket); next }
 				next if $swallows;
 				my $to = $other{$socket};
@@ -147,6 +154,11 @@ sub serve
 					substr($data, 0, $written) = '';
 				}
 			}
+		}
+		if ($awaits && $swallowed)
+		{
+			$awaits = 0;
+			syswrite($ack, "done\n");
 		}
 	}
 	return;

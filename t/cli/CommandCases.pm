@@ -378,7 +378,8 @@ sub thaw
 # ----------------------------------------------------------------
 
 # Start a proxy (Proxy.pm); answers its port, and a function that tells it what to do:
-# "pass", "swallow" what comes, in both directions, or "cut" all connections.
+# "pass", "swallow" what comes, in both directions, wait until it is "swallowed", or "cut"
+# all connections.
 sub proxy
 {
 	my $proxy = Proxy->start(socket_path());
