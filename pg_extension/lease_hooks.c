@@ -279,7 +279,8 @@ check_locks(PlannedStmt *pstmt, bool *read_only)
 
 	if (names != NIL && *read_only)
 	{
-		pstmt = copyObject(pstmt);
+		/* copyObject() is a macro that in 19 may take a compiler of C23 */
+		pstmt = (PlannedStmt *) copyObjectImpl(pstmt);
 		*read_only = false;
 		names = locked_names(pstmt->utilityStmt);
 	}
