@@ -50,9 +50,9 @@ Seconds = Union[int, float, timedelta]
 _SelfLease = TypeVar("_SelfLease", bound="Lease")
 _SelfAsyncLease = TypeVar("_SelfAsyncLease", bound="AsyncLease")
 
-# Linux counts the time that the machine is suspended in CLOCK_BOOTTIME; macOS and Windows do so in
-# their monotonic clocks.
-_CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
+# Linux counts the time that the machine is suspended in CLOCK_BOOTTIME, and macOS in its
+# CLOCK_MONOTONIC, but not in Python's time.monotonic().  On Windows that does.
+_CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def now() -> float:
