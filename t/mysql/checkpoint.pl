@@ -167,30 +167,30 @@ ok(Scenarios::Run::until(sub {
 # for a read lock for some seconds, each being tried for a second at a time.
 sql(q{UPDATE dlock.settings SET value = '3600' WHERE name = 'lock_timeout'});
 my ($third, $short, $long) = map { $engine->client($_) } qw(third short long);
-is($third->value(q{SELECT dlock_acquire('third', 'third', 60) > 0}), 1, 'a lease of one owner');
-is($holder->value(q{SELECT dlock_acquire('last', 'last', 60) > 0}), 1, 'and of another');
+is($third->value(q{SELECT dlock_acquire('third', 'third', 6000) > 0}), 1, 'a lease of one owner');
+is($holder->value(q{SELECT dlock_acquire('last', 'last', 6000) > 0}), 1, 'and of another');
 my $last = unpack('H*', 'last');
 ok(Scenarios::Run::until(sub {
 	sql('SELECT dlock_settle()');
 	sql('FLUSH TABLES WITH READ LOCK');
-	$third->send(q{SELECT dlock_renew_all('third', 60)});
+	$third->send(q{SELECT dlock_renew_all('third', 6000)});
 	sleep 0.3;
-	$short->send(q{SELECT dlock_renew_all('last', 60)});
+	$short->send(q{SELECT dlock_renew_all('last', 6000)});
 	sleep 0.3;
-	$long->send(q{SELECT dlock_renew_all('last', 6000)});
+	$long->send(q{SELECT dlock_renew_all('last', 12000)});
 	sleep 3.5 + rand 2;
 	sql('UNLOCK TABLES');
 	is($_->answer->{rows}[0][0], 1, 'all is renewed') for $third, $short, $long;
 	my $journal = sql(q{SELECT GROUP_CONCAT(CONVERT(changes USING utf8mb4) ORDER BY number) FROM dlock.journal});
 	my @times = $journal =~ /\[3,"$last","\w+","\w+",(\d+),/g;
-	return @times == 2 && $times[0] == $times[1] && $holder->value(q{SELECT dlock_remaining('last', 'last') > 60});
+	return @times == 2 && $times[0] == $times[1] && $holder->value(q{SELECT dlock_remaining('last', 'last') > 6000});
 }), 'two renewals are written together');
 $engine->kill_server;
 $_->quit for $holder, $other, $settler, $reader, $third, $short, $long;
 $engine->boot;
 open_sessions();
-is($holder->value(q{SELECT dlock_remaining('last', 'last') > 60}), 1, 'the lease is as it was renewed last');
-is($other->value(q{SELECT remaining > 60 FROM dlock.locks WHERE name = 'last'}), 1, 'as the view shows');
+is($holder->value(q{SELECT dlock_remaining('last', 'last') > 6000}), 1, 'the lease is as it was renewed last');
+is($other->value(q{SELECT remaining > 6000 FROM dlock.locks WHERE name = 'last'}), 1, 'as the view shows');
 
 $_->quit for $holder, $other, $settler, $reader;
 $engine->stop;

@@ -124,6 +124,8 @@ is_complete($bare, 'then installed');
 for my $server ($bare, $engine)
 {
 	my $what = $server == $bare ? 'restored over it' : 'restored where it comes from';
+	# with nothing to be written the library leaves alone what it finds in the middle of that
+	$server->control->value('SELECT dlock_settle()');
 	$server->end_control;
 	is(restore($server, $dump), '', "$what: no error");
 	$server->control->value('FLUSH PRIVILEGES');

@@ -56,20 +56,31 @@ BEGIN
 	DECLARE holder VARCHAR(40);
 	DECLARE granted BIGINT;
 	DECLARE message TEXT;
+	DECLARE number INT;
+	DECLARE again BOOLEAN DEFAULT FALSE;
+	DECLARE began DATETIME(6);
 	DECLARE ended DATETIME(6) DEFAULT sysdate(6) + INTERVAL seconds SECOND;
 	DECLARE CONTINUE HANDLER FOR SQLEXCEPTION
 	BEGIN
-		GET DIAGNOSTICS CONDITION 1 message = MESSAGE_TEXT;
-		SET @wrong = concat(@wrong, holder, ': ', message, '; ');
+		GET DIAGNOSTICS CONDITION 1 number = MYSQL_ERRNO, message = MESSAGE_TEXT;
+		-- a release that could not be written for lock_timeout
+		IF number = 3572 AND sysdate(6) > began + INTERVAL 5 SECOND THEN
+			SET again = TRUE;
+		ELSE
+			SET @wrong = concat(@wrong, holder, ': ', message, '; ');
+		END IF;
 	END;
 	SET @wrong = '', @tokens = '', @done = 0;
 	WHILE sysdate(6) < ended DO
-		SET @done = @done + 1, holder = concat(me, '.', @done), granted = NULL;
+		SET @done = @done + 1, holder = concat(me, '.', @done), granted = NULL, began = NULL;
 		SET granted = dlock_acquire_permit('permits', holder, 6000, 10000, 600);
 		SET @tokens = concat(@tokens, ' ', ifnull(granted, 'NULL'));
-		IF NOT dlock_release('permits', holder, granted) <=> 1 THEN
-			SET @wrong = concat(@wrong, holder, ' was not held; ');
-		END IF;
+		REPEAT
+			SET again = FALSE, began = sysdate(6);
+			IF NOT dlock_release('permits', holder, granted) <=> 1 THEN
+				SET @wrong = concat(@wrong, holder, ' was not held; ');
+			END IF;
+		UNTIL NOT again END REPEAT;
 	END WHILE;
 END//
 DELIMITER ;
