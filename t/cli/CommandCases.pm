@@ -37,7 +37,7 @@ BEGIN
 
 our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
   lines_of write_text scratch was_late url socket_path dlock engine processes children watchdog_of state_of freeze
-  thaw proxy holds_name waits_for boot_time writer one_after_the_other RELEASED_IN);
+  thaw proxy holds_name waits_for sleeps_for boot_time writer one_after_the_other RELEASED_IN);
 
 our $patience = 180;
 
@@ -223,6 +223,15 @@ sub waits_for
 	return query("SELECT count(*) FROM dlock.waiters WHERE name = '$name'") == ($number // 1);
 }
 
+# The same of one that has looked for deadlocks, too: on PostgreSQL it does so after it has
+# joined, and then sleeps.
+sub sleeps_for
+{
+	my ($name) = @_;
+	return waits_for($name) && ($engine->kind ne 'postgres' || query("SELECT count(*) FROM dlock.waiters JOIN pg_stat_activity USING (pid)
+		WHERE name = '$name' AND wait_event = 'DlockLease'") == 1);
+}
+
 # ----------------------------------------------------------------
 # Programs
 # ----------------------------------------------------------------
@@ -281,9 +290,10 @@ sub take_all_signals
 sub has_ended
 {
 	my ($run) = @_;
+	return $run->{status} if !defined $run->{pid};
 	return if waitpid($run->{pid}, WNOHANG) == 0;
 	delete $run->{pid};
-	return $? & 127 ? 'signal ' . ($? & 127) : $? >> 8;
+	return $run->{status} = $? & 127 ? 'signal ' . ($? & 127) : $? >> 8;
 }
 
 # Wait for its end.
@@ -300,7 +310,7 @@ sub finish
 			kill 'KILL', $run->{pid};
 			waitpid($run->{pid}, 0);
 			delete $run->{pid};
-			return 'none, it had to be killed';
+			return $run->{status} = 'none, it had to be killed';
 		}
 		sleep 0.01;
 	}

@@ -173,7 +173,7 @@ sub waiting
 	runs('deadlock: one', 0, qr/./, '', qw(acquire --ttl 1m --owner d1 d-a));
 	runs('deadlock: two', 0, qr/./, '', qw(acquire --ttl 1m --owner d2 d-b));
 	my $one = launch(qw(acquire --ttl 1m --owner d1 d-b --wait 1m));
-	eventually(sub { waits_for('d-b') });
+	eventually(sub { sleeps_for('d-b') });
 	runs('deadlock', 75, '', qr/.*deadlock.*/, qw(acquire --ttl 1m --owner d2 d-a --wait 1m));
 	runs('deadlock: gives back', 0, "true\n", '', qw(release --owner d2 d-b));
 	is(finish($one), 0, 'the other goes on');

@@ -98,7 +98,14 @@ sub statuses
 	}
 	for my $ttl (qw(90 1.5 5m 1h30m 2500ms 20s 1m0.5s PT1M), '5 minutes')
 	{
-		ends_with(0, "a TTL of $ttl", 'run', '--ttl', $ttl, "ttl $ttl", 'true');
+		my $status;
+		for my $try (1 .. 10)
+		{
+			$run = launch('run', '--ttl', $ttl, "ttl $ttl $try", 'true');
+			$status = finish($run);
+			last if !was_late($run);
+		}
+		is($status, 0, "a TTL of $ttl") or diag(errors($run));
 	}
 	$run = ends_with(0, 'help', 'run', '--help');
 	like(output($run), qr/--on-lost/, 'says what options there are');
@@ -240,7 +247,7 @@ sub leases
 	for my $try (1 .. 10)
 	{
 		$run = launch('run', '--ttl', '4', "long $try", '--', 'sh', '-c', 'echo $DLOCK_TOKEN; sleep 6; echo $DLOCK_TOKEN');
-		eventually(sub { output($run) =~ /\n/ });
+		eventually(sub { output($run) =~ /\n/ || was_late($run) });
 		$others = 0;
 		until (defined($status = has_ended($run)))
 		{
@@ -333,7 +340,7 @@ sub given_back
 	in_time(RELEASED_IN, sub {
 		my $name = "signaled $_[0]";
 		my $run = launch('run', $name, '--', 'sleep', '1000');
-		eventually(sub { holds_name($name) && children(watchdog_of($run)) });
+		eventually(sub { watchdog_of($run) && holds_name($name) && children(watchdog_of($run)) });
 		my ($command) = children(watchdog_of($run));
 		freeze($run->{pid});
 		kill 'TERM', $command;
@@ -348,19 +355,20 @@ sub given_back
 	# the grant is lost on its way
 	my ($port, $network) = proxy();
 	my $began;
-	in_time(sub { time - $began < 8 }, sub {
+	in_time(sub { time - $began < 4 }, sub {
 		my $name = "unanswered $_[0]";
 		my $holder = launch('run', $name, '--', 'sleep', '1000');
 		eventually(sub { holds_name($name) });
 		$network->('pass');
-		my $run = launch({ url => url($port) }, 'run', '--wait', '5', '--timeout', '5', $name, '--', 'true');
-		eventually(sub { waits_for($name) || has_ended($run) });
-		$network->('swallow');
 		$began = time;
+		my $run = launch({ url => url($port) }, 'run', '--wait', '5', '--timeout', '5', $name, '--', 'true');
+		eventually(sub { waits_for($name) || defined has_ended($run) });
+		return fail('it waits') if defined has_ended($run);
+		$network->('swallow');
 		kill 'TERM', $holder->{pid};
 		is(finish($holder), 143, 'a holder ends');
 		ok(holds_name($name), 'and the waiter is granted the lease');
-		$network->('swallowed') unless has_ended($run);
+		$network->('swallowed') unless defined has_ended($run);
 		$network->('pass');
 		is(finish($run), 69, 'but is not told');
 		ok(holds_name($name, 0), 'and gives it back');
@@ -383,7 +391,7 @@ sub endings
 	for my $try (1 .. 10)
 	{
 		$run = launch('run', '--ttl', '6', '--grace', '1.5', "stubborn $try", '--', 'perl', '-e', q{$SIG{TERM} = sub { syswrite STDOUT, "term " . Time::HiRes::clock_gettime(7) . "\n" }; use Time::HiRes; syswrite STDOUT, "ready\n"; while (1) { syswrite STDOUT, Time::HiRes::clock_gettime(7) . "\n"; Time::HiRes::sleep 0.05 }});
-		eventually(sub { output($run) =~ /ready/ });
+		eventually(sub { output($run) =~ /ready/ || was_late($run) });
 		query("SELECT dlock_force_release('stubborn $try')");
 		$status = finish($run);
 		($term) = output($run) =~ /term ([\d.]+)/;

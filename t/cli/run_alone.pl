@@ -144,9 +144,9 @@ sub first_thread_ended
 	kill 'KILL', $left;
 
 	$pid = scratch('in-session');
-	$run = launch('run', '--ttl', '30', '--grace', '0.3', 'thread', '--', 'sh', '-c', $threads->($pid, 1) . '; sleep 100');
-	eventually(sub { -e $pid && holds_name('thread') });
-	is(query(q{SELECT dlock_force_release('thread')}), 1, 'a lease is lost');
+	$run = launch('run', '--ttl', '30', '--grace', '0.3', 'another thread', '--', 'sh', '-c', $threads->($pid, 1) . '; sleep 100');
+	eventually(sub { -e $pid && holds_name('another thread') });
+	is(query(q{SELECT dlock_force_release('another thread')}), 1, 'a lease is lost');
 	is(finish($run), 70, 'one that has such a process in another session');
 	($left) = lines_of($pid);
 	is(living_threads($left), 0, 'which is gone, too');
@@ -224,8 +224,9 @@ sub early_watchdog
 	eventually(sub { -s $file });
 	my $second = launch('run', '--ttl', '300', '--wait', 'forever', 'early', '--', writer($file, 0.2));
 	eventually(sub { waits_for('early') });
-	my $watchdog = watchdog_of($second);
-	ok($watchdog, 'who waits has a watchdog');
+	# which is named a moment later than it is there
+	my $watchdog;
+	ok(eventually(sub { $watchdog = watchdog_of($second) }), 'who waits has a watchdog');
 	kill 'KILL', $watchdog;
 	ok(eventually(sub { my $new = watchdog_of($second); $new && $new != $watchdog }), 'and a new one, if it is killed');
 	kill 'TERM', $first->{pid};
@@ -238,7 +239,8 @@ sub early_watchdog
 	eventually(sub { holds_name('late') });
 	$second = launch('run', '--wait', 'forever', 'late', '--', 'echo', 'begun');
 	eventually(sub { waits_for('late') });
-	freeze(watchdog_of($second));
+	eventually(sub { $watchdog = watchdog_of($second) });
+	freeze($watchdog);
 	kill 'TERM', $first->{pid};
 	is(finish($first) . ' ' . finish($second), '143 0', 'one that was stopped meanwhile is replaced');
 	is(output($second), "begun\n", 'and the command runs');
@@ -248,7 +250,7 @@ sub early_watchdog
 	eventually(sub { holds_name('early') });
 	$second = launch('run', '--wait', 'forever', 'early', '--', 'true');
 	eventually(sub { waits_for('early') });
-	$watchdog = watchdog_of($second);
+	eventually(sub { $watchdog = watchdog_of($second) });
 	kill 'KILL', $second->{pid};
 	is(finish($second), 'signal 9', 'one that waits is killed');
 	ok(eventually(sub { state_of($watchdog) eq '' }), 'its watchdog ends');

@@ -78,7 +78,7 @@ for driver in DRIVERS:
     connect = agent.connect
 
     # fork
-    with make("fork", 60) as lease:
+    with make(f"fork-{driver}", 60) as lease:
         child = os.fork()
         if child == 0:
             answers = (lease.held, lease.state, lease.lost.is_set(), lease.lost.wait(), type(error_of(lease.check)), lease.release())
@@ -88,8 +88,8 @@ for driver in DRIVERS:
         if child == 0:
             sys.exit(0)
         os.waitpid(child, 0)
-        ok(lease.held and make("fork", 60).names == ["fork"], f"{driver}: and the parent has it")
-        ok(isinstance(error_of(make("fork", 60).acquire), dlock.Busy), f"{driver}: also when the child has exited")
+        ok(lease.held and make(f"fork-{driver}", 60).names == [f"fork-{driver}"], f"{driver}: and the parent has it")
+        ok(isinstance(error_of(make(f"fork-{driver}", 60).acquire), dlock.Busy), f"{driver}: also when the child has exited")
 
     # order of calls
     lease = make(f"order-{driver}", 60)
