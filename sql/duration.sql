@@ -98,7 +98,7 @@ BEGIN
 	END LOOP;
 END $$;
 SELECT count(*), bool_and(expires_at - acquired_at
-	BETWEEN interval '299.9 s' AND interval '300.1 s') AS five_minutes
+	BETWEEN interval '240 s' AND interval '360 s') AS five_minutes
 FROM dlock.locks WHERE name LIKE 'mix%';
 SELECT dlock_release_all('me');
 

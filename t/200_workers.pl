@@ -385,6 +385,8 @@ $node->append_conf('postgresql.conf', 'dlock.max_databases = 2');
 $node->safe_psql('postgres', 'ALTER DATABASE renamed ALLOW_CONNECTIONS false');
 $node->restart;
 workers_are('a c', 'two databases fit dlock.max_databases = 2');
+# a worker is seen before it has taken its place; a call takes it, too
+$node->safe_psql($_, q{SELECT dlock_release('none', 'x')}) for 'a', 'c';
 $node->safe_psql('postgres', 'ALTER DATABASE renamed ALLOW_CONNECTIONS true');
 is_refused('renamed', 'a third is refused, with a hint');
 

@@ -51,6 +51,8 @@ sub waits
 	my ($session, $call, @waiting) = @_;
 	$session->send("SELECT $call");
 	$all->waiting(@waiting);
+	# it looks for deadlocks after it has joined, and then sleeps
+	$all->until("SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}", 'DlockLease');
 	return;
 }
 
