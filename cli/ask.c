@@ -39,7 +39,7 @@ parse_arguments(int argc, char **argv, const struct option_spec *specs,
 		if (i >= argc)
 			break;
 		if (count == most)
-			usage_error("there are more arguments than %d; see dlock %s --help", most,
+			end_with(STATUS_USAGE, "there are more arguments than %d; see dlock %s --help", most,
 						subcommand);
 		arguments[count++] = argv[i];
 		/* read the rest as if it were the whole command line */
@@ -48,7 +48,7 @@ parse_arguments(int argc, char **argv, const struct option_spec *specs,
 		argv[0] = subcommand;
 	}
 	if (count < least)
-		usage_error("an argument is missing; see dlock %s --help", subcommand);
+		end_with(STATUS_USAGE, "an argument is missing; see dlock %s --help", subcommand);
 }
 
 static int64_t

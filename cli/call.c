@@ -57,7 +57,7 @@ owner_of(const struct call_options *options)
 	if (!owner)
 		owner = getenv("DLOCK_OWNER");
 	if (!owner || *owner == '\0')
-		usage_error("say who you are: --owner OWNER, or DLOCK_OWNER");
+		end_with(STATUS_USAGE, "say who you are: --owner OWNER, or DLOCK_OWNER");
 	return owner;
 }
 
@@ -79,7 +79,7 @@ token_of(const struct call_options *options, const char *name)
 		return DLOCK_NULL;
 	number = strtoll(token, &end, 10);
 	if (number < 1 || *end != '\0')
-		usage_error("DLOCK_TOKEN: \"%s\" is not a token", token);
+		end_with(STATUS_USAGE, "DLOCK_TOKEN: \"%s\" is not a token", token);
 	return DLOCK_INTEGER(number);
 }
 
@@ -134,9 +134,9 @@ acquire_command(int argc, char **argv)
 					"acquire --ttl TIME --owner OWNER [OPTION]... NAME\n\n"
 					"Take a lease and print its token.", &name, 1, 1);
 	if (options.ttl_us == 0)
-		usage_error("say how long the lease is to last: --ttl TIME");
+		end_with(STATUS_USAGE, "say how long the lease is to last: --ttl TIME");
 	if (options.shared && options.permits > 0)
-		usage_error("--shared and --permits exclude each other");
+		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
 	owner = owner_of(&options);
 	args[nargs++] = DLOCK_TEXT(name);
 	args[nargs++] = DLOCK_TEXT(owner);
@@ -249,7 +249,7 @@ renew_command(int argc, char **argv)
 					"Set the deadline of a lease to TIME from now; print true, false or null.",
 					&name, 1, 1);
 	if (options.ttl_us == 0)
-		usage_error("say how long the lease is to last from now: --ttl TIME");
+		end_with(STATUS_USAGE, "say how long the lease is to last from now: --ttl TIME");
 	args[0] = DLOCK_TEXT(name);
 	args[1] = DLOCK_TEXT(owner_of(&options));
 	args[2] = DLOCK_DURATION(options.ttl_us);

@@ -90,10 +90,6 @@ struct option_spec
 extern int	parse_options(int argc, char **argv,
 						  const struct option_spec *specs, const char *usage);
 
-/* Say what is wrong with the command line, and end with STATUS_USAGE. */
-extern void usage_error(const char *format,...)
-	__attribute__((format(printf, 1, 2), noreturn));
-
 /*
  * The index of COMMAND, where argv[first] is NAME: after a "--", if one
  * follows.  Without that, COMMAND must not begin with a dash, which is taken
@@ -106,9 +102,9 @@ extern int	command_after_name(int argc, char **argv, int first);
 /* Say something on standard error, in one line: "dlock: ...". */
 extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
 
-/* Say what the system refuses, such as memory, and end with STATUS_SYSTEM. */
-extern void system_error(const char *format,...)
-	__attribute__((format(printf, 1, 2), noreturn));
+/* Say what is wrong, and end with an exit status. */
+extern void end_with(int status, const char *format,...)
+	__attribute__((format(printf, 2, 3), noreturn));
 
 /* The exit status that goes with an error; STATUS_OK if there is none. */
 extern int	status_of(const dlock_error *error);

@@ -38,7 +38,7 @@ report(struct examination *e, enum finding finding, const char *what,
 	length = vasprintf(&value, format, arguments);
 	va_end(arguments);
 	if (length < 0)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	if (finding > e->worst)
 		e->worst = finding;
 	if (e->json)
@@ -155,7 +155,7 @@ try_a_lease(struct examination *e)
 	if (e->lost || !e->try_a_lease)
 		return;
 	if (getrandom(random, sizeof(random), 0) != (ssize_t) sizeof(random))
-		system_error("could not get random bytes");
+		end_with(STATUS_SYSTEM, "could not get random bytes");
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(name + strlen(name), 3, "%02x", random[i]);
 	args[0] = DLOCK_TEXT(name);

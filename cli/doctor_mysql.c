@@ -586,7 +586,7 @@ check_settings(struct mysql *m, double *overdue_s)
 		return;
 	list = open_memstream(&changed, &size);
 	if (!list)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 	{
 		const char *value = NULL;

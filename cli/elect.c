@@ -83,15 +83,15 @@ elect_command(int argc, char **argv)
 	int			first = parse_options(argc, argv, specs, usage);
 
 	if (first >= argc)
-		usage_error("there is no name; see dlock elect --help");
+		end_with(STATUS_USAGE, "there is no name; see dlock elect --help");
 	name = argv[first];
 	first = command_after_name(argc, argv, first);
 	if (first >= argc)
-		usage_error("there is no command; see dlock elect --help");
+		end_with(STATUS_USAGE, "there is no command; see dlock elect --help");
 	if (permits > INT32_MAX)
-		usage_error("--permits: the number is too large");
+		end_with(STATUS_USAGE, "--permits: the number is too large");
 	if (ttl_us == 0)
-		usage_error("--ttl must be more than 0");
+		end_with(STATUS_USAGE, "--ttl must be more than 0");
 
 	what.url = url;
 	what.lease.names = &name;

@@ -38,7 +38,7 @@ say(const char *format,...)
 }
 
 void
-system_error(const char *format,...)
+end_with(int status, const char *format,...)
 {
 	char		text[1024];
 	va_list		arguments;
@@ -47,7 +47,7 @@ system_error(const char *format,...)
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	say("%s", text);
-	exit(STATUS_SYSTEM);
+	exit(status);
 }
 
 int

@@ -206,7 +206,7 @@ who(const dlock_session *session, size_t row, size_t role_column)
 	FILE	   *out = open_memstream(&who, &size);
 
 	if (!out)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	fwrite(role ? role : "-", 1, role ? length : 1, out);
 	free(role);
 	if (dlock_session_engine(session) == DLOCK_POSTGRESQL)

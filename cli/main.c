@@ -63,5 +63,5 @@ main(int argc, char **argv)
 	for (const struct command *command = commands; command->name; command++)
 		if (strcmp(argv[1], command->name) == 0)
 			return command->run(argc - 1, argv + 1);
-	usage_error("there is no subcommand \"%s\"; see dlock --help", argv[1]);
+	end_with(STATUS_USAGE, "there is no subcommand \"%s\"; see dlock --help", argv[1]);
 }

@@ -11,23 +11,9 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void
-usage_error(const char *format,...)
-{
-	char		text[1024];
-	va_list		arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	say("%s", text);
-	exit(STATUS_USAGE);
-}
 
 static bool
 has_argument(const struct option_spec *spec)
@@ -82,7 +68,7 @@ set_option(const struct option_spec *spec, const char *argument)
 			count = strtoll(argument, &end, 10);
 			if (!isdigit((unsigned char) *argument) || *end != '\0' ||
 				errno != 0 || count < 1)
-				usage_error("--%s: \"%s\" is not a whole number of at least 1", spec->name,
+				end_with(STATUS_USAGE, "--%s: \"%s\" is not a whole number of at least 1", spec->name,
 							argument);
 			*(int64_t *) spec->value = count;
 			break;
@@ -96,7 +82,7 @@ set_option(const struct option_spec *spec, const char *argument)
 		case OPTION_DURATION:
 			if (!dlock_parse_duration(argument, spec->value) ||
 				*(int64_t *) spec->value < 0)
-				usage_error("--%s: \"%s\" is not a duration, such as 90, 1.5, 5m, 1h30m or 250ms%s",
+				end_with(STATUS_USAGE, "--%s: \"%s\" is not a duration, such as 90, 1.5, 5m, 1h30m or 250ms%s",
 							spec->name, argument,
 							spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
 			break;
@@ -136,12 +122,12 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 					memcmp(spec->name, word + 2, length) == 0)
 					break;
 			if (!spec->name)
-				usage_error("there is no option \"%s\"; see dlock %s --help",
+				end_with(STATUS_USAGE, "there is no option \"%s\"; see dlock %s --help",
 							word, argv[0]);
 			if (!has_argument(spec))
 			{
 				if (equals)
-					usage_error("--%s takes no argument", spec->name);
+					end_with(STATUS_USAGE, "--%s takes no argument", spec->name);
 				set_option(spec, NULL);
 			}
 			else if (equals)
@@ -149,7 +135,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 			else if (i + 1 < argc)
 				set_option(spec, argv[++i]);
 			else
-				usage_error("--%s needs an argument", spec->name);
+				end_with(STATUS_USAGE, "--%s needs an argument", spec->name);
 			continue;
 		}
 		/* short options, which may stand together: "-sw 5" */
@@ -159,7 +145,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 				if (spec->letter == *letter)
 					break;
 			if (!spec->name)
-				usage_error("there is no option \"-%c\"; see dlock %s --help",
+				end_with(STATUS_USAGE, "there is no option \"-%c\"; see dlock %s --help",
 							*letter, argv[0]);
 			if (!has_argument(spec))
 			{
@@ -171,7 +157,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 			else if (i + 1 < argc)
 				set_option(spec, argv[++i]);
 			else
-				usage_error("-%c needs an argument", *letter);
+				end_with(STATUS_USAGE, "-%c needs an argument", *letter);
 			break;
 		}
 	}
@@ -185,7 +171,7 @@ command_after_name(int argc, char **argv, int first)
 	if (first < argc && strcmp(argv[first], "--") == 0)
 		return first + 1;
 	if (first < argc && argv[first][0] == '-')
-		usage_error("option \"%s\" must come before \"%s\"", argv[first],
+		end_with(STATUS_USAGE, "option \"%s\" must come before \"%s\"", argv[first],
 					argv[first - 1]);
 	return first;
 }

@@ -61,7 +61,7 @@ run_command(int argc, char **argv)
 
 	names = (const char *const *) argv + first;
 	if (first >= argc)
-		usage_error("there is no name; see dlock run --help");
+		end_with(STATUS_USAGE, "there is no name; see dlock run --help");
 	if (!all)
 		first = command_after_name(argc, argv, first);
 	else
@@ -69,25 +69,25 @@ run_command(int argc, char **argv)
 		for (nnames = 0; argv[first] && strcmp(argv[first], "--") != 0; nnames++)
 			first++;
 		if (argv[first] == NULL)
-			usage_error("--all needs \"--\" between the names and the command");
+			end_with(STATUS_USAGE, "--all needs \"--\" between the names and the command");
 		first++;
 		if (nnames > DLOCK_NAMES_MAX)
-			usage_error("there may be %d names at most", DLOCK_NAMES_MAX);
+			end_with(STATUS_USAGE, "there may be %d names at most", DLOCK_NAMES_MAX);
 		if (shared || permits)
-			usage_error("--all takes exclusive leases, not --shared or --permits");
+			end_with(STATUS_USAGE, "--all takes exclusive leases, not --shared or --permits");
 	}
 	if (first >= argc)
-		usage_error("there is no command; see dlock run --help");
+		end_with(STATUS_USAGE, "there is no command; see dlock run --help");
 	if (shared && permits)
-		usage_error("--shared and --permits exclude each other");
+		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
 	if (permits > INT32_MAX)
-		usage_error("--permits: the number is too large");
+		end_with(STATUS_USAGE, "--permits: the number is too large");
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
-		usage_error("--on-lost is \"term\" or \"warn\"");
+		end_with(STATUS_USAGE, "--on-lost is \"term\" or \"warn\"");
 	if (ttl_us == 0)
-		usage_error("--ttl must be more than 0");
+		end_with(STATUS_USAGE, "--ttl must be more than 0");
 	if (timeout_us == 0)
-		usage_error("--timeout must be more than 0");
+		end_with(STATUS_USAGE, "--timeout must be more than 0");
 
 	what.url = url;
 	what.lease.names = names;

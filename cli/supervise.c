@@ -122,7 +122,7 @@ grace_for(int64_t grace_us, int64_t ttl_us)
 		return ttl_us / 5 < GRACE_MAX_US ? ttl_us / 5 : GRACE_MAX_US;
 	/* a renewal, due at a third, must come before */
 	if (grace_us > ttl_us / 2)
-		usage_error("--grace may be half of --ttl at most");
+		end_with(STATUS_USAGE, "--grace may be half of --ttl at most");
 	return grace_us;
 }
 
@@ -134,7 +134,7 @@ supervise_prepare(void)
 
 	note_inherited_files();
 	if (!processes_are_shown())
-		system_error("/proc does not show our own processes, which \"dlock run\" needs");
+		end_with(STATUS_SYSTEM, "/proc does not show our own processes, which \"dlock run\" needs");
 	terminal_open();
 
 	/* a connection that breaks must not end us; COMMAND gets it as it was */
@@ -166,7 +166,7 @@ supervise_prepare(void)
 	sigdelset(&awaited, SIGTSTP);
 	signals = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signals < 0 || stops < 0)
-		system_error("could not wait for signals: %s", strerror(errno));
+		end_with(STATUS_SYSTEM, "could not wait for signals: %s", strerror(errno));
 	{
 		/* not awaited, but it must not stop us: see terminal.c */
 		sigset_t	output;

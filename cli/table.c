@@ -61,7 +61,7 @@ more_memory(void *memory, size_t size)
 	void	   *more = realloc(memory, size > 0 ? size : 1);
 
 	if (!more)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	return more;
 }
 
@@ -199,10 +199,10 @@ safe_text(const char *text, size_t length, size_t *width)
 	FILE	   *out = open_memstream(&safe, &size);
 
 	if (!out)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	columns = print_safe(text, length, out);
 	if (fclose(out) != 0)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	if (width)
 		*width = columns;
 	return safe;

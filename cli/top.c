@@ -226,7 +226,7 @@ behind_whom(const struct waiter *waiter, size_t place)
 	const char *separator = "";
 
 	if (!out)
-		system_error("out of memory");
+		end_with(STATUS_SYSTEM, "out of memory");
 	for (size_t i = 0; i < top.lock_count; i++)
 		if (is_same(top.locks[i].lock.name, top.locks[i].lock.name_length,
 					waiter->name, waiter->name_length))
@@ -767,9 +767,9 @@ top_command(int argc, char **argv)
 					"order, / filter, up and down choose, f force a release, space look, q quit.",
 					NULL, 0, 0);
 	if (top.delay_us < DELAY_LEAST_US)
-		usage_error("--delay: not more often than every 100ms");
+		end_with(STATUS_USAGE, "--delay: not more often than every 100ms");
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-		usage_error("top needs a terminal; use ls, waiters and stats");
+		end_with(STATUS_USAGE, "top needs a terminal; use ls, waiters and stats");
 	top.session = open_session(url);
 	/* an error at the start is printed as a line, not on a screen */
 	if (!connect_to(top.session, top.timeout_us) || !ask_what_server() || !look_at_server())
@@ -777,7 +777,7 @@ top_command(int argc, char **argv)
 
 	screen = newterm(NULL, stdout, stdin);
 	if (!screen)
-		usage_error("the terminal cannot show this: see TERM");
+		end_with(STATUS_USAGE, "the terminal cannot show this: see TERM");
 	cbreak();
 	noecho();
 	nodelay(stdscr, TRUE);
