@@ -111,11 +111,16 @@ sub is_waiting
 	return scalar grep { $_ eq $session->{id} } $self->waiting;
 }
 
+# The statement for those of waiters() that have looked whether that is a deadlock.
+sub sleepers { return $_[0]->waiters }
+
 # Does a session wait, and has it looked whether that is a deadlock?
 sub is_asleep
 {
 	my ($self, $session) = @_;
-	return $self->is_waiting($session);
+	my $answer = $self->control->query($self->sleepers);
+	die $answer->{message} if defined $answer->{error};
+	return scalar grep { $_->[0] eq $session->{id} } @{ $answer->{rows} };
 }
 
 # Does an answer, or an error's message, say that an acquire could not be decided in its time?  On a
@@ -280,12 +285,7 @@ sub waiters { return 'SELECT pid, name, "position" FROM dlock.waiters' }
 
 # A session looks for deadlocks after it has joined, and only then sleeps.  If another closes
 # the circle before that look, this session finds it, and is told.
-sub is_asleep
-{
-	my ($self, $session) = @_;
-	return $self->control->value("SELECT count(*) FROM dlock.waiters w JOIN pg_stat_activity a USING (pid)
-		WHERE pid = $session->{id} AND wait_event = 'DlockLease'") > 0;
-}
+sub sleepers { return $_[0]->waiters . q{ JOIN pg_stat_activity USING (pid) WHERE wait_event = 'DlockLease'} }
 
 sub connections
 {

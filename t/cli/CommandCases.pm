@@ -223,13 +223,11 @@ sub waits_for
 	return query("SELECT count(*) FROM dlock.waiters WHERE name = '$name'") == ($number // 1);
 }
 
-# The same of one that has looked for deadlocks, too: on PostgreSQL it does so after it has
-# joined, and then sleeps.
+# The same of one that has looked for deadlocks, too.
 sub sleeps_for
 {
 	my ($name) = @_;
-	return waits_for($name) && ($engine->kind ne 'postgres' || query("SELECT count(*) FROM dlock.waiters JOIN pg_stat_activity USING (pid)
-		WHERE name = '$name' AND wait_event = 'DlockLease'") == 1);
+	return waits_for($name) && query('SELECT count(*) FROM (' . $engine->sleepers . ") AS sleepers WHERE name = '$name'") == 1;
 }
 
 # ----------------------------------------------------------------

@@ -526,9 +526,7 @@ until_true(sub { is_free('busy') }, 'and nothing is held');
 $p->say('new c1 name=c1 owner=o1 ttl=600', 'new c2 name=c2 owner=o2 ttl=600', 'start c1', 'start c2');
 $p->next_is($_, qr/^held /) for 'c1', 'c2';
 $p->say('new c3 name=c2 owner=o1 ttl=600 wait=600', 'start c3');
-# on PostgreSQL it looks for deadlocks after it has joined, and then sleeps
-until_true(sub { is_waiting('c2') == 1 && (!$is_postgres || value(q{SELECT count(*) FROM dlock.waiters
-	JOIN pg_stat_activity USING (pid) WHERE name = 'c2' AND wait_event = 'DlockLease'}) == 1) }, 'one waits for the other');
+until_true(sub { is_waiting('c2') == 1 && value('SELECT count(*) FROM (' . $engine->sleepers . q{) AS sleepers WHERE name = 'c2'}) == 1 }, 'one waits for the other');
 $p->say('new c4 name=c1 owner=o2 ttl=600 wait=600', 'start c4');
 $p->next_is('c4', $is_postgres ? qr/^refused busy 40P01 / : qr/^refused busy \S+ 3058 /);
 $p->say('release c3');
