@@ -132,8 +132,11 @@ lease_server_look(void)
 		lease_note_not_looked();
 		return status;
 	}
+	/* the last: this run may have taken over since the last look, for another kind of server */
 	if (c->is_clustered != tenure->clustered ||
-		has_journal != tenure->has_journal)
+		has_journal != tenure->has_journal ||
+		(tenure->has_taken_over &&
+		 tenure->direct != (c->is_clustered || !has_journal)))
 		lease_forget();
 	lease_note_looked(c->is_clustered, c->is_read_only, began_us);
 	return LEASE_STATUS_OK;
