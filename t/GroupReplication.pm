@@ -138,8 +138,16 @@ sub give_up_late
 	{
 		$node->control->value('SET GLOBAL group_replication_unreachable_majority_timeout = '
 			  . ($late ? 0 : $node->{options}{majority_timeout} // 0));
-		$node->control->value('SET GLOBAL group_replication_member_expel_timeout = ' . ($late ? 3600 : 0));
+		$node->expel_late($late);
 	}
+	return;
+}
+
+# Have the member give up a silent one however long that takes; or soon.
+sub expel_late
+{
+	my ($self, $late) = @_;
+	$self->control->value('SET GLOBAL group_replication_member_expel_timeout = ' . ($late ? 3600 : 0));
 	return;
 }
 

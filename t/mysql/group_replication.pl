@@ -255,12 +255,17 @@ take_over([$primary], 'after', 'b', 'a free name after the majority came back');
 is(ask(at($primary), "SELECT dlock_renew('kept', 'a', 6000, $tokens{kept})"), 1, 'a lease goes on');
 
 GroupReplication::give_up_late(0);
+# when these go on, the first must not give up the second before that does
+$_->expel_late(1) for others($primary);
 $_->pause for others($primary);
 @sessions = send_acquires($primary, 'alone', 'short');
 is_no_grant(\@sessions, 'who asks a primary without a majority');
 my $alone = $primary;
 $_->resume for others($alone);
 forget_session($alone);
+my ($one, $two) = others($alone);
+ok(Scenarios::Run::until(sub { $one->state($two) eq 'ONLINE' && $two->state($one) eq 'ONLINE' }), 'the others come back');
+$_->expel_late(0) for $one, $two;
 $primary = take_over([ others($alone) ], 'alone', 'b', 'a free name after the others came back');
 is(ask(at($primary), q{SELECT dlock_owner('short')}), 'a', 'what was held is held');
 GroupReplication::gather();
