@@ -41,13 +41,8 @@ like(query('SELECT held FROM dlock.stats'), qr/^[01]$/, 'and has been counted');
 # While the worker is stopped the table outgrows what has summaries, and a session
 # begins a call that goes on later.
 $node->poll_query_until('postgres', q{SELECT reaped = 1 FROM dlock.stats}) or die 'no worker';
-# asleep, with no lock in its hands
-$node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity
-	WHERE backend_type = 'dlock worker' AND datname = 'postgres' AND wait_event = 'Extension'})
-  or die 'the worker does not sleep';
 my $worker = query(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = 'postgres'});
-kill 'STOP', $worker or die 'the worker is gone';
-Processes::until_stopped($worker);
+Processes::stop_asleep($worker, 'Extension', \&query);
 query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 36000,
 	request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 50000) i});
 is(query(q{SELECT count(dlock_acquire(lpad('short' || i, 255, 's'), 'mayfly', 0.001)) FROM generate_series(1, 1000) i}),

@@ -116,7 +116,7 @@ for my $wait (
 
 	$waiter->send(q{SELECT dlock_acquire('l', 'waiter', 3600, -1)});
 	$sessions->waiting('waiter');
-	kill 'STOP', $waiter->{pid};
+	$sessions->stop($waiter);
 	is($holder->query(q{SELECT dlock_release('l', 'holder')}), 't', 'granted to a waiter that is stopped');
 	evict();
 	my $good = page();

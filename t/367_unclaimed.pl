@@ -49,14 +49,6 @@ sub becomes_free
 		'free', $claim);
 }
 
-sub stop_process
-{
-	my ($pid) = @_;
-	kill 'STOP', $pid or die "could not stop $pid: $!";
-	Processes::until_stopped($pid);
-	return;
-}
-
 # ----------------------------------------------------------------
 # A client that dies right before the release
 # ----------------------------------------------------------------
@@ -81,13 +73,13 @@ for my $kind (sort keys %kinds)
 			$a->query("SELECT pg_terminate_backend($_[0]{pid}), dlock_release('l', 'a')");
 		},
 		'released, then its client killed' => sub {
-			stop_process($_[0]{pid});
+			$sessions->stop($_[0]);
 			$a->query(q{SELECT dlock_release('l', 'a')});
 			$_[0]->kill;
 			kill 'CONT', $_[0]{pid};
 		},
 		'released, then cancelled' => sub {
-			stop_process($_[0]{pid});
+			$sessions->stop($_[0]);
 			$a->query("SELECT dlock_release('l', 'a'), pg_cancel_backend($_[0]{pid})");
 			kill 'CONT', $_[0]{pid};
 		});
@@ -120,7 +112,7 @@ for my $kind (sort keys %kinds)
 	like($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), $is_token, 'locked table: a holds');
 	$b->send(q{SELECT dlock_acquire('l', 'b', 3600, -1)});
 	$sessions->waiting('b');
-	stop_process($b->{pid});
+	$sessions->stop($b);
 	is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... gives it to b, which is stopped');
 	is($a->query(q{SELECT dlock_owner('l')}), 'b', '... and holds it');
 	is($locker->query('BEGIN; LOCK TABLE dlock.lease_table'), '', '... somebody locks the table');
@@ -156,7 +148,7 @@ for my $kind (sort keys %retries)
 		like($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), $is_token, "$kind, $way: a holds");
 		$b->send("SELECT $function($first)");
 		$sessions->waiting('b');
-		stop_process($b->{pid});
+		$sessions->stop($b);
 		is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... and gives it to b, which is stopped');
 		like($retry->query("SELECT $function($again)"), $is_token, '... whose retry gets it') unless $locked;
 		$locker->query('BEGIN; LOCK TABLE dlock.lease_table') if $locked;
@@ -193,7 +185,7 @@ for my $kind (sort keys %retries)
 	like($a->query(q{SELECT dlock_acquire_permit('l', 'a', 3600, 2)}), $is_token, 'repeated, then more: a has the other permit');
 	$b->send(q{SELECT dlock_acquire_permit('l', 'b', 3600, 2, -1)});
 	$sessions->waiting('b');
-	stop_process($b->{pid});
+	$sessions->stop($b);
 	$a->query("SELECT dlock_release('l', 'a'), pg_cancel_backend($b->{pid})");
 	kill 'CONT', $b->{pid};
 	is($b->answer, '57014', '... b is cancelled');

@@ -38,6 +38,24 @@ sub until_stopped
 	return;
 }
 
+# Stop a process while it waits for an event, with no lock in its hands; $query gets a statement
+# and returns its only value.  It may have woken up between the look and the signal, so the
+# look is repeated once it has stopped.
+sub stop_asleep
+{
+	my ($pid, $event, $query) = @_;
+	my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND wait_event = '$event'";
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
+		return 0 if $query->($asleep) == 0;
+		kill 'STOP', $pid or die "could not stop process $pid: $!\n";
+		until_stopped($pid);
+		return 1 if $query->($asleep) == 1;
+		kill 'CONT', $pid;
+		return 0;
+	}) or die "process $pid does not sleep\n";
+	return;
+}
+
 # A server's first process, which starts the others.
 sub postmaster
 {

@@ -10,6 +10,7 @@
 #   $a->query($sql)          its answer, or the SQLSTATE of its error
 #   $b->send($sql)           start it
 #   $sessions->waiting('b')  until exactly these wait, in this order
+#   $sessions->stop($b)      stop the process of one that waits
 #   $b->answer               as query(), once it is there; "gone" if psql ended
 #   $b->error                what the last statement wrote to stderr
 #   $b->insist($sql)         until the session's own statement_timeout lets it be
@@ -22,6 +23,7 @@ use warnings;
 use CommandLine;
 use Poll;
 use PostgreSQL::Test::Utils;
+use Processes;
 
 sub new
 {
@@ -56,6 +58,14 @@ sub waiting
 		ORDER BY waiting_since, "position"), '') FROM dlock.waiters}, $wanted);
 	die "waiting: \"$answer\", not \"$wanted\"" if $answer ne $wanted;
 	return 1;
+}
+
+# Stop the process of a session that waits for a lease, as it sleeps.
+sub stop
+{
+	my ($self, $session) = @_;
+	Processes::stop_asleep($session->{pid}, 'DlockLease', sub { $self->{watcher}->query($_[0]) });
+	return;
 }
 
 package Sessions::Session;

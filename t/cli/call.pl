@@ -9,6 +9,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use CommandCases;
 use JSON::PP;
+use Processes;
 use Test::More;
 
 my $kind = $ARGV[0];
@@ -376,7 +377,7 @@ sub tables
 	runs('taken', 0, qr/./, '', qw(acquire --ttl 10m --owner t3), encode('UTF-8', "t/e\x{301}b"));
 	# whose row PostgreSQL's worker would remove when it comes by
 	my $worker = $is_postgres ? query(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = 'postgres'}) : undef;
-	freeze($worker) if $worker;
+	Processes::stop_asleep($worker, 'Extension', \&query) if $worker;
 	my $ended = eval { tables_with_one_that_ends(); 1 };
 	thaw($worker) if $worker;
 	die $@ if !$ended;

@@ -10,6 +10,7 @@ use lib $FindBin::RealBin;
 use CommandCases;
 use FreePorts;
 use JSON::PP;
+use Processes;
 use Test::More;
 
 my $kind = $ARGV[0];
@@ -289,7 +290,7 @@ sub postgres
 	cases('no server' => \&no_server, 'databases' => \&postgres_databases, 'clocks' => \&clocks,
 		'overdue' => sub {
 			overdue(
-				sub { freeze($worker); own_session('t')->value(q{SELECT dlock_acquire('over', 'me', 0.1)}) },
+				sub { Processes::stop_asleep($worker, 'Extension', \&sql); own_session('t')->value(q{SELECT dlock_acquire('over', 'me', 0.1)}) },
 				sub { thaw($worker); });
 			finds(doctor(), 'holders that let their lease expire', 'note', qr/\A1\z/);
 		});
