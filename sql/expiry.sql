@@ -13,7 +13,8 @@ BEGIN
 END $$;
 
 -- scenario 2: A's lease ends and B acquires
-SELECT dlock_acquire('job', 'a', 1) AS t1, dlock_acquire('job', 'b', 60) AS t2 \gset
+SELECT dlock_acquire('job', 'a', 60) AS t1, dlock_acquire('job', 'b', 60) AS t2,
+	dlock_renew('job', 'a', 0.1) AS ends_soon \gset
 SELECT :t1 > 0 AS taken, NOT :{?t2} AS refused;
 SELECT wait_until_free('job'), dlock_owner('job');
 SELECT count(*) FROM dlock_holders('job') WHERE expires_at > clock_timestamp();
@@ -34,7 +35,8 @@ SELECT wait_until_free('job');
 SELECT dlock_renew('job', 'a', 60), dlock_release('job', 'a'), dlock_renew_all('a', 60), dlock_release_all('a');
 
 -- the same owner after its deadline starts anew: larger token, one hold
-SELECT dlock_acquire('job', 'a', 1, request => 'r') AS t1, dlock_acquire('job', 'a', 1) AS t2 \gset
+SELECT dlock_acquire('job', 'a', 60, request => 'r') AS t1, dlock_acquire('job', 'a', 60) AS t2,
+	dlock_renew('job', 'a', 0.1) AS ends_soon \gset
 SELECT :t1 = :t2 AS same_token;
 SELECT wait_until_free('job');
 SELECT dlock_acquire('job', 'a', 60, request => 'r') > :t1 AS larger;

@@ -73,8 +73,10 @@ for my $round (1 .. $rounds)
 		my ($handle, undef, $err, $what) = @$_;
 		ok($handle->finish, "round $round: a $what goes well") or diag($$err);
 	}
-	# what is over is removed
-	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM dlock.locks WHERE remaining = 0}) or die 'the worker does nothing';
+	# what is over is removed, and the worker, which counts it a moment later, is done
+	$node->poll_query_until('postgres', q{SELECT (SELECT count(*) = 0 FROM dlock.locks WHERE remaining = 0) AND EXISTS (SELECT
+		FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = 'postgres' AND wait_event = 'Extension')})
+	  or die 'the worker does nothing';
 	is($node->safe_psql('postgres', q{SELECT held - (SELECT count(*) FROM dlock.locks) FROM dlock.stats}), 0, "round $round: and the count is right");
 }
 

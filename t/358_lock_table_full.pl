@@ -93,7 +93,10 @@ sub hoard
 		last if $gone;
 		$gone = Poll::until(2, sub { $client->query($workers) == 0 });
 	}
-	is($client->query('SELECT pg_try_advisory_lock(0)'), $out_of_memory, '... for others neither');
+	# a place may have come free, which is taken then
+	my ($key, $answer) = (0, 't');
+	$answer = $client->query('SELECT pg_try_advisory_lock(0, ' . ++$key . ')') while $answer eq 't' && $key < 100;
+	is($answer, $out_of_memory, '... for others neither');
 	return;
 }
 
