@@ -433,8 +433,8 @@ is(seen($anybody, 'anonymous'), "$mask, other\@localhost, NULL", 'and not theirs
 
 # A change of accounts that hangs in its commit.  Meanwhile MySQL does not tell what an
 # account was granted.  Looks ask for that only to show what is another account's, and not
-# under a lock of the server's.  The library waits for it, too, when it looks at the server,
-# but it does not take its time over what it knows.
+# under a lock of the server's.  The library waits for it, too, when it looks at the server;
+# meanwhile it answers what it knows.
 if (!$is_mariadb)
 {
 	my $state = sub {
