@@ -33,8 +33,8 @@ sub connected { return Wire::MySQL->of($engine, 'tester') }
 # What the manual has for calls while dlock is not there, or goes, by number.
 my %documented = (
 	1105 => qr/^could not use the lock table: |^could not connect to the server by its socket: /,
-	# MariaDB: dropped after the statement was parsed
-	$kind eq 'mariadb' ? (1122 => qr/^Can't load function 'dlock_\w+'/) : (),
+	# dropped after the statement was parsed
+	1122 => qr/^Can't load function 'dlock_\w+'/,
 	1305 => qr/^FUNCTION scenarios\.dlock_\w+ does not exist/i,
 	1234 => qr/^cannot be told when this connection ends/,
 	# a table is made or dropped, and that takes longer than the library waits for it
