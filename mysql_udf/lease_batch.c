@@ -77,6 +77,8 @@ static bool is_apart;			/* it has only looks, and reads without locks: a commit
 								 * is in doubt, or rows could not be locked */
 static bool is_shut;			/* nothing of it can be written: a session has locked the
 								 * table or the server against that */
+static bool is_short;			/* for want of memory it lacks calls for which nobody
+								 * waits, or queues */
 
 /* What has to be read for it. */
 static struct
@@ -223,7 +225,9 @@ take(lease_call *call, bool must)
 	for (size_t i = first; i < first + slice; i++)
 		if (!add_name(call->names[i], is_release(call)))
 		{
-			if (!call->answered)
+			if (call->answered)
+				is_short = true;
+			else
 				lease_call_fail_by_memory(call);
 			return false;
 		}
@@ -368,6 +372,7 @@ collect(int64_t now_us)
 	batch.read_only = false;
 	batch.is_blind = false;
 	is_shut = false;
+	is_short = false;
 	batch.can_grant = !lease_is_early(now_us) && !lease_is_in_doubt();
 	is_apart = lease_is_in_doubt() || (looks_wait && batch.can_grant);
 	looks_wait = false;
@@ -385,7 +390,7 @@ collect(int64_t now_us)
 	ndue = lease_queue_due(now_us, due, sizeof(due) / sizeof(due[0]),
 						   &next_us);
 	for (size_t i = 0; i < ndue; i++)
-		(void) add_name(due[i]->name, false);
+		is_short |= !add_name(due[i]->name, false);
 	for (lease_call *call = lists->stalled.head; call != NULL; call = next)
 	{
 		next = call->next;
@@ -896,6 +901,19 @@ fail_batch(lease_status status, bool in_commit)
 }
 
 /*
+ * Memory was too short to collect any call.  Those for which nobody waits stay, and so do
+ * the queues that are due: they are tried again after a pause.  The calls behind them are
+ * not kept waiting for that.
+ */
+static void
+fail_collecting(void)
+{
+	lease_note_failure(connection_no_memory(lease_server_connection()));
+	lease_call_fail_all_by_memory();
+	forget_names();
+}
+
+/*
  * A call that settles was made, so all that was answered before it is in the journal, or
  * in the table.  Answer it when the journal has been applied up to there.  If this run has
  * not taken over, the server is read-only, and nothing can be applied.
@@ -1012,6 +1030,11 @@ run_batch(int64_t now_us)
 	collect(now_us);
 	if (nunanswered > 0 && batch.can_grant)
 		collect_deferred();
+	if (lists->taken.head == NULL && is_short)
+	{
+		fail_collecting();
+		return;
+	}
 	if (lists->taken.head == NULL && batch.nnames == 0)
 		return;					/* all were refused */
 	looks = only_looks();

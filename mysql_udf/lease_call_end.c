@@ -334,6 +334,22 @@ lease_call_fail_waiters(lease_bytes name)
 	}
 }
 
+/* Fail the calls that are to be made: all, or those whose time has run out. */
+static void
+fail_unmade(bool all, void (*fail) (lease_call *call))
+{
+	const lease_calls *const unmade[] = {&lists->incoming, &lists->stalled};
+	lease_call *next;
+
+	for (size_t i = 0; i < sizeof(unmade) / sizeof(unmade[0]); i++)
+		for (lease_call *call = unmade[i]->head; call != NULL; call = next)
+		{
+			next = call->next;
+			if (!call->answered && (all || lease_now() >= give_up_us(call)))
+				fail(call);
+		}
+}
+
 /*
  * After a look at the server that failed: fail the calls whose time has run out.  A look
  * at a member of a group that has lost the others may take all of CONNECTION_TIMEOUT,
@@ -342,16 +358,14 @@ lease_call_fail_waiters(lease_bytes name)
 void
 lease_call_fail_late(void)
 {
-	const lease_calls *const all[] = {&lists->incoming, &lists->stalled};
-	lease_call *next;
+	fail_unmade(false, lease_call_fail_by_table);
+}
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		for (lease_call *call = all[i]->head; call != NULL; call = next)
-		{
-			next = call->next;
-			if (!call->answered && lease_now() >= give_up_us(call))
-				lease_call_fail_by_table(call);
-		}
+/* Memory is too short to make any call: fail all. */
+void
+lease_call_fail_all_by_memory(void)
+{
+	fail_unmade(true, lease_call_fail_by_memory);
 }
 
 /*

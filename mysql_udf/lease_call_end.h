@@ -33,6 +33,7 @@ extern void lease_call_fail_by_table(lease_call *call);
 extern void lease_call_fail_by_memory(lease_call *call);
 extern void lease_call_fail_waiters(lease_bytes name);
 extern void lease_call_fail_late(void);
+extern void lease_call_fail_all_by_memory(void);
 extern void lease_call_after_failure(lease_call *call,
 									 const lease_failure *failure);
 
