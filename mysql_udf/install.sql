@@ -556,11 +556,13 @@ unwritten AS (
 		version INT UNSIGNED PATH '$[2]'
 	)) AS u
 ),
--- the leases of which the row in lease_table does not count
+-- The leases of which the row in lease_table does not count.  The library comes first:
+-- it knows the releases that were written after the reader's snapshot for a second, and
+-- to read a long journal may take longer.
 replaced AS (
-	SELECT name, token FROM entry WHERE what IN (1, 2)
-	UNION
 	SELECT name, token FROM unwritten WHERE version = 0
+	UNION
+	SELECT name, token FROM entry WHERE what IN (1, 2)
 ),
 -- the renewals of each owner, numbered; expires_us is that of the last one
 renewal AS (

@@ -116,21 +116,42 @@ lease_owed_is_written(const lease_call *call, const lease_member *member)
  */
 
 /*
- * Releases that have been written lately.  A view's statement may have begun before
- * their commit, and read this after it.
+ * Releases that have been written lately, oldest first.  A view's statement may have begun
+ * before their commit, and read this after it.  On a busy machine that is a long time, and
+ * any number may be written in between.
  */
-#define WRITTEN_ROOM	512
 #define WRITTEN_US		1000000
 
-static struct
+typedef struct written_release
 {
+	struct written_release *next;
 	int64_t		at_us;
 	uint64_t	token;
 	bool		ended;			/* nothing is left of the lease */
 	size_t		length;
-	char		name[LEASE_STRING_MAX];
-}			written[WRITTEN_ROOM];
-static size_t nwritten = 0;		/* ever */
+	char		name[];
+} written_release;
+
+static written_release *written = NULL;
+static written_release **written_end = &written;
+
+/* When memory was last too short to remember one: until it is old, no view is right. */
+static int64_t forgotten_us = INT64_MIN;
+
+/* Forget the releases that were written too long ago. */
+static void
+forget_written(int64_t now_us)
+{
+	while (written != NULL && written->at_us < now_us - WRITTEN_US)
+	{
+		written_release *old = written;
+
+		written = old->next;
+		if (written == NULL)
+			written_end = &written;
+		free(old);
+	}
+}
 
 /* The lease of a release, or NULL. */
 static const lease_member *
@@ -175,18 +196,26 @@ lease_owed_mark(void)
 void
 lease_owed_note_written(int64_t now_us)
 {
+	forget_written(now_us);
 	for (const lease_call *call = lists->early.head; call != NULL;
 		 call = call->next)
 	{
-		size_t		place = nwritten % WRITTEN_ROOM;
+		lease_bytes name = call->names[0];
+		written_release *release = malloc(sizeof(written_release) + name.length);
 
-		written[place].at_us = now_us;
-		written[place].token = call->request.token;
-		written[place].ended = lease_of(call) == NULL;
-		written[place].length = call->names[0].length;
-		memcpy(written[place].name, call->names[0].data,
-			   call->names[0].length);
-		nwritten++;
+		if (release == NULL)
+		{
+			forgotten_us = now_us;
+			return;
+		}
+		release->next = NULL;
+		release->at_us = now_us;
+		release->token = call->request.token;
+		release->ended = lease_of(call) == NULL;
+		release->length = name.length;
+		memcpy(release->name, name.data, name.length);
+		*written_end = release;
+		written_end = &release->next;
 	}
 }
 
@@ -223,7 +252,7 @@ add_unwritten(lease_text *text, lease_bytes name, uint64_t token,
 
 /*
  * The leases of which holds were given back, as JSON: see dlock_engine_unwritten().
- * NULL if memory is short.
+ * NULL if memory is short, or was a moment ago.
  */
 char *
 lease_owed_json(int64_t now_us)
@@ -231,6 +260,9 @@ lease_owed_json(int64_t now_us)
 	const lease_calls *const all[] = {&lists->deferred, &lists->taken, &lists->early};
 	lease_text	text = {0};
 
+	forget_written(now_us);
+	if (forgotten_us >= now_us - WRITTEN_US)
+		return NULL;
 	lease_text_put(&text, "[", 1);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		for (const lease_call *call = all[i]->head; call != NULL;
@@ -238,16 +270,13 @@ lease_owed_json(int64_t now_us)
 			if (call->unwritten)
 				add_unwritten(&text, call->names[0], call->request.token,
 							  lease_of(call), call->ends);
-	for (size_t i = nwritten; i > 0 && i + WRITTEN_ROOM > nwritten; i--)
+	for (const written_release *release = written; release != NULL;
+		 release = release->next)
 	{
-		size_t		place = (i - 1) % WRITTEN_ROOM;
-		lease_bytes name = {written[place].name, written[place].length};
-		uint64_t	token = written[place].token;
+		lease_bytes name = {release->name, release->length};
 
-		if (written[place].at_us < now_us - WRITTEN_US)
-			break;
-		add_unwritten(&text, name, token, written[place].ended ? NULL :
-					  image_lease(name, token), written[place].ended);
+		add_unwritten(&text, name, release->token, release->ended ? NULL :
+					  image_lease(name, release->token), release->ended);
 	}
 	lease_text_put(&text, "]", 1);
 	if (!text.failed)
