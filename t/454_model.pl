@@ -16,12 +16,12 @@ chdir $dir or die "could not enter $dir: $!\n";
 
 # What the verifier says of a model with some definitions.  The compiler's effort pays where
 # all states are searched, millions, and not where a fault ends the search; so does a table of
-# states that are not compressed, which takes up to 1 GB, and memory in large pages: most of
+# states that are not compressed, which takes up to 0.5 GB, and memory in large pages: most of
 # the time is spent on finding what is in that table.
 sub verify
 {
 	my ($whole, $model, @defines) = @_;
-	my ($effort, $table) = $whole ? ('-O1', 24) : ('-O0', 20);
+	my ($effort, $table) = $whole ? ('-Og', 23) : ('-O0', 20);
 	local $ENV{GLIBC_TUNABLES} = 'glibc.malloc.hugetlb=1';
 	my $flags = join(' ', map { "-D$_" } @defines);
 	my $output = `spin $flags -a $models/$model.pml 2>&1 && cc $effort -w -DSAFETY -o pan pan.c 2>&1 && ./pan -m10000 -w$table 2>&1`;

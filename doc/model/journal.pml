@@ -30,6 +30,8 @@
  * Nobody is told that he has a lease while somebody else was told so and has not
  * given it back.  So no lease is granted twice, and none is lost.
  *
+ * A variable that nothing will read again is set to 0: no two states differ only by it.
+ *
  *   spin -a journal.pml && cc -O2 -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan
  *
  * GRANTS, CRASHES and SWITCHES, to spin, say how many of them there are.  Other
@@ -257,6 +259,7 @@ end_idle:
 #ifndef STALE
 #ifndef LOAD_FIRST
 				known = false;
+				image = 0;
 				applied = 0
 #endif
 #endif
@@ -351,7 +354,7 @@ end_idle:
 					flight[s].writer = me;
 					flight[s].released = released;
 					flight[s].granted = granted;
-					unknown[granted] = true;
+					unknown[granted] = (granted != 0);
 					known = false;
 					applied = 0
 				}
@@ -398,7 +401,7 @@ end_idle:
 		atomic {
 			crashed[s] -> crashed[s] = false;
 			if
-			:: granted != held -> unknown[granted] = true
+			:: granted != 0 && granted != held -> unknown[granted] = true
 			:: else
 			fi
 		}
@@ -406,14 +409,19 @@ end_idle:
 	od
 }
 
+inline end_flight(s_)
+{
+	flight[s_].flies = false;
+	flight[s_].writer = 0;
+	flight[s_].released = 0;
+	flight[s_].granted = 0
+}
+
 /* The server crashes: of a lost commit nothing is left, nor of the run. */
 inline crash(s_)
 {
 	crashed[s_] = true;
-	flight[s_].flies = false;
-	flight[s_].writer = 0;
-	flight[s_].released = 0;
-	flight[s_].granted = 0;
+	end_flight(s_);
 	crashes++
 }
 
@@ -451,6 +459,7 @@ end:
 			:: what == WRITE -> copy[s].holder = granted
 			:: what == DELETE -> delete_first(s, w)
 			fi;
+			what = 0;
 			w = 0;
 			released = 0;
 			granted = 0;
@@ -465,12 +474,10 @@ end:
 				   flight[source].granted);
 			log!APPEND, flight[source].writer, flight[source].released,
 				flight[source].granted;
-			flight[source].flies = false
+			end_flight(source)
 		}
-	:: atomic { flight[source].flies -> flight[source].flies = false }
-	:: atomic {
-			flight[1 - source].flies -> flight[1 - source].flies = false
-		}
+	:: atomic { flight[source].flies -> end_flight(source) }
+	:: atomic { flight[1 - source].flies -> end_flight(1 - source) }
 
 	/* demotion, and promotion of the other when it has got everything */
 	:: atomic {
@@ -493,12 +500,9 @@ end:
 			crash(source);
 			switches++;
 			do
-			:: len(log) > 0 -> log?what, w, released, granted
+			:: len(log) > 0 -> log?_, _, _, _
 			:: else -> break
 			od;
-			w = 0;
-			released = 0;
-			granted = 0;
 			writable[source] = false;
 			copy[source].head = copy[1 - source].head;
 			copy[source].holder = copy[1 - source].holder;

@@ -23,6 +23,8 @@
  * whoever is told that he has got nothing has nothing; and all clients come to
  * their end, which Spin checks by itself.
  *
+ * A variable that nothing will read again is cleared: no two states differ only by it.
+ *
  *   spin -a waiting.pml && cc -O2 -w -DSAFETY -o pan pan.c && ./pan -m10000
  *
  * With -DSTOP, to spin, a waiter may stop for ever in its sleep; then the looks
@@ -79,7 +81,8 @@ bool look[CLIENTS];				/* a second has passed */
 bool stopped[CLIENTS];
 bool somebody_is_stopped;
 
-/* The head has left, or a guard ended, since this one looked at the name. */
+/* This one has looked at the name, and the head has left, or a guard ended, since. */
+bool looked[CLIENTS];
 bool changed[CLIENTS];
 
 /* Who waits.  For the assertions only: how many came before, and still wait. */
@@ -110,6 +113,12 @@ inline end_waiting(who)
 	waits[who] = false;
 	before[who] = 0;
 	waiting--
+}
+
+inline end_looking()
+{
+	looked[me] = false;
+	changed[me] = false
 }
 
 inline lock_bucket()
@@ -231,7 +240,7 @@ inline poke()
 {
 	i = 0;
 	do
-	:: i < CLIENTS -> changed[i] = true; i++
+	:: i < CLIENTS -> changed[i] = looked[i]; i++
 	:: else -> break
 	od;
 	i = 0;
@@ -316,18 +325,18 @@ proctype Client(byte me)
 		/* try_apply(): the queue first, then ourselves */
 		lock_bucket();
 		serve(true);
-		atomic { behind = len(line) > 0; was_free = FREE; changed[me] = false };
+		atomic { behind = len(line) > 0; was_free = FREE; looked[me] = true };
 		if
 #ifdef BARGING
 		:: atomic { was_free -> behind = false }
 #else
 		:: was_free && !behind ->
 #endif
-			atomic { grant(me); was_free = false; bucket = false };
+			atomic { grant(me); was_free = false; end_looking(); bucket = false };
 			goto granted
 		:: !(was_free && !behind) ->
 			/* trying once */
-			atomic { behind = false; was_free = false; bucket = false };
+			atomic { behind = false; was_free = false; end_looking(); bucket = false };
 			goto next
 		:: !(was_free && !behind) ->
 			/* what was in the way may have gone since we saw it */
@@ -356,6 +365,7 @@ proctype Client(byte me)
 				begin_waiting(me);
 				behind = false;
 				was_free = false;
+				end_looking();
 				bucket = false
 			}
 		fi;
@@ -386,11 +396,11 @@ look_around:
 
 sleep:
 		if
-		:: atomic { latch[me] -> latch[me] = false; asleep[me] = false; look[me] = false };
+		:: atomic { latch[me] -> latch[me] = false; asleep[me] = false; timer[me] = false; look[me] = false };
 			goto look_around
-		:: atomic { timer[me] && over -> asleep[me] = false; look[me] = false };
+		:: atomic { timer[me] && over -> asleep[me] = false; timer[me] = false; look[me] = false };
 			goto look_around
-		:: atomic { look[me] -> look[me] = false; asleep[me] = false; regular = true };
+		:: atomic { look[me] -> look[me] = false; asleep[me] = false; timer[me] = false; regular = true };
 			goto look_around
 		:: !patient ->
 			/* time is up: what was granted is kept */
