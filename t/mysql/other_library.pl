@@ -16,11 +16,16 @@ my ($kind) = @ARGV;
 my $pg_config = $ENV{PG_CONFIG} // '/usr/lib/postgresql/15/bin/pg_config';
 plan skip_all => 'the development files of PostgreSQL are not at hand' if !-e `'$pg_config' --pgxs` =~ s/\n//r;
 
+# that of this run, if it has one
+my $bin = $ENV{TEST_BIN};
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
-chomp(my $bin = `dev/overlay '$pg_config' $dir 2>$dir/log`);
-die `cat $dir/log` if $bin eq '';
+if (!$bin)
+{
+	chomp($bin = `dev/overlay '$pg_config' $dir 2>$dir/log`);
+	die `cat $dir/log` if $bin eq '';
+	chmod 0755, $dir;
+}
 my $library = `'$bin/pg_config' --pkglibdir` =~ s{\n}{/dlock.so}r;
-chmod 0755, $dir;
 
 my $engine = Engines::start($kind);
 my $plugins = "$engine->{dir}/plugins";
