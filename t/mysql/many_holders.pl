@@ -8,7 +8,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use HeldFlush;
-use JSON::PP;
+use JSON::XS;
 use Scenarios;
 use Test::More;
 use Wire;
