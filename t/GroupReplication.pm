@@ -7,7 +7,8 @@
 # or gives up when there is no majority.  Before a test kills a member, or cuts it off, it
 # says give_up_late(0), and give_up_late(1), or come_back(), afterwards: in between a silent
 # member is expelled at once, and one without a majority fails after "majority_timeout"
-# seconds.  With "apart" the servers do not know each other yet, and lack the plugin.
+# seconds.  With "apart" the servers do not know each other yet, and lack the plugin.  "workers"
+# says how many apply what others have committed.
 
 package GroupReplication;
 
@@ -125,7 +126,9 @@ sub boot
 		"--loose-group-replication-enforce-update-everywhere-checks=$everywhere",
 		'--loose-group-replication-member-expel-timeout=3600', '--loose-group-replication-autorejoin-tries=0',
 		'--loose-group-replication-unreachable-majority-timeout=0',
-		'--loose-group-replication-message-cache-size=134217728') == 0 or die "could not start node $self->{number}\n";
+		'--loose-group-replication-message-cache-size=134217728',
+		map({ "--replica-parallel-workers=$_" } $self->{options}{workers} // ())) == 0
+	  or die "could not start node $self->{number}\n";
 	return;
 }
 
