@@ -121,6 +121,13 @@ inline end_looking()
 	changed[me] = false
 }
 
+inline end_sleep()
+{
+	asleep[me] = false;
+	timer[me] = false;
+	look[me] = false
+}
+
 inline lock_bucket()
 {
 	atomic { !bucket -> bucket = true }
@@ -281,9 +288,7 @@ inline commit()
 inline leave()
 {
 	atomic {
-		asleep[me] = false;
-		timer[me] = false;
-		look[me] = false;
+		end_sleep();
 		if
 		:: waits[me] ->
 			line?<head>;
@@ -396,11 +401,11 @@ look_around:
 
 sleep:
 		if
-		:: atomic { latch[me] -> latch[me] = false; asleep[me] = false; timer[me] = false; look[me] = false };
+		:: atomic { latch[me] -> latch[me] = false; end_sleep() };
 			goto look_around
-		:: atomic { timer[me] && over -> asleep[me] = false; timer[me] = false; look[me] = false };
+		:: atomic { timer[me] && over -> end_sleep() };
 			goto look_around
-		:: atomic { look[me] -> look[me] = false; asleep[me] = false; timer[me] = false; regular = true };
+		:: atomic { look[me] -> end_sleep(); regular = true };
 			goto look_around
 		:: !patient ->
 			/* time is up: what was granted is kept */
@@ -431,7 +436,7 @@ sleep:
 		fi;
 
 granted:
-		atomic { asleep[me] = false; timer[me] = false; look[me] = false };
+		atomic { end_sleep() };
 		if
 		:: release()
 		:: renew(); release()
