@@ -22,16 +22,12 @@ sub need
 	return;
 }
 
-# Build the library in a folder, with flags of the compiler's.  If it has a NAME, t/mysql/NAME.c
-# is linked into it, with flags of the linker's.
+# Build the library in a folder, with flags of the compiler's.
 sub build
 {
-	my ($dir, $flags, $name, @linked) = @_;
+	my ($dir, $flags) = @_;
 	my $makefile = abs_path('mysql_udf/Makefile');
-	my $ldflags = defined $name ? "LDFLAGS='" . join(' ', @linked, "$dir/$name.o") . "'" : '';
-	!defined $name || system("cc -O2 -Wall -Wextra -Werror -fPIC -c -o $dir/$name.o t/mysql/$name.c") == 0
-	  or die "could not build $name.c\n";
-	my $said = `make -s -C $dir -f $makefile CFLAGS='-O1 -g -fno-omit-frame-pointer $flags' $ldflags 2>&1`;
+	my $said = `make -s -C $dir -f $makefile CFLAGS='-O1 -g -fno-omit-frame-pointer $flags' 2>&1`;
 	die "could not build the library with $flags:\n$said" if $? != 0;
 	return;
 }

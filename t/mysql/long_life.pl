@@ -18,8 +18,8 @@ use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
 use List::Util qw(sum0);
+use Relinked;
 use Resources;
-use Sanitizers;
 use Scenarios;
 use Test::More;
 use Time::HiRes qw(usleep);
@@ -31,7 +31,7 @@ my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 # the server may be another user's
 chmod 0711, $dir;
 my @wrapped = map { "-Wl,--wrap=$_" } qw(malloc calloc realloc free strdup);
-my $built = BuiltOnce::folder($dir, 'count_memory', sub { Sanitizers::build($_[0], '', 'count_memory', @wrapped) });
+my $built = BuiltOnce::folder($dir, 'count_memory', sub { Relinked::build($_[0], 'count_memory', {}, @wrapped) });
 $ENV{DLOCK_LIBRARY} = "$built/dlock.so";
 $ENV{DLOCK_COUNT_MEMORY} = "$dir/memory";
 open(my $counted, '+>:raw', $ENV{DLOCK_COUNT_MEMORY}) or die "could not create $ENV{DLOCK_COUNT_MEMORY}: $!\n";

@@ -2,10 +2,11 @@
  * no_memory.c
  *	  Make calls of malloc() and the like fail, to test what becomes of calls.
  *
- * Linked into the library, some of whose files come here by no_memory.h.  The file
- * that DLOCK_NO_MEMORY in the environment names, which must exist, says which calls
- * fail, in three int64_t.  Each call counts the first down.  The one that makes it 0
- * fails, and as many after it as the third says.  The second counts the failures.
+ * Linked into the library, whose own calls of malloc() and the like come here
+ * (Relinked.pm), unlike those of the client library inside.  The file that DLOCK_NO_MEMORY
+ * in the environment names, which must exist, says which calls fail, in three int64_t.
+ * Each call counts the first down.  The one that makes it 0 fails, and as many after it as
+ * the third says.  The second counts the failures.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -1,7 +1,7 @@
 # Memory is short: that is an error of the call, 1105 (53200), and never the end of the
-# server (rule 16).  For the files below, each allocation that a call makes fails, one
-# after the other: the call is answered correctly, or with this error, and leaves
-# nothing that keeps others out.  The kind of server is the argument.
+# server (rule 16).  Each allocation of the library's that a call makes fails, one after
+# the other: the call is answered correctly, or with this error, and leaves nothing that keeps
+# others out.  The kind of server is the argument.
 
 use strict;
 use warnings;
@@ -11,7 +11,7 @@ use lib "$FindBin::RealBin/..";
 use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
-use Sanitizers;
+use Relinked;
 use Scenarios;
 use Test::More;
 use Time::HiRes;
@@ -28,18 +28,8 @@ my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 # the server may be another user's
 chmod 0711, $dir;
 
-my @files = map { m{/(\w+)\.c$} } glob('mysql_udf/*.c');
-my $top = `pwd`;
-chomp $top;
-my $built = BuiltOnce::folder(
-	$dir, 'no_memory',
-	sub {
-		my ($folder) = @_;
-		system("make -s -C $folder -f $top/mysql_udf/Makefile CPPFLAGS='-include $top/t/mysql/no_memory.h' "
-			  . join(' ', map { "$_.o" } @files)) == 0
-		  or die "could not build the files\n";
-		Sanitizers::build($folder, '', 'no_memory');
-	});
+my %failing = map { $_ => "failing_$_" } qw(malloc calloc realloc);
+my $built = BuiltOnce::folder($dir, 'no_memory', sub { Relinked::build($_[0], 'no_memory', \%failing) });
 $ENV{DLOCK_LIBRARY} = "$built/dlock.so";
 $ENV{DLOCK_NO_MEMORY} = "$dir/plan";
 open(my $plan, '+>:raw', $ENV{DLOCK_NO_MEMORY}) or die "could not create $ENV{DLOCK_NO_MEMORY}: $!\n";
