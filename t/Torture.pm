@@ -27,6 +27,7 @@ package Torture;
 use strict;
 use warnings;
 
+use BuiltOnce;
 use Files;
 use File::Temp qw(tempdir);
 use History;
@@ -62,8 +63,8 @@ sub new
 	return $self;
 }
 
-# Build the clients for a kind of server, in a folder; returns their program.  With few =>
-# 1 they do not call functions for many names, permits or holds.
+# Build the clients for a kind of server, once in a run, or in a folder; returns their
+# program.  With few => 1 they do not call functions for many names, permits or holds.
 sub build_load
 {
 	my ($dir, $kind, %params) = @_;
@@ -72,9 +73,12 @@ sub build_load
 	  ? '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq'
 	  : '$(mariadb_config --include --libs)';
 	$flags = "-DHAS_MANY=false $flags" if $params{few};
-	system("cc -O2 -Wall -Wextra -Werror -pthread -o $dir/load t/torture/load.c $flags") == 0
-	  or die "could not build load.c\n";
-	return "$dir/load";
+	my $client = $kind eq 'postgres' ? 'pg' : 'mariadb';
+	my $built = BuiltOnce::folder($dir, "load_$client" . ($params{few} ? '_few' : ''), sub {
+		system("cc -O2 -Wall -Wextra -Werror -pthread -o $_[0]/load t/torture/load.c $flags") == 0
+		  or die "could not build load.c\n";
+	});
+	return "$built/load";
 }
 
 # Start clients, with the arguments of load.c, the last a folder that this makes; returns

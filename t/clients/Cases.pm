@@ -4,9 +4,10 @@
 #       drivers => { postgres => { psycopg => ['python3-psycopg'] }, ... })
 #
 # starts a server of that kind, and goes through the cases with each of the drivers for
-# it: its name, and what it needs, Debian packages or "npm:MODULE".  "prepare" is called
-# before, and "also" at the end with those drivers, for cases of this language only.
-# Agent.pm says what the command does.
+# it: its name, and what it needs, Debian packages or "npm:MODULE".  The command may be a sub
+# that builds the agent and returns the words; it is called once those are there.  "also" is
+# called at the end with those drivers, for cases of this language only.  Agent.pm says what
+# the command does.
 
 package Cases;
 
@@ -52,8 +53,7 @@ sub run
 	plan skip_all => "none of these speaks to $kind" unless %$drivers;
 	if (@able)
 	{
-		$how{prepare}->() if $how{prepare};
-		@command = @{ $how{command} };
+		@command = ref $how{command} eq 'CODE' ? $how{command}->() : @{ $how{command} };
 		start_server();
 		for my $name (@able)
 		{

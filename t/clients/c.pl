@@ -9,6 +9,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/..";
+use BuiltOnce;
 use Engines;
 use File::Temp qw(tempdir);
 use FreePorts;
@@ -40,9 +41,15 @@ my $root = "$FindBin::RealBin/../..";
 
 my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
 my $flags = '-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra -Werror';
-my $built = `make -s -C '$root/clients/c' BUILD='$dir' WERROR=1 CFLAGS='$flags' '$dir/libdlock-client.a' 2>&1 &&
-	cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$dir/client' '$root/t/clients/c/client.c' '$dir/libdlock-client.a' -lpq -lmariadb 2>&1`;
-is($?, 0, 'it is built without warnings') or BAIL_OUT($built);
+my $built = eval {
+	BuiltOnce::folder($dir, 'c_client', sub {
+		my ($build) = @_;
+		my $said = `make -s -C '$root/clients/c' BUILD='$build' WERROR=1 CFLAGS='$flags' '$build/libdlock-client.a' 2>&1 &&
+			cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$build/client' '$root/t/clients/c/client.c' '$build/libdlock-client.a' -lpq -lmariadb 2>&1`;
+		die $said if $? != 0;
+	});
+};
+ok(defined $built, 'it is built without warnings') or BAIL_OUT($@);
 $ENV{ASAN_OPTIONS} = 'detect_leaks=1';
 delete $ENV{DLOCK_URL};
 
@@ -170,7 +177,7 @@ sub start
 	{
 		close $_ for $input, $output;
 		%ENV = (%ENV, %environment);
-		open(STDIN, '<&', $in) && open(STDOUT, '>&', $out) && exec "$dir/client";
+		open(STDIN, '<&', $in) && open(STDOUT, '>&', $out) && exec "$built/client";
 		die "could not run the program: $!\n";
 	}
 	close $_ for $in, $out;

@@ -6,15 +6,18 @@ use warnings;
 
 use File::Temp qw(tempdir);
 use FindBin;
-use lib $FindBin::RealBin;
+use lib $FindBin::RealBin, "$FindBin::RealBin/..";
+use BuiltOnce;
 use Cases;
 
 my $dir = tempdir(CLEANUP => 1);
 my @needs = qw(golang-go golang-github-lib-pq-dev golang-github-jackc-pgx-v4-dev golang-github-go-sql-driver-mysql-dev);
 
 Cases::run($ARGV[0],
-	prepare => sub { system("$FindBin::RealBin/go/build", $dir) == 0 or die "could not build the agent\n" },
-	command => ["$dir/agent"],
+	command => sub {
+		my $built = BuiltOnce::folder($dir, 'go_agent', sub { system("$FindBin::RealBin/go/build", $_[0]) == 0 or die "could not build the agent\n" });
+		return "$built/agent";
+	},
 	drivers => {
 		postgres => { pq => \@needs, pgx => \@needs },
 		map { $_ => { mysql => \@needs } } qw(mariadb mysql) });

@@ -6,7 +6,8 @@ use warnings;
 
 use File::Temp qw(tempdir);
 use FindBin;
-use lib $FindBin::RealBin;
+use lib $FindBin::RealBin, "$FindBin::RealBin/..";
+use BuiltOnce;
 use Cases;
 
 my $dir = tempdir(CLEANUP => 1);
@@ -15,9 +16,12 @@ my @sources = ("$FindBin::RealBin/../../clients/java/Lease.java", "$FindBin::Rea
 my @needs = ('default-jdk-headless');
 
 Cases::run($ARGV[0],
-	prepare => sub { system('javac', '-Xlint:all', '-d', $dir, @sources) == 0 or die "could not compile the agent\n" },
-	# which starts sooner, for a short life
-	command => [ 'java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-cp', "$dir:$jars", 'Agent' ],
+	command => sub {
+		my $built = BuiltOnce::folder($dir, 'java_agent',
+			sub { system('javac', '-Xlint:all', '-d', $_[0], @sources) == 0 or die "could not compile the agent\n" });
+		# which starts sooner, for a short life
+		return ('java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-cp', "$built:$jars", 'Agent');
+	},
 	drivers => {
 		postgres => { postgresql => [ @needs, 'libpostgresql-jdbc-java' ] },
 		map { $_ => { mariadb => [ @needs, 'libmariadb-java' ] } } qw(mariadb mysql) });
