@@ -459,13 +459,15 @@ is_all_locked(const image_name *name)
 
 /*
  * Note which names have to be read: those that are not known, or whose rows a
- * transaction may have locked; and all, where changes go into the table at once.  The
- * mutex is held.
+ * transaction may have locked; and all, where changes go into the table at once.  What was
+ * read for the batch before is forgotten: a batch without names raises no mark.  The mutex
+ * is held.
  */
 static void
 find_reads(void)
 {
 	reading.count = 0;
+	memset(&reading.marks, 0, sizeof(reading.marks));
 	batch.direct = lease_is_direct();
 	reading.knows_all = !batch.direct;
 	for (size_t i = 0; i < batch.nnames; i++)
@@ -618,7 +620,6 @@ read_batch(bool looks)
 		batch.is_blind = true;
 		return LEASE_STATUS_OK;
 	}
-	memset(&reading.marks, 0, sizeof(reading.marks));
 	lease_ask();
 	status = read_names(looks);
 	(void) lease_resume();

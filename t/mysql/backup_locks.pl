@@ -274,6 +274,8 @@ sql("START $follower");
 restart();
 ok(Scenarios::Run::until(sub { $session->value(q{SELECT dlock_acquire('direct', 'd', 600)}) && !sql('SELECT count(*) FROM dlock.journal') }),
 	'what is granted is in the table at once');
+# it has no names, and takes over: nothing that was read for the grant may be written again
+is($admin->outcome('SELECT dlock_reload()'), 1, 'a call after that, with nobody else there, is answered');
 try_alone($_, ' while others may write') for grep { !/TABLES of/ } sort keys %locks;
 try_with_waiter($read_lock, ' while others may write');
 try_crowd(' while others may write');
