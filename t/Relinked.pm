@@ -1,5 +1,5 @@
-# Relinked.pm: the library for MySQL and MariaDB with a file of a test's in it.  The rest are
-# the objects of the one that all tests use, which nothing else could replace.
+# Relinked.pm: the library for MySQL and MariaDB with a file of a test's in it.  The other
+# objects are those of the library under test, as they are.
 
 package Relinked;
 
@@ -8,8 +8,8 @@ use warnings;
 
 use Cwd qw(abs_path);
 
-# Link it in a folder, with t/mysql/NAME.c and flags of the linker's.  Calls of functions go
-# to others if %$instead, "redefine", says so; those of the client library inside do not.
+# Link it in a folder, with t/mysql/NAME.c and flags of the linker's.  %$instead says of
+# functions which others the library calls instead; the client library inside does not.
 sub build
 {
 	my ($dir, $name, $instead, @flags) = @_;

@@ -69,12 +69,11 @@ sub build_load
 {
 	my ($dir, $kind, %params) = @_;
 	# any libpq works; the private copy of PostgreSQL under test has none
-	my $flags = $kind eq 'postgres'
-	  ? '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq'
-	  : '$(mariadb_config --include --libs)';
-	$flags = "-DHAS_MANY=false $flags" if $params{few};
-	my $client = $kind eq 'postgres' ? 'pg' : 'mariadb';
-	my $built = BuiltOnce::folder($dir, "load_$client" . ($params{few} ? '_few' : ''), sub {
+	my ($folder, $flags) = $kind eq 'postgres'
+	  ? ('load_postgres', '-DPOSTGRES -I$(/usr/bin/pg_config --includedir) -lpq')
+	  : ('load_mysql', '$(mariadb_config --include --libs)');
+	($folder, $flags) = ("${folder}_few", "-DHAS_MANY=false $flags") if $params{few};
+	my $built = BuiltOnce::folder($dir, $folder, sub {
 		system("cc -O2 -Wall -Wextra -Werror -pthread -o $_[0]/load t/torture/load.c $flags") == 0
 		  or die "could not build load.c\n";
 	});
