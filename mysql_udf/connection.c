@@ -43,6 +43,7 @@
 
 #define ERROR_NO_TABLE			1146
 #define ERROR_IN_COMMIT			1180	/* Group Replication, and others */
+#define ERROR_EXPELLED			3796	/* Group Replication: nobody to wait for */
 
 /* What other errors of the server mean. */
 typedef enum error_kind
@@ -66,6 +67,7 @@ static const struct
 	{1792, ERROR_REFUSAL},		/* of a transaction */
 	{1836, ERROR_REFUSAL},		/* InnoDB is read-only: its version differs */
 	{1874, ERROR_REFUSAL},		/* innodb_read_only */
+	{ERROR_EXPELLED, ERROR_REFUSAL},
 	{3989, ERROR_REFUSAL},		/* MySQL: the database dlock is read-only */
 	{4219, ERROR_REFUSAL},		/* MariaDB: the whole server is read-only */
 	{ERROR_NO_TABLE, ERROR_MISSING},
@@ -147,6 +149,7 @@ note_error(connection *c, unsigned int code, const char *sqlstate,
 
 	remember_error(c, "could not use the lock table", sqlstate, error);
 	c->is_refusal = kind == ERROR_REFUSAL;
+	c->is_expelled = code == ERROR_EXPELLED;
 	c->is_missing = kind == ERROR_MISSING;
 	c->is_full = kind == ERROR_FULL;
 	c->is_locked = kind == ERROR_LOCKED;
@@ -295,7 +298,7 @@ connection_give_up(connection *c, lease_status status,
 {
 	connection_rollback(c);
 	c->is_refusal = strcmp(sqlstate, "25006") == 0;
-	c->is_missing = c->is_full = c->is_locked = c->is_shut = false;
+	c->is_expelled = c->is_missing = c->is_full = c->is_locked = c->is_shut = false;
 	snprintf(c->sqlstate, sizeof(c->sqlstate), "%s", sqlstate);
 	snprintf(c->error, sizeof(c->error), "%s", message);
 	return status;

@@ -32,6 +32,7 @@ typedef struct connection
 	bool		is_read_only;	/* the server must not be written to */
 	size_t		max_packet;		/* bytes of a statement */
 	bool		is_refusal;		/* the last error: the server may only be read */
+	bool		is_expelled;	/* that was because its group has expelled it */
 	bool		is_missing;		/* the last error: a database, table or column
 								 * is missing */
 	bool		is_full;		/* the last error: a table or disk has no room */

@@ -84,7 +84,8 @@ lease_owned_find(lease_call *call)
 			.status = status,.is_alone = true
 		});
 	}
-	else if (list.count == 0 && tenure->read_only)
+	else if (list.count == 0 &&
+			 (tenure->read_only || lease_server_connection()->is_read_only))
 	{
 		lease_call_fail(call, "25006",
 						"could not use the lock table: the server is read-only");

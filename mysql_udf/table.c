@@ -281,15 +281,15 @@ read_names(connection *c, const lease_bytes *names, size_t n, bool lock,
 #define PROBE	"SELECT slot FROM dlock.lease_table WHERE name = '' FOR UPDATE SKIP LOCKED"
 
 /*
- * Wait until what the other members of a cluster have committed can be read here; with
- * "begin" then begin a transaction.  A member that a session has locked against writing
- * applies nothing.  So ask first whether a row can be locked; a read-only member cannot
- * tell.  All of it is sent at once.
+ * With "waits", wait until what the other members of a cluster have committed can be read
+ * here; with "begin" then begin a transaction.  A member that a session has locked against
+ * writing applies nothing.  So ask first whether a row can be locked; a read-only member
+ * cannot tell.  All of it is sent at once.
  */
 static lease_status
-catch_up(connection *c, bool begin)
+catch_up(connection *c, bool waits, bool begin)
 {
-	size_t		before = c->in_galera ? 0 : 1;	/* the probe */
+	size_t		probe = c->in_galera ? 0 : 1;
 	size_t		done;
 	lease_text	text = {0};
 	lease_status status;
@@ -298,22 +298,25 @@ catch_up(connection *c, bool begin)
 		lease_text_add(&text, "SET SESSION group_replication_consistency = 'EVENTUAL';");
 	if (!c->is_read_only)
 		lease_text_add(&text, PROBE ";");
-	lease_text_add(&text, c->in_galera ? "SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1" :
-				   "SET SESSION group_replication_consistency = 'BEFORE';"
-				   "SELECT slot FROM dlock.lease_table WHERE name = '';"
-				   "SET SESSION group_replication_consistency = 'EVENTUAL'");
+	if (waits)
+		lease_text_add(&text, c->in_galera ?
+					   "SET STATEMENT wsrep_sync_wait = 15 FOR SELECT 1;" :
+					   "SET SESSION group_replication_consistency = 'BEFORE';"
+					   "SELECT slot FROM dlock.lease_table WHERE name = '';"
+					   "SET SESSION group_replication_consistency = 'EVENTUAL';");
 	if (begin)
-		lease_text_add(&text, ";START TRANSACTION");
-	c->in_transaction |= begin;
+		lease_text_add(&text, "START TRANSACTION;");
 	status = connection_execute_all(c, &text, &done);
-	if (status != LEASE_STATUS_OK && done == before && !c->is_read_only)
+	c->in_transaction |= begin && status == LEASE_STATUS_OK;
+	if (status != LEASE_STATUS_OK && done == probe && !c->is_read_only)
 		c->is_shut = c->is_locked;
 	return status;
 }
 
 /*
  * In a cluster, see what the other members have committed; fails if a session has locked
- * the table or the server against writing.
+ * the table or the server against writing.  For looks: a member that was expelled has nobody
+ * to wait for, and shows what it had.
  */
 lease_status
 table_catch_up(connection *c)
@@ -321,12 +324,14 @@ table_catch_up(connection *c)
 	lease_status status = LEASE_STATUS_OK;
 
 	if (connection_is_member(c))
-		status = catch_up(c, false);
+		status = catch_up(c, true, false);
 	if (status == LEASE_STATUS_FAILED && c->is_refusal && !c->is_read_only)
 	{
 		c->is_read_only = true; /* by now */
-		status = catch_up(c, false);
+		status = catch_up(c, true, false);
 	}
+	if (status == LEASE_STATUS_FAILED && c->is_expelled)
+		status = catch_up(c, false, false);
 	return status;
 }
 
@@ -334,7 +339,7 @@ table_catch_up(connection *c)
 static lease_status
 begin(connection *c)
 {
-	return connection_is_member(c) ? catch_up(c, true) : connection_begin(c);
+	return connection_is_member(c) ? catch_up(c, true, true) : connection_begin(c);
 }
 
 /*

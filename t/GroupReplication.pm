@@ -75,8 +75,11 @@ sub make_directory
 	mkdir "$dir/plugins" or die "could not make $dir/plugins: $!\n";
 	system('install', '-m', '755', 'mysql_udf/dlock.so', "$dir/plugins/dlock.so") == 0
 	  or die "could not install the library\n";
-	system("cc -O2 -fPIC -shared -pthread -o $dir/cut_off.so t/mysql/cut_off.c") == 0
-	  or die "could not build cut_off.c\n";
+	for my $preloaded ('cut_off', 'hold_expelled')
+	{
+		system("cc -O2 -fPIC -shared -pthread -o $dir/$preloaded.so t/mysql/$preloaded.c") == 0
+		  or die "could not build $preloaded.c\n";
+	}
 	return;
 }
 
@@ -110,8 +113,9 @@ sub boot
 	my $single = $self->{options}{single_primary} ? 'ON' : 'OFF';
 	my $everywhere = $self->{options}{single_primary} ? 'OFF' : 'ON';
 	my @plugin = $self->{options}{apart} ? () : '--plugin-load-add=group_replication.so';
-	local $ENV{LD_PRELOAD} = join(':', "$self->{dir}/cut_off.so", $ENV{LD_PRELOAD} // ());
+	local $ENV{LD_PRELOAD} = join(':', "$self->{dir}/cut_off.so", "$self->{dir}/hold_expelled.so", $ENV{LD_PRELOAD} // ());
 	local $ENV{DLOCK_CUT_OFF} = "$self->{dir}/cut_off";
+	local $ENV{DLOCK_EXPELLED} = "$self->{dir}/expelled";
 	system('dev/mysql-server', 'mysql', $self->{dir},
 		'--skip-networking=OFF', '--bind-address=127.0.0.1', "--port=$self->{port}",
 		'--report-host=127.0.0.1', '--server-id=' . (1 + $self->{number}),
@@ -260,6 +264,28 @@ sub connect_again
 	my ($self) = @_;
 	unlink "$self->{dir}/cut_off";
 	Scenarios::Run::until(sub { !-e "$self->{dir}/cut_off.done" }) or die "a server does not connect itself again\n";
+	return;
+}
+
+# Should the group expel the member, keep it for now from becoming read-only; wait until it
+# would; let it.
+sub hold_expelled
+{
+	my ($self) = @_;
+	open(my $file, '>', "$self->{dir}/expelled") or die "could not make $self->{dir}/expelled: $!\n";
+	return;
+}
+
+sub is_expelled
+{
+	my ($self) = @_;
+	return Scenarios::Run::until(sub { -e "$self->{dir}/expelled.held" });
+}
+
+sub let_expelled
+{
+	my ($self) = @_;
+	unlink "$self->{dir}/expelled";
 	return;
 }
 

@@ -194,6 +194,7 @@ granted(ask(at($primary), q{SELECT dlock_acquire('paused', 'a', 2)}), 'paused', 
 my $paused = $primary;
 my @sessions = map { session($paused, $_) } 'paused', 'new', 'kept';
 GroupReplication::give_up_late(0);
+$paused->hold_expelled;
 $paused->pause;
 # it will find these when it wakes up, believing that it is the primary
 $_->send("SELECT dlock_acquire('$_->{name}', 'sleeper', 600)") for @sessions;
@@ -201,6 +202,16 @@ $primary = take_over([ others($paused) ], 'new', 'b', 'a free name after the pri
 take_over([$primary], 'paused', 'b', 'the lease of a primary that was stopped');
 $paused->resume;
 is_no_grant(\@sessions, 'who asks a primary that was stopped');
+# it knows that it was expelled, and is not read-only yet: it reads what has long changed
+forget_session($paused);
+ok($paused->is_expelled, 'it was expelled');
+is(ask($paused->control, 'SELECT @@read_only OR @@super_read_only'), 0, 'and can be written to');
+like(ask(at($paused), $_), $read_only, "no answer from old rows: $_")
+  for q{SELECT dlock_acquire('kept', 'sleeper', 600)}, q{SELECT dlock_acquire('kept', 'sleeper', 600, 5)},
+	q{SELECT dlock_renew('new', 'b', 600)}, q{SELECT dlock_release('new', 'b')},
+	q{SELECT dlock_renew_all('b', 600)}, q{SELECT dlock_release_all('nobody')};
+is(ask(at($paused), q{SELECT dlock_owner('kept')}), 'a', 'what it knew can be looked at');
+$paused->let_expelled;
 forget_session($paused);
 GroupReplication::gather();
 GroupReplication::give_up_late(1);
