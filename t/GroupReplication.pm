@@ -289,12 +289,23 @@ sub let_expelled
 	return;
 }
 
-# Stop the process, and let it go on.
+# Stop the process, and let it go on.  Its threads stop one after the other, some of them after
+# kill() has returned: those would still answer.
 sub pause
 {
 	my ($self) = @_;
-	kill 'STOP', $self->pid;
+	my $pid = $self->pid;
+	kill 'STOP', $pid;
+	Scenarios::Run::until(sub { !grep { !_is_stopped($_) } glob "/proc/$pid/task/*/stat" })
+	  or die "a server does not stop\n";
 	return;
+}
+
+sub _is_stopped
+{
+	my ($path) = @_;
+	open(my $file, '<', $path) or return 1;    # it has ended
+	return (<$file> // '') !~ /\) [^T]/;
 }
 
 sub resume
