@@ -49,6 +49,8 @@ find_in_table(const lease_call *call, lease_names *list)
 								  dlock_caller_user(&call->caller),
 								  dlock_caller_host(&call->caller), &rows);
 	(void) lease_resume();
+	if (status == LEASE_STATUS_OK && lease_server_connection()->is_read_only)
+		lease_note_read_only();
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < rows.count; i++)
 		lease_names_add(list, rows.rows[i].name);
 	for (size_t i = 0; status == LEASE_STATUS_OK && i < changes.count; i++)
@@ -84,8 +86,7 @@ lease_owned_find(lease_call *call)
 			.status = status,.is_alone = true
 		});
 	}
-	else if (list.count == 0 &&
-			 (tenure->read_only || lease_server_connection()->is_read_only))
+	else if (list.count == 0 && tenure->read_only)
 	{
 		lease_call_fail(call, "25006",
 						"could not use the lock table: the server is read-only");
