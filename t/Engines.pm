@@ -17,17 +17,24 @@ sub is_kind
 	return exists $classes{$kind};
 }
 
-# The environment of servers that load what t/mysql/NAME.c makes before all else; its own
-# variables come after the name (MySQL and MariaDB only).
-sub preloading
+# What t/mysql/NAME.c makes, for servers to load before all else.
+sub preloaded
 {
-	my ($name, %variables) = @_;
+	my ($name) = @_;
 	my $dir = tempdir(CLEANUP => 1);
 
 	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-	system("cc -O2 -fPIC -shared -o $dir/$name.so t/mysql/$name.c -ldl") == 0
+	system("cc -O2 -fPIC -shared -pthread -o $dir/$name.so t/mysql/$name.c -ldl") == 0
 	  or die "could not build $name.c\n";
-	return (%ENV, LD_PRELOAD => "$dir/$name.so", %variables);
+	return "$dir/$name.so";
+}
+
+# The environment of servers that load it; its own variables come after the name (MySQL and
+# MariaDB only).
+sub preloading
+{
+	my ($name, %variables) = @_;
+	return (%ENV, LD_PRELOAD => preloaded($name), %variables);
 }
 
 # Options are given to the server (MySQL and MariaDB only).

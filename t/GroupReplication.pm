@@ -19,10 +19,11 @@ our @ISA = ('Engines::MySQL');
 use Engines;
 use File::Temp qw(tempdir);
 use FreePorts;
+use Processes;
 use Scenarios;
 
 my $group_name = 'd10c4d10-c4d1-4c4d-8c4d-d10c4d10c4d1';
-my @nodes;
+my (@nodes, @preloaded);
 
 # Why there can be no group of a kind of server; undef if there can.
 sub reason_not
@@ -43,6 +44,7 @@ sub start
 			kind => 'mysql', number => $i, owner => $$, options => \%options,
 			port => $ports[ 2 * $i ], group_port => $ports[ 2 * $i + 1 ] }, __PACKAGE__;
 	}
+	@preloaded = map { Engines::preloaded($_) } 'cut_off', 'hold_expelled';
 	$_->make_directory for @nodes;
 	$first = $nodes[0];
 	$first->make_data;
@@ -75,11 +77,6 @@ sub make_directory
 	mkdir "$dir/plugins" or die "could not make $dir/plugins: $!\n";
 	system('install', '-m', '755', 'mysql_udf/dlock.so', "$dir/plugins/dlock.so") == 0
 	  or die "could not install the library\n";
-	for my $preloaded ('cut_off', 'hold_expelled')
-	{
-		system("cc -O2 -fPIC -shared -pthread -o $dir/$preloaded.so t/mysql/$preloaded.c") == 0
-		  or die "could not build $preloaded.c\n";
-	}
 	return;
 }
 
@@ -113,7 +110,7 @@ sub boot
 	my $single = $self->{options}{single_primary} ? 'ON' : 'OFF';
 	my $everywhere = $self->{options}{single_primary} ? 'OFF' : 'ON';
 	my @plugin = $self->{options}{apart} ? () : '--plugin-load-add=group_replication.so';
-	local $ENV{LD_PRELOAD} = join(':', "$self->{dir}/cut_off.so", "$self->{dir}/hold_expelled.so", $ENV{LD_PRELOAD} // ());
+	local $ENV{LD_PRELOAD} = join(':', @preloaded, $ENV{LD_PRELOAD} // ());
 	local $ENV{DLOCK_CUT_OFF} = "$self->{dir}/cut_off";
 	local $ENV{DLOCK_EXPELLED} = "$self->{dir}/expelled";
 	system('dev/mysql-server', 'mysql', $self->{dir},
@@ -289,23 +286,14 @@ sub let_expelled
 	return;
 }
 
-# Stop the process, and let it go on.  Its threads stop one after the other, some of them after
-# kill() has returned: those would still answer.
+# Stop the process, so that no thread answers any more, and let it go on.
 sub pause
 {
 	my ($self) = @_;
 	my $pid = $self->pid;
 	kill 'STOP', $pid;
-	Scenarios::Run::until(sub { !grep { !_is_stopped($_) } glob "/proc/$pid/task/*/stat" })
-	  or die "a server does not stop\n";
+	Scenarios::Run::until(sub { Processes::is_stopped($pid) }) or die "a server does not stop\n";
 	return;
-}
-
-sub _is_stopped
-{
-	my ($path) = @_;
-	open(my $file, '<', $path) or return 1;    # it has ended
-	return (<$file> // '') !~ /\) [^T]/;
 }
 
 sub resume

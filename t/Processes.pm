@@ -22,11 +22,13 @@ sub title
 	return slurp("/proc/$pid/cmdline") =~ s/\0/ /gr;
 }
 
-# Has a process stopped, which with dlock.crash_stop one does at its point?
+# Has a process stopped, which with dlock.crash_stop one does at its point?  Its threads stop one
+# after the other, some of them after kill() has returned.
 sub is_stopped
 {
 	my ($pid) = @_;
-	return slurp("/proc/$pid/stat") =~ /\) T /;
+	my @states = map { slurp($_) =~ /\) (\w) /s } glob "/proc/$pid/task/*/stat";
+	return @states && !grep { $_ ne 'T' } @states;
 }
 
 # Wait until it has.
