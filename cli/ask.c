@@ -40,7 +40,7 @@ parse_arguments(int argc, char **argv, const struct option_spec *specs,
 			break;
 		if (count == most)
 			end_with(STATUS_USAGE, "there are more arguments than %d; see dlock %s --help", most,
-						subcommand);
+					 subcommand);
 		arguments[count++] = argv[i];
 		/* read the rest as if it were the whole command line */
 		argc -= i;

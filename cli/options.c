@@ -69,7 +69,7 @@ set_option(const struct option_spec *spec, const char *argument)
 			if (!isdigit((unsigned char) *argument) || *end != '\0' ||
 				errno != 0 || count < 1)
 				end_with(STATUS_USAGE, "--%s: \"%s\" is not a whole number of at least 1", spec->name,
-							argument);
+						 argument);
 			*(int64_t *) spec->value = count;
 			break;
 		case OPTION_WAIT:
@@ -83,8 +83,8 @@ set_option(const struct option_spec *spec, const char *argument)
 			if (!dlock_parse_duration(argument, spec->value) ||
 				*(int64_t *) spec->value < 0)
 				end_with(STATUS_USAGE, "--%s: \"%s\" is not a duration, such as 90, 1.5, 5m, 1h30m or 250ms%s",
-							spec->name, argument,
-							spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
+						 spec->name, argument,
+						 spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
 			break;
 	}
 }
@@ -123,7 +123,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 					break;
 			if (!spec->name)
 				end_with(STATUS_USAGE, "there is no option \"%s\"; see dlock %s --help",
-							word, argv[0]);
+						 word, argv[0]);
 			if (!has_argument(spec))
 			{
 				if (equals)
@@ -146,7 +146,7 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 					break;
 			if (!spec->name)
 				end_with(STATUS_USAGE, "there is no option \"-%c\"; see dlock %s --help",
-							*letter, argv[0]);
+						 *letter, argv[0]);
 			if (!has_argument(spec))
 			{
 				set_option(spec, NULL);
@@ -172,6 +172,6 @@ command_after_name(int argc, char **argv, int first)
 		return first + 1;
 	if (first < argc && argv[first][0] == '-')
 		end_with(STATUS_USAGE, "option \"%s\" must come before \"%s\"", argv[first],
-					argv[first - 1]);
+				 argv[first - 1]);
 	return first;
 }

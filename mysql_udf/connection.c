@@ -294,7 +294,7 @@ connection_begin(connection *c)
 /* Give up, with an error that is not the server's. */
 lease_status
 connection_give_up(connection *c, lease_status status,
-					const char *sqlstate, const char *message)
+				   const char *sqlstate, const char *message)
 {
 	connection_rollback(c);
 	c->is_refusal = strcmp(sqlstate, "25006") == 0;

@@ -275,9 +275,9 @@ static lease_call *
 make_place(lease_call *call, size_t i)
 {
 	lease_call *place = lease_call_create_own(LEASE_ACQUIRE, 0,
-												  call->request.owner,
-												  call->names[i],
-												  &call->caller);
+											  call->request.owner,
+											  call->names[i],
+											  &call->caller);
 
 	if (place == NULL)
 		return NULL;

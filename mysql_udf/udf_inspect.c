@@ -105,9 +105,9 @@ add_holder(dlock_use *use, const dlock_holder_info *holder)
 	lease_text_add(text, ", \"owner\": ");
 	dlock_add_json(text, visible ? holder->owner : mask);
 	lease_text_add(text, ", \"mode\": \"%s\", \"version\": %lu, \"token\": %llu",
-					  lease_mode_name(holder->mode),
-					  (unsigned long) holder->version,
-					  (unsigned long long) holder->token);
+				   lease_mode_name(holder->mode),
+				   (unsigned long) holder->version,
+				   (unsigned long long) holder->token);
 	lease_text_add(text, ", \"acquired_at\": ");
 	dlock_add_json_time(text, holder->acquired_at_us);
 	lease_text_add(text, ", \"expires_at\": ");
@@ -120,13 +120,13 @@ add_holder(dlock_use *use, const dlock_holder_info *holder)
 	lease_text_add(text, ", \"connection_id\": ");
 	if (visible)
 		lease_text_add(text, "%llu",
-						  (unsigned long long) holder->connection_id);
+					   (unsigned long long) holder->connection_id);
 	else
 		lease_text_add(text, "null");
 	lease_text_add(text, ", \"remaining\": %.6f, \"guarded\": %s}",
-					  (double) holder->remaining_us / 1e6,
-					  holder->guarded == DLOCK_GUARD_UNKNOWN ? "null" :
-					  holder->guarded == DLOCK_GUARDED ? "1" : "0");
+				   (double) holder->remaining_us / 1e6,
+				   holder->guarded == DLOCK_GUARD_UNKNOWN ? "null" :
+				   holder->guarded == DLOCK_GUARDED ? "1" : "0");
 }
 
 /* By token. */

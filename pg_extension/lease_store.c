@@ -459,7 +459,7 @@ make_view(LeaseView *view, List *entries, List *guards)
 	{
 		view->guards[view->count] = lfirst(cell);
 		view->holders[view->count++] = lease_rows_pinned(lfirst(cell),
-															MyProcPid);
+														 MyProcPid);
 	}
 }
 

@@ -454,7 +454,7 @@ work(BlockNumber *next, bool *exists)
 			{
 				lease_protect_take_over(rel);
 				done = lease_walk_reap(rel, db, next, REAP_BATCH,
-										delay_us < worked_delay_us);
+									   delay_us < worked_delay_us);
 				if (done)
 					worked_delay_us = delay_us;
 				if (holds_leases(db))

@@ -1678,7 +1678,7 @@ ask_everywhere(question q)
 			int			before = rows[q.name];
 
 			changed += (int) table_apply(&q, &request, i, 1,
-											false).changed;
+										 false).changed;
 			if (rows[q.name] == before)
 				i++;
 		}

@@ -230,7 +230,7 @@ make_step(void)
 	{
 		const dlock_caller *caller = &callers[below(CALLERS)];
 		lease_request request = random_request(name,
-											 usual[step / 20000 % 3]);
+											   usual[step / 20000 % 3]);
 
 		compare(name, request, caller, &moment);
 		(void) lease_name_apply(name, &request, caller, &moment);
