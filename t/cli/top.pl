@@ -59,15 +59,6 @@ sub type
 	return;
 }
 
-# Until the screen is so.
-sub shows
-{
-	my ($window, $regex, $what) = @_;
-	my $screen;
-	ok(eventually(sub { ($screen = screen($window)) =~ $regex }), $what) or diag($screen);
-	return $screen;
-}
-
 # The lines of a part of the screen, below its headings: the first word of each.
 sub first_words
 {
@@ -76,13 +67,18 @@ sub first_words
 	return join(' ', map { (split)[0] // () } split /\n/, $part // '');
 }
 
-# Until the screen is so, and lists these names: it may be painted only in part.
-sub lists
+# Until the screen is so, and lists these names if they are given: it may be painted only in
+# part.
+sub shows
 {
-	my ($window, $regex, $names, $what) = @_;
+	my ($window, $regex, $what, $names) = @_;
 	my $screen;
-	ok(eventually(sub { ($screen = screen($window)) =~ $regex && first_words($screen, 'NAME') eq $names }), $what) or diag($screen);
-	return;
+	my $so = sub {
+		$screen = screen($window);
+		return $screen =~ $regex && (!defined $names || first_words($screen, 'NAME') eq $names);
+	};
+	ok(eventually($so), $what) or diag($screen);
+	return $screen;
 }
 
 # A screen without its figures.
@@ -138,13 +134,13 @@ is($screen, $all, 'all is there, and nothing else');
 
 # sort
 keys_to('main', 's');
-lists('main', qr/; by time left$/m, 'b/job evil\x1B[2J\x07世界 a/job', 'by time left: is the order');
+shows('main', qr/; by time left$/m, 'by time left: is the order', 'b/job evil\x1B[2J\x07世界 a/job');
 keys_to('main', 'S');
-lists('main', qr/; by time left, turned$/m, 'a/job evil\x1B[2J\x07世界 b/job', 'turned: is the order');
+shows('main', qr/; by time left, turned$/m, 'turned: is the order', 'a/job evil\x1B[2J\x07世界 b/job');
 keys_to('main', 'S', 's');
-lists('main', qr/; by name$/m, 'a/job b/job evil\x1B[2J\x07世界', 'by name: is the order');
+shows('main', qr/; by name$/m, 'by name: is the order', 'a/job b/job evil\x1B[2J\x07世界');
 keys_to('main', 's');
-lists('main', qr/; by owner$/m, 'b/job a/job evil\x1B[2J\x07世界', 'by owner: is the order');
+shows('main', qr/; by owner$/m, 'by owner: is the order', 'b/job a/job evil\x1B[2J\x07世界');
 keys_to('main', 's', 's', 's');
 shows('main', qr/; by name$/m, 'by name again');
 
@@ -155,12 +151,12 @@ type('main', 'xx');
 keys_to('main', 'BSpace', 'BSpace');
 type('main', '/job');
 keys_to('main', 'Enter');
-lists('main', qr/by name, names with "\/job"$/m, 'a/job b/job', 'filters: these are left');
+shows('main', qr/by name, names with "\/job"$/m, 'filters: these are left', 'a/job b/job');
 keys_to('main', '/');
 shows('main', qr/^names with:/m, 'asks again');
 type('main', '界');
 keys_to('main', 'Enter');
-lists('main', qr/names with "界"$/m, 'evil\x1B[2J\x07世界', 'a character of several bytes: this is left');
+shows('main', qr/names with "界"$/m, 'a character of several bytes: this is left', 'evil\x1B[2J\x07世界');
 keys_to('main', '/');
 shows('main', qr/^names with:/m, 'asks again');
 keys_to('main', 'Escape');
@@ -169,7 +165,7 @@ shows('main', qr/names with "界"$/m, 'as it was');
 keys_to('main', '/');
 shows('main', qr/^names with:/m, 'asks again');
 keys_to('main', 'Enter');
-lists('main', qr/; by name$/m, 'a/job b/job evil\x1B[2J\x07世界', 'no filter any more: all are there');
+shows('main', qr/; by name$/m, 'no filter any more: all are there', 'a/job b/job evil\x1B[2J\x07世界');
 
 # force a release
 keys_to('main', 'Down', 'f');
