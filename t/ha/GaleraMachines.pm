@@ -55,7 +55,7 @@ sub set_up
 	Machines::until_true('the first node is there', sub { $self->is_synced($machines[0]) });
 	my $ask = sub { $self->ask($machines[0], @_) // die "the first node does not do this: $_[0]\n" };
 	$ask->($self->accounts);
-	$self->feed($machines[0]);
+	$machines[0]->run('sh', '-c', 'exec mariadb -u root <"$0"', abs_path('mysql_udf/install.sql'));
 	$ask->($self->grants);
 	# one after the other: each is given a copy
 	for my $machine (@machines[ 1, 2 ])
@@ -64,14 +64,7 @@ sub set_up
 		Machines::until_true("$machine->{name} has joined", sub { $self->is_synced($machine) });
 	}
 	# MariaDB's plugin is each server's own
-	$self->feed($_) for @machines[ 1, 2 ];
-	return;
-}
-
-sub feed
-{
-	my ($self, $machine) = @_;
-	$machine->run('sh', '-c', 'exec mariadb -u root <"$0"', abs_path('mysql_udf/install.sql'));
+	$_->run('sh', '-c', 'exec mariadb -u root -e "$0"', q{INSTALL SONAME 'dlock'}) for @machines[ 1, 2 ];
 	return;
 }
 
