@@ -63,9 +63,14 @@
 #include "table.h"
 #include "udf_text.h"
 
-/* Most names of a call for all leases of an owner that go into one commit. */
-#define SLICE			10000
-#define SLICE_DIRECT	1000
+/*
+ * Most names of a call for all leases of an owner that go into one commit: of a renewal
+ * that one entry of the journal may stand for, and of one that writes each lease.  The
+ * latter are no more than a checkpoint's piece has, since calls for other names wait for
+ * them.
+ */
+#define SLICE_RENEWED	10000
+#define SLICE			200
 
 /* What goes into one commit.  Its calls are in lists of their own (lease_lists.h). */
 static lease_to_make batch;
@@ -189,12 +194,14 @@ lease_batch_keeps_waiting(const lease_call *call)
 static size_t
 get_slice(const lease_call *call)
 {
-	size_t		most = lease_is_direct() ? SLICE_DIRECT : SLICE;
 	size_t		left = call->nnames - call->waits_for;
 
 	if (call->kind != DLOCK_CALL_APPLY_ALL)
 		return call->nnames;
-	return left < most ? left : most;
+	if (call->request.op == LEASE_RENEW && call->nnames <= SLICE_RENEWED &&
+		!lease_is_direct())
+		return left;
+	return left < SLICE ? left : SLICE;
 }
 
 /* Say whether a caller gives a lease back. */
