@@ -453,6 +453,7 @@ static const char *const optional[] = {
 	"SET SESSION range_optimizer_max_mem_size = 0",
 	"SET SESSION optimizer_max_sel_arg_weight = 0",
 	/* MariaDB, MySQL: limits that are meant for users' statements */
+	"SET SESSION max_session_mem_used = 9223372036854775807",
 	"SET SESSION max_statement_time = 0",
 	"SET SESSION max_execution_time = 0",
 	/* MySQL: the account needed a role only to log in; see install.sql */

@@ -651,7 +651,8 @@ SELECT
 			CONCAT('0x', CONVERT(HEX(l.owner) USING utf8mb4))),
 		'<insufficient privilege>')
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
-	ELT(l.mode, 'exclusive', 'shared', 'permit') AS mode,
+	CONVERT(ELT(l.mode, 'exclusive', 'shared', 'permit') USING utf8mb4)
+		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS mode,
 	l.version,
 	CAST(l.token AS SIGNED) AS token,
 	FROM_UNIXTIME(l.acquired_us * 0.000001) AS acquired_at,
@@ -711,7 +712,7 @@ SELECT
 		ELSE '<insufficient privilege>'
 	END
 		COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS owner,
-	w.mode,
+	w.mode COLLATE /*!80000 utf8mb4_0900_bin *//*M! utf8mb4_nopad_bin */ AS mode,
 	w.position,
 	FROM_UNIXTIME(w.waiting_since_us * 0.000001) AS waiting_since,
 	w.account,
@@ -736,14 +737,14 @@ FROM (
 		LIMIT 1) AS r,
 (SELECT dlock.all_waiters() AS json LIMIT 1) AS j,
 JSON_TABLE(j.json, '$[*]' COLUMNS (
-	name_hex VARCHAR(510) PATH '$.name_hex',
-	owner_hex VARCHAR(510) PATH '$.owner_hex',
-	user_hex VARCHAR(1024) PATH '$.user_hex',
-	host_hex VARCHAR(510) PATH '$.host_hex',
-	mode VARCHAR(9) PATH '$.mode',
+	name_hex VARCHAR(510) CHARACTER SET ascii PATH '$.name_hex',
+	owner_hex VARCHAR(510) CHARACTER SET ascii PATH '$.owner_hex',
+	user_hex VARCHAR(1024) CHARACTER SET ascii PATH '$.user_hex',
+	host_hex VARCHAR(510) CHARACTER SET ascii PATH '$.host_hex',
+	mode VARCHAR(9) CHARACTER SET utf8mb4 PATH '$.mode',
 	position INT UNSIGNED PATH '$.position',
 	waiting_since_us BIGINT PATH '$.waiting_since_us',
-	account VARCHAR(400) PATH '$.account',
+	account VARCHAR(400) CHARACTER SET utf8mb4 PATH '$.account',
 	connection_id BIGINT UNSIGNED PATH '$.connection_id'
 )) AS w;
 

@@ -21,6 +21,7 @@
 #include "udf_text.h"
 
 #define TEXT_CHARSET	"utf8mb4"
+#define TEXT_COLLATION	"utf8mb4_bin"
 #define BINARY_CHARSET	"binary"
 
 /* ----------------------------------------------------------------
@@ -447,11 +448,14 @@ dlock_read(dlock_use *use)
 	return true;
 }
 
-/* Say that the result is text.  For _init: true is failure. */
+/*
+ * Say that the result is text.  For _init: true is failure.  Owners are bytes, and MySQL
+ * can compare a binary collation with any that is not binary.
+ */
 bool
 dlock_prepare_result(UDF_INIT *init)
 {
 	pthread_once(&metadata_once, find_metadata);
 	return metadata.result_set != NULL &&
-		metadata.result_set(init, "charset", (void *) TEXT_CHARSET);
+		metadata.result_set(init, "collation", (void *) TEXT_COLLATION);
 }

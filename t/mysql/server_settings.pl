@@ -92,6 +92,7 @@ my %hostile = (
 	$is_mariadb ? (
 		tx_isolation => [q{'SERIALIZABLE'}],
 		max_statement_time => [0.000001],
+		max_session_mem_used => [8192],
 		idle_transaction_timeout => [1],
 		sql_if_exists => [1],
 		secure_auth => [1],
@@ -173,6 +174,43 @@ for my $charset (qw(utf8mb4 latin1 binary ucs2 utf16 utf16le utf32))
 }
 sql('SET NAMES utf8mb4');
 is(sql(q{SELECT dlock_release(x'ff01', x'ff02')}), 1, 'it is given back');
+
+# Or any collation.  On MySQL dlock_owner() has one, and JSON_VALUE() brings its own.
+like(sql(q{SELECT dlock_acquire('compared', 'a', 600)}), qr/^\d+$/, 'a lease to be compared');
+my @comparisons = ('(SELECT mode FROM dlock.locks)', '(SELECT name FROM dlock.locks)', '(SELECT owner FROM dlock.locks)',
+	q{dlock_owner('compared')}, q{dlock_holders('compared')});
+my @wrong;
+for my $collation (map { $_->[0] } @{ $admin->query(q{SHOW COLLATION WHERE Charset = 'utf8mb4'})->{rows} })
+{
+	sql("SET NAMES utf8mb4 COLLATE $collation");
+	for my $what (@comparisons)
+	{
+		# two binary collations that are not the same
+		next if $what =~ /^dlock/ && $collation =~ /0900_bin$/;
+		my $answer = attempt("SELECT $what = 'no' OR $what LIKE 'no%'");
+		push @wrong, "$collation, $what: $answer" if $answer ne '0';
+	}
+}
+is(join("\n", @wrong), '', 'each collation can be compared with');
+sql('SET NAMES utf8mb4');
+is(attempt(q{SELECT dlock_owner('compared') = 'A'}), 0, 'an owner is not compared without case') if !$is_mariadb;
+
+# Or be in a database with any character set.
+my $waiter = $engine->client('waiter');
+$waiter->send(q{SELECT dlock_acquire('compared', 'b', 600, 600)});
+ok(Scenarios::Run::until(sub { sql('SELECT count(*) FROM dlock.waiters') == 1 }), 'one waits');
+for my $charset (qw(latin1 ucs2 utf16 utf16le utf32))
+{
+	sql("CREATE DATABASE in_$charset CHARACTER SET $charset");
+	sql("USE in_$charset");
+	is(attempt(q{SELECT concat(name, ' ', owner, ' ', mode) FROM dlock.waiters}), 'compared b exclusive', "$charset: who waits is shown");
+}
+sql('USE scenarios');
+sql('DROP DATABASE in_' . $_) for qw(latin1 ucs2 utf16 utf16le utf32);
+is(sql(q{SELECT dlock_release('compared', 'a')}), 1, 'that one is given back');
+like($waiter->answer->{rows}[0][0], qr/^\d+$/, 'who waited has it');
+is($waiter->value(q{SELECT dlock_release('compared', 'b')}), 1, 'and gives it back');
+$waiter->quit;
 
 # Without the privilege the rest works; what fails says why.
 if ($is_mariadb)
