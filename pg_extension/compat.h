@@ -22,6 +22,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
 
@@ -190,6 +191,15 @@ typedef const VacuumParams compat_vacuum_params;
 	TableScanDesc scan, double *liverows, double *deadrows, \
 	TupleTableSlot *slot
 #endif
+
+/* Let this process's transactions last as long as they do. 17 added a limit. */
+static inline void
+compat_unlimited_transactions(void)
+{
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+#endif
+}
 
 /*
  * Find a hash table in shared memory, or make one, with room for so many entries.

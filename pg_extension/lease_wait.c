@@ -226,11 +226,14 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	until_us = Min(until_us, sleeper->time->end_us);
 	if (logs)
 		until_us = Min(until_us, log_us);
-	if (LockTimeout > 0)
-		enable_timeout_at(LOCK_TIMEOUT,
-						  TimestampTzPlusMilliseconds(sleeper->time->start_time,
-													  LockTimeout));
 	now_us = lease_clock_boot();
+	if (LockTimeout > 0)
+	{
+		int64		rest_ms = LockTimeout - (now_us - sleeper->time->start_us) / 1000;
+
+		/* what is left of it, since a set wall clock must not end the wait */
+		enable_timeout_after(LOCK_TIMEOUT, (int) Max(rest_ms, 1));
+	}
 	if (until_us > now_us)
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

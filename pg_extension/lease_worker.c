@@ -148,11 +148,13 @@ wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
 /*
  * The settings of a server must not make us wait for other transactions, as a
  * serializable, read only, deferrable one does for its snapshot, nor for a
- * standby, as the commit of one that notifies does.
+ * standby, as the commit of one that notifies does.  Nor must a limit that is
+ * meant for users' transactions end us in the middle of our work.
  */
 static void
 use_own_settings(void)
 {
+	compat_unlimited_transactions();
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
