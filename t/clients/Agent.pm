@@ -18,7 +18,28 @@
 #   exit                end the process in an orderly way, in the middle of a block or not
 #
 # And it says "lost TIME" when it is told so.  CLASS is busy, lost, misuse or unavailable,
-# CODE the SQLSTATE or the number, or "-", TIME seconds of CLOCK_BOOTTIME.
+# CODE the SQLSTATE or the number, or "-", TIME seconds of the client's own clock.
+#
+# TTL and WAIT are given to the client as numbers if they look so, else as text.  More options:
+# events=1 to say "event KIND NAME SECONDS" for each event, and unknown=1 to give the client an
+# option that it does not have, where the language lets a program do that.
+#
+# A client object that holds many leases; its commands may be given while there is a block:
+#
+#   many PREFIX COUNT TTL WAIT [OPTION=VALUE]...
+#       make the client if there is none, and acquire PREFIX1 to PREFIXCOUNT by it, ten at a time:
+#       "many COUNT", of how many leases it has got, or "many CLASS CODE" of the first error.  The
+#       options are shared=1, connect_timeout=SECONDS, and, when the client is made, owner=X and
+#       events=1.
+#   many-held           "many-held COUNT": of how many are held, by their own word
+#   many-release NAME   release one: "many-release 1" if the server has confirmed it, else 0
+#   many-close          close the client: "many-close"
+#
+# and it says "lost-one NAME TIME" when one of them is told so.
+#
+# With DLOCK_ODD=1 in the environment, connections for leases are as odd as the driver lets a
+# program make them: rows as dictionaries or objects, booleans, numbers and arrays parsed into
+# text, the session's client encoding latin1, its sql_mode NO_BACKSLASH_ESCAPES and ANSI_QUOTES.
 
 package Agent;
 
