@@ -8,6 +8,8 @@
 #                                        connections too; none is closed
 #   $proxy->swallowed                    wait until it has done so with what a server said,
 #                                        or a connection has ended
+#   $proxy->silence                      it does so with the connections that it has, and
+#                                        forwards those that are made from now on
 #   $proxy->cut                          it ends all connections, and goes on
 #   $proxy->cut_reply('x')               it ends the next connection on which a client says
 #                                        "x", in place of the reply to that
@@ -65,6 +67,7 @@ sub order
 sub pass { return $_[0]->order('pass') }
 sub swallow { return $_[0]->order('swallow') }
 sub swallowed { return $_[0]->order('swallowed') }
+sub silence { return $_[0]->order('silence') }
 sub cut { return $_[0]->order('cut') }
 sub cut_reply { return $_[0]->order("reply to $_[1]") }
 
@@ -92,6 +95,7 @@ sub serve
 	my $select = IO::Select->new($listener, $commands);
 	my %other;			# by descriptor: the other socket of a connection
 	my %is_client;
+	my %is_silent;
 	my %replies;		# of a server's socket: its next reply is that which is cut
 	my $swallows = 0;
 	my $swallowed = 0;	# what a server said, since it swallows
@@ -104,7 +108,7 @@ sub serve
 		for my $one (@both)
 		{
 			$select->remove($one);
-			delete @{ $_ }{$one} for \%other, \%is_client, \%replies;
+			delete @{ $_ }{$one} for \%other, \%is_client, \%is_silent, \%replies;
 			close $one;
 		}
 	};
@@ -117,6 +121,7 @@ sub serve
 				my $order = readline($commands) // return;
 				chomp $order;
 				if ($order eq 'cut') { $end->($_) for grep { $is_client{$_} } $select->handles }
+				elsif ($order eq 'silence') { $is_silent{$_} = 1 for keys %other }
 				elsif ($order =~ /^reply to (.+)/) { $word = $1 }
 				elsif ($order eq 'swallowed') { $awaits = 1 }
 				else { ($swallows, $swallowed) = ($order eq 'swallow', 0) }
@@ -137,7 +142,7 @@ sub serve
 				my $n = sysread($socket, my $data, 65536);
 				if ($swallows && (!$n || !$is_client{$socket})) { $swallowed = 1 }
 				if (!$n) { $end->($socket) unless $swallows; $select->remove($socket); next }
-				next if $swallows;
+				next if $swallows || $is_silent{$socket};
 				my $to = $other{$socket};
 				if ($is_client{$socket})
 				{

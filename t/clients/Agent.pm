@@ -20,7 +20,7 @@
 # And it says "lost TIME" when it is told so.  CLASS is busy, lost, misuse or unavailable,
 # CODE the SQLSTATE or the number, or "-", TIME seconds of the client's own clock.
 #
-# TTL and WAIT are given to the client as numbers if they look so, else as text.  More options:
+# Its input and output are UTF-8.  TTL and WAIT are given to the client as numbers if they look so, else as text.  More options:
 # events=1 to say "event KIND NAME SECONDS" for each event, and unknown=1 to give the client an
 # option that it does not have, where the language lets a program do that.
 #

@@ -35,6 +35,7 @@ BEGIN
 }
 
 my ($engine, $kind, $port, @command, $driver);
+my $number = qr/-?[\d.]+(?:e-\d+)?/;
 
 sub run
 {
@@ -110,6 +111,8 @@ sub start_server
 		# who cannot wait for a lease
 		$engine->control->value('CREATE ROLE hasty LOGIN');
 		$engine->control->value(q{ALTER ROLE hasty SET statement_timeout = '50ms'});
+		# one that may not log in for a while, and one whose connections are counted
+		$engine->control->value("CREATE ROLE $_ LOGIN") for 'changing', 'fleet';
 		$engine->{node}->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nmax_connections = 100");
 		$engine->restart;
 	}
@@ -121,6 +124,7 @@ sub start_server
 			CREATE USER 'tester'@'127.0.0.1';
 			GRANT ALL ON scenarios.* TO 'tester'@'127.0.0.1';
 			GRANT EXECUTE ON dlock.* TO 'tester'@'127.0.0.1'});
+		$engine->control->value("$_ 'fleet'\@'127.0.0.1', 'changing'\@'127.0.0.1'") for 'CREATE USER', 'GRANT EXECUTE ON dlock.* TO', 'GRANT ALL ON scenarios.* TO';
 	}
 	$ENV{DLOCK_SERVER} = $kind;
 	$ENV{DLOCK_HOST} = '127.0.0.1';
@@ -237,6 +241,10 @@ sub cases
 	# 5, the beginning: a TTL long enough for a restart, so its renewals are far apart
 	my $steady = agent();
 	my $token = holds_it($steady, 'restart 60 0', '5 restart: held');
+
+	# 15 and 16, the beginning
+	my $logins = begin_logins();
+	my $fleet = begin_fleet();
 
 	# 4, the beginning: it takes long, so the rest goes on meanwhile
 	my $cut_off = begin_network();
@@ -458,6 +466,19 @@ sub cases
 		}
 	}
 
+	arguments($one);
+	one_name($one, $two);
+	end_logins($logins);
+	go_on_fleet($fleet);
+
+	# 17
+	holds_it($one, 'events 60 0 events=1', '17 events: held');
+	like($one->says(qr/^event /), qr/^event acquired events $number$/, '17 events: acquired');
+	is($two->ask('lease events 60 0 events=1', qr/^(?:failed|held)/), 'failed busy -', '17 events: busy');
+	like($two->says(qr/^event /), qr/^event refused events $number$/, '17 events: refused');
+	is($one->ask('end', qr/^ended/), 'ended', '17 events: the block ends');
+	like($one->says(qr/^event /), qr/^event released events $number$/, '17 events: released');
+
 	# 4, the end; who tells it stands still with the machine, and then it is tried once more
 	my $told_before;
 	for (1 .. 5)
@@ -497,7 +518,191 @@ sub cases
 		is($steady->ask('end', qr/^ended/), 'ended', '5 restart: released');
 		last;
 	}
+	end_fleet($fleet);
 	$_->quit for $one, $two, $three, $steady;
+	return;
+}
+
+# 13: what cannot be meant is told before a server is asked, so there is no code.
+sub arguments
+{
+	my ($one) = @_;
+	holds_it($one, 'text 5min 0.5s', '13 arguments: times as text');
+	cmp_ok(abs(value(q{SELECT TTL FROM dlock.locks WHERE name = 'text'}) - 300), '<', 5, '13 arguments: mean what they say');
+	is($one->ask('end', qr/^ended/), 'ended', '13 arguments: released');
+	my $long = 'é' x 128;
+	for my $wrong ('x 30q 0', 'x 0 0', 'x -1 0', 'x 2e9 0', 'x 30 soon', "$long 30 0", "x 30 0 owner=$long", "a\0b 30 0", "x 30 0 owner=a\0b",
+		'x 30 0 permits=0', 'x 30 0 connect_timeout=0', 'x,x 30 0 list=1', 'x 30 0 unknown=1')
+	{
+		(my $shown = $wrong) =~ s/\0/\\0/g;
+		is($one->ask("lease $wrong", qr/^(?:held|failed)/), 'failed misuse -', "13 arguments: $shown");
+	}
+	return;
+}
+
+# 14: a name is the same, whatever the driver and the session make of statements and of answers.
+sub one_name
+{
+	my ($one, $two) = @_;
+	my $name = q{it's"a\\b'%s$1?#--`é€x};
+	my $bytes = unpack('H*', $name);
+	my $is_it = 'name = ' . ($kind eq 'postgres' ? "convert_from(decode('$bytes', 'hex'), 'UTF8')" : "CAST(X'$bytes' AS CHAR CHARACTER SET utf8mb4)");
+	my $holds = "SELECT count(*) FROM dlock.locks WHERE $is_it AND LIVE";
+	value(q{SET GLOBAL sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'}) if $kind ne 'postgres';
+	my ($odd, $other) = do { local $ENV{DLOCK_ODD} = 1; map { agent() } 1, 2 };
+	for my $order ("lease $name 60 0", "lease $name 60 0 list=1", "lease $name 60 0 permits=1", "lease $name 60 0 owner=$name")
+	{
+		my $what = '14 one name' . ($order =~ /( \w+=).*$/ ? $1 : '');
+		for my $by ([ $odd, $one, 'odd' ], [ $one, $odd, 'plain' ])
+		{
+			my ($holder, $newcomer, $how) = @$by;
+			like($holder->ask($order, qr/^(?:held|failed)/), qr/^held \d/, "$what, $how: held");
+			is(value($holds), 1, "$what, $how: by its name");
+			is($newcomer->ask("lease $name 60 0" . ($order =~ /permits/ ? ' permits=1' : ''), qr/^(?:held|failed)/), 'failed busy -', "$what, $how: nobody else has it");
+			is($holder->ask('guard'), 'guard ok', "$what, $how: guarded");
+			is($holder->ask('end', qr/^ended/), 'ended', "$what, $how: the block ends");
+			is(value($holds), 0, "$what, $how: given back");
+		}
+	}
+	# answers of a heartbeat, and of a cancelled wait
+	holds_it($one, 'odd 600 0', '14 odd: somebody has it');
+	$odd->tell('lease odd 2 -1');
+	becomes(waits('odd'), 1, '14 odd: one waits');
+	gives_back($one, '14 odd', which => q{name = 'odd'}, again => 'odd 600 0');
+	like($odd->says(qr/^(?:held|failed)/), qr/^held \d/, '14 odd: held');
+	my $acquired = value(q{SELECT SECONDS_DEADLINE FROM dlock.locks WHERE name = 'odd'});
+	# on a machine that stands still it may have lost it by itself
+	ok(Scenarios::Run::until(sub { (value(q{SELECT max(SECONDS_DEADLINE) FROM dlock.locks WHERE name = 'odd'}) // 'NULL') ne $acquired || $odd->has_said(qr/^lost /) }), '14 odd: renewed');
+	like($odd->ask('end', qr/^ended/), qr/^ended/, '14 odd: ended');
+	like($odd->ask('many odd 3 60 0'), qr/^many 3$/, '14 odd: three by a client');
+	is(value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'odd_' AND LIVE}), 3, '14 odd: held');
+	is($odd->ask('many-release odd2'), 'many-release 1', '14 odd: one is released');
+	is($odd->ask('many-close', qr/^many-close/), 'many-close', '14 odd: all are');
+	is(value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'odd_' AND LIVE}), 0, '14 odd: that is so');
+	$_->quit for $odd, $other;
+	value(q{SET GLOBAL sql_mode = DEFAULT}) if $kind ne 'postgres';
+	return;
+}
+
+# 15: how often an account was refused, and whether it may log in.
+sub refusals
+{
+	return scalar(() = PostgreSQL::Test::Utils::slurp_file($engine->{node}->logfile) =~ /is not permitted to log in/g) if $kind eq 'postgres';
+	my $schema = $kind eq 'mysql' ? 'performance_schema' : 'information_schema';
+	return value("SELECT variable_value FROM $schema.global_status WHERE variable_name = 'Aborted_connects'");
+}
+
+sub may_log_in
+{
+	my ($may) = @_;
+	value($kind eq 'postgres' ? 'ALTER ROLE changing ' . ($may ? 'LOGIN' : 'NOLOGIN')
+		: q{ALTER USER 'changing'@'127.0.0.1' ACCOUNT } . ($may ? 'UNLOCK' : 'LOCK'));
+	return;
+}
+
+sub begin_logins
+{
+	local $ENV{DLOCK_USER} = 'changing';
+	my $proxy = Proxy->start($port);
+	my ($holder, $waiter) = map { agent($proxy->port) } 1, 2;
+	holds_it($holder, 'logins 60 0', '15 log-ins: held');
+	$waiter->tell('lease logins 60 -1');
+	becomes(waits('logins'), 1, '15 log-ins: one waits');
+	my $before = refusals();
+	may_log_in(0);
+	$proxy->cut;
+	return [ $proxy, $holder, $waiter, $before ];
+}
+
+sub end_logins
+{
+	my ($proxy, $holder, $waiter, $before) = @{ $_[0] };
+	ok(Scenarios::Run::until(sub { refusals() > $before + 2 || $waiter->has_said(qr/^failed /) }), '15 log-ins: refused');
+	ok(!$waiter->has_said(qr/^(?:failed|held) /), '15 log-ins: which is no reason to give up waiting');
+	is($holder->ask('check'), 'check ok', '15 log-ins: nor to lose it');
+	may_log_in(1);
+	becomes(waits('logins'), 1, '15 log-ins: one waits again');
+	gives_back($holder, '15 log-ins', which => q{name = 'logins'}, again => 'logins 60 0');
+	like($waiter->says(qr/^(?:held|failed)/), qr/^held \d/, '15 log-ins: it waited to the end');
+	is($waiter->ask('end', qr/^ended/), 'ended', '15 log-ins: and has it');
+	$_->quit for $holder, $waiter;
+	$proxy->stop;
+	# the first log-in that fails is the program's mistake
+	may_log_in(0);
+	local $ENV{DLOCK_USER} = 'changing';
+	my $wrong = agent();
+	my ($time, $told) = $driver =~ /^psycopg/ ? (' connect_timeout=1', qr/^failed unavailable -$/) : ('', qr/^failed misuse (?:28000|4151|3118|HY000)$/);
+	like($wrong->ask("lease logins 60 0$time", qr/^(?:failed|held)/), $told, '15 log-ins: the first one is refused');
+	$wrong->quit;
+	may_log_in(1);
+	return;
+}
+
+# 16: many leases by one client, on an account of its own, whose connections are counted.
+my $of_fleet = q{FROM dlock.locks WHERE name LIKE 'fleet%' AND LIVE};
+
+sub connections
+{
+	return value($kind eq 'postgres' ? q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'fleet'} : q{SELECT count(*) FROM information_schema.processlist WHERE user = 'fleet'});
+}
+
+sub begin_fleet
+{
+	local $ENV{DLOCK_USER} = 'fleet';
+	my $proxy = Proxy->start($port);
+	my $agent = agent($proxy->port);
+	is($agent->ask('many fleet 30 30 0 events=1'), 'many 30', '16 many: all are held');
+	is(value("SELECT count(DISTINCT owner) $of_fleet"), 1, '16 many: by one owner');
+	is(value("SELECT count(*) $of_fleet"), 30, '16 many: each by its name');
+	# the heartbeat's, and the last acquire's
+	ok(Scenarios::Run::until(sub { connections() <= 2 }), '16 many: by one connection, and one for acquires');
+	is($agent->ask("many fleet 1 30 0$_"), 'many misuse -', '16 many: a name that the client has already') for '', ' shared=1';
+	is(value("SELECT max(version) $of_fleet"), 1, '16 many: of which no server hears');
+	value(q{SELECT dlock_force_release('fleet7')});
+	my $deadline = value("SELECT max(SECONDS_DEADLINE) $of_fleet");
+	return { proxy => $proxy, agent => $agent, deadline => $deadline };
+}
+
+sub go_on_fleet
+{
+	my ($fleet) = @_;
+	my $agent = $fleet->{agent};
+	like($agent->says(qr/^lost-one /), qr/^lost-one fleet7 $number$/, '16 many: one was evicted, and is told so');
+	becomes("SELECT count(*) $of_fleet AND SECONDS_DEADLINE > $fleet->{deadline}", 29, '16 many: the others are renewed');
+	is($agent->ask('many-held'), 'many-held 29', '16 many: and held');
+	is($agent->ask('many-release fleet3'), 'many-release 1', '16 many: one is released');
+	is(value("SELECT count(*) $of_fleet"), 28, '16 many: only that');
+	is($agent->ask('many-release fleet7'), 'many-release 0', '16 many: the one that was lost cannot be');
+	for my $event (qr/acquired fleet1/, qr/acquired fleet30/, qr/renewed fleet1/, qr/lost fleet7/, qr/released fleet3/)
+	{
+		like($agent->says(qr/^event $event /), qr/^event $event $number$/, "17 events: $event");
+	}
+	# the next renewal has no answer
+	$fleet->{proxy}->silence;
+	renewed_fleet($fleet, 'a silence');
+	return;
+}
+
+sub renewed_fleet
+{
+	my ($fleet, $after) = @_;
+	my $deadline = value("SELECT max(SECONDS_DEADLINE) $of_fleet");
+	becomes("SELECT count(*) $of_fleet AND SECONDS_DEADLINE > $deadline", 28, "16 many: all are renewed after $after");
+	is($fleet->{agent}->ask('many-held'), 'many-held 28', "16 many: and held after $after");
+	ok(!$fleet->{agent}->has_said(qr/^lost-one /), "16 many: none was lost by $after");
+	return;
+}
+
+sub end_fleet
+{
+	my ($fleet) = @_;
+	my $agent = $fleet->{agent};
+	renewed_fleet($fleet, 'a restart');
+	is($agent->ask('many-close', qr/^many-close/), 'many-close', '16 many: the client is closed');
+	is(value("SELECT count(*) $of_fleet"), 0, '16 many: all are released');
+	ok(Scenarios::Run::until(sub { connections() == 0 }), '16 many: and no connection is left');
+	$agent->quit;
+	$fleet->{proxy}->stop;
 	return;
 }
 
