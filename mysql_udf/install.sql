@@ -665,13 +665,13 @@ SELECT
 			FROM_UNIXTIME((l.expires_us - 1767225600000000) * 0.000001)
 				+ INTERVAL 20454 DAY
 	END AS expires_at,
+	GREATEST(0, 0.000001e0 * IF(l.kind = 2, l.ttl_us, l.expires_us
+		- TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) AS remaining,
+	CAST(NULL AS SIGNED) AS guarded,
 	CONVERT(CONCAT(l.account_user, '@', l.account_host) USING utf8mb4)
 		AS account,
 	IF(r.everything OR (l.account_user = r.user AND l.account_host = r.host),
-		l.connection_id, NULL) AS connection_id,
-	GREATEST(0, 0.000001e0 * IF(l.kind = 2, l.ttl_us, l.expires_us
-		- TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))) AS remaining,
-	CAST(NULL AS SIGNED) AS guarded
+		l.connection_id, NULL) AS connection_id
 FROM (
 		SELECT v.value LIKE '1 %'
 			/*!80000 OR (v.value LIKE '? %' AND EXISTS (
@@ -754,11 +754,10 @@ CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.stats AS
 SELECT
 	c.acquired, c.reentered, c.refused, c.timed_out, c.deadlocks, c.released,
-	c.renewed, c.expired, c.reaped, c.forced, c.woken, c.waiters,
-	c.wait_histogram,
-	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset,
-	c.renewals_lost,
-	dlock.all_held() AS held
+	c.renewed, c.renewals_lost, c.expired, c.reaped, c.forced, c.woken,
+	dlock.all_held() AS held,
+	c.waiters, c.wait_histogram,
+	FROM_UNIXTIME(c.stats_reset_us * 0.000001) AS stats_reset
 FROM (SELECT dlock.all_stats() AS json LIMIT 1) AS j,
 JSON_TABLE(j.json, '$' COLUMNS (
 	acquired BIGINT PATH '$.acquired',
@@ -768,11 +767,11 @@ JSON_TABLE(j.json, '$' COLUMNS (
 	deadlocks BIGINT PATH '$.deadlocks',
 	released BIGINT PATH '$.released',
 	renewed BIGINT PATH '$.renewed',
+	renewals_lost BIGINT PATH '$.renewals_lost',
 	expired BIGINT PATH '$.expired',
 	reaped BIGINT PATH '$.reaped',
 	forced BIGINT PATH '$.forced',
 	woken BIGINT PATH '$.woken',
-	renewals_lost BIGINT PATH '$.renewals_lost',
 	waiters INT PATH '$.waiters',
 	wait_histogram JSON PATH '$.wait_histogram',
 	stats_reset_us BIGINT PATH '$.stats_reset_us'

@@ -112,8 +112,6 @@ typedef struct LeaseScan
 static const TableAmRoutine lease_am_methods;
 
 PG_FUNCTION_INFO_V1(dlock_table_handler);
-PG_FUNCTION_INFO_V1(dlock_masking_table_handler);
-PG_FUNCTION_INFO_V1(dlock_table_handler_1_1);
 PG_FUNCTION_INFO_V1(dlock_refuse_change);
 
 /* ----------------------------------------------------------------
@@ -129,13 +127,13 @@ static const Oid column_types[] = {
 	[LEASE_COLUMN_TOKEN] = INT8OID,
 	[LEASE_COLUMN_ACQUIRED_AT] = TIMESTAMPTZOID,
 	[LEASE_COLUMN_EXPIRES_AT] = TIMESTAMPTZOID,
+	[LEASE_COLUMN_REMAINING] = FLOAT8OID,
+	[LEASE_COLUMN_GUARDED] = BOOLOID,
 	[LEASE_COLUMN_ROLE] = OIDOID,
 	[LEASE_COLUMN_PID] = INT4OID,
 	[LEASE_COLUMN_APPLICATION_NAME] = TEXTOID,
 	[LEASE_COLUMN_CLIENT_ADDR] = TEXTOID,
 	[LEASE_COLUMN_REQUEST] = TEXTOID,
-	[LEASE_COLUMN_REMAINING] = FLOAT8OID,
-	[LEASE_COLUMN_GUARDED] = BOOLOID,
 };
 
 StaticAssertDecl(lengthof(column_types) == LEASE_COLUMNS,
@@ -146,7 +144,7 @@ has_our_columns(Relation rel)
 {
 	TupleDesc	desc = RelationGetDescr(rel);
 
-	if (desc->natts != LEASE_COLUMNS && desc->natts != LEASE_COLUMNS_1_0)
+	if (desc->natts != LEASE_COLUMNS)
 		return false;
 	for (int i = 0; i < desc->natts; i++)
 		if (TupleDescAttr(desc, i)->atttypid != column_types[i] ||
@@ -292,22 +290,19 @@ compare_positions(const void *a, const void *b)
 
 /*
  * Note which names are guarded.  Names whose hash does not match belong to a
- * table that was dropped meanwhile.  The table of 1.0 has no rows for guards.
+ * table that was dropped meanwhile.
  */
 static void
 find_guarded_names(LeaseScan *scan)
 {
 	Relation	rel = scan->base.rs_rd;
 	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
-	int			count = 0;
+	int			count;
 
 	if (scan->guarded_names != NULL)
 		pfree(scan->guarded_names);
-	scan->guarded_names = NULL;
 	scan->nguarded_names = scan->next_guarded_name = 0;
-	if (RelationGetNumberOfAttributes(rel) == LEASE_COLUMNS)
-		scan->guarded_names =
-			lease_queue_guarded_names(MyDatabaseId, &count);
+	scan->guarded_names = lease_queue_guarded_names(MyDatabaseId, &count);
 	for (int i = 0; i < count; i++)
 	{
 		LeaseQueueKey *key = &scan->guarded_names[i];
@@ -537,9 +532,6 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 {
 	LeaseScan  *scan = (LeaseScan *) sscan;
 	LeaseScanRow *row;
-	Datum		values[LEASE_COLUMNS];
-	bool		nulls[LEASE_COLUMNS];
-	int			natts = RelationGetNumberOfAttributes(sscan->rs_rd);
 	bool		visible;
 	MemoryContext old;
 
@@ -569,13 +561,12 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 	old = MemoryContextSwitchTo(scan->memory);
 	if (row->entry != NULL)
 		lease_am_form_row(row->entry, visible, row->guarded, scan->now_us,
-						  scan->wall_us, values, nulls);
+						  scan->wall_us, slot->tts_values, slot->tts_isnull);
 	else
 		lease_am_form_guard((lease_bytes) {row->name->name, row->name->length},
-							row->guard, visible, values, nulls);
+							row->guard, visible, slot->tts_values,
+							slot->tts_isnull);
 	MemoryContextSwitchTo(old);
-	memcpy(slot->tts_values, values, natts * sizeof(Datum));
-	memcpy(slot->tts_isnull, nulls, natts * sizeof(bool));
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tid = row->tid;
 	slot->tts_tableOid = RelationGetRelid(sscan->rs_rd);
@@ -1022,24 +1013,7 @@ static const TableAmRoutine lease_am_methods = {
 	.scan_sample_next_tuple = lease_scan_sample_next_tuple,
 };
 
-/*
- * The handler of access method "dlock".  A library that knows no columns
- * "remaining" and "guarded" does not find it by this name.
- */
-Datum
-dlock_table_handler_1_1(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&lease_am_methods);
-}
-
-/* The same, under its name in the objects of 1.0.1, which need the mask. */
-Datum
-dlock_masking_table_handler(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_POINTER(&lease_am_methods);
-}
-
-/* The same, under its name in the objects of 1.0.0. */
+/* The handler of access method "dlock". */
 Datum
 dlock_table_handler(PG_FUNCTION_ARGS)
 {

@@ -81,13 +81,6 @@ is_harmless(AlterTableType subtype)
 		case AT_DisableTrig:
 		case AT_DisableTrigAll:
 		case AT_DisableTrigUser:
-
-			/* what undoes changes that 1.0.0 let pass */
-		case AT_DropConstraint:
-		case AT_DropInherit:
-		case AT_DropOf:
-		case AT_DisableRowSecurity:
-		case AT_NoForceRowSecurity:
 			return true;
 		default:
 			return false;

@@ -37,7 +37,6 @@ PG_FUNCTION_INFO_V1(dlock_owner);
 PG_FUNCTION_INFO_V1(dlock_is_free);
 PG_FUNCTION_INFO_V1(dlock_remaining);
 PG_FUNCTION_INFO_V1(dlock_holders);
-PG_FUNCTION_INFO_V1(dlock_may_see);
 PG_FUNCTION_INFO_V1(dlock_read_stats);
 PG_FUNCTION_INFO_V1(dlock_stats_reset);
 PG_FUNCTION_INFO_V1(dlock_read_waiters);
@@ -113,13 +112,6 @@ hide(const bool *hidden, int ncolumns, bool *nulls)
 		nulls[i] |= hidden[i];
 }
 
-/* For the views of 1.0.0, which masked for themselves. */
-Datum
-dlock_may_see(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(lease_privilege_may_see(PG_GETARG_OID(0)));
-}
-
 Datum
 dlock_owner(PG_FUNCTION_ARGS)
 {
@@ -182,7 +174,7 @@ dlock_remaining(PG_FUNCTION_ARGS)
 												 view.now_us) / USECS_PER_SEC);
 }
 
-/* The view has all columns of the table but the request id. */
+/* The view has all columns of the table but the last, the request id. */
 #define LOCKS_COLUMNS	(LEASE_COLUMNS - 1)
 
 /* Answer a row of dlock.locks, given one of the table. */
@@ -191,12 +183,7 @@ put_locks_row(ReturnSetInfo *rsinfo, Oid role, const bool *hidden,
 			  Datum *values, bool *nulls)
 {
 	values[LEASE_COLUMN_ROLE] = role_name(role);
-	for (int i = LEASE_COLUMN_REQUEST; i < LOCKS_COLUMNS; i++)
-	{
-		values[i] = values[i + 1];
-		nulls[i] = nulls[i + 1];
-	}
-	hide(hidden, rsinfo->setDesc->natts, nulls);
+	hide(hidden, LOCKS_COLUMNS, nulls);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -221,8 +208,7 @@ has_row(const LeaseView *view, uint64 token)
 }
 
 /*
- * The rows of dlock.locks with one name; the view's query says the same.  That
- * of 1.0 has fewer columns, and no rows for guards.
+ * The rows of dlock.locks with one name; the view's query says the same.
  */
 Datum
 dlock_holders(PG_FUNCTION_ARGS)
@@ -241,11 +227,11 @@ dlock_holders(PG_FUNCTION_ARGS)
 
 	/* without USAGE on its schema, the caller cannot read the view */
 	(void) LookupExplicitNamespace("dlock", false);
-	if (rsinfo->setDesc->natts > LOCKS_COLUMNS)
+	if (rsinfo->setDesc->natts != LOCKS_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("view \"dlock.locks\" has columns that dlock does not know")));
-	check_may_read("locks", rsinfo->setDesc->natts, hidden);
+	check_may_read("locks", LOCKS_COLUMNS, hidden);
 	for (size_t i = 0; i < view.count; i++)
 	{
 		const LeaseEntry *entry = view.entries[i];
@@ -258,8 +244,7 @@ dlock_holders(PG_FUNCTION_ARGS)
 							  wall_us, values, nulls);
 			put_locks_row(rsinfo, entry->role, hidden, values, nulls);
 		}
-		else if (rsinfo->setDesc->natts == LOCKS_COLUMNS &&
-				 !has_row(&view, guard->token))
+		else if (!has_row(&view, guard->token))
 		{
 			lease_am_form_guard(name, guard,
 								lease_privilege_may_see(guard->role) &&
@@ -447,9 +432,8 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
  * ----------------------------------------------------------------
  */
 
-/* The columns of dlock.stats: those of 1.0 are its counters and four more. */
-#define STATS_COLUMNS_1_0	(LEASE_COUNTERS_1_0 + 4)
-#define STATS_COLUMNS		(STATS_COLUMNS_1_0 + 2)
+/* The columns of dlock.stats: the counters, and five more. */
+#define STATS_COLUMNS	(LEASE_COUNTERS + 5)
 
 static Datum
 counter_datum(LeaseDatabase *db, LeaseCounter counter)
@@ -471,12 +455,14 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	check_there();
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	check_may_read("stats", desc->natts, nulls);
+	Assert(desc->natts == STATS_COLUMNS);
+	check_may_read("stats", STATS_COLUMNS, nulls);
 	db = lease_state_find();
-	for (int i = 0; i < LEASE_COUNTERS_1_0; i++)
+	for (int i = 0; i < LEASE_COUNTERS; i++)
 		values[n++] = counter_datum(db, i);
 	values[n++] = Int64GetDatum(db == NULL ? 0 :
 								(int64) pg_atomic_read_u64(&db->woken));
+	values[n++] = Int64GetDatum((int64) lease_store_count_held());
 	values[n++] = Int32GetDatum(lease_queue_count(MyDatabaseId));
 	for (int i = 0; i < LEASE_WAIT_BUCKETS; i++)
 		histogram[i] =
@@ -489,12 +475,7 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	values[n++] =
 		TimestampTzGetDatum(db == NULL ? PgStartTime :
 							(int64) pg_atomic_read_u64(&db->stats_reset));
-	Assert(n == STATS_COLUMNS_1_0);
-	if (desc->natts > STATS_COLUMNS_1_0)
-	{
-		values[n++] = counter_datum(db, LEASE_COUNT_RENEWALS_LOST);
-		values[n++] = Int64GetDatum((int64) lease_store_count_held());
-	}
+	Assert(n == STATS_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));
 }

@@ -168,7 +168,7 @@ lease_entry_set_repeated(LeaseEntry *entry)
 
 /*
  * The largest entry that a page can hold, whatever wrote it: the lengths of its
- * strings are bytes.  1.0.0 did not cut application names.
+ * strings are bytes.
  */
 #define LEASE_ENTRY_STRINGS	5
 #define LEASE_ENTRY_MAX \

@@ -17,10 +17,7 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
-/*
- * The counters of dlock.stats, in the order of its columns; those that 1.0 did
- * not have come last there.
- */
+/* The counters of dlock.stats, in the order of its columns. */
 typedef enum LeaseCounter
 {
 	LEASE_COUNT_ACQUIRED,
@@ -30,14 +27,13 @@ typedef enum LeaseCounter
 	LEASE_COUNT_DEADLOCKS,
 	LEASE_COUNT_RELEASED,
 	LEASE_COUNT_RENEWED,
+	LEASE_COUNT_RENEWALS_LOST,
 	LEASE_COUNT_EXPIRED,
 	LEASE_COUNT_REAPED,
-	LEASE_COUNT_FORCED,
-	LEASE_COUNT_RENEWALS_LOST
+	LEASE_COUNT_FORCED
 } LeaseCounter;
 
-#define LEASE_COUNTERS		(LEASE_COUNT_RENEWALS_LOST + 1)
-#define LEASE_COUNTERS_1_0	(LEASE_COUNT_FORCED + 1)
+#define LEASE_COUNTERS	(LEASE_COUNT_FORCED + 1)
 
 /*
  * The histogram of waits: element i counts those that took less than 2^i times

@@ -19,7 +19,7 @@ INSERT INTO dlock.lease_table SELECT * FROM before;
 INSERT INTO dlock.lease_table (name) VALUES ('x') ON CONFLICT DO NOTHING;
 MERGE INTO dlock.lease_table l USING before b ON l.name = b.name WHEN MATCHED THEN DELETE;
 COPY dlock.lease_table FROM stdin;
-x	x	exclusive	1	1	2000-01-01	2030-01-01	10	1	x	\N	\N	\N	\N
+x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
 \.
 SET session_replication_role = replica;
 INSERT INTO dlock.lease_table (name) VALUES ('x');
@@ -43,7 +43,7 @@ ROLLBACK;
 BEGIN;
 ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
 COPY dlock.lease_table FROM stdin;
-x	x	exclusive	1	1	2000-01-01	2030-01-01	10	1	x	\N	\N	\N	\N
+x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
 \.
 ROLLBACK;
 BEGIN;

@@ -95,7 +95,7 @@ $$, ARRAY[
 	'dlock.table_handler(internal) table_am_handler c volatile unsafe strict',
 	'dlock.refuse_change() trigger c volatile unsafe',
 	'dlock.read_waiters(OUT name text, OUT owner text, OUT mode text, OUT "position" integer, OUT waiting_since timestamp with time zone, OUT role name, OUT pid integer, OUT application_name text, OUT client_addr text) SETOF record c volatile safe strict',
-	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone, OUT renewals_lost bigint, OUT held bigint) record c volatile safe strict'
+	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT renewals_lost bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT held bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
 ], 'functions');
 
 SELECT is_empty($$

@@ -13,8 +13,8 @@ SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.locks' ORDER BY attnum $$, ARRAY[
 	'name text', 'owner text', 'mode text', 'version integer', 'token bigint',
 	'acquired_at timestamp with time zone', 'expires_at timestamp with time zone',
-	'role name', 'pid integer', 'application_name text', 'client_addr text',
-	'remaining double precision', 'guarded boolean'
+	'remaining double precision', 'guarded boolean',
+	'role name', 'pid integer', 'application_name text', 'client_addr text'
 ], 'columns of dlock.locks');
 SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.waiters' ORDER BY attnum $$, ARRAY[
@@ -24,16 +24,16 @@ SELECT results_eq(
 SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.stats' ORDER BY attnum $$, ARRAY[
 	'acquired bigint', 'reentered bigint', 'refused bigint', 'timed_out bigint', 'deadlocks bigint',
-	'released bigint', 'renewed bigint', 'expired bigint', 'reaped bigint', 'forced bigint',
-	'woken bigint', 'waiters integer', 'wait_histogram bigint[]', 'stats_reset timestamp with time zone',
-	'renewals_lost bigint', 'held bigint'
+	'released bigint', 'renewed bigint', 'renewals_lost bigint', 'expired bigint', 'reaped bigint',
+	'forced bigint', 'woken bigint', 'held bigint', 'waiters integer', 'wait_histogram bigint[]',
+	'stats_reset timestamp with time zone'
 ], 'columns of dlock.stats');
 SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.lease_table' ORDER BY attnum $$, ARRAY[
 	'name text', 'owner text', 'mode text', 'version integer', 'token bigint',
 	'acquired_at timestamp with time zone', 'expires_at timestamp with time zone',
-	'role oid', 'pid integer', 'application_name text', 'client_addr text', 'request text',
-	'remaining double precision', 'guarded boolean'
+	'remaining double precision', 'guarded boolean',
+	'role oid', 'pid integer', 'application_name text', 'client_addr text', 'request text'
 ], 'columns of dlock.lease_table');
 
 SELECT views_are('dlock', ARRAY['locks', 'stats', 'waiters'], 'views');

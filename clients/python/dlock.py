@@ -44,7 +44,7 @@ from datetime import timedelta
 from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
 __all__ = ["Lease", "AsyncLease", "Error", "Busy", "Lost", "Misuse", "Unavailable", "Canceled", "now"]
-__version__ = "1.1.0"
+__version__ = "2.0.0"
 
 Seconds = Union[int, float, timedelta]
 _SelfLease = TypeVar("_SelfLease", bound="Lease")

@@ -1,4 +1,4 @@
-/* dlock--1.0.1.sql: the objects of the PostgreSQL extension */
+/* dlock--2.0.0.sql: the objects of the PostgreSQL extension */
 
 \echo Use "CREATE EXTENSION dlock" to load this file. \quit
 
@@ -127,7 +127,7 @@ COMMENT ON FUNCTION dlock_duration_interval(dlock_duration) IS
 ----------------------------------------------------------------------
 
 CREATE FUNCTION dlock.table_handler(internal) RETURNS table_am_handler
-AS 'MODULE_PATHNAME', 'dlock_masking_table_handler' LANGUAGE C STRICT;
+AS 'MODULE_PATHNAME', 'dlock_table_handler' LANGUAGE C STRICT;
 COMMENT ON FUNCTION dlock.table_handler(internal) IS
 'handler of access method dlock';
 CREATE ACCESS METHOD dlock TYPE TABLE HANDLER dlock.table_handler;
@@ -142,6 +142,8 @@ CREATE TABLE dlock.lease_table (
 	token bigint,
 	acquired_at timestamptz,
 	expires_at timestamptz,
+	remaining double precision,
+	guarded boolean,
 	role oid,
 	pid integer,
 	application_name text,
@@ -167,11 +169,12 @@ ALTER TABLE dlock.lease_table ENABLE ALWAYS TRIGGER refuse_change;
 
 -- the access method has masked what the reader may not see
 CREATE VIEW dlock.locks AS
-SELECT name, owner, mode, version, token, acquired_at, expires_at,
-	pg_catalog.pg_get_userbyid(role) AS role, pid, application_name, client_addr
+SELECT name, owner, mode, version, token, acquired_at, expires_at, remaining,
+	guarded, pg_catalog.pg_get_userbyid(role) AS role, pid, application_name,
+	client_addr
 FROM ONLY dlock.lease_table;
 COMMENT ON VIEW dlock.locks IS
-'one row per holder of a lease; expired rows show until reaped';
+'one row per holder of a lease, or guard that has lost its lease; expired rows show until reaped';
 GRANT SELECT ON dlock.locks TO PUBLIC;
 
 CREATE FUNCTION dlock.read_waiters(
@@ -191,9 +194,9 @@ GRANT SELECT ON dlock.waiters TO PUBLIC;
 CREATE FUNCTION dlock.read_stats(
 	OUT acquired bigint, OUT reentered bigint, OUT refused bigint,
 	OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint,
-	OUT renewed bigint, OUT expired bigint, OUT reaped bigint,
-	OUT forced bigint, OUT woken bigint, OUT waiters integer,
-	OUT wait_histogram bigint[],
+	OUT renewed bigint, OUT renewals_lost bigint, OUT expired bigint,
+	OUT reaped bigint, OUT forced bigint, OUT woken bigint,
+	OUT held bigint, OUT waiters integer, OUT wait_histogram bigint[],
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'dlock_read_stats' LANGUAGE C STRICT PARALLEL SAFE;
@@ -236,6 +239,13 @@ RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_acquire_permit(text, text, dlock_duration, integer, dlock_duration, text) IS
 'take one of "limit" permits: its fencing token, or NULL when none is free';
 
+CREATE FUNCTION dlock_acquire_permits(name text, owner text,
+	ttl dlock_duration, "limit" integer, permits integer,
+	wait dlock_duration DEFAULT '0', request text DEFAULT NULL)
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_permits(text, text, dlock_duration, integer, integer, dlock_duration, text) IS
+'take several of "limit" permits or none: their fencing token, or NULL';
+
 CREATE FUNCTION dlock_acquire_all(names text[], owner text,
 	ttl dlock_duration, wait dlock_duration DEFAULT '0',
 	request text DEFAULT NULL)
@@ -243,17 +253,36 @@ RETURNS bigint[] AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_acquire_all(text[], text, dlock_duration, dlock_duration, text) IS
 'take all of up to 100 exclusive leases or none: their tokens, or NULL';
 
+CREATE FUNCTION dlock_acquire_any(names text[], owner text,
+	ttl dlock_duration, count integer, wait dlock_duration DEFAULT '0',
+	request text DEFAULT NULL, OUT name text, OUT token bigint)
+RETURNS SETOF record AS 'MODULE_PATHNAME' LANGUAGE C ROWS 10;
+COMMENT ON FUNCTION dlock_acquire_any(text[], text, dlock_duration, integer, dlock_duration, text) IS
+'take up to count of the exclusive leases that are free: their names and tokens';
+
 CREATE FUNCTION dlock_acquire_session(name text, owner text,
 	ttl dlock_duration, wait dlock_duration DEFAULT '0')
 RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_acquire_session(text, text, dlock_duration, dlock_duration) IS
 'take an exclusive lease that lives as long as this connection';
 
+CREATE FUNCTION dlock_acquire_session_shared(name text, owner text,
+	ttl dlock_duration, wait dlock_duration DEFAULT '0')
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_session_shared(text, text, dlock_duration, dlock_duration) IS
+'take a shared lease that lives as long as this connection';
+
 CREATE FUNCTION dlock_acquire_xact(name text, owner text, ttl dlock_duration,
 	wait dlock_duration DEFAULT '0')
 RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_acquire_xact(text, text, dlock_duration, dlock_duration) IS
 'take an exclusive lease, guarded, that lives as long as this transaction';
+
+CREATE FUNCTION dlock_acquire_xact_shared(name text, owner text,
+	ttl dlock_duration, wait dlock_duration DEFAULT '0')
+RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_acquire_xact_shared(text, text, dlock_duration, dlock_duration) IS
+'take a shared lease, guarded, that lives as long as this transaction';
 
 CREATE FUNCTION dlock_guard(name text, owner text, token bigint)
 RETURNS void AS 'MODULE_PATHNAME' LANGUAGE C;
@@ -271,6 +300,12 @@ RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_renew(text, text, dlock_duration, bigint) IS
 'set the deadline to ttl from now; false: held by another; NULL: not held';
 
+CREATE FUNCTION dlock_renew_many(names text[], owner text,
+	ttl dlock_duration, tokens bigint[] DEFAULT NULL)
+RETURNS SETOF text AS 'MODULE_PATHNAME' LANGUAGE C ROWS 10;
+COMMENT ON FUNCTION dlock_renew_many(text[], text, dlock_duration, bigint[]) IS
+'set the deadlines of many leases to ttl from now: the names for which it was done';
+
 CREATE FUNCTION dlock_renew_all(owner text, ttl dlock_duration)
 RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_renew_all(text, dlock_duration) IS
@@ -281,6 +316,25 @@ CREATE FUNCTION dlock_release(name text, owner text,
 RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_release(text, text, bigint) IS
 'give one hold back; false: held by another; NULL: not held';
+
+-- without defaults, so that no call with fewer arguments is ambiguous
+CREATE FUNCTION dlock_release(name text, owner text, token bigint,
+	holds integer)
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_release(text, text, bigint, integer) IS
+'give so many holds back, or none if there are fewer';
+
+CREATE FUNCTION dlock_release_many(names text[], owner text,
+	tokens bigint[] DEFAULT NULL)
+RETURNS SETOF text AS 'MODULE_PATHNAME' LANGUAGE C ROWS 10;
+COMMENT ON FUNCTION dlock_release_many(text[], text, bigint[]) IS
+'give one hold on each of many names back: the names for which it was done';
+
+CREATE FUNCTION dlock_downgrade(name text, owner text,
+	token bigint DEFAULT NULL)
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_downgrade(text, text, bigint) IS
+'make the exclusive lease a shared one; false: held by another; NULL: not held';
 
 CREATE FUNCTION dlock_release_all(owner text)
 RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
@@ -296,6 +350,13 @@ CREATE FUNCTION dlock_is_free(name text)
 RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_is_free(text) IS
 'is the name held by nobody';
+
+-- restricted, because a session's own lease comes before others of the same owner
+CREATE FUNCTION dlock_remaining(name text, owner text,
+	token bigint DEFAULT NULL)
+RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL RESTRICTED;
+COMMENT ON FUNCTION dlock_remaining(text, text, bigint) IS
+'how many seconds are left of the caller''s lease, or NULL';
 
 CREATE FUNCTION dlock_holders(name text)
 RETURNS SETOF dlock.locks AS 'MODULE_PATHNAME' LANGUAGE C
