@@ -164,7 +164,7 @@ check_installation(struct postgres *p)
 			  "WHERE d.classid = 'pg_class'::regclass "
 			  "AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'"))
 		return;
-	if (is(value_of(e->session, 0, 0), "dlock") && is(value_of(e->session, 0, 1), "dlock") &&
+	if (is(value_of(e->session, 0, 0), "dlock") && is(value_of(e->session, 0, 1), "dlock_private") &&
 		is(value_of(e->session, 0, 2), "lease_table"))
 		report(e, FINDING_OK, "lock table", NULL, "as the extension created it");
 	else
@@ -482,7 +482,7 @@ check_leases(struct postgres *p)
 
 	if (look(e, "SELECT l.mode, count(*) FROM pg_locks l "
 			 "JOIN pg_class c ON c.oid = l.relation AND c.relname = 'lease_table' "
-			 "JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'dlock' "
+			 "JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'dlock_private' "
 			 "WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database "
 			 "WHERE datname = current_database()) AND l.mode IN ('ShareLock', "
 			 "'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') "
@@ -494,11 +494,11 @@ check_leases(struct postgres *p)
 		/* our questions would wait too, and hold up others */
 		return;
 	}
-	if (!look(e, "SELECT (pg_relation_size('dlock.lease_table') / "
-			  "current_setting('block_size')::int), "
+	if (!look(e, "SELECT (pg_relation_size(c.oid) / current_setting('block_size')::int), "
 			  "CASE current_setting('dlock.tracked_pages')::int WHEN -1 THEN s.setting::int "
 			  "ELSE current_setting('dlock.tracked_pages')::int END, s.setting::int "
-			  "FROM pg_settings s WHERE s.name = 'shared_buffers'"))
+			  "FROM pg_settings s, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+			  "WHERE s.name = 'shared_buffers' AND n.nspname = 'dlock_private' AND c.relname = 'lease_table'"))
 		return;
 	pages = number_of(e->session, 0, 0);
 	summaries = number_of(e->session, 0, 1);
@@ -559,7 +559,7 @@ examine_postgres(struct examination *e)
 	if (look(e, "SELECT string_agg(pubname, ', ') FROM pg_publication WHERE puballtables") &&
 		value_of(e->session, 0, 0))
 		report(e, FINDING_NOTE, "publications FOR ALL TABLES",
-			   "a subscriber needs dlock too, or a publication without dlock.lease_table",
+			   "a subscriber needs dlock too, or a publication without dlock_private.lease_table",
 			   "%s", value_of(e->session, 0, 0));
 	if (p.standby && e->try_a_lease)
 		report(e, FINDING_NOTE, "a lease", "a standby grants none", "not tried");

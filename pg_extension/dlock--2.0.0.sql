@@ -2,38 +2,45 @@
 
 \echo Use "CREATE EXTENSION dlock" to load this file. \quit
 
--- The functions go to the target schema, the relations to schema dlock.  One
--- that is there already, as a migration tool may have made it, is used if
+-- The functions go to the target schema, the views to schema dlock, and what only they
+-- use to dlock_private, which nobody else may use: without USAGE no role can name the lock
+-- table, and so lock it, so that all calls wait.
+--
+-- A schema that is there already, as a migration tool may have made it, is used if
 -- nobody but the extension's owner can have put anything into it, or can later.
 DO $$
 DECLARE
+	name text;
 	schema record;
 	problem text;
 BEGIN
-	SELECT n.oid, n.nspowner, n.nspacl INTO schema
-	FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.=) 'dlock';
-	IF NOT FOUND THEN
-		CREATE SCHEMA dlock;
-		RETURN;
-	END IF;
-	problem := CASE
-		WHEN schema.nspowner OPERATOR(pg_catalog.<>) (SELECT e.extowner
-			FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock')
-			THEN 'It belongs to another role.'
-		WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(schema.nspacl) a
-			WHERE a.privilege_type OPERATOR(pg_catalog.=) 'CREATE' AND a.grantee OPERATOR(pg_catalog.<>) schema.nspowner)
-			THEN 'Other roles may create objects in it.'
-		WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
-			WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
-				AND d.refobjid OPERATOR(pg_catalog.=) schema.oid)
-			THEN 'It is not empty.'
-		END;
-	IF problem IS NOT NULL THEN
-		RAISE EXCEPTION 'schema "dlock" already exists'
-			USING ERRCODE = 'duplicate_schema', DETAIL = problem,
-				HINT = 'The extension needs it for itself. Drop it, or make it an empty schema of your own.';
-	END IF;
-	ALTER EXTENSION dlock ADD SCHEMA dlock;
+	FOREACH name IN ARRAY '{dlock, dlock_private}'::pg_catalog.text[] LOOP
+		SELECT n.oid, n.nspowner, n.nspacl INTO schema
+		FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.=) name;
+		IF NOT FOUND THEN
+			EXECUTE pg_catalog.format('CREATE SCHEMA %I', name);
+			CONTINUE;
+		END IF;
+		problem := CASE
+			WHEN schema.nspowner OPERATOR(pg_catalog.<>) (SELECT e.extowner
+				FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock')
+				THEN 'It belongs to another role.'
+			WHEN EXISTS (SELECT FROM pg_catalog.aclexplode(schema.nspacl) a
+				WHERE (a.privilege_type OPERATOR(pg_catalog.=) 'CREATE' OR name OPERATOR(pg_catalog.=) 'dlock_private')
+					AND a.grantee OPERATOR(pg_catalog.<>) schema.nspowner)
+				THEN 'Other roles may use it.'
+			WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
+				WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+					AND d.refobjid OPERATOR(pg_catalog.=) schema.oid)
+				THEN 'It is not empty.'
+			END;
+		IF problem IS NOT NULL THEN
+			RAISE EXCEPTION 'schema "%" already exists', name
+				USING ERRCODE = 'duplicate_schema', DETAIL = problem,
+					HINT = 'The extension needs it for itself. Drop it, or make it an empty schema of your own.';
+		END IF;
+		EXECUTE pg_catalog.format('ALTER EXTENSION dlock ADD SCHEMA %I', name);
+	END LOOP;
 END $$;
 GRANT USAGE ON SCHEMA dlock TO PUBLIC;
 
@@ -126,15 +133,15 @@ COMMENT ON FUNCTION dlock_duration_interval(dlock_duration) IS
 -- The lock table
 ----------------------------------------------------------------------
 
-CREATE FUNCTION dlock.table_handler(internal) RETURNS table_am_handler
+CREATE FUNCTION dlock_private.table_handler(internal) RETURNS table_am_handler
 AS 'MODULE_PATHNAME', 'dlock_table_handler' LANGUAGE C STRICT;
-COMMENT ON FUNCTION dlock.table_handler(internal) IS
+COMMENT ON FUNCTION dlock_private.table_handler(internal) IS
 'handler of access method dlock';
-CREATE ACCESS METHOD dlock TYPE TABLE HANDLER dlock.table_handler;
+CREATE ACCESS METHOD dlock TYPE TABLE HANDLER dlock_private.table_handler;
 COMMENT ON ACCESS METHOD dlock IS
-'storage of dlock.lease_table; only dlock''s functions change it';
+'storage of dlock_private.lease_table; only dlock''s functions change it';
 
-CREATE TABLE dlock.lease_table (
+CREATE TABLE dlock_private.lease_table (
 	name text,
 	owner text,
 	mode text,
@@ -150,18 +157,18 @@ CREATE TABLE dlock.lease_table (
 	client_addr text,
 	request text
 ) USING dlock;
-COMMENT ON TABLE dlock.lease_table IS
+COMMENT ON TABLE dlock_private.lease_table IS
 'the leases of this database; read it through dlock.locks';
 
-CREATE FUNCTION dlock.refuse_change() RETURNS trigger
+CREATE FUNCTION dlock_private.refuse_change() RETURNS trigger
 AS 'MODULE_PATHNAME', 'dlock_refuse_change' LANGUAGE C;
-COMMENT ON FUNCTION dlock.refuse_change() IS
+COMMENT ON FUNCTION dlock_private.refuse_change() IS
 'trigger: only dlock''s functions change the lock table';
 CREATE TRIGGER refuse_change
-	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON dlock.lease_table
-	FOR EACH STATEMENT EXECUTE FUNCTION dlock.refuse_change();
+	BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON dlock_private.lease_table
+	FOR EACH STATEMENT EXECUTE FUNCTION dlock_private.refuse_change();
 -- also under session_replication_role = replica
-ALTER TABLE dlock.lease_table ENABLE ALWAYS TRIGGER refuse_change;
+ALTER TABLE dlock_private.lease_table ENABLE ALWAYS TRIGGER refuse_change;
 
 ----------------------------------------------------------------------
 -- Inspection
@@ -172,26 +179,26 @@ CREATE VIEW dlock.locks AS
 SELECT name, owner, mode, version, token, acquired_at, expires_at, remaining,
 	guarded, pg_catalog.pg_get_userbyid(role) AS role, pid, application_name,
 	client_addr
-FROM ONLY dlock.lease_table;
+FROM ONLY dlock_private.lease_table;
 COMMENT ON VIEW dlock.locks IS
 'one row per holder of a lease, or guard that has lost its lease; expired rows show until reaped';
 GRANT SELECT ON dlock.locks TO PUBLIC;
 
-CREATE FUNCTION dlock.read_waiters(
+CREATE FUNCTION dlock_private.read_waiters(
 	OUT name text, OUT owner text, OUT mode text, OUT "position" integer,
 	OUT waiting_since timestamptz, OUT role name, OUT pid integer,
 	OUT application_name text, OUT client_addr text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'dlock_read_waiters' LANGUAGE C STRICT PARALLEL SAFE
 ROWS 10;
-COMMENT ON FUNCTION dlock.read_waiters() IS
+COMMENT ON FUNCTION dlock_private.read_waiters() IS
 'the rows of dlock.waiters, for those who may read that';
-CREATE VIEW dlock.waiters AS SELECT * FROM dlock.read_waiters();
+CREATE VIEW dlock.waiters AS SELECT * FROM dlock_private.read_waiters();
 COMMENT ON VIEW dlock.waiters IS
 'one row per connection that waits for a lease; position 1 is served next';
 GRANT SELECT ON dlock.waiters TO PUBLIC;
 
-CREATE FUNCTION dlock.read_stats(
+CREATE FUNCTION dlock_private.read_stats(
 	OUT acquired bigint, OUT reentered bigint, OUT refused bigint,
 	OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint,
 	OUT renewed bigint, OUT renewals_lost bigint, OUT expired bigint,
@@ -200,9 +207,9 @@ CREATE FUNCTION dlock.read_stats(
 	OUT stats_reset timestamptz)
 RETURNS record
 AS 'MODULE_PATHNAME', 'dlock_read_stats' LANGUAGE C STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION dlock.read_stats() IS
+COMMENT ON FUNCTION dlock_private.read_stats() IS
 'the row of dlock.stats, for those who may read that';
-CREATE VIEW dlock.stats AS SELECT * FROM dlock.read_stats();
+CREATE VIEW dlock.stats AS SELECT * FROM dlock_private.read_stats();
 COMMENT ON VIEW dlock.stats IS
 'counters of this database since the server started or dlock_stats_reset()';
 GRANT SELECT ON dlock.stats TO PUBLIC;

@@ -2,7 +2,7 @@
  * lease_am.c
  *	  The table access method "dlock": SELECT on the lock table.
  *
- * dlock.lease_table is a relation so that the server stores, checkpoints,
+ * dlock_private.lease_table is a relation so that the server stores, checkpoints,
  * replicates, backs up, moves and shows it like any other.  Only the functions
  * change it, in place, without transaction ids: for the access method it has no
  * row versions, and a scan sees the entries as they are now.
@@ -170,7 +170,7 @@ lease_am_check_intact(Relation rel)
 	if (!lease_am_is_intact(rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
+				 errmsg("table \"dlock_private.lease_table\" is not as the extension created it"),
 				 errhint("Drop the extension and create it again.")));
 }
 
@@ -621,7 +621,7 @@ is_lock_table(Relation rel)
 	if (creating_extension || IsBinaryUpgrade)
 		return strcmp(name, "lease_table") == 0;
 	original = get_relname_relid("lease_table",
-								 get_namespace_oid("dlock", true));
+								 get_namespace_oid("dlock_private", true));
 	snprintf(transient, sizeof(transient), "pg_temp_%u", original);
 	if (!OidIsValid(original) || strcmp(name, transient) != 0)
 		return false;
@@ -645,7 +645,7 @@ lease_relation_set_new_filelocator(Relation rel,
 	if (!is_lock_table(rel) || persistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("access method \"dlock\" is only for dlock.lease_table")));
+				 errmsg("access method \"dlock\" is only for dlock_private.lease_table")));
 
 	/* There are no transaction ids to freeze. */
 	*freezeXid = InvalidTransactionId;

@@ -12,7 +12,7 @@
 #include "lease_page.h"
 #include "lease_queue.h"
 
-/* The columns of dlock.lease_table. */
+/* The columns of dlock_private.lease_table. */
 enum
 {
 	LEASE_COLUMN_NAME,

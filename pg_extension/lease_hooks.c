@@ -2,9 +2,8 @@
  * lease_hooks.c
  *	  Keep the lock table as it is, by hooks on statements and on objects.
  *
- * C code relies on the table's columns and on its access method, and calls need
- * its lock.  So statements that would change the table are refused, and so are
- * those that would lock it without a privilege.  The same hooks tell when the
+ * C code relies on the table's columns and on its access method.  So statements
+ * that would change the table are refused.  The same hooks tell when the
  * table, the extension or a database is dropped, and end the session's leases
  * with DISCARD ALL.
  *
@@ -28,15 +27,13 @@
 #include "lease_session.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
-#include "utils/acl.h"
-#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 static object_access_hook_type previous_object_access = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 
 /*
- * Say whether a relation is dlock.lease_table, whatever it is called now.  There
+ * Say whether a relation is dlock_private.lease_table, whatever it is called now.  There
  * is no other table of this access method but the copy that VACUUM FULL makes.  A
  * partitioned table, which any role may create, only names it for its partitions.
  */
@@ -123,165 +120,6 @@ check_statement(Node *statement)
 			 errhint("Its owner, tablespace, storage parameters, replica identity and triggers can be changed.")));
 }
 
-/*
- * Say whether a table that is about to be created comes before this schema in the search
- * path.
- */
-static bool
-comes_before(RangeVar *created, Oid schema)
-{
-	Oid			creation = RangeVarGetCreationNamespace(created);
-	ListCell   *cell;
-
-	foreach(cell, fetch_search_path(true))
-	{
-		if (lfirst_oid(cell) == creation)
-			return true;
-		if (lfirst_oid(cell) == schema)
-			return false;
-	}
-	return false;
-}
-
-/* A relation that a statement names and locks. */
-typedef struct LockedName
-{
-	RangeVar   *relation;
-	RangeVar   *created;		/* the table that the statement creates, if the name
-								 * may mean that; or NULL */
-} LockedName;
-
-static List *
-add_name(List *names, RangeVar *relation, RangeVar *created)
-{
-	LockedName *name;
-
-	if (relation == NULL)
-		return names;
-	name = palloc(sizeof(LockedName));
-	name->relation = relation;
-	name->created = created;
-	return lappend(names, name);
-}
-
-/* Add what foreign keys refer to: constraints, or columns that have some. */
-static List *
-add_referred(List *names, const List *elements, RangeVar *created)
-{
-	ListCell   *cell;
-
-	foreach(cell, elements)
-	{
-		Node	   *element = lfirst(cell);
-
-		if (IsA(element, ColumnDef))
-			names = add_referred(names, ((ColumnDef *) element)->constraints,
-								 created);
-		else if (IsA(element, Constraint))
-			names = add_name(names, ((Constraint *) element)->pktable, created);
-	}
-	return names;
-}
-
-/*
- * The relations that a statement names and locks before PostgreSQL asks whether its role
- * may do that.
- */
-static List *
-locked_names(Node *statement)
-{
-	List	   *names = NIL;
-	ListCell   *cell;
-
-	if (IsA(statement, CreateTrigStmt))
-		names = add_name(names, ((CreateTrigStmt *) statement)->relation, NULL);
-	else if (IsA(statement, RuleStmt))
-		names = add_name(names, ((RuleStmt *) statement)->relation, NULL);
-	else if (IsA(statement, AlterObjectDependsStmt))
-		names = add_name(names, ((AlterObjectDependsStmt *) statement)->relation,
-						 NULL);
-	else if (IsA(statement, CreateStmt) || IsA(statement, CreateForeignTableStmt))
-	{
-		/* CreateForeignTableStmt begins with a CreateStmt */
-		CreateStmt *create = (CreateStmt *) statement;
-
-		foreach(cell, create->inhRelations)
-			names = add_name(names, lfirst_node(RangeVar, cell), NULL);
-		names = add_referred(names, create->tableElts, create->relation);
-		names = add_referred(names, create->constraints, create->relation);
-	}
-	else if (IsA(statement, AlterTableStmt))
-		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-		{
-			Node	   *definition = lfirst_node(AlterTableCmd, cell)->def;
-
-			if (definition == NULL)
-				continue;
-			if (IsA(definition, PartitionCmd))
-				names = add_name(names, ((PartitionCmd *) definition)->name, NULL);
-			else
-				names = add_referred(names, list_make1(definition), NULL);
-		}
-	return names;
-}
-
-/*
- * Refuse a statement that would lock the lock table, or another relation of ours,
- * so that calls wait for it, if its role may not do that.  PostgreSQL asks for the
- * privilege only when it has the lock.  So any role could stop all calls of the
- * database, by waiting for that lock behind a transaction of its own that has read the
- * table.
- *
- * PostgreSQL looks the name up again, also after it has waited for a lock.  Another
- * relation that stood before ours in the search path may be gone by then.  So the
- * schema that was found is written into the name, unless the name may mean the table
- * that the statement creates.
- */
-static void
-check_may_lock(const LockedName *name)
-{
-	RangeVar   *relation = name->relation;
-	Oid			access_method = get_am_oid("dlock", true);
-	Oid			relid = OidIsValid(access_method) ?
-		RangeVarGetRelid(relation, NoLock, true) : InvalidOid;
-
-	if (!OidIsValid(relid))
-		return;
-	if ((is_lock_table(relid) ||
-		 get_rel_namespace(relid) == get_namespace_oid("dlock", true)) &&
-		pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV,
-					   get_relkind_objtype(get_rel_relkind(relid)),
-					   relation->relname);
-	if (relation->schemaname == NULL &&
-		!(name->created != NULL &&
-		  strcmp(relation->relname, name->created->relname) == 0 &&
-		  comes_before(name->created, get_rel_namespace(relid))))
-		relation->schemaname = get_namespace_name(get_rel_namespace(relid));
-}
-
-/*
- * The same for all names of a statement.  Returns the statement, or a copy if it has
- * names and is read-only.
- */
-static PlannedStmt *
-check_locks(PlannedStmt *pstmt, bool *read_only)
-{
-	List	   *names = locked_names(pstmt->utilityStmt);
-	ListCell   *cell;
-
-	if (names != NIL && *read_only)
-	{
-		/* copyObject() is a macro that in 19 may take a compiler of C23 */
-		pstmt = (PlannedStmt *) copyObjectImpl(pstmt);
-		*read_only = false;
-		names = locked_names(pstmt->utilityStmt);
-	}
-	foreach(cell, names)
-		check_may_lock(lfirst(cell));
-	return pstmt;
-}
-
 /* Refuse a place in an inheritance tree, as parent or as child. */
 static void
 check_inheritance(Oid child, Oid parent)
@@ -356,7 +194,6 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	pstmt = check_locks(pstmt, &readOnlyTree);
 	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);

@@ -74,44 +74,6 @@ check_there(void)
 	relation_close(lease_relation_open(AccessShareLock), AccessShareLock);
 }
 
-/*
- * Raise an error unless the caller may read a view of schema dlock, and say in
- * "hidden" which of its columns it may not read, if those were granted one by
- * one.
- */
-static void
-check_may_read(const char *view, int ncolumns, bool *hidden)
-{
-	Oid			relid = get_relname_relid(view,
-										  get_namespace_oid("dlock", false));
-	bool		may_read = false;
-
-	Assert(lease_may_wait());
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("view \"dlock.%s\" does not exist", view)));
-	memset(hidden, false, ncolumns * sizeof(bool));
-	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
-		return;
-	for (int i = 0; i < ncolumns; i++)
-	{
-		hidden[i] = pg_attribute_aclcheck(relid, i + 1, GetUserId(),
-										  ACL_SELECT) != ACLCHECK_OK;
-		may_read |= !hidden[i];
-	}
-	if (!may_read)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, view);
-}
-
-/* Take away the columns that the caller may not read. */
-static void
-hide(const bool *hidden, int ncolumns, bool *nulls)
-{
-	for (int i = 0; i < ncolumns; i++)
-		nulls[i] |= hidden[i];
-}
-
 Datum
 dlock_owner(PG_FUNCTION_ARGS)
 {
@@ -177,13 +139,44 @@ dlock_remaining(PG_FUNCTION_ARGS)
 /* The view has all columns of the table but the last, the request id. */
 #define LOCKS_COLUMNS	(LEASE_COLUMNS - 1)
 
+/*
+ * Raise an error unless the caller may read dlock.locks, and say in "hidden" which
+ * of its columns it may not read, if those were granted one by one.
+ */
+static void
+check_may_read_locks(bool *hidden)
+{
+	/* without USAGE on its schema, the caller cannot read the view */
+	Oid			relid = get_relname_relid("locks",
+										  LookupExplicitNamespace("dlock", false));
+	bool		may_read = false;
+
+	Assert(lease_may_wait());
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("view \"dlock.locks\" does not exist")));
+	memset(hidden, false, LOCKS_COLUMNS * sizeof(bool));
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK)
+		return;
+	for (int i = 0; i < LOCKS_COLUMNS; i++)
+	{
+		hidden[i] = pg_attribute_aclcheck(relid, i + 1, GetUserId(),
+										  ACL_SELECT) != ACLCHECK_OK;
+		may_read |= !hidden[i];
+	}
+	if (!may_read)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, "locks");
+}
+
 /* Answer a row of dlock.locks, given one of the table. */
 static void
 put_locks_row(ReturnSetInfo *rsinfo, Oid role, const bool *hidden,
 			  Datum *values, bool *nulls)
 {
 	values[LEASE_COLUMN_ROLE] = role_name(role);
-	hide(hidden, LOCKS_COLUMNS, nulls);
+	for (int i = 0; i < LOCKS_COLUMNS; i++)
+		nulls[i] |= hidden[i];
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -224,14 +217,11 @@ dlock_holders(PG_FUNCTION_ARGS)
 	lease_store_read(name, &view);
 	wall_us = GetCurrentTimestamp();
 	InitMaterializedSRF(fcinfo, 0);
-
-	/* without USAGE on its schema, the caller cannot read the view */
-	(void) LookupExplicitNamespace("dlock", false);
 	if (rsinfo->setDesc->natts != LOCKS_COLUMNS)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("view \"dlock.locks\" has columns that dlock does not know")));
-	check_may_read("locks", LOCKS_COLUMNS, hidden);
+	check_may_read_locks(hidden);
 	for (size_t i = 0; i < view.count; i++)
 	{
 		const LeaseEntry *entry = view.entries[i];
@@ -284,17 +274,15 @@ masked(bool visible, const char *data, size_t length)
 	return PointerGetDatum(cstring_to_text_with_len(data, (int) length));
 }
 
-/* The rows of dlock.waiters. */
+/* The rows of dlock.waiters, which only the view can ask for. */
 Datum
 dlock_read_waiters(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	LeaseWaiterCopy *waiters;
 	int			count;
-	bool		hidden[WAITER_COLUMNS];
 
 	check_there();
-	check_may_read("waiters", WAITER_COLUMNS, hidden);
 	waiters = lease_queue_copy(MyDatabaseId, &count);
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < count; i++)
@@ -321,7 +309,6 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 		values[WAITER_CLIENT_ADDR] = masked(visible, w->address,
 											w->address_length);
 		nulls[WAITER_CLIENT_ADDR] = visible && w->address_length == 0;
-		hide(hidden, WAITER_COLUMNS, nulls);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 							 nulls);
 	}
@@ -448,7 +435,7 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	LeaseDatabase *db;
 	TupleDesc	desc;
 	Datum		values[STATS_COLUMNS];
-	bool		nulls[STATS_COLUMNS];
+	bool		nulls[STATS_COLUMNS] = {0};
 	Datum		histogram[LEASE_WAIT_BUCKETS];
 	int			n = 0;
 
@@ -456,7 +443,6 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	Assert(desc->natts == STATS_COLUMNS);
-	check_may_read("stats", STATS_COLUMNS, nulls);
 	db = lease_state_find();
 	for (int i = 0; i < LEASE_COUNTERS; i++)
 		values[n++] = counter_datum(db, i);

@@ -1,6 +1,6 @@
 /*
  * lease_relation.c
- *	  Find and open dlock.lease_table.
+ *	  Find and open dlock_private.lease_table.
  *
  * Every function that reads or changes leases opens the table here.  This makes
  * sure that it is the extension's (lease_am.c knows its form) and that what is
@@ -39,7 +39,7 @@ forget_table(Datum arg, Oid relid)
 Oid
 lease_relation_find(void)
 {
-	Oid			namespace = get_namespace_oid("dlock", true);
+	Oid			namespace = get_namespace_oid("dlock_private", true);
 
 	return OidIsValid(namespace) ?
 		get_relname_relid("lease_table", namespace) : InvalidOid;
@@ -101,7 +101,7 @@ lease_relation_open(LOCKMODE mode)
 		if (rel == NULL && attempt > 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_TABLE),
-					 errmsg("table \"dlock.lease_table\" does not exist"),
+					 errmsg("table \"dlock_private.lease_table\" does not exist"),
 					 OidIsValid(get_extension_oid("dlock", true)) ?
 					 errhint("If it was renamed or moved, undo that; else drop the extension and create it again.") :
 					 errhint("Create the extension: CREATE EXTENSION dlock.")));

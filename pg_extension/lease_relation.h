@@ -1,6 +1,6 @@
 /*
  * lease_relation.h
- *	  Find and open dlock.lease_table.
+ *	  Find and open dlock_private.lease_table.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

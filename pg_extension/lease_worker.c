@@ -407,8 +407,8 @@ is_usable(Oid table)
 	if (!usable && !told)
 		ereport(LOG,
 				(rel == NULL ?
-				 errmsg("table \"dlock.lease_table\" does not exist") :
-				 errmsg("table \"dlock.lease_table\" is not as the extension created it"),
+				 errmsg("table \"dlock_private.lease_table\" does not exist") :
+				 errmsg("table \"dlock_private.lease_table\" is not as the extension created it"),
 				 errdetail("Expired leases are not removed.")));
 	told = !usable;
 	if (rel != NULL)

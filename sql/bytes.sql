@@ -13,7 +13,7 @@ INSERT INTO strings VALUES
 	(E'\xd0\xb0'), ('a'), ('A'), (E'\xef\xbc\xa1'), (E'\xf0\x9f\x94\x92'),	-- a in other scripts, a padlock
 	(E'\x01'), (E'\x7f'), (E'\x1b[31m'), (E'\b'),
 	(''''), (''''''), ('"'), ('\'), ('\\'), (E'\\x00'), ('%'), ('%%'), ('_'), ('%s%n%x'), ('$1'), ('$$'), (':x'), ('?'),
-	(''' OR ''1''=''1'), ('x''); DROP TABLE dlock.lease_table; --'), ('/*'), ('--'), (';'),
+	(''' OR ''1''=''1'), ('x''); DROP TABLE dlock_private.lease_table; --'), ('/*'), ('--'), (';'),
 	('*'), ('.'), ('..'), ('/'), ('a/b'), ('a/'), ('{}'), ('[]'), ('null'), ('NULL'), ('<insufficient privilege>'),
 	('0'), ('00'), ('1e0'), ('1'), (repeat('x', 254)), (repeat('x', 255)), (repeat(' ', 255)),
 	(repeat(E'\xc3\xa9', 127)), (repeat(E'\xf0\x9f\x94\x92', 63));

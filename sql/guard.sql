@@ -111,9 +111,9 @@ FROM dlock.locks WHERE name ~ '^gone' AND remaining = 0 ORDER BY name;
 SELECT name, owner, guarded FROM dlock.locks WHERE name ~ '^gone' ORDER BY name, owner;
 SELECT count(*), bool_and(l = h) AS same FROM dlock.locks l LEFT JOIN dlock_holders(l.name) h USING (token) WHERE l.name ~ '^gone' AND l.remaining = 0;
 SELECT owner, guarded FROM dlock_holders('gone');
-SELECT request, name FROM dlock.lease_table WHERE name = 'gone';
+SELECT request, name FROM dlock_private.lease_table WHERE name = 'gone';
 SELECT dlock_is_free('gone'), dlock_owner('gone'), dlock_remaining('gone', 'a');
-SELECT held = (SELECT count(*) FROM dlock.lease_table WHERE remaining > 0) AS not_held FROM dlock.stats;
+SELECT held = (SELECT count(*) FROM dlock_private.lease_table WHERE remaining > 0) AS not_held FROM dlock.stats;
 -- taken anew by its owner: two rows
 SELECT dlock_acquire('gone', 'a', 600) > :gone AS newer;
 SELECT owner, token = :gone AS old, remaining > 0 AS live, guarded FROM dlock_holders('gone') ORDER BY token;
@@ -122,7 +122,7 @@ SELECT dlock_release('gone', 'a'), dlock_release('gone pool', 'c');
 SET LOCAL parallel_setup_cost = 0;
 SET LOCAL parallel_tuple_cost = 0;
 SET LOCAL min_parallel_table_scan_size = 0;
-SELECT count(*) FROM dlock.lease_table WHERE guarded;
+SELECT count(*) FROM dlock_private.lease_table WHERE guarded;
 -- roles that may not see a role's leases see neither the owner nor who guards
 CREATE ROLE regress_dlock_guard_stranger;
 SET LOCAL ROLE regress_dlock_guard_stranger;

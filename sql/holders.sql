@@ -54,9 +54,9 @@ SELECT dlock_is_free('pool');
 
 -- many holders survive VACUUM FULL, the space of none is lost
 SELECT count(dlock_acquire_shared('doc', owner, 600)) FROM owners;
-VACUUM FULL dlock.lease_table;
+VACUUM FULL dlock_private.lease_table;
 SELECT count(*), count(DISTINCT owner), count(DISTINCT token) FROM dlock_holders('doc');
-SELECT pg_relation_size('dlock.lease_table') AS size \gset
+SELECT pg_relation_size('dlock_private.lease_table') AS size \gset
 DO $$ BEGIN
 	FOR cycle IN 1..5 LOOP
 		PERFORM dlock_force_release('doc');
@@ -64,7 +64,7 @@ DO $$ BEGIN
 	END LOOP;
 END $$;
 SELECT count(*) FROM dlock_holders('doc');
-SELECT pg_relation_size('dlock.lease_table') <= :size * 1.5 AS bounded;
+SELECT pg_relation_size('dlock_private.lease_table') <= :size * 1.5 AS bounded;
 SELECT dlock_force_release('doc'), dlock_release_all('me');
 SELECT count(*) FROM dlock.locks;
 DROP TABLE owners, readers;

@@ -22,7 +22,7 @@ ORDER BY 1, 2;
 SELECT c.relname, c.relkind, a.amname, c.relfrozenxid, c.relminmxid,
 	c.reltoastrelid
 FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam
-WHERE c.relnamespace = 'dlock'::regnamespace
+WHERE c.relnamespace IN ('dlock'::regnamespace, 'dlock_private'::regnamespace)
 ORDER BY 1;
 
 -- they work from there, with and without the schema on the path
@@ -37,7 +37,8 @@ SELECT name, owner, mode, version FROM dlock.locks;
 ALTER EXTENSION dlock SET SCHEMA public;
 DROP SCHEMA regress_locks;
 DROP SCHEMA dlock;
-DROP TABLE dlock.lease_table;
+DROP SCHEMA dlock_private;
+DROP TABLE dlock_private.lease_table;
 DROP ACCESS METHOD dlock;
 DROP FUNCTION regress_locks.dlock_owner(text);
 
@@ -64,7 +65,7 @@ ROLLBACK PREPARED 'regress_dlock';
 DROP EXTENSION dlock;
 DROP SCHEMA regress_locks;
 SELECT count(*) FROM pg_proc WHERE proname LIKE 'dlock%';
-SELECT to_regnamespace('dlock') AS schema, to_regtype('dlock_duration') AS type,
+SELECT to_regnamespace('dlock') AS schema, to_regnamespace('dlock_private') AS private, to_regtype('dlock_duration') AS type,
 	(SELECT count(*) FROM pg_am WHERE amname = 'dlock') AS access_methods;
 
 -- a rolled back CREATE leaves nothing either, and the transaction that
@@ -81,13 +82,14 @@ SELECT to_regnamespace('dlock') AS schema;
 CREATE FUNCTION trap(oid, regclass) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'trapped'; END $$;
 CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = trap);
 CREATE SCHEMA dlock;
+CREATE SCHEMA dlock_private;
 CREATE EXTENSION dlock;
 DROP OPERATOR = (oid, regclass);
 DROP FUNCTION trap(oid, regclass);
 DROP SCHEMA dlock;
-SELECT dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken, has_schema_privilege('public', 'dlock', 'USAGE');
+SELECT dlock_acquire('job', 'worker-1', 3600) IS NOT NULL AS taken, has_schema_privilege('public', 'dlock', 'USAGE'), has_schema_privilege('public', 'dlock_private', 'USAGE');
 DROP EXTENSION dlock;
-SELECT to_regnamespace('dlock') AS schema;
+SELECT to_regnamespace('dlock') AS schema, to_regnamespace('dlock_private') AS private;
 
 -- a schema into which somebody has put something, or can, is refused
 \set VERBOSITY default
@@ -111,6 +113,10 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA dlock GRANT ALL ON TABLES TO regress_dlock_no
 CREATE EXTENSION dlock;
 ALTER DEFAULT PRIVILEGES IN SCHEMA dlock REVOKE ALL ON TABLES FROM regress_dlock_nobody;
 CREATE EXTENSION dlock SCHEMA dlock;
+CREATE SCHEMA dlock_private;
+GRANT USAGE ON SCHEMA dlock_private TO regress_dlock_nobody;
+CREATE EXTENSION dlock;
+REVOKE USAGE ON SCHEMA dlock_private FROM regress_dlock_nobody;
 GRANT USAGE ON SCHEMA dlock TO regress_dlock_nobody;
 CREATE EXTENSION dlock;
 DROP EXTENSION dlock;

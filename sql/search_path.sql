@@ -37,7 +37,7 @@ SELECT name, owner, mode, role OPERATOR(pg_catalog.=) current_user AS mine FROM 
 SELECT waiters FROM dlock.stats;
 SELECT public.dlock_release('job', 'a'), public.dlock_force_release('doc'), public.dlock_release_all('a');
 \set VERBOSITY sqlstate
-DELETE FROM dlock.lease_table;
+DELETE FROM dlock_private.lease_table;
 SELECT public.dlock_acquire('', 'a', 60);
 \set VERBOSITY default
 
@@ -51,7 +51,7 @@ DROP EXTENSION dlock;
 CREATE EXTENSION dlock SCHEMA public;
 SELECT public.dlock_acquire('job', 'a', 60) IS NOT NULL AS taken, public.dlock_release('job', 'a');
 SELECT atttypid::regtype FROM pg_catalog.pg_attribute
-WHERE attrelid OPERATOR(pg_catalog.=) 'dlock.lease_table'::regclass::oid AND attname::pg_catalog.text OPERATOR(pg_catalog.=) 'name'::pg_catalog.text;
+WHERE attrelid OPERATOR(pg_catalog.=) 'dlock_private.lease_table'::regclass::oid AND attname::pg_catalog.text OPERATOR(pg_catalog.=) 'name'::pg_catalog.text;
 
 -- an empty path, and the path of a stranger's temporary schema
 SET search_path = '';

@@ -61,20 +61,20 @@ SELECT dlock_release('job', 'b'), dlock_release('none', 'a');
 SELECT renewed, renewals_lost FROM dlock.stats;
 
 -- held: the rows of the table, whatever has become of counters and transactions
-SELECT held = (SELECT count(*) FROM dlock.lease_table) AS same FROM dlock.stats;
+SELECT held = (SELECT count(*) FROM dlock_private.lease_table) AS same FROM dlock.stats;
 SELECT held AS before FROM dlock.stats \gset
 SELECT count(dlock_acquire('held/' || i, 'h', 600)), count(dlock_acquire('held/' || i, 'h', 600)) FROM generate_series(1, 5000) i;
-SELECT held - :before AS more, held = (SELECT count(*) FROM dlock.lease_table) AS same FROM dlock.stats;
+SELECT held - :before AS more, held = (SELECT count(*) FROM dlock_private.lease_table) AS same FROM dlock.stats;
 SELECT count(dlock_acquire_shared('held', 'h' || i, 600)) FROM generate_series(1, 500) i;
 SELECT dlock_stats_reset();
-SELECT held - :before AS more, held = (SELECT count(*) FROM dlock.lease_table) AS same FROM dlock.stats;
+SELECT held - :before AS more, held = (SELECT count(*) FROM dlock_private.lease_table) AS same FROM dlock.stats;
 -- a request id that makes a row longer moves it
 SELECT count(dlock_acquire('held/' || i, 'h', 600, request => repeat('r', i % 255 + 1))) FROM generate_series(1, 1000) i;
 SELECT held - :before AS more FROM dlock.stats;
-VACUUM FULL dlock.lease_table;
+VACUUM FULL dlock_private.lease_table;
 SELECT held - :before AS more FROM dlock.stats;
 SELECT dlock_force_release('held'), dlock_release('held/1', 'h'), dlock_release_all('h');
-SELECT held - :before AS more, held = (SELECT count(*) FROM dlock.lease_table) AS same FROM dlock.stats;
+SELECT held - :before AS more, held = (SELECT count(*) FROM dlock_private.lease_table) AS same FROM dlock.stats;
 SELECT dlock_acquire_session('held', 'h', 600) IS NOT NULL AS taken, dlock_acquire_xact('xact', 'h', 600) IS NOT NULL AS taken;
 SELECT held - :before AS more FROM dlock.stats;
 SELECT dlock_release_all('h'), dlock_release('job', 'a');

@@ -1,83 +1,83 @@
--- dlock.lease_table is an ordinary relation to read and to maintain, and
+-- dlock_private.lease_table is an ordinary relation to read and to maintain, and
 -- closed to every other way of changing it.
 \pset null '<NULL>'
 SELECT count(dlock_acquire('t/' || i, 'me', 600)) FROM generate_series(1, 300) i;
-CREATE TEMP TABLE before AS SELECT * FROM dlock.lease_table;
+CREATE TEMP TABLE before AS SELECT * FROM dlock_private.lease_table;
 
 -- no DML, not even of zero rows, and by nobody
-INSERT INTO dlock.lease_table (name) VALUES ('x');
+INSERT INTO dlock_private.lease_table (name) VALUES ('x');
 \echo :SQLSTATE
-UPDATE dlock.lease_table SET owner = 'x';
+UPDATE dlock_private.lease_table SET owner = 'x';
 \echo :SQLSTATE
-UPDATE dlock.lease_table SET owner = 'x' WHERE false;
-DELETE FROM dlock.lease_table;
+UPDATE dlock_private.lease_table SET owner = 'x' WHERE false;
+DELETE FROM dlock_private.lease_table;
 \echo :SQLSTATE
-DELETE FROM dlock.lease_table WHERE name = 'none';
-TRUNCATE dlock.lease_table;
+DELETE FROM dlock_private.lease_table WHERE name = 'none';
+TRUNCATE dlock_private.lease_table;
 \echo :SQLSTATE
-INSERT INTO dlock.lease_table SELECT * FROM before;
-INSERT INTO dlock.lease_table (name) VALUES ('x') ON CONFLICT DO NOTHING;
-MERGE INTO dlock.lease_table l USING before b ON l.name = b.name WHEN MATCHED THEN DELETE;
-COPY dlock.lease_table FROM stdin;
+INSERT INTO dlock_private.lease_table SELECT * FROM before;
+INSERT INTO dlock_private.lease_table (name) VALUES ('x') ON CONFLICT DO NOTHING;
+MERGE INTO dlock_private.lease_table l USING before b ON l.name = b.name WHEN MATCHED THEN DELETE;
+COPY dlock_private.lease_table FROM stdin;
 x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
 \.
 SET session_replication_role = replica;
-INSERT INTO dlock.lease_table (name) VALUES ('x');
-DELETE FROM dlock.lease_table;
-TRUNCATE dlock.lease_table;
+INSERT INTO dlock_private.lease_table (name) VALUES ('x');
+DELETE FROM dlock_private.lease_table;
+TRUNCATE dlock_private.lease_table;
 RESET session_replication_role;
 -- not even without the trigger
 \set VERBOSITY sqlstate
 BEGIN;
-ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
-INSERT INTO dlock.lease_table (name) VALUES ('x');
+ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
+INSERT INTO dlock_private.lease_table (name) VALUES ('x');
 ROLLBACK;
 BEGIN;
-ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
-UPDATE dlock.lease_table SET owner = 'x';
+ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
+UPDATE dlock_private.lease_table SET owner = 'x';
 ROLLBACK;
 BEGIN;
-ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
-DELETE FROM dlock.lease_table;
+ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
+DELETE FROM dlock_private.lease_table;
 ROLLBACK;
 BEGIN;
-ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
-COPY dlock.lease_table FROM stdin;
+ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
+COPY dlock_private.lease_table FROM stdin;
 x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
 \.
 ROLLBACK;
 BEGIN;
-ALTER TABLE dlock.lease_table DISABLE TRIGGER refuse_change;
-TRUNCATE dlock.lease_table;
+ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
+TRUNCATE dlock_private.lease_table;
 ROLLBACK;
 
 -- no row locks, no index, no constraint that needs one
-SELECT * FROM dlock.lease_table FOR UPDATE;
-SELECT * FROM dlock.lease_table FOR KEY SHARE;
-CREATE INDEX ON dlock.lease_table (name);
-CREATE INDEX CONCURRENTLY ON dlock.lease_table (name);
-ALTER TABLE dlock.lease_table ADD UNIQUE (name);
-SELECT count(*) FROM pg_index WHERE indrelid = 'dlock.lease_table'::regclass;
+SELECT * FROM dlock_private.lease_table FOR UPDATE;
+SELECT * FROM dlock_private.lease_table FOR KEY SHARE;
+CREATE INDEX ON dlock_private.lease_table (name);
+CREATE INDEX CONCURRENTLY ON dlock_private.lease_table (name);
+ALTER TABLE dlock_private.lease_table ADD UNIQUE (name);
+SELECT count(*) FROM pg_index WHERE indrelid = 'dlock_private.lease_table'::regclass;
 
 -- no other columns, no other kind of table
 \set VERBOSITY default
-ALTER TABLE dlock.lease_table ADD COLUMN note text;
+ALTER TABLE dlock_private.lease_table ADD COLUMN note text;
 \echo :SQLSTATE
-ALTER TABLE dlock.lease_table ADD COLUMN note text DEFAULT 'x';
-ALTER TABLE dlock.lease_table DROP COLUMN request;
+ALTER TABLE dlock_private.lease_table ADD COLUMN note text DEFAULT 'x';
+ALTER TABLE dlock_private.lease_table DROP COLUMN request;
 \echo :SQLSTATE
-ALTER TABLE dlock.lease_table ALTER COLUMN request TYPE varchar;
+ALTER TABLE dlock_private.lease_table ALTER COLUMN request TYPE varchar;
 \echo :SQLSTATE
-ALTER TABLE dlock.lease_table RENAME COLUMN request TO asked;
+ALTER TABLE dlock_private.lease_table RENAME COLUMN request TO asked;
 \echo :SQLSTATE
 \set VERBOSITY sqlstate
-ALTER TABLE dlock.lease_table SET UNLOGGED;
+ALTER TABLE dlock_private.lease_table SET UNLOGGED;
 
 -- no other table is of this kind
 \set VERBOSITY default
 CREATE TABLE mine (name text) USING dlock;
 \echo :SQLSTATE
-CREATE TEMP TABLE mine (LIKE dlock.lease_table) USING dlock;
+CREATE TEMP TABLE mine (LIKE dlock_private.lease_table) USING dlock;
 CREATE UNLOGGED TABLE mine (name text) USING dlock;
 CREATE TABLE mine USING dlock AS SELECT * FROM before;
 CREATE MATERIALIZED VIEW mine USING dlock AS SELECT 1;
@@ -91,34 +91,34 @@ DROP TABLE mine;
 -- it stays what it is: no heap, no rules, no row security, no family, also
 -- under another name; harmless changes are made
 \set VERBOSITY default
-ALTER TABLE dlock.lease_table SET ACCESS METHOD heap;
+ALTER TABLE dlock_private.lease_table SET ACCESS METHOD heap;
 \echo :SQLSTATE
 \set VERBOSITY sqlstate
-ALTER TABLE dlock.lease_table RENAME TO renamed;
-ALTER TABLE dlock.renamed SET ACCESS METHOD heap;
-ALTER TABLE dlock.renamed ADD COLUMN note text;
-ALTER TABLE dlock.renamed RENAME TO lease_table;
-ALTER TABLE dlock.lease_table SET (fillfactor = 50), SET ACCESS METHOD heap;
-ALTER TABLE dlock.lease_table ADD CHECK (version > 0) NOT VALID;
-ALTER TABLE dlock.lease_table ENABLE ROW LEVEL SECURITY;
-CREATE RULE instead AS ON INSERT TO dlock.lease_table DO INSTEAD NOTHING;
-CREATE TABLE child () INHERITS (dlock.lease_table);
-CREATE TABLE relative (LIKE dlock.lease_table);
-ALTER TABLE relative INHERIT dlock.lease_table;
-ALTER TABLE dlock.lease_table INHERIT relative;
-CREATE TABLE whole (LIKE dlock.lease_table) PARTITION BY LIST (name);
-ALTER TABLE whole ATTACH PARTITION dlock.lease_table DEFAULT;
+ALTER TABLE dlock_private.lease_table RENAME TO renamed;
+ALTER TABLE dlock_private.renamed SET ACCESS METHOD heap;
+ALTER TABLE dlock_private.renamed ADD COLUMN note text;
+ALTER TABLE dlock_private.renamed RENAME TO lease_table;
+ALTER TABLE dlock_private.lease_table SET (fillfactor = 50), SET ACCESS METHOD heap;
+ALTER TABLE dlock_private.lease_table ADD CHECK (version > 0) NOT VALID;
+ALTER TABLE dlock_private.lease_table ENABLE ROW LEVEL SECURITY;
+CREATE RULE instead AS ON INSERT TO dlock_private.lease_table DO INSTEAD NOTHING;
+CREATE TABLE child () INHERITS (dlock_private.lease_table);
+CREATE TABLE relative (LIKE dlock_private.lease_table);
+ALTER TABLE relative INHERIT dlock_private.lease_table;
+ALTER TABLE dlock_private.lease_table INHERIT relative;
+CREATE TABLE whole (LIKE dlock_private.lease_table) PARTITION BY LIST (name);
+ALTER TABLE whole ATTACH PARTITION dlock_private.lease_table DEFAULT;
 DROP TABLE relative, whole;
 CREATE ROLE regress_table_owner;
-ALTER TABLE dlock.lease_table OWNER TO regress_table_owner;
+ALTER TABLE dlock_private.lease_table OWNER TO regress_table_owner;
 DROP OWNED BY regress_table_owner;
 REASSIGN OWNED BY regress_table_owner TO CURRENT_USER;
 DROP ROLE regress_table_owner;
-ALTER TABLE dlock.lease_table SET (fillfactor = 50), SET TABLESPACE pg_default, REPLICA IDENTITY FULL;
-ALTER TABLE dlock.lease_table RESET (fillfactor), REPLICA IDENTITY DEFAULT;
-CREATE STATISTICS on_leases ON name, owner FROM dlock.lease_table;
-ANALYZE dlock.lease_table;
-VACUUM FULL dlock.lease_table;
+ALTER TABLE dlock_private.lease_table SET (fillfactor = 50), SET TABLESPACE pg_default, REPLICA IDENTITY FULL;
+ALTER TABLE dlock_private.lease_table RESET (fillfactor), REPLICA IDENTITY DEFAULT;
+CREATE STATISTICS on_leases ON name, owner FROM dlock_private.lease_table;
+ANALYZE dlock_private.lease_table;
+VACUUM FULL dlock_private.lease_table;
 DROP STATISTICS on_leases;
 BEGIN;
 SAVEPOINT s;
@@ -129,7 +129,7 @@ COMMIT;
 
 -- if it is something else all the same, every function refuses it, until the
 -- extension is created again
-UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'heap') WHERE oid = 'dlock.lease_table'::regclass;
+UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'heap') WHERE oid = 'dlock_private.lease_table'::regclass;
 \set VERBOSITY default
 SELECT dlock_renew('t/1', 'me', 60);
 SELECT dlock_release('t/1', 'me');
@@ -147,25 +147,25 @@ SELECT dlock_is_free('t/1');
 
 SELECT count(dlock_acquire('t/' || i, 'me', 600)) FROM generate_series(1, 300) i;
 DROP TABLE before;
-CREATE TEMP TABLE before AS SELECT * FROM dlock.lease_table;
+CREATE TEMP TABLE before AS SELECT * FROM dlock_private.lease_table;
 CREATE FUNCTION pg_temp.same() RETURNS boolean LANGUAGE sql AS $$
 	SELECT count(*) = 300 AND bool_and((l.name, l.owner, l.mode, l.version, l.token, l.role, l.pid)
 		= (b.name, b.owner, b.mode, b.version, b.token, b.role, b.pid))
-	FROM dlock.lease_table l JOIN before b USING (name)
+	FROM dlock_private.lease_table l JOIN before b USING (name)
 $$;
 
 -- reading
-SELECT count(*), count(DISTINCT name), count(DISTINCT ctid) FROM dlock.lease_table;
-SELECT DISTINCT tableoid::regclass FROM dlock.lease_table;
-SELECT count(l::text), count((l).name) FROM dlock.lease_table l;
-COPY (SELECT count(*) FROM dlock.lease_table) TO stdout;
+SELECT count(*), count(DISTINCT name), count(DISTINCT ctid) FROM dlock_private.lease_table;
+SELECT DISTINCT tableoid::regclass FROM dlock_private.lease_table;
+SELECT count(l::text), count((l).name) FROM dlock_private.lease_table l;
+COPY (SELECT count(*) FROM dlock_private.lease_table) TO stdout;
 BEGIN;
-DECLARE c CURSOR FOR SELECT mode FROM dlock.lease_table;
+DECLARE c CURSOR FOR SELECT mode FROM dlock_private.lease_table;
 FETCH 2 FROM c;
 MOVE 297 IN c;
 FETCH 2 FROM c;
 COMMIT;
-DECLARE held CURSOR WITH HOLD FOR SELECT count(*) OVER () FROM dlock.lease_table;
+DECLARE held CURSOR WITH HOLD FOR SELECT count(*) OVER () FROM dlock_private.lease_table;
 SELECT dlock_release('t/300', 'me'), dlock_acquire('t/300', 'me', 600) IS NOT NULL AS again;
 FETCH 1 FROM held;
 CLOSE held;
@@ -173,7 +173,7 @@ UPDATE before SET token = (SELECT token FROM dlock_holders('t/300')) WHERE name 
 SELECT pg_temp.same();
 -- a scan can start again, but not turn round
 BEGIN;
-DECLARE c SCROLL CURSOR FOR SELECT mode FROM dlock.lease_table;
+DECLARE c SCROLL CURSOR FOR SELECT mode FROM dlock_private.lease_table;
 MOVE 299 IN c;
 MOVE ABSOLUTE 0 IN c;
 MOVE 299 IN c;
@@ -181,11 +181,11 @@ FETCH 2 FROM c;
 FETCH BACKWARD 1 FROM c;
 \echo :SQLSTATE
 ROLLBACK;
-SELECT count(*) FROM dlock.lease_table a, dlock.lease_table b WHERE a.name = b.name;
+SELECT count(*) FROM dlock_private.lease_table a, dlock_private.lease_table b WHERE a.name = b.name;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET enable_material = off;
-SELECT count(*) FROM dlock.lease_table a, dlock.lease_table b WHERE a.name = b.name;
+SELECT count(*) FROM dlock_private.lease_table a, dlock_private.lease_table b WHERE a.name = b.name;
 RESET enable_hashjoin;
 RESET enable_mergejoin;
 RESET enable_material;
@@ -199,16 +199,16 @@ DO $$
 DECLARE
 	line text;
 BEGIN
-	FOR line IN EXPLAIN (COSTS OFF) SELECT count(*) FROM dlock.lease_table LOOP
+	FOR line IN EXPLAIN (COSTS OFF) SELECT count(*) FROM dlock_private.lease_table LOOP
 		IF line ~ 'Parallel Seq Scan on lease_table' THEN
 			RAISE NOTICE 'a parallel scan';
 		END IF;
 	END LOOP;
 END $$;
-SELECT count(*), count(DISTINCT name) FROM dlock.lease_table;
+SELECT count(*), count(DISTINCT name) FROM dlock_private.lease_table;
 SELECT count(*), count(DISTINCT name), count(DISTINCT owner) FROM dlock.locks;
 SET parallel_leader_participation = off;
-SELECT count(*), count(DISTINCT name) FROM dlock.lease_table;
+SELECT count(*), count(DISTINCT name) FROM dlock_private.lease_table;
 -- the setting's name up to version 15, and since
 SELECT set_config(name, 'on', false) AS forced FROM pg_settings
 WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
@@ -217,42 +217,42 @@ RESET ALL;
 
 -- what a scan cannot do is an error, not a crash
 \set VERBOSITY sqlstate
-SELECT xmin FROM dlock.lease_table;
-SELECT count(*) FROM dlock.lease_table TABLESAMPLE SYSTEM (50);
-SELECT name FROM dlock.lease_table WHERE ctid = '(1,1)';
+SELECT xmin FROM dlock_private.lease_table;
+SELECT count(*) FROM dlock_private.lease_table TABLESAMPLE SYSTEM (50);
+SELECT name FROM dlock_private.lease_table WHERE ctid = '(1,1)';
 \set VERBOSITY default
 
 -- maintenance keeps the rows
-VACUUM dlock.lease_table;
-VACUUM (FREEZE, ANALYZE) dlock.lease_table;
-ANALYZE dlock.lease_table;
+VACUUM dlock_private.lease_table;
+VACUUM (FREEZE, ANALYZE) dlock_private.lease_table;
+ANALYZE dlock_private.lease_table;
 SELECT pg_temp.same();
-VACUUM FULL dlock.lease_table;
+VACUUM FULL dlock_private.lease_table;
 SELECT pg_temp.same();
-VACUUM (FULL, ANALYZE) dlock.lease_table;
+VACUUM (FULL, ANALYZE) dlock_private.lease_table;
 SELECT pg_temp.same();
-REINDEX TABLE dlock.lease_table;
+REINDEX TABLE dlock_private.lease_table;
 \set VERBOSITY sqlstate
-CLUSTER dlock.lease_table;
+CLUSTER dlock_private.lease_table;
 \set VERBOSITY default
-SELECT relfrozenxid, relminmxid, reltoastrelid FROM pg_class WHERE oid = 'dlock.lease_table'::regclass;
-SELECT pg_table_size('dlock.lease_table') >= pg_relation_size('dlock.lease_table')
-	AND pg_relation_size('dlock.lease_table') > 8192 AS sized;
+SELECT relfrozenxid, relminmxid, reltoastrelid FROM pg_class WHERE oid = 'dlock_private.lease_table'::regclass;
+SELECT pg_table_size('dlock_private.lease_table') >= pg_relation_size('dlock_private.lease_table')
+	AND pg_relation_size('dlock_private.lease_table') > 8192 AS sized;
 
 -- another tablespace: not in a transaction that also takes leases
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE regress_dlock LOCATION '';
 BEGIN;
-ALTER TABLE dlock.lease_table SET TABLESPACE regress_dlock;
+ALTER TABLE dlock_private.lease_table SET TABLESPACE regress_dlock;
 SELECT pg_temp.same();
 SELECT dlock_acquire('moved', 'me', 60);
 \echo :SQLSTATE
 ROLLBACK;
 SELECT pg_temp.same(), dlock_is_free('moved');
-ALTER TABLE dlock.lease_table SET TABLESPACE regress_dlock;
+ALTER TABLE dlock_private.lease_table SET TABLESPACE regress_dlock;
 SELECT pg_temp.same(), dlock_owner('t/1');
 SELECT dlock_acquire('moved', 'me', 60) IS NOT NULL AS taken, dlock_release('moved', 'me');
-ALTER TABLE dlock.lease_table SET TABLESPACE pg_default;
+ALTER TABLE dlock_private.lease_table SET TABLESPACE pg_default;
 SELECT pg_temp.same(), dlock_acquire('moved', 'me', 60) IS NOT NULL AS taken, dlock_release('moved', 'me');
 DROP TABLESPACE regress_dlock;
 RESET allow_in_place_tablespaces;
@@ -266,10 +266,10 @@ DROP PUBLICATION regress_dlock;
 
 -- only another session's table lock holds calls up
 BEGIN;
-LOCK TABLE dlock.lease_table IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE dlock_private.lease_table IN ACCESS EXCLUSIVE MODE;
 SELECT dlock_acquire('locked', 'me', 60) IS NOT NULL AS taken, dlock_release('locked', 'me');
 COMMIT;
 
 SELECT pg_temp.same(), dlock_release_all('me');
-SELECT count(*) FROM dlock.lease_table;
+SELECT count(*) FROM dlock_private.lease_table;
 DROP TABLE before;

@@ -18,6 +18,7 @@ WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
 
 SELECT bag_eq('SELECT what FROM members WHERE classid <> ''pg_proc''::regclass', ARRAY[
 	'schema dlock',
+	'schema dlock_private',
 	'type dlock_duration',
 	'cast from smallint to dlock_duration',
 	'cast from integer to dlock_duration',
@@ -30,7 +31,7 @@ SELECT bag_eq('SELECT what FROM members WHERE classid <> ''pg_proc''::regclass',
 	'cast from character varying to dlock_duration',
 	'cast from dlock_duration to interval',
 	'access method dlock',
-	'table dlock.lease_table',
+	'table dlock_private.lease_table',
 	'view dlock.locks',
 	'view dlock.waiters',
 	'view dlock.stats'
@@ -38,7 +39,7 @@ SELECT bag_eq('SELECT what FROM members WHERE classid <> ''pg_proc''::regclass',
 
 SELECT bag_eq($$
 	SELECT concat_ws(' ',
-		CASE pronamespace WHEN 'dlock'::regnamespace THEN 'dlock.' ELSE '' END || proname
+		CASE pronamespace WHEN 'dlock_private'::regnamespace THEN 'dlock_private.' ELSE '' END || proname
 			|| '(' || pg_get_function_arguments(p.oid) || ')',
 		pg_get_function_result(p.oid), l.lanname,
 		CASE provolatile WHEN 'v' THEN 'volatile' WHEN 's' THEN 'stable' ELSE 'immutable' END,
@@ -92,10 +93,10 @@ $$, ARRAY[
 	'dlock_duration(interval) dlock_duration c immutable safe strict',
 	'dlock_duration_interval(dlock_duration) interval c immutable safe strict',
 	-- behind the relations
-	'dlock.table_handler(internal) table_am_handler c volatile unsafe strict',
-	'dlock.refuse_change() trigger c volatile unsafe',
-	'dlock.read_waiters(OUT name text, OUT owner text, OUT mode text, OUT "position" integer, OUT waiting_since timestamp with time zone, OUT role name, OUT pid integer, OUT application_name text, OUT client_addr text) SETOF record c volatile safe strict',
-	'dlock.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT renewals_lost bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT held bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
+	'dlock_private.table_handler(internal) table_am_handler c volatile unsafe strict',
+	'dlock_private.refuse_change() trigger c volatile unsafe',
+	'dlock_private.read_waiters(OUT name text, OUT owner text, OUT mode text, OUT "position" integer, OUT waiting_since timestamp with time zone, OUT role name, OUT pid integer, OUT application_name text, OUT client_addr text) SETOF record c volatile safe strict',
+	'dlock_private.read_stats(OUT acquired bigint, OUT reentered bigint, OUT refused bigint, OUT timed_out bigint, OUT deadlocks bigint, OUT released bigint, OUT renewed bigint, OUT renewals_lost bigint, OUT expired bigint, OUT reaped bigint, OUT forced bigint, OUT woken bigint, OUT held bigint, OUT waiters integer, OUT wait_histogram bigint[], OUT stats_reset timestamp with time zone) record c volatile safe strict'
 ], 'functions');
 
 SELECT is_empty($$

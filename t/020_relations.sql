@@ -3,7 +3,7 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 BEGIN;
-SELECT plan(13);
+SELECT plan(14);
 
 CREATE TEMP VIEW columns AS
 SELECT attrelid::regclass::text AS relation, attname::text COLLATE "default" || ' ' || format_type(atttypid, atttypmod) AS description, attnum
@@ -29,23 +29,24 @@ SELECT results_eq(
 	'stats_reset timestamp with time zone'
 ], 'columns of dlock.stats');
 SELECT results_eq(
-	$$ SELECT description FROM columns WHERE relation = 'dlock.lease_table' ORDER BY attnum $$, ARRAY[
+	$$ SELECT description FROM columns WHERE relation = 'dlock_private.lease_table' ORDER BY attnum $$, ARRAY[
 	'name text', 'owner text', 'mode text', 'version integer', 'token bigint',
 	'acquired_at timestamp with time zone', 'expires_at timestamp with time zone',
 	'remaining double precision', 'guarded boolean',
 	'role oid', 'pid integer', 'application_name text', 'client_addr text', 'request text'
-], 'columns of dlock.lease_table');
+], 'columns of dlock_private.lease_table');
 
 SELECT views_are('dlock', ARRAY['locks', 'stats', 'waiters'], 'views');
-SELECT tables_are('dlock', ARRAY['lease_table'], 'tables');
+SELECT tables_are('dlock', ARRAY[]::text[], 'no tables');
+SELECT tables_are('dlock_private', ARRAY['lease_table'], 'tables');
 SELECT is(amname, 'dlock', 'the table''s access method')
-FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE c.oid = 'dlock.lease_table'::regclass;
+FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE c.oid = 'dlock_private.lease_table'::regclass;
 SELECT row_eq(
 	$$ SELECT relpersistence::text, relrowsecurity, relhasindex, relfrozenxid::text, relminmxid::text, reltoastrelid::text
-		FROM pg_class WHERE oid = 'dlock.lease_table'::regclass $$,
+		FROM pg_class WHERE oid = 'dlock_private.lease_table'::regclass $$,
 	ROW('p'::text, false, false, '0'::text, '0'::text, '0'::text), 'permanent, never to be frozen, nothing beside it');
 SELECT bag_eq(
-	$$ SELECT concat_ws(' ', tgname, tgenabled) FROM pg_trigger WHERE tgrelid = 'dlock.lease_table'::regclass $$,
+	$$ SELECT concat_ws(' ', tgname, tgenabled) FROM pg_trigger WHERE tgrelid = 'dlock_private.lease_table'::regclass $$,
 	ARRAY['refuse_change A'], 'its trigger fires always');
 
 SELECT bag_eq($$

@@ -3,17 +3,18 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 BEGIN;
-SELECT plan(12);
+SELECT plan(13);
 CREATE ROLE regress_dlock_anyone;
 
 SELECT schema_privs_are('dlock', 'regress_dlock_anyone', ARRAY['USAGE'], 'schema dlock: to look up, not to create');
+SELECT schema_privs_are('dlock_private', 'regress_dlock_anyone', ARRAY[]::text[], 'schema dlock_private: nothing');
 SELECT table_privs_are('dlock', 'locks', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.locks: to read');
 SELECT table_privs_are('dlock', 'waiters', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.waiters: to read');
 SELECT table_privs_are('dlock', 'stats', 'regress_dlock_anyone', ARRAY['SELECT'], 'dlock.stats: to read');
-SELECT table_privs_are('dlock', 'lease_table', 'regress_dlock_anyone', ARRAY[]::text[], 'dlock.lease_table: nothing');
+SELECT table_privs_are('dlock_private', 'lease_table', 'regress_dlock_anyone', ARRAY[]::text[], 'dlock_private.lease_table: nothing');
 SELECT is_empty($$
 	SELECT attname FROM pg_attribute
-	WHERE attrelid IN ('dlock.lease_table'::regclass, 'dlock.locks'::regclass, 'dlock.waiters'::regclass, 'dlock.stats'::regclass) AND attacl IS NOT NULL
+	WHERE attrelid IN ('dlock_private.lease_table'::regclass, 'dlock.locks'::regclass, 'dlock.waiters'::regclass, 'dlock.stats'::regclass) AND attacl IS NOT NULL
 $$, 'no column has privileges of its own');
 
 -- every function but these two is everybody's
@@ -34,7 +35,7 @@ SELECT is(has_type_privilege('regress_dlock_anyone', 'dlock_duration', 'USAGE'),
 
 SET ROLE regress_dlock_anyone;
 SELECT throws_ok('SELECT public.dlock_force_release(''x'')', '42501', NULL, 'force-release is refused');
-SELECT throws_ok('SELECT name FROM dlock.lease_table', '42501', NULL, 'reading the table is refused');
+SELECT throws_ok('SELECT name FROM dlock_private.lease_table', '42501', NULL, 'reading the table is refused');
 RESET ROLE;
 
 SELECT * FROM finish();

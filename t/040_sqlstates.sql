@@ -159,18 +159,18 @@ SELECT is(dlock_release('job', 'o'), NULL, 'and by nobody NULL');
 SELECT is(dlock_renew('job', 'o', 60), NULL, 'a renewal too');
 
 -- the lock table
-SELECT throws_ok('INSERT INTO dlock.lease_table (name) VALUES (''x'')', '0A000', NULL, 'no INSERT');
-SELECT throws_ok('UPDATE dlock.lease_table SET name = ''x''', '0A000', NULL, 'no UPDATE');
-SELECT throws_ok('DELETE FROM dlock.lease_table', '0A000', NULL, 'no DELETE');
-SELECT throws_ok('TRUNCATE dlock.lease_table', '0A000', NULL, 'no TRUNCATE');
-SELECT throws_ok('CREATE INDEX ON dlock.lease_table (name)', '0A000', NULL, 'no index');
-SELECT throws_ok('ALTER TABLE dlock.lease_table ADD COLUMN x text', '0A000', NULL, 'no other column');
-SELECT throws_ok('ALTER TABLE dlock.lease_table DROP COLUMN request', '0A000', NULL, 'no column less');
+SELECT throws_ok('INSERT INTO dlock_private.lease_table (name) VALUES (''x'')', '0A000', NULL, 'no INSERT');
+SELECT throws_ok('UPDATE dlock_private.lease_table SET name = ''x''', '0A000', NULL, 'no UPDATE');
+SELECT throws_ok('DELETE FROM dlock_private.lease_table', '0A000', NULL, 'no DELETE');
+SELECT throws_ok('TRUNCATE dlock_private.lease_table', '0A000', NULL, 'no TRUNCATE');
+SELECT throws_ok('CREATE INDEX ON dlock_private.lease_table (name)', '0A000', NULL, 'no index');
+SELECT throws_ok('ALTER TABLE dlock_private.lease_table ADD COLUMN x text', '0A000', NULL, 'no other column');
+SELECT throws_ok('ALTER TABLE dlock_private.lease_table DROP COLUMN request', '0A000', NULL, 'no column less');
 SELECT throws_ok('CREATE TABLE x (y text) USING dlock', '0A000', NULL, 'no other table of its kind');
-SELECT throws_ok('ALTER TABLE dlock.lease_table SET ACCESS METHOD heap', '0A000', NULL, 'no other storage');
+SELECT throws_ok('ALTER TABLE dlock_private.lease_table SET ACCESS METHOD heap', '0A000', NULL, 'no other storage');
 -- last: the end of this transaction undoes it
-ALTER TABLE dlock.lease_table RENAME TO other;
-CREATE TABLE dlock.lease_table (x text);
+ALTER TABLE dlock_private.lease_table RENAME TO other;
+CREATE TABLE dlock_private.lease_table (x text);
 SELECT throws_ok('SELECT dlock_acquire(''job'', ''o'', 60)', '55000', NULL, 'no lease in a table that is not as it was created');
 
 SELECT * FROM finish();

@@ -88,7 +88,7 @@ sub do_it
 sub table_size
 {
 	return $primary->safe_psql('postgres',
-		q{SELECT pg_relation_size('dlock.lease_table')});
+		q{SELECT pg_relation_size('dlock_private.lease_table')});
 }
 
 # A session that is there from before to after the promotion.
@@ -136,13 +136,13 @@ $primary->poll_query_until('postgres',
 same_as_primary($standby, 'reaping');
 
 do_it('compaction',
-	q{VACUUM FULL dlock.lease_table},
+	q{VACUUM FULL dlock_private.lease_table},
 	q{SELECT count(dlock_release('bulk ' || i, 'bulk'))
 		FROM generate_series(1, 2000) AS i});
 do_it(
 	'another tablespace',
 	q{CREATE TABLESPACE elsewhere LOCATION ''},
-	q{ALTER TABLE dlock.lease_table SET TABLESPACE elsewhere},
+	q{ALTER TABLE dlock_private.lease_table SET TABLESPACE elsewhere},
 	q{SELECT count(dlock_acquire('bulk ' || i, 'bulk', 3600))
 		FROM generate_series(1, 1000) AS i});
 

@@ -131,7 +131,7 @@ grant($late, 'the standby that has missed the restarts');
 
 # A new file of the same table needs no raise: no grant is unknown.
 my $before = one_grant($late);
-$late->safe_psql('postgres', 'VACUUM FULL dlock.lease_table');
+$late->safe_psql('postgres', 'VACUUM FULL dlock_private.lease_table');
 my $mark = one_grant($late);
 cmp_ok($mark, '>', $before, 'after VACUUM FULL tokens grow');
 cmp_ok($mark, '<', $before + 1000, 'and are not raised');

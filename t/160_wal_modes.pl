@@ -133,7 +133,7 @@ sub leases
 	my ($node, $first) = @_;
 	my $token =
 	  $first
-	  ? "token - (SELECT token FROM dlock.lease_table WHERE name = '$first')"
+	  ? "token - (SELECT token FROM dlock_private.lease_table WHERE name = '$first')"
 	  : 'NULL';
 
 	return $node->safe_psql(
@@ -142,7 +142,7 @@ sub leases
 			version, request,
 			round(extract(epoch FROM expires_at - now()) / 10000), $token),
 			' ' ORDER BY name, owner))
-		FROM dlock.lease_table
+		FROM dlock_private.lease_table
 		WHERE name <> 'base' AND expires_at > clock_timestamp()});
 }
 
@@ -231,7 +231,7 @@ sub path
 {
 	my ($node) = @_;
 	return $node->safe_psql('postgres',
-		q{SELECT pg_relation_filepath('dlock.lease_table')});
+		q{SELECT pg_relation_filepath('dlock_private.lease_table')});
 }
 
 my @with;
@@ -282,7 +282,7 @@ sub play
 
 	$primary->start;
 	$standby->start;
-	$primary->safe_psql('postgres', 'VACUUM FULL dlock.lease_table');
+	$primary->safe_psql('postgres', 'VACUUM FULL dlock_private.lease_table');
 	change_leases($primary, 'fourth');
 	push @leases, leases($primary);
 	$path = path($primary);

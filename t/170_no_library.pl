@@ -89,9 +89,9 @@ for my $call (
 refused(qq{BEGIN;\nSELECT dlock_guard('held', 'me', $token)}, 'dlock_guard');
 refused('SELECT count(*) FROM dlock.locks', 'dlock.locks');
 refused('SELECT count(*) FROM dlock.waiters', 'dlock.waiters');
-refused('SELECT count(*) FROM dlock.lease_table', 'dlock.lease_table');
+refused('SELECT count(*) FROM dlock_private.lease_table', 'dlock_private.lease_table');
 refused('SELECT * FROM dlock.stats', 'dlock.stats');
-refused('VACUUM FULL dlock.lease_table', 'VACUUM FULL');
+refused('VACUUM FULL dlock_private.lease_table', 'VACUUM FULL');
 refused('CREATE EXTENSION dlock', 'CREATE EXTENSION', 'without');
 is( $node->safe_psql(
 		'without', q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}

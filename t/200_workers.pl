@@ -325,7 +325,7 @@ wait_until('a', q{SELECT count(*) = 0 FROM dlock.locks WHERE expires_at < now()}
 $holder = $node->background_psql('a');
 $node->safe_psql('a', q{SELECT dlock_acquire('behind a lock', 'loser', 0.01)});
 $holder->query_safe(q{SET lock_timeout = '60s'; BEGIN;
-	LOCK TABLE dlock.lease_table IN ACCESS EXCLUSIVE MODE});
+	LOCK TABLE dlock_private.lease_table IN ACCESS EXCLUSIVE MODE});
 pass('the worker does not keep LOCK TABLE waiting');
 $holder->query_safe(q{SELECT count(dlock_acquire('under the lock ' || i, 'loser', 0.01))
 	FROM generate_series(1, 5) i});
@@ -409,7 +409,7 @@ wait_until('c', 'SELECT count(*) = 1 FROM dlock.waiters', 'somebody waits');
 $node->safe_psql('c', 'DROP EXTENSION dlock');
 wait_until('renamed', q{SELECT dlock_acquire('x', 'y', 3600) > 0}, 'DROP EXTENSION frees the place');
 $waiter->query('SELECT 1');
-like($waiter->{stderr}, qr/table "dlock.lease_table" does not exist/, '... and the waiter is told');
+like($waiter->{stderr}, qr/table "dlock_private.lease_table" does not exist/, '... and the waiter is told');
 $waiter->quit;
 $node->safe_psql('c', 'CREATE EXTENSION dlock');
 is_refused('c', '... which is gone when the extension comes back');

@@ -30,7 +30,7 @@ sub state
 		SELECT pg_relation_size(relid) / current_setting('block_size')::int,
 			heap_blks_hit + heap_blks_read, reaped
 		FROM pg_statio_all_tables, dlock.stats
-		WHERE schemaname = 'dlock' AND relname = 'lease_table'});
+		WHERE schemaname = 'dlock_private' AND relname = 'lease_table'});
 
 	return { pages => $pages, read => $read, reaped => $reaped };
 }

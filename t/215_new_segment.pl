@@ -47,7 +47,7 @@ query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, '
 	request => lpad(i::text, 255, 'r'))) FROM generate_series(1, 50000) i});
 is(query(q{SELECT count(dlock_acquire(lpad('short' || i, 255, 's'), 'mayfly', 0.001)) FROM generate_series(1, 1000) i}),
 	1000, 'short leases all over the table');
-cmp_ok(query(q{SELECT pg_relation_size('dlock.lease_table') / 8192}), '>', 4096 + 1000, 'more pages than have summaries');
+cmp_ok(query(q{SELECT pg_relation_size('dlock_private.lease_table') / 8192}), '>', 4096 + 1000, 'more pages than have summaries');
 # so that the next call marks the clock
 query('SELECT pg_sleep(1.1)');
 $session->query($_) for q{SET dlock.crash_point = 'mark: logged'}, 'SET dlock.crash_stop = on';

@@ -63,8 +63,8 @@ my @calls = (
 	q{SELECT count(dlock_acquire_permit('permits', 'p' || i, 10000, 500)) FROM generate_series(1, 250) i},
 	q{SELECT dlock_force_release('many')},
 	q{SELECT count(*) FROM dlock.stats},
-	q{SELECT count(*) FROM dlock.lease_table},
-	q{VACUUM FULL dlock.lease_table},
+	q{SELECT count(*) FROM dlock_private.lease_table},
+	q{VACUUM FULL dlock_private.lease_table},
 	q{SELECT count(*) FROM dlock.locks},
 	q{SELECT dlock_acquire('last', 'o', 10000)});
 

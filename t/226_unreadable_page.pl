@@ -36,12 +36,12 @@ my $sessions = Sessions->new($node);
 my ($holder, $client) = $sessions->open('holder', 'client');
 
 like($holder->query(q{SELECT dlock_acquire('l', 'holder', 3600)}), $is_token, 'a lease');
-my $block = $holder->query(q{SELECT (ctid::text::point)[0] FROM dlock.lease_table WHERE name = 'l'});
-my $file = $node->data_dir . '/' . $holder->query(q{SELECT pg_relation_filepath('dlock.lease_table')});
+my $block = $holder->query(q{SELECT (ctid::text::point)[0] FROM dlock_private.lease_table WHERE name = 'l'});
+my $file = $node->data_dir . '/' . $holder->query(q{SELECT pg_relation_filepath('dlock_private.lease_table')});
 
 # names on other pages
 $holder->query(q{SELECT dlock_acquire('n' || i, 'holder', 3600) FROM generate_series(1, 20) i});
-my @elsewhere = split /\n/, $holder->query("SELECT name FROM dlock.lease_table WHERE (ctid::text::point)[0] <> $block LIMIT 4");
+my @elsewhere = split /\n/, $holder->query("SELECT name FROM dlock_private.lease_table WHERE (ctid::text::point)[0] <> $block LIMIT 4");
 $holder->query(q{SELECT dlock_release('n' || i, 'holder') FROM generate_series(1, 20) i});
 is(scalar @elsewhere, 4, 'names elsewhere');
 

@@ -42,7 +42,7 @@ my @calls = (
 	q{SELECT dlock_owner('a')},
 	q{SELECT dlock_is_free('a')},
 	q{SELECT * FROM dlock_holders('a')});
-my $repair = qr/ERROR:  55000: table "dlock\.lease_table" is not as the extension created it.*HINT:  Drop the extension and create it again\./s;
+my $repair = qr/ERROR:  55000: table "dlock_private\.lease_table" is not as the extension created it.*HINT:  Drop the extension and create it again\./s;
 
 # Wait until a worker has told the log, as it does once, what is wrong with the table.  The
 # error of a call has another DETAIL.
@@ -50,7 +50,7 @@ sub worker_tells
 {
 	my ($what, $offset) = @_;
 
-	$node->wait_for_log(qr/LOG:  table "dlock\.lease_table" $what\n.*DETAIL:  Expired leases are not removed/, $offset);
+	$node->wait_for_log(qr/LOG:  table "dlock_private\.lease_table" $what\n.*DETAIL:  Expired leases are not removed/, $offset);
 	return;
 }
 
@@ -96,23 +96,23 @@ sub new_extension_works
 # Columns.
 my $token = $node->safe_psql('postgres', q{SELECT dlock_acquire('a', 'o', 3600)});
 raises($_, qr/ERROR:  0A000: cannot (?:change the columns of|make this change to) table "lease_table"/)
-  for 'ALTER TABLE dlock.lease_table ADD COLUMN extra text',
-  'ALTER TABLE dlock.lease_table DROP COLUMN request CASCADE',
-  'ALTER TABLE dlock.lease_table ALTER COLUMN request SET NOT NULL',
-  'ALTER TABLE dlock.lease_table ALTER COLUMN version TYPE bigint',
-  'ALTER TABLE dlock.lease_table RENAME COLUMN request TO name2',
-  'ALTER TABLE dlock.lease_table RENAME COLUMN owner TO name2';
+  for 'ALTER TABLE dlock_private.lease_table ADD COLUMN extra text',
+  'ALTER TABLE dlock_private.lease_table DROP COLUMN request CASCADE',
+  'ALTER TABLE dlock_private.lease_table ALTER COLUMN request SET NOT NULL',
+  'ALTER TABLE dlock_private.lease_table ALTER COLUMN version TYPE bigint',
+  'ALTER TABLE dlock_private.lease_table RENAME COLUMN request TO name2',
+  'ALTER TABLE dlock_private.lease_table RENAME COLUMN owner TO name2';
 is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', 'leases are untouched');
 
 # Another access method, another persistence.  Both are refused; superusers who
 # write to the catalogs are told by every call, and by the worker once.
-raises("ALTER TABLE dlock.lease_table $_", qr/ERROR:  0A000/)
+raises("ALTER TABLE dlock_private.lease_table $_", qr/ERROR:  0A000/)
   for 'SET ACCESS METHOD heap', 'SET UNLOGGED';
 is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', '... and leases are untouched');
 for my $change (q{relam = (SELECT oid FROM pg_am WHERE amname = 'heap')}, q{relpersistence = 'u'})
 {
 	my $offset = -s $node->logfile;
-	my $update = "UPDATE pg_class SET $change WHERE oid = 'dlock.lease_table'::regclass";
+	my $update = "UPDATE pg_class SET $change WHERE oid = 'dlock_private.lease_table'::regclass";
 
 	raises("SELECT dlock_owner('a'); BEGIN; $update; SELECT dlock_owner('a')", $repair,
 		"a session that has used the table notices $change");
@@ -139,21 +139,21 @@ for my $change (q{relam = (SELECT oid FROM pg_am WHERE amname = 'heap')}, q{relp
 my $pid = $node->safe_psql('postgres', $worker);
 my $log = -s $node->logfile;
 $node->safe_psql('postgres', q{SELECT dlock_acquire('brief', 'o', 0.2);
-	ALTER TABLE dlock.lease_table RENAME TO other});
+	ALTER TABLE dlock_private.lease_table RENAME TO other});
 let_worker_look();
 worker_tells('does not exist', $log);
-$node->safe_psql('postgres', 'ALTER TABLE dlock.other RENAME TO lease_table');
+$node->safe_psql('postgres', 'ALTER TABLE dlock_private.other RENAME TO lease_table');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM dlock.locks WHERE name = 'brief'}),
 	'a table that was renamed and renamed back has its expired leases removed');
 is($node->safe_psql('postgres', $worker), $pid, '... by the same worker');
 
 # Renamed, moved, inherited from: either it goes on or it says why.
 for (
-	[ 'ALTER TABLE dlock.lease_table RENAME TO other', 'ALTER TABLE dlock.other RENAME TO lease_table' ],
-	[ 'ALTER TABLE dlock.lease_table SET SCHEMA public', 'ALTER TABLE public.lease_table SET SCHEMA dlock' ],
+	[ 'ALTER TABLE dlock_private.lease_table RENAME TO other', 'ALTER TABLE dlock_private.other RENAME TO lease_table' ],
+	[ 'ALTER TABLE dlock_private.lease_table SET SCHEMA public', 'ALTER TABLE public.lease_table SET SCHEMA dlock_private' ],
 	[ 'ALTER SCHEMA dlock RENAME TO other', 'ALTER SCHEMA other RENAME TO dlock' ],
-	[ 'ALTER TABLE dlock.lease_table ALTER COLUMN owner SET DEFAULT 1', 'ALTER TABLE dlock.lease_table ALTER COLUMN owner DROP DEFAULT' ],
-	[ 'CREATE TABLE child () INHERITS (dlock.lease_table)', 'DROP TABLE child' ])
+	[ 'ALTER TABLE dlock_private.lease_table ALTER COLUMN owner SET DEFAULT 1', 'ALTER TABLE dlock_private.lease_table ALTER COLUMN owner DROP DEFAULT' ],
+	[ 'CREATE TABLE child () INHERITS (dlock_private.lease_table)', 'DROP TABLE child' ])
 {
 	my ($change, $undo) = @$_;
 
@@ -162,23 +162,23 @@ for (
 	$node->safe_psql('postgres', $undo);
 }
 is($node->safe_psql('postgres', q{SELECT dlock_owner('a')}), 'o', 'put back, it works as before');
-raises('DROP TABLE dlock.lease_table', qr/ERROR:  2BP01/, 'DROP TABLE is refused: the extension needs it');
+raises('DROP TABLE dlock_private.lease_table', qr/ERROR:  2BP01/, 'DROP TABLE is refused: the extension needs it');
 
 # Tables of users.
-my $refused = qr/ERROR:  0A000: access method "dlock" is only for dlock\.lease_table/;
+my $refused = qr/ERROR:  0A000: access method "dlock" is only for dlock_private\.lease_table/;
 raises($_, $refused)
   for 'CREATE TABLE mine (i int) USING dlock',
-  'CREATE TABLE lease_table (LIKE dlock.lease_table) USING dlock',
-  'CREATE TABLE pg_temp_1 (LIKE dlock.lease_table) USING dlock',
-  'CREATE TEMP TABLE lease_table (LIKE dlock.lease_table) USING dlock',
-  'CREATE UNLOGGED TABLE mine (LIKE dlock.lease_table) USING dlock',
+  'CREATE TABLE lease_table (LIKE dlock_private.lease_table) USING dlock',
+  'CREATE TABLE pg_temp_1 (LIKE dlock_private.lease_table) USING dlock',
+  'CREATE TEMP TABLE lease_table (LIKE dlock_private.lease_table) USING dlock',
+  'CREATE UNLOGGED TABLE mine (LIKE dlock_private.lease_table) USING dlock',
   'CREATE TABLE mine USING dlock AS SELECT 1 AS i',
   'CREATE MATERIALIZED VIEW mine USING dlock AS SELECT * FROM dlock.locks',
   'SET default_table_access_method = dlock; CREATE TABLE mine (i int)',
-  'BEGIN; CREATE TABLE mine (LIKE dlock.lease_table); ALTER TABLE mine SET ACCESS METHOD dlock';
+  'BEGIN; CREATE TABLE mine (LIKE dlock_private.lease_table); ALTER TABLE mine SET ACCESS METHOD dlock';
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE template0');
 is( $node->safe_psql('other', q{CREATE EXTENSION dlock; SET default_table_access_method = dlock;
-	SELECT dlock_acquire('a', 'o', 3600) > 0; VACUUM FULL dlock.lease_table; SELECT dlock_owner('a')}),
+	SELECT dlock_acquire('a', 'o', 3600) > 0; VACUUM FULL dlock_private.lease_table; SELECT dlock_owner('a')}),
 	"t\no", 'default_table_access_method = dlock does not disturb dlock');
 $node->safe_psql('other', q{SET default_table_access_method = dlock; DROP EXTENSION dlock;
 	CREATE EXTENSION dlock});

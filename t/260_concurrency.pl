@@ -193,7 +193,7 @@ is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT name) FROM dloc
 # Parallel scans.
 my $parallel = q{SET max_parallel_workers_per_gather = 4; SET parallel_setup_cost = 0;
 	SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;};
-like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT count(*), count(DISTINCT name) FROM dlock.lease_table"),
+like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT count(*), count(DISTINCT name) FROM dlock_private.lease_table"),
 	qr/Parallel Seq Scan/, 'a parallel scan is planned');
 my $adding = $node->background_psql('postgres');
 $adding->query_until(qr/started/, q{\echo started
@@ -205,13 +205,13 @@ for (1 .. 20)
 {
 	my $seen = $node->safe_psql('postgres', qq{$parallel
 		SELECT count(*) FILTER (WHERE name LIKE 'kept%'), count(DISTINCT name) FILTER (WHERE name LIKE 'kept%'),
-			count(*) - count(DISTINCT name) FROM dlock.lease_table});
+			count(*) - count(DISTINCT name) FROM dlock_private.lease_table});
 	$wrong++ if $seen ne "$kept|$kept|0";
 }
 is($wrong, 0, 'parallel scans show each row once while the table grows');
 $adding->query_until(qr/finished/, '');
 $adding->quit;
-is($node->safe_psql('postgres', "$parallel SELECT count(*), count(DISTINCT name) FROM dlock.lease_table"),
+is($node->safe_psql('postgres', "$parallel SELECT count(*), count(DISTINCT name) FROM dlock_private.lease_table"),
 	join('|', ($kept + 100000) x 2), '... and afterwards');
 
 $node->stop;

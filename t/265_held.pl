@@ -88,7 +88,7 @@ for (1 .. 20)
 	$node->psql('postgres', q{SET statement_timeout = '1ms'; SELECT held FROM dlock.stats});
 }
 is($node->safe_psql('postgres', 'SELECT held FROM dlock.stats'), $held, 'counted in several turns');
-$node->safe_psql('postgres', 'VACUUM FULL dlock.lease_table');
+$node->safe_psql('postgres', 'VACUUM FULL dlock_private.lease_table');
 is($node->safe_psql('postgres', 'SELECT held FROM dlock.stats'), $held, 'VACUUM FULL leaves as many');
 is($node->safe_psql('postgres', q{SELECT dlock_release_all('old')}), 20000, 'some are released');
 is($node->safe_psql('postgres', 'SELECT held FROM dlock.stats'), $held - 20000, '... and no longer held');

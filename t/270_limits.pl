@@ -49,7 +49,7 @@ for my $application ('a' x 63, "\xc3\xa9" x 32)
 	is( query(q{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o'), 3600,
 			request => lpad('t', 255, 't'))) FROM generate_series(1, 2000) i}),
 		2000, '... and grow');
-	is(query(q{SELECT count(*), min(version), max(version), count(DISTINCT request), min(length(request)) FROM dlock.lease_table}),
+	is(query(q{SELECT count(*), min(version), max(version), count(DISTINCT request), min(length(request)) FROM dlock_private.lease_table}),
 		'2000|3|3|1|255', '... with every hold counted');
 	is( query(q{SELECT count(*) FILTER (WHERE dlock_release(lpad(i::text, 255, 'n'), lpad(i::text, 255, 'o')))
 		FROM generate_series(1, 2000) i, generate_series(1, 3)}),
@@ -82,7 +82,7 @@ for my $application ('a' x 63, "\xc3\xa9" x 32)
 		is($waiters[$i]->answer, 't', '... for one waiter after another');
 		is( query(qq{SET application_name = '$application';
 			SELECT application_name = left(current_setting('application_name'), 63), length(request),
-				dlock_release($name, lpad('$i', 255, 'w')) FROM dlock.lease_table}),
+				dlock_release($name, lpad('$i', 255, 'w')) FROM dlock_private.lease_table}),
 			't|255|t', '... as it is, request and all');
 		$waiters[$i]->quit;
 	}
@@ -105,11 +105,11 @@ is(query(q{SELECT count(*) FILTER (WHERE dlock_release('readers', 'r' || i)) FRO
 	3000, '... until they are gone');
 cmp_ok(query(q{SELECT dlock_acquire('readers', 'writer', 3600)}), '>', $token, '... and tokens grow');
 is(query(q{SELECT dlock_release_all(lpad('77', 100, 'p'))}), 1, 'one holder among thousands is found');
-my $pages = query(q{SELECT pg_relation_size('dlock.lease_table')});
+my $pages = query(q{SELECT pg_relation_size('dlock_private.lease_table')});
 is(query(q{SELECT dlock_force_release('semaphore')}), 4999, 'all are evicted');
 is(query(q{SELECT count(dlock_acquire_permit('semaphore 2', lpad(i::text, 100, 'p'), 3600, 5000))
 	FROM generate_series(1, 4000) i}), 4000, 'others come');
-cmp_ok(query(q{SELECT pg_relation_size('dlock.lease_table')}), '<=', $pages + 50 * 8192,
+cmp_ok(query(q{SELECT pg_relation_size('dlock_private.lease_table')}), '<=', $pages + 50 * 8192,
 	'... into the room that was left');
 
 # A holder that dies in a crowd.
@@ -125,7 +125,7 @@ is( query(qq{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), CASE WHEN i % 1
 		ELSE lpad(i::text, 255, 'o') END, 36000, request => lpad(i::text, 255, 'r')))
 	FROM generate_series(1, $leases) i}),
 	$leases, "$leases long leases");
-$pages = query(q{SELECT pg_relation_size('dlock.lease_table') / 8192});
+$pages = query(q{SELECT pg_relation_size('dlock_private.lease_table') / 8192});
 cmp_ok($pages, '>', 64 * 256 + 1000, 'more pages than are tracked');
 is(query(q{SELECT dlock_renew_all('one', 36000)}), 10, 'renew_all finds all');
 is(query(q{SELECT count(*) FROM dlock.locks WHERE owner = 'one' AND expires_at > now() + interval '9 hours'}),
@@ -144,7 +144,7 @@ is(query(q{SELECT dlock_release_all('one')}), 10, 'release_all finds all');
 is(query(q{SELECT dlock_renew_all('one', 1)}), 0, '... and leaves none');
 is(query('SELECT count(*), count(DISTINCT name) FROM dlock.locks'),
 	join('|', ($leases - 10) x 2), 'the others are as they were');
-query('VACUUM FULL dlock.lease_table');
+query('VACUUM FULL dlock_private.lease_table');
 is(query('SELECT count(*), count(DISTINCT name) FROM dlock.locks'),
 	join('|', ($leases - 10) x 2), '... also after VACUUM FULL');
 is(query(qq{SELECT dlock_release_all(lpad('$leases', 255, 'o'))}), 0, 'the one at the end was of another owner');

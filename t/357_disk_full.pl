@@ -200,7 +200,7 @@ $asked{$_} = 1 for @all;
 is($client->query("SELECT dlock_acquire_all(ARRAY['" . join("', '", @all) . "'], '" . long('all') . "', 3600)"),
 	$full, 'many at once: an error');
 is_held('many at once');
-is($client->query('VACUUM FULL dlock.lease_table'), $full, 'VACUUM FULL: an error');
+is($client->query('VACUUM FULL dlock_private.lease_table'), $full, 'VACUUM FULL: an error');
 is_held('VACUUM FULL');
 use_leases('full', 3);
 
@@ -252,7 +252,7 @@ is(scalar(grep { $_ =~ $is_token && $_ > $before } @tokens), scalar @refused,
 like(take('dlock_acquire_permit', 'crowd', long("q$_"), $limit), $is_token, "room again: permit $_") for 1 .. 3;
 is_held('room again');
 use_leases('room again', 5);
-is($client->query('VACUUM FULL dlock.lease_table'), '', 'VACUUM FULL');
+is($client->query('VACUUM FULL dlock_private.lease_table'), '', 'VACUUM FULL');
 is_held('room again, rewritten');
 $client->query("SELECT dlock_acquire('brief', 'o', 0.001)");
 is($sessions->until(q{SELECT reaped > 0 FROM dlock.stats}, 't'), 't', 'the worker is at work');

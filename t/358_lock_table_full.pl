@@ -45,7 +45,7 @@ my ($hoarder, $client, $other) = $sessions->open(qw(hoarder client other));
 my @many = $sessions->open(map { "s$_" } 1 .. $places + 1);
 
 my $rows = q{SELECT string_agg(concat_ws(' ', name, owner, mode, kind, token, version), ', ' ORDER BY name, owner)
-	FROM dlock.lease_table};
+	FROM dlock_private.lease_table};
 
 # dlock's workers, without a look at a table that all databases share
 my $workers = q{SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE backend_type = 'dlock worker'};
@@ -252,7 +252,7 @@ like($client->query(q{SELECT dlock_acquire('mine', 'client', 3600)}), $is_token,
 is( $client->query(q{SELECT count(dlock_acquire('n' || i, rpad('o', 250, '-'), 3600, request => rpad('r', 250, '-')))
 		FROM generate_series(1, 800) i}),
 	800, 'room again: the table grows');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.lease_table WHERE name ~ \'^n\d\''), 800, 'room again: one can connect');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_private.lease_table WHERE name ~ \'^n\d\''), 800, 'room again: one can connect');
 $client->query(q{SELECT dlock_acquire('brief', 'o', 0.001)});
 is($sessions->until("SELECT reaped > $reaped FROM dlock.stats", 't'), 't', 'room again: the worker is at work');
 

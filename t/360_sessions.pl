@@ -149,7 +149,7 @@ for my $delay (0, '20ms')
 	my ($locker) = session();
 	$ended->query_safe(q{SELECT dlock_acquire_session('left', 'me', 0.05)});
 	my ($released, $expired) = counted();
-	$locker->query_safe('BEGIN; LOCK TABLE dlock.lease_table IN SHARE MODE');
+	$locker->query_safe('BEGIN; LOCK TABLE dlock_private.lease_table IN SHARE MODE');
 	sql("SELECT pg_terminate_backend($ended_pid)");
 	becomes("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $ended_pid)",
 		'a session ends while somebody has locked the table');
@@ -172,7 +172,7 @@ my ($discards) = session();
 my ($blocker) = session();
 $discards->query_safe(q{SELECT dlock_acquire_session('left', 'me', 0.05)});
 my ($released_before, $expired_before) = counted();
-$blocker->query_safe('BEGIN; LOCK TABLE dlock.lease_table IN SHARE MODE');
+$blocker->query_safe('BEGIN; LOCK TABLE dlock_private.lease_table IN SHARE MODE');
 $discards->query_safe('DISCARD ALL');
 is(sql(q{SELECT count(*), bool_or(dlock_is_free('left')) FROM dlock.locks WHERE name = 'left'}),
 	'1|t', 'DISCARD ALL while somebody has locked the table: its row is left, the name is free');

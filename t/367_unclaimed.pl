@@ -115,7 +115,7 @@ for my $kind (sort keys %kinds)
 	$sessions->stop($b);
 	is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... gives it to b, which is stopped');
 	is($a->query(q{SELECT dlock_owner('l')}), 'b', '... and holds it');
-	is($locker->query('BEGIN; LOCK TABLE dlock.lease_table'), '', '... somebody locks the table');
+	is($locker->query('BEGIN; LOCK TABLE dlock_private.lease_table'), '', '... somebody locks the table');
 	$a->query("SELECT pg_cancel_backend($b->{pid})");
 	kill 'CONT', $b->{pid};
 	is($b->answer, '57014', '... b is cancelled, and does not wait for the lock');
@@ -151,7 +151,7 @@ for my $kind (sort keys %retries)
 		$sessions->stop($b);
 		is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... and gives it to b, which is stopped');
 		like($retry->query("SELECT $function($again)"), $is_token, '... whose retry gets it') unless $locked;
-		$locker->query('BEGIN; LOCK TABLE dlock.lease_table') if $locked;
+		$locker->query('BEGIN; LOCK TABLE dlock_private.lease_table') if $locked;
 		if ($way =~ /killed/)
 		{
 			$b->kill;
@@ -225,7 +225,7 @@ for my $kind (sort keys %retries)
 is($a->query(q{SELECT count(dlock_acquire('n' || i, 'o', 3600)) FROM generate_series(1, 1500) i}), 1500, 'many names');
 my @groups = split /\n/, $a->query(q{SELECT string_agg(quote_literal(name), ', ') FROM
 	(SELECT *, row_number() OVER (PARTITION BY block) AS n FROM
-		(SELECT (ctid::text::point)[0] AS block, name FROM dlock.lease_table) AS places) AS rows
+		(SELECT (ctid::text::point)[0] AS block, name FROM dlock_private.lease_table) AS places) AS rows
 	WHERE n <= 18 GROUP BY block HAVING count(*) = 18});
 cmp_ok(scalar @groups, '>=', 3, '... that lie together, for three calls');
 is($a->query(q{SELECT dlock_release_all('o')}), 1500, '... released');

@@ -35,7 +35,7 @@ $session->query($_) for q{SET dlock.crash_point = 'walk: bucket done'}, 'SET dlo
 $session->query_until(qr/begins/,
 	"\\echo begins\nSELECT 'renewed ' || dlock_renew_all('me', 7200);\n");
 Processes::until_stopped($pid);
-my $pages = q{SELECT pg_relation_size('dlock.lease_table') / 8192};
+my $pages = q{SELECT pg_relation_size('dlock_private.lease_table') / 8192};
 my $before = $node->safe_psql('postgres', $pages);
 $node->safe_psql('postgres', q{SELECT count(dlock_acquire('other ' || i, 'you', 3600)) FROM generate_series(1, 20000) i});
 cmp_ok($node->safe_psql('postgres', $pages), '>=', $before + 64, 'buckets are split meanwhile');

@@ -63,7 +63,7 @@ for my $who (1 .. 6)
 is( $node->safe_psql('postgres', q{
 	SELECT count(dlock_acquire('other-' || i, 'me', 3600)) FROM generate_series(1, 30000) i}),
 	30000, 'the table grows while they are connected');
-my $splits = $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock.lease_table') / 8192 > 300});
+my $splits = $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock_private.lease_table') / 8192 > 300});
 is($splits, 't', '...by many splits');
 
 ${ $_->{in} } .= "CALL take_many('w$_->{who}', 25);\n" for @clients;

@@ -63,7 +63,7 @@ wait_for_waiters(1);
 my $second = start_waiter(q{SELECT 'second ' || dlock_acquire('busy', 'C', 600, -1)});
 wait_for_waiters(2);
 
-$node->safe_psql('postgres', 'VACUUM FULL dlock.lease_table');
+$node->safe_psql('postgres', 'VACUUM FULL dlock_private.lease_table');
 
 is( $node->safe_psql('postgres', q{SELECT dlock_acquire('guarded', 'D', 600) IS NULL}),
 	't', 'the guard outlives the rewrite');

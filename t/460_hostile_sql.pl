@@ -75,10 +75,10 @@ my @functions = (
 	[ 'dlock_remaining', [qw(name owner token)], 2, 'anything' ],
 	[ 'dlock_blocking_pids', [qw(number)], 1, 'text' ],
 	# not in the manual, but there
-	[ 'dlock.read_waiters', [], 0, 'anything' ],
-	[ 'dlock.read_stats', [], 0, 'text' ],
-	[ 'dlock.refuse_change', [], 0, 'anything', states => ['39P01'] ],
-	[ 'dlock.table_handler', [qw(internal)], 1, 'anything' ],
+	[ 'dlock_private.read_waiters', [], 0, 'anything' ],
+	[ 'dlock_private.read_stats', [], 0, 'text' ],
+	[ 'dlock_private.refuse_change', [], 0, 'anything', states => ['39P01'] ],
+	[ 'dlock_private.table_handler', [qw(internal)], 1, 'anything' ],
 	[ 'dlock_duration_in', [qw(cstring)], 1, 'text' ]);
 
 my $hostile = Hostile->new(
@@ -172,7 +172,7 @@ sub begin_round
 sub reading
 {
 	my $answer = $control->query(q{SELECT name, owner, role, mode, version, token, request, pid,
-		extract(epoch FROM expires_at) FROM dlock.lease_table}) // die "the server has ended the session: $control->{lost}\n";
+		extract(epoch FROM expires_at) FROM dlock_private.lease_table}) // die "the server has ended the session: $control->{lost}\n";
 	die "$answer->{error}: $answer->{message}\n" if defined $answer->{error};
 	return Hostile::reading_of(map {
 		my ($name, $owner, $account, $mode, undef, $token) = @$_;
@@ -772,7 +772,7 @@ $hostile->play(sub {
 
 $hostile->finish(
 	functions => [ map { $_->[0] } @functions ],
-	never_answered => [ 'dlock.refuse_change', 'dlock.table_handler' ],
+	never_answered => [ 'dlock_private.refuse_change', 'dlock_private.table_handler' ],
 	# what the manual has in its table, and the server itself
 	errors => [qw(22004 22007 22023 42501 55000 55L01 25P01 57014 22021 22P02 22003 42883 25P02)]);
 
@@ -781,7 +781,7 @@ for my $database ($hostile->{wrong} ? () : sort values %databases)
 {
 	$node->safe_psql($database, q{ALTER SYSTEM SET dlock.reap_interval = '10ms'});
 	$node->reload;
-	ok($node->poll_query_until($database, 'SELECT count(*) = 0 FROM dlock.lease_table'), "$database: the lock table is empty");
+	ok($node->poll_query_until($database, 'SELECT count(*) = 0 FROM dlock_private.lease_table'), "$database: the lock table is empty");
 }
 is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster, 'the server has not been restarted');
 my $log = slurp_file($node->logfile);

@@ -343,7 +343,7 @@ sub check_leases
 	my %found;
 	my %sharing;
 	my @rows = split /\n/, $node->safe_psql($state->{db},
-		'SELECT name, owner, mode, version, token FROM dlock.lease_table');
+		'SELECT name, owner, mode, version, token FROM dlock_private.lease_table');
 
 	for my $row (@rows)
 	{
@@ -382,10 +382,10 @@ sub check_leases
 	my $gone = join ', ', map { "('$_')" } @gone, 'never';
 	my $columns = 'name, owner, mode, version, token';
 	my $by_name = 'SELECT h.name, h.owner, h.mode, h.version, h.token'
-	  . ' FROM (SELECT DISTINCT name FROM dlock.lease_table) n, LATERAL dlock_holders(n.name) h';
+	  . ' FROM (SELECT DISTINCT name FROM dlock_private.lease_table) n, LATERAL dlock_holders(n.name) h';
 	my $differ = $node->safe_psql(
 		$state->{db}, qq{
-		SELECT (SELECT count(*) FROM dlock.lease_table
+		SELECT (SELECT count(*) FROM dlock_private.lease_table
 				WHERE mode = 'exclusive' AND expires_at > clock_timestamp()
 					AND dlock_owner(name) IS DISTINCT FROM owner),
 			(SELECT count(*) FROM (SELECT $columns FROM dlock.locks EXCEPT ALL ($by_name)) a),
@@ -701,7 +701,7 @@ my %ways = (
 	rewrite => sub {
 		settle($main);
 		run($main, [ fill(250, ++$serial) ]) if keys %{ $main->{held} } < 250;
-		return ($main, { kind => 'other', leases => [], statement => 'VACUUM FULL dlock.lease_table' });
+		return ($main, { kind => 'other', leases => [], statement => 'VACUUM FULL dlock_private.lease_table' });
 	},
 	all => sub {
 		settle($main);
@@ -877,7 +877,7 @@ is(join("\n", sort keys %reached), join("\n", sort @points), 'all points were re
 
 sub size
 {
-	return $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock.lease_table')}) / PAGE_SIZE;
+	return $node->safe_psql('postgres', q{SELECT pg_relation_size('dlock_private.lease_table')}) / PAGE_SIZE;
 }
 
 # The pages that crashes left are used like others.
@@ -906,7 +906,7 @@ for my $round (1 .. 6)
 }
 is("@sizes[2 .. 5]", join(' ', ($sizes[1]) x 4), "filled and emptied, with crashes too, the table keeps its $sizes[1] pages");
 
-run($main, [ { kind => 'other', leases => [], statement => 'VACUUM FULL dlock.lease_table' } ]);
+run($main, [ { kind => 'other', leases => [], statement => 'VACUUM FULL dlock_private.lease_table' } ]);
 settle($main);
 cmp_ok(size(), '<', $sizes[1], 'VACUUM FULL gives back what is not needed');
 
@@ -925,7 +925,7 @@ is( $node->safe_psql(
 
 # The standby had to check each page it made, and to find its way after each
 # crash.
-my $rows = 'SELECT count(*), md5(string_agg(concat_ws(\'|\', name, owner, mode, version, token), \' \' ORDER BY name, owner)) FROM dlock.lease_table';
+my $rows = 'SELECT count(*), md5(string_agg(concat_ws(\'|\', name, owner, mode, version, token), \' \' ORDER BY name, owner)) FROM dlock_private.lease_table';
 $node->safe_psql('postgres', q{SELECT pg_logical_emit_message(true, '', '')});
 $node->wait_for_catchup($standby);
 is($standby->safe_psql($_, $rows), $node->safe_psql($_, $rows), "the standby has the same leases in $_") for qw(postgres origin copy);

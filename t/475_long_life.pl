@@ -183,7 +183,7 @@ my $torture = Torture->new(
 	connection => $node->connstr('load'),
 	clients => 8, names => 4, disturbed => 0,
 	allowed => qr/^((guard )?(57014|57P01|lost)|40P01)$/);
-my $table = q{SELECT pg_relation_size('dlock.lease_table')};
+my $table = q{SELECT pg_relation_size('dlock_private.lease_table')};
 my ($early, $size);
 
 # Whether each of those that stay has made every kind of call, of which the rarest is one of

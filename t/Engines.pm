@@ -87,6 +87,7 @@ sub end_control
 #   HOLDERS('n')         a table: what dlock_holders() answers
 #   CLAIM(...)           a table: what dlock_acquire_any(...) answers
 #   DONE(f(...))         a list: the names for which f() was done
+#   LEASE_TABLE          the table behind dlock.locks
 #   LIVE                 a condition on dlock.locks: not over
 #   SECONDS_LEFT         of a row of dlock.locks, to the deadline
 #   SECONDS_DEADLINE     of such a row, as seconds of the server's clock
@@ -278,6 +279,7 @@ sub translate_macros
 	$sql =~ s/\bHOLDERS\(/dlock_holders(/g;
 	$sql =~ s/\bCLAIM\(/dlock_acquire_any(/g;
 	$sql =~ s/\bDONE\(/ARRAY(SELECT /g;
+	$sql =~ s/\bLEASE_TABLE\b/dlock_private.lease_table/g;
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > clock_timestamp())/g;
 	$sql =~ s/\bSECONDS_LEFT\b/extract(epoch FROM expires_at - clock_timestamp())/g;
 	$sql =~ s/\bSECONDS_DEADLINE\b/extract(epoch FROM expires_at)/g;
@@ -625,6 +627,7 @@ sub translate_macros
 		mode VARCHAR(9) PATH '\$.mode', version INT PATH '\$.version', token BIGINT PATH '\$.token',
 		acquired_at DATETIME(6) PATH '\$.acquired_at', expires_at DATETIME(6) PATH '\$.expires_at',
 		remaining DOUBLE PATH '\$.remaining', guarded INT PATH '\$.guarded')) AS h/g;
+	$sql =~ s/\bLEASE_TABLE\b/dlock.lease_table/g;
 	$sql =~ s/\bLIVE\b/(expires_at IS NULL OR expires_at > sysdate(6))/g;
 	$sql =~ s/\bSECONDS_LEFT\b/timestampdiff(MICROSECOND, sysdate(6), expires_at) \/ 1000000/g;
 	$sql =~ s/\bSECONDS_DEADLINE\b/unix_timestamp(expires_at)/g;

@@ -52,7 +52,7 @@ sub table_file
 {
 	my ($node, $db) = @_;
 	return $node->data_dir . '/'
-	  . $node->safe_psql($db // 'postgres', q{SELECT pg_relation_filepath('dlock.lease_table')});
+	  . $node->safe_psql($db // 'postgres', q{SELECT pg_relation_filepath('dlock_private.lease_table')});
 }
 
 sub read_image

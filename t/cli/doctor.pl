@@ -227,7 +227,7 @@ sub postgres_databases
 	$elsewhere->{url} =~ s/user=\w+/user=tester/;
 	$result = doctor($elsewhere);
 	finds($result, 'privileges', 'warning', qr/may not use schema s,/);
-	$result = doctor(in_database('renamed', 'CREATE EXTENSION dlock', 'ALTER TABLE dlock.lease_table RENAME TO t'));
+	$result = doctor(in_database('renamed', 'CREATE EXTENSION dlock', 'ALTER TABLE dlock_private.lease_table RENAME TO t'));
 	ends($result, 2, 'a lock table that was renamed: an error');
 	finds($result, 'lock table', 'error', qr/not as the extension created it/);
 	$result = doctor(in_database('published', 'CREATE EXTENSION dlock', 'CREATE PUBLICATION p FOR ALL TABLES'));
@@ -259,7 +259,7 @@ sub postgres_table_is_locked
 {
 	my $session = own_session('admin');
 	$session->value('BEGIN');
-	$session->value('LOCK TABLE dlock.lease_table IN SHARE MODE');
+	$session->value('LOCK TABLE dlock_private.lease_table IN SHARE MODE');
 	my $result = doctor();
 	ends($result, 1, 'a lock on the lock table: a warning');
 	finds($result, 'lock on the lock table', 'warning', qr/\AShareLock/);

@@ -37,9 +37,9 @@ with create_engine(ADDRESS, future=True, isolation_level="AUTOCOMMIT").connect()
     same(differences(connection, include_schemas=True, include_name=include_name), [],
          "nor with include_schemas, if include_name names the schemas")
     if IS_POSTGRES:
-        same(differences(connection, include_schemas=True), [("remove_table", "dlock.lease_table")],
+        same(differences(connection, include_schemas=True), [("remove_table", "dlock_private.lease_table")],
              "else it would drop the lock table")
-        ok(isinstance(error_of(lambda: operations.drop_table("lease_table", schema="dlock")), ProgrammingError),
+        ok(isinstance(error_of(lambda: operations.drop_table("lease_table", schema="dlock_private")), ProgrammingError),
            "which the server refuses")
         operations.execute("CREATE EXTENSION IF NOT EXISTS dlock")
         ok(True, "a migration may ask for the extension that is there")
