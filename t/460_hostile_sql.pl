@@ -74,11 +74,11 @@ my @functions = (
 	[ 'dlock_holders', [qw(name)], 1, 'anything' ],
 	[ 'dlock_remaining', [qw(name owner token)], 2, 'anything' ],
 	[ 'dlock_blocking_pids', [qw(number)], 1, 'text' ],
-	# not in the manual, but there
-	[ 'dlock_private.read_waiters', [], 0, 'anything' ],
-	[ 'dlock_private.read_stats', [], 0, 'text' ],
-	[ 'dlock_private.refuse_change', [], 0, 'anything', states => ['39P01'] ],
-	[ 'dlock_private.table_handler', [qw(internal)], 1, 'anything' ],
+	# not in the manual, and behind a schema that is closed, but there
+	[ 'dlock_private.read_waiters', [], 0, 'anything', operators => 1 ],
+	[ 'dlock_private.read_stats', [], 0, 'text', operators => 1 ],
+	[ 'dlock_private.refuse_change', [], 0, 'anything', states => ['39P01'], operators => 1 ],
+	[ 'dlock_private.table_handler', [qw(internal)], 1, 'anything', operators => 1 ],
 	[ 'dlock_duration_in', [qw(cstring)], 1, 'text' ]);
 
 my $hostile = Hostile->new(
