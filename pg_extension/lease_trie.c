@@ -428,6 +428,7 @@ typedef struct ChainWalk
 	Buffer		buffer;			/* where the walk is; locked */
 	int			mode;			/* to lock overflow pages in */
 	BlockNumber steps;			/* guards against a loop */
+	BlockNumber blocks;			/* the file has at least so many */
 } ChainWalk;
 
 static ChainWalk
@@ -456,13 +457,15 @@ lock_next(ChainWalk *walk, Buffer buffer)
 	LeasePageSpecial *special =
 		lease_page_special(BufferGetPage(walk->bucket));
 	BlockNumber block = lease_page_special(BufferGetPage(buffer))->next;
-	BlockNumber blocks;
 	Buffer		next;
 
 	if (block == InvalidBlockNumber)
 		return InvalidBuffer;
-	blocks = RelationGetNumberOfBlocks(walk->rel);
-	if (block >= blocks || ++walk->steps >= blocks ||
+	/* to ask is a system call, and a chain may be long */
+	walk->steps++;
+	if (Max(block, walk->steps) >= walk->blocks)
+		walk->blocks = RelationGetNumberOfBlocks(walk->rel);
+	if (Max(block, walk->steps) >= walk->blocks ||
 		block == BufferGetBlockNumber(walk->bucket) ||
 		block == BufferGetBlockNumber(buffer))
 		lease_page_damaged(walk->rel, BufferGetBlockNumber(buffer));
