@@ -34,25 +34,35 @@ sub log_in_again
 	return;
 }
 
-# All kinds of what the library does in its session.
+# What could end a literal too early or too late: quotes of each kind, a backslash and what its
+# escape could mean, and, before quotes, bytes that begin a character in gbk or sjis.
+my $odd = qq{'"`\\0\\'; -- %_\x1a\xc3\xa9'\xe2\x82\xac'\xe8\xa1\xa8\\};
+
+# Bytes as text that is the same in each session.
+sub text { return q{CONVERT(x'} . unpack('H*', $_[0]) . q{' USING utf8mb4)} }
+
+# All kinds of what the library does in its session, for plain names and odd ones.
 my $count = 0;
 sub works
 {
 	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $name = 'n' . ++$count;
+	my ($name, $a, $b, $all, $y) = map { text($_) } 'n' . ++$count . $odd, "a$odd", "b$odd", "all $count$odd", "y$odd";
 	# a call that was on its way when the connection went has an error of its own; so has one for
 	# which the library has logged in, and was shut out by wait_timeout before it could say more
 	my $token;
-	Scenarios::Run::until(sub { ($token = attempt("SELECT dlock_acquire('$name', 'a', 600)")) !~ /Lost connection|gone away/ });
+	Scenarios::Run::until(sub { ($token = attempt("SELECT dlock_acquire($name, $a, 600)")) !~ /Lost connection|gone away/ });
 	my @answers = ($token =~ /^\d+$/ ? 'token' : $token);
-	push @answers, map { attempt("SELECT $_") } "dlock_renew('$name', 'a', 600)", "dlock_acquire('$name', 'b', 600)",
-	  "JSON_LENGTH(dlock_acquire_all('[\"x\", \"y\"]', 'all $name', 600))", "dlock_renew_all('all $name', 600)",
-	  "(SELECT count(*) FROM dlock.locks WHERE name = '$name' AND owner = 'a')", "dlock_owner('$name')",
-	  'dlock_settle()', "dlock_release('$name', 'a')", "dlock_release_all('all $name')", 'dlock_settle()',
+	push @answers, map { attempt("SELECT $_") } "dlock_renew($name, $a, 600)", "dlock_acquire($name, $b, 600)",
+	  "JSON_LENGTH(dlock_acquire_all(JSON_ARRAY('x', $y), $all, 600))", "dlock_renew_all($all, 600)",
+	  "(SELECT count(*) FROM dlock.locks WHERE name = $name AND owner = $a)", "(CONVERT(dlock_owner($name) USING utf8mb4) = $a)",
+	  'dlock_settle()',
+	  # the names are in the lock table itself now, and not only in memory
+	  "(SELECT GROUP_CONCAT(place) FROM (SELECT name IN (CAST($name AS BINARY), 'x', CAST($y AS BINARY)) AS place FROM dlock.lease_table WHERE name <> 'guarded') AS rows_there)",
+	  "dlock_release($name, $a)", "dlock_release_all($all)", 'dlock_settle()',
 	  q{(SELECT count(*) FROM dlock.locks WHERE name <> 'guarded')},
 	  "(SELECT acquired > 0 FROM dlock.stats)", "(SELECT count(*) FROM dlock.waiters)";
-	is(join(' ', @answers), 'token 1 NULL 2 2 1 a 1 1 2 1 0 1 0', $what);
+	is(join(' ', @answers), 'token 1 NULL 2 2 1 1 1 1,1,1 1 2 1 0 1 0', $what);
 	return;
 }
 
@@ -73,10 +83,10 @@ my %hostile = (
 	innodb_lock_wait_timeout => [1],
 	wait_timeout => [1],
 	net_read_timeout => [1],
-	character_set_client => ['latin1'],
-	character_set_connection => ['ucs2'],
+	character_set_client => [ 'latin1', 'gbk', 'sjis' ],
+	character_set_connection => [ 'ucs2', 'gbk' ],
 	character_set_results => [ 'ucs2', 'NULL' ],
-	character_set_server => ['ucs2'],
+	character_set_server => [ 'ucs2', 'gbk', 'sjis' ],
 	collation_connection => ['utf8mb4_bin'],
 	time_zone => [q{'-11:30'}],
 	max_user_connections => [1],
