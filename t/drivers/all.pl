@@ -12,6 +12,7 @@
 # (without a password) and DLOCK_DATABASE, prints TAP and shows, as doc/drivers.md says of
 # the driver:
 #
+#   names      with quotes and backslashes, whatever a backslash is in a literal
 #   numbers    a ttl that is a whole number, one with a fraction, an exact decimal, a
 #              duration of the language's, and text: dlock_remaining() has as much
 #   token      arrives as a whole number, and goes back unchanged; a limit beside it

@@ -160,12 +160,53 @@ func cases(db *sql.DB, kindOf func(error) string, repeats bool) {
 		}
 		return fmt.Sprintf("%T %v", err, err)
 	}
+	quoting(db)
 	numbers(db, kind)
 	answers(db)
 	errorKinds(db, kind)
 	deadline(db, kind)
 	session(db)
 	gone(db, kind, repeats)
+}
+
+// What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+// nothing special and an escape; on PostgreSQL, before 19, the other way round.
+func backslash(kind string) string {
+	switch {
+	case isPostgres && kind == "unusual":
+		return `SELECT set_config('standard_conforming_strings', 'off', false)
+			WHERE current_setting('server_version_num')::int < 190000`
+	case isPostgres:
+		return "SELECT set_config('standard_conforming_strings', 'on', false)"
+	case kind == "unusual":
+		return "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'"
+	}
+	return "SET SESSION sql_mode = DEFAULT"
+}
+
+// Names, whatever a backslash is in a literal.
+func quoting(db *sql.DB) {
+	connection, err := db.Conn(ctx)
+	must(err)
+	for _, kind := range []string{"unusual", "usual"} {
+		_, err = connection.ExecContext(ctx, backslash(kind))
+		must(err)
+		for _, name := range []string{"it's", `C:\jobs\x`, `a\`, `x\' OR '`, `café"`} {
+			_, err = token(connection, "dlock_acquire", name, "names", 30)
+			what := name + ", with the " + kind + " backslash"
+			same(err, nil, what)
+			// without the driver's help with its letters
+			literal := fmt.Sprintf("x'%x'", name)
+			if isPostgres {
+				literal = fmt.Sprintf("convert_from(decode('%x', 'hex'), 'UTF8')", name)
+			}
+			var free sql.NullBool
+			must(connection.QueryRowContext(ctx, "SELECT dlock_is_free("+literal+")").Scan(&free))
+			same(free, no, what+": that name is held")
+		}
+		mustToken(connection, "dlock_release_all", "names")
+	}
+	must(connection.Close())
 }
 
 func numbers(db *sql.DB, kind func(error) string) {

@@ -62,6 +62,7 @@ func main() {
 	// in the text of the statement, where all answers are text
 	db, err = sql.Open("mysql", source+"?interpolateParams=true")
 	must(err)
+	quoting(db)
 	ok(mustToken(db, "dlock_acquire", "interpolated", "me", 30.5).Valid, "with interpolateParams")
 	same(mustAnswer(db, "dlock_release", "interpolated", "me"), yes, "released")
 	done()

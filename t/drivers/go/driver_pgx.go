@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgconn"
@@ -153,9 +154,21 @@ func main() {
 	db, err := sql.Open("pgx", source)
 	must(err)
 	cases(db, kindOf, false)
-	var names string
-	must(query(db, "dlock_acquire_all", []string{"s1", "s2"}, "me", 30).Scan(&names))
-	ok(names != "", "a list goes in by way of database/sql")
+	var tokens string
+	must(query(db, "dlock_acquire_all", []string{"s1", "s2"}, "me", 30).Scan(&tokens))
+	ok(tokens != "", "a list goes in by way of database/sql")
+	must(db.Close())
+
+	// in the text of the statement
+	db, err = sql.Open("pgx", source+"&prefer_simple_protocol=true")
+	must(err)
+	db.SetMaxOpenConns(1)
+	ok(mustToken(db, "dlock_acquire", `it's C:\jobs\x`, "me", 30).Valid, "prefer_simple_protocol: a name")
+	same(mustAnswer(db, "dlock_is_free", `it's C:\jobs\x`), no, "that is held")
+	_, err = db.Exec(backslash("unusual"))
+	must(err)
+	_, err = token(db, "dlock_acquire", "x", "me", 30)
+	ok(err != nil && strings.Contains(err.Error(), "standard_conforming_strings"), "refused where a backslash is an escape")
 	must(db.Close())
 
 	pool, err := pgxpool.Connect(ctx, source)

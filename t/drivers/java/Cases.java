@@ -4,12 +4,15 @@
 import com.zaxxer.hikari.HikariConfig;
 import com.zaxxer.hikari.HikariDataSource;
 import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Duration;
+import java.util.Map;
 import java.util.Objects;
 
 public abstract class Cases {
@@ -132,6 +135,43 @@ public abstract class Cases {
             }
         }
         return false;
+    }
+
+    /**
+     * What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+     * nothing special and an escape; on PostgreSQL, before 19, the other way round.
+     */
+    private static final Map<String, String> BACKSLASHES = IS_POSTGRES
+        ? Map.of("unusual", "SELECT set_config('standard_conforming_strings', 'off', false)"
+                + " WHERE current_setting('server_version_num')::int < 190000",
+            "usual", "SELECT set_config('standard_conforming_strings', 'on', false)")
+        : Map.of("unusual", "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+            "usual", "SET SESSION sql_mode = DEFAULT");
+
+    /**
+     * Names, whatever a backslash is in a literal.
+     *
+     * @param pastes the driver puts them into the statement, and takes it for granted what it is
+     */
+    public void names(Connection connection, boolean pastes) throws SQLException {
+        for (String kind : new String[] {"unusual", "usual"}) {
+            connection.createStatement().execute(BACKSLASHES.get(kind));
+            for (String name : new String[] {"it's", "C:\\jobs\\x", "a\\", "x\\' OR '", "caf\u00e9\""}) {
+                String what = name + ", with the " + kind + " backslash";
+                SQLException error = errorOf(() -> token(connection, "dlock_acquire(?, ?, ?)", name, "names", 30));
+                // without the driver's help with its letters
+                String literal = String.format("%x", new BigInteger(1, name.getBytes(StandardCharsets.UTF_8)));
+                Boolean isFree = answer(connection, "dlock_is_free(" + (IS_POSTGRES ? "convert_from(decode('" + literal + "', 'hex'), 'UTF8')"
+                    : "x'" + literal + "'") + ")");
+                if (pastes && kind.equals("unusual") && name.contains("\\"))
+                    ok(isFree, what + ": another name is held, or none");
+                else {
+                    same(error, null, what);
+                    same(isFree, false, what + ": that name is held");
+                }
+            }
+            token(connection, "dlock_release_all(?)", "names");
+        }
     }
 
     private void numbers(Connection connection) throws SQLException {
@@ -259,6 +299,7 @@ public abstract class Cases {
 
     public void run() throws SQLException {
         try (Connection connection = connect()) {
+            names(connection, false);
             numbers(connection);
             answers(connection);
             errors(connection);

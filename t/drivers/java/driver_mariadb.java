@@ -49,6 +49,7 @@ class MariaDb extends Cases {
             "a Duration is refused");
         ok(token(connection, "dlock_acquire_permit(?, ?, ?, ?)", "p", "me", 30, 2L) > 0, "a Long is a limit");
         try (Connection prepared = connect("?useServerPrepStmts=true")) {
+            names(prepared, false);
             ok(token(prepared, "dlock_acquire(?, ?, ?)", "prepared", "me", 30.5) > 0, "prepared by the server");
         }
 

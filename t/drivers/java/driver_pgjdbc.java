@@ -92,6 +92,7 @@ class PgJdbc extends Cases {
         // ways to call
         ok(called(connection) > 0, "{? = call ...}");
         try (Connection simple = connect("?preferQueryMode=simple")) {
+            names(simple, true);
             ok(token(simple, "dlock_acquire(?, ?, ?)", "simple", "me", 30.5) > 0, "a SELECT with preferQueryMode=simple");
             same(stateOf(() -> called(simple)), "22007", "there {? = call ...} sends an argument too many");
         }

@@ -109,6 +109,23 @@ function numbered(sql) {
 	return sql.replace(/\?/g, () => `$${++number}`);
 }
 
+// Say whether a name is held, without a driver's help with its letters.
+async function isHeld(session, name) {
+	const bytes = Buffer.from(name).toString('hex');
+	const free = await session.value(`dlock_is_free(${server.isPostgres ? `convert_from(decode('${bytes}', 'hex'), 'UTF8')` : `x'${bytes}'`})`);
+	return !free;
+}
+
+// What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+// nothing special and an escape; on PostgreSQL, before 19, the other way round.
+const backslashes = server.isPostgres ? {
+	unusual: `SELECT set_config('standard_conforming_strings', 'off', false) WHERE current_setting('server_version_num')::int < 190000`,
+	usual: `SELECT set_config('standard_conforming_strings', 'on', false)`,
+} : {
+	unusual: `SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'`,
+	usual: 'SET SESSION sql_mode = DEFAULT',
+};
+
 // Go through the cases with a driver.
 //
 // open(): a session, which is one connection, or a pool of one:
@@ -119,11 +136,26 @@ function numbered(sql) {
 //   run(statement)                a statement without arguments
 //   close()                       as the driver does
 // driverError(error): the driver's own error, in the one that a layer above it makes
-async function cases(open, driverError = (error) => error) {
+// pastes: it puts arguments into the statement, and takes it for granted what a backslash is there
+async function cases(open, { driverError = (error) => error, pastes = false } = {}) {
 	const [yes, no] = server.isPostgres ? [true, false] : [1, 0];
 	const kindOfError = (error) => kindOf(driverError(error));
 	const one = await open();
 	const second = await open();
+
+	// names, whatever a backslash is in a literal
+	const hard = await open();
+	for (const kind of ['unusual', 'usual']) {
+		await hard.run(backslashes[kind]);
+		for (const name of [`it's`, 'C:\\jobs\\x', 'a\\', `x\\' OR '`, 'caf\u00e9"']) {
+			const what = `${name}, with the ${kind} backslash`;
+			const error = await errorOf(hard.value('dlock_acquire(?, ?, ?)', name, 'names', 30));
+			if (kind === 'unusual' && pastes && (!server.isPostgres || name.includes('\\'))) ok(!await isHeld(one, name), `${what}: not that name`);
+			else ok(!error && await isHeld(one, name), what);
+		}
+		await one.value('dlock_release_all(?)', 'names');
+	}
+	await hard.close();
 
 	// numbers; JavaScript has no exact decimals but in text, and no durations
 	for (const [ttl, seconds] of [[30, 30], [30.5, 30.5], ['31.25', 31.25], ['1 minute', 60], [45n, 45]]) {

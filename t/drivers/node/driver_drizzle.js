@@ -44,7 +44,7 @@ async function open() {
 }
 
 program(async () => {
-	await cases(open, ({ cause }) => cause);
+	await cases(open, { driverError: ({ cause }) => cause, pastes: !server.isPostgres });
 	const db = connect();
 
 	// lists
@@ -59,6 +59,14 @@ program(async () => {
 		const list = JSON.stringify(['l1', 'l2']);
 		const tokens = JSON.parse(String(await value(db, 'dlock_acquire_all(?, ?, ?)', list, 'me', 30)));
 		same(tokens.map((one) => typeof one), ['number', 'number'], 'a list goes in as JSON, tokens come out');
+	}
+
+	// what a new connection is told first
+	if (!server.isPostgres) {
+		const told = connect();
+		told.$client.on('connection', (connection) => connection.query(`SET SESSION sql_mode = REPLACE(@@sql_mode, 'NO_ENGINE_SUBSTITUTION', '')`));
+		ok(!(await value(told, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'a listener of the pool sets the sql_mode');
+		await told.$client.end();
 	}
 
 	// the pool

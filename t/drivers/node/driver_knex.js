@@ -32,7 +32,7 @@ async function open() {
 }
 
 program(async () => {
-	await cases(open);
+	await cases(open, { pastes: !server.isPostgres });
 	const db = connect();
 
 	// lists
@@ -47,6 +47,13 @@ program(async () => {
 		same(kindOf(error), 'misuse', 'a list is several arguments');
 		const tokens = JSON.parse(String(await value(db, 'dlock_acquire_all(?, ?, ?)', list, 'me', 30)));
 		same(tokens.map((one) => typeof one), ['number', 'number'], 'a list goes in as JSON, tokens come out');
+	}
+
+	// what a new connection is told first
+	if (!server.isPostgres) {
+		const told = connect({ afterCreate: (connection, done) => connection.query(`SET SESSION sql_mode = REPLACE(@@sql_mode, 'NO_ENGINE_SUBSTITUTION', '')`, done) });
+		ok(!(await value(told, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'afterCreate sets the sql_mode');
+		await told.destroy();
 	}
 
 	// the pool

@@ -42,7 +42,7 @@ function opener(call) {
 }
 
 program(async () => {
-	await cases(opener('query'));
+	await cases(opener('query'), { pastes: true });
 	const one = await connect();
 	await one.query(`SELECT dlock_release_all('me'), dlock_release_all('other'), dlock_release_all('goes')`);
 	const session = await cases(opener('execute'));

@@ -46,9 +46,10 @@ function opener(value) {
 }
 
 program(async () => {
-	const session = await cases(opener(value), ({ original }) => original);
+	const driverError = ({ original }) => original;
+	const session = await cases(opener(value), { driverError });
 	await session.run(`SELECT dlock_release_all('me'), dlock_release_all('other'), dlock_release_all('goes')`);
-	await cases(opener(replaced), ({ original }) => original);
+	await cases(opener(replaced), { driverError, pastes: true });
 	const one = connect();
 
 	// lists

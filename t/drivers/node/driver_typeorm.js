@@ -40,7 +40,7 @@ async function open() {
 }
 
 program(async () => {
-	await cases(open, ({ driverError }) => driverError);
+	await cases(open, { driverError: ({ driverError }) => driverError, pastes: !server.isPostgres });
 	const one = await connect();
 
 	// lists
@@ -62,6 +62,16 @@ program(async () => {
 		const texts = await connect({ bigNumberStrings: true });
 		ok(typeof await value(texts, 'dlock_acquire(?, ?, ?)', 'text', 'me', 30) === 'string', 'bigNumberStrings: a token is text');
 		same(await value(texts, 'dlock_renew(?, ?, ?, ?)', 'text', 'me', 30, 1), '0', "and so is false, '0', which is true to JavaScript");
+	}
+
+	// what a new connection is told first
+	if (!server.isPostgres) {
+		const told = await connect({ poolSize: 2 });
+		told.driver.pool.on('connection', (connection) => connection.query(`SET SESSION sql_mode = REPLACE(@@sql_mode, 'NO_ENGINE_SUBSTITUTION', '')`));
+		const [early, late] = [told.createQueryRunner(), told.createQueryRunner()];
+		ok((await value(early, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'the first connection has been made before');
+		ok(!(await value(late, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'a listener of the pool sets the sql_mode of the others');
+		await told.destroy();
 	}
 
 	// the pool

@@ -12,7 +12,7 @@ from datetime import time, timedelta
 from decimal import Decimal
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "python"))
-from cases import DATABASE, HOST, PORT, USER, done, error_of, ok, same
+from cases import BACKSLASHES, DATABASE, HOST, PORT, USER, done, error_of, ok, same
 
 # the driver manager's settings, which are otherwise those of the machine
 settings = tempfile.TemporaryDirectory()
@@ -48,6 +48,17 @@ def kind_of(error):
 def cases(**options):
     connection = connect(**options)
     second = connect(**options)
+
+    # names, whatever a backslash is in a literal
+    for kind, statement in BACKSLASHES.items():
+        connection.execute(statement)
+        for name in ("it's", "C:\\jobs\\x", "a\\", "x\\' OR '", "caf\u00e9\""):
+            what = f"{name}, with the {kind} backslash"
+            same(error_of(lambda: value(connection, "dlock_acquire(?, ?, ?)", name, "names", 30)), None, what)
+            # without the driver's help with its letters
+            same(value(connection, f"dlock_is_free(convert_from(decode('{name.encode().hex()}', 'hex'), 'UTF8'))"), False,
+                 f"{what}: that name is held")
+        value(connection, "dlock_release_all(?)", "names")
 
     # numbers
     for ttl, seconds in ((30, 30), (30.5, 30.5), (Decimal("31.25"), 31.25),

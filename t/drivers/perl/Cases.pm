@@ -18,6 +18,15 @@ our @EXPORT = qw(IS_POSTGRES connected value kind_of kind_of_error in_transactio
 
 use constant IS_POSTGRES => $ENV{DLOCK_SERVER} eq 'postgres';
 
+# What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+# nothing special and an escape; on PostgreSQL, before 19, the other way round.
+my @backslashes = IS_POSTGRES
+  ? ([ unusual => q{SELECT set_config('standard_conforming_strings', 'off', false)
+		WHERE current_setting('server_version_num')::int < 190000} ],
+	[ usual => q{SELECT set_config('standard_conforming_strings', 'on', false)} ])
+  : ([ unusual => q{SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'} ],
+	[ usual => q{SET SESSION sql_mode = DEFAULT} ]);
+
 # names and tokens as text, of characters; encode_json() makes bytes
 my $json = JSON::PP->new;
 
@@ -118,6 +127,23 @@ sub driver_cases
 	my $mine = connected(%attributes);
 	my $second = connected(%attributes);
 	my $ask = sub { value($mine, @_) };
+
+	# names, whatever a backslash is in a literal
+	for (@backslashes)
+	{
+		my ($kind, $statement) = @$_;
+		$mine->do($statement);
+		for my $name (q{it's}, 'C:\\jobs\\x', 'a\\', q{x\\' OR '}, qq{caf\x{e9}"})
+		{
+			isnt(eval { $ask->('dlock_acquire(?, ?, ?)', $name, 'names', 30) }, undef, "a name, with the $kind backslash");
+			# without the driver's help with its letters
+			utf8::encode(my $bytes = $name);
+			my $literal = unpack('H*', $bytes);
+			$literal = IS_POSTGRES ? "convert_from(decode('$literal', 'hex'), 'UTF8')" : "x'$literal'";
+			is($ask->("dlock_is_free($literal)"), 0, "... of the bytes $literal is held");
+		}
+		$ask->('dlock_release_all(?)', 'names');
+	}
 
 	# numbers
 	my @ttls = (

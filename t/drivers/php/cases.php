@@ -20,6 +20,16 @@ const AS_JSON = IS_POSTGRES ? 'to_json' : '';
 $count = 0;
 $failed = 0;
 
+// What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+// nothing special and an escape; on PostgreSQL, before 19, the other way round.
+const BACKSLASHES = IS_POSTGRES ? [
+    'unusual' => "SELECT set_config('standard_conforming_strings', 'off', false) WHERE current_setting('server_version_num')::int < 190000",
+    'usual' => "SELECT set_config('standard_conforming_strings', 'on', false)",
+] : [
+    'unusual' => "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+    'usual' => 'SET SESSION sql_mode = DEFAULT',
+];
+
 // One line of TAP.
 function ok(bool $passed, string $what): bool
 {
@@ -89,6 +99,20 @@ function driver_cases(
     $second = $connect();
     $ask = fn(string $sql, ...$arguments) => $value($mine, $sql, $arguments);
     $ask_second = fn(string $sql, ...$arguments) => $value($second, $sql, $arguments);
+
+    // names, whatever a backslash is in a literal
+    foreach (BACKSLASHES as $kind => $setting) {
+        $statement($mine, $setting, []);
+        foreach (["it's", 'C:\\jobs\\x', 'a\\', "x\\' OR '", 'café"'] as $odd) {
+            $what = "$odd, with the $kind backslash";
+            same(error_of(fn() => $ask('dlock_acquire(?, ?, ?)', $odd, 'names', 30)), null, $what);
+            // without the driver's help with its letters
+            $literal = bin2hex($odd);
+            $literal = IS_POSTGRES ? "convert_from(decode('$literal', 'hex'), 'UTF8')" : "x'$literal'";
+            same($ask("dlock_is_free($literal)"), $no, "$what: that name is held");
+        }
+        $ask('dlock_release_all(?)', 'names');
+    }
 
     // numbers
     $minute_and_half_second = new DateInterval('PT1M');

@@ -17,6 +17,16 @@ DATABASE = os.environ["DLOCK_DATABASE"]
 IS_POSTGRES = SERVER == "postgres"
 
 GUARD = "SELECT dlock_guard(%s, %s, %s)" if IS_POSTGRES else "CALL dlock.guard(%s, %s, %s)"
+# What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+# nothing special and an escape; on PostgreSQL, before 19, the other way round.
+BACKSLASHES = {
+    "unusual": "SELECT set_config('standard_conforming_strings', 'off', false) "
+               "WHERE CAST(current_setting('server_version_num') AS int) < 190000",
+    "usual": "SELECT set_config('standard_conforming_strings', 'on', false)",
+} if IS_POSTGRES else {
+    "unusual": "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+    "usual": "SET SESSION sql_mode = DEFAULT",
+}
 CONNECTION_ID = "SELECT pg_backend_pid()" if IS_POSTGRES else "SELECT connection_id()"
 
 _count = 0
@@ -97,6 +107,18 @@ def driver_cases(connect, transaction, kind_of, rows=cursor_rows, close=lambda c
 
     def value(sql, *args, on=connection):
         return rows(on, "SELECT " + sql, *args)[0][0]
+
+    # names, whatever a backslash is in a literal
+    for kind, statement in BACKSLASHES.items():
+        rows(connection, statement)
+        for name in ("it's", "C:\\jobs\\x", "a\\", "x\\' OR '", "caf\u00e9\""):
+            what = f"{name}, with the {kind} backslash"
+            same(error_of(lambda: value("dlock_acquire(%s, %s, %s)", name, "names", 30)), None, what)
+            # without the driver's help with its letters
+            literal = name.encode().hex()
+            literal = f"convert_from(decode('{literal}', 'hex'), 'UTF8')" if IS_POSTGRES else f"x'{literal}'"
+            ok(not value(f"dlock_is_free({literal})"), f"{what}: that name is held")
+        value("dlock_release_all(%s)", "names")
 
     # numbers
     for ttl, seconds in ((30, 30), (30.5, 30.5), (Decimal("31.25"), 31.25),

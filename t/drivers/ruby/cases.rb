@@ -8,6 +8,17 @@ SERVER, HOST, USER, DATABASE = %w[SERVER HOST USER DATABASE].map { |name| ENV.fe
 PORT = ENV.fetch('DLOCK_PORT').to_i
 IS_POSTGRES = SERVER == 'postgres'
 
+# What makes a backslash in a literal what it usually is not in this session, and what it usually is:
+# nothing special and an escape; on PostgreSQL, before 19, the other way round.
+BACKSLASHES = if IS_POSTGRES
+                { unusual: "SELECT set_config('standard_conforming_strings', 'off', false) " \
+                           "WHERE current_setting('server_version_num')::int < 190000",
+                  usual: "SELECT set_config('standard_conforming_strings', 'on', false)" }
+              else
+                { unusual: "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'",
+                  usual: 'SET SESSION sql_mode = DEFAULT' }
+              end
+
 $stdout.sync = true
 $count = 0
 $failed = 0
@@ -54,6 +65,7 @@ end
 #   value(connection, sql, *arguments)   the value of an expression with ?, as it arrives
 #   transaction(connection) { ... }      in a transaction of the driver's own
 #   guard(connection, name, owner, token)
+#   set(connection, statement)           execute it, for the connection or more of them
 #   kind_of(error)                       what doc/drivers.md says that it is: lost, blocked,
 #                                        misuse, deadlock or gone
 #   durations                            more times to live, with their seconds
@@ -68,6 +80,20 @@ def driver_cases(driver)
   kind_of_error = lambda do |&call|
     error = error_of(&call)
     error && driver.kind_of(error)
+  end
+
+  # names, whatever a backslash is in a literal
+  BACKSLASHES.each do |kind, statement|
+    driver.set(mine, statement)
+    ["it's", 'C:\\jobs\\x', 'a\\', "x\\' OR '", 'café"'].each do |name|
+      what = "#{name}, with the #{kind} backslash"
+      same(error_of { ask.('dlock_acquire(?, ?, ?)', name, 'names', 30) }, nil, what)
+      # without the driver's help with its letters
+      literal = name.unpack1('H*')
+      literal = IS_POSTGRES ? "convert_from(decode('#{literal}', 'hex'), 'UTF8')" : "x'#{literal}'"
+      same(ask.("dlock_is_free(#{literal})"), driver.no, "#{what}: that name is held")
+    end
+    ask.('dlock_release_all(?)', 'names')
   end
 
   # numbers

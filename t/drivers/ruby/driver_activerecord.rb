@@ -38,6 +38,9 @@ class Records
 
   def execute(connection, sql) = connection.execute(sql)
 
+  # Also for the connection by whose rules sanitize_sql_array() quotes.
+  def set(connection, sql) = [connection, ActiveRecord::Base.connection].each { |one| one.execute(sql) }
+
   def statement(sql, arguments) = ActiveRecord::Base.sanitize_sql_array([sql, *arguments])
 
   # What the driver said.

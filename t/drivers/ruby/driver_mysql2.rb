@@ -32,6 +32,7 @@ class Prepared
   end
 
   def execute(connection, sql) = connection.query(sql)
+  def set(connection, sql) = connection.query(sql)
 
   def kind_of(error)
     return error.inspect unless error.is_a?(Mysql2::Error)

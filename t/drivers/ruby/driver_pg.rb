@@ -24,6 +24,8 @@ class Texts
     connection.exec_params('SELECT dlock_guard($1, $2, $3)', arguments)
   end
 
+  def set(connection, sql) = connection.exec(sql)
+
   def kind_of(error)
     return error.inspect unless error.is_a?(PG::Error)
 
