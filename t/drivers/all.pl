@@ -52,6 +52,7 @@ my %run_by = (
 	js => ['node'],
 	mjs => ['node'],
 	go => [ 'sh', "$FindBin::RealBin/go/run" ],
+	rs => [ 'sh', "$FindBin::RealBin/rust/run" ],
 	java => [ 'sh', "$FindBin::RealBin/java/run" ]);
 
 my ($kind) = @ARGV;

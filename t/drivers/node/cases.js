@@ -217,4 +217,9 @@ async function cases(open, { driverError = (error) => error, pastes = false } = 
 	return one;
 }
 
-module.exports = { server, address, ok, same, program, errorOf, until, waiterOf, kindOf, template, numbered, cases };
+// For those that send reads to replicas: an address that stands for one, and an expression that says
+// which was asked.
+const replica = { ...address, database: server.isPostgres ? 'template1' : 'information_schema' };
+const asked = server.isPostgres ? 'current_database()' : 'database()';
+
+module.exports = { replica, asked, server, address, ok, same, program, errorOf, until, waiterOf, kindOf, template, numbered, cases };

@@ -7,16 +7,17 @@
 const { sql } = require('drizzle-orm');
 const pg = require('pg');
 const mysql = require('mysql2/promise');
-const { server, address, ok, same, program, errorOf, template, cases } = require('./cases');
+const { server, address, replica, asked, ok, same, program, errorOf, template, cases } = require('./cases');
 
+const { withReplicas } = require(server.isPostgres ? 'drizzle-orm/pg-core' : 'drizzle-orm/mysql-core');
 const { drizzle } = require(server.isPostgres ? 'drizzle-orm/node-postgres' : 'drizzle-orm/mysql2');
 
 // tokens as numbers; on MySQL and MariaDB they are
 pg.types.setTypeParser(pg.types.builtins.INT8, Number);
 
-function connect() {
-	if (!server.isPostgres) return drizzle({ client: mysql.createPool({ ...address, connectionLimit: 1 }) });
-	const pool = new pg.Pool({ ...address, max: 1 });
+function connect(where = address) {
+	if (!server.isPostgres) return drizzle({ client: mysql.createPool({ ...where, connectionLimit: 1 }) });
+	const pool = new pg.Pool({ ...where, max: 1 });
 	// without it, the end of an idle connection ends the program
 	pool.on('error', () => {});
 	return drizzle({ client: pool });
@@ -68,6 +69,13 @@ program(async () => {
 		ok(!(await value(told, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'a listener of the pool sets the sql_mode');
 		await told.$client.end();
 	}
+
+	// replicas
+	const split = withReplicas(connect(), [connect(replica)]);
+	const [selected] = await split.select({ name: sql`${sql.raw(asked)}` }).from(sql`(SELECT 1) AS one`);
+	same(selected.name, replica.database, 'select() asks a replica');
+	same(await value(split, asked), address.database, 'execute() asks the primary');
+	for (const one of [split.$primary, ...split.$replicas]) await one.$client.end();
 
 	// the pool
 	const other = connect();

@@ -6,15 +6,16 @@
 
 const { QueryTypes, Sequelize } = require('sequelize');
 const { types } = require('pg');
-const { server, address, ok, same, program, errorOf, numbered, cases } = require('./cases');
+const { server, address, replica, asked, ok, same, program, errorOf, numbered, cases } = require('./cases');
 
 // tokens as numbers; on MySQL and MariaDB they are
 types.setTypeParser(types.builtins.INT8, Number);
 
-function connect(pool) {
+function connect(pool, options) {
 	const { database, user, host, port, connectTimeout } = address;
 	return new Sequelize(database, user, null, {
 		host, port, dialect: server.isPostgres ? 'postgres' : 'mysql', dialectOptions: connectTimeout ? { connectTimeout } : {}, logging: false, pool: { max: 1, ...pool },
+		...options,
 	});
 }
 
@@ -67,6 +68,17 @@ program(async () => {
 		const tokens = JSON.parse(String(await value(one, 'dlock_acquire_all(?, ?, ?)', list, 'me', 30)));
 		same(tokens.map((one) => typeof one), ['number', 'number'], 'a list goes in as JSON, tokens come out');
 	}
+
+	// replicas
+	const split = connect({}, { replication: { write: { ...address, username: address.user }, read: [{ ...replica, username: replica.user }] } });
+	const where = async (options) => {
+		const [row] = await split.query(`SELECT ${asked} AS name`, { type: QueryTypes.SELECT, ...options });
+		return row.name;
+	};
+	same(await where({}), replica.database, 'a SELECT goes to a replica');
+	same(await where({ useMaster: true }), address.database, 'with useMaster to the primary');
+	same(await split.transaction((transaction) => where({ transaction })), address.database, 'and so does one in a transaction');
+	await split.close();
 
 	// the pool
 	const other = connect();

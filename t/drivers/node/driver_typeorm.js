@@ -6,7 +6,7 @@
 
 const { DataSource } = require('typeorm');
 const { types } = require('pg');
-const { server, address, ok, same, program, errorOf, kindOf, numbered, cases } = require('./cases');
+const { server, address, replica, asked, ok, same, program, errorOf, kindOf, numbered, cases } = require('./cases');
 
 // tokens as numbers; on MySQL and MariaDB they are
 types.setTypeParser(types.builtins.INT8, Number);
@@ -73,6 +73,15 @@ program(async () => {
 		ok(!(await value(late, '@@SESSION.sql_mode')).includes('NO_ENGINE'), 'a listener of the pool sets the sql_mode of the others');
 		await told.destroy();
 	}
+
+	// replicas
+	const split = await connect({ replication: {
+		master: { ...address, username: address.user }, slaves: [{ ...replica, username: replica.user }] } });
+	const slave = split.createQueryRunner('slave');
+	same(await value(slave, asked), replica.database, "createQueryRunner('slave') asks a replica");
+	same(await value(split, asked), address.database, 'query() asks the primary');
+	await slave.release();
+	await split.destroy();
 
 	// the pool
 	const other = await connect();
