@@ -133,9 +133,9 @@ sub job_worker
 # ends by itself.
 sub run_block
 {
-	my ($path, $block) = @_;
+	my ($path, $block, $shell) = @_;
 	my ($section, $script) = @$block{qw(section script)};
-	my $name = "$path, $section";
+	my $name = "$path, $section, $shell->{name}";
 	my $folder = scratch('block');
 	mkdir $folder;
 	my %programs = map { $_ => 1 } $script =~ m{\./([\w-]+)}g;
@@ -148,7 +148,7 @@ sub run_block
 	my $bin = scratch('bin');
 	mkdir $bin;
 	symlink dlock(), "$bin/dlock";
-	my $run = launch({ program => '/bin/sh', env => { PATH => "$bin:$ENV{PATH}", DLOCK_URL => url() } },
+	my $run = launch({ program => $shell->{program}, env => { PATH => "$bin:$shell->{path}", DLOCK_URL => url() } },
 		'-c', "cd $folder\n$script");
 	if ($elects)
 	{
@@ -170,13 +170,56 @@ sub manuals
 	{
 		my @blocks = Manual::shell_blocks("$examples/../$path");
 		cmp_ok(scalar(@blocks), '>', 2, "$path has lines for a shell");
-		run_block($path, $_) for @blocks;
+		for my $block (@blocks)
+		{
+			run_block($path, $block, $_) for shells();
+		}
 	}
+	return;
+}
+
+# The shells that a reader may have: this system's, and BusyBox's, with programs of its own.
+sub shells
+{
+	my $applets = scratch('applets');
+	if (mkdir $applets)
+	{
+		system('busybox', '--install', '-s', $applets) == 0 or die "could not install the programs of busybox\n";
+	}
+	return ({ name => 'sh', program => '/bin/sh', path => $ENV{PATH} },
+		{ name => 'BusyBox', program => "$applets/sh", path => $applets });
+}
+
+# An owner that a page has a shell make is another one each time, also in two containers with the same
+# host name and process id.
+sub owners
+{
+	my $found = 0;
+	for my $path ("$examples/../README.md", "$examples/../cli/dlock.1", glob("$examples/* $examples/../doc/*.md $examples/../clients/*/README.md"))
+	{
+		next if !-f $path;
+		for my $line (grep { /\bDLOCK_OWNER=\S/ } lines_of($path))
+		{
+			$found++;
+			my $script = "hostname() { echo host; }\n" . $line =~ s/\$\$/1/gr . qq{\necho "\$DLOCK_OWNER"\n};
+			my %owners;
+			for my $shell (map { ($_) x 2 } shells())
+			{
+				my $run = launch({ program => $shell->{program}, env => { PATH => $shell->{path} } }, '-c', $script);
+				is(finish($run), 0, "$path: $shell->{name} makes an owner");
+				like(output($run), qr{\A[\w./-]+\n\z}, 'of letters and digits');
+				$owners{ output($run) } = 1;
+			}
+			is(scalar(keys %owners), 4, "$path: it is another one each time");
+		}
+	}
+	cmp_ok($found, '>=', 2, 'there are such lines');
 	return;
 }
 
 cases(
 	'manuals' => \&manuals,
+	'owners' => \&owners,
 	'with-lease' => \&with_lease,
 	'leader' => \&leader,
 	'cached' => \&cached,
