@@ -5,6 +5,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
+use Pooler;
 use Sessions;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -183,6 +184,64 @@ $_->quit for $holder, $first, $second;
 	$dropper->quit;
 	$_->quit for $reader, $locker, $all->{watcher};
 }
+
+# Accounts that live for an hour: whatever they log in as, they are one holder.
+$node->safe_psql('postgres', q{
+	CREATE ROLE app;
+	CREATE ROLE hour_1 LOGIN IN ROLE app;
+	CREATE ROLE hour_2 LOGIN IN ROLE app NOINHERIT;
+	ALTER ROLE hour_1 SET role = 'app';
+	ALTER ROLE hour_2 SET role = 'app';
+	CREATE ROLE hour_3 LOGIN IN ROLE app NOINHERIT;
+	CREATE ROLE outsider LOGIN;
+	ALTER ROLE outsider SET role = 'app'});
+$token = as('hour_1', q{SELECT dlock_acquire('hours', 'w', 3600)});
+is(as('hour_1', q{SELECT session_user, role FROM dlock.locks WHERE name = 'hours'}), 'hour_1|app', 'an account takes a lease for its group');
+$node->safe_psql('postgres', 'DROP ROLE hour_1');
+is(as('hour_2', "SELECT session_user, dlock_renew('hours', 'w', 3600, $token)"), 'hour_2|t', '... and the next one goes on with it');
+is(as('hour_2', "DISCARD ALL; SELECT dlock_renew('hours', 'w', 3600, $token)"), 't', '... also after DISCARD ALL');
+is(as('hour_3', "SELECT dlock_renew('hours', 'w', 3600, $token)"), 'f', '... and one without the setting does not');
+is($node->safe_psql('postgres', "SELECT dlock_renew('hours', 'w', 3600, $token)",
+		connstr => $node->connstr('postgres') . " user=hour_3 options='-c role=app'"), 't', '... unless its connection string says so');
+my $pooler = Pooler->start($node, user => 'hour_3', databases => {
+		app => "pool_mode=transaction connect_query='SET ROLE app'", reset => "pool_mode=session pool_size=1 connect_query='SET ROLE app'" });
+my @answers = map { $node->safe_psql('postgres', "SELECT dlock_renew('hours', 'w', 3600, $token)", connstr => $pooler->connstr($_)) }
+  qw(app app reset reset);
+is("@answers", 't t t f', "... or a pooler's connect_query, until its DISCARD ALL");
+$pooler->stop;
+my ($out_of_group, $warning);
+$node->psql('postgres', "SELECT dlock_renew('hours', 'w', 3600, $token)", extra_params => [ '-U', 'outsider' ],
+	stdout => \$out_of_group, stderr => \$warning);
+is($out_of_group, 'f', 'who is no member stays what it is');
+like($warning, qr/WARNING:  permission denied to set role "app"/, '... and is told');
+is(as('hour_2', "SELECT dlock_release('hours', 'w', $token)"), 't', 'it is released');
+
+# Functions in a schema that others cannot use; a program that publishes those of public has none.
+$node->safe_psql('postgres', 'CREATE DATABASE apart');
+$node->safe_psql('apart', q{
+	CREATE SCHEMA locks;
+	CREATE EXTENSION dlock SCHEMA locks;
+	GRANT USAGE ON SCHEMA locks TO app;
+	ALTER ROLE hour_2 IN DATABASE apart SET search_path = "$user", public, locks});
+is($node->safe_psql('apart', q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace}), 0, 'public has nothing of it');
+is($node->safe_psql('apart', q{SELECT dlock_acquire('n', 'w', '1 minute') > 0}, extra_params => [ '-U', 'hour_2' ]), 't',
+	'who has the schema in its search_path writes as ever');
+like(($node->psql('apart', q{SELECT locks.dlock_acquire('n', 'w', 60)}, extra_params => [ '-U', 'outsider' ]))[2],
+	qr/permission denied for schema locks/, 'others have none of it');
+
+# Those that are in public already.
+$node->safe_psql('postgres', 'CREATE DATABASE closed');
+$node->safe_psql('closed', q{
+	CREATE EXTENSION dlock;
+	SELECT format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC; GRANT EXECUTE ON FUNCTION %1$s TO app', objid::regprocedure)
+	FROM pg_depend JOIN pg_extension ON refclassid = 'pg_extension'::regclass AND refobjid = pg_extension.oid
+	WHERE extname = 'dlock' AND deptype = 'e' AND classid = 'pg_proc'::regclass
+		AND objid NOT IN ('dlock_stats_reset()'::regprocedure, 'dlock_force_release(text)'::regprocedure,
+			'dlock_force_release(text, text)'::regprocedure) \gexec});
+is($node->safe_psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute') > 0, dlock_renew('n', 'w', interval '1 min')},
+	extra_params => [ '-U', 'hour_2' ]), 't|t', 'whom they were granted calls');
+like(($node->psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute'::text)}, extra_params => [ '-U', 'outsider' ]))[2],
+	qr/permission denied for function/, 'others do not');
 
 # Renamed.
 $session->quit;
