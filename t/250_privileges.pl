@@ -233,11 +233,15 @@ like(($node->psql('apart', q{SELECT locks.dlock_acquire('n', 'w', 60)}, extra_pa
 $node->safe_psql('postgres', 'CREATE DATABASE closed');
 $node->safe_psql('closed', q{
 	CREATE EXTENSION dlock;
-	SELECT format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC; GRANT EXECUTE ON FUNCTION %1$s TO app', objid::regprocedure)
-	FROM pg_depend JOIN pg_extension ON refclassid = 'pg_extension'::regclass AND refobjid = pg_extension.oid
-	WHERE extname = 'dlock' AND deptype = 'e' AND classid = 'pg_proc'::regclass
-		AND objid NOT IN ('dlock_stats_reset()'::regprocedure, 'dlock_force_release(text)'::regprocedure,
-			'dlock_force_release(text, text)'::regprocedure) \gexec});
+	SELECT format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC; GRANT EXECUTE ON FUNCTION %1$s TO app', p.oid::regprocedure)
+	FROM pg_proc p JOIN pg_extension e ON extname = 'dlock' AND pronamespace = extnamespace
+	WHERE proname LIKE 'dlock\_%' AND has_function_privilege('public', p.oid, 'EXECUTE') \gexec});
+is($node->safe_psql('closed', q{
+	SELECT string_agg(objid::regprocedure::text, ', ') FROM pg_depend JOIN pg_extension e ON refobjid = e.oid JOIN pg_proc p ON objid = p.oid
+	WHERE extname = 'dlock' AND refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid = 'pg_proc'::regclass
+		AND has_schema_privilege('outsider', pronamespace, 'USAGE') AND has_function_privilege('outsider', p.oid, 'EXECUTE')}), '',
+	'nobody else may call any');
+is($node->safe_psql('closed', q{SELECT has_function_privilege('app', 'dlock_force_release(text)', 'EXECUTE')}), 'f', 'the application evicts nobody');
 is($node->safe_psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute') > 0, dlock_renew('n', 'w', interval '1 min')},
 	extra_params => [ '-U', 'hour_2' ]), 't|t', 'whom they were granted calls');
 like(($node->psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute'::text)}, extra_params => [ '-U', 'outsider' ]))[2],
