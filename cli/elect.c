@@ -147,6 +147,9 @@ elect_command(int argc, char **argv)
 					(double) outcome.ran_us / 1e6,
 					pause_us > 0 ? ", and is not run again at once" : "");
 		}
+		/* the next one could lead */
+		if (outcome.kind == OUTCOME_HOPELESS)
+			return outcome.status;
 		if (outcome.kind == OUTCOME_FAILED)
 		{
 			/* waiting does not mend this */

@@ -52,6 +52,9 @@
 /* How long the release may take if it is not worth the usual five seconds. */
 #define HURRY_US	INT64_C(1000000)
 
+/* So many watchdogs may end at once before we believe that none can live here. */
+#define EARLY_ENDS_MAX	3
+
 /* The grace is by default a fifth of the TTL, but at most this. */
 #define GRACE_MAX_US	INT64_C(10000000)
 
@@ -81,6 +84,8 @@ struct run
 	bool		failed;			/* the lease was not acquired, as "outcome" says */
 	bool		lost;			/* the lease was lost before */
 	bool		broken;			/* the watchdog was killed before */
+	bool		hopeless;		/* and each after it */
+	int			early_ends;		/* of watchdogs, before COMMAND was let go */
 	int			stopping;		/* a signal that ends us came before; or 0 */
 	bool		lends_terminal; /* COMMAND is to have it from the start */
 	bool		paused;			/* COMMAND got SIGTSTP from us, to go on with SIGCONT */
@@ -109,6 +114,9 @@ static int	signals = -1;
 
 /* Readable while SIGTSTP is pending, which is not among those of "signals". */
 static int	stops = -1;
+
+/* A watchdog may ask for priority: not once one has ended at its start. */
+static bool may_ask_priority = true;
 
 /* Passed on to COMMAND, unless the program was started with them ignored. */
 static const int passed_on[] = {
@@ -704,6 +712,41 @@ replace_watchdog(struct run *run)
 		order_command(run);
 }
 
+/*
+ * The watchdog has ended before COMMAND was let go.  It may have been killed while
+ * it waited: then another one waits instead.  But one that ends at its start, or
+ * when it makes COMMAND, is killed by something that will kill the next one too,
+ * such as a filter for system calls.
+ */
+static void
+watchdog_ended_early(struct run *run)
+{
+	bool		started = atomic_load(&run->watchdog.shared->ready);
+	int			status;
+	int			own_status;
+
+	if (started && run->phase == ACQUIRING)
+	{
+		replace_watchdog(run);
+		return;
+	}
+	if (!started)
+		run->watchdog_options.asks_priority = may_ask_priority = false;
+	if (++run->early_ends < EARLY_ENDS_MAX)
+	{
+		replace_watchdog(run);
+		return;
+	}
+	own_status = watchdog_kill(&run->watchdog, &status);
+	run->overdue_us = DLOCK_NEVER;
+	say("the watchdog ends at once, by %s %d, %d times in a row, so the command is not run",
+		WIFEXITED(own_status) ? "status" : "signal",
+		WIFEXITED(own_status) ? WEXITSTATUS(own_status) : WTERMSIG(own_status),
+		run->early_ends);
+	run->broken = run->hopeless = true;
+	begin_release(run);
+}
+
 /* The watchdog has ended, which it does not do by itself. */
 static void
 watchdog_is_gone(struct run *run)
@@ -712,7 +755,7 @@ watchdog_is_gone(struct run *run)
 
 	if (run->phase == ACQUIRING || run->phase == STARTING)
 	{
-		replace_watchdog(run);
+		watchdog_ended_early(run);
 		return;
 	}
 	if (run->phase == RELEASING)	/* there was no COMMAND */
@@ -933,7 +976,7 @@ conclude(const struct run *run)
 
 	if (run->broken)
 	{
-		outcome->kind = OUTCOME_BROKEN;
+		outcome->kind = run->hopeless ? OUTCOME_HOPELESS : OUTCOME_BROKEN;
 		outcome->status = STATUS_SYSTEM;
 	}
 	else if (run->lost && !run->what->warn_only)
@@ -965,7 +1008,8 @@ supervise(const struct supervised *what, struct outcome *outcome)
 		.overdue_us = DLOCK_NEVER, .release_until_us = DLOCK_NEVER,
 		.watchdog_options = {
 			.argv = what->argv, .grace_us = what->grace_us,
-			.may_outlive = what->warn_only, .ready_file = what->ready_file,
+			.may_outlive = what->warn_only, .asks_priority = may_ask_priority,
+			.ready_file = what->ready_file,
 			.signal_mask = mask_before, .sigpipe_was_default = sigpipe_was_default,
 			.sigchld_was_ignored = sigchld_was_ignored
 		}

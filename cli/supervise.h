@@ -43,7 +43,8 @@ struct outcome
 		OUTCOME_INTERRUPTED,	/* "signal" came, before COMMAND or to end it */
 		OUTCOME_EXITED,			/* COMMAND ended by itself */
 		OUTCOME_LOST,			/* the lease was lost, COMMAND was ended */
-		OUTCOME_BROKEN			/* the system refused, or the watchdog was killed */
+		OUTCOME_BROKEN,			/* the system refused, or the watchdog was killed */
+		OUTCOME_HOPELESS		/* and so is each watchdog: waiting mends nothing */
 	}			kind;
 	int			status;			/* the exit status for it */
 	int			signal_number;

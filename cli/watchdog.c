@@ -484,9 +484,14 @@ watch(struct state *state)
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_NAME, "dlock-watchdog");
 
-	/* before all others, where it may, since on a busy machine it would be late */
-	sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
-					   &(struct sched_param) {.sched_priority = 1});
+	/*
+	 * Before all others, where it may, since on a busy machine it would be late.
+	 * A filter for system calls may kill it for that: then the next one does not
+	 * ask.
+	 */
+	if (state->options->asks_priority)
+		sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
+						   &(struct sched_param) {.sched_priority = 1});
 
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
@@ -497,6 +502,7 @@ watch(struct state *state)
 		.events = POLLIN};
 	if (polled[1].fd < 0 || polled[2].fd < 0)
 		_exit(STATUS_SYSTEM);	/* the main process notices that */
+	atomic_store(&state->shared->ready, true);
 
 	for (;;)
 	{
@@ -653,17 +659,18 @@ watchdog_finish(struct watchdog *watchdog)
 	clean_up(watchdog);
 }
 
-void
+int
 watchdog_kill(struct watchdog *watchdog, int *status)
 {
 	struct processes which = watchdog_processes(watchdog);
 	const struct timespec pause = {0, COUNT_PAUSE_MIN_US * 1000};
+	int			own_status = W_EXITCODE(0, SIGKILL);
 
 	/* the watchdog last, since its children then become ours */
 	if (which.group != 0)
 		processes_kill(&which);
 	kill(watchdog->pid, SIGKILL);
-	waitpid(watchdog->pid, NULL, 0);
+	waitpid(watchdog->pid, &own_status, 0);
 	*status = W_EXITCODE(0, SIGKILL);
 	if (which.group != 0)
 	{
@@ -673,4 +680,5 @@ watchdog_kill(struct watchdog *watchdog, int *status)
 		waitpid(which.group, status, 0);
 	}
 	clean_up(watchdog);
+	return own_status;
 }

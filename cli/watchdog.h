@@ -40,6 +40,9 @@ struct watchdog_shared
 	/* When the watchdog found nothing left that would have to end; 0: not yet. */
 	_Atomic int64_t gone_at_us;
 
+	/* The watchdog has got through its start.  Only the watchdog sets it. */
+	_Atomic bool ready;
+
 	/* COMMAND's process, and process group; 0 until it is made */
 	_Atomic pid_t command;
 
@@ -56,6 +59,7 @@ struct watchdog_options
 	char	  **argv;			/* COMMAND */
 	int64_t		grace_us;		/* from SIGTERM to SIGKILL */
 	bool		may_outlive;	/* COMMAND may go on when the lease has ended */
+	bool		asks_priority;	/* try to get real-time priority */
 	const char *ready_file;		/* to be removed when COMMAND is ended; or NULL */
 	sigset_t	signal_mask;	/* what COMMAND is to have blocked */
 	bool		sigpipe_was_default;
@@ -112,9 +116,9 @@ extern void watchdog_finish(struct watchdog *watchdog);
 /*
  * Kill a watchdog that does not do its work, and all of COMMAND with it, and
  * wait until all are gone.  "status" is COMMAND's, as wait() has it; if that
- * cannot be known, SIGKILL's.
+ * cannot be known, SIGKILL's.  Returns the watchdog's own status.
  */
-extern void watchdog_kill(struct watchdog *watchdog, int *status);
+extern int	watchdog_kill(struct watchdog *watchdog, int *status);
 
 /* Which processes the watchdog has started. */
 extern struct processes watchdog_processes(const struct watchdog *watchdog);

@@ -13,6 +13,7 @@ use File::Find qw(find);
 use InTime;
 use IO::Pty;
 use POSIX qw(:sys_wait_h);
+use Seccomp;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
@@ -667,8 +668,44 @@ sub foreign_proc
 	return;
 }
 
+# A filter for system calls, as systemd's SystemCallFilter=~@resources makes one.
+sub filtered
+{
+	return pass('the numbers of system calls are not known here') unless can_forbid();
+	for my $action (qw(kill refuse))
+	{
+		my $run = launch({ before => sub { forbid($action => 'sched_setscheduler') } }, 'run', "$action priority", '--', 'echo', 'ran');
+		is(finish($run), 0, "no priority ($action): the command");
+		is(output($run), "ran\n", 'runs');
+		is(errors($run), '', 'and nothing is said');
+	}
+	my $holder = launch('run', 'filtered', '--', 'sleep', '100');
+	eventually(sub { holds_name('filtered') });
+	my $run = launch({ before => sub { forbid(kill => 'timerfd_create') } }, 'run', '--wait', 'forever', 'filtered', '--', 'touch', scratch('filtered'));
+	is(finish($run), 71, 'where no watchdog can live, waiting ends');
+	says($run, qr/the watchdog ends at once, by signal 31, 3 times in a row.*/, 'as is said');
+	ok(eventually(sub { waits_for('filtered', 0) }), 'and nobody waits');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	in_time(RELEASED_IN, sub {
+		$run = launch({ before => sub { forbid(kill => 'pipe2') } }, 'run', "filtered $_[0]", '--', 'touch', scratch('filtered'));
+		is(finish($run), 71, 'nor where none can make the command');
+		says($run, qr/the watchdog ends at once, by signal 31, 3 times in a row.*/, 'as is said');
+		ok(holds_name("filtered $_[0]", 0), 'and the lease is released');
+		$run = launch({ before => sub { forbid(refuse => 'pipe2') } }, 'run', "filtered $_[0]", '--', 'touch', scratch('filtered'));
+		is(finish($run), 71, 'or is refused to');
+		says($run, qr/could not start a process: Operation not permitted/, 'as is said');
+		ok(holds_name("filtered $_[0]", 0), 'and the lease is released');
+	});
+	ok(!-e scratch('filtered'), 'the command has not run');
+	$run = launch({ before => sub { forbid(kill => 'timerfd_create') } }, 'elect', 'filtered', '--', 'true');
+	is(finish($run), 71, 'an elector ends, too, since another one may lead');
+	return;
+}
+
 cases(
 	'statuses' => \&statuses,
+	'filtered' => \&filtered,
 	'files' => \&files,
 	'environment' => \&environment,
 	'signals' => \&signals,
