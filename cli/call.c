@@ -160,7 +160,7 @@ acquire_command(int argc, char **argv)
 
 		/* a read-only server has not even tried */
 		if (error->error_class == DLOCK_UNAVAILABLE &&
-			strcmp(error->sqlstate, "25006") != 0)
+			!is_read_only(error))
 			say_of(name, options.request
 				   ? "may have been acquired: repeat the call with the same request id, or release"
 				   : "may have been acquired: release it");

@@ -106,8 +106,29 @@ extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
 extern void end_with(int status, const char *format,...)
 	__attribute__((format(printf, 2, 3), noreturn));
 
+/*
+ * From now on the program ends with this status instead of one of its own; see
+ * own_status().
+ */
+extern void set_own_status(int status);
+
+/*
+ * The exit status to end with: the one of set_own_status() if there is one, or
+ * else this.
+ */
+extern int	own_status(int status);
+
 /* The exit status that goes with an error; STATUS_OK if there is none. */
 extern int	status_of(const dlock_error *error);
+
+/*
+ * An error in words, with its code, and with what to do if only that helps: the
+ * server is no primary, or has no dlock.
+ */
+extern void describe_error(const dlock_error *error, char *text, size_t size);
+
+/* Say whether the server that has answered is a standby, or read-only. */
+extern bool is_read_only(const dlock_error *error);
 
 /*
  * Print an error, in one line that begins with "what" if that is not NULL, and

@@ -37,6 +37,20 @@ say(const char *format,...)
 		return;					/* nobody is left to tell */
 }
 
+static int	own_status_set;
+
+void
+set_own_status(int status)
+{
+	own_status_set = status;
+}
+
+int
+own_status(int status)
+{
+	return own_status_set != 0 ? own_status_set : status;
+}
+
 void
 end_with(int status, const char *format,...)
 {
@@ -47,7 +61,7 @@ end_with(int status, const char *format,...)
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	say("%s", text);
-	exit(status);
+	exit(own_status(status));
 }
 
 int
@@ -69,20 +83,59 @@ status_of(const dlock_error *error)
 	return STATUS_NO_SERVER;
 }
 
-int
-say_error(const char *what, const dlock_error *error)
+bool
+is_read_only(const dlock_error *error)
 {
+	return strcmp(error->sqlstate, "25006") == 0;
+}
+
+/*
+ * A function, a table or a view is not there.  A library of dlock's that is not
+ * there has a message of its own.
+ */
+static bool
+has_no_dlock(const dlock_error *error)
+{
+	if (error->number != 0)
+		return error->number == 1305 || error->number == 1146;
+	return strcmp(error->sqlstate, "42883") == 0 ||
+		strcmp(error->sqlstate, "42P01") == 0;
+}
+
+void
+describe_error(const dlock_error *error, char *text, size_t size)
+{
+	const char *before = "";
 	const char *code = error->sqlstate;
+	const char *after = "";
 	char		number[16];
 
-	/* MySQL's manual lists errors by number */
+	/* MySQL's manual lists errors by number; only its errors have one */
 	if (error->number != 0)
 	{
 		snprintf(number, sizeof(number), "%u", error->number);
 		code = number;
 	}
-	say("%s%s%s%s%s%s", what ? what : "", what ? ": " : "", error->message,
-		code[0] ? " (" : "", code, code[0] ? ")" : "");
+	if (has_no_dlock(error))
+		before = error->number != 0 ?
+			"dlock is not installed on this server, or is older than this command: " :
+			"dlock is not installed in this database, or is older than this command: ";
+	if (is_read_only(error))
+		after = error->number != 0 ?
+			": this server is a replica or read-only; the URL must name the primary" :
+			": this server is a standby or read-only; the URL must name the primary, or "
+			"all servers and target_session_attrs=read-write";
+	snprintf(text, size, "%s%s%s%s%s%s", before, error->message,
+			 code[0] ? " (" : "", code, code[0] ? ")" : "", after);
+}
+
+int
+say_error(const char *what, const dlock_error *error)
+{
+	char		text[1024];
+
+	describe_error(error, text, sizeof(text));
+	say("%s%s%s", what ? what : "", what ? ": " : "", text);
 	return status_of(error);
 }
 

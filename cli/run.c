@@ -20,7 +20,7 @@ static const char usage[] =
 	"A time T is in seconds, or has units: 90, 1.5, 5m, 1h30m.\n"
 	"Exit status: COMMAND's (128 and the signal's number if a signal ended it, 126 and\n"
 	"127 if it could not be run), or 75 not free, 70 lost, 69 no server, 77 not\n"
-	"allowed, 64 wrong usage, 71 the system refused.";
+	"allowed, 64 wrong usage, 71 the system refused.  With -E N, N instead of these.";
 
 int
 run_command(int argc, char **argv)
@@ -32,11 +32,12 @@ run_command(int argc, char **argv)
 	bool		shared = false;
 	bool		quiet = false;
 	int64_t		permits = 0;
+	int64_t		status = 0;
 	int64_t		ttl_us = 30000000;
 	int64_t		wait_us = 0;
 	int64_t		keep_us = 0;
 	int64_t		grace_us = -1;
-	int64_t		timeout_us = DLOCK_CONNECT_TIMEOUT_US;
+	int64_t		timeout_us = -1;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
 		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "how long to wait in line, or \"forever\""},
@@ -49,6 +50,7 @@ run_command(int argc, char **argv)
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
 		{"timeout", 0, OPTION_DURATION, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
+		{"own-status", 'E', OPTION_COUNT, &status, "N", "end with N, not 64 to 77, if the status is not COMMAND's"},
 		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
 		URL_OPTION(&url),
 		{0}
@@ -80,6 +82,9 @@ run_command(int argc, char **argv)
 		end_with(STATUS_USAGE, "there is no command; see dlock run --help");
 	if (shared && permits)
 		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
+	if (status > 255)
+		end_with(STATUS_USAGE, "--own-status must be 1 to 255");
+	set_own_status((int) status);
 	if (permits > INT32_MAX)
 		end_with(STATUS_USAGE, "--permits: the number is too large");
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
@@ -96,7 +101,9 @@ run_command(int argc, char **argv)
 	what.lease.limit = (int32_t) permits;
 	what.lease.ttl_us = ttl_us;
 	what.lease.wait_us = wait_us;
-	what.lease.connect_timeout_us = timeout_us;
+	what.lease.connect_timeout_us = timeout_us < 0 ? DLOCK_CONNECT_TIMEOUT_US : timeout_us;
+	/* who says how long to try means any server that cannot do it yet */
+	what.insists = timeout_us >= 0;
 	what.lease.keep_at_least_us = keep_us;
 	what.lease.owner = owner;
 	what.argv = argv + first;
@@ -115,5 +122,7 @@ run_command(int argc, char **argv)
 		sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
 		kill(getpid(), SIGINT);
 	}
-	return outcome.status;
+	if (outcome.kind == OUTCOME_EXITED || outcome.kind == OUTCOME_INTERRUPTED)
+		return outcome.status;
+	return own_status(outcome.status);
 }

@@ -52,6 +52,12 @@
 /* How long the release may take if it is not worth the usual five seconds. */
 #define HURRY_US	INT64_C(1000000)
 
+/*
+ * So many attempts in a row must fail before one is told.  A proxy, or the server, may
+ * close a connection that is idle from one renewal to the next: that is no news.
+ */
+#define TROUBLES_TOLD	2
+
 /* So many watchdogs may end at once before we believe that none can live here. */
 #define EARLY_ENDS_MAX	3
 
@@ -72,9 +78,8 @@ struct run
 	dlock_lease *lease;
 	struct watchdog watchdog;
 	struct watchdog_options watchdog_options;
-	bool		troubled;		/* a failed attempt was reported, and has not
-								 * succeeded since */
-	char		trouble[512];	/* the last one */
+	int			troubles;		/* attempts that failed, since one succeeded */
+	char		trouble[1024];	/* the last one */
 
 	pid_t		command;		/* 0: there is none */
 	int			pidfd;			/* readable when it has ended; or -1 */
@@ -581,6 +586,59 @@ command_was_stopped(struct run *run, int number)
 
 /* -------------------------------------------------------------- what comes */
 
+/*
+ * Say whether the URL, or the environment, can mean one server only.  A service has
+ * its hosts in a file.
+ */
+static bool
+names_one_server(const char *url)
+{
+	static const char *const several[] = {"PGHOST", "PGHOSTADDR"};
+
+	if (url == NULL || *url == '\0')
+		url = getenv("DLOCK_URL");
+	if (url != NULL && (strchr(url, ',') != NULL || strstr(url, "service") != NULL))
+		return false;
+	for (size_t i = 0; i < sizeof(several) / sizeof(several[0]); i++)
+		if (getenv(several[i]) != NULL && strchr(getenv(several[i]), ',') != NULL)
+			return false;
+	return getenv("PGSERVICE") == NULL;
+}
+
+/* An attempt has failed, and the library tries again. */
+static void
+note_trouble(struct run *run, const dlock_error *error)
+{
+	const struct supervised *what = run->what;
+
+	describe_error(error, run->trouble, sizeof(run->trouble));
+	run->troubles++;
+
+	/*
+	 * The wrong server is asked no second time if nobody wants to wait, and no
+	 * other is named.  It was the first attempt, so there is nothing to give
+	 * back.
+	 */
+	if (run->phase == ACQUIRING && run->troubles == 1 && is_read_only(error) &&
+		what->lease.wait_us == 0 && !what->insists && names_one_server(what->url))
+	{
+		run->outcome->kind = OUTCOME_FAILED;
+		run->outcome->status = say_error(NULL, error);
+		run->outcome->error = *error;
+		fail_acquire(run);
+		run->release_until_us = 0;
+		return;
+	}
+	if (run->troubles != TROUBLES_TOLD)
+		return;
+	if (run->phase == RUNNING)
+		say("could not renew the lease on \"%s\", trying again: %s", name_of(what),
+			run->trouble);
+	else if (run->phase == ACQUIRING && what->lease.wait_us != 0)
+		say("could not ask for \"%s\", trying again: %s", name_of(what),
+			run->trouble);
+}
+
 static void
 handle_event(struct run *run, const dlock_event *event)
 {
@@ -590,7 +648,7 @@ handle_event(struct run *run, const dlock_event *event)
 	switch (event->kind)
 	{
 		case DLOCK_EVENT_HELD:
-			run->troubled = false;
+			run->troubles = 0;
 			if (run->phase != ACQUIRING)
 				break;
 			order_command(run);
@@ -598,20 +656,12 @@ handle_event(struct run *run, const dlock_event *event)
 		case DLOCK_EVENT_RENEWED:
 			if (run->watchdog.pid != 0)
 				atomic_store(&run->watchdog.shared->gone_by_us, event->lost_at_us);
-			if (run->troubled && run->phase == RUNNING)
+			if (run->troubles >= TROUBLES_TOLD && run->phase == RUNNING)
 				say("the lease on \"%s\" was renewed", name_of(what));
-			run->troubled = false;
+			run->troubles = 0;
 			break;
 		case DLOCK_EVENT_TROUBLE:
-			snprintf(run->trouble, sizeof(run->trouble), "%s", event->error.message);
-			if (!run->troubled && run->phase == RUNNING)
-				say("could not renew the lease on \"%s\", trying again: %s",
-					name_of(what), event->error.message);
-			else if (!run->troubled && run->phase == ACQUIRING &&
-					 what->lease.wait_us != 0)
-				say("could not ask for \"%s\", trying again: %s", name_of(what),
-					event->error.message);
-			run->troubled = true;
+			note_trouble(run, &event->error);
 			break;
 		case DLOCK_EVENT_LOST:
 			lose(run, &event->error);

@@ -21,6 +21,7 @@ struct supervised
 	int64_t		grace_us;		/* from SIGTERM to SIGKILL */
 	bool		warn_only;		/* COMMAND may go on when the lease is lost */
 	bool		quiet;			/* do not say that the lease is not free */
+	bool		insists;		/* ask a read-only server again, until the timeout */
 
 	/*
 	 * Of "elect".  SIGTERM, SIGINT and SIGQUIT are not passed on, but end

@@ -9,7 +9,7 @@
 _dlock_options() {
 	case $1 in
 	run) echo --ttl --wait --no-wait --shared --permits --all --keep --owner --on-lost \
-		--grace --timeout --quiet --url --help --version ;;
+		--grace --timeout --own-status --quiet --url --help --version ;;
 	elect) echo --ttl --permits --owner --grace --exec-on-lose --ready-file --url --help \
 		--version ;;
 	acquire) echo --url --ttl --owner --wait --shared --permits --request --timeout \
@@ -27,9 +27,9 @@ _dlock_options() {
 # Options whose argument is the next word.
 _dlock_takes_argument() {
 	case $1 in
-	--url | --ttl | --wait | --permits | --keep | --owner | --on-lost | --grace | \
+	--url | --ttl | --wait | --permits | --keep | --owner | --on-lost | --grace | --own-status | \
 		--exec-on-lose | --ready-file | --request | --token | --timeout | --delay) return 0 ;;
-	-[utwpkogrd]) return 0 ;;
+	-[utwpkogrdE]) return 0 ;;
 	*) return 1 ;;
 	esac
 }

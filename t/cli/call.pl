@@ -459,6 +459,17 @@ sub bytes_of_postgres
 	return;
 }
 
+# A server, or a database, that has no dlock, as it is after this.
+sub missing
+{
+	query($_) for $is_postgres ? 'DROP EXTENSION dlock CASCADE'
+	  : (map({ "DROP FUNCTION $_" } qw(dlock_owner dlock_acquire dlock_holders)), 'DROP VIEW dlock.locks');
+	my $says = qr/dlock is not installed (?:in this database|on this server), or is older than this command: .*/;
+	runs("without dlock: @$_", 64, '', $says, @$_)
+	  for [qw(owner a)], [qw(acquire --ttl 1m --owner o a)], [qw(ls)], [qw(ls a)], [qw(run a true)], [qw(elect a true)];
+	return;
+}
+
 cases(
 	'calls' => \&single_calls, 'json' => \&json_of_calls, 'environment' => \&environment, 'modes' => \&modes,
 	'waiting' => \&waiting, 'privileges' => \&privileges, 'no server' => \&no_server, 'usage' => \&usage,
@@ -466,5 +477,6 @@ cases(
 # these list all that there is
 cases('hostile' => \&hostile);
 cases('tables' => \&tables, $is_postgres ? ('bytes' => \&bytes_of_postgres) : ());
+cases('missing' => \&missing);
 stop_server();
 done_testing();

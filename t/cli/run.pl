@@ -87,6 +87,23 @@ sub statuses
 	$run = ends_with(77, 'an account that may not log in', { url => url(undef, 'nobody_of_that_name') }, 'run', 'x', '--', 'true');
 	says($run, qr/.*nobody_of_that_name.*/, 'is said');
 
+	# statuses that a command uses itself
+	$run = ends_with(75, 'a status of the command', 'run', '--own-status', 99, 'own', '--', 'sh', '-c', 'exit 75');
+	$holder = launch('run', 'own', '--', 'sleep', '100');
+	eventually(sub { holds_name('own') });
+	$run = ends_with(99, 'and not free', 'run', '-E', 99, 'own', '--', 'true');
+	says($run, qr/"own" is not free/, 'are told apart');
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	$holder = launch('run', '-E99', '--ttl', '15', 'own', '--', 'sleep', '100');
+	eventually(sub { holds_name('own') });
+	query(q{SELECT dlock_force_release('own')});
+	is(finish($holder), 99, 'and lost');
+	$run = ends_with(99, 'an account that may not log in', { url => url(undef, 'nobody_of_that_name') }, 'run', '-E99', 'x', '--', 'true');
+	$run = ends_with(99, 'a wrong URL', { no_url => 1 }, 'run', '-E99', '--url', 'http://x', 'x', '--', 'true');
+	$run = ends_with(127, 'no command is told as a shell does', 'run', '-E', 99, 'own', '--', '/no/such');
+	$run = ends_with(64, "an own status of $_", 'run', '-E', $_, 'own', '--', 'true') for 0, 256, 'x';
+
 	for my $wrong (
 		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)], [qw(run --timeout 0 x true)],
 		[qw(run --ttl 5x x true)], [qw(run --ttl 5m5m x true)], [qw(run --ttl -1 x true)], [qw(run --ttl 10 --grace 6 x true)],

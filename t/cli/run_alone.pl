@@ -186,6 +186,41 @@ sub connections_cut
 	return;
 }
 
+# A connection that is closed while it is idle is made again, without a word.
+sub connection_idle
+{
+	my ($port, $tell) = proxy();
+	my $left = sub { return query("SELECT SECONDS_LEFT FROM dlock.locks WHERE name = '$_[0]' AND LIVE") // 0 };
+	for my $try (1 .. 10)
+	{
+		my $go = scratch("idle-$try");
+		my $run = launch({ url => url($port) }, 'run', '--ttl', '9', "idle $try", '--', 'sh', '-c', "echo runs; until [ -e $go ]; do sleep 0.05; done");
+		eventually(sub { output($run) =~ /\n/ });
+		my $renewed = 0;
+		for (1 .. 2)
+		{
+			$tell->('cut');
+			my $least = $left->("idle $try");
+			$renewed += eventually(sub { my $now = $left->("idle $try"); $least = $now if $now < $least; return $now > $least + 1 || errors($run) ne '' });
+		}
+		write_text($go, '');
+		my $status = finish($run);
+		# on a busy machine a second attempt may fail, too
+		next if errors($run) =~ /time/ && $try < 10;
+		is($renewed, 2, 'a connection that is closed between two renewals, twice, is made again');
+		is($status, 0, 'to the end of the command');
+		is(errors($run), '', 'and nothing is said');
+		last;
+	}
+	# but a network that stays away is told
+	my $run = launch({ url => url($port) }, 'run', '--ttl', '9', 'idle', '--', 'sleep', '100');
+	eventually(sub { watchdog_of($run) && children(watchdog_of($run)) || was_late($run) });
+	$tell->('swallow');
+	is(finish($run), 70, 'a connection that cannot be made again');
+	like(errors($run), qr/lost the lease on "idle": .*time/, 'is told');
+	return;
+}
+
 # How many threads of a process are no zombies.
 sub living_threads
 {
@@ -363,6 +398,7 @@ cases(
 	'network cut, stopped' => broken('cut and stopped', $through_proxy,
 		sub { freeze($_[0]{pid}); $swallow->('swallow'); 1 }, 70, sub { thaw($_[0]{pid}) }),
 	'connections cut' => \&connections_cut,
+	'connection idle' => \&connection_idle,
 	'left and lost' => \&left_and_lost,
 	'first thread' => \&first_thread_ended,
 	'both stopped' => \&both_stopped,

@@ -72,7 +72,20 @@ $url = sprintf 'host=%s port=%s dbname=postgres', $alone->host, $alone->port;
 $run = IPC::Run::start([ $dlock, 'run', '--url', $url, 'hosts', '--', 'true' ], '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 IPC::Run::finish($run);
 is($run->result(0), 69, 'a standby alone is no server to ask');
-like($err, qr/25006/, 'as is said');
+like($err, qr/\Adlock: .*\(25006\): this server is a standby or read-only; .*target_session_attrs=read-write\n\z/, 'as is said, and what to do');
+my $asked = sub { return scalar grep { /cannot execute dlock_acquire/ } split /\n/, PostgreSQL::Test::Utils::slurp_file($alone->logfile) };
+is($asked->(), 1, 'and it is asked once');
+IPC::Run::run([ $dlock, qw(run --timeout 1 --url), $url, 'hosts', '--', 'true' ], '>', \$out, '2>', \$err);
+is($? >> 8, 69, 'for --timeout it is asked for longer');
+cmp_ok($asked->(), '>', 2, 'again and again');
+
+# one that is promoted meanwhile
+$run = IPC::Run::start([ $dlock, qw(run --wait 1h --url), $url, 'hosts', '--', 'sh', '-c', 'exit 9' ], '>', \$out, '2>', \$err);
+IPC::Run::pump($run) until $err =~ /\n/ || !$run->pumpable;
+like($err, qr/could not ask for "hosts", trying again: .*25006.*target_session_attrs/, 'one that waits says so');
+$alone->promote;
+IPC::Run::finish($run);
+is($run->result(0), 9, 'and goes on when the server has become the primary');
 
 $alone->stop;
 $standby->stop;
