@@ -30,6 +30,7 @@
  */
 #include "supervise.h"
 #include "command.h"
+#include "notify.h"
 #include "terminal.h"
 #include "watchdog.h"
 
@@ -943,6 +944,10 @@ look_at_clock(struct run *run)
 		run->on_lose = 0;
 		begin_release(run);
 	}
+
+	/* of both processes: each ends COMMAND in time if the other cannot */
+	if (now_us >= notify_due_us())
+		notify_alive(run->watchdog.pid == 0 || !watchdog_is_stopped(&run->watchdog));
 }
 
 /* When to look at the clock again. */
@@ -963,6 +968,8 @@ next_look_us(const struct run *run)
 		other_us = run->on_lose_until_us;
 	if (run->phase == RELEASING && run->release_until_us < other_us)
 		other_us = run->release_until_us;
+	if (notify_due_us() < other_us)
+		other_us = notify_due_us();
 	return other_us < next_us ? other_us : next_us;
 }
 
@@ -1106,7 +1113,9 @@ supervise_pause(int64_t pause_us)
 	{
 		struct signalfd_siginfo caught;
 
-		poll(polled, 2, dlock_timeout_ms(end_us));
+		notify_alive(true);
+		poll(polled, 2, dlock_timeout_ms(end_us < notify_due_us() ? end_us :
+										 notify_due_us()));
 		if (polled[1].revents != 0)
 			be_stopped(SIGTSTP);
 		while (read(signals, &caught, sizeof(caught)) == sizeof(caught))

@@ -74,6 +74,7 @@ struct state
 {
 	const struct watchdog_options *options;
 	struct watchdog_shared *shared;
+	pid_t		main_process;
 	int			socket;
 	int			timer;
 	int			gate;			/* to be written to, for COMMAND to begin; or -1 */
@@ -233,6 +234,29 @@ terminate(struct state *state)
 	processes_signal(&which, SIGCONT);
 }
 
+/*
+ * A service manager says for which process its variables are: for the one that it has
+ * started.  Now they are for COMMAND, which has the sockets that go with them.
+ */
+static void
+take_over_variables(pid_t from)
+{
+	static const char *const names[] = {"LISTEN_PID", "WATCHDOG_PID"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	{
+		const char *value = getenv(names[i]);
+		char		pid[16];
+
+		if (value == NULL || strtol(value, NULL, 10) != from)
+			continue;
+		snprintf(pid, sizeof(pid), "%d", (int) getpid());
+		setenv(names[i], pid, 1);
+		/* another way to name the process; without it the number counts */
+		unsetenv("LISTEN_PIDFDID");
+	}
+}
+
 /* Become COMMAND.  Never returns. */
 static void
 become_command(const struct state *state, int gate, pid_t parent)
@@ -252,6 +276,7 @@ become_command(const struct state *state, int gate, pid_t parent)
 	for (const char *variable = state->shared->variables; *variable;
 		 variable += strlen(variable) + 1)
 		putenv((char *) variable);
+	take_over_variables(state->main_process);
 	if (options->sigpipe_was_default)
 		signal(SIGPIPE, SIG_DFL);
 	if (options->sigchld_was_ignored)
@@ -539,6 +564,7 @@ watchdog_start(struct watchdog *watchdog, const struct watchdog_options *options
 	struct watchdog_shared *shared;
 	sigset_t	all;
 	sigset_t	before;
+	pid_t		main_process = getpid();
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -558,7 +584,7 @@ watchdog_start(struct watchdog *watchdog, const struct watchdog_options *options
 		static struct state state;
 
 		state = (struct state) {
-			.options = options, .shared = shared, .socket = sockets[1],
+			.options = options, .shared = shared, .main_process = main_process, .socket = sockets[1],
 			.gate = -1, .kill_at_us = INT64_MAX, .pause_us = COUNT_PAUSE_MIN_US
 		};
 		/*

@@ -234,6 +234,55 @@ sub notifications
 	return;
 }
 
+# Electors of a service manager that wants to hear from them again and again.
+sub alive
+{
+	my $start = sub {
+		my ($name, %env) = @_;
+		my $path = scratch("alive-$name");
+		my $socket = IO::Socket::UNIX->new(Type => SOCK_DGRAM, Local => $path) // die "could not listen: $!\n";
+		$socket->blocking(0);
+		my $set = sub { %ENV = (%ENV, NOTIFY_SOCKET => $path, WATCHDOG_USEC => 200000, WATCHDOG_PID => $$, %env) };
+		my $elector = launch({ before => $set }, 'elect', "alive $name", '--', 'sh', '-c', 'echo "watchdog=$WATCHDOG_USEC$WATCHDOG_PID"; exec sleep 1000');
+		my $alive = 0;
+		# how often it has said that it is well
+		return ($elector, sub { while (defined $socket->recv(my $message, 4096)) { $alive++ if $message eq 'WATCHDOG=1' } return $alive });
+	};
+	my ($elector, $heard) = $start->('one');
+	my ($other, $heard_other) = $start->('two');
+	# who waits says so, too
+	eventually(sub { output($elector) =~ /\n/ });
+	is(output($elector), "watchdog=\n", 'a command is not the service');
+	my $waiter = launch({ env => { NOTIFY_SOCKET => '/no/such', WATCHDOG_USEC => 1000 } }, 'elect', 'alive one', '--', 'true');
+	my $before = $heard->();
+	ok(eventually(sub { $heard->() >= $before + 5 }), 'a leader is well, again and again');
+
+	# stopped: its watchdog, or itself
+	for my $pid (watchdog_of($elector), $elector->{pid})
+	{
+		freeze($pid);
+		my $least = $heard_other->();
+		eventually(sub { $heard->(); $heard_other->() >= $least + 2 });
+		($before, $least) = ($heard->(), $heard_other->());
+		ok(eventually(sub { $heard_other->() >= $least + 10 }), 'while another one is well');
+		is($heard->(), $before, 'one of whose processes one is stopped keeps silent');
+		thaw($pid);
+		ok(eventually(sub { $heard->() > $before }), 'until it goes on');
+	}
+	eventually(sub { errors($waiter) =~ /service manager/ });
+	kill 'TERM', map { $_->{pid} } $elector, $other, $waiter;
+	is(join(' ', map { finish($_) } $elector, $other, $waiter), '0 0 0', 'they end');
+	is(scalar(() = errors($waiter) =~ /could not tell the service manager/g), 1, 'one that nobody hears says so once');
+
+	# meant for another process
+	($elector, $heard) = $start->('three', WATCHDOG_PID => 1);
+	eventually(sub { output($elector) =~ /\n/ });
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'one that was not asked');
+	is($heard->(), 0, 'says nothing');
+	return;
+}
+
 # What it needs to begin.
 sub beginnings
 {
@@ -283,6 +332,7 @@ cases(
 	'on lose' => \&on_lose,
 	'back off' => \&back_off,
 	'notifications' => \&notifications,
+	'alive' => \&alive,
 	'beginnings' => \&beginnings);
 stop_server();
 done_testing();

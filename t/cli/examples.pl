@@ -8,6 +8,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use lib "$FindBin::RealBin/..";
 use CommandCases;
+use Files;
 use InTime;
 use Manual;
 use Test::More;
@@ -42,6 +43,39 @@ sub with_lease
 		ok(!-e scratch('ran'), 'and does nothing');
 	});
 	is(finish(start('with-lease', 'report')), 64, 'no command');
+	return;
+}
+
+# The units for systemd: their lines run, and mean what they say.
+sub units
+{
+	my %unit = map { $_ => slurp("$examples/systemd/$_") } qw(nightly-report.service nightly-report.timer scheduler.service);
+	my $line = sub {
+		my ($service, @command) = @_;
+		my ($text) = $unit{$service} =~ m{^ExecStart=/usr/bin/dlock (.*) -- /\S+$}m or return die "$service: no line\n";
+		my ($subcommand, @arguments) = split ' ', $text;
+		return launch($subcommand, @arguments, '--', @command);
+	};
+	query(q{SELECT dlock_force_release('nightly-report')});
+	my $report = $line->('nightly-report.service', 'echo', 'reported');
+	is(finish($report), 0, 'a scheduled report');
+	is(output($report), "reported\n", 'runs');
+	$report = $line->('nightly-report.service', 'echo', 'reported');
+	my $status = finish($report);
+	like($unit{'nightly-report.service'}, qr/^SuccessExitStatus=$status$/m, 'that another machine has done it is a success');
+	is(output($report) . errors($report), '', 'without a word');
+	my $scheduler = $line->('scheduler.service', 'sh', '-c', 'echo leads; exec sleep 1000');
+	ok(eventually(sub { output($scheduler) eq "leads\n" }), 'a scheduler runs');
+	kill 'TERM', $scheduler->{pid};
+	is(finish($scheduler), 0, 'to its end');
+
+	# what systemd says of them, with programs that are there
+	return pass('there is no systemd here') if system('command -v systemd-analyze >/dev/null 2>&1') != 0;
+	my $dir = scratch('units');
+	mkdir $dir;
+	write_text("$dir/$_", $unit{$_} =~ s{^(ExecStart=).*}{$1/bin/true}mr) for keys %unit;
+	local $ENV{SYSTEMD_UNIT_PATH} = "$dir:";
+	is(scalar `systemd-analyze verify $dir/* 2>&1`, '', 'systemd finds no fault');
 	return;
 }
 
@@ -224,5 +258,7 @@ cases(
 	'leader' => \&leader,
 	'cached' => \&cached,
 	'job-worker' => \&job_worker);
+# they have the names of the manuals' examples
+cases('units' => \&units);
 stop_server();
 done_testing();

@@ -12,6 +12,7 @@ use CommandCases;
 use File::Find qw(find);
 use InTime;
 use IO::Pty;
+use IO::Socket::UNIX;
 use POSIX qw(:sys_wait_h);
 use Seccomp;
 use Test::More;
@@ -173,6 +174,29 @@ sub files
 	wait;
 	is($with, join('', lines_of($plain)), 'the command has the files that dlock has got, and none of its own');
 	like($with, qr/\b9\b/, 'among them one that was passed on purpose');
+	return;
+}
+
+# Sockets that a service manager has opened go to the command, which finds that they are its own.
+sub activated
+{
+	my $print = 'echo "$LISTEN_PID $LISTEN_FDS $WATCHDOG_PID $$"; readlink /proc/$$/fd/3; sleep 100';
+	for my $subcommand (qw(run elect))
+	{
+		my $path = scratch("listens-$subcommand");
+		my $socket = IO::Socket::UNIX->new(Listen => 1, Local => $path) // die "could not listen: $!\n";
+		my $set = sub { POSIX::dup2(fileno($socket), 3); %ENV = (%ENV, LISTEN_PID => $$, LISTEN_FDS => 1, WATCHDOG_PID => 1) };
+		my $run = launch({ before => $set }, $subcommand, "socket $subcommand", '--', 'sh', '-c', $print);
+		eventually(sub { output($run) =~ /\n.*\n/ });
+		my ($line, $file) = split /\n/, output($run);
+		like($line, qr/\A(\d+) 1 1 \1\z/, "$subcommand: the command is named as the one to listen, by its own process");
+		like($file, qr/\Asocket:/, 'and has the socket');
+		kill 'TERM', $run->{pid};
+		finish($run);
+	}
+	my $run = launch({ env => { LISTEN_PID => 1, LISTEN_FDS => 1 } }, 'run', 'socket', '--', 'sh', '-c', 'echo $LISTEN_PID');
+	is(finish($run), 0, 'sockets of another process');
+	is(output($run), "1\n", 'stay that');
 	return;
 }
 
@@ -725,6 +749,7 @@ cases(
 	'filtered' => \&filtered,
 	'files' => \&files,
 	'environment' => \&environment,
+	'activated' => \&activated,
 	'signals' => \&signals,
 	'leases' => \&leases,
 	'leftovers' => \&leftovers,
