@@ -69,6 +69,7 @@ elect_command(int argc, char **argv)
 	int64_t		grace_us = -1;
 	int64_t		back_off_us = 0;	/* after COMMANDs that ended at once */
 	bool		told_of_server = false;
+	bool		was_logged_in = false;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N lead at a time"},
@@ -131,6 +132,8 @@ elect_command(int argc, char **argv)
 		stopping = outcome.signal_number;
 		if (outcome.kind != OUTCOME_FAILED)
 			told_of_server = false;
+		if (outcome.kind == OUTCOME_EXITED || outcome.kind == OUTCOME_LOST)
+			was_logged_in = true;
 		if (outcome.kind == OUTCOME_EXITED)
 		{
 			if (outcome.ran_us >= SHORT_TERM_US)
@@ -152,12 +155,19 @@ elect_command(int argc, char **argv)
 			return outcome.status;
 		if (outcome.kind == OUTCOME_FAILED)
 		{
-			/* waiting does not mend this */
-			if (outcome.error.error_class == DLOCK_MISUSE)
-				return outcome.status;
-			if (!told_of_server)
+			/*
+			 * Waiting does not mend an error of the user's.  But a log-in that has
+			 * worked works again: passwords and directories are sometimes wrong for
+			 * a while.
+			 */
+			bool		ends = outcome.error.error_class == DLOCK_MISUSE &&
+				!(was_logged_in && outcome.error.disconnected);
+
+			if (ends || !told_of_server)
 				say_error(NULL, &outcome.error);
 			told_of_server = true;
+			if (ends)
+				return outcome.status;
 		}
 		if (!stopping && pause_us > 0)
 			stopping = supervise_pause(pause_us);

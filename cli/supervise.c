@@ -685,8 +685,7 @@ handle_event(struct run *run, const dlock_event *event)
 			outcome->kind = OUTCOME_FAILED;
 			outcome->status = status_of(&event->error);
 			outcome->error = event->error;
-			/* an elector's was reported above, once if it repeats */
-			if (!what->elects || event->error.error_class == DLOCK_MISUSE)
+			if (!what->elects)
 				say_error(NULL, &event->error);
 			fail_acquire(run);
 			break;
@@ -1078,7 +1077,9 @@ supervise(const struct supervised *what, struct outcome *outcome)
 	if (run.lease == NULL)
 	{
 		outcome->kind = OUTCOME_FAILED;
-		outcome->status = say_error(NULL, &outcome->error);
+		outcome->status = status_of(&outcome->error);
+		if (!what->elects)
+			say_error(NULL, &outcome->error);
 		return;
 	}
 	/* before the lease can be granted */

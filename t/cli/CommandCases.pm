@@ -35,7 +35,7 @@ BEGIN
 	require PostgreSQL::Test::Cluster if ($ARGV[0] // '') eq 'postgres';
 }
 
-our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query disconnect eventually
+our @EXPORT = qw(start_server stop_server cases launch finish has_ended output errors query account disconnect eventually
   lines_of write_text scratch was_late url socket_path dlock engine processes children watchdog_of state_of freeze
   thaw proxy holds_name waits_for sleeps_for boot_time writer one_after_the_other RELEASED_IN);
 
@@ -199,6 +199,23 @@ sub query
 	my ($sql) = @_;
 	$client //= $engine->client('admin');
 	return $client->value($engine->translate($sql));
+}
+
+# An account that may log in, or not, as it is told later; and end its connections.
+sub account
+{
+	my ($name) = @_;
+	my $is_postgres = $engine->kind eq 'postgres';
+	query($_) for $is_postgres ? "CREATE ROLE $name LOGIN" : ("CREATE USER $name\@localhost", "GRANT SELECT ON scenarios.* TO $name\@localhost");
+	my $let = sub {
+		my ($in) = @_;
+		query($is_postgres ? "ALTER ROLE $name " . ($in ? 'LOGIN' : 'NOLOGIN') : "ALTER USER $name\@localhost ACCOUNT " . ($in ? 'UNLOCK' : 'LOCK'));
+	};
+	my $disconnect = sub {
+		return query("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '$name'") if $is_postgres;
+		while (my $id = query("SELECT coalesce(max(id), 0) FROM information_schema.processlist WHERE user = '$name'")) { eval { query("KILL $id") } }
+	};
+	return ($let, $disconnect);
 }
 
 # For a server that is to be restarted.

@@ -283,6 +283,43 @@ sub alive
 	return;
 }
 
+# A log-in that fails for a while, after one has worked: while it waits, and when a term has ended.
+sub log_ins
+{
+	my ($let, $disconnect) = account('elector');
+	my $failed = qr/elector.*|locked.*/i;
+	my $holder = launch('run', 'log-ins', '--', 'sleep', '100');
+	eventually(sub { holds_name('log-ins') });
+	my $go = scratch('go-log-ins');
+	my @arguments = ('log-ins', '--', 'sh', '-c', "echo leads; until [ -e $go ]; do sleep 0.05; done; rm $go");
+	my $elector = launch({ url => url(undef, 'elector') }, 'elect', @arguments);
+	eventually(sub { waits_for('log-ins') });
+	my $waiter = launch({ url => url(undef, 'elector') }, 'run', '--wait', 'forever', 'log-ins', '--', 'sh', '-c', 'exit 3');
+	eventually(sub { waits_for('log-ins', 2) });
+	$let->(0);
+	$disconnect->();
+	for ($elector, $waiter)
+	{
+		ok(eventually(sub { errors($_) =~ $failed || defined has_ended($_) }), 'a log-in that fails while one waits, after one has worked, is told');
+		ok(!defined has_ended($_), 'and tried again');
+	}
+	$let->(1);
+	eventually(sub { waits_for('log-ins', 2) || grep { defined has_ended($_) } $elector, $waiter });
+	kill 'TERM', $holder->{pid};
+	finish($holder);
+	# either may be the first in the line
+	ok(eventually(sub { output($elector) =~ /leads/ || defined has_ended($elector) }), 'who waited leads when it works again');
+	$let->(0);
+	write_text($go, '');
+	ok(eventually(sub { errors($elector) =~ /ended with status 0.*\n.*(?:$failed)/s || defined has_ended($elector) }), 'one that fails between two terms is told');
+	$let->(1);
+	ok(eventually(sub { (() = output($elector) =~ /leads/g) == 2 || defined has_ended($elector) }), 'and the next term comes when it works again');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'to the end');
+	is(finish($waiter), 3, 'and so does a run that waits');
+	return;
+}
+
 # What it needs to begin.
 sub beginnings
 {
@@ -333,6 +370,7 @@ cases(
 	'back off' => \&back_off,
 	'notifications' => \&notifications,
 	'alive' => \&alive,
+	'log-ins' => \&log_ins,
 	'beginnings' => \&beginnings);
 stop_server();
 done_testing();
