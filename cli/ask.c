@@ -49,6 +49,8 @@ parse_arguments(int argc, char **argv, const struct option_spec *specs,
 	}
 	if (count < least)
 		end_with(STATUS_USAGE, "an argument is missing; see dlock %s --help", subcommand);
+	for (int i = 0; i < least; i++)
+		check_name("the name", arguments[i]);
 }
 
 static int64_t

@@ -17,14 +17,14 @@
 #define TIMEOUT_DEFAULT_US	DLOCK_CONNECT_TIMEOUT_US
 
 #define TIMEOUT_OPTION(value) \
-	{ "timeout", 0, OPTION_DURATION, value, "TIME", \
+	{ "timeout", 0, OPTION_POSITIVE, value, "TIME", \
 		"give up when the server takes longer; default 10 s" }
 #define JSON_OPTION(value) \
 	{ "json", 'j', OPTION_FLAG, value, NULL, "print JSON" }
 
 /*
  * Read options and arguments in any order, at least "least" arguments and at most
- * "most".  Ends the program if there are fewer or more; the missing ones are NULL.
+ * "most"; the first "least" of them are names.  Ends the program if there are fewer or more; the missing ones are NULL.
  */
 extern void parse_arguments(int argc, char **argv, const struct option_spec *specs,
 							const char *usage, const char **arguments, int least,

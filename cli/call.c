@@ -11,6 +11,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,10 +40,10 @@ struct call_options
 
 /* Options that several have, read by owner_of() and token_of(). */
 #define OWNER_OPTION(target) \
-	{"owner", 'o', OPTION_TEXT, target, "OWNER", \
+	{"owner", 'o', OPTION_NAME, target, "OWNER", \
 	"who you are; otherwise DLOCK_OWNER"}
 #define TOKEN_OPTION(target) \
-	{"token", 0, OPTION_COUNT, target, "TOKEN", \
+	{"token", 0, OPTION_TOKEN, target, "TOKEN", \
 	"only the lease with this token; otherwise DLOCK_TOKEN, if DLOCK_NAME is NAME"}
 
 /*
@@ -58,6 +59,7 @@ owner_of(const struct call_options *options)
 		owner = getenv("DLOCK_OWNER");
 	if (!owner || *owner == '\0')
 		end_with(STATUS_USAGE, "say who you are: --owner OWNER, or DLOCK_OWNER");
+	check_name("the owner", owner);
 	return owner;
 }
 
@@ -77,10 +79,22 @@ token_of(const struct call_options *options, const char *name)
 		return DLOCK_INTEGER(options->token);
 	if (!token || *token == '\0' || !its_name || strcmp(its_name, name) != 0)
 		return DLOCK_NULL;
+	errno = 0;
 	number = strtoll(token, &end, 10);
-	if (number < 1 || *end != '\0')
+	if (number < 1 || *end != '\0' || errno != 0)
 		end_with(STATUS_USAGE, "DLOCK_TOKEN: \"%s\" is not a token", token);
 	return DLOCK_INTEGER(number);
+}
+
+/*
+ * What is taken is named in UTF-8, so that it is the same name for every client.
+ * Those who look and evict may name any bytes: others may have taken it in SQL.
+ */
+static void
+check_text(const char *what, const char *text)
+{
+	if (!is_utf8(text, strlen(text)))
+		end_with(STATUS_USAGE, "%s is not UTF-8", what);
 }
 
 /* Time for the server to answer, on top of the time that it may wait. */
@@ -106,7 +120,7 @@ acquire_command(int argc, char **argv)
 	struct call_options options = {.timeout_us = TIMEOUT_DEFAULT_US};
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
-		{"ttl", 't', OPTION_DURATION, &options.ttl_us, "TIME",
+		{"ttl", 't', OPTION_POSITIVE, &options.ttl_us, "TIME",
 		"how long it lasts if it is not renewed; must be given"},
 		OWNER_OPTION(&options.owner),
 		{"wait", 'w', OPTION_WAIT, &options.wait_us, "TIME",
@@ -115,7 +129,7 @@ acquire_command(int argc, char **argv)
 		"take it shared"},
 		{"permits", 'p', OPTION_COUNT, &options.permits, "N",
 		"take one of N permits"},
-		{"request", 'r', OPTION_TEXT, &options.request, "ID",
+		{"request", 'r', OPTION_NAME, &options.request, "ID",
 		"request id: repeating the call adds no hold"},
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),
@@ -138,6 +152,10 @@ acquire_command(int argc, char **argv)
 	if (options.shared && options.permits > 0)
 		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
 	owner = owner_of(&options);
+	check_text("the name", name);
+	check_text("the owner", owner);
+	if (options.request)
+		check_text("the request id", options.request);
 	args[nargs++] = DLOCK_TEXT(name);
 	args[nargs++] = DLOCK_TEXT(owner);
 	args[nargs++] = DLOCK_DURATION(options.ttl_us);
@@ -232,7 +250,7 @@ renew_command(int argc, char **argv)
 	struct call_options options = {.timeout_us = TIMEOUT_DEFAULT_US};
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
-		{"ttl", 't', OPTION_DURATION, &options.ttl_us, "TIME",
+		{"ttl", 't', OPTION_POSITIVE, &options.ttl_us, "TIME",
 		"how long it is to last from now; must be given"},
 		OWNER_OPTION(&options.owner),
 		TOKEN_OPTION(&options.token),
@@ -395,7 +413,7 @@ force_release_command(int argc, char **argv)
 	struct call_options options = {.timeout_us = TIMEOUT_DEFAULT_US};
 	const struct option_spec specs[] = {
 		URL_OPTION(&options.url),
-		{"owner", 'o', OPTION_TEXT, &options.owner, "OWNER",
+		{"owner", 'o', OPTION_NAME, &options.owner, "OWNER",
 		"only the holders with this owner, instead of all"},
 		TIMEOUT_OPTION(&options.timeout_us),
 		JSON_OPTION(&options.json),

@@ -55,8 +55,11 @@ enum option_kind
 	OPTION_FLAG,				/* no argument; bool, set to true */
 	OPTION_NOT,					/* no argument; bool, set to false */
 	OPTION_TEXT,				/* const char * */
-	OPTION_COUNT,				/* a whole number from 1 on; int64_t */
+	OPTION_NAME,				/* the same; see check_name() */
+	OPTION_COUNT,				/* a whole number from 1 on; int64_t, but an int32_t fits */
+	OPTION_TOKEN,				/* the same, and any int64_t */
 	OPTION_DURATION,			/* int64_t, microseconds; see dlock_parse_duration() */
+	OPTION_POSITIVE,			/* the same, above 0 */
 	OPTION_WAIT,				/* the same or "forever", which is -1 */
 	OPTION_NO_WAIT				/* no argument; int64_t, set to 0 */
 };
@@ -89,6 +92,12 @@ struct option_spec
  */
 extern int	parse_options(int argc, char **argv,
 						  const struct option_spec *specs, const char *usage);
+
+/*
+ * Check the length of a name, an owner or a request id; what is wrong ends the
+ * program.  "what" is what it is.
+ */
+extern void check_name(const char *what, const char *text);
 
 /*
  * The index of COMMAND, where argv[first] is NAME: after a "--", if one

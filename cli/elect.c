@@ -71,9 +71,9 @@ elect_command(int argc, char **argv)
 	bool		told_of_server = false;
 	bool		was_logged_in = false;
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
+		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N lead at a time"},
-		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"owner", 'o', OPTION_NAME, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
 		{"exec-on-lose", 0, OPTION_TEXT, &on_lose, "CMD", "a shell command for the end of each term"},
 		{"ready-file", 0, OPTION_TEXT, &ready_file, "PATH", "a file that exists while this one leads"},
@@ -89,10 +89,8 @@ elect_command(int argc, char **argv)
 	first = command_after_name(argc, argv, first);
 	if (first >= argc)
 		end_with(STATUS_USAGE, "there is no command; see dlock elect --help");
-	if (permits > INT32_MAX)
-		end_with(STATUS_USAGE, "--permits: the number is too large");
-	if (ttl_us == 0)
-		end_with(STATUS_USAGE, "--ttl must be more than 0");
+	if (ready_file && *ready_file == '\0')
+		end_with(STATUS_USAGE, "--ready-file is no path");
 
 	what.url = url;
 	what.lease.names = &name;

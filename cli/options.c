@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The servers' limit. */
+#define NAME_MAX_BYTES	255
+
 static bool
 has_argument(const struct option_spec *spec)
 {
@@ -42,10 +45,20 @@ print_usage(const struct option_spec *specs, const char *usage)
 		   "version", "print the version");
 }
 
+void
+check_name(const char *what, const char *text)
+{
+	size_t		length = strlen(text);
+
+	if (length < 1 || length > NAME_MAX_BYTES)
+		end_with(STATUS_USAGE, "%s is not 1 to %d bytes long", what, NAME_MAX_BYTES);
+}
+
 /* Take an option's value from its argument. */
 static void
 set_option(const struct option_spec *spec, const char *argument)
 {
+	char		what[32];
 	char	   *end;
 	long long	count;
 
@@ -63,13 +76,20 @@ set_option(const struct option_spec *spec, const char *argument)
 		case OPTION_TEXT:
 			*(const char **) spec->value = argument;
 			break;
+		case OPTION_NAME:
+			snprintf(what, sizeof(what), "--%s", spec->name);
+			check_name(what, argument);
+			*(const char **) spec->value = argument;
+			break;
 		case OPTION_COUNT:
+		case OPTION_TOKEN:
 			errno = 0;
 			count = strtoll(argument, &end, 10);
-			if (!isdigit((unsigned char) *argument) || *end != '\0' ||
-				errno != 0 || count < 1)
+			if (!isdigit((unsigned char) *argument) || *end != '\0' || count < 1)
 				end_with(STATUS_USAGE, "--%s: \"%s\" is not a whole number of at least 1", spec->name,
 						 argument);
+			if (errno != 0 || (spec->kind == OPTION_COUNT && count > INT32_MAX))
+				end_with(STATUS_USAGE, "--%s: the number is too large", spec->name);
 			*(int64_t *) spec->value = count;
 			break;
 		case OPTION_WAIT:
@@ -80,11 +100,14 @@ set_option(const struct option_spec *spec, const char *argument)
 			}
 			/* FALLTHROUGH */
 		case OPTION_DURATION:
+		case OPTION_POSITIVE:
 			if (!dlock_parse_duration(argument, spec->value) ||
 				*(int64_t *) spec->value < 0)
-				end_with(STATUS_USAGE, "--%s: \"%s\" is not a duration, such as 90, 1.5, 5m, 1h30m or 250ms%s",
+				end_with(STATUS_USAGE, "--%s: \"%s\" is not a duration of at most 10^9 seconds, such as 90, 1.5, 5m, 1h30m or 250ms%s",
 						 spec->name, argument,
 						 spec->kind == OPTION_WAIT ? ", nor \"forever\"" : "");
+			if (spec->kind == OPTION_POSITIVE && *(int64_t *) spec->value == 0)
+				end_with(STATUS_USAGE, "--%s must be more than 0", spec->name);
 			break;
 	}
 }

@@ -39,17 +39,17 @@ run_command(int argc, char **argv)
 	int64_t		grace_us = -1;
 	int64_t		timeout_us = -1;
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_DURATION, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
+		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
 		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "how long to wait in line, or \"forever\""},
 		{"no-wait", 'n', OPTION_NO_WAIT, &wait_us, NULL, "do not wait, which is the default"},
 		{"shared", 's', OPTION_FLAG, &shared, NULL, "share it with others that share it"},
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N commands run at a time, this one among them"},
 		{"all", 'a', OPTION_FLAG, &all, NULL, "take several names, all or none"},
 		{"keep", 'k', OPTION_DURATION, &keep_us, "T", "keep it at least this long, if COMMAND ends sooner"},
-		{"owner", 'o', OPTION_TEXT, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"owner", 'o', OPTION_NAME, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
-		{"timeout", 0, OPTION_DURATION, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
+		{"timeout", 0, OPTION_POSITIVE, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
 		{"own-status", 'E', OPTION_COUNT, &status, "N", "end with N, not 64 to 77, if the status is not COMMAND's"},
 		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
 		URL_OPTION(&url),
@@ -85,14 +85,8 @@ run_command(int argc, char **argv)
 	if (status > 255)
 		end_with(STATUS_USAGE, "--own-status must be 1 to 255");
 	set_own_status((int) status);
-	if (permits > INT32_MAX)
-		end_with(STATUS_USAGE, "--permits: the number is too large");
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
 		end_with(STATUS_USAGE, "--on-lost is \"term\" or \"warn\"");
-	if (ttl_us == 0)
-		end_with(STATUS_USAGE, "--ttl must be more than 0");
-	if (timeout_us == 0)
-		end_with(STATUS_USAGE, "--timeout must be more than 0");
 
 	what.url = url;
 	what.lease.names = names;

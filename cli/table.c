@@ -111,8 +111,7 @@ read_character(const char *text, size_t length, uint32_t *character, size_t *siz
 	return true;
 }
 
-/* Is it UTF-8 from one end to the other? */
-static bool
+bool
 is_utf8(const char *text, size_t length)
 {
 	uint32_t	character;

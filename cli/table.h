@@ -12,6 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Say whether text is UTF-8 from one end to the other. */
+extern bool is_utf8(const char *text, size_t length);
+
 /* A column.  Without a key it is for people only, without a title for programs. */
 struct column
 {

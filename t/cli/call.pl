@@ -249,6 +249,18 @@ sub usage
 	{
 		runs("wrong: @$wrong", 64, '', qr/.*/, @$wrong);
 	}
+	# at once, before a server is asked
+	for my $wrong (
+		[qw(owner), ''], [qw(wait), 'x' x 256], [qw(force-release --owner), '', 'a'], [qw(release --owner o), ''],
+		[qw(acquire --ttl 1m --owner o --permits 2147483648 a)], [qw(acquire --ttl 2000000000 --owner o a)],
+		[qw(acquire --ttl 0 --owner o a)], [qw(release --owner o --token 9223372036854775808 a)],
+		(map { [ $_, qw(--timeout 0), 'a' ] } qw(wait owner force-release ls)), [qw(doctor --timeout 0)], [qw(stats --timeout 0)],
+		[qw(run --ttl 2000000000 a true)], [qw(run --permits 2147483648 a true)], [qw(run --owner), '', qw(a true)],
+		[qw(elect --ttl 0 a true)], [qw(elect --ready-file), '', qw(a true)])
+	{
+		my ($subcommand, @arguments) = @$wrong;
+		runs("wrong at once: @$wrong", 64, '', qr/.*/, { no_url => 1 }, $subcommand, '--url', 'host=/no/such', @arguments);
+	}
 	runs('what is no subcommand', 64, '', qr/.*"lock".*/, { no_url => 1 }, 'lock');
 	return;
 }
@@ -284,16 +296,15 @@ sub hostile
 		is($row->{owner}, decode('UTF-8', $name), "$what: the owner");
 		ok(!exists $row->{name_hex}, "$what: is text");
 	}
-	# text that is none: PostgreSQL refuses it in a database of text
+	my $taker = engine()->client('taker');
+	# text that is none, which the command does not take, and SQL may: not in a PostgreSQL database of text
 	for my $name (@bytes)
 	{
 		my $hex = unpack('H*', $name);
-		if ($is_postgres)
-		{
-			runs("bytes $hex", 64, '', qr/.*/, qw(acquire --ttl 10m --owner o), $name);
-			next;
-		}
-		runs("bytes $hex: acquire", 0, qr/\A\d+\n\z/, '', qw(acquire --ttl 10m --owner), $name, $name);
+		runs("bytes $hex: acquire", 64, '', qr/the name is not UTF-8/, { no_url => 1 }, qw(acquire --url host=/no/such --ttl 10m --owner o), $name);
+		runs("bytes $hex: owner", 64, '', qr/the owner is not UTF-8/, { no_url => 1 }, qw(acquire --url host=/no/such --ttl 10m --owner), $name, 'o');
+		next if $is_postgres;
+		cmp_ok($taker->value("SELECT dlock_acquire(X'$hex', X'$hex', 600)"), '>', 0, "bytes $hex: taken in SQL");
 		runs("bytes $hex: owner", 0, "$name\n", '', 'owner', $name);
 		my $row = json(qw(owner --json), $name);
 		is($row->{owner_hex}, $hex, "bytes $hex: as they are");
@@ -448,8 +459,7 @@ sub bytes_of_postgres
 	my $url = url(undef, $admin) =~ s/dbname=postgres/dbname=bytes/r;
 	my $node = engine()->{node};
 	$node->safe_psql('bytes', 'CREATE EXTENSION dlock');
-	runs('bytes: acquire', 0, qr/\A\d+\n\z/, '', { url => $url }, qw(acquire --ttl 1m --owner), "o\xe9", "n\xff\e");
-	runs('bytes: owner', 0, "o\xe9\n", '', { url => $url }, 'owner', "n\xff\e");
+	$node->safe_psql('bytes', q{SELECT dlock_acquire(E'n\xff\x1b', E'o\xe9', 60)});
 	my ($status, $output) = run({ url => $url }, qw(ls --json));
 	my $row = decode_json($output)->[0];
 	is($row->{name}, "n\x{fffd}\e", 'bytes: as text');

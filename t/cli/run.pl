@@ -110,7 +110,7 @@ sub statuses
 		[qw(run --ttl 5x x true)], [qw(run --ttl 5m5m x true)], [qw(run --ttl -1 x true)], [qw(run --ttl 10 --grace 6 x true)],
 		[qw(run --permits 0 x true)], [qw(run --shared --permits 2 x true)],
 		[qw(run x --ttl 5 true)], [qw(run --all a b true)], [qw(run --on-lost perhaps x true)],
-		[qw(run --nonsense x true)], [qw(run --keep)], [ 'run', '', 'true' ], [ 'run', '--ttl', '2d', 'x', 'true' ])
+		[qw(run --nonsense x true)], [qw(run --keep)], [ 'run', '', 'true' ], [ 'run', "caf\xe9", 'true' ], [qw(run --all a a -- true)], [ 'run', '--ttl', '2d', 'x', 'true' ])
 	{
 		$run = ends_with(64, "misuse: @$wrong", @$wrong);
 		says($run, qr/.*/, 'is said');
