@@ -124,13 +124,7 @@ int
 finish(dlock_session *session, int status)
 {
 	dlock_session_free(session);
-	/* a reader that has closed the pipe has read enough */
-	if ((fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE)
-	{
-		say("could not write the answer: %s", strerror(errno));
-		return STATUS_SYSTEM;
-	}
-	return status;
+	return written(status);
 }
 
 int

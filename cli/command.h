@@ -111,6 +111,19 @@ extern int	command_after_name(int argc, char **argv, int first);
 /* Say something on standard error, in one line: "dlock: ...". */
 extern void say(const char *format,...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * From now on, a line that standard error does not take at once is lost.  Otherwise a
+ * terminal that is held by Ctrl-S, or a log whose reader hangs, would stop us, and the
+ * lease with us.
+ */
+extern void say_only_at_once(void);
+
+/*
+ * Make sure that all of the output has been written: returns this status, or that of a
+ * full disk.
+ */
+extern int	written(int status);
+
 /* Say what is wrong, and end with an exit status. */
 extern void end_with(int status, const char *format,...)
 	__attribute__((format(printf, 2, 3), noreturn));

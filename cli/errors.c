@@ -6,11 +6,23 @@
  */
 #include "command.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* How long say() waits for standard error to take a line; -1: for ever. */
+static int	say_wait_ms = -1;
+
+void
+say_only_at_once(void)
+{
+	/* long enough for a reader that is at work; a renewal can be so late */
+	say_wait_ms = 100;
+}
 
 /*
  * In one write(), so that the lines of several processes do not mix.  Line ends
@@ -21,6 +33,7 @@ say(const char *format,...)
 {
 	char		line[2048] = "dlock: ";
 	size_t		length = strlen(line);
+	struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
 	va_list		arguments;
 
 	va_start(arguments, format);
@@ -33,8 +46,22 @@ say(const char *format,...)
 		if (line[i] == '\n' || line[i] == '\r')
 			line[i] = ' ';
 	line[length++] = '\n';
-	if (write(STDERR_FILENO, line, length) < 0)
+	/* a pipe that can be written to has room for more than a line */
+	if (poll(&output, 1, say_wait_ms) == 0 ||
+		write(STDERR_FILENO, line, length) < 0)
 		return;					/* nobody is left to tell */
+}
+
+int
+written(int status)
+{
+	/* a reader that has closed the pipe has read enough */
+	if ((fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE)
+	{
+		say("could not write the answer: %s", strerror(errno));
+		return STATUS_SYSTEM;
+	}
+	return status;
 }
 
 static int	own_status_set;

@@ -53,12 +53,12 @@ main(int argc, char **argv)
 		strcmp(argv[1], "help") == 0)
 	{
 		print_help(stdout);
-		return STATUS_OK;
+		return written(STATUS_OK);
 	}
 	if (strcmp(argv[1], "--version") == 0)
 	{
 		printf("dlock %s\n", DLOCK_VERSION);
-		return STATUS_OK;
+		return written(STATUS_OK);
 	}
 	for (const struct command *command = commands; command->name; command++)
 		if (strcmp(argv[1], command->name) == 0)

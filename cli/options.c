@@ -133,12 +133,12 @@ parse_options(int argc, char **argv, const struct option_spec *specs,
 			if (strcmp(word, "--help") == 0)
 			{
 				print_usage(specs, usage);
-				exit(STATUS_OK);
+				exit(written(STATUS_OK));
 			}
 			if (strcmp(word, "--version") == 0)
 			{
 				printf("dlock %s\n", DLOCK_VERSION);
-				exit(STATUS_OK);
+				exit(written(STATUS_OK));
 			}
 			for (spec = specs; spec->name; spec++)
 				if (strlen(spec->name) == length &&

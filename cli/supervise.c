@@ -147,6 +147,7 @@ supervise_prepare(void)
 	sigset_t	stop;
 
 	note_inherited_files();
+	say_only_at_once();
 	if (!processes_are_shown())
 		end_with(STATUS_SYSTEM, "/proc does not show our own processes, which \"dlock run\" needs");
 	terminal_open();

@@ -446,6 +446,11 @@ sub odds_and_ends
 	my $run = launch({ out => $full }, qw(stats));
 	is(finish($run), 71, 'a full disk');
 	like(errors($run), qr/could not write the answer/, 'is said');
+	for my $help ([qw(--help)], [qw(run --help)], [qw(run --version)], [qw(--version)])
+	{
+		$run = launch({ out => $full, no_url => 1 }, @$help);
+		is(finish($run), 71, "a full disk: @$help");
+	}
 	# numbers are numbers where a comma is what others write
 	runs('a locale', 0, qr/"remaining": \d+\.\d/, '', { env => { LC_ALL => 'de_DE.UTF-8' } }, qw(ls --json o)) if
 	  run(qw(acquire --ttl 1m --owner o o));

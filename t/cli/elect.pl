@@ -283,6 +283,23 @@ sub alive
 	return;
 }
 
+# A log that is full, whose reader stands still.
+sub hanging_log
+{
+	pipe(my $reader, my $log) or die "pipe: $!\n";
+	$log->blocking(0);
+	1 while syswrite($log, 'x' x 4096);
+	$log->blocking(1);
+	my $elector = launch({ before => sub { open(STDERR, '>&', $log) } }, 'elect', '--ttl', '9', 'log', '--', 'sh', '-c', 'echo leads; exec sleep 1000');
+	eventually(sub { output($elector) =~ /leads/ });
+	my $left = sub { return query(q{SELECT SECONDS_LEFT FROM dlock.locks WHERE name = 'log' AND LIVE}) // 0 };
+	my $least = $left->();
+	ok(eventually(sub { my $now = $left->(); $least = $now if $now < $least; return $now > $least + 1 || output($elector) =~ /leads.*leads/s }), 'one whose log hangs is renewed');
+	kill 'TERM', $elector->{pid};
+	is(finish($elector), 0, 'and ends when it is told to');
+	return;
+}
+
 # A log-in that fails for a while, after one has worked: while it waits, and when a term has ended.
 sub log_ins
 {
@@ -370,6 +387,7 @@ cases(
 	'back off' => \&back_off,
 	'notifications' => \&notifications,
 	'alive' => \&alive,
+	'hanging log' => \&hanging_log,
 	'log-ins' => \&log_ins,
 	'beginnings' => \&beginnings);
 stop_server();
