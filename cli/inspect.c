@@ -4,8 +4,8 @@
  *
  * The views differ in a few columns between PostgreSQL and the other two, and
  * so do the objects that --json prints: PostgreSQL has a role and a process,
- * the others an account and a connection.  MySQL's text comes as hexadecimal
- * digits, since it may contain bytes 0.
+ * the others an account and a connection.  What users have chosen comes as
+ * hexadecimal digits: it may be no text, and contain bytes 0 on MySQL.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -22,6 +22,14 @@
 #define POSTGRES_TIME(column) \
 	"to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
 #define MYSQL_TIME(column)	"DATE_FORMAT(" column ", '%Y-%m-%dT%H:%i:%s.%fZ')"
+
+/*
+ * The bytes of a text in UTF-8; of a database that knows of no encoding, the bytes that
+ * it has.
+ */
+#define POSTGRES_HEX(column) \
+	"encode(convert_to(" column "::text, CASE getdatabaseencoding() " \
+	"WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END), 'hex')"
 
 /* Seconds since then. */
 #define POSTGRES_SINCE(column) \
@@ -49,9 +57,10 @@ enum
 };
 
 #define POSTGRES_LOCKS \
-	"SELECT name, owner, mode, version, token, " POSTGRES_TIME("acquired_at") ", " \
+	"SELECT " POSTGRES_HEX("name") ", " POSTGRES_HEX("owner") ", mode, version, token, " \
+	POSTGRES_TIME("acquired_at") ", " \
 	POSTGRES_SINCE("acquired_at") ", " POSTGRES_TIME("expires_at") ", remaining, " \
-	"guarded, role, pid, application_name, client_addr FROM "
+	"guarded, " POSTGRES_HEX("role") ", pid, application_name, client_addr FROM "
 #define MYSQL_LOCKS \
 	"SELECT HEX(name), HEX(owner), mode, version, token, " \
 	MYSQL_TIME("acquired_at") ", " MYSQL_SINCE("acquired_at") ", " \
@@ -179,19 +188,6 @@ look_at_locks(dlock_session *session, const char *pattern, enum lock_order lock_
 	return answered;
 }
 
-/* A cell as text of its own, to be freed; NULL for NULL. */
-static char *
-text_of(const dlock_session *session, size_t row, size_t column, size_t *length)
-{
-	const char *value;
-
-	if (dlock_session_engine(session) == DLOCK_MYSQL)
-		return bytes_of(session, row, column, length);
-	value = value_of(session, row, column);
-	*length = value ? strlen(value) : 0;
-	return value ? strcpy(get_memory(*length + 1), value) : NULL;
-}
-
 /* The client that took or wants a lease, for people, to be freed. */
 static char *
 who(const dlock_session *session, size_t row, size_t role_column)
@@ -200,7 +196,7 @@ who(const dlock_session *session, size_t row, size_t role_column)
 	const char *application;
 	const char *address;
 	size_t		length;
-	char	   *role = text_of(session, row, role_column, &length);
+	char	   *role = bytes_of(session, row, role_column, &length);
 	char	   *who = NULL;
 	size_t		size = 0;
 	FILE	   *out = open_memstream(&who, &size);
@@ -228,8 +224,8 @@ void
 read_lock(const dlock_session *session, size_t row, struct lock *lock)
 {
 	memset(lock, 0, sizeof(*lock));
-	lock->name = text_of(session, row, LOCK_NAME, &lock->name_length);
-	lock->owner = text_of(session, row, LOCK_OWNER, &lock->owner_length);
+	lock->name = bytes_of(session, row, LOCK_NAME, &lock->name_length);
+	lock->owner = bytes_of(session, row, LOCK_OWNER, &lock->owner_length);
 	lock->mode = value_of(session, row, LOCK_MODE);
 	lock->holds = number_of(session, row, LOCK_VERSION);
 	lock->token = number_of(session, row, LOCK_TOKEN);
@@ -340,7 +336,7 @@ ls_command(int argc, char **argv)
 		else
 			add_boolean(table, lock.guarded);
 		add_string(table, lock.who);
-		role = text_of(session, row, LOCK_ROLE, &length);
+		role = bytes_of(session, row, LOCK_ROLE, &length);
 		add_text(table, role, length);
 		free(role);
 		add_number_of(table, session, row, LOCK_PID);
@@ -364,7 +360,7 @@ ls_command(int argc, char **argv)
 bool
 look_at_waiters(dlock_session *session, int64_t timeout_us)
 {
-	char		sql[1024];
+	char		sql[2048];
 	char	   *schema;
 	bool		answered;
 
@@ -377,9 +373,10 @@ look_at_waiters(dlock_session *session, int64_t timeout_us)
 	schema = functions_schema(session, timeout_us);
 	if (!schema && dlock_session_error(session)->error_class != DLOCK_NO_ERROR)
 		return false;
-	snprintf(sql, sizeof(sql), "SELECT name, owner, mode, \"position\", "
+	snprintf(sql, sizeof(sql), "SELECT " POSTGRES_HEX("name") ", " POSTGRES_HEX("owner")
+			 ", mode, \"position\", "
 			 POSTGRES_TIME("waiting_since") ", " POSTGRES_SINCE("waiting_since")
-			 ", role, pid, application_name, client_addr, "
+			 ", " POSTGRES_HEX("role") ", pid, application_name, client_addr, "
 			 "array_to_json(%s.dlock_blocking_pids(pid)) FROM dlock.waiters "
 			 "ORDER BY name, \"position\"", schema ? schema : "public");
 	answered = ask(session, sql, NULL, 0, timeout_us);
@@ -394,8 +391,8 @@ read_waiter(const dlock_session *session, size_t row, struct waiter *waiter)
 		? value_of(session, row, WAITER_BLOCKED_BY) : NULL;
 
 	memset(waiter, 0, sizeof(*waiter));
-	waiter->name = text_of(session, row, WAITER_NAME, &waiter->name_length);
-	waiter->owner = text_of(session, row, WAITER_OWNER, &waiter->owner_length);
+	waiter->name = bytes_of(session, row, WAITER_NAME, &waiter->name_length);
+	waiter->owner = bytes_of(session, row, WAITER_OWNER, &waiter->owner_length);
 	waiter->mode = value_of(session, row, WAITER_MODE);
 	waiter->position = number_of(session, row, WAITER_POSITION);
 	waiter->waited = seconds_of(session, row, WAITER_WAITED);
@@ -485,7 +482,7 @@ waiters_command(int argc, char **argv)
 		add_string(table, value_of(session, row, WAITER_SINCE));
 		add_seconds(table, waiter.waited);
 		add_string(table, waiter.who);
-		role = text_of(session, row, WAITER_ROLE, &length);
+		role = bytes_of(session, row, WAITER_ROLE, &length);
 		add_text(table, role, length);
 		free(role);
 		add_number_of(table, session, row, WAITER_PID);
