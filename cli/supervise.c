@@ -595,15 +595,17 @@ command_was_stopped(struct run *run, int number)
 static bool
 names_one_server(const char *url)
 {
-	static const char *const several[] = {"PGHOST", "PGHOSTADDR"};
+	const char *hosts = getenv("PGHOST");
+	const char *addresses = getenv("PGHOSTADDR");
 
 	if (url == NULL || *url == '\0')
 		url = getenv("DLOCK_URL");
 	if (url != NULL && (strchr(url, ',') != NULL || strstr(url, "service") != NULL))
 		return false;
-	for (size_t i = 0; i < sizeof(several) / sizeof(several[0]); i++)
-		if (getenv(several[i]) != NULL && strchr(getenv(several[i]), ',') != NULL)
-			return false;
+	if (hosts != NULL && strchr(hosts, ',') != NULL)
+		return false;
+	if (addresses != NULL && strchr(addresses, ',') != NULL)
+		return false;
 	return getenv("PGSERVICE") == NULL;
 }
 
@@ -774,7 +776,7 @@ watchdog_ended_early(struct run *run)
 {
 	bool		started = atomic_load(&run->watchdog.shared->ready);
 	int			status;
-	int			own_status;
+	int			watchdog_status;
 
 	if (started && run->phase == ACQUIRING)
 	{
@@ -788,11 +790,11 @@ watchdog_ended_early(struct run *run)
 		replace_watchdog(run);
 		return;
 	}
-	own_status = watchdog_kill(&run->watchdog, &status);
+	watchdog_status = watchdog_kill(&run->watchdog, &status);
 	run->overdue_us = DLOCK_NEVER;
 	say("the watchdog ends at once, by %s %d, %d times in a row, so the command is not run",
-		WIFEXITED(own_status) ? "status" : "signal",
-		WIFEXITED(own_status) ? WEXITSTATUS(own_status) : WTERMSIG(own_status),
+		WIFEXITED(watchdog_status) ? "status" : "signal",
+		WIFEXITED(watchdog_status) ? WEXITSTATUS(watchdog_status) : WTERMSIG(watchdog_status),
 		run->early_ends);
 	run->broken = run->hopeless = true;
 	begin_release(run);

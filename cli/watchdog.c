@@ -690,13 +690,13 @@ watchdog_kill(struct watchdog *watchdog, int *status)
 {
 	struct processes which = watchdog_processes(watchdog);
 	const struct timespec pause = {0, COUNT_PAUSE_MIN_US * 1000};
-	int			own_status = W_EXITCODE(0, SIGKILL);
+	int			watchdog_status = W_EXITCODE(0, SIGKILL);
 
 	/* the watchdog last, since its children then become ours */
 	if (which.group != 0)
 		processes_kill(&which);
 	kill(watchdog->pid, SIGKILL);
-	waitpid(watchdog->pid, &own_status, 0);
+	waitpid(watchdog->pid, &watchdog_status, 0);
 	*status = W_EXITCODE(0, SIGKILL);
 	if (which.group != 0)
 	{
@@ -706,5 +706,5 @@ watchdog_kill(struct watchdog *watchdog, int *status)
 		waitpid(which.group, status, 0);
 	}
 	clean_up(watchdog);
-	return own_status;
+	return watchdog_status;
 }
