@@ -474,6 +474,19 @@ sub bytes_of_postgres
 	return;
 }
 
+# One that is no primary, as far as it says itself; t/cli/standby.pl has a standby.
+sub read_only
+{
+	query('SET GLOBAL read_only = 1');
+	# the library notices it in a moment
+	eventually(sub { (run(qw(acquire --ttl 1s --owner o w)))[0] == 69 });
+	my $says = qr/.*: this server is a replica or read-only; the URL must name the primary/;
+	runs("read-only: @$_", 69, '', $says, { no_url => 1 }, @$_)
+	  for [ qw(run --url), url(), qw(r true) ], [ qw(acquire --ttl 1m --owner o --url), url(), 'r' ];
+	query('SET GLOBAL read_only = 0');
+	return;
+}
+
 # A server, or a database, that has no dlock, as it is after this.
 sub missing
 {
@@ -492,6 +505,7 @@ cases(
 # these list all that there is
 cases('hostile' => \&hostile);
 cases('tables' => \&tables, $is_postgres ? ('bytes' => \&bytes_of_postgres) : ());
+cases('read-only' => \&read_only) unless $is_postgres;
 cases('missing' => \&missing);
 stop_server();
 done_testing();
