@@ -30,6 +30,7 @@
 #include "lease_crash.h"
 #include "lease_protect.h"
 #include "lease_session.h"
+#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_unclaimed.h"
@@ -358,6 +359,7 @@ attempt_and_flush(void *context)
 		lease_rows_report_expired(all->names[i].call);
 	if (all->waited)
 		lease_wait_check_client();
+	lease_snapshot_take_back();
 	CHECK_FOR_INTERRUPTS();
 }
 
@@ -394,13 +396,17 @@ end_all(AllCall *all)
 	}
 }
 
-/* Count a wait, unless the first attempt was the last, and tell the log. */
+/*
+ * Count a wait, unless the first attempt was the last, tell the log, and see to
+ * the snapshot.
+ */
 static void
 end_wait(LeaseDatabase *db, const LeaseWaitTime *time, bool first)
 {
 	if (!first)
 		lease_count_wait(db, lease_clock_boot() - time->start_us);
 	lease_wait_stop(time);
+	lease_snapshot_take_back();
 }
 
 /*

@@ -20,6 +20,7 @@
 #include "lease_request.h"
 #include "lease_rows.h"
 #include "lease_session.h"
+#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_unclaimed.h"
@@ -47,12 +48,14 @@ wait_for_answer(void *context)
 	XLogRecPtr	lsn;
 
 	lease_wait_in_line(waiting->call, waiting->wait_us, waiting->answer, &lsn);
-	if (!lease_is_granted(waiting->answer->outcome))
-		return;
-	lease_unclaimed_claim();
-	lease_store_make_durable(LEASE_ACQUIRE, lsn);
-	lease_store_note_grant(waiting->call, waiting->answer);
-	lease_wait_check_client();
+	if (lease_is_granted(waiting->answer->outcome))
+	{
+		lease_unclaimed_claim();
+		lease_store_make_durable(LEASE_ACQUIRE, lsn);
+		lease_store_note_grant(waiting->call, waiting->answer);
+		lease_wait_check_client();
+	}
+	lease_snapshot_take_back();
 }
 
 /* Log what was found dead, and handle a cancel or a timeout that has come. */
@@ -229,5 +232,6 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 			break;
 	}
 	lease_wait_stop(&time);
+	lease_snapshot_take_back();
 	return ended;
 }

@@ -23,6 +23,7 @@
 #include "lease_protect.h"
 #include "lease_request.h"
 #include "lease_session.h"
+#include "lease_snapshot.h"
 #include "lease_sql.h"
 #include "lease_unclaimed.h"
 #include "lease_walk.h"
@@ -165,12 +166,19 @@ get_number(FunctionCallInfo fcinfo, int argument, const char *what)
 	return number;
 }
 
-/* How long to wait, in microseconds; negative: without limit. */
+/*
+ * How long to wait, in microseconds; negative: without limit.  All that wait ask
+ * here, and so wait without a snapshot where that can be done.
+ */
 static int64
 get_wait(FunctionCallInfo fcinfo, int argument)
 {
+	int64		wait_us;
+
 	check_not_null(fcinfo, argument, "wait");
-	return check_longest(PG_GETARG_INT64(argument), "wait");
+	wait_us = check_longest(PG_GETARG_INT64(argument), "wait");
+	lease_snapshot_begin(fcinfo, wait_us != 0);
+	return wait_us;
 }
 
 /*
@@ -586,6 +594,7 @@ put_claimed(void *context)
 {
 	const Claimed *claimed = context;
 
+	lease_snapshot_take_back();
 	for (int i = 0; i < claimed->count; i++)
 	{
 		const lease_bytes *name = &claimed->names[i];
@@ -643,7 +652,7 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
 			check_misuse(names[failed], &request, &answer);
 
-		/* the rows may need a temporary file, for which there may be no room */
+		/* there may be no room for the rows, or for the snapshot */
 		lease_protect(put_claimed, &claimed);
 		lease_unclaimed_claim();
 	}

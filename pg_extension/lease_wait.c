@@ -27,6 +27,7 @@
 #include "lease_order.h"
 #include "lease_privilege.h"
 #include "lease_relation.h"
+#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"
@@ -234,6 +235,7 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 		/* what is left of it, since a set wall clock must not end the wait */
 		enable_timeout_after(LOCK_TIMEOUT, (int) Max(rest_ms, 1));
 	}
+	lease_snapshot_give_up();
 	if (until_us > now_us)
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

@@ -7,6 +7,9 @@
 #   $client = Wire::MySQL->of($engine, $user);      one of Engines.pm's
 #   my $answer = $client->query($sql);              text, as it is
 #   $answer = $client->execute($sql, @parameters);  a prepared statement
+#   $client->pipeline([$portal, $sql], ..., [$portal], [$portal, $rows], ...)
+#       binds portals and executes them, so many rows of each or all, without
+#       waiting for an answer (PostgreSQL); "answer" ends the pipeline
 #   $answer = $client->change_user('other');        COM_CHANGE_USER (MySQL)
 #   $answer = $client->reset_connection;            COM_RESET_CONNECTION (MySQL)
 #   $client->send($sql); $client->is_answered; $client->answer   as query(), in
@@ -206,6 +209,33 @@ sub execute
 				  . pack('n', 0))
 			  . _message('E', "\0" . pack('N', 0))
 			  . _message('S', ''));
+		return $self->_answer;
+	});
+}
+
+# Each step is [name, SQL], to bind a portal, [name] or [name, number of rows], to execute it.
+sub pipeline
+{
+	my ($self, @steps) = @_;
+	return $self->_attempt(sub {
+		for my $step (@steps)
+		{
+			my ($portal, $what) = @$step;
+			$self->_send(defined $what && $what =~ /\D/
+				? _message('P', "\0$what\0\0\0") . _message('B', "$portal\0\0" . "\0" x 6)
+				: _message('E', "$portal\0" . pack('N', $what // 0)));
+		}
+		$self->_send(_message('H', ''));
+		return 1;
+	});
+}
+
+# The answer of a pipeline, which ends here.
+sub answer
+{
+	my ($self) = @_;
+	return $self->_attempt(sub {
+		$self->_send(_message('S', ''));
 		return $self->_answer;
 	});
 }
