@@ -468,6 +468,33 @@ check_settings(struct postgres *p)
 	}
 }
 
+/*
+ * Calls that have waited for long and keep dead rows from being removed.  Of
+ * other roles' sessions only some may see that.
+ */
+static void
+check_waiters(struct postgres *p)
+{
+	struct examination *e = p->e;
+
+	if (!look(e, "SELECT count(*), string_agg(pid || ' (' || application_name || ')', ', ' "
+			  "ORDER BY since) FILTER (WHERE place <= 5) FROM (SELECT a.pid, a.application_name, "
+			  "w.since, row_number() OVER (ORDER BY w.since) AS place "
+			  "FROM (SELECT pid, min(waiting_since) AS since FROM dlock.waiters GROUP BY pid) w "
+			  "JOIN pg_stat_activity a USING (pid) "
+			  "WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) "
+			  "AND w.since < clock_timestamp() - interval '10 s') s"))
+		return;
+	if (number_of(e->session, 0, 0) > 0)
+		report(e, FINDING_WARNING, "VACUUM beside waiters",
+			   "have the call be all of its statement, outside a transaction block",
+			   "removes nothing that died since these %" PRId64 " began to wait: process %s",
+			   number_of(e->session, 0, 0), value_of(e->session, 0, 1));
+	else
+		report(e, FINDING_OK, "VACUUM beside waiters", NULL,
+			   p->sees_all ? "no wait holds it up" : "no wait of this role's holds it up");
+}
+
 /* The state of the lock table, and locks in its way. */
 static void
 check_leases(struct postgres *p)
@@ -554,6 +581,8 @@ examine_postgres(struct examination *e)
 	if (p.is_created)
 		check_privileges(&p);
 	check_settings(&p);
+	if (p.is_loaded && p.may_read)
+		check_waiters(&p);
 	if (p.is_created && p.is_loaded)
 		check_leases(&p);
 	if (look(e, "SELECT string_agg(pubname, ', ') FROM pg_publication WHERE puballtables") &&

@@ -255,6 +255,28 @@ sub postgres_databases
 	return;
 }
 
+# Two wait for long, of which the one in a transaction block keeps dead rows.
+sub postgres_waiters_have_snapshots
+{
+	my ($holds, $bare, $in_block) = map { own_session($_, $admin) } qw(holds bare block);
+	$holds->value(q{SELECT dlock_acquire('held', 'me', 600)});
+	my $pid = $in_block->value('SELECT pg_backend_pid()');
+	$in_block->value('BEGIN');
+	$_->send(q{SELECT dlock_acquire('held', 'you', 600, -1)}) for $bare, $in_block;
+	ok(eventually(sub { sql(q{SELECT count(*) FROM dlock.waiters WHERE waiting_since < clock_timestamp() - interval '10 s'}) == 2 }),
+		'two wait for long');
+	my $result = doctor();
+	ends($result, 1, 'a waiter with a snapshot: a warning');
+	finds($result, 'VACUUM beside waiters', 'warning', qr/these 1 began to wait: process $pid \(block\)\z/);
+	finds(other_account(), 'VACUUM beside waiters', 'ok', qr/\Ano wait of this role's/);
+	$_->kill for $bare, $in_block;
+	ok(eventually(sub { sql('SELECT waiters FROM dlock.stats') == 0 }), 'nobody waits any more');
+	finds(doctor(), 'VACUUM beside waiters', 'ok', qr/\Ano wait holds it up\z/);
+	$holds->value(q{SELECT dlock_release_all('me')});
+	$holds->quit;
+	return;
+}
+
 sub postgres_table_is_locked
 {
 	my $session = own_session('admin');
@@ -295,6 +317,7 @@ sub postgres
 			finds(doctor(), 'holders that let their lease expire', 'note', qr/\A1\z/);
 		});
 	cases('counters' => \&counters);
+	cases('snapshots' => \&postgres_waiters_have_snapshots);
 	cases('locked' => \&postgres_table_is_locked);
 
 	# settings that take effect at once
