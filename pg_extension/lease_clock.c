@@ -209,6 +209,10 @@ lease_clock_read(Relation rel)
  * Write the lease clock to the metapage if the last mark is older than age_us.
  * Flushed later: a mark that is lost makes leases end later, and a standby that
  * gets none stops its clock.
+ *
+ * A mark is unimportant WAL: where nothing but marks is written, archive_timeout
+ * archives no segment, and a checkpoint is skipped.  Recovery then begins at an
+ * older one, and replays them all the same.  GenericXLog cannot say so.
  */
 void
 lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
@@ -228,6 +232,7 @@ lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us)
 
 	buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	lease_change_begin(&change, rel, false);
+	change.unimportant = true;
 	meta = lease_page_meta(lease_change_page(&change, buffer, false));
 	lease_change_start(&change);
 	if (meta->clock_mark_us < now_us)

@@ -86,6 +86,7 @@ lease_change_begin(LeaseChange *change, Relation rel, bool generic)
 {
 	change->rel = rel;
 	change->npages = 0;
+	change->unimportant = false;
 	change->generic = generic || lease_wal_generic ?
 		GenericXLogStart(rel) : NULL;
 }
@@ -190,6 +191,8 @@ log_small_record(LeaseChange *change)
 	XLogRecPtr	lsn;
 
 	XLogBeginInsert();
+	if (change->unimportant)
+		XLogSetRecordFlags(XLOG_MARK_UNIMPORTANT);
 	for (int i = 0; i < change->npages; i++)
 	{
 		LeaseChangedPage *changed = &change->pages[i];

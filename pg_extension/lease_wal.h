@@ -49,6 +49,7 @@ typedef struct LeaseChange
 {
 	Relation	rel;
 	GenericXLogState *generic;	/* NULL: the small record */
+	bool		unimportant;	/* alone, it is no reason to archive */
 	int			npages;
 	LeaseChangedPage pages[MAX_GENERIC_XLOG_PAGES];
 } LeaseChange;
