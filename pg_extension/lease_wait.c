@@ -36,7 +36,6 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 /* ----------------------------------------------------------------
@@ -200,6 +199,16 @@ lease_wait_stop(const LeaseWaitTime *time)
 		log_wait(time, "stopped waiting for");
 }
 
+/* When lock_timeout ends a wait, if that comes before the end of its time. */
+static int64
+lock_timeout_us(const LeaseWaitTime *time)
+{
+	int64		timeout_us = time->start_us + LockTimeout * INT64CONST(1000);
+
+	return LockTimeout > 0 && timeout_us < time->end_us ? timeout_us :
+		PG_INT64_MAX;
+}
+
 /* What a sleeper remembers from one look to the next. */
 typedef struct Sleeper
 {
@@ -211,11 +220,16 @@ typedef struct Sleeper
  * Sleep once, until the latch is set or something is due: at the latest at the
  * next regular look.  Handles interrupts, the client and the log.  Returns
  * whether the regular look has come.
+ *
+ * lock_timeout is our own look at the boot clock.  The server's timer goes by the
+ * wall clock, which may be set; and when set anew for each sleep it forgets that
+ * it has just run out, and the error is that of a cancel.
  */
 static bool
 sleep_once(Sleeper *sleeper, int64 until_us)
 {
 	int64		log_us = sleeper->time->start_us + DeadlockTimeout * INT64CONST(1000);
+	int64		timeout_us = lock_timeout_us(sleeper->time);
 	bool		logs = log_lock_waits && !sleeper->time->logged;
 	int64		now_us;
 
@@ -225,16 +239,10 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	CHECK_FOR_INTERRUPTS();
 	until_us = Min(until_us, sleeper->look_us);
 	until_us = Min(until_us, sleeper->time->end_us);
+	until_us = Min(until_us, timeout_us);
 	if (logs)
 		until_us = Min(until_us, log_us);
 	now_us = lease_clock_boot();
-	if (LockTimeout > 0)
-	{
-		int64		rest_ms = LockTimeout - (now_us - sleeper->time->start_us) / 1000;
-
-		/* what is left of it, since a set wall clock must not end the wait */
-		enable_timeout_after(LOCK_TIMEOUT, (int) Max(rest_ms, 1));
-	}
 	lease_snapshot_give_up();
 	if (until_us > now_us)
 		(void) WaitLatch(MyLatch,
@@ -245,6 +253,10 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	CHECK_FOR_INTERRUPTS();
 
 	now_us = lease_clock_boot();
+	if (now_us >= timeout_us)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("canceling statement due to lock timeout")));
 	if (logs && now_us >= log_us)
 	{
 		log_wait(sleeper->time, "still waiting for");
@@ -347,5 +359,4 @@ lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 	};
 
 	(void) sleep_once(&sleeper, boot_time(db, due_us));
-	lease_waiter_stop_timers();
 }

@@ -20,7 +20,6 @@
 #include "lease_waiter.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 /* This backend's places to wait in. */
@@ -50,14 +49,6 @@ lease_bytes
 lease_waiter_name(void)
 {
 	return (lease_bytes) {my_name, my_name_length};
-}
-
-/* End the timers of a wait; one that has just run out says so to the error. */
-void
-lease_waiter_stop_timers(void)
-{
-	if (LockTimeout > 0)
-		disable_timeout(LOCK_TIMEOUT, true);
 }
 
 /* Note what this backend was granted. */
@@ -177,9 +168,6 @@ lease_waiter_leave_name(uint32 hash, lease_bytes name)
 void
 lease_waiter_finish(void)
 {
-	if (nmy_waiters == 0)
-		return;
-	lease_waiter_stop_timers();
 	while (nmy_waiters > 0)
 	{
 		LeaseWaiter *waiter = my_waiters[--nmy_waiters];

@@ -22,7 +22,6 @@ extern LeaseWaiter *lease_waiter_add(const LeaseCall *call,
 extern LeaseWaiter *lease_waiter_mine(void);
 extern LeaseWaiter *lease_waiter_last(void);
 extern lease_bytes lease_waiter_name(void);
-extern void lease_waiter_stop_timers(void);
 extern bool lease_waiter_leave(void);
 extern void lease_waiter_leave_name(uint32 hash, lease_bytes name);
 extern void lease_waiter_finish(void);
