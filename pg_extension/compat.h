@@ -270,15 +270,19 @@ compat_my_proc_number(void)
 }
 
 /*
- * What pg_stat_activity shows of a process that waits for a lease.  17 lets
- * extensions name their wait events; before that, only the names of their
- * lock tranches show.
+ * What pg_stat_activity shows of a process that waits for a lease: the type
+ * Extension.  17 lets extensions name their wait events.  (The name of a lock
+ * tranche would show before, too, but as contention for a lightweight lock.)
  */
+static inline uint32
+compat_wait_event(const char *name)
+{
 #if PG_VERSION_NUM < 170000
-#define COMPAT_WAIT_EVENT(tranche, name)	(PG_WAIT_LWLOCK | (tranche))
+	return PG_WAIT_EXTENSION;
 #else
-#define COMPAT_WAIT_EVENT(tranche, name)	WaitEventExtensionNew(name)
+	return WaitEventExtensionNew(name);
 #endif
+}
 
 /* 18 put pg_noreturn before the declaration */
 #if PG_VERSION_NUM < 180000

@@ -260,7 +260,7 @@ lease_queue_wait_event(void)
 	static uint32 event = 0;
 
 	if (event == 0)
-		event = COMPAT_WAIT_EVENT(locks[0].lock.tranche, "DlockLease");
+		event = compat_wait_event("DlockLease");
 	return event;
 }
 

@@ -73,8 +73,9 @@ is($watcher->query("SELECT $a->{pid} = ANY (dlock_blocking_pids($c->{pid})) OR $
 	't', 'the second for those before it');
 is($watcher->query("SELECT dlock_blocking_pids($a->{pid})"), '{}', 'the holder for nobody');
 # while it sleeps: once a second it looks about
-is($all->until("SELECT wait_event FROM pg_stat_activity WHERE wait_event_type IS NOT NULL AND pid = $b->{pid}", 'DlockLease'),
-	'DlockLease', 'a waiter has a wait event');
+my $event = $node->pg_version >= 17 ? 'Extension DlockLease' : 'Extension Extension';
+is($all->until("SELECT wait_event_type || ' ' || wait_event FROM pg_stat_activity
+	WHERE wait_event_type IS NOT NULL AND pid = $b->{pid}", $event), $event, 'a waiter has a wait event');
 # a stranger sees that they wait, not who
 is($watcher->query(q{CREATE ROLE stranger; SET ROLE stranger;
 	SELECT name, owner, mode, "position", pid, application_name, client_addr FROM dlock.waiters WHERE "position" = 1; RESET ROLE}),

@@ -52,7 +52,7 @@ sub waits
 	$session->send("SELECT $call");
 	$all->waiting(@waiting);
 	# it looks for deadlocks after it has joined, and then sleeps
-	$all->until("SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}", 'DlockLease');
+	$all->until("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}", 'Extension');
 	return;
 }
 

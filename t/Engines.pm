@@ -294,7 +294,7 @@ sub waiters { return 'SELECT pid, name, "position" FROM dlock.waiters' }
 
 # A session looks for deadlocks after it has joined, and only then sleeps.  If another closes
 # the circle before that look, this session finds it, and is told.
-sub sleepers { return $_[0]->waiters . q{ JOIN pg_stat_activity USING (pid) WHERE wait_event = 'DlockLease'} }
+sub sleepers { return $_[0]->waiters . q{ JOIN pg_stat_activity USING (pid) WHERE wait_event_type = 'Extension'} }
 
 sub connections
 {

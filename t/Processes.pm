@@ -40,13 +40,13 @@ sub until_stopped
 	return;
 }
 
-# Stop a process while it waits for an event, with no lock in its hands; $query gets a statement
+# Stop a process while it waits for an event, or one of a type, with no lock in its hands; $query gets a statement
 # and returns its only value.  It may have woken up between the look and the signal, so the
 # look is repeated once it has stopped.
 sub stop_asleep
 {
 	my ($pid, $event, $query) = @_;
-	my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND wait_event = '$event'";
+	my $asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND '$event' IN (wait_event, wait_event_type)";
 	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
 		return 0 if $query->($asleep) == 0;
 		kill 'STOP', $pid or die "could not stop process $pid: $!\n";

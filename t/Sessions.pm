@@ -64,7 +64,7 @@ sub waiting
 sub stop
 {
 	my ($self, $session) = @_;
-	Processes::stop_asleep($session->{pid}, 'DlockLease', sub { $self->{watcher}->query($_[0]) });
+	Processes::stop_asleep($session->{pid}, 'Extension', sub { $self->{watcher}->query($_[0]) });
 	return;
 }
 
