@@ -72,12 +72,21 @@ is_bare_result(const Plan *plan)
 		((const Result *) plan)->resconstantqual == NULL;
 }
 
-/* Say whether a target list is just the call. */
+/*
+ * Say whether a target list is just the call, or that cast to text, as clients do
+ * that have to read an answer in spite of their driver's settings.
+ */
 static bool
 is_call(List *targets, const Node *call)
 {
-	return list_length(targets) == 1 &&
-		(const Node *) linitial_node(TargetEntry, targets)->expr == call;
+	const Node *target;
+
+	if (list_length(targets) != 1)
+		return false;
+	target = (const Node *) linitial_node(TargetEntry, targets)->expr;
+	if (IsA(target, CoerceViaIO))
+		target = (const Node *) ((const CoerceViaIO *) target)->arg;
+	return target == call;
 }
 
 /* Say whether a target list is just columns. */

@@ -83,6 +83,8 @@ sub release { $holder->query("SELECT dlock_release('$_[0]', 'holder')"); return 
 # Each statement, the name it waits for, and its answer.
 my @calls = (
 	[ q{dlock_acquire('a', ME, 60, -1)}, 'a', $token ],
+	[ q{dlock_acquire('a', ME, 60, -1)::text}, 'a', $token ],
+	[ q{dlock_acquire_all('{free, d}', ME, 60, -1)::text}, 'd', qr/^\{\d+,\d+\}$/ ],
 	[ q{dlock_acquire('a' || '', ME, '1 min', 3600, 'id ' || ME)}, 'a', $token ],
 	[ q{dlock_acquire_shared('b', ME, 60, -1)}, 'b', $token ],
 	[ q{dlock_acquire_permit('c', ME, 60, 2, -1)}, 'c', $token ],
@@ -274,6 +276,7 @@ my @others = (
 		'RESET default_transaction_isolation' ],
 	[ q{SET default_transaction_isolation = 'serializable'}, q{SELECT dlock_wait('a', -1)}, qr/^t$/,
 		'RESET default_transaction_isolation' ],
+	[ '', q{SELECT abs(dlock_acquire('a', 'w', 60, -1))}, $token, '' ],
 	[ '', q{SELECT dlock_acquire('a', 'w', 60, -1), (SELECT count(*) FROM t)}, qr/^\d{10,}\|1$/, '' ],
 	[ '', q{SELECT dlock_acquire((SELECT 'a' FROM t), 'w', 60, -1)}, $token, '' ],
 	[ '', q{SELECT dlock_acquire('a', 'w', 60, -1) FROM t}, $token, '' ],
