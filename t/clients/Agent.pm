@@ -119,8 +119,9 @@ sub says
 sub ask
 {
 	my ($self, $command, $regex) = @_;
+	my ($word) = split / /, $command;
 	$self->tell($command);
-	return $self->says($regex // qr/^\Q$command\E /);
+	return $self->says($regex // qr/^\Q$word\E /);
 }
 
 # Whether it has said so already.

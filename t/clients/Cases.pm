@@ -567,10 +567,10 @@ sub one_name
 		}
 	}
 	# answers of a heartbeat, and of a cancelled wait
-	holds_it($one, 'odd 600 0', '14 odd: somebody has it');
+	my $before = holds_it($one, 'odd 600 0', '14 odd: somebody has it');
 	$odd->tell('lease odd 2 -1');
 	becomes(waits('odd'), 1, '14 odd: one waits');
-	gives_back($one, '14 odd', which => q{name = 'odd'}, again => 'odd 600 0');
+	gives_back($one, '14 odd', which => "name = 'odd' AND token = $before");
 	like($odd->says(qr/^(?:held|failed)/), qr/^held \d/, '14 odd: held');
 	my $acquired = value(q{SELECT SECONDS_DEADLINE FROM dlock.locks WHERE name = 'odd'});
 	# on a machine that stands still it may have lost it by itself
@@ -607,24 +607,24 @@ sub begin_logins
 	local $ENV{DLOCK_USER} = 'changing';
 	my $proxy = Proxy->start($port);
 	my ($holder, $waiter) = map { agent($proxy->port) } 1, 2;
-	holds_it($holder, 'logins 60 0', '15 log-ins: held');
+	my $token = holds_it($holder, 'logins 60 0', '15 log-ins: held');
 	$waiter->tell('lease logins 60 -1');
 	becomes(waits('logins'), 1, '15 log-ins: one waits');
 	my $before = refusals();
 	may_log_in(0);
 	$proxy->cut;
-	return [ $proxy, $holder, $waiter, $before ];
+	return [ $proxy, $holder, $waiter, $before, $token ];
 }
 
 sub end_logins
 {
-	my ($proxy, $holder, $waiter, $before) = @{ $_[0] };
+	my ($proxy, $holder, $waiter, $before, $token) = @{ $_[0] };
 	ok(Scenarios::Run::until(sub { refusals() > $before + 2 || $waiter->has_said(qr/^failed /) }), '15 log-ins: refused');
 	ok(!$waiter->has_said(qr/^(?:failed|held) /), '15 log-ins: which is no reason to give up waiting');
 	is($holder->ask('check'), 'check ok', '15 log-ins: nor to lose it');
 	may_log_in(1);
 	becomes(waits('logins'), 1, '15 log-ins: one waits again');
-	gives_back($holder, '15 log-ins', which => q{name = 'logins'}, again => 'logins 60 0');
+	gives_back($holder, '15 log-ins', which => "name = 'logins' AND token = $token");
 	like($waiter->says(qr/^(?:held|failed)/), qr/^held \d/, '15 log-ins: it waited to the end');
 	is($waiter->ask('end', qr/^ended/), 'ended', '15 log-ins: and has it');
 	$_->quit for $holder, $waiter;
