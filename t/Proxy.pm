@@ -12,7 +12,8 @@
 #                                        forwards those that are made from now on
 #   $proxy->cut                          it ends all connections, and goes on
 #   $proxy->cut_reply('x')               it ends the next connection on which a client says
-#                                        "x", in place of the reply to that
+#                                        "x", or its bytes in hexadecimal digits, in place
+#                                        of the reply to that
 #   $proxy->stop
 #
 # What was swallowed is gone for good.
@@ -146,7 +147,7 @@ sub serve
 				my $to = $other{$socket};
 				if ($is_client{$socket})
 				{
-					($replies{$to}, $word) = (1) if defined $word && index($data, $word) >= 0;
+					($replies{$to}, $word) = (1) if defined $word && (index($data, $word) >= 0 || index($data, unpack('H*', $word)) >= 0);
 				}
 				elsif ($replies{$socket})
 				{

@@ -158,6 +158,15 @@ sub becomes
 sub holds { return "SELECT count(*) FROM dlock.locks WHERE name = '$_[0]' AND LIVE" }
 sub waits { return "SELECT count(*) FROM dlock.waiters WHERE name = '$_[0]'" }
 
+# The statements of the clients are such that a wait keeps no dead rows.
+sub waits_without_a_snapshot
+{
+	my ($name, $what) = @_;
+	return if $kind ne 'postgres';
+	return becomes("SELECT count(*) FROM dlock.waiters JOIN pg_stat_activity USING (pid) WHERE name = '$name' AND backend_xmin IS NOT NULL",
+		0, "who waits for $what has no snapshot");
+}
+
 # An agent that holds a lease; its token.
 sub holds_it
 {
@@ -387,9 +396,14 @@ sub cases
 	holds_it($one, 'canceled 600 0', '8 canceled: somebody has it');
 	$two->tell('lease canceled 60 -1');
 	becomes(waits('canceled'), 1, '8 canceled: one waits');
+	waits_without_a_snapshot('canceled', 'one');
 	is($two->ask('cancel', qr/^(?:failed|held)/), 'failed canceled -', '8 canceled: it is told');
 	becomes(waits('canceled'), 0, '8 canceled: nobody waits');
 	is(value(holds('canceled')), 1, '8 canceled: one holds');
+	$two->tell('lease alist,canceled 60 -1 list=1');
+	becomes(waits('canceled'), 1, '8 canceled: one waits for a list');
+	waits_without_a_snapshot('canceled', 'a list');
+	is($two->ask('cancel', qr/^(?:failed|held)/), 'failed canceled -', '8 canceled: it is told, too');
 	gives_back($one, '8 canceled', which => "name = 'canceled'", again => 'canceled 600 0');
 
 	# the list, its end
@@ -607,7 +621,7 @@ sub begin_logins
 	local $ENV{DLOCK_USER} = 'changing';
 	my $proxy = Proxy->start($port);
 	my ($holder, $waiter) = map { agent($proxy->port) } 1, 2;
-	my $token = holds_it($holder, 'logins 60 0', '15 log-ins: held');
+	my $token = holds_it($holder, 'logins 600 0', '15 log-ins: held');
 	$waiter->tell('lease logins 60 -1');
 	becomes(waits('logins'), 1, '15 log-ins: one waits');
 	my $before = refusals();
