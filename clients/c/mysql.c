@@ -7,8 +7,10 @@
  * in between.  So an operation under way cannot just be forgotten: to close, we
  * shut the socket and let the operation run into its error.
  *
- * Text goes to the server as hexadecimal literals, which are bytes for it, whatever
- * its sql_mode and the character set of the connection are.
+ * Text goes to the server as literals of bytes.  What they mean depends neither on
+ * its sql_mode nor on a character set: see add_bytes().  Answers come in the character
+ * set of the last SET NAMES; init_connect or an option file may have made one, so
+ * we do, first of all.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -72,19 +74,39 @@ mysql_free(dlock_session *s)
 	(void) s;
 }
 
-/* Add a string as a literal of its bytes. */
+/*
+ * Add a string as a literal of its bytes.  People read the server's list of processes,
+ * so it is plain text if all of it is printable ASCII without ' and \.  Nothing then
+ * ends the literal or changes a byte in it: no sql_mode (ANSI_QUOTES is about ", and
+ * NO_BACKSLASH_ESCAPES about \), and no character set: in all that a client can
+ * speak, a character of several bytes begins with one that is not ASCII, and after
+ * _binary nothing is converted.  Everything else is hexadecimal.
+ */
 static void
-add_hex(dlock_text *sql, const char *bytes, size_t length)
+add_bytes(dlock_text *sql, const char *bytes, size_t length)
 {
 	static const char digits[] = "0123456789abcdef";
+	bool		is_plain = true;
 
-	dlock_text_add(sql, "x'");
 	for (size_t i = 0; i < length; i++)
+		if (bytes[i] < ' ' || bytes[i] > '~' || bytes[i] == '\'' ||
+			bytes[i] == '\\')
+			is_plain = false;
+	if (is_plain)
 	{
-		unsigned char byte = (unsigned char) bytes[i];
-		char		pair[2] = {digits[byte >> 4], digits[byte & 15]};
+		dlock_text_add(sql, "_binary'");
+		dlock_text_bytes(sql, bytes, length);
+	}
+	else
+	{
+		dlock_text_add(sql, "x'");
+		for (size_t i = 0; i < length; i++)
+		{
+			unsigned char byte = (unsigned char) bytes[i];
+			char		pair[2] = {digits[byte >> 4], digits[byte & 15]};
 
-		dlock_text_bytes(sql, pair, 2);
+			dlock_text_bytes(sql, pair, 2);
+		}
 	}
 	dlock_text_add(sql, "'");
 }
@@ -100,7 +122,7 @@ add_literal(dlock_text *sql, const dlock_arg *arg)
 		case DLOCK_ARG_TEXT:
 			if (arg->text != NULL)
 			{
-				add_hex(sql, arg->text, strlen(arg->text));
+				add_bytes(sql, arg->text, strlen(arg->text));
 				return;
 			}
 			break;
@@ -116,7 +138,7 @@ add_literal(dlock_text *sql, const dlock_arg *arg)
 			if (list.failed)
 				sql->failed = true;
 			else
-				add_hex(sql, list.data, list.length);
+				add_bytes(sql, list.data, list.length);
 			dlock_text_free(&list);
 			return;
 		case DLOCK_ARG_NULL:
@@ -458,12 +480,6 @@ mysql_step(dlock_session *s)
 				if (wire->connected == NULL)
 					return failed(s, wire);
 				set_keep_alive(s->fd);
-				/* an option file may have set another */
-				if (strcmp(mysql_character_set_name(wire->mysql), "utf8mb4") == 0)
-				{
-					turn_to(wire, MYSQL_NOTHING);
-					return DLOCK_STEP_DONE;
-				}
 				turn_to(wire, MYSQL_SET_NAMES);
 				break;
 			case MYSQL_SET_NAMES:

@@ -254,8 +254,8 @@ static void
 pg_connect(dlock_session *s)
 {
 	pg_memory  *memory = s->memory;
-	const char *keywords[DEFAULTS + 1 + LISTS + 1] = {0};
-	const char *values[DEFAULTS + 1 + LISTS + 1] = {0};
+	const char *keywords[DEFAULTS + 2 + LISTS + 1] = {0};
+	const char *values[DEFAULTS + 2 + LISTS + 1] = {0};
 	pg_wire    *wire = calloc(1, sizeof(*wire));
 	size_t		n = 0;
 
@@ -272,6 +272,9 @@ pg_connect(dlock_session *s)
 	/* it overrides the parameters before it, and those after override it */
 	keywords[n] = "dbname";
 	values[n++] = s->url.conninfo;
+	/* whatever the URL, the environment, the role and the database say */
+	keywords[n] = "client_encoding";
+	values[n++] = "UTF8";
 	for (size_t i = 0; i < LISTS; i++)
 		if (memory->next[i] != NULL)
 		{

@@ -8,314 +8,35 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::RealBin/..";
-use BuiltOnce;
+use lib $FindBin::RealBin, "$FindBin::RealBin/..";
+use CProgram;
 use Engines;
-use File::Temp qw(tempdir);
 use FreePorts;
-use IO::Handle;
-use IO::Select;
-use IO::Socket::INET;
-use POSIX ();
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-# whose modules the tests for MySQL and MariaDB do without
-BEGIN
-{
-	if ($ARGV[0] eq 'postgres')
-	{
-		require PostgreSQL::Test::Cluster;
-		require Pooler;
-	}
-}
+# for one kind only
+BEGIN { require Pooler if $ARGV[0] eq 'postgres' }
 
-# How long something may take that is to happen, in seconds; PATIENCE says otherwise.
-my $patience = $ENV{PATIENCE} // 180;
-
+my $patience = $CProgram::patience;
 my ($kind) = @ARGV;
-my $root = "$FindBin::RealBin/../..";
 
-# ---------------------------------------------------------------------
-# Build.
-
-my $dir = tempdir('dlXXXXXX', TMPDIR => 1, CLEANUP => 1);
-my $flags = '-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -Wall -Wextra -Werror';
-my $built = eval {
-	BuiltOnce::folder($dir, 'c_client', sub {
-		my ($build) = @_;
-		my $said = `make -s -C '$root/clients/c' BUILD='$build' WERROR=1 CFLAGS='$flags' '$build/libdlock-client.a' 2>&1 &&
-			cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$build/client' '$root/t/clients/c/client.c' '$build/libdlock-client.a' -lpq -lmariadb 2>&1`;
-		die $said if $? != 0;
-	});
-};
-ok(defined $built, 'it is built without warnings') or BAIL_OUT($@);
-$ENV{ASAN_OPTIONS} = 'detect_leaks=1';
-delete $ENV{DLOCK_URL};
-
-# ---------------------------------------------------------------------
-# A network that goes wrong when it is told to.
-
-package Network;
-
-use strict;
-use warnings;
-
-sub new
-{
-	my ($class, $server) = @_;
-	my ($port) = FreePorts::reserve(1);
-	my $listener = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1', LocalPort => $port, ReuseAddr => 1)
-	  // die "the network cannot listen: $!\n";
-	pipe(my $orders, my $order) && pipe(my $acks, my $ack) or die "no pipe: $!\n";
-	my $pid = fork // die "could not fork: $!\n";
-	if ($pid == 0)
-	{
-		close $_ for $order, $acks;
-		$ack->autoflush(1);
-		eval { _serve($listener, $server, $orders, $ack); 1 } or print STDERR "network: $@";
-		POSIX::_exit(0);
-	}
-	close $_ for $orders, $ack, $listener;
-	$order->autoflush(1);
-	return bless { port => $port, order => $order, acks => $acks, pid => $pid }, $class;
-}
-
-# pass: forward all.  deaf: nothing that servers say.  swallow: nothing at all, and take
-# new connections.  cut: end all connections, and go on as before.
-sub order
-{
-	my ($self, $what) = @_;
-	print { $self->{order} } "$what\n";
-	readline($self->{acks}) // die "the network is gone\n";
-	return;
-}
-
-sub stop
-{
-	my ($self) = @_;
-	# processes that were made later have a copy of this
-	close $self->{order};
-	kill 'TERM', $self->{pid};
-	waitpid $self->{pid}, 0;
-	return;
-}
-
-sub _serve
-{
-	my ($listener, $server, $orders, $ack) = @_;
-	my ($mode, %peer, %is_server) = ('pass');
-	local $SIG{PIPE} = 'IGNORE';
-	my $select = IO::Select->new($listener, $orders);
-	my $end = sub {
-		# a copy: what is deleted may be one of the arguments
-		for my $socket (my @sockets = @_)
-		{
-			$select->remove($socket);
-			delete $peer{$socket};
-			close $socket;
-		}
-	};
-	while (1)
-	{
-		my @ready = $select->can_read;
-		for my $ready (@ready)
-		{
-			if ($ready == $orders)
-			{
-				sysread($orders, my $said, 100) or return;
-				($mode) = $said =~ /(\w+)/;
-				if ($mode eq 'cut')
-				{
-					# with all that was not read yet
-					$end->(grep { $_ != $listener && $_ != $orders } $select->handles);
-					$mode = 'pass';
-				}
-				syswrite($ack, "\n");
-			}
-			elsif ($ready == $listener)
-			{
-				my $client = $listener->accept // next;
-				$select->add($client);
-				next if $mode eq 'swallow';
-				my $to = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $server);
-				if (!$to) { $end->($client); next }
-				@peer{ $client, $to } = ($to, $client);
-				$is_server{$to} = 1;
-				$select->add($to);
-			}
-			else
-			{
-				next unless defined fileno $ready;
-				my $read = sysread($ready, my $bytes, 65536);
-				if (!$read) { $end->(grep { defined } $ready, $peer{$ready}); next }
-				next if $mode eq 'swallow' || !$peer{$ready} || ($mode eq 'deaf' && $is_server{$ready});
-				while (length $bytes)
-				{
-					my $written = syswrite($peer{$ready}, $bytes) // last;
-					substr($bytes, 0, $written, '');
-				}
-			}
-		}
-	}
-}
-
-# ---------------------------------------------------------------------
-# The program.
-
-package Program;
-
-use strict;
-use warnings;
-
-sub start
-{
-	my ($class, %environment) = @_;
-	pipe(my $in, my $input) && pipe(my $output, my $out) or die "no pipe: $!\n";
-	my $pid = fork // die "could not fork: $!\n";
-	if ($pid == 0)
-	{
-		close $_ for $input, $output;
-		%ENV = (%ENV, %environment);
-		open(STDIN, '<&', $in) && open(STDOUT, '>&', $out) && exec "$built/client";
-		die "could not run the program: $!\n";
-	}
-	close $_ for $in, $out;
-	$input->autoflush(1);
-	return bless { pid => $pid, input => $input, output => $output, text => '', lines => [], new => {} }, $class;
-}
-
-# A busy machine has more time to connect than the ten seconds that a lease has by itself.
-sub say
-{
-	my ($self, @lines) = @_;
-	local $SIG{PIPE} = 'IGNORE';
-	/^new (\S+) / && ($self->{new}{$1} = $_) for @lines;
-	print { $self->{input} } map { /^new / && !/ connect_timeout=/ ? "$_ connect_timeout=$patience\n" : "$_\n" } @lines;
-	return;
-}
-
-# Read what it has said until there is a line that has not been asked for and matches;
-# returns the time that it says, and what the expression captures.
-sub hear
-{
-	my ($self, $regex) = @_;
-	my $end = time + $patience;
-	while (1)
-	{
-		for my $i (0 .. $#{ $self->{lines} })
-		{
-			my ($when, $what) = $self->{lines}[$i] =~ /^(\d+) (.*)$/;
-			next unless my @captured = $what =~ $regex;
-			splice @{ $self->{lines} }, $i, 1;
-			return ($when, @captured);
-		}
-		last unless IO::Select->new($self->{output})->can_read($end - time > 0 ? $end - time : 0);
-		sysread($self->{output}, $self->{text}, 65536, length $self->{text}) or last;
-		push @{ $self->{lines} }, $1 while $self->{text} =~ s/^(.*)\n//;
-	}
-	main::fail("the program says something like $regex");
-	main::diag(join("\n", 'but:', @{ $self->{lines} }));
-	return;
-}
-
-# What a lease says first, from now on: true if it is that.
-sub next_is
-{
-	my ($self, $id, $regex) = @_;
-	my (undef, $what) = $self->hear(qr/^\Q$id\E (.*)$/);
-	return Test::More::like($what // '', $regex, "$id: $regex");
-}
-
-# An answer as its rows, in one line each, or as the error.
-sub ask
-{
-	my ($self, $line) = @_;
-	$self->say($line);
-	my @rows;
-	while (1)
-	{
-		my (undef, $kind, $rest) = $self->hear(qr/^(row|answer|error|url)\b ?(.*)$/);
-		return 'nothing' unless defined $kind;
-		return "$kind $rest" if $kind eq 'error' || $kind eq 'url';
-		return join('|', @rows) if $kind eq 'answer';
-		push @rows, $rest;
-	}
-}
-
-# These leases are given back, and say so.  A release that has no answer within a third of 5 s
-# is given up, and it is not known whether it was done: then all is done once more.
-sub gives_back
-{
-	my ($self, @ids) = @_;
-	my %said;
-	for (1 .. 20)
-	{
-		my $began = time;
-		$self->say(map { "release $_" } @ids);
-		$said{$_} = ($self->hear(qr/^\Q$_\E (released .*)$/))[1] // '' for @ids;
-		last if time - $began < 5 / 3 || !grep { !/^released 1 none / } values %said;
-		$self->hear(qr/^\Q$_\E done$/) for @ids;
-		main::value("SELECT dlock_force_release('$_')") for map { $self->{new}{$_} =~ / name=(\S+)/g } @ids;
-		for my $id (@ids)
-		{
-			$self->say("free $id", $self->{new}{$id}, "start $id");
-			$self->hear(qr/^\Q$id\E held /);
-		}
-	}
-	Test::More::like($said{$_}, qr/^released 1 none /, "$_ is given back") for @ids;
-	return;
-}
-
-sub end
-{
-	my ($self) = @_;
-	$self->say('end');
-	waitpid $self->{pid}, 0;
-	return $?;
-}
-
-package main;
+my $dir = CProgram::build();
 
 # ---------------------------------------------------------------------
 # The server.
 
-my $engine;
-my ($port) = FreePorts::reserve(1);
 my $is_postgres = $kind eq 'postgres';
+my $engine = CProgram::start_server($kind);
+my $port = $engine->{client_port};
 if ($is_postgres)
 {
-	$engine = Engines::start($kind);
 	my $node = $engine->{node};
-	$port = $node->port;
-	$node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
-	my $hba = $node->data_dir . '/pg_hba.conf';
-	my $rules = PostgreSQL::Test::Utils::slurp_file($hba);
-	open(my $file, '>', $hba) or die "could not write $hba: $!\n";
-	print $file "host all secret 127.0.0.1/32 scram-sha-256\n$rules";
-	close $file;
-	$engine->control->value(q{CREATE ROLE secret LOGIN PASSWORD 'p@ss:word'});
 	$engine->control->value("CREATE DATABASE $_ TEMPLATE template0") for 'empty', 'elsewhere';
 	$node->safe_psql('elsewhere', 'CREATE SCHEMA "Of its own"; CREATE EXTENSION dlock SCHEMA "Of its own"; GRANT USAGE ON SCHEMA "Of its own" TO PUBLIC');
-	$engine->restart;
-}
-else
-{
-	$engine = Engines::start($kind, '--skip-networking=0', '--bind-address=127.0.0.1', "--port=$port",
-		'--skip-name-resolve', $kind eq 'mysql' ? '--mysqlx=OFF' : ());
-	for my $account (q{'tester'@'127.0.0.1'}, q{'secret'@'127.0.0.1'})
-	{
-		$engine->control->value("CREATE USER $account" . ($account =~ /secret/ ? q{ IDENTIFIED BY 'p@ss:word'} : ''));
-		$engine->control->value("GRANT EXECUTE ON dlock.* TO $account");
-	}
 }
 
-sub url
-{
-	my ($to, $user) = @_;
-	$user //= 'tester';
-	return $is_postgres ? "postgresql://$user\@127.0.0.1:$to/postgres" : "mysql://$user\@127.0.0.1:$to/";
-}
+sub url { return CProgram::url($engine, @_) }
 # as a word of the program's
 sub word { return $_[0] =~ s/%/%25/gr }
 
@@ -345,7 +66,7 @@ sub until_true
 }
 
 my $url = url($port);
-my $p = Program->start(DLOCK_URL => $url);
+my $p = CProgram->start(DLOCK_URL => $url);
 
 # What takes its time begins here, and its end is looked at below: these leases last so long
 # that they are renewed although the machine may stand still for a while.
@@ -379,7 +100,7 @@ if ($is_postgres)
 # by a network that is gone soon
 my $environed;
 my $far = Network->new($port);
-my $other = Program->start(DLOCK_URL => $url);
+my $other = CProgram->start(DLOCK_URL => $url);
 $p->say('new gone url=' . word(url($far->{port})) . ' name=gone ttl=36', 'start gone');
 $p->next_is('gone', qr/^held /);
 $other->say('new next name=gone ttl=30 wait=600', 'start next');
@@ -389,7 +110,7 @@ if ($is_postgres)
 {
 	my $hosts = word("postgresql://tester\@127.0.0.1:$far->{port},127.0.0.1:$port/postgres");
 	$p->say("new hosts url=$hosts name=hosts ttl=600 connect_timeout=60", 'start hosts');
-	$environed = Program->start(PGHOST => '127.0.0.1,127.0.0.1', PGPORT => "$far->{port},$port");
+	$environed = CProgram->start(PGHOST => '127.0.0.1,127.0.0.1', PGPORT => "$far->{port},$port");
 	$environed->say('new hosts url=' . word('postgresql://tester@/postgres') . ' name=environed ttl=600 connect_timeout=60', 'start hosts');
 }
 my ($nobody) = FreePorts::reserve(1);
@@ -708,7 +429,7 @@ $far->stop;
 is($other->end, 0, 'the other program leaks nothing, though it holds the lease');
 
 # who is stopped finds the lease lost when it goes on
-my $stopped = Program->start(DLOCK_URL => $url);
+my $stopped = CProgram->start(DLOCK_URL => $url);
 $stopped->say('new stopped name=stopped ttl=1.5', 'start stopped');
 $stopped->hear(qr/^stopped held /);
 kill 'STOP', $stopped->{pid};
