@@ -4,7 +4,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,11 +12,16 @@
 #include "duration.h"
 #include "keep.h"
 
-/* Without a clock that counts suspension, the next best. */
+/*
+ * A clock that nobody sets and that counts suspension.  On a system where we know
+ * of none, leases would outlive their deadlines, so the library cannot be built.
+ */
 #ifdef CLOCK_BOOTTIME
 #define LEASE_CLOCK	CLOCK_BOOTTIME
-#else
+#elif defined(__APPLE__)
 #define LEASE_CLOCK	CLOCK_MONOTONIC
+#else
+#error "no clock is known here that counts the time for which a machine is suspended"
 #endif
 
 /*

@@ -34,8 +34,9 @@
  * a time of dlock_now_us(), which counts the time a machine was suspended, and
  * which nobody can set.
  *
- * Strings end with a NUL.  Names, owners and request ids are bytes, 1 to 255 of
- * them; they are sent as they are.
+ * Strings end with a NUL, and are UTF-8, whatever the locale and the settings of a
+ * server or its client library say.  Names, owners and request ids are 1 to 255
+ * bytes.
  *
  * Threads: an object is used by one thread at a time; different objects are
  * independent.  Processes: after fork(), the child must not use an object of the
@@ -68,7 +69,7 @@ extern "C" {
 
 /* ------------------------------------------------------------------- time */
 
-/* The time: microseconds of CLOCK_BOOTTIME. */
+/* The time: microseconds of CLOCK_BOOTTIME; on macOS CLOCK_MONOTONIC is the same. */
 DLOCK_API int64_t dlock_now_us(void);
 
 /*
@@ -138,9 +139,10 @@ typedef enum dlock_engine
  *
  * Characters with a special meaning in a URL are percent-encoded.  The
  * parameters are socket, ssl-ca, ssl-cert, ssl-key, ssl-verify (1 or 0) and
- * default-file; any of those for TLS means that TLS must be used.  MySQL's
- * option files are read (their groups client and dlock), or default-file
- * instead.
+ * default-file; any of those for TLS means that TLS must be used.  The server's
+ * certificate is verified if ssl-verify is 1, or is not there and ssl-ca is.
+ * MySQL's option files are read (their groups client and dlock), or default-file
+ * instead; what they say comes after the URL.
  *
  * NULL or "": the variable DLOCK_URL.  If that is not set, and one of PGHOST,
  * PGHOSTADDR, PGSERVICE, PGDATABASE is, libpq uses its own variables.  Else it
@@ -320,6 +322,12 @@ typedef struct dlock_lease_options
 	const char *owner;
 	/* NULL: one that nobody else has. */
 	const char *request;
+	/*
+	 * A log-in with this URL has worked before, for another lease.  Then one that
+	 * fails is unavailable, and tried again; else, if it is the first of this
+	 * lease, it is misuse.
+	 */
+	bool		logged_in;
 } dlock_lease_options;
 
 typedef enum dlock_lease_state

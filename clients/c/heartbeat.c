@@ -11,13 +11,13 @@
  * SPDX-License-Identifier: PostgreSQL
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "dlock.h"
@@ -29,7 +29,7 @@ struct dlock_heartbeat
 	void		(*tell) (const dlock_event *event, void *argument);
 	void	   *argument;
 	pthread_t	thread;
-	int			wake;			/* readable once the thread must end */
+	int			wake[2];		/* a pipe, readable once the thread must end */
 	_Atomic int64_t lost_at_us; /* 0: not held */
 };
 
@@ -52,7 +52,7 @@ beat(void *pointer)
 			if (h->tell != NULL)
 				h->tell(&event, h->argument);
 		}
-		fds[0] = (struct pollfd) {.fd = h->wake, .events = POLLIN};
+		fds[0] = (struct pollfd) {.fd = h->wake[0], .events = POLLIN};
 		fds[1] = (struct pollfd) {
 			.fd = dlock_lease_fd(h->lease), .events = dlock_lease_events(h->lease)
 		};
@@ -81,20 +81,29 @@ dlock_heartbeat_start(dlock_lease *lease,
 	h->lease = lease;
 	h->tell = tell;
 	h->argument = argument;
-	h->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	atomic_init(&h->lost_at_us, dlock_lease_is_held(lease) ?
 				dlock_lease_lost_at_us(lease) : 0);
 
 	/* signals are for the program's own threads */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	failed = h->wake < 0 ? errno : pthread_create(&h->thread, NULL, beat, h);
+	failed = pipe(h->wake);
+	if (failed == 0)
+	{
+		/* pipe2() with O_CLOEXEC is not everywhere yet */
+		fcntl(h->wake[0], F_SETFD, FD_CLOEXEC);
+		fcntl(h->wake[1], F_SETFD, FD_CLOEXEC);
+		failed = pthread_create(&h->thread, NULL, beat, h);
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (failed == 0)
 		return h;
 	dlock_error_set(error, DLOCK_UNAVAILABLE, "could not start a thread");
-	if (h->wake >= 0)
-		close(h->wake);
+	if (h->wake[0] > 0)
+	{
+		close(h->wake[0]);
+		close(h->wake[1]);
+	}
 	free(h);
 	return NULL;
 }
@@ -116,8 +125,11 @@ dlock_heartbeat_stop(dlock_heartbeat *h)
 {
 	if (h == NULL)
 		return;
-	eventfd_write(h->wake, 1);
+	/* an empty pipe has room for it */
+	while (write(h->wake[1], "", 1) < 0 && errno == EINTR)
+		;
 	pthread_join(h->thread, NULL);
-	close(h->wake);
+	close(h->wake[0]);
+	close(h->wake[1]);
 	free(h);
 }

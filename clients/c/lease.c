@@ -8,19 +8,19 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* gethostname in C11 */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/random.h>			/* getentropy, on some systems in unistd.h */
 #include <unistd.h>
 
 #include "dlock.h"
 #include "errors.h"
 #include "keep.h"
+#include "text.h"
 
 /* The servers' limit. */
 #define STRING_MAX		255
@@ -42,6 +42,7 @@ struct dlock_lease
 	int64_t		until_us;		/* when to step */
 	bool		done;
 	bool		ended_there;	/* lost because the server said so */
+	bool		logged_in;		/* another lease has been, with the same URL */
 	dlock_error error;			/* of the last attempt */
 };
 
@@ -51,10 +52,13 @@ check_string(const char *what, const char *string, dlock_error *error)
 {
 	size_t		length = string == NULL ? 0 : strlen(string);
 
-	if (length >= 1 && length <= STRING_MAX)
+	if (length < 1 || length > STRING_MAX)
+		dlock_error_set(error, DLOCK_MISUSE, "%s is not 1 to %d bytes long", what,
+						STRING_MAX);
+	else if (!dlock_is_utf8(string))
+		dlock_error_set(error, DLOCK_MISUSE, "%s is not UTF-8", what);
+	else
 		return true;
-	dlock_error_set(error, DLOCK_MISUSE, "%s is not 1 to %d bytes long", what,
-					STRING_MAX);
 	return false;
 }
 
@@ -85,8 +89,17 @@ check_options(const dlock_lease_options *o, const keep_config *config,
 		return false;
 	}
 	for (size_t i = 0; i < o->nnames; i++)
+	{
 		if (!check_string("a lease's name", o->names[i], error))
 			return false;
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(o->names[i], o->names[j]) == 0)
+			{
+				dlock_error_set(error, DLOCK_MISUSE, "\"%s\" is named twice",
+								o->names[i]);
+				return false;
+			}
+	}
 	return (o->owner == NULL || check_string("a lease's owner", o->owner, error)) &&
 		(o->request == NULL || check_string("a request id", o->request, error));
 }
@@ -100,7 +113,7 @@ random_digits(const char *before, size_t count)
 	unsigned char bytes[16];
 
 	if (result == NULL || count > 2 * sizeof(bytes) ||
-		getrandom(bytes, count / 2, 0) != (ssize_t) (count / 2))
+		getentropy(bytes, count / 2) != 0)
 	{
 		free(result);
 		return NULL;
@@ -152,6 +165,7 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 	lease->limit = o->limit;
 	lease->permits = o->permits != 0 ? o->permits : 1;
 	lease->ttl_us = o->ttl_us;
+	lease->logged_in = o->logged_in;
 	lease->until_us = DLOCK_NEVER;
 	lease->owner = o->owner != NULL ? strdup(o->owner) : make_owner();
 	lease->request = o->request != NULL ? strdup(o->request) :
@@ -346,6 +360,18 @@ session_failed(dlock_lease *lease, dlock_event *event)
 	keep_fault	fault = KEEP_UNAVAILABLE;
 
 	lease->error = *dlock_session_error(lease->session);
+
+	/*
+	 * A log-in that has worked before will work again: passwords and
+	 * directories are sometimes wrong for a while.
+	 */
+	if (lease->error.error_class == DLOCK_MISUSE &&
+		lease->asked == KEEP_CONNECT &&
+		(lease->logged_in || lease->keep.reached))
+	{
+		lease->error.error_class = DLOCK_UNAVAILABLE;
+		lease->error.denied = false;
+	}
 	if (lease->error.error_class == DLOCK_MISUSE)
 		fault = KEEP_MISUSE;
 	else if (dlock_error_is_deadlock(&lease->error) &&

@@ -14,7 +14,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* TCP_USER_TIMEOUT */
 #include "session.h"
 
 #include <fcntl.h>
@@ -240,10 +239,13 @@ set_options(const dlock_url *url, MYSQL *mysql)
 			tls |= i != DLOCK_URL_DEFAULT_FILE;
 		}
 	if (tls)
-	{
 		mysql_options(mysql, MYSQL_OPT_SSL_ENFORCE, &on);
-		mysql_options(mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verified);
-	}
+
+	/*
+	 * Versions of the library differ in what they do if nobody says.  An option
+	 * file is read after this, and may say something else.
+	 */
+	mysql_options(mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verified);
 }
 
 /* Begin the operation, or go on with it; "ready" says what has come. */
@@ -422,8 +424,15 @@ set_keep_alive(int fd)
 		int			value;
 	}			options[] =
 	{
-		{TCP_KEEPIDLE, 20}, {TCP_KEEPINTVL, 10}, {TCP_KEEPCNT, 3},
+#ifdef TCP_KEEPIDLE
+		{TCP_KEEPIDLE, 20},
+#else							/* macOS */
+		{TCP_KEEPALIVE, 20},
+#endif
+		{TCP_KEEPINTVL, 10}, {TCP_KEEPCNT, 3},
+#ifdef TCP_USER_TIMEOUT
 		{TCP_USER_TIMEOUT, 30000},
+#endif
 	};
 	int			on = 1;
 

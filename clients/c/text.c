@@ -103,6 +103,29 @@ dlock_text_free(dlock_text *text)
 	*text = (dlock_text) {0};
 }
 
+bool
+dlock_is_utf8(const char *string)
+{
+	const unsigned char *c = (const unsigned char *) string;
+
+	while (*c != '\0')
+	{
+		int			length = *c < 0x80 ? 1 : *c < 0xc2 ? 0 : *c < 0xe0 ? 2 :
+			*c < 0xf0 ? 3 : *c < 0xf5 ? 4 : 0;
+
+		/* the first two bytes tell longer forms, surrogates, and what is too large */
+		if (length == 0 ||
+			(c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] >= 0xa0) ||
+			(c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] >= 0x90))
+			return false;
+		for (int i = 1; i < length; i++)
+			if ((c[i] & 0xc0) != 0x80)
+				return false;
+		c += length;
+	}
+	return true;
+}
+
 static char *
 copy(const char *bytes, size_t length)
 {

@@ -32,6 +32,9 @@ extern void dlock_text_duration(dlock_text *text, int64_t us);
 extern void dlock_text_clear(dlock_text *text);
 extern void dlock_text_free(dlock_text *text);
 
+/* Say whether a string is valid UTF-8. */
+extern bool dlock_is_utf8(const char *string);
+
 /* Rows and columns of text, filled row by row. */
 typedef struct dlock_table
 {

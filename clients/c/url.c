@@ -7,7 +7,6 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* strndup in C11 */
 #include "url.h"
 
 #include <stdlib.h>
@@ -19,6 +18,14 @@ static const char *const parameter_names[DLOCK_URL_PARAMETERS] = {
 	"socket", "ssl-ca", "ssl-cert", "ssl-key", "ssl-verify", "default-file",
 };
 
+/* Overwrite a string, also if nobody reads it any more. */
+static void
+wipe(char *string)
+{
+	for (volatile char *c = string; *c != '\0'; c++)
+		*c = '\0';
+}
+
 void
 dlock_url_free(dlock_url *url)
 {
@@ -27,7 +34,7 @@ dlock_url_free(dlock_url *url)
 	free(url->user);
 	/* it may be a secret */
 	if (url->password != NULL)
-		explicit_bzero(url->password, strlen(url->password));
+		wipe(url->password);
 	free(url->password);
 	free(url->database);
 	for (int i = 0; i < DLOCK_URL_PARAMETERS; i++)
@@ -116,9 +123,12 @@ static bool
 parse_authority(const char *from, const char *to, dlock_url *url,
 				dlock_error *error)
 {
-	const char *at = memrchr(from, '@', (size_t) (to - from));
+	const char *at = NULL;
 	const char *colon;
 
+	for (const char *c = from; c < to; c++)
+		if (*c == '@')
+			at = c;
 	if (at != NULL)
 	{
 		colon = memchr(from, ':', (size_t) (at - from));

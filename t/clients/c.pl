@@ -273,7 +273,9 @@ $p->next_is('denied', qr/^failed misuse 28\S+ \d+ 1 1 /);
 $p->next_is('nobody', qr/^trouble unavailable \S+ \d+ 0 1 /);
 $p->hear(qr/^nobody failed unavailable \S+ \d+ 0 1 /);
 for (['ttl=30', 'names'], ['name=x', 'ttl'], ['name=x ttl=30 owner=', 'owner'], ['name=x name=y ttl=30 mode=shared', 'exclusive'],
-	['name=x ttl=30 mode=permit', 'limit'], ['name=x ttl=30 mode=permit limit=2 permits=3', 'limit'], ['name=' . 'x' x 256 . ' ttl=30', 'name'])
+	['name=x ttl=-1', 'ttl'], ['name=x ttl=30 connect_timeout=-1', 'connect_timeout'], ['name=x ttl=30 keep_at_least=-1', 'keep_at_least'],
+	['name=%e9 ttl=30', 'not UTF-8'], ['name=x ttl=30 owner=%c0%80', 'not UTF-8'], ['name=x ttl=30 request=%ed%a0%80', 'not UTF-8'],
+	['name=x name=y name=x ttl=30', '"x" is named twice'], ['name=x ttl=30 mode=permit', 'limit'], ['name=x ttl=30 mode=permit limit=2 permits=3', 'limit'], ['name=' . 'x' x 256 . ' ttl=30', 'name'])
 {
 	my ($options, $what) = @$_;
 	like($p->ask("new wrong $options"), qr/^error misuse - 0 0 0 .*$what/, "seen without a server: $what");

@@ -51,6 +51,28 @@ reads_durations(void **state)
 }
 
 static void
+tells_utf8(void **state)
+{
+	static const char *const good[] = {
+		"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf",
+		"\xee\x80\x80", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "caf\xc3\xa9 \xe2\x82\xac",
+	};
+	static const char *const bad[] = {
+		"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "caf\xe9", "\xe0\x9f\xbf",
+		"\xe2\x82", "\xe2\x82(", "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x8f\xbf\xbf",
+		"\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xfe\xff",
+	};
+
+	(void) state;
+	for (size_t i = 0; i < LENGTH(good); i++)
+		if (!dlock_is_utf8(good[i]))
+			fail_msg("case %zu is UTF-8", i);
+	for (size_t i = 0; i < LENGTH(bad); i++)
+		if (dlock_is_utf8(bad[i]))
+			fail_msg("case %zu is not UTF-8", i);
+}
+
+static void
 writes_durations(void **state)
 {
 	static const struct
@@ -379,6 +401,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_durations),
+		cmocka_unit_test(tells_utf8),
 		cmocka_unit_test(writes_durations),
 		cmocka_unit_test(writes_lists),
 		cmocka_unit_test(reads_lists),

@@ -9,7 +9,7 @@
  *	new ID KEY=VALUE...		a lease; url=, name= (repeated for several), owner=,
  *							request=, mode=shared|permit, limit=, permits=, and
  *							ttl=, wait=, connect_timeout=, keep_at_least= as
- *							durations
+ *							durations, logged_in=1
  *	start ID, release ID, free ID
  *	show ID					"ID is STATE held 0|1 owner OWNER request REQUEST"
  *	connect URL				another server for the session
@@ -175,6 +175,8 @@ new_lease(char **words, size_t n)
 			o.connect_timeout_us = duration(value);
 		else if (strcmp(words[i], "keep_at_least") == 0)
 			o.keep_at_least_us = duration(value);
+		else if (strcmp(words[i], "logged_in") == 0)
+			o.logged_in = value[0] == '1';
 	}
 	leases[place].lease = dlock_lease_new(url, &o, &error);
 	if (leases[place].lease == NULL)
