@@ -498,6 +498,94 @@ DLOCK_API int64_t dlock_heartbeat_lost_at_us(dlock_heartbeat *heartbeat);
  */
 DLOCK_API void dlock_heartbeat_stop(dlock_heartbeat *heartbeat);
 
+/* ----------------------------------------------------------------- clients */
+
+/*
+ * A client keeps many leases with one connection; see "Many leases, one connection" in
+ * clients/CONTRACT.md.  They all have its owner, so no two of them can have one name.
+ *
+ * Each is acquired as every lease is, by dlock_lease_acquire(), or by steps, on a
+ * connection of its own.  From DLOCK_EVENT_HELD on the client keeps it, and its events
+ * come from the client.  What asks a lease, dlock_lease_release() and _end() work as
+ * ever.
+ *
+ * The client is driven either by the program, in its poll() loop,
+ *
+ *		while (dlock_client_step(client, &lease, &event))
+ *			...
+ *		struct pollfd p = {dlock_client_fd(client), dlock_client_events(client), 0};
+ *		poll(&p, 1, dlock_timeout_ms(dlock_client_until_us(client)));
+ *
+ * with the leases that are being acquired beside it; then the client and its leases are
+ * used by one thread.  Functions that wait drive it too.  Or by threads,
+ * dlock_client_start(): then any thread may call the functions of the client, and
+ * each lease is used by one thread at a time.
+ */
+typedef struct dlock_client dlock_client;
+
+/*
+ * Make a client for a server; see dlock_session_new() for the URL.  An owner that is
+ * NULL is one that nobody else has.
+ */
+DLOCK_API dlock_client *dlock_client_new(const char *url, const char *owner,
+										 dlock_error *error);
+
+/* Free a client, all of whose leases were freed.  This releases nothing. */
+DLOCK_API void dlock_client_free(dlock_client *client);
+
+DLOCK_API const char *dlock_client_owner(const dlock_client *client);
+DLOCK_API dlock_engine dlock_client_engine(const dlock_client *client);
+
+/*
+ * Make a lease of the client, whose owner it has.  Nothing is asked yet.  Returns NULL,
+ * and an error of class misuse, if an option is wrong, if the client is closed, or
+ * if another lease of the client has one of the names: from the time at which it is made
+ * until it has been released, refused or has failed; if that remained in doubt, for one
+ * ttl more; and until the end of keep_at_least_us.
+ */
+DLOCK_API dlock_lease *dlock_client_lease(dlock_client *client,
+										  const dlock_lease_options *options,
+										  dlock_error *error);
+
+/*
+ * Go on without waiting.  Returns true, what has happened, and to which lease, if
+ * something has: then call again before waiting.  With DLOCK_EVENT_TROUBLE, of the
+ * connection, "lease" is NULL.
+ */
+DLOCK_API bool dlock_client_step(dlock_client *client, dlock_lease **lease,
+								 dlock_event *event);
+
+/* What to wait for until the next step, as for a session. */
+DLOCK_API int dlock_client_fd(const dlock_client *client);
+DLOCK_API short dlock_client_events(const dlock_client *client);
+DLOCK_API int64_t dlock_client_until_us(const dlock_client *client);
+
+/*
+ * Release all leases that are held, and acquire none any more; those that are waiting
+ * are cancelled by their next step.  It takes steps until dlock_client_is_done(),
+ * for 5 seconds at most, and some if there is no answer.
+ */
+DLOCK_API void dlock_client_close(dlock_client *client);
+DLOCK_API bool dlock_client_is_done(dlock_client *client);
+
+/* Close, wait until it is done, and end the connections and the threads. */
+DLOCK_API void dlock_client_end(dlock_client *client);
+
+/*
+ * Let threads drive the client: one that keeps the leases, and, if "tell" is not NULL,
+ * one that calls it with each event.  What "tell" does stops no renewal; it may use and
+ * free the lease, but not stop or end the client.  Threads take no signals.  Returns false, and an error, if they cannot
+ * be started.
+ */
+DLOCK_API bool dlock_client_start(dlock_client *client,
+								  void (*tell) (dlock_lease *lease,
+												const dlock_event *event,
+												void *argument),
+								  void *argument, dlock_error *error);
+
+/* Stop the threads.  This waits for a "tell", but not for a call that is under way. */
+DLOCK_API void dlock_client_stop(dlock_client *client);
+
 #ifdef __cplusplus
 }
 #endif

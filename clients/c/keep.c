@@ -423,6 +423,7 @@ keep_answered(keep *k, keep_answer answer, int64_t token, int64_t now_us)
 	else
 	{
 		k->given_back = answer == KEEP_TRUE;
+		k->maybe_held = false;
 		finish(k);
 	}
 }

@@ -189,7 +189,8 @@ typedef struct keep
 	bool		connected;		/* there is a connection */
 	bool		fresh;			/* it was made for the present attempt */
 	bool		reached;		/* there was one */
-	bool		maybe_held;		/* the server may have a hold for the acquire */
+	bool		maybe_held;		/* the server may have a hold for an acquire that has
+								 * no answer, or was not given back with one */
 	bool		was_held;
 	bool		rest;			/* the server may still have some of a lost lease */
 	bool		unwanted;		/* the attempt under way is to be dropped */

@@ -17,44 +17,18 @@
 #include <sys/random.h>			/* getentropy, on some systems in unistd.h */
 #include <unistd.h>
 
-#include "dlock.h"
 #include "errors.h"
-#include "keep.h"
+#include "lease.h"
 #include "text.h"
 
-/* The servers' limit. */
-#define STRING_MAX		255
-
-struct dlock_lease
-{
-	keep		keep;
-	dlock_session *session;
-	dlock_mode	mode;
-	int32_t		limit;
-	int32_t		permits;
-	int64_t		ttl_us;
-	size_t		nnames;
-	char	  **names;
-	char	   *owner;
-	char	   *request;
-	int64_t    *tokens;			/* of the names, of the last grant */
-	keep_action_kind asked;		/* what the session does; KEEP_AWAIT: nothing */
-	int64_t		until_us;		/* when to step */
-	bool		done;
-	bool		ended_there;	/* lost because the server said so */
-	bool		logged_in;		/* another lease has been, with the same URL */
-	dlock_error error;			/* of the last attempt */
-};
-
-/* Check a string that is to be sent to a server. */
-static bool
-check_string(const char *what, const char *string, dlock_error *error)
+bool
+dlock_check_string(const char *what, const char *string, dlock_error *error)
 {
 	size_t		length = string == NULL ? 0 : strlen(string);
 
-	if (length < 1 || length > STRING_MAX)
+	if (length < 1 || length > DLOCK_STRING_MAX)
 		dlock_error_set(error, DLOCK_MISUSE, "%s is not 1 to %d bytes long", what,
-						STRING_MAX);
+						DLOCK_STRING_MAX);
 	else if (!dlock_is_utf8(string))
 		dlock_error_set(error, DLOCK_MISUSE, "%s is not UTF-8", what);
 	else
@@ -90,7 +64,7 @@ check_options(const dlock_lease_options *o, const keep_config *config,
 	}
 	for (size_t i = 0; i < o->nnames; i++)
 	{
-		if (!check_string("a lease's name", o->names[i], error))
+		if (!dlock_check_string("a lease's name", o->names[i], error))
 			return false;
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(o->names[i], o->names[j]) == 0)
@@ -100,8 +74,8 @@ check_options(const dlock_lease_options *o, const keep_config *config,
 				return false;
 			}
 	}
-	return (o->owner == NULL || check_string("a lease's owner", o->owner, error)) &&
-		(o->request == NULL || check_string("a request id", o->request, error));
+	return (o->owner == NULL || dlock_check_string("a lease's owner", o->owner, error)) &&
+		(o->request == NULL || dlock_check_string("a request id", o->request, error));
 }
 
 /* So many random hexadecimal digits; NULL if there are none. */
@@ -124,9 +98,9 @@ random_digits(const char *before, size_t count)
 	return result;
 }
 
-/* An owner that nobody else has: host, process, random. */
-static char *
-make_owner(void)
+/* Host, process, random. */
+char *
+dlock_make_owner(void)
 {
 	char		host[65] = "";
 	char		before[100];
@@ -140,6 +114,14 @@ make_owner(void)
 dlock_lease *
 dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *error)
 {
+	return dlock_lease_make(url, NULL, o, error);
+}
+
+dlock_lease *
+dlock_lease_make(const char *url, dlock_client *client,
+				 const dlock_lease_options *o, dlock_error *error)
+{
+	const char *owner = client != NULL ? dlock_client_owner(client) : o->owner;
 	dlock_lease *lease;
 	keep_config config = {
 		.ttl_us = o->ttl_us,
@@ -147,7 +129,8 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 		.connect_timeout_us = o->connect_timeout_us != 0 ?
 			o->connect_timeout_us : DLOCK_CONNECT_TIMEOUT_US,
 		.keep_at_least_us = o->keep_at_least_us,
-		.owner_is_ours = o->owner == NULL,
+		/* a client gives back by the token */
+		.owner_is_ours = owner == NULL,
 	};
 	char	   *name;
 
@@ -167,7 +150,8 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 	lease->ttl_us = o->ttl_us;
 	lease->logged_in = o->logged_in;
 	lease->until_us = DLOCK_NEVER;
-	lease->owner = o->owner != NULL ? strdup(o->owner) : make_owner();
+	lease->client = client;
+	lease->owner = owner != NULL ? strdup(owner) : dlock_make_owner();
 	lease->request = o->request != NULL ? strdup(o->request) :
 		random_digits("", 32);
 	lease->names = calloc(o->nnames, sizeof(*lease->names));
@@ -180,9 +164,10 @@ dlock_lease_new(const char *url, const dlock_lease_options *o, dlock_error *erro
 	if (lease->nnames < o->nnames)
 		dlock_error_set(error, DLOCK_UNAVAILABLE,
 						"out of memory, or of random numbers");
-	else
+	else if (client == NULL)
 		lease->session = dlock_session_new(url, error);
-	if (lease->session != NULL)
+	if (lease->session != NULL ||
+		(client != NULL && error->error_class == DLOCK_NO_ERROR))
 		return lease;
 	dlock_lease_free(lease);
 	return NULL;
@@ -193,6 +178,8 @@ dlock_lease_free(dlock_lease *lease)
 {
 	if (lease == NULL)
 		return;
+	if (lease->client != NULL)
+		dlock_client_forget(lease->client, lease);
 	dlock_session_free(lease->session);
 	for (size_t i = 0; i < lease->nnames; i++)
 		free(lease->names[i]);
@@ -213,6 +200,11 @@ dlock_lease_start(dlock_lease *lease)
 void
 dlock_lease_release(dlock_lease *lease)
 {
+	if (lease->kept)
+	{
+		dlock_client_release(lease->client, lease);
+		return;
+	}
 	keep_release(&lease->keep, dlock_now_us());
 	lease->until_us = 0;
 }
@@ -308,6 +300,8 @@ answered(dlock_lease *lease)
 
 	if (lease->asked == KEEP_CONNECT)
 	{
+		if (lease->client != NULL)
+			dlock_client_log_in(lease->client);
 		lease->asked = KEEP_AWAIT;
 		keep_connected(&lease->keep, dlock_now_us());
 		return;
@@ -365,9 +359,9 @@ session_failed(dlock_lease *lease, dlock_event *event)
 	 * A log-in that has worked before will work again: passwords and
 	 * directories are sometimes wrong for a while.
 	 */
-	if (lease->error.error_class == DLOCK_MISUSE &&
-		lease->asked == KEEP_CONNECT &&
-		(lease->logged_in || lease->keep.reached))
+	if (lease->error.error_class == DLOCK_MISUSE && lease->session->refused &&
+		(lease->logged_in || lease->keep.reached ||
+		 (lease->client != NULL && dlock_client_was_logged_in(lease->client))))
 	{
 		lease->error.error_class = DLOCK_UNAVAILABLE;
 		lease->error.denied = false;
@@ -409,6 +403,21 @@ dropped(dlock_lease *lease, dlock_event *event)
 	return attempt_failed(lease, event);
 }
 
+void
+dlock_lease_explain_loss(const dlock_lease *lease, bool ended_there,
+						 const dlock_error *cause, dlock_error *error)
+{
+	if (ended_there)
+		dlock_error_set(error, DLOCK_LOST,
+						"the lease on \"%s\" has ended, or was ended by an operator",
+						lease->names[0]);
+	else
+		dlock_error_set(error, DLOCK_LOST,
+						"the lease on \"%s\" could not be renewed in time%s%s",
+						lease->names[0], cause->message[0] != '\0' ? ": " : "",
+						cause->message);
+}
+
 /* Say why it is lost, or could not be acquired. */
 static void
 explain(dlock_lease *lease, dlock_event *event)
@@ -418,15 +427,8 @@ explain(dlock_lease *lease, dlock_event *event)
 	switch (event->kind)
 	{
 		case DLOCK_EVENT_LOST:
-			if (lease->ended_there)
-				dlock_error_set(&lease->error, DLOCK_LOST,
-								"the lease on \"%s\" has ended, or was ended by an operator",
-								lease->names[0]);
-			else
-				dlock_error_set(&lease->error, DLOCK_LOST,
-								"the lease on \"%s\" could not be renewed in time%s%s",
-								lease->names[0], cause.message[0] != '\0' ? ": " : "",
-								cause.message);
+			dlock_lease_explain_loss(lease, lease->ended_there, &cause,
+									 &lease->error);
 			break;
 		case DLOCK_EVENT_FAILED:
 			/* the time was up between two attempts, or there was none */
@@ -495,7 +497,8 @@ go_on(dlock_lease *lease, int64_t until_us, dlock_event *event, bool *again)
 			case DLOCK_STEP_FAILED:
 				return session_failed(lease, event);
 		}
-	session_us = dlock_session_until_us(lease->session);
+	session_us = lease->session != NULL ?
+		dlock_session_until_us(lease->session) : DLOCK_NEVER;
 	lease->until_us = session_us < until_us ? session_us : until_us;
 	return false;
 }
@@ -504,6 +507,14 @@ bool
 dlock_lease_step(dlock_lease *lease, dlock_event *event)
 {
 	*event = (dlock_event) {.deadline_us = lease->keep.deadline_us};
+	if (lease->kept || lease->done)
+		return false;
+	if (lease->client != NULL && dlock_client_is_closing(lease->client))
+		keep_release(&lease->keep, dlock_now_us());
+	/* that is no trouble: the next call is made on another connection */
+	if (lease->session != NULL && lease->asked == KEEP_AWAIT &&
+		dlock_session_close_if_dead(lease->session))
+		keep_failed(&lease->keep, KEEP_UNAVAILABLE, dlock_now_us());
 	for (;;)
 	{
 		keep_action action = keep_next(&lease->keep, dlock_now_us());
@@ -524,6 +535,18 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 				break;
 			case KEEP_CONNECT:
 				lease->asked = KEEP_CONNECT;
+				if (lease->session == NULL)
+					lease->session = dlock_client_lend(lease->client);
+				if (lease->session == NULL)
+				{
+					dlock_error_set(&lease->error, DLOCK_UNAVAILABLE, "out of memory");
+					lease->asked = KEEP_AWAIT;
+					keep_failed(&lease->keep, KEEP_UNAVAILABLE, dlock_now_us());
+					if (attempt_failed(lease, event))
+						break;
+					continue;
+				}
+				dlock_session_hurry(lease->session, action.until_us);
 				started = dlock_session_connect(lease->session, DLOCK_NEVER);
 				if (started || !session_failed(lease, event))
 					continue;
@@ -544,9 +567,14 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 			case KEEP_TELL_FAILED:
 			case KEEP_TELL_RELEASED:
 				fill_event(lease, &action, event);
+				if (action.kind == KEEP_TELL_HELD && lease->client != NULL)
+					dlock_client_keep(lease->client, lease);
 				break;
 			case KEEP_DONE:
-				dlock_session_close(lease->session);
+				if (lease->client != NULL)
+					dlock_client_refused(lease->client, lease);
+				else
+					dlock_session_close(lease->session);
 				lease->done = true;
 				lease->until_us = DLOCK_NEVER;
 				return false;
@@ -561,13 +589,13 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 int
 dlock_lease_fd(const dlock_lease *lease)
 {
-	return dlock_session_fd(lease->session);
+	return lease->session == NULL ? -1 : dlock_session_fd(lease->session);
 }
 
 short
 dlock_lease_events(const dlock_lease *lease)
 {
-	return dlock_session_events(lease->session);
+	return lease->session == NULL ? 0 : dlock_session_events(lease->session);
 }
 
 int64_t
@@ -579,19 +607,22 @@ dlock_lease_until_us(const dlock_lease *lease)
 bool
 dlock_lease_is_done(const dlock_lease *lease)
 {
-	return lease->done;
+	return lease->kept ? dlock_client_look(lease->client, lease).done :
+		lease->done;
 }
 
 bool
 dlock_lease_is_held(const dlock_lease *lease)
 {
-	return keep_is_held(&lease->keep, dlock_now_us());
+	return lease->kept ? dlock_client_is_held(lease->client, lease) :
+		keep_is_held(&lease->keep, dlock_now_us());
 }
 
 dlock_lease_state
 dlock_lease_state_now(const dlock_lease *lease)
 {
-	switch (lease->keep.state)
+	switch (lease->kept ? dlock_client_look(lease->client, lease).state :
+			lease->keep.state)
 	{
 		case KEEP_NEW:
 			return DLOCK_LEASE_NEW;
@@ -617,12 +648,16 @@ dlock_lease_token(const dlock_lease *lease, size_t name)
 int64_t
 dlock_lease_deadline_us(const dlock_lease *lease)
 {
+	if (lease->kept)
+		return dlock_client_look(lease->client, lease).deadline_us;
 	return lease->keep.was_held ? lease->keep.deadline_us : 0;
 }
 
 int64_t
 dlock_lease_lost_at_us(const dlock_lease *lease)
 {
+	if (lease->kept)
+		return dlock_client_look(lease->client, lease).lost_at_us;
 	return lease->keep.was_held ? lease->keep.lost_at_us : 0;
 }
 
@@ -641,7 +676,8 @@ dlock_lease_request(const dlock_lease *lease)
 dlock_engine
 dlock_lease_engine(const dlock_lease *lease)
 {
-	return dlock_session_engine(lease->session);
+	return lease->client != NULL ? dlock_client_engine(lease->client) :
+		dlock_session_engine(lease->session);
 }
 
 /* Wait until there is something to do for a lease. */
@@ -652,6 +688,11 @@ wait_for(const dlock_lease *lease)
 		.fd = dlock_lease_fd(lease), .events = dlock_lease_events(lease)
 	};
 
+	if (lease->client != NULL)
+	{
+		dlock_client_wait(lease->client, p.fd, p.events, lease->until_us);
+		return;
+	}
 	poll(&p, 1, dlock_timeout_ms(dlock_lease_until_us(lease)));
 }
 
@@ -677,9 +718,11 @@ dlock_lease_acquire(dlock_lease *lease, dlock_error *error)
 				default:
 					break;
 			}
+		if (lease->client != NULL)
+			dlock_client_go_on(lease->client);
 		if (dlock_lease_is_held(lease))
 			return true;
-		if (lease->done || lease->keep.state > KEEP_HELD)
+		if (lease->done || lease->kept || lease->keep.state > KEEP_HELD)
 		{
 			dlock_error_set(error, DLOCK_MISUSE, "the lease has ended before");
 			return false;
@@ -698,8 +741,12 @@ dlock_lease_end(dlock_lease *lease)
 
 		while (dlock_lease_step(lease, &event))
 			;
-		if (lease->done)
+		if (lease->kept)
+			dlock_client_await(lease->client, lease);
+		if (lease->kept || lease->done)
 			return;
+		if (lease->client != NULL)
+			dlock_client_go_on(lease->client);
 		wait_for(lease);
 	}
 }

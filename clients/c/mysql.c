@@ -7,6 +7,12 @@
  * in between.  So an operation under way cannot just be forgotten: to close, we
  * shut the socket and let the operation run into its error.
  *
+ * If a host has several addresses, the library waits in connect() for all but the
+ * first, since only its first socket does not block; and it waits for one that took
+ * the connection and is silent.  So we look the host up, and let the library have one
+ * address at a time, each for its share of the time.  Only if certificates are
+ * verified, which it does by the name, does it get the name.
+ *
  * Text goes to the server as literals of bytes.  What they mean depends neither on
  * its sql_mode nor on a character set: see add_bytes().  Answers come in the character
  * set of the last SET NAMES; init_connect or an option file may have made one, so
@@ -45,6 +51,12 @@ typedef struct mysql_wire
 	mysql_operation operation;
 	bool		started;
 	int			waits;			/* what the operation waits for; 0: it has ended */
+	int64_t		timeout_us;		/* when the library wants to hear of it */
+	/* Of MYSQL_CONNECT: the addresses of the host, or NULL to go by its name. */
+	char	  **addresses;
+	size_t		address;		/* the one that is being tried */
+	size_t		naddresses;
+	int64_t		share_until_us; /* how long */
 	/* What operations have returned. */
 	MYSQL	   *connected;
 	MYSQL_RES  *result;
@@ -205,6 +217,16 @@ mysql_prepare_call(dlock_session *s, const dlock_arg *args, size_t nargs)
 	dlock_text_add(&s->sql, ")");
 }
 
+/* Say whether the URL wants certificates to be verified. */
+static bool
+wants_verification(const dlock_url *url)
+{
+	const char *verify = url->parameters[DLOCK_URL_SSL_VERIFY];
+
+	return verify != NULL ? verify[0] == '1' :
+		url->parameters[DLOCK_URL_SSL_CA] != NULL;
+}
+
 static void
 set_options(const dlock_url *url, MYSQL *mysql)
 {
@@ -218,8 +240,7 @@ set_options(const dlock_url *url, MYSQL *mysql)
 	unsigned int no_files = 0;
 	unsigned int tcp = MYSQL_PROTOCOL_TCP;
 	my_bool		on = 1;
-	my_bool		verified = verify != NULL ? verify[0] == '1' :
-		url->parameters[DLOCK_URL_SSL_CA] != NULL;
+	my_bool		verified = wants_verification(url);
 	bool		tls = verify != NULL;
 
 	mysql_options(mysql, MYSQL_OPT_NONBLOCK, NULL);
@@ -262,7 +283,9 @@ run(dlock_session *s, mysql_wire *wire, int ready)
 		case MYSQL_CONNECT:
 			wire->waits = !start ?
 				mysql_real_connect_cont(&wire->connected, wire->mysql, ready) :
-				mysql_real_connect_start(&wire->connected, wire->mysql, url->host,
+				mysql_real_connect_start(&wire->connected, wire->mysql,
+										 wire->addresses != NULL ?
+										 wire->addresses[wire->address] : url->host,
 										 url->user, url->password, url->database,
 										 url->port,
 										 url->parameters[DLOCK_URL_SOCKET],
@@ -306,32 +329,116 @@ run(dlock_session *s, mysql_wire *wire, int ready)
 		s->events |= POLLOUT;
 	if ((wire->waits & MYSQL_WAIT_EXCEPT) != 0)
 		s->events |= POLLPRI;
-	if (wire->waits == 0)
-		s->wire_until_us = 0;	/* the next step has something to do */
-	else if (wire->waits & MYSQL_WAIT_TIMEOUT)
-		s->wire_until_us = dlock_now_us() +
-			(int64_t) mysql_get_timeout_value_ms(wire->mysql) * 1000;
-	else
-		s->wire_until_us = DLOCK_NEVER;
+	wire->timeout_us = (wire->waits & MYSQL_WAIT_TIMEOUT) == 0 ? DLOCK_NEVER :
+		dlock_now_us() + (int64_t) mysql_get_timeout_value_ms(wire->mysql) * 1000;
+	/* if it has ended, the next step has something to do */
+	s->wire_until_us = wire->waits == 0 ? 0 : wire->timeout_us;
+	if (wire->operation == MYSQL_CONNECT && wire->share_until_us < s->wire_until_us)
+		s->wire_until_us = wire->share_until_us;
+}
+
+/* Begin to connect to the present address. */
+static bool
+begin(dlock_session *s, mysql_wire *wire)
+{
+	int64_t		now_us = dlock_now_us();
+
+	wire->mysql = mysql_init(NULL);
+	if (wire->mysql == NULL)
+		return false;
+	set_options(&s->url, wire->mysql);
+	wire->operation = MYSQL_CONNECT;
+	wire->started = false;
+	wire->share_until_us = wire->address + 1 >= wire->naddresses ? DLOCK_NEVER :
+		now_us + (s->hurry_us - now_us) /
+		(int64_t) (wire->naddresses - wire->address);
+	run(s, wire, 0);
+	return true;
+}
+
+/* End the operation under way, and close the connection. */
+static void
+abandon(dlock_session *s, mysql_wire *wire)
+{
+	for (int i = 0; wire->waits != 0 && i < 100; i++)
+	{
+		int			fd = mysql_get_socket(wire->mysql);
+
+		if (fd >= 0)
+			shutdown(fd, SHUT_RDWR);
+		run(s, wire, MYSQL_WAIT_TIMEOUT);
+	}
+	mysql_free_result(wire->result);
+	wire->result = NULL;
+	mysql_close(wire->mysql);
+	wire->mysql = NULL;
+}
+
+static void
+free_wire(dlock_session *s, mysql_wire *wire)
+{
+	if (wire != NULL)
+		dlock_addresses_free(wire->addresses);
+	free(wire);
+	s->wire = NULL;
+}
+
+/* Say whether the library verifies certificates, as the URL or an option file says. */
+static bool
+verifies(mysql_wire *wire)
+{
+	my_bool		verified = 0;
+
+	mysql_get_optionv(wire->mysql, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verified);
+	return verified != 0;
 }
 
 static void
 mysql_connect(dlock_session *s)
 {
+	const dlock_url *url = &s->url;
 	mysql_wire *wire = calloc(1, sizeof(*wire));
+	bool		begun = wire != NULL;
 
-	if (wire != NULL)
-		wire->mysql = mysql_init(NULL);
-	if (wire == NULL || wire->mysql == NULL)
+	/* without a port, "localhost" is a socket */
+	if (begun && url->host != NULL && url->parameters[DLOCK_URL_SOCKET] == NULL &&
+		(url->port != 0 || strcmp(url->host, "localhost") != 0) &&
+		!wants_verification(url))
+		wire->naddresses = dlock_addresses(url->host, &wire->addresses);
+	if (begun && wire->naddresses == 0)
 	{
-		free(wire);
+		dlock_addresses_free(wire->addresses);
+		wire->addresses = NULL;
+	}
+	begun = begun && begin(s, wire);
+	if (begun && wire->addresses != NULL && verifies(wire))
+	{
+		/* an option file says so, which has been read only now */
+		abandon(s, wire);
+		dlock_addresses_free(wire->addresses);
+		wire->addresses = NULL;
+		wire->naddresses = 0;
+		begun = begin(s, wire);
+	}
+	if (!begun)
+	{
+		free_wire(s, wire);
 		dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
 		return;
 	}
-	set_options(&s->url, wire->mysql);
-	wire->operation = MYSQL_CONNECT;
 	s->wire = wire;
-	run(s, wire, 0);
+}
+
+/* Turn to the next address, if there is one; "silent" if this one has not failed. */
+static bool
+go_on(dlock_session *s, mysql_wire *wire, bool silent)
+{
+	if (wire->operation != MYSQL_CONNECT || wire->address + 1 >= wire->naddresses ||
+		(silent && dlock_now_us() < wire->share_until_us))
+		return false;
+	abandon(s, wire);
+	wire->address++;
+	return begin(s, wire);
 }
 
 /* Run the operation as far as it goes; returns whether it has ended. */
@@ -355,7 +462,9 @@ run_on(dlock_session *s, mysql_wire *wire)
 			if ((p.revents & ~(POLLOUT | POLLPRI)) != 0)
 				ready |= wire->waits & (MYSQL_WAIT_READ | MYSQL_WAIT_WRITE);
 		}
-		else if (dlock_now_us() >= s->wire_until_us)
+		else if (go_on(s, wire, true))
+			continue;
+		else if (wire->mysql != NULL && dlock_now_us() >= wire->timeout_us)
 			ready = MYSQL_WAIT_TIMEOUT;
 		if (ready == 0)
 			return false;
@@ -378,18 +487,17 @@ mysql_close_wire(dlock_session *s)
 {
 	mysql_wire *wire = s->wire;
 
-	for (int i = 0; wire->waits != 0 && i < 100; i++)
-	{
-		int			fd = mysql_get_socket(wire->mysql);
+	if (wire->mysql != NULL)
+		abandon(s, wire);
+	free_wire(s, wire);
+}
 
-		if (fd >= 0)
-			shutdown(fd, SHUT_RDWR);
-		run(s, wire, MYSQL_WAIT_TIMEOUT);
-	}
-	mysql_free_result(wire->result);
-	mysql_close(wire->mysql);
-	free(wire);
-	s->wire = NULL;
+static dlock_step
+out_of_memory(dlock_session *s)
+{
+	dlock_error_set(&s->error, DLOCK_UNAVAILABLE, "out of memory");
+	s->error.disconnected = true;
+	return DLOCK_STEP_FAILED;
 }
 
 /* Take the library's error. */
@@ -482,10 +590,17 @@ mysql_step(dlock_session *s)
 {
 	mysql_wire *wire = s->wire;
 
-	while (run_on(s, wire))
+	while (wire->mysql != NULL && run_on(s, wire))
 		switch (wire->operation)
 		{
 			case MYSQL_CONNECT:
+				/* as the library does, if connect() has failed */
+				if (wire->mysql != NULL && wire->connected == NULL &&
+					(mysql_errno(wire->mysql) == 2002 ||
+					 mysql_errno(wire->mysql) == 2003) && go_on(s, wire, false))
+					continue;
+				if (wire->mysql == NULL)
+					return out_of_memory(s);
 				if (wire->connected == NULL)
 					return failed(s, wire);
 				set_keep_alive(s->fd);
@@ -519,6 +634,8 @@ mysql_step(dlock_session *s)
 			case MYSQL_NOTHING:
 				return DLOCK_STEP_DONE;
 		}
+	if (wire->mysql == NULL)
+		return out_of_memory(s);
 	return DLOCK_STEP_WAIT;
 }
 

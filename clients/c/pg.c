@@ -8,9 +8,11 @@
  * PQsendQueryParams(), a transaction of its own without a prepared statement,
  * so a pooler may stand in between.
  *
- * Silent hosts.  Without waiting, libpq goes on to the next of several hosts
- * only if one refuses; the caller must limit how long one may be silent.  So
- * the next connection begins with the host after the one at which the last was
+ * Silent hosts.  Without waiting, libpq goes on to the next of several hosts, or to
+ * the next address of one, only if one refuses.  So each has a share of the time.
+ * When that is over, libpq begins anew, with a list that lacks the silent address:
+ * all else stays libpq's business, and names are looked up once more only then.
+ * And the next attempt begins with the host after the one at which the last was
  * given up, or that turned out to be a standby, which renews nothing.
  *
  * SPDX-License-Identifier: PostgreSQL
@@ -54,6 +56,7 @@ typedef struct pg_wire
 	PGconn	   *connection;
 	pg_phase	phase;
 	bool		flushed;
+	int64_t		share_until_us;
 	PGresult   *result;			/* the last that has come */
 } pg_wire;
 
@@ -67,6 +70,7 @@ typedef struct pg_memory
 {
 	char	   *schema;			/* of the functions, quoted */
 	char	   *next[LISTS];	/* the lists for the next one; NULL: as given */
+	char	   *rest[LISTS];	/* what is not silent, in the present attempt */
 } pg_memory;
 
 static const char schema_query[] =
@@ -151,7 +155,10 @@ pg_free(dlock_session *s)
 	{
 		free(memory->schema);
 		for (size_t i = 0; i < LISTS; i++)
+		{
 			free(memory->next[i]);
+			free(memory->rest[i]);
+		}
 	}
 	free(memory);
 	s->memory = NULL;
@@ -250,10 +257,154 @@ turn_to_next_host(pg_memory *memory, PGconn *connection)
 	}
 }
 
+/* A host to try; "" is what was not given. */
+typedef struct pg_host
+{
+	char		text[LISTS][DLOCK_HOST_SIZE];	/* as in "lists" */
+} pg_host;
+
+/* Copy an element of a list; the only one is for all.  False if there is none. */
+static bool
+get_element(const char *list, size_t i, char *element)
+{
+	const char *c = list;
+
+	if (list == NULL)
+		return false;
+	while (i-- > 0 && strchr(list, ',') != NULL)
+	{
+		c = strchr(c, ',');
+		if (c == NULL)
+			return false;
+		c++;
+	}
+	snprintf(element, DLOCK_HOST_SIZE, "%.*s", (int) strcspn(c, ","), c);
+	return true;
+}
+
+/* The hosts that a connection tries, in memory to be freed; NULL if there is none. */
+static pg_host *
+get_hosts(PGconn *connection, size_t *n)
+{
+	PQconninfoOption *options = PQconninfo(connection);
+	const char *given[LISTS] = {0};
+	pg_host    *hosts;
+	size_t		commas = 0;
+
+	for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
+		for (size_t i = 0; i < LISTS; i++)
+			if (strcmp(o->keyword, lists[i]) == 0)
+				given[i] = o->val;
+	/* hosts and addresses are as many, if both are given */
+	for (const char *c = given[1] != NULL && given[1][0] != '\0' ? given[1] : given[0];
+		 c != NULL && *c != '\0'; c++)
+		commas += *c == ',';
+	*n = commas + 1;
+	hosts = calloc(*n, sizeof(*hosts));
+	for (size_t i = 0; hosts != NULL && i < *n; i++)
+		for (size_t j = 0; j < LISTS; j++)
+			(void) get_element(given[j], i, hosts[i].text[j]);
+	PQconninfoFree(options);
+	return hosts;
+}
+
+/* Say whether a host may have several addresses. */
+static bool
+is_name(const pg_host *host)
+{
+	return host->text[0][0] != '\0' && strchr("/@", host->text[0][0]) == NULL &&
+		host->text[1][0] == '\0';
+}
+
+/* The connection has a share of what is left of the time. */
 static void
-pg_connect(dlock_session *s)
+set_share(dlock_session *s, pg_wire *wire)
+{
+	size_t		n = 0;
+	pg_host    *hosts = get_hosts(wire->connection, &n);
+	int64_t		now_us = dlock_now_us();
+
+	wire->share_until_us = DLOCK_NEVER;
+	/* a name may have more addresses */
+	if (hosts != NULL)
+		wire->share_until_us = now_us +
+			(s->hurry_us - now_us) / (int64_t) (n + is_name(&hosts[0]));
+	free(hosts);
+}
+
+/*
+ * The address that is being tried is silent: set memory->rest to what is left to
+ * try.  Returns false if that is nothing.
+ */
+static bool
+leave_out(pg_memory *memory, PGconn *connection)
+{
+	const char *at[LISTS] = {
+		PQhost(connection), PQhostaddr(connection), PQport(connection),
+	};
+	dlock_text	rest[LISTS] = {0};
+	size_t		n = 0;
+	pg_host    *hosts = get_hosts(connection, &n);
+	size_t		silent = 0;
+	size_t		left = 0;
+	bool		complete = hosts != NULL;
+
+	for (size_t i = n; hosts != NULL && i-- > 0;)
+	{
+		const pg_host *h = &hosts[i];
+
+		if ((h->text[0][0] == '\0' || strcmp(h->text[0], at[0]) == 0) &&
+			(h->text[1][0] == '\0' || strcmp(h->text[1], at[1]) == 0) &&
+			(h->text[2][0] == '\0' || strcmp(h->text[2], at[2]) == 0))
+			silent = i;
+	}
+	for (size_t i = 0; hosts != NULL && i < n; i++)
+	{
+		char	   *as_given[] = {hosts[i].text[1], NULL};
+		char	  **addresses = as_given;
+
+		if (i == silent && (!is_name(&hosts[i]) ||
+							dlock_addresses(hosts[i].text[0], &addresses) == 0))
+			continue;
+		for (char **a = addresses; *a != NULL; a++)
+			if (i != silent || strcmp(*a, at[1]) != 0)
+			{
+				for (size_t j = 0; j < LISTS; j++)
+				{
+					dlock_text_add(&rest[j], left > 0 ? "," : "");
+					dlock_text_add(&rest[j], j == 1 ? *a : hosts[i].text[j]);
+				}
+				left++;
+			}
+		if (i == silent)
+			dlock_addresses_free(addresses);
+	}
+	for (size_t j = 0; j < LISTS; j++)
+		complete = complete && !rest[j].failed;
+	for (size_t j = 0; j < LISTS; j++)
+	{
+		/* a list of nothing is none */
+		bool		empty = rest[j].length < left;
+
+		if (complete && left > 0)
+		{
+			free(memory->rest[j]);
+			memory->rest[j] = empty ? NULL : rest[j].data;
+			rest[j].data = empty ? rest[j].data : NULL;
+		}
+		free(rest[j].data);
+	}
+	free(hosts);
+	return complete && left > 0;
+}
+
+/* Begin to connect, to all hosts or to the rest of them. */
+static void
+begin(dlock_session *s)
 {
 	pg_memory  *memory = s->memory;
+	bool		is_rest = memory->rest[0] != NULL || memory->rest[1] != NULL;
+	char	  **next = is_rest ? memory->rest : memory->next;
 	const char *keywords[DEFAULTS + 2 + LISTS + 1] = {0};
 	const char *values[DEFAULTS + 2 + LISTS + 1] = {0};
 	pg_wire    *wire = calloc(1, sizeof(*wire));
@@ -276,10 +427,10 @@ pg_connect(dlock_session *s)
 	keywords[n] = "client_encoding";
 	values[n++] = "UTF8";
 	for (size_t i = 0; i < LISTS; i++)
-		if (memory->next[i] != NULL)
+		if (next[i] != NULL)
 		{
 			keywords[n] = lists[i];
-			values[n++] = memory->next[i];
+			values[n++] = next[i];
 		}
 
 	wire->connection = PQconnectStartParams(keywords, values, 1);
@@ -295,6 +446,25 @@ pg_connect(dlock_session *s)
 	PQsetNoticeReceiver(wire->connection, ignore_notice, NULL);
 	s->fd = PQsocket(wire->connection);
 	s->events = POLLOUT;
+	set_share(s, wire);
+	s->wire_until_us = wire->share_until_us;
+}
+
+static void
+forget_rest(pg_memory *memory)
+{
+	for (size_t i = 0; i < LISTS; i++)
+	{
+		free(memory->rest[i]);
+		memory->rest[i] = NULL;
+	}
+}
+
+static void
+pg_connect(dlock_session *s)
+{
+	forget_rest(s->memory);
+	begin(s);
 }
 
 static void
@@ -303,9 +473,11 @@ pg_close(dlock_session *s)
 	pg_wire    *wire = s->wire;
 	pg_memory  *memory = s->memory;
 
-	if ((wire->phase == PG_CONNECTING &&
-		 PQstatus(wire->connection) != CONNECTION_BAD) ||
-		(s->failed && strcmp(s->error.sqlstate, "25006") == 0))
+	/* once some were left out, all have been tried */
+	if (memory->rest[0] == NULL && memory->rest[1] == NULL &&
+		((wire->phase == PG_CONNECTING &&
+		  PQstatus(wire->connection) != CONNECTION_BAD) ||
+		 (s->failed && strcmp(s->error.sqlstate, "25006") == 0)))
 		turn_to_next_host(memory, wire->connection);
 	PQclear(wire->result);
 	/* says no good-bye if the socket takes none: libpq does not block here */
@@ -417,7 +589,21 @@ step_connecting(dlock_session *s, pg_wire *wire)
 		return refused(s, wire);
 	/* libpq expects that we have waited for its socket */
 	if (poll(&p, 1, 0) <= 0)
+	{
+		if (dlock_now_us() < wire->share_until_us)
+			return DLOCK_STEP_WAIT;
+		wire->share_until_us = DLOCK_NEVER;
+		s->wire_until_us = DLOCK_NEVER;
+		if (!leave_out(memory, wire->connection))
+			return DLOCK_STEP_WAIT;
+		PQfinish(wire->connection);
+		free(wire);
+		s->wire = NULL;
+		s->fd = -1;
+		begin(s);
+		/* if it could not, the next step says so */
 		return DLOCK_STEP_WAIT;
+	}
 	switch (PQconnectPoll(wire->connection))
 	{
 		case PGRES_POLLING_READING:
@@ -428,6 +614,7 @@ step_connecting(dlock_session *s, pg_wire *wire)
 			break;
 		case PGRES_POLLING_OK:
 			s->fd = PQsocket(wire->connection);
+			s->wire_until_us = DLOCK_NEVER;
 			if (PQsetnonblocking(wire->connection, 1) != 0)
 				return broken(s, wire);
 			if (memory->schema != NULL)

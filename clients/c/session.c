@@ -10,9 +10,11 @@
 #include "session.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "errors.h"
 
@@ -104,6 +106,7 @@ disconnect(dlock_session *s)
 	s->fd = -1;
 	s->events = 0;
 	s->wire_until_us = DLOCK_NEVER;
+	s->hurry_us = 0;
 }
 
 void
@@ -112,6 +115,60 @@ dlock_session_close(dlock_session *s)
 	disconnect(s);
 	s->phase = DLOCK_PHASE_IDLE;
 	s->call_follows = false;
+}
+
+void
+dlock_session_hurry(dlock_session *s, int64_t until_us)
+{
+	s->hurry_us = until_us;
+}
+
+size_t
+dlock_addresses(const char *host, char ***addresses)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *all = NULL;
+	size_t		n = 0;
+
+	*addresses = NULL;
+	if (host == NULL || getaddrinfo(host, NULL, &hints, &all) != 0)
+		return 0;
+	for (struct addrinfo *a = all; a != NULL; a = a->ai_next)
+		n++;
+	*addresses = calloc(n + 1, sizeof(**addresses));
+	n = 0;
+	for (struct addrinfo *a = all; a != NULL && *addresses != NULL; a = a->ai_next)
+	{
+		char		text[DLOCK_HOST_SIZE];
+
+		if (getnameinfo(a->ai_addr, a->ai_addrlen, text, sizeof(text), NULL, 0,
+						NI_NUMERICHOST) == 0 &&
+			((*addresses)[n] = strdup(text)) != NULL)
+			n++;
+	}
+	freeaddrinfo(all);
+	return n;
+}
+
+void
+dlock_addresses_free(char **addresses)
+{
+	for (char **a = addresses; a != NULL && *a != NULL; a++)
+		free(*a);
+	free(addresses);
+}
+
+bool
+dlock_session_close_if_dead(dlock_session *s)
+{
+	struct pollfd p = {.fd = s->fd, .events = POLLIN};
+
+	/* a server has nothing to say to an idle client but good-bye */
+	if (s->phase != DLOCK_PHASE_IDLE || s->wire == NULL || s->fd < 0 ||
+		poll(&p, 1, 0) <= 0)
+		return false;
+	dlock_session_close(s);
+	return true;
 }
 
 bool
@@ -125,6 +182,7 @@ static dlock_step
 fail(dlock_session *s)
 {
 	s->failed = true;
+	s->refused = s->phase == DLOCK_PHASE_CONNECTING;
 	s->phase = DLOCK_PHASE_IDLE;
 	s->call_follows = false;
 	if (s->error.disconnected)
@@ -153,6 +211,7 @@ begin(dlock_session *s, int64_t deadline_us)
 	dlock_error_clear(&s->error);
 	dlock_text_clear(&s->sql);
 	s->failed = false;
+	s->refused = false;
 	s->call_follows = false;
 	s->function = NULL;
 	s->deadline_us = deadline_us;
@@ -175,6 +234,10 @@ launch(dlock_session *s)
 	}
 	/* the next step reports an error */
 	s->phase = DLOCK_PHASE_CONNECTING;
+	if (s->hurry_us == 0)
+		s->hurry_us = dlock_now_us() + DLOCK_CONNECT_TIMEOUT_US / 3;
+	if (s->hurry_us > s->deadline_us)
+		s->hurry_us = s->deadline_us;
 	s->transport->connect(s);
 	return true;
 }

@@ -40,8 +40,10 @@ struct dlock_session
 	void	   *memory;			/* the transport's, kept over connections */
 	dlock_phase phase;
 	bool		failed;			/* the last call has */
+	bool		refused;		/* before there was a connection */
 	bool		call_follows;	/* when it is connected */
 	int64_t		deadline_us;
+	int64_t		hurry_us;		/* the addresses share the time until then */
 
 	/* What the transport waits for; at the latest until wire_until_us. */
 	int			fd;
@@ -90,6 +92,29 @@ struct dlock_transport
 	/* Free what is kept over connections. */
 	void		(*free) (dlock_session *s);
 };
+
+/*
+ * Divide the time until then among the addresses of the server, when the session
+ * next connects.  Without it, that is the time until the deadline, or the usual
+ * attempt's.
+ */
+extern void dlock_session_hurry(dlock_session *s, int64_t until_us);
+
+/* Room for a host name, or an address as text; NI_MAXHOST is not in POSIX. */
+#define DLOCK_HOST_SIZE		1025
+
+/*
+ * Look up the addresses of a host, as text: a list that ends with NULL.  Returns
+ * how many; 0 for no host, and on any error.  It blocks as long as the resolver does.
+ */
+extern size_t dlock_addresses(const char *host, char ***addresses);
+extern void dlock_addresses_free(char **addresses);
+
+/*
+ * Close a connection that somebody has closed while nothing was under way: a proxy,
+ * or a server whose patience with idle ones is limited.  Returns whether it did.
+ */
+extern bool dlock_session_close_if_dead(dlock_session *s);
 
 extern const dlock_transport dlock_pg_transport;
 extern const dlock_transport dlock_mysql_transport;

@@ -162,7 +162,7 @@ sub build
 		BuiltOnce::folder($dir, 'c_client', sub {
 			my ($build) = @_;
 			my $said = `make -s -C '$root/clients/c' BUILD='$build' WERROR=1 CFLAGS='$flags' '$build/libdlock-client.a' 2>&1 &&
-				cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$build/client' '$root/t/clients/c/client.c' '$build/libdlock-client.a' -lpq -lmariadb 2>&1`;
+				cc -std=gnu11 $flags -pthread -I'$root/clients/c' -o '$build/client' '$root/t/clients/c/client.c' '$build/libdlock-client.a' -lpq -lmariadb -ldl 2>&1`;
 			die $said if $? != 0;
 		});
 	};

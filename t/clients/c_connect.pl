@@ -1,5 +1,5 @@
-# The client library for C, on a server of the kind that is the argument: log-ins that fail for
-# a while, and what certificates are for.
+# The client library for C, on a server of the kind that is the argument: hosts with addresses
+# that are silent, log-ins that fail for a while, and what certificates are for.
 
 use strict;
 use warnings;
@@ -7,6 +7,8 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin, "$FindBin::RealBin/..";
 use CProgram;
+use IO::Select;
+use IO::Socket::INET;
 use Test::More;
 
 my ($kind) = @ARGV;
@@ -27,6 +29,69 @@ sub value { return $engine->control->value($engine->translate($_[0])) }
 sub url { return CProgram::url($engine, @_) }
 
 sub word { return $_[0] =~ s/%/%25/gr }
+
+# ---------------------------------------------------------------------
+# A host whose first address is silent, or its first two.  The program has these hosts by itself:
+# two.test is 127.0.0.2, 127.0.0.1, and three.test is 127.0.0.3 and those.
+
+# Nobody answers there: the line of those that wait to be accepted is full.
+my @crowd;
+
+sub silence
+{
+	my ($address) = @_;
+	my $listener = IO::Socket::INET->new(Listen => 1, LocalAddr => $address, LocalPort => $engine->{client_port})
+	  or BAIL_OUT("cannot listen at $address: $!");
+	push @crowd, $listener;
+	for (1 .. 20)
+	{
+		my $socket = IO::Socket::INET->new(PeerAddr => $address, PeerPort => $engine->{client_port}, Blocking => 0);
+		push @crowd, $socket;
+		return 1 if !IO::Select->new($socket)->can_write(1);
+	}
+	return 0;
+}
+
+sub host { return url() =~ s/127\.0\.0\.1/$_[0]/r }
+
+sub terminate
+{
+	my ($owner) = @_;
+	my $id = value(($is_postgres ? 'SELECT pid' : 'SELECT connection_id') . " FROM dlock.locks WHERE name = '$owner'");
+	value($is_postgres ? "SELECT pg_terminate_backend($id)" : "KILL $id");
+	return;
+}
+
+my $silent = silence('127.0.0.2') && silence('127.0.0.3');
+SKIP:
+{
+	skip('this system takes connections that nobody accepts', 1) if !$silent;
+	my $p = CProgram->start;
+	my %of = (two => host('two.test'), three => host('three.test'));
+	$of{list} = host("127.0.0.2:$engine->{client_port},two.test:$engine->{client_port},127.0.0.1") if $is_postgres;
+	$p->say(map { ("new $_ url=" . word($of{$_}) . " name=$_ ttl=36 connect_timeout=30", "start $_") } sort keys %of);
+	for my $what (sort keys %of)
+	{
+		$p->next_is($what, qr/^held /);
+		terminate($what);
+	}
+	$p->hear(qr/^$_ renewed /) for sort keys %of;
+	pass('and it is reached by a heartbeat');
+	is($p->end, 0, 'the program leaks nothing');
+}
+@crowd = ();
+
+# one that takes connections and never answers
+{
+	my $listener = IO::Socket::INET->new(Listen => 100, LocalAddr => '127.0.0.2', LocalPort => $engine->{client_port})
+	  or BAIL_OUT("cannot listen: $!");
+	my $p = CProgram->start;
+	$p->say('new mute url=' . word(host('two.test')) . ' name=mute ttl=36 connect_timeout=30', 'start mute');
+	$p->next_is('mute', qr/^held /);
+	terminate('mute');
+	$p->hear(qr/^mute renewed /);
+	is($p->end, 0, 'the program leaks nothing');
+}
 
 # ---------------------------------------------------------------------
 # Log-ins that fail for a while, after one has worked.

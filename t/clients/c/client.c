@@ -14,6 +14,13 @@
  *	show ID					"ID is STATE held 0|1 owner OWNER request REQUEST"
  *	connect URL				another server for the session
  *	beat ID, unbeat ID		give the lease to a thread, and take it back
+ *	client KEY=VALUE...		a client: url=, owner=; "new" with client=1 makes its leases
+ *	threads, unthread		let threads drive the client, and stop them
+ *	many PREFIX N KEY=VALUE...	acquire N leases of the client, one after the other:
+ *							"many N", of those that are held
+ *	many-held PREFIX		"many-held N"
+ *	many-end PREFIX			release and free them: "many-end N" of those freed
+ *	close, end-client, free-client	"closed" after the second
  *	call FUNCTION ARG...	t:TEXT, i:INTEGER, d:DURATION, n, T:A,B,... I:1,2,...
  *	query SQL				the rest of the line
  *	drop					close the session
@@ -26,8 +33,11 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#define _GNU_SOURCE				/* RTLD_NEXT */
+#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,7 +47,7 @@
 
 #include "dlock.h"
 
-#define LEASES_MAX		32
+#define LEASES_MAX		1100
 #define WORDS_MAX		220
 #define ID_SIZE			32
 
@@ -53,6 +63,45 @@ static struct
 	bool		told_done;
 }			leases[LEASES_MAX];
 static dlock_session *session;
+static dlock_client *client;
+static bool has_threads;
+
+/*
+ * A host that has two addresses, of which the first is silent, and one that has three.
+ * The client libraries call this in place of the system's.
+ */
+int
+getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+			struct addrinfo **result)
+{
+	static const char *const addresses[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
+	int			(*real) (const char *, const char *, const struct addrinfo *,
+						 struct addrinfo **);
+	struct addrinfo *all = NULL;
+	int			n = node == NULL ? 0 : strcmp(node, "two.test") == 0 ? 2 :
+		strcmp(node, "three.test") == 0 ? 3 : 0;
+
+	*(void **) &real = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (n == 0)
+		return real(node, service, hints, result);
+	for (int i = 0; i < n; i++)
+	{
+		struct addrinfo *one;
+		int			failed = real(addresses[i], service, hints, &one);
+
+		if (failed != 0)
+			return failed;
+		for (struct addrinfo *last = one;; last = last->ai_next)
+			if (last->ai_next == NULL)
+			{
+				last->ai_next = all;
+				break;
+			}
+		all = one;
+	}
+	*result = all;
+	return 0;
+}
 
 static void __attribute__((format(printf, 1, 2)))
 say(const char *format,...)
@@ -143,6 +192,7 @@ new_lease(char **words, size_t n)
 	dlock_lease_options o = {.names = names};
 	size_t		place = find(words[1]);
 	const char *url = NULL;
+	bool		is_of_client = false;
 	dlock_error error;
 
 	for (size_t i = 2; i < n; i++)
@@ -155,6 +205,8 @@ new_lease(char **words, size_t n)
 		decode(value);
 		if (strcmp(words[i], "url") == 0)
 			url = value;
+		else if (strcmp(words[i], "client") == 0)
+			is_of_client = true;
 		else if (strcmp(words[i], "name") == 0)
 			names[o.nnames++] = value;
 		else if (strcmp(words[i], "owner") == 0)
@@ -178,7 +230,8 @@ new_lease(char **words, size_t n)
 		else if (strcmp(words[i], "logged_in") == 0)
 			o.logged_in = value[0] == '1';
 	}
-	leases[place].lease = dlock_lease_new(url, &o, &error);
+	leases[place].lease = is_of_client ? dlock_client_lease(client, &o, &error) :
+		dlock_lease_new(url, &o, &error);
 	if (leases[place].lease == NULL)
 	{
 		say_error("error", &error);
@@ -258,6 +311,131 @@ tell_beat(const dlock_event *event, void *place)
 	size_t		i = (size_t) ((char *) place - (char *) leases) / sizeof(leases[0]);
 
 	tell(i, event);
+}
+
+/* Say what a client has told. */
+static void
+tell_client(dlock_lease *lease, const dlock_event *event, void *argument)
+{
+	(void) argument;
+	if (lease == NULL)
+		say_error("client trouble", &event->error);
+	for (size_t i = 0; i < LEASES_MAX; i++)
+		if (lease != NULL && leases[i].lease == lease)
+			tell(i, event);
+}
+
+static void
+new_client(char **words, size_t n)
+{
+	const char *url = NULL;
+	const char *owner = NULL;
+	dlock_error error;
+
+	for (size_t i = 1; i < n; i++)
+	{
+		decode(words[i]);
+		if (strncmp(words[i], "url=", 4) == 0)
+			url = words[i] + 4;
+		else if (strncmp(words[i], "owner=", 6) == 0)
+			owner = words[i] + 6;
+	}
+	client = dlock_client_new(url, owner, &error);
+	if (client == NULL)
+		say_error("error", &error);
+	else
+		say("client %s", dlock_client_owner(client));
+}
+
+static void
+acquire_many(char **words, size_t n)
+{
+	int			count = atoi(words[2]);
+	int			held = 0;
+
+	for (int i = 1; i <= count; i++)
+	{
+		char		id[ID_SIZE];
+		char		name[ID_SIZE + 10];
+		char		ttl[ID_SIZE];
+		char		of_client[] = "client=1";
+		char	   *more[] = {words[0], id, name, of_client, ttl};
+		dlock_error error;
+
+		snprintf(id, sizeof(id), "%s%d", words[1], i);
+		snprintf(name, sizeof(name), "name=%s%d", words[1], i);
+		snprintf(ttl, sizeof(ttl), "%s", n > 3 ? words[3] : "ttl=30");
+		new_lease(more, 5);
+		if (dlock_lease_acquire(leases[find(id)].lease, &error))
+			held++;
+		else
+			say_error("error", &error);
+	}
+	say("many %d", held);
+}
+
+static void
+look_at_many(const char *prefix, bool ends)
+{
+	int			count = 0;
+
+	for (size_t i = 0; i < LEASES_MAX; i++)
+		if (strncmp(leases[i].id, prefix, strlen(prefix)) == 0 && leases[i].lease != NULL)
+		{
+			count += ends || dlock_lease_is_held(leases[i].lease);
+			if (ends)
+				dlock_lease_release(leases[i].lease);
+		}
+	for (size_t i = 0; ends && i < LEASES_MAX; i++)
+		if (strncmp(leases[i].id, prefix, strlen(prefix)) == 0 && leases[i].lease != NULL)
+		{
+			dlock_lease_end(leases[i].lease);
+			free_lease(i);
+		}
+	say("many-%s %d", ends ? "end" : "held", count);
+}
+
+/* Do what a line says about the client; false if it says something else. */
+static bool
+obey_for_client(char **words, size_t n)
+{
+	dlock_error error;
+
+	if (strcmp(words[0], "client") == 0)
+		new_client(words, n);
+	else if (strcmp(words[0], "threads") == 0)
+	{
+		has_threads = dlock_client_start(client, tell_client, NULL, &error);
+		if (!has_threads)
+			say_error("error", &error);
+	}
+	else if (strcmp(words[0], "unthread") == 0)
+	{
+		dlock_client_stop(client);
+		has_threads = false;
+	}
+	else if (strcmp(words[0], "many") == 0 && n > 2)
+		acquire_many(words, n);
+	else if (strcmp(words[0], "many-held") == 0 && n > 1)
+		look_at_many(words[1], false);
+	else if (strcmp(words[0], "many-end") == 0 && n > 1)
+		look_at_many(words[1], true);
+	else if (strcmp(words[0], "close") == 0)
+		dlock_client_close(client);
+	else if (strcmp(words[0], "end-client") == 0)
+	{
+		dlock_client_end(client);
+		has_threads = false;
+		say("closed");
+	}
+	else if (strcmp(words[0], "free-client") == 0)
+	{
+		dlock_client_free(client);
+		client = NULL;
+	}
+	else
+		return false;
+	return true;
 }
 
 static void
@@ -417,7 +595,7 @@ obey(char *line)
 	}
 	else if (strcmp(words[0], "call") == 0 && n > 1)
 		call(words, n);
-	else
+	else if (!obey_for_client(words, n))
 	{
 		fprintf(stderr, "client: \"%s\" is no command\n", words[0]);
 		exit(2);
@@ -429,6 +607,12 @@ obey(char *line)
 static void
 step_all(void)
 {
+	dlock_lease *lease;
+	dlock_event client_event;
+
+	while (client != NULL && !has_threads &&
+		   dlock_client_step(client, &lease, &client_event))
+		tell_client(lease, &client_event, NULL);
 	for (size_t i = 0; i < LEASES_MAX; i++)
 	{
 		dlock_event event;
@@ -449,7 +633,7 @@ step_all(void)
 static bool
 await(void)
 {
-	struct pollfd fds[LEASES_MAX + 1] = {{.fd = STDIN_FILENO, .events = POLLIN}};
+	static struct pollfd fds[LEASES_MAX + 2] = {{.fd = STDIN_FILENO, .events = POLLIN}};
 	int64_t		until_us = DLOCK_NEVER;
 	nfds_t		n = 1;
 
@@ -463,6 +647,14 @@ await(void)
 			if (dlock_lease_until_us(leases[i].lease) < until_us)
 				until_us = dlock_lease_until_us(leases[i].lease);
 		}
+	if (client != NULL && !has_threads)
+	{
+		fds[n++] = (struct pollfd) {
+			.fd = dlock_client_fd(client), .events = dlock_client_events(client)
+		};
+		if (dlock_client_until_us(client) < until_us)
+			until_us = dlock_client_until_us(client);
+	}
 	if (poll(fds, n, dlock_timeout_ms(until_us)) < 0 && errno != EINTR)
 		perror("client: poll");
 	return fds[0].revents != 0;
@@ -499,6 +691,7 @@ main(void)
 	}
 	for (size_t i = 0; i < LEASES_MAX; i++)
 		free_lease(i);
+	dlock_client_free(client);
 	dlock_session_free(session);
 	return 0;
 }
