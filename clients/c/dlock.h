@@ -322,12 +322,6 @@ typedef struct dlock_lease_options
 	const char *owner;
 	/* NULL: one that nobody else has. */
 	const char *request;
-	/*
-	 * A log-in with this URL has worked before, for another lease.  Then one that
-	 * fails is unavailable, and tried again; else, if it is the first of this
-	 * lease, it is misuse.
-	 */
-	bool		logged_in;
 } dlock_lease_options;
 
 typedef enum dlock_lease_state
@@ -387,6 +381,13 @@ typedef struct dlock_event
 DLOCK_API dlock_lease *dlock_lease_new(const char *url,
 									   const dlock_lease_options *options,
 									   dlock_error *error);
+
+/*
+ * Say, before it is started, that a log-in with its URL has worked before, for another
+ * lease.  Then one that fails is unavailable, and tried again; else, if it is the first
+ * of this lease, it is misuse.
+ */
+DLOCK_API void dlock_lease_was_logged_in(dlock_lease *lease);
 
 /*
  * Free a lease.  This does not release it: a lease that was not released ends

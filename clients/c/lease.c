@@ -148,7 +148,6 @@ dlock_lease_make(const char *url, dlock_client *client,
 	lease->limit = o->limit;
 	lease->permits = o->permits != 0 ? o->permits : 1;
 	lease->ttl_us = o->ttl_us;
-	lease->logged_in = o->logged_in;
 	lease->until_us = DLOCK_NEVER;
 	lease->client = client;
 	lease->owner = owner != NULL ? strdup(owner) : dlock_make_owner();
@@ -188,6 +187,12 @@ dlock_lease_free(dlock_lease *lease)
 	free(lease->owner);
 	free(lease->request);
 	free(lease);
+}
+
+void
+dlock_lease_was_logged_in(dlock_lease *lease)
+{
+	lease->logged_in = true;
 }
 
 void

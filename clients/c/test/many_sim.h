@@ -108,7 +108,8 @@ sim_check(void)
 		s->l.tells = 0;
 		if (s->l.state != KEEP_HELD || s->evicted || s->l.lost_at_us <= sim.now_us)
 			continue;
-		sim_must(s->server_us > s->l.lost_at_us,
+		sim_must(s->server_us >= s->l.deadline_us &&
+				 s->l.lost_at_us < s->l.deadline_us,
 				 "a client believes that it holds what it has not");
 	}
 }
@@ -192,6 +193,10 @@ sim_attempt(const many_action *action)
 		names += lease->names;
 		sim_must(action->kind == MANY_RELEASE || lease->ttl_us == action->for_us ||
 				 action->kind == MANY_LEAVE, "leases of two ttls in one call");
+		sim_must(action->kind != MANY_RENEW ||
+				 (action->until_us <= sim.now_us + lease->ttl_us / 4 &&
+				  action->until_us <= lease->lost_at_us),
+				 "a silent connection is not given up in time");
 		sim_must(action->kind == MANY_RENEW || lease->state == KEEP_ENDED,
 				 "what shortens a hold is asked for in another state");
 		sim_must(i == 0 || sim.m.call[i - 1]->lost_at_us <= lease->lost_at_us,

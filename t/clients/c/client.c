@@ -193,6 +193,7 @@ new_lease(char **words, size_t n)
 	size_t		place = find(words[1]);
 	const char *url = NULL;
 	bool		is_of_client = false;
+	bool		logged_in = false;
 	dlock_error error;
 
 	for (size_t i = 2; i < n; i++)
@@ -228,7 +229,7 @@ new_lease(char **words, size_t n)
 		else if (strcmp(words[i], "keep_at_least") == 0)
 			o.keep_at_least_us = duration(value);
 		else if (strcmp(words[i], "logged_in") == 0)
-			o.logged_in = value[0] == '1';
+			logged_in = value[0] == '1';
 	}
 	leases[place].lease = is_of_client ? dlock_client_lease(client, &o, &error) :
 		dlock_lease_new(url, &o, &error);
@@ -237,6 +238,8 @@ new_lease(char **words, size_t n)
 		say_error("error", &error);
 		return;
 	}
+	if (logged_in)
+		dlock_lease_was_logged_in(leases[place].lease);
 	snprintf(leases[place].id, ID_SIZE, "%s", words[1]);
 	leases[place].nnames = o.nnames;
 	leases[place].told_done = false;
