@@ -22,6 +22,7 @@ import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
+import java.util.regex.Pattern;
 import javax.net.SocketFactory;
 import jdk.net.ExtendedSocketOptions;
 
@@ -197,6 +198,8 @@ public final class Lease implements AutoCloseable {
 
         private Options(Connector connector, String... names) {
             this.connector = connector;
+            for (String name : names)
+                checked("a name", name);
             this.names = List.copyOf(Arrays.asList(names));
         }
 
@@ -230,7 +233,7 @@ public final class Lease implements AutoCloseable {
 
         /** The owner; by default one that nobody else has. */
         public Options owner(String name) {
-            owner = name;
+            owner = checked("an owner", name);
             return this;
         }
 
@@ -256,6 +259,17 @@ public final class Lease implements AutoCloseable {
         public Lease acquire() throws InterruptedException {
             return new Lease(this);
         }
+    }
+
+    /** Text that is the same for every server, or Misuse. */
+    private static String checked(String what, String text) {
+        // which also refuses half of a surrogate pair: getBytes() would make it another name
+        if (text == null || !StandardCharsets.UTF_8.newEncoder().canEncode(text))
+            throw new Misuse(what + " must be text that has UTF-8", null);
+        int bytes = text.getBytes(StandardCharsets.UTF_8).length;
+        if (bytes == 0 || bytes > 255 || text.indexOf('\0') >= 0)
+            throw new Misuse(what + " must have 1 to 255 bytes of UTF-8, and no NUL", null);
+        return text;
     }
 
     /** A lease of one name, or of several that are taken exclusively, all or none. */
@@ -395,8 +409,8 @@ public final class Lease implements AutoCloseable {
             List<String> marks = new ArrayList<>();
             for (Object argument : arguments) {
                 String kind = argument instanceof long[] ? "bigint" : argument instanceof String[] ? "text" : null;
-                marks.add(kind != null && isPostgres
-                    ? "ARRAY(SELECT value::" + kind + " FROM json_array_elements_text(?::json))" : "?");
+                String mark = mark(argument, isPostgres);
+                marks.add(kind != null && isPostgres ? "ARRAY(SELECT value::" + kind + " FROM json_array_elements_text((" + mark + ")::json))" : mark);
             }
             String sql = "SELECT " + before + function + "(" + String.join(", ", marks) + ")" + after;
             try (PreparedStatement statement = connection.prepareStatement(sql)) {
@@ -415,6 +429,24 @@ public final class Lease implements AutoCloseable {
         T read(ResultSet rows) throws SQLException;
     }
 
+    // These characters are the same bytes in all encodings, and need no quoting.
+    private static final Pattern PLAIN = Pattern.compile("[A-Za-z0-9 ,._:/-]*");
+
+    private static String text(Object argument) {
+        return argument instanceof long[] ? Arrays.toString((long[]) argument)
+            : argument instanceof String[] ? json((String[]) argument) : (String) argument;
+    }
+
+    /**
+     * The place of an argument in a statement.  Some drivers write values into the statement, as the
+     * session is thought to quote, and in its encoding.  So text that needs quoting, or has more than
+     * ASCII, goes as the digits of its UTF-8.
+     */
+    private static String mark(Object argument, boolean isPostgres) {
+        return argument instanceof Number || PLAIN.matcher(text(argument)).matches() ? "?"
+            : isPostgres ? "convert_from(decode(?, 'hex'), 'UTF8')" : "CONVERT(UNHEX(?) USING utf8mb4)";
+    }
+
     private static void bind(PreparedStatement statement, int i, Object argument) throws SQLException {
         if (argument instanceof Double)
             statement.setDouble(i, (Double) argument);
@@ -422,12 +454,15 @@ public final class Lease implements AutoCloseable {
             statement.setInt(i, (Integer) argument);
         else if (argument instanceof Long)
             statement.setLong(i, (Long) argument);
-        else if (argument instanceof long[])
-            statement.setString(i, Arrays.toString((long[]) argument));
-        else if (argument instanceof String[])
-            statement.setString(i, json((String[]) argument));
         else
-            statement.setString(i, (String) argument);
+            statement.setString(i, PLAIN.matcher(text(argument)).matches() ? text(argument) : hex(text(argument)));
+    }
+
+    private static String hex(String text) {
+        StringBuilder digits = new StringBuilder();
+        for (byte b : text.getBytes(StandardCharsets.UTF_8))
+            digits.append(String.format("%02x", b));
+        return digits.toString();
     }
 
     private static String json(String... names) {
@@ -608,12 +643,13 @@ public final class Lease implements AutoCloseable {
     public void guard(Connection connection) {
         check();
         try {
-            String sql = isPostgres(connection) ? "SELECT dlock_guard(?, ?, ?)" : "CALL dlock.guard(?, ?, ?)";
-            try (PreparedStatement statement = connection.prepareStatement(sql)) {
-                for (int i = 0; i < names.length; i++) {
-                    statement.setString(1, names[i]);
-                    statement.setString(2, owner);
-                    statement.setLong(3, tokens[i]);
+            boolean isPostgres = isPostgres(connection);
+            for (int i = 0; i < names.length; i++) {
+                String marks = "(" + mark(names[i], isPostgres) + ", " + mark(owner, isPostgres) + ", ?)";
+                try (PreparedStatement statement = connection.prepareStatement((isPostgres ? "SELECT dlock_guard" : "CALL dlock.guard") + marks)) {
+                    bind(statement, 1, names[i]);
+                    bind(statement, 2, owner);
+                    bind(statement, 3, tokens[i]);
                     statement.execute();
                 }
             }

@@ -12,16 +12,21 @@ use Cases;
 
 my $dir = tempdir(CLEANUP => 1);
 my $jars = '/usr/share/java/postgresql.jar:/usr/share/java/mariadb-java-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar';
-my @sources = ("$FindBin::RealBin/../../clients/java/Lease.java", "$FindBin::RealBin/java/Agent.java");
+my @sources = (glob("$FindBin::RealBin/../../clients/java/*.java"), glob("$FindBin::RealBin/java/*.java"));
 my @needs = ('default-jdk-headless');
 
+# which starts sooner, for a short life
+my @java = ('java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-cp');
+
+sub built
+{
+	return BuiltOnce::folder($dir, 'java_agent',
+		sub { system('javac', '-Xlint:all', '--release', '11', '-cp', $jars, '-d', $_[0], @sources) == 0 or die "could not compile the agent\n" });
+}
+
 Cases::run($ARGV[0],
-	command => sub {
-		my $built = BuiltOnce::folder($dir, 'java_agent',
-			sub { system('javac', '-Xlint:all', '-d', $_[0], @sources) == 0 or die "could not compile the agent\n" });
-		# which starts sooner, for a short life
-		return ('java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-cp', "$built:$jars", 'Agent');
-	},
+	also => sub { Cases::program("what only Java has: $_", @java, built() . ":$jars", 'dlock.More', $_) for @_ },
+	command => sub { return (@java, built() . ":$jars", 'Agent') },
 	drivers => {
 		postgres => { postgresql => [ @needs, 'libpostgresql-jdbc-java' ] },
 		map { $_ => { mariadb => [ @needs, 'libmariadb-java' ] } } qw(mariadb mysql) });

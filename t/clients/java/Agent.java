@@ -1,12 +1,12 @@
 // The agent for Java; t/clients/Agent.pm says what it does.
 // Drivers: postgresql mariadb
 
+import dlock.Connections;
 import dlock.Lease;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.sql.Connection;
-import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.util.Arrays;
 import java.util.Locale;
@@ -24,12 +24,7 @@ class Agent {
     }
 
     private static Connection connect(String port) throws SQLException {
-        String url = "jdbc:" + driver + "://" + System.getenv("DLOCK_HOST") + ":" + port + "/" + System.getenv("DLOCK_DATABASE")
-            + "?user=" + System.getenv("DLOCK_USER") + "&socketFactory=dlock.Lease$Sockets";
-        if (driver.equals("postgresql"))
-            // poolers in transaction mode know no prepared statements
-            url += "&sslmode=disable" + (System.getenv("DLOCK_POOLED") != null ? "&prepareThreshold=0" : "");
-        return DriverManager.getConnection(url);
+        return System.getenv("DLOCK_ODD") != null ? Connections.odd(driver, port) : Connections.plain(driver, port);
     }
 
     private static synchronized void say(Object... words) {
