@@ -1,7 +1,6 @@
 package dlock;
 
 import java.io.IOException;
-import java.io.RandomAccessFile;
 import java.net.InetAddress;
 import java.net.Socket;
 import java.net.SocketException;
@@ -39,8 +38,8 @@ import jdk.net.ExtendedSocketOptions;
  * }</pre>
  *
  * <p>It is acquired, and renewed by a thread until it is closed; if that does not work, the program
- * learns in time that it is lost. clients/CONTRACT.md says what all clients of dlock keep.  This is
- * one file, for Linux and Java 11 and later, that needs JDBC only: copy it.
+ * learns in time that it is lost. clients/CONTRACT.md says what all clients of dlock keep.  These
+ * files are for Java 11 and later, and need JDBC only: copy them.
  *
  * <p>Each connection belongs to one thread, a Link.  Other threads wait for its answers only for a
  * limited time, so that a driver that blocks cannot delay the news that the lease is lost.
@@ -55,32 +54,9 @@ public final class Lease implements AutoCloseable {
 
     // ------------------------------------------------------------------------------------------ time
 
-    private static final RandomAccessFile UPTIME;
-
-    static {
-        try {
-            UPTIME = new RandomAccessFile("/proc/uptime", "r");
-        } catch (IOException error) {
-            throw new ExceptionInInitializerError(error);
-        }
-    }
-
-    /**
-     * Seconds of the clock of all deadlines, that of /proc/uptime, in steps of 10 ms: nobody sets
-     * it, and it counts the time that the machine was suspended, which System.nanoTime() does not.
-     */
+    /** Seconds of the clock of all deadlines, which nobody sets, and which counts the time that the machine was suspended. */
     public static double now() {
-        byte[] text = new byte[64];
-        int length;
-        synchronized (UPTIME) {
-            try {
-                UPTIME.seek(0);
-                length = UPTIME.read(text);
-            } catch (IOException error) {
-                throw new IllegalStateException("/proc/uptime", error);
-            }
-        }
-        return Double.parseDouble(new String(text, 0, length, StandardCharsets.US_ASCII).split(" ")[0]);
+        return Clock.now();
     }
 
     // ---------------------------------------------------------------------------------------- errors
@@ -525,9 +501,12 @@ public final class Lease implements AutoCloseable {
         private static Socket prepared(Socket socket) throws IOException {
             try {
                 socket.setKeepAlive(true);
-                socket.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, 15);
-                socket.setOption(ExtendedSocketOptions.TCP_KEEPINTERVAL, 10);
-                socket.setOption(ExtendedSocketOptions.TCP_KEEPCOUNT, 3);
+                // not all systems have these
+                if (socket.supportedOptions().contains(ExtendedSocketOptions.TCP_KEEPIDLE)) {
+                    socket.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, 15);
+                    socket.setOption(ExtendedSocketOptions.TCP_KEEPINTERVAL, 10);
+                    socket.setOption(ExtendedSocketOptions.TCP_KEEPCOUNT, 3);
+                }
             } catch (SocketException error) {
                 socket.close();
                 throw error;

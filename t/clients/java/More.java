@@ -68,6 +68,33 @@ public final class More {
         return digits.toString();
     }
 
+    // ----------------------------------------------------------------------------------------- clock
+
+    /** By a steady clock and a time of day, in ms, that are made up. */
+    private static void clock() {
+        long[] steady = {5_000};
+        long[] day = {1_000_000};
+        Clock clock = new Clock(() -> steady[0] * 1_000_000, () -> day[0]);
+        double start = clock.seconds();
+        // what the two have gone on, and what the clock must have
+        long[][] steps = {{10_000, 10_000, 10_000}, {10, 60_010, 60_010}, {1_000, -3_600_000, 1_000}, {1_000, 1_000, 1_000},
+            {1_000, 1_019, 1_000}, {1_000, 1_021, 1_021}, {0, 5_000, 5_000}, {5_000, 0, 5_000}, {1_000, 999, 1_000}};
+        double wanted = 0;
+        for (long[] step : steps) {
+            steady[0] += step[0];
+            day[0] += step[1];
+            wanted += step[2] / 1e3;
+            ok(Math.abs(clock.seconds() - start - wanted) < 1e-6, "clock: " + step[0] + " ms pass, and the time of day goes on by " + step[1]);
+        }
+        // adjusted by 500 millionths, and looked at each second: never counted
+        for (int i = 0; i < 1_000; i++) {
+            steady[0] += 1_000;
+            day[0] += i % 2 == 0 ? 1_001 : 1_000;
+            clock.seconds();
+        }
+        ok(Math.abs(clock.seconds() - start - wanted - 1_000) < 1e-6, "clock: an adjusted time of day");
+    }
+
     // ----------------------------------------------------------------------------------------- names
 
     /** What a driver writes into a statement, and what it makes of text that its encoding lacks. */
@@ -107,6 +134,7 @@ public final class More {
 
     public static void main(String[] arguments) throws Exception {
         driver = arguments[0];
+        clock();
         try (Connection control = Connections.plain(driver, PORT)) {
             names(control);
         }
