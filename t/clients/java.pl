@@ -11,9 +11,9 @@ use BuiltOnce;
 use Cases;
 
 my $dir = tempdir(CLEANUP => 1);
-my $jars = '/usr/share/java/postgresql.jar:/usr/share/java/mariadb-java-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar';
+my $jars = '/usr/share/java/postgresql.jar:/usr/share/java/mariadb-java-client.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar:/usr/share/java/HikariCP.jar:/usr/share/java/metrics-core.jar';
 my @sources = (glob("$FindBin::RealBin/../../clients/java/*.java"), glob("$FindBin::RealBin/java/*.java"));
-my @needs = ('default-jdk-headless');
+my @needs = qw(default-jdk-headless libhikaricp-java libdropwizard-metrics-java);
 
 # which starts sooner, for a short life
 my @java = ('java', '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-cp');
@@ -25,7 +25,12 @@ sub built
 }
 
 Cases::run($ARGV[0],
-	also => sub { Cases::program("what only Java has: $_", @java, built() . ":$jars", 'dlock.More', $_) for @_ },
+	# virtual threads, if there are any, have two to run on
+	also => sub {
+		Cases::program("what only Java has: $_", 'java', map({ "-Djdk.virtualThreadScheduler.$_=2" } 'parallelism', 'maxPoolSize'),
+			@java[ 1 .. $#java ], built() . ":$jars", 'dlock.More', $_)
+		  for @_;
+	},
 	command => sub { return (@java, built() . ":$jars", 'Agent') },
 	drivers => {
 		postgres => { postgresql => [ @needs, 'libpostgresql-jdbc-java' ] },

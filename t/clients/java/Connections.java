@@ -3,9 +3,11 @@ package dlock;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.sql.Connection;
+import java.sql.DatabaseMetaData;
 import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
+import javax.sql.DataSource;
 
 /** The connections that the tests' leases use: to the server that the environment names. */
 public final class Connections {
@@ -63,5 +65,30 @@ public final class Connections {
                 throw error.getCause();
             }
         });
+    }
+
+    /** For a pool. */
+    static DataSource source(String driver, String port) {
+        return (DataSource) Proxy.newProxyInstance(Connections.class.getClassLoader(), new Class<?>[] {DataSource.class}, (proxy, method, arguments) -> {
+            switch (method.getName()) {
+                case "getConnection":
+                    return plain(driver, port);
+                case "toString":
+                    return "a source of connections";
+                case "hashCode":
+                case "getLoginTimeout":
+                    return 1;
+                default:
+                    return null;
+            }
+        });
+    }
+
+    /** One to a server of another kind, which does nothing. */
+    static Connection of(String product) {
+        DatabaseMetaData data = (DatabaseMetaData) Proxy.newProxyInstance(Connections.class.getClassLoader(), new Class<?>[] {DatabaseMetaData.class},
+            (proxy, method, arguments) -> method.getName().equals("getDatabaseProductName") ? product : null);
+        return (Connection) Proxy.newProxyInstance(Connections.class.getClassLoader(), new Class<?>[] {Connection.class},
+            (proxy, method, arguments) -> method.getName().equals("getMetaData") ? data : null);
     }
 }
