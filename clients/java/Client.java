@@ -588,13 +588,19 @@ public final class Client implements AutoCloseable {
         lock.lock();
         try {
             while (!isClosing || !holds.isEmpty() || !lost.isEmpty()) {
-                double next = look();
+                double next = NEVER;
+                // there may be no room for a thread now: then again, after a nap
                 try {
+                    next = look();
                     tellLost();
+                } catch (Throwable error) {
+                    next = Clock.now() + FIRST_PAUSE;
+                }
+                try {
                     next = Math.min(next, beat());
-                } catch (Throwable error) {         // there may be no thread for a link
+                } catch (Throwable error) {
                     failed(error, false);
-                    next = pausedUntil;
+                    next = Math.min(next, pausedUntil);
                 }
                 try {
                     wake.awaitNanos(Clock.nap(next));

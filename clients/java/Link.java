@@ -126,14 +126,19 @@ final class Link implements Runnable {
         } finally {
             lock.unlock();
         }
-        if (doomed != null)
+        if (doomed == null)
+            return;
+        try {
             Client.inBackground(() -> {
                 try {
                     doomed.abort(Runnable::run);
-                } catch (SQLException error) {
+                } catch (SQLException | RuntimeException error) {
                     // it is gone already
                 }
             });
+        } catch (OutOfMemoryError error) {
+            // there is no room for a thread now: the driver lets go of it by itself
+        }
     }
 
     @Override

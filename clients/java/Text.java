@@ -85,7 +85,7 @@ final class Text {
     static double seconds(String what, CharSequence text) {
         if (text == null)
             throw new Misuse(what + " must not be null", null);
-        String trimmed = text.toString().trim();
+        String trimmed = text.toString().strip();
         if (NUMBER.matcher(trimmed).matches())
             return seconds(what, Double.parseDouble(trimmed));
         double sum = 0;

@@ -159,8 +159,8 @@ public final class More {
             {"1 day 2 hours", "93600"}, {"1H30M", "5400"}, {".5s", "0.5"}, {"1h -30m", "1800"}, {"1 year 1 mon 1 w", "34300800"}};
         for (String[] time : times)
             ok(Math.abs(seconds(time[0]) - Double.parseDouble(time[1])) < 1e-6, "time: " + time[0]);
-        for (String wrong : new String[] {"", " ", "soon", "30q", "01:30:00", "PT1M", "1h 30", "1s 2s", "s", "1e3s", "NaN", "Infinity", "1,5", "1 day ago", "2e9", "0x10", "30f"})
-            is(errorOf(() -> seconds(wrong)), Lease.Misuse.class, "no time: " + wrong);
+        for (String wrong : new String[] {"", " ", "soon", "30q", "01:30:00", "PT1M", "1h 30", "1s 2s", "s", "1e3s", "NaN", "Infinity", "1,5", "1 day ago", "2e9", "0x10", "30f", "30\0", "\u0663\u0660"})
+            is(errorOf(() -> seconds(wrong)), Lease.Misuse.class, "no time: " + wrong.replace("\0", "NUL"));
         Lease.Options options = Lease.on(() -> null, "x");
         Object[][] calls = {
             {"a ttl of 0", (Call) () -> options.ttl(0)}, {"a ttl below 0", (Call) () -> options.ttl("-1s")}, {"a ttl that is no number", (Call) () -> options.ttl(Double.NaN)},
