@@ -840,7 +840,7 @@ public final class Client implements AutoCloseable {
             // a lost lease may still be held, but is not worth a new connection
             hold.releaseUntil = now + (hold.wasHeld ? Math.min(RELEASE_LIMIT, Math.max(0, hold.deadline - now)) : 1);
             if (!hold.wasHeld && link == null)
-                over(hold, false, false);
+                over(hold, hold.cause == null, false);      // of which the server has said that it is gone
             if (isLone)
                 isClosing = true;
             wake.signal();
