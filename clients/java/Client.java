@@ -125,6 +125,7 @@ public final class Client implements AutoCloseable {
         private double due = NEVER;                 // when the heartbeat is to do something about it
         private int most = MOST_NAMES;              // leases of the next call that it is in
         private double busyUntil = NEVER;           // when its names are free again
+        private double leftFor;                     // how long it was asked to last on, in place of a release
         // of the release
         private boolean wasHeld;
         private double releaseUntil = NEVER;
@@ -495,10 +496,10 @@ public final class Client implements AutoCloseable {
         }
     }
 
-    /** A lease that may still be held keeps its names for as long as it may be. */
+    /** A lease that is still held, or may be, keeps its names for as long as that may be. */
     private void leaveNames(Hold hold, boolean isGone) {
-        hold.busyUntil = Clock.now() + hold.ttl;
-        if (isGone)
+        hold.busyUntil = Clock.now() + Math.max(hold.leftFor, isGone ? 0 : hold.ttl);
+        if (isGone && hold.leftFor == 0)
             for (String name : hold.names)
                 names.remove(name, hold);
     }
@@ -697,6 +698,7 @@ public final class Client implements AutoCloseable {
     private void begin(Hold first, double now) {
         boolean isRelease = first.state == State.RELEASED;
         double kept = isRelease ? kept(first, now) : 0;
+        first.leftFor = kept;
         List<Hold> others = new ArrayList<>();
         if (kept == 0)
             for (Hold hold : holds)
@@ -876,6 +878,8 @@ public final class Client implements AutoCloseable {
         hold.isConfirmed = isConfirmed;
         hold.due = NEVER;
         holds.remove(hold);
+        if (isAnswered && !isConfirmed)
+            hold.leftFor = 0;
         leaveNames(hold, isAnswered);
         if (hold.wasHeld)
             emit(hold, Event.RELEASED, Clock.now() - hold.acquired);

@@ -243,14 +243,14 @@ final class Link implements Runnable {
     long[] acquire(Client.Hold hold, double wait) throws SQLException {
         String tokens;
         if (hold.isList)
-            tokens = call("dlock_acquire_all", isPostgres ? "array_to_json(@)::text" : "@",
+            tokens = call("dlock_acquire_all", isPostgres ? "@::text" : "@",
                 hold.names, client.owner(), hold.ttl, wait, hold.request);
         else if (hold.permits != 0)
             tokens = call("dlock_acquire_permit", "@", hold.names[0], client.owner(), hold.ttl, hold.permits, wait, hold.request);
         else
             tokens = call(hold.isShared ? "dlock_acquire_shared" : "dlock_acquire", "@",
                 hold.names[0], client.owner(), hold.ttl, wait, hold.request);
-        return tokens == null ? null : Arrays.stream(tokens.replaceAll("[\\[\\] ]", "").split(",")).mapToLong(Long::parseLong).toArray();
+        return tokens == null ? null : Arrays.stream(tokens.replaceAll("[\\[\\]{} ]", "").split(",")).mapToLong(Long::parseLong).toArray();
     }
 
     /** Renew all of these; answers the names for which it was done. */
@@ -286,16 +286,20 @@ final class Link implements Runnable {
         boolean isPostgres = isPostgres(connection);
         String sql = (isPostgres ? "SELECT dlock_guard(" : "CALL dlock.guard(") + marks(isPostgres, name, owner, token) + ")";
         try (PreparedStatement statement = connection.prepareStatement(sql)) {
-            bind(statement, name, owner, token);
+            bind(isPostgres, statement, name, owner, token);
             statement.execute();
         }
     }
 
-    /** Call a function; "whole" is what the statement makes of the call, "@".  All answers are read as text. */
+    /**
+     * Call a function; "whole" is what the statement makes of the call, "@".  All answers are read as
+     * text.  On PostgreSQL an acquire is all that its statement does, but for a cast to text: so it
+     * waits without a snapshot.
+     */
     private String call(String function, String whole, Object... arguments) throws SQLException {
         String sql = "SELECT " + whole.replace("@", function + "(" + marks(isPostgres, arguments) + ")");
         try (PreparedStatement statement = connection.prepareStatement(sql)) {
-            bind(statement, arguments);
+            bind(isPostgres, statement, arguments);
             try (ResultSet rows = statement.executeQuery()) {
                 rows.next();
                 return rows.getString(1);
@@ -303,9 +307,14 @@ final class Link implements Runnable {
         }
     }
 
-    private static String text(Object argument) {
-        return argument instanceof String[] ? Text.json((String[]) argument)
-            : argument instanceof long[] ? Arrays.toString((long[]) argument) : (String) argument;
+    /** An argument as text: a list is an array of PostgreSQL's, or JSON. */
+    private static String text(boolean isPostgres, Object argument) {
+        if (argument instanceof String[])
+            return isPostgres ? Text.array((String[]) argument) : Text.json((String[]) argument);
+        if (!(argument instanceof long[]))
+            return (String) argument;
+        String list = Arrays.toString((long[]) argument);
+        return isPostgres ? "{" + list.substring(1, list.length() - 1) + "}" : list;
     }
 
     /**
@@ -316,16 +325,16 @@ final class Link implements Runnable {
     private static String marks(boolean isPostgres, Object... arguments) {
         List<String> marks = new ArrayList<>();
         for (Object argument : arguments) {
-            String mark = argument instanceof Number || Text.isPlain(text(argument)) ? "?"
+            String mark = argument instanceof Number || Text.isPlain(text(isPostgres, argument)) ? "?"
                 : isPostgres ? "convert_from(decode(?, 'hex'), 'UTF8')" : "CONVERT(UNHEX(?) USING utf8mb4)";
             if (isPostgres && (argument instanceof String[] || argument instanceof long[]))
-                mark = "ARRAY(SELECT value::" + (argument instanceof long[] ? "bigint" : "text") + " FROM json_array_elements_text(" + mark + "::json))";
+                mark += argument instanceof long[] ? "::bigint[]" : "::text[]";
             marks.add(mark);
         }
         return String.join(", ", marks);
     }
 
-    private static void bind(PreparedStatement statement, Object... arguments) throws SQLException {
+    private static void bind(boolean isPostgres, PreparedStatement statement, Object... arguments) throws SQLException {
         for (int i = 0; i < arguments.length; i++) {
             Object argument = arguments[i];
             if (argument instanceof Double)
@@ -334,8 +343,10 @@ final class Link implements Runnable {
                 statement.setInt(i + 1, (Integer) argument);
             else if (argument instanceof Long)
                 statement.setLong(i + 1, (Long) argument);
-            else
-                statement.setString(i + 1, Text.isPlain(text(argument)) ? text(argument) : Text.hex(text(argument)));
+            else {
+                String text = text(isPostgres, argument);
+                statement.setString(i + 1, Text.isPlain(text) ? text : Text.hex(text));
+            }
         }
     }
 }

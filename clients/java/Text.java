@@ -146,6 +146,21 @@ final class Text {
         return text.append(']').toString();
     }
 
+    /** An array of strings as PostgreSQL reads it. */
+    static String array(String... strings) {
+        StringBuilder text = new StringBuilder("{");
+        for (String string : strings) {
+            text.append(text.length() > 1 ? ",\"" : "\"");
+            for (char c : string.toCharArray()) {
+                if (c == '"' || c == '\\')
+                    text.append('\\');
+                text.append(c);
+            }
+            text.append('"');
+        }
+        return text.append('}').toString();
+    }
+
     private static final String ESCAPED = "bfnrt";
     private static final String ESCAPES = "\b\f\n\r\t";
 
