@@ -93,56 +93,89 @@ function reasonOf(error, before) {
 
 /* ------------------------------------------------------------- connections */
 
-/* How to use a connection of each driver. */
+/*
+ * The program makes the connections.  Whatever it has set, how its driver parses values, how the
+ * session quotes and which encoding it speaks, must change no answer, and the program's own
+ * connection, which guard() uses, must stay as it is.  So each statement is ASCII, has text in a form
+ * that nothing can read otherwise, and asks for answers as text that we read ourselves.
+ *
+ * Text is sent as it is where that is safe, since names should be readable in the server's lists of
+ * what runs, and else as the bytes of its UTF-8.
+ */
 const postgres = {
-	stream: (client) => client.connection.stream,
-	observe: (client, listener) => client.on('error', listener),
+	stream: (client) => client.connection?.stream,
+	observe: (client, listener) => client.on('error', listener).on('end', listener),
+	async open() {},
 	end: (client) => client.end(),
-	async rows(client, request, args) {
-		const marks = args.map((_, i) => `$${i + 1}`).join(', ');
-		const { rows } = await client.query({ text: `SELECT ${request}(${marks})`, values: args, rowMode: 'array' });
-		return rows;
+
+	async answer(client, request, args) {
+		const values = [];
+		const mark = (value) => `$${values.push(value)}`;
+		// all encodings of clients have ASCII in common
+		const text = (value) => (/^[\x01-\x7f]*$/.test(value) ? mark(value) : `convert_from(${mark(Buffer.from(value))}, 'UTF8')`);
+		const array = (list) => `{${list.map((item) => (typeof item === 'string' ? `"${item.replace(/["\\]/g, '\\$&')}"` : item)).join(',')}}`;
+		const call = `${request}(${args.map((arg) => {
+			if (Array.isArray(arg))
+				return `${text(array(arg))}::${typeof arg[0] === 'string' ? 'text' : 'bigint'}[]`;
+			return typeof arg === 'string' ? text(arg) : mark(String(arg));
+		}).join(', ')})`;
+		const { rows } = await client.query({
+			text: request.endsWith('_many') ? `SELECT encode(convert_to(name, 'UTF8'), 'hex') FROM ${call} name`
+				: `SELECT ${call}${request === 'dlock_guard' ? '' : '::text'}`,
+			values,
+			rowMode: 'array',
+			types: { getTypeParser: () => String },
+		});
+		return request.endsWith('_many') ? rows.map(([name]) => Buffer.from(name, 'hex').toString()) : rows[0][0];
 	},
-	list: (names) => names,
-	names: (rows) => rows.map((row) => row[0]),
-	tokens: (value) => value.map(Number),
 };
 const mysql = {
-	stream: (connection) => connection.connection.stream,
-	observe: (connection, listener) => connection.connection.on('error', listener),
+	stream: (connection) => connection.connection?.stream,
+	observe: (connection, listener) => connection.connection.on('error', listener).on('end', listener),
+	// createConnection() of mysql2 itself has only begun to connect
+	open: (connection) => connection.connect(),
 	end: (connection) => connection.end(),
-	async rows(connection, request, args) {
-		const marks = args.map(() => '?').join(', ');
-		const sql = request === 'dlock_guard' ? `CALL dlock.guard(${marks})` : `SELECT ${request}(${marks})`;
-		const [rows] = await connection.query({ sql, rowsAsArray: true }, args);
-		return rows;
+
+	async answer(connection, request, args) {
+		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
+		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
+		// would be in the way of proxies, and convert text to the session's character set.
+		const text = (value) => (/^[\w .,/+=-]*$/.test(value) ? `_binary'${value}'` : `X'${Buffer.from(value).toString('hex')}'`);
+		const list = args.map((arg) => {
+			if (Array.isArray(arg))
+				return text(JSON.stringify(arg));
+			return typeof arg === 'string' ? text(arg) : String(arg);
+		}).join(', ');
+		const isList = request === 'dlock_acquire_all' || request.endsWith('_many');
+		const [rows] = await connection.query({
+			sql: request === 'dlock_guard' ? `CALL dlock.guard(${list})`
+				: `SELECT ${isList ? `CAST(${request}(${list}) AS BINARY)` : `${request}(${list})`} LIMIT 1`,		// whatever sql_select_limit is
+			rowsAsArray: true,
+			nestTables: false,
+			typeCast: (field) => field.buffer()?.toString() ?? null,
+		}, []);
+		if (request === 'dlock_guard')
+			return null;
+		return request.endsWith('_many') ? JSON.parse(rows[0][0]) : rows[0][0];
 	},
-	list: JSON.stringify,
-	names: (rows) => JSON.parse(String(rows[0][0])),
-	tokens: (value) => JSON.parse(String(value)),
 };
 
 /* A driver, and the connection as we use it. */
 function driverOf(connection) {
-	if (typeof connection?.execute === 'function')
-		return [mysql, typeof connection.promise === 'function' ? connection.promise() : connection];
-	if (typeof connection?.query === 'function')
-		return [postgres, connection];
-	throw new Misuse('this is no connection of pg or mysql2');
+	const [driver, usable] = typeof connection?.execute !== 'function' ? [postgres, connection]
+		: [mysql, typeof connection.promise === 'function' ? connection.promise() : connection];
+	if (typeof usable?.query !== 'function' || typeof driver.stream(usable)?.destroy !== 'function')
+		throw new Misuse('this is no connection of pg or mysql2');
+	return [driver, usable];
 }
 
-/* Call a function of dlock; its answer is a token, a boolean or null, or a list. */
+/* Call a function of dlock.  An acquire answers its tokens, or null; what is done to many leases, the
+ * names for which it was done. */
 async function call(driver, connection, request, ...args) {
-	const rows = await driver.rows(connection, request, args.map((arg) => (Array.isArray(arg) ? driver.list(arg) : arg)));
-	if (request.endsWith('_many'))
-		return driver.names(rows);
-	if (request === 'dlock_guard')
-		return null;
-	const value = rows[0][0];
-	if (value === null || typeof value === 'boolean')
-		return value;
-	// pg answers a token as text, and so does mysql2 if it is told to
-	return request === 'dlock_acquire_all' ? driver.tokens(value) : Number(value);
+	const answer = await driver.answer(connection, request, args);
+	if (request.startsWith('dlock_acquire'))
+		return answer && answer.match(/\d+/g).map(Number);
+	return answer;
 }
 
 /* A connection of the lease's own.  After an error it is of no use any more. */
@@ -167,7 +200,9 @@ class Link {
 		[this.#driver, this.#connection] = [driver, connection];
 		// without a listener, the end of an idle connection would end the program
 		driver.observe(connection, () => {});
-		driver.stream(connection).setKeepAlive(true, 15000);
+		await driver.open(connection);
+		// a stream of the program's own making may not have it
+		driver.stream(connection).setKeepAlive?.(true, 15000);
 		if (this.#givenUp)
 			this.giveUp();
 	}
@@ -342,18 +377,16 @@ class Lease {
 	}
 
 	#renewRequest(tokens, ttl) {
-		return this.#isList ? ['dlock_renew_many', this.#names, this.#owner, ttl, tokens]
-			: ['dlock_renew', this.name, this.#owner, ttl, tokens[0]];
+		return ['dlock_renew_many', this.#names, this.#owner, ttl, tokens];
 	}
 
 	#releaseRequest(tokens) {
-		return this.#isList ? ['dlock_release_many', this.#names, this.#owner, ...(tokens ? [tokens] : [])]
-			: ['dlock_release', this.name, this.#owner, ...(tokens ? [tokens[0]] : [])];
+		return ['dlock_release_many', this.#names, this.#owner, ...(tokens ? [tokens] : [])];
 	}
 
 	/* Whether a renewal or a release was done, for all names. */
 	#isDone(answer) {
-		return this.#isList ? this.#names.every((name) => answer.includes(name)) : Boolean(answer);
+		return this.#names.every((name) => answer.includes(name));
 	}
 
 	/* Waiting. */
@@ -428,12 +461,12 @@ class Lease {
 					const left = this.#wait < 0 ? this.#wait : Math.max(0, start + this.#wait - now());
 					asked = true;
 					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last, 'waiting');
+					const tokens = answer;
 					if (answer === null) {
 						link.close();
 						link = null;
 						throw new Busy(`${this.#names.join(', ')} not free within ${this.#wait} s`);
 					}
-					const tokens = this.#isList ? answer : [answer];
 					if (now() - sent > this.#ttl / 3) {
 						// when was it granted?
 						({ sent, answer } = await this.#ask(link, this.#renewRequest(tokens, this.#ttl), now() + this.#ttl / 3, 'waiting'));
@@ -484,7 +517,7 @@ class Lease {
 				// takes one more
 				const { answer } = await this.#ask(link, this.#acquireRequest(0), until);
 				if (answer !== null)
-					await this.#ask(link, this.#releaseRequest(this.#isList ? answer : [answer]), until);
+					await this.#ask(link, this.#releaseRequest(answer), until);
 			}
 			link.close();
 		} catch {
