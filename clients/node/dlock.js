@@ -26,14 +26,31 @@ const os = require('os');
 
 const RELEASE_LIMIT = 5;		// seconds for which a release is tried at most
 const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clock that often
+const AHEAD = 0.02;				// seconds
+
+/* ------------------------------------------------------------------- clock */
 
 /*
- * Seconds of the clock of all deadlines: nobody sets it, and it counts the time that the machine
- * was suspended, which process.hrtime() does not.
+ * A clock that nobody sets, and that counts the time a machine was suspended, as Node.js has none on
+ * Linux; "monotonic" and "wall" answer seconds.  To the first it adds by how much the second has
+ * run ahead since the clock was last looked at.  Time services turn it by less than AHEAD meanwhile.
+ * So a time of day that somebody sets can only shorten a lease.
  */
-function now() {
-	return os.uptime();
+function clock(monotonic, wall) {
+	let last = { monotonic: monotonic(), wall: wall() };
+	let added = 0;
+	return () => {
+		const next = { monotonic: monotonic(), wall: wall() };
+		const ahead = (next.wall - last.wall) - (next.monotonic - last.monotonic);
+		if (ahead >= AHEAD)
+			added += ahead;
+		last = next;
+		return next.monotonic + added;
+	};
 }
+
+/* Seconds of the clock of all deadlines.  While a lease is held, something looks each second. */
+const now = clock(() => Number(process.hrtime.bigint()) / 1e9, () => Date.now() / 1000);
 
 /* ------------------------------------------------------------------ errors */
 
@@ -660,4 +677,4 @@ async function releaseAll() {
 	await Promise.all([...held].map((lease) => lease.release()));
 }
 
-module.exports = { Lease, withLease, releaseAll, now, DlockError, Busy, Lost, Misuse, Unavailable };
+module.exports = { Lease, withLease, releaseAll, now, clock, DlockError, Busy, Lost, Misuse, Unavailable };

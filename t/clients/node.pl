@@ -9,7 +9,11 @@ use lib $FindBin::RealBin;
 use Cases;
 
 Cases::run($ARGV[0],
-	also => sub { Cases::program('what only Node.js has', 'node', "$FindBin::RealBin/node/more.js", grep { !/callback/ } @_) },
+	also => sub {
+		my @drivers = grep { !/callback/ } @_;
+		Cases::program('the clock', 'node', "$FindBin::RealBin/node/clock.js");
+		Cases::program('what only Node.js has', 'node', "$FindBin::RealBin/node/more.js", @drivers);
+	},
 	command => [ 'node', "$FindBin::RealBin/node/agent.js" ],
 	drivers => {
 		postgres => { pg => ['npm:pg'] },

@@ -5,27 +5,7 @@
 
 const path = require('path');
 const dlock = require(path.join(__dirname, '../../../clients/node/dlock.js'));
-
-let count = 0;
-let failed = 0;
-
-function ok(passed, what) {
-	count++;
-	failed += !passed;
-	console.log(`${passed ? 'ok' : 'not ok'} ${count} - ${what}`);
-}
-
-async function errorOf(promise) {
-	try {
-		await promise;
-	} catch (error) {
-		return error;
-	}
-	return null;
-}
-
-// a busy machine has more time to connect than the ten seconds that a client has by itself
-const PATIENCE = 180;
+const { PATIENCE, connector, end, errorOf, ok, until } = require('./tap');
 
 /* What release() answers, and the lease, which is acquired with the number of the try.  A release
    that has no answer within half of 5 s is given up, and tried once more with another lease. */
@@ -37,26 +17,6 @@ async function released(acquire) {
 		if (answer || dlock.now() < began + 2.5 || number === 20)
 			return [answer, lease];
 	}
-}
-
-const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
-
-async function until(isSo) {
-	for (let i = 0; i < 9000 && !isSo(); i++)
-		await sleep(20);
-	return isSo();
-}
-
-function connector(driver) {
-	const where = { host: process.env.DLOCK_HOST, port: Number(process.env.DLOCK_PORT), user: process.env.DLOCK_USER,
-		database: process.env.DLOCK_DATABASE };
-	return async () => {
-		if (driver !== 'pg')
-			return require('mysql2/promise').createConnection({ ...where, connectTimeout: 1000 * PATIENCE });
-		const client = new (require('pg').Client)(where);
-		await client.connect();
-		return client;
-	};
 }
 
 async function cases(driver) {
@@ -189,6 +149,5 @@ async function cases(driver) {
 (async () => {
 	for (const driver of process.argv.slice(2))
 		await cases(driver);
-	console.log(`1..${count}`);
-	process.exitCode = failed ? 1 : 0;			// and nothing is left that keeps the process alive
+	end();
 })();
