@@ -27,6 +27,10 @@ const os = require('os');
 const RELEASE_LIMIT = 5;		// seconds for which a release is tried at most
 const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clock that often
 const AHEAD = 0.02;				// seconds
+const FIRST_PAUSE = 0.05;		// after a failure, doubled up to the longest
+const LONGEST_PAUSE = 1;
+const MOST_NAMES = 1000;		// of a call
+const MOST_EVENTS = 10000;		// that wait to be told
 
 /* ------------------------------------------------------------------- clock */
 
@@ -105,7 +109,12 @@ function told(error) {
 /* Of the errors of two attempts, the one to tell: the later answer of the server, which has an
  * SQLSTATE, or if there is none, the later one. */
 function reasonOf(error, before) {
-	return before?.sqlstate !== undefined && error.sqlstate === undefined ? before : error;
+	return before && isAnswer(before) && !isAnswer(error) ? before : error;
+}
+
+/* Whether this is what the server said. */
+function isAnswer(error) {
+	return error.sqlstate !== undefined;
 }
 
 /* ------------------------------------------------------------- connections */
@@ -157,7 +166,7 @@ const mysql = {
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
 		// would be in the way of proxies, and convert text to the session's character set.
-		const text = (value) => (/^[\w .,/+=-]*$/.test(value) ? `_binary'${value}'` : `X'${Buffer.from(value).toString('hex')}'`);
+		const text = (value) => (/^[\w .,/+="[\]-]*$/.test(value) ? `_binary'${value}'` : `X'${Buffer.from(value).toString('hex')}'`);
 		const list = args.map((arg) => {
 			if (Array.isArray(arg))
 				return text(JSON.stringify(arg));
@@ -181,7 +190,7 @@ const mysql = {
 function driverOf(connection) {
 	const [driver, usable] = typeof connection?.execute !== 'function' ? [postgres, connection]
 		: [mysql, typeof connection.promise === 'function' ? connection.promise() : connection];
-	if (typeof usable?.query !== 'function' || typeof driver.stream(usable)?.destroy !== 'function')
+	if (typeof usable?.query !== 'function')
 		throw new Misuse('this is no connection of pg or mysql2');
 	return [driver, usable];
 }
@@ -195,244 +204,127 @@ async function call(driver, connection, request, ...args) {
 	return answer;
 }
 
-/* A connection of the lease's own.  After an error it is of no use any more. */
-class Link {
-	#connection;
-	#driver;
-	#givenUp = false;
-	#opening;
+/* --------------------------------------------------------------- arguments */
 
-	constructor(connect) {
-		this.connect = connect;
-	}
+/* What the client takes; undefined and null are as good as left out. */
+const LEASE_OPTIONS = ['name', 'names', 'ttl', 'wait', 'shared', 'permits', 'signal', 'onLost', 'onEvent', 'connectTimeout',
+	'keepAtLeast'];
+const CLIENT_OPTIONS = ['connect', 'owner', 'onEvent', 'connectTimeout'];
 
-	/* Connect, once. */
-	open() {
-		this.#opening ??= this.#open();
-		return this.#opening;
-	}
+/* As core/duration.c has them. */
+const UNITS = [
+	[1e-6, 'us usec usecs microsecond microseconds'],
+	[1e-3, 'ms msec msecs millisecond milliseconds'],
+	[1, 's sec secs second seconds'],
+	[60, 'm min mins minute minutes'],
+	[3600, 'h hr hrs hour hours'],
+	[86400, 'd day days'],
+	[7 * 86400, 'w week weeks'],
+	[30 * 86400, 'mon mons month months'],
+	[360 * 86400, 'y yr yrs year years'],
+];
 
-	async #open() {
-		const [driver, connection] = driverOf(await this.connect());
-		[this.#driver, this.#connection] = [driver, connection];
-		// without a listener, the end of an idle connection would end the program
-		driver.observe(connection, () => {});
-		await driver.open(connection);
-		// a stream of the program's own making may not have it
-		driver.stream(connection).setKeepAlive?.(true, 15000);
-		if (this.#givenUp)
-			this.giveUp();
+function secondsOf(text) {
+	const trimmed = text.trim();
+	if (/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(trimmed))
+		return Number(trimmed);
+	const parts = [...trimmed.matchAll(/\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*([a-z]+)/gi)];
+	if (!parts.length || parts.map(([part]) => part).join('') !== trimmed)
+		return NaN;
+	const given = new Set();
+	let total = 0;
+	for (const [, number, word] of parts) {
+		const [unit] = UNITS.find(([, words]) => words.split(' ').includes(word.toLowerCase())) ?? [NaN];
+		// each unit once
+		if (given.has(unit))
+			return NaN;
+		given.add(unit);
+		total += number * unit;
 	}
-
-	/* The answer, and when the request was sent. */
-	async ask(request, ...args) {
-		const sent = now();
-		return { sent, answer: await call(this.#driver, this.#connection, request, ...args) };
-	}
-
-	/* End the connection now, whatever it is doing. */
-	giveUp() {
-		this.#givenUp = true;
-		if (this.#connection)
-			this.#driver.stream(this.#connection).destroy();
-	}
-
-	close() {
-		const end = setTimeout(() => this.giveUp(), 1000);
-		Promise.resolve(this.#driver.end(this.#connection)).catch(() => {}).finally(() => clearTimeout(end));
-	}
+	return Math.round(total * 1e6) / 1e6;
 }
 
-/* ------------------------------------------------------------------ leases */
+function readSeconds(value, what, isAllowed = () => true) {
+	const seconds = typeof value === 'string' ? secondsOf(value) : value;
+	if (!Number.isFinite(seconds) || Math.abs(seconds) > 1e9 || !isAllowed(seconds))
+		throw new Misuse(`${what} cannot be "${String(value)}": it is a number of seconds, or text such as "500 ms"`);
+	return seconds;
+}
 
-const held = new Set();
+const isPositive = (seconds) => seconds > 0;
 
-class Lease {
-	#options;
-	#names;
-	#isList;
-	#owner;
-	#ownerIsOurs;
-	#ttl;
-	#wait;
-	#connectTimeout;
-	#keepAtLeast;
-	#margin;
-	#request = randomBytes(16).toString('hex');
-	#state = 'new';
-	#tokens = [];
-	#deadline = 0;
-	#keepUntil = 0;
-	#link = null;
-	#cause;						// of the loss
-	#canceled = false;
-	#lost = new AbortController();
-	#looks = new Set();			// functions that wait for a change of the state
+function readText(value, what) {
+	if (typeof value !== 'string')
+		throw new Misuse(`${what} must be text`);
+	if (value.includes('\0') || /\p{Surrogate}/u.test(value))
+		throw new Misuse(`${what} must not contain a NUL or half a surrogate pair`);
+	const length = Buffer.byteLength(value);
+	if (length < 1 || length > 255)
+		throw new Misuse(`${what} must have 1 to 255 bytes; it has ${length}`);
+	return value;
+}
 
-	constructor(options) {
-		const { connect, name, names, shared = false, permits, ttl = 30, wait = 0, connectTimeout = 10, keepAtLeast = 0 } = options;
-		if (typeof connect !== 'function')
-			throw new Misuse('connect must be a function that makes a connection');
-		if ((name === undefined) === (names === undefined))
-			throw new Misuse('name one lease, or several by names');
-		if ((names !== undefined) + Boolean(shared) + (permits !== undefined) > 1)
-			throw new Misuse('names, shared and permits exclude each other');
-		this.#options = options;
-		this.#isList = names !== undefined;
-		this.#names = this.#isList ? [...names] : [name];
-		this.#ownerIsOurs = options.owner === undefined;
-		this.#owner = options.owner ?? `${os.hostname().slice(0, 180)}/${process.pid}/${randomBytes(8).toString('hex')}`;
-		this.#ttl = Number(ttl);
-		this.#wait = Number(wait);
-		this.#connectTimeout = Number(connectTimeout);
-		this.#keepAtLeast = Number(keepAtLeast);
-		this.#margin = Math.min(this.#ttl / 10, 1);
+function readNames(names) {
+	if (typeof names === 'string' || typeof names[Symbol.iterator] !== 'function')
+		throw new Misuse('names must be a list');
+	const list = [...names].map((name) => readText(name, 'name'));
+	if (list.length < 1 || list.length > 100 || new Set(list).size < list.length)
+		throw new Misuse('names must be 1 to 100 different names');
+	return list;
+}
+
+/* The options that are given; misuse if there are others than those known. */
+function readOptions(options, known) {
+	if (typeof options !== 'object' || options === null)
+		throw new Misuse('options must be an object');
+	for (const option of Object.keys(options)) {
+		if (!known.includes(option))
+			throw new Misuse(`there is no option "${option}"`);
 	}
-
-	get name() { return this.#names[0]; }
-	get names() { return [...this.#names]; }
-	get owner() { return this.#owner; }
-	get deadline() { return this.#deadline; }
-	get signal() { return this.#lost.signal; }
-
-	get state() {
-		this.#look();
-		return this.#state;
+	const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null));
+	for (const option of ['connect', 'onLost', 'onEvent']) {
+		if (given[option] !== undefined && typeof given[option] !== 'function')
+			throw new Misuse(`${option} must be a function`);
 	}
+	return given;
+}
 
-	get held() { return this.state === 'held'; }
+/* ----------------------------------------------------------------- waiting */
 
-	get tokens() {
-		if (!this.#tokens.length)
-			throw new Misuse('the lease was not acquired');
-		return [...this.#tokens];
-	}
+/* Waiting for promises, and for times.  wake() has all that wait look again, at what "until" and
+ * "isOver" say by then. */
+class Waits {
+	#looks = new Set();
 
-	get token() { return this.tokens[0]; }
-
-	remaining() {
-		return this.held ? Math.max(0, this.#deadline - now()) : 0;
-	}
-
-	check() {
-		const { state } = this;
-		if (state === 'lost')
-			throw this.#lostError();
-		if (state !== 'held')
-			throw new Misuse(`the lease is not held: it is ${state}`);
-	}
-
-	async guard(connection) {
-		this.check();
-		const [driver, usable] = driverOf(connection);
-		for (const [i, name] of this.#names.entries()) {
-			try {
-				await call(driver, usable, 'dlock_guard', name, this.#owner, this.#tokens[i]);
-			} catch (error) {
-				const ours = told(error);
-				if (ours instanceof Lost)
-					this.#lose(ours);
-				throw ours;
-			}
-		}
-	}
-
-	async acquire() {
-		if (this.#state !== 'new')
-			throw new Misuse(`a lease is acquired once: it is ${this.#state}`);
-		this.#state = 'waiting';
-		const { signal } = this.#options;
-		const cancel = () => {
-			this.#canceled = true;
-			this.#wake();
-		};
-		signal?.addEventListener('abort', cancel);
-		try {
-			if (signal?.aborted)
-				throw signal.reason;
-			await this.#acquire();
-		} catch (error) {
-			this.#state = 'released';
-			throw error instanceof Stopped ? signal?.reason ?? new Unavailable('the acquire was canceled') : error;
-		} finally {
-			signal?.removeEventListener('abort', cancel);
-		}
-		held.add(this);
-		return this;
-	}
-
-	async release() {
-		this.#look();
-		const was = this.#state;
-		if (was === 'waiting') {
-			this.#canceled = true;
-			this.#wake();
-		}
-		if (was === 'waiting' || was === 'released')
-			return false;
-		const link = this.#link;
-		this.#state = 'released';
-		this.#link = null;
-		this.#wake();
-		held.delete(this);
-		if (was === 'new')
-			return false;
-		// a lost lease may still be held, but is not worth a new connection
-		const limit = was === 'lost' ? 1 : Math.min(RELEASE_LIMIT, Math.max(0, this.#deadline - now()));
-		return this.#release(link, now() + limit, was === 'held');
-	}
-
-	/* Requests: a function and its arguments. */
-
-	#acquireRequest(wait) {
-		const tail = [wait, this.#request];
-		if (this.#isList)
-			return ['dlock_acquire_all', this.#names, this.#owner, this.#ttl, ...tail];
-		if (this.#options.permits !== undefined)
-			return ['dlock_acquire_permit', this.name, this.#owner, this.#ttl, this.#options.permits, ...tail];
-		return [this.#options.shared ? 'dlock_acquire_shared' : 'dlock_acquire', this.name, this.#owner, this.#ttl, ...tail];
-	}
-
-	#renewRequest(tokens, ttl) {
-		return ['dlock_renew_many', this.#names, this.#owner, ttl, tokens];
-	}
-
-	#releaseRequest(tokens) {
-		return ['dlock_release_many', this.#names, this.#owner, ...(tokens ? [tokens] : [])];
-	}
-
-	/* Whether a renewal or a release was done, for all names. */
-	#isDone(answer) {
-		return this.#names.every((name) => answer.includes(name));
-	}
-
-	/* Waiting. */
-
-	#wake() {
+	wake() {
 		for (const look of [...this.#looks])
 			look();
 	}
 
 	/*
 	 * Wait for a promise until a time, which is an error if it comes first; or without a promise
-	 * just until then.  Throws Stopped if the lease changes its state.
+	 * just until then.  Throws Stopped if it is over.
 	 */
-	#within(promise, until, state) {
+	within(promise, until, isOver = () => false) {
 		return new Promise((resolve, reject) => {
 			let timer;
+			let isDone = false;
 			const done = (settle, value) => {
+				isDone = true;
 				clearTimeout(timer);
 				this.#looks.delete(look);
 				settle(value);
 			};
 			const look = () => {
-				clearTimeout(timer);
-				if (state && (this.#state !== state || (state === 'waiting' && this.#canceled))) {
-					done(reject, new Stopped());
+				const isStopped = isOver();
+				const left = until() - now();
+				// asking for the time may end a lease, which wakes this
+				if (isDone)
 					return;
-				}
-				const left = until - now();
-				if (left > 0)
+				clearTimeout(timer);
+				if (isStopped)
+					done(reject, new Stopped());
+				else if (left > 0)
 					timer = setTimeout(look, Math.ceil(1000 * Math.min(left, LONGEST_NAP)));
 				else if (promise)
 					done(reject, new Unavailable('the server did not answer in time'));
@@ -444,212 +336,819 @@ class Lease {
 			look();
 		});
 	}
+}
 
-	/* Ask, or without a request only connect; gives the connection up if that does not work. */
-	async #ask(link, request, until, state) {
+/* What a program's function throws is a warning, which does not end a program that may have other
+ * leases. */
+async function callBack(called, ...args) {
+	try {
+		await called(...args);
+	} catch (error) {
+		process.emitWarning(error instanceof Error ? error : String(error));
+	}
+}
+
+/* A connection of the client's own. */
+class Link {
+	#keeper;
+	#connection;
+	#driver;
+	#opening;
+	#isOver = false;
+
+	constructor(keeper) {
+		this.#keeper = keeper;
+	}
+
+	/* Whether it was closed, by whomever. */
+	get isOver() { return this.#isOver; }
+
+	/* Connect, once. */
+	open() {
+		this.#opening ??= this.#open();
+		return this.#opening;
+	}
+
+	async #open() {
 		try {
-			return await this.#within(request ? link.ask(...request) : link.open(), until, state);
+			// not on the stack of Lease.acquire()
+			await null;
+			const [driver, connection] = driverOf(await this.#keeper.connect());
+			// as those of pg-native, and pools
+			if (typeof driver.stream(connection)?.destroy !== 'function')
+				throw new Misuse('connect must make a connection of pg or mysql2, and no pool');
+			[this.#driver, this.#connection] = [driver, connection];
+			// without a listener, the end of an idle connection would end the program
+			driver.observe(connection, () => { this.#isOver = true; });
+			await driver.open(connection);
+			// a stream of the program's own making may not have it
+			driver.stream(connection).setKeepAlive?.(true, 15000);
 		} catch (error) {
-			// a renewal may be answered before the release, on the same connection
-			if (!(error instanceof Stopped && state === 'held'))
-				link.giveUp();
-			throw error;
+			const ours = told(error);
+			// passwords and directories are sometimes wrong for a while
+			throw this.#keeper.wasLoggedIn && ours instanceof Misuse && isAnswer(ours) ? new Unavailable(ours.message, ours) : ours;
+		}
+		this.#keeper.wasLoggedIn = true;
+		// it may have been given up meanwhile
+		if (this.#isOver)
+			this.giveUp();
+	}
+
+	/* The answer, and when the request was sent. */
+	async ask(request) {
+		const sent = now();
+		return { sent, answer: await call(this.#driver, this.#connection, ...request) };
+	}
+
+	/* End the connection now, whatever it is doing. */
+	giveUp() {
+		this.#isOver = true;
+		if (this.#connection)
+			this.#driver.stream(this.#connection).destroy();
+	}
+
+	/* End it in an orderly way. */
+	close() {
+		if (this.#isOver || !this.#connection) {
+			this.giveUp();
+			return;
+		}
+		this.#isOver = true;
+		const end = setTimeout(() => this.giveUp(), 1000);
+		Promise.resolve(this.#driver.end(this.#connection)).catch(() => {}).finally(() => clearTimeout(end));
+	}
+}
+
+/* --------------------------------------------------------------- heartbeat */
+
+/*
+ * What keeps the leases of one owner: those of a program's client, or one lease that was made without
+ * one.  It renews and releases all of them by one connection, in one call after the other: run().
+ *
+ * In "names" is what no other lease of a client may have: from the beginning of an acquire until it
+ * is over, or until the release was answered.  In "beating" are the leases that are to be renewed or
+ * released; each has the time at which that is "due".
+ */
+class Keeper {
+	wasLoggedIn = false;
+	#link = null;				// the heartbeat's
+	#spare = null;				// the next acquire's
+	#names = new Map();			// until when each is taken
+	#members = new Set();		// the leases that take them
+	#beating = new Set();
+	#isRunning = false;
+	#isClosing = false;
+	#isFailing = false;			// the last call failed
+	#pause = FIRST_PAUSE;		// after the next call without an answer
+	#restUntil = 0;				// no call before
+	#waits = new Waits();
+	#watch;
+	#events = [];
+	#telling = null;
+
+	constructor({ connect, owner, onEvent, connectTimeout = 10 }, isShared) {
+		if (connect === undefined)
+			throw new Misuse('connect must be a function that makes a connection');
+		this.connect = connect;
+		this.isShared = isShared;
+		this.ownerIsOurs = owner === undefined;
+		this.owner = this.ownerIsOurs ? `${os.hostname().slice(0, 180)}/${process.pid}/${randomBytes(8).toString('hex')}`
+			: readText(owner, 'owner');
+		this.onEvent = onEvent;
+		this.connectTimeout = readSeconds(connectTimeout, 'connectTimeout', isPositive);
+	}
+
+	/* An acquire begins. */
+	enter(hold) {
+		if (this.#isClosing)
+			throw new Misuse('the client is closed');
+		for (const name of this.isShared ? hold.names : []) {
+			if (this.#names.get(name) > now())
+				throw new Misuse(`another lease of this client has "${name}"`);
+		}
+		for (const name of hold.names)
+			this.#names.set(name, Infinity);
+		this.#members.add(hold);
+	}
+
+	/* A lease is over; the server may still have it for so many seconds. */
+	leave(hold, seconds) {
+		this.#members.delete(hold);
+		for (const name of hold.names)
+			this.#names.delete(name);
+		if (seconds > 0 && this.isShared) {
+			for (const name of hold.names)
+				this.#names.set(name, now() + seconds);
+			for (const [name, until] of this.#names) {
+				if (until <= now())
+					this.#names.delete(name);
+			}
+		}
+		if (!this.#members.size && (this.#isClosing || !this.isShared)) {
+			for (const link of [this.#link, this.#spare])
+				link?.close();
+			this.#link = this.#spare = null;
+		}
+		this.#waits.wake();
+	}
+
+	/* A connection for an acquire, if there is one: it may have been closed. */
+	takeSpare() {
+		const link = this.#spare;
+		this.#spare = null;
+		return link?.isOver ? null : link;
+	}
+
+	/* An acquire does not need its connection any more. */
+	putBack(link, isGranted) {
+		if (isGranted && !this.#link)
+			this.#link = link;
+		else if (this.isShared && !this.#spare && !this.#isClosing)
+			this.#spare = link;
+		else
+			link.close();
+	}
+
+	/* A lease is held. */
+	begin(hold) {
+		held.add(hold);
+		this.#beating.add(hold);
+		this.#go();
+		this.#look();
+	}
+
+	/* It is lost. */
+	end(hold) {
+		this.#beating.delete(hold);
+		this.#waits.wake();
+	}
+
+	/* Release a lease; whether the server has confirmed it. */
+	release(hold, wasLost) {
+		return new Promise((resolve) => {
+			const limit = wasLost ? 1 : Math.min(RELEASE_LIMIT, Math.max(0, hold.deadline - now()));
+			hold.leaving = { wasLost, since: now(), until: now() + limit, resolve };
+			hold.due = 0;
+			hold.part = null;
+			this.#beating.add(hold);
+			this.#go();
+		});
+	}
+
+	async close() {
+		this.#isClosing = true;
+		for (const hold of [...this.#members])
+			hold.release();
+		await this.#waits.within(null, () => (this.#members.size ? Infinity : 0));
+		this.#spare?.close();
+		this.#link?.close();
+		await this.#telling;
+	}
+
+	/* Compare the clock with all deadlines, at least each second. */
+	#look() {
+		clearTimeout(this.#watch);
+		let first = Infinity;
+		for (const hold of this.#beating) {
+			hold.look();
+			if (hold.state === 'held')
+				first = Math.min(first, hold.lostAt);
+		}
+		if (first < Infinity)
+			this.#watch = setTimeout(() => this.#look(), Math.ceil(1000 * Math.min(LONGEST_NAP, Math.max(0, first - now())))).unref();
+	}
+
+	#go() {
+		this.#waits.wake();
+		if (!this.#isRunning) {
+			this.#isRunning = true;
+			this.#run();
 		}
 	}
 
-	/* The acquire. */
+	/* The heartbeat: until nothing is to be renewed or released. */
+	async #run() {
+		const at = () => {
+			const next = this.#next();
+			return next ? Math.max(next.due, this.#restUntil) : 0;
+		};
+		for (;;) {
+			await this.#waits.within(null, at);
+			if (!this.#next())
+				break;
+			await this.#call();
+		}
+		this.#isRunning = false;
+	}
 
-	async #acquire() {
+	/*
+	 * Of the leases that are to be renewed or released, the one whose turn is next.  Of those that are
+	 * due it is one whose call did not fail, then one of the largest part of a call that did: so one
+	 * bad lease stands in the way of few.  Then the one that ends first.
+	 */
+	#next() {
+		const time = now();
+		let next = null;
+		const isBefore = (one, other) => {
+			if (one.due > time || other.due > time)
+				return one.due < other.due;
+			const [size, otherSize] = [one, other].map(({ part }) => part?.length ?? Infinity);
+			return size === otherSize ? one.lostAt < other.lostAt : size > otherSize;
+		};
+		if (this.#link?.isOver)
+			this.#link = null;
+		// a lost lease may still be held, but is not worth a connection of its own
+		const isWorth = this.#link || [...this.#beating].some((hold) => !hold.leaving?.wasLost);
+		for (const hold of this.#beating) {
+			hold.look();
+			if (hold.leaving && (time >= hold.leaving.until || !isWorth))
+				this.#left(hold, false, hold.ttl);
+			else if (this.#beating.has(hold) && (!next || isBefore(hold, next)))
+				next = hold;
+		}
+		return next;
+	}
+
+	/* The leases of the next call: what it does is the same for all of them. */
+	#batch() {
+		const first = this.#next();
+		if (!first || first.due > now())
+			return [];
+		if (first.isToBeKept)
+			return [first];
+		const isLike = first.leaving ? (hold) => hold.leaving && !hold.isToBeKept
+			: (hold) => !hold.leaving && hold.ttl === first.ttl && hold.due <= now() + first.ttl / 6;
+		let count = 0;
+		return [...this.#beating].filter((hold) => isLike(hold) && hold.part === first.part)
+			.sort((a, b) => a.lostAt - b.lostAt)
+			.filter((hold) => (count += hold.names.length) <= MOST_NAMES);
+	}
+
+	/* How long a connection may be silent that was asked at this time, for a lease of this ttl. */
+	#patience(asked, ofTtl) {
+		let until = asked + ofTtl / 4;
+		for (const { leaving, ttl } of this.#beating) {
+			until = Math.min(until, leaving ? Math.max(asked, leaving.since) + Math.max(0.1, Math.min(ttl / 4, RELEASE_LIMIT / 2))
+				: asked + ttl / 4);
+		}
+		return until;
+	}
+
+	/* One call of the heartbeat, for all that it can be for. */
+	async #call() {
+		const began = now();
+		const next = this.#next();
+		const link = this.#link ??= new Link(this);
+		let batch = [];
+		let isRelease = false;
+		try {
+			await this.#waits.within(link.open(), () => this.#patience(began, next.ttl));
+			// what is due may be something else by now
+			batch = this.#batch();
+			if (!batch.length)
+				return;
+			const [{ leaving, ttl, isToBeKept, keepUntil }] = batch;
+			isRelease = Boolean(leaving);
+			const asked = now();
+			// an owner that the program named may have other holds, which must not end sooner
+			const kept = !isToBeKept ? 0 : this.ownerIsOurs ? keepUntil - asked : Math.max(keepUntil - asked, ttl);
+			const names = batch.flatMap((hold) => hold.names);
+			const tokens = batch.flatMap((hold) => hold.tokens);
+			const lostAt = isRelease ? Infinity : batch[0].lostAt;
+			const { sent, answer } = await this.#waits.within(link.ask(isRelease && !kept
+				? ['dlock_release_many', names, this.owner, tokens]
+				: ['dlock_renew_many', names, this.owner, kept || ttl, tokens]), () => Math.min(this.#patience(asked, ttl), lostAt));
+			this.#isFailing = false;
+			this.#pause = FIRST_PAUSE;
+			const done = new Set(answer);
+			for (const hold of batch) {
+				const isDone = hold.names.every((name) => done.has(name));
+				if (isRelease)
+					this.#left(hold, isDone, kept);
+				else
+					hold.answered(isDone, sent);
+			}
+		} catch (error) {
+			this.#failed(error, link, batch, isRelease);
+		}
+	}
+
+	/*
+	 * A call was not answered, or by an error; without a batch, there is no connection.  It is made
+	 * again in two halves: one lease that cannot be renewed takes no other with it.  After an error
+	 * that is the first in a row, the halves go by the same connection, at once.
+	 */
+	#failed(error, link, batch, isRelease) {
+		const isAnswered = batch.length > 0 && isAnswer(error);
+		if (!isAnswered) {
+			this.#restUntil = now() + this.#pause;
+			this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
+		} else if (this.#isFailing)
+			this.#restUntil = now() + FIRST_PAUSE;
+		if (!isAnswered || this.#isFailing || batch.length < 2) {
+			// a server that refuses all, such as one that is read-only now, may not be the one any more
+			if (isAnswered)
+				link.close();
+			else
+				link.giveUp();
+			if (this.#link === link)
+				this.#link = null;
+		}
+		this.#isFailing = true;
+		const dueNow = batch.length ? batch : [...this.#beating].filter((hold) => hold.due <= now());
+		for (const hold of dueNow) {
+			if (hold.state === 'held')
+				hold.failed(error);
+		}
+		// those that still are as they were when they were asked for
+		const again = batch.filter((hold) => this.#beating.has(hold) && Boolean(hold.leaving) === isRelease);
+		if (isRelease && !isAnswered && !this.ownerIsOurs) {
+			// it may have been done; a second one would take another hold of the owner
+			for (const hold of again)
+				this.#left(hold, false, hold.ttl);
+			return;
+		}
+		const middle = Math.ceil(again.length / 2);
+		for (const part of [again.slice(0, middle), again.slice(middle)]) {
+			for (const hold of part)
+				hold.part = part;
+		}
+		if (batch.length === 1 && again.length) {
+			const [hold] = again;
+			hold.due = now() + hold.pause;
+			hold.pause = Math.min(2 * hold.pause, LONGEST_PAUSE);
+		}
+	}
+
+	/* A lease was released, if that is done; the server may still have it for so many seconds. */
+	#left(hold, isDone, seconds) {
+		this.#beating.delete(hold);
+		this.tell(hold, 'released', now() - hold.acquiredAt);
+		this.leave(hold, seconds);
+		hold.leaving.resolve(isDone);
+	}
+
+	/* Events, in their order.  Between two the event loop goes on, so that a function that takes its
+	 * time is not in the way of the heartbeat. */
+
+	tell(hold, kind, seconds) {
+		const called = hold.onEvent ?? this.onEvent;
+		for (const name of called ? hold.names : []) {
+			if (this.#events.length < MOST_EVENTS)
+				this.#events.push([called, kind, name, seconds]);
+		}
+		if (this.#events.length)
+			this.#telling ??= this.#tellAll();
+	}
+
+	async #tellAll() {
+		while (this.#events.length) {
+			await new Promise((resolve) => { setImmediate(resolve); });
+			callBack(...this.#events.shift());
+		}
+		this.#telling = null;
+	}
+
+	/* All events until now are told. */
+	get told() { return this.#telling; }
+}
+
+/* ------------------------------------------------------------------ leases */
+
+// for releaseAll()
+const held = new Set();
+
+/*
+ * A lease as its keeper has it.  The program's object is a Lease, which nothing here keeps alive: so
+ * we find out if the program has dropped it.
+ */
+class Hold {
+	state = 'new';
+	tokens = [];
+	deadline = 0;
+	acquiredAt = 0;
+	keepUntil = 0;
+	loss = new AbortController();
+	// its turn in the heartbeat
+	due = 0;
+	part = null;				// of a call that failed, what is made again together with this
+	pause = FIRST_PAUSE;
+	leaving = null;				// its release
+	#cause;						// of the loss
+	#isCanceled = false;
+	#isDropped = false;
+	#isSettled = true;			// what an acquire that failed may have been granted was given back
+	#request = randomBytes(16).toString('hex');
+	#waits = new Waits();
+
+	constructor(keeper, { name, names, shared = false, permits, ttl = 30, wait = 0, signal, onLost, onEvent, connectTimeout, keepAtLeast = 0 }) {
+		if ((name === undefined) === (names === undefined))
+			throw new Misuse('name one lease, or several by names');
+		if ((names !== undefined) + Boolean(shared) + (permits !== undefined) > 1)
+			throw new Misuse('names, shared and permits exclude each other');
+		if (permits !== undefined && !(Number.isSafeInteger(permits) && permits > 0))
+			throw new Misuse('permits must be a whole number above 0');
+		if (signal !== undefined && typeof signal.addEventListener !== 'function')
+			throw new Misuse('signal must be an AbortSignal');
+		this.keeper = keeper;
+		this.isList = names !== undefined;
+		this.names = this.isList ? readNames(names) : [readText(name, 'name')];
+		this.isShared = Boolean(shared);
+		this.permits = permits;
+		this.ttl = readSeconds(ttl, 'ttl', isPositive);
+		this.wait = readSeconds(wait, 'wait');
+		this.connectTimeout = connectTimeout === undefined ? keeper.connectTimeout : readSeconds(connectTimeout, 'connectTimeout', isPositive);
+		this.keepAtLeast = readSeconds(keepAtLeast, 'keepAtLeast', (seconds) => seconds >= 0);
+		this.signal = signal;
+		this.onLost = onLost;
+		this.onEvent = onEvent;
+	}
+
+	/* When it is lost, or when its release is given up. */
+	get lostAt() {
+		return this.leaving ? this.leaving.until : this.deadline - Math.min(this.ttl / 10, 1);
+	}
+
+	/* Whether it is to be renewed once more, in place of a release. */
+	get isToBeKept() { return Boolean(this.leaving) && !this.leaving.wasLost && this.keepUntil > now(); }
+
+	/* Compare the clock with the deadline. */
+	look() {
+		if (this.state === 'held' && now() >= this.lostAt)
+			this.lose(this.#cause ?? new Unavailable('it was not renewed in time'));
+	}
+
+	check() {
+		this.look();
+		if (this.state === 'lost')
+			throw this.#lostError();
+		if (this.state !== 'held')
+			throw new Misuse(`the lease is not held: it is ${this.state}`);
+	}
+
+	async guard(connection) {
+		this.check();
+		const [driver, usable] = driverOf(connection);
+		for (const [i, name] of this.names.entries()) {
+			try {
+				await call(driver, usable, 'dlock_guard', name, this.keeper.owner, this.tokens[i]);
+			} catch (error) {
+				const ours = told(error);
+				if (ours instanceof Lost)
+					this.lose(ours);
+				throw ours;
+			}
+		}
+	}
+
+	/* A renewal was answered. */
+	answered(isDone, sent) {
+		this.look();
+		// its release may have begun
+		if (this.state !== 'held')
+			return;
+		this.#cause = undefined;
+		if (!isDone) {
+			this.lose();
+			return;
+		}
+		this.deadline = sent + this.ttl;
+		this.due = sent + this.ttl / 3;
+		this.part = null;
+		this.pause = FIRST_PAUSE;
+		this.keeper.tell(this, 'renewed', now() - sent);
+	}
+
+	/* A renewal failed. */
+	failed(error) {
+		this.#cause = reasonOf(error, this.#cause);
+		this.look();
+		if (this.state === 'held')
+			this.keeper.tell(this, 'late', this.lostAt - now());
+	}
+
+	lose(cause) {
+		if (this.state !== 'held')
+			return;
+		this.state = 'lost';
+		this.#cause = cause;
+		held.delete(this);
+		this.keeper.end(this);
+		this.keeper.tell(this, 'lost', now() - this.acquiredAt);
+		this.loss.abort(this.#lostError());
+		// not from within a call of the program
+		if (this.onLost)
+			queueMicrotask(() => callBack(this.onLost, this.lease.deref() ?? new Lease(this)));
+		if (this.#isDropped)
+			this.release();
+	}
+
+	#lostError() {
+		const { sqlstate, errno } = this.#cause ?? {};
+		return new Lost(`${this.names.join(', ')}: the lease is lost`, { sqlstate, errno, cause: this.#cause });
+	}
+
+	/* The program has dropped its object.  Somebody may be working under the lease all the same. */
+	dropped() {
+		this.#isDropped = true;
+		if (this.state === 'held') {
+			process.emitWarning(`${this.names.join(', ')}: the lease is still renewed, but its object was dropped without release()`, 'DlockWarning');
+			this.keeper.tell(this, 'unreferenced', now() - this.acquiredAt);
+		} else
+			this.release();
+	}
+
+	async release() {
+		this.look();
+		const was = this.state;
+		if (was === 'waiting') {
+			this.#isCanceled = true;
+			this.#waits.wake();
+			return false;
+		}
+		this.state = 'released';
+		held.delete(this);
+		return was === 'held' || was === 'lost' ? this.keeper.release(this, was === 'lost') : false;
+	}
+
+	async acquire() {
+		if (this.state !== 'new')
+			throw new Misuse(`a lease is acquired once: it is ${this.state}`);
+		this.state = 'waiting';
+		const { keeper, signal } = this;
 		const start = now();
+		// what ends the wait does not end the lease
+		const cancel = () => this.state === 'waiting' && this.release();
+		let hasEntered = false;
+		signal?.addEventListener('abort', cancel);
+		try {
+			if (signal?.aborted)
+				throw signal.reason;
+			keeper.enter(this);
+			hasEntered = true;
+			await this.#acquire(start);
+		} catch (error) {
+			this.state = 'released';
+			keeper.tell(this, 'refused', now() - start);
+			if (hasEntered)
+				keeper.leave(this, this.#isSettled ? 0 : this.ttl);
+			throw error instanceof Stopped ? signal?.reason ?? new Unavailable('the acquire was canceled') : error;
+		} finally {
+			signal?.removeEventListener('abort', cancel);
+		}
+	}
+
+	async #acquire(start) {
+		const { keeper } = this;
 		// until a server was reached; then without limit, or until the wait is over and the server has had its time to answer
-		let last = start + this.#connectTimeout;
-		let pause = 0.05;
-		let link = null;
+		let last = start + this.connectTimeout;
+		let pause = FIRST_PAUSE;
+		let link = keeper.takeSpare();
+		let isSpare = Boolean(link);
 		let asked = false;
 		let reason;
 		try {
 			for (;;) {
 				try {
 					if (!link) {
-						link = new Link(this.#options.connect);
-						await this.#ask(link, null, Math.min(last, now() + this.#connectTimeout / 3), 'waiting');
-						last = this.#wait < 0 ? Infinity : start + this.#wait + this.#connectTimeout;
+						link = new Link(keeper);
+						await this.#ask(link, null, Math.min(last, now() + this.connectTimeout / 3));
+						last = this.wait < 0 ? Infinity : start + this.wait + this.connectTimeout;
 					}
-					const left = this.#wait < 0 ? this.#wait : Math.max(0, start + this.#wait - now());
+					const left = this.wait < 0 ? this.wait : Math.max(0, start + this.wait - now());
 					asked = true;
-					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last, 'waiting');
-					const tokens = answer;
+					// a connection that was kept may have been silent for long
+					const limit = !isSpare ? last : this.wait < 0 ? Infinity : now() + left + this.connectTimeout / 3;
+					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), limit);
 					if (answer === null) {
-						link.close();
+						keeper.putBack(link, false);
 						link = null;
-						throw new Busy(`${this.#names.join(', ')} not free within ${this.#wait} s`);
+						throw new Busy(`${this.names.join(', ')} not free within ${this.wait} s`);
 					}
-					if (now() - sent > this.#ttl / 3) {
+					const tokens = answer;
+					if (now() - sent > this.ttl / 3) {
 						// when was it granted?
-						({ sent, answer } = await this.#ask(link, this.#renewRequest(tokens, this.#ttl), now() + this.#ttl / 3, 'waiting'));
-						if (!this.#isDone(answer))
+						({ sent, answer } = await this.#ask(link, ['dlock_renew_many', this.names, keeper.owner, this.ttl, tokens],
+							now() + this.ttl / 3));
+						if (!this.names.every((name) => answer.includes(name)))
 							continue;		// it is over: go on waiting
 					}
-					if (this.#canceled)
+					if (this.#isCanceled)
 						throw new Stopped();
-					if (now() < sent + this.#ttl - this.#margin) {
-						this.#link = link;
-						this.#tokens = tokens;
-						this.#deadline = sent + this.#ttl;
-						this.#keepUntil = now() + this.#keepAtLeast;
-						this.#state = 'held';
-						this.#keep();
+					this.deadline = sent + this.ttl;
+					if (now() < this.lostAt) {
+						this.tokens = tokens;
+						this.due = sent + this.ttl / 3;
+						this.acquiredAt = now();
+						this.keepUntil = this.acquiredAt + this.keepAtLeast;
+						this.state = 'held';
+						keeper.tell(this, 'acquired', this.acquiredAt - start);
+						keeper.putBack(link, true);
+						keeper.begin(this);
 						return;
 					}
 					// this took too long: the same request again moves the deadline
 				} catch (error) {
 					if (!(error instanceof Unavailable))
 						throw error;
+					link?.close();
 					link = null;
 					reason = reasonOf(error, reason);
+					if (isSpare) {
+						isSpare = false;
+						last = now() + this.connectTimeout;
+						continue;
+					}
 					if (now() + pause >= last)
 						throw reason;
-					await this.#within(null, now() + pause, 'waiting');
-					pause = Math.min(2 * pause, 1);
+					const resume = now() + pause;
+					await this.#waits.within(null, () => resume, () => this.#isCanceled);
+					pause = Math.min(2 * pause, LONGEST_PAUSE);
 				}
 			}
 		} catch (error) {
-			link?.giveUp();
+			link?.close();
 			// it may have been granted, though no answer came
-			if (asked && !(error instanceof Busy || error instanceof Misuse))
-				await this.#giveBack(now() + (error instanceof Unavailable ? 1 : RELEASE_LIMIT));
+			this.#isSettled = !asked || error instanceof Busy || error instanceof Misuse
+				|| await this.#giveBack(now() + (error instanceof Unavailable ? 1 : RELEASE_LIMIT));
 			throw error;
 		}
 	}
 
-	/* Give back what an acquire that was given up may have been granted. */
-	async #giveBack(until) {
-		const link = new Link(this.#options.connect);
+	/* Ask, or without a request only connect; gives the connection up if there is no answer. */
+	async #ask(link, request, until, isOver = () => this.#isCanceled) {
 		try {
-			await this.#ask(link, null, until);
-			if (this.#ownerIsOurs)
-				await this.#ask(link, this.#releaseRequest(), until);
+			return await this.#waits.within(request ? link.ask(request) : link.open(), () => until, isOver);
+		} catch (error) {
+			if (!request || !isAnswer(error))
+				link.giveUp();
+			throw error;
+		}
+	}
+
+	#acquireRequest(wait) {
+		const tail = [wait, this.#request];
+		const { owner } = this.keeper;
+		if (this.isList)
+			return ['dlock_acquire_all', this.names, owner, this.ttl, ...tail];
+		if (this.permits !== undefined)
+			return ['dlock_acquire_permit', this.names[0], owner, this.ttl, this.permits, ...tail];
+		return [this.isShared ? 'dlock_acquire_shared' : 'dlock_acquire', this.names[0], owner, this.ttl, ...tail];
+	}
+
+	/* Give back what an acquire that was given up may have been granted; whether that is settled. */
+	async #giveBack(until) {
+		const { keeper } = this;
+		const link = new Link(keeper);
+		const ask = (request) => this.#ask(link, request, until, () => false);
+		try {
+			await ask(null);
+			if (keeper.ownerIsOurs && !keeper.isShared)
+				await ask(['dlock_release_many', this.names, keeper.owner]);
 			else {
 				// the owner may have other holds: repeating the request id finds this one's, or
 				// takes one more
-				const { answer } = await this.#ask(link, this.#acquireRequest(0), until);
+				const { answer } = await ask(this.#acquireRequest(0));
 				if (answer !== null)
-					await this.#ask(link, this.#releaseRequest(answer), until);
+					await ask(['dlock_release_many', this.names, keeper.owner, answer]);
 			}
-			link.close();
+			return true;
 		} catch {
-			// it ends at its deadline
+			return false;			// it ends at its deadline
+		} finally {
+			link.close();
 		}
 	}
+}
 
-	/* The heartbeat: until the lease is lost or released. */
-	async #keep() {
-		try {
-			for (;;) {
-				await this.#within(null, this.#deadline - this.#ttl * 2 / 3, 'held');
-				await this.#renew();
-			}
-		} catch (error) {
-			if (!(error instanceof Stopped))
-				throw error;
-		}
-	}
+const dropped = new FinalizationRegistry((hold) => hold.dropped());
 
-	async #renew() {
-		for (let pause = 0.05; ; pause = Math.min(2 * pause, 1)) {
-			const lostAt = this.#deadline - this.#margin;
-			const until = Math.min(now() + this.#ttl / 3, lostAt);
-			this.#look();
-			if (this.#state !== 'held')
-				throw new Stopped();
-			try {
-				this.#link ??= new Link(this.#options.connect);
-				const link = this.#link;
-				await this.#ask(link, null, until, 'held');
-				const { sent, answer } = await this.#ask(link, this.#renewRequest(this.#tokens, this.#ttl), until, 'held');
-				this.#look();
-				if (this.#state === 'held' && !this.#isDone(answer))
-					this.#lose();
-				if (this.#state !== 'held')
-					throw new Stopped();
-				this.#deadline = sent + this.#ttl;
-				this.#cause = undefined;
-				return;
-			} catch (error) {
-				if (error instanceof Stopped)
-					throw error;
-				this.#cause = reasonOf(error, this.#cause);
-				this.#link = null;
-				await this.#within(null, Math.min(now() + pause, lostAt), 'held');
-			}
-		}
-	}
+class Lease {
+	#hold;
 
-	/* Compare the clock with the deadline. */
-	#look() {
-		if (this.#state === 'held' && now() >= this.#deadline - this.#margin)
-			this.#lose(this.#cause ?? new Unavailable('it was not renewed in time'));
-	}
-
-	#lose(cause) {
-		if (this.#state !== 'held')
+	/* Made by the program from its options, or here, with the keeper of a client, or for a hold. */
+	constructor(given, keeper) {
+		if (given instanceof Hold) {
+			this.#hold = given;
 			return;
-		this.#state = 'lost';
-		this.#cause = cause;
-		held.delete(this);
-		this.#wake();
-		this.#lost.abort(this.#lostError());
-		// not from within a call of the program
-		if (this.#options.onLost)
-			queueMicrotask(() => this.#tell());
-	}
-
-	/* An error of the program's own function does not end the program, which may have other leases. */
-	async #tell() {
-		try {
-			await this.#options.onLost(this);
-		} catch (error) {
-			process.emitWarning(error instanceof Error ? error : String(error));
 		}
+		const options = readOptions(given, keeper ? LEASE_OPTIONS : [...LEASE_OPTIONS, ...CLIENT_OPTIONS]);
+		this.#hold = new Hold(keeper ?? new Keeper(options, false), options);
+		this.#hold.lease = new WeakRef(this);
 	}
 
-	#lostError() {
-		const { sqlstate, errno } = this.#cause ?? {};
-		return new Lost(`${this.#names.join(', ')}: the lease is lost`, { sqlstate, errno, cause: this.#cause });
+	get name() { return this.#hold.names[0]; }
+	get names() { return [...this.#hold.names]; }
+	get owner() { return this.#hold.keeper.owner; }
+	get deadline() { return this.#hold.deadline; }
+	get signal() { return this.#hold.loss.signal; }
+
+	get state() {
+		this.#hold.look();
+		return this.#hold.state;
 	}
 
-	/* Give the lease back, by this connection or, if "again", by new ones. */
-	async #release(link, until, again) {
-		for (let pause = 0.05; link || (again && now() < until); pause = Math.min(2 * pause, 1)) {
-			const limit = Math.min(until, now() + Math.max(0.1, Math.min(this.#ttl / 3, RELEASE_LIMIT / 2)));
-			let asked = false;
-			try {
-				link ??= new Link(this.#options.connect);
-				// a renewal may be connecting it
-				await this.#ask(link, null, limit);
-				const left = again ? this.#keepUntil - now() : 0;
-				asked = true;
-				// an owner that the program named may have other holds, which must not end sooner
-				const { answer } = await this.#ask(link, left > 0
-					? this.#renewRequest(this.#tokens, this.#ownerIsOurs ? left : Math.max(left, this.#ttl))
-					: this.#releaseRequest(this.#tokens), limit);
-				link.close();
-				return this.#isDone(answer);
-			} catch {
-				link = null;
-				// it may have been done; a second one would take another hold of the owner
-				if (asked && !this.#ownerIsOurs)
-					return false;
-				if (again)
-					await this.#within(null, Math.min(now() + pause, until));
-			}
-		}
-		return false;
+	get held() { return this.state === 'held'; }
+
+	get tokens() {
+		if (!this.#hold.tokens.length)
+			throw new Misuse('the lease was not acquired');
+		return [...this.#hold.tokens];
+	}
+
+	get token() { return this.tokens[0]; }
+
+	remaining() {
+		return this.held ? Math.max(0, this.deadline - now()) : 0;
+	}
+
+	check() {
+		this.#hold.check();
+	}
+
+	guard(connection) {
+		return this.#hold.guard(connection);
+	}
+
+	/* No async function: drivers keep the stack of their connect(), and what awaits it is part of that. */
+	acquire() {
+		return this.#hold.acquire().then(() => {
+			dropped.register(this, this.#hold, this.#hold);
+			return this;
+		});
+	}
+
+	release() {
+		dropped.unregister(this.#hold);
+		return this.#hold.release();
+	}
+}
+
+/* Many leases by one connection, of one owner. */
+class Client {
+	#keeper;
+
+	constructor(options) {
+		this.#keeper = new Keeper(readOptions(options, CLIENT_OPTIONS), true);
+	}
+
+	get owner() { return this.#keeper.owner; }
+
+	lease(options) {
+		return new Lease(options, this.#keeper);
+	}
+
+	async withLease(options, work) {
+		return workUnder(this.lease(options), work);
+	}
+
+	close() {
+		return this.#keeper.close();
 	}
 }
 
 // where the language has "await using"
-if (Symbol.asyncDispose)
+if (Symbol.asyncDispose) {
 	Lease.prototype[Symbol.asyncDispose] = async function asyncDispose() {
 		const wasLost = this.state === 'lost';
 		try {
@@ -659,9 +1158,11 @@ if (Symbol.asyncDispose)
 			await this.release();
 		}
 	};
+	Client.prototype[Symbol.asyncDispose] = Client.prototype.close;
+}
 
-async function withLease(options, work) {
-	const lease = await new Lease(options).acquire();
+async function workUnder(lease, work) {
+	await lease.acquire();
 	let result;
 	try {
 		result = await work(lease);
@@ -673,8 +1174,14 @@ async function withLease(options, work) {
 	return result;
 }
 
-async function releaseAll() {
-	await Promise.all([...held].map((lease) => lease.release()));
+async function withLease(options, work) {
+	return workUnder(new Lease(options), work);
 }
 
-module.exports = { Lease, withLease, releaseAll, now, clock, DlockError, Busy, Lost, Misuse, Unavailable };
+async function releaseAll() {
+	const holds = [...held];
+	await Promise.all(holds.map((hold) => hold.release()));
+	await Promise.all(holds.map((hold) => hold.keeper.told));
+}
+
+module.exports = { Client, Lease, withLease, releaseAll, now, clock, DlockError, Busy, Lost, Misuse, Unavailable };

@@ -13,6 +13,7 @@ Cases::run($ARGV[0],
 		my @drivers = grep { !/callback/ } @_;
 		Cases::program('the clock', 'node', "$FindBin::RealBin/node/clock.js");
 		Cases::program('what only Node.js has', 'node', "$FindBin::RealBin/node/more.js", @drivers);
+		Cases::program('a client with many leases', 'node', "$FindBin::RealBin/node/many.js", @drivers);
 	},
 	command => [ 'node', "$FindBin::RealBin/node/agent.js" ],
 	drivers => {

@@ -49,4 +49,4 @@ function connector(driver) {
 	};
 }
 
-module.exports = { PATIENCE, connector, end, errorOf, ok, sleep, until };
+module.exports = { PATIENCE, connector, end, errorOf, ok, until };
