@@ -14,6 +14,8 @@ Cases::run($ARGV[0],
 		Cases::program('the clock', 'node', "$FindBin::RealBin/node/clock.js");
 		Cases::program('what only Node.js has', 'node', "$FindBin::RealBin/node/more.js", @drivers);
 		Cases::program('a client with many leases', 'node', "$FindBin::RealBin/node/many.js", @drivers);
+		Cases::program('counters of Prometheus', 'node', "$FindBin::RealBin/node/metrics.js", @drivers)
+		  if !defined Cases::reason_not('npm:prom-client');
 	},
 	command => [ 'node', "$FindBin::RealBin/node/agent.js" ],
 	drivers => {
