@@ -37,6 +37,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -107,6 +108,9 @@ func told(err error) *Error {
 		}
 	}
 	switch {
+	// pgx's and lib/pq's own, about settings with which they do not work
+	case e.SQLState == "" && (strings.Contains(e.Message, "client_encoding") || strings.Contains(e.Message, "standard_conforming_strings")):
+		e.Class = Misuse
 	case e.SQLState == "55L01" || e.Number == 1644:
 		e.Class = Lost
 	case e.SQLState == "40P01" || e.Number == 3058:
@@ -217,6 +221,11 @@ func Acquire(ctx context.Context, options Options) (*Lease, error) {
 	if l.Shared && l.Permits != 0 {
 		return nil, &Error{Class: Misuse, Message: "Shared excludes Permits"}
 	}
+	for _, text := range append([]string{l.Owner}, l.names...) {
+		if !utf8.ValidString(text) {
+			return nil, &Error{Class: Misuse, Message: fmt.Sprintf("%q is not UTF-8", text)}
+		}
+	}
 	if l.margin > time.Second {
 		l.margin = time.Second
 	}
@@ -311,11 +320,15 @@ func (l *Lease) Guard(ctx context.Context, tx interface {
 		return err
 	}
 	for i, name := range l.names {
-		statement := "CALL dlock.guard(?, ?, ?)"
-		if !l.MySQL {
-			statement = "SELECT dlock_guard($1, $2, $3)"
+		verb, function := "SELECT ", "dlock_guard"
+		if l.MySQL {
+			verb, function = "CALL ", "dlock.guard"
 		}
-		if _, err := tx.ExecContext(ctx, statement, name, l.Owner, l.tokens[i]); err != nil {
+		call, bound, err := expression(l.MySQL, function, name, l.Owner, l.tokens[i])
+		if err == nil {
+			_, err = tx.ExecContext(ctx, verb+call, bound...)
+		}
+		if err != nil {
 			e := told(err)
 			if e.Class == Lost {
 				l.mutex.Lock()
@@ -479,69 +492,91 @@ func (l *Lease) ask(ctx context.Context, k *link, end time.Duration, function st
 	return r.answer, r.sent, nil
 }
 
-// call makes the statement of a function, and reads its answer: an int64, a bool, a list of either numbers
-// or names, or nil.
-func (l *Lease) call(ctx context.Context, k *link, function string, args []interface{}) (interface{}, error) {
+// expression is a call of a function, and the values to bind in it.  It means the same whatever the
+// program has set: text is bound in hexadecimal digits, so that neither the quotes of a driver that
+// pastes values into statements matter, nor the encoding of the session.
+func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}, error) {
 	marks := make([]string, len(args))
 	bound := make([]interface{}, len(args))
 	for i, arg := range args {
-		mark := "?"
-		if !l.MySQL {
+		mark, format := "?", "%s"
+		if !isMySQL {
 			mark = fmt.Sprintf("$%d", i+1)
 		}
 		switch arg := arg.(type) {
-		case time.Duration:
-			bound[i] = arg.Seconds() // drivers send nanoseconds
-		case []string, []int64:
+		case string:
+			bound[i], format = hex.EncodeToString([]byte(arg)), "convert_from(decode(%s::text, 'hex'), 'UTF8')"
+		case []string:
 			list, err := json.Marshal(arg)
 			if err != nil {
+				return "", nil, err
+			}
+			bound[i] = hex.EncodeToString(list)
+			format = "ARRAY(SELECT json_array_elements_text(convert_from(decode(%s::text, 'hex'), 'UTF8')::json))"
+		case []int64:
+			list, err := json.Marshal(arg)
+			if err != nil {
+				return "", nil, err
+			}
+			bound[i], format = string(list), "ARRAY(SELECT json_array_elements_text(%s::text::json)::bigint)"
+		case time.Duration:
+			bound[i], format = arg.Seconds(), "%s::float8" // drivers send nanoseconds
+		case int:
+			bound[i], format = int64(arg), "%s::int"
+		default:
+			bound[i], format = arg, "%s::bigint"
+		}
+		if isMySQL {
+			format = "%s"
+			switch arg.(type) {
+			case string, []string:
+				format = "UNHEX(%s)" // bytes, which the server takes for UTF-8
+			}
+		}
+		marks[i] = fmt.Sprintf(format, mark)
+	}
+	return function + "(" + strings.Join(marks, ", ") + ")", bound, nil
+}
+
+// call makes the statement of a function, and reads its answer: a list of either tokens or names, or
+// nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
+func (l *Lease) call(ctx context.Context, k *link, function string, args []interface{}) (interface{}, error) {
+	call, bound, err := expression(l.MySQL, function, args...)
+	if err != nil {
+		return nil, err
+	}
+	isMany := strings.HasSuffix(function, "_many")
+	switch {
+	case l.MySQL:
+		call = "CAST(" + call + " AS BINARY)"
+	case isMany:
+		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + call + " AS name"
+	case function == "dlock_acquire_all":
+		call = "array_to_json(" + call + ")::text"
+	default:
+		call += "::text"
+	}
+	var answer sql.NullString
+	if err := k.connection.QueryRowContext(ctx, "SELECT "+call, bound...).Scan(&answer); err != nil || !answer.Valid {
+		return nil, err
+	}
+	if isMany {
+		text := []byte(answer.String)
+		if !l.MySQL {
+			if text, err = hex.DecodeString(answer.String); err != nil {
 				return nil, err
 			}
-			bound[i] = string(list)
-			if !l.MySQL {
-				kind := "text"
-				if _, isNumbers := arg.([]int64); isNumbers {
-					kind = "bigint"
-				}
-				mark = fmt.Sprintf("ARRAY(SELECT value::%s FROM json_array_elements_text(%s::json))", kind, mark)
-			}
-		default:
-			bound[i] = arg
 		}
-		marks[i] = mark
+		var names []string
+		err = json.Unmarshal(text, &names)
+		return names, err
 	}
-	call := function + "(" + strings.Join(marks, ", ") + ")"
-	isMany, isAll := strings.HasSuffix(function, "_many"), function == "dlock_acquire_all"
-	if !l.MySQL && isMany {
-		call = "coalesce(json_agg(name), '[]')::text FROM " + call + " AS name"
-	} else if !l.MySQL && isAll {
-		call = "array_to_json(" + call + ")::text"
+	if function != "dlock_acquire_all" {
+		answer.String = "[" + answer.String + "]"
 	}
-	row := k.connection.QueryRowContext(ctx, "SELECT "+call, bound...)
-	switch {
-	case isMany || isAll:
-		var text sql.NullString
-		if err := row.Scan(&text); err != nil || !text.Valid {
-			return nil, err
-		}
-		if isMany {
-			var names []string
-			err := json.Unmarshal([]byte(text.String), &names)
-			return names, err
-		}
-		var tokens []int64
-		err := json.Unmarshal([]byte(text.String), &tokens)
-		return tokens, err
-	case strings.HasPrefix(function, "dlock_acquire"):
-		var token sql.NullInt64
-		if err := row.Scan(&token); err != nil || !token.Valid {
-			return nil, err
-		}
-		return []int64{token.Int64}, nil
-	}
-	var done sql.NullBool
-	err := row.Scan(&done)
-	return done.Bool, err
+	var tokens []int64
+	err = json.Unmarshal([]byte(answer.String), &tokens)
+	return tokens, err
 }
 
 // Requests: a function, and its arguments.
@@ -551,7 +586,7 @@ func (l *Lease) acquireRequest(wait time.Duration) (string, []interface{}) {
 		return "dlock_acquire_all", []interface{}{l.names, l.Owner, l.TTL, wait, l.request}
 	}
 	if l.Permits != 0 {
-		return "dlock_acquire_permit", []interface{}{l.Name, l.Owner, l.TTL, int64(l.Permits), wait, l.request}
+		return "dlock_acquire_permit", []interface{}{l.Name, l.Owner, l.TTL, l.Permits, wait, l.request}
 	}
 	function := "dlock_acquire"
 	if l.Shared {
@@ -561,33 +596,21 @@ func (l *Lease) acquireRequest(wait time.Duration) (string, []interface{}) {
 }
 
 func (l *Lease) renewRequest(tokens []int64, ttl time.Duration) (string, []interface{}) {
-	if len(l.Names) > 0 {
-		return "dlock_renew_many", []interface{}{l.names, l.Owner, ttl, tokens}
-	}
-	return "dlock_renew", []interface{}{l.Name, l.Owner, ttl, tokens[0]}
+	return "dlock_renew_many", []interface{}{l.names, l.Owner, ttl, tokens}
 }
 
 // Without tokens: any hold of the owner.
 func (l *Lease) releaseRequest(tokens []int64) (string, []interface{}) {
-	if len(l.Names) > 0 {
-		if tokens == nil {
-			return "dlock_release_many", []interface{}{l.names, l.Owner}
-		}
-		return "dlock_release_many", []interface{}{l.names, l.Owner, tokens}
-	}
 	if tokens == nil {
-		return "dlock_release", []interface{}{l.Name, l.Owner}
+		return "dlock_release_many", []interface{}{l.names, l.Owner}
 	}
-	return "dlock_release", []interface{}{l.Name, l.Owner, tokens[0]}
+	return "dlock_release_many", []interface{}{l.names, l.Owner, tokens}
 }
 
 // isDone says whether a renewal or a release was done, for all names.
 func (l *Lease) isDone(answer interface{}) bool {
-	if names, isList := answer.([]string); isList {
-		return len(names) == len(l.names)
-	}
-	done, _ := answer.(bool)
-	return done
+	names, _ := answer.([]string)
+	return len(names) == len(l.names)
 }
 
 // ------------------------------------------------------------------------------------ the acquire

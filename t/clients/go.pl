@@ -13,9 +13,11 @@ use Cases;
 my $dir = tempdir(CLEANUP => 1);
 my @needs = qw(golang-go golang-github-lib-pq-dev golang-github-jackc-pgx-v4-dev golang-github-go-sql-driver-mysql-dev);
 
+my $built;
 Cases::run($ARGV[0],
+	also => sub { Cases::program('what only Go has', "$built/more", @_) },
 	command => sub {
-		my $built = BuiltOnce::folder($dir, 'go_agent', sub { system("$FindBin::RealBin/go/build", $_[0]) == 0 or die "could not build the agent\n" });
+		$built = BuiltOnce::folder($dir, 'go_agent', sub { system("$FindBin::RealBin/go/build", $_[0]) == 0 or die "could not build the agent\n" });
 		return "$built/agent";
 	},
 	drivers => {

@@ -9,52 +9,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"dlock"
-
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v4"
-	"github.com/jackc/pgx/v4/stdlib"
-	_ "github.com/lib/pq"
 )
 
 var driverName, port = os.Args[1], os.Args[2]
-
-func open(port string) *sql.DB {
-	host, user, database := os.Getenv("DLOCK_HOST"), os.Getenv("DLOCK_USER"), os.Getenv("DLOCK_DATABASE")
-	source := fmt.Sprintf("host=%s port=%s user=%s dbname=%s sslmode=disable", host, port, user, database)
-	switch driverName {
-	case "mysql":
-		must(mysql.SetLogger(log.New(io.Discard, "", 0)))
-		db, err := sql.Open("mysql", user+"@tcp("+host+":"+port+")/"+database)
-		must(err)
-		return db
-	case "pgx":
-		config, err := pgx.ParseConfig(source)
-		must(err)
-		// poolers in transaction mode know no prepared statements
-		config.PreferSimpleProtocol = os.Getenv("DLOCK_POOLED") != ""
-		return stdlib.OpenDB(*config)
-	}
-	if os.Getenv("DLOCK_POOLED") != "" {
-		source += " binary_parameters=yes"
-	}
-	db, err := sql.Open("postgres", source)
-	must(err)
-	return db
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
 
 func say(words ...interface{}) { os.Stdout.WriteString(fmt.Sprintln(words...)) }
 
@@ -176,7 +139,7 @@ func (a *agent) guard(ctx context.Context, lease *dlock.Lease, order string) {
 }
 
 func main() {
-	a := &agent{db: open(port), direct: open(os.Getenv("DLOCK_PORT")), orders: make(chan string, 10)}
+	a := &agent{db: open(driverName, port), direct: open(driverName, os.Getenv("DLOCK_PORT")), orders: make(chan string, 10)}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		words := strings.Fields(lines.Text())
