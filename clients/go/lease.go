@@ -14,7 +14,7 @@
 //
 // A lease is acquired, and renewed by a goroutine until it is released; if that does not work, the
 // program learns in time that it is lost.  clients/CONTRACT.md says what all clients of dlock keep.
-// This is one file, for Linux, that needs the standard library only: copy it.
+// It needs the standard library only: copy these files.
 //
 // Every statement runs in a goroutine of its own.  Its caller waits only for a limited time, since
 // a driver may block although its context has ended.
@@ -35,25 +35,12 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 )
-
-// Now is the clock of all deadlines, CLOCK_BOOTTIME: nobody sets it, and it counts the time that
-// the machine was suspended, which time.Since() does not.
-func Now() time.Duration {
-	var now syscall.Timespec
-	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 7, uintptr(unsafe.Pointer(&now)), 0); errno != 0 {
-		panic(errno)
-	}
-	return time.Duration(now.Nano())
-}
 
 const (
 	releaseLimit = 5 * time.Second // for which a release is tried at most
-	longestNap   = time.Second     // timers do not count a suspension, so look at the clock that often
 	firstPause   = 50 * time.Millisecond
 )
 

@@ -15,7 +15,10 @@ my @needs = qw(golang-go golang-github-lib-pq-dev golang-github-jackc-pgx-v4-dev
 
 my $built;
 Cases::run($ARGV[0],
-	also => sub { Cases::program('what only Go has', "$built/more", @_) },
+	also => sub {
+		Cases::program('without a server', "$FindBin::RealBin/go/unit", $built) if $ARGV[0] eq 'postgres';
+		Cases::program('what only Go has', "$built/more", @_);
+	},
 	command => sub {
 		$built = BuiltOnce::folder($dir, 'go_agent', sub { system("$FindBin::RealBin/go/build", $_[0]) == 0 or die "could not build the agent\n" });
 		return "$built/agent";
