@@ -19,10 +19,11 @@ import (
 
 // settings are what a program may do to its connections.
 type settings struct {
-	parameters string                // more of the data source's name
-	pgx        func(*pgx.ConnConfig) // the same for pgx
-	wrapped    bool                  // by a driver that traces
-	session    []string              // statements at the beginning
+	parameters string                                             // more of the data source's name
+	pgx        func(*pgx.ConnConfig)                              // the same for pgx
+	wrapped    bool                                               // by a driver that traces
+	session    []string                                           // statements at the beginning
+	spoil      func(query string, args []driver.NamedValue) error // of a wrapped driver: instead of a query
 }
 
 func must(err error) {
@@ -110,13 +111,16 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 	}
 	if c.wrapped {
-		connection = &traced{connection}
+		connection = &traced{connection, c.spoil}
 	}
 	return connection, nil
 }
 
 // traced is a connection inside of another, as those of otelsql and ocsql, which hides the driver's own type.
-type traced struct{ driver.Conn }
+type traced struct {
+	driver.Conn
+	spoil func(query string, args []driver.NamedValue) error
+}
 
 func (t *traced) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	return t.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
@@ -132,6 +136,11 @@ func (t *traced) ExecContext(ctx context.Context, query string, args []driver.Na
 }
 
 func (t *traced) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if t.spoil != nil {
+		if err := t.spoil(query, args); err != nil {
+			return nil, wrap(err)
+		}
+	}
 	rows, err := t.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 	return rows, wrap(err)
 }

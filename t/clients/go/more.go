@@ -5,9 +5,18 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"dlock"
@@ -67,7 +76,7 @@ func (b *bench) options(db *sql.DB, name string) dlock.Options {
 func (b *bench) holds(name string) int {
 	query := "SELECT count(*) FROM dlock.locks WHERE name = convert_from(decode($1, 'hex'), 'UTF8') AND remaining > 0"
 	if b.isMySQL {
-		query = "SELECT count(*) FROM dlock.locks WHERE name = CONVERT(UNHEX(?) USING utf8mb4) AND remaining > 0"
+		query = "SELECT JSON_LENGTH(dlock_holders(UNHEX(?)))"
 	}
 	var n int
 	must(b.db.QueryRow(query, hex.EncodeToString([]byte(name))).Scan(&n))
@@ -153,10 +162,381 @@ func (b *bench) settings() {
 	}
 }
 
+// until polls.
+func until(isSo func() bool) bool {
+	for end := time.Now().Add(patience); !isSo(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *bench) client(db *sql.DB, onEvent func(dlock.EventKind, string, time.Duration)) *dlock.Client {
+	client, err := dlock.NewClient(dlock.ClientOptions{DB: db, MySQL: b.isMySQL, OnEvent: onEvent})
+	must(err)
+	return client
+}
+
+// of is a lease of a client.
+func of(name string, ttl time.Duration) dlock.Options {
+	return dlock.Options{Name: name, TTL: ttl, ConnectTimeout: patience}
+}
+
+// counter counts events, by kind and name.
+type counter struct {
+	mutex sync.Mutex
+	n     map[string]int
+}
+
+func (c *counter) add(kind dlock.EventKind, name string, _ time.Duration) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.n == nil {
+		c.n = make(map[string]int)
+	}
+	c.n[string(kind)+" "+name]++
+}
+
+func (c *counter) of(what string) int {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.n[what]
+}
+
+// What a program does with its sql.DB.
+func (b *bench) pool() {
+	what := b.driver + ", a pool of one: "
+	db := b.open(settings{})
+	db.SetMaxOpenConns(1)
+	for i := 0; i < 2; i++ {
+		var events counter
+		options := b.options(db, "pool of one")
+		options.TTL, options.OnEvent = 2*time.Second, events.add
+		err := dlock.Run(background, options, func(ctx context.Context, lease *dlock.Lease) error {
+			until(func() bool { return events.of("renewed pool of one") > 1 || lease.Check() != nil })
+			return lease.Check()
+		})
+		works(err, what+"one lease is renewed")
+	}
+	_, err := dlock.NewClient(dlock.ClientOptions{DB: db, MySQL: b.isMySQL})
+	fails(err, dlock.Misuse, what+"a client needs two")
+	used, err := db.Conn(background)
+	must(err)
+	options := b.options(db, "pool of one")
+	options.ConnectTimeout = 300 * time.Millisecond
+	_, err = dlock.Acquire(background, options)
+	fails(err, dlock.Unavailable, what+"the program has it")
+	ok(err != nil && strings.Contains(err.Error(), "all 1 connections of the sql.DB are in use"), what+"and is told so")
+	used.Close()
+	ok(until(func() bool { return db.Stats().InUse == 0 }), what+"it is back")
+	db.Close()
+
+	what = b.driver + ", short connections: "
+	db = b.open(settings{})
+	db.SetConnMaxLifetime(time.Millisecond)
+	db.SetConnMaxIdleTime(time.Millisecond)
+	var events counter
+	client := b.client(db, events.add)
+	for _, name := range []string{"short 1", "short 2"} {
+		_, err = client.Acquire(background, of(name, 3*time.Second))
+		works(err, what+"held")
+	}
+	ok(until(func() bool { return events.of("renewed short 1") > 1 && events.of("renewed short 2") > 1 }), what+"renewed")
+	must(client.Close(background))
+	ok(b.holds("short 1")+b.holds("short 2") == 0, what+"released")
+	ok(until(func() bool { return db.Stats().OpenConnections == 0 }), what+"no connection is left")
+	db.Close()
+}
+
+// What a client refuses, and what it waits for.
+func (b *bench) names() {
+	what := b.driver + ", names: "
+	client := b.client(b.db, nil)
+	one, err := client.Acquire(background, of("names 1", time.Minute))
+	works(err, what+"held")
+	_, err = client.Acquire(background, of("names 1", time.Minute))
+	fails(err, dlock.Misuse, what+"again")
+	both := of("", time.Minute)
+	both.Names = []string{"names 2", "names 1"}
+	_, err = client.Acquire(background, both)
+	fails(err, dlock.Misuse, what+"in a list")
+	ok(one.Release(), what+"released")
+	two, err := client.Acquire(background, both)
+	works(err, what+"and then in a list")
+	ok(two.Release(), what+"released")
+	// an acquire that is refused gives its names back
+	other, err := dlock.Acquire(background, b.options(b.db, "names 1"))
+	works(err, what+"somebody else has it")
+	for i := 0; i < 2; i++ {
+		_, err = client.Acquire(background, of("names 1", time.Minute))
+		fails(err, dlock.Busy, what+"busy")
+	}
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	for i := 0; i < 2; i++ {
+		_, err = client.Acquire(ended, of("names 1", time.Minute))
+		ok(errors.Is(err, context.Canceled), what+"canceled before it begins")
+	}
+	// a wait that ends with the client
+	waiting := of("names 1", time.Minute)
+	waiting.Wait = -1
+	result := make(chan error)
+	go func() {
+		_, err := client.Acquire(background, waiting)
+		result <- err
+	}()
+	waiters := "SELECT count(*) FROM dlock.waiters WHERE name = 'names 1'"
+	if b.isMySQL {
+		waiters = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE '%dlock_acquire%' AND id <> connection_id()"
+	}
+	count := func() (n int) {
+		must(b.db.QueryRow(waiters).Scan(&n))
+		return
+	}
+	ok(until(func() bool { return count() == 1 }), what+"one waits")
+	must(client.Close(background))
+	fails(<-result, dlock.Misuse, what+"until the client is closed")
+	ok(until(func() bool { return count() == 0 }), what+"nobody waits")
+	_, err = client.Acquire(background, of("names 2", time.Minute))
+	fails(err, dlock.Misuse, what+"it is closed")
+	ok(other.Release(), what+"released")
+
+	// a lease that is kept
+	what = b.driver + ", kept: "
+	client = b.client(b.db, nil)
+	name := fmt.Sprint("kept ", b.driver, os.Getpid())
+	options := of(name, time.Minute)
+	options.KeepAtLeast = time.Hour
+	kept, err := client.Acquire(background, options)
+	works(err, what+"held")
+	ok(kept.Release(), what+"left")
+	_, err = client.Acquire(background, of(name, time.Minute))
+	fails(err, dlock.Busy, what+"not even the same client has it")
+	ok(b.holds(name) == 1, what+"it is kept")
+	must(client.Close(background))
+}
+
+// Functions for events that block and panic, and leases that the program drops.
+func (b *bench) program() {
+	what := b.driver + ", events: "
+	log.SetOutput(io.Discard)
+	goOn := make(chan bool)
+	var others, all counter
+	panics := func(kind dlock.EventKind, name string, duration time.Duration) {
+		all.add(kind, name, duration)
+		panic("on purpose")
+	}
+	client := b.client(b.db, panics)
+	blocking := of("blocking", 2*time.Second)
+	blocking.OnEvent = func(dlock.EventKind, string, time.Duration) { <-goOn }
+	blocked, err := client.Acquire(background, blocking)
+	works(err, what+"held")
+	counted := of("counted", 2*time.Second)
+	counted.OnEvent = others.add
+	_, err = client.Acquire(background, counted)
+	works(err, what+"held")
+	ok(until(func() bool { return others.of("renewed counted") > 3 && all.of("renewed blocking") > 3 }), what+"a function that blocks or panics stops no renewal")
+	ok(blocked.Held(), what+"nor loses its lease")
+	close(goOn)
+	must(client.Close(background))
+	ok(until(func() bool { return others.of("released counted") == 1 && all.of("released blocking") == 1 }), what+"released")
+
+	what = b.driver + ", dropped: "
+	var said logged
+	log.SetOutput(&said)
+	var events counter
+	client = b.client(b.db, events.add)
+	func() {
+		_, err := client.Acquire(background, of("dropped", 2*time.Second))
+		works(err, what+"held")
+	}()
+	isDropped := func(name string) func() bool {
+		return func() bool {
+			runtime.GC()
+			return events.of("unreferenced "+name) == 1
+		}
+	}
+	ok(until(isDropped("dropped")), what+"told")
+	ok(strings.Contains(said.String(), "dropped: the program has dropped the lease"), what+"in the log")
+	before := events.of("renewed dropped")
+	ok(until(func() bool { return events.of("renewed dropped") > before+2 }), what+"and renewed")
+	works(client.Run(background, of("run", 2*time.Second), func(context.Context, *dlock.Lease) error {
+		ok(until(func() bool { runtime.GC(); return events.of("renewed run") > 1 }), what+"one that a block releases")
+		return nil
+	}), what+"run")
+	func() {
+		lease, err := client.Acquire(background, of("deferred", 2*time.Second))
+		works(err, what+"held")
+		defer lease.Release()
+		ok(until(func() bool { runtime.GC(); return events.of("renewed deferred") > 1 }), what+"one whose release is deferred")
+	}()
+	ok(until(func() bool { return events.of("released deferred") == 1 }), what+"released")
+	ok(events.of("unreferenced run")+events.of("unreferenced deferred") == 0, what+"are not dropped")
+	must(client.Close(background))
+	ok(b.holds("dropped") == 0, what+"the client releases it")
+	log.SetOutput(os.Stderr)
+}
+
+type logged struct {
+	mutex sync.Mutex
+	text  strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.String()
+}
+
+// refusal is an error of a server.
+type refusal struct{ error }
+
+func (refusal) SQLState() string { return "57014" }
+
+// namesIn are those of a call.
+func namesIn(args []driver.NamedValue) (names []string) {
+	text, _ := args[0].Value.(string)
+	list, err := hex.DecodeString(text)
+	if err == nil {
+		_ = json.Unmarshal(list, &names)
+	}
+	return
+}
+
+// One lease that cannot be renewed, among others; and drivers that do not come back.
+func (b *bench) faults() {
+	if b.isMySQL {
+		return // whose driver does without QueryContext
+	}
+	for kind, fault := range map[string]error{"refused": refusal{errors.New("refused")}, "cut": errors.New("cut")} {
+		what := b.driver + ", one is " + kind + ": "
+		var mutex sync.Mutex
+		var calls []int
+		isMixed := false
+		spoil := func(query string, args []driver.NamedValue) error {
+			if !strings.Contains(query, "dlock_renew_many") {
+				return nil
+			}
+			names := namesIn(args)
+			mutex.Lock()
+			defer mutex.Unlock()
+			calls = append(calls, len(names))
+			isSpoilt, isSlow := false, false
+			for _, name := range names {
+				isSpoilt = isSpoilt || name == "fault 7"
+				isSlow = isSlow || strings.HasPrefix(name, "slow")
+			}
+			isMixed = isMixed || isSlow && !strings.HasPrefix(names[0], "slow")
+			if isSpoilt {
+				return fault
+			}
+			return nil
+		}
+		db := b.open(settings{wrapped: true, spoil: spoil})
+		var events counter
+		client := b.client(db, events.add)
+		leases := make(map[string]*dlock.Lease)
+		for i := 0; i < 20; i++ {
+			name := fmt.Sprint("fault ", i)
+			options := of(name, 8*time.Second)
+			options.Wait = patience // for what the last round has lost
+			lease, err := client.Acquire(background, options)
+			must(err)
+			leases[name] = lease
+		}
+		for i := 0; i < 3; i++ {
+			name := fmt.Sprint("slow ", i)
+			lease, err := client.Acquire(background, of(name, 9*time.Second))
+			must(err)
+			leases[name] = lease
+		}
+		<-leases["fault 7"].Lost()
+		ok(events.of("late fault 7") > 1, what+"it is tried again")
+		held := 0
+		for _, lease := range leases {
+			if lease.Held() {
+				held++
+			}
+		}
+		ok(held == 22, what+"the others are held")
+		mutex.Lock()
+		most, isOne := 0, false
+		for _, n := range calls {
+			if n > most {
+				most = n
+			}
+			isOne = isOne || n == 1
+		}
+		ok(most > 10 && isOne, what+"many were in one call, and one alone in the end")
+		ok(!isMixed, what+"those of another ttl in calls of their own")
+		mutex.Unlock()
+		must(client.Close(background))
+		ok(b.holds("fault 1")+b.holds("slow 1") == 0, what+"released")
+		db.Close()
+	}
+
+	// a driver that does not come back, though its context has ended
+	what := b.driver + ", a driver that hangs: "
+	goOn := make(chan bool)
+	var calls int32
+	hang := func(query string, args []driver.NamedValue) error {
+		if strings.Contains(query, "dlock_renew_many") && atomic.AddInt32(&calls, 1) == 1 {
+			<-goOn
+		}
+		return nil
+	}
+	db := b.open(settings{wrapped: true, spoil: hang})
+	var events counter
+	client := b.client(db, events.add)
+	short, err := client.Acquire(background, of("hang 1", 4*time.Second))
+	works(err, what+"held")
+	long, err := client.Acquire(background, of("hang 2", time.Minute))
+	works(err, what+"held")
+	ok(until(func() bool { return events.of("renewed hang 1") > 1 }), what+"renewed by another connection")
+	ok(events.of("late hang 1") > 0, what+"after the first attempt")
+	ok(short.Held() && long.Held(), what+"all are held")
+	close(goOn)
+	must(client.Close(background))
+	db.Close()
+
+	// a release of which nobody knows whether it was done
+	what = b.driver + ", a release without an answer: "
+	cut := func(query string, args []driver.NamedValue) error {
+		if strings.Contains(query, "dlock_release_many") {
+			return errors.New("cut")
+		}
+		return nil
+	}
+	db = b.open(settings{wrapped: true, spoil: cut})
+	client = b.client(db, nil)
+	lease, err := client.Acquire(background, of("unanswered", 3*time.Second))
+	works(err, what+"held")
+	ok(!lease.Release(), what+"not confirmed")
+	_, err = client.Acquire(background, of("unanswered", 3*time.Second))
+	fails(err, dlock.Busy, what+"the name is busy")
+	wait := of("unanswered", 3*time.Second)
+	wait.Wait = patience
+	_, err = client.Acquire(background, wait)
+	works(err, what+"until one TTL has passed")
+	must(client.Close(background))
+	db.Close()
+}
+
 func main() {
 	for _, driver := range os.Args[1:] {
 		b := &bench{driver: driver, isMySQL: driver == "mysql", db: openWith(driver, os.Getenv("DLOCK_PORT"), settings{})}
 		b.settings()
+		b.pool()
+		b.names()
+		b.program()
+		b.faults()
 	}
 	fmt.Printf("1..%d\n", count)
 	if failed > 0 {

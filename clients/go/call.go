@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: PostgreSQL
+
+package dlock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// link is a connection that a client has for itself.  After an error it is of no use any more.
+type link struct {
+	connection *sql.Conn
+	isMySQL    bool
+	// for one statement at a time
+	turn chan struct{}
+}
+
+// close closes the connection.  A good one goes back to the pool of the sql.DB, where that is wanted.
+func (k *link) close(intoPool bool) {
+	if intoPool {
+		_ = k.connection.Close()
+		return
+	}
+	go func() {
+		k.turn <- struct{}{} // when the driver lets go of it
+		_ = k.connection.Raw(func(interface{}) error { return driver.ErrBadConn })
+		_ = k.connection.Close()
+	}()
+}
+
+// outcome is what a goroutine comes back with that uses a driver.  Each such use has a goroutine of
+// its own: a driver may block although its context has ended, and then whoever waits goes on.
+type outcome struct {
+	link   *link
+	answer interface{}
+	sent   time.Duration
+	err    error
+}
+
+// connect opens a connection.  If nobody takes the outcome before cancel() is called, it closes it.
+func (c *Client) connect(ctx context.Context) (<-chan outcome, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	outcomes := make(chan outcome)
+	go func() {
+		connection, err := c.db.Conn(ctx)
+		o := outcome{err: err}
+		if err == nil {
+			o.link = &link{connection, c.isMySQL, make(chan struct{}, 1)}
+		}
+		select {
+		case outcomes <- o:
+		case <-ctx.Done():
+			if err == nil {
+				o.link.close(false)
+			}
+		}
+	}()
+	return outcomes, cancel
+}
+
+// send calls a function: the outcome is its answer, and when it was sent.
+func (k *link) send(ctx context.Context, function string, args []interface{}) (<-chan outcome, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	outcomes := make(chan outcome, 1)
+	go func() {
+		k.turn <- struct{}{}
+		o := outcome{sent: Now()}
+		o.answer, o.err = k.call(ctx, function, args)
+		<-k.turn
+		outcomes <- o
+	}()
+	return outcomes, cancel
+}
+
+// late is what is told when an outcome was not waited for any longer.
+func (c *Client) late(isConnect bool) error {
+	if pool := c.db.Stats(); isConnect && pool.MaxOpenConnections > 0 && pool.InUse >= pool.MaxOpenConnections {
+		return &Error{Class: Unavailable, Message: fmt.Sprintf("all %d connections of the sql.DB are in use", pool.MaxOpenConnections)}
+	}
+	return &Error{Class: Unavailable, Message: "the server did not answer in time"}
+}
+
+// wait waits for an outcome until a time of Now(), or until the context ends, and cancels then.
+func wait(ctx context.Context, outcomes <-chan outcome, cancel context.CancelFunc, end time.Duration) (o outcome, isThere bool) {
+	defer cancel()
+	for {
+		timer := time.NewTimer(earlier(end-Now(), longestNap))
+		select {
+		case o = <-outcomes:
+			timer.Stop()
+			return o, true
+		case <-ctx.Done():
+			timer.Stop()
+			return o, false
+		case <-timer.C:
+		}
+		if Now() >= end {
+			select {
+			case o = <-outcomes:
+				return o, true
+			default:
+				return o, false
+			}
+		}
+	}
+}
+
+// open connects, until then.
+func (c *Client) open(ctx context.Context, end time.Duration) (*link, error) {
+	outcomes, cancel := c.connect(ctx)
+	o, isThere := wait(ctx, outcomes, cancel, end)
+	return o.link, c.connected(ctx, o, isThere)
+}
+
+// connected is the error of an attempt to connect.
+func (c *Client) connected(ctx context.Context, o outcome, isThere bool) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	switch {
+	case isThere && o.err == nil:
+		c.isLoggedIn = true
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !isThere:
+		return c.late(true)
+	}
+	e := told(o.err)
+	if c.isLoggedIn && e.isLogin() {
+		e.Class = Unavailable // it has worked before
+	}
+	return e
+}
+
+// ask calls a function, and returns its answer, nil for NULL, and when the request was sent.  If
+// the context or the time ends, or there is an error, it closes the connection.
+func (c *Client) ask(ctx context.Context, k *link, end time.Duration, function string, args ...interface{}) (interface{}, time.Duration, error) {
+	outcomes, cancel := k.send(ctx, function, args)
+	o, isThere := wait(ctx, outcomes, cancel, end)
+	return o.answer, o.sent, c.answered(ctx, k, o, isThere)
+}
+
+// answered is the error of a call, after which it closes the connection.
+func (c *Client) answered(ctx context.Context, k *link, o outcome, isThere bool) error {
+	if isThere && o.err == nil {
+		return nil
+	}
+	k.close(false)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !isThere, errors.Is(o.err, context.Canceled): // our own limit
+		return c.late(false)
+	}
+	return told(o.err)
+}
+
+const forever = time.Duration(1<<63 - 1)
+
+func earlier(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
+
+// sleep waits for a time of Now(); an error if the context ends.
+func sleep(ctx context.Context, end time.Duration) error {
+	_, _ = wait(ctx, nil, func() {}, end)
+	return ctx.Err()
+}
+
+// expression is a call of a function, and the values to bind in it.  It means the same whatever the
+// program has set: text is bound in hexadecimal digits, so that neither the quotes of a driver that
+// pastes values into statements matter, nor the encoding of the session.
+func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}, error) {
+	marks := make([]string, len(args))
+	bound := make([]interface{}, len(args))
+	for i, arg := range args {
+		mark, format := "?", "%s"
+		if !isMySQL {
+			mark = fmt.Sprintf("$%d", i+1)
+		}
+		switch arg := arg.(type) {
+		case string:
+			bound[i], format = hex.EncodeToString([]byte(arg)), "convert_from(decode(%s::text, 'hex'), 'UTF8')"
+		case []string:
+			list, err := json.Marshal(arg)
+			if err != nil {
+				return "", nil, err
+			}
+			bound[i] = hex.EncodeToString(list)
+			format = "ARRAY(SELECT json_array_elements_text(convert_from(decode(%s::text, 'hex'), 'UTF8')::json))"
+		case []int64:
+			list, err := json.Marshal(arg)
+			if err != nil {
+				return "", nil, err
+			}
+			bound[i], format = string(list), "ARRAY(SELECT json_array_elements_text(%s::text::json)::bigint)"
+		case time.Duration:
+			bound[i], format = arg.Seconds(), "%s::float8" // drivers send nanoseconds
+		case int:
+			bound[i], format = int64(arg), "%s::int"
+		default:
+			bound[i], format = arg, "%s::bigint"
+		}
+		if isMySQL {
+			format = "%s"
+			switch arg.(type) {
+			case string, []string:
+				format = "UNHEX(%s)" // bytes, which the server takes for UTF-8
+			}
+		}
+		marks[i] = fmt.Sprintf(format, mark)
+	}
+	return function + "(" + strings.Join(marks, ", ") + ")", bound, nil
+}
+
+// call makes the statement of a function, and reads its answer: a list of either tokens or names, or
+// nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
+func (k *link) call(ctx context.Context, function string, args []interface{}) (interface{}, error) {
+	call, bound, err := expression(k.isMySQL, function, args...)
+	if err != nil {
+		return nil, err
+	}
+	isMany := strings.HasSuffix(function, "_many")
+	switch {
+	case k.isMySQL:
+		call = "CAST(" + call + " AS BINARY)"
+	case isMany:
+		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + call + " AS name"
+	case function == "dlock_acquire_all":
+		call = "array_to_json(" + call + ")::text"
+	default:
+		call += "::text"
+	}
+	var answer sql.NullString
+	if err := k.connection.QueryRowContext(ctx, "SELECT "+call, bound...).Scan(&answer); err != nil || !answer.Valid {
+		return nil, err
+	}
+	if isMany {
+		text := []byte(answer.String)
+		if !k.isMySQL {
+			if text, err = hex.DecodeString(answer.String); err != nil {
+				return nil, err
+			}
+		}
+		var names []string
+		err = json.Unmarshal(text, &names)
+		return names, err
+	}
+	if function != "dlock_acquire_all" {
+		answer.String = "[" + answer.String + "]"
+	}
+	var tokens []int64
+	err = json.Unmarshal([]byte(answer.String), &tokens)
+	return tokens, err
+}
