@@ -179,8 +179,9 @@ func sleep(ctx context.Context, end time.Duration) error {
 
 // expression is a call of a function, and the values to bind in it.  It means the same whatever the
 // program has set: text is bound in hexadecimal digits, so that neither the quotes of a driver that
-// pastes values into statements matter, nor the encoding of the session.
-func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}, error) {
+// pastes values into statements matter, nor the encoding of the session.  There is no subquery on
+// PostgreSQL, where it would keep a snapshot while the call waits.
+func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}) {
 	marks := make([]string, len(args))
 	bound := make([]interface{}, len(args))
 	for i, arg := range args {
@@ -192,18 +193,10 @@ func expression(isMySQL bool, function string, args ...interface{}) (string, []i
 		case string:
 			bound[i], format = hex.EncodeToString([]byte(arg)), "convert_from(decode(%s::text, 'hex'), 'UTF8')"
 		case []string:
-			list, err := json.Marshal(arg)
-			if err != nil {
-				return "", nil, err
-			}
-			bound[i] = hex.EncodeToString(list)
-			format = "ARRAY(SELECT json_array_elements_text(convert_from(decode(%s::text, 'hex'), 'UTF8')::json))"
+			bound[i] = hex.EncodeToString([]byte(list(isMySQL, arg)))
+			format = "convert_from(decode(%s::text, 'hex'), 'UTF8')::text[]"
 		case []int64:
-			list, err := json.Marshal(arg)
-			if err != nil {
-				return "", nil, err
-			}
-			bound[i], format = string(list), "ARRAY(SELECT json_array_elements_text(%s::text::json)::bigint)"
+			bound[i], format = list(isMySQL, arg), "%s::text::bigint[]"
 		case time.Duration:
 			bound[i], format = arg.Seconds(), "%s::float8" // drivers send nanoseconds
 		case int:
@@ -220,24 +213,38 @@ func expression(isMySQL bool, function string, args ...interface{}) (string, []i
 		}
 		marks[i] = fmt.Sprintf(format, mark)
 	}
-	return function + "(" + strings.Join(marks, ", ") + ")", bound, nil
+	return function + "(" + strings.Join(marks, ", ") + ")", bound
+}
+
+// list is what the servers take for one: JSON, or on PostgreSQL an array in its text form.
+func list(isMySQL bool, values interface{}) string {
+	if isMySQL {
+		var text strings.Builder
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(values) // strings and numbers always can be
+		return strings.TrimSpace(text.String())
+	}
+	if numbers, areThey := values.([]int64); areThey {
+		return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]") + "}"
+	}
+	var elements []string
+	for _, name := range values.([]string) {
+		elements = append(elements, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name)+`"`)
+	}
+	return "{" + strings.Join(elements, ",") + "}"
 }
 
 // call makes the statement of a function, and reads its answer: a list of either tokens or names, or
 // nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
 func (k *link) call(ctx context.Context, function string, args []interface{}) (interface{}, error) {
-	call, bound, err := expression(k.isMySQL, function, args...)
-	if err != nil {
-		return nil, err
-	}
+	call, bound := expression(k.isMySQL, function, args...)
 	isMany := strings.HasSuffix(function, "_many")
 	switch {
 	case k.isMySQL:
 		call = "CAST(" + call + " AS BINARY)"
 	case isMany:
 		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + call + " AS name"
-	case function == "dlock_acquire_all":
-		call = "array_to_json(" + call + ")::text"
 	default:
 		call += "::text"
 	}
@@ -246,7 +253,7 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 		return nil, err
 	}
 	if isMany {
-		text := []byte(answer.String)
+		text, err := []byte(answer.String), error(nil)
 		if !k.isMySQL {
 			if text, err = hex.DecodeString(answer.String); err != nil {
 				return nil, err
@@ -256,10 +263,8 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 		err = json.Unmarshal(text, &names)
 		return names, err
 	}
-	if function != "dlock_acquire_all" {
-		answer.String = "[" + answer.String + "]"
-	}
+	// 1, [1, 2], or on PostgreSQL {1,2}
 	var tokens []int64
-	err = json.Unmarshal([]byte(answer.String), &tokens)
+	err := json.Unmarshal([]byte("["+strings.Trim(answer.String, "[]{}")+"]"), &tokens)
 	return tokens, err
 }
