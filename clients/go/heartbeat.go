@@ -139,7 +139,7 @@ func (c *Client) next() (*job, time.Duration) {
 	return nil, earlier(renewAt, releaseAt)
 }
 
-// nextRenewal takes the lease that ends first of those that are due, and all that may go with it; or says when one is due.
+// nextRenewal takes the first of the leases that are due, and all that may go with it; or says when one is due.
 func (c *Client) nextRenewal(now time.Duration) (*job, time.Duration) {
 	var first *kept
 	next := forever
@@ -166,21 +166,18 @@ func (c *Client) nextRenewal(now time.Duration) (*job, time.Duration) {
 			leases = append(leases, k)
 		}
 	}
-	sort.Slice(leases, func(a, b int) bool { return leases[a].deadline < leases[b].deadline })
-	if first.atMost == 1 {
-		leases = []*kept{first}
-	}
+	sort.Slice(leases, func(a, b int) bool { return leases[a].isBefore(leases[b]) })
 	return &job{leases: cut(leases), renews: ttl}, 0
 }
 
-// isBefore says which renewal is first: of those that fail alone, the one that did so longest ago, and after all others; of
-// others, the one that ends first.
+// isBefore says which renewal is first: of those that have failed, the one that did so longest ago, and after all others; else
+// the one that ends first.
 func (k *kept) isBefore(other *kept) bool {
-	isAlone, isOtherAlone := k.atMost == 1, other.atMost == 1
+	hasFailed, hasOtherFailed := k.atMost < mostNames, other.atMost < mostNames
 	switch {
-	case isAlone != isOtherAlone:
-		return isOtherAlone
-	case isAlone && k.failed != other.failed:
+	case hasFailed != hasOtherFailed:
+		return hasOtherFailed
+	case hasFailed && k.failed != other.failed:
 		return k.failed < other.failed
 	}
 	return k.deadline < other.deadline
