@@ -37,6 +37,7 @@ import os
 import queue
 import secrets
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -113,6 +114,18 @@ def _family_of(thing: object) -> Optional[str]:
     return None
 
 
+def _unwrapped(connection: Any) -> tuple[Any, str]:
+    """The driver's own connection, which a tracer may have wrapped, and its driver."""
+    inner = connection
+    while _family_of(inner) is None:
+        if not hasattr(inner, "__wrapped__"):
+            raise Misuse(f"a connection must be one of {', '.join(_FAMILIES)}, not {type(connection)!r}")
+        inner = inner.__wrapped__
+    family = _family_of(inner)
+    assert family is not None
+    return inner, family
+
+
 def _is_misuse(state: Optional[str], number: Optional[int], message: str) -> bool:
     if state is not None:
         return state[:2] in ("22", "28", "42") or state in (
@@ -165,32 +178,84 @@ def _reason(error: BaseException, before: Optional[BaseException]) -> BaseExcept
 
 
 class _Request:
-    """A call of a function of dlock: its name, its arguments, and which of these are lists."""
+    """
+    A call of a function of dlock: its name, and its arguments: texts, numbers, and lists of these.
+
+    The statement and its answers are ASCII, without a quote or a backslash inside a literal: texts
+    are digits of their UTF-8.  So no setting of a session or of a driver changes what they mean.
+    """
 
     def __init__(self, function: str, *args: Any) -> None:
         self.function = function
         self.args = args
 
-    def sql(self, family: str) -> tuple[str, list[Any]]:
+    def statement(self, family: str) -> bytes:
         is_postgres = family.startswith("psycopg")
-        if is_postgres:
-            args = list(self.args)
+        literal = _postgres_literal if is_postgres else _mysql_literal
+        call = f"{self.function}({', '.join(map(literal, self.args))})"
+        if self.function == "dlock_guard":
+            sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
+        elif self.function.endswith("_many"):
+            # names
+            sql = (
+                f"SELECT pg_catalog.encode(pg_catalog.convert_to(name, 'UTF8'), 'hex') FROM {call} AS name"
+                if is_postgres
+                else f"SELECT HEX({call})"
+            )
+        elif self.function == "dlock_acquire_all":
+            sql = f"SELECT pg_catalog.array_to_string({call}, ',')" if is_postgres else f"SELECT HEX({call})"
         else:
-            args = [json.dumps(arg, ensure_ascii=False) if isinstance(arg, list) else arg for arg in self.args]
-        marks = ", ".join(["%s"] * len(args))
-        if self.function == "dlock_guard" and not is_postgres:
-            return f"CALL dlock.guard({marks})", args
-        return f"SELECT {self.function}({marks})", args
+            sql = f"SELECT {call}::pg_catalog.text" if is_postgres else f"SELECT {call}"
+        return sql.encode("ascii")
 
-    def answer(self, family: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """The answer in the rows: a token, a boolean, None, or a list of tokens or of names."""
+    def answer(self, family: str, values: Sequence[Any]) -> Any:
+        """The answer in the values of the rows: a list of names; a list of tokens, or None."""
+        texts = [value.decode("ascii") if isinstance(value, bytes) else value for value in values]
+        is_postgres = family.startswith("psycopg")
         if self.function.endswith("_many"):
-            names = [row[0] for row in rows] if family.startswith("psycopg") else json.loads(rows[0][0])
-            return [name.decode() if isinstance(name, bytes) else name for name in names]
-        value = rows[0][0] if rows else None
-        if self.function == "dlock_acquire_all" and not family.startswith("psycopg") and value is not None:
-            return json.loads(value)
-        return value
+            if is_postgres:
+                return [bytes.fromhex(text).decode() for text in texts]
+            return json.loads(bytes.fromhex(texts[0]))
+        if self.function == "dlock_guard" or texts[0] is None:
+            return None
+        if self.function != "dlock_acquire_all":
+            return [int(texts[0])]
+        return [int(token) for token in texts[0].split(",")] if is_postgres else json.loads(bytes.fromhex(texts[0]))
+
+
+def _postgres_literal(value: Any) -> str:
+    if isinstance(value, str):
+        return f"pg_catalog.convert_from(pg_catalog.decode('{value.encode().hex()}', 'hex'), 'UTF8')"
+    if not isinstance(value, list):
+        return repr(value)
+    if isinstance(value[0], str):
+        # the text of an array, whose quotes and backslashes have nothing to do with those of SQL
+        quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in value)
+        return _postgres_literal("{" + ",".join(f'"{name}"' for name in quoted) + "}") + "::pg_catalog.text[]"
+    return f"'{{{','.join(map(str, value))}}}'::pg_catalog.int8[]"
+
+
+def _mysql_literal(value: Any) -> str:
+    if isinstance(value, list):
+        value = json.dumps(value, ensure_ascii=False)
+    return f"_utf8mb4 x'{value.encode().hex()}'" if isinstance(value, str) else repr(value)
+
+
+def _is_async(connection: Any) -> bool:
+    return inspect.iscoroutinefunction(connection.commit)
+
+
+def _cursor(connection: Any, family: str) -> Any:
+    """A plain cursor of the driver's own, whatever kind the program has chosen for the connection."""
+    if family == "psycopg":
+        psycopg = sys.modules["psycopg"]
+        return (psycopg.AsyncCursor if _is_async(connection) else psycopg.Cursor)(connection)
+    if family == "psycopg2":
+        extensions = sys.modules["psycopg2.extensions"]
+        cursor = connection.cursor(cursor_factory=extensions.cursor)
+        extensions.register_type(extensions.UNICODE, cursor)
+        return cursor
+    return connection.cursor(sys.modules[family + ".cursors"].Cursor)
 
 
 class _Job:
@@ -264,15 +329,21 @@ class _Link:
                 break
             try:
                 if connection is None:
-                    connection = finish(self._connect())
-                    family = self._prepare(connection, finish)
+                    connection, family = _unwrapped(finish(self._connect()))
+                    self._prepare(connection, family, finish)
                 if job.request is not None:
-                    sql, args = job.request.sql(family)
-                    cursor = connection.cursor()
+                    statement = job.request.statement(family)
+                    cursor = _cursor(connection, family)
                     job.sent = now()
-                    finish(cursor.execute(sql, args))
-                    job.answer = job.request.answer(family, finish(cursor.fetchall()))
+                    finish(cursor.execute(statement))
+                    if family == "psycopg":
+                        # as the server has sent it, whatever loaders the program has registered
+                        result = cursor.pgresult
+                        values = [result.get_value(row, 0) for row in range(result.ntuples)]
+                    else:
+                        values = [row[0] for row in cursor.fetchall()]
                     finish(cursor.close())
+                    job.answer = job.request.answer(family, values)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._changed:
@@ -292,25 +363,25 @@ class _Link:
         if loop is not None:
             loop.close()
 
-    def _prepare(self, connection: Any, finish: Callable[[Any], Any]) -> str:
-        """Make a new connection fit for leases; returns its driver."""
-        family = _family_of(connection)
-        if family is None:
-            raise Misuse(f"connect() must return a connection of {', '.join(_FAMILIES)}, not {type(connection)!r}")
+    def _prepare(self, connection: Any, family: str, finish: Callable[[Any], Any]) -> None:
+        """Make a new connection fit for leases."""
         with self._changed:
             self._socket = _socket_of(connection, family)
             if self._given_up:
                 raise Unavailable("given up")
         _keep_alive(self._socket)
-        if family in ("pymysql", "MySQLdb"):
-            connection.autocommit(True)
-        elif hasattr(connection, "set_autocommit") and inspect.iscoroutinefunction(connection.set_autocommit):
-            finish(connection.set_autocommit(True))
-        else:
-            connection.autocommit = True
         if family == "psycopg":
+            if _is_async(connection):
+                finish(connection.set_autocommit(True))
+            else:
+                connection.autocommit = True
             connection.prepare_threshold = None  # poolers in transaction mode do not know its statements
-        return family
+        elif family == "psycopg2":
+            connection.autocommit = True
+        else:
+            connection.autocommit(True)
+            # values as the server has sent them, whatever the program makes of them
+            setattr(connection, "decoders" if family == "pymysql" else "converter", {})
 
 
 def _socket_of(connection: Any, family: str) -> Optional[socket.socket]:
@@ -318,16 +389,14 @@ def _socket_of(connection: Any, family: str) -> Optional[socket.socket]:
     A second descriptor of a connection's socket, by which it can be shut down while the driver
     uses it.  None if the driver hides it.
     """
-    if family == "pymysql":
-        descriptor = connection._sock.fileno()
-    elif family == "MySQLdb":
-        try:
-            descriptor = connection.fileno()
-        except AttributeError:
-            return None
-    else:
-        descriptor = connection.fileno()
-    return socket.socket(fileno=os.dup(descriptor))
+    if family == "MySQLdb" and not hasattr(connection, "fileno"):
+        return None
+    # not os.dup(): on Windows a socket is no file
+    borrowed = socket.socket(fileno=connection._sock.fileno() if family == "pymysql" else connection.fileno())
+    try:
+        return borrowed.dup()
+    finally:
+        borrowed.detach()
 
 
 def _keep_alive(sock: Optional[socket.socket]) -> None:
@@ -504,11 +573,11 @@ class Lease:
         lease was the only holder when it did.
         """
         self.check()
+        driver, family = _unwrapped(connection)
         for request in self._guards():
             try:
-                sql, args = request.sql(self._family_for_guard(connection))
-                cursor = connection.cursor()
-                cursor.execute(sql, args)
+                cursor = _cursor(driver, family)
+                cursor.execute(request.statement(family))
                 cursor.close()
             except Exception as error:  # pylint: disable=broad-except
                 raise self._guard_error(error) from error
@@ -588,28 +657,17 @@ class Lease:
         return _Request(function, self.name, *tail, wait, self._request_id)
 
     def _renew_request(self, tokens: list[int], ttl: float) -> _Request:
-        if self._is_list:
-            return _Request("dlock_renew_many", self.names, self.owner, ttl, tokens)
-        return _Request("dlock_renew", self.name, self.owner, ttl, tokens[0])
+        return _Request("dlock_renew_many", self.names, self.owner, ttl, tokens)
 
     def _release_request(self, tokens: Optional[list[int]]) -> _Request:
-        if self._is_list:
-            return _Request("dlock_release_many", self.names, self.owner, *([tokens] if tokens else []))
-        return _Request("dlock_release", self.name, self.owner, *([tokens[0]] if tokens else []))
+        return _Request("dlock_release_many", self.names, self.owner, *([tokens] if tokens else []))
 
-    def _is_done(self, answer: Any) -> bool:
+    def _is_done(self, answer: list[str]) -> bool:
         """Whether a renewal or a release was done, for all names."""
-        return set(answer) == set(self.names) if self._is_list else bool(answer)
+        return set(answer) == set(self.names)
 
     def _guards(self) -> list[_Request]:
         return [_Request("dlock_guard", name, self.owner, token) for name, token in zip(self.names, self.tokens)]
-
-    @staticmethod
-    def _family_for_guard(connection: Any) -> str:
-        family = _family_of(connection)
-        if family is None:
-            raise Misuse(f"guard() takes a connection of {', '.join(_FAMILIES)}, not {type(connection)!r}")
-        return family
 
     def _guard_error(self, error: Exception) -> Exception:
         told = _told(error) or error
@@ -686,7 +744,7 @@ class Lease:
                     if job.answer is None:
                         link.close()
                         raise Busy(f"{', '.join(self.names)} not free within {self.wait:g} s")
-                    tokens = job.answer if self._is_list else [job.answer]
+                    tokens = job.answer
                     if now() - job.sent > self.ttl / 3:
                         # when was it granted?
                         job = self._ask(link, self._renew_request(tokens, self.ttl), now() + self.ttl / 3, "waiting")
@@ -739,8 +797,7 @@ class Lease:
                 # takes one more
                 answer = self._ask(link, self._acquire_request(0), until, None).answer
                 if answer is not None:
-                    tokens = answer if self._is_list else [answer]
-                    self._ask(link, self._release_request(tokens), until, None)
+                    self._ask(link, self._release_request(answer), until, None)
             link.close()
         except Exception:  # pylint: disable=broad-except
             pass  # it ends at its deadline
@@ -974,15 +1031,15 @@ class AsyncLease:
 
     async def guard(self, connection: Any) -> None:
         """Lease.guard(), also on a connection of an asynchronous driver, which is used in this loop."""
-        if not inspect.iscoroutinefunction(getattr(connection, "commit", None)):
-            await _to_its_end(lambda: self._lease.guard(connection))
+        driver, family = _unwrapped(connection)
+        if not _is_async(driver):
+            await _to_its_end(lambda: self._lease.guard(driver))
             return
         self.check()
         for request in self._lease._guards():
             try:
-                sql, args = request.sql(self._lease._family_for_guard(connection))
-                cursor = connection.cursor()
-                await cursor.execute(sql, args)
+                cursor = _cursor(driver, family)
+                await cursor.execute(request.statement(family))
                 await cursor.close()
             except Exception as error:  # pylint: disable=broad-except
                 raise self._lease._guard_error(error) from error

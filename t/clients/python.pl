@@ -16,5 +16,5 @@ Cases::run($ARGV[0],
 			psycopg => ['python3-psycopg'],
 			psycopg2 => ['python3-psycopg2'],
 			psycopg_async => ['python3-psycopg'] },
-		mariadb => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'] },
+		mariadb => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'], mysqlclient => ['python3-mysqldb'] },
 		mysql => { pymysql => ['python3-pymysql'] } });

@@ -1,5 +1,5 @@
 # The agent for Python; t/clients/Agent.pm says what it does.
-# Drivers: psycopg psycopg2 psycopg_async pymysql pymysql_async
+# Drivers: psycopg psycopg2 psycopg_async pymysql pymysql_async mysqlclient
 
 import asyncio
 import os
@@ -16,20 +16,58 @@ DIRECT = int(os.environ["DLOCK_PORT"])
 HOST, USER, DATABASE = (os.environ["DLOCK_" + name] for name in ("HOST", "USER", "DATABASE"))
 
 
+ODD = bool(os.environ.get("DLOCK_ODD"))
+
+
 def connect(port=PORT, autocommit=False):
+    """A connection; with DLOCK_ODD, as Agent.pm has it, one whose settings make other answers of the same."""
     if DRIVER.startswith("pymysql"):
         import pymysql
-        return pymysql.connect(host=HOST, port=port, user=USER, database=DATABASE, autocommit=autocommit, connect_timeout=180)
+        odd = dict(charset="latin1", cursorclass=pymysql.cursors.DictCursor, sql_mode="NO_BACKSLASH_ESCAPES,ANSI_QUOTES",
+                   conv={number: lambda value: f"odd {value}" for number in range(256)}) if ODD else {}
+        return pymysql.connect(host=HOST, port=port, user=USER, database=DATABASE, autocommit=autocommit, connect_timeout=180, **odd)
+    if DRIVER == "mysqlclient":
+        import MySQLdb
+        import MySQLdb.cursors
+        odd = dict(charset="latin1", cursorclass=MySQLdb.cursors.DictCursor, sql_mode="NO_BACKSLASH_ESCAPES,ANSI_QUOTES",
+                   conv={number: lambda value: f"odd {value}" for number in range(256)}) if ODD else {}
+        return MySQLdb.connect(host=HOST, port=port, user=USER, db=DATABASE, autocommit=autocommit, connect_timeout=180, **odd)
+    where = dict(host=HOST, port=port, user=USER, dbname=DATABASE)
+    if ODD:
+        where.update(client_encoding="latin1", options="-c standard_conforming_strings=off")
     if DRIVER == "psycopg2":
         import psycopg2
-        connection = psycopg2.connect(host=HOST, port=port, user=USER, dbname=DATABASE)
+        import psycopg2.extras
+        connection = psycopg2.connect(**where, **(dict(cursor_factory=psycopg2.extras.RealDictCursor) if ODD else {}))
+        if ODD:
+            odd = psycopg2.extensions.new_type((16, 20, 25, 1016), "odd", lambda value, cursor: f"odd {value}")
+            psycopg2.extensions.register_type(odd, connection)
         connection.autocommit = autocommit
         return connection
     import psycopg
-    where = dict(host=HOST, port=port, user=USER, dbname=DATABASE, autocommit=autocommit)
+    where["autocommit"] = autocommit
+    if ODD:
+        where["row_factory"] = psycopg.rows.dict_row
     if DRIVER == "psycopg_async":
-        return psycopg.AsyncConnection.connect(**where)
-    return psycopg.connect(**where)
+        async def connected():
+            return make_odd(await psycopg.AsyncConnection.connect(**where))
+
+        return connected()
+    return make_odd(psycopg.connect(**where))
+
+
+def make_odd(connection):
+    """A connection of psycopg that makes text of all types, if it is to be odd."""
+    if ODD:
+        import psycopg
+
+        class Odd(psycopg.adapt.Loader):
+            def load(self, data):
+                return f"odd {bytes(data)}"
+
+        for name in ("bool", "int8", "text"):
+            connection.adapters.register_loader(name, Odd)
+    return connection
 
 
 def say(*words):

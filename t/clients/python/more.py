@@ -35,13 +35,18 @@ def until(is_so):
     return is_so()
 
 
-def answer(*request):
-    """What a function of dlock answers."""
-    link = dlock._Link(connect, threading.Condition())
-    job = link.begin(dlock._Request(*request))
-    until(lambda: job.done)
-    link.close()
-    return job.answer
+def answer(sql, *args):
+    """The only value that a statement answers."""
+    driver, agent.DRIVER, odd, agent.ODD = agent.DRIVER, agent.DRIVER.replace("_async", ""), agent.ODD, False
+    connection = agent.connect(autocommit=True)
+    agent.DRIVER, agent.ODD = driver, odd
+    if driver.startswith(("pymysql", "mysqlclient")):
+        sql = sql.replace("::text", "")
+    cursor = connection.cursor()
+    cursor.execute(sql, args)
+    rows = cursor.fetchall()
+    connection.close()
+    return rows[0][0]
 
 
 # the agent's connect(), by a driver of our choice
@@ -91,6 +96,24 @@ for driver in DRIVERS:
         ok(lease.held and make(f"fork-{driver}", 60).names == [f"fork-{driver}"], f"{driver}: and the parent has it")
         ok(isinstance(error_of(make(f"fork-{driver}", 60).acquire), dlock.Busy), f"{driver}: also when the child has exited")
 
+    # a guard on a connection of any kind
+    for odd in False, True:
+        name = f"it's\\ \"caf\u00e9\" {driver}"
+        agent.ODD = odd
+        with make(name, 60) as lease:
+            ok(answer("SELECT dlock_owner(%s)", name) in (lease.owner, lease.owner.encode()), f"{driver}: its name, {odd=}")
+            program = connect()
+            if driver == "psycopg_async":
+                async def guarded():
+                    connection = await program
+                    await dlock.AsyncLease.guard(type("Held", (), {"_lease": lease, "check": lease.check})(), connection)
+                    await connection.close()
+                asyncio.run(guarded())
+            else:
+                lease.guard(program)
+                program.close()
+    agent.ODD = False
+
     # order of calls
     lease = make(f"order-{driver}", 60)
     ok(isinstance(error_of(lease.check), dlock.Misuse) and isinstance(error_of(lambda: lease.token), dlock.Misuse), f"{driver}: not held yet")
@@ -103,7 +126,7 @@ for driver in DRIVERS:
     # keep at least
     answer_is, lease = released(lambda number: make(f"kept-{driver}-{number}", 600, keep_at_least=300).acquire())
     ok(answer_is is True, f"{driver}: keep_at_least: released")
-    ok(0 < answer("dlock_remaining", lease.name, lease.owner) <= 300, f"{driver}: keep_at_least: but to be kept until then")
+    ok(0 < answer("SELECT dlock_remaining(%s, %s)", lease.name, lease.owner) <= 300, f"{driver}: keep_at_least: but to be kept until then")
 
     # the owner's other holds stay
     def twice(number):
@@ -121,7 +144,7 @@ for driver in DRIVERS:
         return connect()
 
     hanging, stopped, told = False, threading.Event(), threading.Event()
-    lease = dlock.Lease(hang, "hangs", 2, on_lost=lambda lease: told.set(), connect_timeout=PATIENCE).acquire()
+    lease = dlock.Lease(hang, f"hangs-{driver}", 2, on_lost=lambda lease: told.set(), connect_timeout=PATIENCE).acquire()
     hanging = True
     link = lease._link
     if link is not None:
@@ -179,7 +202,7 @@ for driver in DRIVERS:
 
     def evict(lease):
         """Take the lease away, as an operator would."""
-        answer("dlock_release", lease.name, lease.owner)
+        answer("SELECT dlock_release(%s, %s)", lease.name, lease.owner)
 
     asyncio.run(loses())
 
