@@ -51,14 +51,53 @@ Seconds = Union[int, float, timedelta]
 _SelfLease = TypeVar("_SelfLease", bound="Lease")
 _SelfAsyncLease = TypeVar("_SelfAsyncLease", bound="AsyncLease")
 
-# Linux counts the time that the machine is suspended in CLOCK_BOOTTIME, and macOS in its
-# CLOCK_MONOTONIC, but not in Python's time.monotonic().  On Windows that does.
-_CLOCK: Optional[int] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+def _boot_clock() -> Optional[int]:
+    """The clock that counts the time that the machine is suspended; None if there is none."""
+    # macOS counts it in its CLOCK_MONOTONIC, which is not Python's time.monotonic()
+    name = "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME"
+    clock: Optional[int] = getattr(time, name, None)
+    if clock is not None:
+        try:
+            time.clock_gettime(clock)
+        except OSError:
+            return None  # an old kernel, or a sandbox
+    return clock
+
+
+class _TwoClocks:
+    """
+    What has elapsed by the monotonic clock or by the time of day, whichever is more.
+
+    The time of day has run ahead while the machine was suspended, or because it was set; the
+    latter only shortens leases.  One look must follow another within a second.
+
+    There is no lock, since fork() could leave it locked.  A thread that writes an older look over a
+    newer one has also written what was added up by then, so the next look adds the same again.
+    """
+
+    def __init__(self) -> None:
+        self._seen = (time.monotonic(), time.time(), 0.0)  # both clocks, and what to add to the first
+
+    def now(self) -> float:
+        monotonic, wall, more = self._seen
+        monotonic_now, wall_now = time.monotonic(), time.time()
+        ahead = (wall_now - wall) - (monotonic_now - monotonic)
+        if ahead >= 0.02:  # less is a service that adjusts the time of day
+            more += ahead
+        self._seen = (monotonic_now, wall_now, more)
+        return monotonic_now + more
+
+
+_CLOCK = _boot_clock()
+_TWO_CLOCKS = _TwoClocks()
 
 
 def now() -> float:
     """Seconds of the clock of all deadlines: nobody sets it, and it goes on during a suspension."""
-    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+    if _CLOCK is not None:
+        return time.clock_gettime(_CLOCK)
+    # on Windows this clock counts a suspension
+    return time.monotonic() if sys.platform == "win32" else _TWO_CLOCKS.now()
 
 
 # ---------------------------------------------------------------------------------------- errors

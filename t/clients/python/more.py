@@ -4,6 +4,7 @@
 import asyncio
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -77,6 +78,63 @@ def released(acquire):
         if answer or time.monotonic() - began < 2.5 or number == 20:
             return answer, lease
 
+
+# Another platform: no clock but Python's own, and sockets that are no files.
+ELSEWHERE = """
+import asyncio, concurrent.futures, os, secrets, subprocess, sys, time
+for module, names in ((time, ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC", "clock_gettime")), (os, ("dup", "register_at_fork"))):
+    for name in names:
+        delattr(module, name)
+platform, sys.platform = sys.platform, sys.argv.pop()
+import agent, dlock
+before = dlock.now()
+lease = dlock.Lease(agent.connect, "elsewhere-" + sys.platform + agent.DRIVER, 60, connect_timeout=180)
+is_windows, sys.platform = sys.platform == "win32", platform  # for the driver's own sake
+with lease:
+    assert before + 60 <= lease.deadline and lease._link._socket is not None
+sys.platform = "win32" if is_windows else "other"
+before = dlock.now()
+time.time = lambda real=time.time: real() + 100
+assert (dlock.now() - before >= 100) == (not is_windows)
+"""
+
+
+def elsewhere(platform):
+    path = os.pathsep.join(sys.path)
+    return subprocess.run([sys.executable, "-c", ELSEWHERE, DRIVERS[0], PORT, platform], stdin=subprocess.DEVNULL,
+                          env=dict(os.environ, PYTHONPATH=path)).returncode == 0
+
+
+ok(elsewhere("win32"), "as on Windows")
+ok(elsewhere("other"), "as on a system whose only clocks are Python's")
+
+
+class Clocks:
+    """The two clocks of a machine."""
+
+    def __init__(self):
+        self.mono, self.wall = 1000.0, 5000.0
+        self.two, time.monotonic, time.time = None, lambda: self.mono, lambda: self.wall
+        self.two = dlock._TwoClocks()
+
+    def after(self, mono, wall):
+        before = self.two.now()
+        self.mono += mono
+        self.wall += wall
+        return round(self.two.now() - before, 3)
+
+
+real = time.monotonic, time.time
+clocks = Clocks()
+told = [clocks.after(1, 1), clocks.after(1, 3601), clocks.after(1, -3600), clocks.after(1, 1.019), clocks.after(0.5, 0.6), clocks.after(0, 0)]
+# of two threads that look at once, one writes an older look
+stale = clocks.two._seen
+first = clocks.after(1, 11)
+clocks.two._seen = stale
+again = clocks.two.now()
+time.monotonic, time.time = real
+ok(told == [1, 3601, 1, 1, 0.6, 0], "two clocks: what has elapsed is the larger of what they say")
+ok(first == 11 and again == clocks.two._seen[0] + 3600 + 0.1 + 10, "two clocks: nothing is forgotten, and nothing counts twice")
 
 for driver in DRIVERS:
     agent.DRIVER = driver
