@@ -9,20 +9,28 @@ Leases of dlock that are kept alive: named locks with a deadline in PostgreSQL, 
             work(part, lease.token)
 
 A lease is acquired at the beginning of the block, renewed by a thread while the block runs, and
-released at its end.  AsyncLease is the same for asyncio.  clients/CONTRACT.md says what all clients
-of dlock keep.
+released at its end.  A Client keeps many leases by one connection:
+
+    with dlock.Client(lambda: psycopg.connect("dbname=app")) as client:
+        with client.lease("nightly-report", ttl=30) as lease:
+            ...
+
+AsyncLease and AsyncClient are the same for asyncio.  clients/CONTRACT.md says what all clients of
+dlock keep.
 
 This is one file without dependencies, for Python 3.9 and later.  It works with psycopg (3), also
 its AsyncConnection, psycopg2, PyMySQL and mysqlclient.
 
 How it is made.  Each connection belongs to one thread, a _Link, and no other thread touches the
 driver.  The others wait for its answers only for a limited time: if a driver blocks, its socket is
-shut down, and its thread ends when the driver lets go of it.  The keeper, one thread for each lease
-that is held, only waits and looks at the clock, so that it tells in time that a lease is lost,
-whatever the driver does.
+shut down, and its thread ends when the driver lets go of it.  A _Keeper has all leases of one owner:
+those of a client, or a single one.  Its thread only waits and looks at the clock, so that it tells
+in time that a lease is lost, whatever the driver does.  An acquire is done in the thread of its
+caller, and a release by the keeper.  What the program has, a Lease or an AsyncLease, is a handle on
+a _Record.
 
 A child process after fork() has none of these threads: for it the lease is lost, and it neither
-renews nor releases it.
+renews nor releases it.  A client starts afresh there, with another owner.
 
 SPDX-License-Identifier: PostgreSQL
 """
@@ -31,25 +39,38 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import collections
+import collections.abc
+import concurrent.futures
 import inspect
 import json
+import math
+import numbers
 import os
-import queue
+import re
 import secrets
 import socket
 import sys
 import threading
 import time
+import warnings
 import weakref
 from datetime import timedelta
-from typing import Any, Callable, Optional, Sequence, TypeVar, Union
+from decimal import Decimal
+from typing import Any, Callable, Optional, Sequence, TypeVar, Union, cast
 
-__all__ = ["Lease", "AsyncLease", "Error", "Busy", "Lost", "Misuse", "Unavailable", "Canceled", "now"]
+__all__ = [
+    "Lease", "AsyncLease", "Client", "AsyncClient", "now",
+    "Error", "Busy", "Lost", "Misuse", "Unavailable", "Canceled",
+]
 __version__ = "2.0.0"
 
-Seconds = Union[int, float, timedelta]
+Seconds = Union[int, float, Decimal, timedelta, str]
+EventHook = Callable[[str, str, float], Any]
 _SelfLease = TypeVar("_SelfLease", bound="Lease")
 _SelfAsyncLease = TypeVar("_SelfAsyncLease", bound="AsyncLease")
+_SelfClient = TypeVar("_SelfClient", bound="Client")
+_SelfAsyncClient = TypeVar("_SelfAsyncClient", bound="AsyncClient")
 
 def _boot_clock() -> Optional[int]:
     """The clock that counts the time that the machine is suspended; None if there is none."""
@@ -213,7 +234,92 @@ def _reason(error: BaseException, before: Optional[BaseException]) -> BaseExcept
     return before if before is not None and _is_answer(before) and not _is_answer(error) else error
 
 
-# ----------------------------------------------------------------------------------------- links
+# ------------------------------------------------------------------------------------- arguments
+
+# the words of core/duration.c, and the seconds of each
+_UNITS = {
+    word: seconds
+    for words, seconds in (
+        ("us usec usecs microsecond microseconds", 1e-6),
+        ("ms msec msecs millisecond milliseconds", 1e-3),
+        ("s sec secs second seconds", 1.0),
+        ("m min mins minute minutes", 60.0),
+        ("h hr hrs hour hours", 3600.0),
+        ("d day days", 86_400.0),
+        ("w week weeks", 7 * 86_400.0),
+        ("mon mons month months", 30 * 86_400.0),
+        ("y yr yrs year years", 12 * 30 * 86_400.0),
+    )
+    for word in words.split()
+}
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_LONGEST_TIME = 1e9  # seconds
+
+
+def _seconds(value: Seconds, what: str, *, above: float = -math.inf, least: float = -math.inf) -> float:
+    """A time, in seconds."""
+    if isinstance(value, str):
+        seconds = _seconds_of_text(value)
+    elif isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (numbers.Real, Decimal)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        seconds = math.nan
+    if not abs(seconds) <= _LONGEST_TIME:
+        raise Misuse(f"{what} is a number of seconds, a timedelta, or a text like '30s' or '1 h 30 min', not {value!r}")
+    if not (seconds > above and seconds >= least):
+        raise Misuse(f"{what} cannot be {value!r}")
+    return seconds
+
+
+def _seconds_of_text(text: str) -> float:
+    """What a text says as a time; not a number if it says none."""
+    text = text.strip(" \t\n\v\f\r").lower()
+    if re.fullmatch(_NUMBER + "(?:e[+-]?[0-9]+)?", text):
+        return float(text)
+    parts = rf"({_NUMBER})[ \t-\r]*([a-z]+)[ \t-\r]*"
+    found = re.findall(parts, text)
+    units = [_UNITS.get(unit, math.nan) for _, unit in found]
+    if not re.fullmatch(f"(?:{parts})+", text) or len(set(units)) < len(units):
+        return math.nan
+    return sum(float(number) * unit for (number, _), unit in zip(found, units))
+
+
+def _text(value: Any, what: str) -> str:
+    """A name or an owner."""
+    if not isinstance(value, str):
+        raise Misuse(f"{what} is a text, not {value!r}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Misuse(f"{what} has no UTF-8: {value!r}") from None
+    if not 1 <= size <= 255 or "\0" in value:
+        raise Misuse(f"{what} has 1 to 255 bytes of UTF-8, and no NUL: {value!r}")
+    return value
+
+
+def _names(values: Any) -> list[str]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, collections.abc.Iterable):
+        raise Misuse(f"names is a list of texts, not {values!r}")
+    names = [_text(value, "a name") for value in values]
+    if not 1 <= len(names) <= 100 or len(set(names)) < len(names):
+        raise Misuse("names has 1 to 100 names, and none twice")
+    return names
+
+
+def _function(value: Any, what: str) -> Any:
+    if value is not None and not callable(value):
+        raise Misuse(f"{what} is a function, not {value!r}")
+    return value
+
+
+def _new_owner() -> str:
+    host = socket.gethostname().encode("utf-8", "replace").decode()
+    return f"{host[:60]}/{os.getpid()}/{secrets.token_hex(8)}"
+
+
+# -------------------------------------------------------------------------------------- requests
 
 
 class _Request:
@@ -297,11 +403,15 @@ def _cursor(connection: Any, family: str) -> Any:
     return connection.cursor(sys.modules[family + ".cursors"].Cursor)
 
 
+# ----------------------------------------------------------------------------------------- links
+
+
 class _Job:
     """A job for a link, and its result."""
 
-    def __init__(self, request: Optional[_Request]) -> None:
-        self.request = request  # None: only to connect
+    def __init__(self, request: Optional[_Request], changed: threading.Condition) -> None:
+        self.request = request  # None: only to connect, or to see whether the connection works
+        self.changed = changed  # notified when it is done
         self.sent = 0.0  # just before the request was
         self.done = False
         self.answer: Any = None
@@ -312,38 +422,43 @@ class _Link:
     """
     A connection, and the thread that it belongs to.
 
-    A thread that waits for a job waits for "changed".  After an error the link is of no use any
-    more.
+    After an error the link is of no use any more.
     """
 
-    def __init__(self, connect: Callable[[], Any], changed: threading.Condition) -> None:
+    def __init__(self, connect: Callable[[], Any], lock: threading.RLock) -> None:
         self._connect = connect
-        self._changed = changed
-        self._jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()
+        self._lock = lock
+        self._todo = threading.Condition(lock)
+        self._jobs: collections.deque[Optional[_Job]] = collections.deque()
         self._socket: Optional[socket.socket] = None  # a second descriptor of the driver's
         self._given_up = False
-        self.pid = os.getpid()
+        self._starter = threading.get_native_id()
         threading.Thread(target=self._run, name="dlock connection", daemon=True).start()
 
-    def begin(self, request: Optional[_Request]) -> _Job:
-        job = _Job(request)
-        self._jobs.put(job)
+    def begin(self, request: Optional[_Request], changed: threading.Condition) -> _Job:
+        job = _Job(request, changed)
+        self._put(job)
         return job
 
     def close(self) -> None:
         """Close the connection once all jobs are done."""
-        self._jobs.put(None)
+        self._put(None)
 
     def give_up(self) -> None:
         """End the connection now, whatever the driver is doing."""
-        with self._changed:
+        with self._lock:
             self._given_up = True
             if self._socket is not None:
                 try:
                     self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
-        self._jobs.put(None)
+        self._put(None)
+
+    def _put(self, job: Optional[_Job]) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            self._todo.notify()
 
     def _run(self) -> None:
         loop: Optional[asyncio.AbstractEventLoop] = None
@@ -363,15 +478,19 @@ class _Link:
             return loop.run_until_complete(awaited())
 
         while True:
-            job = self._jobs.get()
+            with self._lock:
+                while not self._jobs:
+                    self._todo.wait()
+                job = self._jobs.popleft()
             if job is None:
                 break
             try:
-                if connection is None:
+                is_new = connection is None
+                if is_new:
                     connection, family = _unwrapped(finish(self._connect()))
                     self._prepare(connection, family, finish)
-                if job.request is not None:
-                    statement = job.request.statement(family)
+                if job.request is not None or not is_new:
+                    statement = b"SELECT 1" if job.request is None else job.request.statement(family)
                     cursor = _cursor(connection, family)
                     job.sent = now()
                     finish(cursor.execute(statement))
@@ -382,12 +501,12 @@ class _Link:
                     else:
                         values = [row[0] for row in cursor.fetchall()]
                     finish(cursor.close())
-                    job.answer = job.request.answer(family, values)
+                    job.answer = None if job.request is None else job.request.answer(family, values)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
-            with self._changed:
+            with self._lock:
                 job.done = True
-                self._changed.notify_all()
+                job.changed.notify_all()
             if job.error is not None:
                 break
         try:
@@ -395,7 +514,7 @@ class _Link:
                 finish(connection.close())
         except Exception:  # pylint: disable=broad-except
             pass
-        with self._changed:
+        with self._lock:
             if self._socket is not None:
                 self._socket.close()
                 self._socket = None
@@ -404,7 +523,12 @@ class _Link:
 
     def _prepare(self, connection: Any, family: str, finish: Callable[[Any], Any]) -> None:
         """Make a new connection fit for leases."""
-        with self._changed:
+        if threading.get_native_id() == self._starter and _blocks(connection, family):
+            raise Misuse(
+                f"threads are greenlets here, and {family} does not yield to others while it waits for the server, so"
+                " that all would stand still: use PyMySQL, psycopg in Python, or psycopg2 with a wait callback"
+            )
+        with self._lock:
             self._socket = _socket_of(connection, family)
             if self._given_up:
                 raise Unavailable("given up")
@@ -421,6 +545,17 @@ class _Link:
             connection.autocommit(True)
             # values as the server has sent them, whatever the program makes of them
             setattr(connection, "decoders" if family == "pymysql" else "converter", {})
+
+
+def _blocks(connection: Any, family: str) -> bool:
+    """Whether a driver lets no other greenlet run while it waits."""
+    if family == "psycopg":
+        # gevent replaces what its waiting in Python uses; the one in C has no place for that.  A
+        # loop of asyncio is one for each thread of the system.
+        return sys.modules["psycopg.waiting"].wait.__module__ != "psycopg.waiting" or _is_async(connection)
+    if family == "psycopg2":
+        return sys.modules["psycopg2.extensions"].get_wait_callback() is None
+    return family == "MySQLdb"
 
 
 def _socket_of(connection: Any, family: str) -> Optional[socket.socket]:
@@ -448,14 +583,18 @@ def _keep_alive(sock: Optional[socket.socket]) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-# ---------------------------------------------------------------------------------------- leases
+# ------------------------------------------------------------------------------------- heartbeat
 
 _RELEASE_LIMIT = 5.0  # seconds for which a release is tried at most
 _LONGEST_NAP = 1.0  # sleeping does not count a suspension, so look at the clock that often
+_FIRST_PAUSE = 0.05  # before an attempt after one that failed; it doubles
+_LONGEST_PAUSE = 1.0
+_MOST_NAMES = 1000  # of a call
+_MOST_EVENTS = 10_000  # that wait for the program's function
 
 
 class _Stopped(Exception):
-    """The wait for an answer is over, because the lease is cancelled, lost or released."""
+    """The wait for an answer is over, because the acquire is cancelled."""
 
 
 class _LostEvent(threading.Event):
@@ -472,103 +611,871 @@ class _LostEvent(threading.Event):
         return self.is_set() or super().wait(timeout)
 
 
-def _seconds(value: Seconds) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
-def _new_owner() -> str:
-    return f"{socket.gethostname()[:180]}/{os.getpid()}/{secrets.token_hex(8)}"
-
-
-# leases to be released at the end of the process
-_held: weakref.WeakSet[Lease] = weakref.WeakSet()
-
-
-def _release_at_exit() -> None:
-    for lease in list(_held):
-        lease.release()
-
-
-atexit.register(_release_at_exit)
-
-
-class Lease:
+class _Record:
     """
-    A lease, and its heartbeat in threads.
+    A lease, apart from the object that the program has of it: what is renewed must not keep that
+    object alive, or nobody would notice that the program has dropped it.
 
-    connect: a function without arguments that makes a new connection, of psycopg, psycopg2,
-        PyMySQL or mysqlclient, or returns an awaitable for one of psycopg's AsyncConnection, which
-        then lives in the event loop of a thread here.  It is called in such a thread.
-    name, or names: what to lease; up to 100 names are taken exclusively, all or none.
-    ttl: seconds, or a timedelta, for which it lasts if it is not renewed.
-    wait: how long to wait for it; 0 tries once, less than 0 waits without limit.
-    shared: with others that share it.  permits=N: one of N permits.
-    owner: by default one that nobody else has.
-    on_lost(lease): called once, in a thread of the lease, when the lease is lost.
-    connect_timeout: seconds to go on while no server is reached, counted from the beginning, and
-        while none answers, counted from the end of the wait.
-    keep_at_least: if the block ends sooner than this many seconds after the grant, the lease is not
-        given back, but left to end at that time.
-
-    A Lease is used once.  Its methods may be called from any thread.
+    What is below "keeper" is guarded by the keeper's lock.
     """
 
     def __init__(
         self,
-        connect: Callable[[], Any],
-        name: Optional[str] = None,
-        ttl: Seconds = 30,
-        wait: Seconds = 0,
+        name: Optional[str],
+        ttl: Seconds,
+        wait: Seconds,
         *,
         names: Optional[Sequence[str]] = None,
         shared: bool = False,
         permits: Optional[int] = None,
-        owner: Optional[str] = None,
         on_lost: Optional[Callable[[Any], Any]] = None,
+        on_event: Optional[EventHook] = None,
         connect_timeout: Seconds = 10,
         keep_at_least: Seconds = 0,
     ) -> None:
         if (name is None) == (names is None):
             raise Misuse("name one lease, or several by names=")
+        if shared not in (False, True):
+            raise Misuse(f"shared is a boolean, not {shared!r}")
         if (names is not None) + bool(shared) + (permits is not None) > 1:
             raise Misuse("names, shared and permits exclude each other")
-        self.name = name
-        self.names = [name] if name is not None else list(names or ())
-        self.owner = _new_owner() if owner is None else owner
-        self.ttl = _seconds(ttl)
-        self.wait = _seconds(wait)
+        if permits is not None and (not isinstance(permits, int) or isinstance(permits, bool) or permits < 1):
+            raise Misuse(f"permits is a whole number above 0, not {permits!r}")
+        self.name = None if name is None else _text(name, "a name")
+        self.names = _names(names) if names is not None else [_text(name, "a name")]
+        self.ttl = _seconds(ttl, "a ttl", above=0)
+        self.wait = _seconds(wait, "a wait")
         self.shared = bool(shared)
         self.permits = permits
+        self.on_lost = _function(on_lost, "on_lost")
+        self.on_event: Optional[EventHook] = _function(on_event, "on_event")
+        self.connect_timeout = _seconds(connect_timeout, "a connect_timeout", above=0)
+        self.keep_at_least = _seconds(keep_at_least, "a keep_at_least", least=0)
+        self.margin = min(self.ttl / 10, 1.0)
+        self.request_id = secrets.token_hex(16)
+        self.lost = _LostEvent(lambda: self.look() == "lost")
+        self.tell_lost: Callable[[], None] = lambda: None  # called by the keeper; returns at once
+
+        self.keeper: Optional[_Keeper] = None  # from the acquire on
+        self.changed = threading.Condition()  # of the acquire; with the keeper's lock then
+        self.state = "new"
+        self.canceled = False
+        self.may_hold = False  # the server may have granted it, though no answer came
+        self.tokens: list[int] = []
+        self.began = 0.0  # the acquire
+        self.acquired = 0.0
+        self.deadline = 0.0
+        self.keep_until = 0.0
+        self.cause: Optional[BaseException] = None  # of the loss; None: an answer said so
+        self.is_dropped = False  # the program has no object of it any more
+        # a call that had only this name has failed: the pause before the next one, and its end
+        self.pause = 0.0
+        self.retry_at = 0.0
+        # of the release
+        self.was_held = False
+        self.asked_back = 0.0
+        self.until = 0.0
+        self.released: concurrent.futures.Future[bool] = concurrent.futures.Future()
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+    @property
+    def lost_at(self) -> float:
+        return self.deadline - self.margin
+
+    @property
+    def due(self) -> float:
+        """When to renew it."""
+        return self.retry_at if self.pause else self.deadline - self.ttl * 2 / 3
+
+    def look(self) -> str:
+        """The state, after a look at the clock, and at the process."""
+        keeper = self.keeper
+        if keeper is None:
+            return self.state
+        if keeper.pid != os.getpid():
+            return "lost" if self.state in ("waiting", "held") else self.state
+        with keeper.lock:
+            if self.state == "held" and now() >= self.lost_at:
+                keeper.lose(self, self.cause or Unavailable("it was not renewed in time"))
+            return self.state
+
+    def check(self) -> None:
+        state = self.look()
+        if state == "lost":
+            raise self.lost_error()
+        if state != "held":
+            raise Misuse(f"the lease is not held: it is {state}")
+
+    def lost_error(self) -> Lost:
+        if self.keeper is not None and self.keeper.pid != os.getpid():
+            return Lost(f"{self}: the lease is the parent process's")
+        error = Lost(f"{self}: the lease is lost")
+        told = None if self.cause is None else _told(self.cause)
+        if told is not None:
+            error.sqlstate, error.errno = told.sqlstate, told.errno
+        error.__cause__ = self.cause
+        return error
+
+    # requests; the lease has been given to a keeper
+
+    def acquire_request(self, wait: float) -> _Request:
+        assert self.keeper is not None
+        function = "dlock_acquire"
+        what: Any = self.name
+        more: list[Any] = []
+        if self.name is None:
+            function, what = "dlock_acquire_all", self.names
+        elif self.permits is not None:
+            function, more = "dlock_acquire_permit", [self.permits]
+        elif self.shared:
+            function = "dlock_acquire_shared"
+        return _Request(function, what, self.keeper.owner, self.ttl, *more, wait, self.request_id)
+
+    def guards(self) -> list[_Request]:
+        assert self.keeper is not None
+        return [_Request("dlock_guard", name, self.keeper.owner, token) for name, token in zip(self.names, self.tokens)]
+
+    def guard_error(self, error: Exception) -> Exception:
+        told = _told(error) or error
+        if isinstance(told, Lost) and self.keeper is not None:
+            with self.keeper.lock:
+                self.keeper.lose(self, error)
+        return told
+
+
+class _Call:
+    """What is under way on the heartbeat's connection: a call for these leases, or connecting for one."""
+
+    def __init__(self, records: list[_Record], is_release: bool, job: _Job, limit: float) -> None:
+        self.records = records
+        self.is_release = is_release
+        self.job = job
+        self.began = now()
+        self.limit = limit  # it is given up then
+
+
+class _Teller:
+    """Tells the program's functions of events, one after the other, in a thread."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._todo = threading.Condition(lock)
+        self._events: collections.deque[tuple[EventHook, str, str, float]] = collections.deque()
+        self._is_ended = False
+        self.thread = threading.Thread(target=self._run, name="dlock events", daemon=True)
+        self.thread.start()
+
+    def put(self, hook: EventHook, kind: str, name: str, seconds: float) -> None:
+        with self._todo:
+            if len(self._events) < _MOST_EVENTS:
+                self._events.append((hook, kind, name, seconds))
+                self._todo.notify()
+
+    def end(self) -> None:
+        """End the thread once all is told."""
+        with self._todo:
+            self._is_ended = True
+            self._todo.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._todo:
+                while not self._events:
+                    if self._is_ended:
+                        return
+                    self._todo.wait()
+                hook, *event = self._events.popleft()
+            _call_program(hook, *event)
+
+
+def _call_program(function: Callable[..., Any], *args: Any) -> None:
+    """Call a function of the program in a thread; what it raises is reported, as threading does it."""
+    try:
+        function(*args)
+    except BaseException:  # pylint: disable=broad-except
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+class _Keeper:
+    """
+    Keeps all leases of one owner: their connections, and a thread, the keeper's, that renews and
+    releases them by one of these, the heartbeat's.
+
+    The keeper's thread only waits and looks at the clock.  It calls neither the driver nor a
+    function of the program, so whatever these do, it tells in time that a lease is lost.  There is
+    one call at a time on the heartbeat's connection, "_call".
+
+    A lease is in "_held" as long as its state is "held", and in "_back" from the beginning of its
+    release until that was answered or given up.  It has its names in "_names" from the beginning of
+    its acquire to the end of its release.
+
+    "lock" guards all of this, and the leases.  Nothing waits while it has the lock, but for the
+    start of a thread.
+    """
+
+    def __init__(self, connect: Callable[[], Any], owner: Optional[str], is_for_one: bool) -> None:
+        self._connect = connect
         self._owner_is_ours = owner is None
-        self._is_list = names is not None
+        self._is_for_one = is_for_one  # a lease without a client, whose end is the keeper's
+        self.owner = _new_owner() if owner is None else owner
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self._wake = threading.Condition(self.lock)  # the keeper waits for it
+        self._ended = threading.Condition(self.lock)  # notified when an acquire or a release has ended
+        self._held: dict[_Record, None] = {}
+        self._back: dict[_Record, None] = {}
+        self._names: dict[str, _Record] = {}
+        self._busy: dict[str, float] = {}  # names that may still be held, and until when
+        self._acquiring: set[_Record] = set()
+        self._thread: Optional[threading.Thread] = None
+        self._teller: Optional[_Teller] = None
+        self._heart: Optional[_Link] = None  # the heartbeat's connection
+        self._spare: Optional[_Link] = None  # of an acquire, for the next one
+        self._logged_in = False
+        self._is_closing = False
+        self._is_over = False  # the thread has ended
+        self.is_used = False
+        # set without the lock, since a finalizer may run anywhere: what the program has dropped
+        self.dropped: collections.deque[_Record] = collections.deque()
+        self.is_dropped = False  # its client
+        self._call: Optional[_Call] = None
+        self._last_was_release = False
+        self._most = _MOST_NAMES  # leases of a call; halved when one failed
+        self._pause = _FIRST_PAUSE
+        self._pause_until = 0.0
+        self._lost: list[_Record] = []  # to be told
+        _keepers.add(self)
+
+    # the acquire, in the thread of its caller
+
+    def acquire(self, record: _Record) -> None:
+        with self.lock:
+            if record.state != "new":
+                raise Misuse(f"a lease is acquired once: it is {record.state}")
+            record.keeper = self
+            record.changed = threading.Condition(self.lock)
+            record.state = "waiting"
+            record.began = now()
+            self._acquiring.add(record)
+            self.is_used = True
+        try:
+            with self.lock:
+                if record.on_event is not None and self._teller is None:
+                    self._teller = _Teller(self.lock)
+                if self._is_closing:
+                    raise Misuse("the client is closed")
+                for name in record.names:
+                    if name in self._names:
+                        raise Misuse(f'the client has a lease "{name}" already, and would be the same holder')
+                self._names.update(dict.fromkeys(record.names, record))
+                if not self._is_for_one:
+                    self._start()
+            self._acquire(record)
+        except BaseException:
+            with self.lock:
+                record.state = "released"
+                self._forget(record, record.may_hold)
+                self._event(record, "refused", now() - record.began)
+            raise
+        finally:
+            with self.lock:
+                self._acquiring.discard(record)
+                self._ended.notify_all()
+                if record.state == "released":
+                    self._end_if_over()
+
+    def _acquire(self, record: _Record) -> None:
+        start = record.began
+        # until a server was reached; then without limit, or until the wait is over and the server has
+        # had its time to answer
+        last: Optional[float] = start + record.connect_timeout
+        pause = _FIRST_PAUSE
+        link: Optional[_Link] = None
+        is_kept = False
+        reason: Optional[BaseException] = None
+        try:
+            self._await_names(record)
+            while True:
+                try:
+                    if link is None:
+                        link, is_kept = self._link_for_acquire()
+                        limit = now() + record.connect_timeout / 3
+                        self._ask(link, None, limit if last is None else min(limit, last), record)
+                        self._logged_in = True
+                        last = None if record.wait < 0 else start + record.wait + record.connect_timeout
+                    left = record.wait if record.wait < 0 else max(0.0, start + record.wait - now())
+                    record.may_hold = True
+                    try:
+                        job = self._ask(link, record.acquire_request(left), last, record)
+                    except (Busy, Misuse):
+                        record.may_hold = False
+                        raise
+                    if job.answer is None:
+                        record.may_hold = False
+                        with self.lock:
+                            self._keep_spare(link)
+                        raise Busy(f"{record} not free within {record.wait:g} s")
+                    tokens = job.answer
+                    if now() - job.sent > record.ttl / 3:
+                        # when was it granted?
+                        renew = _Request("dlock_renew_many", record.names, self.owner, record.ttl, tokens)
+                        job = self._ask(link, renew, now() + record.ttl / 3, record)
+                        if set(job.answer) != set(record.names):
+                            continue  # it is over: go on waiting
+                    if self._begin(record, link, tokens, job.sent + record.ttl):
+                        return
+                    # this took too long: the same request again moves the deadline
+                except Unavailable as error:
+                    link = None
+                    if is_kept:
+                        is_kept = False
+                        continue  # closed while nobody used it: a new one, at once
+                    reason = _reason(error, reason)
+                    if last is not None and now() + pause >= last:
+                        raise reason
+                    self._sleep(record, pause, last)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+        except (Busy, Misuse):
+            raise
+        except BaseException as error:
+            if link is not None:
+                link.give_up()
+            if record.may_hold:
+                self._give_back(record, 1.0 if isinstance(error, Unavailable) else _RELEASE_LIMIT)
+            if isinstance(error, _Stopped):
+                raise Canceled("the acquire was canceled") from None
+            raise
+
+    def _await_names(self, record: _Record) -> None:
+        """Wait for names that this owner may still hold, since nobody knows how their last lease ended."""
+        with self.lock:
+            until = max(self._busy.get(name, 0.0) for name in record.names)
+        if until <= now():
+            return
+        if 0 <= record.wait < until - record.began:
+            raise Busy(f"{record} may still be held by a lease of this client whose release had no answer")
+        self._sleep(record, until - now(), None)
+
+    def _link_for_acquire(self) -> tuple[_Link, bool]:
+        """A connection that no other acquire uses, and whether it has been used before."""
+        with self.lock:
+            link, self._spare = self._spare, None
+        return (link, True) if link is not None else (_Link(self._connect, self.lock), False)
+
+    def _keep_spare(self, link: _Link) -> None:
+        """Keep an acquire's connection for the next one, or close it; the caller has the lock."""
+        if self._is_for_one or self._is_closing or self._spare is not None:
+            link.close()
+        else:
+            self._spare = link
+
+    def _begin(self, record: _Record, link: _Link, tokens: list[int], deadline: float) -> bool:
+        """Say that the lease is held, unless it is too late for that."""
+        with self.lock:
+            if record.canceled:
+                raise _Stopped
+            at = now()
+            if at >= deadline - record.margin:
+                return False
+            self._start()  # which may fail, so it is first
+            record.state = "held"
+            record.tokens, record.deadline, record.acquired = tokens, deadline, at
+            record.keep_until = at + record.keep_at_least
+            self._held[record] = None
+            if self._heart is None:
+                self._heart = link
+            else:
+                self._keep_spare(link)
+            self._event(record, "acquired", at - record.began)
+            self._wake.notify()
+        return True
+
+    def _give_back(self, record: _Record, limit: float) -> None:
+        """Give back what an acquire that was given up may have been granted."""
+        until = now() + limit
+        try:
+            link = _Link(self._connect, self.lock)
+            if self._owner_is_ours and self._is_for_one:
+                self._ask(link, _Request("dlock_release_many", record.names, self.owner), until, None)
+            else:
+                # the owner may have other holds: repeating the request id finds this one's, or
+                # takes one more
+                tokens = self._ask(link, record.acquire_request(0), until, None).answer
+                if tokens is not None:
+                    self._ask(link, _Request("dlock_release_many", record.names, self.owner, tokens), until, None)
+            link.close()
+            record.may_hold = False
+        except Exception:  # pylint: disable=broad-except
+            pass  # it ends at its deadline
+
+    def _ask(self, link: _Link, request: Optional[_Request], until: Optional[float], record: Optional[_Record]) -> _Job:
+        """
+        Wait for a job.  If it is not done in time, gives the link up and raises Unavailable; if it
+        failed, raises its error; raises _Stopped if the acquire of this lease is cancelled.
+        """
+        changed = threading.Condition(self.lock) if record is None else record.changed
+        job = link.begin(request, changed)
+        try:
+            with self.lock:
+                while not job.done:
+                    if record is not None and record.canceled:
+                        raise _Stopped
+                    left = _LONGEST_NAP if until is None else until - now()
+                    if left <= 0:
+                        raise Unavailable("the server did not answer in time")
+                    changed.wait(min(left, _LONGEST_NAP))
+        except BaseException:
+            link.give_up()
+            raise
+        if job.error is None:
+            return job
+        told = _told(job.error)
+        if isinstance(told, Misuse) and job.sent == 0 and self._logged_in and (told.sqlstate or told.errno):
+            # an account that could log in before: its password, or what checks it, may be changing
+            told = Unavailable(str(told), told.sqlstate, told.errno)
+        if told is None or told is job.error:
+            raise job.error
+        raise told from job.error
+
+    def _sleep(self, record: _Record, seconds: float, until: Optional[float]) -> None:
+        """Wait before another attempt of an acquire, until then at most."""
+        end = now() + seconds if until is None else min(now() + seconds, until)
+        with self.lock:
+            while not record.canceled:
+                left = end - now()
+                if left <= 0:
+                    return
+                record.changed.wait(min(left, _LONGEST_NAP))
+        raise _Stopped
+
+    def cancel(self, record: _Record) -> None:
+        with self.lock:
+            record.canceled = True
+            record.changed.notify_all()
+
+    # the release; the keeper's thread does it
+
+    def begin_release(self, record: _Record) -> concurrent.futures.Future[bool]:
+        """Release a lease; the answer will be whether the server has confirmed it."""
+        with self.lock:
+            was = record.look()
+            if was == "waiting":
+                self.cancel(record)
+            if was not in ("held", "lost"):
+                no: concurrent.futures.Future[bool] = concurrent.futures.Future()
+                no.set_result(False)
+                return no
+            record.state = "released"
+            record.was_held = was == "held"
+            record.asked_back = at = now()
+            # a lost lease may still be held, but is not worth a new connection
+            record.until = at + (min(_RELEASE_LIMIT, record.deadline - at) if record.was_held else 1.0)
+            record.pause = record.retry_at = 0.0
+            self._held.pop(record, None)
+            self._back[record] = None
+            if self._is_for_one:
+                self._is_closing = True
+            if self._is_over or (not record.was_held and self._heart is None):
+                self._end_release(record, False, is_answered=record.cause is None)
+            self._wake.notify()
+            return record.released
+
+    def _end_release(self, record: _Record, is_released: bool, *, is_answered: bool) -> None:
+        """The caller has the lock."""
+        del self._back[record]
+        self._forget(record, not is_answered)
+        if record.was_held:
+            self._event(record, "released", now() - record.acquired)
+        record.released.set_result(is_released)
+        self._ended.notify_all()
+
+    def _forget(self, record: _Record, may_hold: bool) -> None:
+        """Free the names of a lease, unless it may still be held; the caller has the lock."""
+        at = now()
+        for name in [name for name, until in self._busy.items() if until <= at]:
+            del self._busy[name]
+        for name in record.names:
+            if self._names.get(name) is record:
+                del self._names[name]
+                if may_hold:
+                    self._busy[name] = at + record.ttl
+
+    # the end
+
+    def begin_close(self) -> None:
+        """End all acquires, release all leases, and then end the connections and the threads."""
+        with self.lock:
+            self._is_closing = True
+            for record in self._acquiring:
+                self.cancel(record)
+            for record in list(self._held):
+                self.begin_release(record)
+            self._end_if_over()
+
+    def wait_closed(self, until: Optional[float]) -> None:
+        """Wait until all is released, and all events are told, until then at most."""
+        with self.lock:
+            while (self._acquiring or self._back) and (until is None or now() < until):
+                self._ended.wait(_LONGEST_NAP if until is None else max(0.0, min(until - now(), _LONGEST_NAP)))
+        if until is not None and self._teller is not None:
+            self._teller.thread.join(max(0.0, until - now()))
+
+    def _end_if_over(self) -> None:
+        """The caller has the lock."""
+        if self._is_for_one and not self._held and not self._back:
+            self._is_closing = True
+        if self._thread is not None:
+            self._wake.notify()
+        elif self._is_closing and not self._acquiring:
+            self._end()
+
+    def _end(self) -> None:
+        """End the connections and the threads that are left; the caller has the lock."""
+        for link in self._heart, self._spare:
+            if link is not None:
+                link.close()
+        self._heart = self._spare = None
+        if self._teller is not None:
+            self._teller.end()
+
+    # what is told
+
+    def _event(self, record: _Record, kind: str, seconds: float) -> None:
+        """The caller has the lock."""
+        if record.on_event is not None and self._teller is not None:
+            for name in record.names:
+                self._teller.put(record.on_event, kind, name, seconds)
+
+    def lose(self, record: _Record, cause: Optional[BaseException]) -> None:
+        """The lease is lost; the caller has the lock."""
+        if record.state != "held":
+            return
+        record.state = "lost"
+        record.cause = cause
+        record.lost.set()
+        del self._held[record]
+        self._lost.append(record)
+        if record.is_dropped:
+            self.dropped.append(record)
+        self._event(record, "lost", now() - record.acquired)
+        self._wake.notify()
+
+    # the heartbeat: the keeper's thread
+
+    def _start(self) -> None:
+        """Start the keeper's thread, if there is none; the caller has the lock."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="dlock lease", daemon=True)
+            thread.start()
+            self._thread = thread
+            _warn_of_uwsgi()
+
+    def _run(self) -> None:
+        try:
+            is_over = False
+            while not is_over:
+                with self.lock:
+                    is_over = self._beat()
+                    lost, self._lost = self._lost, []
+                for record in lost:
+                    record.tell_lost()
+        finally:
+            with self.lock:
+                # there is nothing left, or a mistake here, which must not pass for a lease that is held
+                self._is_over = self._is_closing = True
+                for record in self._acquiring:
+                    self.cancel(record)
+                for record in list(self._held):
+                    self.lose(record, Unavailable("the heartbeat has failed"))
+                for record in list(self._back):
+                    self._end_release(record, False, is_answered=False)
+                self._end()
+            for record in self._lost:
+                record.tell_lost()
+
+    def _beat(self) -> bool:
+        """Do what is due, and wait for more; returns whether all is over.  The caller has the lock."""
+        if self._call is not None:
+            self._look_at_call(self._call)
+        at = now()
+        for record in [record for record in self._held if at >= record.lost_at]:
+            record.look()
+        for record in [record for record in self._back if at >= record.until]:
+            self._end_release(record, False, is_answered=False)
+        while self.dropped:
+            record = self.dropped.popleft()
+            if record.state == "held":
+                self._event(record, "unreferenced", at - record.acquired)
+            elif record.state == "lost":
+                self.begin_release(record)
+        if self.is_dropped and not self._held and not self._acquiring:
+            self._is_closing = True
+        if self._lost:
+            return False
+        next_at = self._begin_call(at) if self._call is None else self._limit(self._call)
+        if self._is_closing and not (self._held or self._back or self._acquiring):
+            return True
+        if self._held:
+            next_at = min(next_at, min(record.lost_at for record in self._held))
+        self._wake.wait(max(0.0, min(next_at - now(), _LONGEST_NAP if self._held or self._back else 10.0)))
+        return False
+
+    def _begin_call(self, at: float) -> float:
+        """Begin the next call if one is due, or connect for it; returns when to look again."""
+        if not self._held and not self._back:
+            return math.inf
+        if at < self._pause_until:
+            return self._pause_until
+        call = self._renewal(at) if self._last_was_release else None
+        call = call or self._release(at) or self._renewal(at)
+        if call is None:
+            return min(record.due for record in (*self._held, *self._back) if record.state == "held" or record.pause)
+        records, is_release, request = call
+        limit = at + self._shortest() / 4
+        if is_release:
+            limit = min(limit, at + _RELEASE_LIMIT / 2)
+        else:
+            limit = min(limit, min(record.lost_at for record in records))
+        try:
+            if self._heart is None:
+                self._heart = _Link(self._connect, self.lock)
+                job = self._heart.begin(None, self._wake)
+            else:
+                job = self._heart.begin(request, self._wake)
+                self._last_was_release = is_release
+        except RuntimeError as error:  # there can be no more threads
+            job = _Job(None, self._wake)
+            job.done, job.error = True, Unavailable(str(error))
+        self._call = _Call(records, is_release, job, limit)
+        return at if job.done else self._limit(self._call)
+
+    def _shortest(self) -> float:
+        return min(record.ttl for record in (self._held or self._back))
+
+    def _limit(self, call: _Call) -> float:
+        """When a call is given up: sooner if a release waits for its end."""
+        if call.is_release or not self._back:
+            return call.limit
+        first = next(iter(self._back))
+        return min(call.limit, max(call.began, first.asked_back) + _RELEASE_LIMIT / 2)
+
+    def _renewal(self, at: float) -> Optional[tuple[list[_Record], bool, _Request]]:
+        """The leases to renew now, those that end first in front."""
+        due = [record for record in self._held if record.due <= at]
+        if not due:
+            return None
+        # those that have failed alone go alone, after all others
+        first = min(due, key=lambda record: (record.pause > 0, record.deadline))
+        records = [first]
+        if not first.pause:
+            soon = at + first.ttl / 6
+            like_it = [r for r in self._held if r.ttl == first.ttl and not r.pause and r.due <= soon]
+            records = self._as_many(sorted(like_it, key=lambda record: record.deadline))
+        return records, False, self._request("dlock_renew_many", records, first.ttl)
+
+    def _release(self, at: float) -> Optional[tuple[list[_Record], bool, _Request]]:
+        """The leases to release now."""
+        due = [record for record in self._back if record.retry_at <= at]
+        if not due:
+            return None
+        first = due[0]
+        kept = first.keep_until - at if first.was_held else 0.0
+        if kept > 0:
+            # an owner that the program named may have other holds, which must not end sooner
+            ttl = kept if self._owner_is_ours else max(kept, first.ttl)
+            return [first], True, self._request("dlock_renew_many", [first], ttl)
+        records = [first]
+        if not first.pause:
+            like_it = [r for r in due if not r.pause and not (r.was_held and r.keep_until > at)]
+            records = self._as_many(like_it)
+        return records, True, self._request("dlock_release_many", records)
+
+    def _as_many(self, records: list[_Record]) -> list[_Record]:
+        """As many of them as a call may have."""
+        names = 0
+        for count, record in enumerate(records[: self._most]):
+            names += len(record.names)
+            if names > _MOST_NAMES:
+                return records[:count]
+        return records[: self._most]
+
+    def _request(self, function: str, records: list[_Record], *ttl: float) -> _Request:
+        names = [name for record in records for name in record.names]
+        return _Request(function, names, self.owner, *ttl, [token for record in records for token in record.tokens])
+
+    def _look_at_call(self, call: _Call) -> None:
+        """End the call under way, if it is answered or its time is over."""
+        job = call.job
+        if not job.done:
+            if now() < self._limit(call):
+                return
+            job.error = Unavailable("the server did not answer in time")
+        self._call = None
+        if job.error is not None:
+            self._failed(call, job.error)
+            return
+        self._pause = _FIRST_PAUSE
+        if job.request is None:
+            self._logged_in = True
+            return  # connected
+        self._most = min(2 * self._most, _MOST_NAMES)
+        at = now()
+        done = set(job.answer)
+        for record in call.records:
+            is_done = done.issuperset(record.names)
+            if record in self._back and call.is_release:
+                self._end_release(record, is_done, is_answered=True)
+            elif record in self._held and is_done:
+                record.deadline = job.sent + record.ttl
+                record.cause, record.pause = None, 0.0
+                self._event(record, "renewed", at - job.sent)
+            elif record in self._held:
+                self.lose(record, None)
+
+    def _failed(self, call: _Call, error: BaseException) -> None:
+        """A call has failed, or connecting for one; the next will be by another connection."""
+        at = now()
+        if self._heart is not None:
+            self._heart.give_up()
+            self._heart = None
+        was_sent = call.job.sent > 0
+        is_answered = was_sent and _is_answer(error)
+        for record in call.records:
+            if record in self._held:
+                record.cause = _reason(error, record.cause)
+                self._event(record, "late", max(0.0, record.lost_at - at))
+            elif record in self._back and call.is_release:
+                if not record.was_held or (was_sent and not is_answered and not self._owner_is_ours):
+                    # it may have been done, and a second one would take another hold of that owner
+                    self._end_release(record, False, is_answered=False)
+        if was_sent and len(call.records) > 1:
+            self._most = len(call.records) // 2
+            if is_answered:
+                return
+        elif was_sent:
+            (record,) = call.records
+            record.pause = min(2 * record.pause, _LONGEST_PAUSE) or _FIRST_PAUSE
+            record.retry_at = at + record.pause
+        if self._held or self._back:
+            # a lease that cannot be renewed must not keep others from it
+            self._pause_until = at + min(self._pause, max(_FIRST_PAUSE, self._shortest() / 6))
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+
+def _warn_of_uwsgi() -> None:
+    """Python's threads stand still between the requests of a uWSGI that was not told of them."""
+    uwsgi = sys.modules.get("uwsgi")
+    options = getattr(uwsgi, "opt", None)
+    if isinstance(options, dict):
+        names = {name.decode() if isinstance(name, bytes) else name for name in options}
+        if not names & {"enable-threads", "threads"}:
+            warnings.warn(
+                "uWSGI runs no thread between two requests without its option enable-threads: a lease that is kept"
+                " longer than one request is lost",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+# those whose leases are to be released at the end of the process
+_keepers: weakref.WeakSet[_Keeper] = weakref.WeakSet()
+
+
+def _release_at_exit() -> None:
+    """Release all, in 5 s together."""
+    until = now() + _RELEASE_LIMIT
+    keepers = [keeper for keeper in list(_keepers) if keeper.pid == os.getpid()]
+    for keeper in keepers:
+        keeper.begin_close()
+    for keeper in keepers:
+        keeper.wait_closed(until)
+
+
+atexit.register(_release_at_exit)
+
+
+# ---------------------------------------------------------------------------------------- leases
+
+
+class _Handle:
+    """What a Lease and an AsyncLease have in common."""
+
+    _record: _Record
+    _lone: Optional[tuple[Callable[[], Any], Optional[str]]]  # connect, and the owner if the program named it
+    _client: Optional[_AnyClient]
+    _owner: str
+    _pid: int
+
+    def _set_up(self, record: _Record, lone: Optional[tuple[Callable[[], Any], Optional[str]]], client: Optional[_AnyClient]) -> None:
+        self._record, self._lone, self._client, self._pid = record, lone, client, os.getpid()
+        if lone is not None:
+            self._owner = _new_owner() if lone[1] is None else lone[1]
+
+    def _set_up_lone(self, connect: Callable[[], Any], name: Optional[str], ttl: Seconds, wait: Seconds, owner: Optional[str], options: dict[str, Any]) -> None:
         if not callable(connect):
             raise Misuse("connect must be a function that makes a connection")
-        self._connect = connect
-        self._on_lost = on_lost
-        self._connect_timeout = _seconds(connect_timeout)
-        self._keep_at_least = _seconds(keep_at_least)
-        self._margin = min(self.ttl / 10, 1.0)
-        self._request_id = secrets.token_hex(16)
-        self._changed = threading.Condition()  # guards what follows, and is notified of answers
-        self._state = "new"
-        self._tokens: list[int] = []
-        self._deadline = 0.0
-        self._keep_until = 0.0
-        self._link: Optional[_Link] = None
-        self._cause: Optional[BaseException] = None  # of the loss
-        self._canceled = False
-        self._pid = os.getpid()
-        self.lost: threading.Event = _LostEvent(lambda: self.state == "lost")
+        record = _Record(name, ttl, wait, **options)
+        self._set_up(record, (connect, None if owner is None else _text(owner, "an owner")), None)
 
-    # what a program asks
+    def _keeper(self) -> _Keeper:
+        """Who is to keep it, from its acquire on."""
+        if self._record.state != "new":
+            raise Misuse(f"a lease is acquired once: it is {self._record.state}")
+        if self._client is not None:
+            return self._client._keeper()
+        assert self._lone is not None
+        connect, owner = self._lone
+        keeper = _Keeper(connect, owner, True)
+        if owner is None:
+            if self._pid != os.getpid():
+                # acquired in a child process: its parent may do the same
+                self._owner, self._record.request_id = keeper.owner, secrets.token_hex(16)
+            keeper.owner = self._owner
+        return keeper
+
+    @property
+    def name(self) -> Optional[str]:
+        """The name; None if there are several."""
+        return self._record.name
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order in which they were given."""
+        return list(self._record.names)
+
+    @property
+    def owner(self) -> str:
+        """The owner."""
+        keeper = self._record.keeper
+        if keeper is not None:
+            return keeper.owner
+        return self._owner if self._client is None else self._client.owner
+
+    @property
+    def ttl(self) -> float:
+        """Seconds for which it lasts if it is not renewed."""
+        return self._record.ttl
+
+    @property
+    def wait(self) -> float:
+        """Seconds for which the acquire waits; less than 0: without limit."""
+        return self._record.wait
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is held with others that share it."""
+        return self._record.shared
+
+    @property
+    def permits(self) -> Optional[int]:
+        """Of how many permits it is one; None if it is none."""
+        return self._record.permits
 
     @property
     def state(self) -> str:
         """new, waiting, held, lost or released."""
-        if self._pid != os.getpid():
-            return "lost" if self._state in ("waiting", "held") else self._state
-        self._look()
-        return self._state
+        return self._record.look()
 
     @property
     def held(self) -> bool:
@@ -583,26 +1490,123 @@ class Lease:
     @property
     def tokens(self) -> list[int]:
         """The tokens, in the order of the names."""
-        if not self._tokens:
+        if not self._record.tokens:
             raise Misuse("the lease was not acquired")
-        return list(self._tokens)
+        return list(self._record.tokens)
 
     @property
     def deadline(self) -> float:
         """The deadline, by now()."""
-        return self._deadline
+        return self._record.deadline
 
     def remaining(self) -> float:
         """Seconds to the deadline; 0 if it is not held."""
-        return max(0.0, self._deadline - now()) if self.held else 0.0
+        return max(0.0, self._record.deadline - now()) if self.held else 0.0
 
     def check(self) -> None:
         """Raise Lost if the lease is lost, and Misuse if it was never held or is released."""
-        state = self.state
-        if state == "lost":
-            raise self._lost_error()
-        if state != "held":
-            raise Misuse(f"the lease is not held: it is {state}")
+        self._record.check()
+
+    def __repr__(self) -> str:
+        return f"<dlock.{type(self).__name__} {str(self._record)!r} {self._record.state}>"
+
+    # Any thread may be here at any moment, so no lock is taken.  At the end of the interpreter there
+    # may be no globals any more.
+    def __del__(self, getpid: Callable[[], int] = os.getpid, warn: Callable[..., None] = warnings.warn) -> None:
+        record: Optional[_Record] = getattr(self, "_record", None)
+        if record is None or record.state not in ("held", "lost"):
+            return
+        assert record.keeper is not None
+        if record.keeper.pid == getpid():
+            record.is_dropped = True
+            record.keeper.dropped.append(record)
+            if record.state == "held":
+                warn(f"{self!r} was dropped without release(), and is still renewed", ResourceWarning, source=self)
+
+
+class Lease(_Handle):
+    """
+    A lease, and its heartbeat in threads.
+
+    connect: a function without arguments that makes a new connection, of psycopg, psycopg2,
+        PyMySQL or mysqlclient, or returns an awaitable for one of psycopg's AsyncConnection, which
+        then lives in the event loop of a thread here.  It is called in such a thread.
+    name, or names: what to lease; up to 100 names are taken exclusively, all or none.
+    ttl: for how long it lasts if it is not renewed.  A time is a number of seconds, a timedelta, or
+        a text like '30s' or '1 h 30 min'.
+    wait: how long to wait for it; 0 tries once, less than 0 waits without limit.
+    shared: with others that share it.  permits=N: one of N permits.
+    owner: by default one that nobody else has.
+    on_lost(lease): called once, in a thread of its own, when the lease is lost.
+    on_event(kind, name, seconds): called for each event, in one thread, in their order.  The kinds
+        are acquired, refused, renewed, late, lost, released and unreferenced; clients/CONTRACT.md
+        says what each means, and what its seconds are.
+    connect_timeout: how long to go on while no server is reached, counted from the beginning, and
+        while none answers, counted from the end of the wait.
+    keep_at_least: if the block ends sooner than this after the grant, the lease is not given back,
+        but left to end at that time.
+
+    A Lease is used once.  Its methods may be called from any thread.  One that the program drops
+    while it is held is still renewed, since somebody may work under it; a ResourceWarning says so.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        name: Optional[str] = None,
+        ttl: Seconds = 30,
+        wait: Seconds = 0,
+        *,
+        names: Optional[Sequence[str]] = None,
+        shared: bool = False,
+        permits: Optional[int] = None,
+        owner: Optional[str] = None,
+        on_lost: Optional[Callable[[Any], Any]] = None,
+        on_event: Optional[EventHook] = None,
+        connect_timeout: Seconds = 10,
+        keep_at_least: Seconds = 0,
+    ) -> None:
+        options = dict(
+            names=names, shared=shared, permits=permits, on_lost=on_lost, on_event=on_event,
+            connect_timeout=connect_timeout, keep_at_least=keep_at_least,
+        )  # fmt: skip
+        self._set_up_lone(connect, name, ttl, wait, owner, options)
+
+    @property
+    def lost(self) -> threading.Event:
+        """An event that is set when the lease is lost."""
+        return self._record.lost
+
+    def acquire(self: _SelfLease) -> _SelfLease:
+        """Acquire it, as the beginning of a with block does; returns the lease."""
+        record = self._record
+        keeper = self._keeper()
+        if record.on_lost is not None:
+            record.tell_lost = _teller_of_loss(self)
+        keeper.acquire(record)
+        return self
+
+    def cancel(self) -> None:
+        """End the wait of an acquire in another thread, which raises Canceled there."""
+        keeper = self._record.keeper
+        if keeper is None:
+            self._record.canceled = True
+        elif keeper.pid == os.getpid():
+            keeper.cancel(self._record)
+
+    def release(self) -> bool:
+        """
+        Give it back, as the end of a with block does; returns whether the server has confirmed it.
+
+        If it cannot be released it ends at its deadline, which is no error.
+        """
+        keeper = self._record.keeper
+        if keeper is None:
+            self._record.state = "released"
+            return False
+        if keeper.pid != os.getpid():
+            return False  # the parent's
+        return keeper.begin_release(self._record).result()
 
     def guard(self, connection: Any) -> None:
         """
@@ -612,64 +1616,7 @@ class Lease:
         lease was the only holder when it did.
         """
         self.check()
-        driver, family = _unwrapped(connection)
-        for request in self._guards():
-            try:
-                cursor = _cursor(driver, family)
-                cursor.execute(request.statement(family))
-                cursor.close()
-            except Exception as error:  # pylint: disable=broad-except
-                raise self._guard_error(error) from error
-
-    # acquire and release
-
-    def acquire(self: _SelfLease) -> _SelfLease:
-        """Acquire it, as the beginning of a with block does; returns the lease."""
-        with self._changed:
-            if self._state != "new":
-                raise Misuse(f"a lease is acquired once: it is {self._state}")
-            self._state = "waiting"
-            self._pid = os.getpid()
-        try:
-            self._acquire()
-        except BaseException:
-            with self._changed:
-                self._state = "released"
-            raise
-        _held.add(self)
-        return self
-
-    def cancel(self) -> None:
-        """End the wait of an acquire in another thread, which raises Canceled there."""
-        with self._changed:
-            self._canceled = True
-            self._changed.notify_all()
-
-    def release(self) -> bool:
-        """
-        Give it back, as the end of a with block does; returns whether the server has confirmed it.
-
-        If it cannot be released it ends at its deadline, which is no error.
-        """
-        if self._pid != os.getpid():
-            return False  # the parent's
-        with self._changed:
-            self._look()
-            was = self._state
-            if was == "waiting":
-                self.cancel()
-                return False
-            if was == "released":
-                return False
-            self._state = "released"
-            link, self._link = self._link, None
-            self._changed.notify_all()
-        _held.discard(self)
-        if was == "new":
-            return False
-        # a lost lease may still be held, but is not worth a new connection
-        limit = now() + (1.0 if was == "lost" else min(_RELEASE_LIMIT, max(0.0, self._deadline - now())))
-        return self._release(link, limit, again=was == "held")
+        _guard(self._record, *_unwrapped(connection))
 
     def __enter__(self: _SelfLease) -> _SelfLease:
         return self.acquire()
@@ -679,278 +1626,129 @@ class Lease:
         was_lost = self.state == "lost"
         self.release()
         if was_lost and kind is None:
-            raise self._lost_error()
+            raise self._record.lost_error()
+
+
+def _guard(record: _Record, driver: Any, family: str) -> None:
+    for request in record.guards():
+        try:
+            cursor = _cursor(driver, family)
+            cursor.execute(request.statement(family))
+            cursor.close()
+        except Exception as error:  # pylint: disable=broad-except
+            raise record.guard_error(error) from error
+
+
+def _teller_of_loss(lease: Lease) -> Callable[[], None]:
+    """What calls on_lost, in a thread for each lease, so that one that blocks delays no other."""
+    record, kind, alive = lease._record, type(lease), weakref.ref(lease)
+
+    def tell() -> None:
+        told = alive()
+        if told is None:  # the program has dropped it
+            told = kind.__new__(kind)
+            told._set_up(record, None, None)
+        thread = threading.Thread(target=record.on_lost, args=(told,), name="dlock lost", daemon=True)
+        _call_program(thread.start)
+
+    return tell
+
+
+class _AnyClient:
+    """What a Client and an AsyncClient have in common."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        *,
+        owner: Optional[str] = None,
+        on_event: Optional[EventHook] = None,
+        connect_timeout: Seconds = 10,
+    ) -> None:
+        if not callable(connect):
+            raise Misuse("connect must be a function that makes a connection")
+        self._connect = connect
+        self._named_owner = None if owner is None else _text(owner, "an owner")
+        self._on_event: Optional[EventHook] = _function(on_event, "on_event")
+        self._connect_timeout = _seconds(connect_timeout, "a connect_timeout", above=0)
+        self._is_closed = False
+        self._keepers: dict[int, _Keeper] = {}  # by process
+
+    def _keeper(self) -> _Keeper:
+        pid = os.getpid()
+        if pid not in self._keepers:
+            # a child process starts afresh: its leases are not its parent's
+            self._keepers.setdefault(pid, _Keeper(self._connect, self._named_owner, False))
+            if self._is_closed:
+                self._keepers[pid].begin_close()
+        return self._keepers[pid]
+
+    @property
+    def owner(self) -> str:
+        """The owner of all its leases, in this process."""
+        return self._keeper().owner
+
+    def _record(self, name: Optional[str], ttl: Seconds, wait: Seconds, options: dict[str, Any]) -> _Record:
+        options.setdefault("on_event", self._on_event)
+        options.setdefault("connect_timeout", self._connect_timeout)
+        return _Record(name, ttl, wait, **options)
 
     def __repr__(self) -> str:
-        return f"<dlock.Lease {', '.join(self.names)!r} {self._state}>"
+        return f"<dlock.{type(self).__name__} {self.owner!r}{' closed' if self._is_closed else ''}>"
 
-    # requests
+    # as for a lease
+    def __del__(self, getpid: Callable[[], int] = os.getpid, warn: Callable[..., None] = warnings.warn) -> None:
+        if getattr(self, "_is_closed", True):
+            return
+        keeper = self._keepers.get(getpid())
+        if keeper is not None and keeper.is_used:
+            keeper.is_dropped = True
+            warn(f"the client of {keeper.owner} was dropped without close()", ResourceWarning, source=self)
 
-    def _acquire_request(self, wait: float) -> _Request:
-        tail = (self.owner, self.ttl)
-        if self._is_list:
-            return _Request("dlock_acquire_all", self.names, *tail, wait, self._request_id)
-        if self.permits is not None:
-            return _Request("dlock_acquire_permit", self.name, *tail, self.permits, wait, self._request_id)
-        function = "dlock_acquire_shared" if self.shared else "dlock_acquire"
-        return _Request(function, self.name, *tail, wait, self._request_id)
 
-    def _renew_request(self, tokens: list[int], ttl: float) -> _Request:
-        return _Request("dlock_renew_many", self.names, self.owner, ttl, tokens)
+class Client(_AnyClient):
+    """
+    Keeps many leases by one connection and one heartbeat.
 
-    def _release_request(self, tokens: Optional[list[int]]) -> _Request:
-        return _Request("dlock_release_many", self.names, self.owner, *([tokens] if tokens else []))
+    connect: a function that makes a new connection, as for a Lease.
+    owner: of all its leases; by default one that nobody else has, in each process another one.
+    on_event, connect_timeout: of its leases, unless they have their own.
 
-    def _is_done(self, answer: list[str]) -> bool:
-        """Whether a renewal or a release was done, for all names."""
-        return set(answer) == set(self.names)
+    The server takes all leases of an owner for those of one holder.  So a client refuses, as Misuse,
+    a lease with a name that another lease of its has.
 
-    def _guards(self) -> list[_Request]:
-        return [_Request("dlock_guard", name, self.owner, token) for name, token in zip(self.names, self.tokens)]
+    Its connections are two: one for the heartbeat, and one for acquires.  An acquire that runs at
+    the same time as another has one more, meanwhile.  Its methods may be called from any thread.
+    """
 
-    def _guard_error(self, error: Exception) -> Exception:
-        told = _told(error) or error
-        if isinstance(told, Lost):
-            with self._changed:
-                self._lose(error)
-        return told
+    def lease(
+        self,
+        name: Optional[str] = None,
+        ttl: Seconds = 30,
+        wait: Seconds = 0,
+        **options: Any,
+    ) -> Lease:
+        """A lease of this client; the arguments are those of Lease, without connect and owner."""
+        lease = Lease.__new__(Lease)
+        lease._set_up(self._record(name, ttl, wait, options), None, self)
+        return lease
 
-    # waiting for answers; the caller holds no lock
-
-    def _ask(self, link: _Link, request: Optional[_Request], until: Optional[float], state: Optional[str]) -> _Job:
+    def close(self) -> None:
         """
-        Wait for a job.  If it is not done in time, gives the link up and raises Unavailable; if it
-        failed, gives the link up and raises its error; raises _Stopped if the lease changes its
-        state.
+        Release all leases, end all acquires, which raise Canceled, and close the connections.
+
+        Later acquires are Misuse.
         """
-        job = link.begin(request)
-        try:
-            with self._changed:
-                while not job.done:
-                    if state is not None and (self._state != state or (state == "waiting" and self._canceled)):
-                        raise _Stopped
-                    left = _LONGEST_NAP if until is None else until - now()
-                    if left <= 0:
-                        raise Unavailable("the server did not answer in time")
-                    self._changed.wait(min(left, _LONGEST_NAP))
-        except _Stopped:
-            if state == "waiting":
-                link.give_up()
-            raise  # a renewal may be answered before the release, on the same connection
-        except BaseException:
-            link.give_up()
-            raise
-        if job.error is not None:
-            told = _told(job.error)
-            if told is None or told is job.error:
-                raise job.error
-            raise told from job.error
-        return job
+        self._is_closed = True
+        keeper = self._keeper()
+        keeper.begin_close()
+        keeper.wait_closed(None)
 
-    def _pause(self, seconds: float, until: Optional[float], state: str) -> None:
-        """Wait before another attempt, until then at most, and only in this state."""
-        end = now() + seconds if until is None else min(now() + seconds, until)
-        with self._changed:
-            while self._state == state and not (state == "waiting" and self._canceled):
-                left = end - now()
-                if left <= 0:
-                    return
-                self._changed.wait(min(left, _LONGEST_NAP))
-        raise _Stopped
+    def __enter__(self: _SelfClient) -> _SelfClient:
+        return self
 
-    # the acquire
-
-    def _acquire(self) -> None:
-        start = now()
-        # until a server was reached; then without limit, or until the wait is over and the server has
-        # had its time to answer
-        last: Optional[float] = start + self._connect_timeout
-        pause = 0.05
-        link: Optional[_Link] = None
-        asked = False
-        reason: Optional[BaseException] = None
-        try:
-            while True:
-                try:
-                    if link is None:
-                        link = _Link(self._connect, self._changed)
-                        limit = now() + self._connect_timeout / 3
-                        self._ask(link, None, limit if last is None else min(limit, last), "waiting")
-                        last = None if self.wait < 0 else start + self.wait + self._connect_timeout
-                    left = self.wait if self.wait < 0 else max(0.0, start + self.wait - now())
-                    asked = True
-                    job = self._ask(link, self._acquire_request(left), last, "waiting")
-                    if job.answer is None:
-                        link.close()
-                        raise Busy(f"{', '.join(self.names)} not free within {self.wait:g} s")
-                    tokens = job.answer
-                    if now() - job.sent > self.ttl / 3:
-                        # when was it granted?
-                        job = self._ask(link, self._renew_request(tokens, self.ttl), now() + self.ttl / 3, "waiting")
-                        if not self._is_done(job.answer):
-                            continue  # it is over: go on waiting
-                    if self._begin(link, tokens, job.sent + self.ttl):
-                        return
-                    # this took too long: the same request again moves the deadline
-                except Unavailable as error:
-                    link = None
-                    reason = _reason(error, reason)
-                    if last is not None and now() + pause >= last:
-                        raise reason
-                    self._pause(pause, last, "waiting")
-                    pause = min(2 * pause, 1.0)
-        except (Busy, Misuse):
-            raise
-        except BaseException as error:
-            # it may have been granted, though no answer came
-            if link is not None:
-                link.give_up()
-            if asked:
-                self._give_back(1.0 if isinstance(error, Unavailable) else _RELEASE_LIMIT)
-            if isinstance(error, _Stopped):
-                raise Canceled("the acquire was canceled") from None
-            raise
-
-    def _begin(self, link: _Link, tokens: list[int], deadline: float) -> bool:
-        """Say that the lease is held, unless it is too late for that."""
-        with self._changed:
-            if self._canceled:
-                raise _Stopped
-            if now() >= deadline - self._margin:
-                return False
-            self._link, self._tokens, self._deadline = link, tokens, deadline
-            self._state = "held"
-            self._keep_until = now() + self._keep_at_least
-            threading.Thread(target=self._keep, name="dlock lease", daemon=True).start()
-        return True
-
-    def _give_back(self, limit: float) -> None:
-        """Give back what an acquire that was given up may have been granted."""
-        until = now() + limit
-        try:
-            link = _Link(self._connect, self._changed)
-            if self._owner_is_ours:
-                self._ask(link, self._release_request(None), until, None)
-            else:
-                # the owner may have other holds: repeating the request id finds this one's, or
-                # takes one more
-                answer = self._ask(link, self._acquire_request(0), until, None).answer
-                if answer is not None:
-                    self._ask(link, self._release_request(answer), until, None)
-            link.close()
-        except Exception:  # pylint: disable=broad-except
-            pass  # it ends at its deadline
-
-    # the heartbeat
-
-    def _keep(self) -> None:
-        """Renew until the lease is lost or released, and tell that it is lost: the keeper's thread."""
-        try:
-            while True:
-                self._pause(max(0.0, self._deadline - self.ttl * 2 / 3 - now()), self._deadline - self._margin, "held")
-                self._renew()
-        except _Stopped:
-            pass
-        with self._changed:
-            was_lost = self._state == "lost"
-        if was_lost and self._on_lost is not None:
-            self._on_lost(self)
-
-    def _renew(self) -> None:
-        """Move the deadline; raise _Stopped if the lease is not held any more."""
-        pause = 0.05
-        while True:
-            lost_at = self._deadline - self._margin
-            link: Optional[_Link] = None
-            try:
-                with self._changed:
-                    self._look()
-                    if self._state != "held":
-                        raise _Stopped
-                    if self._link is None:
-                        self._link = _Link(self._connect, self._changed)  # fails if there can be no thread
-                    link = self._link
-                job = self._ask(link, self._renew_request(self._tokens, self.ttl), min(now() + self.ttl / 3, lost_at), "held")
-            except _Stopped:
-                raise
-            except BaseException as error:  # pylint: disable=broad-except
-                with self._changed:
-                    self._cause = _reason(error, self._cause)
-                    if self._link is link:
-                        self._link = None
-                self._pause(pause, lost_at, "held")
-                pause = min(2 * pause, 1.0)
-                continue
-            with self._changed:
-                self._look()
-                if self._state != "held":
-                    raise _Stopped
-                if not self._is_done(job.answer):
-                    self._lose(None)
-                    raise _Stopped
-                self._deadline = job.sent + self.ttl
-                self._cause = None
-            return
-
-    def _look(self) -> None:
-        """Compare the clock with the deadline."""
-        if self._pid != os.getpid():
-            return
-        with self._changed:
-            if self._state == "held" and now() >= self._deadline - self._margin:
-                self._lose(self._cause or Unavailable("it was not renewed in time"))
-
-    def _lose(self, cause: Optional[BaseException]) -> None:
-        """The lease is lost; the caller has the lock."""
-        if self._state != "held":
-            return
-        self._state = "lost"
-        self._cause = cause
-        self.lost.set()
-        _held.discard(self)
-        self._changed.notify_all()
-
-    def _lost_error(self) -> Lost:
-        if self._pid != os.getpid():
-            return Lost(f"{', '.join(self.names)}: the lease is the parent process's")
-        cause = self._cause
-        error = Lost(f"{', '.join(self.names)}: the lease is lost")
-        told = None if cause is None else _told(cause)
-        if told is not None:
-            error.sqlstate, error.errno = told.sqlstate, told.errno
-        error.__cause__ = cause
-        return error
-
-    # the release
-
-    def _release(self, link: Optional[_Link], until: float, again: bool) -> bool:
-        """Give the lease back, by this connection or, if "again", by new ones."""
-        pause = 0.05
-        while link is not None or (again and now() < until):
-            asked = False
-            try:
-                link = link or _Link(self._connect, self._changed)
-                limit = min(until, now() + max(0.1, min(self.ttl / 3, _RELEASE_LIMIT / 2)))
-                self._ask(link, None, limit, None)
-                left = self._keep_until - now() if again else 0.0
-                if left > 0:
-                    # an owner that the program named may have other holds, which must not end
-                    # sooner
-                    request = self._renew_request(self._tokens, left if self._owner_is_ours else max(left, self.ttl))
-                else:
-                    request = self._release_request(self._tokens)
-                asked = True
-                job = self._ask(link, request, limit, None)
-                link.close()
-                return self._is_done(job.answer)
-            except Exception:  # pylint: disable=broad-except
-                link = None
-                if asked and not self._owner_is_ours:
-                    return False  # it may have been done; a second would take another hold
-                if again:
-                    time.sleep(max(0.0, min(pause, until - now())))
-                    pause = min(2 * pause, 1.0)
-        return False
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.close()
 
 
 # --------------------------------------------------------------------------------------- asyncio
@@ -961,32 +1759,140 @@ def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     Run a function in a thread of its own; returns its answer.  A future, not a task, so that the
     end of the loop does not cancel it.
     """
+    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:  # pylint: disable=broad-except
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="dlock asyncio", daemon=True).start()
+    return _in_loop(answer)
+
+
+def _in_loop(answer: concurrent.futures.Future[Any]) -> asyncio.Future[Any]:
+    """A future of the running loop for an answer of a thread, which may come after the loop has ended."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def done(result: Any, error: Optional[BaseException]) -> None:
+    def done() -> None:
         if not future.done():
+            error = answer.exception()
             if error is None:
-                future.set_result(result)
+                future.set_result(answer.result())
             else:
                 future.set_exception(error)
 
-    def run() -> None:
-        result, error = None, None
+    def tell(_: concurrent.futures.Future[Any]) -> None:
         try:
-            result = function()
-        except BaseException as raised:  # pylint: disable=broad-except
-            error = raised
-        try:
-            loop.call_soon_threadsafe(done, result, error)
+            loop.call_soon_threadsafe(done)
         except RuntimeError:
             pass  # the loop is closed
 
-    threading.Thread(target=run, name="dlock asyncio", daemon=True).start()
+    answer.add_done_callback(tell)
     return future
 
 
-class AsyncLease:
+async def _to_its_end(future: asyncio.Future[Any]) -> Any:
+    """The answer of a thread; if the task is cancelled meanwhile, wait for the answer all the same."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await _finish(future)
+        future.exception()  # nobody else asks for it
+        raise
+
+
+async def _finish(future: asyncio.Future[Any]) -> None:
+    """Wait for the answer of a thread, even if the waiting task is cancelled meanwhile."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            pass
+
+
+class _LoopSide:
+    """
+    What of an AsyncLease lives in its loop.  Like its record, it does not keep that object alive.
+    """
+
+    def __init__(self, lease: AsyncLease, cancel_on_lost: bool) -> None:
+        self.lease = weakref.ref(lease)
+        self.record = lease._record
+        self.cancel_on_lost = cancel_on_lost
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        self.lost: Optional[asyncio.Event] = None
+        self.block: Optional[asyncio.Task[Any]] = None
+        self.block_was_canceled = False
+        self.tasks: set[asyncio.Future[Any]] = set()
+
+    def begin(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.lost = asyncio.Event()
+        self.record.tell_lost = self.told_lost
+        hook, loop = self.record.on_event, self.loop
+        if hook is not None:
+            self.record.on_event = lambda *event: _call_in_loop(loop, cast(EventHook, hook), *event)
+
+    def told_lost(self) -> None:
+        """In the keeper's thread."""
+        assert self.loop is not None
+        try:
+            self.loop.call_soon_threadsafe(self.tell)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def tell(self) -> None:
+        assert self.lost is not None
+        self.lost.set()
+        try:
+            if self.record.on_lost is not None:
+                lease = self.lease()
+                if lease is None:  # the program has dropped it
+                    lease = AsyncLease.__new__(AsyncLease)
+                    lease._set_up(self.record, None, None)
+                    lease._side = self
+                result = self.record.on_lost(lease)
+                if inspect.isawaitable(result):
+                    task = asyncio.ensure_future(result)
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
+        finally:
+            self.cancel_block()  # also if on_lost raises
+
+    def cancel_block(self) -> None:
+        if self.cancel_on_lost and self.block is not None and not self.block_was_canceled:
+            self.block_was_canceled = True
+            self.block.cancel()
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, hook: EventHook, *event: Any) -> None:
+    """
+    Call a function in a loop, and wait for its end; in the thread for events.  After the end of the
+    loop it is called in this thread, since a program counts by it.
+    """
+    is_called = threading.Lock()  # held by the one of two that calls it
+    called = threading.Event()
+
+    def call() -> None:
+        try:
+            if is_called.acquire(blocking=False):
+                hook(*event)
+        finally:
+            called.set()
+
+    try:
+        loop.call_soon_threadsafe(call)
+        while not called.wait(0.1) and not loop.is_closed():
+            pass
+    except RuntimeError:
+        pass  # the loop is closed
+    call()
+
+
+class AsyncLease(_Handle):
     """
     A lease for asyncio; the arguments are those of Lease, and
 
@@ -998,8 +1904,10 @@ class AsyncLease:
     thread; asynchronous ones in that thread's own loop.
 
     A wait is cancelled by cancelling its task.  on_lost(lease) is called in the loop, and may be a
-    coroutine function.
+    coroutine function.  on_event is called in the loop too, and after its end in a thread.
     """
+
+    _side: _LoopSide
 
     def __init__(
         self,
@@ -1008,143 +1916,111 @@ class AsyncLease:
         ttl: Seconds = 30,
         wait: Seconds = 0,
         *,
-        on_lost: Optional[Callable[[Any], Any]] = None,
+        owner: Optional[str] = None,
         cancel_on_lost: bool = False,
         **options: Any,
     ) -> None:
-        self._lease = Lease(connect, name, ttl, wait, on_lost=self._told_lost, **options)
-        self._on_lost = on_lost
-        self._cancel_on_lost = cancel_on_lost
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
-        self._block: Optional[asyncio.Task[Any]] = None
-        self._block_was_canceled = False
-        self._tasks: set[asyncio.Future[Any]] = set()
-        self._lost: Optional[asyncio.Event] = None
-
-    # the same as of a Lease
-    name = property(lambda self: self._lease.name)
-    names = property(lambda self: self._lease.names)
-    owner = property(lambda self: self._lease.owner)
-    ttl = property(lambda self: self._lease.ttl)
-    state = property(lambda self: self._lease.state)
-    held = property(lambda self: self._lease.held)
-    token = property(lambda self: self._lease.token)
-    tokens = property(lambda self: self._lease.tokens)
-    deadline = property(lambda self: self._lease.deadline)
-
-    def remaining(self) -> float:
-        """Seconds to the deadline; 0 if it is not held."""
-        return self._lease.remaining()
-
-    def check(self) -> None:
-        """Raise Lost if the lease is lost, and Misuse if it was never held or is released."""
-        self._lease.check()
+        self._set_up_lone(connect, name, ttl, wait, owner, options)
+        self._side = _LoopSide(self, cancel_on_lost)
 
     @property
     def lost(self) -> asyncio.Event:
         """An event that is set when the lease is lost."""
-        if self._lost is None:
+        event = self._side.lost
+        if event is None:
             raise Misuse("the lease was not acquired")
-        if self._lease.lost.is_set():
-            self._lost.set()
-        return self._lost
+        if self._record.lost.is_set():
+            event.set()
+        return event
 
     async def acquire(self: _SelfAsyncLease) -> _SelfAsyncLease:
         """Acquire it, as the beginning of an async with block does."""
-        self._loop = asyncio.get_running_loop()
-        self._lost = asyncio.Event()
-        acquire = _in_thread(self._lease.acquire)
+        record, keeper = self._record, self._keeper()
+        self._side.begin()
+        acquire = _in_thread(lambda: keeper.acquire(record))
         try:
             await asyncio.shield(acquire)
         except asyncio.CancelledError:
-            self._lease.cancel()
+            keeper.cancel(record)
             await _finish(acquire)
             if acquire.exception() is None:
-                await _finish(_in_thread(self._lease.release))
+                await _finish(_in_loop(keeper.begin_release(record)))
             raise
         return self
 
     async def release(self) -> bool:
         """Give it back; returns whether the server has confirmed it."""
-        return bool(await _to_its_end(self._lease.release))
+        keeper = self._record.keeper
+        if keeper is None:
+            self._record.state = "released"
+            return False
+        if keeper.pid != os.getpid():
+            return False  # the parent's
+        return bool(await _to_its_end(_in_loop(keeper.begin_release(self._record))))
 
     async def guard(self, connection: Any) -> None:
         """Lease.guard(), also on a connection of an asynchronous driver, which is used in this loop."""
+        self.check()
         driver, family = _unwrapped(connection)
         if not _is_async(driver):
-            await _to_its_end(lambda: self._lease.guard(driver))
+            await _to_its_end(_in_thread(lambda: _guard(self._record, driver, family)))
             return
-        self.check()
-        for request in self._lease._guards():
+        for request in self._record.guards():
             try:
                 cursor = _cursor(driver, family)
                 await cursor.execute(request.statement(family))
                 await cursor.close()
             except Exception as error:  # pylint: disable=broad-except
-                raise self._lease._guard_error(error) from error
+                raise self._record.guard_error(error) from error
 
     async def __aenter__(self: _SelfAsyncLease) -> _SelfAsyncLease:
         await self.acquire()
-        self._block = asyncio.current_task()
+        self._side.block = asyncio.current_task()
         if self.lost.is_set():
-            self._cancel_block()  # it was lost when there was no block yet
+            self._side.cancel_block()  # it was lost when there was no block yet
         return self
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        block, self._block = self._block, None
+        side = self._side
+        block, side.block = side.block, None
         was_lost = self.state == "lost"
-        by_us = self._block_was_canceled and kind is not None and issubclass(kind, asyncio.CancelledError)
-        if self._block_was_canceled and block is not None and hasattr(block, "uncancel"):
+        by_us = side.block_was_canceled and kind is not None and issubclass(kind, asyncio.CancelledError)
+        if side.block_was_canceled and block is not None and hasattr(block, "uncancel"):
             by_us &= block.uncancel() == 0  # else somebody else has cancelled it, too
         await self.release()
         if by_us or (was_lost and kind is None):
-            raise self._lease._lost_error()
-
-    def __repr__(self) -> str:
-        return f"<dlock.AsyncLease {', '.join(self.names)!r} {self._lease._state}>"
-
-    def _told_lost(self, lease: Lease) -> None:
-        """In the keeper's thread."""
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(self._tell)
-        except RuntimeError:
-            pass  # the loop is closed
-
-    def _tell(self) -> None:
-        assert self._lost is not None
-        self._lost.set()
-        try:
-            if self._on_lost is not None:
-                result = self._on_lost(self)
-                if inspect.isawaitable(result):
-                    task = asyncio.ensure_future(result)
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
-        finally:
-            self._cancel_block()  # also if on_lost raises
-
-    def _cancel_block(self) -> None:
-        if self._cancel_on_lost and self._block is not None and not self._block_was_canceled:
-            self._block_was_canceled = True
-            self._block.cancel()
+            raise self._record.lost_error()
 
 
-async def _to_its_end(function: Callable[[], Any]) -> Any:
-    """Run a function in a thread; if the task is cancelled meanwhile, wait for the thread's end."""
-    future = _in_thread(function)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await _finish(future)
-        future.exception()  # nobody else asks for it
-        raise
+class AsyncClient(_AnyClient):
+    """
+    A Client for asyncio; the arguments are the same.  Its leases may be used in several loops.
+    """
 
+    def lease(
+        self,
+        name: Optional[str] = None,
+        ttl: Seconds = 30,
+        wait: Seconds = 0,
+        *,
+        cancel_on_lost: bool = False,
+        **options: Any,
+    ) -> AsyncLease:
+        """A lease of this client; the arguments are those of AsyncLease, without connect and owner."""
+        lease = AsyncLease.__new__(AsyncLease)
+        lease._set_up(self._record(name, ttl, wait, options), None, self)
+        lease._side = _LoopSide(lease, cancel_on_lost)
+        return lease
 
-async def _finish(future: asyncio.Future[Any]) -> None:
-    """Wait for the end of a thread, even if the waiting task is cancelled meanwhile."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            pass
+    async def close(self) -> None:
+        """Client.close()."""
+        self._is_closed = True
+        keeper = self._keeper()
+        keeper.begin_close()
+        await _to_its_end(_in_thread(lambda: keeper.wait_closed(None)))
+
+    async def __aenter__(self: _SelfAsyncClient) -> _SelfAsyncClient:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        await self.close()

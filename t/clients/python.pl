@@ -9,7 +9,10 @@ use lib $FindBin::RealBin;
 use Cases;
 
 Cases::run($ARGV[0],
-	also => sub { Cases::program('what only Python has', '/usr/bin/python3', "$FindBin::RealBin/python/more.py", @_) },
+	also => sub {
+		Cases::program($_->[0], '/usr/bin/python3', "$FindBin::RealBin/python/$_->[1]", @_)
+		  for [ 'what only Python has', 'more.py' ], [ 'many leases', 'many.py' ], [ 'what is around it', 'around.py' ];
+	},
 	command => [ '/usr/bin/python3', "$FindBin::RealBin/python/agent.py" ],
 	drivers => {
 		postgres => {

@@ -2,6 +2,7 @@
 # Drivers: psycopg psycopg2 psycopg_async pymysql pymysql_async mysqlclient
 
 import asyncio
+import concurrent.futures
 import os
 import queue
 import sys
@@ -77,6 +78,8 @@ def say(*words):
 
 def outcome(error):
     """The class and the code of an error."""
+    if isinstance(error, TypeError) and "unexpected keyword argument 'unknown'" in str(error):
+        return "misuse -"  # which is Python's own word for it
     if not isinstance(error, dlock.Error):
         return f"{type(error).__name__} {error}"
     code = error.sqlstate or error.errno or "-"
@@ -84,13 +87,27 @@ def outcome(error):
     return f"{type(error).__name__.lower()} {code}"
 
 
+def time_of(word):
+    """A number if it looks so, else the text."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
 def options_of(words):
     given = dict(word.split("=", 1) for word in words[3:])
     names = {"names": words[0].split(",")} if given.get("list") else {"name": words[0]}
-    return dict(names, connect=connect, ttl=float(words[1]), wait=float(words[2]), shared=bool(given.get("shared")),
+    return dict(names, connect=connect, ttl=time_of(words[1]), wait=time_of(words[2]), shared=bool(given.get("shared")),
                 permits=int(given["permits"]) if "permits" in given else None, owner=given.get("owner"),
-                connect_timeout=float(given.get("connect_timeout", 10)),
-                on_lost=lambda lease: say("lost", dlock.now()))
+                connect_timeout=time_of(given.get("connect_timeout", "10")),
+                on_lost=lambda lease: say("lost", dlock.now()),
+                on_event=tell_event if given.get("events") else None,
+                **(dict(unknown=1) if given.get("unknown") else {}))
+
+
+def tell_event(kind, name, seconds):
+    say("event", kind, name, seconds)
 
 
 def check(lease):
@@ -115,7 +132,11 @@ class Threads:
         self.orders = queue.Queue()
 
     def begin(self, words):
-        self.lease = dlock.Lease(**options_of(words))
+        try:
+            self.lease = dlock.Lease(**options_of(words))
+        except Exception as error:
+            say("failed", outcome(error))
+            return
         threading.Thread(target=self.block, daemon=True).start()
 
     def order(self, what):
@@ -169,7 +190,12 @@ class Asyncio:
             self.orders = asyncio.Queue()
             self.task = asyncio.current_task()
             ready.set()
-            await self.block(dlock.AsyncLease(**options_of(words)))
+            try:
+                lease = dlock.AsyncLease(**options_of(words))
+            except Exception as error:
+                say("failed", outcome(error))
+            else:
+                await self.block(lease)
 
         threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
         ready.wait()
@@ -221,11 +247,92 @@ class Asyncio:
         await done(connection.close())
 
 
+class Many:
+    """A Client and its leases; its commands are answered one after the other, ten acquires at a time."""
+
+    client = None
+    tell_lost = staticmethod(lambda lease: say("lost-one", lease.name, dlock.now()))
+
+    def begin(self, words):
+        given = dict(word.split("=", 1) for word in words[4:])
+        if self.client is None:
+            self.leases = {}
+            self.client = self.make(connect, owner=given.get("owner"), on_event=tell_event if given.get("events") else None)
+        try:
+            leases = [self.client.lease(f"{words[0]}{number}", time_of(words[2]), time_of(words[3]), shared=bool(given.get("shared")),
+                                        connect_timeout=time_of(given.get("connect_timeout", "180")), on_lost=self.tell_lost)
+                      for number in range(1, int(words[1]) + 1)]
+            self.acquire(leases)
+        except Exception as error:
+            say("many", outcome(error))
+            return
+        self.leases.update((lease.name, lease) for lease in leases)
+        say("many", len(leases))
+
+    def order(self, words):
+        if words[0] == "many":
+            self.begin(words[1:])
+        elif words[0] == "many-held":
+            say("many-held", sum(lease.held for lease in self.leases.values()))
+        elif words[0] == "many-release":
+            say("many-release", int(self.release(self.leases.pop(words[1]))))
+        else:
+            self.close()
+            say("many-close")
+
+    def make(self, *args, **options):
+        return dlock.Client(*args, **options)
+
+    def acquire(self, leases):
+        with concurrent.futures.ThreadPoolExecutor(10) as threads:
+            list(threads.map(lambda lease: lease.acquire(), leases))
+
+    def release(self, lease):
+        return lease.release()
+
+    def close(self):
+        self.client.close()
+
+
+class AsyncMany(Many):
+    """The same with an AsyncClient, in a loop that goes on in a thread."""
+
+    def make(self, *args, **options):
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        return dlock.AsyncClient(*args, **options)
+
+    def do(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def acquire(self, leases):
+        async def all_of_them():
+            ten = asyncio.Semaphore(10)
+
+            async def one(lease):
+                async with ten:
+                    await lease.acquire()
+
+            await asyncio.gather(*map(one, leases))
+
+        self.do(all_of_them())
+
+    def release(self, lease):
+        return self.do(lease.release())
+
+    def close(self):
+        self.do(self.client.close())
+
+
+sys.stdin.reconfigure(encoding="utf-8")
 agent = Asyncio() if DRIVER.endswith("_async") else Threads()
+many = AsyncMany() if DRIVER.endswith("_async") else Many()
 for line in sys.stdin:
-    words = line.split()
+    words = line.rstrip("\n").split(" ")
     if words[0] == "lease":
         agent.begin(words[1:])
+    elif words[0].startswith("many"):
+        many.order(words)
     elif words[0] == "exit":
         sys.exit(0)
     else:

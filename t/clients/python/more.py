@@ -11,29 +11,6 @@ import time
 
 DRIVERS = sys.argv[1:]
 PORT = os.environ["DLOCK_PORT"]
-count = failed = 0
-
-
-def ok(passed, what):
-    global count, failed
-    count += 1
-    failed += not passed
-    print(f"{'ok' if passed else 'not ok'} {count} - {what}", flush=True)
-
-
-def error_of(call):
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
-
-
-def until(is_so):
-    end = time.monotonic() + 180
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.02)
-    return is_so()
 
 
 def answer(sql, *args):
@@ -41,8 +18,6 @@ def answer(sql, *args):
     driver, agent.DRIVER, odd, agent.ODD = agent.DRIVER, agent.DRIVER.replace("_async", ""), agent.ODD, False
     connection = agent.connect(autocommit=True)
     agent.DRIVER, agent.ODD = driver, odd
-    if driver.startswith(("pymysql", "mysqlclient")):
-        sql = sql.replace("::text", "")
     cursor = connection.cursor()
     cursor.execute(sql, args)
     rows = cursor.fetchall()
@@ -54,6 +29,7 @@ def answer(sql, *args):
 sys.argv = ["agent.py", DRIVERS[0], PORT]
 sys.stdin = open(os.devnull)
 sys.path.insert(0, os.path.dirname(__file__))
+from tap import done, error_of, ok, until
 import agent
 import dlock
 
@@ -91,7 +67,7 @@ before = dlock.now()
 lease = dlock.Lease(agent.connect, "elsewhere-" + sys.platform + agent.DRIVER, 60, connect_timeout=180)
 is_windows, sys.platform = sys.platform == "win32", platform  # for the driver's own sake
 with lease:
-    assert before + 60 <= lease.deadline and lease._link._socket is not None
+    assert before + 60 <= lease.deadline and lease._record.keeper._heart._socket is not None
 sys.platform = "win32" if is_windows else "other"
 before = dlock.now()
 time.time = lambda real=time.time: real() + 100
@@ -164,7 +140,7 @@ for driver in DRIVERS:
             if driver == "psycopg_async":
                 async def guarded():
                     connection = await program
-                    await dlock.AsyncLease.guard(type("Held", (), {"_lease": lease, "check": lease.check})(), connection)
+                    await dlock.AsyncLease.guard(type("Held", (), {"_record": lease._record, "check": lease.check})(), connection)
                     await connection.close()
                 asyncio.run(guarded())
             else:
@@ -204,7 +180,7 @@ for driver in DRIVERS:
     hanging, stopped, told = False, threading.Event(), threading.Event()
     lease = dlock.Lease(hang, f"hangs-{driver}", 2, on_lost=lambda lease: told.set(), connect_timeout=PATIENCE).acquire()
     hanging = True
-    link = lease._link
+    link = lease._record.keeper._heart
     if link is not None:
         link.give_up()
     ok(told.wait(180) and lease.state == "lost", f"{driver}: lost is told though connect() hangs")
@@ -280,5 +256,4 @@ for driver in DRIVERS:
     last.release()
 
 ok(until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dlock")]), "no thread is left")
-print(f"1..{count}")
-sys.exit(1 if failed else 0)
+done()
