@@ -845,7 +845,6 @@ class _Keeper:
         self._pause = _FIRST_PAUSE
         self._pause_until = 0.0
         self._lost: list[_Record] = []  # to be told
-        _keepers.add(self)
 
     # the acquire, in the thread of its caller
 
@@ -859,6 +858,7 @@ class _Keeper:
             record.began = now()
             self._acquiring.add(record)
             self.is_used = True
+            _keepers[self] = None
         try:
             with self.lock:
                 if record.on_event is not None and self._teller is None:
@@ -1052,7 +1052,8 @@ class _Keeper:
     def cancel(self, record: _Record) -> None:
         with self.lock:
             record.canceled = True
-            record.changed.notify_all()
+            if record.keeper is self:  # else its acquire has not begun yet
+                record.changed.notify_all()
 
     # the release; the keeper's thread does it
 
@@ -1138,6 +1139,7 @@ class _Keeper:
         self._heart = self._spare = None
         if self._teller is not None:
             self._teller.end()
+        _keepers.pop(self, None)
 
     # what is told
 
@@ -1315,10 +1317,10 @@ class _Keeper:
         if job.error is not None:
             self._failed(call, job.error)
             return
-        self._pause = _FIRST_PAUSE
         if job.request is None:
             self._logged_in = True
             return  # connected
+        self._pause = _FIRST_PAUSE
         self._most = min(2 * self._most, _MOST_NAMES)
         at = now()
         done = set(job.answer)
@@ -1379,7 +1381,7 @@ def _warn_of_uwsgi() -> None:
 
 
 # those whose leases are to be released at the end of the process
-_keepers: weakref.WeakSet[_Keeper] = weakref.WeakSet()
+_keepers: dict[_Keeper, None] = {}
 
 
 def _release_at_exit() -> None:
