@@ -263,7 +263,10 @@ def _seconds(value: Seconds, what: str, *, above: float = -math.inf, least: floa
     elif isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (numbers.Real, Decimal)) and not isinstance(value, bool):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except (OverflowError, ValueError):
+            seconds = math.nan
     else:
         seconds = math.nan
     if not abs(seconds) <= _LONGEST_TIME:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
+from decimal import Decimal
 
 DRIVERS = sys.argv[1:]
 PORT = os.environ["DLOCK_PORT"]
@@ -54,6 +56,32 @@ def released(acquire):
         if answer or time.monotonic() - began < 2.5 or number == 20:
             return answer, lease
 
+
+# arguments
+def of_time(value):
+    try:
+        return make("arguments", 30, value).wait
+    except dlock.Misuse:
+        return None
+
+
+connect = agent.connect
+for value, seconds in {
+    "30s": 30, "500 ms": 0.5, "1 day 2 hours": 93_600, "1h30m": 5400, " 5 Minutes ": 300, "1e3": 1000, "-1": -1, ".5": 0.5, "250us": 250e-6,
+    "1 mon": 2_592_000, "1 y": 31_104_000, Decimal("0.5"): 0.5, timedelta(minutes=1): 60, 7: 7, -0.5: -0.5,
+    "": None, "soon": None, "01:30:00": None, "PT1M": None, "1s 2 sec": None, "nan": None, "inf": None, "1 2": None, "30 s ago": None, "2e9": None,
+    "\u0663s": None, True: None, None: None, (): None, float("inf"): None, float("nan"): None, 10**400: None,
+}.items():
+    is_ = of_time(value)
+    ok(is_ == seconds and (is_ is None) == (seconds is None), f"a time: {value!r:.40}")
+for options in (
+    dict(name=b"bytes"), dict(name=7), dict(name=""), dict(name="\ud800"), dict(name=None), dict(name=None, names="abc"), dict(name=None, names=[]),
+    dict(name=None, names=["a", "a"]), dict(name=None, names=[f"{i}" for i in range(101)]), dict(name=None, names=7), dict(permits=True),
+    dict(permits=0), dict(permits=1.5), dict(shared="yes"), dict(on_lost=1), dict(on_event="print"), dict(owner=""), dict(owner=b"me"), dict(ttl=0),
+    dict(ttl=-1), dict(connect_timeout=0), dict(keep_at_least=-1), dict(permits=1, shared=True), dict(name="a", names=["b"]),
+):
+    error = error_of(lambda: dlock.Lease(connect, **{"name": "a", **options}))
+    ok(type(error) is dlock.Misuse, f"misuse: {str(options)[:60]}")
 
 # Another platform: no clock but Python's own, and sockets that are no files.
 ELSEWHERE = """
