@@ -1403,24 +1403,27 @@ atexit.register(_release_at_exit)
 # ---------------------------------------------------------------------------------------- leases
 
 
+# of a lease without a client: connect, and the owner if the program named one
+_Lone = tuple[Callable[[], Any], Optional[str]]
+
+
 class _Handle:
     """What a Lease and an AsyncLease have in common."""
 
     _record: _Record
-    _lone: Optional[tuple[Callable[[], Any], Optional[str]]]  # connect, and the owner if the program named it
+    _lone: Optional[_Lone]
     _client: Optional[_AnyClient]
     _owner: str
     _pid: int
 
-    def _set_up(self, record: _Record, lone: Optional[tuple[Callable[[], Any], Optional[str]]], client: Optional[_AnyClient]) -> None:
+    def _set_up(self, record: _Record, lone: Optional[_Lone], client: Optional[_AnyClient]) -> None:
         self._record, self._lone, self._client, self._pid = record, lone, client, os.getpid()
         if lone is not None:
             self._owner = _new_owner() if lone[1] is None else lone[1]
 
-    def _set_up_lone(self, connect: Callable[[], Any], name: Optional[str], ttl: Seconds, wait: Seconds, owner: Optional[str], options: dict[str, Any]) -> None:
+    def _set_up_lone(self, connect: Callable[[], Any], owner: Optional[str], record: _Record) -> None:
         if not callable(connect):
             raise Misuse("connect must be a function that makes a connection")
-        record = _Record(name, ttl, wait, **options)
         self._set_up(record, (connect, None if owner is None else _text(owner, "an owner")), None)
 
     def _keeper(self) -> _Keeper:
@@ -1571,11 +1574,11 @@ class Lease(_Handle):
         connect_timeout: Seconds = 10,
         keep_at_least: Seconds = 0,
     ) -> None:
-        options = dict(
-            names=names, shared=shared, permits=permits, on_lost=on_lost, on_event=on_event,
+        record = _Record(
+            name, ttl, wait, names=names, shared=shared, permits=permits, on_lost=on_lost, on_event=on_event,
             connect_timeout=connect_timeout, keep_at_least=keep_at_least,
         )  # fmt: skip
-        self._set_up_lone(connect, name, ttl, wait, owner, options)
+        self._set_up_lone(connect, owner, record)
 
     @property
     def lost(self) -> threading.Event:
@@ -1925,7 +1928,7 @@ class AsyncLease(_Handle):
         cancel_on_lost: bool = False,
         **options: Any,
     ) -> None:
-        self._set_up_lone(connect, name, ttl, wait, owner, options)
+        self._set_up_lone(connect, owner, _Record(name, ttl, wait, **options))
         self._side = _LoopSide(self, cancel_on_lost)
 
     @property
