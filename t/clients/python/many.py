@@ -170,6 +170,7 @@ def silent(driver):
 
 def poisoned(driver):
     """One lease whose renewal is an error takes no other with it."""
+    driver = agent.DRIVER = driver.replace("_async", "")
     schema = f"poison_{driver}"
     connection = agent.connect(PORT, autocommit=True)
     for sql in (
