@@ -350,10 +350,11 @@ class _Request:
                 if is_postgres
                 else f"SELECT HEX({call})"
             )
-        elif self.function == "dlock_acquire_all":
-            sql = f"SELECT pg_catalog.array_to_string({call}, ',')" if is_postgres else f"SELECT HEX({call})"
+        elif is_postgres:
+            # no more than a cast may be around a call that waits, or it has a snapshot meanwhile
+            sql = f"SELECT {call}::pg_catalog.text"
         else:
-            sql = f"SELECT {call}::pg_catalog.text" if is_postgres else f"SELECT {call}"
+            sql = f"SELECT HEX({call})" if self.function == "dlock_acquire_all" else f"SELECT {call}"
         return sql.encode("ascii")
 
     def answer(self, family: str, values: Sequence[Any]) -> Any:
@@ -368,7 +369,7 @@ class _Request:
             return None
         if self.function != "dlock_acquire_all":
             return [int(texts[0])]
-        return [int(token) for token in texts[0].split(",")] if is_postgres else json.loads(bytes.fromhex(texts[0]))
+        return [int(token) for token in texts[0].strip("{}").split(",")] if is_postgres else json.loads(bytes.fromhex(texts[0]))
 
 
 def _postgres_literal(value: Any) -> str:
