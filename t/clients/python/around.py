@@ -131,16 +131,17 @@ def application(environ, start):
     global lease
     start("200 OK", [])
     if environ["PATH_INFO"] == "/acquire":
-        lease = dlock.Lease(agent.connect, "uwsgi-" + agent.DRIVER, 6, connect_timeout=180).acquire()
+        lease = dlock.Lease(agent.connect, NAME, 6, connect_timeout=180).acquire()
     return [str(lease.deadline).encode() if lease.held else lease.state.encode()]
 """
 
 
 def uwsgi(driver):
     for option in ("--enable-threads", None):
+        name = f"uwsgi-{driver}-{option}"
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/app.py", "w") as app:
-                app.write(HEAD.format(driver=driver, port=str(PORT)) + UWSGI)
+                app.write(HEAD.format(driver=driver, port=str(PORT)) + UWSGI.replace("NAME", repr(name)))
             with open(f"{folder}/log", "w") as log:
                 server = subprocess.Popen(["uwsgi", "--plugin", "python3", "--http-socket", f"{folder}/socket", "--wsgi-file", f"{folder}/app.py",
                                            "--die-on-term", *([option] if option else [])], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -163,7 +164,7 @@ def uwsgi(driver):
                 ok(until(lambda: get("/") != before) and get("/") != "lost", f"{driver}: uWSGI with threads renews between requests")
             else:
                 # a request lets the threads run, so there is none meanwhile
-                ok(until(lambda: is_free("uwsgi-" + driver)) and get("/") == "lost", f"{driver}: without threads it is lost between requests")
+                ok(until(lambda: is_free(name)) and get("/") == "lost", f"{driver}: without threads it is lost between requests")
             same("RuntimeWarning: uWSGI runs no thread" in text(), not option, f"{driver}: and warns of that: {option}")
             server.terminate()
             server.wait()
