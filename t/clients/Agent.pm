@@ -29,8 +29,8 @@
 #   many PREFIX COUNT TTL WAIT [OPTION=VALUE]...
 #       make the client if there is none, and acquire PREFIX1 to PREFIXCOUNT by it, ten at a time:
 #       "many COUNT", of how many leases it has got, or "many CLASS CODE" of the first error.  The
-#       options are shared=1, connect_timeout=SECONDS, and, when the client is made, owner=X and
-#       events=1.
+#       options are shared=1, connect_timeout=SECONDS, keep_at_least=SECONDS, and, when the client
+#       is made, owner=X and events=1.
 #   many-held           "many-held COUNT": of how many are held, by their own word
 #   many-release NAME   release one: "many-release 1" if the server has confirmed it, else 0
 #   many-close          close the client: "many-close"

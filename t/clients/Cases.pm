@@ -493,6 +493,14 @@ sub cases
 	is($one->ask('end', qr/^ended/), 'ended', '17 events: the block ends');
 	like($one->says(qr/^event /), qr/^event released events $number$/, '17 events: released');
 
+	# 16, a name that is kept is still the owner's, which the client is, too
+	is($one->ask('many kept 1 60 0 keep_at_least=600'), 'many 1', '16 kept: held');
+	is($one->ask('many-release kept1'), 'many-release 1', '16 kept: released');
+	is(value(holds('kept1')), 1, '16 kept: but kept');
+	is($one->ask('many kept 1 60 0'), 'many busy -', '16 kept: from the client, too');
+	is(value(q{SELECT max(version) FROM dlock.locks WHERE name = 'kept1'}), 1, '16 kept: of which no server hears');
+	is($one->ask('many-close', qr/^many-close/), 'many-close', '16 kept: the client is closed');
+
 	# 4, the end; who tells it stands still with the machine, and then it is tried once more
 	my $told_before;
 	for (1 .. 5)

@@ -171,6 +171,7 @@ class Agent {
                 if (option.apply("shared").isPresent())
                     lease.shared();
                 option.apply("connect_timeout").map(Double::valueOf).ifPresent(lease::connectTimeout);
+                option.apply("keep_at_least").map(Double::valueOf).ifPresent(lease::keepAtLeast);
                 Lease acquired = lease.acquire();
                 MANY.put(name, acquired);
                 return acquired;

@@ -167,7 +167,7 @@ async function many([prefix, count, ttl, wait, ...rest]) {
 			const name = `${prefix}${++number}`;
 			try {
 				const lease = client.lease({ name, ttl: time(ttl), wait: time(wait), connectTimeout, shared: Boolean(given.shared),
-					onLost: () => say('lost-one', name, dlock.now()) });
+					keepAtLeast: Number(given.keep_at_least ?? 0), onLost: () => say('lost-one', name, dlock.now()) });
 				await lease.acquire();
 				leases.set(name, lease);
 			} catch (error) {

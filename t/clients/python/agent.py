@@ -260,7 +260,8 @@ class Many:
             self.client = self.make(connect, owner=given.get("owner"), on_event=tell_event if given.get("events") else None)
         try:
             leases = [self.client.lease(f"{words[0]}{number}", time_of(words[2]), time_of(words[3]), shared=bool(given.get("shared")),
-                                        connect_timeout=time_of(given.get("connect_timeout", "180")), on_lost=self.tell_lost)
+                                        connect_timeout=time_of(given.get("connect_timeout", "180")), on_lost=self.tell_lost,
+                                        keep_at_least=time_of(given.get("keep_at_least", "0")))
                       for number in range(1, int(words[1]) + 1)]
             self.acquire(leases)
         except Exception as error:
