@@ -253,7 +253,7 @@ check_installation(struct mysql *m)
 	if (look(e, "SELECT COUNT(*) FROM information_schema.TABLES "
 			 "WHERE TABLE_SCHEMA = 'dlock' AND TABLE_NAME = 'closed_journal_head'") &&
 		number_of(e->session, 0, 0) > 0)
-		report(e, FINDING_WARNING, "journal", "feed install.sql, unless you are going back to 1.0",
+		report(e, FINDING_WARNING, "journal", "feed install.sql",
 			   "closed: calls are slower");
 }
 
