@@ -153,6 +153,7 @@ sub job_worker
 	is(join("\n", sort { ($a =~ /(\d+)/)[0] <=> ($b =~ /(\d+)/)[0] } lines_of($did)), join("\n", map { "thing $_" } 1 .. 12),
 		'when each job is done, once');
 	is(scalar(my @done = glob("$folder/*.done")), 12, 'and marked so');
+	unlike(join('', map { errors($_) } @others), qr/not free/, 'a job that another worker has is not worth a word');
 
 	write_text("$folder/again.job", "again\n");
 	my $worker = start('job-worker', $folder, 'sh', '-c', "[ -e $did.failed ] || { touch $did.failed; exit 1; }");
