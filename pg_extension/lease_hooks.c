@@ -25,6 +25,7 @@
 #include "lease_hooks.h"
 #include "lease_queue.h"
 #include "lease_session.h"
+#include "lease_worker.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/syscache.h"
@@ -159,7 +160,11 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (previous_object_access)
 		previous_object_access(access, classId, objectId, subId, arg);
 	if (classId == DatabaseRelationId && access == OAT_DROP)
+	{
+		/* the caller may drop it, and has it locked */
 		lease_commit_forget(objectId);
+		lease_worker_send_away(objectId);
+	}
 	if (classId == ExtensionRelationId && access == OAT_DROP &&
 		objectId == get_extension_oid("dlock", true))
 		lease_commit_look_around();

@@ -14,6 +14,8 @@
  * other sessions five seconds to leave.  It holds no locks while idle, and
  * twice a second it checks whether it could lock its database.  If another
  * session's lock prevents that, it leaves, and the launcher tries again later.
+ * DROP DATABASE WITH (FORCE) waits for nobody: it terminates who is there, which
+ * only a superuser may do to a worker.  So a drop asks the worker to leave first.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -45,6 +47,8 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -59,8 +63,13 @@
 /* How long the launcher waits before it tries a database again. */
 #define RETRY_INTERVAL		5000
 
+/* How long DROP DATABASE waits for a worker to leave; others get as much. */
+#define LEAVE_TIMEOUT		5000
+
 /* Pages that are reaped in one transaction. */
 #define REAP_BATCH			1000
+
+#define WORKER_TYPE			"dlock worker"
 
 int			lease_reap_interval = 1000;
 
@@ -113,7 +122,7 @@ start_worker(Oid database, BackgroundWorkerHandle **handle)
 		BGWORKER_BACKEND_DATABASE_CONNECTION,
 		.bgw_start_time = BgWorkerStart_RecoveryFinished,
 		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_type = "dlock worker",
+		.bgw_type = WORKER_TYPE,
 		.bgw_library_name = "dlock",
 		.bgw_function_name = "dlock_worker_main",
 		.bgw_main_arg = ObjectIdGetDatum(database),
@@ -365,6 +374,51 @@ dlock_launcher_main(Datum arg)
  * The worker of one database
  * ----------------------------------------------------------------
  */
+
+/*
+ * Say whether a worker is connected to a database, also one that is still starting.
+ * Such a worker is in no entry of lease_state.c yet, so look at the processes.
+ */
+static bool
+is_connected(Oid database)
+{
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		int			pid = proc->pid;
+		const char *type;
+
+		if (proc->databaseId != database || pid == 0)
+			continue;
+		type = GetBackgroundWorkerTypeByPid(pid);
+		/* the second: a process that has ended may have left its pid here */
+		if (type != NULL && strcmp(type, WORKER_TYPE) == 0 &&
+			BackendPidGetProc(pid) == proc)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Let a database's worker leave, and wait until it is gone, for some seconds at
+ * most.  The caller has locked the database, so the worker finds itself in the
+ * way, and no other comes.
+ */
+void
+lease_worker_send_away(Oid database)
+{
+	int64		start_us = lease_clock_boot();
+
+	while (is_connected(database) && !is_past(start_us, LEAVE_TIMEOUT))
+	{
+		lease_state_wake_worker(database);
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 10, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
 
 static void
 leave_worker(int code, Datum arg)

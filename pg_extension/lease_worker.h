@@ -11,6 +11,7 @@ extern int	lease_reap_interval;	/* dlock.reap_interval, milliseconds */
 
 /* lease_worker.c */
 extern void lease_worker_register_launcher(void);
+extern void lease_worker_send_away(Oid database);
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 extern PGDLLEXPORT void dlock_worker_main(Datum arg);
 

@@ -171,6 +171,11 @@ my $token = $node->safe_psql('a', q{SELECT dlock_acquire('job', 'worker', 3600)}
 succeeds_beside_worker('b', 'DROP DATABASE b', 'DROP DATABASE succeeds with a worker in it');
 succeeds_beside_worker('a', 'CREATE DATABASE copied TEMPLATE a', 'CREATE DATABASE succeeds with a worker in the template');
 workers_are('a', 'the worker comes back to the template');
+$node->safe_psql('postgres', 'CREATE ROLE proprietor; CREATE DATABASE b OWNER proprietor TEMPLATE a');
+$node->safe_psql('b', q{SELECT dlock_release('none', 'x')});
+succeeds_beside_worker('b', 'SET ROLE proprietor; DROP DATABASE b WITH (FORCE)',
+	'DROP DATABASE WITH (FORCE) by its owner succeeds with a worker in it');
+workers_are('a', 'the worker comes back to the template again');
 is($node->safe_psql('copied', q{SELECT dlock_is_free('job'), count(*) FROM dlock.locks}),
 	't|0', 'the copy has no leases');
 cmp_ok($node->safe_psql('copied', q{SELECT dlock_acquire('job', 'other', 3600)}),
