@@ -70,63 +70,66 @@ CREATE TYPE dlock_duration (
 COMMENT ON TYPE dlock_duration IS
 'a span of time: a number of seconds, an interval, or text that is either';
 
-CREATE FUNCTION dlock_duration(bigint) RETURNS dlock_duration
+-- The functions of casts are no functions of the target schema's.  A cast needs the
+-- right to execute its function, not to name it.  So whoever takes all functions of
+-- that schema from a role takes no form of a ttl from it.
+CREATE FUNCTION dlock_private.duration(bigint) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_int8'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(double precision) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(double precision) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_float8'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(numeric) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(numeric) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_numeric'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(interval) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(interval) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_interval'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(smallint) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(smallint) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_int2'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(integer) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(integer) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_int4'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration(real) RETURNS dlock_duration
+CREATE FUNCTION dlock_private.duration(real) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_float4'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION dlock_duration_interval(dlock_duration) RETURNS interval
+CREATE FUNCTION dlock_private.to_interval(dlock_duration) RETURNS interval
 AS 'MODULE_PATHNAME', 'dlock_duration_to_interval'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
 CREATE CAST (smallint AS dlock_duration)
-	WITH FUNCTION dlock_duration(smallint) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(smallint) AS IMPLICIT;
 CREATE CAST (integer AS dlock_duration)
-	WITH FUNCTION dlock_duration(integer) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(integer) AS IMPLICIT;
 CREATE CAST (bigint AS dlock_duration)
-	WITH FUNCTION dlock_duration(bigint) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(bigint) AS IMPLICIT;
 CREATE CAST (numeric AS dlock_duration)
-	WITH FUNCTION dlock_duration(numeric) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(numeric) AS IMPLICIT;
 CREATE CAST (real AS dlock_duration)
-	WITH FUNCTION dlock_duration(real) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(real) AS IMPLICIT;
 CREATE CAST (double precision AS dlock_duration)
-	WITH FUNCTION dlock_duration(double precision) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(double precision) AS IMPLICIT;
 CREATE CAST (interval AS dlock_duration)
-	WITH FUNCTION dlock_duration(interval) AS IMPLICIT;
+	WITH FUNCTION dlock_private.duration(interval) AS IMPLICIT;
 CREATE CAST (text AS dlock_duration) WITH INOUT AS IMPLICIT;
 CREATE CAST (varchar AS dlock_duration) WITH INOUT AS IMPLICIT;
 CREATE CAST (dlock_duration AS interval)
-	WITH FUNCTION dlock_duration_interval(dlock_duration);
+	WITH FUNCTION dlock_private.to_interval(dlock_duration);
 
 COMMENT ON FUNCTION dlock_duration_in(cstring) IS 'I/O';
 COMMENT ON FUNCTION dlock_duration_out(dlock_duration) IS 'I/O';
 COMMENT ON FUNCTION dlock_duration_recv(internal) IS 'I/O';
 COMMENT ON FUNCTION dlock_duration_send(dlock_duration) IS 'I/O';
-COMMENT ON FUNCTION dlock_duration(smallint) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(integer) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(bigint) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(numeric) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(real) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(double precision) IS 'convert seconds';
-COMMENT ON FUNCTION dlock_duration(interval) IS
+COMMENT ON FUNCTION dlock_private.duration(smallint) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(integer) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(bigint) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(numeric) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(real) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(double precision) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(interval) IS
 'convert an interval; a month is 30 days, a day 24 hours';
-COMMENT ON FUNCTION dlock_duration_interval(dlock_duration) IS
+COMMENT ON FUNCTION dlock_private.to_interval(dlock_duration) IS
 'convert to an interval of hours, minutes and seconds';
 
 ----------------------------------------------------------------------
@@ -388,3 +391,7 @@ RETURNS bigint AS 'MODULE_PATHNAME' LANGUAGE C;
 REVOKE EXECUTE ON FUNCTION dlock_force_release(text, text) FROM PUBLIC;
 COMMENT ON FUNCTION dlock_force_release(text, text) IS
 'evict the holders of a name that one owner is: how many';
+
+-- What is behind the casts and the views is everybody's, also where default privileges
+-- give nobody anything.
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dlock_private TO PUBLIC;

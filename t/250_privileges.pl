@@ -247,6 +247,22 @@ is($node->safe_psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute') > 0, 
 like(($node->psql('closed', q{SELECT dlock_acquire('n', 'w', '1 minute'::text)}, extra_params => [ '-U', 'outsider' ]))[2],
 	qr/permission denied for function/, 'others do not');
 
+# All functions are taken from everybody, or given to nobody in the first place: whom a few are
+# granted may write a time in every form, and look.
+$node->safe_psql('postgres', 'CREATE DATABASE revoked; CREATE DATABASE without');
+$node->safe_psql('revoked', 'CREATE EXTENSION dlock; REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC');
+$node->safe_psql('without', 'ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC; CREATE EXTENSION dlock');
+for my $database ('revoked', 'without')
+{
+	my @ask = (extra_params => [ '-U', 'hour_2' ]);
+	like(($node->psql($database, q{SELECT dlock_release('n', 'w')}, @ask))[2], qr/permission denied for function/, "$database: no function is free");
+	$node->safe_psql($database, 'GRANT EXECUTE ON FUNCTION dlock_acquire(text, text, dlock_duration, dlock_duration, text) TO app');
+	is($node->safe_psql($database, "SELECT dlock_acquire('n', 'w', $_) > 0", @ask), 't', "$database: a ttl of $_")
+	  for (qw(60 60.5 60::smallint 60::bigint 60::real 60::float8), q{'60s'}, q{'60s'::text}, q{interval '60 s'});
+	is($node->safe_psql($database, q{SELECT '60'::dlock_duration::interval = '60 s', (SELECT count(*) FROM dlock.locks), (SELECT count(*) FROM dlock.waiters),
+		(SELECT acquired FROM dlock.stats)}, @ask), 't|1|0|1', '... and it may look');
+}
+
 # Renamed.
 $session->quit;
 $node->safe_psql('postgres', 'ALTER ROLE bob RENAME TO robert');
