@@ -214,22 +214,32 @@ lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
 }
 
 /*
- * Write what the core decided, and tell the bucket's summary.  False when there
- * is no room: see lease_rows_store().
+ * Tell the bucket's summary of what was written.  It may be made anew, for which all
+ * of the bucket's rows are read: that may fail.
  */
-bool
-lease_store_write(LeaseCall *call, Buffer bucket, const lease_result *result)
+static void
+tell_summary(LeaseCall *call, Buffer bucket, const lease_result *result)
 {
 	if (result->changed == 0)
-		return true;
-	if (!lease_rows_store(call, bucket, result))
-		return false;
+		return;
 	for (size_t i = 0; i < result->count; i++)
 		if (call->holders[i].token == result->token &&
 			!lease_is_removed(call->holders[i].change) &&
 			call->holders[i].life != LEASE_PINNED)
 			lease_trie_note(call->rel, bucket, call->holders[i].deadline_us,
 							call->request.owner);
+}
+
+/*
+ * Write what the core decided, and tell the bucket's summary.  False when there
+ * is no room: see lease_rows_store().
+ */
+bool
+lease_store_write(LeaseCall *call, Buffer bucket, const lease_result *result)
+{
+	if (result->changed > 0 && !lease_rows_store(call, bucket, result))
+		return false;
+	tell_summary(call, bucket, result);
 	return true;
 }
 
@@ -276,6 +286,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 											 LW_EXCLUSIVE);
 		LeaseCall	turn;
 		LeaseWaiter *head;
+		LeaseWaiter waiter;
 		LeaseAnswer answer;
 		lease_result result;
 		int64		due_us;
@@ -294,7 +305,9 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 			break;
 		}
 
-		lease_rows_init_waiter(&turn, call, head);
+		/* a copy: once it is answered, the place may be another's */
+		waiter = *head;
+		lease_rows_init_waiter(&turn, call, &waiter);
 		lease_rows_gather(&turn, bucket, queue);
 		result = lease_store_decide(&turn, bucket, &answer);
 		if (answer.outcome == LEASE_BUSY)
@@ -304,7 +317,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 			lease_rows_end_waiter(&turn, call);
 			break;
 		}
-		if (!lease_store_write(&turn, bucket, &result))
+		if (result.changed > 0 && !lease_rows_store(&turn, bucket, &result))
 		{
 			lease_queue_set_due(queue, 0, turn.now_us);
 			lease_queue_unlock(database, call->hash);
@@ -315,7 +328,10 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 
 		DLOCK_CRASH_POINT("queue: granted, not answered");
 
-		/* at once: after an error in between it would be granted again */
+		/*
+		 * At once, and before the summary: after an error in between it would be
+		 * granted again.
+		 */
 		due_us = due_after(&turn, queue, &answer);
 		latch = lease_queue_answer(queue, head, &answer, turn.lsn, due_us,
 								   due_us == 0 ? 0 :
@@ -324,6 +340,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 		if (latch != NULL)
 			SetLatch(latch);
 		lease_store_count(&turn, &answer);
+		tell_summary(&turn, bucket, &result);
 		lease_rows_end_waiter(&turn, call);
 		if (due_us > 0)
 			return true;
