@@ -6,7 +6,8 @@
  * backend that ends a lease leaves a note in shared memory, and the worker of
  * the database sends it, within dlock.reap_interval.  There is room for
  * EVENTS_MAX notes; if more come before the worker has sent them, the oldest
- * are lost, and a payload says how many.
+ * are lost, and a payload says how many.  So are those with which the worker's
+ * transaction fails, as when the queue of NOTIFY is full.
  *
  * Channels are open to every role, so a payload says no more than everybody may
  * read in dlock.locks: the name and the token, by which a holder knows itself.
@@ -15,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "commands/async.h"
 #include "lease_event.h"
 #include "lease_page.h"
@@ -50,6 +52,9 @@ typedef struct EventShared
 bool		lease_notify = false;
 
 static EventShared *shared = NULL;
+
+/* Notes that this worker has taken, and what it has taken with them as lost. */
+static uint64 nsending = 0;
 
 Size
 lease_event_shmem_size(void)
@@ -143,13 +148,29 @@ take(LeaseEvent *event, uint64 *lost)
 		found = true;
 	}
 	trim();
+	nsending += *lost + (found ? 1 : 0);
 	LWLockRelease(shared->lock);
 	return found;
 }
 
-/* Send the events of this database with the current transaction. */
+/*
+ * What was taken and not committed is lost.  Also called when the worker ends;
+ * cannot fail.
+ */
 void
-lease_event_send(void)
+lease_event_fail(void)
+{
+	if (nsending == 0)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->lost += nsending;
+	nsending = 0;
+	LWLockRelease(shared->lock);
+}
+
+/* Notify listeners of the events of this database, in a transaction. */
+static void
+notify_all(void)
 {
 	LeaseEvent	event;
 	uint64		lost;
@@ -177,4 +198,40 @@ lease_event_send(void)
 						 (unsigned long long) event.token);
 		Async_Notify(CHANNEL, payload.data);
 	}
+}
+
+/*
+ * Send the events of this database, in a transaction of its own.  If that fails, the
+ * log is told once until it succeeds, and the worker goes on: its work must not
+ * depend on who listens.
+ */
+void
+lease_event_send(void)
+{
+	static bool told = false;
+	MemoryContext memory = CurrentMemoryContext;
+
+	if (!lease_event_is_due())
+		return;
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		notify_all();
+		CommitTransactionCommand();
+		nsending = 0;
+		told = false;
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		if (!told)
+			EmitErrorReport();
+		told = true;
+		AbortOutOfAnyTransaction();
+		lease_event_fail();
+		MemoryContextSwitchTo(memory);
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
 }

@@ -24,6 +24,7 @@ extern void lease_event_shmem_init(LWLock *lock);
 extern void lease_event_add(LeaseEventKind kind, lease_bytes name,
 							uint64 token);
 extern bool lease_event_is_due(void);
+extern void lease_event_fail(void);
 extern void lease_event_send(void);
 
 #endif							/* DLOCK_LEASE_EVENT_H */

@@ -423,6 +423,7 @@ lease_worker_send_away(Oid database)
 static void
 leave_worker(int code, Datum arg)
 {
+	lease_event_fail();
 	lease_state_leave_worker(worked_database, worker_wanted_again);
 }
 
@@ -522,8 +523,8 @@ work(BlockNumber *next, bool *exists)
 	}
 	else if (*exists && !OidIsValid(table))
 		(void) is_usable(InvalidOid);
-	lease_event_send();
 	CommitTransactionCommand();
+	lease_event_send();
 	pgstat_report_stat(true);
 	return done;
 }

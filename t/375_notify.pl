@@ -121,6 +121,37 @@ for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 }
 is($told + $lost, 3000, 'each event is sent or counted as lost');
 
+# The server cannot write what is to be sent, as when its queue is full: the queue keeps what a
+# listener in a transaction has not read, and the folder for that is gone.
+sub worker { return sql(q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND datname = 'postgres'}); }
+my $worker = worker();
+my $offset = -s $node->logfile;
+my $folder = $node->data_dir . '/pg_notify';
+$listener->query_safe('BEGIN');
+sql(q{SELECT count(pg_notify('filling', repeat('x', 7000) || i)) FROM generate_series(1, 100) AS i});
+rename $folder, "$folder.away" or die $!;
+# more than the server's buffers for the queue hold
+sql(q{SELECT count(dlock_acquire(rpad('unsent ' || i || ' ', 250, 'x'), 'me', 0.01)) FROM generate_series(1, 700) AS i});
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM dlock.locks WHERE name LIKE 'unsent %'}),
+	'leases are reaped that cannot be told of');
+$node->wait_for_log(qr/dlock worker.*pg_notify|could not access status of transaction/, $offset);
+is(worker(), $worker, '... by the same worker');
+rename "$folder.away", $folder or die $!;
+$listener->query_safe('COMMIT');
+sql(q{SELECT dlock_acquire('told', 'me', 3600), dlock_force_release('told')});
+($told, $lost) = (0, 0);
+for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	for (heard($listener, 1))
+	{
+		$told++ if $_->{event} =~ /expired|force-released/;
+		$lost += $_->{count} if $_->{event} eq 'lost';
+	}
+	last if $told + $lost >= 701;
+}
+is($told + $lost, 701, '... each event is sent or counted as lost');
+cmp_ok($lost, '>', 0, "... and some were ($lost)");
+
 $_->quit for $listener, $stranger;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP/, 'no assertion failed');
 done_testing();
