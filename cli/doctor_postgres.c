@@ -561,7 +561,8 @@ check_leases(struct postgres *p)
 	figures.seconds_since_2020 = number_of(e->session, 0, 5);
 	report_leases(e, &figures,
 				  "the worker does not run, or somebody locks the lock table: look at pg_locks");
-	if (guards * 10 >= max_guards * 8)
+	/* one role can have half of them */
+	if (guards * 10 >= max_guards * 4)
 		report(e, FINDING_WARNING, "dlock.max_guards", "raise it, and restart the server",
 			   "%" PRId64 " leases are guarded, and there is room for %" PRId64
 			   " besides the first of each transaction", guards, max_guards);

@@ -67,15 +67,34 @@ typedef struct QueuePartition
 				   sizeof(dlist_head)];
 } QueuePartition;
 
+/*
+ * What any caller could use up.  Of each pool, a role gets one more only while more is
+ * free than it has already: so it has at most half of what others have left, rounded up.
+ */
+typedef enum SharedPool
+{
+	FURTHER_PLACES,				/* to wait in, not the first of a call */
+	FURTHER_GUARDS,				/* not the first of a transaction */
+	SHARED_POOLS
+} SharedPool;
+
+/* What a role has of the pools, not nothing. */
+typedef struct RoleShare
+{
+	Oid			role;
+	int			taken[SHARED_POOLS];
+} RoleShare;
+
 typedef struct QueueShared
 {
-	slock_t		mutex;			/* protects the free lists, the counts of places
-								 * taken, and the serial */
+	slock_t		mutex;			/* protects the free lists, the counts of what is
+								 * taken, all shares, and the serial */
 	dlist_head	free_waiters;
 	int			nfirst;			/* places of calls that wait, the first of each */
-	int			nfurther;		/* and the others */
 	dlist_head	free_guards;
-	int			nfurther_guards;	/* that are not the first of a transaction */
+	int			taken[SHARED_POOLS];
+	int			nshares;
+	RoleShare  *shares;			/* of so many roles, in no order */
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
 	pg_atomic_uint32 nguards;	/* likewise */
@@ -135,6 +154,19 @@ max_guards(void)
 	return MaxBackends + lease_max_guards;
 }
 
+static int
+pool_size(SharedPool pool)
+{
+	return pool == FURTHER_PLACES ? max_further() : lease_max_guards;
+}
+
+static Size
+shares_size(void)
+{
+	return mul_size(pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS),
+					sizeof(RoleShare));
+}
+
 static long
 max_queues(void)
 {
@@ -177,6 +209,7 @@ lease_queue_shmem_size(void)
 	size = add_size(size, MAXALIGN(waiters_size()));
 	size = add_size(size, MAXALIGN(guards_size()));
 	size = add_size(size, MAXALIGN(owners_size()));
+	size = add_size(size, MAXALIGN(shares_size()));
 	return add_size(size, hash_estimate_size(max_queues(),
 											 sizeof(LeaseQueue)));
 }
@@ -199,6 +232,7 @@ lease_queue_shmem_init(void)
 		.num_partitions = LEASE_QUEUE_PARTITIONS,
 	};
 	pg_atomic_uint32 *owners;
+	RoleShare  *shares;
 	LeaseWaiter *waiters;
 	LeaseGuard *guards;
 
@@ -210,8 +244,8 @@ lease_queue_shmem_init(void)
 		dlist_init(&shared->free_waiters);
 		dlist_init(&shared->free_guards);
 		shared->nfirst = 0;
-		shared->nfurther = 0;
-		shared->nfurther_guards = 0;
+		memset(shared->taken, 0, sizeof(shared->taken));
+		shared->nshares = 0;
 		shared->last_serial = 0;
 		pg_atomic_init_u32(&shared->nwaiters, 0);
 		pg_atomic_init_u32(&shared->nguards, 0);
@@ -231,6 +265,9 @@ lease_queue_shmem_init(void)
 		shared->owners = owners;
 		shared->owners_mask = owner_counters() - 1;
 	}
+	shares = ShmemInitStruct("dlock roles", shares_size(), &found);
+	if (!found)
+		shared->shares = shares;
 	waiters = ShmemInitStruct("dlock waiters", waiters_size(), &found);
 	if (!found)
 		for (int i = 0; i < max_places(); i++)
@@ -512,25 +549,74 @@ lease_queue_poke_database(Oid database)
 }
 
 /* ----------------------------------------------------------------
+ * What a role may have
+ * ----------------------------------------------------------------
+ */
+
+/* A role's share, or NULL; few roles have one.  The mutex is held. */
+static RoleShare *
+find_share(Oid role)
+{
+	for (int i = 0; i < shared->nshares; i++)
+		if (shared->shares[i].role == role)
+			return &shared->shares[i];
+	return NULL;
+}
+
+/* Let a role have one more of a pool, or return false.  The mutex is held. */
+static bool
+take_share(SharedPool pool, Oid role)
+{
+	RoleShare  *share = find_share(role);
+	int			free = pool_size(pool) - shared->taken[pool];
+
+	if (free <= (share == NULL ? 0 : share->taken[pool]))
+		return false;
+	if (share == NULL)
+	{
+		share = &shared->shares[shared->nshares++];
+		memset(share, 0, sizeof(*share));
+		share->role = role;
+	}
+	share->taken[pool]++;
+	shared->taken[pool]++;
+	return true;
+}
+
+/* A role has one less of a pool.  The mutex is held. */
+static void
+give_share(SharedPool pool, Oid role)
+{
+	RoleShare  *share = find_share(role);
+
+	shared->taken[pool]--;
+	share->taken[pool]--;
+	for (int i = 0; i < SHARED_POOLS; i++)
+		if (share->taken[i] > 0)
+			return;
+	*share = shared->shares[--shared->nshares];
+}
+
+/* ----------------------------------------------------------------
  * Waiters
  * ----------------------------------------------------------------
  */
 
 /*
- * A place to wait in, with a serial and nothing else filled in.  "further": the
- * call has one already.
+ * A place to wait in for a role, with a serial and nothing else filled in.
+ * "further": the call has one already.
  */
 LeaseWaiter *
-lease_queue_allocate_waiter(bool further)
+lease_queue_allocate_waiter(Oid role, bool further)
 {
 	LeaseWaiter *waiter = NULL;
-	int		   *taken = further ? &shared->nfurther : &shared->nfirst;
-	int			most = further ? max_further() : max_waiters();
 
 	SpinLockAcquire(&shared->mutex);
-	if (*taken < most)
+	if (further ? take_share(FURTHER_PLACES, role) :
+		shared->nfirst < max_waiters())
 	{
-		(*taken)++;
+		if (!further)
+			shared->nfirst++;
 		waiter = dlist_container(LeaseWaiter, link,
 								 dlist_pop_head_node(&shared->free_waiters));
 		waiter->serial = ++shared->last_serial;
@@ -540,16 +626,17 @@ lease_queue_allocate_waiter(bool further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many names are waited for"),
-				 errdetail("Calls that wait for any of several names share %d places for all names but the first of each call.",
-						   most),
+				 errdetail("Calls that wait for any of several names share %d places for all names but the first of each call. A role can have half of what others leave.",
+						   max_further()),
 				 errhint("Wait for fewer names, or try again later.")));
 	if (waiter == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
-				 errdetail("\"dlock.max_waiters\" allows %d.", most),
+				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = NULL;
+	waiter->role = role;
 	waiter->further = further;
 	waiter->joined = false;
 	waiter->answered = false;
@@ -560,11 +647,12 @@ lease_queue_allocate_waiter(bool further)
 void
 lease_queue_free_waiter(LeaseWaiter *waiter)
 {
-	int		   *taken = waiter->further ? &shared->nfurther : &shared->nfirst;
-
 	Assert(waiter->queue == NULL);
 	SpinLockAcquire(&shared->mutex);
-	(*taken)--;
+	if (waiter->further)
+		give_share(FURTHER_PLACES, waiter->role);
+	else
+		shared->nfirst--;
 	dlist_push_head(&shared->free_waiters, &waiter->link);
 	SpinLockRelease(&shared->mutex);
 }
@@ -971,19 +1059,15 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 		max_my_guards = room;
 	}
 	SpinLockAcquire(&shared->mutex);
-	if (nmy_guards == 0 || shared->nfurther_guards < lease_max_guards)
-	{
+	if (nmy_guards == 0 || take_share(FURTHER_GUARDS, template->guarding_role))
 		guard = dlist_container(LeaseGuard, link,
 								dlist_pop_head_node(&shared->free_guards));
-		if (nmy_guards > 0)
-			shared->nfurther_guards++;
-	}
 	SpinLockRelease(&shared->mutex);
 	if (guard == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many leases are guarded"),
-				 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each.",
+				 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each. A role can have half of what others leave.",
 						   lease_max_guards),
 				 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
 
@@ -1118,7 +1202,7 @@ lease_queue_end_guards(void)
 		SpinLockAcquire(&shared->mutex);
 		dlist_push_head(&shared->free_guards, &guard->link);
 		if (nmy_guards > 0)
-			shared->nfurther_guards--;
+			give_share(FURTHER_GUARDS, guard->guarding_role);
 		SpinLockRelease(&shared->mutex);
 	}
 }

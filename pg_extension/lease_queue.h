@@ -177,7 +177,7 @@ extern void lease_queue_wake_watchers(LeaseQueue *queue);
 extern void lease_queue_poke_database(Oid database);
 
 /* waiters */
-extern LeaseWaiter *lease_queue_allocate_waiter(bool further);
+extern LeaseWaiter *lease_queue_allocate_waiter(Oid role, bool further);
 extern void lease_queue_free_waiter(LeaseWaiter *waiter);
 extern bool lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 							 lease_bytes name, int64 due_us, uint32 pokes);

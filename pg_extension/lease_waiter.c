@@ -75,7 +75,8 @@ lease_waiter_add(const LeaseCall *call, LeaseWaitRole role_in_queue)
 	LeaseWaiter *waiter;
 
 	Assert(nmy_waiters < LEASE_WAITER_PLACES_MAX);
-	waiter = lease_queue_allocate_waiter(nmy_waiters > 0);
+	waiter = lease_queue_allocate_waiter(call->requester.role,
+										 nmy_waiters > 0);
 	my_waiters[nmy_waiters++] = waiter;
 
 	waiter->role_in_queue = role_in_queue;
@@ -84,7 +85,6 @@ lease_waiter_add(const LeaseCall *call, LeaseWaitRole role_in_queue)
 	waiter->woken = &call->db->woken;
 	waiter->since = GetCurrentTimestamp();
 	waiter->pid = MyProcPid;
-	waiter->role = call->requester.role;
 	waiter->acts_for = InvalidOid;
 	waiter->stamp = call->requester.stamp;
 	waiter->mode = call->request.mode;

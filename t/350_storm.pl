@@ -21,7 +21,7 @@ my $rounds = 14;        # at least, and at most, until there was enough weather
 my $most_rounds = 80;
 my $enough = 100;    # of what happens to the clients
 my $places = 170;    # to wait in
-my $guards = 40;
+my $guards = 40;	# of one role
 
 my $seed = $ENV{DLOCK_STORM_SEED} // time;
 note "the seed is $seed";
@@ -42,7 +42,7 @@ log_error_verbosity = terse
 dlock.log_expired = off
 dlock.reap_interval = '50ms'
 dlock.max_waiters = $places
-dlock.max_guards = $guards
+dlock.max_guards = @{[2 * $guards]}
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock; CREATE SEQUENCE storms; CREATE SEQUENCE evictions');

@@ -43,6 +43,9 @@ $node->safe_psql('postgres', "CREATE TABLE t$_ ()") for 1 .. $tables;
 my $sessions = Sessions->new($node);
 my ($hoarder, $client, $other) = $sessions->open(qw(hoarder client other));
 my @many = $sessions->open(map { "s$_" } 1 .. $places + 1);
+# one role may have two of three guards, and another the third
+$client->query('CREATE ROLE another SUPERUSER');
+$many[2]->query('SET ROLE another');
 
 my $rows = q{SELECT string_agg(concat_ws(' ', name, owner, mode, kind, token, version), ', ' ORDER BY name, owner)
 	FROM dlock_private.lease_table};
@@ -114,6 +117,7 @@ like($client->query(q{SELECT dlock_acquire_session('session', 'client', 3600)}),
 $client->query("SELECT dlock_acquire('g$_', 'a', 3600), dlock_acquire('h$_', 'a', 3600), dlock_acquire('w$_', 'a', 3600)") for 1 .. $places + 1;
 my $reaped = $client->query('SELECT reaped FROM dlock.stats');
 warm_up($_) for $client, $other, @many, $sessions->{watcher};
+$many[2]->query($_) for 'BEGIN', q{SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'g3'}, 'COMMIT';
 
 is($sessions->until($workers, 1), 1, 'the worker is there');
 $hoarder->query('BEGIN');
@@ -206,6 +210,7 @@ for my $i (1 .. $places)
 	$many[ $i - 1 ]->query('BEGIN');
 	is($many[ $i - 1 ]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = '$_$i'"), '', "guard $_$i") for 'g', 'h';
 }
+$many[2]->query('RESET ROLE');
 $many[$places]->query('BEGIN');
 is($many[$places]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'g4'"), '', 'the first guard of a transaction');
 is($many[$places]->query("SELECT dlock_guard(name, owner, token) FROM dlock.locks WHERE name = 'h4'"), '53400', 'one guard too many');
