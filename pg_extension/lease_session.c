@@ -5,7 +5,8 @@
  * What ends such a lease is one step in shared memory (lease_bond.c), which
  * cannot fail.  This file takes that step at the right moment, and then removes
  * the rows; other backends could do that too, only later.  For that a backend
- * remembers the leases it has taken.
+ * remembers the leases it has taken.  Others may end them, and tell it nothing: so
+ * it looks for them now and then, that it need not remember ever more.
  *
  * Session: at the backend's exit, and at DISCARD ALL, which poolers send
  * between clients.  The exit is the loss of a session, after which a lock delay
@@ -29,6 +30,7 @@
 #include "lease_queue.h"
 #include "lease_relation.h"
 #include "lease_session.h"
+#include "lease_store.h"
 #include "lease_unclaimed.h"
 #include "lease_waiter.h"
 #include "miscadmin.h"
@@ -58,7 +60,11 @@ typedef struct BoundLease
 	uint64		token;
 } BoundLease;
 
+/* With fewer leases than this, a backend need not look which are gone. */
+#define PRUNE_MIN		64
+
 static HTAB *bound = NULL;
+static int	prune_at = PRUNE_MIN;	/* look when there are so many */
 static int	nsession = 0;		/* how many for the session */
 static int	ntransaction = 0;	/* how many for the transaction */
 
@@ -135,6 +141,53 @@ lease_session_gave_all(lease_bytes owner)
 				lease->key.owner, lease->key.owner_length
 			}))
 			forget(lease);
+}
+
+/* Say whether a lease that was taken still has its row. */
+static bool
+bound_has_row(const BoundLease *lease)
+{
+	LeaseView	view;
+
+	lease_store_read((lease_bytes) {
+		lease->key.name, lease->key.name_length
+	}, &view);
+	for (size_t i = 0; i < view.count; i++)
+		if (view.entries[i] != NULL && view.entries[i]->token == lease->token)
+			return true;
+	return false;
+}
+
+/*
+ * Forget leases that others have ended, before one more is taken.  This is done once
+ * in as many calls as it finds leases, so that a call reads two on average.
+ */
+void
+lease_session_prune(void)
+{
+	int			count = nsession + ntransaction;
+	HASH_SEQ_STATUS status;
+	MemoryContext memory;
+	MemoryContext old;
+	BoundLease *lease;
+
+	if (count < prune_at)
+		return;
+	prune_at = 2 * count;		/* if this fails, it is not soon done again */
+	memory = AllocSetContextCreate(CurrentMemoryContext, "dlock session's leases",
+								   ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(memory);
+	hash_seq_init(&status, bound);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!bound_has_row(lease))
+			forget(lease);
+		MemoryContextReset(memory);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(memory);
+	prune_at = Max(PRUNE_MIN, 2 * (nsession + ntransaction));
 }
 
 /* Forget a kind's leases; unless "rel" is NULL, end their rows by "op" first. */

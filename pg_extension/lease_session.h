@@ -12,6 +12,7 @@
 
 /* lease_session.c */
 extern void lease_session_watch(void);
+extern void lease_session_prune(void);
 extern void lease_session_took(lease_bytes name, lease_bytes owner,
 							   lease_kind kind, uint64 token);
 extern void lease_session_gave(lease_bytes name, lease_bytes owner, Oid role,

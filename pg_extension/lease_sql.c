@@ -393,6 +393,7 @@ acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	wait_us = get_wait(fcinfo, 3);
 	check_may_change(function);
 	lease_session_watch();
+	lease_session_prune();
 	lease_bond_use(kind);
 	lease_unclaimed_reserve(1);
 	taken.token = take(name, &request, wait_us);
