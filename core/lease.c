@@ -181,6 +181,9 @@ may_mean(const lease_request *request, const lease_holder *holder,
 	if (request->op == LEASE_RELEASE && request->unless_repeated &&
 		holder->repeated)
 		return false;
+	if (holder->life == LEASE_LEAVING &&
+		(request->op != LEASE_DROP_AFTER || request->token == 0))
+		return false;
 	return request->op != LEASE_LEAVE || holder->kind != LEASE_PLAIN;
 }
 
@@ -479,7 +482,7 @@ clear(const lease_request *request, lease_holder *holders, size_t count,
 			(lease_is_delayed(h, request->delay_us, now_us) &&
 			 !(request->op == LEASE_ACQUIRE && is_own(request, h))))
 			continue;
-		h->change = h->life == LEASE_LEFT ||
+		h->change = h->life == LEASE_LEFT || h->life == LEASE_LEAVING ||
 			(h->life == LEASE_LOST && request->delay_us == 0) ?
 			LEASE_ENDED : LEASE_EXPIRED;
 	}
@@ -546,6 +549,21 @@ release(lease_holder *h, uint32_t holds)
 	return LEASE_RELEASED;
 }
 
+/* Give all holds of a holder back, with effect later. */
+static lease_outcome
+drop_after(const lease_request *request, lease_holder *h, int64_t now_us)
+{
+	if (h->kind != LEASE_PLAIN)
+		return LEASE_IS_BOUND;
+	if (h->life != LEASE_LEAVING)
+	{
+		h->life = LEASE_LEAVING;
+		h->deadline_us = now_us + request->ttl_us;
+		h->change = LEASE_UPDATED;
+	}
+	return LEASE_WILL_END;
+}
+
 /* End a holder with what it is bound to. */
 static lease_outcome
 leave(const lease_request *request, lease_holder *h, int64_t now_us)
@@ -573,6 +591,8 @@ change_holder(const lease_request *request, lease_holder *h, int64_t now_us)
 			return release(h, lease_holds_returned(request));
 		case LEASE_DROP:
 			return release(h, h->version);
+		case LEASE_DROP_AFTER:
+			return drop_after(request, h, now_us);
 		case LEASE_DOWNGRADE:
 			if (h->mode == LEASE_PERMIT)
 				return LEASE_IS_PERMIT;
@@ -606,7 +626,8 @@ change_mine(const lease_request *request, lease_holder *holders, size_t count,
 	}
 	result->outcome = change_holder(request, h, now_us);
 	if (result->outcome != LEASE_NOT_YOURS &&
-		result->outcome != LEASE_IS_PERMIT)
+		result->outcome != LEASE_IS_PERMIT &&
+		result->outcome != LEASE_IS_BOUND)
 		result->token = h->token;
 	if (h->change == LEASE_UPDATED && h->life == LEASE_STRANDED)
 	{
@@ -660,6 +681,7 @@ lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 		case LEASE_RENEW:
 		case LEASE_RELEASE:
 		case LEASE_DROP:
+		case LEASE_DROP_AFTER:
 		case LEASE_DOWNGRADE:
 		case LEASE_LEAVE:
 			change_mine(request, holders, count, now_us, &result);

@@ -22,6 +22,10 @@
  * itself out.  A guard keeps the mode in which it was taken, even if its lease
  * is downgraded meanwhile.
  *
+ * A holder can be "leaving": it was given back, with effect at its deadline.
+ * Until then it keeps everybody out, its former owner too, and belongs to
+ * nobody: no request but an eviction changes it.
+ *
  * What the caller must ensure:
  * - all holders of the name are passed, live or over, in any order, under a
  *   lock that keeps them from changing until the result has been stored;
@@ -138,10 +142,12 @@ typedef enum lease_life
 	LEASE_LEFT,					/* it is over: its transaction has ended, or its
 								 * session has ended it, which counts as a release */
 	LEASE_LOST,					/* it is over: its session is gone */
-	LEASE_PINNED				/* it is gone: only a guard is left; kind
+	LEASE_PINNED,				/* it is gone: only a guard is left; kind
 								 * LEASE_TRANSACTION: the guard belongs to the
 								 * lease's own transaction, and ends when the
 								 * outcome can be seen */
+	LEASE_LEAVING				/* by its deadline, which counts as a release: it
+								 * was given back with effect then */
 } lease_life;
 
 /* What an engine knows of the session or transaction that a lease is bound to. */
@@ -208,6 +214,7 @@ typedef enum lease_op
 	LEASE_RENEW,
 	LEASE_RELEASE,				/* give holds back */
 	LEASE_DROP,					/* give all holds of the holder back */
+	LEASE_DROP_AFTER,			/* the same, with effect in ttl_us */
 	LEASE_DOWNGRADE,			/* make an exclusive holder a shared one */
 	LEASE_LEAVE,				/* end a holder whose session is lost, or whose
 								 * transaction ends */
@@ -237,7 +244,7 @@ typedef struct lease_request
 	uint32_t	holds;			/* LEASE_RELEASE: how many; 0 means 1 */
 	int64_t		delay_us;		/* LEASE_ACQUIRE, LEASE_EVICT, LEASE_REAP,
 								 * LEASE_LEAVE: the lock delay, 0 for none */
-	int64_t		ttl_us;			/* LEASE_ACQUIRE, LEASE_RENEW */
+	int64_t		ttl_us;			/* LEASE_ACQUIRE, LEASE_RENEW, LEASE_DROP_AFTER */
 	uint64_t	token;			/* all that speak for a holder, except
 								 * LEASE_ACQUIRE; 0 for any token */
 	uint64_t	next_token;		/* LEASE_ACQUIRE: given to a new holder */
@@ -254,6 +261,8 @@ typedef enum lease_outcome
 	/* the others */
 	LEASE_RENEWED,
 	LEASE_RELEASED,				/* given back, dropped, ended, evicted or reaped */
+	LEASE_WILL_END,				/* LEASE_DROP_AFTER: it is leaving now, or was
+								 * already */
 	LEASE_DOWNGRADED,			/* is shared now, or was already */
 	LEASE_DELAYED,				/* LEASE_LEAVE: it is over, and the lock delay
 								 * keeps others out */
@@ -266,6 +275,7 @@ typedef enum lease_outcome
 	LEASE_MIXED,				/* a holder mixes permits with the rest */
 	LEASE_MIXED_KINDS,			/* a holder mixes plain, session, transaction */
 	LEASE_IS_PERMIT,			/* a permit cannot be downgraded */
+	LEASE_IS_BOUND,				/* only a plain lease can be dropped later */
 	LEASE_TOO_MANY_HOLDS,		/* version would pass LEASE_VERSION_MAX */
 	LEASE_NO_TOKENS				/* next_token is not 1 to LEASE_TOKEN_MAX */
 } lease_outcome;
@@ -329,7 +339,7 @@ lease_end_us(const lease_holder *holder, int64_t delay_us)
 {
 	if (holder->life == LEASE_BOUND || holder->life == LEASE_PINNED)
 		return INT64_MAX;
-	if (holder->life == LEASE_LEFT)
+	if (holder->life == LEASE_LEFT || holder->life == LEASE_LEAVING)
 		return holder->deadline_us;
 	return holder->deadline_us > INT64_MAX - delay_us ?
 		INT64_MAX : holder->deadline_us + delay_us;
@@ -343,6 +353,16 @@ static inline int64_t
 lease_remaining_us(const lease_holder *holder, int64_t now_us)
 {
 	return lease_is_over(holder, now_us) ? 0 : holder->deadline_us - now_us;
+}
+
+/*
+ * Say whether a holder is live, and its owner can end that: who waits for it
+ * waits for the owner.
+ */
+static inline bool
+lease_is_owned(const lease_holder *holder, int64_t now_us)
+{
+	return !lease_is_over(holder, now_us) && holder->life != LEASE_LEAVING;
 }
 
 /* Say whether an acquire with this outcome gave, or found, a hold. */
@@ -388,7 +408,8 @@ lease_holds_added(const lease_request *request, lease_outcome outcome)
 static inline bool
 lease_must_be_durable(lease_op op)
 {
-	return op == LEASE_ACQUIRE || op == LEASE_RENEW || op == LEASE_EVICT;
+	return op == LEASE_ACQUIRE || op == LEASE_RENEW || op == LEASE_EVICT ||
+		op == LEASE_DROP_AFTER;
 }
 
 /* Say whether this change removes a holder. */
@@ -478,7 +499,8 @@ lease_check_ttl(int64_t ttl_us)
 
 /*
  * Set the life of a holder from the state of its session or transaction, and
- * its deadline too.  A plain holder has its deadline already.
+ * its deadline too.  A plain holder has its deadline already; if it is leaving,
+ * the engine says so.
  *
  * ttl_us is its time to live.  What since_us means depends on the bond: for
  * LEASE_BOND_BEFORE, when this server started, from which the time to live
@@ -499,10 +521,11 @@ extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
  * Find the holder that a request speaks for.
  *
  * It is live, has the request's owner, a principal that the requester is or may
- * act for, and the request's token if that names one.  Of several, the
- * requester's own come first; then those bound to its own session or
- * transaction; then the one with the lowest token.  Returns its index, or count
- * when there is none.
+ * act for, and the request's token if that names one.  It is not leaving, except
+ * for a LEASE_DROP_AFTER that names its token, and so is a repetition.  Of
+ * several, the requester's own come first; then those bound to its own session
+ * or transaction; then the one with the lowest token.  Returns its index, or
+ * count when there is none.
  *
  * An acquire for a session or transaction does not find a holder of the same
  * owner that another session or transaction has: that one is in its way like a
@@ -562,8 +585,8 @@ extern bool lease_have_ended(const lease_holder *holders, size_t count,
  * grant adds.  Strings taken from the request are not copied.  A holder whose
  * life is LEASE_PINNED never changes.
  *
- * How an end counts.  A lease whose time has run out has expired.  A lease that
- * ended with its transaction has ended.  A lease whose session was lost has
+ * How an end counts.  A lease whose time has run out has expired, unless it was
+ * leaving: then it has ended.  A lease that ended with its transaction has ended.  A lease whose session was lost has
  * expired if there is a lock delay, which keeps others out as after a deadline;
  * without one it has ended.  With a lock delay, LEASE_LEAVE makes it a plain
  * lease that is over, so that it is not forgotten with the session.  A session

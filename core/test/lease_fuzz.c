@@ -339,6 +339,8 @@ check_name(void)
 		for (size_t j = 0; j < i; j++)
 			if (!lease_is_over(&name[i], now_us) &&
 				!lease_is_over(&name[j], now_us) &&
+				name[i].life != LEASE_LEAVING &&
+				name[j].life != LEASE_LEAVING &&
 				principal_of[i] == principal_of[j] &&
 				session_of[i] == PLAIN && session_of[j] == PLAIN &&
 				bytes_equal(name[i].owner, name[j].owner))
@@ -437,6 +439,10 @@ step(const lease_request *request, unsigned principal, unsigned session)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static const lease_op ops[] = {
+		LEASE_ACQUIRE, LEASE_RENEW, LEASE_RELEASE, LEASE_DROP, LEASE_DOWNGRADE,
+		LEASE_LEAVE, LEASE_EVICT, LEASE_REAP
+	};
 	static const int64_t times[] = {
 		0, INT64_MIN, -20, INT64_MAX - LEASE_TTL_MAX_US - 100
 	};
@@ -452,11 +458,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	{
 		uint8_t		choice = byte();
 		unsigned	session = byte() & 1;
-		lease_request request = {.op = LEASE_ACQUIRE};
+		lease_request request = {.op = ops[choice & 7]};
 
 		/* Bits 0-2 the operation, 3-4 the principal, 5-6 the mode. */
-		if ((choice & 7) <= LEASE_REAP)
-			request.op = (lease_op) (choice & 7);
+		if (request.op == LEASE_DROP && byte() & 1)
+			request.op = LEASE_DROP_AFTER;
 		request.mode = (lease_mode) (LEASE_MODE_FIRST + (choice >> 5) % 3);
 		pass_time();
 		switch (request.op)
@@ -479,6 +485,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				request.next_token = next_token();
 				break;
 			case LEASE_RENEW:
+			case LEASE_DROP_AFTER:
 				request.owner = string();
 				request.ttl_us = ttl();
 				request.token = token();

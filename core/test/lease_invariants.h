@@ -40,6 +40,7 @@ outcome_is_refusal(lease_outcome outcome)
 		case LEASE_REPLAYED:
 		case LEASE_RENEWED:
 		case LEASE_RELEASED:
+		case LEASE_WILL_END:
 		case LEASE_DOWNGRADED:
 		case LEASE_DELAYED:
 			return false;
@@ -50,6 +51,7 @@ outcome_is_refusal(lease_outcome outcome)
 		case LEASE_MIXED:
 		case LEASE_MIXED_KINDS:
 		case LEASE_IS_PERMIT:
+		case LEASE_IS_BOUND:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			return true;
@@ -65,10 +67,14 @@ outcome_fits_op(lease_op op, lease_outcome outcome)
 	{
 		case LEASE_ACQUIRE:
 			return outcome <= LEASE_BUSY || (outcome >= LEASE_UPGRADE &&
-											 outcome != LEASE_IS_PERMIT);
+											 outcome != LEASE_IS_PERMIT &&
+											 outcome != LEASE_IS_BOUND);
 		case LEASE_RENEW:
 			return outcome == LEASE_RENEWED || outcome == LEASE_NOT_YOURS ||
 				outcome == LEASE_NOT_HELD;
+		case LEASE_DROP_AFTER:
+			return outcome == LEASE_WILL_END || outcome == LEASE_IS_BOUND ||
+				outcome == LEASE_NOT_YOURS || outcome == LEASE_NOT_HELD;
 		case LEASE_DOWNGRADE:
 			return outcome == LEASE_DOWNGRADED || outcome == LEASE_IS_PERMIT ||
 				outcome == LEASE_NOT_YOURS || outcome == LEASE_NOT_HELD;
@@ -98,7 +104,8 @@ change_keeps(lease_change change)
  * Say whether a holder is the requester, or one that it may act for.  An
  * acquire for a session or transaction does not own what another session or
  * transaction of its owner has, and none owns what is left of another
- * transaction's lease.
+ * transaction's lease.  A holder that is leaving is nobody's, but for the
+ * repetition that names its token.
  */
 static inline bool
 holder_is_own(const lease_request *request, const lease_holder *h)
@@ -106,6 +113,9 @@ holder_is_own(const lease_request *request, const lease_holder *h)
 	if (request->op == LEASE_ACQUIRE && h->elsewhere &&
 		((h->life == LEASE_PINNED && h->kind == LEASE_TRANSACTION) ||
 		 (h->life == LEASE_BOUND && h->kind == request->kind)))
+		return false;
+	if (h->life == LEASE_LEAVING &&
+		(request->op != LEASE_DROP_AFTER || request->token == 0))
 		return false;
 	return h->standing != LEASE_STRANGER &&
 		bytes_equal(h->owner, request->owner);
@@ -145,7 +155,8 @@ holder_is_delayed(const lease_request *request, const lease_holder *h,
 				  int64_t now_us)
 {
 	return h->life != LEASE_BOUND && h->life != LEASE_LEFT &&
-		h->life != LEASE_PINNED && h->deadline_us <= now_us &&
+		h->life != LEASE_LEAVING && h->life != LEASE_PINNED &&
+		h->deadline_us <= now_us &&
 		(uint64_t) now_us - (uint64_t) h->deadline_us <
 		(uint64_t) request->delay_us;
 }
@@ -168,21 +179,27 @@ update_fault(const lease_request *request, const lease_holder *was,
 {
 	bool		delayed = result->outcome == LEASE_DELAYED;
 	bool		loosened = was->life == LEASE_STRANDED || delayed;
+	bool		leaves = request->op == LEASE_DROP_AFTER;
 
 	if (was->deadline_us <= now_us)
 		return "a holder that was over has been updated";
+	if (was->life == LEASE_LEAVING)
+		return "a holder that is leaving has been updated";
 	if (is->token != result->token)
 		return "the updated holder is not the one that answered";
 	if (delayed != (is->deadline_us <= now_us))
 		return "an updated holder is over, or is not though its session is";
-	if (request->op != LEASE_RENEW && !delayed &&
+	if (leaves ? is->deadline_us != now_us + request->ttl_us :
+		request->op != LEASE_RENEW && !delayed &&
 		is->deadline_us < was->deadline_us)
 		return "a deadline shrank without a renewal";
 	if (is->mode != was->mode &&
 		(request->op != LEASE_DOWNGRADE || was->mode != LEASE_EXCLUSIVE ||
 		 is->mode != LEASE_SHARED))
 		return "a mode changed, but not from exclusive to shared";
-	if (loosened ? is->kind != LEASE_PLAIN || is->life != LEASE_TIMED :
+	if (leaves ? was->kind != LEASE_PLAIN || is->kind != LEASE_PLAIN ||
+		is->life != LEASE_LEAVING :
+		loosened ? is->kind != LEASE_PLAIN || is->life != LEASE_TIMED :
 		is->kind != was->kind || is->life != was->life)
 		return "kind and life are not as they are to be";
 	if (is->repeated != was->repeated && result->outcome != LEASE_REPLAYED)
@@ -209,6 +226,7 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 	bool		clears = result->outcome == LEASE_GRANTED ||
 		request->op == LEASE_REAP;
 	bool		ends_as_released = was->life == LEASE_LEFT ||
+		was->life == LEASE_LEAVING ||
 		(was->life == LEASE_LOST && request->delay_us == 0);
 	bool		differs = was->version != is->version ||
 		was->deadline_us != is->deadline_us || was->mode != is->mode ||
@@ -253,8 +271,8 @@ old_holder_fault(const lease_request *request, const lease_holder *was,
 					return "an end that does not count as a release";
 				break;
 			}
-			if (over)
-				return "a holder that was over has been given back";
+			if (over || was->life == LEASE_LEAVING)
+				return "a holder that was over or leaving has been given back";
 			if (request->op != LEASE_RELEASE && request->op != LEASE_DROP &&
 				request->op != LEASE_LEAVE)
 				return "only release, drop and leave give back";
@@ -465,9 +483,11 @@ refusal_fault(const lease_request *request, const lease_holder *holders,
 			break;
 		case LEASE_RENEWED:
 		case LEASE_RELEASED:
+		case LEASE_WILL_END:
 		case LEASE_DOWNGRADED:
 		case LEASE_DELAYED:
 		case LEASE_IS_PERMIT:
+		case LEASE_IS_BOUND:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			break;
@@ -498,7 +518,8 @@ retry_fault(const lease_request *request, const lease_holder *before,
 		if (before[i].life != LEASE_BOUND && before[i].life != LEASE_LEFT &&
 			before[i].life != LEASE_PINNED &&
 			(uint64_t) result->retry_us - (uint64_t) before[i].deadline_us ==
-			(uint64_t) (holder_is_own(request, &before[i]) ?
+			(uint64_t) (holder_is_own(request, &before[i]) ||
+						before[i].life == LEASE_LEAVING ?
 						0 : request->delay_us))
 			known = true;
 	if (!known)
@@ -570,7 +591,8 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 	if (outcome_is_refusal(result->outcome) && changed > 0)
 		return "a refusal or an error changed a holder";
 	if (!outcome_is_refusal(result->outcome) && changed == 0 &&
-		result->outcome != LEASE_REPLAYED && result->outcome != LEASE_DOWNGRADED)
+		result->outcome != LEASE_REPLAYED && result->outcome != LEASE_WILL_END &&
+		result->outcome != LEASE_DOWNGRADED)
 		return "a success changed nothing";
 
 	fault = refusal_fault(request, before, count, result, now_us);

@@ -59,7 +59,7 @@ static const char id_bytes[2][IDS][4] = {
 static const size_t id_length[IDS] = {0, 1, 2, 3, 3};
 
 static const char *const op_name[] = {
-	"acquire", "renew", "release", "drop", "downgrade", "leave", "evict", "reap"
+	"acquire", "renew", "release", "drop", "drop after", "downgrade", "leave", "evict", "reap"
 };
 static const char *const mode_name[] = {"-", "exclusive", "shared", "permit"};
 static const char *const kind_name[] = {
@@ -67,8 +67,9 @@ static const char *const kind_name[] = {
 };
 static const char *const outcome_name[] = {
 	"granted", "re-entered", "replayed", "busy", "renewed", "released",
-	"downgraded", "delayed", "not yours", "not held", "upgrade", "mixed",
-	"mixed kinds", "is permit", "too many holds", "no tokens"
+	"will end", "downgraded", "delayed", "not yours", "not held", "upgrade",
+	"mixed", "mixed kinds", "is permit", "is bound", "too many holds",
+	"no tokens"
 };
 
 #define OPS			(sizeof(op_name) / sizeof(op_name[0]))
@@ -148,6 +149,10 @@ static uint64_t seen_lost_expired;
 static uint64_t seen_taken_over;
 static uint64_t seen_beside_elsewhere;
 static uint64_t seen_loosened;
+static uint64_t seen_leaving_again;
+static uint64_t seen_leaving_ended;
+static uint64_t seen_leaving_own;
+static uint64_t seen_leaving_sooner;
 static uint64_t seen_several_permits;
 static uint64_t seen_several_too_many;
 static uint64_t seen_several_holds;
@@ -301,13 +306,17 @@ is_asker(const question *q, int owner, int principal)
 /*
  * Say whether a hold is one of the asker's.  An asker for a session or
  * transaction has nothing to do with what other sessions or transactions of its
- * owner have.
+ * owner have.  What was given back with effect later is nobody's; only who gives
+ * it back again, by its token, is told so.
  */
 static bool
 is_askers(const question *q, const hold *h)
 {
 	if (q->op == LEASE_ACQUIRE && h->life == LEASE_BOUND &&
 		h->kind == q->kind && h->session != q->session)
+		return false;
+	if (h->life == LEASE_LEAVING &&
+		(q->op != LEASE_DROP_AFTER || q->token != h->token))
 		return false;
 	return is_asker(q, h->owner, h->principal);
 }
@@ -324,7 +333,8 @@ is_taken_over(const question *q, const hold *h)
 static bool
 is_paused(const question *q, const hold *h)
 {
-	return h->life != LEASE_LEFT && h->until_us + q->delay_us > now_us;
+	return h->life != LEASE_LEFT && h->life != LEASE_LEAVING &&
+		h->until_us + q->delay_us > now_us;
 }
 
 /* Count the leases of a list. */
@@ -591,8 +601,11 @@ model_busy(const question *q)
 
 			if (h->life == LEASE_BOUND || is_taken_over(q, h) || (k == 1 && (own || !is_paused(q, h))))
 				continue;
-			if (!own)
+			if (!own && h->life != LEASE_LEAVING)
 				wait_us += q->delay_us;
+			if (h->life == LEASE_LEAVING && q->op == LEASE_ACQUIRE &&
+				is_asker(q, h->owner, h->principal))
+				seen_leaving_own++;
 			if (soonest_us >= 0 && soonest_us <= wait_us)
 				continue;
 			soonest_us = wait_us;
@@ -716,11 +729,13 @@ model_clear(const question *q, int *expired)
 	{
 		const hold *h = &list->at[i];
 
-		bool		ended = h->life == LEASE_LEFT ||
+		bool		ended = h->life == LEASE_LEFT || h->life == LEASE_LEAVING ||
 			(h->life == LEASE_LOST && q->delay_us == 0);
 
 		if (h->life == LEASE_LEFT)
 			seen_left_cleared++;
+		if (h->life == LEASE_LEAVING)
+			seen_leaving_ended++;
 		if (is_paused(q, h) && !(q->op == LEASE_ACQUIRE && is_askers(q, h)))
 			continue;
 		if (h->life == LEASE_LOST)
@@ -891,6 +906,34 @@ model_release(const question *q)
 	return answer(LEASE_RELEASED, token, 1);
 }
 
+/* Give a lease back with all its holds, but only when the time has come. */
+static reply
+model_drop_after(const question *q)
+{
+	hold_list  *list = &live[q->name];
+	uint64_t	token = lease_meant(q);
+	int64_t		until_us = now_us + q->ttl_us;
+
+	if (token == 0)
+		return model_nothing_done(q);
+	if (newest_of(list, token)->kind != LEASE_PLAIN)
+		return answer(LEASE_IS_BOUND, 0, 0);
+	if (newest_of(list, token)->life == LEASE_LEAVING)
+	{
+		seen_leaving_again++;
+		return answer(LEASE_WILL_END, token, 0);
+	}
+	for (int i = 0; i < list->length; i++)
+		if (list->at[i].token == token)
+		{
+			if (until_us < list->at[i].until_us)
+				seen_leaving_sooner++;
+			list->at[i].life = LEASE_LEAVING;
+			list->at[i].until_us = until_us;
+		}
+	return answer(LEASE_WILL_END, token, 1);
+}
+
 static reply
 model_downgrade(const question *q)
 {
@@ -993,6 +1036,8 @@ model_apply(const question *q)
 		case LEASE_RELEASE:
 		case LEASE_DROP:
 			return model_release(q);
+		case LEASE_DROP_AFTER:
+			return model_drop_after(q);
 		case LEASE_DOWNGRADE:
 			return model_downgrade(q);
 		case LEASE_LEAVE:
@@ -1420,6 +1465,8 @@ change_guards(int name)
 	if (live[name].length == 0)
 		return;
 	h = &live[name].at[below(live[name].length)];
+	if (h->life == LEASE_LEAVING)
+		return;
 	/* A guard of so many holds would keep a semaphore full as long as it lasts. */
 	if (n == GUARDS_MAX || holds_of(&live[name], h->token) > HOLDS_MAX)
 		return;
@@ -1512,8 +1559,10 @@ choose_op(void)
 {
 	int			n = below(100);
 
-	if (n < 56)
+	if (n < 52)
 		return LEASE_ACQUIRE;
+	if (n < 56)
+		return LEASE_DROP_AFTER;
 	if (n < 66)
 		return LEASE_RENEW;
 	if (n < 80)
@@ -1750,6 +1799,11 @@ report_coverage(void)
 		{"grants beside another session's of the same owner",
 		seen_beside_elsewhere},
 		{"stranded leases that became plain ones", seen_loosened},
+		{"leases given back later, again", seen_leaving_again},
+		{"leases given back later that ended", seen_leaving_ended},
+		{"former owners kept out until then", seen_leaving_own},
+		{"leases given back later that end sooner than before",
+		seen_leaving_sooner},
 		{"several permits at once", seen_several_permits},
 		{"refusals of several permits where one would do",
 		seen_several_too_many},
@@ -1769,7 +1823,7 @@ report_coverage(void)
 
 	printf("%-16s", "outcome");
 	for (size_t op = 0; op < OPS; op++)
-		printf("%10s", op_name[op]);
+		printf("%11s", op_name[op]);
 	printf("%12s\n", "all");
 	for (size_t outcome = 0; outcome < OUTCOMES; outcome++)
 	{
@@ -1783,9 +1837,9 @@ report_coverage(void)
 
 			all += seen[op][outcome];
 			if (can)
-				printf("%10" PRIu64, seen[op][outcome]);
+				printf("%11" PRIu64, seen[op][outcome]);
 			else
-				printf("%10s", "");
+				printf("%11s", "");
 			if (can && seen[op][outcome] == 0)
 				complete = false;
 		}

@@ -13,7 +13,7 @@
  *	                        options: for N (time to live), id W, take N (permits),
  *	                        session, xact, by N (in which session), behind, claim,
  *	                        again (only a repetition), next N (the token)
- *	a renew, a release, a drop, a down, a leave
+ *	a renew, a release, a drop, a drop-after, a down, a leave
  *	                        options: for N, #N (token), holds N, kept (unless the
  *	                        request id was repeated), by N
  *	evict, evict a, reap
@@ -21,7 +21,7 @@
  *	                        changed N, retry N or retry never
  *	place a x ...           a holder that no request has made: stranger, acts (for
  *	                        its principal), vN, until N, #N, session, xact, by N,
- *	                        bound, stranded, left, lost, pinned
+ *	                        bound, stranded, left, lost, pinned, leaving
  *	guard a, unguard a      a guard pins all holds of a in its mode; its guards end
  *	ends a, before a N      what a is bound to ends now; or was in a server before
  *	                        this one, which started now, with a time to live of N
@@ -284,6 +284,47 @@ static const script_case cases[] = {
 	{"sessions' and transactions' leases are downgraded too",
 		"a x session = granted; a down = downgraded; has a s session bound;"
 		"b s xact = granted; has b s xact bound"},
+
+	/* given back with effect later */
+	{"a lease given back later keeps everybody out until then",
+		"a x = granted; at 3; a drop-after #101 for 4 = will-end #101 changed 1;"
+		"has a x leaving until 7; b x = busy retry 7; a x = busy retry 7; a s = busy;"
+		"a p9 = busy; a x session = busy; busy; owner a; at 6; b x = busy; at 7; free;"
+		"owner -; b x = granted; counted ended"},
+	{"later than its deadline would have been, too",
+		"a x for 5 = granted; a drop-after for 50 = will-end; at 49; b x = busy; at 50;"
+		"a x = granted #102"},
+	{"with all its holds",
+		"a p5 take 3 = granted; a drop-after for 4 = will-end; has a v3; b p5 take 3 = busy retry 4;"
+		"a p5 take 2 = granted #102; count 2; at 4; b p5 take 3 = granted changed 2"},
+	{"nobody speaks for it any more",
+		"a x id r = granted; a drop-after for 4 = will-end; a renew #101 = not-yours;"
+		"a release #101 = not-yours; a drop = not-yours; a down = not-yours;"
+		"a leave = not-yours; a x id r = busy; a x again id r = busy; a x claim id r = busy;"
+		"a drop-after = not-yours; b drop-after #101 = not-yours; has a leaving until 4"},
+	{"who repeats it by its token changes nothing",
+		"a x = granted; a drop-after #101 for 4 = will-end; at 1;"
+		"a drop-after #101 for 9 = will-end #101 changed 0; has a until 4;"
+		"a drop-after #102 = not-yours; at 4; a drop-after #101 = not-held"},
+	{"an owner's other leases stay its own",
+		"a s = granted; a drop-after for 4 = will-end; b s = granted; a s = granted #103;"
+		"a renew = renewed #103; a release = released #103; b x = upgrade; c x = busy retry 4"},
+	{"its end is a release: no lock delay",
+		"delay 100; a x = granted; a drop-after for 4 = will-end; b x = busy retry 4; at 4;"
+		"free; reap = released; counted ended; b x = granted"},
+	{"an operator ends it sooner",
+		"a x = granted; a drop-after for 4 = will-end; evict c = not-yours;"
+		"evict a = released changed 1; count 0; at 4; evict = not-held"},
+	{"only a plain lease is given back later",
+		"a x session = granted; a drop-after = is-bound changed 0; a drop-after #102 = not-yours;"
+		"before a 7; a drop-after #101 = is-bound; evict = released;"
+		"a x xact = granted; a drop-after #102 = is-bound; has a xact bound"},
+	{"its guards go on",
+		"a x = granted; guard a; a drop-after for 4 = will-end; at 4; b x = busy retry never;"
+		"reap = released; has a pinned; a x = granted; a drop = released; unguard a;"
+		"b x = granted"},
+	{"of a name held by nobody there is nothing to give back",
+		"a drop-after = not-held; b x = granted; a drop-after = not-yours"},
 
 	/* principals */
 	{"a stranger with the same owner is another holder",
@@ -582,11 +623,11 @@ static const script_case cases[] = {
 
 static const char *const outcome_word[] = {
 	"granted", "re-entered", "replayed", "busy", "renewed", "released",
-	"downgraded", "delayed", "not-yours", "not-held", "upgrade", "mixed",
-	"mixed-kinds", "is-permit", "too-many", "no-tokens"
+	"will-end", "downgraded", "delayed", "not-yours", "not-held", "upgrade",
+	"mixed", "mixed-kinds", "is-permit", "is-bound", "too-many", "no-tokens"
 };
 static const char *const life_word[] = {
-	"timed", "bound", "stranded", "left", "lost", "pinned"
+	"timed", "bound", "stranded", "left", "lost", "pinned", "leaving"
 };
 static const char *const kind_word[] = {"", "plain", "session", "xact"};
 static const char mode_letter[] = "?xsp";
@@ -871,7 +912,7 @@ static void
 play_request(lease_request request)
 {
 	static const char *const ops[] = {
-		"", "renew", "release", "drop", "down", "leave"
+		"", "renew", "release", "drop", "drop-after", "down", "leave"
 	};
 	lease_result result;
 	int			session;
@@ -1340,6 +1381,8 @@ when_a_lease_ends_and_how_much_is_left(void **state)
 		{LEASE_LEFT, 90, 90, 0},
 		{LEASE_BOUND, 110, INT64_MAX, 10},
 		{LEASE_PINNED, 90, INT64_MAX, 0},
+		{LEASE_LEAVING, 110, 110, 10},
+		{LEASE_LEAVING, 90, 90, 0},
 	};
 
 	(void) state;
@@ -1371,6 +1414,8 @@ the_holds_seen_at_a_call_have_ended(void **state)
 		{"a drop = released; a s for 90 = granted; at 20; ends c", true, INT64_MAX},
 		{"guard a; evict = released; b s = granted", true, INT64_MAX},
 		{"delay 100; at 20; c leave = delayed", true, INT64_MAX},
+		{"delay 100; c drop = released; a drop-after for 50 = will-end; at 20",
+		false, START + 50},
 	};
 
 	(void) state;
@@ -1434,6 +1479,8 @@ what_is_in_a_requests_way(void **state)
 		{"a p5 = granted", "b", LEASE_SHARED, true},
 		{"a p5 = granted", "a", LEASE_PERMIT, true},
 		{"a x = granted; at 10", "b", LEASE_SHARED, false},
+		{"a x = granted; a drop-after = will-end", "a", LEASE_SHARED, true},
+		{"a s = granted; a drop-after = will-end", "a", LEASE_SHARED, false},
 		{"delay 5; a x = granted; at 10", "b", LEASE_SHARED, true},
 		{"delay 5; a x = granted; at 10", "a", LEASE_SHARED, false},
 		{"delay 5; a p5 = granted; at 10", "a", LEASE_PERMIT, false},
