@@ -154,6 +154,7 @@ CREATE TABLE dlock_private.lease_table (
 	expires_at timestamptz,
 	remaining double precision,
 	guarded boolean,
+	leaving boolean,
 	role oid,
 	pid integer,
 	application_name text,
@@ -180,8 +181,8 @@ ALTER TABLE dlock_private.lease_table ENABLE ALWAYS TRIGGER refuse_change;
 -- the access method has masked what the reader may not see
 CREATE VIEW dlock.locks AS
 SELECT name, owner, mode, version, token, acquired_at, expires_at, remaining,
-	guarded, pg_catalog.pg_get_userbyid(role) AS role, pid, application_name,
-	client_addr
+	guarded, leaving, pg_catalog.pg_get_userbyid(role) AS role, pid,
+	application_name, client_addr
 FROM ONLY dlock_private.lease_table;
 COMMENT ON VIEW dlock.locks IS
 'one row per holder of a lease, or guard that has lost its lease; expired rows show until reaped';
@@ -333,6 +334,12 @@ CREATE FUNCTION dlock_release(name text, owner text, token bigint,
 RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
 COMMENT ON FUNCTION dlock_release(text, text, bigint, integer) IS
 'give so many holds back, or none if there are fewer';
+
+CREATE FUNCTION dlock_release_after(name text, owner text,
+	after dlock_duration, token bigint DEFAULT NULL)
+RETURNS boolean AS 'MODULE_PATHNAME' LANGUAGE C;
+COMMENT ON FUNCTION dlock_release_after(text, text, dlock_duration, bigint) IS
+'give all holds back when so much time has passed; false: held by another; NULL: not held';
 
 CREATE FUNCTION dlock_release_many(names text[], owner text,
 	tokens bigint[] DEFAULT NULL)

@@ -129,6 +129,7 @@ static const Oid column_types[] = {
 	[LEASE_COLUMN_EXPIRES_AT] = TIMESTAMPTZOID,
 	[LEASE_COLUMN_REMAINING] = FLOAT8OID,
 	[LEASE_COLUMN_GUARDED] = BOOLOID,
+	[LEASE_COLUMN_LEAVING] = BOOLOID,
 	[LEASE_COLUMN_ROLE] = OIDOID,
 	[LEASE_COLUMN_PID] = INT4OID,
 	[LEASE_COLUMN_APPLICATION_NAME] = TEXTOID,
@@ -212,6 +213,7 @@ lease_am_form_row(const LeaseEntry *entry, bool visible, bool guarded,
 		Float8GetDatum((double) lease_remaining_us(&holder, now_us) /
 					   USECS_PER_SEC);
 	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(guarded);
+	values[LEASE_COLUMN_LEAVING] = BoolGetDatum(lease_entry_is_leaving(entry));
 	if (!visible)
 	{
 		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =
@@ -250,6 +252,7 @@ lease_am_form_guard(lease_bytes name, const LeaseGuard *guard, bool visible,
 	nulls[LEASE_COLUMN_REQUEST] = true;
 	values[LEASE_COLUMN_REMAINING] = Float8GetDatum(0);
 	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(true);
+	values[LEASE_COLUMN_LEAVING] = BoolGetDatum(false);
 	if (!visible)
 	{
 		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =

@@ -199,7 +199,7 @@ lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 		.mode = entry->mode,
 		.kind = entry->kind,
 		.standing = LEASE_STRANGER,
-		.repeated = lease_entry_is_repeated(entry),
+		.repeated = (entry->flags & LEASE_ENTRY_REPEATED) != 0,
 		.version = entry->version,
 		.token = entry->token,
 		.deadline_us = entry->deadline_us,
@@ -212,5 +212,7 @@ lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 		holder.elsewhere = !is_mine(entry->kind, lease_entry_stamp(entry));
 	}
 	lease_judge(&holder, bond, entry->deadline_us, since_us, now_us);
+	if (lease_entry_is_leaving(entry))
+		holder.life = LEASE_LEAVING;
 	return holder;
 }

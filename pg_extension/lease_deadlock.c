@@ -22,7 +22,7 @@
  * and a wait its serial, as long as it lasts.  What is left all existed at one
  * moment between the two looks.  And a true circle has existed since this waiter
  * joined, so both looks see all of it.  Neither look counts holds that are
- * over.
+ * over, or that end by themselves, having been released already.
  *
  * Most newcomers need not search.  If no holder or guard of the name waits, all
  * of them can go on and give it up to the waiters in line, finally to the
@@ -401,7 +401,7 @@ add_lease(const VisitContext *visit, stuck_lease lease, uint64 token)
 	return l;
 }
 
-/* Look at a row: a lease counts if it is live and its owner waits. */
+/* Look at a row: a lease counts if its owner can end it, and waits. */
 static void
 visit_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		  void *context)
@@ -417,7 +417,7 @@ visit_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	if (!lease_same(lease_entry_name(entry), visit->text))
 		return;
 	holder = lease_bond_holder(search->db, entry, now_us);
-	if (lease_is_over(&holder, now_us))
+	if (!lease_is_owned(&holder, now_us))
 		return;
 	if (visit->again)
 	{
@@ -625,7 +625,7 @@ typedef struct HoldersContext
 	bool		wait;			/* one of them waits */
 } HoldersContext;
 
-/* Look at a row: does its owner wait, if it is live? */
+/* Look at a row: does its owner wait, if that can end it? */
 static void
 look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
@@ -636,7 +636,7 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 	if (holders->wait || !lease_same(lease_entry_name(entry), holders->name))
 		return;
 	holder = lease_bond_holder(holders->db, entry, holders->now_us);
-	holders->wait = !lease_is_over(&holder, holders->now_us) &&
+	holders->wait = lease_is_owned(&holder, holders->now_us) &&
 		lease_queue_owner_waits(holder.owner);
 }
 

@@ -377,7 +377,8 @@ add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
 		if (guard != NULL)
 			add_pid(set, guard->pid, guard->guarding_role);
 		else
-			add_pid(set, BackendPidGetProc(entry->pid) != NULL ?
+			add_pid(set, !lease_entry_is_leaving(entry) &&
+					BackendPidGetProc(entry->pid) != NULL ?
 					entry->pid : 0, entry->role);
 	}
 	for (int i = 0; i < count; i++)
@@ -392,7 +393,8 @@ add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
 /*
  * The processes that a waiter waits for: those that took the leases in its way,
  * or guard them, or wait ahead of it. 0 stands for a process whose connection
- * has ended while the lease goes on, and for those that the caller may not see.
+ * has ended while the lease goes on, for one that has released the lease with
+ * effect later, and for those that the caller may not see.
  * A waiter that it may not see seems not to wait.  One that waits for any of
  * several names waits for those of each.
  */

@@ -108,6 +108,8 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 		entry->name_length == 0 || entry->owner_length == 0 ||
 		entry->mode < LEASE_MODE_FIRST || entry->mode > LEASE_MODE_LAST ||
 		entry->kind < LEASE_KIND_FIRST || entry->kind > LEASE_KIND_LAST ||
+		(entry->flags & ~LEASE_ENTRY_FLAGS) != 0 ||
+		(lease_entry_is_leaving(entry) && entry->kind != LEASE_PLAIN) ||
 		entry->version == 0 || entry->version > LEASE_VERSION_MAX ||
 		entry->token == 0 || entry->token > LEASE_TOKEN_MAX ||
 		entry->deadline_us <= 0 || entry->deadline_us > LEASE_DEADLINE_MAX ||

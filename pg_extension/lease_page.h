@@ -120,7 +120,7 @@ typedef struct LeaseEntry
 	uint64		token;
 	int64		deadline_us;	/* lease clock; LEASE_SESSION and
 								 * LEASE_TRANSACTION: the time to live */
-	TimestampTz acquired_at;	/* wall clock, for show; odd: see below */
+	TimestampTz acquired_at;	/* wall clock, for show */
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
 	uint8		mode;			/* a lease_mode */
@@ -130,30 +130,25 @@ typedef struct LeaseEntry
 	uint8		application_length;
 	uint8		address_length;
 	uint8		kind;			/* a lease_kind */
+	uint8		flags;			/* of those below; 0 in a new row */
 	char		data[FLEXIBLE_ARRAY_MEMBER];
 } LeaseEntry;
 
 /*
- * Whether a repeated request id was answered with the row's only hold.  Then
- * the call that took the hold, and failed, must not give it back any more.  The
- * last bit of the time of the grant says so: 0 in a new row.
+ * A repeated request id was answered with the row's only hold.  So the call that
+ * took the hold, and failed, must not give it back any more.
  */
-static inline TimestampTz
-lease_entry_time(TimestampTz now)
-{
-	return now & ~INT64CONST(1);
-}
+#define LEASE_ENTRY_REPEATED	0x01
+
+/* A plain lease that was released with effect at its deadline. */
+#define LEASE_ENTRY_LEAVING		0x02
+
+#define LEASE_ENTRY_FLAGS		(LEASE_ENTRY_REPEATED | LEASE_ENTRY_LEAVING)
 
 static inline bool
-lease_entry_is_repeated(const LeaseEntry *entry)
+lease_entry_is_leaving(const LeaseEntry *entry)
 {
-	return (entry->acquired_at & 1) != 0;
-}
-
-static inline void
-lease_entry_set_repeated(LeaseEntry *entry)
-{
-	entry->acquired_at |= 1;
+	return (entry->flags & LEASE_ENTRY_LEAVING) != 0;
 }
 
 /* No lease clock gets near this, and it can still be shown as a timestamp. */

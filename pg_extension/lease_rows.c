@@ -565,10 +565,11 @@ make_entry(LeaseCall *call, const lease_holder *holder,
 	entry->token = holder->token;
 	entry->kind = holder->kind;
 	entry->deadline_us = entry_deadline(call, holder);
-	entry->acquired_at = lease_entry_time(GetCurrentTimestamp());
+	entry->acquired_at = GetCurrentTimestamp();
 	entry->role = requester->role;
 	entry->pid = requester->pid;
 	entry->mode = holder->mode;
+	entry->flags = 0;
 	put_strings(buffer, call->name, holder->owner, holder->request,
 				application, address, requester->stamp);
 }
@@ -588,8 +589,8 @@ update_entry(LeaseCall *call, const LeaseEntry *old,
 	if (old->kind != LEASE_PLAIN)
 		stamp = lease_entry_stamp(old);
 	entry->deadline_us = entry_deadline(call, holder);
-	if (holder->repeated)
-		lease_entry_set_repeated(entry);
+	entry->flags = (holder->repeated ? LEASE_ENTRY_REPEATED : 0) |
+		(holder->life == LEASE_LEAVING ? LEASE_ENTRY_LEAVING : 0);
 	put_strings(buffer, lease_entry_name(old), lease_entry_owner(old),
 				holder->request, lease_entry_application(old),
 				lease_entry_address(old), stamp);

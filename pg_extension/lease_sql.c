@@ -48,6 +48,7 @@ PG_FUNCTION_INFO_V1(dlock_renew);
 PG_FUNCTION_INFO_V1(dlock_renew_all);
 PG_FUNCTION_INFO_V1(dlock_renew_many);
 PG_FUNCTION_INFO_V1(dlock_release);
+PG_FUNCTION_INFO_V1(dlock_release_after);
 PG_FUNCTION_INFO_V1(dlock_release_all);
 PG_FUNCTION_INFO_V1(dlock_release_many);
 PG_FUNCTION_INFO_V1(dlock_downgrade);
@@ -123,18 +124,25 @@ check_longest(int64 time_us, const char *what)
 	return time_us;
 }
 
+/* A time from now at which a lease is to end, in microseconds. */
+static int64
+get_time_to_end(FunctionCallInfo fcinfo, int argument, const char *what)
+{
+	int64		time_us;
+
+	check_not_null(fcinfo, argument, what);
+	time_us = check_longest(PG_GETARG_INT64(argument), what);
+	if (!lease_check_ttl(time_us))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be greater than 0", what)));
+	return time_us;
+}
+
 static int64
 get_ttl(FunctionCallInfo fcinfo, int argument)
 {
-	int64		ttl_us;
-
-	check_not_null(fcinfo, argument, "ttl");
-	ttl_us = check_longest(PG_GETARG_INT64(argument), "ttl");
-	if (!lease_check_ttl(ttl_us))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("ttl must be greater than 0")));
-	return ttl_us;
+	return get_time_to_end(fcinfo, argument, "ttl");
 }
 
 /* The token to match.  UINT64_MAX stands for no valid token; it matches none. */
@@ -235,6 +243,13 @@ check_misuse(lease_bytes name, const lease_request *request,
 				 errmsg("owner \"%s\" holds permits of \"%s\", which cannot be downgraded",
 						shown_owner, shown_name),
 				 errhint("Release permits instead.")));
+	if (answer->outcome == LEASE_IS_BOUND)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("owner \"%s\" holds \"%s\" as a %s lease, which cannot be released later",
+						shown_owner, shown_name,
+						lease_kind_name(answer->held_kind)),
+				 errhint("Release it at once.")));
 	if (answer->outcome == LEASE_TOO_MANY_HOLDS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -350,6 +365,8 @@ guard(lease_bytes name, lease_bytes owner, uint64 token)
 					pnstrdup(owner.data, owner.length),
 					pnstrdup(name.data, name.length)),
 			 holder == NULL ? errdetail("Nobody holds it.") :
+			 lease_entry_is_leaving(holder) ?
+			 errdetail("It was released, and stays taken for a while.") :
 			 !lease_privilege_may_see(holder->role) ?
 			 errdetail("Somebody else holds it.") :
 			 errdetail("Owner \"%s\" holds it with token %llu.",
@@ -734,6 +751,7 @@ change_held(FunctionCallInfo fcinfo, lease_bytes name,
 		case LEASE_NOT_YOURS:
 			PG_RETURN_BOOL(false);
 		case LEASE_IS_PERMIT:
+		case LEASE_IS_BOUND:
 			check_misuse(name, request, &answer);
 			pg_unreachable();
 		default:
@@ -765,6 +783,19 @@ dlock_release(PG_FUNCTION_ARGS)
 	if (PG_NARGS() > 3)
 		request.holds = get_number(fcinfo, 3, "holds");
 	check_may_change("dlock_release()");
+	return change_held(fcinfo, name, &request);
+}
+
+Datum
+dlock_release_after(PG_FUNCTION_ARGS)
+{
+	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
+	lease_request request = {.op = LEASE_DROP_AFTER};
+
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.ttl_us = get_time_to_end(fcinfo, 2, "after");
+	request.token = lease_sql_token(fcinfo, 3);
+	check_may_change("dlock_release_after()");
 	return change_held(fcinfo, name, &request);
 }
 

@@ -126,12 +126,14 @@ lease_store_count(const LeaseCall *call, const LeaseAnswer *answer)
 			if (call->request.op == LEASE_RENEW)
 				lease_count(db, LEASE_COUNT_RENEWALS_LOST, 1);
 			break;
-		case LEASE_DELAYED:		/* counts when it is removed */
+		case LEASE_DELAYED:		/* these count when they are removed */
+		case LEASE_WILL_END:
 		case LEASE_DOWNGRADED:
 		case LEASE_UPGRADE:
 		case LEASE_MIXED:
 		case LEASE_MIXED_KINDS:
 		case LEASE_IS_PERMIT:
+		case LEASE_IS_BOUND:
 		case LEASE_TOO_MANY_HOLDS:
 		case LEASE_NO_TOKENS:
 			break;
@@ -208,7 +210,8 @@ lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
 		if (call->holders[i].life == LEASE_BOUND)
 			answer->retry_us = Min(answer->retry_us,
 								   call->now_us + LEASE_LOOK_INTERVAL_US);
-	if (result.outcome == LEASE_REPLAYED)
+	/* a repetition is answered when what it repeats is durable */
+	if (result.outcome == LEASE_REPLAYED || result.outcome == LEASE_WILL_END)
 		call->lsn = Max(call->lsn, call->places[mine].lsn);
 	return result;
 }

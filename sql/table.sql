@@ -19,7 +19,7 @@ INSERT INTO dlock_private.lease_table SELECT * FROM before;
 INSERT INTO dlock_private.lease_table (name) VALUES ('x') ON CONFLICT DO NOTHING;
 MERGE INTO dlock_private.lease_table l USING before b ON l.name = b.name WHEN MATCHED THEN DELETE;
 COPY dlock_private.lease_table FROM stdin;
-x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
+x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	\N	10	1	x	\N	\N
 \.
 SET session_replication_role = replica;
 INSERT INTO dlock_private.lease_table (name) VALUES ('x');
@@ -43,7 +43,7 @@ ROLLBACK;
 BEGIN;
 ALTER TABLE dlock_private.lease_table DISABLE TRIGGER refuse_change;
 COPY dlock_private.lease_table FROM stdin;
-x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	10	1	x	\N	\N
+x	x	exclusive	1	1	2000-01-01	2030-01-01	\N	\N	\N	10	1	x	\N	\N
 \.
 ROLLBACK;
 BEGIN;

@@ -68,6 +68,7 @@ $$, ARRAY[
 	'dlock_renew_many(names text[], owner text, ttl dlock_duration, tokens bigint[] DEFAULT NULL::bigint[]) SETOF text c volatile unsafe',
 	'dlock_release_many(names text[], owner text, tokens bigint[] DEFAULT NULL::bigint[]) SETOF text c volatile unsafe',
 	'dlock_release(name text, owner text, token bigint, holds integer) boolean c volatile unsafe',
+	'dlock_release_after(name text, owner text, after dlock_duration, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_downgrade(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_release(name text, owner text, token bigint DEFAULT NULL::bigint) boolean c volatile unsafe',
 	'dlock_release_all(owner text) bigint c volatile unsafe',

@@ -13,7 +13,7 @@ SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock.locks' ORDER BY attnum $$, ARRAY[
 	'name text', 'owner text', 'mode text', 'version integer', 'token bigint',
 	'acquired_at timestamp with time zone', 'expires_at timestamp with time zone',
-	'remaining double precision', 'guarded boolean',
+	'remaining double precision', 'guarded boolean', 'leaving boolean',
 	'role name', 'pid integer', 'application_name text', 'client_addr text'
 ], 'columns of dlock.locks');
 SELECT results_eq(
@@ -32,7 +32,7 @@ SELECT results_eq(
 	$$ SELECT description FROM columns WHERE relation = 'dlock_private.lease_table' ORDER BY attnum $$, ARRAY[
 	'name text', 'owner text', 'mode text', 'version integer', 'token bigint',
 	'acquired_at timestamp with time zone', 'expires_at timestamp with time zone',
-	'remaining double precision', 'guarded boolean',
+	'remaining double precision', 'guarded boolean', 'leaving boolean',
 	'role oid', 'pid integer', 'application_name text', 'client_addr text', 'request text'
 ], 'columns of dlock_private.lease_table');
 

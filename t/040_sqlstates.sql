@@ -33,6 +33,7 @@ INSERT INTO calls VALUES
 	('SELECT dlock_release({name}, {owner}, 1, {holds})'),
 	('SELECT dlock_release_many(ARRAY[{name}], {owner})'),
 	('SELECT dlock_release_many({any}, {owner}, {tokens})'),
+	('SELECT dlock_release_after({name}, {owner}, {ttl})'),
 	('SELECT dlock_downgrade({name}, {owner})'),
 	('SELECT dlock_release_all({owner})'),
 	('SELECT dlock_owner({name})'),
@@ -106,7 +107,7 @@ $$;
 SELECT throws_ok(pg_temp.filled(replace(call, argument, value)), state, NULL,
 	pg_temp.filled(replace(call, argument, value)) || ' is ' || state)
 FROM calls JOIN wrong ON strpos(call, argument) > 0;
-SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 517::bigint, 'all were tried');
+SELECT is((SELECT count(*) FROM calls JOIN wrong ON strpos(call, argument) > 0), 533::bigint, 'all were tried');
 SELECT is_empty('SELECT name FROM dlock.locks WHERE name IN (''m'', ''n'')', 'and none took a lease');
 SELECT is_empty('SELECT name FROM dlock.waiters', 'nor waits');
 
@@ -127,6 +128,8 @@ SELECT is(dlock_release_all('o'), 1::bigint, 'and takes nothing');
 SELECT isnt(dlock_acquire_session('s', 'o', 60), NULL, 'a session lease');
 SELECT isnt(dlock_acquire_xact('x', 'o', 60), NULL, 'a transaction lease');
 SELECT isnt(dlock_acquire('p', 'o', 60), NULL, 'a plain lease');
+SELECT throws_ok(format('SELECT dlock_release_after(%L, ''o'', 60)', n), '55000', NULL, n || ' is not released later')
+FROM (VALUES ('s'), ('x')) v (n);
 SELECT throws_ok(format('SELECT %s(%L, ''o'', 60)', f, n), '55000', NULL, f || ' does not mix with ' || n)
 FROM (VALUES ('dlock_acquire', 's'), ('dlock_acquire', 'x'), ('dlock_acquire_shared', 's'),
 	('dlock_acquire_session', 'x'), ('dlock_acquire_session', 'p'),

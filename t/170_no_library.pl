@@ -73,6 +73,7 @@ for my $call (
 	q{dlock_downgrade('held', 'me')},
 	q{dlock_renew_many('{held}', 'me', 60)},
 	q{dlock_release_many('{held}', 'me')},
+	q{dlock_release_after('held', 'me', 60)},
 	q{dlock_remaining('held', 'me')},
 	q{dlock_renew('held', 'me', 60)},
 	q{dlock_renew_all('me', 60)},
