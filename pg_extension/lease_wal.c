@@ -356,7 +356,7 @@ lease_wal_flush(XLogRecPtr lsn)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("canceled while waiting for a lease to be replicated"),
-				 errdetail("The lease may have been taken or renewed, but may not be on a synchronous standby."),
+				 errdetail("The lease may have been taken or changed, but may not be on a synchronous standby."),
 				 errhint("Retry with the same request id, or release.")));
 }
 

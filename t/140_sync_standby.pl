@@ -91,6 +91,7 @@ my ($twice) = ask(q{SELECT max(dlock_acquire('twice', 'me', 3600))
 my ($many) =
   ask(q{SELECT count(dlock_acquire('many ' || i, 'leaver', 3600))
 	FROM generate_series(1, 3) AS i});
+my ($leaving) = ask(q{SELECT dlock_acquire('leaving', 'me', 3600)});
 ok($held && $twice && $many == 3, 'with the standby there are answers');
 
 $standby->stop;
@@ -107,6 +108,8 @@ waits(q{SELECT dlock_acquire_permit('some', 'me', 3600, 2, 0, 'request 4')},
 	'acquire_permit, timeout');
 waits(q{SELECT dlock_renew('held', 'me', 7200)}, 'renew, timeout');
 waits(q{SELECT dlock_renew_all('me', 7200)}, 'renew_all, timeout');
+waits(qq{SELECT dlock_release_after('leaving', 'me', 7200, $leaving)}, 'release_after, timeout');
+waits(qq{SELECT dlock_release_after('leaving', 'me', 7200, $leaving)}, 'its retry, which changes nothing, timeout');
 for my $level ('remote_apply', 'remote_write')
 {
 	waits(
