@@ -149,11 +149,9 @@ is_alive(lease_kind kind, LeaseStamp stamp)
 
 /* The state of what an entry is bound to, and since when. */
 static lease_bond
-find_bond(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us,
-		  int64 *since_us)
+find_bond(LeaseDatabase *db, const LeaseEntry *entry, LeaseStamp stamp,
+		  int64 now_us, int64 *since_us)
 {
-	LeaseStamp	stamp = lease_entry_stamp(entry);
-
 	*since_us = now_us;
 	if (db == NULL || db->file == InvalidRelFileNumber || RecoveryInProgress())
 		return LEASE_BOND_THERE;
@@ -192,6 +190,7 @@ lease_holder
 lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 {
 	lease_bond	bond = LEASE_BOND_THERE;
+	LeaseBinding binding = {{0, 0}, 0};
 	int64		since_us = now_us;
 	lease_holder holder = {
 		.owner = lease_entry_owner(entry),
@@ -208,10 +207,11 @@ lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 
 	if (entry->kind != LEASE_PLAIN)
 	{
-		bond = find_bond(db, entry, now_us, &since_us);
-		holder.elsewhere = !is_mine(entry->kind, lease_entry_stamp(entry));
+		binding = lease_entry_binding(entry);
+		bond = find_bond(db, entry, binding.stamp, now_us, &since_us);
+		holder.elsewhere = !is_mine(entry->kind, binding.stamp);
 	}
-	lease_judge(&holder, bond, entry->deadline_us, since_us, now_us);
+	lease_judge(&holder, bond, binding.ttl_us, since_us, now_us);
 	if (lease_entry_is_leaving(entry))
 		holder.life = LEASE_LEAVING;
 	return holder;

@@ -110,6 +110,8 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 		entry->kind < LEASE_KIND_FIRST || entry->kind > LEASE_KIND_LAST ||
 		(entry->flags & ~LEASE_ENTRY_FLAGS) != 0 ||
 		(lease_entry_is_leaving(entry) && entry->kind != LEASE_PLAIN) ||
+		(entry->kind != LEASE_PLAIN &&
+		 !lease_check_ttl(lease_entry_binding(entry).ttl_us)) ||
 		entry->version == 0 || entry->version > LEASE_VERSION_MAX ||
 		entry->token == 0 || entry->token > LEASE_TOKEN_MAX ||
 		entry->deadline_us <= 0 || entry->deadline_us > LEASE_DEADLINE_MAX ||
@@ -271,7 +273,7 @@ lease_page_delete(LeaseChange *change, Page page, OffsetNumber offset)
 
 /*
  * Replace an entry by one of the same size, noting the bytes that differ; or by
- * a smaller one, when a lease that its session left behind loses its stamp.
+ * a smaller one, when a lease that its session left behind loses its binding.
  */
 void
 lease_page_overwrite(LeaseChange *change, Page page, OffsetNumber offset,

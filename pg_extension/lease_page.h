@@ -109,9 +109,17 @@ typedef struct LeaseStamp
 	uint32		serial;			/* of its session or transaction */
 } LeaseStamp;
 
+/* What the row of a lease that ends with its session or transaction says of that. */
+typedef struct LeaseBinding
+{
+	LeaseStamp	stamp;
+	int64		ttl_us;			/* the time to live, which counts once the
+								 * session or transaction is gone */
+} LeaseBinding;
+
 /*
  * One holder.  The strings follow each other in data, without terminators;
- * after them, where the kind is not LEASE_PLAIN, a LeaseStamp, unaligned.
+ * after them, where the kind is not LEASE_PLAIN, a LeaseBinding, unaligned.
  */
 typedef struct LeaseEntry
 {
@@ -119,7 +127,8 @@ typedef struct LeaseEntry
 	uint32		version;		/* holds, or permits */
 	uint64		token;
 	int64		deadline_us;	/* lease clock; LEASE_SESSION and
-								 * LEASE_TRANSACTION: the time to live */
+								 * LEASE_TRANSACTION: it will end no sooner
+								 * than this, or at an event */
 	TimestampTz acquired_at;	/* wall clock, for show */
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
@@ -159,7 +168,7 @@ lease_entry_is_leaving(const LeaseEntry *entry)
 
 /* The size of an entry whose strings have so many bytes, at most. */
 #define LEASE_ENTRY_SIZE_MAX(strings) \
-	MAXALIGN(offsetof(LeaseEntry, data) + (strings) + sizeof(LeaseStamp))
+	MAXALIGN(offsetof(LeaseEntry, data) + (strings) + sizeof(LeaseBinding))
 
 /*
  * The largest entry that a page can hold, whatever wrote it: the lengths of its
@@ -265,17 +274,18 @@ static inline Size
 lease_entry_size(const LeaseEntry *entry)
 {
 	return MAXALIGN(offsetof(LeaseEntry, data) + lease_entry_strings(entry) +
-					(entry->kind == LEASE_PLAIN ? 0 : sizeof(LeaseStamp)));
+					(entry->kind == LEASE_PLAIN ? 0 : sizeof(LeaseBinding)));
 }
 
-/* The stamp of an entry that is not plain. */
-static inline LeaseStamp
-lease_entry_stamp(const LeaseEntry *entry)
+/* What an entry that is not plain is bound to. */
+static inline LeaseBinding
+lease_entry_binding(const LeaseEntry *entry)
 {
-	LeaseStamp	stamp;
+	LeaseBinding binding;
 
-	memcpy(&stamp, entry->data + lease_entry_strings(entry), sizeof(stamp));
-	return stamp;
+	memcpy(&binding, entry->data + lease_entry_strings(entry),
+		   sizeof(binding));
+	return binding;
 }
 
 static inline lease_bytes

@@ -223,7 +223,7 @@ find_standing(LeaseCall *call, Oid role)
 static bool
 is_bound_to(const LeaseEntry *entry, const LeaseWaiter *waiter)
 {
-	LeaseStamp	stamp = lease_entry_stamp(entry);
+	LeaseStamp	stamp = lease_entry_binding(entry).stamp;
 
 	return entry->kind == waiter->kind && stamp.slot == waiter->stamp.slot &&
 		stamp.serial == waiter->stamp.serial;
@@ -513,11 +513,11 @@ append_string(LeaseEntryBuffer *buffer, char **ptr, lease_bytes string)
 	return length;
 }
 
-/* Fill in an entry's strings, stamp and padding; its kind is set. */
+/* Fill in an entry's strings, binding and padding; its kind is set. */
 static void
 put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 			lease_bytes request, lease_bytes application, lease_bytes address,
-			LeaseStamp stamp)
+			LeaseBinding binding)
 {
 	LeaseEntry *entry = &buffer->entry;
 	char	   *ptr = entry->data;
@@ -529,20 +529,19 @@ put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 	entry->address_length = append_string(buffer, &ptr, address);
 	if (entry->kind != LEASE_PLAIN)
 		(void) append_string(buffer, &ptr, (lease_bytes) {
-			(char *) &stamp, sizeof(stamp)
+			(char *) &binding, sizeof(binding)
 		});
 	memset(ptr, 0, (char *) entry + lease_entry_size(entry) - ptr);
 }
 
-/*
- * What an entry says of a holder's deadline; if something else ends the lease,
- * its time to live instead.
- */
-static int64
-entry_deadline(const LeaseCall *call, const lease_holder *holder)
+/* What a holder's entry says of its binding, which counts if it is not plain. */
+static LeaseBinding
+entry_binding(const LeaseCall *call, const lease_holder *holder,
+			  LeaseStamp stamp)
 {
-	return holder->kind == LEASE_PLAIN ? holder->deadline_us :
-		Max(holder->deadline_us - call->now_us, 1);
+	return (LeaseBinding) {
+		stamp, Max(holder->deadline_us - call->now_us, 1)
+	};
 }
 
 /* Make the entry of a holder that the core has added. */
@@ -564,14 +563,15 @@ make_entry(LeaseCall *call, const lease_holder *holder,
 	entry->version = holder->version;
 	entry->token = holder->token;
 	entry->kind = holder->kind;
-	entry->deadline_us = entry_deadline(call, holder);
+	entry->deadline_us = holder->deadline_us;
 	entry->acquired_at = GetCurrentTimestamp();
 	entry->role = requester->role;
 	entry->pid = requester->pid;
 	entry->mode = holder->mode;
 	entry->flags = 0;
 	put_strings(buffer, call->name, holder->owner, holder->request,
-				application, address, requester->stamp);
+				application, address,
+				entry_binding(call, holder, requester->stamp));
 }
 
 /* Make the new entry of a holder that the core has updated. */
@@ -587,13 +587,14 @@ update_entry(LeaseCall *call, const LeaseEntry *old,
 	entry->mode = holder->mode;
 	entry->kind = holder->kind;
 	if (old->kind != LEASE_PLAIN)
-		stamp = lease_entry_stamp(old);
-	entry->deadline_us = entry_deadline(call, holder);
+		stamp = lease_entry_binding(old).stamp;
+	entry->deadline_us = holder->deadline_us;
 	entry->flags = (holder->repeated ? LEASE_ENTRY_REPEATED : 0) |
 		(holder->life == LEASE_LEAVING ? LEASE_ENTRY_LEAVING : 0);
 	put_strings(buffer, lease_entry_name(old), lease_entry_owner(old),
 				holder->request, lease_entry_application(old),
-				lease_entry_address(old), stamp);
+				lease_entry_address(old),
+				entry_binding(call, holder, stamp));
 }
 
 /* Lock the page of a row, which may be the bucket. */

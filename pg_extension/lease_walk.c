@@ -33,34 +33,9 @@ typedef struct WalkContext
 {
 	LeaseCall  *call;
 	int64		target_us;		/* LEASE_RENEW: the new deadline */
-	BlockNumber first_new_block;	/* where splits during the walk put rows */
-	List	   *renewed;		/* session leases, as LeaseEntry * */
 	List	   *unserved;		/* names whose queues are to be served */
 	uint64		affected;
 } WalkContext;
-
-/*
- * Say whether a walk has renewed an entry that is bound to a session, whose row
- * does not tell.  Only a split after the start can have moved it here.
- */
-static bool
-is_renewed(WalkContext *walk, Buffer buffer, const LeaseEntry *entry)
-{
-	ListCell   *cell;
-
-	if (BufferGetBlockNumber(buffer) >= walk->first_new_block)
-		foreach(cell, walk->renewed)
-		{
-			const LeaseEntry *renewed = lfirst(cell);
-
-			/* tokens are unique only among those of a name */
-			if (renewed->token == entry->token &&
-				lease_same(lease_entry_name(renewed),
-						   lease_entry_name(entry)))
-				return true;
-		}
-	return false;
-}
 
 /* Gather the rows of the walk's owner that its request changes. */
 static void
@@ -75,11 +50,8 @@ gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		return;
 
 	/* A split may bring a row that we have renewed before us again. */
-	if (call->request.op == LEASE_RENEW && entry->kind == LEASE_PLAIN &&
+	if (call->request.op == LEASE_RENEW &&
 		entry->deadline_us == walk->target_us)
-		return;
-	if (call->request.op == LEASE_RENEW && entry->kind != LEASE_PLAIN &&
-		is_renewed(walk, buffer, entry))
 		return;
 
 	holder = lease_rows_add(call, buffer, offset, entry);
@@ -101,9 +73,8 @@ gather_over(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 }
 
 /*
- * Before the rows of a bucket are written, remember what is needed after: the
- * names with waiters, and the session leases renewed.  The queues are set due,
- * in case we fail before we serve them.
+ * Before the rows of a bucket are written, remember the names with waiters.  Their
+ * queues are set due, in case we fail before we serve them.
  */
 static void
 note_walked(WalkContext *walk, Buffer bucket)
@@ -113,21 +84,15 @@ note_walked(WalkContext *walk, Buffer bucket)
 	for (size_t i = 0; i < call->count; i++)
 	{
 		LeaseEntry *entry = lease_rows_entry(call, bucket, i);
-		bool		renewed = call->request.op == LEASE_RENEW &&
-			entry->kind != LEASE_PLAIN;
-		bool		awaited = lease_queue_is_used(call->db->database,
-												  entry->hash);
 
-		if (renewed)
-			walk->renewed = lappend(walk->renewed, entry);
-		if (awaited)
+		if (!lease_queue_is_used(call->db->database, entry->hash))
 		{
-			walk->unserved = lappend(walk->unserved, entry);
-			lease_queue_make_due(call->db->database, entry->hash,
-								 lease_entry_name(entry));
-		}
-		if (!renewed && !awaited)
 			pfree(entry);
+			continue;
+		}
+		walk->unserved = lappend(walk->unserved, entry);
+		lease_queue_make_due(call->db->database, entry->hash,
+							 lease_entry_name(entry));
 	}
 }
 
@@ -218,7 +183,6 @@ lease_walk_owner(const lease_request *request)
 	walk = (WalkContext) {
 		.call = &call,
 		.target_us = lease_clock_now(call.db) + request->ttl_us,
-		.first_new_block = lease_trie_blocks(call.rel),
 	};
 	while (block < (blocks = lease_trie_blocks(call.rel)))
 	{
