@@ -58,6 +58,7 @@ enum option_kind
 	OPTION_NAME,				/* the same; see check_name() */
 	OPTION_COUNT,				/* a whole number from 1 on; int64_t, but an int32_t fits */
 	OPTION_TOKEN,				/* the same, and any int64_t */
+	OPTION_STATUS,				/* for set_own_status(), at once; no value */
 	OPTION_DURATION,			/* int64_t, microseconds; see dlock_parse_duration() */
 	OPTION_POSITIVE,			/* the same, above 0 */
 	OPTION_WAIT,				/* the same or "forever", which is -1 */

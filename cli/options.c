@@ -83,6 +83,7 @@ set_option(const struct option_spec *spec, const char *argument)
 			break;
 		case OPTION_COUNT:
 		case OPTION_TOKEN:
+		case OPTION_STATUS:
 			errno = 0;
 			count = strtoll(argument, &end, 10);
 			if (!isdigit((unsigned char) *argument) || *end != '\0' || count < 1)
@@ -90,7 +91,12 @@ set_option(const struct option_spec *spec, const char *argument)
 						 argument);
 			if (errno != 0 || (spec->kind == OPTION_COUNT && count > INT32_MAX))
 				end_with(STATUS_USAGE, "--%s: the number is too large", spec->name);
-			*(int64_t *) spec->value = count;
+			if (spec->kind != OPTION_STATUS)
+				*(int64_t *) spec->value = count;
+			else if (count > 255)
+				end_with(STATUS_USAGE, "--%s must be 1 to 255", spec->name);
+			else
+				set_own_status((int) count);	/* for what is wrong with later options, too */
 			break;
 		case OPTION_WAIT:
 			if (strcmp(argument, "forever") == 0)

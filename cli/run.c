@@ -32,7 +32,6 @@ run_command(int argc, char **argv)
 	bool		shared = false;
 	bool		quiet = false;
 	int64_t		permits = 0;
-	int64_t		status = 0;
 	int64_t		ttl_us = 30000000;
 	int64_t		wait_us = 0;
 	int64_t		keep_us = 0;
@@ -50,7 +49,7 @@ run_command(int argc, char **argv)
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
 		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
 		{"timeout", 0, OPTION_POSITIVE, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
-		{"own-status", 'E', OPTION_COUNT, &status, "N", "end with N, not 64 to 77, if the status is not COMMAND's"},
+		{"own-status", 'E', OPTION_STATUS, NULL, "N", "end with N, not 64 to 77, if the status is not COMMAND's"},
 		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
 		URL_OPTION(&url),
 		{0}
@@ -82,9 +81,6 @@ run_command(int argc, char **argv)
 		end_with(STATUS_USAGE, "there is no command; see dlock run --help");
 	if (shared && permits)
 		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
-	if (status > 255)
-		end_with(STATUS_USAGE, "--own-status must be 1 to 255");
-	set_own_status((int) status);
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
 		end_with(STATUS_USAGE, "--on-lost is \"term\" or \"warn\"");
 

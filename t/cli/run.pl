@@ -103,7 +103,11 @@ sub statuses
 	$run = ends_with(99, 'an account that may not log in', { url => url(undef, 'nobody_of_that_name') }, 'run', '-E99', 'x', '--', 'true');
 	$run = ends_with(99, 'a wrong URL', { no_url => 1 }, 'run', '-E99', '--url', 'http://x', 'x', '--', 'true');
 	$run = ends_with(127, 'no command is told as a shell does', 'run', '-E', 99, 'own', '--', '/no/such');
-	$run = ends_with(64, "an own status of $_", 'run', '-E', $_, 'own', '--', 'true') for 0, 256, 'x';
+	for my $wrong ([qw(--ttl x own true)], [qw(--nonsense own true)], [qw(--all own)], [qw(own)], [])
+	{
+		$run = ends_with(99, "with its own status: @$wrong", 'run', '-E', 99, @$wrong);
+	}
+	$run = ends_with(64, "an own status of $_", 'run', '-E', $_, 'own', '--', 'true') for 0, 256, 'x', '9' x 20;
 
 	for my $wrong (
 		[qw(run)], [qw(run x)], [qw(run x --)], [qw(run --ttl x x true)], [qw(run --ttl 0 x true)], [qw(run --timeout 0 x true)],
