@@ -28,6 +28,9 @@ static struct sockaddr_un address;
 static socklen_t address_length;
 static int	notify_socket = -1;
 
+/* We do not say so more often than this, whatever is asked for. */
+#define ALIVE_INTERVAL_MIN_US	INT64_C(10000)
+
 /* How often to say that all is well, and when next; 0 and DLOCK_NEVER: not at all. */
 static int64_t alive_interval_us;
 static int64_t alive_due_us = DLOCK_NEVER;
@@ -45,8 +48,11 @@ prepare_alive(void)
 	if (interval == NULL || (pid != NULL && strtoimax(pid, NULL, 10) != getpid()))
 		return;
 	alive_interval_us = strtoimax(interval, NULL, 10) / 2;
-	if (alive_interval_us > 0)
-		alive_due_us = dlock_now_us();
+	if (alive_interval_us <= 0)
+		return;
+	if (alive_interval_us < ALIVE_INTERVAL_MIN_US)
+		alive_interval_us = ALIVE_INTERVAL_MIN_US;
+	alive_due_us = dlock_now_us();
 }
 
 void

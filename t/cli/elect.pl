@@ -274,6 +274,15 @@ sub alive
 	is(join(' ', map { finish($_) } $elector, $other, $waiter), '0 0 0', 'they end');
 	is(scalar(() = errors($waiter) =~ /could not tell the service manager/g), 1, 'one that nobody hears says so once');
 
+	# asked for it each microsecond, it would use up a core; 100 of them 10 ms apart take
+	# a second, and longer on a busy machine
+	my $began = boot_time();
+	($elector, $heard) = $start->('four', WATCHDOG_USEC => 2);
+	ok(eventually(sub { $heard->() >= 100 }), 'one that is to say so without a pause');
+	cmp_ok(boot_time() - $began, '>', 0.5, 'makes one all the same');
+	kill 'TERM', $elector->{pid};
+	finish($elector);
+
 	# meant for another process
 	($elector, $heard) = $start->('three', WATCHDOG_PID => 1);
 	eventually(sub { output($elector) =~ /\n/ });
