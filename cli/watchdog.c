@@ -46,11 +46,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -64,6 +66,9 @@
 #define ORDER_RUN	'r'
 #define ORDER_GO	'g'
 #define ORDER_END	'e'
+
+/* So many bytes may be unread for the main process to get one more report of a stop. */
+#define UNREAD_MAX	16384
 
 /* How long to wait before counting the processes that must end again. */
 #define COUNT_PAUSE_MIN_US	INT64_C(2000)
@@ -192,7 +197,17 @@ static void
 report(const struct state *state, int kind, int value)
 {
 	struct watchdog_report message = {.kind = kind, .value = value};
+	int			unread = 0;
 
+	/*
+	 * A main process that does not run, while COMMAND is stopped and continued again
+	 * and again, leaves no room for the other reports, without which it waits for
+	 * ever.  When it goes on it looks at COMMAND itself, so one report of a stop is
+	 * as good as many.
+	 */
+	if (kind == WATCHDOG_STOPPED && ioctl(state->socket, SIOCOUTQ, &unread) == 0 &&
+		unread > UNREAD_MAX)
+		return;
 	/* a main process that is gone is noticed elsewhere */
 	(void) !send(state->socket, &message, sizeof(message),
 				 MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -247,6 +247,24 @@ sub signals
 	is(output($run), $wanted, 'signals are passed on');
 	is(finish($run), 5, 'the status is that of the command');
 
+	# more stops of the command than a dlock that stands still can be told of
+	$run = launch('run', '--ttl', '300', 'stops', '--', $^X, '-e', '$| = 1; print "ready\n"; sleep 100 while 1');
+	eventually(sub { output($run) =~ /ready/ });
+	my ($stopped) = children(watchdog_of($run));
+	freeze($run->{pid});
+	for (1 .. 500)
+	{
+		for my $signal (qw(STOP CONT))
+		{
+			kill $signal, $stopped;
+			select(undef, undef, undef, 0.002);    # for the watchdog to see each
+		}
+	}
+	kill 'TERM', $stopped;
+	eventually(sub { state_of($stopped) =~ /^Z?$/ });
+	thaw($run->{pid});
+	is(finish($run), 143, 'a dlock that stood still while its command was stopped many times learns of its end');
+
 	# those that are ignored from the start
 	$run = launch({ before => sub { $SIG{HUP} = 'IGNORE' } }, 'run', 'nohup', '--', 'sh', '-c', 'echo ready; sleep 0.3; echo done');
 	eventually(sub { output($run) =~ /ready/ });
