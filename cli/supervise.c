@@ -643,6 +643,31 @@ note_trouble(struct run *run, const dlock_error *error)
 			run->trouble);
 }
 
+/*
+ * COMMAND has ended, and the lease was not given back: the server could not be asked,
+ * or has answered that there was none any more.
+ */
+static void
+not_given_back(struct run *run, const dlock_event *event)
+{
+	const struct supervised *what = run->what;
+
+	if (event->error.error_class == DLOCK_NO_ERROR)
+	{
+		/* since the last renewal somebody else may have been granted it */
+		run->lost = true;
+		say("lost the lease on \"%s\": it had ended before the command did, with status %d",
+			name_of(what), WIFEXITED(run->status) ? WEXITSTATUS(run->status) :
+			128 + WTERMSIG(run->status));
+	}
+	else if (what->lease.keep_at_least_us > 0)
+		say("could not keep the lease on \"%s\": %s", name_of(what),
+			event->error.message);
+	else if (event->error.error_class != DLOCK_LOST)
+		say("could not give the lease on \"%s\" back, so it ends by its TTL: %s",
+			name_of(what), event->error.message);
+}
+
 static void
 handle_event(struct run *run, const dlock_event *event)
 {
@@ -693,11 +718,8 @@ handle_event(struct run *run, const dlock_event *event)
 			fail_acquire(run);
 			break;
 		case DLOCK_EVENT_RELEASED:
-			/* a lease that ends late harms nobody; one that ends too soon may */
-			if (what->lease.keep_at_least_us > 0 && run->exited && !run->lost &&
-				!event->given_back && event->error.error_class != DLOCK_NO_ERROR)
-				say("could not keep the lease on \"%s\": %s", name_of(what),
-					event->error.message);
+			if (run->exited && !run->lost && !event->given_back)
+				not_given_back(run, event);
 			break;				/* dlock_lease_is_done() says so too */
 	}
 }

@@ -356,8 +356,9 @@ typedef enum dlock_event_kind
 	/*
 	 * The release that dlock_lease_release() began has ended. given_back says
 	 * whether the server has confirmed that a hold was given back, or, with
-	 * keep_at_least_us, that it will be.  If not, the lease has ended before,
-	 * or it ends at its deadline; or nothing was held.
+	 * keep_at_least_us, that it will be.  If not, and there is an error, the lease
+	 * ends at its deadline; without an error it has ended before, or nothing was
+	 * held.
 	 */
 	DLOCK_EVENT_RELEASED,
 } dlock_event_kind;

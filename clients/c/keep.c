@@ -213,6 +213,8 @@ end_flight(keep *k)
 
 	if (asked == KEEP_ACQUIRE)
 		k->maybe_held = true;
+	if (asked == KEEP_RELEASE)
+		k->maybe_given_back = true;
 	k->asked = KEEP_AWAIT;
 	k->unwanted = false;
 	k->connected = false;
@@ -422,7 +424,9 @@ keep_answered(keep *k, keep_answer answer, int64_t token, int64_t now_us)
 		renew_answered(k, answer);
 	else
 	{
-		k->given_back = answer == KEEP_TRUE;
+		/* what a release without an answer has given back is gone now */
+		k->given_back = answer == KEEP_TRUE ||
+			(answer == KEEP_GONE && k->maybe_given_back);
 		k->maybe_held = false;
 		finish(k);
 	}

@@ -196,6 +196,7 @@ typedef struct keep
 	bool		unwanted;		/* the attempt under way is to be dropped */
 	bool		once;			/* one attempt, then the work ends */
 	bool		releasing;		/* tell its end */
+	bool		maybe_given_back;	/* a release that was sent has no answer */
 	bool		given_back;
 	/* What to tell, in the order of keep_action_kind. */
 	unsigned	tells;

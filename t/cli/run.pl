@@ -474,6 +474,32 @@ sub endings
 	is(finish($run), 70, 'one that is stopped');
 	like(output($run), qr/bye/, 'goes on to end in order');
 
+	# what is noticed only when it is given back
+	my $at_the_end = sub {
+		my ($name, $sql, @options) = @_;
+		my $go = scratch($name);
+		my $ended = launch('run', '--ttl', '300', @options, $name, '--', 'sh', '-c', "echo ready; until [ -e $go ]; do sleep 0.05; done; exit 6");
+		eventually(sub { output($ended) =~ /ready/ });
+		is(query($sql), 1, 'a lease is lost') if $sql;
+		write_text($go, '');
+		return $ended;
+	};
+	$run = $at_the_end->('evicted', q{SELECT dlock_force_release('evicted')});
+	is(finish($run), 70, 'just before the command ends');
+	says($run, qr/lost the lease on "evicted": it had ended before the command did, with status 6/, 'is told');
+	$run = $at_the_end->('evicted-too', q{SELECT dlock_force_release('evicted-too')}, '--on-lost', 'warn');
+	is(finish($run), 6, 'or only told');
+	says($run, qr/lost the lease on "evicted-too": .*/, 'if that is wanted');
+	is(finish($at_the_end->('orderly')), 6, 'one that is not lost');
+	my ($port, $network) = proxy();
+	my $go = scratch('silent');
+	$run = launch({ url => url($port) }, 'run', '--ttl', '300', 'silent', '--', 'sh', '-c', "echo ready; until [ -e $go ]; do sleep 0.05; done; exit 6");
+	eventually(sub { output($run) =~ /ready/ });
+	$network->('swallow');
+	write_text($go, '');
+	is(finish($run), 6, 'a server that is silent at the end');
+	says($run, qr/could not give the lease on "silent" back, so it ends by its TTL: .*/, 'is told');
+
 	my $forced;
 	for (1 .. 10)
 	{

@@ -144,6 +144,8 @@ static const script_case cases[] = {
 		HELD "at 1000 release > release unavailable > await until 1050 at 1050 > connect "
 		"connected > release unavailable at 1150 > connect until 2816 at 2817 > drop > await until 3017 at 5990 > connect until 6000 "
 		"at 6000 > drop > released not-back > done"},
+	{"what is gone at the second try was given back by the first",
+		HELD "at 1000 release > release unavailable at 1050 > connect connected > release gone > released back > done"},
 	{"it is not tried for longer than the lease lasts",
 		"ttl 3000 " HELD "at 900 > await release > release unavailable at 3000 > released not-back > done"},
 	{"a release without an answer is the last if others may have the owner",
