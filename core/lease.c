@@ -109,6 +109,29 @@ lease_merge_guard(lease_holder *holder, lease_mode mode, uint32_t holds)
 		holder->guarded = holds;
 }
 
+bool
+lease_join_crowd(lease_holder *crowd, const lease_holder *holder)
+{
+	if (holder->kind != LEASE_PLAIN || holder->guarded > 0)
+		return false;
+	if (crowd->version == 0)
+		*crowd = (lease_holder) {
+			.mode = holder->mode,
+			.kind = LEASE_PLAIN,
+			.life = LEASE_TIMED,
+			.standing = LEASE_STRANGER,
+			.deadline_us = INT64_MAX,
+		};
+	else if (crowd->mode != holder->mode)
+		return false;
+	/* no limit is larger, so that a sum cut off keeps out whom the sum would */
+	crowd->version += holder->version > LEASE_VERSION_MAX - crowd->version ?
+		LEASE_VERSION_MAX - crowd->version : holder->version;
+	if (holder->deadline_us < crowd->deadline_us)
+		crowd->deadline_us = holder->deadline_us;
+	return true;
+}
+
 /*
  * Say whether a holder is what is left of the lease of another transaction, whose
  * outcome cannot be seen yet.

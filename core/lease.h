@@ -27,8 +27,9 @@
  * nobody: no request but an eviction changes it.
  *
  * What the caller must ensure:
- * - all holders of the name are passed, live or over, in any order, under a
- *   lock that keeps them from changing until the result has been stored;
+ * - all holders of the name are passed, live or over, in any order, each by
+ *   itself or in a crowd (lease_join_crowd()), under a lock that keeps them from
+ *   changing until the result has been stored;
  * - now_us was read from the lease clock after that lock was taken;
  * - request->next_token is larger than every token ever granted on the name;
  * - strings and times to live have passed lease_check_string() and
@@ -516,6 +517,21 @@ extern void lease_judge(lease_holder *holder, lease_bond bond, int64_t ttl_us,
  */
 extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
 							  uint32_t holds);
+
+/*
+ * Add a holder to a crowd: one holder that stands for many, so that a request
+ * on a name with thousands of holders need not be shown each.  A crowd has
+ * their mode, the sum of their holds and their earliest deadline, and no owner
+ * and no token.  False, and nothing is added, if the holder is of another mode,
+ * bound to a session or transaction, or guarded.  The crowd is empty at first,
+ * all zero.
+ *
+ * lease_apply() and lease_find() answer the same, and change the same holders,
+ * when they are shown a crowd in place of its holders, as long as all of these
+ * are live, none has the request's owner, and the request is neither
+ * LEASE_EVICT nor LEASE_REAP.
+ */
+extern bool lease_join_crowd(lease_holder *crowd, const lease_holder *holder);
 
 /*
  * Find the holder that a request speaks for.

@@ -545,6 +545,45 @@ retry_fault(const lease_request *request, const lease_holder *before,
 }
 
 /*
+ * Check that a request is answered the same when crowds stand for the holders
+ * that it need not tell apart.  Of these, every fourth is left by itself.
+ */
+static inline const char *
+crowd_fault(const lease_request *request, const lease_holder *before,
+			size_t count, const lease_result *result, int64_t now_us)
+{
+	lease_holder crowds[LEASE_MODE_LAST + 1] = {0};
+	lease_holder *shown;
+	size_t		nshown = 0;
+	size_t		alike = 0;
+	lease_result answer;
+
+	if (request->op == LEASE_EVICT || request->op == LEASE_REAP)
+		return NULL;
+	shown = malloc(sizeof(lease_holder) * (count + LEASE_MODE_LAST + 2));
+	if (shown == NULL)
+		abort();
+	for (size_t i = 0; i < count; i++)
+	{
+		const lease_holder *h = &before[i];
+
+		if (h->deadline_us <= now_us ||
+			bytes_equal(h->owner, request->owner) || ++alike % 4 == 0 ||
+			!lease_join_crowd(&crowds[h->mode], h))
+			shown[nshown++] = *h;
+	}
+	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
+		if (crowds[mode].version > 0)
+			shown[nshown++] = crowds[mode];
+	answer = lease_apply(request, shown, nshown, now_us);
+	free(shown);
+	return answer.outcome == result->outcome && answer.token == result->token &&
+		answer.retry_us == result->retry_us &&
+		answer.changed == result->changed ? NULL :
+		"a crowd is answered otherwise than its holders";
+}
+
+/*
  * Check one call: "before" are the count holders that were passed, "after" is
  * the array as lease_apply() left it.  Returns NULL, or what is wrong.
  */
@@ -599,6 +638,9 @@ lease_step_fault(const lease_request *request, const lease_holder *before,
 	if (fault != NULL)
 		return fault;
 	fault = retry_fault(request, before, count, result, now_us);
+	if (fault != NULL)
+		return fault;
+	fault = crowd_fault(request, before, count, result, now_us);
 	if (fault != NULL)
 		return fault;
 	return live_set_fault(after, result->count, now_us);
