@@ -215,10 +215,13 @@ have_room(AllCall *all)
 
 		if (BufferIsValid(all->names[i].bucket))
 			needed = 0;
+		if (all->names[i].taken)
+			continue;
 		needed += row_size(call);
 		if (needed > ROOM_MAX)
 			continue;
-		room = lease_trie_find_room(call->rel, bucket, call->hash, needed);
+		room = lease_trie_find_room(call->rel, bucket, call->hash, needed,
+									call->roomiest);
 		if (BufferIsValid(room))
 		{
 			if (room != bucket)
@@ -252,7 +255,8 @@ take_all(AllCall *all)
 			continue;
 
 		/* if nobody holds this name, only the mark may have changed */
-		if (name->call->count > 0 && !gather(all, i))
+		if ((name->call->count > 0 ||
+			 name->call->roomiest != InvalidBlockNumber) && !gather(all, i))
 			return false;
 		result = lease_store_decide(name->call, bucket, &name->answer);
 		if (!lease_is_granted(result.outcome))

@@ -25,7 +25,7 @@
  *   up nobody for long.
  *
  * A queue is served (lease_store.c) with the partition locked exclusively, from
- * the look at the head to its answer.  So a waiter that leaves was either
+ * the last look at the head to its answer.  So a waiter that leaves was either
  * granted the lease, and gives it back, or will never be.
  *
  * Partitions count their waiters and guards.  The count is read without the

@@ -174,6 +174,9 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 	else
 	{
 		*holder = NULL;
+		call.apart = true;
+		(void) lease_store_gather(&call, bucket);
+		call.unknown_role = InvalidOid;
 		for (size_t i = 0; i < call.count; i++)
 			if (!lease_is_over(&call.holders[i], call.now_us) &&
 				*holder == NULL)

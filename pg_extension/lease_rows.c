@@ -23,6 +23,7 @@
 #include "lease_bond.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
+#include "lease_crowd.h"
 #include "lease_event.h"
 #include "lease_order.h"
 #include "lease_rows.h"
@@ -86,6 +87,11 @@ forget_rows(LeaseCall *call)
 	call->holders = call->inline_holders;
 	call->places = call->inline_places;
 	call->capacity = LEASE_ROWS_INLINE;
+	call->owners = call->inline_owners;
+	call->nowners = 0;
+	call->crowd = SIZE_MAX;
+	call->roomiest = InvalidBlockNumber;
+	call->hole = 0;
 	if (call->memory != NULL)
 		MemoryContextReset(call->memory);
 }
@@ -98,13 +104,15 @@ void
 lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
 				const lease_request *request)
 {
-	memset(call, 0, offsetof(LeaseCall, inline_holders));
+	memset(call, 0, offsetof(LeaseCall, inline_owners));
 	call->rel = rel;
 	call->db = db;
 	call->request = *request;
 	call->request.delay_us = lease_lock_delay_us();
 	if (call->request.kind == 0)
 		call->request.kind = LEASE_PLAIN;
+	/* these may concern every holder */
+	call->apart = request->op == LEASE_EVICT || request->op == LEASE_REAP;
 	call->requester.role = GetUserId();
 	call->requester.pid = MyProcPid;
 	if (call->request.kind != LEASE_PLAIN)
@@ -383,17 +391,119 @@ lease_rows_start(LeaseCall *call, Buffer bucket)
 	call->now_us = lease_clock_now(call->db);
 }
 
+/* Have an owner's rows gathered by themselves. */
+static void
+seek_owner(LeaseCall *call, lease_bytes owner)
+{
+	/* doubled at each power of two */
+	if (call->nowners >= LEASE_ROWS_INLINE &&
+		(call->nowners & (call->nowners - 1)) == 0)
+	{
+		uint64	   *owners = MemoryContextAllocHuge(rows_memory(call),
+													2 * call->nowners * sizeof(uint64));
+
+		memcpy(owners, call->owners, call->nowners * sizeof(uint64));
+		call->owners = owners;
+	}
+	call->owners[call->nowners++] = lease_summary_owner_hash(owner);
+}
+
 /*
- * Gather the holders of the call's name and the guards of "queue", which may be
- * NULL; its partition is locked.
+ * Start an attempt at a name.  If its rows may be gathered as crowds, those that
+ * have a guard now are not: the guard will look for its row.  "queue" may be
+ * NULL; its partition is locked.  Guards may end until the rows are gathered;
+ * none is added while the bucket is locked exclusively.
  */
 void
-lease_rows_gather(LeaseCall *call, Buffer bucket, LeaseQueue *queue)
+lease_rows_seek_guarded(LeaseCall *call, Buffer bucket, LeaseQueue *queue)
 {
 	dlist_iter	iter;
 
 	lease_rows_start(call, bucket);
-	lease_trie_visit(call->rel, bucket, &call->hash, gather_name, call);
+	if (call->apart || !lease_trie_has_chain(bucket, call->hash))
+		return;
+	seek_owner(call, call->request.owner);
+	if (queue != NULL)
+		dlist_foreach(iter, &queue->guards)
+		{
+			const LeaseGuard *guard = dlist_container(LeaseGuard, link,
+													  iter.cur);
+
+			seek_owner(call, (lease_bytes) {
+				guard->owner, guard->owner_length
+			});
+		}
+}
+
+/* Remember an overflow page if it has the largest hole so far. */
+static void
+note_room(LeaseCall *call, Buffer buffer)
+{
+	PageHeader	header = (PageHeader) BufferGetPage(buffer);
+	Size		hole = header->pd_upper - header->pd_lower;
+
+	if (call->roomiest != InvalidBlockNumber && hole <= call->hole)
+		return;
+	call->roomiest = BufferGetBlockNumber(buffer);
+	call->hole = hole;
+}
+
+/* Say whether a crowd may have one of the owners that come by themselves. */
+static bool
+has_sought_owner(const LeaseCall *call, const LeaseCrowd *crowd)
+{
+	for (int i = 0; i < call->nowners; i++)
+		if (lease_summary_has_owner(&crowd->summary, call->owners[i]))
+			return true;
+	return false;
+}
+
+/* Gather the rows of a page as a crowd; false: they come by themselves. */
+static bool
+gather_crowd(Buffer buffer, void *context)
+{
+	LeaseCall  *call = context;
+	const LeaseCrowd *crowd;
+
+	if (BufferGetBlockNumber(buffer) == call->bucket_block)
+		return false;
+	note_room(call, buffer);
+	if (call->apart)
+		return false;
+	crowd = lease_crowd_of(call->rel, buffer, call->name);
+	if (crowd == NULL || lease_is_over(&crowd->holder, call->now_us) ||
+		has_sought_owner(call, crowd))
+		return false;
+	if (call->crowd < call->count &&
+		lease_join_crowd(&call->holders[call->crowd], &crowd->holder))
+		return true;
+	reserve_row(call);
+	call->crowd = call->count++;
+	call->holders[call->crowd] = crowd->holder;
+	call->places[call->crowd].block = InvalidBlockNumber;
+	return true;
+}
+
+/*
+ * Gather the holders of the call's name, after lease_rows_seek_guarded().  No
+ * partition need be locked: a name may have very many.
+ */
+void
+lease_rows_gather(LeaseCall *call, Buffer bucket)
+{
+	lease_trie_visit_pages(call->rel, bucket, &call->hash, gather_crowd,
+						   gather_name, call);
+}
+
+/*
+ * Add to the rows gathered the guards of "queue", which may be NULL; its
+ * partition is locked.
+ */
+void
+lease_rows_gather_guards(LeaseCall *call, LeaseQueue *queue)
+{
+	dlist_iter	iter;
+
 	if (queue != NULL)
 		dlist_foreach(iter, &queue->guards)
 		{
@@ -643,10 +753,10 @@ lease_rows_entry(LeaseCall *call, Buffer bucket, size_t row)
 /*
  * Write the rows from index "from" on that lie on one page: delete those
  * removed, and overwrite those updated, which must not have grown.  Returns the
- * index after them.
+ * index after them; sets "emptied" if an overflow page is empty now.
  */
 static size_t
-write_page(LeaseCall *call, Buffer bucket, size_t from)
+write_page(LeaseCall *call, Buffer bucket, size_t from, bool *emptied)
 {
 	const RowPlace *first = &call->places[from];
 	Buffer		buffer = lock_place(call, bucket, first);
@@ -698,7 +808,12 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 					 lease_page_special(BufferGetPage(bucket))->bucket,
 					 -removed);
 	if (buffer != bucket)
+	{
+		/* trailing line pointers go with the last entry */
+		if (PageGetMaxOffsetNumber(BufferGetPage(buffer)) == 0)
+			*emptied = true;
 		UnlockReleaseBuffer(buffer);
+	}
 	return end;
 }
 
@@ -706,7 +821,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from)
 void
 lease_rows_write(LeaseCall *call, Buffer bucket)
 {
-	bool		removed = false;
+	bool		emptied = false;
 	size_t		i = 0;
 
 	while (i < call->count)
@@ -716,15 +831,13 @@ lease_rows_write(LeaseCall *call, Buffer bucket)
 			i++;
 			continue;
 		}
-		i = write_page(call, bucket, i);
+		i = write_page(call, bucket, i, &emptied);
 	}
-	for (i = 0; i < call->count; i++)
-		removed |= lease_is_removed(call->holders[i].change) &&
-			call->places[i].block != call->bucket_block;
-	if (removed)
+	if (emptied)
 	{
 		DLOCK_CRASH_POINT("rows: overflow left empty");
 		lease_trie_free_overflow(call->rel, bucket);
+		call->roomiest = InvalidBlockNumber;	/* it may be gone */
 	}
 }
 
@@ -743,7 +856,8 @@ insert_entry(LeaseCall *call, Buffer bucket, const LeaseEntry *entry,
 			 const RowPlace *old)
 {
 	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash,
-											lease_entry_size(entry));
+											lease_entry_size(entry),
+											call->roomiest);
 	Buffer		old_buffer = InvalidBuffer;
 	LeaseChange change;
 	Page		bucket_page;
@@ -846,7 +960,8 @@ takes_over(const LeaseCall *call)
 static bool
 has_room(LeaseCall *call, Buffer bucket, Size size)
 {
-	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash, size);
+	Buffer		room = lease_trie_find_room(call->rel, bucket, call->hash, size,
+											call->roomiest);
 
 	if (BufferIsValid(room) && room != bucket)
 		UnlockReleaseBuffer(room);

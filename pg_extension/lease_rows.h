@@ -14,12 +14,12 @@
 #include "lease_state.h"
 #include "nodes/pg_list.h"
 
-/* Holders of a name that need no memory of their own. */
+/* Holders of a name, and owners, that need no memory of their own. */
 #define LEASE_ROWS_INLINE	4
 
 extern bool lease_log_expired;	/* dlock.log_expired */
 
-/* Where a row is; an invalid block: a guard, and no row. */
+/* Where a row is; an invalid block: a guard or a crowd, and no row. */
 typedef struct RowPlace
 {
 	BlockNumber block;
@@ -70,13 +70,25 @@ typedef struct LeaseCall
 	size_t		count;
 	size_t		capacity;
 
+	/* of holders that matter only together, see lease_crowd.c */
+	bool		apart;			/* there are to be none: all come by themselves */
+	uint64	   *owners;			/* hashes of the owners that come by themselves */
+	int			nowners;
+	size_t		crowd;			/* the row that stands for the others; count or
+								 * above: none */
+
+	BlockNumber roomiest;		/* overflow page with the largest hole, as
+								 * gathered; InvalidBlockNumber: none */
+	Size		hole;			/* its size */
+
 	Size		missing_room;	/* size of the row that found no room */
 	List	   *expired;		/* of ExpiredLease */
 	uint64		nexpired;
 	XLogRecPtr	lsn;			/* the last record of this call, or the one it
 								 * depends on */
 
-	/* room for the rows of most calls; not zeroed */
+	/* room for what most calls need; not zeroed */
+	uint64		inline_owners[LEASE_ROWS_INLINE];
 	lease_holder inline_holders[LEASE_ROWS_INLINE];
 	RowPlace	inline_places[LEASE_ROWS_INLINE];
 } LeaseCall;
@@ -93,8 +105,10 @@ extern void lease_rows_start(LeaseCall *call, Buffer bucket);
 extern lease_holder *lease_rows_add(LeaseCall *call, Buffer buffer,
 									OffsetNumber offset,
 									const LeaseEntry *entry);
-extern void lease_rows_gather(LeaseCall *call, Buffer bucket,
-							  LeaseQueue *queue);
+extern void lease_rows_seek_guarded(LeaseCall *call, Buffer bucket,
+									LeaseQueue *queue);
+extern void lease_rows_gather(LeaseCall *call, Buffer bucket);
+extern void lease_rows_gather_guards(LeaseCall *call, LeaseQueue *queue);
 extern LeaseEntry *lease_rows_entry(LeaseCall *call, Buffer bucket,
 									size_t row);
 extern void lease_rows_write(LeaseCall *call, Buffer bucket);

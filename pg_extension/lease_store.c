@@ -39,6 +39,9 @@
 #include "lease_wal.h"
 #include "miscadmin.h"
 
+/* How many waiters one call serves; the next one serves the others. */
+#define SERVE_MAX		64
+
 /* How old the clock's mark may be before a call writes a new one. */
 #define MARK_AGE_US		USECS_PER_SEC
 
@@ -272,6 +275,11 @@ due_after(const LeaseCall *turn, LeaseQueue *queue, const LeaseAnswer *answer)
  * those behind it that can be granted together with it.  The bucket is locked
  * exclusively.  "only_if_due": do nothing unless the queue is due.
  *
+ * Where the name has overflow pages, its rows may be many, and the partition is
+ * not locked while they are gathered.  No waiter joins meanwhile, and no guard
+ * is added, as both need the bucket.  But the head may leave, and guards may
+ * end: so both are looked at again after.
+ *
  * False if room is missing for the head's row: the head is awake then, and
  * makes the room itself.  A caller that wants the name unlocks all other
  * buckets, calls lease_rows_make_room() and starts over.  A caller that has
@@ -282,6 +290,8 @@ bool
 lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 {
 	Oid			database = call->db->database;
+	bool		many = lease_trie_has_chain(bucket, call->hash);
+	int			served = 0;
 
 	for (bool first = true;; first = false)
 	{
@@ -308,10 +318,26 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 			break;
 		}
 
-		/* a copy: once it is answered, the place may be another's */
+		/* a copy: once it is answered, or leaves, the place may be another's */
 		waiter = *head;
 		lease_rows_init_waiter(&turn, call, &waiter);
-		lease_rows_gather(&turn, bucket, queue);
+		lease_rows_seek_guarded(&turn, bucket, queue);
+		if (many)
+			lease_queue_unlock(database, call->hash);
+		lease_rows_gather(&turn, bucket);
+		if (many)
+		{
+			queue = lease_queue_lock(database, call->hash, call->name,
+									 LW_EXCLUSIVE);
+			head = queue == NULL ? NULL : lease_queue_head(queue);
+		}
+		if (head == NULL || head->serial != waiter.serial)
+		{
+			lease_queue_unlock(database, call->hash);
+			lease_rows_end_waiter(&turn, call);
+			continue;
+		}
+		lease_rows_gather_guards(&turn, queue);
 		result = lease_store_decide(&turn, bucket, &answer);
 		if (answer.outcome == LEASE_BUSY)
 		{
@@ -336,8 +362,9 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 		 * granted again.
 		 */
 		due_us = due_after(&turn, queue, &answer);
+		served++;
 		latch = lease_queue_answer(queue, head, &answer, turn.lsn, due_us,
-								   due_us == 0 ? 0 :
+								   due_us == 0 && served < SERVE_MAX ? 0 :
 								   turn.now_us + LEASE_LOOK_INTERVAL_US);
 		lease_queue_unlock(database, call->hash);
 		if (latch != NULL)
@@ -345,7 +372,7 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 		lease_store_count(&turn, &answer);
 		tell_summary(&turn, bucket, &result);
 		lease_rows_end_waiter(&turn, call);
-		if (due_us > 0)
+		if (due_us > 0 || served == SERVE_MAX)
 			return true;
 	}
 	lease_queue_unlock(database, call->hash);
@@ -410,21 +437,26 @@ bool
 lease_store_gather(LeaseCall *call, Buffer bucket)
 {
 	Oid			database = call->db->database;
+	LeaseQueue *queue;
 
 	call->pokes = lease_queue_pokes(database, call->hash);
-	if (lease_queue_is_used(database, call->hash))
+	call->request.behind = false;
+	if (lease_queue_is_used(database, call->hash) &&
+		lease_trie_has_chain(bucket, call->hash))
 	{
-		LeaseQueue *queue = lease_queue_lock(database, call->hash, call->name,
-											 LW_SHARED);
-
-		call->request.behind = queue != NULL && lease_queue_head(queue) != NULL;
-		lease_rows_gather(call, bucket, queue);
+		queue = lease_queue_lock(database, call->hash, call->name, LW_SHARED);
+		lease_rows_seek_guarded(call, bucket, queue);
 		lease_queue_unlock(database, call->hash);
 	}
 	else
+		lease_rows_seek_guarded(call, bucket, NULL);
+	lease_rows_gather(call, bucket);
+	if (lease_queue_is_used(database, call->hash))
 	{
-		call->request.behind = false;
-		lease_rows_gather(call, bucket, NULL);
+		queue = lease_queue_lock(database, call->hash, call->name, LW_SHARED);
+		call->request.behind = queue != NULL && lease_queue_head(queue) != NULL;
+		lease_rows_gather_guards(call, queue);
+		lease_queue_unlock(database, call->hash);
 	}
 	return !OidIsValid(call->unknown_role);
 }

@@ -590,8 +590,8 @@ find_slot(LeaseSummaries *summaries, Relation rel, BlockNumber block,
 }
 
 /* The hash of an owner: 16 bits for each of the filter's. */
-static uint64
-owner_hash(lease_bytes owner)
+uint64
+lease_summary_owner_hash(lease_bytes owner)
 {
 	StaticAssertStmt(FILTER_HASHES * 16 <= 64, "a hash has too few bits");
 	return hash_bytes_extended((const unsigned char *) owner.data,
@@ -698,7 +698,14 @@ lease_summary_add(LeaseSummary *summary, int64 deadline_us, lease_bytes owner)
 {
 	summary->deadline_us = Min(summary->deadline_us, deadline_us);
 	summary->entries++;
-	(void) filter_add(summary->owners, owner_hash(owner));
+	(void) filter_add(summary->owners, lease_summary_owner_hash(owner));
+}
+
+/* Say whether an owner, known by its hash, may be among a summary's. */
+bool
+lease_summary_has_owner(const LeaseSummary *summary, uint64 hash)
+{
+	return filter_has(summary->owners, hash);
 }
 
 /*
@@ -711,7 +718,7 @@ lease_summary_note(LeaseSummaries *summaries, Relation rel, BlockNumber block,
 {
 	Chunk	   *chunk;
 	Slot	   *slot = find_slot(summaries, rel, block, &chunk);
-	uint64		hash = owner_hash(owner);
+	uint64		hash = lease_summary_owner_hash(owner);
 	bool		stale;
 
 	if (slot == NULL)
@@ -771,7 +778,7 @@ lease_summary_may_own(LeaseSummaries *summaries, Relation rel,
 {
 	Chunk	   *chunk;
 	Slot	   *slot = find_slot(summaries, rel, block, &chunk);
-	uint64		hash = owner_hash(owner);
+	uint64		hash = lease_summary_owner_hash(owner);
 	bool		result;
 
 	if (slot == NULL || is_to_be_forgotten(chunk))

@@ -48,6 +48,8 @@ extern void lease_summary_begin_database(LeaseSummaries *summaries);
 extern void lease_summary_begin(LeaseSummary *summary);
 extern void lease_summary_add(LeaseSummary *summary, int64 deadline_us,
 							  lease_bytes owner);
+extern uint64 lease_summary_owner_hash(lease_bytes owner);
+extern bool lease_summary_has_owner(const LeaseSummary *summary, uint64 hash);
 extern LeaseSummaryNote lease_summary_note(LeaseSummaries *summaries,
 										   Relation rel, BlockNumber block,
 										   int64 deadline_us,

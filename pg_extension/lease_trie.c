@@ -492,10 +492,10 @@ next_in_chain(ChainWalk *walk)
 }
 
 /* Say whether a bucket has a chain, and it is for names of this hash. */
-static bool
-has_chain_for(Page bucket_page, uint32 hash)
+bool
+lease_trie_has_chain(Buffer bucket, uint32 hash)
 {
-	LeasePageSpecial *special = lease_page_special(bucket_page);
+	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
 
 	return special->next != InvalidBlockNumber &&
 		special->chain == lease_hash_chain(hash);
@@ -511,6 +511,15 @@ void
 lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 				 LeaseEntryVisitor visitor, void *context)
 {
+	lease_trie_visit_pages(rel, bucket, hash, NULL, visitor, context);
+}
+
+/* The same, with a visitor of pages that may pass over the entries of one. */
+void
+lease_trie_visit_pages(Relation rel, Buffer bucket, const uint32 *hash,
+					   LeasePageVisitor page_visitor,
+					   LeaseEntryVisitor visitor, void *context)
+{
 	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_SHARE);
 
 	do
@@ -518,6 +527,8 @@ lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 		Page		page = BufferGetPage(walk.buffer);
 		OffsetNumber last = PageGetMaxOffsetNumber(page);
 
+		if (page_visitor != NULL && page_visitor(walk.buffer, context))
+			continue;
 		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		{
 			LeaseEntry *entry;
@@ -528,9 +539,8 @@ lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 			if (entry != NULL)
 				visitor(walk.buffer, offset, entry, context);
 		}
-		if (hash != NULL && !has_chain_for(BufferGetPage(bucket), *hash))
-			break;
-	} while (next_in_chain(&walk));
+	} while ((hash == NULL || lease_trie_has_chain(bucket, *hash)) &&
+			 next_in_chain(&walk));
 }
 
 /* Put a page that was never used in the free list; it is locked exclusively. */
@@ -893,9 +903,9 @@ compact_page(Relation rel, Buffer buffer, Size size)
 	LeaseChange change;
 	Page		page;
 
-	lease_page_check_entries(rel, buffer);
 	if (lease_page_room(BufferGetPage(buffer)) < size + sizeof(ItemIdData))
 		return false;
+	lease_page_check_entries(rel, buffer);
 	lease_change_begin(&change, rel, false);
 	page = lease_change_page(&change, buffer, false);
 	lease_change_start(&change);
@@ -932,20 +942,29 @@ can_separate(Relation rel, Buffer bucket, uint32 hash)
 
 /*
  * Find a page of a bucket that an entry of this hash fits as it is, locked
- * exclusively like the bucket; it may be the bucket itself.  InvalidBuffer if
- * there is none.
+ * exclusively like the bucket; it may be the bucket itself.  "roomiest" is the
+ * page of the chain with the largest hole, or InvalidBlockNumber: so the chain
+ * need not be searched.  InvalidBuffer if there is no such page.
  */
 Buffer
-lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash, Size size)
+lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash, Size size,
+					 BlockNumber roomiest)
 {
-	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
+	Buffer		buffer;
 
-	do
-	{
-		if (lease_page_fits(BufferGetPage(walk.buffer), size))
-			return walk.buffer;
-	} while (has_chain_for(BufferGetPage(bucket), hash) &&
-			 next_in_chain(&walk));
+	if (lease_page_fits(BufferGetPage(bucket), size))
+		return bucket;
+	if (roomiest == InvalidBlockNumber)
+		return InvalidBuffer;
+	buffer = ReadBuffer(rel, roomiest);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!lease_trie_has_chain(bucket, hash) ||
+		lease_page_check_kind(rel, buffer, LEASE_PAGE_OVERFLOW)->chain !=
+		lease_hash_chain(hash))
+		lease_page_damaged(rel, roomiest);
+	if (lease_page_fits(BufferGetPage(buffer), size))
+		return buffer;
+	UnlockReleaseBuffer(buffer);
 	return InvalidBuffer;
 }
 
@@ -967,7 +986,7 @@ lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 			UnlockReleaseBuffer(bucket);
 			return;
 		}
-	} while (has_chain_for(BufferGetPage(bucket), hash) &&
+	} while (lease_trie_has_chain(bucket, hash) &&
 			 next_in_chain(&walk));
 
 	if (can_separate(rel, bucket, hash))
@@ -1107,6 +1126,20 @@ lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 		lease_trie_summarize(rel, bucket);
 }
 
+/* The same as lease_trie_find_room(), with a search of the chain. */
+static Buffer
+search_room(Relation rel, Buffer bucket, uint32 hash, Size size)
+{
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
+
+	do
+	{
+		if (lease_page_fits(BufferGetPage(walk.buffer), size))
+			return walk.buffer;
+	} while (lease_trie_has_chain(bucket, hash) && next_in_chain(&walk));
+	return InvalidBuffer;
+}
+
 /*
  * Put a copy of an entry, with the hash for this table, into a table that
  * nobody else can see yet.
@@ -1123,8 +1156,7 @@ lease_trie_insert(Relation rel, const LeaseEntry *entry)
 	{
 		Buffer		bucket = lease_trie_lock(rel, copy.entry.hash,
 											 BUFFER_LOCK_EXCLUSIVE);
-		Buffer		buffer = lease_trie_find_room(rel, bucket,
-												  copy.entry.hash, size);
+		Buffer		buffer = search_room(rel, bucket, copy.entry.hash, size);
 		LeaseChange change;
 		Page		page;
 

@@ -15,6 +15,12 @@
 typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
 								   LeaseEntry *entry, void *context);
 
+/*
+ * A function that is shown every page of a bucket before its entries; true: the
+ * visitor need not see these.
+ */
+typedef bool (*LeasePageVisitor) (Buffer buffer, void *context);
+
 /* lease_trie.c */
 extern bool lease_trie_exists(Relation rel);
 extern void lease_trie_create(Relation rel, uint64 seed);
@@ -25,8 +31,13 @@ extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor, int mode);
 extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
+extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
+								   const uint32 *hash,
+								   LeasePageVisitor page_visitor,
+								   LeaseEntryVisitor visitor, void *context);
+extern bool lease_trie_has_chain(Buffer bucket, uint32 hash);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
-								   Size size);
+								   Size size, BlockNumber roomiest);
 extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 								 Size size);
 extern void lease_trie_clear(Relation rel, Buffer bucket);
