@@ -112,7 +112,8 @@ lease_merge_guard(lease_holder *holder, lease_mode mode, uint32_t holds)
 bool
 lease_join_crowd(lease_holder *crowd, const lease_holder *holder)
 {
-	if (holder->kind != LEASE_PLAIN || holder->guarded > 0)
+	if (holder->kind != LEASE_PLAIN || holder->life != LEASE_TIMED ||
+		holder->guarded > 0)
 		return false;
 	if (crowd->version == 0)
 		*crowd = (lease_holder) {

@@ -523,7 +523,7 @@ extern void lease_merge_guard(lease_holder *holder, lease_mode mode,
  * on a name with thousands of holders need not be shown each.  A crowd has
  * their mode, the sum of their holds and their earliest deadline, and no owner
  * and no token.  False, and nothing is added, if the holder is of another mode,
- * bound to a session or transaction, or guarded.  The crowd is empty at first,
+ * bound to a session or transaction, leaving, or guarded.  The crowd is empty at first,
  * all zero.
  *
  * lease_apply() and lease_find() answer the same, and change the same holders,

@@ -56,6 +56,7 @@ make_crowd(Relation rel, Buffer buffer, LeaseCrowd *crowd)
 		holder = (lease_holder) {
 			.mode = entry->mode,
 			.kind = entry->kind,
+			.life = lease_entry_is_leaving(entry) ? LEASE_LEAVING : LEASE_TIMED,
 			.version = entry->version,
 			.deadline_us = entry->deadline_us,
 		};
