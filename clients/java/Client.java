@@ -124,6 +124,7 @@ public final class Client implements AutoCloseable {
         private double keepUntil;
         private double due = NEVER;                 // when the heartbeat is to do something about it
         private int most = MOST_NAMES;              // leases of the next call that it is in
+        private boolean isAlone;                    // a call for it alone has failed
         private double busyUntil = NEVER;           // when its names are free again
         private double leftFor;                     // how long it was asked to last on, in place of a release
         // of the release
@@ -193,6 +194,7 @@ public final class Client implements AutoCloseable {
     private Call call;                              // under way by the heartbeat's link
     private double pause = FIRST_PAUSE;
     private double pausedUntil;
+    private double aloneUntil;                      // of those for which a call alone has failed
 
     /** The connector makes a new connection each time; it is called for a second one, too. */
     public Client(Connector connector) {
@@ -671,14 +673,25 @@ public final class Client implements AutoCloseable {
             return pausedUntil;
         Hold first = null;
         for (Hold hold : holds)
-            if (first == null || hold.due < first.due)
+            if (first == null || isBefore(hold, first, now))
                 first = hold;
-        if (first == null || now < first.due)
-            return first == null ? NEVER : first.due;
+        if (first == null || now < due(first))
+            return first == null ? NEVER : due(first);
         if (link == null)
             link = new Link(this);
         begin(first, now);
         return limit();
+    }
+
+    private double due(Hold hold) {
+        return hold.isAlone ? Math.max(hold.due, aloneUntil) : hold.due;
+    }
+
+    /** Of those that are due, the ones that fail alone come after all others: so they take none with them. */
+    private boolean isBefore(Hold one, Hold other, double now) {
+        if (one.isAlone != other.isAlone && due(one) <= now && due(other) <= now)
+            return other.isAlone;
+        return due(one) < due(other);
     }
 
     /** When the connection has been silent for too long. */
@@ -746,6 +759,7 @@ public final class Client implements AutoCloseable {
         for (Hold hold : done.of) {
             boolean isDone = job.answer.containsAll(Arrays.asList(hold.names));
             hold.most = MOST_NAMES;
+            hold.isAlone = false;
             look(hold);
             if (done.isRelease) {
                 over(hold, true, isDone);
@@ -765,6 +779,7 @@ public final class Client implements AutoCloseable {
         List<Hold> of = call != null ? call.of : List.of();
         boolean isAnswer = Lease.isAnswer(error);
         boolean isHalved = wasAsked && of.size() > 1;
+        boolean isAlone = wasAsked && of.size() == 1;
         boolean goesOn = isHalved && isAnswer && link != null && !link.isClosing();
         double now = Clock.now();
         if (!goesOn) {
@@ -774,13 +789,17 @@ public final class Client implements AutoCloseable {
             else if (link != null)
                 link.close();
             link = null;
-            pausedUntil = now + pause;
+            aloneUntil = now + pause;
+            // an error of one lease is nothing that others have to wait for
+            if (!isAlone || !isAnswer)
+                pausedUntil = aloneUntil;
             pause = Math.min(2 * pause, LONGEST_PAUSE);
         }
         call = null;
         for (Hold hold : of) {
             if (isHalved)
                 hold.most = (of.size() + 1) / 2;
+            hold.isAlone |= isAlone;
             if (hold.state == State.HELD) {
                 hold.due = now;             // behind those that wait already
                 hold.cause = Lease.reason(error, hold.cause);
@@ -839,6 +858,8 @@ public final class Client implements AutoCloseable {
             hold.wasHeld = hold.state == State.HELD;
             hold.state = State.RELEASED;
             hold.due = now;
+            hold.most = MOST_NAMES;
+            hold.isAlone = false;
             // a lost lease may still be held, but is not worth a new connection
             hold.releaseUntil = now + (hold.wasHeld ? Math.min(RELEASE_LIMIT, Math.max(0, hold.deadline - now)) : 1);
             if (!hold.wasHeld && link == null)

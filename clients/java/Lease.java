@@ -1,6 +1,7 @@
 package dlock;
 
 import java.io.IOException;
+import java.lang.ref.Reference;
 import java.net.InetAddress;
 import java.net.Socket;
 import java.net.SocketException;
@@ -434,7 +435,12 @@ public final class Lease implements AutoCloseable {
      * ends at its deadline, which is no error.
      */
     public boolean release() {
-        return client.release(hold);
+        try {
+            return client.release(hold);
+        } finally {
+            // or it could pass for dropped before its release has begun
+            Reference.reachabilityFence(this);
+        }
     }
 
     /** Release it; throws Lost if it was lost before. */

@@ -77,6 +77,7 @@ final class Attacks {
         attack(driver, Attacks::twoTtls);
         for (String state : new String[] {"XX000", "08006"})
             attack(driver, attacks -> attacks.poison(state));
+        attack(driver, Attacks::manyPoisons);
         attack(driver, Attacks::readOnly);
         attack(driver, Attacks::silence);
         attack(driver, Attacks::lostReply);
@@ -142,6 +143,19 @@ final class Attacks {
         faults.before = asked -> { };
         leases.get(7).release();
         is(errorOf(() -> client.lease("p7").acquire()), null, "its name is free once it is given back");
+    }
+
+    /** Those that fail alone come after the others that are due, however many they are. */
+    private void manyPoisons() throws Exception {
+        List<Lease> bad = leases("bad", 10, 15);
+        List<Lease> good = leases("good", 10, 5);
+        faults.before = asked -> {
+            if (asked.isFor("dlock_renew_many") && asked.names().stream().anyMatch(name -> name.startsWith("bad")))
+                throw new SQLException("poison", "XX000");
+        };
+        ok(until(() -> bad.stream().allMatch(Lease::isLost)), "ten leases that cannot be renewed are lost");
+        untilRenewed("good", 10, 1);
+        is(held(good), 10L, "and take no other with them");
     }
 
     /** A server that refuses all until another one, by a new connection, is the primary. */
