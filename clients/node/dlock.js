@@ -29,6 +29,7 @@ const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clo
 const AHEAD = 0.02;				// seconds
 const FIRST_PAUSE = 0.05;		// after a failure, doubled up to the longest
 const LONGEST_PAUSE = 1;
+const PROBED_AFTER = 1;			// seconds that a connection was idle
 const MOST_NAMES = 1000;		// of a call
 const MOST_EVENTS = 10000;		// that wait to be told
 
@@ -182,7 +183,12 @@ const mysql = {
 		}, []);
 		if (request === 'dlock_guard')
 			return null;
-		return request.endsWith('_many') ? JSON.parse(rows[0][0]) : rows[0][0];
+		if (!request.endsWith('_many'))
+			return rows[0][0];
+		// a server may have no room for an answer, which says nothing about the leases
+		if (rows[0][0] === null)
+			throw new Unavailable('there is no answer');
+		return JSON.parse(rows[0][0]);
 	},
 };
 
@@ -348,13 +354,18 @@ async function callBack(called, ...args) {
 	}
 }
 
+// the program's connections that links have: no two have the same
+const taken = new WeakSet();
+
 /* A connection of the client's own. */
 class Link {
 	#keeper;
-	#connection;
+	#given;						// by the program
+	#connection;				// the same, as we use it
 	#driver;
 	#opening;
 	#isOver = false;
+	#idleSince = Infinity;
 
 	constructor(keeper) {
 		this.#keeper = keeper;
@@ -373,10 +384,15 @@ class Link {
 		try {
 			// not on the stack of Lease.acquire()
 			await null;
-			const [driver, connection] = driverOf(await this.#keeper.connect());
+			const given = await this.#keeper.connect();
+			const [driver, connection] = driverOf(given);
 			// as those of pg-native, and pools
 			if (typeof driver.stream(connection)?.destroy !== 'function')
 				throw new Misuse('connect must make a connection of pg or mysql2, and no pool');
+			// an acquire that waits would keep the heartbeat waiting
+			if (taken.has(given))
+				throw new Misuse('connect must make a new connection each time');
+			taken.add(this.#given = given);
 			[this.#driver, this.#connection] = [driver, connection];
 			// without a listener, the end of an idle connection would end the program
 			driver.observe(connection, () => { this.#isOver = true; });
@@ -400,11 +416,27 @@ class Link {
 		return { sent, answer: await call(this.#driver, this.#connection, ...request) };
 	}
 
+	/* It is kept for the next acquire. */
+	rest() {
+		this.#idleSince = now();
+		return this;
+	}
+
+	/* Connect, or find out whether what was idle still works: nobody may have said that its network is gone. */
+	async ready() {
+		await this.open();
+		if (now() - this.#idleSince > PROBED_AFTER)
+			await this.#connection.query('SELECT 1');
+		this.#idleSince = Infinity;
+	}
+
 	/* End the connection now, whatever it is doing. */
 	giveUp() {
 		this.#isOver = true;
-		if (this.#connection)
-			this.#driver.stream(this.#connection).destroy();
+		if (!this.#connection)
+			return;
+		taken.delete(this.#given);
+		this.#driver.stream(this.#connection).destroy();
 	}
 
 	/* End it in an orderly way. */
@@ -414,6 +446,7 @@ class Link {
 			return;
 		}
 		this.#isOver = true;
+		taken.delete(this.#given);
 		const end = setTimeout(() => this.giveUp(), 1000);
 		Promise.resolve(this.#driver.end(this.#connection)).catch(() => {}).finally(() => clearTimeout(end));
 	}
@@ -437,7 +470,7 @@ class Keeper {
 	#members = new Set();		// the leases that take them
 	#beating = new Set();
 	#isRunning = false;
-	#isClosing = false;
+	isClosing = false;
 	#isFailing = false;			// the last call failed
 	#pause = FIRST_PAUSE;		// after the next call without an answer
 	#restUntil = 0;				// no call before
@@ -458,17 +491,20 @@ class Keeper {
 		this.connectTimeout = readSeconds(connectTimeout, 'connectTimeout', isPositive);
 	}
 
-	/* An acquire begins. */
+	/* An acquire begins, if that answers 0; or until then, a lease that is over may still have one of
+	 * the names. */
 	enter(hold) {
-		if (this.#isClosing)
+		if (this.isClosing)
 			throw new Misuse('the client is closed');
-		for (const name of this.isShared ? hold.names : []) {
-			if (this.#names.get(name) > now())
-				throw new Misuse(`another lease of this client has "${name}"`);
-		}
+		const until = Math.max(0, ...this.isShared ? hold.names.map((name) => this.#names.get(name) ?? 0) : []);
+		if (until === Infinity)
+			throw new Misuse(`another lease of this client has "${hold.names.find((name) => this.#names.get(name) === until)}"`);
+		if (until > now())
+			return until;
 		for (const name of hold.names)
 			this.#names.set(name, Infinity);
 		this.#members.add(hold);
+		return 0;
 	}
 
 	/* A lease is over; the server may still have it for so many seconds. */
@@ -484,7 +520,7 @@ class Keeper {
 					this.#names.delete(name);
 			}
 		}
-		if (!this.#members.size && (this.#isClosing || !this.isShared)) {
+		if (!this.#members.size && (this.isClosing || !this.isShared)) {
 			for (const link of [this.#link, this.#spare])
 				link?.close();
 			this.#link = this.#spare = null;
@@ -503,8 +539,8 @@ class Keeper {
 	putBack(link, isGranted) {
 		if (isGranted && !this.#link)
 			this.#link = link;
-		else if (this.isShared && !this.#spare && !this.#isClosing)
-			this.#spare = link;
+		else if (this.isShared && !this.#spare && !this.isClosing)
+			this.#spare = link.rest();
 		else
 			link.close();
 	}
@@ -536,7 +572,7 @@ class Keeper {
 	}
 
 	async close() {
-		this.#isClosing = true;
+		this.isClosing = true;
 		for (const hold of [...this.#members])
 			hold.release();
 		await this.#waits.within(null, () => (this.#members.size ? Infinity : 0));
@@ -723,7 +759,8 @@ class Keeper {
 	/* A lease was released, if that is done; the server may still have it for so many seconds. */
 	#left(hold, isDone, seconds) {
 		this.#beating.delete(hold);
-		this.tell(hold, 'released', now() - hold.acquiredAt);
+		if (!hold.leaving.wasLost)
+			this.tell(hold, 'released', now() - hold.acquiredAt);
 		this.leave(hold, seconds);
 		hold.leaving.resolve(isDone);
 	}
@@ -924,7 +961,11 @@ class Hold {
 		try {
 			if (signal?.aborted)
 				throw signal.reason;
-			keeper.enter(this);
+			for (let until; (until = keeper.enter(this));) {
+				if (this.wait >= 0 && until > start + this.wait)
+					throw new Busy(`${this.names.join(', ')}: a lease of this client that is over may still be held`);
+				await this.#waits.within(null, () => (keeper.isClosing ? 0 : until), () => this.#isCanceled);
+			}
 			hasEntered = true;
 			await this.#acquire(start);
 		} catch (error) {
@@ -945,22 +986,23 @@ class Hold {
 		let pause = FIRST_PAUSE;
 		let link = keeper.takeSpare();
 		let isSpare = Boolean(link);
-		let asked = false;
+		let isUnsure = false;		// whether the server has granted it
 		let reason;
 		try {
 			for (;;) {
 				try {
-					if (!link) {
-						link = new Link(keeper);
-						await this.#ask(link, null, Math.min(last, now() + this.connectTimeout / 3));
-						last = this.wait < 0 ? Infinity : start + this.wait + this.connectTimeout;
-					}
+					link ??= new Link(keeper);
+					await this.#ask(link, null, Math.min(last, now() + this.connectTimeout / 3));
+					last = this.wait < 0 ? Infinity : start + this.wait + this.connectTimeout;
 					const left = this.wait < 0 ? this.wait : Math.max(0, start + this.wait - now());
-					asked = true;
-					// a connection that was kept may have been silent for long
-					const limit = !isSpare ? last : this.wait < 0 ? Infinity : now() + left + this.connectTimeout / 3;
-					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), limit);
+					const wasUnsure = isUnsure;
+					isUnsure = true;
+					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
+						isUnsure = wasUnsure || !isAnswer(error);
+						throw error;
+					});
 					if (answer === null) {
+						isUnsure = false;
 						keeper.putBack(link, false);
 						link = null;
 						throw new Busy(`${this.names.join(', ')} not free within ${this.wait} s`);
@@ -1009,16 +1051,15 @@ class Hold {
 		} catch (error) {
 			link?.close();
 			// it may have been granted, though no answer came
-			this.#isSettled = !asked || error instanceof Busy || error instanceof Misuse
-				|| await this.#giveBack(now() + (error instanceof Unavailable ? 1 : RELEASE_LIMIT));
+			this.#isSettled = !isUnsure || await this.#giveBack(now() + (error instanceof Unavailable ? 1 : RELEASE_LIMIT));
 			throw error;
 		}
 	}
 
-	/* Ask, or without a request only connect; gives the connection up if there is no answer. */
+	/* Ask, or without a request only see to it that there is a connection; gives the connection up if there is no answer. */
 	async #ask(link, request, until, isOver = () => this.#isCanceled) {
 		try {
-			return await this.#waits.within(request ? link.ask(request) : link.open(), () => until, isOver);
+			return await this.#waits.within(request ? link.ask(request) : link.ready(), () => until, isOver);
 		} catch (error) {
 			if (!request || !isAnswer(error))
 				link.giveUp();

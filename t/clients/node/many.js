@@ -7,13 +7,15 @@ const path = require('path');
 const { setFlagsFromString } = require('v8');
 const { runInNewContext } = require('vm');
 const dlock = require(path.join(__dirname, '../../../clients/node/dlock.js'));
+const { now } = dlock;
 const { PATIENCE, connector, end, errorOf, ok, until } = require('./tap');
 
 // What a server would say.
 class Refusal extends Error {
-	constructor(driver) {
+	constructor(driver, isMisuse = false) {
 		super('no');
-		Object.assign(this, driver === 'pg' ? { severity: 'ERROR', code: '57014' } : { sqlState: '70100', errno: 1317 });
+		Object.assign(this, driver === 'pg' ? { severity: 'ERROR', code: isMisuse ? '42501' : '57014' }
+			: isMisuse ? { sqlState: '42000', errno: 1370 } : { sqlState: '70100', errno: 1317 });
 	}
 }
 
@@ -110,8 +112,13 @@ async function cases(driver) {
 		const { client } = fresh();
 		const lease = await client.lease({ name: 'kept', ttl: 60, keepAtLeast: 600 }).acquire();
 		is('kept: released', await lease.release() && !await isFree('kept'));
-		is('kept: it is not free for another lease of the client', await errorOf(client.lease({ name: 'kept' }).acquire()) instanceof dlock.Misuse);
+		is('kept: it is not free for another lease of the client', await errorOf(client.lease({ name: 'kept' }).acquire()) instanceof dlock.Busy);
+		const [short] = await all(client, ['kept-shortly'], { keepAtLeast: 1 });
+		await short.release();
+		is('kept: but for one that waits, at the end of that time', await errorOf(client.lease({ name: 'kept-shortly', wait: PATIENCE }).acquire()) === null);
+		const waits = errorOf(client.lease({ name: 'kept', wait: -1 }).acquire());
 		await client.close();
+		is('kept: closing ends a wait for that', await waits instanceof dlock.Misuse);
 		await value(`dlock_release('kept', '${client.owner}')`);
 	}
 
@@ -133,6 +140,14 @@ async function cases(driver) {
 		};
 		const [fifth] = await all(client, ['fifth']);
 		is('one that fails is', fifth.held && network.connections.length === before + 2);
+		// one that is silent, of which nobody has said so
+		const [kept] = network.connections.filter((connection) => !network.stream(connection).destroyed).slice(-1);
+		const since = now();
+		await until(() => now() - since > 1);
+		network.on = (text, connection) => (connection === kept ? new Promise(() => {}) : undefined);
+		const unheard = errorOf(client.lease({ name: 'unheard', ttl: 60, wait: -1, connectTimeout: 3 }).acquire());
+		is('one that is silent is', await until(() => isFree('unheard').then((is) => !is)) && await unheard === null);
+		network.on = () => undefined;
 		is('all are released by a new connection', (await Promise.all((await all(client, ['sixth'])).map((lease) => lease.release())))[0]);
 		await client.close();
 		is('to the last', await isFree('first') && await isFree('fifth'));
@@ -172,6 +187,8 @@ async function cases(driver) {
 		const long = await all(client, names('long', 5), { ttl: 40 });
 		await value(`dlock_release('short3', '${client.owner}')`);
 		is('evicted: lost', await until(() => has('lost', 'short3')));
+		await short[2].release();
+		is('evicted: not released', !has('released', 'short3'));
 		is('evicted: the others go on', await until(() => names('short', 5).every((name) => name === 'short3' || has('renewed', name))));
 		is('two ttls: in calls of their own', await until(() => has('renewed', 'long5'))
 			&& network.calls('dlock_renew_many').every(([, text]) => !(text.includes('short1') && text.includes('long1'))));
@@ -225,7 +242,7 @@ async function cases(driver) {
 		const isRepeated = network.calls('dlock_release_many').length > 1;
 		is(`unanswered: ${owner ? 'not ' : ''}repeated`, isRepeated === !owner);
 		const again = await errorOf(client.lease({ name: 'unanswered' }).acquire());
-		is(`unanswered: ${owner ? 'busy for a while' : 'free, since the second was'}`, owner ? again instanceof dlock.Misuse : again === null);
+		is(`unanswered: ${owner ? 'busy for a while' : 'free, since the second was'}`, owner ? again instanceof dlock.Busy : again === null);
 		await client.close();
 	}
 
@@ -240,6 +257,26 @@ async function cases(driver) {
 		};
 		const [lease] = await all(client, ['replied']);
 		is('a lost reply: one hold', lease.held && await lease.release() && await isFree('replied'));
+		let asked = 0;
+		network.on = (text, connection, go) => {
+			if (!text.includes('dlock_acquire'))
+				return undefined;
+			if (asked++)
+				return Promise.reject(new Refusal(driver, true));
+			return go().then(() => { throw new Error('the reply was lost'); });
+		};
+		is('a lost reply, and then no privilege: misuse', await errorOf(client.lease({ name: 'revoked', ttl: 60 }).acquire()) instanceof dlock.Misuse);
+		network.on = () => undefined;
+		is('and the name is busy', await errorOf(client.lease({ name: 'revoked' }).acquire()) instanceof dlock.Busy);
+		await client.close();
+	}
+
+	// a function that connects no more than once
+	{
+		const connection = await connect();
+		const client = new dlock.Client({ connect: () => connection, connectTimeout: PATIENCE });
+		const [lease] = await all(client, ['one-connection']);
+		is('the same connection twice', await errorOf(client.lease({ name: 'of-a-second', wait: -1 }).acquire()) instanceof dlock.Misuse && lease.held);
 		await client.close();
 	}
 
