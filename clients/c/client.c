@@ -26,6 +26,9 @@
 #include "errors.h"
 #include "lease.h"
 
+/* A session that was kept for longer is tried before it is used. */
+#define PROBED_AFTER_US		INT64_C(1000000)
+
 /* A name that may still be held for a lease that was freed. */
 typedef struct busy_name
 {
@@ -43,6 +46,7 @@ struct dlock_client
 	many		many;
 	dlock_session *heart;		/* NULL before there is a lease */
 	dlock_session *spare;		/* for the next acquire, or NULL */
+	int64_t		spare_since_us; /* when it was last used */
 	dlock_lease **leases;		/* all that were not freed */
 	many_lease **held;			/* those of them that are kept */
 	size_t		nleases;
@@ -168,22 +172,41 @@ wake(dlock_client *c)
 
 /* ------------------------------------------------------------------- names */
 
-/* Say whether a lease may hold its names, or may come to hold them. */
+/* Say whether a lease has a name. */
 static bool
-has_its_names(const dlock_lease *lease, int64_t now_us)
+has_name(const dlock_lease *lease, const char *name)
 {
-	return !lease->held.done || now_us < lease->held.left_until_us;
+	for (size_t i = 0; i < lease->nnames; i++)
+		if (strcmp(lease->names[i], name) == 0)
+			return true;
+	return false;
 }
 
-/* Say whether a name is taken, by a lease or by what is left of one. */
+/*
+ * Check that a name is free: another lease that has it is a mistake of the program's, and
+ * what is left of one that is over will pass.
+ */
 static bool
-is_taken(dlock_client *c, const char *name, int64_t now_us)
+check_is_free(dlock_client *c, const char *name, int64_t now_us, dlock_error *error)
 {
+	bool		is_left = false;
+
 	for (size_t i = 0; i < c->nleases; i++)
-		if (has_its_names(c->leases[i], now_us))
-			for (size_t j = 0; j < c->leases[i]->nnames; j++)
-				if (strcmp(c->leases[i]->names[j], name) == 0)
-					return true;
+	{
+		const dlock_lease *lease = c->leases[i];
+
+		if (lease->held.done && now_us >= lease->held.left_until_us)
+			continue;
+		if (!has_name(lease, name))
+			continue;
+		if (!lease->held.done)
+		{
+			dlock_error_set(error, DLOCK_MISUSE,
+							"another lease of this client has \"%s\"", name);
+			return false;
+		}
+		is_left = true;
+	}
 	for (size_t i = 0; i < c->nbusy;)
 		if (c->busy[i].until_us <= now_us)
 		{
@@ -191,8 +214,12 @@ is_taken(dlock_client *c, const char *name, int64_t now_us)
 			c->busy[i] = c->busy[--c->nbusy];
 		}
 		else if (strcmp(c->busy[i++].name, name) == 0)
-			return true;
-	return false;
+			is_left = true;
+	if (is_left)
+		dlock_error_set(error, DLOCK_BUSY,
+						"a lease of this client that is over may still have \"%s\"",
+						name);
+	return !is_left;
 }
 
 /* Make room for one more lease, and for its names when it is freed. */
@@ -244,10 +271,7 @@ dlock_client_lease(dlock_client *c, const dlock_lease_options *options,
 	if (c->closing)
 		dlock_error_set(error, DLOCK_MISUSE, "the client is closed");
 	for (size_t i = 0; i < lease->nnames && error->error_class == DLOCK_NO_ERROR; i++)
-		if (is_taken(c, lease->names[i], now_us))
-			dlock_error_set(error, DLOCK_MISUSE,
-							"another lease of this client has \"%s\"",
-							lease->names[i]);
+		check_is_free(c, lease->names[i], now_us, error);
 	if (error->error_class == DLOCK_NO_ERROR && !make_room(c, lease->nnames))
 		dlock_error_set(error, DLOCK_UNAVAILABLE, "out of memory");
 	if (error->error_class == DLOCK_NO_ERROR)
@@ -293,7 +317,7 @@ dlock_client_forget(dlock_client *c, dlock_lease *lease)
 /* ---------------------------------------------------------------- acquires */
 
 dlock_session *
-dlock_client_lend(dlock_client *c)
+dlock_client_lend(dlock_client *c, bool *rested)
 {
 	dlock_session *session;
 	dlock_error error;
@@ -301,6 +325,7 @@ dlock_client_lend(dlock_client *c)
 	lock(c);
 	session = c->spare;
 	c->spare = NULL;
+	*rested = dlock_now_us() - c->spare_since_us > PROBED_AFTER_US;
 	unlock(c);
 	if (session == NULL)
 		return dlock_session_new(c->url, &error);
@@ -323,7 +348,10 @@ take_back(dlock_client *c, dlock_lease *lease)
 		c->many.connected = dlock_session_is_connected(session);
 	}
 	else if (c->spare == NULL && !c->closing)
+	{
 		c->spare = session;
+		c->spare_since_us = dlock_now_us();
+	}
 	else
 		dlock_session_free(session);
 }
@@ -496,6 +524,7 @@ failed(dlock_client *c)
 {
 	bool		said;
 	bool		misuse;
+	bool		goes_on;
 
 	c->error = *dlock_session_error(c->heart);
 	said = !c->error.disconnected;
@@ -507,10 +536,11 @@ failed(dlock_client *c)
 		c->error.denied = false;
 	}
 	c->trouble = c->error;
-	/* another server may be able to do it, or another connection */
-	if (!misuse)
+	/* with one lease alone, another server may be able to do it, or another connection */
+	goes_on = said && c->many.ncall > 1;
+	if (!goes_on)
 		dlock_session_close(c->heart);
-	many_failed(&c->many, said, misuse, misuse, dlock_now_us());
+	many_failed(&c->many, said, misuse, goes_on, dlock_now_us());
 }
 
 /* Go on as far as is possible without waiting; with the lock. */

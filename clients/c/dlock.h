@@ -542,8 +542,9 @@ DLOCK_API dlock_engine dlock_client_engine(const dlock_client *client);
  * Make a lease of the client, whose owner it has.  Nothing is asked yet.  Returns NULL,
  * and an error of class misuse, if an option is wrong, if the client is closed, or
  * if another lease of the client has one of the names: from the time at which it is made
- * until it has been released, refused or has failed; if that remained in doubt, for one
- * ttl more; and until the end of keep_at_least_us.
+ * until it has been released, refused or has failed.  The error is of class busy while
+ * such a lease may still be held: if that remained in doubt, for one ttl more; and
+ * until the end of keep_at_least_us.
  */
 DLOCK_API dlock_lease *dlock_client_lease(dlock_client *client,
 										  const dlock_lease_options *options,

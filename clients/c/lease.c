@@ -524,6 +524,7 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 	{
 		keep_action action = keep_next(&lease->keep, dlock_now_us());
 		bool		started = true;
+		bool		rested;
 		bool		again;
 
 		switch (action.kind)
@@ -540,8 +541,9 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 				break;
 			case KEEP_CONNECT:
 				lease->asked = KEEP_CONNECT;
+				rested = false;
 				if (lease->session == NULL)
-					lease->session = dlock_client_lend(lease->client);
+					lease->session = dlock_client_lend(lease->client, &rested);
 				if (lease->session == NULL)
 				{
 					dlock_error_set(&lease->error, DLOCK_UNAVAILABLE, "out of memory");
@@ -552,7 +554,12 @@ dlock_lease_step(dlock_lease *lease, dlock_event *event)
 					continue;
 				}
 				dlock_session_hurry(lease->session, action.until_us);
-				started = dlock_session_connect(lease->session, DLOCK_NEVER);
+				/* its network may be gone, and an acquire may wait for ever */
+				if (rested && dlock_session_is_connected(lease->session))
+					started = dlock_session_query(lease->session, "SELECT 1", NULL, 0,
+												  DLOCK_NEVER);
+				else
+					started = dlock_session_connect(lease->session, DLOCK_NEVER);
 				if (started || !session_failed(lease, event))
 					continue;
 				break;

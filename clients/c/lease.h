@@ -65,8 +65,11 @@ extern void dlock_lease_explain_loss(const dlock_lease *lease, bool ended_there,
 
 /* client.c; each takes the client's lock. */
 
-/* A session for an acquire: the kept one, or a new one.  NULL: no memory. */
-extern dlock_session *dlock_client_lend(dlock_client *client);
+/*
+ * A session for an acquire: the kept one, which may have rested for long, or a new one.
+ * NULL: no memory.
+ */
+extern dlock_session *dlock_client_lend(dlock_client *client, bool *rested);
 
 /* Somebody has been logged in; was anybody? */
 extern void dlock_client_log_in(dlock_client *client);

@@ -74,6 +74,26 @@ finish(const many *m, many_lease *lease, bool given_back, int64_t left_us)
 	lease->tells |= 1u << KEEP_TELL_RELEASED;
 }
 
+/* For how long a lease is to be left rather than given back; 0: not. */
+static int64_t
+leave_us(const many *m, const many_lease *lease)
+{
+	int64_t		left_us = later(lease->held_us, lease->keep_at_least_us) -
+		m->now_us;
+
+	if (lease->once || lease->keep_at_least_us == 0 || left_us <= 0)
+		return 0;
+	/* others with this owner rely on deadlines of at least the ttl */
+	return m->owner_is_ours ? left_us : later_of(left_us, lease->ttl_us);
+}
+
+/* For how long a lease may be held whose release is in doubt. */
+static int64_t
+doubt_us(const many *m, const many_lease *lease)
+{
+	return later_of(lease->ttl_us, leave_us(m, lease));
+}
+
 void
 many_add(many *m, many_lease *lease, int64_t now_us)
 {
@@ -151,19 +171,6 @@ static bool
 goes_with(const many_lease *lease, const many_lease *first)
 {
 	return lease == first || (!has_failed(lease) && !has_failed(first));
-}
-
-/* For how long a lease is to be left rather than given back; 0: not. */
-static int64_t
-leave_us(const many *m, const many_lease *lease)
-{
-	int64_t		left_us = later(lease->held_us, lease->keep_at_least_us) -
-		m->now_us;
-
-	if (lease->once || lease->keep_at_least_us == 0 || left_us <= 0)
-		return 0;
-	/* others with this owner rely on deadlines of at least the ttl */
-	return m->owner_is_ours ? left_us : later_of(left_us, lease->ttl_us);
 }
 
 /* End the attempt; returns what it was. */
@@ -247,6 +254,8 @@ many_failed(many *m, bool said, bool misuse, bool connected, int64_t now_us)
 	{
 		m->retry_pause_us = longer_pause_us(m->retry_pause_us);
 		m->retry_until_us = later(m->now_us, m->retry_pause_us);
+		/* a server that refuses all is not to be logged in to for each at once */
+		m->pause_until_us = later(m->now_us, KEEP_PAUSE_US);
 	}
 	for (size_t i = 0; i < n; i++)
 	{
@@ -269,7 +278,7 @@ many_failed(many *m, bool said, bool misuse, bool connected, int64_t now_us)
 		if (asked != MANY_RENEW &&
 			(lease->once || (n == 1 && misuse) ||
 			 (asked == MANY_RELEASE && !said && !m->owner_is_ours)))
-			finish(m, lease, false, lease->ttl_us);
+			finish(m, lease, false, doubt_us(m, lease));
 	}
 	m->ncall = 0;
 }
@@ -376,7 +385,7 @@ many_next(many *m, many_lease *const *leases, size_t n, int64_t now_us)
 		}
 		else if (lease->pending && !lease->called &&
 				 m->now_us >= lease->work_until_us)
-			finish(m, lease, false, lease->ttl_us);
+			finish(m, lease, false, doubt_us(m, lease));
 		else if (lease->pending)
 		{
 			if (!lease->called)

@@ -8,6 +8,7 @@ use FindBin;
 use lib $FindBin::RealBin, "$FindBin::RealBin/..";
 use CProgram;
 use Test::More;
+use Time::HiRes qw(time);
 
 my ($kind) = @ARGV;
 my $is_postgres = $kind eq 'postgres';
@@ -95,7 +96,7 @@ for my $threads (0, 1)
 	my $left = value(q{SELECT remaining FROM dlock.locks WHERE name = 'k'});
 	cmp_ok($left, '<=', 300, "$with: one is left for a time");
 	cmp_ok($left, '>', 100, "$with: and not given back");
-	like($p->ask('new k2 client=1 name=k ttl=30'), qr/^error misuse .*"k"/, "$with: and is not taken by re-entry meanwhile");
+	like($p->ask('new k2 client=1 name=k ttl=30'), qr/^error busy .*"k"/, "$with: and is not taken by re-entry meanwhile");
 	$p->say("free $_", "new $_ client=1 name=$_ ttl=600", "start $_") for 's';
 	$p->hear(qr/^s held /);
 
@@ -147,7 +148,7 @@ $p->say('client', 'many b 20 ttl=9', 'new f client=1 name=f ttl=600', 'start f')
 $p->hear(qr/^many 20$/);
 $p->hear(qr/^f held /);
 $p->say('free f');
-like($p->ask('new f client=1 name=f ttl=600'), qr/^error misuse .*"f"/, 'a name that was not released is not taken once more');
+like($p->ask('new f client=1 name=f ttl=600'), qr/^error busy .*"f"/, 'a name that was not released is not taken once more');
 $network->order('swallow');
 $q->say('new next name=b9 ttl=600 wait=-1', 'start next');
 my ($lost_us) = $p->hear(qr/^b9 lost lost - 0 0 0 .*could not be renewed in time/);
@@ -160,6 +161,43 @@ $p->hear(qr/^many-held 0$/);
 $q->say('release next');
 $q->hear(qr/^next released 1 /);
 is($q->end, 0, 'the next program leaks nothing');
+is($p->end, 0, 'the program leaks nothing');
+
+# the connection for acquires has rested, and is silent by now
+$network->order('pass');
+$p = CProgram->start(DLOCK_URL => url($network->{port}));
+$p->say('client', 'many e 2 ttl=600');
+$p->hear(qr/^many 2$/);
+my $since = time;
+Scenarios::Run::until(sub { time > $since + 1.1 });
+$network->order('swallow');
+$p->say('new e3 client=1 name=e3 ttl=600 wait=-1 connect_timeout=30', 'start e3', 'show e3');
+$p->hear(qr/^e3 is waiting /);
+$network->order('pass');
+ok(defined $p->hear(qr/^e3 held /), 'a connection that was kept for the next acquire, and is silent, is replaced');
+
+# the server refuses to renew, for reasons that other servers may not have
+if ($is_postgres)
+{
+	my $logins = q{SELECT sessions FROM pg_stat_database WHERE datname = 'postgres'};
+	$p->say('many g 100 ttl=36');
+	$p->hear(qr/^many 100$/);
+	value(q{ALTER FUNCTION dlock_renew_many(text[], text, dlock_duration, bigint[]) RENAME TO renew_many});
+	value(q{CREATE SEQUENCE refused});
+	value(q{CREATE FUNCTION dlock_renew_many(text[], text, dlock_duration, bigint[]) RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN PERFORM nextval('refused'); RAISE 'not here' USING ERRCODE = 'read_only_sql_transaction'; END $$});
+	my $before = value($logins);
+	becomes(q{SELECT last_value >= 60 FROM refused}, 't', 'a server that renews none');
+	my ($after, $calls) = (value($logins), value('SELECT last_value FROM refused'));
+	value(q{DROP FUNCTION dlock_renew_many(text[], text, dlock_duration, bigint[])});
+	value(q{ALTER FUNCTION renew_many(text[], text, dlock_duration, bigint[]) RENAME TO dlock_renew_many});
+	cmp_ok($after - $before, '<', $calls * 3 / 4, 'has a log-in for each lease alone, and none for calls that are made in halves');
+	$p->hear(qr/^g$_ renewed /) for 1, 100;
+	$p->say('many-held g');
+	$p->hear(qr/^many-held 100$/);
+}
+$p->say('end-client');
+$p->hear(qr/^closed$/);
 is($p->end, 0, 'the program leaks nothing');
 
 # a program that was stopped
