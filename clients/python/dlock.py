@@ -422,6 +422,10 @@ class _Job:
         self.error: Optional[BaseException] = None
 
 
+# the connections that links have, by their ids: no two have the same
+_taken: dict[int, tuple["_Link", Any]] = {}
+
+
 class _Link:
     """
     A connection, and the thread that it belongs to.
@@ -491,7 +495,11 @@ class _Link:
             try:
                 is_new = connection is None
                 if is_new:
-                    connection, family = _unwrapped(finish(self._connect()))
+                    made, family = _unwrapped(finish(self._connect()))
+                    # an acquire that waits would keep the heartbeat waiting
+                    if _taken.setdefault(id(made), (self, made))[0] is not self:
+                        raise Misuse("connect must make a new connection each time")
+                    connection = made
                     self._prepare(connection, family, finish)
                 if job.request is not None or not is_new:
                     statement = b"SELECT 1" if job.request is None else job.request.statement(family)
@@ -518,6 +526,7 @@ class _Link:
                 finish(connection.close())
         except Exception:  # pylint: disable=broad-except
             pass
+        _taken.pop(id(connection), None)
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
@@ -677,6 +686,7 @@ class _Record:
         self.retry_at = 0.0
         # of the release
         self.was_held = False
+        self.left = 0.0  # seconds that it was asked to last on, in place of a release
         self.asked_back = 0.0
         self.until = 0.0
         self.released: concurrent.futures.Future[bool] = concurrent.futures.Future()
@@ -879,7 +889,7 @@ class _Keeper:
         except BaseException:
             with self.lock:
                 record.state = "released"
-                self._forget(record, record.may_hold)
+                self._forget(record, record.ttl if record.may_hold else 0.0)
                 self._event(record, "refused", now() - record.began)
             raise
         finally:
@@ -909,11 +919,12 @@ class _Keeper:
                         self._logged_in = True
                         last = None if record.wait < 0 else start + record.wait + record.connect_timeout
                     left = record.wait if record.wait < 0 else max(0.0, start + record.wait - now())
-                    record.may_hold = True
+                    may_have_held, record.may_hold = record.may_hold, True
                     try:
                         job = self._ask(link, record.acquire_request(left), last, record)
                     except (Busy, Misuse):
-                        record.may_hold = False
+                        # these errors change nothing
+                        record.may_hold = may_have_held
                         raise
                     if job.answer is None:
                         record.may_hold = False
@@ -958,7 +969,7 @@ class _Keeper:
         if until <= now():
             return
         if 0 <= record.wait < until - record.began:
-            raise Busy(f"{record} may still be held by a lease of this client whose release had no answer")
+            raise Busy(f"{record} may still be held by a lease of this client that is over")
         self._sleep(record, until - now(), None)
 
     def _link_for_acquire(self) -> tuple[_Link, bool]:
@@ -1089,22 +1100,25 @@ class _Keeper:
     def _end_release(self, record: _Record, is_released: bool, *, is_answered: bool) -> None:
         """The caller has the lock."""
         del self._back[record]
-        self._forget(record, not is_answered)
+        if not is_answered:
+            self._forget(record, max(record.ttl, record.left))
+        else:
+            self._forget(record, record.left if is_released else 0.0)
         if record.was_held:
             self._event(record, "released", now() - record.acquired)
         record.released.set_result(is_released)
         self._ended.notify_all()
 
-    def _forget(self, record: _Record, may_hold: bool) -> None:
-        """Free the names of a lease, unless it may still be held; the caller has the lock."""
+    def _forget(self, record: _Record, seconds: float) -> None:
+        """Free the names of a lease, which may be held for so long; the caller has the lock."""
         at = now()
         for name in [name for name, until in self._busy.items() if until <= at]:
             del self._busy[name]
         for name in record.names:
             if self._names.get(name) is record:
                 del self._names[name]
-                if may_hold:
-                    self._busy[name] = at + record.ttl
+                if seconds > 0:
+                    self._busy[name] = at + seconds
 
     # the end
 
@@ -1289,12 +1303,14 @@ class _Keeper:
         kept = first.keep_until - at if first.was_held else 0.0
         if kept > 0:
             # an owner that the program named may have other holds, which must not end sooner
-            ttl = kept if self._owner_is_ours else max(kept, first.ttl)
-            return [first], True, self._request("dlock_renew_many", [first], ttl)
+            first.left = kept if self._owner_is_ours else max(kept, first.ttl)
+            return [first], True, self._request("dlock_renew_many", [first], first.left)
         records = [first]
         if not first.pause:
             like_it = [r for r in due if not r.pause and not (r.was_held and r.keep_until > at)]
             records = self._as_many(like_it)
+        for record in records:
+            record.left = 0.0
         return records, True, self._request("dlock_release_many", records)
 
     def _as_many(self, records: list[_Record]) -> list[_Record]:

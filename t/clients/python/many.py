@@ -167,6 +167,26 @@ def silent(driver):
         ok(client.lease(short.name, 8, 60).acquire().token > short.token, f"{driver}: for a while")
 
 
+def kept(driver):
+    """A name that is kept is kept from the client, too."""
+    with client_of(Connects()) as client:
+        first = client.lease(f"at-least-{driver}", 60, keep_at_least=600).acquire()
+        ok(first.release(), f"{driver}: kept, and not given back")
+        same(type(error_of(client.lease(first.name, 60).acquire)), dlock.Busy, f"{driver}: busy for another lease of the client")
+        evict(first)
+        client.lease(f"shortly-{driver}", 60, keep_at_least=0.5).acquire().release()
+        ok(client.lease(f"shortly-{driver}", 60, wait=PATIENCE).acquire().held, f"{driver}: which may wait for the end of that")
+
+
+def same_connection(driver):
+    """A function that connects no more than once."""
+    connection = Connects()()
+    with client_of(lambda: connection) as client:
+        first = client.lease(f"same-{driver}", 60).acquire()
+        same(type(error_of(client.lease(f"other-{driver}", wait=-1).acquire)), dlock.Misuse, f"{driver}: the same connection twice is misuse")
+        ok(first.held and first.release(), f"{driver}: and does not end the lease that has it")
+
+
 def poisoned(driver):
     """One lease whose renewal is an error takes no other with it."""
     network = Network(agent.HOST, PORT)
@@ -298,7 +318,7 @@ for number, driver in enumerate(driver for driver in DRIVERS if driver != "pymys
     cases = [one_connection, silent, forked, asynchronous]
     if number == 0:
         # what has nothing to do with the driver
-        cases += [evicted, races, dropped, poisoned]
+        cases += [evicted, races, dropped, poisoned, kept, same_connection]
     for case in cases:
         if os.environ.get("ONLY_CASE", case.__name__) == case.__name__:
             case(driver)
