@@ -10,8 +10,11 @@ import java.sql.SQLException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -48,6 +51,9 @@ final class Link implements Runnable {
             this.waiter = waiter;
         }
     }
+
+    // the connections that links have: no two have the same
+    private static final Map<Connection, Link> TAKEN = Collections.synchronizedMap(new IdentityHashMap<>());
 
     private final Client client;
     private final ReentrantLock lock;
@@ -151,6 +157,7 @@ final class Link implements Runnable {
         } catch (SQLException | RuntimeException error) {
             // it is gone already
         }
+        TAKEN.remove(connection);
     }
 
     private Job<?> next() {
@@ -216,6 +223,9 @@ final class Link implements Runnable {
         }
         if (opened == null)
             throw new Misuse("there is no connection", null);
+        // an acquire that waits would keep the heartbeat waiting
+        if (TAKEN.putIfAbsent(opened, this) != null)
+            throw new Misuse("the connector must make a new connection each time", null);
         lock.lock();
         try {
             connection = opened;

@@ -78,6 +78,7 @@ final class Attacks {
         for (String state : new String[] {"XX000", "08006"})
             attack(driver, attacks -> attacks.poison(state));
         attack(driver, Attacks::manyPoisons);
+        attack(driver, Attacks::oneConnection);
         attack(driver, Attacks::readOnly);
         attack(driver, Attacks::silence);
         attack(driver, Attacks::lostReply);
@@ -156,6 +157,25 @@ final class Attacks {
         ok(until(() -> bad.stream().allMatch(Lease::isLost)), "ten leases that cannot be renewed are lost");
         untilRenewed("good", 10, 1);
         is(held(good), 10L, "and take no other with them");
+    }
+
+    /** A connector that makes no more than one. */
+    private void oneConnection() throws Exception {
+        Connection one = Connections.plain(driver, More.PORT);
+        try (Client client = new Client(() -> one)) {
+            Lease lease = client.lease("one").ttl(60).connectTimeout(More.PATIENCE).acquire();
+            is(errorOf(() -> client.lease("more").waiting(-1).acquire()), Lease.Misuse.class, "the same connection twice is misuse");
+            ok(lease.isHeld() && lease.release(), "and does not end the lease that has it");
+        }
+        ok(until(() -> isClosed(one)), "it is closed with the client");
+    }
+
+    private static boolean isClosed(Connection connection) {
+        try {
+            return connection.isClosed();
+        } catch (SQLException error) {
+            return false;
+        }
     }
 
     /** A server that refuses all until another one, by a new connection, is the primary. */
