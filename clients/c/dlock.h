@@ -565,8 +565,9 @@ DLOCK_API int64_t dlock_client_until_us(const dlock_client *client);
 
 /*
  * Release all leases that are held, and acquire none any more; those that are waiting
- * are cancelled by their next step.  It takes steps until dlock_client_is_done(),
- * for 5 seconds at most, and some if there is no answer.
+ * are cancelled by their next step, which dlock_lease_acquire() takes within a second.
+ * It takes steps until dlock_client_is_done(), for 5 seconds at most, and some if there
+ * is no answer.
  */
 DLOCK_API void dlock_client_close(dlock_client *client);
 DLOCK_API bool dlock_client_is_done(dlock_client *client);

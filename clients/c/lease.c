@@ -21,6 +21,9 @@
 #include "lease.h"
 #include "text.h"
 
+/* How long an acquire may wait before it looks whether its client is closed. */
+#define CLOSING_SEEN_US		INT64_C(1000000)
+
 bool
 dlock_check_string(const char *what, const char *string, dlock_error *error)
 {
@@ -702,7 +705,11 @@ wait_for(const dlock_lease *lease)
 
 	if (lease->client != NULL)
 	{
-		dlock_client_wait(lease->client, p.fd, p.events, lease->until_us);
+		/* another thread may close the client, which the next step notices */
+		int64_t		look_us = dlock_now_us() + CLOSING_SEEN_US;
+
+		dlock_client_wait(lease->client, p.fd, p.events,
+						  lease->until_us < look_us ? lease->until_us : look_us);
 		return;
 	}
 	poll(&p, 1, dlock_timeout_ms(dlock_lease_until_us(lease)));

@@ -200,6 +200,19 @@ $p->say('end-client');
 $p->hear(qr/^closed$/);
 is($p->end, 0, 'the program leaks nothing');
 
+# a client is closed while a thread waits for a lease
+$p = CProgram->start(DLOCK_URL => url());
+value(q{SELECT dlock_acquire('closing', 'admin', 600)});
+$p->say('client', 'threads', 'new closing client=1 name=closing ttl=60 wait=-1', 'acquire closing');
+becomes(q{SELECT count(*) FROM dlock.waiters WHERE name = 'closing'}, 1, 'a thread waits for a lease');
+$p->say('end-client');
+$p->hear(qr/^closed$/);
+ok(defined $p->hear(qr/^closing acquired 0 misuse$/), 'its wait ends when the client is closed');
+$p->say('free closing');
+becomes(q{SELECT count(*) FROM dlock.waiters WHERE name = 'closing'}, 0, 'and nobody waits any more');
+value(q{SELECT dlock_release('closing', 'admin')});
+is($p->end, 0, 'the program leaks nothing');
+
 # a program that was stopped
 $p = CProgram->start(DLOCK_URL => url());
 $p->say('client', 'threads', 'many c 3 ttl=1.5');

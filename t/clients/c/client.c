@@ -11,6 +11,7 @@
  *							ttl=, wait=, connect_timeout=, keep_at_least= as
  *							durations, logged_in=1
  *	start ID, release ID, free ID
+ *	acquire ID				in a thread of its own, until it is freed: "ID acquired 0|1"
  *	show ID					"ID is STATE held 0|1 owner OWNER request REQUEST"
  *	connect URL				another server for the session
  *	beat ID, unbeat ID		give the lease to a thread, and take it back
@@ -39,6 +40,7 @@
 #include <inttypes.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +61,8 @@ static struct
 	char		id[ID_SIZE];
 	dlock_lease *lease;
 	dlock_heartbeat *heartbeat;
+	bool		acquires;		/* in the thread */
+	pthread_t	thread;
 	size_t		nnames;
 	bool		told_done;
 }			leases[LEASES_MAX];
@@ -245,9 +249,36 @@ new_lease(char **words, size_t n)
 	leases[place].told_done = false;
 }
 
+static void *
+acquire(void *pointer)
+{
+	size_t		place = (size_t) (uintptr_t) pointer;
+	dlock_error error;
+	bool		is_held = dlock_lease_acquire(leases[place].lease, &error);
+
+	say("%s acquired %d %s", leases[place].id, is_held,
+		is_held ? "" : dlock_error_class_name(error.error_class));
+	return NULL;
+}
+
+static void
+start_acquire(size_t place)
+{
+	leases[place].acquires = true;
+	if (pthread_create(&leases[place].thread, NULL, acquire,
+					   (void *) (uintptr_t) place) != 0)
+	{
+		fprintf(stderr, "client: no thread\n");
+		exit(2);
+	}
+}
+
 static void
 free_lease(size_t place)
 {
+	if (leases[place].acquires)
+		pthread_join(leases[place].thread, NULL);
+	leases[place].acquires = false;
 	dlock_heartbeat_stop(leases[place].heartbeat);
 	leases[place].heartbeat = NULL;
 	dlock_lease_free(leases[place].lease);
@@ -580,6 +611,8 @@ obey(char *line)
 		new_lease(words, n);
 	else if (strcmp(words[0], "start") == 0)
 		dlock_lease_start(leases[find(words[1])].lease);
+	else if (strcmp(words[0], "acquire") == 0)
+		start_acquire(find(words[1]));
 	else if (strcmp(words[0], "release") == 0)
 		dlock_lease_release(leases[find(words[1])].lease);
 	else if (strcmp(words[0], "free") == 0)
@@ -620,7 +653,8 @@ step_all(void)
 	{
 		dlock_event event;
 
-		if (leases[i].lease == NULL || leases[i].heartbeat != NULL)
+		if (leases[i].lease == NULL || leases[i].heartbeat != NULL ||
+			leases[i].acquires)
 			continue;
 		while (dlock_lease_step(leases[i].lease, &event))
 			tell(i, &event);
@@ -641,7 +675,8 @@ await(void)
 	nfds_t		n = 1;
 
 	for (size_t i = 0; i < LEASES_MAX; i++)
-		if (leases[i].lease != NULL && leases[i].heartbeat == NULL)
+		if (leases[i].lease != NULL && leases[i].heartbeat == NULL &&
+			!leases[i].acquires)
 		{
 			fds[n++] = (struct pollfd) {
 				.fd = dlock_lease_fd(leases[i].lease),
