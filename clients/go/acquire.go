@@ -14,6 +14,7 @@ const (
 	lostReleaseLimit = time.Second     // the same, of a lease that is lost
 	firstPause       = 50 * time.Millisecond
 	longestPause     = time.Second
+	probedAfter      = time.Second // that a connection has rested
 )
 
 // errNotFree is an answer, and never the program's.
@@ -51,7 +52,14 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 	}()
 
 	// attempt makes calls until one fails.
-	attempt := func(isSpare bool) error {
+	attempt := func() error {
+		if l != nil && Now()-l.restsSince > probedAfter {
+			// its network may be gone, and an acquire may wait for ever
+			if _, _, err := c.ask(ctx, l, Now()+timeout/3, isAlive); err != nil {
+				l = nil
+				return err
+			}
+		}
 		if l == nil {
 			var err error
 			if l, err = c.open(ctx, earlier(last, Now()+timeout/3)); err != nil {
@@ -69,11 +77,7 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 					left = 0
 				}
 			}
-			end := last
-			if isSpare && wait >= 0 {
-				end = earlier(last, Now()+left+timeout/3) // it may have been cut off meanwhile
-			}
-			tokens, sent, err := k.ask(ctx, l, end, left)
+			tokens, sent, err := k.ask(ctx, l, last, left)
 			// the last answer counts, as all requests are one
 			mayBeHeld = err != errNotFree && !Is(err, Busy) && (mayBeHeld || !Is(err, Misuse))
 			if err == errNotFree {
@@ -110,7 +114,7 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 	for pause := firstPause; ; {
 		l = c.takeSpare()
 		isSpare := l != nil
-		err = attempt(isSpare)
+		err = attempt()
 		if !Is(err, Unavailable) {
 			if Is(err, Busy) && l != nil {
 				c.giveBackLink(l)

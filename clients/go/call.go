@@ -20,6 +20,8 @@ type link struct {
 	isMySQL    bool
 	// for one statement at a time
 	turn chan struct{}
+	// since when it is kept for the next acquire
+	restsSince time.Duration
 }
 
 // close closes the connection.  A good one goes back to the pool of the sql.DB, where that is wanted.
@@ -52,7 +54,7 @@ func (c *Client) connect(ctx context.Context) (<-chan outcome, context.CancelFun
 		connection, err := c.db.Conn(ctx)
 		o := outcome{err: err}
 		if err == nil {
-			o.link = &link{connection, c.isMySQL, make(chan struct{}, 1)}
+			o.link = &link{connection: connection, isMySQL: c.isMySQL, turn: make(chan struct{}, 1)}
 		}
 		select {
 		case outcomes <- o:
@@ -235,9 +237,16 @@ func list(isMySQL bool, values interface{}) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
+// isAlive is no function, but asks whether the connection works.
+const isAlive = ""
+
 // call makes the statement of a function, and reads its answer: a list of either tokens or names, or
 // nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
 func (k *link) call(ctx context.Context, function string, args []interface{}) (interface{}, error) {
+	if function == isAlive {
+		var one int
+		return nil, k.connection.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	}
 	call, bound := expression(k.isMySQL, function, args...)
 	isMany := strings.HasSuffix(function, "_many")
 	switch {

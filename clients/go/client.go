@@ -251,6 +251,7 @@ func (c *Client) keepSpare(l *link) {
 		l.close(c.isOfOne)
 		return
 	}
+	l.restsSince = Now()
 	c.spare = l
 }
 

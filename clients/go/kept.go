@@ -252,7 +252,13 @@ func (k *kept) awaitLeft() bool {
 }
 
 // giveUp ends a release without an answer.  It may still be done, or not at all, until the lease ends.
-func (k *kept) giveUp() { k.finish(false, Now()+k.options.TTL) }
+func (k *kept) giveUp() {
+	now, left := Now(), k.options.TTL
+	if keeps := k.keeps(now); keeps > left {
+		left = keeps
+	}
+	k.finish(false, now+left)
+}
 
 // finish ends a release; the names are busy until then.  The caller has the mutex.
 func (k *kept) finish(isConfirmed bool, busyUntil time.Duration) {

@@ -505,6 +505,33 @@ func (b *bench) faults() {
 	must(client.Close(background))
 	db.Close()
 
+	// the connection that is kept for acquires is silent
+	what = b.driver + ", a spare connection that is silent: "
+	silent, isSilent := make(chan bool), int32(0)
+	db = b.open(settings{wrapped: true, spoil: func(string, []driver.NamedValue) error {
+		if atomic.CompareAndSwapInt32(&isSilent, 1, 2) {
+			<-silent
+		}
+		return nil
+	}})
+	client = b.client(db, nil)
+	for i := 0; i < 2; i++ {
+		_, err := client.Acquire(background, of(fmt.Sprint("spare ", i), time.Hour))
+		works(err, what+"held")
+	}
+	rests := dlock.Now()
+	until(func() bool { return dlock.Now()-rests > 1100*time.Millisecond })
+	atomic.StoreInt32(&isSilent, 1)
+	waits := of("spare 2", time.Hour)
+	waits.Wait, waits.ConnectTimeout = -1, 9*time.Second
+	ctx, cancel := context.WithTimeout(background, patience)
+	_, err = client.Acquire(ctx, waits)
+	works(err, what+"replaced")
+	cancel()
+	close(silent)
+	must(client.Close(background))
+	db.Close()
+
 	// a release of which nobody knows whether it was done
 	what = b.driver + ", a release without an answer: "
 	cut := func(query string, args []driver.NamedValue) error {
