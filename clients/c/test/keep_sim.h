@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "keep.h"
 
 #define SIM_CLIENTS		4
@@ -88,8 +89,6 @@ typedef struct sim_client
  */
 static struct
 {
-	const uint8_t *input;
-	size_t		left;
 	int64_t		now_us;			/* true time */
 	int64_t		drift;			/* millionths by which the server's clock is fast */
 	sim_client	clients[SIM_CLIENTS];
@@ -112,15 +111,6 @@ static struct
 	unsigned	releases;
 	unsigned	failures;
 } sim;
-
-static uint8_t
-sim_byte(void)
-{
-	if (sim.left == 0)
-		return 0;
-	sim.left--;
-	return *sim.input++;
-}
 
 static void
 sim_must(bool kept, const char *what)
@@ -686,8 +676,8 @@ sim_run(const uint8_t *data, size_t size)
 	uint8_t		choice;
 
 	memset(&sim, 0, sizeof(sim));
-	sim.input = data;
-	sim.left = size;
+	chance.input = data;
+	chance.left = size;
 	sim.now_us = 1000000;
 	choice = sim_byte();
 	ttl_us = ttls[choice % 6];
@@ -698,7 +688,7 @@ sim_run(const uint8_t *data, size_t size)
 	if (sim_byte() >= 0x80)
 		sim.drift = -sim.drift;
 
-	while (sim.left > 0)
+	while (chance.left > 0)
 	{
 		uint8_t		what = sim_byte();
 		int			i = what % SIM_CLIENTS;

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "many.h"
 
 #define SIM_LEASES		12
@@ -38,8 +39,6 @@ typedef struct sim_lease
 
 static struct
 {
-	const uint8_t *input;
-	size_t		left;
 	int64_t		now_us;
 	many		m;
 	sim_lease	leases[SIM_LEASES];
@@ -49,15 +48,6 @@ static struct
 	unsigned	releases;
 	unsigned	halves;
 } sim;
-
-static uint8_t
-sim_byte(void)
-{
-	if (sim.left == 0)
-		return 0;
-	sim.left--;
-	return *sim.input++;
-}
 
 static void
 sim_must(bool kept, const char *what)
@@ -240,12 +230,12 @@ static void
 sim_run(const uint8_t *data, size_t size)
 {
 	memset(&sim, 0, sizeof(sim));
-	sim.input = data;
-	sim.left = size;
+	chance.input = data;
+	chance.left = size;
 	sim.now_us = 1000000;
 	sim.m.owner_is_ours = sim_byte() & 1;
 	sim.calm = (sim_byte() & 1) != 0;
-	for (int turns = 0; sim.left > 0; turns++)
+	for (int turns = 0; chance.left > 0; turns++)
 	{
 		many_lease *all[SIM_LEASES];
 		size_t		n = 0;
