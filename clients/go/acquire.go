@@ -177,11 +177,7 @@ func (k *kept) hold(l *link, deadline time.Duration) bool {
 	k.state, k.deadline, k.since, k.keepUntil = held, deadline, now, now+k.options.KeepAtLeast
 	k.atMost = mostNames
 	c.leases[k] = true
-	if c.link == nil {
-		c.link = l
-	} else {
-		c.keepSpare(l)
-	}
+	c.adopt(l)
 	k.tell(EventAcquired, now-k.began)
 	c.wakeUp()
 	return true

@@ -111,13 +111,11 @@ func (c *Client) Acquire(ctx context.Context, options Options) (*Lease, error) {
 	if options.DB != nil || options.MySQL || options.Owner != "" {
 		return nil, misuse("DB, MySQL and Owner are the client's")
 	}
-	k := &kept{client: c, options: options, events: newEvents(options.OnEvent), names: options.Names, request: random(), began: Now(),
+	k := &kept{client: c, options: options, events: newEvents(options.OnEvent), names: append([]string(nil), options.Names...), request: random(), began: Now(),
 		margin: earlier(options.TTL/10, time.Second), lost: make(chan struct{}), done: make(chan struct{}),
 		contexts: make(map[*int]context.CancelFunc), state: waiting}
 	if len(k.names) == 0 {
 		k.names = []string{options.Name}
-	} else {
-		k.names = append([]string(nil), k.names...)
 	}
 
 	acquiring, cancel := context.WithCancel(ctx)
@@ -242,6 +240,15 @@ func (c *Client) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// adopt makes a good connection the heartbeat's, or the spare one if the heartbeat has its own; the caller has the mutex.
+func (c *Client) adopt(l *link) {
+	if c.link == nil {
+		c.link = l
+	} else {
+		c.keepSpare(l)
 	}
 }
 

@@ -270,11 +270,7 @@ func (c *Client) do(j *job) (done map[string]bool, sent time.Duration, isSent bo
 			return nil, 0, false, err
 		}
 		c.mutex.Lock()
-		if c.link == nil {
-			c.link = o.link
-		} else {
-			c.keepSpare(o.link) // an acquire has left its own meanwhile
-		}
+		c.adopt(o.link) // an acquire may have left its own meanwhile
 		l = c.link
 		c.mutex.Unlock()
 	}

@@ -386,11 +386,11 @@ public final class Client implements AutoCloseable {
     private void takeNames(Hold hold) throws InterruptedException {
         lock.lock();
         try {
-            for (double now; (now = Clock.now()) < busyUntil(hold);) {
-                if (hold.wait >= 0 && busyUntil(hold) > hold.began + hold.wait)
+            for (double until; Clock.now() < (until = busyUntil(hold));) {
+                if (hold.wait >= 0 && until > hold.began + hold.wait)
                     throw new Busy(hold.shown() + ": a lease of this client's may not be over", null);
                 refuseClosed();
-                hold.changed.awaitNanos(Clock.nap(busyUntil(hold)));
+                hold.changed.awaitNanos(Clock.nap(until));
             }
             refuseClosed();
             if (keeper == null) {
