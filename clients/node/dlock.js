@@ -610,9 +610,10 @@ class Keeper {
 		};
 		for (;;) {
 			await this.#waits.within(null, at);
-			if (!this.#next())
+			const next = this.#next();
+			if (!next)
 				break;
-			await this.#call();
+			await this.#call(next);
 		}
 		this.#isRunning = false;
 	}
@@ -670,10 +671,9 @@ class Keeper {
 		return until;
 	}
 
-	/* One call of the heartbeat, for all that it can be for. */
-	async #call() {
+	/* One call of the heartbeat, for all that it can be for; this lease's turn is next. */
+	async #call(next) {
 		const began = now();
-		const next = this.#next();
 		const link = this.#link ??= new Link(this);
 		let batch = [];
 		let isRelease = false;

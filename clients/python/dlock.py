@@ -176,13 +176,12 @@ def _family_of(thing: object) -> Optional[str]:
 
 def _unwrapped(connection: Any) -> tuple[Any, str]:
     """The driver's own connection, which a tracer may have wrapped, and its driver."""
-    inner = connection
-    while _family_of(inner) is None:
+    inner, family = connection, _family_of(connection)
+    while family is None:
         if not hasattr(inner, "__wrapped__"):
             raise Misuse(f"a connection must be one of {', '.join(_FAMILIES)}, not {type(connection)!r}")
         inner = inner.__wrapped__
-    family = _family_of(inner)
-    assert family is not None
+        family = _family_of(inner)
     return inner, family
 
 
@@ -654,8 +653,8 @@ class _Record:
             raise Misuse("names, shared and permits exclude each other")
         if permits is not None and (not isinstance(permits, int) or isinstance(permits, bool) or permits < 1):
             raise Misuse(f"permits is a whole number above 0, not {permits!r}")
-        self.name = None if name is None else _text(name, "a name")
         self.names = _names(names) if names is not None else [_text(name, "a name")]
+        self.name = self.names[0] if names is None else None
         self.ttl = _seconds(ttl, "a ttl", above=0)
         self.wait = _seconds(wait, "a wait")
         self.shared = bool(shared)
@@ -1247,8 +1246,10 @@ class _Keeper:
             return math.inf
         if at < self._pause_until:
             return self._pause_until
-        call = self._renewal(at) if self._last_was_release else None
-        call = call or self._release(at) or self._renewal(at)
+        if self._last_was_release:
+            call = self._renewal(at) or self._release(at)
+        else:
+            call = self._release(at) or self._renewal(at)
         if call is None:
             return min(record.due for record in (*self._held, *self._back) if record.state == "held" or record.pause)
         records, is_release, request = call
@@ -1459,6 +1460,15 @@ class _Handle:
             keeper.owner = self._owner
         return keeper
 
+    def _begin_release(self) -> Optional[concurrent.futures.Future[bool]]:
+        """Begin to release it; None if there is nothing to release, or it is the parent process's."""
+        keeper = self._record.keeper
+        if keeper is None:
+            self._record.state = "released"
+        elif keeper.pid == os.getpid():
+            return keeper.begin_release(self._record)
+        return None
+
     @property
     def name(self) -> Optional[str]:
         """The name; None if there are several."""
@@ -1625,13 +1635,8 @@ class Lease(_Handle):
 
         If it cannot be released it ends at its deadline, which is no error.
         """
-        keeper = self._record.keeper
-        if keeper is None:
-            self._record.state = "released"
-            return False
-        if keeper.pid != os.getpid():
-            return False  # the parent's
-        return keeper.begin_release(self._record).result()
+        answer = self._begin_release()
+        return answer is not None and answer.result()
 
     def guard(self, connection: Any) -> None:
         """
@@ -1975,13 +1980,8 @@ class AsyncLease(_Handle):
 
     async def release(self) -> bool:
         """Give it back; returns whether the server has confirmed it."""
-        keeper = self._record.keeper
-        if keeper is None:
-            self._record.state = "released"
-            return False
-        if keeper.pid != os.getpid():
-            return False  # the parent's
-        return bool(await _to_its_end(_in_loop(keeper.begin_release(self._record))))
+        answer = self._begin_release()
+        return answer is not None and bool(await _to_its_end(_in_loop(answer)))
 
     async def guard(self, connection: Any) -> None:
         """Lease.guard(), also on a connection of an asynchronous driver, which is used in this loop."""
