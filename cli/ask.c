@@ -6,7 +6,6 @@
  */
 #include "ask.h"
 
-#include <errno.h>
 #include <locale.h>
 #include <poll.h>
 #include <stdio.h>

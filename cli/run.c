@@ -36,7 +36,7 @@ run_command(int argc, char **argv)
 	int64_t		wait_us = 0;
 	int64_t		keep_us = 0;
 	int64_t		grace_us = -1;
-	int64_t		timeout_us = -1;
+	int64_t		timeout_us = 0;
 	const struct option_spec specs[] = {
 		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
 		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "how long to wait in line, or \"forever\""},
@@ -91,9 +91,9 @@ run_command(int argc, char **argv)
 	what.lease.limit = (int32_t) permits;
 	what.lease.ttl_us = ttl_us;
 	what.lease.wait_us = wait_us;
-	what.lease.connect_timeout_us = timeout_us < 0 ? DLOCK_CONNECT_TIMEOUT_US : timeout_us;
+	what.lease.connect_timeout_us = timeout_us;
 	/* who says how long to try means any server that cannot do it yet */
-	what.insists = timeout_us >= 0;
+	what.insists = timeout_us > 0;
 	what.lease.keep_at_least_us = keep_us;
 	what.lease.owner = owner;
 	what.argv = argv + first;

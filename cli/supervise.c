@@ -90,7 +90,6 @@ struct run
 	bool		failed;			/* the lease was not acquired, as "outcome" says */
 	bool		lost;			/* the lease was lost before */
 	bool		broken;			/* the watchdog was killed before */
-	bool		hopeless;		/* and each after it */
 	int			early_ends;		/* of watchdogs, before COMMAND was let go */
 	int			stopping;		/* a signal that ends us came before; or 0 */
 	bool		lends_terminal; /* COMMAND is to have it from the start */
@@ -818,7 +817,7 @@ watchdog_ended_early(struct run *run)
 		WIFEXITED(watchdog_status) ? "status" : "signal",
 		WIFEXITED(watchdog_status) ? WEXITSTATUS(watchdog_status) : WTERMSIG(watchdog_status),
 		run->early_ends);
-	run->broken = run->hopeless = true;
+	run->broken = true;
 	begin_release(run);
 }
 
@@ -1057,7 +1056,8 @@ conclude(const struct run *run)
 
 	if (run->broken)
 	{
-		outcome->kind = run->hopeless ? OUTCOME_HOPELESS : OUTCOME_BROKEN;
+		outcome->kind = run->early_ends >= EARLY_ENDS_MAX ?
+			OUTCOME_HOPELESS : OUTCOME_BROKEN;
 		outcome->status = STATUS_SYSTEM;
 	}
 	else if (run->lost && !run->what->warn_only)

@@ -716,12 +716,6 @@ dlock_client_look(dlock_client *c, const dlock_lease *lease)
 	return held;
 }
 
-bool
-dlock_client_is_held(dlock_client *c, const dlock_lease *lease)
-{
-	return dlock_client_look(c, lease).state == KEEP_HELD;
-}
-
 void
 dlock_client_go_on(dlock_client *c)
 {

@@ -629,7 +629,7 @@ dlock_lease_is_done(const dlock_lease *lease)
 bool
 dlock_lease_is_held(const dlock_lease *lease)
 {
-	return lease->kept ? dlock_client_is_held(lease->client, lease) :
+	return lease->kept ? dlock_client_look(lease->client, lease).state == KEEP_HELD :
 		keep_is_held(&lease->keep, dlock_now_us());
 }
 

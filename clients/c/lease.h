@@ -40,7 +40,6 @@ struct dlock_lease
 	/* Of a client's lease; NULL. */
 	dlock_client *client;
 	bool		kept;			/* by the client: it uses no session of its own */
-	bool		takes_names;	/* no other lease of the client can have them */
 	many_lease	held;			/* under the client's lock, once it is kept */
 	dlock_error error;			/* of the last attempt */
 };
@@ -84,7 +83,6 @@ extern void dlock_client_refused(dlock_client *client, dlock_lease *lease);
 
 /* The rest, for a lease that is kept. */
 extern void dlock_client_release(dlock_client *client, dlock_lease *lease);
-extern bool dlock_client_is_held(dlock_client *client, const dlock_lease *lease);
 extern many_lease dlock_client_look(dlock_client *client, const dlock_lease *lease);
 
 /* Wait until it is done. */

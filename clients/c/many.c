@@ -365,7 +365,7 @@ many_next(many *m, many_lease *const *leases, size_t n, int64_t now_us)
 	many_lease *to_renew = NULL;
 	many_lease *to_release = NULL;
 	int64_t		work_us = KEEP_NEVER;	/* when there is something to do */
-	int64_t		limit_us = 4 * (KEEP_RELEASE_US / 3);
+	int64_t		limit_us = KEEP_RELEASE_US / 3;
 	int64_t		least_ttl_us = KEEP_NEVER;
 
 	take_time(m, now_us);
@@ -417,14 +417,14 @@ many_next(many *m, many_lease *const *leases, size_t n, int64_t now_us)
 
 	/* a connection is given up that is silent for a quarter of the shortest ttl */
 	if (least_ttl_us != KEEP_NEVER)
-		limit_us = later_of(least_ttl_us, 4);
+		limit_us = later_of(least_ttl_us / 4, 1);
 	m->ncall = 0;
 	if (!m->connected)
 		action.kind = MANY_CONNECT;
 	else if (to_release != NULL && (to_renew == NULL || m->renewed_last))
 	{
 		action.kind = make_release(m, leases, n, to_release);
-		limit_us = earlier_of(limit_us, 4 * (KEEP_RELEASE_US / 3));
+		limit_us = earlier_of(limit_us, KEEP_RELEASE_US / 3);
 	}
 	else
 	{
@@ -434,7 +434,7 @@ many_next(many *m, many_lease *const *leases, size_t n, int64_t now_us)
 	m->renewed_last = action.kind == MANY_RENEW;
 	m->asked = action.kind;
 	m->sent_us = m->now_us;
-	m->attempt_until_us = later(m->now_us, limit_us / 4);
+	m->attempt_until_us = later(m->now_us, limit_us);
 	for (size_t i = 0; i < m->ncall; i++)
 	{
 		m->call[i]->called = true;

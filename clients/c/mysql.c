@@ -405,11 +405,6 @@ mysql_connect(dlock_session *s)
 		(url->port != 0 || strcmp(url->host, "localhost") != 0) &&
 		!wants_verification(url))
 		wire->naddresses = dlock_addresses(url->host, &wire->addresses);
-	if (begun && wire->naddresses == 0)
-	{
-		dlock_addresses_free(wire->addresses);
-		wire->addresses = NULL;
-	}
 	begun = begun && begin(s, wire);
 	if (begun && wire->addresses != NULL && verifies(wire))
 	{

@@ -263,23 +263,22 @@ typedef struct pg_host
 	char		text[LISTS][DLOCK_HOST_SIZE];	/* as in "lists" */
 } pg_host;
 
-/* Copy an element of a list; the only one is for all.  False if there is none. */
-static bool
+/* Copy an element of a list; the only one is for all. */
+static void
 get_element(const char *list, size_t i, char *element)
 {
 	const char *c = list;
 
 	if (list == NULL)
-		return false;
+		return;
 	while (i-- > 0 && strchr(list, ',') != NULL)
 	{
 		c = strchr(c, ',');
 		if (c == NULL)
-			return false;
+			return;
 		c++;
 	}
 	snprintf(element, DLOCK_HOST_SIZE, "%.*s", (int) strcspn(c, ","), c);
-	return true;
 }
 
 /* The hosts that a connection tries, in memory to be freed; NULL if there is none. */
@@ -303,7 +302,7 @@ get_hosts(PGconn *connection, size_t *n)
 	hosts = calloc(*n, sizeof(*hosts));
 	for (size_t i = 0; hosts != NULL && i < *n; i++)
 		for (size_t j = 0; j < LISTS; j++)
-			(void) get_element(given[j], i, hosts[i].text[j]);
+			get_element(given[j], i, hosts[i].text[j]);
 	PQconninfoFree(options);
 	return hosts;
 }
@@ -398,13 +397,19 @@ leave_out(pg_memory *memory, PGconn *connection)
 	return complete && left > 0;
 }
 
+/* Whether some hosts were left out in the present attempt. */
+static bool
+has_rest(const pg_memory *memory)
+{
+	return memory->rest[0] != NULL || memory->rest[1] != NULL;
+}
+
 /* Begin to connect, to all hosts or to the rest of them. */
 static void
 begin(dlock_session *s)
 {
 	pg_memory  *memory = s->memory;
-	bool		is_rest = memory->rest[0] != NULL || memory->rest[1] != NULL;
-	char	  **next = is_rest ? memory->rest : memory->next;
+	char	  **next = has_rest(memory) ? memory->rest : memory->next;
 	const char *keywords[DEFAULTS + 2 + LISTS + 1] = {0};
 	const char *values[DEFAULTS + 2 + LISTS + 1] = {0};
 	pg_wire    *wire = calloc(1, sizeof(*wire));
@@ -474,7 +479,7 @@ pg_close(dlock_session *s)
 	pg_memory  *memory = s->memory;
 
 	/* once some were left out, all have been tried */
-	if (memory->rest[0] == NULL && memory->rest[1] == NULL &&
+	if (!has_rest(memory) &&
 		((wire->phase == PG_CONNECTING &&
 		  PQstatus(wire->connection) != CONNECTION_BAD) ||
 		 (s->failed && strcmp(s->error.sqlstate, "25006") == 0)))

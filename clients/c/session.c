@@ -147,6 +147,11 @@ dlock_addresses(const char *host, char ***addresses)
 			n++;
 	}
 	freeaddrinfo(all);
+	if (n == 0)
+	{
+		free(*addresses);
+		*addresses = NULL;
+	}
 	return n;
 }
 

@@ -105,7 +105,7 @@ extern void dlock_session_hurry(dlock_session *s, int64_t until_us);
 
 /*
  * Look up the addresses of a host, as text: a list that ends with NULL.  Returns
- * how many; 0 for no host, and on any error.  It blocks as long as the resolver does.
+ * how many; 0, and no list, for no host and on any error.  It blocks as long as the resolver does.
  */
 extern size_t dlock_addresses(const char *host, char ***addresses);
 extern void dlock_addresses_free(char **addresses);
