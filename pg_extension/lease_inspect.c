@@ -190,16 +190,6 @@ is_guarded(const LeaseView *view, uint64 token)
 	return false;
 }
 
-/* Say whether a look has found the row of the lease with this token. */
-static bool
-has_row(const LeaseView *view, uint64 token)
-{
-	for (size_t i = 0; i < view->count; i++)
-		if (view->entries[i] != NULL && view->entries[i]->token == token)
-			return true;
-	return false;
-}
-
 /*
  * The rows of dlock.locks with one name; the view's query says the same.
  */
@@ -234,7 +224,7 @@ dlock_holders(PG_FUNCTION_ARGS)
 							  wall_us, values, nulls);
 			put_locks_row(rsinfo, entry->role, hidden, values, nulls);
 		}
-		else if (!has_row(&view, guard->token))
+		else if (!lease_view_has_row(&view, guard->token))
 		{
 			lease_am_form_guard(name, guard,
 								lease_privilege_may_see(guard->role) &&
@@ -424,13 +414,6 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 /* The columns of dlock.stats: the counters, and five more. */
 #define STATS_COLUMNS	(LEASE_COUNTERS + 5)
 
-static Datum
-counter_datum(LeaseDatabase *db, LeaseCounter counter)
-{
-	return Int64GetDatum(db == NULL ? 0 :
-						 (int64) pg_atomic_read_u64(&db->counters[counter]));
-}
-
 Datum
 dlock_read_stats(PG_FUNCTION_ARGS)
 {
@@ -447,7 +430,8 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	Assert(desc->natts == STATS_COLUMNS);
 	db = lease_state_find();
 	for (int i = 0; i < LEASE_COUNTERS; i++)
-		values[n++] = counter_datum(db, i);
+		values[n++] = Int64GetDatum(db == NULL ? 0 :
+									(int64) pg_atomic_read_u64(&db->counters[i]));
 	values[n++] = Int64GetDatum(db == NULL ? 0 :
 								(int64) pg_atomic_read_u64(&db->woken));
 	values[n++] = Int64GetDatum((int64) lease_store_count_held());

@@ -439,8 +439,7 @@ lease_rows_seek_guarded(LeaseCall *call, Buffer bucket, LeaseQueue *queue)
 static void
 note_room(LeaseCall *call, Buffer buffer)
 {
-	PageHeader	header = (PageHeader) BufferGetPage(buffer);
-	Size		hole = header->pd_upper - header->pd_lower;
+	Size		hole = PageGetExactFreeSpace(BufferGetPage(buffer));
 
 	if (call->roomiest != InvalidBlockNumber && hole <= call->hole)
 		return;

@@ -152,10 +152,7 @@ bound_has_row(const BoundLease *lease)
 	lease_store_read((lease_bytes) {
 		lease->key.name, lease->key.name_length
 	}, &view);
-	for (size_t i = 0; i < view.count; i++)
-		if (view.entries[i] != NULL && view.entries[i]->token == lease->token)
-			return true;
-	return false;
+	return lease_view_has_row(&view, lease->token);
 }
 
 /*

@@ -23,6 +23,16 @@ typedef struct LeaseView
 	LeaseGuard **guards;		/* of each: its guard, or NULL */
 } LeaseView;
 
+/* Say whether a look has found the row of the lease with this token. */
+static inline bool
+lease_view_has_row(const LeaseView *view, uint64 token)
+{
+	for (size_t i = 0; i < view->count; i++)
+		if (view->entries[i] != NULL && view->entries[i]->token == token)
+			return true;
+	return false;
+}
+
 /* lease_store.c */
 extern void lease_store_read(lease_bytes name, LeaseView *view);
 extern uint64 lease_store_count_held(void);

@@ -986,8 +986,7 @@ lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 			UnlockReleaseBuffer(bucket);
 			return;
 		}
-	} while (lease_trie_has_chain(bucket, hash) &&
-			 next_in_chain(&walk));
+	} while (lease_trie_has_chain(bucket, hash) && next_in_chain(&walk));
 
 	if (can_separate(rel, bucket, hash))
 		split_bucket(rel, bucket);

@@ -19,7 +19,6 @@
 #include "lease_unclaimed.h"
 #include "lease_waiter.h"
 #include "miscadmin.h"
-#include "storage/proc.h"
 #include "utils/timestamp.h"
 
 /* This backend's places to wait in. */
