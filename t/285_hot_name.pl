@@ -4,6 +4,10 @@
 use strict;
 use warnings;
 
+use FindBin;
+use lib $FindBin::RealBin;
+
+use PagesRead;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -29,15 +33,7 @@ is( $node->safe_psql('postgres', q{
 
 # The most pages that a call for any of a hundred names reads, once the session
 # has the catalogs in its caches.
-my $most = $node->safe_psql('postgres', q{
-	CREATE FUNCTION pages(call text) RETURNS bigint LANGUAGE plpgsql AS $$
-	DECLARE
-		plan json;
-	BEGIN
-		EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || call INTO plan;
-		RETURN (plan->0->'Plan'->>'Shared Hit Blocks')::bigint +
-			(plan->0->'Plan'->>'Shared Read Blocks')::bigint;
-	END $$;
+my $most = $node->safe_psql('postgres', PagesRead::CREATE . q{
 	DO $$ BEGIN PERFORM pages('SELECT dlock_renew(''job-1'', ''me'', 3600)'); END $$;
 	SELECT max(pages(format('SELECT dlock_renew(%L, ''me'', 3600)', 'job-' || i)))
 	FROM generate_series(1, 20000, 200) i});

@@ -8,7 +8,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
-use Poll;
+use PagesRead;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
@@ -29,16 +29,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 my $sessions = Sessions->new($node);
 my ($a, $b) = $sessions->open('a', 'b');
 
-# How many pages a call reads, once the session has the catalogs in its caches.
-$a->query(q{
-	CREATE FUNCTION pages(call text) RETURNS bigint LANGUAGE plpgsql AS $$
-	DECLARE
-		plan json;
-	BEGIN
-		EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || call INTO plan;
-		RETURN (plan->0->'Plan'->>'Shared Hit Blocks')::bigint +
-			(plan->0->'Plan'->>'Shared Read Blocks')::bigint;
-	END $$});
+$a->query(PagesRead::CREATE);
 
 # Take so many leases, of owners with a prefix, and say how many were granted.
 sub fill

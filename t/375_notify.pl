@@ -47,6 +47,24 @@ sub heard
 	return map { decode_json($_) } @payloads;
 }
 
+# Listen until so many of these events were sent or counted as lost; how many of each.
+sub told_and_lost
+{
+	my ($count, $events) = @_;
+	my ($told, $lost) = (0, 0);
+
+	for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		for (heard($listener, 1))
+		{
+			$told++ if $_->{event} =~ $events;
+			$lost += $_->{count} if $_->{event} eq 'lost';
+		}
+		last if $told + $lost >= $count;
+	}
+	return ($told, $lost);
+}
+
 # Off by default.  The worker handles what it finds in order, so the first
 # notification shows that there was none before.
 is(sql('SHOW "dlock.notify"'), 'off', 'off by default');
@@ -109,16 +127,7 @@ is($listener->query('SELECT 1'), 1, 'and only that one');
 sql(q{
 	SELECT count(dlock_acquire('many ' || i, 'me', 3600)) FROM generate_series(1, 3000) AS i});
 sql(q{SELECT sum(dlock_force_release('many ' || i)) FROM generate_series(1, 3000) AS i});
-my ($told, $lost) = (0, 0);
-for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-{
-	for (heard($listener, 1))
-	{
-		$told++ if $_->{event} eq 'force-released';
-		$lost += $_->{count} if $_->{event} eq 'lost';
-	}
-	last if $told + $lost >= 3000;
-}
+my ($told, $lost) = told_and_lost(3000, qr/^force-released$/);
 is($told + $lost, 3000, 'each event is sent or counted as lost');
 
 # The server cannot write what is to be sent, as when its queue is full: the queue keeps what a
@@ -139,16 +148,7 @@ is(worker(), $worker, '... by the same worker');
 rename "$folder.away", $folder or die $!;
 $listener->query_safe('COMMIT');
 sql(q{SELECT dlock_acquire('told', 'me', 3600), dlock_force_release('told')});
-($told, $lost) = (0, 0);
-for (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
-{
-	for (heard($listener, 1))
-	{
-		$told++ if $_->{event} =~ /expired|force-released/;
-		$lost += $_->{count} if $_->{event} eq 'lost';
-	}
-	last if $told + $lost >= 701;
-}
+($told, $lost) = told_and_lost(701, qr/expired|force-released/);
 is($told + $lost, 701, '... each event is sent or counted as lost');
 cmp_ok($lost, '>', 0, "... and some were ($lost)");
 

@@ -10,7 +10,6 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin, "$FindBin::RealBin/..";
 use CProgram;
-use Engines;
 use FreePorts;
 use Test::More;
 use Time::HiRes qw(time usleep);

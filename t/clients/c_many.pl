@@ -12,14 +12,12 @@ use Time::HiRes qw(time);
 
 my ($kind) = @ARGV;
 my $is_postgres = $kind eq 'postgres';
-my $dir = CProgram::build();
+CProgram::build();
 my $engine = CProgram::start_server($kind);
 
 sub value { return $engine->control->value($engine->translate($_[0])) }
 
 sub url { return CProgram::url($engine, @_) }
-
-sub word { return $_[0] =~ s/%/%25/gr }
 
 sub becomes
 {
@@ -234,7 +232,6 @@ is($p->end, 0, 'the program leaks nothing');
 $p = CProgram->start(DLOCK_URL => url());
 $p->say('client', 'threads', 'many d 50 ttl=60');
 $p->hear(qr/^many 50$/);
-my $tokens = q{SELECT count(*), max(token), min(token) FROM dlock.locks WHERE name LIKE 'd%'};
 my $before = join ' ', map { value("SELECT $_(token) FROM dlock.locks WHERE name LIKE 'd%'") } qw(count max min);
 $engine->end_control;
 if ($is_postgres) { $engine->{node}->restart }

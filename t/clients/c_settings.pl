@@ -34,7 +34,6 @@ sub keeps_names
 	my ($p, $what, @of) = @_;
 	for my $name (@of)
 	{
-		my $id = 'n' . unpack('H*', word($name));
 		my $hex = unpack('H*', pack('(H2)*', word($name) =~ /%(..)/g));
 		my $literal = $is_postgres ? "convert_from('\\x$hex', 'UTF8')" : "x'$hex'";
 		$p->say('new l name=' . word($name) . ' owner=' . word("o$name") . ' ttl=600', 'start l');

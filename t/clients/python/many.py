@@ -164,7 +164,7 @@ def silent(driver):
         connect.hangs = False
         connect.goes_on.set()
         same(type(error_of(client.lease(short.name, 8).acquire)), dlock.Busy, f"{driver}: leaves the name busy")
-        ok(client.lease(short.name, 8, 60).acquire().token > short.token, f"{driver}: for a while")
+        ok(client.lease(short.name, 8, 60, connect_timeout=60).acquire().token > short.token, f"{driver}: for a while")
 
 
 def kept(driver):
