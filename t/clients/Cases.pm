@@ -404,6 +404,8 @@ sub cases
 	becomes(waits('canceled'), 1, '8 canceled: one waits for a list');
 	waits_without_a_snapshot('canceled', 'a list');
 	is($two->ask('cancel', qr/^(?:failed|held)/), 'failed canceled -', '8 canceled: it is told, too');
+	# whose server may not have noticed yet, and would be granted what is now released
+	becomes(waits('canceled'), 0, '8 canceled: nobody waits any more');
 	gives_back($one, '8 canceled', which => "name = 'canceled'", again => 'canceled 600 0');
 
 	# the list, its end
