@@ -193,6 +193,19 @@ CREATE EXTENSION dlock;
 \set VERBOSITY default
 SELECT dlock_is_free('t/1');
 
+-- what dlock_holders has answered outlives it
+DO $$
+DECLARE
+	held record;
+BEGIN
+	SELECT h INTO held FROM dlock_acquire('t/1', 'me', 60), dlock_holders('t/1') h;
+	DROP EXTENSION dlock;
+	CREATE EXTENSION dlock;
+	RAISE NOTICE '%', to_jsonb(held.h) -> 'owner';
+	RAISE NOTICE '% left', (SELECT count(*) FROM dlock_holders('t/1'));
+END
+$$;
+
 SELECT count(dlock_acquire('t/' || i, 'me', 600)) FROM generate_series(1, 300) i;
 DROP TABLE before;
 CREATE TEMP TABLE before AS SELECT * FROM dlock_private.lease_table;
