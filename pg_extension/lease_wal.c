@@ -13,8 +13,9 @@
  * format that generic_xlog.c writes, a list of (uint16 offset, uint16 length,
  * bytes) for each page, but is built from what the caller says it changed, in
  * place.  That saves the comparison, which is most of what GenericXLog costs.
- * It relies on an internal format of PostgreSQL, the same from 15 to 19;
- * dlock.generic_wal turns it off, and a test compares the two.
+ * It relies on an internal format of PostgreSQL.  So it is used only with the
+ * major versions with which it was tried (compat.h); a test compares the two.
+ * dlock.generic_wal turns it off.
  *
  * Both leave the space between pd_lower and pd_upper zero, as redo does.
  *
@@ -87,7 +88,7 @@ lease_change_begin(LeaseChange *change, Relation rel, bool generic)
 	change->rel = rel;
 	change->npages = 0;
 	change->unimportant = false;
-	change->generic = generic || lease_wal_generic ?
+	change->generic = generic || lease_wal_generic || !COMPAT_SMALL_RECORDS ?
 		GenericXLogStart(rel) : NULL;
 }
 
