@@ -43,7 +43,6 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
-#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/wait_event.h"
 
@@ -285,20 +284,19 @@ lease_wal_shmem_init(void)
  * Wait for the synchronous standbys as a commit would: false if an interrupt
  * has ended the wait.
  *
- * PostgreSQL returns in the same way when a standby has confirmed, when there
- * is no standby to wait for (any more, or as far as the checkpointer has told),
- * and when the wait was canceled.  On a cancel it clears QueryCancelPending,
- * and leaves InterruptPending.  We cannot look at its flag for the second case,
- * whose form has changed within the minor releases of a version.  But whenever
- * it has waited, it has reset our waitLSN.  If it has not, a pending interrupt
- * ended no wait; a caller that can give back what was taken handles it.
+ * PostgreSQL returns in the same way when a standby has confirmed, when nobody
+ * asks for a standby, and when the wait was canceled.  On a cancel it clears
+ * QueryCancelPending, and leaves InterruptPending, which other interrupts set as
+ * well.  So if there may have been a cancel, and standbys are asked for as far as
+ * this session has heard, what they have confirmed decides.  An interrupt that has
+ * ended no wait stays pending; a caller that can give back what was taken handles
+ * it.
  */
 static bool
 wait_for_standbys(XLogRecPtr lsn)
 {
 	bool		was_pending;
 	bool		was_canceled;
-	bool		waited;
 	bool		ended;
 	int			mode;
 	bool		reached;
@@ -308,16 +306,15 @@ wait_for_standbys(XLogRecPtr lsn)
 	/* in one step: a signal in between would set it in vain */
 	was_pending = __atomic_exchange_n(&InterruptPending, false, __ATOMIC_SEQ_CST);
 	was_canceled = QueryCancelPending;	/* a later cancel sets it again */
-	MyProc->waitLSN = lsn;
 	SyncRepWaitForLSN(lsn, false);
-	waited = XLogRecPtrIsInvalid(MyProc->waitLSN);
-	MyProc->waitLSN = InvalidXLogRecPtr;
-	ended = ProcDiePending ||
-		(!QueryCancelPending && (was_canceled || InterruptPending));
+	was_canceled &= !QueryCancelPending;	/* the wait has cleared it */
+	ended = was_canceled ||
+		(SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0' &&
+		 (ProcDiePending || (InterruptPending && !QueryCancelPending)));
 	if (was_pending)
 		InterruptPending = true;	/* earlier interrupts are still pending */
 	RESUME_INTERRUPTS();
-	if (!waited || !ended)
+	if (!ended)
 		return true;
 
 	/*
