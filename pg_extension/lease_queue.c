@@ -109,7 +109,7 @@ int			lease_max_guards = 1024;
 
 static QueueShared *shared = NULL;
 static HTAB *queues = NULL;
-static LWLockPadded *locks = NULL;	/* of the partitions, then for deadlocks */
+static LWLockPadded *locks = NULL;	/* of the partitions */
 
 /* The guards of this backend's transaction, in TopMemoryContext. */
 static LeaseGuard **my_guards = NULL;
@@ -218,7 +218,7 @@ lease_queue_shmem_size(void)
 int
 lease_queue_lwlocks(void)
 {
-	return LEASE_QUEUE_PARTITIONS + 1;
+	return LEASE_QUEUE_PARTITIONS;
 }
 
 /* Set up the shared memory; called under AddinShmemInitLock. */
@@ -281,13 +281,6 @@ lease_queue_shmem_init(void)
 			dlist_push_tail(&shared->free_guards, &guards[i].link);
 	queues = compat_shmem_hash("dlock queues", max_queues(), &info,
 							   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
-}
-
-/* A search for deadlocks holds this, taken before any bucket. */
-LWLock *
-lease_queue_deadlock_lock(void)
-{
-	return &locks[LEASE_QUEUE_PARTITIONS].lock;
 }
 
 /* What pg_stat_activity shows of a waiter. */

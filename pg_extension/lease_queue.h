@@ -158,7 +158,6 @@ typedef struct LeaseQueueView
 extern Size lease_queue_shmem_size(void);
 extern void lease_queue_shmem_init(void);
 extern int	lease_queue_lwlocks(void);
-extern LWLock *lease_queue_deadlock_lock(void);
 extern uint32 lease_queue_wait_event(void);
 
 /* names */

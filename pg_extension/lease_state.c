@@ -81,6 +81,7 @@ lease_state_shmem_init(void)
 
 		db->activation = &locks[2 + i].lock;
 		pg_atomic_init_u32(&db->summaries.untracked, 0);
+		pg_atomic_init_u64(&db->last_unstuck, 0);
 		pg_atomic_init_u64(&db->floor, 0);
 		pg_atomic_init_u64(&db->clock_offset_us, 0);
 		pg_atomic_init_u64(&db->clock_mark_us, 0);

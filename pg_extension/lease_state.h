@@ -70,10 +70,10 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
 	/*
-	 * Under the deadlock lock: all waiters up to this join_number have been seen
-	 * together, and none was stuck.
+	 * All waiters up to this join_number have been seen together, and none was
+	 * stuck.
 	 */
-	uint64		last_unstuck;
+	pg_atomic_uint64 last_unstuck;
 
 	/*
 	 * What was true when this server first activated a table here: larger
