@@ -114,11 +114,8 @@ request_shmem(void)
 	RequestAddinShmemSpace(lease_wal_shmem_size());
 	RequestAddinShmemSpace(lease_unclaimed_shmem_size());
 
-	/*
-	 * summaries, databases, the activation lock of each database, events,
-	 * unclaimed holds
-	 */
-	RequestNamedLWLockTranche("dlock", 4 + lease_max_databases);
+	/* summaries, databases, events, unclaimed holds */
+	RequestNamedLWLockTranche("dlock", 4);
 	RequestNamedLWLockTranche("DlockLease", lease_queue_lwlocks());
 }
 
@@ -133,9 +130,9 @@ start_shmem(void)
 	lease_summary_shmem_init();
 	lease_bond_shmem_init();
 	lease_queue_shmem_init();
-	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2 + lease_max_databases].lock);
+	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2].lock);
 	lease_wal_shmem_init();
-	lease_unclaimed_shmem_init(&GetNamedLWLockTranche("dlock")[3 + lease_max_databases].lock);
+	lease_unclaimed_shmem_init(&GetNamedLWLockTranche("dlock")[3].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 

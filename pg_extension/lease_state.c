@@ -79,7 +79,6 @@ lease_state_shmem_init(void)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 
-		db->activation = &locks[2 + i].lock;
 		pg_atomic_init_u32(&db->summaries.untracked, 0);
 		pg_atomic_init_u64(&db->last_unstuck, 0);
 		pg_atomic_init_u64(&db->floor, 0);

@@ -44,9 +44,8 @@ typedef enum LeaseCounter
 #define LEASE_WAIT_UNIT_US	100
 
 /*
- * One database.  "activation" is held while a table's state is read from its
- * metapage, brought up to date and published by setting "file"; it is taken
- * before any content lock.
+ * One database.  lease_activate.c reads a table's state from its metapage, brings
+ * it up to date and publishes it by setting "file".
  */
 typedef struct LeaseDatabase
 {
@@ -62,8 +61,7 @@ typedef struct LeaseDatabase
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
 	volatile BlockNumber reaped_block;
 
-	/* the table's file that the fields below are for; under activation */
-	LWLock	   *activation;
+	/* the table's file that the fields below are for */
 	volatile RelFileNumber file;
 	pg_atomic_uint64 floor;		/* every new token is larger */
 	pg_atomic_uint64 clock_offset_us;	/* int64: lease clock less boot clock */

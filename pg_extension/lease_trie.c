@@ -736,8 +736,10 @@ lease_trie_largest_mark(Relation rel)
 
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer		buffer = ReadBuffer(rel, block);
+		Buffer		buffer;
 
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		if (!PageIsNew(BufferGetPage(buffer)) &&
 			lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
