@@ -57,17 +57,10 @@ sub is_canceled
 {
 	my ($session, $what) = @_;
 	$watcher->query("SELECT pg_cancel_backend($session->{pid})");
-	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $session->answered }), "... and is canceled $what");
+	Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $session->answered })
+	  or die "$session->{name} is not canceled $what\n";
+	is($session->answer, '57014', "... and is canceled $what");
 	return;
-}
-
-sub waits_for
-{
-	my ($session, @events) = @_;
-	return "(SELECT bool_or(wait_event_type IN ('Lock', 'LWLock', 'IO')) FROM pg_stat_activity WHERE pid = $session->{pid})"
-	  if !@events;
-	my $events = join(', ', map { "'$_'" } @events);
-	return "(SELECT lower(wait_event) IN ($events) FROM pg_stat_activity WHERE pid = $session->{pid})";
 }
 
 # ----------------------------------------------------------------
@@ -91,8 +84,8 @@ sub let_go
 sub until_stuck
 {
 	my ($session) = @_;
-	until_true(waits_for($session, 'walsync', 'walwrite'), 'a call makes the table ready, and waits for the disk');
-	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { glob "$hold.*" }), '... which does not answer');
+	until_true("lower(wait_event) IN ('walsync', 'walwrite') FROM pg_stat_activity WHERE pid = $session->{pid}", 'a call makes the table ready, and waits for the disk');
+	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { my @stuck = glob "$hold.*"; @stuck }), '... which does not answer');
 	return;
 }
 
@@ -100,13 +93,12 @@ hold_flushes();
 $a->send(q{SELECT dlock_acquire('x', 'a', 600)});
 until_stuck($a);
 $b->send(q{SELECT dlock_acquire('y', 'b', 600)});
-until_true(waits_for($b), 'another waits for that');
+until_true("wait_event_type IN ('Lock', 'LWLock') FROM pg_stat_activity WHERE pid = $b->{pid}", 'another waits for that');
 is_canceled($b, 'meanwhile');
 $c->query(q{SET lock_timeout = '10ms'});
 is($c->query(q{SELECT dlock_acquire('z', 'c', 600)}), '55P03', 'so does one with lock_timeout');
 ok(!$a->answered, '... and the disk has not answered');
 let_go();
-is($b->answer, '57014', '... which is an error');
 like($a->answer, $token, 'the first has its lease');
 like($b->query(q{SELECT dlock_acquire('y', 'b', 600)}), $token, 'and the table is ready for others');
 
