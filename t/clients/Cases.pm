@@ -5,9 +5,9 @@
 #
 # starts a server of that kind, and goes through the cases with each of the drivers for
 # it: its name, and what it needs, Debian packages or "npm:MODULE".  The command may be a sub
-# that builds the agent and returns the words; it is called once those are there.  "also" is
-# called at the end with those drivers, for cases of this language only.  Agent.pm says what
-# the command does.
+# that builds the agent and returns the words; it is called once those are there.  Without one
+# there are no such cases.  "also" is called at the end with those drivers, for cases of this
+# language only.  Agent.pm says what the command does.
 
 package Cases;
 
@@ -54,9 +54,9 @@ sub run
 	plan skip_all => "none of these speaks to $kind" unless %$drivers;
 	if (@able)
 	{
-		@command = ref $how{command} eq 'CODE' ? $how{command}->() : @{ $how{command} };
+		@command = ref $how{command} eq 'CODE' ? $how{command}->() : @{ $how{command} // [] };
 		start_server();
-		for my $name (@able)
+		for my $name ($how{command} ? @able : ())
 		{
 			$driver = $name;
 			subtest($name, \&cases);
