@@ -20,10 +20,8 @@
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
-#include "utils/hsearch.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM < 150000
@@ -201,17 +199,23 @@ compat_unlimited_transactions(void)
 #endif
 }
 
-/*
- * Find a hash table in shared memory, or make one, with room for so many entries.
- * 19 makes it with all its room; before, it could begin with less.
- */
-static inline HTAB *
-compat_shmem_hash(const char *name, long size, HASHCTL *info, int flags)
+/* A new tranche of locks. 19 gives it its name for all processes at once. */
+static inline int
+compat_new_tranche(const char *name)
 {
 #if PG_VERSION_NUM < 190000
-	return ShmemInitHash(name, size, size, info, flags);
+	return LWLockNewTrancheId();
 #else
-	return ShmemInitHash(name, size, info, flags);
+	return LWLockNewTrancheId(name);
+#endif
+}
+
+/* Let this process know a tranche's name. */
+static inline void
+compat_register_tranche(int tranche, const char *name)
+{
+#if PG_VERSION_NUM < 190000
+	LWLockRegisterTranche(tranche, name);
 #endif
 }
 

@@ -194,10 +194,10 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited)
 
 	if (db->file != compat_relation_file(rel))
 	{
-		LWLockAcquire(db->activation, LW_EXCLUSIVE);
+		LWLockAcquire(&db->activation, LW_EXCLUSIVE);
 		if (db->file != compat_relation_file(rel))
 			wait_us = activate(rel, db, waited);
-		LWLockRelease(db->activation);
+		LWLockRelease(&db->activation);
 		if (wait_us == 0)
 			lease_state_want_worker(MyDatabaseId);
 	}

@@ -29,7 +29,6 @@
 #include "lease_meta.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
-#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
@@ -60,21 +59,18 @@ char	   *lease_boot_id = NULL;
 static ClockShared *clock_shared = NULL;
 
 Size
-lease_clock_shmem_size(void)
+lease_clock_size(void)
 {
 	return sizeof(ClockShared);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_clock_shmem_init(void)
+lease_clock_attach(char *start, bool make)
 {
-	bool		found;
-
-	clock_shared = ShmemInitStruct("dlock clocks", sizeof(ClockShared), &found);
-	if (found)
+	clock_shared = (ClockShared *) start;
+	if (!make)
 		return;
-	memset(clock_shared, 0, sizeof(ClockShared));
 	if (!pg_strong_random(&clock_shared->fallback_boot,
 						  sizeof(clock_shared->fallback_boot)))
 		clock_shared->fallback_boot = (uint64) GetCurrentTimestamp();

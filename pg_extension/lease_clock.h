@@ -17,8 +17,8 @@
 extern char *lease_boot_id;		/* dlock.boot_id */
 
 /* lease_clock.c */
-extern Size lease_clock_shmem_size(void);
-extern void lease_clock_shmem_init(void);
+extern Size lease_clock_size(void);
+extern void lease_clock_attach(char *start, bool make);
 extern int64 lease_clock_boot(void);
 extern LeaseBoot lease_clock_identity(void);
 extern int64 lease_clock_now(LeaseDatabase *db);

@@ -496,15 +496,13 @@ visit_guard_again(const VisitContext *visit, const LeaseGuard *guard)
  * on: their order is the same.
  */
 static void
-visit_waiters_again(const VisitContext *visit, dlist_head *list, uint32 *next)
+visit_waiters_again(const VisitContext *visit, LeaseLink *list, uint32 *next)
 {
 	Search	   *search = visit->search;
 	uint32		end = visit->name->first + visit->name->nwaiters;
-	dlist_iter	iter;
 
-	dlist_foreach(iter, list)
+	lease_list_foreach(LeaseWaiter, waiter, list)
 	{
-		LeaseWaiter *waiter = dlist_container(LeaseWaiter, link, iter.cur);
 		uint32		w = *next;
 
 		while (w < end && search->copies[w].waiter.serial != waiter->serial)
@@ -529,7 +527,6 @@ visit_name(Search *search, uint32 number, bool again)
 	Buffer		bucket = lease_trie_lock(search->rel, hash,
 										 BUFFER_LOCK_SHARE);
 	LeaseQueue *queue;
-	dlist_iter	iter;
 
 	if (!again)
 		name->first_lease = search->facts.nleases;
@@ -537,10 +534,8 @@ visit_name(Search *search, uint32 number, bool again)
 	queue = lease_queue_lock(key->database, hash, visit.text, LW_SHARED);
 	if (queue != NULL)
 	{
-		dlist_foreach(iter, &queue->guards)
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
 		{
-			LeaseGuard *guard = dlist_container(LeaseGuard, link, iter.cur);
-
 			if (again)
 				visit_guard_again(&visit, guard);
 			else
@@ -667,7 +662,7 @@ lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
 	holders.now_us = lease_clock_now(db);
 	lease_trie_visit(rel, bucket, &key.hash, look_at_holder, &holders);
 	queue = lease_queue_lock(key.database, key.hash, holders.name, LW_SHARED);
-	guarded = queue != NULL && !dlist_is_empty(&queue->guards);
+	guarded = queue != NULL && !lease_list_is_empty(&queue->guards);
 	lease_queue_unlock(key.database, key.hash);
 	UnlockReleaseBuffer(bucket);
 	return guarded || holders.wait;

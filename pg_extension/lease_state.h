@@ -63,7 +63,7 @@ typedef struct LeaseDatabase
 	volatile BlockNumber reaped_block;
 
 	/* the table's file that the fields below are for; under activation */
-	LWLock	   *activation;
+	LWLock		activation;
 	volatile RelFileNumber file;
 	pg_atomic_uint64 floor;		/* every new token is larger */
 	pg_atomic_uint64 clock_offset_us;	/* int64: lease clock less boot clock */
@@ -98,19 +98,17 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 
-extern int	lease_max_databases;	/* dlock.max_databases */
 extern int	lease_lock_delay;	/* dlock.lock_delay in milliseconds, as this
 								 * process knows it: see lease_lock_delay_us() */
 
 /* lease_state.c */
-extern Size lease_state_shmem_size(void);
-extern void lease_state_shmem_init(void);
-extern void lease_state_check_loaded(void);
+extern Size lease_state_size(void);
+extern void lease_state_attach(char *start, bool make);
 extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
 extern void lease_state_forget(Oid database);
 extern void lease_state_drop(void);
-extern void lease_state_assign_lock_delay(int milliseconds, void *extra);
+extern void lease_state_tell_lock_delay(void);
 extern int64 lease_lock_delay_us(void);
 extern void lease_state_stats_reset(LeaseDatabase *db);
 extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);

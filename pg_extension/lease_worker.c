@@ -30,6 +30,7 @@
 #include "commands/extension.h"
 #include "lease_activate.h"
 #include "lease_am.h"
+#include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_event.h"
 #include "lease_protect.h"
@@ -339,6 +340,7 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	use_own_settings();
+	lease_area_attach();
 	before_shmem_exit(leave_launcher, (Datum) 0);
 	lease_state_enter_launcher(MyLatch);
 	lease_wal_become_flusher();
@@ -366,6 +368,7 @@ dlock_launcher_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			lease_area_attach();	/* tells the lock delay */
 		}
 	}
 }
@@ -560,6 +563,7 @@ dlock_worker_main(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg),
 											  InvalidOid, 0);
 	use_own_settings();
+	lease_area_attach();
 
 	StartTransactionCommand();
 	exists = has_extension();
@@ -588,6 +592,7 @@ dlock_worker_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			lease_area_attach();	/* tells the lock delay */
 		}
 		if (is_in_the_way())
 			proc_exit(0);
