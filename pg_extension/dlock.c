@@ -1,17 +1,19 @@
 /*
  * dlock.c
- *	  Load the library: settings, shared memory, the launcher.
+ *	  Load the library: settings, hooks, the launcher.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "fmgr.h"
 #include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
 #include "lease_event.h"
 #include "lease_hooks.h"
+#include "lease_launcher.h"
 #include "lease_rows.h"
 #include "lease_sql.h"
 #include "lease_state.h"
@@ -23,6 +25,13 @@
 PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
+
+/*
+ * None can be of the kind that is set at the server's start: the library may be
+ * loaded later.  Those that size the shared memory, and boot_id, are read from the
+ * server's files when it is made (lease_area.c).
+ */
+#define READ_ONCE	"Read when dlock is first used after a start of the server; a change later needs a restart."
 
 static void
 define_settings(void)
@@ -45,12 +54,13 @@ define_settings(void)
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.tracked_pages",
 							"How many pages of lock tables can have summaries in memory.",
-							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched.",
+							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched. "
+							READ_ONCE,
 							&lease_tracked_pages, -1, -1, INT_MAX / 2,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_databases",
 							"How many databases can use dlock.",
-							NULL,
+							READ_ONCE,
 							&lease_max_databases, 64, 1, 10000,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.lock_delay",
@@ -66,12 +76,12 @@ define_settings(void)
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_waiters",
 							"How many sessions can wait for leases at a time.",
-							"-1 means as many as can be connected.",
+							"-1 means as many as can be connected. " READ_ONCE,
 							&lease_max_waiters, -1, -1, 1000000,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_guards",
 							"How many leases transactions can guard at a time.",
-							"The first of each transaction does not count.",
+							"The first of each transaction does not count. " READ_ONCE,
 							&lease_max_guards, 1024, 1, 1000000,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.notify",
@@ -81,7 +91,8 @@ define_settings(void)
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("dlock.boot_id",
 							   "What tells this boot of the machine from others.",
-							   "Empty means the system's own. For tests, and for containers that hide it.",
+							   "Empty means the system's own. For tests, and for containers that hide it. "
+							   READ_ONCE,
 							   &lease_boot_id, "",
 							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
 							   NULL, NULL, NULL);
@@ -89,15 +100,25 @@ define_settings(void)
 	MarkGUCPrefixReserved("dlock");
 }
 
-/* Called when the library is loaded, by the postmaster or by a backend. */
+/*
+ * Called when the library is loaded: by the postmaster if it is preloaded, else by
+ * the first statement of a session that uses it.
+ */
 void
 _PG_init(void)
 {
-	if (!process_shared_preload_libraries_in_progress)
-		return;
+	bool		hidden = compat_has_client_settings("dlock.");
+
 	define_settings();
-	lease_area_loaded();
+
+	/*
+	 * What a role's or a client's settings have asked for was just refused, with a
+	 * warning, unless they may.  Until the server's files are read again, that hides
+	 * what these say.
+	 */
+	if (hidden)
+		ProcessConfigFile(PGC_SIGHUP);
 	lease_hooks_install();
-	if (!IsBinaryUpgrade)
-		lease_worker_register_launcher();
+	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
+		lease_launcher_register();
 }

@@ -9,8 +9,8 @@
  * any address.  So nothing in it is a pointer, except to what the main shared memory
  * has, such as latches.
  *
- * How large it is follows settings, and must not follow what a role has set: see
- * read_sizes().  They are kept in the area for those who come later.
+ * How large it is follows the server's settings at that moment, which are kept in the area
+ * for those who come later.
  *
  * A package may replace the library under a running server.  New sessions then have
  * another library than old ones, and share the area only if both give it the same
@@ -32,9 +32,7 @@
 #include "miscadmin.h"
 #include "storage/dsm.h"
 #include "storage/shmem.h"
-#include "utils/guc.h"
 #include "utils/resowner.h"
-#include "utils/timestamp.h"
 
 #define TRANCHE_NAME	"DlockLease"
 
@@ -73,19 +71,10 @@ int			lease_tracked_pages = -1;
 
 char	   *lease_area_start = NULL;
 const LeaseAreaSizes *lease_area_sizes = NULL;
+TimestampTz lease_area_told = 0;
 
 /* The tranche of the area's locks; known before the area is made. */
 static int	tranche = 0;
-
-/* PgReloadTime when this process loaded the library, or last told its settings. */
-static TimestampTz told_reload = 0;
-
-/* The library has been loaded, and its settings defined. */
-void
-lease_area_loaded(void)
-{
-	told_reload = PgReloadTime;
-}
 
 /* Make a lock of the area. */
 void
@@ -94,15 +83,10 @@ lease_area_init_lock(LWLock *lock)
 	LWLockInitialize(lock, tranche);
 }
 
-/*
- * The sizes for a new area, by the settings of the server.  A setting that a role or a
- * client has made, before the library was loaded and refused it, hides that of the
- * server's files, until these are read again.
- */
+/* The sizes for a new area, by the settings of the server. */
 static LeaseAreaSizes
-read_sizes(void)
+wanted_sizes(void)
 {
-	ProcessConfigFile(PGC_SIGHUP);
 	return (LeaseAreaSizes)
 	{
 		.databases = lease_max_databases,
@@ -198,40 +182,35 @@ attach(const LeaseAreaSizes *sizes)
 		else if (sizes != NULL)
 			make_area(anchor, sizes);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		CurrentResourceOwner = owner;
+		lease_area_start = NULL;
+		lease_area_sizes = NULL;
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	CurrentResourceOwner = owner;
 	LWLockRelease(AddinShmemInitLock);
 	if (lease_area_start != NULL)
 		compat_register_tranche(tranche, TRANCHE_NAME);
 }
 
-/*
- * Attach to the area, which is made if need be.  Each call does this before it uses any
- * of shared memory, with no lock held: it may fail.
- *
- * Who has read the server's settings since it loaded the library tells the others.  At
- * its loading, a session may know values that its role has set.
- */
+/* The slow part of lease_area_attach(). */
 void
-lease_area_attach(void)
+lease_area_attach_now(void)
 {
 	if (lease_area_start == NULL && !lease_area_attach_if_made())
 	{
-		LeaseAreaSizes sizes = read_sizes();
+		LeaseAreaSizes sizes = wanted_sizes();
 
 		attach(&sizes);
 	}
-	if (PgReloadTime != told_reload)
-	{
-		told_reload = PgReloadTime;
-		lease_state_tell_lock_delay();
-	}
+	lease_area_told = PgReloadTime;
+	lease_state_tell_lock_delay();
 }
 
-/* The same; false: there is none. */
+/* Attach to the area, unless there is none: false. */
 bool
 lease_area_attach_if_made(void)
 {

@@ -9,6 +9,7 @@
 
 #include "compat.h"
 #include "storage/lwlock.h"
+#include "utils/timestamp.h"
 
 /*
  * What tells one form of the area from another.  Whoever changes the form, or what its
@@ -42,11 +43,25 @@ extern int	lease_tracked_pages;
 extern char *lease_area_start;
 extern const LeaseAreaSizes *lease_area_sizes;
 
+/* PgReloadTime of the settings that this process has told the others; 0: none yet */
+extern TimestampTz lease_area_told;
+
 /* lease_area.c */
-extern void lease_area_loaded(void);
-extern void lease_area_attach(void);
+extern void lease_area_attach_now(void);
 extern bool lease_area_attach_if_made(void);
 extern void lease_area_init_lock(LWLock *lock);
+
+/*
+ * Attach to the area, which is made if need be.  Each call does this before it uses any
+ * of shared memory, with no lock held: it may fail.  If the server's settings were read in
+ * this process since the last call, this tells all others.
+ */
+static inline void
+lease_area_attach(void)
+{
+	if (unlikely(lease_area_start == NULL || lease_area_told != PgReloadTime))
+		lease_area_attach_now();
+}
 
 static inline void *
 lease_area_at(LeasePlace place)

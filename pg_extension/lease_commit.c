@@ -23,6 +23,7 @@
 #include "commands/extension.h"
 #include "lease_area.h"
 #include "lease_commit.h"
+#include "lease_launcher.h"
 #include "lease_queue.h"
 #include "lease_state.h"
 #include "lease_unclaimed.h"
@@ -52,7 +53,7 @@ at_transaction_end(XactEvent event, void *arg)
 			lease_unclaimed_forget(MyDatabaseId);
 		}
 		if (want_at_commit)
-			lease_state_want_worker(MyDatabaseId);
+			lease_launcher_want_worker(MyDatabaseId);
 		if (look_at_commit)
 		{
 			lease_state_wake_worker(MyDatabaseId);

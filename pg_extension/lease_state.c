@@ -22,6 +22,7 @@
 
 #include "catalog/pg_database.h"
 #include "lease_area.h"
+#include "lease_clock.h"
 #include "lease_order.h"
 #include "lease_queue.h"
 #include "lease_state.h"
@@ -37,7 +38,9 @@ typedef struct StateShared
 {
 	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
-	Latch	   *launcher_latch; /* NULL: not running */
+	Latch	   *volatile launcher_latch;	/* NULL: not running */
+	int64		launcher_asked_us;	/* boot clock: when it was last asked for */
+	bool		no_place;		/* for a worker, as the log was told */
 	int			nwanted;
 	Oid			wanted[WANTED_MAX]; /* databases that asked for a worker */
 	bool		rescan;			/* ...and there was no place left for it */
@@ -349,13 +352,63 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	LWLockRelease(&state_shared->lock);
 }
 
-/* Become the launcher, or with NULL stop being it. */
-void
+/* Become the launcher; false if there is one. */
+bool
 lease_state_enter_launcher(Latch *latch)
 {
+	bool		entered;
+
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	state_shared->launcher_latch = latch;
+	entered = state_shared->launcher_latch == NULL;
+	if (entered)
+		state_shared->launcher_latch = latch;
 	LWLockRelease(&state_shared->lock);
+	return entered;
+}
+
+/* Stop being the launcher. */
+void
+lease_state_leave_launcher(void)
+{
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	state_shared->launcher_latch = NULL;
+	LWLockRelease(&state_shared->lock);
+}
+
+/*
+ * Say whether the caller is to start a launcher: there is none, and nobody has
+ * been told the same a short time ago.
+ */
+bool
+lease_state_lacks_launcher(void)
+{
+	int64		now_us;
+	bool		lacks;
+
+	if (state_shared->launcher_latch != NULL)
+		return false;
+	now_us = lease_clock_boot();
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	lacks = state_shared->launcher_latch == NULL &&
+		(state_shared->launcher_asked_us == 0 ||
+		 lease_clock_is_past(state_shared->launcher_asked_us, LEASE_RETRY_INTERVAL));
+	if (lacks)
+		state_shared->launcher_asked_us = now_us;
+	LWLockRelease(&state_shared->lock);
+	return lacks;
+}
+
+/* Note whether workers lack a place.  True if the log should be told. */
+bool
+lease_state_note_no_place(bool no_place)
+{
+	bool		tell;
+
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	tell = no_place && !state_shared->no_place;
+	state_shared->no_place = no_place;
+	LWLockRelease(&state_shared->lock);
+	return tell;
 }
 
 /* Ask the launcher for a worker; never fails. */

@@ -17,6 +17,9 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+/* How long to wait before a launcher or worker is started again, milliseconds. */
+#define LEASE_RETRY_INTERVAL	5000
+
 /* The counters of dlock.stats, in the order of its columns. */
 typedef enum LeaseCounter
 {
@@ -116,7 +119,10 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 /* workers */
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
-extern void lease_state_enter_launcher(Latch *latch);
+extern bool lease_state_enter_launcher(Latch *latch);
+extern void lease_state_leave_launcher(void);
+extern bool lease_state_lacks_launcher(void);
+extern bool lease_state_note_no_place(bool no_place);
 extern void lease_state_want_worker(Oid database);
 extern void lease_state_wake_worker(Oid database);
 extern List *lease_state_requested_workers(bool *rescan);

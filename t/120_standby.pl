@@ -17,7 +17,6 @@ $primary->init(allows_streaming => 1);
 # A replayed page that differs from the primary's ends the standby.
 $primary->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 wal_consistency_checking = 'all'
 wal_keep_size = '1GB'
 allow_in_place_tablespaces = on
@@ -185,7 +184,6 @@ SKIP:
 }
 $stranger->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.boot_id = 'another machine'
 });
 $stranger->restart;
