@@ -235,6 +235,15 @@ compat_has_locked_no_page(void)
 #endif
 }
 
+/*
+ * Whether this PostgreSQL is one with which records in the internal format of
+ * generic_xlog.c were tried: t/160_wal_modes.pl has passed there, and has to
+ * before another is added.
+ */
+#define COMPAT_SMALL_RECORDS \
+	(PG_VERSION_NUM / 10000 == 15 || PG_VERSION_NUM / 10000 == 17 || \
+	 PG_VERSION_NUM / 10000 == 18 || PG_VERSION_NUM / 10000 == 19)
+
 /* 18 replaced phs_relid by phs_locator. */
 static inline void
 compat_parallel_set_relation(ParallelTableScanDesc pscan, Relation rel)

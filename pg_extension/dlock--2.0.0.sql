@@ -375,9 +375,14 @@ RETURNS double precision AS 'MODULE_PATHNAME' LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION dlock_remaining(text, text, bigint) IS
 'how many seconds are left of the caller''s lease, or NULL';
 
+-- with columns of its own: a row of dlock.locks's type could not be shown any more
+-- once the extension has been dropped and created anew
 CREATE FUNCTION dlock_holders(name text)
-RETURNS SETOF dlock.locks AS 'MODULE_PATHNAME' LANGUAGE C
-ROWS 1 PARALLEL SAFE;
+RETURNS TABLE (name text, owner text, mode text, version integer, token bigint,
+	acquired_at timestamptz, expires_at timestamptz, remaining double precision,
+	guarded boolean, leaving boolean, role name, pid integer,
+	application_name text, client_addr text)
+AS 'MODULE_PATHNAME' LANGUAGE C ROWS 1 PARALLEL SAFE;
 COMMENT ON FUNCTION dlock_holders(text) IS
 'the rows of dlock.locks with this name, without scanning the table';
 

@@ -15,15 +15,18 @@
  * - The lease clock is anchored (lease_clock.c).
  * - Leases that CREATE DATABASE copied from a template are removed.
  *
- * Activation happens under the database's activation lock, which precedes all
- * content locks; other calls wait for it.  A server in recovery does not
- * activate.  After a crash in the middle it begins anew.
+ * One backend activates at a time, and other calls wait for it.  The pages that it
+ * reads and the flush may take long, so the lock is one of the lock manager's: who
+ * waits for it can be canceled.  Nobody else takes that lock, and with it nothing
+ * is waited for but the disk.  A server in recovery does not activate.  After a
+ * crash or a cancel in the middle it begins anew.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "lease_activate.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
@@ -33,6 +36,7 @@
 #include "lease_trie.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -102,8 +106,10 @@ purge_copy(Relation rel)
 
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer		bucket = lease_trie_lock_block(rel, block);
+		Buffer		bucket;
 
+		CHECK_FOR_INTERRUPTS();
+		bucket = lease_trie_lock_block(rel, block);
 		if (!BufferIsValid(bucket))
 			continue;
 		lease_trie_clear(rel, bucket);
@@ -187,18 +193,28 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	return 0;
 }
 
-/* Activate the table if that is still to be done; returns as above. */
+/*
+ * Activate the table if that is still to be done; returns as above.  "at_once": also
+ * without success if somebody else is about it.
+ */
 static int64
-activate_if_needed(Relation rel, LeaseDatabase *db, bool waited)
+activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 {
 	int64		wait_us = 0;
 
 	if (db->file != compat_relation_file(rel))
 	{
-		LWLockAcquire(&db->activation, LW_EXCLUSIVE);
+		LOCKTAG		tag;
+
+		Assert(lease_may_wait());
+		SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId,
+						   RelationGetRelid(rel), 0);
+		if (LockAcquire(&tag, ExclusiveLock, false, at_once) ==
+			LOCKACQUIRE_NOT_AVAIL)
+			return LEASE_TAKEOVER_WAIT_US;
 		if (db->file != compat_relation_file(rel))
 			wait_us = activate(rel, db, waited);
-		LWLockRelease(&db->activation);
+		LockRelease(&tag, ExclusiveLock, false);
 		if (wait_us == 0)
 			lease_launcher_want_worker(MyDatabaseId);
 	}
@@ -220,20 +236,22 @@ activate_later(Relation rel, LeaseDatabase *db, int64 wait_us)
 						 (long) ((wait_us + 999) / 1000), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		wait_us = activate_if_needed(rel, db, lease_clock_boot() >= end_us);
+		wait_us = activate_if_needed(rel, db, lease_clock_boot() >= end_us,
+									 false);
 	}
 }
 
 /*
  * Make the lock table ready for grants, and return the entry of its database.
  * The caller holds RowExclusiveLock on the table and no LWLock, in a server
- * that is not in recovery.  May wait, for a second at most.
+ * that is not in recovery.  May wait: for the disk, and for a second at most.  Can
+ * be canceled.
  */
 LeaseDatabase *
 lease_activate(Relation rel)
 {
 	LeaseDatabase *db = lease_state_database();
-	int64		wait_us = activate_if_needed(rel, db, false);
+	int64		wait_us = activate_if_needed(rel, db, false, false);
 
 	if (wait_us > 0)
 		activate_later(rel, db, wait_us);
@@ -243,14 +261,14 @@ lease_activate(Relation rel)
 
 /*
  * The same for a caller that must not wait: NULL if it would have to.  Then
- * nobody has used the table since the server started, or the table is new.
+ * nobody has used the table's file in this server.
  */
 LeaseDatabase *
 lease_activate_at_once(Relation rel)
 {
 	LeaseDatabase *db = lease_state_database();
 
-	return activate_if_needed(rel, db, false) == 0 ? db : NULL;
+	return activate_if_needed(rel, db, false, true) == 0 ? db : NULL;
 }
 
 /*

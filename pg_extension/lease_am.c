@@ -29,6 +29,7 @@
 #include "access/tableam.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
 #include "catalog/storage.h"
 #include "commands/extension.h"
@@ -42,6 +43,7 @@
 #include "lease_commit.h"
 #include "lease_meta.h"
 #include "lease_privilege.h"
+#include "lease_relation.h"
 #include "lease_state.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
@@ -120,25 +122,29 @@ PG_FUNCTION_INFO_V1(dlock_refuse_change);
  * ----------------------------------------------------------------
  */
 
-static const Oid column_types[] = {
-	[LEASE_COLUMN_NAME] = TEXTOID,
-	[LEASE_COLUMN_OWNER] = TEXTOID,
-	[LEASE_COLUMN_MODE] = TEXTOID,
-	[LEASE_COLUMN_VERSION] = INT4OID,
-	[LEASE_COLUMN_TOKEN] = INT8OID,
-	[LEASE_COLUMN_ACQUIRED_AT] = TIMESTAMPTZOID,
-	[LEASE_COLUMN_EXPIRES_AT] = TIMESTAMPTZOID,
-	[LEASE_COLUMN_REMAINING] = FLOAT8OID,
-	[LEASE_COLUMN_GUARDED] = BOOLOID,
-	[LEASE_COLUMN_LEAVING] = BOOLOID,
-	[LEASE_COLUMN_ROLE] = OIDOID,
-	[LEASE_COLUMN_PID] = INT4OID,
-	[LEASE_COLUMN_APPLICATION_NAME] = TEXTOID,
-	[LEASE_COLUMN_CLIENT_ADDR] = TEXTOID,
-	[LEASE_COLUMN_REQUEST] = TEXTOID,
+static const struct
+{
+	const char *name;
+	Oid			type;
+}			columns[] = {
+	[LEASE_COLUMN_NAME] = {"name", TEXTOID},
+	[LEASE_COLUMN_OWNER] = {"owner", TEXTOID},
+	[LEASE_COLUMN_MODE] = {"mode", TEXTOID},
+	[LEASE_COLUMN_VERSION] = {"version", INT4OID},
+	[LEASE_COLUMN_TOKEN] = {"token", INT8OID},
+	[LEASE_COLUMN_ACQUIRED_AT] = {"acquired_at", TIMESTAMPTZOID},
+	[LEASE_COLUMN_EXPIRES_AT] = {"expires_at", TIMESTAMPTZOID},
+	[LEASE_COLUMN_REMAINING] = {"remaining", FLOAT8OID},
+	[LEASE_COLUMN_GUARDED] = {"guarded", BOOLOID},
+	[LEASE_COLUMN_LEAVING] = {"leaving", BOOLOID},
+	[LEASE_COLUMN_ROLE] = {"role", OIDOID},
+	[LEASE_COLUMN_PID] = {"pid", INT4OID},
+	[LEASE_COLUMN_APPLICATION_NAME] = {"application_name", TEXTOID},
+	[LEASE_COLUMN_CLIENT_ADDR] = {"client_addr", TEXTOID},
+	[LEASE_COLUMN_REQUEST] = {"request", TEXTOID},
 };
 
-StaticAssertDecl(lengthof(column_types) == LEASE_COLUMNS,
+StaticAssertDecl(lengthof(columns) == LEASE_COLUMNS,
 				 "every column of the lock table has a type");
 
 static bool
@@ -149,7 +155,7 @@ has_our_columns(Relation rel)
 	if (desc->natts != LEASE_COLUMNS)
 		return false;
 	for (int i = 0; i < desc->natts; i++)
-		if (TupleDescAttr(desc, i)->atttypid != column_types[i] ||
+		if (TupleDescAttr(desc, i)->atttypid != columns[i].type ||
 			TupleDescAttr(desc, i)->attisdropped)
 			return false;
 	return true;
@@ -174,6 +180,31 @@ lease_am_check_intact(Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"dlock_private.lease_table\" is not as the extension created it"),
 				 errhint("Drop the extension and create it again.")));
+}
+
+/*
+ * Say whether a relation is all that the extension created: without a default, a
+ * constraint, an index, a rule, row security or relatives, and under its name.
+ * This asks the catalogs.
+ */
+bool
+lease_am_is_as_created(Relation rel)
+{
+	Form_pg_class form = rel->rd_rel;
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (!lease_am_is_intact(rel) || desc->constr != NULL ||
+		form->relhasrules || form->relhassubclass || form->relispartition ||
+		form->relrowsecurity || form->relforcerowsecurity)
+		return false;
+	for (int i = 0; i < LEASE_COLUMNS; i++)
+		if (strcmp(NameStr(TupleDescAttr(desc, i)->attname), columns[i].name) != 0)
+			return false;
+	/* relhasindex stays when CREATE INDEX CONCURRENTLY has failed */
+	return RelationGetIndexList(rel) == NIL &&
+		!has_superclass(RelationGetRelid(rel)) &&
+		RelationGetFKeyList(rel) == NIL &&
+		RelationGetRelid(rel) == lease_relation_find();
 }
 
 static Datum

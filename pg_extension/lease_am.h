@@ -36,6 +36,7 @@ enum
 /* lease_am.c */
 extern bool lease_am_is_intact(Relation rel);
 extern void lease_am_check_intact(Relation rel);
+extern bool lease_am_is_as_created(Relation rel);
 extern void lease_am_form_row(const LeaseEntry *entry, bool visible,
 							  bool guarded, int64 now_us,
 							  TimestampTz wall_us, Datum *values,

@@ -8,8 +8,8 @@
  * with which it sleeps (lease_wait.c) once the bucket is unlocked.
  *
  * Both lease_request.c and the code that gives back need this, and it needs
- * neither.  The bucket is the first lock, apart from the activation lock before
- * it.  After a crash the request was carried out if its one record was logged.
+ * neither.  The bucket is the first lock.  After a crash the request was carried
+ * out if its one record was logged.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -130,7 +130,11 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
 	LeaseCall	call;
 	LeaseAnswer answer;
 
-	/* a new table: the lease is gone with the one that it was taken in */
+	/*
+	 * A new table, and the lease is gone with the one that it was taken in; or
+	 * a new file, and what has ended with its session or transaction is left
+	 * to the worker.
+	 */
 	if (db == NULL)
 		return;
 	lease_store_begin_open(&call, rel, db, request);

@@ -7,32 +7,32 @@
  * depends on, directly or by way of other owners.
  *
  * A circle is closed by the last of its waiters to join.  Each newcomer looks
- * after it has joined, and newcomers look one after another, under one lock; the
- * one that finds itself in a circle leaves before the next looks.  So every
- * circle has exactly one victim.
+ * after it has joined, and takes no notice of waiters that joined after it, as
+ * the numbers they got tell.  So of all waiters in a circle only the last finds
+ * it, whoever looks first, and however many look at the same time: every circle
+ * has exactly one victim, and searches need no lock between them.  (A newcomer
+ * may close its circle through a waiter that is about to leave, being the
+ * victim of another circle.  Then each of the two circles has its victim.)
  *
  * If others have joined since the newcomer did, they are about to look too.  So
- * it looks at all names for them: if nobody is stuck, none of those that joined
- * before its look has to look any more.
+ * it looks at all names for them first: if nobody is stuck, none of those that
+ * joined before its look has to look any more.
  *
  * The queues are copied partition by partition, and buckets are read one by one,
- * each under its own lock, so that calls go on meanwhile.  Something seen early
- * may be gone by the end.  So if there seems to be a circle, the search looks at
- * everything once more, and leaves out what has gone: a hold keeps its token,
- * and a wait its serial, as long as it lasts.  What is left all existed at one
- * moment between the two looks.  And a true circle has existed since this waiter
- * joined, so both looks see all of it.  Neither look counts holds that are
- * over, or that end by themselves, having been released already.
+ * each under its own lock, and between two pages the search can be canceled.
+ * Calls go on meanwhile, so something seen early may be gone by the end.  So if
+ * there seems to be a circle, the newcomer looks once more, and only what both
+ * looks see counts: a hold keeps its token, and a wait its serial, as long as it
+ * lasts.  What is left all existed at one moment between the two looks.  And a
+ * true circle has existed since this waiter joined, so both looks see all of it.
+ * No look counts holds that are over, or that end by themselves, having been
+ * released already.
  *
  * Most newcomers need not search.  If no holder or guard of the name waits, all
  * of them can go on and give it up to the waiters in line, finally to the
- * newcomer.  The newcomer sees this without the deadlock lock, so that it need
- * not wait for another's search.  This misses no circle.  Each waiter joins,
- * counts itself among its owner's places, and then checks whether the holders of
- * the name wait.  In a circle, the last to join finds one that does, and
- * searches.
- *
- * Lock order: the deadlock lock, then a bucket, then a partition.
+ * newcomer.  This misses no circle.  Each waiter joins, counts itself among its
+ * owner's places, and then checks whether the holders of the name wait.  In a
+ * circle, the last to join finds one that does, and searches.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -41,43 +41,60 @@
 #include "common/hashfn.h"
 #include "lease_bond.h"
 #include "lease_clock.h"
+#include "lease_crash.h"
 #include "lease_deadlock.h"
 #include "lease_rows.h"
 #include "lease_trie.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "stuck.h"
 #include "utils/memutils.h"
 
-/* An owner: the string and the role. */
-typedef struct Owner
+/* What a look gives numbers to. */
+typedef enum ThingKind
 {
-	lease_bytes owner;
-	Oid			role;
-} Owner;
+	THING_OWNER,				/* its role and its string */
+	THING_PROCESS,				/* its pid */
+	THING_WAIT,					/* its serial */
+	THING_LEASE,				/* its token and its name */
+	THING_GUARD					/* the same, and its process */
+} ThingKind;
 
-/* The number of an owner. */
-typedef struct OwnerEntry
+/* What tells a thing from all others, at all times. */
+typedef struct Thing
 {
-	Owner		key;
+	ThingKind	kind;
+	uint32		id;				/* the role or the pid */
+	uint64		serial;			/* or the token */
+	lease_bytes text;			/* the owner's string, or the name */
+} Thing;
+
+typedef struct NumberedThing
+{
+	Thing		thing;
 	uint32		number;
 	uint32		hash;
 	char		status;
-} OwnerEntry;
+} NumberedThing;
 
 static uint32
-hash_owner(Owner key)
+hash_thing(Thing thing)
 {
-	return hash_combine(hash_bytes((const unsigned char *) key.owner.data,
-								   (int) key.owner.length),
-						murmurhash32(key.role));
+	uint32		hash = hash_bytes((const unsigned char *) thing.text.data,
+								  (int) thing.text.length);
+
+	hash = hash_combine(hash, murmurhash32(thing.id));
+	return hash_combine(hash, murmurhash32((uint32) thing.serial));
 }
 
-#define SH_PREFIX		owners
-#define SH_ELEMENT_TYPE	OwnerEntry
-#define SH_KEY_TYPE		Owner
-#define SH_KEY			key
-#define SH_HASH_KEY(table, key)	hash_owner(key)
-#define SH_EQUAL(table, a, b)	((a).role == (b).role && \
-								 lease_same((a).owner, (b).owner))
+#define SH_PREFIX		things
+#define SH_ELEMENT_TYPE	NumberedThing
+#define SH_KEY_TYPE		Thing
+#define SH_KEY			thing
+#define SH_HASH_KEY(table, key)	hash_thing(key)
+#define SH_EQUAL(table, a, b)	((a).kind == (b).kind && (a).id == (b).id && \
+								 (a).serial == (b).serial && \
+								 lease_same((a).text, (b).text))
 #define SH_STORE_HASH
 #define SH_GET_HASH(table, entry)	(entry)->hash
 #define SH_SCOPE		static inline
@@ -85,99 +102,118 @@ hash_owner(Owner key)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+/* An owner that waits, or that has what a waiting process guards. */
+typedef struct Owner
+{
+	lease_bytes owner;
+	Oid			role;
+	uint32		first_wait;		/* or STUCK_NONE */
+} Owner;
+
 /* A name with waiters. */
 typedef struct WaitedName
 {
 	uint32		first;			/* of its waiters */
 	uint32		nwaiters;
 	bool		reached;		/* its holders count */
-	uint32		first_lease;	/* once they have been read */
-	uint32		nleases;
 } WaitedName;
 
-/* A waiting process, and one of its waits. */
-typedef struct Process
-{
-	int			pid;
-	uint32		wait;
-} Process;
-
 /*
- * The facts.  A wait has the number of its copy.  A process that waits is one
- * waiter, also if it waits for any of several names; waiters are numbered in
- * the order of their pids, names and owners in the order of arrival.  One extra
- * name is free.
+ * A look: the facts, and what follows.  A wait has the number of its copy.  A
+ * process that waits is one waiter, also if it waits for any of several names.
+ * Name 0 stands for one that is free.
  */
-typedef struct Search
+typedef struct Look
 {
 	LeaseDatabase *db;
 	Relation	rel;
+	const struct Look *before;	/* NULL, or the look that must have seen it too */
+	things_hash *things;
 	LeaseWaiterCopy *copies;
-	int		   *pids;			/* of each waiter, in order */
 	WaitedName *names;
 	uint32	   *todo;			/* names reached and not read */
 	uint32		ntodo;
-
-	owners_hash *owner_numbers;
+	uint32		room;			/* that each array has at first, a power of 2 */
 	Owner	   *owners;
-	uint32	   *first_of_owner; /* wait of each owner, or STUCK_NONE */
-	uint32		owner_room;
 	uint32	   *next_of_owner;	/* wait after each wait */
 
 	stuck_facts facts;
 	stuck_waiter *waiters;
 	stuck_wait *waits;
 	stuck_lease *leases;
-	uint64	   *tokens;			/* of each lease */
-	uint32		lease_room;
 	stuck_guard *guards;
-	int		   *guard_pids;		/* of each guard */
-	uint32		guard_room;
 
-	/* the second look */
-	bool	   *wait_seen;
-	uint32	   *held_seen;		/* of each lease */
-	uint32	   *pinned_seen;	/* of each guard */
-} Search;
+	uint32		nstuck;
+	stuck_step *steps;			/* of the newcomer's circle */
+	uint32		nsteps;			/* 0: it is in none */
+} Look;
 
 /* ----------------------------------------------------------------
- * Owners
+ * Things
  * ----------------------------------------------------------------
  */
 
-/* The number of an owner, or STUCK_NONE if it has none. */
+/* The number of a thing, or STUCK_NONE if it has none. */
 static uint32
-find_owner(const Search *search, lease_bytes owner, Oid role)
+find_thing(const Look *look, Thing thing)
 {
-	OwnerEntry *entry = owners_lookup(search->owner_numbers,
-									  (Owner) {owner, role});
+	NumberedThing *found = things_lookup(look->things, thing);
 
-	return entry == NULL ? STUCK_NONE : entry->number;
+	return found == NULL ? STUCK_NONE : found->number;
 }
 
-/* The number of an owner, given now if need be; its string must stay. */
+/* The number of a thing; a new one gets the next, and its text must stay. */
 static uint32
-number_owner(Search *search, lease_bytes owner, Oid role)
+number_thing(Look *look, Thing thing, uint32 *next)
 {
 	bool		found;
-	OwnerEntry *entry = owners_insert(search->owner_numbers,
-									  (Owner) {owner, role}, &found);
+	NumberedThing *entry = things_insert(look->things, thing, &found);
 
-	if (found)
-		return entry->number;
-	if (search->facts.nowners == search->owner_room)
-	{
-		search->owner_room *= 2;
-		search->owners = repalloc_huge(search->owners, search->owner_room *
-									   sizeof(Owner));
-		search->first_of_owner = repalloc_huge(search->first_of_owner,
-											   search->owner_room *
-											   sizeof(uint32));
-	}
-	entry->number = search->facts.nowners++;
-	search->owners[entry->number] = entry->key;
-	search->first_of_owner[entry->number] = STUCK_NONE;
+	if (!found)
+		entry->number = (*next)++;
 	return entry->number;
+}
+
+/* An array with room for one element more, doubled whenever it is full. */
+static void *
+make_room(const Look *look, void *array, uint32 used, Size size)
+{
+	if (used < look->room || (used & (used - 1)) != 0)
+		return array;
+	return repalloc_huge(array, (Size) used * 2 * size);
+}
+
+static Thing
+owner_thing(lease_bytes owner, Oid role)
+{
+	return (Thing) {THING_OWNER, .id = role, .text = owner};
+}
+
+static Thing
+process_thing(int pid)
+{
+	return (Thing) {THING_PROCESS, .id = (uint32) pid};
+}
+
+static Thing
+wait_thing(const LeaseWaiter *waiter)
+{
+	return (Thing) {THING_WAIT, .serial = waiter->serial};
+}
+
+static uint32
+number_owner(Look *look, lease_bytes owner, Oid role)
+{
+	uint32		next = look->facts.nowners;
+	uint32		o = number_thing(look, owner_thing(owner, role),
+								 &look->facts.nowners);
+
+	if (o == next)
+	{
+		look->owners = make_room(look, look->owners, o, sizeof(Owner));
+		look->owners[o] = (Owner) {owner, role, STUCK_NONE};
+	}
+	return o;
 }
 
 /* ----------------------------------------------------------------
@@ -185,90 +221,46 @@ number_owner(Search *search, lease_bytes owner, Oid role)
  * ----------------------------------------------------------------
  */
 
-static int
-compare_processes(const void *a, const void *b)
-{
-	int			x = ((const Process *) a)->pid;
-	int			y = ((const Process *) b)->pid;
-
-	return (x > y) - (x < y);
-}
-
-static int
-compare_pids(const void *a, const void *b)
-{
-	int			x = *(const int *) a;
-	int			y = *(const int *) b;
-
-	return (x > y) - (x < y);
-}
-
-/* The waiter that a process is, or STUCK_NONE. */
-static uint32
-waiter_of(const Search *search, int pid)
-{
-	int		   *found = bsearch(&pid, search->pids, search->facts.nwaiters,
-								sizeof(int), compare_pids);
-
-	return found == NULL ? STUCK_NONE : (uint32) (found - search->pids);
-}
-
-/* Number the waiters, and set the waiter of each wait. */
-static void
-number_waiters(Search *search, uint32 nwaits)
-{
-	Process    *processes = palloc((nwaits + 1) * sizeof(Process));
-	uint32		n = 0;
-
-	for (uint32 w = 0; w < nwaits; w++)
-		processes[w] = (Process) {search->copies[w].waiter.pid, w};
-	qsort(processes, nwaits, sizeof(Process), compare_processes);
-	for (uint32 i = 0; i < nwaits; i++)
-	{
-		if (i == 0 || processes[i].pid != processes[i - 1].pid)
-			search->pids[n++] = processes[i].pid;
-		search->waits[processes[i].wait].waiter = n - 1;
-	}
-	search->facts.nwaiters = n;
-	search->facts.nwaits = nwaits;
-	pfree(processes);
-}
-
 /* Number a wait's name, which is that of the wait before it or a new one. */
 static uint32
-number_name(Search *search, uint32 w)
+number_name(Look *look, uint32 w)
 {
-	if (w == 0 || memcmp(&search->copies[w].key, &search->copies[w - 1].key,
+	if (w == 0 || memcmp(&look->copies[w].key, &look->copies[w - 1].key,
 						 sizeof(LeaseQueueKey)) != 0)
-		search->names[search->facts.nnames++] = (WaitedName) {.first = w};
-	search->names[search->facts.nnames - 1].nwaiters++;
-	return search->facts.nnames - 1;
+		look->names[look->facts.nnames++] = (WaitedName) {.first = w};
+	look->names[look->facts.nnames - 1].nwaiters++;
+	return look->facts.nnames - 1;
 }
 
-/* Take the facts of a wait and its waiter. */
+/* Take the facts of the next wait, which has been copied, and its waiter. */
 static void
-add_wait(Search *search, uint32 w)
+add_wait(Look *look)
 {
-	const LeaseWaiterCopy *copy = &search->copies[w];
+	stuck_facts *facts = &look->facts;
+	uint32		w = number_thing(look,
+								 wait_thing(&look->copies[facts->nwaits].waiter),
+								 &facts->nwaits);
+	const LeaseWaiterCopy *copy = &look->copies[w];
 	const LeaseWaiter *waiter = &copy->waiter;
 	lease_bytes owner = {waiter->owner, waiter->owner_length};
-	uint32		number = number_owner(search, owner, waiter->role);
-	uint32		whose = search->waits[w].waiter;
+	uint32		o = number_owner(look, owner, waiter->role);
+	uint32		whose = number_thing(look, process_thing(waiter->pid),
+									 &facts->nwaiters);
 
-	search->waiters[whose] = (stuck_waiter) {
-		number, OidIsValid(waiter->acts_for) ?
-			number_owner(search, owner, waiter->acts_for) : STUCK_NONE
+	look->waiters[whose] = (stuck_waiter) {
+		o, OidIsValid(waiter->acts_for) ?
+			number_owner(look, owner, waiter->acts_for) : STUCK_NONE
 	};
-	search->waits[w] = (stuck_wait) {
+	look->waits[w] = (stuck_wait) {
 		.waiter = whose,
-		.name = number_name(search, w),
+		.name = number_name(look, w),
 		.mode = waiter->mode,
 		.limit = waiter->limit,
 		.permits = Max(waiter->permits, 1),
 		.in_line = copy->position > 0,
 	};
-	search->next_of_owner[w] = search->first_of_owner[number];
-	search->first_of_owner[number] = w;
+	look->next_of_owner[w] = look->owners[o].first_wait;
+	look->owners[o].first_wait = w;
 }
 
 /*
@@ -277,60 +269,57 @@ add_wait(Search *search, uint32 w)
  * stuck: point the others to the free name.
  */
 static void
-excuse_partial(Search *search)
+excuse_partial(Look *look)
 {
-	stuck_facts *facts = &search->facts;
+	stuck_facts *facts = &look->facts;
 	uint32	   *seen = palloc0((facts->nwaiters + 1) * sizeof(uint32));
 
-	search->names[facts->nnames] = (WaitedName) {.reached = true};
 	for (uint32 w = 0; w < facts->nwaits; w++)
-		seen[search->waits[w].waiter]++;
+		seen[look->waits[w].waiter]++;
 	for (uint32 w = 0; w < facts->nwaits; w++)
-		if (seen[search->waits[w].waiter] < search->copies[w].waiter.places)
+		if (seen[look->waits[w].waiter] < look->copies[w].waiter.places)
 		{
-			search->waits[w].name = facts->nnames;
-			search->waits[w].in_line = false;
+			look->waits[w].name = 0;
+			look->waits[w].in_line = false;
 		}
 	pfree(seen);
 }
 
-/* Copy the queues; waiters without an owner do not count. */
+/*
+ * Copy the queues: waiters for an owner, which have joined by last_join, and
+ * waited at the look before.
+ */
 static void
-copy_queues(Search *search)
+copy_queues(Look *look, uint64 last_join)
 {
 	int			copied;
-	uint32		count = 0;
-	Size		room;
+	LeaseWaiterCopy *copies = lease_queue_copy(look->db->database, &copied);
+	Size		room = look->room = pg_nextpower2_32((uint32) copied + 1);
 
-	search->copies = lease_queue_copy(search->db->database, &copied);
+	look->copies = copies;
+	look->things = things_create(CurrentMemoryContext, 4 * room, NULL);
+	look->names = palloc(room * sizeof(WaitedName));
+	look->todo = palloc(room * sizeof(uint32));
+	look->owners = palloc(room * sizeof(Owner));
+	look->next_of_owner = palloc(room * sizeof(uint32));
+	look->waiters = palloc(room * sizeof(stuck_waiter));
+	look->waits = palloc(room * sizeof(stuck_wait));
+	look->leases = palloc(room * sizeof(stuck_lease));
+	look->guards = palloc(room * sizeof(stuck_guard));
+	look->names[look->facts.nnames++] = (WaitedName) {.reached = true};
 	for (int i = 0; i < copied; i++)
-		if (search->copies[i].waiter.owner_length > 0)
-		{
-			if (i != (int) count)
-				search->copies[count] = search->copies[i];
-			count++;
-		}
+	{
+		const LeaseWaiter *waiter = &copies[i].waiter;
 
-	room = count + 1;
-	search->pids = palloc(room * sizeof(int));
-	search->names = palloc(room * sizeof(WaitedName));
-	search->todo = palloc(room * sizeof(uint32));
-	search->owner_numbers = owners_create(CurrentMemoryContext, room, NULL);
-	search->owner_room = room;
-	search->owners = palloc(room * sizeof(Owner));
-	search->first_of_owner = palloc(room * sizeof(uint32));
-	search->next_of_owner = palloc(room * sizeof(uint32));
-	search->waiters = palloc(room * sizeof(stuck_waiter));
-	search->waits = palloc(room * sizeof(stuck_wait));
-	search->lease_room = search->guard_room = room;
-	search->leases = palloc(room * sizeof(stuck_lease));
-	search->tokens = palloc(room * sizeof(uint64));
-	search->guards = palloc(room * sizeof(stuck_guard));
-	search->guard_pids = palloc(room * sizeof(int));
-	number_waiters(search, count);
-	for (uint32 w = 0; w < count; w++)
-		add_wait(search, w);
-	excuse_partial(search);
+		if (waiter->owner_length == 0 || waiter->join_number > last_join ||
+			(look->before != NULL &&
+			 find_thing(look->before, wait_thing(waiter)) == STUCK_NONE))
+			continue;
+		if (i != (int) look->facts.nwaits)
+			copies[look->facts.nwaits] = copies[i];
+		add_wait(look);
+	}
+	excuse_partial(look);
 }
 
 /* ----------------------------------------------------------------
@@ -338,272 +327,205 @@ copy_queues(Search *search)
  * ----------------------------------------------------------------
  */
 
-/* What a visit to a bucket needs to know. */
-typedef struct VisitContext
+/* A name that is read. */
+typedef struct ReadName
 {
-	Search	   *search;
-	uint32		number;			/* of the name */
-	WaitedName *name;
+	Look	   *look;
+	uint32		number;
 	lease_bytes text;
-	bool		again;			/* this is the second look */
-} VisitContext;
+} ReadName;
 
 /* Note that the name of a wait is to be read. */
 static void
-reach_wait(Search *search, uint32 w)
+reach_wait(Look *look, uint32 w)
 {
-	uint32		number = search->waits[w].name;
+	uint32		name = look->waits[w].name;
 
-	if (search->names[number].reached)
+	if (look->names[name].reached)
 		return;
-	search->names[number].reached = true;
-	search->todo[search->ntodo++] = number;
+	look->names[name].reached = true;
+	look->todo[look->ntodo++] = name;
 }
 
 /* Note that all names that an owner waits for are to be read. */
 static void
-reach_owner(Search *search, uint32 owner)
+reach_waits_of(Look *look, uint32 owner)
 {
-	for (uint32 w = search->first_of_owner[owner]; w != STUCK_NONE;
-		 w = search->next_of_owner[w])
-		reach_wait(search, w);
+	for (uint32 w = look->owners[owner].first_wait; w != STUCK_NONE;
+		 w = look->next_of_owner[w])
+		reach_wait(look, w);
 }
 
-/* The lease of a name that has a token, or STUCK_NONE. */
-static uint32
-find_lease(const Search *search, const WaitedName *name, uint64 token)
+/* The same for a process, or STUCK_NONE. */
+static void
+reach_waits_of_process(Look *look, uint32 waiter)
 {
-	for (uint32 l = name->first_lease; l < name->first_lease + name->nleases;
-		 l++)
-		if (search->tokens[l] == token)
-			return l;
-	return STUCK_NONE;
+	if (waiter != STUCK_NONE)
+		reach_waits_of(look, look->waiters[waiter].owner);
 }
 
-/* Add a lease of the name that is read. */
+/*
+ * The number of a lease, which is added unless it is there; STUCK_NONE if the
+ * look before has not seen it.
+ */
 static uint32
-add_lease(const VisitContext *visit, stuck_lease lease, uint64 token)
+add_lease(const ReadName *name, stuck_lease lease, uint64 token)
 {
-	Search	   *search = visit->search;
-	uint32		l = search->facts.nleases++;
+	Look	   *look = name->look;
+	Thing		thing = {THING_LEASE, .serial = token, .text = name->text};
+	uint32		next = look->facts.nleases;
+	uint32		l;
 
-	if (l == search->lease_room)
+	if (look->before != NULL)
 	{
-		search->lease_room *= 2;
-		search->leases = repalloc_huge(search->leases, search->lease_room *
-									   sizeof(stuck_lease));
-		search->tokens = repalloc_huge(search->tokens, search->lease_room *
-									   sizeof(uint64));
+		l = find_thing(look->before, thing);
+		if (l == STUCK_NONE)
+			return STUCK_NONE;
+		lease.held = Min(lease.held, look->before->leases[l].held);
 	}
-	search->leases[l] = lease;
-	search->tokens[l] = token;
-	visit->name->nleases++;
+	l = number_thing(look, thing, &look->facts.nleases);
+	if (l == next)
+	{
+		look->leases = make_room(look, look->leases, l, sizeof(stuck_lease));
+		look->leases[l] = lease;
+	}
 	return l;
 }
 
 /* Look at a row: a lease counts if its owner can end it, and waits. */
 static void
-visit_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
-		  void *context)
+see_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 {
-	const VisitContext *visit = context;
-	Search	   *search = visit->search;
-	int64		now_us = lease_clock_now(search->db);
+	const ReadName *name = context;
+	Look	   *look = name->look;
+	int64		now_us = lease_clock_now(look->db);
 	lease_holder holder;
 	uint32		owner;
 	uint32		waiter = STUCK_NONE;
-	uint32		l;
 
-	if (!lease_same(lease_entry_name(entry), visit->text))
+	if (!lease_same(lease_entry_name(entry), name->text))
 		return;
-	holder = lease_bond_holder(search->db, entry, now_us);
-	if (!lease_is_owned(&holder, now_us))
-		return;
-	if (visit->again)
-	{
-		l = find_lease(search, visit->name, entry->token);
-		if (l != STUCK_NONE)
-			search->held_seen[l] = entry->version;
-		return;
-	}
-	owner = find_owner(search, lease_entry_owner(entry), entry->role);
-	if (owner == STUCK_NONE)
+	holder = lease_bond_holder(look->db, entry, now_us);
+	owner = find_thing(look, owner_thing(holder.owner, entry->role));
+	if (owner == STUCK_NONE || !lease_is_owned(&holder, now_us))
 		return;
 	if (holder.life == LEASE_BOUND)
-		waiter = waiter_of(search, entry->pid);
-	(void) add_lease(visit, (stuck_lease) {
-		visit->number, owner, entry->mode, entry->version,
+		waiter = find_thing(look, process_thing(entry->pid));
+	(void) add_lease(name, (stuck_lease) {
+		name->number, owner, entry->mode, entry->version,
 		holder.life == LEASE_BOUND, waiter
 	}, entry->token);
-	reach_owner(search, owner);
-	if (waiter != STUCK_NONE)
-		reach_owner(search, search->waiters[waiter].owner);
+	reach_waits_of(look, owner);
+	reach_waits_of_process(look, waiter);
 }
 
-/* Look at a guard: it counts if its owner or its process waits. */
+/* Look at a guard, in our memory: it counts if its owner or process waits. */
 static void
-visit_guard(const VisitContext *visit, const LeaseGuard *guard)
+see_guard(const ReadName *name, const LeaseGuard *guard)
 {
-	Search	   *search = visit->search;
+	Look	   *look = name->look;
 	lease_bytes text = {guard->owner, guard->owner_length};
-	uint32		waiter = waiter_of(search, guard->pid);
-	uint32		owner = find_owner(search, text, guard->role);
-	uint32		l = find_lease(search, visit->name, guard->token);
-	uint32		g = search->facts.nguards;
-
-	if (waiter == STUCK_NONE && owner == STUCK_NONE)
-		return;
-	if (owner == STUCK_NONE)
-		owner = number_owner(search, lease_rows_copy_bytes(text),
-							 guard->role);
-	if (l == STUCK_NONE)
-		l = add_lease(visit, (stuck_lease) {
-			visit->number, owner, guard->mode, 0, false, STUCK_NONE
-		}, guard->token);
-	if (g == search->guard_room)
-	{
-		search->guard_room *= 2;
-		search->guards = repalloc_huge(search->guards, search->guard_room *
-									   sizeof(stuck_guard));
-		search->guard_pids = repalloc_huge(search->guard_pids,
-										   search->guard_room * sizeof(int));
-	}
-	search->guards[g] = (stuck_guard) {
-		l, waiter, guard->mode, guard->version, guard->is_transactions
+	Thing		thing = {
+		THING_GUARD, (uint32) guard->pid, guard->token, name->text
 	};
-	search->guard_pids[g] = guard->pid;
-	search->facts.nguards++;
-	reach_owner(search, owner);
-	if (waiter != STUCK_NONE)
-		reach_owner(search, search->waiters[waiter].owner);
+	uint32		waiter = find_thing(look, process_thing(guard->pid));
+	uint32		pinned = guard->version;
+	uint32		owner;
+	uint32		g;
+
+	if (waiter == STUCK_NONE &&
+		find_thing(look, owner_thing(text, guard->role)) == STUCK_NONE)
+		return;
+	if (look->before != NULL)
+	{
+		g = find_thing(look->before, thing);
+		if (g == STUCK_NONE)
+			return;
+		pinned = Min(pinned, look->before->guards[g].pinned);
+	}
+	owner = number_owner(look, text, guard->role);
+	g = number_thing(look, thing, &look->facts.nguards);
+	look->guards = make_room(look, look->guards, g, sizeof(stuck_guard));
+	look->guards[g] = (stuck_guard) {
+		add_lease(name, (stuck_lease) {
+			name->number, owner, guard->mode, 0, false, STUCK_NONE
+		}, guard->token),
+		waiter, guard->mode, pinned, guard->is_transactions
+	};
+	reach_waits_of(look, owner);
+	reach_waits_of_process(look, waiter);
 }
 
-/* Note that a guard still exists at the second look. */
+/* Look at a name's holders and guards, and note that its waiters count too. */
 static void
-visit_guard_again(const VisitContext *visit, const LeaseGuard *guard)
+read_name(Look *look, uint32 number)
 {
-	Search	   *search = visit->search;
-	uint32		l = find_lease(search, visit->name, guard->token);
+	const WaitedName *waited = &look->names[number];
+	const LeaseQueueKey *key = &look->copies[waited->first].key;
+	ReadName	name = {look, number, {key->name, key->length}};
+	ListCell   *cell;
 
-	for (uint32 g = 0; g < search->facts.nguards; g++)
-		if (search->guards[g].lease == l &&
-			search->guard_pids[g] == guard->pid)
-			search->pinned_seen[g] = guard->version;
+	lease_trie_look(look->rel, key->hash, see_row, &name);
+	foreach(cell, lease_queue_copy_guards(key->database, key->hash, name.text))
+		see_guard(&name, lfirst(cell));
+	for (uint32 w = waited->first; w < waited->first + waited->nwaiters; w++)
+		reach_waits_of_process(look, look->waits[w].waiter);
+}
+
+/* Have the core decide. */
+static void
+decide(Look *look, uint32 newcomer)
+{
+	stuck_facts *facts = &look->facts;
+	bool	   *stuck = palloc((facts->nwaiters + 1) * sizeof(bool));
+	uint32	   *work;
+
+	facts->waiters = look->waiters;
+	facts->waits = look->waits;
+	facts->leases = look->leases;
+	facts->guards = look->guards;
+	work = palloc_extended(stuck_work_size(facts) * sizeof(uint32),
+						   MCXT_ALLOC_HUGE);
+	stuck_search(facts, stuck, work);
+	for (uint32 w = 0; w < facts->nwaiters; w++)
+		look->nstuck += stuck[w];
+	if (newcomer == STUCK_NONE)
+		return;
+	look->steps = palloc(facts->nwaiters * sizeof(stuck_step));
+	look->nsteps = stuck_find_circle(facts, stuck, newcomer, work,
+									 look->steps);
 }
 
 /*
- * Note which waiters of a list still wait at the second look, from waiter *next
- * on: their order is the same.
+ * Look at all that a newcomer's wait depends on, among those that joined up to
+ * it; or, with NULL, at all waiters.
  */
 static void
-visit_waiters_again(const VisitContext *visit, LeaseLink *list, uint32 *next)
+take_look(Look *look, const LeaseWaiter *waiter)
 {
-	Search	   *search = visit->search;
-	uint32		end = visit->name->first + visit->name->nwaiters;
+	uint32		newcomer = STUCK_NONE;
 
-	lease_list_foreach(LeaseWaiter, waiter, list)
+	if (waiter == NULL)
 	{
-		uint32		w = *next;
-
-		while (w < end && search->copies[w].waiter.serial != waiter->serial)
-			w++;
-		if (w == end)
-			continue;
-		search->wait_seen[w] = true;
-		*next = w + 1;
+		copy_queues(look, PG_UINT64_MAX);
+		for (uint32 w = 0; w < look->facts.nwaits; w++)
+			reach_wait(look, w);
 	}
-}
-
-/* Look at a name's holders and guards; "again": also at its waiters. */
-static void
-visit_name(Search *search, uint32 number, bool again)
-{
-	WaitedName *name = &search->names[number];
-	const LeaseQueueKey *key = &search->copies[name->first].key;
-	VisitContext visit = {
-		search, number, name, {key->name, key->length}, again
-	};
-	uint32		hash = key->hash;
-	Buffer		bucket = lease_trie_lock(search->rel, hash,
-										 BUFFER_LOCK_SHARE);
-	LeaseQueue *queue;
-
-	if (!again)
-		name->first_lease = search->facts.nleases;
-	lease_trie_visit(search->rel, bucket, &hash, visit_row, &visit);
-	queue = lease_queue_lock(key->database, hash, visit.text, LW_SHARED);
-	if (queue != NULL)
+	else
 	{
-		lease_list_foreach(LeaseGuard, guard, &queue->guards)
-		{
-			if (again)
-				visit_guard_again(&visit, guard);
-			else
-				visit_guard(&visit, guard);
-		}
-		if (again)
-		{
-			uint32		next = name->first;
-
-			visit_waiters_again(&visit, &queue->waiters, &next);
-			visit_waiters_again(&visit, &queue->watchers, &next);
-		}
+		copy_queues(look, waiter->join_number);
+		newcomer = find_thing(look, process_thing(waiter->pid));
+		if (newcomer == STUCK_NONE)
+			return;				/* it has been served */
+		reach_waits_of_process(look, newcomer);
 	}
-	lease_queue_unlock(key->database, hash);
-	UnlockReleaseBuffer(bucket);
-}
-
-/* Gather all that a newcomer's wait depends on, or that of all. */
-static void
-gather(Search *search, uint32 newcomer, bool all)
-{
-	reach_owner(search, search->waiters[newcomer].owner);
-	for (uint32 w = 0; all && w < search->facts.nwaits; w++)
-		reach_wait(search, w);
-	while (search->ntodo > 0)
+	while (look->ntodo > 0)
 	{
-		uint32		number = search->todo[--search->ntodo];
-		WaitedName *name = &search->names[number];
-
-		visit_name(search, number, false);
-		for (uint32 w = name->first; w < name->first + name->nwaiters; w++)
-			reach_owner(search,
-						search->waiters[search->waits[w].waiter].owner);
+		read_name(look, look->todo[--look->ntodo]);
+		DLOCK_CRASH_POINT("deadlock: name read");
+		CHECK_FOR_INTERRUPTS();
 	}
-}
-
-/* Look once more, and leave out what has gone. */
-static void
-look_again(Search *search)
-{
-	stuck_facts *facts = &search->facts;
-	uint32		nguards = 0;
-
-	search->wait_seen = palloc0((facts->nwaits + 1) * sizeof(bool));
-	search->held_seen = palloc0((facts->nleases + 1) * sizeof(uint32));
-	search->pinned_seen = palloc0((facts->nguards + 1) * sizeof(uint32));
-	for (uint32 number = 0; number < facts->nnames; number++)
-		if (search->names[number].reached)
-			visit_name(search, number, true);
-
-	/* a waiter that has gone waits for the free name, in nobody's way */
-	for (uint32 w = 0; w < facts->nwaits; w++)
-		if (!search->wait_seen[w])
-		{
-			search->waits[w].name = facts->nnames;
-			search->waits[w].in_line = false;
-		}
-	for (uint32 l = 0; l < facts->nleases; l++)
-		search->leases[l].held = Min(search->leases[l].held,
-									 search->held_seen[l]);
-	for (uint32 g = 0; g < facts->nguards; g++)
-		if (search->pinned_seen[g] > 0)
-		{
-			search->guards[nguards] = search->guards[g];
-			search->guards[nguards++].pinned = Min(search->guards[g].pinned,
-												   search->pinned_seen[g]);
-		}
-	facts->nguards = nguards;
+	decide(look, newcomer);
 }
 
 /* ----------------------------------------------------------------
@@ -616,7 +538,6 @@ typedef struct HoldersContext
 {
 	LeaseDatabase *db;
 	lease_bytes name;
-	int64		now_us;
 	bool		wait;			/* one of them waits */
 } HoldersContext;
 
@@ -626,12 +547,14 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 			   void *context)
 {
 	HoldersContext *holders = context;
+	int64		now_us;
 	lease_holder holder;
 
 	if (holders->wait || !lease_same(lease_entry_name(entry), holders->name))
 		return;
-	holder = lease_bond_holder(holders->db, entry, holders->now_us);
-	holders->wait = lease_is_owned(&holder, holders->now_us) &&
+	now_us = lease_clock_now(holders->db);
+	holder = lease_bond_holder(holders->db, entry, now_us);
+	holders->wait = lease_is_owned(&holder, now_us) &&
 		lease_queue_owner_waits(holder.owner);
 }
 
@@ -639,7 +562,7 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * Say whether a waiter that has joined, and whose transaction guards nothing,
  * can possibly close a circle.  Of several places, "waiter" is the one that
  * joined last: a caller that is not stuck there is not stuck.  The caller has
- * opened the lock table.
+ * opened the lock table, and holds no lock.
  *
  * A guard's connection may be waiting for another owner, so any guard makes it
  * possible.
@@ -650,22 +573,13 @@ lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
 {
 	HoldersContext holders = {.db = db};
 	LeaseQueueKey key;
-	LeaseQueue *queue;
-	Buffer		bucket;
-	bool		guarded;
 
 	if (!lease_queue_key_of(waiter, &key))
 		return false;
 	holders.name = (lease_bytes) {key.name, key.length};
-	bucket = lease_trie_lock(rel, key.hash, BUFFER_LOCK_SHARE);
-	/* read after the bucket was locked */
-	holders.now_us = lease_clock_now(db);
-	lease_trie_visit(rel, bucket, &key.hash, look_at_holder, &holders);
-	queue = lease_queue_lock(key.database, key.hash, holders.name, LW_SHARED);
-	guarded = queue != NULL && !lease_list_is_empty(&queue->guards);
-	lease_queue_unlock(key.database, key.hash);
-	UnlockReleaseBuffer(bucket);
-	return guarded || holders.wait;
+	lease_trie_look(rel, key.hash, look_at_holder, &holders);
+	return holders.wait ||
+		lease_queue_copy_guards(key.database, key.hash, holders.name) != NIL;
 }
 
 /* ----------------------------------------------------------------
@@ -673,41 +587,16 @@ lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
  * ----------------------------------------------------------------
  */
 
-/*
- * Have the core decide; returns the number of steps.  *nstuck is set to how many
- * are stuck.
- */
-static uint32
-find_circle(Search *search, uint32 newcomer, stuck_step *steps,
-			uint32 *nstuck)
-{
-	stuck_facts facts = search->facts;
-	bool	   *stuck = palloc(facts.nwaiters * sizeof(bool));
-	uint32	   *work;
-
-	facts.nnames++;				/* the free one */
-	facts.waiters = search->waiters;
-	facts.waits = search->waits;
-	facts.leases = search->leases;
-	facts.guards = search->guards;
-	work = palloc_extended(stuck_work_size(&facts) * sizeof(uint32),
-						   MCXT_ALLOC_HUGE);
-	stuck_search(&facts, stuck, work);
-	*nstuck = 0;
-	for (uint32 w = 0; w < facts.nwaiters; w++)
-		*nstuck += stuck[w];
-	return stuck_find_circle(&facts, stuck, newcomer, work, steps);
-}
-
 /* Copy a step for the error. */
 static LeaseCircleStep *
-make_step(const Search *search, const stuck_step *step)
+make_step(const Look *look, const stuck_step *step)
 {
-	const LeaseWaiterCopy *copy = &search->copies[step->wait];
+	const LeaseWaiterCopy *copy = &look->copies[step->wait];
 	bool		in_queue = step->lease == STUCK_NONE;
-	const Owner *blocker = &search->owners[in_queue ?
-										   search->waiters[search->waits[step->ahead].waiter].owner :
-										   search->leases[step->lease].owner];
+	uint32		owner = in_queue ?
+		look->waiters[look->waits[step->ahead].waiter].owner :
+		look->leases[step->lease].owner;
+	const Owner *blocker = &look->owners[owner];
 	LeaseCircleStep *made = palloc(sizeof(LeaseCircleStep));
 
 	made->name = pnstrdup(copy->key.name, copy->key.length);
@@ -723,40 +612,39 @@ make_step(const Search *search, const stuck_step *step)
 static List *
 search_circle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 {
-	Search		search = {.db = db, .rel = rel};
-	List	   *circle = NIL;
-	stuck_step *steps;
 	uint64		last_join = lease_queue_last_join();
-	bool		all = last_join > waiter->join_number;
-	uint32		length;
-	uint32		nstuck;
-	uint32		newcomer;
+	Look		all = {.db = db, .rel = rel};
+	Look		first = all;
+	Look		second = all;
+	List	   *circle = NIL;
 
-	if (waiter->join_number <= db->last_unstuck)
+	if (waiter->join_number <= pg_atomic_read_u64(&db->last_unstuck))
 		return NIL;
-	copy_queues(&search);
-	newcomer = waiter_of(&search, waiter->pid);
-	if (newcomer == STUCK_NONE)
-		return NIL;				/* it has been served */
-	steps = palloc(search.facts.nwaiters * sizeof(stuck_step));
-	gather(&search, newcomer, all);
-	length = find_circle(&search, newcomer, steps, &nstuck);
-	if (all && nstuck == 0)
-		db->last_unstuck = last_join;
-	if (length == 0)
+	if (last_join > waiter->join_number)
+	{
+		take_look(&all, NULL);
+		if (all.nstuck == 0)
+		{
+			/* should this go back, somebody looks in vain */
+			pg_atomic_write_u64(&db->last_unstuck, last_join);
+			return NIL;
+		}
+	}
+	take_look(&first, waiter);
+	if (first.nsteps == 0)
 		return NIL;
-	look_again(&search);
-	length = find_circle(&search, newcomer, steps, &nstuck);
-	for (uint32 i = 0; i < length; i++)
-		circle = lappend(circle, make_step(&search, &steps[i]));
+	second.before = &first;
+	take_look(&second, waiter);
+	for (uint32 i = 0; i < second.nsteps; i++)
+		circle = lappend(circle, make_step(&second, &second.steps[i]));
 	return circle;
 }
 
 /*
  * The circle that a waiter that has joined closes: a list of LeaseCircleStep
  * that starts with it; NIL if there is none.  Of several places, "waiter" is the
- * one that joined last.  The caller holds the deadlock lock and no other, and
- * has opened the lock table.
+ * one that joined last.  The caller holds no lock, and has opened the lock
+ * table.  Can be canceled.
  */
 List *
 lease_deadlock_find(LeaseDatabase *db, Relation rel,

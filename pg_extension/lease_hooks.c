@@ -1,134 +1,107 @@
 /*
  * lease_hooks.c
- *	  Keep the lock table as it is, by hooks on statements and on objects.
+ *	  Keep the lock table as it is, by hooks on objects and on statements.
  *
- * C code relies on the table's columns and on its access method.  So statements
- * that would change the table are refused.  The same hooks tell when the
- * table, the extension or a database is dropped, and end the session's leases
- * with DISCARD ALL.
+ * C code relies on the table's columns and on its access method, and on being
+ * the only one that changes it.  So a transaction that may have changed the table
+ * looks at it before it commits, and fails if the table is not what the extension
+ * created.  The failure undoes the change.
+ *
+ * The table is in a schema that only its owner may use.  So only its owner and
+ * superusers get as far as that, and as far as to lock it.
+ *
+ * The hook on objects also tells when the table, the extension or a database is
+ * dropped.  The hook on statements ends the session's leases with DISCARD ALL.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/dependency.h"
-#include "catalog/namespace.h"
+#include "access/xact.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
-#include "catalog/pg_inherits.h"
-#include "commands/defrem.h"
 #include "commands/extension.h"
+#include "lease_am.h"
 #include "lease_commit.h"
 #include "lease_hooks.h"
 #include "lease_queue.h"
+#include "lease_relation.h"
 #include "lease_session.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
-#include "utils/syscache.h"
+#include "utils/inval.h"
+#include "utils/relcache.h"
 
 static object_access_hook_type previous_object_access = NULL;
 static ProcessUtility_hook_type previous_utility = NULL;
 
 /*
- * Say whether a relation is dlock_private.lease_table, whatever it is called now.  There
- * is no other table of this access method but the copy that VACUUM FULL makes.  A
- * partitioned table, which any role may create, only names it for its partitions.
+ * This transaction may have changed the lock table.  The hook on objects tells of
+ * all that can be done to a table but of row security; that, like all the rest,
+ * invalidates the table's entry in the relation cache.
  */
-static bool
-is_lock_table(Oid relid)
-{
-	Oid			access_method = get_am_oid("dlock", true);
-	HeapTuple	tuple = OidIsValid(access_method) ?
-		SearchSysCache1(RELOID, ObjectIdGetDatum(relid)) : NULL;
-	Form_pg_class form;
-	bool		result;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	result = form->relam == access_method &&
-		form->relkind == RELKIND_RELATION;
-	ReleaseSysCache(tuple);
-	return result;
-}
+static bool objects_changed = false;
+static bool relations_changed = false;
+static Oid	table_before = InvalidOid;	/* found by the hook, before all changes */
 
 /*
- * Say whether a subcommand of ALTER TABLE is harmless to the lock table.  Those
- * of columns are not listed here, see watch_object_access().
- */
-static bool
-is_harmless(AlterTableType subtype)
-{
-	switch (subtype)
-	{
-		case AT_ChangeOwner:
-		case AT_SetTableSpace:
-		case AT_SetRelOptions:
-		case AT_ResetRelOptions:
-		case AT_ReplaceRelOptions:
-		case AT_ReplicaIdentity:
-		case AT_EnableTrig:
-		case AT_EnableAlwaysTrig:
-		case AT_EnableReplicaTrig:
-		case AT_EnableTrigAll:
-		case AT_EnableTrigUser:
-		case AT_DisableTrig:
-		case AT_DisableTrigAll:
-		case AT_DisableTrigUser:
-			return true;
-		default:
-			return false;
-	}
-}
-
-/*
- * Refuse statements that would change what the lock table is, before they leave
- * anything behind.
+ * Raise an error if this transaction has changed the form of the lock table.
+ *
+ * Whatever changes a table's form, its rules, constraints, indexes and relatives
+ * included, locks the table at least like this until the transaction ends.  So
+ * what others have done to it, by writing to the catalogs, is no matter of this
+ * transaction's.
  */
 static void
-check_statement(Node *statement)
+check_form(Oid relid)
 {
-	RangeVar   *relation = NULL;
-	bool		harmless = false;
-	ListCell   *cell;
+	Relation	rel = OidIsValid(relid) ? RelationIdGetRelation(relid) : NULL;
+	bool		changed;
 
-	if (IsA(statement, IndexStmt))
-		relation = ((IndexStmt *) statement)->relation;
-	else if (IsA(statement, RuleStmt))
-		relation = ((RuleStmt *) statement)->relation;
-	else if (IsA(statement, AlterTableStmt))
-	{
-		relation = ((AlterTableStmt *) statement)->relation;
-		harmless = true;
-		foreach(cell, ((AlterTableStmt *) statement)->cmds)
-			harmless &= is_harmless(((AlterTableCmd *) lfirst(cell))->subtype);
-	}
-	if (relation == NULL || harmless || creating_extension || IsBinaryUpgrade ||
-		!is_lock_table(RangeVarGetRelid(relation, NoLock, true)))
+	if (rel == NULL)
 		return;
-	if (IsA(statement, IndexStmt))
+	changed = CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true) &&
+		!lease_am_is_as_created(rel);
+	RelationClose(rel);
+	if (changed)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot create an index on table \"lease_table\""),
-				 errhint("Use the dlock functions.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot make this change to table \"lease_table\""),
-			 errhint("Its owner, tablespace, storage parameters, replica identity and triggers can be changed.")));
+				 errmsg("cannot make this change to table \"lease_table\""),
+				 errhint("Its owner, tablespace, storage parameters, replica identity and triggers can be changed.")));
 }
 
-/* Refuse a place in an inheritance tree, as parent or as child. */
+/*
+ * Check the lock table before a transaction commits: the one that was there
+ * before, and the one that is now, since the transaction may have renamed a
+ * table or created the extension anew.
+ */
 static void
-check_inheritance(Oid child, Oid parent)
+check_at_commit(XactEvent event, void *arg)
 {
-	if (is_lock_table(child) || is_lock_table(parent))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"lease_table\" can neither inherit nor be inherited from")));
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	{
+		/* the launcher of autovacuum has no database to look at */
+		if (!OidIsValid(MyDatabaseId))
+			return;
+		/* see what the last statement has changed */
+		CommandCounterIncrement();
+		if (objects_changed)
+			check_form(table_before);
+		if (objects_changed || relations_changed)
+			check_form(lease_relation_find());
+	}
+	else
+		objects_changed = relations_changed = false;
+}
+
+static void
+watch_relation_cache(Datum arg, Oid relid)
+{
+	relations_changed = true;
 }
 
 /*
@@ -150,8 +123,8 @@ check_guards(void)
 }
 
 /*
- * Keep the columns of the lock table as they are, since C code relies on them,
- * and tell the workers when the table or a database is dropped.
+ * Note that this transaction changes objects, and tell the workers when the
+ * table or a database is dropped.
  */
 static void
 watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
@@ -159,37 +132,34 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (previous_object_access)
 		previous_object_access(access, classId, objectId, subId, arg);
-	if (classId == DatabaseRelationId && access == OAT_DROP)
+	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER &&
+		access != OAT_DROP)
+		return;
+	if (!objects_changed)
+	{
+		objects_changed = true;
+		table_before = lease_relation_find();
+	}
+	if (access != OAT_DROP)
+		return;
+	if (classId == DatabaseRelationId)
 	{
 		/* the caller may drop it, and has it locked */
 		lease_commit_forget(objectId);
 		lease_worker_send_away(objectId);
 	}
-	if (classId == ExtensionRelationId && access == OAT_DROP &&
+	if (classId == ExtensionRelationId &&
 		objectId == get_extension_oid("dlock", true))
 		lease_commit_look_around();
-	if (classId == InheritsRelationId && access == OAT_POST_ALTER)
-		check_inheritance(objectId,
-						  ((ObjectAccessPostAlter *) arg)->auxiliary_id);
-	if (classId != RelationRelationId || creating_extension ||
-		(access != OAT_POST_CREATE && access != OAT_POST_ALTER &&
-		 access != OAT_DROP) ||
-		!is_lock_table(objectId))
-		return;
-	if (subId != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot change the columns of table \"lease_table\"")));
-	if (access == OAT_DROP)
+	if (classId == RelationRelationId && subId == 0 &&
+		objectId == lease_relation_find())
 	{
-		/* VACUUM FULL drops the old file as a table of its own */
-		if ((((ObjectAccessDrop *) arg)->dropflags & PERFORM_DELETION_INTERNAL) == 0)
-			check_guards();
+		check_guards();
 		lease_commit_look_around();
 	}
 }
 
-/* Keep the lock table as it is; end the session's leases with DISCARD ALL. */
+/* End the session's leases with DISCARD ALL, which nothing else tells of. */
 static void
 watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			  ProcessUtilityContext context, ParamListInfo params,
@@ -199,14 +169,13 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool		discard = IsA(pstmt->utilityStmt, DiscardStmt) &&
 		((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	check_statement(pstmt->utilityStmt);
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard)
 		lease_session_discard();
 }
 
-/* Called once, while the library is preloaded. */
+/* Called once, when the library is loaded. */
 void
 lease_hooks_install(void)
 {
@@ -214,4 +183,6 @@ lease_hooks_install(void)
 	object_access_hook = watch_object_access;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = watch_utility;
+	RegisterXactCallback(check_at_commit, NULL);
+	CacheRegisterRelcacheCallback(watch_relation_cache, (Datum) 0);
 }

@@ -1,6 +1,6 @@
 /*
  * lease_hooks.h
- *	  Keep the lock table as it is, by hooks on statements and on objects.
+ *	  Keep the lock table as it is, by hooks on objects and on statements.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -19,8 +19,7 @@
  * or a release has done before an error stays done.  A crash leaves each name
  * as after a call of its own that was not answered.
  *
- * Lock order: a bucket, then its partition, as for any request; the deadlock
- * lock is taken while neither is held.
+ * Lock order: a bucket, then its partition, as for any request.
  *
  * SPDX-License-Identifier: PostgreSQL
  */

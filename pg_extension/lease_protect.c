@@ -26,6 +26,7 @@
 
 #include "access/relation.h"
 #include "access/xact.h"
+#include "lease_activate.h"
 #include "lease_attempt.h"
 #include "lease_protect.h"
 #include "lease_relation.h"
@@ -55,7 +56,7 @@ release(Relation rel, const LeaseUnclaimedHold *hold)
 
 /*
  * Give back what was taken, in a transaction that can do so; nothing if
- * somebody has locked the table.  Each note is struck first.  So if an error
+ * somebody has locked the table, or makes its new file ready.  Each note is struck first.  So if an error
  * leaves open whether the hold was given back, the hold stays until its
  * deadline: to release twice would end another hold of the owner.
  */
@@ -68,7 +69,8 @@ lease_protect_give_back(void)
 	if (!lease_unclaimed_any() ||
 		(rel = lease_relation_open_at_exit()) == NULL)
 		return;
-	while ((hold = lease_unclaimed_strike()) != NULL)
+	while (lease_activate_at_once(rel) != NULL &&
+		   (hold = lease_unclaimed_strike()) != NULL)
 		release(rel, hold);
 	relation_close(rel, RowExclusiveLock);
 }

@@ -99,8 +99,7 @@ typedef struct QueueShared
 	pg_atomic_uint64 last_join; /* how many have joined so far */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
 
-	/* of the partitions, then for deadlocks */
-	LWLockPadded locks[LEASE_QUEUE_PARTITIONS + 1];
+	LWLockPadded locks[LEASE_QUEUE_PARTITIONS];
 } QueueShared;
 
 static QueueShared *shared = NULL;
@@ -238,7 +237,7 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
 		lease_list_init(&shared->partitions[i].queues);
 	}
-	for (int i = 0; i <= LEASE_QUEUE_PARTITIONS; i++)
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 		lease_area_init_lock(&locks[i].lock);
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
@@ -269,13 +268,6 @@ lease_queue_attach(char *start, bool make)
 	shares = (RoleShare *) take(&next, 1, shares_size());
 	if (make)
 		make_shared(waiters, guards, queues);
-}
-
-/* A search for deadlocks holds this, taken before any bucket. */
-LWLock *
-lease_queue_deadlock_lock(void)
-{
-	return &locks[LEASE_QUEUE_PARTITIONS].lock;
 }
 
 /* What pg_stat_activity shows of a waiter. */

@@ -104,7 +104,7 @@ lease_relation_open(LOCKMODE mode)
 					(errcode(ERRCODE_UNDEFINED_TABLE),
 					 errmsg("table \"dlock_private.lease_table\" does not exist"),
 					 OidIsValid(get_extension_oid("dlock", true)) ?
-					 errhint("If it was renamed or moved, undo that; else drop the extension and create it again.") :
+					 errhint("If its schema was renamed, undo that; else drop the extension and create it again.") :
 					 errhint("Create the extension: CREATE EXTENSION dlock.")));
 	}
 

@@ -47,9 +47,8 @@ typedef enum LeaseCounter
 #define LEASE_WAIT_UNIT_US	100
 
 /*
- * One database.  "activation" is held while a table's state is read from its
- * metapage, brought up to date and published by setting "file"; it is taken
- * before any content lock.
+ * One database.  lease_activate.c reads a table's state from its metapage, brings
+ * it up to date and publishes it by setting "file".
  */
 typedef struct LeaseDatabase
 {
@@ -65,18 +64,17 @@ typedef struct LeaseDatabase
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
 	volatile BlockNumber reaped_block;
 
-	/* the table's file that the fields below are for; under activation */
-	LWLock		activation;
+	/* the table's file that the fields below are for */
 	volatile RelFileNumber file;
 	pg_atomic_uint64 floor;		/* every new token is larger */
 	pg_atomic_uint64 clock_offset_us;	/* int64: lease clock less boot clock */
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
 	/*
-	 * Under the deadlock lock: all waiters up to this join_number have been seen
-	 * together, and none was stuck.
+	 * All waiters up to this join_number have been seen together, and none was
+	 * stuck.
 	 */
-	uint64		last_unstuck;
+	pg_atomic_uint64 last_unstuck;
 
 	/*
 	 * What was true when this server first activated a table here: larger

@@ -514,6 +514,26 @@ lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 	lease_trie_visit_pages(rel, bucket, hash, NULL, visitor, context);
 }
 
+/* Show the entries of the page that a walk is at, likewise. */
+static void
+visit_page(const ChainWalk *walk, const uint32 *hash,
+		   LeaseEntryVisitor visitor, void *context)
+{
+	Page		page = BufferGetPage(walk->buffer);
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+	{
+		LeaseEntry *entry;
+
+		if (hash != NULL && !lease_page_may_match(page, offset, *hash))
+			continue;
+		entry = lease_page_entry(walk->rel, walk->buffer, offset);
+		if (entry != NULL)
+			visitor(walk->buffer, offset, entry, context);
+	}
+}
+
 /* The same, with a visitor of pages that may pass over the entries of one. */
 void
 lease_trie_visit_pages(Relation rel, Buffer bucket, const uint32 *hash,
@@ -524,23 +544,37 @@ lease_trie_visit_pages(Relation rel, Buffer bucket, const uint32 *hash,
 
 	do
 	{
-		Page		page = BufferGetPage(walk.buffer);
-		OffsetNumber last = PageGetMaxOffsetNumber(page);
-
-		if (page_visitor != NULL && page_visitor(walk.buffer, context))
-			continue;
-		for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
-		{
-			LeaseEntry *entry;
-
-			if (hash != NULL && !lease_page_may_match(page, offset, *hash))
-				continue;
-			entry = lease_page_entry(rel, walk.buffer, offset);
-			if (entry != NULL)
-				visitor(walk.buffer, offset, entry, context);
-		}
+		if (page_visitor == NULL || !page_visitor(walk.buffer, context))
+			visit_page(&walk, hash, visitor, context);
 	} while ((hash == NULL || lease_trie_has_chain(bucket, *hash)) &&
 			 next_in_chain(&walk));
+}
+
+/*
+ * Show the entries of one hash to a visitor that only looks.  The caller has
+ * locked nothing.  A cancel or a termination is answered between two pages of a
+ * chain, which may be long: no interrupt is handled while the bucket is locked.
+ */
+void
+lease_trie_look(Relation rel, uint32 hash, LeaseEntryVisitor visitor,
+				void *context)
+{
+	Buffer		bucket = lease_trie_lock(rel, hash, BUFFER_LOCK_SHARE);
+	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_SHARE);
+	bool		ended = false;
+
+	do
+		visit_page(&walk, &hash, visitor, context);
+	while (lease_trie_has_chain(bucket, hash) &&
+		   !(ended = QueryCancelPending || ProcDiePending) &&
+		   next_in_chain(&walk));
+	leave_chain(&walk);
+	UnlockReleaseBuffer(bucket);
+	CHECK_FOR_INTERRUPTS();
+	if (ended)					/* it did not come: not here, at least */
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("canceling statement due to user request")));
 }
 
 /* Put a page that was never used in the free list; it is locked exclusively. */
@@ -702,8 +736,10 @@ lease_trie_largest_mark(Relation rel)
 
 	for (BlockNumber block = 0; block < blocks; block++)
 	{
-		Buffer		buffer = ReadBuffer(rel, block);
+		Buffer		buffer;
 
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		if (!PageIsNew(BufferGetPage(buffer)) &&
 			lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)

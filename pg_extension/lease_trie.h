@@ -35,6 +35,8 @@ extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
 								   const uint32 *hash,
 								   LeasePageVisitor page_visitor,
 								   LeaseEntryVisitor visitor, void *context);
+extern void lease_trie_look(Relation rel, uint32 hash,
+							LeaseEntryVisitor visitor, void *context);
 extern bool lease_trie_has_chain(Buffer bucket, uint32 hash);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
 								   Size size, BlockNumber roomiest);

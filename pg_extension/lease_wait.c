@@ -141,13 +141,9 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 		return;
 	rel = lease_relation_open(AccessShareLock);
 	if (guards || lease_deadlock_is_possible(db, rel, waiter))
-	{
-		LWLockAcquire(lease_queue_deadlock_lock(), LW_EXCLUSIVE);
 		circle = lease_deadlock_find(db, rel, waiter);
-		if (circle != NIL && lease_waiter_leave())
-			circle = NIL;		/* granted after all */
-		LWLockRelease(lease_queue_deadlock_lock());
-	}
+	if (circle != NIL && lease_waiter_leave())
+		circle = NIL;			/* granted after all */
 	relation_close(rel, AccessShareLock);
 	if (circle != NIL)
 		raise_deadlock(db, circle);

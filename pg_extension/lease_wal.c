@@ -13,8 +13,9 @@
  * format that generic_xlog.c writes, a list of (uint16 offset, uint16 length,
  * bytes) for each page, but is built from what the caller says it changed, in
  * place.  That saves the comparison, which is most of what GenericXLog costs.
- * It relies on an internal format of PostgreSQL, the same from 15 to 19;
- * dlock.generic_wal turns it off, and a test compares the two.
+ * It relies on an internal format of PostgreSQL.  So it is used only with the
+ * major versions with which it was tried (compat.h); a test compares the two.
+ * dlock.generic_wal turns it off.
  *
  * Both leave the space between pd_lower and pd_upper zero, as redo does.
  *
@@ -42,7 +43,6 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
-#include "storage/proc.h"
 #include "utils/wait_event.h"
 
 /* Ranges closer than this are logged as one: a header costs as much. */
@@ -86,7 +86,7 @@ lease_change_begin(LeaseChange *change, Relation rel, bool generic)
 	change->rel = rel;
 	change->npages = 0;
 	change->unimportant = false;
-	change->generic = generic || lease_wal_generic ?
+	change->generic = generic || lease_wal_generic || !COMPAT_SMALL_RECORDS ?
 		GenericXLogStart(rel) : NULL;
 }
 
@@ -281,20 +281,19 @@ lease_wal_attach(char *start, bool make)
  * Wait for the synchronous standbys as a commit would: false if an interrupt
  * has ended the wait.
  *
- * PostgreSQL returns in the same way when a standby has confirmed, when there
- * is no standby to wait for (any more, or as far as the checkpointer has told),
- * and when the wait was canceled.  On a cancel it clears QueryCancelPending,
- * and leaves InterruptPending.  We cannot look at its flag for the second case,
- * whose form has changed within the minor releases of a version.  But whenever
- * it has waited, it has reset our waitLSN.  If it has not, a pending interrupt
- * ended no wait; a caller that can give back what was taken handles it.
+ * PostgreSQL returns in the same way when a standby has confirmed, when nobody
+ * asks for a standby, and when the wait was canceled.  On a cancel it clears
+ * QueryCancelPending, and leaves InterruptPending, which other interrupts set as
+ * well.  So if there may have been a cancel, and standbys are asked for as far as
+ * this session has heard, what they have confirmed decides.  An interrupt that has
+ * ended no wait stays pending; a caller that can give back what was taken handles
+ * it.
  */
 static bool
 wait_for_standbys(XLogRecPtr lsn)
 {
 	bool		was_pending;
 	bool		was_canceled;
-	bool		waited;
 	bool		ended;
 	int			mode;
 	bool		reached;
@@ -304,16 +303,15 @@ wait_for_standbys(XLogRecPtr lsn)
 	/* in one step: a signal in between would set it in vain */
 	was_pending = __atomic_exchange_n(&InterruptPending, false, __ATOMIC_SEQ_CST);
 	was_canceled = QueryCancelPending;	/* a later cancel sets it again */
-	MyProc->waitLSN = lsn;
 	SyncRepWaitForLSN(lsn, false);
-	waited = XLogRecPtrIsInvalid(MyProc->waitLSN);
-	MyProc->waitLSN = InvalidXLogRecPtr;
-	ended = ProcDiePending ||
-		(!QueryCancelPending && (was_canceled || InterruptPending));
+	was_canceled &= !QueryCancelPending;	/* the wait has cleared it */
+	ended = was_canceled ||
+		(SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0' &&
+		 (ProcDiePending || (InterruptPending && !QueryCancelPending)));
 	if (was_pending)
 		InterruptPending = true;	/* earlier interrupts are still pending */
 	RESUME_INTERRUPTS();
-	if (!waited || !ended)
+	if (!ended)
 		return true;
 
 	/*

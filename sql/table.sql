@@ -88,27 +88,72 @@ CREATE TABLE mine (name text);
 ALTER TABLE mine SET ACCESS METHOD dlock;
 DROP TABLE mine;
 
--- it stays what it is: no heap, no rules, no row security, no family, also
--- under another name; harmless changes are made
+-- it stays what it is: no heap, no rules, no row security, no constraints, no
+-- family, no other name; harmless changes are made
 \set VERBOSITY default
 ALTER TABLE dlock_private.lease_table SET ACCESS METHOD heap;
 \echo :SQLSTATE
 \set VERBOSITY sqlstate
 ALTER TABLE dlock_private.lease_table RENAME TO renamed;
-ALTER TABLE dlock_private.renamed SET ACCESS METHOD heap;
-ALTER TABLE dlock_private.renamed ADD COLUMN note text;
-ALTER TABLE dlock_private.renamed RENAME TO lease_table;
+ALTER TABLE dlock_private.lease_table SET SCHEMA public;
 ALTER TABLE dlock_private.lease_table SET (fillfactor = 50), SET ACCESS METHOD heap;
 ALTER TABLE dlock_private.lease_table ADD CHECK (version > 0) NOT VALID;
+ALTER TABLE dlock_private.lease_table ALTER COLUMN name SET NOT NULL;
+ALTER TABLE dlock_private.lease_table ALTER COLUMN version SET DEFAULT 1;
 ALTER TABLE dlock_private.lease_table ENABLE ROW LEVEL SECURITY;
+ALTER TABLE dlock_private.lease_table FORCE ROW LEVEL SECURITY;
 CREATE RULE instead AS ON INSERT TO dlock_private.lease_table DO INSTEAD NOTHING;
 CREATE TABLE child () INHERITS (dlock_private.lease_table);
 CREATE TABLE relative (LIKE dlock_private.lease_table);
 ALTER TABLE relative INHERIT dlock_private.lease_table;
 ALTER TABLE dlock_private.lease_table INHERIT relative;
+CREATE TABLE empty ();
+ALTER TABLE dlock_private.lease_table INHERIT empty;
 CREATE TABLE whole (LIKE dlock_private.lease_table) PARTITION BY LIST (name);
 ALTER TABLE whole ATTACH PARTITION dlock_private.lease_table DEFAULT;
-DROP TABLE relative, whole;
+CREATE TABLE names (name text PRIMARY KEY);
+ALTER TABLE dlock_private.lease_table ADD FOREIGN KEY (name) REFERENCES names NOT VALID;
+DROP TABLE relative, empty, whole, names;
+-- wherever the change was made, the commit undoes it and all else
+CREATE TABLE beside (a integer);
+BEGIN;
+INSERT INTO beside VALUES (1);
+SAVEPOINT s;
+ALTER TABLE dlock_private.lease_table RENAME TO renamed;
+ALTER TABLE dlock_private.renamed ADD COLUMN note text;
+CREATE TABLE dlock_private.lease_table (a integer);
+SELECT dlock_is_free('t/1');
+ROLLBACK TO s;
+SELECT dlock_is_free('t/1');
+COMMIT;
+BEGIN;
+INSERT INTO beside VALUES (2);
+DO $$BEGIN EXECUTE 'ALTER TABLE dlock_private.lease_table RENAME TO renamed'; END$$;
+ALTER TABLE dlock_private.renamed ADD COLUMN note text;
+CREATE TABLE dlock_private.lease_table (a integer);
+COMMIT;
+BEGIN;
+ALTER TABLE dlock_private.lease_table RENAME TO renamed;
+ALTER TABLE dlock_private.renamed ADD COLUMN note text;
+ALTER TABLE dlock_private.renamed RENAME TO lease_table;
+COMMIT;
+BEGIN;
+ALTER TABLE dlock_private.lease_table ADD COLUMN note text;
+PREPARE TRANSACTION 'changed';
+BEGIN;
+DROP EXTENSION dlock;
+CREATE EXTENSION dlock;
+ALTER TABLE dlock_private.lease_table ADD COLUMN note text;
+COMMIT;
+SELECT a, dlock_owner('t/1') AS owner FROM beside;
+DROP TABLE beside;
+-- there and back is no change
+BEGIN;
+ALTER TABLE dlock_private.lease_table RENAME TO renamed;
+ALTER TABLE dlock_private.renamed RENAME TO lease_table;
+ALTER TABLE dlock_private.lease_table RENAME COLUMN owner TO other;
+ALTER TABLE dlock_private.lease_table RENAME COLUMN other TO owner;
+COMMIT;
 CREATE ROLE regress_table_owner;
 ALTER TABLE dlock_private.lease_table OWNER TO regress_table_owner;
 DROP OWNED BY regress_table_owner;
@@ -140,10 +185,26 @@ SELECT * FROM dlock_holders('t/1');
 SELECT dlock_force_release('t/1');
 \echo :SQLSTATE
 \set VERBOSITY sqlstate
+-- which is nobody's fault who changes something else
+CREATE TABLE beside (a integer PRIMARY KEY, CHECK (a > 0));
+DROP TABLE beside;
 DROP EXTENSION dlock;
 CREATE EXTENSION dlock;
 \set VERBOSITY default
 SELECT dlock_is_free('t/1');
+
+-- what dlock_holders has answered outlives it
+DO $$
+DECLARE
+	held record;
+BEGIN
+	SELECT h INTO held FROM dlock_acquire('t/1', 'me', 60), dlock_holders('t/1') h;
+	DROP EXTENSION dlock;
+	CREATE EXTENSION dlock;
+	RAISE NOTICE '%', to_jsonb(held.h) -> 'owner';
+	RAISE NOTICE '% left', (SELECT count(*) FROM dlock_holders('t/1'));
+END
+$$;
 
 SELECT count(dlock_acquire('t/' || i, 'me', 600)) FROM generate_series(1, 300) i;
 DROP TABLE before;

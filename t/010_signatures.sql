@@ -75,7 +75,7 @@ $$, ARRAY[
 	'dlock_owner(name text) text c volatile safe',
 	'dlock_is_free(name text) boolean c volatile safe',
 	'dlock_remaining(name text, owner text, token bigint DEFAULT NULL::bigint) double precision c volatile restricted',
-	'dlock_holders(name text) SETOF dlock.locks c volatile safe',
+	'dlock_holders(name text) TABLE(name text, owner text, mode text, version integer, token bigint, acquired_at timestamp with time zone, expires_at timestamp with time zone, remaining double precision, guarded boolean, leaving boolean, role name, pid integer, application_name text, client_addr text) c volatile safe',
 	'dlock_blocking_pids(pid integer) integer[] c volatile safe strict',
 	'dlock_force_release(name text) bigint c volatile unsafe',
 	'dlock_force_release(name text, owner text) bigint c volatile unsafe',

@@ -32,7 +32,6 @@ $standby->start;
 
 my $stranger = PostgreSQL::Test::Cluster->new('stranger');
 $stranger->init_from_backup($primary, 'backup', has_streaming => 1);
-$stranger->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $stranger->start;
 
 my $everything = q{

@@ -621,6 +621,17 @@ sub create_fresh
 	return forget('fresh');
 }
 
+# One who waits until the server dies.
+sub start_waiter
+{
+	my ($name, $owner) = @_;
+	my $waiter = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', "SELECT dlock_acquire('$name', '$owner', 3600, -1)" ],
+		'<', '/dev/null', '>', \my $out, '2>', \my $error);
+	$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM dlock.waiters') or die 'nobody waits';
+	$main->{waiter} = [ $waiter, \$out ];
+	return;
+}
+
 my %ways = (
 	creation => sub {
 		return (create_fresh(), take('first', 'me'));
@@ -749,12 +760,15 @@ my %ways = (
 	queue => sub {
 		settle($main);
 		run($main, [ evict($main, 'wanted'), take('wanted', 'holder') ]);
-		my $wait = "SELECT dlock_acquire('wanted', 'waiter', 3600, -1)";
-		my $waiter = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', $wait ],
-			'<', '/dev/null', '>', \my $out, '2>', \my $error);
-		$node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM dlock.waiters') or die 'nobody waits';
-		$main->{waiter} = [ $waiter, \$out ];
+		start_waiter('wanted', 'waiter');
 		return ($main, give('wanted', 'holder', [ 'wanted', 'waiter', 'exclusive' ]));
+	},
+	search => sub {
+		settle($main);
+		run($main, [ (map { evict($main, $_) } 'wanted', 'more'), take('wanted', 'holder'), take('more', 'other') ]);
+		start_waiter('more', 'holder');
+		return ($main, { kind => 'take', leases => [ [ 'wanted', 'waiter', 'exclusive' ] ],
+				sql => "dlock_acquire('wanted', 'waiter', 3600, -1)" });
 	});
 
 # How to get to each point, and at which pass of it a backend dies, so that what
@@ -805,6 +819,7 @@ my @trials = (
 	[ line => 'queue: about to join', 1, 1 ],
 	[ watch => 'all: about to watch', 1, 1 ],
 	[ queue => 'queue: granted, not answered', 1, 1 ],
+	[ search => 'deadlock: name read', 1, 2 ],
 	[ mark => 'mark: not logged', 1, 1 ],
 	[ mark => 'mark: logged', 1, 1 ],
 	[ rewrite => 'rewrite: row not logged', 1, 200 ],

@@ -616,7 +616,8 @@ dlock_lease_events(const dlock_lease *lease)
 int64_t
 dlock_lease_until_us(const dlock_lease *lease)
 {
-	return lease->until_us;
+	/* what there is to do for a lease that is kept, its client does */
+	return lease->kept ? DLOCK_NEVER : lease->until_us;
 }
 
 bool

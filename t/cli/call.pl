@@ -375,7 +375,11 @@ sub tables_with_one_that_ends
 	like($row->{ $columns[0] }, qr/\Atester/, 'who');
 
 	# one that is over stays for a while
-	ok(eventually(sub { grep { $_->{remaining} == 0 } @{ json(qw(ls --json t%*)) } }), 'one is over');
+	ok(eventually(sub {
+		my ($ended, $output, $errors) = run(qw(ls --json t%*));
+		die "ls: $errors" if $ended ne '0';
+		return grep { $_->{remaining} == 0 } @{ decode_json($output) };
+	}), 'one is over');
 	($status, $table) = run('ls', 't%*');
 	like($table, qr/ over /, 'it says so');
 	return;

@@ -5,9 +5,9 @@
 #
 # starts a server of that kind, and goes through the cases with each of the drivers for
 # it: its name, and what it needs, Debian packages or "npm:MODULE".  The command may be a sub
-# that builds the agent and returns the words; it is called once those are there.  "also" is
-# called at the end with those drivers, for cases of this language only.  Agent.pm says what
-# the command does.
+# that builds the agent and returns the words; it is called once those are there.  Without one
+# there are no such cases.  "also" is called at the end with those drivers, for cases of this
+# language only.  Agent.pm says what the command does.
 
 package Cases;
 
@@ -54,9 +54,9 @@ sub run
 	plan skip_all => "none of these speaks to $kind" unless %$drivers;
 	if (@able)
 	{
-		@command = ref $how{command} eq 'CODE' ? $how{command}->() : @{ $how{command} };
+		@command = ref $how{command} eq 'CODE' ? $how{command}->() : @{ $how{command} // [] };
 		start_server();
-		for my $name (@able)
+		for my $name ($how{command} ? @able : ())
 		{
 			$driver = $name;
 			subtest($name, \&cases);
@@ -199,6 +199,18 @@ sub gives_back
 		holds_it($agent, $how{again}, "$what: held once more");
 	}
 	return;
+}
+
+# An agent closes its client, which gives all leases back.  What it has not within 5 s it leaves
+# to the deadline.
+sub closes
+{
+	my ($agent, $what, $which) = @_;
+	my $began = time;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($agent->ask('many-close', qr/^many-close/), 'many-close', "$what: the client is closed");
+	evict($which) if time - $began >= 5;
+	return is(value("SELECT count(*) FROM dlock.locks WHERE $which AND LIVE"), 0, "$what: all are released");
 }
 
 sub evict
@@ -493,7 +505,8 @@ sub cases
 	is($two->ask('lease events 60 0 events=1', qr/^(?:failed|held)/), 'failed busy -', '17 events: busy');
 	like($two->says(qr/^event /), qr/^event refused events $number$/, '17 events: refused');
 	is($one->ask('end', qr/^ended/), 'ended', '17 events: the block ends');
-	like($one->says(qr/^event /), qr/^event released events $number$/, '17 events: released');
+	# on a machine that stands still it was renewed before
+	like($one->says(qr/^event (?!(?:late|renewed) )/), qr/^event released events $number$/, '17 events: released');
 
 	# 16, a name that is kept is still the owner's, which the client is, too
 	is($one->ask('many kept 1 60 0 keep_at_least=600'), 'many 1', '16 kept: held');
@@ -603,8 +616,7 @@ sub one_name
 	like($odd->ask('many odd 3 60 0'), qr/^many 3$/, '14 odd: three by a client');
 	is(value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'odd_' AND LIVE}), 3, '14 odd: held');
 	is($odd->ask('many-release odd2'), 'many-release 1', '14 odd: one is released');
-	is($odd->ask('many-close', qr/^many-close/), 'many-close', '14 odd: all are');
-	is(value(q{SELECT count(*) FROM dlock.locks WHERE name LIKE 'odd_' AND LIVE}), 0, '14 odd: that is so');
+	closes($odd, '14 odd', q{name LIKE 'odd_'});
 	$_->quit for $odd, $other;
 	value(q{SET GLOBAL sql_mode = DEFAULT}) if $kind ne 'postgres';
 	return;
@@ -726,8 +738,7 @@ sub end_fleet
 		becomes("SELECT count(*) $steady AND SECONDS_DEADLINE > $deadline", 3, '16 many: renewed after the restart');
 		ok(!$agent->has_said(qr/^lost-one steady/), '16 many: none of these was lost');
 	}
-	is($agent->ask('many-close', qr/^many-close/), 'many-close', '16 many: the client is closed');
-	is(value("SELECT count(*) $_"), 0, '16 many: all are released') for $of_fleet, $steady;
+	closes($agent, '16 many', q{(name LIKE 'fleet%' OR name LIKE 'steadyfleet%')});
 	ok(Scenarios::Run::until(sub { connections() == 0 }), '16 many: and no connection is left');
 	$agent->quit;
 	$fleet->{proxy}->stop;

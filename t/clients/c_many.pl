@@ -99,6 +99,8 @@ for my $threads (0, 1)
 	$p->hear(qr/^s held /);
 
 	# one is ended by an operator, and one of a list: these are lost, and no other
+	my $polls = sub { $p->say('polls'); return ($p->hear(qr/^polls (\d+)$/))[1] };
+	my $before = $polls->();
 	value(q{SELECT dlock_force_release('a150')});
 	value(q{SELECT dlock_force_release('l2')});
 	$p->hear(qr/^a150 lost lost - 0 0 0 .*ended by an operator/);
@@ -108,6 +110,7 @@ for my $threads (0, 1)
 	$p->say('many-held a');
 	$p->hear(qr/^many-held 299$/);
 	pass("$with: the others are renewed");
+	cmp_ok($polls->() - $before, '<', 1000, "$with: nobody who waits for leases that are kept is woken all the time");
 	$p->say('release l', 'release a150');
 	$p->hear(qr/^l released 0 /);
 	$p->hear(qr/^a150 released 0 /);

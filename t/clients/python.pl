@@ -1,5 +1,6 @@
 # The client for Python, clients/python: the cases of clients/CONTRACT.md on a server of
-# the kind that is the argument, with each driver.
+# the kind that is the argument, with each driver.  python_more.pl has what only Python has:
+# most of both is waiting, and they run side by side.
 
 use strict;
 use warnings;
@@ -7,24 +8,6 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use Cases;
+use Python;
 
-Cases::run($ARGV[0],
-	also => sub {
-		my $run = sub { Cases::program($_[0], '/usr/bin/python3', "$FindBin::RealBin/python/$_[1]", @_[2 .. $#_]) };
-		$run->('what only Python has', 'more.py', @_);
-		$run->('many leases', 'many.py', @_);
-		my $reason = Cases::reason_not(qw(python3-gevent python3-wrapt python3-prometheus-client uwsgi-core uwsgi-plugin-python3));
-		SKIP:
-		{
-			Test::More::skip("what is around it $reason", 1) if defined $reason;
-			$run->('what is around it', 'around.py', @_);
-		}
-	},
-	command => [ '/usr/bin/python3', "$FindBin::RealBin/python/agent.py" ],
-	drivers => {
-		postgres => {
-			psycopg => ['python3-psycopg'],
-			psycopg2 => ['python3-psycopg2'],
-			psycopg_async => ['python3-psycopg'] },
-		mariadb => { pymysql => ['python3-pymysql'], pymysql_async => ['python3-pymysql'], mysqlclient => ['python3-mysqldb'] },
-		mysql => { pymysql => ['python3-pymysql'] } });
+Cases::run($ARGV[0], command => [ '/usr/bin/python3', "$FindBin::RealBin/python/agent.py" ], drivers => \%Python::drivers);

@@ -24,6 +24,7 @@
  *	close, end-client, free-client	"closed" after the second
  *	call FUNCTION ARG...	t:TEXT, i:INTEGER, d:DURATION, n, T:A,B,... I:1,2,...
  *	query SQL				the rest of the line
+ *	polls					"polls N": how often there was something to do
  *	drop					close the session
  *	end						of the program; end of file too
  *
@@ -69,6 +70,7 @@ static struct
 static dlock_session *session;
 static dlock_client *client;
 static bool has_threads;
+static unsigned long polls;		/* how often await() has returned */
 
 /*
  * A host that has two addresses, of which the first is silent, and one that has three.
@@ -607,6 +609,8 @@ obey(char *line)
 		return false;
 	if (strcmp(words[0], "drop") == 0)
 		dlock_session_close(session);
+	else if (strcmp(words[0], "polls") == 0)
+		say("polls %lu", polls);
 	else if (strcmp(words[0], "new") == 0)
 		new_lease(words, n);
 	else if (strcmp(words[0], "start") == 0)
@@ -695,6 +699,7 @@ await(void)
 	}
 	if (poll(fds, n, dlock_timeout_ms(until_us)) < 0 && errno != EINTR)
 		perror("client: poll");
+	polls++;
 	return fds[0].revents != 0;
 }
 
