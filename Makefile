@@ -11,8 +11,8 @@ PG_CPPFLAGS = -I$(srcdir)/core
 SHLIB_LINK = -Wl,--version-script=$(srcdir)/pg_extension/exports.map
 PG_CFLAGS = -ffile-prefix-map=$(abspath $(srcdir))=.
 
-# For "make installcheck", on a running server that preloads dlock.  The first
-# test leaves the extension behind for the others.
+# For "make installcheck", on a running server.  The first test leaves the extension
+# behind for the others.
 REGRESS = install $(filter-out install,$(basename $(notdir $(sort $(wildcard sql/*.sql)))))
 ISOLATION = $(basename $(notdir $(sort $(wildcard specs/*.spec))))
 ISOLATION_OPTS = --load-extension=$(MODULE_big)

@@ -24,7 +24,8 @@ struct postgres
 	struct examination *e;
 	bool		standby;
 	bool		sees_all;		/* other roles' processes and owners */
-	bool		is_loaded;		/* by shared_preload_libraries */
+	bool		is_loaded;		/* this session has loaded the library */
+	bool		is_preloaded;
 	bool		is_created;		/* in this database */
 	bool		may_read;		/* dlock.locks */
 };
@@ -86,6 +87,33 @@ check_server(struct postgres *p)
 			   "%.1f s %s this machine's", fabs(skew), skew < 0 ? "behind" : "ahead of");
 }
 
+/* Load the library, so that its settings are known, and see whether the server has done that. */
+static void
+check_library(struct postgres *p)
+{
+	struct examination *e = p->e;
+
+	/* needs no privilege: it opens the table, and with it the access method */
+	p->is_loaded = look(e, "SELECT pg_relation_size(c.oid) FROM pg_class c "
+						"JOIN pg_namespace n ON n.oid = c.relnamespace "
+						"WHERE n.nspname = 'dlock_private' AND c.relname = 'lease_table'");
+	if (!p->is_loaded && !e->lost)
+		report(e, FINDING_ERROR, "library", "see that it is installed, and look at pg_locks",
+			   "the lock table cannot be opened: %s", dlock_session_error(e->session)->message);
+	if (!look(e, "SELECT (setting ~ '(^|[/, ])dlock($|[, ])')::int, pending_restart::int "
+			  "FROM pg_settings WHERE name = 'shared_preload_libraries'") ||
+		dlock_session_rows(e->session) == 0)
+		return;
+	p->is_preloaded = number_of(e->session, 0, 0) > 0;
+	if (p->is_preloaded)
+		report(e, FINDING_OK, "preload", NULL, "at the server's start");
+	else
+		report(e, FINDING_NOTE, "preload", number_of(e->session, 0, 1) > 0 ?
+			   "restart the server when it suits" :
+			   "shared_preload_libraries = 'dlock' in postgresql.conf, for the next restart",
+			   "no: after a start, what has expired stays until the first call");
+}
+
 /* The library, the extension, and the lock table. */
 static void
 check_installation(struct postgres *p)
@@ -93,26 +121,6 @@ check_installation(struct postgres *p)
 	struct examination *e = p->e;
 	char	   *created;
 	bool		newer;
-
-	/*
-	 * settings that can be defined only at the start exist only if it was
-	 * loaded then
-	 */
-	if (!look(e, "SELECT count(*) FROM pg_settings "
-			  "WHERE name = 'dlock.max_waiters' AND context = 'postmaster'"))
-		return;
-	p->is_loaded = number_of(e->session, 0, 0) > 0;
-	if (p->is_loaded)
-		report(e, FINDING_OK, "preload", NULL, "dlock is loaded");
-	else if (look(e, "SELECT count(*) FROM pg_settings "
-				  "WHERE name = 'shared_preload_libraries' AND pending_restart") &&
-			 number_of(e->session, 0, 0) > 0)
-		report(e, FINDING_ERROR, "preload", "restart the server",
-			   "dlock is not loaded; shared_preload_libraries has changed since the start");
-	else
-		report(e, FINDING_ERROR, "preload",
-			   "shared_preload_libraries = 'dlock' in postgresql.conf, and restart the server",
-			   "dlock is not loaded");
 
 	if (!look(e, "SELECT a.default_version, e.extversion, n.nspname, "
 			  "(to_regproc('dlock_acquire') IS NOT NULL)::int, "
@@ -155,6 +163,7 @@ check_installation(struct postgres *p)
 		report(e, FINDING_NOTE, "this program", "use the program of the server's version",
 			   "%s", DLOCK_VERSION);
 	free(created);
+	check_library(p);
 
 	if (!look(e, "SELECT a.amname, n.nspname, c.relname FROM pg_depend d "
 			  "JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'dlock' "
@@ -263,10 +272,13 @@ check_workers(struct postgres *p)
 	workers = number_of(e->session, 0, 1);
 	taken = number_of(e->session, 0, 2);
 	places = number_of(e->session, 0, 3);
-	report(e, launchers > 0 ? FINDING_OK : FINDING_WARNING, "launcher",
-		   launchers > 0 ? NULL : "raise max_worker_processes, and restart the server", "%s",
-		   launchers > 0 ? "runs" : "does not run");
-	if (p->is_created)
+	if (launchers == 0 && !p->is_preloaded && taken < places)
+		report(e, FINDING_NOTE, "launcher", "take a lease", "starts with the first call");
+	else
+		report(e, launchers > 0 ? FINDING_OK : FINDING_WARNING, "launcher",
+			   launchers > 0 ? NULL : "raise max_worker_processes, and restart the server", "%s",
+			   launchers > 0 ? "runs" : "does not run");
+	if (launchers > 0)
 		report(e, workers > 0 ? FINDING_OK : FINDING_WARNING, "worker of this database",
 			   workers > 0 ? NULL
 			   : "raise max_worker_processes; until it runs, what has expired stays until it is acquired",
@@ -400,13 +412,9 @@ check_settings(struct postgres *p)
 	if (!p->is_loaded)
 		return;
 	if (look(e, "SELECT string_agg(name || ' = ' || current_setting(name), ', ' ORDER BY name) "
-			 "FILTER (WHERE setting <> boot_val), "
-			 "string_agg(name, ', ' ORDER BY name) FILTER (WHERE pending_restart) "
+			 "FILTER (WHERE setting <> boot_val) "
 			 "FROM pg_settings WHERE name LIKE 'dlock.%' AND name <> 'dlock.boot_id'"))
 	{
-		if (value_of(e->session, 0, 1))
-			report(e, FINDING_WARNING, "settings that wait for a restart", "restart the server", "%s",
-				   value_of(e->session, 0, 1));
 		report(e, FINDING_OK, "settings", NULL, "%s",
 			   value_of(e->session, 0, 0) ? value_of(e->session, 0, 0) : "all at their defaults");
 	}
@@ -584,7 +592,7 @@ examine_postgres(struct examination *e)
 	check_settings(&p);
 	if (p.is_loaded && p.may_read)
 		check_waiters(&p);
-	if (p.is_created && p.is_loaded)
+	if (p.is_loaded)
 		check_leases(&p);
 	if (look(e, "SELECT string_agg(pubname, ', ') FROM pg_publication WHERE puballtables") &&
 		value_of(e->session, 0, 0))
@@ -593,6 +601,6 @@ examine_postgres(struct examination *e)
 			   "%s", value_of(e->session, 0, 0));
 	if (p.standby && e->try_a_lease)
 		report(e, FINDING_NOTE, "a lease", "a standby grants none", "not tried");
-	else if (p.is_created && p.is_loaded)
+	else if (p.is_loaded)
 		try_a_lease(e);
 }

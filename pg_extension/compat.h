@@ -20,10 +20,9 @@
 #include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
-#include "utils/hsearch.h"
+#include "utils/guc_tables.h"
 #include "utils/rel.h"
 
 #if PG_VERSION_NUM < 150000
@@ -201,17 +200,23 @@ compat_unlimited_transactions(void)
 #endif
 }
 
-/*
- * Find a hash table in shared memory, or make one, with room for so many entries.
- * 19 makes it with all its room; before, it could begin with less.
- */
-static inline HTAB *
-compat_shmem_hash(const char *name, long size, HASHCTL *info, int flags)
+/* A new tranche of locks. 19 gives it its name for all processes at once. */
+static inline int
+compat_new_tranche(const char *name)
 {
 #if PG_VERSION_NUM < 190000
-	return ShmemInitHash(name, size, size, info, flags);
+	return LWLockNewTrancheId();
 #else
-	return ShmemInitHash(name, size, info, flags);
+	return LWLockNewTrancheId(name);
+#endif
+}
+
+/* Let this process know a tranche's name. */
+static inline void
+compat_register_tranche(int tranche, const char *name)
+{
+#if PG_VERSION_NUM < 190000
+	LWLockRegisterTranche(tranche, name);
 #endif
 }
 
@@ -276,6 +281,44 @@ compat_my_proc_number(void)
 #else
 	return MyProcNumber;
 #endif
+}
+
+/* The process of the WAL writer, or 0; 18 keeps its number instead of its latch. */
+static inline int
+compat_wal_writer_pid(void)
+{
+#if PG_VERSION_NUM < 180000
+	Latch	   *latch = ProcGlobal->walwriterLatch;
+
+	return latch == NULL ? 0 : latch->owner_pid;
+#else
+	ProcNumber	number = ProcGlobal->walwriterProc;
+
+	return number == INVALID_PROC_NUMBER ? 0 : GetPGProcByNumber(number)->pid;
+#endif
+}
+
+/*
+ * Say whether a role, a database or a client has made a setting whose name begins so, and
+ * which is not defined yet. 16 counts them in another way.
+ */
+static inline bool
+compat_has_client_settings(const char *prefix)
+{
+#if PG_VERSION_NUM < 160000
+	int			count = GetNumConfigOptions();
+	struct config_generic **settings = get_guc_variables();
+#else
+	int			count;
+	struct config_generic **settings = get_guc_variables(&count);
+#endif
+
+	for (int i = 0; i < count; i++)
+		if ((settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
+			settings[i]->reset_source > PGC_S_ARGV &&
+			pg_strncasecmp(settings[i]->name, prefix, strlen(prefix)) == 0)
+			return true;
+	return false;
 }
 
 /*

@@ -1,37 +1,37 @@
 /*
  * dlock.c
- *	  Load the library: settings, shared memory, the launcher.
+ *	  Load the library: settings, hooks, the launcher.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "fmgr.h"
-#include "lease_bond.h"
+#include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
 #include "lease_event.h"
 #include "lease_hooks.h"
-#include "lease_queue.h"
+#include "lease_launcher.h"
 #include "lease_rows.h"
 #include "lease_sql.h"
 #include "lease_state.h"
-#include "lease_summary.h"
-#include "lease_unclaimed.h"
 #include "lease_wal.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/guc.h"
 
 PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
 
-static shmem_request_hook_type previous_shmem_request = NULL;
-static shmem_startup_hook_type previous_shmem_startup = NULL;
+/*
+ * None can be of the kind that is set at the server's start: the library may be
+ * loaded later.  Those that size the shared memory, and boot_id, are read from the
+ * server's files when it is made (lease_area.c).
+ */
+#define READ_ONCE	"Read when dlock is first used after a start of the server; a change later needs a restart."
 
 static void
 define_settings(void)
@@ -54,20 +54,20 @@ define_settings(void)
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.tracked_pages",
 							"How many pages of lock tables can have summaries in memory.",
-							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched.",
-							&lease_summary_pages, -1, -1, INT_MAX / 2,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched. "
+							READ_ONCE,
+							&lease_tracked_pages, -1, -1, INT_MAX / 2,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_databases",
 							"How many databases can use dlock.",
-							NULL,
+							READ_ONCE,
 							&lease_max_databases, 64, 1, 10000,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.lock_delay",
 							"How long nobody else is granted a lease that expired or lost its session.",
 							"For holders that may still be writing; not after a release.",
 							&lease_lock_delay, 0, 0, 24 * 3600 * 1000,
-							PGC_SIGHUP, GUC_UNIT_MS, NULL,
-							lease_state_assign_lock_delay, NULL);
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_ttl",
 							"The longest time to live, and to wait, that a call may ask for.",
 							"Leases that are held and calls that wait keep what they have.",
@@ -76,14 +76,14 @@ define_settings(void)
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_waiters",
 							"How many sessions can wait for leases at a time.",
-							"-1 means as many as can be connected.",
+							"-1 means as many as can be connected. " READ_ONCE,
 							&lease_max_waiters, -1, -1, 1000000,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_guards",
 							"How many leases transactions can guard at a time.",
-							"The first of each transaction does not count.",
+							"The first of each transaction does not count. " READ_ONCE,
 							&lease_max_guards, 1024, 1, 1000000,
-							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.notify",
 							 "Sends a notification when a lease expired or was force-released.",
 							 "On channel \"dlock\", with a JSON payload.",
@@ -91,69 +91,34 @@ define_settings(void)
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("dlock.boot_id",
 							   "What tells this boot of the machine from others.",
-							   "Empty means the system's own. For tests, and for containers that hide it.",
+							   "Empty means the system's own. For tests, and for containers that hide it. "
+							   READ_ONCE,
 							   &lease_boot_id, "",
-							   PGC_POSTMASTER, GUC_NOT_IN_SAMPLE,
+							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
 							   NULL, NULL, NULL);
 	DLOCK_CRASH_SETTINGS();
 	MarkGUCPrefixReserved("dlock");
 }
 
-/* Ask for shared memory and locks. */
-static void
-request_shmem(void)
-{
-	if (previous_shmem_request)
-		previous_shmem_request();
-	RequestAddinShmemSpace(lease_state_shmem_size());
-	RequestAddinShmemSpace(lease_clock_shmem_size());
-	RequestAddinShmemSpace(lease_summary_shmem_size());
-	RequestAddinShmemSpace(lease_bond_shmem_size());
-	RequestAddinShmemSpace(lease_queue_shmem_size());
-	RequestAddinShmemSpace(lease_event_shmem_size());
-	RequestAddinShmemSpace(lease_wal_shmem_size());
-	RequestAddinShmemSpace(lease_unclaimed_shmem_size());
-
-	/* summaries, databases, events, unclaimed holds */
-	RequestNamedLWLockTranche("dlock", 4);
-	RequestNamedLWLockTranche("DlockLease", lease_queue_lwlocks());
-}
-
-static void
-start_shmem(void)
-{
-	if (previous_shmem_startup)
-		previous_shmem_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	lease_state_shmem_init();
-	lease_clock_shmem_init();
-	lease_summary_shmem_init();
-	lease_bond_shmem_init();
-	lease_queue_shmem_init();
-	lease_event_shmem_init(&GetNamedLWLockTranche("dlock")[2].lock);
-	lease_wal_shmem_init();
-	lease_unclaimed_shmem_init(&GetNamedLWLockTranche("dlock")[3].lock);
-	LWLockRelease(AddinShmemInitLock);
-}
-
-/* Called when the library is loaded, by the postmaster or by a backend. */
+/*
+ * Called when the library is loaded: by the postmaster if it is preloaded, else by
+ * the first statement of a session that uses it.
+ */
 void
 _PG_init(void)
 {
-	/*
-	 * A backend may load the library without shared memory, for pg_upgrade's
-	 * check or the validation of a function.  The functions then say that the
-	 * preload is missing (lease_relation_open).
-	 */
-	if (!process_shared_preload_libraries_in_progress)
-		return;
+	bool		hidden = compat_has_client_settings("dlock.");
 
 	define_settings();
-	previous_shmem_request = shmem_request_hook;
-	shmem_request_hook = request_shmem;
-	previous_shmem_startup = shmem_startup_hook;
-	shmem_startup_hook = start_shmem;
+
+	/*
+	 * What a role's or a client's settings have asked for was just refused, with a
+	 * warning, unless they may.  Until the server's files are read again, that hides
+	 * what these say.
+	 */
+	if (hidden)
+		ProcessConfigFile(PGC_SIGHUP);
 	lease_hooks_install();
-	if (!IsBinaryUpgrade)
-		lease_worker_register_launcher();
+	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
+		lease_launcher_register();
 }

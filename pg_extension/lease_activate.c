@@ -30,6 +30,7 @@
 #include "lease_activate.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
+#include "lease_launcher.h"
 #include "lease_meta.h"
 #include "lease_order.h"
 #include "lease_trie.h"
@@ -155,7 +156,7 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	if (!is_same_boot(&meta, &boot, boot_us))
 	{
 		meta.boot = boot;
-		meta.clock_offset_us = meta.clock_mark_us - boot_us;
+		meta.clock_offset_us = meta.clock_mark_us - lease_clock_server_start();
 	}
 	meta.clock_mark_us = boot_us + meta.clock_offset_us;
 
@@ -215,7 +216,7 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 			wait_us = activate(rel, db, waited);
 		LockRelease(&tag, ExclusiveLock, false);
 		if (wait_us == 0)
-			lease_state_want_worker(MyDatabaseId);
+			lease_launcher_want_worker(MyDatabaseId);
 	}
 	pg_read_barrier();
 	return wait_us;
@@ -254,6 +255,7 @@ lease_activate(Relation rel)
 
 	if (wait_us > 0)
 		activate_later(rel, db, wait_us);
+	lease_launcher_ensure();
 	return db;
 }
 

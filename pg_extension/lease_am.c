@@ -37,6 +37,7 @@
 #include "executor/tuptable.h"
 #include "lease_activate.h"
 #include "lease_am.h"
+#include "lease_area.h"
 #include "lease_bond.h"
 #include "lease_clock.h"
 #include "lease_commit.h"
@@ -355,7 +356,7 @@ find_guarded_names(LeaseScan *scan)
 static void
 start_scan(LeaseScan *scan)
 {
-	lease_state_check_loaded();
+	lease_area_attach();
 	scan->started = true;
 	scan->wall_us = GetCurrentTimestamp();
 	scan->readable = lease_activate_was_done(scan->base.rs_rd);
@@ -675,7 +676,7 @@ lease_relation_set_new_filelocator(Relation rel,
 {
 	SMgrRelation srel;
 
-	lease_state_check_loaded();
+	lease_area_attach();
 	if (!is_lock_table(rel) || persistence != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

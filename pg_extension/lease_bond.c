@@ -23,12 +23,12 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "lease_area.h"
 #include "lease_bond.h"
 #include "lease_clock.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
 
 /* One backend. */
 typedef struct LeaseBond
@@ -48,20 +48,19 @@ static bool session_used = false;
 static bool transaction_used = false;
 
 Size
-lease_bond_shmem_size(void)
+lease_bond_size(void)
 {
-	return mul_size(MaxBackends, sizeof(LeaseBond));
+	return mul_size(lease_area_sizes->backends, sizeof(LeaseBond));
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c; here and in the others, "make" a new one. */
 void
-lease_bond_shmem_init(void)
+lease_bond_attach(char *start, bool make)
 {
-	bool		found;
 	uint32		first;
 
-	bonds = ShmemInitStruct("dlock sessions", lease_bond_shmem_size(), &found);
-	if (found)
+	bonds = (LeaseBond *) start;
+	if (!make)
 		return;
 
 	/* start anywhere, lest a stamp match one of another server */

@@ -13,8 +13,8 @@
 #include "lease_state.h"
 
 /* lease_bond.c */
-extern Size lease_bond_shmem_size(void);
-extern void lease_bond_shmem_init(void);
+extern Size lease_bond_size(void);
+extern void lease_bond_attach(char *start, bool make);
 extern void lease_bond_use(lease_kind kind);
 extern bool lease_bond_is_used(lease_kind kind);
 extern LeaseStamp lease_bond_mine(lease_kind kind);

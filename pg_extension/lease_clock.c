@@ -7,7 +7,8 @@
  * names, the offset stays, since the clock went on while the server was down.
  * In another boot or on another machine it resumes from the mark, the last
  * place that the clock is known to have been at; the time that the server was
- * down does not count.
+ * down does not count.  It has resumed when the server came up, whoever was
+ * there to see it.
  *
  * Calls and the worker bring the mark up to date.  A server in recovery does not
  * activate: it estimates the clock from the marks that it sees arriving.
@@ -21,6 +22,7 @@
 #include "postgres.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include "access/xlog.h"
 #include "common/hashfn.h"
@@ -29,7 +31,6 @@
 #include "lease_meta.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
-#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
@@ -51,7 +52,7 @@ typedef struct LeaseEstimate
 
 typedef struct ClockShared
 {
-	uint64		fallback_boot;	/* stands for the boot where it has no id */
+	LeaseBoot	boot;			/* lease_clock_identity(); does not change */
 	LeaseEstimate estimates[ESTIMATES];
 } ClockShared;
 
@@ -59,25 +60,59 @@ char	   *lease_boot_id = NULL;
 
 static ClockShared *clock_shared = NULL;
 
+/* Append the contents of a small file, if it is there. */
+static bool
+append_file(StringInfo buf, const char *path)
+{
+	FILE	   *file = AllocateFile(path, "r");
+	char		line[256];
+
+	if (file == NULL)
+		return false;
+	while (fgets(line, sizeof(line), file) != NULL)
+		appendStringInfoString(buf, line);
+	FreeFile(file);
+	return true;
+}
+
+/*
+ * The identity of the boot's clock.  A container may shift CLOCK_BOOTTIME by a time
+ * namespace, so that is part of it.  Without a boot id, each start of the server counts
+ * as another boot.
+ */
+static LeaseBoot
+find_identity(void)
+{
+	StringInfoData buf;
+	LeaseBoot	boot;
+
+	initStringInfo(&buf);
+	if (lease_boot_id != NULL && lease_boot_id[0] != '\0')
+		appendStringInfoString(&buf, lease_boot_id);
+	else if (append_file(&buf, "/proc/sys/kernel/random/boot_id"))
+		(void) append_file(&buf, "/proc/self/timens_offsets");
+	else
+		appendStringInfo(&buf, "%lld %d", (long long) PgStartTime, PostmasterPid);
+	boot.id[0] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 0);
+	boot.id[1] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 1);
+	pfree(buf.data);
+	return boot;
+}
+
 Size
-lease_clock_shmem_size(void)
+lease_clock_size(void)
 {
 	return sizeof(ClockShared);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_clock_shmem_init(void)
+lease_clock_attach(char *start, bool make)
 {
-	bool		found;
-
-	clock_shared = ShmemInitStruct("dlock clocks", sizeof(ClockShared), &found);
-	if (found)
+	clock_shared = (ClockShared *) start;
+	if (!make)
 		return;
-	memset(clock_shared, 0, sizeof(ClockShared));
-	if (!pg_strong_random(&clock_shared->fallback_boot,
-						  sizeof(clock_shared->fallback_boot)))
-		clock_shared->fallback_boot = (uint64) GetCurrentTimestamp();
+	clock_shared->boot = find_identity();
 	for (int i = 0; i < ESTIMATES; i++)
 		SpinLockInit(&clock_shared->estimates[i].mutex);
 }
@@ -99,45 +134,50 @@ lease_clock_boot(void)
 	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
-/* Append the contents of a small file, if it is there. */
-static bool
-append_file(StringInfo buf, const char *path)
+/* Say whether so many milliseconds have passed, whatever the wall clock does. */
+bool
+lease_clock_is_past(int64 start_us, int milliseconds)
 {
-	FILE	   *file = AllocateFile(path, "r");
-	char		line[256];
-
-	if (file == NULL)
-		return false;
-	while (fgets(line, sizeof(line), file) != NULL)
-		appendStringInfoString(buf, line);
-	FreeFile(file);
-	return true;
+	return lease_clock_boot() - start_us >= (int64) milliseconds * 1000;
 }
 
-/*
- * What the boot's clock counts from: two servers with the same identity read
- * the same clock.  A container may shift CLOCK_BOOTTIME by a time namespace, so
- * that is part of it.  Without a boot id, each start of the server counts as
- * another boot.
- */
+/* What the boot's clock counts from: two servers with the same identity read the same clock. */
 LeaseBoot
 lease_clock_identity(void)
 {
-	StringInfoData buf;
-	LeaseBoot	boot;
+	return clock_shared->boot;
+}
 
+/*
+ * Since when this server has been out of recovery, by the boot's clock: the start of the
+ * WAL writer, which comes next and stays until the server stops or crashes.  A few
+ * hundredths of a second late, or where the system does not tell, now.
+ */
+int64
+lease_clock_server_start(void)
+{
+	int64		start_us = lease_clock_boot();
+#ifdef CLOCK_BOOTTIME
+	char		path[64];
+	StringInfoData buf;
+	char	   *field;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", compat_wal_writer_pid());
 	initStringInfo(&buf);
-	if (lease_boot_id != NULL && lease_boot_id[0] != '\0')
-		appendStringInfoString(&buf, lease_boot_id);
-	else if (append_file(&buf, "/proc/sys/kernel/random/boot_id"))
-		(void) append_file(&buf, "/proc/self/timens_offsets");
-	else
-		appendBinaryStringInfo(&buf, (char *) &clock_shared->fallback_boot,
-							   sizeof(clock_shared->fallback_boot));
-	boot.id[0] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 0);
-	boot.id[1] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 1);
+	field = append_file(&buf, path) ? strrchr(buf.data, ')') : NULL;
+	/* the 22nd field; the second ends here */
+	for (int i = 2; i < 22 && field != NULL; i++)
+		field = strchr(field + 1, ' ');
+	if (field != NULL)
+	{
+		int64		ticks = (int64) strtoll(field + 1, NULL, 10);
+
+		if (ticks > 0)
+			start_us = Min(start_us, (ticks + 1) * USECS_PER_SEC / sysconf(_SC_CLK_TCK));
+	}
 	pfree(buf.data);
-	return boot;
+#endif
+	return start_us;
 }
 
 /* The lease clock of a database that is activated. */
@@ -158,19 +198,13 @@ lease_clock_now(LeaseDatabase *db)
 static int64
 estimate_clock(Relation rel, const LeaseMeta *meta)
 {
-	static LeaseBoot boot;
-	static bool boot_known = false;
+	LeaseBoot	boot = lease_clock_identity();
 	RelFileNumber file = compat_relation_file(rel);
 	LeaseEstimate *estimate =
 		&clock_shared->estimates[hash_uint32(MyDatabaseId ^ file) % ESTIMATES];
 	int64		now_us = lease_clock_boot();
 	int64		since_us;
 
-	if (!boot_known)
-	{
-		boot = lease_clock_identity();
-		boot_known = true;
-	}
 	if (memcmp(&boot, &meta->boot, sizeof(boot)) == 0)
 		return now_us + meta->clock_offset_us;
 

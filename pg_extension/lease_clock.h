@@ -17,10 +17,12 @@
 extern char *lease_boot_id;		/* dlock.boot_id */
 
 /* lease_clock.c */
-extern Size lease_clock_shmem_size(void);
-extern void lease_clock_shmem_init(void);
+extern Size lease_clock_size(void);
+extern void lease_clock_attach(char *start, bool make);
 extern int64 lease_clock_boot(void);
+extern bool lease_clock_is_past(int64 start_us, int milliseconds);
 extern LeaseBoot lease_clock_identity(void);
+extern int64 lease_clock_server_start(void);
 extern int64 lease_clock_now(LeaseDatabase *db);
 extern int64 lease_clock_read(Relation rel);
 extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);

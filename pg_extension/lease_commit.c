@@ -8,7 +8,7 @@
  * transaction has committed, and not at all if it is rolled back.
  *
  * The end of a transaction may not fail: what is called there takes short locks
- * of shared memory, one after another.  A crash in between does no harm: the
+ * of shared memory, one after another.  A backend attaches to that before.  A crash in between does no harm: the
  * shared memory is lost with it.
  *
  * COMMIT PREPARED tells us nothing: the sessions that wait would go on waiting for
@@ -21,7 +21,9 @@
 
 #include "access/xact.h"
 #include "commands/extension.h"
+#include "lease_area.h"
 #include "lease_commit.h"
+#include "lease_launcher.h"
 #include "lease_queue.h"
 #include "lease_state.h"
 #include "lease_unclaimed.h"
@@ -43,7 +45,7 @@ at_transaction_end(XactEvent event, void *arg)
 	/* a DROP may have been rolled back to a savepoint, or followed by CREATE */
 	if (event == XACT_EVENT_PRE_COMMIT && look_at_commit)
 		extension_dropped = !OidIsValid(get_extension_oid("dlock", true));
-	if (event == XACT_EVENT_COMMIT)
+	if (event == XACT_EVENT_COMMIT && lease_area_start != NULL)
 	{
 		if (extension_dropped)
 		{
@@ -51,7 +53,7 @@ at_transaction_end(XactEvent event, void *arg)
 			lease_unclaimed_forget(MyDatabaseId);
 		}
 		if (want_at_commit)
-			lease_state_want_worker(MyDatabaseId);
+			lease_launcher_want_worker(MyDatabaseId);
 		if (look_at_commit)
 		{
 			lease_state_wake_worker(MyDatabaseId);
@@ -93,6 +95,7 @@ lease_commit_want_worker(void)
 void
 lease_commit_look_around(void)
 {
+	(void) lease_area_attach_if_made();
 	register_callback();
 	look_at_commit = true;
 }
@@ -104,6 +107,7 @@ lease_commit_look_around(void)
 void
 lease_commit_forget(Oid database)
 {
+	(void) lease_area_attach_if_made();
 	register_callback();
 	dropped_database = database;
 }

@@ -18,11 +18,11 @@
 
 #include "access/xact.h"
 #include "commands/async.h"
+#include "lease_area.h"
 #include "lease_event.h"
 #include "lease_page.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/json.h"
 
 #define CHANNEL			"dlock"
@@ -42,7 +42,7 @@ typedef struct LeaseEvent
 /* A ring: events first to first + count - 1, modulo EVENTS_MAX. */
 typedef struct EventShared
 {
-	LWLock	   *lock;			/* protects all of it */
+	LWLock		lock;			/* protects all of it */
 	uint32		first;
 	uint32		count;
 	uint64		lost;			/* since the last payload that said so */
@@ -57,22 +57,18 @@ static EventShared *shared = NULL;
 static uint64 nsending = 0;
 
 Size
-lease_event_shmem_size(void)
+lease_event_size(void)
 {
 	return sizeof(EventShared);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_event_shmem_init(LWLock *lock)
+lease_event_attach(char *start, bool make)
 {
-	bool		found;
-
-	shared = ShmemInitStruct("dlock events", sizeof(EventShared), &found);
-	if (found)
-		return;
-	memset(shared, 0, sizeof(EventShared));
-	shared->lock = lock;
+	shared = (EventShared *) start;
+	if (make)
+		lease_area_init_lock(&shared->lock);
 }
 
 /* Drop events that have been sent from the front of the ring. */
@@ -95,7 +91,7 @@ lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
 
 	if (!lease_notify)
 		return;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	trim();
 	if (shared->count == EVENTS_MAX)
 	{
@@ -109,7 +105,7 @@ lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
 	event->token = token;
 	event->length = LEASE_PUT_STRING(event->name, name);
 	shared->count++;
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 }
 
 /* Say whether this database has events to send. */
@@ -120,11 +116,11 @@ lease_event_is_due(void)
 
 	if (*(volatile uint32 *) &shared->count == 0)
 		return false;
-	LWLockAcquire(shared->lock, LW_SHARED);
+	LWLockAcquire(&shared->lock, LW_SHARED);
 	for (uint32 i = 0; i < shared->count && !due; i++)
 		due = shared->events[(shared->first + i) % EVENTS_MAX].database ==
 			MyDatabaseId;
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 	return due;
 }
 
@@ -134,7 +130,7 @@ take(LeaseEvent *event, uint64 *lost)
 {
 	bool		found = false;
 
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	*lost = shared->lost;
 	shared->lost = 0;
 	for (uint32 i = 0; i < shared->count && !found; i++)
@@ -149,7 +145,7 @@ take(LeaseEvent *event, uint64 *lost)
 	}
 	trim();
 	nsending += *lost + (found ? 1 : 0);
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 	return found;
 }
 
@@ -162,10 +158,10 @@ lease_event_fail(void)
 {
 	if (nsending == 0)
 		return;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	shared->lost += nsending;
 	nsending = 0;
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 }
 
 /* Notify listeners of the events of this database, in a transaction. */

@@ -19,8 +19,8 @@ typedef enum LeaseEventKind
 } LeaseEventKind;
 
 /* lease_event.c */
-extern Size lease_event_shmem_size(void);
-extern void lease_event_shmem_init(LWLock *lock);
+extern Size lease_event_size(void);
+extern void lease_event_attach(char *start, bool make);
 extern void lease_event_add(LeaseEventKind kind, lease_bytes name,
 							uint64 token);
 extern bool lease_event_is_due(void);

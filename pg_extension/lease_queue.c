@@ -3,7 +3,7 @@
  *	  The waiters of a name, and its guards.
  *
  * Shared memory holds a LeaseQueue for each name that has waiters or guards
- * right now, in a hash table with partitions, each under a lock of its own.
+ * right now, found by a hash, in partitions, each under a lock of its own.
  * Lock order: the name's bucket, then its partition; then pages further down,
  * the WAL.  Nobody locks a second partition: a look at all queues goes
  * partition by partition, so that calls for other names go on.
@@ -52,9 +52,7 @@
 #include "pgstat.h"
 #include "port/atomics.h"
 #include "port/pg_bitutils.h"
-#include "storage/shmem.h"
 #include "storage/spin.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
@@ -62,9 +60,9 @@ typedef struct QueuePartition
 {
 	pg_atomic_uint32 used;		/* waiters and guards */
 	pg_atomic_uint32 pokes;		/* changed under the partition's lock */
-	dlist_head	queues;			/* under the partition's lock */
+	LeaseLink	queues;			/* under the partition's lock */
 	char		pad[PG_CACHE_LINE_SIZE - 2 * sizeof(pg_atomic_uint32) -
-				   sizeof(dlist_head)];
+				   sizeof(LeaseLink)];
 } QueuePartition;
 
 /*
@@ -89,27 +87,26 @@ typedef struct QueueShared
 {
 	slock_t		mutex;			/* protects the free lists, the counts of what is
 								 * taken, all shares, and the serial */
-	dlist_head	free_waiters;
+	LeaseLink	free_waiters;
 	int			nfirst;			/* places of calls that wait, the first of each */
-	dlist_head	free_guards;
+	LeaseLink	free_guards;
+	LeaseLink	free_queues;
 	int			taken[SHARED_POOLS];
 	int			nshares;
-	RoleShare  *shares;			/* of so many roles, in no order */
 	uint64		last_serial;
 	pg_atomic_uint32 nwaiters;	/* in queues */
 	pg_atomic_uint32 nguards;	/* likewise */
 	pg_atomic_uint64 last_join; /* how many have joined so far */
-	pg_atomic_uint32 *owners;	/* places of waiters, by a hash of their owner */
-	uint32		owners_mask;	/* that array has one entry more */
 	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
+
+	LWLockPadded locks[LEASE_QUEUE_PARTITIONS];
 } QueueShared;
 
-int			lease_max_waiters = -1;
-int			lease_max_guards = 1024;
-
 static QueueShared *shared = NULL;
-static HTAB *queues = NULL;
-static LWLockPadded *locks = NULL;	/* of the partitions */
+static LWLockPadded *locks = NULL;	/* those in "shared" */
+static pg_atomic_uint32 *owners = NULL; /* places of waiters, by their owner's hash */
+static RoleShare *shares = NULL;	/* of shared->nshares roles, in no order */
+static LeasePlace *chains = NULL;	/* of queues, by their hash; see find_queue() */
 
 /* The guards of this backend's transaction, in TopMemoryContext. */
 static LeaseGuard **my_guards = NULL;
@@ -124,7 +121,7 @@ static int	max_my_guards = 0;
 static int
 max_waiters(void)
 {
-	return lease_max_waiters < 0 ? MaxBackends : lease_max_waiters;
+	return lease_area_sizes->waiters;
 }
 
 /*
@@ -151,13 +148,13 @@ max_places(void)
 static int
 max_guards(void)
 {
-	return MaxBackends + lease_max_guards;
+	return lease_area_sizes->backends + lease_area_sizes->guards;
 }
 
 static int
 pool_size(SharedPool pool)
 {
-	return pool == FURTHER_PLACES ? max_further() : lease_max_guards;
+	return pool == FURTHER_PLACES ? max_further() : lease_area_sizes->guards;
 }
 
 static Size
@@ -167,16 +164,11 @@ shares_size(void)
 					sizeof(RoleShare));
 }
 
-static long
+/* How many names can have a queue at a time. */
+static int
 max_queues(void)
 {
-	return (long) max_places() + max_guards();
-}
-
-static Size
-waiters_size(void)
-{
-	return mul_size(max_places(), sizeof(LeaseWaiter));
+	return max_places() + max_guards();
 }
 
 /*
@@ -195,92 +187,87 @@ owners_size(void)
 	return mul_size(owner_counters(), sizeof(pg_atomic_uint32));
 }
 
-static Size
-guards_size(void)
+/*
+ * How many chains of queues there are.  A power of two that is not smaller than the
+ * number of partitions: so a chain belongs to one partition.
+ */
+static uint32
+chain_count(void)
 {
-	return mul_size(max_guards(), sizeof(LeaseGuard));
+	return pg_nextpower2_32(Max(max_queues(), LEASE_QUEUE_PARTITIONS));
+}
+
+/* Take so many elements of an array from what is left of the area's part. */
+static char *
+take(char **next, Size count, Size size)
+{
+	char	   *array = *next;
+
+	*next += CACHELINEALIGN(count * size);
+	return array;
 }
 
 Size
-lease_queue_shmem_size(void)
+lease_queue_size(void)
 {
-	Size		size = MAXALIGN(sizeof(QueueShared));
+	Size		size = CACHELINEALIGN(sizeof(QueueShared));
 
-	size = add_size(size, MAXALIGN(waiters_size()));
-	size = add_size(size, MAXALIGN(guards_size()));
-	size = add_size(size, MAXALIGN(owners_size()));
-	size = add_size(size, MAXALIGN(shares_size()));
-	return add_size(size, hash_estimate_size(max_queues(),
-											 sizeof(LeaseQueue)));
+	size = add_size(size, CACHELINEALIGN(mul_size(max_places(), sizeof(LeaseWaiter))));
+	size = add_size(size, CACHELINEALIGN(mul_size(max_guards(), sizeof(LeaseGuard))));
+	size = add_size(size, CACHELINEALIGN(mul_size(max_queues(), sizeof(LeaseQueue))));
+	size = add_size(size, CACHELINEALIGN(mul_size(chain_count(), sizeof(LeasePlace))));
+	size = add_size(size, CACHELINEALIGN(owners_size()));
+	return add_size(size, CACHELINEALIGN(shares_size()));
 }
 
-/* How many locks to ask for in the tranche "DlockLease". */
-int
-lease_queue_lwlocks(void)
+/* Make all lists and locks.  What is not set here begins as zeros. */
+static void
+make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 {
-	return LEASE_QUEUE_PARTITIONS;
+	SpinLockInit(&shared->mutex);
+	lease_list_init(&shared->free_waiters);
+	lease_list_init(&shared->free_guards);
+	lease_list_init(&shared->free_queues);
+	pg_atomic_init_u32(&shared->nwaiters, 0);
+	pg_atomic_init_u32(&shared->nguards, 0);
+	pg_atomic_init_u64(&shared->last_join, 0);
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	{
+		pg_atomic_init_u32(&shared->partitions[i].used, 0);
+		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
+		lease_list_init(&shared->partitions[i].queues);
+	}
+	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+		lease_area_init_lock(&locks[i].lock);
+	for (uint32 i = 0; i < owner_counters(); i++)
+		pg_atomic_init_u32(&owners[i], 0);
+	for (int i = 0; i < max_places(); i++)
+		lease_list_push_tail(&shared->free_waiters, &waiters[i].link);
+	for (int i = 0; i < max_guards(); i++)
+		lease_list_push_tail(&shared->free_guards, &guards[i].link);
+	for (int i = 0; i < max_queues(); i++)
+		lease_list_push_tail(&shared->free_queues, &queues[i].link);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_queue_shmem_init(void)
+lease_queue_attach(char *start, bool make)
 {
-	bool		found;
-	HASHCTL		info = {
-		.keysize = sizeof(LeaseQueueKey),
-		.entrysize = sizeof(LeaseQueue),
-		.num_partitions = LEASE_QUEUE_PARTITIONS,
-	};
-	pg_atomic_uint32 *owners;
-	RoleShare  *shares;
+	char	   *next = start;
 	LeaseWaiter *waiters;
 	LeaseGuard *guards;
+	LeaseQueue *queues;
 
-	locks = GetNamedLWLockTranche("DlockLease");
-	shared = ShmemInitStruct("dlock queue state", sizeof(QueueShared), &found);
-	if (!found)
-	{
-		SpinLockInit(&shared->mutex);
-		dlist_init(&shared->free_waiters);
-		dlist_init(&shared->free_guards);
-		shared->nfirst = 0;
-		memset(shared->taken, 0, sizeof(shared->taken));
-		shared->nshares = 0;
-		shared->last_serial = 0;
-		pg_atomic_init_u32(&shared->nwaiters, 0);
-		pg_atomic_init_u32(&shared->nguards, 0);
-		pg_atomic_init_u64(&shared->last_join, 0);
-		for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
-		{
-			pg_atomic_init_u32(&shared->partitions[i].used, 0);
-			pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
-			dlist_init(&shared->partitions[i].queues);
-		}
-	}
-	owners = ShmemInitStruct("dlock waiting owners", owners_size(), &found);
-	if (!found)
-	{
-		for (uint32 i = 0; i < owner_counters(); i++)
-			pg_atomic_init_u32(&owners[i], 0);
-		shared->owners = owners;
-		shared->owners_mask = owner_counters() - 1;
-	}
-	shares = ShmemInitStruct("dlock roles", shares_size(), &found);
-	if (!found)
-		shared->shares = shares;
-	waiters = ShmemInitStruct("dlock waiters", waiters_size(), &found);
-	if (!found)
-		for (int i = 0; i < max_places(); i++)
-		{
-			waiters[i].queue = NULL;
-			dlist_push_tail(&shared->free_waiters, &waiters[i].link);
-		}
-	guards = ShmemInitStruct("dlock guards", guards_size(), &found);
-	if (!found)
-		for (int i = 0; i < max_guards(); i++)
-			dlist_push_tail(&shared->free_guards, &guards[i].link);
-	queues = compat_shmem_hash("dlock queues", max_queues(), &info,
-							   HASH_ELEM | HASH_BLOBS | HASH_PARTITION);
+	shared = (QueueShared *) take(&next, 1, sizeof(QueueShared));
+	locks = shared->locks;
+	waiters = (LeaseWaiter *) take(&next, max_places(), sizeof(LeaseWaiter));
+	guards = (LeaseGuard *) take(&next, max_guards(), sizeof(LeaseGuard));
+	queues = (LeaseQueue *) take(&next, max_queues(), sizeof(LeaseQueue));
+	chains = (LeasePlace *) take(&next, chain_count(), sizeof(LeasePlace));
+	owners = (pg_atomic_uint32 *) take(&next, 1, owners_size());
+	shares = (RoleShare *) take(&next, 1, shares_size());
+	if (make)
+		make_shared(waiters, guards, queues);
 }
 
 /* What pg_stat_activity shows of a waiter. */
@@ -371,26 +358,34 @@ lease_queue_pokes(Oid database, uint32 hash)
 	return pokes;
 }
 
-static void
-make_key(LeaseQueueKey *key, Oid database, uint32 hash, lease_bytes name)
+/* The chain that a queue with this key would be in. */
+static LeasePlace *
+chain_of(Oid database, uint32 hash)
 {
-	memset(key, 0, sizeof(*key));
-	key->database = database;
-	key->hash = hash;
-	key->length = LEASE_PUT_STRING(key->name, name);
+	return &chains[queue_hash(database, hash) & (chain_count() - 1)];
+}
+
+/* The queue of a name, or NULL; the partition is locked. */
+static LeaseQueue *
+find_queue(Oid database, uint32 hash, lease_bytes name)
+{
+	LeaseQueue *queue = lease_area_at(*chain_of(database, hash));
+
+	while (queue != NULL &&
+		   (queue->key.hash != hash || queue->key.database != database ||
+			!lease_same(name, (lease_bytes) {
+				queue->key.name, queue->key.length
+			})))
+		queue = lease_area_at(queue->chain);
+	return queue;
 }
 
 /* Lock the partition of a name, and find the name's queue, or NULL. */
 LeaseQueue *
 lease_queue_lock(Oid database, uint32 hash, lease_bytes name, LWLockMode mode)
 {
-	LeaseQueueKey key;
-
-	make_key(&key, database, hash, name);
 	LWLockAcquire(lock_of(database, hash), mode);
-	return hash_search_with_hash_value(queues, &key,
-									   queue_hash(database, hash),
-									   HASH_FIND, NULL);
+	return find_queue(database, hash, name);
 }
 
 void
@@ -399,29 +394,48 @@ lease_queue_unlock(Oid database, uint32 hash)
 	LWLockRelease(lock_of(database, hash));
 }
 
+/* The first item of a list of free ones, taken out of it; NULL: none.  The mutex is held. */
+#define take_free(type, list) \
+	((type *) take_free_item(list, offsetof(type, link)))
+
+static char *
+take_free_item(LeaseLink *list, Size offset)
+{
+	LeaseLink  *link = lease_area_at(list->next);
+
+	if (link == list)
+		return NULL;
+	lease_list_delete(link);
+	return (char *) link - offset;
+}
+
 /* The queue of a name, made if need be; the partition is locked. */
 static LeaseQueue *
 get_queue(Oid database, uint32 hash, lease_bytes name)
 {
-	LeaseQueueKey key;
-	LeaseQueue *queue;
-	bool		found;
+	LeaseQueue *queue = find_queue(database, hash, name);
+	LeasePlace *chain = chain_of(database, hash);
 
-	make_key(&key, database, hash, name);
-	queue = hash_search_with_hash_value(queues, &key,
-										queue_hash(database, hash),
-										HASH_ENTER_NULL, &found);
+	if (queue != NULL)
+		return queue;
+	SpinLockAcquire(&shared->mutex);
+	queue = take_free(LeaseQueue, &shared->free_queues);
+	SpinLockRelease(&shared->mutex);
 	if (queue == NULL)			/* there is one for each waiter and guard */
 		elog(ERROR, "no place for a queue");
-	if (!found)
-	{
-		dlist_init(&queue->waiters);
-		dlist_init(&queue->watchers);
-		dlist_init(&queue->guards);
-		queue->nwaiters = 0;
-		queue->due_us = PG_INT64_MAX;
-		dlist_push_tail(&partition_of_queue(queue)->queues, &queue->link);
-	}
+
+	memset(&queue->key, 0, sizeof(queue->key));
+	queue->key.database = database;
+	queue->key.hash = hash;
+	queue->key.length = LEASE_PUT_STRING(queue->key.name, name);
+	lease_list_init(&queue->waiters);
+	lease_list_init(&queue->watchers);
+	lease_list_init(&queue->guards);
+	queue->nwaiters = 0;
+	queue->due_us = PG_INT64_MAX;
+	lease_list_push_tail(&partition_of_queue(queue)->queues, &queue->link);
+	queue->chain = *chain;
+	*chain = lease_area_place(queue);
 	return queue;
 }
 
@@ -429,23 +443,28 @@ get_queue(Oid database, uint32 hash, lease_bytes name)
 static void
 drop_if_unused(LeaseQueue *queue)
 {
-	if (!dlist_is_empty(&queue->waiters) || !dlist_is_empty(&queue->watchers) ||
-		!dlist_is_empty(&queue->guards))
+	LeasePlace *chain = chain_of(queue->key.database, queue->key.hash);
+
+	if (!lease_list_is_empty(&queue->waiters) ||
+		!lease_list_is_empty(&queue->watchers) ||
+		!lease_list_is_empty(&queue->guards))
 		return;
-	dlist_delete(&queue->link);
-	(void) hash_search_with_hash_value(queues, &queue->key,
-									   queue_hash(queue->key.database,
-												  queue->key.hash),
-									   HASH_REMOVE, NULL);
+	lease_list_delete(&queue->link);
+	while (*chain != lease_area_place(queue))
+		chain = &((LeaseQueue *) lease_area_at(*chain))->chain;
+	*chain = queue->chain;
+	SpinLockAcquire(&shared->mutex);
+	lease_list_push_head(&shared->free_queues, &queue->link);
+	SpinLockRelease(&shared->mutex);
 }
 
 /* The first waiter, or NULL. */
 LeaseWaiter *
 lease_queue_head(LeaseQueue *queue)
 {
-	if (dlist_is_empty(&queue->waiters))
+	if (lease_list_is_empty(&queue->waiters))
 		return NULL;
-	return dlist_head_element(LeaseWaiter, link, &queue->waiters);
+	return lease_list_item(LeaseWaiter, queue->waiters.next);
 }
 
 /*
@@ -468,7 +487,7 @@ wake(LeaseWaiter *waiter)
 {
 	if (waiter->latch == MyLatch)
 		return;
-	pg_atomic_fetch_add_u64(waiter->woken, 1);
+	pg_atomic_fetch_add_u64(lease_area_at(waiter->woken), 1);
 	SetLatch(waiter->latch);
 }
 
@@ -490,12 +509,8 @@ lease_queue_set_due(LeaseQueue *queue, int64 due_us, int64 soon_us)
 void
 lease_queue_wake_watchers(LeaseQueue *queue)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &queue->watchers)
-	{
-		wake(dlist_container(LeaseWaiter, link, iter.cur));
-	}
+	lease_list_foreach(LeaseWaiter, waiter, &queue->watchers)
+		wake(waiter);
 }
 
 /* Make the head, the watchers and those about to join look at once. */
@@ -517,24 +532,18 @@ lease_queue_poke_database(Oid database)
 {
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		dlist_iter	queue_iter;
 
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
 		LWLockAcquire(&locks[i].lock, LW_EXCLUSIVE);
-		dlist_foreach(queue_iter, &shared->partitions[i].queues)
+		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-			LeaseQueue *queue = dlist_container(LeaseQueue, link,
-												queue_iter.cur);
-			dlist_iter	iter;
 
 			if (queue->key.database != database)
 				continue;
 			queue->due_us = 0;
-			dlist_foreach(iter, &queue->waiters)
-			{
-				wake(dlist_container(LeaseWaiter, link, iter.cur));
-			}
+			lease_list_foreach(LeaseWaiter, waiter, &queue->waiters)
+				wake(waiter);
 			lease_queue_wake_watchers(queue);
 		}
 		LWLockRelease(&locks[i].lock);
@@ -551,8 +560,8 @@ static RoleShare *
 find_share(Oid role)
 {
 	for (int i = 0; i < shared->nshares; i++)
-		if (shared->shares[i].role == role)
-			return &shared->shares[i];
+		if (shares[i].role == role)
+			return &shares[i];
 	return NULL;
 }
 
@@ -567,7 +576,7 @@ take_share(SharedPool pool, Oid role)
 		return false;
 	if (share == NULL)
 	{
-		share = &shared->shares[shared->nshares++];
+		share = &shares[shared->nshares++];
 		memset(share, 0, sizeof(*share));
 		share->role = role;
 	}
@@ -587,7 +596,7 @@ give_share(SharedPool pool, Oid role)
 	for (int i = 0; i < SHARED_POOLS; i++)
 		if (share->taken[i] > 0)
 			return;
-	*share = shared->shares[--shared->nshares];
+	*share = shares[--shared->nshares];
 }
 
 /* ----------------------------------------------------------------
@@ -610,8 +619,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 	{
 		if (!further)
 			shared->nfirst++;
-		waiter = dlist_container(LeaseWaiter, link,
-								 dlist_pop_head_node(&shared->free_waiters));
+		waiter = take_free(LeaseWaiter, &shared->free_waiters);
 		waiter->serial = ++shared->last_serial;
 	}
 	SpinLockRelease(&shared->mutex);
@@ -628,7 +636,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 				 errmsg("too many sessions wait for leases"),
 				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
-	waiter->queue = NULL;
+	waiter->queue = 0;
 	waiter->role = role;
 	waiter->further = further;
 	waiter->joined = false;
@@ -640,13 +648,13 @@ lease_queue_allocate_waiter(Oid role, bool further)
 void
 lease_queue_free_waiter(LeaseWaiter *waiter)
 {
-	Assert(waiter->queue == NULL);
+	Assert(waiter->queue == 0);
 	SpinLockAcquire(&shared->mutex);
 	if (waiter->further)
 		give_share(FURTHER_PLACES, waiter->role);
 	else
 		shared->nfirst--;
-	dlist_push_head(&shared->free_waiters, &waiter->link);
+	lease_list_push_head(&shared->free_waiters, &waiter->link);
 	SpinLockRelease(&shared->mutex);
 }
 
@@ -656,7 +664,7 @@ places_of(const char *owner, int length)
 {
 	uint32		hash = hash_bytes((const unsigned char *) owner, length);
 
-	return &shared->owners[hash & shared->owners_mask];
+	return &owners[hash & (owner_counters() - 1)];
 }
 
 /*
@@ -680,17 +688,17 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	queue = get_queue(database, hash, name);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
 	{
-		if (dlist_is_empty(&queue->waiters))
+		if (lease_list_is_empty(&queue->waiters))
 			queue->due_us = current ? due_us : 0;
-		dlist_push_tail(&queue->waiters, &waiter->link);
+		lease_list_push_tail(&queue->waiters, &waiter->link);
 		queue->nwaiters++;
 	}
 	else
-		dlist_push_tail(&queue->watchers, &waiter->link);
+		lease_list_push_tail(&queue->watchers, &waiter->link);
 	if (waiter->owner_length > 0)
 		pg_atomic_fetch_add_u32(places_of(waiter->owner,
 										  waiter->owner_length), 1);
-	waiter->queue = queue;
+	waiter->queue = lease_area_place(queue);
 	waiter->joined = true;
 	waiter->partition = partition_of(database, hash);
 	pg_atomic_fetch_add_u32(used_of(queue), 1);
@@ -704,15 +712,15 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 static void
 unlink_waiter(LeaseWaiter *waiter)
 {
-	LeaseQueue *queue = waiter->queue;
+	LeaseQueue *queue = lease_queue_of(waiter);
 
-	dlist_delete(&waiter->link);
+	lease_list_delete(&waiter->link);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
 		queue->nwaiters--;
 	if (waiter->owner_length > 0)
 		pg_atomic_fetch_sub_u32(places_of(waiter->owner,
 										  waiter->owner_length), 1);
-	waiter->queue = NULL;
+	waiter->queue = 0;
 	pg_atomic_fetch_sub_u32(used_of(queue), 1);
 	pg_atomic_fetch_sub_u32(&shared->nwaiters, 1);
 }
@@ -727,7 +735,7 @@ lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
 	LeaseQueue *queue;
 
 	LWLockAcquire(lock_of_waiter(waiter), LW_EXCLUSIVE);
-	queue = waiter->queue;
+	queue = lease_queue_of(waiter);
 	if (queue != NULL)
 	{
 		bool		was_head = lease_queue_head(queue) == waiter;
@@ -762,7 +770,7 @@ lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
 	Latch	   *latch = waiter->latch == MyLatch ? NULL : waiter->latch;
 
 	if (latch != NULL)
-		pg_atomic_fetch_add_u64(waiter->woken, 1);
+		pg_atomic_fetch_add_u64(lease_area_at(waiter->woken), 1);
 	waiter->answer = *answer;
 	waiter->lsn = lsn;
 	waiter->answered = true;
@@ -779,10 +787,9 @@ lease_queue_second(LeaseQueue *queue)
 {
 	LeaseWaiter *head = lease_queue_head(queue);
 
-	if (head == NULL || !dlist_has_next(&queue->waiters, &head->link))
+	if (head == NULL || queue->waiters.previous == lease_area_place(&head->link))
 		return NULL;
-	return dlist_container(LeaseWaiter, link,
-						   dlist_next_node(&queue->waiters, &head->link));
+	return lease_list_item(LeaseWaiter, head->link.next);
 }
 
 /* See how things stand for a waiter that has joined. */
@@ -793,7 +800,7 @@ lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
 
 	memset(view, 0, sizeof(*view));
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	queue = waiter->queue;
+	queue = lease_queue_of(waiter);
 	if (queue != NULL)
 	{
 		view->is_head = lease_queue_head(queue) == waiter;
@@ -808,12 +815,9 @@ static bool
 has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 {
 	lease_bytes owner = {waiter->owner, waiter->owner_length};
-	dlist_iter	iter;
 
-	dlist_foreach(iter, &queue->guards)
+	lease_list_foreach(LeaseGuard, guard, &queue->guards)
 	{
-		LeaseGuard *guard = dlist_container(LeaseGuard, link, iter.cur);
-
 		if (lease_same(owner, (lease_bytes) {
 				guard->owner, guard->owner_length
 			}))
@@ -823,10 +827,8 @@ has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
 	/* search only if the owner's counter says that it may be there */
 	if (pg_atomic_read_u32(places_of(waiter->owner, waiter->owner_length)) <= 1)
 		return false;
-	dlist_foreach(iter, &queue->waiters)
+	lease_list_foreach(LeaseWaiter, other, &queue->waiters)
 	{
-		LeaseWaiter *other = dlist_container(LeaseWaiter, link, iter.cur);
-
 		if (other != waiter &&
 			lease_same(owner, (lease_bytes) {
 				other->owner, other->owner_length
@@ -850,7 +852,7 @@ lease_queue_is_only_line(const LeaseWaiter *waiter)
 	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
 		return true;
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	queue = waiter->queue;
+	queue = lease_queue_of(waiter);
 	if (queue != NULL)
 		only = (uint32) queue->nwaiters >=
 			pg_atomic_read_u32(&shared->nwaiters) &&
@@ -876,24 +878,23 @@ lease_queue_key_of(const LeaseWaiter *waiter, LeaseQueueKey *key)
 	bool		waits;
 
 	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	waits = waiter->queue != NULL;
+	waits = waiter->queue != 0;
 	if (waits)
-		*key = waiter->queue->key;
+		*key = lease_queue_of(waiter)->key;
 	LWLockRelease(lock_of_waiter(waiter));
 	return waits;
 }
 
 /* Copy a list of waiters. */
 static int
-copy_list(LeaseQueue *queue, dlist_head *list, LeaseWaiterCopy *copies,
+copy_list(LeaseQueue *queue, LeaseLink *list, LeaseWaiterCopy *copies,
 		  bool positions)
 {
 	int			n = 0;
-	dlist_iter	iter;
 
-	dlist_foreach(iter, list)
+	lease_list_foreach(LeaseWaiter, waiter, list)
 	{
-		copies[n].waiter = *dlist_container(LeaseWaiter, link, iter.cur);
+		copies[n].waiter = *waiter;
 		copies[n].key = queue->key;
 		copies[n].position = positions ? n + 1 : 0;
 		n++;
@@ -943,14 +944,12 @@ lease_queue_copy(Oid database, int *count)
 	*count = 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		dlist_iter	iter;
 
 		if (!lock_with_room(i, &array, sizeof(LeaseWaiterCopy), &room, *count))
 			continue;
-		dlist_foreach(iter, &shared->partitions[i].queues)
+		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
 			LeaseWaiterCopy *copies = array;
-			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
 
 			if (queue->key.database != database)
 				continue;
@@ -971,23 +970,19 @@ lease_queue_count(Oid database)
 
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		dlist_iter	queue_iter;
 
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
 		LWLockAcquire(&locks[i].lock, LW_SHARED);
-		dlist_foreach(queue_iter, &shared->partitions[i].queues)
+		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-			LeaseQueue *queue = dlist_container(LeaseQueue, link,
-												queue_iter.cur);
-			dlist_iter	iter;
 
 			if (queue->key.database != database)
 				continue;
 			count += queue->nwaiters;
-			dlist_foreach(iter, &queue->watchers)
+			lease_list_foreach(LeaseWaiter, waiter, &queue->watchers)
 			{
-				if (!dlist_container(LeaseWaiter, link, iter.cur)->further)
+				if (!waiter->further)
 					count++;
 			}
 		}
@@ -1008,7 +1003,8 @@ find_my_guard(Oid database, lease_bytes name, uint64 token)
 	for (int i = 0; i < nmy_guards; i++)
 	{
 		LeaseGuard *guard = my_guards[i];
-		const LeaseQueueKey *key = &guard->queue->key;
+		const LeaseQueueKey *key =
+			&((LeaseQueue *) lease_area_at(guard->queue))->key;
 
 		if (guard->token == token && key->database == database &&
 			lease_same(name, (lease_bytes) {key->name, key->length}))
@@ -1046,23 +1042,22 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 	}
 	SpinLockAcquire(&shared->mutex);
 	if (nmy_guards == 0 || take_share(FURTHER_GUARDS, template->guarding_role))
-		guard = dlist_container(LeaseGuard, link,
-								dlist_pop_head_node(&shared->free_guards));
+		guard = take_free(LeaseGuard, &shared->free_guards);
 	SpinLockRelease(&shared->mutex);
 	if (guard == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many leases are guarded"),
 				 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each. A role can have half of what others leave.",
-						   lease_max_guards),
+						   lease_area_sizes->guards),
 				 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
 
 	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
 	queue = get_queue(database, hash, name);
 	*guard = *template;
 	guard->pid = MyProcPid;
-	guard->queue = queue;
-	dlist_push_tail(&queue->guards, &guard->link);
+	guard->queue = lease_area_place(queue);
+	lease_list_push_tail(&queue->guards, &guard->link);
 	pg_atomic_fetch_add_u32(used_of(queue), 1);
 	pg_atomic_fetch_add_u32(&shared->nguards, 1);
 	my_guards[nmy_guards++] = guard;
@@ -1075,14 +1070,13 @@ lease_queue_copy_guards(Oid database, uint32 hash, lease_bytes name)
 {
 	List	   *guards = NIL;
 	LeaseQueue *queue = lease_queue_lock(database, hash, name, LW_SHARED);
-	dlist_iter	iter;
 
 	if (queue != NULL)
-		dlist_foreach(iter, &queue->guards)
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
 		{
 			LeaseGuard *copy = palloc(sizeof(LeaseGuard));
 
-			*copy = *dlist_container(LeaseGuard, link, iter.cur);
+			*copy = *guard;
 			guards = lappend(guards, copy);
 		}
 	lease_queue_unlock(database, hash);
@@ -1105,17 +1099,15 @@ lease_queue_guarded_names(Oid database, int *count)
 	array = palloc_extended(room * sizeof(LeaseQueueKey), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-		dlist_iter	iter;
 
 		if (!lock_with_room(i, &array, sizeof(LeaseQueueKey), &room, *count))
 			continue;
-		dlist_foreach(iter, &shared->partitions[i].queues)
+		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
 			LeaseQueueKey *names = array;
-			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
 
 			if (queue->key.database == database &&
-				!dlist_is_empty(&queue->guards))
+				!lease_list_is_empty(&queue->guards))
 				names[(*count)++] = queue->key;
 		}
 		LWLockRelease(&locks[i].lock);
@@ -1132,23 +1124,19 @@ lease_queue_other_guard(Oid database)
 {
 	int			pid = 0;
 
+	if (!lease_area_attach_if_made())
+		return 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
 	{
-		dlist_iter	iter;
 
 		LWLockAcquire(&locks[i].lock, LW_SHARED);
-		dlist_foreach(iter, &shared->partitions[i].queues)
+		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-			LeaseQueue *queue = dlist_container(LeaseQueue, link, iter.cur);
-			dlist_iter	guard_iter;
 
 			if (queue->key.database != database)
 				continue;
-			dlist_foreach(guard_iter, &queue->guards)
+			lease_list_foreach(LeaseGuard, guard, &queue->guards)
 			{
-				LeaseGuard *guard = dlist_container(LeaseGuard, link,
-													guard_iter.cur);
-
 				if (guard->pid != MyProcPid)
 					pid = guard->pid;
 			}
@@ -1174,11 +1162,11 @@ lease_queue_end_guards(void)
 	while (nmy_guards > 0)
 	{
 		LeaseGuard *guard = my_guards[--nmy_guards];
-		LeaseQueue *queue = guard->queue;
+		LeaseQueue *queue = lease_area_at(guard->queue);
 		LWLock	   *lock = lock_of_queue(queue);
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
-		dlist_delete(&guard->link);
+		lease_list_delete(&guard->link);
 		pg_atomic_fetch_sub_u32(used_of(queue), 1);
 		pg_atomic_fetch_sub_u32(&shared->nguards, 1);
 		poke(queue);
@@ -1186,7 +1174,7 @@ lease_queue_end_guards(void)
 		LWLockRelease(lock);
 
 		SpinLockAcquire(&shared->mutex);
-		dlist_push_head(&shared->free_guards, &guard->link);
+		lease_list_push_head(&shared->free_guards, &guard->link);
 		if (nmy_guards > 0)
 			give_share(FURTHER_GUARDS, guard->guarding_role);
 		SpinLockRelease(&shared->mutex);

@@ -9,16 +9,13 @@
 
 #include "compat.h"
 #include "lease.h"
+#include "lease_list.h"
 #include "lease_page.h"
-#include "lib/ilist.h"
 #include "nodes/pg_list.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
 #define LEASE_QUEUE_PARTITIONS	32
-
-extern int	lease_max_waiters;	/* dlock.max_waiters */
-extern int	lease_max_guards;	/* dlock.max_guards */
 
 /* The answer to a request on one name. */
 typedef struct LeaseAnswer
@@ -46,10 +43,11 @@ typedef struct LeaseQueueKey
 typedef struct LeaseQueue
 {
 	LeaseQueueKey key;
-	dlist_node	link;			/* among those of its partition */
-	dlist_head	waiters;		/* first come, first served */
-	dlist_head	watchers;		/* woken whenever a hold ends */
-	dlist_head	guards;
+	LeasePlace	chain;			/* the next queue whose hash is like this one's */
+	LeaseLink	link;			/* among those of its partition, or the free ones */
+	LeaseLink	waiters;		/* first come, first served */
+	LeaseLink	watchers;		/* woken whenever a hold ends */
+	LeaseLink	guards;
 	int			nwaiters;
 
 	/*
@@ -77,8 +75,8 @@ typedef enum LeaseWaitRole
  */
 typedef struct LeaseWaiter
 {
-	dlist_node	link;			/* in the queue, or in the free list */
-	LeaseQueue *queue;			/* NULL: in none; under the partition's lock */
+	LeaseLink	link;			/* in the queue, or in the free list */
+	LeasePlace	queue;			/* 0: in none; under the partition's lock */
 
 	bool		joined;			/* has been in a queue, in this partition: */
 	uint32		partition;
@@ -87,7 +85,7 @@ typedef struct LeaseWaiter
 	bool		further;		/* not the first place of its call */
 	uint32		places;			/* that its call has, LEASE_WAIT_ANY: several */
 	Latch	   *latch;
-	pg_atomic_uint64 *woken;	/* counts its wake-ups, in LeaseDatabase */
+	LeasePlace	woken;			/* counts its wake-ups, in LeaseDatabase */
 	uint64		serial;			/* tells this wait from all others */
 	TimestampTz since;
 	int			pid;
@@ -118,8 +116,8 @@ typedef struct LeaseWaiter
 /* A lease that a transaction has pinned. */
 typedef struct LeaseGuard
 {
-	dlist_node	link;			/* in the queue, or in the free list */
-	LeaseQueue *queue;
+	LeaseLink	link;			/* in the queue, or in the free list */
+	LeasePlace	queue;
 	Oid			role;			/* of the holder */
 	lease_mode	mode;
 	bool		is_transactions;	/* the lease ends with the guarding transaction */
@@ -154,10 +152,16 @@ typedef struct LeaseQueueView
 	int64		due_us;
 } LeaseQueueView;
 
+/* The queue that a waiter is in, or NULL; under the partition's lock. */
+static inline LeaseQueue *
+lease_queue_of(const LeaseWaiter *waiter)
+{
+	return lease_area_at(waiter->queue);
+}
+
 /* lease_queue.c */
-extern Size lease_queue_shmem_size(void);
-extern void lease_queue_shmem_init(void);
-extern int	lease_queue_lwlocks(void);
+extern Size lease_queue_size(void);
+extern void lease_queue_attach(char *start, bool make);
 extern uint32 lease_queue_wait_event(void);
 
 /* names */

@@ -18,6 +18,7 @@
 #include "catalog/namespace.h"
 #include "commands/extension.h"
 #include "lease_am.h"
+#include "lease_area.h"
 #include "lease_order.h"
 #include "lease_relation.h"
 #include "lease_state.h"
@@ -79,7 +80,7 @@ lease_relation_open(LOCKMODE mode)
 	Relation	rel = NULL;
 
 	Assert(lease_may_wait());
-	lease_state_check_loaded();
+	lease_area_attach();
 	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(forget_table, (Datum) 0);

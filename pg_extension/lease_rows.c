@@ -417,18 +417,13 @@ seek_owner(LeaseCall *call, lease_bytes owner)
 void
 lease_rows_seek_guarded(LeaseCall *call, Buffer bucket, LeaseQueue *queue)
 {
-	dlist_iter	iter;
-
 	lease_rows_start(call, bucket);
 	if (call->apart || !lease_trie_has_chain(bucket, call->hash))
 		return;
 	seek_owner(call, call->request.owner);
 	if (queue != NULL)
-		dlist_foreach(iter, &queue->guards)
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
 		{
-			const LeaseGuard *guard = dlist_container(LeaseGuard, link,
-													  iter.cur);
-
 			seek_owner(call, (lease_bytes) {
 				guard->owner, guard->owner_length
 			});
@@ -501,13 +496,9 @@ lease_rows_gather(LeaseCall *call, Buffer bucket)
 void
 lease_rows_gather_guards(LeaseCall *call, LeaseQueue *queue)
 {
-	dlist_iter	iter;
-
 	if (queue != NULL)
-		dlist_foreach(iter, &queue->guards)
-		{
-			gather_guard(call, dlist_container(LeaseGuard, link, iter.cur));
-		}
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
+			gather_guard(call, guard);
 }
 
 /* Remember a lease that is about to be removed because it is over. */

@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lease_all.h"
+#include "lease_area.h"
 #include "lease_bond.h"
 #include "lease_many.h"
 #include "lease_privilege.h"
@@ -196,7 +197,7 @@ get_wait(FunctionCallInfo fcinfo, int argument)
 static void
 check_may_change(const char *function)
 {
-	lease_state_check_loaded();
+	lease_area_attach();
 	PreventCommandDuringRecovery(function);
 	PreventCommandIfParallelMode(function);
 }

@@ -12,21 +12,23 @@
  * memory; it is made anew from the metapage.
  *
  * The lock delay is here too, because all must use the same value: each process
- * reads changed settings at its own time, a waiter only after its call.  The
- * postmaster reads them before it tells the others, so it publishes the value.
+ * reads changed settings at its own time, a waiter only after its call.  So each that
+ * has read them tells all others, and the value that was read last counts.  The worker
+ * reads them at once.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "catalog/pg_database.h"
+#include "lease_area.h"
+#include "lease_clock.h"
 #include "lease_order.h"
 #include "lease_queue.h"
 #include "lease_state.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/shmem.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -34,19 +36,25 @@
 
 typedef struct StateShared
 {
-	LWLock	   *lock;			/* protects what follows, and see
+	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
-	Latch	   *launcher_latch; /* NULL: not running */
+	Latch	   *volatile launcher_latch;	/* NULL: not running */
+	int64		launcher_asked_us;	/* boot clock: when it was last asked for */
+	bool		no_place;		/* for a worker, as the log was told */
 	int			nwanted;
 	Oid			wanted[WANTED_MAX]; /* databases that asked for a worker */
 	bool		rescan;			/* ...and there was no place left for it */
 
-	pg_atomic_uint32 lock_delay;	/* milliseconds; the postmaster writes */
+	/*
+	 * In milliseconds, as read from the server's files by the process that read them
+	 * last, at lock_delay_read.  Changed under the lock, read without.
+	 */
+	pg_atomic_uint32 lock_delay;
+	TimestampTz lock_delay_read;
 
 	LeaseDatabase databases[FLEXIBLE_ARRAY_MEMBER];
 } StateShared;
 
-int			lease_max_databases = 64;
 int			lease_lock_delay = 0;
 
 static StateShared *state_shared = NULL;
@@ -55,27 +63,22 @@ static StateShared *state_shared = NULL;
 static LeaseDatabase *my_database = NULL;
 
 Size
-lease_state_shmem_size(void)
+lease_state_size(void)
 {
 	return add_size(offsetof(StateShared, databases),
-					mul_size(lease_max_databases, sizeof(LeaseDatabase)));
+					mul_size(lease_area_sizes->databases, sizeof(LeaseDatabase)));
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_state_shmem_init(void)
+lease_state_attach(char *start, bool make)
 {
-	bool		found;
-	LWLockPadded *locks = GetNamedLWLockTranche("dlock");
-
-	state_shared = ShmemInitStruct("dlock databases",
-								   lease_state_shmem_size(), &found);
-	if (found)
+	state_shared = (StateShared *) start;
+	if (!make)
 		return;
-	memset(state_shared, 0, lease_state_shmem_size());
-	state_shared->lock = &locks[1].lock;
-	pg_atomic_init_u32(&state_shared->lock_delay, (uint32) lease_lock_delay);
-	for (int i = 0; i < lease_max_databases; i++)
+	lease_area_init_lock(&state_shared->lock);
+	pg_atomic_init_u32(&state_shared->lock_delay, 0);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 
@@ -94,23 +97,18 @@ lease_state_shmem_init(void)
 	}
 }
 
-/* Check that the library was preloaded, so that there is shared memory. */
+/* This process has read the server's settings: tell all others the lock delay. */
 void
-lease_state_check_loaded(void)
+lease_state_tell_lock_delay(void)
 {
-	if (state_shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("dlock must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add dlock to \"shared_preload_libraries\" and restart the server.")));
-}
-
-/* Called in each process when dlock.lock_delay is set there. */
-void
-lease_state_assign_lock_delay(int milliseconds, void *extra)
-{
-	if (!IsUnderPostmaster && state_shared != NULL)
-		pg_atomic_write_u32(&state_shared->lock_delay, (uint32) milliseconds);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	if (PgReloadTime >= state_shared->lock_delay_read)
+	{
+		state_shared->lock_delay_read = PgReloadTime;
+		pg_atomic_write_u32(&state_shared->lock_delay,
+							(uint32) lease_lock_delay);
+	}
+	LWLockRelease(&state_shared->lock);
 }
 
 /* The lock delay in microseconds, for everybody from the same moment on. */
@@ -124,7 +122,7 @@ lease_lock_delay_us(void)
 static LeaseDatabase *
 search(Oid database)
 {
-	for (int i = 0; i < lease_max_databases; i++)
+	for (int i = 0; i < lease_area_sizes->databases; i++)
 		if (state_shared->databases[i].database == database)
 			return &state_shared->databases[i];
 	return NULL;
@@ -181,11 +179,11 @@ forget_dropped(void)
 		{
 			LeaseDatabase *db;
 
-			LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+			LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 			db = search(database);
 			if (db != NULL && db->dropped && db->worker_pid == 0)
 				free_entry(db);
-			LWLockRelease(state_shared->lock);
+			LWLockRelease(&state_shared->lock);
 		}
 	}
 	list_free(databases);
@@ -207,9 +205,9 @@ lease_state_find(void)
 {
 	if (is_mine(my_database))
 		return my_database;
-	LWLockAcquire(state_shared->lock, LW_SHARED);
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
 	my_database = search(MyDatabaseId);
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 	return is_mine(my_database) ? my_database : NULL;
 }
 
@@ -229,13 +227,13 @@ lease_state_database(void)
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("too many databases use dlock"),
 					 errhint("Increase \"dlock.max_databases\" and restart the server.")));
-		LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 		my_database = search(MyDatabaseId);
 		if (my_database == NULL)
 			my_database = allocate(MyDatabaseId);
 		else
 			my_database->dropped = false;
-		LWLockRelease(state_shared->lock);
+		LWLockRelease(&state_shared->lock);
 	}
 	return my_database;
 }
@@ -250,14 +248,14 @@ lease_state_drop(void)
 {
 	LeaseDatabase *db;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	db = search(MyDatabaseId);
 	if (db != NULL)
 	{
 		db->dropped = true;
 		db->worker_wanted = db->worker_requested = false;
 	}
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 }
 
 /* Free the entry of a database that is gone, and its summaries. */
@@ -266,11 +264,11 @@ lease_state_forget(Oid database)
 {
 	LeaseDatabase *db;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	db = search(database);
 	if (db != NULL)
 		free_entry(db);
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 }
 
 /* The databases that have an entry, as a list of OIDs. */
@@ -278,13 +276,13 @@ List *
 lease_state_databases(void)
 {
 	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_max_databases * sizeof(Oid));
+	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
 
-	LWLockAcquire(state_shared->lock, LW_SHARED);
-	for (int i = 0; i < lease_max_databases; i++)
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
 		oids[i] = state_shared->databases[i].database;
-	LWLockRelease(state_shared->lock);
-	for (int i = 0; i < lease_max_databases; i++)
+	LWLockRelease(&state_shared->lock);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
 		if (OidIsValid(oids[i]))
 			result = lappend_oid(result, oids[i]);
 	pfree(oids);
@@ -326,7 +324,7 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 {
 	bool		entered;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	entered = db->worker_pid == 0;
 	if (entered)
 	{
@@ -335,7 +333,7 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 		db->worker_wanted = true;
 		db->worker_requested = false;
 	}
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 	return entered;
 }
 
@@ -343,23 +341,73 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 void
 lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 {
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	if (db->worker_pid == MyProcPid)
 	{
 		db->worker_pid = 0;
 		db->worker_latch = NULL;
 		db->worker_wanted = wanted && !db->dropped;
 	}
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 }
 
-/* Become the launcher, or with NULL stop being it. */
-void
+/* Become the launcher; false if there is one. */
+bool
 lease_state_enter_launcher(Latch *latch)
 {
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
-	state_shared->launcher_latch = latch;
-	LWLockRelease(state_shared->lock);
+	bool		entered;
+
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	entered = state_shared->launcher_latch == NULL;
+	if (entered)
+		state_shared->launcher_latch = latch;
+	LWLockRelease(&state_shared->lock);
+	return entered;
+}
+
+/* Stop being the launcher. */
+void
+lease_state_leave_launcher(void)
+{
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	state_shared->launcher_latch = NULL;
+	LWLockRelease(&state_shared->lock);
+}
+
+/*
+ * Say whether the caller is to start a launcher: there is none, and nobody has
+ * been told the same a short time ago.
+ */
+bool
+lease_state_lacks_launcher(void)
+{
+	int64		now_us;
+	bool		lacks;
+
+	if (state_shared->launcher_latch != NULL)
+		return false;
+	now_us = lease_clock_boot();
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	lacks = state_shared->launcher_latch == NULL &&
+		(state_shared->launcher_asked_us == 0 ||
+		 lease_clock_is_past(state_shared->launcher_asked_us, LEASE_RETRY_INTERVAL));
+	if (lacks)
+		state_shared->launcher_asked_us = now_us;
+	LWLockRelease(&state_shared->lock);
+	return lacks;
+}
+
+/* Note whether workers lack a place.  True if the log should be told. */
+bool
+lease_state_note_no_place(bool no_place)
+{
+	bool		tell;
+
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	tell = no_place && !state_shared->no_place;
+	state_shared->no_place = no_place;
+	LWLockRelease(&state_shared->lock);
+	return tell;
 }
 
 /* Ask the launcher for a worker; never fails. */
@@ -368,7 +416,7 @@ lease_state_want_worker(Oid database)
 {
 	LeaseDatabase *db;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	db = search(database);
 	if (db != NULL)
 	{
@@ -383,20 +431,22 @@ lease_state_want_worker(Oid database)
 		state_shared->rescan = true;
 	if (state_shared->launcher_latch && (db == NULL || db->worker_pid == 0))
 		SetLatch(state_shared->launcher_latch);
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 }
 
-/* Let a database's worker, if there is one, look around at once. */
+/* Let a database's worker, if there is one, look around at once.  Also without an area. */
 void
 lease_state_wake_worker(Oid database)
 {
 	LeaseDatabase *db;
 
-	LWLockAcquire(state_shared->lock, LW_SHARED);
+	if (state_shared == NULL)
+		return;
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
 	db = search(database);
 	if (db != NULL && db->worker_latch != NULL)
 		SetLatch(db->worker_latch);
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 }
 
 /* The worker of a database, or 0. */
@@ -406,10 +456,10 @@ lease_state_worker_pid(Oid database)
 	LeaseDatabase *db;
 	int			pid;
 
-	LWLockAcquire(state_shared->lock, LW_SHARED);
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
 	db = search(database);
 	pid = db != NULL ? db->worker_pid : 0;
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 	return pid;
 }
 
@@ -418,11 +468,11 @@ static List *
 list_wanted(bool requested)
 {
 	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_max_databases * sizeof(Oid));
+	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
 	int			noids = 0;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < lease_max_databases; i++)
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 
@@ -432,7 +482,7 @@ list_wanted(bool requested)
 		oids[noids++] = db->database;
 		db->worker_requested = false;
 	}
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 	for (int i = 0; i < noids; i++)
 		result = lappend_oid(result, oids[i]);
 	pfree(oids);
@@ -451,13 +501,13 @@ lease_state_requested_workers(bool *rescan)
 	Oid			wanted[WANTED_MAX];
 	int			nwanted;
 
-	LWLockAcquire(state_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	nwanted = state_shared->nwanted;
 	memcpy(wanted, state_shared->wanted, sizeof(wanted));
 	state_shared->nwanted = 0;
 	*rescan = state_shared->rescan;
 	state_shared->rescan = false;
-	LWLockRelease(state_shared->lock);
+	LWLockRelease(&state_shared->lock);
 
 	for (int i = 0; i < nwanted; i++)
 		result = list_append_unique_oid(result, wanted[i]);

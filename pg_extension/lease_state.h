@@ -17,6 +17,9 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+/* How long to wait before a launcher or worker is started again, milliseconds. */
+#define LEASE_RETRY_INTERVAL	5000
+
 /* The counters of dlock.stats, in the order of its columns. */
 typedef enum LeaseCounter
 {
@@ -90,19 +93,17 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 
-extern int	lease_max_databases;	/* dlock.max_databases */
 extern int	lease_lock_delay;	/* dlock.lock_delay in milliseconds, as this
 								 * process knows it: see lease_lock_delay_us() */
 
 /* lease_state.c */
-extern Size lease_state_shmem_size(void);
-extern void lease_state_shmem_init(void);
-extern void lease_state_check_loaded(void);
+extern Size lease_state_size(void);
+extern void lease_state_attach(char *start, bool make);
 extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
 extern void lease_state_forget(Oid database);
 extern void lease_state_drop(void);
-extern void lease_state_assign_lock_delay(int milliseconds, void *extra);
+extern void lease_state_tell_lock_delay(void);
 extern int64 lease_lock_delay_us(void);
 extern void lease_state_stats_reset(LeaseDatabase *db);
 extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
@@ -110,7 +111,10 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 /* workers */
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
-extern void lease_state_enter_launcher(Latch *latch);
+extern bool lease_state_enter_launcher(Latch *latch);
+extern void lease_state_leave_launcher(void);
+extern bool lease_state_lacks_launcher(void);
+extern bool lease_state_note_no_place(bool no_place);
 extern void lease_state_want_worker(Oid database);
 extern void lease_state_wake_worker(Oid database);
 extern List *lease_state_requested_workers(bool *rescan);

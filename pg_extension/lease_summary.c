@@ -19,7 +19,7 @@
  * chunks of its table are.  A chunk is taken back when its table's file is no
  * longer in use; its key is checked with each use, under the lock below.
  *
- * Memory.  The main shared memory has room for a few chunks, enough for most
+ * Memory.  The area of shared memory has room for a few chunks, enough for most
  * servers, and for the heads of all chunks there may ever be.  More room is
  * dynamic shared memory, so that it follows the tables and not the settings:
  * segments, each twice as large as the one before, which stay until the server
@@ -49,13 +49,13 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "lease_area.h"
 #include "lease_summary.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "port/pg_bitutils.h"
 #include "storage/dsm.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -67,7 +67,7 @@
 #define DEFAULT_PAGES	(1 << 25)
 
 /*
- * Chunks of the first segment, which is in the main shared memory, and the most
+ * Chunks of the first segment, which is in the area of shared memory, and the most
  * segments there can be.
  */
 #define BASE_CHUNKS		16
@@ -112,7 +112,7 @@ typedef struct Chunk
 
 typedef struct SummaryShared
 {
-	LWLock	   *lock;			/* protects the ownership of chunks */
+	LWLock		lock;			/* protects the ownership of chunks */
 	int			max_chunks;
 	int			first_free;		/* a list of chunks; CHUNK_NONE ends it */
 	pg_atomic_uint32 nfree;		/* its length */
@@ -120,11 +120,8 @@ typedef struct SummaryShared
 	pg_atomic_uint32 nsegments; /* all below this exist, for good */
 	pg_atomic_uint32 growing;	/* a process is adding one */
 	dsm_handle	segments[MAX_SEGMENTS]; /* but the first */
-	Chunk	   *chunks;
-	Slot	   *base;			/* the first segment's */
+	Chunk		chunks[FLEXIBLE_ARRAY_MEMBER];
 } SummaryShared;
-
-int			lease_summary_pages = -1;
 
 static SummaryShared *summary_shared = NULL;
 
@@ -154,8 +151,8 @@ static struct
 static int
 chunk_count(void)
 {
-	int			pages = lease_summary_pages < 0 ?
-		Min(NBuffers, DEFAULT_PAGES) : lease_summary_pages;
+	int			pages = lease_area_sizes->tracked_pages < 0 ?
+		Min(NBuffers, DEFAULT_PAGES) : lease_area_sizes->tracked_pages;
 
 	return Max(MIN_CHUNKS, pages / CHUNK_BLOCKS);
 }
@@ -184,13 +181,18 @@ segment_of(int index)
 	return (uint32) pg_leftmost_one_pos32((uint32) (index / BASE_CHUNKS + 1));
 }
 
-Size
-lease_summary_shmem_size(void)
+/* Where the first segment's slots are. */
+static Size
+base_start(void)
 {
-	Size		size = MAXALIGN(sizeof(SummaryShared));
+	return MAXALIGN(add_size(offsetof(SummaryShared, chunks),
+							 mul_size(chunk_count(), sizeof(Chunk))));
+}
 
-	size = add_size(size, MAXALIGN(mul_size(chunk_count(), sizeof(Chunk))));
-	return add_size(size, BASE_CHUNKS * CHUNK_BLOCKS * sizeof(Slot));
+Size
+lease_summary_size(void)
+{
+	return add_size(base_start(), BASE_CHUNKS * CHUNK_BLOCKS * sizeof(Slot));
 }
 
 /* Make the slots of a segment. */
@@ -225,30 +227,22 @@ add_segment(uint32 segment)
 	pg_atomic_write_u32(&summary_shared->nsegments, segment + 1);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_summary_shmem_init(void)
+lease_summary_attach(char *start, bool make)
 {
-	bool		found;
-	char	   *base;
-
-	base = ShmemInitStruct("dlock summaries", lease_summary_shmem_size(),
-						   &found);
-	summary_shared = (SummaryShared *) base;
-	if (!found)
+	summary_shared = (SummaryShared *) start;
+	mapped_segments[0] = (Slot *) (start + base_start());
+	nmapped = 1;
+	if (make)
 	{
-		memset(summary_shared, 0, sizeof(SummaryShared));
-		summary_shared->lock = &GetNamedLWLockTranche("dlock")[0].lock;
+		lease_area_init_lock(&summary_shared->lock);
 		summary_shared->max_chunks = chunk_count();
 		summary_shared->first_free = CHUNK_NONE;
 		pg_atomic_init_u32(&summary_shared->nfree, 0);
 		pg_atomic_init_u32(&summary_shared->freed, 0);
 		pg_atomic_init_u32(&summary_shared->nsegments, 0);
 		pg_atomic_init_u32(&summary_shared->growing, 0);
-		base += MAXALIGN(sizeof(SummaryShared));
-		summary_shared->chunks = (Chunk *) base;
-		base += MAXALIGN(summary_shared->max_chunks * sizeof(Chunk));
-		summary_shared->base = (Slot *) base;
 		for (int i = 0; i < summary_shared->max_chunks; i++)
 		{
 			Chunk	   *chunk = &summary_shared->chunks[i];
@@ -259,14 +253,9 @@ lease_summary_shmem_init(void)
 			pg_atomic_init_u32(&chunk->forget_wanted, 0);
 			pg_atomic_init_u32(&chunk->forget_done, 0);
 		}
-		init_slots(0, summary_shared->base);
+		init_slots(0, mapped_segments[0]);
 		add_segment(0);
 	}
-
-	/* the postmaster may do this again, after a crash */
-	memset(mapped_segments, 0, sizeof(mapped_segments));
-	mapped_segments[0] = summary_shared->base;
-	nmapped = 1;
 }
 
 /*
@@ -353,10 +342,10 @@ grow(void)
 		dsm_pin_segment(created);
 		mapped_segments[nmapped++] = dsm_segment_address(created);
 		init_slots(segment, mapped_segments[segment]);
-		LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
+		LWLockAcquire(&summary_shared->lock, LW_EXCLUSIVE);
 		summary_shared->segments[segment] = dsm_segment_handle(created);
 		add_segment(segment);
-		LWLockRelease(summary_shared->lock);
+		LWLockRelease(&summary_shared->lock);
 	}
 	pg_atomic_write_u32(&summary_shared->growing, 0);
 }
@@ -409,9 +398,9 @@ lease_summary_begin_database(LeaseSummaries *summaries)
 void
 lease_summary_forget(LeaseSummaries *summaries)
 {
-	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&summary_shared->lock, LW_EXCLUSIVE);
 	take_back(summaries);
-	LWLockRelease(summary_shared->lock);
+	LWLockRelease(&summary_shared->lock);
 }
 
 /* Make room to remember chunk "number" of a table; false: no memory. */
@@ -519,17 +508,17 @@ search_or_allocate(LeaseSummaries *summaries, RelFileNumber file,
 {
 	int			index;
 
-	LWLockAcquire(summary_shared->lock, LW_SHARED);
+	LWLockAcquire(&summary_shared->lock, LW_SHARED);
 	index = search_chunk(summaries, file, number);
-	LWLockRelease(summary_shared->lock);
+	LWLockRelease(&summary_shared->lock);
 	if (index != CHUNK_NONE)
 		return index;
 
-	LWLockAcquire(summary_shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&summary_shared->lock, LW_EXCLUSIVE);
 	index = search_chunk(summaries, file, number);
 	if (index == CHUNK_NONE)
 		index = allocate_chunk(summaries, file, number);
-	LWLockRelease(summary_shared->lock);
+	LWLockRelease(&summary_shared->lock);
 	return index;
 }
 
@@ -891,7 +880,7 @@ lease_summary_is_due(LeaseSummaries *summaries, int64 now_us, bool *held)
 	bool		due = pg_atomic_read_u32(&summaries->untracked) != 0;
 
 	*held = due;
-	LWLockAcquire(summary_shared->lock, LW_SHARED);
+	LWLockAcquire(&summary_shared->lock, LW_SHARED);
 	for (int i = summaries->first_chunk; i != CHUNK_NONE;
 		 i = summary_shared->chunks[i].next)
 	{
@@ -901,6 +890,6 @@ lease_summary_is_due(LeaseSummaries *summaries, int64 now_us, bool *held)
 		due |= deadline_us <= now_us;
 		*held |= deadline_us != PG_INT64_MAX;
 	}
-	LWLockRelease(summary_shared->lock);
+	LWLockRelease(&summary_shared->lock);
 	return due;
 }

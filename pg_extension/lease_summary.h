@@ -12,8 +12,6 @@
 #include "port/atomics.h"
 #include "storage/block.h"
 
-extern int	lease_summary_pages;	/* dlock.tracked_pages */
-
 typedef enum LeaseSummaryNote
 {
 	LEASE_SUMMARY_NOTED,
@@ -41,8 +39,8 @@ typedef struct LeaseSummaries
 } LeaseSummaries;
 
 /* lease_summary.c */
-extern Size lease_summary_shmem_size(void);
-extern void lease_summary_shmem_init(void);
+extern Size lease_summary_size(void);
+extern void lease_summary_attach(char *start, bool make);
 extern void lease_summary_map(void);
 extern void lease_summary_begin_database(LeaseSummaries *summaries);
 extern void lease_summary_begin(LeaseSummary *summary);

@@ -19,18 +19,18 @@
  */
 #include "postgres.h"
 
+#include "lease_area.h"
 #include "lease_page.h"
 #include "lease_state.h"
 #include "lease_unclaimed.h"
 #include "miscadmin.h"
-#include "storage/shmem.h"
 #include "utils/memutils.h"
 
 #define HANDED_OVER_MAX	128
 
 typedef struct UnclaimedShared
 {
-	LWLock	   *lock;			/* protects holds; taken after all others */
+	LWLock		lock;			/* protects holds; taken after all others */
 	volatile int nholds;		/* read without the lock to see whether any are */
 	LeaseUnclaimedHold holds[HANDED_OVER_MAX];
 } UnclaimedShared;
@@ -43,23 +43,18 @@ static int	nholds = 0;
 static int	max_holds = 0;
 
 Size
-lease_unclaimed_shmem_size(void)
+lease_unclaimed_size(void)
 {
 	return sizeof(UnclaimedShared);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_unclaimed_shmem_init(LWLock *lock)
+lease_unclaimed_attach(char *start, bool make)
 {
-	bool		found;
-
-	shared = ShmemInitStruct("dlock unclaimed holds", sizeof(UnclaimedShared),
-							 &found);
-	if (found)
-		return;
-	shared->lock = lock;
-	shared->nholds = 0;
+	shared = (UnclaimedShared *) start;
+	if (make)
+		lease_area_init_lock(&shared->lock);
 }
 
 /* Make room to note so many holds. */
@@ -151,7 +146,7 @@ lease_unclaimed_hand_over(void)
 
 	if (nholds == 0)
 		return;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (; nholds > 0; nholds--)
 	{
 		if (shared->nholds < HANDED_OVER_MAX)
@@ -159,7 +154,7 @@ lease_unclaimed_hand_over(void)
 		else
 			left++;
 	}
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 	if (left > 0)
 		ereport(LOG,
 				(errmsg("could not give back %d leases, which stay until their deadlines",
@@ -181,7 +176,7 @@ take(LeaseUnclaimedHold *hold, bool keep)
 
 	if (shared->nholds == 0)
 		return false;
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shared->nholds && !found; i++)
 	{
 		if (shared->holds[i].database != MyDatabaseId)
@@ -191,7 +186,7 @@ take(LeaseUnclaimedHold *hold, bool keep)
 		if (!keep)
 			shared->holds[i] = shared->holds[--shared->nholds];
 	}
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 	return found;
 }
 
@@ -199,11 +194,11 @@ take(LeaseUnclaimedHold *hold, bool keep)
 void
 lease_unclaimed_forget(Oid database)
 {
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
 	for (int i = shared->nholds - 1; i >= 0; i--)
 		if (shared->holds[i].database == database)
 			shared->holds[i] = shared->holds[--shared->nholds];
-	LWLockRelease(shared->lock);
+	LWLockRelease(&shared->lock);
 }
 
 /* Say whether something was handed over to this database's worker. */

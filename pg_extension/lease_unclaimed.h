@@ -9,7 +9,6 @@
 
 #include "compat.h"
 #include "lease.h"
-#include "storage/lwlock.h"
 
 /* What one acquire has taken. */
 typedef struct LeaseUnclaimedHold
@@ -26,8 +25,8 @@ typedef struct LeaseUnclaimedHold
 } LeaseUnclaimedHold;
 
 /* lease_unclaimed.c */
-extern Size lease_unclaimed_shmem_size(void);
-extern void lease_unclaimed_shmem_init(LWLock *lock);
+extern Size lease_unclaimed_size(void);
+extern void lease_unclaimed_attach(char *start, bool make);
 extern void lease_unclaimed_reserve(int count);
 extern void lease_unclaimed_add(lease_bytes name, Oid role,
 								const lease_request *request, uint64 token,

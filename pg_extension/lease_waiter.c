@@ -81,7 +81,7 @@ lease_waiter_add(const LeaseCall *call, LeaseWaitRole role_in_queue)
 	waiter->role_in_queue = role_in_queue;
 	waiter->places = 1;
 	waiter->latch = MyLatch;
-	waiter->woken = &call->db->woken;
+	waiter->woken = lease_area_place(&call->db->woken);
 	waiter->since = GetCurrentTimestamp();
 	waiter->pid = MyProcPid;
 	waiter->acts_for = InvalidOid;
@@ -146,7 +146,7 @@ lease_waiter_leave_name(uint32 hash, lease_bytes name)
 {
 	for (int i = 0; i < nmy_waiters; i++)
 	{
-		LeaseQueue *queue = my_waiters[i]->queue;	/* ours to leave */
+		LeaseQueue *queue = lease_queue_of(my_waiters[i]);	/* ours to leave */
 		LeaseAnswer answer;
 		XLogRecPtr	lsn;
 

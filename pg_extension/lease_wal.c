@@ -43,7 +43,6 @@
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/latch.h"
-#include "storage/shmem.h"
 #include "utils/wait_event.h"
 
 /* Ranges closer than this are logged as one: a header costs as much. */
@@ -260,19 +259,17 @@ lease_change_finish(LeaseChange *change)
  */
 
 Size
-lease_wal_shmem_size(void)
+lease_wal_size(void)
 {
 	return sizeof(WalShared);
 }
 
-/* Set up the shared memory; called under AddinShmemInitLock. */
+/* Called by lease_area.c. */
 void
-lease_wal_shmem_init(void)
+lease_wal_attach(char *start, bool make)
 {
-	bool		found;
-
-	wal_shared = ShmemInitStruct("dlock WAL", sizeof(WalShared), &found);
-	if (found)
+	wal_shared = (WalShared *) start;
+	if (!make)
 		return;
 	pg_atomic_init_u64(&wal_shared->wanted, 0);
 	pg_atomic_init_u64(&wal_shared->flushed, 0);

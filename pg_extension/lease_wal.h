@@ -67,8 +67,8 @@ extern void lease_change_note_whole(LeaseChange *change, Page page);
 extern XLogRecPtr lease_change_finish(LeaseChange *change);
 
 /* durability */
-extern Size lease_wal_shmem_size(void);
-extern void lease_wal_shmem_init(void);
+extern Size lease_wal_size(void);
+extern void lease_wal_attach(char *start, bool make);
 extern void lease_wal_flush(XLogRecPtr lsn);
 extern void lease_wal_flush_later(XLogRecPtr lsn);
 extern void lease_wal_become_flusher(void);

@@ -1,14 +1,10 @@
 /*
  * lease_worker.c
- *	  Reap dead leases: one launcher, and one worker for each database.
+ *	  Reap dead leases: a worker in each database that has the extension.
  *
  * Leases end at their deadlines whether or not anybody reaps; the workers
- * remove the rows, count them and tell the log that a holder died.
- *
- * The launcher is started with the server, after recovery or promotion.  It
- * starts a worker in every database to see whether the extension is there, and
- * later in those that ask for one: a first call, or CREATE EXTENSION.  While it
- * has nothing else to do, it flushes WAL for others (lease_wal.c).
+ * remove the rows, count them and tell the log that a holder died.  The
+ * launcher starts them.
  *
  * A worker must not be in the way of DROP DATABASE and its like, which give
  * other sessions five seconds to leave.  It holds no locks while idle, and
@@ -21,15 +17,13 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "lease_activate.h"
 #include "lease_am.h"
+#include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_event.h"
 #include "lease_protect.h"
@@ -37,7 +31,6 @@
 #include "lease_state.h"
 #include "lease_trie.h"
 #include "lease_unclaimed.h"
-#include "lease_wal.h"
 #include "lease_walk.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
@@ -51,8 +44,6 @@
 #include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
 /* How often a worker checks whether it is in somebody's way, milliseconds. */
 #define GIVE_WAY_INTERVAL	500
@@ -60,16 +51,11 @@
 /* How often a worker checks whether the extension still exists. */
 #define CHECK_INTERVAL		10000
 
-/* How long the launcher waits before it tries a database again. */
-#define RETRY_INTERVAL		5000
-
 /* How long DROP DATABASE waits for a worker to leave; others get as much. */
 #define LEAVE_TIMEOUT		5000
 
 /* Pages that are reaped in one transaction. */
 #define REAP_BATCH			1000
-
-#define WORKER_TYPE			"dlock worker"
 
 int			lease_reap_interval = 1000;
 
@@ -83,297 +69,20 @@ static bool worker_wanted_again = true;
  */
 static int64 worked_delay_us = 0;
 
-/* Say whether so many milliseconds have passed, whatever the wall clock does. */
-static bool
-is_past(int64 start_us, int milliseconds)
-{
-	return lease_clock_boot() - start_us >= (int64) milliseconds * 1000;
-}
-
-/* ----------------------------------------------------------------
- * The launcher
- * ----------------------------------------------------------------
- */
-
-/* Register the launcher; called while the library is preloaded. */
-void
-lease_worker_register_launcher(void)
-{
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = RETRY_INTERVAL / 1000,
-		.bgw_name = "dlock launcher",
-		.bgw_type = "dlock launcher",
-		.bgw_library_name = "dlock",
-		.bgw_function_name = "dlock_launcher_main",
-	};
-
-	RegisterBackgroundWorker(&worker);
-}
-
-/* Start a worker in a database; false when there is no place for it. */
-static bool
-start_worker(Oid database, BackgroundWorkerHandle **handle)
-{
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_type = WORKER_TYPE,
-		.bgw_library_name = "dlock",
-		.bgw_function_name = "dlock_worker_main",
-		.bgw_main_arg = ObjectIdGetDatum(database),
-		.bgw_notify_pid = MyProcPid,
-	};
-
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
-			 database);
-	return RegisterDynamicBackgroundWorker(&worker, handle);
-}
-
-/* Wait until a worker has settled in its database or is gone. */
-static void
-wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
-{
-	int64		start_us = lease_clock_boot();
-	pid_t		pid;
-
-	while (!is_past(start_us, RETRY_INTERVAL))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (lease_state_worker_pid(database) != 0 ||
-			GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED)
-			return;
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 100, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-	}
-}
-
 /*
  * The settings of a server must not make us wait for other transactions, as a
  * serializable, read only, deferrable one does for its snapshot, nor for a
  * standby, as the commit of one that notifies does.  Nor must a limit that is
  * meant for users' transactions end us in the middle of our work.
  */
-static void
-use_own_settings(void)
+void
+lease_worker_use_own_settings(void)
 {
 	compat_unlimited_transactions();
 	SetConfigOption("default_transaction_isolation", "read committed",
 					PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
-
-/* All databases, and those that allow connections, as OIDs. */
-static void
-list_databases(List **all, List **connectable)
-{
-	MemoryContext memory = CurrentMemoryContext;
-	Relation	rel;
-	TableScanDesc scan;
-	HeapTuple	tuple;
-
-	StartTransactionCommand();
-	(void) GetTransactionSnapshot();
-	rel = table_open(DatabaseRelationId, AccessShareLock);
-	scan = table_beginscan_catalog(rel, 0, NULL);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
-		MemoryContext old = MemoryContextSwitchTo(memory);
-
-		*all = lappend_oid(*all, form->oid);
-		if (form->datallowconn && form->datconnlimit != DATCONNLIMIT_INVALID_DB)
-			*connectable = lappend_oid(*connectable, form->oid);
-		MemoryContextSwitchTo(old);
-	}
-	table_endscan(scan);
-	table_close(rel, AccessShareLock);
-	CommitTransactionCommand();
-}
-
-/* A worker that the launcher has started; in TopMemoryContext. */
-typedef struct StartedWorker
-{
-	Oid			database;
-	BackgroundWorkerHandle *handle;
-} StartedWorker;
-
-static List *started_workers = NIL;
-
-/* Say whether a worker is in a database or on its way there. */
-static bool
-has_worker(Oid database)
-{
-	ListCell   *cell;
-
-	if (lease_state_worker_pid(database) != 0)
-		return true;
-	foreach(cell, started_workers)
-	{
-		StartedWorker *started = lfirst(cell);
-		pid_t		pid;
-
-		if (started->database == database &&
-			GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			return true;
-	}
-	return false;
-}
-
-/* Forget the workers that have ended. */
-static void
-forget_ended_workers(void)
-{
-	ListCell   *cell;
-
-	foreach(cell, started_workers)
-	{
-		StartedWorker *started = lfirst(cell);
-		pid_t		pid;
-
-		if (GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			continue;
-		started_workers = foreach_delete_current(started_workers, cell);
-		pfree(started->handle);
-		pfree(started);
-	}
-}
-
-/*
- * Start workers where they are wanted, one after another, so that a look into
- * many databases takes one place among the background workers.  "everywhere":
- * look into all databases.  "again": also restart workers that died, which must
- * not be right after they did.  Returns whether there were places for all.
- */
-static bool
-start_wanted(bool everywhere, bool again)
-{
-	static bool warned = false;
-	bool		rescan;
-	bool		complete = true;
-	List	   *wanted = lease_state_requested_workers(&rescan);
-	List	   *known;
-	List	   *all = NIL;
-	List	   *connectable = NIL;
-	ListCell   *cell;
-
-	if (again)
-		wanted = list_concat_unique_oid(wanted, lease_state_wanted_workers());
-	forget_ended_workers();
-	if (wanted == NIL && !everywhere && !rescan)
-		return true;
-
-	/*
-	 * In this order: a database that is known now and does not exist then is
-	 * gone.
-	 */
-	known = lease_state_databases();
-	list_databases(&all, &connectable);
-	foreach(cell, list_difference_oid(known, all))
-		lease_state_forget(lfirst_oid(cell));
-
-	foreach(cell, connectable)
-	{
-		Oid			database = lfirst_oid(cell);
-		StartedWorker *started;
-		MemoryContext old;
-
-		if (!everywhere && !rescan && !list_member_oid(wanted, database))
-			continue;
-		if (has_worker(database))
-			continue;
-
-		old = MemoryContextSwitchTo(TopMemoryContext);
-		started = palloc(sizeof(StartedWorker));
-		started->database = database;
-		if (start_worker(database, &started->handle))
-			started_workers = lappend(started_workers, started);
-		else
-		{
-			pfree(started);
-			started = NULL;
-		}
-		MemoryContextSwitchTo(old);
-		if (started != NULL)
-		{
-			wait_for_worker(database, started->handle);
-			continue;
-		}
-
-		complete = false;
-		if (!warned)
-			ereport(WARNING,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("could not start a dlock worker"),
-					 errdetail("Leases still end at their deadlines, but their rows are not removed."),
-					 errhint("Increase \"max_worker_processes\".")));
-		warned = true;
-		break;
-	}
-	if (complete)
-		warned = false;
-	return complete;
-}
-
-static void
-leave_launcher(int code, Datum arg)
-{
-	lease_state_enter_launcher(NULL);
-}
-
-/* The launcher's entry point. */
-void
-dlock_launcher_main(Datum arg)
-{
-	bool		complete = false;
-	int64		last_us = 0;
-
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	use_own_settings();
-	before_shmem_exit(leave_launcher, (Datum) 0);
-	lease_state_enter_launcher(MyLatch);
-	lease_wal_become_flusher();
-
-	for (;;)
-	{
-		MemoryContext memory = AllocSetContextCreate(TopMemoryContext,
-													 "dlock launcher",
-													 ALLOCSET_DEFAULT_SIZES);
-		MemoryContext old = MemoryContextSwitchTo(memory);
-		bool		again = is_past(last_us, RETRY_INTERVAL);
-
-		if (again)
-			last_us = lease_clock_boot();
-		if (!start_wanted(again && !complete, again))
-			complete = false;
-		else if (again)
-			complete = true;
-		MemoryContextSwitchTo(old);
-		MemoryContextDelete(memory);
-
-		lease_wal_flusher_wait(RETRY_INTERVAL);
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
-	}
-}
-
-/* ----------------------------------------------------------------
- * The worker of one database
- * ----------------------------------------------------------------
- */
 
 /*
  * Say whether a worker is connected to a database, also one that is still starting.
@@ -392,7 +101,7 @@ is_connected(Oid database)
 			continue;
 		type = GetBackgroundWorkerTypeByPid(pid);
 		/* the second: a process that has ended may have left its pid here */
-		if (type != NULL && strcmp(type, WORKER_TYPE) == 0 &&
+		if (type != NULL && strcmp(type, LEASE_WORKER_TYPE) == 0 &&
 			BackendPidGetProc(pid) == proc)
 			return true;
 	}
@@ -409,7 +118,7 @@ lease_worker_send_away(Oid database)
 {
 	int64		start_us = lease_clock_boot();
 
-	while (is_connected(database) && !is_past(start_us, LEAVE_TIMEOUT))
+	while (is_connected(database) && !lease_clock_is_past(start_us, LEAVE_TIMEOUT))
 	{
 		lease_state_wake_worker(database);
 		(void) WaitLatch(MyLatch,
@@ -559,7 +268,8 @@ dlock_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg),
 											  InvalidOid, 0);
-	use_own_settings();
+	lease_worker_use_own_settings();
+	lease_area_attach();
 
 	StartTransactionCommand();
 	exists = has_extension();
@@ -588,12 +298,13 @@ dlock_worker_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			lease_area_attach();	/* tells the lock delay */
 		}
 		if (is_in_the_way())
 			proc_exit(0);
 
-		if (next > 0 || is_past(last_check_us, CHECK_INTERVAL) ||
-			(is_past(last_tick_us, lease_reap_interval) && is_work_due()))
+		if (next > 0 || lease_clock_is_past(last_check_us, CHECK_INTERVAL) ||
+			(lease_clock_is_past(last_tick_us, lease_reap_interval) && is_work_due()))
 		{
 			if (work(&next, &exists))
 				next = 0;

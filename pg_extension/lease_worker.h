@@ -1,18 +1,19 @@
 /*
  * lease_worker.h
- *	  The launcher and the workers that reap dead leases.
+ *	  The workers that reap dead leases.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #ifndef DLOCK_LEASE_WORKER_H
 #define DLOCK_LEASE_WORKER_H
 
+#define LEASE_WORKER_TYPE	"dlock worker"
+
 extern int	lease_reap_interval;	/* dlock.reap_interval, milliseconds */
 
 /* lease_worker.c */
-extern void lease_worker_register_launcher(void);
+extern void lease_worker_use_own_settings(void);
 extern void lease_worker_send_away(Oid database);
-extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 extern PGDLLEXPORT void dlock_worker_main(Datum arg);
 
 #endif							/* DLOCK_LEASE_WORKER_H */

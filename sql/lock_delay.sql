@@ -2,7 +2,8 @@
 -- for holders that might still be writing.
 \pset null '<NULL>'
 -- A session takes notice of a new setting between statements: run many, which
--- sleep until it has.
+-- sleep until it has.  It knows the settings once it has loaded the library.
+LOAD 'dlock';
 SHOW dlock.lock_delay;
 SET dlock.lock_delay = '1 h';
 \echo :SQLSTATE

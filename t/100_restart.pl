@@ -11,7 +11,6 @@ use Time::HiRes qw(time usleep);
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 

@@ -17,7 +17,6 @@ $primary->init(allows_streaming => 1);
 # A replayed page that differs from the primary's ends the standby.
 $primary->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 wal_consistency_checking = 'all'
 wal_keep_size = '1GB'
 allow_in_place_tablespaces = on
@@ -33,7 +32,6 @@ $standby->start;
 
 my $stranger = PostgreSQL::Test::Cluster->new('stranger');
 $stranger->init_from_backup($primary, 'backup', has_streaming => 1);
-$stranger->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 $stranger->start;
 
 my $everything = q{
@@ -185,7 +183,6 @@ SKIP:
 }
 $stranger->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.boot_id = 'another machine'
 });
 $stranger->restart;

@@ -16,8 +16,6 @@ my $primary = PostgreSQL::Test::Cluster->new('primary');
 $primary->init(
 	allows_streaming => 1,
 	extra => $primary->pg_version >= 18 ? ['--no-data-checksums'] : []);
-$primary->append_conf('postgresql.conf',
-	"shared_preload_libraries = 'dlock'");
 $primary->start;
 $primary->safe_psql('postgres', 'CREATE EXTENSION dlock');
 $primary->safe_psql('postgres',

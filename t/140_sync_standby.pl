@@ -11,8 +11,6 @@ use Test::More;
 
 my $primary = PostgreSQL::Test::Cluster->new('primary');
 $primary->init(allows_streaming => 1);
-$primary->append_conf('postgresql.conf',
-	"shared_preload_libraries = 'dlock'");
 $primary->start;
 $primary->safe_psql('postgres', 'CREATE EXTENSION dlock');
 $primary->backup('backup');

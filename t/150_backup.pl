@@ -16,7 +16,6 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init(allows_streaming => 1);
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 allow_in_place_tablespaces = on
 });
 $node->start;

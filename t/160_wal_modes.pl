@@ -16,7 +16,6 @@ my $base = PostgreSQL::Test::Cluster->new('base');
 $base->init(allows_streaming => 1);
 $base->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.reap_interval = '1h'
 checkpoint_timeout = '1h'
 max_wal_size = '4GB'
@@ -114,13 +113,13 @@ sub reap
 	my ($node) = @_;
 
 	$node->safe_psql('postgres',
-		q{ALTER SYSTEM SET dlock.reap_interval = '10ms'});
+		q{LOAD 'dlock'; ALTER SYSTEM SET dlock.reap_interval = '10ms'});
 	$node->reload;
 	$node->poll_query_until('postgres',
 		q{SELECT NOT EXISTS (SELECT FROM dlock.locks
 			WHERE expires_at < clock_timestamp())})
 	  or die 'the reaper does not work';
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET dlock.reap_interval');
+	$node->safe_psql('postgres', q{LOAD 'dlock'; ALTER SYSTEM RESET dlock.reap_interval});
 	$node->reload;
 	return;
 }
@@ -249,7 +248,6 @@ sub play
 	$primary->append_conf('postgresql.conf',
 		"dlock.generic_wal = $generic\nfull_page_writes = $images");
 	$standby->init_from_backup($base, 'base');
-	$standby->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 	$standby->enable_streaming($primary);
 	$primary->start;
 	$standby->start;

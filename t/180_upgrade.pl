@@ -83,8 +83,6 @@ sub upgrade
 	my $deadline = q{SELECT extract(epoch FROM expires_at)
 		FROM dlock_holders('held')};
 
-	$_->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'")
-	  for ($old, $new);
 	$old->start;
 	$old->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE template0');
 	$old->safe_psql('other', 'CREATE EXTENSION dlock');

@@ -13,7 +13,6 @@ my $node = PostgreSQL::Test::Cluster->new('pages');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 shared_buffers = 512MB
 max_wal_size = 4GB
 synchronous_commit = off

@@ -25,7 +25,6 @@ my $node = PostgreSQL::Test::Cluster->new('damage');
 $node->init(extra => $node->pg_version >= 18 ? ['--no-data-checksums'] : []);
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 dlock.reap_interval = '20ms'
 dlock.log_expired = off

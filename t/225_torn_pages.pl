@@ -17,7 +17,6 @@ my $node = PostgreSQL::Test::Cluster->new('torn');
 $node->init(extra => ['--data-checksums']);
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 dlock.log_expired = off
 log_statement = none
@@ -88,7 +87,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock.locks'), 3400, 'with
 for my $generic ('on', 'off')
 {
 	$node->safe_psql('postgres', $_)
-	  for "ALTER SYSTEM SET dlock.generic_wal = $generic", 'SELECT pg_reload_conf()';
+	  for "LOAD 'dlock'; ALTER SYSTEM SET dlock.generic_wal = $generic", 'SELECT pg_reload_conf()';
 	$node->restart;
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	my $tokens = q{SELECT string_agg(concat_ws(' ', name, owner, version, token), ',' ORDER BY name, owner) FROM dlock.locks};

@@ -18,7 +18,6 @@ my $page_size = 8192;
 my $node = PostgreSQL::Test::Cluster->new('unreadable');
 $node->init(extra => ['--data-checksums']);
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 # few pages stay in memory
 shared_buffers = '512kB'

@@ -14,7 +14,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('neighbour');
 $node->init(extra => $node->pg_version >= 18 ? ['--no-data-checksums'] : []);
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 dlock.reap_interval = '1h'
 });

@@ -9,7 +9,6 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $settings = q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 dlock.reap_interval = '50ms'
 autovacuum_naptime = '1s'

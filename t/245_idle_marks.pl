@@ -14,7 +14,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('marks');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 wal_level = replica
 archive_mode = on

@@ -15,7 +15,6 @@ my $node = PostgreSQL::Test::Cluster->new('privileges');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.reap_interval = '50ms'
 });
 $node->start;

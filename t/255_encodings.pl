@@ -10,7 +10,6 @@ use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('encodings');
 $node->init;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 
 # of Perl's, by PostgreSQL's name

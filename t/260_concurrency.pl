@@ -15,7 +15,6 @@ my $node = PostgreSQL::Test::Cluster->new('storm');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 synchronous_commit = off
 dlock.log_expired = off

@@ -12,7 +12,6 @@ my $node = PostgreSQL::Test::Cluster->new('held');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 synchronous_commit = off
 dlock.log_expired = off

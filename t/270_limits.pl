@@ -14,7 +14,6 @@ my $node = PostgreSQL::Test::Cluster->new('limits');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 dlock.reap_interval = '50ms'
 dlock.log_expired = off

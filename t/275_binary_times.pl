@@ -16,7 +16,6 @@ my %oids = (untyped => 0, int2 => 21, int4 => 23, int8 => 20, float4 => 700, flo
 
 my $node = PostgreSQL::Test::Cluster->new('binary_times');
 $node->init;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 

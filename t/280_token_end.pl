@@ -17,7 +17,6 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 my @no_checksums =
   $node->pg_version >= 18 ? ('--no-data-checksums') : ();
 $node->init(extra => \@no_checksums);
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 $node->safe_psql('postgres', "SELECT dlock_acquire('kept', 'a', 3600)");

@@ -17,7 +17,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 autovacuum = off
 max_connections = 150

@@ -12,7 +12,6 @@ use Test::More;
 my $primary = PostgreSQL::Test::Cluster->new('primary');
 $primary->init(allows_streaming => 1);
 $primary->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 });
 $primary->start;

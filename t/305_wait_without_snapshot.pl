@@ -16,7 +16,6 @@ use Wire;
 my $node = PostgreSQL::Test::Cluster->new('snapshots');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 synchronous_commit = off
 dlock.log_expired = off

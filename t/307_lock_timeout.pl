@@ -13,7 +13,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('timeouts');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 });
 $node->start;

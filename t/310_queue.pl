@@ -16,7 +16,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('queue');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 dlock.log_expired = off
 dlock.reap_interval = '1h'
@@ -241,6 +240,7 @@ is($all->until(q{SELECT expires_at < clock_timestamp() FROM dlock_holders('job')
 is($c->query(q{SELECT dlock_acquire('job', 'c', 600)}), '', 'delayed: a newcomer is refused');
 # knows the longer delay from its beginning
 holds($c, q{dlock_acquire('job 2', 'c', 600)});
+$d->query(q{LOAD 'dlock'});
 is($d->query('SHOW dlock.lock_delay'), '1h', 'another knows the delay from the start');
 $d->send(q{SELECT dlock_acquire('job 2', 'd', 600, -1)});
 $all->waiting('b', 'd');

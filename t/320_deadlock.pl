@@ -18,7 +18,6 @@ use Time::HiRes;
 my $node = PostgreSQL::Test::Cluster->new('deadlock');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 dlock.log_expired = off
 dlock.reap_interval = '1h'

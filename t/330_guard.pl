@@ -14,7 +14,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('guard');
 $node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 # never there: a commit that waits for it does not end
 synchronous_standby_names = 'nobody'

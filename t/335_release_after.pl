@@ -15,6 +15,7 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('primary');
 $node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', q{
+# sessions that have taken no lease show the settings
 shared_preload_libraries = 'dlock'
 dlock.reap_interval = '50ms'
 dlock.notify = on

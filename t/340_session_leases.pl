@@ -16,7 +16,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('sessions');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 restart_after_crash = on
 dlock.log_expired = off

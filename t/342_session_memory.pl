@@ -12,7 +12,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('memory');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 dlock.log_expired = off
 dlock.reap_interval = '1h'

@@ -31,7 +31,6 @@ my $node = PostgreSQL::Test::Cluster->new('storm');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', qq{
-shared_preload_libraries = 'dlock'
 max_connections = 220
 max_worker_processes = 16
 synchronous_commit = off

@@ -11,7 +11,6 @@ my $node = PostgreSQL::Test::Cluster->new('places');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 dlock.max_waiters = 3
 dlock.max_guards = 1

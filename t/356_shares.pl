@@ -14,7 +14,6 @@ my $node = PostgreSQL::Test::Cluster->new('shares');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.max_guards = 8
 });
 $node->start;

@@ -20,7 +20,6 @@ my $node = PostgreSQL::Test::Cluster->new('disk_full');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 dlock.reap_interval = '20ms'
 });

@@ -22,7 +22,6 @@ my $node = PostgreSQL::Test::Cluster->new('locks_full');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', qq{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 max_connections = 20
 max_locks_per_transaction = 10

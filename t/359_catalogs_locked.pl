@@ -17,7 +17,6 @@ my $is_token = qr/^\d{10,}$/;
 my $node = PostgreSQL::Test::Cluster->new('catalogs_locked');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 });
 $node->start;

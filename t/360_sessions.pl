@@ -18,6 +18,7 @@ my $node = PostgreSQL::Test::Cluster->new('sessions');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
+# sessions that have taken no lease show the settings
 shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 restart_after_crash = on

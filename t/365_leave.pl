@@ -15,7 +15,6 @@ my $node = PostgreSQL::Test::Cluster->new('leave');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 restart_after_crash = on
 client_connection_check_interval = 0

@@ -18,7 +18,6 @@ my $node = PostgreSQL::Test::Cluster->new('join', install_path => CrashPoints::b
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 # nothing reaps: waiters look for themselves
 dlock.reap_interval = '1h'
 });

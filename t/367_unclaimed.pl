@@ -20,7 +20,6 @@ my $node = PostgreSQL::Test::Cluster->new('unclaimed', install_path => CrashPoin
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 client_connection_check_interval = 0
 dlock.max_guards = 1

@@ -19,7 +19,6 @@ my $slack = 256 * 1024;
 my $node = PostgreSQL::Test::Cluster->new('memory');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 autovacuum = off
 synchronous_commit = off
 });

@@ -17,7 +17,6 @@ my $leases = 64;
 
 my $node = PostgreSQL::Test::Cluster->new('same', install_path => CrashPoints::build() =~ s{/bin$}{}r);
 $node->init;
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'dlock'");
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 

@@ -13,6 +13,7 @@ my $node = PostgreSQL::Test::Cluster->new('notify');
 $node->init(extra => [ '--encoding=UTF8', '--no-locale' ]);
 $node->append_conf(
 	'postgresql.conf', q{
+# sessions that have taken no lease show the settings
 shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 dlock.reap_interval = '20ms'

@@ -10,6 +10,7 @@ my $node = PostgreSQL::Test::Cluster->new('log');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
+# sessions that have taken no lease show the settings
 shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 log_lock_waits = on

@@ -13,7 +13,6 @@ my $node = PostgreSQL::Test::Cluster->new('wakeups');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 max_connections = 230
 synchronous_commit = off

@@ -13,7 +13,6 @@ my $node = PostgreSQL::Test::Cluster->new('flush');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 wal_level = minimal
 max_wal_senders = 0

@@ -21,7 +21,6 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 # as by default: a flush asks whether there is a synchronous standby
 max_wal_senders = 10

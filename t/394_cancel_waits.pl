@@ -24,7 +24,6 @@ $node->init;
 # No worker comes first, and no commit but the calls' own flushes.
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 1
 max_logical_replication_workers = 0
 autovacuum = off

@@ -11,7 +11,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('many');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 synchronous_commit = off
 });
 $node->start;

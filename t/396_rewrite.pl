@@ -10,7 +10,6 @@ use Test::More;
 my $node = PostgreSQL::Test::Cluster->new('rewrite');
 $node->init;
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');

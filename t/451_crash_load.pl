@@ -21,7 +21,6 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 restart_after_crash = on
 shared_buffers = 4MB
 dlock.reap_interval = '200ms'

@@ -21,7 +21,6 @@ my $token = qr/^\d{10,}$/;
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init(allows_streaming => 1);
 $node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.reap_interval = '1h'
 dlock.log_expired = off
 dlock.boot_id = 'main'

@@ -25,7 +25,6 @@ my $node = PostgreSQL::Test::Cluster->new('hostile');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.log_expired = off
 dlock.reap_interval = '1h'
 log_min_error_statement = panic
@@ -786,7 +785,7 @@ $hostile->finish(
 # Nothing is left, unless something went wrong before; and nobody has died.
 for my $database ($hostile->{wrong} ? () : sort values %databases)
 {
-	$node->safe_psql($database, q{ALTER SYSTEM SET dlock.reap_interval = '10ms'});
+	$node->safe_psql($database, q{LOAD 'dlock'; ALTER SYSTEM SET dlock.reap_interval = '10ms'});
 	$node->reload;
 	ok($node->poll_query_until($database, 'SELECT count(*) = 0 FROM dlock_private.lease_table'), "$database: the lock table is empty");
 }

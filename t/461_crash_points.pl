@@ -59,7 +59,6 @@ $node->init(allows_streaming => 1);
 # of replayed pages is made in each crash recovery too.
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 restart_after_crash = on
 wal_consistency_checking = 'all'
 wal_retrieve_retry_interval = '100ms'

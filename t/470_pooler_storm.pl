@@ -35,7 +35,6 @@ my $node = PostgreSQL::Test::Cluster->new('pooled');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', qq{
-shared_preload_libraries = 'dlock'
 max_connections = $connections
 superuser_reserved_connections = $reserved
 max_worker_processes = 16

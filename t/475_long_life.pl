@@ -23,7 +23,6 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.reap_interval = '200ms'
 dlock.log_expired = off
 log_statement = none

@@ -211,7 +211,6 @@ sub start_server
 	# tokens_left() writes into pages
 	$node->init(extra => $node->pg_version >= 18 ? ['--no-data-checksums'] : []);
 	$node->append_conf('postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 dlock.log_expired = off
 dlock.reap_interval = '1h'
 });
@@ -329,6 +328,8 @@ sub set
 	my ($self, %settings) = @_;
 	my $control = $self->control;
 	$control->value('ALTER SYSTEM RESET ALL');
+	# so that it knows the settings
+	$control->value(q{LOAD 'dlock'});
 	for my $name (keys %settings)
 	{
 		my $unit = $name eq 'max_waiters' ? '' : 's';

@@ -32,7 +32,6 @@ sub new
 
 	$primary->init(allows_streaming => 1);
 	$primary->append_conf('postgresql.conf', qq{
-shared_preload_libraries = 'dlock'
 wal_log_hints = on
 wal_keep_size = 512MB
 wal_retrieve_retry_interval = 100ms

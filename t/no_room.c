@@ -1,7 +1,7 @@
 /*
  * no_room.c
- *	  A disk that is full whenever a file says so; for the test of a lock table
- *	  that cannot grow.
+ *	  A disk that is full whenever a file says so; for the tests of a lock table
+ *	  that cannot grow, and of shared memory that cannot be made.
  *
  * Preloaded into a server.  While the file that DLOCK_NO_ROOM in the environment
  * names exists, no file in its folder, or below that, gets larger.  As on a real
@@ -95,8 +95,11 @@ posix_fallocate(int fd, off_t offset, off_t length)
 	allocate_function original =
 		(allocate_function) dlsym(RTLD_NEXT, "posix_fallocate");
 	off_t		size;
+	struct stat status;
 
-	if (is_full(fd, &size) && offset + length > size)
+	/* shared memory is made longer first, which takes no room, and then allocated */
+	if (is_full(fd, &size) && fstat(fd, &status) == 0 &&
+		offset + length > (size < status.st_blocks * 512 ? size : status.st_blocks * 512))
 		return ENOSPC;
 	return original(fd, offset, length);
 }

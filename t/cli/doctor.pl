@@ -210,7 +210,7 @@ sub clocks
 sub set_postgres
 {
 	my (%settings) = @_;
-	sql(map { "ALTER SYSTEM SET $_ = '$settings{$_}'" } sort keys %settings);
+	sql(q{LOAD 'dlock'}, map { "ALTER SYSTEM SET $_ = '$settings{$_}'" } sort keys %settings);
 	engine()->restart;
 	return;
 }
@@ -218,7 +218,7 @@ sub set_postgres
 sub reload
 {
 	my (%settings) = @_;
-	sql((map { defined $settings{$_} ? "ALTER SYSTEM SET $_ = '$settings{$_}'" : "ALTER SYSTEM RESET $_" } sort keys %settings),
+	sql(q{LOAD 'dlock'}, (map { defined $settings{$_} ? "ALTER SYSTEM SET $_ = '$settings{$_}'" : "ALTER SYSTEM RESET $_" } sort keys %settings),
 		'SELECT pg_reload_conf()');
 	return;
 }
@@ -318,7 +318,7 @@ sub postgres
 	ok(comes_to(sub { $_[0]{status} == 0 }), 'the workers run');
 	well();
 	my $result = doctor();
-	finds($result, 'server', 'ok', qr/\APostgreSQL \d+.*role "postgres"\z/, 'preload', 'ok', qr/is loaded/,
+	finds($result, 'server', 'ok', qr/\APostgreSQL \d+.*role "postgres"\z/, 'preload', 'note', qr/\Ano: /,
 		'extension', 'ok', qr/\A\d/, 'launcher', 'ok', qr/runs/, 'worker of this database', 'ok', qr/runs/,
 		'fsync', 'ok', qr/on/);
 	like(all_of($result), qr/^(?:ok|note) clock source: [\w-]+$/m, 'the clock source, whichever it is');
@@ -348,15 +348,13 @@ sub postgres
 	finds($result, 'synchronous standbys', 'error', qr/none is connected/);
 	reload(synchronous_standby_names => '', fsync => 'off', full_page_writes => 'off', synchronous_commit => 'off',
 		zero_damaged_pages => 'on', ignore_checksum_failure => 'on', 'dlock.lock_delay' => '5s', 'dlock.log_expired' => 'off',
-		'dlock.generic_wal' => 'on', 'dlock.reap_interval' => '10min', statement_timeout => '1h', lock_timeout => '1h',
-		'dlock.max_guards' => 7);
+		'dlock.generic_wal' => 'on', 'dlock.reap_interval' => '10min', statement_timeout => '1h', lock_timeout => '1h');
 	$result = doctor();
 	ends($result, 2, 'settings that lose leases: an error');
 	finds($result, 'fsync', 'error', qr/off/, 'full_page_writes', 'warning', qr/off/, 'synchronous_commit', 'warning', qr/off/,
 		'zero_damaged_pages', 'error', qr/on/, 'ignore_checksum_failure', 'error', qr/on/, 'dlock.lock_delay', 'note', qr/5000 ms/,
 		'dlock.log_expired', 'note', qr/off/, 'dlock.generic_wal', 'note', qr/on/,
 		'statement_timeout', 'note', qr/57014/, 'lock_timeout', 'note', qr/55P03/,
-		'settings that wait for a restart', 'warning', qr/\Adlock\.max_guards\z/,
 		'settings', 'ok', qr/dlock\.lock_delay = 5s, .*dlock\.reap_interval = 10min/);
 	reload(map { $_ => undef } qw(fsync full_page_writes synchronous_commit zero_damaged_pages ignore_checksum_failure
 		dlock.lock_delay dlock.log_expired dlock.generic_wal dlock.reap_interval statement_timeout lock_timeout));
@@ -403,15 +401,15 @@ sub postgres
 
 	token_end();
 
-	# a server that has not loaded the library
-	$node->append_conf('postgresql.conf', q{shared_preload_libraries = ''});
+	# a server that preloads the library, and one that is about to
 	engine()->restart;
-	$result = doctor({ url => url(undef, $admin) }, '--try');
-	ends($result, 2, 'not loaded: an error');
-	finds($result, 'preload', 'error', qr/\Adlock is not loaded\z/, 'extension', 'ok', qr/./);
+	finds(doctor(), 'preload', 'note', qr/\Ano: /, 'launcher', 'note', qr/starts with the first call/);
 	reload(shared_preload_libraries => 'dlock');
-	ok(comes_to(sub { return grep { $_->[1] eq 'preload' && $_->[3] eq 'restart the server' } @{ $_[0]{found} } }),
+	ok(comes_to(sub { return grep { $_->[1] eq 'preload' && $_->[3] =~ /^restart the server/ } @{ $_[0]{found} } }),
 		'after a change a restart is what is missing');
+	engine()->restart;
+	ok(comes_to(sub { return grep { $_->[1] eq 'launcher' && $_->[0] eq 'ok' } @{ $_[0]{found} } }), 'then the launcher runs without a call');
+	finds(doctor(), 'preload', 'ok', qr/start/);
 	return;
 }
 

@@ -21,7 +21,6 @@ use Time::HiRes qw(time);
 my $dlock = abs_path($ENV{DLOCK_COMMAND} // "$FindBin::RealBin/../../cli/dlock") // die "cli/dlock is not built\n";
 my $primary = PostgreSQL::Test::Cluster->new('primary');
 $primary->init(allows_streaming => 1);
-$primary->append_conf('postgresql.conf', q{shared_preload_libraries = 'dlock'});
 $primary->start;
 $primary->safe_psql('postgres', 'CREATE EXTENSION dlock');
 $primary->backup('backup');

@@ -1,0 +1,220 @@
+/*
+ * lease_area.c
+ *	  The shared memory of dlock: find it, or make it.
+ *
+ * It is not asked for at the server's start, when the library need not be loaded, but
+ * made by the first process that needs it.  An anchor of fixed size in the main shared
+ * memory, which has that much to spare, tells where it is: a segment of dynamic shared
+ * memory, which stays until the server stops or crashes.  Each process maps it once, at
+ * any address.  So nothing in it is a pointer, except to what the main shared memory
+ * has, such as latches.
+ *
+ * How large it is follows the server's settings at that moment, which are kept in the area
+ * for those who come later.
+ *
+ * A package may replace the library under a running server.  New sessions then have
+ * another library than old ones, and share the area only if both give it the same
+ * layout.  The anchor is the same in all versions.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "lease_area.h"
+#include "lease_bond.h"
+#include "lease_clock.h"
+#include "lease_event.h"
+#include "lease_queue.h"
+#include "lease_state.h"
+#include "lease_summary.h"
+#include "lease_unclaimed.h"
+#include "lease_wal.h"
+#include "miscadmin.h"
+#include "storage/dsm.h"
+#include "storage/shmem.h"
+#include "utils/resowner.h"
+
+#define TRANCHE_NAME	"DlockLease"
+
+/* Under AddinShmemInitLock. */
+typedef struct Anchor
+{
+	uint32		layout;			/* of the area; 0: there is none */
+	dsm_handle	segment;
+	int			tranche;		/* of its locks */
+	char		unused[116];
+} Anchor;
+
+StaticAssertDecl(sizeof(Anchor) == 128, "the anchor has a fixed size");
+
+/* The parts of the area, in their order behind LeaseAreaSizes. */
+static const struct
+{
+	Size		(*size) (void);
+	void		(*attach) (char *start, bool make);
+}			parts[] =
+{
+	{lease_state_size, lease_state_attach},
+	{lease_clock_size, lease_clock_attach},
+	{lease_summary_size, lease_summary_attach},
+	{lease_bond_size, lease_bond_attach},
+	{lease_queue_size, lease_queue_attach},
+	{lease_event_size, lease_event_attach},
+	{lease_wal_size, lease_wal_attach},
+	{lease_unclaimed_size, lease_unclaimed_attach},
+};
+
+int			lease_max_databases = 64;
+int			lease_max_waiters = -1;
+int			lease_max_guards = 1024;
+int			lease_tracked_pages = -1;
+
+char	   *lease_area_start = NULL;
+const LeaseAreaSizes *lease_area_sizes = NULL;
+TimestampTz lease_area_told = 0;
+
+/* The tranche of the area's locks; known before the area is made. */
+static int	tranche = 0;
+
+/* Make a lock of the area. */
+void
+lease_area_init_lock(LWLock *lock)
+{
+	LWLockInitialize(lock, tranche);
+}
+
+/* The sizes for a new area, by the settings of the server. */
+static LeaseAreaSizes
+wanted_sizes(void)
+{
+	return (LeaseAreaSizes)
+	{
+		.databases = lease_max_databases,
+			.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
+			.guards = lease_max_guards,
+			.tracked_pages = lease_tracked_pages,
+			.backends = MaxBackends,
+	};
+}
+
+/* The start of a part, or with the number of parts the size of all. */
+static Size
+part_start(int number)
+{
+	Size		start = CACHELINEALIGN(sizeof(LeaseAreaSizes));
+
+	for (int i = 0; i < number; i++)
+		start = add_size(start, CACHELINEALIGN(parts[i].size()));
+	return start;
+}
+
+/* Let each module know where its part is; "make": nobody has used it yet. */
+static void
+attach_parts(dsm_segment *segment, bool make)
+{
+	dsm_pin_mapping(segment);
+	lease_area_start = dsm_segment_address(segment);
+	lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
+	for (int i = 0; i < (int) lengthof(parts); i++)
+		parts[i].attach(lease_area_start + part_start(i), make);
+}
+
+/* Make the area; the anchor is locked. */
+static void
+make_area(Anchor *anchor, const LeaseAreaSizes *sizes)
+{
+	dsm_segment *segment;
+	Size		size;
+
+	lease_area_sizes = sizes;
+	size = part_start(lengthof(parts));
+	segment = dsm_create(size, 0);
+	memset(dsm_segment_address(segment), 0, size);
+	*(LeaseAreaSizes *) dsm_segment_address(segment) = *sizes;
+	anchor->tranche = tranche = compat_new_tranche(TRANCHE_NAME);
+	attach_parts(segment, true);
+	dsm_pin_segment(segment);
+	anchor->segment = dsm_segment_handle(segment);
+	anchor->layout = LEASE_AREA_LAYOUT;
+}
+
+/* Map the area; the anchor is locked. */
+static void
+map_area(const Anchor *anchor)
+{
+	dsm_segment *segment;
+
+	if (anchor->layout != LEASE_AREA_LAYOUT)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the dlock library of this session cannot be used with this server's shared memory"),
+				 errdetail("The library was replaced while the server was running: the shared memory has layout %u, the library %u.",
+						   anchor->layout, LEASE_AREA_LAYOUT),
+				 anchor->layout > LEASE_AREA_LAYOUT ?
+				 errhint("Connect again.") :
+				 errhint("Restart the server. Sessions from before go on.")));
+	segment = dsm_attach(anchor->segment);
+	if (segment == NULL)
+		elog(ERROR, "could not map the shared memory of dlock");
+	tranche = anchor->tranche;
+	attach_parts(segment, false);
+}
+
+/* Attach to the area; if there is none, make one, unless "sizes" is NULL. */
+static void
+attach(const LeaseAreaSizes *sizes)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		found;
+	Anchor	   *anchor;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	anchor = ShmemInitStruct("dlock", sizeof(Anchor), &found);
+	if (!found)
+		memset(anchor, 0, sizeof(Anchor));
+
+	/* it is not this transaction's */
+	CurrentResourceOwner = NULL;
+	PG_TRY();
+	{
+		if (anchor->layout != 0)
+			map_area(anchor);
+		else if (sizes != NULL)
+			make_area(anchor, sizes);
+	}
+	PG_CATCH();
+	{
+		CurrentResourceOwner = owner;
+		lease_area_start = NULL;
+		lease_area_sizes = NULL;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+	LWLockRelease(AddinShmemInitLock);
+	if (lease_area_start != NULL)
+		compat_register_tranche(tranche, TRANCHE_NAME);
+}
+
+/* The slow part of lease_area_attach(). */
+void
+lease_area_attach_now(void)
+{
+	if (lease_area_start == NULL && !lease_area_attach_if_made())
+	{
+		LeaseAreaSizes sizes = wanted_sizes();
+
+		attach(&sizes);
+	}
+	lease_area_told = PgReloadTime;
+	lease_state_tell_lock_delay();
+}
+
+/* Attach to the area, unless there is none: false. */
+bool
+lease_area_attach_if_made(void)
+{
+	if (lease_area_start == NULL)
+		attach(NULL);
+	return lease_area_start != NULL;
+}

@@ -1,0 +1,16 @@
+/*
+ * lease_launcher.h
+ *	  The process that starts the workers.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_LAUNCHER_H
+#define DLOCK_LEASE_LAUNCHER_H
+
+/* lease_launcher.c */
+extern void lease_launcher_register(void);
+extern void lease_launcher_ensure(void);
+extern void lease_launcher_want_worker(Oid database);
+extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
+
+#endif							/* DLOCK_LEASE_LAUNCHER_H */
