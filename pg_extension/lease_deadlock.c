@@ -14,10 +14,6 @@
  * may close its circle through a waiter that is about to leave, being the
  * victim of another circle.  Then each of the two circles has its victim.)
  *
- * If others have joined since the newcomer did, they are about to look too.  So
- * it looks at all names for them first: if nobody is stuck, none of those that
- * joined before its look has to look any more.
- *
  * The queues are copied partition by partition, and buckets are read one by one,
  * each under its own lock, and between two pages the search can be canceled.
  * Calls go on meanwhile, so something seen early may be gone by the end.  So if
@@ -143,7 +139,6 @@ typedef struct Look
 	stuck_lease *leases;
 	stuck_guard *guards;
 
-	uint32		nstuck;
 	stuck_step *steps;			/* of the newcomer's circle */
 	uint32		nsteps;			/* 0: it is in none */
 } Look;
@@ -477,7 +472,7 @@ static void
 decide(Look *look, uint32 newcomer)
 {
 	stuck_facts *facts = &look->facts;
-	bool	   *stuck = palloc((facts->nwaiters + 1) * sizeof(bool));
+	bool	   *stuck = palloc(facts->nwaiters * sizeof(bool));
 	uint32	   *work;
 
 	facts->waiters = look->waiters;
@@ -487,38 +482,22 @@ decide(Look *look, uint32 newcomer)
 	work = palloc_extended(stuck_work_size(facts) * sizeof(uint32),
 						   MCXT_ALLOC_HUGE);
 	stuck_search(facts, stuck, work);
-	for (uint32 w = 0; w < facts->nwaiters; w++)
-		look->nstuck += stuck[w];
-	if (newcomer == STUCK_NONE)
-		return;
 	look->steps = palloc(facts->nwaiters * sizeof(stuck_step));
 	look->nsteps = stuck_find_circle(facts, stuck, newcomer, work,
 									 look->steps);
 }
 
-/*
- * Look at all that a newcomer's wait depends on, among those that joined up to
- * it; or, with NULL, at all waiters.
- */
+/* Look at all that a newcomer's wait depends on. */
 static void
 take_look(Look *look, const LeaseWaiter *waiter)
 {
-	uint32		newcomer = STUCK_NONE;
+	uint32		newcomer;
 
-	if (waiter == NULL)
-	{
-		copy_queues(look, PG_UINT64_MAX);
-		for (uint32 w = 0; w < look->facts.nwaits; w++)
-			reach_wait(look, w);
-	}
-	else
-	{
-		copy_queues(look, waiter->join_number);
-		newcomer = find_thing(look, process_thing(waiter->pid));
-		if (newcomer == STUCK_NONE)
-			return;				/* it has been served */
-		reach_waits_of_process(look, newcomer);
-	}
+	copy_queues(look, waiter->join_number);
+	newcomer = find_thing(look, process_thing(waiter->pid));
+	if (newcomer == STUCK_NONE)
+		return;					/* it has been served */
+	reach_waits_of_process(look, newcomer);
 	while (look->ntodo > 0)
 	{
 		read_name(look, look->todo[--look->ntodo]);
@@ -612,28 +591,13 @@ make_step(const Look *look, const stuck_step *step)
 static List *
 search_circle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 {
-	uint64		last_join = lease_queue_last_join();
-	Look		all = {.db = db, .rel = rel};
-	Look		first = all;
-	Look		second = all;
+	Look		first = {.db = db, .rel = rel};
+	Look		second = {.db = db, .rel = rel, .before = &first};
 	List	   *circle = NIL;
 
-	if (waiter->join_number <= pg_atomic_read_u64(&db->last_unstuck))
-		return NIL;
-	if (last_join > waiter->join_number)
-	{
-		take_look(&all, NULL);
-		if (all.nstuck == 0)
-		{
-			/* should this go back, somebody looks in vain */
-			pg_atomic_write_u64(&db->last_unstuck, last_join);
-			return NIL;
-		}
-	}
 	take_look(&first, waiter);
 	if (first.nsteps == 0)
 		return NIL;
-	second.before = &first;
 	take_look(&second, waiter);
 	for (uint32 i = 0; i < second.nsteps; i++)
 		circle = lappend(circle, make_step(&second, &second.steps[i]));

@@ -708,13 +708,6 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 	return current;
 }
 
-/* The number of the last waiter to join: a look now sees all up to it. */
-uint64
-lease_queue_last_join(void)
-{
-	return pg_atomic_read_u64(&shared->last_join);
-}
-
 /* Take a waiter out of its queue; the partition is locked exclusively. */
 static void
 unlink_waiter(LeaseWaiter *waiter)

@@ -184,7 +184,6 @@ extern LeaseWaiter *lease_queue_allocate_waiter(Oid role, bool further);
 extern void lease_queue_free_waiter(LeaseWaiter *waiter);
 extern bool lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 							 lease_bytes name, int64 due_us, uint32 pokes);
-extern uint64 lease_queue_last_join(void);
 extern bool lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer,
 							  XLogRecPtr *lsn);
 extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,

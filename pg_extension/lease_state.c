@@ -83,7 +83,6 @@ lease_state_attach(char *start, bool make)
 		LeaseDatabase *db = &state_shared->databases[i];
 
 		pg_atomic_init_u32(&db->summaries.untracked, 0);
-		pg_atomic_init_u64(&db->last_unstuck, 0);
 		pg_atomic_init_u64(&db->floor, 0);
 		pg_atomic_init_u64(&db->clock_offset_us, 0);
 		pg_atomic_init_u64(&db->clock_mark_us, 0);

@@ -71,12 +71,6 @@ typedef struct LeaseDatabase
 	pg_atomic_uint64 clock_mark_us; /* int64: the mark on the metapage */
 
 	/*
-	 * All waiters up to this join_number have been seen together, and none was
-	 * stuck.
-	 */
-	pg_atomic_uint64 last_unstuck;
-
-	/*
 	 * What was true when this server first activated a table here: larger
 	 * tokens are its own grants.  Set once, before "file".
 	 */

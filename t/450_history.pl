@@ -173,6 +173,47 @@ good('or after a crash', @first, downgrade(15, 16, 't'), event('K', 17, 18, 'ser
 bad('lost', 'the table does not have it', @first, downgrade(15, 16, 't'), seen('L', 20, 30));
 bad('told', 'the table has a reader as a writer', call(0, 10, 'o1', 'acquire', 1, mode => 's'), seen('L', 20, 30, 'n o1 exclusive 1 live'));
 
+# Given back with effect later
+sub leave { my ($start, $end, $answer, %more) = @_; return call($start, $end, 'o1', 'leave', $answer, ttl => 2000, %more) }
+my @left = (@first, leave(20, 30, 't'));
+bad('exclusion', 'before the time that is left', @left, call(40, 2019, 'o2', 'acquire', 2));
+good('at that time', @left, call(40, 2020, 'o2', 'acquire', 2));
+good('at that time, which is sooner than the deadline', @first, leave(20, 30, 't', ttl => 100), call(40, 120, 'o2', 'acquire', 2));
+bad('exclusion', 'not a crash ends it', @left, event('K', 100, 200, 'server'), call(300, 2019, 'o2', 'acquire', 2));
+is((figures_of('lossy', @left, event('K', 100, 200, 'server'), call(300, 310, 'o2', 'acquire', 2)))[0], '',
+	'possible: over a crash, of a server that may lose leases');
+bad('exclusion', 'it may be left, and has its deadline', @first, leave(20, 30, '?57014'), call(40, 999, 'o2', 'acquire', 2));
+good('it may be left, and end sooner', @first, leave(20, 30, '?57014', ttl => 100), call(40, 120, 'o2', 'acquire', 2));
+bad('exclusion', 'it may be left sooner, and is so by the call after it', @first, leave(20, 30, '?57014', ttl => 100), leave(40, 50, 't', token => 1),
+	call(60, 119, 'o2', 'acquire', 2));
+for my $op ('renew', 'release', 'guard', 'downgrade')
+{
+	bad('told', "$op of what is left", @left, call(40, 50, 'o1', $op, 't'));
+	good("$op of what is left is refused", @left, call(40, 50, 'o1', $op, 'f'));
+	bad('lost', "$op of what is left says that nobody has it", @left, call(40, 50, 'o1', $op, '-'));
+	good("$op of what may be left", @first, leave(20, 30, '?57014'), call(40, 50, 'o1', $op, $_)) for 't', 'f';
+}
+bad('told', 'entered again by the owner who has left it', @left, call(40, 50, 'o1', 'acquire', 1));
+bad('lost', 'granted to that owner', @left, call(40, 50, 'o1', 'acquire', 2));
+good('shared by that owner like by anybody', call(0, 10, 'o1', 'acquire', 1, mode => 's'), leave(20, 30, 't'), call(40, 50, 'o1', 'acquire', 2, mode => 's'));
+bad('lost', 'granted to that owner, exclusively', call(0, 10, 'o1', 'acquire', 1, mode => 's'), leave(20, 30, 't'), call(40, 50, 'o1', 'acquire', 2));
+good('refused to that owner', @left, call(40, 50, 'o1', 'acquire', '-'));
+good('granted to that owner, later', @left, call(2040, 2050, 'o1', 'acquire', 2));
+good('left once more, with the token', @left, leave(40, 50, 't', token => 1), call(60, 2020, 'o2', 'acquire', 2));
+bad('exclusion', 'left once more, which changes nothing', @left, leave(40, 50, 't', token => 1, ttl => 10), call(60, 70, 'o2', 'acquire', 2));
+bad('told', 'left once more, without the token', @left, leave(40, 50, 't'));
+bad('lost', 'left once more, with the token, in vain', @left, leave(40, 50, 'f', token => 1));
+bad('late', 'left once more, after its end', @left, leave(2031, 2040, 't', token => 1));
+bad('late', 'left after the deadline', @first, leave(1011, 1020, 't'));
+bad('lost', 'left in vain', @first, leave(20, 30, '-'));
+bad('told', 'left after it was given back', @first, call(12, 13, 'o1', 'release', 't'), leave(20, 30, 't'));
+bad('told', 'left by one who was refused', call(0, 10, 'o1', 'acquire', '-'), leave(20, 30, 't'));
+bad('lost', 'the table does not have what is left', @left, seen('L', 40, 50));
+good('the table has what is left', @left, seen('L', 40, 50, 'n o1 exclusive 1 live'), seen('L', 60, 2020));
+bad('lost', 'dlock_owner names another than the owner who has left it', @left, call(40, 50, 'o3', 'owner', '-'));
+bad('permits', 'left, and so not free', (map { call(0, 10 * $_, "o$_", 'acquire', $_, mode => 'p', limit => 2) } 1, 2), leave(30, 40, 't', mode => 'p'),
+	call(50, 60, 'o2', 'release', 't', mode => 'p'), call(70, 80, 'o3', 'acquire', 3, mode => 'p', limit => 2, holds => 2));
+
 # Lost and late
 for my $op ('renew', 'release', 'guard')
 {

@@ -61,6 +61,7 @@ my $admin = (getpwuid $<)[0];
 my @functions = (
 	grep({ $_->[0] ne 'dlock_release' } @Hostile::functions),
 	[ 'dlock_release', [qw(name owner token holds)], 2, 'boolean or null', touches => 'name' ],
+	[ 'dlock_release_after', [qw(name owner after token)], 3, 'boolean or null', touches => 'name' ],
 	[ 'dlock_acquire_permits', [qw(name owner ttl limit permits wait request)], 5, 'token', touches => 'name', takes => 1 ],
 	[ 'dlock_acquire_any', [qw(any_names owner ttl count wait request)], 4, 'claimed', touches => 'name', takes => 1 ],
 	[ 'dlock_acquire_session_shared', [qw(name owner ttl wait)], 3, 'token', touches => 'name', takes => 1 ],
@@ -170,14 +171,15 @@ sub begin_round
 # What is in the lock table.
 sub reading
 {
-	my $answer = $control->query(q{SELECT name, owner, role, mode, version, token, request, pid,
+	my $answer = $control->query(q{SELECT name, owner, role, mode, version, token, leaving, request, pid,
 		extract(epoch FROM expires_at) FROM dlock_private.lease_table}) // die "the server has ended the session: $control->{lost}\n";
 	die "$answer->{error}: $answer->{message}\n" if defined $answer->{error};
 	return Hostile::reading_of(map {
-		my ($name, $owner, $account, $mode, undef, $token) = @$_;
+		my ($name, $owner, $account, $mode, undef, $token, $leaving) = @$_;
 		my $expires = pop @$_;
 		my $rest = join('|', map { defined $_ ? unpack('H*', $_) : '-' } @$_);
-		{ name => $name, owner => $owner, account => $account, mode => $mode, token => $token, expires => $expires, rest => $rest }
+		{ name => $name, owner => $owner, account => $account, mode => $mode, token => $token, expires => $expires, rest => $rest,
+			leaving => $leaving eq 't' }
 	} @{ $answer->{rows} });
 }
 
@@ -451,6 +453,7 @@ sub argument
 	my $value =
 		$kind =~ /^(name|owner|request)$/ ? string_value($kind, $want_good)
 	  : $kind =~ /^(ttl|wait)$/ ? time_argument($kind, $want_good)
+	  : $kind eq 'after' ? time_argument('ttl', $want_good)
 	  : $kind =~ /names$/ ? names_value($kind, $want_good)
 	  : $kind eq 'tokens' ? tokens_value($want_good, scalar @{ $names->{list} // [1] })
 	  : $kind =~ /^(limit|permits|count|holds|token|given_token|number)$/ ? number_value($kind, $want_good)
@@ -502,7 +505,9 @@ sub aim
 	}
 	if ($is{names})
 	{
-		my @some = grep { $_->{owner} eq $lease->{owner} } @leases;
+		# what the owner has left may be there beside what it has
+		my %seen;
+		my @some = grep { $_->{owner} eq $lease->{owner} && !$seen{ $_->{name} }++ } @leases;
 		$#some = 9 if @some > 10;
 		%{ $is{names} } = (kind => 'names', %{ value('ARRAY[' . join(', ', map { $text->($_->{name}) } @some) . ']', [], list => [ map { $_->{name} } @some ]) });
 		my @tokens = map { chance(0.2) ? 'NULL' : $_->{token} } @some;
@@ -560,7 +565,7 @@ sub make_call
 	push @{ $call{may} }, @{ $more{states} } if $more{states};
 	push @arguments, value($way->{way}, ['25P02'], kind => 'call') if $way->{way} eq 'aborted';
 	# a claim leaves alone what its caller has in another way
-	push @{ $call{may} }, '55000' if $more{takes} && $function ne 'dlock_acquire_any' || $function eq 'dlock_downgrade';
+	push @{ $call{may} }, '55000' if $more{takes} && $function ne 'dlock_acquire_any' || $function =~ /^dlock_(?:downgrade|release_after)$/;
 	push @{ $call{may} }, '55L01' if $function eq 'dlock_guard';
 	push @{ $call{may} }, '25P01' if $function eq 'dlock_guard' && !$way->{begin};
 	my ($wait) = grep { $_->{kind} eq 'wait' } @arguments;
@@ -747,6 +752,8 @@ sub give_back
 		push @wrong, shown($owner) . " cannot release all: $count" if $count !~ /^\d+$/;
 	}
 	$other->close;
+	# but for what is nobody's already
+	$control->value('SELECT count(dlock_force_release(name)) FROM (SELECT DISTINCT name FROM dlock_private.lease_table WHERE leaving) l');
 	return @wrong, Hostile::still_held(reading());
 }
 

@@ -153,7 +153,8 @@ sub recover
 #   held      acknowledged, so must be there
 #   loose     released since the last durable answer, or not answered: may be
 #   fleeting  expired: may be, until somebody removes the row
-# and the largest token of each name.
+# with whether it was given back with effect later: 1, or 0, or without an answer either, ''.
+# And the largest token of each name.
 my %state;
 sub forget
 {
@@ -211,6 +212,13 @@ sub give
 		sql => "dlock_release('$name', '$owner')" };
 }
 
+# With effect later, when all this is over.
+sub leave
+{
+	my ($name, $owner) = @_;
+	return { kind => 'leave', answer => 't', durable => 1, leases => [ [ $name, $owner ] ], sql => "dlock_release_after('$name', '$owner', 7200)" };
+}
+
 # The leases of a database for which a test is true, as [name, owner].
 sub held
 {
@@ -253,7 +261,8 @@ sub learn
 		for my $lease (@{ $op->{leases} })
 		{
 			my $key = "$lease->[0]|$lease->[1]";
-			$state->{loose}{$key} = delete $state->{held}{$key};
+			if ($op->{kind} eq 'leave') { $state->{held}{$key}{leaving} = 1 }
+			else { $state->{loose}{$key} = delete $state->{held}{$key} }
 		}
 		$state->{loose} = {} if $op->{durable};
 		return;
@@ -268,7 +277,7 @@ sub learn
 		  if $token <= ($state->{largest}{$name} // 0);
 		$state->{largest}{$name} = $token;
 		$state->{ $op->{fleeting} ? 'fleeting' : 'held' }{"$name|$owner"} =
-		  { name => $name, owner => $owner, mode => $mode, token => $token };
+		  { name => $name, owner => $owner, mode => $mode, token => $token, leaving => 0 };
 	}
 	$state->{loose} = {};
 	return;
@@ -283,6 +292,11 @@ sub leave_open
 	for my $lease (@{ $op->{leases} }, @{ $op->{also} // [] })
 	{
 		my ($name, $owner, $mode) = @$lease;
+		if ($op->{kind} eq 'leave')
+		{
+			$state->{held}{"$name|$owner"}{leaving} = '';
+			next;
+		}
 		$state->{ $op->{fleeting} ? 'fleeting' : 'loose' }{"$name|$owner"} =
 		  delete $state->{held}{"$name|$owner"} // { name => $name, owner => $owner, mode => $mode };
 	}
@@ -342,11 +356,11 @@ sub check_leases
 	my %found;
 	my %sharing;
 	my @rows = split /\n/, $node->safe_psql($state->{db},
-		'SELECT name, owner, mode, version, token FROM dlock_private.lease_table');
+		'SELECT name, owner, mode, version, token, leaving::integer FROM dlock_private.lease_table');
 
 	for my $row (@rows)
 	{
-		my ($name, $owner, $mode, $version, $token) = split /\|/, $row;
+		my ($name, $owner, $mode, $version, $token, $leaving) = split /\|/, $row;
 		my $key = "$name|$owner";
 		my $known = $state->{held}{$key} // $state->{loose}{$key};
 		my $title = substr($name, 0, 20) . ' of ' . substr($owner, 0, 20);
@@ -359,12 +373,13 @@ sub check_leases
 		push @wrong, "$title is there twice" if $found{$key};
 		push @wrong, "$title is $mode" if $mode ne $known->{mode};
 		push @wrong, "$title has $version holds" if $version != 1;
+		push @wrong, "$title is " . ('held', 'left')[$leaving] if ($known->{leaving} // $leaving) !~ /^$leaving?$/;
 		push @wrong, "$title has token $token" if $token != ($known->{token} // $token);
 		push @wrong, "$title has token $token, after $state->{largest}{$name}"
 		  if !$known->{token} && $token <= ($state->{largest}{$name} // 0);
 		push @wrong, "$title has company" if $sharing{$name} && "$sharing{$name} $mode" ne 'shared shared';
 		$sharing{$name} = $mode;
-		$found{$key} = { name => $name, owner => $owner, mode => $mode, token => $token };
+		$found{$key} = { name => $name, owner => $owner, mode => $mode, token => $token, leaving => $leaving };
 	}
 	push @wrong, map { substr($_, 0, 20) . ' is lost' } grep { !$found{$_} } sort keys %{ $state->{held} };
 	$figures{leases} += keys %{ $state->{held} };
@@ -379,8 +394,8 @@ sub check_leases
 	my @gone = grep { !$there{$_} } sort keys %{ $state->{largest} };
 	splice @gone, 100 if @gone > 100;
 	my $gone = join ', ', map { "('$_')" } @gone, 'never';
-	my $columns = 'name, owner, mode, version, token';
-	my $by_name = 'SELECT h.name, h.owner, h.mode, h.version, h.token'
+	my $columns = 'name, owner, mode, version, token, leaving';
+	my $by_name = 'SELECT h.name, h.owner, h.mode, h.version, h.token, h.leaving'
 	  . ' FROM (SELECT DISTINCT name FROM dlock_private.lease_table) n, LATERAL dlock_holders(n.name) h';
 	my $differ = $node->safe_psql(
 		$state->{db}, qq{
@@ -723,6 +738,12 @@ my %ways = (
 		$serial++;
 		return ($main, take_any('any', map { "any $serial $_" } 1 .. 8));
 	},
+	leave => sub {
+		settle($main);
+		$serial++;
+		run($main, [ map { take("leave $serial $_", 'leaver') } 1 .. 4 ]);
+		return ($main, map { leave("leave $serial $_", 'leaver') } 1 .. 4);
+	},
 	release_many => sub {
 		settle($main);
 		$serial++;
@@ -814,6 +835,10 @@ my @trials = (
 	[ any => 'many: name taken', 1, 4 ],
 	[ any => 'many: not flushed', 1, 1 ],
 	[ release_many => 'many: name done', 3, 5 ],
+	[ leave => 'rows: not logged', 2, 4 ],
+	[ leave => 'rows: logged', 2, 4 ],
+	[ leave => 'call: not flushed', 2, 4 ],
+	[ leave => 'call: not answered', 2, 4 ],
 	[ renew_all => 'walk: bucket done', 3, undef ],
 	[ release_all => 'walk: bucket done', undef, 3 ],
 	[ line => 'queue: about to join', 1, 1 ],
@@ -939,7 +964,7 @@ is( $node->safe_psql(
 
 # The standby had to check each page it made, and to find its way after each
 # crash.
-my $rows = 'SELECT count(*), md5(string_agg(concat_ws(\'|\', name, owner, mode, version, token), \' \' ORDER BY name, owner)) FROM dlock_private.lease_table';
+my $rows = 'SELECT count(*), md5(string_agg(concat_ws(\'|\', name, owner, mode, version, token, leaving), \' \' ORDER BY name, owner)) FROM dlock_private.lease_table';
 $node->safe_psql('postgres', q{SELECT pg_logical_emit_message(true, '', '')});
 $node->wait_for_catchup($standby);
 is($standby->safe_psql($_, $rows), $node->safe_psql($_, $rows), "the standby has the same leases in $_") for qw(postgres origin copy);

@@ -13,7 +13,8 @@
 #   order      first come, first served, where it is known which waiter came first
 #   told       no owner holds what was refused to it, or what it has given back; none is
 #              granted again what it has, or more than it wants; after a downgrade none
-#              has its lease exclusively
+#              has its lease exclusively; and once it has left it, that is, given it
+#              back with effect later, it is not the owner's any more
 #   deadlock   no caller is told of one unless some owner may hold something and wait
 #
 # A check complains only if no order of the events keeps the rules.  So a call whose
@@ -33,7 +34,8 @@
 #   C start end client op name owner mode limit ttl wait request token answer holds
 #       A call.  op: acquire, session (dlock_acquire_session, shared or not), xact
 #       (dlock_acquire_xact, the same), any (dlock_acquire_any), renew, release,
-#       downgrade, guard, owner (dlock_owner), commit.  mode: x, s, p.  wait:
+#       leave (dlock_release_after, and the ttl is when), downgrade, guard, owner
+#       (dlock_owner), commit.  mode: x, s, p.  wait:
 #       negative is for ever.  answer: a token, an owner, t, f, - for NULL, ? and an
 #       error's code for one that is not known.  holds: how many were asked for, or given
 #       back, at once.
@@ -97,7 +99,7 @@ sub new
 		figures => {
 			map { $_ => 0 }
 			  qw(calls unknown grants refused holds kills compared ordered rows renewed guards
-			  claimed replayed several bound downgraded)
+			  claimed replayed several bound downgraded left)
 		},
 	}, $class;
 }
@@ -326,6 +328,9 @@ sub _replay
 	my $in_doubt = 0;     # the owner may have got another hold by now
 	my $end = NEVER;      # at the latest: given back
 	my $cut = NEVER;      # by something that took it
+	my $left;             # it is nobody's: when that was asked for first, and was certain
+	my $may_be_left;      # since when
+	my $left_until = NEVER;
 	my $what = "$hold->{owner} on $hold->{name}, token $hold->{token}";
 
 	if ($hold->{session})
@@ -342,8 +347,11 @@ sub _replay
 	for my $call (@{ $hold->{calls} })
 	{
 		my ($op, $answer) = @$call{qw(op answer)};
-		my $sure = min($lower, $end, $cut);
+		my $sure = min($lower, $end, $cut, $left_until);
+		my $is_left = $left && !($self->{lossy} && $self->_killed($left->[0], $call->{end}));
 
+		$self->_wrong('told', "$what: $op at $call->{start} worked, though it had been left")
+		  if $is_left && ($op =~ $acquires ? $answer eq $hold->{token} : $answer eq 't' && ($op ne 'leave' || $call->{token} eq '-'));
 		if ($op =~ $acquires)
 		{
 			if ($answer eq $hold->{token})
@@ -368,6 +376,8 @@ sub _replay
 				$in_doubt = 1;
 			}
 			elsif ($in_doubt) { }
+			# what is left is in its owner's way like in anybody's
+			elsif (defined $may_be_left && ($answer eq '-' || $call->{mode} eq 's' && ($hold->{mode} eq 's' || $hold->{downgraded}))) { }
 			# a claim skips names that the owner has, unless it is repeated
 			elsif ($op eq 'any' && $answer eq '-' && !($call->{repeats} && $self->_is_wanting($call))) { }
 			elsif ($hold->{mode} ne 'p' && $sure > $call->{end})
@@ -385,6 +395,28 @@ sub _replay
 			$end = min($end, $call->{start}) if $op eq 'release';
 			$lower = min($lower, $call->{start} + $call->{ttl}) if $op eq 'renew' && !$hold->{session};
 			$hold->{downgraded} //= [ $call->{start}, NEVER ] if $op eq 'downgrade';
+			if ($op eq 'leave')
+			{
+				$may_be_left //= $call->{start};
+				$left_until = min($left_until, $call->{start} + $call->{ttl});
+			}
+		}
+		elsif ($op eq 'leave' && ($answer =~ /^\?/ || $answer eq 't'))
+		{
+			my $was_left = defined $left;
+			$self->_wrong('told', "$what: left at $call->{start}, after it was given back")
+			  if $answer eq 't' && defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
+			$self->_wrong('late', "$what: left at $call->{start}, after " . _when($upper))
+			  if $answer eq 't' && $call->{start} > $upper && !$self->_killed($hold->{start}, $call->{end});
+			$may_be_left //= $call->{start};
+			# a call that finds it left changes nothing
+			next if $was_left;
+			$left_until = min($left_until, $call->{start} + $call->{ttl});
+			$upper = $answer eq 't' && $may_be_left == $call->{start} ? $call->{end} + $call->{ttl} : NEVER;
+			next if $answer ne 't';
+			$self->{figures}{left}++;
+			$left = [ $may_be_left, $call->{end} ];
+			$lower = NEVER;
 		}
 		elsif ($answer =~ /^\?/)
 		{
@@ -410,6 +442,8 @@ sub _replay
 		{
 			# there may have been fewer holds: then nothing has changed
 			next if $op eq 'release' && $call->{holds} > $least;
+			# what is left is still there, and nobody's
+			next if defined $may_be_left && $answer eq 'f' && ($op ne 'leave' || $call->{token} eq '-' || !$is_left);
 			$self->_wrong('lost', "$what: $op at $call->{start} was answered $answer before " . _when($sure))
 			  if $sure > $call->{end};
 			$lower = min($lower, $call->{end});
@@ -441,7 +475,7 @@ sub _replay
 			else
 			{
 				$self->{figures}{renewed}++;
-				($lower, $upper) = ($call->{start} + $call->{ttl}, $call->{end} + $call->{ttl})
+				($lower, $upper) = ($call->{start} + $call->{ttl}, defined $may_be_left ? NEVER : $call->{end} + $call->{ttl})
 				  unless $hold->{session};
 			}
 		}
@@ -461,7 +495,7 @@ sub _replay
 			$hold->{given_back} = [ $first_release, $call->{end} ] if $most <= 0;
 		}
 	}
-	$hold->{sure} = min($lower, $end, $cut);
+	$hold->{sure} = min($lower, $end, $cut, $left_until);
 	my $pinned = $self->{lossy} ? $cut : NEVER;
 	$hold->{alone} = max($hold->{sure}, min($guarded, $pinned));
 	$hold->{exclusive} = $hold->{mode} ne 'x' ? 0

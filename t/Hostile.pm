@@ -225,7 +225,8 @@ sub timed
 sub reading_of
 {
 	my (@rows) = @_;
-	my %rows = map { (join('|', $_->{account}, unpack('H*', $_->{name}), unpack('H*', $_->{owner})) => $_) } @rows;
+	# what an owner has left does not keep it from a share or permit beside it
+	my %rows = map { (join('|', $_->{account}, unpack('H*', $_->{name}), unpack('H*', $_->{owner}), $_->{leaving} ? $_->{token} : ()) => $_) } @rows;
 	die 'a holder has two rows' if keys %rows != @rows;
 	return { rows => \%rows, time => time };
 }
@@ -501,7 +502,15 @@ sub judge
 	if ($call->{function} =~ /release_all$/ && defined $is{owner}{bytes})
 	{
 		push @wrong, 'there is still a lease'
-		  if grep { $_->{owner} eq $is{owner}{bytes} && $_->{account} eq $call->{account} && is_held($after, $_) } values %{ $after->{rows} };
+		  if grep { $_->{owner} eq $is{owner}{bytes} && $_->{account} eq $call->{account} && !$_->{leaving} && is_held($after, $_) } values %{ $after->{rows} };
+	}
+	# one that was given back with effect later is, until then
+	if ($call->{function} eq 'dlock_release_after' && $value && $value =~ /^t/ && $known && $call->{number} == 1 && defined $is{owner}{bytes})
+	{
+		my $lasts = ($is{after}{seconds} // 0) > 2 * SOON;
+		my @rows = grep { $_->{name} eq $names[0] && $_->{owner} eq $is{owner}{bytes} } values %{ $after->{rows} };
+		push @wrong, 'it is not there, or not left' if $lasts && !grep { $_->{leaving} } @rows;
+		$self->{told}++;
 	}
 	# and the answer is true, if nothing is about to expire
 	my @there = $known && @names ? grep { $_->{name} eq $names[0] } values %{ $after->{rows} } : ();

@@ -38,8 +38,9 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 my %all = (rounds => 0);
 my %disturbed;
 
-# Counters of History.pm for the leases of transactions, which only PostgreSQL has.
-my @postgres_only = qw(bound);
+# Counters of History.pm for what only PostgreSQL has: leases of transactions, and those that
+# are given back with effect later.
+my @postgres_only = qw(bound left);
 
 sub new
 {
@@ -258,7 +259,7 @@ sub summary
 		"$self->{kind}: $all{rounds} rounds, $all{calls} calls, $all{unknown} of them without an answer ($errors)",
 		('done to the server: ' . join(', ', map { "$_ $disturbed{$_} times" } sort keys %disturbed)) x $self->{disturbed},
 		"$all{grants} grants, $all{refused} refusals, $all{renewed} renewals, $all{guards} guarded transactions",
-		"$all{claimed} names claimed and $all{replayed} again, $all{several} grants of several permits, $all{bound} of transactions, $all{downgraded} downgrades",
+		"$all{claimed} names claimed and $all{replayed} again, $all{several} grants of several permits, $all{bound} of transactions, $all{downgraded} downgrades, $all{left} given back with effect later",
 		"checked: $all{compared} grants against holds before them, $all{ordered} against the order of waiting, $all{rows} rows seen");
 	$ENV{TORTURE_MINUTES} ? diag($text) : note($text);
 	return;

@@ -195,7 +195,8 @@ typedef struct dlock_arg
 
 /*
  * Start a call of one of dlock's functions, by its name in the manual, for example
- * "dlock_acquire"; "dlock_guard" is the procedure on MySQL.  The call is given
+ * "dlock_acquire"; "dlock_guard" is the procedure on MySQL.  dlock_release_after
+ * takes lists, too, and answers them as dlock_release_many does.  The call is given
  * up at deadline_us, connecting included: then the connection is closed, since
  * the call may still be under way in the server.
  *
@@ -311,7 +312,8 @@ typedef struct dlock_lease_options
 	int64_t		connect_timeout_us;
 	/*
 	 * If the program releases sooner than this after DLOCK_EVENT_HELD, the
-	 * lease is not given back then, but left to end at that time.
+	 * lease is given back with effect at that time; on MySQL it is renewed until
+	 * then, and expires.
 	 */
 	int64_t		keep_at_least_us;
 	/*

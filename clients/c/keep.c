@@ -213,7 +213,7 @@ end_flight(keep *k)
 
 	if (asked == KEEP_ACQUIRE)
 		k->maybe_held = true;
-	if (asked == KEEP_RELEASE)
+	if (asked == KEEP_RELEASE || asked == KEEP_LEAVE)
 		k->maybe_given_back = true;
 	k->asked = KEEP_AWAIT;
 	k->unwanted = false;
@@ -522,7 +522,7 @@ attempt(keep *k, keep_action *action)
 	action->until_us = k->attempt_until_us;
 	action->wait_us = wait_left_us(k);
 	action->leave_us = k->held_us + k->config.keep_at_least_us - k->now_us;
-	/* others with this owner rely on deadlines of at least the ttl */
+	/* others with this owner may believe for a ttl that they hold it */
 	if (!k->config.owner_is_ours && action->leave_us < k->config.ttl_us)
 		action->leave_us = k->config.ttl_us;
 }

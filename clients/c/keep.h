@@ -33,6 +33,8 @@
  *    Requests that were given up may be carried out later: a renewal or a
  *    repeated acquire only moves the server's deadline to a later time, since g
  *    grows and ttl is always the same, also for others with the same owner.
+ *    dlock_release_after() ends their holds, too, but grants the name to nobody
+ *    before the deadlines that they know.
  *    Requests that end the hold or shorten it are made only in state
  *    KEEP_ENDED.
  * 2. In state KEEP_HELD, lost_at_us = deadline_us - margin, and the state is left
@@ -106,7 +108,7 @@ typedef enum keep_action_kind
 	KEEP_ACQUIRE,				/* for ttl, with wait_us and the request id */
 	KEEP_RENEW,					/* for ttl, with the token */
 	KEEP_RELEASE,				/* with the token, or 0: any token */
-	KEEP_LEAVE,					/* renew for leave_us, with the token */
+	KEEP_LEAVE,					/* give back in leave_us, with the token */
 	KEEP_TELL_HELD,
 	KEEP_TELL_RENEWED,
 	KEEP_TELL_LOST,
@@ -196,7 +198,7 @@ typedef struct keep
 	bool		unwanted;		/* the attempt under way is to be dropped */
 	bool		once;			/* one attempt, then the work ends */
 	bool		releasing;		/* tell its end */
-	bool		maybe_given_back;	/* a release that was sent has no answer */
+	bool		maybe_given_back;	/* a release, or leaving it, has no answer */
 	bool		given_back;
 	/* What to tell, in the order of keep_action_kind. */
 	unsigned	tells;

@@ -270,7 +270,9 @@ call(dlock_lease *lease, const keep_action *action)
 		args[n++] = DLOCK_DURATION(action->kind == KEEP_LEAVE ?
 								   action->leave_us : lease->ttl_us);
 		args[n++] = many ? tokens : token;
-		function = many ? "dlock_renew_many" : "dlock_renew";
+		function = action->kind == KEEP_LEAVE &&
+			dlock_lease_engine(lease) == DLOCK_POSTGRESQL ? "dlock_release_after" :
+			many ? "dlock_renew_many" : "dlock_renew";
 	}
 	/* keep.c knows how long it may take, and says when to drop it */
 	return dlock_session_call(lease->session, function, args, n, DLOCK_NEVER);

@@ -83,7 +83,7 @@ leave_us(const many *m, const many_lease *lease)
 
 	if (lease->once || lease->keep_at_least_us == 0 || left_us <= 0)
 		return 0;
-	/* others with this owner rely on deadlines of at least the ttl */
+	/* others with this owner may believe for a ttl that they hold it */
 	return m->owner_is_ours ? left_us : later_of(left_us, lease->ttl_us);
 }
 

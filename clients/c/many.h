@@ -82,7 +82,7 @@ typedef enum many_action_kind
 	MANY_CONNECT,
 	MANY_RENEW,					/* the leases of the call, for for_us */
 	MANY_RELEASE,
-	MANY_LEAVE,					/* renew the one for for_us, and leave it */
+	MANY_LEAVE,					/* give the one back in for_us */
 } many_action_kind;
 
 typedef struct many_action

@@ -566,12 +566,19 @@ pg_send(dlock_session *s)
 	wire->phase = PG_CALLING;
 	if (s->function != NULL && memory->schema != NULL)
 	{
+		bool		each = s->shape == DLOCK_SHAPE_EACH;
+
 		dlock_text_clear(&s->sql);
 		dlock_text_format(&s->sql, "SELECT %s%s.%s(",
-						  s->shape == DLOCK_SHAPE_ROWS ? "* FROM " : "",
+						  s->shape == DLOCK_SHAPE_ROWS ? "* FROM " : each ?
+						  "name FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), "
+						  "pg_catalog.unnest($4::pg_catalog.int8[])) AS lease(name, token) WHERE " : "",
 						  memory->schema, s->function);
 		for (size_t i = 1; i <= s->nargs; i++)
-			dlock_text_format(&s->sql, "%s$%zu", i > 1 ? ", " : "", i);
+			if (each && (i == 1 || i == 4))
+				dlock_text_add(&s->sql, i == 1 ? "name" : ", token");
+			else
+				dlock_text_format(&s->sql, "%s$%zu", i > 1 ? ", " : "", i);
 		dlock_text_add(&s->sql, ")");
 	}
 	if (s->sql.failed || (s->function != NULL && memory->schema == NULL))

@@ -44,6 +44,7 @@ static const struct
 	{"dlock_release", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_release_many", DLOCK_SHAPE_ROWS, false},
 	{"dlock_release_all", DLOCK_SHAPE_PLAIN, false},
+	{"dlock_release_after", DLOCK_SHAPE_EACH, true},
 	{"dlock_owner", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_is_free", DLOCK_SHAPE_PLAIN, false},
 	{"dlock_remaining", DLOCK_SHAPE_PLAIN, false},
@@ -281,9 +282,12 @@ dlock_session_call(dlock_session *s, const char *function,
 		if (strcmp(functions[i].name, function) == 0)
 		{
 			if (functions[i].postgresql_only && s->url.engine != DLOCK_POSTGRESQL)
-				return refuse(s, "MySQL and MariaDB have no leases of transactions");
+				return refuse(s, "MySQL and MariaDB do not have that function");
 			s->function = functions[i].name;
 			s->shape = functions[i].shape;
+			if (s->shape == DLOCK_SHAPE_EACH &&
+				(nargs == 0 || args[0].type != DLOCK_ARG_TEXTS))
+				s->shape = DLOCK_SHAPE_PLAIN;
 			return start(s, args, nargs);
 		}
 	return refuse(s, "dlock has no function of that name");
@@ -309,7 +313,7 @@ unfold(dlock_session *s)
 	bool		valid;
 
 	if (s->function == NULL || s->shape == DLOCK_SHAPE_PLAIN ||
-		(s->shape == DLOCK_SHAPE_ROWS && !is_mysql))
+		(s->shape != DLOCK_SHAPE_TOKENS && !is_mysql))
 		return true;
 	if (s->answer.nvalues != 1)
 		return false;

@@ -21,6 +21,8 @@ typedef enum dlock_shape
 	DLOCK_SHAPE_PLAIN,			/* one value; of a statement: its rows */
 	DLOCK_SHAPE_TOKENS,			/* PostgreSQL: an array; MySQL: JSON */
 	DLOCK_SHAPE_ROWS,			/* PostgreSQL: rows; MySQL: JSON */
+	/* For a list of names, rows: those for which a call is true.  Else plain. */
+	DLOCK_SHAPE_EACH,
 } dlock_shape;
 
 typedef enum dlock_phase

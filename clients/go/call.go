@@ -179,11 +179,11 @@ func sleep(ctx context.Context, end time.Duration) error {
 	return ctx.Err()
 }
 
-// expression is a call of a function, and the values to bind in it.  It means the same whatever the
+// marked are the arguments of a call, and the values to bind in them.  It means the same whatever the
 // program has set: text is bound in hexadecimal digits, so that neither the quotes of a driver that
 // pastes values into statements matter, nor the encoding of the session.  There is no subquery on
 // PostgreSQL, where it would keep a snapshot while the call waits.
-func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}) {
+func marked(isMySQL bool, args []interface{}) ([]string, []interface{}) {
 	marks := make([]string, len(args))
 	bound := make([]interface{}, len(args))
 	for i, arg := range args {
@@ -215,6 +215,12 @@ func expression(isMySQL bool, function string, args ...interface{}) (string, []i
 		}
 		marks[i] = fmt.Sprintf(format, mark)
 	}
+	return marks, bound
+}
+
+// expression is a call of a function, and the values to bind in it.
+func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}) {
+	marks, bound := marked(isMySQL, args)
 	return function + "(" + strings.Join(marks, ", ") + ")", bound
 }
 
@@ -237,6 +243,9 @@ func list(isMySQL bool, values interface{}) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
+// leave is dlock_release_after of many; MySQL and MariaDB do not have it, and renew for that time.
+const leave = "dlock_release_after_many"
+
 // isAlive is no function, but asks whether the connection works.
 const isAlive = ""
 
@@ -247,13 +256,22 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 		var one int
 		return nil, k.connection.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	}
-	call, bound := expression(k.isMySQL, function, args...)
 	isMany := strings.HasSuffix(function, "_many")
+	if k.isMySQL && function == leave {
+		function = "dlock_renew_many"
+	}
+	call, bound := expression(k.isMySQL, function, args...)
+	found := call + " AS name"
+	if function == leave {
+		marks, _ := marked(false, args) // names, owner, after, tokens
+		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
+			marks[0], marks[3], marks[1], marks[2])
+	}
 	switch {
 	case k.isMySQL:
 		call = "CAST(" + call + " AS BINARY)"
 	case isMany:
-		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + call + " AS name"
+		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + found
 	default:
 		call += "::text"
 	}

@@ -19,9 +19,9 @@ const mostNames = 1000
 // job is a call for several leases.
 type job struct {
 	leases []*kept
-	// renews is the new TTL; 0: the call releases
+	// renews is the new TTL; 0: the call releases at once
 	renews time.Duration
-	// leaves: these are releases, though it may renew, to keep a lease for a while
+	// leaves: these are releases; with a TTL, one that has effect only then
 	leaves bool
 }
 
@@ -219,14 +219,14 @@ func (c *Client) nextRelease(now time.Duration) (*job, time.Duration) {
 	return &job{leases: cut(leases), leaves: true}, 0
 }
 
-// keeps is for how long a lease that the program has released is renewed instead.
+// keeps is how much later a lease that the program has released is given back.
 func (k *kept) keeps(now time.Duration) time.Duration {
 	left := k.keepUntil - now
 	if k.wasLost || left <= 0 {
 		return 0
 	}
 	if !k.client.ownerIsOurs && left < k.options.TTL {
-		left = k.options.TTL // the owner may have other holds, which must not end sooner
+		left = k.options.TTL // others with this owner may believe for that long that they hold it
 	}
 	return left
 }
@@ -283,6 +283,9 @@ func (c *Client) do(j *job) (done map[string]bool, sent time.Duration, isSent bo
 	function, args := "dlock_release_many", []interface{}{names, c.owner, tokens}
 	if j.renews > 0 {
 		function, args = "dlock_renew_many", []interface{}{names, c.owner, j.renews, tokens}
+		if j.leaves {
+			function = leave
+		}
 	}
 	outcomes, cancel := l.send(ctx, function, args)
 	o, isThere := c.await(outcomes, end)
@@ -359,7 +362,7 @@ func (c *Client) fail(j *job, isSent bool, err error) {
 		if !isSent {
 			continue
 		}
-		if j.leaves && (!c.ownerIsOurs || k.wasLost) {
+		if j.leaves && (k.wasLost || j.renews == 0 && !c.ownerIsOurs) {
 			// it may have been done; a second one would take another hold of the owner
 			k.giveUp()
 		}

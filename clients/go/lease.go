@@ -50,8 +50,8 @@ type Options struct {
 	Owner string
 	// How long to go on while no server is reached, or answers; 0: 10 s.
 	ConnectTimeout time.Duration
-	// If released sooner than this after the grant, it is not given back, but left to end at that
-	// time.
+	// If released sooner than this after the grant, it is given back with effect at that time; on
+	// MySQL and MariaDB it is renewed until then, and expires.
 	KeepAtLeast time.Duration
 	// Called with what happens to the lease, in that order, in a goroutine of its own.
 	OnEvent func(kind EventKind, name string, duration time.Duration)

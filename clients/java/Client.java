@@ -725,6 +725,7 @@ public final class Client implements AutoCloseable {
         for (Hold hold : others)
             if (next.of.size() < Math.min(most, hold.most) && count + hold.names.length <= MOST_NAMES) {
                 next.of.add(hold);
+                hold.leftFor = kept;
                 most = Math.min(most, hold.most);
                 count += hold.names.length;
             }
@@ -733,15 +734,15 @@ public final class Client implements AutoCloseable {
                 next.lostAt = Math.min(next.lostAt, hold.deadline - hold.margin);
         String[] all = next.of.stream().flatMap(hold -> Arrays.stream(hold.names)).toArray(String[]::new);
         long[] tokens = next.of.stream().flatMapToLong(hold -> Arrays.stream(hold.tokens)).toArray();
-        double ttl = isRelease ? kept : first.ttl;
-        next.job = link.begin(ttl == 0 ? by -> by.release(all, tokens) : by -> by.renew(all, tokens, ttl), wake);
+        next.job = link.begin(!isRelease ? by -> by.renew(all, tokens, first.ttl) : kept == 0 ? by -> by.release(all, tokens)
+            : by -> by.leave(all, tokens, kept), wake);
         call = next;
     }
 
-    /** For how long a lease that is released is to be kept; 0: not at all. */
+    /** How much later a lease that is released is to be given back; 0: at once. */
     private double kept(Hold hold, double now) {
         double left = hold.wasHeld ? hold.keepUntil - now : 0;
-        // an owner that the program named may have other holds, which must not end sooner
+        // others that use an owner that the program named may believe for a ttl that they hold it
         return left <= 0 ? 0 : isOwnerNamed ? Math.max(left, hold.ttl) : left;
     }
 
@@ -807,7 +808,7 @@ public final class Client implements AutoCloseable {
             } else if (hold.state == State.RELEASED) {
                 hold.due = now;
                 // it may have been done, and a second one would take another hold of the owner; and a lost lease is not worth a new connection
-                if (!goesOn && (!hold.wasHeld || wasAsked && !isAnswer && isOwnerNamed))
+                if (!goesOn && (!hold.wasHeld || wasAsked && !isAnswer && isOwnerNamed && hold.leftFor == 0))
                     over(hold, false, false);
             }
         }

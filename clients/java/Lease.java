@@ -260,7 +260,7 @@ public final class Lease implements AutoCloseable {
             return connectTimeout(Text.seconds("a connect time-out", text));
         }
 
-        /** A time from the grant: a lease released sooner is not given back, but left to end then. */
+        /** A time from the grant: a lease released sooner is given back with effect then; on MySQL and MariaDB it is renewed until then. */
         public Options keepAtLeast(double seconds) {
             if (Text.seconds("a time to keep", seconds) < 0)
                 throw new Misuse("a time to keep must not be below 0", null);

@@ -273,10 +273,21 @@ final class Link implements Runnable {
         return tokens == null ? many("dlock_release_many", names, client.owner()) : many("dlock_release_many", names, client.owner(), tokens);
     }
 
+    /** Give all holds of each back, with effect so many seconds later; MySQL and MariaDB can only renew for that time. */
+    Set<String> leave(String[] names, long[] tokens, double after) throws SQLException {
+        if (!isPostgres)
+            return renew(names, tokens, after);
+        return found("name FROM ROWS FROM (unnest(" + marks(true, (Object) names) + "), unnest(" + marks(true, tokens) + ")) AS lease(name, token)"
+            + " WHERE dlock_release_after(name, " + marks(true, client.owner(), after) + ", token)", names, tokens, client.owner(), after);
+    }
+
     private Set<String> many(String function, Object... arguments) throws SQLException {
+        return found(function + "(" + marks(isPostgres, arguments) + ")", arguments);
+    }
+
+    private Set<String> found(String what, Object... arguments) throws SQLException {
         // in digits, since the session may have another encoding for answers
-        String names = call(function, isPostgres ? "encode(convert_to(array_to_json(ARRAY(SELECT @))::text, 'UTF8'), 'hex')" : "HEX(@)",
-            arguments);
+        String names = ask(isPostgres ? "encode(convert_to(array_to_json(ARRAY(SELECT @))::text, 'UTF8'), 'hex')" : "HEX(@)", what, arguments);
         // a server may have no room for an answer, which says nothing about the leases
         if (names == null)
             throw new Unavailable("there is no answer", null);
@@ -307,8 +318,11 @@ final class Link implements Runnable {
      * waits without a snapshot.
      */
     private String call(String function, String whole, Object... arguments) throws SQLException {
-        String sql = "SELECT " + whole.replace("@", function + "(" + marks(isPostgres, arguments) + ")");
-        try (PreparedStatement statement = connection.prepareStatement(sql)) {
+        return ask(whole, function + "(" + marks(isPostgres, arguments) + ")", arguments);
+    }
+
+    private String ask(String whole, String what, Object... arguments) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement("SELECT " + whole.replace("@", what))) {
             bind(isPostgres, statement, arguments);
             try (ResultSet rows = statement.executeQuery()) {
                 rows.next();

@@ -129,6 +129,10 @@ function isAnswer(error) {
  * Text is sent as it is where that is safe, since names should be readable in the server's lists of
  * what runs, and else as the bytes of its UTF-8.
  */
+
+// dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+const LEAVE = 'dlock_release_after_many';
+
 const postgres = {
 	stream: (client) => client.connection?.stream,
 	observe: (client, listener) => client.on('error', listener).on('end', listener),
@@ -141,13 +145,17 @@ const postgres = {
 		// all encodings of clients have ASCII in common
 		const text = (value) => (/^[\x01-\x7f]*$/.test(value) ? mark(value) : `convert_from(${mark(Buffer.from(value))}, 'UTF8')`);
 		const array = (list) => `{${list.map((item) => (typeof item === 'string' ? `"${item.replace(/["\\]/g, '\\$&')}"` : item)).join(',')}}`;
-		const call = `${request}(${args.map((arg) => {
+		const list = args.map((arg) => {
 			if (Array.isArray(arg))
 				return `${text(array(arg))}::${typeof arg[0] === 'string' ? 'text' : 'bigint'}[]`;
 			return typeof arg === 'string' ? text(arg) : mark(String(arg));
-		}).join(', ')})`;
+		});
+		const call = `${request}(${list.join(', ')})`;
+		const [names, owner, after, tokens] = list;
+		const found = request !== LEAVE ? `${call} name`
+			: `ROWS FROM (unnest(${names}), unnest(${tokens})) lease(name, token) WHERE dlock_release_after(name, ${owner}, ${after}, token)`;
 		const { rows } = await client.query({
-			text: request.endsWith('_many') ? `SELECT encode(convert_to(name, 'UTF8'), 'hex') FROM ${call} name`
+			text: request.endsWith('_many') ? `SELECT encode(convert_to(name, 'UTF8'), 'hex') FROM ${found}`
 				: `SELECT ${call}${request === 'dlock_guard' ? '' : '::text'}`,
 			values,
 			rowMode: 'array',
@@ -163,7 +171,8 @@ const mysql = {
 	open: (connection) => connection.connect(),
 	end: (connection) => connection.end(),
 
-	async answer(connection, request, args) {
+	async answer(connection, asked, args) {
+		const request = asked === LEAVE ? 'dlock_renew_many' : asked;
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
 		// would be in the way of proxies, and convert text to the session's character set.
@@ -677,6 +686,7 @@ class Keeper {
 		const link = this.#link ??= new Link(this);
 		let batch = [];
 		let isRelease = false;
+		let kept = 0;
 		try {
 			await this.#waits.within(link.open(), () => this.#patience(began, next.ttl));
 			// what is due may be something else by now
@@ -686,14 +696,14 @@ class Keeper {
 			const [{ leaving, ttl, isToBeKept, keepUntil }] = batch;
 			isRelease = Boolean(leaving);
 			const asked = now();
-			// an owner that the program named may have other holds, which must not end sooner
-			const kept = !isToBeKept ? 0 : this.ownerIsOurs ? keepUntil - asked : Math.max(keepUntil - asked, ttl);
+			// others that use an owner that the program named may believe for a ttl that they hold it
+			kept = !isToBeKept ? 0 : this.ownerIsOurs ? keepUntil - asked : Math.max(keepUntil - asked, ttl);
 			const names = batch.flatMap((hold) => hold.names);
 			const tokens = batch.flatMap((hold) => hold.tokens);
 			const lostAt = isRelease ? Infinity : batch[0].lostAt;
 			const { sent, answer } = await this.#waits.within(link.ask(isRelease && !kept
 				? ['dlock_release_many', names, this.owner, tokens]
-				: ['dlock_renew_many', names, this.owner, kept || ttl, tokens]), () => Math.min(this.#patience(asked, ttl), lostAt));
+				: [kept ? LEAVE : 'dlock_renew_many', names, this.owner, kept || ttl, tokens]), () => Math.min(this.#patience(asked, ttl), lostAt));
 			this.#isFailing = false;
 			this.#pause = FIRST_PAUSE;
 			const done = new Set(answer);
@@ -705,7 +715,7 @@ class Keeper {
 					hold.answered(isDone, sent);
 			}
 		} catch (error) {
-			this.#failed(error, link, batch, isRelease);
+			this.#failed(error, link, batch, isRelease, kept);
 		}
 	}
 
@@ -714,7 +724,7 @@ class Keeper {
 	 * again in two halves: one lease that cannot be renewed takes no other with it.  After an error
 	 * that is the first in a row, the halves go by the same connection, at once.
 	 */
-	#failed(error, link, batch, isRelease) {
+	#failed(error, link, batch, isRelease, kept) {
 		const isAnswered = batch.length > 0 && isAnswer(error);
 		if (!isAnswered) {
 			this.#restUntil = now() + this.#pause;
@@ -738,7 +748,7 @@ class Keeper {
 		}
 		// those that still are as they were when they were asked for
 		const again = batch.filter((hold) => this.#beating.has(hold) && Boolean(hold.leaving) === isRelease);
-		if (isRelease && !isAnswered && !this.ownerIsOurs) {
+		if (isRelease && !kept && !isAnswered && !this.ownerIsOurs) {
 			// it may have been done; a second one would take another hold of the owner
 			for (const hold of again)
 				this.#left(hold, false, hold.ttl);
@@ -846,7 +856,7 @@ class Hold {
 		return this.leaving ? this.leaving.until : this.deadline - Math.min(this.ttl / 10, 1);
 	}
 
-	/* Whether it is to be renewed once more, in place of a release. */
+	/* Whether it is to be given back later. */
 	get isToBeKept() { return Boolean(this.leaving) && !this.leaving.wasLost && this.keepUntil > now(); }
 
 	/* Compare the clock with the deadline. */

@@ -323,6 +323,9 @@ def _new_owner() -> str:
 
 # -------------------------------------------------------------------------------------- requests
 
+# dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+_LEAVE = "dlock_release_after_many"
+
 
 class _Request:
     """
@@ -344,10 +347,17 @@ class _Request:
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
         elif self.function.endswith("_many"):
             # names
+            found = f"{call} AS name"
+            if self.function == _LEAVE and is_postgres:
+                names, owner, after, tokens = map(literal, self.args)
+                found = (
+                    f"ROWS FROM (pg_catalog.unnest({names}), pg_catalog.unnest({tokens})) AS lease(name, token)"
+                    f" WHERE dlock_release_after(name, {owner}, {after}, token)"
+                )
             sql = (
-                f"SELECT pg_catalog.encode(pg_catalog.convert_to(name, 'UTF8'), 'hex') FROM {call} AS name"
+                f"SELECT pg_catalog.encode(pg_catalog.convert_to(name, 'UTF8'), 'hex') FROM {found}"
                 if is_postgres
-                else f"SELECT HEX({call})"
+                else f"SELECT HEX({call.replace(_LEAVE, 'dlock_renew_many')})"
             )
         elif is_postgres:
             # no more than a cast may be around a call that waits, or it has a snapshot meanwhile
@@ -1303,9 +1313,9 @@ class _Keeper:
         first = due[0]
         kept = first.keep_until - at if first.was_held else 0.0
         if kept > 0:
-            # an owner that the program named may have other holds, which must not end sooner
+            # others that use an owner that the program named may believe for a ttl that they hold it
             first.left = kept if self._owner_is_ours else max(kept, first.ttl)
-            return [first], True, self._request("dlock_renew_many", [first], first.left)
+            return [first], True, self._request(_LEAVE, [first], first.left)
         records = [first]
         if not first.pause:
             like_it = [r for r in due if not r.pause and not (r.was_held and r.keep_until > at)]
@@ -1369,7 +1379,8 @@ class _Keeper:
                 record.cause = _reason(error, record.cause)
                 self._event(record, "late", max(0.0, record.lost_at - at))
             elif record in self._back and call.is_release:
-                if not record.was_held or (was_sent and not is_answered and not self._owner_is_ours):
+                is_in_doubt = was_sent and not is_answered and not record.left
+                if not record.was_held or (is_in_doubt and not self._owner_is_ours):
                     # it may have been done, and a second one would take another hold of that owner
                     self._end_release(record, False, is_answered=False)
         if was_sent and len(call.records) > 1:
@@ -1578,8 +1589,8 @@ class Lease(_Handle):
         says what each means, and what its seconds are.
     connect_timeout: how long to go on while no server is reached, counted from the beginning, and
         while none answers, counted from the end of the wait.
-    keep_at_least: if the block ends sooner than this after the grant, the lease is not given back,
-        but left to end at that time.
+    keep_at_least: if the block ends sooner than this after the grant, the lease is given back with
+        effect at that time; on MySQL and MariaDB it is renewed until then, and expires.
 
     A Lease is used once.  Its methods may be called from any thread.  One that the program drops
     while it is held is still renewed, since somebody may work under it; a ResourceWarning says so.

@@ -348,8 +348,30 @@ sub leases
 		my $left = query("SELECT SECONDS_LEFT FROM dlock.locks WHERE name = '$name' AND LIVE");
 		cmp_ok($left, '>', 900, 'leaves its lease for as long as it was asked to');
 		cmp_ok($left, '<=', 1000, 'and no longer');
+		is(query("SELECT leaving FROM dlock.locks WHERE name = '$name'"), 't', 'given back with effect then') if engine()->kind eq 'postgres';
 		ends_with(75, 'so that others are refused', 'run', $name, 'true');
 	});
+	in_time(RELEASED_IN, sub {
+		ends_with(0, '--keep of several names', 'run', '--keep', '1000', '--owner', 'keeper', '--all', "keep a$_[0]", "keep b$_[0]", '--', 'true');
+		is(query("SELECT count(*) FROM dlock.locks WHERE name IN ('keep a$_[0]', 'keep b$_[0]') AND SECONDS_LEFT > 900"), 2, 'keeps all of them');
+		$run = launch('run', '--owner', 'keeper', "keep a$_[0]", '--', 'true');
+		# where it is given back, it is so for its former owner, too
+		is(finish($run), engine()->kind eq 'postgres' ? 75 : 0, 'of an owner that was named');
+	});
+	my $grown;
+	for my $try (1 .. 5)
+	{
+		# others' leases may expire meanwhile
+		my $before = query('SELECT expired FROM dlock.stats');
+		ends_with(0, '--keep for a second', 'run', '--keep', '1', "keep short $try", '--', 'true');
+		ok(eventually(sub { query("SELECT count(*) FROM dlock.locks WHERE name = 'keep short $try' AND LIVE") eq '0' }), 'is free at that time');
+		last if engine()->kind ne 'postgres';
+		# whose row is counted when it is removed
+		ok(eventually(sub { query("SELECT count(*) FROM dlock.locks WHERE name = 'keep short $try'") eq '0' }), 'and gone');
+		$grown = query('SELECT expired FROM dlock.stats') - $before;
+		last if !$grown;
+	}
+	is($grown, 0, 'and does not count as expired') if engine()->kind eq 'postgres';
 	$run = ends_with(0, '--keep that is longer than the server has it', 'run', '--keep', '300d', 'keep long', '--', 'true');
 	says($run, qr/could not keep the lease on "keep long": .*/, 'is said to have had no effect');
 	return;

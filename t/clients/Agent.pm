@@ -8,7 +8,7 @@
 #   lease NAME[,NAME] TTL WAIT [OPTION=VALUE]...
 #       begin a block that holds a lease: "held TOKEN[,TOKEN] TIME", or
 #       "failed CLASS CODE".  The options are shared=1, permits=N, owner=X, list=1 for a
-#       list of names, connect_timeout=SECONDS.
+#       list of names, connect_timeout=SECONDS, keep_at_least=SECONDS.
 #   check               ask whether the lease is held: "check ok" or "check CLASS"
 #   guard               guard in a transaction, and commit: "guard ok" or "guard CLASS CODE"
 #   guard-outside       guard without a transaction: the same

@@ -512,9 +512,12 @@ sub cases
 	is($one->ask('many kept 1 60 0 keep_at_least=600'), 'many 1', '16 kept: held');
 	is($one->ask('many-release kept1'), 'many-release 1', '16 kept: released');
 	is(value(holds('kept1')), 1, '16 kept: but kept');
+	is(value(q{SELECT leaving FROM dlock.locks WHERE name = 'kept1'}), 't', '16 kept: and given back with effect later') if $kind eq 'postgres';
 	is($one->ask('many kept 1 60 0'), 'many busy -', '16 kept: from the client, too');
 	is(value(q{SELECT max(version) FROM dlock.locks WHERE name = 'kept1'}), 1, '16 kept: of which no server hears');
 	is($one->ask('many-close', qr/^many-close/), 'many-close', '16 kept: the client is closed');
+
+	keeps_at_least($one, $two);
 
 	# 4, the end; who tells it stands still with the machine, and then it is tried once more
 	my $told_before;
@@ -559,6 +562,69 @@ sub cases
 	}
 	end_fleet($fleet, $slow);
 	$_->quit for $one, $two, $three, $steady;
+	return;
+}
+
+# 18: a job that ends too soon.  Its client tries for 5 s to say so, and leaves the rest to the
+# deadline: on a machine that stands still that long, it is done again, as in gives_back().
+sub keeps_at_least
+{
+	my ($one, $two) = @_;
+	for my $lease ('kept-one 60 0', 'kept-a,kept-b 60 0 list=1', 'kept-named 60 0 owner=keeper', 'kept-pair 60 0 permits=2')
+	{
+		my @names = split /,/, $lease =~ s/ .*//r;
+		my $which = join ' OR ', map { "name = '$_'" } @names;
+		my $left = $kind eq 'postgres' ? 'leaving' : 'LIVE';
+		for my $try (1 .. 20)
+		{
+			holds_it($one, "$lease keep_at_least=600", "18 keep at least: @names held");
+			my $began = time;
+			is($one->ask('end', qr/^ended/), 'ended', '18 keep at least: the block ends');
+			my $took = time - $began;
+			my $kept = value("SELECT count(*) FROM dlock.locks WHERE ($which) AND $left AND SECONDS_LEFT > 300");
+			evict($which), next if $kept < @names && $took >= 5 && $try < 20;
+			is($kept, @names, '18 keep at least: given back with effect later, or kept');
+			last;
+		}
+		# its former owner, too, where it can be given back
+		is($two->ask("lease $lease", qr/^(?:held|failed)/), 'failed busy -', '18 keep at least: nobody has it before')
+		  if $lease !~ /permits/ && ($kind eq 'postgres' || $lease !~ /owner/);
+		evict($which);
+	}
+
+	# a lost reply: it is asked for once more, whoever has made the owner
+	for my $try (1 .. 20)
+	{
+		my $proxy = Proxy->start($port);
+		my $cut = agent($proxy->port);
+		is($cut->ask("many cut$try. 1 60 0 keep_at_least=600 owner=keeper"), 'many 1', '18 keep at least, a lost reply: held');
+		$proxy->cut_reply($kind eq 'postgres' ? 'dlock_release_after' : 'dlock_renew_many');
+		my $began = time;
+		my $answer = $cut->ask("many-release cut$try.1");
+		my $took = time - $began;
+		$cut->quit;
+		$proxy->stop;
+		evict("name = 'cut$try.1'");
+		next if $answer ne 'many-release 1' && $took >= 5 && $try < 20;
+		is($answer, 'many-release 1', '18 keep at least, a lost reply: given back');
+		last;
+	}
+
+	my $grown;
+	for my $try (1 .. 5)
+	{
+		# others' leases may expire meanwhile
+		my $before = value('SELECT expired FROM dlock.stats');
+		holds_it($one, "soon$try 60 0 keep_at_least=1", '18 keep at least: for a second');
+		is($one->ask('end', qr/^ended/), 'ended', '18 keep at least: the block ends');
+		becomes(holds("soon$try"), 0, '18 keep at least: it is free at that time');
+		last if $kind ne 'postgres';
+		# whose row is counted when it is removed
+		becomes("SELECT count(*) FROM dlock.locks WHERE name = 'soon$try'", 0, '18 keep at least: and gone');
+		$grown = value('SELECT expired FROM dlock.stats') - $before;
+		last if !$grown;
+	}
+	is($grown, 0, '18 keep at least: and does not count as expired') if $kind eq 'postgres';
 	return;
 }
 

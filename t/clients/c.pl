@@ -226,6 +226,14 @@ $p->gives_back('least');
 my $left = value(q{SELECT remaining FROM dlock.locks WHERE name = 'least'});
 cmp_ok($left, '<=', 300, 'one that is kept at least for a time is left for no longer than that');
 ok(!is_free('least'), 'and not given back');
+if ($is_postgres)
+{
+	$p->say('new late name=late1 name=late2 owner=late ttl=60 keep_at_least=300', 'start late');
+	$p->next_is('late', qr/^held /);
+	$p->gives_back('late');
+	is(value(q{SELECT count(*) FROM dlock.locks WHERE leaving AND remaining > 60 AND name IN ('least', 'late1', 'late2')}), 3,
+		'but with effect at that time, also several names');
+}
 
 # ---------------------------------------------------------------------
 # Waiting.
@@ -292,6 +300,7 @@ for my $good (1, 0)
 	else { like($guarded, $is_postgres ? qr/^error lost 55L01 / : qr/^error lost 55L01 1644 /, 'a guard that comes too late') }
 	is($p->ask('query ' . ($good ? 'COMMIT' : 'ROLLBACK')), '', 'and the end of the transaction');
 }
+like($p->ask("call dlock_release_after t:g t:me d:60 i:$token"), $is_postgres ? qr/^1$/ : qr/^error misuse .* that function/, 'given back later');
 $p->ask('call dlock_release_all t:me');
 
 # renewals: the first ones

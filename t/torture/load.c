@@ -128,6 +128,7 @@ put_value(Reply *reply, int row, int column, const char *value)
 typedef PGconn Connection;
 
 #define HAS_TRANSACTIONS	true	/* their leases */
+#define HAS_RELEASE_AFTER	true
 #define NAME		"%s"
 #define NO_TOKEN	"NULL"
 #define LIST		"'{%s}'"
@@ -194,6 +195,7 @@ ask(Connection *connection, const char *statement, Reply *reply)
 typedef MYSQL Connection;
 
 #define HAS_TRANSACTIONS	false
+#define HAS_RELEASE_AFTER	false
 #define NAME		"\"%s\""
 #define NO_TOKEN	"null"
 #define LIST		"'[%s]'"
@@ -408,7 +410,7 @@ call(Client *client, const char *op, const Lease *lease, int holds,
 	else if (reply->rows != 1 || reply->columns != 1)
 		fail(statement, "is not answered with one value");
 	else if (strcmp(op, "renew") == 0 || strcmp(op, "release") == 0 ||
-			 strcmp(op, "downgrade") == 0)
+			 strcmp(op, "downgrade") == 0 || strcmp(op, "leave") == 0)
 		strcpy(answer, strcmp(reply->value[0][0], "-") == 0 ? "-" :
 			   strcmp(reply->value[0][0], YES) == 0 ? "t" : "f");
 	else
@@ -570,6 +572,19 @@ recover(Client *client, const Lease *lease)
 
 static const int64_t ttls_us[] = {200000, 500000, 2000000};
 static const int64_t waits_us[] = {0, 50000, 500000, 2000000, -1000000};
+
+/* Give the lease back with effect later, by the token or not. */
+static void
+leave(Client *client, const Lease *lease, const char *token)
+{
+	int64_t		after_us = ttls_us[dice(&client->random, 3)];
+	char		statement[300];
+
+	snprintf(statement, sizeof(statement),
+			 "SELECT dlock_release_after('%s', '%s', %.6f%s%s)", lease->name, lease->owner,
+			 (double) after_us / 1e6, token[0] != 0 ? ", " : "", token);
+	call(client, "leave", lease, 1, after_us, token[0] != 0 ? token : "-", statement);
+}
 
 /* Most pauses are brief. */
 static int64_t
@@ -803,6 +818,51 @@ live_with_many(Client *client, const Lease *like)
  * ----------------------------------------------------------------
  */
 
+/* Give a lease back with effect later, and try what its owner cannot do with it then. */
+static void
+live_on_after(Client *client, Lease *lease)
+{
+	leave(client, lease, dice(&client->random, 2) == 0 ? lease->token : "");
+
+	/* an answer that was lost: the same call again finds out */
+	for (int i = 0; i < 3 && client->reply.status != ANSWERED && recover(client, lease); i++)
+		leave(client, lease, lease->token);
+
+	for (int i = dice(&client->random, 4); i > 0 && client->connection != NULL; i--)
+	{
+		Lease		again = *lease;
+
+		switch (dice(&client->random, 6))
+		{
+			case 0:
+				(void) renew(client, lease, ttls_us[dice(&client->random, 3)]);
+				break;
+			case 1:
+				leave(client, lease, dice(&client->random, 4) > 0 ? lease->token : "");
+				break;
+			case 2:
+				guard(client, lease, pause_us(client));
+				break;
+			case 3:
+				(void) release(client, lease, 1);
+				break;
+			case 4:
+				/* also by the request that took it */
+				again.wait_us = 0;
+				if (acquire(client, &again))
+				{
+					while (again.permits-- > 0)
+						(void) release(client, &again, 1);
+					return;
+				}
+				break;
+			case 5:
+				nap(pause_us(client));
+				break;
+		}
+	}
+}
+
 /* One attempt at a lease, and what is done with it. */
 static void
 live(Client *client)
@@ -913,6 +973,11 @@ live(Client *client)
 	{
 		if (lease.kind == SESSION)
 			disconnect(client);
+		return;
+	}
+	if (HAS_RELEASE_AFTER && lease.kind == PLAIN && dice(&client->random, 12) == 0)
+	{
+		live_on_after(client, &lease);
 		return;
 	}
 	while (holds > 0)

@@ -76,6 +76,7 @@ typedef struct sim_client
 	keep_state	failed_in;
 	bool		unlucky;		/* something has gone wrong */
 	bool		evicted;		/* an operator has ended its lease */
+	bool		left;			/* a client with its owner has left it */
 	bool		told_held;
 	bool		told_lost;
 	bool		told_end;
@@ -103,6 +104,8 @@ static struct
 	int64_t		token;
 	int64_t		deadline_us;	/* the server's time */
 	unsigned	version;
+	bool		has_release_after;	/* else it is renewed to be left */
+	bool		leaving;		/* by that */
 	/* What has happened, to check that it did. */
 	unsigned	grants;
 	unsigned	losses;
@@ -221,6 +224,7 @@ sim_take(const sim_message *request)
 		sim.owner = request->owner;
 		sim.token = sim.last_token += 1 + request->request % 3;
 		sim.version = 1;
+		sim.leaving = false;
 		sim.deadline_us = deadline_us;
 	}
 	else
@@ -251,7 +255,7 @@ sim_serve(void)
 	{
 		sim_message *w = &sim.waiters[i];
 
-		if (sim.owner == 0 || sim.owner == w->owner)
+		if (sim.owner == 0 || (sim.owner == w->owner && !sim.leaving))
 			sim_take(w);
 		else if (w->wait_us >= 0 && w->at_us <= sim_server_us(sim.now_us))
 			sim_answer(w, KEEP_REFUSED, 0);
@@ -271,11 +275,13 @@ sim_request(sim_message *m)
 	bool		mine;
 
 	sim_serve();
-	mine = sim.owner == m->owner && (m->token == 0 || m->token == sim.token);
+	mine = sim.owner == m->owner && (m->token == 0 || m->token == sim.token) &&
+		(!sim.leaving || m->what == KEEP_LEAVE);
 	switch (m->what)
 	{
 		case KEEP_ACQUIRE:
-			if (sim.owner == m->owner || (sim.owner == 0 && sim.nwaiters == 0))
+			if ((sim.owner == m->owner && !sim.leaving) ||
+				(sim.owner == 0 && sim.nwaiters == 0))
 				sim_take(m);
 			else if (m->wait_us == 0 || sim.nwaiters == SIM_WAITERS)
 				sim_answer(m, KEEP_REFUSED, 0);
@@ -287,8 +293,14 @@ sim_request(sim_message *m)
 			break;
 		case KEEP_RENEW:
 		case KEEP_LEAVE:
-			if (mine)
+			if (mine && !sim.leaving)
 				sim.deadline_us = sim_server_us(sim.now_us) + m->ttl_us;
+			if (mine && m->what == KEEP_LEAVE && sim.has_release_after)
+			{
+				sim.leaving = true;
+				for (int j = 0; j < SIM_CLIENTS; j++)
+					sim.clients[j].left |= sim.clients[j].owner == m->owner;
+			}
 			sim_answer(m, mine ? KEEP_TRUE : KEEP_GONE, 0);
 			break;
 		default:
@@ -406,7 +418,7 @@ sim_tell(sim_client *c, const keep_action *action)
 			break;
 		case KEEP_TELL_LOST:
 			sim_must(c->told_held && !c->told_lost, "lost, and not held");
-			sim_must(c->unlucky || c->evicted, "lost for no reason");
+			sim_must(c->unlucky || c->evicted || c->left, "lost for no reason");
 			c->told_lost = true;
 			sim.losses++;
 			break;
@@ -685,8 +697,10 @@ sim_run(const uint8_t *data, size_t size)
 		shared_owner = ++sim.last;
 	/* as fast as the margin allows, or slower than the clients' */
 	sim.drift = sim_margin_us(ttl_us) * (sim_byte() % 5) / 4 * 1000000 / ttl_us;
-	if (sim_byte() >= 0x80)
+	choice = sim_byte();
+	if (choice & 0x80)
 		sim.drift = -sim.drift;
+	sim.has_release_after = choice & 1;
 
 	while (chance.left > 0)
 	{

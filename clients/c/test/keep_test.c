@@ -204,9 +204,15 @@ static const script_case cases[] = {
 		"least 6000 " HELD "at 6000 > await release > release true > released back"},
 	{"also if that comes about on the way",
 		"least 1000 " HELD "unavailable at 900 release > connect at 1100 connected > release true > released back"},
+	{"that is repeated, whoever made the owner",
+		"named least 60000 " HELD "at 1000 release > leave for 59000 unavailable at 2000 > connect connected "
+		"> leave token 7 for 58000 true > released back"},
+	{"and is known if an answer to the first was lost",
+		"least 1000 " HELD "at 900 release > leave for 100 unavailable at 1100 > connect connected > release gone "
+		"> released back"},
 	{"it counts from when it was told",
 		"least 10000 start > connect connected > acquire at 2000 granted 7 > held at 3000 release > leave for 9000"},
-	{"a renewal with the same owner is not shortened",
+	{"others with the same owner have time to find it lost",
 		"named least 6000 " HELD "at 1000 release > leave for 30000 true > released back"},
 	{"a lost one is not",
 		"least 60000 " HELD "at 29000 > lost release > release token 7 true > released back > done"},

@@ -117,6 +117,8 @@ class Agent {
                     options.owner(value);
                 else if (word.startsWith("connect_timeout="))
                     options.connectTimeout(Double.parseDouble(value));
+                else if (word.startsWith("keep_at_least="))
+                    options.keepAtLeast(Double.parseDouble(value));
                 else if (word.startsWith("events="))
                     options.onEvent(Agent::sayEvent);
                 else if (word.startsWith("unknown=")) {

@@ -119,6 +119,7 @@ async function block([names, ttl, wait, ...rest]) {
 		permits: given.permits && Number(given.permits),
 		owner: given.owner,
 		connectTimeout: Number(given.connect_timeout ?? 10),
+		keepAtLeast: Number(given.keep_at_least ?? 0),
 		signal: cancel.signal,
 		onLost: () => say('lost', dlock.now()),
 		...(given.events && { onEvent: event }),

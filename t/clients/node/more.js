@@ -52,7 +52,8 @@ async function cases(driver) {
 		new dlock.Lease(options(`kept-${driver}-${number}`, { ttl: 600, keepAtLeast: 300 })).acquire());
 	is('keepAtLeast: released', answer);
 	const connection = await connect();
-	const result = await connection.query(`SELECT dlock_remaining('${last.name}', '${last.owner}') AS seconds`);
+	const result = await connection.query(driver === 'pg' ? `SELECT remaining AS seconds FROM dlock_holders('${last.name}')`
+		: `SELECT dlock_remaining('${last.name}', '${last.owner}') AS seconds`);
 	const [{ seconds }] = driver === 'pg' ? result.rows : result[0];
 	is('keepAtLeast: but to be kept until then', seconds > 0 && seconds <= 300);
 	await connection.end();

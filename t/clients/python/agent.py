@@ -101,6 +101,7 @@ def options_of(words):
     return dict(names, connect=connect, ttl=time_of(words[1]), wait=time_of(words[2]), shared=bool(given.get("shared")),
                 permits=int(given["permits"]) if "permits" in given else None, owner=given.get("owner"),
                 connect_timeout=time_of(given.get("connect_timeout", "10")),
+                keep_at_least=time_of(given.get("keep_at_least", "0")),
                 on_lost=lambda lease: say("lost", dlock.now()),
                 on_event=tell_event if given.get("events") else None,
                 **(dict(unknown=1) if given.get("unknown") else {}))
