@@ -275,14 +275,16 @@ check_workers(struct postgres *p)
 	if (launchers == 0 && !p->is_preloaded && taken < places)
 		report(e, FINDING_NOTE, "launcher", "take a lease", "starts with the first call");
 	else
+	{
 		report(e, launchers > 0 ? FINDING_OK : FINDING_WARNING, "launcher",
 			   launchers > 0 ? NULL : "raise max_worker_processes, and restart the server", "%s",
 			   launchers > 0 ? "runs" : "does not run");
-	if (launchers > 0)
-		report(e, workers > 0 ? FINDING_OK : FINDING_WARNING, "worker of this database",
-			   workers > 0 ? NULL
-			   : "raise max_worker_processes; until it runs, what has expired stays until it is acquired",
-			   "%s", workers > 0 ? "runs" : "does not run");
+		if (p->is_created)
+			report(e, workers > 0 ? FINDING_OK : FINDING_WARNING, "worker of this database",
+				   workers > 0 ? NULL
+				   : "raise max_worker_processes; until it runs, what has expired stays until it is acquired",
+				   "%s", workers > 0 ? "runs" : "does not run");
+	}
 	report(e, taken < places ? FINDING_OK : FINDING_WARNING, "max_worker_processes",
 		   taken < places ? NULL : "raise it: each database with dlock takes one, parallel queries take some",
 		   "%" PRId64 " of %" PRId64 " taken", taken, places);

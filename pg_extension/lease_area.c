@@ -32,7 +32,6 @@
 #include "miscadmin.h"
 #include "storage/dsm.h"
 #include "storage/shmem.h"
-#include "utils/resowner.h"
 
 #define TRANCHE_NAME	"DlockLease"
 
@@ -83,20 +82,6 @@ lease_area_init_lock(LWLock *lock)
 	LWLockInitialize(lock, tranche);
 }
 
-/* The sizes for a new area, by the settings of the server. */
-static LeaseAreaSizes
-wanted_sizes(void)
-{
-	return (LeaseAreaSizes)
-	{
-		.databases = lease_max_databases,
-			.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
-			.guards = lease_max_guards,
-			.tracked_pages = lease_tracked_pages,
-			.backends = MaxBackends,
-	};
-}
-
 /* The start of a part, or with the number of parts the size of all. */
 static Size
 part_start(int number)
@@ -112,7 +97,7 @@ part_start(int number)
 static void
 attach_parts(dsm_segment *segment, bool make)
 {
-	dsm_pin_mapping(segment);
+	dsm_pin_mapping(segment);	/* it is not this transaction's */
 	lease_area_start = dsm_segment_address(segment);
 	lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
 	for (int i = 0; i < (int) lengthof(parts); i++)
@@ -160,11 +145,17 @@ map_area(const Anchor *anchor)
 	attach_parts(segment, false);
 }
 
-/* Attach to the area; if there is none, make one, unless "sizes" is NULL. */
+/* Attach to the area; if there is none, "make" one, or do nothing. */
 static void
-attach(const LeaseAreaSizes *sizes)
+attach(bool make)
 {
-	ResourceOwner owner = CurrentResourceOwner;
+	LeaseAreaSizes sizes = {
+		.databases = lease_max_databases,
+		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
+		.guards = lease_max_guards,
+		.tracked_pages = lease_tracked_pages,
+		.backends = MaxBackends,
+	};
 	bool		found;
 	Anchor	   *anchor;
 
@@ -172,25 +163,21 @@ attach(const LeaseAreaSizes *sizes)
 	anchor = ShmemInitStruct("dlock", sizeof(Anchor), &found);
 	if (!found)
 		memset(anchor, 0, sizeof(Anchor));
-
-	/* it is not this transaction's */
-	CurrentResourceOwner = NULL;
 	PG_TRY();
 	{
 		if (anchor->layout != 0)
 			map_area(anchor);
-		else if (sizes != NULL)
-			make_area(anchor, sizes);
+		else if (make)
+			make_area(anchor, &sizes);
 	}
 	PG_CATCH();
 	{
-		CurrentResourceOwner = owner;
+		/* what is not finished is nobody's */
 		lease_area_start = NULL;
 		lease_area_sizes = NULL;
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	CurrentResourceOwner = owner;
 	LWLockRelease(AddinShmemInitLock);
 	if (lease_area_start != NULL)
 		compat_register_tranche(tranche, TRANCHE_NAME);
@@ -200,12 +187,8 @@ attach(const LeaseAreaSizes *sizes)
 void
 lease_area_attach_now(void)
 {
-	if (lease_area_start == NULL && !lease_area_attach_if_made())
-	{
-		LeaseAreaSizes sizes = wanted_sizes();
-
-		attach(&sizes);
-	}
+	if (lease_area_start == NULL)
+		attach(true);
 	lease_area_told = PgReloadTime;
 	lease_state_tell_lock_delay();
 }
@@ -215,6 +198,6 @@ bool
 lease_area_attach_if_made(void)
 {
 	if (lease_area_start == NULL)
-		attach(NULL);
+		attach(false);
 	return lease_area_start != NULL;
 }
