@@ -514,7 +514,7 @@ check_leases(struct postgres *p)
 	int64_t		guards;
 	int64_t		max_guards;
 	int64_t		pages;
-	int64_t		summaries;
+	int64_t		tracked;
 	int64_t		buffers;
 
 	if (look(e, "SELECT l.mode, count(*) FROM pg_locks l "
@@ -532,20 +532,16 @@ check_leases(struct postgres *p)
 		return;
 	}
 	if (!look(e, "SELECT (pg_relation_size(c.oid) / current_setting('block_size')::int), "
-			  "CASE current_setting('dlock.tracked_pages')::int WHEN -1 THEN s.setting::int "
-			  "ELSE current_setting('dlock.tracked_pages')::int END, s.setting::int "
+			  "current_setting('dlock.tracked_pages')::int, s.setting::int "
 			  "FROM pg_settings s, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
 			  "WHERE s.name = 'shared_buffers' AND n.nspname = 'dlock_private' AND c.relname = 'lease_table'"))
 		return;
 	pages = number_of(e->session, 0, 0);
-	summaries = number_of(e->session, 0, 1);
+	tracked = number_of(e->session, 0, 1);
 	buffers = number_of(e->session, 0, 2);
-	/* there are never fewer */
-	if (summaries < 16384)
-		summaries = 16384;
-	if (pages > summaries)
-		report(e, FINDING_WARNING, "dlock.tracked_pages", "raise it, and restart the server",
-			   "%" PRId64 ", and the lock table has %" PRId64 " pages", summaries, pages);
+	if (pages > tracked)
+		report(e, FINDING_WARNING, "dlock.tracked_pages", "raise it, and reload the configuration",
+			   "%" PRId64 ", and the lock table has %" PRId64 " pages", tracked, pages);
 	else if (pages > buffers)
 		report(e, FINDING_WARNING, "shared_buffers", "raise it above the lock table's size",
 			   "%" PRId64 " pages, and the lock table has %" PRId64, buffers, pages);

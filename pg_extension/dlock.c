@@ -17,6 +17,7 @@
 #include "lease_rows.h"
 #include "lease_sql.h"
 #include "lease_state.h"
+#include "lease_summary.h"
 #include "lease_wal.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
@@ -53,10 +54,9 @@ define_settings(void)
 							 &lease_wal_generic, false,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.tracked_pages",
-							"How many pages of lock tables can have summaries in memory.",
-							"120 bytes each, taken as the tables grow; -1 means as many as shared_buffers has. Pages beyond are read whenever all are searched. "
-							READ_ONCE,
-							&lease_tracked_pages, -1, -1, INT_MAX / 2,
+							"How many pages of a lock table can have summaries in memory.",
+							"120 bytes each, taken as the table grows. Pages beyond are read whenever all are searched.",
+							&lease_summary_pages, 1 << 20, 0, INT_MAX / 2,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dlock.max_databases",
 							"How many databases can use dlock.",

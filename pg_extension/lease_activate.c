@@ -134,6 +134,7 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	Buffer		buffer;
 	XLogRecPtr	lsn;
 
+	lease_summary_forget(&db->summaries);
 	if (!lease_trie_exists(rel))
 		lease_trie_create(rel, 0);
 	lease_meta_read(rel, &meta);

@@ -26,7 +26,6 @@
 #include "lease_event.h"
 #include "lease_queue.h"
 #include "lease_state.h"
-#include "lease_summary.h"
 #include "lease_unclaimed.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
@@ -55,7 +54,6 @@ static const struct
 {
 	{lease_state_size, lease_state_attach},
 	{lease_clock_size, lease_clock_attach},
-	{lease_summary_size, lease_summary_attach},
 	{lease_bond_size, lease_bond_attach},
 	{lease_queue_size, lease_queue_attach},
 	{lease_event_size, lease_event_attach},
@@ -66,7 +64,6 @@ static const struct
 int			lease_max_databases = 64;
 int			lease_max_waiters = -1;
 int			lease_max_guards = 1024;
-int			lease_tracked_pages = -1;
 
 char	   *lease_area_start = NULL;
 const LeaseAreaSizes *lease_area_sizes = NULL;
@@ -153,7 +150,6 @@ attach(bool make)
 		.databases = lease_max_databases,
 		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
 		.guards = lease_max_guards,
-		.tracked_pages = lease_tracked_pages,
 		.backends = MaxBackends,
 	};
 	bool		found;

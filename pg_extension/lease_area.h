@@ -29,7 +29,6 @@ typedef struct LeaseAreaSizes
 	int			databases;
 	int			waiters;		/* that can wait, in one place each */
 	int			guards;			/* but the first of each transaction */
-	int			tracked_pages;
 	int			backends;
 } LeaseAreaSizes;
 
@@ -37,7 +36,6 @@ typedef struct LeaseAreaSizes
 extern int	lease_max_databases;
 extern int	lease_max_waiters;
 extern int	lease_max_guards;
-extern int	lease_tracked_pages;
 
 /* this process's; NULL as long as it has not attached */
 extern char *lease_area_start;

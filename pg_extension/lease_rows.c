@@ -386,6 +386,7 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 void
 lease_rows_start(LeaseCall *call, Buffer bucket)
 {
+	lease_summary_map(&call->db->summaries);
 	forget_rows(call);
 	call->bucket_block = BufferGetBlockNumber(bucket);
 	call->now_us = lease_clock_now(call->db);

@@ -82,7 +82,7 @@ lease_state_attach(char *start, bool make)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 
-		pg_atomic_init_u32(&db->summaries.untracked, 0);
+		lease_summary_init(&db->summaries);
 		pg_atomic_init_u64(&db->floor, 0);
 		pg_atomic_init_u64(&db->clock_offset_us, 0);
 		pg_atomic_init_u64(&db->clock_mark_us, 0);
@@ -144,7 +144,6 @@ allocate(Oid database)
 	db->worker_latch = NULL;
 	db->reaped_block = 0;
 	pg_atomic_write_u64(&db->floor, 0);
-	lease_summary_begin_database(&db->summaries);
 	lease_state_stats_reset(db);
 	db->database = database;
 	return db;

@@ -33,7 +33,6 @@
 #include "lease_relation.h"
 #include "lease_rows.h"
 #include "lease_store.h"
-#include "lease_summary.h"
 #include "lease_trie.h"
 #include "lease_unclaimed.h"
 #include "lease_wal.h"
@@ -55,7 +54,6 @@ void
 lease_store_begin_open(LeaseCall *call, Relation rel, LeaseDatabase *db,
 					   const lease_request *request)
 {
-	lease_summary_map();
 	lease_clock_mark(rel, db, MARK_AGE_US);
 	lease_rows_init(call, rel, db, request);
 }

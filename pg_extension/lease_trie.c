@@ -721,8 +721,9 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 	if (PageIsNew(BufferGetPage(buffer)))
 		free_unused_page(rel, buffer);
 	lease_summary_begin(&nothing);
-	lease_summary_replace(&lease_state_database()->summaries, rel, block,
-						  &nothing);
+	if (!compat_relation_file_is_new(rel))
+		lease_summary_replace(&lease_state_database()->summaries, block,
+							  &nothing);
 	UnlockReleaseBuffer(buffer);
 	return InvalidBuffer;
 }
@@ -878,6 +879,9 @@ split_bucket(Relation rel, Buffer bucket)
 		lease_page_meta(change.pages[3].page)->depth = special.depth + 1;
 	DLOCK_CRASH_POINT("split: not logged");
 	lease_change_finish(&change);
+	if (!compat_relation_file_is_new(rel))
+		lease_summary_split(&lease_state_database()->summaries, old_block,
+							new_block);
 	DLOCK_CRASH_POINT("split: logged");
 
 	UnlockReleaseBuffer(directory);
@@ -1127,8 +1131,8 @@ lease_trie_summarize(Relation rel, Buffer bucket)
 	making.now_us = lease_clock_now(making.db);
 	lease_summary_begin(&making.summary);
 	lease_trie_visit(rel, bucket, NULL, add_to_summary, &making);
-	lease_summary_replace(&making.db->summaries, rel,
-						  BufferGetBlockNumber(bucket), &making.summary);
+	lease_summary_replace(&making.db->summaries, BufferGetBlockNumber(bucket),
+						  &making.summary);
 }
 
 /*
@@ -1155,9 +1159,8 @@ lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 {
 	if (compat_relation_file_is_new(rel))
 		return;
-	if (lease_summary_note(&lease_state_database()->summaries, rel,
-						   BufferGetBlockNumber(bucket), deadline_us,
-						   owner) == LEASE_SUMMARY_STALE)
+	if (lease_summary_note(&lease_state_database()->summaries,
+						   BufferGetBlockNumber(bucket), deadline_us, owner))
 		lease_trie_summarize(rel, bucket);
 }
 

@@ -176,6 +176,7 @@ lease_walk_owner(const lease_request *request)
 {
 	LeaseCall	call;
 	WalkContext walk;
+	uint64		owner = lease_summary_owner_hash(request->owner);
 	BlockNumber block = 0;
 	BlockNumber blocks;
 
@@ -189,8 +190,7 @@ lease_walk_owner(const lease_request *request)
 		for (; block < blocks; block++)
 		{
 			CHECK_FOR_INTERRUPTS();
-			if (!lease_summary_may_own(&call.db->summaries, call.rel, block,
-									   request->owner))
+			if (!lease_summary_may_own(&call.db->summaries, block, owner))
 				continue;
 			while (!try_apply_block(&walk, block, gather_owned))
 				CHECK_FOR_INTERRUPTS();
@@ -204,9 +204,10 @@ lease_walk_owner(const lease_request *request)
 
 /*
  * Remove leases that are over from at most max_pages buckets, from block *next
- * on; with "all", also look where the summaries say that nothing can be over
- * yet.  Returns whether the end of the table was reached; else *next says where
- * to go on.  The caller holds RowExclusiveLock on the table, activated.
+ * on; with "all", throughout a round, also look where the summaries say that
+ * nothing can be over yet.  Returns whether the end of the table was reached;
+ * else *next says where to go on.  The caller holds RowExclusiveLock on the
+ * table, activated.
  */
 bool
 lease_walk_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
@@ -214,20 +215,19 @@ lease_walk_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 {
 	LeaseCall	call;
 	lease_request request = {.op = LEASE_REAP};
+	int64		now_us = all ? PG_INT64_MAX - 1 : lease_clock_now(db);
 	BlockNumber blocks;
 
-	lease_summary_map();
 	if (*next == 0)
-		lease_summary_begin_round(&db->summaries);
+		lease_summary_begin_round(&db->summaries, lease_trie_blocks(rel),
+								  now_us);
 	blocks = lease_trie_blocks(rel);
 	lease_rows_init(&call, rel, db, &request);
 	for (int pages = 0; pages < max_pages; pages++)
 	{
 		WalkContext walk;
 
-		*next = lease_summary_next_due(&db->summaries, rel, *next, blocks,
-									   all ? PG_INT64_MAX - 1 :
-									   lease_clock_now(db));
+		*next = lease_summary_next_due(&db->summaries, *next, blocks, now_us);
 		if (*next >= blocks)
 			break;
 		walk = (WalkContext) {.call = &call};

@@ -65,9 +65,11 @@ static bool worker_wanted_again = true;
 
 /*
  * Summaries say when rows can be removed, and so depend on the lock delay.  When
- * it has become shorter than this, the worker looks at all of them once.
+ * it has become shorter than at the beginning of the last round, the worker looks
+ * at all of them once.
  */
 static int64 worked_delay_us = 0;
+static int64 round_delay_us = 0;
 
 /*
  * The settings of a server must not make us wait for other transactions, as a
@@ -180,28 +182,21 @@ is_usable(Oid table)
 	return usable;
 }
 
-/* Say whether a lease may be held, for which the clock must go on. */
-static bool
-holds_leases(LeaseDatabase *db)
-{
-	bool		held;
-
-	(void) lease_summary_is_due(&db->summaries, lease_clock_now(db), &held);
-	return held;
-}
-
 /*
  * Check whether the extension still exists, and reap what is due, up to a batch
  * of pages.  Returns whether there is nothing left to do for now; if not,
- * "*next" is where to go on.
+ * "*next" is where to go on.  Where the table cannot be had, a round that has
+ * begun is given up.
  */
 static bool
 work(BlockNumber *next, bool *exists)
 {
 	bool		done = true;
-	int64		delay_us = lease_lock_delay_us();
+	bool		given_up = *next > 0;
 	Oid			table;
 
+	if (*next == 0)
+		round_delay_us = lease_lock_delay_us();
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	*exists = has_extension();
@@ -220,10 +215,12 @@ work(BlockNumber *next, bool *exists)
 			{
 				lease_protect_take_over(rel);
 				done = lease_walk_reap(rel, db, next, REAP_BATCH,
-									   delay_us < worked_delay_us);
+									   round_delay_us < worked_delay_us);
+				given_up = false;
 				if (done)
-					worked_delay_us = delay_us;
-				if (holds_leases(db))
+					worked_delay_us = round_delay_us;
+				/* the clock must go on while a lease is held */
+				if (!done || lease_summary_due(&db->summaries) < PG_INT64_MAX)
 					lease_clock_mark(rel, db, LEASE_MARK_AGE_US);
 			}
 			relation_close(rel, RowExclusiveLock);
@@ -232,6 +229,8 @@ work(BlockNumber *next, bool *exists)
 	}
 	else if (*exists && !OidIsValid(table))
 		(void) is_usable(InvalidOid);
+	if (given_up)
+		lease_summary_begin_rounds(&worked_database->summaries);
 	CommitTransactionCommand();
 	lease_event_send();
 	pgstat_report_stat(true);
@@ -243,14 +242,14 @@ static bool
 is_work_due(void)
 {
 	LeaseDatabase *db = worked_database;
-	bool		held;
+	int64		due_us = lease_summary_due(&db->summaries);
 
 	if (db->file == InvalidRelFileNumber || lease_event_is_due() ||
 		lease_unclaimed_is_due() || lease_lock_delay_us() < worked_delay_us)
 		return true;
-	if (lease_summary_is_due(&db->summaries, lease_clock_now(db), &held))
+	if (due_us <= lease_clock_now(db))
 		return true;
-	return held && lease_clock_now(db) -
+	return due_us < PG_INT64_MAX && lease_clock_now(db) -
 		(int64) pg_atomic_read_u64(&db->clock_mark_us) > LEASE_MARK_AGE_US;
 }
 
@@ -286,7 +285,8 @@ dlock_worker_main(Datum arg)
 	 * If a worker before us died at a damaged bucket, it has left the bucket's
 	 * number: go on behind that, so that the rest of the table is reaped.
 	 */
-	worked_delay_us = lease_lock_delay_us();
+	lease_summary_begin_rounds(&worked_database->summaries);
+	worked_delay_us = round_delay_us = lease_lock_delay_us();
 	next = worked_database->reaped_block == 0 ? 0 :
 		worked_database->reaped_block + 1;
 	worked_database->reaped_block = 0;

@@ -17,7 +17,8 @@ $node->append_conf(
 synchronous_commit = off
 dlock.reap_interval = '50ms'
 dlock.log_expired = off
-dlock.tracked_pages = 0
+dynamic_shared_memory_type = mmap
+dlock.tracked_pages = 1000
 });
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
@@ -116,16 +117,15 @@ is(query(q{SELECT count(dlock_acquire_shared('crowd', 's' || i, CASE WHEN i % 2 
 	FROM generate_series(1, 1000) i}), 1000, 'a crowd of which half die');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 500 FROM dlock_holders('crowd')}), '... who are reaped');
 
-# More pages than are tracked.  The smallest number there is: 64 times 256.
-# Long names fill pages quickly.
+# More pages than are tracked.  Long names fill pages quickly.
 query('SELECT dlock_force_release(name) FROM dlock.locks');
-my $leases = 120_000;
-is( query(qq{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), CASE WHEN i % 12000 = 0 THEN 'one'
+my $leases = 36_000;
+is( query(qq{SELECT count(dlock_acquire(lpad(i::text, 255, 'n'), CASE WHEN i % 3600 = 0 THEN 'one'
 		ELSE lpad(i::text, 255, 'o') END, 36000, request => lpad(i::text, 255, 'r')))
 	FROM generate_series(1, $leases) i}),
 	$leases, "$leases long leases");
 $pages = query(q{SELECT pg_relation_size('dlock_private.lease_table') / 8192});
-cmp_ok($pages, '>', 64 * 256 + 1000, 'more pages than are tracked');
+cmp_ok($pages, '>', 4000, 'more pages than are tracked');
 is(query(q{SELECT dlock_renew_all('one', 36000)}), 10, 'renew_all finds all');
 is(query(q{SELECT count(*) FROM dlock.locks WHERE owner = 'one' AND expires_at > now() + interval '9 hours'}),
 	10, '... and renews them');
@@ -172,9 +172,12 @@ ok($quiet, '... and when nothing is due the worker does nothing');
 # Memory follows the tables, and not the settings.
 query('SELECT dlock_force_release(name) FROM dlock.locks');
 is(query(q{SELECT count(dlock_acquire('n' || i, 'o', 3600)) FROM generate_series(1, 10) i}), 10, 'ten leases');
-$node->append_conf('postgresql.conf', "dlock.tracked_pages = -1\nshared_buffers = 2GB");
+$node->append_conf('postgresql.conf', "dlock.tracked_pages = 1048576\nshared_buffers = 2GB");
 $node->restart;
+is(query(q{SELECT dlock_acquire('due', 'o2', 0.001) > 0}), 't', 'a lease that ends');
+ok($node->poll_query_until('postgres', q{SELECT reaped = 1 FROM dlock.stats}), '... for which the worker makes its rounds');
 my $shared = query(q{SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'dlock%'});
+$shared += -s $_ for glob($node->data_dir . '/pg_dynshmem/mmap.*');
 note "$shared bytes";
 cmp_ok($shared, '<', 16 * 1024 * 1024, 'shared memory does not follow shared_buffers');
 is(query(q{SELECT dlock_renew_all('o', 3600)}), 10, '... and is enough for ten leases');
