@@ -114,7 +114,7 @@ is_next(const Reader *reader, char wanted)
 
 /* Read this character, if it is next. */
 static bool
-take(Reader *reader, char wanted)
+take_char(Reader *reader, char wanted)
 {
 	if (!is_next(reader, wanted))
 		return false;
@@ -126,9 +126,9 @@ take(Reader *reader, char wanted)
 static int
 take_sign(Reader *reader)
 {
-	if (take(reader, '-'))
+	if (take_char(reader, '-'))
 		return -1;
-	(void) take(reader, '+');
+	(void) take_char(reader, '+');
 	return 1;
 }
 
@@ -156,7 +156,7 @@ take_number(Reader *reader, double *value)
 	double		fraction = 0;
 	double		power = 1;
 
-	if (take(reader, '.'))
+	if (take_char(reader, '.'))
 		for (; is_digit(reader); reader->at++, any = true)
 			/* a double does not tell more digits apart */
 			if (fraction < 1e30)
@@ -176,7 +176,7 @@ take_exponent(Reader *reader, double *value)
 	double		power = 1;
 	int			sign;
 
-	if (!take(reader, 'e'))
+	if (!take_char(reader, 'e'))
 		return true;
 	sign = take_sign(reader);
 	if (!take_digits(reader, &exponent))
@@ -235,12 +235,12 @@ take_time(Reader *reader, double hours, double *value_us)
 
 	/* hours are whole; a number too large to tell is out of range */
 	if ((hours < 1e15 && hours != (double) (int64_t) hours) ||
-		!give(reader, GIVEN_TIME) || !take(reader, ':'))
+		!give(reader, GIVEN_TIME) || !take_char(reader, ':'))
 		return false;
 	start = reader->at;
 	if (!take_digits(reader, &minutes))
 		return false;
-	if (take(reader, ':'))
+	if (take_char(reader, ':'))
 	{
 		if (!take_number(reader, &seconds))
 			return false;
@@ -264,7 +264,7 @@ is_before_time(Reader reader)
 {
 	double		hours;
 
-	return take_digits(&reader, &hours) && take(&reader, ':');
+	return take_digits(&reader, &hours) && take_char(&reader, ':');
 }
 
 /* Read a number's unit; none means seconds at the end, and days before a time. */
@@ -333,7 +333,7 @@ read_iso(Reader *reader, double *total_us)
 		int			sign;
 		double		value;
 
-		if (end == DATE_DESIGNATORS && take(reader, 't'))
+		if (end == DATE_DESIGNATORS && take_char(reader, 't'))
 		{
 			next = DATE_DESIGNATORS;
 			end = DESIGNATORS;
@@ -378,7 +378,7 @@ lease_parse_duration(const char *text, size_t length, int64_t *duration_us)
 	else
 	{
 		reader = start;
-		if (!(take(&reader, 'p') ? read_iso(&reader, &total_us) :
+		if (!(take_char(&reader, 'p') ? read_iso(&reader, &total_us) :
 			  read_list(&reader, &total_us)))
 			return LEASE_DURATION_INVALID;
 	}

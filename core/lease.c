@@ -173,7 +173,7 @@ is_own(const lease_request *request, const lease_holder *holder)
 
 /* Say whether an acquire takes over what its owner had in an earlier server. */
 static bool
-takes_over(const lease_request *request, const lease_holder *holder)
+inherits(const lease_request *request, const lease_holder *holder)
 {
 	return request->op == LEASE_ACQUIRE && holder->life == LEASE_STRANDED &&
 		holder->kind == request->kind && is_own(request, holder);
@@ -186,7 +186,7 @@ takes_any_over(const lease_request *request, const lease_holder *holders,
 {
 	for (size_t i = 0; i < count; i++)
 		if (!lease_is_over(&holders[i], now_us) &&
-			takes_over(request, &holders[i]))
+			inherits(request, &holders[i]))
 			return true;
 	return false;
 }
@@ -197,7 +197,7 @@ may_mean(const lease_request *request, const lease_holder *holder,
 		 int64_t now_us)
 {
 	if (lease_is_over(holder, now_us) || !is_own(request, holder) ||
-		takes_over(request, holder))
+		inherits(request, holder))
 		return false;
 	if (request->op != LEASE_ACQUIRE && request->token != 0 &&
 		holder->token != request->token)
@@ -314,7 +314,7 @@ takes_room(const lease_request *request, const lease_holder *holder,
 	if (lease_is_over(holder, now_us))
 		return lease_is_delayed(holder, request->delay_us, now_us) &&
 			!is_own(request, holder);
-	return !takes_over(request, holder);
+	return !inherits(request, holder);
 }
 
 /*
@@ -369,8 +369,8 @@ lease_blocks(const lease_request *request, const lease_holder *holder,
 
 /* Say whether the holders leave room for what a request asks for. */
 static bool
-have_room(const lease_request *request, const lease_holder *holders,
-		  size_t count, int64_t now_us)
+leave_room(const lease_request *request, const lease_holder *holders,
+		   size_t count, int64_t now_us)
 {
 	/* cannot overflow: versions are 31 bits */
 	uint64_t	permits = lease_holds_asked(request);
@@ -410,7 +410,7 @@ next_change(const lease_request *request, const lease_holder *holders,
 										  0 : request->delay_us);
 
 		if (end_us > now_us && end_us < next_us &&
-			!takes_over(request, &holders[i]))
+			!inherits(request, &holders[i]))
 			next_us = end_us;
 	}
 	return next_us;
@@ -468,7 +468,7 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
 	else
 	{
 		if (mine->mode == LEASE_PERMIT &&
-			(request->behind || !have_room(request, holders, count, now_us)))
+			(request->behind || !leave_room(request, holders, count, now_us)))
 			return LEASE_BUSY;
 		if (mine->version > LEASE_VERSION_MAX - asked)
 			return LEASE_TOO_MANY_HOLDS;
@@ -489,8 +489,8 @@ reenter(const lease_request *request, lease_holder *holders, size_t count,
  * keeps, and every holder that an acquire takes over.
  */
 static void
-clear(const lease_request *request, lease_holder *holders, size_t count,
-	  int64_t now_us)
+end_what_is_over(const lease_request *request, lease_holder *holders,
+				 size_t count, int64_t now_us)
 {
 	for (size_t i = 0; i < count; i++)
 	{
@@ -498,7 +498,7 @@ clear(const lease_request *request, lease_holder *holders, size_t count,
 
 		if (!lease_is_over(h, now_us))
 		{
-			if (takes_over(request, h))
+			if (inherits(request, h))
 				h->change = LEASE_ENDED;
 			continue;
 		}
@@ -513,8 +513,8 @@ clear(const lease_request *request, lease_holder *holders, size_t count,
 }
 
 static void
-acquire(const lease_request *request, lease_holder *holders, size_t count,
-		int64_t now_us, lease_result *result)
+apply_acquire(const lease_request *request, lease_holder *holders,
+			  size_t count, int64_t now_us, lease_result *result)
 {
 	size_t		mine = lease_find(request, holders, count, now_us);
 
@@ -527,7 +527,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 		return;
 	}
 	if (request->only_repeated ||
-		!have_room(request, holders, count, now_us) ||
+		!leave_room(request, holders, count, now_us) ||
 		(request->behind && !takes_any_over(request, holders, count, now_us)))
 	{
 		result->outcome = LEASE_BUSY;
@@ -539,7 +539,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 		return;
 	}
 
-	clear(request, holders, count, now_us);
+	end_what_is_over(request, holders, count, now_us);
 	holders[count] = (lease_holder) {
 		.owner = request->owner,
 		.request = request->request,
@@ -559,7 +559,7 @@ acquire(const lease_request *request, lease_holder *holders, size_t count,
 
 /* Give some holds of a holder back. */
 static lease_outcome
-release(lease_holder *h, uint32_t holds)
+give_back_holds(lease_holder *h, uint32_t holds)
 {
 	if (holds > h->version)
 		return LEASE_NOT_YOURS;
@@ -593,7 +593,7 @@ static lease_outcome
 leave(const lease_request *request, lease_holder *h, int64_t now_us)
 {
 	if (h->kind == LEASE_TRANSACTION || request->delay_us == 0)
-		return release(h, h->version);
+		return give_back_holds(h, h->version);
 	h->kind = LEASE_PLAIN;
 	h->life = LEASE_TIMED;
 	h->deadline_us = now_us;
@@ -612,9 +612,9 @@ change_holder(const lease_request *request, lease_holder *h, int64_t now_us)
 			h->change = LEASE_UPDATED;
 			return LEASE_RENEWED;
 		case LEASE_RELEASE:
-			return release(h, lease_holds_returned(request));
+			return give_back_holds(h, lease_holds_returned(request));
 		case LEASE_DROP:
-			return release(h, h->version);
+			return give_back_holds(h, h->version);
 		case LEASE_DROP_AFTER:
 			return drop_after(request, h, now_us);
 		case LEASE_DOWNGRADE:
@@ -700,7 +700,7 @@ lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 	switch (request->op)
 	{
 		case LEASE_ACQUIRE:
-			acquire(request, holders, count, now_us, &result);
+			apply_acquire(request, holders, count, now_us, &result);
 			break;
 		case LEASE_RENEW:
 		case LEASE_RELEASE:
@@ -714,7 +714,7 @@ lease_apply(const lease_request *request, lease_holder *holders, size_t count,
 			evict(request, holders, count, now_us, &result);
 			break;
 		case LEASE_REAP:
-			clear(request, holders, count, now_us);
+			end_what_is_over(request, holders, count, now_us);
 			break;
 	}
 

@@ -66,7 +66,7 @@ typedef struct room
 
 /* Take numbers from the caller's memory, or count them. */
 static uint32_t *
-take(room *work, size_t count)
+take_numbers(room *work, size_t count)
 {
 	uint32_t   *taken = work->is_counted ? NULL : work->numbers + work->used;
 
@@ -79,8 +79,8 @@ take_list(room *work, size_t owners, size_t members)
 {
 	index_list	list;
 
-	list.first = take(work, owners);
-	list.next = take(work, members);
+	list.first = take_numbers(work, owners);
+	list.next = take_numbers(work, members);
 	return list;
 }
 
@@ -98,18 +98,18 @@ lay_out(search *s, const stuck_facts *f, room *work)
 	s->guards_of_waiter = take_list(work, f->nwaiters, f->nguards);
 	s->bound_to_waiter = take_list(work, f->nwaiters, f->nleases);
 	s->own_leases = take_list(work, f->nowners, f->nleases);
-	s->nstuck = take(work, f->nowners);
-	s->todo = take(work, f->nnames > f->nwaiters ? f->nnames : f->nwaiters);
-	s->is_due = take(work, f->nnames);
-	s->came_from = take(work, f->nwaiters);
-	s->by_wait = take(work, f->nwaiters);
-	s->by_lease = take(work, f->nwaiters);
-	s->by_ahead = take(work, f->nwaiters);
+	s->nstuck = take_numbers(work, f->nowners);
+	s->todo = take_numbers(work, f->nnames > f->nwaiters ? f->nnames : f->nwaiters);
+	s->is_due = take_numbers(work, f->nnames);
+	s->came_from = take_numbers(work, f->nwaiters);
+	s->by_wait = take_numbers(work, f->nwaiters);
+	s->by_lease = take_numbers(work, f->nwaiters);
+	s->by_ahead = take_numbers(work, f->nwaiters);
 }
 
 /* Empty the lists of "count" things. */
 static void
-clear(const index_list *list, uint32_t count)
+empty_lists(const index_list *list, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		list->first[i] = STUCK_NONE;
@@ -129,15 +129,15 @@ fill_lists(const search *s)
 {
 	const stuck_facts *f = s->facts;
 
-	clear(&s->waits_of_name, f->nnames);
-	clear(&s->waits_of_waiter, f->nwaiters);
-	clear(&s->leases_of_name, f->nnames);
-	clear(&s->leases_of_owner, f->nowners);
-	clear(&s->waiters_of_owner, f->nowners);
-	clear(&s->guards_of_lease, f->nleases);
-	clear(&s->guards_of_waiter, f->nwaiters);
-	clear(&s->bound_to_waiter, f->nwaiters);
-	clear(&s->own_leases, f->nowners);
+	empty_lists(&s->waits_of_name, f->nnames);
+	empty_lists(&s->waits_of_waiter, f->nwaiters);
+	empty_lists(&s->leases_of_name, f->nnames);
+	empty_lists(&s->leases_of_owner, f->nowners);
+	empty_lists(&s->waiters_of_owner, f->nowners);
+	empty_lists(&s->guards_of_lease, f->nleases);
+	empty_lists(&s->guards_of_waiter, f->nwaiters);
+	empty_lists(&s->bound_to_waiter, f->nwaiters);
+	empty_lists(&s->own_leases, f->nowners);
 	for (uint32_t i = f->nwaits; i-- > 0;)
 	{
 		push(&s->waits_of_name, f->waits[i].name, i);
@@ -488,7 +488,7 @@ too_few_permits(const path *way, const stuck_wait *wait)
 
 /* Say whether what stays in this mode is in the way of a wait. */
 static bool
-is_in_the_way(lease_mode mode, const stuck_wait *wait, bool few)
+keeps_out(lease_mode mode, const stuck_wait *wait, bool few)
 {
 	return !lease_modes_are_compatible(mode, wait->mode) ||
 		(mode == LEASE_PERMIT && few);
@@ -508,7 +508,7 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 	way->step.lease = l;
 	way->step.ahead = STUCK_NONE;
 	if (hold_stays(s, way->stuck, lease, own) &&
-		is_in_the_way(lease->mode, wait, few))
+		keeps_out(lease->mode, wait, few))
 	{
 		if (own != STUCK_NONE && lease->bound)
 			reach_waiter(way, lease->waiter);
@@ -521,7 +521,7 @@ reach_by_lease(path *way, uint32_t l, const stuck_wait *wait, bool few)
 		const stuck_guard *guard = &s->facts->guards[g];
 
 		if (!guard_stays(s, way->stuck, guard, own) ||
-			!is_in_the_way(guard->mode, wait, few))
+			!keeps_out(guard->mode, wait, few))
 			continue;
 		if (guard->waiter != STUCK_NONE)
 			reach_waiter(way, guard->waiter);

@@ -83,7 +83,7 @@ serial_of(lease_kind kind, uint32 slot)
 }
 
 static bool *
-used_of(lease_kind kind)
+used_flag(lease_kind kind)
 {
 	return kind == LEASE_SESSION ? &session_used : &transaction_used;
 }
@@ -96,14 +96,14 @@ used_of(lease_kind kind)
 void
 lease_bond_use(lease_kind kind)
 {
-	*used_of(kind) = true;
+	*used_flag(kind) = true;
 }
 
 /* Say whether leases may be bound to this backend's session or transaction. */
 bool
 lease_bond_is_used(lease_kind kind)
 {
-	return *used_of(kind);
+	return *used_flag(kind);
 }
 
 /* The stamp of a lease that this backend takes now. */
@@ -135,7 +135,7 @@ lease_bond_end(lease_kind kind, bool lost)
 		pg_atomic_write_u32(&bonds[slot].discarded,
 							pg_atomic_read_u32(&bonds[slot].session));
 	(void) pg_atomic_fetch_add_u32(serial_of(kind, slot), 1);
-	*used_of(kind) = false;
+	*used_flag(kind) = false;
 }
 
 /* Say whether the session or transaction of a stamp of this server exists. */
@@ -175,7 +175,7 @@ find_bond(LeaseDatabase *db, const LeaseEntry *entry, LeaseStamp stamp,
 
 /* Say whether a stamp is that of this backend's session or transaction. */
 static bool
-is_mine(lease_kind kind, LeaseStamp stamp)
+is_my_stamp(lease_kind kind, LeaseStamp stamp)
 {
 	return stamp.slot == (uint32) compat_my_proc_number() &&
 		is_alive(kind, stamp);
@@ -208,7 +208,7 @@ lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 	{
 		binding = lease_entry_binding(entry);
 		bond = find_bond(db, entry, binding.stamp, now_us, &since_us);
-		holder.elsewhere = !is_mine(entry->kind, binding.stamp);
+		holder.elsewhere = !is_my_stamp(entry->kind, binding.stamp);
 	}
 	lease_judge(&holder, bond, binding.ttl_us, since_us, now_us);
 	if (lease_entry_is_leaving(entry))

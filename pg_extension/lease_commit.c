@@ -36,7 +36,7 @@ static bool extension_dropped = false;
 static Oid	dropped_database = InvalidOid;
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+tell_at_transaction_end(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_PREPARE && look_at_commit)
 		ereport(ERROR,
@@ -79,7 +79,7 @@ register_callback(void)
 	static bool registered = false;
 
 	if (!registered)
-		RegisterXactCallback(at_transaction_end, NULL);
+		RegisterXactCallback(tell_at_transaction_end, NULL);
 	registered = true;
 }
 

@@ -126,7 +126,7 @@ lease_event_is_due(void)
 
 /* Take the oldest event of this database, and the count of those lost. */
 static bool
-take(LeaseEvent *event, uint64 *lost)
+take_event(LeaseEvent *event, uint64 *lost)
 {
 	bool		found = false;
 
@@ -174,7 +174,7 @@ notify_all(void)
 	for (;;)
 	{
 		StringInfoData payload;
-		bool		found = take(&event, &lost);
+		bool		found = take_event(&event, &lost);
 
 		initStringInfo(&payload);
 		if (lost > 0)

@@ -75,7 +75,7 @@ count_of(lease_kind kind)
 }
 
 static void
-make_key(BoundKey *key, lease_bytes name, lease_bytes owner, Oid role)
+make_bound_key(BoundKey *key, lease_bytes name, lease_bytes owner, Oid role)
 {
 	memset(key, 0, sizeof(*key));
 	key->role = role;
@@ -101,7 +101,7 @@ lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
 	bool		found;
 
 	lease_session_watch();
-	make_key(&key, name, owner, GetUserId());
+	make_bound_key(&key, name, owner, GetUserId());
 	lease = hash_search(bound, &key, HASH_ENTER, &found);
 	if (found)
 		(*count_of(lease->kind))--;
@@ -119,7 +119,7 @@ lease_session_gave(lease_bytes name, lease_bytes owner, Oid role, uint64 token)
 
 	if (nsession + ntransaction == 0)
 		return;
-	make_key(&key, name, owner, role);
+	make_bound_key(&key, name, owner, role);
 	lease = hash_search(bound, &key, HASH_FIND, NULL);
 	if (lease != NULL && lease->token == token)
 		forget(lease);

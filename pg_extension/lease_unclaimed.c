@@ -170,7 +170,7 @@ lease_unclaimed_hand_over(void)
 
 /* Take one of this database's notes out of those handed over; false: none. */
 static bool
-take(LeaseUnclaimedHold *hold, bool keep)
+take_note(LeaseUnclaimedHold *hold, bool keep)
 {
 	bool		found = false;
 
@@ -207,12 +207,12 @@ lease_unclaimed_is_due(void)
 {
 	LeaseUnclaimedHold hold;
 
-	return take(&hold, true);
+	return take_note(&hold, true);
 }
 
 /* Take over what was handed to this database's worker; false: nothing is left. */
 bool
 lease_unclaimed_take(LeaseUnclaimedHold *hold)
 {
-	return take(hold, false);
+	return take_note(hold, false);
 }
