@@ -205,7 +205,9 @@ typedef struct lease_holder
 	uint32_t	guarded;		/* holds that guards pin; 0: no guard */
 	lease_mode	guard_mode;		/* the guards' mode: lease_merge_guard() */
 	uint64_t	token;
-	int64_t		deadline_us;	/* lease clock */
+	int64_t		deadline_us;	/* lease clock.  LEASE_BOUND: what a renewal now
+								 * would make it; LEASE_LEFT, LEASE_LOST,
+								 * LEASE_PINNED: when it was over, at the latest */
 	lease_change change;		/* set by lease_apply() */
 } lease_holder;
 

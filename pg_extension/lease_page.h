@@ -127,8 +127,9 @@ typedef struct LeaseEntry
 	uint32		version;		/* holds, or permits */
 	uint64		token;
 	int64		deadline_us;	/* lease clock; LEASE_SESSION and
-								 * LEASE_TRANSACTION: it will end no sooner
-								 * than this, or at an event */
+								 * LEASE_TRANSACTION: what it would be if
+								 * nothing bound the lease, whose time to live
+								 * counts only once that is gone */
 	TimestampTz acquired_at;	/* wall clock, for show */
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
