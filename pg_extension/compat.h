@@ -11,6 +11,7 @@
 
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "access/xlog.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_namespace.h"
 #include "datatype/timestamp.h"
@@ -333,6 +334,19 @@ compat_wait_event(const char *name)
 	return PG_WAIT_EXTENSION;
 #else
 	return WaitEventExtensionNew(name);
+#endif
+}
+
+/*
+ * After a record that is no part of the caller's transaction, have PostgreSQL see
+ * again what it saw before of where the transaction's last record ends.  Before 17,
+ * the transaction's end would else wake the WAL writer nearly each time.
+ */
+static inline void
+compat_restore_last_record(XLogRecPtr before)
+{
+#if PG_VERSION_NUM < 170000
+	XactLastRecEnd = before;
 #endif
 }
 

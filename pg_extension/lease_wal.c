@@ -229,9 +229,8 @@ log_small_record(LeaseChange *change)
  * Log the change and end the critical section.  Returns the end of the record,
  * or InvalidXLogRecPtr where the relation needs no WAL.
  *
- * The record is no part of the caller's transaction, and PostgreSQL must not
- * take it for one: it would tell the WAL writer at the transaction's end.  To
- * have it flushed, call lease_wal_flush() or lease_wal_flush_later().
+ * The record is no part of the caller's transaction, whose end need not flush it.
+ * To have it flushed, call lease_wal_flush() or lease_wal_flush_later().
  */
 XLogRecPtr
 lease_change_finish(LeaseChange *change)
@@ -248,7 +247,7 @@ lease_change_finish(LeaseChange *change)
 		if (RelationNeedsWAL(change->rel))
 			lsn = log_small_record(change);
 	}
-	XactLastRecEnd = transaction_end;
+	compat_restore_last_record(transaction_end);
 	END_CRIT_SECTION();
 	return lsn;
 }
