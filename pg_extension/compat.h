@@ -273,6 +273,17 @@ compat_interval_is_finite(const Interval *interval)
  */
 extern bool pq_check_connection(void);
 
+/* Say whether this transaction has lasted too long.  17 added a limit. */
+static inline bool
+compat_transaction_timed_out(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return TransactionTimeoutPending && TransactionTimeout > 0;
+#else
+	return false;
+#endif
+}
+
 /* This backend's number among all processes; 17 made it a global variable. */
 static inline int
 compat_my_proc_number(void)

@@ -14,11 +14,14 @@
  * them again.
  *
  * The call makes room beforehand, since that unlocks buckets.  If the room does
- * not suffice after all, the call tries the rest again, and others may see a
- * part meanwhile.  If that fails, or an error strikes (a page cannot be read,
- * the call is cancelled), what was taken so far is given back
- * (lease_protect.c).  A crash between two of the WAL records leaves part of the
- * leases behind, unanswered, as can any call that ends in an error.
+ * not suffice after all, the call gives back what it has taken, and only then
+ * makes more: that may fail, on a full disk.
+ *
+ * Buckets that are locked keep interrupts away.  Once all names are taken, the
+ * call looks for one before it answers, and gives all back before it lets the
+ * interrupt go (lease_request.c).  A page that cannot be read, while a part is
+ * taken, leaves that until its deadline; a crash between two of the WAL records
+ * does so too.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -26,14 +29,13 @@
 
 #include "access/relation.h"
 #include "lease_all.h"
+#include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
-#include "lease_protect.h"
 #include "lease_session.h"
 #include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
-#include "lease_unclaimed.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"
 #include "lease_wal.h"
@@ -52,7 +54,6 @@ typedef struct AllName
 	LeaseCall  *call;
 	Buffer		bucket;			/* InvalidBuffer: same as the name before */
 	LeaseAnswer answer;
-	bool		taken;
 } AllName;
 
 typedef struct AllCall
@@ -61,9 +62,7 @@ typedef struct AllCall
 	AllName    *names;			/* in the order of locking */
 	int			count;
 	int			room_attempts;
-	bool		waited;			/* this is not the first attempt */
 	const LeaseWaitTime *watch; /* NULL: do not wait */
-	int			busy;			/* what attempt() returned */
 } AllCall;
 
 static int
@@ -168,8 +167,6 @@ find_busy(AllCall *all)
 	{
 		AllName    *name = &all->names[i];
 
-		if (name->taken)
-			continue;
 		if (!gather(all, i))
 			return -1;
 		(void) lease_store_decide(name->call, bucket_of(all, i),
@@ -215,8 +212,6 @@ have_room(AllCall *all)
 
 		if (BufferIsValid(all->names[i].bucket))
 			needed = 0;
-		if (all->names[i].taken)
-			continue;
 		needed += row_size(call);
 		if (needed > ROOM_MAX)
 			continue;
@@ -236,11 +231,45 @@ have_room(AllCall *all)
 	return true;
 }
 
+/* Give back what was taken of so many names; nothing is locked. */
+static void
+give_back(AllCall *all, int count)
+{
+	HOLD_INTERRUPTS();
+	while (--count >= 0)
+	{
+		LeaseCall  *call = all->names[count].call;
+
+		lease_attempt_undo(call->rel, call->name, call->requester.role,
+						   &call->request, &all->names[count].answer);
+	}
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * Unlock all, and give back what was taken before a name that could not be.  If there
+ * was no room for it, then add a page: the room that has come free is for the
+ * names before it.
+ */
+static void
+start_over(AllCall *all, int failed, bool add_page)
+{
+	LeaseCall  *call = all->names[failed].call;
+
+	unlock_all(all, InvalidBuffer);
+	give_back(all, failed);
+	if (add_page)
+		lease_trie_make_room(call->rel,
+							 lease_trie_lock(call->rel, call->hash,
+											 BUFFER_LOCK_EXCLUSIVE),
+							 call->hash, LEASE_PAGE_MORE);
+}
+
 /*
  * Take all names.  Each is decided once more: taking an earlier one may have
  * changed its bucket, and time has passed, in which a lease that was to be
  * re-entered may have ended.  False if not all could be taken, or there was no
- * room after all: all is unlocked.
+ * room after all: all is unlocked, and nothing taken.
  */
 static bool
 take_all(AllCall *all)
@@ -248,33 +277,30 @@ take_all(AllCall *all)
 	for (int i = 0; i < all->count; i++)
 	{
 		AllName    *name = &all->names[i];
+		LeaseCall  *call = name->call;
 		Buffer		bucket = bucket_of(all, i);
 		lease_result result;
-
-		if (name->taken)
-			continue;
+		bool		granted;
 
 		/* if nobody holds this name, only the mark may have changed */
-		if ((name->call->count > 0 ||
-			 name->call->roomiest != InvalidBlockNumber) && !gather(all, i))
-			return false;
-		result = lease_store_decide(name->call, bucket, &name->answer);
-		if (!lease_is_granted(result.outcome))
+		if (call->count > 0 || call->roomiest != InvalidBlockNumber)
+			(void) lease_store_gather(call, bucket);
+		result = lease_store_decide(call, bucket, &name->answer);
+		granted = lease_is_granted(result.outcome);
+		if (granted && lease_store_write(call, bucket, &result))
 		{
-			unlock_all(all, InvalidBuffer);
+			/* at once: if it is given back, that is counted, too */
+			lease_store_count(call, &name->answer);
+			DLOCK_CRASH_POINT("all: name taken");
+		}
+		else if (granted && lease_trie_compact(call->rel, bucket, call->hash,
+											   call->missing_room))
+			i--;				/* once more */
+		else
+		{
+			start_over(all, i, granted);
 			return false;
 		}
-		if (!lease_store_write(name->call, bucket, &result))
-		{
-			unlock_all(all, bucket);
-			lease_rows_make_room(name->call, bucket);
-			return false;
-		}
-		name->taken = true;
-		lease_store_note_grant(name->call, &name->answer);
-		/* at once: if we fail, what is given back is counted, too */
-		lease_store_count(name->call, &name->answer);
-		DLOCK_CRASH_POINT("all: name taken");
 	}
 	return true;
 }
@@ -331,40 +357,28 @@ attempt(AllCall *all)
 }
 
 /*
- * Attempt, and make durable what was taken.  A caller that has waited may have
- * died meanwhile, and must not take anything.  An error that ends the wait for
- * a synchronous standby leaves the leases: that standby may have them.
+ * Make durable what was taken, and end the call here if an interrupt is to end
+ * it, or its client has died while it waited.  An error that ends the wait for a synchronous standby leaves the leases:
+ * that standby may have them.
  */
 static void
-attempt_and_flush(void *context)
+finish(AllCall *all, bool waited)
 {
-	AllCall    *all = context;
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
-	int			noted;
-
-	if (all->waited)
-		lease_wait_check_client();
-	all->busy = attempt(all);
-	if (all->busy < all->count)
-	{
-		/* a part that was taken while room was made for the rest */
-		lease_protect_give_back();
-		lease_unclaimed_hand_over();
-		return;
-	}
 
 	DLOCK_CRASH_POINT("all: not flushed");
 	for (int i = 0; i < all->count; i++)
 		lsn = Max(lsn, all->names[i].call->lsn);
-	noted = lease_unclaimed_set_aside();
 	lease_wal_flush(lsn);
-	lease_unclaimed_restore(noted);
 	for (int i = 0; i < all->count; i++)
 		lease_rows_report_expired(all->names[i].call);
-	if (all->waited)
+	if (waited)
 		lease_wait_check_client();
-	lease_snapshot_take_back();
-	CHECK_FOR_INTERRUPTS();
+	if (lease_wait_must_end())
+	{
+		give_back(all, all->count);
+		lease_wait_raise();
+	}
 }
 
 /* Open the table and begin a call for each name, in the order of locking. */
@@ -430,35 +444,37 @@ lease_all_acquire(const lease_bytes *names, int count,
 	all.calls = palloc(count * sizeof(LeaseCall));
 	all.names = palloc(count * sizeof(AllName));
 	lease_wait_start(&time, wait_us);
-	lease_session_watch();
-	lease_unclaimed_reserve(count + 1);
-	for (;; all.waited = true)
+	if (wait_us != 0)
+		lease_session_watch();
+	for (bool waited = false;; waited = true)
 	{
 		LeaseDatabase *db;
+		int			busy;
 
 		all.watch = wait_us != 0 && !lease_wait_is_over(&time) ? &time : NULL;
 		begin_all(&all, names, request);
 		db = all.names[0].call->db;
-		lease_protect(attempt_and_flush, &all);
-		lease_unclaimed_claim();
+		busy = attempt(&all);
+		if (busy == count)
+			finish(&all, waited);
 		end_all(&all);
-		if (all.busy == count)
+		if (busy == count)
 		{
 			for (int i = 0; i < count; i++)
 				tokens[all.names[i].index] = all.names[i].answer.token;
 			answer = all.names[0].answer;
-			end_wait(db, &time, !all.waited);
+			end_wait(db, &time, !waited);
 			return answer;
 		}
 
-		*failed = all.names[all.busy].index;
-		answer = all.names[all.busy].answer;
+		*failed = all.names[busy].index;
+		answer = all.names[busy].answer;
 		if (answer.outcome != LEASE_BUSY || all.watch == NULL)
 		{
 			if (answer.outcome == LEASE_BUSY)
 				lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
 							LEASE_COUNT_TIMED_OUT, 1);
-			end_wait(db, &time, !all.waited);
+			end_wait(db, &time, !waited);
 			return answer;
 		}
 		lease_wait_check_deadlock(db);

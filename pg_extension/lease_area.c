@@ -26,7 +26,6 @@
 #include "lease_event.h"
 #include "lease_queue.h"
 #include "lease_state.h"
-#include "lease_unclaimed.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
 #include "storage/dsm.h"
@@ -58,7 +57,6 @@ static const struct
 	{lease_queue_size, lease_queue_attach},
 	{lease_event_size, lease_event_attach},
 	{lease_wal_size, lease_wal_attach},
-	{lease_unclaimed_size, lease_unclaimed_attach},
 };
 
 int			lease_max_databases = 64;

@@ -7,18 +7,22 @@
  * ask the catalogs.  An acquire that may wait ends with a place in the queue,
  * with which it sleeps (lease_wait.c) once the bucket is unlocked.
  *
- * Both lease_request.c and the code that gives back need this, and it needs
- * neither.  The bucket is the first lock.  After a crash the request was carried
- * out if its one record was logged.
+ * What was granted to a call that will not answer is given back by a release
+ * (lease_attempt_undo).
+ *
+ * The bucket is the first lock.  After a crash the request was carried out if
+ * its one record was logged.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "lease_activate.h"
 #include "lease_attempt.h"
 #include "lease_crash.h"
 #include "lease_queue.h"
+#include "lease_relation.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_waiter.h"
@@ -29,6 +33,7 @@
 typedef enum Attempt
 {
 	ATTEMPT_AGAIN,				/* start over */
+	ATTEMPT_STUCK,				/* the same, after lease_attempt_prepare() */
 	ATTEMPT_ANSWERED,
 	ATTEMPT_JOINED				/* the waiter stands in line */
 } Attempt;
@@ -41,6 +46,17 @@ find_acts_for(LeaseCall *call)
 		if (call->verdicts[i].acts_for)
 			return call->verdicts[i].role;
 	return InvalidOid;
+}
+
+/* Move entries to have room for a row, if that helps; unlocks the bucket. */
+static Attempt
+find_room(LeaseCall *call, Buffer bucket)
+{
+	bool		found = lease_trie_compact(call->rel, bucket, call->hash,
+										   call->missing_room);
+
+	UnlockReleaseBuffer(bucket);
+	return found ? ATTEMPT_AGAIN : ATTEMPT_STUCK;
 }
 
 /*
@@ -60,15 +76,11 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	lease_result result;
 
 	if (used && acquire && !lease_store_serve(call, bucket, true))
-	{
-		lease_rows_make_room(call, bucket);
-		return ATTEMPT_AGAIN;
-	}
+		return find_room(call, bucket);
 	if (!lease_store_gather(call, bucket))
 	{
 		UnlockReleaseBuffer(bucket);
-		lease_rows_resolve_role(call);
-		return ATTEMPT_AGAIN;
+		return ATTEMPT_STUCK;
 	}
 	result = lease_store_decide(call, bucket, answer);
 
@@ -79,10 +91,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		serve = true;
 	}
 	if (!lease_store_write(call, bucket, &result))
-	{
-		lease_rows_make_room(call, bucket);
-		return ATTEMPT_AGAIN;
-	}
+		return find_room(call, bucket);
 	if (acquire && lease_is_granted(answer->outcome))
 		lease_waiter_leave_name(call->hash, call->name);
 	if (may_wait && answer->outcome == LEASE_BUSY)
@@ -109,18 +118,43 @@ lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 {
 	Attempt		attempt;
 
-	while ((attempt = try_apply(call, answer, may_wait)) == ATTEMPT_AGAIN)
-	{
-		lease_rows_report_expired(call);
-		CHECK_FOR_INTERRUPTS();
-	}
+	while ((attempt = try_apply(call, answer, may_wait)) < ATTEMPT_ANSWERED)
+		if (attempt == ATTEMPT_STUCK)
+			lease_attempt_prepare(call);
 	return attempt == ATTEMPT_JOINED;
 }
 
 /*
- * Give back what a waiter was granted but cannot use, or end what a session or
- * transaction that ends has taken.  "role" is the lease's role.  The table is
- * open; the answer need not be durable.  Never waits.
+ * The same, without joining.  False: there is no answer before
+ * lease_attempt_prepare(), which may fail, or take long.
+ */
+bool
+lease_attempt_once(LeaseCall *call, LeaseAnswer *answer)
+{
+	Attempt		attempt;
+
+	while ((attempt = try_apply(call, answer, false)) == ATTEMPT_AGAIN)
+		;
+	return attempt == ATTEMPT_ANSWERED;
+}
+
+/* Add the page that is missing, or ask the catalogs about a role. */
+void
+lease_attempt_prepare(LeaseCall *call)
+{
+	if (OidIsValid(call->unknown_role))
+		lease_rows_resolve_role(call);
+	else
+		lease_rows_make_room(call, lease_trie_lock(call->rel, call->hash,
+												   BUFFER_LOCK_EXCLUSIVE));
+	lease_rows_report_expired(call);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Give back holds, or end what a session or transaction that ends has taken.
+ * "role" is the lease's role.  The table is open; the answer need not be
+ * durable.  Never waits.
  */
 void
 lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
@@ -139,6 +173,7 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
 		return;
 	lease_store_begin_open(&call, rel, db, request);
 	call.requester.role = role;
+	call.requester.alone = true;
 	call.name = name;
 	call.hash = lease_trie_hash(rel, name);
 	(void) lease_attempt(&call, &answer, false);
@@ -146,4 +181,37 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
 	lease_rows_report_expired(&call);
 	lease_rows_end(&call);
 	lease_wal_flush_later(call.lsn);
+}
+
+/*
+ * Give back what a role's acquire was granted and its caller will not learn of.
+ * "rel" may be NULL; then nothing is done if somebody has locked the table, since
+ * a call that was cancelled cannot wait for that, and the hold stays until its
+ * deadline.  It also stays if a call has repeated its request id meanwhile: that
+ * call was answered with the hold.  The row says so.
+ */
+void
+lease_attempt_undo(Relation rel, lease_bytes name, Oid role,
+				   const lease_request *request, const LeaseAnswer *answer)
+{
+	lease_request release = {
+		.op = LEASE_RELEASE,
+		.owner = request->owner,
+		.token = answer->token,
+		.holds = lease_holds_added(request, answer->outcome),
+		.unless_repeated = request->request.length > 0,
+	};
+	Relation	opened = NULL;
+
+	if (release.holds == 0)
+		return;
+	HOLD_INTERRUPTS();
+	if (rel == NULL)
+		rel = opened = lease_relation_open_at_exit();
+	if (rel != NULL)
+		lease_attempt_give_back(rel, name, OidIsValid(answer->role) ?
+								answer->role : role, &release);
+	if (opened != NULL)
+		relation_close(opened, RowExclusiveLock);
+	RESUME_INTERRUPTS();
 }

@@ -26,7 +26,6 @@
 #include "lease_launcher.h"
 #include "lease_queue.h"
 #include "lease_state.h"
-#include "lease_unclaimed.h"
 #include "miscadmin.h"
 
 /* What the end of this transaction is to tell the workers. */
@@ -48,10 +47,7 @@ tell_at_transaction_end(XactEvent event, void *arg)
 	if (event == XACT_EVENT_COMMIT && lease_area_start != NULL)
 	{
 		if (extension_dropped)
-		{
 			lease_state_drop();
-			lease_unclaimed_forget(MyDatabaseId);
-		}
 		if (want_at_commit)
 			lease_launcher_want_worker(MyDatabaseId);
 		if (look_at_commit)
@@ -60,10 +56,7 @@ tell_at_transaction_end(XactEvent event, void *arg)
 			lease_queue_poke_database(MyDatabaseId);
 		}
 		if (OidIsValid(dropped_database))
-		{
 			lease_state_forget(dropped_database);
-			lease_unclaimed_forget(dropped_database);
-		}
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT ||
 		event == XACT_EVENT_PREPARE)

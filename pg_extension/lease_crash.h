@@ -52,6 +52,7 @@
  *	"walk: bucket done"				one of those an owner may be in
  *	"queue: about to join"			because the name is taken, or others wait
  *	"queue: granted, not answered"	on behalf of a waiter
+ *	"wait: about to handle interrupts"	none of which has been seen to end it
  *	"deadlock: name read"			one of those a search looks at
  *	"mark: not logged"				of the lease clock
  *	"mark: logged"

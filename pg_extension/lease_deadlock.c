@@ -503,6 +503,8 @@ take_look(Look *look, const LeaseWaiter *waiter)
 		read_name(look, look->todo[--look->ntodo]);
 		DLOCK_CRASH_POINT("deadlock: name read");
 		CHECK_FOR_INTERRUPTS();
+		if (QueryCancelPending)
+			return;				/* with nothing stuck, as far as we know */
 	}
 	decide(look, newcomer);
 }
@@ -608,7 +610,8 @@ search_circle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
  * The circle that a waiter that has joined closes: a list of LeaseCircleStep
  * that starts with it; NIL if there is none.  Of several places, "waiter" is the
  * one that joined last.  The caller holds no lock, and has opened the lock
- * table.  Can be canceled.
+ * table.  It holds cancels, since it may be granted what it waits for meanwhile:
+ * one ends the search, with NIL.
  */
 List *
 lease_deadlock_find(LeaseDatabase *db, Relation rel,

@@ -15,9 +15,16 @@
  * way: the call has no place in any line, and skips names for which others
  * stand in line.
  *
- * An error gives back what a claim has taken (lease_protect.c).  What a renewal
- * or a release has done before an error stays done.  A crash leaves each name
- * as after a call of its own that was not answered.
+ * An error gives back what a claim has taken.  From the first name that it takes
+ * until it answers, a claim keeps interrupts away, and looks itself for one that
+ * is to end it, after which it gives back and lets the interrupt go
+ * (lease_request.c).  It also gives back, and starts over, before it makes room
+ * or asks the catalogs: the one may fail, on a full disk, the other take long.
+ * Only a page that cannot be read leaves, until their deadlines, the names that
+ * were taken before.
+ *
+ * What a renewal or a release has done before an error stays done.  A crash
+ * leaves each name as after a call of its own that was not answered.
  *
  * Lock order: a bucket, then its partition, as for any request.
  *
@@ -30,11 +37,9 @@
 #include "lease_clock.h"
 #include "lease_crash.h"
 #include "lease_many.h"
-#include "lease_protect.h"
 #include "lease_session.h"
 #include "lease_store.h"
 #include "lease_trie.h"
-#include "lease_unclaimed.h"
 #include "lease_wait.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
@@ -50,7 +55,6 @@ typedef struct Claim
 	int			taken;
 	int			failed;			/* the name with misuse; -1: none */
 	int64		retry_us;		/* when time next frees a name */
-	bool		waited;			/* this is not the first round */
 } Claim;
 
 /* Go on with the next name of a call. */
@@ -61,11 +65,49 @@ set_name(LeaseCall *call, lease_bytes name)
 	call->hash = lease_trie_hash(call->rel, name);
 }
 
+/* Begin a round: nothing is taken. */
+static void
+begin_round(Claim *claim)
+{
+	for (int i = 0; i < claim->count; i++)
+		claim->answers[i] = (LeaseAnswer) {.outcome = LEASE_BUSY};
+	claim->taken = 0;
+	claim->failed = -1;
+	claim->retry_us = PG_INT64_MAX;
+}
+
+/* Give back what was taken, and handle interrupts again. */
+static void
+give_back(Claim *claim)
+{
+	LeaseCall  *call = &claim->call;
+
+	if (claim->taken == 0)
+		return;
+	for (int i = 0; i < claim->count; i++)
+		lease_attempt_undo(call->rel, claim->names[i], call->requester.role,
+						   &call->request, &claim->answers[i]);
+	claim->taken = 0;
+	RESUME_INTERRUPTS();
+}
+
+/* If an interrupt is to end the call, give back, and let it. */
+static void
+look_for_interrupts(Claim *claim)
+{
+	if (lease_wait_must_end())
+	{
+		give_back(claim);
+		lease_wait_raise();
+	}
+}
+
 /*
  * Take the names that are free, in their order, until there are enough; or only
- * those that were taken under this request id before.
+ * those that were taken under this request id before.  False: start over,
+ * nothing is taken.
  */
-static void
+static bool
 claim_names(Claim *claim, bool only_repeated)
 {
 	LeaseCall  *call = &claim->call;
@@ -77,13 +119,26 @@ claim_names(Claim *claim, bool only_repeated)
 
 		if (lease_is_granted(answer->outcome))
 			continue;
+		look_for_interrupts(claim);
 		CHECK_FOR_INTERRUPTS();
 		set_name(call, claim->names[i]);
-		(void) lease_attempt(call, answer, false);
+		while (!lease_attempt_once(call, answer))
+		{
+			if (claim->taken == 0)
+			{
+				lease_attempt_prepare(call);
+				continue;
+			}
+			give_back(claim);
+			/* what has come free is for the names before this one */
+			call->missing_room = LEASE_PAGE_MORE;
+			lease_attempt_prepare(call);
+			return false;
+		}
 		if (lease_is_granted(answer->outcome))
 		{
-			claim->taken++;
-			lease_store_note_grant(call, answer);
+			if (claim->taken++ == 0)
+				HOLD_INTERRUPTS();
 			lease_store_count(call, answer);
 			DLOCK_CRASH_POINT("many: name taken");
 		}
@@ -92,46 +147,50 @@ claim_names(Claim *claim, bool only_repeated)
 		else
 		{
 			claim->failed = i;
-			return;
+			break;
 		}
 		lease_rows_report_expired(call);
 	}
+	return true;
+}
+
+/* The same of all names, twice if need be. */
+static bool
+claim_all(Claim *claim)
+{
+	/* a repeated call answers the same, whatever has come free meanwhile */
+	if (claim->call.request.request.length > 0 && !claim_names(claim, true))
+		return false;
+	return claim->failed >= 0 || claim_names(claim, false);
 }
 
 /*
- * One round: claim, and make that durable.  A caller that has waited may have
- * died meanwhile, and must not take anything.  An error that ends the wait for
- * a synchronous standby leaves the leases: that standby may have them.
+ * Take one round through the names, and make durable what was taken; true: it was
+ * the last.  A client may have died while the call waited.  An error that ends
+ * the wait for a synchronous standby leaves the leases: that standby may have
+ * them.
  */
-static void
-claim_and_flush(void *context)
+static bool
+take_round(Claim *claim, bool waited)
 {
-	Claim	   *claim = context;
-	int			noted;
-
-	if (claim->waited)
-		lease_wait_check_client();
-
-	/* a repeated call answers the same, whatever has come free meanwhile */
-	if (claim->call.request.request.length > 0)
-		claim_names(claim, true);
-	claim_names(claim, false);
+	do
+		begin_round(claim);
+	while (!claim_all(claim));
 	if (claim->failed >= 0)
 	{
-		lease_protect_give_back();
-		lease_unclaimed_hand_over();
-		return;
+		give_back(claim);
+		return true;
 	}
 	if (claim->taken == 0)
-		return;
+		return false;
 	lease_waiter_finish();
-	noted = lease_unclaimed_set_aside();
 	DLOCK_CRASH_POINT("many: not flushed");
 	lease_wal_flush(claim->call.lsn);
-	lease_unclaimed_restore(noted);
-	if (claim->waited)
+	if (waited)
 		lease_wait_check_client();
-	CHECK_FOR_INTERRUPTS();
+	look_for_interrupts(claim);
+	RESUME_INTERRUPTS();
+	return true;
 }
 
 /*
@@ -162,28 +221,12 @@ watch_all(Claim *claim, const LeaseWaitTime *time)
 	}
 }
 
-/* Take one round through the names; true: it was the last. */
-static bool
-take_round(Claim *claim)
-{
-	for (int i = 0; i < claim->count; i++)
-		claim->answers[i] = (LeaseAnswer) {.outcome = LEASE_BUSY};
-	claim->taken = 0;
-	claim->failed = -1;
-	claim->retry_us = PG_INT64_MAX;
-	lease_protect(claim_and_flush, claim);
-	return claim->failed >= 0 || claim->taken > 0;
-}
-
 /*
  * Claim up to "wanted" of the names for one owner: their tokens in the caller's
  * order, 0 for those not claimed.  The answer is LEASE_GRANTED; LEASE_BUSY if
  * none was free; or that of a name whose request was misuse, with its place in
  * *failed: then nothing is taken.  Waits like lease_request_apply(), until it
  * has one.
- *
- * The notes of what was taken remain: the caller calls lease_unclaimed_claim()
- * when it has answered.
  */
 LeaseAnswer
 lease_many_claim(const lease_bytes *names, int count,
@@ -195,16 +238,17 @@ lease_many_claim(const lease_bytes *names, int count,
 	LeaseWaitTime time;
 	LeaseDatabase *db;
 	uint32		hash = 0;
+	bool		waited = false;
 	bool		watching = false;
 	bool		over;
 
 	claim.answers = palloc(count * sizeof(LeaseAnswer));
 	lease_wait_start(&time, wait_us);
-	lease_session_watch();
-	lease_unclaimed_reserve(count);
-	for (;; claim.waited = true)
+	if (wait_us != 0)
+		lease_session_watch();
+	for (;; waited = true)
 	{
-		bool		joins = claim.waited && !watching;
+		bool		joins = waited && !watching;
 
 		lease_store_begin(&claim.call, names[0], request);
 		db = claim.call.db;
@@ -216,7 +260,7 @@ lease_many_claim(const lease_bytes *names, int count,
 		}
 		else if (watching)
 			lease_store_check_table(&claim.call, hash);
-		over = take_round(&claim);
+		over = take_round(&claim, waited);
 		lease_store_end(&claim.call);
 		if (over || wait_us == 0 || lease_wait_is_over(&time))
 			break;
@@ -227,7 +271,7 @@ lease_many_claim(const lease_bytes *names, int count,
 		lease_wait_watch(db, &time, claim.retry_us);
 	}
 	lease_waiter_finish();
-	if (claim.waited)
+	if (waited)
 		lease_count_wait(db, lease_clock_boot() - time.start_us);
 	lease_wait_stop(&time);
 

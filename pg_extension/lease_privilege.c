@@ -16,6 +16,7 @@
 #include "lease_order.h"
 #include "lease_privilege.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -30,20 +31,33 @@ lease_privilege_may_see(Oid role)
 }
 
 /*
- * Raise an error unless a role may still act for the role whose lease it was
- * given a hold of: while it waited, that right may have been revoked.
+ * Say whether a role may still act for the role whose lease it was given a hold
+ * of: while it waited, that right may have been revoked.
  */
-void
-lease_privilege_check_acts(Oid requester, Oid role)
+bool
+lease_privilege_may_act(Oid requester, Oid role)
 {
 	Assert(lease_may_wait());
 	/* a sleeper has not heard yet of what was revoked meanwhile */
 	AcceptInvalidationMessages();
-	if (!has_privs_of_role(requester, role))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to act for the holder of the lease"),
-				 errdetail("The privileges of the holder's role were revoked while the call waited.")));
+	return has_privs_of_role(requester, role);
+}
+
+/*
+ * A role's name for the log, or NULL: it is gone, or somebody has locked the
+ * catalog, for which the log does not wait.
+ */
+char *
+lease_privilege_role_name(Oid role)
+{
+	char	   *name;
+
+	Assert(lease_may_wait());
+	if (!ConditionalLockRelationOid(AuthIdRelationId, AccessShareLock))
+		return NULL;
+	name = GetUserNameFromId(role, true);
+	UnlockRelationOid(AuthIdRelationId, AccessShareLock);
+	return name;
 }
 
 /* A role's owner, as the caller may see it. */

@@ -12,7 +12,8 @@
 
 /* lease_privilege.c */
 extern bool lease_privilege_may_see(Oid role);
-extern void lease_privilege_check_acts(Oid requester, Oid role);
+extern bool lease_privilege_may_act(Oid requester, Oid role);
+extern char *lease_privilege_role_name(Oid role);
 extern const char *lease_privilege_show(const char *owner, Oid role);
 extern const char *lease_privilege_show_name(const char *name, Oid role);
 

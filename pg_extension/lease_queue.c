@@ -1013,11 +1013,24 @@ find_my_guard(Oid database, lease_bytes name, uint64 token)
 	return NULL;
 }
 
+/* Raise the error of a transaction that can have no more guards. */
+void
+lease_queue_raise_no_guard(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many leases are guarded"),
+			 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each. A role can have half of what others leave.",
+					   lease_area_sizes->guards),
+			 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
+}
+
 /*
  * Pin a lease until this transaction's end.  The caller holds the name's
- * bucket, and has found the lease live.  "guard" is a template.
+ * bucket, and has found the lease live.  "guard" is a template.  False: there is no
+ * place for it.
  */
-void
+bool
 lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 				  const LeaseGuard *template)
 {
@@ -1029,7 +1042,7 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 		LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
 		guard->version = Max(guard->version, template->version);
 		LWLockRelease(lock_of(database, hash));
-		return;
+		return true;
 	}
 	if (nmy_guards == max_my_guards)
 	{
@@ -1045,12 +1058,7 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 		guard = take_free(LeaseGuard, &shared->free_guards);
 	SpinLockRelease(&shared->mutex);
 	if (guard == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many leases are guarded"),
-				 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each. A role can have half of what others leave.",
-						   lease_area_sizes->guards),
-				 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
+		return false;
 
 	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
 	queue = get_queue(database, hash, name);
@@ -1062,6 +1070,7 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 	pg_atomic_fetch_add_u32(&shared->nguards, 1);
 	my_guards[nmy_guards++] = guard;
 	LWLockRelease(lock_of(database, hash));
+	return true;
 }
 
 /* The guards of a name, as a list of copies. */

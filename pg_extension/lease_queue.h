@@ -197,8 +197,9 @@ extern LeaseWaiterCopy *lease_queue_copy(Oid database, int *count);
 extern int	lease_queue_count(Oid database);
 
 /* guards */
-extern void lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
+extern bool lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 							  const LeaseGuard *guard);
+pg_noreturn extern void lease_queue_raise_no_guard(void);
 extern List *lease_queue_copy_guards(Oid database, uint32 hash,
 									 lease_bytes name);
 extern LeaseQueueKey *lease_queue_guarded_names(Oid database, int *count);

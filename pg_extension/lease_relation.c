@@ -121,7 +121,7 @@ lease_relation_open(LOCKMODE mode)
 }
 
 /*
- * Open the table to give back what a session or transaction that ends has
+ * Open the table to give back what a call, session or transaction that ends has
  * taken.  NULL if it does not exist, if we would have to wait for its lock, or
  * if it is new in this transaction.
  */

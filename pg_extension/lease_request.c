@@ -3,9 +3,17 @@
  *	  One request on one name, from its SQL function to its answer.
  *
  * The attempts are lease_attempt.c's.  This file waits if need be, makes
- * durable what the caller is to be told, gives back what the caller will not
- * learn of (lease_protect.c), and answers.  A guard, and a wait for the present
- * holders, are requests too; they change no row.
+ * durable what the caller is to be told, and answers.  A guard, and a wait for
+ * the present holders, are requests too; they change no row.
+ *
+ * Between a grant and its answer, nothing handles interrupts.  At the end the
+ * call looks for one that is to end it, and gives back what it was granted
+ * before it lets the interrupt go: the executor could not give it back.
+ *
+ * Any other error in between leaves the hold until its deadline, as a caller
+ * must expect of an error: one that ends the wait for a synchronous standby,
+ * since that standby may have the hold; a page that cannot be read when the
+ * bucket's summary is made anew; no memory for the snapshot or the answer.
  *
  * Called by the SQL functions, with nothing locked.  A crash before the answer
  * leaves what was granted until its deadline.
@@ -16,72 +24,15 @@
 
 #include "access/relation.h"
 #include "lease_attempt.h"
-#include "lease_protect.h"
 #include "lease_request.h"
 #include "lease_rows.h"
 #include "lease_session.h"
 #include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
-#include "lease_unclaimed.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"
 #include "miscadmin.h"
-
-/* What a call that has joined the queue waits with. */
-typedef struct Waiting
-{
-	LeaseCall  *call;
-	int64		wait_us;
-	LeaseAnswer *answer;
-} Waiting;
-
-/*
- * Wait for the answer, make it durable, and check that the client is still
- * there.  An error that ends the wait for a synchronous standby leaves the
- * hold: that standby may have it.
- */
-static void
-wait_for_answer(void *context)
-{
-	Waiting    *waiting = context;
-	XLogRecPtr	lsn;
-
-	lease_wait_in_line(waiting->call, waiting->wait_us, waiting->answer, &lsn);
-	if (lease_is_granted(waiting->answer->outcome))
-	{
-		lease_unclaimed_claim();
-		lease_store_make_durable(LEASE_ACQUIRE, lsn);
-		lease_store_note_grant(waiting->call, waiting->answer);
-		lease_wait_check_client();
-	}
-	lease_snapshot_take_back();
-}
-
-/* Log what was found dead, and handle a cancel or a timeout that has come. */
-static void
-look_once_more(void *context)
-{
-	lease_rows_report_expired(context);
-	CHECK_FOR_INTERRUPTS();
-}
-
-/*
- * Finish an acquire that got a hold without waiting in line: make that durable.
- * Handle here a cancel or a timeout that came meanwhile: the executor could not
- * give the hold back.
- */
-static void
-finish_acquire(LeaseCall *call, const LeaseAnswer *answer)
-{
-	lease_store_make_durable(LEASE_ACQUIRE, call->lsn);
-	if (call->expired == NIL && !INTERRUPTS_PENDING_CONDITION())
-		return;
-	lease_session_watch();
-	lease_store_note_grant(call, answer);
-	lease_protect(look_once_more, call);
-	lease_unclaimed_claim();
-}
 
 /*
  * Apply a request to the holders of one name, and return the answer.  The
@@ -97,40 +48,46 @@ lease_request_apply(lease_bytes name, const lease_request *request,
 {
 	LeaseCall	call;
 	LeaseAnswer answer;
+	bool		waited;
+	XLogRecPtr	lsn;
 
 	if (wait_us != 0)
 		lease_session_watch();
 	lease_store_begin(&call, name, request);
-	if (lease_attempt(&call, &answer, wait_us != 0))
-	{
-		Waiting		waiting = {&call, wait_us, &answer};
-
-		/* the backend that serves a waiter counts its grant */
-		relation_close(call.rel, RowExclusiveLock);
-		lease_protect(wait_for_answer, &waiting);
-		lease_unclaimed_claim();
-		lease_rows_end(&call);
-		return answer;
-	}
+	waited = lease_attempt(&call, &answer, wait_us != 0);
 	relation_close(call.rel, RowExclusiveLock);
-	lease_store_count(&call, &answer);
-	if (lease_is_granted(answer.outcome))
-		finish_acquire(&call, &answer);
+	if (waited)
+		lease_wait_in_line(&call, wait_us, &answer, &lsn);
 	else
-		lease_store_make_durable(request->op, call.lsn);
+	{
+		/* the backend that serves a waiter counts its grant */
+		lease_store_count(&call, &answer);
+		lsn = call.lsn;
+	}
+	lease_store_make_durable(request->op, lsn);
 	lease_rows_report_expired(&call);
+	if (waited)
+	{
+		lease_wait_check_client();
+		lease_snapshot_take_back();
+	}
+	if (lease_is_granted(answer.outcome) && lease_wait_must_end())
+	{
+		lease_attempt_undo(NULL, name, call.requester.role, request, &answer);
+		lease_wait_raise();
+	}
 	lease_rows_end(&call);
 	return answer;
 }
 
 /*
  * Pin a lease until the end of this transaction.  Returns whether the caller
- * holds it with this token; if not, *holder is a copy of the entry of a live
- * holder, or NULL.
+ * holds it with this token and it is pinned; if not, there is no place for a
+ * guard, "*full", or *holder is a copy of the entry of a live holder, or NULL.
  */
 bool
 lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
-					LeaseEntry **holder)
+					LeaseEntry **holder, bool *full)
 {
 	lease_request request = {
 		.op = LEASE_RENEW, .owner = owner, .token = token
@@ -141,6 +98,7 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 	bool		held;
 	LeaseGuard	guard = {.token = token};
 
+	*full = false;
 	lease_store_begin(&call, name, &request);
 	for (;;)
 	{
@@ -169,7 +127,8 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 			!call.holders[mine].elsewhere;
 		guard.version = call.holders[mine].version;
 		guard.owner_length = LEASE_PUT_STRING(guard.owner, owner);
-		lease_queue_guard(call.db->database, call.hash, name, &guard);
+		held = lease_queue_guard(call.db->database, call.hash, name, &guard);
+		*full = !held;
 	}
 	else
 	{

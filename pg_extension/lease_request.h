@@ -17,7 +17,7 @@ extern LeaseAnswer lease_request_apply(lease_bytes name,
 									   const lease_request *request,
 									   int64 wait_us);
 extern bool lease_request_guard(lease_bytes name, lease_bytes owner,
-								uint64 token, LeaseEntry **holder);
+								uint64 token, LeaseEntry **holder, bool *full);
 extern bool lease_request_wait(lease_bytes name, int64 wait_us);
 
 #endif							/* DLOCK_LEASE_REQUEST_H */

@@ -26,6 +26,7 @@
 #include "lease_crowd.h"
 #include "lease_event.h"
 #include "lease_order.h"
+#include "lease_privilege.h"
 #include "lease_rows.h"
 #include "lease_trie.h"
 #include "lease_wal.h"
@@ -217,6 +218,8 @@ find_standing(LeaseCall *call, Oid role)
 {
 	if (role == call->requester.role)
 		return LEASE_SELF;
+	if (call->requester.alone)
+		return LEASE_STRANGER;
 	if (call->requester.waiter != NULL)
 		return role == call->requester.waiter->acts_for ?
 			LEASE_ACTS_FOR : LEASE_STRANGER;
@@ -536,10 +539,11 @@ lease_rows_report_expired(LeaseCall *call)
 	lease_count(call->db, LEASE_COUNT_EXPIRED, call->nexpired);
 	call->nexpired = 0;
 	Assert(call->expired == NIL || lease_may_wait());
+	HOLD_INTERRUPTS();
 	foreach(cell, call->expired)
 	{
 		ExpiredLease *expired = lfirst(cell);
-		char	   *role = GetUserNameFromId(expired->role, true);
+		char	   *role = lease_privilege_role_name(expired->role);
 
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("lease on \"%s\" expired while owner \"%s\" held it",
@@ -556,6 +560,7 @@ lease_rows_report_expired(LeaseCall *call)
 		pfree(expired->application);
 		pfree(expired);
 	}
+	RESUME_INTERRUPTS();
 	list_free(call->expired);
 	call->expired = NIL;
 }

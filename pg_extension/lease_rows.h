@@ -43,6 +43,7 @@ typedef struct LeaseRequester
 	lease_bytes application;
 	lease_bytes address;
 	LeaseStamp	stamp;			/* for a request that is not plain */
+	bool		alone;			/* acts for no other role */
 	const LeaseWaiter *waiter;	/* NULL: the calling backend */
 } LeaseRequester;
 

@@ -26,12 +26,10 @@
 #include "access/xact.h"
 #include "lease_attempt.h"
 #include "lease_bond.h"
-#include "lease_protect.h"
 #include "lease_queue.h"
 #include "lease_relation.h"
 #include "lease_session.h"
 #include "lease_store.h"
-#include "lease_unclaimed.h"
 #include "lease_waiter.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -257,20 +255,29 @@ lease_session_discard(void)
 }
 
 /*
- * Before this process leaves shared memory: leave the queue, end the session's
- * leases.  Whatever happens here, they are over: if a step raises an error,
- * at_last() still ends them.
+ * Before this process leaves shared memory: leave the queue, give back what was
+ * granted there, end the session's leases.  Whatever happens here, those are
+ * over: if a step raises an error, at_last() still ends them.
  */
 static void
 at_exit(int code, Datum arg)
 {
+	LeaseWaiter waiter;
+	bool		granted;
+
 	LWLockReleaseAll();
-	lease_waiter_finish();
-	if (!lease_protect_exit() && nsession == 0)
+	granted = lease_waiter_abandon(&waiter);
+	if (!granted && nsession == 0)
 		return;
 	AbortOutOfAnyTransaction();
 	StartTransactionCommand();
-	lease_protect_give_back();
+	if (granted)
+	{
+		lease_request request = lease_rows_request(&waiter);
+
+		lease_attempt_undo(NULL, lease_waiter_name(), waiter.role, &request,
+						   &waiter.answer);
+	}
 	end_session(true);
 	CommitTransactionCommand();
 }
@@ -279,17 +286,8 @@ at_exit(int code, Datum arg)
 static void
 at_last(int code, Datum arg)
 {
-	lease_unclaimed_hand_over();
 	if (lease_bond_is_used(LEASE_SESSION))
 		lease_bond_end(LEASE_SESSION, true);
-}
-
-/* An error has ended the call under way, if any.  Cannot fail. */
-static void
-end_calls(bool whole)
-{
-	lease_waiter_finish();
-	lease_protect_abort(whole);
 }
 
 /* The leases of the transaction are over.  Cannot fail. */
@@ -323,10 +321,10 @@ at_transaction_end(XactEvent event, void *arg)
 			end_transaction_bond();
 			lease_queue_end_guards();
 			if (event == XACT_EVENT_ABORT)
-				end_calls(true);
+				lease_waiter_finish();
 			break;
 		case XACT_EVENT_PREPARE:
-			/* ends what a failed call has taken and not given back yet */
+			/* ends what a call has taken that then failed */
 			end_transaction_bond();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -336,13 +334,13 @@ at_transaction_end(XactEvent event, void *arg)
 	}
 }
 
-/* A savepoint is rolled back, or a step of a call has failed. */
+/* A savepoint is rolled back: the call under way, if any, has failed. */
 static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId my_subid,
 					  SubTransactionId parent_subid, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		end_calls(false);
+		lease_waiter_finish();
 }
 
 /*

@@ -37,10 +37,9 @@
  * snapshot: it reads pages under their locks, and catalogs by the caches, whose
  * snapshot is the core's own and is dropped before the next sleep.  An error
  * leaves the three places empty.  It ends the transaction, since there is no
- * subtransaction but our own (lease_protect.c); a portal that has failed is not
- * shut down, only its resource owner is released, which has no reference to it
- * any more.  The same goes for the end of the process, and for an error while
- * the new one is being taken.
+ * subtransaction; a portal that has failed is not shut down, only its resource
+ * owner is released, which has no reference to it any more.  The same goes for
+ * the end of the process, and for an error while the new one is being taken.
  *
  * Not every wake takes a new one: CREATE INDEX CONCURRENTLY waits to the end
  * for each transaction that it once sees with an old snapshot.
@@ -129,8 +128,7 @@ is_only_call(const PlannedStmt *statement, const Node *call)
 
 /*
  * A call begins: forget one that has ended in an error, and find out whether
- * this one, if it may wait, may give up its statement's snapshot.  Called before
- * the call begins a subtransaction of its own.
+ * this one, if it may wait, may give up its statement's snapshot.
  */
 void
 lease_snapshot_begin(FunctionCallInfo fcinfo, bool may_wait)
@@ -191,7 +189,7 @@ lease_snapshot_give_up(void)
 
 /*
  * Take a new snapshot, if the statement's was given up.  A call that returns has
- * done this.  May fail for want of memory: then what was taken is still noted.
+ * done this.  May fail for want of memory.
  */
 void
 lease_snapshot_take_back(void)

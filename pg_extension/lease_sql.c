@@ -18,15 +18,14 @@
 #include "funcapi.h"
 #include "lease_all.h"
 #include "lease_area.h"
+#include "lease_attempt.h"
 #include "lease_bond.h"
 #include "lease_many.h"
 #include "lease_privilege.h"
-#include "lease_protect.h"
 #include "lease_request.h"
 #include "lease_session.h"
 #include "lease_snapshot.h"
 #include "lease_sql.h"
-#include "lease_unclaimed.h"
 #include "lease_walk.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -264,19 +263,18 @@ check_misuse(lease_bytes name, const lease_request *request,
 	pfree(shown_owner);
 }
 
-/* Take a lease: its token, or 0 when it is not free within wait_us. */
-static uint64
-take(lease_bytes name, lease_request *request, int64 wait_us)
+/* Take a lease; false when it is not free within wait_us. */
+static bool
+take(lease_bytes name, lease_request *request, int64 wait_us,
+	 LeaseAnswer *answer)
 {
-	LeaseAnswer answer;
-
 	request->op = LEASE_ACQUIRE;
-	answer = lease_request_apply(name, request, wait_us);
-	if (lease_is_granted(answer.outcome))
-		return answer.token;
-	if (answer.outcome != LEASE_BUSY)
-		check_misuse(name, request, &answer);
-	return 0;
+	*answer = lease_request_apply(name, request, wait_us);
+	if (lease_is_granted(answer->outcome))
+		return true;
+	if (answer->outcome != LEASE_BUSY)
+		check_misuse(name, request, answer);
+	return false;
 }
 
 /* How many permits at once. */
@@ -304,7 +302,7 @@ acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	lease_request request = {.mode = mode, .kind = LEASE_PLAIN, .permits = 1};
 	int64		wait_us;
-	uint64		token;
+	LeaseAnswer answer;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
@@ -316,10 +314,9 @@ acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	request.request = get_optional_string(fcinfo, wait_argument + 1,
 										  "request id");
 	check_may_change(function);
-	token = take(name, &request, wait_us);
-	if (token == 0)
+	if (!take(name, &request, wait_us, &answer))
 		PG_RETURN_NULL();
-	PG_RETURN_INT64((int64) token);
+	PG_RETURN_INT64((int64) answer.token);
 }
 
 Datum
@@ -348,16 +345,27 @@ dlock_acquire_permits(PG_FUNCTION_ARGS)
 
 /*
  * Pin a lease that the caller holds until the transaction's end, or raise an
- * error that names the present holder, if the caller may know it.
+ * error that names the present holder, if the caller may know it.  "taken",
+ * unless NULL, is the request that has just taken the lease, and "answer" its
+ * answer: if there is no place for a guard, the lease is given back.
+ *
+ * Any other error, as of a wait for the lock table, leaves the lease; it ends
+ * with the transaction.
  */
 static void
-guard(lease_bytes name, lease_bytes owner, uint64 token)
+guard(lease_bytes name, lease_bytes owner, uint64 token,
+	  const lease_request *taken, const LeaseAnswer *answer)
 {
 	LeaseEntry *holder;
 	lease_bytes holding_owner;
+	bool		full;
 
-	if (lease_request_guard(name, owner, token, &holder))
+	if (lease_request_guard(name, owner, token, &holder, &full))
 		return;
+	if (full && taken != NULL)
+		lease_attempt_undo(NULL, name, GetUserId(), taken, answer);
+	if (full)
+		lease_queue_raise_no_guard();
 	if (holder != NULL)
 		holding_owner = lease_entry_owner(holder);
 	ereport(ERROR,
@@ -376,26 +384,6 @@ guard(lease_bytes name, lease_bytes owner, uint64 token)
 			 errhint("Roll back, and acquire the lease again.")));
 }
 
-/* A lease that ends with its session or transaction, just taken. */
-typedef struct BoundTaken
-{
-	lease_bytes name;
-	lease_bytes owner;
-	lease_kind	kind;
-	uint64		token;
-} BoundTaken;
-
-/* Guard it, if it is the transaction's, and remember it. */
-static void
-bind_taken(void *context)
-{
-	BoundTaken *taken = context;
-
-	if (taken->kind == LEASE_TRANSACTION)
-		guard(taken->name, taken->owner, taken->token);
-	lease_session_took(taken->name, taken->owner, taken->kind, taken->token);
-}
-
 /* Take a lease that ends with the session or the transaction. */
 static Datum
 acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
@@ -403,27 +391,22 @@ acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	lease_request request = {.mode = mode, .kind = kind};
-	BoundTaken	taken = {.name = name, .kind = kind};
 	int64		wait_us;
+	LeaseAnswer answer;
 
-	request.owner = taken.owner = lease_sql_string(fcinfo, 1, "owner");
+	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.ttl_us = get_ttl(fcinfo, 2);
 	wait_us = get_wait(fcinfo, 3);
 	check_may_change(function);
 	lease_session_watch();
 	lease_session_prune();
 	lease_bond_use(kind);
-	lease_unclaimed_reserve(1);
-	taken.token = take(name, &request, wait_us);
-	if (taken.token == 0)
+	if (!take(name, &request, wait_us, &answer))
 		PG_RETURN_NULL();
-
-	/* if its guard fails, give the lease back */
-	lease_unclaimed_add(name, GetUserId(), &request, taken.token,
-						lease_holds_asked(&request));
-	lease_protect(bind_taken, &taken);
-	lease_unclaimed_claim();
-	PG_RETURN_INT64((int64) taken.token);
+	if (kind == LEASE_TRANSACTION)
+		guard(name, request.owner, answer.token, &request, &answer);
+	lease_session_took(name, request.owner, kind, answer.token);
+	PG_RETURN_INT64((int64) answer.token);
 }
 
 Datum
@@ -470,7 +453,7 @@ dlock_guard(PG_FUNCTION_ARGS)
 				 errmsg("dlock_guard() can only be used in transaction blocks"),
 				 errdetail("The guard would end at once.")));
 	lease_session_watch();
-	guard(name, owner, token);
+	guard(name, owner, token, NULL, NULL);
 	PG_RETURN_VOID();
 }
 
@@ -598,36 +581,43 @@ get_tokens(FunctionCallInfo fcinfo, int argument, int count)
 	return tokens;
 }
 
-/* The answer of dlock_acquire_any(). */
-typedef struct Claimed
-{
-	ReturnSetInfo *rsinfo;
-	const lease_bytes *names;
-	const uint64 *tokens;		/* 0: not taken */
-	int			count;
-} Claimed;
+/* Memory for the rows of dlock_acquire_any(), in kilobytes. */
+#define CLAIMED_KB		1024
 
-/* Make the rows of the answer. */
+StaticAssertDecl(LEASE_MANY_MAX * (LEASE_STRING_MAX + 256) < CLAIMED_KB * 1024,
+				 "CLAIMED_KB is too small");
+
+/*
+ * Make room for the rows of dlock_acquire_any(), all in memory, whatever work_mem
+ * is: a temporary file might find no room on the disk, with the names taken.
+ */
 static void
-put_claimed(void *context)
+begin_claimed(FunctionCallInfo fcinfo)
 {
-	const Claimed *claimed = context;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext old;
 
-	lease_snapshot_take_back();
-	for (int i = 0; i < claimed->count; i++)
-	{
-		const lease_bytes *name = &claimed->names[i];
-		Datum		values[2];
-		bool		nulls[2] = {0};
+	InitMaterializedSRF(fcinfo, 0);
+	tuplestore_end(rsinfo->setResult);
+	old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	rsinfo->setResult =
+		tuplestore_begin_heap((rsinfo->allowedModes & SFRM_Materialize_Random) != 0,
+							  false, Max(work_mem, CLAIMED_KB));
+	MemoryContextSwitchTo(old);
+}
 
-		if (claimed->tokens[i] == 0)
-			continue;
-		values[0] = PointerGetDatum(cstring_to_text_with_len(name->data,
-															 (int) name->length));
-		values[1] = Int64GetDatum((int64) claimed->tokens[i]);
-		tuplestore_putvalues(claimed->rsinfo->setResult,
-							 claimed->rsinfo->setDesc, values, nulls);
-	}
+/* Make the row of a name that was taken. */
+static void
+put_claimed(FunctionCallInfo fcinfo, lease_bytes name, uint64 token)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum		values[2];
+	bool		nulls[2] = {0};
+
+	values[0] = PointerGetDatum(cstring_to_text_with_len(name.data,
+														 (int) name.length));
+	values[1] = Int64GetDatum((int64) token);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 Datum
@@ -656,7 +646,7 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 				 errdetail("There are %d.", count)));
 	check_may_change("dlock_acquire_any()");
 
-	InitMaterializedSRF(fcinfo, 0);
+	begin_claimed(fcinfo);
 	if (count > 0)
 	{
 		int			failed;
@@ -664,16 +654,12 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 											  (int) Min(wanted, INT_MAX),
 											  wait_us, tokens, &failed);
 
-		Claimed		claimed = {
-			(ReturnSetInfo *) fcinfo->resultinfo, names, tokens, count
-		};
-
 		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
 			check_misuse(names[failed], &request, &answer);
-
-		/* there may be no room for the rows, or for the snapshot */
-		lease_protect(put_claimed, &claimed);
-		lease_unclaimed_claim();
+		lease_snapshot_take_back();
+		for (int i = 0; i < count; i++)
+			if (tokens[i] != 0)
+				put_claimed(fcinfo, names[i], tokens[i]);
 	}
 	return (Datum) 0;
 }

@@ -34,7 +34,6 @@
 #include "lease_rows.h"
 #include "lease_store.h"
 #include "lease_trie.h"
-#include "lease_unclaimed.h"
 #include "lease_wal.h"
 #include "miscadmin.h"
 
@@ -151,23 +150,6 @@ lease_store_make_durable(lease_op op, XLogRecPtr lsn)
 	else
 		lease_wal_flush_later(lsn);
 	DLOCK_CRASH_POINT("call: not answered");
-}
-
-/*
- * Note the hold that a call has got, until its caller learns of it.  Cannot fail
- * where room for the note has been reserved.
- */
-void
-lease_store_note_grant(const LeaseCall *call, const LeaseAnswer *answer)
-{
-	uint32		holds = lease_holds_added(&call->request, answer->outcome);
-
-	if (holds == 0)
-		return;
-	lease_unclaimed_reserve(1);
-	lease_unclaimed_add(call->name, OidIsValid(answer->role) ?
-						answer->role : call->requester.role, &call->request,
-						answer->token, holds);
 }
 
 /* ----------------------------------------------------------------
@@ -422,8 +404,10 @@ lease_store_serve_name(lease_bytes name, uint32 hash)
 
 	lease_store_begin(&call, name, &request);
 	lease_store_check_table(&call, hash);
+	HOLD_CANCEL_INTERRUPTS();	/* it may be granted what it waits for */
 	lease_store_serve_queue(&call, true);
 	lease_store_end(&call);
+	RESUME_CANCEL_INTERRUPTS();
 }
 
 /*

@@ -52,8 +52,6 @@ extern void lease_store_end(LeaseCall *call);
 extern void lease_store_count(const LeaseCall *call,
 							  const LeaseAnswer *answer);
 extern void lease_store_make_durable(lease_op op, XLogRecPtr lsn);
-extern void lease_store_note_grant(const LeaseCall *call,
-								   const LeaseAnswer *answer);
 extern void lease_store_check_table(const LeaseCall *call, uint32 hash);
 extern bool lease_store_gather(LeaseCall *call, Buffer bucket);
 extern lease_result lease_store_decide(LeaseCall *call, Buffer bucket,

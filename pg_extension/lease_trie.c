@@ -554,6 +554,7 @@ lease_trie_visit_pages(Relation rel, Buffer bucket, const uint32 *hash,
  * Show the entries of one hash to a visitor that only looks.  The caller has
  * locked nothing.  A cancel or a termination is answered between two pages of a
  * chain, which may be long: no interrupt is handled while the bucket is locked.
+ * If the caller holds cancels, one ends the look, and the caller looks for it.
  */
 void
 lease_trie_look(Relation rel, uint32 hash, LeaseEntryVisitor visitor,
@@ -571,7 +572,7 @@ lease_trie_look(Relation rel, uint32 hash, LeaseEntryVisitor visitor,
 	leave_chain(&walk);
 	UnlockReleaseBuffer(bucket);
 	CHECK_FOR_INTERRUPTS();
-	if (ended)					/* it did not come: not here, at least */
+	if (ended && QueryCancelHoldoffCount == 0)	/* it did not come */
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("canceling statement due to user request")));
@@ -958,18 +959,18 @@ compact_page(Relation rel, Buffer buffer, Size size)
 
 /*
  * Say whether a split can separate the names on a full bucket, its chain and a
- * new hash.
+ * new hash.  "others": there are also names that are not there now.
  */
 static bool
-can_separate(Relation rel, Buffer bucket, uint32 hash)
+can_separate(Relation rel, Buffer bucket, uint32 hash, bool others)
 {
 	Page		page = BufferGetPage(bucket);
 	LeasePageSpecial *special = lease_page_special(page);
 	OffsetNumber last = PageGetMaxOffsetNumber(page);
-	uint32		differ = 0;
+	uint32		differ = others ? PG_UINT32_MAX : 0;
 
 	if (special->next != InvalidBlockNumber)
-		differ = special->chain ^ hash;
+		differ |= special->chain ^ hash;
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 	{
 		LeaseEntry *entry = lease_page_entry(rel, bucket, offset);
@@ -1010,11 +1011,11 @@ lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash, Size size,
 
 /*
  * Make room for an entry of this hash and size in a bucket, which is locked
- * exclusively, and unlock it.  The caller starts over; it may find room only
- * after several rounds, or another may take the room first.
+ * exclusively, by moving entries on one of its pages.  False if no page has so
+ * much.
  */
-void
-lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
+bool
+lease_trie_compact(Relation rel, Buffer bucket, uint32 hash, Size size)
 {
 	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
 
@@ -1023,12 +1024,23 @@ lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 		if (compact_page(rel, walk.buffer, size))
 		{
 			leave_chain(&walk);
-			UnlockReleaseBuffer(bucket);
-			return;
+			return true;
 		}
 	} while (lease_trie_has_chain(bucket, hash) && next_in_chain(&walk));
+	return false;
+}
 
-	if (can_separate(rel, bucket, hash))
+/*
+ * The same; if need be with one page more, and always for LEASE_PAGE_MORE.
+ * Unlocks the bucket.  The caller starts over; it may find room only after
+ * several rounds, or another may take the room first.
+ */
+void
+lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
+{
+	if (lease_trie_compact(rel, bucket, hash, size))
+		UnlockReleaseBuffer(bucket);
+	else if (can_separate(rel, bucket, hash, size == LEASE_PAGE_MORE))
 		split_bucket(rel, bucket);
 	else
 		add_overflow(rel, bucket, hash);

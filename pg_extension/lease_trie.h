@@ -21,6 +21,9 @@ typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
  */
 typedef bool (*LeasePageVisitor) (Buffer buffer, void *context);
 
+/* To lease_trie_make_room(): for several entries, for which no page has room. */
+#define LEASE_PAGE_MORE		BLCKSZ
+
 /* lease_trie.c */
 extern bool lease_trie_exists(Relation rel);
 extern void lease_trie_create(Relation rel, uint64 seed);
@@ -40,6 +43,8 @@ extern void lease_trie_look(Relation rel, uint32 hash,
 extern bool lease_trie_has_chain(Buffer bucket, uint32 hash);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
 								   Size size, BlockNumber roomiest);
+extern bool lease_trie_compact(Relation rel, Buffer bucket, uint32 hash,
+							   Size size);
 extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 								 Size size);
 extern void lease_trie_clear(Relation rel, Buffer bucket);

@@ -11,18 +11,29 @@
  * - once a second, to see whether its client is still there, and whether the
  *   queue has been due for longer than its head should need.
  *
- * If something else ends the wait (time is up, cancel, terminate, a lost
- * client, an error), the waiter first leaves the queue.  If the lease was
- * granted at that moment, it keeps it when time was up, and else gives it back
- * (lease_protect.c).
+ * An interrupt that ends the call (a cancel, a timeout, a terminate, a lost
+ * client) raises its error only after the waiter has left the queue.  If the
+ * lease was granted by then, the waiter gives it back in its transaction, which
+ * is sound, and then lets the interrupt go.  So sleepers look at the flags of the
+ * core, as SyncRepWaitForLSN() does, and handle other interrupts with cancels
+ * held.  A terminate that comes in just then, or while the waiter waits for a
+ * lock, is left to the exit of the backend, which gives back as well
+ * (lease_session.c).
+ *
+ * Any other error (a page that cannot be read, no memory, a lock on the table
+ * that a cancelled call waited for) leaves the queue in the callbacks of the
+ * abort.  They cannot give back what was granted before that: it stays until
+ * its deadline, like what any call took that ended in an error.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "lease_attempt.h"
 #include "lease_bond.h"
 #include "lease_clock.h"
+#include "lease_crash.h"
 #include "lease_deadlock.h"
 #include "lease_order.h"
 #include "lease_privilege.h"
@@ -140,10 +151,12 @@ lease_wait_check_deadlock(LeaseDatabase *db)
 		lease_queue_is_only_line(waiter))
 		return;
 	rel = lease_relation_open(AccessShareLock);
+	HOLD_CANCEL_INTERRUPTS();	/* see lease_deadlock_find() */
 	if (guards || lease_deadlock_is_possible(db, rel, waiter))
 		circle = lease_deadlock_find(db, rel, waiter);
 	if (circle != NIL && lease_waiter_leave())
 		circle = NIL;			/* granted after all */
+	RESUME_CANCEL_INTERRUPTS();
 	relation_close(rel, AccessShareLock);
 	if (circle != NIL)
 		raise_deadlock(db, circle);
@@ -155,7 +168,8 @@ lease_wait_check_deadlock(LeaseDatabase *db)
  */
 
 /*
- * End this backend if its client has gone away, or raise the error of a cancel.
+ * If the client has gone away, note that this backend must end.  May reset the
+ * latch that a signal has set.
  */
 void
 lease_wait_check_client(void)
@@ -165,11 +179,53 @@ lease_wait_check_client(void)
 		ClientConnectionLost = true;
 		InterruptPending = true;
 	}
-	/* the check may have reset the latch that a signal set */
-	CHECK_FOR_INTERRUPTS();
 }
 
-/* Tell the log of a long wait, as the server does for its own locks. */
+/*
+ * Say whether an interrupt is pending that ends the call: then the caller gives
+ * back what it was granted, and calls lease_wait_raise(), which does not return.
+ */
+bool
+lease_wait_must_end(void)
+{
+	if (!INTERRUPTS_PENDING_CONDITION())
+		return false;
+	if (CheckClientConnectionPending)
+		lease_wait_check_client();
+	return QueryCancelPending || ProcDiePending || ClientConnectionLost ||
+		compat_transaction_timed_out();
+}
+
+/* Raise the error of the interrupt that ends the call, or of lock_timeout. */
+void
+lease_wait_raise(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("canceling statement due to lock timeout")));
+}
+
+/*
+ * Handle the interrupts that do not end the call.  True: another one is
+ * pending.
+ */
+static bool
+handle_interrupts(void)
+{
+	if (lease_wait_must_end())
+		return true;
+	DLOCK_CRASH_POINT("wait: about to handle interrupts");
+	HOLD_CANCEL_INTERRUPTS();
+	CHECK_FOR_INTERRUPTS();
+	RESUME_CANCEL_INTERRUPTS();
+	return lease_wait_must_end();
+}
+
+/*
+ * Tell the log of a long wait, as the server does for its own locks.  The log
+ * would handle interrupts, of one that may have been granted what it waits for.
+ */
 static void
 log_wait(const LeaseWaitTime *time, const char *what)
 {
@@ -177,6 +233,7 @@ log_wait(const LeaseWaitTime *time, const char *what)
 	lease_bytes name = lease_waiter_name();
 	const LeaseWaiter *waiter = lease_waiter_mine();
 
+	HOLD_INTERRUPTS();
 	ereport(LOG,
 			(errmsg("process %d %s lease on \"%s\" after %lld.%03d ms",
 					MyProcPid, what, pnstrdup(name.data, name.length),
@@ -185,6 +242,7 @@ log_wait(const LeaseWaitTime *time, const char *what)
 			 waiter != NULL && waiter->owner_length > 0 ?
 			 errdetail("Owner \"%s\".", pnstrdup(waiter->owner,
 												 waiter->owner_length)) : 0));
+	RESUME_INTERRUPTS();
 }
 
 /* If the log was told of a wait, tell it that the wait is over. */
@@ -205,6 +263,16 @@ lock_timeout_us(const LeaseWaitTime *time)
 		PG_INT64_MAX;
 }
 
+/* How a sleep has ended. */
+typedef enum SleepEnd
+{
+	SLEEP_ENDED,				/* look around */
+	SLEEP_ENDED_REGULARLY,		/* the regular look has come */
+	SLEEP_INTERRUPTED,			/* lease_wait_raise() */
+	SLEEP_ANSWERED,				/* in line: there is no need to sleep */
+	SLEEP_TIME_IS_UP			/* likewise */
+} SleepEnd;
+
 /* What a sleeper remembers from one look to the next. */
 typedef struct Sleeper
 {
@@ -214,14 +282,14 @@ typedef struct Sleeper
 
 /*
  * Sleep once, until the latch is set or something is due: at the latest at the
- * next regular look.  Handles interrupts, the client and the log.  Returns
- * whether the regular look has come.
+ * next regular look.  Handles the client, the log, and interrupts that do not
+ * end the call.
  *
  * lock_timeout is our own look at the boot clock.  The server's timer goes by the
  * wall clock, which may be set; and when set anew for each sleep it forgets that
  * it has just run out, and the error is that of a cancel.
  */
-static bool
+static SleepEnd
 sleep_once(Sleeper *sleeper, int64 until_us)
 {
 	int64		log_us = sleeper->time->start_us + DeadlockTimeout * INT64CONST(1000);
@@ -232,7 +300,8 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	Assert(lease_may_wait());
 
 	/* earlier steps may have reset the latch that a signal set */
-	CHECK_FOR_INTERRUPTS();
+	if (handle_interrupts())
+		return SLEEP_INTERRUPTED;
 	until_us = Min(until_us, sleeper->look_us);
 	until_us = Min(until_us, sleeper->time->end_us);
 	until_us = Min(until_us, timeout_us);
@@ -246,23 +315,22 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 						 (long) ((until_us - now_us + 999) / 1000),
 						 lease_queue_wait_event());
 	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	if (handle_interrupts())
+		return SLEEP_INTERRUPTED;
 
 	now_us = lease_clock_boot();
 	if (now_us >= timeout_us)
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("canceling statement due to lock timeout")));
+		return SLEEP_INTERRUPTED;
 	if (logs && now_us >= log_us)
 	{
 		log_wait(sleeper->time, "still waiting for");
 		sleeper->time->logged = true;
 	}
 	if (now_us < sleeper->look_us)
-		return false;
+		return SLEEP_ENDED;
 	sleeper->look_us = now_us + LEASE_LOOK_INTERVAL_US;
 	lease_wait_check_client();
-	return true;
+	return SLEEP_ENDED_REGULARLY;
 }
 
 /* Convert a time of the lease clock to the boot clock. */
@@ -274,8 +342,8 @@ boot_time(LeaseDatabase *db, int64 lease_us)
 	return lease_us - (int64) pg_atomic_read_u64(&db->clock_offset_us);
 }
 
-/* Sleep in the queue until there is an answer: true; or time is up. */
-static bool
+/* Sleep in the queue until something ends that. */
+static SleepEnd
 sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 {
 	Sleeper		sleeper = {
@@ -283,47 +351,54 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 	};
 	LeaseQueueView view;
 	int64		delay_us = call->request.delay_us;
-	bool		regular = false;
+	SleepEnd	end = SLEEP_ENDED;
 
-	for (;;)
+	while (end != SLEEP_INTERRUPTED)
 	{
 		bool		due;
 
 		lease_queue_look(lease_waiter_mine(), &view);
-		if (view.answered || lease_wait_is_over(time))
-			break;
+		if (view.answered)
+			return SLEEP_ANSWERED;
+		if (lease_wait_is_over(time))
+			return SLEEP_TIME_IS_UP;
 		/* the lock delay changes what is due; a reload sets our latch */
 		due = view.due_us <= lease_clock_now(call->db) ||
 			lease_lock_delay_us() != delay_us;
-		if (due && (view.is_head || regular || view.due_us == 0))
+		if (due && (view.is_head || end == SLEEP_ENDED_REGULARLY ||
+					view.due_us == 0))
 		{
 			delay_us = lease_lock_delay_us();
 			lease_store_serve_name(call->name, call->hash);
-			regular = false;
+			end = SLEEP_ENDED;
 			continue;
 		}
-		regular = sleep_once(&sleeper, view.is_head ?
-							 boot_time(call->db, view.due_us) : PG_INT64_MAX);
+		end = sleep_once(&sleeper, view.is_head ?
+						 boot_time(call->db, view.due_us) : PG_INT64_MAX);
 	}
-	lease_wait_stop(time);
-	return view.answered;
+	return end;
 }
 
 /*
  * Wait for the answer of a call that has joined the queue; LEASE_BUSY when the
- * time is up. *lsn is what the answer depends on.  A hold that was granted is
- * noted as not claimed.
+ * time is up. *lsn is what the answer depends on.  Where it raises an error, it
+ * has given back what was granted, if the head of this file does not say
+ * otherwise.
  */
 void
 lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 				   XLogRecPtr *lsn)
 {
 	LeaseWaitTime time;
+	SleepEnd	end;
+	bool		may_act;
 
 	lease_wait_start(&time, wait_us);
 	lease_rows_report_expired(call);
 	lease_wait_check_deadlock(call->db);
-	if (sleep_in_line(call, &time))
+	end = sleep_in_line(call, &time);
+	lease_wait_stop(&time);
+	if (end == SLEEP_ANSWERED)
 	{
 		/* seen under the partition's lock, so nobody else changes it any more */
 		*answer = lease_waiter_mine()->answer;
@@ -334,12 +409,23 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 		memset(answer, 0, sizeof(*answer));
 		answer->outcome = LEASE_BUSY;
 		*lsn = InvalidXLogRecPtr;
-		lease_count(call->db, LEASE_COUNT_TIMED_OUT, 1);
+		if (end == SLEEP_TIME_IS_UP)
+			lease_count(call->db, LEASE_COUNT_TIMED_OUT, 1);
 	}
 	lease_waiter_finish();
+	may_act = !OidIsValid(answer->role) ||
+		lease_privilege_may_act(call->requester.role, answer->role);
+	if (!may_act || end == SLEEP_INTERRUPTED)
+		lease_attempt_undo(NULL, call->name, call->requester.role,
+						   &call->request, answer);
+	if (end == SLEEP_INTERRUPTED)
+		lease_wait_raise();
+	if (!may_act)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to act for the holder of the lease"),
+				 errdetail("The privileges of the holder's role were revoked while the call waited.")));
 	lease_count_wait(call->db, lease_clock_boot() - time.start_us);
-	if (OidIsValid(answer->role))
-		lease_privilege_check_acts(call->requester.role, answer->role);
 }
 
 /*
@@ -354,5 +440,6 @@ lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 		.look_us = lease_clock_boot() + LEASE_LOOK_INTERVAL_US,
 	};
 
-	(void) sleep_once(&sleeper, boot_time(db, due_us));
+	if (sleep_once(&sleeper, boot_time(db, due_us)) == SLEEP_INTERRUPTED)
+		lease_wait_raise();
 }

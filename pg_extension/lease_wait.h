@@ -33,5 +33,7 @@ extern void lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time,
 							 int64 due_us);
 extern void lease_wait_stop(const LeaseWaitTime *time);
 extern void lease_wait_check_client(void);
+extern bool lease_wait_must_end(void);
+pg_noreturn extern void lease_wait_raise(void);
 
 #endif							/* DLOCK_LEASE_WAIT_H */

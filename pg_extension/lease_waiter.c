@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "lease_unclaimed.h"
 #include "lease_waiter.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -48,20 +47,6 @@ lease_bytes
 lease_waiter_name(void)
 {
 	return (lease_bytes) {my_name, my_name_length};
-}
-
-/* Note what this backend was granted. */
-static void
-note_grant(const LeaseWaiter *waiter, const LeaseAnswer *answer)
-{
-	lease_request request = lease_rows_request(waiter);
-	uint32		holds = lease_holds_added(&request, answer->outcome);
-
-	if (holds > 0)
-		lease_unclaimed_add((lease_bytes) {
-			my_name, my_name_length
-		}, OidIsValid(answer->role) ? answer->role : waiter->role,
-			&request, answer->token, holds);
 }
 
 /*
@@ -112,7 +97,6 @@ LeaseWaiter *
 lease_waiter_begin(const LeaseCall *call, LeaseWaitRole role_in_queue)
 {
 	lease_waiter_finish();
-	lease_unclaimed_reserve(1);
 	my_name_length = LEASE_PUT_STRING(my_name, call->name);
 	return lease_waiter_add(call, role_in_queue);
 }
@@ -131,7 +115,8 @@ lease_waiter_leave(void)
 		LeaseAnswer answer;
 		XLogRecPtr	lsn;
 
-		answered |= lease_queue_leave(my_waiters[i], &answer, &lsn);
+		if (my_waiters[i]->joined)
+			answered |= lease_queue_leave(my_waiters[i], &answer, &lsn);
 	}
 	return answered;
 }
@@ -160,21 +145,27 @@ lease_waiter_leave_name(uint32 hash, lease_bytes name)
 	}
 }
 
-/*
- * Leave the queues, if there are any, and give the places back.  A hold that was
- * granted meanwhile is noted as not claimed.
- */
+/* Leave the queues, if there are any, and give the places back. */
 void
 lease_waiter_finish(void)
 {
+	(void) lease_waiter_leave();
 	while (nmy_waiters > 0)
-	{
-		LeaseWaiter *waiter = my_waiters[--nmy_waiters];
-		LeaseAnswer answer;
-		XLogRecPtr	lsn;
+		lease_queue_free_waiter(my_waiters[--nmy_waiters]);
+}
 
-		if (waiter->joined && lease_queue_leave(waiter, &answer, &lsn))
-			note_grant(waiter, &answer);
-		lease_queue_free_waiter(waiter);
-	}
+/*
+ * The same at the exit of the backend.  True if it was granted a lease that its
+ * call has not learnt of: then *granted is a copy of its place, with the answer.
+ */
+bool
+lease_waiter_abandon(LeaseWaiter *granted)
+{
+	bool		answered = lease_waiter_leave();
+
+	/* only who stands in line is answered, and has one place */
+	if (answered)
+		*granted = *lease_waiter_mine();
+	lease_waiter_finish();
+	return answered && lease_is_granted(granted->answer.outcome);
 }

@@ -25,5 +25,6 @@ extern lease_bytes lease_waiter_name(void);
 extern bool lease_waiter_leave(void);
 extern void lease_waiter_leave_name(uint32 hash, lease_bytes name);
 extern void lease_waiter_finish(void);
+extern bool lease_waiter_abandon(LeaseWaiter *granted);
 
 #endif							/* DLOCK_LEASE_WAITER_H */

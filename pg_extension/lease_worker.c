@@ -26,11 +26,9 @@
 #include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_event.h"
-#include "lease_protect.h"
 #include "lease_relation.h"
 #include "lease_state.h"
 #include "lease_trie.h"
-#include "lease_unclaimed.h"
 #include "lease_walk.h"
 #include "lease_worker.h"
 #include "miscadmin.h"
@@ -213,7 +211,6 @@ work(BlockNumber *next, bool *exists)
 
 			if (db != NULL)
 			{
-				lease_protect_take_over(rel);
 				done = lease_walk_reap(rel, db, next, REAP_BATCH,
 									   round_delay_us < worked_delay_us);
 				given_up = false;
@@ -245,7 +242,7 @@ is_work_due(void)
 	int64		due_us = lease_summary_due(&db->summaries);
 
 	if (db->file == InvalidRelFileNumber || lease_event_is_due() ||
-		lease_unclaimed_is_due() || lease_lock_delay_us() < worked_delay_us)
+		lease_lock_delay_us() < worked_delay_us)
 		return true;
 	if (due_us <= lease_clock_now(db))
 		return true;

@@ -18,6 +18,7 @@ my $node = PostgreSQL::Test::Cluster->new('catalogs_locked');
 $node->init;
 $node->append_conf('postgresql.conf', q{
 autovacuum = off
+dlock.reap_interval = '1h'
 });
 $node->start;
 $node->safe_psql('postgres', q{
@@ -55,7 +56,7 @@ for my $name (@names[ 0, 3, 7 ])
 {
 	like($holder->query("SELECT dlock_acquire_shared('$name', 'o', 3600)"), $is_token, "app2 has $name");
 	for my $call ("dlock_acquire_all($all, 'o', 60)", "dlock_acquire_all($all, 'o', 60, -1)",
-		"dlock_acquire('$name', 'o', 60)", "dlock_release('$name', 'o')", "dlock_renew_all('o', 60)",
+		"dlock_acquire_any($all, 'o', 60, 8)", "dlock_acquire('$name', 'o', 60)", "dlock_release('$name', 'o')", "dlock_renew_all('o', 60)",
 		"dlock_release_all('o')", "dlock_guard('$name', 'o', 1)")
 	{
 		is($locker->query('BEGIN'), '', "a transaction");
@@ -77,6 +78,21 @@ for my $name (@names[ 0, 3, 7 ])
 		$asker->quit;
 	}
 	is($holder->query("SELECT dlock_release('$name', 'o')"), 't', "app2 gives $name back");
+}
+
+# The log tells who has died holding a lease, but waits for no name of a role: the caller
+# has a lease by then, and could not be cancelled without losing it.
+{
+	my ($asker) = $sessions->open('asker');
+
+	is($asker->query(q{SELECT dlock_acquire('warm', 'asker', 60) > 0}), 't', 'a session has called before');
+	like($holder->query(q{SELECT dlock_acquire('dead', 'o', 0.001)}), $is_token, 'app2 has a lease for a moment');
+	is($sessions->until(q{SELECT dlock_is_free('dead')}, 't'), 't', '... which is over');
+	is($locker->query('BEGIN; LOCK TABLE pg_authid'), '', '... the roles are locked');
+	like($asker->query(q{SELECT dlock_acquire('dead', 'asker', 60)}), $is_token, '... another takes it, and does not wait');
+	is($locker->query('COMMIT'), '', '... they are unlocked');
+	like(slurp_file($node->logfile), qr/lease on "dead" expired while owner "o" held it/, '... and the log has been told');
+	$asker->quit;
 }
 
 $_->quit for $holder, $locker, $other, $watcher;

@@ -102,6 +102,51 @@ for my $kind (sort keys %kinds)
 }
 
 # ----------------------------------------------------------------
+# Interrupted and granted between the look for an interrupt and the sleep
+# ----------------------------------------------------------------
+
+# It stops in between, in the line, having seen nothing that is to end it.
+for my $kind (grep { $_ ne 'all' } sort keys %kinds)
+{
+	my ($first, $second) = @{ $kinds{$kind} };
+
+	for my $way ('cancelled', 'terminated', 'its client killed', 'nothing')
+	{
+		for my $order ('before the grant', 'after it')	# the interrupt
+		{
+			my ($b) = $sessions->open('b');
+			my $grant = sub { is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... the lease is released, and b granted') };
+
+			like($a->query("SELECT $first"), $is_token, "between, $kind, $way $order: a holds");
+			$b->query(q{SET dlock.crash_point = 'wait: about to handle interrupts'; SET dlock.crash_stop = on});
+			$b->send("SELECT $second");
+			Processes::until_stopped($b->{pid});
+			$sessions->waiting('b');
+			$grant->() if $order eq 'after it';
+			is($a->query(q{SELECT owner FROM dlock.locks WHERE name = 'l'}), $order eq 'after it' ? 'b' : 'a', '... it has a holder');
+			$a->query("SELECT pg_cancel_backend($b->{pid})") if $way eq 'cancelled';
+			$a->query("SELECT pg_terminate_backend($b->{pid})") if $way eq 'terminated';
+			$b->kill if $way eq 'its client killed';
+			$grant->() if $order ne 'after it';
+			kill 'CONT', $b->{pid};
+			if ($way eq 'nothing')
+			{
+				like($b->answer, $is_token, '... which b answers');
+				$b->query(q{SELECT dlock_release('l', 'b')}) if $kind ne 'transaction';
+			}
+			else
+			{
+				is($sessions->until("SELECT count(*) FROM pg_stat_activity WHERE pid = $b->{pid} AND state = 'active'", 0), 0,
+					'... its call ends');
+				is($b->answer, '57014', '... with an error') if $way eq 'cancelled';
+			}
+			becomes_free('l', "between, $kind, $way $order: nothing stays with the waiter");
+			$b->quit;
+		}
+	}
+}
+
+# ----------------------------------------------------------------
 # Cancelled after the grant, while somebody has locked the table
 # ----------------------------------------------------------------
 
@@ -119,7 +164,8 @@ for my $kind (sort keys %kinds)
 	kill 'CONT', $b->{pid};
 	is($b->answer, '57014', '... b is cancelled, and does not wait for the lock');
 	is($locker->query('COMMIT'), '', '... the table is unlocked');
-	becomes_free('l', '... and what b was granted is given back');
+	is($c->query(q{SELECT dlock_owner('l')}), 'b', '... what b was granted stays until its deadline');
+	is($b->query(q{SELECT dlock_release('l', 'b')}), 't', '... or until b releases it');
 	$_->quit for $b, $locker;
 }
 
@@ -128,7 +174,7 @@ for my $kind (sort keys %kinds)
 # ----------------------------------------------------------------
 
 # What the retry was answered with is its caller's, whatever becomes of the first
-# call: cancelled, or its client gone, at once or by way of the worker.
+# call: cancelled, or its client gone, and whether it can give anything back or not.
 my %retries = (
 	exclusive => [ 'dlock_acquire', q{'l', 'b', 3600, -1, 'id'} ],
 	'exclusive, for a shorter time' => [ 'dlock_acquire', q{'l', 'b', 3600, -1, 'id'}, q{'l', 'b', 1800, -1, 'id'} ],
@@ -165,9 +211,6 @@ for my $kind (sort keys %retries)
 			'... the first call ends');
 		$locker->query('COMMIT') if $locked;
 		like($retry->answer, $is_token, '... the retry is answered') if $locked;
-		# what was handed over to the worker it has done before it reaps this
-		$a->query(q{SELECT dlock_acquire('w', 'a', 0.001)});
-		is($sessions->until(q{SELECT count(*) FROM dlock.locks WHERE name = 'w'}, 0), 0, '... the worker has come by');
 		is($a->query(q{SELECT dlock_acquire('l', 'a', 3600)}), '', '... nobody else gets it');
 		is($retry->query(q{SELECT dlock_release('l', 'b')}), 't', '... and it is its to release');
 		$a->query(q{SELECT dlock_force_release('l')});
@@ -226,37 +269,53 @@ my @groups = split /\n/, $a->query(q{SELECT string_agg(quote_literal(name), ', '
 	(SELECT *, row_number() OVER (PARTITION BY block) AS n FROM
 		(SELECT (ctid::text::point)[0] AS block, name FROM dlock_private.lease_table) AS places) AS rows
 	WHERE n <= 18 GROUP BY block HAVING count(*) = 18});
-cmp_ok(scalar @groups, '>=', 3, '... that lie together, for three calls');
+cmp_ok(scalar @groups, '>=', 12, '... that lie together, for twelve calls');
 is($a->query(q{SELECT dlock_release_all('o')}), 1500, '... released');
 
-# The call for names that have not been asked for so far.
+# A call for names that have not been asked for so far.
+my %calls = (
+	dlock_acquire_all => q{dlock_acquire_all(ARRAY[%s], '%s', 3600, request => '%s')},
+	dlock_acquire_any => q{(SELECT string_agg(token::text, ',') FROM dlock_acquire_any(ARRAY[%s], '%s', 3600, 100, request => '%s'))});
+
 sub many
 {
-	return sprintf 'dlock_acquire_all(ARRAY[%s], %s)', shift @groups,
-	  join ', ', "'" . 'o' x 250 . "'", 3600, "request => '" . 'r' x 250 . "'";
+	my ($function) = @_;
+	return sprintf "SELECT $calls{$function}", shift @groups, 'o' x 250, 'r' x 250;
 }
 
-append_to_file($full, '');
-is($a->query('SELECT ' . many()), '53100', 'a full disk: an error');
-unlink $full or die "could not remove $full: $!";
-becomes_free('n', '... and none of the leases');
-
-for my $end (
-	[ 'cancelled', 'pg_cancel_backend', '57014' ],
-	[ 'terminated', 'pg_terminate_backend', 'gone' ])
+for my $function (sort keys %calls)
 {
-	my ($what, $function, $answer) = @$end;
-	my ($b) = $sessions->open('b');
+	append_to_file($full, '');
+	is($a->query(many($function)), '53100', "$function, a full disk: an error");
+	unlink $full or die "could not remove $full: $!";
+	becomes_free('n', '... and none of the leases');
 
-	$b->query(q{SET dlock.crash_point = 'split: page added'; SET dlock.crash_stop = on});
-	$b->send('SELECT ' . many());
-	Processes::until_stopped($b->{pid});
-	# it has a part of them, and has locked a page that nobody can read meanwhile
-	is($a->query("SELECT $function($b->{pid})"), 't', "$what between two of its leases: the signal");
-	kill 'CONT', $b->{pid};
-	is($b->answer, $answer, '... it ends so');
-	becomes_free('n', '... and none of the leases is left');
-	$b->quit;
+	for my $end (
+		[ 'cancelled', 'pg_cancel_backend', '57014' ],
+		[ 'terminated', 'pg_terminate_backend', 'gone' ])
+	{
+		my ($what, $signal, $answer) = @$end;
+
+		for my $point ('split: page added', substr($function, -3) eq 'all' ? 'all: name taken' : 'many: name taken')
+		{
+			my ($b) = $sessions->open('b');
+
+			$b->query("SET dlock.crash_point = '$point'; SET dlock.crash_stop = on");
+			$b->send(many($function));
+			Processes::until_stopped($b->{pid});
+			# it may have a part of them, and has locked a page that nobody can read meanwhile
+			is($a->query("SELECT $signal($b->{pid})"), 't', "$function, $what at \"$point\": the signal");
+			kill 'CONT', $b->{pid};
+			is($b->answer, $answer, '... it ends so');
+			becomes_free('n', '... and none of the leases is left');
+			$b->quit;
+		}
+	}
+
+	# what it gives back to make room, it takes again
+	like($a->query(many($function)), qr/^\{?(\d{10,},){17}\d{10,}\}?$/, "$function, with room: all of them");
+	is($a->query(q{SELECT count(*), min(version), max(version) FROM dlock.locks WHERE name ~ '^n'}), '18|1|1', '... once');
+	is($a->query(q{SELECT dlock_release_all(repeat('o', 250))}), 18, '... released');
 }
 $_->quit for $a, $c, $watcher;
 $node->stop;

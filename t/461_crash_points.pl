@@ -842,6 +842,7 @@ my @trials = (
 	[ renew_all => 'walk: bucket done', 3, undef ],
 	[ release_all => 'walk: bucket done', undef, 3 ],
 	[ line => 'queue: about to join', 1, 1 ],
+	[ line => 'wait: about to handle interrupts', 1, 1 ],
 	[ watch => 'all: about to watch', 1, 1 ],
 	[ queue => 'queue: granted, not answered', 1, 1 ],
 	[ search => 'deadlock: name read', 1, 2 ],
