@@ -272,6 +272,9 @@ compat_interval_is_finite(const Interval *interval)
  * the Kerberos library that the server was built with.
  */
 extern bool pq_check_connection(void);
+extern PGDLLIMPORT struct WaitEventSet *FeBeWaitSet;
+#define COMPAT_CLIENT_SOCKET	0	/* its place in FeBeWaitSet */
+#define COMPAT_CLIENT_EVENTS	3	/* as many as that has */
 
 /* Say whether this transaction has lasted too long.  17 added a limit. */
 static inline bool

@@ -8,8 +8,9 @@
  * - when it has been answered;
  * - at the head of the queue, when the holder's deadline has come: then it
  *   serves the queue itself, and finds the name free or the lease renewed;
- * - once a second, to see whether its client is still there, and whether the
- *   queue has been due for longer than its head should need.
+ * - once a second, to see whether the queue has been due for longer than its
+ *   head should need;
+ * - when its client goes away, where the platform tells.
  *
  * An interrupt that ends the call (a cancel, a timeout, a terminate, a lost
  * client) raises its error only after the waiter has left the queue.  If the
@@ -167,6 +168,14 @@ lease_wait_check_deadlock(LeaseDatabase *db)
  * ----------------------------------------------------------------
  */
 
+/* Note that the client has gone away. */
+static void
+lose_client(void)
+{
+	ClientConnectionLost = true;
+	InterruptPending = true;
+}
+
 /*
  * If the client has gone away, note that this backend must end.  May reset the
  * latch that a signal has set.
@@ -175,10 +184,7 @@ void
 lease_wait_check_client(void)
 {
 	if (MyProcPort != NULL && !pq_check_connection())
-	{
-		ClientConnectionLost = true;
-		InterruptPending = true;
-	}
+		lose_client();
 }
 
 /*
@@ -273,6 +279,36 @@ typedef enum SleepEnd
 	SLEEP_TIME_IS_UP			/* likewise */
 } SleepEnd;
 
+/*
+ * Wait for the latch, or for the client to go away: the server's own set of
+ * events has both.  Not every platform tells of the latter, nor has every
+ * process a client.
+ */
+static void
+wait_for_latch(long timeout_ms)
+{
+	WaitEvent	events[COMPAT_CLIENT_EVENTS];
+	int			count;
+
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed())
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 timeout_ms, lease_queue_wait_event());
+		return;
+	}
+	ModifyWaitEvent(FeBeWaitSet, COMPAT_CLIENT_SOCKET, WL_SOCKET_CLOSED, NULL);
+	count = WaitEventSetWait(FeBeWaitSet, timeout_ms, events,
+							 lengthof(events), lease_queue_wait_event());
+	for (int i = 0; i < count; i++)
+	{
+		if (events[i].events & WL_SOCKET_CLOSED)
+			lose_client();
+		if (events[i].events & WL_POSTMASTER_DEATH)
+			proc_exit(1);
+	}
+}
+
 /* What a sleeper remembers from one look to the next. */
 typedef struct Sleeper
 {
@@ -282,8 +318,7 @@ typedef struct Sleeper
 
 /*
  * Sleep once, until the latch is set or something is due: at the latest at the
- * next regular look.  Handles the client, the log, and interrupts that do not
- * end the call.
+ * next regular look.  Handles the log, and interrupts that do not end the call.
  *
  * lock_timeout is our own look at the boot clock.  The server's timer goes by the
  * wall clock, which may be set; and when set anew for each sleep it forgets that
@@ -310,10 +345,7 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	now_us = lease_clock_boot();
 	lease_snapshot_give_up();
 	if (until_us > now_us)
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) ((until_us - now_us + 999) / 1000),
-						 lease_queue_wait_event());
+		wait_for_latch((long) ((until_us - now_us + 999) / 1000));
 	ResetLatch(MyLatch);
 	if (handle_interrupts())
 		return SLEEP_INTERRUPTED;
@@ -329,7 +361,6 @@ sleep_once(Sleeper *sleeper, int64 until_us)
 	if (now_us < sleeper->look_us)
 		return SLEEP_ENDED;
 	sleeper->look_us = now_us + LEASE_LOOK_INTERVAL_US;
-	lease_wait_check_client();
 	return SLEEP_ENDED_REGULARLY;
 }
 
