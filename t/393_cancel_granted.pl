@@ -21,6 +21,7 @@ my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
+shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 # as by default: a flush asks whether there is a synchronous standby
 max_wal_senders = 10
@@ -242,8 +243,8 @@ for my $how ('a cancel', 'a timeout', 'a terminate')
 # an answer longer than work_mem needs no temporary file, for which there may be no room
 $b->query(q{SET work_mem = '64kB'});
 $b->query(q{SET temp_file_limit = 0});
-is($b->query(q{SELECT count(*) FROM dlock_acquire_any(ARRAY(SELECT rpad(i::text, 255, 'x')
-	FROM generate_series(1, 1000) AS i), 'b', 3600, 1000)}), 1000, 'a claim of many long names is answered');
+is($b->query(q{SELECT count(*) FROM dlock_acquire_any(ARRAY(SELECT rpad(generate_series(1, 1000)::text, 255, 'x')),
+	'b', 3600, 1000)}), 1000, 'a claim of many long names is answered');
 is($b->query(q{SELECT dlock_release_all('b')}), 1000, '... and has taken them');
 
 $_->quit for $a, $b, $flusher;
