@@ -142,7 +142,7 @@ map_area(const Anchor *anchor)
 
 /* Attach to the area; if there is none, "make" one, or do nothing. */
 static void
-attach(bool make)
+map_or_make(bool make)
 {
 	LeaseAreaSizes sizes = {
 		.databases = lease_max_databases,
@@ -182,7 +182,7 @@ void
 lease_area_attach_now(void)
 {
 	if (lease_area_start == NULL)
-		attach(true);
+		map_or_make(true);
 	lease_area_told = PgReloadTime;
 	lease_state_tell_lock_delay();
 }
@@ -192,6 +192,6 @@ bool
 lease_area_attach_if_made(void)
 {
 	if (lease_area_start == NULL)
-		attach(false);
+		map_or_make(false);
 	return lease_area_start != NULL;
 }

@@ -78,7 +78,7 @@ begin_round(Claim *claim)
 
 /* Give back what was taken, and handle interrupts again. */
 static void
-give_back(Claim *claim)
+give_back_claim(Claim *claim)
 {
 	LeaseCall  *call = &claim->call;
 
@@ -97,7 +97,7 @@ look_for_interrupts(Claim *claim)
 {
 	if (lease_wait_must_end())
 	{
-		give_back(claim);
+		give_back_claim(claim);
 		lease_wait_raise();
 	}
 }
@@ -129,7 +129,7 @@ claim_names(Claim *claim, bool only_repeated)
 				lease_attempt_prepare(call);
 				continue;
 			}
-			give_back(claim);
+			give_back_claim(claim);
 			/* what has come free is for the names before this one */
 			call->missing_room = LEASE_PAGE_MORE;
 			lease_attempt_prepare(call);
@@ -178,7 +178,7 @@ take_round(Claim *claim, bool waited)
 	while (!claim_all(claim));
 	if (claim->failed >= 0)
 	{
-		give_back(claim);
+		give_back_claim(claim);
 		return true;
 	}
 	if (claim->taken == 0)

@@ -199,7 +199,7 @@ chain_count(void)
 
 /* Take so many elements of an array from what is left of the area's part. */
 static char *
-take(char **next, Size count, Size size)
+carve(char **next, Size count, Size size)
 {
 	char	   *array = *next;
 
@@ -258,14 +258,14 @@ lease_queue_attach(char *start, bool make)
 	LeaseGuard *guards;
 	LeaseQueue *queues;
 
-	shared = (QueueShared *) take(&next, 1, sizeof(QueueShared));
+	shared = (QueueShared *) carve(&next, 1, sizeof(QueueShared));
 	locks = shared->locks;
-	waiters = (LeaseWaiter *) take(&next, max_places(), sizeof(LeaseWaiter));
-	guards = (LeaseGuard *) take(&next, max_guards(), sizeof(LeaseGuard));
-	queues = (LeaseQueue *) take(&next, max_queues(), sizeof(LeaseQueue));
-	chains = (LeasePlace *) take(&next, chain_count(), sizeof(LeasePlace));
-	owners = (pg_atomic_uint32 *) take(&next, 1, owners_size());
-	shares = (RoleShare *) take(&next, 1, shares_size());
+	waiters = (LeaseWaiter *) carve(&next, max_places(), sizeof(LeaseWaiter));
+	guards = (LeaseGuard *) carve(&next, max_guards(), sizeof(LeaseGuard));
+	queues = (LeaseQueue *) carve(&next, max_queues(), sizeof(LeaseQueue));
+	chains = (LeasePlace *) carve(&next, chain_count(), sizeof(LeasePlace));
+	owners = (pg_atomic_uint32 *) carve(&next, 1, owners_size());
+	shares = (RoleShare *) carve(&next, 1, shares_size());
 	if (make)
 		make_shared(waiters, guards, queues);
 }

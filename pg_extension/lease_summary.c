@@ -33,7 +33,7 @@
  * each with a lower bound of the deadlines in all its blocks.  Who writes lowers
  * it before the bucket is unlocked.  Only the worker raises it: at the beginning
  * of a round over the stripe, to PG_INT64_MAX, and each block that the round
- * comes to lowers it again.  The barriers in lower() and
+ * comes to lowers it again.  The barriers in lower_stripe() and
  * lease_summary_begin_round() make sure that either the writer finds it raised,
  * or the worker finds what was written.  It is complete when the round has come
  * to its end; nobody but the worker reads it.
@@ -220,7 +220,7 @@ stripe_of(BlockNumber block)
 
 /* Lower the bound of a block's stripe, after its slot's. */
 static void
-lower(LeaseSummaries *summaries, BlockNumber block, int64 deadline_us)
+lower_stripe(LeaseSummaries *summaries, BlockNumber block, int64 deadline_us)
 {
 	pg_atomic_uint64 *due_us = &summaries->due_us[stripe_of(block)];
 	uint64		old;
@@ -337,7 +337,7 @@ lease_summary_note(LeaseSummaries *summaries, BlockNumber block,
 		slot->room--;
 	if (known_us > deadline_us)
 		pg_atomic_write_u64(&slot->deadline_us, (uint64) deadline_us);
-	lower(summaries, block, deadline_us);
+	lower_stripe(summaries, block, deadline_us);
 	return slot != NULL && (known_us == PG_INT64_MIN || slot->room < 0);
 }
 
@@ -358,7 +358,7 @@ lease_summary_replace(LeaseSummaries *summaries, BlockNumber block,
 		pg_write_barrier();
 		pg_atomic_write_u64(&slot->deadline_us, (uint64) summary->deadline_us);
 	}
-	lower(summaries, block, summary->deadline_us);
+	lower_stripe(summaries, block, summary->deadline_us);
 }
 
 /* Entries of a bucket were moved to a new one, which is locked, too. */
@@ -366,7 +366,7 @@ void
 lease_summary_split(LeaseSummaries *summaries, BlockNumber block,
 					BlockNumber new_block)
 {
-	lower(summaries, new_block, slot_deadline(find_slot(summaries, block)));
+	lower_stripe(summaries, new_block, slot_deadline(find_slot(summaries, block)));
 }
 
 /* ----------------------------------------------------------------
@@ -422,7 +422,7 @@ lease_summary_next_due(LeaseSummaries *summaries, BlockNumber from,
 				break;
 			earliest_us = Min(earliest_us, due_us);
 		}
-		lower(summaries, first, earliest_us);
+		lower_stripe(summaries, first, earliest_us);
 		if (block < run_end)
 			return block;
 	}
