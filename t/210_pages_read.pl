@@ -13,6 +13,8 @@ my $node = PostgreSQL::Test::Cluster->new('pages');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
+# the worker is there after a restart, without a call
+shared_preload_libraries = 'dlock'
 shared_buffers = 512MB
 max_wal_size = 4GB
 synchronous_commit = off

@@ -243,7 +243,7 @@ if ($postgres)
 {
 	$engine = Engines::start($kind);
 	$server_port = $engine->{node}->port;
-	$engine->{node}->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
+	$engine->{node}->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nshared_preload_libraries = 'dlock'");
 	$engine->restart;
 	# what only the account may look at then
 	$engine->control->value('REVOKE SELECT ON dlock.stats, dlock.locks, dlock.waiters FROM PUBLIC');
