@@ -108,8 +108,8 @@ for my $wait (
 	$waiter->quit;
 }
 
-# A waiter is canceled after it was granted the lease, and cannot give that back.  The
-# error is the cancel's, and the session can be canceled and ended like any other.
+# A waiter is canceled after it was granted the lease, and cannot give that back.  It is
+# told why, and the session can be canceled and ended like any other.
 {
 	my ($waiter) = $sessions->open('waiter');
 
@@ -123,7 +123,7 @@ for my $wait (
 	evict();
 	$sessions->until("SELECT pg_cancel_backend($waiter->{pid})", 't');
 	kill 'CONT', $waiter->{pid};
-	is($waiter->answer, '57014', '... and canceled: it cannot read the page to give back what it got');
+	is($waiter->answer, 'XX001', '... and canceled: it cannot read the page to give back what it got');
 	page($good);
 
 	$waiter->send('SELECT pg_sleep(600)');
