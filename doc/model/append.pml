@@ -12,7 +12,7 @@
  *			runs, since a server may have an old one beside a new one.  Each action of a
  *			run is one step.
  * Thread	What the server does with a statement, one of each run and one that has
- *			lost its connection, a zombie.  It may stand still for long, or fail.
+ *			lost its connection, a zombie.  It may stand still for long.
  * Server	Flushes the log.  It may crash, which ends what was not flushed and all runs.
  *			Or the table is restored from a dump, while all runs go on.
  *
@@ -27,15 +27,18 @@
  *                      so and has not given it back: no lease is granted twice, none
  *                      that was answered is lost.  (A restored dump loses what is newer;
  *                      from then on the same holds again.)
+ *   row[...] != held   no row ends a lease that somebody was told of and keeps
+ *   image == row...    the image of a run, with what its buffers did taken off, is the
+ *                      fold of the log up to the last row that it has applied
  *   durable[...]       a refusal rests on a lease that a crash would not undo
  *   answered != ...    ... and not on one whose release this run has answered, unless
  *                      another run, a dump or a crash came between
  *
  *   spin -a append.pml && cc -O2 -w -DSAFETY -DNOREDUCE -o pan pan.c && ./pan
  *
- * GRANTS, AGAIN, NUMBERS, CRASHES, ZOMBIES and RESTORES, to spin, say how many leases,
- * requests that are repeated, rows, crashes, lost connections and restored dumps there
- * are.  Other definitions take something away, and each must be found out; t/454_model.pl
+ * GRANTS, AGAIN, NUMBERS, CRASHES, ZOMBIES, RESTORES and CLEANINGS, to spin, say how many
+ * leases, requests that are repeated, rows, crashes, lost connections, restored dumps and
+ * deletions of old rows there are.  Other definitions take something away, and each must be found out; t/454_model.pl
  * sees to that:
  *
  *   NO_LOCK       a statement does not lock row N
@@ -77,6 +80,9 @@
 #ifndef RESTORES
 #define RESTORES	0
 #endif
+#ifndef CLEANINGS
+#define CLEANINGS	1
+#endif
 
 /* A row of the log; no writer: it is not there. */
 typedef Row {
@@ -94,8 +100,6 @@ byte flushed = 1;				/* what has at most this number survives a crash */
 #define SENT		1
 #define SEEN		2			/* row N was there (only with NO_LOCK) */
 #define VISIBLE		3
-#define DONE		4
-#define FAILED		5
 typedef Statement {
 	byte state;
 	byte number;				/* of the row that is to be there */
@@ -137,6 +141,7 @@ byte agains;
 byte crashes;
 byte zombies;
 byte restores;
+byte cleanings;
 
 byte held;						/* whose holder was told, and keeps it */
 bool given_back[GRANTS + 1];
@@ -249,7 +254,6 @@ inline decide_again()
 	:: else
 	fi;
 #endif
-	R.answered = 0;
 	if
 	/* the first time, or with the request id of what is held still */
 	:: granted != 0 && (given_back[granted] -> R.image == granted : R.image == 0) ->
@@ -281,6 +285,7 @@ inline load()
 	R.before = row[last].writer;
 	R.image = row[last].holder;
 	R.safe = 0;
+	R.answered = 0;
 	R.known = true;
 	decide_again()
 }
@@ -301,7 +306,14 @@ inline catch_up()
 		:: else
 		fi
 	:: else -> break
-	od
+	od;
+	R.answered = 0
+}
+
+/* The image, with what the open buffer did taken off, is what the log has. */
+inline check_image()
+{
+	assert((R.open.copied -> R.open.copy : R.image) == row[R.n].holder)
 }
 
 inline clear_statement(i_)
@@ -410,12 +422,15 @@ end:
 
 	/* it has succeeded */
 	:: d_step {
-			R.sent && statement[s].state == DONE ->
+			R.sent && statement[s].state == VISIBLE && flushed > R.n ->
 			R.sent = false;
 			clear_statement(s);
 			R.n++;
 			R.before = R.me;
 			R.safe = R.n;
+#ifndef ONE_COPY
+			check_image();
+#endif
 			tell(R.seen);
 			R.seen = 0;
 #ifndef EARLY
@@ -424,11 +439,17 @@ end:
 			clear_buffer(R.fly)
 		}
 
-	/* it has failed, or its connection is lost */
+	/* it has failed, of any cause, or its connection is lost */
 	:: d_step {
-			R.sent && statement[s].state == FAILED ->
+			R.sent && (statement[s].state == SENT || statement[s].state == SEEN) ->
 			R.sent = false;
 			clear_statement(s)
+#ifdef KILL
+			;
+			R.n++;
+			R.before = R.me;
+			check_image()
+#endif
 		}
 	:: d_step {
 			R.sent && statement[s].state == VISIBLE && zombies < ZOMBIES ->
@@ -467,6 +488,7 @@ end:
 			:: row[R.n].writer == R.before && row[R.n + 1].writer != 0 && IS_OURS ->
 				R.n++;
 				R.before = R.me;
+				check_image();
 #ifdef BELIEVE
 				R.safe = R.n;
 				tell(R.fly.granted);
@@ -477,14 +499,16 @@ end:
 			:: row[R.n].writer == R.before && row[R.n + 1].writer != 0 && !IS_OURS ->
 				roll_back();
 				catch_up();
+				assert(R.image == row[R.n].holder);
 				decide_again()
 			fi
 		}
 
 	/* delete what is older than the last row */
 	:: d_step {
-			R.known && R.safe == R.n && row[R.n].writer == R.before &&
-			row[R.n - 1].writer != 0 ->
+			cleanings < CLEANINGS && R.known && R.safe == R.n &&
+			row[R.n].writer == R.before && row[R.n - 1].writer != 0 ->
+			cleanings++;
 			i = 1;
 			do
 			:: i < R.n ->
@@ -558,6 +582,9 @@ end:
 			if
 			:: IS_THERE(i) && row[statement[i].number + 1].writer == 0 ->
 #endif
+				assert(held == 0 || row[statement[i].number].holder != held ||
+					   (statement[i].ended != held &&
+						(statement[i].granted == 0 || statement[i].granted == held)));
 				row[statement[i].number + 1].writer = statement[i].writer;
 				row[statement[i].number + 1].ended = statement[i].ended;
 				row[statement[i].number + 1].granted = statement[i].granted;
@@ -580,22 +607,10 @@ end:
 				fi
 			:: else ->
 				if
-				:: i < 2 -> statement[i].state = FAILED
-				:: else -> clear_statement(i)
-				fi
-			fi
-		}
-
-	/* it fails, of any cause */
-	:: d_step {
-			statement[i].state == SENT || statement[i].state == SEEN ->
-			if
-#ifdef KILL
-			:: i < 2 -> statement[i].state = DONE
-#else
-			:: i < 2 -> statement[i].state = FAILED
-#endif
-			:: else -> clear_statement(i)
+				:: i < 2 -> run_[i].sent = false
+				:: else
+				fi;
+				clear_statement(i)
 			fi
 		}
 	od
@@ -625,8 +640,7 @@ end:
 	do
 	/* the log is flushed */
 	:: d_step {
-			flushed < last || statement[0].state == VISIBLE ||
-			statement[1].state == VISIBLE ->
+			flushed < last ->
 			flushed = last;
 			i = 1;
 			do
@@ -635,15 +649,7 @@ end:
 				i++
 			:: else -> break
 			od;
-			i = 0;
-			if
-			:: statement[0].state == VISIBLE -> statement[0].state = DONE
-			:: else
-			fi;
-			if
-			:: statement[1].state == VISIBLE -> statement[1].state = DONE
-			:: else
-			fi
+			i = 0
 		}
 
 	/* a crash and a restart */
@@ -661,14 +667,19 @@ end:
 			restores < RESTORES && row[last - 1].writer != 0 ->
 			restores++;
 			cut(last - 1);
-			if
-			:: statement[0].state == VISIBLE -> statement[0].state = FAILED
-			:: else
-			fi;
-			if
-			:: statement[1].state == VISIBLE -> statement[1].state = FAILED
-			:: else
-			fi;
+			i = 0;
+			do
+			:: i < 2 ->
+				if
+				:: statement[i].state == VISIBLE ->
+					clear_statement(i);
+					run_[i].sent = false
+				:: else
+				fi;
+				i++
+			:: else -> break
+			od;
+			i = 0;
 			if
 			:: row[last].holder != held ->
 				held = 0;

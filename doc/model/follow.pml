@@ -28,7 +28,9 @@
  *                      was told before is not over for him, unless its grant was lost
  *   token > highest    tokens grow, across whatever was lost
  *   holder == row...   what a run has read is what was held when the last row that it has
- *                      applied was written: the fold of a prefix
+ *                      applied was written: the fold of a prefix; and it appends only
+ *                      behind what it has read
+ *   row[...] == 0      nothing is left beyond a take-over
  *   s == source        nothing is appended on a server that is not the source (replication
  *                      would stop)
  *
@@ -40,16 +42,14 @@
  *
  *   NO_FLOOR      a take-over does not raise the counter of tokens
  *   SAME_TICK     ... or in the tick in which it begins
- *   FIRST_ONLY    only the first append of a run is a take-over, not each that follows
- *                 another run's row
- *   NO_LOOK       a run that has seen its server read-only goes on if the last row is its
- *                 own
+ *   FIRST_ONLY    only the first append of a run is a take-over
+ *   NO_LOOK       ... and each that follows another run's row, but not the next of a run
+ *                 that has seen its server read-only
  *   NO_PAUSE      a server is writable again before its run has seen that it was not
  *   LOOK_BEFORE   an append that was decided before that is answered
  *   NO_COUNT      a take-over does not count the time of leases anew
  *   COUNT_LIVE    ... but of those only that are not over for this run
  *   JUMP          who reads the log jumps over a hole
- *   NO_BEFORE     who reads the log does not compare who wrote the row before
  *   NO_DELETE     a take-over leaves the rows beyond a hole
  *   NO_WRITER     an append does not look who wrote row N
  *   EARLY         a grant is answered before it has arrived (with SEMISYNC)
@@ -152,11 +152,7 @@ byte highest;					/* the last token of which somebody was told */
 #define N_IS_THERE	(ROW(R.n).writer == R.before)
 #endif
 
-#ifdef NO_BEFORE
-#define FOLLOWS(n_)	(ROW(n_).writer != 0)
-#else
 #define FOLLOWS(n_)	(ROW(n_).writer != 0 && ROW(n_).before == R.before)
-#endif
 
 #ifdef SEMISYNC
 #ifdef EARLY
@@ -188,21 +184,21 @@ inline unload()
 	R.begun = 0
 }
 
-/* Apply a row. */
-inline apply(n_)
+/* Apply the next row, or with a hole the one after it. */
+inline apply(step_)
 {
-	R.n = n_;
-	R.before = ROW(n_).writer;
-	R.counter = ROW(n_).counter;
+	R.n = R.n + step_;
+	R.before = ROW(R.n).writer;
+	R.counter = ROW(R.n).counter;
 	if
-	:: ROW(n_).what == GRANT ->
-		R.holder = ROW(n_).holder;
+	:: ROW(R.n).what == GRANT ->
+		R.holder = ROW(R.n).holder;
 		R.deadline = now + TTL
-	:: ROW(n_).what == RENEW -> R.deadline = now + TTL
-	:: ROW(n_).what == REAP -> R.holder = 0
+	:: ROW(R.n).what == RENEW -> R.deadline = now + TTL
+	:: ROW(R.n).what == REAP -> R.holder = 0
 	:: else
 	fi;
-	assert(R.holder == ROW(n_).holder)
+	assert(R.holder == ROW(R.n).holder)
 }
 
 inline clear_row(c_, n_)
@@ -216,11 +212,11 @@ inline clear_row(c_, n_)
 
 inline copy_row(c_, n_)
 {
-	copy[c_].row[n_].writer = copy[1 - c_].row[n_].writer;
-	copy[c_].row[n_].before = copy[1 - c_].row[n_].before;
-	copy[c_].row[n_].what = copy[1 - c_].row[n_].what;
-	copy[c_].row[n_].holder = copy[1 - c_].row[n_].holder;
-	copy[c_].row[n_].counter = copy[1 - c_].row[n_].counter
+	copy[c_].row[n_].writer = copy[1 - (c_)].row[n_].writer;
+	copy[c_].row[n_].before = copy[1 - (c_)].row[n_].before;
+	copy[c_].row[n_].what = copy[1 - (c_)].row[n_].what;
+	copy[c_].row[n_].holder = copy[1 - (c_)].row[n_].holder;
+	copy[c_].row[n_].counter = copy[1 - (c_)].row[n_].counter
 }
 
 inline decide(what_, token_, counter_)
@@ -264,14 +260,14 @@ end:
 	/* read the next row, */
 	:: d_step {
 			R.known && !R.appended && ROW(R.n).writer == R.before && FOLLOWS(R.n + 1) ->
-			apply(R.n + 1);
+			apply(1);
 			forget_batch()
 		}
 #ifdef JUMP
 	:: d_step {
 			R.known && !R.appended && ROW(R.n).writer == R.before &&
 			ROW(R.n + 1).writer == 0 && ROW(R.n + 2).writer != 0 ->
-			apply(R.n + 2);
+			apply(2);
 			forget_batch()
 		}
 #endif
@@ -286,7 +282,7 @@ end:
 	:: d_step {
 			!writable[s] && !looked[s] ->
 			looked[s] = true;
-#ifndef NO_LOOK
+#if !defined(NO_LOOK) && !defined(FIRST_ONLY)
 			R.must = true;
 			R.begun = 0
 #endif
@@ -350,6 +346,7 @@ end:
 			R.what != 0 && !R.appended && writable[s] && N_IS_THERE &&
 			ROW(R.n + 1).writer == 0 ->
 			assert(s == source);
+			assert(R.holder == ROW(R.n).holder);
 			R.n++;
 			ROW(R.n).writer = R.me;
 			ROW(R.n).before = R.before;
@@ -371,6 +368,7 @@ end:
 				od;
 				i = 0;
 #endif
+				assert(ROW(R.n + 1).writer == 0);
 				if
 #ifdef COUNT_LIVE
 				:: R.deadline > now ->
