@@ -1,6 +1,6 @@
-# The models in doc/model, of the waiting protocol, of the journal, and of runs that write
-# in different ways: Spin finds nothing wrong with them, and finds a fault if any step is
-# taken out.  Needs no server.
+# The models in doc/model, of the waiting protocol, of the journal, of runs that write in
+# different ways, and of a log that is the table: Spin finds nothing wrong with them, and
+# finds a fault if any step is taken out.  Needs no server.
 
 use strict;
 use warnings;
@@ -46,6 +46,34 @@ my @modes_cluster = qw(CLUSTER CRASHES=1 SWITCHES=0 CHANGES=1);
 my @modes_one = qw(CRASHES=0 SWITCHES=2 CHANGES=1);
 my @modes_none = qw(CRASHES=0 SWITCHES=2 CHANGES=0);
 
+# The models of the log have many things that may happen, and each search has a few of them.
+my @append = qw(append GRANTS=2 AGAIN=1 NUMBERS=3);
+my @append_one = (@append, qw(CRASHES=0 ZOMBIES=0));
+my @append_crash = (@append, qw(CRASHES=1 ZOMBIES=1 CLEANINGS=0));
+my @append_zombie = (@append, qw(CRASHES=0 ZOMBIES=1 CLEANINGS=0));
+my @append_restore = (@append_zombie, 'RESTORES=1');
+my @carry = qw(carry TOKENS=2 RENEWALS=1 NUMBERS=3);
+my @follow = qw(follow GRANTS=2 RENEWALS=1 NUMBERS=5 TICKS=4);
+my @follow_one = (@follow, 'FAILURES=1');
+my @follow_few = qw(follow GRANTS=2 RENEWALS=1 NUMBERS=3 TICKS=3 FAILURES=1);
+my @follow_two = qw(follow GRANTS=2 RENEWALS=0 NUMBERS=4 TICKS=3 FAILURES=2);
+my @follow_holes = qw(follow HOLES GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=3 FAILURES=1);
+my @follow_semisync = (@follow, qw(SEMISYNC FAILURES=1 SWITCHES=1));
+my @follow_circle = (@follow, qw(CIRCLE FAILURES=0 SWITCHES=2));
+my @view = qw(view GRANTS=2 RENEWALS=1 NUMBERS=5 TICKS=4 FAILURES=1);
+my @view_few = qw(view GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=4 FAILURES=1);
+
+for my $whole (
+	\@append_one, \@append_crash, \@append_restore,
+	[ @carry, 'LOADER' ], [ @carry, 'DUMPS=1' ],
+	\@follow_one, \@follow_two, \@follow_holes, \@follow_semisync, \@follow_circle,
+	\@view, [ @view, 'CARRIES=1' ],
+	['guard'], [qw(guard CLUSTER)])
+{
+	my ($states, $what) = verify(1, @$whole);
+	is($what, '', "@$whole: nothing is wrong");
+}
+
 for my $whole ([ 'waiting' ], [ 'waiting', 'STOP' ], [ 'journal', @crash ], [ 'journal', @no_crash ],
 	map { [ 'modes', @$_ ] } \@modes_crash, \@modes_switches, \@modes_cluster)
 {
@@ -74,7 +102,35 @@ my @broken = (
 	(map { [ qr/held==0/, 'modes', $_, qw(CRASHES=0 SWITCHES=1 CHANGES=1) ] } qw(FORGET OPEN_EARLY)),
 	[ qr/held==0/, 'modes', 'AS_IT_WAS', @modes_switches ],
 	[ qr/held==0/, 'modes', 'NOT_EMPTY', qw(CRASHES=1 SWITCHES=0 CHANGES=1) ],
-	(map { [ qr/held==0/, 'modes', $_, @modes_cluster ] } qw(NO_MARK KEEP)));
+	(map { [ qr/held==0/, 'modes', $_, @modes_cluster ] } qw(NO_MARK KEEP)),
+	(map { [ qr/image.*holder/, @append_one, $_ ] } qw(NO_LOCK NO_COMPARE ONE_COPY COPIES_FIRST NO_COPY NO_MORE_SAME)),
+	[ qr/held==0/, @append_one, 'DECIDE_AGAIN' ],
+	(map { [ qr/durable/, @append_one, $_ ] } qw(KILL EARLY_REFUSAL TRUST_OTHERS)),
+	(map { [ qr/answered/, @append_zombie, $_ ] } qw(GIVE_UP ANY_BATCH)),
+	[ qr/durable/, @append_crash, 'BELIEVE' ],
+	[ qr/held==0/, @append_crash, 'EARLY' ],
+	(map { [ qr/image.*holder/, @append_restore, $_ ] } qw(NO_WRITER SAME_WRITER)),
+	(map { [ qr/fold==/, @carry, $_ ] } qw(REPEAT KEEP_FROM STALE FROM_NEXT)),
+	(map { [ qr/first<=/, @carry, $_ ] } qw(DELETE_EARLY DELETE_ALL)),
+	[ qr/first<=/, @carry, 'DUMPS=1', 'DELETE_BLIND' ],
+	[ qr/found==/, @carry, 'LOADER', 'HOLES' ],
+	[ qr/mistaken/, @carry, 'STRICT' ],
+	(map { [ qr/token>highest/, @follow_few, $_ ] } qw(NO_FLOOR SAME_TICK)),
+	(map { [ qr/token>highest/, @follow_two, $_ ] } qw(FIRST_ONLY NO_LOOK NO_PAUSE LOOK_BEFORE)),
+	(map { [ qr/held==0/, @follow_one, $_ ] } qw(NO_COUNT COUNT_LIVE)),
+	[ qr/holder==/, @follow_holes, 'JUMP' ],
+	[ qr/writer==0/, @follow_holes, 'NO_DELETE' ],
+	[ qr/holder==/, @follow_two, 'NO_WRITER' ],
+	[ qr/held==0/, @follow_few, 'SEMISYNC', 'EARLY' ],
+	[ qr/s==source/, @follow_circle, 'UPKEEP' ],
+	(map { [ qr/token>highest/, @view_few, $_ ] } qw(NO_FLOOR SAME_TICK NO_CERTIFY NO_VIEW LOOK_BEFORE)),
+	(map { [ qr/held==0/, @view, $_ ] } qw(NO_COUNT NO_CLOCK)),
+	(map { [ qr/busy/, @view, $_ ] } qw(EARLY NO_CAUSAL)),
+	[ qr/deadline<=/, @view_few, 'CARRIES=1', 'CARRY_CLOCK' ],
+	(map { [ qr/granted/, qw(guard CLUSTER), $_ ] } qw(APART NOT_LOGGED LOCK_ONLY NO_CHANGE)),
+	(map { [ qr/pinned/, 'guard', $_ ] } qw(LOOK_ONLY SKIP_LOCKED NO_SECOND)),
+	[ qr/ended.*granted.*over/, 'guard', 'NO_ASK' ],
+	[ qr/over.*ended.*granted/, 'guard', 'DELETE_ALL' ]);
 for my $broken (@broken)
 {
 	my ($assertion, $model, @defines) = @$broken;

@@ -157,6 +157,11 @@ bool durable[GRANTS + 1];		/* a crash did not undo it, or would not */
 #endif
 
 #define R				run_[s]
+
+/* Somebody asks this run for what is held. */
+#define ASKED(s)		(row[last].holder == run_[s].open.granted || \
+						 row[last].holder == run_[s].fly.granted || \
+						 row[last].holder == run_[s].seen)
 #define PENDING(t)		(t == R.open.granted || t == R.fly.granted || t == R.seen)
 
 /* Whatever fails, the row of a lost statement is that of the batch that was sent. */
@@ -310,10 +315,14 @@ inline catch_up()
 	R.answered = 0
 }
 
-/* The image, with what the open buffer did taken off, is what the log has. */
+/*
+ * The image, with what the open buffer did taken off, is what the log has.  (Another run
+ * may have deleted the row already.)
+ */
 inline check_image()
 {
-	assert((R.open.copied -> R.open.copy : R.image) == row[R.n].holder)
+	assert(row[R.n].writer == 0 ||
+		   (R.open.copied -> R.open.copy : R.image) == row[R.n].holder)
 }
 
 inline clear_statement(i_)
@@ -389,8 +398,12 @@ end:
 			R.known && agains < AGAIN && R.image != 0 && given_back[R.image] &&
 			!PENDING(R.image) ->
 			agains++;
+			unknown[R.image] = false;
 			before_change();
-			R.open.granted = R.image
+			R.open.granted = R.image;
+#ifdef EARLY
+			tell(R.image)
+#endif
 		}
 
 	/* refuse */
@@ -448,7 +461,9 @@ end:
 			;
 			R.n++;
 			R.before = R.me;
-			check_image()
+			R.safe = R.n;
+			tell(R.fly.granted);
+			clear_buffer(R.fly)
 #endif
 		}
 	:: d_step {
@@ -666,7 +681,13 @@ end:
 	:: d_step {
 			restores < RESTORES && row[last - 1].writer != 0 ->
 			restores++;
-			cut(last - 1);
+			/* a repeated request may be what is lost */
+			if
+			:: row[last].granted == held -> held = 0
+			:: else
+			fi;
+			i = last - 1;
+			cut(i);
 			i = 0;
 			do
 			:: i < 2 ->
@@ -683,7 +704,8 @@ end:
 			if
 			:: row[last].holder != held ->
 				held = 0;
-				unknown[row[last].holder] = (row[last].holder != 0)
+				unknown[row[last].holder] =
+					(row[last].holder != 0 && !ASKED(0) && !ASKED(1))
 			:: else
 			fi;
 			durable[row[last].holder] = true

@@ -45,8 +45,6 @@
  *   HOLES         a loader skips what is not there
  *   STRICT        a loader takes a change of an unknown token for damage in each row
  *                 from "complete from" on
- *   TOLERANT      a run that follows takes over a carried entry whose token it does
- *                 not have (with REPEAT)
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -397,7 +397,7 @@ end:
 			fi
 		}
 
-	/* answer */
+	/* answer; or its row is lost already */
 	:: d_step {
 			R.appended && ARRIVED ->
 #ifndef LOOK_BEFORE
@@ -405,13 +405,15 @@ end:
 			:: !R.must ->
 #endif
 				if
-				:: R.what == GRANT ->
+				:: ROW(R.n).writer != R.me
+				:: ROW(R.n).writer == R.me && R.what == GRANT ->
 					assert(held == 0 || until <= now);
 					assert(R.token > highest);
 					highest = R.token;
 					held = R.token;
 					until = R.decided + TTL
-				:: R.what == RENEW && held == R.token && until < R.decided + TTL ->
+				:: ROW(R.n).writer == R.me && R.what == RENEW && held == R.token &&
+				   until < R.decided + TTL ->
 					until = R.decided + TTL
 				:: else
 				fi
