@@ -397,7 +397,7 @@ end:
 			fi
 		}
 
-	/* answer; or its row is lost already */
+	/* answer */
 	:: d_step {
 			R.appended && ARRIVED ->
 #ifndef LOOK_BEFORE
@@ -405,15 +405,13 @@ end:
 			:: !R.must ->
 #endif
 				if
-				:: ROW(R.n).writer != R.me
-				:: ROW(R.n).writer == R.me && R.what == GRANT ->
+				:: R.what == GRANT ->
 					assert(held == 0 || until <= now);
 					assert(R.token > highest);
 					highest = R.token;
 					held = R.token;
 					until = R.decided + TTL
-				:: ROW(R.n).writer == R.me && R.what == RENEW && held == R.token &&
-				   until < R.decided + TTL ->
+				:: R.what == RENEW && held == R.token && until < R.decided + TTL ->
 					until = R.decided + TTL
 				:: else
 				fi
@@ -581,17 +579,33 @@ end:
 			writable[source] = true;
 			looked[source] = false;
 #ifndef SEMISYNC
-			/* is the grant lost? */
+			/* is the grant lost?  What is beyond a hole is. */
 			i = 2;
 			do
-			:: i <= NUMBERS && !(copy[source].row[i].what == GRANT &&
-								 copy[source].row[i].holder == held) -> i++
+			:: copy[source].row[i].writer != 0 &&
+			   !(copy[source].row[i].what == GRANT &&
+				 copy[source].row[i].holder == held) -> i++
 			:: else -> break
 			od;
 			if
-			:: i > NUMBERS ->
+			:: copy[source].row[i].writer == 0 ->
 				held = 0;
 				until = 0
+			:: else
+			fi;
+			/* ... with an answer that is under way */
+			i = 1;
+			do
+			:: copy[source].row[i + 1].writer != 0 -> i++
+			:: else -> break
+			od;
+			if
+			:: run_[1 - source].appended && run_[1 - source].n > i ->
+				run_[1 - source].what = 0;
+				run_[1 - source].token = 0;
+				run_[1 - source].raised = 0;
+				run_[1 - source].decided = 0;
+				run_[1 - source].appended = false
 			:: else
 			fi;
 			i = 0;
