@@ -15,9 +15,10 @@
  * Caller	Guards: a transaction of the library makes the row, and an append says so; then
  *			the caller's transaction changes the row, which locks it; then the library
  *			looks whether the lease is still held.  Later the transaction commits or not.
- * Grantor	On each node: locks the guard's row, if the log knows of one, without waiting,
- *			and grants the name, unless the row was locked or a guard was made meanwhile;
- *			the transaction that appends deletes the row.
+ * Grantor	On each node: locks the guard's row, if the log knows of one, without waiting.
+ *			Later it decides: it grants the name if the lease is over by then, unless the
+ *			row was locked, or a guard was made meanwhile.  The transaction that appends
+ *			deletes the row.
  * World	The clocks, the end of the lease by a release, and upkeep, which deletes the row
  *			of a lease that has ended.
  *
@@ -212,19 +213,21 @@ end:
 #ifdef NO_SECOND
 #define NO_OTHERS		true
 #else
-#define NO_OTHERS		(!N.guarded || !N.row || has)
+#define NO_OTHERS		(!N.guarded || looked)
 #endif
 
 proctype Grantor(byte s)
 {
-	bool has;					/* the guard's row was there, and not locked */
+	bool looked;				/* the log knew of a guard */
+	bool has;					/* ... whose row was there, and not locked */
 	byte locked;				/* ... and had been changed that often */
 	byte decided;				/* how many appends there were */
 
 end:
 	do
 	:: atomic {
-			!N.granted && (N.over || N.ended) ->
+			!N.granted ->
+			looked = N.guarded;
 			if
 			:: N.guarded && N.row && N.lock == NOBODY ->
 				has = true;
@@ -233,13 +236,15 @@ end:
 				N.lock = GRANTOR
 #endif
 			:: N.guarded && N.row && N.lock != NOBODY && CAN_LOCK
-			:: N.guarded && N.row && !CAN_LOCK -> goto end
+			:: N.guarded && N.row && !CAN_LOCK ->
+				looked = false;
+				goto end
 			:: !N.guarded || !N.row
 			fi
 		}
 		atomic {
 			if
-			:: NO_OTHERS -> decided = N.appends + 1
+			:: NO_OTHERS && (N.over || N.ended) -> decided = N.appends + 1
 			:: else
 			fi
 		}
@@ -270,6 +275,7 @@ end:
 			:: N.lock == GRANTOR -> N.lock = NOBODY
 			:: else
 			fi;
+			looked = false;
 			has = false;
 			locked = 0;
 			decided = 0
