@@ -53,10 +53,11 @@ my @append_crash = (@append, qw(CRASHES=1 ZOMBIES=1 CLEANINGS=0));
 my @append_zombie = (@append, qw(CRASHES=0 ZOMBIES=1 CLEANINGS=0));
 my @append_restore = (@append_zombie, 'RESTORES=1');
 my @carry = qw(carry TOKENS=2 RENEWALS=1 NUMBERS=3);
+my @carry_few = qw(carry TOKENS=2 RENEWALS=1 NUMBERS=2);
 my @follow = qw(follow GRANTS=2 RENEWALS=1 NUMBERS=5 TICKS=4);
 my @follow_one = (@follow, 'FAILURES=1');
 my @follow_few = qw(follow GRANTS=2 RENEWALS=1 NUMBERS=3 TICKS=3 FAILURES=1);
-my @follow_two = qw(follow GRANTS=2 RENEWALS=0 NUMBERS=4 TICKS=3 FAILURES=2);
+my @follow_two = qw(follow GRANTS=3 RENEWALS=1 NUMBERS=4 TICKS=3 FAILURES=2);
 my @follow_holes = qw(follow HOLES GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=3 FAILURES=1);
 my @follow_semisync = (@follow, qw(SEMISYNC FAILURES=1 SWITCHES=1));
 my @follow_circle = (@follow, qw(CIRCLE FAILURES=0 SWITCHES=2));
@@ -65,7 +66,7 @@ my @view_few = qw(view GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=4 FAILURES=1);
 
 for my $whole (
 	\@append_one, \@append_crash, \@append_restore,
-	[ @carry, 'LOADER' ], [ @carry, 'DUMPS=1' ],
+	\@carry, [ @carry_few, 'LOADER' ], [ @carry_few, 'DUMPS=1' ],
 	\@follow_one, \@follow_two, \@follow_holes, \@follow_semisync, \@follow_circle,
 	\@view, [ @view, 'CARRIES=1' ],
 	['guard'], [qw(guard CLUSTER)])
