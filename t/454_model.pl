@@ -16,7 +16,7 @@ chdir $dir or die "could not enter $dir: $!\n";
 
 # What the verifier says of a model with some definitions.  The compiler's effort pays where
 # all states are searched, millions, and not where a fault ends the search; so does a table of
-# states that are not compressed, which takes up to 0.5 GB, and memory in large pages: most of
+# states that are not compressed, which takes up to 0.7 GB, and memory in large pages: most of
 # the time is spent on finding what is in that table.
 sub verify
 {
@@ -59,16 +59,18 @@ my @follow_one = (@follow, 'FAILURES=1');
 my @follow_few = qw(follow GRANTS=2 RENEWALS=1 NUMBERS=3 TICKS=3 FAILURES=1);
 my @follow_two = qw(follow GRANTS=3 RENEWALS=1 NUMBERS=4 TICKS=3 FAILURES=2);
 my @follow_holes = qw(follow HOLES GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=3 FAILURES=1);
+my @follow_all = qw(follow HOLES GRANTS=3 RENEWALS=1 NUMBERS=5 TICKS=4 FAILURES=2 SWITCHES=1);
 my @follow_semisync = (@follow, qw(SEMISYNC FAILURES=1 SWITCHES=1));
 my @follow_circle = (@follow, qw(CIRCLE FAILURES=0 SWITCHES=2));
 my @view = qw(view GRANTS=2 RENEWALS=1 NUMBERS=5 TICKS=4 FAILURES=1);
+my @view_two = qw(view GRANTS=3 RENEWALS=1 NUMBERS=5 TICKS=4 FAILURES=2);
 my @view_few = qw(view GRANTS=2 RENEWALS=1 NUMBERS=4 TICKS=4 FAILURES=1);
 
 for my $whole (
 	\@append_one, \@append_crash, \@append_restore,
 	\@carry, [ @carry_few, 'LOADER' ], [ @carry_few, 'DUMPS=1' ],
-	\@follow_one, \@follow_two, \@follow_holes, \@follow_semisync, \@follow_circle,
-	\@view, [ @view, 'CARRIES=1' ],
+	\@follow_one, \@follow_two, \@follow_all, \@follow_semisync, \@follow_circle,
+	\@view_two, [ @view, 'CARRIES=1' ],
 	['guard'], [qw(guard CLUSTER)])
 {
 	my ($states, $what) = verify(1, @$whole);
@@ -119,6 +121,7 @@ my @broken = (
 	(map { [ qr/token>highest/, @follow_few, $_ ] } qw(NO_FLOOR SAME_TICK)),
 	(map { [ qr/token>highest/, @follow_two, $_ ] } qw(FIRST_ONLY NO_LOOK NO_PAUSE LOOK_BEFORE)),
 	(map { [ qr/held==0/, @follow_one, $_ ] } qw(NO_COUNT COUNT_LIVE)),
+	[ qr/held==0/, qw(follow GRANTS=2 RENEWALS=0 NUMBERS=5 TICKS=5 FAILURES=0 SWITCHES=1 LATE) ],
 	[ qr/holder==/, @follow_holes, 'JUMP' ],
 	[ qr/writer==0/, @follow_holes, 'NO_DELETE' ],
 	[ qr/holder==/, @follow_two, 'NO_WRITER' ],

@@ -47,6 +47,7 @@
  *                 that has seen its server read-only
  *   NO_PAUSE      a server is writable again before its run has seen that it was not
  *   LOOK_BEFORE   an append that was decided before that is answered
+ *   LATE          a grant is answered although its ttl has passed
  *   NO_COUNT      a take-over does not count the time of leases anew
  *   COUNT_LIVE    ... but of those only that are not over for this run
  *   JUMP          who reads the log jumps over a hole
@@ -162,6 +163,18 @@ byte highest;					/* the last token of which somebody was told */
 #endif
 #else
 #define ARRIVED		true
+#endif
+
+/* What was decided may be answered. */
+#ifdef LOOK_BEFORE
+#define IS_SEEN_WRITABLE	true
+#else
+#define IS_SEEN_WRITABLE	(!R.must)
+#endif
+#ifdef LATE
+#define IS_IN_TIME		true
+#else
+#define IS_IN_TIME		(now < R.decided + TTL)
 #endif
 
 inline forget_batch()
@@ -400,10 +413,8 @@ end:
 	/* answer */
 	:: d_step {
 			R.appended && ARRIVED ->
-#ifndef LOOK_BEFORE
 			if
-			:: !R.must ->
-#endif
+			:: IS_SEEN_WRITABLE && IS_IN_TIME ->
 				if
 				:: R.what == GRANT ->
 					assert(held == 0 || until <= now);
@@ -415,12 +426,9 @@ end:
 					until = R.decided + TTL
 				:: else
 				fi
-#ifndef LOOK_BEFORE
-			/* the server was read-only meanwhile: decide again */
+			/* the server was read-only meanwhile, or the lease is over: decide again */
 			:: else
-			fi
-#endif
-			;
+			fi;
 			forget_batch()
 		}
 	od
