@@ -240,14 +240,18 @@ check_privileges(struct postgres *p)
 			   "GRANT pg_read_all_stats to a role that watches", "are hidden from this role");
 }
 
+/* Look again for so long while a worker that has a place is on its way. */
+#define STARTING_SECONDS	5
+
 static void
 check_workers(struct postgres *p)
 {
 	struct examination *e = p->e;
-	int64_t		launchers;
-	int64_t		workers;
-	int64_t		taken;
-	int64_t		places;
+	const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
+	int64_t		launchers = 0;
+	int64_t		workers = 0;
+	int64_t		taken = 0;
+	int64_t		places = 0;
 
 	if (p->standby || !p->is_loaded)
 		return;
@@ -258,20 +262,27 @@ check_workers(struct postgres *p)
 			   "not seen by this role");
 		return;
 	}
-	if (!look(e, "SELECT count(*) FILTER (WHERE backend_type = 'dlock launcher'), "
-			  "count(*) FILTER (WHERE backend_type = 'dlock worker' "
-			  "AND datname = current_database()), "
-			  "count(*) FILTER (WHERE backend_type NOT IN ('client backend', "
-			  "'autovacuum launcher', 'autovacuum worker', 'checkpointer', "
-			  "'background writer', 'walwriter', 'walsender', 'walreceiver', 'archiver', "
-			  "'startup', 'logger', 'standalone backend', 'slotsync worker', "
-			  "'walsummarizer', 'io worker')), "
-			  "current_setting('max_worker_processes') FROM pg_stat_activity"))
-		return;
-	launchers = number_of(e->session, 0, 0);
-	workers = number_of(e->session, 0, 1);
-	taken = number_of(e->session, 0, 2);
-	places = number_of(e->session, 0, 3);
+	for (int tries = 0; tries < 10 * STARTING_SECONDS; tries++)
+	{
+		if (tries > 0)
+			nanosleep(&pause, NULL);
+		if (!look(e, "SELECT count(*) FILTER (WHERE backend_type = 'dlock launcher'), "
+				  "count(*) FILTER (WHERE backend_type = 'dlock worker' "
+				  "AND datname = current_database()), "
+				  "count(*) FILTER (WHERE backend_type NOT IN ('client backend', "
+				  "'autovacuum launcher', 'autovacuum worker', 'checkpointer', "
+				  "'background writer', 'walwriter', 'walsender', 'walreceiver', 'archiver', "
+				  "'startup', 'logger', 'standalone backend', 'slotsync worker', "
+				  "'walsummarizer', 'io worker')), "
+				  "current_setting('max_worker_processes') FROM pg_stat_activity"))
+			return;
+		launchers = number_of(e->session, 0, 0);
+		workers = number_of(e->session, 0, 1);
+		taken = number_of(e->session, 0, 2);
+		places = number_of(e->session, 0, 3);
+		if (launchers == 0 || workers > 0 || !p->is_created || taken >= places)
+			break;
+	}
 	if (launchers == 0 && !p->is_preloaded && taken < places)
 		report(e, FINDING_NOTE, "launcher", "take a lease", "starts with the first call");
 	else

@@ -314,11 +314,11 @@ compat_wal_writer_pid(void)
 }
 
 /*
- * Say whether a role, a database or a client has made a setting whose name begins so, and
- * which is not defined yet. 16 counts them in another way.
+ * How many settings, whose names begin so, have what a role, a database or a client has
+ * made of them. 16 counts settings in another way.
  */
-static inline bool
-compat_has_client_settings(const char *prefix)
+static inline int
+compat_count_client_settings(const char *prefix)
 {
 #if PG_VERSION_NUM < 160000
 	int			count = GetNumConfigOptions();
@@ -327,13 +327,13 @@ compat_has_client_settings(const char *prefix)
 	int			count;
 	struct config_generic **settings = get_guc_variables(&count);
 #endif
+	int			found = 0;
 
 	for (int i = 0; i < count; i++)
-		if ((settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
-			settings[i]->reset_source > PGC_S_ARGV &&
+		if (settings[i]->reset_source > PGC_S_ARGV &&
 			pg_strncasecmp(settings[i]->name, prefix, strlen(prefix)) == 0)
-			return true;
-	return false;
+			found++;
+	return found;
 }
 
 /*

@@ -6,6 +6,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "lease_area.h"
@@ -107,17 +108,34 @@ define_settings(void)
 void
 _PG_init(void)
 {
-	bool		hidden = compat_has_client_settings("dlock.");
+	static bool defined = false;
+	static bool refused = false;
 
-	define_settings();
+	/* the server would refuse what its own files say, too */
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				 errmsg("dlock cannot be loaded during a parallel operation"),
+				 errhint("Call it once in the session before.")));
 
 	/*
-	 * What a role's or a client's settings have asked for was just refused, with a
-	 * warning, unless they may.  Until the server's files are read again, that hides
-	 * what these say.
+	 * What a role's or a client's settings ask for is refused, with a warning, unless
+	 * they may.  It hides what the server's files and command line say, and what all
+	 * share must not follow the role.
 	 */
-	if (hidden)
-		ProcessConfigFile(PGC_SIGHUP);
+	if (!defined)
+	{
+		int			asked = compat_count_client_settings("dlock.");
+
+		define_settings();
+		defined = true;
+		refused = compat_count_client_settings("dlock.") < asked;
+	}
+	if (refused)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
+				 errmsg("this role or client cannot make the settings of dlock that it made"),
+				 errhint("Take them out of the connection's options, and of ALTER ROLE and ALTER DATABASE, and connect again.")));
 	lease_hooks_install();
 	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
 		lease_launcher_register();

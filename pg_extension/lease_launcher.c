@@ -75,8 +75,9 @@ start_launcher(void)
 {
 	BackgroundWorker worker = the_launcher;
 
-	if (!RegisterDynamicBackgroundWorker(&worker, NULL) &&
-		lease_state_note_no_place(true))
+	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+		lease_state_has_launcher();
+	else if (lease_state_note_no_place(true))
 		report_no_place();
 }
 

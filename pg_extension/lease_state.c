@@ -39,7 +39,8 @@ typedef struct StateShared
 	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
 	Latch	   *volatile launcher_latch;	/* NULL: not running */
-	int64		launcher_asked_us;	/* boot clock: when it was last asked for */
+	int64		launcher_asked_us;	/* boot clock: when it was last asked for; the
+									 * largest: registered */
 	bool		no_place;		/* for a worker, as the log was told */
 	int			nwanted;
 	Oid			wanted[WANTED_MAX]; /* databases that asked for a worker */
@@ -394,6 +395,18 @@ lease_state_lacks_launcher(void)
 		state_shared->launcher_asked_us = now_us;
 	LWLockRelease(&state_shared->lock);
 	return lacks;
+}
+
+/*
+ * A launcher was registered.  PostgreSQL starts it, and starts it again, until it finds
+ * another at work; a second one would only take one more place.
+ */
+void
+lease_state_has_launcher(void)
+{
+	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+	state_shared->launcher_asked_us = PG_INT64_MAX;
+	LWLockRelease(&state_shared->lock);
 }
 
 /* Note whether workers lack a place.  True if the log should be told. */

@@ -114,6 +114,7 @@ extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern bool lease_state_enter_launcher(Latch *latch);
 extern void lease_state_leave_launcher(void);
 extern bool lease_state_lacks_launcher(void);
+extern void lease_state_has_launcher(void);
 extern bool lease_state_note_no_place(bool no_place);
 extern void lease_state_want_worker(Oid database);
 extern void lease_state_wake_worker(Oid database);

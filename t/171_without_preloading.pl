@@ -46,36 +46,43 @@ sub processes_are
 }
 
 # A role cannot size what all share, neither with a setting of its own nor with one that
-# its client sends, made before the session knows what it means.
+# its client sends, made before the session knows what it means: it is refused all calls.
 query(q{CREATE ROLE plain LOGIN; CREATE ROLE small LOGIN SUPERUSER; ALTER ROLE small SET dlock.max_waiters = 1;
-	ALTER ROLE small SET dlock.boot_id = 'of the role'; ALTER ROLE small SET dlock.lock_delay = '1h'});
+	CREATE TABLE numbers AS SELECT generate_series(1, 10) AS i; GRANT SELECT ON numbers TO PUBLIC});
 
-sub as_small
+sub refused
 {
-	my ($query) = @_;
-	local $ENV{PGOPTIONS} = '-c dlock.max_databases=1 -c dlock.max_guards=1';
-	my ($status, $out, $error) = $node->psql('postgres', "SET dlock.max_guards = 2; $query",
-		extra_params => [ '-U', 'small' ]);
-	is($status, 0, 'a role with settings of its own uses the library first') or diag $error;
-	like($error, qr/WARNING:  parameter "dlock\.max_waiters" cannot be changed/, '... which it is told have no effect');
-	return $out;
+	my ($role, $options, $setting, $query, $title) = @_;
+	local $ENV{PGOPTIONS} = $options;
+	my ($status, undef, $error) = $node->psql('postgres', $query, extra_params => [ '-U', $role ]);
+	like($error, qr/WARNING:  .*"dlock\.$setting".*ERROR:  this role or client cannot make the settings of dlock/s, $title);
+	return;
 }
+refused('small', '', 'max_waiters', 'CREATE EXTENSION dlock', 'a role with a setting of its own that it cannot have');
 
-like(as_small(q{CREATE EXTENSION dlock; SELECT dlock_acquire('job', 'me', 0.01)}), qr/^\d+$/, 'CREATE EXTENSION and a lease, on a running server');
+# What SET says has no effect, and does not hide what the server's files say.
+like(query(q{SET dlock.max_guards = 2; SET dlock.max_databases = 1; CREATE EXTENSION dlock; SELECT dlock_acquire('job', 'me', 0.01)}),
+	qr/^\d+$/, 'CREATE EXTENSION and a lease, on a running server');
 processes_are('postgres', 'there is a worker');
 ok($node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM dlock.locks'), '... which reaps');
 query('CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE EXTENSION dlock');
 is($node->safe_psql('other', 'BEGIN; SELECT count(dlock_acquire_xact(i::text, \'me\', 60)) FROM generate_series(1, 20) i; COMMIT'),
-	20, 'the role\'s settings do not size the shared memory');
+	20, 'a session\'s settings do not size the shared memory');
 processes_are('other postgres', 'CREATE EXTENSION starts a worker, without any call');
+refused('plain', '-c dlock.max_ttl=1', 'max_ttl', q{SELECT dlock_acquire('long', 'me', 7200)}, 'a plain role cannot set dlock.max_ttl');
 
-# ... nor hide what the server's files say.
+# In a parallel operation the server refuses every setting, also those of its own files.
 {
-	local $ENV{PGOPTIONS} = '-c dlock.max_ttl=1';
-	my ($status, undef, $error) = $node->psql('postgres', q{SELECT dlock_acquire('long', 'me', 7200)}, extra_params => [ '-U', 'plain' ]);
-	like($error, qr/must be at most 3600 seconds/, 'a plain role cannot set dlock.max_ttl');
-	isnt($status, 0, '... nor get around that of the server');
+	local $ENV{PGOPTIONS} = query('SHOW server_version_num') < 160000 ? '-c force_parallel_mode=on' : '-c debug_parallel_query=on';
+	my ($status, undef, $error) = $node->psql('postgres', q{
+		CREATE FUNCTION pg_temp.first() RETURNS text LANGUAGE plpgsql PARALLEL RESTRICTED AS 'BEGIN RETURN dlock_owner($$job$$); END';
+		SELECT pg_temp.first(), count(*) FROM numbers;}, extra_params => [ '-U', 'plain' ]);
+	like($error, qr/ERROR:  dlock cannot be loaded during a parallel operation/, 'the first use is in a parallel operation');
+	(undef, my $out, $error) = $node->psql('postgres', q{
+		CREATE FUNCTION pg_temp.first() RETURNS text LANGUAGE plpgsql PARALLEL RESTRICTED AS 'BEGIN RETURN current_setting($$dlock.max_ttl$$); END';
+		SELECT dlock_owner('job') IS NULL, pg_temp.first(), count(*) FROM numbers;}, extra_params => [ '-U', 'plain' ]);
+	is($out, 't|1h|10', '... but not if the statement names a function of dlock');
 }
 
 # Sessions wait for each other; what sizes the places is the server's setting.
@@ -110,9 +117,19 @@ ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
 	'dlock.lock_delay can be changed by a reload');
 query(q{LOAD 'dlock'; ALTER SYSTEM RESET dlock.lock_delay});
 query('SELECT pg_reload_conf()');
-like(as_small(q{SELECT dlock_acquire('delayed 0', 'a', 0.001)}), qr/^\d+$/, 'a role with a lock delay of its own');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM dlock.locks WHERE name LIKE 'delayed _%'}),
 	'... and back');
+
+# What the command line of the server says, no client hides either.
+system_or_bail('pg_ctl', '-w', '-D', $node->data_dir, '-l', $node->logfile, '-o', '-c dlock.lock_delay=1h --cluster-name=main', 'restart');
+$node->_update_pid(1);
+query(q{SELECT dlock_acquire('delayed', 'a', 0.001)});
+refused('plain', '-c dlock.lock_delay=0', 'lock_delay', q{SELECT dlock_owner('job')}, 'a plain role cannot set dlock.lock_delay');
+is(query(q{SELECT pg_sleep(0.02), dlock_acquire('delayed', 'b', 60) IS NULL}), '|t', '... nor change that of the server');
+$node->stop;	# a restart would keep its command line
+$node->start;
+query(q{SELECT dlock_release('none', 'me')});
+processes_are('other postgres', 'launcher and workers run');
 
 # A crash: all comes back without a call.
 query(q{SELECT dlock_acquire('kept', 'me', 3600)});
