@@ -43,6 +43,7 @@ $node->init;
 $node->append_conf('postgresql.conf', q{
 dlock.reap_interval = '50ms'
 restart_after_crash = on
+log_min_messages = debug1
 });
 $node->start;
 $node->safe_psql('postgres', q{CREATE EXTENSION dlock; CREATE TABLE held (name text, i int);
@@ -84,6 +85,23 @@ for my $statement (q{SELECT dlock_acquire('kept', 'new', 60)}, 'SELECT count(*) 
 is($old->query(q{SELECT dlock_owner('kept'), dlock_acquire('more', 'old', 60) > 0}), 'old|t', 'an old session still goes on');
 is($old->query(q{SELECT dlock_acquire('brief', 'old', 0.01) > 0}), 't', '... and so does its worker');
 is($sessions->until(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock worker'}, 1), 1, '... which is there');
+
+# A launcher that cannot start is started again by the server; calls put none beside it.
+sub launchers
+{
+	my ($what) = @_;
+	return scalar(() = slurp_file($node->logfile) =~ /\Q$what\E "dlock launcher"/g);
+}
+my $started = launchers('starting background worker process');
+is($old->query(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'dlock launcher'}), 't', 'the launcher is ended');
+my $waited = 0;
+while (launchers('starting background worker process') < $started + 3 && $waited++ < 2 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	$old->query(q{SELECT dlock_acquire('more', 'old', 60)});
+	$old->query('SELECT pg_sleep(0.5)');
+}
+cmp_ok(launchers('starting background worker process'), '>=', $started + 3, '... started again and again, in vain');
+is(launchers('registering background worker'), 1, '... and there is one');
 $node->restart;
 is($node->safe_psql('postgres', q{SELECT dlock_owner('kept'), dlock_acquire('kept', 'new', 60) IS NULL}), 'old|t', 'a restart puts it in use');
 
