@@ -135,6 +135,9 @@ lease_attempt_once(LeaseCall *call, LeaseAnswer *answer)
 
 	while ((attempt = try_apply(call, answer, false)) == ATTEMPT_AGAIN)
 		;
+	/* it may have been decided, but it was not written */
+	if (attempt != ATTEMPT_ANSWERED)
+		answer->outcome = LEASE_BUSY;
 	return attempt == ATTEMPT_ANSWERED;
 }
 

@@ -48,6 +48,7 @@
  *	"all: not flushed"				all of them
  *	"many: name taken"				one of those that a claim gets
  *	"many: not flushed"				all of those
+ *	"many: about to give back"		all of those
  *	"many: name done"				one that is renewed or released
  *	"walk: bucket done"				one of those an owner may be in
  *	"queue: about to join"			because the name is taken, or others wait

@@ -57,17 +57,20 @@ lease_launcher_register(void)
 }
 
 /*
- * Tell the log that there is no place for a worker; once, until there was one.
+ * Tell the log that there is no place for a worker; once, until there was one.  The
+ * log would handle interrupts, of a waiter that may have been granted its lease.
  */
 static void
 report_no_place(void)
 {
+	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("could not start a dlock worker"),
 			 errdetail("Leases still end at their deadlines, but their rows are not removed."),
 			 errhint("Increase \"max_worker_processes\"."),
 			 errhidestmt(true), errhidecontext(true)));
+	RESUME_INTERRUPTS();
 }
 
 static void

@@ -84,6 +84,7 @@ give_back_claim(Claim *claim)
 
 	if (claim->taken == 0)
 		return;
+	DLOCK_CRASH_POINT("many: about to give back");
 	for (int i = 0; i < claim->count; i++)
 		lease_attempt_undo(call->rel, claim->names[i], call->requester.role,
 						   &call->request, &claim->answers[i]);

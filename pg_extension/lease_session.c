@@ -258,6 +258,9 @@ lease_session_discard(void)
  * Before this process leaves shared memory: leave the queue, give back what was
  * granted there, end the session's leases.  Whatever happens here, those are
  * over: if a step raises an error, at_last() still ends them.
+ *
+ * Other callbacks may have aborted the transaction before, such as the one that
+ * drops temporary tables.
  */
 static void
 at_exit(int code, Datum arg)
@@ -320,7 +323,8 @@ at_transaction_end(XactEvent event, void *arg)
 			forget_all(NULL, LEASE_TRANSACTION, LEASE_LEAVE);
 			end_transaction_bond();
 			lease_queue_end_guards();
-			if (event == XACT_EVENT_ABORT)
+			/* what was granted to a process that ends is left to at_exit() */
+			if (event == XACT_EVENT_ABORT && !proc_exit_inprogress)
 				lease_waiter_finish();
 			break;
 		case XACT_EVENT_PREPARE:
@@ -339,7 +343,7 @@ static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId my_subid,
 					  SubTransactionId parent_subid, void *arg)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB)
+	if (event == SUBXACT_EVENT_ABORT_SUB && !proc_exit_inprogress)
 		lease_waiter_finish();
 }
 

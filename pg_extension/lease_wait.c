@@ -443,12 +443,15 @@ lease_wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 		if (end == SLEEP_TIME_IS_UP)
 			lease_count(call->db, LEASE_COUNT_TIMED_OUT, 1);
 	}
+	/* from here on nobody but us gives back what was granted */
+	HOLD_INTERRUPTS();
 	lease_waiter_finish();
 	may_act = !OidIsValid(answer->role) ||
 		lease_privilege_may_act(call->requester.role, answer->role);
 	if (!may_act || end == SLEEP_INTERRUPTED)
 		lease_attempt_undo(NULL, call->name, call->requester.role,
 						   &call->request, answer);
+	RESUME_INTERRUPTS();
 	if (end == SLEEP_INTERRUPTED)
 		lease_wait_raise();
 	if (!may_act)

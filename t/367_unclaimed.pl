@@ -110,7 +110,7 @@ for my $kind (grep { $_ ne 'all' } sort keys %kinds)
 {
 	my ($first, $second) = @{ $kinds{$kind} };
 
-	for my $way ('cancelled', 'terminated', 'its client killed', 'nothing')
+	for my $way ('cancelled', 'terminated', 'terminated, with a temporary table', 'its client killed', 'nothing')
 	{
 		for my $order ('before the grant', 'after it')	# the interrupt
 		{
@@ -118,6 +118,8 @@ for my $kind (grep { $_ ne 'all' } sort keys %kinds)
 			my $grant = sub { is($a->query(q{SELECT dlock_release('l', 'a')}), 't', '... the lease is released, and b granted') };
 
 			like($a->query("SELECT $first"), $is_token, "between, $kind, $way $order: a holds");
+			# which aborts the transaction before dlock hears of the exit
+			$b->query(q{SELECT dlock_acquire('first', 'b', 0.001, 1)}), $b->query('CREATE TEMPORARY TABLE temporary ()') if $way =~ /temporary/;
 			$b->query(q{SET dlock.crash_point = 'wait: about to handle interrupts'; SET dlock.crash_stop = on});
 			$b->send("SELECT $second");
 			Processes::until_stopped($b->{pid});
@@ -125,7 +127,7 @@ for my $kind (grep { $_ ne 'all' } sort keys %kinds)
 			$grant->() if $order eq 'after it';
 			is($a->query(q{SELECT owner FROM dlock.locks WHERE name = 'l'}), $order eq 'after it' ? 'b' : 'a', '... it has a holder');
 			$a->query("SELECT pg_cancel_backend($b->{pid})") if $way eq 'cancelled';
-			$a->query("SELECT pg_terminate_backend($b->{pid})") if $way eq 'terminated';
+			$a->query("SELECT pg_terminate_backend($b->{pid})") if $way =~ /^terminated/;
 			$b->kill if $way eq 'its client killed';
 			$grant->() if $order ne 'after it';
 			kill 'CONT', $b->{pid};
@@ -269,7 +271,7 @@ my @groups = split /\n/, $a->query(q{SELECT string_agg(quote_literal(name), ', '
 	(SELECT *, row_number() OVER (PARTITION BY block) AS n FROM
 		(SELECT (ctid::text::point)[0] AS block, name FROM dlock_private.lease_table) AS places) AS rows
 	WHERE n <= 18 GROUP BY block HAVING count(*) = 18});
-cmp_ok(scalar @groups, '>=', 12, '... that lie together, for twelve calls');
+cmp_ok(scalar @groups, '>=', 13, '... that lie together, for thirteen calls');
 is($a->query(q{SELECT dlock_release_all('o')}), 1500, '... released');
 
 # A call for names that have not been asked for so far.
@@ -316,6 +318,27 @@ for my $function (sort keys %calls)
 	like($a->query(many($function)), qr/^\{?(\d{10,},){17}\d{10,}\}?$/, "$function, with room: all of them");
 	is($a->query(q{SELECT count(*), min(version), max(version) FROM dlock.locks WHERE name ~ '^n'}), '18|1|1', '... once');
 	is($a->query(q{SELECT dlock_release_all(repeat('o', 250))}), 18, '... released');
+}
+
+# While a claim gives back to make room, another session of the same owner takes the name
+# for which there was none: that one has not been granted to the claim.
+{
+	my ($b) = $sessions->open('b');
+	my $names = $groups[0];
+	my $owner = q{repeat('o', 250)};
+
+	$b->query("SET dlock.crash_point = 'many: about to give back'; SET dlock.crash_stop = on");
+	$b->send(many('dlock_acquire_any'));
+	Processes::until_stopped($b->{pid});
+	my $taken = $a->query(qq{SELECT name, dlock_acquire(name, $owner, 3600) FROM
+		(SELECT name FROM unnest(ARRAY[$names]) WITH ORDINALITY AS n(name, i) WHERE dlock_owner(name) IS NULL ORDER BY i LIMIT 1) AS free});
+	my ($name, $token) = split /\|/, $taken;
+	like($token, $is_token, 'a claim finds no room, and another takes the name');
+	kill 'CONT', $b->{pid};
+	like($b->answer, qr/^(\d{10,},){16}\d{10,}$/, '... the claim gets all the others');
+	is($a->query("SELECT dlock_renew('$name', $owner, 3600, $token)"), 't', '... and the other keeps its lease');
+	is($a->query("SELECT dlock_release_all($owner)"), 18, '... released');
+	$b->quit;
 }
 $_->quit for $a, $c, $watcher;
 $node->stop;

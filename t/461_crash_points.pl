@@ -738,6 +738,11 @@ my %ways = (
 		$serial++;
 		return ($main, take_any('any', map { "any $serial $_" } 1 .. 8));
 	},
+	any_for_room => sub {
+		settle($main);
+		$serial++;
+		return ($main, take_any('any', map { "any $serial $_ " . 'x' x 200 } 1 .. 300));
+	},
 	leave => sub {
 		settle($main);
 		$serial++;
@@ -833,6 +838,7 @@ my @trials = (
 	[ all => 'all: name taken', 1, 4 ],
 	[ all => 'all: not flushed', 1, 1 ],
 	[ any => 'many: name taken', 1, 4 ],
+	[ any_for_room => 'many: about to give back', 1, 1 ],
 	[ any => 'many: not flushed', 1, 1 ],
 	[ release_many => 'many: name done', 3, 5 ],
 	[ leave => 'rows: not logged', 2, 4 ],
