@@ -32,7 +32,6 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"

@@ -32,7 +32,6 @@
 #include "lease_trie.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"
-#include "miscadmin.h"
 
 /*
  * Apply a request to the holders of one name, and return the answer.  The
