@@ -49,7 +49,7 @@ tell_at_transaction_end(XactEvent event, void *arg)
 		if (extension_dropped)
 			lease_state_drop();
 		if (want_at_commit)
-			lease_launcher_want_worker(MyDatabaseId);
+			lease_launcher_want_worker();
 		if (look_at_commit)
 		{
 			lease_state_wake_worker(MyDatabaseId);

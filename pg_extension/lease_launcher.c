@@ -57,28 +57,19 @@ lease_launcher_register(void)
 }
 
 /*
- * Tell the log that there is no place for a worker; once, until there was one.
+ * Note whether workers lack a place, and tell the log that they do; once, until
+ * there was one.
  */
 static void
-report_no_place(void)
+note_no_place(bool no_place)
 {
-	ereport(LOG_SERVER_ONLY,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("could not start a dlock worker"),
-			 errdetail("Leases still end at their deadlines, but their rows are not removed."),
-			 errhint("Increase \"max_worker_processes\"."),
-			 errhidestmt(true), errhidecontext(true)));
-}
-
-static void
-start_launcher(void)
-{
-	BackgroundWorker worker = the_launcher;
-
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
-		lease_state_has_launcher();
-	else if (lease_state_note_no_place(true))
-		report_no_place();
+	if (lease_state_note_no_place(no_place))
+		ereport(LOG_SERVER_ONLY,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("could not start a dlock worker"),
+				 errdetail("Leases still end at their deadlines, but their rows are not removed."),
+				 errhint("Increase \"max_worker_processes\"."),
+				 errhidestmt(true), errhidecontext(true)));
 }
 
 /*
@@ -89,14 +80,21 @@ void
 lease_launcher_ensure(void)
 {
 	if (lease_state_lacks_launcher() && IsUnderPostmaster && !IsBinaryUpgrade)
-		start_launcher();
+	{
+		BackgroundWorker worker = the_launcher;
+
+		if (RegisterDynamicBackgroundWorker(&worker, NULL))
+			lease_state_has_launcher();
+		else
+			note_no_place(true);
+	}
 }
 
-/* Have the launcher start a worker in a database.  Cannot raise an error. */
+/* Have the launcher start a worker in this database.  Cannot raise an error. */
 void
-lease_launcher_want_worker(Oid database)
+lease_launcher_want_worker(void)
 {
-	lease_state_want_worker(database);
+	lease_state_want_worker();
 	lease_launcher_ensure();
 }
 
@@ -226,18 +224,15 @@ forget_ended_workers(void)
 static bool
 start_wanted(bool everywhere, bool again)
 {
-	bool		rescan;
 	bool		complete = true;
-	List	   *wanted = lease_state_requested_workers(&rescan);
+	List	   *wanted = lease_state_wanted_workers(again);
 	List	   *known;
 	List	   *all = NIL;
 	List	   *connectable = NIL;
 	ListCell   *cell;
 
-	if (again)
-		wanted = list_concat_unique_oid(wanted, lease_state_wanted_workers());
 	forget_ended_workers();
-	if (wanted == NIL && !everywhere && !rescan)
+	if (wanted == NIL && !everywhere)
 		return true;
 
 	/*
@@ -255,33 +250,24 @@ start_wanted(bool everywhere, bool again)
 		StartedWorker *started;
 		MemoryContext old;
 
-		if (!everywhere && !rescan && !list_member_oid(wanted, database))
-			continue;
-		if (has_worker(database))
+		if ((!everywhere && !list_member_oid(wanted, database)) ||
+			has_worker(database))
 			continue;
 
 		old = MemoryContextSwitchTo(TopMemoryContext);
 		started = palloc(sizeof(StartedWorker));
 		started->database = database;
-		if (start_worker(database, &started->handle))
+		complete = start_worker(database, &started->handle);
+		if (complete)
 			started_workers = lappend(started_workers, started);
 		else
-		{
 			pfree(started);
-			started = NULL;
-		}
 		MemoryContextSwitchTo(old);
-		if (started != NULL)
-		{
-			wait_for_worker(database, started->handle);
-			continue;
-		}
-
-		complete = false;
-		break;
+		if (!complete)
+			break;
+		wait_for_worker(database, started->handle);
 	}
-	if (lease_state_note_no_place(!complete))
-		report_no_place();
+	note_no_place(!complete);
 	return complete;
 }
 
