@@ -49,12 +49,10 @@
 #include "common/hashfn.h"
 #include "lease_queue.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "port/atomics.h"
 #include "port/pg_bitutils.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
-#include "utils/wait_event.h"
 
 typedef struct QueuePartition
 {
@@ -103,7 +101,6 @@ typedef struct QueueShared
 } QueueShared;
 
 static QueueShared *shared = NULL;
-static LWLockPadded *locks = NULL;	/* those in "shared" */
 static pg_atomic_uint32 *owners = NULL; /* places of waiters, by their owner's hash */
 static RoleShare *shares = NULL;	/* of shared->nshares roles, in no order */
 static LeasePlace *chains = NULL;	/* of queues, by their hash; see find_queue() */
@@ -148,7 +145,7 @@ max_places(void)
 static int
 max_guards(void)
 {
-	return lease_area_sizes->backends + lease_area_sizes->guards;
+	return MaxBackends + lease_area_sizes->guards;
 }
 
 static int
@@ -238,7 +235,7 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 		lease_list_init(&shared->partitions[i].queues);
 	}
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
-		lease_area_init_lock(&locks[i].lock);
+		lease_area_init_lock(&shared->locks[i].lock);
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
 	for (int i = 0; i < max_places(); i++)
@@ -259,7 +256,6 @@ lease_queue_attach(char *start, bool make)
 	LeaseQueue *queues;
 
 	shared = (QueueShared *) carve(&next, 1, sizeof(QueueShared));
-	locks = shared->locks;
 	waiters = (LeaseWaiter *) carve(&next, max_places(), sizeof(LeaseWaiter));
 	guards = (LeaseGuard *) carve(&next, max_guards(), sizeof(LeaseGuard));
 	queues = (LeaseQueue *) carve(&next, max_queues(), sizeof(LeaseQueue));
@@ -302,7 +298,7 @@ partition_of(Oid database, uint32 hash)
 static LWLock *
 lock_of(Oid database, uint32 hash)
 {
-	return &locks[partition_of(database, hash)].lock;
+	return &shared->locks[partition_of(database, hash)].lock;
 }
 
 static LWLock *
@@ -315,7 +311,7 @@ lock_of_queue(const LeaseQueue *queue)
 static LWLock *
 lock_of_waiter(const LeaseWaiter *waiter)
 {
-	return &locks[waiter->partition].lock;
+	return &shared->locks[waiter->partition].lock;
 }
 
 static QueuePartition *
@@ -532,13 +528,11 @@ lease_queue_poke_database(Oid database)
 {
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
-		LWLockAcquire(&locks[i].lock, LW_EXCLUSIVE);
+		LWLockAcquire(&shared->locks[i].lock, LW_EXCLUSIVE);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			queue->due_us = 0;
@@ -546,7 +540,7 @@ lease_queue_poke_database(Oid database)
 				wake(waiter);
 			lease_queue_wake_watchers(queue);
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 }
 
@@ -921,10 +915,10 @@ lock_with_room(int partition, void **array, Size size, Size *room, int count)
 			*room = count + needed;
 			*array = repalloc_huge(*array, *room * size);
 		}
-		LWLockAcquire(&locks[partition].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[partition].lock, LW_SHARED);
 		if (count + pg_atomic_read_u32(used) <= *room)
 			return true;
-		LWLockRelease(&locks[partition].lock);
+		LWLockRelease(&shared->locks[partition].lock);
 	}
 	return false;
 }
@@ -944,7 +938,6 @@ lease_queue_copy(Oid database, int *count)
 	*count = 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (!lock_with_room(i, &array, sizeof(LeaseWaiterCopy), &room, *count))
 			continue;
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
@@ -957,7 +950,7 @@ lease_queue_copy(Oid database, int *count)
 			*count += copy_list(queue, &queue->watchers, &copies[*count],
 								false);
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return array;
 }
@@ -970,13 +963,11 @@ lease_queue_count(Oid database)
 
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
-		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[i].lock, LW_SHARED);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			count += queue->nwaiters;
@@ -986,7 +977,7 @@ lease_queue_count(Oid database)
 					count++;
 			}
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return count;
 }
@@ -1027,8 +1018,7 @@ lease_queue_raise_no_guard(void)
 
 /*
  * Pin a lease until this transaction's end.  The caller holds the name's
- * bucket, and has found the lease live.  "guard" is a template.  False: there is no
- * place for it.
+ * bucket, and has found the lease live.  False: there is no place for the guard.
  */
 bool
 lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
@@ -1108,7 +1098,6 @@ lease_queue_guarded_names(Oid database, int *count)
 	array = palloc_extended(room * sizeof(LeaseQueueKey), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (!lock_with_room(i, &array, sizeof(LeaseQueueKey), &room, *count))
 			continue;
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
@@ -1119,7 +1108,7 @@ lease_queue_guarded_names(Oid database, int *count)
 				!lease_list_is_empty(&queue->guards))
 				names[(*count)++] = queue->key;
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return array;
 }
@@ -1137,11 +1126,9 @@ lease_queue_other_guard(Oid database)
 		return 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
 	{
-
-		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[i].lock, LW_SHARED);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			lease_list_foreach(LeaseGuard, guard, &queue->guards)
@@ -1150,7 +1137,7 @@ lease_queue_other_guard(Oid database)
 					pid = guard->pid;
 			}
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return pid;
 }
