@@ -172,7 +172,7 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard)
-		lease_session_discard();
+		lease_session_end(false);
 }
 
 /* Called once, when the library is loaded. */
@@ -184,5 +184,6 @@ lease_hooks_install(void)
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = watch_utility;
 	RegisterXactCallback(check_at_commit, NULL);
+	RegisterXactCallback(lease_commit_tell, NULL);
 	CacheRegisterRelcacheCallback(watch_relation_cache, (Datum) 0);
 }

@@ -293,7 +293,6 @@ dlock_launcher_main(Datum arg)
 	if (!lease_state_enter_launcher(MyLatch))
 		proc_exit(0);
 	before_shmem_exit(leave_launcher, (Datum) 0);
-	lease_wal_become_flusher();
 
 	for (;;)
 	{

@@ -301,12 +301,6 @@ lock_of(Oid database, uint32 hash)
 	return &shared->locks[partition_of(database, hash)].lock;
 }
 
-static LWLock *
-lock_of_queue(const LeaseQueue *queue)
-{
-	return lock_of(queue->key.database, queue->key.hash);
-}
-
 /* The lock of the partition that a waiter has joined. */
 static LWLock *
 lock_of_waiter(const LeaseWaiter *waiter)
@@ -1159,7 +1153,7 @@ lease_queue_end_guards(void)
 	{
 		LeaseGuard *guard = my_guards[--nmy_guards];
 		LeaseQueue *queue = lease_area_at(guard->queue);
-		LWLock	   *lock = lock_of_queue(queue);
+		LWLock	   *lock = lock_of(queue->key.database, queue->key.hash);
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
 		lease_list_delete(&guard->link);

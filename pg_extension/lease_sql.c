@@ -637,11 +637,11 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 	wanted = get_number(fcinfo, 3, "count");
 	wait_us = get_wait(fcinfo, 4);
 	request.request = get_optional_string(fcinfo, 5, "request id");
-	if (wait_us != 0 && count > LEASE_MANY_WAIT_MAX)
+	if (wait_us != 0 && count > LEASE_WAITER_PLACES_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("cannot wait for more than %d names",
-						LEASE_MANY_WAIT_MAX),
+						LEASE_WAITER_PLACES_MAX),
 				 errdetail("There are %d.", count)));
 	check_may_change("dlock_acquire_any()");
 
