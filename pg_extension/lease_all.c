@@ -28,12 +28,11 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "lease_all.h"
 #include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
+#include "lease_request.h"
 #include "lease_session.h"
-#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_wait.h"

@@ -24,7 +24,6 @@
 #include "lease_launcher.h"
 #include "lease_state.h"
 #include "lease_wal.h"
-#include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -96,6 +95,22 @@ lease_launcher_want_worker(void)
 {
 	lease_state_want_worker();
 	lease_launcher_ensure();
+}
+
+/*
+ * Called by the launcher and by workers for themselves.  The settings of a server
+ * must not make them wait for other transactions, as a serializable, read only,
+ * deferrable one does for its snapshot, nor for a standby, as the commit of one
+ * that notifies does.  Nor must a limit that is meant for users' transactions end
+ * them in the middle of their work.
+ */
+void
+lease_launcher_use_own_settings(void)
+{
+	compat_unlimited_transactions();
+	SetConfigOption("default_transaction_isolation", "read committed",
+					PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* Start a worker in a database; false when there is no place for it. */
@@ -288,7 +303,7 @@ dlock_launcher_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	lease_worker_use_own_settings();
+	lease_launcher_use_own_settings();
 	lease_area_attach();
 	if (!lease_state_enter_launcher(MyLatch))
 		proc_exit(0);

@@ -35,7 +35,7 @@
 #include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
-#include "lease_many.h"
+#include "lease_request.h"
 #include "lease_session.h"
 #include "lease_store.h"
 #include "lease_trie.h"

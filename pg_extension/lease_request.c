@@ -27,7 +27,6 @@
 #include "lease_request.h"
 #include "lease_rows.h"
 #include "lease_session.h"
-#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_wait.h"
