@@ -7,9 +7,10 @@
  * session uses the database, and freed when the database is gone or others need
  * the place.
  *
- * Lock order: the lock of the entries comes after all content locks; only that
- * of the summaries is taken under it.  A crash loses all of this with shared
- * memory; it is made anew from the metapage.
+ * Lock order: the lock of the entries comes after all content locks; only
+ * PostgreSQL's lock of dynamic shared memory is taken under it, to give summaries
+ * back.  A crash loses all of this with shared memory; it is made anew from the
+ * metapage.
  *
  * The lock delay is here too, because all must use the same value: each process
  * reads changed settings at its own time, a waiter only after its call.  So each that
