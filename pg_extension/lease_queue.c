@@ -115,12 +115,6 @@ static int	max_my_guards = 0;
  * ----------------------------------------------------------------
  */
 
-static int
-max_waiters(void)
-{
-	return lease_area_sizes->waiters;
-}
-
 /*
  * How many places more there are, for calls that wait for any of several names
  * and need one for each.  They are counted apart: such calls take no place from
@@ -129,13 +123,13 @@ max_waiters(void)
 static int
 max_further(void)
 {
-	return Max(max_waiters(), 1024);
+	return Max(lease_area_sizes->waiters, 1024);
 }
 
 static int
 max_places(void)
 {
-	return max_waiters() + max_further();
+	return lease_area_sizes->waiters + max_further();
 }
 
 /*
@@ -175,7 +169,7 @@ max_queues(void)
 static uint32
 owner_counters(void)
 {
-	return pg_nextpower2_32(8 * Max(max_waiters(), 1));
+	return pg_nextpower2_32(8 * Max(lease_area_sizes->waiters, 1));
 }
 
 static Size
@@ -233,9 +227,8 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 		pg_atomic_init_u32(&shared->partitions[i].used, 0);
 		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
 		lease_list_init(&shared->partitions[i].queues);
-	}
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 		lease_area_init_lock(&shared->locks[i].lock);
+	}
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
 	for (int i = 0; i < max_places(); i++)
@@ -384,7 +377,7 @@ lease_queue_unlock(Oid database, uint32 hash)
 	LWLockRelease(lock_of(database, hash));
 }
 
-/* The first item of a list of free ones, taken out of it; NULL: none.  The mutex is held. */
+/* Take the first of a list of free items; NULL: none.  The mutex is held. */
 #define take_free(type, list) \
 	((type *) take_free_item(list, offsetof(type, link)))
 
@@ -603,7 +596,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 
 	SpinLockAcquire(&shared->mutex);
 	if (further ? take_share(FURTHER_PLACES, role) :
-		shared->nfirst < max_waiters())
+		shared->nfirst < lease_area_sizes->waiters)
 	{
 		if (!further)
 			shared->nfirst++;
@@ -622,7 +615,8 @@ lease_queue_allocate_waiter(Oid role, bool further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
-				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
+				 errdetail("\"dlock.max_waiters\" allows %d.",
+						   lease_area_sizes->waiters),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = 0;
 	waiter->role = role;
