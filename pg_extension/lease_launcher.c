@@ -286,12 +286,6 @@ start_wanted(bool everywhere, bool again)
 	return complete;
 }
 
-static void
-leave_launcher(int code, Datum arg)
-{
-	lease_state_leave_launcher();
-}
-
 /* The launcher's entry point. */
 void
 dlock_launcher_main(Datum arg)
@@ -307,7 +301,7 @@ dlock_launcher_main(Datum arg)
 	lease_area_attach();
 	if (!lease_state_enter_launcher(MyLatch))
 		proc_exit(0);
-	before_shmem_exit(leave_launcher, (Datum) 0);
+	before_shmem_exit(lease_state_leave_launcher, (Datum) 0);
 
 	for (;;)
 	{

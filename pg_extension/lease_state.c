@@ -360,9 +360,9 @@ lease_state_enter_launcher(Latch *latch)
 	return entered;
 }
 
-/* Stop being the launcher. */
+/* Stop being the launcher; a callback of its exit. */
 void
-lease_state_leave_launcher(void)
+lease_state_leave_launcher(int code, Datum arg)
 {
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	state_shared->launcher_latch = NULL;

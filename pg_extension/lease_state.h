@@ -109,7 +109,7 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern bool lease_state_enter_launcher(Latch *latch);
-extern void lease_state_leave_launcher(void);
+extern void lease_state_leave_launcher(int code, Datum arg);
 extern bool lease_state_lacks_launcher(void);
 extern void lease_state_has_launcher(void);
 extern bool lease_state_note_no_place(bool no_place);
