@@ -14,11 +14,9 @@
 #include <ctype.h>
 #include <math.h>
 
-#include "common/string.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "libpq/pqformat.h"
-#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 

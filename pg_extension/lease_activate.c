@@ -217,7 +217,7 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 			wait_us = activate(rel, db, waited);
 		LockRelease(&tag, ExclusiveLock, false);
 		if (wait_us == 0)
-			lease_launcher_want_worker(MyDatabaseId);
+			lease_launcher_want_worker();
 	}
 	pg_read_barrier();
 	return wait_us;

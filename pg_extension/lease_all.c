@@ -28,12 +28,11 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "lease_all.h"
 #include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
+#include "lease_request.h"
 #include "lease_session.h"
-#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_wait.h"
@@ -358,8 +357,8 @@ attempt(AllCall *all)
 
 /*
  * Make durable what was taken, and end the call here if an interrupt is to end
- * it, or its client has died while it waited.  An error that ends the wait for a synchronous standby leaves the leases:
- * that standby may have them.
+ * it, or its client has died while it waited.  An error that ends the wait for a
+ * synchronous standby leaves the leases: that standby may have them.
  */
 static void
 finish(AllCall *all, bool waited)
@@ -393,9 +392,11 @@ begin_all(AllCall *all, const lease_bytes *names, const lease_request *request)
 		name->index = i;
 		name->call = &all->calls[i];
 		if (i == 0)
-			lease_store_begin(name->call, names[i], request);
+			lease_store_begin_call(name->call, request);
 		else
-			lease_store_begin_more(name->call, names[i], &all->calls[0]);
+			lease_rows_init(name->call, all->calls[0].rel, all->calls[0].db,
+							request);
+		lease_store_set_name(name->call, names[i]);
 	}
 	qsort(all->names, all->count, sizeof(AllName), compare_names);
 }

@@ -43,7 +43,6 @@
 #include "lease_commit.h"
 #include "lease_meta.h"
 #include "lease_privilege.h"
-#include "lease_relation.h"
 #include "lease_state.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
@@ -184,8 +183,7 @@ lease_am_check_intact(Relation rel)
 
 /*
  * Say whether a relation is all that the extension created: without a default, a
- * constraint, an index, a rule, row security or relatives, and under its name.
- * This asks the catalogs.
+ * constraint, an index, a rule, row security or relatives.  This asks the catalogs.
  */
 bool
 lease_am_is_as_created(Relation rel)
@@ -203,8 +201,7 @@ lease_am_is_as_created(Relation rel)
 	/* relhasindex stays when CREATE INDEX CONCURRENTLY has failed */
 	return RelationGetIndexList(rel) == NIL &&
 		!has_superclass(RelationGetRelid(rel)) &&
-		RelationGetFKeyList(rel) == NIL &&
-		RelationGetRelid(rel) == lease_relation_find();
+		RelationGetFKeyList(rel) == NIL;
 }
 
 static Datum

@@ -148,7 +148,6 @@ map_or_make(bool make)
 		.databases = lease_max_databases,
 		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
 		.guards = lease_max_guards,
-		.backends = MaxBackends,
 	};
 	bool		found;
 	Anchor	   *anchor;

@@ -29,7 +29,6 @@ typedef struct LeaseAreaSizes
 	int			databases;
 	int			waiters;		/* that can wait, in one place each */
 	int			guards;			/* but the first of each transaction */
-	int			backends;
 } LeaseAreaSizes;
 
 /* dlock.max_databases and so on; what counts is lease_area_sizes */

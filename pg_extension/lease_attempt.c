@@ -177,8 +177,7 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
 	lease_store_begin_open(&call, rel, db, request);
 	call.requester.role = role;
 	call.requester.alone = true;
-	call.name = name;
-	call.hash = lease_trie_hash(rel, name);
+	lease_store_set_name(&call, name);
 	(void) lease_attempt(&call, &answer, false);
 	lease_store_count(&call, &answer);
 	lease_rows_report_expired(&call);

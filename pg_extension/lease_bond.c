@@ -28,7 +28,6 @@
 #include "lease_clock.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/proc.h"
 
 /* One backend. */
 typedef struct LeaseBond
@@ -50,7 +49,7 @@ static bool transaction_used = false;
 Size
 lease_bond_size(void)
 {
-	return mul_size(lease_area_sizes->backends, sizeof(LeaseBond));
+	return mul_size(MaxBackends, sizeof(LeaseBond));
 }
 
 /* Called by lease_area.c; here and in the others, "make" a new one. */

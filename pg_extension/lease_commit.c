@@ -8,8 +8,8 @@
  * transaction has committed, and not at all if it is rolled back.
  *
  * The end of a transaction may not fail: what is called there takes short locks
- * of shared memory, one after another.  A backend attaches to that before.  A crash in between does no harm: the
- * shared memory is lost with it.
+ * of shared memory, one after another, to which the backend has attached before.  A
+ * crash in between does no harm: the shared memory is lost with it.
  *
  * COMMIT PREPARED tells us nothing: the sessions that wait would go on waiting for
  * what is gone.  So PREPARE TRANSACTION refuses a DROP.  After a CREATE it may: the
@@ -19,7 +19,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "commands/extension.h"
 #include "lease_area.h"
 #include "lease_commit.h"
@@ -34,8 +33,9 @@ static bool look_at_commit = false;
 static bool extension_dropped = false;
 static Oid	dropped_database = InvalidOid;
 
-static void
-tell_at_transaction_end(XactEvent event, void *arg)
+/* The callback for the ends of transactions, registered by lease_hooks.c. */
+void
+lease_commit_tell(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_PREPARE && look_at_commit)
 		ereport(ERROR,
@@ -49,7 +49,7 @@ tell_at_transaction_end(XactEvent event, void *arg)
 		if (extension_dropped)
 			lease_state_drop();
 		if (want_at_commit)
-			lease_launcher_want_worker(MyDatabaseId);
+			lease_launcher_want_worker();
 		if (look_at_commit)
 		{
 			lease_state_wake_worker(MyDatabaseId);
@@ -66,21 +66,10 @@ tell_at_transaction_end(XactEvent event, void *arg)
 	}
 }
 
-static void
-register_callback(void)
-{
-	static bool registered = false;
-
-	if (!registered)
-		RegisterXactCallback(tell_at_transaction_end, NULL);
-	registered = true;
-}
-
 /* Ask for a worker in this database once this transaction has committed. */
 void
 lease_commit_want_worker(void)
 {
-	register_callback();
 	want_at_commit = true;
 }
 
@@ -89,7 +78,6 @@ void
 lease_commit_look_around(void)
 {
 	(void) lease_area_attach_if_made();
-	register_callback();
 	look_at_commit = true;
 }
 
@@ -101,6 +89,5 @@ void
 lease_commit_forget(Oid database)
 {
 	(void) lease_area_attach_if_made();
-	register_callback();
 	dropped_database = database;
 }

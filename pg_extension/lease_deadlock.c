@@ -39,7 +39,6 @@
 #include "lease_clock.h"
 #include "lease_crash.h"
 #include "lease_deadlock.h"
-#include "lease_rows.h"
 #include "lease_trie.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"

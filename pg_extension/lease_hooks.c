@@ -49,7 +49,8 @@ static bool relations_changed = false;
 static Oid	table_before = InvalidOid;	/* found by the hook, before all changes */
 
 /*
- * Raise an error if this transaction has changed the form of the lock table.
+ * Raise an error if this transaction has changed the form or the name of the lock
+ * table.
  *
  * Whatever changes a table's form, its rules, constraints, indexes and relatives
  * included, locks the table at least like this until the transaction ends.  So
@@ -65,7 +66,7 @@ check_form(Oid relid)
 	if (rel == NULL)
 		return;
 	changed = CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true) &&
-		!lease_am_is_as_created(rel);
+		(relid != lease_relation_find() || !lease_am_is_as_created(rel));
 	RelationClose(rel);
 	if (changed)
 		ereport(ERROR,
@@ -172,7 +173,7 @@ watch_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard)
-		lease_session_discard();
+		lease_session_end(false);
 }
 
 /* Called once, when the library is loaded. */
@@ -184,5 +185,6 @@ lease_hooks_install(void)
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = watch_utility;
 	RegisterXactCallback(check_at_commit, NULL);
+	RegisterXactCallback(lease_commit_tell, NULL);
 	CacheRegisterRelcacheCallback(watch_relation_cache, (Datum) 0);
 }

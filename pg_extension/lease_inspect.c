@@ -18,7 +18,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lease_am.h"
-#include "lease_bond.h"
 #include "lease_order.h"
 #include "lease_privilege.h"
 #include "lease_relation.h"

@@ -24,7 +24,6 @@
 #include "lease_launcher.h"
 #include "lease_state.h"
 #include "lease_wal.h"
-#include "lease_worker.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -57,12 +56,15 @@ lease_launcher_register(void)
 }
 
 /*
- * Tell the log that there is no place for a worker; once, until there was one.  The
- * log would handle interrupts, of a waiter that may have been granted its lease.
+ * Note whether workers lack a place, and tell the log that they do; once, until
+ * there was one.  The log would handle interrupts, of a waiter that may have been
+ * granted its lease.
  */
 static void
-report_no_place(void)
+note_no_place(bool no_place)
 {
+	if (!lease_state_note_no_place(no_place))
+		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -73,17 +75,6 @@ report_no_place(void)
 	RESUME_INTERRUPTS();
 }
 
-static void
-start_launcher(void)
-{
-	BackgroundWorker worker = the_launcher;
-
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
-		lease_state_has_launcher();
-	else if (lease_state_note_no_place(true))
-		report_no_place();
-}
-
 /*
  * Start the launcher if there is none, as in a server that does not preload the
  * library.  If that fails, a later call tries again.  Cannot raise an error.
@@ -92,15 +83,38 @@ void
 lease_launcher_ensure(void)
 {
 	if (lease_state_lacks_launcher() && IsUnderPostmaster && !IsBinaryUpgrade)
-		start_launcher();
+	{
+		BackgroundWorker worker = the_launcher;
+
+		if (RegisterDynamicBackgroundWorker(&worker, NULL))
+			lease_state_has_launcher();
+		else
+			note_no_place(true);
+	}
 }
 
-/* Have the launcher start a worker in a database.  Cannot raise an error. */
+/* Have the launcher start a worker in this database.  Cannot raise an error. */
 void
-lease_launcher_want_worker(Oid database)
+lease_launcher_want_worker(void)
 {
-	lease_state_want_worker(database);
+	lease_state_want_worker();
 	lease_launcher_ensure();
+}
+
+/*
+ * Called by the launcher and by workers for themselves.  The settings of a server
+ * must not make them wait for other transactions, as a serializable, read only,
+ * deferrable one does for its snapshot, nor for a standby, as the commit of one
+ * that notifies does.  Nor must a limit that is meant for users' transactions end
+ * them in the middle of their work.
+ */
+void
+lease_launcher_use_own_settings(void)
+{
+	compat_unlimited_transactions();
+	SetConfigOption("default_transaction_isolation", "read committed",
+					PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* Start a worker in a database; false when there is no place for it. */
@@ -229,18 +243,15 @@ forget_ended_workers(void)
 static bool
 start_wanted(bool everywhere, bool again)
 {
-	bool		rescan;
 	bool		complete = true;
-	List	   *wanted = lease_state_requested_workers(&rescan);
+	List	   *wanted = lease_state_wanted_workers(again);
 	List	   *known;
 	List	   *all = NIL;
 	List	   *connectable = NIL;
 	ListCell   *cell;
 
-	if (again)
-		wanted = list_concat_unique_oid(wanted, lease_state_wanted_workers());
 	forget_ended_workers();
-	if (wanted == NIL && !everywhere && !rescan)
+	if (wanted == NIL && !everywhere)
 		return true;
 
 	/*
@@ -258,40 +269,25 @@ start_wanted(bool everywhere, bool again)
 		StartedWorker *started;
 		MemoryContext old;
 
-		if (!everywhere && !rescan && !list_member_oid(wanted, database))
-			continue;
-		if (has_worker(database))
+		if ((!everywhere && !list_member_oid(wanted, database)) ||
+			has_worker(database))
 			continue;
 
 		old = MemoryContextSwitchTo(TopMemoryContext);
 		started = palloc(sizeof(StartedWorker));
 		started->database = database;
-		if (start_worker(database, &started->handle))
+		complete = start_worker(database, &started->handle);
+		if (complete)
 			started_workers = lappend(started_workers, started);
 		else
-		{
 			pfree(started);
-			started = NULL;
-		}
 		MemoryContextSwitchTo(old);
-		if (started != NULL)
-		{
-			wait_for_worker(database, started->handle);
-			continue;
-		}
-
-		complete = false;
-		break;
+		if (!complete)
+			break;
+		wait_for_worker(database, started->handle);
 	}
-	if (lease_state_note_no_place(!complete))
-		report_no_place();
+	note_no_place(!complete);
 	return complete;
-}
-
-static void
-leave_launcher(int code, Datum arg)
-{
-	lease_state_leave_launcher();
 }
 
 /* The launcher's entry point. */
@@ -305,12 +301,11 @@ dlock_launcher_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	lease_worker_use_own_settings();
+	lease_launcher_use_own_settings();
 	lease_area_attach();
 	if (!lease_state_enter_launcher(MyLatch))
 		proc_exit(0);
-	before_shmem_exit(leave_launcher, (Datum) 0);
-	lease_wal_become_flusher();
+	before_shmem_exit(lease_state_leave_launcher, (Datum) 0);
 
 	for (;;)
 	{

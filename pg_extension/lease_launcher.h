@@ -7,10 +7,13 @@
 #ifndef DLOCK_LEASE_LAUNCHER_H
 #define DLOCK_LEASE_LAUNCHER_H
 
+#define LEASE_WORKER_TYPE	"dlock worker"
+
 /* lease_launcher.c */
 extern void lease_launcher_register(void);
 extern void lease_launcher_ensure(void);
-extern void lease_launcher_want_worker(Oid database);
+extern void lease_launcher_want_worker(void);
+extern void lease_launcher_use_own_settings(void);
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 
 #endif							/* DLOCK_LEASE_LAUNCHER_H */

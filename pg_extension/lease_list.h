@@ -40,27 +40,21 @@ lease_list_is_empty(const LeaseLink *list)
 	return list->next == lease_area_place(list);
 }
 
-/* Put an item behind another, or with the list itself in front of all. */
-static inline void
-lease_list_insert_after(LeaseLink *link, LeaseLink *new_link)
-{
-	new_link->previous = lease_area_place(link);
-	new_link->next = link->next;
-	((LeaseLink *) lease_area_at(link->next))->previous =
-		lease_area_place(new_link);
-	link->next = lease_area_place(new_link);
-}
-
+/* Put an item in front of all others; or, given another's link, behind that. */
 static inline void
 lease_list_push_head(LeaseLink *list, LeaseLink *new_link)
 {
-	lease_list_insert_after(list, new_link);
+	new_link->previous = lease_area_place(list);
+	new_link->next = list->next;
+	((LeaseLink *) lease_area_at(list->next))->previous =
+		lease_area_place(new_link);
+	list->next = lease_area_place(new_link);
 }
 
 static inline void
 lease_list_push_tail(LeaseLink *list, LeaseLink *new_link)
 {
-	lease_list_insert_after(lease_area_at(list->previous), new_link);
+	lease_list_push_head(lease_area_at(list->previous), new_link);
 }
 
 static inline void

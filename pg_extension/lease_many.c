@@ -32,11 +32,10 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "lease_attempt.h"
 #include "lease_clock.h"
 #include "lease_crash.h"
-#include "lease_many.h"
+#include "lease_request.h"
 #include "lease_session.h"
 #include "lease_store.h"
 #include "lease_trie.h"
@@ -56,14 +55,6 @@ typedef struct Claim
 	int			failed;			/* the name with misuse; -1: none */
 	int64		retry_us;		/* when time next frees a name */
 } Claim;
-
-/* Go on with the next name of a call. */
-static void
-set_name(LeaseCall *call, lease_bytes name)
-{
-	call->name = name;
-	call->hash = lease_trie_hash(call->rel, name);
-}
 
 /* Begin a round: nothing is taken. */
 static void
@@ -122,7 +113,7 @@ claim_names(Claim *claim, bool only_repeated)
 			continue;
 		look_for_interrupts(claim);
 		CHECK_FOR_INTERRUPTS();
-		set_name(call, claim->names[i]);
+		lease_store_set_name(call, claim->names[i]);
 		while (!lease_attempt_once(call, answer))
 		{
 			if (claim->taken == 0)
@@ -196,7 +187,7 @@ take_round(Claim *claim, bool waited)
 
 /*
  * Join the watchers of all names; the table is open.  There are no more than
- * LEASE_MANY_WAIT_MAX.
+ * LEASE_WAITER_PLACES_MAX.
  */
 static void
 watch_all(Claim *claim, const LeaseWaitTime *time)
@@ -208,7 +199,7 @@ watch_all(Claim *claim, const LeaseWaitTime *time)
 		LeaseWaiter *waiter;
 		Buffer		bucket;
 
-		set_name(call, claim->names[i]);
+		lease_store_set_name(call, claim->names[i]);
 		waiter = i == 0 ?
 			lease_waiter_begin(call, LEASE_WAIT_ANY) :
 			lease_waiter_add(call, LEASE_WAIT_ANY);
@@ -309,7 +300,7 @@ lease_many_change(const lease_bytes *names, int count,
 		LeaseAnswer answer;
 
 		CHECK_FOR_INTERRUPTS();
-		set_name(&call, names[i]);
+		lease_store_set_name(&call, names[i]);
 		call.request.token = tokens == NULL ? 0 : tokens[i];
 		(void) lease_attempt(&call, &answer, false);
 		lease_store_count(&call, &answer);

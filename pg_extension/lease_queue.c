@@ -49,12 +49,10 @@
 #include "common/hashfn.h"
 #include "lease_queue.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "port/atomics.h"
 #include "port/pg_bitutils.h"
 #include "storage/spin.h"
 #include "utils/memutils.h"
-#include "utils/wait_event.h"
 
 typedef struct QueuePartition
 {
@@ -103,7 +101,6 @@ typedef struct QueueShared
 } QueueShared;
 
 static QueueShared *shared = NULL;
-static LWLockPadded *locks = NULL;	/* those in "shared" */
 static pg_atomic_uint32 *owners = NULL; /* places of waiters, by their owner's hash */
 static RoleShare *shares = NULL;	/* of shared->nshares roles, in no order */
 static LeasePlace *chains = NULL;	/* of queues, by their hash; see find_queue() */
@@ -118,12 +115,6 @@ static int	max_my_guards = 0;
  * ----------------------------------------------------------------
  */
 
-static int
-max_waiters(void)
-{
-	return lease_area_sizes->waiters;
-}
-
 /*
  * How many places more there are, for calls that wait for any of several names
  * and need one for each.  They are counted apart: such calls take no place from
@@ -132,13 +123,13 @@ max_waiters(void)
 static int
 max_further(void)
 {
-	return Max(max_waiters(), 1024);
+	return Max(lease_area_sizes->waiters, 1024);
 }
 
 static int
 max_places(void)
 {
-	return max_waiters() + max_further();
+	return lease_area_sizes->waiters + max_further();
 }
 
 /*
@@ -148,7 +139,7 @@ max_places(void)
 static int
 max_guards(void)
 {
-	return lease_area_sizes->backends + lease_area_sizes->guards;
+	return MaxBackends + lease_area_sizes->guards;
 }
 
 static int
@@ -178,7 +169,7 @@ max_queues(void)
 static uint32
 owner_counters(void)
 {
-	return pg_nextpower2_32(8 * Max(max_waiters(), 1));
+	return pg_nextpower2_32(8 * Max(lease_area_sizes->waiters, 1));
 }
 
 static Size
@@ -236,9 +227,8 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 		pg_atomic_init_u32(&shared->partitions[i].used, 0);
 		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
 		lease_list_init(&shared->partitions[i].queues);
+		lease_area_init_lock(&shared->locks[i].lock);
 	}
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
-		lease_area_init_lock(&locks[i].lock);
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
 	for (int i = 0; i < max_places(); i++)
@@ -259,7 +249,6 @@ lease_queue_attach(char *start, bool make)
 	LeaseQueue *queues;
 
 	shared = (QueueShared *) carve(&next, 1, sizeof(QueueShared));
-	locks = shared->locks;
 	waiters = (LeaseWaiter *) carve(&next, max_places(), sizeof(LeaseWaiter));
 	guards = (LeaseGuard *) carve(&next, max_guards(), sizeof(LeaseGuard));
 	queues = (LeaseQueue *) carve(&next, max_queues(), sizeof(LeaseQueue));
@@ -302,20 +291,14 @@ partition_of(Oid database, uint32 hash)
 static LWLock *
 lock_of(Oid database, uint32 hash)
 {
-	return &locks[partition_of(database, hash)].lock;
-}
-
-static LWLock *
-lock_of_queue(const LeaseQueue *queue)
-{
-	return lock_of(queue->key.database, queue->key.hash);
+	return &shared->locks[partition_of(database, hash)].lock;
 }
 
 /* The lock of the partition that a waiter has joined. */
 static LWLock *
 lock_of_waiter(const LeaseWaiter *waiter)
 {
-	return &locks[waiter->partition].lock;
+	return &shared->locks[waiter->partition].lock;
 }
 
 static QueuePartition *
@@ -394,7 +377,7 @@ lease_queue_unlock(Oid database, uint32 hash)
 	LWLockRelease(lock_of(database, hash));
 }
 
-/* The first item of a list of free ones, taken out of it; NULL: none.  The mutex is held. */
+/* Take the first of a list of free items; NULL: none.  The mutex is held. */
 #define take_free(type, list) \
 	((type *) take_free_item(list, offsetof(type, link)))
 
@@ -532,13 +515,11 @@ lease_queue_poke_database(Oid database)
 {
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
-		LWLockAcquire(&locks[i].lock, LW_EXCLUSIVE);
+		LWLockAcquire(&shared->locks[i].lock, LW_EXCLUSIVE);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			queue->due_us = 0;
@@ -546,7 +527,7 @@ lease_queue_poke_database(Oid database)
 				wake(waiter);
 			lease_queue_wake_watchers(queue);
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 }
 
@@ -615,7 +596,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 
 	SpinLockAcquire(&shared->mutex);
 	if (further ? take_share(FURTHER_PLACES, role) :
-		shared->nfirst < max_waiters())
+		shared->nfirst < lease_area_sizes->waiters)
 	{
 		if (!further)
 			shared->nfirst++;
@@ -634,7 +615,8 @@ lease_queue_allocate_waiter(Oid role, bool further)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
-				 errdetail("\"dlock.max_waiters\" allows %d.", max_waiters()),
+				 errdetail("\"dlock.max_waiters\" allows %d.",
+						   lease_area_sizes->waiters),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = 0;
 	waiter->role = role;
@@ -921,10 +903,10 @@ lock_with_room(int partition, void **array, Size size, Size *room, int count)
 			*room = count + needed;
 			*array = repalloc_huge(*array, *room * size);
 		}
-		LWLockAcquire(&locks[partition].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[partition].lock, LW_SHARED);
 		if (count + pg_atomic_read_u32(used) <= *room)
 			return true;
-		LWLockRelease(&locks[partition].lock);
+		LWLockRelease(&shared->locks[partition].lock);
 	}
 	return false;
 }
@@ -944,7 +926,6 @@ lease_queue_copy(Oid database, int *count)
 	*count = 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (!lock_with_room(i, &array, sizeof(LeaseWaiterCopy), &room, *count))
 			continue;
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
@@ -957,7 +938,7 @@ lease_queue_copy(Oid database, int *count)
 			*count += copy_list(queue, &queue->watchers, &copies[*count],
 								false);
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return array;
 }
@@ -970,13 +951,11 @@ lease_queue_count(Oid database)
 
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
 			continue;
-		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[i].lock, LW_SHARED);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			count += queue->nwaiters;
@@ -986,7 +965,7 @@ lease_queue_count(Oid database)
 					count++;
 			}
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return count;
 }
@@ -1027,8 +1006,7 @@ lease_queue_raise_no_guard(void)
 
 /*
  * Pin a lease until this transaction's end.  The caller holds the name's
- * bucket, and has found the lease live.  "guard" is a template.  False: there is no
- * place for it.
+ * bucket, and has found the lease live.  False: there is no place for the guard.
  */
 bool
 lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
@@ -1108,7 +1086,6 @@ lease_queue_guarded_names(Oid database, int *count)
 	array = palloc_extended(room * sizeof(LeaseQueueKey), MCXT_ALLOC_HUGE);
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
 	{
-
 		if (!lock_with_room(i, &array, sizeof(LeaseQueueKey), &room, *count))
 			continue;
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
@@ -1119,7 +1096,7 @@ lease_queue_guarded_names(Oid database, int *count)
 				!lease_list_is_empty(&queue->guards))
 				names[(*count)++] = queue->key;
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return array;
 }
@@ -1137,11 +1114,9 @@ lease_queue_other_guard(Oid database)
 		return 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
 	{
-
-		LWLockAcquire(&locks[i].lock, LW_SHARED);
+		LWLockAcquire(&shared->locks[i].lock, LW_SHARED);
 		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
 		{
-
 			if (queue->key.database != database)
 				continue;
 			lease_list_foreach(LeaseGuard, guard, &queue->guards)
@@ -1150,7 +1125,7 @@ lease_queue_other_guard(Oid database)
 					pid = guard->pid;
 			}
 		}
-		LWLockRelease(&locks[i].lock);
+		LWLockRelease(&shared->locks[i].lock);
 	}
 	return pid;
 }
@@ -1172,7 +1147,7 @@ lease_queue_end_guards(void)
 	{
 		LeaseGuard *guard = my_guards[--nmy_guards];
 		LeaseQueue *queue = lease_area_at(guard->queue);
-		LWLock	   *lock = lock_of_queue(queue);
+		LWLock	   *lock = lock_of(queue->key.database, queue->key.hash);
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
 		lease_list_delete(&guard->link);

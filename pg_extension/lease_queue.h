@@ -198,7 +198,7 @@ extern int	lease_queue_count(Oid database);
 
 /* guards */
 extern bool lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
-							  const LeaseGuard *guard);
+							  const LeaseGuard *template);
 pg_noreturn extern void lease_queue_raise_no_guard(void);
 extern List *lease_queue_copy_guards(Oid database, uint32 hash,
 									 lease_bytes name);

@@ -21,7 +21,6 @@
 #include "lease_area.h"
 #include "lease_order.h"
 #include "lease_relation.h"
-#include "lease_state.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 

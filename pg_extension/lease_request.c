@@ -27,12 +27,10 @@
 #include "lease_request.h"
 #include "lease_rows.h"
 #include "lease_session.h"
-#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_trie.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"
-#include "miscadmin.h"
 
 /*
  * Apply a request to the holders of one name, and return the answer.  The

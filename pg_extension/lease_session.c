@@ -238,20 +238,13 @@ give_back_all(lease_kind kind, lease_op op)
  *
  * The rows go first: a session that lives may drop its own leases.
  */
-static void
-end_session(bool lost)
+void
+lease_session_end(bool lost)
 {
 	if (!lease_bond_is_used(LEASE_SESSION))
 		return;
 	give_back_all(LEASE_SESSION, lost ? LEASE_LEAVE : LEASE_DROP);
 	lease_bond_end(LEASE_SESSION, lost);
-}
-
-/* At DISCARD ALL: the session's leases end. */
-void
-lease_session_discard(void)
-{
-	end_session(false);
 }
 
 /*
@@ -281,7 +274,7 @@ at_exit(int code, Datum arg)
 		lease_attempt_undo(NULL, lease_waiter_name(), waiter.role, &request,
 						   &waiter.answer);
 	}
-	end_session(true);
+	lease_session_end(true);
 	CommitTransactionCommand();
 }
 

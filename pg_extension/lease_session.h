@@ -18,6 +18,6 @@ extern void lease_session_took(lease_bytes name, lease_bytes owner,
 extern void lease_session_gave(lease_bytes name, lease_bytes owner, Oid role,
 							   uint64 token);
 extern void lease_session_gave_all(lease_bytes owner);
-extern void lease_session_discard(void);
+extern void lease_session_end(bool lost);
 
 #endif							/* DLOCK_LEASE_SESSION_H */

@@ -50,7 +50,7 @@
 
 #include "access/xact.h"
 #include "executor/execdesc.h"
-#include "lease_snapshot.h"
+#include "lease_wait.h"
 #include "nodes/execnodes.h"
 #include "nodes/plannodes.h"
 #include "tcop/pquery.h"

@@ -12,20 +12,17 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "lease_all.h"
 #include "lease_area.h"
 #include "lease_attempt.h"
 #include "lease_bond.h"
-#include "lease_many.h"
 #include "lease_privilege.h"
 #include "lease_request.h"
 #include "lease_session.h"
-#include "lease_snapshot.h"
 #include "lease_sql.h"
+#include "lease_wait.h"
 #include "lease_walk.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -638,11 +635,11 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 	wanted = get_number(fcinfo, 3, "count");
 	wait_us = get_wait(fcinfo, 4);
 	request.request = get_optional_string(fcinfo, 5, "request id");
-	if (wait_us != 0 && count > LEASE_MANY_WAIT_MAX)
+	if (wait_us != 0 && count > LEASE_WAITER_PLACES_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("cannot wait for more than %d names",
-						LEASE_MANY_WAIT_MAX),
+						LEASE_WAITER_PLACES_MAX),
 				 errdetail("There are %d.", count)));
 	check_may_change("dlock_acquire_any()");
 

@@ -7,9 +7,10 @@
  * session uses the database, and freed when the database is gone or others need
  * the place.
  *
- * Lock order: the lock of the entries comes after all content locks; only that
- * of the summaries is taken under it.  A crash loses all of this with shared
- * memory; it is made anew from the metapage.
+ * Lock order: the lock of the entries comes after all content locks; only
+ * PostgreSQL's lock of dynamic shared memory is taken under it, to give summaries
+ * back.  A crash loses all of this with shared memory; it is made anew from the
+ * metapage.
  *
  * The lock delay is here too, because all must use the same value: each process
  * reads changed settings at its own time, a waiter only after its call.  So each that
@@ -27,12 +28,9 @@
 #include "lease_queue.h"
 #include "lease_state.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
-
-#define WANTED_MAX		64
 
 typedef struct StateShared
 {
@@ -42,9 +40,6 @@ typedef struct StateShared
 	int64		launcher_asked_us;	/* boot clock: when it was last asked for; the
 									 * largest: registered */
 	bool		no_place;		/* for a worker, as the log was told */
-	int			nwanted;
-	Oid			wanted[WANTED_MAX]; /* databases that asked for a worker */
-	bool		rescan;			/* ...and there was no place left for it */
 
 	/*
 	 * In milliseconds, as read from the server's files by the process that read them
@@ -365,9 +360,9 @@ lease_state_enter_launcher(Latch *latch)
 	return entered;
 }
 
-/* Stop being the launcher. */
+/* Stop being the launcher; a callback of its exit. */
 void
-lease_state_leave_launcher(void)
+lease_state_leave_launcher(int code, Datum arg)
 {
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	state_shared->launcher_latch = NULL;
@@ -422,27 +417,29 @@ lease_state_note_no_place(bool no_place)
 	return tell;
 }
 
-/* Ask the launcher for a worker; never fails. */
+/*
+ * Ask the launcher for a worker in the database we are connected to, which gets an
+ * entry for that.  If there is no place for the entry, the first call finds one, or
+ * gets an error.  Never fails.
+ */
 void
-lease_state_want_worker(Oid database)
+lease_state_want_worker(void)
 {
 	LeaseDatabase *db;
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	db = search(database);
+	db = search(MyDatabaseId);
+	if (db == NULL)
+		db = allocate(MyDatabaseId);
 	if (db != NULL)
 	{
 		db->worker_wanted = true;
 		/* a worker that asks is there; once it has left, nobody may want one */
 		db->worker_requested |= db->worker_pid != MyProcPid;
 		db->dropped = false;
+		if (state_shared->launcher_latch && db->worker_pid == 0)
+			SetLatch(state_shared->launcher_latch);
 	}
-	else if (state_shared->nwanted < WANTED_MAX)
-		state_shared->wanted[state_shared->nwanted++] = database;
-	else
-		state_shared->rescan = true;
-	if (state_shared->launcher_latch && (db == NULL || db->worker_pid == 0))
-		SetLatch(state_shared->launcher_latch);
 	LWLockRelease(&state_shared->lock);
 }
 
@@ -475,9 +472,12 @@ lease_state_worker_pid(Oid database)
 	return pid;
 }
 
-/* The entries that want a worker, or have requested one, and have none. */
-static List *
-list_wanted(bool requested)
+/*
+ * The databases that have asked for a worker since the last call and have none, as
+ * a list of OIDs; "again": also those whose worker has died.
+ */
+List *
+lease_state_wanted_workers(bool again)
 {
 	List	   *result = NIL;
 	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
@@ -489,7 +489,7 @@ list_wanted(bool requested)
 		LeaseDatabase *db = &state_shared->databases[i];
 
 		if (!OidIsValid(db->database) || db->worker_pid != 0 ||
-			!(requested ? db->worker_requested : db->worker_wanted))
+			!(db->worker_requested || (again && db->worker_wanted)))
 			continue;
 		oids[noids++] = db->database;
 		db->worker_requested = false;
@@ -499,36 +499,4 @@ list_wanted(bool requested)
 		result = lappend_oid(result, oids[i]);
 	pfree(oids);
 	return result;
-}
-
-/*
- * The databases that have asked for a worker since the last call and have none,
- * as a list of OIDs.  "*rescan" is set if requests were lost and all databases
- * must be looked at.
- */
-List *
-lease_state_requested_workers(bool *rescan)
-{
-	List	   *result = NIL;
-	Oid			wanted[WANTED_MAX];
-	int			nwanted;
-
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	nwanted = state_shared->nwanted;
-	memcpy(wanted, state_shared->wanted, sizeof(wanted));
-	state_shared->nwanted = 0;
-	*rescan = state_shared->rescan;
-	state_shared->rescan = false;
-	LWLockRelease(&state_shared->lock);
-
-	for (int i = 0; i < nwanted; i++)
-		result = list_append_unique_oid(result, wanted[i]);
-	return list_concat_unique_oid(result, list_wanted(true));
-}
-
-/* The databases that should have a worker and have none, as a list of OIDs. */
-List *
-lease_state_wanted_workers(void)
-{
-	return list_wanted(false);
 }

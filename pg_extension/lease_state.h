@@ -8,14 +8,11 @@
 #define DLOCK_LEASE_STATE_H
 
 #include "compat.h"
-#include "datatype/timestamp.h"
 #include "lease_page.h"
 #include "lease_summary.h"
 #include "nodes/pg_list.h"
 #include "port/atomics.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/spin.h"
 
 /* How long to wait before a launcher or worker is started again, milliseconds. */
 #define LEASE_RETRY_INTERVAL	5000
@@ -112,14 +109,13 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern bool lease_state_enter_launcher(Latch *latch);
-extern void lease_state_leave_launcher(void);
+extern void lease_state_leave_launcher(int code, Datum arg);
 extern bool lease_state_lacks_launcher(void);
 extern void lease_state_has_launcher(void);
 extern bool lease_state_note_no_place(bool no_place);
-extern void lease_state_want_worker(Oid database);
+extern void lease_state_want_worker(void);
 extern void lease_state_wake_worker(Oid database);
-extern List *lease_state_requested_workers(bool *rescan);
-extern List *lease_state_wanted_workers(void);
+extern List *lease_state_wanted_workers(bool again);
 extern int	lease_state_worker_pid(Oid database);
 extern List *lease_state_databases(void);
 

@@ -72,16 +72,13 @@ lease_store_begin(LeaseCall *call, lease_bytes name,
 				  const lease_request *request)
 {
 	lease_store_begin_call(call, request);
-	call->name = name;
-	call->hash = lease_trie_hash(call->rel, name);
+	lease_store_set_name(call, name);
 }
 
-/* Begin a call for one more name, on the table that another has opened. */
+/* Go on with another name. */
 void
-lease_store_begin_more(LeaseCall *call, lease_bytes name,
-					   const LeaseCall *first)
+lease_store_set_name(LeaseCall *call, lease_bytes name)
 {
-	lease_rows_init(call, first->rel, first->db, &first->request);
 	call->name = name;
 	call->hash = lease_trie_hash(call->rel, name);
 }

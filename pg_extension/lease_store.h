@@ -46,8 +46,7 @@ extern void lease_store_begin_call(LeaseCall *call,
 								   const lease_request *request);
 extern void lease_store_begin(LeaseCall *call, lease_bytes name,
 							  const lease_request *request);
-extern void lease_store_begin_more(LeaseCall *call, lease_bytes name,
-								   const LeaseCall *first);
+extern void lease_store_set_name(LeaseCall *call, lease_bytes name);
 extern void lease_store_end(LeaseCall *call);
 extern void lease_store_count(const LeaseCall *call,
 							  const LeaseAnswer *answer);

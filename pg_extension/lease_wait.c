@@ -39,7 +39,6 @@
 #include "lease_order.h"
 #include "lease_privilege.h"
 #include "lease_relation.h"
-#include "lease_snapshot.h"
 #include "lease_store.h"
 #include "lease_wait.h"
 #include "lease_waiter.h"

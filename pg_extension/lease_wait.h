@@ -8,6 +8,7 @@
 #define DLOCK_LEASE_WAIT_H
 
 #include "compat.h"
+#include "fmgr.h"
 #include "lease_queue.h"
 #include "lease_rows.h"
 
@@ -35,5 +36,10 @@ extern void lease_wait_stop(const LeaseWaitTime *time);
 extern void lease_wait_check_client(void);
 extern bool lease_wait_must_end(void);
 pg_noreturn extern void lease_wait_raise(void);
+
+/* lease_snapshot.c */
+extern void lease_snapshot_begin(FunctionCallInfo fcinfo, bool may_wait);
+extern void lease_snapshot_give_up(void);
+extern void lease_snapshot_take_back(void);
 
 #endif							/* DLOCK_LEASE_WAIT_H */

@@ -64,7 +64,7 @@ typedef struct WalShared
 	pg_atomic_uint64 wanted;	/* XLogRecPtr: to be flushed soon */
 	pg_atomic_uint64 flushed;	/* the flusher has flushed up to here */
 	pg_atomic_uint32 flusher;	/* a FlusherState */
-	Latch	   *flusher_latch;	/* set before it is first not absent */
+	Latch	   *flusher_latch;	/* set before it is not absent */
 } WalShared;
 
 bool		lease_wal_generic = false;
@@ -273,7 +273,6 @@ lease_wal_attach(char *start, bool make)
 	pg_atomic_init_u64(&wal_shared->wanted, 0);
 	pg_atomic_init_u64(&wal_shared->flushed, 0);
 	pg_atomic_init_u32(&wal_shared->flusher, FLUSHER_ABSENT);
-	wal_shared->flusher_latch = NULL;
 }
 
 /*
@@ -395,13 +394,6 @@ lease_wal_flush_later(XLogRecPtr lsn)
 	}
 }
 
-/* Become the flusher: called once by the process that will wait as such. */
-void
-lease_wal_become_flusher(void)
-{
-	wal_shared->flusher_latch = MyLatch;
-}
-
 /* Change the flusher's state, with a full barrier. */
 static void
 set_flusher(FlusherState state)
@@ -421,6 +413,7 @@ lease_wal_flusher_wait(long timeout_ms)
 	uint64		flushed = pg_atomic_read_u64(&wal_shared->flushed);
 	uint64		wanted;
 
+	wal_shared->flusher_latch = MyLatch;
 	set_flusher(active ? FLUSHER_NAPPING : FLUSHER_ASLEEP);
 	if (active)
 		timeout_ms = Min(timeout_ms, WalWriterDelay);

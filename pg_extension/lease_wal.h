@@ -71,7 +71,6 @@ extern Size lease_wal_size(void);
 extern void lease_wal_attach(char *start, bool make);
 extern void lease_wal_flush(XLogRecPtr lsn);
 extern void lease_wal_flush_later(XLogRecPtr lsn);
-extern void lease_wal_become_flusher(void);
 extern void lease_wal_flusher_wait(long timeout_ms);
 
 #endif							/* DLOCK_LEASE_WAL_H */

@@ -26,6 +26,7 @@
 #include "lease_area.h"
 #include "lease_clock.h"
 #include "lease_event.h"
+#include "lease_launcher.h"
 #include "lease_relation.h"
 #include "lease_state.h"
 #include "lease_trie.h"
@@ -68,21 +69,6 @@ static bool worker_wanted_again = true;
  */
 static int64 worked_delay_us = 0;
 static int64 round_delay_us = 0;
-
-/*
- * The settings of a server must not make us wait for other transactions, as a
- * serializable, read only, deferrable one does for its snapshot, nor for a
- * standby, as the commit of one that notifies does.  Nor must a limit that is
- * meant for users' transactions end us in the middle of our work.
- */
-void
-lease_worker_use_own_settings(void)
-{
-	compat_unlimited_transactions();
-	SetConfigOption("default_transaction_isolation", "read committed",
-					PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
-}
 
 /*
  * Say whether a worker is connected to a database, also one that is still starting.
@@ -264,7 +250,7 @@ dlock_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg),
 											  InvalidOid, 0);
-	lease_worker_use_own_settings();
+	lease_launcher_use_own_settings();
 	lease_area_attach();
 
 	StartTransactionCommand();

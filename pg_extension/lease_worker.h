@@ -7,12 +7,9 @@
 #ifndef DLOCK_LEASE_WORKER_H
 #define DLOCK_LEASE_WORKER_H
 
-#define LEASE_WORKER_TYPE	"dlock worker"
-
 extern int	lease_reap_interval;	/* dlock.reap_interval, milliseconds */
 
 /* lease_worker.c */
-extern void lease_worker_use_own_settings(void);
 extern void lease_worker_send_away(Oid database);
 extern PGDLLEXPORT void dlock_worker_main(Datum arg);
 

@@ -202,7 +202,6 @@ our @ISA = ('Engines::Any');
 
 use LeasePages;
 use Processes;
-use Time::HiRes qw(usleep);
 
 sub start_server
 {

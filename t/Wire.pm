@@ -28,7 +28,7 @@ package Wire;
 use strict;
 use warnings;
 
-use Errno qw(EAGAIN EINTR);
+use Errno qw(EINTR);
 use IO::Select;
 use IO::Socket::UNIX;
 

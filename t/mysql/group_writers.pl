@@ -11,7 +11,7 @@ use GroupReplication;
 use InTime;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 use Writers;
 
 my $reason = GroupReplication::reason_not(@ARGV);

@@ -15,7 +15,7 @@ use lib "$FindBin::RealBin/..";
 use Engines;
 use Scenarios;
 use Test::More;
-use Time::HiRes qw(time usleep);
+use Time::HiRes qw(time);
 use Wire;
 
 use constant WAITERS => 50;

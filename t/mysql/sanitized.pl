@@ -9,7 +9,6 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/..";
 use BuiltOnce;
-use Cwd qw(abs_path);
 use Engines;
 use File::Temp qw(tempdir);
 use Sanitizers;
