@@ -37,8 +37,6 @@ typedef struct StateShared
 	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
 	Latch	   *volatile launcher_latch;	/* NULL: not running */
-	int64		launcher_asked_us;	/* boot clock: when it was last asked for; the
-									 * largest: registered */
 	bool		no_place;		/* for a worker, as the log was told */
 
 	/*
@@ -47,6 +45,12 @@ typedef struct StateShared
 	 */
 	pg_atomic_uint32 lock_delay;
 	TimestampTz lock_delay_read;
+
+	/*
+	 * Boot clock: when a launcher was last asked for; PG_INT64_MAX: one was
+	 * registered.  Without the lock.
+	 */
+	pg_atomic_uint64 launcher_asked_us;
 
 	LeaseDatabase databases[FLEXIBLE_ARRAY_MEMBER];
 } StateShared;
@@ -74,6 +78,7 @@ lease_state_attach(char *start, bool make)
 		return;
 	lease_area_init_lock(&state_shared->lock);
 	pg_atomic_init_u32(&state_shared->lock_delay, 0);
+	pg_atomic_init_u64(&state_shared->launcher_asked_us, 0);
 	for (int i = 0; i < lease_area_sizes->databases; i++)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
@@ -371,25 +376,21 @@ lease_state_leave_launcher(int code, Datum arg)
 
 /*
  * Say whether the caller is to start a launcher: there is none, and nobody has
- * been told the same a short time ago.
+ * been told the same a short time ago.  Takes no lock: each call asks.
  */
 bool
 lease_state_lacks_launcher(void)
 {
-	int64		now_us;
-	bool		lacks;
+	uint64		asked_us;
 
 	if (state_shared->launcher_latch != NULL)
 		return false;
-	now_us = lease_clock_boot();
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	lacks = state_shared->launcher_latch == NULL &&
-		(state_shared->launcher_asked_us == 0 ||
-		 lease_clock_is_past(state_shared->launcher_asked_us, LEASE_RETRY_INTERVAL));
-	if (lacks)
-		state_shared->launcher_asked_us = now_us;
-	LWLockRelease(&state_shared->lock);
-	return lacks;
+	asked_us = pg_atomic_read_u64(&state_shared->launcher_asked_us);
+	return (asked_us == 0 ||
+			lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) &&
+		pg_atomic_compare_exchange_u64(&state_shared->launcher_asked_us,
+									   &asked_us,
+									   (uint64) lease_clock_boot());
 }
 
 /*
@@ -399,9 +400,7 @@ lease_state_lacks_launcher(void)
 void
 lease_state_has_launcher(void)
 {
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	state_shared->launcher_asked_us = PG_INT64_MAX;
-	LWLockRelease(&state_shared->lock);
+	pg_atomic_write_u64(&state_shared->launcher_asked_us, PG_INT64_MAX);
 }
 
 /* Note whether workers lack a place.  True if the log should be told. */
