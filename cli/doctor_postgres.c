@@ -93,11 +93,18 @@ check_library(struct postgres *p)
 {
 	struct examination *e = p->e;
 
-	/* needs no privilege: it opens the table, and with it the access method */
-	p->is_loaded = look(e, "SELECT pg_relation_size(c.oid) FROM pg_class c "
-						"JOIN pg_namespace n ON n.oid = c.relnamespace "
-						"WHERE n.nspname = 'dlock_private' AND c.relname = 'lease_table'");
-	if (!p->is_loaded && !e->lost)
+	/*
+	 * Needs no privilege: it opens the table, and with it the access method.  Not
+	 * if it would wait for a lock, and hold up others: check_leases() tells of that.
+	 */
+	if (look(e, "SELECT pg_relation_size(c.oid) FROM pg_class c "
+			 "JOIN pg_namespace n ON n.oid = c.relnamespace "
+			 "WHERE n.nspname = 'dlock_private' AND c.relname = 'lease_table' "
+			 "AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = c.oid "
+			 "AND l.database = (SELECT oid FROM pg_database "
+			 "WHERE datname = current_database()) AND l.mode = 'AccessExclusiveLock')"))
+		p->is_loaded = dlock_session_rows(e->session) > 0;
+	else if (!e->lost)
 		report(e, FINDING_ERROR, "library", "see that it is installed, and look at pg_locks",
 			   "the lock table cannot be opened: %s", dlock_session_error(e->session)->message);
 	if (!look(e, "SELECT (setting ~ '(^|[/, ])dlock($|[, ])')::int, pending_restart::int "
@@ -105,6 +112,7 @@ check_library(struct postgres *p)
 		dlock_session_rows(e->session) == 0)
 		return;
 	p->is_preloaded = number_of(e->session, 0, 0) > 0;
+	p->is_loaded |= p->is_preloaded;
 	if (p->is_preloaded)
 		report(e, FINDING_OK, "preload", NULL, "at the server's start");
 	else
@@ -280,7 +288,7 @@ check_workers(struct postgres *p)
 		workers = number_of(e->session, 0, 1);
 		taken = number_of(e->session, 0, 2);
 		places = number_of(e->session, 0, 3);
-		if (launchers == 0 || workers > 0 || !p->is_created || taken >= places)
+		if (launchers == 0 || workers > 0 || taken >= places)
 			break;
 	}
 	if (launchers == 0 && !p->is_preloaded && taken < places)
@@ -290,11 +298,10 @@ check_workers(struct postgres *p)
 		report(e, launchers > 0 ? FINDING_OK : FINDING_WARNING, "launcher",
 			   launchers > 0 ? NULL : "raise max_worker_processes, and restart the server", "%s",
 			   launchers > 0 ? "runs" : "does not run");
-		if (p->is_created)
-			report(e, workers > 0 ? FINDING_OK : FINDING_WARNING, "worker of this database",
-				   workers > 0 ? NULL
-				   : "raise max_worker_processes; until it runs, what has expired stays until it is acquired",
-				   "%s", workers > 0 ? "runs" : "does not run");
+		report(e, workers > 0 ? FINDING_OK : FINDING_WARNING, "worker of this database",
+			   workers > 0 ? NULL
+			   : "raise max_worker_processes; until it runs, what has expired stays until it is acquired",
+			   "%s", workers > 0 ? "runs" : "does not run");
 	}
 	report(e, taken < places ? FINDING_OK : FINDING_WARNING, "max_worker_processes",
 		   taken < places ? NULL : "raise it: each database with dlock takes one, parallel queries take some",
@@ -542,6 +549,8 @@ check_leases(struct postgres *p)
 		/* our questions would wait too, and hold up others */
 		return;
 	}
+	if (!p->is_loaded)
+		return;
 	if (!look(e, "SELECT (pg_relation_size(c.oid) / current_setting('block_size')::int), "
 			  "current_setting('dlock.tracked_pages')::int, s.setting::int "
 			  "FROM pg_settings s, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -601,7 +610,7 @@ examine_postgres(struct examination *e)
 	check_settings(&p);
 	if (p.is_loaded && p.may_read)
 		check_waiters(&p);
-	if (p.is_loaded)
+	if (p.is_created)
 		check_leases(&p);
 	if (look(e, "SELECT string_agg(pubname, ', ') FROM pg_publication WHERE puballtables") &&
 		value_of(e->session, 0, 0))

@@ -297,14 +297,18 @@ sub postgres_waiters_have_snapshots
 
 sub postgres_table_is_locked
 {
-	my $session = own_session('admin');
-	$session->value('BEGIN');
-	$session->value('LOCK TABLE dlock_private.lease_table IN SHARE MODE');
-	my $result = doctor();
-	ends($result, 1, 'a lock on the lock table: a warning');
-	finds($result, 'lock on the lock table', 'warning', qr/\AShareLock/);
-	$session->value('ROLLBACK');
-	$session->quit;
+	for my $lock ('SHARE', 'ACCESS EXCLUSIVE')
+	{
+		my $session = own_session('admin');
+		my $name = join '', map { ucfirst lc } split / /, $lock;
+		$session->value('BEGIN');
+		$session->value("LOCK TABLE dlock_private.lease_table IN $lock MODE");
+		my $result = doctor();
+		ends($result, 1, "$lock lock on the lock table: a warning");
+		finds($result, 'lock on the lock table', 'warning', qr/\A${name}Lock/);
+		$session->value('ROLLBACK');
+		$session->quit;
+	}
 	ends(doctor(), 0, 'none any more');
 	return;
 }
