@@ -179,11 +179,11 @@ func sleep(ctx context.Context, end time.Duration) error {
 	return ctx.Err()
 }
 
-// marked are the arguments of a call, and the values to bind in them.  It means the same whatever the
-// program has set: text is bound in hexadecimal digits, so that neither the quotes of a driver that
-// pastes values into statements matter, nor the encoding of the session.  There is no subquery on
-// PostgreSQL, where it would keep a snapshot while the call waits.
-func marked(isMySQL bool, args []interface{}) ([]string, []interface{}) {
+// expression is a call of a function, its arguments, and the values to bind in them.  It means the
+// same whatever the program has set: text is bound in hexadecimal digits, so that neither the quotes
+// of a driver that pastes values into statements matter, nor the encoding of the session.  There is no
+// subquery on PostgreSQL, where it would keep a snapshot while the call waits.
+func expression(isMySQL bool, function string, args ...interface{}) (string, []string, []interface{}) {
 	marks := make([]string, len(args))
 	bound := make([]interface{}, len(args))
 	for i, arg := range args {
@@ -215,13 +215,7 @@ func marked(isMySQL bool, args []interface{}) ([]string, []interface{}) {
 		}
 		marks[i] = fmt.Sprintf(format, mark)
 	}
-	return marks, bound
-}
-
-// expression is a call of a function, and the values to bind in it.
-func expression(isMySQL bool, function string, args ...interface{}) (string, []interface{}) {
-	marks, bound := marked(isMySQL, args)
-	return function + "(" + strings.Join(marks, ", ") + ")", bound
+	return function + "(" + strings.Join(marks, ", ") + ")", marks, bound
 }
 
 // list is what the servers take for one: JSON, or on PostgreSQL an array in its text form.
@@ -260,10 +254,10 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 	if k.isMySQL && function == leave {
 		function = "dlock_renew_many"
 	}
-	call, bound := expression(k.isMySQL, function, args...)
+	call, marks, bound := expression(k.isMySQL, function, args...)
 	found := call + " AS name"
 	if function == leave {
-		marks, _ := marked(false, args) // names, owner, after, tokens
+		// the arguments are names, owner, after, tokens
 		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
 			marks[0], marks[3], marks[1], marks[2])
 	}

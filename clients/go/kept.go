@@ -138,7 +138,7 @@ func (k *kept) Guard(ctx context.Context, tx interface {
 		if k.client.isMySQL {
 			verb, function = "CALL ", "dlock.guard"
 		}
-		call, bound := expression(k.client.isMySQL, function, name, k.client.owner, k.tokens[i])
+		call, _, bound := expression(k.client.isMySQL, function, name, k.client.owner, k.tokens[i])
 		if _, err := tx.ExecContext(ctx, verb+call, bound...); err != nil {
 			e := told(err)
 			if e.Class == Lost {

@@ -120,6 +120,9 @@ function isAnswer(error) {
 
 /* ------------------------------------------------------------- connections */
 
+// dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+const LEAVE = 'dlock_release_after_many';
+
 /*
  * The program makes the connections.  Whatever it has set, how its driver parses values, how the
  * session quotes and which encoding it speaks, must change no answer, and the program's own
@@ -129,9 +132,6 @@ function isAnswer(error) {
  * Text is sent as it is where that is safe, since names should be readable in the server's lists of
  * what runs, and else as the bytes of its UTF-8.
  */
-
-// dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
-const LEAVE = 'dlock_release_after_many';
 
 const postgres = {
 	stream: (client) => client.connection?.stream,

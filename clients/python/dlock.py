@@ -342,14 +342,16 @@ class _Request:
     def statement(self, family: str) -> bytes:
         is_postgres = family.startswith("psycopg")
         literal = _postgres_literal if is_postgres else _mysql_literal
-        call = f"{self.function}({', '.join(map(literal, self.args))})"
+        function = "dlock_renew_many" if self.function == _LEAVE and not is_postgres else self.function
+        args = [literal(arg) for arg in self.args]
+        call = f"{function}({', '.join(args)})"
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
         elif self.function.endswith("_many"):
             # names
             found = f"{call} AS name"
-            if self.function == _LEAVE and is_postgres:
-                names, owner, after, tokens = map(literal, self.args)
+            if function == _LEAVE:
+                names, owner, after, tokens = args
                 found = (
                     f"ROWS FROM (pg_catalog.unnest({names}), pg_catalog.unnest({tokens})) AS lease(name, token)"
                     f" WHERE dlock_release_after(name, {owner}, {after}, token)"
@@ -357,7 +359,7 @@ class _Request:
             sql = (
                 f"SELECT pg_catalog.encode(pg_catalog.convert_to(name, 'UTF8'), 'hex') FROM {found}"
                 if is_postgres
-                else f"SELECT HEX({call.replace(_LEAVE, 'dlock_renew_many')})"
+                else f"SELECT HEX({call})"
             )
         elif is_postgres:
             # no more than a cast may be around a call that waits, or it has a snapshot meanwhile
