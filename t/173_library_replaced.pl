@@ -9,23 +9,24 @@ use warnings;
 use File::Copy qw(copy);
 use FindBin;
 use lib $FindBin::RealBin;
+use Poll;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
-my ($bin) = run_command([ "$FindBin::RealBin/../dev/overlay", $ENV{PG_CONFIG} // 'pg_config', "$dir/server" ]);
-die "could not build\n" unless $bin;
-my $other = do
+# the library that is tested, and one of another layout, built with a server of its own
+chomp(my $tested = `pg_config --pkglibdir`);
+my ($bin) = do
 {
 	local $ENV{COPT} = join ' ', grep { defined } $ENV{COPT}, '-DLEASE_AREA_LAYOUT=1000000';
-	my ($other) = run_command([ "$FindBin::RealBin/../dev/overlay", $ENV{PG_CONFIG} // 'pg_config', "$dir/other" ]);
-	$other;
+	run_command([ "$FindBin::RealBin/../dev/overlay", $ENV{PG_CONFIG} // 'pg_config', "$dir/server" ]);
 };
+die "could not build\n" unless $bin;
 chomp(my $folder = `'$bin/pg_config' --pkglibdir`);
-chomp(my $other_folder = `'$other/pg_config' --pkglibdir`);
-copy("$folder/dlock.so", "$dir/same.so") or die $!;
+copy("$tested/dlock.so", "$dir/same.so") or die $!;
+copy("$folder/dlock.so", "$dir/other.so") or die $!;
 
 # As a package does: the old file stays for those who have it mapped.
 sub replace
@@ -38,6 +39,7 @@ sub replace
 }
 
 $ENV{PATH} = "$bin:$ENV{PATH}";
+replace("$dir/same.so");
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf('postgresql.conf', q{
@@ -75,7 +77,7 @@ is($old->query(q{SELECT dlock_owner('kept')}), 'old', 'an old session goes on');
 is($node->safe_psql('postgres', q{SELECT dlock_acquire('kept', 'new', 60) IS NULL}), 't', '... and a new one sees its lease');
 
 # Another layout.
-replace("$other_folder/dlock.so");
+replace("$dir/other.so");
 for my $statement (q{SELECT dlock_acquire('kept', 'new', 60)}, 'SELECT count(*) FROM dlock.locks', 'DROP EXTENSION dlock')
 {
 	my ($status, undef, $error) = $node->psql('postgres', "\\set VERBOSITY verbose\n$statement");
@@ -89,18 +91,15 @@ is($sessions->until(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type =
 # A launcher that cannot start is started again by the server; calls put none beside it.
 sub launchers
 {
-	my ($what) = @_;
-	return scalar(() = slurp_file($node->logfile) =~ /\Q$what\E "dlock launcher"/g);
+	my ($what, $offset) = @_;
+	return scalar(() = slurp_file($node->logfile, $offset // 0) =~ /\Q$what\E "dlock launcher"/g);
 }
-my $started = launchers('starting background worker process');
+my $offset = -s $node->logfile;
 is($old->query(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'dlock launcher'}), 't', 'the launcher is ended');
-my $waited = 0;
-while (launchers('starting background worker process') < $started + 3 && $waited++ < 2 * $PostgreSQL::Test::Utils::timeout_default)
-{
+ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub {
 	$old->query(q{SELECT dlock_acquire('more', 'old', 60)});
-	$old->query('SELECT pg_sleep(0.5)');
-}
-cmp_ok(launchers('starting background worker process'), '>=', $started + 3, '... started again and again, in vain');
+	return launchers('starting background worker process', $offset) >= 3;
+}), '... started again and again, in vain');
 is(launchers('registering background worker'), 1, '... and there is one');
 $node->restart;
 is($node->safe_psql('postgres', q{SELECT dlock_owner('kept'), dlock_acquire('kept', 'new', 60) IS NULL}), 'old|t', 'a restart puts it in use');

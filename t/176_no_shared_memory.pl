@@ -5,6 +5,8 @@ use strict;
 use warnings;
 
 use FindBin;
+use lib $FindBin::RealBin;
+use Engines;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -17,22 +19,16 @@ max_worker_processes = 2
 });
 
 my $full = "/dev/shm/dlock_full_$$";
-my $library = PostgreSQL::Test::Utils::tempdir() . '/no_room.so';
-system_or_bail('cc', '-O1', '-shared', '-fPIC', '-Wall', '-Werror',
-	'-o', $library, "$FindBin::RealBin/no_room.c", '-ldl');
 plan skip_all => 'there is no /dev/shm' unless -w '/dev/shm';
-{
-	local $ENV{LD_PRELOAD} = $library;
-	local $ENV{DLOCK_NO_ROOM} = $full;
-	$node->start;
-}
+my %no_room = Engines::preloading('no_room', DLOCK_NO_ROOM => $full);
 
-sub fill
+sub start
 {
-	open(my $file, '>', $full) or die "could not write $full: $!\n";
-	close $file;
+	local %ENV = %no_room;
+	$node->start;
 	return;
 }
+start();
 END { unlink $full if defined $full }
 
 # What a statement's error is, in verbose form; empty: none.
@@ -45,7 +41,7 @@ sub error
 
 my $no_room = qr/ERROR:  53100: could not resize shared memory segment .* No space left on device/;
 
-fill();
+append_to_file($full, '');
 like(error('CREATE EXTENSION dlock;'), $no_room, 'CREATE EXTENSION without room says why');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}), 0, '... and leaves nothing');
 like(error('CREATE EXTENSION dlock;'), $no_room, '... the second time too');
@@ -56,12 +52,8 @@ is($node->safe_psql('postgres', q{SELECT dlock_acquire('job', 'me', 3600) > 0}),
 
 # The same of calls, after a restart; in one session, and in a block that catches the error.
 $node->stop;
-{
-	local $ENV{LD_PRELOAD} = $library;
-	local $ENV{DLOCK_NO_ROOM} = $full;
-	$node->start;
-}
-fill();
+start();
+append_to_file($full, '');
 like(error(q{SELECT dlock_acquire('job', 'me', 60);}), $no_room, 'a call without room says why');
 like(error(q{SELECT * FROM dlock.locks;}), $no_room, '... and so does a look');
 my $session = $node->background_psql('postgres', on_error_stop => 0);

@@ -7,6 +7,7 @@ use warnings;
 use Cwd qw(abs_path);
 use FindBin;
 use lib $FindBin::RealBin;
+use Engines;
 use List::Util qw(max uniq);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -25,14 +26,12 @@ dlock.reap_interval = '20ms'
 });
 
 # Start the server on a disk that is full as long as that file is there.
-my $library = PostgreSQL::Test::Utils::tempdir() . '/no_room.so';
-system_or_bail('cc', '-O2', '-Wall', '-Wextra', '-Werror', '-fPIC', '-shared',
-	'-o', $library, "$FindBin::RealBin/no_room.c", '-ldl');
 my $flag = abs_path($node->data_dir) . '/base/full';
+my %no_room = Engines::preloading('no_room', DLOCK_NO_ROOM => $flag);
 
 sub start
 {
-	local %ENV = (%ENV, LD_PRELOAD => $library, DLOCK_NO_ROOM => $flag);
+	local %ENV = %no_room;
 	$node->start;
 	return;
 }

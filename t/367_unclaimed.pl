@@ -8,6 +8,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use Cwd qw(abs_path);
 use CrashPoints;
+use Engines;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Processes;
@@ -26,12 +27,9 @@ dlock.max_guards = 1
 });
 
 # The disk is full as long as that file is there.
-my $library = PostgreSQL::Test::Utils::tempdir() . '/no_room.so';
-system_or_bail('cc', '-O2', '-Wall', '-Wextra', '-Werror', '-fPIC', '-shared',
-	'-o', $library, "$FindBin::RealBin/no_room.c", '-ldl');
 my $full = abs_path($node->data_dir) . '/base/full';
 {
-	local %ENV = (%ENV, LD_PRELOAD => $library, DLOCK_NO_ROOM => $full);
+	local %ENV = Engines::preloading('no_room', DLOCK_NO_ROOM => $full);
 	$node->start;
 }
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');

@@ -7,21 +7,17 @@ use strict;
 use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
-use File::Temp;
-use HeldFlush;
 use Poll;
 use PostgreSQL::Test::Cluster;
+use HeldFlush;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
-
-my $hold = File::Temp::tempdir(CLEANUP => 1) . '/hold';
 
 my $node = PostgreSQL::Test::Cluster->new('main');
 $node->init;
 $node->append_conf(
 	'postgresql.conf', q{
-shared_preload_libraries = 'dlock'
 max_worker_processes = 16
 # as by default: a flush asks whether there is a synchronous standby
 max_wal_senders = 10
@@ -29,12 +25,7 @@ wal_level = replica
 fsync = on
 dlock.log_expired = off
 });
-{
-	local %ENV = HeldFlush::environment($hold);
-	$node->start;
-}
-# or the server would not stop
-END { unlink $hold if defined $hold }
+my $held = HeldFlush->start_postgres($node);
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 
 my $sessions = Sessions->new($node);
@@ -46,15 +37,14 @@ my ($a, $b, $flusher) = $sessions->open('a', 'b', 'flusher');
 # lock that it takes to flush.
 sub hold_flushes
 {
-	open(my $file, '>', $hold) or die "could not create $hold: $!\n";
-	close($file);
+	$held->hold;
 	my $stuck = 0;
 	until ($stuck)
 	{
 		$flusher->send(q{DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'a', 'record'); END $$});
 		until ($stuck || $flusher->answered)
 		{
-			$stuck = grep { -e "$hold.$_" } split / /, $sessions->{watcher}->query(
+			$stuck = grep { -e "$held->{hold}.$_" } split / /, $sessions->{watcher}->query(
 				q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE lower(wait_event) = 'walsync'});
 		}
 		$flusher->answer if !$stuck;
@@ -64,7 +54,7 @@ sub hold_flushes
 
 sub let_go
 {
-	unlink($hold) or die "could not remove $hold: $!\n";
+	$held->let_go;
 	$flusher->answer;
 	return;
 }

@@ -8,16 +8,14 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use CrashPoints;
-use File::Temp;
-use HeldFlush;
 use Poll;
 use PostgreSQL::Test::Cluster;
+use HeldFlush;
 use PostgreSQL::Test::Utils;
 use Processes;
 use Sessions;
 use Test::More;
 
-my $hold = File::Temp::tempdir(CLEANUP => 1) . '/hold';
 my $node = PostgreSQL::Test::Cluster->new('main', install_path => CrashPoints::build() =~ s{/bin$}{}r);
 $node->init;
 
@@ -31,12 +29,7 @@ fsync = on
 synchronous_commit = off
 lock_timeout = 0
 });
-{
-	local %ENV = HeldFlush::environment($hold);
-	$node->start;
-}
-# or the server would not stop
-END { unlink $hold if defined $hold }
+my $held = HeldFlush->start_postgres($node);
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 
 my $sessions = Sessions->new($node);
@@ -66,29 +59,16 @@ sub is_canceled
 # The table is made ready
 # ----------------------------------------------------------------
 
-sub hold_flushes
-{
-	open(my $file, '>', $hold) or die "could not create $hold: $!\n";
-	close($file);
-	return;
-}
-
-sub let_go
-{
-	unlink($hold) or die "could not remove $hold: $!\n";
-	return;
-}
-
 # Has a session begun to wait for the disk, itself or behind another?
 sub until_stuck
 {
 	my ($session) = @_;
 	until_true("lower(wait_event) IN ('walsync', 'walwrite') FROM pg_stat_activity WHERE pid = $session->{pid}", 'a call makes the table ready, and waits for the disk');
-	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { my @stuck = glob "$hold.*"; @stuck }), '... which does not answer');
+	ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { my @stuck = glob "$held->{hold}.*"; @stuck }), '... which does not answer');
 	return;
 }
 
-hold_flushes();
+$held->hold;
 $a->send(q{SELECT dlock_acquire('x', 'a', 600)});
 until_stuck($a);
 $b->send(q{SELECT dlock_acquire('y', 'b', 600)});
@@ -97,20 +77,20 @@ is_canceled($b, 'meanwhile');
 $c->query(q{SET lock_timeout = '10ms'});
 is($c->query(q{SELECT dlock_acquire('z', 'c', 600)}), '55P03', 'so does one with lock_timeout');
 ok(!$a->answered, '... and the disk has not answered');
-let_go();
+$held->let_go;
 like($a->answer, $token, 'the first has its lease');
 like($b->query(q{SELECT dlock_acquire('y', 'b', 600)}), $token, 'and the table is ready for others');
 
 # A new file of the table: whoever ends leaves his leases to the worker.
 like($leaving->query(q{SELECT dlock_acquire_session('s', 'leaving', 600)}), $token, 'a session has a lease');
 is($watcher->query('VACUUM FULL dlock_private.lease_table'), '', 'the table moves');
-hold_flushes();
+$held->hold;
 $a->send(q{SELECT dlock_acquire('z', 'a', 600)});
 until_stuck($a);
 $leaving->type("\\q\n");
 until_true("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $leaving->{pid})", 'a session ends meanwhile');
 ok(!$a->answered, '... and the disk has not answered');
-let_go();
+$held->let_go;
 like($a->answer, $token, 'the call has its lease');
 like($b->query(q{SELECT dlock_acquire('s', 'b', 600)}), $token, 'the lease of the session that ended is over');
 $_->query("SELECT dlock_release_all('$_->{name}')") for $a, $b;

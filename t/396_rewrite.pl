@@ -9,8 +9,6 @@ use Test::More;
 
 my $node = PostgreSQL::Test::Cluster->new('rewrite');
 $node->init;
-$node->append_conf('postgresql.conf', q{
-});
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 

@@ -17,20 +17,20 @@ sub is_kind
 	return exists $classes{$kind};
 }
 
-# What t/mysql/NAME.c makes, for servers to load before all else.
+# What t/NAME.c or t/mysql/NAME.c makes, for servers to load before all else.
 sub preloaded
 {
 	my ($name) = @_;
+	my ($source) = grep { -e } "t/$name.c", "t/mysql/$name.c";
 	my $dir = tempdir(CLEANUP => 1);
 
 	chmod(0755, $dir) or die "could not open $dir to the server: $!\n";
-	system("cc -O2 -fPIC -shared -pthread -o $dir/$name.so t/mysql/$name.c -ldl") == 0
+	system("cc -O2 -fPIC -shared -pthread -o $dir/$name.so $source -ldl") == 0
 	  or die "could not build $name.c\n";
 	return "$dir/$name.so";
 }
 
-# The environment of servers that load it; its own variables come after the name (MySQL and
-# MariaDB only).
+# The environment of servers that load it; its own variables come after the name.
 sub preloading
 {
 	my ($name, %variables) = @_;

@@ -1,4 +1,4 @@
-# A MariaDB or MySQL whose flushes can be held up (mysql/hold_flush.c): a commit does not
+# A server whose flushes can be held up (mysql/hold_flush.c): a commit does not
 # end then.
 
 package HeldFlush;
@@ -7,11 +7,12 @@ use strict;
 use warnings;
 
 use Engines;
+use File::Temp qw(tempdir);
 use Scenarios;
 
 my %held;
 
-# otherwise the server would not stop
+# otherwise the server would not stop; so a test uses this module after the one that stops it
 END { unlink keys %held }
 
 # The environment of servers whose flushes are held up while there is a file.  If it has no
@@ -22,7 +23,17 @@ sub environment
 	return Engines::preloading('hold_flush', DLOCK_HOLD_FLUSH => $file);
 }
 
-# Start a server of a kind, with options of its own.
+# Start a PostgreSQL.
+sub start_postgres
+{
+	my ($class, $node) = @_;
+	my $self = bless { hold => tempdir(CLEANUP => 1) . '/hold' }, $class;
+	local %ENV = environment($self->{hold});
+	$node->start;
+	return $self;
+}
+
+# Start a MariaDB or MySQL of a kind, with options of its own.
 #
 # InnoDB flushes at times in the middle of a statement.  If that is what is held up, the
 # statement does not get as far as its commit.  So with a binary log only flushes of that are
@@ -48,13 +59,13 @@ sub engine
 	return $self->{engine};
 }
 
-# From now on nothing gets to the disk.  All that the library has to write by itself is
-# written first: otherwise that may be what is held up, and what the test asks for waits for
-# it.
+# From now on nothing gets to the disk.  All that the library for MariaDB and MySQL has to
+# write by itself is written first: otherwise that may be what is held up, and what the test
+# asks for waits for it.
 sub hold
 {
 	my ($self) = @_;
-	$self->engine->control->value('SELECT dlock_settle()') or die "not all is written\n";
+	die "not all is written\n" if $self->engine && !$self->engine->control->value('SELECT dlock_settle()');
 	open(my $file, '>', $self->{hold}) or die "could not create $self->{hold}: $!\n";
 	close($file) or die "could not create $self->{hold}: $!\n";
 	$held{ $self->{hold} } = 1;

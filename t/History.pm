@@ -328,8 +328,8 @@ sub _replay
 	my $in_doubt = 0;     # the owner may have got another hold by now
 	my $end = NEVER;      # at the latest: given back
 	my $cut = NEVER;      # by something that took it
-	my $left;             # it is nobody's: when that was asked for first, and was certain
-	my $may_be_left;      # since when
+	my $left;             # it is certainly nobody's
+	my $may_be_left;      # when that was asked for first
 	my $left_until = NEVER;
 	my $what = "$hold->{owner} on $hold->{name}, token $hold->{token}";
 
@@ -348,7 +348,7 @@ sub _replay
 	{
 		my ($op, $answer) = @$call{qw(op answer)};
 		my $sure = min($lower, $end, $cut, $left_until);
-		my $is_left = $left && !($self->{lossy} && $self->_killed($left->[0], $call->{end}));
+		my $is_left = $left && !($self->{lossy} && $self->_killed($may_be_left, $call->{end}));
 
 		$self->_wrong('told', "$what: $op at $call->{start} worked, though it had been left")
 		  if $is_left && ($op =~ $acquires ? $answer eq $hold->{token} : $answer eq 't' && ($op ne 'leave' || $call->{token} eq '-'));
@@ -403,19 +403,18 @@ sub _replay
 		}
 		elsif ($op eq 'leave' && ($answer =~ /^\?/ || $answer eq 't'))
 		{
-			my $was_left = defined $left;
 			$self->_wrong('told', "$what: left at $call->{start}, after it was given back")
 			  if $answer eq 't' && defined $hold->{given_back} && !$self->_killed($hold->{given_back}[0], $call->{end});
 			$self->_wrong('late', "$what: left at $call->{start}, after " . _when($upper))
 			  if $answer eq 't' && $call->{start} > $upper && !$self->_killed($hold->{start}, $call->{end});
 			$may_be_left //= $call->{start};
 			# a call that finds it left changes nothing
-			next if $was_left;
+			next if $left;
 			$left_until = min($left_until, $call->{start} + $call->{ttl});
 			$upper = $answer eq 't' && $may_be_left == $call->{start} ? $call->{end} + $call->{ttl} : NEVER;
 			next if $answer ne 't';
 			$self->{figures}{left}++;
-			$left = [ $may_be_left, $call->{end} ];
+			$left = 1;
 			$lower = NEVER;
 		}
 		elsif ($answer =~ /^\?/)
