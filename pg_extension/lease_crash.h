@@ -45,9 +45,8 @@
  *	"all: about to watch"			one of many, which is taken
  *	"all: about to take"			all are free
  *	"all: name taken"				one of many
- *	"all: not flushed"				all of them
  *	"many: name taken"				one of those that a claim gets
- *	"many: not flushed"				all of those
+ *	"many: not flushed"				all that a call for many gets
  *	"many: about to give back"		all of those
  *	"many: name done"				one that is renewed or released
  *	"walk: bucket done"				one of those an owner may be in

@@ -1,12 +1,25 @@
 /*
  * lease_many.c
- *	  One request on many names, one after another: claim, renew, release.
+ *	  Requests on many names: acquire all or none, claim any, renew, release.
  *
- * A worker that takes jobs from a list wants any of them, as many as it can
- * have, and not all or none (lease_all.c).  So this goes through the names in
- * the caller's order, with one bucket locked at a time, each as in a call of
- * its own.  They share only the opening of the table and, at the end, one
- * flush.
+ * dlock_acquire_all() locks all buckets concerned together, in the order of the
+ * reversed hashes of their names.  In that order each bucket is one contiguous
+ * range, and a split cuts a range in two.  So the order is the same for all calls,
+ * whatever splits happen meanwhile, and calls cannot deadlock, whatever the
+ * order of their names.  No other code locks a bucket while holding another.
+ *
+ * If every name is free, it takes all before it unlocks any bucket: nobody sees a
+ * part of them.  If one is busy, nothing has changed; to wait, the call watches
+ * that one name, holding nothing, and then looks at all of them again.
+ *
+ * It makes room beforehand, since that unlocks buckets.  If the room does not
+ * suffice after all, the call gives back what it has taken, and only then makes
+ * more: that may fail, on a full disk.
+ *
+ * The others go through the names in the caller's order, with one bucket locked
+ * at a time, each as in a call of its own.  They share only the opening of the
+ * table and, at the end, one flush.  A worker that takes jobs from a list wants any
+ * of them, as many as it can have: dlock_acquire_any(), a claim.
  *
  * A claim that may wait goes through the names once.  If all are taken, it
  * joins the watchers of every name, and goes through them again each time a
@@ -15,18 +28,18 @@
  * way: the call has no place in any line, and skips names for which others
  * stand in line.
  *
- * An error gives back what a claim has taken.  From the first name that it takes
- * until it answers, a claim keeps interrupts away, and looks itself for one that
- * is to end it, after which it gives back and lets the interrupt go
- * (lease_request.c).  It also gives back, and starts over, before it makes room
- * or asks the catalogs: the one may fail, on a full disk, the other take long.
- * Only a page that cannot be read leaves, until their deadlines, the names that
- * were taken before.
+ * An error gives back what was taken.  From the first name that it takes until it
+ * answers, a call keeps interrupts away, and looks itself for one that is to end
+ * it, after which it gives back and lets the interrupt go (lease_request.c).  A
+ * claim also gives back, and starts over, before it makes room or asks the
+ * catalogs: the one may fail, on a full disk, the other take long.  Only a page
+ * that cannot be read leaves, until their deadlines, the names that were taken
+ * before.
  *
  * What a renewal or a release has done before an error stays done.  A crash
  * leaves each name as after a call of its own that was not answered.
  *
- * Lock order: a bucket, then its partition, as for any request.
+ * Lock order: buckets, then a partition, as for any request.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -36,56 +49,426 @@
 #include "lease_crash.h"
 #include "miscadmin.h"
 
-/* A claim, over all its rounds. */
-typedef struct Claim
+/* How many times to make room before anything is taken. */
+#define ROOM_ATTEMPTS	32
+
+/* Most bytes for which room is made in one bucket. */
+#define ROOM_MAX		4000
+
+/* A call that takes names, over all its rounds. */
+typedef struct ManyCall
 {
-	const lease_bytes *names;
+	const lease_bytes *names;	/* in the caller's order, like the answers */
 	int			count;
-	int			wanted;
 	LeaseCall	call;
-	LeaseAnswer *answers;		/* of each name, this round */
-	int			taken;
+	LeaseAnswer *answers;		/* granted: the name is taken, in this round */
+	int			taken;			/* how many */
 	int			failed;			/* the name with misuse; -1: none */
 	int64		retry_us;		/* when time next frees a name */
-} Claim;
+	int64		wait_us;
+	LeaseWaitTime time;
+	bool		waited;
+} ManyCall;
+
+/* ----------------------------------------------------------------
+ * What all that take names share
+ * ----------------------------------------------------------------
+ */
+
+static void
+begin_many(ManyCall *many, const lease_bytes *names, int count, int64 wait_us)
+{
+	many->names = names;
+	many->count = count;
+	many->answers = palloc(count * sizeof(LeaseAnswer));
+	many->wait_us = wait_us;
+	many->waited = false;
+	lease_wait_start(&many->time, wait_us);
+	if (wait_us != 0)
+		lease_session_watch();
+}
 
 /* Begin a round: nothing is taken. */
 static void
-begin_round(Claim *claim)
+begin_round(ManyCall *many)
 {
-	for (int i = 0; i < claim->count; i++)
-		claim->answers[i] = (LeaseAnswer) {.outcome = LEASE_BUSY};
-	claim->taken = 0;
-	claim->failed = -1;
-	claim->retry_us = PG_INT64_MAX;
+	for (int i = 0; i < many->count; i++)
+		many->answers[i] = (LeaseAnswer) {.outcome = LEASE_BUSY};
+	many->taken = 0;
+	many->failed = -1;
+	many->retry_us = PG_INT64_MAX;
+}
+
+/* A name was taken.  Counted at once: if it is given back, that is, too. */
+static void
+note_taken(ManyCall *many, const LeaseAnswer *answer)
+{
+	if (many->taken++ == 0)
+		HOLD_INTERRUPTS();
+	lease_store_count(&many->call, answer);
+}
+
+/* A name could not be taken. */
+static void
+note_refused(ManyCall *many, int i)
+{
+	if (many->answers[i].outcome == LEASE_BUSY)
+		many->retry_us = Min(many->retry_us, many->answers[i].retry_us);
+	else
+		many->failed = i;
 }
 
 /* Give back what was taken, and handle interrupts again. */
 static void
-give_back_claim(Claim *claim)
+give_back_names(ManyCall *many)
 {
-	LeaseCall  *call = &claim->call;
+	LeaseCall  *call = &many->call;
 
-	if (claim->taken == 0)
+	if (many->taken == 0)
 		return;
 	DLOCK_CRASH_POINT("many: about to give back");
-	for (int i = 0; i < claim->count; i++)
-		lease_attempt_undo(call->rel, claim->names[i], call->requester.role,
-						   &call->request, &claim->answers[i]);
-	claim->taken = 0;
+	for (int i = 0; i < many->count; i++)
+		lease_attempt_undo(call->rel, many->names[i], call->requester.role,
+						   &call->request, &many->answers[i]);
+	many->taken = 0;
 	RESUME_INTERRUPTS();
 }
 
 /* If an interrupt is to end the call, give back, and let it. */
 static void
-look_for_interrupts(Claim *claim)
+look_for_interrupts(ManyCall *many)
 {
 	if (lease_wait_must_end())
 	{
-		give_back_claim(claim);
+		give_back_names(many);
 		lease_wait_raise();
 	}
 }
+
+/*
+ * Make durable what was taken.  The client may have died while the call waited.  An
+ * error that ends the wait for a synchronous standby leaves the leases: that standby
+ * may have them.
+ */
+static void
+keep_names(ManyCall *many)
+{
+	DLOCK_CRASH_POINT("many: not flushed");
+	lease_wal_flush(many->call.lsn);
+	if (many->waited)
+		lease_wait_check_client();
+	look_for_interrupts(many);
+	RESUME_INTERRUPTS();
+}
+
+/*
+ * The answer: LEASE_GRANTED, with the tokens in the caller's order, 0 for those not
+ * taken; LEASE_BUSY; or that of a name whose request was misuse, with its place in
+ * *failed: then nothing is taken.
+ */
+static LeaseAnswer
+end_many(ManyCall *many, uint64 *tokens, int *failed)
+{
+	LeaseDatabase *db = many->call.db;
+	LeaseAnswer answer = {
+		.outcome = many->taken > 0 ? LEASE_GRANTED : LEASE_BUSY
+	};
+
+	lease_waiter_finish();
+	if (many->waited)
+		lease_count_wait(db, lease_clock_boot() - many->time.start_us);
+	lease_wait_stop(&many->time);
+	lease_snapshot_take_back();
+	if (many->failed >= 0)
+	{
+		*failed = many->failed;
+		return many->answers[many->failed];
+	}
+	if (many->taken == 0)
+		lease_count(db, many->wait_us == 0 ? LEASE_COUNT_REFUSED :
+					LEASE_COUNT_TIMED_OUT, 1);
+	for (int i = 0; i < many->count; i++)
+		tokens[i] = lease_is_granted(many->answers[i].outcome) ?
+			many->answers[i].token : 0;
+	return answer;
+}
+
+/* ----------------------------------------------------------------
+ * All or none
+ * ----------------------------------------------------------------
+ */
+
+/* One of the names, in the order of locking. */
+typedef struct AllName
+{
+	int			index;			/* in the caller's order */
+	uint32		hash;
+	Buffer		bucket;			/* InvalidBuffer: same as the name before */
+} AllName;
+
+static int
+compare_positions(const void *a, const void *b)
+{
+	uint32		x = lease_hash_position(((const AllName *) a)->hash);
+	uint32		y = lease_hash_position(((const AllName *) b)->hash);
+
+	return x < y ? -1 : x > y;
+}
+
+/* Lock the buckets of all names. */
+static void
+lock_all(ManyCall *many, AllName *all)
+{
+	Relation	rel = many->call.rel;
+	Buffer		bucket = InvalidBuffer;
+
+	for (int i = 0; i < many->count; i++)
+	{
+		all[i].bucket = InvalidBuffer;
+		if (i == 0)
+			bucket = lease_trie_lock(rel, all[i].hash, BUFFER_LOCK_EXCLUSIVE);
+		else if (lease_page_is_bucket_for(lease_page_special(BufferGetPage(bucket)),
+										  all[i].hash))
+			continue;
+		else
+			bucket = lease_trie_lock_more(rel, all[i].hash);
+		all[i].bucket = bucket;
+	}
+}
+
+/* Unlock them, except one that is unlocked already or is to stay locked. */
+static void
+unlock_all(ManyCall *many, AllName *all, Buffer except)
+{
+	for (int i = many->count - 1; i >= 0; i--)
+		if (BufferIsValid(all[i].bucket) && all[i].bucket != except)
+			UnlockReleaseBuffer(all[i].bucket);
+}
+
+/* Go on with a name.  "bucket" is that of the name before, and then its own. */
+static void
+go_to_name(ManyCall *many, const AllName *name, Buffer *bucket)
+{
+	many->call.name = many->names[name->index];
+	many->call.hash = name->hash;
+	if (BufferIsValid(name->bucket))
+		*bucket = name->bucket;
+}
+
+/*
+ * The size of the row that a call will insert, at most.  A row that replaces
+ * another keeps that one's details of the client, which may be of any length.
+ */
+static Size
+row_size(const LeaseCall *call)
+{
+	Size		client = call->count > 0 ? 2 * PG_UINT8_MAX :
+		LEASE_APPLICATION_MAX + LEASE_ADDRESS_MAX;
+
+	return LEASE_ENTRY_SIZE_MAX(call->name.length +
+								call->request.owner.length +
+								call->request.request.length + client) +
+		sizeof(ItemIdData);
+}
+
+/*
+ * Look whether all names can be taken, taking none.  Returns the place of the first
+ * that cannot, at which the call is then, or count. -1: all is unlocked, look again.
+ *
+ * Before that, names whose queues are due are served, so that nobody waits for a
+ * name that is free.  Room for all rows to come is made here, as far as that is
+ * easily done.
+ */
+static int
+find_busy(ManyCall *many, AllName *all, int *room_attempts)
+{
+	LeaseCall  *call = &many->call;
+	Buffer		bucket = InvalidBuffer;
+	Size		needed = 0;
+
+	for (int i = 0; i < many->count; i++)
+	{
+		LeaseAnswer answer;
+		Buffer		room;
+
+		go_to_name(many, &all[i], &bucket);
+		if (!lease_store_serve(call, bucket, true))
+		{
+			unlock_all(many, all, bucket);
+			lease_trie_make_room(call->rel, bucket, call->hash,
+								 call->missing_room);
+			return -1;
+		}
+		if (!lease_store_gather(call, bucket))
+		{
+			/* somebody may have locked a catalog */
+			unlock_all(many, all, InvalidBuffer);
+			lease_rows_resolve_role(call);
+			return -1;
+		}
+		(void) lease_store_decide(call, bucket, &answer);
+		if (!lease_is_granted(answer.outcome))
+		{
+			many->answers[all[i].index] = answer;
+			note_refused(many, all[i].index);
+			return i;
+		}
+
+		if (BufferIsValid(all[i].bucket))
+			needed = 0;
+		needed += row_size(call);
+		if (needed > ROOM_MAX || *room_attempts >= ROOM_ATTEMPTS)
+			continue;
+		room = lease_trie_find_room(call->rel, bucket, call->hash, needed,
+									call->roomiest);
+		if (!BufferIsValid(room))
+		{
+			(*room_attempts)++;
+			unlock_all(many, all, bucket);
+			lease_trie_make_room(call->rel, bucket, call->hash, needed);
+			return -1;
+		}
+		if (room != bucket)
+			UnlockReleaseBuffer(room);
+	}
+	return many->count;
+}
+
+/*
+ * Take all names.  Each is decided once more: taking an earlier one may have
+ * changed its bucket, and time has passed, in which a lease that was to be
+ * re-entered may have ended.  False if not all could be taken, or there was no
+ * room after all: nothing is taken.  All is unlocked.
+ */
+static bool
+take_all(ManyCall *many, AllName *all)
+{
+	LeaseCall  *call = &many->call;
+	Buffer		bucket = InvalidBuffer;
+
+	for (int i = 0; i < many->count; i++)
+	{
+		LeaseAnswer *answer = &many->answers[all[i].index];
+		lease_result result;
+		bool		granted;
+
+		go_to_name(many, &all[i], &bucket);
+		do
+		{
+			(void) lease_store_gather(call, bucket);
+			result = lease_store_decide(call, bucket, answer);
+			granted = lease_is_granted(result.outcome);
+			if (granted && lease_store_write(call, bucket, &result))
+			{
+				note_taken(many, answer);
+				DLOCK_CRASH_POINT("all: name taken");
+				break;
+			}
+		} while (granted && lease_trie_compact(call->rel, bucket, call->hash,
+											   call->missing_room));
+		if (many->taken > i)
+			continue;
+
+		answer->outcome = LEASE_BUSY;	/* it is not ours to give back */
+		unlock_all(many, all, InvalidBuffer);
+		give_back_names(many);
+		/* a page more: what has come free is for the names before this one */
+		if (granted)
+			lease_trie_make_room(call->rel,
+								 lease_trie_lock(call->rel, all[i].hash,
+												 BUFFER_LOCK_EXCLUSIVE),
+								 all[i].hash, LEASE_PAGE_MORE);
+		return false;
+	}
+	unlock_all(many, all, InvalidBuffer);
+	return true;
+}
+
+/*
+ * Look at all names until they are taken, or one cannot be.  Then the call, if it
+ * may wait, has joined the watchers of that one.  No bucket is locked afterwards.
+ */
+static void
+try_all(ManyCall *many, AllName *all, bool may_wait)
+{
+	LeaseCall  *call = &many->call;
+	int			room_attempts = 0;
+	int			busy;
+
+	for (int i = 0; i < many->count; i++)
+		all[i] = (AllName) {
+			.index = i, .hash = lease_trie_hash(call->rel, many->names[i])
+		};
+	qsort(all, many->count, sizeof(AllName), compare_positions);
+	for (;;)
+	{
+		bool		current = true;
+
+		CHECK_FOR_INTERRUPTS();
+		begin_round(many);
+		lock_all(many, all);
+		busy = find_busy(many, all, &room_attempts);
+		if (busy == many->count)
+		{
+			DLOCK_CRASH_POINT("all: about to take");
+			if (take_all(many, all))
+				return;
+		}
+		if (busy < 0 || busy == many->count)
+			continue;
+		if (may_wait && many->failed < 0)
+		{
+			LeaseWaiter *waiter = lease_waiter_begin(call->db, call->name,
+													 &call->requester,
+													 &call->request,
+													 LEASE_WAIT_ALL);
+
+			waiter->since = many->time.start_time;
+			DLOCK_CRASH_POINT("all: about to watch");
+			current = lease_queue_join(waiter, call->db->database, call->hash,
+									   call->name, 0, call->pokes);
+		}
+		unlock_all(many, all, InvalidBuffer);
+		if (current)
+			return;
+		lease_waiter_finish();
+	}
+}
+
+/*
+ * Acquire all names for one owner, or none: see end_many().  Waits like
+ * lease_request_apply().
+ */
+LeaseAnswer
+lease_all_acquire(const lease_bytes *names, int count,
+				  const lease_request *request, int64 wait_us,
+				  uint64 *tokens, int *failed)
+{
+	ManyCall	many;
+	AllName    *all = palloc(count * sizeof(AllName));
+
+	begin_many(&many, names, count, wait_us);
+	for (;; many.waited = true)
+	{
+		bool		may_wait = wait_us != 0 && !lease_wait_is_over(&many.time);
+
+		lease_store_begin(&many.call, names[0], request);
+		try_all(&many, all, may_wait);
+		if (many.taken > 0)
+			keep_names(&many);
+		lease_store_end(&many.call);
+		if (many.taken > 0 || many.failed >= 0 || !may_wait)
+			return end_many(&many, tokens, failed);
+		lease_wait_check_deadlock(many.call.db);
+		lease_wait_watch(many.call.db, &many.time, many.retry_us);
+		lease_waiter_finish();
+	}
+}
+
+/* ----------------------------------------------------------------
+ * Any of them
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Take the names that are free, in their order, until there are enough; or only
@@ -93,28 +476,25 @@ look_for_interrupts(Claim *claim)
  * nothing is taken.
  */
 static bool
-claim_names(Claim *claim, bool only_repeated)
+claim_names(ManyCall *many, int wanted, bool only_repeated)
 {
-	LeaseCall  *call = &claim->call;
+	LeaseCall  *call = &many->call;
 
 	call->request.only_repeated = only_repeated;
-	for (int i = 0; i < claim->count && claim->taken < claim->wanted; i++)
+	for (int i = 0; i < many->count && many->taken < wanted; i++)
 	{
-		LeaseAnswer *answer = &claim->answers[i];
+		LeaseAnswer *answer = &many->answers[i];
 
 		if (lease_is_granted(answer->outcome))
 			continue;
-		look_for_interrupts(claim);
+		look_for_interrupts(many);
 		CHECK_FOR_INTERRUPTS();
-		lease_store_set_name(call, claim->names[i]);
-		while (!lease_attempt_once(call, answer))
+		lease_store_set_name(call, many->names[i]);
+		if (many->taken == 0)
+			(void) lease_attempt(call, answer, false);
+		else if (!lease_attempt_once(call, answer))
 		{
-			if (claim->taken == 0)
-			{
-				lease_attempt_prepare(call);
-				continue;
-			}
-			give_back_claim(claim);
+			give_back_names(many);
 			/* what has come free is for the names before this one */
 			call->missing_room = LEASE_PAGE_MORE;
 			lease_attempt_prepare(call);
@@ -122,60 +502,40 @@ claim_names(Claim *claim, bool only_repeated)
 		}
 		if (lease_is_granted(answer->outcome))
 		{
-			if (claim->taken++ == 0)
-				HOLD_INTERRUPTS();
-			lease_store_count(call, answer);
+			note_taken(many, answer);
 			DLOCK_CRASH_POINT("many: name taken");
 		}
-		else if (answer->outcome == LEASE_BUSY)
-			claim->retry_us = Min(claim->retry_us, answer->retry_us);
 		else
-		{
-			claim->failed = i;
+			note_refused(many, i);
+		if (many->failed >= 0)
 			break;
-		}
 		lease_rows_report_expired(call);
 	}
 	return true;
 }
 
-/* The same of all names, twice if need be. */
-static bool
-claim_all(Claim *claim)
-{
-	/* a repeated call answers the same, whatever has come free meanwhile */
-	if (claim->call.request.request.length > 0 && !claim_names(claim, true))
-		return false;
-	return claim->failed >= 0 || claim_names(claim, false);
-}
-
 /*
  * Take one round through the names, and make durable what was taken; true: it was
- * the last.  A client may have died while the call waited.  An error that ends
- * the wait for a synchronous standby leaves the leases: that standby may have
- * them.
+ * the last.
  */
 static bool
-take_round(Claim *claim, bool waited)
+claim_round(ManyCall *many, int wanted)
 {
+	/* a repeated call answers the same, whatever has come free meanwhile */
+	bool		may_repeat = many->call.request.request.length > 0;
+
 	do
-		begin_round(claim);
-	while (!claim_all(claim));
-	if (claim->failed >= 0)
+		begin_round(many);
+	while ((may_repeat && !claim_names(many, wanted, true)) ||
+		   (many->failed < 0 && !claim_names(many, wanted, false)));
+	if (many->failed >= 0)
+		give_back_names(many);
+	else if (many->taken > 0)
 	{
-		give_back_claim(claim);
-		return true;
+		lease_waiter_finish();
+		keep_names(many);
 	}
-	if (claim->taken == 0)
-		return false;
-	lease_waiter_finish();
-	DLOCK_CRASH_POINT("many: not flushed");
-	lease_wal_flush(claim->call.lsn);
-	if (waited)
-		lease_wait_check_client();
-	look_for_interrupts(claim);
-	RESUME_INTERRUPTS();
-	return true;
+	return many->failed >= 0 || many->taken > 0;
 }
 
 /*
@@ -183,23 +543,23 @@ take_round(Claim *claim, bool waited)
  * LEASE_WAITER_PLACES_MAX.
  */
 static void
-watch_all(Claim *claim, const LeaseWaitTime *time)
+watch_names(ManyCall *many)
 {
-	LeaseCall  *call = &claim->call;
+	LeaseCall  *call = &many->call;
 
-	for (int i = 0; i < claim->count; i++)
+	for (int i = 0; i < many->count; i++)
 	{
 		LeaseWaiter *waiter;
 		Buffer		bucket;
 
-		lease_store_set_name(call, claim->names[i]);
+		lease_store_set_name(call, many->names[i]);
 		waiter = i == 0 ?
 			lease_waiter_begin(call->db, call->name, &call->requester,
 							   &call->request, LEASE_WAIT_ANY) :
 			lease_waiter_add(call->db, &call->requester, &call->request,
 							 LEASE_WAIT_ANY);
-		waiter->since = time->start_time;
-		waiter->places = claim->count;
+		waiter->since = many->time.start_time;
+		waiter->places = many->count;
 		bucket = lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_SHARE);
 		/* it looks after it has joined */
 		(void) lease_queue_join(waiter, call->db->database, call->hash,
@@ -209,74 +569,49 @@ watch_all(Claim *claim, const LeaseWaitTime *time)
 }
 
 /*
- * Claim up to "wanted" of the names for one owner: their tokens in the caller's
- * order, 0 for those not claimed.  The answer is LEASE_GRANTED; LEASE_BUSY if
- * none was free; or that of a name whose request was misuse, with its place in
- * *failed: then nothing is taken.  Waits like lease_request_apply(), until it
- * has one.
+ * Claim up to "wanted" of the names for one owner: see end_many().  Waits like
+ * lease_request_apply(), until it has one.
  */
 LeaseAnswer
 lease_many_claim(const lease_bytes *names, int count,
 				 const lease_request *request, int wanted, int64 wait_us,
 				 uint64 *tokens, int *failed)
 {
-	Claim		claim = {.names = names, .count = count, .wanted = wanted};
-	LeaseAnswer answer = {.outcome = LEASE_BUSY};
-	LeaseWaitTime time;
-	LeaseDatabase *db;
+	ManyCall	many;
 	uint32		hash = 0;
-	bool		waited = false;
 	bool		watching = false;
-	bool		over;
 
-	claim.answers = palloc(count * sizeof(LeaseAnswer));
-	lease_wait_start(&time, wait_us);
-	if (wait_us != 0)
-		lease_session_watch();
-	for (;; waited = true)
+	begin_many(&many, names, count, wait_us);
+	for (;; many.waited = true)
 	{
-		bool		joins = waited && !watching;
+		bool		joins = many.waited && !watching;
+		bool		over;
 
-		lease_store_begin(&claim.call, names[0], request);
-		db = claim.call.db;
+		lease_store_begin(&many.call, names[0], request);
 		if (joins)
 		{
-			hash = claim.call.hash;
-			watch_all(&claim, &time);
+			hash = many.call.hash;
+			watch_names(&many);
 			watching = true;
 		}
 		else if (watching)
-			lease_store_check_table(&claim.call, hash);
-		over = take_round(&claim, waited);
-		lease_store_end(&claim.call);
-		if (over || wait_us == 0 || lease_wait_is_over(&time))
-			break;
+			lease_store_check_table(&many.call, hash);
+		over = claim_round(&many, wanted);
+		lease_store_end(&many.call);
+		if (over || wait_us == 0 || lease_wait_is_over(&many.time))
+			return end_many(&many, tokens, failed);
 		if (!watching)
 			continue;
 		if (joins)
-			lease_wait_check_deadlock(db);
-		lease_wait_watch(db, &time, claim.retry_us);
+			lease_wait_check_deadlock(many.call.db);
+		lease_wait_watch(many.call.db, &many.time, many.retry_us);
 	}
-	lease_waiter_finish();
-	if (waited)
-		lease_count_wait(db, lease_clock_boot() - time.start_us);
-	lease_wait_stop(&time);
-
-	if (claim.failed >= 0)
-	{
-		*failed = claim.failed;
-		return claim.answers[claim.failed];
-	}
-	if (claim.taken == 0)
-		lease_count(db, wait_us == 0 ? LEASE_COUNT_REFUSED :
-					LEASE_COUNT_TIMED_OUT, 1);
-	else
-		answer.outcome = LEASE_GRANTED;
-	for (int i = 0; i < count; i++)
-		tokens[i] = lease_is_granted(claim.answers[i].outcome) ?
-			claim.answers[i].token : 0;
-	return answer;
 }
+
+/* ----------------------------------------------------------------
+ * Renew and release
+ * ----------------------------------------------------------------
+ */
 
 /*
  * Renew or release the leases of one owner on the names: "done" says for which

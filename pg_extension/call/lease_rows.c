@@ -26,18 +26,110 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* A lease that was found over and removed, for the log. */
-typedef struct ExpiredLease
-{
-	uint64		token;
-	Oid			role;
-	int			pid;
-	char	   *name;
-	char	   *owner;
-	char	   *application;
-} ExpiredLease;
-
 bool		lease_log_expired = true;
+
+/* ----------------------------------------------------------------
+ * A call
+ * ----------------------------------------------------------------
+ */
+
+/* Forget the rows of the attempt before. */
+static void
+forget_rows(LeaseCall *call)
+{
+	call->count = 0;
+	call->holders = call->inline_holders;
+	call->places = call->inline_places;
+	call->capacity = LEASE_ROWS_INLINE;
+	call->nowners = 0;
+	call->crowd = SIZE_MAX;
+	call->roomiest = InvalidBlockNumber;
+	call->hole = 0;
+	if (call->memory != NULL)
+		MemoryContextReset(call->memory);
+}
+
+/*
+ * Begin a call by the current role on a table that is open and activated.  The
+ * request's strings and times have been checked.
+ */
+void
+lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
+				const lease_request *request)
+{
+	memset(call, 0, offsetof(LeaseCall, inline_holders));
+	call->rel = rel;
+	call->db = db;
+	call->request = *request;
+	call->request.delay_us = lease_lock_delay_us();
+	if (call->request.kind == 0)
+		call->request.kind = LEASE_PLAIN;
+	call->requester.role = GetUserId();
+	call->requester.pid = MyProcPid;
+	if (call->request.kind != LEASE_PLAIN)
+		call->requester.stamp = lease_bond_mine(call->request.kind);
+	forget_rows(call);
+}
+
+/* Log the holders that died, and free the memory of a call's rows. */
+void
+lease_rows_end(LeaseCall *call)
+{
+	lease_rows_report_expired(call);
+	if (call->memory != NULL)
+		MemoryContextDelete(call->memory);
+	call->memory = NULL;
+}
+
+/* What a waiter has asked for; its strings stay in its place. */
+lease_request
+lease_rows_request(const LeaseWaiter *waiter)
+{
+	return (lease_request) {
+		.op = LEASE_ACQUIRE,
+		.owner = {waiter->owner, waiter->owner_length},
+		.request = {waiter->request, waiter->request_length},
+		.mode = waiter->mode,
+		.kind = waiter->kind,
+		.limit = waiter->limit,
+		.permits = waiter->permits,
+		.delay_us = lease_lock_delay_us(),
+		.ttl_us = waiter->ttl_us,
+	};
+}
+
+/*
+ * Ask the catalogs about the role that stopped an attempt.  That may take long:
+ * somebody may have locked a catalog.
+ */
+void
+lease_rows_resolve_role(LeaseCall *call)
+{
+	LeaseRequester *requester = &call->requester;
+	Oid			role = call->unknown_role;
+
+	Assert(lease_may_wait());
+	if (has_privs_of_role(requester->role, role))
+		requester->acts_for = lappend_oid(requester->acts_for, role);
+	else
+		requester->strangers = lappend_oid(requester->strangers, role);
+	call->unknown_role = InvalidOid;
+}
+
+/* How the requester stands to a role's row of its owner. */
+static lease_standing
+find_standing(LeaseCall *call, Oid role)
+{
+	const LeaseRequester *requester = &call->requester;
+
+	if (role == requester->role)
+		return LEASE_SELF;
+	if (list_member_oid(requester->acts_for, role))
+		return LEASE_ACTS_FOR;
+	if (!requester->alone && !list_member_oid(requester->strangers, role))
+		call->unknown_role = role;
+	return LEASE_STRANGER;
+}
 
 /* ----------------------------------------------------------------
  * Gathering
@@ -68,156 +160,6 @@ keep_bytes(LeaseCall *call, lease_bytes bytes)
 	return (lease_bytes) {copy, bytes.length};
 }
 
-/* Forget the rows of the attempt before. */
-static void
-forget_rows(LeaseCall *call)
-{
-	call->count = 0;
-	call->holders = call->inline_holders;
-	call->places = call->inline_places;
-	call->capacity = LEASE_ROWS_INLINE;
-	call->owners = call->inline_owners;
-	call->nowners = 0;
-	call->crowd = SIZE_MAX;
-	call->roomiest = InvalidBlockNumber;
-	call->hole = 0;
-	if (call->memory != NULL)
-		MemoryContextReset(call->memory);
-}
-
-/*
- * Begin a call by the current role on a table that is open and activated.  The
- * request's strings and times have been checked.
- */
-void
-lease_rows_init(LeaseCall *call, Relation rel, LeaseDatabase *db,
-				const lease_request *request)
-{
-	memset(call, 0, offsetof(LeaseCall, inline_owners));
-	call->rel = rel;
-	call->db = db;
-	call->request = *request;
-	call->request.delay_us = lease_lock_delay_us();
-	if (call->request.kind == 0)
-		call->request.kind = LEASE_PLAIN;
-	/* these may concern every holder */
-	call->apart = request->op == LEASE_EVICT || request->op == LEASE_REAP;
-	call->requester.role = GetUserId();
-	call->requester.pid = MyProcPid;
-	if (call->request.kind != LEASE_PLAIN)
-		call->requester.stamp = lease_bond_mine(call->request.kind);
-	forget_rows(call);
-}
-
-/* What a waiter has asked for; its strings stay in its place. */
-lease_request
-lease_rows_request(const LeaseWaiter *waiter)
-{
-	return (lease_request) {
-		.op = LEASE_ACQUIRE,
-		.owner = {waiter->owner, waiter->owner_length},
-		.request = {waiter->request, waiter->request_length},
-		.mode = waiter->mode,
-		.kind = waiter->kind,
-		.limit = waiter->limit,
-		.permits = waiter->permits,
-		.delay_us = lease_lock_delay_us(),
-		.ttl_us = waiter->ttl_us,
-	};
-}
-
-/*
- * Begin what a waiter asked for, on its behalf, in the call of the backend that
- * serves it.
- */
-void
-lease_rows_init_waiter(LeaseCall *call, const LeaseCall *server,
-					   const LeaseWaiter *waiter)
-{
-	lease_request request = lease_rows_request(waiter);
-
-	request.kind = LEASE_PLAIN; /* not our own session's */
-	lease_rows_init(call, server->rel, server->db, &request);
-	call->request.kind = waiter->kind;
-	call->name = server->name;
-	call->hash = server->hash;
-	call->bucket_block = server->bucket_block;
-	call->requester = (LeaseRequester) {
-		.role = waiter->role,
-		.pid = waiter->pid,
-		.application = {waiter->application, waiter->application_length},
-		.address = {waiter->address, waiter->address_length},
-		.stamp = waiter->stamp,
-		.waiter = waiter,
-	};
-}
-
-/*
- * End what was done on a waiter's behalf; the server's call reports what it
- * found expired.
- */
-void
-lease_rows_end_waiter(LeaseCall *turn, LeaseCall *call)
-{
-	call->expired = list_concat(call->expired, turn->expired);
-	call->nexpired += turn->nexpired;
-	list_free(turn->expired);
-	lease_rows_end(turn);
-}
-
-/* Free what a call needs for its rows and roles. */
-void
-lease_rows_end(LeaseCall *call)
-{
-	if (call->memory != NULL)
-		MemoryContextDelete(call->memory);
-	call->memory = NULL;
-	forget_rows(call);
-	if (call->verdicts != NULL)
-		pfree(call->verdicts);
-	call->verdicts = NULL;
-	call->nverdicts = 0;
-}
-
-/*
- * Ask the catalogs about the role that stopped an attempt.  That may take long:
- * somebody may have locked a catalog.
- */
-void
-lease_rows_resolve_role(LeaseCall *call)
-{
-	RoleVerdict verdict = {.role = call->unknown_role};
-
-	Assert(lease_may_wait());
-	verdict.acts_for = has_privs_of_role(call->requester.role, verdict.role);
-	call->verdicts = call->verdicts == NULL ?
-		palloc(sizeof(RoleVerdict)) :
-		repalloc(call->verdicts, (call->nverdicts + 1) * sizeof(RoleVerdict));
-	call->verdicts[call->nverdicts++] = verdict;
-	call->unknown_role = InvalidOid;
-}
-
-/*
- * How the requester stands to a role's row of its owner.  A waiter knows only
- * the role that it stood for when it joined; it takes others for strangers.
- */
-static lease_standing
-find_standing(LeaseCall *call, Oid role)
-{
-	if (role == call->requester.role)
-		return LEASE_SELF;
-	if (call->requester.alone)
-		return LEASE_STRANGER;
-	if (call->requester.waiter != NULL)
-		return role == call->requester.waiter->acts_for ?
-			LEASE_ACTS_FOR : LEASE_STRANGER;
-	for (int i = 0; i < call->nverdicts; i++)
-		if (call->verdicts[i].role == role)
-			return call->verdicts[i].acts_for ? LEASE_ACTS_FOR : LEASE_STRANGER;
-	call->unknown_role = role;
-	return LEASE_STRANGER;
-}
-
 /* Say whether a row is bound to the session or transaction of a waiter. */
 static bool
 is_bound_to(const LeaseEntry *entry, const LeaseWaiter *waiter)
@@ -226,16 +168,6 @@ is_bound_to(const LeaseEntry *entry, const LeaseWaiter *waiter)
 
 	return entry->kind == waiter->kind && stamp.slot == waiter->stamp.slot &&
 		stamp.serial == waiter->stamp.serial;
-}
-
-lease_bytes
-lease_rows_copy_bytes(lease_bytes bytes)
-{
-	char	   *copy = palloc(bytes.length + 1);
-
-	memcpy(copy, bytes.data, bytes.length);
-	copy[bytes.length] = '\0';
-	return (lease_bytes) {copy, bytes.length};
 }
 
 /* Show the core an entry, as the requester sees it.  Its strings stay on the page. */
@@ -253,30 +185,30 @@ holder_of(LeaseCall *call, const LeaseEntry *entry)
 	return holder;
 }
 
-/* Make room for a row and the spare one. */
-static void
-reserve_row(LeaseCall *call)
+/* One row more, and room for the spare one behind it. */
+static lease_holder *
+add_row(LeaseCall *call, BlockNumber block)
 {
-	size_t		capacity = call->capacity * 2;
-	lease_holder *holders;
-	RowPlace   *places;
-
-	if (call->count + 1 < call->capacity)
-		return;
-	holders = MemoryContextAllocHuge(rows_memory(call),
-									 capacity * sizeof(lease_holder));
-	places = MemoryContextAllocHuge(rows_memory(call),
-									capacity * sizeof(RowPlace));
-	memcpy(holders, call->holders, call->count * sizeof(lease_holder));
-	memcpy(places, call->places, call->count * sizeof(RowPlace));
-	if (call->holders != call->inline_holders)
+	if (call->count + 1 >= call->capacity)
 	{
-		pfree(call->holders);
-		pfree(call->places);
+		size_t		capacity = call->capacity * 2;
+		MemoryContext memory = rows_memory(call);
+		lease_holder *holders = MemoryContextAllocHuge(memory, capacity * sizeof(lease_holder));
+		RowPlace   *places = MemoryContextAllocHuge(memory, capacity * sizeof(RowPlace));
+
+		memcpy(holders, call->holders, call->count * sizeof(lease_holder));
+		memcpy(places, call->places, call->count * sizeof(RowPlace));
+		if (call->holders != call->inline_holders)
+		{
+			pfree(call->holders);
+			pfree(call->places);
+		}
+		call->holders = holders;
+		call->places = places;
+		call->capacity = capacity;
 	}
-	call->holders = holders;
-	call->places = places;
-	call->capacity = capacity;
+	call->places[call->count].block = block;
+	return &call->holders[call->count++];
 }
 
 /* Keep an entry among the rows of this attempt. */
@@ -284,16 +216,10 @@ lease_holder *
 lease_rows_add(LeaseCall *call, Buffer buffer, OffsetNumber offset,
 			   const LeaseEntry *entry)
 {
-	lease_holder *holder;
-	RowPlace   *place;
-
-	reserve_row(call);
-	holder = &call->holders[call->count];
-	place = &call->places[call->count];
-	call->count++;
+	lease_holder *holder = add_row(call, BufferGetBlockNumber(buffer));
+	RowPlace   *place = &call->places[call->count - 1];
 
 	*holder = holder_of(call, entry);
-	place->block = BufferGetBlockNumber(buffer);
 	place->offset = offset;
 	place->lsn = PageGetLSN(BufferGetPage(buffer));
 	place->role = entry->role;
@@ -343,14 +269,12 @@ lease_rows_pinned(const LeaseGuard *guard, int pid)
 static void
 gather_guard(LeaseCall *call, const LeaseGuard *guard)
 {
-	lease_holder pinned =
-		lease_rows_pinned(guard, call->requester.waiter != NULL ?
-						  call->requester.waiter->pid : MyProcPid);
-	lease_holder *holder;
+	lease_holder pinned = lease_rows_pinned(guard, call->requester.pid);
 
 	for (size_t i = 0; i < call->count; i++)
 	{
-		holder = &call->holders[i];
+		lease_holder *holder = &call->holders[i];
+
 		if (holder->token != guard->token)
 			continue;
 		lease_merge_guard(holder, guard->mode, guard->version);
@@ -363,14 +287,10 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 		return;
 	}
 
-	reserve_row(call);
-	holder = &call->holders[call->count];
-	*holder = pinned;
-	holder->owner = keep_bytes(call, holder->owner);
-	if (lease_same(holder->owner, call->request.owner))
-		holder->standing = find_standing(call, guard->role);
-	call->places[call->count].block = InvalidBlockNumber;
-	call->count++;
+	pinned.owner = keep_bytes(call, pinned.owner);
+	if (lease_same(pinned.owner, call->request.owner))
+		pinned.standing = find_standing(call, guard->role);
+	*add_row(call, InvalidBlockNumber) = pinned;
 }
 
 /* Start an attempt on a bucket, which is locked. */
@@ -383,43 +303,38 @@ lease_rows_start(LeaseCall *call, Buffer bucket)
 	call->now_us = lease_clock_now(call->db);
 }
 
-/* Have an owner's rows gathered by themselves. */
-static void
-seek_owner(LeaseCall *call, lease_bytes owner)
+/*
+ * Say whether a request may concern every holder, which so comes by itself, and
+ * not in a crowd.
+ */
+static bool
+concerns_each(const LeaseCall *call)
 {
-	/* doubled at each power of two */
-	if (call->nowners >= LEASE_ROWS_INLINE &&
-		(call->nowners & (call->nowners - 1)) == 0)
-	{
-		uint64	   *owners = MemoryContextAllocHuge(rows_memory(call),
-													2 * call->nowners * sizeof(uint64));
-
-		memcpy(owners, call->owners, call->nowners * sizeof(uint64));
-		call->owners = owners;
-	}
-	call->owners[call->nowners++] = lease_summary_owner_hash(owner);
+	return call->request.op == LEASE_EVICT || call->request.op == LEASE_REAP;
 }
 
 /*
- * Start an attempt at a name.  If its rows may be gathered as crowds, those that
- * have a guard now are not: the guard will look for its row.  "queue" may be
- * NULL; its partition is locked.  Guards may end until the rows are gathered;
- * none is added while the bucket is locked exclusively.
+ * Have the rows of the request's owner gathered by themselves, and those that have
+ * a guard now: the guard will look for its row.
  */
-void
-lease_rows_seek_guarded(LeaseCall *call, Buffer bucket, LeaseQueue *queue)
+static void
+seek_owners(LeaseCall *call, LeaseQueue *queue)
 {
-	lease_rows_start(call, bucket);
-	if (call->apart || !lease_trie_has_chain(bucket, call->hash))
-		return;
-	seek_owner(call, call->request.owner);
+	Size		room = 1;
+
 	if (queue != NULL)
 		lease_list_foreach(LeaseGuard, guard, &queue->guards)
-		{
-			seek_owner(call, (lease_bytes) {
-				guard->owner, guard->owner_length
-			});
-		}
+			room++;
+	call->owners = MemoryContextAllocHuge(rows_memory(call),
+										  room * sizeof(uint64));
+	call->owners[call->nowners++] =
+		lease_summary_owner_hash(call->request.owner);
+	if (queue != NULL)
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
+			call->owners[call->nowners++] =
+				lease_summary_owner_hash((lease_bytes) {
+					guard->owner, guard->owner_length
+				});
 }
 
 /* Remember an overflow page if it has the largest hole so far. */
@@ -454,7 +369,7 @@ gather_crowd(Buffer buffer, void *context)
 	if (BufferGetBlockNumber(buffer) == call->bucket_block)
 		return false;
 	note_room(call, buffer);
-	if (call->apart)
+	if (concerns_each(call))
 		return false;
 	crowd = lease_crowd_of(call->rel, buffer, call->name);
 	if (crowd == NULL || lease_is_over(&crowd->holder, call->now_us) ||
@@ -463,93 +378,101 @@ gather_crowd(Buffer buffer, void *context)
 	if (call->crowd < call->count &&
 		lease_join_crowd(&call->holders[call->crowd], &crowd->holder))
 		return true;
-	reserve_row(call);
-	call->crowd = call->count++;
-	call->holders[call->crowd] = crowd->holder;
-	call->places[call->crowd].block = InvalidBlockNumber;
+	call->crowd = call->count;
+	*add_row(call, InvalidBlockNumber) = crowd->holder;
 	return true;
 }
 
 /*
- * Gather the holders of the call's name, after lease_rows_seek_guarded().  No
- * partition need be locked: a name may have very many.
+ * Gather the holders of the call's name, with its guards.  "queue" is the name's,
+ * or NULL; its partition is locked in "mode", unless nobody uses it and the name has
+ * no overflow pages.  Returns the queue, which may be another by then:
+ *
+ * Where the name has overflow pages, its rows may be many, and the partition is
+ * not locked while they are gathered.  No waiter joins meanwhile, and no guard
+ * is added, as both need the bucket.  But the head may leave, and guards may
+ * end: so both are looked at again after.
  */
-void
-lease_rows_gather(LeaseCall *call, Buffer bucket)
+LeaseQueue *
+lease_rows_gather(LeaseCall *call, Buffer bucket, LeaseQueue *queue,
+				  LWLockMode mode)
 {
+	Oid			database = call->db->database;
+	bool		many = lease_trie_has_chain(bucket, call->hash);
+
+	lease_rows_start(call, bucket);
+	if (many && !concerns_each(call))
+		seek_owners(call, queue);
+	if (many)
+		lease_queue_unlock(database, call->hash);
 	lease_trie_visit_pages(call->rel, bucket, &call->hash, gather_crowd,
 						   gather_name, call);
-}
-
-/*
- * Add to the rows gathered the guards of "queue", which may be NULL; its
- * partition is locked.
- */
-void
-lease_rows_gather_guards(LeaseCall *call, LeaseQueue *queue)
-{
+	if (many)
+		queue = lease_queue_lock(database, call->hash, call->name, mode);
 	if (queue != NULL)
 		lease_list_foreach(LeaseGuard, guard, &queue->guards)
 			gather_guard(call, guard);
+	return queue;
 }
 
-/* Remember a lease that is about to be removed because it is over. */
-static void
-remember_expired(LeaseCall *call, const LeaseEntry *entry)
+/* A copy of an entry. */
+LeaseEntry *
+lease_rows_copy(const LeaseEntry *entry)
 {
-	ExpiredLease *expired;
+	Size		size = lease_entry_size(entry);
 
-	call->nexpired++;
-	lease_event_add(LEASE_EVENT_EXPIRED, lease_entry_name(entry),
-					entry->token);
-	if (!lease_log_expired)
-		return;
-	expired = palloc(sizeof(ExpiredLease));
-	expired->token = entry->token;
-	expired->role = entry->role;
-	expired->pid = entry->pid;
-	expired->name = (char *) lease_rows_copy_bytes(lease_entry_name(entry)).data;
-	expired->owner = (char *) lease_rows_copy_bytes(lease_entry_owner(entry)).data;
-	expired->application =
-		(char *) lease_rows_copy_bytes(lease_entry_application(entry)).data;
-	call->expired = lappend(call->expired, expired);
+	return memcpy(palloc(size), entry, size);
 }
 
 /*
- * Log the holders that died, and count them.  No locks are held.  The log entry
- * hides the statement: it is of a session that happened to find them.
+ * Count a lease that is about to be removed because it is over, and keep a copy for
+ * the log.
+ */
+static void
+note_expired(LeaseCall *call, const LeaseEntry *entry)
+{
+	lease_count(call->db, LEASE_COUNT_EXPIRED, 1);
+	if (call->request.op == LEASE_REAP)
+		lease_count(call->db, LEASE_COUNT_REAPED, 1);
+	lease_event_add(LEASE_EVENT_EXPIRED, lease_entry_name(entry),
+					entry->token);
+	if (lease_log_expired)
+		call->expired = lappend(call->expired, lease_rows_copy(entry));
+}
+
+/*
+ * Log the holders that died.  No locks are held.  The log entry hides the
+ * statement: it is of a session that happened to find them.
  */
 void
 lease_rows_report_expired(LeaseCall *call)
 {
 	ListCell   *cell;
 
-	lease_count(call->db, LEASE_COUNT_EXPIRED, call->nexpired);
-	call->nexpired = 0;
 	Assert(call->expired == NIL || lease_may_wait());
 	HOLD_INTERRUPTS();
 	foreach(cell, call->expired)
 	{
-		ExpiredLease *expired = lfirst(cell);
-		char	   *role = lease_privilege_role_name(expired->role);
+		const LeaseEntry *entry = lfirst(cell);
+		lease_bytes name = lease_entry_name(entry);
+		lease_bytes owner = lease_entry_owner(entry);
+		lease_bytes application = lease_entry_application(entry);
+		char	   *role = lease_privilege_role_name(entry->role);
 
 		ereport(LOG_SERVER_ONLY,
-				(errmsg("lease on \"%s\" expired while owner \"%s\" held it",
-						expired->name, expired->owner),
-				 errdetail("Token %llu, role \"%s\", process %d, application \"%s\".",
-						   (unsigned long long) expired->token,
-						   role ? role : "?", expired->pid,
-						   expired->application),
+				(errmsg("lease on \"%.*s\" expired while owner \"%.*s\" held it",
+						(int) name.length, name.data,
+						(int) owner.length, owner.data),
+				 errdetail("Token %llu, role \"%s\", process %d, application \"%.*s\".",
+						   (unsigned long long) entry->token,
+						   role ? role : "?", entry->pid,
+						   (int) application.length, application.data),
 				 errhidestmt(true), errhidecontext(true)));
 		if (role != NULL)
 			pfree(role);
-		pfree(expired->name);
-		pfree(expired->owner);
-		pfree(expired->application);
-		pfree(expired);
 	}
 	RESUME_INTERRUPTS();
-	list_free(call->expired);
+	list_free_deep(call->expired);
 	call->expired = NIL;
 }
 
@@ -569,18 +492,53 @@ append_string(LeaseEntryBuffer *buffer, char **ptr, lease_bytes string)
 	return length;
 }
 
-/* Fill in an entry's strings, binding and padding; its kind is set. */
+/*
+ * Make the entry of a holder that the core has added, or of one that it has
+ * updated, whose entry is "old" so far.
+ */
 static void
-put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
-			lease_bytes request, lease_bytes application, lease_bytes address,
-			LeaseBinding binding)
+make_entry(LeaseCall *call, const lease_holder *holder, const LeaseEntry *old,
+		   LeaseEntryBuffer *buffer)
 {
 	LeaseEntry *entry = &buffer->entry;
+	const LeaseWaiter *waiter = call->requester.waiter;
+	LeaseBinding binding = {
+		call->requester.stamp, Max(holder->deadline_us - call->now_us, 1)
+	};
+	lease_bytes application;
+	lease_bytes address;
 	char	   *ptr = entry->data;
 
-	entry->name_length = append_string(buffer, &ptr, name);
-	entry->owner_length = append_string(buffer, &ptr, owner);
-	entry->request_length = append_string(buffer, &ptr, request);
+	if (old != NULL)
+	{
+		memcpy(entry, old, offsetof(LeaseEntry, data));
+		application = lease_entry_application(old);
+		address = lease_entry_address(old);
+		if (old->kind != LEASE_PLAIN)
+			binding.stamp = lease_entry_binding(old).stamp;
+	}
+	else
+	{
+		entry->hash = call->hash;
+		entry->token = holder->token;
+		entry->acquired_at = GetCurrentTimestamp();
+		entry->role = call->requester.role;
+		entry->pid = call->requester.pid;
+		application = waiter == NULL ? lease_client_application() :
+			(lease_bytes) {waiter->application, waiter->application_length};
+		address = waiter == NULL ? lease_client_address() :
+			(lease_bytes) {waiter->address, waiter->address_length};
+	}
+	entry->version = holder->version;
+	entry->mode = holder->mode;
+	entry->kind = holder->kind;
+	entry->deadline_us = holder->deadline_us;
+	entry->flags = (holder->repeated ? LEASE_ENTRY_REPEATED : 0) |
+		(holder->life == LEASE_LEAVING ? LEASE_ENTRY_LEAVING : 0);
+	entry->name_length = append_string(buffer, &ptr, old != NULL ?
+									   lease_entry_name(old) : call->name);
+	entry->owner_length = append_string(buffer, &ptr, holder->owner);
+	entry->request_length = append_string(buffer, &ptr, holder->request);
 	entry->application_length = append_string(buffer, &ptr, application);
 	entry->address_length = append_string(buffer, &ptr, address);
 	if (entry->kind != LEASE_PLAIN)
@@ -588,69 +546,6 @@ put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 			(char *) &binding, sizeof(binding)
 		});
 	memset(ptr, 0, (char *) entry + lease_entry_size(entry) - ptr);
-}
-
-/* What a holder's entry says of its binding, which counts if it is not plain. */
-static LeaseBinding
-entry_binding(const LeaseCall *call, const lease_holder *holder,
-			  LeaseStamp stamp)
-{
-	return (LeaseBinding) {
-		stamp, Max(holder->deadline_us - call->now_us, 1)
-	};
-}
-
-/* Make the entry of a holder that the core has added. */
-static void
-make_entry(LeaseCall *call, const lease_holder *holder,
-		   LeaseEntryBuffer *buffer)
-{
-	LeaseEntry *entry = &buffer->entry;
-	const LeaseRequester *requester = &call->requester;
-	lease_bytes application = requester->application;
-	lease_bytes address = requester->address;
-
-	if (requester->waiter == NULL)
-	{
-		application = lease_client_application();
-		address = lease_client_address();
-	}
-	entry->hash = call->hash;
-	entry->version = holder->version;
-	entry->token = holder->token;
-	entry->kind = holder->kind;
-	entry->deadline_us = holder->deadline_us;
-	entry->acquired_at = GetCurrentTimestamp();
-	entry->role = requester->role;
-	entry->pid = requester->pid;
-	entry->mode = holder->mode;
-	entry->flags = 0;
-	put_strings(buffer, call->name, holder->owner, holder->request,
-				application, address,
-				entry_binding(call, holder, requester->stamp));
-}
-
-/* Make the new entry of a holder that the core has updated. */
-static void
-update_entry(LeaseCall *call, const LeaseEntry *old,
-			 const lease_holder *holder, LeaseEntryBuffer *buffer)
-{
-	LeaseEntry *entry = &buffer->entry;
-	LeaseStamp	stamp = {0, 0};
-
-	memcpy(entry, old, offsetof(LeaseEntry, data));
-	entry->version = holder->version;
-	entry->mode = holder->mode;
-	entry->kind = holder->kind;
-	if (old->kind != LEASE_PLAIN)
-		stamp = lease_entry_binding(old).stamp;
-	entry->deadline_us = holder->deadline_us;
-	entry->flags = (holder->repeated ? LEASE_ENTRY_REPEATED : 0) |
-		(holder->life == LEASE_LEAVING ? LEASE_ENTRY_LEAVING : 0);
-	put_strings(buffer, lease_entry_name(old), lease_entry_owner(old),
-				holder->request, lease_entry_application(old),
-				lease_entry_address(old),
-				entry_binding(call, holder, stamp));
 }
 
 /* Lock the page of a row, which may be the bucket. */
@@ -680,7 +575,6 @@ lease_rows_entry(LeaseCall *call, Buffer bucket, size_t row)
 {
 	const RowPlace *place = &call->places[row];
 	Buffer		buffer = bucket;
-	LeaseEntry *entry;
 	LeaseEntry *copy;
 
 	if (place->block != call->bucket_block)
@@ -688,9 +582,7 @@ lease_rows_entry(LeaseCall *call, Buffer bucket, size_t row)
 		buffer = ReadBuffer(call->rel, place->block);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	}
-	entry = entry_at(buffer, place);
-	copy = palloc(lease_entry_size(entry));
-	memcpy(copy, entry, lease_entry_size(entry));
+	copy = lease_rows_copy(entry_at(buffer, place));
 	if (buffer != bucket)
 		UnlockReleaseBuffer(buffer);
 	return copy;
@@ -716,7 +608,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from, bool *emptied)
 		if (call->places[end].block != first->block)
 			break;
 		if (call->holders[end].change == LEASE_EXPIRED)
-			remember_expired(call, entry_at(buffer, &call->places[end]));
+			note_expired(call, entry_at(buffer, &call->places[end]));
 		else if (call->holders[end].change == LEASE_ENDED &&
 				 (call->request.op == LEASE_ACQUIRE ||
 				  call->request.op == LEASE_REAP))
@@ -743,7 +635,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from, bool *emptied)
 		{
 			LeaseEntryBuffer new;
 
-			update_entry(call, entry_at(buffer, place), holder, &new);
+			make_entry(call, holder, entry_at(buffer, place), &new);
 			lease_page_overwrite(&change, page, place->offset, &new.entry);
 		}
 	}
@@ -866,24 +758,19 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 {
 	if (result->count > call->count)
 	{
-		make_entry(call, &call->holders[call->count], new);
+		make_entry(call, &call->holders[call->count], NULL, new);
 		return call->count;
 	}
 	for (size_t i = 0; i < call->count; i++)
 	{
-		Buffer		buffer;
-		bool		same;
+		LeaseEntry *old;
 
 		if (call->holders[i].change != LEASE_UPDATED)
 			continue;
-		buffer = lock_place(call, bucket, &call->places[i]);
-		update_entry(call, entry_at(buffer, &call->places[i]), &call->holders[i],
-					 new);
-		same = lease_entry_size(&new->entry) ==
-			lease_entry_size(entry_at(buffer, &call->places[i]));
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		return same ? result->count : i;
+		old = lease_rows_entry(call, bucket, i);
+		make_entry(call, &call->holders[i], old, new);
+		return lease_entry_size(&new->entry) == lease_entry_size(old) ?
+			result->count : i;
 	}
 	return result->count;
 }
@@ -916,8 +803,8 @@ has_room(LeaseCall *call, Buffer bucket, Size size)
 
 /*
  * Write what the core decided.  False when there is no room for a row; then
- * nothing but rows that are over has changed, and after lease_rows_make_room()
- * the attempt starts over.
+ * nothing but rows that are over has changed, and the attempt starts over once room
+ * was made.
  */
 bool
 lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
@@ -938,11 +825,4 @@ lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 	}
 	call->missing_room = lease_entry_size(&new.entry);
 	return false;
-}
-
-/* Make the room that was missing, and unlock the bucket. */
-void
-lease_rows_make_room(LeaseCall *call, Buffer bucket)
-{
-	lease_trie_make_room(call->rel, bucket, call->hash, call->missing_room);
 }

@@ -56,14 +56,13 @@ typedef struct BoundLease
 #define PRUNE_MIN		64
 
 static HTAB *bound = NULL;
-static int	prune_at = PRUNE_MIN;	/* look when there are so many */
-static int	nsession = 0;		/* how many for the session */
-static int	ntransaction = 0;	/* how many for the transaction */
+static long prune_at = PRUNE_MIN;	/* look when there are so many */
 
-static int *
-count_of(lease_kind kind)
+/* How many there are of either kind. */
+static long
+count_bound(void)
 {
-	return kind == LEASE_SESSION ? &nsession : &ntransaction;
+	return bound == NULL ? 0 : hash_get_num_entries(bound);
 }
 
 static void
@@ -79,7 +78,6 @@ make_bound_key(BoundKey *key, lease_bytes name, lease_bytes owner, Oid role)
 static void
 forget(BoundLease *lease)
 {
-	(*count_of(lease->kind))--;
 	(void) hash_search(bound, &lease->key, HASH_REMOVE, NULL);
 }
 
@@ -90,16 +88,12 @@ lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
 {
 	BoundKey	key;
 	BoundLease *lease;
-	bool		found;
 
 	lease_session_watch();
 	make_bound_key(&key, name, owner, GetUserId());
-	lease = hash_search(bound, &key, HASH_ENTER, &found);
-	if (found)
-		(*count_of(lease->kind))--;
+	lease = hash_search(bound, &key, HASH_ENTER, NULL);
 	lease->kind = kind;
 	lease->token = token;
-	(*count_of(kind))++;
 }
 
 /* A role's lease was given back altogether; it may have been one of ours. */
@@ -109,7 +103,7 @@ lease_session_gave(lease_bytes name, lease_bytes owner, Oid role, uint64 token)
 	BoundKey	key;
 	BoundLease *lease;
 
-	if (nsession + ntransaction == 0)
+	if (count_bound() == 0)
 		return;
 	make_bound_key(&key, name, owner, role);
 	lease = hash_search(bound, &key, HASH_FIND, NULL);
@@ -124,7 +118,7 @@ lease_session_gave_all(lease_bytes owner)
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
 
-	if (nsession + ntransaction == 0)
+	if (count_bound() == 0)
 		return;
 	hash_seq_init(&status, bound);
 	while ((lease = hash_seq_search(&status)) != NULL)
@@ -154,7 +148,7 @@ bound_has_row(const BoundLease *lease)
 void
 lease_session_prune(void)
 {
-	int			count = nsession + ntransaction;
+	long		count = count_bound();
 	HASH_SEQ_STATUS status;
 	MemoryContext memory;
 	MemoryContext old;
@@ -176,7 +170,14 @@ lease_session_prune(void)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(memory);
-	prune_at = Max(PRUNE_MIN, 2 * (nsession + ntransaction));
+	prune_at = Max(PRUNE_MIN, 2 * count_bound());
+}
+
+/* Say whether this backend may have leases of a kind. */
+static bool
+has_bound(lease_kind kind)
+{
+	return lease_bond_is_used(kind) && count_bound() > 0;
 }
 
 /* Forget a kind's leases; unless "rel" is NULL, end their rows by "op" first. */
@@ -186,7 +187,7 @@ forget_all(Relation rel, lease_kind kind, lease_op op)
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
 
-	if (*count_of(kind) == 0)
+	if (!has_bound(kind))
 		return;
 	hash_seq_init(&status, bound);
 	while ((lease = hash_seq_search(&status)) != NULL)
@@ -213,7 +214,7 @@ give_back_all(lease_kind kind, lease_op op)
 {
 	Relation	rel;
 
-	if (*count_of(kind) == 0)
+	if (!has_bound(kind))
 		return;
 	rel = lease_relation_open_at_exit();
 	forget_all(rel, kind, op);
@@ -257,7 +258,7 @@ at_exit(int code, Datum arg)
 
 	LWLockReleaseAll();
 	granted = lease_waiter_abandon(&waiter);
-	if (!granted && nsession == 0)
+	if (!granted && !has_bound(LEASE_SESSION))
 		return;
 	AbortOutOfAnyTransaction();
 	StartTransactionCommand();

@@ -30,16 +30,20 @@ typedef struct WalkContext
 	uint64		affected;
 } WalkContext;
 
-/* Gather the rows of the walk's owner that its request changes. */
+/*
+ * Gather the rows that the walk's request changes: of its owner, or, to reap, those
+ * that are over.
+ */
 static void
-gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
-			 void *context)
+gather_walked(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
+			  void *context)
 {
 	WalkContext *walk = context;
 	LeaseCall  *call = walk->call;
 	lease_holder *holder;
 
-	if (!lease_same(lease_entry_owner(entry), call->request.owner))
+	if (call->request.op != LEASE_REAP &&
+		!lease_same(lease_entry_owner(entry), call->request.owner))
 		return;
 
 	/* A split may bring a row that we have renewed before us again. */
@@ -48,21 +52,8 @@ gather_owned(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 		return;
 
 	holder = lease_rows_add(call, buffer, offset, entry);
-	if (lease_apply(&call->request, holder, 1, walk->call->now_us).changed == 0)
+	if (lease_apply(&call->request, holder, 1, call->now_us).changed == 0)
 		call->count--;
-}
-
-/* Gather the rows that are over. */
-static void
-gather_over(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
-			void *context)
-{
-	WalkContext *walk = context;
-	lease_holder *holder = lease_rows_add(walk->call, buffer, offset, entry);
-
-	if (lease_apply(&walk->call->request, holder, 1,
-					walk->call->now_us).changed == 0)
-		walk->call->count--;
 }
 
 /*
@@ -108,23 +99,14 @@ serve_walked(WalkContext *walk)
 }
 
 /*
- * The counter of the rows that a walk changes; counted at once, as it may be
- * interrupted.
+ * Apply the walk's request to one bucket; false: try it again.  What it has changed
+ * is counted at once, as it may be interrupted; reaped rows are counted where they
+ * are written.
  */
-static LeaseCounter
-counter_of_walk(lease_op op)
-{
-	return op == LEASE_RENEW ? LEASE_COUNT_RENEWED :
-		op == LEASE_REAP ? LEASE_COUNT_REAPED : LEASE_COUNT_RELEASED;
-}
-
-/* Apply the walk's request to one bucket; false: try it again. */
 static bool
-try_apply_block(WalkContext *walk, BlockNumber block,
-				LeaseEntryVisitor gather)
+try_apply_block(WalkContext *walk, BlockNumber block)
 {
 	LeaseCall  *call = walk->call;
-	uint64		expired_before = call->nexpired;
 	Buffer		bucket = lease_trie_lock_block(call->rel, block);
 
 	if (!BufferIsValid(bucket))
@@ -132,7 +114,7 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 	lease_rows_start(call, bucket);
 	if (call->request.op == LEASE_RENEW)
 		call->request.ttl_us = Max(walk->target_us - call->now_us, 1);
-	lease_trie_visit(call->rel, bucket, NULL, gather, walk);
+	lease_trie_visit(call->rel, bucket, NULL, gather_walked, walk);
 	if (OidIsValid(call->unknown_role))
 	{
 		UnlockReleaseBuffer(bucket);
@@ -149,9 +131,9 @@ try_apply_block(WalkContext *walk, BlockNumber block,
 	lease_trie_free_overflow(call->rel, bucket);
 	lease_trie_summarize(call->rel, bucket);
 	walk->affected += call->count;
-	lease_count(call->db, counter_of_walk(call->request.op),
-				call->request.op == LEASE_REAP ?
-				call->nexpired - expired_before : call->count);
+	if (call->request.op != LEASE_REAP)
+		lease_count(call->db, call->request.op == LEASE_RENEW ?
+					LEASE_COUNT_RENEWED : LEASE_COUNT_RELEASED, call->count);
 	UnlockReleaseBuffer(bucket);
 	serve_walked(walk);
 	return true;
@@ -173,7 +155,7 @@ lease_walk_owner(const lease_request *request)
 	BlockNumber block = 0;
 	BlockNumber blocks;
 
-	lease_store_begin_call(&call, request);
+	lease_store_begin(&call, (lease_bytes) {NULL, 0}, request);
 	walk = (WalkContext) {
 		.call = &call,
 		.target_us = lease_clock_now(call.db) + request->ttl_us,
@@ -185,7 +167,7 @@ lease_walk_owner(const lease_request *request)
 			CHECK_FOR_INTERRUPTS();
 			if (!lease_summary_may_own(&call.db->summaries, block, owner))
 				continue;
-			while (!try_apply_block(&walk, block, gather_owned))
+			while (!try_apply_block(&walk, block))
 				CHECK_FOR_INTERRUPTS();
 			DLOCK_CRASH_POINT("walk: bucket done");
 		}
@@ -218,14 +200,13 @@ lease_walk_reap(Relation rel, LeaseDatabase *db, BlockNumber *next,
 	lease_rows_init(&call, rel, db, &request);
 	for (int pages = 0; pages < max_pages; pages++)
 	{
-		WalkContext walk;
+		WalkContext walk = {.call = &call};
 
 		*next = lease_summary_next_due(&db->summaries, *next, blocks, now_us);
 		if (*next >= blocks)
 			break;
-		walk = (WalkContext) {.call = &call};
 		db->reaped_block = *next;
-		(void) try_apply_block(&walk, *next, gather_over);
+		(void) try_apply_block(&walk, *next);
 		db->reaped_block = 0;
 		(*next)++;
 		lease_rows_report_expired(&call);

@@ -645,7 +645,6 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 
 		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
 			check_misuse(names[failed], &request, &answer);
-		lease_snapshot_take_back();
 		for (int i = 0; i < count; i++)
 			if (tokens[i] != 0)
 				put_claimed(fcinfo, names[i], tokens[i]);

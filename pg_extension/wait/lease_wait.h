@@ -123,9 +123,9 @@ typedef struct LeaseRequester
 {
 	Oid			role;
 	int			pid;
-	lease_bytes application;
-	lease_bytes address;
 	LeaseStamp	stamp;			/* for a request that is not plain */
+	List	   *acts_for;		/* roles that it may act for, as far as asked */
+	List	   *strangers;		/* roles that it may not */
 	bool		alone;			/* acts for no other role */
 	const LeaseWaiter *waiter;	/* NULL: the calling backend */
 } LeaseRequester;
