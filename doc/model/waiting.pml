@@ -2,10 +2,9 @@
  * waiting.pml
  *	  How PostgreSQL's backends wait for a lease: a model in Promela.
  *
- * It follows pg_extension/call/lease_attempt.c (try_apply), lease_store.c
- * (lease_store_serve), lease_queue.c (join, leave, answer) and lease_wait.c
- * (sleep_in_line) for one name and exclusive leases, with all ways in which a
- * wait, or a lease, can end.
+ * It follows pg_extension/call/lease_request.c (try_apply, lease_store_serve,
+ * sleep_in_line) and lease_queue.c (join, leave, answer) for one name and exclusive
+ * leases, with all ways in which a wait, or a lease, can end.
  * What happens under the lock of the queue's partition is one atomic step; the
  * bucket's lock is a variable, since a waiter leaves the queue without it, and a
  * guard ends without it.

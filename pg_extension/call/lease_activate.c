@@ -218,25 +218,6 @@ activate_if_needed(Relation rel, LeaseDatabase *db, bool waited, bool at_once)
 	return wait_us;
 }
 
-/* Activate the table once the clock has come so far. */
-static void
-activate_later(Relation rel, LeaseDatabase *db, int64 wait_us)
-{
-	int64		end_us = lease_clock_boot() + LEASE_TAKEOVER_WAIT_US;
-
-	while (wait_us > 0)
-	{
-		Assert(lease_may_wait());
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) ((wait_us + 999) / 1000), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		wait_us = activate_if_needed(rel, db, lease_clock_boot() >= end_us,
-									 false);
-	}
-}
-
 /*
  * Make the lock table ready for grants, and return the entry of its database.
  * The caller holds RowExclusiveLock on the table and no LWLock, in a server
@@ -247,10 +228,21 @@ LeaseDatabase *
 lease_activate(Relation rel)
 {
 	LeaseDatabase *db = lease_state_database();
-	int64		wait_us = activate_if_needed(rel, db, false, false);
+	int64		end_us = 0;		/* when we will have waited long enough */
+	int64		wait_us;
 
-	if (wait_us > 0)
-		activate_later(rel, db, wait_us);
+	while ((wait_us = activate_if_needed(rel, db, end_us != 0 &&
+										 lease_clock_boot() >= end_us,
+										 false)) > 0)
+	{
+		if (end_us == 0)
+			end_us = lease_clock_boot() + LEASE_TAKEOVER_WAIT_US;
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) ((wait_us + 999) / 1000), PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
 	lease_launcher_ensure();
 	return db;
 }

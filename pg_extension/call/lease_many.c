@@ -204,10 +204,11 @@ typedef struct AllName
 	int			index;			/* in the caller's order */
 	uint32		hash;
 	Buffer		bucket;			/* InvalidBuffer: same as the name before */
+	bool		is_held;		/* somebody holds it, or its rows may be many */
 } AllName;
 
 static int
-compare_positions(const void *a, const void *b)
+compare_all_names(const void *a, const void *b)
 {
 	uint32		x = lease_hash_position(((const AllName *) a)->hash);
 	uint32		y = lease_hash_position(((const AllName *) b)->hash);
@@ -314,6 +315,8 @@ find_busy(ManyCall *many, AllName *all, int *room_attempts)
 			return i;
 		}
 
+		all[i].is_held = call->count > 0 ||
+			call->roomiest != InvalidBlockNumber;
 		if (BufferIsValid(all[i].bucket))
 			needed = 0;
 		needed += row_size(call);
@@ -355,7 +358,11 @@ take_all(ManyCall *many, AllName *all)
 		go_to_name(many, &all[i], &bucket);
 		do
 		{
-			(void) lease_store_gather(call, bucket);
+			/* if nobody holds this name, only the mark may have changed */
+			if (all[i].is_held)
+				(void) lease_store_gather(call, bucket);
+			else
+				lease_rows_start(call, bucket);
 			result = lease_store_decide(call, bucket, answer);
 			granted = lease_is_granted(result.outcome);
 			if (granted && lease_store_write(call, bucket, &result))
@@ -399,7 +406,7 @@ try_all(ManyCall *many, AllName *all, bool may_wait)
 		all[i] = (AllName) {
 			.index = i, .hash = lease_trie_hash(call->rel, many->names[i])
 		};
-	qsort(all, many->count, sizeof(AllName), compare_positions);
+	qsort(all, many->count, sizeof(AllName), compare_all_names);
 	for (;;)
 	{
 		bool		current = true;
@@ -634,9 +641,6 @@ lease_many_change(const lease_bytes *names, int count,
 		call.request.token = tokens == NULL ? 0 : tokens[i];
 		(void) lease_attempt(&call, &answer, false);
 		lease_store_count(&call, &answer);
-		if (answer.gone)
-			lease_session_gave(names[i], request->owner, answer.role,
-							   answer.token);
 		done[i] = answer.outcome == LEASE_RENEWED ||
 			answer.outcome == LEASE_RELEASED;
 		lease_rows_report_expired(&call);

@@ -206,8 +206,6 @@ lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
 						 call->now_us);
 	answer->outcome = result.outcome;
 	answer->token = result.token;
-	answer->gone = mine < call->count &&
-		lease_is_removed(call->holders[mine].change);
 	answer->ended = call->request.op == LEASE_EVICT ? result.changed : 0;
 	answer->retry_us = result.retry_us;
 
@@ -374,13 +372,16 @@ serve_line(LeaseCall *call, Buffer bucket, bool only_if_due)
 bool
 lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 {
-	lease_request request = call->request;
-	LeaseRequester requester = call->requester;
-	XLogRecPtr	lsn = call->lsn;
+	lease_request request;
+	LeaseRequester requester;
+	XLogRecPtr	lsn;
 	bool		had_room;
 
 	if (!lease_queue_is_used(call->db->database, call->hash))
 		return true;
+	request = call->request;
+	requester = call->requester;
+	lsn = call->lsn;
 	had_room = serve_line(call, bucket, only_if_due);
 	call->request = request;
 	call->requester = requester;
@@ -438,8 +439,6 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	bool		acquire = call->request.op == LEASE_ACQUIRE;
 	Buffer		bucket = lease_trie_lock(call->rel, call->hash,
 										 BUFFER_LOCK_EXCLUSIVE);
-	bool		used = lease_queue_is_used(database, call->hash);
-	bool		serve = false;
 	Attempt		attempt = ATTEMPT_ANSWERED;
 	lease_result result;
 
@@ -453,11 +452,9 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	result = lease_store_decide(call, bucket, answer);
 
 	/* If we fail before we have served the queue, it is due. */
-	if (used && !acquire && result.changed > 0)
-	{
+	if (!acquire && result.changed > 0 &&
+		lease_queue_is_used(database, call->hash))
 		lease_queue_make_due(database, call->hash, call->name);
-		serve = true;
-	}
 	if (!lease_store_write(call, bucket, &result))
 		return find_room(call, bucket);
 	if (acquire && lease_is_granted(answer->outcome))
@@ -478,7 +475,7 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 								answer->retry_us, call->pokes);
 		attempt = ATTEMPT_JOINED;
 	}
-	if (serve)
+	if (!acquire && result.changed > 0)
 		(void) lease_store_serve(call, bucket, false);
 	UnlockReleaseBuffer(bucket);
 	return attempt;

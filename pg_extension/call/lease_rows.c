@@ -187,14 +187,16 @@ holder_of(LeaseCall *call, const LeaseEntry *entry)
 
 /* One row more, and room for the spare one behind it. */
 static lease_holder *
-add_row(LeaseCall *call, BlockNumber block)
+append_row(LeaseCall *call, BlockNumber block)
 {
 	if (call->count + 1 >= call->capacity)
 	{
 		size_t		capacity = call->capacity * 2;
 		MemoryContext memory = rows_memory(call);
-		lease_holder *holders = MemoryContextAllocHuge(memory, capacity * sizeof(lease_holder));
-		RowPlace   *places = MemoryContextAllocHuge(memory, capacity * sizeof(RowPlace));
+		lease_holder *holders =
+			MemoryContextAllocHuge(memory, capacity * sizeof(lease_holder));
+		RowPlace   *places =
+			MemoryContextAllocHuge(memory, capacity * sizeof(RowPlace));
 
 		memcpy(holders, call->holders, call->count * sizeof(lease_holder));
 		memcpy(places, call->places, call->count * sizeof(RowPlace));
@@ -216,7 +218,7 @@ lease_holder *
 lease_rows_add(LeaseCall *call, Buffer buffer, OffsetNumber offset,
 			   const LeaseEntry *entry)
 {
-	lease_holder *holder = add_row(call, BufferGetBlockNumber(buffer));
+	lease_holder *holder = append_row(call, BufferGetBlockNumber(buffer));
 	RowPlace   *place = &call->places[call->count - 1];
 
 	*holder = holder_of(call, entry);
@@ -290,7 +292,7 @@ gather_guard(LeaseCall *call, const LeaseGuard *guard)
 	pinned.owner = keep_bytes(call, pinned.owner);
 	if (lease_same(pinned.owner, call->request.owner))
 		pinned.standing = find_standing(call, guard->role);
-	*add_row(call, InvalidBlockNumber) = pinned;
+	*append_row(call, InvalidBlockNumber) = pinned;
 }
 
 /* Start an attempt on a bucket, which is locked. */
@@ -299,6 +301,7 @@ lease_rows_start(LeaseCall *call, Buffer bucket)
 {
 	lease_summary_map(&call->db->summaries);
 	forget_rows(call);
+	call->request.behind = false;	/* unless its queue says otherwise */
 	call->bucket_block = BufferGetBlockNumber(bucket);
 	call->now_us = lease_clock_now(call->db);
 }
@@ -379,7 +382,7 @@ gather_crowd(Buffer buffer, void *context)
 		lease_join_crowd(&call->holders[call->crowd], &crowd->holder))
 		return true;
 	call->crowd = call->count;
-	*add_row(call, InvalidBlockNumber) = crowd->holder;
+	*append_row(call, InvalidBlockNumber) = crowd->holder;
 	return true;
 }
 

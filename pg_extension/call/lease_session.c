@@ -5,8 +5,9 @@
  * What ends such a lease is one step in shared memory (lease_bond.c), which
  * cannot fail.  This file takes that step at the right moment, and then removes
  * the rows; other backends could do that too, only later.  For that a backend
- * remembers the leases it has taken.  Others may end them, and tell it nothing: so
- * it looks for them now and then, that it need not remember ever more.
+ * remembers the leases it has taken.  They may be ended before, by it or by others,
+ * who tell it nothing: so it looks for them now and then, that it need not remember
+ * ever more.
  *
  * Session: at the backend's exit, and at DISCARD ALL, which poolers send
  * between clients.  The exit is the loss of a session, after which a lock delay
@@ -66,22 +67,15 @@ count_bound(void)
 }
 
 static void
-make_bound_key(BoundKey *key, lease_bytes name, lease_bytes owner, Oid role)
-{
-	memset(key, 0, sizeof(*key));
-	key->role = role;
-	key->name_length = LEASE_PUT_STRING(key->name, name);
-	key->owner_length = LEASE_PUT_STRING(key->owner, owner);
-}
-
-/* Forget a lease. */
-static void
 forget(BoundLease *lease)
 {
 	(void) hash_search(bound, &lease->key, HASH_REMOVE, NULL);
 }
 
-/* Remember a lease that ends with this session or transaction. */
+/*
+ * Remember a lease that ends with this session or transaction; the caller has called
+ * lease_session_watch().
+ */
 void
 lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
 				   uint64 token)
@@ -89,44 +83,13 @@ lease_session_took(lease_bytes name, lease_bytes owner, lease_kind kind,
 	BoundKey	key;
 	BoundLease *lease;
 
-	lease_session_watch();
-	make_bound_key(&key, name, owner, GetUserId());
+	memset(&key, 0, sizeof(key));
+	key.role = GetUserId();
+	key.name_length = LEASE_PUT_STRING(key.name, name);
+	key.owner_length = LEASE_PUT_STRING(key.owner, owner);
 	lease = hash_search(bound, &key, HASH_ENTER, NULL);
 	lease->kind = kind;
 	lease->token = token;
-}
-
-/* A role's lease was given back altogether; it may have been one of ours. */
-void
-lease_session_gave(lease_bytes name, lease_bytes owner, Oid role, uint64 token)
-{
-	BoundKey	key;
-	BoundLease *lease;
-
-	if (count_bound() == 0)
-		return;
-	make_bound_key(&key, name, owner, role);
-	lease = hash_search(bound, &key, HASH_FIND, NULL);
-	if (lease != NULL && lease->token == token)
-		forget(lease);
-}
-
-/* All leases of an owner were given back. */
-void
-lease_session_gave_all(lease_bytes owner)
-{
-	HASH_SEQ_STATUS status;
-	BoundLease *lease;
-
-	if (count_bound() == 0)
-		return;
-	hash_seq_init(&status, bound);
-	while ((lease = hash_seq_search(&status)) != NULL)
-		if (lease->key.role == GetUserId() &&
-			lease_same(owner, (lease_bytes) {
-				lease->key.owner, lease->key.owner_length
-			}))
-			forget(lease);
 }
 
 /* Say whether a lease that was taken still has its row. */
@@ -142,7 +105,7 @@ bound_has_row(const BoundLease *lease)
 }
 
 /*
- * Forget leases that others have ended, before one more is taken.  This is done once
+ * Forget leases that were ended, before one more is taken.  This is done once
  * in as many calls as it finds leases, so that a call reads two on average.
  */
 void
@@ -180,15 +143,21 @@ has_bound(lease_kind kind)
 	return lease_bond_is_used(kind) && count_bound() > 0;
 }
 
-/* Forget a kind's leases; unless "rel" is NULL, end their rows by "op" first. */
+/*
+ * Forget a kind's leases.  With "op", ends their rows by that first, if the table can
+ * be opened without waiting; LEASE_REAP: leaves that to others.
+ */
 static void
-forget_all(Relation rel, lease_kind kind, lease_op op)
+forget_all(lease_kind kind, lease_op op)
 {
+	Relation	rel = NULL;
 	HASH_SEQ_STATUS status;
 	BoundLease *lease;
 
 	if (!has_bound(kind))
 		return;
+	if (op != LEASE_REAP)
+		rel = lease_relation_open_at_exit();
 	hash_seq_init(&status, bound);
 	while ((lease = hash_seq_search(&status)) != NULL)
 	{
@@ -206,18 +175,6 @@ forget_all(Relation rel, lease_kind kind, lease_op op)
 			}, lease->key.role, &request);
 		forget(lease);
 	}
-}
-
-/* The same; removes the rows if the table can be opened without waiting. */
-static void
-give_back_all(lease_kind kind, lease_op op)
-{
-	Relation	rel;
-
-	if (!has_bound(kind))
-		return;
-	rel = lease_relation_open_at_exit();
-	forget_all(rel, kind, op);
 	if (rel != NULL)
 		relation_close(rel, RowExclusiveLock);
 }
@@ -238,7 +195,7 @@ lease_session_end(bool lost)
 {
 	if (!lease_bond_is_used(LEASE_SESSION))
 		return;
-	give_back_all(LEASE_SESSION, lost ? LEASE_LEAVE : LEASE_DROP);
+	forget_all(LEASE_SESSION, lost ? LEASE_LEAVE : LEASE_DROP);
 	lease_bond_end(LEASE_SESSION, lost);
 }
 
@@ -296,7 +253,7 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* nobody else gets the names: the guards are still there */
-			give_back_all(LEASE_TRANSACTION, LEASE_LEAVE);
+			forget_all(LEASE_TRANSACTION, LEASE_LEAVE);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			/* a lease of the transaction's has a guard, or was not granted */
@@ -308,7 +265,7 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			/* the lease first: waiters that the guard's end wakes find it over */
-			forget_all(NULL, LEASE_TRANSACTION, LEASE_LEAVE);
+			forget_all(LEASE_TRANSACTION, LEASE_REAP);
 			end_transaction_bond();
 			lease_queue_end_guards();
 			/* what was granted to a process that ends is left to at_exit() */

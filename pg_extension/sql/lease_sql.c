@@ -717,8 +717,6 @@ change_held(FunctionCallInfo fcinfo, lease_bytes name,
 {
 	LeaseAnswer answer = lease_request_apply(name, request, 0);
 
-	if (answer.gone)
-		lease_session_gave(name, request->owner, answer.role, answer.token);
 	switch (answer.outcome)
 	{
 		case LEASE_NOT_HELD:
@@ -801,13 +799,10 @@ Datum
 dlock_release_all(PG_FUNCTION_ARGS)
 {
 	lease_request request = {.op = LEASE_DROP};
-	uint64		dropped;
 
 	request.owner = lease_sql_string(fcinfo, 0, "owner");
 	check_may_change("dlock_release_all()");
-	dropped = lease_walk_owner(&request);
-	lease_session_gave_all(request.owner);
-	PG_RETURN_INT64((int64) dropped);
+	PG_RETURN_INT64((int64) lease_walk_owner(&request));
 }
 
 Datum

@@ -24,7 +24,7 @@
  *   due for longer than its head should need.  So a head that is stopped holds
  *   up nobody for long.
  *
- * A queue is served (lease_store.c) with the partition locked exclusively, from
+ * A queue is served (lease_request.c) with the partition locked exclusively, from
  * the last look at the head to its answer.  So a waiter that leaves was either
  * granted the lease, and gives it back, or will never be.
  *

@@ -27,7 +27,6 @@ typedef struct LeaseAnswer
 {
 	lease_outcome outcome;
 	uint64		token;
-	bool		gone;			/* the requester's holder was removed */
 	Oid			role;			/* of the requester's holder: it may act for others */
 	uint64		ended;			/* holders removed by an eviction */
 	lease_mode	held_mode;		/* LEASE_UPGRADE, LEASE_MIXED, ... */
