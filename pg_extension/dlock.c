@@ -102,8 +102,8 @@ define_settings(void)
 	MarkGUCPrefixReserved("dlock");
 }
 
-static bool defined = false;
-static bool refused = false;
+static bool defined = false;	/* the settings are known */
+static bool refused = false;	/* ... and not what the server's files say */
 
 /*
  * Define the settings, unless that was done, or the server would refuse what its own

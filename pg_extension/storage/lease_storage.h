@@ -80,8 +80,8 @@ extern void lease_area_init_lock(LWLock *lock);
 
 /*
  * Attach to the area, which is made if need be.  Each call does this before it uses any
- * of shared memory or of the settings, with no lock held: it may fail.  If the server's settings were read in
- * this process since the last call, this tells all others.
+ * of shared memory or of the settings, with no lock held: it may fail.  If the server's
+ * settings were read in this process since the last call, this tells all others.
  */
 static inline void
 lease_area_attach(void)
