@@ -102,41 +102,56 @@ define_settings(void)
 	MarkGUCPrefixReserved("dlock");
 }
 
-/*
- * Called when the library is loaded: by the postmaster if it is preloaded, else by
- * the first statement of a session that uses it.
- */
-void
-_PG_init(void)
-{
-	static bool defined = false;
-	static bool refused = false;
+static bool defined = false;	/* the settings are known */
+static bool refused = false;	/* ... and not what the server's files say */
 
-	/* the server would refuse what its own files say, too */
-	if (IsInParallelMode())
+/*
+ * Define the settings, unless that was done, or the server would refuse what its own
+ * files say, too.
+ *
+ * What a role's or a client's settings ask for is refused, with a warning, unless they
+ * may.  It hides what the server's files and command line say, and what all share must
+ * not follow the role.
+ */
+static void
+define_once(void)
+{
+	int			asked;
+
+	if (defined || IsInParallelMode())
+		return;
+	asked = compat_count_client_settings("dlock.");
+	define_settings();
+	defined = true;
+	refused = compat_count_client_settings("dlock.") < asked;
+}
+
+/* Raise an error unless this process has the settings that the server has. */
+void
+lease_check_settings(void)
+{
+	define_once();
+	if (!defined)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
-				 errmsg("dlock cannot be loaded during a parallel operation"),
+				 errmsg("dlock cannot be used for the first time during a parallel operation"),
 				 errhint("Call it once in the session before.")));
-
-	/*
-	 * What a role's or a client's settings ask for is refused, with a warning, unless
-	 * they may.  It hides what the server's files and command line say, and what all
-	 * share must not follow the role.
-	 */
-	if (!defined)
-	{
-		int			asked = compat_count_client_settings("dlock.");
-
-		define_settings();
-		defined = true;
-		refused = compat_count_client_settings("dlock.") < asked;
-	}
 	if (refused)
 		ereport(ERROR,
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("this role or client cannot make the settings of dlock that it made"),
 				 errhint("Take them out of the connection's options, and of ALTER ROLE and ALTER DATABASE, and connect again.")));
+}
+
+/*
+ * Called when the library is loaded: by the postmaster if it is preloaded, else by
+ * the first statement of a session that uses it.  That need not be a call.  It may be
+ * a VACUUM of all tables, or a look at their sizes, and must not fail for a setting.
+ */
+void
+_PG_init(void)
+{
+	define_once();
 	lease_hooks_install();
 	if (process_shared_preload_libraries_in_progress && !IsBinaryUpgrade)
 		lease_launcher_register();

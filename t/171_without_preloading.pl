@@ -72,13 +72,35 @@ is($node->safe_psql('other', 'BEGIN; SELECT count(dlock_acquire_xact(i::text, \'
 processes_are('other postgres', 'CREATE EXTENSION starts a worker, without any call');
 refused('plain', '-c dlock.max_ttl=1', 'max_ttl', q{SELECT dlock_acquire('long', 'me', 7200)}, 'a plain role cannot set dlock.max_ttl');
 
-# In a parallel operation the server refuses every setting, also those of its own files.
+# That is no matter of statements that only open the lock table.
+$node->safe_psql('other', q{ALTER DATABASE postgres SET dlock.reap_interval = '1h'});
+for my $statement ('VACUUM', 'ANALYZE', q{SELECT pg_total_relation_size('dlock_private.lease_table') > 0})
+{
+	my ($status, undef, $error) = $node->psql('postgres', $statement);
+	is($status, 0, "a setting that the database cannot have: $statement");
+	like($error, qr/\A[^\n]*WARNING:  .*"dlock\.reap_interval"/, '... warns');
+}
+$node->safe_psql('other', q{ALTER DATABASE postgres RESET dlock.reap_interval});
+
+# In a parallel operation the server refuses every setting, also those of its own files.  So the
+# first use must not be in one.  To look at the lock table's size, as monitoring does with all
+# tables of a database, is no use.
 {
 	local $ENV{PGOPTIONS} = query('SHOW server_version_num') < 160000 ? '-c force_parallel_mode=on' : '-c debug_parallel_query=on';
 	my ($status, undef, $error) = $node->psql('postgres', q{
 		CREATE FUNCTION pg_temp.first() RETURNS text LANGUAGE plpgsql PARALLEL RESTRICTED AS 'BEGIN RETURN dlock_owner($$job$$); END';
 		SELECT pg_temp.first(), count(*) FROM numbers;}, extra_params => [ '-U', 'plain' ]);
-	like($error, qr/ERROR:  dlock cannot be loaded during a parallel operation/, 'the first use is in a parallel operation');
+	like($error, qr/ERROR:  dlock cannot be used for the first time during a parallel operation/, 'the first use is in a parallel operation');
+	for my $who ('parallel_leader_participation = off', 'max_parallel_workers = 0')
+	{
+		(undef, my $out, $error) = $node->psql('postgres', qq{
+			SET max_parallel_workers_per_gather = 4; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+			SET min_parallel_table_scan_size = 0; SET $who;
+			SELECT sum(pg_total_relation_size(oid)) > 0 FROM pg_class WHERE relkind = 'r';
+			SELECT dlock_acquire('long', 'me', 7200)}, extra_params => [ '-U', 'plain' ]);
+		is($out, 't', "... which the size of all tables is not ($who)");
+		like($error, qr/ERROR:  ttl must be at most 3600 seconds/, '... and the settings count in the first call');
+	}
 	(undef, my $out, $error) = $node->psql('postgres', q{
 		CREATE FUNCTION pg_temp.first() RETURNS text LANGUAGE plpgsql PARALLEL RESTRICTED AS 'BEGIN RETURN current_setting($$dlock.max_ttl$$); END';
 		SELECT dlock_owner('job') IS NULL, pg_temp.first(), count(*) FROM numbers;}, extra_params => [ '-U', 'plain' ]);

@@ -105,6 +105,7 @@ get_optional_string(FunctionCallInfo fcinfo, int argument, const char *what)
 static int64
 check_longest(int64 time_us, const char *what)
 {
+	lease_area_attach();		/* or the setting is not known yet */
 	if (time_us > lease_max_ttl * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -159,6 +159,7 @@ map_or_make(bool make)
 void
 lease_area_attach_now(void)
 {
+	lease_check_settings();
 	if (lease_area_start == NULL)
 		map_or_make(true);
 	lease_area_told = PgReloadTime;

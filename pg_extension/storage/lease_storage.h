@@ -56,9 +56,10 @@ typedef struct LeaseAreaPart
 	void		(*attach) (char *start, bool make);	/* make: nobody has used it */
 } LeaseAreaPart;
 
-/* dlock.c: the parts, in their order behind LeaseAreaSizes */
+/* dlock.c: the parts, in their order behind LeaseAreaSizes; and the settings */
 extern const LeaseAreaPart lease_area_parts[];
 extern const int lease_area_nparts;
+extern void lease_check_settings(void);
 
 /* dlock.max_databases and so on; what counts is lease_area_sizes */
 extern int	lease_max_databases;
@@ -79,8 +80,8 @@ extern void lease_area_init_lock(LWLock *lock);
 
 /*
  * Attach to the area, which is made if need be.  Each call does this before it uses any
- * of shared memory, with no lock held: it may fail.  If the server's settings were read in
- * this process since the last call, this tells all others.
+ * of shared memory or of the settings, with no lock held: it may fail.  If the server's
+ * settings were read in this process since the last call, this tells all others.
  */
 static inline void
 lease_area_attach(void)
