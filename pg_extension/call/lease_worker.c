@@ -108,7 +108,6 @@ lease_worker_send_away(Oid database)
 static void
 leave_worker(int code, Datum arg)
 {
-	lease_event_fail();
 	lease_state_leave_worker(worked_database, worker_wanted_again);
 }
 
@@ -205,7 +204,7 @@ work(BlockNumber *next, bool *exists)
 	if (given_up)
 		lease_summary_begin_rounds(&worked_database->summaries);
 	CommitTransactionCommand();
-	lease_event_send();
+	lease_event_send(worked_database);
 	pgstat_report_stat(true);
 	return done;
 }
@@ -217,7 +216,7 @@ is_work_due(void)
 	LeaseDatabase *db = worked_database;
 	int64		due_us = lease_summary_due(&db->summaries);
 
-	if (db->file == InvalidRelFileNumber || lease_event_is_due() ||
+	if (db->file == InvalidRelFileNumber || db->events > 0 ||
 		lease_lock_delay_us() < worked_delay_us)
 		return true;
 	if (due_us <= lease_clock_now(db))

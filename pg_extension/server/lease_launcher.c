@@ -31,6 +31,19 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+typedef struct LauncherShared
+{
+	/*
+	 * Boot clock: when a launcher was last asked for; PG_INT64_MAX: one was
+	 * registered.  PostgreSQL starts it, and starts it again, until it finds another at
+	 * work; a second one would only take one more place.
+	 */
+	pg_atomic_uint64 asked_us;
+	pg_atomic_uint32 no_place;	/* bool: for a worker, as the log was told */
+} LauncherShared;
+
+static LauncherShared *launcher_shared = NULL;
+
 /* The launcher, which comes back by itself after a crash. */
 static const BackgroundWorker the_launcher = {
 	.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
@@ -41,6 +54,18 @@ static const BackgroundWorker the_launcher = {
 	.bgw_library_name = "dlock",
 	.bgw_function_name = "dlock_launcher_main",
 };
+
+/* Called by lease_area.c. */
+void
+lease_launcher_attach(bool make)
+{
+	launcher_shared = lease_area_take(1, sizeof(LauncherShared));
+	if (make)
+	{
+		pg_atomic_init_u64(&launcher_shared->asked_us, 0);
+		pg_atomic_init_u32(&launcher_shared->no_place, false);
+	}
+}
 
 /* Register the launcher; called while the library is preloaded. */
 void
@@ -59,7 +84,7 @@ lease_launcher_register(void)
 static void
 note_no_place(bool no_place)
 {
-	if (!lease_state_note_no_place(no_place))
+	if (pg_atomic_exchange_u32(&launcher_shared->no_place, no_place) || !no_place)
 		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
@@ -73,20 +98,25 @@ note_no_place(bool no_place)
 
 /*
  * Start the launcher if there is none, as in a server that does not preload the
- * library.  If that fails, a later call tries again.  Cannot raise an error.
+ * library.  If that fails, a later call tries again.  Cannot raise an error, and
+ * takes no lock if there is one: each call asks.
  */
 void
 lease_launcher_ensure(void)
 {
-	if (lease_state_lacks_launcher() && IsUnderPostmaster && !IsBinaryUpgrade)
-	{
-		BackgroundWorker worker = the_launcher;
+	BackgroundWorker worker = the_launcher;
+	uint64		asked_us = pg_atomic_read_u64(&launcher_shared->asked_us);
 
-		if (RegisterDynamicBackgroundWorker(&worker, NULL))
-			lease_state_has_launcher();
-		else
-			note_no_place(true);
-	}
+	if (lease_wal_has_flusher() || !IsUnderPostmaster || IsBinaryUpgrade ||
+		(asked_us != 0 &&
+		 !lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) ||
+		!pg_atomic_compare_exchange_u64(&launcher_shared->asked_us, &asked_us,
+										(uint64) lease_clock_boot()))
+		return;
+	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+		pg_atomic_write_u64(&launcher_shared->asked_us, PG_INT64_MAX);
+	else
+		note_no_place(true);
 }
 
 /* Have the launcher start a worker in this database.  Cannot raise an error. */
@@ -191,30 +221,14 @@ typedef struct StartedWorker
 
 static List *started_workers = NIL;
 
-/* Say whether a worker is in a database or on its way there. */
+/*
+ * Say whether a worker is in a database or on its way there; and forget those
+ * that have ended.
+ */
 static bool
 has_worker(Oid database)
 {
-	ListCell   *cell;
-
-	if (lease_state_worker_pid(database) != 0)
-		return true;
-	foreach(cell, started_workers)
-	{
-		StartedWorker *started = lfirst(cell);
-		pid_t		pid;
-
-		if (started->database == database &&
-			GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			return true;
-	}
-	return false;
-}
-
-/* Forget the workers that have ended. */
-static void
-forget_ended_workers(void)
-{
+	bool		found = lease_state_worker_pid(database) != 0;
 	ListCell   *cell;
 
 	foreach(cell, started_workers)
@@ -222,12 +236,16 @@ forget_ended_workers(void)
 		StartedWorker *started = lfirst(cell);
 		pid_t		pid;
 
-		if (GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			continue;
-		started_workers = foreach_delete_current(started_workers, cell);
-		pfree(started->handle);
-		pfree(started);
+		if (GetBackgroundWorkerPid(started->handle, &pid) == BGWH_STOPPED)
+		{
+			started_workers = foreach_delete_current(started_workers, cell);
+			pfree(started->handle);
+			pfree(started);
+		}
+		else if (started->database == database)
+			found = true;
 	}
+	return found;
 }
 
 /*
@@ -246,7 +264,6 @@ start_wanted(bool everywhere, bool again)
 	List	   *connectable = NIL;
 	ListCell   *cell;
 
-	forget_ended_workers();
 	if (wanted == NIL && !everywhere)
 		return true;
 
@@ -299,9 +316,9 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	lease_launcher_use_own_settings();
 	lease_area_attach();
-	if (!lease_state_enter_launcher(MyLatch))
+	if (!lease_wal_enter_flusher())
 		proc_exit(0);
-	before_shmem_exit(lease_state_leave_launcher, (Datum) 0);
+	before_shmem_exit(lease_wal_leave_flusher, (Datum) 0);
 
 	for (;;)
 	{

@@ -46,6 +46,9 @@ char	   *lease_area_start = NULL;
 const LeaseAreaSizes *lease_area_sizes = NULL;
 TimestampTz lease_area_told = 0;
 
+/* The distance of the next part that lease_area_take() gives. */
+static Size next_part;
+
 /* The tranche of the area's locks; known before the area is made. */
 static int	tranche = 0;
 
@@ -56,40 +59,51 @@ lease_area_init_lock(LWLock *lock)
 	LWLockInitialize(lock, tranche);
 }
 
-/* The start of a part, or with the number of parts the size of all. */
-static Size
-part_start(int number)
+/* The next part of the area, for so many of a size: zeros, if it is new. */
+void *
+lease_area_take(Size count, Size size)
 {
-	Size		start = CACHELINEALIGN(sizeof(LeaseAreaSizes));
+	void	   *part = lease_area_start == NULL ? NULL : lease_area_start + next_part;
 
-	for (int i = 0; i < number; i++)
-		start = add_size(start, CACHELINEALIGN(lease_area_parts[i].size()));
-	return start;
+	next_part = add_size(next_part, CACHELINEALIGN(mul_size(count, size)));
+	return part;
 }
 
-/* Let each module know where its part is; "make": nobody has used it yet. */
+/*
+ * Let each module take its parts; "make": nobody has used them yet.  Without an
+ * area, this finds out how large one has to be.
+ */
 static void
 attach_parts(dsm_segment *segment, bool make)
 {
-	dsm_pin_mapping(segment);	/* it is not this transaction's */
-	lease_area_start = dsm_segment_address(segment);
-	lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
+	if (segment != NULL)
+	{
+		dsm_pin_mapping(segment);	/* it is not this transaction's */
+		lease_area_start = dsm_segment_address(segment);
+		lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
+	}
+	next_part = CACHELINEALIGN(sizeof(LeaseAreaSizes));
 	for (int i = 0; i < lease_area_nparts; i++)
-		lease_area_parts[i].attach(lease_area_start + part_start(i), make);
+		lease_area_parts[i] (make);
 }
 
 /* Make the area; the anchor is locked. */
 static void
-make_area(Anchor *anchor, const LeaseAreaSizes *sizes)
+make_area(Anchor *anchor)
 {
+	LeaseAreaSizes sizes = {
+		.databases = lease_max_databases,
+		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
+		.guards = lease_max_guards,
+		.boot = lease_clock_identity(),
+	};
 	dsm_segment *segment;
-	Size		size;
 
-	lease_area_sizes = sizes;
-	size = part_start(lease_area_nparts);
-	segment = dsm_create(size, 0);
-	memset(dsm_segment_address(segment), 0, size);
-	*(LeaseAreaSizes *) dsm_segment_address(segment) = *sizes;
+	lease_area_sizes = &sizes;
+	attach_parts(NULL, false);
+	segment = dsm_create(next_part, 0);
+	memset(dsm_segment_address(segment), 0, next_part);
+	*(LeaseAreaSizes *) dsm_segment_address(segment) = sizes;
 	anchor->tranche = tranche = compat_new_tranche(TRANCHE_NAME);
 	attach_parts(segment, true);
 	dsm_pin_segment(segment);
@@ -123,11 +137,6 @@ map_area(const Anchor *anchor)
 static void
 map_or_make(bool make)
 {
-	LeaseAreaSizes sizes = {
-		.databases = lease_max_databases,
-		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
-		.guards = lease_max_guards,
-	};
 	bool		found;
 	Anchor	   *anchor;
 
@@ -140,7 +149,7 @@ map_or_make(bool make)
 		if (anchor->layout != 0)
 			map_area(anchor);
 		else if (make)
-			make_area(anchor, &sizes);
+			make_area(anchor);
 	}
 	PG_CATCH();
 	{

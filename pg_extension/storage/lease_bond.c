@@ -44,19 +44,13 @@ static LeaseBond *bonds = NULL;
 static bool session_used = false;
 static bool transaction_used = false;
 
-Size
-lease_bond_size(void)
-{
-	return mul_size(MaxBackends, sizeof(LeaseBond));
-}
-
 /* Called by lease_area.c; here and in the others, "make" a new one. */
 void
-lease_bond_attach(char *start, bool make)
+lease_bond_attach(bool make)
 {
 	uint32		first;
 
-	bonds = (LeaseBond *) start;
+	bonds = lease_area_take(MaxBackends, sizeof(LeaseBond));
 	if (!make)
 		return;
 

@@ -32,8 +32,6 @@ typedef struct StateShared
 {
 	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
-	Latch	   *volatile launcher_latch;	/* NULL: not running */
-	bool		no_place;		/* for a worker, as the log was told */
 
 	/*
 	 * In milliseconds, as read from the server's files by the process that read them
@@ -41,12 +39,6 @@ typedef struct StateShared
 	 */
 	pg_atomic_uint32 lock_delay;
 	TimestampTz lock_delay_read;
-
-	/*
-	 * Boot clock: when a launcher was last asked for; PG_INT64_MAX: one was
-	 * registered.  Without the lock.
-	 */
-	pg_atomic_uint64 launcher_asked_us;
 
 	LeaseDatabase databases[FLEXIBLE_ARRAY_MEMBER];
 } StateShared;
@@ -58,41 +50,14 @@ static StateShared *state_shared = NULL;
 /* The entry of MyDatabaseId, unless it has become another's: see is_mine(). */
 static LeaseDatabase *my_database = NULL;
 
-Size
-lease_state_size(void)
-{
-	return add_size(offsetof(StateShared, databases),
-					mul_size(lease_area_sizes->databases, sizeof(LeaseDatabase)));
-}
-
-/* Called by lease_area.c. */
+/* Called by lease_area.c.  An atomic number that is zero needs no other beginning. */
 void
-lease_state_attach(char *start, bool make)
+lease_state_attach(bool make)
 {
-	state_shared = (StateShared *) start;
-	if (!make)
-		return;
-	lease_area_init_lock(&state_shared->lock);
-	pg_atomic_init_u32(&state_shared->lock_delay, 0);
-	pg_atomic_init_u64(&state_shared->launcher_asked_us, 0);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-	{
-		LeaseDatabase *db = &state_shared->databases[i];
-
-		lease_summary_init(&db->summaries);
-		pg_atomic_init_u64(&db->floor, 0);
-		pg_atomic_init_u64(&db->clock_offset_us, 0);
-		pg_atomic_init_u64(&db->clock_mark_us, 0);
-		pg_atomic_init_u64(&db->held, 0);
-		pg_atomic_init_u64(&db->held_cursor, 0);
-		pg_atomic_init_u64(&db->stats_reset, 0);
-		for (int c = 0; c < LEASE_COUNTERS; c++)
-			pg_atomic_init_u64(&db->counters[c], 0);
-		pg_atomic_init_u32(&db->nwaiters, 0);
-		pg_atomic_init_u64(&db->woken, 0);
-		for (int b = 0; b < LEASE_WAIT_BUCKETS; b++)
-			pg_atomic_init_u64(&db->waits[b], 0);
-	}
+	state_shared = lease_area_take(1, offsetof(StateShared, databases) +
+								   lease_area_sizes->databases * sizeof(LeaseDatabase));
+	if (make)
+		lease_area_init_lock(&state_shared->lock);
 }
 
 /* This process has read the server's settings: tell all others the lock delay. */
@@ -141,6 +106,7 @@ allocate(Oid database)
 	db->worker_requested = false;
 	db->worker_latch = NULL;
 	db->reaped_block = 0;
+	db->events = 0;
 	pg_atomic_write_u64(&db->floor, 0);
 	lease_state_stats_reset(db);
 	db->database = database;
@@ -162,29 +128,23 @@ free_entry(LeaseDatabase *db)
 static void
 forget_dropped(void)
 {
-	List	   *databases = lease_state_databases();
 	ListCell   *cell;
 
-	foreach(cell, databases)
+	foreach(cell, lease_state_databases())
 	{
 		Oid			database = lfirst_oid(cell);
+		bool		exists = SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
+		LeaseDatabase *db;
 
 		Assert(lease_may_wait());
-		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database)))
-			lease_state_forget(database);
-		else
-		{
-			LeaseDatabase *db;
-
-			LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-			db = search(database);
-			if (db != NULL && db->dropped && db->worker_pid == 0 &&
-				pg_atomic_read_u32(&db->nwaiters) == 0)
-				free_entry(db);
-			LWLockRelease(&state_shared->lock);
-		}
+		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+		db = search(database);
+		if (db != NULL &&
+			(!exists || (db->dropped && db->worker_pid == 0 &&
+						 pg_atomic_read_u32(&db->nwaiters) == 0)))
+			free_entry(db);
+		LWLockRelease(&state_shared->lock);
 	}
-	list_free(databases);
 }
 
 /*
@@ -274,16 +234,12 @@ List *
 lease_state_databases(void)
 {
 	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
 
 	LWLockAcquire(&state_shared->lock, LW_SHARED);
 	for (int i = 0; i < lease_area_sizes->databases; i++)
-		oids[i] = state_shared->databases[i].database;
+		if (OidIsValid(state_shared->databases[i].database))
+			result = lappend_oid(result, state_shared->databases[i].database);
 	LWLockRelease(&state_shared->lock);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-		if (OidIsValid(oids[i]))
-			result = lappend_oid(result, oids[i]);
-	pfree(oids);
 	return result;
 }
 
@@ -349,71 +305,6 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	LWLockRelease(&state_shared->lock);
 }
 
-/* Become the launcher; false if there is one. */
-bool
-lease_state_enter_launcher(Latch *latch)
-{
-	bool		entered;
-
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	entered = state_shared->launcher_latch == NULL;
-	if (entered)
-		state_shared->launcher_latch = latch;
-	LWLockRelease(&state_shared->lock);
-	return entered;
-}
-
-/* Stop being the launcher; a callback of its exit. */
-void
-lease_state_leave_launcher(int code, Datum arg)
-{
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	state_shared->launcher_latch = NULL;
-	LWLockRelease(&state_shared->lock);
-}
-
-/*
- * Say whether the caller is to start a launcher: there is none, and nobody has
- * been told the same a short time ago.  Takes no lock: each call asks.
- */
-bool
-lease_state_lacks_launcher(void)
-{
-	uint64		asked_us;
-
-	if (state_shared->launcher_latch != NULL)
-		return false;
-	asked_us = pg_atomic_read_u64(&state_shared->launcher_asked_us);
-	return (asked_us == 0 ||
-			lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) &&
-		pg_atomic_compare_exchange_u64(&state_shared->launcher_asked_us,
-									   &asked_us,
-									   (uint64) lease_clock_boot());
-}
-
-/*
- * A launcher was registered.  PostgreSQL starts it, and starts it again, until it finds
- * another at work; a second one would only take one more place.
- */
-void
-lease_state_has_launcher(void)
-{
-	pg_atomic_write_u64(&state_shared->launcher_asked_us, PG_INT64_MAX);
-}
-
-/* Note whether workers lack a place.  True if the log should be told. */
-bool
-lease_state_note_no_place(bool no_place)
-{
-	bool		tell;
-
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	tell = no_place && !state_shared->no_place;
-	state_shared->no_place = no_place;
-	LWLockRelease(&state_shared->lock);
-	return tell;
-}
-
 /*
  * Ask the launcher for a worker in the database we are connected to, which gets an
  * entry for that.  If there is no place for the entry, the first call finds one, or
@@ -434,8 +325,8 @@ lease_state_want_worker(void)
 		/* a worker that asks is there; once it has left, nobody may want one */
 		db->worker_requested |= db->worker_pid != MyProcPid;
 		db->dropped = false;
-		if (state_shared->launcher_latch && db->worker_pid == 0)
-			SetLatch(state_shared->launcher_latch);
+		if (db->worker_pid == 0)
+			lease_wal_wake_flusher();
 	}
 	LWLockRelease(&state_shared->lock);
 }
@@ -477,8 +368,6 @@ List *
 lease_state_wanted_workers(bool again)
 {
 	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
-	int			noids = 0;
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < lease_area_sizes->databases; i++)
@@ -488,12 +377,9 @@ lease_state_wanted_workers(bool again)
 		if (!OidIsValid(db->database) || db->worker_pid != 0 ||
 			!(db->worker_requested || (again && db->worker_wanted)))
 			continue;
-		oids[noids++] = db->database;
+		result = lappend_oid(result, db->database);
 		db->worker_requested = false;
 	}
 	LWLockRelease(&state_shared->lock);
-	for (int i = 0; i < noids; i++)
-		result = lappend_oid(result, oids[i]);
-	pfree(oids);
 	return result;
 }

@@ -41,23 +41,26 @@
 /* A place in the area: the distance from its start.  0: none. */
 typedef Size LeasePlace;
 
-/* What the sizes of the area follow, as it was when the area was made. */
+/* The boot that this server runs in: boot id and time namespace, hashed. */
+typedef struct LeaseBoot
+{
+	uint64		id[2];
+} LeaseBoot;
+
+/* What the server's settings and the boot were when the area was made. */
 typedef struct LeaseAreaSizes
 {
 	int			databases;
 	int			waiters;		/* that can wait, in one place each */
 	int			guards;			/* but the first of each transaction */
+	LeaseBoot	boot;
 } LeaseAreaSizes;
 
-/* A part of the area, which is some module's. */
-typedef struct LeaseAreaPart
-{
-	Size		(*size) (void);
-	void		(*attach) (char *start, bool make);	/* make: nobody has used it */
-} LeaseAreaPart;
-
-/* dlock.c: the parts, in their order behind LeaseAreaSizes */
-extern const LeaseAreaPart lease_area_parts[];
+/*
+ * dlock.c: the modules that have parts of the area, in their order behind
+ * LeaseAreaSizes.  Each takes its parts; "make": nobody has used them yet.
+ */
+extern void (*const lease_area_parts[]) (bool make);
 extern const int lease_area_nparts;
 
 /* dlock.max_databases and so on; what counts is lease_area_sizes */
@@ -75,6 +78,7 @@ extern TimestampTz lease_area_told;
 /* lease_area.c */
 extern void lease_area_attach_now(void);
 extern bool lease_area_attach_if_made(void);
+extern void *lease_area_take(Size count, Size size);
 extern void lease_area_init_lock(LWLock *lock);
 
 /*
@@ -218,14 +222,16 @@ extern Page lease_change_page(LeaseChange *change, Buffer buffer, bool whole);
 extern void lease_change_start(LeaseChange *change);
 extern void lease_change_note(LeaseChange *change, Page page,
 							  const void *start, Size length);
-extern void lease_change_note_whole(LeaseChange *change, Page page);
 extern XLogRecPtr lease_change_finish(LeaseChange *change);
 
 /* durability */
-extern Size lease_wal_size(void);
-extern void lease_wal_attach(char *start, bool make);
+extern void lease_wal_attach(bool make);
 extern void lease_wal_flush(XLogRecPtr lsn);
 extern void lease_wal_flush_later(XLogRecPtr lsn);
+extern bool lease_wal_enter_flusher(void);
+extern void lease_wal_leave_flusher(int code, Datum arg);
+extern bool lease_wal_has_flusher(void);
+extern void lease_wal_wake_flusher(void);
 extern void lease_wal_flusher_wait(long timeout_ms);
 
 /* ----------------------------------------------------------------
@@ -282,12 +288,6 @@ typedef struct LeasePageSpecial
 	uint8		kind;			/* a LeasePageKind */
 	uint16		magic;			/* LEASE_PAGE_MAGIC */
 } LeasePageSpecial;
-
-/* The boot that this server runs in: boot id and time namespace, hashed. */
-typedef struct LeaseBoot
-{
-	uint64		id[2];
-} LeaseBoot;
 
 #define LEASE_DIRECTORY_ENTRIES		2000
 #define LEASE_META_DIRECTORIES \
@@ -578,8 +578,7 @@ extern LeasePageSpecial *lease_page_check_kind(Relation rel, Buffer buffer,
 											   LeasePageKind kind);
 extern LeaseEntry *lease_page_entry(Relation rel, Buffer buffer,
 									OffsetNumber offset);
-extern void lease_page_check_entries(Relation rel, Buffer buffer);
-extern Size lease_page_room(Page page);
+extern Size lease_page_check_entries(Relation rel, Buffer buffer);
 extern bool lease_page_fits(Page page, Size size);
 extern void lease_page_insert(LeaseChange *change, Page page,
 							  const LeaseEntry *entry);
@@ -605,20 +604,17 @@ typedef struct LeaseSummary
 	uint64		owners[13];		/* a Bloom filter of their owners */
 } LeaseSummary;
 
-#define LEASE_SUMMARY_STRIPES	256
-
 /* What is known of a table: a part of its database's entry in lease_state.c. */
 typedef struct LeaseSummaries
 {
 	pg_atomic_uint32 array;		/* the segment with the summaries */
-	uint64		refused;		/* so many summaries, or more, have no room */
+	uint64		refused;		/* so many summaries, or more, have no room, if not 0 */
 
-	/* int64: nothing in a stripe ends before; PG_INT64_MAX: it has no lease */
-	pg_atomic_uint64 due_us[LEASE_SUMMARY_STRIPES];
+	/* int64: no lease ends before; PG_INT64_MAX: there is none */
+	pg_atomic_uint64 due_us;
 } LeaseSummaries;
 
 /* lease_summary.c */
-extern void lease_summary_init(LeaseSummaries *summaries);
 extern void lease_summary_forget(LeaseSummaries *summaries);
 extern void lease_summary_map(LeaseSummaries *summaries);
 extern uint64 lease_summary_owner_hash(lease_bytes owner);
@@ -632,8 +628,7 @@ extern bool lease_summary_note(LeaseSummaries *summaries, BlockNumber block,
 							   int64 deadline_us, lease_bytes owner);
 extern void lease_summary_replace(LeaseSummaries *summaries, BlockNumber block,
 								  const LeaseSummary *summary);
-extern void lease_summary_split(LeaseSummaries *summaries, BlockNumber block,
-								BlockNumber new_block);
+extern void lease_summary_split(LeaseSummaries *summaries, BlockNumber block);
 extern void lease_summary_begin_rounds(LeaseSummaries *summaries);
 extern void lease_summary_begin_round(LeaseSummaries *summaries,
 									  BlockNumber blocks, int64 now_us);
@@ -717,19 +712,21 @@ typedef struct LeaseDatabase
 
 	LeaseSummaries summaries;	/* of its table */
 
+	int			events;			/* that nobody was told of: see lease_event.c */
+
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
+	/* these keep what each call counts out of what each call only reads */
+	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
 	pg_atomic_uint32 nwaiters;	/* calls that wait; their places tell of this entry */
 	pg_atomic_uint64 woken;		/* waiters woken by other processes */
-	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 
 extern int	lease_lock_delay;	/* dlock.lock_delay in milliseconds, as this
 								 * process knows it: see lease_lock_delay_us() */
 
 /* lease_state.c */
-extern Size lease_state_size(void);
-extern void lease_state_attach(char *start, bool make);
+extern void lease_state_attach(bool make);
 extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
 extern void lease_state_forget(Oid database);
@@ -742,11 +739,6 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 /* workers */
 extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
-extern bool lease_state_enter_launcher(Latch *latch);
-extern void lease_state_leave_launcher(int code, Datum arg);
-extern bool lease_state_lacks_launcher(void);
-extern void lease_state_has_launcher(void);
-extern bool lease_state_note_no_place(bool no_place);
 extern void lease_state_want_worker(void);
 extern void lease_state_wake_worker(Oid database);
 extern List *lease_state_wanted_workers(bool again);
@@ -783,8 +775,6 @@ lease_count_rows(LeaseDatabase *db, uint32 bucket, int64 n)
 extern char *lease_boot_id;		/* dlock.boot_id */
 
 /* lease_clock.c */
-extern Size lease_clock_size(void);
-extern void lease_clock_attach(char *start, bool make);
 extern int64 lease_clock_boot(void);
 extern bool lease_clock_is_past(int64 start_us, int milliseconds);
 extern LeaseBoot lease_clock_identity(void);
@@ -799,24 +789,13 @@ extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
  */
 
 /* lease_bond.c */
-extern Size lease_bond_size(void);
-extern void lease_bond_attach(char *start, bool make);
+extern void lease_bond_attach(bool make);
 extern void lease_bond_use(lease_kind kind);
 extern bool lease_bond_is_used(lease_kind kind);
 extern LeaseStamp lease_bond_mine(lease_kind kind);
 extern void lease_bond_end(lease_kind kind, bool lost);
 extern lease_holder lease_bond_holder(LeaseDatabase *db,
 									  const LeaseEntry *entry, int64 now_us);
-
-/* ----------------------------------------------------------------
- * The metapage of the lock table.
- * ----------------------------------------------------------------
- */
-
-/* lease_meta.c */
-extern Buffer lease_meta_lock(Relation rel, int mode);
-extern void lease_meta_read(Relation rel, LeaseMeta *meta);
-extern void lease_meta_adopt(Relation rel, const LeaseMeta *from);
 
 /* ----------------------------------------------------------------
  * Find the bucket of a name, and let the lock table grow.
@@ -837,6 +816,9 @@ typedef bool (*LeasePageVisitor) (Buffer buffer, void *context);
 #define LEASE_PAGE_MORE		BLCKSZ
 
 /* lease_trie.c */
+extern Buffer lease_meta_lock(Relation rel, int mode);
+extern void lease_meta_read(Relation rel, LeaseMeta *meta);
+extern XLogRecPtr lease_meta_adopt(Relation rel, const LeaseMeta *from);
 extern bool lease_trie_exists(Relation rel);
 extern void lease_trie_create(Relation rel, uint64 seed);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);

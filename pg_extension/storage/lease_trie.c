@@ -93,6 +93,61 @@ static struct
 	KnownBucket slots[CACHE_SLOTS]; /* by bucket number */
 }			cache;
 
+/* Lock the metapage, which exists, and check it. */
+Buffer
+lease_meta_lock(Relation rel, int mode)
+{
+	Buffer		buffer = ReadBuffer(rel, LEASE_META_BLOCK);
+	LeaseMeta  *meta;
+
+	LockBuffer(buffer, mode);
+	lease_page_check_kind(rel, buffer, LEASE_PAGE_META);
+	meta = lease_page_meta(BufferGetPage(buffer));
+	if (meta->magic != LEASE_META_MAGIC || meta->depth > LEASE_MAX_DEPTH)
+		lease_page_damaged(rel, LEASE_META_BLOCK);
+	if (meta->format != LEASE_FORMAT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("lock table \"%s\" has format %u, and this library knows format %u",
+						RelationGetRelationName(rel), meta->format,
+						LEASE_FORMAT)));
+	return buffer;
+}
+
+/* Copy the metapage of a table that exists. */
+void
+lease_meta_read(Relation rel, LeaseMeta *meta)
+{
+	Buffer		buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
+
+	*meta = *lease_page_meta(BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Give a table another floor and clock, and a database; returns as lease_change_finish(). */
+XLogRecPtr
+lease_meta_adopt(Relation rel, const LeaseMeta *from)
+{
+	Buffer		buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
+	LeaseChange change;
+	LeaseMeta  *meta;
+	XLogRecPtr	lsn;
+
+	lease_change_begin(&change, rel, true);
+	meta = lease_page_meta(lease_change_page(&change, buffer, false));
+	lease_change_start(&change);
+	meta->database = from->database;
+	meta->floor = from->floor;
+	meta->boot = from->boot;
+	meta->clock_offset_us = from->clock_offset_us;
+	meta->clock_mark_us = from->clock_mark_us;
+	DLOCK_CRASH_POINT("metapage: not logged");
+	lsn = lease_change_finish(&change);
+	DLOCK_CRASH_POINT("metapage: logged");
+	UnlockReleaseBuffer(buffer);
+	return lsn;
+}
+
 /* Length of the relation; every page in it has been locked by its maker. */
 BlockNumber
 lease_trie_blocks(Relation rel)
@@ -187,32 +242,28 @@ create_root(Relation rel, uint64 seed)
 	UnlockReleaseBuffer(buffers[1]);
 }
 
-/* Make the cache be about this table, which exists. */
-static void
-attach(Relation rel)
-{
-	LeaseMeta	meta;
-
-	if (cache.file == compat_relation_file(rel))
-		return;
-	lease_meta_read(rel, &meta);
-	memset(&cache, 0, sizeof(cache));
-	cache.seed = meta.seed;
-	cache.depth = meta.depth;
-	memcpy(cache.directory, meta.directory, sizeof(cache.directory));
-	cache.file = compat_relation_file(rel);
-}
-
-/* Read again what the metapage says of the directory. */
+/* Read what the metapage of a table, which exists, says of it. */
 static void
 refresh(Relation rel)
 {
 	Buffer		buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
 	LeaseMeta  *meta = lease_page_meta(BufferGetPage(buffer));
 
+	if (cache.file != compat_relation_file(rel))
+		memset(&cache, 0, sizeof(cache));
+	cache.file = compat_relation_file(rel);
+	cache.seed = meta->seed;
 	cache.depth = meta->depth;
 	memcpy(cache.directory, meta->directory, sizeof(cache.directory));
 	UnlockReleaseBuffer(buffer);
+}
+
+/* Make the cache be about this table. */
+static void
+attach(Relation rel)
+{
+	if (cache.file != compat_relation_file(rel))
+		refresh(rel);
 }
 
 /* The hash of a name; seeded, so that nobody can aim at a bucket. */
@@ -329,14 +380,15 @@ read_known(Relation rel, KnownBucket *known)
 }
 
 /*
- * Lock the bucket for a hash: its page, pinned and locked in the given mode.
+ * Lock the bucket for a hash, in the given mode; "more": see
+ * lease_trie_lock_more().
  *
  * The cache may send us to an ancestor of the bucket, and so may the directory
  * if the bucket was split since we looked.  A bucket can be split at most
  * LEASE_MAX_DEPTH times, so more attempts than that mean damage.
  */
-Buffer
-lease_trie_lock(Relation rel, uint32 hash, int mode)
+static Buffer
+lock_bucket(Relation rel, uint32 hash, int mode, bool more)
 {
 	KnownBucket *known;
 
@@ -346,13 +398,21 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 	{
 		Buffer		buffer;
 		LeasePageSpecial *special;
+		bool		wait = !more || known == NULL;
 
 		/* only the first lookup may rely on the cache */
-		if (attempt > 0)
+		if (attempt > 0 || (more && known == NULL))
 			refresh(rel);
 		buffer = known != NULL ? read_known(rel, known) :
 			ReadBuffer(rel, search_directory(rel, hash));
-		LockBuffer(buffer, mode);
+		known = NULL;
+		if (wait)
+			LockBuffer(buffer, mode);
+		else if (!ConditionalLockBuffer(buffer))
+		{
+			ReleaseBuffer(buffer);
+			continue;
+		}
 		special = lease_page_check(rel, buffer);
 		if (lease_page_is_bucket_for(special, hash))
 		{
@@ -360,9 +420,15 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 			return buffer;
 		}
 		UnlockReleaseBuffer(buffer);
-		known = NULL;
 	}
 	lease_page_damaged(rel, search_directory(rel, hash));
+}
+
+/* Lock the bucket for a hash: its page, pinned and locked in the given mode. */
+Buffer
+lease_trie_lock(Relation rel, uint32 hash, int mode)
+{
+	return lock_bucket(rel, hash, mode, false);
 }
 
 /*
@@ -378,40 +444,7 @@ lease_trie_lock(Relation rel, uint32 hash, int mode)
 Buffer
 lease_trie_lock_more(Relation rel, uint32 hash)
 {
-	KnownBucket *known;
-
-	attach(rel);
-	known = search_cache(hash);
-	for (int attempt = 0; attempt <= LEASE_MAX_DEPTH + 2; attempt++)
-	{
-		Buffer		buffer;
-		LeasePageSpecial *special;
-
-		if (known == NULL)
-		{
-			refresh(rel);
-			buffer = ReadBuffer(rel, search_directory(rel, hash));
-			LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		}
-		else
-		{
-			buffer = read_known(rel, known);
-			known = NULL;
-			if (!ConditionalLockBuffer(buffer))
-			{
-				ReleaseBuffer(buffer);
-				continue;
-			}
-		}
-		special = lease_page_check(rel, buffer);
-		if (lease_page_is_bucket_for(special, hash))
-		{
-			remember_bucket(special, buffer);
-			return buffer;
-		}
-		UnlockReleaseBuffer(buffer);
-	}
-	lease_page_damaged(rel, search_directory(rel, hash));
+	return lock_bucket(rel, hash, BUFFER_LOCK_EXCLUSIVE, true);
 }
 
 /* A walk along a bucket's overflow pages. */
@@ -572,114 +605,83 @@ lease_trie_look(Relation rel, uint32 hash, LeaseEntryVisitor visitor,
 				 errmsg("canceling statement due to user request")));
 }
 
-/* Put a page that was never used in the free list; it is locked exclusively. */
+/*
+ * Put a page in the free list: an empty overflow page, which comes after
+ * "previous" on the chain of a bucket and leaves it; or, without these, a page
+ * that was never used.  All are locked exclusively.
+ */
 static void
-free_unused_page(Relation rel, Buffer buffer)
+free_page(Relation rel, Buffer bucket, Buffer previous, Buffer buffer)
 {
+	BlockNumber block = BufferGetBlockNumber(buffer);
 	Buffer		meta_buffer;
 	LeaseChange change;
+	Page		previous_page = NULL;
 	Page		page;
 	LeaseMeta  *meta;
 
 	/* These two were written in one record: they cannot be zero. */
-	if (BufferGetBlockNumber(buffer) <= LEASE_ROOT_BLOCK)
-		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
+	if (block <= LEASE_ROOT_BLOCK)
+		lease_page_damaged(rel, block);
 	meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	lease_change_begin(&change, rel, true);
-	page = lease_change_page(&change, buffer, true);
-	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
-	lease_change_start(&change);
-	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
-	lease_page_special(page)->next = meta->free_head;
-	meta->free_head = BufferGetBlockNumber(buffer);
-	DLOCK_CRASH_POINT("unused page: not logged");
-	lease_change_finish(&change);
-	DLOCK_CRASH_POINT("unused page: logged");
-	UnlockReleaseBuffer(meta_buffer);
-}
-
-/*
- * Move an empty overflow page from the chain of a bucket to the free list.
- * "previous" precedes it, and may be the bucket.  All are locked exclusively.
- */
-static void
-free_overflow_page(Relation rel, Buffer bucket, Buffer previous,
-				   Buffer buffer)
-{
-	Buffer		meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
-	BlockNumber next = lease_page_special(BufferGetPage(buffer))->next;
-	LeaseChange change;
-	Page		previous_page;
-	Page		page;
-	LeaseMeta  *meta;
-
-	lease_change_begin(&change, rel, true);
-	previous_page = lease_change_page(&change, bucket, false);
+	if (BufferIsValid(bucket))
+		previous_page = lease_change_page(&change, bucket, false);
 	if (previous != bucket)
 		previous_page = lease_change_page(&change, previous, false);
 	page = lease_change_page(&change, buffer, true);
 	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
 	lease_change_start(&change);
-	lease_page_special(previous_page)->next = next;
+	if (previous_page != NULL)
+		lease_page_special(previous_page)->next = lease_page_special(page)->next;
 	lease_page_init(page, LEASE_PAGE_FREE, 0, 0);
 	lease_page_special(page)->next = meta->free_head;
-	meta->free_head = BufferGetBlockNumber(buffer);
-	DLOCK_CRASH_POINT("removal: not logged");
+	meta->free_head = block;
+	DLOCK_CRASH_POINT("freed page: not logged");
 	lease_change_finish(&change);
-	DLOCK_CRASH_POINT("removal: logged");
+	DLOCK_CRASH_POINT("freed page: logged");
 	UnlockReleaseBuffer(meta_buffer);
 }
 
 /*
  * Get a page for anything but a bucket, locked exclusively: the head of the
- * free list, or a new one.  Returns the metapage locked exclusively; a page
- * that is not new must be taken off the list by the caller's change.  The
- * caller holds "bucket" and no other page.
+ * free list, or a new one.  Returns the metapage locked exclusively; the
+ * caller's change begins with take_off().  The caller holds "bucket" and no
+ * other page.
  */
 static Buffer
 allocate_page(Relation rel, Buffer bucket, Buffer *meta_buffer)
 {
-	Buffer		buffer = InvalidBuffer;
-	LeaseMeta  *meta;
+	Buffer		buffer;
+	BlockNumber block;
 
-	/* A new page comes before the metapage in the lock order. */
-	*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
-	meta = lease_page_meta(BufferGetPage(*meta_buffer));
-	if (meta->free_head == InvalidBlockNumber)
+	*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
+	block = lease_page_meta(BufferGetPage(*meta_buffer))->free_head;
+	if (block == InvalidBlockNumber)
 	{
+		/* A new page comes before the metapage in the lock order. */
 		UnlockReleaseBuffer(*meta_buffer);
 		buffer = compat_extend_locked(rel);
 		DLOCK_CRASH_POINT("page: added");
 		*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 		return buffer;
 	}
-	UnlockReleaseBuffer(*meta_buffer);
-
-	*meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
-	meta = lease_page_meta(BufferGetPage(*meta_buffer));
-	if (meta->free_head == InvalidBlockNumber)
-	{
-		/* Another backend was faster. */
-		UnlockReleaseBuffer(*meta_buffer);
-		return allocate_page(rel, bucket, meta_buffer);
-	}
-	if (meta->free_head <= LEASE_ROOT_BLOCK ||
-		meta->free_head >= RelationGetNumberOfBlocks(rel) ||
-		meta->free_head == BufferGetBlockNumber(bucket))
+	if (block <= LEASE_ROOT_BLOCK || block >= RelationGetNumberOfBlocks(rel) ||
+		block == BufferGetBlockNumber(bucket))
 		lease_page_damaged(rel, LEASE_META_BLOCK);
-	buffer = ReadBuffer(rel, meta->free_head);
+	buffer = ReadBuffer(rel, block);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	lease_page_check_kind(rel, buffer, LEASE_PAGE_FREE);
 	DLOCK_CRASH_POINT("page: off the free list");
 	return buffer;
 }
 
-/* The new head of the free list once a page from allocate_page() is used. */
-static BlockNumber
-free_head_after(const LeaseMeta *meta, Buffer buffer)
+/* Take a page from allocate_page() off the free list, unless it is new. */
+static void
+take_off(Page page, LeaseMeta *meta)
 {
-	return PageIsNew(BufferGetPage(buffer)) ? meta->free_head :
-		lease_page_special(BufferGetPage(buffer))->next;
+	if (!PageIsNew(page))
+		meta->free_head = lease_page_special(page)->next;
 }
 
 /*
@@ -714,7 +716,7 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 		lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
 		return buffer;
 	if (PageIsNew(BufferGetPage(buffer)))
-		free_unused_page(rel, buffer);
+		free_page(rel, InvalidBuffer, InvalidBuffer, buffer);
 	lease_summary_begin(&nothing);
 	if (!compat_relation_file_is_new(rel))
 		lease_summary_replace(&lease_state_database()->summaries, block,
@@ -753,34 +755,29 @@ lease_trie_largest_mark(Relation rel)
 static BlockNumber
 get_directory(Relation rel, Buffer bucket, uint32 index)
 {
-	LeaseMeta  *meta;
 	Buffer		meta_buffer = lease_meta_lock(rel, BUFFER_LOCK_SHARE);
-	BlockNumber block;
-	BlockNumber free_head;
+	BlockNumber block = lease_page_meta(BufferGetPage(meta_buffer))->directory[index];
 	Buffer		buffer;
 	LeaseChange change;
+	Page		page;
+	LeaseMeta  *meta;
 
-	block = lease_page_meta(BufferGetPage(meta_buffer))->directory[index];
 	UnlockReleaseBuffer(meta_buffer);
 	if (block != 0)
 		return block;
 
 	buffer = allocate_page(rel, bucket, &meta_buffer);
-	meta = lease_page_meta(BufferGetPage(meta_buffer));
-	block = meta->directory[index];
+	block = lease_page_meta(BufferGetPage(meta_buffer))->directory[index];
 	if (block == 0)
 	{
-		Page		page;
-
 		block = BufferGetBlockNumber(buffer);
-		free_head = free_head_after(meta, buffer);
 		lease_change_begin(&change, rel, true);
 		page = lease_change_page(&change, buffer, true);
 		meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
 		lease_change_start(&change);
+		take_off(page, meta);
 		lease_page_init(page, LEASE_PAGE_DIRECTORY, index, 0);
 		meta->directory[index] = block;
-		meta->free_head = free_head;
 		DLOCK_CRASH_POINT("directory: not logged");
 		lease_change_finish(&change);
 		DLOCK_CRASH_POINT("directory: logged");
@@ -875,8 +872,7 @@ split_bucket(Relation rel, Buffer bucket)
 	DLOCK_CRASH_POINT("split: not logged");
 	lease_change_finish(&change);
 	if (!compat_relation_file_is_new(rel))
-		lease_summary_split(&lease_state_database()->summaries, old_block,
-							new_block);
+		lease_summary_split(&lease_state_database()->summaries, old_block);
 	DLOCK_CRASH_POINT("split: logged");
 
 	UnlockReleaseBuffer(directory);
@@ -903,26 +899,21 @@ add_overflow(Relation rel, Buffer bucket, uint32 hash)
 {
 	Buffer		meta_buffer;
 	Buffer		buffer = allocate_page(rel, bucket, &meta_buffer);
-	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
-	BlockNumber free_head;
 	LeaseChange change;
-	Page		bucket_page;
+	LeasePageSpecial *special;
 	Page		page;
 	LeaseMeta  *meta;
 
-	free_head = free_head_after(lease_page_meta(BufferGetPage(meta_buffer)),
-								buffer);
 	lease_change_begin(&change, rel, true);
-	bucket_page = lease_change_page(&change, bucket, false);
+	special = lease_page_special(lease_change_page(&change, bucket, false));
 	page = lease_change_page(&change, buffer, true);
 	meta = lease_page_meta(lease_change_page(&change, meta_buffer, false));
 	lease_change_start(&change);
+	take_off(page, meta);
 	lease_page_init(page, LEASE_PAGE_OVERFLOW, 0, 0);
 	lease_page_special(page)->next = special->next;
-	lease_page_special(page)->chain = lease_hash_chain(hash);
-	lease_page_special(bucket_page)->next = BufferGetBlockNumber(buffer);
-	lease_page_special(bucket_page)->chain = lease_hash_chain(hash);
-	meta->free_head = free_head;
+	special->next = BufferGetBlockNumber(buffer);
+	lease_page_special(page)->chain = special->chain = lease_hash_chain(hash);
 	DLOCK_CRASH_POINT("overflow: not logged");
 	lease_change_finish(&change);
 	DLOCK_CRASH_POINT("overflow: logged");
@@ -938,9 +929,8 @@ compact_page(Relation rel, Buffer buffer, Size size)
 	LeaseChange change;
 	Page		page;
 
-	if (lease_page_room(BufferGetPage(buffer)) < size + sizeof(ItemIdData))
+	if (lease_page_check_entries(rel, buffer) < size + sizeof(ItemIdData))
 		return false;
-	lease_page_check_entries(rel, buffer);
 	lease_change_begin(&change, rel, false);
 	page = lease_change_page(&change, buffer, false);
 	lease_change_start(&change);
@@ -1024,20 +1014,28 @@ lease_trie_compact(Relation rel, Buffer bucket, uint32 hash, Size size)
 	return false;
 }
 
+/* Add a page for an entry of this hash to a bucket, locked exclusively; unlock that. */
+static void
+add_page(Relation rel, Buffer bucket, uint32 hash, Size size)
+{
+	if (can_separate(rel, bucket, hash, size == LEASE_PAGE_MORE))
+		split_bucket(rel, bucket);
+	else
+		add_overflow(rel, bucket, hash);
+}
+
 /*
- * The same; if need be with one page more, and always for LEASE_PAGE_MORE.
- * Unlocks the bucket.  The caller starts over; it may find room only after
- * several rounds, or another may take the room first.
+ * The same as lease_trie_compact(); if need be with one page more, and always for
+ * LEASE_PAGE_MORE.  Unlocks the bucket.  The caller starts over; it may find room
+ * only after several rounds, or another may take the room first.
  */
 void
 lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash, Size size)
 {
 	if (lease_trie_compact(rel, bucket, hash, size))
 		UnlockReleaseBuffer(bucket);
-	else if (can_separate(rel, bucket, hash, size == LEASE_PAGE_MORE))
-		split_bucket(rel, bucket);
 	else
-		add_overflow(rel, bucket, hash);
+		add_page(rel, bucket, hash, size);
 }
 
 /* Free the overflow pages of a bucket, locked exclusively, that are empty. */
@@ -1055,7 +1053,7 @@ lease_trie_free_overflow(Relation rel, Buffer bucket)
 		/* trailing line pointers go with the last entry */
 		if (PageGetMaxOffsetNumber(BufferGetPage(buffer)) == 0)
 		{
-			free_overflow_page(rel, bucket, walk.buffer, buffer);
+			free_page(rel, bucket, walk.buffer, buffer);
 			UnlockReleaseBuffer(buffer);
 			continue;
 		}
@@ -1063,25 +1061,6 @@ lease_trie_free_overflow(Relation rel, Buffer bucket)
 		walk.buffer = buffer;
 	}
 	leave_chain(&walk);
-}
-
-/* Remove all entries of one page. */
-static void
-clear_page(Relation rel, Buffer buffer)
-{
-	LeaseChange change;
-	Page		page;
-
-	lease_change_begin(&change, rel, true);
-	page = lease_change_page(&change, buffer, false);
-	lease_change_start(&change);
-	for (OffsetNumber offset = PageGetMaxOffsetNumber(page);
-		 offset >= FirstOffsetNumber; offset--)
-		ItemIdSetUnused(PageGetItemId(page, offset));
-	lease_page_compact(NULL, page);
-	DLOCK_CRASH_POINT("purge: not logged");
-	lease_change_finish(&change);
-	DLOCK_CRASH_POINT("purge: logged");
 }
 
 /* Remove all entries of a bucket, which is locked exclusively. */
@@ -1092,7 +1071,19 @@ lease_trie_clear(Relation rel, Buffer bucket)
 
 	do
 	{
-		clear_page(rel, walk.buffer);
+		LeasePageSpecial special =
+			*lease_page_special(BufferGetPage(walk.buffer));
+		LeaseChange change;
+		Page		page;
+
+		lease_change_begin(&change, rel, true);
+		page = lease_change_page(&change, walk.buffer, false);
+		lease_change_start(&change);
+		lease_page_init(page, special.kind, 0, 0);
+		*lease_page_special(page) = special;
+		DLOCK_CRASH_POINT("purge: not logged");
+		lease_change_finish(&change);
+		DLOCK_CRASH_POINT("purge: logged");
 	} while (next_in_chain(&walk));
 	lease_trie_free_overflow(rel, bucket);
 	lease_trie_summarize(rel, bucket);
@@ -1170,58 +1161,42 @@ lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 		lease_trie_summarize(rel, bucket);
 }
 
-/* The same as lease_trie_find_room(), with a search of the chain. */
-static Buffer
-search_room(Relation rel, Buffer bucket, uint32 hash, Size size)
-{
-	ChainWalk	walk = begin_chain(rel, bucket, BUFFER_LOCK_EXCLUSIVE);
-
-	do
-	{
-		if (lease_page_fits(BufferGetPage(walk.buffer), size))
-			return walk.buffer;
-	} while (lease_trie_has_chain(bucket, hash) && next_in_chain(&walk));
-	return InvalidBuffer;
-}
-
 /*
  * Put a copy of an entry, with the hash for this table, into a table that
- * nobody else can see yet.
+ * nobody else can see yet.  Nothing is deleted there, so nothing is to be
+ * compacted, and of a chain only the first page, which was added last, is tried.
  */
 void
 lease_trie_insert(Relation rel, const LeaseEntry *entry)
 {
 	LeaseEntryBuffer copy;
 	Size		size = lease_entry_size(entry);
+	Buffer		bucket;
+	Buffer		buffer;
+	LeaseChange change;
 
 	memcpy(copy.bytes, entry, size);
 	copy.entry.hash = lease_trie_hash(rel, lease_entry_name(entry));
 	for (;;)
 	{
-		Buffer		bucket = lease_trie_lock(rel, copy.entry.hash,
-											 BUFFER_LOCK_EXCLUSIVE);
-		Buffer		buffer = search_room(rel, bucket, copy.entry.hash, size);
-		LeaseChange change;
-		Page		page;
-
 		CHECK_FOR_INTERRUPTS();
-		if (!BufferIsValid(buffer))
-		{
-			lease_trie_make_room(rel, bucket, copy.entry.hash, size);
-			continue;
-		}
-		lease_change_begin(&change, rel, false);
-		page = lease_change_page(&change, buffer, false);
-		lease_change_start(&change);
-		lease_page_insert(&change, page, &copy.entry);
-		DLOCK_CRASH_POINT("rewrite: row not logged");
-		lease_change_finish(&change);
-		DLOCK_CRASH_POINT("rewrite: row logged");
-		if (buffer != bucket)
-			UnlockReleaseBuffer(buffer);
-		lease_trie_note(rel, bucket, entry->deadline_us,
-						lease_entry_owner(entry));
-		UnlockReleaseBuffer(bucket);
-		return;
+		bucket = lease_trie_lock(rel, copy.entry.hash, BUFFER_LOCK_EXCLUSIVE);
+		buffer = lease_trie_find_room(rel, bucket, copy.entry.hash, size,
+									  lease_trie_has_chain(bucket, copy.entry.hash) ?
+									  lease_page_special(BufferGetPage(bucket))->next :
+									  InvalidBlockNumber);
+		if (BufferIsValid(buffer))
+			break;
+		add_page(rel, bucket, copy.entry.hash, size);
 	}
+	lease_change_begin(&change, rel, false);
+	(void) lease_change_page(&change, buffer, false);
+	lease_change_start(&change);
+	lease_page_insert(&change, change.pages[0].page, &copy.entry);
+	DLOCK_CRASH_POINT("rewrite: row not logged");
+	lease_change_finish(&change);
+	DLOCK_CRASH_POINT("rewrite: row logged");
+	if (buffer != bucket)
+		UnlockReleaseBuffer(buffer);
+	UnlockReleaseBuffer(bucket);
 }
