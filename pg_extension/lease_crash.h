@@ -4,10 +4,9 @@
  *
  * In a build with -DDLOCK_CRASH_POINTS, a process that passes the point named
  * by dlock.crash_point for the dlock.crash_pass-th time kills itself with
- * SIGKILL.  Before that, if dlock.crash_flush is on, it flushes what has been
- * logged, which would otherwise be lost; and if dlock.crash_server is on, it
- * kills the postmaster.  If dlock.crash_stop is on, it does none of this, but
- * stops until somebody continues it.  In any other build there are no points
+ * SIGKILL; what has been logged and not flushed is lost.  If dlock.crash_server
+ * is on, it flushes that, and kills the postmaster, too.  If dlock.crash_stop is
+ * on, it does none of this, but stops until somebody continues it.  In any other build there are no points
  * and no such settings.
  *
  * At a point that ends in "not logged" the pages (or the copies that

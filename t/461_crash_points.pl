@@ -313,7 +313,7 @@ sub run
 	my ($out, $error) = ('', '');
 
 	$script .= "SET dlock.crash_point = '$die{point}';\nSET dlock.crash_pass = $die{pass};\n"
-	  . ($die{server} ? "SET dlock.crash_server = on;\nSET dlock.crash_flush = on;\n" : '')
+	  . ($die{server} ? "SET dlock.crash_server = on;\n" : '')
 	  if $die{point};
 	$script .= $_->{statement} ? "$_->{statement};\n\\echo answer|\n" : "SELECT 'answer', $_->{sql};\n" for @$ops;
 	unlink "$scripts/run.sql";

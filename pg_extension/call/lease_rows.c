@@ -578,11 +578,11 @@ put_strings(LeaseEntryBuffer *buffer, lease_bytes name, lease_bytes owner,
 	LeaseEntry *entry = &buffer->entry;
 	char	   *ptr = entry->data;
 
-	entry->name_length = append_string(buffer, &ptr, name);
-	entry->owner_length = append_string(buffer, &ptr, owner);
-	entry->request_length = append_string(buffer, &ptr, request);
-	entry->application_length = append_string(buffer, &ptr, application);
-	entry->address_length = append_string(buffer, &ptr, address);
+	entry->lengths[LEASE_ENTRY_NAME] = append_string(buffer, &ptr, name);
+	entry->lengths[LEASE_ENTRY_OWNER] = append_string(buffer, &ptr, owner);
+	entry->lengths[LEASE_ENTRY_REQUEST] = append_string(buffer, &ptr, request);
+	entry->lengths[LEASE_ENTRY_APPLICATION] = append_string(buffer, &ptr, application);
+	entry->lengths[LEASE_ENTRY_ADDRESS] = append_string(buffer, &ptr, address);
 	if (entry->kind != LEASE_PLAIN)
 		(void) append_string(buffer, &ptr, (lease_bytes) {
 			(char *) &binding, sizeof(binding)

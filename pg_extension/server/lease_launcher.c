@@ -45,7 +45,7 @@ typedef struct LauncherShared
 static LauncherShared *launcher_shared = NULL;
 
 /* The launcher, which comes back by itself after a crash. */
-static const BackgroundWorker the_launcher = {
+static BackgroundWorker the_launcher = {
 	.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
 	.bgw_start_time = BgWorkerStart_RecoveryFinished,
 	.bgw_restart_time = LEASE_RETRY_INTERVAL / 1000,
@@ -71,9 +71,7 @@ lease_launcher_attach(bool make)
 void
 lease_launcher_register(void)
 {
-	BackgroundWorker worker = the_launcher;
-
-	RegisterBackgroundWorker(&worker);
+	RegisterBackgroundWorker(&the_launcher);
 }
 
 /*
@@ -104,7 +102,6 @@ note_no_place(bool no_place)
 void
 lease_launcher_ensure(void)
 {
-	BackgroundWorker worker = the_launcher;
 	uint64		asked_us = pg_atomic_read_u64(&launcher_shared->asked_us);
 
 	if (lease_wal_has_flusher() || !IsUnderPostmaster || IsBinaryUpgrade ||
@@ -113,7 +110,7 @@ lease_launcher_ensure(void)
 		!pg_atomic_compare_exchange_u64(&launcher_shared->asked_us, &asked_us,
 										(uint64) lease_clock_boot()))
 		return;
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+	if (RegisterDynamicBackgroundWorker(&the_launcher, NULL))
 		pg_atomic_write_u64(&launcher_shared->asked_us, PG_INT64_MAX);
 	else
 		note_no_place(true);
@@ -143,52 +140,17 @@ lease_launcher_use_own_settings(void)
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-/* Start a worker in a database; false when there is no place for it. */
-static bool
-start_worker(Oid database, BackgroundWorkerHandle **handle)
-{
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_type = LEASE_WORKER_TYPE,
-		.bgw_library_name = "dlock",
-		.bgw_function_name = "dlock_worker_main",
-		.bgw_main_arg = ObjectIdGetDatum(database),
-		.bgw_notify_pid = MyProcPid,
-	};
-
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
-			 database);
-	return RegisterDynamicBackgroundWorker(&worker, handle);
-}
-
-/* Wait until a worker has settled in its database or is gone. */
-static void
-wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
-{
-	int64		start_us = lease_clock_boot();
-	pid_t		pid;
-
-	while (!lease_clock_is_past(start_us, LEASE_RETRY_INTERVAL))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (lease_state_worker_pid(database) != 0 ||
-			GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED)
-			return;
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 100, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-	}
-}
-
-/* All databases, and those that allow connections, as OIDs. */
-static void
-list_databases(List **all, List **connectable)
+/*
+ * The databases that allow connections, as a list of OIDs.  Those that are gone
+ * lose their entries.
+ */
+static List *
+list_databases(void)
 {
 	MemoryContext memory = CurrentMemoryContext;
+	List	   *gone = lease_state_databases();	/* if it is not found below */
+	List	   *connectable = NIL;
+	ListCell   *cell;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -202,14 +164,17 @@ list_databases(List **all, List **connectable)
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 		MemoryContext old = MemoryContextSwitchTo(memory);
 
-		*all = lappend_oid(*all, form->oid);
+		gone = list_delete_oid(gone, form->oid);
 		if (form->datallowconn && form->datconnlimit != DATCONNLIMIT_INVALID_DB)
-			*connectable = lappend_oid(*connectable, form->oid);
+			connectable = lappend_oid(connectable, form->oid);
 		MemoryContextSwitchTo(old);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
+	foreach(cell, gone)
+		lease_state_forget(lfirst_oid(cell));
+	return connectable;
 }
 
 /* A worker that the launcher has started; in TopMemoryContext. */
@@ -249,6 +214,53 @@ has_worker(Oid database)
 }
 
 /*
+ * Start a worker in a database, and wait until it has settled there or is gone.
+ * False when there is no place for it.
+ */
+static bool
+start_worker(Oid database)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_type = LEASE_WORKER_TYPE,
+		.bgw_library_name = "dlock",
+		.bgw_function_name = "dlock_worker_main",
+		.bgw_main_arg = ObjectIdGetDatum(database),
+		.bgw_notify_pid = MyProcPid,
+	};
+	int64		start_us = lease_clock_boot();
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	StartedWorker *started = palloc(sizeof(StartedWorker));
+	bool		registered;
+	pid_t		pid;
+
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
+			 database);
+	started->database = database;
+	registered = RegisterDynamicBackgroundWorker(&worker, &started->handle);
+	if (registered)
+		started_workers = lappend(started_workers, started);
+	else
+		pfree(started);
+	MemoryContextSwitchTo(old);
+
+	while (registered && lease_state_worker_pid(database) == 0 &&
+		   GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED &&
+		   !lease_clock_is_past(start_us, LEASE_RETRY_INTERVAL))
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 100, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return registered;
+}
+
+/*
  * Start workers where they are wanted, one after another, so that a look into
  * many databases takes one place among the background workers.  "everywhere":
  * look into all databases.  "again": also restart workers that died, which must
@@ -259,45 +271,21 @@ start_wanted(bool everywhere, bool again)
 {
 	bool		complete = true;
 	List	   *wanted = lease_state_wanted_workers(again);
-	List	   *known;
-	List	   *all = NIL;
-	List	   *connectable = NIL;
 	ListCell   *cell;
 
 	if (wanted == NIL && !everywhere)
 		return true;
 
-	/*
-	 * In this order: a database that is known now and does not exist then is
-	 * gone.
-	 */
-	known = lease_state_databases();
-	list_databases(&all, &connectable);
-	foreach(cell, list_difference_oid(known, all))
-		lease_state_forget(lfirst_oid(cell));
-
-	foreach(cell, connectable)
+	foreach(cell, list_databases())
 	{
 		Oid			database = lfirst_oid(cell);
-		StartedWorker *started;
-		MemoryContext old;
 
 		if ((!everywhere && !list_member_oid(wanted, database)) ||
 			has_worker(database))
 			continue;
-
-		old = MemoryContextSwitchTo(TopMemoryContext);
-		started = palloc(sizeof(StartedWorker));
-		started->database = database;
-		complete = start_worker(database, &started->handle);
-		if (complete)
-			started_workers = lappend(started_workers, started);
-		else
-			pfree(started);
-		MemoryContextSwitchTo(old);
+		complete = start_worker(database);
 		if (!complete)
 			break;
-		wait_for_worker(database, started->handle);
 	}
 	note_no_place(!complete);
 	return complete;

@@ -48,7 +48,7 @@ lease_commit_tell(XactEvent event, void *arg)
 			lease_launcher_want_worker();
 		if (look_at_commit)
 		{
-			lease_state_wake_worker(MyDatabaseId);
+			(void) lease_worker_wake(MyDatabaseId);
 			lease_queue_poke_database(MyDatabaseId);
 		}
 		if (OidIsValid(dropped_database))

@@ -105,7 +105,8 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 		ItemIdGetOffset(id) + ItemIdGetLength(id) > header->pd_special ||
 		ItemIdGetLength(id) < MAXALIGN(offsetof(LeaseEntry, data) + 2) ||
 		lease_entry_size(entry) != ItemIdGetLength(id) ||
-		entry->name_length == 0 || entry->owner_length == 0 ||
+		entry->lengths[LEASE_ENTRY_NAME] == 0 ||
+		entry->lengths[LEASE_ENTRY_OWNER] == 0 ||
 		entry->mode < LEASE_MODE_FIRST || entry->mode > LEASE_MODE_LAST ||
 		entry->kind < LEASE_KIND_FIRST || entry->kind > LEASE_KIND_LAST ||
 		(entry->flags & ~LEASE_ENTRY_FLAGS) != 0 ||

@@ -91,25 +91,23 @@ search(Oid database)
 	return NULL;
 }
 
-/* Make an unused entry this database's, or return NULL. */
+/*
+ * The entry of the database we are connected to, which has the extension; made
+ * if need be, or NULL: there is no place.  The lock is held exclusively.
+ */
 static LeaseDatabase *
-allocate(Oid database)
+take_entry(void)
 {
-	LeaseDatabase *db = search(InvalidOid);
+	LeaseDatabase *db = search(MyDatabaseId);
 
-	if (db == NULL)
-		return NULL;
-	db->file = InvalidRelFileNumber;
-	db->dropped = false;
-	db->worker_pid = 0;
-	db->worker_wanted = false;
-	db->worker_requested = false;
-	db->worker_latch = NULL;
-	db->reaped_block = 0;
-	db->events = 0;
-	pg_atomic_write_u64(&db->floor, 0);
-	lease_state_stats_reset(db);
-	db->database = database;
+	if (db == NULL && (db = search(InvalidOid)) != NULL)
+	{
+		memset(db, 0, sizeof(LeaseDatabase));
+		lease_state_stats_reset(db);
+		db->database = MyDatabaseId;
+	}
+	if (db != NULL)
+		db->dropped = false;
 	return db;
 }
 
@@ -119,6 +117,20 @@ free_entry(LeaseDatabase *db)
 {
 	lease_summary_forget(&db->summaries);
 	db->database = InvalidOid;
+}
+
+/* The databases that have an entry, as a list of OIDs. */
+List *
+lease_state_databases(void)
+{
+	List	   *result = NIL;
+
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
+		if (OidIsValid(state_shared->databases[i].database))
+			result = lappend_oid(result, state_shared->databases[i].database);
+	LWLockRelease(&state_shared->lock);
+	return result;
 }
 
 /*
@@ -133,10 +145,11 @@ forget_dropped(void)
 	foreach(cell, lease_state_databases())
 	{
 		Oid			database = lfirst_oid(cell);
-		bool		exists = SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
 		LeaseDatabase *db;
+		bool		exists;
 
 		Assert(lease_may_wait());
+		exists = SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
 		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 		db = search(database);
 		if (db != NULL &&
@@ -186,11 +199,7 @@ lease_state_database(void)
 					 errmsg("too many databases use dlock"),
 					 errhint("Increase \"dlock.max_databases\" and restart the server.")));
 		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-		my_database = search(MyDatabaseId);
-		if (my_database == NULL)
-			my_database = allocate(MyDatabaseId);
-		else
-			my_database->dropped = false;
+		my_database = take_entry();
 		LWLockRelease(&state_shared->lock);
 	}
 	return my_database;
@@ -229,20 +238,6 @@ lease_state_forget(Oid database)
 	LWLockRelease(&state_shared->lock);
 }
 
-/* The databases that have an entry, as a list of OIDs. */
-List *
-lease_state_databases(void)
-{
-	List	   *result = NIL;
-
-	LWLockAcquire(&state_shared->lock, LW_SHARED);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-		if (OidIsValid(state_shared->databases[i].database))
-			result = lappend_oid(result, state_shared->databases[i].database);
-	LWLockRelease(&state_shared->lock);
-	return result;
-}
-
 /* Set a database's counters to zero. */
 void
 lease_state_stats_reset(LeaseDatabase *db)
@@ -274,7 +269,7 @@ lease_count_wait(LeaseDatabase *db, int64 waited_us)
 
 /* Become a database's worker; false if it has one. */
 bool
-lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
+lease_state_enter_worker(LeaseDatabase *db)
 {
 	bool		entered;
 
@@ -283,7 +278,6 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 	if (entered)
 	{
 		db->worker_pid = MyProcPid;
-		db->worker_latch = latch;
 		db->worker_wanted = true;
 		db->worker_requested = false;
 	}
@@ -299,7 +293,6 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	if (db->worker_pid == MyProcPid)
 	{
 		db->worker_pid = 0;
-		db->worker_latch = NULL;
 		db->worker_wanted = wanted && !db->dropped;
 	}
 	LWLockRelease(&state_shared->lock);
@@ -316,33 +309,15 @@ lease_state_want_worker(void)
 	LeaseDatabase *db;
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	db = search(MyDatabaseId);
-	if (db == NULL)
-		db = allocate(MyDatabaseId);
+	db = take_entry();
 	if (db != NULL)
 	{
 		db->worker_wanted = true;
 		/* a worker that asks is there; once it has left, nobody may want one */
 		db->worker_requested |= db->worker_pid != MyProcPid;
-		db->dropped = false;
 		if (db->worker_pid == 0)
 			lease_wal_wake_flusher();
 	}
-	LWLockRelease(&state_shared->lock);
-}
-
-/* Let a database's worker, if there is one, look around at once.  Also without an area. */
-void
-lease_state_wake_worker(Oid database)
-{
-	LeaseDatabase *db;
-
-	if (state_shared == NULL)
-		return;
-	LWLockAcquire(&state_shared->lock, LW_SHARED);
-	db = search(database);
-	if (db != NULL && db->worker_latch != NULL)
-		SetLatch(db->worker_latch);
 	LWLockRelease(&state_shared->lock);
 }
 

@@ -335,6 +335,18 @@ typedef struct LeaseBinding
 								 * session or transaction is gone */
 } LeaseBinding;
 
+/* The strings of a row. */
+typedef enum LeaseEntryString
+{
+	LEASE_ENTRY_NAME,
+	LEASE_ENTRY_OWNER,
+	LEASE_ENTRY_REQUEST,
+	LEASE_ENTRY_APPLICATION,
+	LEASE_ENTRY_ADDRESS
+} LeaseEntryString;
+
+#define LEASE_ENTRY_STRINGS	(LEASE_ENTRY_ADDRESS + 1)
+
 /*
  * One holder.  The strings follow each other in data, without terminators;
  * after them, where the kind is not LEASE_PLAIN, a LeaseBinding, unaligned.
@@ -352,11 +364,7 @@ typedef struct LeaseEntry
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
 	uint8		mode;			/* a lease_mode */
-	uint8		name_length;
-	uint8		owner_length;
-	uint8		request_length;
-	uint8		application_length;
-	uint8		address_length;
+	uint8		lengths[LEASE_ENTRY_STRINGS];	/* of the strings */
 	uint8		kind;			/* a lease_kind */
 	uint8		flags;			/* of those below; 0 in a new row */
 	char		data[FLEXIBLE_ARRAY_MEMBER];
@@ -393,7 +401,6 @@ lease_entry_is_leaving(const LeaseEntry *entry)
  * The largest entry that a page can hold, whatever wrote it: the lengths of its
  * strings are bytes.
  */
-#define LEASE_ENTRY_STRINGS	5
 #define LEASE_ENTRY_MAX \
 	LEASE_ENTRY_SIZE_MAX(LEASE_ENTRY_STRINGS * PG_UINT8_MAX)
 
@@ -479,13 +486,30 @@ lease_page_is_bucket_for(const LeasePageSpecial *special, uint32 hash)
 		(hash & lease_depth_mask(special->depth)) == special->bucket;
 }
 
+static inline lease_bytes
+lease_entry_string(const LeaseEntry *entry, LeaseEntryString which)
+{
+	const char *start = entry->data;
+
+	for (int i = 0; i < (int) which; i++)
+		start += entry->lengths[i];
+	return (lease_bytes) {start, entry->lengths[which]};
+}
+
+#define lease_entry_name(entry)		lease_entry_string((entry), LEASE_ENTRY_NAME)
+#define lease_entry_owner(entry)	lease_entry_string((entry), LEASE_ENTRY_OWNER)
+#define lease_entry_request(entry)	lease_entry_string((entry), LEASE_ENTRY_REQUEST)
+#define lease_entry_application(entry) \
+	lease_entry_string((entry), LEASE_ENTRY_APPLICATION)
+#define lease_entry_address(entry)	lease_entry_string((entry), LEASE_ENTRY_ADDRESS)
+
 /* Bytes of an entry's strings. */
 static inline Size
 lease_entry_strings(const LeaseEntry *entry)
 {
-	return (Size) entry->name_length + entry->owner_length +
-		entry->request_length + entry->application_length +
-		entry->address_length;
+	lease_bytes last = lease_entry_address(entry);
+
+	return last.data + last.length - entry->data;
 }
 
 /* Bytes of an entry as it lies on a page. */
@@ -505,49 +529,6 @@ lease_entry_binding(const LeaseEntry *entry)
 	memcpy(&binding, entry->data + lease_entry_strings(entry),
 		   sizeof(binding));
 	return binding;
-}
-
-static inline lease_bytes
-lease_entry_name(const LeaseEntry *entry)
-{
-	return (lease_bytes) {entry->data, entry->name_length};
-}
-
-static inline lease_bytes
-lease_entry_owner(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length, entry->owner_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_request(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length,
-			entry->request_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_application(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length +
-			entry->request_length,
-			entry->application_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_address(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length +
-			entry->request_length + entry->application_length,
-			entry->address_length
-	};
 }
 
 /*
@@ -684,7 +665,6 @@ typedef struct LeaseDatabase
 	int			worker_pid;		/* 0: none */
 	bool		worker_wanted;	/* start one, if not right after another died */
 	bool		worker_requested;	/* start one now */
-	Latch	   *worker_latch;
 
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
 	volatile BlockNumber reaped_block;
@@ -730,6 +710,7 @@ extern void lease_state_attach(bool make);
 extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
 extern void lease_state_forget(Oid database);
+extern List *lease_state_databases(void);
 extern void lease_state_drop(void);
 extern void lease_state_tell_lock_delay(void);
 extern int64 lease_lock_delay_us(void);
@@ -737,13 +718,11 @@ extern void lease_state_stats_reset(LeaseDatabase *db);
 extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 
 /* workers */
-extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
+extern bool lease_state_enter_worker(LeaseDatabase *db);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern void lease_state_want_worker(void);
-extern void lease_state_wake_worker(Oid database);
 extern List *lease_state_wanted_workers(bool again);
 extern int	lease_state_worker_pid(Oid database);
-extern List *lease_state_databases(void);
 
 static inline void
 lease_count(LeaseDatabase *db, LeaseCounter counter, uint64 n)
@@ -790,7 +769,6 @@ extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
 
 /* lease_bond.c */
 extern void lease_bond_attach(bool make);
-extern void lease_bond_use(lease_kind kind);
 extern bool lease_bond_is_used(lease_kind kind);
 extern LeaseStamp lease_bond_mine(lease_kind kind);
 extern void lease_bond_end(lease_kind kind, bool lost);
@@ -890,10 +868,6 @@ extern const LeaseCrowd *lease_crowd_of(Relation rel, Buffer buffer,
  * assertions, at each function that asks a catalog, takes a heavyweight lock or
  * sleeps.
  */
-static inline bool
-lease_may_wait(void)
-{
-	return compat_has_locked_no_page();
-}
+#define lease_may_wait()	compat_has_locked_no_page()
 
 #endif							/* DLOCK_STORAGE_H */

@@ -729,21 +729,17 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 uint64
 lease_trie_largest_mark(Relation rel)
 {
-	BlockNumber blocks = lease_trie_blocks(rel);
+	uint64		cursor = 0;
 	uint64		mark = 0;
 
-	for (BlockNumber block = 0; block < blocks; block++)
+	while (cursor < LEASE_POSITION_END)
 	{
-		Buffer		buffer;
+		Buffer		bucket = lease_trie_lock_at(rel, &cursor, BUFFER_LOCK_SHARE);
 
+		mark = lease_merge_marks(mark,
+								 lease_page_special(BufferGetPage(bucket))->mark);
+		UnlockReleaseBuffer(bucket);
 		CHECK_FOR_INTERRUPTS();
-		buffer = ReadBuffer(rel, block);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		if (!PageIsNew(BufferGetPage(buffer)) &&
-			lease_page_check(rel, buffer)->kind == LEASE_PAGE_BUCKET)
-			mark = lease_merge_marks(mark,
-									 lease_page_special(BufferGetPage(buffer))->mark);
-		UnlockReleaseBuffer(buffer);
 	}
 	return mark;
 }
