@@ -26,8 +26,8 @@ void		(*const lease_area_parts[]) (bool make) = {
 	lease_event_attach,
 	lease_wal_attach,
 	lease_launcher_attach,
+	NULL
 };
-const int	lease_area_nparts = lengthof(lease_area_parts);
 
 /*
  * None can be of the kind that is set at the server's start: the library may be

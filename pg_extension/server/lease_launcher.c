@@ -60,11 +60,6 @@ void
 lease_launcher_attach(bool make)
 {
 	launcher_shared = lease_area_take(1, sizeof(LauncherShared));
-	if (make)
-	{
-		pg_atomic_init_u64(&launcher_shared->asked_us, 0);
-		pg_atomic_init_u32(&launcher_shared->no_place, false);
-	}
 }
 
 /* Register the launcher; called while the library is preloaded. */
@@ -102,10 +97,12 @@ note_no_place(bool no_place)
 void
 lease_launcher_ensure(void)
 {
-	uint64		asked_us = pg_atomic_read_u64(&launcher_shared->asked_us);
+	uint64		asked_us;
 
-	if (lease_wal_has_flusher() || !IsUnderPostmaster || IsBinaryUpgrade ||
-		(asked_us != 0 &&
+	if (lease_wal_has_flusher() || !IsUnderPostmaster || IsBinaryUpgrade)
+		return;
+	asked_us = pg_atomic_read_u64(&launcher_shared->asked_us);
+	if ((asked_us != 0 &&
 		 !lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) ||
 		!pg_atomic_compare_exchange_u64(&launcher_shared->asked_us, &asked_us,
 										(uint64) lease_clock_boot()))

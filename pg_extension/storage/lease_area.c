@@ -59,7 +59,10 @@ lease_area_init_lock(LWLock *lock)
 	LWLockInitialize(lock, tranche);
 }
 
-/* The next part of the area, for so many of a size: zeros, if it is new. */
+/*
+ * The next part of the area, for so many of a size.  A new one is zeros: what
+ * pg_atomic_init_u64() and its like make of a 0, too.
+ */
 void *
 lease_area_take(Size count, Size size)
 {
@@ -83,7 +86,7 @@ attach_parts(dsm_segment *segment, bool make)
 		lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
 	}
 	next_part = CACHELINEALIGN(sizeof(LeaseAreaSizes));
-	for (int i = 0; i < lease_area_nparts; i++)
+	for (int i = 0; lease_area_parts[i] != NULL; i++)
 		lease_area_parts[i] (make);
 }
 
@@ -91,14 +94,15 @@ attach_parts(dsm_segment *segment, bool make)
 static void
 make_area(Anchor *anchor)
 {
-	LeaseAreaSizes sizes = {
+	static LeaseAreaSizes sizes;
+	dsm_segment *segment;
+
+	sizes = (LeaseAreaSizes) {
 		.databases = lease_max_databases,
 		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
 		.guards = lease_max_guards,
 		.boot = lease_clock_identity(),
 	};
-	dsm_segment *segment;
-
 	lease_area_sizes = &sizes;
 	attach_parts(NULL, false);
 	segment = dsm_create(next_part, 0);
@@ -144,21 +148,11 @@ map_or_make(bool make)
 	anchor = ShmemInitStruct("dlock", sizeof(Anchor), &found);
 	if (!found)
 		memset(anchor, 0, sizeof(Anchor));
-	PG_TRY();
-	{
-		if (anchor->layout != 0)
-			map_area(anchor);
-		else if (make)
-			make_area(anchor);
-	}
-	PG_CATCH();
-	{
-		/* what is not finished is nobody's */
-		lease_area_start = NULL;
-		lease_area_sizes = NULL;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	/* what fails here does so before lease_area_start is set */
+	if (anchor->layout != 0)
+		map_area(anchor);
+	else if (make)
+		make_area(anchor);
 	LWLockRelease(AddinShmemInitLock);
 	if (lease_area_start != NULL)
 		compat_register_tranche(tranche, TRANCHE_NAME);

@@ -61,7 +61,6 @@ lease_bond_attach(bool make)
 		pg_atomic_init_u32(&bonds[i].serials[LEASE_SESSION], first);
 		pg_atomic_init_u32(&bonds[i].serials[LEASE_TRANSACTION], first);
 		pg_atomic_init_u32(&bonds[i].discarded, first - 1);
-		pg_atomic_init_u64(&bonds[i].lost_us, 0);
 	}
 }
 

@@ -50,7 +50,7 @@ static StateShared *state_shared = NULL;
 /* The entry of MyDatabaseId, unless it has become another's: see is_mine(). */
 static LeaseDatabase *my_database = NULL;
 
-/* Called by lease_area.c.  An atomic number that is zero needs no other beginning. */
+/* Called by lease_area.c. */
 void
 lease_state_attach(bool make)
 {

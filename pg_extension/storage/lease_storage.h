@@ -58,10 +58,10 @@ typedef struct LeaseAreaSizes
 
 /*
  * dlock.c: the modules that have parts of the area, in their order behind
- * LeaseAreaSizes.  Each takes its parts; "make": nobody has used them yet.
+ * LeaseAreaSizes, and NULL.  Each takes its parts; "make": nobody has used them
+ * yet.
  */
 extern void (*const lease_area_parts[]) (bool make);
-extern const int lease_area_nparts;
 
 /* dlock.max_databases and so on; what counts is lease_area_sizes */
 extern int	lease_max_databases;
@@ -181,7 +181,7 @@ typedef struct LeaseChangedPage
 	struct
 	{
 		uint16		offset;
-		uint16		end;
+		uint16		length;
 	}			ranges[LEASE_CHANGE_RANGES];	/* disjoint, no order */
 } LeaseChangedPage;
 
@@ -430,23 +430,10 @@ lease_put_string(char *to, Size room, lease_bytes from)
 #define LEASE_PUT_STRING(array, from) \
 	lease_put_string((array), sizeof(array), (from))
 
-static inline LeasePageSpecial *
-lease_page_special(Page page)
-{
-	return (LeasePageSpecial *) PageGetSpecialPointer(page);
-}
-
-static inline LeaseMeta *
-lease_page_meta(Page page)
-{
-	return (LeaseMeta *) PageGetContents(page);
-}
-
-static inline BlockNumber *
-lease_page_directory(Page page)
-{
-	return (BlockNumber *) PageGetContents(page);
-}
+#define lease_page_special(page) \
+	((LeasePageSpecial *) PageGetSpecialPointer(page))
+#define lease_page_meta(page)		((LeaseMeta *) PageGetContents(page))
+#define lease_page_directory(page)	((BlockNumber *) PageGetContents(page))
 
 /* The bits of a hash that choose a bucket of this depth. */
 static inline uint32

@@ -718,9 +718,7 @@ lease_trie_lock_block(Relation rel, BlockNumber block)
 	if (PageIsNew(BufferGetPage(buffer)))
 		free_page(rel, InvalidBuffer, InvalidBuffer, buffer);
 	lease_summary_begin(&nothing);
-	if (!compat_relation_file_is_new(rel))
-		lease_summary_replace(&lease_state_database()->summaries, block,
-							  &nothing);
+	lease_summary_replace(&lease_state_database()->summaries, block, &nothing);
 	UnlockReleaseBuffer(buffer);
 	return InvalidBuffer;
 }
@@ -815,6 +813,13 @@ split_bucket(Relation rel, Buffer bucket)
 	BlockNumber new_block;
 	bool		deeper;
 
+	/*
+	 * A table that this transaction is making has no summaries, and may be of a
+	 * database that has no entry yet: to find room for one, the catalogs would
+	 * be asked.
+	 */
+	bool		summarized = !compat_relation_file_is_new(rel);
+
 	lease_page_check_entries(rel, bucket);
 	new_buffer = compat_extend_locked(rel);
 	DLOCK_CRASH_POINT("split: page added");
@@ -867,7 +872,7 @@ split_bucket(Relation rel, Buffer bucket)
 		lease_page_meta(change.pages[3].page)->depth = special.depth + 1;
 	DLOCK_CRASH_POINT("split: not logged");
 	lease_change_finish(&change);
-	if (!compat_relation_file_is_new(rel))
+	if (summarized)
 		lease_summary_split(&lease_state_database()->summaries, old_block);
 	DLOCK_CRASH_POINT("split: logged");
 
@@ -875,6 +880,9 @@ split_bucket(Relation rel, Buffer bucket)
 	UnlockReleaseBuffer(meta_buffer);
 	UnlockReleaseBuffer(new_buffer);
 	UnlockReleaseBuffer(bucket);
+
+	if (!summarized)
+		return;
 
 	/*
 	 * Until then the new page's summary is unknown, and the old one's covers
@@ -1108,18 +1116,12 @@ add_to_summary(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 					  holder.owner);
 }
 
-/*
- * Make the summary of a bucket, locked exclusively, anew.  A table that this
- * transaction is making has none, and may be of a database that has no entry
- * yet: to find room for one, the catalogs would be asked.
- */
+/* Make the summary of a bucket, locked exclusively, anew. */
 void
 lease_trie_summarize(Relation rel, Buffer bucket)
 {
 	SummaryContext making;
 
-	if (compat_relation_file_is_new(rel))
-		return;
 	making.db = lease_state_database();
 	making.now_us = lease_clock_now(making.db);
 	lease_summary_begin(&making.summary);
@@ -1150,8 +1152,6 @@ void
 lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
 				lease_bytes owner)
 {
-	if (compat_relation_file_is_new(rel))
-		return;
 	if (lease_summary_note(&lease_state_database()->summaries,
 						   BufferGetBlockNumber(bucket), deadline_us, owner))
 		lease_trie_summarize(rel, bucket);

@@ -61,10 +61,14 @@ typedef enum FlusherState
 
 typedef struct WalShared
 {
+	Latch	   *volatile flusher_latch; /* NULL: there is no flusher */
+
+	/* each call looks at the latch, and many change what follows */
+	char		padding[PG_CACHE_LINE_SIZE];
+
 	pg_atomic_uint64 wanted;	/* XLogRecPtr: to be flushed soon */
 	pg_atomic_uint64 flushed;	/* the flusher has flushed up to here */
-	pg_atomic_uint32 flusher;	/* a FlusherState */
-	Latch	   *flusher_latch;	/* set before it waits */
+	pg_atomic_uint32 flusher;	/* a FlusherState; 0 is FLUSHER_NONE */
 } WalShared;
 
 bool		lease_wal_generic = false;
@@ -142,11 +146,13 @@ lease_change_note(LeaseChange *change, Page page, const void *start,
 	/* Merge the ranges that touch this one, or nearly do. */
 	for (int i = 0; i < changed->nranges;)
 	{
-		if (offset <= changed->ranges[i].end + RANGE_GAP &&
-			end + RANGE_GAP >= changed->ranges[i].offset)
+		int			its_offset = changed->ranges[i].offset;
+		int			its_end = its_offset + changed->ranges[i].length;
+
+		if (offset <= its_end + RANGE_GAP && end + RANGE_GAP >= its_offset)
 		{
-			offset = Min(offset, changed->ranges[i].offset);
-			end = Max(end, changed->ranges[i].end);
+			offset = Min(offset, its_offset);
+			end = Max(end, its_end);
 			changed->ranges[i] = changed->ranges[--changed->nranges];
 			i = 0;
 		}
@@ -159,7 +165,7 @@ lease_change_note(LeaseChange *change, Page page, const void *start,
 		return;
 	}
 	changed->ranges[changed->nranges].offset = offset;
-	changed->ranges[changed->nranges].end = end;
+	changed->ranges[changed->nranges].length = end - offset;
 	changed->nranges++;
 }
 
@@ -189,14 +195,11 @@ log_small_record(LeaseChange *change)
 		XLogRegisterBuffer(i, changed->buffer, REGBUF_STANDARD);
 		for (int r = 0; r < changed->nranges; r++)
 		{
-			uint16		offset = changed->ranges[r].offset;
-			uint16		length = changed->ranges[r].end - offset;
+			Size		length = changed->ranges[r].length;
 
-			memcpy(ptr, &offset, sizeof(offset));
-			ptr += sizeof(offset);
-			memcpy(ptr, &length, sizeof(length));
-			ptr += sizeof(length);
-			memcpy(ptr, changed->page + offset, length);
+			memcpy(ptr, &changed->ranges[r], sizeof(changed->ranges[r]));
+			ptr += sizeof(changed->ranges[r]);
+			memcpy(ptr, changed->page + changed->ranges[r].offset, length);
 			ptr += length;
 		}
 		if (ptr > fragments[i])
@@ -245,12 +248,6 @@ void
 lease_wal_attach(bool make)
 {
 	wal_shared = lease_area_take(1, sizeof(WalShared));
-	if (make)
-	{
-		pg_atomic_init_u64(&wal_shared->wanted, 0);
-		pg_atomic_init_u64(&wal_shared->flushed, 0);
-		pg_atomic_init_u32(&wal_shared->flusher, FLUSHER_NONE);
-	}
 }
 
 /*
@@ -382,6 +379,7 @@ lease_wal_enter_flusher(void)
 void
 lease_wal_leave_flusher(int code, Datum arg)
 {
+	wal_shared->flusher_latch = NULL;
 	(void) pg_atomic_exchange_u32(&wal_shared->flusher, FLUSHER_NONE);
 }
 
@@ -389,10 +387,10 @@ lease_wal_leave_flusher(int code, Datum arg)
 bool
 lease_wal_has_flusher(void)
 {
-	return pg_atomic_read_u32(&wal_shared->flusher) != FLUSHER_NONE;
+	return wal_shared->flusher_latch != NULL;
 }
 
-/* Wake the flusher, if there is one.  One that has gone has left its latch. */
+/* Wake the flusher, if there is one. */
 void
 lease_wal_wake_flusher(void)
 {
