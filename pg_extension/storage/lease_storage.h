@@ -777,6 +777,17 @@ typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
  */
 typedef bool (*LeasePageVisitor) (Buffer buffer, void *context);
 
+/* A walk along a bucket's overflow pages. */
+typedef struct LeaseChain
+{
+	Relation	rel;
+	Buffer		bucket;			/* locked by the caller throughout */
+	Buffer		buffer;			/* where the walk is; locked */
+	int			mode;			/* to lock overflow pages in */
+	BlockNumber steps;			/* guards against a loop */
+	BlockNumber blocks;			/* the file has at least so many */
+} LeaseChain;
+
 /* To lease_trie_make_room(): for several entries, for which no page has room. */
 #define LEASE_PAGE_MORE		BLCKSZ
 
@@ -785,12 +796,10 @@ extern Buffer lease_meta_lock(Relation rel, int mode);
 extern void lease_meta_read(Relation rel, LeaseMeta *meta);
 extern XLogRecPtr lease_meta_adopt(Relation rel, const LeaseMeta *from);
 extern bool lease_trie_exists(Relation rel);
-extern void lease_trie_create(Relation rel, uint64 seed);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_more(Relation rel, uint32 hash);
 extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor, int mode);
-extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
 extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
@@ -799,7 +808,20 @@ extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
 								   LeaseEntryVisitor visitor, void *context);
 extern void lease_trie_look(Relation rel, uint32 hash,
 							LeaseEntryVisitor visitor, void *context);
+extern LeaseChain lease_chain_begin(Relation rel, Buffer bucket, int mode);
+extern void lease_chain_leave(LeaseChain *walk);
+extern Buffer lease_chain_lock_next(LeaseChain *walk, Buffer buffer);
+extern bool lease_chain_next(LeaseChain *walk);
 extern bool lease_trie_has_chain(Buffer bucket, uint32 hash);
+extern void lease_trie_summarize(Relation rel, Buffer bucket);
+extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
+							lease_bytes owner);
+extern BlockNumber lease_trie_blocks(Relation rel);
+extern uint64 lease_trie_largest_mark(Relation rel);
+
+/* lease_trie_grow.c */
+extern void lease_trie_create(Relation rel, uint64 seed);
+extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
 								   Size size, BlockNumber roomiest);
 extern bool lease_trie_compact(Relation rel, Buffer bucket, uint32 hash,
@@ -808,12 +830,7 @@ extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 								 Size size);
 extern void lease_trie_clear(Relation rel, Buffer bucket);
 extern void lease_trie_free_overflow(Relation rel, Buffer bucket);
-extern void lease_trie_summarize(Relation rel, Buffer bucket);
-extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
-							lease_bytes owner);
 extern void lease_trie_insert(Relation rel, const LeaseEntry *entry);
-extern BlockNumber lease_trie_blocks(Relation rel);
-extern uint64 lease_trie_largest_mark(Relation rel);
 
 /* ----------------------------------------------------------------
  * What the rows of an overflow page are together.
