@@ -439,7 +439,7 @@ static bool
 has_sought_owner(const LeaseCall *call, const LeaseCrowd *crowd)
 {
 	for (int i = 0; i < call->nowners; i++)
-		if (lease_summary_has_owner(&crowd->summary, call->owners[i]))
+		if (lease_summary_has_owner(crowd->summary.owners, call->owners[i]))
 			return true;
 	return false;
 }

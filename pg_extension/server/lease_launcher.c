@@ -260,14 +260,13 @@ start_worker(Oid database)
 /*
  * Start workers where they are wanted, one after another, so that a look into
  * many databases takes one place among the background workers.  "everywhere":
- * look into all databases.  "again": also restart workers that died, which must
- * not be right after they did.  Returns whether there were places for all.
+ * look into all databases.  Returns whether there were places for all.
  */
 static bool
-start_wanted(bool everywhere, bool again)
+start_wanted(bool everywhere)
 {
 	bool		complete = true;
-	List	   *wanted = lease_state_wanted_workers(again);
+	List	   *wanted = lease_state_wanted_workers();
 	ListCell   *cell;
 
 	if (wanted == NIL && !everywhere)
@@ -315,7 +314,7 @@ dlock_launcher_main(Datum arg)
 
 		if (again)
 			last_us = lease_clock_boot();
-		if (!start_wanted(again && !complete, again))
+		if (!start_wanted(again && !complete))
 			complete = false;
 		else if (again)
 			complete = true;

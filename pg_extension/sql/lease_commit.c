@@ -73,7 +73,7 @@ lease_commit_want_worker(void)
 void
 lease_commit_look_around(void)
 {
-	(void) lease_area_attach_if_made();
+	(void) lease_area_map(false);
 	look_at_commit = true;
 }
 
@@ -84,6 +84,6 @@ lease_commit_look_around(void)
 void
 lease_commit_forget(Oid database)
 {
-	(void) lease_area_attach_if_made();
+	(void) lease_area_map(false);
 	dropped_database = database;
 }

@@ -137,13 +137,18 @@ map_area(const Anchor *anchor)
 	attach_parts(segment, false);
 }
 
-/* Attach to the area; if there is none, "make" one, or do nothing. */
-static void
-map_or_make(bool make)
+/*
+ * Attach to the area, if this process has not.  If there is none, "make" one, or
+ * return false.
+ */
+bool
+lease_area_map(bool make)
 {
 	bool		found;
 	Anchor	   *anchor;
 
+	if (lease_area_start != NULL)
+		return true;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	anchor = ShmemInitStruct("dlock", sizeof(Anchor), &found);
 	if (!found)
@@ -156,23 +161,14 @@ map_or_make(bool make)
 	LWLockRelease(AddinShmemInitLock);
 	if (lease_area_start != NULL)
 		compat_register_tranche(tranche, TRANCHE_NAME);
+	return lease_area_start != NULL;
 }
 
 /* The slow part of lease_area_attach(). */
 void
 lease_area_attach_now(void)
 {
-	if (lease_area_start == NULL)
-		map_or_make(true);
+	(void) lease_area_map(true);
 	lease_area_told = PgReloadTime;
 	lease_state_tell_lock_delay();
-}
-
-/* Attach to the area, unless there is none: false. */
-bool
-lease_area_attach_if_made(void)
-{
-	if (lease_area_start == NULL)
-		map_or_make(false);
-	return lease_area_start != NULL;
 }

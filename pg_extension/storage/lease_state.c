@@ -220,7 +220,7 @@ lease_state_drop(void)
 	if (db != NULL)
 	{
 		db->dropped = true;
-		db->worker_wanted = db->worker_requested = false;
+		db->worker_due_us = 0;
 	}
 	LWLockRelease(&state_shared->lock);
 }
@@ -278,14 +278,16 @@ lease_state_enter_worker(LeaseDatabase *db)
 	if (entered)
 	{
 		db->worker_pid = MyProcPid;
-		db->worker_wanted = true;
-		db->worker_requested = false;
+		db->worker_due_us = 0;
 	}
 	LWLockRelease(&state_shared->lock);
 	return entered;
 }
 
-/* Stop being a database's worker; "wanted" says whether to start another. */
+/*
+ * Stop being a database's worker.  "wanted": start another, though not right
+ * after this one's end.  One that was asked for meanwhile is started at once.
+ */
 void
 lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 {
@@ -293,7 +295,8 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	if (db->worker_pid == MyProcPid)
 	{
 		db->worker_pid = 0;
-		db->worker_wanted = wanted && !db->dropped;
+		if (wanted && !db->dropped && db->worker_due_us == 0)
+			db->worker_due_us = lease_clock_boot() + LEASE_RETRY_INTERVAL * 1000;
 	}
 	LWLockRelease(&state_shared->lock);
 }
@@ -312,9 +315,9 @@ lease_state_want_worker(void)
 	db = take_entry();
 	if (db != NULL)
 	{
-		db->worker_wanted = true;
 		/* a worker that asks is there; once it has left, nobody may want one */
-		db->worker_requested |= db->worker_pid != MyProcPid;
+		if (db->worker_pid != MyProcPid)
+			db->worker_due_us = lease_clock_boot();
 		if (db->worker_pid == 0)
 			lease_wal_wake_flusher();
 	}
@@ -336,13 +339,14 @@ lease_state_worker_pid(Oid database)
 }
 
 /*
- * The databases that have asked for a worker since the last call and have none, as
- * a list of OIDs; "again": also those whose worker has died.
+ * The databases for which it is time to start a worker, as a list of OIDs.  If
+ * one does not come to enter, it is time again after a while.
  */
 List *
-lease_state_wanted_workers(bool again)
+lease_state_wanted_workers(void)
 {
 	List	   *result = NIL;
+	int64		now_us = lease_clock_boot();
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < lease_area_sizes->databases; i++)
@@ -350,10 +354,10 @@ lease_state_wanted_workers(bool again)
 		LeaseDatabase *db = &state_shared->databases[i];
 
 		if (!OidIsValid(db->database) || db->worker_pid != 0 ||
-			!(db->worker_requested || (again && db->worker_wanted)))
+			db->worker_due_us == 0 || db->worker_due_us > now_us)
 			continue;
 		result = lappend_oid(result, db->database);
-		db->worker_requested = false;
+		db->worker_due_us = now_us + LEASE_RETRY_INTERVAL * 1000;
 	}
 	LWLockRelease(&state_shared->lock);
 	return result;

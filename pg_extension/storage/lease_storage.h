@@ -77,7 +77,7 @@ extern TimestampTz lease_area_told;
 
 /* lease_area.c */
 extern void lease_area_attach_now(void);
-extern bool lease_area_attach_if_made(void);
+extern bool lease_area_map(bool make);
 extern void *lease_area_take(Size count, Size size);
 extern void lease_area_init_lock(LWLock *lock);
 
@@ -586,7 +586,7 @@ typedef struct LeaseSummaries
 extern void lease_summary_forget(LeaseSummaries *summaries);
 extern void lease_summary_map(LeaseSummaries *summaries);
 extern uint64 lease_summary_owner_hash(lease_bytes owner);
-extern bool lease_summary_has_owner(const LeaseSummary *summary, uint64 hash);
+extern bool lease_summary_has_owner(const uint64 *owners, uint64 hash);
 extern bool lease_summary_may_own(LeaseSummaries *summaries, BlockNumber block,
 								  uint64 owner_hash);
 extern void lease_summary_begin(LeaseSummary *summary);
@@ -650,8 +650,7 @@ typedef struct LeaseDatabase
 	bool		dropped;		/* its extension was dropped: others may take the
 								 * entry */
 	int			worker_pid;		/* 0: none */
-	bool		worker_wanted;	/* start one, if not right after another died */
-	bool		worker_requested;	/* start one now */
+	int64		worker_due_us;	/* boot clock: when to start one; 0: none is wanted */
 
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
 	volatile BlockNumber reaped_block;
@@ -708,7 +707,7 @@ extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 extern bool lease_state_enter_worker(LeaseDatabase *db);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
 extern void lease_state_want_worker(void);
-extern List *lease_state_wanted_workers(bool again);
+extern List *lease_state_wanted_workers(void);
 extern int	lease_state_worker_pid(Oid database);
 
 static inline void

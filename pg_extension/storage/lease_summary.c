@@ -245,24 +245,18 @@ filter_add(uint64 *filter, uint64 hash)
 	return added;
 }
 
-static bool
-filter_has(const uint64 *filter, uint64 hash)
+/* Say whether an owner, known by its hash, may be among those of a summary. */
+bool
+lease_summary_has_owner(const uint64 *owners, uint64 hash)
 {
 	for (int i = 0; i < FILTER_HASHES; i++, hash >>= 16)
 	{
 		uint32		bit = ((hash & 0xffff) * FILTER_BITS) >> 16;
 
-		if ((filter[bit / 64] & (UINT64CONST(1) << (bit % 64))) == 0)
+		if ((owners[bit / 64] & (UINT64CONST(1) << (bit % 64))) == 0)
 			return false;
 	}
 	return true;
-}
-
-/* Say whether an owner, known by its hash, may be among a summary's. */
-bool
-lease_summary_has_owner(const LeaseSummary *summary, uint64 hash)
-{
-	return filter_has(summary->owners, hash);
 }
 
 /* Say whether a block may hold a lease of this owner.  Without locks. */
@@ -277,7 +271,7 @@ lease_summary_may_own(LeaseSummaries *summaries, BlockNumber block,
 	if (slot_deadline(slot) == PG_INT64_MIN)
 		return true;
 	pg_read_barrier();
-	return filter_has(slot->owners, owner_hash);
+	return lease_summary_has_owner(slot->owners, owner_hash);
 }
 
 /* ----------------------------------------------------------------

@@ -1058,7 +1058,7 @@ lease_queue_other_guard(Oid database)
 {
 	int			pid = 0;
 
-	if (!lease_area_attach_if_made())
+	if (!lease_area_map(false))
 		return 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
 	{
