@@ -42,17 +42,16 @@ typedef Oid RelFileNumber;
 typedef RelFileNode RelFileLocator;
 #define InvalidRelFileNumber InvalidOid
 #define relation_set_new_filelocator relation_set_new_filenode
+#define rd_locator rd_node
+#define relNumber relNode
+#define rd_firstRelfilelocatorSubid rd_firstRelfilenodeSubid
 #endif
 
 /* The number of the file that a relation is stored in. */
 static inline RelFileNumber
 compat_relation_file(Relation rel)
 {
-#if PG_VERSION_NUM < 160000
-	return rel->rd_node.relNode;
-#else
 	return rel->rd_locator.relNumber;
-#endif
 }
 
 /*
@@ -62,13 +61,8 @@ compat_relation_file(Relation rel)
 static inline bool
 compat_relation_file_is_new(Relation rel)
 {
-#if PG_VERSION_NUM < 160000
-	return rel->rd_createSubid != InvalidSubTransactionId ||
-		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
-#else
 	return rel->rd_createSubid != InvalidSubTransactionId ||
 		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
-#endif
 }
 
 /* Say whether a role may look into a schema. 16 made one function for all objects. */
@@ -112,18 +106,12 @@ compat_extend_locked(Relation rel)
 /*
  * Pin a page in the buffer where it last was; false if it is no longer there.
  * Takes no lock of the table of buffers, but does not count as a use of the
- * page either. 16 renamed the relation's file.
+ * page either.
  */
 static inline bool
 compat_read_recent(Relation rel, BlockNumber block, Buffer buffer)
 {
-#if PG_VERSION_NUM < 160000
-	RelFileLocator file = rel->rd_node;
-#else
-	RelFileLocator file = rel->rd_locator;
-#endif
-
-	if (!ReadRecentBuffer(file, MAIN_FORKNUM, block, buffer))
+	if (!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
 		return false;
 	pgstat_count_buffer_read(rel);
 	pgstat_count_buffer_hit(rel);

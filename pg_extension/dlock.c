@@ -19,15 +19,15 @@ PG_MODULE_MAGIC;
 extern PGDLLEXPORT void _PG_init(void);
 
 /* In the order in which they lie in the shared memory. */
-const LeaseAreaPart lease_area_parts[] = {
-	{lease_state_size, lease_state_attach},
-	{lease_clock_size, lease_clock_attach},
-	{lease_bond_size, lease_bond_attach},
-	{lease_queue_size, lease_queue_attach},
-	{lease_event_size, lease_event_attach},
-	{lease_wal_size, lease_wal_attach},
+void		(*const lease_area_parts[]) (bool make) = {
+	lease_state_attach,
+	lease_bond_attach,
+	lease_queue_attach,
+	lease_event_attach,
+	lease_wal_attach,
+	lease_launcher_attach,
+	NULL
 };
-const int	lease_area_nparts = lengthof(lease_area_parts);
 
 /*
  * None can be of the kind that is set at the server's start: the library may be

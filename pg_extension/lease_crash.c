@@ -27,7 +27,6 @@
 static char *crash_point = NULL;
 static int	crash_pass = 1;
 static bool crash_server = false;
-static bool crash_flush = false;
 static bool crash_stop = false;
 
 /* Define the settings that name a point; for anybody, as this is for tests. */
@@ -48,14 +47,8 @@ lease_crash_define_settings(void)
 							NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.crash_server",
 							 "Takes the postmaster along.",
-							 NULL,
+							 "Flushes before what has been logged.",
 							 &crash_server, false,
-							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("dlock.crash_flush",
-							 "Flushes what has been logged before.",
-							 NULL,
-							 &crash_flush, false,
 							 PGC_USERSET, GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
 	DefineCustomBoolVariable("dlock.crash_stop",
@@ -98,10 +91,11 @@ lease_crash_point(const char *name)
 		return;
 	}
 	write_stderr("dlock dies at \"%s\", pass %d\n", name, passes);
-	if (crash_flush)
-		XLogFlush(end_of_wal());
 	if (crash_server)
+	{
+		XLogFlush(end_of_wal());
 		kill(PostmasterPid, SIGKILL);
+	}
 	kill(MyProcPid, SIGKILL);
 }
 

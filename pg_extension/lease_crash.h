@@ -4,10 +4,9 @@
  *
  * In a build with -DDLOCK_CRASH_POINTS, a process that passes the point named
  * by dlock.crash_point for the dlock.crash_pass-th time kills itself with
- * SIGKILL.  Before that, if dlock.crash_flush is on, it flushes what has been
- * logged, which would otherwise be lost; and if dlock.crash_server is on, it
- * kills the postmaster.  If dlock.crash_stop is on, it does none of this, but
- * stops until somebody continues it.  In any other build there are no points
+ * SIGKILL; what has been logged and not flushed is lost.  If dlock.crash_server
+ * is on, it flushes that, and kills the postmaster, too.  If dlock.crash_stop is
+ * on, it does none of this, but stops until somebody continues it.  In any other build there are no points
  * and no such settings.
  *
  * At a point that ends in "not logged" the pages (or the copies that
@@ -29,10 +28,8 @@
  *	"split: half summarized"		all is unlocked; one side has its summary
  *	"overflow: not logged"			a page more on the chain of a bucket
  *	"overflow: logged"
- *	"removal: not logged"			from the chain to the free list
- *	"removal: logged"
- *	"unused page: not logged"		a page all zero, to the free list
- *	"unused page: logged"
+ *	"freed page: not logged"		to the free list, from a chain or all zero
+ *	"freed page: logged"
  *	"compaction: not logged"		of one page
  *	"compaction: logged"
  *	"row: not logged"				one that is new or moves, and the mark
@@ -56,16 +53,14 @@
  *	"deadlock: name read"			one of those a search looks at
  *	"mark: not logged"				of the lease clock
  *	"mark: logged"
+ *	"metapage: not logged"			floor and clock, at an activation or rewrite
+ *	"metapage: logged"
  *	"activation: purged"			of the leases of another database
- *	"activation: not logged"		floor and clock
- *	"activation: logged"
  *	"activation: flushed"			before others are told
  *	"purge: not logged"				one page of a copied database
  *	"purge: logged"
  *	"rewrite: row not logged"		by VACUUM FULL, in the new file
  *	"rewrite: row logged"
- *	"rewrite: metapage not logged"
- *	"rewrite: metapage logged"
  *
  * SPDX-License-Identifier: PostgreSQL
  */

@@ -313,7 +313,7 @@ sub run
 	my ($out, $error) = ('', '');
 
 	$script .= "SET dlock.crash_point = '$die{point}';\nSET dlock.crash_pass = $die{pass};\n"
-	  . ($die{server} ? "SET dlock.crash_server = on;\nSET dlock.crash_flush = on;\n" : '')
+	  . ($die{server} ? "SET dlock.crash_server = on;\n" : '')
 	  if $die{point};
 	$script .= $_->{statement} ? "$_->{statement};\n\\echo answer|\n" : "SELECT 'answer', $_->{sql};\n" for @$ops;
 	unlink "$scripts/run.sql";
@@ -801,8 +801,8 @@ my @trials = (
 	[ creation => 'directory: not logged', 1, undef ],
 	[ creation => 'directory: logged', undef, 1 ],
 	[ creation => 'split: logged', 63, 30 ],
-	[ start => 'activation: not logged', 1, 1 ],
-	[ start => 'activation: logged', 1, 1 ],
+	[ start => 'metapage: not logged', 1, 1 ],
+	[ start => 'metapage: logged', 1, 1 ],
 	[ start => 'activation: flushed', 1, 1 ],
 	[ fill => 'row: not logged', 1, 20 ],
 	[ fill => 'row: logged', 20, 1 ],
@@ -812,8 +812,8 @@ my @trials = (
 	[ fill => 'split: not logged', 3, 1 ],
 	[ fill => 'split: logged', 1, 3 ],
 	[ fill => 'split: half summarized', 3, 1 ],
-	[ unused => 'unused page: not logged', 1, 1 ],
-	[ unused => 'unused page: logged', 1, 1 ],
+	[ unused => 'freed page: not logged', 1, 1 ],
+	[ unused => 'freed page: logged', 1, 1 ],
 	[ overflow => 'overflow: not logged', 1, 2 ],
 	[ overflow => 'overflow: logged', 2, 1 ],
 	[ overflow => 'page: added', 1, 2 ],
@@ -821,8 +821,8 @@ my @trials = (
 	[ eviction => 'rows: not logged', 1, 3 ],
 	[ eviction => 'rows: logged', 3, 1 ],
 	[ eviction => 'rows: overflow left empty', 1, 1 ],
-	[ eviction => 'removal: not logged', 1, 2 ],
-	[ eviction => 'removal: logged', 2, 1 ],
+	[ eviction => 'freed page: not logged', 1, 2 ],
+	[ eviction => 'freed page: logged', 2, 1 ],
 	[ expiry => 'rows: logged', 1, 3 ],
 	[ deep => 'directory: not logged', undef, 1 ],
 	[ deep => 'directory: logged', 1, 1 ],
@@ -850,8 +850,8 @@ my @trials = (
 	[ mark => 'mark: logged', 1, 1 ],
 	[ rewrite => 'rewrite: row not logged', 1, 200 ],
 	[ rewrite => 'rewrite: row logged', 200, 1 ],
-	[ rewrite => 'rewrite: metapage not logged', 1, 1 ],
-	[ rewrite => 'rewrite: metapage logged', 1, 1 ],
+	[ rewrite => 'metapage: not logged', 1, 1 ],
+	[ rewrite => 'metapage: logged', 1, 1 ],
 	[ copy => 'purge: not logged', 1, 40 ],
 	[ copy => 'purge: logged', 40, 1 ],
 	[ copy => 'activation: purged', 1, 1 ]);
@@ -938,7 +938,7 @@ for my $round (1 .. 6)
 	run($main, [ join_crowd(100) ], $crash ? (point => 'page: off the free list', pass => 2, server => $round == 5) : ());
 	settle($main);
 	run($main, [ join_crowd(100) ]);
-	run($main, [ evict($main, 'crowd') ], $crash ? (point => 'removal: logged', pass => 2, server => $round == 5) : ());
+	run($main, [ evict($main, 'crowd') ], $crash ? (point => 'freed page: logged', pass => 2, server => $round == 5) : ());
 	settle($main);
 	run($main, [ evict($main, 'crowd'), fill(300, 'again') ]);
 	run($main, [ map { give(@$_) } held($main, sub { $_->{name} =~ /^fill again/ }) ]);

@@ -87,9 +87,9 @@ raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
  * machine shows the same boot id, the mark may tell that it is not.
  */
 static bool
-is_same_boot(const LeaseMeta *meta, const LeaseBoot *boot, int64 boot_us)
+is_same_boot(const LeaseMeta *meta, int64 boot_us)
 {
-	return memcmp(&meta->boot, boot, sizeof(LeaseBoot)) == 0 &&
+	return memcmp(&meta->boot, &lease_area_sizes->boot, sizeof(LeaseBoot)) == 0 &&
 		meta->clock_mark_us <= boot_us + meta->clock_offset_us;
 }
 
@@ -121,13 +121,8 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 {
 	RelFileNumber file = compat_relation_file(rel);
 	LeaseMeta	meta;
-	LeaseMeta  *new_meta;
-	LeaseBoot	boot;
 	int64		boot_us;
 	int64		wait_us;
-	LeaseChange change;
-	Buffer		buffer;
-	XLogRecPtr	lsn;
 
 	lease_summary_forget(&db->summaries);
 	if (!lease_trie_exists(rel))
@@ -147,31 +142,16 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	/* A new table starts well above 0, which no deadline should be. */
 	if (meta.clock_mark_us == 0)
 		meta.clock_mark_us = USECS_PER_DAY;
-	boot = lease_clock_identity();
 	boot_us = lease_clock_boot();
-	if (!is_same_boot(&meta, &boot, boot_us))
+	if (!is_same_boot(&meta, boot_us))
 	{
-		meta.boot = boot;
+		meta.boot = lease_area_sizes->boot;
 		meta.clock_offset_us = meta.clock_mark_us - lease_clock_server_start();
 	}
 	meta.clock_mark_us = boot_us + meta.clock_offset_us;
 
-	buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
-	lease_change_begin(&change, rel, true);
-	new_meta = lease_page_meta(lease_change_page(&change, buffer, false));
-	lease_change_start(&change);
-	new_meta->database = meta.database;
-	new_meta->floor = meta.floor;
-	new_meta->boot = meta.boot;
-	new_meta->clock_offset_us = meta.clock_offset_us;
-	new_meta->clock_mark_us = meta.clock_mark_us;
-	DLOCK_CRASH_POINT("activation: not logged");
-	lsn = lease_change_finish(&change);
-	DLOCK_CRASH_POINT("activation: logged");
-	UnlockReleaseBuffer(buffer);
-
-	/* a look reads this page, and should not wait for the disk */
-	XLogFlush(lsn);
+	/* with the page unlocked: a look reads it, and should not wait for the disk */
+	XLogFlush(lease_meta_adopt(rel, &meta));
 	DLOCK_CRASH_POINT("activation: flushed");
 
 	if (pg_atomic_read_u64(&db->floor) == 0)

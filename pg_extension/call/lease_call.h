@@ -231,6 +231,7 @@ extern void lease_session_end(bool lost);
 extern int	lease_reap_interval;	/* dlock.reap_interval, milliseconds */
 
 /* lease_worker.c */
+extern bool lease_worker_wake(Oid database);
 extern void lease_worker_send_away(Oid database);
 extern PGDLLEXPORT void dlock_worker_main(Datum arg);
 

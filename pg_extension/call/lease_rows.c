@@ -357,7 +357,7 @@ static bool
 has_sought_owner(const LeaseCall *call, const LeaseCrowd *crowd)
 {
 	for (int i = 0; i < call->nowners; i++)
-		if (lease_summary_has_owner(&crowd->summary, call->owners[i]))
+		if (lease_summary_has_owner(crowd->summary.owners, call->owners[i]))
 			return true;
 	return false;
 }
@@ -538,12 +538,15 @@ make_entry(LeaseCall *call, const lease_holder *holder, const LeaseEntry *old,
 	entry->deadline_us = holder->deadline_us;
 	entry->flags = (holder->repeated ? LEASE_ENTRY_REPEATED : 0) |
 		(holder->life == LEASE_LEAVING ? LEASE_ENTRY_LEAVING : 0);
-	entry->name_length = append_string(buffer, &ptr, old != NULL ?
-									   lease_entry_name(old) : call->name);
-	entry->owner_length = append_string(buffer, &ptr, holder->owner);
-	entry->request_length = append_string(buffer, &ptr, holder->request);
-	entry->application_length = append_string(buffer, &ptr, application);
-	entry->address_length = append_string(buffer, &ptr, address);
+	entry->lengths[LEASE_ENTRY_NAME] =
+		append_string(buffer, &ptr, old != NULL ? lease_entry_name(old) :
+					  call->name);
+	entry->lengths[LEASE_ENTRY_OWNER] = append_string(buffer, &ptr, holder->owner);
+	entry->lengths[LEASE_ENTRY_REQUEST] =
+		append_string(buffer, &ptr, holder->request);
+	entry->lengths[LEASE_ENTRY_APPLICATION] =
+		append_string(buffer, &ptr, application);
+	entry->lengths[LEASE_ENTRY_ADDRESS] = append_string(buffer, &ptr, address);
 	if (entry->kind != LEASE_PLAIN)
 		(void) append_string(buffer, &ptr, (lease_bytes) {
 			(char *) &binding, sizeof(binding)

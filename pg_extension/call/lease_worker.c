@@ -61,11 +61,12 @@ static int64 worked_delay_us = 0;
 static int64 round_delay_us = 0;
 
 /*
- * Say whether a worker is connected to a database, also one that is still starting.
- * Such a worker is in no entry of lease_state.c yet, so look at the processes.
+ * The worker that is connected to a database, also one that is still starting;
+ * such a one is in no entry of lease_state.c yet, so look at the processes.  NULL:
+ * there is none.
  */
-static bool
-is_connected(Oid database)
+static PGPROC *
+find_worker(Oid database)
 {
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
@@ -79,9 +80,20 @@ is_connected(Oid database)
 		/* the second: a process that has ended may have left its pid here */
 		if (type != NULL && strcmp(type, LEASE_WORKER_TYPE) == 0 &&
 			BackendPidGetProc(pid) == proc)
-			return true;
+			return proc;
 	}
-	return false;
+	return NULL;
+}
+
+/* Let a database's worker look around at once; false if there is none. */
+bool
+lease_worker_wake(Oid database)
+{
+	PGPROC	   *proc = find_worker(database);
+
+	if (proc != NULL)
+		SetLatch(&proc->procLatch);
+	return proc != NULL;
 }
 
 /*
@@ -94,9 +106,9 @@ lease_worker_send_away(Oid database)
 {
 	int64		start_us = lease_clock_boot();
 
-	while (is_connected(database) && !lease_clock_is_past(start_us, LEAVE_TIMEOUT))
+	while (lease_worker_wake(database) &&
+		   !lease_clock_is_past(start_us, LEAVE_TIMEOUT))
 	{
-		lease_state_wake_worker(database);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 10, PG_WAIT_EXTENSION);
@@ -108,7 +120,6 @@ lease_worker_send_away(Oid database)
 static void
 leave_worker(int code, Datum arg)
 {
-	lease_event_fail();
 	lease_state_leave_worker(worked_database, worker_wanted_again);
 }
 
@@ -205,7 +216,7 @@ work(BlockNumber *next, bool *exists)
 	if (given_up)
 		lease_summary_begin_rounds(&worked_database->summaries);
 	CommitTransactionCommand();
-	lease_event_send();
+	lease_event_send(worked_database);
 	pgstat_report_stat(true);
 	return done;
 }
@@ -217,7 +228,7 @@ is_work_due(void)
 	LeaseDatabase *db = worked_database;
 	int64		due_us = lease_summary_due(&db->summaries);
 
-	if (db->file == InvalidRelFileNumber || lease_event_is_due() ||
+	if (db->file == InvalidRelFileNumber || db->events > 0 ||
 		lease_lock_delay_us() < worked_delay_us)
 		return true;
 	if (due_us <= lease_clock_now(db))
@@ -250,7 +261,7 @@ dlock_worker_main(Datum arg)
 	CommitTransactionCommand();
 	if (!exists)
 		proc_exit(0);
-	if (!lease_state_enter_worker(worked_database, MyLatch))
+	if (!lease_state_enter_worker(worked_database))
 		proc_exit(0);
 	before_shmem_exit(leave_worker, (Datum) 0);
 

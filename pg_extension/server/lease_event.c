@@ -6,8 +6,9 @@
  * backend that ends a lease leaves a note in shared memory, and the worker of
  * the database sends it, within dlock.reap_interval.  There is room for
  * EVENTS_MAX notes; if more come before the worker has sent them, the oldest
- * are lost, and a payload says how many.  So are those with which the worker's
- * transaction fails, as when the queue of NOTIFY is full.
+ * are lost, and a payload says how many.  So are those that the worker has
+ * taken when it dies or its transaction fails, as when the queue of NOTIFY is
+ * full: LeaseDatabase counts what nobody was told of.
  *
  * Channels are open to every role, so a payload says no more than everybody may
  * read in dlock.locks: the name and the token, by which a holder knows itself.
@@ -30,20 +31,17 @@
 
 typedef struct LeaseEvent
 {
-	Oid			database;		/* InvalidOid: sent */
+	Oid			database;		/* InvalidOid: nothing, or taken */
 	LeaseEventKind kind;
 	uint64		token;
 	uint8		length;
 	char		name[LEASE_STRING_MAX];
 } LeaseEvent;
 
-/* A ring: events first to first + count - 1, modulo EVENTS_MAX. */
 typedef struct EventShared
 {
-	LWLock		lock;			/* protects all of it */
-	uint32		first;
-	uint32		count;
-	uint64		lost;			/* since the last payload that said so */
+	LWLock		lock;			/* protects all of it, and LeaseDatabase.events */
+	uint32		next;			/* where the next goes, modulo EVENTS_MAX */
 	LeaseEvent	events[EVENTS_MAX];
 } EventShared;
 
@@ -51,147 +49,91 @@ bool		lease_notify = false;
 
 static EventShared *shared = NULL;
 
-/* Notes that this worker has taken, and what it has taken with them as lost. */
-static uint64 nsending = 0;
-
-Size
-lease_event_size(void)
-{
-	return sizeof(EventShared);
-}
-
 /* Called by lease_area.c. */
 void
-lease_event_attach(char *start, bool make)
+lease_event_attach(bool make)
 {
-	shared = (EventShared *) start;
+	shared = lease_area_take(1, sizeof(EventShared));
 	if (make)
 		lease_area_init_lock(&shared->lock);
-}
-
-/* Drop events that have been sent from the front of the ring. */
-static void
-trim(void)
-{
-	while (shared->count > 0 &&
-		   !OidIsValid(shared->events[shared->first].database))
-	{
-		shared->first = (shared->first + 1) % EVENTS_MAX;
-		shared->count--;
-	}
 }
 
 /* Leave a note for this database's worker, if events are asked for. */
 void
 lease_event_add(LeaseEventKind kind, lease_bytes name, uint64 token)
 {
+	LeaseDatabase *db = lease_state_find();
 	LeaseEvent *event;
 
-	if (!lease_notify)
+	if (!lease_notify || db == NULL)
 		return;
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	trim();
-	if (shared->count == EVENTS_MAX)
-	{
-		shared->lost++;
-		shared->first = (shared->first + 1) % EVENTS_MAX;
-		shared->count--;
-	}
-	event = &shared->events[(shared->first + shared->count) % EVENTS_MAX];
+	event = &shared->events[shared->next++ % EVENTS_MAX];
 	event->database = MyDatabaseId;
 	event->kind = kind;
 	event->token = token;
 	event->length = LEASE_PUT_STRING(event->name, name);
-	shared->count++;
+	db->events++;
 	LWLockRelease(&shared->lock);
 }
 
-/* Say whether this database has events to send. */
-bool
-lease_event_is_due(void)
+/* Take the events of this database, the oldest first, and the count of those lost. */
+static List *
+take_events(const LeaseDatabase *db, int *lost)
 {
-	bool		due = false;
-
-	if (*(volatile uint32 *) &shared->count == 0)
-		return false;
-	LWLockAcquire(&shared->lock, LW_SHARED);
-	for (uint32 i = 0; i < shared->count && !due; i++)
-		due = shared->events[(shared->first + i) % EVENTS_MAX].database ==
-			MyDatabaseId;
-	LWLockRelease(&shared->lock);
-	return due;
-}
-
-/* Take the oldest event of this database, and the count of those lost. */
-static bool
-take_event(LeaseEvent *event, uint64 *lost)
-{
-	bool		found = false;
+	List	   *events = NIL;
 
 	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	*lost = shared->lost;
-	shared->lost = 0;
-	for (uint32 i = 0; i < shared->count && !found; i++)
+	for (uint32 i = 0; i < EVENTS_MAX; i++)
 	{
-		LeaseEvent *next = &shared->events[(shared->first + i) % EVENTS_MAX];
+		LeaseEvent *event = &shared->events[(shared->next + i) % EVENTS_MAX];
+		LeaseEvent *copy;
 
-		if (next->database != MyDatabaseId)
+		if (event->database != MyDatabaseId)
 			continue;
-		*event = *next;
-		next->database = InvalidOid;
-		found = true;
+		copy = palloc(sizeof(LeaseEvent));
+		*copy = *event;
+		events = lappend(events, copy);
+		event->database = InvalidOid;
 	}
-	trim();
-	nsending += *lost + (found ? 1 : 0);
+	/* there may be more, from before the extension was dropped */
+	*lost = db->events - Min(db->events, list_length(events));
 	LWLockRelease(&shared->lock);
-	return found;
+	return events;
 }
 
 /*
- * What was taken and not committed is lost.  Also called when the worker ends;
- * cannot fail.
+ * Notify listeners of the events of this database, in a transaction; returns of
+ * how many.
  */
-void
-lease_event_fail(void)
+static int
+notify_all(const LeaseDatabase *db)
 {
-	if (nsending == 0)
-		return;
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
-	shared->lost += nsending;
-	nsending = 0;
-	LWLockRelease(&shared->lock);
-}
+	StringInfoData payload;
+	int			lost;
+	List	   *events = take_events(db, &lost);
+	ListCell   *cell;
 
-/* Notify listeners of the events of this database, in a transaction. */
-static void
-notify_all(void)
-{
-	LeaseEvent	event;
-	uint64		lost;
-
-	for (;;)
+	initStringInfo(&payload);
+	if (lost > 0)
 	{
-		StringInfoData payload;
-		bool		found = take_event(&event, &lost);
-
-		initStringInfo(&payload);
-		if (lost > 0)
-		{
-			appendStringInfo(&payload, "{\"event\": \"lost\", \"count\": %llu}",
-							 (unsigned long long) lost);
-			Async_Notify(CHANNEL, payload.data);
-			resetStringInfo(&payload);
-		}
-		if (!found)
-			break;
-		appendStringInfo(&payload, "{\"event\": \"%s\", \"name\": ",
-						 event.kind == LEASE_EVENT_EXPIRED ? "expired" :
-						 "force-released");
-		escape_json(&payload, pnstrdup(event.name, event.length));
-		appendStringInfo(&payload, ", \"token\": %llu}",
-						 (unsigned long long) event.token);
+		appendStringInfo(&payload, "{\"event\": \"lost\", \"count\": %d}", lost);
 		Async_Notify(CHANNEL, payload.data);
 	}
+	foreach(cell, events)
+	{
+		LeaseEvent *event = lfirst(cell);
+
+		resetStringInfo(&payload);
+		appendStringInfo(&payload, "{\"event\": \"%s\", \"name\": ",
+						 event->kind == LEASE_EVENT_EXPIRED ? "expired" :
+						 "force-released");
+		escape_json(&payload, pnstrdup(event->name, event->length));
+		appendStringInfo(&payload, ", \"token\": %llu}",
+						 (unsigned long long) event->token);
+		Async_Notify(CHANNEL, payload.data);
+	}
+	return list_length(events) + lost;
 }
 
 /*
@@ -200,19 +142,23 @@ notify_all(void)
  * depend on who listens.
  */
 void
-lease_event_send(void)
+lease_event_send(LeaseDatabase *db)
 {
 	static bool told = false;
 	MemoryContext memory = CurrentMemoryContext;
 
-	if (!lease_event_is_due())
+	if (db->events == 0)
 		return;
 	PG_TRY();
 	{
+		int			sent;
+
 		StartTransactionCommand();
-		notify_all();
+		sent = notify_all(db);
 		CommitTransactionCommand();
-		nsending = 0;
+		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		db->events -= Min(db->events, sent);
+		LWLockRelease(&shared->lock);
 		told = false;
 	}
 	PG_CATCH();
@@ -222,7 +168,6 @@ lease_event_send(void)
 			EmitErrorReport();
 		told = true;
 		AbortOutOfAnyTransaction();
-		lease_event_fail();
 		MemoryContextSwitchTo(memory);
 		FlushErrorState();
 		RESUME_INTERRUPTS();

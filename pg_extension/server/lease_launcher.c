@@ -31,8 +31,21 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+typedef struct LauncherShared
+{
+	/*
+	 * Boot clock: when a launcher was last asked for; PG_INT64_MAX: one was
+	 * registered.  PostgreSQL starts it, and starts it again, until it finds another at
+	 * work; a second one would only take one more place.
+	 */
+	pg_atomic_uint64 asked_us;
+	pg_atomic_uint32 no_place;	/* bool: for a worker, as the log was told */
+} LauncherShared;
+
+static LauncherShared *launcher_shared = NULL;
+
 /* The launcher, which comes back by itself after a crash. */
-static const BackgroundWorker the_launcher = {
+static BackgroundWorker the_launcher = {
 	.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
 	.bgw_start_time = BgWorkerStart_RecoveryFinished,
 	.bgw_restart_time = LEASE_RETRY_INTERVAL / 1000,
@@ -42,13 +55,18 @@ static const BackgroundWorker the_launcher = {
 	.bgw_function_name = "dlock_launcher_main",
 };
 
+/* Called by lease_area.c. */
+void
+lease_launcher_attach(bool make)
+{
+	launcher_shared = lease_area_take(1, sizeof(LauncherShared));
+}
+
 /* Register the launcher; called while the library is preloaded. */
 void
 lease_launcher_register(void)
 {
-	BackgroundWorker worker = the_launcher;
-
-	RegisterBackgroundWorker(&worker);
+	RegisterBackgroundWorker(&the_launcher);
 }
 
 /*
@@ -59,7 +77,7 @@ lease_launcher_register(void)
 static void
 note_no_place(bool no_place)
 {
-	if (!lease_state_note_no_place(no_place))
+	if (pg_atomic_exchange_u32(&launcher_shared->no_place, no_place) || !no_place)
 		return;
 	HOLD_INTERRUPTS();
 	ereport(LOG_SERVER_ONLY,
@@ -73,20 +91,26 @@ note_no_place(bool no_place)
 
 /*
  * Start the launcher if there is none, as in a server that does not preload the
- * library.  If that fails, a later call tries again.  Cannot raise an error.
+ * library.  If that fails, a later call tries again.  Cannot raise an error, and
+ * takes no lock if there is one: each call asks.
  */
 void
 lease_launcher_ensure(void)
 {
-	if (lease_state_lacks_launcher() && IsUnderPostmaster && !IsBinaryUpgrade)
-	{
-		BackgroundWorker worker = the_launcher;
+	uint64		asked_us;
 
-		if (RegisterDynamicBackgroundWorker(&worker, NULL))
-			lease_state_has_launcher();
-		else
-			note_no_place(true);
-	}
+	if (lease_wal_has_flusher() || !IsUnderPostmaster || IsBinaryUpgrade)
+		return;
+	asked_us = pg_atomic_read_u64(&launcher_shared->asked_us);
+	if ((asked_us != 0 &&
+		 !lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) ||
+		!pg_atomic_compare_exchange_u64(&launcher_shared->asked_us, &asked_us,
+										(uint64) lease_clock_boot()))
+		return;
+	if (RegisterDynamicBackgroundWorker(&the_launcher, NULL))
+		pg_atomic_write_u64(&launcher_shared->asked_us, PG_INT64_MAX);
+	else
+		note_no_place(true);
 }
 
 /* Have the launcher start a worker in this database.  Cannot raise an error. */
@@ -113,52 +137,17 @@ lease_launcher_use_own_settings(void)
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-/* Start a worker in a database; false when there is no place for it. */
-static bool
-start_worker(Oid database, BackgroundWorkerHandle **handle)
-{
-	BackgroundWorker worker = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_type = LEASE_WORKER_TYPE,
-		.bgw_library_name = "dlock",
-		.bgw_function_name = "dlock_worker_main",
-		.bgw_main_arg = ObjectIdGetDatum(database),
-		.bgw_notify_pid = MyProcPid,
-	};
-
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
-			 database);
-	return RegisterDynamicBackgroundWorker(&worker, handle);
-}
-
-/* Wait until a worker has settled in its database or is gone. */
-static void
-wait_for_worker(Oid database, BackgroundWorkerHandle *handle)
-{
-	int64		start_us = lease_clock_boot();
-	pid_t		pid;
-
-	while (!lease_clock_is_past(start_us, LEASE_RETRY_INTERVAL))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (lease_state_worker_pid(database) != 0 ||
-			GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED)
-			return;
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 100, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-	}
-}
-
-/* All databases, and those that allow connections, as OIDs. */
-static void
-list_databases(List **all, List **connectable)
+/*
+ * The databases that allow connections, as a list of OIDs.  Those that are gone
+ * lose their entries.
+ */
+static List *
+list_databases(void)
 {
 	MemoryContext memory = CurrentMemoryContext;
+	List	   *gone = lease_state_databases();	/* if it is not found below */
+	List	   *connectable = NIL;
+	ListCell   *cell;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -172,14 +161,17 @@ list_databases(List **all, List **connectable)
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 		MemoryContext old = MemoryContextSwitchTo(memory);
 
-		*all = lappend_oid(*all, form->oid);
+		gone = list_delete_oid(gone, form->oid);
 		if (form->datallowconn && form->datconnlimit != DATCONNLIMIT_INVALID_DB)
-			*connectable = lappend_oid(*connectable, form->oid);
+			connectable = lappend_oid(connectable, form->oid);
 		MemoryContextSwitchTo(old);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
+	foreach(cell, gone)
+		lease_state_forget(lfirst_oid(cell));
+	return connectable;
 }
 
 /* A worker that the launcher has started; in TopMemoryContext. */
@@ -191,96 +183,105 @@ typedef struct StartedWorker
 
 static List *started_workers = NIL;
 
-/* Say whether a worker is in a database or on its way there. */
+/*
+ * Say whether a worker is in a database or on its way there; and forget those
+ * that have ended.
+ */
 static bool
 has_worker(Oid database)
 {
+	bool		found = lease_state_worker_pid(database) != 0;
 	ListCell   *cell;
 
-	if (lease_state_worker_pid(database) != 0)
-		return true;
 	foreach(cell, started_workers)
 	{
 		StartedWorker *started = lfirst(cell);
 		pid_t		pid;
 
-		if (started->database == database &&
-			GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			return true;
+		if (GetBackgroundWorkerPid(started->handle, &pid) == BGWH_STOPPED)
+		{
+			started_workers = foreach_delete_current(started_workers, cell);
+			pfree(started->handle);
+			pfree(started);
+		}
+		else if (started->database == database)
+			found = true;
 	}
-	return false;
+	return found;
 }
 
-/* Forget the workers that have ended. */
-static void
-forget_ended_workers(void)
+/*
+ * Start a worker in a database, and wait until it has settled there or is gone.
+ * False when there is no place for it.
+ */
+static bool
+start_worker(Oid database)
 {
-	ListCell   *cell;
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_type = LEASE_WORKER_TYPE,
+		.bgw_library_name = "dlock",
+		.bgw_function_name = "dlock_worker_main",
+		.bgw_main_arg = ObjectIdGetDatum(database),
+		.bgw_notify_pid = MyProcPid,
+	};
+	int64		start_us = lease_clock_boot();
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	StartedWorker *started = palloc(sizeof(StartedWorker));
+	bool		registered;
+	pid_t		pid;
 
-	foreach(cell, started_workers)
-	{
-		StartedWorker *started = lfirst(cell);
-		pid_t		pid;
-
-		if (GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED)
-			continue;
-		started_workers = foreach_delete_current(started_workers, cell);
-		pfree(started->handle);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock worker for database %u",
+			 database);
+	started->database = database;
+	registered = RegisterDynamicBackgroundWorker(&worker, &started->handle);
+	if (registered)
+		started_workers = lappend(started_workers, started);
+	else
 		pfree(started);
+	MemoryContextSwitchTo(old);
+
+	while (registered && lease_state_worker_pid(database) == 0 &&
+		   GetBackgroundWorkerPid(started->handle, &pid) != BGWH_STOPPED &&
+		   !lease_clock_is_past(start_us, LEASE_RETRY_INTERVAL))
+	{
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 100, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
+	return registered;
 }
 
 /*
  * Start workers where they are wanted, one after another, so that a look into
  * many databases takes one place among the background workers.  "everywhere":
- * look into all databases.  "again": also restart workers that died, which must
- * not be right after they did.  Returns whether there were places for all.
+ * look into all databases.  Returns whether there were places for all.
  */
 static bool
-start_wanted(bool everywhere, bool again)
+start_wanted(bool everywhere)
 {
 	bool		complete = true;
-	List	   *wanted = lease_state_wanted_workers(again);
-	List	   *known;
-	List	   *all = NIL;
-	List	   *connectable = NIL;
+	List	   *wanted = lease_state_wanted_workers();
 	ListCell   *cell;
 
-	forget_ended_workers();
 	if (wanted == NIL && !everywhere)
 		return true;
 
-	/*
-	 * In this order: a database that is known now and does not exist then is
-	 * gone.
-	 */
-	known = lease_state_databases();
-	list_databases(&all, &connectable);
-	foreach(cell, list_difference_oid(known, all))
-		lease_state_forget(lfirst_oid(cell));
-
-	foreach(cell, connectable)
+	foreach(cell, list_databases())
 	{
 		Oid			database = lfirst_oid(cell);
-		StartedWorker *started;
-		MemoryContext old;
 
 		if ((!everywhere && !list_member_oid(wanted, database)) ||
 			has_worker(database))
 			continue;
-
-		old = MemoryContextSwitchTo(TopMemoryContext);
-		started = palloc(sizeof(StartedWorker));
-		started->database = database;
-		complete = start_worker(database, &started->handle);
-		if (complete)
-			started_workers = lappend(started_workers, started);
-		else
-			pfree(started);
-		MemoryContextSwitchTo(old);
+		complete = start_worker(database);
 		if (!complete)
 			break;
-		wait_for_worker(database, started->handle);
 	}
 	note_no_place(!complete);
 	return complete;
@@ -299,9 +300,9 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	lease_launcher_use_own_settings();
 	lease_area_attach();
-	if (!lease_state_enter_launcher(MyLatch))
+	if (!lease_wal_enter_flusher())
 		proc_exit(0);
-	before_shmem_exit(lease_state_leave_launcher, (Datum) 0);
+	before_shmem_exit(lease_wal_leave_flusher, (Datum) 0);
 
 	for (;;)
 	{
@@ -313,7 +314,7 @@ dlock_launcher_main(Datum arg)
 
 		if (again)
 			last_us = lease_clock_boot();
-		if (!start_wanted(again && !complete, again))
+		if (!start_wanted(again && !complete))
 			complete = false;
 		else if (again)
 			complete = true;

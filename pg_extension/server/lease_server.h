@@ -19,6 +19,7 @@
 #define LEASE_WORKER_TYPE	"dlock worker"
 
 /* lease_launcher.c */
+extern void lease_launcher_attach(bool make);
 extern void lease_launcher_register(void);
 extern void lease_launcher_ensure(void);
 extern void lease_launcher_want_worker(void);
@@ -94,12 +95,9 @@ typedef enum LeaseEventKind
 } LeaseEventKind;
 
 /* lease_event.c */
-extern Size lease_event_size(void);
-extern void lease_event_attach(char *start, bool make);
+extern void lease_event_attach(bool make);
 extern void lease_event_add(LeaseEventKind kind, lease_bytes name,
 							uint64 token);
-extern bool lease_event_is_due(void);
-extern void lease_event_fail(void);
-extern void lease_event_send(void);
+extern void lease_event_send(LeaseDatabase *db);
 
 #endif							/* DLOCK_SERVER_H */

@@ -48,7 +48,7 @@ lease_commit_tell(XactEvent event, void *arg)
 			lease_launcher_want_worker();
 		if (look_at_commit)
 		{
-			lease_state_wake_worker(MyDatabaseId);
+			(void) lease_worker_wake(MyDatabaseId);
 			lease_queue_poke_database(MyDatabaseId);
 		}
 		if (OidIsValid(dropped_database))
@@ -73,7 +73,7 @@ lease_commit_want_worker(void)
 void
 lease_commit_look_around(void)
 {
-	(void) lease_area_attach_if_made();
+	(void) lease_area_map(false);
 	look_at_commit = true;
 }
 
@@ -84,6 +84,6 @@ lease_commit_look_around(void)
 void
 lease_commit_forget(Oid database)
 {
-	(void) lease_area_attach_if_made();
+	(void) lease_area_map(false);
 	dropped_database = database;
 }

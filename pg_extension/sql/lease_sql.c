@@ -390,7 +390,6 @@ acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
 	check_may_change(function);
 	lease_session_watch();
 	lease_session_prune();
-	lease_bond_use(kind);
 	if (!take(name, &request, wait_us, &answer))
 		PG_RETURN_NULL();
 	if (kind == LEASE_TRANSACTION)

@@ -46,6 +46,9 @@ char	   *lease_area_start = NULL;
 const LeaseAreaSizes *lease_area_sizes = NULL;
 TimestampTz lease_area_told = 0;
 
+/* The distance of the next part that lease_area_take() gives. */
+static Size next_part;
+
 /* The tranche of the area's locks; known before the area is made. */
 static int	tranche = 0;
 
@@ -56,40 +59,55 @@ lease_area_init_lock(LWLock *lock)
 	LWLockInitialize(lock, tranche);
 }
 
-/* The start of a part, or with the number of parts the size of all. */
-static Size
-part_start(int number)
+/*
+ * The next part of the area, for so many of a size.  A new one is zeros: what
+ * pg_atomic_init_u64() and its like make of a 0, too.
+ */
+void *
+lease_area_take(Size count, Size size)
 {
-	Size		start = CACHELINEALIGN(sizeof(LeaseAreaSizes));
+	void	   *part = lease_area_start == NULL ? NULL : lease_area_start + next_part;
 
-	for (int i = 0; i < number; i++)
-		start = add_size(start, CACHELINEALIGN(lease_area_parts[i].size()));
-	return start;
+	next_part = add_size(next_part, CACHELINEALIGN(mul_size(count, size)));
+	return part;
 }
 
-/* Let each module know where its part is; "make": nobody has used it yet. */
+/*
+ * Let each module take its parts; "make": nobody has used them yet.  Without an
+ * area, this finds out how large one has to be.
+ */
 static void
 attach_parts(dsm_segment *segment, bool make)
 {
-	dsm_pin_mapping(segment);	/* it is not this transaction's */
-	lease_area_start = dsm_segment_address(segment);
-	lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
-	for (int i = 0; i < lease_area_nparts; i++)
-		lease_area_parts[i].attach(lease_area_start + part_start(i), make);
+	if (segment != NULL)
+	{
+		dsm_pin_mapping(segment);	/* it is not this transaction's */
+		lease_area_start = dsm_segment_address(segment);
+		lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
+	}
+	next_part = CACHELINEALIGN(sizeof(LeaseAreaSizes));
+	for (int i = 0; lease_area_parts[i] != NULL; i++)
+		lease_area_parts[i] (make);
 }
 
 /* Make the area; the anchor is locked. */
 static void
-make_area(Anchor *anchor, const LeaseAreaSizes *sizes)
+make_area(Anchor *anchor)
 {
+	static LeaseAreaSizes sizes;
 	dsm_segment *segment;
-	Size		size;
 
-	lease_area_sizes = sizes;
-	size = part_start(lease_area_nparts);
-	segment = dsm_create(size, 0);
-	memset(dsm_segment_address(segment), 0, size);
-	*(LeaseAreaSizes *) dsm_segment_address(segment) = *sizes;
+	sizes = (LeaseAreaSizes) {
+		.databases = lease_max_databases,
+		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
+		.guards = lease_max_guards,
+		.boot = lease_clock_identity(),
+	};
+	lease_area_sizes = &sizes;
+	attach_parts(NULL, false);
+	segment = dsm_create(next_part, 0);
+	memset(dsm_segment_address(segment), 0, next_part);
+	*(LeaseAreaSizes *) dsm_segment_address(segment) = sizes;
 	anchor->tranche = tranche = compat_new_tranche(TRANCHE_NAME);
 	attach_parts(segment, true);
 	dsm_pin_segment(segment);
@@ -119,40 +137,31 @@ map_area(const Anchor *anchor)
 	attach_parts(segment, false);
 }
 
-/* Attach to the area; if there is none, "make" one, or do nothing. */
-static void
-map_or_make(bool make)
+/*
+ * Attach to the area, if this process has not.  If there is none, "make" one, or
+ * return false.
+ */
+bool
+lease_area_map(bool make)
 {
-	LeaseAreaSizes sizes = {
-		.databases = lease_max_databases,
-		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
-		.guards = lease_max_guards,
-	};
 	bool		found;
 	Anchor	   *anchor;
 
+	if (lease_area_start != NULL)
+		return true;
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	anchor = ShmemInitStruct("dlock", sizeof(Anchor), &found);
 	if (!found)
 		memset(anchor, 0, sizeof(Anchor));
-	PG_TRY();
-	{
-		if (anchor->layout != 0)
-			map_area(anchor);
-		else if (make)
-			make_area(anchor, &sizes);
-	}
-	PG_CATCH();
-	{
-		/* what is not finished is nobody's */
-		lease_area_start = NULL;
-		lease_area_sizes = NULL;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	/* what fails here does so before lease_area_start is set */
+	if (anchor->layout != 0)
+		map_area(anchor);
+	else if (make)
+		make_area(anchor);
 	LWLockRelease(AddinShmemInitLock);
 	if (lease_area_start != NULL)
 		compat_register_tranche(tranche, TRANCHE_NAME);
+	return lease_area_start != NULL;
 }
 
 /* The slow part of lease_area_attach(). */
@@ -160,17 +169,7 @@ void
 lease_area_attach_now(void)
 {
 	lease_check_settings();
-	if (lease_area_start == NULL)
-		map_or_make(true);
+	(void) lease_area_map(true);
 	lease_area_told = PgReloadTime;
 	lease_state_tell_lock_delay();
-}
-
-/* Attach to the area, unless there is none: false. */
-bool
-lease_area_attach_if_made(void)
-{
-	if (lease_area_start == NULL)
-		map_or_make(false);
-	return lease_area_start != NULL;
 }

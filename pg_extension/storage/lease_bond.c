@@ -30,8 +30,8 @@
 /* One backend. */
 typedef struct LeaseBond
 {
-	pg_atomic_uint32 session;	/* serial of its session */
-	pg_atomic_uint32 transaction;	/* serial of its transaction */
+	pg_atomic_uint32 serials[LEASE_KIND_LAST + 1];	/* of its session, of its
+													 * transaction */
 	pg_atomic_uint32 discarded; /* serial of the last session that ended its
 								 * leases and lived on */
 	pg_atomic_uint64 lost_us;	/* boot clock: when the last session that had
@@ -41,22 +41,15 @@ typedef struct LeaseBond
 static LeaseBond *bonds = NULL;
 
 /* Whether this session, or transaction, may have taken leases, gone or not. */
-static bool session_used = false;
-static bool transaction_used = false;
-
-Size
-lease_bond_size(void)
-{
-	return mul_size(MaxBackends, sizeof(LeaseBond));
-}
+static bool bond_used[LEASE_KIND_LAST + 1];
 
 /* Called by lease_area.c; here and in the others, "make" a new one. */
 void
-lease_bond_attach(char *start, bool make)
+lease_bond_attach(bool make)
 {
 	uint32		first;
 
-	bonds = (LeaseBond *) start;
+	bonds = lease_area_take(MaxBackends, sizeof(LeaseBond));
 	if (!make)
 		return;
 
@@ -65,45 +58,23 @@ lease_bond_attach(char *start, bool make)
 		first = 1;
 	for (int i = 0; i < MaxBackends; i++)
 	{
-		pg_atomic_init_u32(&bonds[i].session, first);
-		pg_atomic_init_u32(&bonds[i].transaction, first);
+		pg_atomic_init_u32(&bonds[i].serials[LEASE_SESSION], first);
+		pg_atomic_init_u32(&bonds[i].serials[LEASE_TRANSACTION], first);
 		pg_atomic_init_u32(&bonds[i].discarded, first - 1);
-		pg_atomic_init_u64(&bonds[i].lost_us, 0);
 	}
-}
-
-static pg_atomic_uint32 *
-serial_of(lease_kind kind, uint32 slot)
-{
-	return kind == LEASE_SESSION ? &bonds[slot].session :
-		&bonds[slot].transaction;
-}
-
-static bool *
-used_flag(lease_kind kind)
-{
-	return kind == LEASE_SESSION ? &session_used : &transaction_used;
-}
-
-/*
- * This backend is about to take a lease that ends with its session or
- * transaction.  Called before the grant, so that whatever goes wrong after it
- * ends the lease too.
- */
-void
-lease_bond_use(lease_kind kind)
-{
-	*used_flag(kind) = true;
 }
 
 /* Say whether leases may be bound to this backend's session or transaction. */
 bool
 lease_bond_is_used(lease_kind kind)
 {
-	return *used_flag(kind);
+	return bond_used[kind];
 }
 
-/* The stamp of a lease that this backend takes now. */
+/*
+ * The stamp of a lease that this backend is about to take.  Called before the
+ * grant, so that whatever goes wrong after it ends the lease too.
+ */
 LeaseStamp
 lease_bond_mine(lease_kind kind)
 {
@@ -111,7 +82,8 @@ lease_bond_mine(lease_kind kind)
 
 	if (slot >= (uint32) MaxBackends)
 		elog(ERROR, "this process cannot hold leases that are bound to it");
-	return (LeaseStamp) {slot, pg_atomic_read_u32(serial_of(kind, slot))};
+	bond_used[kind] = true;
+	return (LeaseStamp) {slot, pg_atomic_read_u32(&bonds[slot].serials[kind])};
 }
 
 /*
@@ -122,17 +94,16 @@ lease_bond_mine(lease_kind kind)
 void
 lease_bond_end(lease_kind kind, bool lost)
 {
-	uint32		slot = (uint32) compat_my_proc_number();
+	LeaseBond  *bond = &bonds[compat_my_proc_number()];
 
 	/* set this first: readers look at it only once the serial has changed */
 	if (lost)
-		pg_atomic_write_u64(&bonds[slot].lost_us,
-							(uint64) lease_clock_boot());
+		pg_atomic_write_u64(&bond->lost_us, (uint64) lease_clock_boot());
 	else if (kind == LEASE_SESSION)
-		pg_atomic_write_u32(&bonds[slot].discarded,
-							pg_atomic_read_u32(&bonds[slot].session));
-	(void) pg_atomic_fetch_add_u32(serial_of(kind, slot), 1);
-	*used_flag(kind) = false;
+		pg_atomic_write_u32(&bond->discarded,
+							pg_atomic_read_u32(&bond->serials[kind]));
+	(void) pg_atomic_fetch_add_u32(&bond->serials[kind], 1);
+	bond_used[kind] = false;
 }
 
 /* Say whether the session or transaction of a stamp of this server exists. */
@@ -140,7 +111,7 @@ static bool
 is_alive(lease_kind kind, LeaseStamp stamp)
 {
 	return stamp.slot < (uint32) MaxBackends &&
-		pg_atomic_read_u32(serial_of(kind, stamp.slot)) == stamp.serial;
+		pg_atomic_read_u32(&bonds[stamp.slot].serials[kind]) == stamp.serial;
 }
 
 /* The state of what an entry is bound to, and since when. */
@@ -170,14 +141,6 @@ find_bond(LeaseDatabase *db, const LeaseEntry *entry, LeaseStamp stamp,
 	return LEASE_BOND_LOST;
 }
 
-/* Say whether a stamp is that of this backend's session or transaction. */
-static bool
-is_my_stamp(lease_kind kind, LeaseStamp stamp)
-{
-	return stamp.slot == (uint32) compat_my_proc_number() &&
-		is_alive(kind, stamp);
-}
-
 /*
  * Show the core an entry, as a stranger's; its strings stay where they are.
  * "db" is NULL for a look at a table that nobody has used in this server.
@@ -205,7 +168,9 @@ lease_bond_holder(LeaseDatabase *db, const LeaseEntry *entry, int64 now_us)
 	{
 		binding = lease_entry_binding(entry);
 		bond = find_bond(db, entry, binding.stamp, now_us, &since_us);
-		holder.elsewhere = !is_my_stamp(entry->kind, binding.stamp);
+		holder.elsewhere =
+			binding.stamp.slot != (uint32) compat_my_proc_number() ||
+			!is_alive(entry->kind, binding.stamp);
 	}
 	lease_judge(&holder, bond, binding.ttl_us, since_us, now_us);
 	if (lease_entry_is_leaving(entry))

@@ -14,8 +14,7 @@
  * activate: it estimates the clock from the marks that it sees arriving.
  *
  * Anybody may read the clock, under whatever locks; a mark is written under the
- * metapage's lock.  Shared memory only tells which marks were seen, and when; a
- * restart forgets that.
+ * metapage's lock.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -30,34 +29,9 @@
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "storage/lease_storage.h"
-#include "storage/spin.h"
 #include "utils/timestamp.h"
 
-/*
- * Where a server that cannot activate believes the lease clock of a table to be.
- * These do not belong to a database's entry, which a look does not need.
- * Tables that share one overwrite each other's, which makes their clocks late.
- */
-typedef struct LeaseEstimate
-{
-	slock_t		mutex;			/* protects what follows */
-	Oid			database;
-	RelFileNumber file;
-	int64		mark_us;		/* the last mark seen */
-	int64		seen_us;		/* when, on this server's boot clock */
-} LeaseEstimate;
-
-#define ESTIMATES		256
-
-typedef struct ClockShared
-{
-	LeaseBoot	boot;			/* lease_clock_identity(); does not change */
-	LeaseEstimate estimates[ESTIMATES];
-} ClockShared;
-
 char	   *lease_boot_id = NULL;
-
-static ClockShared *clock_shared = NULL;
 
 /* Append the contents of a small file, if it is there. */
 static bool
@@ -75,12 +49,13 @@ append_file(StringInfo buf, const char *path)
 }
 
 /*
- * The identity of the boot's clock.  A container may shift CLOCK_BOOTTIME by a time
- * namespace, so that is part of it.  Without a boot id, each start of the server counts
- * as another boot.
+ * The identity of the boot's clock: two servers with the same read the same clock.
+ * A container may shift CLOCK_BOOTTIME by a time namespace, so that is part of it.
+ * Without a boot id, each start of the server counts as another boot.  For
+ * lease_area.c, which keeps what this was when the area was made.
  */
-static LeaseBoot
-find_identity(void)
+LeaseBoot
+lease_clock_identity(void)
 {
 	StringInfoData buf;
 	LeaseBoot	boot;
@@ -96,24 +71,6 @@ find_identity(void)
 	boot.id[1] = hash_bytes_extended((unsigned char *) buf.data, buf.len, 1);
 	pfree(buf.data);
 	return boot;
-}
-
-Size
-lease_clock_size(void)
-{
-	return sizeof(ClockShared);
-}
-
-/* Called by lease_area.c. */
-void
-lease_clock_attach(char *start, bool make)
-{
-	clock_shared = (ClockShared *) start;
-	if (!make)
-		return;
-	clock_shared->boot = find_identity();
-	for (int i = 0; i < ESTIMATES; i++)
-		SpinLockInit(&clock_shared->estimates[i].mutex);
 }
 
 /*
@@ -138,13 +95,6 @@ bool
 lease_clock_is_past(int64 start_us, int milliseconds)
 {
 	return lease_clock_boot() - start_us >= (int64) milliseconds * 1000;
-}
-
-/* What the boot's clock counts from: two servers with the same identity read the same clock. */
-LeaseBoot
-lease_clock_identity(void)
-{
-	return clock_shared->boot;
 }
 
 /*
@@ -189,36 +139,27 @@ lease_clock_now(LeaseDatabase *db)
 /*
  * The lease clock as far as a server that has not activated can know it.  It is
  * never ahead of the true clock: in the boot that the metapage names it is
- * exact; else it is the last mark plus the time since this server saw it
- * arrive.  While leases are held, a mark arrives every LEASE_MARK_AGE_US or
- * sooner.  If none does, we know nothing of the primary, and the estimate
- * stops.
+ * exact; else it is the last mark plus the time since this backend first saw
+ * it.  While leases are held, a mark arrives every LEASE_MARK_AGE_US or sooner.
+ * If none does, we know nothing of the primary, and the estimate stops.
  */
 static int64
 estimate_clock(Relation rel, const LeaseMeta *meta)
 {
-	LeaseBoot	boot = lease_clock_identity();
-	RelFileNumber file = compat_relation_file(rel);
-	LeaseEstimate *estimate =
-		&clock_shared->estimates[hash_uint32(MyDatabaseId ^ file) % ESTIMATES];
+	static RelFileNumber file = InvalidRelFileNumber;
+	static int64 mark_us;		/* the last mark seen in this file */
+	static int64 seen_us;		/* when, on this server's boot clock */
 	int64		now_us = lease_clock_boot();
-	int64		since_us;
 
-	if (memcmp(&boot, &meta->boot, sizeof(boot)) == 0)
+	if (memcmp(&lease_area_sizes->boot, &meta->boot, sizeof(LeaseBoot)) == 0)
 		return now_us + meta->clock_offset_us;
-
-	SpinLockAcquire(&estimate->mutex);
-	if (estimate->database != MyDatabaseId || estimate->file != file ||
-		estimate->mark_us != meta->clock_mark_us)
+	if (file != compat_relation_file(rel) || mark_us != meta->clock_mark_us)
 	{
-		estimate->database = MyDatabaseId;
-		estimate->file = file;
-		estimate->mark_us = meta->clock_mark_us;
-		estimate->seen_us = now_us;
+		file = compat_relation_file(rel);
+		mark_us = meta->clock_mark_us;
+		seen_us = now_us;
 	}
-	since_us = now_us - estimate->seen_us;
-	SpinLockRelease(&estimate->mutex);
-	return meta->clock_mark_us + Min(since_us, LEASE_MARK_AGE_US);
+	return mark_us + Min(now_us - seen_us, LEASE_MARK_AGE_US);
 }
 
 /* The lease clock for a reader of a table that exists. */

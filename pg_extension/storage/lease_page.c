@@ -105,7 +105,8 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 		ItemIdGetOffset(id) + ItemIdGetLength(id) > header->pd_special ||
 		ItemIdGetLength(id) < MAXALIGN(offsetof(LeaseEntry, data) + 2) ||
 		lease_entry_size(entry) != ItemIdGetLength(id) ||
-		entry->name_length == 0 || entry->owner_length == 0 ||
+		entry->lengths[LEASE_ENTRY_NAME] == 0 ||
+		entry->lengths[LEASE_ENTRY_OWNER] == 0 ||
 		entry->mode < LEASE_MODE_FIRST || entry->mode > LEASE_MODE_LAST ||
 		entry->kind < LEASE_KIND_FIRST || entry->kind > LEASE_KIND_LAST ||
 		(entry->flags & ~LEASE_ENTRY_FLAGS) != 0 ||
@@ -122,42 +123,24 @@ lease_page_entry(Relation rel, Buffer buffer, OffsetNumber offset)
 
 /*
  * Check every entry of a page, and that they do not overlap: together they are
- * no longer than the page.  Needed before entries are moved.
+ * no longer than the page.  Needed before entries are moved.  Returns how many
+ * bytes would be free then, those for line pointers included.
  */
-void
+Size
 lease_page_check_entries(Relation rel, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
-	PageHeader	header = (PageHeader) page;
+	Size		limit = ((PageHeader) page)->pd_special;
 	OffsetNumber last = PageGetMaxOffsetNumber(page);
-	Size		used = header->pd_lower;
+	Size		used = SizeOfPageHeaderData;
 
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		if (lease_page_entry(rel, buffer, offset) != NULL)
-			used += ItemIdGetLength(PageGetItemId(page, offset));
-	if (used > header->pd_special)
+			used += ItemIdGetLength(PageGetItemId(page, offset)) +
+				sizeof(ItemIdData);
+	if (used > limit)
 		lease_page_damaged(rel, BufferGetBlockNumber(buffer));
-}
-
-/*
- * Bytes that a page would have free after compaction, line pointers included.
- * The page has passed lease_page_check_entries().
- */
-Size
-lease_page_room(Page page)
-{
-	PageHeader	header = (PageHeader) page;
-	OffsetNumber last = PageGetMaxOffsetNumber(page);
-	Size		used = 0;
-
-	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
-	{
-		ItemId		id = PageGetItemId(page, offset);
-
-		if (ItemIdIsUsed(id))
-			used += ItemIdGetLength(id) + sizeof(ItemIdData);
-	}
-	return header->pd_special - SizeOfPageHeaderData - used;
+	return limit - used;
 }
 
 /* Find an unused line pointer, or the number of one to add. */
@@ -327,5 +310,5 @@ lease_page_compact(LeaseChange *change, Page page)
 	header->pd_lower = SizeOfPageHeaderData + used * sizeof(ItemIdData);
 	header->pd_upper = upper;
 	memset(page + header->pd_lower, 0, upper - header->pd_lower);
-	lease_change_note_whole(change, page);
+	lease_change_note(change, page, page, BLCKSZ);
 }

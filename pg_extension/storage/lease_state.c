@@ -32,8 +32,6 @@ typedef struct StateShared
 {
 	LWLock		lock;			/* protects what follows, and see
 								 * LeaseDatabase */
-	Latch	   *volatile launcher_latch;	/* NULL: not running */
-	bool		no_place;		/* for a worker, as the log was told */
 
 	/*
 	 * In milliseconds, as read from the server's files by the process that read them
@@ -41,12 +39,6 @@ typedef struct StateShared
 	 */
 	pg_atomic_uint32 lock_delay;
 	TimestampTz lock_delay_read;
-
-	/*
-	 * Boot clock: when a launcher was last asked for; PG_INT64_MAX: one was
-	 * registered.  Without the lock.
-	 */
-	pg_atomic_uint64 launcher_asked_us;
 
 	LeaseDatabase databases[FLEXIBLE_ARRAY_MEMBER];
 } StateShared;
@@ -58,41 +50,14 @@ static StateShared *state_shared = NULL;
 /* The entry of MyDatabaseId, unless it has become another's: see is_mine(). */
 static LeaseDatabase *my_database = NULL;
 
-Size
-lease_state_size(void)
-{
-	return add_size(offsetof(StateShared, databases),
-					mul_size(lease_area_sizes->databases, sizeof(LeaseDatabase)));
-}
-
 /* Called by lease_area.c. */
 void
-lease_state_attach(char *start, bool make)
+lease_state_attach(bool make)
 {
-	state_shared = (StateShared *) start;
-	if (!make)
-		return;
-	lease_area_init_lock(&state_shared->lock);
-	pg_atomic_init_u32(&state_shared->lock_delay, 0);
-	pg_atomic_init_u64(&state_shared->launcher_asked_us, 0);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-	{
-		LeaseDatabase *db = &state_shared->databases[i];
-
-		lease_summary_init(&db->summaries);
-		pg_atomic_init_u64(&db->floor, 0);
-		pg_atomic_init_u64(&db->clock_offset_us, 0);
-		pg_atomic_init_u64(&db->clock_mark_us, 0);
-		pg_atomic_init_u64(&db->held, 0);
-		pg_atomic_init_u64(&db->held_cursor, 0);
-		pg_atomic_init_u64(&db->stats_reset, 0);
-		for (int c = 0; c < LEASE_COUNTERS; c++)
-			pg_atomic_init_u64(&db->counters[c], 0);
-		pg_atomic_init_u32(&db->nwaiters, 0);
-		pg_atomic_init_u64(&db->woken, 0);
-		for (int b = 0; b < LEASE_WAIT_BUCKETS; b++)
-			pg_atomic_init_u64(&db->waits[b], 0);
-	}
+	state_shared = lease_area_take(1, offsetof(StateShared, databases) +
+								   lease_area_sizes->databases * sizeof(LeaseDatabase));
+	if (make)
+		lease_area_init_lock(&state_shared->lock);
 }
 
 /* This process has read the server's settings: tell all others the lock delay. */
@@ -126,24 +91,23 @@ search(Oid database)
 	return NULL;
 }
 
-/* Make an unused entry this database's, or return NULL. */
+/*
+ * The entry of the database we are connected to, which has the extension; made
+ * if need be, or NULL: there is no place.  The lock is held exclusively.
+ */
 static LeaseDatabase *
-allocate(Oid database)
+take_entry(void)
 {
-	LeaseDatabase *db = search(InvalidOid);
+	LeaseDatabase *db = search(MyDatabaseId);
 
-	if (db == NULL)
-		return NULL;
-	db->file = InvalidRelFileNumber;
-	db->dropped = false;
-	db->worker_pid = 0;
-	db->worker_wanted = false;
-	db->worker_requested = false;
-	db->worker_latch = NULL;
-	db->reaped_block = 0;
-	pg_atomic_write_u64(&db->floor, 0);
-	lease_state_stats_reset(db);
-	db->database = database;
+	if (db == NULL && (db = search(InvalidOid)) != NULL)
+	{
+		memset(db, 0, sizeof(LeaseDatabase));
+		lease_state_stats_reset(db);
+		db->database = MyDatabaseId;
+	}
+	if (db != NULL)
+		db->dropped = false;
 	return db;
 }
 
@@ -155,6 +119,20 @@ free_entry(LeaseDatabase *db)
 	db->database = InvalidOid;
 }
 
+/* The databases that have an entry, as a list of OIDs. */
+List *
+lease_state_databases(void)
+{
+	List	   *result = NIL;
+
+	LWLockAcquire(&state_shared->lock, LW_SHARED);
+	for (int i = 0; i < lease_area_sizes->databases; i++)
+		if (OidIsValid(state_shared->databases[i].database))
+			result = lappend_oid(result, state_shared->databases[i].database);
+	LWLockRelease(&state_shared->lock);
+	return result;
+}
+
 /*
  * Free the entries of databases that are gone, or that have lost the extension,
  * all waiters and the worker.
@@ -162,29 +140,24 @@ free_entry(LeaseDatabase *db)
 static void
 forget_dropped(void)
 {
-	List	   *databases = lease_state_databases();
 	ListCell   *cell;
 
-	foreach(cell, databases)
+	foreach(cell, lease_state_databases())
 	{
 		Oid			database = lfirst_oid(cell);
+		LeaseDatabase *db;
+		bool		exists;
 
 		Assert(lease_may_wait());
-		if (!SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database)))
-			lease_state_forget(database);
-		else
-		{
-			LeaseDatabase *db;
-
-			LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-			db = search(database);
-			if (db != NULL && db->dropped && db->worker_pid == 0 &&
-				pg_atomic_read_u32(&db->nwaiters) == 0)
-				free_entry(db);
-			LWLockRelease(&state_shared->lock);
-		}
+		exists = SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
+		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
+		db = search(database);
+		if (db != NULL &&
+			(!exists || (db->dropped && db->worker_pid == 0 &&
+						 pg_atomic_read_u32(&db->nwaiters) == 0)))
+			free_entry(db);
+		LWLockRelease(&state_shared->lock);
 	}
-	list_free(databases);
 }
 
 /*
@@ -226,11 +199,7 @@ lease_state_database(void)
 					 errmsg("too many databases use dlock"),
 					 errhint("Increase \"dlock.max_databases\" and restart the server.")));
 		LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-		my_database = search(MyDatabaseId);
-		if (my_database == NULL)
-			my_database = allocate(MyDatabaseId);
-		else
-			my_database->dropped = false;
+		my_database = take_entry();
 		LWLockRelease(&state_shared->lock);
 	}
 	return my_database;
@@ -251,7 +220,7 @@ lease_state_drop(void)
 	if (db != NULL)
 	{
 		db->dropped = true;
-		db->worker_wanted = db->worker_requested = false;
+		db->worker_due_us = 0;
 	}
 	LWLockRelease(&state_shared->lock);
 }
@@ -267,24 +236,6 @@ lease_state_forget(Oid database)
 	if (db != NULL)
 		free_entry(db);
 	LWLockRelease(&state_shared->lock);
-}
-
-/* The databases that have an entry, as a list of OIDs. */
-List *
-lease_state_databases(void)
-{
-	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
-
-	LWLockAcquire(&state_shared->lock, LW_SHARED);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-		oids[i] = state_shared->databases[i].database;
-	LWLockRelease(&state_shared->lock);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
-		if (OidIsValid(oids[i]))
-			result = lappend_oid(result, oids[i]);
-	pfree(oids);
-	return result;
 }
 
 /* Set a database's counters to zero. */
@@ -318,7 +269,7 @@ lease_count_wait(LeaseDatabase *db, int64 waited_us)
 
 /* Become a database's worker; false if it has one. */
 bool
-lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
+lease_state_enter_worker(LeaseDatabase *db)
 {
 	bool		entered;
 
@@ -327,15 +278,16 @@ lease_state_enter_worker(LeaseDatabase *db, Latch *latch)
 	if (entered)
 	{
 		db->worker_pid = MyProcPid;
-		db->worker_latch = latch;
-		db->worker_wanted = true;
-		db->worker_requested = false;
+		db->worker_due_us = 0;
 	}
 	LWLockRelease(&state_shared->lock);
 	return entered;
 }
 
-/* Stop being a database's worker; "wanted" says whether to start another. */
+/*
+ * Stop being a database's worker.  "wanted": start another, though not right
+ * after this one's end.  One that was asked for meanwhile is started at once.
+ */
 void
 lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 {
@@ -343,75 +295,10 @@ lease_state_leave_worker(LeaseDatabase *db, bool wanted)
 	if (db->worker_pid == MyProcPid)
 	{
 		db->worker_pid = 0;
-		db->worker_latch = NULL;
-		db->worker_wanted = wanted && !db->dropped;
+		if (wanted && !db->dropped && db->worker_due_us == 0)
+			db->worker_due_us = lease_clock_boot() + LEASE_RETRY_INTERVAL * 1000;
 	}
 	LWLockRelease(&state_shared->lock);
-}
-
-/* Become the launcher; false if there is one. */
-bool
-lease_state_enter_launcher(Latch *latch)
-{
-	bool		entered;
-
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	entered = state_shared->launcher_latch == NULL;
-	if (entered)
-		state_shared->launcher_latch = latch;
-	LWLockRelease(&state_shared->lock);
-	return entered;
-}
-
-/* Stop being the launcher; a callback of its exit. */
-void
-lease_state_leave_launcher(int code, Datum arg)
-{
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	state_shared->launcher_latch = NULL;
-	LWLockRelease(&state_shared->lock);
-}
-
-/*
- * Say whether the caller is to start a launcher: there is none, and nobody has
- * been told the same a short time ago.  Takes no lock: each call asks.
- */
-bool
-lease_state_lacks_launcher(void)
-{
-	uint64		asked_us;
-
-	if (state_shared->launcher_latch != NULL)
-		return false;
-	asked_us = pg_atomic_read_u64(&state_shared->launcher_asked_us);
-	return (asked_us == 0 ||
-			lease_clock_is_past((int64) asked_us, LEASE_RETRY_INTERVAL)) &&
-		pg_atomic_compare_exchange_u64(&state_shared->launcher_asked_us,
-									   &asked_us,
-									   (uint64) lease_clock_boot());
-}
-
-/*
- * A launcher was registered.  PostgreSQL starts it, and starts it again, until it finds
- * another at work; a second one would only take one more place.
- */
-void
-lease_state_has_launcher(void)
-{
-	pg_atomic_write_u64(&state_shared->launcher_asked_us, PG_INT64_MAX);
-}
-
-/* Note whether workers lack a place.  True if the log should be told. */
-bool
-lease_state_note_no_place(bool no_place)
-{
-	bool		tell;
-
-	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	tell = no_place && !state_shared->no_place;
-	state_shared->no_place = no_place;
-	LWLockRelease(&state_shared->lock);
-	return tell;
 }
 
 /*
@@ -425,33 +312,15 @@ lease_state_want_worker(void)
 	LeaseDatabase *db;
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	db = search(MyDatabaseId);
-	if (db == NULL)
-		db = allocate(MyDatabaseId);
+	db = take_entry();
 	if (db != NULL)
 	{
-		db->worker_wanted = true;
 		/* a worker that asks is there; once it has left, nobody may want one */
-		db->worker_requested |= db->worker_pid != MyProcPid;
-		db->dropped = false;
-		if (state_shared->launcher_latch && db->worker_pid == 0)
-			SetLatch(state_shared->launcher_latch);
+		if (db->worker_pid != MyProcPid)
+			db->worker_due_us = lease_clock_boot();
+		if (db->worker_pid == 0)
+			lease_wal_wake_flusher();
 	}
-	LWLockRelease(&state_shared->lock);
-}
-
-/* Let a database's worker, if there is one, look around at once.  Also without an area. */
-void
-lease_state_wake_worker(Oid database)
-{
-	LeaseDatabase *db;
-
-	if (state_shared == NULL)
-		return;
-	LWLockAcquire(&state_shared->lock, LW_SHARED);
-	db = search(database);
-	if (db != NULL && db->worker_latch != NULL)
-		SetLatch(db->worker_latch);
 	LWLockRelease(&state_shared->lock);
 }
 
@@ -470,15 +339,14 @@ lease_state_worker_pid(Oid database)
 }
 
 /*
- * The databases that have asked for a worker since the last call and have none, as
- * a list of OIDs; "again": also those whose worker has died.
+ * The databases for which it is time to start a worker, as a list of OIDs.  If
+ * one does not come to enter, it is time again after a while.
  */
 List *
-lease_state_wanted_workers(bool again)
+lease_state_wanted_workers(void)
 {
 	List	   *result = NIL;
-	Oid		   *oids = palloc(lease_area_sizes->databases * sizeof(Oid));
-	int			noids = 0;
+	int64		now_us = lease_clock_boot();
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < lease_area_sizes->databases; i++)
@@ -486,14 +354,11 @@ lease_state_wanted_workers(bool again)
 		LeaseDatabase *db = &state_shared->databases[i];
 
 		if (!OidIsValid(db->database) || db->worker_pid != 0 ||
-			!(db->worker_requested || (again && db->worker_wanted)))
+			db->worker_due_us == 0 || db->worker_due_us > now_us)
 			continue;
-		oids[noids++] = db->database;
-		db->worker_requested = false;
+		result = lappend_oid(result, db->database);
+		db->worker_due_us = now_us + LEASE_RETRY_INTERVAL * 1000;
 	}
 	LWLockRelease(&state_shared->lock);
-	for (int i = 0; i < noids; i++)
-		result = lappend_oid(result, oids[i]);
-	pfree(oids);
 	return result;
 }

@@ -41,24 +41,29 @@
 /* A place in the area: the distance from its start.  0: none. */
 typedef Size LeasePlace;
 
-/* What the sizes of the area follow, as it was when the area was made. */
+/* The boot that this server runs in: boot id and time namespace, hashed. */
+typedef struct LeaseBoot
+{
+	uint64		id[2];
+} LeaseBoot;
+
+/* What the server's settings and the boot were when the area was made. */
 typedef struct LeaseAreaSizes
 {
 	int			databases;
 	int			waiters;		/* that can wait, in one place each */
 	int			guards;			/* but the first of each transaction */
+	LeaseBoot	boot;
 } LeaseAreaSizes;
 
-/* A part of the area, which is some module's. */
-typedef struct LeaseAreaPart
-{
-	Size		(*size) (void);
-	void		(*attach) (char *start, bool make);	/* make: nobody has used it */
-} LeaseAreaPart;
+/*
+ * dlock.c: the modules that have parts of the area, in their order behind
+ * LeaseAreaSizes, and NULL.  Each takes its parts; "make": nobody has used them
+ * yet.
+ */
+extern void (*const lease_area_parts[]) (bool make);
 
-/* dlock.c: the parts, in their order behind LeaseAreaSizes; and the settings */
-extern const LeaseAreaPart lease_area_parts[];
-extern const int lease_area_nparts;
+/* dlock.c: raise an error if the settings could not be made */
 extern void lease_check_settings(void);
 
 /* dlock.max_databases and so on; what counts is lease_area_sizes */
@@ -75,7 +80,8 @@ extern TimestampTz lease_area_told;
 
 /* lease_area.c */
 extern void lease_area_attach_now(void);
-extern bool lease_area_attach_if_made(void);
+extern bool lease_area_map(bool make);
+extern void *lease_area_take(Size count, Size size);
 extern void lease_area_init_lock(LWLock *lock);
 
 /*
@@ -178,7 +184,7 @@ typedef struct LeaseChangedPage
 	struct
 	{
 		uint16		offset;
-		uint16		end;
+		uint16		length;
 	}			ranges[LEASE_CHANGE_RANGES];	/* disjoint, no order */
 } LeaseChangedPage;
 
@@ -219,14 +225,16 @@ extern Page lease_change_page(LeaseChange *change, Buffer buffer, bool whole);
 extern void lease_change_start(LeaseChange *change);
 extern void lease_change_note(LeaseChange *change, Page page,
 							  const void *start, Size length);
-extern void lease_change_note_whole(LeaseChange *change, Page page);
 extern XLogRecPtr lease_change_finish(LeaseChange *change);
 
 /* durability */
-extern Size lease_wal_size(void);
-extern void lease_wal_attach(char *start, bool make);
+extern void lease_wal_attach(bool make);
 extern void lease_wal_flush(XLogRecPtr lsn);
 extern void lease_wal_flush_later(XLogRecPtr lsn);
+extern bool lease_wal_enter_flusher(void);
+extern void lease_wal_leave_flusher(int code, Datum arg);
+extern bool lease_wal_has_flusher(void);
+extern void lease_wal_wake_flusher(void);
 extern void lease_wal_flusher_wait(long timeout_ms);
 
 /* ----------------------------------------------------------------
@@ -284,12 +292,6 @@ typedef struct LeasePageSpecial
 	uint16		magic;			/* LEASE_PAGE_MAGIC */
 } LeasePageSpecial;
 
-/* The boot that this server runs in: boot id and time namespace, hashed. */
-typedef struct LeaseBoot
-{
-	uint64		id[2];
-} LeaseBoot;
-
 #define LEASE_DIRECTORY_ENTRIES		2000
 #define LEASE_META_DIRECTORIES \
 	((1 << LEASE_MAX_DEPTH) / LEASE_DIRECTORY_ENTRIES + 1)
@@ -336,6 +338,18 @@ typedef struct LeaseBinding
 								 * session or transaction is gone */
 } LeaseBinding;
 
+/* The strings of a row. */
+typedef enum LeaseEntryString
+{
+	LEASE_ENTRY_NAME,
+	LEASE_ENTRY_OWNER,
+	LEASE_ENTRY_REQUEST,
+	LEASE_ENTRY_APPLICATION,
+	LEASE_ENTRY_ADDRESS
+} LeaseEntryString;
+
+#define LEASE_ENTRY_STRINGS	(LEASE_ENTRY_ADDRESS + 1)
+
 /*
  * One holder.  The strings follow each other in data, without terminators;
  * after them, where the kind is not LEASE_PLAIN, a LeaseBinding, unaligned.
@@ -353,11 +367,7 @@ typedef struct LeaseEntry
 	Oid			role;			/* who acquired */
 	int32		pid;			/* the backend that acquired, for show */
 	uint8		mode;			/* a lease_mode */
-	uint8		name_length;
-	uint8		owner_length;
-	uint8		request_length;
-	uint8		application_length;
-	uint8		address_length;
+	uint8		lengths[LEASE_ENTRY_STRINGS];	/* of the strings */
 	uint8		kind;			/* a lease_kind */
 	uint8		flags;			/* of those below; 0 in a new row */
 	char		data[FLEXIBLE_ARRAY_MEMBER];
@@ -394,7 +404,6 @@ lease_entry_is_leaving(const LeaseEntry *entry)
  * The largest entry that a page can hold, whatever wrote it: the lengths of its
  * strings are bytes.
  */
-#define LEASE_ENTRY_STRINGS	5
 #define LEASE_ENTRY_MAX \
 	LEASE_ENTRY_SIZE_MAX(LEASE_ENTRY_STRINGS * PG_UINT8_MAX)
 
@@ -424,23 +433,10 @@ lease_put_string(char *to, Size room, lease_bytes from)
 #define LEASE_PUT_STRING(array, from) \
 	lease_put_string((array), sizeof(array), (from))
 
-static inline LeasePageSpecial *
-lease_page_special(Page page)
-{
-	return (LeasePageSpecial *) PageGetSpecialPointer(page);
-}
-
-static inline LeaseMeta *
-lease_page_meta(Page page)
-{
-	return (LeaseMeta *) PageGetContents(page);
-}
-
-static inline BlockNumber *
-lease_page_directory(Page page)
-{
-	return (BlockNumber *) PageGetContents(page);
-}
+#define lease_page_special(page) \
+	((LeasePageSpecial *) PageGetSpecialPointer(page))
+#define lease_page_meta(page)		((LeaseMeta *) PageGetContents(page))
+#define lease_page_directory(page)	((BlockNumber *) PageGetContents(page))
 
 /* The bits of a hash that choose a bucket of this depth. */
 static inline uint32
@@ -480,13 +476,30 @@ lease_page_is_bucket_for(const LeasePageSpecial *special, uint32 hash)
 		(hash & lease_depth_mask(special->depth)) == special->bucket;
 }
 
+static inline lease_bytes
+lease_entry_string(const LeaseEntry *entry, LeaseEntryString which)
+{
+	const char *start = entry->data;
+
+	for (int i = 0; i < (int) which; i++)
+		start += entry->lengths[i];
+	return (lease_bytes) {start, entry->lengths[which]};
+}
+
+#define lease_entry_name(entry)		lease_entry_string((entry), LEASE_ENTRY_NAME)
+#define lease_entry_owner(entry)	lease_entry_string((entry), LEASE_ENTRY_OWNER)
+#define lease_entry_request(entry)	lease_entry_string((entry), LEASE_ENTRY_REQUEST)
+#define lease_entry_application(entry) \
+	lease_entry_string((entry), LEASE_ENTRY_APPLICATION)
+#define lease_entry_address(entry)	lease_entry_string((entry), LEASE_ENTRY_ADDRESS)
+
 /* Bytes of an entry's strings. */
 static inline Size
 lease_entry_strings(const LeaseEntry *entry)
 {
-	return (Size) entry->name_length + entry->owner_length +
-		entry->request_length + entry->application_length +
-		entry->address_length;
+	lease_bytes last = lease_entry_address(entry);
+
+	return last.data + last.length - entry->data;
 }
 
 /* Bytes of an entry as it lies on a page. */
@@ -506,49 +519,6 @@ lease_entry_binding(const LeaseEntry *entry)
 	memcpy(&binding, entry->data + lease_entry_strings(entry),
 		   sizeof(binding));
 	return binding;
-}
-
-static inline lease_bytes
-lease_entry_name(const LeaseEntry *entry)
-{
-	return (lease_bytes) {entry->data, entry->name_length};
-}
-
-static inline lease_bytes
-lease_entry_owner(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length, entry->owner_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_request(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length,
-			entry->request_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_application(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length +
-			entry->request_length,
-			entry->application_length
-	};
-}
-
-static inline lease_bytes
-lease_entry_address(const LeaseEntry *entry)
-{
-	return (lease_bytes) {
-		entry->data + entry->name_length + entry->owner_length +
-			entry->request_length + entry->application_length,
-			entry->address_length
-	};
 }
 
 /*
@@ -579,8 +549,7 @@ extern LeasePageSpecial *lease_page_check_kind(Relation rel, Buffer buffer,
 											   LeasePageKind kind);
 extern LeaseEntry *lease_page_entry(Relation rel, Buffer buffer,
 									OffsetNumber offset);
-extern void lease_page_check_entries(Relation rel, Buffer buffer);
-extern Size lease_page_room(Page page);
+extern Size lease_page_check_entries(Relation rel, Buffer buffer);
 extern bool lease_page_fits(Page page, Size size);
 extern void lease_page_insert(LeaseChange *change, Page page,
 							  const LeaseEntry *entry);
@@ -606,24 +575,21 @@ typedef struct LeaseSummary
 	uint64		owners[13];		/* a Bloom filter of their owners */
 } LeaseSummary;
 
-#define LEASE_SUMMARY_STRIPES	256
-
 /* What is known of a table: a part of its database's entry in lease_state.c. */
 typedef struct LeaseSummaries
 {
 	pg_atomic_uint32 array;		/* the segment with the summaries */
-	uint64		refused;		/* so many summaries, or more, have no room */
+	uint64		refused;		/* so many summaries, or more, have no room, if not 0 */
 
-	/* int64: nothing in a stripe ends before; PG_INT64_MAX: it has no lease */
-	pg_atomic_uint64 due_us[LEASE_SUMMARY_STRIPES];
+	/* int64: no lease ends before; PG_INT64_MAX: there is none */
+	pg_atomic_uint64 due_us;
 } LeaseSummaries;
 
 /* lease_summary.c */
-extern void lease_summary_init(LeaseSummaries *summaries);
 extern void lease_summary_forget(LeaseSummaries *summaries);
 extern void lease_summary_map(LeaseSummaries *summaries);
 extern uint64 lease_summary_owner_hash(lease_bytes owner);
-extern bool lease_summary_has_owner(const LeaseSummary *summary, uint64 hash);
+extern bool lease_summary_has_owner(const uint64 *owners, uint64 hash);
 extern bool lease_summary_may_own(LeaseSummaries *summaries, BlockNumber block,
 								  uint64 owner_hash);
 extern void lease_summary_begin(LeaseSummary *summary);
@@ -633,8 +599,7 @@ extern bool lease_summary_note(LeaseSummaries *summaries, BlockNumber block,
 							   int64 deadline_us, lease_bytes owner);
 extern void lease_summary_replace(LeaseSummaries *summaries, BlockNumber block,
 								  const LeaseSummary *summary);
-extern void lease_summary_split(LeaseSummaries *summaries, BlockNumber block,
-								BlockNumber new_block);
+extern void lease_summary_split(LeaseSummaries *summaries, BlockNumber block);
 extern void lease_summary_begin_rounds(LeaseSummaries *summaries);
 extern void lease_summary_begin_round(LeaseSummaries *summaries,
 									  BlockNumber blocks, int64 now_us);
@@ -688,9 +653,7 @@ typedef struct LeaseDatabase
 	bool		dropped;		/* its extension was dropped: others may take the
 								 * entry */
 	int			worker_pid;		/* 0: none */
-	bool		worker_wanted;	/* start one, if not right after another died */
-	bool		worker_requested;	/* start one now */
-	Latch	   *worker_latch;
+	int64		worker_due_us;	/* boot clock: when to start one; 0: none is wanted */
 
 	/* the bucket that the worker is at, 0 for none; only the worker writes */
 	volatile BlockNumber reaped_block;
@@ -718,22 +681,25 @@ typedef struct LeaseDatabase
 
 	LeaseSummaries summaries;	/* of its table */
 
+	int			events;			/* that nobody was told of: see lease_event.c */
+
 	pg_atomic_uint64 stats_reset;	/* TimestampTz */
+	/* these keep what each call counts out of what each call only reads */
+	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 	pg_atomic_uint64 counters[LEASE_COUNTERS];
 	pg_atomic_uint32 nwaiters;	/* calls that wait; their places tell of this entry */
 	pg_atomic_uint64 woken;		/* waiters woken by other processes */
-	pg_atomic_uint64 waits[LEASE_WAIT_BUCKETS];
 } LeaseDatabase;
 
 extern int	lease_lock_delay;	/* dlock.lock_delay in milliseconds, as this
 								 * process knows it: see lease_lock_delay_us() */
 
 /* lease_state.c */
-extern Size lease_state_size(void);
-extern void lease_state_attach(char *start, bool make);
+extern void lease_state_attach(bool make);
 extern LeaseDatabase *lease_state_find(void);
 extern LeaseDatabase *lease_state_database(void);
 extern void lease_state_forget(Oid database);
+extern List *lease_state_databases(void);
 extern void lease_state_drop(void);
 extern void lease_state_tell_lock_delay(void);
 extern int64 lease_lock_delay_us(void);
@@ -741,18 +707,11 @@ extern void lease_state_stats_reset(LeaseDatabase *db);
 extern void lease_count_wait(LeaseDatabase *db, int64 waited_us);
 
 /* workers */
-extern bool lease_state_enter_worker(LeaseDatabase *db, Latch *latch);
+extern bool lease_state_enter_worker(LeaseDatabase *db);
 extern void lease_state_leave_worker(LeaseDatabase *db, bool wanted);
-extern bool lease_state_enter_launcher(Latch *latch);
-extern void lease_state_leave_launcher(int code, Datum arg);
-extern bool lease_state_lacks_launcher(void);
-extern void lease_state_has_launcher(void);
-extern bool lease_state_note_no_place(bool no_place);
 extern void lease_state_want_worker(void);
-extern void lease_state_wake_worker(Oid database);
-extern List *lease_state_wanted_workers(bool again);
+extern List *lease_state_wanted_workers(void);
 extern int	lease_state_worker_pid(Oid database);
-extern List *lease_state_databases(void);
 
 static inline void
 lease_count(LeaseDatabase *db, LeaseCounter counter, uint64 n)
@@ -784,8 +743,6 @@ lease_count_rows(LeaseDatabase *db, uint32 bucket, int64 n)
 extern char *lease_boot_id;		/* dlock.boot_id */
 
 /* lease_clock.c */
-extern Size lease_clock_size(void);
-extern void lease_clock_attach(char *start, bool make);
 extern int64 lease_clock_boot(void);
 extern bool lease_clock_is_past(int64 start_us, int milliseconds);
 extern LeaseBoot lease_clock_identity(void);
@@ -800,24 +757,12 @@ extern void lease_clock_mark(Relation rel, LeaseDatabase *db, int64 age_us);
  */
 
 /* lease_bond.c */
-extern Size lease_bond_size(void);
-extern void lease_bond_attach(char *start, bool make);
-extern void lease_bond_use(lease_kind kind);
+extern void lease_bond_attach(bool make);
 extern bool lease_bond_is_used(lease_kind kind);
 extern LeaseStamp lease_bond_mine(lease_kind kind);
 extern void lease_bond_end(lease_kind kind, bool lost);
 extern lease_holder lease_bond_holder(LeaseDatabase *db,
 									  const LeaseEntry *entry, int64 now_us);
-
-/* ----------------------------------------------------------------
- * The metapage of the lock table.
- * ----------------------------------------------------------------
- */
-
-/* lease_meta.c */
-extern Buffer lease_meta_lock(Relation rel, int mode);
-extern void lease_meta_read(Relation rel, LeaseMeta *meta);
-extern void lease_meta_adopt(Relation rel, const LeaseMeta *from);
 
 /* ----------------------------------------------------------------
  * Find the bucket of a name, and let the lock table grow.
@@ -834,17 +779,29 @@ typedef void (*LeaseEntryVisitor) (Buffer buffer, OffsetNumber offset,
  */
 typedef bool (*LeasePageVisitor) (Buffer buffer, void *context);
 
+/* A walk along a bucket's overflow pages. */
+typedef struct LeaseChain
+{
+	Relation	rel;
+	Buffer		bucket;			/* locked by the caller throughout */
+	Buffer		buffer;			/* where the walk is; locked */
+	int			mode;			/* to lock overflow pages in */
+	BlockNumber steps;			/* guards against a loop */
+	BlockNumber blocks;			/* the file has at least so many */
+} LeaseChain;
+
 /* To lease_trie_make_room(): for several entries, for which no page has room. */
 #define LEASE_PAGE_MORE		BLCKSZ
 
 /* lease_trie.c */
+extern Buffer lease_meta_lock(Relation rel, int mode);
+extern void lease_meta_read(Relation rel, LeaseMeta *meta);
+extern XLogRecPtr lease_meta_adopt(Relation rel, const LeaseMeta *from);
 extern bool lease_trie_exists(Relation rel);
-extern void lease_trie_create(Relation rel, uint64 seed);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);
 extern Buffer lease_trie_lock_more(Relation rel, uint32 hash);
 extern Buffer lease_trie_lock_at(Relation rel, uint64 *cursor, int mode);
-extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern void lease_trie_visit(Relation rel, Buffer bucket, const uint32 *hash,
 							 LeaseEntryVisitor visitor, void *context);
 extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
@@ -853,7 +810,20 @@ extern void lease_trie_visit_pages(Relation rel, Buffer bucket,
 								   LeaseEntryVisitor visitor, void *context);
 extern void lease_trie_look(Relation rel, uint32 hash,
 							LeaseEntryVisitor visitor, void *context);
+extern LeaseChain lease_chain_begin(Relation rel, Buffer bucket, int mode);
+extern void lease_chain_leave(LeaseChain *walk);
+extern Buffer lease_chain_lock_next(LeaseChain *walk, Buffer buffer);
+extern bool lease_chain_next(LeaseChain *walk);
 extern bool lease_trie_has_chain(Buffer bucket, uint32 hash);
+extern void lease_trie_summarize(Relation rel, Buffer bucket);
+extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
+							lease_bytes owner);
+extern BlockNumber lease_trie_blocks(Relation rel);
+extern uint64 lease_trie_largest_mark(Relation rel);
+
+/* lease_trie_grow.c */
+extern void lease_trie_create(Relation rel, uint64 seed);
+extern Buffer lease_trie_lock_block(Relation rel, BlockNumber block);
 extern Buffer lease_trie_find_room(Relation rel, Buffer bucket, uint32 hash,
 								   Size size, BlockNumber roomiest);
 extern bool lease_trie_compact(Relation rel, Buffer bucket, uint32 hash,
@@ -862,12 +832,7 @@ extern void lease_trie_make_room(Relation rel, Buffer bucket, uint32 hash,
 								 Size size);
 extern void lease_trie_clear(Relation rel, Buffer bucket);
 extern void lease_trie_free_overflow(Relation rel, Buffer bucket);
-extern void lease_trie_summarize(Relation rel, Buffer bucket);
-extern void lease_trie_note(Relation rel, Buffer bucket, int64 deadline_us,
-							lease_bytes owner);
 extern void lease_trie_insert(Relation rel, const LeaseEntry *entry);
-extern BlockNumber lease_trie_blocks(Relation rel);
-extern uint64 lease_trie_largest_mark(Relation rel);
 
 /* ----------------------------------------------------------------
  * What the rows of an overflow page are together.
@@ -909,10 +874,6 @@ extern const LeaseCrowd *lease_crowd_of(Relation rel, Buffer buffer,
  * assertions, at each function that asks a catalog, takes a heavyweight lock or
  * sleeps.
  */
-static inline bool
-lease_may_wait(void)
-{
-	return compat_has_locked_no_page();
-}
+#define lease_may_wait()	compat_has_locked_no_page()
 
 #endif							/* DLOCK_STORAGE_H */

@@ -29,14 +29,14 @@
  * Who reads has locked nothing.  The filter may be half replaced then, but the
  * bits of an owner who was in the bucket before and still is are in both halves.
  *
- * Apart from the array, whether there is one or not, blocks make up stripes,
- * each with a lower bound of the deadlines in all its blocks.  Who writes lowers
- * it before the bucket is unlocked.  Only the worker raises it: at the beginning
- * of a round over the stripe, to PG_INT64_MAX, and each block that the round
- * comes to lowers it again.  The barriers in lower_stripe() and
- * lease_summary_begin_round() make sure that either the writer finds it raised,
- * or the worker finds what was written.  It is complete when the round has come
- * to its end; nobody but the worker reads it.
+ * Apart from the array, whether there is one or not, there is a lower bound of
+ * all deadlines in the table.  Who writes lowers it before the bucket is
+ * unlocked.  Only the worker raises it: at the beginning of a round over the
+ * table, to PG_INT64_MAX, and each block that the round comes to lowers it
+ * again.  The barriers in lower_due() and lease_summary_begin_round() make sure
+ * that either the writer finds it raised, or the worker finds what was written.
+ * It is complete when the round has come to its end; nobody but the worker reads
+ * it.
  *
  * A walk over the blocks in order finds every lease that existed when it began,
  * because a split moves entries only to a page added at the end of the
@@ -64,9 +64,6 @@
 /* The smallest array. */
 #define MIN_SLOTS		256
 
-/* So many consecutive blocks are in the same stripe. */
-#define RUN_BLOCKS		64
-
 /* A lower bound of anything. */
 #define UNKNOWN			((uint64) PG_INT64_MIN)
 
@@ -88,22 +85,13 @@ static dsm_handle mapped_array = DSM_HANDLE_INVALID;
 static Slot *mapped_slots = NULL;
 static BlockNumber nmapped = 0;
 
-/* The stripes that the worker's round leaves out. */
-static bool left_out[LEASE_SUMMARY_STRIPES];
+/* Nothing is due in the worker's round. */
+static bool round_is_empty;
 
 /* ----------------------------------------------------------------
- * The array and the stripes
+ * The array and the table's bound
  * ----------------------------------------------------------------
  */
-
-void
-lease_summary_init(LeaseSummaries *summaries)
-{
-	pg_atomic_init_u32(&summaries->array, DSM_HANDLE_INVALID);
-	summaries->refused = PG_UINT64_MAX;
-	for (int i = 0; i < LEASE_SUMMARY_STRIPES; i++)
-		pg_atomic_init_u64(&summaries->due_us[i], UNKNOWN);
-}
 
 /* Let another array, or none, be that of the table. */
 static void
@@ -116,14 +104,13 @@ publish(LeaseSummaries *summaries, dsm_handle array)
 }
 
 /*
- * Rounds begin anew, perhaps after one that did not come to its end: no stripe's
- * bound is complete.
+ * Rounds begin anew, perhaps after one that did not come to its end: the
+ * table's bound is not complete.
  */
 void
 lease_summary_begin_rounds(LeaseSummaries *summaries)
 {
-	for (int i = 0; i < LEASE_SUMMARY_STRIPES; i++)
-		pg_atomic_write_u64(&summaries->due_us[i], UNKNOWN);
+	pg_atomic_write_u64(&summaries->due_us, UNKNOWN);
 }
 
 /* The table is new, or gone. */
@@ -131,7 +118,7 @@ void
 lease_summary_forget(LeaseSummaries *summaries)
 {
 	publish(summaries, DSM_HANDLE_INVALID);
-	summaries->refused = PG_UINT64_MAX;
+	summaries->refused = 0;
 	lease_summary_begin_rounds(summaries);
 }
 
@@ -180,7 +167,8 @@ grow(LeaseSummaries *summaries, BlockNumber blocks)
 	uint64		wanted = Min(limit, Max(MIN_SLOTS, 2 * (uint64) blocks));
 	dsm_segment *segment;
 
-	if (nmapped >= Min(limit, blocks) || wanted >= summaries->refused)
+	if (nmapped >= Min(limit, blocks) ||
+		(summaries->refused > 0 && wanted >= summaries->refused))
 		return;
 	summaries->refused = wanted;
 	segment = dsm_create(wanted * sizeof(Slot), 0);
@@ -189,7 +177,7 @@ grow(LeaseSummaries *summaries, BlockNumber blocks)
 		pg_atomic_init_u64(&mapped_slots[i].deadline_us, UNKNOWN);
 	dsm_pin_segment(segment);
 	publish(summaries, mapped_array);
-	summaries->refused = PG_UINT64_MAX;
+	summaries->refused = 0;
 	/* no call should have to fill it */
 	lease_summary_begin_rounds(summaries);
 }
@@ -212,23 +200,16 @@ slot_deadline(Slot *slot)
 					pg_atomic_read_u64(&slot->deadline_us));
 }
 
-static int
-stripe_of(BlockNumber block)
-{
-	return block / RUN_BLOCKS % LEASE_SUMMARY_STRIPES;
-}
-
-/* Lower the bound of a block's stripe, after its slot's. */
+/* Lower the table's bound, after a slot's. */
 static void
-lower_stripe(LeaseSummaries *summaries, BlockNumber block, int64 deadline_us)
+lower_due(LeaseSummaries *summaries, int64 deadline_us)
 {
-	pg_atomic_uint64 *due_us = &summaries->due_us[stripe_of(block)];
 	uint64		old;
 
 	pg_memory_barrier();
-	old = pg_atomic_read_u64(due_us);
+	old = pg_atomic_read_u64(&summaries->due_us);
 	while ((int64) old > deadline_us &&
-		   !pg_atomic_compare_exchange_u64(due_us, &old,
+		   !pg_atomic_compare_exchange_u64(&summaries->due_us, &old,
 										   (uint64) deadline_us))
 		;
 }
@@ -264,24 +245,18 @@ filter_add(uint64 *filter, uint64 hash)
 	return added;
 }
 
-static bool
-filter_has(const uint64 *filter, uint64 hash)
+/* Say whether an owner, known by its hash, may be among those of a summary. */
+bool
+lease_summary_has_owner(const uint64 *owners, uint64 hash)
 {
 	for (int i = 0; i < FILTER_HASHES; i++, hash >>= 16)
 	{
 		uint32		bit = ((hash & 0xffff) * FILTER_BITS) >> 16;
 
-		if ((filter[bit / 64] & (UINT64CONST(1) << (bit % 64))) == 0)
+		if ((owners[bit / 64] & (UINT64CONST(1) << (bit % 64))) == 0)
 			return false;
 	}
 	return true;
-}
-
-/* Say whether an owner, known by its hash, may be among a summary's. */
-bool
-lease_summary_has_owner(const LeaseSummary *summary, uint64 hash)
-{
-	return filter_has(summary->owners, hash);
 }
 
 /* Say whether a block may hold a lease of this owner.  Without locks. */
@@ -296,7 +271,7 @@ lease_summary_may_own(LeaseSummaries *summaries, BlockNumber block,
 	if (slot_deadline(slot) == PG_INT64_MIN)
 		return true;
 	pg_read_barrier();
-	return filter_has(slot->owners, owner_hash);
+	return lease_summary_has_owner(slot->owners, owner_hash);
 }
 
 /* ----------------------------------------------------------------
@@ -337,7 +312,7 @@ lease_summary_note(LeaseSummaries *summaries, BlockNumber block,
 		slot->room--;
 	if (known_us > deadline_us)
 		pg_atomic_write_u64(&slot->deadline_us, (uint64) deadline_us);
-	lower_stripe(summaries, block, deadline_us);
+	lower_due(summaries, deadline_us);
 	return slot != NULL && (known_us == PG_INT64_MIN || slot->room < 0);
 }
 
@@ -358,15 +333,17 @@ lease_summary_replace(LeaseSummaries *summaries, BlockNumber block,
 		pg_write_barrier();
 		pg_atomic_write_u64(&slot->deadline_us, (uint64) summary->deadline_us);
 	}
-	lower_stripe(summaries, block, summary->deadline_us);
+	lower_due(summaries, summary->deadline_us);
 }
 
-/* Entries of a bucket were moved to a new one, which is locked, too. */
+/*
+ * Entries of a bucket were moved to a new one: perhaps from where the worker's
+ * round has not been yet to where it does not come.
+ */
 void
-lease_summary_split(LeaseSummaries *summaries, BlockNumber block,
-					BlockNumber new_block)
+lease_summary_split(LeaseSummaries *summaries, BlockNumber block)
 {
-	lower_stripe(summaries, new_block, slot_deadline(find_slot(summaries, block)));
+	lower_due(summaries, slot_deadline(find_slot(summaries, block)));
 }
 
 /* ----------------------------------------------------------------
@@ -375,8 +352,9 @@ lease_summary_split(LeaseSummaries *summaries, BlockNumber block,
  */
 
 /*
- * Begin a round over the stripes that are due.  Without locks, before the length
- * of the relation is read for the round; "blocks" is what it was shortly ago.
+ * Begin a round over the table, if anything is due.  Without locks, before the
+ * length of the relation is read for the round; "blocks" is what it was shortly
+ * ago.
  */
 void
 lease_summary_begin_round(LeaseSummaries *summaries, BlockNumber blocks,
@@ -384,14 +362,9 @@ lease_summary_begin_round(LeaseSummaries *summaries, BlockNumber blocks,
 {
 	lease_summary_map(summaries);
 	grow(summaries, blocks);
-	for (int i = 0; i < LEASE_SUMMARY_STRIPES; i++)
-	{
-		pg_atomic_uint64 *due_us = &summaries->due_us[i];
-
-		left_out[i] = (int64) pg_atomic_read_u64(due_us) > now_us;
-		if (!left_out[i])
-			pg_atomic_write_u64(due_us, (uint64) PG_INT64_MAX);
-	}
+	round_is_empty = lease_summary_due(summaries) > now_us;
+	if (!round_is_empty)
+		pg_atomic_write_u64(&summaries->due_us, (uint64) PG_INT64_MAX);
 	pg_memory_barrier();
 }
 
@@ -404,29 +377,21 @@ BlockNumber
 lease_summary_next_due(LeaseSummaries *summaries, BlockNumber from,
 					   BlockNumber end, int64 now_us)
 {
-	BlockNumber block = from;
+	BlockNumber block;
+	int64		earliest_us = PG_INT64_MAX;
 
-	while (block < end)
+	if (round_is_empty)
+		return end;
+	for (block = from; block < end; block++)
 	{
-		BlockNumber first = block;
-		BlockNumber run_end = Min(end, (block / RUN_BLOCKS + 1) * RUN_BLOCKS);
-		int64		earliest_us = PG_INT64_MAX;
-		int64		due_us;
+		int64		due_us = slot_deadline(find_slot(summaries, block));
 
-		if (left_out[stripe_of(block)])
-			block = run_end;
-		for (; block < run_end; block++)
-		{
-			due_us = slot_deadline(find_slot(summaries, block));
-			if (due_us <= now_us)
-				break;
-			earliest_us = Min(earliest_us, due_us);
-		}
-		lower_stripe(summaries, first, earliest_us);
-		if (block < run_end)
-			return block;
+		if (due_us <= now_us)
+			break;
+		earliest_us = Min(earliest_us, due_us);
 	}
-	return end;
+	lower_due(summaries, earliest_us);
+	return block;
 }
 
 /*
@@ -436,10 +401,5 @@ lease_summary_next_due(LeaseSummaries *summaries, BlockNumber from,
 int64
 lease_summary_due(LeaseSummaries *summaries)
 {
-	int64		due_us = PG_INT64_MAX;
-
-	for (int i = 0; i < LEASE_SUMMARY_STRIPES; i++)
-		due_us = Min(due_us,
-					 (int64) pg_atomic_read_u64(&summaries->due_us[i]));
-	return due_us;
+	return (int64) pg_atomic_read_u64(&summaries->due_us);
 }

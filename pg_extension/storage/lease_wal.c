@@ -53,17 +53,22 @@
 /* What the flusher, which is the launcher, does. */
 typedef enum FlusherState
 {
-	FLUSHER_ABSENT,				/* not there, or busy with something else */
+	FLUSHER_NONE,				/* there is none */
+	FLUSHER_BUSY,				/* with something else */
 	FLUSHER_ASLEEP,				/* until it is woken */
 	FLUSHER_NAPPING				/* until wal_writer_delay has passed */
 } FlusherState;
 
 typedef struct WalShared
 {
+	Latch	   *volatile flusher_latch; /* NULL: there is no flusher */
+
+	/* each call looks at the latch, and many change what follows */
+	char		padding[PG_CACHE_LINE_SIZE];
+
 	pg_atomic_uint64 wanted;	/* XLogRecPtr: to be flushed soon */
 	pg_atomic_uint64 flushed;	/* the flusher has flushed up to here */
-	pg_atomic_uint32 flusher;	/* a FlusherState */
-	Latch	   *flusher_latch;	/* set before it is not absent */
+	pg_atomic_uint32 flusher;	/* a FlusherState; 0 is FLUSHER_NONE */
 } WalShared;
 
 bool		lease_wal_generic = false;
@@ -121,16 +126,6 @@ lease_change_start(LeaseChange *change)
 	START_CRIT_SECTION();
 }
 
-static LeaseChangedPage *
-find_page(LeaseChange *change, Page page)
-{
-	for (int i = 0; i < change->npages; i++)
-		if (change->pages[i].page == page)
-			return &change->pages[i];
-	Assert(false);
-	return NULL;
-}
-
 /* Note that bytes of a page were changed. */
 void
 lease_change_note(LeaseChange *change, Page page, const void *start,
@@ -142,7 +137,8 @@ lease_change_note(LeaseChange *change, Page page, const void *start,
 
 	if (change == NULL || change->generic)
 		return;
-	changed = find_page(change, page);
+	for (changed = change->pages; changed->page != page; changed++)
+		Assert(changed < &change->pages[change->npages - 1]);
 	if (changed->whole)
 		return;
 	Assert(length > 0 && offset >= 0 && end <= BLCKSZ);
@@ -150,33 +146,27 @@ lease_change_note(LeaseChange *change, Page page, const void *start,
 	/* Merge the ranges that touch this one, or nearly do. */
 	for (int i = 0; i < changed->nranges;)
 	{
-		if (offset <= changed->ranges[i].end + RANGE_GAP &&
-			end + RANGE_GAP >= changed->ranges[i].offset)
+		int			its_offset = changed->ranges[i].offset;
+		int			its_end = its_offset + changed->ranges[i].length;
+
+		if (offset <= its_end + RANGE_GAP && end + RANGE_GAP >= its_offset)
 		{
-			offset = Min(offset, changed->ranges[i].offset);
-			end = Max(end, changed->ranges[i].end);
+			offset = Min(offset, its_offset);
+			end = Max(end, its_end);
 			changed->ranges[i] = changed->ranges[--changed->nranges];
 			i = 0;
 		}
 		else
 			i++;
 	}
-	if (changed->nranges == LEASE_CHANGE_RANGES)
+	if (length == BLCKSZ || changed->nranges == LEASE_CHANGE_RANGES)
 	{
 		changed->whole = true;
 		return;
 	}
 	changed->ranges[changed->nranges].offset = offset;
-	changed->ranges[changed->nranges].end = end;
+	changed->ranges[changed->nranges].length = end - offset;
 	changed->nranges++;
-}
-
-/* Note that a page was rewritten. */
-void
-lease_change_note_whole(LeaseChange *change, Page page)
-{
-	if (change != NULL && !change->generic)
-		find_page(change, page)->whole = true;
 }
 
 /* Build and insert the small record. */
@@ -205,14 +195,11 @@ log_small_record(LeaseChange *change)
 		XLogRegisterBuffer(i, changed->buffer, REGBUF_STANDARD);
 		for (int r = 0; r < changed->nranges; r++)
 		{
-			uint16		offset = changed->ranges[r].offset;
-			uint16		length = changed->ranges[r].end - offset;
+			Size		length = changed->ranges[r].length;
 
-			memcpy(ptr, &offset, sizeof(offset));
-			ptr += sizeof(offset);
-			memcpy(ptr, &length, sizeof(length));
-			ptr += sizeof(length);
-			memcpy(ptr, changed->page + offset, length);
+			memcpy(ptr, &changed->ranges[r], sizeof(changed->ranges[r]));
+			ptr += sizeof(changed->ranges[r]);
+			memcpy(ptr, changed->page + changed->ranges[r].offset, length);
 			ptr += length;
 		}
 		if (ptr > fragments[i])
@@ -256,22 +243,11 @@ lease_change_finish(LeaseChange *change)
  * ----------------------------------------------------------------
  */
 
-Size
-lease_wal_size(void)
-{
-	return sizeof(WalShared);
-}
-
 /* Called by lease_area.c. */
 void
-lease_wal_attach(char *start, bool make)
+lease_wal_attach(bool make)
 {
-	wal_shared = (WalShared *) start;
-	if (!make)
-		return;
-	pg_atomic_init_u64(&wal_shared->wanted, 0);
-	pg_atomic_init_u64(&wal_shared->flushed, 0);
-	pg_atomic_init_u32(&wal_shared->flusher, FLUSHER_ABSENT);
+	wal_shared = lease_area_take(1, sizeof(WalShared));
 }
 
 /*
@@ -352,13 +328,6 @@ lease_wal_flush(XLogRecPtr lsn)
 				 errhint("Retry with the same request id, or release.")));
 }
 
-static void
-wake_flusher(void)
-{
-	pg_read_barrier();			/* its state was read before */
-	SetLatch(wal_shared->flusher_latch);
-}
-
 /*
  * Have what was logged up to lsn made durable soon: within wal_writer_delay, or
  * three times that if the WAL writer does it.
@@ -380,24 +349,57 @@ lease_wal_flush_later(XLogRecPtr lsn)
 		;
 	switch ((FlusherState) pg_atomic_read_u32(&wal_shared->flusher))
 	{
-		case FLUSHER_ABSENT:
+		case FLUSHER_NONE:
+		case FLUSHER_BUSY:
 			XLogSetAsyncXactLSN(lsn);
 			break;
 		case FLUSHER_ASLEEP:
-			wake_flusher();
+			lease_wal_wake_flusher();
 			break;
 		case FLUSHER_NAPPING:
 			if (lsn > pg_atomic_read_u64(&wal_shared->flushed) + FLUSH_AFTER)
-				wake_flusher();
+				lease_wal_wake_flusher();
 			break;
 	}
 }
 
-/* Change the flusher's state, with a full barrier. */
-static void
-set_flusher(FlusherState state)
+/* Become the flusher; false if there is one. */
+bool
+lease_wal_enter_flusher(void)
 {
-	(void) pg_atomic_exchange_u32(&wal_shared->flusher, state);
+	uint32		none = FLUSHER_NONE;
+
+	if (!pg_atomic_compare_exchange_u32(&wal_shared->flusher, &none, FLUSHER_BUSY))
+		return false;
+	wal_shared->flusher_latch = MyLatch;
+	return true;
+}
+
+/* Stop being the flusher; a callback of its exit. */
+void
+lease_wal_leave_flusher(int code, Datum arg)
+{
+	wal_shared->flusher_latch = NULL;
+	(void) pg_atomic_exchange_u32(&wal_shared->flusher, FLUSHER_NONE);
+}
+
+/* Say whether there is a flusher. */
+bool
+lease_wal_has_flusher(void)
+{
+	return wal_shared->flusher_latch != NULL;
+}
+
+/* Wake the flusher, if there is one. */
+void
+lease_wal_wake_flusher(void)
+{
+	Latch	   *latch;
+
+	pg_read_barrier();			/* its state was read before */
+	latch = wal_shared->flusher_latch;
+	if (latch != NULL)
+		SetLatch(latch);
 }
 
 /*
@@ -412,8 +414,9 @@ lease_wal_flusher_wait(long timeout_ms)
 	uint64		flushed = pg_atomic_read_u64(&wal_shared->flushed);
 	uint64		wanted;
 
-	wal_shared->flusher_latch = MyLatch;
-	set_flusher(active ? FLUSHER_NAPPING : FLUSHER_ASLEEP);
+	/* these exchanges are full barriers, too */
+	(void) pg_atomic_exchange_u32(&wal_shared->flusher,
+								  active ? FLUSHER_NAPPING : FLUSHER_ASLEEP);
 	if (active)
 		timeout_ms = Min(timeout_ms, WalWriterDelay);
 	else if (pg_atomic_read_u64(&wal_shared->wanted) > flushed)
@@ -422,7 +425,7 @@ lease_wal_flusher_wait(long timeout_ms)
 					 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 timeout_ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
-	set_flusher(FLUSHER_ABSENT);
+	(void) pg_atomic_exchange_u32(&wal_shared->flusher, FLUSHER_BUSY);
 
 	wanted = pg_atomic_read_u64(&wal_shared->wanted);
 	active = wanted > flushed;

@@ -148,13 +148,6 @@ pool_size(SharedPool pool)
 	return pool == FURTHER_PLACES ? max_further() : lease_area_sizes->guards;
 }
 
-static Size
-shares_size(void)
-{
-	return mul_size(pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS),
-					sizeof(RoleShare));
-}
-
 /* How many names can have a queue at a time. */
 static int
 max_queues(void)
@@ -172,12 +165,6 @@ owner_counters(void)
 	return pg_nextpower2_32(8 * Max(lease_area_sizes->waiters, 1));
 }
 
-static Size
-owners_size(void)
-{
-	return mul_size(owner_counters(), sizeof(pg_atomic_uint32));
-}
-
 /*
  * How many chains of queues there are.  A power of two that is not smaller than the
  * number of partitions: so a chain belongs to one partition.
@@ -186,29 +173,6 @@ static uint32
 chain_count(void)
 {
 	return pg_nextpower2_32(Max(max_queues(), LEASE_QUEUE_PARTITIONS));
-}
-
-/* Take so many elements of an array from what is left of the area's part. */
-static char *
-carve(char **next, Size count, Size size)
-{
-	char	   *array = *next;
-
-	*next += CACHELINEALIGN(count * size);
-	return array;
-}
-
-Size
-lease_queue_size(void)
-{
-	Size		size = CACHELINEALIGN(sizeof(QueueShared));
-
-	size = add_size(size, CACHELINEALIGN(mul_size(max_places(), sizeof(LeaseWaiter))));
-	size = add_size(size, CACHELINEALIGN(mul_size(max_guards(), sizeof(LeaseGuard))));
-	size = add_size(size, CACHELINEALIGN(mul_size(max_queues(), sizeof(LeaseQueue))));
-	size = add_size(size, CACHELINEALIGN(mul_size(chain_count(), sizeof(LeasePlace))));
-	size = add_size(size, CACHELINEALIGN(owners_size()));
-	return add_size(size, CACHELINEALIGN(shares_size()));
 }
 
 /* Make all lists and locks.  What is not set here begins as zeros. */
@@ -241,20 +205,20 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 
 /* Called by lease_area.c. */
 void
-lease_queue_attach(char *start, bool make)
+lease_queue_attach(bool make)
 {
-	char	   *next = start;
 	LeaseWaiter *waiters;
 	LeaseGuard *guards;
 	LeaseQueue *queues;
 
-	shared = (QueueShared *) carve(&next, 1, sizeof(QueueShared));
-	waiters = (LeaseWaiter *) carve(&next, max_places(), sizeof(LeaseWaiter));
-	guards = (LeaseGuard *) carve(&next, max_guards(), sizeof(LeaseGuard));
-	queues = (LeaseQueue *) carve(&next, max_queues(), sizeof(LeaseQueue));
-	chains = (LeasePlace *) carve(&next, chain_count(), sizeof(LeasePlace));
-	owners = (pg_atomic_uint32 *) carve(&next, 1, owners_size());
-	shares = (RoleShare *) carve(&next, 1, shares_size());
+	shared = lease_area_take(1, sizeof(QueueShared));
+	waiters = lease_area_take(max_places(), sizeof(LeaseWaiter));
+	guards = lease_area_take(max_guards(), sizeof(LeaseGuard));
+	queues = lease_area_take(max_queues(), sizeof(LeaseQueue));
+	chains = lease_area_take(chain_count(), sizeof(LeasePlace));
+	owners = lease_area_take(owner_counters(), sizeof(pg_atomic_uint32));
+	shares = lease_area_take(pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS),
+							 sizeof(RoleShare));
 	if (make)
 		make_shared(waiters, guards, queues);
 }
@@ -1094,7 +1058,7 @@ lease_queue_other_guard(Oid database)
 {
 	int			pid = 0;
 
-	if (!lease_area_attach_if_made())
+	if (!lease_area_map(false))
 		return 0;
 	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
 	{

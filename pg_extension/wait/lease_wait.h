@@ -176,8 +176,7 @@ lease_queue_of(const LeaseWaiter *waiter)
 }
 
 /* lease_queue.c */
-extern Size lease_queue_size(void);
-extern void lease_queue_attach(char *start, bool make);
+extern void lease_queue_attach(bool make);
 extern uint32 lease_queue_wait_event(void);
 
 /* names */
