@@ -89,10 +89,9 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		lease_waiter_leave_name(call->hash, call->name);
 	if (may_wait && answer->outcome == LEASE_BUSY)
 	{
-		LeaseWaiter *waiter = lease_waiter_begin(call->db, call->name,
-												 &call->requester,
+		LeaseWaiter *waiter = lease_waiter_begin(call->db, &call->requester,
 												 &call->request,
-												 LEASE_WAIT_IN_LINE);
+												 LEASE_WAIT_IN_LINE, false);
 
 		waiter->acts_for = find_acts_for(call);
 		DLOCK_CRASH_POINT("queue: about to join");

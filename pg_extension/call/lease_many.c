@@ -193,11 +193,8 @@ watch_all(Claim *claim, const LeaseWaitTime *time)
 		Buffer		bucket;
 
 		lease_store_set_name(call, claim->names[i]);
-		waiter = i == 0 ?
-			lease_waiter_begin(call->db, call->name, &call->requester,
-							   &call->request, LEASE_WAIT_ANY) :
-			lease_waiter_add(call->db, &call->requester, &call->request,
-							 LEASE_WAIT_ANY);
+		waiter = lease_waiter_begin(call->db, &call->requester, &call->request,
+									LEASE_WAIT_ANY, i > 0);
 		waiter->since = time->start_time;
 		waiter->places = claim->count;
 		bucket = lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_SHARE);

@@ -30,9 +30,6 @@
 static LeaseSleepEnd
 sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 {
-	LeaseSleeper sleeper = {
-		.time = time, .look_us = time->start_us + LEASE_LOOK_INTERVAL_US
-	};
 	LeaseQueueView view;
 	int64		delay_us = call->request.delay_us;
 	LeaseSleepEnd	end = LEASE_SLEEP_ENDED;
@@ -57,7 +54,7 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 			end = LEASE_SLEEP_ENDED;
 			continue;
 		}
-		end = lease_wait_sleep(call->db, &sleeper,
+		end = lease_wait_sleep(call->db, time,
 							   view.is_head ? view.due_us : PG_INT64_MAX);
 	}
 	return end;
@@ -82,13 +79,13 @@ wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	lease_wait_check_deadlock(call->db);
 	end = sleep_in_line(call, &time);
 	lease_wait_stop(&time);
-	if (end == LEASE_SLEEP_ANSWERED)
+	if (end == LEASE_SLEEP_ANSWERED || lease_waiter_leave())
 	{
 		/* seen under the partition's lock, so nobody else changes it any more */
 		*answer = lease_waiter_mine()->answer;
 		*lsn = lease_waiter_mine()->lsn;
 	}
-	else if (!lease_queue_leave(lease_waiter_mine(), answer, lsn))
+	else
 	{
 		memset(answer, 0, sizeof(*answer));
 		answer->outcome = LEASE_BUSY;
@@ -169,9 +166,9 @@ LeaseWaiter *
 lease_request_begin_watch(const LeaseCall *call, LeaseWaitRole role_in_queue,
 						  const LeaseWaitTime *time)
 {
-	LeaseWaiter *waiter = lease_waiter_begin(call->db, call->name,
-											 &call->requester, &call->request,
-											 role_in_queue);
+	LeaseWaiter *waiter = lease_waiter_begin(call->db, &call->requester,
+											 &call->request, role_in_queue,
+											 false);
 
 	waiter->since = time->start_time;
 	return waiter;

@@ -86,10 +86,9 @@ typedef struct LeaseScan
 
 	/*
 	 * The names that were guarded at the start, in the order of the scan, for
-	 * guards whose leases are gone.  NULL: none.
+	 * guards whose leases are gone.
 	 */
-	LeaseQueueKey *guarded_names;
-	int			nguarded_names;
+	List	   *guarded_names;	/* of LeaseQueueKey */
 	int			next_guarded_name;
 
 	/* copies of a bucket's entries, in memory of their own */
@@ -211,47 +210,19 @@ lease_slot_callbacks(Relation rel)
 }
 
 static int
-compare_positions(const void *a, const void *b)
+compare_positions(const ListCell *a, const ListCell *b)
 {
-	uint32		x = lease_hash_position(((const LeaseQueueKey *) a)->hash);
-	uint32		y = lease_hash_position(((const LeaseQueueKey *) b)->hash);
+	uint32		x = lease_hash_position(((LeaseQueueKey *) lfirst(a))->hash);
+	uint32		y = lease_hash_position(((LeaseQueueKey *) lfirst(b))->hash);
 
 	return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/*
- * Note which names are guarded.  Names whose hash does not match belong to a
- * table that was dropped meanwhile.
- */
-static void
-find_guarded_names(LeaseScan *scan)
-{
-	Relation	rel = scan->base.rs_rd;
-	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
-	int			count;
-
-	if (scan->guarded_names != NULL)
-		pfree(scan->guarded_names);
-	scan->nguarded_names = scan->next_guarded_name = 0;
-	scan->guarded_names = lease_queue_guarded_names(MyDatabaseId, &count);
-	for (int i = 0; i < count; i++)
-	{
-		LeaseQueueKey *key = &scan->guarded_names[i];
-
-		if (lease_trie_hash(rel, (lease_bytes) {
-				key->name, key->length
-			}) == key->hash)
-			scan->guarded_names[scan->nguarded_names++] = *key;
-	}
-	if (scan->nguarded_names > 1)
-		qsort(scan->guarded_names, scan->nguarded_names,
-			  sizeof(LeaseQueueKey), compare_positions);
-	MemoryContextSwitchTo(old);
 }
 
 static void
 start_scan(LeaseScan *scan)
 {
+	MemoryContext old;
+
 	lease_area_attach();
 	scan->started = true;
 	scan->wall_us = GetCurrentTimestamp();
@@ -263,7 +234,12 @@ start_scan(LeaseScan *scan)
 	scan->now_us = lease_clock_read(scan->base.rs_rd);
 	if (scan->base.rs_parallel == NULL)
 		scan->end = LEASE_POSITION_END;
-	find_guarded_names(scan);
+	list_free_deep(scan->guarded_names);
+	old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+	scan->guarded_names = lease_queue_guarded_names(MyDatabaseId);
+	list_sort(scan->guarded_names, compare_positions);
+	scan->next_guarded_name = 0;
+	MemoryContextSwitchTo(old);
 }
 
 static TableScanDesc
@@ -351,10 +327,10 @@ add_guards(LeaseScan *scan, uint64 next)
 {
 	int			nentries = scan->nrows;
 
-	while (scan->next_guarded_name < scan->nguarded_names)
+	while (scan->next_guarded_name < list_length(scan->guarded_names))
 	{
-		const LeaseQueueKey *key =
-			&scan->guarded_names[scan->next_guarded_name];
+		const LeaseQueueKey *key = list_nth(scan->guarded_names,
+											scan->next_guarded_name);
 		uint32		position = lease_hash_position(key->hash);
 		lease_bytes name = {key->name, key->length};
 		List	   *guards;
@@ -363,8 +339,10 @@ add_guards(LeaseScan *scan, uint64 next)
 		if (position >= next)
 			break;
 		scan->next_guarded_name++;
-		if (position < scan->cursor)
-			continue;			/* in another participant's slice */
+		/* in another participant's slice, or in a table that was dropped meanwhile */
+		if (position < scan->cursor ||
+			lease_trie_hash(scan->base.rs_rd, name) != key->hash)
+			continue;
 		guards = lease_queue_copy_guards(MyDatabaseId, key->hash, name);
 		foreach(cell, guards)
 		{

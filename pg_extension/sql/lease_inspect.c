@@ -254,32 +254,40 @@ masked(bool visible, const char *data, size_t length)
 	return PointerGetDatum(cstring_to_text_with_len(data, (int) length));
 }
 
+static bool
+wait_for_same_name(const LeaseWaiter *a, const LeaseWaiter *b)
+{
+	return memcmp(&a->key, &b->key, sizeof(LeaseQueueKey)) == 0;
+}
+
 /* The rows of dlock.waiters, which only the view can ask for. */
 Datum
 dlock_read_waiters(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	LeaseWaiterCopy *waiters;
-	int			count;
+	const LeaseWaiter *before = NULL;
+	int			position = 0;
+	ListCell   *cell;
 
 	check_there();
-	waiters = lease_queue_copy(MyDatabaseId, &count);
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; i < count; i++)
+	foreach(cell, lease_queue_copy(MyDatabaseId))
 	{
-		const LeaseWaiter *w = &waiters[i].waiter;
+		const LeaseWaiter *w = lfirst(cell);
 		bool		visible = lease_privilege_may_see(w->role);
 		Datum		values[WAITER_COLUMNS];
 		bool		nulls[WAITER_COLUMNS] = {0};
 
-		values[WAITER_NAME] = masked(true, waiters[i].key.name,
-									 waiters[i].key.length);
+		if (before == NULL || !wait_for_same_name(before, w))
+			position = 0;
+		before = w;
+		values[WAITER_NAME] = masked(true, w->key.name, w->key.length);
 		values[WAITER_OWNER] = masked(visible, w->owner, w->owner_length);
 		nulls[WAITER_OWNER] = w->owner_length == 0;
 		values[WAITER_MODE] = CStringGetTextDatum(lease_mode_name(w->mode));
 		nulls[WAITER_MODE] = w->role_in_queue == LEASE_WAIT_WATCH;
-		values[WAITER_POSITION] = Int32GetDatum(waiters[i].position);
-		nulls[WAITER_POSITION] = waiters[i].position == 0;
+		values[WAITER_POSITION] = Int32GetDatum(++position);
+		nulls[WAITER_POSITION] = w->role_in_queue != LEASE_WAIT_IN_LINE;
 		values[WAITER_SINCE] = TimestampTzGetDatum(w->since);
 		values[WAITER_ROLE] = role_name(w->role);
 		values[WAITER_PID] = Int32GetDatum(w->pid);
@@ -337,22 +345,22 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 
 /* Add the processes that keep one of "waiters" from its name. */
 static void
-add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
-			 const LeaseWaiterCopy *waiter)
+add_blockers(PidSet *set, List *waiters, const LeaseWaiter *waiter)
 {
 	LeaseView	view;
+	ListCell   *cell;
 
 	lease_store_read((lease_bytes) {
 		waiter->key.name, waiter->key.length
 	}, &view);
-	set->pids = repalloc(set->pids, (set->count + view.count + count) *
-						 sizeof(Datum));
+	set->pids = repalloc(set->pids, (set->count + view.count +
+									 list_length(waiters)) * sizeof(Datum));
 	for (size_t i = 0; i < view.count; i++)
 	{
 		const LeaseEntry *entry = view.entries[i];
 		const LeaseGuard *guard = view.guards[i];
 
-		if (!is_waited_for(&waiter->waiter, &view, i))
+		if (!is_waited_for(waiter, &view, i))
 			continue;
 		if (guard != NULL)
 			add_pid(set, guard->pid, guard->guarding_role);
@@ -361,13 +369,19 @@ add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
 					BackendPidGetProc(entry->pid) != NULL ?
 					entry->pid : 0, entry->role);
 	}
-	for (int i = 0; i < count; i++)
-		if (waiters[i].position > 0 && &waiters[i] != waiter &&
-			memcmp(&waiters[i].key, &waiter->key, sizeof(LeaseQueueKey)) == 0 &&
-			waiter->waiter.role_in_queue != LEASE_WAIT_WATCH &&
-			(waiter->position == 0 ||
-			 waiters[i].position < waiter->position))
-			add_pid(set, waiters[i].waiter.pid, waiters[i].waiter.role);
+	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
+		return;
+	/* the line comes in its order, and before those that watch */
+	foreach(cell, waiters)
+	{
+		const LeaseWaiter *ahead = lfirst(cell);
+
+		if (ahead == waiter)
+			break;
+		if (ahead->role_in_queue == LEASE_WAIT_IN_LINE &&
+			wait_for_same_name(ahead, waiter))
+			add_pid(set, ahead->pid, ahead->role);
+	}
 }
 
 /*
@@ -383,15 +397,18 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 {
 	int			pid = PG_GETARG_INT32(0);
 	PidSet		set = {.pids = palloc(sizeof(Datum))};
-	LeaseWaiterCopy *waiters;
-	int			count;
+	List	   *waiters;
+	ListCell   *cell;
 
 	check_there();
-	waiters = lease_queue_copy(MyDatabaseId, &count);
-	for (int i = 0; i < count; i++)
-		if (waiters[i].waiter.pid == pid &&
-			lease_privilege_may_see(waiters[i].waiter.role))
-			add_blockers(&set, waiters, count, &waiters[i]);
+	waiters = lease_queue_copy(MyDatabaseId);
+	foreach(cell, waiters)
+	{
+		const LeaseWaiter *waiter = lfirst(cell);
+
+		if (waiter->pid == pid && lease_privilege_may_see(waiter->role))
+			add_blockers(&set, waiters, waiter);
+	}
 	PG_RETURN_ARRAYTYPE_P(construct_array(set.pids, set.count, INT4OID,
 										  sizeof(int32), true, TYPALIGN_INT));
 }
