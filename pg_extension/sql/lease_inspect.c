@@ -163,66 +163,33 @@ check_may_read_locks(bool *hidden)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, "locks");
 }
 
-/* Answer a row of dlock.locks, given one of the table. */
-static void
-put_locks_row(ReturnSetInfo *rsinfo, Oid role, const bool *hidden,
-			  Datum *values, bool *nulls)
-{
-	values[LEASE_COLUMN_ROLE] = role_name(role);
-	for (int i = 0; i < LOCKS_COLUMNS; i++)
-		nulls[i] |= hidden[i];
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-}
-
-/* Say whether a look has found a guard of the lease with this token. */
-static bool
-is_guarded(const LeaseView *view, uint64 token)
-{
-	for (size_t i = 0; i < view->count; i++)
-		if (view->guards[i] != NULL && view->guards[i]->token == token)
-			return true;
-	return false;
-}
-
-/*
- * The rows of dlock.locks with one name; the view's query says the same.
- */
+/* The rows of dlock.locks with one name; the view's query says the same. */
 Datum
 dlock_holders(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	lease_bytes name = get_name(fcinfo);
-	LeaseView	view;
-	TimestampTz wall_us;
+	Relation	rel = lease_relation_open(AccessShareLock);
+	TableScanDesc scan = lease_am_begin_name(rel, name);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
+													&TTSOpsVirtual);
 	bool		hidden[LOCKS_COLUMNS];
-	Datum		values[LEASE_COLUMNS];
-	bool		nulls[LEASE_COLUMNS];
 
-	lease_store_read(name, &view);
-	wall_us = GetCurrentTimestamp();
 	InitMaterializedSRF(fcinfo, 0);
 	check_may_read_locks(hidden);
-	for (size_t i = 0; i < view.count; i++)
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
-		const LeaseEntry *entry = view.entries[i];
-		const LeaseGuard *guard = view.guards[i];
+		Datum	   *role = &slot->tts_values[LEASE_COLUMN_ROLE];
 
-		if (entry != NULL)
-		{
-			lease_am_form_row(entry, lease_privilege_may_see(entry->role),
-							  is_guarded(&view, entry->token), view.now_us,
-							  wall_us, values, nulls);
-			put_locks_row(rsinfo, entry->role, hidden, values, nulls);
-		}
-		else if (!lease_view_has_row(&view, guard->token))
-		{
-			lease_am_form_guard(name, guard,
-								lease_privilege_may_see(guard->role) &&
-								lease_privilege_may_see(guard->guarding_role),
-								values, nulls);
-			put_locks_row(rsinfo, guard->guarding_role, hidden, values, nulls);
-		}
+		*role = role_name(DatumGetObjectId(*role));
+		for (int i = 0; i < LOCKS_COLUMNS; i++)
+			slot->tts_isnull[i] |= hidden[i];
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 slot->tts_values, slot->tts_isnull);
 	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	relation_close(rel, AccessShareLock);
 	return (Datum) 0;
 }
 
@@ -245,14 +212,6 @@ enum
 	WAITER_CLIENT_ADDR,
 	WAITER_COLUMNS
 };
-
-static Datum
-masked(bool visible, const char *data, size_t length)
-{
-	if (!visible)
-		return CStringGetTextDatum(LEASE_MASK);
-	return PointerGetDatum(cstring_to_text_with_len(data, (int) length));
-}
 
 static bool
 wait_for_same_name(const LeaseWaiter *a, const LeaseWaiter *b)
@@ -281,8 +240,12 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 		if (before == NULL || !wait_for_same_name(before, w))
 			position = 0;
 		before = w;
-		values[WAITER_NAME] = masked(true, w->key.name, w->key.length);
-		values[WAITER_OWNER] = masked(visible, w->owner, w->owner_length);
+		values[WAITER_NAME] = lease_sql_text((lease_bytes) {
+			w->key.name, w->key.length
+		}, true);
+		values[WAITER_OWNER] = lease_sql_text((lease_bytes) {
+			w->owner, w->owner_length
+		}, visible);
 		nulls[WAITER_OWNER] = w->owner_length == 0;
 		values[WAITER_MODE] = CStringGetTextDatum(lease_mode_name(w->mode));
 		nulls[WAITER_MODE] = w->role_in_queue == LEASE_WAIT_WATCH;
@@ -292,10 +255,12 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 		values[WAITER_ROLE] = role_name(w->role);
 		values[WAITER_PID] = Int32GetDatum(w->pid);
 		nulls[WAITER_PID] = !visible;
-		values[WAITER_APPLICATION_NAME] = masked(visible, w->application,
-												 w->application_length);
-		values[WAITER_CLIENT_ADDR] = masked(visible, w->address,
-											w->address_length);
+		values[WAITER_APPLICATION_NAME] = lease_sql_text((lease_bytes) {
+			w->application, w->application_length
+		}, visible);
+		values[WAITER_CLIENT_ADDR] = lease_sql_text((lease_bytes) {
+			w->address, w->address_length
+		}, visible);
 		nulls[WAITER_CLIENT_ADDR] = visible && w->address_length == 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 							 nulls);

@@ -195,6 +195,16 @@ check_may_change(const char *function)
  * ----------------------------------------------------------------
  */
 
+/* A string as text, or what those see of it who may not see it. */
+Datum
+lease_sql_text(lease_bytes bytes, bool visible)
+{
+	if (!visible)
+		return CStringGetTextDatum(LEASE_MASK);
+	return PointerGetDatum(cstring_to_text_with_len(bytes.data,
+													(int) bytes.length));
+}
+
 /* Raise an error if a request was misuse. */
 static void
 check_misuse(lease_bytes name, const lease_request *request,
@@ -603,8 +613,7 @@ put_claimed(FunctionCallInfo fcinfo, lease_bytes name, uint64 token)
 	Datum		values[2];
 	bool		nulls[2] = {0};
 
-	values[0] = PointerGetDatum(cstring_to_text_with_len(name.data,
-														 (int) name.length));
+	values[0] = lease_sql_text(name, true);
 	values[1] = Int64GetDatum((int64) token);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -670,14 +679,12 @@ change_many(FunctionCallInfo fcinfo, const char *function,
 		lease_many_change(names, count, request, tokens, done);
 	for (int i = 0; i < count; i++)
 	{
-		Datum		value;
+		Datum		value = lease_sql_text(names[i], true);
 		bool		null = false;
 
-		if (!done[i])
-			continue;
-		value = PointerGetDatum(cstring_to_text_with_len(names[i].data,
-														 (int) names[i].length));
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+		if (done[i])
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
+								 &null);
 	}
 	return (Datum) 0;
 }

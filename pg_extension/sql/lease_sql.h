@@ -29,6 +29,7 @@ extern int	lease_max_ttl;		/* dlock.max_ttl, in seconds */
 extern lease_bytes lease_sql_string(FunctionCallInfo fcinfo, int argument,
 									const char *what);
 extern uint64 lease_sql_token(FunctionCallInfo fcinfo, int argument);
+extern Datum lease_sql_text(lease_bytes bytes, bool visible);
 
 /* ----------------------------------------------------------------
  * The table access method of the lock table.
@@ -36,12 +37,7 @@ extern uint64 lease_sql_token(FunctionCallInfo fcinfo, int argument);
  */
 
 /* lease_am.c */
-extern void lease_am_form_row(const LeaseEntry *entry, bool visible,
-							  bool guarded, int64 now_us,
-							  TimestampTz wall_us, Datum *values,
-							  bool *nulls);
-extern void lease_am_form_guard(lease_bytes name, const LeaseGuard *guard,
-								bool visible, Datum *values, bool *nulls);
+extern TableScanDesc lease_am_begin_name(Relation rel, lease_bytes name);
 
 /* ----------------------------------------------------------------
  * What follows when a transaction has made or dropped the table.
