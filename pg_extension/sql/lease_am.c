@@ -500,7 +500,7 @@ lease_relation_set_new_filelocator(Relation rel,
 	*minmulti = InvalidMultiXactId;
 	srel = RelationCreateStorage(*locator, persistence, true);
 	smgrclose(srel);
-	lease_commit_want_worker();
+	lease_hooks_want_worker();
 }
 
 static void
@@ -587,12 +587,6 @@ lease_relation_copy_for_cluster(COMPAT_COPY_FOR_CLUSTER_PARAMETERS)
 	}
 	lease_meta_adopt(NewTable, &meta);
 	MemoryContextDelete(memory);
-}
-
-static uint64
-lease_relation_size(Relation rel, ForkNumber fork)
-{
-	return table_block_relation_size(rel, fork);
 }
 
 static bool
@@ -795,7 +789,7 @@ const TableAmRoutine lease_am_methods = {
 	.scan_analyze_next_tuple = lease_scan_analyze_next_tuple,
 	.index_build_range_scan = lease_index_build_range_scan,
 	.index_validate_scan = lease_index_validate_scan,
-	.relation_size = lease_relation_size,
+	.relation_size = table_block_relation_size,
 	.relation_needs_toast_table = lease_relation_needs_toast_table,
 	.relation_estimate_size = lease_relation_estimate_size,
 	.scan_sample_next_block = lease_scan_sample_next_block,

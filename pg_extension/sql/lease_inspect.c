@@ -268,23 +268,15 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* A list of process ids without repetition. */
-typedef struct PidSet
+/*
+ * Add a process that acts for a role to a list without repetition; 0 in its place if it
+ * may not be seen.
+ */
+static List *
+add_pid(List *pids, int pid, Oid role)
 {
-	Datum	   *pids;
-	int			count;
-} PidSet;
-
-/* Add a process that acts for a role; 0 in its place if it may not be seen. */
-static void
-add_pid(PidSet *set, int pid, Oid role)
-{
-	if (!lease_privilege_may_see(role))
-		pid = 0;
-	for (int i = 0; i < set->count; i++)
-		if (DatumGetInt32(set->pids[i]) == pid)
-			return;
-	set->pids[set->count++] = Int32GetDatum(pid);
+	return list_append_unique_int(pids,
+								  lease_privilege_may_see(role) ? pid : 0);
 }
 
 /*
@@ -308,9 +300,9 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 	return lease_blocks(&request, holder, view->now_us);
 }
 
-/* Add the processes that keep one of "waiters" from its name. */
-static void
-add_blockers(PidSet *set, List *waiters, const LeaseWaiter *waiter)
+/* Add to a list the processes that keep one of "waiters" from its name. */
+static List *
+add_blockers(List *pids, List *waiters, const LeaseWaiter *waiter)
 {
 	LeaseView	view;
 	ListCell   *cell;
@@ -318,8 +310,6 @@ add_blockers(PidSet *set, List *waiters, const LeaseWaiter *waiter)
 	lease_store_read((lease_bytes) {
 		waiter->key.name, waiter->key.length
 	}, &view);
-	set->pids = repalloc(set->pids, (set->count + view.count +
-									 list_length(waiters)) * sizeof(Datum));
 	for (size_t i = 0; i < view.count; i++)
 	{
 		const LeaseEntry *entry = view.entries[i];
@@ -328,14 +318,14 @@ add_blockers(PidSet *set, List *waiters, const LeaseWaiter *waiter)
 		if (!is_waited_for(waiter, &view, i))
 			continue;
 		if (guard != NULL)
-			add_pid(set, guard->pid, guard->guarding_role);
+			pids = add_pid(pids, guard->pid, guard->guarding_role);
 		else
-			add_pid(set, !lease_entry_is_leaving(entry) &&
-					BackendPidGetProc(entry->pid) != NULL ?
-					entry->pid : 0, entry->role);
+			pids = add_pid(pids, !lease_entry_is_leaving(entry) &&
+						   BackendPidGetProc(entry->pid) != NULL ?
+						   entry->pid : 0, entry->role);
 	}
 	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
-		return;
+		return pids;
 	/* the line comes in its order, and before those that watch */
 	foreach(cell, waiters)
 	{
@@ -345,8 +335,9 @@ add_blockers(PidSet *set, List *waiters, const LeaseWaiter *waiter)
 			break;
 		if (ahead->role_in_queue == LEASE_WAIT_IN_LINE &&
 			wait_for_same_name(ahead, waiter))
-			add_pid(set, ahead->pid, ahead->role);
+			pids = add_pid(pids, ahead->pid, ahead->role);
 	}
+	return pids;
 }
 
 /*
@@ -361,7 +352,8 @@ Datum
 dlock_blocking_pids(PG_FUNCTION_ARGS)
 {
 	int			pid = PG_GETARG_INT32(0);
-	PidSet		set = {.pids = palloc(sizeof(Datum))};
+	List	   *pids = NIL;
+	Datum	   *elements;
 	List	   *waiters;
 	ListCell   *cell;
 
@@ -372,9 +364,12 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 		const LeaseWaiter *waiter = lfirst(cell);
 
 		if (waiter->pid == pid && lease_privilege_may_see(waiter->role))
-			add_blockers(&set, waiters, waiter);
+			pids = add_blockers(pids, waiters, waiter);
 	}
-	PG_RETURN_ARRAYTYPE_P(construct_array(set.pids, set.count, INT4OID,
+	elements = palloc((list_length(pids) + 1) * sizeof(Datum));
+	foreach(cell, pids)
+		elements[foreach_current_index(cell)] = Int32GetDatum(lfirst_int(cell));
+	PG_RETURN_ARRAYTYPE_P(construct_array(elements, list_length(pids), INT4OID,
 										  sizeof(int32), true, TYPALIGN_INT));
 }
 

@@ -7,7 +7,6 @@
 #ifndef DLOCK_SQL_H
 #define DLOCK_SQL_H
 
-#include "access/xact.h"
 #include "call/lease_call.h"
 #include "compat.h"
 #include "datatype/timestamp.h"
@@ -40,21 +39,12 @@ extern Datum lease_sql_text(lease_bytes bytes, bool visible);
 extern TableScanDesc lease_am_begin_name(Relation rel, lease_bytes name);
 
 /* ----------------------------------------------------------------
- * What follows when a transaction has made or dropped the table.
+ * Keep the lock table as it is; what follows when it is made or dropped.
  * ----------------------------------------------------------------
  */
 
-/* lease_commit.c */
-extern void lease_commit_tell(XactEvent event, void *arg);
-extern void lease_commit_want_worker(void);
-extern void lease_commit_look_around(void);
-extern void lease_commit_forget(Oid database);
-
-/* ----------------------------------------------------------------
- * Keep the lock table as it is, by hooks on objects and on statements.
- * ----------------------------------------------------------------
- */
-
+/* lease_hooks.c */
+extern void lease_hooks_want_worker(void);
 extern void lease_hooks_install(void);
 
 #endif							/* DLOCK_SQL_H */

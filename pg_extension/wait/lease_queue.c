@@ -248,17 +248,6 @@ lease_queue_attach(char *start, bool make)
 		make_shared(waiters, guards, queues);
 }
 
-/* What pg_stat_activity shows of a waiter. */
-uint32
-lease_queue_wait_event(void)
-{
-	static uint32 event = 0;
-
-	if (event == 0)
-		event = compat_wait_event("DlockLease");
-	return event;
-}
-
 /* ----------------------------------------------------------------
  * Names
  * ----------------------------------------------------------------

@@ -175,19 +175,22 @@ lock_timeout_us(const LeaseWaitTime *time)
 static void
 wait_for_latch(long timeout_ms)
 {
+	static uint32 shown = 0;	/* what pg_stat_activity shows of a waiter */
 	WaitEvent	events[COMPAT_CLIENT_EVENTS];
 	int			count;
 
+	if (shown == 0)
+		shown = compat_wait_event("DlockLease");
 	if (MyProcPort == NULL || !WaitEventSetCanReportClosed())
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 timeout_ms, lease_queue_wait_event());
+						 timeout_ms, shown);
 		return;
 	}
 	ModifyWaitEvent(FeBeWaitSet, COMPAT_CLIENT_SOCKET, WL_SOCKET_CLOSED, NULL);
 	count = WaitEventSetWait(FeBeWaitSet, timeout_ms, events,
-							 lengthof(events), lease_queue_wait_event());
+							 lengthof(events), shown);
 	for (int i = 0; i < count; i++)
 	{
 		if (events[i].events & WL_SOCKET_CLOSED)

@@ -160,7 +160,6 @@ typedef struct LeaseQueueView
 /* lease_queue.c */
 extern Size lease_queue_size(void);
 extern void lease_queue_attach(char *start, bool make);
-extern uint32 lease_queue_wait_event(void);
 
 /* names */
 extern bool lease_queue_is_used(Oid database, uint32 hash);
