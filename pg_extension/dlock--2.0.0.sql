@@ -160,7 +160,7 @@ CREATE TABLE dlock_private.lease_table (
 	application_name text,
 	client_addr text,
 	request text
-) USING dlock;
+) USING dlock WITH (parallel_workers = 0);
 COMMENT ON TABLE dlock_private.lease_table IS
 'the leases of this database; read it through dlock.locks';
 

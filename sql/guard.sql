@@ -119,6 +119,7 @@ SELECT dlock_acquire('gone', 'a', 600) > :gone AS newer;
 SELECT owner, token = :gone AS old, remaining > 0 AS live, guarded FROM dlock_holders('gone') ORDER BY token;
 SELECT dlock_release('gone', 'a'), dlock_release('gone pool', 'c');
 -- a parallel scan shows each once
+ALTER TABLE dlock_private.lease_table RESET (parallel_workers);
 SET LOCAL parallel_setup_cost = 0;
 SET LOCAL parallel_tuple_cost = 0;
 SET LOCAL min_parallel_table_scan_size = 0;

@@ -251,7 +251,8 @@ RESET enable_hashjoin;
 RESET enable_mergejoin;
 RESET enable_material;
 
--- in parallel: every row once
+-- in parallel, if somebody has the planner try: every row once
+ALTER TABLE dlock_private.lease_table RESET (parallel_workers);
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
@@ -275,6 +276,7 @@ SELECT set_config(name, 'on', false) AS forced FROM pg_settings
 WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
 SELECT count(*), sum(version) FROM dlock.locks WHERE dlock_owner(name) = 'me' AND NOT dlock_is_free(name);
 RESET ALL;
+ALTER TABLE dlock_private.lease_table SET (parallel_workers = 0);
 
 -- what a scan cannot do is an error, not a crash
 \set VERBOSITY sqlstate

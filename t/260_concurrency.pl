@@ -189,7 +189,8 @@ my $kept = 2 * $rounds * 10;
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT name) FROM dlock.locks'),
 	"$kept|$kept", 'what was to stay is there');
 
-# Parallel scans.
+# Parallel scans, which the planner tries if it is let.
+$node->safe_psql('postgres', 'ALTER TABLE dlock_private.lease_table RESET (parallel_workers)');
 my $parallel = q{SET max_parallel_workers_per_gather = 4; SET parallel_setup_cost = 0;
 	SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;};
 like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT count(*), count(DISTINCT name) FROM dlock_private.lease_table"),

@@ -246,8 +246,8 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 		lease_store_begin(&call, name, &request);
 		/* without a wait, no place to wait in is needed */
 		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
-			lease_waiter_begin(call.db, call.name, &call.requester,
-							   &call.request, LEASE_WAIT_WATCH);
+			lease_waiter_begin(call.db, &call.requester, &call.request,
+							   LEASE_WAIT_WATCH, false);
 		if (waiter != NULL)
 			waiter->since = time.start_time;
 		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);

@@ -425,10 +425,9 @@ try_all(ManyCall *many, AllName *all, bool may_wait)
 			continue;
 		if (may_wait && many->failed < 0)
 		{
-			LeaseWaiter *waiter = lease_waiter_begin(call->db, call->name,
-													 &call->requester,
+			LeaseWaiter *waiter = lease_waiter_begin(call->db, &call->requester,
 													 &call->request,
-													 LEASE_WAIT_ALL);
+													 LEASE_WAIT_ALL, false);
 
 			waiter->since = many->time.start_time;
 			DLOCK_CRASH_POINT("all: about to watch");
@@ -560,11 +559,8 @@ watch_names(ManyCall *many)
 		Buffer		bucket;
 
 		lease_store_set_name(call, many->names[i]);
-		waiter = i == 0 ?
-			lease_waiter_begin(call->db, call->name, &call->requester,
-							   &call->request, LEASE_WAIT_ANY) :
-			lease_waiter_add(call->db, &call->requester, &call->request,
-							 LEASE_WAIT_ANY);
+		waiter = lease_waiter_begin(call->db, &call->requester, &call->request,
+									LEASE_WAIT_ANY, i > 0);
 		waiter->since = many->time.start_time;
 		waiter->places = many->count;
 		bucket = lease_trie_lock(call->rel, call->hash, BUFFER_LOCK_SHARE);

@@ -461,10 +461,9 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		lease_waiter_leave_name(call->hash, call->name);
 	if (may_wait && answer->outcome == LEASE_BUSY)
 	{
-		LeaseWaiter *waiter = lease_waiter_begin(call->db, call->name,
-												 &call->requester,
+		LeaseWaiter *waiter = lease_waiter_begin(call->db, &call->requester,
 												 &call->request,
-												 LEASE_WAIT_IN_LINE);
+												 LEASE_WAIT_IN_LINE, false);
 
 		if (call->requester.acts_for != NIL)
 			waiter->acts_for = linitial_oid(call->requester.acts_for);
@@ -612,9 +611,6 @@ serve_name(lease_bytes name, uint32 hash)
 static LeaseSleepEnd
 sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 {
-	LeaseSleeper sleeper = {
-		.time = time, .look_us = time->start_us + LEASE_LOOK_INTERVAL_US
-	};
 	LeaseQueueView view;
 	int64		delay_us = call->request.delay_us;
 	LeaseSleepEnd	end = LEASE_SLEEP_ENDED;
@@ -639,7 +635,7 @@ sleep_in_line(const LeaseCall *call, LeaseWaitTime *time)
 			end = LEASE_SLEEP_ENDED;
 			continue;
 		}
-		end = lease_wait_sleep(call->db, &sleeper,
+		end = lease_wait_sleep(call->db, time,
 							   view.is_head ? view.due_us : PG_INT64_MAX);
 	}
 	return end;
@@ -664,13 +660,13 @@ wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	lease_wait_check_deadlock(call->db);
 	end = sleep_in_line(call, &time);
 	lease_wait_stop(&time);
-	if (end == LEASE_SLEEP_ANSWERED)
+	if (end == LEASE_SLEEP_ANSWERED || lease_waiter_leave())
 	{
 		/* seen under the partition's lock, so nobody else changes it any more */
 		*answer = lease_waiter_mine()->answer;
 		*lsn = lease_waiter_mine()->lsn;
 	}
-	else if (!lease_queue_leave(lease_waiter_mine(), answer, lsn))
+	else
 	{
 		memset(answer, 0, sizeof(*answer));
 		answer->outcome = LEASE_BUSY;

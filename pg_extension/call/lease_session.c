@@ -223,8 +223,9 @@ at_exit(int code, Datum arg)
 	{
 		lease_request request = lease_rows_request(&waiter);
 
-		lease_attempt_undo(NULL, lease_waiter_name(), waiter.role, &request,
-						   &waiter.answer);
+		lease_attempt_undo(NULL, (lease_bytes) {
+			waiter.key.name, waiter.key.length
+		}, waiter.role, &request, &waiter.answer);
 	}
 	lease_session_end(true);
 	CommitTransactionCommand();

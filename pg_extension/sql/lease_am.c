@@ -11,8 +11,8 @@
  * bucket is one contiguous range and a split cuts a range in two.  The cursor
  * is a reversed hash; a bucket is copied under its lock, and entries behind the
  * cursor are dropped.  So a split meanwhile neither hides a row that was there
- * all the time nor shows one twice.  A parallel scan gives each participant
- * one slice of the hashes after another.
+ * all the time nor shows one twice.  Of a parallel scan one participant reads the
+ * whole table; the install script tells the planner that more are no use.
  *
  * Rows are masked here, so that every reader of the table, in whatever way it
  * reads, sees of other roles' leases what the views show and no more.
@@ -44,159 +44,132 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Slices of a parallel scan: enough to even out the participants' load. */
-#define SLICE_BITS		6
-#define SLICES			(1 << SLICE_BITS)
-
 /* What we tell the planner of a page's rows: the page is about half full. */
 #define ROWS_PER_PAGE	40
 
 typedef struct LeaseParallelScan
 {
 	ParallelTableScanDescData base;
-	pg_atomic_uint32 next_slice;
+	pg_atomic_flag taken;		/* by the participant that reads it all */
 } LeaseParallelScan;
 
+/* A row of a bucket: a copy of an entry, or of a guard whose lease is gone. */
 typedef struct LeaseScanRow
 {
 	ItemPointerData tid;
-	LeaseEntry *entry;			/* NULL: a guard whose lease is gone */
+	LeaseEntry *entry;			/* NULL: a guard */
 	bool		guarded;
-	const LeaseQueueKey *name;	/* of the guard */
 	const LeaseGuard *guard;
+	lease_bytes name;			/* of the guard */
 } LeaseScanRow;
-
-/* How many roles a scan remembers; of several in one place, the last one. */
-#define SEEN_ROLES		64
 
 typedef struct LeaseScan
 {
 	TableScanDescData base;
+	lease_bytes name;			/* whose rows are wanted; length 0: all */
+	uint32		hash;			/* of that name */
 	bool		started;
 	bool		readable;		/* else there are no rows */
 	int64		now_us;			/* the lease clock and the wall clock at the */
 	TimestampTz wall_us;		/* same moment, to show deadlines by */
 	uint64		cursor;			/* next reversed hash to look at */
-	uint64		end;			/* of the slice, exclusive */
-
-	/* which roles' owners and clients the reader may see */
-	Oid			reader;
-	Oid			seen_roles[SEEN_ROLES];
-	bool		visible[SEEN_ROLES];
+	uint64		end;			/* exclusive */
 
 	/*
 	 * The names that were guarded at the start, in the order of the scan, for
-	 * guards whose leases are gone.  NULL: none.
+	 * guards whose leases are gone.
 	 */
-	LeaseQueueKey *guarded_names;
-	int			nguarded_names;
+	List	   *guarded_names;	/* of LeaseQueueKey */
 	int			next_guarded_name;
 
-	/* copies of a bucket's entries, in memory of their own */
+	/* the rows of a bucket, in memory of their own */
 	MemoryContext memory;
-	LeaseScanRow *rows;
-	int			nrows;
-	int			maxrows;
+	List	   *rows;			/* of LeaseScanRow */
 	int			next_row;
 } LeaseScan;
 
 PG_FUNCTION_INFO_V1(dlock_table_handler);
 PG_FUNCTION_INFO_V1(dlock_refuse_change);
 
-static Datum
-text_datum(lease_bytes bytes)
+/* ----------------------------------------------------------------
+ * Rows
+ * ----------------------------------------------------------------
+ */
+
+static bool
+is_wanted(const LeaseScan *scan, lease_bytes name)
 {
-	return PointerGetDatum(cstring_to_text_with_len(bytes.data,
-													(int) bytes.length));
+	return scan->name.length == 0 || lease_same(name, scan->name);
 }
 
 /*
- * Fill in a row of the lock table, for a moment when the lease clock stood at
- * now_us and the wall clock at wall_us.  Unless "visible", the holder's role
- * and client are masked.  A lease that lives as long as its session or
- * transaction has no time at which it expires.
+ * Fill in a row of the lock table.  Others than may see the holder's role find its
+ * client masked.  A lease that lives as long as its session or transaction has no time
+ * at which it expires.
+ *
+ * Where only a guard is left, role and client are those of the transaction that guards:
+ * nothing is left of the lease, and nobody knows when the transaction will end.
  */
-void
-lease_am_form_row(const LeaseEntry *entry, bool visible, bool guarded,
-				  int64 now_us, TimestampTz wall_us, Datum *values,
-				  bool *nulls)
+static void
+form_row(const LeaseScan *scan, const LeaseScanRow *row, Datum *values,
+		 bool *nulls)
 {
-	lease_bytes request = lease_entry_request(entry);
-	lease_bytes address = lease_entry_address(entry);
-	lease_holder holder = lease_bond_holder(lease_state_find(), entry, now_us);
+	const LeaseEntry *entry = row->entry;
+	const LeaseGuard *guard = row->guard;
+	Oid			role = entry ? entry->role : guard->guarding_role;
+	bool		visible = lease_privilege_may_see(role) &&
+		(entry != NULL || lease_privilege_may_see(guard->role));
+	lease_bytes owner = {"", 0};
+	lease_bytes application = {"", 0};
+	lease_bytes address = {"", 0};
+	lease_bytes request = {"", 0};
 
 	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
-	values[LEASE_COLUMN_NAME] = text_datum(lease_entry_name(entry));
-	values[LEASE_COLUMN_MODE] = CStringGetTextDatum(lease_mode_name(entry->mode));
-	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) entry->version);
-	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) entry->token);
-	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(entry->acquired_at);
-	values[LEASE_COLUMN_EXPIRES_AT] =
-		TimestampTzGetDatum(wall_us + (holder.deadline_us - now_us));
-	nulls[LEASE_COLUMN_EXPIRES_AT] = holder.life == LEASE_BOUND;
-	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(entry->role);
-	values[LEASE_COLUMN_PID] = Int32GetDatum(entry->pid);
-	nulls[LEASE_COLUMN_PID] = !visible;
-	values[LEASE_COLUMN_REMAINING] =
-		Float8GetDatum((double) lease_remaining_us(&holder, now_us) /
-					   USECS_PER_SEC);
-	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(guarded);
-	values[LEASE_COLUMN_LEAVING] = BoolGetDatum(lease_entry_is_leaving(entry));
-	if (!visible)
+	if (entry != NULL)
 	{
-		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =
-			values[LEASE_COLUMN_CLIENT_ADDR] = values[LEASE_COLUMN_REQUEST] =
-			CStringGetTextDatum(LEASE_MASK);
-		return;
-	}
-	values[LEASE_COLUMN_OWNER] = text_datum(lease_entry_owner(entry));
-	values[LEASE_COLUMN_APPLICATION_NAME] =
-		text_datum(lease_entry_application(entry));
-	values[LEASE_COLUMN_CLIENT_ADDR] = text_datum(address);
-	nulls[LEASE_COLUMN_CLIENT_ADDR] = address.length == 0;
-	values[LEASE_COLUMN_REQUEST] = text_datum(request);
-	nulls[LEASE_COLUMN_REQUEST] = request.length == 0;
-}
+		lease_holder holder = lease_bond_holder(lease_state_find(), entry,
+												scan->now_us);
 
-/*
- * Fill in a row of the lock table for a guard whose lease is gone: role and
- * client are those of the transaction that guards.  Nothing is left of the
- * lease, and nobody knows when the transaction will end.
- */
-void
-lease_am_form_guard(lease_bytes name, const LeaseGuard *guard, bool visible,
-					Datum *values, bool *nulls)
-{
-	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));
-	values[LEASE_COLUMN_NAME] = text_datum(name);
-	values[LEASE_COLUMN_MODE] = CStringGetTextDatum(lease_mode_name(guard->mode));
-	values[LEASE_COLUMN_VERSION] = Int32GetDatum((int32) guard->version);
-	values[LEASE_COLUMN_TOKEN] = Int64GetDatum((int64) guard->token);
-	values[LEASE_COLUMN_ACQUIRED_AT] = TimestampTzGetDatum(guard->acquired_at);
-	nulls[LEASE_COLUMN_EXPIRES_AT] = true;
-	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(guard->guarding_role);
-	values[LEASE_COLUMN_PID] = Int32GetDatum(guard->pid);
-	nulls[LEASE_COLUMN_PID] = !visible;
-	nulls[LEASE_COLUMN_REQUEST] = true;
-	values[LEASE_COLUMN_REMAINING] = Float8GetDatum(0);
-	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(true);
-	values[LEASE_COLUMN_LEAVING] = BoolGetDatum(false);
-	if (!visible)
-	{
-		values[LEASE_COLUMN_OWNER] = values[LEASE_COLUMN_APPLICATION_NAME] =
-			values[LEASE_COLUMN_CLIENT_ADDR] = CStringGetTextDatum(LEASE_MASK);
-		return;
+		owner = holder.owner;
+		request = holder.request;
+		application = lease_entry_application(entry);
+		address = lease_entry_address(entry);
+		values[LEASE_COLUMN_EXPIRES_AT] =
+			TimestampTzGetDatum(scan->wall_us + (holder.deadline_us - scan->now_us));
+		nulls[LEASE_COLUMN_EXPIRES_AT] = holder.life == LEASE_BOUND;
+		values[LEASE_COLUMN_REMAINING] =
+			Float8GetDatum((double) lease_remaining_us(&holder, scan->now_us) /
+						   USECS_PER_SEC);
+		values[LEASE_COLUMN_LEAVING] = BoolGetDatum(lease_entry_is_leaving(entry));
 	}
-	values[LEASE_COLUMN_OWNER] = text_datum((lease_bytes) {
-		guard->owner, guard->owner_length
-	});
-	values[LEASE_COLUMN_APPLICATION_NAME] = text_datum((lease_bytes) {
-		guard->application, guard->application_length
-	});
-	values[LEASE_COLUMN_CLIENT_ADDR] = text_datum((lease_bytes) {
-		guard->address, guard->address_length
-	});
-	nulls[LEASE_COLUMN_CLIENT_ADDR] = guard->address_length == 0;
+	else
+	{
+		owner = (lease_bytes) {guard->owner, guard->owner_length};
+		application = (lease_bytes) {guard->application, guard->application_length};
+		address = (lease_bytes) {guard->address, guard->address_length};
+		nulls[LEASE_COLUMN_EXPIRES_AT] = true;
+		values[LEASE_COLUMN_REMAINING] = Float8GetDatum(0);
+		values[LEASE_COLUMN_LEAVING] = BoolGetDatum(false);
+	}
+	values[LEASE_COLUMN_NAME] = lease_sql_text(row->name, true);
+	values[LEASE_COLUMN_MODE] =
+		CStringGetTextDatum(lease_mode_name(entry ? entry->mode : guard->mode));
+	values[LEASE_COLUMN_VERSION] =
+		Int32GetDatum((int32) (entry ? entry->version : guard->version));
+	values[LEASE_COLUMN_TOKEN] =
+		Int64GetDatum((int64) (entry ? entry->token : guard->token));
+	values[LEASE_COLUMN_ACQUIRED_AT] =
+		TimestampTzGetDatum(entry ? entry->acquired_at : guard->acquired_at);
+	values[LEASE_COLUMN_GUARDED] = BoolGetDatum(row->guarded);
+	values[LEASE_COLUMN_ROLE] = ObjectIdGetDatum(role);
+	values[LEASE_COLUMN_PID] = Int32GetDatum(entry ? entry->pid : guard->pid);
+	nulls[LEASE_COLUMN_PID] = !visible;
+	values[LEASE_COLUMN_OWNER] = lease_sql_text(owner, visible);
+	values[LEASE_COLUMN_APPLICATION_NAME] = lease_sql_text(application, visible);
+	values[LEASE_COLUMN_CLIENT_ADDR] = lease_sql_text(address, visible);
+	nulls[LEASE_COLUMN_CLIENT_ADDR] = visible && address.length == 0;
+	values[LEASE_COLUMN_REQUEST] = lease_sql_text(request, visible);
+	nulls[LEASE_COLUMN_REQUEST] = request.length == 0 && (visible || entry == NULL);
 }
 
 /* ----------------------------------------------------------------
@@ -211,59 +184,48 @@ lease_slot_callbacks(Relation rel)
 }
 
 static int
-compare_positions(const void *a, const void *b)
+compare_positions(const ListCell *a, const ListCell *b)
 {
-	uint32		x = lease_hash_position(((const LeaseQueueKey *) a)->hash);
-	uint32		y = lease_hash_position(((const LeaseQueueKey *) b)->hash);
+	uint32		x = lease_hash_position(((LeaseQueueKey *) lfirst(a))->hash);
+	uint32		y = lease_hash_position(((LeaseQueueKey *) lfirst(b))->hash);
 
 	return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/*
- * Note which names are guarded.  Names whose hash does not match belong to a
- * table that was dropped meanwhile.
- */
-static void
-find_guarded_names(LeaseScan *scan)
-{
-	Relation	rel = scan->base.rs_rd;
-	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
-	int			count;
-
-	if (scan->guarded_names != NULL)
-		pfree(scan->guarded_names);
-	scan->nguarded_names = scan->next_guarded_name = 0;
-	scan->guarded_names = lease_queue_guarded_names(MyDatabaseId, &count);
-	for (int i = 0; i < count; i++)
-	{
-		LeaseQueueKey *key = &scan->guarded_names[i];
-
-		if (lease_trie_hash(rel, (lease_bytes) {
-				key->name, key->length
-			}) == key->hash)
-			scan->guarded_names[scan->nguarded_names++] = *key;
-	}
-	if (scan->nguarded_names > 1)
-		qsort(scan->guarded_names, scan->nguarded_names,
-			  sizeof(LeaseQueueKey), compare_positions);
-	MemoryContextSwitchTo(old);
 }
 
 static void
 start_scan(LeaseScan *scan)
 {
+	Relation	rel = scan->base.rs_rd;
+	LeaseParallelScan *parallel = (LeaseParallelScan *) scan->base.rs_parallel;
+	MemoryContext old;
+
 	lease_area_attach();
 	scan->started = true;
 	scan->wall_us = GetCurrentTimestamp();
-	scan->readable = lease_activate_was_done(scan->base.rs_rd);
-	scan->cursor = scan->end = 0;
-	scan->nrows = scan->next_row = 0;
+	scan->readable = lease_activate_was_done(rel) &&
+		(parallel == NULL || pg_atomic_test_set_flag(&parallel->taken));
+	scan->rows = NIL;
+	scan->next_row = 0;
 	if (!scan->readable)
 		return;
-	scan->now_us = lease_clock_read(scan->base.rs_rd);
-	if (scan->base.rs_parallel == NULL)
-		scan->end = LEASE_POSITION_END;
-	find_guarded_names(scan);
+	scan->now_us = lease_clock_read(rel);
+	scan->cursor = 0;
+	scan->end = LEASE_POSITION_END;
+	if (scan->name.length == 0)
+		pgstat_count_heap_scan(rel);
+	else
+	{
+		scan->hash = lease_trie_hash(rel, scan->name);
+		scan->cursor = lease_hash_position(scan->hash);
+		scan->end = scan->cursor + 1;
+	}
+
+	list_free_deep(scan->guarded_names);
+	old = MemoryContextSwitchTo(GetMemoryChunkContext(scan));
+	scan->guarded_names = lease_queue_guarded_names(MyDatabaseId);
+	list_sort(scan->guarded_names, compare_positions);
+	scan->next_guarded_name = 0;
+	MemoryContextSwitchTo(old);
 }
 
 static TableScanDesc
@@ -282,8 +244,17 @@ lease_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 	scan->base.rs_parallel = pscan;
 	scan->memory = AllocSetContextCreate(CurrentMemoryContext, "dlock scan",
 										 ALLOCSET_DEFAULT_SIZES);
-	pgstat_count_heap_scan(rel);
 	return &scan->base;
+}
+
+/* Begin to read the rows of one name, by table_scan_getnextslot(). */
+TableScanDesc
+lease_am_begin_name(Relation rel, lease_bytes name)
+{
+	TableScanDesc scan = lease_scan_begin(rel, NULL, 0, NULL, NULL, 0);
+
+	((LeaseScan *) scan)->name = name;
+	return scan;
 }
 
 static void
@@ -306,25 +277,18 @@ lease_scan_rescan(TableScanDesc sscan, struct ScanKeyData *key,
 	((LeaseScan *) sscan)->started = false;
 }
 
-/* One more row of a scan, all zero. */
+/* One more row of a scan, which is all zero. */
 static LeaseScanRow *
 add_row(LeaseScan *scan)
 {
-	LeaseScanRow *row;
+	LeaseScanRow *row = palloc0(sizeof(LeaseScanRow));
 
-	if (scan->nrows == scan->maxrows)
-	{
-		scan->maxrows = Max(128, scan->maxrows * 2);
-		scan->rows = scan->rows == NULL ?
-			palloc(scan->maxrows * sizeof(LeaseScanRow)) :
-			repalloc_huge(scan->rows, scan->maxrows * sizeof(LeaseScanRow));
-	}
-	row = &scan->rows[scan->nrows++];
-	memset(row, 0, sizeof(*row));
+	ItemPointerSetInvalid(&row->tid);
+	scan->rows = lappend(scan->rows, row);
 	return row;
 }
 
-/* Keep a copy of an entry that is not behind the cursor. */
+/* Keep a copy of an entry that is wanted and not behind the cursor. */
 static void
 copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 {
@@ -333,12 +297,32 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 	Size		size = lease_entry_size(entry);
 	LeaseScanRow *row;
 
-	if (position < scan->cursor || position >= scan->end)
+	if (position < scan->cursor || position >= scan->end ||
+		!is_wanted(scan, lease_entry_name(entry)))
 		return;
 	row = add_row(scan);
 	ItemPointerSet(&row->tid, BufferGetBlockNumber(buffer), offset);
 	row->entry = palloc(size);
 	memcpy(row->entry, entry, size);
+	row->name = lease_entry_name(row->entry);
+}
+
+/* Mark the row of a guard's lease; false: there is none. */
+static bool
+mark_guarded(LeaseScan *scan, lease_bytes name, const LeaseGuard *guard)
+{
+	bool		found = false;
+	ListCell   *cell;
+
+	foreach(cell, scan->rows)
+	{
+		LeaseScanRow *row = lfirst(cell);
+
+		if (row->entry != NULL && row->entry->token == guard->token &&
+			lease_same(row->name, name))
+			row->guarded = found = true;
+	}
+	return found;
 }
 
 /*
@@ -349,43 +333,32 @@ copy_row(Buffer buffer, OffsetNumber offset, LeaseEntry *entry, void *context)
 static void
 add_guards(LeaseScan *scan, uint64 next)
 {
-	int			nentries = scan->nrows;
-
-	while (scan->next_guarded_name < scan->nguarded_names)
+	for (; scan->next_guarded_name < list_length(scan->guarded_names);
+		 scan->next_guarded_name++)
 	{
-		const LeaseQueueKey *key =
-			&scan->guarded_names[scan->next_guarded_name];
+		const LeaseQueueKey *key = list_nth(scan->guarded_names,
+											scan->next_guarded_name);
 		uint32		position = lease_hash_position(key->hash);
 		lease_bytes name = {key->name, key->length};
-		List	   *guards;
 		ListCell   *cell;
 
 		if (position >= next)
 			break;
-		scan->next_guarded_name++;
-		if (position < scan->cursor)
-			continue;			/* in another participant's slice */
-		guards = lease_queue_copy_guards(MyDatabaseId, key->hash, name);
-		foreach(cell, guards)
+		/* a hash may be from a table that was dropped meanwhile */
+		if (position < scan->cursor || !is_wanted(scan, name) ||
+			lease_trie_hash(scan->base.rs_rd, name) != key->hash)
+			continue;
+		foreach(cell, lease_queue_copy_guards(MyDatabaseId, key->hash, name))
 		{
 			const LeaseGuard *guard = lfirst(cell);
-			bool		has_row = false;
 
-			for (int i = 0; i < nentries; i++)
-			{
-				LeaseScanRow *row = &scan->rows[i];
-
-				if (row->entry->token == guard->token &&
-					lease_same(lease_entry_name(row->entry), name))
-					row->guarded = has_row = true;
-			}
-			if (!has_row)
+			if (!mark_guarded(scan, name, guard))
 			{
 				LeaseScanRow *row = add_row(scan);
 
-				ItemPointerSetInvalid(&row->tid);
-				row->name = key;
 				row->guard = guard;
+				row->name = name;
+				row->guarded = true;
 			}
 		}
 	}
@@ -401,60 +374,15 @@ read_bucket(LeaseScan *scan)
 	Buffer		bucket;
 
 	MemoryContextReset(scan->memory);
-	scan->rows = NULL;
-	scan->nrows = scan->maxrows = scan->next_row = 0;
-
+	scan->rows = NIL;
+	scan->next_row = 0;
 	bucket = lease_trie_lock_at(rel, &next, BUFFER_LOCK_SHARE);
-	lease_trie_visit(rel, bucket, NULL, copy_row, scan);
+	lease_trie_visit(rel, bucket, scan->name.length > 0 ? &scan->hash : NULL,
+					 copy_row, scan);
 	add_guards(scan, Min(next, scan->end));
 	UnlockReleaseBuffer(bucket);
 	scan->cursor = next;
 	MemoryContextSwitchTo(old);
-}
-
-/*
- * Say whether the reader may see the owners and clients of a role's leases.  No
- * bucket is locked: this asks the catalogs.
- */
-static bool
-may_see(LeaseScan *scan, Oid role)
-{
-	uint32		place = role % SEEN_ROLES;
-
-	/* a cursor may be read by one role after another */
-	if (scan->reader != GetUserId())
-	{
-		scan->reader = GetUserId();
-		memset(scan->seen_roles, 0, sizeof(scan->seen_roles));
-	}
-	if (scan->seen_roles[place] != role)
-	{
-		scan->visible[place] = lease_privilege_may_see(role);
-		scan->seen_roles[place] = role;
-	}
-	return scan->visible[place];
-}
-
-/* Move on to a slice that no participant has taken; false: none is left. */
-static bool
-next_slice(LeaseScan *scan)
-{
-	LeaseParallelScan *parallel =
-		(LeaseParallelScan *) scan->base.rs_parallel;
-	uint32		slice;
-
-	if (parallel == NULL)
-		return false;
-	slice = pg_atomic_fetch_add_u32(&parallel->next_slice, 1);
-	if (slice >= SLICES)
-	{
-		/* keep the counter from wrapping around */
-		pg_atomic_write_u32(&parallel->next_slice, SLICES);
-		return false;
-	}
-	scan->cursor = (uint64) slice << (32 - SLICE_BITS);
-	scan->end = (uint64) (slice + 1) << (32 - SLICE_BITS);
-	return true;
 }
 
 static bool
@@ -462,8 +390,7 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 					   TupleTableSlot *slot)
 {
 	LeaseScan  *scan = (LeaseScan *) sscan;
-	LeaseScanRow *row;
-	bool		visible;
+	const LeaseScanRow *row;
 	MemoryContext old;
 
 	if (ScanDirectionIsBackward(direction))
@@ -477,31 +404,23 @@ lease_scan_getnextslot(TableScanDesc sscan, ScanDirection direction,
 	if (!scan->readable)
 		return false;
 
-	while (scan->next_row >= scan->nrows)
+	while (scan->next_row >= list_length(scan->rows))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (scan->cursor >= scan->end && !next_slice(scan))
+		if (scan->cursor >= scan->end)
 			return false;
 		read_bucket(scan);
 	}
 
-	row = &scan->rows[scan->next_row++];
-	visible = row->entry != NULL ? may_see(scan, row->entry->role) :
-		may_see(scan, row->guard->role) &&
-		may_see(scan, row->guard->guarding_role);
+	row = list_nth(scan->rows, scan->next_row++);
 	old = MemoryContextSwitchTo(scan->memory);
-	if (row->entry != NULL)
-		lease_am_form_row(row->entry, visible, row->guarded, scan->now_us,
-						  scan->wall_us, slot->tts_values, slot->tts_isnull);
-	else
-		lease_am_form_guard((lease_bytes) {row->name->name, row->name->length},
-							row->guard, visible, slot->tts_values,
-							slot->tts_isnull);
+	form_row(scan, row, slot->tts_values, slot->tts_isnull);
 	MemoryContextSwitchTo(old);
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tid = row->tid;
 	slot->tts_tableOid = RelationGetRelid(sscan->rs_rd);
-	pgstat_count_heap_getnext(sscan->rs_rd);
+	if (scan->name.length == 0)
+		pgstat_count_heap_getnext(sscan->rs_rd);
 	return true;
 }
 
@@ -514,18 +433,16 @@ lease_parallelscan_estimate(Relation rel)
 static Size
 lease_parallelscan_initialize(Relation rel, ParallelTableScanDesc pscan)
 {
-	LeaseParallelScan *parallel = (LeaseParallelScan *) pscan;
-
 	compat_parallel_set_relation(pscan, rel);
 	pscan->phs_syncscan = false;
-	pg_atomic_init_u32(&parallel->next_slice, 0);
+	pg_atomic_init_flag(&((LeaseParallelScan *) pscan)->taken);
 	return sizeof(LeaseParallelScan);
 }
 
 static void
 lease_parallelscan_reinitialize(Relation rel, ParallelTableScanDesc pscan)
 {
-	pg_atomic_write_u32(&((LeaseParallelScan *) pscan)->next_slice, 0);
+	pg_atomic_clear_flag(&((LeaseParallelScan *) pscan)->taken);
 }
 
 /* ----------------------------------------------------------------
@@ -583,7 +500,7 @@ lease_relation_set_new_filelocator(Relation rel,
 	*minmulti = InvalidMultiXactId;
 	srel = RelationCreateStorage(*locator, persistence, true);
 	smgrclose(srel);
-	lease_commit_want_worker();
+	lease_hooks_want_worker();
 }
 
 static void
@@ -672,12 +589,6 @@ lease_relation_copy_for_cluster(COMPAT_COPY_FOR_CLUSTER_PARAMETERS)
 	MemoryContextDelete(memory);
 }
 
-static uint64
-lease_relation_size(Relation rel, ForkNumber fork)
-{
-	return table_block_relation_size(rel, fork);
-}
-
 static bool
 lease_relation_needs_toast_table(Relation rel)
 {
@@ -759,134 +670,75 @@ lease_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 		refuse(REFUSE_CHANGE);
 }
 
-static void
-lease_tuple_insert_speculative(Relation rel, TupleTableSlot *slot,
-							   CommandId cid, compat_insert_options options,
-							   struct BulkInsertStateData *bistate,
-							   uint32 specToken)
-{
-	refuse(REFUSE_CHANGE);
+/* A callback that only raises an error. */
+#define REFUSED(type, name, parameters, message) \
+static type \
+name parameters \
+{ \
+	refuse(message); \
 }
 
-static void
-lease_tuple_complete_speculative(Relation rel, TupleTableSlot *slot,
-								 uint32 specToken, bool succeeded)
-{
-	refuse(REFUSE_CHANGE);
-}
+REFUSED(void, lease_tuple_insert_speculative,
+		(Relation rel, TupleTableSlot *slot, CommandId cid,
+		 compat_insert_options options, struct BulkInsertStateData *bistate,
+		 uint32 specToken),
+		REFUSE_CHANGE)
+REFUSED(void, lease_tuple_complete_speculative,
+		(Relation rel, TupleTableSlot *slot, uint32 specToken, bool succeeded),
+		REFUSE_CHANGE)
+REFUSED(TM_Result, lease_tuple_delete, (COMPAT_DELETE_PARAMETERS),
+		REFUSE_CHANGE)
+REFUSED(TM_Result, lease_tuple_update, (COMPAT_UPDATE_PARAMETERS),
+		REFUSE_CHANGE)
 
-static TM_Result
-lease_tuple_delete(COMPAT_DELETE_PARAMETERS)
-{
-	refuse(REFUSE_CHANGE);
-}
+REFUSED(TM_Result, lease_tuple_lock,
+		(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot,
+		 CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy,
+		 uint8 flags, TM_FailureData *tmfd),
+		REFUSE_ROW)
+REFUSED(bool, lease_tuple_fetch_row_version,
+		(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slot),
+		REFUSE_ROW)
+REFUSED(bool, lease_tuple_tid_valid, (TableScanDesc scan, ItemPointer tid),
+		REFUSE_ROW)
+REFUSED(void, lease_tuple_get_latest_tid, (TableScanDesc scan, ItemPointer tid),
+		REFUSE_ROW)
+REFUSED(bool, lease_tuple_satisfies_snapshot,
+		(Relation rel, TupleTableSlot *slot, Snapshot snapshot),
+		REFUSE_ROW)
 
-static TM_Result
-lease_tuple_update(COMPAT_UPDATE_PARAMETERS)
-{
-	refuse(REFUSE_CHANGE);
-}
+REFUSED(struct IndexFetchTableData *, lease_index_fetch_begin,
+		(COMPAT_INDEX_FETCH_PARAMETERS),
+		REFUSE_INDEX)
+REFUSED(void, lease_index_fetch_reset, (struct IndexFetchTableData *data),
+		REFUSE_INDEX)
+REFUSED(void, lease_index_fetch_end, (struct IndexFetchTableData *data),
+		REFUSE_INDEX)
+REFUSED(bool, lease_index_fetch_tuple,
+		(struct IndexFetchTableData *scan, ItemPointer tid, Snapshot snapshot,
+		 TupleTableSlot *slot, bool *call_again, bool *all_dead),
+		REFUSE_INDEX)
+REFUSED(TransactionId, lease_index_delete_tuples,
+		(Relation rel, TM_IndexDeleteOp *delstate),
+		REFUSE_INDEX)
+REFUSED(double, lease_index_build_range_scan,
+		(Relation table_rel, Relation index_rel, struct IndexInfo *index_info,
+		 bool allow_sync, bool anyvisible, bool progress,
+		 BlockNumber start_blockno, BlockNumber numblocks,
+		 IndexBuildCallback callback, void *callback_state, TableScanDesc scan),
+		REFUSE_INDEX)
+REFUSED(void, lease_index_validate_scan,
+		(Relation table_rel, Relation index_rel, struct IndexInfo *index_info,
+		 Snapshot snapshot, struct ValidateIndexState *state),
+		REFUSE_INDEX)
 
-static TM_Result
-lease_tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot,
-				 TupleTableSlot *slot, CommandId cid, LockTupleMode mode,
-				 LockWaitPolicy wait_policy, uint8 flags,
-				 TM_FailureData *tmfd)
-{
-	refuse(REFUSE_ROW);
-}
-
-static bool
-lease_tuple_fetch_row_version(Relation rel, ItemPointer tid,
-							  Snapshot snapshot, TupleTableSlot *slot)
-{
-	refuse(REFUSE_ROW);
-}
-
-static bool
-lease_tuple_tid_valid(TableScanDesc scan, ItemPointer tid)
-{
-	refuse(REFUSE_ROW);
-}
-
-static void
-lease_tuple_get_latest_tid(TableScanDesc scan, ItemPointer tid)
-{
-	refuse(REFUSE_ROW);
-}
-
-static bool
-lease_tuple_satisfies_snapshot(Relation rel, TupleTableSlot *slot,
-							   Snapshot snapshot)
-{
-	refuse(REFUSE_ROW);
-}
-
-static struct IndexFetchTableData *
-lease_index_fetch_begin(COMPAT_INDEX_FETCH_PARAMETERS)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static void
-lease_index_fetch_reset(struct IndexFetchTableData *data)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static void
-lease_index_fetch_end(struct IndexFetchTableData *data)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static bool
-lease_index_fetch_tuple(struct IndexFetchTableData *scan, ItemPointer tid,
-						Snapshot snapshot, TupleTableSlot *slot,
-						bool *call_again, bool *all_dead)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static TransactionId
-lease_index_delete_tuples(Relation rel, TM_IndexDeleteOp *delstate)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static double
-lease_index_build_range_scan(Relation table_rel, Relation index_rel,
-							 struct IndexInfo *index_info, bool allow_sync,
-							 bool anyvisible, bool progress,
-							 BlockNumber start_blockno, BlockNumber numblocks,
-							 IndexBuildCallback callback, void *callback_state,
-							 TableScanDesc scan)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static void
-lease_index_validate_scan(Relation table_rel, Relation index_rel,
-						  struct IndexInfo *index_info, Snapshot snapshot,
-						  struct ValidateIndexState *state)
-{
-	refuse(REFUSE_INDEX);
-}
-
-static bool
-lease_scan_sample_next_block(TableScanDesc scan,
-							 struct SampleScanState *scanstate)
-{
-	refuse(REFUSE_SAMPLE);
-}
-
-static bool
-lease_scan_sample_next_tuple(TableScanDesc scan,
-							 struct SampleScanState *scanstate,
-							 TupleTableSlot *slot)
-{
-	refuse(REFUSE_SAMPLE);
-}
+REFUSED(bool, lease_scan_sample_next_block,
+		(TableScanDesc scan, struct SampleScanState *scanstate),
+		REFUSE_SAMPLE)
+REFUSED(bool, lease_scan_sample_next_tuple,
+		(TableScanDesc scan, struct SampleScanState *scanstate,
+		 TupleTableSlot *slot),
+		REFUSE_SAMPLE)
 
 /* ANALYZE finds nothing to sample; statistics of leases are no use. */
 static bool
@@ -937,7 +789,7 @@ const TableAmRoutine lease_am_methods = {
 	.scan_analyze_next_tuple = lease_scan_analyze_next_tuple,
 	.index_build_range_scan = lease_index_build_range_scan,
 	.index_validate_scan = lease_index_validate_scan,
-	.relation_size = lease_relation_size,
+	.relation_size = table_block_relation_size,
 	.relation_needs_toast_table = lease_relation_needs_toast_table,
 	.relation_estimate_size = lease_relation_estimate_size,
 	.scan_sample_next_block = lease_scan_sample_next_block,

@@ -1,6 +1,6 @@
 /*
  * lease_hooks.c
- *	  Keep the lock table as it is, by hooks on objects and on statements.
+ *	  Keep the lock table as it is, and see to what follows when it is made or dropped.
  *
  * C code relies on the table's columns and on its access method, and on being
  * the only one that changes it.  So a transaction that may have changed the table
@@ -10,8 +10,20 @@
  * The table is in a schema that only its owner may use.  So only its owner and
  * superusers get as far as that, and as far as to lock it.
  *
- * The hook on objects also tells when the table, the extension or a database is
- * dropped.  The hook on statements ends the session's leases with DISCARD ALL.
+ * CREATE EXTENSION wants a worker; DROP EXTENSION and DROP DATABASE leave an
+ * entry in shared memory, holds to be given back and sessions that wait.  The
+ * hook on objects and the access method note what there is to do.  It is done once the
+ * transaction has committed, and not at all if it is rolled back.
+ *
+ * The end of a transaction may not fail: what is called there takes short locks
+ * of shared memory, one after another, to which the backend has attached before.  A
+ * crash in between does no harm: the shared memory is lost with it.
+ *
+ * COMMIT PREPARED tells us nothing: the sessions that wait would go on waiting for
+ * what is gone.  So PREPARE TRANSACTION refuses a DROP.  After a CREATE it may: the
+ * first call asks for the worker.
+ *
+ * The hook on statements ends the session's leases with DISCARD ALL.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -41,6 +53,12 @@ static ProcessUtility_hook_type previous_utility = NULL;
 static bool objects_changed = false;
 static bool relations_changed = false;
 static Oid	table_before = InvalidOid;	/* found by the hook, before all changes */
+
+/* What the end of this transaction is to tell the workers. */
+static bool want_at_commit = false;
+static bool look_at_commit = false;
+static Oid	dropped_database = InvalidOid;
+static bool extension_dropped = false;
 
 /*
  * Raise an error if this transaction has changed the form or the name of the lock
@@ -75,22 +93,63 @@ check_form(Oid relid)
  * table or created the extension anew.
  */
 static void
-check_at_commit(XactEvent event, void *arg)
+check_at_commit(void)
+{
+	/* the launcher of autovacuum has no database to look at */
+	if (!OidIsValid(MyDatabaseId))
+		return;
+	/* see what the last statement has changed */
+	CommandCounterIncrement();
+	if (objects_changed)
+		check_form(table_before);
+	if (objects_changed || relations_changed)
+		check_form(lease_relation_find());
+	/* a DROP may have been rolled back to a savepoint, or followed by CREATE */
+	extension_dropped = look_at_commit &&
+		!OidIsValid(get_extension_oid("dlock", true));
+}
+
+/* This transaction has committed. */
+static void
+tell_at_commit(void)
+{
+	if (extension_dropped)
+		lease_state_drop();
+	if (want_at_commit)
+		lease_launcher_want_worker();
+	if (look_at_commit)
+	{
+		(void) lease_worker_wake(MyDatabaseId);
+		lease_queue_poke_database(MyDatabaseId);
+	}
+	if (OidIsValid(dropped_database))
+		lease_state_forget(dropped_database);
+}
+
+static void
+watch_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 	{
-		/* the launcher of autovacuum has no database to look at */
-		if (!OidIsValid(MyDatabaseId))
-			return;
-		/* see what the last statement has changed */
-		CommandCounterIncrement();
-		if (objects_changed)
-			check_form(table_before);
-		if (objects_changed || relations_changed)
-			check_form(lease_relation_find());
+		check_at_commit();
+		if (event == XACT_EVENT_PRE_PREPARE && look_at_commit)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot PREPARE a transaction that has dropped the lock table")));
+		return;
 	}
-	else
-		objects_changed = relations_changed = false;
+	if (event == XACT_EVENT_COMMIT && lease_area_start != NULL)
+		tell_at_commit();
+	objects_changed = relations_changed = false;
+	want_at_commit = look_at_commit = extension_dropped = false;
+	dropped_database = InvalidOid;
+}
+
+/* Ask for a worker in this database once this transaction has committed. */
+void
+lease_hooks_want_worker(void)
+{
+	want_at_commit = true;
 }
 
 static void
@@ -117,6 +176,14 @@ check_guards(void)
 				 errhint("Try again when its transaction has ended, or end it with pg_terminate_backend().")));
 }
 
+/* Let this database's worker look around once this transaction has committed. */
+static void
+look_around_at_commit(void)
+{
+	(void) lease_area_map(false);
+	look_at_commit = true;
+}
+
 /*
  * Note that this transaction changes objects, and tell the workers when the
  * table or a database is dropped.
@@ -139,18 +206,22 @@ watch_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 		return;
 	if (classId == DatabaseRelationId)
 	{
-		/* the caller may drop it, and has it locked */
-		lease_commit_forget(objectId);
+		/*
+		 * The caller may drop it, and has it locked.  Another may be created with the
+		 * same OID.  DROP DATABASE has a transaction of its own.
+		 */
+		(void) lease_area_map(false);
+		dropped_database = objectId;
 		lease_worker_send_away(objectId);
 	}
 	if (classId == ExtensionRelationId &&
 		objectId == get_extension_oid("dlock", true))
-		lease_commit_look_around();
+		look_around_at_commit();
 	if (classId == RelationRelationId && subId == 0 &&
 		objectId == lease_relation_find())
 	{
 		check_guards();
-		lease_commit_look_around();
+		look_around_at_commit();
 	}
 }
 
@@ -178,7 +249,6 @@ lease_hooks_install(void)
 	object_access_hook = watch_object_access;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = watch_utility;
-	RegisterXactCallback(check_at_commit, NULL);
-	RegisterXactCallback(lease_commit_tell, NULL);
+	RegisterXactCallback(watch_transaction, NULL);
 	CacheRegisterRelcacheCallback(watch_relation_cache, (Datum) 0);
 }

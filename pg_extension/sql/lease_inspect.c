@@ -163,66 +163,33 @@ check_may_read_locks(bool *hidden)
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, "locks");
 }
 
-/* Answer a row of dlock.locks, given one of the table. */
-static void
-put_locks_row(ReturnSetInfo *rsinfo, Oid role, const bool *hidden,
-			  Datum *values, bool *nulls)
-{
-	values[LEASE_COLUMN_ROLE] = role_name(role);
-	for (int i = 0; i < LOCKS_COLUMNS; i++)
-		nulls[i] |= hidden[i];
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-}
-
-/* Say whether a look has found a guard of the lease with this token. */
-static bool
-is_guarded(const LeaseView *view, uint64 token)
-{
-	for (size_t i = 0; i < view->count; i++)
-		if (view->guards[i] != NULL && view->guards[i]->token == token)
-			return true;
-	return false;
-}
-
-/*
- * The rows of dlock.locks with one name; the view's query says the same.
- */
+/* The rows of dlock.locks with one name; the view's query says the same. */
 Datum
 dlock_holders(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	lease_bytes name = get_name(fcinfo);
-	LeaseView	view;
-	TimestampTz wall_us;
+	Relation	rel = lease_relation_open(AccessShareLock);
+	TableScanDesc scan = lease_am_begin_name(rel, name);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(rel),
+													&TTSOpsVirtual);
 	bool		hidden[LOCKS_COLUMNS];
-	Datum		values[LEASE_COLUMNS];
-	bool		nulls[LEASE_COLUMNS];
 
-	lease_store_read(name, &view);
-	wall_us = GetCurrentTimestamp();
 	InitMaterializedSRF(fcinfo, 0);
 	check_may_read_locks(hidden);
-	for (size_t i = 0; i < view.count; i++)
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
-		const LeaseEntry *entry = view.entries[i];
-		const LeaseGuard *guard = view.guards[i];
+		Datum	   *role = &slot->tts_values[LEASE_COLUMN_ROLE];
 
-		if (entry != NULL)
-		{
-			lease_am_form_row(entry, lease_privilege_may_see(entry->role),
-							  is_guarded(&view, entry->token), view.now_us,
-							  wall_us, values, nulls);
-			put_locks_row(rsinfo, entry->role, hidden, values, nulls);
-		}
-		else if (!lease_view_has_row(&view, guard->token))
-		{
-			lease_am_form_guard(name, guard,
-								lease_privilege_may_see(guard->role) &&
-								lease_privilege_may_see(guard->guarding_role),
-								values, nulls);
-			put_locks_row(rsinfo, guard->guarding_role, hidden, values, nulls);
-		}
+		*role = role_name(DatumGetObjectId(*role));
+		for (int i = 0; i < LOCKS_COLUMNS; i++)
+			slot->tts_isnull[i] |= hidden[i];
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc,
+							 slot->tts_values, slot->tts_isnull);
 	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+	relation_close(rel, AccessShareLock);
 	return (Datum) 0;
 }
 
@@ -246,12 +213,10 @@ enum
 	WAITER_COLUMNS
 };
 
-static Datum
-masked(bool visible, const char *data, size_t length)
+static bool
+wait_for_same_name(const LeaseWaiter *a, const LeaseWaiter *b)
 {
-	if (!visible)
-		return CStringGetTextDatum(LEASE_MASK);
-	return PointerGetDatum(cstring_to_text_with_len(data, (int) length));
+	return memcmp(&a->key, &b->key, sizeof(LeaseQueueKey)) == 0;
 }
 
 /* The rows of dlock.waiters, which only the view can ask for. */
@@ -259,35 +224,43 @@ Datum
 dlock_read_waiters(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	LeaseWaiterCopy *waiters;
-	int			count;
+	const LeaseWaiter *before = NULL;
+	int			position = 0;
+	ListCell   *cell;
 
 	check_there();
-	waiters = lease_queue_copy(MyDatabaseId, &count);
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; i < count; i++)
+	foreach(cell, lease_queue_copy(MyDatabaseId))
 	{
-		const LeaseWaiter *w = &waiters[i].waiter;
+		const LeaseWaiter *w = lfirst(cell);
 		bool		visible = lease_privilege_may_see(w->role);
 		Datum		values[WAITER_COLUMNS];
 		bool		nulls[WAITER_COLUMNS] = {0};
 
-		values[WAITER_NAME] = masked(true, waiters[i].key.name,
-									 waiters[i].key.length);
-		values[WAITER_OWNER] = masked(visible, w->owner, w->owner_length);
+		if (before == NULL || !wait_for_same_name(before, w))
+			position = 0;
+		before = w;
+		values[WAITER_NAME] = lease_sql_text((lease_bytes) {
+			w->key.name, w->key.length
+		}, true);
+		values[WAITER_OWNER] = lease_sql_text((lease_bytes) {
+			w->owner, w->owner_length
+		}, visible);
 		nulls[WAITER_OWNER] = w->owner_length == 0;
 		values[WAITER_MODE] = CStringGetTextDatum(lease_mode_name(w->mode));
 		nulls[WAITER_MODE] = w->role_in_queue == LEASE_WAIT_WATCH;
-		values[WAITER_POSITION] = Int32GetDatum(waiters[i].position);
-		nulls[WAITER_POSITION] = waiters[i].position == 0;
+		values[WAITER_POSITION] = Int32GetDatum(++position);
+		nulls[WAITER_POSITION] = w->role_in_queue != LEASE_WAIT_IN_LINE;
 		values[WAITER_SINCE] = TimestampTzGetDatum(w->since);
 		values[WAITER_ROLE] = role_name(w->role);
 		values[WAITER_PID] = Int32GetDatum(w->pid);
 		nulls[WAITER_PID] = !visible;
-		values[WAITER_APPLICATION_NAME] = masked(visible, w->application,
-												 w->application_length);
-		values[WAITER_CLIENT_ADDR] = masked(visible, w->address,
-											w->address_length);
+		values[WAITER_APPLICATION_NAME] = lease_sql_text((lease_bytes) {
+			w->application, w->application_length
+		}, visible);
+		values[WAITER_CLIENT_ADDR] = lease_sql_text((lease_bytes) {
+			w->address, w->address_length
+		}, visible);
 		nulls[WAITER_CLIENT_ADDR] = visible && w->address_length == 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
 							 nulls);
@@ -295,23 +268,15 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* A list of process ids without repetition. */
-typedef struct PidSet
+/*
+ * Add a process that acts for a role to a list without repetition; 0 in its place if it
+ * may not be seen.
+ */
+static List *
+add_pid(List *pids, int pid, Oid role)
 {
-	Datum	   *pids;
-	int			count;
-} PidSet;
-
-/* Add a process that acts for a role; 0 in its place if it may not be seen. */
-static void
-add_pid(PidSet *set, int pid, Oid role)
-{
-	if (!lease_privilege_may_see(role))
-		pid = 0;
-	for (int i = 0; i < set->count; i++)
-		if (DatumGetInt32(set->pids[i]) == pid)
-			return;
-	set->pids[set->count++] = Int32GetDatum(pid);
+	return list_append_unique_int(pids,
+								  lease_privilege_may_see(role) ? pid : 0);
 }
 
 /*
@@ -335,39 +300,44 @@ is_waited_for(const LeaseWaiter *waiter, LeaseView *view, size_t i)
 	return lease_blocks(&request, holder, view->now_us);
 }
 
-/* Add the processes that keep one of "waiters" from its name. */
-static void
-add_blockers(PidSet *set, const LeaseWaiterCopy *waiters, int count,
-			 const LeaseWaiterCopy *waiter)
+/* Add to a list the processes that keep one of "waiters" from its name. */
+static List *
+add_blockers(List *pids, List *waiters, const LeaseWaiter *waiter)
 {
 	LeaseView	view;
+	ListCell   *cell;
 
 	lease_store_read((lease_bytes) {
 		waiter->key.name, waiter->key.length
 	}, &view);
-	set->pids = repalloc(set->pids, (set->count + view.count + count) *
-						 sizeof(Datum));
 	for (size_t i = 0; i < view.count; i++)
 	{
 		const LeaseEntry *entry = view.entries[i];
 		const LeaseGuard *guard = view.guards[i];
 
-		if (!is_waited_for(&waiter->waiter, &view, i))
+		if (!is_waited_for(waiter, &view, i))
 			continue;
 		if (guard != NULL)
-			add_pid(set, guard->pid, guard->guarding_role);
+			pids = add_pid(pids, guard->pid, guard->guarding_role);
 		else
-			add_pid(set, !lease_entry_is_leaving(entry) &&
-					BackendPidGetProc(entry->pid) != NULL ?
-					entry->pid : 0, entry->role);
+			pids = add_pid(pids, !lease_entry_is_leaving(entry) &&
+						   BackendPidGetProc(entry->pid) != NULL ?
+						   entry->pid : 0, entry->role);
 	}
-	for (int i = 0; i < count; i++)
-		if (waiters[i].position > 0 && &waiters[i] != waiter &&
-			memcmp(&waiters[i].key, &waiter->key, sizeof(LeaseQueueKey)) == 0 &&
-			waiter->waiter.role_in_queue != LEASE_WAIT_WATCH &&
-			(waiter->position == 0 ||
-			 waiters[i].position < waiter->position))
-			add_pid(set, waiters[i].waiter.pid, waiters[i].waiter.role);
+	if (waiter->role_in_queue == LEASE_WAIT_WATCH)
+		return pids;
+	/* the line comes in its order, and before those that watch */
+	foreach(cell, waiters)
+	{
+		const LeaseWaiter *ahead = lfirst(cell);
+
+		if (ahead == waiter)
+			break;
+		if (ahead->role_in_queue == LEASE_WAIT_IN_LINE &&
+			wait_for_same_name(ahead, waiter))
+			pids = add_pid(pids, ahead->pid, ahead->role);
+	}
+	return pids;
 }
 
 /*
@@ -382,17 +352,24 @@ Datum
 dlock_blocking_pids(PG_FUNCTION_ARGS)
 {
 	int			pid = PG_GETARG_INT32(0);
-	PidSet		set = {.pids = palloc(sizeof(Datum))};
-	LeaseWaiterCopy *waiters;
-	int			count;
+	List	   *pids = NIL;
+	Datum	   *elements;
+	List	   *waiters;
+	ListCell   *cell;
 
 	check_there();
-	waiters = lease_queue_copy(MyDatabaseId, &count);
-	for (int i = 0; i < count; i++)
-		if (waiters[i].waiter.pid == pid &&
-			lease_privilege_may_see(waiters[i].waiter.role))
-			add_blockers(&set, waiters, count, &waiters[i]);
-	PG_RETURN_ARRAYTYPE_P(construct_array(set.pids, set.count, INT4OID,
+	waiters = lease_queue_copy(MyDatabaseId);
+	foreach(cell, waiters)
+	{
+		const LeaseWaiter *waiter = lfirst(cell);
+
+		if (waiter->pid == pid && lease_privilege_may_see(waiter->role))
+			pids = add_blockers(pids, waiters, waiter);
+	}
+	elements = palloc((list_length(pids) + 1) * sizeof(Datum));
+	foreach(cell, pids)
+		elements[foreach_current_index(cell)] = Int32GetDatum(lfirst_int(cell));
+	PG_RETURN_ARRAYTYPE_P(construct_array(elements, list_length(pids), INT4OID,
 										  sizeof(int32), true, TYPALIGN_INT));
 }
 

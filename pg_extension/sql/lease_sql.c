@@ -19,28 +19,17 @@
 #include "sql/lease_sql.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
 
-PG_FUNCTION_INFO_V1(dlock_acquire);
-PG_FUNCTION_INFO_V1(dlock_acquire_shared);
-PG_FUNCTION_INFO_V1(dlock_acquire_permit);
-PG_FUNCTION_INFO_V1(dlock_acquire_permits);
 PG_FUNCTION_INFO_V1(dlock_acquire_all);
 PG_FUNCTION_INFO_V1(dlock_acquire_any);
-PG_FUNCTION_INFO_V1(dlock_acquire_session);
-PG_FUNCTION_INFO_V1(dlock_acquire_session_shared);
-PG_FUNCTION_INFO_V1(dlock_acquire_xact);
-PG_FUNCTION_INFO_V1(dlock_acquire_xact_shared);
 PG_FUNCTION_INFO_V1(dlock_guard);
 PG_FUNCTION_INFO_V1(dlock_wait);
-PG_FUNCTION_INFO_V1(dlock_renew);
 PG_FUNCTION_INFO_V1(dlock_renew_all);
 PG_FUNCTION_INFO_V1(dlock_renew_many);
-PG_FUNCTION_INFO_V1(dlock_release);
-PG_FUNCTION_INFO_V1(dlock_release_after);
 PG_FUNCTION_INFO_V1(dlock_release_all);
 PG_FUNCTION_INFO_V1(dlock_release_many);
-PG_FUNCTION_INFO_V1(dlock_downgrade);
 PG_FUNCTION_INFO_V1(dlock_force_release);
 
 /* A guard found the lease lost; nothing else has this code. */
@@ -129,12 +118,6 @@ get_time_to_end(FunctionCallInfo fcinfo, int argument, const char *what)
 	return time_us;
 }
 
-static int64
-get_ttl(FunctionCallInfo fcinfo, int argument)
-{
-	return get_time_to_end(fcinfo, argument, "ttl");
-}
-
 /* The token to match.  UINT64_MAX stands for no valid token; it matches none. */
 static uint64
 token_of(int64 token)
@@ -184,11 +167,16 @@ get_wait(FunctionCallInfo fcinfo, int argument)
  * leaves anything that the end of the transaction would look at.
  */
 static void
-check_may_change(const char *function)
+check_may_change(FunctionCallInfo fcinfo)
 {
 	lease_area_attach();
-	PreventCommandDuringRecovery(function);
-	PreventCommandIfParallelMode(function);
+	if (RecoveryInProgress() || IsInParallelMode())
+	{
+		char	   *function = psprintf("%s()", get_func_name(fcinfo->flinfo->fn_oid));
+
+		PreventCommandDuringRecovery(function);
+		PreventCommandIfParallelMode(function);
+	}
 }
 
 /* ----------------------------------------------------------------
@@ -196,15 +184,28 @@ check_may_change(const char *function)
  * ----------------------------------------------------------------
  */
 
-/* Raise an error if a request was misuse. */
+/* A string as text, or what those see of it who may not see it. */
+Datum
+lease_sql_text(lease_bytes bytes, bool visible)
+{
+	if (!visible)
+		return CStringGetTextDatum(LEASE_MASK);
+	return PointerGetDatum(cstring_to_text_with_len(bytes.data,
+													(int) bytes.length));
+}
+
+/* Raise an error if a request was misuse; else do nothing. */
 static void
 check_misuse(lease_bytes name, const lease_request *request,
 			 const LeaseAnswer *answer)
 {
-	char	   *shown_name = pnstrdup(name.data, name.length);
-	char	   *shown_owner = pnstrdup(request->owner.data,
-									   request->owner.length);
+	char	   *shown_name;
+	char	   *shown_owner;
 
+	if (answer->outcome < LEASE_UPGRADE)	/* misuse comes last */
+		return;
+	shown_name = pnstrdup(name.data, name.length);
+	shown_owner = pnstrdup(request->owner.data, request->owner.length);
 	if (answer->outcome == LEASE_UPGRADE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -249,8 +250,6 @@ check_misuse(lease_bytes name, const lease_request *request,
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 				 errmsg("no tokens are left for \"%s\"", shown_name)));
-	pfree(shown_name);
-	pfree(shown_owner);
 }
 
 /* Take a lease; false when it is not free within wait_us. */
@@ -260,11 +259,8 @@ take(lease_bytes name, lease_request *request, int64 wait_us,
 {
 	request->op = LEASE_ACQUIRE;
 	*answer = lease_request_apply(name, request, wait_us);
-	if (lease_is_granted(answer->outcome))
-		return true;
-	if (answer->outcome != LEASE_BUSY)
-		check_misuse(name, request, answer);
-	return false;
+	check_misuse(name, request, answer);
+	return lease_is_granted(answer->outcome);
 }
 
 /* How many permits at once. */
@@ -279,58 +275,6 @@ get_permits(FunctionCallInfo fcinfo, int argument, uint32 limit)
 				 errmsg("permits must not be greater than limit"),
 				 errdetail("%u permits were asked for, of %u.", permits, limit)));
 	return permits;
-}
-
-/*
- * Take a lease in one of the modes.  The arguments before "wait" depend on the
- * function.
- */
-static Datum
-acquire(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
-		int wait_argument)
-{
-	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.mode = mode, .kind = LEASE_PLAIN, .permits = 1};
-	int64		wait_us;
-	LeaseAnswer answer;
-
-	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
-	if (mode == LEASE_PERMIT)
-		request.limit = get_number(fcinfo, 3, "limit");
-	if (wait_argument > 4)
-		request.permits = get_permits(fcinfo, 4, request.limit);
-	wait_us = get_wait(fcinfo, wait_argument);
-	request.request = get_optional_string(fcinfo, wait_argument + 1,
-										  "request id");
-	check_may_change(function);
-	if (!take(name, &request, wait_us, &answer))
-		PG_RETURN_NULL();
-	PG_RETURN_INT64((int64) answer.token);
-}
-
-Datum
-dlock_acquire(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, "dlock_acquire()", LEASE_EXCLUSIVE, 3);
-}
-
-Datum
-dlock_acquire_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, "dlock_acquire_shared()", LEASE_SHARED, 3);
-}
-
-Datum
-dlock_acquire_permit(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, "dlock_acquire_permit()", LEASE_PERMIT, 4);
-}
-
-Datum
-dlock_acquire_permits(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, "dlock_acquire_permits()", LEASE_PERMIT, 5);
 }
 
 /*
@@ -374,57 +318,60 @@ guard(lease_bytes name, lease_bytes owner, uint64 token,
 			 errhint("Roll back, and acquire the lease again.")));
 }
 
-/* Take a lease that ends with the session or the transaction. */
+/*
+ * Take a lease.  The arguments before "wait" depend on the mode; after it there is a
+ * request id if the lease is plain.
+ */
 static Datum
-acquire_bound(FunctionCallInfo fcinfo, const char *function, lease_mode mode,
-			  lease_kind kind)
+acquire(FunctionCallInfo fcinfo, lease_mode mode, lease_kind kind,
+		int wait_argument)
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.mode = mode, .kind = kind};
+	lease_request request = {.mode = mode, .kind = kind, .permits = 1};
 	int64		wait_us;
 	LeaseAnswer answer;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
-	wait_us = get_wait(fcinfo, 3);
-	check_may_change(function);
-	lease_session_watch();
-	lease_session_prune();
+	request.ttl_us = get_time_to_end(fcinfo, 2, "ttl");
+	if (mode == LEASE_PERMIT)
+		request.limit = get_number(fcinfo, 3, "limit");
+	if (wait_argument > 4)
+		request.permits = get_permits(fcinfo, 4, request.limit);
+	wait_us = get_wait(fcinfo, wait_argument);
+	if (kind == LEASE_PLAIN)
+		request.request = get_optional_string(fcinfo, wait_argument + 1,
+											  "request id");
+	check_may_change(fcinfo);
+	if (kind != LEASE_PLAIN)
+	{
+		lease_session_watch();
+		lease_session_prune();
+	}
 	if (!take(name, &request, wait_us, &answer))
 		PG_RETURN_NULL();
 	if (kind == LEASE_TRANSACTION)
 		guard(name, request.owner, answer.token, &request, &answer);
-	lease_session_took(name, request.owner, kind, answer.token);
+	if (kind != LEASE_PLAIN)
+		lease_session_took(name, request.owner, kind, answer.token);
 	PG_RETURN_INT64((int64) answer.token);
 }
 
-Datum
-dlock_acquire_session(PG_FUNCTION_ARGS)
-{
-	return acquire_bound(fcinfo, "dlock_acquire_session()", LEASE_EXCLUSIVE,
-						 LEASE_SESSION);
+#define ACQUIRE(function, mode, kind, wait_argument) \
+PG_FUNCTION_INFO_V1(function); \
+Datum \
+function(PG_FUNCTION_ARGS) \
+{ \
+	return acquire(fcinfo, mode, kind, wait_argument); \
 }
 
-Datum
-dlock_acquire_session_shared(PG_FUNCTION_ARGS)
-{
-	return acquire_bound(fcinfo, "dlock_acquire_session_shared()",
-						 LEASE_SHARED, LEASE_SESSION);
-}
-
-Datum
-dlock_acquire_xact(PG_FUNCTION_ARGS)
-{
-	return acquire_bound(fcinfo, "dlock_acquire_xact()", LEASE_EXCLUSIVE,
-						 LEASE_TRANSACTION);
-}
-
-Datum
-dlock_acquire_xact_shared(PG_FUNCTION_ARGS)
-{
-	return acquire_bound(fcinfo, "dlock_acquire_xact_shared()", LEASE_SHARED,
-						 LEASE_TRANSACTION);
-}
+ACQUIRE(dlock_acquire, LEASE_EXCLUSIVE, LEASE_PLAIN, 3)
+ACQUIRE(dlock_acquire_shared, LEASE_SHARED, LEASE_PLAIN, 3)
+ACQUIRE(dlock_acquire_permit, LEASE_PERMIT, LEASE_PLAIN, 4)
+ACQUIRE(dlock_acquire_permits, LEASE_PERMIT, LEASE_PLAIN, 5)
+ACQUIRE(dlock_acquire_session, LEASE_EXCLUSIVE, LEASE_SESSION, 3)
+ACQUIRE(dlock_acquire_session_shared, LEASE_SHARED, LEASE_SESSION, 3)
+ACQUIRE(dlock_acquire_xact, LEASE_EXCLUSIVE, LEASE_TRANSACTION, 3)
+ACQUIRE(dlock_acquire_xact_shared, LEASE_SHARED, LEASE_TRANSACTION, 3)
 
 Datum
 dlock_guard(PG_FUNCTION_ARGS)
@@ -435,7 +382,7 @@ dlock_guard(PG_FUNCTION_ARGS)
 
 	check_not_null(fcinfo, 2, "token");
 	token = lease_sql_token(fcinfo, 2);
-	check_may_change("dlock_guard()");
+	check_may_change(fcinfo);
 	if (!IsTransactionBlock())
 		ereport(ERROR,
 				(errcode(ERRCODE_NO_ACTIVE_SQL_TRANSACTION),
@@ -516,20 +463,19 @@ dlock_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *elements = palloc(count * sizeof(Datum));
 	int64		wait_us;
 	LeaseAnswer answer;
-	int			failed;
+	int			failed = 0;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
+	request.ttl_us = get_time_to_end(fcinfo, 2, "ttl");
 	wait_us = get_wait(fcinfo, 3);
 	request.request = get_optional_string(fcinfo, 4, "request id");
-	check_may_change("dlock_acquire_all()");
+	check_may_change(fcinfo);
 
 	answer = lease_all_acquire(names, count, &request, wait_us, tokens,
 							   &failed);
 	if (answer.outcome == LEASE_BUSY)
 		PG_RETURN_NULL();
-	if (!lease_is_granted(answer.outcome))
-		check_misuse(names[failed], &request, &answer);
+	check_misuse(names[failed], &request, &answer);
 	for (int i = 0; i < count; i++)
 		elements[i] = Int64GetDatum((int64) tokens[i]);
 	PG_RETURN_ARRAYTYPE_P(construct_array(elements, count, INT8OID,
@@ -603,8 +549,7 @@ put_claimed(FunctionCallInfo fcinfo, lease_bytes name, uint64 token)
 	Datum		values[2];
 	bool		nulls[2] = {0};
 
-	values[0] = PointerGetDatum(cstring_to_text_with_len(name.data,
-														 (int) name.length));
+	values[0] = lease_sql_text(name, true);
 	values[1] = Int64GetDatum((int64) token);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
@@ -623,7 +568,7 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 	int64		wait_us;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
+	request.ttl_us = get_time_to_end(fcinfo, 2, "ttl");
 	wanted = get_number(fcinfo, 3, "count");
 	wait_us = get_wait(fcinfo, 4);
 	request.request = get_optional_string(fcinfo, 5, "request id");
@@ -633,18 +578,17 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 				 errmsg("cannot wait for more than %d names",
 						LEASE_WAITER_PLACES_MAX),
 				 errdetail("There are %d.", count)));
-	check_may_change("dlock_acquire_any()");
+	check_may_change(fcinfo);
 
 	begin_claimed(fcinfo);
 	if (count > 0)
 	{
-		int			failed;
+		int			failed = 0;
 		LeaseAnswer answer = lease_many_claim(names, count, &request,
 											  (int) Min(wanted, INT_MAX),
 											  wait_us, tokens, &failed);
 
-		if (answer.outcome != LEASE_BUSY && !lease_is_granted(answer.outcome))
-			check_misuse(names[failed], &request, &answer);
+		check_misuse(names[failed], &request, &answer);
 		for (int i = 0; i < count; i++)
 			if (tokens[i] != 0)
 				put_claimed(fcinfo, names[i], tokens[i]);
@@ -654,8 +598,8 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 
 /* Renew or release many leases: the names for which that was done. */
 static Datum
-change_many(FunctionCallInfo fcinfo, const char *function,
-			lease_request *request, int tokens_argument)
+change_many(FunctionCallInfo fcinfo, lease_request *request,
+			int tokens_argument)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			count;
@@ -663,20 +607,18 @@ change_many(FunctionCallInfo fcinfo, const char *function,
 	uint64	   *tokens = get_tokens(fcinfo, tokens_argument, count);
 	bool	   *done = palloc0((count + 1) * sizeof(bool));
 
-	check_may_change(function);
+	check_may_change(fcinfo);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	if (count > 0)
 		lease_many_change(names, count, request, tokens, done);
 	for (int i = 0; i < count; i++)
 	{
-		Datum		value;
+		Datum		value = lease_sql_text(names[i], true);
 		bool		null = false;
 
-		if (!done[i])
-			continue;
-		value = PointerGetDatum(cstring_to_text_with_len(names[i].data,
-														 (int) names[i].length));
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+		if (done[i])
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value,
+								 &null);
 	}
 	return (Datum) 0;
 }
@@ -687,8 +629,8 @@ dlock_renew_many(PG_FUNCTION_ARGS)
 	lease_request request = {.op = LEASE_RENEW};
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
-	return change_many(fcinfo, "dlock_renew_many()", &request, 3);
+	request.ttl_us = get_time_to_end(fcinfo, 2, "ttl");
+	return change_many(fcinfo, &request, 3);
 }
 
 Datum
@@ -697,7 +639,7 @@ dlock_release_many(PG_FUNCTION_ARGS)
 	lease_request request = {.op = LEASE_RELEASE, .holds = 1};
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	return change_many(fcinfo, "dlock_release_many()", &request, 2);
+	return change_many(fcinfo, &request, 2);
 }
 
 Datum
@@ -706,83 +648,49 @@ dlock_wait(PG_FUNCTION_ARGS)
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
 	int64		wait_us = get_wait(fcinfo, 1);
 
-	check_may_change("dlock_wait()");
+	check_may_change(fcinfo);
 	PG_RETURN_BOOL(lease_request_wait(name, wait_us));
 }
 
-/* true: done; false: held, but not by this holder and token; NULL: not held */
+/*
+ * Change a lease that is held.  True: done; false: held, but not by this holder and
+ * token; NULL: not held.  "time" is what the third argument is, unless it is NULL: when
+ * the lease is to end.  Then comes the token, and of a release how many holds.
+ */
 static Datum
-change_held(FunctionCallInfo fcinfo, lease_bytes name,
-			const lease_request *request)
-{
-	LeaseAnswer answer = lease_request_apply(name, request, 0);
-
-	switch (answer.outcome)
-	{
-		case LEASE_NOT_HELD:
-			PG_RETURN_NULL();
-		case LEASE_NOT_YOURS:
-			PG_RETURN_BOOL(false);
-		case LEASE_IS_PERMIT:
-		case LEASE_IS_BOUND:
-			check_misuse(name, request, &answer);
-			pg_unreachable();
-		default:
-			PG_RETURN_BOOL(true);
-	}
-}
-
-Datum
-dlock_renew(PG_FUNCTION_ARGS)
+change(FunctionCallInfo fcinfo, lease_op op, const char *time)
 {
 	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_RENEW};
+	lease_request request = {.op = op, .holds = 1};
+	int			argument = 2;
+	LeaseAnswer answer;
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_ttl(fcinfo, 2);
-	request.token = lease_sql_token(fcinfo, 3);
-	check_may_change("dlock_renew()");
-	return change_held(fcinfo, name, &request);
+	if (time != NULL)
+		request.ttl_us = get_time_to_end(fcinfo, argument++, time);
+	request.token = lease_sql_token(fcinfo, argument++);
+	if (PG_NARGS() > argument)
+		request.holds = get_number(fcinfo, argument, "holds");
+	check_may_change(fcinfo);
+	answer = lease_request_apply(name, &request, 0);
+	check_misuse(name, &request, &answer);
+	if (answer.outcome == LEASE_NOT_HELD)
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(answer.outcome != LEASE_NOT_YOURS);
 }
 
-Datum
-dlock_release(PG_FUNCTION_ARGS)
-{
-	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_RELEASE, .holds = 1};
-
-	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.token = lease_sql_token(fcinfo, 2);
-	if (PG_NARGS() > 3)
-		request.holds = get_number(fcinfo, 3, "holds");
-	check_may_change("dlock_release()");
-	return change_held(fcinfo, name, &request);
+#define CHANGE(function, op, time) \
+PG_FUNCTION_INFO_V1(function); \
+Datum \
+function(PG_FUNCTION_ARGS) \
+{ \
+	return change(fcinfo, op, time); \
 }
 
-Datum
-dlock_release_after(PG_FUNCTION_ARGS)
-{
-	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_DROP_AFTER};
-
-	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.ttl_us = get_time_to_end(fcinfo, 2, "after");
-	request.token = lease_sql_token(fcinfo, 3);
-	check_may_change("dlock_release_after()");
-	return change_held(fcinfo, name, &request);
-}
-
-Datum
-dlock_downgrade(PG_FUNCTION_ARGS)
-{
-	lease_bytes name = lease_sql_string(fcinfo, 0, "name");
-	lease_request request = {.op = LEASE_DOWNGRADE};
-
-	request.owner = lease_sql_string(fcinfo, 1, "owner");
-	request.token = lease_sql_token(fcinfo, 2);
-	check_may_change("dlock_downgrade()");
-	return change_held(fcinfo, name, &request);
-}
+CHANGE(dlock_renew, LEASE_RENEW, "ttl")
+CHANGE(dlock_release, LEASE_RELEASE, NULL)
+CHANGE(dlock_release_after, LEASE_DROP_AFTER, "after")
+CHANGE(dlock_downgrade, LEASE_DOWNGRADE, NULL)
 
 Datum
 dlock_renew_all(PG_FUNCTION_ARGS)
@@ -790,8 +698,8 @@ dlock_renew_all(PG_FUNCTION_ARGS)
 	lease_request request = {.op = LEASE_RENEW};
 
 	request.owner = lease_sql_string(fcinfo, 0, "owner");
-	request.ttl_us = get_ttl(fcinfo, 1);
-	check_may_change("dlock_renew_all()");
+	request.ttl_us = get_time_to_end(fcinfo, 1, "ttl");
+	check_may_change(fcinfo);
 	PG_RETURN_INT64((int64) lease_walk_owner(&request));
 }
 
@@ -801,7 +709,7 @@ dlock_release_all(PG_FUNCTION_ARGS)
 	lease_request request = {.op = LEASE_DROP};
 
 	request.owner = lease_sql_string(fcinfo, 0, "owner");
-	check_may_change("dlock_release_all()");
+	check_may_change(fcinfo);
 	PG_RETURN_INT64((int64) lease_walk_owner(&request));
 }
 
@@ -813,6 +721,6 @@ dlock_force_release(PG_FUNCTION_ARGS)
 
 	if (PG_NARGS() > 1)
 		request.owner = lease_sql_string(fcinfo, 1, "owner");
-	check_may_change("dlock_force_release()");
+	check_may_change(fcinfo);
 	PG_RETURN_INT64((int64) lease_request_apply(name, &request, 0).ended);
 }

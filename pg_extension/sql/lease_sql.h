@@ -7,7 +7,6 @@
 #ifndef DLOCK_SQL_H
 #define DLOCK_SQL_H
 
-#include "access/xact.h"
 #include "call/lease_call.h"
 #include "compat.h"
 #include "datatype/timestamp.h"
@@ -29,6 +28,7 @@ extern int	lease_max_ttl;		/* dlock.max_ttl, in seconds */
 extern lease_bytes lease_sql_string(FunctionCallInfo fcinfo, int argument,
 									const char *what);
 extern uint64 lease_sql_token(FunctionCallInfo fcinfo, int argument);
+extern Datum lease_sql_text(lease_bytes bytes, bool visible);
 
 /* ----------------------------------------------------------------
  * The table access method of the lock table.
@@ -36,29 +36,15 @@ extern uint64 lease_sql_token(FunctionCallInfo fcinfo, int argument);
  */
 
 /* lease_am.c */
-extern void lease_am_form_row(const LeaseEntry *entry, bool visible,
-							  bool guarded, int64 now_us,
-							  TimestampTz wall_us, Datum *values,
-							  bool *nulls);
-extern void lease_am_form_guard(lease_bytes name, const LeaseGuard *guard,
-								bool visible, Datum *values, bool *nulls);
+extern TableScanDesc lease_am_begin_name(Relation rel, lease_bytes name);
 
 /* ----------------------------------------------------------------
- * What follows when a transaction has made or dropped the table.
+ * Keep the lock table as it is; what follows when it is made or dropped.
  * ----------------------------------------------------------------
  */
 
-/* lease_commit.c */
-extern void lease_commit_tell(XactEvent event, void *arg);
-extern void lease_commit_want_worker(void);
-extern void lease_commit_look_around(void);
-extern void lease_commit_forget(Oid database);
-
-/* ----------------------------------------------------------------
- * Keep the lock table as it is, by hooks on objects and on statements.
- * ----------------------------------------------------------------
- */
-
+/* lease_hooks.c */
+extern void lease_hooks_want_worker(void);
 extern void lease_hooks_install(void);
 
 #endif							/* DLOCK_SQL_H */

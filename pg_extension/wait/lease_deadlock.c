@@ -34,6 +34,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "common/hashfn.h"
 #include "lease_crash.h"
 #include "miscadmin.h"
@@ -121,7 +122,7 @@ typedef struct Look
 	Relation	rel;
 	const struct Look *before;	/* NULL, or the look that must have seen it too */
 	things_hash *things;
-	LeaseWaiterCopy *copies;
+	const LeaseWaiter **copies; /* of each wait */
 	WaitedName *names;
 	uint32	   *todo;			/* names reached and not read */
 	uint32		ntodo;
@@ -216,28 +217,25 @@ number_owner(Look *look, lease_bytes owner, Oid role)
 static uint32
 number_name(Look *look, uint32 w)
 {
-	if (w == 0 || memcmp(&look->copies[w].key, &look->copies[w - 1].key,
+	if (w == 0 || memcmp(&look->copies[w]->key, &look->copies[w - 1]->key,
 						 sizeof(LeaseQueueKey)) != 0)
 		look->names[look->facts.nnames++] = (WaitedName) {.first = w};
 	look->names[look->facts.nnames - 1].nwaiters++;
 	return look->facts.nnames - 1;
 }
 
-/* Take the facts of the next wait, which has been copied, and its waiter. */
+/* Take the facts of a wait, which has been copied, and its waiter. */
 static void
-add_wait(Look *look)
+add_wait(Look *look, const LeaseWaiter *waiter)
 {
 	stuck_facts *facts = &look->facts;
-	uint32		w = number_thing(look,
-								 wait_thing(&look->copies[facts->nwaits].waiter),
-								 &facts->nwaits);
-	const LeaseWaiterCopy *copy = &look->copies[w];
-	const LeaseWaiter *waiter = &copy->waiter;
+	uint32		w = number_thing(look, wait_thing(waiter), &facts->nwaits);
 	lease_bytes owner = {waiter->owner, waiter->owner_length};
 	uint32		o = number_owner(look, owner, waiter->role);
 	uint32		whose = number_thing(look, process_thing(waiter->pid),
 									 &facts->nwaiters);
 
+	look->copies[w] = waiter;
 	look->waiters[whose] = (stuck_waiter) {
 		o, OidIsValid(waiter->acts_for) ?
 			number_owner(look, owner, waiter->acts_for) : STUCK_NONE
@@ -248,7 +246,7 @@ add_wait(Look *look)
 		.mode = waiter->mode,
 		.limit = waiter->limit,
 		.permits = Max(waiter->permits, 1),
-		.in_line = copy->position > 0,
+		.in_line = waiter->role_in_queue == LEASE_WAIT_IN_LINE,
 	};
 	look->next_of_owner[w] = look->owners[o].first_wait;
 	look->owners[o].first_wait = w;
@@ -268,7 +266,7 @@ excuse_partial(Look *look)
 	for (uint32 w = 0; w < facts->nwaits; w++)
 		seen[look->waits[w].waiter]++;
 	for (uint32 w = 0; w < facts->nwaits; w++)
-		if (seen[look->waits[w].waiter] < look->copies[w].waiter.places)
+		if (seen[look->waits[w].waiter] < look->copies[w]->places)
 		{
 			look->waits[w].name = 0;
 			look->waits[w].in_line = false;
@@ -283,11 +281,12 @@ excuse_partial(Look *look)
 static void
 copy_queues(Look *look, uint64 last_join)
 {
-	int			copied;
-	LeaseWaiterCopy *copies = lease_queue_copy(look->db->database, &copied);
-	Size		room = look->room = pg_nextpower2_32((uint32) copied + 1);
+	List	   *copies = lease_queue_copy(look->db->database);
+	Size		room = look->room =
+		pg_nextpower2_32((uint32) list_length(copies) + 1);
+	ListCell   *cell;
 
-	look->copies = copies;
+	look->copies = palloc(room * sizeof(LeaseWaiter *));
 	look->things = things_create(CurrentMemoryContext, 4 * room, NULL);
 	look->names = palloc(room * sizeof(WaitedName));
 	look->todo = palloc(room * sizeof(uint32));
@@ -298,17 +297,14 @@ copy_queues(Look *look, uint64 last_join)
 	look->leases = palloc(room * sizeof(stuck_lease));
 	look->guards = palloc(room * sizeof(stuck_guard));
 	look->names[look->facts.nnames++] = (WaitedName) {.reached = true};
-	for (int i = 0; i < copied; i++)
+	foreach(cell, copies)
 	{
-		const LeaseWaiter *waiter = &copies[i].waiter;
+		const LeaseWaiter *waiter = lfirst(cell);
 
-		if (waiter->owner_length == 0 || waiter->join_number > last_join ||
-			(look->before != NULL &&
-			 find_thing(look->before, wait_thing(waiter)) == STUCK_NONE))
-			continue;
-		if (i != (int) look->facts.nwaits)
-			copies[look->facts.nwaits] = copies[i];
-		add_wait(look);
+		if (waiter->owner_length > 0 && waiter->join_number <= last_join &&
+			(look->before == NULL ||
+			 find_thing(look->before, wait_thing(waiter)) != STUCK_NONE))
+			add_wait(look, waiter);
 	}
 	excuse_partial(look);
 }
@@ -452,7 +448,7 @@ static void
 read_name(Look *look, uint32 number)
 {
 	const WaitedName *waited = &look->names[number];
-	const LeaseQueueKey *key = &look->copies[waited->first].key;
+	const LeaseQueueKey *key = &look->copies[waited->first]->key;
 	ReadName	name = {look, number, {key->name, key->length}};
 	ListCell   *cell;
 
@@ -537,26 +533,21 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
 
 /*
  * Say whether a waiter that has joined, and whose transaction guards nothing,
- * can possibly close a circle.  Of several places, "waiter" is the one that
- * joined last: a caller that is not stuck there is not stuck.  The caller has
- * opened the lock table, and holds no lock.
+ * can possibly close a circle.  No lock is held.
  *
  * A guard's connection may be waiting for another owner, so any guard makes it
  * possible.
  */
-bool
-lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
-						   const LeaseWaiter *waiter)
+static bool
+is_possible(LeaseDatabase *db, Relation rel, const LeaseQueueKey *key)
 {
-	HoldersContext holders = {.db = db};
-	LeaseQueueKey key;
+	HoldersContext holders = {
+		.db = db, .name = {key->name, key->length}
+	};
 
-	if (!lease_queue_key_of(waiter, &key))
-		return false;
-	holders.name = (lease_bytes) {key.name, key.length};
-	lease_trie_look(rel, key.hash, look_at_holder, &holders);
+	lease_trie_look(rel, key->hash, look_at_holder, &holders);
 	return holders.wait ||
-		lease_queue_copy_guards(key.database, key.hash, holders.name) != NIL;
+		lease_queue_copy_guards(key->database, key->hash, holders.name) != NIL;
 }
 
 /* ----------------------------------------------------------------
@@ -564,63 +555,96 @@ lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
  * ----------------------------------------------------------------
  */
 
-/* Copy a step for the error. */
-static LeaseCircleStep *
-make_step(const Look *look, const stuck_step *step)
+/* The owner that a step's wait waits for. */
+static uint32
+blocking_owner(const Look *look, const stuck_step *step)
 {
-	const LeaseWaiterCopy *copy = &look->copies[step->wait];
-	bool		in_queue = step->lease == STUCK_NONE;
-	uint32		owner = in_queue ?
+	return step->lease == STUCK_NONE ?
 		look->waiters[look->waits[step->ahead].waiter].owner :
 		look->leases[step->lease].owner;
-	const Owner *blocker = &look->owners[owner];
-	LeaseCircleStep *made = palloc(sizeof(LeaseCircleStep));
-
-	made->name = pnstrdup(copy->key.name, copy->key.length);
-	made->owner = pnstrdup(copy->waiter.owner, copy->waiter.owner_length);
-	made->role = copy->waiter.role;
-	made->in_queue = in_queue;
-	made->blocker = pnstrdup(blocker->owner.data, blocker->owner.length);
-	made->blocker_role = blocker->role;
-	return made;
 }
 
-/* The search, in a memory context of its own. */
-static List *
-search_circle(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
+/* An owner, as the caller may see it. */
+static const char *
+show_owner(const Look *look, uint32 owner)
 {
-	Look		first = {.db = db, .rel = rel};
-	Look		second = {.db = db, .rel = rel, .before = &first};
-	List	   *circle = NIL;
+	const Owner *shown = &look->owners[owner];
 
-	take_look(&first, waiter);
-	if (first.nsteps == 0)
-		return NIL;
-	take_look(&second, waiter);
-	for (uint32 i = 0; i < second.nsteps; i++)
-		circle = lappend(circle, make_step(&second, &second.steps[i]));
-	return circle;
+	return lease_privilege_show(pnstrdup(shown->owner.data,
+										 shown->owner.length), shown->role);
+}
+
+/* Raise the error of a waiter that closes a circle, having left the queue. */
+static void
+raise_deadlock(const Look *look)
+{
+	StringInfoData detail;
+	const char *hint;
+
+	lease_count(look->db, LEASE_COUNT_DEADLOCKS, 1);
+	initStringInfo(&detail);
+	for (uint32 i = 0; i < look->nsteps; i++)
+	{
+		const stuck_step *step = &look->steps[i];
+		const LeaseWaiter *waiter = look->copies[step->wait];
+
+		if (i > 0)
+			appendStringInfoChar(&detail, '\n');
+		appendStringInfo(&detail, step->lease == STUCK_NONE ?
+						 _("Owner \"%s\" waits for \"%s\"; queued behind owner \"%s\".") :
+						 _("Owner \"%s\" waits for \"%s\"; held by owner \"%s\"."),
+						 show_owner(look, look->waiters[look->waits[step->wait].waiter].owner),
+						 lease_privilege_show_name(pnstrdup(waiter->key.name,
+															waiter->key.length),
+												   waiter->role),
+						 show_owner(look, blocking_owner(look, step)));
+	}
+	if (look->nsteps > 1)
+		hint = _("Acquire leases in the same order everywhere, or together with dlock_acquire_all().");
+	else if (blocking_owner(look, &look->steps[0]) ==
+			 look->waiters[look->waits[look->steps[0].wait].waiter].owner)
+		hint = _("The owner holds what it waits for. Release it first.");
+	else
+		hint = _("This transaction guards what it waits for. End it first.");
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail_internal("%s", detail.data),
+			 errhint("%s", hint)));
 }
 
 /*
- * The circle that a waiter that has joined closes: a list of LeaseCircleStep
- * that starts with it; NIL if there is none.  Of several places, "waiter" is the
- * one that joined last.  The caller holds no lock, and has opened the lock
- * table.  It holds cancels, since it may be granted what it waits for meanwhile:
- * one ends the search, with NIL.
+ * Raise an error if this backend, which has joined a queue or several, closes a
+ * circle.  It asks for the place that joined last: a caller that is not stuck there
+ * is not stuck.
+ *
+ * Cancels are held, since it may be granted what it waits for meanwhile: one ends the
+ * search, without a result.
  */
-List *
-lease_deadlock_find(LeaseDatabase *db, Relation rel,
-					const LeaseWaiter *waiter)
+void
+lease_wait_check_deadlock(LeaseDatabase *db)
 {
+	const LeaseWaiter *waiter = lease_waiter_last();
+	Relation	rel = lease_relation_open(AccessShareLock);
+	Look		first = {.db = db, .rel = rel};
+	Look		second = {.db = db, .rel = rel, .before = &first};
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext,
 												 "dlock deadlock search",
 												 ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(memory);
-	List	   *circle = search_circle(db, rel, waiter);
+	bool		found;
 
+	HOLD_CANCEL_INTERRUPTS();
+	if (lease_queue_has_guards() || is_possible(db, rel, &waiter->key))
+		take_look(&first, waiter);
+	if (first.nsteps > 0)
+		take_look(&second, waiter);
+	/* unless it was granted after all */
+	found = second.nsteps > 0 && !lease_waiter_leave();
+	RESUME_CANCEL_INTERRUPTS();
+	relation_close(rel, AccessShareLock);
+	if (found)
+		raise_deadlock(&second);
 	MemoryContextSwitchTo(old);
-	if (circle == NIL)
-		MemoryContextDelete(memory);
-	return circle;
+	MemoryContextDelete(memory);
 }

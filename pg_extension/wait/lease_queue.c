@@ -54,11 +54,14 @@
 #include "utils/memutils.h"
 #include "wait/lease_wait.h"
 
+#define PARTITIONS	32
+
 typedef struct QueuePartition
 {
+	LWLockPadded lock;
 	pg_atomic_uint32 used;		/* waiters and guards */
-	pg_atomic_uint32 pokes;		/* changed under the partition's lock */
-	LeaseLink	queues;			/* under the partition's lock */
+	pg_atomic_uint32 pokes;		/* changed under the lock */
+	LeaseLink	queues;			/* under the lock */
 	char		pad[PG_CACHE_LINE_SIZE - 2 * sizeof(pg_atomic_uint32) -
 				   sizeof(LeaseLink)];
 } QueuePartition;
@@ -92,12 +95,8 @@ typedef struct QueueShared
 	int			taken[SHARED_POOLS];
 	int			nshares;
 	uint64		last_serial;
-	pg_atomic_uint32 nwaiters;	/* in queues */
-	pg_atomic_uint32 nguards;	/* likewise */
 	pg_atomic_uint64 last_join; /* how many have joined so far */
-	QueuePartition partitions[LEASE_QUEUE_PARTITIONS];
-
-	LWLockPadded locks[LEASE_QUEUE_PARTITIONS];
+	QueuePartition partitions[PARTITIONS];
 } QueueShared;
 
 static QueueShared *shared = NULL;
@@ -116,36 +115,28 @@ static int	max_my_guards = 0;
  */
 
 /*
- * How many places more there are, for calls that wait for any of several names
- * and need one for each.  They are counted apart: such calls take no place from
- * waiters for one name.
+ * How many places there are besides the first of each call, for calls that wait for
+ * any of several names: counted apart, so that such calls take none from waiters for
+ * one name.  And how many guards besides the first of each transaction, for which
+ * there is always room.
  */
 static int
-max_further(void)
+pool_size(SharedPool pool)
 {
-	return Max(lease_area_sizes->waiters, 1024);
+	return pool == FURTHER_PLACES ? Max(lease_area_sizes->waiters, 1024) :
+		lease_area_sizes->guards;
 }
 
 static int
 max_places(void)
 {
-	return lease_area_sizes->waiters + max_further();
+	return lease_area_sizes->waiters + pool_size(FURTHER_PLACES);
 }
 
-/*
- * How many guards there can be: the first of each transaction, for which there
- * is always a place, and the others.
- */
 static int
 max_guards(void)
 {
-	return MaxBackends + lease_area_sizes->guards;
-}
-
-static int
-pool_size(SharedPool pool)
-{
-	return pool == FURTHER_PLACES ? max_further() : lease_area_sizes->guards;
+	return MaxBackends + pool_size(FURTHER_GUARDS);
 }
 
 /* How many names can have a queue at a time. */
@@ -172,7 +163,7 @@ owner_counters(void)
 static uint32
 chain_count(void)
 {
-	return pg_nextpower2_32(Max(max_queues(), LEASE_QUEUE_PARTITIONS));
+	return pg_nextpower2_32(Max(max_queues(), PARTITIONS));
 }
 
 /* Make all lists and locks.  What is not set here begins as zeros. */
@@ -183,15 +174,13 @@ make_shared(LeaseWaiter *waiters, LeaseGuard *guards, LeaseQueue *queues)
 	lease_list_init(&shared->free_waiters);
 	lease_list_init(&shared->free_guards);
 	lease_list_init(&shared->free_queues);
-	pg_atomic_init_u32(&shared->nwaiters, 0);
-	pg_atomic_init_u32(&shared->nguards, 0);
 	pg_atomic_init_u64(&shared->last_join, 0);
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	for (int i = 0; i < PARTITIONS; i++)
 	{
 		pg_atomic_init_u32(&shared->partitions[i].used, 0);
 		pg_atomic_init_u32(&shared->partitions[i].pokes, 0);
 		lease_list_init(&shared->partitions[i].queues);
-		lease_area_init_lock(&shared->locks[i].lock);
+		lease_area_init_lock(&shared->partitions[i].lock.lock);
 	}
 	for (uint32 i = 0; i < owner_counters(); i++)
 		pg_atomic_init_u32(&owners[i], 0);
@@ -223,17 +212,6 @@ lease_queue_attach(bool make)
 		make_shared(waiters, guards, queues);
 }
 
-/* What pg_stat_activity shows of a waiter. */
-uint32
-lease_queue_wait_event(void)
-{
-	static uint32 event = 0;
-
-	if (event == 0)
-		event = compat_wait_event("DlockLease");
-	return event;
-}
-
 /* ----------------------------------------------------------------
  * Names
  * ----------------------------------------------------------------
@@ -246,36 +224,18 @@ queue_hash(Oid database, uint32 hash)
 	return murmurhash32(hash ^ database);
 }
 
-static uint32
+static QueuePartition *
 partition_of(Oid database, uint32 hash)
 {
-	return queue_hash(database, hash) % LEASE_QUEUE_PARTITIONS;
+	return &shared->partitions[queue_hash(database, hash) %
+							   PARTITIONS];
 }
 
-static LWLock *
-lock_of(Oid database, uint32 hash)
-{
-	return &shared->locks[partition_of(database, hash)].lock;
-}
-
-/* The lock of the partition that a waiter has joined. */
-static LWLock *
-lock_of_waiter(const LeaseWaiter *waiter)
-{
-	return &shared->locks[waiter->partition].lock;
-}
-
+/* The partition of a queue, or of a waiter that has joined one. */
 static QueuePartition *
-partition_of_queue(const LeaseQueue *queue)
+partition_of_key(const LeaseQueueKey *key)
 {
-	return &shared->partitions[partition_of(queue->key.database,
-											queue->key.hash)];
-}
-
-static pg_atomic_uint32 *
-used_of(const LeaseQueue *queue)
-{
-	return &partition_of_queue(queue)->used;
+	return partition_of(key->database, key->hash);
 }
 
 /*
@@ -285,8 +245,7 @@ used_of(const LeaseQueue *queue)
 bool
 lease_queue_is_used(Oid database, uint32 hash)
 {
-	return pg_atomic_read_u32(&shared->partitions[partition_of(database,
-															   hash)].used) > 0;
+	return pg_atomic_read_u32(&partition_of(database, hash)->used) > 0;
 }
 
 /*
@@ -298,8 +257,7 @@ lease_queue_is_used(Oid database, uint32 hash)
 uint32
 lease_queue_pokes(Oid database, uint32 hash)
 {
-	uint32		pokes = pg_atomic_read_u32(&shared->partitions[partition_of(database,
-																			hash)].pokes);
+	uint32		pokes = pg_atomic_read_u32(&partition_of(database, hash)->pokes);
 
 	pg_read_barrier();
 	return pokes;
@@ -331,14 +289,14 @@ find_queue(Oid database, uint32 hash, lease_bytes name)
 LeaseQueue *
 lease_queue_lock(Oid database, uint32 hash, lease_bytes name, LWLockMode mode)
 {
-	LWLockAcquire(lock_of(database, hash), mode);
+	LWLockAcquire(&partition_of(database, hash)->lock.lock, mode);
 	return find_queue(database, hash, name);
 }
 
 void
 lease_queue_unlock(Oid database, uint32 hash)
 {
-	LWLockRelease(lock_of(database, hash));
+	LWLockRelease(&partition_of(database, hash)->lock.lock);
 }
 
 /* Take the first of a list of free items; NULL: none.  The mutex is held. */
@@ -356,20 +314,23 @@ take_free_item(LeaseLink *list, Size offset)
 	return (char *) link - offset;
 }
 
-/* The queue of a name, made if need be; the partition is locked. */
+/*
+ * Lock the partition of a name exclusively, and find the name's queue, or make it.
+ * The caller puts a waiter or a guard there, which counts in the partition.
+ */
 static LeaseQueue *
-get_queue(Oid database, uint32 hash, lease_bytes name)
+lock_for_one_more(Oid database, uint32 hash, lease_bytes name)
 {
-	LeaseQueue *queue = find_queue(database, hash, name);
+	LeaseQueue *queue = lease_queue_lock(database, hash, name, LW_EXCLUSIVE);
 	LeasePlace *chain = chain_of(database, hash);
 
+	pg_atomic_fetch_add_u32(&partition_of(database, hash)->used, 1);
 	if (queue != NULL)
 		return queue;
 	SpinLockAcquire(&shared->mutex);
 	queue = take_free(LeaseQueue, &shared->free_queues);
 	SpinLockRelease(&shared->mutex);
-	if (queue == NULL)			/* there is one for each waiter and guard */
-		elog(ERROR, "no place for a queue");
+	Assert(queue != NULL);		/* there is one for each waiter and guard */
 
 	memset(&queue->key, 0, sizeof(queue->key));
 	queue->key.database = database;
@@ -378,9 +339,8 @@ get_queue(Oid database, uint32 hash, lease_bytes name)
 	lease_list_init(&queue->waiters);
 	lease_list_init(&queue->watchers);
 	lease_list_init(&queue->guards);
-	queue->nwaiters = 0;
 	queue->due_us = PG_INT64_MAX;
-	lease_list_push_tail(&partition_of_queue(queue)->queues, &queue->link);
+	lease_list_push_tail(&partition_of(database, hash)->queues, &queue->link);
 	queue->chain = *chain;
 	*chain = lease_area_place(queue);
 	return queue;
@@ -473,32 +433,69 @@ poke(LeaseQueue *queue)
 {
 	LeaseWaiter *head = lease_queue_head(queue);
 
-	pg_atomic_fetch_add_u32(&partition_of_queue(queue)->pokes, 1);
+	pg_atomic_fetch_add_u32(&partition_of_key(&queue->key)->pokes, 1);
 	queue->due_us = 0;
 	if (head != NULL)
 		wake(head);
 	lease_queue_wake_watchers(queue);
 }
 
+/*
+ * A walk over the queues of a database, with one partition locked at a time: it finds
+ * all that are there throughout, and perhaps some that come or go meanwhile.
+ */
+typedef struct QueueWalk
+{
+	Oid			database;
+	LWLockMode	mode;
+	int			partition;
+	LeaseLink  *at;				/* NULL: the partition is not locked yet */
+} QueueWalk;
+
+/* The next queue of a walk; NULL: no more, and no partition is locked. */
+static LeaseQueue *
+next_queue(QueueWalk *walk)
+{
+	for (; walk->partition < PARTITIONS; walk->partition++)
+	{
+		QueuePartition *partition = &shared->partitions[walk->partition];
+
+		if (walk->at == NULL)
+		{
+			if (pg_atomic_read_u32(&partition->used) == 0)
+				continue;
+			LWLockAcquire(&partition->lock.lock, walk->mode);
+			walk->at = &partition->queues;
+		}
+		for (;;)
+		{
+			LeaseQueue *queue = lease_list_item(LeaseQueue, walk->at->next);
+
+			walk->at = &queue->link;
+			if (walk->at == &partition->queues)
+				break;
+			if (queue->key.database == walk->database)
+				return queue;
+		}
+		LWLockRelease(&partition->lock.lock);
+		walk->at = NULL;
+	}
+	return NULL;
+}
+
 /* Make all waiters of a database look: its table may be gone. */
 void
 lease_queue_poke_database(Oid database)
 {
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	QueueWalk	walk = {.database = database, .mode = LW_EXCLUSIVE};
+	LeaseQueue *queue;
+
+	while ((queue = next_queue(&walk)) != NULL)
 	{
-		if (pg_atomic_read_u32(&shared->partitions[i].used) == 0)
-			continue;
-		LWLockAcquire(&shared->locks[i].lock, LW_EXCLUSIVE);
-		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
-		{
-			if (queue->key.database != database)
-				continue;
-			queue->due_us = 0;
-			lease_list_foreach(LeaseWaiter, waiter, &queue->waiters)
-				wake(waiter);
-			lease_queue_wake_watchers(queue);
-		}
-		LWLockRelease(&shared->locks[i].lock);
+		queue->due_us = 0;
+		lease_list_foreach(LeaseWaiter, waiter, &queue->waiters)
+			wake(waiter);
+		lease_queue_wake_watchers(queue);
 	}
 }
 
@@ -580,7 +577,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many names are waited for"),
 				 errdetail("Calls that wait for any of several names share %d places for all names but the first of each call. A role can have half of what others leave.",
-						   max_further()),
+						   pool_size(FURTHER_PLACES)),
 				 errhint("Wait for fewer names, or try again later.")));
 	if (waiter == NULL)
 		ereport(ERROR,
@@ -590,9 +587,9 @@ lease_queue_allocate_waiter(Oid role, bool further)
 						   lease_area_sizes->waiters),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = 0;
+	waiter->key.length = 0;
 	waiter->role = role;
 	waiter->further = further;
-	waiter->joined = false;
 	waiter->answered = false;
 	return waiter;
 }
@@ -633,18 +630,14 @@ bool
 lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 				 lease_bytes name, int64 due_us, uint32 pokes)
 {
-	LeaseQueue *queue;
-	bool		current;
+	LeaseQueue *queue = lock_for_one_more(database, hash, name);
+	bool		current = lease_queue_pokes(database, hash) == pokes;
 
-	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
-	current = lease_queue_pokes(database, hash) == pokes;
-	queue = get_queue(database, hash, name);
 	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
 	{
 		if (lease_list_is_empty(&queue->waiters))
 			queue->due_us = current ? due_us : 0;
 		lease_list_push_tail(&queue->waiters, &waiter->link);
-		queue->nwaiters++;
 	}
 	else
 		lease_list_push_tail(&queue->watchers, &waiter->link);
@@ -652,14 +645,11 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 		pg_atomic_fetch_add_u32(places_of(waiter->owner,
 										  waiter->owner_length), 1);
 	waiter->queue = lease_area_place(queue);
-	waiter->joined = true;
-	waiter->partition = partition_of(database, hash);
-	pg_atomic_fetch_add_u32(used_of(queue), 1);
+	waiter->key = queue->key;
 	if (!waiter->further)
 		pg_atomic_fetch_add_u32(&database_of(waiter)->nwaiters, 1);
-	pg_atomic_fetch_add_u32(&shared->nwaiters, 1);
 	waiter->join_number = pg_atomic_add_fetch_u64(&shared->last_join, 1);
-	LWLockRelease(lock_of(database, hash));
+	lease_queue_unlock(database, hash);
 	return current;
 }
 
@@ -667,32 +657,28 @@ lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 static void
 unlink_waiter(LeaseWaiter *waiter)
 {
-	LeaseQueue *queue = lease_queue_of(waiter);
-
 	lease_list_delete(&waiter->link);
-	if (waiter->role_in_queue == LEASE_WAIT_IN_LINE)
-		queue->nwaiters--;
 	if (waiter->owner_length > 0)
 		pg_atomic_fetch_sub_u32(places_of(waiter->owner,
 										  waiter->owner_length), 1);
 	waiter->queue = 0;
-	pg_atomic_fetch_sub_u32(used_of(queue), 1);
+	pg_atomic_fetch_sub_u32(&partition_of_key(&waiter->key)->used, 1);
 	if (!waiter->further)
 		pg_atomic_fetch_sub_u32(&database_of(waiter)->nwaiters, 1);
-	pg_atomic_fetch_sub_u32(&shared->nwaiters, 1);
 }
 
 /*
- * Leave, whatever the reason.  True if the waiter has been answered; then it
- * may have a lease to give back or to keep.  Only the waiter itself calls this.
+ * Leave, whatever the reason; the waiter has joined.  True if it has been answered;
+ * then it may have a lease to give back or to keep.  Only the waiter itself calls this.
  */
 bool
-lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
+lease_queue_leave(LeaseWaiter *waiter)
 {
+	LWLock	   *lock = &partition_of_key(&waiter->key)->lock.lock;
 	LeaseQueue *queue;
 
-	LWLockAcquire(lock_of_waiter(waiter), LW_EXCLUSIVE);
-	queue = lease_queue_of(waiter);
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	queue = lease_area_at(waiter->queue);
 	if (queue != NULL)
 	{
 		bool		was_head = lease_queue_head(queue) == waiter;
@@ -702,12 +688,7 @@ lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer, XLogRecPtr *lsn)
 			poke(queue);
 		drop_if_unused(queue);
 	}
-	LWLockRelease(lock_of_waiter(waiter));
-	if (waiter->answered)
-	{
-		*answer = waiter->answer;
-		*lsn = waiter->lsn;
-	}
+	LWLockRelease(lock);
 	return waiter->answered;
 }
 
@@ -753,69 +734,19 @@ lease_queue_second(LeaseQueue *queue)
 void
 lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view)
 {
+	LWLock	   *lock = &partition_of_key(&waiter->key)->lock.lock;
 	LeaseQueue *queue;
 
 	memset(view, 0, sizeof(*view));
-	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	queue = lease_queue_of(waiter);
+	LWLockAcquire(lock, LW_SHARED);
+	queue = lease_area_at(waiter->queue);
 	if (queue != NULL)
 	{
 		view->is_head = lease_queue_head(queue) == waiter;
 		view->due_us = queue->due_us;
 	}
 	view->answered = waiter->answered;
-	LWLockRelease(lock_of_waiter(waiter));
-}
-
-/* Say whether a queue has another waiter, or a guard, of a waiter's owner. */
-static bool
-has_more_of_owner(LeaseQueue *queue, const LeaseWaiter *waiter)
-{
-	lease_bytes owner = {waiter->owner, waiter->owner_length};
-
-	lease_list_foreach(LeaseGuard, guard, &queue->guards)
-	{
-		if (lease_same(owner, (lease_bytes) {
-				guard->owner, guard->owner_length
-			}))
-			return true;
-	}
-
-	/* search only if the owner's counter says that it may be there */
-	if (pg_atomic_read_u32(places_of(waiter->owner, waiter->owner_length)) <= 1)
-		return false;
-	lease_list_foreach(LeaseWaiter, other, &queue->waiters)
-	{
-		if (other != waiter &&
-			lease_same(owner, (lease_bytes) {
-				other->owner, other->owner_length
-			}))
-			return true;
-	}
-	return false;
-}
-
-/*
- * Say whether all waiters stand in the line that this waiter has just joined,
- * and none of the line's waiters and guards is of its owner.  So joining a line
- * costs the same whatever its length.
- */
-bool
-lease_queue_is_only_line(const LeaseWaiter *waiter)
-{
-	LeaseQueue *queue;
-	bool		only = true;
-
-	if (pg_atomic_read_u32(&shared->nwaiters) <= 1)
-		return true;
-	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	queue = lease_queue_of(waiter);
-	if (queue != NULL)
-		only = (uint32) queue->nwaiters >=
-			pg_atomic_read_u32(&shared->nwaiters) &&
-			!has_more_of_owner(queue, waiter);
-	LWLockRelease(lock_of_waiter(waiter));
-	return only;
+	LWLockRelease(lock);
 }
 
 /*
@@ -828,94 +759,35 @@ lease_queue_owner_waits(lease_bytes owner)
 	return pg_atomic_read_u32(places_of(owner.data, (int) owner.length)) > 0;
 }
 
-/* The name that a waiter waits for; false if it has been served. */
-bool
-lease_queue_key_of(const LeaseWaiter *waiter, LeaseQueueKey *key)
+/* Add copies of the waiters of a list to another. */
+static List *
+copy_waiters(List *copies, const LeaseLink *waiters)
 {
-	bool		waits;
-
-	LWLockAcquire(lock_of_waiter(waiter), LW_SHARED);
-	waits = waiter->queue != 0;
-	if (waits)
-		*key = lease_queue_of(waiter)->key;
-	LWLockRelease(lock_of_waiter(waiter));
-	return waits;
-}
-
-/* Copy a list of waiters. */
-static int
-copy_list(LeaseQueue *queue, LeaseLink *list, LeaseWaiterCopy *copies,
-		  bool positions)
-{
-	int			n = 0;
-
-	lease_list_foreach(LeaseWaiter, waiter, list)
+	lease_list_foreach(LeaseWaiter, waiter, waiters)
 	{
-		copies[n].waiter = *waiter;
-		copies[n].key = queue->key;
-		copies[n].position = positions ? n + 1 : 0;
-		n++;
+		LeaseWaiter *copy = palloc(sizeof(LeaseWaiter));
+
+		*copy = *waiter;
+		copies = lappend(copies, copy);
 	}
-	return n;
+	return copies;
 }
 
 /*
- * Lock a partition, and make room in an array for one more element for each of
- * its waiters and guards.  "count" is how many it has already, "size" the size
- * of one.  False if the partition has none.  No memory is allocated under the
- * lock, so there may be more of them by then.
+ * Copies of all waiters of a database; those of a name come together, in the order
+ * of the queue, then its watchers.
  */
-static bool
-lock_with_room(int partition, void **array, Size size, Size *room, int count)
+List *
+lease_queue_copy(Oid database)
 {
-	pg_atomic_uint32 *used = &shared->partitions[partition].used;
-	Size		needed;
+	QueueWalk	walk = {.database = database, .mode = LW_SHARED};
+	LeaseQueue *queue;
+	List	   *copies = NIL;
 
-	while ((needed = pg_atomic_read_u32(used)) > 0)
-	{
-		if (count + needed > *room)
-		{
-			*room = count + needed;
-			*array = repalloc_huge(*array, *room * size);
-		}
-		LWLockAcquire(&shared->locks[partition].lock, LW_SHARED);
-		if (count + pg_atomic_read_u32(used) <= *room)
-			return true;
-		LWLockRelease(&shared->locks[partition].lock);
-	}
-	return false;
-}
-
-/*
- * Copy all waiters of a database; those of a name come together, in the order
- * of the queue, then its watchers.  This goes partition by partition: it finds
- * all that wait throughout, and perhaps some that come or go meanwhile.
- */
-LeaseWaiterCopy *
-lease_queue_copy(Oid database, int *count)
-{
-	Size		room = pg_atomic_read_u32(&shared->nwaiters) + 1;
-	void	   *array = palloc_extended(room * sizeof(LeaseWaiterCopy),
-										MCXT_ALLOC_HUGE);
-
-	*count = 0;
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
-	{
-		if (!lock_with_room(i, &array, sizeof(LeaseWaiterCopy), &room, *count))
-			continue;
-		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
-		{
-			LeaseWaiterCopy *copies = array;
-
-			if (queue->key.database != database)
-				continue;
-			*count += copy_list(queue, &queue->waiters, &copies[*count], true);
-			*count += copy_list(queue, &queue->watchers, &copies[*count],
-								false);
-		}
-		LWLockRelease(&shared->locks[i].lock);
-	}
-	return array;
+	while ((queue = next_queue(&walk)) != NULL)
+		copies = copy_waiters(copy_waiters(copies, &queue->waiters),
+							  &queue->watchers);
+	return copies;
 }
 
 /* ----------------------------------------------------------------
@@ -965,9 +837,9 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 
 	if (guard != NULL)
 	{
-		LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
+		(void) lease_queue_lock(database, hash, name, LW_EXCLUSIVE);
 		guard->version = Max(guard->version, template->version);
-		LWLockRelease(lock_of(database, hash));
+		lease_queue_unlock(database, hash);
 		return true;
 	}
 	if (nmy_guards == max_my_guards)
@@ -986,16 +858,13 @@ lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 	if (guard == NULL)
 		return false;
 
-	LWLockAcquire(lock_of(database, hash), LW_EXCLUSIVE);
-	queue = get_queue(database, hash, name);
+	queue = lock_for_one_more(database, hash, name);
 	*guard = *template;
 	guard->pid = MyProcPid;
 	guard->queue = lease_area_place(queue);
 	lease_list_push_tail(&queue->guards, &guard->link);
-	pg_atomic_fetch_add_u32(used_of(queue), 1);
-	pg_atomic_fetch_add_u32(&shared->nguards, 1);
 	my_guards[nmy_guards++] = guard;
-	LWLockRelease(lock_of(database, hash));
+	lease_queue_unlock(database, hash);
 	return true;
 }
 
@@ -1018,35 +887,25 @@ lease_queue_copy_guards(Oid database, uint32 hash, lease_bytes name)
 	return guards;
 }
 
-/*
- * The names that are guarded in a database, each once; partition by partition, like
- * lease_queue_copy().  NULL: none.
- */
-LeaseQueueKey *
-lease_queue_guarded_names(Oid database, int *count)
+/* The names that are guarded in a database, each once, as a list of LeaseQueueKey. */
+List *
+lease_queue_guarded_names(Oid database)
 {
-	Size		room = pg_atomic_read_u32(&shared->nguards);
-	void	   *array;
+	QueueWalk	walk = {.database = database, .mode = LW_SHARED};
+	LeaseQueue *queue;
+	List	   *names = NIL;
 
-	*count = 0;
-	if (room == 0)
-		return NULL;
-	array = palloc_extended(room * sizeof(LeaseQueueKey), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS; i++)
+	while ((queue = next_queue(&walk)) != NULL)
 	{
-		if (!lock_with_room(i, &array, sizeof(LeaseQueueKey), &room, *count))
-			continue;
-		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
-		{
-			LeaseQueueKey *names = array;
+		LeaseQueueKey *name;
 
-			if (queue->key.database == database &&
-				!lease_list_is_empty(&queue->guards))
-				names[(*count)++] = queue->key;
-		}
-		LWLockRelease(&shared->locks[i].lock);
+		if (lease_list_is_empty(&queue->guards))
+			continue;
+		name = palloc(sizeof(LeaseQueueKey));
+		*name = queue->key;
+		names = lappend(names, name);
 	}
-	return array;
+	return names;
 }
 
 /*
@@ -1056,25 +915,18 @@ lease_queue_guarded_names(Oid database, int *count)
 int
 lease_queue_other_guard(Oid database)
 {
+	QueueWalk	walk = {.database = database, .mode = LW_SHARED};
+	LeaseQueue *queue;
 	int			pid = 0;
 
 	if (!lease_area_map(false))
 		return 0;
-	for (int i = 0; i < LEASE_QUEUE_PARTITIONS && pid == 0; i++)
-	{
-		LWLockAcquire(&shared->locks[i].lock, LW_SHARED);
-		lease_list_foreach(LeaseQueue, queue, &shared->partitions[i].queues)
+	while ((queue = next_queue(&walk)) != NULL)
+		lease_list_foreach(LeaseGuard, guard, &queue->guards)
 		{
-			if (queue->key.database != database)
-				continue;
-			lease_list_foreach(LeaseGuard, guard, &queue->guards)
-			{
-				if (guard->pid != MyProcPid)
-					pid = guard->pid;
-			}
+			if (guard->pid != MyProcPid)
+				pid = guard->pid;
 		}
-		LWLockRelease(&shared->locks[i].lock);
-	}
 	return pid;
 }
 
@@ -1095,15 +947,14 @@ lease_queue_end_guards(void)
 	{
 		LeaseGuard *guard = my_guards[--nmy_guards];
 		LeaseQueue *queue = lease_area_at(guard->queue);
-		LWLock	   *lock = lock_of(queue->key.database, queue->key.hash);
+		QueuePartition *partition = partition_of_key(&queue->key);
 
-		LWLockAcquire(lock, LW_EXCLUSIVE);
+		LWLockAcquire(&partition->lock.lock, LW_EXCLUSIVE);
 		lease_list_delete(&guard->link);
-		pg_atomic_fetch_sub_u32(used_of(queue), 1);
-		pg_atomic_fetch_sub_u32(&shared->nguards, 1);
+		pg_atomic_fetch_sub_u32(&partition->used, 1);
 		poke(queue);
 		drop_if_unused(queue);
-		LWLockRelease(lock);
+		LWLockRelease(&partition->lock.lock);
 
 		SpinLockAcquire(&shared->mutex);
 		lease_list_push_head(&shared->free_guards, &guard->link);

@@ -30,7 +30,6 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "lease_crash.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -51,8 +50,9 @@ lease_wait_start(LeaseWaitTime *time, int64 wait_us)
 {
 	time->start_us = lease_clock_boot();
 	time->end_us = wait_us < 0 ? PG_INT64_MAX : time->start_us + wait_us;
+	time->look_us = time->start_us + LEASE_LOOK_INTERVAL_US;
 	time->start_time = GetCurrentTimestamp();
-	time->logged = false;
+	time->logged = NULL;
 }
 
 /* Say whether the time of a wait is up. */
@@ -60,83 +60,6 @@ bool
 lease_wait_is_over(const LeaseWaitTime *time)
 {
 	return lease_clock_boot() >= time->end_us;
-}
-
-/* ----------------------------------------------------------------
- * Deadlocks
- * ----------------------------------------------------------------
- */
-
-/* Raise the error of a waiter that closes a circle, having left the queue. */
-static void
-raise_deadlock(LeaseDatabase *db, List *circle)
-{
-	StringInfoData detail;
-	LeaseCircleStep *first = linitial(circle);
-	const char *hint;
-	ListCell   *cell;
-
-	lease_count(db, LEASE_COUNT_DEADLOCKS, 1);
-	initStringInfo(&detail);
-	foreach(cell, circle)
-	{
-		LeaseCircleStep *step = lfirst(cell);
-
-		if (detail.len > 0)
-			appendStringInfoChar(&detail, '\n');
-		appendStringInfo(&detail, step->in_queue ?
-						 _("Owner \"%s\" waits for \"%s\"; queued behind owner \"%s\".") :
-						 _("Owner \"%s\" waits for \"%s\"; held by owner \"%s\"."),
-						 lease_privilege_show(step->owner, step->role),
-						 lease_privilege_show_name(step->name, step->role),
-						 lease_privilege_show(step->blocker, step->blocker_role));
-	}
-	if (list_length(circle) > 1)
-		hint = _("Acquire leases in the same order everywhere, or together with dlock_acquire_all().");
-	else if (first->role == first->blocker_role &&
-			 strcmp(first->owner, first->blocker) == 0)
-		hint = _("The owner holds what it waits for. Release it first.");
-	else
-		hint = _("This transaction guards what it waits for. End it first.");
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
-			 errmsg("deadlock detected"),
-			 errdetail_internal("%s", detail.data),
-			 errhint("%s", hint)));
-}
-
-/*
- * Raise an error if this waiter, which has joined, closes a circle.  A waiter
- * cannot close one if it waits for no permits, its session has no leases, its
- * transaction guards nothing, all waiters stand in the same line, and none of
- * the others, nor a guard, has its owner.  Then nobody in the line waits for it:
- * its owner does not hold the name, or the call would have been answered at
- * once.  (A lease that another session of its owner has is in its way only if it
- * wants one for its own session.)
- */
-void
-lease_wait_check_deadlock(LeaseDatabase *db)
-{
-	const LeaseWaiter *waiter = lease_waiter_last();
-	bool		guards = lease_queue_has_guards();
-	Relation	rel;
-	List	   *circle = NIL;
-
-	if (!guards && !lease_bond_is_used(LEASE_SESSION) &&
-		waiter->mode != LEASE_PERMIT &&
-		waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
-		lease_queue_is_only_line(waiter))
-		return;
-	rel = lease_relation_open(AccessShareLock);
-	HOLD_CANCEL_INTERRUPTS();	/* see lease_deadlock_find() */
-	if (guards || lease_deadlock_is_possible(db, rel, waiter))
-		circle = lease_deadlock_find(db, rel, waiter);
-	if (circle != NIL && lease_waiter_leave())
-		circle = NIL;			/* granted after all */
-	RESUME_CANCEL_INTERRUPTS();
-	relation_close(rel, AccessShareLock);
-	if (circle != NIL)
-		raise_deadlock(db, circle);
 }
 
 /* ----------------------------------------------------------------
@@ -212,13 +135,12 @@ static void
 log_wait(const LeaseWaitTime *time, const char *what)
 {
 	int64		waited_us = lease_clock_boot() - time->start_us;
-	lease_bytes name = lease_waiter_name();
 	const LeaseWaiter *waiter = lease_waiter_mine();
 
 	HOLD_INTERRUPTS();
 	ereport(LOG,
 			(errmsg("process %d %s lease on \"%s\" after %lld.%03d ms",
-					MyProcPid, what, pnstrdup(name.data, name.length),
+					MyProcPid, what, time->logged,
 					(long long) (waited_us / 1000),
 					(int) (waited_us % 1000)),
 			 waiter != NULL && waiter->owner_length > 0 ?
@@ -231,7 +153,7 @@ log_wait(const LeaseWaitTime *time, const char *what)
 void
 lease_wait_stop(const LeaseWaitTime *time)
 {
-	if (time->logged)
+	if (time->logged != NULL)
 		log_wait(time, "stopped waiting for");
 }
 
@@ -253,19 +175,22 @@ lock_timeout_us(const LeaseWaitTime *time)
 static void
 wait_for_latch(long timeout_ms)
 {
+	static uint32 shown = 0;	/* what pg_stat_activity shows of a waiter */
 	WaitEvent	events[COMPAT_CLIENT_EVENTS];
 	int			count;
 
+	if (shown == 0)
+		shown = compat_wait_event("DlockLease");
 	if (MyProcPort == NULL || !WaitEventSetCanReportClosed())
 	{
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 timeout_ms, lease_queue_wait_event());
+						 timeout_ms, shown);
 		return;
 	}
 	ModifyWaitEvent(FeBeWaitSet, COMPAT_CLIENT_SOCKET, WL_SOCKET_CLOSED, NULL);
 	count = WaitEventSetWait(FeBeWaitSet, timeout_ms, events,
-							 lengthof(events), lease_queue_wait_event());
+							 lengthof(events), shown);
 	for (int i = 0; i < count; i++)
 	{
 		if (events[i].events & WL_SOCKET_CLOSED)
@@ -286,19 +211,20 @@ boot_time(LeaseDatabase *db, int64 lease_us)
 
 /*
  * Sleep once, until the latch is set or something is due: at the latest at the
- * next regular look, or when the lease clock reaches due_us.  Handles the log, and interrupts that do not end the call.
+ * next regular look, or when the lease clock reaches due_us.  Handles the log, and
+ * interrupts that do not end the call.
  *
  * lock_timeout is our own look at the boot clock.  The server's timer goes by the
  * wall clock, which may be set; and when set anew for each sleep it forgets that
  * it has just run out, and the error is that of a cancel.
  */
 LeaseSleepEnd
-lease_wait_sleep(LeaseDatabase *db, LeaseSleeper *sleeper, int64 due_us)
+lease_wait_sleep(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 {
 	int64		until_us = boot_time(db, due_us);
-	int64		log_us = sleeper->time->start_us + DeadlockTimeout * INT64CONST(1000);
-	int64		timeout_us = lock_timeout_us(sleeper->time);
-	bool		logs = log_lock_waits && !sleeper->time->logged;
+	int64		log_us = time->start_us + DeadlockTimeout * INT64CONST(1000);
+	int64		timeout_us = lock_timeout_us(time);
+	bool		logs = log_lock_waits && time->logged == NULL;
 	int64		now_us;
 
 	Assert(lease_may_wait());
@@ -306,8 +232,8 @@ lease_wait_sleep(LeaseDatabase *db, LeaseSleeper *sleeper, int64 due_us)
 	/* earlier steps may have reset the latch that a signal set */
 	if (handle_interrupts())
 		return LEASE_SLEEP_INTERRUPTED;
-	until_us = Min(until_us, sleeper->look_us);
-	until_us = Min(until_us, sleeper->time->end_us);
+	until_us = Min(until_us, time->look_us);
+	until_us = Min(until_us, time->end_us);
 	until_us = Min(until_us, timeout_us);
 	if (logs)
 		until_us = Min(until_us, log_us);
@@ -324,12 +250,14 @@ lease_wait_sleep(LeaseDatabase *db, LeaseSleeper *sleeper, int64 due_us)
 		return LEASE_SLEEP_INTERRUPTED;
 	if (logs && now_us >= log_us)
 	{
-		log_wait(sleeper->time, "still waiting for");
-		sleeper->time->logged = true;
+		const LeaseQueueKey *key = &lease_waiter_mine()->key;
+
+		time->logged = pnstrdup(key->name, key->length);
+		log_wait(time, "still waiting for");
 	}
-	if (now_us < sleeper->look_us)
+	if (now_us < time->look_us)
 		return LEASE_SLEEP_ENDED;
-	sleeper->look_us = now_us + LEASE_LOOK_INTERVAL_US;
+	time->look_us = now_us + LEASE_LOOK_INTERVAL_US;
 	return LEASE_SLEEP_ENDED_REGULARLY;
 }
 
@@ -340,11 +268,6 @@ lease_wait_sleep(LeaseDatabase *db, LeaseSleeper *sleeper, int64 due_us)
 void
 lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time, int64 due_us)
 {
-	LeaseSleeper sleeper = {
-		.time = time,
-		.look_us = lease_clock_boot() + LEASE_LOOK_INTERVAL_US,
-	};
-
-	if (lease_wait_sleep(db, &sleeper, due_us) == LEASE_SLEEP_INTERRUPTED)
+	if (lease_wait_sleep(db, time, due_us) == LEASE_SLEEP_INTERRUPTED)
 		lease_wait_raise();
 }

@@ -20,8 +20,6 @@
  * ----------------------------------------------------------------
  */
 
-#define LEASE_QUEUE_PARTITIONS	32
-
 /* The answer to a request on one name. */
 typedef struct LeaseAnswer
 {
@@ -34,7 +32,7 @@ typedef struct LeaseAnswer
 	int64		retry_us;		/* LEASE_BUSY: see lease_result */
 } LeaseAnswer;
 
-/* The key of a queue; the unused end of the name is zero. */
+/* The key of a queue.  The unused end of the name is zero: memcmp() compares keys. */
 typedef struct LeaseQueueKey
 {
 	Oid			database;
@@ -52,7 +50,6 @@ typedef struct LeaseQueue
 	LeaseLink	waiters;		/* first come, first served */
 	LeaseLink	watchers;		/* woken whenever a hold ends */
 	LeaseLink	guards;
-	int			nwaiters;
 
 	/*
 	 * Lease clock: when to look at the head again, if nothing happens before.
@@ -75,15 +72,14 @@ typedef enum LeaseWaitRole
 
 /*
  * A waiting backend.  All but "link", "queue" and the answer are written by
- * that backend before it joins a queue, and do not change until it has left.
+ * that backend before or when it joins a queue, and do not change until it has left.
  */
 typedef struct LeaseWaiter
 {
 	LeaseLink	link;			/* in the queue, or in the free list */
 	LeasePlace	queue;			/* 0: in none; under the partition's lock */
 
-	bool		joined;			/* has been in a queue, in this partition: */
-	uint32		partition;
+	LeaseQueueKey key;			/* of the queue that it has joined; length 0: none */
 	uint64		join_number;	/* grows with each that joins a queue */
 	LeaseWaitRole role_in_queue;
 	bool		further;		/* not the first place of its call */
@@ -152,14 +148,6 @@ typedef struct LeaseGuard
 	char		address[LEASE_ADDRESS_MAX];
 } LeaseGuard;
 
-/* A waiter as it was at some moment. */
-typedef struct LeaseWaiterCopy
-{
-	LeaseWaiter waiter;
-	LeaseQueueKey key;
-	int			position;		/* 1 is the head; 0: watches */
-} LeaseWaiterCopy;
-
 /* What a waiter sees when it looks around. */
 typedef struct LeaseQueueView
 {
@@ -168,16 +156,8 @@ typedef struct LeaseQueueView
 	int64		due_us;
 } LeaseQueueView;
 
-/* The queue that a waiter is in, or NULL; under the partition's lock. */
-static inline LeaseQueue *
-lease_queue_of(const LeaseWaiter *waiter)
-{
-	return lease_area_at(waiter->queue);
-}
-
 /* lease_queue.c */
 extern void lease_queue_attach(bool make);
-extern uint32 lease_queue_wait_event(void);
 
 /* names */
 extern bool lease_queue_is_used(Oid database, uint32 hash);
@@ -199,16 +179,13 @@ extern LeaseWaiter *lease_queue_allocate_waiter(Oid role, bool further);
 extern void lease_queue_free_waiter(LeaseWaiter *waiter);
 extern bool lease_queue_join(LeaseWaiter *waiter, Oid database, uint32 hash,
 							 lease_bytes name, int64 due_us, uint32 pokes);
-extern bool lease_queue_leave(LeaseWaiter *waiter, LeaseAnswer *answer,
-							  XLogRecPtr *lsn);
+extern bool lease_queue_leave(LeaseWaiter *waiter);
 extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
 								 const LeaseAnswer *answer, XLogRecPtr lsn,
 								 int64 due_us, int64 soon_us);
 extern void lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view);
-extern bool lease_queue_is_only_line(const LeaseWaiter *waiter);
 extern bool lease_queue_owner_waits(lease_bytes owner);
-extern bool lease_queue_key_of(const LeaseWaiter *waiter, LeaseQueueKey *key);
-extern LeaseWaiterCopy *lease_queue_copy(Oid database, int *count);
+extern List *lease_queue_copy(Oid database);
 
 /* guards */
 extern bool lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
@@ -216,7 +193,7 @@ extern bool lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
 pg_noreturn extern void lease_queue_raise_no_guard(void);
 extern List *lease_queue_copy_guards(Oid database, uint32 hash,
 									 lease_bytes name);
-extern LeaseQueueKey *lease_queue_guarded_names(Oid database, int *count);
+extern List *lease_queue_guarded_names(Oid database);
 extern int	lease_queue_other_guard(Oid database);
 extern bool lease_queue_has_guards(void);
 extern void lease_queue_end_guards(void);
@@ -230,17 +207,13 @@ extern void lease_queue_end_guards(void);
 #define LEASE_WAITER_PLACES_MAX	100
 
 /* lease_waiter.c */
-extern LeaseWaiter *lease_waiter_begin(LeaseDatabase *db, lease_bytes name,
+extern LeaseWaiter *lease_waiter_begin(LeaseDatabase *db,
 									   const LeaseRequester *requester,
 									   const lease_request *request,
-									   LeaseWaitRole role_in_queue);
-extern LeaseWaiter *lease_waiter_add(LeaseDatabase *db,
-									 const LeaseRequester *requester,
-									 const lease_request *request,
-									 LeaseWaitRole role_in_queue);
+									   LeaseWaitRole role_in_queue,
+									   bool further);
 extern LeaseWaiter *lease_waiter_mine(void);
 extern LeaseWaiter *lease_waiter_last(void);
-extern lease_bytes lease_waiter_name(void);
 extern bool lease_waiter_leave(void);
 extern void lease_waiter_leave_name(uint32 hash, lease_bytes name);
 extern void lease_waiter_finish(void);
@@ -256,16 +229,11 @@ typedef struct LeaseWaitTime
 {
 	int64		start_us;
 	int64		end_us;			/* PG_INT64_MAX: no limit */
+	int64		look_us;		/* the next regular look of one that sleeps */
 	TimestampTz start_time;
-	bool		logged;			/* the log has been told that it is long */
+	char	   *logged;			/* the name that the log was told of; NULL: it was
+								 * not told yet */
 } LeaseWaitTime;
-
-/* What a sleeper remembers from one look to the next. */
-typedef struct LeaseSleeper
-{
-	LeaseWaitTime *time;
-	int64		look_us;		/* boot clock: the next regular look */
-} LeaseSleeper;
 
 /* How a sleep has ended. */
 typedef enum LeaseSleepEnd
@@ -280,8 +248,7 @@ typedef enum LeaseSleepEnd
 /* lease_wait.c */
 extern void lease_wait_start(LeaseWaitTime *time, int64 wait_us);
 extern bool lease_wait_is_over(const LeaseWaitTime *time);
-extern void lease_wait_check_deadlock(LeaseDatabase *db);
-extern LeaseSleepEnd lease_wait_sleep(LeaseDatabase *db, LeaseSleeper *sleeper,
+extern LeaseSleepEnd lease_wait_sleep(LeaseDatabase *db, LeaseWaitTime *time,
 									  int64 due_us);
 extern void lease_wait_watch(LeaseDatabase *db, LeaseWaitTime *time,
 							 int64 due_us);
@@ -295,26 +262,7 @@ extern void lease_snapshot_begin(FunctionCallInfo fcinfo, bool may_wait);
 extern void lease_snapshot_give_up(void);
 extern void lease_snapshot_take_back(void);
 
-/* ----------------------------------------------------------------
- * Find out whether a waiter closes a circle of owners.
- * ----------------------------------------------------------------
- */
-
-/* One owner of a circle, waiting for the next. */
-typedef struct LeaseCircleStep
-{
-	char	   *name;			/* what it waits for */
-	char	   *owner;			/* the owner that waits */
-	Oid			role;
-	bool		in_queue;		/* the next one waits ahead; else it holds */
-	char	   *blocker;		/* owner of the lease or wait in the way */
-	Oid			blocker_role;
-} LeaseCircleStep;
-
 /* lease_deadlock.c */
-extern bool lease_deadlock_is_possible(LeaseDatabase *db, Relation rel,
-									   const LeaseWaiter *waiter);
-extern List *lease_deadlock_find(LeaseDatabase *db, Relation rel,
-								 const LeaseWaiter *waiter);
+extern void lease_wait_check_deadlock(LeaseDatabase *db);
 
 #endif							/* DLOCK_WAIT_H */

@@ -24,10 +24,6 @@
 static LeaseWaiter *my_waiters[LEASE_WAITER_PLACES_MAX];
 static int	nmy_waiters = 0;
 
-/* The name it waits for, or the first of several. */
-static char my_name[LEASE_STRING_MAX];
-static size_t my_name_length = 0;
-
 /* This backend's place, or the first of several, or NULL. */
 LeaseWaiter *
 lease_waiter_mine(void)
@@ -42,26 +38,25 @@ lease_waiter_last(void)
 	return nmy_waiters > 0 ? my_waiters[nmy_waiters - 1] : NULL;
 }
 
-/* The name that it waits for, or the first of several. */
-lease_bytes
-lease_waiter_name(void)
-{
-	return (lease_bytes) {my_name, my_name_length};
-}
-
 /*
- * One place more, for a call that watches several names and has begun with
- * lease_waiter_begin(); at most LEASE_WAITER_PLACES_MAX in all.
+ * A place to wait in for a call's request, to be given to lease_queue_join().
+ * Raises an error if there is none.  "further": the call watches several names and has
+ * a place already; at most LEASE_WAITER_PLACES_MAX in all.
+ *
+ * lease_waiter_finish() gives the places back, at the latest when an error has ended the
+ * transaction: for that, the caller has called lease_session_watch().
  */
 LeaseWaiter *
-lease_waiter_add(LeaseDatabase *db, const LeaseRequester *requester,
-				 const lease_request *request, LeaseWaitRole role_in_queue)
+lease_waiter_begin(LeaseDatabase *db, const LeaseRequester *requester,
+				   const lease_request *request, LeaseWaitRole role_in_queue,
+				   bool further)
 {
 	LeaseWaiter *waiter;
 
+	if (!further)
+		lease_waiter_finish();
 	Assert(nmy_waiters < LEASE_WAITER_PLACES_MAX);
-	waiter = lease_queue_allocate_waiter(requester->role,
-										 nmy_waiters > 0);
+	waiter = lease_queue_allocate_waiter(requester->role, further);
 	my_waiters[nmy_waiters++] = waiter;
 
 	waiter->role_in_queue = role_in_queue;
@@ -89,22 +84,6 @@ lease_waiter_add(LeaseDatabase *db, const LeaseRequester *requester,
 }
 
 /*
- * A place to wait in for a call's request, to be given to lease_queue_join().
- * Raises an error if there is none.  lease_waiter_finish() gives it back, at the
- * latest when an error has ended the transaction: for that, the caller has
- * called lease_session_watch().
- */
-LeaseWaiter *
-lease_waiter_begin(LeaseDatabase *db, lease_bytes name,
-				   const LeaseRequester *requester,
-				   const lease_request *request, LeaseWaitRole role_in_queue)
-{
-	lease_waiter_finish();
-	my_name_length = LEASE_PUT_STRING(my_name, name);
-	return lease_waiter_add(db, requester, request, role_in_queue);
-}
-
-/*
  * Leave the queues that were joined, keeping the places.  True if a lease was
  * granted before that.
  */
@@ -114,13 +93,8 @@ lease_waiter_leave(void)
 	bool		answered = false;
 
 	for (int i = 0; i < nmy_waiters; i++)
-	{
-		LeaseAnswer answer;
-		XLogRecPtr	lsn;
-
-		if (my_waiters[i]->joined)
-			answered |= lease_queue_leave(my_waiters[i], &answer, &lsn);
-	}
+		if (my_waiters[i]->key.length > 0)
+			answered |= lease_queue_leave(my_waiters[i]);
 	return answered;
 }
 
@@ -134,17 +108,11 @@ lease_waiter_leave_name(uint32 hash, lease_bytes name)
 {
 	for (int i = 0; i < nmy_waiters; i++)
 	{
-		LeaseQueue *queue = lease_queue_of(my_waiters[i]);	/* ours to leave */
-		LeaseAnswer answer;
-		XLogRecPtr	lsn;
+		const LeaseQueueKey *key = &my_waiters[i]->key;
 
-		if (queue == NULL || queue->key.hash != hash ||
-			!lease_same(name, (lease_bytes) {
-				queue->key.name, queue->key.length
-			}))
-			continue;
-		(void) lease_queue_leave(my_waiters[i], &answer, &lsn);
-		return;
+		if (key->hash == hash &&
+			lease_same(name, (lease_bytes) {key->name, key->length}))
+			(void) lease_queue_leave(my_waiters[i]);
 	}
 }
 
