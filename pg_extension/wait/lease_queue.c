@@ -139,11 +139,11 @@ max_guards(void)
 	return MaxBackends + pool_size(FURTHER_GUARDS);
 }
 
-static Size
-shares_size(void)
+/* How many roles can have a share. */
+static int
+max_shares(void)
 {
-	return mul_size(pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS),
-					sizeof(RoleShare));
+	return pool_size(FURTHER_PLACES) + pool_size(FURTHER_GUARDS);
 }
 
 /* How many names can have a queue at a time. */
@@ -161,12 +161,6 @@ static uint32
 owner_counters(void)
 {
 	return pg_nextpower2_32(8 * Max(lease_area_sizes->waiters, 1));
-}
-
-static Size
-owners_size(void)
-{
-	return mul_size(owner_counters(), sizeof(pg_atomic_uint32));
 }
 
 /*
@@ -198,8 +192,8 @@ lease_queue_size(void)
 	size = add_size(size, CACHELINEALIGN(mul_size(max_guards(), sizeof(LeaseGuard))));
 	size = add_size(size, CACHELINEALIGN(mul_size(max_queues(), sizeof(LeaseQueue))));
 	size = add_size(size, CACHELINEALIGN(mul_size(chain_count(), sizeof(LeasePlace))));
-	size = add_size(size, CACHELINEALIGN(owners_size()));
-	return add_size(size, CACHELINEALIGN(shares_size()));
+	size = add_size(size, CACHELINEALIGN(mul_size(owner_counters(), sizeof(pg_atomic_uint32))));
+	return add_size(size, CACHELINEALIGN(mul_size(max_shares(), sizeof(RoleShare))));
 }
 
 /* Make all lists and locks.  What is not set here begins as zeros. */
@@ -242,8 +236,9 @@ lease_queue_attach(char *start, bool make)
 	guards = (LeaseGuard *) carve(&next, max_guards(), sizeof(LeaseGuard));
 	queues = (LeaseQueue *) carve(&next, max_queues(), sizeof(LeaseQueue));
 	chains = (LeasePlace *) carve(&next, chain_count(), sizeof(LeasePlace));
-	owners = (pg_atomic_uint32 *) carve(&next, 1, owners_size());
-	shares = (RoleShare *) carve(&next, 1, shares_size());
+	owners = (pg_atomic_uint32 *) carve(&next, owner_counters(),
+										sizeof(pg_atomic_uint32));
+	shares = (RoleShare *) carve(&next, max_shares(), sizeof(RoleShare));
 	if (make)
 		make_shared(waiters, guards, queues);
 }
@@ -263,8 +258,7 @@ queue_hash(Oid database, uint32 hash)
 static QueuePartition *
 partition_of(Oid database, uint32 hash)
 {
-	return &shared->partitions[queue_hash(database, hash) %
-							   PARTITIONS];
+	return &shared->partitions[queue_hash(database, hash) % PARTITIONS];
 }
 
 /* The partition of a queue, or of a waiter that has joined one. */
