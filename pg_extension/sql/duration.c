@@ -5,7 +5,8 @@
  * One type takes every form in which a client may state a duration, so that
  * each function has one signature: a number of seconds of any numeric type, an
  * interval, text that is either, or an untyped parameter.  A month counts as 30
- * days and a day as 24 hours.
+ * days and a day as 24 hours.  Numbers of the types that few clients send become text
+ * first.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -27,12 +28,9 @@ PG_FUNCTION_INFO_V1(dlock_duration_in);
 PG_FUNCTION_INFO_V1(dlock_duration_out);
 PG_FUNCTION_INFO_V1(dlock_duration_recv);
 PG_FUNCTION_INFO_V1(dlock_duration_send);
-PG_FUNCTION_INFO_V1(dlock_duration_from_int2);
 PG_FUNCTION_INFO_V1(dlock_duration_from_int4);
 PG_FUNCTION_INFO_V1(dlock_duration_from_int8);
-PG_FUNCTION_INFO_V1(dlock_duration_from_float4);
 PG_FUNCTION_INFO_V1(dlock_duration_from_float8);
-PG_FUNCTION_INFO_V1(dlock_duration_from_numeric);
 PG_FUNCTION_INFO_V1(dlock_duration_from_interval);
 PG_FUNCTION_INFO_V1(dlock_duration_to_interval);
 
@@ -81,19 +79,6 @@ from_float(double seconds)
 	return (int64) rint(seconds * USECS_PER_SEC);
 }
 
-/* Read a number of seconds; beyond a double's range is beyond ours too. */
-static int64
-from_text(const char *text, char **end)
-{
-	double		seconds;
-
-	errno = 0;
-	seconds = strtod(text, end);
-	if (errno == ERANGE && isinf(seconds))
-		raise_range();
-	return from_float(seconds);
-}
-
 static int64
 from_interval(const Interval *interval)
 {
@@ -133,10 +118,17 @@ dlock_duration_in(PG_FUNCTION_ARGS)
 		pg_strcasecmp(start, "infinity") == 0 ||
 		pg_strcasecmp(start, "-infinity") == 0)
 	{
-		int64		duration_us = from_text(start, &end);
+		double		seconds;
 
+		errno = 0;
+		seconds = strtod(start, &end);
 		if (end > start && strspn(end, " \t\r\n\f\v") == strlen(end))
-			PG_RETURN_INT64(duration_us);
+		{
+			/* beyond a double's range is beyond ours too */
+			if (errno == ERANGE && isinf(seconds))
+				raise_range();
+			PG_RETURN_INT64(from_float(seconds));
+		}
 	}
 
 	/* The core's message would speak of an interval. */
@@ -205,12 +197,6 @@ dlock_duration_send(PG_FUNCTION_ARGS)
 }
 
 Datum
-dlock_duration_from_int2(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT64(from_seconds(PG_GETARG_INT16(0)));
-}
-
-Datum
 dlock_duration_from_int4(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(from_seconds(PG_GETARG_INT32(0)));
@@ -223,25 +209,9 @@ dlock_duration_from_int8(PG_FUNCTION_ARGS)
 }
 
 Datum
-dlock_duration_from_float4(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_INT64(from_float(PG_GETARG_FLOAT4(0)));
-}
-
-Datum
 dlock_duration_from_float8(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(from_float(PG_GETARG_FLOAT8(0)));
-}
-
-/* By way of text: a cast to float8 would raise an error of its own. */
-Datum
-dlock_duration_from_numeric(PG_FUNCTION_ARGS)
-{
-	char	   *text = DatumGetCString(DirectFunctionCall1(numeric_out,
-														   PG_GETARG_DATUM(0)));
-
-	PG_RETURN_INT64(from_text(text, NULL));
 }
 
 Datum

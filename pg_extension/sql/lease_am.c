@@ -119,9 +119,9 @@ form_row(const LeaseScan *scan, const LeaseScanRow *row, Datum *values,
 	Oid			role = entry ? entry->role : guard->guarding_role;
 	bool		visible = lease_privilege_may_see(role) &&
 		(entry != NULL || lease_privilege_may_see(guard->role));
-	lease_bytes owner = {"", 0};
-	lease_bytes application = {"", 0};
-	lease_bytes address = {"", 0};
+	lease_bytes owner;
+	lease_bytes application;
+	lease_bytes address;
 	lease_bytes request = {"", 0};
 
 	memset(nulls, 0, LEASE_COLUMNS * sizeof(bool));

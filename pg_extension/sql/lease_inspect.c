@@ -384,11 +384,13 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 Datum
 dlock_read_stats(PG_FUNCTION_ARGS)
 {
+	static LeaseDatabase unused;	/* all zero */
 	LeaseDatabase *db;
 	TupleDesc	desc;
 	Datum		values[STATS_COLUMNS];
 	bool		nulls[STATS_COLUMNS] = {0};
 	Datum		histogram[LEASE_WAIT_BUCKETS];
+	TimestampTz reset;
 	int			n = 0;
 
 	check_there();
@@ -396,25 +398,21 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	Assert(desc->natts == STATS_COLUMNS);
 	db = lease_state_find();
+	if (db == NULL)
+		db = &unused;
 	for (int i = 0; i < LEASE_COUNTERS; i++)
-		values[n++] = Int64GetDatum(db == NULL ? 0 :
-									(int64) pg_atomic_read_u64(&db->counters[i]));
-	values[n++] = Int64GetDatum(db == NULL ? 0 :
-								(int64) pg_atomic_read_u64(&db->woken));
+		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&db->counters[i]));
+	values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&db->woken));
 	values[n++] = Int64GetDatum((int64) lease_store_count_held());
-	values[n++] = Int32GetDatum(db == NULL ? 0 :
-								(int32) pg_atomic_read_u32(&db->nwaiters));
+	values[n++] = Int32GetDatum((int32) pg_atomic_read_u32(&db->nwaiters));
 	for (int i = 0; i < LEASE_WAIT_BUCKETS; i++)
-		histogram[i] =
-			Int64GetDatum(db == NULL ? 0 :
-						  (int64) pg_atomic_read_u64(&db->waits[i]));
+		histogram[i] = Int64GetDatum((int64) pg_atomic_read_u64(&db->waits[i]));
 	values[n++] =
 		PointerGetDatum(construct_array(histogram, LEASE_WAIT_BUCKETS,
 										INT8OID, sizeof(int64),
 										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[n++] =
-		TimestampTzGetDatum(db == NULL ? PgStartTime :
-							(int64) pg_atomic_read_u64(&db->stats_reset));
+	reset = (TimestampTz) pg_atomic_read_u64(&db->stats_reset);
+	values[n++] = TimestampTzGetDatum(reset == 0 ? PgStartTime : reset);
 	Assert(n == STATS_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
 													  values, nulls)));

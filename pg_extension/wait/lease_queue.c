@@ -227,8 +227,7 @@ queue_hash(Oid database, uint32 hash)
 static QueuePartition *
 partition_of(Oid database, uint32 hash)
 {
-	return &shared->partitions[queue_hash(database, hash) %
-							   PARTITIONS];
+	return &shared->partitions[queue_hash(database, hash) % PARTITIONS];
 }
 
 /* The partition of a queue, or of a waiter that has joined one. */
