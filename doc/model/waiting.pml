@@ -2,7 +2,7 @@
  * waiting.pml
  *	  How PostgreSQL's backends wait for a lease: a model in Promela.
  *
- * It follows pg_extension/call/lease_request.c (try_apply, lease_store_serve,
+ * It follows pg_extension/call/lease_request.c (try_apply, lease_call_serve,
  * sleep_in_line) and lease_queue.c (join, leave, answer) for one name and exclusive
  * leases, with all ways in which a wait, or a lease, can end.
  * What happens under the lock of the queue's partition is one atomic step; the
@@ -162,7 +162,7 @@ inline set_due_deadline()
 }
 
 /*
- * lease_store_serve(), under the bucket's lock.  All leases are exclusive, so
+ * lease_call_serve(), under the bucket's lock.  All leases are exclusive, so
  * there is one answer at most.
  */
 inline serve(only_if_due)

@@ -89,7 +89,7 @@ raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
 static bool
 is_same_boot(const LeaseMeta *meta, int64 boot_us)
 {
-	return memcmp(&meta->boot, &lease_area_sizes->boot, sizeof(LeaseBoot)) == 0 &&
+	return memcmp(&meta->boot, &lease_area_settings->boot, sizeof(LeaseBoot)) == 0 &&
 		meta->clock_mark_us <= boot_us + meta->clock_offset_us;
 }
 
@@ -145,13 +145,13 @@ activate(Relation rel, LeaseDatabase *db, bool waited)
 	boot_us = lease_clock_boot();
 	if (!is_same_boot(&meta, boot_us))
 	{
-		meta.boot = lease_area_sizes->boot;
+		meta.boot = lease_area_settings->boot;
 		meta.clock_offset_us = meta.clock_mark_us - lease_clock_server_start();
 	}
 	meta.clock_mark_us = boot_us + meta.clock_offset_us;
 
 	/* with the page unlocked: a look reads it, and should not wait for the disk */
-	XLogFlush(lease_meta_adopt(rel, &meta));
+	XLogFlush(lease_meta_write(rel, &meta));
 	DLOCK_CRASH_POINT("activation: flushed");
 
 	if (pg_atomic_read_u64(&db->floor) == 0)

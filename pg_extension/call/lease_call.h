@@ -90,8 +90,8 @@ extern LeaseEntry *lease_rows_copy(const LeaseEntry *entry);
 extern LeaseEntry *lease_rows_entry(LeaseCall *call, Buffer bucket,
 									size_t row);
 extern void lease_rows_report_expired(LeaseCall *call);
-extern void lease_rows_write(LeaseCall *call, Buffer bucket);
-extern bool lease_rows_store(LeaseCall *call, Buffer bucket,
+extern void lease_rows_update(LeaseCall *call, Buffer bucket);
+extern bool lease_rows_write(LeaseCall *call, Buffer bucket,
 							 const lease_result *result);
 
 /* ----------------------------------------------------------------
@@ -110,28 +110,28 @@ extern bool lease_activate_was_done(Relation rel);
  */
 
 /* lease_request.c */
-extern void lease_store_begin(LeaseCall *call, lease_bytes name,
+extern void lease_call_begin(LeaseCall *call, lease_bytes name,
 							  const lease_request *request);
-extern void lease_store_set_name(LeaseCall *call, lease_bytes name);
-extern void lease_store_check_table(const LeaseCall *call, uint32 hash);
-extern void lease_store_end(LeaseCall *call);
-extern void lease_store_count(const LeaseCall *call,
+extern void lease_call_set_name(LeaseCall *call, lease_bytes name);
+extern void lease_call_check_table(const LeaseCall *call, uint32 hash);
+extern void lease_call_end(LeaseCall *call);
+extern void lease_call_count(const LeaseCall *call,
 							  const LeaseAnswer *answer);
-extern void lease_store_make_durable(lease_op op, XLogRecPtr lsn);
-extern bool lease_store_gather(LeaseCall *call, Buffer bucket);
-extern lease_result lease_store_decide(LeaseCall *call, Buffer bucket,
+extern void lease_call_make_durable(lease_op op, XLogRecPtr lsn);
+extern bool lease_call_gather(LeaseCall *call, Buffer bucket);
+extern lease_result lease_call_decide(LeaseCall *call, Buffer bucket,
 									   LeaseAnswer *answer);
-extern bool lease_store_write(LeaseCall *call, Buffer bucket,
+extern bool lease_call_write(LeaseCall *call, Buffer bucket,
 							  const lease_result *result);
-extern bool lease_store_serve(LeaseCall *call, Buffer bucket,
+extern bool lease_call_serve(LeaseCall *call, Buffer bucket,
 							  bool only_if_due);
-extern void lease_store_serve_queue(LeaseCall *call, bool make_room);
-extern bool lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait);
-extern bool lease_attempt_once(LeaseCall *call, LeaseAnswer *answer);
-extern void lease_attempt_prepare(LeaseCall *call);
-extern void lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
+extern void lease_call_serve_queue(LeaseCall *call, bool make_room);
+extern bool lease_call_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait);
+extern bool lease_call_attempt_once(LeaseCall *call, LeaseAnswer *answer);
+extern void lease_call_prepare(LeaseCall *call);
+extern void lease_call_give_back(Relation rel, lease_bytes name, Oid role,
 									const lease_request *request);
-extern void lease_attempt_undo(Relation rel, lease_bytes name, Oid role,
+extern void lease_call_undo(Relation rel, lease_bytes name, Oid role,
 							   const lease_request *request,
 							   const LeaseAnswer *answer);
 extern LeaseAnswer lease_request_apply(lease_bytes name,
@@ -164,11 +164,11 @@ lease_view_has_row(const LeaseView *view, uint64 token)
 }
 
 /* lease_look.c */
-extern void lease_store_read(lease_bytes name, LeaseView *view);
-extern uint64 lease_store_count_held(void);
-extern bool lease_request_guard(lease_bytes name, lease_bytes owner,
+extern void lease_look_read(lease_bytes name, LeaseView *view);
+extern uint64 lease_look_count_held(void);
+extern bool lease_look_guard(lease_bytes name, lease_bytes owner,
 								uint64 token, LeaseEntry **holder, bool *full);
-extern bool lease_request_wait(lease_bytes name, int64 wait_us);
+extern bool lease_look_wait(lease_bytes name, int64 wait_us);
 
 /* ----------------------------------------------------------------
  * Requests on many names.
@@ -188,11 +188,11 @@ extern bool lease_request_wait(lease_bytes name, int64 wait_us);
 #define LEASE_MANY_MAX	1000
 
 /* lease_many.c */
-extern LeaseAnswer lease_all_acquire(const lease_bytes *names, int count,
+extern LeaseAnswer lease_many_acquire_all(const lease_bytes *names, int count,
 									 const lease_request *request,
 									 int64 wait_us, uint64 *tokens,
 									 int *failed);
-extern LeaseAnswer lease_many_claim(const lease_bytes *names, int count,
+extern LeaseAnswer lease_many_acquire_any(const lease_bytes *names, int count,
 									const lease_request *request, int wanted,
 									int64 wait_us, uint64 *tokens,
 									int *failed);

@@ -40,7 +40,7 @@ copy_named(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * knows of no guards.
  */
 void
-lease_store_read(lease_bytes name, LeaseView *view)
+lease_look_read(lease_bytes name, LeaseView *view)
 {
 	Relation	rel = lease_relation_open(AccessShareLock);
 	LeaseDatabase *db;
@@ -104,7 +104,7 @@ count_entry(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * Where no count is kept, as on a standby, each call reads the table.
  */
 uint64
-lease_store_count_held(void)
+lease_look_count_held(void)
 {
 	Relation	rel = lease_relation_open(AccessShareLock);
 	LeaseDatabase *db = lease_state_find();
@@ -161,7 +161,7 @@ lease_store_count_held(void)
  * guard, "*full", or *holder is a copy of the entry of a live holder, or NULL.
  */
 bool
-lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
+lease_look_guard(lease_bytes name, lease_bytes owner, uint64 token,
 					LeaseEntry **holder, bool *full)
 {
 	lease_request request = {
@@ -174,11 +174,11 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 	LeaseGuard	guard = {.token = token};
 
 	*full = false;
-	lease_store_begin(&call, name, &request);
+	lease_call_begin(&call, name, &request);
 	for (;;)
 	{
 		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
-		if (lease_store_gather(&call, bucket))
+		if (lease_call_gather(&call, bucket))
 			break;
 		UnlockReleaseBuffer(bucket);
 		lease_rows_resolve_role(&call);
@@ -210,13 +210,13 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
 		size_t		i = 0;
 
 		call.request.op = LEASE_REAP;	/* so that all come by themselves */
-		(void) lease_store_gather(&call, bucket);
+		(void) lease_call_gather(&call, bucket);
 		while (i < call.count && lease_is_over(&call.holders[i], call.now_us))
 			i++;
 		*holder = i == call.count ? NULL : lease_rows_entry(&call, bucket, i);
 	}
 	UnlockReleaseBuffer(bucket);
-	lease_store_end(&call);
+	lease_call_end(&call);
 	return held;
 }
 
@@ -225,7 +225,7 @@ lease_request_guard(lease_bytes name, lease_bytes owner, uint64 token,
  * runs out before.
  */
 bool
-lease_request_wait(lease_bytes name, int64 wait_us)
+lease_look_wait(lease_bytes name, int64 wait_us)
 {
 	lease_request request = {.op = LEASE_REAP};
 	LeaseWaitTime time;
@@ -243,7 +243,7 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 		int64		next_us;
 		bool		sleeps;
 
-		lease_store_begin(&call, name, &request);
+		lease_call_begin(&call, name, &request);
 		/* without a wait, no place to wait in is needed */
 		waiter = first || wait_us == 0 || lease_wait_is_over(&time) ? NULL :
 			lease_waiter_begin(call.db, &call.requester, &call.request,
@@ -252,7 +252,7 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 			waiter->since = time.start_time;
 		bucket = lease_trie_lock(call.rel, call.hash, BUFFER_LOCK_SHARE);
 		/* with the guards: a transaction's lease ends with its guard */
-		(void) lease_store_gather(&call, bucket);
+		(void) lease_call_gather(&call, bucket);
 		if (first)
 			youngest = lease_youngest(call.holders, call.count, call.now_us);
 		ended = lease_have_ended(call.holders, call.count, youngest,
@@ -262,7 +262,7 @@ lease_request_wait(lease_bytes name, int64 wait_us)
 			lease_queue_join(waiter, call.db->database, call.hash, name, 0,
 							 call.pokes);
 		UnlockReleaseBuffer(bucket);
-		lease_store_end(&call);
+		lease_call_end(&call);
 		if (sleeps)
 			lease_wait_watch(call.db, &time, next_us);
 		lease_waiter_finish();

@@ -105,7 +105,7 @@ note_taken(ManyCall *many, const LeaseAnswer *answer)
 {
 	if (many->taken++ == 0)
 		HOLD_INTERRUPTS();
-	lease_store_count(&many->call, answer);
+	lease_call_count(&many->call, answer);
 }
 
 /* A name could not be taken. */
@@ -128,7 +128,7 @@ give_back_names(ManyCall *many)
 		return;
 	DLOCK_CRASH_POINT("many: about to give back");
 	for (int i = 0; i < many->count; i++)
-		lease_attempt_undo(call->rel, many->names[i], call->requester.role,
+		lease_call_undo(call->rel, many->names[i], call->requester.role,
 						   &call->request, &many->answers[i]);
 	many->taken = 0;
 	RESUME_INTERRUPTS();
@@ -293,21 +293,21 @@ find_busy(ManyCall *many, AllName *all, int *room_attempts)
 		Buffer		room;
 
 		go_to_name(many, &all[i], &bucket);
-		if (!lease_store_serve(call, bucket, true))
+		if (!lease_call_serve(call, bucket, true))
 		{
 			unlock_all(many, all, bucket);
 			lease_trie_make_room(call->rel, bucket, call->hash,
 								 call->missing_room);
 			return -1;
 		}
-		if (!lease_store_gather(call, bucket))
+		if (!lease_call_gather(call, bucket))
 		{
 			/* somebody may have locked a catalog */
 			unlock_all(many, all, InvalidBuffer);
 			lease_rows_resolve_role(call);
 			return -1;
 		}
-		(void) lease_store_decide(call, bucket, &answer);
+		(void) lease_call_decide(call, bucket, &answer);
 		if (!lease_is_granted(answer.outcome))
 		{
 			many->answers[all[i].index] = answer;
@@ -360,12 +360,12 @@ take_all(ManyCall *many, AllName *all)
 		{
 			/* if nobody holds this name, only the mark may have changed */
 			if (all[i].is_held)
-				(void) lease_store_gather(call, bucket);
+				(void) lease_call_gather(call, bucket);
 			else
 				lease_rows_start(call, bucket);
-			result = lease_store_decide(call, bucket, answer);
+			result = lease_call_decide(call, bucket, answer);
 			granted = lease_is_granted(result.outcome);
-			if (granted && lease_store_write(call, bucket, &result))
+			if (granted && lease_call_write(call, bucket, &result))
 			{
 				note_taken(many, answer);
 				DLOCK_CRASH_POINT("all: name taken");
@@ -446,7 +446,7 @@ try_all(ManyCall *many, AllName *all, bool may_wait)
  * lease_request_apply().
  */
 LeaseAnswer
-lease_all_acquire(const lease_bytes *names, int count,
+lease_many_acquire_all(const lease_bytes *names, int count,
 				  const lease_request *request, int64 wait_us,
 				  uint64 *tokens, int *failed)
 {
@@ -458,14 +458,14 @@ lease_all_acquire(const lease_bytes *names, int count,
 	{
 		bool		may_wait = wait_us != 0 && !lease_wait_is_over(&many.time);
 
-		lease_store_begin(&many.call, names[0], request);
+		lease_call_begin(&many.call, names[0], request);
 		try_all(&many, all, may_wait);
 		if (many.taken > 0)
 			keep_names(&many);
-		lease_store_end(&many.call);
+		lease_call_end(&many.call);
 		if (many.taken > 0 || many.failed >= 0 || !may_wait)
 			return end_many(&many, tokens, failed);
-		lease_wait_check_deadlock(many.call.db);
+		lease_deadlock_check(many.call.db);
 		lease_wait_watch(many.call.db, &many.time, many.retry_us);
 		lease_waiter_finish();
 	}
@@ -495,15 +495,15 @@ claim_names(ManyCall *many, int wanted, bool only_repeated)
 			continue;
 		look_for_interrupts(many);
 		CHECK_FOR_INTERRUPTS();
-		lease_store_set_name(call, many->names[i]);
+		lease_call_set_name(call, many->names[i]);
 		if (many->taken == 0)
-			(void) lease_attempt(call, answer, false);
-		else if (!lease_attempt_once(call, answer))
+			(void) lease_call_attempt(call, answer, false);
+		else if (!lease_call_attempt_once(call, answer))
 		{
 			give_back_names(many);
 			/* what has come free is for the names before this one */
 			call->missing_room = LEASE_PAGE_MORE;
-			lease_attempt_prepare(call);
+			lease_call_prepare(call);
 			return false;
 		}
 		if (lease_is_granted(answer->outcome))
@@ -558,7 +558,7 @@ watch_names(ManyCall *many)
 		LeaseWaiter *waiter;
 		Buffer		bucket;
 
-		lease_store_set_name(call, many->names[i]);
+		lease_call_set_name(call, many->names[i]);
 		waiter = lease_waiter_begin(call->db, &call->requester, &call->request,
 									LEASE_WAIT_ANY, i > 0);
 		waiter->since = many->time.start_time;
@@ -576,7 +576,7 @@ watch_names(ManyCall *many)
  * lease_request_apply(), until it has one.
  */
 LeaseAnswer
-lease_many_claim(const lease_bytes *names, int count,
+lease_many_acquire_any(const lease_bytes *names, int count,
 				 const lease_request *request, int wanted, int64 wait_us,
 				 uint64 *tokens, int *failed)
 {
@@ -590,7 +590,7 @@ lease_many_claim(const lease_bytes *names, int count,
 		bool		joins = many.waited && !watching;
 		bool		over;
 
-		lease_store_begin(&many.call, names[0], request);
+		lease_call_begin(&many.call, names[0], request);
 		if (joins)
 		{
 			hash = many.call.hash;
@@ -598,15 +598,15 @@ lease_many_claim(const lease_bytes *names, int count,
 			watching = true;
 		}
 		else if (watching)
-			lease_store_check_table(&many.call, hash);
+			lease_call_check_table(&many.call, hash);
 		over = claim_round(&many, wanted);
-		lease_store_end(&many.call);
+		lease_call_end(&many.call);
 		if (over || wait_us == 0 || lease_wait_is_over(&many.time))
 			return end_many(&many, tokens, failed);
 		if (!watching)
 			continue;
 		if (joins)
-			lease_wait_check_deadlock(many.call.db);
+			lease_deadlock_check(many.call.db);
 		lease_wait_watch(many.call.db, &many.time, many.retry_us);
 	}
 }
@@ -627,21 +627,21 @@ lease_many_change(const lease_bytes *names, int count,
 {
 	LeaseCall	call;
 
-	lease_store_begin(&call, names[0], request);
+	lease_call_begin(&call, names[0], request);
 	for (int i = 0; i < count; i++)
 	{
 		LeaseAnswer answer;
 
 		CHECK_FOR_INTERRUPTS();
-		lease_store_set_name(&call, names[i]);
+		lease_call_set_name(&call, names[i]);
 		call.request.token = tokens == NULL ? 0 : tokens[i];
-		(void) lease_attempt(&call, &answer, false);
-		lease_store_count(&call, &answer);
+		(void) lease_call_attempt(&call, &answer, false);
+		lease_call_count(&call, &answer);
 		done[i] = answer.outcome == LEASE_RENEWED ||
 			answer.outcome == LEASE_RELEASED;
 		lease_rows_report_expired(&call);
 		DLOCK_CRASH_POINT("many: name done");
 	}
-	lease_store_make_durable(request->op, call.lsn);
-	lease_store_end(&call);
+	lease_call_make_durable(request->op, call.lsn);
+	lease_call_end(&call);
 }

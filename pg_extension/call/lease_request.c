@@ -52,7 +52,7 @@
 typedef enum Attempt
 {
 	ATTEMPT_AGAIN,				/* start over */
-	ATTEMPT_STUCK,				/* the same, after lease_attempt_prepare() */
+	ATTEMPT_STUCK,				/* the same, after lease_call_prepare() */
 	ATTEMPT_ANSWERED,
 	ATTEMPT_JOINED				/* the waiter stands in line */
 } Attempt;
@@ -64,7 +64,7 @@ typedef enum Attempt
 
 /* Open and activate the table for a call by the current role. */
 void
-lease_store_begin(LeaseCall *call, lease_bytes name,
+lease_call_begin(LeaseCall *call, lease_bytes name,
 				  const lease_request *request)
 {
 	Relation	rel = lease_relation_open(RowExclusiveLock);
@@ -72,12 +72,12 @@ lease_store_begin(LeaseCall *call, lease_bytes name,
 
 	lease_clock_mark(rel, db, MARK_AGE_US);
 	lease_rows_init(call, rel, db, request);
-	lease_store_set_name(call, name);
+	lease_call_set_name(call, name);
 }
 
 /* Go on with another name. */
 void
-lease_store_set_name(LeaseCall *call, lease_bytes name)
+lease_call_set_name(LeaseCall *call, lease_bytes name)
 {
 	call->name = name;
 	call->hash = lease_trie_hash(call->rel, name);
@@ -88,7 +88,7 @@ lease_store_set_name(LeaseCall *call, lease_bytes name)
  * "hash" is what a name had there.
  */
 void
-lease_store_check_table(const LeaseCall *call, uint32 hash)
+lease_call_check_table(const LeaseCall *call, uint32 hash)
 {
 	if (call->hash != hash)
 		ereport(ERROR,
@@ -98,7 +98,7 @@ lease_store_check_table(const LeaseCall *call, uint32 hash)
 
 /* Close the table, and log what was found dead. */
 void
-lease_store_end(LeaseCall *call)
+lease_call_end(LeaseCall *call)
 {
 	relation_close(call->rel, RowExclusiveLock);
 	lease_rows_end(call);
@@ -106,7 +106,7 @@ lease_store_end(LeaseCall *call)
 
 /* Count the outcome of a request. */
 void
-lease_store_count(const LeaseCall *call, const LeaseAnswer *answer)
+lease_call_count(const LeaseCall *call, const LeaseAnswer *answer)
 {
 	LeaseDatabase *db = call->db;
 
@@ -142,7 +142,7 @@ lease_store_count(const LeaseCall *call, const LeaseAnswer *answer)
 
 /* Make a call's changes durable, at once or soon, as its operation needs. */
 void
-lease_store_make_durable(lease_op op, XLogRecPtr lsn)
+lease_call_make_durable(lease_op op, XLogRecPtr lsn)
 {
 	DLOCK_CRASH_POINT("call: not flushed");
 	if (lease_must_be_durable(op))
@@ -163,7 +163,7 @@ lease_store_make_durable(lease_op op, XLogRecPtr lsn)
  * lease_rows_resolve_role() and starts over.
  */
 bool
-lease_store_gather(LeaseCall *call, Buffer bucket)
+lease_call_gather(LeaseCall *call, Buffer bucket)
 {
 	Oid			database = call->db->database;
 	bool		locks = lease_queue_is_used(database, call->hash) ||
@@ -185,7 +185,7 @@ lease_store_gather(LeaseCall *call, Buffer bucket)
  * exclusively.
  */
 lease_result
-lease_store_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
+lease_call_decide(LeaseCall *call, Buffer bucket, LeaseAnswer *answer)
 {
 	LeasePageSpecial *special = lease_page_special(BufferGetPage(bucket));
 	lease_result result;
@@ -239,12 +239,12 @@ tell_summary(LeaseCall *call, Buffer bucket, const lease_result *result)
 
 /*
  * Write what the core decided, and tell the bucket's summary.  False when there
- * is no room: see lease_rows_store().
+ * is no room: see lease_rows_write().
  */
 bool
-lease_store_write(LeaseCall *call, Buffer bucket, const lease_result *result)
+lease_call_write(LeaseCall *call, Buffer bucket, const lease_result *result)
 {
-	if (result->changed > 0 && !lease_rows_store(call, bucket, result))
+	if (result->changed > 0 && !lease_rows_write(call, bucket, result))
 		return false;
 	tell_summary(call, bucket, result);
 	return true;
@@ -319,14 +319,14 @@ serve_line(LeaseCall *call, Buffer bucket, bool only_if_due)
 		head = queue == NULL ? NULL : lease_queue_head(queue);
 		if (head == NULL || head->serial != waiter.serial)
 			continue;
-		result = lease_store_decide(call, bucket, &answer);
+		result = lease_call_decide(call, bucket, &answer);
 		if (answer.outcome == LEASE_BUSY)
 		{
 			lease_queue_set_due(queue, answer.retry_us,
 								call->now_us + LEASE_LOOK_INTERVAL_US);
 			break;
 		}
-		if (result.changed > 0 && !lease_rows_store(call, bucket, &result))
+		if (result.changed > 0 && !lease_rows_write(call, bucket, &result))
 		{
 			lease_queue_set_due(queue, 0, call->now_us);
 			lease_queue_unlock(database, call->hash);
@@ -347,7 +347,7 @@ serve_line(LeaseCall *call, Buffer bucket, bool only_if_due)
 		lease_queue_unlock(database, call->hash);
 		if (latch != NULL)
 			SetLatch(latch);
-		lease_store_count(call, &answer);
+		lease_call_count(call, &answer);
 		tell_summary(call, bucket, &result);
 		if (due_us > 0 || served == SERVE_MAX)
 			return true;
@@ -370,7 +370,7 @@ serve_line(LeaseCall *call, Buffer bucket, bool only_if_due)
  * does no more: making room may fail, on a full disk, and that is not its concern.
  */
 bool
-lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
+lease_call_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
 {
 	lease_request request;
 	LeaseRequester requester;
@@ -394,14 +394,14 @@ lease_store_serve(LeaseCall *call, Buffer bucket, bool only_if_due)
  * "make_room", makes the room that is missing, else leaves that to the head.
  */
 void
-lease_store_serve_queue(LeaseCall *call, bool make_room)
+lease_call_serve_queue(LeaseCall *call, bool make_room)
 {
 	for (;;)
 	{
 		Buffer		bucket = lease_trie_lock(call->rel, call->hash,
 											 BUFFER_LOCK_EXCLUSIVE);
 
-		if (lease_store_serve(call, bucket, false) || !make_room)
+		if (lease_call_serve(call, bucket, false) || !make_room)
 		{
 			UnlockReleaseBuffer(bucket);
 			return;
@@ -442,20 +442,20 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 	Attempt		attempt = ATTEMPT_ANSWERED;
 	lease_result result;
 
-	if (acquire && !lease_store_serve(call, bucket, true))
+	if (acquire && !lease_call_serve(call, bucket, true))
 		return find_room(call, bucket);
-	if (!lease_store_gather(call, bucket))
+	if (!lease_call_gather(call, bucket))
 	{
 		UnlockReleaseBuffer(bucket);
 		return ATTEMPT_STUCK;
 	}
-	result = lease_store_decide(call, bucket, answer);
+	result = lease_call_decide(call, bucket, answer);
 
 	/* If we fail before we have served the queue, it is due. */
 	if (!acquire && result.changed > 0 &&
 		lease_queue_is_used(database, call->hash))
 		lease_queue_make_due(database, call->hash, call->name);
-	if (!lease_store_write(call, bucket, &result))
+	if (!lease_call_write(call, bucket, &result))
 		return find_room(call, bucket);
 	if (acquire && lease_is_granted(answer->outcome))
 		lease_waiter_leave_name(call->hash, call->name);
@@ -475,29 +475,29 @@ try_apply(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 		attempt = ATTEMPT_JOINED;
 	}
 	if (!acquire && result.changed > 0)
-		(void) lease_store_serve(call, bucket, false);
+		(void) lease_call_serve(call, bucket, false);
 	UnlockReleaseBuffer(bucket);
 	return attempt;
 }
 
 /* Attempt until there is an answer, or we have joined the queue: true. */
 bool
-lease_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
+lease_call_attempt(LeaseCall *call, LeaseAnswer *answer, bool may_wait)
 {
 	Attempt		attempt;
 
 	while ((attempt = try_apply(call, answer, may_wait)) < ATTEMPT_ANSWERED)
 		if (attempt == ATTEMPT_STUCK)
-			lease_attempt_prepare(call);
+			lease_call_prepare(call);
 	return attempt == ATTEMPT_JOINED;
 }
 
 /*
  * The same, without joining.  False: there is no answer before
- * lease_attempt_prepare(), which may fail, or take long.
+ * lease_call_prepare(), which may fail, or take long.
  */
 bool
-lease_attempt_once(LeaseCall *call, LeaseAnswer *answer)
+lease_call_attempt_once(LeaseCall *call, LeaseAnswer *answer)
 {
 	Attempt		attempt;
 
@@ -511,7 +511,7 @@ lease_attempt_once(LeaseCall *call, LeaseAnswer *answer)
 
 /* Add the page that is missing, or ask the catalogs about a role. */
 void
-lease_attempt_prepare(LeaseCall *call)
+lease_call_prepare(LeaseCall *call)
 {
 	if (OidIsValid(call->unknown_role))
 		lease_rows_resolve_role(call);
@@ -530,7 +530,7 @@ lease_attempt_prepare(LeaseCall *call)
  * durable.  Never waits.
  */
 void
-lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
+lease_call_give_back(Relation rel, lease_bytes name, Oid role,
 						const lease_request *request)
 {
 	LeaseDatabase *db = lease_activate_at_once(rel);
@@ -547,9 +547,9 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
 	lease_rows_init(&call, rel, db, request);
 	call.requester.role = role;
 	call.requester.alone = true;
-	lease_store_set_name(&call, name);
-	(void) lease_attempt(&call, &answer, false);
-	lease_store_count(&call, &answer);
+	lease_call_set_name(&call, name);
+	(void) lease_call_attempt(&call, &answer, false);
+	lease_call_count(&call, &answer);
 	lease_rows_end(&call);
 	lease_wal_flush_later(call.lsn);
 }
@@ -562,7 +562,7 @@ lease_attempt_give_back(Relation rel, lease_bytes name, Oid role,
  * call was answered with the hold.  The row says so.
  */
 void
-lease_attempt_undo(Relation rel, lease_bytes name, Oid role,
+lease_call_undo(Relation rel, lease_bytes name, Oid role,
 				   const lease_request *request, const LeaseAnswer *answer)
 {
 	lease_request release = {
@@ -580,7 +580,7 @@ lease_attempt_undo(Relation rel, lease_bytes name, Oid role,
 	if (rel == NULL)
 		rel = opened = lease_relation_open_at_exit();
 	if (rel != NULL)
-		lease_attempt_give_back(rel, name, OidIsValid(answer->role) ?
+		lease_call_give_back(rel, name, OidIsValid(answer->role) ?
 								answer->role : role, &release);
 	if (opened != NULL)
 		relation_close(opened, RowExclusiveLock);
@@ -599,11 +599,11 @@ serve_name(lease_bytes name, uint32 hash)
 	lease_request request = {.op = LEASE_REAP};
 	LeaseCall	call;
 
-	lease_store_begin(&call, name, &request);
-	lease_store_check_table(&call, hash);
+	lease_call_begin(&call, name, &request);
+	lease_call_check_table(&call, hash);
 	HOLD_CANCEL_INTERRUPTS();	/* it may be granted what it waits for */
-	lease_store_serve_queue(&call, true);
-	lease_store_end(&call);
+	lease_call_serve_queue(&call, true);
+	lease_call_end(&call);
 	RESUME_CANCEL_INTERRUPTS();
 }
 
@@ -657,7 +657,7 @@ wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 
 	lease_wait_start(&time, wait_us);
 	lease_rows_report_expired(call);
-	lease_wait_check_deadlock(call->db);
+	lease_deadlock_check(call->db);
 	end = sleep_in_line(call, &time);
 	lease_wait_stop(&time);
 	if (end == LEASE_SLEEP_ANSWERED || lease_waiter_leave())
@@ -680,7 +680,7 @@ wait_in_line(LeaseCall *call, int64 wait_us, LeaseAnswer *answer,
 	may_act = !OidIsValid(answer->role) ||
 		lease_privilege_may_act(call->requester.role, answer->role);
 	if (!may_act || end == LEASE_SLEEP_INTERRUPTED)
-		lease_attempt_undo(NULL, call->name, call->requester.role,
+		lease_call_undo(NULL, call->name, call->requester.role,
 						   &call->request, answer);
 	RESUME_INTERRUPTS();
 	if (end == LEASE_SLEEP_INTERRUPTED)
@@ -712,18 +712,18 @@ lease_request_apply(lease_bytes name, const lease_request *request,
 
 	if (wait_us != 0)
 		lease_session_watch();
-	lease_store_begin(&call, name, request);
-	waited = lease_attempt(&call, &answer, wait_us != 0);
+	lease_call_begin(&call, name, request);
+	waited = lease_call_attempt(&call, &answer, wait_us != 0);
 	relation_close(call.rel, RowExclusiveLock);
 	if (waited)
 		wait_in_line(&call, wait_us, &answer, &lsn);
 	else
 	{
 		/* the backend that serves a waiter counts its grant */
-		lease_store_count(&call, &answer);
+		lease_call_count(&call, &answer);
 		lsn = call.lsn;
 	}
-	lease_store_make_durable(request->op, lsn);
+	lease_call_make_durable(request->op, lsn);
 	lease_rows_end(&call);
 	if (waited)
 	{
@@ -732,7 +732,7 @@ lease_request_apply(lease_bytes name, const lease_request *request,
 	}
 	if (lease_is_granted(answer.outcome) && lease_wait_must_end())
 	{
-		lease_attempt_undo(NULL, name, call.requester.role, request, &answer);
+		lease_call_undo(NULL, name, call.requester.role, request, &answer);
 		lease_wait_raise();
 	}
 	return answer;

@@ -663,7 +663,7 @@ write_page(LeaseCall *call, Buffer bucket, size_t from, bool *emptied)
 
 /* Write all changed rows except added ones; free overflow pages left empty. */
 void
-lease_rows_write(LeaseCall *call, Buffer bucket)
+lease_rows_update(LeaseCall *call, Buffer bucket)
 {
 	bool		emptied = false;
 	size_t		i = 0;
@@ -813,7 +813,7 @@ has_room(LeaseCall *call, Buffer bucket, Size size)
  * was made.
  */
 bool
-lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
+lease_rows_write(LeaseCall *call, Buffer bucket, const lease_result *result)
 {
 	LeaseEntryBuffer new;
 	size_t		insert = find_insert(call, bucket, result, &new);
@@ -823,7 +823,7 @@ lease_rows_store(LeaseCall *call, Buffer bucket, const lease_result *result)
 	{
 		if (insert < call->count)
 			call->holders[insert].change = LEASE_UNCHANGED;
-		lease_rows_write(call, bucket);
+		lease_rows_update(call, bucket);
 		if (insert == result->count ||
 			insert_entry(call, bucket, &new.entry,
 						 insert < call->count ? &call->places[insert] : NULL))

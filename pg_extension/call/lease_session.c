@@ -98,7 +98,7 @@ bound_has_row(const BoundLease *lease)
 {
 	LeaseView	view;
 
-	lease_store_read((lease_bytes) {
+	lease_look_read((lease_bytes) {
 		lease->key.name, lease->key.name_length
 	}, &view);
 	return lease_view_has_row(&view, lease->token);
@@ -170,7 +170,7 @@ forget_all(lease_kind kind, lease_op op)
 		if (lease->kind != kind)
 			continue;
 		if (rel != NULL)
-			lease_attempt_give_back(rel, (lease_bytes) {
+			lease_call_give_back(rel, (lease_bytes) {
 				lease->key.name, lease->key.name_length
 			}, lease->key.role, &request);
 		forget(lease);
@@ -223,7 +223,7 @@ at_exit(int code, Datum arg)
 	{
 		lease_request request = lease_rows_request(&waiter);
 
-		lease_attempt_undo(NULL, (lease_bytes) {
+		lease_call_undo(NULL, (lease_bytes) {
 			waiter.key.name, waiter.key.length
 		}, waiter.role, &request, &waiter.answer);
 	}

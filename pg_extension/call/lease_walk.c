@@ -92,7 +92,7 @@ serve_walked(WalkContext *walk)
 
 		walk->call->name = lease_entry_name(entry);
 		walk->call->hash = entry->hash;
-		lease_store_serve_queue(walk->call, false);
+		lease_call_serve_queue(walk->call, false);
 	}
 	list_free(walk->unserved);
 	walk->unserved = NIL;
@@ -124,7 +124,7 @@ try_apply_block(WalkContext *walk, BlockNumber block)
 	if (call->count > 0)
 	{
 		note_walked(walk, bucket);
-		lease_rows_write(call, bucket);
+		lease_rows_update(call, bucket);
 	}
 
 	/* pages that a crash left empty, or a row that moved */
@@ -155,7 +155,7 @@ lease_walk_owner(const lease_request *request)
 	BlockNumber block = 0;
 	BlockNumber blocks;
 
-	lease_store_begin(&call, (lease_bytes) {NULL, 0}, request);
+	lease_call_begin(&call, (lease_bytes) {NULL, 0}, request);
 	walk = (WalkContext) {
 		.call = &call,
 		.target_us = lease_clock_now(call.db) + request->ttl_us,
@@ -172,8 +172,8 @@ lease_walk_owner(const lease_request *request)
 			DLOCK_CRASH_POINT("walk: bucket done");
 		}
 	}
-	lease_store_end(&call);
-	lease_store_make_durable(request->op, call.lsn);
+	lease_call_end(&call);
+	lease_call_make_durable(request->op, call.lsn);
 	return walk.affected;
 }
 

@@ -585,7 +585,7 @@ lease_relation_copy_for_cluster(COMPAT_COPY_FOR_CLUSTER_PARAMETERS)
 		MemoryContextReset(memory);
 		CHECK_FOR_INTERRUPTS();
 	}
-	lease_meta_adopt(NewTable, &meta);
+	lease_meta_write(NewTable, &meta);
 	MemoryContextDelete(memory);
 }
 

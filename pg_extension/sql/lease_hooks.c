@@ -120,7 +120,7 @@ tell_at_commit(void)
 	if (look_at_commit)
 	{
 		(void) lease_worker_wake(MyDatabaseId);
-		lease_queue_poke_database(MyDatabaseId);
+		lease_queue_wake_database(MyDatabaseId);
 	}
 	if (OidIsValid(dropped_database))
 		lease_state_forget(dropped_database);

@@ -75,7 +75,7 @@ dlock_owner(PG_FUNCTION_ARGS)
 	size_t		exclusive;
 	lease_bytes owner;
 
-	lease_store_read(get_name(fcinfo), &view);
+	lease_look_read(get_name(fcinfo), &view);
 	exclusive = lease_find_exclusive(view.holders, view.count, view.now_us);
 	if (exclusive == view.count)
 		PG_RETURN_NULL();
@@ -90,7 +90,7 @@ dlock_is_free(PG_FUNCTION_ARGS)
 {
 	LeaseView	view;
 
-	lease_store_read(get_name(fcinfo), &view);
+	lease_look_read(get_name(fcinfo), &view);
 	PG_RETURN_BOOL(lease_is_free(view.holders, view.count,
 								 lease_lock_delay_us(), view.now_us));
 }
@@ -109,7 +109,7 @@ dlock_remaining(PG_FUNCTION_ARGS)
 
 	request.owner = lease_sql_string(fcinfo, 1, "owner");
 	request.token = lease_sql_token(fcinfo, 2);
-	lease_store_read(name, &view);
+	lease_look_read(name, &view);
 	for (size_t i = 0; i < view.count; i++)
 	{
 		lease_holder *holder = &view.holders[i];
@@ -230,7 +230,7 @@ dlock_read_waiters(PG_FUNCTION_ARGS)
 
 	check_there();
 	InitMaterializedSRF(fcinfo, 0);
-	foreach(cell, lease_queue_copy(MyDatabaseId))
+	foreach(cell, lease_queue_copy_waiters(MyDatabaseId))
 	{
 		const LeaseWaiter *w = lfirst(cell);
 		bool		visible = lease_privilege_may_see(w->role);
@@ -307,7 +307,7 @@ add_blockers(List *pids, List *waiters, const LeaseWaiter *waiter)
 	LeaseView	view;
 	ListCell   *cell;
 
-	lease_store_read((lease_bytes) {
+	lease_look_read((lease_bytes) {
 		waiter->key.name, waiter->key.length
 	}, &view);
 	for (size_t i = 0; i < view.count; i++)
@@ -358,7 +358,7 @@ dlock_blocking_pids(PG_FUNCTION_ARGS)
 	ListCell   *cell;
 
 	check_there();
-	waiters = lease_queue_copy(MyDatabaseId);
+	waiters = lease_queue_copy_waiters(MyDatabaseId);
 	foreach(cell, waiters)
 	{
 		const LeaseWaiter *waiter = lfirst(cell);
@@ -403,7 +403,7 @@ dlock_read_stats(PG_FUNCTION_ARGS)
 	for (int i = 0; i < LEASE_COUNTERS; i++)
 		values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&db->counters[i]));
 	values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(&db->woken));
-	values[n++] = Int64GetDatum((int64) lease_store_count_held());
+	values[n++] = Int64GetDatum((int64) lease_look_count_held());
 	values[n++] = Int32GetDatum((int32) pg_atomic_read_u32(&db->nwaiters));
 	for (int i = 0; i < LEASE_WAIT_BUCKETS; i++)
 		histogram[i] = Int64GetDatum((int64) pg_atomic_read_u64(&db->waits[i]));

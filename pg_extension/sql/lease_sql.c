@@ -294,10 +294,10 @@ guard(lease_bytes name, lease_bytes owner, uint64 token,
 	lease_bytes holding_owner;
 	bool		full;
 
-	if (lease_request_guard(name, owner, token, &holder, &full))
+	if (lease_look_guard(name, owner, token, &holder, &full))
 		return;
 	if (full && taken != NULL)
-		lease_attempt_undo(NULL, name, GetUserId(), taken, answer);
+		lease_call_undo(NULL, name, GetUserId(), taken, answer);
 	if (full)
 		lease_queue_raise_no_guard();
 	if (holder != NULL)
@@ -471,7 +471,7 @@ dlock_acquire_all(PG_FUNCTION_ARGS)
 	request.request = get_optional_string(fcinfo, 4, "request id");
 	check_may_change(fcinfo);
 
-	answer = lease_all_acquire(names, count, &request, wait_us, tokens,
+	answer = lease_many_acquire_all(names, count, &request, wait_us, tokens,
 							   &failed);
 	if (answer.outcome == LEASE_BUSY)
 		PG_RETURN_NULL();
@@ -584,7 +584,7 @@ dlock_acquire_any(PG_FUNCTION_ARGS)
 	if (count > 0)
 	{
 		int			failed = 0;
-		LeaseAnswer answer = lease_many_claim(names, count, &request,
+		LeaseAnswer answer = lease_many_acquire_any(names, count, &request,
 											  (int) Min(wanted, INT_MAX),
 											  wait_us, tokens, &failed);
 
@@ -649,7 +649,7 @@ dlock_wait(PG_FUNCTION_ARGS)
 	int64		wait_us = get_wait(fcinfo, 1);
 
 	check_may_change(fcinfo);
-	PG_RETURN_BOOL(lease_request_wait(name, wait_us));
+	PG_RETURN_BOOL(lease_look_wait(name, wait_us));
 }
 
 /*

@@ -43,7 +43,7 @@ int			lease_max_waiters = -1;
 int			lease_max_guards = 1024;
 
 char	   *lease_area_start = NULL;
-const LeaseAreaSizes *lease_area_sizes = NULL;
+const LeaseAreaSettings *lease_area_settings = NULL;
 TimestampTz lease_area_told = 0;
 
 /* The distance of the next part that lease_area_take() gives. */
@@ -83,9 +83,9 @@ attach_parts(dsm_segment *segment, bool make)
 	{
 		dsm_pin_mapping(segment);	/* it is not this transaction's */
 		lease_area_start = dsm_segment_address(segment);
-		lease_area_sizes = (LeaseAreaSizes *) lease_area_start;
+		lease_area_settings = (LeaseAreaSettings *) lease_area_start;
 	}
-	next_part = CACHELINEALIGN(sizeof(LeaseAreaSizes));
+	next_part = CACHELINEALIGN(sizeof(LeaseAreaSettings));
 	for (int i = 0; lease_area_parts[i] != NULL; i++)
 		lease_area_parts[i] (make);
 }
@@ -94,20 +94,20 @@ attach_parts(dsm_segment *segment, bool make)
 static void
 make_area(Anchor *anchor)
 {
-	static LeaseAreaSizes sizes;
+	static LeaseAreaSettings sizes;
 	dsm_segment *segment;
 
-	sizes = (LeaseAreaSizes) {
+	sizes = (LeaseAreaSettings) {
 		.databases = lease_max_databases,
 		.waiters = lease_max_waiters < 0 ? MaxBackends : lease_max_waiters,
 		.guards = lease_max_guards,
 		.boot = lease_clock_identity(),
 	};
-	lease_area_sizes = &sizes;
+	lease_area_settings = &sizes;
 	attach_parts(NULL, false);
 	segment = dsm_create(next_part, 0);
 	memset(dsm_segment_address(segment), 0, next_part);
-	*(LeaseAreaSizes *) dsm_segment_address(segment) = sizes;
+	*(LeaseAreaSettings *) dsm_segment_address(segment) = sizes;
 	anchor->tranche = tranche = compat_new_tranche(TRANCHE_NAME);
 	attach_parts(segment, true);
 	dsm_pin_segment(segment);

@@ -151,7 +151,7 @@ estimate_clock(Relation rel, const LeaseMeta *meta)
 	static int64 seen_us;		/* when, on this server's boot clock */
 	int64		now_us = lease_clock_boot();
 
-	if (memcmp(&lease_area_sizes->boot, &meta->boot, sizeof(LeaseBoot)) == 0)
+	if (memcmp(&lease_area_settings->boot, &meta->boot, sizeof(LeaseBoot)) == 0)
 		return now_us + meta->clock_offset_us;
 	if (file != compat_relation_file(rel) || mark_us != meta->clock_mark_us)
 	{

@@ -55,7 +55,7 @@ void
 lease_state_attach(bool make)
 {
 	state_shared = lease_area_take(1, offsetof(StateShared, databases) +
-								   lease_area_sizes->databases * sizeof(LeaseDatabase));
+								   lease_area_settings->databases * sizeof(LeaseDatabase));
 	if (make)
 		lease_area_init_lock(&state_shared->lock);
 }
@@ -85,7 +85,7 @@ lease_lock_delay_us(void)
 static LeaseDatabase *
 search(Oid database)
 {
-	for (int i = 0; i < lease_area_sizes->databases; i++)
+	for (int i = 0; i < lease_area_settings->databases; i++)
 		if (state_shared->databases[i].database == database)
 			return &state_shared->databases[i];
 	return NULL;
@@ -126,7 +126,7 @@ lease_state_databases(void)
 	List	   *result = NIL;
 
 	LWLockAcquire(&state_shared->lock, LW_SHARED);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
+	for (int i = 0; i < lease_area_settings->databases; i++)
 		if (OidIsValid(state_shared->databases[i].database))
 			result = lappend_oid(result, state_shared->databases[i].database);
 	LWLockRelease(&state_shared->lock);
@@ -349,7 +349,7 @@ lease_state_wanted_workers(void)
 	int64		now_us = lease_clock_boot();
 
 	LWLockAcquire(&state_shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < lease_area_sizes->databases; i++)
+	for (int i = 0; i < lease_area_settings->databases; i++)
 	{
 		LeaseDatabase *db = &state_shared->databases[i];
 

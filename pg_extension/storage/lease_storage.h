@@ -48,17 +48,17 @@ typedef struct LeaseBoot
 } LeaseBoot;
 
 /* What the server's settings and the boot were when the area was made. */
-typedef struct LeaseAreaSizes
+typedef struct LeaseAreaSettings
 {
 	int			databases;
 	int			waiters;		/* that can wait, in one place each */
 	int			guards;			/* but the first of each transaction */
 	LeaseBoot	boot;
-} LeaseAreaSizes;
+} LeaseAreaSettings;
 
 /*
  * dlock.c: the modules that have parts of the area, in their order behind
- * LeaseAreaSizes, and NULL.  Each takes its parts; "make": nobody has used them
+ * LeaseAreaSettings, and NULL.  Each takes its parts; "make": nobody has used them
  * yet.
  */
 extern void (*const lease_area_parts[]) (bool make);
@@ -66,14 +66,14 @@ extern void (*const lease_area_parts[]) (bool make);
 /* dlock.c: raise an error if the settings could not be made */
 extern void lease_check_settings(void);
 
-/* dlock.max_databases and so on; what counts is lease_area_sizes */
+/* dlock.max_databases and so on; what counts is lease_area_settings */
 extern int	lease_max_databases;
 extern int	lease_max_waiters;
 extern int	lease_max_guards;
 
 /* this process's; NULL as long as it has not attached */
 extern char *lease_area_start;
-extern const LeaseAreaSizes *lease_area_sizes;
+extern const LeaseAreaSettings *lease_area_settings;
 
 /* PgReloadTime of the settings that this process has told the others; 0: none yet */
 extern TimestampTz lease_area_told;
@@ -673,7 +673,7 @@ typedef struct LeaseDatabase
 
 	/*
 	 * How many rows the table's file has in the buckets before held_cursor, in
-	 * the order of lease_hash_position(): see lease_store_count_held().
+	 * the order of lease_hash_position(): see lease_look_count_held().
 	 * Changes in a bucket that has been counted update the count.
 	 */
 	pg_atomic_uint64 held;
@@ -796,7 +796,7 @@ typedef struct LeaseChain
 /* lease_trie.c */
 extern Buffer lease_meta_lock(Relation rel, int mode);
 extern void lease_meta_read(Relation rel, LeaseMeta *meta);
-extern XLogRecPtr lease_meta_adopt(Relation rel, const LeaseMeta *from);
+extern XLogRecPtr lease_meta_write(Relation rel, const LeaseMeta *from);
 extern bool lease_trie_exists(Relation rel);
 extern uint32 lease_trie_hash(Relation rel, lease_bytes name);
 extern Buffer lease_trie_lock(Relation rel, uint32 hash, int mode);

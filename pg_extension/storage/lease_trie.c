@@ -112,7 +112,7 @@ lease_meta_read(Relation rel, LeaseMeta *meta)
 
 /* Give a table another floor and clock, and a database; returns as lease_change_finish(). */
 XLogRecPtr
-lease_meta_adopt(Relation rel, const LeaseMeta *from)
+lease_meta_write(Relation rel, const LeaseMeta *from)
 {
 	Buffer		buffer = lease_meta_lock(rel, BUFFER_LOCK_EXCLUSIVE);
 	LeaseChange change;

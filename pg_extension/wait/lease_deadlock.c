@@ -281,7 +281,7 @@ excuse_partial(Look *look)
 static void
 copy_queues(Look *look, uint64 last_join)
 {
-	List	   *copies = lease_queue_copy(look->db->database);
+	List	   *copies = lease_queue_copy_waiters(look->db->database);
 	Size		room = look->room =
 		pg_nextpower2_32((uint32) list_length(copies) + 1);
 	ListCell   *cell;
@@ -622,7 +622,7 @@ raise_deadlock(const Look *look)
  * search, without a result.
  */
 void
-lease_wait_check_deadlock(LeaseDatabase *db)
+lease_deadlock_check(LeaseDatabase *db)
 {
 	const LeaseWaiter *waiter = lease_waiter_last();
 	Relation	rel = lease_relation_open(AccessShareLock);

@@ -123,14 +123,14 @@ static int	max_my_guards = 0;
 static int
 pool_size(SharedPool pool)
 {
-	return pool == FURTHER_PLACES ? Max(lease_area_sizes->waiters, 1024) :
-		lease_area_sizes->guards;
+	return pool == FURTHER_PLACES ? Max(lease_area_settings->waiters, 1024) :
+		lease_area_settings->guards;
 }
 
 static int
 max_places(void)
 {
-	return lease_area_sizes->waiters + pool_size(FURTHER_PLACES);
+	return lease_area_settings->waiters + pool_size(FURTHER_PLACES);
 }
 
 static int
@@ -153,7 +153,7 @@ max_queues(void)
 static uint32
 owner_counters(void)
 {
-	return pg_nextpower2_32(8 * Max(lease_area_sizes->waiters, 1));
+	return pg_nextpower2_32(8 * Max(lease_area_settings->waiters, 1));
 }
 
 /*
@@ -484,7 +484,7 @@ next_queue(QueueWalk *walk)
 
 /* Make all waiters of a database look: its table may be gone. */
 void
-lease_queue_poke_database(Oid database)
+lease_queue_wake_database(Oid database)
 {
 	QueueWalk	walk = {.database = database, .mode = LW_EXCLUSIVE};
 	LeaseQueue *queue;
@@ -563,7 +563,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 
 	SpinLockAcquire(&shared->mutex);
 	if (further ? take_share(FURTHER_PLACES, role) :
-		shared->nfirst < lease_area_sizes->waiters)
+		shared->nfirst < lease_area_settings->waiters)
 	{
 		if (!further)
 			shared->nfirst++;
@@ -583,7 +583,7 @@ lease_queue_allocate_waiter(Oid role, bool further)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many sessions wait for leases"),
 				 errdetail("\"dlock.max_waiters\" allows %d.",
-						   lease_area_sizes->waiters),
+						   lease_area_settings->waiters),
 				 errhint("Increase \"dlock.max_waiters\" and restart the server, or try again later.")));
 	waiter->queue = 0;
 	waiter->key.length = 0;
@@ -777,7 +777,7 @@ copy_waiters(List *copies, const LeaseLink *waiters)
  * of the queue, then its watchers.
  */
 List *
-lease_queue_copy(Oid database)
+lease_queue_copy_waiters(Oid database)
 {
 	QueueWalk	walk = {.database = database, .mode = LW_SHARED};
 	LeaseQueue *queue;
@@ -819,7 +819,7 @@ lease_queue_raise_no_guard(void)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many leases are guarded"),
 			 errdetail("\"dlock.max_guards\" allows %d in all transactions, besides the first of each. A role can have half of what others leave.",
-					   lease_area_sizes->guards),
+					   lease_area_settings->guards),
 			 errhint("Increase \"dlock.max_guards\" and restart the server, or try again later.")));
 }
 

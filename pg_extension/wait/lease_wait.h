@@ -172,7 +172,7 @@ extern void lease_queue_set_due(LeaseQueue *queue, int64 due_us,
 extern void lease_queue_make_due(Oid database, uint32 hash,
 								 lease_bytes name);
 extern void lease_queue_wake_watchers(LeaseQueue *queue);
-extern void lease_queue_poke_database(Oid database);
+extern void lease_queue_wake_database(Oid database);
 
 /* waiters */
 extern LeaseWaiter *lease_queue_allocate_waiter(Oid role, bool further);
@@ -185,7 +185,7 @@ extern Latch *lease_queue_answer(LeaseQueue *queue, LeaseWaiter *waiter,
 								 int64 due_us, int64 soon_us);
 extern void lease_queue_look(LeaseWaiter *waiter, LeaseQueueView *view);
 extern bool lease_queue_owner_waits(lease_bytes owner);
-extern List *lease_queue_copy(Oid database);
+extern List *lease_queue_copy_waiters(Oid database);
 
 /* guards */
 extern bool lease_queue_guard(Oid database, uint32 hash, lease_bytes name,
@@ -263,6 +263,6 @@ extern void lease_snapshot_give_up(void);
 extern void lease_snapshot_take_back(void);
 
 /* lease_deadlock.c */
-extern void lease_wait_check_deadlock(LeaseDatabase *db);
+extern void lease_deadlock_check(LeaseDatabase *db);
 
 #endif							/* DLOCK_WAIT_H */
