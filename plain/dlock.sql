@@ -613,7 +613,7 @@ DECLARE
 BEGIN
 	names := dlock_private.check_names(names, tokens, 0, 1000);
 	CALL dlock_private.extend('renew', names, owner, ttl::pg_catalog.text, tokens, done);
-	places := pg_catalog.array_positions(done, true);
+	places := coalesce(pg_catalog.array_positions(done, true), '{}');
 	renewed := ARRAY(SELECT names[place] FROM pg_catalog.unnest(places) AS place);
 END $$;
 
