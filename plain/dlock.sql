@@ -28,7 +28,7 @@
  * which is one that started after the client's statement did.  If such a procedure is
  * of the caller's making and rolls back, the caller alone has lost what it was granted.
  *
- * LOCKS.  dlock_private.lease has a row for each holder.  All locks end with the
+ * LOCKS.  dlock_private.lease_table has a row for each holder.  All locks end with the
  * transaction, and a call waits for one at most two seconds (55P03).
  *
  *   acquire         1. the advisory lock of the name; several names in their order
@@ -83,7 +83,7 @@ GRANT USAGE ON SCHEMA dlock, dlock_private TO PUBLIC;
 ----------------------------------------------------------------------
 
 -- Renewals change no column of an index, and find room on the row's page.
-CREATE TABLE dlock_private.lease (
+CREATE TABLE dlock_private.lease_table (
 	name text COLLATE "C",
 	token bigint,
 	owner text COLLATE "C" NOT NULL,
@@ -101,20 +101,23 @@ CREATE TABLE dlock_private.lease (
 ) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
 	autovacuum_vacuum_cost_delay = 0);
 
-CREATE SEQUENCE dlock_private.mark MAXVALUE 9007199254740991;
+CREATE SEQUENCE dlock_private.mark;
 
 -- the owner and the client are masked as the server masks them in pg_stat_activity
+CREATE FUNCTION dlock_private.may_see(role oid) RETURNS boolean LANGUAGE sql STABLE AS $$
+	SELECT pg_catalog.pg_has_role(role, 'USAGE') OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+$$;
+CREATE FUNCTION dlock_private.masked(role oid, value text) RETURNS text LANGUAGE sql STABLE AS $$
+	SELECT CASE WHEN dlock_private.may_see(role) THEN value ELSE '<insufficient privilege>' END
+$$;
 CREATE VIEW dlock.locks AS
-SELECT name, CASE WHEN seen THEN owner ELSE '<insufficient privilege>' END AS owner, mode, version, token,
-	acquired_at, expires_at,
+SELECT name, dlock_private.masked(role, owner) AS owner, mode, version, token, acquired_at, expires_at,
 	greatest(extract(epoch FROM expires_at - clock_timestamp())::double precision, 0) AS remaining,
 	NULL::boolean AS guarded, leaving, pg_get_userbyid(role) AS role,
-	CASE WHEN seen THEN pid END AS pid,
-	CASE WHEN seen THEN application_name ELSE '<insufficient privilege>' END AS application_name,
-	CASE WHEN seen THEN client_addr ELSE '<insufficient privilege>' END AS client_addr
-FROM dlock_private.lease,
-	LATERAL (SELECT pg_has_role(role, 'USAGE') OR pg_has_role('pg_read_all_stats', 'USAGE') AS seen) may
-WHERE expires_at > '-infinity';
+	CASE WHEN dlock_private.may_see(role) THEN pid END AS pid,
+	dlock_private.masked(role, application_name) AS application_name,
+	dlock_private.masked(role, client_addr) AS client_addr
+FROM dlock_private.lease_table WHERE expires_at > '-infinity';
 GRANT SELECT ON dlock.locks TO PUBLIC;
 
 -- What is asked of serve(), and by whom: nobody but the server says that.
@@ -179,7 +182,7 @@ BEGIN
 	ELSIF seconds > dlock_private.max_ttl() THEN
 		RAISE EXCEPTION '% must be at most % seconds', what, dlock_private.max_ttl()
 			USING ERRCODE = 'invalid_parameter_value',
-				HINT = 'Times are in seconds. The function dlock_private.max_ttl() says what the longest is.';
+				HINT = 'Times are in seconds. The function "dlock_private.max_ttl" says what the longest is.';
 	ELSIF what <> 'wait' AND seconds <= 0 THEN
 		RAISE EXCEPTION '% must be greater than 0', what USING ERRCODE = 'invalid_parameter_value';
 	END IF;
@@ -244,16 +247,16 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 ----------------------------------------------------------------------
--- The work, with rights
+-- The work, with rights: what serve() and dlock_force_release() call, which set search_path
 ----------------------------------------------------------------------
 
 CREATE FUNCTION dlock_private.key(name text) RETURNS bigint
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql IMMUTABLE AS $$
 	SELECT hashtextextended(name COLLATE "C", 7236275947)
 $$;
 
 CREATE FUNCTION dlock_private.next_token() RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	clock bigint := floor(extract(epoch FROM clock_timestamp() - '2020-01-01 00:00:00+00'::timestamptz) * 1048576);
 BEGIN
@@ -266,35 +269,35 @@ END $$;
 
 -- Delete the rows of a name, or one of them, that are over and that nobody else has locked.
 CREATE FUNCTION dlock_private.clear(of_name text, of_token bigint DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	gone bigint;
 BEGIN
 	FOR gone IN
-		SELECT token FROM dlock_private.lease
+		SELECT token FROM dlock_private.lease_table
 		WHERE name = of_name AND (of_token IS NULL OR token = of_token) AND expires_at <= clock_timestamp()
 		FOR UPDATE SKIP LOCKED
 	LOOP
-		DELETE FROM dlock_private.lease WHERE name = of_name AND token = gone;
+		DELETE FROM dlock_private.lease_table WHERE name = of_name AND token = gone;
 	END LOOP;
 END $$;
 
 -- Do the rows of a name leave room?  A row that is over and still there is pinned, or is
 -- being changed, which "all_rows" asks to count; but not for its own holder.
 CREATE FUNCTION dlock_private.has_room(asked dlock_private.request, caller oid, all_rows boolean) RETURNS boolean
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql AS $$
 	SELECT coalesce(bool_and(l.mode = asked.mode AND l.mode <> 'exclusive'), true)
 		AND (asked.mode <> 'permit' OR coalesce(sum(l.version), 0) + asked.permits <= asked."limit")
-	FROM dlock_private.lease l
+	FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND (l.expires_at > clock_timestamp()
 		OR (all_rows AND NOT (l.owner = asked.owner AND pg_has_role(caller, l.role, 'USAGE'))))
 $$;
 
 CREATE FUNCTION dlock_private.acquire(asked dlock_private.request, caller oid) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	ttl interval := make_interval(secs => dlock_private.seconds(asked.ttl, 'ttl'));
-	mine dlock_private.lease;
+	mine dlock_private.lease_table;
 	other text;
 BEGIN
 	IF asked.request IS NOT NULL THEN
@@ -312,19 +315,19 @@ BEGIN
 
 	-- who asks again and again for what others have locks nothing
 	IF NOT dlock_private.has_room(asked, caller, false) AND NOT EXISTS (
-		SELECT FROM dlock_private.lease l WHERE l.name = asked.name AND l.owner = asked.owner
+		SELECT FROM dlock_private.lease_table l WHERE l.name = asked.name AND l.owner = asked.owner
 			AND pg_has_role(caller, l.role, 'USAGE'))
 	THEN
 		RETURN NULL;
 	END IF;
 
 	PERFORM pg_advisory_xact_lock(dlock_private.key(asked.name));
-	PERFORM FROM dlock_private.lease l
+	PERFORM FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND l.owner = asked.owner AND pg_has_role(caller, l.role, 'USAGE') AND NOT l.leaving
 	ORDER BY l.token FOR NO KEY UPDATE;
 	PERFORM dlock_private.clear(asked.name);
 
-	SELECT * INTO mine FROM dlock_private.lease l
+	SELECT * INTO mine FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND l.owner = asked.owner AND pg_has_role(caller, l.role, 'USAGE') AND NOT l.leaving
 		AND l.expires_at > clock_timestamp()
 	ORDER BY l.role <> caller, l.token LIMIT 1;
@@ -344,7 +347,7 @@ BEGIN
 			RAISE EXCEPTION 'owner "%" cannot hold "%" more than 2147483647 times', asked.owner, asked.name
 				USING ERRCODE = 'program_limit_exceeded';
 		END IF;
-		UPDATE dlock_private.lease l SET version = l.version + asked.permits, request = asked.request,
+		UPDATE dlock_private.lease_table l SET version = l.version + asked.permits, request = asked.request,
 			expires_at = greatest(l.expires_at, clock_timestamp() + ttl)
 		WHERE l.name = mine.name AND l.token = mine.token;
 		RETURN mine.token;
@@ -353,15 +356,15 @@ BEGIN
 	END IF;
 
 	SELECT greatest(dlock_private.next_token(), max(l.token) + 1) INTO mine.token
-	FROM dlock_private.lease l WHERE l.name = asked.name;
-	INSERT INTO dlock_private.lease VALUES (asked.name, mine.token, asked.owner, caller, asked.mode, asked.permits,
+	FROM dlock_private.lease_table l WHERE l.name = asked.name;
+	INSERT INTO dlock_private.lease_table VALUES (asked.name, mine.token, asked.owner, caller, asked.mode, asked.permits,
 		clock_timestamp(), clock_timestamp() + ttl, false, asked.request,
 		pg_backend_pid(), current_setting('application_name'), host(inet_client_addr()));
 
 	-- No process removes what is over.  So each grant looks at the rows next to its own.
 	FOR other IN
 		SELECT name FROM (
-			SELECT l.name, l.expires_at FROM dlock_private.lease l WHERE l.name < asked.name
+			SELECT l.name, l.expires_at FROM dlock_private.lease_table l WHERE l.name < asked.name
 			ORDER BY l.name DESC, l.token DESC LIMIT 3) near
 		WHERE expires_at <= clock_timestamp() AND pg_try_advisory_xact_lock(dlock_private.key(name))
 	LOOP
@@ -372,53 +375,53 @@ END $$;
 
 -- Renew or release: 1, 0 (held, but not by this holder and token), or NULL (not held).
 CREATE FUNCTION dlock_private.change(asked dlock_private.request, caller oid) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	until interval := make_interval(secs => CASE asked.op WHEN 'renew' THEN dlock_private.seconds(asked.ttl, 'ttl')
 		WHEN 'release after' THEN dlock_private.seconds(asked.ttl, 'after') ELSE 0 END);
-	mine dlock_private.lease;
+	mine dlock_private.lease_table;
 BEGIN
-	SELECT * INTO mine FROM dlock_private.lease l
+	SELECT * INTO mine FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND l.owner = asked.owner AND pg_has_role(caller, l.role, 'USAGE')
 		AND (asked.token IS NULL OR l.token = asked.token) AND l.expires_at > clock_timestamp()
 		AND (NOT l.leaving OR (asked.op = 'release after' AND asked.token IS NOT NULL))
 	ORDER BY l.role <> caller, l.token LIMIT 1 FOR NO KEY UPDATE;
 	IF NOT FOUND OR mine.expires_at <= clock_timestamp() THEN
-		RETURN (SELECT 0 FROM dlock_private.lease l WHERE l.name = asked.name AND l.expires_at > clock_timestamp() LIMIT 1);
+		RETURN (SELECT 0 FROM dlock_private.lease_table l WHERE l.name = asked.name AND l.expires_at > clock_timestamp() LIMIT 1);
 	ELSIF asked.op = 'renew' THEN
-		UPDATE dlock_private.lease l SET expires_at = clock_timestamp() + until
+		UPDATE dlock_private.lease_table l SET expires_at = clock_timestamp() + until
 		WHERE l.name = mine.name AND l.token = mine.token;
 	ELSIF asked.op = 'release after' THEN
-		UPDATE dlock_private.lease l SET expires_at = clock_timestamp() + until, leaving = true
+		UPDATE dlock_private.lease_table l SET expires_at = clock_timestamp() + until, leaving = true
 		WHERE l.name = mine.name AND l.token = mine.token AND NOT l.leaving;
 	ELSIF asked.holds > mine.version THEN
 		RETURN 0;
 	ELSIF asked.holds < mine.version THEN
-		UPDATE dlock_private.lease l SET version = l.version - asked.holds
+		UPDATE dlock_private.lease_table l SET version = l.version - asked.holds
 		WHERE l.name = mine.name AND l.token = mine.token;
 	ELSE
-		UPDATE dlock_private.lease l SET expires_at = '-infinity' WHERE l.name = mine.name AND l.token = mine.token;
+		UPDATE dlock_private.lease_table l SET expires_at = '-infinity' WHERE l.name = mine.name AND l.token = mine.token;
 		PERFORM dlock_private.clear(mine.name, mine.token);
 	END IF;
 	RETURN 1;
 END $$;
 
 CREATE FUNCTION dlock_private.guard(asked dlock_private.request, caller oid) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
-	holder dlock_private.lease;
+	holder dlock_private.lease_table;
 BEGIN
 	IF asked.token IS NULL THEN
 		RAISE EXCEPTION 'token must not be null' USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	SELECT * INTO holder FROM dlock_private.lease l
+	SELECT * INTO holder FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND l.token = asked.token AND l.owner = asked.owner
 		AND pg_has_role(caller, l.role, 'USAGE') AND NOT l.leaving AND l.expires_at > clock_timestamp()
 	FOR KEY SHARE;
 	IF FOUND AND holder.expires_at > clock_timestamp() THEN
 		RETURN;
 	END IF;
-	SELECT * INTO holder FROM dlock_private.lease l
+	SELECT * INTO holder FROM dlock_private.lease_table l
 	WHERE l.name = asked.name AND l.expires_at > clock_timestamp() ORDER BY l.token LIMIT 1;
 	RAISE EXCEPTION 'owner "%" no longer holds the lease on "%" with this token', asked.owner, asked.name
 		USING ERRCODE = '55L01', HINT = 'Roll back, and acquire the lease again.',
@@ -463,11 +466,11 @@ END $$;
 CREATE TRIGGER serve INSTEAD OF INSERT ON dlock_private.request FOR EACH ROW EXECUTE FUNCTION dlock_private.serve();
 
 CREATE FUNCTION dlock_private.evict(of_name text, of_owner text) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	evicted bigint;
 BEGIN
-	UPDATE dlock_private.lease l SET expires_at = '-infinity'
+	UPDATE dlock_private.lease_table l SET expires_at = '-infinity'
 	WHERE l.name = of_name AND (of_owner IS NULL OR l.owner = of_owner) AND l.expires_at > clock_timestamp();
 	GET DIAGNOSTICS evicted = ROW_COUNT;
 	PERFORM dlock_private.clear(of_name);
@@ -656,9 +659,10 @@ BEGIN
 END $$;
 
 CREATE FUNCTION dlock_guard(name text, owner text, token bigint) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-	INSERT INTO dlock_private.request (op, name, owner, token) VALUES ('guard', name, owner, token)
-$$;
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	INSERT INTO dlock_private.request (op, name, owner, token) VALUES ('guard', name, owner, token);
+END $$;
 
 CREATE FUNCTION dlock_owner(name text) RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -682,11 +686,11 @@ $$;
 
 -- two functions, so that an owner that happens to be NULL evicts nobody
 CREATE FUNCTION dlock_force_release(name text) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 	SELECT dlock_private.evict(dlock_private.check_string(name, 'name'), NULL)
 $$;
 CREATE FUNCTION dlock_force_release(name text, owner text) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 	SELECT dlock_private.evict(dlock_private.check_string(name, 'name'), dlock_private.check_string(owner, 'owner'))
 $$;
 REVOKE EXECUTE ON FUNCTION dlock_force_release(text), dlock_force_release(text, text) FROM PUBLIC;
@@ -726,6 +730,6 @@ END $$;
 REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA dlock_private FROM PUBLIC;
 GRANT EXECUTE ON PROCEDURE dlock_private.take, dlock_private.extend TO PUBLIC;
 GRANT EXECUTE ON FUNCTION dlock_private.seconds, dlock_private.max_ttl, dlock_private.check_string,
-	dlock_private.check_names, dlock_private.in_order, dlock_private.check_server, dlock_private.pause TO PUBLIC;
+	dlock_private.check_names, dlock_private.in_order, dlock_private.may_see, dlock_private.masked, dlock_private.check_server, dlock_private.pause TO PUBLIC;
 
 COMMIT;

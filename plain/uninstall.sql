@@ -12,7 +12,7 @@
 BEGIN;
 
 -- guards have ended when this has been granted
-LOCK TABLE dlock_private.lease IN EXCLUSIVE MODE;
+LOCK TABLE dlock_private.lease_table IN EXCLUSIVE MODE;
 
 DO $$
 DECLARE
@@ -24,7 +24,7 @@ BEGIN
 		SELECT greatest(max(extract(epoch FROM expires_at - clock_timestamp())) FILTER (WHERE expires_at > '-infinity'),
 			(SELECT last_value FROM dlock_private.mark) / 1048576.0
 				- extract(epoch FROM clock_timestamp() - '2020-01-01 00:00:00+00'::timestamptz)) INTO last
-		FROM dlock_private.lease;
+		FROM dlock_private.lease_table;
 		EXIT WHEN last <= 0;
 		RAISE NOTICE 'waiting % s until the last lease has ended', ceil(last);
 		PERFORM pg_sleep(last);

@@ -72,7 +72,7 @@ answers($a, q{SELECT leaving, owner FROM dlock.locks WHERE name = 'x'}, 't|a');
 answers($a, q{SELECT dlock_release('x', 'a')}, 'f');
 answers($a, q{SELECT dlock_release('nobody', 'a')}, '');
 answers($dbo, q{SELECT sum(dlock_force_release(name)) FROM (SELECT DISTINCT name FROM dlock.locks) l}, '5');
-answers($dbo, q{SELECT count(*) FROM dlock_private.lease}, '0');
+answers($dbo, q{SELECT count(*) FROM dlock_private.lease_table}, '0');
 
 # a token is the clock's, and exact in a double
 answers($a, q{CALL dlock_acquire('n', 'a', 30)}, $is_token);
@@ -161,7 +161,7 @@ answers($dbo, q{SELECT dlock_force_release('n', NULL)}, '22004');
 # misuse
 answers($a, q{CALL dlock_acquire('n', 'a', 30)}, $token);
 answers($a, q{CALL dlock_acquire_permit('n', 'a', 30, 9)}, '55000', qr/holds "n" in mode exclusive and cannot also take it in mode permit.*Release it first/s);
-answers($dbo, q{UPDATE dlock_private.lease SET version = 2147483647}, '');
+answers($dbo, q{UPDATE dlock_private.lease_table SET version = 2147483647}, '');
 answers($a, q{CALL dlock_acquire('n', 'a', 30)}, '54000', qr/owner "a" cannot hold "n" more than 2147483647 times/);
 answers($dbo, q{SELECT dlock_force_release('n')}, 1);
 answers($a, q{CALL dlock_acquire_shared('n', 'a', 30)}, $is_token);
