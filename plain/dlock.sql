@@ -54,8 +54,9 @@
  * WHY A GUARD PINS.  Until its transaction's outcome can be seen, nobody can delete the
  * row.  Updates of columns that are no key do not wait for FOR KEY SHARE: so a renewal
  * does not wait, and a release that finds the row pinned only marks it (expires_at is
- * -infinity).  A REPEATABLE READ or SERIALIZABLE transaction whose snapshot is older
- * than the row's last change cannot lock it: 40001, and if it is gone: 55L01.
+ * -infinity).  A REPEATABLE READ or SERIALIZABLE transaction judges the lease that its
+ * snapshot shows.  But it cannot lock a row that has been deleted since (40001), and
+ * while the row is there, nobody else has been granted the name.
  *
  * TOKENS.  The clock since 2020 in units of 2^-20 s, or one more than the largest ever
  * if the clock is not above that.  The largest is in the sequence dlock_private.mark,
