@@ -119,7 +119,6 @@ SELECT name, dlock_private.masked(role, owner) AS owner, mode, version, token, a
 	dlock_private.masked(role, application_name) AS application_name,
 	dlock_private.masked(role, client_addr) AS client_addr
 FROM dlock_private.lease_table WHERE expires_at > '-infinity';
-GRANT SELECT ON dlock.locks TO PUBLIC;
 
 -- What is asked of serve(), and by whom: nobody but the server says that.
 CREATE VIEW dlock_private.request AS
@@ -137,12 +136,13 @@ BEGIN
 	FOR given IN
 		SELECT c.oid::regclass AS relation, c.relkind, coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee
 		FROM pg_class c CROSS JOIN aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
-		WHERE c.relnamespace = 'dlock_private'::regnamespace AND a.grantee <> c.relowner
+		WHERE c.relnamespace IN ('dlock'::regnamespace, 'dlock_private'::regnamespace) AND a.grantee <> c.relowner
 	LOOP
 		EXECUTE format('REVOKE ALL ON %s %s FROM %s', CASE given.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
 			given.relation, given.grantee);
 	END LOOP;
 END $$;
+GRANT SELECT ON dlock.locks TO PUBLIC;
 GRANT INSERT (op, name, owner, ttl, token, holds, mode, "limit", permits, request), SELECT (answer)
 	ON dlock_private.request TO PUBLIC;
 
