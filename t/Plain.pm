@@ -16,6 +16,7 @@ use FindBin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
+use Test::More;
 
 our $root = abs_path("$FindBin::RealBin/..");
 
@@ -51,7 +52,7 @@ sub run
 	my ($node, $role, $file, $database) = @_;
 	my $path = $file =~ m{^/} ? $file : "$root/$file";
 	my ($ok, $out) = psql_run('-v', 'ON_ERROR_STOP=1', '-d', connstr($node, $role, $database), '-f', $path);
-	die "could not run $file: $out\n" unless $ok;
+	BAIL_OUT("could not run $file: $out") unless $ok;
 	return $out;
 }
 
