@@ -12,6 +12,10 @@ use PostgreSQL::Test::Utils;
 use Scenarios;
 use Test::More;
 
+# each reason is a row of the table
+my ($table) = slurp_file("$FindBin::RealBin/../doc/plain.md") =~ /^\| rule .*?\n\n/ms ? $& : '';
+like($table, qr/^\| \Q$_\E.*? \| (?:weaker|absent) \|/m, "the table has \"$_\"") for Plain::rows();
+
 my $engine = Engines::start('plain');
 Scenarios::test($engine, glob("$FindBin::RealBin/scenarios/*.scn"));
 $engine->stop;

@@ -83,7 +83,7 @@ answers($b, q{COMMIT PREPARED 'p'}, '');
 answers($a, q{CALL dlock_acquire('two', 'a', 600)}, $is_token);
 
 # the clock was set back: as if the largest token had been granted in an hour
-$node->safe_psql('plain', q{SELECT setval('dlock_private.mark', last_value + 3600 * 1048576) FROM dlock_private.mark});
+$node->safe_psql('plain', q{SELECT setval('dlock_private.mark', last_value + 3600 * 1048576::bigint) FROM dlock_private.mark});
 $last = $node->safe_psql('plain', 'SELECT last_value FROM dlock_private.mark');
 for my $n (1 .. 3)
 {
