@@ -22,6 +22,8 @@ BEGIN
 			CONTINUE;
 		END IF;
 		problem := CASE
+			WHEN pg_catalog.to_regclass('dlock_private.request') IS NOT NULL
+				THEN 'It is what plain/dlock.sql has made: run plain/uninstall.sql first.'
 			WHEN schema.nspowner OPERATOR(pg_catalog.<>) (SELECT e.extowner
 				FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock')
 				THEN 'It belongs to another role.'

@@ -9,7 +9,7 @@ use warnings;
 use File::Temp qw(tempdir);
 use Scenarios;
 
-my %classes = (postgres => 'Engines::Postgres', mariadb => 'Engines::MySQL', mysql => 'Engines::MySQL');
+my %classes = (postgres => 'Engines::Postgres', plain => 'Engines::Plain', mariadb => 'Engines::MySQL', mysql => 'Engines::MySQL');
 
 sub is_kind
 {
@@ -56,6 +56,9 @@ sub kind
 	my ($self) = @_;
 	return $self->{kind};
 }
+
+# Does a scenario concern it?
+sub plays { return 1 }
 
 # A session: "admin" is an administrator's; others are of the role, or account, "tester"
 # or another.
@@ -174,15 +177,22 @@ sub clean_up
 	  or die "$left connections are left\n";
 	$control->value("DROP TABLE $_->[0]") for @{ $control->query($self->tables)->{rows} };
 	Scenarios::Run::until(sub {
-		$control = $self->control;
-		# a hold that is over cannot be evicted: its row goes when the name is taken
-		for my $sql ('dlock_force_release(name)', q{dlock_acquire(name, '-', 1)})
-		{
-			$control->query("SELECT $sql FROM (SELECT DISTINCT name FROM dlock.locks) l");
-		}
-		$control->query(q{SELECT dlock_release_all('-')});
+		$self->end_leases($control = $self->control);
 		return ($left = $control->value('SELECT count(*) FROM dlock.locks')) == 0;
 	}) or die "$left leases are left\n";
+	return;
+}
+
+# End all leases.
+sub end_leases
+{
+	my ($self, $control) = @_;
+	# a hold that is over cannot be evicted: its row goes when the name is taken
+	for my $sql ('dlock_force_release(name)', q{dlock_acquire(name, '-', 1)})
+	{
+		$control->query("SELECT $sql FROM (SELECT DISTINCT name FROM dlock.locks) l");
+	}
+	$control->query(q{SELECT dlock_release_all('-')});
 	return;
 }
 
@@ -214,11 +224,18 @@ dlock.log_expired = off
 dlock.reap_interval = '1h'
 });
 	$node->start;
+	$self->install;
 	$node->safe_psql('postgres', q{
-		CREATE EXTENSION dlock;
 		CREATE ROLE tester LOGIN;
 		CREATE ROLE other LOGIN;
 		ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC});
+	return;
+}
+
+sub install
+{
+	my ($self) = @_;
+	$self->{node}->safe_psql('postgres', 'CREATE EXTENSION dlock');
 	return;
 }
 
@@ -370,6 +387,97 @@ sub tokens_left
 	$node->stop;
 	set_marks($path, 2**53 - 1 - $count);
 	$node->start;
+	return;
+}
+
+package Engines::Plain;
+
+# PostgreSQL with plain/dlock.sql instead of the extension: what takes or extends a lease is a
+# CALL, and a wait is a loop.
+
+use strict;
+use warnings;
+our @ISA = ('Engines::Postgres');
+
+use Plain;
+
+# In scenarios it counts as PostgreSQL, but for those that need what it has not.
+sub kind { return 'postgres' }
+
+sub plays
+{
+	my ($self, $scenario) = @_;
+	return Plain::plays($scenario);
+}
+
+sub install
+{
+	my ($self) = @_;
+	my $node = $self->{node};
+	Plain::run($node, scalar getpwuid($<), 'plain/dlock.sql', 'postgres');
+	# a loop that waits for a client that is gone ends, as from 14 on the server can see to
+	$node->safe_psql('postgres', q{ALTER DATABASE postgres SET client_connection_check_interval = '100ms'});
+	# what scenarios that are about other things use in place of what is not here
+	$node->safe_psql('postgres', q{
+		CREATE SCHEMA tool;
+		GRANT USAGE ON SCHEMA tool TO PUBLIC;
+		CREATE FUNCTION tool.release_all(whose text) RETURNS bigint LANGUAGE sql AS
+			'SELECT count(*) FILTER (WHERE dlock_release(name, owner, token, version)) FROM dlock.locks WHERE owner = whose';
+		CREATE PROCEDURE tool.wait(which text, seconds anycompatible DEFAULT '0'::text, INOUT ended boolean DEFAULT NULL) LANGUAGE plpgsql AS $$
+		DECLARE
+			began timestamptz := clock_timestamp();
+			patience float8 := dlock_private.seconds(seconds::text, 'wait');
+			tokens bigint[] := ARRAY(SELECT token FROM dlock.locks WHERE name = which);
+		BEGIN
+			LOOP
+				ended := NOT EXISTS (SELECT FROM dlock.locks
+					WHERE name = which AND token = ANY (tokens) AND expires_at > clock_timestamp());
+				EXIT WHEN ended OR (patience >= 0 AND clock_timestamp() >= began + patience * interval '1 s');
+				COMMIT;
+				PERFORM pg_sleep(0.01);
+			END LOOP;
+		END $$});
+	return;
+}
+
+sub end_leases
+{
+	my ($self, $control) = @_;
+	$control->value('DELETE FROM dlock_private.lease_table');
+	return;
+}
+
+my $procedures = qr/dlock_(?:acquire(?:_shared|_permits?|_all)?|renew|release_after)/;
+
+sub translate_macros
+{
+	my ($self, $sql) = @_;
+	$sql = $self->SUPER::translate_macros($sql);
+	$sql =~ s/\bdlock_release_all\(/tool.release_all(/g;
+	$sql =~ s/\bSELECT dlock_wait\(/CALL tool.wait(/g;
+	return join(';', map {
+		s/^\s*SELECT ($procedures\(.*\))\s*$/CALL $1/sr
+		  =~ s/^\s*SELECT ARRAY\(SELECT (dlock_renew_many\(.*\))\)\s*$/CALL $1 \\gset\nSELECT :'renewed'::text[]/sr
+	} split /;(?=(?:[^']*'[^']*')*[^']*$)/, $sql);
+}
+
+sub waiters { return q{SELECT pid, 'any', 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%CALL dlock%' AND pid <> pg_backend_pid()} }
+
+# it has tried once
+sub sleepers { return q{SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'} }
+
+sub set
+{
+	my ($self, %settings) = @_;
+	my $max_ttl = $settings{max_ttl} // 86400;
+	$self->control->value("CREATE OR REPLACE FUNCTION dlock_private.max_ttl() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT $max_ttl'");
+	return;
+}
+
+sub tokens_left
+{
+	my ($self, $count) = @_;
+	$self->control->value("SELECT setval('dlock_private.mark', 9007199254740991 - $count)");
 	return;
 }
 

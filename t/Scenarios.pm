@@ -280,7 +280,7 @@ sub Scenarios::test
 	{
 		my @more = eval { Scenarios::read_file($path) };
 		Test::More::fail($@ =~ s/\n//r) unless @more;
-		push @scenarios, grep { !$_->{only} || $_->{only}{ $engine->kind } } @more;
+		push @scenarios, grep { (!$_->{only} || $_->{only}{ $engine->kind }) && $engine->plays($_) } @more;
 	}
 	for my $scenario (@scenarios)
 	{

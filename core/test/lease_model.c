@@ -19,6 +19,9 @@
  * Owners, principals and names are few and times are short, so that holders
  * often meet, and often expire while others want the name.
  *
+ * With -p only that is drawn which plain/dlock.sql has, and printed with the
+ * model's answers, for t/630_plain_model.pl to ask that the same.
+ *
  * SPDX-License-Identifier: PostgreSQL
  */
 #define _POSIX_C_SOURCE 200809L
@@ -115,6 +118,8 @@ static int64_t now_us;
 static int64_t delay_us;		/* as an operator has set it */
 static uint64_t last_token;
 static bool acts_for[PRINCIPALS][PRINCIPALS];
+
+static bool plain;				/* -p */
 
 static uint64_t seen[OPS][OUTCOMES];
 
@@ -1387,9 +1392,18 @@ begin_world(void)
 	for (int a = 0; a < PRINCIPALS; a++)
 		for (int b = 0; b < PRINCIPALS; b++)
 			acts_for[a][b] = one_in(2);
-	last_token = tokens[below(3)];
+	last_token = tokens[below(plain ? 2 : 3)];
 	now_us = times[below(5)];
 	delay_us = 0;
+	if (plain)
+	{
+		/* memberships of roles: without a circle, and through one another */
+		for (int a = 0; a < PRINCIPALS; a++)
+			for (int b = a; b < PRINCIPALS; b++)
+				acts_for[a][b] = false;
+		acts_for[2][0] |= acts_for[2][1] && acts_for[1][0];
+		printf("world %d %d %d\n", acts_for[1][0], acts_for[2][0], acts_for[2][1]);
+	}
 }
 
 /* Set the lock delay, as an operator may at any time. */
@@ -1458,7 +1472,11 @@ change_guards(int name)
 
 	if (n > 0 && one_in(2))
 	{
-		guards[name][below(n)] = guards[name][n - 1];
+		int			g = below(n);
+
+		if (plain)
+			printf("unguard %d %d\n", name, g);
+		guards[name][g] = guards[name][n - 1];
 		guard_count[name]--;
 		return;
 	}
@@ -1466,6 +1484,9 @@ change_guards(int name)
 		return;
 	h = &live[name].at[below(live[name].length)];
 	if (h->life == LEASE_LEAVING)
+		return;
+	/* there a guard counts with the permits that its lease still has */
+	if (plain && h->mode == LEASE_PERMIT)
 		return;
 	/* A guard of so many holds would keep a semaphore full as long as it lasts. */
 	if (n == GUARDS_MAX || holds_of(&live[name], h->token) > HOLDS_MAX)
@@ -1479,6 +1500,8 @@ change_guards(int name)
 		.token = h->token,
 		.holds = (uint32_t) holds_of(&live[name], h->token),
 	};
+	if (plain)
+		printf("guard %d %d %d %" PRIu64 "\n", name, h->owner, h->principal, h->token);
 }
 
 /* Give a free name to a holder that has almost too many holds already. */
@@ -1657,7 +1680,46 @@ choose_question(void)
 		q.token = choose_token(q.name);
 	if (one_in(300))
 		q.next_token = no_tokens[below(3)];
+	if (plain)
+	{
+		q.kind = LEASE_PLAIN;
+		q.behind = q.claim = q.only_repeated = q.unless_repeated = false;
+		q.next_token = last_token + 1;
+		q.ttl_us = 1 + below(20);
+		if (q.permits > q.limit)
+			q.permits = q.limit;
+	}
 	return q;
+}
+
+/* Say whether plain/dlock.sql has an operation. */
+static bool
+is_plain(lease_op op)
+{
+	return op == LEASE_ACQUIRE || op == LEASE_RENEW || op == LEASE_RELEASE ||
+		op == LEASE_DROP_AFTER || op == LEASE_EVICT;
+}
+
+/* Print a question, its answer, and what is live of the name after it. */
+static void
+print_step(const question *q, const reply *expected)
+{
+	hold_list  *list = &live[q->name];
+
+	printf("ask %s|%d|%d|%d|%s|%u|%u|%u|%d|%" PRId64 "|%" PRIu64 "|%s|%" PRIu64 "|%d\n",
+		   op_name[q->op], q->name, q->owner, q->principal, mode_name[q->mode],
+		   q->limit, holds_asked(q), q->holds == 0 ? 1 : q->holds, q->id,
+		   q->ttl_us, q->token, outcome_name[expected->outcome],
+		   expected->token, expected->changed);
+	for (int i = 0; i < list->length; i++)
+		if (newest_of(list, list->at[i].token) == &list->at[i])
+			printf("live %" PRIu64 "|%d|%d|%s|%" PRIu64 "|%" PRId64 "|%d|%d\n",
+				   list->at[i].token, list->at[i].owner, list->at[i].principal,
+				   mode_name[list->at[i].mode],
+				   holds_of(list, list->at[i].token),
+				   list->at[i].until_us - now_us, list->at[i].id,
+				   list->at[i].life == LEASE_LEAVING);
+	printf("end\n");
 }
 
 /* Ask both sides one question about one name. */
@@ -1691,6 +1753,8 @@ ask(const question *q)
 	if (table_expired != expected.expired)
 		fail(q, "the number of leases that expired differs");
 	compare(q);
+	if (plain)
+		print_step(q, &expected);
 
 	if (result.outcome == LEASE_GRANTED)
 	{
@@ -1862,9 +1926,12 @@ main(int argc, char **argv)
 	int			option;
 
 	seed = (uint64_t) time(NULL) * 1000003 + (uint64_t) getpid();
-	while ((option = getopt(argc, argv, "s:n:")) != -1)
+	while ((option = getopt(argc, argv, "ps:n:")) != -1)
 		switch (option)
 		{
+			case 'p':
+				plain = true;
+				break;
 			case 's':
 				seed = strtoull(optarg, NULL, 0);
 				break;
@@ -1872,7 +1939,7 @@ main(int argc, char **argv)
 				steps = strtoull(optarg, NULL, 0);
 				break;
 			default:
-				fprintf(stderr, "usage: lease_model [-s SEED] [-n OPS]\n");
+				fprintf(stderr, "usage: lease_model [-p] [-s SEED] [-n OPS]\n");
 				return 2;
 		}
 	printf("lease_model -s %" PRIu64 " -n %" PRIu64 "\n", seed, steps);
@@ -1884,16 +1951,30 @@ main(int argc, char **argv)
 	{
 		question	q;
 
-		if (one_in(last_token >= LEASE_TOKEN_MAX ? 50 : 5000))
+		if (one_in(last_token >= LEASE_TOKEN_MAX ? 50 : plain ? 500 : 5000))
 			begin_world();
 		if (one_in(4))
-			pass_time(one_in(20) ? below(60) : below(5));
+		{
+			int			us = one_in(20) ? below(60) : below(5);
+
+			if (plain)
+				printf("time %d\n", us);
+			pass_time(us);
+		}
+		if (one_in(10))
+			change_guards(below(NAMES));
+		if (plain)
+		{
+			do
+				q = choose_question();
+			while (!is_plain(q.op));
+			ask(&q);
+			continue;
+		}
 		if (one_in(100))
 			change_delay();
 		if (one_in(15))
 			unbind(below(NAMES));
-		if (one_in(10))
-			change_guards(below(NAMES));
 		if (one_in(200))
 			place_bundle(below(NAMES));
 		if (one_in(100))
@@ -1906,7 +1987,7 @@ main(int argc, char **argv)
 			ask(&q);
 	}
 
-	if (!report_coverage() && steps >= COVERAGE_OPS)
+	if (!plain && !report_coverage() && steps >= COVERAGE_OPS)
 	{
 		printf("FAILED: something in the table above never happened\n");
 		return 1;
