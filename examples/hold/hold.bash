@@ -6,7 +6,7 @@ set -u
 name=$1
 seconds=$2
 
-coproc hold { exec dlock hold --quiet --ttl 15 "$name"; }
+coproc hold { exec dlock hold --quiet "$name"; }
 dlock=$hold_PID
 exec {from}<&"${hold[0]}" {to}>&"${hold[1]}"
 eval "exec ${hold[0]}<&- ${hold[1]}>&-"

@@ -31,4 +31,4 @@ echo with_lease($name, function (int $token, callable $lost) use ($seconds) {
     for ($step = 0; $step < $seconds * 10 && !$lost(); $step++) {
         usleep(100000); // a step of the work
     }
-}, '--ttl', '15'), "\n";
+}), "\n";

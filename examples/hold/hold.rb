@@ -19,7 +19,7 @@ def with_lease(name, *options)
 end
 
 name, seconds = ARGV
-outcome = with_lease(name, '--ttl', '15') do |token, lost|
+outcome = with_lease(name) do |token, lost|
   puts "held #{token}"
   $stdout.flush
   (seconds.to_f * 10).to_i.times do

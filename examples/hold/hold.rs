@@ -53,7 +53,7 @@ impl Lease {
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().collect();
     let steps = arguments[2].parse::<f64>().unwrap() * 10.0;
-    let lease = match Lease::acquire(&arguments[1], &["--quiet", "--ttl", "15"])? {
+    let lease = match Lease::acquire(&arguments[1], &["--quiet"])? {
         Some(lease) => lease,
         None => {
             println!("busy");

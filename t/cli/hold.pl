@@ -130,15 +130,17 @@ sub given_back
 		is(finish($program), $how eq 'ends' ? 3 : 'signal 9', "a program ($how)");
 		ok(eventually(sub { holds_name("heir $how", 0) }), 'whose end the lease does not outlive');
 		ok(eventually(sub { state_of($hold) eq '' }), 'nor does what has held it');
-		like(state_of($heir), qr/[RS]/, 'though another process has the pipe');
+		like(state_of($heir), qr/[RSD]/, 'though another process has the pipe');
 		kill 'KILL', $heir;
 	}
 
-	my $program = start('--keep', '1000', '--owner', 'me', 'kept');
-	is(hears($program, 'held')->{owner}, 'me', '--owner');
-	order($program, 'release');
-	is(status($program), 0, '--keep');
-	cmp_ok(query(q{SELECT coalesce(max(SECONDS_LEFT), 0) FROM dlock.locks WHERE name = 'kept' AND LIVE}), '>', 600, 'keeps the lease');
+	in_time(RELEASED_IN, sub {
+		my $program = start('--keep', '1000', '--owner', 'me', "kept $_[0]");
+		is(hears($program, 'held')->{owner}, 'me', '--owner');
+		order($program, 'release');
+		is(status($program), 0, '--keep');
+		cmp_ok(query("SELECT coalesce(max(SECONDS_LEFT), 0) FROM dlock.locks WHERE name = 'kept $_[0]' AND LIVE"), '>', 600, 'keeps the lease');
+	});
 	my @two = map { start('--permits', '2', 'permits') } 1 .. 2;
 	hears($_, 'held') for @two;
 	is(status(start('--permits', '2', 'permits')), 75, '--permits');
@@ -247,8 +249,7 @@ sub late
 	}
 	like($told->(), qr/\Aheld late renewed/, 'a lease that was not renewed in time, and then was');
 	my @deadlines = map { $_->{deadline} } told($run);
-	cmp_ok(abs($deadlines[1] - $deadlines[0]), '<', 15, 'its deadline stays');
-	cmp_ok($deadlines[2], '>', $deadlines[1] + 4, 'and moves');
+	cmp_ok($deadlines[2], '>', $deadlines[1] + 4, 'has a later deadline');
 	$tell->('swallow');
 	is(status($run), 70, 'a network that stays away: it is lost');
 	like($told->(), qr/ lost\z/, 'as is told');
