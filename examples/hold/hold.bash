@@ -7,7 +7,7 @@ name=$1
 seconds=$2
 
 coproc hold { exec dlock hold --quiet "$name"; }
-dlock=$hold_PID
+dlock=$!
 exec {from}<&"${hold[0]}" {to}>&"${hold[1]}"
 eval "exec ${hold[0]}<&- ${hold[1]}>&-"
 if ! read -r line <&"$from"; then
@@ -24,4 +24,8 @@ for ((step = 0; step < 10 * seconds; step++)); do
 done
 
 exec {to}>&- # gives it back
-if wait "$dlock"; then echo done; else echo lost; fi
+if wait "$dlock"; then
+	echo "done"
+else
+	echo lost
+fi
