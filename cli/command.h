@@ -165,8 +165,9 @@ extern int	say_error(const char *what, const dlock_error *error);
  */
 extern dlock_session *open_session(const char *url);
 
-/* run.c, elect.c */
+/* run.c, hold.c, elect.c */
 extern int	run_command(int argc, char **argv);
+extern int	hold_command(int argc, char **argv);
 extern int	elect_command(int argc, char **argv);
 
 #endif							/* DLOCK_COMMAND_H */

@@ -106,6 +106,7 @@ elect_command(int argc, char **argv)
 	what.ready_file = ready_file;
 	what.on_lose = on_lose;
 	what.tell = tell;
+	what.other = -1;
 	supervise_prepare();
 	notify_prepare();
 

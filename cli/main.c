@@ -14,6 +14,7 @@
 /* The subcommands, in the order in which "dlock --help" shows them. */
 static const struct command commands[] = {
 	{"run", run_command, "run a command while a lease is held"},
+	{"hold", hold_command, "hold a lease for the program that starts this"},
 	{"elect", elect_command, "run a command on one machine at a time, for ever"},
 	{"acquire", acquire_command, "take a lease"},
 	{"renew", renew_command, "move the deadline of a lease"},

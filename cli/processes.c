@@ -23,11 +23,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -150,6 +152,16 @@ process_is_stopped(pid_t pid)
 
 	return read_process_of(pid, &process) &&
 		(process.state == 'T' || process.state == 't');
+}
+
+bool
+process_signal(int pidfd, int signal_number)
+{
+	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+
+	/* a zombie takes signals, too */
+	return poll(&ended, 1, 0) == 0 &&
+		syscall(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0) == 0;
 }
 
 static int
@@ -305,6 +317,8 @@ processes_signal(const struct processes *which, int signal_number)
 		if (read_file(path, text, sizeof(text)) && strstr(text, "populated 1"))
 			found = 1;
 	}
+	if (which->other >= 0 && process_signal(which->other, signal_number))
+		found = found < 0 ? found : found + 1;
 	return found;
 }
 

@@ -23,10 +23,18 @@ struct processes
 	pid_t		ancestor;
 	/* the folder of their cgroup, "" if they have none of their own */
 	const char *cgroup;
+	/* the pidfd of one more process, which is no descendant; or -1 */
+	int			other;
 };
 
 /* Say whether the system shows our processes; else nothing here works. */
 extern bool processes_are_shown(void);
+
+/*
+ * Send a signal, or none if it is 0, to the process of a pidfd.  Returns whether it
+ * lives and may be sent signals.
+ */
+extern bool process_signal(int pidfd, int signal_number);
 
 /* Say whether a process is stopped, by a signal or by a debugger. */
 extern bool process_is_stopped(pid_t pid);

@@ -7,9 +7,7 @@
 #include "command.h"
 #include "supervise.h"
 
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char usage[] =
 	"run [OPTION]... NAME [--] COMMAND [ARGUMENT]...\n"
@@ -57,7 +55,6 @@ run_command(int argc, char **argv)
 	const char *const *names;
 	size_t		nnames = 1;
 	struct supervised what = {0};
-	struct outcome outcome;
 	int			first = parse_options(argc, argv, specs, usage);
 
 	names = (const char *const *) argv + first;
@@ -100,19 +97,7 @@ run_command(int argc, char **argv)
 	what.grace_us = grace_for(grace_us, ttl_us);
 	what.warn_only = strcmp(on_lost, "warn") == 0;
 	what.quiet = quiet;
+	what.other = -1;
 	supervise_prepare();
-	supervise(&what, &outcome);
-	if (outcome.by_ctrl_c)
-	{
-		sigset_t	interrupt;
-
-		sigemptyset(&interrupt);
-		sigaddset(&interrupt, SIGINT);
-		signal(SIGINT, SIG_DFL);
-		sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
-		kill(getpid(), SIGINT);
-	}
-	if (outcome.kind == OUTCOME_EXITED || outcome.kind == OUTCOME_INTERRUPTED)
-		return outcome.status;
-	return own_status(outcome.status);
+	return supervise_once(&what);
 }

@@ -996,24 +996,41 @@ next_look_us(const struct run *run)
 	return other_us < next_us ? other_us : next_us;
 }
 
+/* The program that "hold" works for does not want the lease any more, before it is held. */
+static void
+not_wanted(struct run *run)
+{
+	if (!run->what->quiet)
+		say("the lease on \"%s\" was not held yet when standard input said that it is not wanted, or "
+			"the program ended", name_of(run->what));
+	run->outcome->kind = OUTCOME_REFUSED;
+	run->outcome->status = STATUS_BUSY;
+	fail_acquire(run);
+}
+
 /* Wait for whatever comes next. */
 static void
 wait_for_more(struct run *run)
 {
-	struct pollfd polled[5] = {
+	bool		may_be_over = run->what->stand_in != NULL && run->phase == ACQUIRING;
+	struct pollfd polled[7] = {
 		{.fd = signals, .events = POLLIN},
 		{.fd = dlock_lease_fd(run->lease), .events = dlock_lease_events(run->lease)},
 		{.fd = run->watchdog.pid != 0 ? run->watchdog.socket : -1, .events = POLLIN},
 		/* once it is noticed, the report is waited for */
 		{.fd = run->overdue_us == DLOCK_NEVER ? run->pidfd : -1, .events = POLLIN},
-		{.fd = run->stops ? -1 : stops, .events = POLLIN}
+		{.fd = run->stops ? -1 : stops, .events = POLLIN},
+		{.fd = may_be_over ? run->what->other : -1, .events = POLLIN},
+		{.fd = may_be_over ? STDIN_FILENO : -1, .events = POLLIN}
 	};
 
-	poll(polled, 5, dlock_timeout_ms(next_look_us(run)));
+	poll(polled, 7, dlock_timeout_ms(next_look_us(run)));
 	if (polled[3].revents != 0)
 		run->overdue_us = dlock_now_us() + REPORT_US;
 	if (polled[4].revents != 0)
 		stop_came(run);
+	if (polled[5].revents != 0 || (polled[6].revents != 0 && run->what->is_over()))
+		not_wanted(run);
 }
 
 static void
@@ -1091,6 +1108,7 @@ supervise(const struct supervised *what, struct outcome *outcome)
 			.argv = what->argv, .grace_us = what->grace_us,
 			.may_outlive = what->warn_only, .asks_priority = may_ask_priority,
 			.ready_file = what->ready_file,
+			.stand_in = what->stand_in, .other = what->other, .ends_other = what->ends_other,
 			.signal_mask = mask_before, .sigpipe_was_default = sigpipe_was_default,
 			.sigchld_was_ignored = sigchld_was_ignored
 		}
@@ -1125,6 +1143,27 @@ supervise(const struct supervised *what, struct outcome *outcome)
 	if (run.pidfd >= 0)
 		close(run.pidfd);
 	dlock_lease_free(run.lease);
+}
+
+int
+supervise_once(const struct supervised *what)
+{
+	struct outcome outcome;
+
+	supervise(what, &outcome);
+	if (outcome.by_ctrl_c)
+	{
+		sigset_t	interrupt;
+
+		sigemptyset(&interrupt);
+		sigaddset(&interrupt, SIGINT);
+		signal(SIGINT, SIG_DFL);
+		sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
+		kill(getpid(), SIGINT);
+	}
+	if (outcome.kind == OUTCOME_EXITED || outcome.kind == OUTCOME_INTERRUPTED)
+		return outcome.status;
+	return own_status(outcome.status);
 }
 
 int

@@ -12,6 +12,8 @@
 
 #include "dlock.h"
 
+struct watchdog_shared;
+
 /* What to run, and under which lease. */
 struct supervised
 {
@@ -32,6 +34,16 @@ struct supervised
 	const char *on_lose;		/* for the shell, when COMMAND has ended; or NULL */
 	/* told when COMMAND begins, with its token, and when it has ended */
 	void		(*tell) (bool leads, int64_t token);
+
+	/*
+	 * Of "hold": see watchdog.h.  Until the stand-in runs, the lease is not wanted any
+	 * more when the other process has ended, or when is_over() says so, which is
+	 * called when there is something to read on standard input.
+	 */
+	int			(*stand_in) (struct watchdog_shared *shared, int other);
+	int			other;			/* a pidfd; or -1 */
+	bool		ends_other;
+	bool		(*is_over) (void);
 };
 
 /* How a run ended. */
@@ -66,6 +78,9 @@ extern void supervise_prepare(void);
  * matters, except for an error of an elector.
  */
 extern void supervise(const struct supervised *what, struct outcome *outcome);
+
+/* Do that once, and return the exit status of the program; or end it, by SIGINT. */
+extern int	supervise_once(const struct supervised *what);
 
 /*
  * Wait for a time, or until a signal that ends us comes: returns its number, or

@@ -95,8 +95,9 @@ struct state
 static bool *inherited;
 static int	inherited_count;
 
-/* One more that the watchdog keeps. */
+/* Two more that the watchdog keeps. */
 static int	kept = -1;
+static int	kept_other = -1;
 
 /* ------------------------------------------------------------------ files */
 
@@ -168,7 +169,14 @@ close_if_inherited(int file)
 static void
 close_if_not_inherited(int file)
 {
-	if (!is_inherited(file) && file != kept)
+	if (!is_inherited(file) && file != kept && file != kept_other)
+		close(file);
+}
+
+static void
+close_if_not_standard(int file)
+{
+	if (file > STDERR_FILENO && file != kept_other)
 		close(file);
 }
 
@@ -213,6 +221,13 @@ report(const struct state *state, int kind, int value)
 				 MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* The other process, if it is to be ended with COMMAND now; or -1. */
+static int
+other_to_end(const struct watchdog_options *options, struct watchdog_shared *shared)
+{
+	return options->ends_other && atomic_load(&shared->other_works) ? options->other : -1;
+}
+
 /* All that COMMAND has started, or only its process group. */
 static struct processes
 all_or_group(const struct state *state)
@@ -220,7 +235,8 @@ all_or_group(const struct state *state)
 	struct processes which = {
 		.group = state->command,
 		.ancestor = state->ended ? getpid() : 0,
-		.cgroup = state->ended ? state->shared->cgroup : ""
+		.cgroup = state->ended ? state->shared->cgroup : "",
+		.other = other_to_end(state->options, state->shared)
 	};
 
 	return which;
@@ -304,6 +320,12 @@ become_command(const struct state *state, int gate, pid_t parent)
 	if (length != 1)
 		_exit(STATUS_LOST);
 
+	if (options->stand_in)
+	{
+		/* those of the watchdog, and those that the program has left open, are not for it */
+		for_each_file(close_if_not_standard);
+		_exit(options->stand_in(state->shared, options->other));
+	}
 	sigprocmask(SIG_SETMASK, &options->signal_mask, NULL);
 	execvp(options->argv[0], options->argv);
 	status = errno == ENOENT ? STATUS_NO_COMMAND : STATUS_CANNOT_RUN;
@@ -607,6 +629,7 @@ watchdog_start(struct watchdog *watchdog, const struct watchdog_options *options
 		 * process is gone.
 		 */
 		kept = sockets[1];
+		kept_other = options->other;
 		for_each_file(close_if_not_inherited);
 		watch(&state);
 	}
@@ -621,6 +644,7 @@ watchdog_start(struct watchdog *watchdog, const struct watchdog_options *options
 	}
 	setpgid(watchdog->pid, watchdog->pid);
 	watchdog->socket = sockets[0];
+	watchdog->options = options;
 	watchdog->shared = shared;
 	return true;
 }
@@ -631,7 +655,8 @@ watchdog_processes(const struct watchdog *watchdog)
 	struct processes which = {
 		.group = atomic_load(&watchdog->shared->command),
 		.ancestor = watchdog->pid,
-		.cgroup = watchdog->shared->cgroup
+		.cgroup = watchdog->shared->cgroup,
+		.other = other_to_end(watchdog->options, watchdog->shared)
 	};
 
 	return which;

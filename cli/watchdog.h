@@ -46,6 +46,9 @@ struct watchdog_shared
 	/* COMMAND's process, and process group; 0 until it is made */
 	_Atomic pid_t command;
 
+	/* The other process works under the lease.  Only the stand-in sets it. */
+	_Atomic bool other_works;
+
 	/* The folder of its cgroup, or "". */
 	char		cgroup[4096];
 
@@ -61,6 +64,16 @@ struct watchdog_options
 	bool		may_outlive;	/* COMMAND may go on when the lease has ended */
 	bool		asks_priority;	/* try to get real-time priority */
 	const char *ready_file;		/* to be removed when COMMAND is ended; or NULL */
+
+	/*
+	 * Of "hold": what runs instead of COMMAND, as the process that would become it; it
+	 * returns the exit status.  It looks after another process, "other", a pidfd,
+	 * which is ended like COMMAND if "ends_other".  Otherwise NULL and -1.
+	 */
+	int			(*stand_in) (struct watchdog_shared *shared, int other);
+	int			other;
+	bool		ends_other;
+
 	sigset_t	signal_mask;	/* what COMMAND is to have blocked */
 	bool		sigpipe_was_default;
 	bool		sigchld_was_ignored;
@@ -85,6 +98,7 @@ struct watchdog
 {
 	pid_t		pid;			/* 0: there is none */
 	int			socket;
+	const struct watchdog_options *options;
 	struct watchdog_shared *shared;
 };
 

@@ -58,10 +58,10 @@ sub by_section
 	return @sections;
 }
 
-# The lines for a shell in a manual, in blocks: { section, script }.
+# The lines for a shell in a manual, or those of another language, in blocks: { section, script }.
 sub shell_blocks
 {
-	my ($path) = @_;
+	my ($path, $language) = (@_, 'sh');
 	my ($section, $script, @blocks) = ('');
 	open(my $file, '<', $path) or die "could not open $path: $!\n";
 	while (my $line = <$file>)
@@ -69,7 +69,7 @@ sub shell_blocks
 		if ($line =~ /^```/)
 		{
 			push @blocks, { section => $section, script => $script } if defined $script;
-			$script = $line =~ /^```sh$/ ? '' : undef;
+			$script = $line =~ /^```\Q$language\E$/ ? '' : undef;
 		}
 		elsif (defined $script) { $script .= $line }
 		elsif ($line =~ /^## (.*)/) { $section = $1 }

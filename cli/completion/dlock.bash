@@ -10,6 +10,8 @@ _dlock_options() {
 	case $1 in
 	run) echo --ttl --wait --no-wait --shared --permits --all --keep --owner --on-lost \
 		--grace --timeout --own-status --quiet --url --help --version ;;
+	hold) echo --ttl --wait --no-wait --shared --permits --keep --owner --kill-parent --grace \
+		--timeout --quiet --url --help --version ;;
 	elect) echo --ttl --permits --owner --grace --exec-on-lose --ready-file --url --help \
 		--version ;;
 	acquire) echo --url --ttl --owner --wait --shared --permits --request --timeout \
@@ -40,7 +42,7 @@ _dlock() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		mapfile -t COMPREPLY < <(compgen -W 'run elect acquire renew release wait owner
+		mapfile -t COMPREPLY < <(compgen -W 'run hold elect acquire renew release wait owner
 			force-release ls waiters stats top doctor --help --version' -- "$word")
 		return
 	fi

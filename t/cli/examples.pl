@@ -163,6 +163,61 @@ sub job_worker
 	return;
 }
 
+# The programs that hold a lease by "dlock hold", in a language of which the interpreter or
+# compiler is here.
+sub hold
+{
+	my %run_by = (rb => 'ruby', php => 'php', rs => 'rustc', bash => 'bash');
+	my $bin = scratch('bin');
+	mkdir $bin;
+	symlink dlock(), "$bin/dlock";
+	for my $path (glob("$examples/hold/hold.*"))
+	{
+		my ($language) = $path =~ /\.(\w+)$/;
+		my $program = $run_by{$language} // die "$path: nothing runs it\n";
+		if (system("command -v $program >/dev/null 2>&1") != 0)
+		{
+			pass("there is no $program here");
+			next;
+		}
+		my @command = ($program, $path);
+		if ($language eq 'rs')
+		{
+			@command = (scratch('hold-rs'));
+			is(system($program, '-o', $command[0], $path), 0, "$program compiles it");
+		}
+		my $work = sub {
+			my ($name, $seconds) = @_;
+			my ($first, @rest) = @command;
+			return launch({ program => $first, env => { PATH => "$bin:$ENV{PATH}", DLOCK_URL => url() } }, @rest, $name, $seconds);
+		};
+		in_time(RELEASED_IN, sub {
+			my $run = $work->("$language $_[0]", 0);
+			is(finish($run), 0, "$language: a program that works under a lease");
+			like(output($run), qr/\Aheld \d+\ndone\n\z/, 'to its end');
+			ok(holds_name("$language $_[0]", 0), 'gives it back');
+		});
+		# unless that is lost by itself, on a machine that stands still
+		my $lost;
+		in_time(15, sub {
+			$lost = $work->("$language lost $_[0]", 10000);
+			eventually(sub { output($lost) =~ /held/ });
+			my $busy = $work->("$language lost $_[0]", 0);
+			finish($busy);
+			is(output($busy), "busy\n", "$language: a second one finds it busy");
+			query("SELECT dlock_force_release('$language lost $_[0]')");
+		});
+		is(finish($lost), 0, "$language: one that loses its lease");
+		like(output($lost), qr/\Aheld \d+\nlost\n\z/, 'notices, and ends');
+		my $killed = $work->("$language killed", 10000);
+		eventually(sub { output($killed) =~ /held/ });
+		kill 'KILL', $killed->{pid};
+		is(finish($killed), 'signal 9', "$language: one that is killed");
+		ok(eventually(sub { holds_name("$language killed", 0) }), 'holds nothing any more');
+	}
+	return;
+}
+
 # Run a block of a manual for a shell in a folder of its own, where each program that it calls
 # as "./PROGRAM" notes that it ran.  All must run, and the block end well; "dlock elect" never
 # ends by itself.
@@ -256,6 +311,7 @@ cases(
 	'manuals' => \&manuals,
 	'owners' => \&owners,
 	'with-lease' => \&with_lease,
+	'hold' => \&hold,
 	'leader' => \&leader,
 	'cached' => \&cached,
 	'job-worker' => \&job_worker);
