@@ -829,7 +829,7 @@ load(void)
 		if (wire.error[0] != '\0')
 		{
 			snprintf(sqlstate, sizeof(sqlstate), "%s", wire.sqlstate);
-			snprintf(message, sizeof(message), "could not use the lock table: %s", wire.error);
+			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
 		}
 	}
 	if (result == LOG_LOST)
@@ -901,7 +901,7 @@ fail_append(void)
 		fail_undecided("55P03", "could not write the lease: the server or dlock's tables are locked against writing");
 	else
 	{
-		snprintf(message, sizeof(message), "could not use the lock table: %s", wire.error);
+		snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
 		fail_undecided(wire.sqlstate[0] != '\0' ? wire.sqlstate : "HY000", message);
 	}
 	decide_owed(&releases);
@@ -997,6 +997,8 @@ attend_due(int64_t now_us)
 		calls_attend(state_name_bytes(q->name));
 		calls_make_woken();
 	}
+	if (session_any_lost())
+		session_end_lost();
 	if (now_us >= reap_us)
 	{
 		lease_text	log = {0};
@@ -1011,6 +1013,8 @@ attend_due(int64_t now_us)
 		}
 		lease_text_free(&log);
 	}
+	if (session_any_lost())
+		return now_us;
 	q = queue_first_due();
 	return lease_earlier(reap_us, q != NULL ? q->due.due_us : INT64_MAX);
 }

@@ -196,8 +196,9 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	h->repeated = holder->repeated;
 	if (h->deadline_us != holder->deadline_us)
 	{
-		h->ttl_us = holder->deadline_us > moment->now_us ?
-			holder->deadline_us - moment->now_us : 0;
+		/* one that is over keeps the time that it had */
+		if (holder->deadline_us > moment->now_us)
+			h->ttl_us = holder->deadline_us - moment->now_us;
 		state_set_deadline(h, holder->deadline_us);
 	}
 	if (is_early)

@@ -245,6 +245,24 @@ make(call *c)
 	dlock_wait_end();
 }
 
+/*
+ * A call for a session lease: have the end of the connection reported to us.  The mutex is
+ * held, and released meanwhile.  False with an error in the answer.
+ */
+static bool
+watch_caller(const dlock_call *asked, dlock_answer *answer)
+{
+	bool		watched;
+
+	if (asked->request.op != LEASE_ACQUIRE || asked->request.kind != LEASE_SESSION ||
+		asked->kind != DLOCK_CALL_APPLY)
+		return true;
+	engine_unlock();
+	watched = session_watch(answer);
+	engine_lock();
+	return watched;
+}
+
 bool
 dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 {
@@ -263,7 +281,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 	c.end_us = get_end_us(asked, c.start_us);
 	sem_init(&c.woken, 0, 0);
 	engine_lock();
-	if (!buffer_start(answer))
+	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
 	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known())
 	{

@@ -51,6 +51,7 @@
 #include "lease_stats.h"
 #include "lease_text.h"
 #include "log/log.h"
+#include "watch.h"
 
 /* ----------------------------------------------------------------
  * state.c
@@ -358,8 +359,6 @@ extern bool deadlock_find(call *newcomer, const lease_moment *moment,
  */
 
 /* What is known of the log, and whether calls can be decided. */
-extern void engine_lock(void);
-extern void engine_unlock(void);
 extern bool buffer_start(dlock_answer *answer);
 extern bool buffer_is_known(void);
 extern state_copies *buffer_copies(void);
@@ -387,7 +386,12 @@ extern int	engine_start_thread(void *(*run) (void *), const char *name);
 
 extern void session_enter(held *h);
 extern void session_leave(held *h);
-extern bool session_is_alive(uint64_t connection_id);
+extern bool session_any_lost(void);
+extern void session_end_lost(void);
+extern bool session_needs_plugin(void);
+extern bool session_begin_list(void);
+extern void session_list(uint64_t connection_id);
+extern void session_end_list(bool could);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);

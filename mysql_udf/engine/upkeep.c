@@ -9,13 +9,16 @@
  */
 #include "engine.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 #include "connection.h"
 
 #define INTERVAL_US		1000000
+#define STEP_US			50000
 
 static connection own = {.wire = -1};
+static atomic_bool hurries = false;
 
 /* A setting was read. */
 static lease_status
@@ -48,34 +51,83 @@ upkeep_read_settings(connection *c)
 		(void) read_settings(c);
 }
 
+/* A connection is there. */
+static void
+list_connection(uint64_t connection_id)
+{
+	engine_lock();
+	session_list(connection_id);
+	engine_unlock();
+}
+
+/* Find out which connections have ended, if the server does not tell. */
+static void
+look_for_connections(void)
+{
+	bool		needs_plugin;
+	bool		needs_list;
+	bool		active;
+	lease_status status;
+
+	engine_lock();
+	needs_plugin = session_needs_plugin();
+	needs_list = session_begin_list();
+	engine_unlock();
+	if (needs_plugin && connection_ask_plugin(&own, &active) == LEASE_STATUS_OK)
+		session_set_told(active);
+	if (!needs_list || own.mysql == NULL)
+		return;
+	status = connection_visit_all(&own, list_connection);
+	engine_lock();
+	session_end_list(status == LEASE_STATUS_OK);
+	engine_unlock();
+}
+
+/* Delete old rows of the log. */
+static void
+clean(log_connection *wire)
+{
+	static log_cleaning cleaning;
+	log_position at;
+	bool		known;
+
+	engine_lock();
+	at = buffer_position();
+	known = buffer_is_known();
+	engine_unlock();
+	if (!known || log_clean(wire, &cleaning, &at, lease_now()) != LOG_LOST)
+		return;
+	log_disconnected(wire);
+	own.mysql = NULL;
+}
+
+/* Have upkeep come soon. */
+void
+upkeep_hurry(void)
+{
+	hurries = true;
+}
+
 /* The thread. */
 void *
 upkeep_main(void *argument)
 {
-	struct timespec second = {.tv_sec = 1};
-	log_cleaning cleaning = {0};
+	const struct timespec pause = {.tv_nsec = STEP_US * 1000};
 	log_connection wire = {0};
 
 	for (;;)
 	{
-		log_position at;
-		bool		known;
-
 		if (own.mysql == NULL && connection_open(&own) == LEASE_STATUS_OK)
 			wire = (log_connection) {.mysql = own.mysql};
 		if (own.mysql != NULL)
 			(void) read_settings(&own);
-		engine_lock();
-		at = buffer_position();
-		known = buffer_is_known();
-		engine_unlock();
-		if (own.mysql != NULL && known && at.number > 0 &&
-			log_clean(&wire, &cleaning, &at, lease_now()) == LOG_LOST)
-		{
-			log_disconnected(&wire);
-			own.mysql = NULL;
-		}
-		nanosleep(&second, NULL);
+		if (own.mysql != NULL)
+			look_for_connections();
+		if (own.mysql != NULL)
+			clean(&wire);
+		hurries = false;
+		for (int64_t us = 0; us < INTERVAL_US && !hurries; us += STEP_US)
+			nanosleep(&pause, NULL);
 	}
 	return NULL;
 }
