@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef CLEAN_LEAST				/* tests have less patience */
+
 /* Bytes that the log may have whatever lives. */
 #define LOG_BYTES_LEAST		(256 * 1024)
 
@@ -27,6 +29,7 @@
  * log, and one that loads it is done by then.
  */
 #define CLEAN_AGE_US		3000000
+#endif
 
 /*
  * How many bytes of entries to carry with a batch: 0, or so many, or a little more.

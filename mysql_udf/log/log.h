@@ -254,10 +254,13 @@ extern log_read log_next(log_reader *reader, log_entry *entry);
 
 /*
  * A connection to the server, which the code above opens and closes: isolation READ
- * COMMITTED, autocommit, character_set_client one of single bytes, short timeouts for
- * locks.  (Not connection.h of the engine of images: what an error means is of no
- * interest here, and it logs in to no server but the one that has loaded it.  The
- * "mysql" of one that it has opened will do.)
+ * COMMITTED, autocommit, short timeouts for locks, and character_set_client latin1, in
+ * which all bytes are characters: MySQL shows statements with their parameters to whoever
+ * asks for the list of processes, and that query fails if it cannot convert them.
+ *
+ * (It is not connection.h of the engine of images: what an error means is of no interest
+ * here, and that one logs in to no server but the one that has loaded it.  The "mysql" of
+ * one that it has opened will do.)
  */
 typedef struct log_connection
 {
