@@ -376,7 +376,7 @@ sub tokens_left
 package Engines::MySQL;
 
 # MariaDB and MySQL.  DLOCK_LIBRARY in the environment names a library to test instead of
-# the one in mysql_udf.
+# the one in mysql_udf; STORE=log says that it was built so.
 
 use strict;
 use warnings;
@@ -451,6 +451,7 @@ sub start_server
 		CREATE USER tester@localhost, other@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
 	$self->feed('mysql_udf/install.sql');
+	$self->feed('mysql_udf/engine/install.sql') if ($ENV{STORE} // '') eq 'log';
 	$self->control->value(q{
 		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
@@ -470,6 +471,7 @@ sub install
 		CREATE USER tester@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost});
 	$self->feed('mysql_udf/install.sql');
+	$self->feed('mysql_udf/engine/install.sql') if ($ENV{STORE} // '') eq 'log';
 	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
 	return;
 }

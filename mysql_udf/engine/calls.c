@@ -203,13 +203,14 @@ count(const call *c)
 
 /*
  * What a call's answer rests on is durable: answer it.  A grant that is over by now is
- * decided again.
+ * decided again; but only once, since a ttl may be shorter than an append takes.
  */
 void
 calls_finish(call *c)
 {
-	if (c->over_us != 0 && c->over_us <= lease_now())
+	if (c->over_us != 0 && c->over_us <= lease_now() && !c->was_late)
 	{
+		c->was_late = true;
 		calls_make(c);
 		return;
 	}

@@ -409,8 +409,20 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 char *
 dlock_engine_unwritten(dlock_answer *answer)
 {
+	static const lease_bytes any = {"-", 1};
+	static const dlock_caller nobody;
+	const dlock_call look = {
+		.kind = DLOCK_CALL_READ, .names = &any, .nnames = 1, .caller = &nobody,
+		.request = {.op = LEASE_RENEW}
+	};
+	bool		looked = dlock_engine_call(&look, answer);
+
+	free(answer->holders);
+	answer->holders = NULL;
+	if (!looked)
+		return NULL;
 	engine_lock();
-	return answer_json(strdup("[]"), answer);
+	return answer_json(look_at_all(), answer);
 }
 
 char *

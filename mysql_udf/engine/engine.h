@@ -193,6 +193,9 @@ extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
 					   void *context);
+extern void state_look_all(void (*visit) (const held *h, uint32_t version,
+										  void *context),
+						   void *context);
 extern state_folded state_fold(const log_entry *entry, uint64_t row,
 							   uint64_t total, int64_t now_us);
 extern void state_count_anew(int64_t now_us);
@@ -247,6 +250,7 @@ struct call
 	bool		appointed;		/* it was woken for that */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
+	bool		was_late;		/* that had passed when the grant was durable */
 
 	/* of a waiter */
 	bool		watches;		/* it stands in no line: DLOCK_CALL_WAIT, _ACQUIRE_ALL,
@@ -395,6 +399,7 @@ extern void session_end_list(bool could);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);
+extern char *look_at_all(void);
 
 /* upkeep.c: without the mutex */
 struct connection;

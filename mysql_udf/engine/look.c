@@ -11,6 +11,7 @@
  */
 #include "engine.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,4 +109,56 @@ look_at(const dlock_call *asked, dlock_answer *answer)
 	free(l.holders);
 	free(l.leases);
 	return !l.failed;
+}
+
+/* What look_at_all() is at. */
+typedef struct listing
+{
+	lease_moment moment;
+	lease_text	text;
+} listing;
+
+static void
+add_text(lease_text *text, const char *key, lease_bytes bytes)
+{
+	lease_text_add(text, "\"%s\": \"", key);
+	lease_text_put_hex(text, bytes);
+	lease_text_add(text, "\", ");
+}
+
+/* Add a lease to the list. */
+static void
+list_lease(const held *h, uint32_t version, void *context)
+{
+	listing    *l = context;
+	lease_text *text = &l->text;
+	lease_holder holder;
+
+	decide_describe(h, (party) {0}, &l->moment, &holder);
+	lease_text_add(text, text->length > 1 ? ", {" : "{");
+	add_text(text, "name", state_name_bytes(h->name));
+	add_text(text, "owner", held_owner(h));
+	add_text(text, "user", h->account->user);
+	add_text(text, "host", h->account->host);
+	lease_text_add(text, "\"mode\": %d, \"kind\": %d, \"version\": %" PRIu32
+				   ", \"token\": %" PRIu64 ", \"ttl_us\": %" PRId64
+				   ", \"connection_id\": %" PRIu64 ", \"acquired_us\": %" PRId64
+				   ", \"expires_us\": %" PRId64 "}",
+				   h->mode, h->kind, version, h->token, h->ttl_us,
+				   h->connection_id, h->acquired_us,
+				   l->moment.wall_us + holder.deadline_us - l->moment.now_us);
+}
+
+/* All leases, as JSON; NULL if memory is short. */
+char *
+look_at_all(void)
+{
+	listing		l = {.moment = lease_moment_now(false)};
+
+	lease_text_add(&l.text, "[");
+	state_look_all(list_lease, &l);
+	lease_text_add(&l.text, "]");
+	if (l.text.failed)
+		lease_text_free(&l.text);
+	return l.text.data;
 }

@@ -466,6 +466,16 @@ state_look(const state_name *name,
 			visit(copy->was, copy->seen, context);
 }
 
+/* The same of all names. */
+void
+state_look_all(void (*visit) (const held *h, uint32_t version, void *context),
+			   void *context)
+{
+	for (size_t i = 0; i < names.nslots; i++)
+		for (const hash_link *link = names.slots[i]; link != NULL; link = link->next)
+			state_look(hash_object(state_name, by_name, link), visit, context);
+}
+
 /* ----------------------------------------------------------------
  * The fold
  * ----------------------------------------------------------------
