@@ -745,6 +745,10 @@ connect_wire(void)
 	if (connection_open(&own) != LEASE_STATUS_OK ||
 		connection_look(&own) != LEASE_STATUS_OK)
 		return false;
+	/* entries are bytes; the server shows statements to administrators as text */
+	if (mysql_query(own.mysql, "SET SESSION character_set_client = latin1,"
+					" character_set_connection = latin1") != 0)
+		return false;
 	wire.mysql = own.mysql;
 	return true;
 }

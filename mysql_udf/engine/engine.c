@@ -112,7 +112,7 @@ look(call *c, bool at_socket)
 		return;
 	engine_lock();
 	if (!c->answered)
-		leave(c, "57014", gone ? "canceled because the client is gone" :
+		leave(c, "70100", gone ? "canceled because the client is gone" :
 			  "canceled while waiting for a lease");
 	engine_unlock();
 }
@@ -222,7 +222,7 @@ look_at_grant(call *c)
 	calls_give_back(c);
 	calls_make_woken();
 	engine_unlock();
-	strcpy(c->answer->sqlstate, "57014");
+	strcpy(c->answer->sqlstate, "70100");
 	strcpy(c->answer->message, killed ? "canceled while waiting for a lease" :
 		   "canceled because the client is gone");
 }
