@@ -34,21 +34,23 @@
 /*
  * How many bytes of entries to carry with a batch: 0, or so many, or a little more.
  * "log_bytes" are those of the rows from where the log is complete, "live_bytes" those of
- * the entries of leases that live.  The batch does not get one more row by that.
+ * the entries of leases that live.  The batch gets one more row by that only if rows were
+ * so full for long that there was no room.
  */
 size_t
 log_carry_most(uint64_t log_bytes, uint64_t live_bytes, const log_batch *batch)
 {
 	size_t		bytes = log_batch_bytes(batch);
+	size_t		most = bytes + bytes / 2;
 	size_t		left;
 
 	if (batch->count == 0 || log_bytes <= 2 * live_bytes + LOG_BYTES_LEAST)
 		return 0;
-	left = LOG_ROW_MOST - batch->slots[batch->count - 1].draft.length;
-	bytes += bytes / 2;
-	if (left < LOG_ENTRY_MOST)
-		return 0;
-	return bytes < left - LOG_ENTRY_MOST + 1 ? bytes : left - LOG_ENTRY_MOST + 1;
+	if (log_bytes > 3 * live_bytes + 2 * LOG_BYTES_LEAST)
+		return most;
+	left = log_row_most(batch) - batch->slots[batch->count - 1].draft.length;
+	left -= left < LOG_ENTRY_MOST ? left : LOG_ENTRY_MOST;
+	return most < left ? most : left;
 }
 
 /* Read which row is the first. */

@@ -242,13 +242,14 @@ continues_run(const log_draft *draft, const log_entry *entry)
 		(entry->kind == LOG_END || draft->run_ttl_us == entry->ttl_us);
 }
 
-/* Add an entry to a row.  False, and nothing has changed, if it does not fit. */
+/* Add an entry to the last row of a batch.  False, and nothing has changed: no room. */
 static bool
-add_to_slot(log_slot *slot, log_entry *entry, int64_t wall_us)
+add_to_last(log_batch *batch, log_entry *entry)
 {
+	log_slot   *slot = &batch->slots[batch->count - 1];
 	log_draft	before = slot->draft;
 	log_draft  *draft = &slot->draft;
-	log_pen		pen = {slot->data + draft->length, slot->data + LOG_ROW_MOST, false};
+	log_pen		pen = {slot->data + draft->length, slot->data + log_row_most(batch), false};
 
 	if (continues_run(draft, entry))
 	{
@@ -264,7 +265,7 @@ add_to_slot(log_slot *slot, log_entry *entry, int64_t wall_us)
 		{
 			case LOG_PUT:
 			case LOG_CARRY:
-				put_lease(&pen, slot, entry, wall_us);
+				put_lease(&pen, slot, entry, batch->wall_us);
 				break;
 			case LOG_RENEW:
 			case LOG_END:
@@ -318,16 +319,19 @@ log_begin(log_batch *batch, int64_t wall_us)
 
 /*
  * Add an entry to the end of a batch.  False, and nothing has changed, if there is no room
- * for one more row.
+ * for one more row, or the entry is too long for any.
  */
 bool
 log_add(log_batch *batch, log_entry *entry)
 {
-	if (batch->count > 0 &&
-		add_to_slot(&batch->slots[batch->count - 1], entry, batch->wall_us))
+	if (batch->count > 0 && add_to_last(batch, entry))
 		return true;
-	return begin_slot(batch) &&
-		add_to_slot(&batch->slots[batch->count - 1], entry, batch->wall_us);
+	if (!begin_slot(batch))
+		return false;
+	if (add_to_last(batch, entry))
+		return true;
+	batch->count--;
+	return false;
 }
 
 /* The end of a batch as it is now. */

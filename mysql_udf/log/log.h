@@ -176,6 +176,8 @@ typedef struct log_batch
 	log_slot   *slots;
 	size_t		room;			/* how many there are, */
 	size_t		count;			/* and are in use */
+	size_t		row_most;		/* bytes of a row, if the server takes no statement
+								 * that is so long; 0: LOG_ROW_MOST */
 	int64_t		wall_us;		/* see log_begin() */
 } log_batch;
 
@@ -193,6 +195,14 @@ typedef struct log_position
 	uint64_t	writer;
 	uint64_t	from;			/* the log is complete from this number on, it says */
 } log_position;
+
+/* How long a row of a batch can be. */
+static inline size_t
+log_row_most(const log_batch *batch)
+{
+	return batch->row_most == 0 || batch->row_most > LOG_ROW_MOST ?
+		LOG_ROW_MOST : batch->row_most;
+}
 
 /* encode.c */
 extern void log_begin(log_batch *batch, int64_t wall_us);

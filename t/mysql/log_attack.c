@@ -32,6 +32,7 @@
 #define ROOM		32			/* rows of a batch */
 #define PATIENCE_S	120			/* for a server that is away */
 #define PENDING_MOST	100
+#define AGE_US		((int64_t) CLEAN_AGE_US)
 
 static const char *server_socket;
 static volatile sig_atomic_t is_over;
@@ -373,6 +374,7 @@ write_until_told(const char *path, const char *seed)
 	chance_state = (strtoull(seed, NULL, 10) << 20 ^ (uint64_t) now_us(CLOCK_REALTIME) ^
 					(uint64_t) getpid() << 40) | 1;
 	self.batch = (log_batch) {.slots = slots,.room = ROOM};
+	self.batch.row_most = one_in(2) ? 0 : LOG_HEADER + LOG_ENTRY_MOST;
 	self.leases_most = 60;
 	connect_to_server(&own);
 	reload();
@@ -587,6 +589,7 @@ check(int njournals, char **journals)
 	differ = fold_differ(&all, &loader.image);
 	if (differ != NULL)
 		fail("the fold of the table is not that of all rows: %s", differ);
+	free(writers);
 	printf("rows %" PRIu64 ", acknowledged batches %zu, leases %zu\n", last, nacks,
 		   all.count);
 	return 0;
@@ -771,14 +774,14 @@ try_cases(void)
 	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, 1), LOG_OK, "cleaning begins");
 	is_so(cleaner.first == 1 && ask(&admin, "SELECT MIN(number) FROM dlock.log") == 1,
 		  "and deletes nothing that was needed just now");
-	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, CLEAN_AGE_US * 2), LOG_OK,
+	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, 2 * AGE_US), LOG_OK,
 				"some time later");
 	is_so(cleaner.first == 1 && cleaner.from == w[0].position.from, "it knows what");
 	is_answered(&c, log_clean(&c, &cleaner, &(log_position) {w[0].position.number, 5, 1},
-							  CLEAN_AGE_US * 4), LOG_GONE, "does not, if the log is another");
+							  4 * AGE_US), LOG_GONE, "does not, if the log is another");
 	is_so(ask(&admin, "SELECT MIN(number) FROM dlock.log") == 1, "at all");
 	cleaner.from = w[0].position.from;
-	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, CLEAN_AGE_US * 6), LOG_OK,
+	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, 6 * AGE_US), LOG_OK,
 				"and else does");
 	is_so(cleaner.first > 1 && cleaner.first <= w[0].position.from &&
 		  ask(&admin, "SELECT MIN(number) FROM dlock.log") == cleaner.first,

@@ -307,24 +307,24 @@ fold_differ(fold *a, fold *b)
 	for (size_t i = 0; i < a->count; i++)
 	{
 		fold_lease *one = &a->leases[i];
-		fold_lease *other = fold_find(b, one->lease.token);
+		fold_lease *match = fold_find(b, one->lease.token);
 
-		if (other == NULL || !same_lease(&one->lease, &other->lease) ||
-			one->nguards != other->nguards)
+		if (match == NULL || !same_lease(&one->lease, &match->lease) ||
+			one->nguards != match->nguards)
 		{
 			snprintf(what, sizeof(what), "token %" PRIu64 " %s", one->lease.token,
-					 other == NULL ? "is in one alone" : "differs");
+					 match == NULL ? "is in one alone" : "differs");
 			return what;
 		}
 		for (size_t g = 0; g < one->nguards; g++)
 		{
 			size_t		h = 0;
 
-			while (h < other->nguards && (one->guards[g].guard != other->guards[h].guard ||
-										  one->guards[g].mode != other->guards[h].mode ||
-										  one->guards[g].version != other->guards[h].version))
+			while (h < match->nguards && (one->guards[g].guard != match->guards[h].guard ||
+										  one->guards[g].mode != match->guards[h].mode ||
+										  one->guards[g].version != match->guards[h].version))
 				h++;
-			if (h == other->nguards)
+			if (h == match->nguards)
 			{
 				snprintf(what, sizeof(what), "a guard of token %" PRIu64 " differs",
 						 one->lease.token);
@@ -555,7 +555,8 @@ carry(writer *w, size_t most)
 		 l->place <= w->position.number;)
 	{
 		log_entry	entry = l->lease;
-		fold_lease	before = *l;
+		uint64_t	place = l->place;
+		uint64_t	at = l->at;
 		log_mark	mark = log_end_of(&w->batch);
 
 		entry.kind = LOG_CARRY;
@@ -563,8 +564,8 @@ carry(writer *w, size_t most)
 		if (!writer_add(w, &entry) || !add_guards(w, entry.token))
 		{
 			log_cut(&w->batch, &mark);
-			l->place = before.place;
-			l->at = before.at;
+			l->place = place;
+			l->at = at;
 			return;
 		}
 		bytes += entry.bytes;

@@ -150,7 +150,10 @@ check_entries(void)
 	static log_slot slots[ROOM];
 	static fold_lease added[ADDED_MOST];
 	static char memory[NSTRINGS][LOG_USER_MOST];
-	log_batch	batch = {.slots = slots,.room = ROOM};
+	log_batch	batch = {
+		.slots = slots,.room = ROOM,
+		.row_most = one_in(2) ? 0 : LOG_HEADER + LOG_ENTRY_MOST + below(8000)
+	};
 	log_position position = {any_size(1000) + 1, chance(), 1};
 	size_t		count = 0;
 	size_t		marked = 0;
@@ -164,7 +167,7 @@ check_entries(void)
 	while (count < ADDED_MOST && !one_in(500))
 	{
 		log_entry	entry = {.kind = LOG_PUT + (log_kind) below(LOG_KIND_LAST)};
-		bool		is_lease = entry.kind == LOG_PUT || entry.kind == LOG_CARRY;
+		bool		is_lease;
 
 		if (count > 0 && one_in(2))
 			entry.kind = added[count - 1].lease.kind;
@@ -375,6 +378,8 @@ main(int argc, char **argv)
 	for (size_t i = 0; i < WRITERS; i++)
 	{
 		writers[i].batch = (log_batch) {.slots = slots[i],.room = ROOM};
+		/* one has more rows with fewer entries */
+		writers[i].batch.row_most = i == 0 ? LOG_HEADER + LOG_ENTRY_MOST : 0;
 		log_begin(&writers[i].batch, 0);
 		writers[i].me = ++runs;
 		writers[i].server = i + 10;
