@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -651,6 +652,64 @@ ask(log_connection *c, const char *query)
 	return number;
 }
 
+/* An append in a thread of its own. */
+typedef struct appender
+{
+	log_connection *c;
+	const writer *w;
+	log_result	result;
+} appender;
+
+static void *
+append_alone(void *context)
+{
+	appender   *a = context;
+
+	a->result = log_append(a->c, &a->w->position, a->w->me, &a->w->batch, NULL, 0);
+	return NULL;
+}
+
+/*
+ * An append stands still between its look at row N and its own row, while somebody else
+ * deletes row N; in the end that one cannot, or the append fails.
+ */
+static void
+try_standing_still(log_connection *c, log_connection *admin, writer *w)
+{
+	appender	a = {.c = c,.w = w};
+	log_connection looker = {0};
+	pthread_t	thread;
+	char		text[200];
+	bool		deleted;
+
+	connect_to_server(&looker);
+	sql(admin, "START TRANSACTION");
+	snprintf(text, sizeof(text), "INSERT INTO dlock.log VALUES (%" PRIu64 ", 9, '')",
+			 w->position.number + 1);
+	sql(admin, text);
+	if (pthread_create(&thread, NULL, append_alone, &a) != 0)
+		fail("could not start a thread");
+	/*
+	 * Or until it has waited for too long.  Servers read the list anew only if nobody has
+	 * asked for a tenth of a second.
+	 */
+	while (ask(&looker, "SELECT COUNT(*) FROM information_schema.INNODB_TRX"
+			   " WHERE trx_state = 'LOCK WAIT'") == 0 && a.result != LOG_NOTHING)
+		pause_us(120000);
+	snprintf(text, sizeof(text), "DELETE FROM dlock.log WHERE number <= %" PRIu64,
+			 w->position.number + 1);
+	deleted = mysql_query(admin->mysql, text) == 0 &&
+		mysql_query(admin->mysql, "COMMIT") == 0;
+	if (!deleted)
+		sql(admin, "ROLLBACK");
+	pthread_join(thread, NULL);
+	is_so(a.result == (deleted ? LOG_GONE : LOG_APPENDED) || a.result == LOG_NOTHING,
+		  "an append that stands still is not put behind a row that is deleted");
+	printf("# answered %d: %s; %s\n", a.result, c->error,
+		   deleted ? "deleted" : "not deleted");
+	disconnect(&looker);
+}
+
 #define ALSO(text)	(lease_bytes) {text, sizeof(text) - 1}
 
 static int
@@ -760,6 +819,26 @@ try_cases(void)
 				LOG_APPENDED, "but later");
 	log_passed(&w[0].position, w[0].me, &w[0].batch);
 
+	/* another log has taken the place of this one */
+	is_answered(&c, load(&c, &w[1], UINT64_MAX), LOG_OK, "both know the same");
+	make_one(&w[0]);
+	if (log_append(&c, &w[0].position, w[0].me, &w[0].batch, NULL, 0) != LOG_APPENDED)
+		fail("could not append: %s", c.error);
+	log_passed(&w[0].position, w[0].me, &w[0].batch);
+	snprintf(text, sizeof(text), "DELETE FROM dlock.log WHERE number = %" PRIu64,
+			 w[0].position.number);
+	sql(&admin, text);
+	make_one(&w[1]);
+	is_answered(&c, log_append(&c, &w[1].position, w[1].me, &w[1].batch, NULL, 0),
+				LOG_APPENDED, "a row is lost, another has its number");
+	make_one(&w[0]);
+	is_answered(&c, log_append(&c, &w[0].position, w[0].me, &w[0].batch, NULL, 0), LOG_GONE,
+				"who knows the first cannot append");
+	is_answered(&c, log_follow(&c, &w[0].position, fold_visit, &w[0].image), LOG_GONE,
+				"nor read on");
+	is_answered(&c, load(&c, &w[0], UINT64_MAX), LOG_OK, "but load the log");
+	is_so(fold_differ(&w[0].image, &w[1].image) == NULL, "and know the second then");
+
 	/* cleaning: all that lives is carried */
 	for (int i = 0; i < 60 && w[0].position.from < w[0].position.number; i++)
 	{
@@ -845,6 +924,10 @@ try_cases(void)
 	make_one(&w[0]);
 	is_answered(&c, log_append(&c, &w[0].position, w[0].me, &w[0].batch, NULL, 0),
 				LOG_GONE, "and nothing is appended to it");
+	sql(&admin, "INSERT INTO dlock.log SELECT * FROM dlock.copy");
+	is_answered(&c, load(&c, &w[0], UINT64_MAX), LOG_OK, "the log is there again");
+	make_one(&w[0]);
+	try_standing_still(&c, &admin, &w[0]);
 	disconnect(&c);
 	disconnect(&admin);
 	printf("1..%d\n", ncases);

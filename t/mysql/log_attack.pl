@@ -28,7 +28,7 @@ my $program = BuiltOnce::folder(
 		my ($folder) = @_;
 		my $library = `mariadb_config --variable=pkglibdir` =~ s/\s*$/\/libmariadb.a/r;
 		my $small = '-DCLEAN_LEAST=20 -DCLEAN_PIECE=15 -DCLEAN_AGE_US=50000 -DLOG_BYTES_LEAST=3000';
-		system("cc -std=gnu11 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter -Werror $flags $small"
+		system("cc -std=gnu11 -O1 -g -pthread -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter -Werror $flags $small"
 			  . " -Icore -Imysql_udf/log \$(mariadb_config --include) -o $folder/log_attack"
 			  . " t/mysql/log_attack.c mysql_udf/log/*.c $library \$(mariadb_config --libs_sys)") == 0
 		  or die "could not build log_attack.c\n";
