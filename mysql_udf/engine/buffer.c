@@ -41,6 +41,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,8 +74,9 @@
 #define GATHER_REST		8
 #define GATHER_REST_MAX	512
 
-/* A buffer takes calls up to so many rows. */
+/* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
+#define ALSO_MOST		64
 
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
@@ -95,6 +97,9 @@ typedef struct buffer
 	owed	   *owed;
 	size_t		nowed;
 	size_t		owed_room;
+	lease_text *also;			/* statements of the same transaction */
+	size_t		nalso;
+	size_t		also_room;
 	int64_t		first_us;		/* when its first entry came */
 	bool		takes_over;
 	bool		was_lost;		/* an attempt to append it may still succeed */
@@ -152,6 +157,13 @@ void
 engine_unlock(void)
 {
 	pthread_mutex_unlock(&mutex);
+}
+
+/* The mutex, for a thread that sleeps until there is something for it. */
+pthread_mutex_t *
+engine_mutex(void)
+{
+	return &mutex;
 }
 
 /* ----------------------------------------------------------------
@@ -244,9 +256,46 @@ buffer_put(log_entry *entry, held *h)
 			return false;
 	if (entry->token > counter)
 		counter = entry->token;
-	if (entry->kind == LOG_PUT || entry->kind == LOG_CARRY)
-		state_set_row(h, rows_before() + batch->count,
-					  bytes_before() + log_batch_bytes(batch), entry->bytes);
+	if (entry->guard > counter)
+		counter = entry->guard;
+	if (entry->kind != LOG_PUT && entry->kind != LOG_CARRY)
+		return true;
+	for (const guard *g = h->guards; g != NULL; g = g->next)
+	{
+		log_entry	pin = {
+			.kind = LOG_GUARD, .token = h->token, .guard = g->number,
+			.mode = g->mode, .version = g->version
+		};
+
+		if (!buffer_put(&pin, NULL))
+			return false;
+	}
+	state_set_row(h, rows_before() + batch->count,
+				  bytes_before() + log_batch_bytes(batch), entry->bytes);
+	return true;
+}
+
+/*
+ * Have a statement executed in the transaction that appends the open buffer: false if
+ * memory is short.
+ */
+bool
+buffer_also(const char *format,...)
+{
+	lease_text	statement = {0};
+	va_list		arguments;
+
+	va_start(arguments, format);
+	lease_text_add_list(&statement, format, arguments);
+	va_end(arguments);
+	if (statement.failed ||
+		!array_reserve(&open->also, &open->also_room, open->nalso + 1,
+					   sizeof(lease_text)))
+	{
+		lease_text_free(&statement);
+		return false;
+	}
+	open->also[open->nalso++] = statement;
 	return true;
 }
 
@@ -285,6 +334,8 @@ empty_buffer(buffer *b)
 	if (b->batch.room > 0)
 		log_begin(&b->batch, 0);
 	b->nowed = 0;
+	while (b->nalso > 0)
+		lease_text_free(&b->also[--b->nalso]);
 	b->takes_over = b->was_lost = false;
 }
 
@@ -434,7 +485,8 @@ can_decide(const call *c, int64_t now_us)
 		c->asked->kind != DLOCK_CALL_WAIT;
 
 	return is_ready() && (releases || !is_hung(now_us)) &&
-		(flying == NULL || open->batch.count < ROWS_MOST) && take_over(now_us);
+		(flying == NULL || open->batch.count < ROWS_MOST) &&
+		open->nalso < ALSO_MOST && take_over(now_us);
 }
 
 /* Decide the calls that are undecided, in their order. */
@@ -455,8 +507,10 @@ decide_undecided(void)
 void
 buffer_take(call *c)
 {
-	called_us = c->start_us;
-	if (undecided.head == NULL && can_decide(c, c->start_us))
+	int64_t		now_us = lease_now();
+
+	called_us = now_us;
+	if (undecided.head == NULL && can_decide(c, now_us))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -550,10 +604,14 @@ send_flying(void)
 	log_position at = position;
 	uint64_t	writer = me;
 	log_result	result;
+	lease_bytes also[ALSO_MOST];
+	size_t		nalso = flying->nalso;
 
+	for (size_t i = 0; i < nalso; i++)
+		also[i] = (lease_bytes) {flying->also[i].data, flying->also[i].length};
 	engine_unlock();
 	result = wire.mysql == NULL ? LOG_LOST :
-		log_append(&wire, &at, writer, &flying->batch, NULL, 0);
+		log_append(&wire, &at, writer, &flying->batch, also, nalso);
 	engine_lock();
 	return result;
 }
@@ -663,12 +721,12 @@ may_lead(int64_t now_us)
  * The open buffer has callers that wait: wake the first, to append now or when the time
  * to wait for more is up.
  */
-static void
-appoint(void)
+void
+buffer_appoint(void)
 {
 	call	   *c = open->calls.head;
 
-	if (c == NULL || flying != NULL || trouble != LOG_APPENDED)
+	if (c == NULL || c->minds || flying != NULL || trouble != LOG_APPENDED)
 		return;
 	if (!may_lead(lease_now()))
 	{
@@ -700,7 +758,7 @@ buffer_lead(call *c)
 	{
 		c->minds = false;
 		append();
-		appoint();
+		buffer_appoint();
 	}
 }
 
@@ -715,11 +773,12 @@ buffer_lead_us(const call *c)
 bool
 buffer_leave(call *c)
 {
-	bool		was_decided = c->list != NULL && c->list != &undecided;
+	bool		was_decided = c->list == &open->calls || c->list == &visible ||
+		(flying != NULL && c->list == &flying->calls);
 
 	call_list_remove(c);
 	if (c->minds && open->calls.head != NULL)
-		appoint();
+		buffer_appoint();
 	return was_decided;
 }
 
@@ -983,6 +1042,13 @@ make_good(void)
 		decide_undecided();
 }
 
+/* Say whether what no caller asks for may be written now. */
+bool
+buffer_can_upkeep(void)
+{
+	return is_ready() && !must_take_over && !is_hung(lease_now());
+}
+
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
@@ -1040,7 +1106,7 @@ writer_main(void *argument)
 		else if (append_due_us() <= now_us)
 		{
 			append();
-			appoint();
+			buffer_appoint();
 		}
 		else
 		{
@@ -1110,7 +1176,7 @@ buffer_start(dlock_answer *answer)
 
 	if (started)
 		return true;
-	if (!hash_start() || !state_begin() || !queue_begin())
+	if (!hash_start() || !state_begin() || !queue_begin() || !guards_begin())
 	{
 		strcpy(answer->sqlstate, "53200");
 		strcpy(answer->message, "out of memory");
@@ -1127,6 +1193,8 @@ buffer_start(dlock_answer *answer)
 	error = engine_start_thread(writer_main, "dlock");
 	if (error == 0)
 		error = engine_start_thread(upkeep_main, "dlock upkeep");
+	if (error == 0)
+		error = engine_start_thread(guards_main, "dlock guards");
 	if (error != 0)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");

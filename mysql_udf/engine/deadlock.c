@@ -40,18 +40,27 @@ typedef struct search
 	stuck_wait *waits;
 	const place **places;		/* of each wait */
 	stuck_lease *leases;
+	stuck_guard *guards;
 	size_t		lease_room;
+	size_t		guard_room;
 	bool		failed;			/* for want of memory */
 } search;
 
-/* Say whether a lease keeps others from its name, and its owner can end that. */
+/* Say whether a lease is live, and its owner can end it. */
 static bool
-is_blocker(const held *h, const lease_moment *moment)
+is_live(const held *h, const lease_moment *moment)
 {
 	lease_holder holder;
 
 	decide_describe(h, (party) {0}, moment, &holder);
 	return lease_is_owned(&holder, moment->now_us);
+}
+
+/* Say whether it is in the way by itself or by its guards. */
+static bool
+is_blocker(const held *h, const lease_moment *moment)
+{
+	return h->guards != NULL || is_live(h, moment);
 }
 
 /* ----------------------------------------------------------------
@@ -120,39 +129,51 @@ reach_owner(search *s, lease_bytes owner, const account *account)
 	return number;
 }
 
-/* Add a holder that is in the way on a name, if its owner waits. */
+/* Meet a connection: the number of its waiter, or STUCK_NONE if it does not wait. */
+static uint32_t
+reach_connection(search *s, uint64_t connection_id)
+{
+	const call *c = queue_waiter_of(connection_id);
+
+	if (c == NULL)
+		return STUCK_NONE;
+	(void) reach_owner(s, c->request.owner, c->account);
+	return c->number;
+}
+
+/* Add a holder that is in the way on a name, and its guards, if its owner waits. */
 static void
 add_blocker(search *s, uint32_t name, const held *h)
 {
 	uint32_t	owner;
 	uint32_t	waiter = STUCK_NONE;
-	bool		is_bound = h->kind == LEASE_SESSION && h->server == lease_run() &&
-		session_is_alive(h->connection_id);
+	bool		live = is_live(h, s->moment);
+	bool		is_bound = live && h->kind == LEASE_SESSION &&
+		h->server == lease_run();
 
 	if (!is_blocker(h, s->moment))
 		return;
 	owner = reach_owner(s, held_owner(h), h->account);
 	if (owner == STUCK_NONE)
 		return;
-	if (!array_reserve(&s->leases, &s->lease_room, s->facts.nleases + 1,
-					   sizeof(stuck_lease)))
-	{
-		s->failed = true;
-		return;
-	}
 	if (is_bound)
+		waiter = reach_connection(s, h->connection_id);
+	for (const guard *g = h->guards; g != NULL && !s->failed; g = g->next)
 	{
-		const call *c = queue_waiter_of(h->connection_id);
-
-		if (c != NULL)
-		{
-			(void) reach_owner(s, c->request.owner, c->account);
-			waiter = c->number;
-		}
+		s->failed = !array_reserve(&s->guards, &s->guard_room, s->facts.nguards + 1,
+								   sizeof(stuck_guard));
+		if (!s->failed)
+			s->guards[s->facts.nguards++] = (stuck_guard) {
+				s->facts.nleases, reach_connection(s, g->connection_id), g->mode,
+				g->version, false
+			};
 	}
-	s->leases[s->facts.nleases++] = (stuck_lease) {
-		name, owner, h->mode, h->version, is_bound, waiter
-	};
+	s->failed |= !array_reserve(&s->leases, &s->lease_room, s->facts.nleases + 1,
+								sizeof(stuck_lease));
+	if (!s->failed)
+		s->leases[s->facts.nleases++] = (stuck_lease) {
+			name, owner, h->mode, live ? h->version : 0, is_bound, waiter
+		};
 }
 
 /* Go through the waiters in line for a name, and the holders that are in their way. */
@@ -191,6 +212,7 @@ gather(search *s, const call *newcomer)
 	s->facts.waiters = s->waiters;
 	s->facts.waits = s->waits;
 	s->facts.leases = s->leases;
+	s->facts.guards = s->guards;
 	return !s->failed;
 }
 
@@ -203,6 +225,7 @@ forget(search *s)
 	free(s->waits);
 	free(s->places);
 	free(s->leases);
+	free(s->guards);
 }
 
 /* ----------------------------------------------------------------

@@ -60,6 +60,15 @@ decide_describe(const held *h, party party, const lease_moment *moment,
 		.token = h->token,
 		.deadline_us = h->deadline_us,
 	};
+	for (const guard *g = h->guards; g != NULL; g = g->next)
+		lease_merge_guard(holder, g->mode, g->version);
+	if (h->gone)
+	{
+		/* it is in the way until its last guard ends */
+		holder->life = LEASE_PINNED;
+		holder->deadline_us = 0;
+		return;
+	}
 	if (h->kind != LEASE_SESSION)
 		return;
 	holder->elsewhere = h->server != lease_run() ||
@@ -221,7 +230,18 @@ end(held *h, bool is_early)
 
 	if (!is_early)
 		touch(h);
-	if (!buffer_put(&entry, NULL) || !state_end(buffer_copies(), h))
+	if (!buffer_put(&entry, NULL))
+		return false;
+	if (h->guards != NULL)
+	{
+		/* only these are left */
+		if (!state_change(buffer_copies(), h))
+			return false;
+		session_leave(h);
+		h->gone = true;
+		state_put_off(h, INT64_MAX);
+	}
+	else if (!state_end(buffer_copies(), h))
 		return false;
 	if (is_early)
 		state_see(name, token, 0);
@@ -259,7 +279,7 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 				break;
 			case LEASE_ENDED:
 				d->is_early = request->op == LEASE_RELEASE && buffer_is_alone() &&
-					h->changed_in <= buffer_durable();
+					h->changed_in <= buffer_durable() && h->guards == NULL;
 				d->failed = !end(h, d->is_early);
 				break;
 			case LEASE_EXPIRED:
@@ -336,6 +356,58 @@ decide_one(held *h, lease_request *request, party party,
 	if (!show(h, party, moment) || !reserve_work())
 		return (decision) {.outcome = LEASE_BUSY, .failed = true};
 	return apply(state_name_bytes(h->name), request, party, moment, false);
+}
+
+/* The live lease that a request speaks for, or NULL. */
+held *
+decide_find(lease_bytes bytes, lease_request *request, party party,
+			const lease_moment *moment)
+{
+	size_t		mine;
+
+	if (!show_name(state_find_name(bytes), request, party, moment))
+		return NULL;
+	mine = lease_find(request, work.holders, work.count, moment->now_us);
+	return mine < work.count ? work.leases[mine] : NULL;
+}
+
+/*
+ * Announce a guard of a lease, all of whose holds it pins: its row is made together with
+ * the append that says so.  False if memory is short.
+ */
+bool
+decide_guard(held *h, party party, const lease_moment *moment, uint64_t *number)
+{
+	log_entry	entry = {
+		.kind = LOG_GUARD, .token = h->token, .guard = buffer_next_token(),
+		.mode = h->mode, .version = h->version
+	};
+	guard	   *g = state_change(buffer_copies(), h) ?
+		state_add_guard(h, entry.guard, h->mode, h->version) : NULL;
+
+	if (g == NULL || !buffer_put(&entry, NULL) ||
+		!buffer_also("INSERT INTO dlock.guards (number, token) VALUES (%llu, %llu)",
+					 (unsigned long long) g->number, (unsigned long long) h->token))
+		return false;
+	g->connection_id = party.connection_id;
+	*number = g->number;
+	touch(h);
+	return true;
+}
+
+/* A guard has ended: false if memory is short. */
+bool
+decide_end_guard(guard *g)
+{
+	held	   *h = g->lease;
+	log_entry	entry = {
+		.kind = LOG_END_GUARD, .token = h->token, .guard = g->number
+	};
+
+	if (!state_change(buffer_copies(), h) || !buffer_put(&entry, NULL))
+		return false;
+	state_remove_guard(g);
+	return !h->gone || h->guards != NULL || state_end(buffer_copies(), h);
 }
 
 /* See lease_youngest(). */

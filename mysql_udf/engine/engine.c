@@ -144,6 +144,7 @@ wait_for_answer(call *c)
 			buffer_lead(c);
 			if (!c->answered && now_us >= c->end_us)
 				end_wait(c);
+			buffer_appoint();
 			answered = c->answered;
 			engine_unlock();
 		}
@@ -237,6 +238,8 @@ make(call *c)
 	buffer_take(c);
 	buffer_lead(c);
 	answered = c->answered;
+	if (answered)
+		buffer_appoint();		/* a waiter that was granted what this call gave back */
 	engine_unlock();
 	if (!answered)
 		wait_for_answer(c);
@@ -283,7 +286,8 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 	engine_lock();
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
-	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known())
+	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known() &&
+			 !state_has_guards(asked->names[0]))
 	{
 		if (!look_at(asked, answer))
 			(void) no_memory(answer);
@@ -373,12 +377,14 @@ dlock_engine_reload(dlock_answer *answer)
  * ----------------------------------------------------------------
  */
 
+/* A guard that was announced stays announced, and is looked at in the last step. */
 bool
 dlock_engine_extend_guard(uint64_t connection_id)
 {
-	return false;
+	return true;
 }
 
+/* One that has failed ends as soon as it is in somebody's way. */
 void
 dlock_engine_end_guard(uint64_t connection_id)
 {

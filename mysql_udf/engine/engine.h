@@ -15,6 +15,7 @@
  *	deadlock.c	whether a waiter closes a circle
  *	buffer.c	the log buffer: what is to be appended, and what rests on it
  *	look.c		what looks see
+ *	guards.c	which guards have ended
  *	session.c	connections that have session leases
  *	upkeep.c	what happens each second, on a connection of its own
  *
@@ -40,6 +41,7 @@
 #ifndef DLOCK_ENGINE_H
 #define DLOCK_ENGINE_H
 
+#include <pthread.h>
 #include <semaphore.h>
 
 #include "dlock_call.h"
@@ -63,6 +65,24 @@ typedef struct state_copies state_copies;
 
 /* The account of a holder or caller: each once, never freed. */
 typedef image_account account;
+
+/*
+ * A guard of a lease, which has a row of its own in dlock.guards: locked by the
+ * transaction that guards, from when it was announced until that ends.
+ */
+typedef struct guard
+{
+	hash_link	by_number;		/* while its lease is in the image */
+	struct guard *next;			/* of the same lease */
+	struct held *lease;
+	uint64_t	number;
+	uint64_t	connection_id;	/* that guards; 0: not known */
+	int64_t		begun_us;
+	uint64_t	checks;			/* how often it was found locked by its own
+								 * connection */
+	uint32_t	version;		/* holds that it pins, */
+	uint8_t		mode;			/* in this mode */
+} guard;
 
 /*
  * A lease.  It has all its fields from the log, but for the deadline, which is on our own
@@ -95,11 +115,13 @@ typedef struct held
 	uint8_t		mode;
 	uint8_t		kind;
 	bool		leaving;
+	bool		gone;			/* it has ended, and its guards have not */
 	bool		repeated;		/* see lease_holder */
 	uint16_t	bytes;			/* that it takes in its row */
 	uint8_t		owner_length;
 	uint8_t		request_length;
 	char	   *request;		/* NULL: none */
+	guard	   *guards;
 	char		owner[];
 } held;
 
@@ -186,6 +208,13 @@ extern void state_put_off(held *h, int64_t until_us);
 extern held *state_oldest(void);
 extern uint64_t state_live_bytes(void);
 extern bool state_end(state_copies *open, held *h);
+extern guard *state_add_guard(held *h, uint64_t number, lease_mode mode,
+							  uint32_t version);
+extern void state_remove_guard(guard *g);
+extern guard *state_find_guard(uint64_t number);
+extern bool state_has_guards(lease_bytes name);
+extern void state_visit_guards(void (*visit) (guard *g, void *context),
+							   void *context);
 extern void state_see(state_name *name, uint64_t token, uint32_t version);
 extern void state_restore(state_copies *copies);
 extern void state_forget(state_copies *copies);
@@ -250,6 +279,7 @@ struct call
 	bool		appointed;		/* it was woken for that */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
+	bool		probed;			/* it is known which guards of its names have ended */
 	bool		was_late;		/* that had passed when the grant was durable */
 
 	/* of a waiter */
@@ -298,6 +328,11 @@ extern decision decide(lease_bytes name, lease_request *request, party party,
 					   const lease_moment *moment, bool only_try);
 extern decision decide_one(held *h, lease_request *request, party party,
 						   const lease_moment *moment);
+extern held *decide_find(lease_bytes name, lease_request *request, party party,
+						 const lease_moment *moment);
+extern bool decide_guard(held *h, party party, const lease_moment *moment,
+						 uint64_t *number);
+extern bool decide_end_guard(guard *g);
 extern uint64_t decide_youngest(const state_name *name,
 								const lease_moment *moment);
 extern bool decide_have_ended(const state_name *name, uint64_t youngest,
@@ -370,17 +405,22 @@ extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
+extern bool buffer_also(const char *format,...)
+			__attribute__((format(printf, 1, 2)));
+extern bool buffer_can_upkeep(void);
 extern bool buffer_owe(uint64_t token, uint32_t holds, party party);
 extern void buffer_answer(call *c, uint64_t position);
 extern void buffer_undo(call *c);
 extern void buffer_take(call *c);
 extern void buffer_lead(call *c);
+extern void buffer_appoint(void);
 extern int64_t buffer_lead_us(const call *c);
 extern bool buffer_leave(call *c);
 extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern pthread_mutex_t *engine_mutex(void);
 extern int	engine_start_thread(void *(*run) (void *), const char *name);
 
 /* ----------------------------------------------------------------
@@ -396,6 +436,11 @@ extern bool session_needs_plugin(void);
 extern bool session_begin_list(void);
 extern void session_list(uint64_t connection_id);
 extern void session_end_list(bool could);
+
+/* guards.c: under the mutex, but for guards_main() */
+extern bool guards_begin(void);
+extern void guards_probe(call *c);
+extern void *guards_main(void *argument);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);

@@ -21,6 +21,40 @@ INSERT INTO dlock.log (number, writer, entries)
 SELECT 1, 0, x'011394FC030000000000000000000000000000000001000000000000000000000000000000'
 FROM DUAL WHERE NOT EXISTS (SELECT * FROM dlock.log);
 
+-- The guards: each has locked its row.
+CREATE TABLE IF NOT EXISTS dlock.guards (
+	number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+	token BIGINT UNSIGNED NOT NULL
+		COMMENT 'of the lease',
+	changes BIGINT UNSIGNED NOT NULL DEFAULT 0
+		COMMENT 'by dlock.guard()'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='transactions that guard leases';
+
+DROP PROCEDURE IF EXISTS dlock.guard_row;
+DELIMITER //
+CREATE DEFINER = 'dlock'@'localhost' PROCEDURE dlock.guard_row(
+	IN lease_name VARBINARY(1024), IN lease_token BIGINT, OUT changed INT)
+	MODIFIES SQL DATA
+	SQL SECURITY DEFINER
+	COMMENT 'a part of dlock.guard(), and of no use without it'
+BEGIN
+	DECLARE guard_number BIGINT UNSIGNED;
+	SET guard_number = dlock_guard_ticket(lease_name, lease_token);
+	SET changed = 0;
+	IF guard_number IS NOT NULL THEN
+		-- A join looks the row up by its key.  How an UPDATE of one table finds its
+		-- rows depends on settings of the session, and it may lock all that there are.
+		/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
+		UPDATE (SELECT 1 AS one) AS one
+			STRAIGHT_JOIN dlock.guards AS g FORCE INDEX (PRIMARY)
+		SET g.changes = g.changes + 1
+		WHERE g.number = guard_number;
+		SET changed = ROW_COUNT();
+	END IF;
+END//
+DELIMITER ;
+
 -- All leases, as the library has them.  Let nobody else read it, for it masks nothing.
 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY INVOKER
 VIEW dlock.lease_state AS

@@ -37,6 +37,9 @@ see(const held *h, uint32_t version, void *context)
 {
 	looking    *l = context;
 
+	/* nothing but guards was left of it, and these have ended */
+	if (h->gone && state_find(h->token) == NULL)
+		return;
 	if (l->failed || !array_reserve(&l->holders, &l->room, l->count + 1,
 									sizeof(lease_holder)) ||
 		!array_reserve(&l->leases, &l->leases_room, l->count + 1, sizeof(held *)))
@@ -63,6 +66,7 @@ tell(const looking *l, dlock_answer *answer)
 	{
 		const held *h = l->leases[i];
 		const lease_holder *holder = &l->holders[i];
+		const held *now = state_find(h->token);
 		bool		live = !lease_is_over(holder, l->moment.now_us);
 
 		memcpy(owners, h->owner, h->owner_length);
@@ -71,11 +75,12 @@ tell(const looking *l, dlock_answer *answer)
 			.user = h->account->user, .host = h->account->host,
 			.mode = h->mode, .kind = h->kind, .version = holder->version,
 			.token = h->token, .acquired_at_us = h->acquired_us,
-			.expires_at_us = holder->life == LEASE_BOUND ? 0 :
+			.expires_at_us = holder->life == LEASE_BOUND || h->gone ? 0 :
 				l->moment.wall_us + holder->deadline_us - l->moment.now_us,
 			.connection_id = h->connection_id, .live = live,
 			.remaining_us = lease_remaining_us(holder, l->moment.now_us),
-			.guarded = DLOCK_NOT_GUARDED
+			.guarded = now != NULL && now->guards != NULL ?
+				DLOCK_GUARDED : DLOCK_NOT_GUARDED
 		};
 		owners += h->owner_length;
 	}
@@ -134,6 +139,8 @@ list_lease(const held *h, uint32_t version, void *context)
 	lease_text *text = &l->text;
 	lease_holder holder;
 
+	if (h->gone)
+		return;
 	decide_describe(h, (party) {0}, &l->moment, &holder);
 	lease_text_add(text, text->length > 1 ? ", {" : "{");
 	add_text(text, "name", state_name_bytes(h->name));

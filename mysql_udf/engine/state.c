@@ -30,6 +30,7 @@
 static hash_table names;
 static hash_table by_token;
 static hash_table by_owner;
+static hash_table guards;
 static heap deadlines;
 static heap rows;				/* the oldest first */
 static uint64_t live_bytes;		/* of the log, if nothing else were in it */
@@ -39,7 +40,7 @@ bool
 state_begin(void)
 {
 	return hash_reserve(&names) && hash_reserve(&by_token) &&
-		hash_reserve(&by_owner);
+		hash_reserve(&by_owner) && hash_reserve(&guards);
 }
 
 /* How many leases there are. */
@@ -168,6 +169,13 @@ state_live_bytes(void)
 static void
 free_held(held *h)
 {
+	while (h->guards != NULL)
+	{
+		guard	   *g = h->guards;
+
+		h->guards = g->next;
+		free(g);
+	}
 	free(h->request);
 	free(h);
 }
@@ -187,6 +195,8 @@ enter_held(held *h)
 		h->next->place = &h->next;
 	h->name->leases = h;
 	h->name->count++;
+	for (guard *g = h->guards; g != NULL; g = g->next)
+		hash_add(&guards, &g->by_number, g->number);
 	session_enter(h);
 }
 
@@ -195,6 +205,8 @@ static void
 leave_held(held *h)
 {
 	session_leave(h);
+	for (guard *g = h->guards; g != NULL; g = g->next)
+		hash_remove(&guards, &g->by_number);
 	hash_remove(&by_token, &h->by_token);
 	hash_remove(&by_owner, &h->by_owner);
 	heap_remove(&deadlines, &h->due);
@@ -215,6 +227,27 @@ reserve_held(void)
 		heap_reserve(&deadlines) && heap_reserve(&rows);
 }
 
+/* Copies of all guards of a lease for its clone: false if memory is short. */
+static bool
+clone_guards(const held *h, held *clone)
+{
+	guard	  **end = &clone->guards;
+
+	clone->guards = NULL;
+	for (const guard *g = h->guards; g != NULL; g = g->next)
+	{
+		*end = malloc(sizeof(guard));
+		if (*end == NULL)
+			return false;
+		**end = *g;
+		(*end)->by_number.place = NULL;
+		(*end)->lease = clone;
+		(*end)->next = NULL;
+		end = &(*end)->next;
+	}
+	return true;
+}
+
 /* A lease like another, in no index; NULL if memory is short. */
 static held *
 clone_held(const held *h)
@@ -227,15 +260,11 @@ clone_held(const held *h)
 	memcpy(clone, h, size);
 	clone->place = NULL;
 	clone->session_place = NULL;
-	if (h->request_length == 0)
+	clone->request = NULL;
+	clone->request_length = 0;
+	if (clone_guards(h, clone) && state_set_request(clone, held_request(h)))
 		return clone;
-	clone->request = malloc(h->request_length);
-	if (clone->request != NULL)
-	{
-		memcpy(clone->request, h->request, h->request_length);
-		return clone;
-	}
-	free(clone);
+	free_held(clone);
 	return NULL;
 }
 
@@ -387,6 +416,66 @@ state_end(state_copies *open, held *h)
 	return true;
 }
 
+/* Add a guard to a lease that may be changed; NULL if memory is short. */
+guard *
+state_add_guard(held *h, uint64_t number, lease_mode mode, uint32_t version)
+{
+	guard	   *g = hash_reserve(&guards) ? malloc(sizeof(guard)) : NULL;
+
+	if (g == NULL)
+		return NULL;
+	*g = (guard) {
+		.lease = h, .number = number, .mode = (uint8_t) mode, .version = version,
+		.next = h->guards, .begun_us = lease_now()
+	};
+	h->guards = g;
+	hash_add(&guards, &g->by_number, number);
+	return g;
+}
+
+/* Take a guard from a lease that may be changed. */
+void
+state_remove_guard(guard *g)
+{
+	guard	  **place = &g->lease->guards;
+
+	while (*place != g)
+		place = &(*place)->next;
+	*place = g->next;
+	hash_remove(&guards, &g->by_number);
+	free(g);
+}
+
+/* The guard with a number, or NULL. */
+guard *
+state_find_guard(uint64_t number)
+{
+	hash_link  *link = hash_first(&guards, number);
+
+	return link != NULL ? hash_object(guard, by_number, link) : NULL;
+}
+
+/* Say whether any lease of a name is guarded. */
+bool
+state_has_guards(lease_bytes bytes)
+{
+	const state_name *name = guards.count > 0 ? state_find_name(bytes) : NULL;
+
+	for (const held *h = name != NULL ? name->leases : NULL; h != NULL; h = h->next)
+		if (h->guards != NULL)
+			return true;
+	return false;
+}
+
+/* Visit all guards, which the visitor must not change. */
+void
+state_visit_guards(void (*visit) (guard *g, void *context), void *context)
+{
+	for (size_t i = 0; guards.count > 0 && i < guards.nslots; i++)
+		for (hash_link *link = guards.slots[i]; link != NULL; link = link->next)
+			visit(hash_object(guard, by_number, link), context);
+}
+
 /*
  * A release was answered before it is durable: looks see this version of the lease from
  * now on, in each of its copies; 0: it has ended.
@@ -508,6 +597,7 @@ set_held(held *h, const log_entry *entry, int64_t now_us)
 	h->mode = (uint8_t) entry->mode;
 	h->kind = (uint8_t) entry->lifetime;
 	h->leaving = entry->leaving;
+	h->gone = entry->gone;
 	h->repeated = entry->repeated;
 	h->ttl_us = entry->ttl_us;
 	h->acquired_us = entry->acquired_us;
@@ -551,6 +641,7 @@ state_folded
 state_fold(const log_entry *entry, uint64_t row, uint64_t total, int64_t now_us)
 {
 	held	   *h = entry->kind == LOG_TAKE_OVER ? NULL : state_find(entry->token);
+	guard	   *g;
 
 	switch (entry->kind)
 	{
@@ -574,10 +665,26 @@ state_fold(const log_entry *entry, uint64_t row, uint64_t total, int64_t now_us)
 		case LOG_END:
 			if (h == NULL)
 				return STATE_UNKNOWN;
-			(void) state_end(NULL, h);
+			if (h->guards != NULL)
+				h->gone = true;
+			else
+				(void) state_end(NULL, h);
 			break;
 		case LOG_GUARD:
+			if (h == NULL)
+				return STATE_UNKNOWN;
+			if (state_find_guard(entry->guard) == NULL &&
+				state_add_guard(h, entry->guard, entry->mode, entry->version) == NULL)
+				return STATE_NO_MEMORY;
+			break;
 		case LOG_END_GUARD:
+			g = state_find_guard(entry->guard);
+			if (g == NULL)
+				return STATE_UNKNOWN;
+			h = g->lease;
+			state_remove_guard(g);
+			if (h->gone && h->guards == NULL)
+				(void) state_end(NULL, h);
 			break;
 	}
 	return STATE_FOLDED;
@@ -609,7 +716,7 @@ state_describe(const held *h, log_kind kind, int64_t now_us, log_entry *entry)
 		.ttl_us = h->ttl_us,
 		.left_us = h->deadline_us > now_us ? h->deadline_us - now_us : 0,
 		.mode = h->mode, .version = h->version, .lifetime = h->kind,
-		.leaving = h->leaving, .repeated = h->repeated,
+		.leaving = h->leaving, .gone = h->gone, .repeated = h->repeated,
 		.name = state_name_bytes(h->name), .owner = held_owner(h),
 		.user = h->account->user, .host = h->account->host,
 		.request = held_request(h), .connection_id = h->connection_id,
