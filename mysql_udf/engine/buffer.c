@@ -78,6 +78,9 @@
 #define ROWS_MOST		512
 #define ALSO_MOST		64
 
+/* Bytes of lines for the server's log; more are left out. */
+#define LOG_LINES_MOST	(1 << 20)
+
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
 
@@ -116,6 +119,7 @@ static int64_t flying_since_us;
 static call_list undecided;
 static call_list visible;		/* calls whose rows are there, and not known to be durable */
 
+static lease_text log_lines;	/* for the server's log */
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
 static int64_t called_us = 0;	/* when a caller called last */
@@ -1049,6 +1053,37 @@ buffer_can_upkeep(void)
 	return is_ready() && !must_take_over && !is_hung(lease_now());
 }
 
+/*
+ * Have a line written to the server's log, by the writer: the log's disk, or whoever reads
+ * the log, may stand still.
+ */
+void
+buffer_log(const char *format,...)
+{
+	va_list		arguments;
+
+	if (log_lines.length > LOG_LINES_MOST)
+		return;
+	va_start(arguments, format);
+	lease_text_add_list(&log_lines, format, arguments);
+	va_end(arguments);
+}
+
+/* Write these lines; the mutex is released meanwhile. */
+static void
+write_log(void)
+{
+	lease_text	lines = log_lines;
+
+	if (lines.length == 0)
+		return;
+	log_lines = (lease_text) {0};
+	engine_unlock();
+	fwrite(lines.data, 1, lines.length, stderr);
+	lease_text_free(&lines);
+	engine_lock();
+}
+
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
@@ -1067,21 +1102,14 @@ attend_due(int64_t now_us)
 		calls_attend(state_name_bytes(q->name));
 		calls_make_woken();
 	}
+	write_log();
 	if (session_any_lost())
 		session_end_lost();
 	if (now_us >= reap_us)
 	{
-		lease_text	log = {0};
-		bool		more = calls_reap(&log) <= now_us;
+		bool		more = calls_reap() <= now_us;
 
 		reap_us = more ? now_us : now_us + settings->reap_interval_us;
-		if (log.length > 0)
-		{
-			engine_unlock();
-			fwrite(log.data, 1, log.length, stderr);
-			engine_lock();
-		}
-		lease_text_free(&log);
 	}
 	if (session_any_lost())
 		return now_us;

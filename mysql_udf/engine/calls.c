@@ -23,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "udf_text.h"
-
 /*
  * All calls that wait for any of several names may together have so many names, besides
  * the first of each; or "max_waiters", if that is more.
@@ -881,11 +879,9 @@ calls_give_back(call *c)
 					  (lease_outcome) c->outcomes[i]);
 }
 
-/*
- * End leases that are over, some at a time.  Returns when there may be more.
- */
+/* End leases that are over, some at a time.  Returns when there may be more. */
 int64_t
-calls_reap(lease_text *log)
+calls_reap(void)
 {
 	lease_request request = {.op = LEASE_REAP};
 	size_t		left = REAP_MOST;
@@ -896,34 +892,21 @@ calls_reap(lease_text *log)
 	{
 		char		name[LEASE_STRING_MAX];
 		lease_bytes bytes = {name, h->name->length};
-		int64_t		due_us = h->due.due_us + (h->leaving ? 0 : moment.delay_us);
-		size_t		length = log->length;
-		char		shown[4][DLOCK_SHOWN_SIZE];
+		int64_t		due_us = h->due.due_us > INT64_MAX - moment.delay_us || h->leaving ?
+			h->due.due_us : h->due.due_us + moment.delay_us;
 		decision	d;
 
 		if (due_us > moment.now_us)
 			return due_us;
 		memcpy(name, h->name->data, h->name->length);
-		if (settings->log_expired)
-			lease_text_add(log, "dlock: lease on \"%s\" expired while owner \"%s\" held it; "
-						   "token %llu, account '%s'@'%s', connection %llu\n",
-						   dlock_show(shown[0], bytes),
-						   dlock_show(shown[1], held_owner(h)),
-						   (unsigned long long) h->token,
-						   dlock_show(shown[2], h->account->user),
-						   dlock_show(shown[3], h->account->host),
-						   (unsigned long long) h->connection_id);
 		d = decide_one(h, &request, (party) {0}, &moment);
 		if (d.failed)
 		{
 			buffer_undo(NULL);
 			return moment.now_us + REAP_AGAIN_US;
 		}
-		if (d.expired == 0)
-			log->length = length;
 		if (!d.changed)
 			state_put_off(h, moment.now_us + REAP_AGAIN_US);
-		lease_count(LEASE_COUNT_expired, d.expired);
 		lease_count(LEASE_COUNT_reaped, d.changed);
 		calls_attend(bytes);
 		calls_make_woken();

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 
 #include "array.h"
+#include "udf_text.h"
 
 /* The core's holders, and which leases they are; NULL: it is a crowd. */
 static struct
@@ -220,6 +221,27 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	return buffer_put(&entry, h);
 }
 
+/* A lease has expired: count that, and have a line written to the server's log. */
+static void
+note_expired(const held *h)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	lease_count(LEASE_COUNT_expired, 1);
+	if (settings->log_expired)
+		buffer_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
+				   "token %llu, account '%s'@'%s', connection %llu\n",
+				   dlock_show(name, state_name_bytes(h->name)),
+				   dlock_show(owner, held_owner(h)),
+				   (unsigned long long) h->token,
+				   dlock_show(user, h->account->user),
+				   dlock_show(host, h->account->host),
+				   (unsigned long long) h->connection_id);
+}
+
 /* End a lease. */
 static bool
 end(held *h, bool is_early)
@@ -284,6 +306,7 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 				break;
 			case LEASE_EXPIRED:
 				d->expired++;
+				note_expired(h);
 				d->failed = !end(h, false);
 				break;
 			case LEASE_EVICTED:

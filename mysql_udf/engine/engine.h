@@ -348,7 +348,7 @@ extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
 extern void calls_finish(call *c);
 extern void calls_give_back(call *c);
-extern int64_t calls_reap(lease_text *log);
+extern int64_t calls_reap(void);
 extern void call_list_append(call_list *list, call *c);
 extern void call_list_remove(call *c);
 
@@ -405,6 +405,8 @@ extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
+extern void buffer_log(const char *format,...)
+			__attribute__((format(printf, 1, 2)));
 extern bool buffer_also(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
 extern bool buffer_can_upkeep(void);
