@@ -17,9 +17,9 @@
  * When.  The calls that came during an append could go into the next one at once.  But
  * then two halves of the callers would take turns, each waiting for the other's append,
  * too.  Callers that were just answered may well call again soon.  So the next append
- * waits for nearly all of them, as long as the last append took.  If they do not come,
- * the next appends do not wait: the processor is busy, or the callers have something else
- * to do.  A buffer on which nobody waits, with releases that were answered say, waits a
+ * waits for nearly all of them, twice as long as the last append took.  If they do not
+ * come, the next appends do not wait: the processor is busy, or the callers have something
+ * else to do.  A buffer on which nobody waits, with releases that were answered say, waits a
  * moment for one that has callers.
  *
  * What goes wrong.  An append whose outcome is not known is sent again as it is, until
@@ -71,8 +71,8 @@
  * not come, so many appends do not wait; twice as many the next time, up to the maximum.
  */
 #define GATHER_MAX_US	5000
-#define GATHER_REST		8
-#define GATHER_REST_MAX	512
+#define GATHER_REST		4
+#define GATHER_REST_MAX	256
 
 /* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
@@ -583,7 +583,7 @@ end_gathering(int64_t now_us)
 	gathering.enough = 0;
 }
 
-/* An append has answered so many calls: wait for them, at most as long as it took. */
+/* An append has answered so many calls: wait for them, at most twice as long as it took. */
 static void
 begin_gathering(size_t answered, int64_t took_us, int64_t now_us)
 {
@@ -596,7 +596,7 @@ begin_gathering(size_t answered, int64_t took_us, int64_t now_us)
 		gathering.rest--;
 		return;
 	}
-	gathering.until_us = now_us + lease_earlier(took_us, GATHER_MAX_US);
+	gathering.until_us = now_us + lease_earlier(2 * took_us, GATHER_MAX_US);
 	if (enough > came && enough > 1)
 		gathering.enough = enough;
 }
