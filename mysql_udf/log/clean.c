@@ -113,6 +113,12 @@ log_clean(log_connection *c, log_cleaning *cleaning, const log_position *positio
 {
 	log_result	result = LOG_OK;
 
+	/* the log may have been replaced by one that is complete from an earlier row on */
+	if (cleaning->from > position->from)
+	{
+		cleaning->from = position->from;
+		cleaning->first = 0;
+	}
 	if (cleaning->first == 0)
 		result = read_first(c, &cleaning->first);
 	if (now_us - cleaning->since_us < CLEAN_AGE_US)

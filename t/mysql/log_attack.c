@@ -856,10 +856,15 @@ try_cases(void)
 	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, 2 * AGE_US), LOG_OK,
 				"some time later");
 	is_so(cleaner.first == 1 && cleaner.from == w[0].position.from, "it knows what");
-	is_answered(&c, log_clean(&c, &cleaner, &(log_position) {w[0].position.number, 5, 1},
+	is_answered(&c, log_clean(&c, &cleaner, &(log_position) {w[0].position.number, 5, cleaner.from},
 							  4 * AGE_US), LOG_GONE, "does not, if the log is another");
 	is_so(ask(&admin, "SELECT MIN(number) FROM dlock.log") == 1, "at all");
-	cleaner.from = w[0].position.from;
+	cleaner.from = w[0].position.from + 2;
+	cleaner.first = w[0].position.from - 1;
+	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, CLEAN_AGE_US), LOG_OK,
+				"nor what another log did not need");
+	is_so(ask(&admin, "SELECT MIN(number) FROM dlock.log") == 1 && cleaner.first == 1 &&
+		  cleaner.from == w[0].position.from, "but begins anew");
 	is_answered(&c, log_clean(&c, &cleaner, &w[0].position, 6 * AGE_US), LOG_OK,
 				"and else does");
 	is_so(cleaner.first > 1 && cleaner.first <= w[0].position.from &&
