@@ -78,6 +78,9 @@
 #define ROWS_MOST		512
 #define ALSO_MOST		64
 
+/* Group Replication's error of a commit of which it does not know the outcome. */
+#define UNKNOWN_OUTCOME	3100
+
 /* Bytes of lines for the server's log; more are left out. */
 #define LOG_LINES_MOST	(1 << 20)
 
@@ -264,6 +267,9 @@ buffer_put(log_entry *entry, held *h)
 		counter = entry->guard;
 	if (entry->kind != LOG_PUT && entry->kind != LOG_CARRY)
 		return true;
+	/* its guards may be in the next row */
+	state_set_row(h, rows_before() + batch->count,
+				  bytes_before() + log_batch_bytes(batch), entry->bytes);
 	for (const guard *g = h->guards; g != NULL; g = g->next)
 	{
 		log_entry	pin = {
@@ -274,8 +280,6 @@ buffer_put(log_entry *entry, held *h)
 		if (!buffer_put(&pin, NULL))
 			return false;
 	}
-	state_set_row(h, rows_before() + batch->count,
-				  bytes_before() + log_batch_bytes(batch), entry->bytes);
 	return true;
 }
 
@@ -994,9 +998,10 @@ make_good(void)
 	struct timespec pause = {.tv_nsec = CONFLICT_PAUSE_US * 1000};
 
 	while (result == LOG_LOST ||
-		   (result == LOG_NOTHING && (flying->was_lost || is_conflict(wire.code))))
+		   (result == LOG_NOTHING && (flying->was_lost || is_conflict(wire.code) ||
+									  wire.code == UNKNOWN_OUTCOME)))
 	{
-		flying->was_lost |= result == LOG_LOST;
+		flying->was_lost |= result == LOG_LOST || wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();
 		if (result == LOG_LOST)
 			disconnect_wire();
