@@ -119,6 +119,7 @@ static uint64_t numbers = 1;	/* the number that a buffer was given last */
 static buffer *open = &buffers[0];	/* entries go in here */
 static buffer *flying = NULL;	/* it is being appended; NULL: nothing is */
 static int64_t flying_since_us;
+static bool is_led = false;		/* a caller appends */
 static call_list undecided;
 static call_list visible;		/* calls whose rows are there, and not known to be durable */
 
@@ -134,6 +135,9 @@ static log_position position;	/* the last row that was applied */
 static uint64_t me;				/* this run, as a writer */
 static bool is_known = false;	/* the image is the fold up to there */
 static bool must_take_over = false;
+static bool reloads = false;	/* it is to be loaded anew */
+static bool read_only = false;	/* the server must not be written to; */
+static bool clustered = false;	/* others may write the log: as upkeep saw last */
 static int64_t take_over_us = 0;	/* not before: the clock of tokens is behind */
 static uint64_t counter = 0;	/* of tokens; never goes back */
 static uint64_t durable = 0;	/* buffers up to this number are */
@@ -196,7 +200,7 @@ buffer_durable(void)
 bool
 buffer_is_alone(void)
 {
-	return !own.is_clustered && floor_number <= durable;
+	return !clustered && floor_number <= durable;
 }
 
 /* Say whether the image is there, so that calls can look. */
@@ -518,6 +522,12 @@ buffer_take(call *c)
 	int64_t		now_us = lease_now();
 
 	called_us = now_us;
+	if (read_only && c->asked->kind != DLOCK_CALL_READ)
+	{
+		calls_refuse(c, "25006",
+					 "could not use the lock table: the server is read-only");
+		return;
+	}
 	if (undecided.head == NULL && can_decide(c, now_us))
 	{
 		calls_make(c);
@@ -765,7 +775,9 @@ buffer_lead(call *c)
 	else
 	{
 		c->minds = false;
+		is_led = true;
 		append();
+		is_led = false;
 		buffer_appoint();
 	}
 }
@@ -817,6 +829,9 @@ connect_wire(void)
 					" character_set_connection = latin1") != 0)
 		return false;
 	wire.mysql = own.mysql;
+	engine_lock();
+	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
+	engine_unlock();
 	return true;
 }
 
@@ -1134,6 +1149,11 @@ writer_main(void *argument)
 
 		if (trouble != LOG_APPENDED)
 			make_good();
+		else if (reloads && flying == NULL)
+		{
+			undo_both(NULL);
+			is_known = reloads = false;
+		}
 		else if (!is_known && undecided.head != NULL && now_us >= pause_until_us)
 			load();
 		else if (append_due_us() <= now_us)
@@ -1259,13 +1279,35 @@ buffer_is_settled(void)
 	return settled;
 }
 
-/* Something else than the library has changed the log: load it anew. */
+/* Something else than the library has changed the log: it is to be loaded anew. */
 void
 buffer_reload(void)
 {
-	if (flying == NULL && trouble == LOG_APPENDED)
-	{
-		undo_both(NULL);
-		is_known = false;
-	}
+	reloads = true;
+	buffer_wake_before(0);
+}
+
+/*
+ * A caller that appends for too long must be able to leave: cut the connection, and the
+ * writer goes on.  What the server was told may take place all the same, as after every
+ * lost connection.
+ */
+void
+buffer_watch(void)
+{
+	if (is_led && is_hung(lease_now()))
+		connection_interrupt(&own);
+}
+
+/*
+ * What upkeep has seen of the server.  A server that was not to be written to may have lost
+ * what this run knows by the time that it is again: then the run takes over anew.
+ */
+void
+buffer_note_server(bool is_read_only, bool is_clustered)
+{
+	if (is_read_only)
+		must_take_over = true;
+	read_only = is_read_only;
+	clustered = is_clustered;
 }

@@ -362,14 +362,30 @@ dlock_engine_settle(dlock_answer *answer)
 	return true;
 }
 
+/* Wait until the log has been loaded: false with an error in the answer. */
+static bool
+look_at_nothing(dlock_answer *answer)
+{
+	static const lease_bytes any = {"-", 1};
+	static const dlock_caller nobody;
+	const dlock_call look = {
+		.kind = DLOCK_CALL_READ, .names = &any, .nnames = 1, .caller = &nobody,
+		.request = {.op = LEASE_RENEW}
+	};
+	bool		looked = dlock_engine_call(&look, answer);
+
+	free(answer->holders);
+	answer->holders = NULL;
+	return looked;
+}
+
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
-	memset(answer, 0, sizeof(*answer));
 	engine_lock();
 	buffer_reload();
 	engine_unlock();
-	return true;
+	return look_at_nothing(answer);
 }
 
 /* ----------------------------------------------------------------
@@ -415,17 +431,7 @@ dlock_engine_waiters(const dlock_caller *caller, dlock_answer *answer)
 char *
 dlock_engine_unwritten(dlock_answer *answer)
 {
-	static const lease_bytes any = {"-", 1};
-	static const dlock_caller nobody;
-	const dlock_call look = {
-		.kind = DLOCK_CALL_READ, .names = &any, .nnames = 1, .caller = &nobody,
-		.request = {.op = LEASE_RENEW}
-	};
-	bool		looked = dlock_engine_call(&look, answer);
-
-	free(answer->holders);
-	answer->holders = NULL;
-	if (!looked)
+	if (!look_at_nothing(answer))
 		return NULL;
 	engine_lock();
 	return answer_json(look_at_all(), answer);

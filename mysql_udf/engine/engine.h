@@ -422,6 +422,8 @@ extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern void buffer_watch(void);
+extern void buffer_note_server(bool is_read_only, bool is_clustered);
 extern pthread_mutex_t *engine_mutex(void);
 extern int	engine_start_thread(void *(*run) (void *), const char *name);
 

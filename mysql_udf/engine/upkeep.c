@@ -89,16 +89,37 @@ clean(log_connection *wire)
 {
 	static log_cleaning cleaning;
 	log_position at;
+	log_result	result;
 	bool		known;
 
 	engine_lock();
 	at = buffer_position();
 	known = buffer_is_known();
 	engine_unlock();
-	if (!known || log_clean(wire, &cleaning, &at, lease_now()) != LOG_LOST)
+	result = known ? log_clean(wire, &cleaning, &at, lease_now()) : LOG_OK;
+	if (result == LOG_LOST)
+	{
+		log_disconnected(wire);
+		own.mysql = NULL;
+	}
+	else if (result == LOG_GONE)
+	{
+		/* a dump was restored, say */
+		engine_lock();
+		buffer_reload();
+		engine_unlock();
+	}
+}
+
+/* Look whether the server may be written to, and by whom. */
+static void
+look_at_server(void)
+{
+	if (connection_look(&own) != LEASE_STATUS_OK)
 		return;
-	log_disconnected(wire);
-	own.mysql = NULL;
+	engine_lock();
+	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
+	engine_unlock();
 }
 
 /* Have upkeep come soon. */
@@ -122,12 +143,19 @@ upkeep_main(void *argument)
 		if (own.mysql != NULL)
 			(void) read_settings(&own);
 		if (own.mysql != NULL)
+			look_at_server();
+		if (own.mysql != NULL)
 			look_for_connections();
 		if (own.mysql != NULL)
 			clean(&wire);
 		hurries = false;
 		for (int64_t us = 0; us < INTERVAL_US && !hurries; us += STEP_US)
+		{
 			nanosleep(&pause, NULL);
+			engine_lock();
+			buffer_watch();
+			engine_unlock();
+		}
 	}
 	return NULL;
 }
