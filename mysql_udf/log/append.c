@@ -261,7 +261,8 @@ read_tail(log_connection *c, const log_position *position, uint64_t me,
 
 /*
  * Append a sealed batch behind a position, as the run "me", and execute the statements in
- * "also" in the same transaction, which may be one that is under way.
+ * "also" in the same transaction, which may be one that is under way.  Unless the batch was
+ * appended, the transaction is gone, and what was locked in it is not locked any more.
  */
 log_result
 log_append(log_connection *c, const log_position *position, uint64_t me,

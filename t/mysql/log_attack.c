@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #define ROOM		32			/* rows of a batch */
-#define PATIENCE_S	120			/* for a server that is away */
+#define PATIENCE_S	600			/* for a server that is away */
 #define PENDING_MOST	100
 #define AGE_US		((int64_t) CLEAN_AGE_US)
 
