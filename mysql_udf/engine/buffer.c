@@ -766,7 +766,10 @@ buffer_lead(call *c)
 	int64_t		due_us;
 
 	if (c->answered || c->list != &open->calls || flying != NULL)
+	{
+		c->minds = false;
 		return;
+	}
 	due_us = append_due_us();
 	if (!may_lead(now_us))
 		buffer_wake_before(due_us);
