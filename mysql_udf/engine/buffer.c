@@ -752,6 +752,7 @@ buffer_appoint(void)
 		return;
 	}
 	c->minds = c->appointed = true;
+	c->lead_us = append_due_us();
 	sem_post(&c->woken);
 }
 
@@ -774,7 +775,10 @@ buffer_lead(call *c)
 	if (!may_lead(now_us))
 		buffer_wake_before(due_us);
 	else if (due_us > now_us)
+	{
 		c->minds |= open->calls.count == 1;
+		c->lead_us = due_us;
+	}
 	else
 	{
 		c->minds = false;
@@ -789,7 +793,7 @@ buffer_lead(call *c)
 int64_t
 buffer_lead_us(const call *c)
 {
-	return c->minds ? gathering.until_us : INT64_MAX;
+	return c->minds ? c->lead_us : INT64_MAX;
 }
 
 /* A call is not made any more: take it out of the lists.  True if it was decided. */

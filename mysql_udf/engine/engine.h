@@ -276,6 +276,7 @@ struct call
 	sem_t		woken;			/* posted when it is answered, or is to append */
 	bool		answered;
 	bool		minds;			/* it appends, when the time to wait for more is up */
+	int64_t		lead_us;		/* then */
 	bool		appointed;		/* it was woken for that */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
