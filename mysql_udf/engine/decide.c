@@ -375,9 +375,19 @@ decision
 decide_one(held *h, lease_request *request, party party,
 		   const lease_moment *moment)
 {
+	lease_holder *holder;
+
 	work.count = 0;
 	if (!show(h, party, moment) || !reserve_work())
 		return (decision) {.outcome = LEASE_BUSY, .failed = true};
+	holder = &work.holders[0];
+	if (request->op == LEASE_LEAVE && holder->life == LEASE_LOST)
+	{
+		/* the session speaks for its lease for the last time */
+		holder->life = LEASE_BOUND;
+		holder->elsewhere = false;
+		holder->deadline_us = moment->now_us + h->ttl_us;
+	}
 	return apply(state_name_bytes(h->name), request, party, moment, false);
 }
 

@@ -167,8 +167,6 @@ session_end_lost(void)
 		}
 		if (!d.changed && lost == h)
 			session_leave(h);	/* its ttl ends it */
-		if (d.outcome == LEASE_RELEASED)
-			lease_count(LEASE_COUNT_released, 0);
 		calls_attend(name);
 		calls_make_woken();
 	}
