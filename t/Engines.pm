@@ -451,7 +451,7 @@ sub start_server
 		CREATE USER tester@localhost, other@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed('mysql_udf/engine/install.sql') if ($ENV{STORE} // '') eq 'log';
+	$self->feed_store;
 	$self->control->value(q{
 		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
@@ -471,8 +471,20 @@ sub install
 		CREATE USER tester@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed('mysql_udf/engine/install.sql') if ($ENV{STORE} // '') eq 'log';
+	$self->feed_store;
 	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+	return;
+}
+
+# STORE=log: the log takes the place of the lock table.  Tests that read that find the leases
+# under its name.
+sub feed_store
+{
+	my ($self) = @_;
+	return unless ($ENV{STORE} // '') eq 'log';
+	$self->feed('mysql_udf/engine/install.sql');
+	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
+		SELECT * FROM dlock.lease_state});
 	return;
 }
 
