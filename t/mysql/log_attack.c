@@ -142,6 +142,7 @@ static uint64_t pending[PENDING_MOST];	/* batches that are visible */
 static size_t npending;
 static uint64_t counts[LOG_NO_MEMORY + 1];	/* of the results of appends */
 static uint64_t loads;
+static uint64_t holes;
 static uint64_t compared;
 static uint64_t carried;
 static uint64_t cleaned;
@@ -193,8 +194,9 @@ reload(void)
 {
 	log_result	result;
 
-	while ((result = load(&own, &self, UINT64_MAX)) == LOG_LOST)
-		connect_to_server(&own);
+	while ((result = load(&own, &self, UINT64_MAX)) == LOG_LOST || result == LOG_HOLE)
+		if (result == LOG_LOST)
+			connect_to_server(&own);
 	if (result != LOG_OK)
 		fail("a load was answered %d: %s", result, own.error);
 	loads++;
@@ -207,13 +209,26 @@ reload(void)
 static void
 follow(void)
 {
-	log_result	result;
 	uint64_t	counter = self.image.counter;
+	int64_t		end_us = now_us(CLOCK_MONOTONIC) + PATIENCE_S * INT64_C(1000000);
+	log_result	result;
 
 	fold_copy(&self.image, &before);
 	self.image.counter = counter;
-	while ((result = log_follow(&own, &self.position, fold_visit, &self.image)) == LOG_LOST)
-		connect_to_server(&own);
+	for (;;)
+	{
+		result = log_follow(&own, &self.position, fold_visit, &self.image);
+		if (result == LOG_LOST)
+			connect_to_server(&own);
+		/* a node of a cluster may show a row before the one that it follows */
+		else if (result == LOG_HOLE && now_us(CLOCK_MONOTONIC) < end_us)
+		{
+			holes++;
+			pause_us(1000);
+		}
+		else
+			break;
+	}
 	if (result == LOG_GONE)
 		reload();
 	else if (result != LOG_OK)
@@ -394,10 +409,10 @@ write_until_told(const char *path, const char *seed)
 	disconnect(&other);
 	printf("appended %" PRIu64 " found %" PRIu64 " nothing %" PRIu64 " others %" PRIu64
 		   " gone %" PRIu64 " lost %" PRIu64 " loads %" PRIu64 " compared %" PRIu64
-		   " carried %" PRIu64 " cleaned %" PRIu64 "\n",
+		   " carried %" PRIu64 " cleaned %" PRIu64 " holes %" PRIu64 "\n",
 		   counts[LOG_APPENDED], counts[LOG_FOUND], counts[LOG_NOTHING],
 		   counts[LOG_OTHERS], counts[LOG_GONE], counts[LOG_LOST], loads, compared,
-		   carried, cleaned);
+		   carried, cleaned, holes);
 	return 0;
 }
 
