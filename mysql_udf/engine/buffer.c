@@ -78,6 +78,9 @@
 #define ROWS_MOST		512
 #define ALSO_MOST		64
 
+/* Threads to be woken at once without the mutex. */
+#define POSTS_MOST		256
+
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
 
@@ -113,6 +116,8 @@ typedef struct buffer
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work;		/* there is something for the writer */
+static sem_t *posts[POSTS_MOST];	/* to be posted without the mutex */
+static size_t nposts = 0;
 
 static buffer buffers[2] = {{.copies = {.number = 1}}};
 static uint64_t numbers = 1;	/* the number that a buffer was given last */
@@ -164,17 +169,44 @@ engine_lock(void)
 	pthread_mutex_lock(&mutex);
 }
 
+/*
+ * Wake a thread when the mutex is released.  One append may answer dozens, and these would
+ * wait for the mutex if they were woken before.  A semaphore is never freed.
+ */
+void
+engine_post(sem_t *semaphore)
+{
+	if (nposts == POSTS_MOST)
+		sem_post(semaphore);
+	else
+		posts[nposts++] = semaphore;
+}
+
+/* Release the mutex, and wake who is to be woken. */
 void
 engine_unlock(void)
 {
+	sem_t	   *taken[POSTS_MOST];
+	size_t		count = nposts;
+
+	if (count > 0)
+		memcpy(taken, posts, count * sizeof(*posts));
+	nposts = 0;
 	pthread_mutex_unlock(&mutex);
+	for (size_t i = 0; i < count; i++)
+		sem_post(taken[i]);
 }
 
-/* The mutex, for a thread that sleeps until there is something for it. */
-pthread_mutex_t *
-engine_mutex(void)
+/* Sleep until a condition is signaled, or a time has come; the mutex is held. */
+void
+engine_sleep(pthread_cond_t *condition, int64_t until_us)
 {
-	return &mutex;
+	struct timespec t = lease_monotonic(until_us);
+
+	for (size_t i = 0; i < nposts; i++)
+		sem_post(posts[i]);
+	nposts = 0;
+	pthread_cond_timedwait(condition, &mutex, &t);
 }
 
 /* ----------------------------------------------------------------
@@ -753,7 +785,7 @@ buffer_appoint(void)
 	}
 	c->minds = c->appointed = true;
 	c->lead_us = append_due_us();
-	sem_post(&c->woken);
+	engine_post(c->woken);
 }
 
 /*
@@ -1170,8 +1202,6 @@ writer_main(void *argument)
 		}
 		else
 		{
-			struct timespec t;
-
 			if (undecided.head != NULL && flying == NULL && is_known)
 				decide_undecided();
 			due_us = lease_earlier(due_us, append_due_us());
@@ -1186,9 +1216,8 @@ writer_main(void *argument)
 				continue;
 			if (due_us == INT64_MAX)
 				due_us = now_us + INT64_C(3600000000);
-			t = lease_monotonic(due_us);
 			sleeps_until_us = due_us;
-			pthread_cond_timedwait(&work, &mutex, &t);
+			engine_sleep(&work, due_us);
 			sleeps_until_us = 0;
 		}
 	}

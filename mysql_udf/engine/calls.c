@@ -90,6 +90,16 @@ call_list_remove(call *c)
  * ----------------------------------------------------------------
  */
 
+/* A call is answered: from now on it is its thread's alone, and may be gone at once. */
+static void
+end_call(call *c)
+{
+	sem_t	   *semaphore = c->woken;
+
+	c->answered = true;
+	engine_post(semaphore);
+}
+
 /* Answer a call with an error, at once. */
 void
 calls_refuse(call *c, const char *sqlstate, const char *format,...)
@@ -101,8 +111,7 @@ calls_refuse(call *c, const char *sqlstate, const char *format,...)
 	vsnprintf(c->answer->message, sizeof(c->answer->message), format, arguments);
 	va_end(arguments);
 	queue_leave(c);
-	c->answered = true;
-	sem_post(&c->woken);
+	end_call(c);
 }
 
 static void
@@ -213,8 +222,7 @@ calls_finish(call *c)
 		return;
 	}
 	count(c);
-	c->answered = true;
-	sem_post(&c->woken);
+	end_call(c);
 }
 
 /* ----------------------------------------------------------------

@@ -60,7 +60,7 @@ sleep_until(call *c, int64_t until_us)
 {
 	struct timespec t = lease_monotonic(until_us);
 
-	while (sem_clockwait(&c->woken, CLOCK_MONOTONIC, &t) != 0)
+	while (sem_clockwait(c->woken, CLOCK_MONOTONIC, &t) != 0)
 		if (errno != EINTR)
 			return false;
 	return true;
@@ -118,8 +118,8 @@ look(call *c, bool at_socket)
 }
 
 /*
- * Wait for the answer, and append if that is this call's part.  Whoever answers a call
- * posts its semaphore last, with the mutex held, and the call must be there until then.
+ * Wait for the answer, and append if that is this call's part.  A post may be a late one,
+ * for an earlier call of this thread.
  */
 static void
 wait_for_answer(call *c)
@@ -135,7 +135,7 @@ wait_for_answer(call *c)
 															 lead_us));
 		int64_t		now_us;
 
-		if (was_woken && c->answered && !c->appointed)
+		if (c->answered)
 			return;
 		now_us = lease_now();
 		if (was_woken || now_us >= lead_us || now_us >= c->end_us)
@@ -178,6 +178,60 @@ get_end_us(const dlock_call *asked, int64_t start_us)
  * Calling
  * ----------------------------------------------------------------
  */
+
+/* What a thread sleeps by; one that has ended leaves it to another. */
+typedef struct waker
+{
+	sem_t		semaphore;
+	struct waker *next;
+} waker;
+
+static __thread waker *mine = NULL;
+static waker *unused = NULL;
+static pthread_mutex_t unused_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t waker_key;
+static pthread_once_t waker_once = PTHREAD_ONCE_INIT;
+
+/* A thread ends; its semaphore may still be posted. */
+static void
+leave_waker(void *waker_of_thread)
+{
+	waker	   *w = waker_of_thread;
+
+	pthread_mutex_lock(&unused_mutex);
+	w->next = unused;
+	unused = w;
+	pthread_mutex_unlock(&unused_mutex);
+}
+
+static void
+make_waker_key(void)
+{
+	(void) pthread_key_create(&waker_key, leave_waker);
+}
+
+/* The semaphore of this thread, which is never freed; NULL if memory is short. */
+static sem_t *
+own_semaphore(void)
+{
+	if (mine != NULL)
+		return &mine->semaphore;
+	pthread_once(&waker_once, make_waker_key);
+	pthread_mutex_lock(&unused_mutex);
+	mine = unused;
+	if (mine != NULL)
+		unused = mine->next;
+	pthread_mutex_unlock(&unused_mutex);
+	if (mine == NULL)
+	{
+		mine = malloc(sizeof(waker));
+		if (mine == NULL)
+			return NULL;
+		sem_init(&mine->semaphore, 0, 0);
+	}
+	(void) pthread_setspecific(waker_key, mine);
+	return &mine->semaphore;
+}
 
 /* Give a call its memory: false if memory is short. */
 static bool
@@ -275,14 +329,14 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 	};
 
 	memset(answer, 0, sizeof(*answer));
-	if (!prepare(&c))
+	if (!prepare(&c) || own_semaphore() == NULL)
 	{
 		free(c.outcomes);
 		return no_memory(answer);
 	}
 	ncallers++;
 	c.end_us = get_end_us(asked, c.start_us);
-	sem_init(&c.woken, 0, 0);
+	c.woken = own_semaphore();
 	engine_lock();
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
@@ -301,7 +355,6 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 	}
 	else
 		make(&c);
-	sem_destroy(&c.woken);
 	free(c.outcomes);
 	if (c.places != &c.one)
 		free(c.places);

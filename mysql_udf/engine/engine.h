@@ -43,6 +43,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 
 #include "dlock_call.h"
 #include "hash.h"
@@ -273,8 +274,9 @@ struct call
 	const account *account;
 	int64_t		start_us;
 	int64_t		end_us;			/* when it has waited for long enough */
-	sem_t		woken;			/* posted when it is answered, or is to append */
-	bool		answered;
+	sem_t	   *woken;			/* the thread's own: posted when the call is answered, or
+								 * is to append */
+	atomic_bool answered;		/* the last that anybody but its thread does to it */
 	bool		minds;			/* it appends, when the time to wait for more is up */
 	int64_t		lead_us;		/* then */
 	bool		appointed;		/* it was woken for that */
@@ -425,7 +427,8 @@ extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
 extern void buffer_watch(void);
 extern void buffer_note_server(bool is_read_only, bool is_clustered);
-extern pthread_mutex_t *engine_mutex(void);
+extern void engine_post(sem_t *semaphore);
+extern void engine_sleep(pthread_cond_t *condition, int64_t until_us);
 extern int	engine_start_thread(void *(*run) (void *), const char *name);
 
 /* ----------------------------------------------------------------

@@ -24,7 +24,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "array.h"
 #include "connection.h"
@@ -202,7 +201,6 @@ guards_main(void *argument)
 		static call_list waiting;
 		bool		seen = true;
 		int64_t		pause_us;
-		struct timespec t;
 
 		turn.count = 0;
 		turn.any_wanted = false;
@@ -225,8 +223,7 @@ guards_main(void *argument)
 		if (calls.head != NULL)
 			continue;
 		pause_us = turn.any_wanted ? WANTED_US : OTHERS_US;
-		t = lease_monotonic(lease_now() + pause_us);
-		pthread_cond_timedwait(&work, engine_mutex(), &t);
+		engine_sleep(&work, lease_now() + pause_us);
 	}
 	return NULL;
 }
