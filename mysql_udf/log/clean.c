@@ -18,7 +18,7 @@
 #ifndef CLEAN_LEAST				/* tests have less patience */
 
 /* Bytes that the log may have whatever lives. */
-#define LOG_BYTES_LEAST		(256 * 1024)
+#define LOG_BYTES_LEAST		262144
 
 /* Rows are deleted if there are so many, in pieces, */
 #define CLEAN_LEAST			1000
@@ -42,11 +42,12 @@ log_carry_most(uint64_t log_bytes, uint64_t live_bytes, const log_batch *batch)
 {
 	size_t		bytes = log_batch_bytes(batch);
 	size_t		most = bytes + bytes / 2;
+	uint64_t	least = LOG_BYTES_LEAST;
 	size_t		left;
 
-	if (batch->count == 0 || log_bytes <= 2 * live_bytes + LOG_BYTES_LEAST)
+	if (batch->count == 0 || log_bytes <= 2 * live_bytes + least)
 		return 0;
-	if (log_bytes > 3 * live_bytes + 2 * LOG_BYTES_LEAST)
+	if (log_bytes > 3 * live_bytes + 2 * least)
 		return most;
 	left = log_row_most(batch) - batch->slots[batch->count - 1].draft.length;
 	left -= left < LOG_ENTRY_MOST ? left : LOG_ENTRY_MOST;

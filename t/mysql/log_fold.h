@@ -60,10 +60,11 @@ fail(const char *format,...)
 	exit(1);
 }
 
+/* Get so much memory, and a byte more. */
 static inline void *
 get_memory(void *old, size_t size)
 {
-	void	   *memory = realloc(old, size);
+	void	   *memory = realloc(old, size + 1);
 
 	if (memory == NULL)
 		fail("out of memory");

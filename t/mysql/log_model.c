@@ -66,7 +66,9 @@ store(uint64_t me, const unsigned char *data, size_t length)
 		rows = get_memory(rows, rows_room * sizeof(stored));
 	}
 	/* of the exact size, for the sanitizer */
-	rows[last] = (stored) {me, length, get_memory(NULL, length)};
+	rows[last] = (stored) {me, length, malloc(length)};
+	if (rows[last].data == NULL)
+		fail("out of memory");
 	memcpy(rows[last].data, data, length);
 }
 
@@ -112,7 +114,7 @@ load(fold *f)
 static void
 damage(const stored *row, uint64_t number)
 {
-	unsigned char *data = get_memory(NULL, row->length + 1);
+	unsigned char *data = get_memory(NULL, row->length);	/* and a byte */
 	size_t		length = row->length;
 	uint64_t	writer = row->writer;
 	log_row		read;
@@ -228,13 +230,15 @@ check_entries(void)
 	for (size_t i = 0; i < batch.count; i++)
 	{
 		size_t		length = slots[i].draft.length;
-		unsigned char *data = get_memory(NULL, length);
+		unsigned char *data = malloc(length);	/* of the exact size */
 		log_row		row;
 		log_reader	reader;
 		log_entry	entry;
 		log_read	how;
 		size_t		bytes = 0;
 
+		if (data == NULL)
+			fail("out of memory");
 		memcpy(data, slots[i].data, length);
 		if (!log_read_row(&row, position.number + 1 + i, me, data, length) ||
 			row.before != (i == 0 ? position.writer : me) || row.counter != most ||
