@@ -57,6 +57,18 @@ row_at(uint64_t number)
 	return row;
 }
 
+/* A copy in memory of its exact size, for the sanitizer. */
+static unsigned char *
+copy_of(const void *data, size_t length)
+{
+	unsigned char *copy = length > 0 ? malloc(length) : NULL;
+
+	if (copy == NULL)
+		fail("out of memory");
+	memcpy(copy, data, length);
+	return copy;
+}
+
 static void
 store(uint64_t me, const unsigned char *data, size_t length)
 {
@@ -65,11 +77,7 @@ store(uint64_t me, const unsigned char *data, size_t length)
 		rows_room = rows_room * 2 + 100;
 		rows = get_memory(rows, rows_room * sizeof(stored));
 	}
-	/* of the exact size, for the sanitizer */
-	rows[last] = (stored) {me, length, malloc(length)};
-	if (rows[last].data == NULL)
-		fail("out of memory");
-	memcpy(rows[last].data, data, length);
+	rows[last] = (stored) {me, length, copy_of(data, length)};
 }
 
 /* Load the table as load.c does. */
@@ -230,16 +238,13 @@ check_entries(void)
 	for (size_t i = 0; i < batch.count; i++)
 	{
 		size_t		length = slots[i].draft.length;
-		unsigned char *data = malloc(length);	/* of the exact size */
+		unsigned char *data = copy_of(slots[i].data, length);
 		log_row		row;
 		log_reader	reader;
 		log_entry	entry;
 		log_read	how;
 		size_t		bytes = 0;
 
-		if (data == NULL)
-			fail("out of memory");
-		memcpy(data, slots[i].data, length);
 		if (!log_read_row(&row, position.number + 1 + i, me, data, length) ||
 			row.before != (i == 0 ? position.writer : me) || row.counter != most ||
 			row.wall_us != batch.wall_us ||
