@@ -1158,7 +1158,7 @@ attend_due(int64_t now_us)
 	while ((q = queue_first_due()) != NULL && q->due.due_us <= now_us)
 	{
 		queue_set_due(q, INT64_MAX);
-		calls_attend(state_name_bytes(q->name));
+		calls_attend(state_name_bytes(q->name), false);
 		calls_make_woken();
 	}
 	write_log();

@@ -383,7 +383,7 @@ make_acquire(call *c)
 	decision	d;
 
 	if (has_line(name))
-		calls_attend(name);
+		calls_attend(name, false);
 	c->request.behind = has_line(name);
 	d = decide(name, &c->request, party_of(c), &moment, false);
 	if (d.failed)
@@ -400,7 +400,7 @@ make_acquire(call *c)
 		return;
 	}
 	answer(c);
-	calls_attend(name);
+	calls_attend(name, true);
 }
 
 /* Renew, release, downgrade, or evict. */
@@ -421,7 +421,7 @@ make_change(call *c)
 	else
 		answer(c);
 	if (d.changed)
-		calls_attend(name);
+		calls_attend(name, true);
 }
 
 /* Say whether the holds that a call waits for have ended; if so, it is answered. */
@@ -462,7 +462,7 @@ begin_names(call *c)
 	for (size_t i = 0; i < c->asked->nnames; i++)
 	{
 		if (has_line(c->asked->names[i]))
-			calls_attend(c->asked->names[i]);
+			calls_attend(c->asked->names[i], false);
 		c->outcomes[i] = LEASE_BUSY;
 		c->answer->tokens[i] = 0;
 	}
@@ -495,7 +495,7 @@ answer_several(call *c)
 	answer(c);
 	for (size_t i = 0; i < c->asked->nnames; i++)
 		if (lease_is_granted((lease_outcome) c->outcomes[i]))
-			calls_attend(c->asked->names[i]);
+			calls_attend(c->asked->names[i], false);
 }
 
 /* Take all names of a call, or none: each is only tried first. */
@@ -636,7 +636,7 @@ make_apply_each(call *c)
 	buffer_answer(c, position);
 	for (size_t i = 0; i < c->asked->nnames; i++)
 		if (c->answer->done[i])
-			calls_attend(c->asked->names[i]);
+			calls_attend(c->asked->names[i], true);
 }
 
 /* Renew or drop all that an owner has. */
@@ -681,7 +681,7 @@ make_apply_all(call *c)
 	buffer_answer(c, position);
 	/* what was changed has a copy, so the names are still there */
 	for (size_t i = 0; i < nwaited; i++)
-		calls_attend(state_name_bytes(waited[i]));
+		calls_attend(state_name_bytes(waited[i]), true);
 	free(waited);
 }
 
@@ -758,6 +758,9 @@ calls_make_woken(void)
 		if (woken == NULL)
 			woken_end = &woken;
 		c->is_woken = false;
+		/* one that has got what it wanted waits no more */
+		if (c->nplaces == 0)
+			continue;
 		lease_count(LEASE_COUNT_woken, 1);
 		calls_make(c);
 	}
@@ -794,9 +797,13 @@ serve(lease_bytes bytes)
 	return INT64_MAX;
 }
 
-/* Let the watchers of a name look.  Returns when to look again. */
+/*
+ * Let the watchers of a name look: those that want several names only if the name has
+ * changed, or their time has come, so that two of them do not wake each other for ever.
+ * Returns when to look again.
+ */
 static int64_t
-tell_watchers(state_name *name)
+tell_watchers(state_name *name, bool changed)
 {
 	int64_t		again_us = INT64_MAX;
 	place	   *next;
@@ -809,7 +816,12 @@ tell_watchers(state_name *name)
 
 		next = p->next;
 		if (c->asked->kind != DLOCK_CALL_WAIT)
-			wake_call(c);
+		{
+			if (changed || p->retry_us <= moment.now_us)
+				wake_call(c);
+			else
+				again_us = lease_earlier(again_us, p->retry_us);
+		}
 		else if (have_ended(c, name, &next_us))
 		{
 			lease_count(LEASE_COUNT_woken, 1);
@@ -824,9 +836,9 @@ tell_watchers(state_name *name)
 	return again_us;
 }
 
-/* A name has changed, or its queue is due: serve those who wait for it. */
+/* Serve those who wait for a name, which has changed, or whose queue is due. */
 void
-calls_attend(lease_bytes bytes)
+calls_attend(lease_bytes bytes, bool changed)
 {
 	state_name *name = state_find_name(bytes);
 	char		copy[LEASE_STRING_MAX];
@@ -842,7 +854,7 @@ calls_attend(lease_bytes bytes)
 	again_us = serve(bytes);
 	name = state_find_name(bytes);
 	if (name != NULL && name->queue != NULL)
-		again_us = lease_earlier(again_us, tell_watchers(name));
+		again_us = lease_earlier(again_us, tell_watchers(name, changed));
 	name = state_find_name(bytes);
 	if (name != NULL && name->queue != NULL)
 		queue_set_due(name->queue, again_us);
@@ -872,7 +884,7 @@ give_back(const call *c, lease_bytes name, uint64_t token, lease_outcome outcome
 	if (d.failed)
 		buffer_undo(NULL);
 	else if (d.changed)
-		calls_attend(name);
+		calls_attend(name, true);
 }
 
 /* The same for all that it was granted. */
@@ -916,7 +928,7 @@ calls_reap(void)
 		if (!d.changed)
 			state_put_off(h, moment.now_us + REAP_AGAIN_US);
 		lease_count(LEASE_COUNT_reaped, d.changed);
-		calls_attend(bytes);
+		calls_attend(bytes, true);
 		calls_make_woken();
 	}
 	return h == NULL ? INT64_MAX : moment.now_us;

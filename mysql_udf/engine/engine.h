@@ -346,7 +346,7 @@ extern void decide_describe(const held *h, party party,
 /* calls.c */
 extern void calls_make(call *c);
 extern void calls_make_woken(void);
-extern void calls_attend(lease_bytes name);
+extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
 extern void calls_finish(call *c);

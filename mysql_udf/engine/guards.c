@@ -173,7 +173,7 @@ end_round(bool seen, call_list *waiting)
 		}
 		lease_text_add(&ended, "%s%llu", ended.length > 0 ? "," : "",
 					   (unsigned long long) p->number);
-		calls_attend(name);
+		calls_attend(name, true);
 		calls_make_woken();
 	}
 	while (waiting->head != NULL)

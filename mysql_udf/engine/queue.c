@@ -175,6 +175,7 @@ queue_join(call *c, size_t first, size_t end, int64_t retry_us)
 			take_place(p, q, false);
 			c->nplaces++;
 		}
+		p->retry_us = retry_us;
 		if (retry_us < q->due.due_us)
 			queue_set_due(q, retry_us);
 	}

@@ -167,7 +167,7 @@ session_end_lost(void)
 		}
 		if (!d.changed && lost == h)
 			session_leave(h);	/* its ttl ends it */
-		calls_attend(name);
+		calls_attend(name, true);
 		calls_make_woken();
 	}
 }
