@@ -484,7 +484,7 @@ sub tokens_left
 package Engines::MySQL;
 
 # MariaDB and MySQL.  DLOCK_LIBRARY in the environment names a library to test instead of
-# the one in mysql_udf.
+# the one in mysql_udf; STORE=log says that it was built so.
 
 use strict;
 use warnings;
@@ -559,6 +559,7 @@ sub start_server
 		CREATE USER tester@localhost, other@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
 	$self->feed('mysql_udf/install.sql');
+	$self->feed_store;
 	$self->control->value(q{
 		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
@@ -578,7 +579,20 @@ sub install
 		CREATE USER tester@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost});
 	$self->feed('mysql_udf/install.sql');
+	$self->feed_store;
 	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
+	return;
+}
+
+# STORE=log: the log takes the place of the lock table.  Tests that read that find the leases
+# under its name.
+sub feed_store
+{
+	my ($self) = @_;
+	return unless ($ENV{STORE} // '') eq 'log';
+	$self->feed('mysql_udf/engine/install.sql');
+	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
+		SELECT * FROM dlock.lease_state});
 	return;
 }
 

@@ -1,0 +1,229 @@
+/*
+ * guards.c
+ *	  Which guards have ended.
+ *
+ * A guard is a row of dlock.guards that the transaction that guards has locked.  So that
+ * row tells whether it goes on, and only this file asks: in a thread, on a connection of
+ * its own, without waiting for the lock.  A row that is not locked, or is not there, is
+ * that of a guard that has ended.
+ *
+ * A guard that was announced has not locked its row yet, and may be taken for one that
+ * has ended.  It finds out by its last step (make_guard()): the guard must be there.  And
+ * that step is noted, so that what was looked at before counts no more.  No guard of a
+ * lease that is held is ended before that step, unless it is old.
+ *
+ * Calls that a guard may be in the way of wait in a list until all guards were looked at.
+ * For waiters in line the guards of their names are looked at again and again.
+ *
+ * All of it is under the engine's mutex, which is released while the server is asked.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "engine.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "array.h"
+#include "connection.h"
+
+/* How often to look at guards that waiters wait for, and at others. */
+#define WANTED_US		20000
+#define OTHERS_US		1000000
+
+/* A guard that was not checked for so long has failed. */
+#define OLD_US			60000000
+
+/* Most guards to look at in one statement. */
+#define PROBE_MOST		1000
+
+/* A guard that is looked at. */
+typedef struct probe
+{
+	uint64_t	number;
+	uint64_t	checks;			/* when it was read */
+	bool		is_locked;
+} probe;
+
+static struct
+{
+	probe	   *probes;
+	size_t		room;
+	size_t		count;
+	bool		any_wanted;		/* waiters wait for some */
+	int64_t		now_us;
+}			turn;
+
+static pthread_cond_t work;
+static call_list calls;			/* that wait for a round */
+static connection own = {.wire = -1};
+
+/* Prepare the thread's sleep. */
+bool
+guards_begin(void)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&work, &attributes);
+	pthread_condattr_destroy(&attributes);
+	return true;
+}
+
+/* Have all guards looked at, and a call made then. */
+void
+guards_probe(call *c)
+{
+	call_list_append(&calls, c);
+	pthread_cond_signal(&work);
+}
+
+/* Add a guard to the round, if it may have ended and somebody wants to know. */
+static void
+add_probe(guard *g, void *context)
+{
+	const held *h = g->lease;
+	bool		is_over = h->gone || h->deadline_us <= turn.now_us;
+	bool		is_wanted = h->name->queue != NULL;
+
+	turn.any_wanted |= is_wanted;
+	if (turn.count >= PROBE_MOST ||
+		!(is_over || g->checks > 0 || g->begun_us + OLD_US < turn.now_us) ||
+		!array_reserve(&turn.probes, &turn.room, turn.count + 1, sizeof(probe)))
+		return;
+	turn.probes[turn.count++] = (probe) {g->number, g->checks, false};
+}
+
+/* Look which rows are locked; the mutex is not held.  False if that could not be seen. */
+static bool
+look_at_rows(void)
+{
+	lease_text	query = {0};
+	lease_text	numbers = {0};
+	MYSQL_RES  *result;
+	MYSQL_ROW	row;
+	lease_status status;
+
+	if (own.mysql == NULL && connection_open(&own) != LEASE_STATUS_OK)
+		return false;
+	for (size_t i = 0; i < turn.count; i++)
+	{
+		lease_text_put(&numbers, ",", i > 0);
+		lease_text_put_unsigned(&numbers, turn.probes[i].number);
+	}
+	/* those that are there, less those that are not locked */
+	for (int locked = 1; locked >= 0; locked--)
+	{
+		lease_text_add(&query, "SELECT number FROM dlock.guards WHERE number IN (%s)%s",
+					   numbers.data, locked ? "" : " FOR UPDATE SKIP LOCKED");
+		status = connection_query(&own, &query, &result);
+		if (status != LEASE_STATUS_OK)
+		{
+			lease_text_free(&numbers);
+			return false;
+		}
+		while ((row = mysql_fetch_row(result)) != NULL)
+			for (size_t i = 0; i < turn.count; i++)
+				if (turn.probes[i].number == strtoull(row[0], NULL, 10))
+					turn.probes[i].is_locked = locked;
+		mysql_free_result(result);
+	}
+	lease_text_free(&numbers);
+	return true;
+}
+
+/* Delete the rows of guards that have ended; the mutex is not held. */
+static void
+delete_rows(const lease_text *numbers)
+{
+	lease_text	statement = {0};
+
+	if (numbers->length == 0 || own.mysql == NULL)
+		return;
+	lease_text_add(&statement, "DELETE FROM dlock.guards WHERE number IN (%s)",
+				   numbers->data);
+	(void) connection_execute(&own, &statement);
+	lease_text_free(&statement);
+}
+
+/* End the guards whose rows were not locked, and make the calls that waited for that. */
+static void
+end_round(bool seen, call_list *waiting)
+{
+	lease_text	ended = {0};
+
+	for (size_t i = 0; seen && i < turn.count && buffer_can_upkeep(); i++)
+	{
+		const probe *p = &turn.probes[i];
+		guard	   *g = state_find_guard(p->number);
+		char		copy[LEASE_STRING_MAX];
+		lease_bytes name;
+
+		if (g == NULL || p->is_locked || g->checks != p->checks)
+			continue;
+		name = state_name_bytes(g->lease->name);
+		memcpy(copy, name.data, name.length);
+		name.data = copy;
+		if (!decide_end_guard(g))
+		{
+			buffer_undo(NULL);
+			break;
+		}
+		lease_text_add(&ended, "%s%llu", ended.length > 0 ? "," : "",
+					   (unsigned long long) p->number);
+		calls_attend(name, true);
+		calls_make_woken();
+	}
+	while (waiting->head != NULL)
+	{
+		call	   *c = waiting->head;
+
+		call_list_remove(c);
+		c->probed = true;
+		buffer_take(c);
+	}
+	buffer_appoint();
+	engine_unlock();
+	delete_rows(&ended);
+	lease_text_free(&ended);
+	engine_lock();
+}
+
+/* The thread. */
+void *
+guards_main(void *argument)
+{
+	engine_lock();
+	for (;;)
+	{
+		static call_list waiting;
+		bool		seen = true;
+		int64_t		pause_us;
+
+		turn.count = 0;
+		turn.any_wanted = false;
+		turn.now_us = lease_now();
+		state_visit_guards(add_probe, NULL);
+		while (calls.head != NULL)
+		{
+			call	   *c = calls.head;
+
+			call_list_remove(c);
+			call_list_append(&waiting, c);
+		}
+		if (turn.count > 0)
+		{
+			engine_unlock();
+			seen = look_at_rows();
+			engine_lock();
+		}
+		end_round(seen, &waiting);
+		if (calls.head != NULL)
+			continue;
+		pause_us = turn.any_wanted ? WANTED_US : OTHERS_US;
+		engine_sleep(&work, lease_now() + pause_us);
+	}
+	return NULL;
+}

@@ -1,0 +1,80 @@
+-- engine/install.sql: what the engine of the log has instead of the lock table and the
+-- journal.  Feed it after ../install.sql.
+--
+-- SPDX-License-Identifier: PostgreSQL
+
+DROP TABLE IF EXISTS dlock.lease_table, dlock.journal, dlock.journal_head, dlock.lease_mark;
+
+-- The log: each row is a batch of changes of leases.  Only the library writes it, and what
+-- the bytes mean is in log/encode.c.  An entry is never so long that a row leaves its page.
+CREATE TABLE IF NOT EXISTS dlock.log (
+	number BIGINT UNSIGNED NOT NULL PRIMARY KEY
+		COMMENT 'no number is left out',
+	writer BIGINT UNSIGNED NOT NULL
+		COMMENT 'the run of the library that wrote it',
+	entries VARBINARY(7040) NOT NULL
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='the leases: all changes, in their order';
+
+-- The first row, which says nothing.  (A log without a row is damaged.)
+INSERT INTO dlock.log (number, writer, entries)
+SELECT 1, 0, x'011394FC030000000000000000000000000000000001000000000000000000000000000000'
+FROM DUAL WHERE NOT EXISTS (SELECT * FROM dlock.log);
+
+-- The guards: each has locked its row.
+CREATE TABLE IF NOT EXISTS dlock.guards (
+	number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+	token BIGINT UNSIGNED NOT NULL
+		COMMENT 'of the lease',
+	changes BIGINT UNSIGNED NOT NULL DEFAULT 0
+		COMMENT 'by dlock.guard()'
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+	COMMENT='transactions that guard leases';
+
+DROP PROCEDURE IF EXISTS dlock.guard_row;
+DELIMITER //
+CREATE DEFINER = 'dlock'@'localhost' PROCEDURE dlock.guard_row(
+	IN lease_name VARBINARY(1024), IN lease_token BIGINT, OUT changed INT)
+	MODIFIES SQL DATA
+	SQL SECURITY DEFINER
+	COMMENT 'a part of dlock.guard(), and of no use without it'
+BEGIN
+	DECLARE guard_number BIGINT UNSIGNED;
+	SET guard_number = dlock_guard_ticket(lease_name, lease_token);
+	SET changed = 0;
+	IF guard_number IS NOT NULL THEN
+		-- A join looks the row up by its key.  How an UPDATE of one table finds its
+		-- rows depends on settings of the session, and it may lock all that there are.
+		/*M!101108 SET STATEMENT innodb_snapshot_isolation = OFF FOR */
+		UPDATE (SELECT 1 AS one) AS one
+			STRAIGHT_JOIN dlock.guards AS g FORCE INDEX (PRIMARY)
+		SET g.changes = g.changes + 1
+		WHERE g.number = guard_number;
+		SET changed = ROW_COUNT();
+	END IF;
+END//
+DELIMITER ;
+
+-- All leases, as the library has them.  Let nobody else read it, for it masks nothing.
+CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY INVOKER
+VIEW dlock.lease_state AS
+SELECT
+	UNHEX(l.name_hex) AS name, UNHEX(l.owner_hex) AS owner,
+	UNHEX(l.user_hex) AS account_user, UNHEX(l.host_hex) AS account_host,
+	l.mode, l.kind, l.version, l.token, l.ttl_us, l.connection_id, l.acquired_us,
+	l.expires_us
+FROM (SELECT dlock.all_unwritten() AS json LIMIT 1) AS j,
+JSON_TABLE(j.json, '$[*]' COLUMNS (
+	name_hex VARCHAR(510) CHARACTER SET ascii PATH '$.name',
+	owner_hex VARCHAR(510) CHARACTER SET ascii PATH '$.owner',
+	user_hex VARCHAR(1024) CHARACTER SET ascii PATH '$.user',
+	host_hex VARCHAR(510) CHARACTER SET ascii PATH '$.host',
+	mode INT PATH '$.mode',
+	kind INT PATH '$.kind',
+	version BIGINT PATH '$.version',
+	token BIGINT UNSIGNED PATH '$.token',
+	ttl_us BIGINT PATH '$.ttl_us',
+	connection_id BIGINT UNSIGNED PATH '$.connection_id',
+	acquired_us BIGINT PATH '$.acquired_us',
+	expires_us BIGINT PATH '$.expires_us'
+)) AS l;
