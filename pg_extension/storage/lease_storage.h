@@ -433,10 +433,24 @@ lease_put_string(char *to, Size room, lease_bytes from)
 #define LEASE_PUT_STRING(array, from) \
 	lease_put_string((array), sizeof(array), (from))
 
-#define lease_page_special(page) \
-	((LeasePageSpecial *) PageGetSpecialPointer(page))
-#define lease_page_meta(page)		((LeaseMeta *) PageGetContents(page))
-#define lease_page_directory(page)	((BlockNumber *) PageGetContents(page))
+/* Functions: the server's macros evaluate a page several times. */
+static inline LeasePageSpecial *
+lease_page_special(Page page)
+{
+	return (LeasePageSpecial *) PageGetSpecialPointer(page);
+}
+
+static inline LeaseMeta *
+lease_page_meta(Page page)
+{
+	return (LeaseMeta *) PageGetContents(page);
+}
+
+static inline BlockNumber *
+lease_page_directory(Page page)
+{
+	return (BlockNumber *) PageGetContents(page);
+}
 
 /* The bits of a hash that choose a bucket of this depth. */
 static inline uint32
