@@ -2,11 +2,11 @@
 # need nothing installed beforehand ("make help").
 
 MODULE_big = dlock
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c) core/lease.c core/stuck.c))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard pg_extension/*.c pg_extension/*/*.c) core/lease.c core/stuck.c))
 EXTENSION = pg_extension/dlock
 DATA = $(wildcard pg_extension/dlock--*.sql)
 DOCS := $(wildcard doc/*.md doc/*.svg)
-PG_CPPFLAGS = -I$(srcdir)/core
+PG_CPPFLAGS = -I$(srcdir)/core -I$(srcdir)/pg_extension
 # the library's visible functions only; and no name of the build folder
 SHLIB_LINK = -Wl,--version-script=$(srcdir)/pg_extension/exports.map
 PG_CFLAGS = -ffile-prefix-map=$(abspath $(srcdir))=.
@@ -44,7 +44,7 @@ uninstall: uninstall-docs
 uninstall-docs:
 	rm -f $(addprefix '$(DESTDIR)$(docdir)/$(docmoduledir)'/, $(notdir $(DOCS)))
 $(shlib): pg_extension/exports.map
-$(OBJS): $(wildcard core/*.h pg_extension/*.h)
+$(OBJS): $(wildcard core/*.h pg_extension/*.h pg_extension/*/*.h)
 else
 all install installcheck clean uninstall:
 	@echo 'PostgreSQL'"'"'s server development files were not found by way of "$(PG_CONFIG)".' >&2

@@ -255,7 +255,7 @@ static void
 check_workers(struct postgres *p)
 {
 	struct examination *e = p->e;
-	const struct timespec pause = {.tv_nsec = 100 * 1000 * 1000};
+	const struct timespec pause = {.tv_nsec = 100L * 1000 * 1000};
 	int64_t		launchers = 0;
 	int64_t		workers = 0;
 	int64_t		taken = 0;

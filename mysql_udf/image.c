@@ -735,7 +735,7 @@ set_deadline(const image_name *name, lease_member *member,
 		.writes = member->writes,
 		.writer = member->writer,
 	};
-	const image_seen *seen;
+	const image_seen *known;
 
 	if (member->writer == image.writer)
 		member->deadline_us = member->written_us;
@@ -744,10 +744,10 @@ set_deadline(const image_name *name, lease_member *member,
 		member->deadline_us = before->deadline_us;
 	else
 	{
-		seen = name->nseen == 0 ? NULL :
+		known = name->nseen == 0 ? NULL :
 			bsearch(&version, name->seen, name->nseen, sizeof(image_seen),
 					compare_seen);
-		member->deadline_us = seen != NULL ? seen->deadline_us :
+		member->deadline_us = known != NULL ? known->deadline_us :
 			member->ttl_us + (image.is_ours ? image.since_us : now_us);
 	}
 }

@@ -3,7 +3,7 @@
  *	  What the SQL functions say when a request has failed.
  *
  * All messages that the core's outcomes can lead to are in this file, in the
- * words of pg_extension/lease_sql.c.  An error has one text here: a detail or hint
+ * words of pg_extension/sql/lease_sql.c.  An error has one text here: a detail or hint
  * of PostgreSQL follows after a semicolon.
  *
  * SPDX-License-Identifier: PostgreSQL

@@ -9,24 +9,25 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "fmgr.h"
-#include "lease_area.h"
-#include "lease_clock.h"
 #include "lease_crash.h"
-#include "lease_event.h"
-#include "lease_hooks.h"
-#include "lease_launcher.h"
-#include "lease_rows.h"
-#include "lease_sql.h"
-#include "lease_state.h"
-#include "lease_summary.h"
-#include "lease_wal.h"
-#include "lease_worker.h"
 #include "miscadmin.h"
+#include "sql/lease_sql.h"
 #include "utils/guc.h"
 
 PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
+
+/* In the order in which they lie in the shared memory. */
+const LeaseAreaPart lease_area_parts[] = {
+	{lease_state_size, lease_state_attach},
+	{lease_clock_size, lease_clock_attach},
+	{lease_bond_size, lease_bond_attach},
+	{lease_queue_size, lease_queue_attach},
+	{lease_event_size, lease_event_attach},
+	{lease_wal_size, lease_wal_attach},
+};
+const int	lease_area_nparts = lengthof(lease_area_parts);
 
 /*
  * None can be of the kind that is set at the server's start: the library may be

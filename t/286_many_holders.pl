@@ -1,6 +1,6 @@
 # A request on a name with very many holders is answered as if it were shown
 # each of them, although it looks at most of them only together
-# (pg_extension/lease_crowd.c); and it reads no page of theirs twice.
+# (pg_extension/storage/lease_crowd.c); and it reads no page of theirs twice.
 
 use strict;
 use warnings;

@@ -32,7 +32,7 @@ my $tree = "$FindBin::RealBin/..";
 # ----------------------------------------------------------------
 
 my @points = slurp_file("$tree/pg_extension/lease_crash.h") =~ /^ \*\t"(.+?)"/mg;
-is(join("\n", sort map { slurp_file($_) =~ /\bDLOCK_CRASH_POINT\("(.+?)"\)/g } glob "$tree/pg_extension/*.c"),
+is(join("\n", sort map { slurp_file($_) =~ /\bDLOCK_CRASH_POINT\("(.+?)"\)/g } glob "$tree/pg_extension/*/*.c"),
 	join("\n", sort @points), 'each point is in one place of the sources, and in the list');
 
 sub library

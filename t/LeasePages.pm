@@ -1,5 +1,5 @@
 # LeasePages.pm: the pages of PostgreSQL's lock table as bytes in its file, for tests
-# that read or change them; pg_extension/lease_page.h describes them.
+# that read or change them; pg_extension/storage/lease_storage.h describes them.
 #
 # An image is all pages of the table, one after the other.  Before a test writes one, the
 # server must have stopped; before it reads one, the server must have written its pages.

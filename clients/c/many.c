@@ -426,7 +426,7 @@ many_next(many *m, many_lease *const *leases, size_t n, int64_t now_us)
 		action.kind = make_release(m, leases, n, to_release);
 		limit_us = earlier_of(limit_us, KEEP_RELEASE_US / 3);
 	}
-	else
+	else if (to_renew != NULL)
 	{
 		action.kind = MANY_RENEW;
 		make_renewal(m, leases, n, to_renew);

@@ -556,7 +556,7 @@ crowd_fault(const lease_request *request, const lease_holder *before,
 	lease_holder *shown;
 	size_t		nshown = 0;
 	size_t		alike = 0;
-	lease_result answer;
+	lease_result by_crowds;
 
 	if (request->op == LEASE_EVICT || request->op == LEASE_REAP)
 		return NULL;
@@ -575,11 +575,11 @@ crowd_fault(const lease_request *request, const lease_holder *before,
 	for (int mode = LEASE_MODE_FIRST; mode <= LEASE_MODE_LAST; mode++)
 		if (crowds[mode].version > 0)
 			shown[nshown++] = crowds[mode];
-	answer = lease_apply(request, shown, nshown, now_us);
+	by_crowds = lease_apply(request, shown, nshown, now_us);
 	free(shown);
-	return answer.outcome == result->outcome && answer.token == result->token &&
-		answer.retry_us == result->retry_us &&
-		answer.changed == result->changed ? NULL :
+	return by_crowds.outcome == result->outcome && by_crowds.token == result->token &&
+		by_crowds.retry_us == result->retry_us &&
+		by_crowds.changed == result->changed ? NULL :
 		"a crowd is answered otherwise than its holders";
 }
 

@@ -2,7 +2,7 @@
  * waiting.pml
  *	  How PostgreSQL's backends wait for a lease: a model in Promela.
  *
- * It follows pg_extension/lease_attempt.c (try_apply), lease_store.c
+ * It follows pg_extension/call/lease_attempt.c (try_apply), lease_store.c
  * (lease_store_serve), lease_queue.c (join, leave, answer) and lease_wait.c
  * (sleep_in_line) for one name and exclusive leases, with all ways in which a
  * wait, or a lease, can end.

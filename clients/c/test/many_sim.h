@@ -256,7 +256,7 @@ sim_run(const uint8_t *data, size_t size)
 				sim.now_us = action.until_us;
 			else
 			{
-				sim.now_us += luck * 1000;
+				sim.now_us += luck * INT64_C(1000);
 				if (sim.now_us > action.until_us)
 					sim.now_us = action.until_us;
 				sim_program();

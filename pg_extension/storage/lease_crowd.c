@@ -1,0 +1,97 @@
+/*
+ * lease_crowd.c
+ *	  What the rows of an overflow page are together.
+ *
+ * A name with thousands of holders fills hundreds of overflow pages, and a
+ * request on it must know all of its holders.  But of most it matters only
+ * whether there is one that excludes others, how many permits they have, when
+ * the first of them ends, and that the requester is not among them.  So each
+ * backend keeps, for the overflow pages that it has read, a crowd
+ * (lease_join_crowd()) and a filter of the owners.  As long as a page is
+ * unchanged, a request looks at its crowd instead of its rows.
+ *
+ * Every change of a page gives it another LSN, which is the end of the change's
+ * WAL record.  So an LSN tells whether a crowd is still that of its page; no
+ * other backend has to tell us of its changes.  After a change the next look at
+ * the page, in each backend, reads its rows.
+ *
+ * The crowds lie in a table of fixed size, by block: a chain of more pages costs
+ * as much as if there were no crowds.  Called with the page locked in any mode.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#include "postgres.h"
+
+#include "storage/bufmgr.h"
+#include "storage/lease_storage.h"
+
+#define CROWDS	1024
+
+static LeaseCrowd crowds[CROWDS];
+
+/* Read the rows of a page. */
+static void
+make_crowd(Relation rel, Buffer buffer, LeaseCrowd *crowd)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+	OffsetNumber sample = InvalidOffsetNumber;
+	lease_bytes name = {NULL, 0};
+
+	/* until the end no crowd: a damaged row is an error */
+	crowd->sample = InvalidOffsetNumber;
+	crowd->file = compat_relation_file(rel);
+	crowd->block = BufferGetBlockNumber(buffer);
+	crowd->lsn = PageGetLSN(page);
+	memset(&crowd->holder, 0, sizeof(crowd->holder));
+	lease_summary_begin(&crowd->summary);
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+	{
+		const LeaseEntry *entry = lease_page_entry(rel, buffer, offset);
+		lease_holder holder;
+
+		if (entry == NULL)
+			continue;
+		holder = (lease_holder) {
+			.mode = entry->mode,
+			.kind = entry->kind,
+			.life = lease_entry_is_leaving(entry) ? LEASE_LEAVING : LEASE_TIMED,
+			.version = entry->version,
+			.deadline_us = entry->deadline_us,
+		};
+		if (sample == InvalidOffsetNumber)
+		{
+			sample = offset;
+			name = lease_entry_name(entry);
+		}
+		if (!lease_same(lease_entry_name(entry), name) ||
+			!lease_join_crowd(&crowd->holder, &holder))
+			return;
+		lease_summary_add(&crowd->summary, entry->deadline_us,
+						  lease_entry_owner(entry));
+	}
+	crowd->sample = sample;
+}
+
+/*
+ * The crowd of an overflow page, which is locked and has been checked; NULL
+ * unless all its rows are holders of this name that can be in a crowd.
+ */
+const LeaseCrowd *
+lease_crowd_of(Relation rel, Buffer buffer, lease_bytes name)
+{
+	BlockNumber block = BufferGetBlockNumber(buffer);
+	LeaseCrowd *crowd = &crowds[block % CROWDS];
+
+	/* without WAL the LSN does not change */
+	if (!RelationNeedsWAL(rel))
+		return NULL;
+	if (crowd->file != compat_relation_file(rel) || crowd->block != block ||
+		crowd->lsn != PageGetLSN(BufferGetPage(buffer)))
+		make_crowd(rel, buffer, crowd);
+	if (crowd->sample == InvalidOffsetNumber ||
+		!lease_same(lease_entry_name(lease_page_entry(rel, buffer,
+													  crowd->sample)), name))
+		return NULL;
+	return crowd;
+}
