@@ -634,6 +634,7 @@ pg_send(dlock_session *s)
 
 	wire->phase = PG_CALLING;
 	wire->neach = 0;
+	dlock_table_free(&wire->done);
 	if (memory->schema != NULL && is_procedure(s))
 	{
 		send_call(s, wire);

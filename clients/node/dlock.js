@@ -442,15 +442,16 @@ class Link {
 	/* The answer, and when the request was sent. */
 	async ask(request) {
 		const sent = now();
-		const answer = () => call(this.#driver, this.#connection, this.#keeper.calls, ...request);
+		const { calls } = this.#keeper;
+		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...request);
 		try {
-			return { sent, answer: await answer() };
+			return { sent, answer: await answer(calls) };
 		} catch (error) {
-			// it is a procedure, or is none any more; nothing was begun
+			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
 			if (error.code !== '42809')
 				throw error;
-			this.#keeper.calls = !this.#keeper.calls;
-			return { sent, answer: await answer() };
+			this.#keeper.calls = !calls;
+			return { sent, answer: await answer(!calls) };
 		}
 	}
 

@@ -540,15 +540,16 @@ class _Link:
                     self._prepare(connection, family, finish)
                 if job.request is not None or not is_new:
                     job.sent = now()
+                    calls = self._factory.calls
                     try:
-                        job.answer = self._ask(connection, family, finish, job.request)
+                        job.answer = self._ask(connection, family, finish, job.request, calls)
                     except Exception as error:  # pylint: disable=broad-except
                         # "is a procedure", or is none: the other form, which the server had not begun
                         told = _told(error)
                         if job.request is None or told is None or told.sqlstate != "42809":
                             raise
-                        self._factory.calls = not self._factory.calls
-                        job.answer = self._ask(connection, family, finish, job.request)
+                        self._factory.calls = not calls
+                        job.answer = self._ask(connection, family, finish, job.request, not calls)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._lock:
@@ -569,9 +570,8 @@ class _Link:
         if loop is not None:
             loop.close()
 
-    def _ask(self, connection: Any, family: str, finish: Callable[[Any], Any], request: Optional[_Request]) -> Any:
+    def _ask(self, connection: Any, family: str, finish: Callable[[Any], Any], request: Optional[_Request], calls: bool) -> Any:
         """The answer of the server to a request; None: only whether it answers."""
-        calls = self._factory.calls
         values: list[Any] = []
         for statement in [b"SELECT 1"] if request is None else request.statements(family, calls):
             cursor = _cursor(connection, family)
