@@ -123,7 +123,10 @@ check_library(struct postgres *p)
 			   "no: after a start, what has expired stays until the first call");
 }
 
-/* Say whether plain/dlock.sql is in this database, and tell what that means. */
+/*
+ * Say whether plain/dlock.sql is in this database, and tell what that means.  A wait is a
+ * loop of its own there, which does not see that its client is gone if the server does not.
+ */
 static bool
 check_plain(struct postgres *p)
 {
@@ -139,6 +142,11 @@ check_plain(struct postgres *p)
 		   "none, but plain/dlock.sql, in schema \"%s\": waiters have no line, nobody looks for "
 		   "deadlocks, deadlines are by the wall clock, and each renewal leaves a dead row; see doc/plain.md",
 		   value_of(e->session, 0, 0));
+	if (look(e, "SELECT coalesce(current_setting('client_connection_check_interval', true), '0')") &&
+		value_of(e->session, 0, 0) && strcmp(value_of(e->session, 0, 0), "0") == 0)
+		report(e, FINDING_NOTE, "client_connection_check_interval",
+			   "PostgreSQL 14 or later: ALTER DATABASE ... SET client_connection_check_interval = '1s'",
+			   "0: who waits goes on when its client is gone, and may take the lease for its time to live");
 	return true;
 }
 

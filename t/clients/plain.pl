@@ -21,7 +21,8 @@ use Time::HiRes qw(time);
 
 my $dir = tempdir(CLEANUP => 1);
 my $patience = 180;
-my $node = Plain::start('clients', "listen_addresses = '127.0.0.1'\nmax_connections = 100");
+# a wait that is cancelled ends in the server when that sees that the client is gone
+my $node = Plain::start('clients', "listen_addresses = '127.0.0.1'\nmax_connections = 100\nclient_connection_check_interval = '100ms'");
 my $port = $node->port;
 @ENV{qw(DLOCK_SERVER DLOCK_HOST DLOCK_PORT DLOCK_USER DLOCK_DATABASE)} = ('postgres', '127.0.0.1', $port, 'app', 'plain');
 $ENV{NODE_PATH} = $ENV{DLOCK_NODE_MODULES} // '';
@@ -61,13 +62,14 @@ sub is_busy
 }
 
 # An agent leaves its block.  A client tries to give back for 5 s; on a machine that stands still
-# that long, all is done once more: held, and left.
+# that long, all is done once more: held, and left.  If somebody waits for it, it is of this token,
+# and that one is to have it.
 sub leaves
 {
-	my ($agent, $lease, $what) = @_;
+	my ($agent, $lease, $what, $token) = @_;
 	my @names = split /,/, $lease =~ s/ .*//r;
 	my $keeps = $lease =~ /keep_at_least/;
-	my $left = $keeps ? 'leaving AND expires_at > clock_timestamp() + $$300s$$' : 'true';
+	my $left = $keeps ? 'leaving AND expires_at > clock_timestamp() + $$300s$$' : defined $token ? "token = $token" : 'true';
 	my $list = join ', ', map { "'$_'" } @names;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	for my $try (1 .. 20)
@@ -78,6 +80,7 @@ sub leaves
 		my $is_done = $said eq 'ended' && $count == ($keeps ? @names : 0);
 		return ok($is_done, $what) || diag("$said, $count") if $is_done || time - $began < 5 || $try == 20;
 		evict(@names);
+		return if defined $token;
 		holds($agent, $lease, "$what: once more");
 	}
 	return;
@@ -120,7 +123,7 @@ sub cases
 	is_busy($two, 'busy 60 0.1', 'after a short wait, too');
 	$two->tell('lease busy 600 -1');
 	becomes($waiting, 1, 'a second waits');
-	leaves($one, 'busy 600 0', 'the first gives it back');
+	leaves($one, 'busy 600 0', 'the first gives it back', $first);
 	my ($next) = $two->says(qr/^(?:held|failed) /) =~ /^held (\d+)/;
 	cmp_ok($next // 0, '>', $first, 'the second has it, by a larger token');
 	leaves($two, 'busy 600 0', 'and gives it back');
