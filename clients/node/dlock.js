@@ -143,7 +143,10 @@ const isProcedure = (request) => request !== 'dlock_guard' && request !== 'dlock
 const postgres = {
 	stream: (client) => client.connection?.stream,
 	observe: (client, listener) => client.on('error', listener).on('end', listener),
-	async open() {},
+	// what a procedure answers cannot be cast, and the driver reads bytes as if they were text
+	async open(client) {
+		client.binary = false;
+	},
 	end: (client) => client.end(),
 
 	async answer(client, calls, request, args) {
