@@ -26,6 +26,7 @@ struct postgres
 	bool		sees_all;		/* other roles' processes and owners */
 	bool		is_loaded;		/* this session has loaded the library */
 	bool		is_preloaded;
+	bool		is_plain;		/* plain/dlock.sql is there, and no extension */
 	bool		is_created;		/* in this database */
 	bool		may_read;		/* dlock.locks */
 };
@@ -122,6 +123,33 @@ check_library(struct postgres *p)
 			   "no: after a start, what has expired stays until the first call");
 }
 
+/*
+ * Say whether plain/dlock.sql is in this database, and tell what that means.  A wait is a
+ * loop of its own there, which does not see that its client is gone if the server does not.
+ */
+static bool
+check_plain(struct postgres *p)
+{
+	struct examination *e = p->e;
+
+	if (!look(e, "SELECT n.nspname FROM pg_namespace d JOIN pg_proc f ON f.proowner = d.nspowner "
+			  "JOIN pg_namespace n ON n.oid = f.pronamespace WHERE d.nspname = 'dlock_private' "
+			  "AND f.prokind = 'p' AND f.proname = 'dlock_renew_many'") ||
+		!value_of(e->session, 0, 0))
+		return false;
+	report(e, FINDING_NOTE, "extension",
+		   "where the server can load it: plain/uninstall.sql, then CREATE EXTENSION dlock",
+		   "none, but plain/dlock.sql, in schema \"%s\": waiters have no line, nobody looks for "
+		   "deadlocks, deadlines are by the wall clock, and each renewal leaves a dead row; see doc/plain.md",
+		   value_of(e->session, 0, 0));
+	if (look(e, "SELECT coalesce(current_setting('client_connection_check_interval', true), '0')") &&
+		value_of(e->session, 0, 0) && strcmp(value_of(e->session, 0, 0), "0") == 0)
+		report(e, FINDING_NOTE, "client_connection_check_interval",
+			   "PostgreSQL 14 or later: ALTER DATABASE ... SET client_connection_check_interval = '1s'",
+			   "0: who waits goes on when its client is gone, and may take the lease for its time to live");
+	return true;
+}
+
 /* The library, the extension, and the lock table. */
 static void
 check_installation(struct postgres *p)
@@ -140,15 +168,20 @@ check_installation(struct postgres *p)
 		return;
 	if (!value_of(e->session, 0, 1))
 	{
-		if (value_of(e->session, 0, 0))
+		char	   *available = value_of(e->session, 0, 0) ? strdup(value_of(e->session, 0, 0)) : NULL;
+
+		p->is_plain = check_plain(p);
+		if (p->is_plain)
+			;
+		else if (available != NULL)
 			report(e, FINDING_ERROR, "extension",
 				   "as a superuser, in this database: CREATE EXTENSION dlock",
-				   "%s is there, but not created in this database",
-				   value_of(e->session, 0, 0));
+				   "%s is there, but not created in this database", available);
 		else
 			report(e, FINDING_ERROR, "extension",
 				   "on the server's machine: make install, with its pg_config",
 				   "not installed");
+		free(available);
 		return;
 	}
 	p->is_created = true;
@@ -619,6 +652,6 @@ examine_postgres(struct examination *e)
 			   "%s", value_of(e->session, 0, 0));
 	if (p.standby && e->try_a_lease)
 		report(e, FINDING_NOTE, "a lease", "a standby grants none", "not tried");
-	else if (p.is_loaded)
+	else if (p.is_loaded || p.is_plain)
 		try_a_lease(e);
 }

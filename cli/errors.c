@@ -146,7 +146,7 @@ describe_error(const dlock_error *error, char *text, size_t size)
 	if (has_no_dlock(error))
 		before = error->number != 0 ?
 			"dlock is not installed on this server, or is older than this command: " :
-			"dlock is not installed in this database, or is older than this command: ";
+			"dlock is not installed in this database, is older than this command, or is plain/dlock.sql, which lacks this: ";
 	if (is_read_only(error))
 		after = error->number != 0 ?
 			": this server is a replica or read-only; the URL must name the primary" :

@@ -12,13 +12,13 @@ use strict;
 use warnings;
 
 use Cwd qw(abs_path);
-use FindBin;
+use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Sessions;
 use Test::More;
 
-our $root = abs_path("$FindBin::RealBin/..");
+our $root = abs_path(dirname(__FILE__) . "/..");
 
 sub start
 {

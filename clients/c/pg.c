@@ -8,6 +8,10 @@
  * PQsendQueryParams(), a transaction of its own without a prepared statement,
  * so a pooler may stand in between.
  *
+ * Without a library.  Where plain/dlock.sql is installed, what takes or extends a lease
+ * is a procedure.  The same query tells, and is asked again when a call is refused for
+ * that (42809), because the extension has come or gone: the server had not begun it.
+ *
  * Silent hosts.  Without waiting, libpq goes on to the next of several hosts, or to
  * the next address of one, only if one refuses.  So each has a share of the time.
  * When that is over, libpq begins anew, with a list that lacks the silent address:
@@ -58,6 +62,9 @@ typedef struct pg_wire
 	bool		flushed;
 	int64_t		share_until_us;
 	PGresult   *result;			/* the last that has come */
+	bool		asks_again;		/* PG_ASKING, for the call that is to be sent */
+	size_t		neach;			/* DLOCK_SHAPE_EACH by CALL: so many were called, */
+	dlock_table done;			/* and for these it was done */
 } pg_wire;
 
 /* The parameters that list the hosts; they have as many elements, or one. */
@@ -69,14 +76,28 @@ static const char *const lists[] = {"host", "hostaddr", "port"};
 typedef struct pg_memory
 {
 	char	   *schema;			/* of the functions, quoted */
+	bool		calls;			/* those that take or extend a lease are procedures */
 	char	   *next[LISTS];	/* the lists for the next one; NULL: as given */
 	char	   *rest[LISTS];	/* what is not silent, in the present attempt */
 } pg_memory;
 
+/* The owner of dlock_private has made plain/dlock.sql's functions. */
 static const char schema_query[] =
-	"SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e "
+	"SELECT pg_catalog.quote_ident(n.nspname), false FROM pg_catalog.pg_extension e "
 	"JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
-	"WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
+	"WHERE e.extname OPERATOR(pg_catalog.=) 'dlock' UNION ALL "
+	"SELECT pg_catalog.quote_ident(n.nspname), true FROM pg_catalog.pg_namespace d "
+	"JOIN pg_catalog.pg_proc p ON p.proowner OPERATOR(pg_catalog.=) d.nspowner "
+	"JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace "
+	"WHERE d.nspname OPERATOR(pg_catalog.=) 'dlock_private' AND p.prokind OPERATOR(pg_catalog.=) 'p' "
+	"AND p.proname OPERATOR(pg_catalog.=) 'dlock_renew_many' LIMIT 1";
+
+/* What is a procedure where plain/dlock.sql is installed. */
+static const char *const procedures[] = {
+	"dlock_acquire", "dlock_acquire_shared", "dlock_acquire_permit",
+	"dlock_acquire_permits", "dlock_acquire_all", "dlock_renew", "dlock_renew_many",
+	"dlock_release_after"
+};
 
 /*
  * Copy a message of libpq without the text that it quotes, which may be a
@@ -485,6 +506,7 @@ pg_close(dlock_session *s)
 		 (s->failed && strcmp(s->error.sqlstate, "25006") == 0)))
 		turn_to_next_host(memory, wire->connection);
 	PQclear(wire->result);
+	dlock_table_free(&wire->done);
 	/* says no good-bye if the socket takes none: libpq does not block here */
 	PQfinish(wire->connection);
 	free(wire);
@@ -557,6 +579,53 @@ send_query(dlock_session *s, pg_wire *wire, const char *sql,
 	s->wire_until_us = sent ? DLOCK_NEVER : 0;
 }
 
+/* Say whether the function of the call is a procedure here. */
+static bool
+is_procedure(const dlock_session *s)
+{
+	const pg_memory *memory = s->memory;
+
+	for (size_t i = 0; memory->calls && s->function != NULL &&
+		 i < sizeof(procedures) / sizeof(procedures[0]); i++)
+		if (strcmp(procedures[i], s->function) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Call a procedure.  Of a list of names, for each of which it is to be called, the next
+ * one; its arguments are the first and the fourth.
+ */
+static void
+send_call(dlock_session *s, pg_wire *wire)
+{
+	const char *values[8];
+	dlock_table lists[2] = {0};
+
+	dlock_text_clear(&s->sql);
+	dlock_text_format(&s->sql, "CALL %s.%s(", ((pg_memory *) s->memory)->schema,
+					  s->function);
+	for (size_t i = 0; i < s->nargs && i < sizeof(values) / sizeof(values[0]); i++)
+	{
+		values[i] = s->arguments.values[i];
+		if (s->shape == DLOCK_SHAPE_EACH && (i == 0 || i == 3))
+		{
+			dlock_table *list = &lists[i == 3];
+
+			values[i] = dlock_table_from_array(list, values[i]) &&
+				wire->neach < list->nvalues ? list->values[wire->neach] : NULL;
+		}
+		dlock_text_format(&s->sql, "%s$%zu", i > 0 ? ", " : "", i + 1);
+	}
+	dlock_text_add(&s->sql, ")");
+	if (s->sql.failed || lists[0].failed || lists[1].failed)
+		s->wire_until_us = 0;
+	else
+		send_query(s, wire, s->sql.data, values, s->nargs);
+	dlock_table_free(&lists[0]);
+	dlock_table_free(&lists[1]);
+}
+
 static void
 pg_send(dlock_session *s)
 {
@@ -564,6 +633,13 @@ pg_send(dlock_session *s)
 	pg_memory  *memory = s->memory;
 
 	wire->phase = PG_CALLING;
+	wire->neach = 0;
+	dlock_table_free(&wire->done);
+	if (memory->schema != NULL && is_procedure(s))
+	{
+		send_call(s, wire);
+		return;
+	}
 	if (s->function != NULL && memory->schema != NULL)
 	{
 		bool		each = s->shape == DLOCK_SHAPE_EACH;
@@ -759,12 +835,76 @@ take_schema(dlock_session *s, pg_wire *wire)
 	}
 	if (schema != NULL)
 	{
+		memory->calls = strcmp(dlock_session_value(s, 0, 1), "1") == 0;
 		memory->schema = strdup(schema);
 		if (memory->schema == NULL)
 			s->answer.failed = true;
 	}
 	dlock_table_free(&s->answer);
 	wire->phase = PG_READY;
+	return DLOCK_STEP_DONE;
+}
+
+/* Forget the schema: the extension may have moved, come or gone. */
+static void
+forget_schema(pg_memory *memory)
+{
+	free(memory->schema);
+	memory->schema = NULL;
+}
+
+/*
+ * A procedure has answered: let the answer be as a function's.  DLOCK_STEP_WAIT: it is to
+ * be called for the next name.
+ */
+static dlock_step
+take_call(dlock_session *s, pg_wire *wire)
+{
+	dlock_table list = {0};
+
+	if (s->shape == DLOCK_SHAPE_ROWS)
+	{
+		/* a list of the names, and one of their places */
+		if (s->answer.nvalues != 2 || s->answer.values[0] == NULL ||
+			!dlock_table_from_array(&list, s->answer.values[0]))
+			s->answer.failed = true;
+		else
+		{
+			dlock_table_free(&s->answer);
+			s->answer = list;
+		}
+		return DLOCK_STEP_DONE;
+	}
+	if (s->shape != DLOCK_SHAPE_EACH)
+		return DLOCK_STEP_DONE;
+	if (!dlock_table_from_array(&list, s->arguments.values[0]) || list.failed)
+		s->answer.failed = true;
+	else
+	{
+		const char *value = dlock_session_value(s, 0, 0);
+
+		if (wire->neach == 0)
+			dlock_table_column(&wire->done, "name");
+		if (value != NULL && strcmp(value, "1") == 0)
+			dlock_table_value(&wire->done, list.values[wire->neach],
+							  strlen(list.values[wire->neach]));
+		wire->neach++;
+	}
+	if (!s->answer.failed && wire->neach < list.nvalues)
+	{
+		dlock_table_free(&list);
+		dlock_table_free(&s->answer);
+		wire->phase = PG_CALLING;
+		send_call(s, wire);
+		return DLOCK_STEP_WAIT;
+	}
+	dlock_table_free(&list);
+	if (!s->answer.failed)
+	{
+		dlock_table_free(&s->answer);
+		s->answer = wire->done;
+		memset(&wire->done, 0, sizeof(wire->done));
+	}
 	return DLOCK_STEP_DONE;
 }
 
@@ -800,19 +940,35 @@ pg_step(dlock_session *s)
 	if (step != DLOCK_STEP_DONE)
 		return step;
 	if (wire->phase == PG_ASKING)
-		return take_schema(s, wire);
+	{
+		step = take_schema(s, wire);
+		if (step != DLOCK_STEP_DONE || !wire->asks_again)
+			return step;
+		pg_send(s);
+		return DLOCK_STEP_WAIT;
+	}
 	wire->phase = PG_READY;
 	step = take_result(s, wire);
+	if (step == DLOCK_STEP_FAILED && s->function != NULL &&
+		strcmp(s->error.sqlstate, "42809") == 0 && !wire->asks_again)
+	{
+		/* it is a procedure, or is none any more */
+		forget_schema(memory);
+		dlock_error_clear(&s->error);
+		wire->asks_again = true;
+		wire->phase = PG_ASKING;
+		send_query(s, wire, schema_query, NULL, 0);
+		return DLOCK_STEP_WAIT;
+	}
+	wire->asks_again = false;
 	if (step == DLOCK_STEP_FAILED && s->function != NULL &&
 		(strcmp(s->error.sqlstate, "42883") == 0 ||
 		 strcmp(s->error.sqlstate, "3F000") == 0))
 	{
-		/* the extension may have moved: ask again */
-		free(memory->schema);
-		memory->schema = NULL;
+		forget_schema(memory);
 		s->error.disconnected = true;
 	}
-	return step;
+	return step == DLOCK_STEP_DONE && is_procedure(s) ? take_call(s, wire) : step;
 }
 
 const dlock_transport dlock_pg_transport = {

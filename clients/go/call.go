@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ import (
 type link struct {
 	connection *sql.Conn
 	isMySQL    bool
+	calls      *int32 // the client's
 	// for one statement at a time
 	turn chan struct{}
 	// since when it is kept for the next acquire
@@ -54,7 +56,7 @@ func (c *Client) connect(ctx context.Context) (<-chan outcome, context.CancelFun
 		connection, err := c.db.Conn(ctx)
 		o := outcome{err: err}
 		if err == nil {
-			o.link = &link{connection: connection, isMySQL: c.isMySQL, turn: make(chan struct{}, 1)}
+			o.link = &link{connection: connection, isMySQL: c.isMySQL, calls: &c.calls, turn: make(chan struct{}, 1)}
 		}
 		select {
 		case outcomes <- o:
@@ -74,7 +76,13 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 	go func() {
 		k.turn <- struct{}{}
 		o := outcome{sent: Now()}
-		o.answer, o.err = k.call(ctx, function, args)
+		calls := atomic.LoadInt32(k.calls)
+		o.answer, o.err = k.call(ctx, function, args, calls == 1)
+		if o.err != nil && told(o.err).SQLState == "42809" {
+			// it is a procedure, or is none any more; the server had not begun it
+			atomic.StoreInt32(k.calls, 1-calls)
+			o.answer, o.err = k.call(ctx, function, args, calls == 0)
+		}
 		<-k.turn
 		outcomes <- o
 	}()
@@ -245,10 +253,14 @@ const isAlive = ""
 
 // call makes the statement of a function, and reads its answer: a list of either tokens or names, or
 // nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
-func (k *link) call(ctx context.Context, function string, args []interface{}) (interface{}, error) {
+// calls: what takes or extends a lease is a procedure.
+func (k *link) call(ctx context.Context, function string, args []interface{}, calls bool) (interface{}, error) {
 	if function == isAlive {
 		var one int
 		return nil, k.connection.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	}
+	if calls && function == leave {
+		return k.leaveEach(ctx, args)
 	}
 	isMany := strings.HasSuffix(function, "_many")
 	if k.isMySQL && function == leave {
@@ -261,7 +273,9 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
 			marks[0], marks[3], marks[1], marks[2])
 	}
+	byCall := calls && function != "dlock_release_many"
 	switch {
+	case byCall:
 	case k.isMySQL:
 		call = "CAST(" + call + " AS BINARY)"
 	case isMany:
@@ -269,11 +283,18 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 	default:
 		call += "::text"
 	}
-	var answer sql.NullString
-	if err := k.connection.QueryRowContext(ctx, "SELECT "+call, bound...).Scan(&answer); err != nil || !answer.Valid {
+	var answer, names sql.NullString
+	columns, verb := []interface{}{&answer}, "SELECT "
+	if byCall {
+		verb = "CALL "
+		if isMany {
+			columns = []interface{}{&names, &answer} // and their places in what was asked
+		}
+	}
+	if err := k.connection.QueryRowContext(ctx, verb+call, bound...).Scan(columns...); err != nil || !answer.Valid {
 		return nil, err
 	}
-	if isMany {
+	if isMany && !byCall {
 		text, err := []byte(answer.String), error(nil)
 		if !k.isMySQL {
 			if text, err = hex.DecodeString(answer.String); err != nil {
@@ -285,7 +306,30 @@ func (k *link) call(ctx context.Context, function string, args []interface{}) (i
 		return names, err
 	}
 	// 1, [1, 2], or on PostgreSQL {1,2}
-	var tokens []int64
-	err := json.Unmarshal([]byte("["+strings.Trim(answer.String, "[]{}")+"]"), &tokens)
-	return tokens, err
+	var numbers []int64
+	err := json.Unmarshal([]byte("["+strings.Trim(answer.String, "[]{}")+"]"), &numbers)
+	if !isMany {
+		return numbers, err
+	}
+	renewed := []string{}
+	for _, place := range numbers {
+		renewed = append(renewed, args[0].([]string)[place-1])
+	}
+	return renewed, err
+}
+
+// leaveEach is leave by procedures, of which there is none for many names.
+func (k *link) leaveEach(ctx context.Context, args []interface{}) (interface{}, error) {
+	left := []string{}
+	for i, name := range args[0].([]string) {
+		call, _, bound := expression(false, "dlock_release_after", name, args[1], args[2], args[3].([]int64)[i])
+		var isDone sql.NullBool
+		if err := k.connection.QueryRowContext(ctx, "CALL "+call, bound...).Scan(&isDone); err != nil {
+			return nil, err
+		}
+		if isDone.Bool {
+			left = append(left, name)
+		}
+	}
+	return left, nil
 }

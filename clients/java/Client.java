@@ -176,6 +176,8 @@ public final class Client implements AutoCloseable {
     final Connector connector;
     /** Whether any connection was made. */
     volatile boolean wasLoggedIn;
+    /** The server has procedures, and no library. */
+    volatile boolean calls;
     private final boolean isLone;                   // of a lease that was made without a client
     private final ReferenceQueue<Lease> dropped = new ReferenceQueue<>();
     private final Condition wake = lock.newCondition();         // of the keeper

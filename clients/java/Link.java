@@ -265,7 +265,16 @@ final class Link implements Runnable {
 
     /** Renew all of these; answers the names for which it was done. */
     Set<String> renew(String[] names, long[] tokens, double ttl) throws SQLException {
-        return many("dlock_renew_many", names, client.owner(), ttl, tokens);
+        return byCall(() -> many("dlock_renew_many", names, client.owner(), ttl, tokens), () -> {
+            // behind the names that were renewed are their places in what was asked
+            String places = ask("CALL dlock_renew_many(" + marks(true, names, client.owner(), ttl, tokens) + ")", 2,
+                names, client.owner(), ttl, tokens);
+            Set<String> renewed = new HashSet<>();
+            for (String place : places.replaceAll("[{}]", "").split(","))
+                if (!place.isEmpty())
+                    renewed.add(names[Integer.parseInt(place) - 1]);
+            return renewed;
+        });
     }
 
     /** Give back one hold of each, or without tokens, any one; answers the names for which it was done. */
@@ -277,8 +286,17 @@ final class Link implements Runnable {
     Set<String> leave(String[] names, long[] tokens, double after) throws SQLException {
         if (!isPostgres)
             return renew(names, tokens, after);
-        return found("name FROM ROWS FROM (unnest(" + marks(true, (Object) names) + "), unnest(" + marks(true, tokens) + ")) AS lease(name, token)"
-            + " WHERE dlock_release_after(name, " + marks(true, client.owner(), after) + ", token)", names, tokens, client.owner(), after);
+        return byCall(() -> found("name FROM ROWS FROM (unnest(" + marks(true, (Object) names) + "), unnest(" + marks(true, tokens)
+            + ")) AS lease(name, token) WHERE dlock_release_after(name, " + marks(true, client.owner(), after) + ", token)",
+            names, tokens, client.owner(), after), () -> {
+                Set<String> left = new HashSet<>();
+                for (int i = 0; i < names.length; i++) {
+                    Object[] arguments = {names[i], client.owner(), after, tokens[i]};
+                    if ("t".equals(ask("CALL dlock_release_after(" + marks(true, arguments) + ")", 1, arguments)))
+                        left.add(names[i]);
+                }
+                return left;
+            });
     }
 
     private Set<String> many(String function, Object... arguments) throws SQLException {
@@ -287,7 +305,8 @@ final class Link implements Runnable {
 
     private Set<String> found(String what, Object... arguments) throws SQLException {
         // in digits, since the session may have another encoding for answers
-        String names = ask(isPostgres ? "encode(convert_to(array_to_json(ARRAY(SELECT @))::text, 'UTF8'), 'hex')" : "HEX(@)", what, arguments);
+        String names = ask("SELECT " + (isPostgres ? "encode(convert_to(array_to_json(ARRAY(SELECT " + what + "))::text, 'UTF8'), 'hex')"
+            : "HEX(" + what + ")"), 1, arguments);
         // a server may have no room for an answer, which says nothing about the leases
         if (names == null)
             throw new Unavailable("there is no answer", null);
@@ -318,15 +337,39 @@ final class Link implements Runnable {
      * waits without a snapshot.
      */
     private String call(String function, String whole, Object... arguments) throws SQLException {
-        return ask(whole, function + "(" + marks(isPostgres, arguments) + ")", arguments);
+        String what = function + "(" + marks(isPostgres, arguments) + ")";
+        return byCall(() -> ask("SELECT " + whole.replace("@", what), 1, arguments), () -> ask("CALL " + what, 1, arguments));
     }
 
-    private String ask(String whole, String what, Object... arguments) throws SQLException {
-        try (PreparedStatement statement = connection.prepareStatement("SELECT " + whole.replace("@", what))) {
+    /** What asks the server, in one of two ways. */
+    @FunctionalInterface
+    private interface Asking<T> {
+        T ask() throws SQLException;
+    }
+
+    /**
+     * Where the server has plain/dlock.sql and no library, what takes or extends a lease is a
+     * procedure.  The client learns it from the server's refusal, which has begun nothing, and also
+     * that it is so no more.
+     */
+    private <T> T byCall(Asking<T> select, Asking<T> call) throws SQLException {
+        boolean calls = client.calls;
+        try {
+            return (calls ? call : select).ask();
+        } catch (SQLException error) {
+            if (!"42809".equals(error.getSQLState()))
+                throw error;
+            client.calls = !calls;
+            return (calls ? select : call).ask();
+        }
+    }
+
+    private String ask(String sql, int column, Object... arguments) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(sql)) {
             bind(isPostgres, statement, arguments);
             try (ResultSet rows = statement.executeQuery()) {
                 rows.next();
-                return rows.getString(1);
+                return rows.getString(column);
             }
         }
     }

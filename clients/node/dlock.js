@@ -133,13 +133,32 @@ const LEAVE = 'dlock_release_after_many';
  * what runs, and else as the bytes of its UTF-8.
  */
 
+/*
+ * Where the server has plain/dlock.sql and no library, what takes or extends a lease is a procedure,
+ * which is called in another way.  The keeper learns it from the server's refusal (42809), and also
+ * that it is so no more.
+ */
+const isProcedure = (request) => request !== 'dlock_guard' && request !== 'dlock_release_many';
+
 const postgres = {
 	stream: (client) => client.connection?.stream,
 	observe: (client, listener) => client.on('error', listener).on('end', listener),
-	async open() {},
+	// what a procedure answers cannot be cast, and the driver reads bytes as if they were text
+	async open(client) {
+		client.binary = false;
+	},
 	end: (client) => client.end(),
 
-	async answer(client, request, args) {
+	async answer(client, calls, request, args) {
+		if (calls && request === LEAVE) {
+			const [names, owner, after, tokens] = args;
+			const left = [];
+			for (const [i, name] of names.entries())
+				if (await this.answer(client, calls, 'dlock_release_after', [name, owner, after, tokens[i]]) === 't')
+					left.push(name);
+			return left;
+		}
+		const byCall = calls && isProcedure(request);
 		const values = [];
 		const mark = (value) => `$${values.push(value)}`;
 		// all encodings of clients have ASCII in common
@@ -155,12 +174,16 @@ const postgres = {
 		const found = request !== LEAVE ? `${call} name`
 			: `ROWS FROM (unnest(${names}), unnest(${tokens})) lease(name, token) WHERE dlock_release_after(name, ${owner}, ${after}, token)`;
 		const { rows } = await client.query({
-			text: request.endsWith('_many') ? `SELECT encode(convert_to(name, 'UTF8'), 'hex') FROM ${found}`
+			text: byCall ? `CALL ${call}`
+				: request.endsWith('_many') ? `SELECT encode(convert_to(name, 'UTF8'), 'hex') FROM ${found}`
 				: `SELECT ${call}${request === 'dlock_guard' ? '' : '::text'}`,
 			values,
 			rowMode: 'array',
 			types: { getTypeParser: () => String },
 		});
+		// of many, the places of those for which it was done
+		if (byCall && request.endsWith('_many'))
+			return (rows[0][1].match(/\d+/g) ?? []).map((place) => args[0][place - 1]);
 		return request.endsWith('_many') ? rows.map(([name]) => Buffer.from(name, 'hex').toString()) : rows[0][0];
 	},
 };
@@ -171,7 +194,7 @@ const mysql = {
 	open: (connection) => connection.connect(),
 	end: (connection) => connection.end(),
 
-	async answer(connection, asked, args) {
+	async answer(connection, calls, asked, args) {
 		const request = asked === LEAVE ? 'dlock_renew_many' : asked;
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
@@ -212,8 +235,8 @@ function driverOf(connection) {
 
 /* Call a function of dlock.  An acquire answers its tokens, or null; what is done to many leases, the
  * names for which it was done. */
-async function call(driver, connection, request, ...args) {
-	const answer = await driver.answer(connection, request, args);
+async function call(driver, connection, calls, request, ...args) {
+	const answer = await driver.answer(connection, calls, request, args);
 	if (request.startsWith('dlock_acquire'))
 		return answer && answer.match(/\d+/g).map(Number);
 	return answer;
@@ -422,7 +445,17 @@ class Link {
 	/* The answer, and when the request was sent. */
 	async ask(request) {
 		const sent = now();
-		return { sent, answer: await call(this.#driver, this.#connection, ...request) };
+		const { calls } = this.#keeper;
+		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...request);
+		try {
+			return { sent, answer: await answer(calls) };
+		} catch (error) {
+			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
+			if (error.code !== '42809')
+				throw error;
+			this.#keeper.calls = !calls;
+			return { sent, answer: await answer(!calls) };
+		}
 	}
 
 	/* It is kept for the next acquire. */
@@ -473,6 +506,7 @@ class Link {
  */
 class Keeper {
 	wasLoggedIn = false;
+	calls = false;				// the server has procedures, and no library
 	#link = null;				// the heartbeat's
 	#spare = null;				// the next acquire's
 	#names = new Map();			// until when each is taken
@@ -878,7 +912,7 @@ class Hold {
 		const [driver, usable] = driverOf(connection);
 		for (const [i, name] of this.names.entries()) {
 			try {
-				await call(driver, usable, 'dlock_guard', name, this.keeper.owner, this.tokens[i]);
+				await call(driver, usable, false, 'dlock_guard', name, this.keeper.owner, this.tokens[i]);
 			} catch (error) {
 				const ours = told(error);
 				if (ours instanceof Lost)

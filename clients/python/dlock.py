@@ -339,7 +339,15 @@ class _Request:
         self.function = function
         self.args = args
 
-    def statement(self, family: str) -> bytes:
+    def statements(self, family: str, calls: bool) -> list[bytes]:
+        """What is to be sent.  calls: the server has no library, but procedures."""
+        if calls and self.function == _LEAVE:
+            names, owner, after, tokens = self.args
+            each = [_Request("dlock_release_after", name, owner, after, token) for name, token in zip(names, tokens)]
+            return [request.statement(family, calls) for request in each]
+        return [self.statement(family, calls)]
+
+    def statement(self, family: str, calls: bool) -> bytes:
         is_postgres = family.startswith("psycopg")
         literal = _postgres_literal if is_postgres else _mysql_literal
         function = "dlock_renew_many" if self.function == _LEAVE and not is_postgres else self.function
@@ -347,6 +355,8 @@ class _Request:
         call = f"{function}({', '.join(args)})"
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
+        elif calls and function != "dlock_release_many":
+            sql = f"CALL {call}"
         elif self.function.endswith("_many"):
             # names
             found = f"{call} AS name"
@@ -368,10 +378,14 @@ class _Request:
             sql = f"SELECT HEX({call})" if self.function == "dlock_acquire_all" else f"SELECT {call}"
         return sql.encode("ascii")
 
-    def answer(self, family: str, values: Sequence[Any]) -> Any:
-        """The answer in the values of the rows: a list of names; a list of tokens, or None."""
+    def answer(self, family: str, values: Sequence[Any], calls: bool) -> Any:
+        """The answer in the last values of the rows: a list of names; a list of tokens, or None."""
         texts = [value.decode("ascii") if isinstance(value, bytes) else value for value in values]
         is_postgres = family.startswith("psycopg")
+        if calls and self.function == "dlock_renew_many":
+            return [self.args[0][int(place) - 1] for place in texts[0].strip("{}").split(",") if place]
+        if calls and self.function == _LEAVE:
+            return [name for name, text in zip(self.args[0], texts) if text == "t"]
         if self.function.endswith("_many"):
             if is_postgres:
                 return [bytes.fromhex(text).decode() for text in texts]
@@ -414,6 +428,9 @@ def _cursor(connection: Any, family: str) -> Any:
         extensions = sys.modules["psycopg2.extensions"]
         cursor = connection.cursor(cursor_factory=extensions.cursor)
         extensions.register_type(extensions.UNICODE, cursor)
+        # what a procedure answers, as the server has sent it: bool, int8, int4[], int8[]
+        raw = extensions.new_type((16, 20, 1007, 1016), "DLOCK", lambda value, _: value)
+        extensions.register_type(raw, cursor)
         return cursor
     return connection.cursor(sys.modules[family + ".cursors"].Cursor)
 
@@ -437,6 +454,15 @@ class _Job:
 _taken: dict[int, tuple["_Link", Any]] = {}
 
 
+class _Factory:
+    """What makes connections, and what was learned of the server that they lead to."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self.connect = connect
+        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure
+        self.calls = False
+
+
 class _Link:
     """
     A connection, and the thread that it belongs to.
@@ -444,8 +470,8 @@ class _Link:
     After an error the link is of no use any more.
     """
 
-    def __init__(self, connect: Callable[[], Any], lock: threading.RLock) -> None:
-        self._connect = connect
+    def __init__(self, factory: _Factory, lock: threading.RLock) -> None:
+        self._factory = factory
         self._lock = lock
         self._todo = threading.Condition(lock)
         self._jobs: collections.deque[Optional[_Job]] = collections.deque()
@@ -506,25 +532,24 @@ class _Link:
             try:
                 is_new = connection is None
                 if is_new:
-                    made, family = _unwrapped(finish(self._connect()))
+                    made, family = _unwrapped(finish(self._factory.connect()))
                     # an acquire that waits would keep the heartbeat waiting
                     if _taken.setdefault(id(made), (self, made))[0] is not self:
                         raise Misuse("connect must make a new connection each time")
                     connection = made
                     self._prepare(connection, family, finish)
                 if job.request is not None or not is_new:
-                    statement = b"SELECT 1" if job.request is None else job.request.statement(family)
-                    cursor = _cursor(connection, family)
                     job.sent = now()
-                    finish(cursor.execute(statement))
-                    if family == "psycopg":
-                        # as the server has sent it, whatever loaders the program has registered
-                        result = cursor.pgresult
-                        values = [result.get_value(row, 0) for row in range(result.ntuples)]
-                    else:
-                        values = [row[0] for row in cursor.fetchall()]
-                    finish(cursor.close())
-                    job.answer = None if job.request is None else job.request.answer(family, values)
+                    calls = self._factory.calls
+                    try:
+                        job.answer = self._ask(connection, family, finish, job.request, calls)
+                    except Exception as error:  # pylint: disable=broad-except
+                        # "is a procedure", or is none: the other form, which the server had not begun
+                        told = _told(error)
+                        if job.request is None or told is None or told.sqlstate != "42809":
+                            raise
+                        self._factory.calls = not calls
+                        job.answer = self._ask(connection, family, finish, job.request, not calls)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._lock:
@@ -544,6 +569,21 @@ class _Link:
                 self._socket = None
         if loop is not None:
             loop.close()
+
+    def _ask(self, connection: Any, family: str, finish: Callable[[Any], Any], request: Optional[_Request], calls: bool) -> Any:
+        """The answer of the server to a request; None: only whether it answers."""
+        values: list[Any] = []
+        for statement in [b"SELECT 1"] if request is None else request.statements(family, calls):
+            cursor = _cursor(connection, family)
+            finish(cursor.execute(statement))
+            if family == "psycopg":
+                # as the server has sent it, whatever loaders the program has registered
+                result = cursor.pgresult
+                values += [result.get_value(row, result.nfields - 1) for row in range(result.ntuples)]
+            else:
+                values += [row[-1] for row in cursor.fetchall()]
+            finish(cursor.close())
+        return None if request is None else request.answer(family, values, calls)
 
     def _prepare(self, connection: Any, family: str, finish: Callable[[Any], Any]) -> None:
         """Make a new connection fit for leases."""
@@ -840,7 +880,7 @@ class _Keeper:
     """
 
     def __init__(self, connect: Callable[[], Any], owner: Optional[str], is_for_one: bool) -> None:
-        self._connect = connect
+        self._factory = _Factory(connect)
         self._owner_is_ours = owner is None
         self._is_for_one = is_for_one  # a lease without a client, whose end is the keeper's
         self.owner = _new_owner() if owner is None else owner
@@ -987,7 +1027,7 @@ class _Keeper:
         """A connection that no other acquire uses, and whether it has been used before."""
         with self.lock:
             link, self._spare = self._spare, None
-        return (link, True) if link is not None else (_Link(self._connect, self.lock), False)
+        return (link, True) if link is not None else (_Link(self._factory, self.lock), False)
 
     def _keep_spare(self, link: _Link) -> None:
         """Keep an acquire's connection for the next one, or close it; the caller has the lock."""
@@ -1021,7 +1061,7 @@ class _Keeper:
         """Give back what an acquire that was given up may have been granted."""
         until = now() + limit
         try:
-            link = _Link(self._connect, self.lock)
+            link = _Link(self._factory, self.lock)
             if self._owner_is_ours and self._is_for_one:
                 self._ask(link, _Request("dlock_release_many", record.names, self.owner), until, None)
             else:
@@ -1272,7 +1312,7 @@ class _Keeper:
             limit = min(limit, min(record.lost_at for record in records))
         try:
             if self._heart is None:
-                self._heart = _Link(self._connect, self.lock)
+                self._heart = _Link(self._factory, self.lock)
                 job = self._heart.begin(None, self._wake)
             else:
                 job = self._heart.begin(request, self._wake)
@@ -1676,7 +1716,7 @@ def _guard(record: _Record, driver: Any, family: str) -> None:
     for request in record.guards():
         try:
             cursor = _cursor(driver, family)
-            cursor.execute(request.statement(family))
+            cursor.execute(request.statement(family, False))
             cursor.close()
         except Exception as error:  # pylint: disable=broad-except
             raise record.guard_error(error) from error
@@ -2006,7 +2046,7 @@ class AsyncLease(_Handle):
         for request in self._record.guards():
             try:
                 cursor = _cursor(driver, family)
-                await cursor.execute(request.statement(family))
+                await cursor.execute(request.statement(family, False))
                 await cursor.close()
             except Exception as error:  # pylint: disable=broad-except
                 raise self._record.guard_error(error) from error

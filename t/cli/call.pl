@@ -496,7 +496,7 @@ sub missing
 {
 	query($_) for $is_postgres ? 'DROP EXTENSION dlock CASCADE'
 	  : (map({ "DROP FUNCTION $_" } qw(dlock_owner dlock_acquire dlock_holders)), 'DROP VIEW dlock.locks');
-	my $says = qr/dlock is not installed (?:in this database|on this server), or is older than this command: .*/;
+	my $says = qr{dlock is not installed (?:in this database, is older than this command, or is plain/dlock.sql, which lacks this|on this server, or is older than this command): .*};
 	runs("without dlock: @$_", 64, '', $says, @$_)
 	  for [qw(owner a)], [qw(acquire --ttl 1m --owner o a)], [qw(ls)], [qw(ls a)], [qw(run a true)], [qw(elect a true)];
 	return;
