@@ -421,11 +421,11 @@ look_at_nothing(dlock_answer *answer)
 {
 	static const lease_bytes any = {"-", 1};
 	static const dlock_caller nobody;
-	const dlock_call look = {
+	const dlock_call question = {
 		.kind = DLOCK_CALL_READ, .names = &any, .nnames = 1, .caller = &nobody,
 		.request = {.op = LEASE_RENEW}
 	};
-	bool		looked = dlock_engine_call(&look, answer);
+	bool		looked = dlock_engine_call(&question, answer);
 
 	free(answer->holders);
 	answer->holders = NULL;

@@ -248,6 +248,7 @@ grant(void)
 static void
 change_one(held *h)
 {
+	const lease_bytes none = {0};
 	model_lease *m = &now.leases[h->token];
 	char		room[40];
 
@@ -258,7 +259,7 @@ change_one(held *h)
 	if (random() % 3 == 0)
 	{
 		m->request = (int) (random() % 3);
-		check(state_set_request(h, m->request == 0 ? (lease_bytes) {0} :
+		check(state_set_request(h, m->request == 0 ? none :
 								text_of(room, "request", m->request)), "memory");
 	}
 	if (random() % 2 == 0)
