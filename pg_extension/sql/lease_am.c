@@ -201,7 +201,6 @@ start_scan(LeaseScan *scan)
 
 	lease_area_attach();
 	scan->started = true;
-	scan->wall_us = GetCurrentTimestamp();
 	scan->readable = lease_activate_was_done(rel) &&
 		(parallel == NULL || pg_atomic_test_set_flag(&parallel->taken));
 	scan->rows = NIL;
@@ -209,6 +208,7 @@ start_scan(LeaseScan *scan)
 	if (!scan->readable)
 		return;
 	scan->now_us = lease_clock_read(rel);
+	scan->wall_us = GetCurrentTimestamp();
 	scan->cursor = 0;
 	scan->end = LEASE_POSITION_END;
 	if (scan->name.length == 0)
