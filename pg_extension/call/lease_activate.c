@@ -70,7 +70,7 @@ raise_floor(Relation rel, LeaseDatabase *db, uint64 *floor, bool waited)
 	if (start.clock_is_behind)
 	{
 		/* it does not say what was granted: use the marks on disk */
-		start = lease_take_over(Max(*floor, lease_trie_largest_mark(rel)),
+		start = lease_take_over(lease_merge_marks(*floor, lease_trie_largest_mark(rel)),
 								wall_clock());
 		ereport(LOG,
 				(errmsg("the system clock is behind the tokens of dlock"),

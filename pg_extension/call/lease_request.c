@@ -309,8 +309,6 @@ serve_line(LeaseCall *call, Buffer bucket, bool only_if_due)
 			.role = waiter.role,
 			.pid = waiter.pid,
 			.stamp = waiter.stamp,
-			.acts_for = OidIsValid(waiter.acts_for) ?
-				list_make1_oid(waiter.acts_for) : NIL,
 			.alone = true,
 			.waiter = &waiter,
 		};

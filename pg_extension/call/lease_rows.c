@@ -79,6 +79,10 @@ lease_rows_end(LeaseCall *call)
 	if (call->memory != NULL)
 		MemoryContextDelete(call->memory);
 	call->memory = NULL;
+	/* a call that waits long begins anew each time it looks */
+	list_free(call->requester.acts_for);
+	list_free(call->requester.strangers);
+	call->requester.acts_for = call->requester.strangers = NIL;
 }
 
 /* What a waiter has asked for; its strings stay in its place. */
@@ -116,7 +120,10 @@ lease_rows_resolve_role(LeaseCall *call)
 	call->unknown_role = InvalidOid;
 }
 
-/* How the requester stands to a role's row of its owner. */
+/*
+ * How the requester stands to a role's row of its owner.  A waiter knows only the role
+ * that it acted for when it joined.
+ */
 static lease_standing
 find_standing(LeaseCall *call, Oid role)
 {
@@ -124,7 +131,8 @@ find_standing(LeaseCall *call, Oid role)
 
 	if (role == requester->role)
 		return LEASE_SELF;
-	if (list_member_oid(requester->acts_for, role))
+	if (list_member_oid(requester->acts_for, role) ||
+		(requester->waiter != NULL && role == requester->waiter->acts_for))
 		return LEASE_ACTS_FOR;
 	if (!requester->alone && !list_member_oid(requester->strangers, role))
 		call->unknown_role = role;
@@ -392,9 +400,13 @@ gather_crowd(Buffer buffer, void *context)
  * no overflow pages.  Returns the queue, which may be another by then:
  *
  * Where the name has overflow pages, its rows may be many, and the partition is
- * not locked while they are gathered.  No waiter joins meanwhile, and no guard
- * is added, as both need the bucket.  But the head may leave, and guards may
+ * not locked while they are gathered.  With the bucket locked exclusively, no waiter
+ * joins meanwhile, and no guard is added.  But the head may leave, and guards may
  * end: so both are looked at again after.
+ *
+ * With the bucket shared, a guard may be added whose row is in a crowd; then it comes
+ * beside that, as a row of its own.  Who shares the bucket asks for its own owner, or for
+ * each, and neither of these is in a crowd.
  */
 LeaseQueue *
 lease_rows_gather(LeaseCall *call, Buffer bucket, LeaseQueue *queue,
@@ -770,13 +782,15 @@ find_insert(LeaseCall *call, Buffer bucket, const lease_result *result,
 	for (size_t i = 0; i < call->count; i++)
 	{
 		LeaseEntry *old;
+		bool		same;
 
 		if (call->holders[i].change != LEASE_UPDATED)
 			continue;
 		old = lease_rows_entry(call, bucket, i);
 		make_entry(call, &call->holders[i], old, new);
-		return lease_entry_size(&new->entry) == lease_entry_size(old) ?
-			result->count : i;
+		same = lease_entry_size(&new->entry) == lease_entry_size(old);
+		pfree(old);
+		return same ? result->count : i;
 	}
 	return result->count;
 }

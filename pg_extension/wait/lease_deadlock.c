@@ -536,18 +536,26 @@ look_at_holder(Buffer buffer, OffsetNumber offset, LeaseEntry *entry,
  * can possibly close a circle.  No lock is held.
  *
  * A guard's connection may be waiting for another owner, so any guard makes it
- * possible.
+ * possible.  Without one, who waits alone in a line closes none: what the owner has
+ * itself is not in its way, if that and what it wants are plain and no permits.  So
+ * the holders, who may be very many, need not be looked at.
  */
 static bool
-is_possible(LeaseDatabase *db, Relation rel, const LeaseQueueKey *key)
+is_possible(LeaseDatabase *db, Relation rel, const LeaseWaiter *waiter)
 {
+	const LeaseQueueKey *key = &waiter->key;
 	HoldersContext holders = {
 		.db = db, .name = {key->name, key->length}
 	};
 
+	if (lease_queue_copy_guards(key->database, key->hash, holders.name) != NIL)
+		return true;
+	if (pg_atomic_read_u32(&db->nwaiters) <= 1 &&
+		waiter->role_in_queue == LEASE_WAIT_IN_LINE &&
+		waiter->kind == LEASE_PLAIN && waiter->mode != LEASE_PERMIT)
+		return false;
 	lease_trie_look(rel, key->hash, look_at_holder, &holders);
-	return holders.wait ||
-		lease_queue_copy_guards(key->database, key->hash, holders.name) != NIL;
+	return holders.wait;
 }
 
 /* ----------------------------------------------------------------
@@ -635,7 +643,7 @@ lease_deadlock_check(LeaseDatabase *db)
 	bool		found;
 
 	HOLD_CANCEL_INTERRUPTS();
-	if (lease_queue_has_guards() || is_possible(db, rel, &waiter->key))
+	if (lease_queue_has_guards() || is_possible(db, rel, waiter))
 		take_look(&first, waiter);
 	if (first.nsteps > 0)
 		take_look(&second, waiter);
