@@ -87,6 +87,9 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION dlock_private.duration(integer) RETURNS dlock_duration
 AS 'MODULE_PATHNAME', 'dlock_duration_from_int4'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION dlock_private.duration(real) RETURNS dlock_duration
+AS 'MODULE_PATHNAME', 'dlock_duration_from_float4'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION dlock_private.to_interval(dlock_duration) RETURNS interval
 AS 'MODULE_PATHNAME', 'dlock_duration_to_interval'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -97,7 +100,8 @@ CREATE CAST (integer AS dlock_duration)
 CREATE CAST (bigint AS dlock_duration)
 	WITH FUNCTION dlock_private.duration(bigint) AS IMPLICIT;
 CREATE CAST (numeric AS dlock_duration) WITH INOUT AS IMPLICIT;
-CREATE CAST (real AS dlock_duration) WITH INOUT AS IMPLICIT;
+CREATE CAST (real AS dlock_duration)
+	WITH FUNCTION dlock_private.duration(real) AS IMPLICIT;
 CREATE CAST (double precision AS dlock_duration)
 	WITH FUNCTION dlock_private.duration(double precision) AS IMPLICIT;
 CREATE CAST (interval AS dlock_duration)
@@ -113,6 +117,7 @@ COMMENT ON FUNCTION dlock_duration_recv(internal) IS 'I/O';
 COMMENT ON FUNCTION dlock_duration_send(dlock_duration) IS 'I/O';
 COMMENT ON FUNCTION dlock_private.duration(integer) IS 'convert seconds';
 COMMENT ON FUNCTION dlock_private.duration(bigint) IS 'convert seconds';
+COMMENT ON FUNCTION dlock_private.duration(real) IS 'convert seconds';
 COMMENT ON FUNCTION dlock_private.duration(double precision) IS 'convert seconds';
 COMMENT ON FUNCTION dlock_private.duration(interval) IS
 'convert an interval; a month is 30 days, a day 24 hours';

@@ -223,3 +223,8 @@ SELECT dlock_acquire('d', 'me', interval '170000000 years' * 1000);
 -- none of them took anything
 SELECT count(*) FROM dlock.locks;
 DROP TABLE spans;
+
+-- whatever a client has numbers shown like
+SET extra_float_digits = -5;
+SELECT (12.5::real::dlock_duration)::text AS real;
+RESET extra_float_digits;

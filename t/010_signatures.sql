@@ -89,6 +89,7 @@ $$, ARRAY[
 	'dlock_private.duration(bigint) dlock_duration c immutable safe strict',
 	'dlock_private.duration(double precision) dlock_duration c immutable safe strict',
 	'dlock_private.duration(interval) dlock_duration c immutable safe strict',
+	'dlock_private.duration(real) dlock_duration c immutable safe strict',
 	'dlock_private.to_interval(dlock_duration) interval c immutable safe strict',
 	-- behind the relations
 	'dlock_private.table_handler(internal) table_am_handler c volatile unsafe strict',

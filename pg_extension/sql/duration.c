@@ -30,6 +30,7 @@ PG_FUNCTION_INFO_V1(dlock_duration_recv);
 PG_FUNCTION_INFO_V1(dlock_duration_send);
 PG_FUNCTION_INFO_V1(dlock_duration_from_int4);
 PG_FUNCTION_INFO_V1(dlock_duration_from_int8);
+PG_FUNCTION_INFO_V1(dlock_duration_from_float4);
 PG_FUNCTION_INFO_V1(dlock_duration_from_float8);
 PG_FUNCTION_INFO_V1(dlock_duration_from_interval);
 PG_FUNCTION_INFO_V1(dlock_duration_to_interval);
@@ -206,6 +207,13 @@ Datum
 dlock_duration_from_int8(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(from_seconds(PG_GETARG_INT64(0)));
+}
+
+/* Not by way of text, of which extra_float_digits may leave one digit. */
+Datum
+dlock_duration_from_float4(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(from_float(PG_GETARG_FLOAT4(0)));
 }
 
 Datum
