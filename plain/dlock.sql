@@ -4,7 +4,9 @@
  * PostgreSQL 13 or later.  Run it as the owner of the database, for instance by
  * "psql -f dlock.sql": one transaction, no superuser, no extension.  The functions
  * go to the first schema of your search_path.  doc/plain.md says which rules of
- * dlock's are kept here, which are weaker, and which are missing.
+ * dlock's are kept here, which are weaker, and which are missing.  Others may be able to
+ * create in the same schema, so what is called below, and is no exact match of its
+ * arguments, is qualified.
  *
  * What takes or extends a lease is a procedure, which commits by itself:
  *
@@ -23,7 +25,8 @@
  * into the view dlock_private.request.  Its trigger serve() has rights and does the
  * work, and nobody can execute it in another way.  It learns who calls from a column
  * of the view, whose default is current_user, evaluated as the caller, and into which
- * plain roles may not insert.  A role may insert requests by itself: serve() takes
+ * plain roles may not insert.  It is the OID: an old snapshot may show another role with
+ * that name.  A role may insert requests by itself: serve() takes
  * and extends leases only in a transaction that a COMMIT in a procedure has begun,
  * which is one that started after the client's statement did.  If such a procedure is
  * of the caller's making and rolls back, the caller alone has lost what it was granted.
@@ -77,7 +80,6 @@ END $$;
 
 CREATE SCHEMA dlock;
 CREATE SCHEMA dlock_private;
-GRANT USAGE ON SCHEMA dlock, dlock_private TO PUBLIC;
 
 ----------------------------------------------------------------------
 -- The tables
@@ -124,27 +126,9 @@ FROM dlock_private.lease_table WHERE expires_at > '-infinity';
 CREATE VIEW dlock_private.request AS
 SELECT NULL::text AS op, NULL::text AS name, NULL::text AS owner, NULL::text AS ttl, NULL::bigint AS token,
 	NULL::integer AS holds, NULL::text AS mode, NULL::integer AS "limit", NULL::integer AS permits,
-	NULL::text AS request, NULL::name AS caller, NULL::bigint AS answer
+	NULL::text AS request, NULL::oid AS caller, NULL::bigint AS answer
 WHERE false;
-ALTER VIEW dlock_private.request ALTER COLUMN caller SET DEFAULT current_user;
-
--- Default privileges may have given more.
-DO $$
-DECLARE
-	given record;
-BEGIN
-	FOR given IN
-		SELECT c.oid::regclass AS relation, c.relkind, coalesce(quote_ident(r.rolname), 'PUBLIC') AS grantee
-		FROM pg_class c CROSS JOIN aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
-		WHERE c.relnamespace IN ('dlock'::regnamespace, 'dlock_private'::regnamespace) AND a.grantee <> c.relowner
-	LOOP
-		EXECUTE format('REVOKE ALL ON %s %s FROM %s', CASE given.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
-			given.relation, given.grantee);
-	END LOOP;
-END $$;
-GRANT SELECT ON dlock.locks TO PUBLIC;
-GRANT INSERT (op, name, owner, ttl, token, holds, mode, "limit", permits, request), SELECT (answer)
-	ON dlock_private.request TO PUBLIC;
+ALTER VIEW dlock_private.request ALTER COLUMN caller SET DEFAULT pg_catalog.quote_ident(current_user)::regrole;
 
 ----------------------------------------------------------------------
 -- Arguments
@@ -256,16 +240,26 @@ LANGUAGE sql IMMUTABLE AS $$
 	SELECT hashtextextended(name COLLATE "C", 7236275947)
 $$;
 
-CREATE FUNCTION dlock_private.next_token() RETURNS bigint
+-- One at a time, else a slow one would set the mark back.  Nobody else can take this lock, and
+-- the exception ends it: the commit is not waited for.
+CREATE FUNCTION dlock_private.next_token(of_name text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
 	clock bigint := floor(extract(epoch FROM clock_timestamp() - '2020-01-01 00:00:00+00'::timestamptz) * 1048576);
+	token bigint;
 BEGIN
+	LOCK TABLE dlock_private.request IN SHARE UPDATE EXCLUSIVE MODE;
 	-- a clock beyond the year 2156 is not believed: it would use the tokens up
-	IF clock < 4503599627370496 AND clock > (SELECT last_value FROM dlock_private.mark) THEN
-		RETURN setval('dlock_private.mark', clock);
+	token := greatest(CASE WHEN clock < 4503599627370496 THEN clock END,
+		(SELECT max(l.token) + 1 FROM dlock_private.lease_table l WHERE l.name = of_name));
+	IF token > (SELECT last_value FROM dlock_private.mark) THEN
+		PERFORM setval('dlock_private.mark', token);
+	ELSE
+		token := nextval('dlock_private.mark');
 	END IF;
-	RETURN nextval('dlock_private.mark');
+	RAISE EXCEPTION USING ERRCODE = 'DL000';
+EXCEPTION WHEN SQLSTATE 'DL000' THEN
+	RETURN token;
 END $$;
 
 -- Delete the rows of a name, or one of them, that are over and that nobody else has locked.
@@ -356,8 +350,7 @@ BEGIN
 		RETURN NULL;
 	END IF;
 
-	SELECT greatest(dlock_private.next_token(), max(l.token) + 1) INTO mine.token
-	FROM dlock_private.lease_table l WHERE l.name = asked.name;
+	mine.token := dlock_private.next_token(asked.name);
 	INSERT INTO dlock_private.lease_table VALUES (asked.name, mine.token, asked.owner, caller, asked.mode, asked.permits,
 		clock_timestamp(), clock_timestamp() + ttl, false, asked.request,
 		pg_backend_pid(), current_setting('application_name'), host(inet_client_addr()));
@@ -435,11 +428,9 @@ END $$;
 
 CREATE FUNCTION dlock_private.serve() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
-DECLARE
-	caller oid := (SELECT oid FROM pg_roles WHERE rolname = NEW.caller);
 BEGIN
 	-- on another relation anybody might say that he is somebody else
-	IF TG_RELID <> 'dlock_private.request'::regclass OR caller IS NULL THEN
+	IF TG_RELID <> 'dlock_private.request'::regclass THEN
 		RAISE EXCEPTION 'this is a part of dlock' USING ERRCODE = 'insufficient_privilege';
 	END IF;
 	PERFORM dlock_private.check_string(NEW.name, 'name'), dlock_private.check_string(NEW.owner, 'owner');
@@ -452,15 +443,16 @@ BEGIN
 				HINT = 'CALL dlock_acquire(...) or dlock_renew(...), outside a transaction block.';
 	END IF;
 	IF NEW.op = 'acquire' THEN
-		NEW.answer := dlock_private.acquire(NEW, caller);
+		NEW.answer := dlock_private.acquire(NEW, NEW.caller);
 		IF NEW.answer > 9007199254740991 THEN
 			RAISE EXCEPTION 'no tokens are left for "%"', NEW.name USING ERRCODE = 'sequence_generator_limit_exceeded';
 		END IF;
 	ELSIF NEW.op = 'guard' THEN
-		PERFORM dlock_private.guard(NEW, caller);
+		PERFORM dlock_private.guard(NEW, NEW.caller);
+		NEW.answer := 1;
 	ELSE
 		PERFORM dlock_private.check_number(NEW.holds, 'holds');
-		NEW.answer := dlock_private.change(NEW, caller);
+		NEW.answer := dlock_private.change(NEW, NEW.caller);
 	END IF;
 	RETURN NEW;
 END $$;
@@ -504,7 +496,7 @@ CREATE PROCEDURE dlock_private.take(names text[], owner text, ttl text, mode tex
 LANGUAGE plpgsql AS $$
 DECLARE
 	patience double precision := dlock_private.seconds(wait, 'wait');
-	began timestamptz := pg_catalog.clock_timestamp();
+	began pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 	places integer[] := dlock_private.in_order(names);
 	tries integer := 0;
 	place integer;
@@ -577,7 +569,7 @@ BEGIN
 		('acquire_permits', ', "limit" integer, permits integer', '''permit'', "limit", permits')
 	LOOP
 		FOREACH wait IN ARRAY ARRAY['text DEFAULT ''0''', 'anyelement'] LOOP
-			EXECUTE format('CREATE PROCEDURE dlock_%s(name text, owner text, ttl anycompatible%s, wait %s,
+			EXECUTE pg_catalog.format('CREATE PROCEDURE dlock_%s(name text, owner text, ttl anycompatible%s, wait %s,
 				request text DEFAULT NULL, INOUT token bigint DEFAULT NULL) LANGUAGE plpgsql AS $create$
 				DECLARE
 					tokens bigint[];
@@ -588,7 +580,7 @@ BEGIN
 		END LOOP;
 	END LOOP;
 	FOREACH wait IN ARRAY ARRAY['text DEFAULT ''0''', 'anyelement'] LOOP
-		EXECUTE format('CREATE PROCEDURE dlock_acquire_all(names text[], owner text, ttl anycompatible, wait %s,
+		EXECUTE pg_catalog.format('CREATE PROCEDURE dlock_acquire_all(names text[], owner text, ttl anycompatible, wait %s,
 			request text DEFAULT NULL, INOUT tokens bigint[] DEFAULT NULL) LANGUAGE plpgsql AS $create$
 			BEGIN
 				names := dlock_private.check_names(names, NULL, 1, 100);
@@ -661,8 +653,15 @@ END $$;
 
 CREATE FUNCTION dlock_guard(name text, owner text, token bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	answer bigint;
 BEGIN
-	INSERT INTO dlock_private.request (op, name, owner, token) VALUES ('guard', name, owner, token);
+	INSERT INTO dlock_private.request AS r (op, name, owner, token) VALUES ('guard', name, owner, token)
+	RETURNING r.answer INTO answer;
+	IF answer IS NULL THEN
+		RAISE EXCEPTION 'a guard does not work where triggers do not' USING ERRCODE = 'object_not_in_prerequisite_state',
+			HINT = 'Look at the setting "session_replication_role".';
+	END IF;
 END $$;
 
 CREATE FUNCTION dlock_owner(name text) RETURNS text
@@ -694,7 +693,6 @@ CREATE FUNCTION dlock_force_release(name text, owner text) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 	SELECT dlock_private.evict(dlock_private.check_string(name, 'name'), dlock_private.check_string(owner, 'owner'))
 $$;
-REVOKE EXECUTE ON FUNCTION dlock_force_release(text), dlock_force_release(text, text) FROM PUBLIC;
 
 CREATE FUNCTION dlock_version() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'plain' $$;
 
@@ -719,16 +717,41 @@ BEGIN
 		'stats_reset() RETURNS void']
 	LOOP
 		FOR i IN 1 .. CASE WHEN signature LIKE '%wait %%s%' THEN 2 ELSE 1 END LOOP
-			EXECUTE format($create$CREATE FUNCTION dlock_%s LANGUAGE plpgsql AS 'BEGIN
+			EXECUTE pg_catalog.format($create$CREATE FUNCTION dlock_%s LANGUAGE plpgsql AS 'BEGIN
 				RAISE EXCEPTION ''dlock_%s() needs the extension dlock'' USING ERRCODE = ''feature_not_supported'',
 					HINT = ''plain/dlock.sql has not all that the extension has; doc/plain.md says what.'';
-				END'$create$, format(signature, (ARRAY['text DEFAULT ''0''', 'anyelement'])[i]), split_part(signature, '(', 1));
+				END'$create$, pg_catalog.format(signature, (ARRAY['text DEFAULT ''0''', 'anyelement'])[i]), pg_catalog.split_part(signature, '(', 1));
 		END LOOP;
 	END LOOP;
 END $$;
 
--- Nobody but the functions executes what is here, but for what runs with the caller's rights.
-REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA dlock_private FROM PUBLIC;
+-- Nobody but the functions gets at what is here, whatever default privileges have given.
+DO $$
+DECLARE
+	given record;
+BEGIN
+	FOR given IN
+		SELECT o.kind, o.object, coalesce(pg_catalog.quote_ident(r.rolname), 'PUBLIC') AS grantee
+		FROM (
+			SELECT 'SCHEMA' AS kind, n.oid::regnamespace::text AS object, n.nspacl AS acl, n.nspowner AS owner FROM pg_namespace n
+			WHERE n.oid IN ('dlock'::regnamespace, 'dlock_private'::regnamespace)
+			UNION ALL
+			SELECT CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass::text, c.relacl, c.relowner FROM pg_class c
+			WHERE c.relnamespace IN ('dlock'::regnamespace, 'dlock_private'::regnamespace)
+			UNION ALL
+			SELECT 'ROUTINE', p.oid::regprocedure::text, coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner FROM pg_proc p
+			WHERE p.pronamespace = 'dlock_private'::regnamespace::oid
+				OR p.oid IN ('dlock_force_release(text)'::regprocedure, 'dlock_force_release(text, text)'::regprocedure)) o
+		CROSS JOIN aclexplode(o.acl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+		WHERE a.grantee <> o.owner
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s', given.kind, given.object, given.grantee);
+	END LOOP;
+END $$;
+GRANT USAGE ON SCHEMA dlock, dlock_private TO PUBLIC;
+GRANT SELECT ON dlock.locks TO PUBLIC;
+GRANT INSERT (op, name, owner, ttl, token, holds, mode, "limit", permits, request), SELECT (answer)
+	ON dlock_private.request TO PUBLIC;
 GRANT EXECUTE ON PROCEDURE dlock_private.take, dlock_private.extend TO PUBLIC;
 GRANT EXECUTE ON FUNCTION dlock_private.seconds, dlock_private.max_ttl, dlock_private.check_string,
 	dlock_private.check_names, dlock_private.in_order, dlock_private.may_see, dlock_private.masked, dlock_private.check_server, dlock_private.pause TO PUBLIC;

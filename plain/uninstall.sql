@@ -7,7 +7,8 @@
  * So programs that retry may run on while "CREATE EXTENSION dlock" follows: nobody is
  * granted what somebody still holds, and tokens go on to grow.  If you cannot wait, in
  * another session SELECT dlock_force_release(name) FROM dlock.locks.  If you stop it,
- * run it again, or DROP TRIGGER uninstall ON dlock_private.lease_table.
+ * run it again, or DROP TRIGGER uninstall ON dlock_private.lease_table.  It drops each routine
+ * of the role's in the schema that has a name like dlock_%, also one of your own.
  *
  * SPDX-License-Identifier: PostgreSQL
  */
@@ -29,6 +30,7 @@ DECLARE
 	left_s double precision;
 BEGIN
 	LOOP
+		SET LOCAL search_path = pg_catalog, pg_temp;	-- others may be able to create in the schema
 		-- the tokens of the extension begin with the clock, too
 		SELECT greatest(max(extract(epoch FROM expires_at - clock_timestamp())) FILTER (WHERE expires_at > '-infinity'),
 			(SELECT last_value FROM dlock_private.mark) / 1048576.0
@@ -42,6 +44,7 @@ BEGIN
 END $$;
 
 BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
 -- guards have ended when this has been granted, and calls that are under way
 LOCK TABLE dlock_private.request IN ACCESS EXCLUSIVE MODE;
 DO $$

@@ -21,9 +21,21 @@ $node->safe_psql('plain', q{
 	ALTER DEFAULT PRIVILEGES FOR ROLE dbo GRANT ALL ON TABLES TO evil;
 	ALTER DEFAULT PRIVILEGES FOR ROLE dbo GRANT ALL ON TABLES TO PUBLIC;
 	ALTER DEFAULT PRIVILEGES FOR ROLE dbo GRANT ALL ON SEQUENCES TO evil;
+	ALTER DEFAULT PRIVILEGES FOR ROLE dbo GRANT EXECUTE ON FUNCTIONS TO evil;
+	ALTER DEFAULT PRIVILEGES FOR ROLE dbo GRANT ALL ON SCHEMAS TO evil;
 	CREATE SCHEMA evil AUTHORIZATION evil;
 	GRANT CREATE ON SCHEMA public TO evil});
-Plain::run($node, 'dbo', 'plain/dlock.sql');
+# it has functions and operators that fit better than the server's, to run as who installs and uninstalls
+my @traps = (
+	(map { 'format(' . join(', ', ('text') x $_) . ')' } 1 .. 6), 'format(text, regprocedure)', 'format(text, regtype)', 'format(text, text, regclass, text)',
+	'quote_ident(name)', 'split_part(text, varchar, integer)', 'pg_get_userbyid(integer)', 'ceil(integer)');
+my @operators = map { my $name = $_; map { [ $name, @$_ ] } [ 'oid', 'regnamespace' ], [ 'oid', 'regprocedure' ], [ 'name', 'name' ], [ 'bigint', 'numeric' ], [ 'numeric', 'bigint' ],
+	[ 'numeric', 'float8' ], [ 'float8', 'numeric' ], [ 'float8', 'integer' ], [ 'numeric', 'integer' ] } '=', '<>', '<=', '>', '-', '/', '*', '~';
+$node->safe_psql('plain', join('', 'SET ROLE evil; ',
+	map({ "CREATE FUNCTION public.$_ RETURNS text LANGUAGE plpgsql AS 'BEGIN RAISE ''a trap''; END';" } @traps),
+	map({ my ($name, $left, $right) = @$_; "CREATE FUNCTION evil.op$_->[3]($left, $right) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE ''a trap''; END';
+		CREATE OPERATOR public.$name (LEFTARG = $left, RIGHTARG = $right, FUNCTION = evil.op$_->[3]);" } map { [ @{ $operators[$_] }, $_ ] } 0 .. $#operators)));
+Plain::run($node, 'dbo', $_) for 'plain/dlock.sql', 'plain/uninstall.sql', 'plain/dlock.sql';
 my ($app, $other, $evil, $dbo) = map { Plain::session($node, $_) } qw(app other evil dbo);
 my $super = Sessions::Session->new($node->connstr('plain'), 'super');
 
@@ -45,8 +57,8 @@ for my $sql (
 	q{DO 'BEGIN LOCK TABLE dlock_private.request IN ACCESS SHARE MODE; END'}, q{DO 'BEGIN LOCK TABLE dlock.locks IN SHARE MODE; END'}, 'SELECT * FROM dlock.locks FOR KEY SHARE',
 	'UPDATE dlock.locks SET token = 1', 'DELETE FROM dlock.locks', q{INSERT INTO dlock.locks (name) VALUES ('x')}, 'TRUNCATE dlock_private.lease_table',
 	q{SELECT nextval('dlock_private.mark')}, q{SELECT setval('dlock_private.mark', 1)}, 'SELECT * FROM dlock_private.request', 'SELECT last_value FROM dlock_private.mark',
-	q{INSERT INTO dlock_private.request (op, name, owner, holds, caller) VALUES ('release', 'n', 'a', 1, 'app')},
-	q{INSERT INTO dlock_private.request VALUES ('release', 'n', 'a', NULL, NULL, 1, NULL, NULL, NULL, NULL, 'app')},
+	q{INSERT INTO dlock_private.request (op, name, owner, holds, caller) VALUES ('release', 'n', 'a', 1, 'app'::regrole)},
+	q{INSERT INTO dlock_private.request VALUES ('release', 'n', 'a', NULL, NULL, 1, NULL, NULL, NULL, NULL, 'app'::regrole)},
 	'CREATE RULE r AS ON INSERT TO dlock_private.request DO INSTEAD NOTHING',
 	'CREATE TRIGGER t INSTEAD OF INSERT ON dlock_private.request FOR EACH ROW EXECUTE FUNCTION dlock_private.serve()',
 	q{SELECT dlock_private.acquire(NULL, 'app'::regrole)}, q{SELECT dlock_private.evict('n', NULL)}, q{SELECT dlock_private.clear('n')},
@@ -57,11 +69,11 @@ for my $sql (
 }
 
 # the trigger's function on a relation of one's own would believe what is in its column
-answers($evil, 'CREATE TABLE evil.request (op text, name text, owner text, ttl text, token bigint, holds integer, mode text, "limit" integer, permits integer, request text, caller name, answer bigint)', '');
+answers($evil, 'CREATE TABLE evil.request (op text, name text, owner text, ttl text, token bigint, holds integer, mode text, "limit" integer, permits integer, request text, caller oid, answer bigint)', '');
 answers($evil, 'CREATE TRIGGER serve BEFORE INSERT ON evil.request FOR EACH ROW EXECUTE FUNCTION dlock_private.serve()', '42501');
 $super->query('GRANT EXECUTE ON FUNCTION dlock_private.serve() TO evil');
 answers($evil, 'CREATE TRIGGER serve BEFORE INSERT ON evil.request FOR EACH ROW EXECUTE FUNCTION dlock_private.serve()', '');
-answers($evil, q{INSERT INTO evil.request (op, name, owner, holds, caller) VALUES ('release', 'n', 'a', 1, 'app')}, '42501', 'not even where it may be executed');
+answers($evil, q{INSERT INTO evil.request (op, name, owner, holds, caller) VALUES ('release', 'n', 'a', 1, 'app'::regrole)}, '42501', 'not even where it may be executed');
 
 # a request without a procedure: not in any transaction that a rollback can end
 for my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
@@ -112,7 +124,7 @@ answers($other, q{SELECT owner FROM dlock.locks}, '<insufficient privilege>');
 
 # a search_path, types and operators of a hostile role's
 $evil->query($_) eq '' or die $evil->error for
-	q{CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false)}, q{CREATE DOMAIN evil.int8 AS pg_catalog.int8 CHECK (false)},
+	q{CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false)}, q{CREATE DOMAIN evil.int8 AS pg_catalog.int8 CHECK (false)}, q{CREATE DOMAIN evil.timestamptz AS pg_catalog.timestamptz CHECK (false)},
 	q{CREATE FUNCTION evil.trap() RETURNS pg_catalog.bool LANGUAGE plpgsql AS 'BEGIN RAISE ''a trap''; END'},
 	(map { "CREATE FUNCTION evil.trap($_, $_) RETURNS pg_catalog.bool LANGUAGE plpgsql AS 'BEGIN RAISE ''a trap''; END'" } 'pg_catalog.text', 'pg_catalog.int8', 'pg_catalog.int4'),
 	(map { my $type = $_; map { "CREATE OPERATOR evil.$_ (LEFTARG = $type, RIGHTARG = $type, FUNCTION = evil.trap)" } '=', '<', '+' } 'pg_catalog.text', 'pg_catalog.int8', 'pg_catalog.int4'),
@@ -151,6 +163,19 @@ $super->query('ALTER TABLE dlock_private.lease_table ENABLE ROW LEVEL SECURITY')
 answers($app, q{CALL dlock_acquire('rls', 'a', 600)}, $is_token);
 answers($evil, q{CALL dlock_acquire('rls', 'b', 600)}, '');
 $super->query('ALTER TABLE dlock_private.lease_table DISABLE ROW LEVEL SECURITY');
+
+# an old snapshot has the name that another role had
+$evil->query($_) eq '' or die $evil->error for 'BEGIN ISOLATION LEVEL REPEATABLE READ', q{DO 'BEGIN PERFORM 1 FROM pg_class; END'};
+$super->query($_) eq '' or die $super->error for 'ALTER ROLE app RENAME TO app_before', 'ALTER ROLE evil RENAME TO app';
+answers($evil, q{SELECT dlock_release('n', 'a')}, 'f', 'a new name makes nobody somebody else');
+answers($evil, 'ROLLBACK', '');
+$super->query($_) eq '' or die $super->error for 'ALTER ROLE app RENAME TO evil', 'ALTER ROLE app_before RENAME TO app';
+
+# where triggers are switched off nobody is told that he is safe
+answers($super, 'SET session_replication_role = replica', '');
+answers($super, q{SELECT dlock_guard('n', 'a', 1)}, '55000');
+answers($super, q{CALL dlock_acquire('replica', 'a', 600)}, '');
+answers($super, 'RESET session_replication_role', '');
 
 # an operator says who may call at all
 $dbo->query($_) eq '' or die $dbo->error for 'REVOKE USAGE ON SCHEMA dlock_private FROM PUBLIC', 'GRANT USAGE ON SCHEMA dlock_private TO app';

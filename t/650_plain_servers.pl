@@ -82,6 +82,25 @@ answers($a, q{CALL dlock_acquire('two', 'a', 600)}, '', 'a prepared guard pins, 
 answers($b, q{COMMIT PREPARED 'p'}, '');
 answers($a, q{CALL dlock_acquire('two', 'a', 600)}, $is_token);
 
+# one that is slow between its look at the mark and its change of it does not set it back
+$dbo->query($_) eq '' or die $dbo->error for 'CREATE SCHEMA slow', 'SET search_path = slow, pg_catalog', q{CREATE FUNCTION slow.setval(regclass, bigint) RETURNS bigint
+	LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_lock_shared(44), pg_advisory_unlock_shared(44); RETURN pg_catalog.setval($1, $2); END'};
+answers($a, 'SELECT pg_advisory_lock(44)', '');
+$dbo->send(q{SELECT dlock_private.next_token('back')});
+my $is_slow = q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 44 AND NOT granted};
+ok(Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $node->safe_psql('plain', $is_slow) eq '1' }), 'it is in between');
+# another waits for it, if it can
+$b->send(q{CALL dlock_acquire('back', 'b', 600)});
+my $has_come = q{SELECT count(*) FROM pg_locks WHERE relation = 'dlock_private.request'::regclass AND mode = 'ShareUpdateExclusiveLock' AND NOT granted};
+Poll::until($PostgreSQL::Test::Utils::timeout_default, sub { $b->answered || $node->safe_psql('plain', $has_come) eq '1' });
+answers($a, 'SELECT pg_advisory_unlock(44)', 't');
+$dbo->answer;
+my $newest = $b->answer;
+cmp_ok($node->safe_psql('plain', 'SELECT last_value FROM dlock_private.mark'), '>=', $newest =~ $is_token ? $newest : 0, 'the mark is above each token');
+answers($dbo, 'RESET search_path', '');
+answers($dbo, 'DROP SCHEMA slow CASCADE', '');
+$b->query(q{SELECT dlock_release('back', 'b')});
+
 # the clock was set back: as if the largest token had been granted in an hour
 $node->safe_psql('plain', q{SELECT setval('dlock_private.mark', last_value + 3600 * 1048576::bigint) FROM dlock_private.mark});
 $last = $node->safe_psql('plain', 'SELECT last_value FROM dlock_private.mark');
@@ -113,7 +132,7 @@ my $there = Sessions::Session->new(Plain::connstr($node, 'other', 'restored'), '
 answers($there, q{CALL dlock_acquire('dumped', 'o', 600)}, '');
 cmp_ok(answers($there, q{CALL dlock_acquire('new', 'o', 600)}, $is_token), '>', $last, 'tokens go on above those of the dump');
 answers($there, q{SELECT owner FROM dlock.locks WHERE name = 'dumped'}, '<insufficient privilege>');
-answers($there, q{INSERT INTO dlock_private.request (op, name, owner, holds, caller) VALUES ('release', 'dumped', 'a', 1, 'app')}, '42501');
+answers($there, q{INSERT INTO dlock_private.request (op, name, owner, holds, caller) VALUES ('release', 'dumped', 'a', 1, 'app'::regrole)}, '42501');
 $there->reap;
 
 # behind a pooler of transactions each call may have another connection
