@@ -57,7 +57,7 @@ SELECT bag_eq($$
 	WHERE 'dlock_duration'::regtype IN (castsource, casttarget)
 $$, ARRAY[
 	'smallint to dlock_duration implicit as text', 'integer to dlock_duration implicit', 'bigint to dlock_duration implicit',
-	'numeric to dlock_duration implicit as text', 'real to dlock_duration implicit as text', 'double precision to dlock_duration implicit',
+	'numeric to dlock_duration implicit as text', 'real to dlock_duration implicit', 'double precision to dlock_duration implicit',
 	'interval to dlock_duration implicit',
 	'text to dlock_duration implicit as text', 'character varying to dlock_duration implicit as text',
 	'dlock_duration to interval'
