@@ -27,7 +27,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +45,7 @@
 #include "lease_settings.h"
 #include "lease_stats.h"
 #include "lease_tenure.h"
+#include "lease_thread.h"
 #include "lease_waiters.h"
 #include "lease_waiting.h"
 #include "lease_watch.h"
@@ -80,13 +80,6 @@ no_memory(dlock_answer *answer)
 static bool
 start(dlock_answer *answer)
 {
-	pthread_attr_t thread_attributes;
-	pthread_t	thread;
-	static const int faults[] = {
-		SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS
-	};
-	sigset_t	blocked;
-	sigset_t	old;
 	char		reason[128];
 	int			error;
 
@@ -107,19 +100,7 @@ start(dlock_answer *answer)
 	lease_stats_reset(lease_wall());
 	(void) dlock_server_socket();	/* makes its copy in a statement */
 
-	/*
-	 * Signals are the server's business.  Those that a thread brings upon itself
-	 * stay: while they are blocked, a crash leaves no trace in the error log.
-	 */
-	sigfillset(&blocked);
-	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-		sigdelset(&blocked, faults[i]);
-	pthread_sigmask(SIG_BLOCK, &blocked, &old);
-	pthread_attr_init(&thread_attributes);
-	pthread_attr_setdetachstate(&thread_attributes, PTHREAD_CREATE_DETACHED);
-	error = pthread_create(&thread, &thread_attributes, lease_batch_main, NULL);
-	pthread_attr_destroy(&thread_attributes);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	error = lease_thread_start(lease_batch_main, "dlock");
 	if (error != 0)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");
@@ -128,7 +109,6 @@ start(dlock_answer *answer)
 				 strerror_r(error, reason, sizeof(reason)));
 		return false;
 	}
-	pthread_setname_np(thread, "dlock");
 	started = true;
 	return true;
 }

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "heap.h"
+#include "lease_connections.h"
 #include "lease_moment.h"
 #include "lease_tenure.h"
 
@@ -403,7 +404,7 @@ lease_session_end_list(bool could)
  * to, the list finds those that have ended before.  The mutex is not needed.
  */
 void
-lease_session_set_told(bool told)
+dlock_connections_told(bool told)
 {
 	if (told && !is_told)
 		was_deaf = true;

@@ -26,7 +26,6 @@ extern bool lease_session_needs_plugin(void);
 extern bool lease_session_begin_list(void);
 extern void lease_session_list(uint64_t connection_id);
 extern void lease_session_end_list(bool could);
-extern void lease_session_set_told(bool told);
 extern bool lease_session_is_heard(void);
 
 #endif							/* DLOCK_LEASE_SESSION_H */

@@ -107,6 +107,15 @@ lease_text_put_hex(lease_text *t, lease_bytes bytes)
 	t->data[t->length] = '\0';
 }
 
+/* Add a member of a JSON object, and a comma: bytes in hexadecimal. */
+void
+lease_text_add_hex(lease_text *t, const char *key, lease_bytes bytes)
+{
+	lease_text_add(t, "\"%s\": \"", key);
+	lease_text_put_hex(t, bytes);
+	lease_text_add(t, "\", ");
+}
+
 /*
  * Say whether bytes mean the same in quotes, whatever the server's settings, and
  * end no statement.

@@ -52,6 +52,8 @@ extern void lease_text_put(lease_text *t, const char *data, size_t length);
 extern void lease_text_put_number(lease_text *t, int64_t number);
 extern void lease_text_put_unsigned(lease_text *t, uint64_t number);
 extern void lease_text_put_hex(lease_text *t, lease_bytes bytes);
+extern void lease_text_add_hex(lease_text *t, const char *key,
+							   lease_bytes bytes);
 extern void lease_text_add_bytes(lease_text *t, lease_bytes bytes);
 extern lease_text *lease_texts_next(lease_texts *list, const lease_frame *frame,
 									size_t most);

@@ -9,6 +9,7 @@
 #include "lease_upkeep.h"
 
 #include "lease_call_end.h"
+#include "lease_connections.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
 #include "lease_pace.h"
@@ -55,7 +56,7 @@ look_for_plugin(void)
 		status = connection_ask_plugin(lease_server_connection(), &active);
 	(void) lease_resume();
 	if (status == LEASE_STATUS_OK)
-		lease_session_set_told(active);
+		dlock_connections_told(active);
 }
 
 /*

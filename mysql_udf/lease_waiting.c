@@ -21,15 +21,6 @@ typedef struct waiters_text
 	lease_text	json;
 } waiters_text;
 
-/* Add bytes in hexadecimal digits, behind the name of their column. */
-static void
-add_hex(lease_text *text, const char *column, lease_bytes bytes)
-{
-	lease_text_add(text, "\"%s\": \"", column);
-	lease_text_put_hex(text, bytes);
-	lease_text_add(text, "\", ");
-}
-
 /* Add a waiter for a name; position 0: NULL. */
 static void
 add_waiter(const lease_call *call, lease_bytes name, size_t position,
@@ -44,15 +35,15 @@ add_waiter(const lease_call *call, lease_bytes name, size_t position,
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 
 	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	add_hex(text, "name_hex", name);
-	add_hex(text, "user_hex", user);
-	add_hex(text, "host_hex", host);
+	lease_text_add_hex(text, "name_hex", name);
+	lease_text_add_hex(text, "user_hex", user);
+	lease_text_add_hex(text, "host_hex", host);
 	if (call->kind == DLOCK_CALL_WAIT)
 		lease_text_add(text, "\"owner_hex\": null, \"mode\": null, ");
 	else
 	{
-		add_hex(text, "owner_hex", visible ? call->request.owner :
-				dlock_bytes_of(DLOCK_MASK));
+		lease_text_add_hex(text, "owner_hex", visible ? call->request.owner :
+						   dlock_bytes_of(DLOCK_MASK));
 		lease_text_add(text, "\"mode\": \"%s\", ",
 					   lease_mode_name(call->request.mode));
 	}

@@ -2,13 +2,9 @@
  * lease_watch.c
  *	  How the engine learns that a connection with session leases has ended.
  *
- * Each server tells us in its own way when a connection ends.  MySQL calls the destructor
- * of a value that is kept with the session.  MariaDB has an event for audit plugins; this
- * library is one, too (install.sql activates it).  Both come in the connection's own
- * thread, for a client that quits, is lost or is killed.  MariaDB's event scheduler tells
- * nothing, so what it runs can have no session lease.
+ * lease_connections.c has the two servers' ways.
  *
- * Where the plugin is not active, the batcher looks at the list of connections
+ * Where MariaDB's plugin is not active, the batcher looks at the list of connections
  * instead, once a second.  That is so after a reinstallation while there are
  * connections from before.  MariaDB does not say when such a plugin goes silent: it
  * deactivates it after the last of these connections.  So lease_upkeep.c asks.
@@ -19,10 +15,10 @@
  */
 #include "lease_watch.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "lease_connections.h"
 #include "lease_guards.h"
 #include "lease_moment.h"
 #include "lease_mutex.h"
@@ -34,50 +30,15 @@
 /* How long a connection's first session lease waits for the list of connections. */
 #define LIST_PATIENCE_US	3000000
 
-/* MySQL: the service that keeps the sessions' ids, and where; NULL: it does not */
-static pthread_once_t mysql_once = PTHREAD_ONCE_INIT;
-static mysql_thd_store_service mysql_store;
-static void *mysql_slot = NULL;
-
 /* A connection has ended, or has changed its user. */
 void
-lease_watch_end(uint64_t connection_id)
+dlock_connection_ended(uint64_t connection_id)
 {
 	lease_lock();
 	lease_session_end(connection_id);
 	lease_guards_remove(connection_id);
 	lease_wake_before(lease_session_due_us());
 	lease_unlock();
-}
-
-/* MySQL: a session with a value in our slot has ended. */
-static int
-mysql_session_ended(void *value)
-{
-	lease_watch_end((uint64_t) (uintptr_t) value);
-	return 0;
-}
-
-/* MySQL: find the service, once.  The mutex is not held: see dlock_copy_service(). */
-static void
-find_mysql_store(void)
-{
-	if (dlock_copy_service("mysql_thd_store", &mysql_store, sizeof(mysql_store)) &&
-		mysql_store.register_slot("dlock", mysql_session_ended, &mysql_slot))
-		mysql_slot = NULL;
-}
-
-/*
- * MySQL: keep the session's id with it.  This is done in the session's own thread, so the
- * session does not end before the engine knows it.
- */
-static bool
-watch_on_mysql(uint64_t connection_id)
-{
-	pthread_once(&mysql_once, find_mysql_store);
-	return mysql_slot != NULL &&
-		!mysql_store.set(dlock_caller_thd(), mysql_slot,
-						 (void *) (uintptr_t) connection_id);
 }
 
 /*
@@ -97,7 +58,7 @@ watch(uint64_t connection_id, bool *failed)
 	lease_unlock();
 	if (watched)
 		return true;
-	is_kept = is_mysql && connection_id != 0 && watch_on_mysql(connection_id);
+	is_kept = is_mysql && connection_id != 0 && lease_connections_keep(connection_id);
 	lease_lock();
 	watched = is_mysql ? is_kept : connection_id != 0 && lease_session_is_heard();
 	if (watched)
@@ -116,7 +77,7 @@ watch(uint64_t connection_id, bool *failed)
 }
 
 /*
- * Have lease_watch_end() called when the calling connection ends.  Returns NULL, or the
+ * Have dlock_connection_ended() called when the calling connection ends.  Returns NULL, or the
  * message of an error, with its SQLSTATE in *sqlstate.  The batcher runs.
  */
 const char *
@@ -144,66 +105,3 @@ lease_watch(const char **sqlstate)
 	*sqlstate = "53200";
 	return "out of memory";
 }
-
-/* MariaDB: something happened to a connection. */
-static void
-mariadb_connection_changed(THD *thd, unsigned int event_class,
-						   const void *event)
-{
-	const mariadb_connection_event *change = event;
-
-	(void) thd;
-	if (event_class != MARIADB_AUDIT_CONNECTION_CLASS)
-		return;
-	if (change->subclass == MARIADB_AUDIT_DISCONNECT ||
-		(change->subclass == MARIADB_AUDIT_CHANGE_USER &&
-		 change->status == 0))
-		lease_watch_end(change->thread_id);
-}
-
-static int
-mariadb_init(void *plugin)
-{
-	(void) plugin;
-	lease_session_set_told(true);
-	return 0;
-}
-
-static int
-mariadb_deinit(void *plugin)
-{
-	(void) plugin;
-	lease_session_set_told(false);
-	return 0;
-}
-
-static mariadb_audit audit = {
-	.interface_version = MARIADB_AUDIT_INTERFACE_VERSION,
-	.event_notify = mariadb_connection_changed,
-	.class_mask = {1UL << MARIADB_AUDIT_CONNECTION_CLASS},
-};
-
-#define EXPORTED	__attribute__((visibility("default")))
-
-extern EXPORTED int _maria_plugin_interface_version_;
-extern EXPORTED int _maria_sizeof_struct_st_plugin_;
-extern EXPORTED mariadb_plugin _maria_plugin_declarations_[];
-
-int			_maria_plugin_interface_version_ = MARIADB_PLUGIN_INTERFACE_VERSION;
-int			_maria_sizeof_struct_st_plugin_ = sizeof(mariadb_plugin);
-mariadb_plugin _maria_plugin_declarations_[] = {
-	{
-		.type = MARIADB_AUDIT_PLUGIN,
-		.info = &audit,
-		.name = "dlock",
-		.author = "dlock",
-		.description = "Ends the session leases of connections that end",
-		.license = 2,
-		.init = mariadb_init,
-		.deinit = mariadb_deinit,
-		.version = 0x0100,
-		.version_text = "1.0",
-		.maturity = 5,
-	},
-	{0}
-};

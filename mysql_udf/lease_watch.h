@@ -11,6 +11,5 @@
 
 /* lease_watch.c */
 extern const char *lease_watch(const char **sqlstate);
-extern void lease_watch_end(uint64_t connection_id);
 
 #endif							/* DLOCK_LEASE_WATCH_H */

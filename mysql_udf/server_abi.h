@@ -7,7 +7,7 @@
  * everything is declared here, once, by its name in the server's dynamic symbol table.
  * All symbols are weak, and NULL in a server that lacks them.  The comment at each says
  * which server exports it.  mysql_compat.c tells the two servers apart.  Only that file,
- * lease_watch.c (ends of connections), udf_reader.c (a status variable) and
+ * lease_connections.c (ends of connections), udf_reader.c (a status variable) and
  * udf_arguments.c (character sets) should use more of this than the UDF structures.
  *
  * SPDX-License-Identifier: PostgreSQL

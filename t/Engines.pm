@@ -590,7 +590,7 @@ sub feed_store
 {
 	my ($self) = @_;
 	return unless ($ENV{STORE} // '') eq 'log';
-	$self->feed('mysql_udf/engine/install.sql');
+	$self->feed($_) for 'mysql_udf/log/log.sql', 'mysql_udf/engine/install.sql';
 	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
 		SELECT * FROM dlock.lease_state});
 	return;

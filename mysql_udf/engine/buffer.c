@@ -35,12 +35,11 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
-#define _GNU_SOURCE				/* pthread_setname_np(), strerror_r() */
+#define _GNU_SOURCE				/* strerror_r() */
 #include "engine.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +49,7 @@
 
 #include "array.h"
 #include "connection.h"
+#include "lease_thread.h"
 
 /* An append that takes longer hangs; after one that takes longer the server is slow. */
 #define HUNG_US			1000000
@@ -1224,37 +1224,6 @@ writer_main(void *argument)
 	return NULL;
 }
 
-/* Start a thread of the engine: an error, or 0. */
-int
-engine_start_thread(void *(*run) (void *), const char *name)
-{
-	static const int faults[] = {
-		SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS
-	};
-	pthread_attr_t attributes;
-	pthread_t	thread;
-	sigset_t	blocked;
-	sigset_t	old;
-	int			error;
-
-	/*
-	 * Signals are the server's business.  Those that a thread brings upon itself stay:
-	 * while they are blocked, a crash leaves no trace in the error log.
-	 */
-	sigfillset(&blocked);
-	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-		sigdelset(&blocked, faults[i]);
-	pthread_sigmask(SIG_BLOCK, &blocked, &old);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	error = pthread_create(&thread, &attributes, run, NULL);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (error == 0)
-		pthread_setname_np(thread, name);
-	return error;
-}
-
 /* Start the engine, if it does not run: false with an error in the answer. */
 bool
 buffer_start(dlock_answer *answer)
@@ -1279,11 +1248,11 @@ buffer_start(dlock_answer *answer)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&work, &attributes);
 	pthread_condattr_destroy(&attributes);
-	error = engine_start_thread(writer_main, "dlock");
+	error = lease_thread_start(writer_main, "dlock");
 	if (error == 0)
-		error = engine_start_thread(upkeep_main, "dlock upkeep");
+		error = lease_thread_start(upkeep_main, "dlock upkeep");
 	if (error == 0)
-		error = engine_start_thread(guards_main, "dlock guards");
+		error = lease_thread_start(guards_main, "dlock guards");
 	if (error != 0)
 	{
 		snprintf(answer->sqlstate, sizeof(answer->sqlstate), "53000");

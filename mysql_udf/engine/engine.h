@@ -54,7 +54,6 @@
 #include "lease_stats.h"
 #include "lease_text.h"
 #include "log/log.h"
-#include "watch.h"
 
 /* ----------------------------------------------------------------
  * state.c
@@ -401,6 +400,8 @@ extern bool deadlock_find(call *newcomer, const lease_moment *moment,
  */
 
 /* What is known of the log, and whether calls can be decided. */
+extern void engine_lock(void);
+extern void engine_unlock(void);
 extern bool buffer_start(dlock_answer *answer);
 extern bool buffer_is_known(void);
 extern state_copies *buffer_copies(void);
@@ -429,13 +430,15 @@ extern void buffer_watch(void);
 extern void buffer_note_server(bool is_read_only, bool is_clustered);
 extern void engine_post(sem_t *semaphore);
 extern void engine_sleep(pthread_cond_t *condition, int64_t until_us);
-extern int	engine_start_thread(void *(*run) (void *), const char *name);
 
 /* ----------------------------------------------------------------
  * session.c
  * ----------------------------------------------------------------
  */
 
+/* under the mutex, but for session_watch(); it has what lease_connections.h asks for, too */
+extern bool session_watch(dlock_answer *answer);
+extern bool session_is_alive(uint64_t connection_id);
 extern void session_enter(held *h);
 extern void session_leave(held *h);
 extern bool session_any_lost(void);
@@ -454,7 +457,8 @@ extern void *guards_main(void *argument);
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);
 extern char *look_at_all(void);
 
-/* upkeep.c: without the mutex */
+/* upkeep.c: without the mutex, but for upkeep_hurry() */
+extern void upkeep_hurry(void);
 struct connection;
 extern void upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);

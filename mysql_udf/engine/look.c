@@ -123,14 +123,6 @@ typedef struct listing
 	lease_text	text;
 } listing;
 
-static void
-add_text(lease_text *text, const char *key, lease_bytes bytes)
-{
-	lease_text_add(text, "\"%s\": \"", key);
-	lease_text_put_hex(text, bytes);
-	lease_text_add(text, "\", ");
-}
-
 /* Add a lease to the list. */
 static void
 list_lease(const held *h, uint32_t version, void *context)
@@ -143,10 +135,10 @@ list_lease(const held *h, uint32_t version, void *context)
 		return;
 	decide_describe(h, (party) {0}, &l->moment, &holder);
 	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	add_text(text, "name", state_name_bytes(h->name));
-	add_text(text, "owner", held_owner(h));
-	add_text(text, "user", h->account->user);
-	add_text(text, "host", h->account->host);
+	lease_text_add_hex(text, "name", state_name_bytes(h->name));
+	lease_text_add_hex(text, "owner", held_owner(h));
+	lease_text_add_hex(text, "user", h->account->user);
+	lease_text_add_hex(text, "host", h->account->host);
 	lease_text_add(text, "\"mode\": %d, \"kind\": %d, \"version\": %" PRIu32
 				   ", \"token\": %" PRIu64 ", \"ttl_us\": %" PRId64
 				   ", \"connection_id\": %" PRIu64 ", \"acquired_us\": %" PRId64

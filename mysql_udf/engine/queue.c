@@ -265,15 +265,6 @@ queue_waiter_of(uint64_t connection_id)
  * ----------------------------------------------------------------
  */
 
-/* Add bytes in hexadecimal digits, behind the name of their column. */
-static void
-add_hex_column(lease_text *text, const char *column, lease_bytes bytes)
-{
-	lease_text_add(text, "\"%s\": \"", column);
-	lease_text_put_hex(text, bytes);
-	lease_text_add(text, "\", ");
-}
-
 /* Add a waiter for a name; position 0: NULL. */
 static void
 add_waiter(lease_text *text, const dlock_caller *reader, const call *c,
@@ -285,15 +276,15 @@ add_waiter(lease_text *text, const dlock_caller *reader, const call *c,
 	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 
 	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	add_hex_column(text, "name_hex", name);
-	add_hex_column(text, "user_hex", user);
-	add_hex_column(text, "host_hex", host);
+	lease_text_add_hex(text, "name_hex", name);
+	lease_text_add_hex(text, "user_hex", user);
+	lease_text_add_hex(text, "host_hex", host);
 	if (c->asked->kind == DLOCK_CALL_WAIT)
 		lease_text_add(text, "\"owner_hex\": null, \"mode\": null, ");
 	else
 	{
-		add_hex_column(text, "owner_hex", visible ? c->request.owner :
-					   dlock_bytes_of(DLOCK_MASK));
+		lease_text_add_hex(text, "owner_hex", visible ? c->request.owner :
+						   dlock_bytes_of(DLOCK_MASK));
 		lease_text_add(text, "\"mode\": \"%s\", ", lease_mode_name(c->request.mode));
 	}
 	if (position > 0)

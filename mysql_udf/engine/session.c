@@ -2,10 +2,11 @@
  * session.c
  *	  Connections that have session leases, and their ends.
  *
- * A session lease lives as long as the connection that took it.  watch.c hears of the
- * ends of connections.  Where the server does not tell, upkeep looks at the list of
- * connections instead, once a second: on MariaDB after a reinstallation, while there are
- * connections from before.
+ * A session lease lives as long as the connection that took it.  lease_connections.c
+ * hears of the ends of connections.  Where the server does not tell, upkeep looks at the
+ * list of connections instead, once a second: on MariaDB after a reinstallation, while
+ * there are connections from before.  MariaDB does not say when its audit plugin goes
+ * silent: it deactivates it after the last of these connections.  So upkeep asks.
  *
  * A connection that has ended is kept until its leases are ended, some at a time, by the
  * writer.  An id may come again: MariaDB ends a session when the connection changes its
@@ -20,6 +21,14 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lease_connections.h"
+
+/* How long a connection's first session lease waits for the list of connections. */
+#define LIST_PATIENCE_US	3000000
+#define LIST_LOOK_US		50000
 
 /* Most leases that are ended at once. */
 #define END_MOST		1000
@@ -94,7 +103,7 @@ session_leave(held *h)
 }
 
 /* Watch a connection from now on: false if memory is short. */
-bool
+static bool
 session_open(uint64_t connection_id)
 {
 	session    *s = hash_reserve(&sessions) ? calloc(1, sizeof(session)) : NULL;
@@ -126,7 +135,7 @@ end_session(session *s)
 
 /* A connection has ended, or has changed its user; the mutex is not held. */
 void
-session_end(uint64_t connection_id)
+dlock_connection_ended(uint64_t connection_id)
 {
 	session    *s;
 
@@ -182,7 +191,7 @@ session_end_lost(void)
  * to, the list finds those that have ended before.  The mutex is not needed.
  */
 void
-session_set_told(bool told)
+dlock_connections_told(bool told)
 {
 	if (told && !is_told)
 		was_deaf = true;
@@ -190,7 +199,7 @@ session_set_told(bool told)
 }
 
 /* MariaDB: say whether we would learn of the end of a connection. */
-bool
+static bool
 session_is_heard(void)
 {
 	return is_told || can_list;
@@ -252,3 +261,71 @@ session_end_list(bool could)
 	}
 }
 
+/* ----------------------------------------------------------------
+ * Watching
+ * ----------------------------------------------------------------
+ */
+
+/* Have the end of a connection reported to us: false if that cannot be done just now. */
+static bool
+watch(uint64_t connection_id, bool *failed)
+{
+	bool		is_mysql = dlock_server_kind() == DLOCK_SERVER_MYSQL;
+	bool		is_kept;
+	bool		watched;
+
+	engine_lock();
+	watched = session_is_alive(connection_id);
+	engine_unlock();
+	if (watched)
+		return true;
+	is_kept = is_mysql && connection_id != 0 && lease_connections_keep(connection_id);
+	engine_lock();
+	watched = is_mysql ? is_kept : connection_id != 0 && session_is_heard();
+	if (watched)
+		*failed = !session_open(connection_id);
+	else
+		upkeep_hurry();			/* to read the list of connections */
+	engine_unlock();
+	return watched;
+}
+
+/*
+ * Have dlock_connection_ended() called when the calling connection ends: false with an
+ * error in the answer.  The engine has been started, and the mutex is not held.
+ */
+bool
+session_watch(dlock_answer *answer)
+{
+	uint64_t	connection_id = dlock_caller_connection_id();
+	int64_t		end_us = lease_now() + LIST_PATIENCE_US;
+	bool		failed = false;
+
+	strcpy(answer->sqlstate, "55000");
+	/* an event's thread ends without telling audit plugins */
+	if (dlock_caller_is_event())
+	{
+		strcpy(answer->message, "cannot be told when this connection ends; an event cannot take session leases");
+		return false;
+	}
+	while (!watch(connection_id, &failed))
+	{
+		if (dlock_server_kind() != DLOCK_SERVER_MARIADB ||
+			lease_now() >= end_us || dlock_thd_killed(dlock_caller_thd()))
+		{
+			strcpy(answer->message, "cannot be told when this connection ends; run install.sql again");
+			return false;
+		}
+		dlock_wait_begin();
+		usleep(LIST_LOOK_US);
+		dlock_wait_end();
+	}
+	if (failed)
+	{
+		strcpy(answer->sqlstate, "53200");
+		strcpy(answer->message, "out of memory");
+		return false;
+	}
+	answer->sqlstate[0] = '\0';
+	return true;
+}

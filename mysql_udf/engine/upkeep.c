@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "connection.h"
+#include "lease_connections.h"
 
 #define INTERVAL_US		1000000
 #define STEP_US			50000
@@ -74,7 +75,7 @@ look_for_connections(void)
 	needs_list = session_begin_list();
 	engine_unlock();
 	if (needs_plugin && connection_ask_plugin(&own, &active) == LEASE_STATUS_OK)
-		session_set_told(active);
+		dlock_connections_told(active);
 	if (!needs_list || own.mysql == NULL)
 		return;
 	status = connection_visit_all(&own, list_connection);

@@ -31,7 +31,7 @@
 
 #include "lease_engine.h"
 #include "lease_moment.h"
-#include "lease_watch.h"
+#include "lease_connections.h"
 #include "server_abi.h"
 
 #define HOT		3				/* names that all threads want */
@@ -362,7 +362,7 @@ do_anything(unsigned int *random)
 	}
 	else if (what < 94)
 	{
-		lease_watch_end(self.id);
+		dlock_connection_ended(self.id);
 		self.id += 1000;
 	}
 	else if (what < 96)
@@ -394,7 +394,7 @@ run_connection(void *arg)
 	self.id = (uintptr_t) arg;
 	for (long i = 0; i < count; i++)
 		do_anything(&random);
-	lease_watch_end(self.id);
+	dlock_connection_ended(self.id);
 	return NULL;
 }
 

@@ -1,0 +1,23 @@
+/*
+ * lease_connections.h
+ *	  How the server tells that a connection has ended.
+ *
+ * SPDX-License-Identifier: PostgreSQL
+ */
+#ifndef DLOCK_LEASE_CONNECTIONS_H
+#define DLOCK_LEASE_CONNECTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* lease_connections.c: MySQL's way, for the calling connection; false: it cannot */
+extern bool lease_connections_keep(uint64_t connection_id);
+
+/*
+ * Of the engine; called without its mutex.  A connection has ended, or has changed its
+ * user; and MariaDB tells of ends from now on, or does no more.
+ */
+extern void dlock_connection_ended(uint64_t connection_id);
+extern void dlock_connections_told(bool told);
+
+#endif							/* DLOCK_LEASE_CONNECTIONS_H */
