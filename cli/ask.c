@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session.h"
 #include "table.h"
 
 void
@@ -146,9 +147,7 @@ functions_schema(dlock_session *session, int64_t timeout_us)
 {
 	const char *schema;
 
-	if (!ask(session, "SELECT quote_ident(n.nspname) FROM pg_catalog.pg_extension e "
-			 "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace "
-			 "WHERE e.extname = 'dlock'", NULL, 0, timeout_us))
+	if (!ask(session, dlock_pg_schema_query, NULL, 0, timeout_us))
 		return NULL;
 	schema = dlock_session_value(session, 0, 0);
 	return schema ? strcpy(get_memory(strlen(schema) + 1), schema) : NULL;

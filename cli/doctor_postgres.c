@@ -15,6 +15,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "session.h"
+
 /* Versions that the tests run on. */
 static const int tested_versions[] = {15, 17, 18};
 
@@ -132,10 +134,8 @@ check_plain(struct postgres *p)
 {
 	struct examination *e = p->e;
 
-	if (!look(e, "SELECT n.nspname FROM pg_namespace d JOIN pg_proc f ON f.proowner = d.nspowner "
-			  "JOIN pg_namespace n ON n.oid = f.pronamespace WHERE d.nspname = 'dlock_private' "
-			  "AND f.prokind = 'p' AND f.proname = 'dlock_renew_many'") ||
-		!value_of(e->session, 0, 0))
+	if (!look(e, dlock_pg_schema_query) || !value_of(e->session, 0, 0) ||
+		number_of(e->session, 0, 1) == 0)
 		return false;
 	report(e, FINDING_NOTE, "extension",
 		   "where the server can load it: plain/uninstall.sql, then CREATE EXTENSION dlock",

@@ -60,27 +60,23 @@ tell(bool leads, int64_t token)
 int
 elect_command(int argc, char **argv)
 {
-	const char *url = NULL;
-	const char *owner = NULL;
 	const char *ready_file = NULL;
 	const char *on_lose = NULL;
 	int64_t		permits = 0;
-	int64_t		ttl_us = 30000000;
-	int64_t		grace_us = -1;
 	int64_t		back_off_us = 0;	/* after COMMANDs that ended at once */
 	bool		told_of_server = false;
 	bool		was_logged_in = false;
+	struct supervised what = {.lease.ttl_us = DEFAULT_TTL_US, .grace_us = -1};
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
+		{"ttl", 't', OPTION_POSITIVE, &what.lease.ttl_us, "T", "how long after a leader's death another leads; default 30 s"},
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N lead at a time"},
-		{"owner", 'o', OPTION_NAME, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
-		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
+		OWN_OWNER_OPTION(what),
+		{"grace", 'g', OPTION_DURATION, &what.grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
 		{"exec-on-lose", 0, OPTION_TEXT, &on_lose, "CMD", "a shell command for the end of each term"},
 		{"ready-file", 0, OPTION_TEXT, &ready_file, "PATH", "a file that exists while this one leads"},
-		URL_OPTION(&url),
+		URL_OPTION(&what.url),
 		{0}
 	};
-	struct supervised what = {0};
 	int			first = parse_options(argc, argv, specs, usage);
 
 	if (first >= argc)
@@ -92,16 +88,13 @@ elect_command(int argc, char **argv)
 	if (ready_file && *ready_file == '\0')
 		end_with(STATUS_USAGE, "--ready-file is no path");
 
-	what.url = url;
 	what.lease.names = &name;
 	what.lease.nnames = 1;
 	what.lease.mode = permits ? DLOCK_PERMIT : DLOCK_EXCLUSIVE;
 	what.lease.limit = (int32_t) permits;
-	what.lease.ttl_us = ttl_us;
 	what.lease.wait_us = -1;
-	what.lease.owner = owner;
 	what.argv = argv + first;
-	what.grace_us = grace_for(grace_us, ttl_us);
+	what.grace_us = grace_for(what.grace_us, what.lease.ttl_us);
 	what.elects = true;
 	what.ready_file = ready_file;
 	what.on_lose = on_lose;

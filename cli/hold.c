@@ -51,7 +51,8 @@ static const char usage[] =
 /* How often to see whether a renewal that is late has come. */
 #define LATE_PAUSE_MS	100
 
-static int64_t ttl_us = 30000000;
+/* Of the lease; the keeper, a fork of ours, has it. */
+static int64_t ttl_us;
 
 /*
  * Print a line about the lease.  A program that does not read is not waited for: it may
@@ -206,50 +207,34 @@ open_program(bool is_to_be_killed)
 int
 hold_command(int argc, char **argv)
 {
-	const char *url = NULL;
-	const char *owner = NULL;
 	const char *name;
 	bool		shared = false;
 	bool		kill_parent = false;
-	bool		quiet = false;
 	int64_t		permits = 0;
-	int64_t		wait_us = 0;
-	int64_t		keep_us = 0;
-	int64_t		grace_us = -1;
-	int64_t		timeout_us = 0;
+	struct supervised what = {.lease.ttl_us = DEFAULT_TTL_US, .grace_us = -1};
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
-		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "how long to wait in line, or \"forever\""},
-		{"no-wait", 'n', OPTION_NO_WAIT, &wait_us, NULL, "do not wait, which is the default"},
-		{"shared", 's', OPTION_FLAG, &shared, NULL, "share it with others that share it"},
+		TAKING_OPTIONS(what, shared),
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "take one of N permits"},
-		{"keep", 'k', OPTION_DURATION, &keep_us, "T", "keep it at least this long, if it is given back sooner"},
-		{"owner", 'o', OPTION_NAME, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"keep", 'k', OPTION_DURATION, &what.lease.keep_at_least_us, "T", "keep it at least this long, if it is given back sooner"},
+		OWN_OWNER_OPTION(what),
 		{"kill-parent", 0, OPTION_FLAG, &kill_parent, NULL, "end the program before the lease can end"},
-		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "how long before that it is told, and gets SIGTERM; as for run"},
-		{"timeout", 0, OPTION_POSITIVE, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
-		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
-		URL_OPTION(&url),
+		{"grace", 'g', OPTION_DURATION, &what.grace_us, "T", "how long before that it is told, and gets SIGTERM; as for run"},
+		PATIENCE_OPTION(what),
+		QUIET_OPTION(what),
+		URL_OPTION(&what.url),
 		{0}
 	};
-	struct supervised what = {0};
 
 	parse_arguments(argc, argv, specs, usage, &name, 1, 1);
 	if (shared && permits)
 		end_with(STATUS_USAGE, "--shared and --permits exclude each other");
-	what.url = url;
 	what.lease.names = &name;
 	what.lease.nnames = 1;
 	what.lease.mode = shared ? DLOCK_SHARED : permits ? DLOCK_PERMIT : DLOCK_EXCLUSIVE;
 	what.lease.limit = (int32_t) permits;
-	what.lease.ttl_us = ttl_us;
-	what.lease.wait_us = wait_us;
-	what.lease.connect_timeout_us = timeout_us;
-	what.insists = timeout_us > 0;
-	what.lease.keep_at_least_us = keep_us;
-	what.lease.owner = owner;
-	what.grace_us = grace_for(grace_us, ttl_us);
-	what.quiet = quiet;
+	what.insists = what.lease.connect_timeout_us > 0;
+	ttl_us = what.lease.ttl_us;
+	what.grace_us = grace_for(what.grace_us, what.lease.ttl_us);
 	what.stand_in = keep;
 	what.ends_other = kill_parent;
 	what.is_over = release_is_said;

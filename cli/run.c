@@ -23,38 +23,27 @@ static const char usage[] =
 int
 run_command(int argc, char **argv)
 {
-	const char *url = NULL;
-	const char *owner = NULL;
 	const char *on_lost = "term";
 	bool		all = false;
 	bool		shared = false;
-	bool		quiet = false;
 	int64_t		permits = 0;
-	int64_t		ttl_us = 30000000;
-	int64_t		wait_us = 0;
-	int64_t		keep_us = 0;
-	int64_t		grace_us = -1;
-	int64_t		timeout_us = 0;
+	struct supervised what = {.lease.ttl_us = DEFAULT_TTL_US, .grace_us = -1};
 	const struct option_spec specs[] = {
-		{"ttl", 't', OPTION_POSITIVE, &ttl_us, "T", "how long after our death others may have it; default 30 s"},
-		{"wait", 'w', OPTION_WAIT, &wait_us, "T", "how long to wait in line, or \"forever\""},
-		{"no-wait", 'n', OPTION_NO_WAIT, &wait_us, NULL, "do not wait, which is the default"},
-		{"shared", 's', OPTION_FLAG, &shared, NULL, "share it with others that share it"},
+		TAKING_OPTIONS(what, shared),
 		{"permits", 'p', OPTION_COUNT, &permits, "N", "let N commands run at a time, this one among them"},
 		{"all", 'a', OPTION_FLAG, &all, NULL, "take several names, all or none"},
-		{"keep", 'k', OPTION_DURATION, &keep_us, "T", "keep it at least this long, if COMMAND ends sooner"},
-		{"owner", 'o', OPTION_NAME, &owner, "OWNER", "the owner; otherwise one that nobody else has"},
+		{"keep", 'k', OPTION_DURATION, &what.lease.keep_at_least_us, "T", "keep it at least this long, if COMMAND ends sooner"},
+		OWN_OWNER_OPTION(what),
 		{"on-lost", 0, OPTION_TEXT, &on_lost, "WHAT", "\"term\": end COMMAND in time; \"warn\": only say it"},
-		{"grace", 'g', OPTION_DURATION, &grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
-		{"timeout", 0, OPTION_POSITIVE, &timeout_us, "T", "give up if no server answers for this long; default 10 s"},
+		{"grace", 'g', OPTION_DURATION, &what.grace_us, "T", "from SIGTERM to SIGKILL; default a fifth of the TTL, up to 10 s"},
+		PATIENCE_OPTION(what),
 		{"own-status", 'E', OPTION_STATUS, NULL, "N", "end with N, not 64 to 77, if the status is not COMMAND's"},
-		{"quiet", 'q', OPTION_FLAG, &quiet, NULL, "do not say that the lease is not free; the status does"},
-		URL_OPTION(&url),
+		QUIET_OPTION(what),
+		URL_OPTION(&what.url),
 		{0}
 	};
 	const char *const *names;
 	size_t		nnames = 1;
-	struct supervised what = {0};
 	int			first = parse_options(argc, argv, specs, usage);
 
 	names = (const char *const *) argv + first;
@@ -81,22 +70,15 @@ run_command(int argc, char **argv)
 	if (strcmp(on_lost, "term") != 0 && strcmp(on_lost, "warn") != 0)
 		end_with(STATUS_USAGE, "--on-lost is \"term\" or \"warn\"");
 
-	what.url = url;
 	what.lease.names = names;
 	what.lease.nnames = nnames;
 	what.lease.mode = shared ? DLOCK_SHARED : permits ? DLOCK_PERMIT : DLOCK_EXCLUSIVE;
 	what.lease.limit = (int32_t) permits;
-	what.lease.ttl_us = ttl_us;
-	what.lease.wait_us = wait_us;
-	what.lease.connect_timeout_us = timeout_us;
 	/* who says how long to try means any server that cannot do it yet */
-	what.insists = timeout_us > 0;
-	what.lease.keep_at_least_us = keep_us;
-	what.lease.owner = owner;
+	what.insists = what.lease.connect_timeout_us > 0;
 	what.argv = argv + first;
-	what.grace_us = grace_for(grace_us, ttl_us);
+	what.grace_us = grace_for(what.grace_us, what.lease.ttl_us);
 	what.warn_only = strcmp(on_lost, "warn") == 0;
-	what.quiet = quiet;
 	what.other = -1;
 	supervise_prepare();
 	return supervise_once(&what);

@@ -14,6 +14,9 @@
 
 struct watchdog_shared;
 
+/* The ttl of a lease for which none is given. */
+#define DEFAULT_TTL_US	INT64_C(30000000)
+
 /* What to run, and under which lease. */
 struct supervised
 {
@@ -45,6 +48,26 @@ struct supervised
 	bool		ends_other;
 	bool		(*is_over) (void);
 };
+
+/* Options that several subcommands have alike, of the supervised "what"; shared is a bool. */
+#define TAKING_OPTIONS(what, shared) \
+	{"ttl", 't', OPTION_POSITIVE, &(what).lease.ttl_us, "T", \
+	"how long after our death others may have it; default 30 s"}, \
+	{"wait", 'w', OPTION_WAIT, &(what).lease.wait_us, "T", \
+	"how long to wait in line, or \"forever\""}, \
+	{"no-wait", 'n', OPTION_NO_WAIT, &(what).lease.wait_us, NULL, \
+	"do not wait, which is the default"}, \
+	{"shared", 's', OPTION_FLAG, &(shared), NULL, \
+	"share it with others that share it"}
+#define OWN_OWNER_OPTION(what) \
+	{"owner", 'o', OPTION_NAME, &(what).lease.owner, "OWNER", \
+	"the owner; otherwise one that nobody else has"}
+#define PATIENCE_OPTION(what) \
+	{"timeout", 0, OPTION_POSITIVE, &(what).lease.connect_timeout_us, "T", \
+	"give up if no server answers for this long; default 10 s"}
+#define QUIET_OPTION(what) \
+	{"quiet", 'q', OPTION_FLAG, &(what).quiet, NULL, \
+	"do not say that the lease is not free; the status does"}
 
 /* How a run ended. */
 struct outcome

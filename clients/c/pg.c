@@ -81,8 +81,7 @@ typedef struct pg_memory
 	char	   *rest[LISTS];	/* what is not silent, in the present attempt */
 } pg_memory;
 
-/* The owner of dlock_private has made plain/dlock.sql's functions. */
-static const char schema_query[] =
+const char dlock_pg_schema_query[] =
 	"SELECT pg_catalog.quote_ident(n.nspname), false FROM pg_catalog.pg_extension e "
 	"JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace "
 	"WHERE e.extname OPERATOR(pg_catalog.=) 'dlock' UNION ALL "
@@ -711,7 +710,7 @@ step_connecting(dlock_session *s, pg_wire *wire)
 				return DLOCK_STEP_DONE;
 			}
 			wire->phase = PG_ASKING;
-			send_query(s, wire, schema_query, NULL, 0);
+			send_query(s, wire, dlock_pg_schema_query, NULL, 0);
 			return DLOCK_STEP_DONE;
 		default:
 			return refused(s, wire);
@@ -957,7 +956,7 @@ pg_step(dlock_session *s)
 		dlock_error_clear(&s->error);
 		wire->asks_again = true;
 		wire->phase = PG_ASKING;
-		send_query(s, wire, schema_query, NULL, 0);
+		send_query(s, wire, dlock_pg_schema_query, NULL, 0);
 		return DLOCK_STEP_WAIT;
 	}
 	wire->asks_again = false;

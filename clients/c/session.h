@@ -118,6 +118,12 @@ extern void dlock_addresses_free(char **addresses);
  */
 extern bool dlock_session_close_if_dead(dlock_session *s);
 
+/*
+ * The quoted schema of dlock's functions on PostgreSQL, and whether they are those of
+ * plain/dlock.sql, which are by the owner of dlock_private; no row: there are none.
+ */
+extern const char dlock_pg_schema_query[];
+
 extern const dlock_transport dlock_pg_transport;
 extern const dlock_transport dlock_mysql_transport;
 

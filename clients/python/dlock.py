@@ -42,6 +42,7 @@ import atexit
 import collections
 import collections.abc
 import concurrent.futures
+import functools
 import inspect
 import json
 import math
@@ -419,6 +420,12 @@ def _is_async(connection: Any) -> bool:
     return inspect.iscoroutinefunction(connection.commit)
 
 
+@functools.lru_cache(maxsize=None)
+def _psycopg2_raw() -> Any:
+    """What a procedure answers, as the server has sent it: bool, int8, int4[], int8[]."""
+    return sys.modules["psycopg2.extensions"].new_type((16, 20, 1007, 1016), "DLOCK", lambda value, _: value)
+
+
 def _cursor(connection: Any, family: str) -> Any:
     """A plain cursor of the driver's own, whatever kind the program has chosen for the connection."""
     if family == "psycopg":
@@ -428,9 +435,7 @@ def _cursor(connection: Any, family: str) -> Any:
         extensions = sys.modules["psycopg2.extensions"]
         cursor = connection.cursor(cursor_factory=extensions.cursor)
         extensions.register_type(extensions.UNICODE, cursor)
-        # what a procedure answers, as the server has sent it: bool, int8, int4[], int8[]
-        raw = extensions.new_type((16, 20, 1007, 1016), "DLOCK", lambda value, _: value)
-        extensions.register_type(raw, cursor)
+        extensions.register_type(_psycopg2_raw(), cursor)
         return cursor
     return connection.cursor(sys.modules[family + ".cursors"].Cursor)
 
