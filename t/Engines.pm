@@ -399,14 +399,13 @@ use strict;
 use warnings;
 our @ISA = ('Engines::Postgres');
 
-use Plain;
-
 # In scenarios it counts as PostgreSQL, but for those that need what it has not.
 sub kind { return 'postgres' }
 
 sub plays
 {
 	my ($self, $scenario) = @_;
+	require Plain;				# not on a machine that has no PostgreSQL
 	return Plain::plays($scenario);
 }
 
@@ -414,6 +413,7 @@ sub install
 {
 	my ($self) = @_;
 	my $node = $self->{node};
+	require Plain;
 	Plain::run($node, scalar getpwuid($<), 'plain/dlock.sql', 'postgres');
 	# a loop that waits for a client that is gone ends, as from 14 on the server can see to
 	$node->safe_psql('postgres', q{ALTER DATABASE postgres SET client_connection_check_interval = '100ms'});
