@@ -182,7 +182,23 @@ sub doctor
 	return;
 }
 
-cases('calls' => \&single_calls, 'missing' => \&missing);
+# The functions are in a schema of their own, wherever search_path looks.
+sub elsewhere
+{
+	query('CREATE DATABASE elsewhere');
+	my $there = url(undef, scalar getpwuid $<) =~ s/dbname=\w+/dbname=elsewhere/r;
+	is(system('psql', '-qXv', 'ON_ERROR_STOP=1', '-d', $there, '-c', 'CREATE SCHEMA app', '-c', 'SET search_path = app',
+		'-f', "$FindBin::RealBin/../../plain/dlock.sql"), 0, 'plain/dlock.sql in a schema of its own');
+	for (['acquire', '--ttl', '1h', '--owner', 'me', 'x'], [ 'ls', 'x' ])
+	{
+		my $run = launch({ url => $there }, @$_);
+		is(finish($run), 0, "there: @$_") or diag(errors($run));
+		like(output($run), $_->[0] eq 'ls' ? qr/^x +me /m : qr/\A\d+\n\z/, '... and its answer');
+	}
+	return;
+}
+
+cases('calls' => \&single_calls, 'missing' => \&missing, 'elsewhere' => \&elsewhere);
 cases('doctor' => \&doctor);
 cases('run' => \&running);
 cases('renew' => \&renewing);
