@@ -735,7 +735,7 @@ set_deadline(const image_name *name, lease_member *member,
 		.writes = member->writes,
 		.writer = member->writer,
 	};
-	const image_seen *known;
+	const image_seen *earlier;
 
 	if (member->writer == image.writer)
 		member->deadline_us = member->written_us;
@@ -744,10 +744,10 @@ set_deadline(const image_name *name, lease_member *member,
 		member->deadline_us = before->deadline_us;
 	else
 	{
-		known = name->nseen == 0 ? NULL :
+		earlier = name->nseen == 0 ? NULL :
 			bsearch(&version, name->seen, name->nseen, sizeof(image_seen),
 					compare_seen);
-		member->deadline_us = known != NULL ? known->deadline_us :
+		member->deadline_us = earlier != NULL ? earlier->deadline_us :
 			member->ttl_us + (image.is_ours ? image.since_us : now_us);
 	}
 }

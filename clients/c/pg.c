@@ -599,7 +599,7 @@ static void
 send_call(dlock_session *s, pg_wire *wire)
 {
 	const char *values[8];
-	dlock_table lists[2] = {0};
+	dlock_table arrays[2] = {0};
 
 	dlock_text_clear(&s->sql);
 	dlock_text_format(&s->sql, "CALL %s.%s(", ((pg_memory *) s->memory)->schema,
@@ -609,20 +609,20 @@ send_call(dlock_session *s, pg_wire *wire)
 		values[i] = s->arguments.values[i];
 		if (s->shape == DLOCK_SHAPE_EACH && (i == 0 || i == 3))
 		{
-			dlock_table *list = &lists[i == 3];
+			dlock_table *array = &arrays[i == 3];
 
-			values[i] = dlock_table_from_array(list, values[i]) &&
-				wire->neach < list->nvalues ? list->values[wire->neach] : NULL;
+			values[i] = dlock_table_from_array(array, values[i]) &&
+				wire->neach < array->nvalues ? array->values[wire->neach] : NULL;
 		}
 		dlock_text_format(&s->sql, "%s$%zu", i > 0 ? ", " : "", i + 1);
 	}
 	dlock_text_add(&s->sql, ")");
-	if (s->sql.failed || lists[0].failed || lists[1].failed)
+	if (s->sql.failed || arrays[0].failed || arrays[1].failed)
 		s->wire_until_us = 0;
 	else
 		send_query(s, wire, s->sql.data, values, s->nargs);
-	dlock_table_free(&lists[0]);
-	dlock_table_free(&lists[1]);
+	dlock_table_free(&arrays[0]);
+	dlock_table_free(&arrays[1]);
 }
 
 static void
