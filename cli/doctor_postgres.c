@@ -171,13 +171,11 @@ check_installation(struct postgres *p)
 		char	   *available = value_of(e->session, 0, 0) ? strdup(value_of(e->session, 0, 0)) : NULL;
 
 		p->is_plain = check_plain(p);
-		if (p->is_plain)
-			;
-		else if (available != NULL)
+		if (!p->is_plain && available != NULL)
 			report(e, FINDING_ERROR, "extension",
 				   "as a superuser, in this database: CREATE EXTENSION dlock",
 				   "%s is there, but not created in this database", available);
-		else
+		else if (!p->is_plain)
 			report(e, FINDING_ERROR, "extension",
 				   "on the server's machine: make install, with its pg_config",
 				   "not installed");

@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use Engines;
+use Plain;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scenarios;
