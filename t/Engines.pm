@@ -348,8 +348,9 @@ sub set
 	$control->value(q{LOAD 'dlock'});
 	for my $name (keys %settings)
 	{
-		my $unit = $name eq 'max_waiters' ? '' : 's';
-		$control->value("ALTER SYSTEM SET dlock.$name = '$settings{$name}$unit'");
+		# a role can have half of the waiters
+		my $value = $name eq 'max_waiters' ? 2 * $settings{$name} - 1 : "$settings{$name}s";
+		$control->value("ALTER SYSTEM SET dlock.$name = '$value'");
 	}
 	# some settings need a restart, and it makes sure that all processes know the others
 	$self->restart;
