@@ -17,6 +17,7 @@ typedef struct image_account
 	hash_link	link;
 	lease_bytes user;
 	lease_bytes host;
+	size_t		leases;			/* that it has: state.c's */
 } image_account;
 
 /* image_accounts.c */

@@ -74,6 +74,9 @@
 #define GATHER_REST		4
 #define GATHER_REST_MAX	256
 
+/* How long what is ended in pieces waits for the next buffer. */
+#define PIECE_PAUSE_US	1000
+
 /* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
 #define ALSO_MOST		64
@@ -126,7 +129,11 @@ static buffer *flying = NULL;	/* it is being appended; NULL: nothing is */
 static int64_t flying_since_us;
 static bool is_led = false;		/* a caller appends */
 static call_list undecided;
-static call_list visible;		/* calls whose rows are there, and not known to be durable */
+
+/* What is in the log, and not known to be durable: calls that rest on it, and copies. */
+static call_list visible;
+static state_copies visible_copies;
+
 
 static lease_text log_lines;	/* for the server's log */
 static bool started = false;
@@ -685,6 +692,7 @@ finish_flying(void)
 
 	pass();
 	durable = b->copies.number;
+	state_forget(&visible_copies);
 	state_forget(&b->copies);
 	flying = NULL;
 	move_calls(&visible, &calls);
@@ -937,6 +945,7 @@ load(void)
 	char		sqlstate[6] = "08001";
 	char		message[DLOCK_MESSAGE_SIZE] = "could not read the lock table";
 
+	state_forget(&visible_copies);
 	state_clear();
 	total = 0;
 	if (getrandom(&me, sizeof(me), 0) != sizeof(me))
@@ -1075,7 +1084,7 @@ make_good(void)
 		case LOG_FOUND:
 			/* visible, and durable after one more append */
 			pass();
-			state_forget(&flying->copies);
+			state_keep(&visible_copies, &flying->copies);
 			move_calls(&flying->calls, &visible);
 			empty_buffer(flying);
 			flying = NULL;
@@ -1143,11 +1152,42 @@ write_log(void)
 	engine_lock();
 }
 
+/*
+ * End leases whose session has ended, and those that are over.  Each buffer gets one piece
+ * of that; callers are let in between.  Returns when to do it again.
+ */
+static int64_t
+reap(int64_t now_us)
+{
+	static int64_t due_us = 0;
+	static uint64_t piece_in = 0;
+	bool		more = false;
+
+	if (now_us < due_us && !session_any_lost())
+		return due_us;
+	if (piece_in == open->copies.number && open->batch.count > 0)
+		return now_us + PIECE_PAUSE_US;
+	piece_in = open->copies.number;
+	if (session_any_lost())
+	{
+		session_end_lost();
+		more = session_any_lost();
+	}
+	if (now_us >= due_us)
+	{
+		bool		is_due = calls_reap() <= now_us;
+
+		due_us = is_due ? now_us : now_us + settings->reap_interval_us;
+		more |= is_due;
+	}
+	return more ? now_us + PIECE_PAUSE_US : due_us;
+}
+
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
 {
-	static int64_t reap_us = 0;
+	int64_t		reap_us;
 	queue	   *q;
 
 	if (!is_ready() || is_hung(now_us))
@@ -1162,16 +1202,7 @@ attend_due(int64_t now_us)
 		calls_make_woken();
 	}
 	write_log();
-	if (session_any_lost())
-		session_end_lost();
-	if (now_us >= reap_us)
-	{
-		bool		more = calls_reap() <= now_us;
-
-		reap_us = more ? now_us : now_us + settings->reap_interval_us;
-	}
-	if (session_any_lost())
-		return now_us;
+	reap_us = reap(now_us);
 	q = queue_first_due();
 	return lease_earlier(reap_us, q != NULL ? q->due.due_us : INT64_MAX);
 }

@@ -141,6 +141,11 @@ wait_for_answer(call *c)
 		if (was_woken || now_us >= lead_us || now_us >= c->end_us)
 		{
 			engine_lock();
+			if (c->continues)
+			{
+				c->continues = false;
+				buffer_take(c);
+			}
 			buffer_lead(c);
 			if (!c->answered && now_us >= c->end_us)
 				end_wait(c);

@@ -190,12 +190,14 @@ typedef enum state_folded
 extern bool state_begin(void);
 extern void state_clear(void);
 extern size_t state_count(void);
+extern size_t state_room_for(const account *account);
 extern state_name *state_find_name(lease_bytes name);
 extern state_name *state_get_name(lease_bytes name);
 extern void state_drop_name(state_name *name);
 extern held *state_find(uint64_t token);
 extern held *state_owned(lease_bytes owner, const account *account,
 						 const held *after);
+extern uint64_t state_shuffles(void);
 extern held *state_first_due(void);
 extern held *state_add(state_copies *open, state_name *name,
 					   const account *account, lease_bytes owner,
@@ -218,6 +220,7 @@ extern void state_visit_guards(void (*visit) (guard *g, void *context),
 extern void state_see(state_name *name, uint64_t token, uint32_t version);
 extern void state_restore(state_copies *copies);
 extern void state_forget(state_copies *copies);
+extern void state_keep(state_copies *kept, state_copies *copies);
 extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
@@ -283,6 +286,13 @@ struct call
 								 * it was granted nothing */
 	bool		probed;			/* it is known which guards of its names have ended */
 	bool		was_late;		/* that had passed when the grant was durable */
+
+	/* DLOCK_CALL_APPLY_ALL: a slice of the leases at a time */
+	uint64_t	slice;			/* the first lease of this one; 0: the owner's first, */
+	uint64_t	next_slice;		/* and of the next; 0: there is none */
+	uint64_t	before;			/* how many were changed by earlier slices */
+	uint64_t	shuffles;		/* see state_shuffles() */
+	bool		continues;		/* its thread is to take the next slice */
 
 	/* of a waiter */
 	bool		watches;		/* it stands in no line: DLOCK_CALL_WAIT, _ACQUIRE_ALL,

@@ -33,6 +33,7 @@ static hash_table by_owner;
 static hash_table guards;
 static heap deadlines;
 static heap rows;				/* the oldest first */
+static uint64_t shuffles = 0;
 static uint64_t live_bytes;		/* of the log, if nothing else were in it */
 
 /* Prepare, before anything is held: false if memory is short. */
@@ -48,6 +49,26 @@ size_t
 state_count(void)
 {
 	return by_token.count;
+}
+
+/*
+ * How many more leases an account may take: one, while it has fewer than are free, so that
+ * it gets at most half of what the others have left, rounded up.
+ */
+size_t
+state_room_for(const account *account)
+{
+	size_t		taken = by_token.count;
+	size_t		free = settings->max_leases > taken ? settings->max_leases - taken : 0;
+
+	return free > account->leases ? (free - account->leases + 1) / 2 : 0;
+}
+
+/* An account has so many leases more, or less. */
+static void
+count_for(const account *of, size_t change)
+{
+	((account *) of)->leases += change;
 }
 
 /* ----------------------------------------------------------------
@@ -141,6 +162,16 @@ state_owned(lease_bytes owner, const account *account, const held *after)
 	return NULL;
 }
 
+/*
+ * How often the leases of an owner may have come into another order.  Otherwise state_owned()
+ * gives the newest first.
+ */
+uint64_t
+state_shuffles(void)
+{
+	return shuffles;
+}
+
 /* The lease whose deadline comes first, or NULL. */
 held *
 state_first_due(void)
@@ -189,6 +220,7 @@ enter_held(held *h)
 	heap_add(&deadlines, &h->due, h->deadline_us);
 	heap_add(&rows, &h->oldest, h->oldest.due_us);
 	live_bytes += h->bytes;
+	count_for(h->account, 1);
 	h->next = h->name->leases;
 	h->place = &h->name->leases;
 	if (h->next != NULL)
@@ -212,6 +244,7 @@ leave_held(held *h)
 	heap_remove(&deadlines, &h->due);
 	heap_remove(&rows, &h->oldest);
 	live_bytes -= h->bytes;
+	count_for(h->account, (size_t) -1);
 	*h->place = h->next;
 	if (h->next != NULL)
 		h->next->place = h->place;
@@ -492,6 +525,7 @@ state_see(state_name *name, uint64_t token, uint32_t version)
 void
 state_restore(state_copies *copies)
 {
+	shuffles += copies->newest != NULL;
 	while (copies->newest != NULL)
 	{
 		state_copy *copy = pop_copy(copies);
@@ -522,6 +556,22 @@ state_forget(state_copies *copies)
 		state_drop_name(copy->name);
 		free(copy);
 	}
+}
+
+/*
+ * A buffer is in the log, but it is not known whether it is durable.  Nothing undoes its
+ * changes any more; looks see what was before them, until "kept" is forgotten.
+ */
+void
+state_keep(state_copies *kept, state_copies *copies)
+{
+	state_copy **end = &copies->newest;
+
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = kept->newest;
+	kept->newest = copies->newest;
+	copies->newest = NULL;
 }
 
 /* The oldest copy of a lease, or NULL. */
@@ -576,6 +626,7 @@ state_clear(void)
 {
 	heap_item  *first;
 
+	shuffles++;
 	while ((first = heap_first(&deadlines)) != NULL)
 	{
 		held	   *h = heap_object(held, due, first);
