@@ -28,8 +28,8 @@
  * calls of both buffers are decided again.  Releases that were answered are decided
  * again, too, but not behind rows of others: then they are lost as in a crash.
  *
- * An append that hangs.  After HUNG_US nothing is decided but looks and releases.  Calls
- * end in their time, with 55P03.
+ * An append that hangs.  After HUNG_US nothing is decided but looks, releases, and refusals
+ * for what is durable.  Other calls end in their time, with 55P03.
  *
  * All of it is under the engine's mutex, which is released while the server is asked.
  *
@@ -86,6 +86,11 @@
 
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
+
+/* Bytes of the statement that appends a row, besides the row; and of a lease's entry,
+ * besides its strings. */
+#define STATEMENT_BYTES	100
+#define ENTRY_BYTES		100
 
 /* Bytes of lines for the server's log; more are left out. */
 #define LOG_LINES_MOST	(1 << 20)
@@ -249,11 +254,18 @@ buffer_is_known(void)
 	return is_known;
 }
 
-/* Say whether calls can be decided on it. */
+/* Say whether the open buffer could be appended. */
+static bool
+can_append(void)
+{
+	return is_known && trouble == LOG_APPENDED;
+}
+
+/* Say whether calls can be decided on the image. */
 static bool
 is_ready(void)
 {
-	return is_known && trouble == LOG_APPENDED;
+	return can_append() && !reloads;
 }
 
 /* The token of the next grant. */
@@ -302,8 +314,8 @@ buffer_put(log_entry *entry, held *h)
 		buffer_wake_before(open->first_us + DEFER_US);
 	}
 	while (!log_add(batch, entry))
-		if (!add_slots(batch))
-			return false;
+		if (batch->count < batch->room || !add_slots(batch))
+			return false;		/* see fits() */
 	if (entry->token > counter)
 		counter = entry->token;
 	if (entry->guard > counter)
@@ -390,13 +402,43 @@ empty_buffer(buffer *b)
 	b->takes_over = b->was_lost = false;
 }
 
+/* Decide releases again that were answered. */
+static void
+decide_owed(buffer *releases)
+{
+	lease_moment moment = lease_moment_now(false);
+
+	for (size_t i = 0; i < releases->nowed; i++)
+	{
+		const owed *o = &releases->owed[i];
+		held	   *h = state_find(o->token);
+		lease_request request = {
+			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
+		};
+		decision	d;
+
+		if (h == NULL)
+			continue;
+		request.owner = held_owner(h);
+		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
+		if (d.failed)
+			buffer_undo(NULL);
+	}
+	free(releases->owed);
+}
+
 /*
  * Memory was short in the middle of a change: nothing of the open buffer takes place, and
- * its calls fail.  So does "c", which may be NULL.
+ * its calls fail.  So does "c", which may be NULL.  Releases that were answered are decided
+ * again; if there is no memory for one, it is lost as in a crash.
  */
 void
 buffer_undo(call *c)
 {
+	buffer		releases = {.owed = open->owed, .nowed = open->nowed};
+
+	open->owed = NULL;
+	open->owed_room = 0;
 	state_restore(&open->copies);
 	if (open->takes_over)
 		must_take_over = true;
@@ -411,6 +453,7 @@ buffer_undo(call *c)
 		call_list_remove(failed);
 		calls_refuse(failed, "53200", "out of memory");
 	}
+	decide_owed(&releases);
 }
 
 /* Move all calls of a list behind those of another. */
@@ -530,12 +573,12 @@ take_over(int64_t now_us)
 
 /* Say whether a call can be decided now. */
 static bool
-can_decide(const call *c, int64_t now_us)
+can_decide(call *c, int64_t now_us)
 {
 	bool		releases = c->request.op == LEASE_RELEASE &&
 		c->asked->kind != DLOCK_CALL_WAIT;
 
-	return is_ready() && (releases || !is_hung(now_us)) &&
+	return is_ready() && (releases || !is_hung(now_us) || calls_is_refused(c)) &&
 		(flying == NULL || open->batch.count < ROWS_MOST) &&
 		open->nalso < ALSO_MOST && take_over(now_us);
 }
@@ -554,6 +597,22 @@ decide_undecided(void)
 	}
 }
 
+/* Say whether the leases that a call asks for fit into the server's packets. */
+static bool
+fits(const call *c)
+{
+	size_t		most = log_row_most(&open->batch) - LOG_HEADER;
+	size_t		longest = 0;
+
+	if (most >= LOG_ENTRY_MOST || c->request.op != LEASE_ACQUIRE)
+		return true;
+	for (size_t i = 0; i < c->asked->nnames; i++)
+		if (c->asked->names[i].length > longest)
+			longest = c->asked->names[i].length;
+	return ENTRY_BYTES + longest + c->request.owner.length + c->request.request.length +
+		c->account->user.length + c->account->host.length <= most;
+}
+
 /* A call has come: decide it, or let it wait until that is possible. */
 void
 buffer_take(call *c)
@@ -567,7 +626,14 @@ buffer_take(call *c)
 					 "could not use the lock table: the server is read-only");
 		return;
 	}
-	if (undecided.head == NULL && can_decide(c, now_us))
+	if (!fits(c))
+	{
+		calls_refuse(c, "53400",
+					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
+		return;
+	}
+	/* those who wait for an append that hangs do not stand in line for this */
+	if ((undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -758,7 +824,7 @@ append_due_us(void)
 {
 	int64_t		due_us;
 
-	if (flying != NULL || !is_ready() || !has_work())
+	if (flying != NULL || !can_append() || !has_work())
 		return INT64_MAX;
 	if (open->calls.count > 0)
 		due_us = open->calls.count < gathering.enough ? gathering.until_us : 0;
@@ -877,6 +943,8 @@ connect_wire(void)
 		return false;
 	wire.mysql = own.mysql;
 	engine_lock();
+	for (int i = 0; i < 2; i++)
+		buffers[i].batch.row_most = own.max_packet - STATEMENT_BYTES;
 	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
 	engine_unlock();
 	return true;
@@ -982,31 +1050,6 @@ load(void)
 									CONFLICT_PAUSE_US : ERROR_PAUSE_US);
 	if (result != LOG_GONE && result != LOG_HOLE)
 		fail_undecided(sqlstate, message);
-}
-
-/* Decide releases again that were answered. */
-static void
-decide_owed(buffer *releases)
-{
-	lease_moment moment = lease_moment_now(false);
-
-	for (size_t i = 0; i < releases->nowed; i++)
-	{
-		const owed *o = &releases->owed[i];
-		held	   *h = state_find(o->token);
-		lease_request request = {
-			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
-		};
-		decision	d;
-
-		if (h == NULL)
-			continue;
-		request.owner = held_owner(h);
-		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
-		if (d.failed)
-			buffer_undo(NULL);
-	}
-	free(releases->owed);
 }
 
 /*
@@ -1219,9 +1262,9 @@ writer_main(void *argument)
 
 		if (trouble != LOG_APPENDED)
 			make_good();
-		else if (reloads && flying == NULL)
+		else if (reloads && flying == NULL && (open->batch.count == 0 || read_only))
 		{
-			undo_both(NULL);
+			undo_both(NULL);	/* calls that wait for visible rows */
 			is_known = reloads = false;
 		}
 		else if (!is_known && undecided.head != NULL && now_us >= pause_until_us)
@@ -1315,12 +1358,27 @@ buffer_is_settled(void)
 	return settled;
 }
 
-/* Something else than the library has changed the log: it is to be loaded anew. */
+/*
+ * Something else than the library has changed the log: it is to be loaded anew, when what
+ * was decided is in it.
+ */
 void
 buffer_reload(void)
 {
 	reloads = true;
 	buffer_wake_before(0);
+}
+
+/* Say whether the image of before has been given up. */
+bool
+buffer_is_given_up(void)
+{
+	bool		given_up;
+
+	engine_lock();
+	given_up = !reloads;
+	engine_unlock();
+	return given_up;
 }
 
 /*

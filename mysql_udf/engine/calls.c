@@ -24,12 +24,6 @@
 #include <string.h>
 
 /*
- * All calls that wait for any of several names may together have so many names, besides
- * the first of each; or "max_waiters", if that is more.
- */
-#define OTHERS_MIN		1024
-
-/*
  * Most leases of an owner that are changed at once, and most that are looked at for that.
  */
 #define SLICE_MOST		2000
@@ -102,6 +96,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
 }
@@ -116,7 +111,6 @@ calls_refuse(call *c, const char *sqlstate, const char *format,...)
 	va_start(arguments, format);
 	vsnprintf(c->answer->message, sizeof(c->answer->message), format, arguments);
 	va_end(arguments);
-	queue_leave(c);
 	end_call(c);
 }
 
@@ -264,15 +258,12 @@ has_line(lease_bytes bytes)
 static bool
 may_wait(call *c)
 {
-	size_t		waiters = queue_waiters();
-	size_t		others = queue_places() - waiters;
-	size_t		most = settings->max_waiters;
 	const char *what = NULL;
 
-	if (c->waiting_since_us == 0 && waiters >= most)
+	if (c->waiting_since_us == 0 && queue_waiters() >= settings->max_waiters)
 		what = "connections wait for leases";
 	else if (c->asked->kind == DLOCK_CALL_ACQUIRE_ANY && c->nplaces == 0 &&
-			 others + c->asked->nnames - 1 > (most > OTHERS_MIN ? most : OTHERS_MIN))
+			 !queue_has_places_for(c, c->asked->nnames - 1))
 		what = "names are waited for";
 	if (what != NULL)
 	{
@@ -416,6 +407,26 @@ decide_acquire(call *c, lease_bytes name, decision *d)
 	}
 	*d = decide(name, &c->request, party_of(c), &moment, false);
 	return true;
+}
+
+/*
+ * Say whether an acquire that does not wait is refused for what is durable: that can be
+ * answered whatever becomes of an append.
+ */
+bool
+calls_is_refused(call *c)
+{
+	const state_name *name = c->asked->kind == DLOCK_CALL_APPLY &&
+		c->request.op == LEASE_ACQUIRE && c->asked->wait_us == 0 ?
+		state_find_name(c->asked->names[0]) : NULL;
+
+	if (name == NULL || name->copies != NULL || name->changed_in > buffer_durable() ||
+		has_line(c->asked->names[0]))
+		return false;
+	moment = lease_moment_now(false);
+	c->request.behind = false;
+	return decide(c->asked->names[0], &c->request, party_of(c), &moment,
+				  true).outcome == LEASE_BUSY;
 }
 
 /* Take a lease on a name, or wait for it. */

@@ -440,9 +440,16 @@ look_at_nothing(dlock_answer *answer)
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
+	bool		started;
+
+	memset(answer, 0, sizeof(*answer));
 	engine_lock();
+	started = buffer_start(answer);
 	buffer_reload();
 	engine_unlock();
+	if (!started)
+		return false;
+	(void) poll_until(buffer_is_given_up, INT64_MAX);
 	return look_at_nothing(answer);
 }
 

@@ -66,6 +66,26 @@ typedef struct state_copies state_copies;
 /* The account of a holder or caller: each once, never freed. */
 typedef image_account account;
 
+/* An account, to count what it has: nothing else of it changes. */
+static inline account *
+account_to_count(const account *of)
+{
+	return (account *) of;
+}
+
+/*
+ * How many more an account may have of a pool, of which it has "own", and all accounts have
+ * "taken": one, while it has fewer than are free.  So it gets at most half of what the others
+ * have left, rounded up.
+ */
+static inline size_t
+account_share(size_t most, size_t taken, size_t own)
+{
+	size_t		free = most > taken ? most - taken : 0;
+
+	return free > own ? (free - own + 1) / 2 : 0;
+}
+
 /*
  * A guard of a lease, which has a row of its own in dlock.guards: locked by the
  * transaction that guards, from when it was announced until that ends.
@@ -306,7 +326,7 @@ struct call
 	size_t		nplaces;		/* in use: it waits */
 	call	   *next_woken;		/* to be made again */
 	bool		is_woken;
-	hash_link	by_connection;	/* while it waits */
+	hash_link	by_connection;	/* once it has waited */
 	uint64_t	search;			/* the last search for deadlocks that has met it */
 	uint32_t	number;			/* its number there */
 	uint8_t    *outcomes;		/* _ACQUIRE_ALL, _ACQUIRE_ANY: of each name */
@@ -354,6 +374,7 @@ extern void decide_describe(const held *h, party party,
 
 /* calls.c */
 extern void calls_make(call *c);
+extern bool calls_is_refused(call *c);
 extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
@@ -390,11 +411,13 @@ typedef struct queue
 extern bool queue_begin(void);
 extern bool queue_join(call *c, size_t first, size_t end, int64_t retry_us);
 extern void queue_leave(call *c);
+extern void queue_end(call *c);
 extern bool queue_return(call *c);
 extern void queue_set_due(queue *q, int64_t due_us);
 extern queue *queue_first_due(void);
 extern size_t queue_places(void);
 extern size_t queue_waiters(void);
+extern bool queue_has_places_for(const call *c, size_t others);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
@@ -436,6 +459,7 @@ extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern bool buffer_is_given_up(void);
 extern void buffer_watch(void);
 extern void buffer_note_server(bool is_read_only, bool is_clustered);
 extern void engine_post(sem_t *semaphore);

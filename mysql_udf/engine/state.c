@@ -51,24 +51,11 @@ state_count(void)
 	return by_token.count;
 }
 
-/*
- * How many more leases an account may take: one, while it has fewer than are free, so that
- * it gets at most half of what the others have left, rounded up.
- */
+/* How many more leases an account may take. */
 size_t
 state_room_for(const account *account)
 {
-	size_t		taken = by_token.count;
-	size_t		free = settings->max_leases > taken ? settings->max_leases - taken : 0;
-
-	return free > account->leases ? (free - account->leases + 1) / 2 : 0;
-}
-
-/* An account has so many leases more, or less. */
-static void
-count_for(const account *of, size_t change)
-{
-	((account *) of)->leases += change;
+	return account_share(settings->max_leases, by_token.count, account->leases);
 }
 
 /* ----------------------------------------------------------------
@@ -220,7 +207,7 @@ enter_held(held *h)
 	heap_add(&deadlines, &h->due, h->deadline_us);
 	heap_add(&rows, &h->oldest, h->oldest.due_us);
 	live_bytes += h->bytes;
-	count_for(h->account, 1);
+	account_to_count(h->account)->leases++;
 	h->next = h->name->leases;
 	h->place = &h->name->leases;
 	if (h->next != NULL)
@@ -244,7 +231,7 @@ leave_held(held *h)
 	heap_remove(&deadlines, &h->due);
 	heap_remove(&rows, &h->oldest);
 	live_bytes -= h->bytes;
-	count_for(h->account, (size_t) -1);
+	account_to_count(h->account)->leases--;
 	*h->place = h->next;
 	if (h->next != NULL)
 		h->next->place = h->place;

@@ -22,6 +22,7 @@ my %range = (
 	lock_timeout => 'number from 0.1 to 3600',
 	max_ttl => 'whole number from 1 to 1000000000',
 	max_waiters => 'whole number from 0 to 1000000',
+	max_leases => 'whole number from 0 to 1000000000',
 	log_expired => 'whole number from 0 to 1');
 my @names = sort keys %range;
 
@@ -66,8 +67,8 @@ for my $value (sort keys %shown)
 	set(map { $_ => $value } @names);
 	complained($shown{$value}, 1, @names);
 }
-set(max_waiters => 1.5, max_ttl => 1.5, log_expired => 0.5);
-complained(1.5, 1, 'max_waiters', 'max_ttl');
+set(max_waiters => 1.5, max_leases => 1.5, max_ttl => 1.5, log_expired => 0.5);
+complained(1.5, 1, 'max_waiters', 'max_leases', 'max_ttl');
 complained(0.5, 1, 'log_expired');
 set(max_waiters => '');
 complained('', 2, 'max_waiters');
