@@ -576,7 +576,7 @@ oldest_copy(const state_name *name, uint64_t token)
 
 /*
  * Visit the leases of a name as looks see them: what is durable, less what was given back
- * and answered.
+ * and answered; but of that the guards are left.
  */
 void
 state_look(const state_name *name,
@@ -584,8 +584,12 @@ state_look(const state_name *name,
 		   void *context)
 {
 	for (const held *h = name->leases; h != NULL; h = h->next)
-		if (name->copies == NULL || oldest_copy(name, h->token) == NULL)
+	{
+		const state_copy *copy = name->copies != NULL ? oldest_copy(name, h->token) : NULL;
+
+		if (copy == NULL || (h->gone && copy->was != NULL && copy->seen == 0))
 			visit(h, h->version, context);
+	}
 	for (const state_copy *copy = name->copies; copy != NULL;
 		 copy = copy->name_next)
 		if (copy->seen > 0 && oldest_copy(name, copy->token) == copy)

@@ -112,7 +112,8 @@ for my $how ('wrong', 'missing')
 	like(attempt("SELECT dlock_acquire('reaped $how', 'a', 0.01)"), qr/^\d+$/, 'a lease that expires');
 	ok(Scenarios::Run::until(sub { $engine->log =~ /lease on "reaped $how" expired/ }),
 		"$how, reap_interval, log_expired: is removed, and the log told");
-	like($holder->outcome, qr/^3572 \w+: could not change the lease on "guarded $how": a transaction has locked it/,
+	# a guard keeps its mode, so with the log it is in nobody's way who downgrades
+	like($holder->outcome, $engine->has_log ? qr/^1$/ : qr/^3572 \w+: could not change the lease on "guarded $how": a transaction has locked it/,
 		"$how, lock_timeout: who waits for the end of a guard is told");
 	$guard->query('ROLLBACK');
 }

@@ -209,8 +209,9 @@ take_off(const releases *r)
 	{
 		model_lease *m = &looks.leases[r->tokens[i]];
 
+		/* its guards are there as long as they are in the image */
 		if (m->there && r->left[i] == 0)
-			m->there = false;
+			*m = now.leases[r->tokens[i]];
 		else if (m->there && r->left[i] < m->version)
 			m->version = r->left[i];
 	}
@@ -226,6 +227,21 @@ set_looks(void)
 	if (flies)
 		take_off(&in_flying);
 	take_off(&in_open);
+}
+
+/* A lease that has ended, and whose guards have not. */
+static void
+end_guard(held *h)
+{
+	model_lease *m = &now.leases[h->token];
+
+	check(state_change(&open_, h), "memory");
+	state_remove_guard(h->guards);
+	m->changed_in = open_.number;
+	if (--m->nguards > 0)
+		return;
+	m->there = false;
+	check(state_end(&open_, h), "memory");
 }
 
 static held *
@@ -263,6 +279,11 @@ change_one(held *h)
 	model_lease *m = &now.leases[h->token];
 	char		room[40];
 
+	if (h->gone)
+	{
+		end_guard(h);
+		return;
+	}
 	check(state_change(&open_, h), "memory");
 	h->version = m->version = 1 + (uint32_t) (random() % 5);
 	m->deadline_us = random() % 1000;
@@ -299,7 +320,7 @@ end_one(held *h, bool is_early)
 	state_name *name = h->name;
 	uint64_t	token = h->token;
 
-	if (is_early && (m->changed_in > durable || m->nguards > 0))
+	if (h->gone || (is_early && m->changed_in > durable))
 		return;
 	answered += is_early;
 	if (is_early)
@@ -316,9 +337,16 @@ end_one(held *h, bool is_early)
 		state_see(name, token, h->version);
 		return;
 	}
-	check(state_end(&open_, h), "memory");
-	m->there = false;
-	m->nguards = 0;
+	if (m->nguards > 0)
+	{
+		check(state_change(&open_, h), "memory");
+		h->gone = m->gone = true;
+	}
+	else
+	{
+		check(state_end(&open_, h), "memory");
+		m->there = false;
+	}
 	if (is_early)
 		state_see(name, token, 0);
 }
