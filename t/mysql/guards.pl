@@ -260,7 +260,9 @@ $guard->value('COMMIT');
 is($guard->value(q{SELECT dlock_release('too late', 'a')}), 1, 'too late: the lease is given back');
 ok(Scenarios::Run::until(sub { sql(q{SELECT count(*) FROM dlock.lease_table WHERE name = 'too late'}) == 0 }), 'too late: its row is gone');
 $guard->value('BEGIN');
-like($guard->outcome("CALL dlock.guard_row('too late', $token, \@rows)"), qr/no longer holds/, 'too late: no row is to be locked');
+my $none = $guard->outcome("CALL dlock.guard_row('too late', $token, \@rows)");
+if ($engine->has_log) { is($guard->value('SELECT @rows'), 0, 'too late: no row is to be locked') }
+else { like($none, qr/no longer holds/, 'too late: no row is to be locked') }
 others_guard('too late', 'too late');
 $guard->value('ROLLBACK');
 
