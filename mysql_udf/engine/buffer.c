@@ -1051,6 +1051,11 @@ load(void)
 	}
 	if (result == LOG_EMPTY)
 		snprintf(message, sizeof(message), "could not use the lock table: dlock.log is empty; run install.sql again");
+	if (result == LOG_NO_MEMORY)
+	{
+		strcpy(sqlstate, "53200");
+		strcpy(message, "out of memory");
+	}
 	pause_until_us = lease_now() + (result == LOG_GONE || result == LOG_HOLE ?
 									CONFLICT_PAUSE_US : ERROR_PAUSE_US);
 	if (result != LOG_GONE && result != LOG_HOLE)
