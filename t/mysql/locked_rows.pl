@@ -52,7 +52,7 @@ sub rows_are
 	my ($name, $expected, $what) = @_;
 	return if $engine->has_log;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return rows_are($name, $expected, $what);
+	return is(rows_of($name), $expected, $what);
 }
 
 sub rows_of { return sql("SELECT coalesce(group_concat(owner, slot ORDER BY slot), '') FROM dlock.lease_table WHERE name = '$_[0]'") // '' }
