@@ -855,14 +855,13 @@ buffer_appoint(void)
 {
 	call	   *c = open->calls.head;
 
-	if (c == NULL || c->minds || flying != NULL || trouble != LOG_APPENDED)
+	if (c == NULL || c->lead_us != INT64_MAX || flying != NULL || trouble != LOG_APPENDED)
 		return;
 	if (!may_lead(lease_now()))
 	{
 		buffer_wake_before(append_due_us());
 		return;
 	}
-	c->minds = c->appointed = true;
 	c->lead_us = append_due_us();
 	engine_post(c->woken);
 }
@@ -879,7 +878,7 @@ buffer_lead(call *c)
 
 	if (c->answered || c->list != &open->calls || flying != NULL)
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		return;
 	}
 	due_us = append_due_us();
@@ -887,24 +886,17 @@ buffer_lead(call *c)
 		buffer_wake_before(due_us);
 	else if (due_us > now_us)
 	{
-		c->minds |= open->calls.count == 1;
-		c->lead_us = due_us;
+		if (c->lead_us != INT64_MAX || open->calls.count == 1)
+			c->lead_us = due_us;
 	}
 	else
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		is_led = true;
 		append();
 		is_led = false;
 		buffer_appoint();
 	}
-}
-
-/* When a call that minds the open buffer is to append it. */
-int64_t
-buffer_lead_us(const call *c)
-{
-	return c->minds ? c->lead_us : INT64_MAX;
 }
 
 /* A call is not made any more: take it out of the lists.  True if it was decided. */
@@ -915,7 +907,7 @@ buffer_leave(call *c)
 		(flying != NULL && c->list == &flying->calls);
 
 	call_list_remove(c);
-	if (c->minds && open->calls.head != NULL)
+	if (c->lead_us != INT64_MAX && open->calls.head != NULL)
 		buffer_appoint();
 	return was_decided;
 }
@@ -1062,9 +1054,18 @@ load(void)
 		fail_undecided(sqlstate, message);
 }
 
+/* Calls that were granted something in line do not go back there. */
+static void
+forget_lines(call_list *calls)
+{
+	for (call *c = calls->head; c != NULL; c = c->next)
+		c->from_line = false;
+}
+
 /*
  * An append has come to nothing, and the server says why: what was answered stays to be
- * written, and other calls fail.
+ * written, and other calls fail; also those that have waited in line, since who locks the
+ * server may be waiting for their statements.
  */
 static void
 fail_append(void)
@@ -1077,6 +1078,8 @@ fail_append(void)
 		code == 1792 || code == 1874 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
+	forget_lines(&flying->calls);
+	forget_lines(&open->calls);
 	undo_both(&releases);
 	trouble = LOG_APPENDED;
 	pause_until_us = lease_now() + ERROR_PAUSE_US;
