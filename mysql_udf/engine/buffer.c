@@ -10,7 +10,7 @@
  * Who appends.  A caller that waits appends itself, in its own thread, which saves two
  * switches between threads; so the server must be quick.  The writer, a thread, appends
  * what no caller waits for, where the server is slow, and does all that is not simply an
- * append that succeeds: it loads the log, and makes good what went wrong.  Meanwhile no
+ * append that succeeds: it loads the log, and makes good what went wrong.  While it loads no
  * call is decided: calls wait "undecided", and are decided in their order, after those
  * that were decided before and came to nothing.
  *
@@ -264,11 +264,14 @@ can_append(void)
 	return is_known && trouble == LOG_APPENDED;
 }
 
-/* Say whether calls can be decided on the image. */
+/*
+ * Say whether calls can be decided on the image: also while nobody knows what has become of
+ * an append, as while one hangs.
+ */
 static bool
 is_ready(void)
 {
-	return can_append() && !reloads;
+	return is_known && !reloads && (trouble == LOG_APPENDED || trouble == LOG_LOST);
 }
 
 /* The token of the next grant. */
@@ -536,11 +539,15 @@ undo_both(buffer *releases)
  * ----------------------------------------------------------------
  */
 
-/* Say whether an append is under way for so long that nothing more is decided. */
+/*
+ * Say whether an append is under way for so long that little more is decided, or nobody
+ * knows what has become of it.
+ */
 static bool
 is_hung(int64_t now_us)
 {
-	return flying != NULL && now_us > flying_since_us + HUNG_US;
+	return flying != NULL &&
+		(trouble != LOG_APPENDED || now_us > flying_since_us + HUNG_US);
 }
 
 /*
@@ -1110,8 +1117,7 @@ is_conflict(unsigned int code)
 }
 
 /*
- * Make good what has become of an append; the mutex is released meanwhile.  No call is
- * decided before trouble is over.
+ * Make good what has become of an append; the mutex is released meanwhile.
  */
 static void
 make_good(void)
@@ -1125,6 +1131,7 @@ make_good(void)
 	{
 		bool		connected;
 
+		trouble = LOG_LOST;
 		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
 			wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();
