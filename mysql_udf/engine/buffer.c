@@ -247,7 +247,7 @@ buffer_durable(void)
 bool
 buffer_is_alone(void)
 {
-	return !clustered && floor_number <= durable;
+	return !clustered;
 }
 
 /* Say whether the image is there, so that calls can look. */
@@ -378,11 +378,14 @@ buffer_owe(uint64_t token, uint32_t holds, party by)
 	return true;
 }
 
-/* Answer a call as soon as the buffer with this number is durable. */
+/*
+ * Answer a call as soon as the buffer with this number is durable, and this run has taken
+ * over; 0: at once.
+ */
 void
 buffer_answer(call *c, uint64_t number)
 {
-	if (number < floor_number)
+	if (number > 0 && number < floor_number)
 		number = floor_number;
 	if (number <= durable)
 		calls_finish(c);
@@ -408,12 +411,16 @@ empty_buffer(buffer *b)
 	b->takes_over = b->was_lost = false;
 }
 
+static bool take_over(int64_t now_us);
+
 /* Decide releases again that were answered. */
 static void
 decide_owed(buffer *releases)
 {
 	lease_moment moment = lease_moment_now(false);
 
+	if (releases->nowed > 0)
+		(void) take_over(moment.now_us);
 	for (size_t i = 0; i < releases->nowed; i++)
 	{
 		const owed *o = &releases->owed[i];

@@ -153,11 +153,16 @@ position_of(lease_bytes bytes)
 	return position_of_name(state_find_name(bytes));
 }
 
-/* Answer a call when what was decided about its names is durable. */
+/*
+ * Answer a call when what was decided about its names is durable.  A grant rests on this
+ * run's having taken over; a refusal, on what the log has.
+ */
 static void
 answer(call *c)
 {
-	uint64_t	position = 0;
+	/* a repeated acquire may have changed nothing */
+	uint64_t	position = c->asked->kind != DLOCK_CALL_WAIT &&
+		lease_is_granted(c->answer->outcome);
 
 	for (size_t i = 0; i < c->asked->nnames; i++)
 	{
