@@ -19,6 +19,7 @@ typedef struct lease_settings
 	int64_t		lock_timeout_us;
 	size_t		max_waiters;
 	bool		log_expired;
+	bool		write_on_replicas;
 } lease_settings;
 
 /* The longest time that a call may ask for, in seconds, by default. */

@@ -559,7 +559,6 @@ sub start_server
 		CREATE USER tester@localhost, other@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed_store;
 	$self->control->value(q{
 		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
@@ -579,7 +578,6 @@ sub install
 		CREATE USER tester@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed_store;
 	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
 	return;
 }
@@ -589,12 +587,14 @@ sub install
 sub feed_store
 {
 	my ($self) = @_;
-	return unless ($ENV{STORE} // '') eq 'log';
+	return unless $self->has_log;
 	$self->feed($_) for 'mysql_udf/log/log.sql', 'mysql_udf/engine/install.sql';
 	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
 		SELECT * FROM dlock.lease_state});
 	return;
 }
+
+sub has_log { return ($ENV{STORE} // '') eq 'log' }
 
 # From now on clients use what is installed.
 sub make_ready
@@ -677,6 +677,7 @@ sub feed
 	my ($self, $file) = @_;
 	my $command = "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
 	system($command) == 0 or die "could not run $file\n";
+	$self->feed_store if $file eq 'mysql_udf/install.sql';
 	return;
 }
 
