@@ -587,6 +587,7 @@ sub install
 sub feed_store
 {
 	my ($self) = @_;
+	return unless $self->has_log;
 	$self->feed($_) for 'mysql_udf/log/log.sql', 'mysql_udf/engine/install.sql';
 	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
 		SELECT * FROM dlock.lease_state});
