@@ -17,6 +17,9 @@ typedef struct image_account
 	hash_link	link;
 	lease_bytes user;
 	lease_bytes host;
+	uint64_t	listed;			/* the list of callers that had it last: upkeep.c's */
+	size_t		waiters;		/* that it has, */
+	size_t		places;			/* and their places: queue.c's */
 } image_account;
 
 /* image_accounts.c */

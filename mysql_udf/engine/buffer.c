@@ -84,8 +84,8 @@
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
 
-/* Bytes of lines for the server's log; more are left out. */
-#define LOG_LINES_MOST	(1 << 20)
+/* An option of the server's forbids it: read_only, or another one. */
+#define ERROR_OF_OPTION	1290
 
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
@@ -128,7 +128,6 @@ static bool is_led = false;		/* a caller appends */
 static call_list undecided;
 static call_list visible;		/* calls whose rows are there, and not known to be durable */
 
-static lease_text log_lines;	/* for the server's log */
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
 static int64_t called_us = 0;	/* when a caller called last */
@@ -1010,7 +1009,7 @@ fail_append(void)
 	buffer		releases = {0};
 	unsigned int code = wire.code;
 	bool		is_locked = code == 1205;
-	bool		is_refused = wire.error[0] == '\0' || code == 1290 || code == 1836 ||
+	bool		is_refused = wire.error[0] == '\0' || code == ERROR_OF_OPTION || code == 1836 ||
 		code == 1792 || code == 1874 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
@@ -1066,6 +1065,15 @@ make_good(void)
 		result = send_flying();
 	}
 	slow_us = lease_now();
+	if (result == LOG_NOTHING && wire.code == ERROR_OF_OPTION)
+	{
+		engine_unlock();
+		if (connection_look(&own) != LEASE_STATUS_OK)
+			disconnect_wire();
+		else if (!own.is_read_only)
+			wire.code = 0;
+		engine_lock();
+	}
 	switch (result)
 	{
 		case LOG_APPENDED:
@@ -1112,42 +1120,12 @@ buffer_can_upkeep(void)
 	return is_ready() && !must_take_over && !is_hung(lease_now());
 }
 
-/*
- * Have a line written to the server's log, by the writer: the log's disk, or whoever reads
- * the log, may stand still.
- */
-void
-buffer_log(const char *format,...)
-{
-	va_list		arguments;
-
-	if (log_lines.length > LOG_LINES_MOST)
-		return;
-	va_start(arguments, format);
-	lease_text_add_list(&log_lines, format, arguments);
-	va_end(arguments);
-}
-
-/* Write these lines; the mutex is released meanwhile. */
-static void
-write_log(void)
-{
-	lease_text	lines = log_lines;
-
-	if (lines.length == 0)
-		return;
-	log_lines = (lease_text) {0};
-	engine_unlock();
-	fwrite(lines.data, 1, lines.length, stderr);
-	lease_text_free(&lines);
-	engine_lock();
-}
-
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
 {
-	static int64_t reap_us = 0;
+	static int64_t reaped_us = 0;
+	int64_t		reap_us;
 	queue	   *q;
 
 	if (!is_ready() || is_hung(now_us))
@@ -1161,13 +1139,14 @@ attend_due(int64_t now_us)
 		calls_attend(state_name_bytes(q->name), false);
 		calls_make_woken();
 	}
-	write_log();
 	if (session_any_lost())
 		session_end_lost();
+	reap_us = reaped_us + settings->reap_interval_us;
 	if (now_us >= reap_us)
 	{
 		bool		more = calls_reap() <= now_us;
 
+		reaped_us = more ? reaped_us : now_us;
 		reap_us = more ? now_us : now_us + settings->reap_interval_us;
 	}
 	if (session_any_lost())

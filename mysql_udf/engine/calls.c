@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "udf_text.h"
+
 /*
  * All calls that wait for any of several names may together have so many names, besides
  * the first of each; or "max_waiters", if that is more.
@@ -242,20 +244,21 @@ has_line(lease_bytes bytes)
 static bool
 may_wait(call *c)
 {
+	const account *own = c->account;
 	size_t		waiters = queue_waiters();
-	size_t		others = queue_places() - waiters;
 	size_t		most = settings->max_waiters;
 	const char *what = NULL;
 
-	if (c->waiting_since_us == 0 && waiters >= most)
+	if (c->waiting_since_us == 0 && share_left(most, waiters, own->waiters) == 0)
 		what = "connections wait for leases";
 	else if (c->asked->kind == DLOCK_CALL_ACQUIRE_ANY && c->nplaces == 0 &&
-			 others + c->asked->nnames - 1 > (most > OTHERS_MIN ? most : OTHERS_MIN))
+			 share_left(most > OTHERS_MIN ? most : OTHERS_MIN, queue_places() - waiters,
+						own->places - own->waiters) < c->asked->nnames - 1)
 		what = "names are waited for";
 	if (what != NULL)
 	{
 		calls_refuse(c, "53400",
-					 "too many %s; increase \"max_waiters\" in dlock.settings, or try again later",
+					 "too many %s; an account can have half of what others leave: increase \"max_waiters\" in dlock.settings, or try again later",
 					 what);
 		return false;
 	}
@@ -403,6 +406,25 @@ make_acquire(call *c)
 	calls_attend(name, true);
 }
 
+/* Leases were ended by force: have a line written to the server's log. */
+static void
+note_forced(const call *c)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	upkeep_log("dlock: %llu leases on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
+			   (unsigned long long) c->answer->count,
+			   dlock_show(name, c->asked->names[0]),
+			   c->request.owner.length > 0 ? ", of owner \"" : "",
+			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
+			   c->request.owner.length > 0 ? "\"" : "",
+			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
+			   (unsigned long long) c->asked->caller->connection_id);
+}
+
 /* Renew, release, downgrade, or evict. */
 static void
 make_change(call *c)
@@ -416,6 +438,8 @@ make_change(call *c)
 		return;
 	}
 	note_decision(c, &d);
+	if (d.ended > 0)
+		note_forced(c);
 	if (d.is_early)
 		buffer_answer(c, 0);
 	else
@@ -690,10 +714,24 @@ make_apply_all(call *c)
  * ----------------------------------------------------------------
  */
 
+/* Refuse a call if its caller may make none: true.  It may still be an operator. */
+bool
+calls_refuse_caller(call *c)
+{
+	bool		refuses = !c->asked->is_operator && !upkeep_lists(c->account);
+
+	if (refuses)
+		calls_refuse(c, "42501", "permission denied for account '%s'@'%s': it is not in dlock.callers",
+					 c->account->user.data, c->account->host.data);
+	return refuses;
+}
+
 /* Make a call, from the beginning. */
 void
 calls_make(call *c)
 {
+	if (calls_refuse_caller(c))
+		return;
 	moment = lease_moment_now(false);
 	c->over_us = 0;
 	switch (c->asked->kind)

@@ -222,9 +222,11 @@ extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
 					   void *context);
-extern void state_look_all(void (*visit) (const held *h, uint32_t version,
-										  void *context),
-						   void *context);
+extern size_t state_parts(size_t each);
+extern void state_look_part(size_t part, size_t parts,
+							void (*visit) (const held *h, uint32_t version,
+										   void *context),
+							void *context);
 extern state_folded state_fold(const log_entry *entry, uint64_t row,
 							   uint64_t total, int64_t now_us);
 extern void state_count_anew(int64_t now_us);
@@ -290,6 +292,9 @@ struct call
 	bool		from_line;		/* what it was granted, it was granted in line */
 	size_t		waits_for;		/* which of its names; _ACQUIRE_ANY: all */
 	int64_t		waiting_since_us;	/* since 1970; 0: it has not waited */
+	atomic_bool is_queued;		/* it waits; without the mutex */
+	bool		shows_state;	/* in the list of processes, which showed this before; */
+	const char *state_before;	/* its thread's */
 	uint64_t	youngest;		/* DLOCK_CALL_WAIT: see lease_youngest(); 0: not known */
 	place		one;
 	place	   *places;			/* &one, or as many as names */
@@ -348,6 +353,7 @@ extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
+extern bool calls_refuse_caller(call *c);
 extern void calls_finish(call *c);
 extern void calls_give_back(call *c);
 extern int64_t calls_reap(void);
@@ -377,6 +383,18 @@ typedef struct queue
 	uint32_t	number;
 } queue;
 
+/*
+ * How much more an account may take of a pool of "most", of which "taken" are gone, "own" of
+ * them to itself: one, as long as it has fewer than are free.
+ */
+static inline size_t
+share_left(size_t most, size_t taken, size_t own)
+{
+	size_t		free = most > taken ? most - taken : 0;
+
+	return free > own ? (free - own + 1) / 2 : 0;
+}
+
 extern bool queue_begin(void);
 extern bool queue_join(call *c, size_t first, size_t end, int64_t retry_us);
 extern void queue_leave(call *c);
@@ -388,7 +406,8 @@ extern size_t queue_waiters(void);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
-extern char *queue_json(const dlock_caller *caller);
+extern void account_add_json(lease_text *text, const account *account);
+extern char *queue_json(void);
 
 /* deadlock.c: false if memory is short */
 extern bool deadlock_find(call *newcomer, const lease_moment *moment,
@@ -409,8 +428,6 @@ extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
-extern void buffer_log(const char *format,...)
-			__attribute__((format(printf, 1, 2)));
 extern bool buffer_also(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
 extern bool buffer_can_upkeep(void);
@@ -455,10 +472,13 @@ extern void *guards_main(void *argument);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);
-extern char *look_at_all(void);
+extern char *look_at_page(size_t page, size_t pages);
 
-/* upkeep.c: without the mutex, but for upkeep_hurry() */
+/* upkeep.c: under the mutex, but for the last two */
 extern void upkeep_hurry(void);
+extern void upkeep_log(const char *format,...)
+			__attribute__((format(printf, 1, 2)));
+extern bool upkeep_lists(const account *account);
 struct connection;
 extern void upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);

@@ -57,7 +57,7 @@ for my $subcommand (@subcommands)
 my $source = text($page);
 my %section_of = (
 	(map { $_ => 'SINGLE CALLS' } qw(acquire renew release wait owner force-release)),
-	(map { $_ => 'TABLES' } qw(ls waiters stats)));
+	(map { $_ => 'TABLES' } qw(ls waiters stats log)));
 
 sub section
 {
