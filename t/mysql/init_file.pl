@@ -28,6 +28,6 @@ close($out);
 push @{ $engine->{options} }, "--init-file=$file";
 $engine->boot;
 pass('a server starts, whose init_file waits for a lease without limit');
-ok(Scenarios::Run::until(sub { $engine->control->query(q{SELECT dlock_acquire('later', 'me', 60)})->{rows}[0][0] // '' =~ /^\d+$/ }), 'and leases are granted');
+ok(Scenarios::Run::until(sub { ($engine->control->query(q{SELECT dlock_acquire('later', 'me', 60)})->{rows}[0][0] // '') =~ /^\d+$/ }), 'and leases are granted');
 $engine->stop;
 done_testing();
