@@ -18,8 +18,9 @@ typedef struct image_account
 	lease_bytes user;
 	lease_bytes host;
 	uint64_t	listed;			/* the list of callers that had it last: upkeep.c's */
-	size_t		waiters;		/* that it has, */
-	size_t		places;			/* and their places: queue.c's */
+	size_t		leases;			/* what it has of what is bounded: the engine's */
+	size_t		waiters;
+	size_t		other_places;
 } image_account;
 
 /* image_accounts.c */

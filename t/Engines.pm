@@ -559,7 +559,6 @@ sub start_server
 		CREATE USER tester@localhost, other@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost, other@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed_store;
 	$self->control->value(q{
 		GRANT EXECUTE ON dlock.* TO tester@localhost, other@localhost;
 		GRANT SELECT ON dlock.locks TO tester@localhost, other@localhost;
@@ -579,7 +578,6 @@ sub install
 		CREATE USER tester@localhost;
 		GRANT ALL ON scenarios.* TO tester@localhost});
 	$self->feed('mysql_udf/install.sql');
-	$self->feed_store;
 	$self->control->value('GRANT EXECUTE, SELECT ON dlock.* TO tester@localhost');
 	return;
 }
@@ -588,11 +586,35 @@ sub install
 sub feed_store
 {
 	my ($self) = @_;
-	return unless ($ENV{STORE} // '') eq 'log';
 	$self->control->value(q{CREATE OR REPLACE DEFINER = 'dlock'@'localhost' VIEW dlock.lease_table AS
 		SELECT CAST(name AS BINARY) AS name, CAST(owner AS BINARY) AS owner, mode, kind, version, token, ttl_us, account,
 			connection_id, acquired_us, expires_us FROM dlock.lease_state});
 	return;
+}
+
+sub has_log { return ($ENV{STORE} // '') eq 'log' }
+
+# The tables that the library writes.
+sub written_tables
+{
+	my ($self) = @_;
+	return $self->has_log ? qw(log guards) : qw(journal journal_head lease_mark lease_table);
+}
+
+# Has all been written that was answered?
+sub is_written
+{
+	my ($self) = @_;
+	return $self->control->value('SELECT dlock_settle()') eq '1' &&
+	  ($self->has_log || !$self->control->value('SELECT count(*) FROM dlock.journal'));
+}
+
+# A condition on information_schema.processlist: the library writes what its callers wait for.
+sub is_writing
+{
+	my ($self) = @_;
+	my $table = $self->has_log ? 'log' : 'journal';
+	return "(info LIKE 'INSERT INTO dlock.$table %' OR command = 'Execute' AND info LIKE '%dlock.$table%')";
 }
 
 # From now on clients use what is installed.
@@ -674,9 +696,12 @@ sub await_end
 sub feed
 {
 	my ($self, $file) = @_;
-	$file = 'mysql_udf/engine/install.sql' if $file eq 'mysql_udf/install.sql' && ($ENV{STORE} // '') eq 'log';
+	my $with_store = $file eq 'mysql_udf/install.sql' && $self->has_log;
+	$file = 'mysql_udf/engine/install.sql' if $with_store;
 	my $command = "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
+	eval { $self->control->value('DROP VIEW IF EXISTS dlock.lease_table') } if $with_store;
 	system($command) == 0 or die "could not run $file\n";
+	$self->feed_store if $with_store;
 	return;
 }
 

@@ -28,8 +28,8 @@
  * calls of both buffers are decided again.  Releases that were answered are decided
  * again, too, but not behind rows of others: then they are lost as in a crash.
  *
- * An append that hangs.  After HUNG_US nothing is decided but looks and releases.  Calls
- * end in their time, with 55P03.
+ * An append that hangs.  After HUNG_US nothing is decided but looks, releases, and refusals
+ * for what is durable.  Other calls end in their time, with 55P03.
  *
  * All of it is under the engine's mutex, which is released while the server is asked.
  *
@@ -74,6 +74,9 @@
 #define GATHER_REST		4
 #define GATHER_REST_MAX	256
 
+/* How long what is ended in pieces waits for the next buffer. */
+#define PIECE_PAUSE_US	1000
+
 /* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
 #define ALSO_MOST		64
@@ -86,6 +89,11 @@
 
 /* An option of the server's forbids it: read_only, or another one. */
 #define ERROR_OF_OPTION	1290
+
+/* Bytes of the statement that appends a row, besides the row; and of a lease's entry,
+ * besides its strings. */
+#define STATEMENT_BYTES	100
+#define ENTRY_BYTES		100
 
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
@@ -126,7 +134,11 @@ static buffer *flying = NULL;	/* it is being appended; NULL: nothing is */
 static int64_t flying_since_us;
 static bool is_led = false;		/* a caller appends */
 static call_list undecided;
-static call_list visible;		/* calls whose rows are there, and not known to be durable */
+
+/* What is in the log, and not known to be durable: calls that rest on it, and copies. */
+static call_list visible;
+static state_copies visible_copies;
+
 
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
@@ -241,11 +253,18 @@ buffer_is_known(void)
 	return is_known;
 }
 
-/* Say whether calls can be decided on it. */
+/* Say whether the open buffer could be appended. */
+static bool
+can_append(void)
+{
+	return is_known && trouble == LOG_APPENDED;
+}
+
+/* Say whether calls can be decided on the image. */
 static bool
 is_ready(void)
 {
-	return is_known && trouble == LOG_APPENDED;
+	return can_append() && !reloads;
 }
 
 /* The token of the next grant. */
@@ -294,8 +313,8 @@ buffer_put(log_entry *entry, held *h)
 		buffer_wake_before(open->first_us + DEFER_US);
 	}
 	while (!log_add(batch, entry))
-		if (!add_slots(batch))
-			return false;
+		if (batch->count < batch->room || !add_slots(batch))
+			return false;		/* see fits() */
 	if (entry->token > counter)
 		counter = entry->token;
 	if (entry->guard > counter)
@@ -382,13 +401,43 @@ empty_buffer(buffer *b)
 	b->takes_over = b->was_lost = false;
 }
 
+/* Decide releases again that were answered. */
+static void
+decide_owed(buffer *releases)
+{
+	lease_moment moment = lease_moment_now(false);
+
+	for (size_t i = 0; i < releases->nowed; i++)
+	{
+		const owed *o = &releases->owed[i];
+		held	   *h = state_find(o->token);
+		lease_request request = {
+			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
+		};
+		decision	d;
+
+		if (h == NULL)
+			continue;
+		request.owner = held_owner(h);
+		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
+		if (d.failed)
+			buffer_undo(NULL);
+	}
+	free(releases->owed);
+}
+
 /*
  * Memory was short in the middle of a change: nothing of the open buffer takes place, and
- * its calls fail.  So does "c", which may be NULL.
+ * its calls fail.  So does "c", which may be NULL.  Releases that were answered are decided
+ * again; if there is no memory for one, it is lost as in a crash.
  */
 void
 buffer_undo(call *c)
 {
+	buffer		releases = {.owed = open->owed, .nowed = open->nowed};
+
+	open->owed = NULL;
+	open->owed_room = 0;
 	state_restore(&open->copies);
 	if (open->takes_over)
 		must_take_over = true;
@@ -403,6 +452,7 @@ buffer_undo(call *c)
 		call_list_remove(failed);
 		calls_refuse(failed, "53200", "out of memory");
 	}
+	decide_owed(&releases);
 }
 
 /* Move all calls of a list behind those of another. */
@@ -522,12 +572,12 @@ take_over(int64_t now_us)
 
 /* Say whether a call can be decided now. */
 static bool
-can_decide(const call *c, int64_t now_us)
+can_decide(call *c, int64_t now_us)
 {
 	bool		releases = c->request.op == LEASE_RELEASE &&
 		c->asked->kind != DLOCK_CALL_WAIT;
 
-	return is_ready() && (releases || !is_hung(now_us)) &&
+	return is_ready() && (releases || !is_hung(now_us) || calls_is_refused(c)) &&
 		(flying == NULL || open->batch.count < ROWS_MOST) &&
 		open->nalso < ALSO_MOST && take_over(now_us);
 }
@@ -546,6 +596,22 @@ decide_undecided(void)
 	}
 }
 
+/* Say whether the leases that a call asks for fit into the server's packets. */
+static bool
+fits(const call *c)
+{
+	size_t		most = log_row_most(&open->batch) - LOG_HEADER;
+	size_t		longest = 0;
+
+	if (most >= LOG_ENTRY_MOST || c->request.op != LEASE_ACQUIRE)
+		return true;
+	for (size_t i = 0; i < c->asked->nnames; i++)
+		if (c->asked->names[i].length > longest)
+			longest = c->asked->names[i].length;
+	return ENTRY_BYTES + longest + c->request.owner.length + c->request.request.length +
+		c->account->user.length + c->account->host.length <= most;
+}
+
 /* A call has come: decide it, or let it wait until that is possible. */
 void
 buffer_take(call *c)
@@ -559,7 +625,14 @@ buffer_take(call *c)
 					 "could not use the lock table: the server is read-only");
 		return;
 	}
-	if (undecided.head == NULL && can_decide(c, now_us))
+	if (!fits(c))
+	{
+		calls_refuse(c, "53400",
+					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
+		return;
+	}
+	/* those who wait for an append that hangs do not stand in line for this */
+	if ((undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -684,6 +757,7 @@ finish_flying(void)
 
 	pass();
 	durable = b->copies.number;
+	state_forget(&visible_copies);
 	state_forget(&b->copies);
 	flying = NULL;
 	move_calls(&visible, &calls);
@@ -749,7 +823,7 @@ append_due_us(void)
 {
 	int64_t		due_us;
 
-	if (flying != NULL || !is_ready() || !has_work())
+	if (flying != NULL || !can_append() || !has_work())
 		return INT64_MAX;
 	if (open->calls.count > 0)
 		due_us = open->calls.count < gathering.enough ? gathering.until_us : 0;
@@ -868,6 +942,8 @@ connect_wire(void)
 		return false;
 	wire.mysql = own.mysql;
 	engine_lock();
+	for (int i = 0; i < 2; i++)
+		buffers[i].batch.row_most = own.max_packet - STATEMENT_BYTES;
 	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
 	engine_unlock();
 	return true;
@@ -936,6 +1012,7 @@ load(void)
 	char		sqlstate[6] = "08001";
 	char		message[DLOCK_MESSAGE_SIZE] = "could not read the lock table";
 
+	state_forget(&visible_copies);
 	state_clear();
 	total = 0;
 	if (getrandom(&me, sizeof(me), 0) != sizeof(me))
@@ -972,31 +1049,6 @@ load(void)
 									CONFLICT_PAUSE_US : ERROR_PAUSE_US);
 	if (result != LOG_GONE && result != LOG_HOLE)
 		fail_undecided(sqlstate, message);
-}
-
-/* Decide releases again that were answered. */
-static void
-decide_owed(buffer *releases)
-{
-	lease_moment moment = lease_moment_now(false);
-
-	for (size_t i = 0; i < releases->nowed; i++)
-	{
-		const owed *o = &releases->owed[i];
-		held	   *h = state_find(o->token);
-		lease_request request = {
-			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
-		};
-		decision	d;
-
-		if (h == NULL)
-			continue;
-		request.owner = held_owner(h);
-		d = decide(state_name_bytes(h->name), &request, o->by, &moment, false);
-		if (d.failed)
-			buffer_undo(NULL);
-	}
-	free(releases->owed);
 }
 
 /*
@@ -1083,7 +1135,7 @@ make_good(void)
 		case LOG_FOUND:
 			/* visible, and durable after one more append */
 			pass();
-			state_forget(&flying->copies);
+			state_keep(&visible_copies, &flying->copies);
 			move_calls(&flying->calls, &visible);
 			empty_buffer(flying);
 			flying = NULL;
@@ -1120,11 +1172,44 @@ buffer_can_upkeep(void)
 	return is_ready() && !must_take_over && !is_hung(lease_now());
 }
 
+/*
+ * End leases whose session has ended, and those that are over.  Each buffer gets one piece
+ * of that; callers are let in between.  Returns when to do it again.
+ */
+static int64_t
+reap(int64_t now_us)
+{
+	static int64_t reaped_us = 0;
+	static uint64_t piece_in = 0;
+	int64_t		due_us = reaped_us + settings->reap_interval_us;
+	bool		more = false;
+
+	if (now_us < due_us && !session_any_lost())
+		return due_us;
+	if (piece_in == open->copies.number && open->batch.count > 0)
+		return now_us + PIECE_PAUSE_US;
+	piece_in = open->copies.number;
+	if (session_any_lost())
+	{
+		session_end_lost();
+		more = session_any_lost();
+	}
+	if (now_us >= due_us)
+	{
+		bool		is_due = calls_reap() <= now_us;
+
+		if (!is_due)
+			reaped_us = now_us;
+		due_us = reaped_us + settings->reap_interval_us;
+		more |= is_due;
+	}
+	return more ? now_us + PIECE_PAUSE_US : due_us;
+}
+
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
 {
-	static int64_t reaped_us = 0;
 	int64_t		reap_us;
 	queue	   *q;
 
@@ -1139,18 +1224,7 @@ attend_due(int64_t now_us)
 		calls_attend(state_name_bytes(q->name), false);
 		calls_make_woken();
 	}
-	if (session_any_lost())
-		session_end_lost();
-	reap_us = reaped_us + settings->reap_interval_us;
-	if (now_us >= reap_us)
-	{
-		bool		more = calls_reap() <= now_us;
-
-		reaped_us = more ? reaped_us : now_us;
-		reap_us = more ? now_us : now_us + settings->reap_interval_us;
-	}
-	if (session_any_lost())
-		return now_us;
+	reap_us = reap(now_us);
 	q = queue_first_due();
 	return lease_earlier(reap_us, q != NULL ? q->due.due_us : INT64_MAX);
 }
@@ -1167,9 +1241,9 @@ writer_main(void *argument)
 
 		if (trouble != LOG_APPENDED)
 			make_good();
-		else if (reloads && flying == NULL)
+		else if (reloads && flying == NULL && (open->batch.count == 0 || read_only))
 		{
-			undo_both(NULL);
+			undo_both(NULL);	/* calls that wait for visible rows */
 			is_known = reloads = false;
 		}
 		else if (!is_known && undecided.head != NULL && now_us >= pause_until_us)
@@ -1263,12 +1337,27 @@ buffer_is_settled(void)
 	return settled;
 }
 
-/* Something else than the library has changed the log: it is to be loaded anew. */
+/*
+ * Something else than the library has changed the log: it is to be loaded anew, when what
+ * was decided is in it.
+ */
 void
 buffer_reload(void)
 {
 	reloads = true;
 	buffer_wake_before(0);
+}
+
+/* Say whether the image of before has been given up. */
+bool
+buffer_is_given_up(void)
+{
+	bool		given_up;
+
+	engine_lock();
+	given_up = !reloads;
+	engine_unlock();
+	return given_up;
 }
 
 /*

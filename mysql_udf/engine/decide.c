@@ -302,7 +302,7 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 			case LEASE_ENDED:
 				lease_count(LEASE_COUNT_released, h->leaving);
 				d->is_early = request->op == LEASE_RELEASE && buffer_is_alone() &&
-					h->changed_in <= buffer_durable() && h->guards == NULL;
+					h->changed_in <= buffer_durable();
 				d->failed = !end(h, d->is_early);
 				break;
 			case LEASE_EXPIRED:

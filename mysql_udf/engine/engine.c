@@ -156,6 +156,11 @@ wait_for_answer(call *c)
 		if (was_woken || now_us >= lead_us || now_us >= c->end_us)
 		{
 			engine_lock();
+			if (c->continues)
+			{
+				c->continues = false;
+				buffer_take(c);
+			}
 			buffer_lead(c);
 			if (!c->answered && now_us >= c->end_us)
 				end_wait(c);
@@ -453,9 +458,16 @@ look_at_nothing(dlock_answer *answer)
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
+	bool		started;
+
+	memset(answer, 0, sizeof(*answer));
 	engine_lock();
+	started = buffer_start(answer);
 	buffer_reload();
 	engine_unlock();
+	if (!started)
+		return false;
+	(void) poll_until(buffer_is_given_up, INT64_MAX);
 	return look_at_nothing(answer);
 }
 

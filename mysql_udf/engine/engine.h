@@ -66,6 +66,26 @@ typedef struct state_copies state_copies;
 /* The account of a holder or caller: each once, never freed. */
 typedef image_account account;
 
+/* An account, to count what it has: nothing else of it changes. */
+static inline account *
+account_to_count(const account *of)
+{
+	return (account *) of;
+}
+
+/*
+ * How many more an account may have of a pool, of which it has "own", and all accounts have
+ * "taken": one, while it has fewer than are free.  So it gets at most half of what the others
+ * have left, rounded up.
+ */
+static inline size_t
+account_share(size_t most, size_t taken, size_t own)
+{
+	size_t		free = most > taken ? most - taken : 0;
+
+	return free > own ? (free - own + 1) / 2 : 0;
+}
+
 /*
  * A guard of a lease, which has a row of its own in dlock.guards: locked by the
  * transaction that guards, from when it was announced until that ends.
@@ -190,12 +210,14 @@ typedef enum state_folded
 extern bool state_begin(void);
 extern void state_clear(void);
 extern size_t state_count(void);
+extern size_t state_room_for(const account *account);
 extern state_name *state_find_name(lease_bytes name);
 extern state_name *state_get_name(lease_bytes name);
 extern void state_drop_name(state_name *name);
 extern held *state_find(uint64_t token);
 extern held *state_owned(lease_bytes owner, const account *account,
 						 const held *after);
+extern uint64_t state_shuffles(void);
 extern held *state_first_due(void);
 extern held *state_add(state_copies *open, state_name *name,
 					   const account *account, lease_bytes owner,
@@ -218,6 +240,7 @@ extern void state_visit_guards(void (*visit) (guard *g, void *context),
 extern void state_see(state_name *name, uint64_t token, uint32_t version);
 extern void state_restore(state_copies *copies);
 extern void state_forget(state_copies *copies);
+extern void state_keep(state_copies *kept, state_copies *copies);
 extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
@@ -286,6 +309,13 @@ struct call
 	bool		probed;			/* it is known which guards of its names have ended */
 	bool		was_late;		/* that had passed when the grant was durable */
 
+	/* DLOCK_CALL_APPLY_ALL: a slice of the leases at a time */
+	uint64_t	slice;			/* the first lease of this one; 0: the owner's first, */
+	uint64_t	next_slice;		/* and of the next; 0: there is none */
+	uint64_t	before;			/* how many were changed by earlier slices */
+	uint64_t	shuffles;		/* see state_shuffles() */
+	bool		continues;		/* its thread is to take the next slice */
+
 	/* of a waiter */
 	bool		watches;		/* it stands in no line: DLOCK_CALL_WAIT, _ACQUIRE_ALL,
 								 * _ACQUIRE_ANY */
@@ -301,7 +331,7 @@ struct call
 	size_t		nplaces;		/* in use: it waits */
 	call	   *next_woken;		/* to be made again */
 	bool		is_woken;
-	hash_link	by_connection;	/* while it waits */
+	hash_link	by_connection;	/* once it has waited */
 	uint64_t	search;			/* the last search for deadlocks that has met it */
 	uint32_t	number;			/* its number there */
 	uint8_t    *outcomes;		/* _ACQUIRE_ALL, _ACQUIRE_ANY: of each name */
@@ -349,6 +379,7 @@ extern void decide_describe(const held *h, party party,
 
 /* calls.c */
 extern void calls_make(call *c);
+extern bool calls_is_refused(call *c);
 extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
@@ -383,26 +414,16 @@ typedef struct queue
 	uint32_t	number;
 } queue;
 
-/*
- * How much more an account may take of a pool of "most", of which "taken" are gone, "own" of
- * them to itself: one, as long as it has fewer than are free.
- */
-static inline size_t
-share_left(size_t most, size_t taken, size_t own)
-{
-	size_t		free = most > taken ? most - taken : 0;
-
-	return free > own ? (free - own + 1) / 2 : 0;
-}
-
 extern bool queue_begin(void);
 extern bool queue_join(call *c, size_t first, size_t end, int64_t retry_us);
 extern void queue_leave(call *c);
+extern void queue_end(call *c);
 extern bool queue_return(call *c);
 extern void queue_set_due(queue *q, int64_t due_us);
 extern queue *queue_first_due(void);
 extern size_t queue_places(void);
 extern size_t queue_waiters(void);
+extern bool queue_has_places_for(const call *c, size_t others);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
@@ -443,6 +464,7 @@ extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern bool buffer_is_given_up(void);
 extern void buffer_watch(void);
 extern void buffer_note_server(bool is_read_only, bool is_clustered);
 extern void engine_post(sem_t *semaphore);

@@ -139,6 +139,7 @@ INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('lock_delay', '0', 'pause between the expiry of a lease, or the loss of its session, and its grant to another holder'),
 	('max_ttl', '86400', 'the longest time, to live or to wait, that a call may ask for'),
 	('max_waiters', '1000', 'how many connections of one server can wait for leases at a time; an account can have half of what others leave'),
+	('max_leases', '1000000', 'how many leases there can be; an account can have half of what others leave'),
 	('reap_interval', '1', 'how often expired leases are removed'),
 	('log_expired', '1', 'whether the server''s error log is told of leases that have expired: 1 or 0'),
 	('lock_timeout', '5', 'how long the library waits for the table when somebody has locked it');

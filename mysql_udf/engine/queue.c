@@ -5,7 +5,9 @@
  * A name that is waited for has a queue: a line, whose head is served first, and the
  * watchers, which are in nobody's way: those that wait for holds to end, or for several
  * names.  A waiter has a place in one queue; if it waits for any of several names, one in
- * the queue of each.  Places are found by name, by owner and, as waiters, by connection.
+ * the queue of each.  Places are found by name, by owner and, as waiters, by connection.  A
+ * call that has waited counts as a waiter until it is answered: what it was granted may not
+ * be durable yet.
  * A queue says when time may change something: those that are due are attended by the
  * writer.
  *
@@ -21,23 +23,17 @@
 
 #include "udf_text.h"
 
+/*
+ * All calls that wait for any of several names may together have so many places, besides
+ * the first of each; or "max_waiters", if that is more.
+ */
+#define OTHERS_MIN		1024
+
 static heap dues;				/* of all queues */
 static hash_table by_owner;		/* places */
-static hash_table by_connection;	/* calls that have places */
+static hash_table by_connection;	/* calls that have waited, and are not answered */
 static size_t nplaces = 0;
-static size_t nwaiters = 0;
-
-/* A call has so many places more, or less, and is one waiter more, or less, or is not. */
-static void
-count_places(const call *c, size_t places, size_t waiters)
-{
-	account    *own = (account *) c->account;
-
-	nplaces += places;
-	nwaiters += waiters;
-	own->places += places;
-	own->waiters += waiters;
-}
+static size_t nother_places = 0;	/* of calls that wait for several names, but the first */
 
 /* Make room for the first waiter: false if memory is short.  More can always be added. */
 bool
@@ -46,7 +42,7 @@ queue_begin(void)
 	return hash_reserve(&by_owner) && hash_reserve(&by_connection);
 }
 
-/* How many places there are, and how many calls have them. */
+/* How many places there are, and how many calls wait, or have waited. */
 size_t
 queue_places(void)
 {
@@ -56,7 +52,16 @@ queue_places(void)
 size_t
 queue_waiters(void)
 {
-	return nwaiters;
+	return by_connection.count;
+}
+
+/* Say whether the account of a call may have so many places more, besides its first. */
+bool
+queue_has_places_for(const call *c, size_t others)
+{
+	size_t		most = settings->max_waiters > OTHERS_MIN ? settings->max_waiters : OTHERS_MIN;
+
+	return account_share(most, nother_places, c->account->other_places) >= others;
 }
 
 /* The queue of a name, new if need be; NULL if memory is short. */
@@ -128,7 +133,7 @@ take_place(place *p, queue *q, bool at_head)
 	*(p->prev != NULL ? &p->prev->next : &list->head) = p;
 	*(p->next != NULL ? &p->next->prev : &list->tail) = p;
 	list->count++;
-	count_places(c, 1, 0);
+	nplaces++;
 	if (c->request.owner.length == 0)
 		return;
 	(void) hash_reserve(&by_owner);
@@ -146,13 +151,32 @@ leave_place(place *p)
 	*(p->prev != NULL ? &p->prev->next : &list->head) = p->next;
 	*(p->next != NULL ? &p->next->prev : &list->tail) = p->prev;
 	list->count--;
-	count_places(p->call, (size_t) -1, 0);
+	nplaces--;
 	p->queue = NULL;
 	if (p->by_owner.place != NULL)
 		hash_remove(&by_owner, &p->by_owner);
 	if (was_head && p->next != NULL)
 		queue_set_due(q, 0);
 	drop_if_unused(q);
+}
+
+/* A call is a waiter from now on. */
+static void
+enter(call *c)
+{
+	if (c->by_connection.place != NULL)
+		return;
+	(void) hash_reserve(&by_connection);
+	hash_add(&by_connection, &c->by_connection, c->asked->caller->connection_id);
+	account_to_count(c->account)->waiters++;
+}
+
+/* A call has so many places more, or less, besides its first. */
+static void
+count_others(const call *c, size_t change)
+{
+	nother_places += change;
+	account_to_count(c->account)->other_places += change;
 }
 
 /*
@@ -185,20 +209,15 @@ queue_join(call *c, size_t first, size_t end, int64_t retry_us)
 		{
 			p->call = c;
 			take_place(p, q, false);
-			c->nplaces++;
+			if (c->nplaces++ > 0)
+				count_others(c, 1);
 		}
 		p->retry_us = retry_us;
 		if (retry_us < q->due.due_us)
 			queue_set_due(q, retry_us);
 	}
-	if (is_new)
-	{
-		c->is_queued = true;
-		count_places(c, 0, 1);
-		(void) hash_reserve(&by_connection);
-		hash_add(&by_connection, &c->by_connection,
-				 c->asked->caller->connection_id);
-	}
+	c->is_queued = true;
+	enter(c);
 	return true;
 }
 
@@ -210,12 +229,20 @@ queue_leave(call *c)
 		return;
 	for (size_t i = 0; i < c->nplaces; i++)
 		leave_place(&c->places[i]);
+	count_others(c, 1 - c->nplaces);
 	c->nplaces = 0;
 	c->is_queued = false;
+}
+
+/* A call is answered, and no waiter any more. */
+void
+queue_end(call *c)
+{
+	queue_leave(c);
 	if (c->by_connection.place == NULL)
 		return;
 	hash_remove(&by_connection, &c->by_connection);
-	count_places(c, 0, (size_t) -1);
+	account_to_count(c->account)->waiters--;
 }
 
 /*
@@ -234,8 +261,7 @@ queue_return(call *c)
 	c->places = &c->one;
 	c->nplaces = 1;
 	c->is_queued = true;
-	count_places(c, 0, 1);
-	hash_add(&by_connection, &c->by_connection, c->asked->caller->connection_id);
+	enter(c);
 	queue_set_due(q, 0);
 	return true;
 }
@@ -269,7 +295,7 @@ queue_waiter_of(uint64_t connection_id)
 	{
 		call	   *c = hash_object(call, by_connection, link);
 
-		if (c->asked->kind != DLOCK_CALL_WAIT)
+		if (c->asked->kind != DLOCK_CALL_WAIT && c->nplaces > 0)
 			return c;
 	}
 	return NULL;
@@ -333,6 +359,14 @@ queue_json(void)
 		for (const place *p = q->watchers.head; p != NULL; p = p->next)
 			add_waiter(&text, p->call, state_name_bytes(q->name), 0);
 	}
+	for (size_t i = 0; i < by_connection.nslots; i++)
+		for (const hash_link *link = by_connection.slots[i]; link != NULL; link = link->next)
+		{
+			const call *c = hash_object(call, by_connection, link);
+
+			if (c->nplaces == 0)
+				add_waiter(&text, c, c->asked->names[c->waits_for], 0);
+		}
 	lease_text_add(&text, "]");
 	if (text.failed)
 		lease_text_free(&text);

@@ -259,6 +259,13 @@ read_tail(log_connection *c, const log_position *position, uint64_t me,
 	return answer;
 }
 
+/* Say whether an error is one of a statement that was not even begun: what it names is missing. */
+static bool
+is_not_executed(unsigned int code)
+{
+	return code == 1146 || code == 1049 || code == 1054;
+}
+
 /*
  * Append a sealed batch behind a position, as the run "me", and execute the statements in
  * "also" in the same transaction, which may be one that is under way.  Unless the batch was
@@ -274,6 +281,8 @@ log_append(log_connection *c, const log_position *position, uint64_t me,
 	if (append_all(c, position, me, batch, also, nalso))
 		return LOG_APPENDED;
 	log_rollback(c);
+	if (is_not_executed(c->code))
+		return LOG_NOTHING;
 	result = read_tail(c, position, me, batch);
 	/* whatever has gone wrong, it was no conflict: begin with a new statement */
 	if (result == LOG_NOTHING && c->append != NULL)
