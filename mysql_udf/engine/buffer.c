@@ -90,6 +90,9 @@
 /* An option of the server's forbids it: read_only, or another one. */
 #define ERROR_OF_OPTION	1290
 
+/* The client library's error of a connection that was closed before: nothing was sent. */
+#define GONE			2006
+
 /* Bytes of the statement that appends a row, besides the row; and of a lease's entry,
  * besides its strings. */
 #define STATEMENT_BYTES	100
@@ -732,6 +735,8 @@ send_flying(void)
 	for (size_t i = 0; i < nalso; i++)
 		also[i] = (lease_bytes) {flying->also[i].data, flying->also[i].length};
 	engine_unlock();
+	if (wire.mysql == NULL)
+		wire.code = GONE;
 	result = wire.mysql == NULL ? LOG_LOST :
 		log_append(&wire, &at, writer, &flying->batch, also, nalso);
 	engine_lock();
@@ -1059,9 +1064,10 @@ static void
 fail_append(void)
 {
 	buffer		releases = {0};
-	unsigned int code = wire.code;
+	bool		is_cut = wire.mysql == NULL;
+	unsigned int code = is_cut ? 0 : wire.code;
 	bool		is_locked = code == 1205;
-	bool		is_refused = wire.error[0] == '\0' || code == ERROR_OF_OPTION || code == 1836 ||
+	bool		is_refused = (!is_cut && wire.error[0] == '\0') || code == ERROR_OF_OPTION || code == 1836 ||
 		code == 1792 || code == 1874 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
@@ -1073,6 +1079,8 @@ fail_append(void)
 		must_take_over = true;
 		fail_undecided("25006", "could not use the lock table: the server is read-only");
 	}
+	else if (is_cut)
+		fail_undecided(own.sqlstate, own.error);
 	else if (is_locked)
 		fail_undecided("55P03", "could not write the lease: the server or dlock's tables are locked against writing");
 	else
@@ -1106,18 +1114,27 @@ make_good(void)
 		   (result == LOG_NOTHING && (flying->was_lost || is_conflict(wire.code) ||
 									  wire.code == UNKNOWN_OUTCOME)))
 	{
-		flying->was_lost |= result == LOG_LOST || wire.code == UNKNOWN_OUTCOME;
+		bool		connected;
+
+		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
+			wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();
 		if (result == LOG_LOST)
 			disconnect_wire();
-		if (!connect_wire())
+		connected = connect_wire();
+		if (!connected)
 			pause.tv_nsec = ERROR_PAUSE_US * 1000;
 		nanosleep(&pause, NULL);
 		engine_lock();
+		if (!connected && !flying->was_lost)
+		{
+			result = LOG_NOTHING;
+			break;
+		}
 		result = send_flying();
 	}
 	slow_us = lease_now();
-	if (result == LOG_NOTHING && wire.code == ERROR_OF_OPTION)
+	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)
 	{
 		engine_unlock();
 		if (connection_look(&own) != LEASE_STATUS_OK)

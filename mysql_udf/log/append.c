@@ -9,7 +9,8 @@
  * that append the same number get each other's duplicate key.
  *
  * An error of the statement says little: it may have been lost on its way, or have been
- * committed, or go on in the server without its connection.  So none is looked at.  The
+ * committed, or go on in the server without its connection.  So none is looked at, but for
+ * those that say that the statement was not even begun.  The
  * tail tells what has happened, and if it does not, the same rows are appended again: if an
  * earlier attempt takes place after all, the later one fails, and the tail has these rows.
  *
