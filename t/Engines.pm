@@ -692,13 +692,20 @@ sub await_end
 	return;
 }
 
-# Feed a script to the server as its administrator.
+# The command that feeds a script to the server as its administrator.
+sub feeding
+{
+	my ($self, $file) = @_;
+	$file = 'mysql_udf/engine/install.sql' if $file eq 'mysql_udf/install.sql' && $self->has_log;
+	return "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
+}
+
+# Feed it.
 sub feed
 {
 	my ($self, $file) = @_;
 	my $with_store = $file eq 'mysql_udf/install.sql' && $self->has_log;
-	$file = 'mysql_udf/engine/install.sql' if $with_store;
-	my $command = "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
+	my $command = $self->feeding($file);
 	eval { $self->control->value('DROP VIEW IF EXISTS dlock.lease_table') } if $with_store;
 	system($command) == 0 or die "could not run $file\n";
 	$self->feed_store if $with_store;

@@ -211,7 +211,7 @@ for my $name ('dlock', $is_mariadb ? () : 'dlock_login')
 {
 	sql("CREATE USER '$name'\@'localhost'");
 	$before = grants("'$name'\@'localhost'");
-	my $said = `$engine->{dir}/mysql --defaults-file=$engine->{dir}/client.cnf <mysql_udf/install.sql 2>&1`;
+	my $said = `@{[ $engine->feeding('mysql_udf/install.sql') ]} 2>&1`;
 	like($said, qr/ERROR 1396 .*'?$name'?@/, "an account called $name that is not locked: an error");
 	is_deeply(grants("'$name'\@'localhost'"), $before, 'it is given nothing');
 	uninstall();
