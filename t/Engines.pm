@@ -907,11 +907,43 @@ sub examine
 	return;
 }
 
+# The sum of a row of dlock.log, as log/encode.c has it.
+sub sum_of
+{
+	my ($number, $writer, $row) = @_;
+	my $sum = length $row;
+	no warnings 'portable';
+
+	for my $word ($number, $writer, unpack('Q<*', substr($row, 5)), 0)
+	{
+		$sum = do { use integer; ($sum ^ $word) * 0x9e3779b97f4a7c15 };
+		$sum &= 0xffffffffffffffff;
+		$sum ^= $sum >> 29;
+	}
+	return ($sum ^ $sum >> 32) & 0xffffffff;
+}
+
+# Add a row that says so of the tokens; who takes over adds a second's.
+sub tokens_left_in_log
+{
+	my ($self, $count) = @_;
+	my $control = $self->control;
+	$control->value('SELECT dlock_settle()');
+	my ($number, $writer, $hex) = @{ $control->query('SELECT number, writer, HEX(entries) FROM dlock.log ORDER BY number DESC LIMIT 1')->{rows}[0] };
+	my ($from, $wall) = unpack('x21 Q< Q<', pack('H*', $hex));
+	my $row = pack('C L< Q< Q< Q< Q<', 1, 0, $writer, 2**53 - 1 - $count - 2**20, $from, $wall);
+	substr($row, 1, 4) = pack('L<', sum_of($number + 1, 7, $row));
+	$control->value('INSERT INTO dlock.log VALUES (' . ($number + 1) . ", 7, x'" . unpack('H*', $row) . "')");
+	$control->value('SELECT dlock_reload()');
+	return;
+}
+
 # Raise the marks of all names.  After a start the first grant raises them by far more, so
 # do this only after that.
 sub tokens_left
 {
 	my ($self, $count) = @_;
+	return $self->tokens_left_in_log($count) if $self->has_log;
 	$self->control->value(q{SELECT dlock_acquire('-', '-', 1)});
 	$self->control->value('UPDATE dlock.lease_mark SET mark = ' . (2**53 - 1 - $count));
 	$self->control->value('SELECT dlock_reload()');
