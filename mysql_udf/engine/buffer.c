@@ -10,7 +10,7 @@
  * Who appends.  A caller that waits appends itself, in its own thread, which saves two
  * switches between threads; so the server must be quick.  The writer, a thread, appends
  * what no caller waits for, where the server is slow, and does all that is not simply an
- * append that succeeds: it loads the log, and makes good what went wrong.  Meanwhile no
+ * append that succeeds: it loads the log, and makes good what went wrong.  While it loads no
  * call is decided: calls wait "undecided", and are decided in their order, after those
  * that were decided before and came to nothing.
  *
@@ -246,7 +246,7 @@ buffer_durable(void)
 bool
 buffer_is_alone(void)
 {
-	return !clustered && floor_number <= durable;
+	return !clustered;
 }
 
 /* Say whether the image is there, so that calls can look. */
@@ -263,11 +263,14 @@ can_append(void)
 	return is_known && trouble == LOG_APPENDED;
 }
 
-/* Say whether calls can be decided on the image. */
+/*
+ * Say whether calls can be decided on the image: also while nobody knows what has become of
+ * an append, as while one hangs.
+ */
 static bool
 is_ready(void)
 {
-	return can_append() && !reloads;
+	return is_known && !reloads && (trouble == LOG_APPENDED || trouble == LOG_LOST);
 }
 
 /* The token of the next grant. */
@@ -374,11 +377,14 @@ buffer_owe(uint64_t token, uint32_t holds, party by)
 	return true;
 }
 
-/* Answer a call as soon as the buffer with this number is durable. */
+/*
+ * Answer a call as soon as the buffer with this number is durable, and this run has taken
+ * over; 0: at once.
+ */
 void
 buffer_answer(call *c, uint64_t number)
 {
-	if (number < floor_number)
+	if (number > 0 && number < floor_number)
 		number = floor_number;
 	if (number <= durable)
 		calls_finish(c);
@@ -404,12 +410,16 @@ empty_buffer(buffer *b)
 	b->takes_over = b->was_lost = false;
 }
 
+static bool take_over(int64_t now_us);
+
 /* Decide releases again that were answered. */
 static void
 decide_owed(buffer *releases)
 {
 	lease_moment moment = lease_moment_now(false);
 
+	if (releases->nowed > 0)
+		(void) take_over(moment.now_us);
 	for (size_t i = 0; i < releases->nowed; i++)
 	{
 		const owed *o = &releases->owed[i];
@@ -535,11 +545,15 @@ undo_both(buffer *releases)
  * ----------------------------------------------------------------
  */
 
-/* Say whether an append is under way for so long that nothing more is decided. */
+/*
+ * Say whether an append is under way for so long that little more is decided, or nobody
+ * knows what has become of it.
+ */
 static bool
 is_hung(int64_t now_us)
 {
-	return flying != NULL && now_us > flying_since_us + HUNG_US;
+	return flying != NULL &&
+		(trouble != LOG_APPENDED || now_us > flying_since_us + HUNG_US);
 }
 
 /*
@@ -854,14 +868,13 @@ buffer_appoint(void)
 {
 	call	   *c = open->calls.head;
 
-	if (c == NULL || c->minds || flying != NULL || trouble != LOG_APPENDED)
+	if (c == NULL || c->lead_us != INT64_MAX || flying != NULL || trouble != LOG_APPENDED)
 		return;
 	if (!may_lead(lease_now()))
 	{
 		buffer_wake_before(append_due_us());
 		return;
 	}
-	c->minds = c->appointed = true;
 	c->lead_us = append_due_us();
 	engine_post(c->woken);
 }
@@ -878,7 +891,7 @@ buffer_lead(call *c)
 
 	if (c->answered || c->list != &open->calls || flying != NULL)
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		return;
 	}
 	due_us = append_due_us();
@@ -886,24 +899,17 @@ buffer_lead(call *c)
 		buffer_wake_before(due_us);
 	else if (due_us > now_us)
 	{
-		c->minds |= open->calls.count == 1;
-		c->lead_us = due_us;
+		if (c->lead_us != INT64_MAX || open->calls.count == 1)
+			c->lead_us = due_us;
 	}
 	else
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		is_led = true;
 		append();
 		is_led = false;
 		buffer_appoint();
 	}
-}
-
-/* When a call that minds the open buffer is to append it. */
-int64_t
-buffer_lead_us(const call *c)
-{
-	return c->minds ? c->lead_us : INT64_MAX;
 }
 
 /* A call is not made any more: take it out of the lists.  True if it was decided. */
@@ -914,7 +920,7 @@ buffer_leave(call *c)
 		(flying != NULL && c->list == &flying->calls);
 
 	call_list_remove(c);
-	if (c->minds && open->calls.head != NULL)
+	if (c->lead_us != INT64_MAX && open->calls.head != NULL)
 		buffer_appoint();
 	return was_decided;
 }
@@ -1050,15 +1056,29 @@ load(void)
 	}
 	if (result == LOG_EMPTY)
 		snprintf(message, sizeof(message), "could not use the lock table: dlock.log is empty; run install.sql again");
+	if (result == LOG_NO_MEMORY)
+	{
+		strcpy(sqlstate, "53200");
+		strcpy(message, "out of memory");
+	}
 	pause_until_us = lease_now() + (result == LOG_GONE || result == LOG_HOLE ?
 									CONFLICT_PAUSE_US : ERROR_PAUSE_US);
 	if (result != LOG_GONE && result != LOG_HOLE)
 		fail_undecided(sqlstate, message);
 }
 
+/* Calls that were granted something in line do not go back there. */
+static void
+forget_lines(call_list *calls)
+{
+	for (call *c = calls->head; c != NULL; c = c->next)
+		c->from_line = false;
+}
+
 /*
  * An append has come to nothing, and the server says why: what was answered stays to be
- * written, and other calls fail.
+ * written, and other calls fail; also those that have waited in line, since who locks the
+ * server may be waiting for their statements.
  */
 static void
 fail_append(void)
@@ -1071,6 +1091,8 @@ fail_append(void)
 		code == 1792 || code == 1874 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
+	forget_lines(&flying->calls);
+	forget_lines(&open->calls);
 	undo_both(&releases);
 	trouble = LOG_APPENDED;
 	pause_until_us = lease_now() + ERROR_PAUSE_US;
@@ -1101,8 +1123,7 @@ is_conflict(unsigned int code)
 }
 
 /*
- * Make good what has become of an append; the mutex is released meanwhile.  No call is
- * decided before trouble is over.
+ * Make good what has become of an append; the mutex is released meanwhile.
  */
 static void
 make_good(void)
@@ -1116,6 +1137,7 @@ make_good(void)
 	{
 		bool		connected;
 
+		trouble = LOG_LOST;
 		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
 			wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();

@@ -139,20 +139,32 @@ note_decision(call *c, const decision *d)
 	c->answer->held_kind = d->held_kind;
 }
 
-/* Until which buffer the answers about a name rest on the log. */
+/*
+ * Until which buffer the answers about a name rest on the log.  Without copies all of it is
+ * durable, and "changed_in" may be a buffer that came to nothing.
+ */
+static uint64_t
+position_of_name(const state_name *name)
+{
+	return name != NULL && name->copies != NULL ? name->changed_in : 0;
+}
+
 static uint64_t
 position_of(lease_bytes bytes)
 {
-	const state_name *name = state_find_name(bytes);
-
-	return name != NULL ? name->changed_in : 0;
+	return position_of_name(state_find_name(bytes));
 }
 
-/* Answer a call when what was decided about its names is durable. */
+/*
+ * Answer a call when what was decided about its names is durable.  A grant rests on this
+ * run's having taken over; a refusal, on what the log has.
+ */
 static void
 answer(call *c)
 {
-	uint64_t	position = 0;
+	/* a repeated acquire may have changed nothing */
+	uint64_t	position = c->asked->kind != DLOCK_CALL_WAIT &&
+		lease_is_granted(c->answer->outcome);
 
 	for (size_t i = 0; i < c->asked->nnames; i++)
 	{
@@ -422,7 +434,7 @@ calls_is_refused(call *c)
 		c->request.op == LEASE_ACQUIRE && c->asked->wait_us == 0 ?
 		state_find_name(c->asked->names[0]) : NULL;
 
-	if (name == NULL || name->copies != NULL || name->changed_in > buffer_durable() ||
+	if (name == NULL || position_of_name(name) > buffer_durable() ||
 		has_line(c->asked->names[0]))
 		return false;
 	moment = lease_moment_now(false);
@@ -804,8 +816,8 @@ make_apply_all(call *c)
 				waited[nwaited++] = name;
 		}
 		c->answer->count += d.changed;
-		if (name->changed_in > position)
-			position = name->changed_in;
+		if (position_of_name(name) > position)
+			position = position_of_name(name);
 	}
 	buffer_answer(c, position);
 	/* what was changed has a copy, so the names are still there */

@@ -145,7 +145,7 @@ wait_for_answer(call *c)
 
 	while (!answered)
 	{
-		int64_t		lead_us = buffer_lead_us(c);
+		int64_t		lead_us = c->lead_us;
 		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->end_us, look_us),
 															 lead_us));
 		int64_t		now_us;
@@ -348,7 +348,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 {
 	call		c = {
 		.asked = asked, .answer = answer, .request = asked->request,
-		.start_us = lease_now()
+		.start_us = lease_now(), .lead_us = INT64_MAX
 	};
 
 	memset(answer, 0, sizeof(*answer));
@@ -358,9 +358,9 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 		return no_memory(answer);
 	}
 	ncallers++;
-	c.end_us = get_end_us(asked, c.start_us);
 	c.woken = own_semaphore();
 	engine_lock();
+	c.end_us = get_end_us(asked, c.start_us);
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
 	else if ((c.account = image_account_get(dlock_caller_user(asked->caller),

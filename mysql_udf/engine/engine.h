@@ -301,9 +301,7 @@ struct call
 	sem_t	   *woken;			/* the thread's own: posted when the call is answered, or
 								 * is to append */
 	atomic_bool answered;		/* the last that anybody but its thread does to it */
-	bool		minds;			/* it appends, when the time to wait for more is up */
-	int64_t		lead_us;		/* then */
-	bool		appointed;		/* it was woken for that */
+	_Atomic int64_t lead_us;	/* when it appends; INT64_MAX: somebody else does */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
 	bool		probed;			/* it is known which guards of its names have ended */
@@ -458,7 +456,6 @@ extern void buffer_undo(call *c);
 extern void buffer_take(call *c);
 extern void buffer_lead(call *c);
 extern void buffer_appoint(void);
-extern int64_t buffer_lead_us(const call *c);
 extern bool buffer_leave(call *c);
 extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
