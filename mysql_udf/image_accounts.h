@@ -17,6 +17,8 @@ typedef struct image_account
 	hash_link	link;
 	lease_bytes user;
 	lease_bytes host;
+	size_t		leases;			/* what it has of what is bounded: the engine's */
+	size_t		other_places;
 } image_account;
 
 /* image_accounts.c */

@@ -25,7 +25,7 @@ static _Atomic int64_t max_ttl_us = 0;	/* one more setting, read without the mut
 
 enum
 {
-	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, LOG_EXPIRED,
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, MAX_LEASES, LOG_EXPIRED,
 	WRITE_ON_REPLICAS
 };
 
@@ -46,6 +46,7 @@ static struct
 	{.name = "lock_timeout",.least = 0.1,.most = 3600,.standard = 5},
 	{.name = "max_ttl",.least = 1,.most = LEASE_TTL_MAX_US / 1e6,.standard = LEASE_MAX_TTL_DEFAULT,.is_whole = true},
 	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
+	{.name = "max_leases",.least = 0,.most = 1e9,.standard = 1000000,.is_whole = true},
 	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
 	{.name = "write_on_replicas",.least = 0,.most = 1,.standard = 0,.is_whole = true},
 };
@@ -106,6 +107,7 @@ use(void)
 		.reap_interval_us = (int64_t) (as_read[REAP_INTERVAL].value * 1e6),
 		.lock_timeout_us = (int64_t) (as_read[LOCK_TIMEOUT].value * 1e6),
 		.max_waiters = (size_t) as_read[MAX_WAITERS].value,
+		.max_leases = (size_t) as_read[MAX_LEASES].value,
 		.log_expired = as_read[LOG_EXPIRED].value != 0,
 		.write_on_replicas = as_read[WRITE_ON_REPLICAS].value != 0,
 	};

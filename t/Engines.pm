@@ -596,6 +596,29 @@ sub feed_store
 
 sub has_log { return ($ENV{STORE} // '') eq 'log' }
 
+# The tables that the library writes.
+sub written_tables
+{
+	my ($self) = @_;
+	return $self->has_log ? qw(log guards) : qw(journal journal_head lease_mark lease_table);
+}
+
+# Has all been written that was answered?
+sub is_written
+{
+	my ($self) = @_;
+	return $self->control->value('SELECT dlock_settle()') eq '1' &&
+	  ($self->has_log || !$self->control->value('SELECT count(*) FROM dlock.journal'));
+}
+
+# A condition on information_schema.processlist: the library writes what its callers wait for.
+sub is_writing
+{
+	my ($self) = @_;
+	my $table = $self->has_log ? 'log' : 'journal';
+	return "(info LIKE 'INSERT INTO dlock.$table %' OR command = 'Execute' AND info LIKE '%dlock.$table%')";
+}
+
 # From now on clients use what is installed.
 sub make_ready
 {
@@ -676,11 +699,10 @@ sub feed
 {
 	my ($self, $file) = @_;
 	my $command = "$self->{dir}/mysql --defaults-file=$self->{dir}/client.cnf <$file";
-	my $installs = $file eq 'mysql_udf/install.sql' && $self->has_log;
-	# it would be taken for the table
-	$self->control->query('DROP VIEW dlock.lease_table') if $installs;
+	my $with_store = $file eq 'mysql_udf/install.sql' && $self->has_log;
+	eval { $self->control->value('DROP VIEW IF EXISTS dlock.lease_table') } if $with_store;
 	system($command) == 0 or die "could not run $file\n";
-	$self->feed_store if $installs;
+	$self->feed_store if $with_store;
 	return;
 }
 

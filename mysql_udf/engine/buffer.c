@@ -10,7 +10,7 @@
  * Who appends.  A caller that waits appends itself, in its own thread, which saves two
  * switches between threads; so the server must be quick.  The writer, a thread, appends
  * what no caller waits for, where the server is slow, and does all that is not simply an
- * append that succeeds: it loads the log, and makes good what went wrong.  Meanwhile no
+ * append that succeeds: it loads the log, and makes good what went wrong.  While it loads no
  * call is decided: calls wait "undecided", and are decided in their order, after those
  * that were decided before and came to nothing.
  *
@@ -28,8 +28,8 @@
  * calls of both buffers are decided again.  Releases that were answered are decided
  * again, too, but not behind rows of others: then they are lost as in a crash.
  *
- * An append that hangs.  After HUNG_US nothing is decided but looks and releases.  Calls
- * end in their time, with 55P03.
+ * An append that hangs.  After HUNG_US nothing is decided but looks, releases, and refusals
+ * for what is durable.  Other calls end in their time, with 55P03.
  *
  * All of it is under the engine's mutex, which is released while the server is asked.
  *
@@ -74,6 +74,9 @@
 #define GATHER_REST		4
 #define GATHER_REST_MAX	256
 
+/* How long what is ended in pieces waits for the next buffer. */
+#define PIECE_PAUSE_US	1000
+
 /* A buffer takes calls up to so many rows, and statements besides. */
 #define ROWS_MOST		512
 #define ALSO_MOST		64
@@ -83,6 +86,14 @@
 
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
+
+/* The client library's error of a connection that was closed before: nothing was sent. */
+#define GONE			2006
+
+/* Bytes of the statement that appends a row, besides the row; and of a lease's entry,
+ * besides its strings. */
+#define STATEMENT_BYTES	100
+#define ENTRY_BYTES		100
 
 #define LOCKED_MESSAGE \
 	"could not write the lease: the server or dlock's tables are locked against writing"
@@ -134,7 +145,11 @@ static bool is_led = false;		/* a caller appends */
 static call_list undecided;
 static call_list lookers;		/* looks that wait until the log has been read */
 static buffer kept;				/* releases that were answered, to be decided again */
-static call_list visible;		/* calls whose rows are there, and not known to be durable */
+
+/* What is in the log, and not known to be durable: calls that rest on it, and copies. */
+static call_list visible;
+static state_copies visible_copies;
+
 
 static lease_text log_lines;	/* for the server's log */
 static bool started = false;
@@ -247,8 +262,7 @@ buffer_durable(void)
 bool
 buffer_is_alone(void)
 {
-	return floor_number <= durable &&
-		(shut || (!server.is_member && !server.is_following));
+	return server.is_member ? shut && floor_number <= durable : !server.is_following;
 }
 
 /* Say whether the image is there, so that calls can look. */
@@ -266,11 +280,22 @@ need_take_over(void)
 	looked = false;
 }
 
-/* Say whether calls can be decided on it. */
+/* Say whether the open buffer could be appended. */
+static bool
+can_append(void)
+{
+	return is_known && trouble == LOG_APPENDED && !behind;
+}
+
+/*
+ * Say whether calls can be decided on the image: also while nobody knows what has become of
+ * an append, as while one hangs.
+ */
 static bool
 is_ready(void)
 {
-	return is_known && trouble == LOG_APPENDED && !behind;
+	return is_known && !reloads && !behind &&
+		(trouble == LOG_APPENDED || trouble == LOG_LOST);
 }
 
 /* The token of the next grant. */
@@ -319,8 +344,8 @@ buffer_put(log_entry *entry, held *h)
 		buffer_wake_before(open->first_us + DEFER_US);
 	}
 	while (!log_add(batch, entry))
-		if (!add_slots(batch))
-			return false;
+		if (batch->count < batch->room || !add_slots(batch))
+			return false;		/* see fits() */
 	if (entry->token > counter)
 		counter = entry->token;
 	if (entry->guard > counter)
@@ -402,13 +427,14 @@ buffer_needs_tail(const call *c)
 }
 
 /*
- * Answer a call as soon as the buffer with this number is durable.  An answer that no append
- * has proved rests on what others had appended when the call came.
+ * Answer a call as soon as the buffer with this number is durable, and this run has taken
+ * over; 0: at once.  An answer that no append has proved rests on what others had appended
+ * when the call came.
  */
 void
 buffer_answer(call *c, uint64_t number)
 {
-	if (number < floor_number)
+	if ((number > 0 || server.is_member) && number < floor_number)
 		number = floor_number;
 	if (number <= durable && buffer_needs_tail(c))
 		tail_ask(c);
@@ -437,14 +463,27 @@ empty_buffer(buffer *b)
 	b->takes_over = b->was_lost = false;
 }
 
+static void decide_owed(void);
+
+/* Keep the releases of a buffer that were answered: they are to be decided again. */
+static void
+keep_releases(const buffer *b)
+{
+	for (size_t n = 0; n < b->nowed; n++)
+		if (array_reserve(&kept.owed, &kept.owed_room, kept.nowed + 1, sizeof(owed)))
+			kept.owed[kept.nowed++] = b->owed[n];
+}
+
 /*
  * Memory was short in the middle of a change: nothing of the open buffer takes place, and
- * its calls fail.  So does "c", which may be NULL.
+ * its calls fail.  So does "c", which may be NULL.  Releases that were answered are decided
+ * again; if there is no memory for one, it is lost as in a crash.
  */
 void
 buffer_undo(call *c)
 {
 	state_restore(&open->copies);
+	keep_releases(open);
 	if (open->takes_over)
 		need_take_over();
 	empty_buffer(open);
@@ -458,6 +497,7 @@ buffer_undo(call *c)
 		call_list_remove(failed);
 		calls_refuse(failed, "53200", "out of memory");
 	}
+	decide_owed();
 }
 
 /* Move all calls of a list behind those of another. */
@@ -518,14 +558,10 @@ undo_both(bool keep)
 	move_calls(&undecided, &calls);
 	move_calls(&calls, &undecided);
 	return_waiters();
-	for (int i = 0; i < 2 && keep; i++)
-	{
-		buffer	   *b = i == 0 ? flying : open;
-
-		for (size_t n = 0; b != NULL && n < b->nowed; n++)
-			if (array_reserve(&kept.owed, &kept.owed_room, kept.nowed + 1, sizeof(owed)))
-				kept.owed[kept.nowed++] = b->owed[n];
-	}
+	if (keep && flying != NULL)
+		keep_releases(flying);
+	if (keep)
+		keep_releases(open);
 	if (flying != NULL)
 		empty_buffer(flying);
 	empty_buffer(open);
@@ -538,11 +574,15 @@ undo_both(bool keep)
  * ----------------------------------------------------------------
  */
 
-/* Say whether an append is under way for so long that nothing more is decided. */
+/*
+ * Say whether an append is under way for so long that little more is decided, or nobody
+ * knows what has become of it.
+ */
 static bool
 is_hung(int64_t now_us)
 {
-	return flying != NULL && now_us > flying_since_us + HUNG_US;
+	return flying != NULL &&
+		(trouble != LOG_APPENDED || now_us > flying_since_us + HUNG_US);
 }
 
 /*
@@ -596,14 +636,15 @@ buffer_waits_for_clock(void)
 
 /* Say whether a call can be decided now. */
 static bool
-can_decide(const call *c, int64_t now_us)
+can_decide(call *c, int64_t now_us)
 {
 	bool		releases = c->request.op == LEASE_RELEASE &&
 		c->asked->kind != DLOCK_CALL_WAIT;
 
 	if (c->asked->kind == DLOCK_CALL_READ)
 		return is_known && !behind;
-	return is_ready() && server.refusal == NULL && (releases || !is_hung(now_us)) &&
+	return is_ready() && server.refusal == NULL &&
+		(releases || !is_hung(now_us) || calls_is_refused(c)) &&
 		(flying == NULL || open->batch.count < ROWS_MOST) &&
 		open->nalso < ALSO_MOST && take_over(now_us);
 }
@@ -620,6 +661,22 @@ decide_undecided(void)
 		calls_make(c);
 		calls_make_woken();
 	}
+}
+
+/* Say whether the leases that a call asks for fit into the server's packets. */
+static bool
+fits(const call *c)
+{
+	size_t		most = log_row_most(&open->batch) - LOG_HEADER;
+	size_t		longest = 0;
+
+	if (most >= LOG_ENTRY_MOST || c->request.op != LEASE_ACQUIRE)
+		return true;
+	for (size_t i = 0; i < c->asked->nnames; i++)
+		if (c->asked->names[i].length > longest)
+			longest = c->asked->names[i].length;
+	return ENTRY_BYTES + longest + c->request.owner.length + c->request.request.length +
+		c->account->user.length + c->account->host.length <= most;
 }
 
 /* The log has been read: answer the looks that wait for it. */
@@ -650,7 +707,11 @@ buffer_take(call *c)
 		tail_ask(c);			/* it may be so no longer */
 	else if (server.refusal != NULL && !looks)
 		calls_refuse(c, "25006", "could not use the lock table: %s", server.refusal);
-	else if ((looks || undecided.head == NULL) && can_decide(c, now_us))
+	else if (!fits(c))
+		calls_refuse(c, "53400",
+					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
+	/* those who wait for an append that hangs do not stand in line for this */
+	else if ((looks || undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -766,7 +827,9 @@ send_flying(void)
 		if (more[i].length > 0)
 			also[nalso++] = (lease_bytes) {more[i].data, more[i].length};
 	engine_unlock();
-	if (wire.mysql != NULL)
+	if (wire.mysql == NULL)
+		wire.code = GONE;
+	else
 		result = guards != NULL ? log_lock_guards(&wire, guards) : LOG_OK;
 	if (result == LOG_OK)
 		result = log_append(&wire, &at, writer, &flying->batch, also, nalso);
@@ -808,6 +871,7 @@ finish_flying(void)
 
 	pass();
 	durable = b->copies.number;
+	state_forget(&visible_copies);
 	state_forget(&b->copies);
 	flying = NULL;
 	move_calls(&visible, &calls);
@@ -855,11 +919,19 @@ fail_calls(call_list *calls, const char *sqlstate, const char *message)
 static void
 decide_owed(void)
 {
+	static bool is_deciding = false;
 	lease_moment moment = lease_moment_now(false);
 
+	/* one that failed for want of memory, and has undone others: the loop goes on with these */
+	if (is_deciding)
+		return;
+	is_deciding = true;
+	if (kept.nowed > 0)
+		(void) take_over(moment.now_us);
 	for (size_t i = 0; i < kept.nowed; i++)
 	{
-		const owed *o = &kept.owed[i];
+		const owed	one = kept.owed[i];	/* the array may grow */
+		const owed *o = &one;
 		held	   *h = state_find(o->token);
 		lease_request request = {
 			.op = LEASE_RELEASE, .token = o->token, .holds = o->holds
@@ -875,6 +947,7 @@ decide_owed(void)
 			buffer_undo(NULL);
 	}
 	kept.nowed = 0;
+	is_deciding = false;
 }
 
 /* Append the open buffer; the mutex is released meanwhile. */
@@ -934,7 +1007,7 @@ append_due_us(void)
 {
 	int64_t		due_us;
 
-	if (flying != NULL || !is_ready() || !has_work() || server.refusal != NULL)
+	if (flying != NULL || !can_append() || !has_work() || server.refusal != NULL)
 		return INT64_MAX;
 	if (open->calls.count > 0)
 		due_us = open->calls.count < gathering.enough ? gathering.until_us : 0;
@@ -960,14 +1033,13 @@ buffer_appoint(void)
 {
 	call	   *c = open->calls.head;
 
-	if (c == NULL || c->minds || flying != NULL || trouble != LOG_APPENDED)
+	if (c == NULL || c->lead_us != INT64_MAX || flying != NULL || trouble != LOG_APPENDED)
 		return;
 	if (!may_lead(lease_now()))
 	{
 		buffer_wake_before(append_due_us());
 		return;
 	}
-	c->minds = c->appointed = true;
 	c->lead_us = append_due_us();
 	engine_post(c->woken);
 }
@@ -984,7 +1056,7 @@ buffer_lead(call *c)
 
 	if (c->answered || c->list != &open->calls || flying != NULL)
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		return;
 	}
 	due_us = append_due_us();
@@ -992,24 +1064,17 @@ buffer_lead(call *c)
 		buffer_wake_before(due_us);
 	else if (due_us > now_us)
 	{
-		c->minds |= open->calls.count == 1;
-		c->lead_us = due_us;
+		if (c->lead_us != INT64_MAX || open->calls.count == 1)
+			c->lead_us = due_us;
 	}
 	else
 	{
-		c->minds = false;
+		c->lead_us = INT64_MAX;
 		is_led = true;
 		append();
 		is_led = false;
 		buffer_appoint();
 	}
-}
-
-/* When a call that minds the open buffer is to append it. */
-int64_t
-buffer_lead_us(const call *c)
-{
-	return c->minds ? c->lead_us : INT64_MAX;
 }
 
 /* A call is not made any more: take it out of the lists.  True if it was decided. */
@@ -1020,7 +1085,7 @@ buffer_leave(call *c)
 		(flying != NULL && c->list == &flying->calls);
 
 	call_list_remove(c);
-	if (c->minds && open->calls.head != NULL)
+	if (c->lead_us != INT64_MAX && open->calls.head != NULL)
 		buffer_appoint();
 	return was_decided;
 }
@@ -1057,6 +1122,8 @@ connect_wire(void)
 		return false;
 	wire.mysql = own.mysql;
 	engine_lock();
+	for (int i = 0; i < 2; i++)
+		buffers[i].batch.row_most = own.max_packet - STATEMENT_BYTES;
 	buffer_note_server(&state);
 	engine_unlock();
 	return true;
@@ -1156,6 +1223,7 @@ load(void)
 	log_result	result = LOG_LOST;
 	log_position at = {0};
 
+	state_forget(&visible_copies);
 	state_clear();
 	total = 0;
 	kept.nowed = 0;
@@ -1294,19 +1362,31 @@ fail_locked(void)
 	}
 }
 
+/* Calls that were granted something in line do not go back there. */
+static void
+forget_lines(call_list *calls)
+{
+	for (call *c = calls->head; c != NULL; c = c->next)
+		c->from_line = false;
+}
+
 /*
  * An append has come to nothing, and the server says why: what was answered stays to be
- * written, and other calls fail.
+ * written, and other calls fail; also those that have waited in line, since who locks the
+ * server may be waiting for their statements.
  */
 static void
 fail_append(void)
 {
-	unsigned int code = wire.code;
-	bool		is_read_only = wire.error[0] == '\0' || code == 1290;
+	bool		is_cut = wire.mysql == NULL;
+	unsigned int code = is_cut ? 0 : wire.code;
+	bool		is_read_only = (!is_cut && wire.error[0] == '\0') || code == 1290;
 	bool		is_refused = is_read_only || code == 1836 || code == 1792 || code == 1874 ||
 		code == 3989 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
 
+	forget_lines(&flying->calls);
+	forget_lines(&open->calls);
 	undo_both(true);
 	trouble = LOG_APPENDED;
 	pause_until_us = lease_now() + ERROR_PAUSE_US;
@@ -1317,6 +1397,8 @@ fail_append(void)
 		need_take_over();
 		fail_calls(&undecided, "25006", message);
 	}
+	else if (is_cut)
+		fail_calls(&undecided, own.sqlstate, own.error);
 	else if (code == 1205)
 		fail_locked();
 	else
@@ -1337,8 +1419,7 @@ is_conflict(unsigned int code)
 }
 
 /*
- * Make good what has become of an append; the mutex is released meanwhile.  No call is
- * decided before trouble is over.
+ * Make good what has become of an append; the mutex is released meanwhile.
  */
 static void
 make_good(void)
@@ -1351,19 +1432,33 @@ make_good(void)
 		   (result == LOG_NOTHING && (flying->was_lost || is_conflict(wire.code) ||
 									  wire.code == UNKNOWN_OUTCOME)))
 	{
-		flying->was_lost |= result == LOG_LOST || wire.code == UNKNOWN_OUTCOME;
+		bool		connected;
+
+		trouble = LOG_LOST;
+		flying->was_lost |= (result == LOG_LOST && wire.code != GONE) ||
+			wire.code == UNKNOWN_OUTCOME;
 		engine_unlock();
 		if (result == LOG_LOST)
 			disconnect_wire();
-		if (!connect_wire())
+		connected = connect_wire();
+		if (!connected)
 			pause.tv_nsec = ERROR_PAUSE_US * 1000;
 		nanosleep(&pause, NULL);
 		engine_lock();
-		/* it goes on, but no call waits for it if the server says why it may be in vain */
+		if (!connected && !flying->was_lost)
+		{
+			result = LOG_NOTHING;
+			break;
+		}
+		/*
+		 * It goes on, but no call waits for it if the server says why it may be in vain.
+		 * (A lock may be that of the attempt that was lost.)
+		 */
 		if (server.refusal != NULL)
 			doubt(&flying->calls);
 		else if (result == LOG_NOTHING && !is_conflict(wire.code) &&
-				 wire.code != UNKNOWN_OUTCOME && wire.error[0] != '\0')
+				 wire.code != UNKNOWN_OUTCOME && wire.error[0] != '\0' &&
+				 (wire.code != 1205 || server.is_member))
 		{
 			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
 			fail_calls(&flying->calls, wire.sqlstate, message);
@@ -1383,7 +1478,7 @@ make_good(void)
 		case LOG_FOUND:
 			/* visible, and durable after one more append */
 			pass();
-			state_forget(&flying->copies);
+			state_keep(&visible_copies, &flying->copies);
 			move_calls(&flying->calls, &visible);
 			empty_buffer(flying);
 			flying = NULL;
@@ -1462,11 +1557,42 @@ write_log(void)
 	engine_lock();
 }
 
+/*
+ * End leases whose session has ended, and those that are over.  Each buffer gets one piece
+ * of that; callers are let in between.  Returns when to do it again.
+ */
+static int64_t
+reap(int64_t now_us)
+{
+	static int64_t due_us = 0;
+	static uint64_t piece_in = 0;
+	bool		more = false;
+
+	if (now_us < due_us && !session_any_lost())
+		return due_us;
+	if (piece_in == open->copies.number && open->batch.count > 0)
+		return now_us + PIECE_PAUSE_US;
+	piece_in = open->copies.number;
+	if (session_any_lost())
+	{
+		session_end_lost();
+		more = session_any_lost();
+	}
+	if (now_us >= due_us)
+	{
+		bool		is_due = calls_reap() <= now_us;
+
+		due_us = is_due ? now_us : now_us + settings->reap_interval_us;
+		more |= is_due;
+	}
+	return more ? now_us + PIECE_PAUSE_US : due_us;
+}
+
 /* Attend the names that are due, and reap what is over.  Returns when to do it again. */
 static int64_t
 attend_due(int64_t now_us)
 {
-	static int64_t reap_us = 0;
+	int64_t		reap_us;
 	int64_t		renew_us = INT64_MAX;
 	queue	   *q;
 
@@ -1487,16 +1613,7 @@ attend_due(int64_t now_us)
 	write_log();
 	if (!buffer_can_upkeep(false))
 		return (q = queue_first_due()) != NULL ? q->due.due_us : INT64_MAX;
-	if (session_any_lost())
-		session_end_lost();
-	if (now_us >= reap_us)
-	{
-		bool		more = calls_reap() <= now_us;
-
-		reap_us = more ? now_us : now_us + settings->reap_interval_us;
-	}
-	if (session_any_lost())
-		return now_us;
+	reap_us = reap(now_us);
 	if (server.is_member)
 		renew_us = session_renew(now_us);
 	q = queue_first_due();
@@ -1547,9 +1664,9 @@ writer_main(void *argument)
 
 		if (trouble != LOG_APPENDED)
 			make_good();
-		else if (reloads && flying == NULL)
+		else if (reloads && flying == NULL && (open->batch.count == 0 || server.refusal != NULL))
 		{
-			undo_both(false);
+			undo_both(false);	/* calls that wait for visible rows */
 			is_known = reloads = false;
 		}
 		else if (!is_known && is_awaited() && now_us >= pause_until_us)
@@ -1655,12 +1772,27 @@ buffer_is_settled(void)
 	return settled;
 }
 
-/* Something else than the library has changed the log: it is to be loaded anew. */
+/*
+ * Something else than the library has changed the log: it is to be loaded anew, when what
+ * was decided is in it.
+ */
 void
 buffer_reload(void)
 {
 	reloads = true;
 	buffer_wake_before(0);
+}
+
+/* Say whether the image of before has been given up. */
+bool
+buffer_is_given_up(void)
+{
+	bool		given_up;
+
+	engine_lock();
+	given_up = !reloads;
+	engine_unlock();
+	return given_up;
 }
 
 /*

@@ -317,7 +317,7 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 				break;
 			case LEASE_ENDED:
 				d->is_early = request->op == LEASE_RELEASE && buffer_is_alone() &&
-					h->changed_in <= buffer_durable() && h->guards == NULL;
+					h->changed_in <= buffer_durable();
 				d->failed = !end(h, d->is_early);
 				break;
 			case LEASE_EXPIRED:

@@ -132,7 +132,7 @@ wait_for_answer(call *c)
 
 	while (!answered)
 	{
-		int64_t		lead_us = buffer_lead_us(c);
+		int64_t		lead_us = c->lead_us;
 		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->limit_us, look_us),
 															 lead_us));
 		int64_t		now_us;
@@ -143,6 +143,11 @@ wait_for_answer(call *c)
 		if (was_woken || now_us >= lead_us || now_us >= c->limit_us)
 		{
 			engine_lock();
+			if (c->continues)
+			{
+				c->continues = false;
+				buffer_take(c);
+			}
 			buffer_lead(c);
 			if (!c->answered && now_us >= c->limit_us)
 				end_wait(c);
@@ -327,7 +332,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 {
 	call		c = {
 		.asked = asked, .answer = answer, .request = asked->request,
-		.start_us = lease_now()
+		.start_us = lease_now(), .lead_us = INT64_MAX
 	};
 
 	memset(answer, 0, sizeof(*answer));
@@ -337,9 +342,9 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 		return no_memory(answer);
 	}
 	ncallers++;
-	c.end_us = c.limit_us = get_end_us(asked, c.start_us);
 	c.woken = own_semaphore();
 	engine_lock();
+	c.end_us = c.limit_us = get_end_us(asked, c.start_us);
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
 	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known() &&
@@ -437,9 +442,16 @@ look_at_nothing(dlock_answer *answer)
 bool
 dlock_engine_reload(dlock_answer *answer)
 {
+	bool		started;
+
+	memset(answer, 0, sizeof(*answer));
 	engine_lock();
+	started = buffer_start(answer);
 	buffer_reload();
 	engine_unlock();
+	if (!started)
+		return false;
+	(void) poll_until(buffer_is_given_up, INT64_MAX);
 	return look_at_nothing(answer);
 }
 

@@ -68,6 +68,26 @@ typedef struct state_copies state_copies;
 /* The account of a holder or caller: each once, never freed. */
 typedef image_account account;
 
+/* An account, to count what it has: nothing else of it changes. */
+static inline account *
+account_to_count(const account *of)
+{
+	return (account *) of;
+}
+
+/*
+ * How many more an account may have of a pool, of which it has "own", and all accounts have
+ * "taken": one, while it has fewer than are free.  So it gets at most half of what the others
+ * have left, rounded up.
+ */
+static inline size_t
+account_share(size_t most, size_t taken, size_t own)
+{
+	size_t		free = most > taken ? most - taken : 0;
+
+	return free > own ? (free - own + 1) / 2 : 0;
+}
+
 /*
  * A guard of a lease, which has a row of its own in dlock.guards: locked by the
  * transaction that guards, from when it was announced until that ends.
@@ -192,12 +212,14 @@ typedef enum state_folded
 extern bool state_begin(void);
 extern void state_clear(void);
 extern size_t state_count(void);
+extern size_t state_room_for(const account *account);
 extern state_name *state_find_name(lease_bytes name);
 extern state_name *state_get_name(lease_bytes name);
 extern void state_drop_name(state_name *name);
 extern held *state_find(uint64_t token);
 extern held *state_owned(lease_bytes owner, const account *account,
 						 const held *after);
+extern uint64_t state_shuffles(void);
 extern held *state_first_due(void);
 extern held *state_add(state_copies *open, state_name *name,
 					   const account *account, lease_bytes owner,
@@ -220,6 +242,7 @@ extern void state_visit_guards(void (*visit) (guard *g, void *context),
 extern void state_see(state_name *name, uint64_t token, uint32_t version);
 extern void state_restore(state_copies *copies);
 extern void state_forget(state_copies *copies);
+extern void state_keep(state_copies *kept, state_copies *copies);
 extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
@@ -279,14 +302,19 @@ struct call
 	sem_t	   *woken;			/* the thread's own: posted when the call is answered, or
 								 * is to append */
 	atomic_bool answered;		/* the last that anybody but its thread does to it */
-	bool		minds;			/* it appends, when the time to wait for more is up */
-	int64_t		lead_us;		/* then */
-	bool		appointed;		/* it was woken for that */
+	_Atomic int64_t lead_us;	/* when it appends; INT64_MAX: somebody else does */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
 	bool		probed;			/* it is known which guards of its names have ended, */
 	bool		has_tail;		/* and what other servers had appended when it came */
 	bool		was_late;		/* that had passed when the grant was durable */
+
+	/* DLOCK_CALL_APPLY_ALL: a slice of the leases at a time */
+	uint64_t	slice;			/* the first lease of this one; 0: the owner's first, */
+	uint64_t	next_slice;		/* and of the next; 0: there is none */
+	uint64_t	before;			/* how many were changed by earlier slices */
+	uint64_t	shuffles;		/* see state_shuffles() */
+	bool		continues;		/* its thread is to take the next slice */
 
 	/* of a waiter */
 	bool		watches;		/* it stands in no line: DLOCK_CALL_WAIT, _ACQUIRE_ALL,
@@ -300,7 +328,7 @@ struct call
 	size_t		nplaces;		/* in use: it waits */
 	call	   *next_woken;		/* to be made again */
 	bool		is_woken;
-	hash_link	by_connection;	/* while it waits */
+	hash_link	by_connection;	/* once it has waited */
 	uint64_t	search;			/* the last search for deadlocks that has met it */
 	uint32_t	number;			/* its number there */
 	uint8_t    *outcomes;		/* _ACQUIRE_ALL, _ACQUIRE_ANY: of each name */
@@ -349,6 +377,7 @@ extern void decide_describe(const held *h, party party,
 
 /* calls.c */
 extern void calls_make(call *c);
+extern bool calls_is_refused(call *c);
 extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
@@ -386,11 +415,13 @@ typedef struct queue
 extern bool queue_begin(void);
 extern bool queue_join(call *c, size_t first, size_t end, int64_t retry_us);
 extern void queue_leave(call *c);
+extern void queue_end(call *c);
 extern bool queue_return(call *c);
 extern void queue_set_due(queue *q, int64_t due_us);
 extern queue *queue_first_due(void);
 extern size_t queue_places(void);
 extern size_t queue_waiters(void);
+extern bool queue_has_places_for(const call *c, size_t others);
 extern void queue_refuse_all(const char *sqlstate, const char *message);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
@@ -454,12 +485,12 @@ extern void buffer_undo(call *c);
 extern void buffer_take(call *c);
 extern void buffer_lead(call *c);
 extern void buffer_appoint(void);
-extern int64_t buffer_lead_us(const call *c);
 extern bool buffer_leave(call *c);
 extern void buffer_wake_before(int64_t due_us);
 extern log_position buffer_position(void);
 extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
+extern bool buffer_is_given_up(void);
 extern void buffer_watch(void);
 extern void buffer_note_server(const server_state *state);
 extern const server_state *buffer_server(void);

@@ -35,8 +35,9 @@
 /* A guard that was not checked for so long has failed. */
 #define OLD_US			60000000
 
-/* Most guards to look at in one statement. */
+/* Most guards to look at in one statement, and bytes of that for each. */
 #define PROBE_MOST		1000
+#define PROBE_BYTES		32
 
 /* A guard that is looked at. */
 typedef struct probe
@@ -51,6 +52,7 @@ static struct
 	probe	   *probes;
 	size_t		room;
 	size_t		count;
+	size_t		most;
 	bool		any_wanted;		/* waiters wait for some */
 	int64_t		now_us;
 }			turn;
@@ -89,7 +91,7 @@ add_probe(guard *g, void *context)
 	bool		is_wanted = h->name->queue != NULL;
 
 	turn.any_wanted |= is_wanted;
-	if (turn.count >= PROBE_MOST ||
+	if (turn.count >= turn.most ||
 		!(is_over || g->checks > 0 || g->begun_us + OLD_US < turn.now_us) ||
 		!array_reserve(&turn.probes, &turn.room, turn.count + 1, sizeof(probe)))
 		return;
@@ -188,6 +190,8 @@ guards_main(void *argument)
 		int64_t		pause_us;
 
 		turn.count = 0;
+		turn.most = own.max_packet > 0 && own.max_packet < PROBE_MOST * PROBE_BYTES ?
+			own.max_packet / PROBE_BYTES : PROBE_MOST;
 		turn.any_wanted = false;
 		turn.now_us = lease_now();
 		state_visit_guards(add_probe, NULL);

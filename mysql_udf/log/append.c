@@ -9,7 +9,8 @@
  * that append the same number get each other's duplicate key.
  *
  * An error of the statement says little: it may have been lost on its way, or have been
- * committed, or go on in the server without its connection.  So none is looked at.  The
+ * committed, or go on in the server without its connection.  So none is looked at, but for
+ * those that say that the statement was not even begun.  The
  * tail tells what has happened, and if it does not, the same rows are appended again: if an
  * earlier attempt takes place after all, the later one fails, and the tail has these rows.
  *
@@ -260,6 +261,13 @@ read_tail(log_connection *c, const log_position *position, uint64_t me,
 	return answer;
 }
 
+/* Say whether an error is one of a statement that was not even begun: what it names is missing. */
+static bool
+is_not_executed(unsigned int code)
+{
+	return code == 1146 || code == 1049 || code == 1054;
+}
+
 /*
  * Append a sealed batch behind a position, as the run "me", and execute the statements in
  * "also" in the same transaction, which may be one that is under way.  Unless the batch was
@@ -275,6 +283,8 @@ log_append(log_connection *c, const log_position *position, uint64_t me,
 	if (append_all(c, position, me, batch, also, nalso))
 		return LOG_APPENDED;
 	log_rollback(c);
+	if (is_not_executed(c->code))
+		return LOG_NOTHING;
 	result = read_tail(c, position, me, batch);
 	/* whatever has gone wrong, it was no conflict: begin with a new statement */
 	if (result == LOG_NOTHING && c->append != NULL)
