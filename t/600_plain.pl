@@ -42,6 +42,17 @@ is($a->query('SELECT version FROM dlock.locks'), 150, 'each was one hold more');
 answers($a, 'SELECT dlock_force_release(name) FROM dlock.locks', '42501', qr/permission denied for function dlock_force_release/);
 answers($dbo, 'SELECT dlock_force_release(name) FROM dlock.locks', '1');
 
+# no setting of the session changes how long it is
+answers($a, $_, '') for 'SET extra_float_digits = -15', 'SET intervalstyle = iso_8601', 'SET standard_conforming_strings = off',
+	q{SET plpgsql.extra_errors = 'all'};
+for my $ttl ('44.44::float8', '44.44::real', q{'44.44 s'::interval})
+{
+	answers($a, "CALL dlock_acquire('n', 'a', $ttl, 0::float8)", $is_token);
+	answers($a, q{SELECT round(extract(epoch FROM expires_at - acquired_at)::numeric, 1) FROM dlock.locks}, '44.4');
+	answers($a, q{SELECT dlock_release('n', 'a')}, 't');
+}
+answers($a, 'RESET ALL', '');
+
 # untyped parameters, named ones, prepared ones
 answers($a, q{PREPARE p AS CALL dlock_acquire($1, $2, $3, $4, $5)}, '42601');
 my ($status, $out) = Plain::psql_run('-d', Plain::connstr($node, 'app'), '-c', q{CALL dlock_acquire(owner => 'a', name => 'n', ttl => 30, request => 'r')});
