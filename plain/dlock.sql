@@ -299,7 +299,9 @@ DECLARE
 	mine dlock_private.lease_table;
 	other text;
 BEGIN
-	PERFORM dlock_private.check_string(asked.request, 'request id') WHERE asked.request IS NOT NULL;
+	IF asked.request IS NOT NULL THEN
+		PERFORM dlock_private.check_string(asked.request, 'request id');
+	END IF;
 	IF asked.mode = 'permit' THEN
 		PERFORM dlock_private.check_number(asked."limit", 'limit'), dlock_private.check_number(asked.permits, 'permits');
 		IF asked.permits > asked."limit" THEN
