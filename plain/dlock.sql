@@ -90,7 +90,7 @@ CREATE TABLE dlock_private.lease_table (
 	name text COLLATE "C",
 	token bigint,
 	owner text COLLATE "C" NOT NULL,
-	role oid NOT NULL,
+	role regrole NOT NULL,		-- its name is in a dump, since another server has other OIDs
 	mode text NOT NULL CHECK (mode IN ('exclusive', 'shared', 'permit')),
 	version integer NOT NULL,
 	acquired_at timestamptz NOT NULL,

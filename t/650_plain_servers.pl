@@ -126,6 +126,7 @@ answers($dbo, 'DELETE FROM dlock_private.lease_table', '');
 $last = answers($a, q{CALL dlock_acquire('dumped', 'a', 600)}, $is_token);
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('plain'), '-f', $dump ], 'pg_dump');
+like(slurp_file($dump), qr/^dumped\t\d+\ta\tapp\t/m, 'with the names of roles, whose OIDs differ from server to server');
 $node->safe_psql('postgres', 'CREATE DATABASE restored OWNER dbo');
 $node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', '/dev/null', '-d', $node->connstr('restored'), '-f', $dump ], 'and restored');
 my $there = Sessions::Session->new(Plain::connstr($node, 'other', 'restored'), 'there');
