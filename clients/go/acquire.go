@@ -5,7 +5,6 @@ package dlock
 import (
 	"context"
 	"fmt"
-	mathrand "math/rand"
 	"strings"
 	"time"
 )
@@ -83,7 +82,7 @@ func (k *kept) acquire(ctx context.Context) (err error) {
 			// the last answer counts, as all requests are one
 			mayBeHeld = err != errNotFree && !Is(err, Busy) && (mayBeHeld || !Is(err, Misuse))
 			if err == errNotFree && l.called && (wait < 0 || left > 0) {
-				next := Now() + again/2 + time.Duration(mathrand.Int63n(int64(again)))
+				next := Now() + jitter(again)
 				if wait >= 0 {
 					next = earlier(next, k.began+wait)
 				}

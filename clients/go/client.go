@@ -97,6 +97,13 @@ func random() string {
 	return hex.EncodeToString(bytes)
 }
 
+// jitter is a time at random, of half to one and a half times as long.
+func jitter(base time.Duration) time.Duration {
+	var bytes [2]byte
+	_, _ = rand.Read(bytes[:]) // as good as none if it cannot
+	return base/2 + base*(time.Duration(bytes[0])<<8+time.Duration(bytes[1]))>>16
+}
+
 // Run is like the function Run, with a lease of the client.
 func (c *Client) Run(ctx context.Context, options Options, work func(context.Context, *Lease) error) error {
 	lease, err := c.Acquire(ctx, options)
