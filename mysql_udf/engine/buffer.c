@@ -642,10 +642,10 @@ can_decide(call *c, int64_t now_us)
 
 	if (c->asked->kind == DLOCK_CALL_READ)
 		return is_known && !behind;
-	return is_ready() && server.refusal == NULL &&
-		(releases || !is_hung(now_us) || calls_is_refused(c)) &&
-		(flying == NULL || open->batch.count < ROWS_MOST) &&
-		open->nalso < ALSO_MOST && take_over(now_us);
+	if (!is_ready() || server.refusal != NULL ||
+		(flying != NULL && open->batch.count >= ROWS_MOST) || open->nalso >= ALSO_MOST)
+		return false;
+	return ((releases || !is_hung(now_us)) && take_over(now_us)) || calls_is_refused(c);
 }
 
 /* Decide the calls that are undecided, in their order. */
@@ -709,8 +709,9 @@ buffer_take(call *c)
 	else if (!fits(c))
 		calls_refuse(c, "53400",
 					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
-	/* those who wait for an append that hangs do not stand in line for this */
-	else if ((looks || undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
+	/* who waits for an append that hangs, or for a take-over, is in nobody's way */
+	else if (looks || undecided.head == NULL || is_hung(now_us) ? can_decide(c, now_us) :
+			 must_take_over && is_ready() && calls_is_refused(c))
 	{
 		calls_make(c);
 		calls_make_woken();
