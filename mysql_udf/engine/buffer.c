@@ -1273,9 +1273,15 @@ read_tail(void)
 	undo_both(server.is_member);
 	is_known = false;
 	engine_unlock();
-	wire.error[0] = '\0';
-	if (connect_wire())
-		result = log_follow(&wire, &at, visit_row, NULL);
+	/* once more if the connection was lost, maybe long before */
+	for (int i = 0; i < 2 && result == LOG_LOST; i++)
+	{
+		if (i > 0)
+			disconnect_wire();
+		wire.error[0] = '\0';
+		if (connect_wire())
+			result = log_follow(&wire, &at, visit_row, NULL);
+	}
 	engine_lock();
 	/* in a cluster, a row of another node is as good as one's own */
 	if (at.number != position.number && !server.is_member)
@@ -1301,13 +1307,16 @@ static void
 look_at_server(void)
 {
 	server_state state;
-	bool		told;
+	bool		told = false;
 
 	engine_unlock();
-	wire.error[0] = '\0';
-	told = connect_wire() && server_look(&own, &state);
-	if (!told)
-		disconnect_wire();
+	for (int i = 0; i < 2 && !told; i++)
+	{
+		wire.error[0] = '\0';
+		told = connect_wire() && server_look(&own, &state);
+		if (!told)
+			disconnect_wire();
+	}
 	engine_lock();
 	if (told)
 	{
