@@ -1153,6 +1153,15 @@ visit_row(void *context, const log_row *row)
 		counter = row->counter;
 	while (visit != LOG_VISIT_NO_MEMORY &&
 		   (read = log_next(&reader, &entry)) == LOG_READ_ENTRY)
+	{
+		const held *h = entry.kind == LOG_TAKE_OVER ? NULL : state_find(entry.token);
+
+		/* whoever waits for it is served by the writer */
+		if (h != NULL && h->name->queue != NULL && entry.kind != LOG_CARRY)
+		{
+			h->name->queue->changed = true;
+			queue_set_due(h->name->queue, 0);
+		}
 		switch (state_fold(&entry, row->number, total, now_us))
 		{
 			case STATE_FOLDED:
@@ -1164,6 +1173,7 @@ visit_row(void *context, const log_row *row)
 				visit = LOG_VISIT_NO_MEMORY;
 				break;
 		}
+	}
 	if (visit != LOG_VISIT_NO_MEMORY && read == LOG_READ_DAMAGED)
 		visit = LOG_VISIT_DAMAGED;
 	engine_unlock();
@@ -1583,8 +1593,11 @@ attend_due(int64_t now_us)
 		return queue_waiters() == 0 || !looked ? INT64_MAX : take_over_us;
 	while ((q = queue_first_due()) != NULL && q->due.due_us <= now_us)
 	{
+		bool		changed = q->changed;
+
+		q->changed = false;
 		queue_set_due(q, INT64_MAX);
-		calls_attend(state_name_bytes(q->name), false);
+		calls_attend(state_name_bytes(q->name), changed);
 		calls_make_woken();
 	}
 	if (!buffer_can_upkeep(false))

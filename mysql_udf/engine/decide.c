@@ -44,6 +44,14 @@ reserve_work(void)
 					  sizeof(held *));
 }
 
+/* Say whether it is a session's of another node of a cluster. */
+static bool
+is_elsewhere(const held *h)
+{
+	return h->kind == LEASE_SESSION && h->server != lease_run() &&
+		buffer_server()->is_member;
+}
+
 /* Describe a lease to the core, as a request of a party meets it. */
 void
 decide_describe(const held *h, party party, const lease_moment *moment,
@@ -74,11 +82,11 @@ decide_describe(const held *h, party party, const lease_moment *moment,
 		return;
 	holder->elsewhere = h->server != lease_run() ||
 		h->connection_id != party.connection_id;
-	if (h->server != lease_run() && !buffer_server()->is_member)
-		holder->life = LEASE_STRANDED;
-	else if (h->server != lease_run())
-		/* another node's, which writes that it lives */
+	if (is_elsewhere(h))
+		/* its server writes that it lives */
 		holder->life = h->deadline_us > moment->now_us ? LEASE_BOUND : LEASE_LOST;
+	else if (h->server != lease_run())
+		holder->life = LEASE_STRANDED;
 	else if (session_is_alive(h->connection_id))
 	{
 		holder->life = LEASE_BOUND;
@@ -193,7 +201,12 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	   const lease_moment *moment)
 {
 	bool		renews = op == LEASE_RENEW && h->kind == holder->kind;
+	int64_t		deadline_us = holder->deadline_us;
 	log_entry	entry = {.kind = LOG_RENEW, .token = h->token};
+
+	/* the server of the session counts on the time that it has set */
+	if (is_elsewhere(h) && deadline_us < moment->now_us + h->ttl_us)
+		deadline_us = moment->now_us + h->ttl_us;
 
 	if (!state_change(buffer_copies(), h))
 		return false;
@@ -207,12 +220,12 @@ update(held *h, const lease_holder *holder, lease_op op, bool is_early,
 	h->kind = (uint8_t) holder->kind;
 	h->leaving = holder->life == LEASE_LEAVING;
 	h->repeated = holder->repeated;
-	if (h->deadline_us != holder->deadline_us)
+	if (h->deadline_us != deadline_us)
 	{
 		/* one that is over keeps the time that it had */
-		if (holder->deadline_us > moment->now_us)
-			h->ttl_us = holder->deadline_us - moment->now_us;
-		state_set_deadline(h, holder->deadline_us);
+		if (deadline_us > moment->now_us)
+			h->ttl_us = deadline_us - moment->now_us;
+		state_set_deadline(h, deadline_us);
 	}
 	if (is_early)
 		state_see(h->name, h->token, h->version);

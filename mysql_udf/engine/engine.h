@@ -413,6 +413,7 @@ typedef struct queue
 	place_list	line;
 	place_list	watchers;		/* in nobody's way */
 	heap_item	due;			/* when to look at the name, whatever happens */
+	bool		changed;		/* another server has changed the name */
 	uint64_t	search;			/* as in a call */
 	uint32_t	number;
 } queue;
