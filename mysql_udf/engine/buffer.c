@@ -839,17 +839,29 @@ send_flying(void)
 	return result;
 }
 
-/* Tell calls that nobody knows what has become of them; leases stay until they are over. */
+/*
+ * Calls that were decided fail, though what they were granted is in the log, or may come to be:
+ * then it is given back behind that.
+ */
 static void
-doubt(call_list *calls)
+give_up_calls(call_list *calls, const char *sqlstate, const char *message)
 {
 	while (calls->head != NULL)
 	{
 		call	   *c = calls->head;
 
 		call_list_remove(c);
-		calls_refuse(c, "08007", "could not learn whether the lease was written: the server was read-only meanwhile, or its cluster has changed; ask again, or release");
+		calls_give_back(c);
+		calls_refuse(c, sqlstate, "%s", message);
 	}
+	calls_make_woken();
+}
+
+/* Tell calls that nobody knows what has become of them. */
+static void
+doubt(call_list *calls)
+{
+	give_up_calls(calls, "08007", "could not learn whether the lease was written: the server was read-only meanwhile, or its cluster has changed; ask again, or release");
 }
 
 /* The flying buffer's rows are in the log. */
@@ -1470,7 +1482,7 @@ make_good(void)
 				 (wire.code != 1205 || server.is_member))
 		{
 			snprintf(message, sizeof(message), "could not use the lock table: %.400s", wire.error);
-			fail_calls(&flying->calls, wire.sqlstate, message);
+			give_up_calls(&flying->calls, wire.sqlstate, message);
 			fail_calls(&undecided, wire.sqlstate, message);
 		}
 		if (flying->calls.head == NULL)
