@@ -78,7 +78,7 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 		o := outcome{sent: Now()}
 		calls := atomic.LoadInt32(k.calls)
 		o.answer, o.err = k.call(ctx, function, args, calls == 1)
-		if o.err != nil && told(o.err).SQLState == "42809" {
+		if o.err != nil && (told(o.err).SQLState == "42809" || function == leave && told(o.err).Number == noFunction) {
 			// it is a procedure, or is none any more; the server had not begun it
 			atomic.StoreInt32(k.calls, 1-calls)
 			o.answer, o.err = k.call(ctx, function, args, calls == 0)
@@ -245,39 +245,51 @@ func list(isMySQL bool, values interface{}) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
-// leave is dlock_release_after of many; MySQL and MariaDB do not have it, and renew for that time.
+// leave is dlock_release_after of many; a MySQL or MariaDB without it renews for that time.
 const leave = "dlock_release_after_many"
+
+// noFunction is MySQL's error of a function that there is not.
+const noFunction = 1305
 
 // isAlive is no function, but asks whether the connection works.
 const isAlive = ""
 
 // call makes the statement of a function, and reads its answer: a list of either tokens or names, or
 // nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
-// calls: what takes or extends a lease is a procedure.
+// calls: what takes or extends a lease is a procedure; or a MySQL lacks dlock_release_after.
 func (k *link) call(ctx context.Context, function string, args []interface{}, calls bool) (interface{}, error) {
 	if function == isAlive {
 		var one int
 		return nil, k.connection.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	}
-	if calls && function == leave {
+	if calls && function == leave && !k.isMySQL {
 		return k.leaveEach(ctx, args)
 	}
 	isMany := strings.HasSuffix(function, "_many")
-	if k.isMySQL && function == leave {
+	if k.isMySQL && calls && function == leave {
 		function = "dlock_renew_many"
 	}
 	call, marks, bound := expression(k.isMySQL, function, args...)
 	found := call + " AS name"
-	if function == leave {
+	if function == leave && k.isMySQL {
+		call = "COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')"
+		found = fmt.Sprintf(" FROM JSON_TABLE(CONVERT(%s USING utf8mb4), '$[*]' COLUMNS"+
+			" (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"+
+			" WHERE dlock_release_after(l.name, %s, %s, JSON_EXTRACT(CONVERT(%s USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1",
+			marks[0], marks[1], marks[2], marks[3])
+	} else if function == leave {
 		// the arguments are names, owner, after, tokens
 		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
 			marks[0], marks[3], marks[1], marks[2])
 	}
-	byCall := calls && function != "dlock_release_many"
+	byCall := calls && !k.isMySQL && function != "dlock_release_many"
 	switch {
 	case byCall:
 	case k.isMySQL:
 		call = "CAST(" + call + " AS BINARY)"
+		if function == leave {
+			call += found
+		}
 	case isMany:
 		call = "encode(convert_to(coalesce(json_agg(name), '[]')::text, 'UTF8'), 'hex') FROM " + found
 	default:

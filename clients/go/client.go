@@ -39,7 +39,7 @@ type Client struct {
 	ownerIsOurs bool
 	isOfOne     bool // of one lease, which the program has acquired without a client
 	events      *events
-	calls       int32 // 1: the server has plain/dlock.sql, and no library
+	calls       int32 // 1: the server has plain/dlock.sql, and no library; or is a MySQL without dlock_release_after
 
 	wake     chan struct{} // for the heartbeat to look again at what follows
 	acquires sync.WaitGroup

@@ -120,8 +120,11 @@ function isAnswer(error) {
 
 /* ------------------------------------------------------------- connections */
 
-// dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+// dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 const LEAVE = 'dlock_release_after_many';
+
+// MySQL's error of a function that there is not
+const NO_FUNCTION = 1305;
 
 /*
  * The program makes the connections.  Whatever it has set, how its driver parses values, how the
@@ -195,19 +198,26 @@ const mysql = {
 	end: (connection) => connection.end(),
 
 	async answer(connection, calls, asked, args) {
-		const request = asked === LEAVE ? 'dlock_renew_many' : asked;
+		const request = asked === LEAVE && calls ? 'dlock_renew_many' : asked;
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
 		// would be in the way of proxies, and convert text to the session's character set.
 		const text = (value) => (/^[\w .,/+="[\]-]*$/.test(value) ? `_binary'${value}'` : `X'${Buffer.from(value).toString('hex')}'`);
-		const list = args.map((arg) => {
+		const marks = args.map((arg) => {
 			if (Array.isArray(arg))
 				return text(JSON.stringify(arg));
 			return typeof arg === 'string' ? text(arg) : String(arg);
-		}).join(', ');
+		});
+		const list = marks.join(', ');
+		const [names, owner, after, tokens] = marks;
 		const isList = request === 'dlock_acquire_all' || request.endsWith('_many');
 		const [rows] = await connection.query({
 			sql: request === 'dlock_guard' ? `CALL dlock.guard(${list})`
+				: request === LEAVE ? "SELECT CAST(COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]') AS BINARY)"
+					+ ` FROM JSON_TABLE(CONVERT(${names} USING utf8mb4), '$[*]' COLUMNS`
+					+ " (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
+					+ ` WHERE dlock_release_after(l.name, ${owner}, ${after},`
+					+ ` JSON_EXTRACT(CONVERT(${tokens} USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1`
 				: `SELECT ${isList ? `CAST(${request}(${list}) AS BINARY)` : `${request}(${list})`} LIMIT 1`,		// whatever sql_select_limit is
 			rowsAsArray: true,
 			nestTables: false,
@@ -451,7 +461,7 @@ class Link {
 			return { sent, answer: await answer(calls) };
 		} catch (error) {
 			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
-			if (error.code !== '42809')
+			if (error.code !== '42809' && !(request[0] === LEAVE && error.errno === NO_FUNCTION))
 				throw error;
 			this.#keeper.calls = !calls;
 			return { sent, answer: await answer(!calls) };

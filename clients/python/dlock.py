@@ -324,8 +324,11 @@ def _new_owner() -> str:
 
 # -------------------------------------------------------------------------------------- requests
 
-# dlock_release_after() of many; MySQL and MariaDB do not have it, and renew for that time
+# dlock_release_after() of many; a MySQL or MariaDB without it renews for that time
 _LEAVE = "dlock_release_after_many"
+
+# MySQL's error of a function that there is not
+_ER_NO_FUNCTION = 1305
 
 
 class _Request:
@@ -341,22 +344,35 @@ class _Request:
         self.args = args
 
     def statements(self, family: str, calls: bool) -> list[bytes]:
-        """What is to be sent.  calls: the server has no library, but procedures."""
-        if calls and self.function == _LEAVE:
+        """What is to be sent.  calls: the server has no library, but procedures; or is a MySQL that lacks dlock_release_after()."""
+        if calls and self.function == _LEAVE and family.startswith("psycopg"):
             names, owner, after, tokens = self.args
             each = [_Request("dlock_release_after", name, owner, after, token) for name, token in zip(names, tokens)]
             return [request.statement(family, calls) for request in each]
         return [self.statement(family, calls)]
 
+    def has_other_form(self, told: Error) -> bool:
+        """Whether an error says that the server has not the function in this form: see statements()."""
+        return told.sqlstate == "42809" or (self.function == _LEAVE and told.errno == _ER_NO_FUNCTION)
+
     def statement(self, family: str, calls: bool) -> bytes:
         is_postgres = family.startswith("psycopg")
         literal = _postgres_literal if is_postgres else _mysql_literal
-        function = "dlock_renew_many" if self.function == _LEAVE and not is_postgres else self.function
+        leaves = self.function == _LEAVE and not (calls and not is_postgres)
+        function = self.function if leaves or self.function != _LEAVE else "dlock_renew_many"
         args = [literal(arg) for arg in self.args]
         call = f"{function}({', '.join(args)})"
+        if leaves and not is_postgres:
+            names, owner, after, tokens = args
+            call = (
+                "COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')) FROM JSON_TABLE("
+                f"CONVERT({names} USING utf8mb4), '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
+                f" WHERE dlock_release_after(l.name, {owner}, {after}, JSON_EXTRACT(CONVERT({tokens} USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1"
+            )
+            return f"SELECT HEX({call}".encode("ascii")
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
-        elif calls and function != "dlock_release_many":
+        elif calls and is_postgres and function != "dlock_release_many":
             sql = f"CALL {call}"
         elif self.function.endswith("_many"):
             # names
@@ -383,9 +399,9 @@ class _Request:
         """The answer in the last values of the rows: a list of names; a list of tokens, or None."""
         texts = [value.decode("ascii") if isinstance(value, bytes) else value for value in values]
         is_postgres = family.startswith("psycopg")
-        if calls and self.function == "dlock_renew_many":
+        if calls and is_postgres and self.function == "dlock_renew_many":
             return [self.args[0][int(place) - 1] for place in texts[0].strip("{}").split(",") if place]
-        if calls and self.function == _LEAVE:
+        if calls and is_postgres and self.function == _LEAVE:
             return [name for name, text in zip(self.args[0], texts) if text == "t"]
         if self.function.endswith("_many"):
             if is_postgres:
@@ -464,7 +480,8 @@ class _Factory:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self.connect = connect
-        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure
+        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure;
+        # or it is a MySQL or MariaDB that lacks dlock_release_after()
         self.calls = False
 
 
@@ -551,7 +568,7 @@ class _Link:
                     except Exception as error:  # pylint: disable=broad-except
                         # "is a procedure", or is none: the other form, which the server had not begun
                         told = _told(error)
-                        if job.request is None or told is None or told.sqlstate != "42809":
+                        if job.request is None or told is None or not job.request.has_other_form(told):
                             raise
                         self._factory.calls = not calls
                         job.answer = self._ask(connection, family, finish, job.request, not calls)
