@@ -25,7 +25,8 @@ static _Atomic int64_t max_ttl_us = 0;	/* one more setting, read without the mut
 
 enum
 {
-	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, MAX_LEASES, LOG_EXPIRED
+	LOCK_DELAY, REAP_INTERVAL, LOCK_TIMEOUT, MAX_TTL, MAX_WAITERS, MAX_LEASES, LOG_EXPIRED,
+	WRITE_ON_REPLICAS
 };
 
 /* As they were last read, or are being read: the batcher's. */
@@ -47,6 +48,7 @@ static struct
 	{.name = "max_waiters",.least = 0,.most = 1000000,.standard = 1000,.is_whole = true},
 	{.name = "max_leases",.least = 0,.most = 1e9,.standard = 1000000,.is_whole = true},
 	{.name = "log_expired",.least = 0,.most = 1,.standard = 1,.is_whole = true},
+	{.name = "write_on_replicas",.least = 0,.most = 1,.standard = 0,.is_whole = true},
 };
 #define SETTINGS		(sizeof(as_read) / sizeof(as_read[0]))
 
@@ -107,6 +109,7 @@ use(void)
 		.max_waiters = (size_t) as_read[MAX_WAITERS].value,
 		.max_leases = (size_t) as_read[MAX_LEASES].value,
 		.log_expired = as_read[LOG_EXPIRED].value != 0,
+		.write_on_replicas = as_read[WRITE_ON_REPLICAS].value != 0,
 	};
 }
 

@@ -20,6 +20,7 @@ typedef struct lease_settings
 	size_t		max_waiters;
 	size_t		max_leases;
 	bool		log_expired;
+	bool		write_on_replicas;
 } lease_settings;
 
 /* The longest time that a call may ask for, in seconds, by default. */

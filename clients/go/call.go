@@ -17,9 +17,11 @@ import (
 
 // link is a connection that a client has for itself.  After an error it is of no use any more.
 type link struct {
-	connection *sql.Conn
-	isMySQL    bool
-	calls      *int32 // the client's
+	connection  *sql.Conn
+	isMySQL     bool
+	calls       *int32 // the client's
+	cannotLeave *int32 // the same
+	called      bool   // the last answer is a procedure's, which does not wait
 	// for one statement at a time
 	turn chan struct{}
 	// since when it is kept for the next acquire
@@ -56,7 +58,7 @@ func (c *Client) connect(ctx context.Context) (<-chan outcome, context.CancelFun
 		connection, err := c.db.Conn(ctx)
 		o := outcome{err: err}
 		if err == nil {
-			o.link = &link{connection: connection, isMySQL: c.isMySQL, calls: &c.calls, turn: make(chan struct{}, 1)}
+			o.link = &link{connection: connection, isMySQL: c.isMySQL, calls: &c.calls, cannotLeave: &c.cannotLeave, turn: make(chan struct{}, 1)}
 		}
 		select {
 		case outcomes <- o:
@@ -77,12 +79,21 @@ func (k *link) send(ctx context.Context, function string, args []interface{}) (<
 		k.turn <- struct{}{}
 		o := outcome{sent: Now()}
 		calls := atomic.LoadInt32(k.calls)
-		o.answer, o.err = k.call(ctx, function, args, calls == 1)
-		if o.err != nil && (told(o.err).SQLState == "42809" || function == leave && told(o.err).Number == noFunction) {
-			// it is a procedure, or is none any more; the server had not begun it
-			atomic.StoreInt32(k.calls, 1-calls)
-			o.answer, o.err = k.call(ctx, function, args, calls == 0)
+		if function == leave && atomic.LoadInt32(k.cannotLeave) == 1 {
+			function = "dlock_renew_many"
 		}
+		o.answer, o.err = k.call(ctx, function, args, calls == 1)
+		if function == leave && o.err != nil && told(o.err).Number == noFunction {
+			atomic.StoreInt32(k.cannotLeave, 1)
+			o.answer, o.err = k.call(ctx, "dlock_renew_many", args, calls == 1)
+		}
+		if o.err != nil && told(o.err).SQLState == "42809" {
+			// it is a procedure, or is none any more; the server had not begun it
+			calls = 1 - calls
+			atomic.StoreInt32(k.calls, calls)
+			o.answer, o.err = k.call(ctx, function, args, calls == 1)
+		}
+		k.called = calls == 1
 		<-k.turn
 		outcomes <- o
 	}()
@@ -256,19 +267,16 @@ const isAlive = ""
 
 // call makes the statement of a function, and reads its answer: a list of either tokens or names, or
 // nil.  The answer is bytes, or ASCII, which neither drivers nor the encoding of the session change.
-// calls: what takes or extends a lease is a procedure; or a MySQL lacks dlock_release_after.
+// calls: what takes or extends a lease is a procedure.
 func (k *link) call(ctx context.Context, function string, args []interface{}, calls bool) (interface{}, error) {
 	if function == isAlive {
 		var one int
 		return nil, k.connection.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	}
-	if calls && function == leave && !k.isMySQL {
+	if calls && function == leave {
 		return k.leaveEach(ctx, args)
 	}
 	isMany := strings.HasSuffix(function, "_many")
-	if k.isMySQL && calls && function == leave {
-		function = "dlock_renew_many"
-	}
 	call, marks, bound := expression(k.isMySQL, function, args...)
 	found := call + " AS name"
 	if function == leave && k.isMySQL {
@@ -282,7 +290,10 @@ func (k *link) call(ctx context.Context, function string, args []interface{}, ca
 		found = fmt.Sprintf("ROWS FROM (unnest(%s), unnest(%s)) AS lease(name, token) WHERE dlock_release_after(name, %s, %s, token)",
 			marks[0], marks[3], marks[1], marks[2])
 	}
-	byCall := calls && !k.isMySQL && function != "dlock_release_many"
+	byCall := calls && function != "dlock_release_many"
+	if byCall && strings.HasPrefix(function, "dlock_acquire") {
+		bound[len(bound)-2] = 0.0 // the wait, which is the client's
+	}
 	switch {
 	case byCall:
 	case k.isMySQL:

@@ -29,6 +29,7 @@ const LONGEST_NAP = 1;			// timers do not count a suspension, so look at the clo
 const AHEAD = 0.02;				// seconds
 const FIRST_PAUSE = 0.05;		// after a failure, doubled up to the longest
 const LONGEST_PAUSE = 1;
+const FIRST_TRY_AGAIN = 0.02;	// where the server does not wait: half as much more each time, up to the longest pause
 const PROBED_AFTER = 1;			// seconds that a connection was idle
 const MOST_NAMES = 1000;		// of a call
 const MOST_EVENTS = 10000;		// that wait to be told
@@ -138,7 +139,7 @@ const NO_FUNCTION = 1305;
 
 /*
  * Where the server has plain/dlock.sql and no library, what takes or extends a lease is a procedure,
- * which is called in another way.  The keeper learns it from the server's refusal (42809), and also
+ * which is called in another way, and does not wait.  The keeper learns it from the server's refusal (42809), and also
  * that it is so no more.
  */
 const isProcedure = (request) => request !== 'dlock_guard' && request !== 'dlock_release_many';
@@ -172,6 +173,8 @@ const postgres = {
 				return `${text(array(arg))}::${typeof arg[0] === 'string' ? 'text' : 'bigint'}[]`;
 			return typeof arg === 'string' ? text(arg) : mark(String(arg));
 		});
+		if (byCall && request.startsWith('dlock_acquire'))
+			values[values.length - 2] = '0';	// the wait, which is the client's
 		const call = `${request}(${list.join(', ')})`;
 		const [names, owner, after, tokens] = list;
 		const found = request !== LEAVE ? `${call} name`
@@ -197,8 +200,7 @@ const mysql = {
 	open: (connection) => connection.connect(),
 	end: (connection) => connection.end(),
 
-	async answer(connection, calls, asked, args) {
-		const request = asked === LEAVE && calls ? 'dlock_renew_many' : asked;
+	async answer(connection, calls, request, args) {
 		// The driver would escape by backslashes, which mean nothing under NO_BACKSLASH_ESCAPES, and
 		// its own placeholders may be the program's: ? and :name.  Statements that are prepared
 		// would be in the way of proxies, and convert text to the session's character set.
@@ -452,19 +454,29 @@ class Link {
 			this.giveUp();
 	}
 
-	/* The answer, and when the request was sent. */
+	/* The answer, when the request was sent, and whether it was to a procedure. */
 	async ask(request) {
 		const sent = now();
 		const { calls } = this.#keeper;
-		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...request);
+		let asked = request;
+		const renew = () => { asked = ['dlock_renew_many', ...request.slice(1)]; };
+		if (this.#keeper.cannotLeave && request[0] === LEAVE)
+			renew();
+		const answer = (byCall) => call(this.#driver, this.#connection, byCall, ...asked);
 		try {
-			return { sent, answer: await answer(calls) };
+			return { sent, answer: await answer(calls), calls };
 		} catch (error) {
+			// a MySQL or MariaDB without dlock_release_after()
+			if (asked[0] === LEAVE && error.errno === NO_FUNCTION) {
+				this.#keeper.cannotLeave = true;
+				renew();
+				return { sent, answer: await answer(calls), calls };
+			}
 			// it is a procedure, or is none any more, as others learn at the same time; nothing was begun
-			if (error.code !== '42809' && !(request[0] === LEAVE && error.errno === NO_FUNCTION))
+			if (error.code !== '42809')
 				throw error;
 			this.#keeper.calls = !calls;
-			return { sent, answer: await answer(!calls) };
+			return { sent, answer: await answer(!calls), calls: !calls };
 		}
 	}
 
@@ -517,6 +529,7 @@ class Link {
 class Keeper {
 	wasLoggedIn = false;
 	calls = false;				// the server has procedures, and no library
+	cannotLeave = false;		// it is a MySQL or MariaDB without dlock_release_after()
 	#link = null;				// the heartbeat's
 	#spare = null;				// the next acquire's
 	#names = new Map();			// until when each is taken
@@ -1038,6 +1051,7 @@ class Hold {
 		// until a server was reached; then without limit, or until the wait is over and the server has had its time to answer
 		let last = start + this.connectTimeout;
 		let pause = FIRST_PAUSE;
+		let again = FIRST_TRY_AGAIN;
 		let link = keeper.takeSpare();
 		let isSpare = Boolean(link);
 		let isUnsure = false;		// whether the server has granted it
@@ -1051,12 +1065,19 @@ class Hold {
 					const left = this.wait < 0 ? this.wait : Math.max(0, start + this.wait - now());
 					const wasUnsure = isUnsure;
 					isUnsure = true;
-					let { sent, answer } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
+					let { sent, answer, calls } = await this.#ask(link, this.#acquireRequest(left), last).catch((error) => {
 						isUnsure = wasUnsure || !isAnswer(error);
 						throw error;
 					});
 					if (answer === null) {
 						isUnsure = false;
+						const end = this.wait < 0 ? Infinity : start + this.wait;
+						if (calls && now() < end) {
+							const next = Math.min(end, now() + again * (0.5 + Math.random()));
+							await this.#waits.within(null, () => next, () => this.#isCanceled);
+							again = Math.min(1.5 * again, LONGEST_PAUSE);
+							continue;
+						}
 						keeper.putBack(link, false);
 						link = null;
 						throw new Busy(`${this.names.join(', ')} not free within ${this.wait} s`);

@@ -48,6 +48,7 @@ import json
 import math
 import numbers
 import os
+import random
 import re
 import secrets
 import socket
@@ -344,35 +345,35 @@ class _Request:
         self.args = args
 
     def statements(self, family: str, calls: bool) -> list[bytes]:
-        """What is to be sent.  calls: the server has no library, but procedures; or is a MySQL that lacks dlock_release_after()."""
-        if calls and self.function == _LEAVE and family.startswith("psycopg"):
+        """What is to be sent.  calls: the server has no library, but procedures."""
+        if calls and self.function == _LEAVE:
             names, owner, after, tokens = self.args
             each = [_Request("dlock_release_after", name, owner, after, token) for name, token in zip(names, tokens)]
             return [request.statement(family, calls) for request in each]
         return [self.statement(family, calls)]
 
-    def has_other_form(self, told: Error) -> bool:
-        """Whether an error says that the server has not the function in this form: see statements()."""
-        return told.sqlstate == "42809" or (self.function == _LEAVE and told.errno == _ER_NO_FUNCTION)
+    def without_leaving(self) -> "_Request":
+        """The same for a server that has no dlock_release_after()."""
+        return _Request("dlock_renew_many", *self.args) if self.function == _LEAVE else self
 
     def statement(self, family: str, calls: bool) -> bytes:
         is_postgres = family.startswith("psycopg")
         literal = _postgres_literal if is_postgres else _mysql_literal
-        leaves = self.function == _LEAVE and not (calls and not is_postgres)
-        function = self.function if leaves or self.function != _LEAVE else "dlock_renew_many"
+        function = self.function
         args = [literal(arg) for arg in self.args]
+        if calls and function.startswith("dlock_acquire"):
+            args[-2] = "0"  # the wait, which is the client's
         call = f"{function}({', '.join(args)})"
-        if leaves and not is_postgres:
+        if function == _LEAVE and not is_postgres:
             names, owner, after, tokens = args
-            call = (
-                "COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')) FROM JSON_TABLE("
+            return (
+                "SELECT HEX(COALESCE(CONVERT(JSON_ARRAYAGG(l.name) USING utf8mb4), '[]')) FROM JSON_TABLE("
                 f"CONVERT({names} USING utf8mb4), '$[*]' COLUMNS (place FOR ORDINALITY, name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$')) AS l"
                 f" WHERE dlock_release_after(l.name, {owner}, {after}, JSON_EXTRACT(CONVERT({tokens} USING utf8mb4), CONCAT('$[', l.place - 1, ']'))) = 1"
-            )
-            return f"SELECT HEX({call}".encode("ascii")
+            ).encode("ascii")
         if self.function == "dlock_guard":
             sql = f"SELECT {call}" if is_postgres else call.replace("dlock_guard", "CALL dlock.guard", 1)
-        elif calls and is_postgres and function != "dlock_release_many":
+        elif calls and function != "dlock_release_many":
             sql = f"CALL {call}"
         elif self.function.endswith("_many"):
             # names
@@ -399,9 +400,9 @@ class _Request:
         """The answer in the last values of the rows: a list of names; a list of tokens, or None."""
         texts = [value.decode("ascii") if isinstance(value, bytes) else value for value in values]
         is_postgres = family.startswith("psycopg")
-        if calls and is_postgres and self.function == "dlock_renew_many":
+        if calls and self.function == "dlock_renew_many":
             return [self.args[0][int(place) - 1] for place in texts[0].strip("{}").split(",") if place]
-        if calls and is_postgres and self.function == _LEAVE:
+        if calls and self.function == _LEAVE:
             return [name for name, text in zip(self.args[0], texts) if text == "t"]
         if self.function.endswith("_many"):
             if is_postgres:
@@ -466,6 +467,7 @@ class _Job:
         self.request = request  # None: only to connect, or to see whether the connection works
         self.changed = changed  # notified when it is done
         self.sent = 0.0  # just before the request was
+        self.calls = False  # it was answered by a procedure
         self.done = False
         self.answer: Any = None
         self.error: Optional[BaseException] = None
@@ -480,9 +482,11 @@ class _Factory:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self.connect = connect
-        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure;
-        # or it is a MySQL or MariaDB that lacks dlock_release_after()
+        # the server has plain/dlock.sql and no library: what takes or extends a lease is a procedure,
+        # and does not wait
         self.calls = False
+        # it is a MySQL or MariaDB without dlock_release_after()
+        self.cannot_leave = False
 
 
 class _Link:
@@ -562,16 +566,25 @@ class _Link:
                     self._prepare(connection, family, finish)
                 if job.request is not None or not is_new:
                     job.sent = now()
-                    calls = self._factory.calls
+                    job.calls = self._factory.calls
+                    request = job.request
+                    if request is not None and self._factory.cannot_leave:
+                        request = request.without_leaving()
                     try:
-                        job.answer = self._ask(connection, family, finish, job.request, calls)
+                        job.answer = self._ask(connection, family, finish, request, job.calls)
                     except Exception as error:  # pylint: disable=broad-except
                         # "is a procedure", or is none: the other form, which the server had not begun
                         told = _told(error)
-                        if job.request is None or told is None or not job.request.has_other_form(told):
+                        if request is None or told is None:
                             raise
-                        self._factory.calls = not calls
-                        job.answer = self._ask(connection, family, finish, job.request, not calls)
+                        if request.function == _LEAVE and told.errno == _ER_NO_FUNCTION:
+                            self._factory.cannot_leave = True
+                            request = request.without_leaving()
+                        elif told.sqlstate == "42809":
+                            self._factory.calls = job.calls = not job.calls
+                        else:
+                            raise
+                        job.answer = self._ask(connection, family, finish, request, job.calls)
             except BaseException as error:  # pylint: disable=broad-except
                 job.error = error
             with self._lock:
@@ -675,6 +688,7 @@ _RELEASE_LIMIT = 5.0  # seconds for which a release is tried at most
 _LONGEST_NAP = 1.0  # sleeping does not count a suspension, so look at the clock that often
 _FIRST_PAUSE = 0.05  # before an attempt after one that failed; it doubles
 _LONGEST_PAUSE = 1.0
+_FIRST_TRY_AGAIN = 0.02  # where the server does not wait; half as much more each time, up to the longest pause
 _MOST_NAMES = 1000  # of a call
 _MOST_EVENTS = 10_000  # that wait for the program's function
 
@@ -978,6 +992,7 @@ class _Keeper:
         # had its time to answer
         last: Optional[float] = start + record.connect_timeout
         pause = _FIRST_PAUSE
+        again = _FIRST_TRY_AGAIN
         link: Optional[_Link] = None
         is_kept = False
         reason: Optional[BaseException] = None
@@ -1001,6 +1016,11 @@ class _Keeper:
                         raise
                     if job.answer is None:
                         record.may_hold = False
+                        left = math.inf if record.wait < 0 else start + record.wait - now()
+                        if job.calls and left > 0:
+                            self._sleep(record, min(left, again * random.uniform(0.5, 1.5)), None)
+                            again = min(1.5 * again, _LONGEST_PAUSE)
+                            continue
                         with self.lock:
                             self._keep_spare(link)
                         raise Busy(f"{record} not free within {record.wait:g} s")

@@ -323,8 +323,15 @@ wait_for(call *c, int64_t retry_us)
 	bool		any = c->asked->kind == DLOCK_CALL_ACQUIRE_ANY;
 	size_t		first = any ? 0 : c->waits_for;
 
+	if (buffer_needs_tail(c))
+	{
+		tail_ask(c);
+		return;
+	}
 	if (!may_wait(c))
 		return;
+	if (buffer_reads_tail())
+		tail_wake();			/* from now on it is looked at often */
 	if (!queue_join(c, first, any ? c->asked->nnames : first + 1, retry_us))
 		refuse_by_memory(c);
 	else if (c->asked->kind != DLOCK_CALL_WAIT)
@@ -507,7 +514,7 @@ make_change(call *c)
 	if (d.ended > 0)
 		note_forced(c);
 	if (d.is_early)
-		buffer_answer(c, 0);
+		calls_finish(c);
 	else
 		answer(c);
 	if (d.changed)
@@ -530,6 +537,11 @@ make_wait(call *c)
 	const state_name *name = state_find_name(c->asked->names[0]);
 	int64_t		next_us = INT64_MAX;
 
+	if (buffer_needs_tail(c))
+	{
+		tail_ask(c);
+		return;
+	}
 	if (c->youngest == 0 && name != NULL)
 		c->youngest = decide_youngest(name, &moment);
 	if (have_ended(c, name, &next_us) || c->asked->wait_us == 0 ||
@@ -874,6 +886,11 @@ calls_make(call *c)
 			make_wait(c);
 			break;
 		case DLOCK_CALL_READ:
+			if (buffer_reads_tail() && !c->has_tail)
+			{
+				tail_ask(c);
+				break;
+			}
 			if (probes(c))
 				break;
 			if (!look_at(c->asked, c->answer))

@@ -99,6 +99,8 @@ end_wait(call *c)
 		c->over_us = 0;
 		calls_finish(c);
 	}
+	else if (buffer_waits_for_clock())
+		c->limit_us = lease_now() + LOOK_US;	/* that is over soon */
 	else
 		leave(c, "55P03",
 			  "could not decide on the lease in its time: the server does not answer");
@@ -146,14 +148,14 @@ wait_for_answer(call *c)
 	while (!answered)
 	{
 		int64_t		lead_us = c->lead_us;
-		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->end_us, look_us),
+		bool		was_woken = sleep_until(c, lease_earlier(lease_earlier(c->limit_us, look_us),
 															 lead_us));
 		int64_t		now_us;
 
 		if (c->answered)
 			return;
 		now_us = lease_now();
-		if (was_woken || now_us >= lead_us || now_us >= c->end_us)
+		if (was_woken || now_us >= lead_us || now_us >= c->limit_us)
 		{
 			engine_lock();
 			if (c->continues)
@@ -162,7 +164,7 @@ wait_for_answer(call *c)
 				buffer_take(c);
 			}
 			buffer_lead(c);
-			if (!c->answered && now_us >= c->end_us)
+			if (!c->answered && now_us >= c->limit_us)
 				end_wait(c);
 			buffer_appoint();
 			answered = c->answered;
@@ -360,7 +362,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 	ncallers++;
 	c.woken = own_semaphore();
 	engine_lock();
-	c.end_us = get_end_us(asked, c.start_us);
+	c.end_us = c.limit_us = get_end_us(asked, c.start_us);
 	if (!buffer_start(answer) || !watch_caller(asked, answer))
 		engine_unlock();
 	else if ((c.account = image_account_get(dlock_caller_user(asked->caller),
@@ -370,7 +372,7 @@ dlock_engine_call(const dlock_call *asked, dlock_answer *answer)
 		(void) no_memory(answer);
 	}
 	else if (asked->kind == DLOCK_CALL_READ && buffer_is_known() &&
-			 !state_has_guards(asked->names[0]))
+			 !buffer_reads_tail() && !state_has_guards(asked->names[0]))
 	{
 		if (!calls_refuse_caller(&c) && !look_at(asked, answer))
 			(void) no_memory(answer);

@@ -16,6 +16,8 @@
  *	buffer.c	the log buffer: what is to be appended, and what rests on it
  *	look.c		what looks see
  *	guards.c	which guards have ended
+ *	server.c	whether the server may be written to, and who else writes
+ *	tail.c		what other servers have appended
  *	session.c	connections that have session leases
  *	upkeep.c	what happens each second, on a connection of its own
  *
@@ -297,14 +299,16 @@ struct call
 	lease_request request;		/* a copy, which the engine fills in */
 	const account *account;
 	int64_t		start_us;
-	int64_t		end_us;			/* when it has waited for long enough */
+	int64_t		end_us;			/* when it has waited for long enough, */
+	int64_t		limit_us;		/* and when its thread looks whether that is so */
 	sem_t	   *woken;			/* the thread's own: posted when the call is answered, or
 								 * is to append */
 	atomic_bool answered;		/* the last that anybody but its thread does to it */
 	_Atomic int64_t lead_us;	/* when it appends; INT64_MAX: somebody else does */
 	int64_t		over_us;		/* the earliest deadline of what it was granted; 0:
 								 * it was granted nothing */
-	bool		probed;			/* it is known which guards of its names have ended */
+	bool		probed;			/* it is known which guards of its names have ended, */
+	bool		has_tail;		/* and what other servers had appended when it came */
 	bool		was_late;		/* that had passed when the grant was durable */
 
 	/* DLOCK_CALL_APPLY_ALL: a slice of the leases at a time */
@@ -368,6 +372,7 @@ extern held *decide_find(lease_bytes name, lease_request *request, party party,
 extern bool decide_guard(held *h, party party, const lease_moment *moment,
 						 uint64_t *number);
 extern bool decide_end_guard(guard *g);
+extern bool decide_extend(held *h, int64_t now_us);
 extern uint64_t decide_youngest(const state_name *name,
 								const lease_moment *moment);
 extern bool decide_have_ended(const state_name *name, uint64_t youngest,
@@ -408,6 +413,7 @@ typedef struct queue
 	place_list	line;
 	place_list	watchers;		/* in nobody's way */
 	heap_item	due;			/* when to look at the name, whatever happens */
+	bool		changed;		/* another server has changed the name */
 	uint64_t	search;			/* as in a call */
 	uint32_t	number;
 } queue;
@@ -422,6 +428,7 @@ extern queue *queue_first_due(void);
 extern size_t queue_places(void);
 extern size_t queue_waiters(void);
 extern bool queue_has_places_for(const call *c, size_t others);
+extern void queue_refuse_all(const char *sqlstate, const char *message);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
@@ -431,6 +438,30 @@ extern char *queue_json(void);
 /* deadlock.c: false if memory is short */
 extern bool deadlock_find(call *newcomer, const lease_moment *moment,
 						  lease_text *message, lease_text *unmasked);
+
+/* ----------------------------------------------------------------
+ * server.c, tail.c
+ * ----------------------------------------------------------------
+ */
+
+struct connection;
+
+/* What the server is. */
+typedef struct server_state
+{
+	const char *refusal;		/* why nothing may be written; NULL: it may */
+	bool		is_member;		/* of a cluster: others write the log at any time */
+	bool		is_following;	/* it applies the changes of another server */
+	uint64_t	view;			/* which members its cluster has: another number after
+								 * each change */
+} server_state;
+
+extern bool server_look(struct connection *c, server_state *state);
+
+extern bool tail_begin(void);
+extern void tail_ask(call *c);
+extern void tail_wake(void);
+extern void *tail_main(void *argument);
 
 /* ----------------------------------------------------------------
  * buffer.c
@@ -449,8 +480,11 @@ extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
 extern bool buffer_also(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
-extern bool buffer_can_upkeep(void);
-extern bool buffer_owe(uint64_t token, uint32_t holds, party party);
+extern bool buffer_can_upkeep(bool is_awaited);
+extern bool buffer_drop_guard(uint64_t number);
+extern bool buffer_owe(const held *was, uint32_t holds, party party);
+extern bool buffer_needs_tail(const call *c);
+extern bool buffer_waits_for_clock(void);
 extern void buffer_answer(call *c, uint64_t position);
 extern void buffer_undo(call *c);
 extern void buffer_take(call *c);
@@ -463,7 +497,12 @@ extern bool buffer_is_settled(void);
 extern void buffer_reload(void);
 extern bool buffer_is_given_up(void);
 extern void buffer_watch(void);
-extern void buffer_note_server(bool is_read_only, bool is_clustered);
+extern void buffer_note_server(const server_state *state);
+extern const server_state *buffer_server(void);
+extern bool buffer_reads_tail(void);
+extern bool buffer_may_clean(void);
+extern void buffer_note_tail(const log_position *before, uint64_t number,
+							 uint64_t writer);
 extern void engine_post(sem_t *semaphore);
 extern void engine_sleep(pthread_cond_t *condition, int64_t until_us);
 
@@ -479,6 +518,7 @@ extern void session_enter(held *h);
 extern void session_leave(held *h);
 extern bool session_any_lost(void);
 extern void session_end_lost(void);
+extern int64_t session_renew(int64_t now_us);
 extern bool session_needs_plugin(void);
 extern bool session_begin_list(void);
 extern void session_list(uint64_t connection_id);
@@ -498,7 +538,6 @@ extern void upkeep_hurry(void);
 extern void upkeep_log(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
 extern bool upkeep_lists(const account *account);
-struct connection;
 extern void upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);
 

@@ -136,27 +136,18 @@ look_at_rows(void)
 	return true;
 }
 
-/* Delete the rows of guards that have ended; the mutex is not held. */
-static void
-delete_rows(const lease_text *numbers)
+/* Say whether the end of a guard may be written: for a call that waits for it, say. */
+static bool
+can_end(const call_list *waiting)
 {
-	lease_text	statement = {0};
-
-	if (numbers->length == 0 || own.mysql == NULL)
-		return;
-	lease_text_add(&statement, "DELETE FROM dlock.guards WHERE number IN (%s)",
-				   numbers->data);
-	(void) connection_execute(&own, &statement);
-	lease_text_free(&statement);
+	return buffer_can_upkeep(turn.any_wanted || waiting->head != NULL);
 }
 
 /* End the guards whose rows were not locked, and make the calls that waited for that. */
 static void
 end_round(bool seen, call_list *waiting)
 {
-	lease_text	ended = {0};
-
-	for (size_t i = 0; seen && i < turn.count && buffer_can_upkeep(); i++)
+	for (size_t i = 0; seen && i < turn.count && can_end(waiting); i++)
 	{
 		const probe *p = &turn.probes[i];
 		guard	   *g = state_find_guard(p->number);
@@ -173,8 +164,6 @@ end_round(bool seen, call_list *waiting)
 			buffer_undo(NULL);
 			break;
 		}
-		lease_text_add(&ended, "%s%llu", ended.length > 0 ? "," : "",
-					   (unsigned long long) p->number);
 		calls_attend(name, true);
 		calls_make_woken();
 	}
@@ -187,10 +176,6 @@ end_round(bool seen, call_list *waiting)
 		buffer_take(c);
 	}
 	buffer_appoint();
-	engine_unlock();
-	delete_rows(&ended);
-	lease_text_free(&ended);
-	engine_lock();
 }
 
 /* The thread. */
@@ -217,7 +202,7 @@ guards_main(void *argument)
 			call_list_remove(c);
 			call_list_append(&waiting, c);
 		}
-		if (turn.count > 0)
+		if (turn.count > 0 && can_end(&waiting))
 		{
 			engine_unlock();
 			seen = look_at_rows();

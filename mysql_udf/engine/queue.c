@@ -266,6 +266,21 @@ queue_return(call *c)
 	return true;
 }
 
+/* All waiters fail. */
+void
+queue_refuse_all(const char *sqlstate, const char *message)
+{
+	heap_item  *first;
+
+	while ((first = heap_first(&dues)) != NULL)
+	{
+		queue	   *q = heap_object(queue, due, first);
+		place	   *p = q->line.head != NULL ? q->line.head : q->watchers.head;
+
+		calls_refuse(p->call, sqlstate, "%s", message);
+	}
+}
+
 /*
  * The first place of an owner, or the next after one; NULL: there is none.
  */

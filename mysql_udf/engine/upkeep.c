@@ -211,13 +211,13 @@ clean(log_connection *wire)
 
 	engine_lock();
 	at = buffer_position();
-	known = buffer_is_known();
+	known = buffer_may_clean();
 	engine_unlock();
 	result = known ? log_clean(wire, &cleaning, &at, lease_now()) : LOG_OK;
-	if (result == LOG_LOST)
+	if (result == LOG_LOST && wire->code >= 2000)
 	{
 		log_disconnected(wire);
-		own.mysql = NULL;
+		wire->mysql = NULL;
 	}
 	else if (result == LOG_GONE)
 	{
@@ -232,10 +232,12 @@ clean(log_connection *wire)
 static void
 look_at_server(void)
 {
-	if (connection_look(&own) != LEASE_STATUS_OK)
+	server_state state;
+
+	if (!server_look(&own, &state))
 		return;
 	engine_lock();
-	buffer_note_server(own.is_read_only || own.is_following, own.is_clustered);
+	buffer_note_server(&state);
 	engine_unlock();
 }
 
@@ -255,7 +257,7 @@ upkeep_main(void *argument)
 
 	for (;;)
 	{
-		if (own.mysql == NULL && connection_open(&own) == LEASE_STATUS_OK)
+		if ((own.mysql == NULL || wire.mysql == NULL) && connection_open(&own) == LEASE_STATUS_OK)
 			wire = (log_connection) {.mysql = own.mysql};
 		if (own.mysql != NULL)
 			read_settings(&own);

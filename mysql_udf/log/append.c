@@ -18,6 +18,7 @@
  *
  * SPDX-License-Identifier: PostgreSQL
  */
+#define _GNU_SOURCE				/* asprintf() */
 #include "log_table.h"
 
 #include <inttypes.h>
@@ -296,6 +297,46 @@ log_append(log_connection *c, const log_position *position, uint64_t me,
 		c->append = NULL;
 	}
 	return result;
+}
+
+/* Read rows of guards, and say how many there are: false if that has failed. */
+static bool
+count_guards(log_connection *c, const char *numbers, const char *how, uint64_t *count)
+{
+	char	   *query = NULL;
+	int			length = asprintf(&query, "SELECT number FROM dlock.guards WHERE number IN (%s)%s",
+								  numbers, how);
+	MYSQL_RES  *result;
+
+	if (length < 0)
+		return false;
+	result = log_query(c, query, false);
+	free(query);
+	*count = result != NULL ? mysql_num_rows(result) : 0;
+	mysql_free_result(result);
+	return result != NULL;
+}
+
+/*
+ * Begin the transaction of an append that ends guards, by locking their rows.  Who has locked
+ * one guards all the same: then nothing may be appended.  LOG_OK: append now.
+ */
+log_result
+log_lock_guards(log_connection *c, const char *numbers)
+{
+	uint64_t	locked;
+	uint64_t	all;
+	bool		known;
+
+	clear_error(c);
+	c->in_transaction = LOG_EXECUTE(c, "START TRANSACTION");
+	known = c->in_transaction &&
+		count_guards(c, numbers, " FOR UPDATE SKIP LOCKED", &locked) &&
+		count_guards(c, numbers, "", &all);
+	if (known && locked == all)
+		return LOG_OK;
+	log_rollback(c);
+	return known ? LOG_GUARDED : c->code >= 2000 && c->code < 3000 ? LOG_LOST : LOG_NOTHING;
 }
 
 /* The rows of a batch have been appended, or found: it is the position now. */
