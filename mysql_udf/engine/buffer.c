@@ -1271,6 +1271,11 @@ load(void)
 		fail_waiting("could not use the lock table: dlock.log is empty; run install.sql again");
 	else if (result == LOG_HOLE)
 		fail_waiting("could not use the lock table: rows of dlock.log are missing");
+	else if (result == LOG_NO_MEMORY)
+	{
+		fail_calls(&undecided, "53200", "out of memory");
+		fail_calls(&lookers, "53200", "out of memory");
+	}
 	else
 		fail_waiting(NULL);
 	if (result == LOG_LOST)
