@@ -98,6 +98,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	call_list_remove(c);
 	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
@@ -929,8 +930,8 @@ calls_make_woken(void)
 		if (woken == NULL)
 			woken_end = &woken;
 		c->is_woken = false;
-		/* one that has got what it wanted waits no more */
-		if (c->nplaces == 0)
+		/* one that has got what it wanted waits no more, and one in a list is made later */
+		if (c->nplaces == 0 || c->list != NULL)
 			continue;
 		lease_count(LEASE_COUNT_woken, 1);
 		calls_make(c);
