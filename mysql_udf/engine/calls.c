@@ -98,6 +98,7 @@ end_call(call *c)
 {
 	sem_t	   *semaphore = c->woken;
 
+	call_list_remove(c);
 	queue_end(c);
 	c->answered = true;
 	engine_post(semaphore);
@@ -929,8 +930,8 @@ calls_make_woken(void)
 		if (woken == NULL)
 			woken_end = &woken;
 		c->is_woken = false;
-		/* one that has got what it wanted waits no more */
-		if (c->nplaces == 0)
+		/* one that has got what it wanted waits no more, and one in a list is made later */
+		if (c->nplaces == 0 || c->list != NULL)
 			continue;
 		lease_count(LEASE_COUNT_woken, 1);
 		calls_make(c);
@@ -1071,7 +1072,7 @@ calls_give_back(call *c)
 					  (lease_outcome) c->outcomes[i]);
 }
 
-/* End leases that are over, some at a time.  Returns when there may be more. */
+/* End leases that are over, some at a time.  Returns when there may be more; 0: now. */
 int64_t
 calls_reap(void)
 {
@@ -1103,5 +1104,5 @@ calls_reap(void)
 		calls_attend(bytes, true);
 		calls_make_woken();
 	}
-	return h == NULL ? INT64_MAX : moment.now_us;
+	return h == NULL ? INT64_MAX : 0;
 }
