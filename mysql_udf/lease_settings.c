@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lease.h"
+#include "dlock_call.h"
 #include "udf_text.h"
 
 static lease_settings in_use;
@@ -72,6 +72,7 @@ void
 lease_settings_take(const char *name, const char *text)
 {
 	char		shown[DLOCK_SHOWN_SIZE];
+	char		line[DLOCK_SHOWN_SIZE + 256];
 	double		value;
 
 	for (size_t i = 0; i < SETTINGS; i++)
@@ -89,12 +90,11 @@ lease_settings_take(const char *name, const char *text)
 			continue;
 		as_read[i].is_wrong = true;
 		snprintf(as_read[i].wrong, sizeof(as_read[i].wrong), "%s", text);
-		fprintf(stderr, "dlock: setting \"%s\" in dlock.settings must be a "
-				"%snumber from %.10g to %.10g, and is \"%s\"; using the default\n",
-				name, as_read[i].is_whole ? "whole " : "", as_read[i].least,
-				as_read[i].most, dlock_show(shown, (lease_bytes) {
-					text, strlen(text)
-				}));
+		snprintf(line, sizeof(line), "dlock: setting \"%s\" in dlock.settings must be a "
+				 "%snumber from %.10g to %.10g, and is \"%s\"; using the default",
+				 name, as_read[i].is_whole ? "whole " : "", as_read[i].least,
+				 as_read[i].most, dlock_show(shown, dlock_bytes_of(text)));
+		dlock_log(line);
 	}
 }
 

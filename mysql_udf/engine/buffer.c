@@ -87,6 +87,9 @@
 /* Group Replication's error of a commit of which it does not know the outcome. */
 #define UNKNOWN_OUTCOME	3100
 
+/* An option of the server's forbids it: read_only, or another one. */
+#define ERROR_OF_OPTION	1290
+
 /* The client library's error of a connection that was closed before: nothing was sent. */
 #define GONE			2006
 
@@ -97,9 +100,6 @@
 
 #define LOCKED_MESSAGE \
 	"could not write the lease: the server or dlock's tables are locked against writing"
-
-/* Bytes of lines for the server's log; more are left out. */
-#define LOG_LINES_MOST	(1 << 20)
 
 /* Seconds from 1970 to 2020, where the clock of tokens begins. */
 #define TOKEN_EPOCH_US	INT64_C(1577836800000000)
@@ -151,7 +151,6 @@ static call_list visible;
 static state_copies visible_copies;
 
 
-static lease_text log_lines;	/* for the server's log */
 static bool started = false;
 static int64_t sleeps_until_us = 0; /* the writer; 0: it does not sleep */
 static int64_t called_us = 0;	/* when a caller called last */
@@ -615,9 +614,9 @@ take_over(int64_t now_us)
 	if (start.clock_is_behind && !warned)
 	{
 		warned = true;
-		buffer_log("dlock: the system clock is behind the tokens that were granted; "
+		upkeep_log("dlock: the system clock is behind the tokens that were granted; "
 				   "tokens go on growing, but a server that lost the newest of them may grant "
-				   "smaller ones; set the clock of whichever server is wrong\n");
+				   "smaller ones; set the clock of whichever server is wrong");
 	}
 	counter = start.floor;
 	state_count_anew(now_us);
@@ -1392,7 +1391,7 @@ fail_append(void)
 {
 	bool		is_cut = wire.mysql == NULL;
 	unsigned int code = is_cut ? 0 : wire.code;
-	bool		is_read_only = (!is_cut && wire.error[0] == '\0') || code == 1290;
+	bool		is_read_only = (!is_cut && wire.error[0] == '\0') || code == ERROR_OF_OPTION;
 	bool		is_refused = is_read_only || code == 1836 || code == 1792 || code == 1874 ||
 		code == 3989 || code == 4219;
 	char		message[DLOCK_MESSAGE_SIZE];
@@ -1481,6 +1480,15 @@ make_good(void)
 		result = send_flying();
 	}
 	slow_us = lease_now();
+	if (result == LOG_NOTHING && wire.mysql != NULL && wire.code == ERROR_OF_OPTION)
+	{
+		engine_unlock();
+		if (connection_look(&own) != LEASE_STATUS_OK)
+			disconnect_wire();
+		else if (!own.is_read_only)
+			wire.code = 0;
+		engine_lock();
+	}
 	switch (result)
 	{
 		case LOG_APPENDED:
@@ -1539,45 +1547,15 @@ buffer_can_upkeep(bool is_awaited)
 }
 
 /*
- * Have a line written to the server's log, by the writer: the log's disk, or whoever reads
- * the log, may stand still.
- */
-void
-buffer_log(const char *format,...)
-{
-	va_list		arguments;
-
-	if (log_lines.length > LOG_LINES_MOST)
-		return;
-	va_start(arguments, format);
-	lease_text_add_list(&log_lines, format, arguments);
-	va_end(arguments);
-}
-
-/* Write these lines; the mutex is released meanwhile. */
-static void
-write_log(void)
-{
-	lease_text	lines = log_lines;
-
-	if (lines.length == 0)
-		return;
-	log_lines = (lease_text) {0};
-	engine_unlock();
-	fwrite(lines.data, 1, lines.length, stderr);
-	lease_text_free(&lines);
-	engine_lock();
-}
-
-/*
  * End leases whose session has ended, and those that are over.  Each buffer gets one piece
  * of that; callers are let in between.  Returns when to do it again.
  */
 static int64_t
 reap(int64_t now_us)
 {
-	static int64_t due_us = 0;
+	static int64_t reaped_us = 0;
 	static uint64_t piece_in = 0;
+	int64_t		due_us = reaped_us + settings->reap_interval_us;
 	bool		more = false;
 
 	if (now_us < due_us && !session_any_lost())
@@ -1594,7 +1572,9 @@ reap(int64_t now_us)
 	{
 		bool		is_due = calls_reap() <= now_us;
 
-		due_us = is_due ? now_us : now_us + settings->reap_interval_us;
+		if (!is_due)
+			reaped_us = now_us;
+		due_us = reaped_us + settings->reap_interval_us;
 		more |= is_due;
 	}
 	return more ? now_us + PIECE_PAUSE_US : due_us;
@@ -1622,7 +1602,6 @@ attend_due(int64_t now_us)
 		calls_attend(state_name_bytes(q->name), changed);
 		calls_make_woken();
 	}
-	write_log();
 	if (!buffer_can_upkeep(false))
 		return (q = queue_first_due()) != NULL ? q->due.due_us : INT64_MAX;
 	reap_us = reap(now_us);

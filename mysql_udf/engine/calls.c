@@ -23,6 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "udf_text.h"
+
 /*
  * Most leases of an owner that are changed at once, and most that are looked at for that.
  */
@@ -272,7 +274,7 @@ may_wait(call *c)
 {
 	const char *what = NULL;
 
-	if (c->waiting_since_us == 0 && queue_waiters() >= settings->max_waiters)
+	if (c->waiting_since_us == 0 && account_share(settings->max_waiters, queue_waiters(), c->account->waiters) == 0)
 		what = "connections wait for leases";
 	else if (c->asked->kind == DLOCK_CALL_ACQUIRE_ANY && c->nplaces == 0 &&
 			 !queue_has_places_for(c, c->asked->nnames - 1))
@@ -280,7 +282,7 @@ may_wait(call *c)
 	if (what != NULL)
 	{
 		calls_refuse(c, "53400",
-					 "too many %s; increase \"max_waiters\" in dlock.settings, or try again later",
+					 "too many %s; an account can have half of what others leave: increase \"max_waiters\" in dlock.settings, or try again later",
 					 what);
 		return false;
 	}
@@ -477,6 +479,25 @@ make_acquire(call *c)
 	calls_attend(name, true);
 }
 
+/* Leases were ended by force: have a line written to the server's log. */
+static void
+note_forced(const call *c)
+{
+	char		name[DLOCK_SHOWN_SIZE];
+	char		owner[DLOCK_SHOWN_SIZE];
+	char		user[DLOCK_SHOWN_SIZE];
+	char		host[DLOCK_SHOWN_SIZE];
+
+	upkeep_log("dlock: %llu leases on \"%s\" released by force%s%s%s; account '%s'@'%s', connection %llu",
+			   (unsigned long long) c->answer->count,
+			   dlock_show(name, c->asked->names[0]),
+			   c->request.owner.length > 0 ? ", of owner \"" : "",
+			   c->request.owner.length > 0 ? dlock_show(owner, c->request.owner) : "",
+			   c->request.owner.length > 0 ? "\"" : "",
+			   dlock_show(user, c->account->user), dlock_show(host, c->account->host),
+			   (unsigned long long) c->asked->caller->connection_id);
+}
+
 /* Renew, release, downgrade, or evict. */
 static void
 make_change(call *c)
@@ -490,6 +511,8 @@ make_change(call *c)
 		return;
 	}
 	note_decision(c, &d);
+	if (d.ended > 0)
+		note_forced(c);
 	if (d.is_early)
 		calls_finish(c);
 	else
@@ -819,10 +842,24 @@ make_apply_all(call *c)
  * ----------------------------------------------------------------
  */
 
+/* Refuse a call if its caller may make none: true.  It may still be an operator. */
+bool
+calls_refuse_caller(call *c)
+{
+	bool		refuses = !c->asked->is_operator && !upkeep_lists(c->account);
+
+	if (refuses)
+		calls_refuse(c, "42501", "permission denied for account '%s'@'%s': it is not in dlock.callers",
+					 c->account->user.data, c->account->host.data);
+	return refuses;
+}
+
 /* Make a call, from the beginning. */
 void
 calls_make(call *c)
 {
+	if (calls_refuse_caller(c))
+		return;
 	moment = lease_moment_now(false);
 	c->over_us = 0;
 	switch (c->asked->kind)

@@ -248,8 +248,8 @@ note_expired(const held *h)
 
 	lease_count(LEASE_COUNT_expired, 1);
 	if (settings->log_expired)
-		buffer_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
-				   "token %llu, account '%s'@'%s', connection %llu\n",
+		upkeep_log("dlock: lease on \"%s\" expired while owner \"%s\" held it; "
+				   "token %llu, account '%s'@'%s', connection %llu",
 				   dlock_show(name, state_name_bytes(h->name)),
 				   dlock_show(owner, held_owner(h)),
 				   (unsigned long long) h->token,
@@ -316,6 +316,7 @@ change(lease_bytes name, const lease_request *request, size_t count, size_t old_
 				d->failed = !update(h, holder, request->op, d->is_early, moment);
 				break;
 			case LEASE_ENDED:
+				lease_count(LEASE_COUNT_released, h->leaving);
 				d->is_early = request->op == LEASE_RELEASE && buffer_is_alone() &&
 					h->changed_in <= buffer_durable();
 				d->failed = !end(h, d->is_early);

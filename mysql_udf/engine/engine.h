@@ -247,9 +247,11 @@ extern void state_look(const state_name *name,
 					   void (*visit) (const held *h, uint32_t version,
 									  void *context),
 					   void *context);
-extern void state_look_all(void (*visit) (const held *h, uint32_t version,
-										  void *context),
-						   void *context);
+extern size_t state_parts(size_t each);
+extern void state_look_part(size_t part, size_t parts,
+							void (*visit) (const held *h, uint32_t version,
+										   void *context),
+							void *context);
 extern state_folded state_fold(const log_entry *entry, uint64_t row,
 							   uint64_t total, int64_t now_us);
 extern void state_count_anew(int64_t now_us);
@@ -322,6 +324,9 @@ struct call
 	bool		from_line;		/* what it was granted, it was granted in line */
 	size_t		waits_for;		/* which of its names; _ACQUIRE_ANY: all */
 	int64_t		waiting_since_us;	/* since 1970; 0: it has not waited */
+	atomic_bool is_queued;		/* it waits; without the mutex */
+	bool		shows_state;	/* in the list of processes, which showed this before; */
+	const char *state_before;	/* its thread's */
 	uint64_t	youngest;		/* DLOCK_CALL_WAIT: see lease_youngest(); 0: not known */
 	place		one;
 	place	   *places;			/* &one, or as many as names */
@@ -382,6 +387,7 @@ extern void calls_make_woken(void);
 extern void calls_attend(lease_bytes name, bool changed);
 extern void calls_refuse(call *c, const char *sqlstate, const char *format,...)
 			__attribute__((format(printf, 3, 4)));
+extern bool calls_refuse_caller(call *c);
 extern void calls_finish(call *c);
 extern void calls_give_back(call *c);
 extern int64_t calls_reap(void);
@@ -426,7 +432,8 @@ extern void queue_refuse_all(const char *sqlstate, const char *message);
 extern place *queue_place_of(lease_bytes owner, const account *account,
 							 const place *after);
 extern call *queue_waiter_of(uint64_t connection_id);
-extern char *queue_json(const dlock_caller *caller);
+extern void account_add_json(lease_text *text, const account *account);
+extern char *queue_json(void);
 
 /* deadlock.c: false if memory is short */
 extern bool deadlock_find(call *newcomer, const lease_moment *moment,
@@ -471,8 +478,6 @@ extern uint64_t buffer_durable(void);
 extern bool buffer_is_alone(void);
 extern uint64_t buffer_next_token(void);
 extern bool buffer_put(log_entry *entry, held *h);
-extern void buffer_log(const char *format,...)
-			__attribute__((format(printf, 1, 2)));
 extern bool buffer_also(const char *format,...)
 			__attribute__((format(printf, 1, 2)));
 extern bool buffer_can_upkeep(bool is_awaited);
@@ -526,10 +531,13 @@ extern void *guards_main(void *argument);
 
 /* look.c: under the mutex */
 extern bool look_at(const dlock_call *asked, dlock_answer *answer);
-extern char *look_at_all(void);
+extern char *look_at_page(size_t page, size_t pages);
 
-/* upkeep.c: without the mutex, but for upkeep_hurry() */
+/* upkeep.c: under the mutex, but for the last two */
 extern void upkeep_hurry(void);
+extern void upkeep_log(const char *format,...)
+			__attribute__((format(printf, 1, 2)));
+extern bool upkeep_lists(const account *account);
 extern void upkeep_read_settings(struct connection *c);
 extern void *upkeep_main(void *argument);
 

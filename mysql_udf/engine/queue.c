@@ -168,6 +168,7 @@ enter(call *c)
 		return;
 	(void) hash_reserve(&by_connection);
 	hash_add(&by_connection, &c->by_connection, c->asked->caller->connection_id);
+	account_to_count(c->account)->waiters++;
 }
 
 /* A call has so many places more, or less, besides its first. */
@@ -215,6 +216,7 @@ queue_join(call *c, size_t first, size_t end, int64_t retry_us)
 		if (retry_us < q->due.due_us)
 			queue_set_due(q, retry_us);
 	}
+	c->is_queued = true;
 	enter(c);
 	return true;
 }
@@ -229,6 +231,7 @@ queue_leave(call *c)
 		leave_place(&c->places[i]);
 	count_others(c, 1 - c->nplaces);
 	c->nplaces = 0;
+	c->is_queued = false;
 }
 
 /* A call is answered, and no waiter any more. */
@@ -236,8 +239,10 @@ void
 queue_end(call *c)
 {
 	queue_leave(c);
-	if (c->by_connection.place != NULL)
-		hash_remove(&by_connection, &c->by_connection);
+	if (c->by_connection.place == NULL)
+		return;
+	hash_remove(&by_connection, &c->by_connection);
+	account_to_count(c->account)->waiters--;
 }
 
 /*
@@ -255,6 +260,7 @@ queue_return(call *c)
 	take_place(&c->one, q, true);
 	c->places = &c->one;
 	c->nplaces = 1;
+	c->is_queued = true;
 	enter(c);
 	queue_set_due(q, 0);
 	return true;
@@ -315,49 +321,45 @@ queue_waiter_of(uint64_t connection_id)
  * ----------------------------------------------------------------
  */
 
-/* Add a waiter for a name; position 0: NULL. */
-static void
-add_waiter(lease_text *text, const dlock_caller *reader, const call *c,
-		   lease_bytes name, size_t position)
+/* Add an account as it is shown. */
+void
+account_add_json(lease_text *text, const account *account)
 {
-	lease_bytes user = c->account->user;
-	lease_bytes host = c->account->host;
-	bool		visible = reader == NULL || dlock_is_caller(reader, user, host);
-	char		account[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
+	char		shown[DLOCK_USER_SIZE + DLOCK_HOST_SIZE];
 
-	lease_text_add(text, text->length > 1 ? ", {" : "{");
-	lease_text_add_hex(text, "name_hex", name);
-	lease_text_add_hex(text, "user_hex", user);
-	lease_text_add_hex(text, "host_hex", host);
+	snprintf(shown, sizeof(shown), "%s@%s", account->user.data, account->host.data);
+	dlock_add_json(text, dlock_bytes_of(shown));
+}
+
+/* Add a waiter for a name: an array, which the view takes apart; position 0: NULL. */
+static void
+add_waiter(lease_text *text, const call *c, lease_bytes name, size_t position)
+{
+	lease_text_add(text, text->length > 1 ? ", [" : "[");
+	dlock_add_json_or_hex(text, name);
+	lease_text_add(text, ", ");
 	if (c->asked->kind == DLOCK_CALL_WAIT)
-		lease_text_add(text, "\"owner_hex\": null, \"mode\": null, ");
+		lease_text_add(text, "null, null, ");
 	else
 	{
-		lease_text_add_hex(text, "owner_hex", visible ? c->request.owner :
-						   dlock_bytes_of(DLOCK_MASK));
-		lease_text_add(text, "\"mode\": \"%s\", ", lease_mode_name(c->request.mode));
+		dlock_add_json_or_hex(text, c->request.owner);
+		lease_text_add(text, ", \"%s\", ", lease_mode_name(c->request.mode));
 	}
 	if (position > 0)
-		lease_text_add(text, "\"position\": %zu, ", position);
+		lease_text_add(text, "%zu, ", position);
 	else
-		lease_text_add(text, "\"position\": null, ");
-	lease_text_add(text, "\"waiting_since_us\": %" PRId64 ", \"account\": ",
-				   c->waiting_since_us);
-	snprintf(account, sizeof(account), "%s@%s", user.data, host.data);
-	dlock_add_json(text, dlock_bytes_of(account));
-	if (visible)
-		lease_text_add(text, ", \"connection_id\": %" PRIu64 "}",
-					   c->asked->caller->connection_id);
-	else
-		lease_text_add(text, ", \"connection_id\": null}");
+		lease_text_add(text, "null, ");
+	lease_text_add(text, "%" PRId64 ", ", c->waiting_since_us);
+	account_add_json(text, c->account);
+	lease_text_add(text, ", %" PRIu64 "]", c->asked->caller->connection_id);
 }
 
 /*
- * All waiters, as far as a reader may know of them, queue by queue: see
- * dlock_engine_waiters().  NULL if memory is short.
+ * All waiters, queue by queue, for the view, which masks what its reader may not see.  NULL
+ * if memory is short.
  */
 char *
-queue_json(const dlock_caller *reader)
+queue_json(void)
 {
 	lease_text	text = {0};
 
@@ -368,9 +370,9 @@ queue_json(const dlock_caller *reader)
 		size_t		position = 0;
 
 		for (const place *p = q->line.head; p != NULL; p = p->next)
-			add_waiter(&text, reader, p->call, state_name_bytes(q->name), ++position);
+			add_waiter(&text, p->call, state_name_bytes(q->name), ++position);
 		for (const place *p = q->watchers.head; p != NULL; p = p->next)
-			add_waiter(&text, reader, p->call, state_name_bytes(q->name), 0);
+			add_waiter(&text, p->call, state_name_bytes(q->name), 0);
 	}
 	for (size_t i = 0; i < by_connection.nslots; i++)
 		for (const hash_link *link = by_connection.slots[i]; link != NULL; link = link->next)
@@ -378,7 +380,7 @@ queue_json(const dlock_caller *reader)
 			const call *c = hash_object(call, by_connection, link);
 
 			if (c->nplaces == 0)
-				add_waiter(&text, reader, c, c->asked->names[c->waits_for], 0);
+				add_waiter(&text, c, c->asked->names[c->waits_for], 0);
 		}
 	lease_text_add(&text, "]");
 	if (text.failed)

@@ -596,12 +596,27 @@ state_look(const state_name *name,
 			visit(copy->was, copy->seen, context);
 }
 
-/* The same of all names. */
-void
-state_look_all(void (*visit) (const held *h, uint32_t version, void *context),
-			   void *context)
+/* In how many parts all names are to be looked at, with some "each" leases. */
+size_t
+state_parts(size_t each)
 {
-	for (size_t i = 0; i < names.nslots; i++)
+	size_t		parts = 1;
+
+	while (parts < names.nslots && by_token.count / parts > each)
+		parts *= 2;
+	return parts;
+}
+
+/*
+ * The same of one part of all names, of as many as state_parts() said at some time.  The
+ * parts have the same names whatever comes and goes: by their hash.
+ */
+void
+state_look_part(size_t part, size_t parts,
+				void (*visit) (const held *h, uint32_t version, void *context),
+				void *context)
+{
+	for (size_t i = part; i < names.nslots; i += parts)
 		for (const hash_link *link = names.slots[i]; link != NULL; link = link->next)
 			state_look(hash_object(state_name, by_name, link), visit, context);
 }

@@ -158,8 +158,12 @@ prepare_append(log_connection *c)
 		note_error(c, 0, "53200", "out of memory");
 		return false;
 	}
-	return mysql_stmt_prepare(c->append, APPEND, strlen(APPEND)) == 0 ||
-		append_failed(c);
+	if (mysql_stmt_prepare(c->append, APPEND, strlen(APPEND)) == 0)
+		return true;
+	append_failed(c);
+	mysql_stmt_close(c->append);
+	c->append = NULL;
+	return false;
 }
 
 /*

@@ -40,7 +40,7 @@ sub run
 	my $status = $?;
 	open(my $file, '<', "$reports.log") or die "could not open $reports.log: $!\n";
 	# what the engine has to say in the server's log
-	$said .= join('', grep { !/^dlock: lease on / } <$file>);
+	$said .= join('', grep { !/^(?:.*\[Warning\] )?(?:\[[^]]*\] )*dlock: lease on / } <$file>);
 	return ($status, $said, Sanitizers::reports($reports));
 }
 

@@ -42,7 +42,7 @@ sub complaints
 {
 	my ($name, $shown) = @_;
 	my $line = qq{dlock: setting "$name" in dlock.settings must be a $range{$name}, and is "$shown"; using the default};
-	return scalar(() = $engine->log =~ /^\Q$line\E$/mg);
+	return scalar(() = $engine->log =~ /^(?:.*\] )?\Q$line\E$/mg);
 }
 
 # Until there are so many complaints of all of these.
