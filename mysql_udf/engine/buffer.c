@@ -648,10 +648,10 @@ can_decide(call *c, int64_t now_us)
 
 	if (c->asked->kind == DLOCK_CALL_READ)
 		return is_known && !behind;
-	return is_ready() && server.refusal == NULL &&
-		(releases || !is_hung(now_us) || calls_is_refused(c)) &&
-		(flying == NULL || open->batch.count < ROWS_MOST) &&
-		open->nalso < ALSO_MOST && take_over(now_us);
+	if (!is_ready() || server.refusal != NULL ||
+		(flying != NULL && open->batch.count >= ROWS_MOST) || open->nalso >= ALSO_MOST)
+		return false;
+	return ((releases || !is_hung(now_us)) && take_over(now_us)) || calls_is_refused(c);
 }
 
 /* Decide the calls that are undecided, in their order. */
@@ -715,8 +715,9 @@ buffer_take(call *c)
 	else if (!fits(c))
 		calls_refuse(c, "53400",
 					 "could not write the lease: it is longer than the server's \"max_allowed_packet\"");
-	/* those who wait for an append that hangs do not stand in line for this */
-	else if ((looks || undecided.head == NULL || is_hung(now_us)) && can_decide(c, now_us))
+	/* who waits for an append that hangs, or for a take-over, is in nobody's way */
+	else if (looks || undecided.head == NULL || is_hung(now_us) ? can_decide(c, now_us) :
+			 must_take_over && is_ready() && calls_is_refused(c))
 	{
 		calls_make(c);
 		calls_make_woken();
@@ -1308,6 +1309,11 @@ load(void)
 		fail_waiting("could not use the lock table: dlock.log is empty; run install.sql again");
 	else if (result == LOG_HOLE)
 		fail_waiting("could not use the lock table: rows of dlock.log are missing");
+	else if (result == LOG_NO_MEMORY)
+	{
+		fail_calls(&undecided, "53200", "out of memory");
+		fail_calls(&lookers, "53200", "out of memory");
+	}
 	else
 		fail_waiting(NULL);
 	if (result == LOG_LOST)
@@ -1332,9 +1338,15 @@ read_tail(void)
 	undo_both(server.is_member);
 	is_known = false;
 	engine_unlock();
-	wire.error[0] = '\0';
-	if (connect_wire())
-		result = log_follow(&wire, &at, visit_row, NULL);
+	/* once more if the connection was lost, maybe long before */
+	for (int i = 0; i < 2 && result == LOG_LOST; i++)
+	{
+		if (i > 0)
+			disconnect_wire();
+		wire.error[0] = '\0';
+		if (connect_wire())
+			result = log_follow(&wire, &at, visit_row, NULL);
+	}
 	engine_lock();
 	/* in a cluster, a row of another node is as good as one's own */
 	if (at.number != position.number && !server.is_member)
@@ -1360,13 +1372,16 @@ static void
 look_at_server(void)
 {
 	server_state state;
-	bool		told;
+	bool		told = false;
 
 	engine_unlock();
-	wire.error[0] = '\0';
-	told = connect_wire() && server_look(&own, &state);
-	if (!told)
-		disconnect_wire();
+	for (int i = 0; i < 2 && !told; i++)
+	{
+		wire.error[0] = '\0';
+		told = connect_wire() && server_look(&own, &state);
+		if (!told)
+			disconnect_wire();
+	}
 	engine_lock();
 	if (told)
 	{

@@ -155,31 +155,6 @@ CREATE TABLE IF NOT EXISTS dlock.callers (
 INSERT IGNORE INTO dlock.settings (name, value, description) VALUES
 	('write_on_replicas', '0', 'whether leases are granted where changes of another server are applied: 1, for two sources of which one is used at a time, or 0');
 
--- MySQL: what the library asks of its server.  On MariaDB any account may see that.
-SET @dlock_mariadb = @@version LIKE '%MariaDB%';
-SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
-	'GRANT SELECT ON performance_schema.replication_group_members TO ''dlock''@''localhost''');
-PREPARE dlock_statement FROM @dlock_statement;
-EXECUTE dlock_statement;
-SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
-	'GRANT SELECT ON performance_schema.replication_group_member_stats TO ''dlock''@''localhost''');
-PREPARE dlock_statement FROM @dlock_statement;
-EXECUTE dlock_statement;
-SET @dlock_statement = IF(@dlock_mariadb, 'DO 0',
-	'CREATE OR REPLACE DEFINER = ''dlock''@''localhost'' SQL SECURITY DEFINER
-	VIEW dlock.server AS
-	SELECT '''' AS member, ''appliers'' AS what, CAST(COUNT(*) AS CHAR) AS value
-	FROM performance_schema.replication_applier_status
-	WHERE SERVICE_STATE = ''ON'' AND LEFT(CHANNEL_NAME, 18) <> ''group_replication_''
-	UNION ALL
-	SELECT MEMBER_ID, ''state'', MEMBER_STATE FROM performance_schema.replication_group_members
-	UNION ALL
-	SELECT MEMBER_ID, ''role'', MEMBER_ROLE FROM performance_schema.replication_group_members
-	UNION ALL
-	SELECT MEMBER_ID, ''view'', VIEW_ID FROM performance_schema.replication_group_member_stats');
-PREPARE dlock_statement FROM @dlock_statement;
-EXECUTE dlock_statement;
-
 -- The guards: each has locked its row.
 CREATE TABLE IF NOT EXISTS dlock.guards (
 	number BIGINT UNSIGNED NOT NULL PRIMARY KEY,
@@ -258,6 +233,19 @@ GRANT SELECT, UPDATE, EXECUTE ON dlock.* TO 'dlock'@'localhost';
 -- asks whether the server follows another one: on MariaDB any account may
 /*!80000 GRANT SELECT ON performance_schema.session_status TO 'dlock'@'localhost' */;
 /*!80000 GRANT SELECT ON performance_schema.replication_applier_status TO 'dlock'@'localhost' */;
+/*!80000 GRANT SELECT ON performance_schema.replication_group_members TO 'dlock'@'localhost' */;
+/*!80000 GRANT SELECT ON performance_schema.replication_group_member_stats TO 'dlock'@'localhost' */;
+/*!80000 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
+VIEW dlock.server AS
+SELECT '' AS member, 'appliers' AS what, CAST(COUNT(*) AS CHAR) AS value
+FROM performance_schema.replication_applier_status
+WHERE SERVICE_STATE = 'ON' AND LEFT(CHANNEL_NAME, 18) <> 'group_replication_'
+UNION ALL
+SELECT MEMBER_ID, 'state', MEMBER_STATE FROM performance_schema.replication_group_members
+UNION ALL
+SELECT MEMBER_ID, 'role', MEMBER_ROLE FROM performance_schema.replication_group_members
+UNION ALL
+SELECT MEMBER_ID, 'view', VIEW_ID FROM performance_schema.replication_group_member_stats */;
 /*!80000 CREATE OR REPLACE DEFINER = 'dlock'@'localhost' SQL SECURITY DEFINER
 VIEW dlock.appliers AS
 SELECT 'appliers' AS what, COUNT(*) AS appliers
