@@ -1050,12 +1050,18 @@ give_back(const call *c, lease_bytes name, uint64_t token, lease_outcome outcome
 		.holds = lease_holds_added(&c->request, outcome),
 		.unless_repeated = c->request.request.length > 0
 	};
+	const held *h = state_find(token);
+	held		was = {0};
 	decision	d;
 
-	if (request.holds == 0)
+	if (request.holds == 0 || h == NULL)
 		return;
+	was = *h;
 	moment = lease_moment_now(false);
 	d = decide(name, &request, party_of(c), &moment, false);
+	/* like a release that was answered, it is decided again if the append fails */
+	if (d.changed && !d.is_early && !d.failed)
+		d.failed = !buffer_owe(&was, request.holds, party_of(c));
 	if (d.failed)
 		buffer_undo(NULL);
 	else if (d.changed)
