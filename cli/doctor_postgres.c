@@ -502,9 +502,10 @@ check_settings(struct postgres *p)
 			report(e, FINDING_OK, "dlock.max_waiters", NULL,
 				   "%" PRId64 " wait; all connections may", waiters);
 		else
-			report(e, waiters * 10 >= places * 8 ? FINDING_WARNING : FINDING_OK,
+			/* a role can have half of them */
+			report(e, waiters * 10 >= places * 4 ? FINDING_WARNING : FINDING_OK,
 				   "dlock.max_waiters",
-				   waiters * 10 >= places * 8 ? "raise it, and restart the server" : NULL,
+				   waiters * 10 >= places * 4 ? "raise it, and restart the server" : NULL,
 				   "%" PRId64 " of this database wait; %" PRId64 " of all can", waiters, places);
 	}
 	if (look(e, "SELECT sum(numbackends), current_setting('max_connections')::int - "
